@@ -1,0 +1,24 @@
+# The commented configuration is an example: an installed one is never
+# overwritten.
+fddconfdir = $(pkgdatadir)
+dist_fddconf_DATA = %D%/fdd.ini
+completiondir = $(datadir)/bash-completion/completions
+dist_completion_DATA = %D%/completions/fdctl.bash
+unitdir = $(prefix)/lib/systemd/system
+nodist_unit_DATA = %D%/fdd.service.out
+dist_unit_DATA = %D%/fdd.socket
+sysusersdir = $(prefix)/lib/sysusers.d
+dist_sysusers_DATA = %D%/sysusers.d/fdd.conf
+tmpfilesdir = $(prefix)/lib/tmpfiles.d
+dist_tmpfiles_DATA = %D%/tmpfiles.d/fdd.conf
+
+%D%/fdd.service.out: %D%/fdd.service Makefile
+	@mkdir -p $(@D)
+	$(AM_V_GEN)$(SED) 's#/usr/sbin/fdd#$(sbindir)/fdd#' $(srcdir)/%D%/fdd.service >$@
+CLEANFILES += %D%/fdd.service.out
+EXTRA_DIST += %D%/fdd.service %D%/models
+install-data-hook:
+	cd $(DESTDIR)$(unitdir) && mv -f fdd.service.out fdd.service
+	cd $(DESTDIR)$(completiondir) && mv -f fdctl.bash fdctl
+uninstall-hook:
+	rm -f $(DESTDIR)$(unitdir)/fdd.service $(DESTDIR)$(completiondir)/fdctl

@@ -1,0 +1,36 @@
+#include "config.h"
+
+#include "daemon/common/clk.h"
+
+#include <errno.h>
+#include <time.h>
+
+static uint64_t
+clk_read(clockid_t id)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(id, &ts);
+    return (uint64_t)ts.tv_sec * CLK_S + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t
+clk_now_ns(void)
+{
+    return clk_read(CLOCK_MONOTONIC);
+}
+
+uint64_t
+clk_wall_ns(void)
+{
+    return clk_read(CLOCK_REALTIME);
+}
+
+void
+clk_sleep_ns(uint64_t ns)
+{
+    struct timespec ts = { (time_t)(ns / CLK_S), (long)(ns % CLK_S) };
+
+    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, &ts) == EINTR)
+        continue;
+}

@@ -1,0 +1,88 @@
+/*
+ * Counters in the statistics segment: a named POSIX shared-memory object
+ * that the gate makes and anyone in the group may map read-only. Gate and
+ * worker each write their own section; the worker gets the descriptor.
+ *
+ * Plain uint64_t, written with relaxed atomics. Each counter has one
+ * writing thread (cnt_add, cnt_set); where several threads write the same
+ * one, cnt_add_shared. Readers may see neighbours of different moments.
+ *
+ * Layout: magic is stored last. A reader checks magic, version, n_gate and
+ * n_worker, then indexes by the table it was built with.
+ */
+#ifndef FDD_DAEMON_COMMON_COUNTER_H
+#define FDD_DAEMON_COMMON_COUNTER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CNT_MAGIC   0x54534446u
+#define CNT_VERSION 1u
+
+struct cnt_gate {
+#define CNT_GATE(name, kind, unit, help) uint64_t name;
+#define CNT_WORKER(name, kind, unit, help)
+#include "daemon/tbl/counters.h"
+#undef CNT_GATE
+#undef CNT_WORKER
+};
+
+struct cnt_worker {
+#define CNT_GATE(name, kind, unit, help)
+#define CNT_WORKER(name, kind, unit, help) uint64_t name;
+#include "daemon/tbl/counters.h"
+#undef CNT_GATE
+#undef CNT_WORKER
+};
+
+#define CNT_N_GATE   (sizeof(struct cnt_gate) / sizeof(uint64_t))
+#define CNT_N_WORKER (sizeof(struct cnt_worker) / sizeof(uint64_t))
+
+struct cnt_seg {
+    uint32_t magic, version;
+    uint32_t n_gate, n_worker;   /* CNT_N_GATE, CNT_N_WORKER of the writer */
+    uint64_t boot_id[2];
+    uint64_t t_start_ns;         /* CLOCK_REALTIME of the daemon's start */
+    int32_t gate_pid, worker_pid; /* worker_pid 0: none now */
+    uint64_t generation;         /* of the worker */
+    struct cnt_gate g __attribute__((aligned(128)));
+    struct cnt_worker w __attribute__((aligned(128)));
+};
+
+enum cnt_kind { CNT_counter, CNT_gauge };
+
+/* One row of the table, in struct order. */
+struct cnt_row {
+    const char *name, *unit, *help;
+    int kind;                    /* enum cnt_kind */
+    int worker;                  /* 1: struct cnt_worker, 0: struct cnt_gate */
+    size_t offset;               /* in struct cnt_seg */
+};
+size_t cnt_count(void);
+const struct cnt_row *cnt_row(size_t i);
+
+static inline void
+cnt_set(uint64_t *c, uint64_t v)
+{
+    __atomic_store_n(c, v, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t
+cnt_get(const uint64_t *c)
+{
+    return __atomic_load_n(c, __ATOMIC_RELAXED);
+}
+
+static inline void
+cnt_add(uint64_t *c, uint64_t n)
+{
+    __atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+}
+
+static inline void
+cnt_add_shared(uint64_t *c, uint64_t n)
+{
+    (void)__atomic_fetch_add(c, n, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,281 @@
+#include "config.h"
+
+#include "daemon/common/link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/obj.h"
+
+#define LNK_TRIES 64
+
+/* A name that only lives between shm_open and shm_unlink; O_EXCL decides. */
+static int
+lnk_shm(void)
+{
+    char name[64];
+
+    for (int i = 0; i < LNK_TRIES; i++) {
+        struct timespec ts;
+        int fd;
+
+        (void)clock_gettime(CLOCK_MONOTONIC, &ts);
+        (void)snprintf(name, sizeof(name), "/fdd-link-%d-%lx-%d", (int)getpid(),
+            (unsigned long)ts.tv_nsec, i);
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (fd >= 0) {
+            (void)shm_unlink(name);
+            return fd;
+        }
+        if (errno != EEXIST)
+            return -errno;
+    }
+    return -EEXIST;
+}
+
+int
+lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg,
+    int *ret_fd)
+{
+    struct lnk_seg *seg;
+    int fd = lnk_shm();
+    int rc;
+
+    if (fd < 0)
+        return fd;
+    /* Take the pages now: a full /dev/shm must be an error here, not a
+     * SIGBUS later. */
+    rc = posix_fallocate(fd, 0, (off_t)sizeof(*seg));
+    if (rc != 0) {
+        rc = -rc;
+        goto close_fd;
+    }
+    seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED) {
+        rc = -errno;
+        goto close_fd;
+    }
+    if (sem_init(&seg->worker_sem, 1, 0) != 0) {
+        rc = -errno;
+        goto unmap;
+    }
+    seg->version = LNK_VERSION;
+    seg->bytes = sizeof(*seg);
+    seg->generation = generation;
+    seg->gate_pid = (int32_t)getpid();
+    if (par != NULL)
+        memcpy(&seg->par, par, sizeof(*par));
+    /* magic last: what has it is complete */
+    fdr_store_release(&seg->magic, LNK_MAGIC);
+    *ret_seg = seg;
+    *ret_fd = fd;
+    return 0;
+
+unmap:
+    (void)munmap(seg, sizeof(*seg));
+close_fd:
+    (void)close(fd);
+    return rc;
+}
+
+int
+lnk_join(int fd, struct lnk_seg **ret_seg)
+{
+    struct lnk_seg *seg;
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return -errno;
+    if (st.st_size != (off_t)sizeof(*seg))
+        return -EINVAL;
+    seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED)
+        return -errno;
+    if (fdr_load_acquire(&seg->magic) != LNK_MAGIC || seg->version != LNK_VERSION ||
+        seg->bytes != sizeof(*seg)) {
+        (void)munmap(seg, sizeof(*seg));
+        return -EINVAL;
+    }
+    *ret_seg = seg;
+    return 0;
+}
+
+void
+lnk_leave(struct lnk_seg *seg)
+{
+    if (seg != NULL)
+        (void)munmap(seg, sizeof(*seg));
+}
+
+void
+lnk_init_gate(struct lnk *l, struct lnk_seg *seg, int efd)
+{
+    l->seg = seg;
+    l->efd = efd;
+    l->is_gate = 1;
+    l->bad = 0;
+    fdr_prod_init(&l->out, seg->down, &seg->down_tail.v, &seg->down_head.v,
+        LNK_DOWN_SLOTS, FDP_SLOT);
+    fdr_cons_init(&l->in, seg->up, &seg->up_tail.v, &seg->up_head.v, LNK_UP_SLOTS,
+        FDP_SLOT);
+}
+
+void
+lnk_init_worker(struct lnk *l, struct lnk_seg *seg, int efd)
+{
+    l->seg = seg;
+    l->efd = efd;
+    l->is_gate = 0;
+    l->bad = 0;
+    fdr_prod_init(&l->out, seg->up, &seg->up_tail.v, &seg->up_head.v, LNK_UP_SLOTS,
+        FDP_SLOT);
+    fdr_cons_init(&l->in, seg->down, &seg->down_tail.v, &seg->down_head.v,
+        LNK_DOWN_SLOTS, FDP_SLOT);
+}
+
+static void
+lnk_pad(struct fdr_prod *p)
+{
+    uint32_t n = p->n_slot - (p->tail & (p->n_slot - 1));
+
+    /* n_slot of a record is 8 bits wide: at most 255 slots of padding */
+    while (n > 0) {
+        struct fdp_rec *pad = fdr_prod_slot(p, p->tail);
+        uint32_t k = n < FDP_REC_MAX_SLOTS ? n : FDP_REC_MAX_SLOTS;
+
+        memset(pad, 0, sizeof(*pad));
+        pad->type = FDP_T_PAD;
+        pad->n_slot = (uint8_t)k;
+        p->tail += k;
+        n -= k;
+    }
+}
+
+void *
+lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample, uint32_t position,
+    uint32_t len)
+{
+    struct fdr_prod *p = &l->out;
+    uint32_t n, cost;
+    struct fdp_rec *rec;
+    int64_t room;
+
+    ASSERT(len <= FDP_REC_MAX_LEN);
+    n = FDP_REC_SLOTS(len);
+    cost = fdr_prod_cost(p, n);
+    room = fdr_prod_room(p, cost);
+    if (room < 0)
+        l->bad = 1;
+    if (room < (int64_t)cost)
+        return NULL;
+    if (cost != n)
+        lnk_pad(p);
+    rec = fdr_prod_slot(p, p->tail);
+    p->tail += n;
+    rec->tag = id;
+    rec->type = (uint8_t)type;
+    rec->n_slot = (uint8_t)n;
+    rec->sample = (uint16_t)sample;
+    rec->position = position;
+    rec->len = len;
+    rec->rsv = 0;
+    return rec + 1;
+}
+
+void
+lnk_flush(struct lnk *l)
+{
+    struct fdr_prod *p = &l->out;
+    struct lnk_seg *seg = l->seg;
+
+    if (p->pub == p->tail)
+        return;
+    p->pub = p->tail;
+    fdr_publish(p->p_tail, p->tail);
+    if (l->is_gate) {
+        /* Lowering the flag here makes one post of one sleep; the exchange
+         * decides between two flushes. */
+        if (fdr_flag_check(&seg->worker_parked.v) != 0 &&
+            __atomic_exchange_n(&seg->worker_parked.v, 0, __ATOMIC_SEQ_CST) != 0)
+            (void)sem_post(&seg->worker_sem);
+    } else if (fdr_flag_check(&seg->gate_parked.v) != 0 &&
+        __atomic_exchange_n(&seg->gate_parked.v, 0, __ATOMIC_SEQ_CST) != 0) {
+        uint64_t one = 1;
+
+        if (l->efd >= 0 && write(l->efd, &one, sizeof(one)) < 0) {
+            /* EAGAIN: the counter is full, so the gate is woken anyway */
+        }
+    }
+}
+
+const struct fdp_rec *
+lnk_peek(struct lnk *l)
+{
+    for (;;) {
+        int64_t n = fdr_cons_avail(&l->in);
+        const struct fdp_rec *rec;
+
+        if (n <= 0) {
+            l->bad |= n < 0;
+            return NULL;
+        }
+        rec = fdr_cons_slot(&l->in, l->in.head);
+        /* A dying worker may have written anything: its gate must live. */
+        if (rec->n_slot == 0 || rec->n_slot > n || rec->n_slot > FDP_REC_MAX_SLOTS ||
+            rec->len > rec->n_slot * FDP_SLOT - sizeof(*rec) ||
+            (l->in.head & (l->in.n_slot - 1)) + rec->n_slot > l->in.n_slot) {
+            l->bad = 1;
+            return NULL;
+        }
+        if (rec->type != FDP_T_PAD)
+            return rec;
+        fdr_cons_release(&l->in, rec->n_slot);
+    }
+}
+
+void
+lnk_next(struct lnk *l, const struct fdp_rec *rec)
+{
+    fdr_cons_release(&l->in, rec->n_slot);
+}
+
+void
+lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
+{
+    struct lnk_seg *seg = l->seg;
+    struct timespec ts;
+    uint64_t until;
+
+    fdr_flag_raise(&seg->worker_parked.v, 1);
+    if (fdr_cons_recheck(&l->in) == 0) {
+        (void)clock_gettime(CLOCK_REALTIME, &ts);
+        until = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + timeout_ns;
+        ts.tv_sec = (time_t)(until / 1000000000u);
+        ts.tv_nsec = (long)(until % 1000000000u);
+        (void)sem_timedwait(&seg->worker_sem, &ts);
+    }
+    fdr_flag_raise(&seg->worker_parked.v, 0);
+    /* A post between our last look and here would end the next sleep early:
+     * take it back. */
+    while (sem_trywait(&seg->worker_sem) == 0)
+        continue;
+}
+
+int
+lnk_gate_park(struct lnk *l)
+{
+    fdr_flag_raise(&l->seg->gate_parked.v, 1);
+    return fdr_cons_recheck(&l->in) != 0;
+}
+
+void
+lnk_gate_unpark(struct lnk *l)
+{
+    fdr_flag_raise(&l->seg->gate_parked.v, 0);
+}

@@ -1,0 +1,136 @@
+/*
+ * The gate-worker link: one POSIX shared-memory object, made anew for each
+ * worker and unlinked at once; the worker inherits the descriptor. Gate and
+ * worker trust each other, so records are read in place.
+ *
+ * Two rings of 64-byte slots carry struct fdp_rec records of 1 to
+ * FDP_REC_MAX_SLOTS slots:
+ *
+ *   down  gate to worker   LNK_T_SUBMIT, LNK_T_BLOB, LNK_T_CANCEL, ...
+ *   up    worker to gate   FDP_T_* with rec.tag = request id, LNK_T_*
+ *
+ * so that the gate relays a completion by copying its slots and replacing
+ * the tag. rec.tag is the gate's request id in both directions.
+ *
+ * Waking: the worker's ingress thread sleeps on a process-shared semaphore
+ * when worker_parked is raised; the gate sleeps in epoll on an eventfd when
+ * gate_parked is raised. Both follow the protocol of fdring.h.
+ *
+ * Admin questions travel as JSON over a SOCK_SEQPACKET pair, never here.
+ */
+#ifndef FDD_DAEMON_COMMON_LINK_H
+#define FDD_DAEMON_COMMON_LINK_H
+
+#include <semaphore.h>
+#include <stdint.h>
+
+#include "daemon/common/param.h"
+#include "libclient/fdproto.h"
+#include "libclient/fdring.h"
+
+#define LNK_MAGIC   0x4b4e4c46u
+#define LNK_VERSION 1
+
+/* record types beyond FDP_T_* */
+enum lnk_type {
+    LNK_T_SUBMIT = 64,  /* down: struct lnk_submit; any fdp_op with an answer */
+    LNK_T_BLOB = 65,    /* down: next len bytes of the submit's blob, in order,
+                           directly behind their LNK_T_SUBMIT */
+    LNK_T_CANCEL = 66,  /* down: struct lnk_cancel */
+    LNK_T_DRAIN = 67,   /* down: finish what runs, then exit 0 */
+    LNK_T_RELOAD = 68,  /* down: parameters in lnk_seg.par changed */
+    LNK_T_READY = 69,   /* up: struct lnk_ready */
+    LNK_T_STATE = 70,   /* up: phase or progress in lnk_seg.w changed */
+    LNK_T_TOKENIZED = 71 /* up: struct lnk_tokenized: the request's prompt
+                            length is known (admission by tokens) */
+};
+
+struct lnk_submit {
+    struct fdp_req req;    /* as checked by the gate; seed always set */
+    uint64_t user;         /* uid, or delegated user */
+    uint64_t t_submit_ns;  /* CLOCK_MONOTONIC */
+    uint64_t deadline_queue_ns, deadline_total_ns; /* absolute, 0 = none */
+    uint32_t n_resume;     /* how often this request was resumed */
+    uint32_t rsv;
+};
+struct lnk_cancel { int32_t code; uint32_t rsv; }; /* FDP_E_* of the ERROR */
+struct lnk_tokenized { uint32_t prompt_len, rsv; };
+struct lnk_ready { uint32_t credits, rsv; struct fdp_info info; };
+
+enum lnk_phase {
+    LNK_PH_START = 0, LNK_PH_LOAD, LNK_PH_WARM, LNK_PH_READY, LNK_PH_DRAIN,
+    LNK_PH_EXIT, LNK_PH_FAILED, LNK_PH__N
+};
+#define LNK_PHASE_NAMES \
+    { "starting", "loading", "warming up", "ready", "draining", "exiting", "failed" }
+
+struct lnk_worker_state {   /* the worker writes, the gate reads */
+    uint32_t phase;         /* enum lnk_phase */
+    uint32_t rsv;
+    uint64_t heartbeat;     /* engine thread, every poll or 100 ms */
+    uint64_t load_done_bytes, load_total_bytes;
+    char error[512];        /* why it failed, set before phase FAILED */
+};
+
+#define LNK_DOWN_SLOTS 8192u
+#define LNK_UP_SLOTS   16384u
+#define LNK_PANIC_BYTES 8192u
+
+struct lnk_cursor { uint32_t v; uint32_t rsv[31]; };
+
+struct lnk_seg {
+    uint32_t magic, version;
+    uint64_t bytes;
+    uint64_t generation;    /* of the worker, counts restarts */
+    int32_t gate_pid, rsv;
+    struct lnk_cursor down_tail, down_head, up_tail, up_head;
+    struct lnk_cursor worker_parked, gate_parked;
+    sem_t worker_sem;       /* process-shared, posted by the gate */
+    struct lnk_worker_state w;
+    struct par par;         /* effective parameters */
+    char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
+    unsigned char down[LNK_DOWN_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
+    unsigned char up[LNK_UP_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
+};
+
+/* One side's view. */
+struct lnk {
+    struct lnk_seg *seg;
+    struct fdr_prod out;    /* gate: down; worker: up */
+    struct fdr_cons in;     /* gate: up;   worker: down */
+    int efd;                /* eventfd that wakes the gate */
+    int is_gate;
+    int bad;                /* the peer's cursor or record was impossible: the
+                               link is over; claim and peek return NULL */
+};
+
+/* Gate: make a segment (shm_open, unlinked, mapped, formatted with magic
+ * last) and return its descriptor. -errno. */
+int lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg,
+    int *ret_fd);
+/* Worker: map and check an inherited descriptor. -EINVAL: not a segment of
+ * this version. */
+int lnk_join(int fd, struct lnk_seg **ret_seg);
+void lnk_leave(struct lnk_seg *seg);
+
+void lnk_init_gate(struct lnk *l, struct lnk_seg *seg, int efd);
+void lnk_init_worker(struct lnk *l, struct lnk_seg *seg, int efd);
+
+/* Claim a record of len payload bytes: returns its payload, header filled
+ * in, or NULL when the ring has no room now. Nothing is visible before
+ * lnk_flush(). len <= FDP_REC_MAX_LEN. */
+void *lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample,
+    uint32_t position, uint32_t len);
+/* Publish all claims and wake the peer if it is parked. */
+void lnk_flush(struct lnk *l);
+/* Next record or NULL; valid until lnk_next() releases it. */
+const struct fdp_rec *lnk_peek(struct lnk *l);
+void lnk_next(struct lnk *l, const struct fdp_rec *rec);
+/* Worker's ingress thread: sleep until the gate posts, at most timeout_ns.
+ * Returns at once if a record is there. */
+void lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
+/* Gate: raise gate_parked; 1 = records are there, do not sleep. */
+int lnk_gate_park(struct lnk *l);
+void lnk_gate_unpark(struct lnk *l);
+
+#endif

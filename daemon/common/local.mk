@@ -1,0 +1,26 @@
+noinst_LIBRARIES += libfddcommon.a
+libfddcommon_a_SOURCES = \
+	%D%/clk.c \
+	%D%/clk.h \
+	%D%/counter.c \
+	%D%/counter.h \
+	%D%/link.c \
+	%D%/link.h \
+	%D%/log.c \
+	%D%/log.h \
+	%D%/mem.c \
+	%D%/mem.h \
+	%D%/obj.h \
+	%D%/panic.c \
+	%D%/panic.h \
+	%D%/param.c \
+	%D%/param.h \
+	%D%/param_doc.c \
+	%D%/param_file.c \
+	%D%/param_priv.h \
+	daemon/tbl/counters.h \
+	daemon/tbl/ctl_cmds.h \
+	daemon/tbl/debug_bits.h \
+	daemon/tbl/params.h
+libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS)
+COMMON_LIBS = libfddcommon.a $(INIH_LIBS)

@@ -1,0 +1,27 @@
+/*
+ * Last words. pan_install() makes fatal signals write a reason and a
+ * backtrace to an area (for the worker: lnk_seg.panic, which the gate reads
+ * after the death) and to stderr before the process dies of the signal.
+ * Failed assertions end the same way. Async-signal-safe after install.
+ */
+#ifndef FDD_DAEMON_COMMON_PANIC_H
+#define FDD_DAEMON_COMMON_PANIC_H
+
+#include <stddef.h>
+
+/* Install handlers for SIGSEGV, SIGBUS, SIGABRT, SIGFPE and SIGILL. area
+ * (may be NULL) must stay mapped; calling again replaces the area. */
+void pan_install(char *area, size_t area_bytes);
+
+/* Write the text and a backtrace as above, then abort(). */
+__attribute__((noreturn, format(printf, 1, 2)))
+void pan_panic(const char *fmt, ...);
+
+__attribute__((noreturn))
+void pan_assert(const char *file, int line, const char *func, const char *what);
+
+/* Append one line to the area without dying: what a later panic should
+ * carry (device error, step number). */
+void pan_note(const char *text);
+
+#endif

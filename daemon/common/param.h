@@ -1,0 +1,86 @@
+/*
+ * Parameters: one table (daemon/tbl/params.h), one struct of effective
+ * values, which the gate fills and hands to the worker as it is.
+ *
+ * Field names are section_key: par->sched_max_num_seqs. Integers and
+ * booleans are int64_t, reals double, strings char[PAR_STR_BYTES], enums
+ * strings holding one of the choices. The struct is plain data.
+ */
+#ifndef FDD_DAEMON_COMMON_PARAM_H
+#define FDD_DAEMON_COMMON_PARAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define PAR_STR_BYTES 512
+
+struct par {
+#define PAR_INT(s, k, a, u, lo, d, hi, f, h) int64_t s##_##k;
+#define PAR_DBL(s, k, a, u, lo, d, hi, f, h) double s##_##k;
+#define PAR_BOOL(s, k, a, d, f, h) int64_t s##_##k;
+#define PAR_ENUM(s, k, a, c, d, f, h) char s##_##k[PAR_STR_BYTES];
+#define PAR_STR(s, k, a, d, f, h) char s##_##k[PAR_STR_BYTES];
+#define PAR_NOTE(s, k, a, kind, t)
+#include "daemon/tbl/params.h"
+#undef PAR_INT
+#undef PAR_DBL
+#undef PAR_BOOL
+#undef PAR_ENUM
+#undef PAR_STR
+#undef PAR_NOTE
+};
+
+/* Where a value came from. */
+enum par_origin { PAR_FROM_DEFAULT, PAR_FROM_FILE, PAR_FROM_SET, PAR_FROM_RUNTIME };
+
+/* A set of values with their origins; heap, about 64 KiB. */
+struct par_set;
+
+struct par_set *par_new(void);                     /* all defaults; NULL: no memory */
+struct par_set *par_free(struct par_set *ps);
+const struct par *par_get(const struct par_set *ps);
+
+/* Set one parameter from text. name is section.key or a bare alias, - and _
+ * alike. 0, or -EINVAL/-ENOENT with one line in err that names the value,
+ * what is allowed and, for an unknown name, the nearest known one. A
+ * PAR_NOTE of kind WARN returns 1 with the warning in err. */
+int par_set_text(struct par_set *ps, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes);
+
+/* Read an ini file (inih through a line reader of our own: refuses NUL,
+ * over-long lines and invalid UTF-8, keeps line numbers right). On error
+ * nothing is changed and err says file:line: reason. Warnings are passed to
+ * warn (may be NULL). -ENOENT, -EACCES, -EINVAL. */
+int par_read_file(struct par_set *ps, const char *path,
+    void (*warn)(void *arg, const char *text), void *arg, char *err, size_t err_bytes);
+
+/* Constraints over several parameters (max_num_batched_tokens >=
+ * max_num_seqs, powers of two, ...): one precise line in err each. */
+int par_check(const struct par_set *ps, char *err, size_t err_bytes);
+
+/* Take over from ps_new what may change while running (RELOAD). Writes the
+ * names of changed RESTART parameters, space separated, to ret_ignored.
+ * Returns the number of values changed. */
+int par_reload(struct par_set *ps, const struct par_set *ps_new, char *ret_ignored,
+    size_t ignored_bytes);
+/* May this parameter change while running? 1, 0, -ENOENT. */
+int par_is_reloadable(const char *name);
+
+/* Documentation and listing, in table order. */
+struct par_row {
+    const char *section, *key, *aliases, *unit, *help, *type, *choices;
+    const char *def;         /* as written in the file */
+    char min[32], max[32];   /* empty where none */
+    int reload;
+};
+size_t par_count(void);
+void par_row(size_t i, struct par_row *ret);
+/* Current value of row i as text, and its origin. */
+void par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
+    enum par_origin *ret_from);
+/* The commented configuration file, and the PARAMETERS part of fdd.ini(5). */
+void par_print_ini(FILE *f);
+void par_print_man(FILE *f);
+
+#endif

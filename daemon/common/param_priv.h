@@ -1,0 +1,69 @@
+/*
+ * The parameter table as an array, shared by param*.c and its unit test.
+ */
+#ifndef FDD_DAEMON_COMMON_PARAM_PRIV_H
+#define FDD_DAEMON_COMMON_PARAM_PRIV_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/common/param.h"
+
+#define PAR_SET_MAGIC 0x52415046u
+#define PAR_MAX_LINE  4096 /* bytes of a line of the file, line feed apart */
+
+enum par_type { PAR_T_INT, PAR_T_DBL, PAR_T_BOOL, PAR_T_ENUM, PAR_T_STR };
+enum par_note_kind { PAR_N_WARN, PAR_N_OFF, PAR_N_ONE, PAR_N_MIXED };
+
+struct par_def {
+    const char *section, *key, *aliases, *unit, *help, *choices, *def;
+    enum par_type type;
+    size_t offset;           /* in struct par */
+    int64_t lo, hi;
+    double dlo, dhi;
+    int reload;
+};
+
+struct par_note {
+    const char *section, *key, *aliases, *text;
+    enum par_note_kind kind;
+};
+
+extern const struct par_def par_defs[];
+extern const struct par_note par_notes[];
+extern const size_t par_n_defs, par_n_notes;
+
+struct par_set {
+    uint32_t magic;
+    struct par par;
+    unsigned char *from;     /* enum par_origin of each row of par_defs */
+};
+
+/* What a name means: a row of par_defs, or one of par_notes. */
+struct par_ref {
+    int note;                /* 1: idx is of par_notes */
+    size_t idx;
+    int64_t scale;           /* 1, or the alias's factor */
+};
+
+/* Find a name. section may be NULL: name is section.key or an alias; else
+ * name is a key or an alias of that section. 0, or -ENOENT with the reason
+ * and the nearest known name in err. */
+int par_find(const char *section, const char *name, struct par_ref *ret,
+    char *err, size_t err_bytes);
+/* Set the row that ref names; the rest as par_set_text(). */
+int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
+    const char *value, enum par_origin from, char *err, size_t err_bytes);
+/* Row of the table as text: 1m rather than 1048576 for sizes. */
+void par_format(const struct par_def *d, int64_t v, char *ret, size_t ret_bytes);
+void par_default_text(const struct par_def *d, char *ret, size_t ret_bytes);
+int par_is_size(const struct par_def *d);
+/* Copy text for a message: at most 60 bytes, control bytes shown as '?'. */
+const char *par_show(const char *text, char *buf, size_t buf_bytes);
+/* Is this well-formed UTF-8 (no surrogates, no overlong forms)? */
+int par_is_utf8(const char *s, size_t len);
+/* Levenshtein distance, counting at most 63 bytes of each word. */
+unsigned par_distance(const char *a, const char *b);
+
+#endif

@@ -1,0 +1,647 @@
+#include "config.h"
+
+#include "daemon/gate/control.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/gate/gate.h"
+#include "daemon/gate/relay.h"
+#include "daemon/gate/statseg.h"
+
+#define INT(v) json_integer((json_int_t)(v))
+
+/* NULL, or an error naming an argument that the command does not take.
+ * known: names, each followed by a space. */
+static json_t *
+ctl_args(json_t *rq, const char *known)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(rq, key, v) {
+        size_t n = strlen(key);
+        const char *p = known;
+
+        if (strcmp(key, "cmd") == 0)
+            continue;
+        while ((p = strstr(p, key)) != NULL) {
+            if ((p == known || p[-1] == ' ') && p[n] == ' ')
+                break;
+            p++;
+        }
+        if (p == NULL)
+            return ctl_fail(NULL, "unknown argument \"%.60s\"; this command takes: %s",
+                key, known[0] != '\0' ? known : "none");
+    }
+    return NULL;
+}
+
+static void
+ctl_put(json_t *o, const char *key, json_t *v)
+{
+    (void)json_object_set_new(o, key, v);
+}
+
+static json_t *
+ctl_ok(void)
+{
+    return json_pack("{s:b}", "ok", 1);
+}
+
+static json_t *
+ctl_hex(const void *p, size_t n)
+{
+    char b[129];
+
+    for (size_t i = 0; i < n && i < 64; i++)
+        (void)snprintf(b + 2 * i, 3, "%02x", ((const unsigned char *)p)[i]);
+    return json_string(b);
+}
+
+json_t *
+ctl_do_help(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "");
+    json_t *list;
+
+    (void)g, (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    r = ctl_ok();
+    list = json_array();
+#define CTL_CMD(name, perm, help)                                               \
+    (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", #name, \
+        "permission", #perm, "help", help));
+#include "daemon/tbl/ctl_cmds.h"
+#undef CTL_CMD
+    ctl_put(r, "commands", list);
+    return r;
+}
+
+/* ---- status and statistics ------------------------------------------------ */
+
+static json_t *
+ctl_worker(const struct gate *g, const struct wrk *w, uint64_t now_ns)
+{
+    char error[512];
+    json_t *o = json_object();
+    const struct lnk_worker_state *ws = w->seg != NULL ? &w->seg->w : NULL;
+
+    (void)snprintf(error, sizeof(error), "%s", ws != NULL ? ws->error : w->error);
+    ctl_put(o, "phase", json_string(sup_phase_name(w)));
+    ctl_put(o, "pid", INT(w->pid));
+    ctl_put(o, "generation", INT(w->generation));
+    ctl_put(o, "uptime_ms", INT(w->seg != NULL ? (now_ns - w->t_start) / CLK_MS : 0));
+    ctl_put(o, "load_percent", INT(sup_load_percent(w)));
+    ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
+    ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
+    ctl_put(o, "credits", INT(w->ready.credits));
+    ctl_put(o, "credits_used", INT(w->credits_used));
+    ctl_put(o, "heartbeat_age_ms", INT(w->seg != NULL ?
+        (now_ns - w->t_heartbeat) / CLK_MS : 0));
+    ctl_put(o, "starts", INT(w->n_starts));
+    ctl_put(o, "deaths", INT(w->n_died));
+    ctl_put(o, "last_death", json_string_nocheck(w->last_death));
+    ctl_put(o, "error", json_string_nocheck(error));
+    ctl_put(o, "fix", json_string_nocheck(w->fix));
+    ctl_put(o, "restart_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
+        (w->t_restart - now_ns) / CLK_MS : 0));
+    (void)g;
+    return o;
+}
+
+static json_t *
+ctl_model(const struct gate *g)
+{
+    const struct wrk *w = &g->wrk[0];
+    const struct fdp_info *i = &w->ready.info;
+    json_t *o, *eos;
+
+    if (w->st != WRK_READY)
+        return json_null();
+    o = json_object();
+    eos = json_array();
+    for (uint32_t k = 0; k < i->n_eos && k < 8; k++)
+        (void)json_array_append_new(eos, INT(i->eos_ids[k]));
+    ctl_put(o, "name", json_string(i->model_name));
+    ctl_put(o, "path", json_string(g->par->model_path));
+    ctl_put(o, "vocab", INT(i->vocab));
+    ctl_put(o, "max_model_len", INT(i->max_model_len));
+    ctl_put(o, "block_size", INT(i->block_size));
+    ctl_put(o, "max_logprobs", INT(i->max_logprobs));
+    ctl_put(o, "has_tokenizer", json_boolean(i->has_tokenizer));
+    ctl_put(o, "bos_id", INT(i->bos_id));
+    ctl_put(o, "eos_ids", eos);
+    ctl_put(o, "digest", ctl_hex(i->model_digest, sizeof(i->model_digest)));
+    return o;
+}
+
+json_t *
+ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "");
+    json_t *workers;
+
+    (void)c;
+    if (r != NULL)
+        return r;
+    r = ctl_ok();
+    ctl_put(r, "version", json_string(PACKAGE_VERSION));
+    ctl_put(r, "pid", INT(getpid()));
+    ctl_put(r, "boot_id", ctl_hex(g->boot_id, sizeof(g->boot_id)));
+    ctl_put(r, "uptime_ms", INT((now_ns - g->t_boot) / CLK_MS));
+    ctl_put(r, "state", json_string(gate_state_name(g)));
+    ctl_put(r, "runtime_dir", json_string(g->rt.dir));
+    ctl_put(r, "socket", json_string(g->rt.socket));
+    ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
+    ctl_put(r, "shm", json_string(g->seg_name));
+    ctl_put(r, "sessions", INT(g->n_ses));
+    ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}",
+        "queued", (json_int_t)g->fair.n_queued,
+        "running", (json_int_t)(g->jnl.n_open - g->fair.n_queued),
+        "total", (json_int_t)g->cnt->requests_total,
+        "done", (json_int_t)g->cnt->requests_done,
+        "error", (json_int_t)g->cnt->requests_error,
+        "refused", (json_int_t)g->cnt->requests_refused));
+    workers = json_array();
+    for (uint32_t i = 0; i < g->n_wrk; i++)
+        (void)json_array_append_new(workers, ctl_worker(g, &g->wrk[i], now_ns));
+    ctl_put(r, "worker", ctl_worker(g, &g->wrk[0], now_ns));
+    ctl_put(r, "workers", workers);
+    ctl_put(r, "model", ctl_model(g));
+    return r;
+}
+
+json_t *
+ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "");
+    json_t *list;
+
+    (void)c;
+    if (r != NULL)
+        return r;
+    seg_tick(g, now_ns);
+    r = ctl_ok();
+    list = json_array();
+    for (size_t i = 0; i < cnt_count(); i++) {
+        const struct cnt_row *row = cnt_row(i);
+        const uint64_t *v = (const void *)((const char *)g->seg + row->offset);
+
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s}",
+            "name", row->name, "scope", row->worker ? "worker" : "gate",
+            "kind", row->kind == CNT_gauge ? "gauge" : "counter", "unit", row->unit,
+            "value", (json_int_t)cnt_get(v), "help", row->help));
+    }
+    ctl_put(r, "shm", json_string(g->seg_name));
+    ctl_put(r, "counters", list);
+    return r;
+}
+
+/* ---- requests and clients -------------------------------------------------- */
+
+static const char *
+ctl_op_name(unsigned op)
+{
+    static const char *const names[] = { "?", "submit", "cancel", "tokenize",
+        "detokenize", "info", "ping" };
+
+    return op < FDP_OP__N ? names[op] : "?";
+}
+
+static json_t *
+ctl_request(const struct jreq *q, uint64_t now_ns)
+{
+    const struct ses *s = q->ses;
+    json_t *o = json_object();
+    char user[64];
+
+    if (s != NULL && q->usr->key == s->uid)
+        rtd_user_name(s->uid, user, sizeof(user));
+    else
+        (void)snprintf(user, sizeof(user), "%llu", (unsigned long long)q->usr->key);
+    ctl_put(o, "id", INT(q->id));
+    ctl_put(o, "session", INT(s != NULL ? s->id : 0));
+    ctl_put(o, "client", json_string(s != NULL ? s->name : ""));
+    ctl_put(o, "pid", INT(s != NULL ? s->pid : 0));
+    ctl_put(o, "uid", INT(s != NULL ? (json_int_t)s->uid : (json_int_t)q->usr->key));
+    ctl_put(o, "user", json_string(user));
+    ctl_put(o, "tag", INT(q->tag & INT64_MAX));
+    ctl_put(o, "op", json_string(ctl_op_name(q->req.op)));
+    ctl_put(o, "state", json_string(jnl_state_name(q->st)));
+    ctl_put(o, "n", INT(q->req.n));
+    ctl_put(o, "prompt_bytes", INT(q->blob_bytes));
+    ctl_put(o, "prompt_tokens", INT(q->prompt_len));
+    ctl_put(o, "output_tokens", INT(q->n_out));
+    ctl_put(o, "max_new", INT(q->req.max_new));
+    ctl_put(o, "age_ms", INT((now_ns - q->t_submit) / CLK_MS));
+    ctl_put(o, "priority", INT(q->req.priority));
+    return o;
+}
+
+json_t *
+ctl_do_requests(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "");
+    json_t *list;
+
+    (void)c;
+    if (r != NULL)
+        return r;
+    r = ctl_ok();
+    list = json_array();
+    for (uint32_t i = 0; i < g->jnl.n_max; i++) {
+        if (g->jnl.pool[i].st != JNL_FREE)
+            (void)json_array_append_new(list, ctl_request(&g->jnl.pool[i], now_ns));
+    }
+    ctl_put(r, "requests", list);
+    return r;
+}
+
+json_t *
+ctl_do_cancel(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "id session ");
+    json_t *id = json_object_get(rq, "id");
+    json_t *session = json_object_get(rq, "session");
+    json_int_t n = 0;
+
+    (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    if ((id == NULL) == (session == NULL) || !json_is_integer(id != NULL ? id : session))
+        return ctl_fail("fdctl requests", "cancel takes one of \"id\" and \"session\", a "
+            "number");
+    for (uint32_t i = 0; i < g->jnl.n_max; i++) {
+        struct jreq *q = &g->jnl.pool[i];
+
+        if (q->st == JNL_FREE || q->ses == NULL)
+            continue;
+        if (id != NULL ? q->id != (uint64_t)json_integer_value(id) :
+            q->ses->id != (uint64_t)json_integer_value(session))
+            continue;
+        rly_cancel(g, q, FDP_E_CANCELLED);
+        n++;
+    }
+    if (n == 0 && id != NULL)
+        return ctl_fail("fdctl requests", "no open request has id %lld",
+            (long long)json_integer_value(id));
+    if (n == 0) {
+        for (uint32_t i = 0; i < g->n_ses; i++) {
+            if (g->ses[i]->id == (uint64_t)json_integer_value(session))
+                goto found;
+        }
+        return ctl_fail("fdctl clients", "no session has number %lld",
+            (long long)json_integer_value(session));
+    }
+found:
+    r = ctl_ok();
+    ctl_put(r, "cancelled", INT(n));
+    return r;
+}
+
+json_t *
+ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "");
+    json_t *list;
+
+    (void)c;
+    if (r != NULL)
+        return r;
+    r = ctl_ok();
+    list = json_array();
+    for (uint32_t i = 0; i < g->n_ses; i++) {
+        const struct ses *s = g->ses[i];
+        json_t *o = json_object();
+        char user[64];
+
+        if (s->st == SES_HELLO)
+            continue;
+        rtd_user_name(s->uid, user, sizeof(user));
+        ctl_put(o, "session", INT(s->id));
+        ctl_put(o, "name", json_string(s->name));
+        ctl_put(o, "pid", INT(s->pid));
+        ctl_put(o, "uid", INT(s->uid));
+        ctl_put(o, "user", json_string(user));
+        ctl_put(o, "age_ms", INT((now_ns - s->t_open) / CLK_MS));
+        ctl_put(o, "inflight", INT(s->n_inflight));
+        ctl_put(o, "requests_total", INT(s->n_requests));
+        ctl_put(o, "held_records", INT(s->n_held));
+        ctl_put(o, "held_bytes", INT(s->held_bytes));
+        ctl_put(o, "shared_bytes", INT((uint64_t)s->c2d_bytes + s->d2c_bytes));
+        ctl_put(o, "trusted", json_boolean(s->trusted));
+        ctl_put(o, "state", json_string(s->st == SES_OPEN ? "open" : "closing"));
+        (void)json_array_append_new(list, o);
+    }
+    ctl_put(r, "clients", list);
+    return r;
+}
+
+/* ---- configuration ---------------------------------------------------------- */
+
+static const char *const ctl_origins[] = { "default", "file", "set", "runtime" };
+
+static json_t *
+ctl_param(const struct gate *g, size_t i, const struct par_row *row)
+{
+    char value[PAR_STR_BYTES + 32], name[128];
+    enum par_origin from;
+    json_t *o = json_object();
+
+    par_value(g->ps, i, value, sizeof(value), &from);
+    (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
+    ctl_put(o, "name", json_string(name));
+    ctl_put(o, "value", json_string(value));
+    ctl_put(o, "default", json_string(row->def));
+    ctl_put(o, "origin", json_string(ctl_origins[from]));
+    ctl_put(o, "type", json_string(row->type));
+    ctl_put(o, "unit", json_string(row->unit));
+    ctl_put(o, "min", json_string(row->min));
+    ctl_put(o, "max", json_string(row->max));
+    ctl_put(o, "choices", json_string(row->choices));
+    ctl_put(o, "aliases", json_string(row->aliases));
+    ctl_put(o, "reload", json_boolean(row->reload));
+    ctl_put(o, "help", json_string(row->help));
+    return o;
+}
+
+/* section.key or an alias, - and _ alike. */
+static int
+ctl_names_param(const char *word, const struct par_row *row)
+{
+    char name[128], plain[128];
+    const char *p = row->aliases != NULL ? row->aliases : "";
+    size_t n = 0;
+
+    for (; word[n] != '\0' && n < sizeof(plain) - 1; n++)
+        plain[n] = word[n] == '-' ? '_' : word[n];
+    plain[n] = '\0';
+    (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
+    if (strcasecmp(plain, name) == 0)
+        return 1;
+    while (*p != '\0') {
+        size_t len = strcspn(p, ", ");
+
+        if (len == n && strncasecmp(p, plain, n) == 0)
+            return 1;
+        p += len;
+        p += strspn(p, ", ");
+    }
+    return 0;
+}
+
+json_t *
+ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "name ");
+    const char *word = json_string_value(json_object_get(rq, "name"));
+    json_t *list;
+
+    (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    list = json_array();
+    for (size_t i = 0; i < par_count(); i++) {
+        struct par_row row;
+
+        par_row(i, &row);
+        if (word == NULL || ctl_names_param(word, &row))
+            (void)json_array_append_new(list, ctl_param(g, i, &row));
+    }
+    if (word != NULL && json_array_size(list) == 0) {
+        json_decref(list);
+        return ctl_fail("fdctl config", "no parameter is called \"%.80s\"", word);
+    }
+    r = ctl_ok();
+    ctl_put(r, "file", json_string(g->conf_file));
+    ctl_put(r, "config", list);
+    return r;
+}
+
+json_t *
+ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "name value ");
+    const char *name = json_string_value(json_object_get(rq, "name"));
+    const char *value = json_string_value(json_object_get(rq, "value"));
+    char err[1024] = "";
+    char text[PAR_STR_BYTES + 32] = "";
+    int rc;
+
+    (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    if (name == NULL || value == NULL)
+        return ctl_fail("fdctl set section.key=value", "set takes \"name\" and "
+            "\"value\", both text");
+    if (par_is_reloadable(name) == 0)
+        return ctl_fail("change the configuration file, then: sudo systemctl restart fdd",
+            "%s cannot change while fdd runs", name);
+    if (strstr(name, "debug") != NULL) {
+        uint32_t before = log_debug_bits;
+        int bad = log_set_debug(value, text, sizeof(text));
+
+        __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
+        if (bad != 0)
+            return ctl_fail("fdctl debug", "unknown debug bit \"%s\"", text);
+    }
+    rc = par_set_text(g->ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
+    if (rc < 0)
+        return ctl_fail(rc == -ENOENT ? "fdctl config" : NULL, "%s", err);
+    gate_apply(g);
+    log_info("control: %s = %s", name, value);
+    r = ctl_ok();
+    ctl_put(r, "name", json_string(name));
+    for (size_t i = 0; i < par_count(); i++) {
+        struct par_row row;
+        enum par_origin from;
+
+        par_row(i, &row);
+        if (ctl_names_param(name, &row))
+            par_value(g->ps, i, text, sizeof(text), &from);
+    }
+    ctl_put(r, "value", json_string(text));
+    if (rc > 0)
+        ctl_put(r, "warning", json_string(err));
+    return r;
+}
+
+json_t *
+ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "");
+    json_t *warnings;
+    char err[1024] = "", ignored[1024] = "";
+    int changed = 0;
+
+    (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    warnings = json_array();
+    if (gate_reload(g, err, sizeof(err), ignored, sizeof(ignored), &changed,
+        warnings) != 0) {
+        json_decref(warnings);
+        return ctl_fail("correct the file; the old configuration stays in force", "%s",
+            err);
+    }
+    r = ctl_ok();
+    ctl_put(r, "changed", INT(changed));
+    ctl_put(r, "ignored", json_string(ignored));
+    ctl_put(r, "warnings", warnings);
+    return r;
+}
+
+/* ---- worker, end, debug ------------------------------------------------------ */
+
+json_t *
+ctl_do_model(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    return ctl_ask_worker(g, c, rq, now_ns);
+}
+
+json_t *
+ctl_do_program(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    return ctl_ask_worker(g, c, rq, now_ns);
+}
+
+json_t *
+ctl_drain_state(struct gate *g)
+{
+    json_t *r = ctl_ok();
+
+    ctl_put(r, "state", json_string(g->st == GATE_RUNNING ? "running" : "draining"));
+    ctl_put(r, "requests", INT(g->jnl.n_open));
+    ctl_put(r, "drained", json_boolean(g->st != GATE_RUNNING && g->jnl.n_open == 0));
+    return r;
+}
+
+/* timeout_ms of the request, or the parameter. -1: not a number. */
+static int64_t
+ctl_timeout(const struct gate *g, json_t *rq)
+{
+    json_t *t = json_object_get(rq, "timeout_ms");
+
+    if (t == NULL)
+        return g->par->daemon_drain_timeout_ms;
+    if (!json_is_integer(t) || json_integer_value(t) < 0 ||
+        json_integer_value(t) > 86400000)
+        return -1;
+    return json_integer_value(t);
+}
+
+json_t *
+ctl_do_drain(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "wait off timeout_ms ");
+    int64_t ms = ctl_timeout(g, rq);
+    int off = json_is_true(json_object_get(rq, "off"));
+
+    if (r != NULL)
+        return r;
+    if (ms < 0)
+        return ctl_fail(NULL, "timeout_ms must be a number from 0 to 86400000");
+    gate_drain(g, !off);
+    if (!off && json_is_true(json_object_get(rq, "wait")) && g->jnl.n_open != 0 &&
+        ctl_defer_drain(g, c, now_ns + (uint64_t)ms * CLK_MS) == 0)
+        return NULL;
+    return ctl_drain_state(g);
+}
+
+json_t *
+ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "now timeout_ms ");
+    int64_t ms = ctl_timeout(g, rq);
+
+    (void)c;
+    if (r != NULL)
+        return r;
+    if (ms < 0)
+        return ctl_fail(NULL, "timeout_ms must be a number from 0 to 86400000");
+    if (json_is_true(json_object_get(rq, "now")))
+        ms = 0;
+    r = ctl_ok();
+    ctl_put(r, "pid", INT(getpid()));
+    ctl_put(r, "requests", INT(g->jnl.n_open));
+    gate_stop(g, now_ns, (uint64_t)ms * CLK_MS, 0);
+    return r;
+}
+
+static json_t *
+ctl_debug_bits(void)
+{
+    json_t *r = ctl_ok();
+    json_t *known = json_array();
+    char bits[256];
+
+    log_get_debug(bits, sizeof(bits));
+#define DBG_BIT(name, help)                                                     \
+    (void)json_array_append_new(known, json_pack("{s:s, s:s}", "name", #name,  \
+        "help", help));
+#include "daemon/tbl/debug_bits.h"
+#undef DBG_BIT
+    ctl_put(r, "bits", json_string(bits));
+    ctl_put(r, "known", known);
+    return r;
+}
+
+static json_t *
+ctl_debug_set(struct gate *g, const char *bits)
+{
+    char now[256], bad[64], err[256];
+
+    if (log_set_debug(bits, bad, sizeof(bad)) != 0)
+        return ctl_fail("fdctl debug", "unknown debug bit \"%s\"", bad);
+    /* Through the parameter, so that config shows it and the worker has it. */
+    log_get_debug(now, sizeof(now));
+    (void)par_set_text(g->ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
+    gate_apply(g);
+    return ctl_debug_bits();
+}
+
+json_t *
+ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "bits panic selfcheck kill_worker ");
+    const char *bits = json_string_value(json_object_get(rq, "bits"));
+    struct wrk *w = &g->wrk[0];
+
+    (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    if (bits != NULL)
+        return ctl_debug_set(g, bits);
+    if (json_is_true(json_object_get(rq, "panic"))) {
+        r = ctl_ok();
+        ctl_put(r, "panic", json_string_nocheck(w->panic[0] != '\0' ? w->panic :
+            w->last_death));
+        ctl_put(r, "generation", INT(w->panic_generation));
+        return r;
+    }
+    if (json_is_true(json_object_get(rq, "selfcheck"))) {
+        gate_check(g);
+        cnt_add(&g->cnt->selfchecks, 1);
+        r = ctl_ok();
+        ctl_put(r, "selfcheck", json_string("ok"));
+        ctl_put(r, "sessions", INT(g->n_ses));
+        ctl_put(r, "requests", INT(g->jnl.n_open));
+        return r;
+    }
+    if (json_is_true(json_object_get(rq, "kill_worker"))) {
+        if (w->pid <= 0 || w->dead)
+            return ctl_fail("fdctl status", "no worker is running");
+        r = ctl_ok();
+        ctl_put(r, "killed", INT(w->pid));
+        sup_kill(g, w, "fdctl debug kill-worker");
+        return r;
+    }
+    return ctl_debug_bits();
+}

@@ -1,0 +1,125 @@
+/*
+ * The fdd process: gate and supervisor. One thread; all state hangs off
+ * struct gate. Every part is a poll function taking the time, so that tests
+ * drive it with a fake clock and a fake worker on the link.
+ *
+ * A round (gate_poll): take requests from client rings, send what is due to
+ * the worker, relay its records, publish and wake once per session, end
+ * what is doomed. Nothing in it blocks, and its work per client is bounded.
+ *
+ * The loop (gate_run) repeats rounds while there is traffic, spins for
+ * ipc.spin_us after it, and else sleeps in epoll_wait with all parking flags
+ * raised.
+ */
+#ifndef FDD_DAEMON_GATE_GATE_H
+#define FDD_DAEMON_GATE_GATE_H
+
+#include <signal.h>
+#include <stdint.h>
+
+#include "daemon/common/counter.h"
+#include "daemon/common/param.h"
+#include "daemon/gate/control.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/session.h"
+#include "daemon/gate/supervise.h"
+
+#define GATE_MAGIC 0x47415445u
+
+enum gate_st { GATE_RUNNING = 0, GATE_DRAINING, GATE_STOPPING, GATE_DEGRADED };
+
+/* What an epoll event refers to: a kind in the low bits of data.u64 beside
+ * a pointer (objects are at least 16-byte aligned). */
+enum gate_ev { GATE_EV_LISTEN = 0, GATE_EV_ADMIN, GATE_EV_SES, GATE_EV_BELL,
+    GATE_EV_CTL, GATE_EV_WRK_EFD, GATE_EV_WRK_PID, GATE_EV_WRK_ADMIN,
+    GATE_EV_SIGNAL };
+
+struct gate {
+    uint32_t magic;
+    int st;                   /* enum gate_st */
+    struct par_set *ps;
+    const struct par *par;    /* of ps */
+    char conf_file[PAR_STR_BYTES]; /* "" = none */
+    char **sets;              /* --set arguments, for reload */
+    int n_sets;
+    uint64_t boot_id[2];
+    uint64_t t_boot;
+    uint64_t rng;             /* seeds of requests that name none */
+    struct rtd rt;
+    int epfd, sigfd;
+
+    struct ses **ses;         /* 0..n_ses-1, in no order */
+    uint32_t n_ses, max_ses;
+    uint32_t n_hello;
+    uint32_t n_doomed;
+    uint32_t n_holding;       /* sessions with held records */
+    uint64_t next_ses_id;
+    struct ses_q outq;        /* sessions with output in this round */
+
+    struct jnl jnl;
+    struct fair fair;
+    struct wrk wrk[1] __attribute__((aligned(16)));
+    uint32_t n_wrk;
+    int (*spawn)(struct gate *g, struct wrk *w, int worker_admin_fd);
+    struct ctl ctl;
+
+    struct cnt_seg *seg;
+    struct cnt_gate *cnt;
+    int seg_fd;
+    char seg_name[32];
+
+    uint64_t now;             /* of this round */
+    uint64_t t_tick;
+    uint64_t t_traffic;       /* last round that found work */
+    uint64_t t_notify;
+    uint64_t watchdog_ns;
+    uint64_t spin_ns;
+    uint64_t stop_deadline;   /* STOPPING: cancel what is left then */
+    int stop_exit;            /* exit code when the stop is done */
+    int stop_phase;           /* 0 wait, 1 cancelled, 2 worker told, 3 done */
+    uint64_t t_stop_phase;
+    uint64_t t_degraded;
+    int n_signals;
+    int ready_notified;
+    int exit_code;            /* -1: go on */
+};
+
+/* Take over ps. No sockets, folders or processes yet. NULL: no memory. */
+struct gate *gate_new(struct par_set *ps, uint64_t now_ns);
+/* Bring up the statistics segment under name (NULL: anonymous). -errno. */
+int gate_open(struct gate *g, const char *seg_shm_name);
+struct gate *gate_free(struct gate *g);
+
+/* One round without system calls beyond wake-ups. Returns the work done. */
+int gate_poll(struct gate *g, uint64_t now_ns);
+/* Timers; called by gate_poll when a tick has passed. */
+void gate_tick(struct gate *g, uint64_t now_ns);
+/* Look at the sockets, waiting at most timeout_ms. */
+int gate_events(struct gate *g, int timeout_ms);
+/* Until the end; returns the exit code. */
+int gate_run(struct gate *g);
+
+int gate_watch(struct gate *g, int fd, uint32_t events, enum gate_ev ev, void *obj);
+
+void gate_drain(struct gate *g, int on);
+/* Drain at most timeout_ns, then end with exit_code. */
+void gate_stop(struct gate *g, uint64_t now_ns, uint64_t timeout_ns, int exit_code);
+/* End now: every request gets its terminal, sessions GOODBYE. */
+void gate_stop_now(struct gate *g, int exit_code);
+/* No worker will come: end what is queued, refuse what comes. */
+void gate_degrade(struct gate *g, uint64_t now_ns);
+/* Read the file and the --set arguments again. 0, or -errno with err. */
+int gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
+    size_t ignored_bytes, int *ret_changed, json_t *warnings);
+/* Parameters changed: level, debug bits, worker. */
+void gate_apply(struct gate *g);
+/* ms after which a refused client may try again. */
+uint32_t gate_retry_ms(const struct gate *g);
+const char *gate_state_name(const struct gate *g);
+uint64_t gate_draw_seed(struct gate *g);
+/* Walk all structures; aborts when they disagree. */
+void gate_check(const struct gate *g);
+
+#endif

@@ -1,0 +1,614 @@
+#include "config.h"
+
+#include "daemon/gate/intake.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+#include "daemon/gate/gate.h"
+#include "daemon/gate/relay.h"
+
+#define ITK_TTL_MAX_MS 604800000u /* a week */
+
+/* Items that this build refuses with E_UNSUPPORTED. Penalties other than
+ * neutral are refused in the same way by itk_check_sampling(). */
+static const struct itk_unsupported {
+    uint16_t type;
+    uint16_t detail;
+} itk_unsupported[] = {
+    { FDP_IT_LOGIT_BIAS, FDP_D_BIAS },
+    { FDP_IT_BAD_WORDS, FDP_D_BAD_WORDS },
+    { FDP_IT_ALLOWED_IDS, FDP_D_ALLOWED },
+    { FDP_IT_GRAMMAR, FDP_D_GRAMMAR },
+    { FDP_IT_CHAT, FDP_D_CHAT },
+};
+
+#define ITEM(t) (1u << FDP_IT_##t)
+#define ITK_ONCE (ITEM(PROMPT_TEXT) | ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) |     \
+    ITEM(STOP_IDS))
+
+/* Items each operation takes. */
+static const uint32_t itk_allowed[FDP_OP__N] = {
+    [FDP_OP_SUBMIT] = ITEM(PROMPT_TEXT) | ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) |
+        ITEM(STOP_STRING) | ITEM(STOP_IDS),
+    [FDP_OP_TOKENIZE] = ITEM(PROMPT_TEXT),
+    [FDP_OP_DETOKENIZE] = ITEM(PROMPT_IDS),
+};
+
+static const uint32_t itk_flags[FDP_OP__N] = {
+    [FDP_OP_SUBMIT] = FDP_F__ALL & ~FDP_F_DEEP,
+    [FDP_OP_CANCEL] = 0,
+    [FDP_OP_TOKENIZE] = FDP_F_NO_SPECIAL | FDP_F_RAW_SPECIAL | FDP_F_PROMPT_IDS,
+    [FDP_OP_DETOKENIZE] = FDP_F_KEEP_SPECIAL | FDP_F_TEXT,
+    [FDP_OP_INFO] = 0,
+    [FDP_OP_PING] = FDP_F_DEEP,
+};
+
+static int
+itk_fail(struct itk_err *e, int code, unsigned detail, uint64_t arg)
+{
+    e->code = code;
+    e->detail = detail;
+    e->arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg;
+    return 1;
+}
+
+/* A float as the argument of an error: its bits. */
+static uint32_t
+itk_bits(float f)
+{
+    uint32_t u;
+
+    memcpy(&u, &f, sizeof(u));
+    return u;
+}
+
+size_t
+itk_utf8(const unsigned char *p, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n) {
+        uint64_t w;
+        unsigned c = p[i];
+        size_t len;
+        unsigned lo = 0x80, hi = 0xbf;
+
+        if (n - i >= 8) {
+            memcpy(&w, p + i, 8);
+            if ((w & 0x8080808080808080ull) == 0) {
+                i += 8;
+                continue;
+            }
+        }
+        if (c < 0x80) {
+            i++;
+            continue;
+        }
+        if (c >= 0xc2 && c <= 0xdf)
+            len = 2;
+        else if (c >= 0xe0 && c <= 0xef)
+            len = 3;
+        else if (c >= 0xf0 && c <= 0xf4)
+            len = 4;
+        else
+            return i;
+        if (n - i < len)
+            return i;
+        if (c == 0xe0)
+            lo = 0xa0; /* else overlong */
+        else if (c == 0xed)
+            hi = 0x9f; /* else a surrogate */
+        else if (c == 0xf0)
+            lo = 0x90;
+        else if (c == 0xf4)
+            hi = 0x8f; /* else above U+10FFFF */
+        if (p[i + 1] < lo || p[i + 1] > hi)
+            return i;
+        for (size_t k = 2; k < len; k++) {
+            if ((p[i + k] & 0xc0) != 0x80)
+                return i;
+        }
+        i += len;
+    }
+    return n;
+}
+
+static int
+itk_check_penalties(const struct fdp_req *q, struct itk_err *e)
+{
+    float p[3] = { q->presence_penalty, q->frequency_penalty, q->repetition_penalty };
+
+    for (int i = 0; i < 2; i++) {
+        if (!(p[i] >= -2.0f && p[i] <= 2.0f))
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, itk_bits(p[i]));
+    }
+    if (!(p[2] > 0.0f && p[2] <= 2.0f))
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, itk_bits(p[2]));
+    for (int i = 0; i < 3; i++) {
+        if (p[i] != (i == 2 ? 1.0f : 0.0f))
+            return itk_fail(e, FDP_E_UNSUPPORTED, FDP_D_PENALTY, itk_bits(p[i]));
+    }
+    return 0;
+}
+
+static int
+itk_check_sampling(const struct fdp_req *q, const struct itk_limits *lim,
+    struct itk_err *e)
+{
+    if (q->n < 1 || q->n > FDP_MAX_N)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_N, q->n);
+    if (lim->max_model_len != 0 && q->max_new > lim->max_model_len)
+        return itk_fail(e, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
+    if (q->max_new != 0 && q->min_new > q->max_new)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_MIN_NEW, q->min_new);
+    if (lim->max_model_len != 0 && q->min_new > lim->max_model_len)
+        return itk_fail(e, FDP_E_TOO_LONG, FDP_D_MIN_NEW, lim->max_model_len);
+    if (!(q->temperature >= 0.0f && q->temperature <= 100.0f))
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE, itk_bits(q->temperature));
+    if (!(q->top_p > 0.0f && q->top_p <= 1.0f))
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TOP_P, itk_bits(q->top_p));
+    if (q->top_k > INT32_MAX)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TOP_K, q->top_k);
+    if (!(q->min_p >= 0.0f && q->min_p <= 1.0f))
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_MIN_P, itk_bits(q->min_p));
+    if (q->logprobs > lim->max_logprobs)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->logprobs);
+    if (q->prompt_logprobs > lim->max_logprobs)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->prompt_logprobs);
+    if (q->n_prior != 0 && q->n != 1)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, q->n_prior);
+    return itk_check_penalties(q, e);
+}
+
+int
+itk_check_req(const struct fdp_req *q, const struct itk_limits *lim,
+    struct itk_err *ret_err)
+{
+    struct itk_err *e = ret_err;
+
+    if (q->op == 0 || q->op >= FDP_OP__N)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_OP, q->op);
+    if (q->flags & ~itk_flags[q->op])
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_FLAGS, q->flags & ~itk_flags[q->op]);
+    for (size_t i = 0; i < sizeof(q->rsv); i++) {
+        if (q->rsv[i] != 0)
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, q->rsv[i]);
+    }
+    if (q->tag == 0)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TAG, 0);
+    if (q->op == FDP_OP_CANCEL)
+        return 0;
+    if (q->ttl_queue_ms > ITK_TTL_MAX_MS)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TTL, q->ttl_queue_ms);
+    if (q->ttl_total_ms > ITK_TTL_MAX_MS)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TTL, q->ttl_total_ms);
+    if (q->user != 0 && !lim->trusted)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_USER, q->user);
+    if (q->op == FDP_OP_SUBMIT)
+        return itk_check_sampling(q, lim, e);
+    return 0;
+}
+
+/* One item; at most a few comparisons, text is checked once. */
+static int
+itk_check_item(const struct fdp_item *it, const unsigned char *p, uint16_t op,
+    struct itk_items *n, struct itk_err *e)
+{
+    size_t ok;
+
+    for (size_t i = 0; i < sizeof(itk_unsupported) / sizeof(itk_unsupported[0]); i++) {
+        if (it->type == itk_unsupported[i].type)
+            return itk_fail(e, FDP_E_UNSUPPORTED, itk_unsupported[i].detail, it->type);
+    }
+    if (!(itk_allowed[op] & (1u << it->type)))
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
+    switch (it->type) {
+    case FDP_IT_PROMPT_TEXT:
+        ok = itk_utf8(p, it->len);
+        if (ok != it->len)
+            return itk_fail(e, FDP_E_BAD_TEXT, FDP_D_PROMPT, ok);
+        n->has_text = 1;
+        n->prompt_text_bytes = it->len;
+        return 0;
+    case FDP_IT_PROMPT_IDS:
+        if (it->len % 4 != 0)
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, it->len);
+        n->has_ids = 1;
+        n->n_prompt_ids = it->len / 4;
+        return 0;
+    case FDP_IT_PRIOR_IDS:
+        if (it->len % 4 != 0)
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, it->len);
+        n->n_prior = it->len / 4;
+        return 0;
+    case FDP_IT_STOP_STRING:
+        if (it->len == 0 || it->len > FDP_MAX_STOP_LEN)
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, it->len);
+        if (++n->n_stop > FDP_MAX_STOP)
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, n->n_stop);
+        ok = itk_utf8(p, it->len);
+        if (ok != it->len)
+            return itk_fail(e, FDP_E_BAD_TEXT, FDP_D_STOP, ok);
+        return 0;
+    default: /* FDP_IT_STOP_IDS */
+        if (it->len % 4 != 0 || it->len / 4 > FDP_MAX_STOP_IDS)
+            return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, it->len / 4);
+        n->n_stop_ids = it->len / 4;
+        return 0;
+    }
+}
+
+/* What must and must not be together. */
+static int
+itk_check_set(const struct fdp_req *q, const struct itk_items *n, struct itk_err *e)
+{
+    int want_text = q->op == FDP_OP_TOKENIZE;
+    int want_ids = q->op == FDP_OP_DETOKENIZE;
+
+    if (q->op == FDP_OP_INFO || q->op == FDP_OP_PING)
+        return 0;
+    if (n->has_text && n->has_ids)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, 2);
+    if ((want_text && !n->has_text) || (want_ids && !n->has_ids) ||
+        (!n->has_text && !n->has_ids))
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
+    if (q->op == FDP_OP_SUBMIT && n->has_ids && n->n_prompt_ids == 0)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
+    if (q->op == FDP_OP_SUBMIT && n->n_prior != q->n_prior)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, n->n_prior);
+    return 0;
+}
+
+int
+itk_check_items(const struct fdp_req *q, const unsigned char *blob, uint32_t blob_bytes,
+    struct itk_items *ret_items, struct itk_err *ret_err)
+{
+    uint32_t seen = 0;
+    uint64_t at = 0;
+
+    memset(ret_items, 0, sizeof(*ret_items));
+    while (at < blob_bytes) {
+        struct fdp_item it;
+        uint64_t span;
+
+        if (blob_bytes - at < sizeof(it))
+            return itk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_BLOB, blob_bytes - at);
+        memcpy(&it, blob + at, sizeof(it));
+        if (it.type == 0 || it.type >= FDP_IT__N)
+            return itk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_ITEM, it.type);
+        if (it.rsv != 0)
+            return itk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_RESERVED, it.rsv);
+        span = FDP_ITEM_SPAN(it.len);
+        if (span > blob_bytes - at)
+            return itk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_BLOB, it.len);
+        for (uint64_t i = sizeof(it) + it.len; i < span; i++) {
+            if (blob[at + i] != 0)
+                return itk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_RESERVED, blob[at + i]);
+        }
+        if ((seen & (1u << it.type) & ITK_ONCE) != 0)
+            return itk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_ITEM, it.type);
+        seen |= 1u << it.type;
+        if (itk_check_item(&it, blob + at + sizeof(it), q->op, ret_items, ret_err))
+            return 1;
+        at += span;
+    }
+    return itk_check_set(q, ret_items, ret_err);
+}
+
+/* Ids of one item below vocab? Otherwise the first that is not. */
+static int
+itk_check_ids(const unsigned char *p, uint32_t n, uint32_t vocab, uint32_t *ret_bad)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t id;
+
+        memcpy(&id, p + (size_t)i * 4, 4);
+        if (id >= vocab) {
+            *ret_bad = id;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int
+itk_check_model(const struct fdp_req *q, const unsigned char *blob, uint32_t blob_bytes,
+    const struct itk_limits *lim, struct itk_err *ret_err)
+{
+    uint64_t n_prompt = 0, total;
+    uint64_t at = 0;
+    uint32_t bad;
+
+    while (at < blob_bytes) {
+        struct fdp_item it;
+        unsigned detail = 0;
+
+        memcpy(&it, blob + at, sizeof(it));
+        if (it.type == FDP_IT_PROMPT_IDS)
+            detail = FDP_D_PROMPT_ID;
+        else if (it.type == FDP_IT_PRIOR_IDS)
+            detail = FDP_D_PRIOR;
+        else if (it.type == FDP_IT_STOP_IDS)
+            detail = FDP_D_STOP;
+        else if (it.type == FDP_IT_PROMPT_TEXT && lim->has_tokenizer == 0)
+            return itk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
+        if (detail != 0 && itk_check_ids(blob + at + sizeof(it), it.len / 4,
+            lim->vocab, &bad))
+            return itk_fail(ret_err, FDP_E_BAD_TOKEN, detail, bad);
+        if (it.type == FDP_IT_PROMPT_IDS || it.type == FDP_IT_PRIOR_IDS)
+            n_prompt += it.len / 4;
+        at += FDP_ITEM_SPAN(it.len);
+    }
+    if (q->op != FDP_OP_SUBMIT)
+        return 0;
+    if (q->max_new > lim->max_model_len)
+        return itk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
+    if (n_prompt >= lim->max_model_len)
+        return itk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, lim->max_model_len);
+    total = n_prompt + q->max_new;
+    if (total > lim->max_model_len)
+        return itk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
+    return 0;
+}
+
+void
+itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret)
+{
+    const struct wrk *w = &g->wrk[0];
+
+    memset(ret, 0, sizeof(*ret));
+    ret->max_logprobs = (uint32_t)g->par->output_max_logprobs;
+    ret->default_max_new = (uint32_t)g->par->output_default_max_tokens;
+    ret->trusted = s != NULL && s->trusted;
+    ret->has_tokenizer = -1;
+    if (w->st == WRK_READY) {
+        ret->vocab = w->ready.info.vocab;
+        ret->max_model_len = w->ready.info.max_model_len;
+        ret->has_tokenizer = w->ready.info.has_tokenizer != 0;
+        if (ret->max_logprobs > w->ready.info.max_logprobs)
+            ret->max_logprobs = w->ready.info.max_logprobs;
+    }
+}
+
+/* ---- one request of a session -------------------------------------------- */
+
+/* Answer a refusal. Only what the client itself got wrong counts towards
+ * the end of its session; limits and loading do not. */
+static void
+itk_refuse(struct gate *g, struct ses *s, uint64_t tag, const struct itk_err *e,
+    uint64_t now_ns)
+{
+    uint32_t retry = 0;
+
+    cnt_add(&g->cnt->requests_refused, 1);
+    if (e->code <= FDP_E_QUEUE_FULL && e->code > FDP_E_DEADLINE)
+        retry = gate_retry_ms(g);
+    log_debug("intake: session %llu request refused: code %d detail %u arg %u",
+        (unsigned long long)s->id, e->code, e->detail, e->arg);
+    rly_emit_error(g, s, tag, e->code, retry, e->detail, e->arg);
+    if (e->code != FDP_E_BAD_PARAM && e->code != FDP_E_BAD_TOKEN &&
+        e->code != FDP_E_BAD_TEXT)
+        return;
+    if (now_ns - s->t_err > CLK_S) {
+        s->t_err = now_ns;
+        s->n_err = 0;
+    }
+    if (++s->n_err >= ITK_ERRORS_PER_S) {
+        log_warn("intake: session %llu (%s, pid %d) sent %u bad requests in a second",
+            (unsigned long long)s->id, s->name, (int)s->pid, s->n_err);
+        ses_kill(g, s, FDP_E_PROTO);
+    }
+}
+
+static int
+itk_check_admission(struct gate *g, struct ses *s, struct usr *u, uint64_t bytes,
+    struct itk_err *e)
+{
+    const struct par *par = g->par;
+
+    if (g->st == GATE_DEGRADED)
+        return itk_fail(e, FDP_E_GPU_LOST, 0, 0);
+    if (g->st != GATE_RUNNING)
+        return itk_fail(e, FDP_E_DRAINING, 0, 0);
+    if (g->jnl.n_open >= g->jnl.n_max)
+        return itk_fail(e, g->wrk[0].st == WRK_READY ? FDP_E_QUEUE_FULL : FDP_E_LOADING,
+            0, g->jnl.n_max);
+    if (s->trusted)
+        return 0;
+    if (s->n_inflight >= (uint64_t)par->sched_max_inflight_per_client)
+        return itk_fail(e, FDP_E_LIMIT, 0, (uint64_t)par->sched_max_inflight_per_client);
+    if (u->n_inflight >= (uint64_t)par->sched_max_inflight_per_user)
+        return itk_fail(e, FDP_E_LIMIT, 0, (uint64_t)par->sched_max_inflight_per_user);
+    if (u->bytes + bytes > (uint64_t)par->sched_max_bytes_per_user)
+        return itk_fail(e, FDP_E_LIMIT, FDP_D_BLOB,
+            (uint64_t)par->sched_max_bytes_per_user);
+    return 0;
+}
+
+/* Operations the gate answers itself. 1: done with. */
+static int
+itk_answer(struct gate *g, struct ses *s, const struct fdp_req *q, uint64_t now_ns)
+{
+    struct fdp_done done;
+    struct itk_err e;
+
+    if (q->op == FDP_OP_INFO && g->wrk[0].st != WRK_READY) {
+        (void)itk_fail(&e, g->st == GATE_DEGRADED ? FDP_E_GPU_LOST : FDP_E_LOADING, 0, 0);
+        itk_refuse(g, s, q->tag, &e, now_ns);
+        return 1;
+    }
+    if (q->op == FDP_OP_INFO)
+        (void)rly_emit(g, s, q->tag, FDP_T_REPLY, 0, 0, &g->wrk[0].ready.info,
+            sizeof(struct fdp_info), 0);
+    else if (q->op == FDP_OP_PING && !(q->flags & FDP_F_DEEP))
+        cnt_add(&g->cnt->pings, 1);
+    else
+        return 0;
+    memset(&done, 0, sizeof(done));
+    done.t_submit = done.t_start = done.t_first = done.t_end = now_ns;
+    (void)rly_emit(g, s, q->tag, FDP_T_DONE, 0, 0, &done, sizeof(done), 0);
+    return 1;
+}
+
+static void
+itk_cancel(struct gate *g, struct ses *s, uint64_t tag)
+{
+    struct jreq *r = jnl_find_tag(&g->jnl, s, tag);
+
+    if (r == NULL) {
+        cnt_add(&g->cnt->cancels_unknown, 1);
+        return;
+    }
+    cnt_add(&g->cnt->cancels, 1);
+    rly_cancel(g, r, FDP_E_CANCELLED);
+}
+
+/* V5: the items lie in the arena. */
+static int
+itk_check_place(const struct ses *s, const struct fdp_req *q, struct itk_err *e)
+{
+    if (q->off % 8 != 0 || q->len % 8 != 0 || q->off > s->arena_bytes ||
+        q->len > s->arena_bytes - q->off)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_BLOB,
+            q->len > s->arena_bytes ? q->len : q->off);
+    return 0;
+}
+
+/* Copy the items out of the arena, once. */
+static int
+itk_copy_blob(const struct ses *s, const struct fdp_req *q, unsigned char **ret_blob,
+    struct itk_err *e)
+{
+    unsigned char *blob;
+
+    if (q->len == 0)
+        return 0;
+    blob = malloc(q->len);
+    if (blob == NULL)
+        return itk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
+    fdr_copy_in(blob, s->arena + q->off, q->len);
+    *ret_blob = blob;
+    return 0;
+}
+
+static void
+itk_deadlines(const struct gate *g, struct jreq *r, uint64_t now_ns)
+{
+    const struct fdp_req *q = &r->req;
+    uint64_t wait = (uint64_t)g->par->sched_max_waiting_time_ms;
+
+    if (q->ttl_queue_ms != 0 && (wait == 0 || q->ttl_queue_ms < wait))
+        wait = q->ttl_queue_ms;
+    if (wait != 0)
+        r->deadline_queue = now_ns + wait * CLK_MS;
+    if (q->ttl_total_ms != 0)
+        r->deadline_total = now_ns + q->ttl_total_ms * CLK_MS;
+}
+
+static void
+itk_accept(struct gate *g, struct ses *s, struct usr *u, struct fdp_req *q,
+    unsigned char *blob, const struct itk_items *items, const struct itk_limits *lim,
+    uint64_t now_ns)
+{
+    uint64_t cost = items->n_prompt_ids + items->prompt_text_bytes / 4 + 1;
+    struct jreq *r;
+
+    if (q->op == FDP_OP_SUBMIT) {
+        if (q->max_new == 0 && lim->default_max_new != 0)
+            q->max_new = lim->default_max_new;
+        if (!(q->flags & FDP_F_SEED)) {
+            q->seed = gate_draw_seed(g);
+            q->flags |= FDP_F_SEED;
+        }
+        cost += (uint64_t)q->n * (q->max_new != 0 ? q->max_new : 256);
+    }
+    q->off = 0;
+    r = jnl_add(g, s, u, q, blob, q->len, now_ns);
+    ASSERT(r != NULL); /* itk_check_admission() saw room */
+    r->cost = cost > INT32_MAX ? INT32_MAX : (uint32_t)cost;
+    r->prompt_len = items->n_prompt_ids;
+    r->checked = lim->vocab != 0;
+    itk_deadlines(g, r, now_ns);
+    cnt_add(&g->cnt->requests_total, 1);
+    fair_push(g, r);
+}
+
+static void
+itk_request(struct gate *g, struct ses *s, struct fdp_req *q, uint64_t now_ns)
+{
+    unsigned char *blob = NULL;
+    struct itk_limits lim;
+    struct itk_items items;
+    struct itk_err e;
+    struct usr *u = s->usr;
+
+    itk_limits(g, s, &lim);
+    if (itk_check_req(q, &lim, &e))
+        goto refuse;
+    if (q->op == FDP_OP_CANCEL) {
+        itk_cancel(g, s, q->tag);
+        return;
+    }
+    if (jnl_find_tag(&g->jnl, s, q->tag) != NULL) {
+        (void)itk_fail(&e, FDP_E_BAD_PARAM, FDP_D_TAG, q->tag);
+        goto refuse;
+    }
+    if (itk_answer(g, s, q, now_ns))
+        return;
+    if (q->user != 0 && (u = usr_get(g, q->user, now_ns)) == NULL) {
+        (void)itk_fail(&e, FDP_E_OVERLOAD, FDP_D_USER, q->user);
+        goto refuse;
+    }
+    if (itk_check_place(s, q, &e) ||
+        itk_check_admission(g, s, u, q->len + sizeof(struct jreq), &e) ||
+        itk_copy_blob(s, q, &blob, &e) ||
+        itk_check_items(q, blob, q->len, &items, &e) ||
+        (lim.vocab != 0 && itk_check_model(q, blob, q->len, &lim, &e)))
+        goto refuse;
+    itk_accept(g, s, u, q, blob, &items, &lim, now_ns);
+    return;
+
+refuse:
+    free(blob);
+    itk_refuse(g, s, q->tag, &e, now_ns);
+}
+
+int
+itk_poll(struct gate *g, struct ses *s, uint64_t now_ns)
+{
+    int64_t avail;
+    uint32_t bytes = 0;
+    uint32_t n = 0;
+
+    /* A client that does not read its answers is not asked for more. */
+    if (s->st != SES_OPEN || s->n_held != 0)
+        return 0;
+    avail = fdr_cons_avail(&s->sq);
+    if (avail == 0)
+        return 0;
+    if (avail < 0) {
+        log_warn("intake: session %llu (%s, pid %d) has an impossible request cursor",
+            (unsigned long long)s->id, s->name, (int)s->pid);
+        ses_kill(g, s, FDP_E_PROTO);
+        return 1;
+    }
+    while (n < ITK_BATCH && n < (uint64_t)avail && bytes < ITK_BATCH_BYTES &&
+        s->st == SES_OPEN && s->n_held == 0) {
+        struct fdp_req q __attribute__((aligned(8)));
+
+        fdr_copy_in(&q, fdr_cons_slot(&s->sq, s->sq.head + n), sizeof(q));
+        itk_request(g, s, &q, now_ns);
+        bytes += q.len <= s->arena_bytes ? q.len : 0;
+        n++;
+    }
+    /* After the copies: the client may use slots and arena again. */
+    fdr_cons_release(&s->sq, n);
+    return (int)n;
+}

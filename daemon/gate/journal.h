@@ -1,0 +1,86 @@
+/*
+ * Accepted requests, from acceptance to their one terminal record: the
+ * request as checked, its items, where it is, what it has been answered so
+ * far. This is what survives a worker.
+ *
+ *   QUEUED   in its user's queue
+ *   SENDING  taken from the queue, its items are going down (at most one
+ *            per worker)
+ *   RUNNING  with the worker
+ *   ENDING   with the worker, cancel sent or about to be
+ *
+ * A terminal record frees the entry. ses is NULL when the client has gone;
+ * such a request is ENDING and its output is dropped.
+ */
+#ifndef FDD_DAEMON_GATE_JOURNAL_H
+#define FDD_DAEMON_GATE_JOURNAL_H
+
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "daemon/gate/fair.h"
+#include "libclient/fdproto.h"
+
+struct gate;
+struct ses;
+struct usr;
+
+#define JREQ_MAGIC 0x4a524551u
+
+enum jnl_st { JNL_FREE = 0, JNL_QUEUED, JNL_SENDING, JNL_RUNNING, JNL_ENDING };
+
+struct jreq {
+    uint32_t magic;
+    uint8_t st;               /* enum jnl_st */
+    uint8_t checked;          /* against the model's vocabulary and length */
+    uint8_t in_cancelq;
+    uint8_t ended;            /* terminal came while its items still go down */
+    uint64_t id;              /* never reused */
+    struct jreq *id_next, *tag_next;
+    struct ses *ses;          /* NULL: client is gone */
+    struct usr *usr;
+    uint64_t tag;
+    TAILQ_ENTRY(jreq) of_ses; /* the session's requests */
+    TAILQ_ENTRY(jreq) link;   /* user's queue or the worker's cancel queue */
+    unsigned char *blob;      /* items, private copy */
+    uint32_t blob_bytes;
+    uint32_t cost;            /* tokens, for fairness */
+    uint32_t prompt_len;      /* tokens, 0 = not known yet */
+    uint32_t n_out;           /* output tokens relayed */
+    int32_t end_code;         /* FDP_E_* of the cancel when ENDING */
+    uint32_t n_resume;
+    uint64_t t_submit;
+    uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
+    uint64_t t_sent;
+    struct fdp_req req;
+};
+
+struct jnl {
+    struct jreq *pool;
+    struct jreq **by_id, **by_tag;
+    struct jreq_q free;
+    struct jreq_q orphans;    /* requests without session, of_ses links */
+    uint32_t n_max, n_open;
+    uint32_t mask;            /* of both hash tables */
+    uint64_t next_id;
+    uint64_t bytes;           /* of requests and blobs held */
+};
+
+int jnl_init(struct jnl *j, uint32_t n_max);
+void jnl_fini(struct jnl *j);
+
+/* Enter a request; blob passes to the journal. NULL: no entry is free, blob
+ * stays the caller's. Queueing it is the caller's next step. */
+struct jreq *jnl_add(struct gate *g, struct ses *s, struct usr *u,
+    const struct fdp_req *req, unsigned char *blob, uint32_t blob_bytes,
+    uint64_t now_ns);
+struct jreq *jnl_find(const struct jnl *j, uint64_t id);
+struct jreq *jnl_find_tag(const struct jnl *j, const struct ses *s, uint64_t tag);
+/* The client is gone: the tag means nothing any more. */
+void jnl_orphan(struct gate *g, struct jreq *r);
+/* After its terminal record; r must be in no queue. */
+void jnl_free(struct gate *g, struct jreq *r);
+const char *jnl_state_name(int st);
+void jnl_check(const struct gate *g);
+
+#endif

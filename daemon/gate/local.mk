@@ -1,0 +1,32 @@
+noinst_LIBRARIES += libfddgate.a
+libfddgate_a_SOURCES = \
+	%D%/control.c \
+	%D%/control.h \
+	%D%/control_cmds.c \
+	%D%/fair.c \
+	%D%/fair.h \
+	%D%/gate.c \
+	%D%/gate.h \
+	%D%/intake.c \
+	%D%/intake.h \
+	%D%/journal.c \
+	%D%/journal.h \
+	%D%/relay.c \
+	%D%/relay.h \
+	%D%/relay_down.c \
+	%D%/runtime.c \
+	%D%/runtime.h \
+	%D%/session.c \
+	%D%/session.h \
+	%D%/statseg.c \
+	%D%/statseg.h \
+	%D%/supervise.c \
+	%D%/supervise.h
+libfddgate_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+GATE_LIBS = libfddgate.a $(COMMON_LIBS) $(JANSSON_LIBS)
+
+sbin_PROGRAMS += fdd
+fdd_SOURCES = %D%/main.c
+fdd_LDADD = $(GATE_LIBS)
+dist_man_MANS += daemon/fdd.8 daemon/fdd.ini.5
+EXTRA_DIST += daemon/README.md %D%/CONTROL.md

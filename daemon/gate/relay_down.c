@@ -1,0 +1,206 @@
+#include "config.h"
+
+#include "daemon/gate/relay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+#include "daemon/gate/gate.h"
+#include "daemon/gate/intake.h"
+
+/* More of the blob that is being sent. 1: complete. */
+static int
+rly_send_blob(struct gate *g, struct wrk *w)
+{
+    struct jreq *r = w->sending;
+
+    while (w->sent < r->blob_bytes) {
+        uint32_t n = r->blob_bytes - w->sent;
+        void *to;
+
+        if (n > FDP_REC_MAX_LEN)
+            n = FDP_REC_MAX_LEN;
+        to = lnk_claim(&w->lnk, r->id, LNK_T_BLOB, 0, 0, n);
+        if (to == NULL)
+            return 0;
+        memcpy(to, r->blob + w->sent, n);
+        w->sent += n;
+    }
+    w->sending = NULL;
+    if (r->st == JNL_SENDING)
+        r->st = JNL_RUNNING;
+    if (r->ended) {
+        ASSERT(w->credits_used > 0);
+        w->credits_used--;
+        jnl_free(g, r);
+    }
+    return 1;
+}
+
+/* A request that waited for the model is checked against it now. */
+static int
+rly_check_late(struct gate *g, struct jreq *r)
+{
+    struct itk_limits lim;
+    struct itk_err e;
+
+    if (r->checked)
+        return 0;
+    itk_limits(g, r->ses, &lim);
+    if (itk_check_req(&r->req, &lim, &e) ||
+        itk_check_model(&r->req, r->blob, r->blob_bytes, &lim, &e)) {
+        rly_end(g, r, e.code, 0, e.detail, e.arg);
+        return 1;
+    }
+    r->checked = 1;
+    return 0;
+}
+
+static int
+rly_send_submit(struct wrk *w, struct jreq *r, uint64_t now_ns)
+{
+    struct lnk_submit sub;
+    void *to = lnk_claim(&w->lnk, r->id, LNK_T_SUBMIT, 0, 0, sizeof(sub));
+
+    if (to == NULL)
+        return 0;
+    memset(&sub, 0, sizeof(sub));
+    sub.req = r->req;
+    sub.user = r->usr->key;
+    sub.t_submit_ns = r->t_submit;
+    sub.deadline_queue_ns = r->deadline_queue;
+    sub.deadline_total_ns = r->deadline_total;
+    sub.n_resume = r->n_resume;
+    memcpy(to, &sub, sizeof(sub));
+    r->st = JNL_SENDING;
+    r->t_sent = now_ns;
+    w->sending = r;
+    w->sent = 0;
+    w->credits_used++;
+    return 1;
+}
+
+static int
+rly_send_cancels(struct wrk *w)
+{
+    struct jreq *r;
+    int n = 0;
+
+    while ((r = TAILQ_FIRST(&w->cancelq)) != NULL) {
+        struct lnk_cancel *c = lnk_claim(&w->lnk, r->id, LNK_T_CANCEL, 0, 0, sizeof(*c));
+
+        if (c == NULL)
+            break;
+        c->code = r->end_code;
+        c->rsv = 0;
+        TAILQ_REMOVE(&w->cancelq, r, link);
+        r->in_cancelq = 0;
+        n++;
+    }
+    return n;
+}
+
+static int
+rly_send_pending(struct wrk *w)
+{
+    static const struct { uint32_t bit; unsigned type; } what[] = {
+        { WRK_PEND_RELOAD, LNK_T_RELOAD }, { WRK_PEND_DRAIN, LNK_T_DRAIN } };
+    int n = 0;
+
+    for (size_t i = 0; w->pend != 0 && i < sizeof(what) / sizeof(what[0]); i++) {
+        if ((w->pend & what[i].bit) &&
+            lnk_claim(&w->lnk, 0, what[i].type, 0, 0, 0) != NULL) {
+            w->pend &= ~what[i].bit;
+            n++;
+        }
+    }
+    return n;
+}
+
+int
+rly_down(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    int n = 0;
+
+    if (w->seg == NULL || w->dead || w->lnk.bad)
+        return 0;
+    if (w->sending != NULL && !rly_send_blob(g, w))
+        goto flush;
+    n += rly_send_cancels(w);
+    n += rly_send_pending(w);
+    while (w->st == WRK_READY && w->credits_used < w->ready.credits &&
+        n < (int)RLY_BATCH) {
+        struct jreq *r = fair_pop(g);
+
+        if (r == NULL)
+            break;
+        /* From here r is in no queue. */
+        r->st = JNL_SENDING;
+        if (r->deadline_queue != 0 && now_ns >= r->deadline_queue) {
+            cnt_add(&g->cnt->requests_expired, 1);
+            rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
+            continue;
+        }
+        if (rly_check_late(g, r))
+            continue;
+        if (!rly_send_submit(w, r, now_ns)) {
+            fair_unpop(g, r);
+            break;
+        }
+        n++;
+        if (!rly_send_blob(g, w))
+            break;
+    }
+flush:
+    lnk_flush(&w->lnk);
+    return n;
+}
+
+void
+rly_deadlines(struct gate *g, uint64_t now_ns)
+{
+    struct usr *u, *u_next;
+
+    for (u = TAILQ_FIRST(&g->fair.round); u != NULL; u = u_next) {
+        struct jreq *r, *next;
+
+        u_next = TAILQ_NEXT(u, act);
+        for (r = TAILQ_FIRST(&u->q); r != NULL; r = next) {
+            next = TAILQ_NEXT(r, link);
+            if ((r->deadline_queue != 0 && now_ns >= r->deadline_queue) ||
+                (r->deadline_total != 0 && now_ns >= r->deadline_total)) {
+                cnt_add(&g->cnt->requests_expired, 1);
+                rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
+            }
+        }
+    }
+}
+
+void
+rly_worker_gone(struct gate *g, struct wrk *w)
+{
+    struct jnl *j = &g->jnl;
+    struct jreq *r = w->sending;
+    uint32_t n = 0;
+
+    w->sending = NULL;
+    w->pend = 0;
+    if (r != NULL && r->st == JNL_SENDING)
+        fair_unpop(g, r);
+    for (uint32_t i = 0; i < j->n_max; i++) {
+        r = &j->pool[i];
+        if (r->st == JNL_FREE || r->st == JNL_QUEUED)
+            continue;
+        n++;
+        if (r->st == JNL_ENDING)
+            rly_end(g, r, r->end_code, 0, 0, 0);
+        else
+            rly_end(g, r, FDP_E_GPU_RESET, gate_retry_ms(g), 0, 0);
+    }
+    ASSERT(TAILQ_EMPTY(&w->cancelq));
+    w->credits_used = 0;
+    if (n != 0)
+        log_warn("relay: %u requests ended with their worker", n);
+}

@@ -1,0 +1,405 @@
+#include "config.h"
+
+#include "daemon/gate/runtime.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "daemon/common/log.h"
+
+#define RTD_LISTEN_FIRST 3 /* SD_LISTEN_FDS_START */
+#define RTD_BACKLOG 128
+#define RTD_GROUPS_MAX 256
+
+#ifndef SO_PEERGROUPS
+#define SO_PEERGROUPS 59
+#endif
+
+void
+rtd_init(struct rtd *rt)
+{
+    memset(rt, 0, sizeof(*rt));
+    rt->lock_fd = rt->listen_fd = rt->admin_fd = -1;
+    rt->group = rt->admin_group = (gid_t)-1;
+}
+
+void
+rtd_fini(struct rtd *rt)
+{
+    if (rt->listen_fd >= 0)
+        (void)close(rt->listen_fd);
+    if (rt->admin_fd >= 0)
+        (void)close(rt->admin_fd);
+    if (rt->own_socket)
+        (void)unlink(rt->socket);
+    if (rt->own_admin)
+        (void)unlink(rt->admin_socket);
+    /* The lock file stays: unlinking it would let two daemons hold "the"
+     * lock on two files. */
+    if (rt->lock_fd >= 0)
+        (void)close(rt->lock_fd);
+    rtd_init(rt);
+}
+
+/* ---- folder and lock ----------------------------------------------------- */
+
+static int
+rtd_choose_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
+{
+    const char *env = getenv("RUNTIME_DIRECTORY");
+    const char *xdg = getenv("XDG_RUNTIME_DIR");
+
+    if (par->daemon_runtime_dir[0] != '\0')
+        (void)snprintf(rt->dir, sizeof(rt->dir), "%s", par->daemon_runtime_dir);
+    else if (env != NULL && env[0] != '\0')
+        (void)snprintf(rt->dir, sizeof(rt->dir), "%.*s", (int)strcspn(env, ":"), env);
+    else if (geteuid() == 0)
+        (void)snprintf(rt->dir, sizeof(rt->dir), "/run/fdd");
+    else if (xdg != NULL && xdg[0] == '/')
+        (void)snprintf(rt->dir, sizeof(rt->dir), "%s/fdd", xdg);
+    else {
+        (void)snprintf(err, err_bytes, "no runtime folder: neither daemon.runtime_dir "
+            "nor XDG_RUNTIME_DIR is set; fix: --set daemon.runtime_dir=DIR");
+        return EX_CONFIG;
+    }
+    if (rt->dir[0] != '/') {
+        (void)snprintf(err, err_bytes, "daemon.runtime_dir \"%s\" is not an absolute "
+            "path", rt->dir);
+        return EX_CONFIG;
+    }
+    while (strlen(rt->dir) > 1 && rt->dir[strlen(rt->dir) - 1] == '/')
+        rt->dir[strlen(rt->dir) - 1] = '\0';
+    return 0;
+}
+
+static int
+rtd_check_dir(const struct rtd *rt, char *err, size_t err_bytes)
+{
+    struct stat st;
+
+    if (lstat(rt->dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        (void)snprintf(err, err_bytes, "runtime folder %s is not a directory", rt->dir);
+        return EX_CANTCREAT;
+    }
+    if (st.st_uid != geteuid()) {
+        (void)snprintf(err, err_bytes, "runtime folder %s belongs to uid %u, not to uid "
+            "%u; fix: sudo chown %u %s, or another daemon.runtime_dir", rt->dir,
+            (unsigned)st.st_uid, (unsigned)geteuid(), (unsigned)geteuid(), rt->dir);
+        return EX_NOPERM;
+    }
+    if (st.st_mode & 0022) {
+        (void)snprintf(err, err_bytes, "runtime folder %s can be written by others (mode "
+            "%04o); fix: chmod go-w %s", rt->dir, (unsigned)(st.st_mode & 07777),
+            rt->dir);
+        return EX_NOPERM;
+    }
+    return 0;
+}
+
+static int
+rtd_lock(struct rtd *rt, char *err, size_t err_bytes)
+{
+    char path[PAR_STR_BYTES + 16];
+    char pid[32];
+    ssize_t n;
+
+    (void)snprintf(path, sizeof(path), "%s/fdd.lock", rt->dir);
+    rt->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (rt->lock_fd < 0) {
+        (void)snprintf(err, err_bytes, "cannot open %s: %s", path, strerror(errno));
+        return errno == EACCES ? EX_NOPERM : EX_CANTCREAT;
+    }
+    if (flock(rt->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        n = read(rt->lock_fd, pid, sizeof(pid) - 1);
+        pid[n > 0 ? n : 0] = '\0';
+        pid[strcspn(pid, "\n")] = '\0';
+        (void)snprintf(err, err_bytes, "another fdd (pid %s) runs in %s; fix: fdctl "
+            "--runtime-dir %s stop, or another daemon.runtime_dir",
+            pid[0] != '\0' ? pid : "?", rt->dir, rt->dir);
+        return EX_CANTCREAT;
+    }
+    n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
+    if (ftruncate(rt->lock_fd, 0) != 0 || pwrite(rt->lock_fd, pid, (size_t)n, 0) != n) {
+        (void)snprintf(err, err_bytes, "cannot write %s: %s", path, strerror(errno));
+        return EX_CANTCREAT;
+    }
+    return 0;
+}
+
+int
+rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
+{
+    int rc = rtd_choose_dir(rt, par, err, err_bytes);
+
+    if (rc != 0)
+        return rc;
+    if (mkdir(rt->dir, geteuid() == 0 ? 0755 : 0700) != 0 && errno != EEXIST) {
+        (void)snprintf(err, err_bytes, "cannot create runtime folder %s: %s; fix: sudo "
+            "install -d -o %u %s, or another daemon.runtime_dir", rt->dir,
+            strerror(errno), (unsigned)geteuid(), rt->dir);
+        return errno == EACCES || errno == EPERM ? EX_NOPERM : EX_CANTCREAT;
+    }
+    rc = rtd_check_dir(rt, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    rc = rtd_lock(rt, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    if (par->ipc_socket[0] != '\0')
+        (void)snprintf(rt->socket, sizeof(rt->socket), "%s", par->ipc_socket);
+    else
+        (void)snprintf(rt->socket, sizeof(rt->socket), "%.*s/fdd.sock",
+            (int)sizeof(rt->socket) - 16, rt->dir);
+    if (par->ipc_admin_socket[0] != '\0')
+        (void)snprintf(rt->admin_socket, sizeof(rt->admin_socket), "%s",
+            par->ipc_admin_socket);
+    else
+        (void)snprintf(rt->admin_socket, sizeof(rt->admin_socket), "%.*s/admin.sock",
+            (int)sizeof(rt->admin_socket) - 16, rt->dir);
+    return 0;
+}
+
+/* ---- sockets ------------------------------------------------------------- */
+
+void
+rtd_groups(struct rtd *rt, const struct par *par)
+{
+    const struct group *gr;
+
+    gr = par->ipc_group[0] != '\0' ? getgrnam(par->ipc_group) : NULL;
+    rt->group = gr != NULL ? gr->gr_gid : (gid_t)-1;
+    gr = par->ipc_admin_group[0] != '\0' ? getgrnam(par->ipc_admin_group) : NULL;
+    rt->admin_group = gr != NULL ? gr->gr_gid : (gid_t)-1;
+}
+
+/* Somebody answers at this path? Only then is it in use. */
+static int
+rtd_answers(const struct sockaddr_un *sa, int type)
+{
+    int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc;
+
+    if (fd < 0)
+        return 1;
+    rc = connect(fd, (const struct sockaddr *)sa, sizeof(*sa));
+    if (rc != 0)
+        rc = errno;
+    (void)close(fd);
+    return rc != ECONNREFUSED && rc != ENOENT;
+}
+
+static int
+rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *err,
+    size_t err_bytes)
+{
+    struct sockaddr_un sa;
+    mode_t old;
+    int fd, rc;
+
+    memset(&sa, 0, sizeof(sa));
+    sa.sun_family = AF_UNIX;
+    if (strlen(path) >= sizeof(sa.sun_path)) {
+        (void)snprintf(err, err_bytes, "socket path %s has %zu bytes, the system allows "
+            "%zu; fix: a shorter daemon.runtime_dir", path, strlen(path),
+            sizeof(sa.sun_path) - 1);
+        return EX_CONFIG;
+    }
+    memcpy(sa.sun_path, path, strlen(path));
+    fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        (void)snprintf(err, err_bytes, "cannot make a socket: %s", strerror(errno));
+        return EX_OSERR;
+    }
+    /* Nobody connects between bind and chmod. */
+    old = umask(0177);
+    rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
+    if (rc != 0 && errno == EADDRINUSE && !rtd_answers(&sa, type)) {
+        /* Left by a daemon that was killed; we hold the folder's lock. */
+        log_info("gate: removing the dead socket %s", path);
+        (void)unlink(path);
+        rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
+    }
+    rc = rc != 0 ? errno : 0;
+    (void)umask(old);
+    if (rc != 0) {
+        (void)snprintf(err, err_bytes, rc == EADDRINUSE ?
+            "socket %s is in use by another program: %s; fix: stop that one, or another "
+            "ipc.socket, ipc.admin_socket or daemon.runtime_dir" :
+            "cannot bind socket %s: %s", path, strerror(rc));
+        (void)close(fd);
+        return rc == EACCES ? EX_NOPERM : EX_CANTCREAT;
+    }
+    if (gid != (gid_t)-1 && chown(path, (uid_t)-1, gid) != 0)
+        log_warn("gate: cannot give %s to group %u: %s; only the daemon's own user and "
+            "group may connect", path, (unsigned)gid, strerror(errno));
+    if (chmod(path, mode) != 0 || listen(fd, RTD_BACKLOG) != 0) {
+        (void)snprintf(err, err_bytes, "cannot listen at %s: %s", path, strerror(errno));
+        (void)unlink(path);
+        (void)close(fd);
+        return EX_OSERR;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Sockets that the service manager holds: told apart by their type. */
+static void
+rtd_take_listen_fds(struct rtd *rt)
+{
+    const char *pid = getenv("LISTEN_PID");
+    const char *num = getenv("LISTEN_FDS");
+    int n = num != NULL ? atoi(num) : 0;
+
+    if (pid == NULL || atoi(pid) != (int)getpid())
+        return;
+    for (int fd = RTD_LISTEN_FIRST; fd < RTD_LISTEN_FIRST + n && n <= 16; fd++) {
+        socklen_t len = sizeof(int);
+        int type = 0;
+        int fl = fcntl(fd, F_GETFL);
+
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        if (fl < 0 || fcntl(fd, F_SETFL, fl | O_NONBLOCK) != 0 ||
+            getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0)
+            continue;
+        if (type == SOCK_SEQPACKET && rt->listen_fd < 0)
+            rt->listen_fd = fd;
+        else if (type == SOCK_STREAM && rt->admin_fd < 0)
+            rt->admin_fd = fd;
+        else
+            (void)close(fd);
+    }
+    (void)unsetenv("LISTEN_PID");
+    (void)unsetenv("LISTEN_FDS");
+    (void)unsetenv("LISTEN_FDNAMES");
+}
+
+int
+rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
+{
+    int rc;
+
+    (void)par;
+    rtd_take_listen_fds(rt);
+    if (rt->listen_fd < 0) {
+        rc = rtd_bind(rt->socket, SOCK_SEQPACKET, 0660, rt->group, &rt->listen_fd, err,
+            err_bytes);
+        if (rc != 0)
+            return rc;
+        rt->own_socket = 1;
+    }
+    if (rt->admin_fd < 0) {
+        /* Credentials decide, so that a refusal can say what to do. */
+        rc = rtd_bind(rt->admin_socket, SOCK_STREAM, 0666, (gid_t)-1, &rt->admin_fd, err,
+            err_bytes);
+        if (rc != 0)
+            return rc;
+        rt->own_admin = 1;
+    }
+    return 0;
+}
+
+/* ---- service manager and users ------------------------------------------- */
+
+void
+rtd_notify(const char *text)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un sa;
+    size_t n = path != NULL ? strlen(path) : 0;
+    int fd;
+
+    if (n < 2 || n >= sizeof(sa.sun_path) || (path[0] != '/' && path[0] != '@'))
+        return;
+    memset(&sa, 0, sizeof(sa));
+    sa.sun_family = AF_UNIX;
+    memcpy(sa.sun_path, path, n);
+    if (sa.sun_path[0] == '@')
+        sa.sun_path[0] = '\0';
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    (void)sendto(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL,
+        (struct sockaddr *)&sa, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+    (void)close(fd);
+}
+
+unsigned long long
+rtd_watchdog_ns(void)
+{
+    const char *us = getenv("WATCHDOG_USEC");
+    const char *pid = getenv("WATCHDOG_PID");
+
+    if (us == NULL || (pid != NULL && atoi(pid) != (int)getpid()))
+        return 0;
+    return strtoull(us, NULL, 10) * 500ull; /* half the time, in ns */
+}
+
+void
+rtd_user_name(uid_t uid, char *ret, size_t ret_bytes)
+{
+    const struct passwd *pw = getpwuid(uid);
+
+    if (pw != NULL)
+        (void)snprintf(ret, ret_bytes, "%s", pw->pw_name);
+    else
+        (void)snprintf(ret, ret_bytes, "%u", (unsigned)uid);
+}
+
+int
+rtd_user_in_list(uid_t uid, const char *list)
+{
+    while (*list != '\0') {
+        size_t n = strcspn(list, ", ");
+        char word[128];
+        char *end;
+        unsigned long v;
+
+        if (n > 0 && n < sizeof(word)) {
+            memcpy(word, list, n);
+            word[n] = '\0';
+            v = strtoul(word, &end, 10);
+            if (*end == '\0') {
+                if (v == uid)
+                    return 1;
+            } else {
+                const struct passwd *pw = getpwnam(word);
+
+                if (pw != NULL && pw->pw_uid == uid)
+                    return 1;
+            }
+        }
+        list += n;
+        list += strspn(list, ", ");
+    }
+    return 0;
+}
+
+int
+rtd_peer_in_group(int fd, gid_t gid, gid_t want)
+{
+    gid_t groups[RTD_GROUPS_MAX];
+    socklen_t len = sizeof(groups);
+
+    if (want == (gid_t)-1)
+        return 0;
+    if (gid == want)
+        return 1;
+    if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &len) != 0)
+        return 0;
+    for (size_t i = 0; i < len / sizeof(gid_t); i++) {
+        if (groups[i] == want)
+            return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,44 @@
+/*
+ * What the daemon has in the system: runtime folder, lock, sockets, groups,
+ * service manager. Functions return 0 or a sysexits code, with one line
+ * saying what is wrong and what repairs it in err.
+ */
+#ifndef FDD_DAEMON_GATE_RUNTIME_H
+#define FDD_DAEMON_GATE_RUNTIME_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "daemon/common/param.h"
+
+#define RTD_ERR_BYTES 1024
+
+struct rtd {
+    char dir[PAR_STR_BYTES];
+    char socket[PAR_STR_BYTES], admin_socket[PAR_STR_BYTES];
+    int lock_fd;
+    int listen_fd, admin_fd;
+    int own_socket, own_admin;  /* we made the file and unlink it */
+    gid_t group, admin_group;   /* (gid_t)-1: no such group */
+};
+
+void rtd_init(struct rtd *rt);
+/* Folder and lock. 73: cannot create or another daemon runs; 77; 78. */
+int rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);
+/* Sockets: taken from the service manager (LISTEN_FDS) or bound. */
+int rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);
+void rtd_groups(struct rtd *rt, const struct par *par);
+void rtd_fini(struct rtd *rt);
+/* sd_notify; nothing without NOTIFY_SOCKET. */
+void rtd_notify(const char *text);
+/* Interval at which WATCHDOG=1 is due in ns, 0 = none. */
+unsigned long long rtd_watchdog_ns(void);
+/* "name" of a uid, or the number. */
+void rtd_user_name(uid_t uid, char *ret, size_t ret_bytes);
+/* Is uid in a comma separated list of names and numbers? */
+int rtd_user_in_list(uid_t uid, const char *list);
+/* Is gid, or one of the peer's supplementary groups (SO_PEERGROUPS of fd),
+ * want? */
+int rtd_peer_in_group(int fd, gid_t gid, gid_t want);
+
+#endif

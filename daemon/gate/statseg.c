@@ -1,0 +1,101 @@
+#include "config.h"
+
+#include "daemon/gate/statseg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/gate/gate.h"
+#include "libclient/fdring.h"
+
+void
+seg_name(const char *runtime_dir, char *ret)
+{
+    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a 64 */
+
+    for (const unsigned char *p = (const unsigned char *)runtime_dir; *p != '\0'; p++)
+        h = (h ^ *p) * 0x100000001b3ull;
+    (void)snprintf(ret, SEG_NAME_BYTES, "/fdd-%016llx", (unsigned long long)h);
+}
+
+int
+seg_open(const char *name, gid_t gid, const uint64_t boot_id[2], struct cnt_seg **ret_seg,
+    int *ret_fd)
+{
+    struct cnt_seg *seg;
+    int fd, rc;
+
+    if (name != NULL) {
+        (void)shm_unlink(name);
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    } else {
+        fd = memfd_create("fdd-stat", MFD_CLOEXEC);
+    }
+    if (fd < 0)
+        return -errno;
+    if (gid != (gid_t)-1 && fchown(fd, (uid_t)-1, gid) != 0) {
+        /* not a member of the group: the owner alone reads it */
+    }
+    if (fchmod(fd, 0640) != 0) {
+        rc = -errno;
+        goto close_fd;
+    }
+    rc = posix_fallocate(fd, 0, (off_t)sizeof(*seg));
+    if (rc != 0) {
+        rc = -rc;
+        goto close_fd;
+    }
+    seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (seg == MAP_FAILED) {
+        rc = -errno;
+        goto close_fd;
+    }
+    seg->version = CNT_VERSION;
+    seg->n_gate = CNT_N_GATE;
+    seg->n_worker = CNT_N_WORKER;
+    seg->boot_id[0] = boot_id[0];
+    seg->boot_id[1] = boot_id[1];
+    seg->t_start_ns = clk_wall_ns();
+    seg->gate_pid = (int32_t)getpid();
+    fdr_store_release(&seg->magic, CNT_MAGIC);
+    *ret_seg = seg;
+    *ret_fd = fd;
+    return 0;
+
+close_fd:
+    (void)close(fd);
+    if (name != NULL)
+        (void)shm_unlink(name);
+    return rc;
+}
+
+void
+seg_close(const char *name, struct cnt_seg *seg, int fd)
+{
+    if (seg != NULL)
+        (void)munmap(seg, sizeof(*seg));
+    if (fd >= 0)
+        (void)close(fd);
+    if (name != NULL && name[0] != '\0')
+        (void)shm_unlink(name);
+}
+
+void
+seg_tick(struct gate *g, uint64_t now_ns)
+{
+    struct cnt_gate *c = g->cnt;
+
+    cnt_set(&c->uptime_ns, now_ns - g->t_boot);
+    cnt_set(&c->sessions, g->n_ses);
+    cnt_set(&c->requests_queued, g->fair.n_queued);
+    cnt_set(&c->requests_running, g->jnl.n_open - g->fair.n_queued);
+    cnt_set(&c->journal_bytes, g->jnl.bytes);
+    g->seg->worker_pid = (int32_t)g->wrk[0].pid;
+    g->seg->generation = g->wrk[0].generation;
+}

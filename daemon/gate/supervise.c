@@ -1,0 +1,552 @@
+#include "config.h"
+
+#include "daemon/gate/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+#include "daemon/gate/gate.h"
+#include "daemon/gate/relay.h"
+
+#define SUP_BACKOFF_MIN_MS 100u
+#define SUP_BACKOFF_MAX_MS 10000u
+#define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
+#define SUP_HEARTBEAT_NS (5 * CLK_S)
+#define SUP_PROGRESS_NS (2 * CLK_S)
+#define SUP_ADMIN_BUF (1 << 20)
+
+void
+sup_init(struct wrk *w, int idx)
+{
+    memset(w, 0, sizeof(*w));
+    w->idx = idx;
+    w->pidfd = w->efd = w->admin_fd = w->link_fd = -1;
+    TAILQ_INIT(&w->cancelq);
+}
+
+const char *
+sup_phase_name(const struct wrk *w)
+{
+    static const char *const names[] = LNK_PHASE_NAMES;
+    uint32_t ph;
+
+    if (w->seg == NULL)
+        return w->st == WRK_FAILED ? "failed" : "none";
+    ph = __atomic_load_n(&w->seg->w.phase, __ATOMIC_ACQUIRE);
+    return ph < LNK_PH__N ? names[ph] : "failed";
+}
+
+int
+sup_load_percent(const struct wrk *w)
+{
+    uint64_t done, total;
+
+    if (w->st == WRK_READY)
+        return 100;
+    if (w->seg == NULL)
+        return 0;
+    done = __atomic_load_n(&w->seg->w.load_done_bytes, __ATOMIC_RELAXED);
+    total = __atomic_load_n(&w->seg->w.load_total_bytes, __ATOMIC_RELAXED);
+    if (total == 0)
+        return 0;
+    return done >= total ? 99 : (int)(done / (total / 100 + 1));
+}
+
+int
+sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
+{
+    static const char *const beside[] = { "/fdd-worker", "/../libexec/fdd-worker",
+        "/../libexec/fdd/fdd-worker", "/../worker/fdd-worker" };
+    char exe[PAR_STR_BYTES];
+    char *slash;
+    ssize_t n;
+
+    if (g->par->daemon_worker[0] != '\0') {
+        (void)snprintf(ret, ret_bytes, "%s", g->par->daemon_worker);
+        return access(ret, X_OK) == 0 ? 0 : -errno;
+    }
+    n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    if (n > 0) {
+        exe[n] = '\0';
+        slash = strrchr(exe, '/');
+        if (slash != NULL)
+            *slash = '\0';
+        for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+            n = snprintf(ret, ret_bytes, "%s%s", exe, beside[i]);
+            if (n > 0 && (size_t)n < ret_bytes && access(ret, X_OK) == 0)
+                return 0;
+        }
+    }
+#ifdef FDD_LIBEXECDIR
+    (void)snprintf(ret, ret_bytes, "%s/fdd-worker", FDD_LIBEXECDIR);
+    if (access(ret, X_OK) == 0)
+        return 0;
+#endif
+    return -ENOENT;
+}
+
+/* Between fork and exec only async-signal-safe calls. */
+__attribute__((noreturn))
+static void
+sup_child(const char *path, char *const argv[], const int fds[4], pid_t parent)
+{
+    sigset_t none;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it died in between */
+        _exit(EX_TEMPFAIL);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int i = 0; i < 4; i++) {
+        int fl = fcntl(fds[i], F_GETFD);
+
+        if (fl < 0 || fcntl(fds[i], F_SETFD, fl & ~FD_CLOEXEC) != 0)
+            _exit(EX_OSERR);
+    }
+    execv(path, argv);
+    _exit(errno == EACCES ? EX_NOPERM : EX_UNAVAILABLE);
+}
+
+int
+sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
+{
+    char path[PAR_STR_BYTES * 2];
+    char num[4][16];
+    int fds[4] = { w->link_fd, w->efd, worker_admin_fd, g->seg_fd };
+    char *argv[] = { path, (char *)(uintptr_t)"--link-fd", num[0],
+        (char *)(uintptr_t)"--event-fd", num[1], (char *)(uintptr_t)"--admin-fd", num[2],
+        (char *)(uintptr_t)"--stat-fd", num[3], NULL };
+    pid_t parent = getpid();
+    pid_t pid;
+    int rc;
+
+    rc = sup_find_worker(g, path, sizeof(path));
+    if (rc != 0) {
+        (void)snprintf(w->error, sizeof(w->error),
+            "the program fdd-worker is not there or not executable (%.400s)",
+            g->par->daemon_worker[0] != '\0' ? g->par->daemon_worker :
+            "looked beside fdd");
+        (void)snprintf(w->fix, sizeof(w->fix),
+            "set daemon.worker to the path of fdd-worker, or install it beside fdd");
+        return rc;
+    }
+    for (int i = 0; i < 4; i++)
+        (void)snprintf(num[i], sizeof(num[i]), "%d", fds[i]);
+    pid = fork();
+    if (pid < 0)
+        return -errno;
+    if (pid == 0)
+        sup_child(path, argv, fds, parent);
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (w->pidfd < 0 || gate_watch(g, w->pidfd, EPOLLIN, GATE_EV_WRK_PID, w) != 0) {
+        rc = -errno;
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+        return rc;
+    }
+    return (int)pid;
+}
+
+static void
+sup_close(int *fd)
+{
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* Throw the link away, with whatever is in it. */
+static void
+sup_drop_link(struct wrk *w)
+{
+    sup_close(&w->pidfd);
+    sup_close(&w->efd);
+    sup_close(&w->admin_fd);
+    sup_close(&w->link_fd);
+    lnk_leave(w->seg);
+    w->seg = NULL;
+    w->pid = 0;
+}
+
+int
+sup_start(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    int pair[2] = { -1, -1 };
+    int size = SUP_ADMIN_BUF;
+    int rc;
+
+    ASSERT(w->seg == NULL && w->pid == 0);
+    w->generation++;
+    w->n_starts++;
+    cnt_add(&g->cnt->worker_starts, 1);
+    rc = lnk_create(g->par, w->generation, &w->seg, &w->link_fd);
+    if (rc != 0) {
+        (void)snprintf(w->error, sizeof(w->error), "cannot make the link segment: %s",
+            strerror(-rc));
+        return rc;
+    }
+    w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->efd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        rc = -errno;
+        goto drop;
+    }
+    w->admin_fd = pair[0];
+    (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    lnk_init_gate(&w->lnk, w->seg, w->efd);
+    rc = gate_watch(g, w->efd, EPOLLIN, GATE_EV_WRK_EFD, w);
+    if (rc == 0)
+        rc = gate_watch(g, w->admin_fd, EPOLLIN, GATE_EV_WRK_ADMIN, w);
+    if (rc != 0)
+        goto drop;
+    w->dead = 0;
+    w->status = 0;
+    w->error[0] = w->fix[0] = '\0';
+    w->st = WRK_STARTING;
+    w->t_start = w->t_heartbeat = w->t_progress = now_ns;
+    w->heartbeat = 0;
+    w->heartbeat_warned = 0;
+    w->pend = 0;
+    memset(&w->ready, 0, sizeof(w->ready));
+    rc = g->spawn(g, w, pair[1]);
+    if (rc < 0)
+        goto drop;
+    (void)close(pair[1]);
+    w->pid = (pid_t)rc;
+    log_info("supervise: worker %d started, pid %d, generation %llu", w->idx,
+        (int)w->pid, (unsigned long long)w->generation);
+    return 0;
+
+drop:
+    if (pair[1] >= 0)
+        (void)close(pair[1]);
+    sup_drop_link(w);
+    if (w->error[0] == '\0')
+        (void)snprintf(w->error, sizeof(w->error), "cannot start: %s", strerror(-rc));
+    return rc;
+}
+
+void
+sup_on_ready(struct gate *g, struct wrk *w, const struct lnk_ready *rd, uint64_t now_ns)
+{
+    if (w->st != WRK_STARTING && w->st != WRK_READY)
+        return;
+    w->ready = *rd;
+    w->ready.info.model_name[sizeof(w->ready.info.model_name) - 1] = '\0';
+    w->t_ready = now_ns;
+    if (w->st == WRK_STARTING) {
+        w->st = WRK_READY;
+        log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
+            "%u tokens at most, %u requests at a time", w->idx,
+            (double)(now_ns - w->t_start) / 1e9, w->ready.info.model_name,
+            w->ready.info.vocab, w->ready.info.max_model_len, w->ready.credits);
+    }
+    ses_announce(g, g->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN, FDP_EV_READY, 0);
+}
+
+void
+sup_reload(struct gate *g, struct wrk *w)
+{
+    if (w->seg == NULL || w->dead)
+        return;
+    memcpy(&w->seg->par, g->par, sizeof(*g->par));
+    w->pend |= WRK_PEND_RELOAD;
+}
+
+void
+sup_kill(struct gate *g, struct wrk *w, const char *why)
+{
+    (void)g;
+    if (w->pid <= 0 || w->dead)
+        return;
+    log_warn("supervise: worker %d (pid %d) is killed: %s", w->idx, (int)w->pid, why);
+    (void)kill(w->pid, SIGKILL);
+}
+
+void
+sup_stop(struct gate *g, struct wrk *w, uint64_t now_ns, uint64_t grace_ns)
+{
+    (void)g;
+    if (w->st == WRK_BACKOFF || w->st == WRK_NONE) {
+        w->st = WRK_NONE;
+        return;
+    }
+    if (w->st == WRK_FAILED || w->st == WRK_STOPPING)
+        return;
+    /* A loading worker does not read its ring yet. */
+    if (w->st == WRK_STARTING && w->pid > 0)
+        (void)kill(w->pid, SIGTERM);
+    w->st = WRK_STOPPING;
+    w->pend |= WRK_PEND_DRAIN;
+    w->t_stop = now_ns + grace_ns;
+}
+
+void
+sup_reap(struct gate *g, struct wrk *w)
+{
+    siginfo_t si;
+
+    (void)g;
+    if (w->pid <= 0 || w->dead)
+        return;
+    memset(&si, 0, sizeof(si));
+    if (waitid(P_PID, (id_t)w->pid, &si, WEXITED | WNOHANG) != 0 || si.si_pid == 0)
+        return;
+    w->dead = 1;
+    w->status = si.si_code == CLD_EXITED ? (si.si_status & 0xff) << 8 :
+        (si.si_status & 0x7f);
+}
+
+/* The first part of the path that this user cannot pass or read. 0: none. */
+static int
+sup_blocked_at(const char *path, char *ret, size_t ret_bytes)
+{
+    size_t n = strlen(path);
+
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        (void)snprintf(ret, ret_bytes, "%.*s", (int)i, path);
+        if (access(ret, path[i] == '\0' ? R_OK : X_OK) != 0)
+            return errno;
+    }
+    return 0;
+}
+
+void
+sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes)
+{
+    const char *path = g->par->model_path;
+    char at[PAR_STR_BYTES];
+    struct passwd *pw = getpwuid(geteuid());
+    struct group *gr;
+    struct stat st;
+    int rc;
+
+    ret[0] = '\0';
+    if (exit_code == EX_UNAVAILABLE) {
+        (void)snprintf(ret, ret_bytes, "nvidia-smi (does the driver answer?), or run on "
+            "the processor: --set device.backend=cpu");
+        return;
+    }
+    if (path[0] == '\0') {
+        (void)snprintf(ret, ret_bytes, "--set model.path=DIR (a Hugging Face model "
+            "directory), or model.path in the configuration file");
+        return;
+    }
+    rc = sup_blocked_at(path, at, sizeof(at));
+    if (rc == ENOENT) {
+        (void)snprintf(ret, ret_bytes,
+            "ls -ld %s (it does not exist; correct model.path)", at);
+        return;
+    }
+    if (exit_code != EX_NOPERM && rc != EACCES)
+        return;
+    if (rc == EACCES && stat(at, &st) == 0 && (st.st_mode & 0050) == 0050 &&
+        st.st_gid != 0 && (gr = getgrgid(st.st_gid)) != NULL && pw != NULL) {
+        (void)snprintf(ret, ret_bytes, "sudo usermod -aG %s %s, then start fdd again",
+            gr->gr_name, pw->pw_name);
+        return;
+    }
+    if (rc == EACCES && strcmp(at, path) != 0)
+        (void)snprintf(ret, ret_bytes, "sudo chmod a+x %s && sudo chmod -R a+rX %s", at,
+            path);
+    else
+        (void)snprintf(ret, ret_bytes, "sudo chmod -R a+rX %s", path);
+}
+
+static void
+sup_describe(const struct wrk *w, char *ret, size_t ret_bytes)
+{
+    if (WIFSIGNALED(w->status))
+        (void)snprintf(ret, ret_bytes, "ended by signal %d (%s)", WTERMSIG(w->status),
+            strsignal(WTERMSIG(w->status)));
+    else
+        (void)snprintf(ret, ret_bytes, "exited with %d", WEXITSTATUS(w->status));
+}
+
+/* Exit codes after which another start would end the same way. */
+static int
+sup_permanent(const struct gate *g, const struct wrk *w)
+{
+    char at[PAR_STR_BYTES];
+    int code;
+
+    if (!WIFEXITED(w->status))
+        return 0;
+    code = WEXITSTATUS(w->status);
+    if (code == EX_CONFIG && g->par->model_path[0] != '\0' &&
+        strcmp(g->par->model_path, "null") != 0 &&
+        sup_blocked_at(g->par->model_path, at, sizeof(at)) == ENOENT)
+        return EX_NOINPUT;
+    if (code == EX_CONFIG || code == EX_NOPERM || code == EX_UNAVAILABLE ||
+        code == EX_NOINPUT || code == EX_USAGE)
+        return code;
+    return 0;
+}
+
+static int
+sup_crash_loop(const struct gate *g, const struct wrk *w, uint64_t now_ns)
+{
+    uint64_t window = (uint64_t)g->par->daemon_crash_window_s * CLK_S;
+    uint32_t n = 0;
+    uint32_t have = w->n_deaths < SUP_DEATHS_MAX ? w->n_deaths : SUP_DEATHS_MAX;
+
+    for (uint32_t i = 0; i < have; i++)
+        n += now_ns - w->deaths[i] <= window;
+    return n >= (uint64_t)g->par->daemon_crash_max;
+}
+
+/* It ended, or could not be started: decide what follows. */
+static void
+sup_after_death(struct gate *g, struct wrk *w, int permanent, uint64_t now_ns)
+{
+    if (w->st == WRK_STOPPING || g->st == GATE_STOPPING) {
+        w->st = WRK_NONE;
+        return;
+    }
+    if (permanent != 0) {
+        sup_fix_text(g, permanent, w->fix, sizeof(w->fix));
+        log_error("supervise: worker %d cannot run: %s%s%s", w->idx,
+            w->error[0] != '\0' ? w->error : w->last_death,
+            w->fix[0] != '\0' ? "; fix: " : "", w->fix);
+        w->st = WRK_FAILED;
+        gate_stop_now(g, permanent);
+        return;
+    }
+    w->n_died++;
+    cnt_add(&g->cnt->worker_deaths, 1);
+    w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = now_ns;
+    if (sup_crash_loop(g, w, now_ns)) {
+        w->st = WRK_FAILED;
+        log_error("supervise: worker %d died %lld times within %lld s (daemon.crash_max, "
+            "daemon.crash_window_s) and is not started again; last: %s%s%s", w->idx,
+            (long long)g->par->daemon_crash_max, (long long)g->par->daemon_crash_window_s,
+            w->last_death, w->error[0] != '\0' ? ": " : "", w->error);
+        gate_degrade(g, now_ns);
+        return;
+    }
+    if (w->t_ready > w->t_start && now_ns - w->t_ready >= SUP_STABLE_NS)
+        w->backoff_ms = 0;
+    w->backoff_ms = w->backoff_ms == 0 ? SUP_BACKOFF_MIN_MS : w->backoff_ms * 2;
+    if (w->backoff_ms > SUP_BACKOFF_MAX_MS)
+        w->backoff_ms = SUP_BACKOFF_MAX_MS;
+    w->t_restart = now_ns + w->backoff_ms * CLK_MS;
+    w->st = WRK_BACKOFF;
+    log_warn("supervise: worker %d %s; started again in %u ms%s%s", w->idx, w->last_death,
+        w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error);
+}
+
+static void
+sup_bury(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    int permanent = sup_permanent(g, w);
+
+    /* What it had published is whole and counts. */
+    while (rly_poll(g, w, now_ns) > 0)
+        continue;
+    sup_describe(w, w->last_death, sizeof(w->last_death));
+    memcpy(w->error, w->seg->w.error, sizeof(w->error));
+    w->error[sizeof(w->error) - 1] = '\0';
+    memcpy(w->panic, w->seg->panic, sizeof(w->panic));
+    w->panic[sizeof(w->panic) - 1] = '\0';
+    w->panic_generation = w->generation;
+    ctl_worker_gone(g);
+    sup_drop_link(w);
+    if (g->st == GATE_STOPPING)
+        log_info("supervise: worker %d %s", w->idx, w->last_death);
+    else
+        ses_announce(g, g->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN, FDP_EV_DOWN,
+            0);
+    /* Before the decision: a restart must find nothing in flight. */
+    rly_worker_gone(g, w);
+    sup_after_death(g, w, permanent, now_ns);
+}
+
+static void
+sup_watch(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    uint64_t hb = __atomic_load_n(&w->seg->w.heartbeat, __ATOMIC_RELAXED);
+
+    if (hb != w->heartbeat) {
+        w->heartbeat = hb;
+        w->t_heartbeat = now_ns;
+        if (w->heartbeat_warned)
+            log_info("supervise: worker %d moves again", w->idx);
+        w->heartbeat_warned = 0;
+    } else if (w->st == WRK_READY && !w->heartbeat_warned &&
+        now_ns - w->t_heartbeat > SUP_HEARTBEAT_NS) {
+        w->heartbeat_warned = 1;
+        log_warn("supervise: worker %d has not moved for %d s", w->idx,
+            (int)(SUP_HEARTBEAT_NS / CLK_S));
+    }
+    if (w->st == WRK_STARTING) {
+        if (now_ns - w->t_start >
+            (uint64_t)g->par->daemon_worker_start_timeout_ms * CLK_MS) {
+            sup_kill(g, w, "it was not ready within daemon.worker_start_timeout_ms");
+            w->t_start = now_ns; /* once */
+        } else if (now_ns - w->t_progress >= SUP_PROGRESS_NS) {
+            w->t_progress = now_ns;
+            log_info("supervise: worker %d %s, %d %%", w->idx, sup_phase_name(w),
+                sup_load_percent(w));
+        }
+    }
+}
+
+int
+sup_poll(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    int rc;
+
+    if (w->pid > 0 && !w->dead && w->pidfd < 0)
+        sup_reap(g, w);
+    if (w->seg != NULL && w->dead) {
+        sup_bury(g, w, now_ns);
+        return 1;
+    }
+    if (w->st == WRK_BACKOFF && now_ns >= w->t_restart && g->st != GATE_STOPPING) {
+        rc = sup_start(g, w, now_ns);
+        if (rc != 0) {
+            (void)snprintf(w->last_death, sizeof(w->last_death), "could not be started");
+            sup_after_death(g, w, 0, now_ns);
+        }
+        return 1;
+    }
+    if (w->st == WRK_STOPPING && now_ns >= w->t_stop && w->t_stop != 0) {
+        sup_kill(g, w, "it did not end in time");
+        w->t_stop = 0;
+    }
+    if (w->seg != NULL)
+        sup_watch(g, w, now_ns);
+    return 0;
+}
+
+void
+sup_fini(struct gate *g, struct wrk *w)
+{
+    if (w->pid > 0 && !w->dead) {
+        (void)kill(w->pid, SIGKILL);
+        (void)waitpid(w->pid, NULL, 0);
+    }
+    if (w->seg != NULL) {
+        rly_worker_gone(g, w);
+        sup_drop_link(w);
+    }
+}

@@ -1,0 +1,418 @@
+#include "config.h"
+
+#include "daemon/worker/admin.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+#include "daemon/worker/worker.h"
+
+#define ADM_QUESTION   65536
+#define ADM_SNAP_NS    (2 * CLK_S)
+#define ADM_PROBE      (64u << 20) /* bytes read to learn the memory's speed */
+
+struct admin {
+    uint32_t magic;
+#define ADM_MAGIC 0x41444d31u
+    struct worker *w;
+    pthread_t th;
+    int stop_fd;
+    char *buf;
+};
+
+static void
+adm_set(json_t *o, const char *key, json_t *v)
+{
+    (void)json_object_set_new(o, key, v);
+}
+
+static json_t *
+adm_int(uint64_t v)
+{
+    return json_integer((json_int_t)v);
+}
+
+static json_t *
+adm_error(const char *text)
+{
+    return json_pack("{s:b, s:s}", "ok", 0, "error", text);
+}
+
+/* ---- model --------------------------------------------------------------------------------- */
+
+static json_t *
+adm_config(const struct mdl_config *c)
+{
+    json_t *o = json_object(), *eos = json_array();
+
+    adm_set(o, "family", json_string(c->family));
+    adm_set(o, "architecture", json_string(c->architecture));
+    adm_set(o, "layers", json_integer(c->n_layer));
+    adm_set(o, "heads", json_integer(c->n_head));
+    adm_set(o, "kv_heads", json_integer(c->n_kv_head));
+    adm_set(o, "head_dim", json_integer(c->head_dim));
+    adm_set(o, "hidden", json_integer(c->hidden));
+    adm_set(o, "ffn", json_integer(c->ffn));
+    adm_set(o, "vocab", json_integer(c->vocab));
+    adm_set(o, "max_position", json_integer(c->max_pos));
+    adm_set(o, "norm_eps", json_real((double)c->norm_eps));
+    adm_set(o, "tied", json_boolean(c->tied));
+    adm_set(o, "qk_norm", json_boolean(c->qk_norm));
+    adm_set(o, "rope", json_string(c->rope == MDL_ROPE_LLAMA3 ? "llama3" :
+        c->rope == MDL_ROPE_LINEAR ? "linear" : "default"));
+    adm_set(o, "rope_theta", json_real(c->rope_theta));
+    for (int32_t i = 0; i < c->n_eos; i++)
+        (void)json_array_append_new(eos, json_integer(c->eos[i]));
+    adm_set(o, "eos_ids", eos);
+    adm_set(o, "bos_id", json_integer(c->bos));
+    return o;
+}
+
+static json_t *
+adm_memory(const struct worker *w)
+{
+    const struct run_mem *m = &w->run->mem;
+    json_t *o = json_object();
+
+    adm_set(o, "weights", adm_int(m->weights));
+    adm_set(o, "kv", adm_int(m->kv));
+    adm_set(o, "activations", adm_int(m->activations));
+    adm_set(o, "scratch", adm_int(m->scratch));
+    adm_set(o, "rows", adm_int(m->state));
+    adm_set(o, "plan", adm_int(m->plan));
+    return o;
+}
+
+static void
+adm_hex(const uint8_t digest[32], char ret[65])
+{
+    for (int i = 0; i < 32; i++)
+        (void)snprintf(ret + (size_t)i * 2, 3, "%02x", digest[i]);
+}
+
+static json_t *
+adm_model(struct worker *w)
+{
+    json_t *o = json_object(), *kv = json_object();
+    char hex[65];
+
+    adm_hex(w->ready.info.model_digest, hex);
+    adm_set(o, "ok", json_true());
+    adm_set(o, "name", json_string(w->ready.info.model_name));
+    adm_set(o, "path", json_string(w->par.model_path));
+    adm_set(o, "digest", json_string(hex));
+    adm_set(o, "parameters", adm_int(mdl_n_param(w->prog)));
+    adm_set(o, "dtype", json_string(w->wp != NULL ?
+        fdk_dtype_name(wts_main_dtype(w->wp)) : "none"));
+    adm_set(o, "max_model_len", json_integer(w->max_len));
+    adm_set(o, "config", adm_config(&w->cfg));
+    adm_set(o, "backend", json_string(w->run->k->name));
+    adm_set(o, "graph", json_boolean(w->run->use_graph));
+    adm_set(o, "tokenizer", json_string(w->tok_path));
+    adm_set(o, "loaded_by", json_string(w->wp != NULL ? wts_how(w->wp) : "none"));
+    adm_set(o, "ignored_tensors", json_string(w->wp != NULL ? wts_ignored(w->wp) : ""));
+    adm_set(o, "load_ms", adm_int(w->load_ns / CLK_MS));
+    adm_set(kv, "blocks", json_integer(w->n_block));
+    adm_set(kv, "block_size", json_integer(w->kv.block_size));
+    adm_set(kv, "block_bytes", adm_int(w->kv.block_bytes));
+    adm_set(kv, "dtype", json_string(fdk_dtype_name(w->kv.dtype)));
+    adm_set(kv, "tokens", adm_int((uint64_t)w->n_block * (uint64_t)w->kv.block_size));
+    adm_set(o, "kv", kv);
+    adm_set(o, "memory_bytes", adm_memory(w));
+    return o;
+}
+
+/* ---- program ---------------------------------------------------------------------------------- */
+
+/* Bytes per second that one thread reads: the floor of an operation is its
+ * bytes by this, times the threads that share the work. */
+static double
+adm_read_speed(void)
+{
+    size_t n = ADM_PROBE / sizeof(uint64_t);
+    uint64_t *p = mem_array(n, sizeof(*p)), t0, t1;
+    volatile uint64_t sum = 0;
+    uint64_t s = 0;
+
+    if (p == NULL)
+        return 0;
+    memset(p, 1, ADM_PROBE);
+    t0 = clk_now_ns();
+    for (size_t i = 0; i < n; i++)
+        s += p[i];
+    t1 = clk_now_ns();
+    sum = s;
+    (void)sum;
+    free(p);
+    return t1 > t0 ? (double)ADM_PROBE * 1e9 / (double)(t1 - t0) : 0;
+}
+
+static json_t *
+adm_op_weights(const struct mdl_program *p, const struct mdl_op *op)
+{
+    const int32_t ids[] = { op->w, op->w2, op->bias };
+    json_t *a = json_array();
+
+    for (size_t k = 0; k < 3; k++)
+        for (int32_t i = 0; ids[k] >= 0 && i < p->w[ids[k]].n_part; i++)
+            (void)json_array_append_new(a, json_string(p->w[ids[k]].name[i]));
+    return a;
+}
+
+static const char *
+adm_buf(const struct mdl_program *p, int32_t i)
+{
+    return i >= 0 ? p->buf[i].name : "";
+}
+
+struct adm_shape { double T, O, kv, bandwidth; };
+
+static json_t *
+adm_op(const struct worker *w, int32_t i, const struct adm_shape *sh, double *sum_ns)
+{
+    const struct mdl_op *op = &w->prog->op[i];
+    double bytes = 0, flops = 0, elt = 4, floor_ns;
+    json_t *o = json_object();
+
+    if (op->w >= 0 && w->wp != NULL)
+        elt = (double)fdk_dtype_bytes(wts_dtype(w->wp, op->w));
+    mdl_op_cost(w->prog, op, sh->T, sh->O, sh->kv, elt,
+        (double)fdk_dtype_bytes(w->kv.dtype), &bytes, &flops);
+    floor_ns = sh->bandwidth > 0 ? bytes * 1e9 / sh->bandwidth : 0;
+    *sum_ns += floor_ns;
+    adm_set(o, "index", json_integer(i));
+    adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
+    adm_set(o, "layer", json_integer(op->layer));
+    adm_set(o, "rows", json_string(op->rows == MDL_PER_OUT ? "O" : "T"));
+    adm_set(o, "in", json_string(adm_buf(w->prog, op->in)));
+    adm_set(o, "in2", json_string(adm_buf(w->prog, op->in2)));
+    adm_set(o, "out", json_string(adm_buf(w->prog, op->out)));
+    adm_set(o, "N", json_integer(op->N));
+    adm_set(o, "K", json_integer(op->K));
+    adm_set(o, "weights", adm_op_weights(w->prog, op));
+    adm_set(o, "bytes", json_real(bytes));
+    adm_set(o, "flops", json_real(flops));
+    adm_set(o, "floor_us", json_real(floor_ns / 1e3));
+    return o;
+}
+
+static double
+adm_arg(const json_t *q, const char *key, double def, double most)
+{
+    const json_t *v = json_object_get(q, key);
+    double d = json_is_number(v) ? json_number_value(v) : def;
+
+    return d >= 1 && d <= most ? d : def;
+}
+
+static json_t *
+adm_program(struct worker *w, const json_t *q)
+{
+    struct adm_shape sh = { .T = adm_arg(q, "tokens", 1, 1e6),
+        .kv = adm_arg(q, "context", 128, 1e7) };
+    json_t *o = json_object(), *ops = json_array();
+    struct fdk_device_info di = { .n_proc = 1 };
+    double sum_ns = 0;
+
+    (void)w->run->k->device_info(w->run->ctx, 0, &di);
+    sh.O = adm_arg(q, "rows", sh.T < w->run->dims.S ? sh.T : w->run->dims.S, 1e6);
+    sh.bandwidth = adm_read_speed() * (di.n_proc > 0 ? di.n_proc : 1);
+    for (int32_t i = 0; i < w->prog->n_op; i++)
+        (void)json_array_append_new(ops, adm_op(w, i, &sh, &sum_ns));
+    adm_set(o, "ok", json_true());
+    adm_set(o, "tokens", json_real(sh.T));
+    adm_set(o, "rows", json_real(sh.O));
+    adm_set(o, "context", json_real(sh.kv));
+    adm_set(o, "read_bandwidth", json_real(sh.bandwidth));
+    adm_set(o, "floor_us", json_real(sum_ns / 1e3));
+    adm_set(o, "n_ops", json_integer(w->prog->n_op));
+    adm_set(o, "ops", ops);
+    return o;
+}
+
+/* ---- requests, debug ------------------------------------------------------------------------------ */
+
+static json_t *
+adm_requests(struct worker *w)
+{
+    struct engine *e = w->pip->eng;
+    uint64_t until = clk_now_ns() + ADM_SNAP_NS;
+    json_t *o, *a;
+
+    eng_snap_ask(e);
+    pip_ring_engine(w->pip);
+    while (!eng_snap_ready(e)) {
+        if (clk_now_ns() > until)
+            return adm_error("the engine is in a long step; ask again");
+        clk_sleep_ns(CLK_MS);
+    }
+    a = json_array();
+    for (int32_t i = 0; i < e->snap.n; i++) {
+        const struct eng_snap_row *r = &e->snap.rows[i];
+
+        (void)json_array_append_new(a, json_pack(
+            "{s:I, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "id", (json_int_t)r->id,
+            "sample", r->sample, "state", req_state_name((enum req_st)r->state), "prompt",
+            r->n_prompt, "tokens", r->n_tok, "computed", r->cached_len, "max_len",
+            r->max_len, "blocks", r->n_block, "priority", r->priority, "preempted",
+            (json_int_t)r->n_preempted));
+    }
+    o = json_object();
+    adm_set(o, "ok", json_true());
+    adm_set(o, "sequences", json_integer(e->snap.n_total));
+    adm_set(o, "requests", a);
+    return o;
+}
+
+static json_t *
+adm_debug(const json_t *q)
+{
+    const char *bits = json_string_value(json_object_get(q, "bits"));
+    const char *level = json_string_value(json_object_get(q, "level"));
+    char text[256];
+
+    if (bits != NULL && log_set_debug(bits, text, sizeof(text)) != 0)
+        return json_pack("{s:b, s:s+}", "ok", 0, "error", "unknown debug bit ", text);
+    if (level != NULL && log_set_level(level) != 0)
+        return json_pack("{s:b, s:s+}", "ok", 0, "error", "unknown log level ", level);
+    log_get_debug(text, sizeof(text));
+    return json_pack("{s:b, s:s, s:s}", "ok", 1, "bits", text, "level", log_level_name());
+}
+
+char *
+adm_answer(struct worker *w, const char *text, size_t n)
+{
+    json_error_t je;
+    json_t *q = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je), *o, *id;
+    const char *cmd = json_string_value(json_object_get(q, "cmd"));
+    char *s, *line;
+    size_t len;
+
+    if (cmd == NULL)
+        o = adm_error("a question is a JSON object with a text \"cmd\"");
+    else if (strcmp(cmd, "model") == 0)
+        o = adm_model(w);
+    else if (strcmp(cmd, "program") == 0)
+        o = adm_program(w, q);
+    else if (strcmp(cmd, "requests") == 0)
+        o = adm_requests(w);
+    else if (strcmp(cmd, "debug") == 0)
+        o = adm_debug(q);
+    else if (strcmp(cmd, "ping") == 0)
+        o = json_pack("{s:b}", "ok", 1);
+    else
+        o = adm_error("unknown question; known: model, program, requests, debug, ping");
+    id = json_object_get(q, "id");
+    if (o != NULL && id != NULL)
+        (void)json_object_set(o, "id", id);
+    s = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    json_decref(q);
+    if (s == NULL)
+        return NULL;
+    len = strlen(s);
+    line = mem_regrow(s, len + 2, 1);
+    if (line == NULL) {
+        free(s);
+        return NULL;
+    }
+    memcpy(line + len, "\n", 2);
+    return line;
+}
+
+/* ---- thread ----------------------------------------------------------------------------------------- */
+
+static void
+adm_send(struct admin *a, const char *s)
+{
+    size_t n = strlen(s);
+
+    while (n > 0) {
+        size_t k = n < ADM_CHUNK ? n : ADM_CHUNK;
+
+        if (send(a->w->admin_fd, s, k, MSG_NOSIGNAL) != (ssize_t)k)
+            return;
+        s += k;
+        n -= k;
+    }
+}
+
+static void *
+adm_main(void *arg)
+{
+    struct admin *a = arg;
+    struct pollfd pfd[2] = {
+        { .fd = a->stop_fd, .events = POLLIN },
+        { .fd = a->w->admin_fd, .events = POLLIN }
+    };
+
+    for (;;) {
+        ssize_t n;
+        char *s;
+
+        if (poll(pfd, 2, -1) < 0 && errno != EINTR)
+            return NULL;
+        if (pfd[0].revents != 0)
+            return NULL;
+        if (pfd[1].revents == 0)
+            continue;
+        n = recv(a->w->admin_fd, a->buf, ADM_QUESTION, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return NULL;
+        if (n < 0)
+            continue;
+        s = adm_answer(a->w, a->buf, (size_t)n);
+        if (s != NULL)
+            adm_send(a, s);
+        free(s);
+    }
+}
+
+struct admin *
+adm_new(struct worker *w)
+{
+    struct admin *a;
+
+    OBJ_ALLOC(a, ADM_MAGIC);
+    if (a == NULL)
+        return NULL;
+    a->w = w;
+    a->buf = mem_zalloc(ADM_QUESTION);
+    a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (a->buf == NULL || a->stop_fd < 0 ||
+        pthread_create(&a->th, NULL, adm_main, a) != 0) {
+        if (a->stop_fd >= 0)
+            (void)close(a->stop_fd);
+        free(a->buf);
+        OBJ_FREE(a, ADM_MAGIC);
+        return NULL;
+    }
+    (void)pthread_setname_np(a->th, "fdd-admin");
+    return a;
+}
+
+struct admin *
+adm_free(struct admin *a)
+{
+    uint64_t one = 1;
+
+    if (a == NULL)
+        return NULL;
+    if (write(a->stop_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
+        (void)pthread_join(a->th, NULL);
+    (void)close(a->stop_fd);
+    free(a->buf);
+    OBJ_FREE(a, ADM_MAGIC);
+    return NULL;
+}

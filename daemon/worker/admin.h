@@ -1,0 +1,28 @@
+/*
+ * Answers to the gate's admin questions: JSON over a SOCK_SEQPACKET pair, a
+ * thread of its own, which reads what is constant after "ready" and asks
+ * the engine for snapshots of the rest.
+ *
+ * {"id": N, "cmd": C, ...} with C one of model, program, requests, debug,
+ * ping. The answer is one JSON object and a newline, cut into messages of at
+ * most ADM_CHUNK bytes.
+ */
+#ifndef FDD_DAEMON_WORKER_ADMIN_H
+#define FDD_DAEMON_WORKER_ADMIN_H
+
+#include <stddef.h>
+
+#define ADM_CHUNK 32768
+
+struct worker;
+struct admin;
+
+/* NULL: no thread. w->pip must exist. */
+struct admin *adm_new(struct worker *w);
+/* Ends the thread. */
+struct admin *adm_free(struct admin *a);
+/* One question to its answer: heap text ending in a newline, NULL: no
+ * memory. */
+char *adm_answer(struct worker *w, const char *text, size_t n);
+
+#endif

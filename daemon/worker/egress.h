@@ -1,0 +1,58 @@
+/*
+ * The egress stage: tokens to records. One thread, the only writer of the
+ * up ring.
+ *
+ *   in    QUE_OPEN, QUE_REFUSE, QUE_FAIL, QUE_ANSWER, QUE_END from ingress
+ *         QUE_TOKEN, QUE_SCORE, QUE_END from the engine
+ *   out   records to the gate; QUE_STOP to the engine; QUE_FREED to ingress
+ *
+ * What is sent for a request, in this order: LNK_T_TOKENIZED, ACCEPTED,
+ * PROMPT_IDS; then for each token IDS, LOGPROBS, TEXT; CHOICE_END per
+ * sample; one DONE or ERROR. Text that may be the beginning of a stop string
+ * and the first bytes of an unfinished character are held back. A stop
+ * string ends its sample here: later tokens are dropped and the engine is
+ * told.
+ *
+ * A full up ring is waited for (wait_room); the gate always drains it.
+ */
+#ifndef FDD_DAEMON_WORKER_EGRESS_H
+#define FDD_DAEMON_WORKER_EGRESS_H
+
+#include <stdint.h>
+
+#include "daemon/common/counter.h"
+#include "daemon/common/link.h"
+#include "daemon/worker/queue.h"
+#include "daemon/worker/req.h"
+
+struct egr_cfg {
+    struct lnk *lnk;
+    struct que *q_ing;       /* from ingress */
+    struct que *q_eng;       /* from the engine */
+    struct que *q_stop;      /* to the engine, as large as q_eng */
+    struct que *q_freed;     /* to ingress, a slot per request at least */
+    const struct tok *tok;   /* NULL: no text */
+    const struct lnk_ready *ready;
+    struct cnt_worker *cnt;
+    void (*wait_room)(void *arg); /* the up ring is full: let time pass */
+    void *arg;
+};
+
+struct egress {
+    uint32_t magic;
+#define EGR_MAGIC 0x45475231u
+    struct egr_cfg cfg;
+    uint64_t now_ns;
+    unsigned char *buf;      /* [buf_bytes] text of one token */
+    size_t buf_bytes;
+    struct req *job_head, *job_tail; /* long answers in progress */
+    uint64_t n_terminal;     /* DONE and ERROR records sent */
+};
+
+struct egress *egr_new(const struct egr_cfg *cfg); /* NULL: no memory */
+struct egress *egr_free(struct egress *g);
+/* Returns the work done. */
+int egr_poll(struct egress *g, uint64_t now_ns);
+int egr_pending(struct egress *g);
+
+#endif

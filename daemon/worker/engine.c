@@ -1,0 +1,374 @@
+#include "config.h"
+
+#include "daemon/worker/engine.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+
+void
+eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
+{
+    *ret = (struct bat_dims) {
+        .T = cfg->max_tokens, .S = cfg->max_seqs, .O = cfg->max_seqs + ENG_MAX_SCORES,
+        .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) /
+            cfg->block_size),
+        .block_size = cfg->block_size
+    };
+}
+
+/* The largest step's results, and an end for every request. */
+static uint32_t
+eng_room(const struct eng_cfg *cfg)
+{
+    return (uint32_t)(cfg->max_seqs + ENG_MAX_SCORES) * QUE_MAX_SLOTS +
+        (uint32_t)cfg->max_reqs;
+}
+
+uint32_t
+eng_out_slots(const struct eng_cfg *cfg)
+{
+    return 2 * eng_room(cfg);
+}
+
+int
+eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
+    size_t err_bytes)
+{
+    struct sch_cfg sc = { cfg->max_seqs, cfg->max_tokens, ENG_MAX_SCORES, cfg->chunked };
+    struct engine *e;
+
+    if (cfg->depth != 0) {
+        (void)snprintf(err, err_bytes, "device.overlap_depth = %d: overlapped steps are "
+            "not available in this build; set device.overlap_depth to 0", cfg->depth);
+        return -ENOTSUP;
+    }
+    OBJ_ALLOC(e, ENG_MAGIC);
+    if (e == NULL)
+        goto no_memory;
+    e->cfg = *cfg;
+    e->run = run;
+    e->room = eng_room(cfg);
+    e->kv = kv_new(cfg->n_block, cfg->block_size, cfg->max_seqs, cfg->max_len);
+    if (e->kv == NULL)
+        goto no_memory;
+    e->sch = sch_new(&sc, e->kv);
+    e->bat = bat_new(&run->dims);
+    e->live = mem_array((size_t)cfg->max_reqs, sizeof(*e->live));
+    e->snap.rows = mem_array(ENG_SNAP_ROWS, sizeof(*e->snap.rows));
+    if (e->sch == NULL || e->bat == NULL || e->live == NULL || e->snap.rows == NULL ||
+        sch_step_init(&e->step, cfg->max_seqs) != 0)
+        goto no_memory;
+    *ret = e;
+    return 0;
+
+no_memory:
+    (void)snprintf(err, err_bytes, "out of memory for the engine's tables");
+    (void)eng_free(e);
+    return -ENOMEM;
+}
+
+struct engine *
+eng_free(struct engine *e)
+{
+    if (e == NULL)
+        return NULL;
+    sch_step_fini(&e->step);
+    free(e->snap.rows);
+    free(e->live);
+    (void)bat_free(e->bat);
+    (void)sch_free(e->sch);
+    (void)kv_free(e->kv);
+    OBJ_FREE(e, ENG_MAGIC);
+    return NULL;
+}
+
+/* ---- commands ------------------------------------------------------------------------ */
+
+static struct req *
+eng_live_req(const struct engine *e, uint32_t idx, uint32_t serial)
+{
+    if (idx >= (uint32_t)e->cfg.max_reqs || e->live[idx].serial != serial)
+        return NULL;
+    return e->live[idx].req;
+}
+
+static void
+eng_add(struct engine *e, struct req *r)
+{
+    OBJ_CHECK(r, REQ_MAGIC);
+    ASSERT(r->idx < (uint32_t)e->cfg.max_reqs && e->live[r->idx].req == NULL);
+    e->live[r->idx] = (struct eng_live) { r, r->serial };
+    e->n_live++;
+    if (r->n_seq == 0)
+        sch_pass(e->sch, r);
+    else
+        sch_add(e->sch, r);
+}
+
+static int
+eng_commands(struct engine *e, struct que *q)
+{
+    uint32_t n = que_recheck(q);
+
+    for (uint32_t i = 0; i < n; i++) {
+        const struct que_msg *m = &que_peek(q, i)->m;
+        struct req *r;
+
+        switch (m->kind) {
+        case QUE_ADD:
+            eng_add(e, m->req);
+            break;
+        case QUE_CANCEL:
+            r = eng_live_req(e, m->idx, m->serial);
+            if (r != NULL)
+                sch_end_req(e->sch, r, m->a);
+            break;
+        case QUE_STOP:
+            r = eng_live_req(e, m->idx, m->serial);
+            if (r != NULL && m->sample < r->n_seq)
+                sch_end(e->sch, &r->seqs[m->sample]);
+            break;
+        default:
+            WRONG("engine command");
+        }
+    }
+    que_pop(q, n);
+    return n > 0;
+}
+
+/* ---- results ---------------------------------------------------------------------------- */
+
+static void
+eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res)
+{
+    int32_t n = 0;
+    union que_slot *slot = que_claim(e->cfg.q_out);
+
+    slot->m = *m;
+    if (m->n_top == QUE_NO_LOGPROB)
+        return;
+    slot->m.logprob = res->logprob;
+    while (n < m->n_top) {
+        slot = que_claim(e->cfg.q_out);
+        for (int32_t i = 0; i < 4 && n < m->n_top; i++, n++)
+            slot->top[i] = (struct fdp_logprob) { (uint32_t)res->top_id[n],
+                res->top_logprob[n] };
+    }
+}
+
+static void
+eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
+    const struct fdk_result *res, int32_t n_top)
+{
+    struct req *r = s->req;
+    struct que_msg m = { .req = r, .sample = s->sample, .a = res->token,
+        .n_top = n_top < 0 ? QUE_NO_LOGPROB : (uint8_t)res->n_top };
+
+    if (res->bad) {
+        cnt_add(&e->cfg.cnt->numeric_errors, 1);
+        sch_end_req(e->sch, r, FDP_E_NUMERIC);
+        return;
+    }
+    if (o->kind == BAT_OUT_SCORE) {
+        m.kind = QUE_SCORE;
+        m.x = (uint32_t)o->pos;
+        eng_send(e, &m, res);
+        return;
+    }
+    ASSERT(res->generation == o->generation && o->pos == s->n_tok);
+    m.kind = QUE_TOKEN;
+    m.x = (uint32_t)(s->n_tok - r->n_prompt);
+    m.done = res->done;
+    if (res->done == FDK_DONE_NO && s->n_tok + 1 >= s->max_len)
+        m.done = FDK_DONE_LENGTH;
+    sch_append(e->sch, s, (uint32_t)res->token, m.done != FDK_DONE_NO);
+    eng_send(e, &m, res);
+}
+
+static void
+eng_results(struct engine *e, const struct bat_rec *rec)
+{
+    const struct fdk_out *out = (const struct fdk_out *)(rec->plan + e->bat->layout.out);
+
+    for (int32_t i = 0; i < rec->n_out; i++) {
+        const struct bat_out *o = &rec->outs[i];
+        struct seq *s = sch_slot(e->sch, o->slot, o->generation);
+
+        /* gone since the launch, or ended by an earlier result of this step */
+        if (s == NULL || s->state == REQ_ST_FINISHING)
+            continue;
+        eng_result(e, s, o, &rec->results[i], out[i].n_top);
+    }
+}
+
+static int
+eng_send_ended(struct engine *e)
+{
+    int n = 0;
+
+    while (e->sch->ended_head != NULL && que_has_room(e->cfg.q_out, 1)) {
+        struct req *r = sch_take_ended(e->sch);
+        struct que_msg m = { .req = r, .kind = QUE_END, .a = r->code,
+            .n_top = QUE_NO_LOGPROB };
+
+        e->live[r->idx].req = NULL;
+        e->n_live--;
+        que_claim(e->cfg.q_out)->m = m;
+        n++;
+    }
+    return n;
+}
+
+/* ---- steps -------------------------------------------------------------------------------- */
+
+static void
+eng_count(struct engine *e, uint64_t step_ns, uint64_t model_ns)
+{
+    struct cnt_worker *c = e->cfg.cnt;
+    const struct sch_step *st = &e->step;
+    int32_t n_decode = 0;
+
+    for (int32_t i = 0; i < st->n_row; i++)
+        n_decode += st->rows[i].q_len == 1 && st->rows[i].sample;
+    cnt_add(&c->steps, 1);
+    cnt_add(&c->step_ns, step_ns);
+    cnt_add(&c->model_ns, model_ns);
+    cnt_add(&c->prompt_tokens, (uint64_t)(st->n_tok - n_decode));
+    cnt_add(&c->generation_tokens, (uint64_t)st->n_sample);
+    cnt_set(&c->preemptions, e->sch->n_preempted);
+    cnt_set(&c->batch_tokens, (uint64_t)st->n_tok);
+    cnt_set(&c->batch_seqs, (uint64_t)st->n_row);
+}
+
+static void
+eng_gauges(struct engine *e)
+{
+    struct cnt_worker *c = e->cfg.cnt;
+
+    cnt_set(&c->seqs_running, (uint64_t)e->sch->running.n);
+    cnt_set(&c->requests_running, (uint64_t)e->sch->n_req_running);
+    cnt_set(&c->requests_waiting, (uint64_t)(e->n_live - e->sch->n_req_running));
+    cnt_set(&c->kv_blocks_free, (uint64_t)e->kv->n_free);
+}
+
+static void
+eng_step(struct engine *e)
+{
+    struct bat_rec *rec = &e->run->rec[e->step.epoch % (uint64_t)e->run->n_rec];
+    uint64_t t0 = clk_now_ns(), model_ns = 0;
+    int rc;
+
+    bat_fill(e->bat, &e->step, e->kv, rec);
+    rc = run_launch(e->run, rec);
+    if (rc == 0)
+        rc = run_collect(e->run, rec, &model_ns);
+    if (rc != 0)
+        pan_panic("device error in step %llu (%d rows, %d tokens): %s: %s",
+            (unsigned long long)rec->epoch, rec->n_row, rec->n_tok, strerror(-rc),
+            run_error(e->run));
+    sch_collected(e->sch, rec->epoch);
+    eng_results(e, rec);
+    rec->epoch = 0;
+    eng_count(e, clk_now_ns() - t0, model_ns);
+    if (LOG_DBG(sched))
+        log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d preempted %d waiting %d "
+            "free %d", (unsigned long long)e->step.epoch, e->step.n_row, e->step.n_tok,
+            e->step.n_preempted, e->sch->waiting.n, e->kv->n_free);
+}
+
+static void
+eng_snapshot(struct engine *e)
+{
+    const struct sch_list *lists[] = { &e->sch->running, &e->sch->leaving,
+        &e->sch->waiting };
+    int32_t n = 0, total = 0;
+
+    for (size_t k = 0; k < 3; k++) {
+        for (const struct seq *s = lists[k]->head; s != NULL; s = s->next, total++) {
+            if (n >= ENG_SNAP_ROWS)
+                continue;
+            e->snap.rows[n++] = (struct eng_snap_row) { .id = s->req->id,
+                .sample = s->sample, .state = s->state, .n_prompt = s->req->n_prompt,
+                .n_tok = s->n_tok, .cached_len = s->cached_len, .max_len = s->max_len,
+                .n_block = s->slot >= 0 ? e->kv->n_held[s->slot] : 0,
+                .priority = s->req->p.priority, .n_preempted = s->n_preempted };
+        }
+    }
+    e->snap.n = n;
+    e->snap.n_total = total;
+    /* pairs with eng_snap_ready() */
+    fdr_store_release(&e->snap.have, fdr_load_relaxed(&e->snap.want));
+}
+
+int
+eng_poll(struct engine *e, uint64_t now_ns)
+{
+    int work = eng_commands(e, e->cfg.q_in) | eng_commands(e, e->cfg.q_stop);
+
+    if (e->cfg.heartbeat != NULL)
+        __atomic_fetch_add(e->cfg.heartbeat, 1, __ATOMIC_RELAXED);
+    if (fdr_load_acquire(&e->snap.want) != e->snap.have)
+        eng_snapshot(e);
+    if (sch_busy(e->sch) && que_has_room(e->cfg.q_out, e->room)) {
+        if (sch_pick(e->sch, now_ns, &e->step) > 0) {
+            eng_step(e);
+            work = 1;
+        }
+        if (LOG_DBG(selfcheck))
+            eng_check(e);
+    }
+    work |= eng_send_ended(e) > 0;
+    que_publish(e->cfg.q_out);
+    if (work)
+        eng_gauges(e);
+    return work;
+}
+
+int
+eng_pending(struct engine *e)
+{
+    return que_recheck(e->cfg.q_in) > 0 || que_recheck(e->cfg.q_stop) > 0 ||
+        fdr_load_acquire(&e->snap.want) != e->snap.have;
+}
+
+int
+eng_stalled(const struct engine *e)
+{
+    return sch_busy(e->sch) || e->sch->ended_head != NULL;
+}
+
+void
+eng_snap_ask(struct engine *e)
+{
+    fdr_publish(&e->snap.want, fdr_load_relaxed(&e->snap.want) + 1);
+}
+
+int
+eng_snap_ready(const struct engine *e)
+{
+    return fdr_load_acquire(&e->snap.have) == fdr_load_relaxed(&e->snap.want);
+}
+
+void
+eng_check(const struct engine *e)
+{
+    int32_t n = 0;
+
+    OBJ_CHECK(e, ENG_MAGIC);
+    sch_check(e->sch);
+    for (int32_t i = 0; i < e->cfg.max_reqs; i++) {
+        if (e->live[i].req == NULL)
+            continue;
+        n++;
+        ASSERT(e->live[i].req->idx == (uint32_t)i);
+        ASSERT(e->live[i].req->serial == e->live[i].serial);
+    }
+    ASSERT(n == e->n_live);
+}

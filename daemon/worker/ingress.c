@@ -1,0 +1,459 @@
+#include "config.h"
+
+#include "daemon/worker/ingress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+#include "daemon/worker/tokenizer.h"
+
+/* Messages to egress that one record or text slice can cause. */
+#define ING_EGR_SLOTS 4
+
+struct ingress *
+ing_new(const struct ing_cfg *cfg)
+{
+    struct ingress *g;
+
+    OBJ_ALLOC(g, ING_MAGIC);
+    if (g == NULL)
+        return NULL;
+    g->cfg = *cfg;
+    if (req_pool_init(&g->pool, cfg->max_reqs) != 0)
+        return ing_free(g);
+    return g;
+}
+
+static void
+ing_drop_enc(struct ingress *g, struct req *r)
+{
+    if (r->enc == NULL)
+        return;
+    if (g->n_enc < ING_ENCODERS)
+        g->enc[g->n_enc++] = r->enc;
+    else
+        (void)tok_enc_free(r->enc);
+    r->enc = NULL;
+}
+
+struct ingress *
+ing_free(struct ingress *g)
+{
+    if (g == NULL)
+        return NULL;
+    for (uint32_t i = 0; g->pool.reqs != NULL && i < g->pool.n; i++)
+        ing_drop_enc(g, &g->pool.reqs[i]);
+    while (g->n_enc > 0)
+        (void)tok_enc_free(g->enc[--g->n_enc]);
+    req_pool_fini(&g->pool);
+    OBJ_FREE(g, ING_MAGIC);
+    return NULL;
+}
+
+uint32_t
+ing_open(const struct ingress *g)
+{
+    return g->pool.n - g->pool.n_free;
+}
+
+/* ---- hand-over ------------------------------------------------------------------------- */
+
+static void
+ing_to_egress(struct ingress *g, struct req *r, enum que_kind kind, struct ing_bad bad)
+{
+    struct que_msg m = { .req = r, .kind = (uint8_t)kind, .a = bad.code,
+        .idx = bad.detail, .x = bad.arg, .n_top = QUE_NO_LOGPROB };
+
+    que_push(g->cfg.q_egr, &m);
+}
+
+static void
+ing_fail(struct ingress *g, struct req *r, struct ing_bad bad)
+{
+    ing_drop_enc(g, r);
+    r->where = REQ_IN_EGRESS;
+    ing_to_egress(g, r, QUE_FAIL, bad);
+}
+
+static void
+ing_refuse(struct ingress *g, uint64_t id, int32_t code)
+{
+    struct que_msg m = { .id = id, .kind = QUE_REFUSE, .a = code,
+        .n_top = QUE_NO_LOGPROB };
+
+    que_push(g->cfg.q_egr, &m);
+}
+
+static void
+ing_to_engine(struct ingress *g, struct req *r)
+{
+    struct que_msg m = { .req = r, .kind = QUE_ADD, .idx = r->idx, .serial = r->serial,
+        .n_top = QUE_NO_LOGPROB };
+
+    r->where = REQ_IN_ENGINE;
+    que_push(g->cfg.q_eng, &m);
+}
+
+static void
+ing_cancel_engine(struct ingress *g, struct req *r)
+{
+    struct que_msg m = { .idx = r->idx, .serial = r->serial, .kind = QUE_CANCEL,
+        .a = r->cancel, .n_top = QUE_NO_LOGPROB };
+
+    if (r->cancel_sent)
+        return;
+    r->cancel_sent = 1;
+    que_push(g->cfg.q_eng, &m);
+}
+
+/* All ids are there: to the engine, or to egress when it is not needed. */
+static void
+ing_submit(struct ingress *g, struct req *r)
+{
+    struct ing_bad bad = { 0 };
+    int32_t done = FDK_DONE_NO;
+    int rc = ing_prompt(&g->cfg, r, &done, &bad);
+
+    free(r->blob);
+    r->blob = NULL;
+    r->text = NULL;
+    if (rc < 0) {
+        ing_fail(g, r, bad);
+        return;
+    }
+    ing_to_egress(g, r, QUE_OPEN, bad);
+    if (rc > 0) {
+        struct que_msg m = { .req = r, .kind = QUE_END, .done = done,
+            .n_top = QUE_NO_LOGPROB };
+
+        r->where = REQ_IN_EGRESS;
+        que_push(g->cfg.q_egr, &m);
+        return;
+    }
+    ing_to_engine(g, r);
+}
+
+static void
+ing_answer(struct ingress *g, struct req *r)
+{
+    if (r->p.op == FDP_OP_DETOKENIZE) {
+        r->p.flags |= FDP_F_TEXT;
+        r->n_seq = 1;
+        r->max_len = r->n_ids;
+        if (r->n_ids > 0 && req_make_seqs(r) != 0) {
+            ing_fail(g, r, (struct ing_bad) { FDP_E_OVERLOAD, 0, 0 });
+            return;
+        }
+        /* nothing to say: an empty answer, as tokenizing no text is */
+        if (r->n_ids == 0) {
+            r->n_seq = 0;
+            r->p.op = FDP_OP_TOKENIZE;
+        }
+    }
+    r->where = REQ_IN_EGRESS;
+    ing_to_egress(g, r, QUE_ANSWER, (struct ing_bad) { 0 });
+}
+
+/* ---- texts ---------------------------------------------------------------------------------- */
+
+static int
+ing_text_begin(struct ingress *g, struct req *r)
+{
+    unsigned flags = 0;
+
+    r->enc = g->n_enc > 0 ? g->enc[--g->n_enc] : tok_enc_new(g->cfg.tok);
+    if (r->enc == NULL)
+        return -ENOMEM;
+    if ((r->p.flags & FDP_F_NO_SPECIAL) == 0)
+        flags |= TOK_ADD_SPECIAL;
+    if ((r->p.flags & FDP_F_RAW_SPECIAL) == 0)
+        flags |= TOK_PARSE_SPECIAL;
+    return tok_enc_begin(r->enc, r->text, r->n_text, flags);
+}
+
+static void
+ing_text_fail(struct ingress *g, struct req *r, int rc)
+{
+    struct ing_bad bad = { FDP_E_OVERLOAD, FDP_D_PROMPT, 0 };
+
+    if (rc == -EILSEQ)
+        bad.code = FDP_E_BAD_TEXT;
+    else if (rc == -E2BIG)
+        bad = (struct ing_bad) { FDP_E_TOO_LONG, FDP_D_PROMPT, (uint32_t)g->cfg.max_len };
+    ing_fail(g, r, bad);
+}
+
+static void
+ing_text_push(struct ingress *g, struct req *r)
+{
+    r->where = REQ_IN_TEXT;
+    r->ing_next = NULL;
+    if (g->text_tail != NULL)
+        g->text_tail->ing_next = r;
+    else
+        g->text_head = r;
+    g->text_tail = r;
+}
+
+/* The encoder has all ids of r: put them before the prior ones. */
+static void
+ing_text_done(struct ingress *g, struct req *r)
+{
+    size_t n = 0, n_prior = (size_t)(r->n_ids - r->n_prompt);
+    const uint32_t *ids = tok_enc_ids(r->enc, &n);
+    uint32_t *all;
+
+    if (n + n_prior > INT32_MAX / 8) {
+        ing_text_fail(g, r, -E2BIG);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] >= (uint32_t)g->cfg.vocab) {
+            ing_fail(g, r, (struct ing_bad) { FDP_E_BAD_TOKEN, FDP_D_PROMPT, ids[i] });
+            return;
+        }
+    }
+    all = mem_array(n + n_prior + 1, sizeof(*all));
+    if (all == NULL) {
+        ing_text_fail(g, r, -ENOMEM);
+        return;
+    }
+    if (n > 0)
+        memcpy(all, ids, n * sizeof(*all));
+    memcpy(all + n, r->ids, n_prior * sizeof(*all));
+    free(r->ids);
+    r->ids = all;
+    r->n_prompt = (int32_t)n;
+    r->n_ids = (int32_t)(n + n_prior);
+    ing_drop_enc(g, r);
+    if (r->p.op == FDP_OP_SUBMIT)
+        ing_submit(g, r);
+    else
+        ing_answer(g, r);
+}
+
+/* One slice of the text whose turn it is; returns its cost in bytes. */
+static uint32_t
+ing_text_slice(struct ingress *g, uint32_t max_bytes)
+{
+    struct req *r = g->text_head;
+    uint32_t cost = r->n_text < max_bytes ? r->n_text + 64 : max_bytes;
+    uint64_t t0 = clk_now_ns();
+    int rc = 0;
+
+    g->text_head = r->ing_next;
+    if (g->text_head == NULL)
+        g->text_tail = NULL;
+    r->ing_next = NULL;
+    if (r->cancel != 0 || (r->deadline_total_ns != 0 && r->deadline_total_ns <= g->now_ns)) {
+        ing_fail(g, r, (struct ing_bad) { r->cancel != 0 ? r->cancel : FDP_E_DEADLINE, 0,
+            0 });
+        return 64;
+    }
+    if (r->enc == NULL)
+        rc = ing_text_begin(g, r);
+    if (rc == 0)
+        rc = tok_enc_step(r->enc, max_bytes);
+    cnt_add(&g->cfg.cnt->tokenize_ns, clk_now_ns() - t0);
+    if (rc < 0) {
+        ing_text_fail(g, r, rc);
+    } else if (rc == 0) {
+        ing_text_push(g, r);
+    } else {
+        cnt_add(&g->cfg.cnt->tokenized_bytes, r->n_text);
+        ing_text_done(g, r);
+    }
+    return cost;
+}
+
+static int
+ing_texts(struct ingress *g)
+{
+    uint32_t left = ING_SLICE;
+    int work = 0;
+
+    while (g->text_head != NULL && left > 0 &&
+        que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
+        uint32_t cost = ing_text_slice(g, left);
+
+        left -= cost < left ? cost : left;
+        work = 1;
+    }
+    return work;
+}
+
+/* ---- records ------------------------------------------------------------------------------------ */
+
+/* The record and its blob are complete. */
+static void
+ing_complete(struct ingress *g, struct req *r)
+{
+    struct ing_bad bad = { 0 };
+
+    g->cur = NULL;
+    cnt_add(&g->cfg.cnt->requests_total, 1);
+    if (r->cancel != 0) {
+        ing_fail(g, r, (struct ing_bad) { r->cancel, 0, 0 });
+        return;
+    }
+    if (ing_items(&g->cfg, r, &bad) != 0) {
+        ing_fail(g, r, bad);
+        return;
+    }
+    switch (r->p.op) {
+    case FDP_OP_SUBMIT:
+        if (r->text != NULL)
+            ing_text_push(g, r);
+        else
+            ing_submit(g, r);
+        break;
+    case FDP_OP_TOKENIZE:
+        if (r->text == NULL)
+            ing_fail(g, r, (struct ing_bad) { g->cfg.tok == NULL ? FDP_E_NO_MODEL :
+                FDP_E_BAD_PARAM, FDP_D_PROMPT, 0 });
+        else
+            ing_text_push(g, r);
+        break;
+    case FDP_OP_PING:
+        r->n_seq = 0;
+        ing_to_engine(g, r);
+        break;
+    default:
+        ing_answer(g, r);
+    }
+}
+
+static int ing_freed(struct ingress *g);
+
+static void
+ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
+{
+    const struct lnk_submit *s = (const struct lnk_submit *)(rec + 1);
+    uint64_t wait_ns = (uint64_t)g->cfg.max_waiting_ms * CLK_MS;
+    struct req *r;
+
+    ASSERT(rec->len == sizeof(*s) && g->cur == NULL);
+    /* the gate may have heard of an end before we looked */
+    if (g->pool.n_free == 0)
+        (void)ing_freed(g);
+    r = s->req.len > FDP_MAX_BLOB ? NULL : req_get(&g->pool, rec->tag);
+    if (r == NULL) {
+        ing_refuse(g, rec->tag, s->req.len > FDP_MAX_BLOB ? FDP_E_BAD_PARAM :
+            FDP_E_QUEUE_FULL);
+        return;
+    }
+    r->p = s->req;
+    r->user = s->user;
+    r->t_submit_ns = s->t_submit_ns;
+    r->deadline_queue_ns = s->deadline_queue_ns;
+    r->deadline_total_ns = s->deadline_total_ns;
+    if (wait_ns > 0 && (r->deadline_queue_ns == 0 ||
+        s->t_submit_ns + wait_ns < r->deadline_queue_ns))
+        r->deadline_queue_ns = s->t_submit_ns + wait_ns;
+    r->where = REQ_IN_BLOB;
+    if (r->p.len > 0) {
+        r->blob = malloc(((size_t)r->p.len + 7) & ~(size_t)7);
+        if (r->blob == NULL) {
+            ing_fail(g, r, (struct ing_bad) { FDP_E_OVERLOAD, FDP_D_BLOB, r->p.len });
+            return;
+        }
+        g->cur = r;
+        return;
+    }
+    ing_complete(g, r);
+}
+
+static void
+ing_take_blob(struct ingress *g, const struct fdp_rec *rec)
+{
+    struct req *r = g->cur;
+
+    /* of a request that was refused */
+    if (r == NULL || r->id != rec->tag)
+        return;
+    ASSERT(rec->len <= r->p.len - r->blob_got);
+    memcpy(r->blob + r->blob_got, rec + 1, rec->len);
+    r->blob_got += rec->len;
+    if (r->blob_got == r->p.len)
+        ing_complete(g, r);
+}
+
+static void
+ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
+{
+    const struct lnk_cancel *c = (const struct lnk_cancel *)(rec + 1);
+    struct req *r = req_find(&g->pool, rec->tag);
+
+    if (r == NULL || r->cancel != 0)
+        return;
+    r->cancel = c->code < 0 ? c->code : FDP_E_CANCELLED;
+    if (r->where == REQ_IN_ENGINE)
+        ing_cancel_engine(g, r);
+}
+
+static int
+ing_records(struct ingress *g)
+{
+    const struct fdp_rec *rec;
+    int n = 0;
+
+    while (n < ING_RECORDS && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS) &&
+        (rec = lnk_peek(g->cfg.lnk)) != NULL) {
+        switch (rec->type) {
+        case LNK_T_SUBMIT:
+            ing_take_submit(g, rec);
+            break;
+        case LNK_T_BLOB:
+            ing_take_blob(g, rec);
+            break;
+        case LNK_T_CANCEL:
+            ing_take_cancel(g, rec);
+            break;
+        case LNK_T_DRAIN:
+            g->draining = 1;
+            break;
+        case LNK_T_RELOAD:
+            if (g->cfg.reload != NULL)
+                g->cfg.reload(g->cfg.arg);
+            break;
+        default:
+            log_warn("ingress: record of unknown type %u ignored", (unsigned)rec->type);
+        }
+        lnk_next(g->cfg.lnk, rec);
+        n++;
+    }
+    return n;
+}
+
+static int
+ing_freed(struct ingress *g)
+{
+    uint32_t n = que_recheck(g->cfg.q_freed);
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct req *r = que_peek(g->cfg.q_freed, i)->m.req;
+
+        OBJ_CHECK(r, REQ_MAGIC);
+        req_put(&g->pool, r);
+    }
+    que_pop(g->cfg.q_freed, n);
+    return n > 0;
+}
+
+int
+ing_poll(struct ingress *g, uint64_t now_ns)
+{
+    int work;
+
+    OBJ_CHECK(g, ING_MAGIC);
+    g->now_ns = now_ns;
+    work = ing_freed(g);
+    work |= ing_records(g) > 0;
+    work |= ing_texts(g);
+    return work;
+}

@@ -1,0 +1,78 @@
+/*
+ * The ingress stage: records of the gate to requests the engine can run.
+ * One thread; it owns the request pool and is the only stage that
+ * allocates.
+ *
+ *   in    the down ring; QUE_FREED from egress
+ *   out   QUE_ADD, QUE_CANCEL to the engine; QUE_OPEN, QUE_REFUSE, QUE_FAIL,
+ *         QUE_ANSWER, QUE_END to egress
+ *
+ * Texts are tokenized in slices of ING_SLICE bytes, round robin over the
+ * requests that have one, so that a long text delays others by a slice.
+ * What the gate cannot know is checked here: ids against the vocabulary,
+ * lengths in tokens, whether there is a tokenizer, what this build can do.
+ */
+#ifndef FDD_DAEMON_WORKER_INGRESS_H
+#define FDD_DAEMON_WORKER_INGRESS_H
+
+#include <stdint.h>
+
+#include "daemon/common/counter.h"
+#include "daemon/common/link.h"
+#include "daemon/worker/queue.h"
+#include "daemon/worker/req.h"
+
+#define ING_SLICE   (16u << 10)  /* bytes of text per poll */
+#define ING_RECORDS 64           /* records of the gate per poll */
+#define ING_ENCODERS 4           /* kept for the next text */
+
+struct tok;
+
+struct ing_cfg {
+    struct lnk *lnk;
+    struct que *q_eng;       /* to the engine: 2 slots per request at least */
+    struct que *q_egr;       /* to egress */
+    struct que *q_freed;     /* from egress */
+    const struct tok *tok;   /* NULL: ids only */
+    uint32_t max_reqs;
+    int32_t vocab, max_len;
+    int32_t n_eos;
+    int32_t eos[8];
+    struct cnt_worker *cnt;
+    int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* RELOAD */
+    void (*reload)(void *arg); /* LNK_T_RELOAD came; may be NULL */
+    void *arg;
+};
+
+struct ingress {
+    uint32_t magic;
+#define ING_MAGIC 0x494e4731u
+    struct ing_cfg cfg;
+    struct req_pool pool;
+    struct req *cur;         /* its LNK_T_BLOB records come next */
+    struct req *text_head, *text_tail; /* texts in progress */
+    struct tok_enc *enc[ING_ENCODERS];
+    int32_t n_enc;
+    uint64_t now_ns;
+    int draining;            /* LNK_T_DRAIN came */
+};
+
+struct ingress *ing_new(const struct ing_cfg *cfg); /* NULL: no memory */
+struct ingress *ing_free(struct ingress *g);
+int ing_poll(struct ingress *g, uint64_t now_ns);
+/* Requests that have not come back yet. */
+uint32_t ing_open(const struct ingress *g);
+
+/* ---- ingress_check.c: what a request asks for ------------------------------------ */
+
+struct ing_bad { int32_t code; uint32_t detail, arg; };
+
+/* Walk the blob's items into r. 0, or *ret_bad. */
+int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
+/* The prompt is known (r->ids, n_prompt): limits, stop ids, sequences.
+ * Returns 1 when PRIOR_IDS already are the whole output (*ret_done is
+ * FDK_DONE_*), 0 when there is something to run, -1 with *ret_bad. */
+int ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
+    struct ing_bad *ret_bad);
+
+#endif

@@ -1,0 +1,229 @@
+#include "config.h"
+
+#include "daemon/worker/ingress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+
+static int
+ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
+{
+    *b = (struct ing_bad) { code, detail, arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg };
+    return -1;
+}
+
+/* ---- items ------------------------------------------------------------------------------ */
+
+struct ing_walk {
+    const uint32_t *prompt, *prior, *stop;
+    uint32_t n_prompt, n_prior, n_stop;
+    int has_ids;
+};
+
+static int
+ing_ids(const struct ing_cfg *c, const unsigned char *p, uint32_t len, uint32_t detail,
+    const uint32_t **ret, uint32_t *ret_n, struct ing_bad *bad)
+{
+    const uint32_t *ids = (const uint32_t *)p;
+
+    if (len % 4 != 0 || *ret != NULL)
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_ITEM, len);
+    for (uint32_t i = 0; i < len / 4; i++)
+        if (ids[i] >= (uint32_t)c->vocab)
+            return ing_bad(bad, FDP_E_BAD_TOKEN, detail, ids[i]);
+    *ret = ids;
+    *ret_n = len / 4;
+    return 0;
+}
+
+static int
+ing_stop_string(const struct ing_cfg *c, struct req *r, const unsigned char *p,
+    uint32_t len, struct ing_bad *bad)
+{
+    if (c->tok == NULL)
+        return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_STOP, 0);
+    if (r->stops == NULL)
+        r->stops = fin_set_new();
+    if (r->stops == NULL)
+        return ing_bad(bad, FDP_E_OVERLOAD, FDP_D_STOP, 0);
+    if (fin_set_add(r->stops, p, len) != 0)
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_STOP, len);
+    return 0;
+}
+
+static int
+ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
+    struct ing_walk *w, struct ing_bad *bad)
+{
+    const unsigned char *p = (const unsigned char *)(it + 1);
+
+    switch (it->type) {
+    case FDP_IT_PROMPT_TEXT:
+        if (c->tok == NULL)
+            return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
+        if (r->text != NULL)
+            return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
+        r->text = (const char *)p;
+        r->n_text = it->len;
+        return 0;
+    case FDP_IT_PROMPT_IDS:
+        w->has_ids = 1;
+        return ing_ids(c, p, it->len, FDP_D_PROMPT_ID, &w->prompt, &w->n_prompt, bad);
+    case FDP_IT_PRIOR_IDS:
+        return ing_ids(c, p, it->len, FDP_D_PRIOR, &w->prior, &w->n_prior, bad);
+    case FDP_IT_STOP_IDS:
+        if (it->len > FDP_MAX_STOP_IDS * 4)
+            return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_STOP, it->len / 4);
+        return ing_ids(c, p, it->len, FDP_D_STOP, &w->stop, &w->n_stop, bad);
+    case FDP_IT_STOP_STRING:
+        return ing_stop_string(c, r, p, it->len, bad);
+    case FDP_IT_LOGIT_BIAS:
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_BIAS, 0);
+    case FDP_IT_BAD_WORDS:
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_BAD_WORDS, 0);
+    case FDP_IT_ALLOWED_IDS:
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_ALLOWED, 0);
+    case FDP_IT_GRAMMAR:
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_GRAMMAR, 0);
+    case FDP_IT_CHAT:
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_CHAT, 0);
+    default:
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
+    }
+}
+
+/* Prompt ids known now, and room for the prior ones behind them. A prompt
+ * given as text comes later. */
+static int
+ing_keep_ids(struct req *r, const struct ing_walk *w, struct ing_bad *bad)
+{
+    size_t n = (size_t)w->n_prompt + w->n_prior;
+
+    if (w->n_prior != r->p.n_prior || (w->n_prior > 0 && r->p.n != 1))
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
+    if (n > INT32_MAX / 8)
+        return ing_bad(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, n);
+    r->ids = mem_array(n + 1, sizeof(uint32_t));
+    if (r->ids == NULL)
+        return ing_bad(bad, FDP_E_OVERLOAD, FDP_D_PROMPT, n);
+    if (w->n_prompt > 0)
+        memcpy(r->ids, w->prompt, (size_t)w->n_prompt * 4);
+    if (w->n_prior > 0)
+        memcpy(r->ids + w->n_prompt, w->prior, (size_t)w->n_prior * 4);
+    r->n_prompt = (int32_t)w->n_prompt;
+    r->n_ids = (int32_t)n;
+    return 0;
+}
+
+static int
+ing_scalars(const struct ing_cfg *c, const struct req *r, struct ing_bad *bad)
+{
+    const struct fdp_req *p = &r->p;
+
+    if (p->op >= FDP_OP__N || p->op == 0 || p->op == FDP_OP_CANCEL)
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_OP, p->op);
+    if (p->op != FDP_OP_SUBMIT)
+        return 0;
+    if (p->n < 1 || p->n > FDP_MAX_N)
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n);
+    if (p->presence_penalty != 0 || p->frequency_penalty != 0 ||
+        (p->repetition_penalty != 1 && p->repetition_penalty != 0))
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_PENALTY, 0);
+    if ((p->flags & FDP_F_LOGPROBS) != 0 && p->logprobs > c->max_logprobs)
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, (uint64_t)c->max_logprobs);
+    if ((p->flags & FDP_F_PROMPT_LOGPROBS) != 0 && p->prompt_logprobs > c->max_logprobs)
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, (uint64_t)c->max_logprobs);
+    if (c->tok == NULL && (p->flags & FDP_F_TEXT) != 0)
+        return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_FLAGS, FDP_F_TEXT);
+    return 0;
+}
+
+static int
+ing_stop_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w,
+    struct ing_bad *bad)
+{
+    int32_t n = 0;
+
+    if ((r->p.flags & FDP_F_IGNORE_EOS) == 0)
+        for (int32_t i = 0; i < c->n_eos; i++)
+            r->stop_ids[n++] = c->eos[i];
+    for (uint32_t i = 0; i < w->n_stop; i++) {
+        if (n >= FDK_MAX_STOP_IDS)
+            return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_STOP, w->n_stop);
+        r->stop_ids[n++] = (int32_t)w->stop[i];
+    }
+    r->n_stop = n;
+    return 0;
+}
+
+int
+ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad)
+{
+    struct ing_walk w = { 0 };
+    uint64_t at = 0, len = r->p.len;
+
+    if (ing_scalars(c, r, ret_bad) != 0)
+        return -1;
+    while (at < len) {
+        const struct fdp_item *it = (const struct fdp_item *)(r->blob + at);
+
+        if (len - at < sizeof(*it) || len - at < FDP_ITEM_SPAN(it->len))
+            return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_ITEM, at);
+        if (ing_item(c, r, it, &w, ret_bad) != 0)
+            return -1;
+        at += FDP_ITEM_SPAN(it->len);
+    }
+    if (r->text != NULL && w.has_ids)
+        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
+    if (r->p.op == FDP_OP_DETOKENIZE && c->tok == NULL)
+        return ing_bad(ret_bad, FDP_E_NO_MODEL, FDP_D_OP, r->p.op);
+    if (ing_stop_ids(c, r, &w, ret_bad) != 0)
+        return -1;
+    return ing_keep_ids(r, &w, ret_bad);
+}
+
+/* ---- limits ------------------------------------------------------------------------------ */
+
+static int
+ing_is_stop(const struct req *r, uint32_t id)
+{
+    for (int32_t i = 0; i < r->n_stop; i++)
+        if ((uint32_t)r->stop_ids[i] == id)
+            return 1;
+    return 0;
+}
+
+int
+ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
+    struct ing_bad *ret_bad)
+{
+    uint64_t max_new = r->p.max_new, end;
+
+    if (r->n_prompt < 1)
+        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
+    if (r->n_prompt >= c->max_len)
+        return ing_bad(ret_bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)c->max_len);
+    if (max_new == 0)
+        max_new = (uint64_t)c->default_max_tokens;
+    end = max_new == 0 ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
+    r->max_len = end < (uint64_t)c->max_len ? (int32_t)end : c->max_len;
+    end = (uint64_t)r->n_prompt + r->p.min_new;
+    r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;
+    if (r->n_ids > r->max_len)
+        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
+    r->n_seq = r->p.n;
+    if (req_make_seqs(r) != 0)
+        return ing_bad(ret_bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);
+    if (r->n_ids > r->n_prompt && ing_is_stop(r, r->ids[r->n_ids - 1])) {
+        *ret_done = FDK_DONE_STOP;
+        return 1;
+    }
+    if (r->n_ids == r->max_len) {
+        *ret_done = FDK_DONE_LENGTH;
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,259 @@
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+#include "daemon/worker/admin.h"
+#include "daemon/worker/worker.h"
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "unknown"
+#endif
+
+static const char usage[] =
+    "usage: fdd-worker --check DIR\n"
+    "       fdd-worker --link-fd N --event-fd N --admin-fd N [--stat-fd N]\n"
+    "\n"
+    "Runs the model for fdd, which starts it with the second form.\n"
+    "\n"
+    "  --check DIR   check a model directory and report; needs no daemon\n"
+    "  --help        this text\n"
+    "  --version     version\n"
+    "\n"
+    "Exit status: 0, 64 wrong usage, 66 no such model, 69 no device, 71 out of\n"
+    "memory or I/O error, 77 no permission, 78 configuration or model refused.\n";
+
+struct args { const char *check; int fd[4]; };
+
+static int
+parse_fd(const char *s)
+{
+    char *end;
+    long v = strtol(s, &end, 10);
+
+    return *end == '\0' && end != s && v >= 0 && v < 1 << 20 ? (int)v : -1;
+}
+
+/* 0: go on, -1: done, else an exit status. */
+static int
+parse_args(int argc, char **argv, struct args *a)
+{
+    static const struct option opts[] = {
+        { "link-fd", 1, NULL, 0 }, { "event-fd", 1, NULL, 1 }, { "admin-fd", 1, NULL, 2 },
+        { "stat-fd", 1, NULL, 3 }, { "check", 1, NULL, 'c' }, { "help", 0, NULL, 'h' },
+        { "version", 0, NULL, 'V' }, { NULL, 0, NULL, 0 }
+    };
+    int c;
+
+    while ((c = getopt_long(argc, argv, "hV", opts, NULL)) != -1) {
+        switch (c) {
+        case 0: case 1: case 2: case 3:
+            a->fd[c] = parse_fd(optarg);
+            if (a->fd[c] < 0) {
+                (void)fprintf(stderr, "fdd-worker: %s is not a descriptor\n", optarg);
+                return EX_USAGE;
+            }
+            break;
+        case 'c':
+            a->check = optarg;
+            break;
+        case 'h':
+            (void)fputs(usage, stdout);
+            return -1;
+        case 'V':
+            (void)printf("fdd-worker %s\n", PACKAGE_VERSION);
+            return -1;
+        default:
+            (void)fputs(usage, stderr);
+            return EX_USAGE;
+        }
+    }
+    if (optind < argc || (a->check == NULL && (a->fd[0] < 0 || a->fd[1] < 0))) {
+        (void)fputs(usage, stderr);
+        return EX_USAGE;
+    }
+    return 0;
+}
+
+/* ---- the gate's side --------------------------------------------------------------------- */
+
+static int
+open_stat(struct worker *w)
+{
+    struct stat st;
+    void *p;
+
+    if (w->stat_fd >= 0 && fstat(w->stat_fd, &st) == 0 &&
+        st.st_size >= (off_t)sizeof(struct cnt_seg)) {
+        p = mmap(NULL, sizeof(struct cnt_seg), PROT_READ | PROT_WRITE, MAP_SHARED,
+            w->stat_fd, 0);
+        if (p != MAP_FAILED) {
+            w->stat = p;
+            w->stat_mapped = 1;
+            return 0;
+        }
+    }
+    w->stat = mem_aligned(_Alignof(struct cnt_seg), sizeof(struct cnt_seg));
+    return w->stat != NULL ? 0 : -ENOMEM;
+}
+
+static int
+join_gate(struct worker *w, const struct args *a)
+{
+    int rc;
+
+    w->link_fd = a->fd[0];
+    w->event_fd = a->fd[1];
+    w->admin_fd = a->fd[2];
+    w->stat_fd = a->fd[3];
+    rc = lnk_join(w->link_fd, &w->seg);
+    if (rc != 0) {
+        (void)fprintf(stderr, "fdd-worker: --link-fd %d is no link segment of this "
+            "version: %s\n", w->link_fd, strerror(-rc));
+        return EX_USAGE;
+    }
+    w->gate = (pid_t)w->seg->gate_pid;
+    /* the gate may have died before prctl took effect */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != w->gate)
+        return EX_TEMPFAIL;
+    lnk_init_worker(&w->lnk, w->seg, w->event_fd);
+    w->par = w->seg->par;
+    log_init("fdd-worker", w->par.log_level);
+    if (w->par.log_debug[0] != '\0')
+        (void)log_set_debug(w->par.log_debug, NULL, 0);
+    pan_install(w->seg->panic, sizeof(w->seg->panic));
+    if (open_stat(w) != 0)
+        return EX_OSERR;
+    memset(&w->stat->w, 0, sizeof(w->stat->w));
+    w->stat->worker_pid = (int32_t)getpid();
+    return 0;
+}
+
+static void
+set_phase(struct worker *w, enum lnk_phase ph)
+{
+    __atomic_store_n(&w->seg->w.phase, (uint32_t)ph, __ATOMIC_RELEASE);
+    /* before the threads run, and after: nobody else writes the ring then */
+    if (lnk_claim(&w->lnk, 0, LNK_T_STATE, 0, 0, 0) != NULL)
+        lnk_flush(&w->lnk);
+}
+
+static int
+fail(struct worker *w, int status, const char *err)
+{
+    log_error("worker: %s", err);
+    (void)snprintf(w->seg->w.error, sizeof(w->seg->w.error), "%s", err);
+    set_phase(w, LNK_PH_FAILED);
+    return status;
+}
+
+/* LNK_T_RELOAD, in the ingress thread. */
+static void
+reload(void *arg)
+{
+    struct worker *w = arg;
+    const struct par *p = &w->seg->par;
+    struct ing_cfg *c = &w->pip->ing->cfg;
+
+    (void)log_set_level(p->log_level);
+    (void)log_set_debug(p->log_debug, NULL, 0);
+    c->max_logprobs = p->output_max_logprobs;
+    c->default_max_tokens = p->output_default_max_tokens;
+    c->max_waiting_ms = p->sched_max_waiting_time_ms;
+    log_info("worker: parameters reloaded");
+}
+
+static void
+pip_config(struct worker *w, struct pip_cfg *ret)
+{
+    const struct par *p = &w->par;
+
+    *ret = (struct pip_cfg) {
+        .lnk = &w->lnk, .run = w->run, .tok = w->tok, .ready = &w->ready,
+        .cnt = &w->stat->w, .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
+        .ing = { .max_reqs = (uint32_t)p->sched_max_concurrency, .vocab = w->cfg.vocab,
+            .max_len = w->max_len, .n_eos = w->cfg.n_eos,
+            .max_logprobs = p->output_max_logprobs,
+            .default_max_tokens = p->output_default_max_tokens,
+            .max_waiting_ms = p->sched_max_waiting_time_ms, .reload = reload, .arg = w }
+    };
+    memcpy(ret->ing.eos, w->cfg.eos, sizeof(ret->ing.eos));
+    wrk_eng_cfg(w, &ret->eng);
+}
+
+static int
+run(struct worker *w)
+{
+    struct pip_cfg pc;
+    char err[sizeof(w->seg->w.error)] = "";
+    int rc;
+
+    set_phase(w, LNK_PH_LOAD);
+    rc = wrk_load(w, err, sizeof(err));
+    if (rc != 0)
+        return fail(w, rc, err);
+    pip_config(w, &pc);
+    rc = pip_new(&pc, &w->pip, err, sizeof(err));
+    if (rc != 0)
+        return fail(w, rc == -ENOMEM ? EX_OSERR : EX_CONFIG, err);
+    set_phase(w, LNK_PH_READY);
+    pip_ready(w->pip);
+    rc = pip_start(w->pip);
+    if (rc != 0)
+        return fail(w, EX_OSERR, "cannot start threads");
+    if (w->admin_fd >= 0)
+        w->admin = adm_new(w);
+    log_info("worker: ready");
+    pip_join(w->pip);
+    w->admin = adm_free(w->admin);
+    set_phase(w, LNK_PH_EXIT);
+    log_info("worker: drained");
+    return 0;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct args a = { .fd = { -1, -1, -1, -1 } };
+    struct worker *w;
+    int rc = parse_args(argc, argv, &a);
+
+    if (rc != 0)
+        return rc < 0 ? 0 : rc;
+    if (a.check != NULL)
+        return wts_check_dir(a.check, stdout);
+    (void)signal(SIGPIPE, SIG_IGN);
+    /* Ctrl-C in the gate's terminal is the gate's business: it drains. */
+    (void)signal(SIGINT, SIG_IGN);
+    OBJ_ALLOC(w, WRK_MAGIC);
+    if (w == NULL)
+        return EX_OSERR;
+    rc = join_gate(w, &a);
+    if (rc == 0)
+        rc = run(w);
+    if (w->pip == NULL || w->pip->n_thread == 0) {
+        w->pip = pip_free(w->pip);
+        wrk_unload(w);
+    }
+    if (w->stat != NULL && w->stat_mapped)
+        (void)munmap(w->stat, sizeof(*w->stat));
+    else
+        free(w->stat);
+    lnk_leave(w->seg);
+    OBJ_FREE(w, WRK_MAGIC);
+    return rc;
+}

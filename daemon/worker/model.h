@@ -1,0 +1,169 @@
+/*
+ * A model is a program: config.json becomes a flat array of operations over
+ * numbered buffers and named weights. Pure planning: nothing here touches a
+ * device. Called once by the worker's main thread at load; read-only after.
+ *
+ *   mdl_config_read()   config.json (+ generation_config.json) to struct
+ *                       mdl_config, every field checked against the maxima below
+ *   mdl_build()         the family's builder emits the program
+ *   wts_plan()/load     (weights.h) files to the program's weights
+ *   run_open()          (runner.h) places buffers, binds pointers
+ *
+ * A family is one file model_<family>.c with one struct mdl_family; adding
+ * one is writing that file and its line in mdl_families[].
+ */
+#ifndef FDD_DAEMON_WORKER_MODEL_H
+#define FDD_DAEMON_WORKER_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "kernels/fdk.h"
+
+#define MDL_MAX_LAYER   512
+#define MDL_MAX_HEAD    1024
+#define MDL_MAX_HEAD_DIM 512
+#define MDL_MAX_HIDDEN  131072
+#define MDL_MAX_FFN     1048576
+#define MDL_MAX_VOCAB   4194304
+#define MDL_MAX_POS     16777216
+#define MDL_MAX_EOS     8
+#define MDL_NAME        128       /* bytes of a weight's name */
+#define MDL_MAX_PART    3         /* tensors stacked into one weight (q, k, v) */
+
+enum mdl_rope { MDL_ROPE_DEFAULT, MDL_ROPE_LINEAR, MDL_ROPE_LLAMA3 };
+
+struct mdl_config {
+    char family[32];              /* "llama", "qwen3" */
+    char architecture[64];
+    int32_t n_layer, n_head, n_kv_head, head_dim, hidden, ffn, vocab;
+    int32_t max_pos;
+    float norm_eps;
+    int tied, attn_bias, mlp_bias, qk_norm;
+    enum mdl_rope rope;
+    double rope_theta, rope_factor;
+    double rope_low_freq, rope_high_freq;  /* llama3 */
+    int32_t rope_original_max_pos;
+    enum fdk_dtype dtype;         /* as config.json names it; files decide */
+    int32_t n_eos, eos[MDL_MAX_EOS];
+    int32_t bos;                  /* -1 if none */
+    uint64_t digest[4];           /* SHA-256 of config.json's bytes */
+};
+
+/* How a weight is split over tensor-parallel ranks. */
+enum wts_shard { WTS_WHOLE, WTS_ROWS, WTS_COLS };
+
+/* One weight of the program: 1..MDL_MAX_PART checkpoint tensors of equal
+ * width stacked by rows. */
+struct wts_ref {
+    int32_t n_part;
+    char name[MDL_MAX_PART][MDL_NAME];
+    int32_t rows[MDL_MAX_PART];
+    int32_t cols;                 /* 1-D tensors: cols = 0, rows = length */
+    enum wts_shard shard;
+    int32_t as_f32;               /* converted at load (norms, biases) */
+    int32_t alias;                /* index of the ref holding the bytes (tied head), -1 */
+};
+
+enum mdl_op_kind {
+    MDL_OP_EMBED, MDL_OP_ROPE_TABLE, MDL_OP_RMSNORM, MDL_OP_GEMM, MDL_OP_QKV,
+    MDL_OP_ATTENTION, MDL_OP_SILU_MUL, MDL_OP_GATHER, MDL_OP_LOGITS, MDL_OP_SAMPLE,
+    MDL_OP_ALLREDUCE, MDL_OP__N
+};
+
+/* Rows a buffer or an operation has: tokens of the step or output rows. */
+enum mdl_rows { MDL_PER_TOKEN, MDL_PER_OUT };
+
+struct mdl_buf {
+    char name[16];
+    enum mdl_rows rows;
+    int32_t width;                /* fp32 elements per row */
+    int32_t first, last;          /* operations between which it is alive, both
+                                     included; a buffer is written and read within
+                                     one layer only, but for x and the rope table */
+};
+
+/*
+ * What each kind uses besides layer and rows (fields not named are -1 or 0):
+ *
+ *   EMBED       out; w (N, K) = (vocabulary, hidden); f = scale
+ *   ROPE_TABLE  out (width rot); f = rope_scale; frequencies: program.inv_freq
+ *   RMSNORM     in, in2 or -1, out; w (N); f = eps
+ *   GEMM        in (width K), out (width N); w (N, K); bias or -1
+ *   QKV         in = out = the qkv buffer; in2 = the rope table; w, w2 = q norm,
+ *               k norm or -1; f = eps
+ *   ATTENTION   in = qkv; out (width H D); f = 1 / sqrt(D)
+ *   SILU_MUL    in (width 2 N); out (width N)
+ *   GATHER      in (per token), out (per output row); N = width
+ *   LOGITS      a GEMM over output rows; out (width N = vocabulary)
+ *   SAMPLE      in = logits; N = vocabulary
+ *   ALLREDUCE   in = out; N = width
+ */
+struct mdl_op {
+    enum mdl_op_kind kind;
+    int32_t layer;                /* -1 outside of layers */
+    enum mdl_rows rows;
+    int32_t in, in2, out;         /* buffer ids, -1 none; RMSNORM: in = residual
+                                     stream, in2 = what is added first */
+    int32_t w, w2, bias;          /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
+    int32_t N, K;                 /* GEMM, LOGITS: (N, K) of w */
+    float f;                      /* eps, attention scale, embedding scale, rope scale */
+};
+
+struct mdl_program {
+    struct mdl_config cfg;
+    struct mdl_op *op;   int32_t n_op;
+    struct mdl_buf *buf; int32_t n_buf;
+    struct wts_ref *w;   int32_t n_w;
+    float *inv_freq;     int32_t rot;  /* rot / 2 values, rope scaling applied */
+    float rope_scale;
+    int err;                      /* of the first mdl_add_* that failed, 0 */
+};
+
+struct mdl_family {
+    const char *name;                 /* model_type of config.json */
+    const char *const *architectures; /* NULL ended */
+    const char *const *harmless;      /* extra tensors ignored; * matches digits */
+    int default_tied;
+    /* Family-specific fields of config.json (a json_t *), after the common ones. */
+    int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);
+    int (*build)(struct mdl_program *p);
+};
+extern const struct mdl_family *const mdl_families[]; /* NULL ended */
+const struct mdl_family *mdl_family(const char *name);
+
+/* Read and check dir/config.json and, if there, dir/generation_config.json.
+ * -ENOENT, -EACCES, -EINVAL with one line in err: file, field, value, range. */
+int mdl_config_read(const char *dir, struct mdl_config *ret, char *err, size_t err_bytes);
+/* The same from memory (fuzzing); gen may be NULL. */
+int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
+    struct mdl_config *ret, char *err, size_t err_bytes);
+
+int mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
+    size_t err_bytes);
+struct mdl_program *mdl_free(struct mdl_program *p);
+
+/* Cost of an operation for T tokens of O rows (one output each) that see kv
+ * context tokens each: bytes moved and floating-point operations. */
+void mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
+    double kv, double w_elt_bytes, double kv_elt_bytes, double *ret_bytes,
+    double *ret_flops);
+const char *mdl_op_name(enum mdl_op_kind k);
+uint64_t mdl_n_param(const struct mdl_program *p);
+
+/* Building blocks for families (model_build.c). Each returns the id or -1
+ * after recording -ENOMEM in p. */
+int mdl_add_buf(
+    struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t width);
+int mdl_add_w(struct mdl_program *p, const char *name, int32_t rows, int32_t cols,
+    enum wts_shard shard, int as_f32);
+int mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
+    int32_t b_rows, const char *c, int32_t c_rows, int32_t cols, enum wts_shard shard,
+    int as_f32);                     /* c may be NULL */
+int mdl_add_op(struct mdl_program *p, struct mdl_op op);
+/* Dense pre-norm decoder with RMSNorm, RoPE, GQA and a SiLU-gated MLP: what
+ * Llama and Qwen3 are; families pass their differences in cfg. */
+int mdl_build_dense(struct mdl_program *p);
+
+#endif

@@ -1,0 +1,497 @@
+#include "config.h"
+
+#include "daemon/worker/model.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/worker/model_priv.h"
+
+/* ---- building blocks ---- */
+
+/* Room for one more element: arrays double whenever n is a power of two. */
+static int
+grow(struct mdl_program *p, void **array, int32_t n, size_t size)
+{
+    size_t room;
+    void *q;
+
+    if (p->err != 0)
+        return -1;
+    if (n != 0 && (n & (n - 1)) != 0)
+        return 0;
+    room = n == 0 ? 1 : (size_t)n * 2;
+    q = n < INT32_MAX / 4 ? realloc(*array, room * size) : NULL;
+    if (q == NULL) {
+        p->err = -ENOMEM;
+        return -1;
+    }
+    *array = q;
+    return 0;
+}
+
+int
+mdl_add_buf(struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t width)
+{
+    struct mdl_buf *b;
+
+    if (grow(p, (void **)&p->buf, p->n_buf, sizeof(*p->buf)) != 0)
+        return -1;
+    b = &p->buf[p->n_buf];
+    memset(b, 0, sizeof(*b));
+    snprintf(b->name, sizeof(b->name), "%s", name);
+    b->rows = rows;
+    b->width = width;
+    b->first = b->last = -1;
+    return p->n_buf++;
+}
+
+int
+mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
+    int32_t b_rows, const char *c, int32_t c_rows, int32_t cols, enum wts_shard shard,
+    int as_f32)
+{
+    const char *name[MDL_MAX_PART] = {a, b, c};
+    int32_t rows[MDL_MAX_PART] = {a_rows, b_rows, c_rows};
+    struct wts_ref *w;
+
+    if (grow(p, (void **)&p->w, p->n_w, sizeof(*p->w)) != 0)
+        return -1;
+    w = &p->w[p->n_w];
+    memset(w, 0, sizeof(*w));
+    for (int i = 0; i < MDL_MAX_PART && name[i] != NULL; i++) {
+        snprintf(w->name[i], sizeof(w->name[i]), "%s", name[i]);
+        w->rows[i] = rows[i];
+        w->n_part++;
+    }
+    w->cols = cols;
+    w->shard = shard;
+    w->as_f32 = as_f32;
+    w->alias = -1;
+    return p->n_w++;
+}
+
+int
+mdl_add_w(struct mdl_program *p, const char *name, int32_t rows, int32_t cols,
+    enum wts_shard shard, int as_f32)
+{
+    return mdl_add_w3(p, name, rows, NULL, 0, NULL, 0, cols, shard, as_f32);
+}
+
+int
+mdl_add_op(struct mdl_program *p, struct mdl_op op)
+{
+    if (grow(p, (void **)&p->op, p->n_op, sizeof(*p->op)) != 0)
+        return -1;
+    p->op[p->n_op] = op;
+    return p->n_op++;
+}
+
+/* ---- rotary frequencies ---- */
+
+/* In floats and in this order, as the reference computes them: at position
+ * 100,000 one bit of a frequency is a thousandth of a radian. */
+static int
+rope_freqs(struct mdl_program *p)
+{
+    const struct mdl_config *c = &p->cfg;
+    float factor = (float)c->rope_factor;
+    double low_len = c->rope_original_max_pos / c->rope_low_freq;
+    double high_len = c->rope_original_max_pos / c->rope_high_freq;
+
+    p->rot = c->head_dim;
+    p->rope_scale = 1;
+    p->inv_freq = calloc((size_t)p->rot / 2, sizeof(*p->inv_freq));
+    if (p->inv_freq == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < p->rot / 2; i++) {
+        float f = 1.0f / powf((float)c->rope_theta, (float)(2 * i) / (float)p->rot);
+        float len = 6.2831853071795864769f / f;
+
+        if (c->rope == MDL_ROPE_LINEAR)
+            f /= factor;
+        if (c->rope == MDL_ROPE_LLAMA3 && len > (float)low_len) {
+            f /= factor;
+        } else if (c->rope == MDL_ROPE_LLAMA3 && len >= (float)high_len) {
+            float s = ((float)c->rope_original_max_pos / len - (float)c->rope_low_freq)
+                / (float)(c->rope_high_freq - c->rope_low_freq);
+
+            f = (1 - s) * f / factor + s * f;
+        }
+        if (!isfinite(f))
+            return -EDOM;
+        p->inv_freq[i] = f;
+    }
+    return 0;
+}
+
+/* ---- the dense decoder ---- */
+
+static const struct mdl_op op_none = {
+    .layer = -1, .rows = MDL_PER_TOKEN, .in = -1, .in2 = -1, .out = -1,
+    .w = -1, .w2 = -1, .bias = -1,
+};
+
+struct dense {
+    struct mdl_program *p;
+    int32_t layer;
+    int32_t x, cs;                /* residual stream, rope table */
+    int32_t add;                  /* not yet added to x, -1 */
+};
+
+static int32_t
+layer_buf(const struct dense *d, const char *name, int32_t width)
+{
+    char s[16];
+
+    snprintf(s, sizeof(s), "%d.%s", d->layer, name);
+    return mdl_add_buf(d->p, s, MDL_PER_TOKEN, width);
+}
+
+/* Full name of a tensor of the layer; s has MDL_NAME bytes. */
+static const char *
+layer_name(const struct dense *d, char *s, const char *name)
+{
+    snprintf(s, MDL_NAME, "model.layers.%d.%s", d->layer, name);
+    return s;
+}
+
+static int32_t
+layer_w(const struct dense *d, const char *name, int32_t rows, int32_t cols,
+    enum wts_shard shard, int as_f32)
+{
+    char s[MDL_NAME];
+
+    return mdl_add_w(d->p, layer_name(d, s, name), rows, cols, shard, as_f32);
+}
+
+/* Stack of up to three tensors; names without .weight or .bias. */
+static int32_t
+layer_w3(const struct dense *d, const char *const name[3], const int32_t rows[3],
+    int32_t cols, const char *what)
+{
+    char s[3][MDL_NAME], t[64];
+
+    for (int i = 0; i < 3 && name[i] != NULL; i++) {
+        snprintf(t, sizeof(t), "%s.%s", name[i], what);
+        layer_name(d, s[i], t);
+    }
+    return mdl_add_w3(d->p, s[0], rows[0], s[1], rows[1], name[2] != NULL ? s[2] : NULL,
+        rows[2], cols, WTS_ROWS, cols == 0);
+}
+
+static int32_t
+emit_norm(struct dense *d, int32_t w, const char *name)
+{
+    struct mdl_op op = op_none;
+
+    op.kind = MDL_OP_RMSNORM;
+    op.layer = d->layer;
+    op.in = d->x;
+    op.in2 = d->add;
+    op.out = d->layer < 0 ? mdl_add_buf(d->p, name, MDL_PER_TOKEN, d->p->cfg.hidden)
+                          : layer_buf(d, name, d->p->cfg.hidden);
+    op.w = w;
+    op.N = d->p->cfg.hidden;
+    op.f = d->p->cfg.norm_eps;
+    mdl_add_op(d->p, op);
+    d->add = -1;
+    return op.out;
+}
+
+static int32_t
+emit_gemm(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias,
+    int32_t N, int32_t K)
+{
+    struct mdl_op op = op_none;
+
+    op.kind = MDL_OP_GEMM;
+    op.layer = d->layer;
+    op.in = in;
+    op.out = layer_buf(d, out, N);
+    op.w = w;
+    op.bias = bias;
+    op.N = N;
+    op.K = K;
+    mdl_add_op(d->p, op);
+    return op.out;
+}
+
+static void
+emit_attention(struct dense *d)
+{
+    static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj",
+        "self_attn.v_proj"};
+    const struct mdl_config *c = &d->p->cfg;
+    int32_t hd = c->n_head * c->head_dim, kd = c->n_kv_head * c->head_dim;
+    const int32_t rows[3] = {hd, kd, kd};
+    struct mdl_op op = op_none;
+    int32_t h, qkv, w, b = -1;
+
+    w = layer_w(d, "input_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
+    h = emit_norm(d, w, "norm1");
+    w = layer_w3(d, name, rows, c->hidden, "weight");
+    if (c->attn_bias)
+        b = layer_w3(d, name, rows, 0, "bias");
+    qkv = emit_gemm(d, h, "qkv", w, b, hd + 2 * kd, c->hidden);
+
+    op.kind = MDL_OP_QKV;
+    op.layer = d->layer;
+    op.in = op.out = qkv;
+    op.in2 = d->cs;
+    op.f = c->norm_eps;
+    if (c->qk_norm) {
+        op.w = layer_w(d, "self_attn.q_norm.weight", c->head_dim, 0, WTS_WHOLE, 1);
+        op.w2 = layer_w(d, "self_attn.k_norm.weight", c->head_dim, 0, WTS_WHOLE, 1);
+    }
+    mdl_add_op(d->p, op);
+
+    op = op_none;
+    op.kind = MDL_OP_ATTENTION;
+    op.layer = d->layer;
+    op.in = qkv;
+    op.out = layer_buf(d, "att", hd);
+    op.f = (float)(1.0 / sqrt(c->head_dim));
+    mdl_add_op(d->p, op);
+
+    w = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
+    b = c->attn_bias ? layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_WHOLE, 1)
+                     : -1;
+    d->add = emit_gemm(d, op.out, "o", w, b, c->hidden, hd);
+}
+
+static void
+emit_mlp(struct dense *d)
+{
+    static const char *const name[3] = {"mlp.gate_proj", "mlp.up_proj", NULL};
+    const struct mdl_config *c = &d->p->cfg;
+    const int32_t rows[3] = {c->ffn, c->ffn, 0};
+    struct mdl_op op = op_none;
+    int32_t h, w, b = -1;
+
+    w = layer_w(d, "post_attention_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
+    h = emit_norm(d, w, "norm2");
+    w = layer_w3(d, name, rows, c->hidden, "weight");
+    if (c->mlp_bias)
+        b = layer_w3(d, name, rows, 0, "bias");
+    op.kind = MDL_OP_SILU_MUL;
+    op.layer = d->layer;
+    op.in = emit_gemm(d, h, "gate_up", w, b, 2 * c->ffn, c->hidden);
+    op.out = layer_buf(d, "act", c->ffn);
+    op.N = c->ffn;
+    mdl_add_op(d->p, op);
+    w = layer_w(d, "mlp.down_proj.weight", c->hidden, c->ffn, WTS_COLS, 0);
+    b = c->mlp_bias ? layer_w(d, "mlp.down_proj.bias", c->hidden, 0, WTS_WHOLE, 1) : -1;
+    d->add = emit_gemm(d, op.out, "down", w, b, c->hidden, c->ffn);
+}
+
+static void
+emit_head(struct dense *d, int32_t embed)
+{
+    const struct mdl_config *c = &d->p->cfg;
+    struct mdl_op op = op_none;
+    int32_t h, g, w;
+
+    d->layer = -1;
+    w = mdl_add_w(d->p, "model.norm.weight", c->hidden, 0, WTS_WHOLE, 1);
+    h = emit_norm(d, w, "norm");
+    op.kind = MDL_OP_GATHER;
+    op.rows = MDL_PER_OUT;
+    op.in = h;
+    op.out = g = mdl_add_buf(d->p, "out", MDL_PER_OUT, c->hidden);
+    op.N = c->hidden;
+    mdl_add_op(d->p, op);
+
+    op = op_none;
+    op.kind = MDL_OP_LOGITS;
+    op.rows = MDL_PER_OUT;
+    op.in = g;
+    op.out = mdl_add_buf(d->p, "logits", MDL_PER_OUT, c->vocab);
+    op.w = mdl_add_w(d->p, "lm_head.weight", c->vocab, c->hidden, WTS_ROWS, 0);
+    if (c->tied && op.w >= 0)
+        d->p->w[op.w].alias = embed;
+    op.N = c->vocab;
+    op.K = c->hidden;
+    mdl_add_op(d->p, op);
+
+    op.kind = MDL_OP_SAMPLE;
+    op.in = op.out;
+    op.out = op.w = -1;
+    op.K = 0;
+    mdl_add_op(d->p, op);
+}
+
+int
+mdl_build_dense(struct mdl_program *p)
+{
+    const struct mdl_config *c = &p->cfg;
+    struct dense d = {.p = p, .layer = -1, .add = -1};
+    struct mdl_op op = op_none;
+    int32_t embed;
+
+    embed = mdl_add_w(p, "model.embed_tokens.weight", c->vocab, c->hidden, WTS_WHOLE, 0);
+    d.x = mdl_add_buf(p, "x", MDL_PER_TOKEN, c->hidden);
+    op.kind = MDL_OP_EMBED;
+    op.out = d.x;
+    op.w = embed;
+    op.N = c->vocab;
+    op.K = c->hidden;
+    op.f = 1;
+    mdl_add_op(p, op);
+
+    op = op_none;
+    op.kind = MDL_OP_ROPE_TABLE;
+    op.out = d.cs = mdl_add_buf(p, "rope", MDL_PER_TOKEN, p->rot);
+    op.f = p->rope_scale;
+    mdl_add_op(p, op);
+    for (d.layer = 0; d.layer < c->n_layer; d.layer++) {
+        emit_attention(&d);
+        emit_mlp(&d);
+    }
+    emit_head(&d, embed);
+    return p->err;
+}
+
+/* ---- program ---- */
+
+static void
+live(struct mdl_program *p, int32_t buf, int32_t op)
+{
+    if (buf < 0)
+        return;
+    if (p->buf[buf].first < 0)
+        p->buf[buf].first = op;
+    p->buf[buf].last = op;
+}
+
+int
+mdl_build(
+    const struct mdl_config *cfg, struct mdl_program **ret, char *err, size_t err_bytes)
+{
+    const struct mdl_family *f = mdl_family(cfg->family);
+    struct mdl_program *p;
+    int rc = -EINVAL;
+
+    if (f == NULL)
+        return mdl_fail(
+            -EINVAL, err, err_bytes, "no model family is named %.32s", cfg->family);
+    p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
+    p->cfg = *cfg;
+    rc = rope_freqs(p);
+    if (rc == 0)
+        rc = f->build(p);
+    if (rc != 0) {
+        mdl_free(p);
+        if (rc == -EDOM)
+            return mdl_fail(-EINVAL, err, err_bytes,
+                "config.json: rope_theta = %g and factor = %g give infinite frequencies",
+                cfg->rope_theta, cfg->rope_factor);
+        return mdl_fail(rc, err, err_bytes, "model program: %s", strerror(-rc));
+    }
+    for (int32_t i = 0; i < p->n_op; i++) {
+        live(p, p->op[i].in, i);
+        live(p, p->op[i].in2, i);
+        live(p, p->op[i].out, i);
+    }
+    *ret = p;
+    return 0;
+}
+
+struct mdl_program *
+mdl_free(struct mdl_program *p)
+{
+    if (p == NULL)
+        return NULL;
+    free(p->op);
+    free(p->buf);
+    free(p->w);
+    free(p->inv_freq);
+    free(p);
+    return NULL;
+}
+
+uint64_t
+mdl_n_param(const struct mdl_program *p)
+{
+    uint64_t n = 0;
+
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+
+        for (int k = 0; k < w->n_part && w->alias < 0; k++)
+            n += (uint64_t)w->rows[k] * (uint64_t)(w->cols > 0 ? w->cols : 1);
+    }
+    return n;
+}
+
+const char *
+mdl_op_name(enum mdl_op_kind k)
+{
+    static const char *const name[MDL_OP__N] = {
+        [MDL_OP_EMBED] = "embed", [MDL_OP_ROPE_TABLE] = "rope_table",
+        [MDL_OP_RMSNORM] = "rmsnorm", [MDL_OP_GEMM] = "gemm", [MDL_OP_QKV] = "qkv",
+        [MDL_OP_ATTENTION] = "attention", [MDL_OP_SILU_MUL] = "silu_mul",
+        [MDL_OP_GATHER] = "gather", [MDL_OP_LOGITS] = "logits",
+        [MDL_OP_SAMPLE] = "sample", [MDL_OP_ALLREDUCE] = "allreduce",
+    };
+
+    return k < MDL_OP__N ? name[k] : "?";
+}
+
+void
+mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
+    double kv, double w_elt_bytes, double kv_elt_bytes, double *ret_bytes,
+    double *ret_flops)
+{
+    const struct mdl_config *c = &p->cfg;
+    double rows = op->rows == MDL_PER_OUT ? O : T, D = c->head_dim;
+    double H = c->n_head, K = c->n_kv_head, N = op->N, act = 4, b = 0, f = 0;
+
+    switch (op->kind) {
+    case MDL_OP_EMBED:
+        b = rows * op->K * (w_elt_bytes + act);
+        break;
+    case MDL_OP_ROPE_TABLE:
+        b = rows * p->rot * act;
+        f = rows * p->rot;
+        break;
+    case MDL_OP_RMSNORM:
+        b = act * (N + rows * N * (op->in2 >= 0 ? 4 : 2));
+        f = rows * N * (op->in2 >= 0 ? 5 : 4);
+        break;
+    case MDL_OP_GEMM:
+    case MDL_OP_LOGITS:
+        b = N * op->K * w_elt_bytes + act * rows * (N + op->K);
+        f = 2 * rows * N * op->K;
+        break;
+    case MDL_OP_QKV:
+        b = rows * D * (act * 2 * (H + K) + act * K + kv_elt_bytes * 2 * K);
+        f = rows * D * (H + K) * (op->w >= 0 ? 7 : 3);
+        break;
+    case MDL_OP_ATTENTION:
+        /* Each row's cache is read once, however many of its tokens ask. */
+        b = O * kv * 2 * K * D * kv_elt_bytes + 2 * act * rows * H * D;
+        f = 4 * rows * kv * H * D;
+        break;
+    case MDL_OP_SILU_MUL:
+        b = act * rows * 3 * N;
+        f = 5 * rows * N;
+        break;
+    case MDL_OP_GATHER:
+    case MDL_OP_ALLREDUCE:
+        b = act * rows * 2 * N;
+        break;
+    case MDL_OP_SAMPLE:
+        b = act * rows * N;
+        f = 4 * rows * N;
+        break;
+    case MDL_OP__N:
+        break;
+    }
+    *ret_bytes = b;
+    *ret_flops = f;
+}

@@ -1,0 +1,468 @@
+#include "config.h"
+
+#include "daemon/worker/model.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/worker/model_priv.h"
+#include "daemon/worker/sha256.h"
+
+/* A number beyond this is refused wherever it stands: keeps float math finite. */
+#define MAX_REAL 1e15
+
+/* ---- fields ---- */
+
+static const json_t *
+field(const struct mdl_json *j, const char *key)
+{
+    const json_t *v = json_object_get(j->o, key);
+
+    return v == NULL || json_is_null(v) ? NULL : v;
+}
+
+int
+mdl_json_has(const struct mdl_json *j, const char *key)
+{
+    return field(j, key) != NULL;
+}
+
+int
+mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why)
+{
+    const json_t *v = json_object_get(j->o, key);
+    char *text = v == NULL ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    char shown[64];
+
+    mdl_printable(shown, sizeof(shown), text != NULL ? text : "(absent)",
+        text != NULL ? strlen(text) : 8);
+    free(text);
+    return mdl_fail(-EINVAL, j->err, j->err_bytes, "%s: %s%s = %s %s", j->file, j->prefix,
+        key, shown, why);
+}
+
+int
+mdl_json_i32(
+    const struct mdl_json *j, const char *key, int32_t min, int32_t max, int32_t *ret)
+{
+    const json_t *v = field(j, key);
+    char why[64];
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_integer(v))
+        return mdl_json_refuse(j, key, "is not an integer");
+    if (json_integer_value(v) < min || json_integer_value(v) > max) {
+        snprintf(why, sizeof(why), "is not in %d..%d", min, max);
+        return mdl_json_refuse(j, key, why);
+    }
+    *ret = (int32_t)json_integer_value(v);
+    return 0;
+}
+
+int
+mdl_json_real(
+    const struct mdl_json *j, const char *key, double min, double max, double *ret)
+{
+    const json_t *v = field(j, key);
+    char why[96];
+    double x;
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_number(v))
+        return mdl_json_refuse(j, key, "is not a number");
+    x = json_number_value(v);
+    if (!(x > min && x <= max)) {
+        snprintf(why, sizeof(why), "is not above %g and at most %g", min, max);
+        return mdl_json_refuse(j, key, why);
+    }
+    *ret = x;
+    return 0;
+}
+
+int
+mdl_json_bool(const struct mdl_json *j, const char *key, int *ret)
+{
+    const json_t *v = field(j, key);
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_boolean(v))
+        return mdl_json_refuse(j, key, "is not true or false");
+    *ret = json_is_true(v);
+    return 0;
+}
+
+int
+mdl_json_str(const struct mdl_json *j, const char *key, const char **ret)
+{
+    const json_t *v = field(j, key);
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_string(v))
+        return mdl_json_refuse(j, key, "is not a string");
+    *ret = json_string_value(v);
+    return 0;
+}
+
+static int
+must_have(const struct mdl_json *j, const char *key)
+{
+    if (mdl_json_has(j, key))
+        return 0;
+    return mdl_fail(
+        -EINVAL, j->err, j->err_bytes, "%s: %s%s is missing", j->file, j->prefix, key);
+}
+
+/* ---- parts of config.json ---- */
+
+static int
+read_family(const struct mdl_json *j, struct mdl_config *c, const struct mdl_family **ret)
+{
+    const struct mdl_family *f;
+    const char *type = NULL;
+    const json_t *list, *v;
+    char known[256] = "";
+    size_t i;
+
+    if (must_have(j, "model_type") != 0 || mdl_json_str(j, "model_type", &type) != 0)
+        return -EINVAL;
+    f = mdl_family(type);
+    if (f == NULL) {
+        for (i = 0; mdl_families[i] != NULL; i++)
+            snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s",
+                i == 0 ? "is not supported; supported: " : ", ", mdl_families[i]->name);
+        return mdl_json_refuse(j, "model_type", known);
+    }
+    snprintf(c->family, sizeof(c->family), "%s", f->name);
+    snprintf(c->architecture, sizeof(c->architecture), "%s", f->architectures[0]);
+    *ret = f;
+    list = json_object_get(j->o, "architectures");
+    if (list == NULL || json_is_null(list))
+        return 0;
+    if (!json_is_array(list))
+        return mdl_json_refuse(j, "architectures", "is not a list");
+    json_array_foreach(list, i, v) {
+        for (int k = 0; f->architectures[k] != NULL; k++)
+            if (json_is_string(v)
+                && strcmp(json_string_value(v), f->architectures[k]) == 0)
+                return 0;
+    }
+    snprintf(known, sizeof(known), "is not supported; model_type %s is supported as %s",
+        f->name, f->architectures[0]);
+    return mdl_json_refuse(j, "architectures", known);
+}
+
+static int
+read_shape(const struct mdl_json *j, struct mdl_config *c)
+{
+    static const char *const need[] = {"num_hidden_layers", "num_attention_heads",
+        "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"};
+    char why[96];
+
+    for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++)
+        if (must_have(j, need[i]) != 0)
+            return -EINVAL;
+    if (mdl_json_i32(j, "num_hidden_layers", 1, MDL_MAX_LAYER, &c->n_layer) != 0
+        || mdl_json_i32(j, "num_attention_heads", 1, MDL_MAX_HEAD, &c->n_head) != 0
+        || mdl_json_i32(j, "hidden_size", 1, MDL_MAX_HIDDEN, &c->hidden) != 0
+        || mdl_json_i32(j, "intermediate_size", 1, MDL_MAX_FFN, &c->ffn) != 0
+        || mdl_json_i32(j, "vocab_size", 1, MDL_MAX_VOCAB, &c->vocab) != 0
+        || mdl_json_i32(j, "max_position_embeddings", 1, MDL_MAX_POS, &c->max_pos) != 0)
+        return -EINVAL;
+    c->n_kv_head = c->n_head;
+    if (mdl_json_i32(j, "num_key_value_heads", 1, c->n_head, &c->n_kv_head) != 0)
+        return -EINVAL;
+    if (c->n_head % c->n_kv_head != 0) {
+        snprintf(why, sizeof(why), "does not divide num_attention_heads = %d", c->n_head);
+        return mdl_json_refuse(j, "num_key_value_heads", why);
+    }
+    if (!mdl_json_has(j, "head_dim")) {
+        if (c->hidden % c->n_head != 0) {
+            snprintf(why, sizeof(why), "is not a multiple of num_attention_heads = %d",
+                c->n_head);
+            return mdl_json_refuse(j, "hidden_size", why);
+        }
+        c->head_dim = c->hidden / c->n_head;
+    }
+    if (mdl_json_i32(j, "head_dim", 2, MDL_MAX_HEAD_DIM, &c->head_dim) != 0)
+        return -EINVAL;
+    if (c->head_dim < 2 || c->head_dim > MDL_MAX_HEAD_DIM || c->head_dim % 2 != 0)
+        return mdl_fail(-EINVAL, j->err, j->err_bytes,
+            "%s: head_dim = %d is not an even number in 2..%d", j->file, c->head_dim,
+            MDL_MAX_HEAD_DIM);
+    return 0;
+}
+
+/* The scaling part: rope_scaling if it is there, else rope_parameters, in
+ * which newer files keep rope_theta too. */
+static int
+read_rope(const struct mdl_json *top, struct mdl_config *c)
+{
+    struct mdl_json j = *top;
+    const char *type = "default", *where = "rope_scaling";
+    double partial = 1;
+    const json_t *o;
+
+    c->rope_theta = 10000;
+    c->rope_factor = 1;
+    c->rope_original_max_pos = c->max_pos;
+    if (mdl_json_real(top, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0
+        || mdl_json_real(top, "partial_rotary_factor", 0, 1, &partial) != 0)
+        return -EINVAL;
+    o = field(top, "rope_scaling");
+    if (o == NULL || (json_is_object(o) && json_object_size(o) == 0)) {
+        where = "rope_parameters";
+        o = field(top, where);
+    }
+    if (o != NULL) {
+        if (!json_is_object(o))
+            return mdl_json_refuse(top, where, "is not an object");
+        j.o = o;
+        j.prefix = o == field(top, "rope_scaling") ? "rope_scaling." : "rope_parameters.";
+        if (mdl_json_real(&j, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0
+            || mdl_json_real(&j, "partial_rotary_factor", 0, 1, &partial) != 0
+            || mdl_json_str(&j, "type", &type) != 0
+            || mdl_json_str(&j, "rope_type", &type) != 0)
+            return -EINVAL;
+    }
+    if (partial != 1)
+        return mdl_fail(-EINVAL, j.err, j.err_bytes,
+            "%s: partial_rotary_factor = %g is not supported (1 is)", j.file, partial);
+    if (strcmp(type, "default") == 0) {
+        c->rope = MDL_ROPE_DEFAULT;
+        return 0;
+    }
+    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
+        return mdl_json_refuse(&j, mdl_json_has(&j, "rope_type") ? "rope_type" : "type",
+            "is not supported; supported: default, linear, llama3");
+    if (must_have(&j, "factor") != 0
+        || mdl_json_real(&j, "factor", 0, 1e6, &c->rope_factor))
+        return -EINVAL;
+    c->rope = MDL_ROPE_LINEAR;
+    if (strcmp(type, "linear") == 0)
+        return 0;
+    c->rope = MDL_ROPE_LLAMA3;
+    if (must_have(&j, "low_freq_factor") != 0 || must_have(&j, "high_freq_factor") != 0
+        || mdl_json_real(&j, "low_freq_factor", 0, 1e6, &c->rope_low_freq) != 0
+        || mdl_json_real(&j, "high_freq_factor", 0, 1e6, &c->rope_high_freq) != 0
+        || mdl_json_i32(&j, "original_max_position_embeddings", 1, MDL_MAX_POS,
+            &c->rope_original_max_pos) != 0
+        || mdl_json_i32(top, "original_max_position_embeddings", 1, MDL_MAX_POS,
+            &c->rope_original_max_pos) != 0)
+        return -EINVAL;
+    if (c->rope_high_freq <= c->rope_low_freq)
+        return mdl_json_refuse(&j, "high_freq_factor", "is not above low_freq_factor");
+    return 0;
+}
+
+static int
+read_dtype(const struct mdl_json *j, struct mdl_config *c)
+{
+    static const struct {
+        const char *name;
+        enum fdk_dtype dtype;
+    } table[] = {{"float32", FDK_F32}, {"float", FDK_F32}, {"float16", FDK_F16},
+        {"half", FDK_F16}, {"bfloat16", FDK_BF16}};
+    const char *key = mdl_json_has(j, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = "float32";
+
+    if (mdl_json_str(j, key, &name) != 0)
+        return -EINVAL;
+    if (strncmp(name, "torch.", 6) == 0)
+        name += 6;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strcmp(name, table[i].name) == 0) {
+            c->dtype = table[i].dtype;
+            return 0;
+        }
+    }
+    return mdl_json_refuse(
+        j, key, "is not supported; supported: float32, float16, bfloat16");
+}
+
+static int
+read_eos(const struct mdl_json *j, struct mdl_config *c)
+{
+    const json_t *v = field(j, "eos_token_id");
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    char why[64];
+
+    if (v == NULL)
+        return 0;
+    if (n > MDL_MAX_EOS) {
+        snprintf(why, sizeof(why), "has %zu ids, the limit is %d", n, MDL_MAX_EOS);
+        return mdl_json_refuse(j, "eos_token_id", why);
+    }
+    snprintf(why, sizeof(why), "is not an id, or a list of ids, in 0..%d", c->vocab - 1);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
+
+        if (!json_is_integer(e) || json_integer_value(e) < 0
+            || json_integer_value(e) >= c->vocab)
+            return mdl_json_refuse(j, "eos_token_id", why);
+        c->eos[i] = (int32_t)json_integer_value(e);
+    }
+    c->n_eos = (int32_t)n;
+    return 0;
+}
+
+/* What would change the numbers and is not built is refused, not ignored. */
+static int
+refuse_unknown(const struct mdl_json *j, int n_layer)
+{
+    const char *act = "silu";
+    const json_t *v;
+    int sliding = 1;
+    size_t i;
+
+    if (mdl_json_str(j, "hidden_act", &act) != 0)
+        return -EINVAL;
+    if (strcmp(act, "silu") != 0)
+        return mdl_json_refuse(j, "hidden_act", "is not supported; supported: silu");
+    if (mdl_json_has(j, "quantization_config")) {
+        const json_t *m =
+            json_object_get(field(j, "quantization_config"), "quant_method");
+
+        return mdl_fail(-EINVAL, j->err, j->err_bytes,
+            "%s: quantization_config (quant_method %.32s): quantized checkpoints are not "
+            "supported; use the model's F32, F16 or BF16 files", j->file,
+            json_is_string(m) ? json_string_value(m) : "unknown");
+    }
+    if (mdl_json_bool(j, "use_sliding_window", &sliding) != 0)
+        return -EINVAL;
+    if (sliding && mdl_json_has(j, "sliding_window"))
+        return mdl_json_refuse(
+            j, "sliding_window", "(sliding window attention) is not supported");
+    v = field(j, "layer_types");
+    if (v == NULL)
+        return 0;
+    if (!json_is_array(v) || json_array_size(v) != (size_t)n_layer)
+        return mdl_json_refuse(
+            j, "layer_types", "is not a list of num_hidden_layers names");
+    for (i = 0; i < json_array_size(v); i++) {
+        const json_t *e = json_array_get(v, i);
+
+        if (!json_is_string(e) || strcmp(json_string_value(e), "full_attention") != 0)
+            return mdl_json_refuse(j, "layer_types",
+                "is not supported; every layer has to be full_attention");
+    }
+    return 0;
+}
+
+static int
+read_config(const struct mdl_json *j, struct mdl_config *c)
+{
+    const struct mdl_family *f = NULL;
+    double eps = 1e-6;
+
+    if (read_family(j, c, &f) != 0 || read_shape(j, c) != 0 || read_rope(j, c) != 0
+        || read_dtype(j, c) != 0 || read_eos(j, c) != 0
+        || refuse_unknown(j, c->n_layer) != 0)
+        return -EINVAL;
+    c->bos = -1;
+    c->tied = f->default_tied;
+    if (mdl_json_real(j, "rms_norm_eps", 0, 1, &eps) != 0
+        || mdl_json_i32(j, "bos_token_id", 0, c->vocab - 1, &c->bos) != 0
+        || mdl_json_bool(j, "tie_word_embeddings", &c->tied) != 0
+        || mdl_json_bool(j, "attention_bias", &c->attn_bias) != 0)
+        return -EINVAL;
+    c->norm_eps = (float)eps;
+    if (!(c->norm_eps > 0))
+        return mdl_json_refuse(j, "rms_norm_eps", "is 0 as a 32-bit float");
+    return f->config == NULL ? 0 : f->config(j->o, c, j->err, j->err_bytes);
+}
+
+/* ---- entry points ---- */
+
+static json_t *
+parse(const char *text, size_t n, const char *file, char *err, size_t err_bytes)
+{
+    json_error_t e;
+    json_t *o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    char shown[128];
+
+    if (o == NULL) {
+        mdl_printable(shown, sizeof(shown), e.text, strlen(e.text));
+        mdl_fail(-EINVAL, err, err_bytes, "%s: not valid JSON: line %d, column %d: %s",
+            file, e.line, e.column, shown);
+        return NULL;
+    }
+    if (!json_is_object(o)) {
+        mdl_fail(-EINVAL, err, err_bytes, "%s: not a JSON object", file);
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+int
+mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
+    struct mdl_config *ret, char *err, size_t err_bytes)
+{
+    struct mdl_json j = {NULL, "config.json", "", err, err_bytes};
+    struct mdl_config c;
+    struct sha256 s;
+    uint8_t sum[32];
+    json_t *o;
+    int rc;
+
+    memset(&c, 0, sizeof(c));
+    o = parse(json, n, j.file, err, err_bytes);
+    if (o == NULL)
+        return -EINVAL;
+    j.o = o;
+    rc = read_config(&j, &c);
+    json_decref(o);
+    if (rc != 0)
+        return rc;
+    if (gen != NULL) {
+        j.file = "generation_config.json";
+        o = parse(gen, gen_n, j.file, err, err_bytes);
+        if (o == NULL)
+            return -EINVAL;
+        j.o = o;
+        rc = read_eos(&j, &c);
+        if (rc == 0)
+            rc = mdl_json_i32(&j, "bos_token_id", 0, c.vocab - 1, &c.bos);
+        json_decref(o);
+        if (rc != 0)
+            return rc;
+    }
+    sha256_init(&s);
+    sha256_add(&s, json, n);
+    sha256_end(&s, sum);
+    memcpy(c.digest, sum, sizeof(c.digest));
+    *ret = c;
+    return 0;
+}
+
+int
+mdl_config_read(const char *dir, struct mdl_config *ret, char *err, size_t err_bytes)
+{
+    char *json = NULL, *gen = NULL, line[512];
+    size_t n = 0, gen_n = 0;
+    int rc;
+
+    rc = mdl_read_file(
+        dir, "config.json", MDL_MAX_CONFIG_BYTES, &json, &n, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    rc = mdl_read_file(dir, "generation_config.json", MDL_MAX_CONFIG_BYTES, &gen, &gen_n,
+        line, sizeof(line));
+    if (rc != 0 && rc != -ENOENT) {
+        mdl_fail(rc, err, err_bytes, "%s", line);
+        goto out;
+    }
+    rc = mdl_config_parse(json, n, gen, gen_n, ret, line, sizeof(line));
+    if (rc != 0)
+        mdl_fail(rc, err, err_bytes, "%s/%s", dir, line);
+out:
+    free(json);
+    free(gen);
+    return rc;
+}

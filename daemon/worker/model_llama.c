@@ -1,0 +1,30 @@
+/* Llama 2, 3, 3.1 and what shares their graph (Mistral without a window). */
+#include "config.h"
+
+#include "daemon/worker/model_priv.h"
+
+static const char *const architectures[] = {"LlamaForCausalLM", NULL};
+
+/* Old conversions stored the rotary frequencies, which follow from config.json. */
+static const char *const harmless[] = {
+    "model.layers.*.self_attn.rotary_emb.inv_freq",
+    "model.rotary_emb.inv_freq",
+    NULL,
+};
+
+static int
+llama_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
+{
+    struct mdl_json j = {json, "config.json", "", err, err_bytes};
+
+    return mdl_json_bool(&j, "mlp_bias", &c->mlp_bias);
+}
+
+const struct mdl_family mdl_llama = {
+    .name = "llama",
+    .architectures = architectures,
+    .harmless = harmless,
+    .default_tied = 0,
+    .config = llama_config,
+    .build = mdl_build_dense,
+};

@@ -1,0 +1,57 @@
+/*
+ * Shared by the files of the model and weights modules and their tests:
+ * reading small files of a model directory, and fields of config.json.
+ */
+#ifndef FDD_DAEMON_WORKER_MODEL_PRIV_H
+#define FDD_DAEMON_WORKER_MODEL_PRIV_H
+
+#include <jansson.h>
+
+#include "daemon/worker/model.h"
+
+extern const struct mdl_family mdl_llama, mdl_qwen3;
+
+#define MDL_MAX_CONFIG_BYTES (1u << 20)
+
+/* err = the formatted line, cut to err_bytes. Returns rc. */
+__attribute__((format(printf, 4, 5))) int
+mdl_fail(int rc, char *err, size_t err_bytes, const char *fmt, ...);
+
+/* Copy text for a message: control bytes and bytes over 126 become '?', and
+ * what exceeds n - 1 bytes is cut with "...". Returns dst. */
+char *mdl_printable(char *dst, size_t n, const char *text, size_t text_n);
+
+/* Open a regular file of a model directory for reading. Returns the
+ * descriptor or -errno; err says which path failed, why, and what helps. */
+int mdl_open_file(const char *dir, const char *name, char *err, size_t err_bytes);
+
+/* Read a whole file of at most max bytes. *ret is NUL ended and the
+ * caller's to free. -EFBIG when larger. */
+int mdl_read_file(const char *dir, const char *name, size_t max, char **ret,
+    size_t *ret_n, char *err, size_t err_bytes);
+
+/*
+ * Fields of a JSON object. A field that is absent or null leaves *ret as it
+ * was and returns 0; one that is there and not as wanted returns -EINVAL
+ * with a line "FILE: FIELD = VALUE is not ..." in err.
+ */
+struct mdl_json {
+    const json_t *o;
+    const char *file;             /* for messages: "config.json" */
+    const char *prefix;           /* of the field's name: "", "rope_scaling." */
+    char *err;
+    size_t err_bytes;
+};
+int mdl_json_has(const struct mdl_json *j, const char *key);
+int mdl_json_i32(const struct mdl_json *j, const char *key, int32_t min, int32_t max,
+    int32_t *ret);
+/* min < value <= max */
+int mdl_json_real(const struct mdl_json *j, const char *key, double min, double max,
+    double *ret);
+int mdl_json_bool(const struct mdl_json *j, const char *key, int *ret);
+/* *ret borrows from the document. */
+int mdl_json_str(const struct mdl_json *j, const char *key, const char **ret);
+/* -EINVAL, "FILE: FIELD = VALUE WHY". */
+int mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why);
+
+#endif

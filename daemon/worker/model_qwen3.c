@@ -1,0 +1,33 @@
+/* Qwen3, dense: Llama's graph with a norm over each query and key head. */
+#include "config.h"
+
+#include "daemon/worker/model_priv.h"
+
+static const char *const architectures[] = {"Qwen3ForCausalLM", NULL};
+
+static const char *const harmless[] = {
+    "model.layers.*.self_attn.rotary_emb.inv_freq",
+    "model.rotary_emb.inv_freq",
+    NULL,
+};
+
+static int
+qwen3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
+{
+    struct mdl_json j = {json, "config.json", "", err, err_bytes};
+
+    c->qk_norm = 1;
+    /* The family's own default is 128, not hidden_size / num_attention_heads. */
+    if (!mdl_json_has(&j, "head_dim"))
+        c->head_dim = 128;
+    return 0;
+}
+
+const struct mdl_family mdl_qwen3 = {
+    .name = "qwen3",
+    .architectures = architectures,
+    .harmless = harmless,
+    .default_tied = 0,
+    .config = qwen3_config,
+    .build = mdl_build_dense,
+};

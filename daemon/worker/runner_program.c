@@ -1,0 +1,338 @@
+#include "config.h"
+
+#include "daemon/worker/runner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+
+#define RUN_ALIGN 256
+
+/* ---- the null model ------------------------------------------------------------ */
+
+struct mdl_program *
+run_null_program(void)
+{
+    struct mdl_program *p = mem_zalloc(sizeof(*p));
+    struct mdl_config *c;
+
+    if (p == NULL)
+        return NULL;
+    p->op = mem_array(1, sizeof(*p->op));
+    p->buf = mem_array(1, sizeof(*p->buf));
+    if (p->op == NULL || p->buf == NULL)
+        return mdl_free(p);
+    c = &p->cfg;
+    (void)snprintf(c->family, sizeof(c->family), "null");
+    (void)snprintf(c->architecture, sizeof(c->architecture), "null");
+    c->n_layer = c->n_head = c->n_kv_head = c->head_dim = c->hidden = c->ffn = 1;
+    c->vocab = RUN_NULL_VOCAB;
+    c->max_pos = RUN_NULL_LEN;
+    c->dtype = FDK_F32;
+    c->n_eos = 1;
+    c->eos[0] = RUN_NULL_EOS;
+    c->bos = RUN_NULL_BOS;
+    p->n_op = p->n_buf = 1;
+    (void)snprintf(p->buf[0].name, sizeof(p->buf[0].name), "logits");
+    p->buf[0].rows = MDL_PER_OUT;
+    p->buf[0].width = RUN_NULL_VOCAB;
+    p->op[0] = (struct mdl_op) {
+        .kind = MDL_OP_SAMPLE, .layer = -1, .rows = MDL_PER_OUT, .in = 0, .in2 = -1,
+        .out = -1, .w = -1, .w2 = -1, .bias = -1, .N = RUN_NULL_VOCAB
+    };
+    return p;
+}
+
+/* ---- placement ------------------------------------------------------------------- */
+
+/* The buffer that LOGITS writes and SAMPLE reads is done in slices. */
+static int
+run_is_logits(const struct mdl_program *p, int32_t buf)
+{
+    for (int32_t i = 0; i < p->n_op; i++)
+        if (p->op[i].kind == MDL_OP_SAMPLE && p->op[i].in == buf)
+            return 1;
+    return 0;
+}
+
+size_t
+run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R, int32_t i)
+{
+    const struct mdl_buf *b = &p->buf[i];
+    size_t rows = (size_t)(b->rows == MDL_PER_TOKEN ? d->T : d->O);
+
+    if (run_is_logits(p, i))
+        rows = (size_t)R;
+    return (rows * (size_t)b->width * sizeof(float) + RUN_ALIGN - 1) &
+        ~(size_t)(RUN_ALIGN - 1);
+}
+
+static int
+run_overlap(const struct mdl_buf *a, const struct mdl_buf *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+int
+run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R, size_t *off,
+    size_t *ret_bytes)
+{
+    size_t n = (size_t)p->n_buf, total = 0;
+    size_t *bytes = mem_array(n, sizeof(*bytes));
+    unsigned char *placed = mem_array(n, 1);
+
+    if (bytes == NULL || placed == NULL) {
+        free(bytes);
+        free(placed);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = run_buf_bytes(p, d, R, (int32_t)i);
+    for (size_t k = 0; k < n; k++) {
+        size_t best = n, at = 0;
+        int moved = 1;
+
+        for (size_t i = 0; i < n; i++)
+            if (!placed[i] && (best == n || bytes[i] > bytes[best]))
+                best = i;
+        /* lowest place free of all placed buffers alive at the same time */
+        while (moved) {
+            moved = 0;
+            for (size_t j = 0; j < n; j++)
+                if (placed[j] && run_overlap(&p->buf[j], &p->buf[best]) &&
+                    at < off[j] + bytes[j] && off[j] < at + bytes[best]) {
+                    at = off[j] + bytes[j];
+                    moved = 1;
+                }
+        }
+        placed[best] = 1;
+        off[best] = at;
+        if (at + bytes[best] > total)
+            total = at + bytes[best];
+    }
+    free(bytes);
+    free(placed);
+    *ret_bytes = total;
+    return 0;
+}
+
+/* ---- binding ----------------------------------------------------------------------- */
+
+struct run_at {              /* pointers of one operation */
+    float *in, *in2, *out;
+    const void *w, *w2, *bias;
+    enum fdk_dtype w_dtype;
+};
+
+static float *
+run_buf(const struct runner *run, const size_t *off, int32_t buf)
+{
+    return buf < 0 ? NULL : (float *)((unsigned char *)run->d_act + off[buf]);
+}
+
+static const void *
+run_weight(const struct runner *run, int32_t w)
+{
+    return w < 0 ? NULL : (const unsigned char *)run->d_weights + wts_offset(run->wp, w);
+}
+
+static int
+run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
+    struct run_op *ret)
+{
+    const struct mdl_config *c = &run->prog->cfg;
+    const struct fdk_batch *b = &run->pad[0].b; /* n_tok, n_out are at one address */
+    int32_t H = c->n_head, K = c->n_kv_head, D = c->head_dim;
+
+    ret->kind = o->kind;
+    switch (o->kind) {
+    case MDL_OP_EMBED:
+        ret->embed = (struct fdk_embed_args) { .y = a->out, .w = a->w,
+            .state = run->d_state, .C = o->K, .V = o->N, .w_dtype = a->w_dtype,
+            .scale = o->f };
+        return 0;
+    case MDL_OP_ROPE_TABLE:
+        ret->rope = (struct fdk_rope_table_args) { .cs = a->out,
+            .inv_freq = run->d_inv_freq, .rot = run->prog->rot, .scale = o->f };
+        return 0;
+    case MDL_OP_RMSNORM:
+        ret->norm = (struct fdk_rmsnorm_args) { .y = a->out, .x = a->in, .add = a->in2,
+            .w = a->w, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out, .C = o->N,
+            .eps = o->f };
+        return 0;
+    case MDL_OP_GEMM:
+    case MDL_OP_LOGITS:
+        ret->gemm = (struct fdk_gemm_args) { .y = a->out, .x = a->in, .w = a->w,
+            .bias = a->bias, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out,
+            .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype };
+        return 0;
+    case MDL_OP_QKV:
+        ret->qkv = (struct fdk_qkv_args) { .qkv = a->out, .q_norm = a->w,
+            .k_norm = a->w2, .cs = a->in2, .kv = run->kv, .H = H, .K = K, .D = D,
+            .rot = run->prog->rot, .layer = o->layer, .eps = o->f };
+        return 0;
+    case MDL_OP_ATTENTION:
+        ret->att = (struct fdk_attention_args) { .y = a->out, .qkv = a->in,
+            .kv = run->kv, .H = H, .K = K, .D = D, .layer = o->layer, .scale = o->f };
+        return 0;
+    case MDL_OP_SILU_MUL:
+        ret->silu = (struct fdk_silu_mul_args) { .y = a->out, .gu = a->in,
+            .n = b->n_tok, .F = o->N };
+        return 0;
+    case MDL_OP_GATHER:
+        ret->gather = (struct fdk_gather_args) { .y = a->out, .x = a->in, .C = o->N };
+        return 0;
+    case MDL_OP_SAMPLE:
+        ret->sample = (struct fdk_sample_args) { .results = run->d_results,
+            .state = run->d_state, .logits = a->in, .V = o->N };
+        return 0;
+    default:
+        return -ENOTSUP;
+    }
+}
+
+int
+run_bind(struct runner *run, const size_t *off)
+{
+    run->op = mem_array((size_t)run->prog->n_op, sizeof(*run->op));
+    if (run->op == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < run->prog->n_op; i++) {
+        const struct mdl_op *o = &run->prog->op[i];
+        struct run_at a = {
+            .in = run_buf(run, off, o->in), .in2 = run_buf(run, off, o->in2),
+            .out = run_buf(run, off, o->out), .w = run_weight(run, o->w),
+            .w2 = run_weight(run, o->w2), .bias = run_weight(run, o->bias),
+            .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32
+        };
+        int rc = run_bind_op(run, o, &a, &run->op[i]);
+
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+size_t
+run_scratch_bytes(struct runner *run)
+{
+    const struct run_pad *pad = &run->pad[run->n_pad - 1];
+    size_t most = 0;
+
+    for (int32_t i = 0; i < run->prog->n_op; i++) {
+        struct run_op op = run->op[i];
+        size_t n = 0;
+
+        if (op.kind == MDL_OP_ATTENTION && run->k->attention_scratch != NULL) {
+            op.att.T = pad->T;
+            op.att.b = &pad->b;
+            n = run->k->attention_scratch(&op.att);
+        } else if (op.kind == MDL_OP_SAMPLE && run->k->sample_scratch != NULL) {
+            op.sample.R = run->R;
+            op.sample.b = &pad->b;
+            n = run->k->sample_scratch(&op.sample);
+        }
+        if (n > most)
+            most = n;
+    }
+    return most;
+}
+
+/* ---- launching ------------------------------------------------------------------------ */
+
+/* LOGITS (NULL: none) and SAMPLE, R output rows at a time. */
+static int
+run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *logits,
+    const struct run_op *sample)
+{
+    for (int32_t r = 0; r < pad->O; r += run->R) {
+        struct fdk_sample_args sa = sample->sample;
+        int32_t n = pad->O - r < run->R ? pad->O - r : run->R;
+        int rc;
+
+        if (logits != NULL) {
+            struct fdk_gemm_args ga = logits->gemm;
+
+            ga.first = r;
+            ga.T = n;
+            rc = run->k->gemm(&ga, run->stream);
+            if (rc != 0)
+                return rc;
+        }
+        sa.b = &pad->b;
+        sa.first = r;
+        sa.R = n;
+        rc = run->k->sample(&sa, run->stream);
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int
+run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
+{
+    const struct fdk_ops *k = run->k;
+    struct run_op o = *op;
+
+    switch (o.kind) {
+    case MDL_OP_EMBED:
+        o.embed.b = &pad->b;
+        o.embed.T = pad->T;
+        return k->embed(&o.embed, run->stream);
+    case MDL_OP_ROPE_TABLE:
+        o.rope.b = &pad->b;
+        o.rope.T = pad->T;
+        return k->rope_table(&o.rope, run->stream);
+    case MDL_OP_RMSNORM:
+        o.norm.T = pad->T;
+        return k->rmsnorm(&o.norm, run->stream);
+    case MDL_OP_GEMM:
+        o.gemm.T = pad->T;
+        return k->gemm(&o.gemm, run->stream);
+    case MDL_OP_QKV:
+        o.qkv.b = &pad->b;
+        o.qkv.T = pad->T;
+        return k->qkv(&o.qkv, run->stream);
+    case MDL_OP_ATTENTION:
+        o.att.b = &pad->b;
+        o.att.T = pad->T;
+        return k->attention(&o.att, run->stream);
+    case MDL_OP_SILU_MUL:
+        o.silu.T = pad->T;
+        return k->silu_mul(&o.silu, run->stream);
+    case MDL_OP_GATHER:
+        o.gather.b = &pad->b;
+        o.gather.O = pad->O;
+        return k->gather(&o.gather, run->stream);
+    default:
+        return -ENOTSUP;
+    }
+}
+
+int
+run_program(struct runner *run, struct run_pad *pad)
+{
+    const struct run_op *logits = NULL;
+
+    for (int32_t i = 0; i < run->prog->n_op; i++) {
+        const struct run_op *op = &run->op[i];
+        int rc = 0;
+
+        if (op->kind == MDL_OP_LOGITS) {
+            logits = op;
+        } else if (op->kind == MDL_OP_SAMPLE) {
+            rc = run_slices(run, pad, logits, op);
+            logits = NULL;
+        } else {
+            rc = run_one(run, pad, op);
+        }
+        if (rc != 0)
+            return rc;
+    }
+    return 0;
+}

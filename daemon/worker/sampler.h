@@ -1,0 +1,18 @@
+/*
+ * Sampling parameters of a sequence as the device keeps them.
+ */
+#ifndef FDD_DAEMON_WORKER_SAMPLER_H
+#define FDD_DAEMON_WORKER_SAMPLER_H
+
+#include "daemon/worker/req.h"
+#include "kernels/fdk.h"
+
+/* Row state of a sequence that has just got its slot: everything the device
+ * needs to go on from the tokens known now, resumed or preempted alike. */
+void smp_row(const struct seq *s, struct fdk_row *ret);
+/* Alternatives wanted per sampled token; -1: no logprob at all. */
+int32_t smp_n_top(const struct req *r);
+/* The same for scored prompt tokens. */
+int32_t smp_n_top_prompt(const struct req *r);
+
+#endif

@@ -1,0 +1,688 @@
+#include "config.h"
+
+#include "daemon/worker/tokenizer.h"
+#include "daemon/worker/tokenizer_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENC_MAGIC 0x54454e31u
+#define ENC_MAX_TEXT ((size_t)512 << 20)
+#define ENC_KEEP_BYTES ((size_t)1 << 20)  /* a larger buffer goes after a text */
+#define ENC_SCAN_COST 16                  /* bytes scanned for the price of one */
+
+/* Cutting added tokens out of a text. */
+struct enc_scan {
+    const uint8_t *s;
+    size_t n;
+    size_t at;     /* where the search goes on */
+    size_t start;  /* what lies before is delivered */
+    bool have;     /* a token is found whose text before is delivered */
+    uint32_t id;
+};
+
+enum enc_got { GOT_END, GOT_MORE, GOT_TEXT, GOT_TOKEN };
+
+/* A piece between two matches, or a match. */
+struct enc_elem {
+    size_t a, b;
+    bool match;
+};
+
+/* One stage of the pre-tokenizer at work on one piece. */
+struct enc_iter {
+    const uint8_t *s;
+    size_t n;
+    bool busy;                 /* there is a piece */
+    bool ascii;                /* all of it */
+    bool end, held, have_last; /* no match is left; a look ahead; last is set */
+    size_t at, prev, last;     /* next search; end of what is out; last match's end */
+    bool pend;
+    size_t pend_a, pend_b;     /* a match behind the element just given */
+    struct enc_elem ahead;
+};
+
+enum enc_phase {
+    ENC_IDLE,
+    ENC_RAW,    /* look for added tokens in the text */
+    ENC_NORM,   /* normalize what lies between */
+    ENC_NSCAN,  /* look for added tokens in that */
+    ENC_WORD,   /* get the next word */
+    ENC_MERGE,  /* merge it */
+    ENC_DONE
+};
+
+struct tok_enc {
+    uint32_t magic;
+    const struct tok *tok;
+    struct bpe_work *work;
+    struct tok_rx_run rx;
+    struct tok_norm_run norm;
+    uint32_t *ids;
+    size_t n_ids, cap_ids;
+    unsigned flags;
+    enum enc_phase phase;
+    struct enc_scan raw, normed;
+    size_t seg_a, seg_b, seg_at;  /* being normalized, in the text */
+    struct tok_buf seg;           /* its normal form */
+    struct tok_buf spaced;        /* a piece with a space before it */
+    struct enc_iter it[TOK_MAX_STAGES];
+};
+
+uint32_t
+tok_vocab_size(const struct tok *tok)
+{
+    return tok->n_ids;
+}
+
+int
+tok_bos_id(const struct tok *tok)
+{
+    return tok->bos;
+}
+
+int
+tok_eos_id(const struct tok *tok)
+{
+    return tok->eos;
+}
+
+int
+tok_token_id(const struct tok *tok, const char *bytes, size_t n)
+{
+    int64_t i = tok_set_match(&tok->all, (const uint8_t *)bytes, n);
+
+    if (i >= 0 && tok->all.e[i].n == n)
+        return (int)tok->all.e[i].id;
+    return bpe_find(tok->bpe, (const uint8_t *)bytes, n);
+}
+
+int
+tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
+             unsigned *ret_flags)
+{
+    unsigned flags;
+    int rc = bpe_token(tok->bpe, id, ret, ret_n, &flags);
+
+    if (rc)
+        return rc;
+    *ret_flags = (flags & BPE_TOK_ADDED ? TOK_ID_ADDED : 0u) |
+        (flags & BPE_TOK_SPECIAL ? TOK_ID_SPECIAL : 0u);
+    return 0;
+}
+
+int64_t
+tok_set_match(const struct tok_set *set, const uint8_t *s, size_t n)
+{
+    uint32_t lo, hi;
+    int64_t best = -1;
+    size_t d;
+
+    if (!n || !set->n)
+        return -1;
+    lo = set->first[s[0]];
+    hi = s[0] == 255 ? set->n : set->first[s[0] + 1];
+    /* All of lo .. hi - 1 share the first d bytes with s. */
+    for (d = 1; lo < hi; d++) {
+        uint32_t a, b;
+
+        if (set->e[lo].n == d)
+            best = lo++;
+        if (d == n)
+            break;
+        for (a = lo, b = hi; a < b;) {
+            uint32_t mid = a + (b - a) / 2;
+            if (set->bytes.p[set->e[mid].off + d] < s[d])
+                a = mid + 1;
+            else
+                b = mid;
+        }
+        lo = a;
+        for (b = hi; a < b;) {
+            uint32_t mid = a + (b - a) / 2;
+            if (set->bytes.p[set->e[mid].off + d] <= s[d])
+                a = mid + 1;
+            else
+                b = mid;
+        }
+        hi = a;
+    }
+    return best;
+}
+
+struct tok_enc *
+tok_enc_new(const struct tok *tok)
+{
+    struct tok_enc *enc = calloc(1, sizeof(*enc));
+
+    if (!enc)
+        return NULL;
+    enc->magic = ENC_MAGIC;
+    enc->tok = tok;
+    enc->norm.rx = &enc->rx;
+    enc->work = bpe_work_new();
+    if (!enc->work || tok_rx_run_init(&enc->rx))
+        return tok_enc_free(enc);
+    return enc;
+}
+
+struct tok_enc *
+tok_enc_free(struct tok_enc *enc)
+{
+    if (enc && enc->magic == ENC_MAGIC) {
+        enc->magic = 0;
+        bpe_work_free(enc->work);
+        tok_rx_run_fini(&enc->rx);
+        tok_norm_run_fini(&enc->norm);
+        tok_buf_fini(&enc->seg);
+        tok_buf_fini(&enc->spaced);
+        free(enc->ids);
+        free(enc);
+    }
+    return NULL;
+}
+
+static int
+enc_put(struct tok_enc *enc, const uint32_t *ids, size_t n)
+{
+    if (n > enc->cap_ids - enc->n_ids) {
+        size_t cap = enc->cap_ids ? enc->cap_ids : 256;
+        uint32_t *p;
+
+        while (cap - enc->n_ids < n)
+            cap *= 2;
+        p = realloc(enc->ids, cap * sizeof(*p));
+        if (!p)
+            return -ENOMEM;
+        enc->ids = p;
+        enc->cap_ids = cap;
+    }
+    if (n)
+        memcpy(enc->ids + enc->n_ids, ids, n * sizeof(*ids));
+    enc->n_ids += n;
+    return 0;
+}
+
+static void
+enc_scan_start(struct enc_scan *sc, const uint8_t *s, size_t n)
+{
+    *sc = (struct enc_scan){ .s = s, .n = n };
+}
+
+static void
+enc_trim(struct tok_enc *enc)
+{
+    bpe_work_trim(enc->work);
+    if (enc->seg.cap > ENC_KEEP_BYTES)
+        tok_buf_fini(&enc->seg);
+    if (enc->spaced.cap > ENC_KEEP_BYTES)
+        tok_buf_fini(&enc->spaced);
+    if (enc->norm.a.cap > ENC_KEEP_BYTES || enc->norm.b.cap > ENC_KEEP_BYTES ||
+        enc->norm.cap_cp > ENC_KEEP_BYTES)
+        tok_norm_run_fini(&enc->norm);
+    if (enc->cap_ids > ENC_KEEP_BYTES) {
+        free(enc->ids);
+        enc->ids = NULL;
+        enc->cap_ids = 0;
+    }
+}
+
+int
+tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags)
+{
+    unsigned k;
+
+    enc->phase = ENC_IDLE;
+    enc->n_ids = 0;
+    enc_trim(enc);
+    for (k = 0; k < TOK_MAX_STAGES; k++)
+        enc->it[k].busy = false;
+    if (n > ENC_MAX_TEXT)
+        return -E2BIG;
+    if (!tok_utf8_valid((const uint8_t *)text, n))
+        return -EILSEQ;
+    enc->flags = flags;
+    enc_scan_start(&enc->raw, (const uint8_t *)text, n);
+    tok_rx_run_limit(&enc->rx, n);
+    if (flags & TOK_ADD_SPECIAL && enc_put(enc, enc->tok->prefix, enc->tok->n_prefix))
+        return -ENOMEM;
+    enc->phase = ENC_RAW;
+    return 0;
+}
+
+static bool
+enc_word_before(const uint8_t *s, size_t end)
+{
+    uint32_t cp;
+
+    if (!end)
+        return false;
+    for (end--; (s[end] & 0xc0) == 0x80; end--)
+        ;
+    tok_utf8_get(s + end, &cp);
+    return tok_is_word(cp);
+}
+
+static bool
+enc_word_at(const uint8_t *s, size_t n, size_t at)
+{
+    uint32_t cp;
+
+    if (at == n)
+        return false;
+    tok_utf8_get(s + at, &cp);
+    return tok_is_word(cp);
+}
+
+/* Where the white space that ends at `end` begins, not before floor. */
+static size_t
+enc_space_before(const uint8_t *s, size_t floor, size_t end)
+{
+    uint32_t cp;
+
+    while (end > floor) {
+        size_t i = end - 1;
+        while ((s[i] & 0xc0) == 0x80)
+            i--;
+        tok_utf8_get(s + i, &cp);
+        if (!tok_is_space(cp))
+            break;
+        end = i;
+    }
+    return end;
+}
+
+static size_t
+enc_space_after(const uint8_t *s, size_t n, size_t at)
+{
+    uint32_t cp;
+
+    while (at < n) {
+        unsigned len = tok_utf8_get(s + at, &cp);
+        if (!tok_is_space(cp))
+            break;
+        at += len;
+    }
+    return at;
+}
+
+static void
+enc_spend(size_t *budget, size_t n)
+{
+    *budget -= n < *budget ? n : *budget;
+}
+
+static enum enc_got
+enc_scan_end(struct enc_scan *sc, size_t *ret_a, size_t *ret_b)
+{
+    if (sc->start >= sc->n)
+        return GOT_END;
+    *ret_a = sc->start;
+    *ret_b = sc->n;
+    sc->start = sc->n;
+    return GOT_TEXT;
+}
+
+/*
+ * The next added token (its id in sc->id) or the text before it. A match
+ * that is refused is passed over as a whole, and white space taken by rstrip
+ * can still begin the next match: both as in the reference.
+ */
+static enum enc_got
+enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *sc,
+              size_t *budget, size_t *ret_a, size_t *ret_b)
+{
+    size_t from = sc->at, room = *budget * ENC_SCAN_COST, a, b;
+
+    if (sc->have) {
+        sc->have = false;
+        return GOT_TOKEN;
+    }
+    if (!set->n)
+        sc->at = sc->n;
+    while (sc->at < sc->n) {
+        const struct tok_added *t;
+        unsigned c = sc->s[sc->at];
+        int64_t i;
+
+        if (sc->at - from >= room) {
+            *budget = 0;
+            return GOT_MORE;
+        }
+        if (set->first[c] == (c == 255 ? set->n : set->first[c + 1]) ||
+            (i = tok_set_match(set, sc->s + sc->at, sc->n - sc->at)) < 0) {
+            sc->at++;
+            continue;
+        }
+        t = &set->e[i];
+        a = sc->at;
+        b = sc->at += t->n;
+        if (t->special && !(enc->flags & TOK_PARSE_SPECIAL))
+            continue;
+        if (t->single_word && (enc_word_before(sc->s, a) || enc_word_at(sc->s, sc->n, b)))
+            continue;
+        if (t->lstrip)
+            a = enc_space_before(sc->s, sc->start < a ? sc->start : a, a);
+        if (t->rstrip)
+            b = enc_space_after(sc->s, sc->n, b);
+        enc_spend(budget, (sc->at - from) / ENC_SCAN_COST + t->n);
+        sc->id = t->id;
+        *ret_a = sc->start;
+        *ret_b = a;
+        sc->have = *ret_a < *ret_b;
+        sc->start = b;
+        return sc->have ? GOT_TEXT : GOT_TOKEN;
+    }
+    enc_spend(budget, (sc->at - from) / ENC_SCAN_COST);
+    return enc_scan_end(sc, ret_a, ret_b);
+}
+
+/* The next match of a stage's pattern, empty ones behind a match left out. */
+static int
+enc_find(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
+         size_t *ret_a, size_t *ret_b)
+{
+    uint32_t cp;
+    int rc;
+
+    while (it->at <= it->n) {
+        rc = tok_rx_find(&st->rx, &enc->rx, it->s, it->n, it->ascii, it->at, ret_a,
+                         ret_b);
+        if (rc <= 0)
+            return rc;
+        if (*ret_a != *ret_b || !it->have_last || it->last != *ret_b) {
+            it->have_last = true;
+            it->last = it->at = *ret_b;
+            return 1;
+        }
+        it->at += it->at < it->n ? tok_utf8_get(it->s + it->at, &cp) : 1;
+    }
+    return 0;
+}
+
+/* The next element of the piece: 1 and *ret, 0 at its end, -errno. */
+static int
+enc_elem(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
+         struct enc_elem *ret)
+{
+    size_t a, b;
+    int rc;
+
+    if (it->held) {
+        it->held = false;
+        *ret = it->ahead;
+        return 1;
+    }
+    if (it->pend) {
+        it->pend = false;
+        *ret = (struct enc_elem){ it->pend_a, it->pend_b, !st->invert };
+        return 1;
+    }
+    if (it->end)
+        return 0;
+    rc = enc_find(enc, st, it, &a, &b);
+    if (rc < 0)
+        return rc;
+    if (!rc) {
+        it->end = true;
+        *ret = (struct enc_elem){ it->prev, it->n, st->invert };
+        return it->prev < it->n;
+    }
+    if (a > it->prev) {
+        *ret = (struct enc_elem){ it->prev, a, st->invert };
+        it->pend = true;
+        it->pend_a = a;
+        it->pend_b = b;
+    } else {
+        *ret = (struct enc_elem){ a, b, !st->invert };
+    }
+    it->prev = b;
+    return 1;
+}
+
+/* Whether the behavior joins y to x, which comes just before it. */
+static bool
+enc_joins(enum tok_behavior behavior, const struct enc_elem *x, const struct enc_elem *y)
+{
+    if (behavior == TOK_CONTIGUOUS)
+        return x->match == y->match;
+    if (behavior == TOK_MERGED_PREV)
+        return !x->match && y->match;
+    return x->match && !y->match;
+}
+
+/* The next piece that a stage cuts out of its piece; may be empty. */
+static int
+enc_cut(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
+        struct enc_elem *ret)
+{
+    struct enc_elem next;
+    int rc = enc_elem(enc, st, it, ret);
+
+    if (rc <= 0 || st->behavior == TOK_ISOLATED)
+        return rc;
+    if (st->behavior == TOK_REMOVED) {
+        while (rc > 0 && ret->match)
+            rc = enc_elem(enc, st, it, ret);
+        return rc;
+    }
+    while ((rc = enc_elem(enc, st, it, &next)) > 0) {
+        if (!enc_joins(st->behavior, ret, &next)) {
+            it->held = true;
+            it->ahead = next;
+            break;
+        }
+        ret->b = next.b;
+        if (st->behavior != TOK_CONTIGUOUS)
+            break;
+    }
+    return rc < 0 ? rc : 1;
+}
+
+/* Gives a stage the piece s[0 .. n). */
+static int
+enc_feed(struct tok_enc *enc, unsigned stage, const uint8_t *s, size_t n)
+{
+    struct enc_iter *it = &enc->it[stage];
+
+    if (enc->tok->stage[stage].prefix_space && s[0] != ' ') {
+        enc->spaced.n = 0;
+        if (tok_buf_put(&enc->spaced, " ", 1) || tok_buf_put(&enc->spaced, s, n))
+            return -ENOMEM;
+        s = enc->spaced.p;
+        n = enc->spaced.n;
+    }
+    *it = (struct enc_iter){ .s = s, .n = n, .busy = true };
+    it->ascii = enc->tok->stage[stage].rx.code && tok_is_ascii(s, n);
+    return 0;
+}
+
+/* The next word: 1 and *ret_s, *ret_n, 0 at the end of the piece, -errno. */
+static int
+enc_word(struct tok_enc *enc, const uint8_t **ret_s, size_t *ret_n)
+{
+    const struct tok *tok = enc->tok;
+    unsigned k = tok->n_stages - 1;
+
+    for (;;) {
+        const struct tok_stage *st = &tok->stage[k];
+        struct enc_iter *it = &enc->it[k];
+        struct enc_elem e;
+        int rc;
+
+        if (!it->busy) {
+            if (!k)
+                return 0;
+            k--;
+            continue;
+        }
+        if (!st->rx.code) {
+            e = (struct enc_elem){ 0, it->n, false };
+            rc = 1;
+            it->busy = false;
+        } else {
+            rc = enc_cut(enc, st, it, &e);
+            if (rc < 0)
+                return rc;
+            if (!rc)
+                it->busy = false;
+        }
+        if (!rc || e.a == e.b)
+            continue;
+        if (k == tok->n_stages - 1) {
+            *ret_s = it->s + e.a;
+            *ret_n = e.b - e.a;
+            return 1;
+        }
+        rc = enc_feed(enc, k + 1, it->s + e.a, e.b - e.a);
+        if (rc)
+            return rc;
+        k++;
+    }
+}
+
+static int
+enc_step_raw(struct tok_enc *enc, size_t *budget)
+{
+    switch (enc_scan_next(enc, &enc->tok->raw, &enc->raw, budget, &enc->seg_a,
+                          &enc->seg_b)) {
+    case GOT_MORE:
+        return 0;
+    case GOT_TOKEN:
+        return enc_put(enc, &enc->raw.id, 1);
+    case GOT_TEXT:
+        enc->seg.n = 0;
+        enc->seg_at = enc->seg_a;
+        enc->phase = ENC_NORM;
+        return 0;
+    default:
+        if (enc->flags & TOK_ADD_SPECIAL &&
+            enc_put(enc, enc->tok->suffix, enc->tok->n_suffix))
+            return -ENOMEM;
+        enc->phase = ENC_DONE;
+        return 0;
+    }
+}
+
+static int
+enc_step_norm(struct tok_enc *enc, size_t *budget)
+{
+    const struct tok_norm *norm = &enc->tok->norm;
+    const uint8_t *s = enc->raw.s + enc->seg_a;
+    size_t n = enc->seg_b - enc->seg_a, at = enc->seg_at - enc->seg_a, end;
+    int rc;
+
+    if (!at && tok_norm_is_inert(norm, s, n)) {
+        enc_scan_start(&enc->normed, s, n);
+        enc->phase = ENC_NSCAN;
+        return 0;
+    }
+    end = tok_norm_cut(norm, s, n, at, *budget);
+    rc = tok_norm_apply(norm, &enc->norm, s + at, end - at, &enc->seg);
+    if (rc)
+        return rc;
+    enc_spend(budget, end - at);
+    enc->seg_at = enc->seg_a + end;
+    if (end == n) {
+        enc_scan_start(&enc->normed, enc->seg.p, enc->seg.n);
+        enc->phase = ENC_NSCAN;
+    }
+    return 0;
+}
+
+static int
+enc_step_nscan(struct tok_enc *enc, size_t *budget)
+{
+    size_t a, b;
+
+    switch (enc_scan_next(enc, &enc->tok->normed, &enc->normed, budget, &a, &b)) {
+    case GOT_MORE:
+        return 0;
+    case GOT_TOKEN:
+        return enc_put(enc, &enc->normed.id, 1);
+    case GOT_TEXT:
+        enc->phase = ENC_WORD;
+        return enc_feed(enc, 0, enc->normed.s + a, b - a);
+    default:
+        enc->phase = ENC_RAW;
+        return 0;
+    }
+}
+
+/* Both word phases, so that short words cost no round of the step loop. */
+static int
+enc_step_words(struct tok_enc *enc, size_t *budget)
+{
+    const uint32_t *ids;
+    const uint8_t *s = NULL;
+    size_t n = 0;
+    int rc;
+
+    do {
+        if (enc->phase == ENC_WORD) {
+            rc = enc_word(enc, &s, &n);
+            if (rc < 0)
+                return rc;
+            if (!rc) {
+                enc->phase = ENC_NSCAN;
+                return 0;
+            }
+            rc = bpe_begin(enc->work, enc->tok->bpe, s, n);
+            if (rc)
+                return rc;
+            enc->phase = ENC_MERGE;
+            enc_spend(budget, n);
+        }
+        rc = bpe_step(enc->work, budget);
+        if (rc <= 0)
+            return rc;
+        ids = bpe_ids(enc->work, &n);
+        rc = enc_put(enc, ids, n);
+        if (rc)
+            return rc;
+        enc->phase = ENC_WORD;
+    } while (*budget);
+    return 0;
+}
+
+int
+tok_enc_step(struct tok_enc *enc, size_t max_bytes)
+{
+    size_t budget = max_bytes ? max_bytes : 1;
+    int rc = 0;
+
+    while (!rc && budget) {
+        switch (enc->phase) {
+        case ENC_RAW:
+            rc = enc_step_raw(enc, &budget);
+            break;
+        case ENC_NORM:
+            rc = enc_step_norm(enc, &budget);
+            break;
+        case ENC_NSCAN:
+            rc = enc_step_nscan(enc, &budget);
+            break;
+        case ENC_WORD:
+        case ENC_MERGE:
+            rc = enc_step_words(enc, &budget);
+            break;
+        case ENC_DONE:
+            return 1;
+        default:
+            return -EINVAL;
+        }
+    }
+    if (rc) {
+        enc->phase = ENC_IDLE;
+        return rc;
+    }
+    return enc->phase == ENC_DONE;
+}
+
+const uint32_t *
+tok_enc_ids(const struct tok_enc *enc, size_t *ret_n)
+{
+    *ret_n = enc->n_ids;
+    return enc->ids;
+}

@@ -1,0 +1,119 @@
+/*
+ * Text to token ids and back, for tokenizer.json files of the byte-level BPE
+ * kinds (GPT-2, Llama 3, Qwen 2 and 3, and what is built of the same parts).
+ * The ids are exactly those of the Hugging Face tokenizers library.
+ *
+ * Understood: normalizers NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend,
+ * Replace, Sequence; pre-tokenizers Split, Digits, ByteLevel (last) and
+ * Sequence; model BPE; post-processors ByteLevel, TemplateProcessing,
+ * BertProcessing, RobertaProcessing and Sequence; decoders ByteLevel, Fuse
+ * and Sequence. Everything else is refused by name. "truncation" and
+ * "padding" are ignored, as is clean_up_tokenization_spaces.
+ *
+ * A `struct tok` never changes after tok_load(): every thread may use it. A
+ * `struct tok_enc` belongs to one thread and must go before its tok. Nothing
+ * here logs. See detok.h for ids to text.
+ */
+#ifndef FDD_DAEMON_WORKER_TOKENIZER_H
+#define FDD_DAEMON_WORKER_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Limits of a file; what exceeds them is refused. */
+#define TOK_MAX_FILE_BYTES ((size_t)256 << 20)
+#define TOK_MAX_VOCAB 1048576u
+#define TOK_MAX_TOKEN_BYTES 4096u
+
+#define TOK_ID_ADDED 1u    /* listed in added_tokens */
+#define TOK_ID_SPECIAL 2u  /* listed there as special */
+
+struct tok;
+struct tok_enc;
+
+/*
+ * Loads a tokenizer. path names tokenizer.json or the directory that holds
+ * it; tokenizer_config.json beside it gives the bos and eos tokens and may be
+ * missing. On success *ret is the tokenizer, to be given to tok_free().
+ * Otherwise *ret is untouched, err holds one line that names the file, the
+ * offending part and what would be accepted, and the result is -ENOENT,
+ * -EACCES or another error of open(), -EFBIG, -EINVAL, -ENOTSUP or -ENOMEM.
+ */
+int
+tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes);
+
+/* Accepts NULL, returns NULL. */
+struct tok *
+tok_free(struct tok *tok);
+
+/* The highest id + 1 over vocabulary and added tokens; ids may have gaps. */
+uint32_t
+tok_vocab_size(const struct tok *tok);
+
+/*
+ * The id of an added token with this content, or else of the vocabulary
+ * entry that stands for these bytes; -ENOENT if there is neither.
+ */
+int
+tok_token_id(const struct tok *tok, const char *bytes, size_t n);
+
+/*
+ * The bytes an id decodes to (any bytes, a token may hold part of a
+ * character), valid as long as tok, and TOK_ID_ flags. -ENOENT: no such id.
+ */
+int
+tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
+             unsigned *ret_flags);
+
+/* From tokenizer_config.json; -1 where it names none. */
+int
+tok_bos_id(const struct tok *tok);
+
+int
+tok_eos_id(const struct tok *tok);
+
+/*
+ * An encoder with its scratch, which it keeps from text to text. NULL: out
+ * of memory.
+ */
+struct tok_enc *
+tok_enc_new(const struct tok *tok);
+
+struct tok_enc *
+tok_enc_free(struct tok_enc *enc);
+
+/* Write the post-processor's tokens (bos and the like) around the text. */
+#define TOK_ADD_SPECIAL 1u
+/*
+ * Recognise the text of special tokens. Without it "<|im_end|>" in a text is
+ * those ten characters and nothing more. Added tokens that are not special
+ * are recognised always.
+ */
+#define TOK_PARSE_SPECIAL 2u
+
+/*
+ * Starts on a text of n bytes, which must stay valid and unchanged until the
+ * last tok_enc_step(). Forgets the ids of the text before. -EILSEQ: not
+ * valid UTF-8 (NUL and control characters are); -E2BIG: over 512 MiB;
+ * -ENOMEM. After an error only tok_enc_begin() may follow.
+ */
+int
+tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags);
+
+/*
+ * Goes on for about max_bytes of text (at least one step of work), plus what
+ * finding the end of one word costs. 1: done, tok_enc_ids() is complete; 0:
+ * call again; -ENOMEM; -E2BIG: a pattern of the tokenizer took too long on
+ * this text, or a normalizer blew it up.
+ */
+int
+tok_enc_step(struct tok_enc *enc, size_t max_bytes);
+
+/*
+ * The ids found so far, final as far as they go; valid until the next call
+ * with enc. NULL if there is none.
+ */
+const uint32_t *
+tok_enc_ids(const struct tok_enc *enc, size_t *ret_n);
+
+#endif

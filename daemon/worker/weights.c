@@ -1,0 +1,771 @@
+/*
+ * The plan: which files, which tensors, and where in the arena each goes.
+ */
+#include "config.h"
+
+#include "daemon/worker/weights_priv.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#include "daemon/common/obj.h"
+#include "daemon/worker/model_priv.h"
+#include "daemon/worker/sha256.h"
+
+#define SINGLE "model.safetensors"
+#define INDEX  "model.safetensors.index.json"
+#define SHOWN  4                /* names listed in a message */
+
+static size_t
+elt_bytes(enum fdk_dtype t)
+{
+    return t == FDK_F32 ? 4 : 2;
+}
+
+/* ---- files ---- */
+
+static int
+read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
+    size_t err_bytes)
+{
+    size_t have = 0;
+
+    while (have < n) {
+        ssize_t r = pread(f->fd, (char *)p + have, n - have, (off_t)(off + have));
+
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0)
+            return mdl_fail(-EIO, err, err_bytes, "W_IO: %s: reading byte %llu: %s",
+                f->path, (unsigned long long)(off + have), strerror(errno));
+        if (r == 0)
+            return mdl_fail(-EINVAL, err, err_bytes, "W_TRUNC: %s: ends at byte %llu",
+                f->path, (unsigned long long)(off + have));
+        have += (size_t)r;
+    }
+    return 0;
+}
+
+static int
+add_tensors(struct wts_plan *wp, struct wts_tensor *t, size_t n)
+{
+    struct wts_tensor *all;
+
+    all = realloc(wp->tensor, (wp->n_tensor + n + 1) * sizeof(*all));
+    if (all == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        t[i].file = wp->n_file - 1;
+        all[wp->n_tensor + i] = t[i];
+    }
+    wp->tensor = all;
+    wp->n_tensor += n;
+    free(t);
+    return 0;
+}
+
+static int
+read_header(struct wts_plan *wp, struct wts_file *f, char *err, size_t err_bytes)
+{
+    struct wts_tensor *t = NULL;
+    unsigned char head[10];
+    uint64_t size = (uint64_t)f->size, len = 0;
+    size_t n_t = 0;
+    char *text;
+    int rc;
+
+    if (size < sizeof(head))
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_HDRLEN: %s: %llu bytes are no safetensors "
+            "file",
+            f->path, (unsigned long long)size);
+    rc = read_exact(f, head, sizeof(head), 0, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    if (memcmp(head, "version ht", sizeof(head)) == 0)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_HDRLEN: %s: a Git LFS pointer, not the "
+            "file; run `git lfs pull` in its directory",
+            f->path);
+    for (int i = 7; i >= 0; i--)
+        len = len << 8 | head[i];
+    if (len < 2 || len > WTS_MAX_HEADER_BYTES || len > size - 8)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_HDRLEN: %s: header of %llu bytes in a file "
+            "of %llu (at least 2, at most %u)",
+            f->path, (unsigned long long)len, (unsigned long long)size,
+            WTS_MAX_HEADER_BYTES);
+    text = malloc(len);
+    if (text == NULL)
+        return mdl_fail(
+            -ENOMEM, err, err_bytes, "W_IO: %s: no memory for its header", f->path);
+    rc = read_exact(f, text, len, 8, err, err_bytes);
+    if (rc == 0)
+        rc = wts_header_read(f->path, text, len, 8 + len, size - 8 - len, &t, &n_t, err,
+            err_bytes);
+    free(text);
+    if (rc == 0 && wp->n_tensor + n_t > WTS_MAX_TENSOR) {
+        rc = mdl_fail(-EINVAL, err, err_bytes, "W_LIMIT: %s: more than %d tensors in all",
+            f->path, WTS_MAX_TENSOR);
+        wts_tensors_free(t, n_t);
+    } else if (rc == 0 && add_tensors(wp, t, n_t) != 0) {
+        wts_tensors_free(t, n_t);
+        rc = mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory for the list of tensors");
+    }
+    return rc;
+}
+
+/* wp->file has room. */
+static int
+add_file(
+    struct wts_plan *wp, const char *dir, const char *name, char *err, size_t err_bytes)
+{
+    struct wts_file *f = &wp->file[wp->n_file];
+    char line[512];
+    struct stat st;
+    int fd;
+
+    fd = mdl_open_file(dir, name, line, sizeof(line));
+    if (fd < 0)
+        return mdl_fail(fd, err, err_bytes, "W_PATH: %s", line);
+    f->fd = fd;
+    wp->n_file++;
+    if (asprintf(&f->path, "%s/%s", dir, name) < 0) {
+        f->path = NULL;
+        return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+    }
+    f->name = f->path + strlen(dir) + 1;
+    if (fstat(fd, &st) != 0)
+        return mdl_fail(-EIO, err, err_bytes, "W_IO: %s: %s", f->path, strerror(errno));
+    f->dev = st.st_dev;
+    f->ino = st.st_ino;
+    f->size = st.st_size;
+    f->mtime = st.st_mtim;
+    return read_header(wp, f, err, err_bytes);
+}
+
+/* ---- tensors by name ---- */
+
+static int
+by_name(const void *a, const void *b)
+{
+    return strcmp(
+        ((const struct wts_tensor *)a)->name, ((const struct wts_tensor *)b)->name);
+}
+
+static const struct wts_tensor *
+find(const struct wts_plan *wp, const char *name)
+{
+    struct wts_tensor key = {.name = (char *)(uintptr_t)name};
+
+    return wp->n_tensor == 0 ? NULL
+        : bsearch(&key, wp->tensor, wp->n_tensor, sizeof(*wp->tensor), by_name);
+}
+
+static int
+sort_tensors(struct wts_plan *wp, char *err, size_t err_bytes)
+{
+    char shown[96];
+
+    if (wp->n_tensor > 0)
+        qsort(wp->tensor, wp->n_tensor, sizeof(*wp->tensor), by_name);
+    for (size_t i = 1; i < wp->n_tensor; i++) {
+        const struct wts_tensor *a = &wp->tensor[i - 1], *b = &wp->tensor[i];
+
+        if (strcmp(a->name, b->name) == 0)
+            return mdl_fail(-EINVAL, err, err_bytes,
+                "W_MODEL: tensor %s is in both %s and %s",
+                mdl_printable(shown, sizeof(shown), a->name, strlen(a->name)),
+                wp->file[a->file].path, wp->file[b->file].path);
+    }
+    return 0;
+}
+
+/* ---- the index of a sharded checkpoint ---- */
+
+static int
+check_basename(const char *dir, const char *name, char *err, size_t err_bytes)
+{
+    size_t n = strlen(name), ext = strlen(".safetensors");
+    char shown[96];
+
+    if (n > ext && n <= 255 && strchr(name, '/') == NULL && name[0] != '.'
+        && strcmp(name + n - ext, ".safetensors") == 0)
+        return 0;
+    return mdl_fail(-EINVAL, err, err_bytes,
+        "W_PATH: %s/" INDEX ": %s is not the name of a "
+        ".safetensors file in the same directory",
+        dir, mdl_printable(shown, sizeof(shown), name, n));
+}
+
+static int
+find_file(const struct wts_plan *wp, const char *name)
+{
+    for (int32_t i = wp->n_file - 1; i >= 0; i--)
+        if (strcmp(wp->file[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int
+open_shards(struct wts_plan *wp, const char *dir, const json_t *map, char *err,
+    size_t err_bytes)
+{
+    const char *key;
+    json_t *v;
+    int rc;
+
+    json_object_foreach((json_t *)(uintptr_t)map, key, v) {
+        if (!json_is_string(v))
+            return mdl_fail(-EINVAL, err, err_bytes,
+                "W_JSON: %s/" INDEX ": weight_map holds "
+                "something other than file names",
+                dir);
+        if (find_file(wp, json_string_value(v)) >= 0)
+            continue;
+        if (wp->n_file == WTS_MAX_FILE)
+            return mdl_fail(-EINVAL, err, err_bytes,
+                "W_LIMIT: %s/" INDEX ": more than %d "
+                "files",
+                dir, WTS_MAX_FILE);
+        rc = check_basename(dir, json_string_value(v), err, err_bytes);
+        if (rc == 0)
+            rc = add_file(wp, dir, json_string_value(v), err, err_bytes);
+        if (rc != 0)
+            return rc;
+    }
+    rc = sort_tensors(wp, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    json_object_foreach((json_t *)(uintptr_t)map, key, v) {
+        const struct wts_tensor *t = find(wp, key);
+        char shown[96];
+
+        if (t == NULL || t->file != find_file(wp, json_string_value(v)))
+            return mdl_fail(-EINVAL, err, err_bytes,
+                "W_MODEL: %s/%s: tensor %s is not in it, "
+                "though " INDEX " says so%s%s",
+                dir, json_string_value(v),
+                mdl_printable(shown, sizeof(shown), key, strlen(key)),
+                t != NULL ? "; it is in " : "", t != NULL ? wp->file[t->file].name : "");
+    }
+    return 0;
+}
+
+static int
+open_index(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
+{
+    json_t *o = NULL, *map;
+    json_error_t e;
+    char *text, line[512], shown[128];
+    size_t n;
+    int rc;
+
+    rc = mdl_read_file(dir, INDEX, WTS_MAX_INDEX_BYTES, &text, &n, line, sizeof(line));
+    if (rc == -ENOENT)
+        return mdl_fail(rc, err, err_bytes, "W_PATH: %s: neither " SINGLE " nor " INDEX
+            " is there (other formats, .bin and .gguf too, are not read)", dir);
+    if (rc != 0)
+        return mdl_fail(rc, err, err_bytes, "%s: %s", rc == -EFBIG ? "W_LIMIT" : "W_PATH",
+            line);
+    o = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    free(text);
+    map = json_object_get(o, "weight_map");
+    if (o == NULL)
+        rc = mdl_fail(-EINVAL, err, err_bytes,
+            "W_JSON: %s/" INDEX ": line %d, column %d: %s", dir, e.line, e.column,
+            mdl_printable(shown, sizeof(shown), e.text, strlen(e.text)));
+    else if (!json_is_object(map))
+        rc = mdl_fail(
+            -EINVAL, err, err_bytes, "W_JSON: %s/" INDEX ": no object weight_map", dir);
+    else
+        rc = open_shards(wp, dir, map, err, err_bytes);
+    json_decref(o);
+    return rc;
+}
+
+static int
+open_files(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
+{
+    int rc;
+
+    wp->file = calloc(WTS_MAX_FILE, sizeof(*wp->file));
+    if (wp->file == NULL)
+        return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+    rc = add_file(wp, dir, SINGLE, err, err_bytes);
+    if (rc == -ENOENT && wp->n_file == 0)
+        return open_index(wp, dir, err, err_bytes);
+    if (rc == 0)
+        rc = sort_tensors(wp, err, err_bytes);
+    return rc;
+}
+
+/* ---- what the program asks for ---- */
+
+static void
+shape_text(char *s, size_t n, const int64_t *shape, int n_dim)
+{
+    size_t at = 0;
+
+    snprintf(s, n, "()");
+    for (int i = 0; i < n_dim && at < n; i++)
+        at += (size_t)snprintf(s + at, n - at, "%s%lld%s", i == 0 ? "(" : ", ",
+            (long long)shape[i], i == n_dim - 1 ? ")" : "");
+}
+
+static int
+check_tensor(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows,
+    int32_t cols, char *err, size_t err_bytes)
+{
+    int64_t want[2] = {rows, cols};
+    int n_dim = cols > 0 ? 2 : 1;
+    char a[128], b[64];
+
+    if (t->n_dim != n_dim || t->shape[0] != rows || (n_dim == 2 && t->shape[1] != cols)) {
+        shape_text(a, sizeof(a), t->shape, t->n_dim);
+        shape_text(b, sizeof(b), want, n_dim);
+        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has shape %s; "
+            "config.json asks for %s", wp->file[t->file].path, t->name, a, b);
+    }
+    if (t->dtype == FDK_DTYPE__N)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s has dtype %s, which is "
+            "not supported; supported: F32, F16, BF16",
+            wp->file[t->file].path, t->name, t->dtype_name);
+    return 0;
+}
+
+static int
+check_missing(const struct wts_plan *wp, const struct mdl_program *p, const char *dir,
+    char *err, size_t err_bytes)
+{
+    char list[SHOWN * (MDL_NAME + 2)] = "";
+    size_t n = 0;
+
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+
+        for (int k = 0; k < w->n_part && w->alias < 0; k++) {
+            if (find(wp, w->name[k]) != NULL)
+                continue;
+            if (n++ < SHOWN)
+                snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s",
+                    n == 1 ? "" : ", ", w->name[k]);
+        }
+    }
+    if (n == 0)
+        return 0;
+    return mdl_fail(-EINVAL, err, err_bytes,
+        "W_MODEL: %s: %zu tensor%s that config.json asks "
+        "for %s missing: %s%s",
+        dir, n, n == 1 ? "" : "s", n == 1 ? "is" : "are", list, n > SHOWN ? ", ..." : "");
+}
+
+/* * matches one or more digits. */
+static int
+match(const char *pat, const char *s)
+{
+    for (; *pat != '\0'; pat++) {
+        if (*pat != '*') {
+            if (*s++ != *pat)
+                return 0;
+            continue;
+        }
+        if (*s < '0' || *s > '9')
+            return 0;
+        while (*s >= '0' && *s <= '9')
+            s++;
+    }
+    return *s == '\0';
+}
+
+static int
+is_harmless(const struct mdl_program *p, const char *name)
+{
+    const char *const *h = mdl_family(p->cfg.family)->harmless;
+
+    for (; h != NULL && *h != NULL; h++)
+        if (match(*h, name))
+            return 1;
+    /* A copy of the embedding that a tied head does not need. */
+    for (int32_t i = 0; i < p->n_w; i++)
+        if (p->w[i].alias >= 0 && strcmp(p->w[i].name[0], name) == 0)
+            return 1;
+    return 0;
+}
+
+static int
+cmp_str(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Tensors nothing asks for: harmless ones are listed, others refused. */
+static int
+check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, char *err,
+    size_t err_bytes)
+{
+    size_t n_want = 0, n_bad = 0, n_ok = 0;
+    char bad[SHOWN * 100] = "", ok[SHOWN * 100] = "", shown[96];
+    const char **want = calloc((size_t)p->n_w * MDL_MAX_PART + 1, sizeof(*want));
+
+    if (want == NULL)
+        return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+    for (int32_t i = 0; i < p->n_w; i++)
+        for (int k = 0; k < p->w[i].n_part && p->w[i].alias < 0; k++)
+            want[n_want++] = p->w[i].name[k];
+    qsort(want, n_want, sizeof(*want), cmp_str);
+    for (size_t i = 0; i < wp->n_tensor; i++) {
+        const char *name = wp->tensor[i].name;
+        int harmless;
+        char *list;
+
+        if (bsearch(&name, want, n_want, sizeof(*want), cmp_str) != NULL)
+            continue;
+        harmless = is_harmless(p, name);
+        list = harmless ? ok : bad;
+        if ((harmless ? n_ok++ : n_bad++) < SHOWN)
+            snprintf(list + strlen(list), sizeof(bad) - strlen(list), " %s",
+                mdl_printable(shown, sizeof(shown), name, strlen(name)));
+    }
+    free(want);
+    if (n_bad > 0)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: %zu tensor%s not part of the %s "
+            "model of config.json (%d layers):%s%s",
+            dir, n_bad, n_bad == 1 ? " is" : "s are", p->cfg.family, p->cfg.n_layer, bad,
+            n_bad > SHOWN ? " ..." : "");
+    if (n_ok > 0
+        && asprintf(&wp->ignored, "%zu:%s%s", n_ok, ok, n_ok > SHOWN ? " ..." : "") < 0) {
+        wp->ignored = NULL;
+        return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+    }
+    return 0;
+}
+
+/* ---- places ---- */
+
+static enum fdk_dtype
+stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
+{
+    enum fdk_dtype t = find(wp, w->name[0])->dtype;
+
+    for (int k = 1; k < w->n_part; k++)
+        if (find(wp, w->name[k])->dtype != t)
+            return FDK_F32;
+    return w->as_f32 ? FDK_F32 : t;
+}
+
+static int
+place_weights(
+    struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
+{
+    uint64_t at = 0, bytes, by_type[FDK_DTYPE__N] = {0};
+
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+        struct wts_place *pl = &wp->place[i];
+
+        pl->alias = w->alias;
+        for (int k = 0; k < w->n_part; k++)
+            pl->n_elt += (uint64_t)w->rows[k] * (uint64_t)(w->cols > 0 ? w->cols : 1);
+        if (w->alias >= 0)
+            continue;
+        pl->dtype = w->as_f32 ? FDK_F32 : wp->dummy ? p->cfg.dtype : stack_dtype(wp, w);
+        pl->off = at;
+        bytes = pl->n_elt * elt_bytes(pl->dtype);
+        if (w->cols > 0)
+            by_type[pl->dtype] += bytes;
+        if (__builtin_add_overflow(
+                at, (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
+            return mdl_fail(
+                -EOVERFLOW, err, err_bytes, "W_LIMIT: the weights' size overflows");
+    }
+    for (int32_t i = 0; i < p->n_w; i++) {
+        if (p->w[i].alias >= 0) {
+            wp->place[i].dtype = wp->place[p->w[i].alias].dtype;
+            wp->place[i].off = wp->place[p->w[i].alias].off;
+        }
+    }
+    wp->bytes = at;
+    wp->main_dtype = FDK_F32;
+    for (int t = 0; t < FDK_DTYPE__N; t++)
+        if (by_type[t] > by_type[wp->main_dtype])
+            wp->main_dtype = (enum fdk_dtype)t;
+    return 0;
+}
+
+static int
+by_place(const void *a, const void *b)
+{
+    const struct wts_piece *x = a, *y = b;
+
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->off < y->off ? -1 : x->off > y->off;
+}
+
+static void
+plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
+{
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+        const struct wts_place *pl = &wp->place[i];
+        uint64_t at = pl->off;
+
+        for (int k = 0; k < w->n_part && w->alias < 0; k++) {
+            const struct wts_tensor *t = find(wp, w->name[k]);
+            struct wts_piece *pc = &wp->piece[wp->n_piece++];
+
+            *pc = (struct wts_piece){.file = t->file, .place = i, .src = t->dtype,
+                .dst = pl->dtype, .off = t->off, .n_elt = t->bytes / elt_bytes(t->dtype),
+                .dst_off = at, .tensor = t->name};
+            at += pc->n_elt * elt_bytes(pl->dtype);
+        }
+    }
+    qsort(wp->piece, (size_t)wp->n_piece, sizeof(*wp->piece), by_place);
+}
+
+/* What each weight looks like in a trained model, roughly: outputs of unit
+ * scale from inputs of unit scale, norms near one. */
+static void
+plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
+{
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+        struct wts_place *pl = &wp->place[i];
+
+        if (w->alias >= 0)
+            continue;
+        pl->fill = w->cols > 0 ? WTS_FILL_LINEAR
+            : strstr(w->name[0], "norm") != NULL ? WTS_FILL_NORM : WTS_FILL_BIAS;
+        pl->scale = 0.02f;
+        if (pl->fill == WTS_FILL_LINEAR && strstr(w->name[0], "embed") == NULL)
+            pl->scale = 1 / sqrtf((float)w->cols);
+        wp->piece[wp->n_piece++] = (struct wts_piece){.file = -1, .place = i,
+            .src = pl->dtype, .dst = pl->dtype, .n_elt = pl->n_elt, .dst_off = pl->off};
+    }
+}
+
+static void
+make_digest(struct wts_plan *wp, const struct mdl_program *p)
+{
+    struct sha256 s;
+
+    sha256_init(&s);
+    if (wp->dummy) {
+        sha256_add(&s, p->cfg.digest, sizeof(p->cfg.digest));
+        sha256_add(&s, &wp->seed, sizeof(wp->seed));
+    }
+    for (size_t i = 0; i < wp->n_tensor; i++) {
+        const struct wts_tensor *t = &wp->tensor[i];
+
+        sha256_add(&s, t->name, strlen(t->name) + 1);
+        sha256_add(&s, t->dtype_name, strlen(t->dtype_name) + 1);
+        sha256_add(&s, &t->n_dim, sizeof(t->n_dim));
+        sha256_add(&s, t->shape, (size_t)t->n_dim * sizeof(t->shape[0]));
+    }
+    for (int32_t i = 0; i < wp->n_file; i++) {
+        int64_t size = wp->file[i].size;
+
+        sha256_add(&s, &size, sizeof(size));
+    }
+    sha256_end(&s, wp->digest);
+}
+
+static int
+match_program(struct wts_plan *wp, const struct mdl_program *p, const char *dir,
+    char *err, size_t err_bytes)
+{
+    int rc = check_missing(wp, p, dir, err, err_bytes);
+
+    for (int32_t i = 0; i < p->n_w && rc == 0; i++)
+        for (int k = 0; k < p->w[i].n_part && p->w[i].alias < 0 && rc == 0; k++)
+            rc = check_tensor(wp, find(wp, p->w[i].name[k]), p->w[i].rows[k],
+                p->w[i].cols, err, err_bytes);
+    return rc != 0 ? rc : check_extra(wp, p, dir, err, err_bytes);
+}
+
+/* ---- entry points ---- */
+
+int
+wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t seed,
+    struct wts_plan **ret, char *err, size_t err_bytes)
+{
+    struct wts_plan *wp;
+    int rc = 0;
+
+    OBJ_ALLOC(wp, WTS_PLAN_MAGIC);
+    if (wp == NULL)
+        return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+    wp->dummy = dummy;
+    wp->seed = seed;
+    wp->n_place = p->n_w;
+    wp->place = calloc((size_t)p->n_w + 1, sizeof(*wp->place));
+    wp->piece = calloc((size_t)p->n_w * MDL_MAX_PART + 1, sizeof(*wp->piece));
+    wp->st = calloc(1, sizeof(*wp->st));
+    if (wp->place == NULL || wp->piece == NULL || wp->st == NULL)
+        rc = mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+    if (rc == 0 && !dummy)
+        rc = open_files(wp, dir, err, err_bytes);
+    if (rc == 0 && !dummy)
+        rc = match_program(wp, p, dir, err, err_bytes);
+    if (rc == 0)
+        rc = place_weights(wp, p, err, err_bytes);
+    if (rc != 0) {
+        wts_plan_free(wp);
+        return rc;
+    }
+    if (dummy)
+        plan_dummy(wp, p);
+    else
+        plan_pieces(wp, p);
+    make_digest(wp, p);
+    wp->st->how = dummy ? "dummy" : "pread";
+    *ret = wp;
+    return 0;
+}
+
+struct wts_plan *
+wts_plan_free(struct wts_plan *wp)
+{
+    if (wp == NULL)
+        return NULL;
+    OBJ_CHECK(wp, WTS_PLAN_MAGIC);
+    for (int32_t i = 0; i < wp->n_file; i++) {
+        close(wp->file[i].fd);
+        free(wp->file[i].path);
+    }
+    wts_tensors_free(wp->tensor, wp->n_tensor);
+    free(wp->file);
+    free(wp->place);
+    free(wp->piece);
+    free(wp->ignored);
+    free(wp->st);
+    OBJ_FREE(wp, WTS_PLAN_MAGIC);
+    return NULL;
+}
+
+uint64_t
+wts_bytes(const struct wts_plan *wp)
+{
+    return wp->bytes;
+}
+
+enum fdk_dtype
+wts_dtype(const struct wts_plan *wp, int32_t i)
+{
+    return wp->place[i].dtype;
+}
+
+uint64_t
+wts_offset(const struct wts_plan *wp, int32_t i)
+{
+    return wp->place[i].off;
+}
+
+enum fdk_dtype
+wts_main_dtype(const struct wts_plan *wp)
+{
+    return wp->main_dtype;
+}
+
+void
+wts_digest(const struct wts_plan *wp, uint8_t ret[32])
+{
+    memcpy(ret, wp->digest, 32);
+}
+
+const char *
+wts_ignored(const struct wts_plan *wp)
+{
+    return wp->ignored != NULL ? wp->ignored : "";
+}
+
+const char *
+wts_how(const struct wts_plan *wp)
+{
+    return wp->st->how;
+}
+
+static int
+exit_status(int rc)
+{
+    switch (rc) {
+    case -ENOENT:
+    case -ENOTDIR:
+        return EX_NOINPUT;
+    case -EACCES:
+        return EX_NOPERM;
+    case -EIO:
+        return EX_IOERR;
+    case -ENOMEM:
+    case -EMFILE:
+    case -ENFILE:
+        return EX_OSERR;
+    default:
+        return EX_DATAERR;
+    }
+}
+
+static void
+report(FILE *out, const char *dir, const struct mdl_program *p, const struct wts_plan *wp)
+{
+    static const char *const rope[] = {"default", "linear", "llama3"};
+    static const char *const dtype[] = {"F32", "F16", "BF16"};
+    const struct mdl_config *c = &p->cfg;
+    char path[4096];
+    uint64_t bytes = 0;
+    int tokenizer;
+
+    snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+    tokenizer = access(path, R_OK) == 0;
+    for (int32_t i = 0; i < wp->n_file; i++)
+        bytes += (uint64_t)wp->file[i].size;
+    fprintf(out, "model       %s (%s)\n", c->family, c->architecture);
+    fprintf(out, "layers      %d, hidden %d, ffn %d\n", c->n_layer, c->hidden, c->ffn);
+    fprintf(out, "heads       %d query, %d kv, head_dim %d\n", c->n_head, c->n_kv_head,
+        c->head_dim);
+    fprintf(out, "vocabulary  %d, head %s\n", c->vocab, c->tied ? "tied" : "of its own");
+    fprintf(out, "context     %d tokens, rope %s, theta %g\n", c->max_pos, rope[c->rope],
+        c->rope_theta);
+    fprintf(out, "parameters  %llu\n", (unsigned long long)mdl_n_param(p));
+    fprintf(out, "weights     %s, %llu bytes in memory\n", dtype[wp->main_dtype],
+        (unsigned long long)wp->bytes);
+    fprintf(out, "files       %d, %llu bytes, %zu tensors\n", wp->n_file,
+        (unsigned long long)bytes, wp->n_tensor);
+    fprintf(out, "tokenizer   %s\n", tokenizer ? "tokenizer.json"
+        : errno == ENOENT ? "none (requests by token ids only)" : strerror(errno));
+    if (wp->ignored != NULL)
+        fprintf(out, "ignored     %s\n", wp->ignored);
+    fprintf(out, "ok\n");
+}
+
+int
+wts_check_dir(const char *dir, FILE *out)
+{
+    struct mdl_program *p = NULL;
+    struct wts_plan *wp = NULL;
+    struct mdl_config cfg;
+    char err[1024];
+    int rc;
+
+    rc = mdl_config_read(dir, &cfg, err, sizeof(err));
+    if (rc == 0)
+        rc = mdl_build(&cfg, &p, err, sizeof(err));
+    if (rc == 0)
+        rc = wts_plan_new(dir, p, 0, 0, &wp, err, sizeof(err));
+    if (rc == 0)
+        report(out, dir, p, wp);
+    else
+        fprintf(out, "%s\n", err);
+    wts_plan_free(wp);
+    mdl_free(p);
+    return rc == 0 ? EX_OK : exit_status(rc);
+}

@@ -1,0 +1,92 @@
+/*
+ * Weights: checkpoint files to the program's weights on a device. Main
+ * thread of the worker, at load only.
+ *
+ * The plan is made from the headers of model.safetensors, or of the shards
+ * named by model.safetensors.index.json, before anything is allocated; every
+ * field is checked (wts_error codes W_*). Reading goes through a bounded
+ * staging ring by io_uring, or by pread where io_uring is refused; files are
+ * never mapped, so that a truncated file is an error and not SIGBUS.
+ */
+#ifndef FDD_DAEMON_WORKER_WEIGHTS_H
+#define FDD_DAEMON_WORKER_WEIGHTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/worker/model.h"
+#include "kernels/fdk.h"
+
+struct wts_tensor {             /* one tensor of a checkpoint file */
+    char *name;
+    enum fdk_dtype dtype;       /* FDK_DTYPE__N: known to the format, not to us */
+    const char *dtype_name;     /* as the format spells it (static) */
+    int32_t n_dim;
+    int64_t shape[8];
+    int32_t file;               /* index into wts_plan.files */
+    uint64_t off, bytes;        /* absolute in the file */
+};
+
+struct wts_plan;                /* files, tensors, where each goes */
+
+/* Parse one safetensors header (fuzzing entry): json is the header text,
+ * data_bytes the size of what follows it. Fills a heap array. err: one line
+ * "W_SHAPE: tensor x: ..." . */
+int wts_header_parse(const char *json, size_t n, uint64_t data_bytes,
+    struct wts_tensor **ret, size_t *ret_n, char *err, size_t err_bytes);
+void wts_tensors_free(struct wts_tensor *t, size_t n);
+
+/*
+ * Codes an error line begins with:
+ *   W_PATH    a file cannot be opened, is no regular file, or its name in the
+ *             index is more than a file name
+ *   W_HDRLEN  the header's length does not fit the file
+ *   W_JSON    the header or index is not the JSON it should be
+ *   W_SHAPE   dtype, shape and size of a tensor do not agree
+ *   W_LAYOUT  tensors overlap, leave holes, or do not end with the file
+ *   W_LIMIT   more tensors, longer names or more metadata than allowed
+ *   W_MODEL   the tensors are not those config.json asks for
+ *   W_IO      reading failed
+ *   W_TRUNC   a file ended early while its weights were read
+ *   W_CHANGED a file was changed or replaced since its header was read
+ */
+
+/* Check dir against the program. -ENOENT, -EACCES, -EINVAL, -EIO; err is one
+ * line that begins with the W_ code and names file and tensor. dummy = 1:
+ * no files, random weights of realistic scale from seed, in p->cfg.dtype. */
+int wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t seed,
+    struct wts_plan **ret, char *err, size_t err_bytes);
+struct wts_plan *wts_plan_free(struct wts_plan *wp);
+
+/* Device bytes of the whole model; dtype and byte offset of weight i in that
+ * arena (256-byte aligned). Tied aliases share. */
+uint64_t wts_bytes(const struct wts_plan *wp);
+enum fdk_dtype wts_dtype(const struct wts_plan *wp, int32_t i);
+uint64_t wts_offset(const struct wts_plan *wp, int32_t i);
+/* The dtype most of the linear weights have (kv_dtype = auto follows it). */
+enum fdk_dtype wts_main_dtype(const struct wts_plan *wp);
+/* Digest of the headers: names, dtypes, shapes, file sizes. */
+void wts_digest(const struct wts_plan *wp, uint8_t ret[32]);
+/* Extra tensors that were ignored, for the log: "n: name name ...", or "". */
+const char *wts_ignored(const struct wts_plan *wp);
+
+struct wts_load_args {
+    int use_uring;
+    size_t buffer_bytes;
+    void (*progress)(void *arg, uint64_t done, uint64_t total); /* may be NULL */
+    void *arg;
+};
+/* Fill arena (wts_bytes() on device dev). The files must not have changed
+ * since the plan (W_CHANGED). */
+int wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx,
+    int dev, void *arena, const struct wts_load_args *la, char *err, size_t err_bytes);
+/* "io_uring" or "pread": how the last wts_load read. */
+const char *wts_how(const struct wts_plan *wp);
+
+/* Offline check of a model directory: prints a short report, or one line of
+ * error, to out. Returns an exit status of sysexits.h: EX_OK, EX_NOINPUT,
+ * EX_NOPERM, EX_DATAERR, EX_IOERR, EX_OSERR. */
+int wts_check_dir(const char *dir, FILE *out);
+
+#endif

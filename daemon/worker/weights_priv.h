@@ -1,0 +1,94 @@
+/*
+ * Inside of the weights module: the plan, and hooks for its tests.
+ */
+#ifndef FDD_DAEMON_WORKER_WEIGHTS_PRIV_H
+#define FDD_DAEMON_WORKER_WEIGHTS_PRIV_H
+
+#include <sys/types.h>
+#include <time.h>
+
+#include "daemon/worker/weights.h"
+
+#define WTS_MAX_HEADER_BYTES (64u << 20)
+#define WTS_MAX_INDEX_BYTES  (64u << 20)
+#define WTS_MAX_TENSOR       262144
+#define WTS_MAX_NAME         512
+#define WTS_MAX_META_BYTES   (1u << 20)
+#define WTS_MAX_FILE         1024
+#define WTS_MAX_DIM          8
+#define WTS_ALIGN            256
+#define WTS_EIO_RETRY        3
+
+struct wts_file {
+    char *path;                 /* as opened: directory/name */
+    const char *name;           /* the last part of path */
+    int fd;                     /* open from plan to wts_plan_free() */
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec mtime;
+};
+
+/* One tensor's way: bytes of a file, converted or not, to the arena. */
+struct wts_piece {
+    int32_t file;               /* -1: dummy */
+    int32_t place;
+    enum fdk_dtype src, dst;
+    uint64_t off, n_elt;
+    uint64_t dst_off;
+    const char *tensor;         /* borrowed from wts_plan.tensor; NULL: dummy */
+};
+
+enum wts_fill { WTS_FILL_LINEAR, WTS_FILL_NORM, WTS_FILL_BIAS };
+
+struct wts_place {              /* of weight i of the program */
+    enum fdk_dtype dtype;
+    uint64_t off, n_elt;
+    int32_t alias;
+    enum wts_fill fill;         /* dummy weights */
+    float scale;
+};
+
+/* What wts_load() changes in a plan it takes as const, and test hooks. */
+struct wts_state {
+    const char *how;
+    /* Sees each read's result (bytes or -errno) and returns what is to be
+     * believed: -EIO, fewer bytes, 0 for an early end. NULL: none. */
+    int64_t (*fault)(void *arg, uint64_t off, size_t n, int64_t res);
+    void *fault_arg;
+    int uring_errno;            /* pretend io_uring refuses: EPERM, ENOSYS, ENOMEM */
+};
+
+#define WTS_PLAN_MAGIC 0x77706c6e
+
+struct wts_plan {
+    uint32_t magic;
+    int dummy;
+    uint64_t seed;
+    uint64_t bytes;
+    enum fdk_dtype main_dtype;
+    struct wts_file *file;      int32_t n_file;
+    struct wts_tensor *tensor;  size_t n_tensor;   /* sorted by name */
+    struct wts_place *place;    int32_t n_place;
+    struct wts_piece *piece;    int32_t n_piece;   /* sorted by file, offset */
+    char *ignored;
+    uint8_t digest[32];
+    struct wts_state *st;
+};
+
+/* wts_header_parse() for a file of a plan: where stands in messages ("" for
+ * none), data_off is the first byte of data in the file. */
+int wts_header_read(const char *where, const char *json, size_t n, uint64_t data_off,
+    uint64_t data_bytes, struct wts_tensor **ret, size_t *ret_n, char *err,
+    size_t err_bytes);
+
+/* weights_dummy.c: elements [first, first + n) of weight idx, in its dtype;
+ * the same whatever the split. */
+void wts_dummy_fill(const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n,
+    void *dst);
+
+/* weights_read.c: n elements of type t (F16, BF16) to F32. src may lie in
+ * dst's room if it is at least 2 n bytes after dst. */
+void wts_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * The fdd-worker process: everything it holds. main.c fills it in the order
+ * of the members and takes it down in reverse.
+ */
+#ifndef FDD_DAEMON_WORKER_WORKER_H
+#define FDD_DAEMON_WORKER_WORKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/common/counter.h"
+#include "daemon/common/link.h"
+#include "daemon/common/param.h"
+#include "daemon/worker/pipeline.h"
+#include "daemon/worker/runner.h"
+
+struct tok;
+struct admin;
+
+struct worker {
+    uint32_t magic;
+#define WRK_MAGIC 0x57524b31u
+    int link_fd, event_fd, admin_fd, stat_fd;
+    pid_t gate;
+    struct lnk_seg *seg;
+    struct lnk lnk;
+    struct cnt_seg *stat;        /* the gate's segment, or own when there is none */
+    int stat_mapped;
+    struct par par;              /* as it was at the start */
+    struct mdl_config cfg;
+    struct mdl_program *prog;
+    struct wts_plan *wp;         /* NULL: null model */
+    struct tok *tok;             /* NULL: ids only */
+    char tok_path[PAR_STR_BYTES];
+    struct runner *run;
+    struct fdk_kv kv;
+    int32_t n_block, max_len;
+    uint64_t load_ns;
+    struct lnk_ready ready;
+    struct pipeline *pip;
+    struct admin *admin;
+};
+
+/* Is this the echo model? */
+int wrk_is_null(const struct worker *w);
+
+/* load.c: program, device, weights, KV plan, runner. 0, or an exit status of
+ * sysexits.h with one line in err that names cause and fix. */
+int wrk_load(struct worker *w, char *err, size_t err_bytes);
+void wrk_unload(struct worker *w);
+/* Engine shape from parameters and the KV plan. */
+void wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret);
+/* Resolved ipc.spin_us. */
+int32_t wrk_spin_us(const struct par *p);
+
+#endif

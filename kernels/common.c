@@ -1,0 +1,51 @@
+#include "config.h"
+
+#include "kernels/fdk.h"
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} dtypes[FDK_DTYPE__N] = {
+    [FDK_F32]    = { "f32", 4 },
+    [FDK_F16]    = { "f16", 2 },
+    [FDK_BF16]   = { "bf16", 2 },
+    [FDK_I32]    = { "i32", 4 },
+    [FDK_U8]     = { "u8", 1 },
+    [FDK_I8]     = { "i8", 1 },
+    [FDK_F8E4M3] = { "f8e4m3", 1 },
+};
+
+size_t
+fdk_dtype_bytes(enum fdk_dtype t)
+{
+    return (unsigned)t < FDK_DTYPE__N ? dtypes[t].bytes : 0;
+}
+
+const char *
+fdk_dtype_name(enum fdk_dtype t)
+{
+    return (unsigned)t < FDK_DTYPE__N ? dtypes[t].name : "unknown";
+}
+
+/* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3"
+ * (2011): multipliers and Weyl constants are the algorithm's. */
+void
+fdk_philox(uint64_t key, const uint32_t ctr[4], uint32_t ret[4])
+{
+    uint32_t c0 = ctr[0], c1 = ctr[1], c2 = ctr[2], c3 = ctr[3];
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int i = 0; i < 10; i++) {
+        uint64_t a = (uint64_t)c0 * 0xD2511F53u;
+        uint64_t b = (uint64_t)c2 * 0xCD9E8D57u;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)b;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    ret[0] = c0;
+    ret[1] = c1;
+    ret[2] = c2;
+    ret[3] = c3;
+}

@@ -1,0 +1,229 @@
+/*
+ * The virtual device under the cpu and null backends: what kernels/cpu and
+ * kernels/null.c share, and the hooks tests use.
+ *
+ * A stream is a FIFO of commands, arguments by value. On the cpu backend one
+ * thread per stream executes it over the device's pool; on an immediate
+ * context (null) the caller executes each command as it is launched and
+ * delays only move the time at which events count as complete.
+ *
+ * Threads: any thread may call anything, but one stream is recorded into by
+ * one thread, and a handle is not freed while another call uses it. Nothing
+ * a launcher does allocates, except recording, which grows the graph.
+ *
+ * A device fails once and for good: cpu_fail() keeps the first text; from
+ * then on commands are skipped, but events still complete, so that nobody
+ * hangs on a dead device.
+ */
+#ifndef FDD_KERNELS_CPU_CPU_H
+#define FDD_KERNELS_CPU_CPU_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/fdk.h"
+
+/* ---- hooks for tests (cpu and null contexts) ----------------------------- */
+
+/* The device fails when it executes its n-th command from now (1 = the next
+ * operation, copy or fill; events and waits do not count); 0 disarms. */
+void fdk_cpu_fail_after(struct fdk_ctx *ctx, int dev, int64_t n);
+/* Bytes the device may hand out by mem_alloc and mem_map; 0 = no bound. */
+void fdk_cpu_limit_memory(struct fdk_ctx *ctx, int dev, uint64_t bytes);
+/* Bytes handed out now. */
+uint64_t fdk_cpu_memory_used(struct fdk_ctx *ctx, int dev);
+/* Name of the instruction set in use: "generic", "avx2", "avx512". With a
+ * name, contexts opened later use that one: 0, or -ENOTSUP if the machine
+ * or the build lacks it; NULL goes back to the best one. Not thread-safe. */
+const char *fdk_cpu_isa_name(const struct fdk_ctx *ctx);
+int fdk_cpu_isa_force(const char *name);
+/* What the null backend samples after this input token (see kernels/null.c). */
+int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
+
+/* ---- worker pool --------------------------------------------------------- */
+
+#define CPU_SCRATCH_BYTES (1u << 20)  /* per thread; users assert their share */
+#define CPU_CACHELINE     64
+
+struct cpu_pool;
+struct cpu_spin;
+/* One item of a job; scratch is the executing thread's, uninitialized. */
+typedef void cpu_item_fn(const void *arg, int item, void *scratch);
+
+/* n_thread counts the caller: n_thread - 1 threads are started. spin outlives
+ * the pool. */
+int cpu_pool_new(int n_thread, struct cpu_spin *spin, struct cpu_pool **ret_pool);
+void cpu_pool_free(struct cpu_pool *pool);
+int cpu_pool_threads(const struct cpu_pool *pool);
+/* fn for items 0..n-1 in any order on any thread; returns when all are done.
+ * If another stream has the pool, the caller does all of them alone. */
+void cpu_pool_run(struct cpu_pool *pool, cpu_item_fn *fn, const void *arg, int n,
+    void *scratch);
+
+/* ---- waiting ------------------------------------------------------------- */
+
+uint64_t cpu_now_ns(void);
+void cpu_relax(void);
+/* How threads of a context poll before they sleep. They yield between polls:
+ * the thread waited for may be queued behind this one. If a yield comes back
+ * late the processors are wanted by others, and for a while nobody polls: a
+ * sleeper is scheduled at once when woken, a poller waits its turn. */
+struct cpu_spin {
+    uint64_t ns;                     /* longest polling */
+    _Atomic uint64_t crowded_until;
+};
+/* Call every few microseconds of polling, *until 0 at first: 0 = sleep now. */
+int cpu_spin_more(struct cpu_spin *spin, uint64_t *until);
+/* Wait until (int32_t)(*word - target) >= 0: poll, then sleep on the word. The
+ * side that advances it calls cpu_wake() after its seq_cst store; n_wait is
+ * seq_cst on both sides, so one of them sees the other. */
+void cpu_wait_ge(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
+    struct cpu_spin *spin);
+void cpu_wake(_Atomic uint32_t *word, _Atomic uint32_t *n_wait);
+void cpu_futex_wait(_Atomic uint32_t *word, uint32_t val);
+void cpu_futex_wake(_Atomic uint32_t *word);
+
+/* ---- commands ------------------------------------------------------------ */
+
+enum cpu_cmd_op {
+    CMD_ROW_UPDATE, CMD_EMBED, CMD_RMSNORM, CMD_GEMM, CMD_ROPE_TABLE, CMD_QKV,
+    CMD_ATTENTION, CMD_SILU_MUL, CMD_GATHER, CMD_SAMPLE, CMD_COPY, CMD_FILL,
+    CMD_DELAY, CMD_EVENT, CMD_WAIT, CMD_GRAPH
+};
+
+struct cpu_cmd {
+    enum cpu_cmd_op op;
+    union {
+        struct fdk_row_update_args row_update;
+        struct fdk_embed_args embed;
+        struct fdk_rmsnorm_args rmsnorm;
+        struct fdk_gemm_args gemm;
+        struct fdk_rope_table_args rope_table;
+        struct fdk_qkv_args qkv;
+        struct fdk_attention_args attention;
+        struct fdk_silu_mul_args silu_mul;
+        struct fdk_gather_args gather;
+        struct fdk_sample_args sample;
+        struct {
+            void *dst;
+            const void *src;
+            size_t bytes;
+            int byte;
+        } mem;
+        uint64_t delay_ns;
+        struct {
+            fdk_event_t event;
+            uint32_t ticket;
+        } ev;
+        struct fdk_graph *graph;
+    } u;
+};
+
+/* ---- objects ------------------------------------------------------------- */
+
+struct cpu_range {           /* of mem_reserve */
+    struct cpu_range *next;
+    char *base;
+    size_t bytes;
+    size_t n_page;
+    uint8_t *mapped;         /* [n_page] */
+};
+
+struct cpu_dev {
+    struct fdk_ctx *ctx;
+    int idx;
+    struct cpu_pool *pool;   /* NULL on an immediate context */
+    _Atomic uint32_t failed; /* 0, 1 text being written, 2 failed */
+    _Atomic int64_t fail_after;
+    char text[192];
+    pthread_mutex_t mem_lock;
+    uint64_t mem_used, mem_limit;
+    struct cpu_range *ranges;
+};
+
+typedef void cpu_exec_fn(struct CUstream_st *st, const struct cpu_cmd *cmd);
+
+struct fdk_ctx {
+    uint32_t magic;
+    int n_dev;
+    int n_thread;
+    int max_token;
+    int immediate;
+    struct cpu_spin spin;
+    const struct fdk_ops *ops;
+    const struct cpu_isa *isa;
+    cpu_exec_fn *exec;       /* tensor operations */
+    struct cpu_dev *dev;
+    pthread_mutex_t lock;    /* lists below */
+    struct CUevent_st *events, *free_events;
+    struct CUstream_st *streams;
+};
+
+struct CUevent_st {
+    uint32_t magic;
+    struct cpu_dev *dev;
+    struct CUevent_st *next;      /* all events of the context */
+    struct CUevent_st *next_free;
+    _Atomic uint32_t issued;      /* ticket of the last record */
+    _Atomic uint32_t done;        /* ticket last completed */
+    _Atomic uint32_t n_wait;
+    _Atomic uint64_t ns;
+};
+
+struct fdk_graph {
+    uint32_t magic;
+    struct cpu_dev *dev;
+    struct cpu_cmd *cmds;
+    size_t n, cap;
+    int err;                      /* of recording, told by graph_end */
+    _Atomic uint32_t pending;     /* launches not yet executed */
+};
+
+#define CPU_QUEUE 1024            /* commands per stream, a power of two */
+
+struct cpu_tile {                 /* of attention: query tokens of one row */
+    int32_t row, tok, n;
+};
+
+struct CUstream_st {
+    uint32_t magic;
+    struct cpu_dev *dev;
+    struct CUstream_st *next;
+    pthread_t thread;
+    struct cpu_cmd *ring;         /* [CPU_QUEUE] */
+    struct cpu_tile *tiles;       /* [max_token] */
+    void *scratch;                /* of the stream's thread */
+    struct fdk_graph *rec;        /* being recorded */
+    uint64_t ready_ns;            /* immediate: when its work counts as done */
+    _Atomic uint32_t push_lock;
+    _Atomic uint32_t stop;
+    char pad0[CPU_CACHELINE];
+    _Atomic uint32_t tail;        /* commands pushed */
+    _Atomic uint32_t parked;      /* the thread sleeps on this word */
+    char pad1[CPU_CACHELINE];
+    _Atomic uint32_t head;        /* commands executed */
+    _Atomic uint32_t n_wait;      /* sleepers on head */
+};
+
+#define CPU_CTX_MAGIC    0x63747831u
+#define CPU_EVENT_MAGIC  0x65766e31u
+#define CPU_STREAM_MAGIC 0x73747231u
+#define CPU_GRAPH_MAGIC  0x67726831u
+
+void cpu_fail(struct cpu_dev *dev, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+int cpu_failed(const struct cpu_dev *dev);
+/* Queue, record or (immediate) execute. 0, -EIO, -ENOMEM (recording). */
+int cpu_push(struct CUstream_st *st, const struct cpu_cmd *cmd);
+
+/* The rest of an ops table is kernels/cpu/vdev.h. */
+int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
+    cpu_exec_fn *exec, int immediate, struct fdk_ctx **ret_ctx, char *err,
+    size_t err_bytes);
+void cpu_ctx_free(struct fdk_ctx *ctx);
+
+cpu_exec_fn cpu_exec;             /* the cpu backend's operations */
+
+#endif

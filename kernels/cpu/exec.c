@@ -1,0 +1,365 @@
+#include "config.h"
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/vdev.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * What a stream's thread does with a command: read the live counts, cut the
+ * outputs into items, give them to the pool. An item is some output elements,
+ * whole; how many there are changes nothing but time. Work below about 10 us
+ * is not worth another thread's attention.
+ */
+#define SMALL_WORK (1u << 15)        /* multiply-adds, or floats passed over */
+
+struct job {
+    const struct cpu_isa *isa;
+    const void *args;
+    struct CUstream_st *st;
+    int n;                           /* live rows */
+    int n_item, m_item;              /* items; along rows (gemm) */
+    struct cpu_slice *slices;        /* sample */
+    struct sample_cand *heaps;
+};
+
+static int
+clip(const int32_t *live, int padded)
+{
+    int n = *live;
+    return n < 0 ? 0 : n < padded ? n : padded;
+}
+
+static void
+run(struct job *j, cpu_item_fn *fn, int n_item, size_t work)
+{
+    struct CUstream_st *st = j->st;
+    if (work < SMALL_WORK)
+        n_item = n_item > 0 ? 1 : 0;
+    j->n_item = n_item;
+    cpu_pool_run(st->dev->pool, fn, j, n_item, st->scratch);
+}
+
+/* Items for n equal pieces: a few per thread, so that a late thread costs
+ * little. */
+static int
+pieces(const struct CUstream_st *st, int n)
+{
+    int most = 4 * st->dev->ctx->n_thread;
+    return n < most ? n : most;
+}
+
+/* Start of item i of n_item over n elements, in units of align. */
+static int
+cut(int n, int i, int n_item, int align)
+{
+    int64_t unit = ((int64_t)n + align - 1) / align;
+    int64_t at = unit * i / n_item * align;
+    return at < n ? (int)at : n;
+}
+
+static void
+do_row_update(const struct fdk_row_update_args *a)
+{
+    int n = clip(a->n, a->n_max);
+    for (int i = 0; i < n; i++)
+        a->state[a->idx[i]] = a->rows[i];
+}
+
+static int32_t
+input_token(const struct fdk_batch *b, const struct fdk_row *state, int t)
+{
+    int32_t id = b->ids[t];
+    return id >= 0 ? id : state[b->state[b->row[t]]].last_token;
+}
+
+static void
+embed_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_embed_args *a = j->args;
+    size_t row = (size_t)a->C * fdk_dtype_bytes(a->w_dtype);
+    (void)scratch;
+    int end = cut(j->n, item + 1, j->n_item, 1);
+    for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
+        int32_t id = input_token(a->b, a->state, t);
+        if (id < 0 || id >= a->V) {
+            cpu_fail(j->st->dev, "embed: token id %d at index %d of the step is outside "
+                "the vocabulary of %d", id, t, a->V);
+            return;
+        }
+        j->isa->load_row(a->y + (size_t)t * (size_t)a->C,
+            (const char *)a->w + (size_t)id * row, a->w_dtype, (size_t)a->C, a->scale);
+    }
+}
+
+static void
+rmsnorm_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_rmsnorm_args *a = j->args;
+    (void)scratch;
+    int end = cut(j->n, item + 1, j->n_item, 1);
+    for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
+        size_t off = (size_t)t * (size_t)a->C;
+        j->isa->rmsnorm(a->y + off, a->x + off, a->add != NULL ? a->add + off : NULL,
+            a->w, a->C, a->eps);
+    }
+}
+
+static void
+gemm_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_gemm_args *a = j->args;
+    int m_item = j->n_item == 1 ? 1 : j->m_item, n_item = j->n_item / m_item;
+    int mi = item % m_item, ni = item / m_item, align = j->isa->gemm_align;
+    j->isa->gemm(a, a->first + cut(j->n, mi, m_item, 64),
+        a->first + cut(j->n, mi + 1, m_item, 64), cut(a->N, ni, n_item, align),
+        cut(a->N, ni + 1, n_item, align), scratch);
+}
+
+static void
+do_gemm(struct job *j, const struct fdk_gemm_args *a)
+{
+    int last = *a->n < a->first + a->T ? *a->n : a->first + a->T;
+    j->n = last - a->first;
+    if (j->n <= 0)
+        return;
+    int cols = (a->N - 1) / j->isa->gemm_align + 1;
+    int n_item = pieces(j->st, cols);
+    /* Few columns for many threads: cut rows too. */
+    j->m_item = 1;
+    if (n_item < 4 * j->st->dev->ctx->n_thread)
+        j->m_item = pieces(j->st, (j->n + 63) / 64);
+    run(j, gemm_item, n_item * j->m_item,
+        (size_t)a->N * (size_t)a->K * (size_t)(j->n > 1 ? j->n : 1));
+}
+
+static void
+rope_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_rope_table_args *a = j->args;
+    int half = a->rot / 2, end = cut(j->n, item + 1, j->n_item, 1);
+    (void)scratch;
+    for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
+        float *cs = a->cs + (size_t)t * (size_t)a->rot;
+        for (int i = 0; i < half; i++) {
+            float angle = (float)a->b->pos[t] * a->inv_freq[i];
+            cs[i] = cosf(angle) * a->scale;
+            cs[half + i] = sinf(angle) * a->scale;
+        }
+    }
+}
+
+static void
+qkv_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    int end = cut(j->n, item + 1, j->n_item, 1);
+    (void)scratch;
+    for (int t = cut(j->n, item, j->n_item, 1); t < end; t++)
+        j->isa->qkv(j->args, t);
+}
+
+static void
+attention_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_attention_args *a = j->args;
+    int first = cut(j->n, item, j->n_item, 1), end = cut(j->n, item + 1, j->n_item, 1);
+    for (int i = first; i < end; i++) {
+        const struct cpu_tile *tile = &j->st->tiles[i / a->K];
+        struct cpu_attend at = { a, tile->row, tile->tok, tile->n, i % a->K };
+        j->isa->attend(&at, scratch);
+    }
+}
+
+static void
+do_attention(struct job *j, const struct fdk_attention_args *a)
+{
+    const struct fdk_batch *b = a->b;
+    int group = a->H / a->K, per = CPU_ATT_QUERIES / group, n_tile = 0;
+    int n_row = *b->n_row, n_tok = clip(b->n_tok, a->T);
+    size_t work = 0;
+    if (per < 1)
+        per = 1;
+    for (int r = 0; r < n_row; r++) {
+        int end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
+        for (int t = b->q_start[r]; t < end && n_tile < a->T; t += per) {
+            int n = end - t < per ? end - t : per;
+            j->st->tiles[n_tile++] = (struct cpu_tile){ r, t, n };
+            work += (size_t)n * (size_t)b->kv_len[r];
+        }
+    }
+    j->n = n_tile * a->K;
+    int most = 16 * j->st->dev->ctx->n_thread;
+    run(j, attention_item, j->n < most ? j->n : most,
+        work * (size_t)a->H * (size_t)a->D * 2);
+}
+
+static void
+silu_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_silu_mul_args *a = j->args;
+    size_t F = (size_t)a->F;
+    (void)scratch;
+    /* Few rows are cut within, many between. */
+    int by_row = j->n >= j->n_item;
+    int i0 = cut(by_row ? j->n : a->F, item, j->n_item, by_row ? 1 : 16);
+    int i1 = cut(by_row ? j->n : a->F, item + 1, j->n_item, by_row ? 1 : 16);
+    for (int t = by_row ? i0 : 0; t < (by_row ? i1 : j->n); t++) {
+        size_t f = by_row ? 0 : (size_t)i0, len = by_row ? F : (size_t)(i1 - i0);
+        const float *g = a->gu + (size_t)t * 2 * F + f;
+        j->isa->silu_mul(a->y + (size_t)t * F + f, g, g + F, len);
+    }
+}
+
+static void
+do_gather(const struct fdk_gather_args *a)
+{
+    int n = clip(a->b->n_out, a->O);
+    for (int o = 0; o < n; o++)
+        memcpy(a->y + (size_t)o * (size_t)a->C,
+            a->x + (size_t)a->b->out[o].tok * (size_t)a->C, (size_t)a->C * sizeof(float));
+}
+
+/* ---- sampling ------------------------------------------------------------ */
+
+size_t
+vdev_sample_scratch(const struct fdk_sample_args *a)
+{
+    return sample_scratch_bytes(a->R, a->V);
+}
+
+static void
+slice_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_sample_args *a = j->args;
+    int n_slice = sample_n_slice(a->V), total = j->n * n_slice;
+    int end = cut(total, item + 1, j->n_item, 1);
+    (void)scratch;
+    for (int i = cut(total, item, j->n_item, 1); i < end; i++) {
+        int o = i / n_slice, s = i % n_slice * CPU_VOCAB_SLICE;
+        int n = a->V - s < CPU_VOCAB_SLICE ? a->V - s : CPU_VOCAB_SLICE;
+        j->isa->slice(a->logits + (size_t)o * (size_t)a->V + s, n,
+            a->b->out[a->first + o].n_top >= 0, &j->slices[i]);
+    }
+}
+
+static void
+sample_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_sample_args *a = j->args;
+    int lanes = j->n_item;
+    (void)scratch;
+    for (int o = item; o < j->n; o += lanes)
+        sample_row(j->isa, a, a->first + o,
+            j->slices + (size_t)o * (size_t)sample_n_slice(a->V),
+            j->heaps + (size_t)item * (size_t)a->V);
+}
+
+static void
+do_sample(struct job *j, const struct fdk_sample_args *a)
+{
+    int n_out = *a->b->n_out - a->first;
+    j->n = clip(&n_out, a->R);
+    if (j->n == 0)
+        return;
+    size_t lanes = a->R < SAMPLE_LANES ? (size_t)a->R : SAMPLE_LANES;
+    size_t work = (size_t)j->n * (size_t)a->V;
+    j->heaps = a->scratch;
+    j->slices = (void *)(j->heaps + lanes * (size_t)a->V);
+    run(j, slice_item, pieces(j->st, j->n * sample_n_slice(a->V)), work * 2);
+    run(j, sample_item, j->n < (int)lanes ? j->n : (int)lanes, work * 2);
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+static void
+over_rows(struct job *j, cpu_item_fn *fn, int n, size_t work_per_row)
+{
+    j->n = n;
+    run(j, fn, pieces(j->st, n), (size_t)n * work_per_row);
+}
+
+void
+cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    struct job j = { .isa = st->dev->ctx->isa, .args = &cmd->u, .st = st };
+    switch (cmd->op) {
+    case CMD_ROW_UPDATE:
+        do_row_update(&cmd->u.row_update);
+        break;
+    case CMD_EMBED:
+        over_rows(&j, embed_item, clip(cmd->u.embed.b->n_tok, cmd->u.embed.T),
+            (size_t)cmd->u.embed.C);
+        break;
+    case CMD_RMSNORM:
+        over_rows(&j, rmsnorm_item, clip(cmd->u.rmsnorm.n, cmd->u.rmsnorm.T),
+            (size_t)cmd->u.rmsnorm.C * 2);
+        break;
+    case CMD_GEMM:
+        do_gemm(&j, &cmd->u.gemm);
+        break;
+    case CMD_ROPE_TABLE:
+        over_rows(&j, rope_item, clip(cmd->u.rope_table.b->n_tok, cmd->u.rope_table.T),
+            (size_t)cmd->u.rope_table.rot * 16);
+        break;
+    case CMD_QKV:
+        over_rows(&j, qkv_item, clip(cmd->u.qkv.b->n_tok, cmd->u.qkv.T),
+            (size_t)(cmd->u.qkv.H + 2 * cmd->u.qkv.K) * (size_t)cmd->u.qkv.D * 4);
+        break;
+    case CMD_ATTENTION:
+        do_attention(&j, &cmd->u.attention);
+        break;
+    case CMD_SILU_MUL: {
+        const struct fdk_silu_mul_args *a = &cmd->u.silu_mul;
+        j.n = clip(a->n, a->T);
+        int most = pieces(st, (a->F + 15) / 16);
+        run(&j, silu_item, j.n == 0 ? 0 : most, (size_t)j.n * (size_t)a->F * 8);
+        break;
+    }
+    case CMD_GATHER:
+        do_gather(&cmd->u.gather);
+        break;
+    case CMD_SAMPLE:
+        do_sample(&j, &cmd->u.sample);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- the cpu backend ----------------------------------------------------- */
+
+static int
+cpu_available(char *why, size_t why_bytes)
+{
+    if (why_bytes > 0)
+        why[0] = '\0';
+    return 1;
+}
+
+static int
+cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
+    size_t err_bytes)
+{
+    return cpu_ctx_new(args, &fdk_ops_cpu, cpu_exec, 0, ret, err, err_bytes);
+}
+
+const struct fdk_ops fdk_ops_cpu = {
+    .name = "cpu",
+    .act_dtype = FDK_F32,
+    .available = cpu_available,
+    .open = cpu_open,
+    VDEV_OPS
+};

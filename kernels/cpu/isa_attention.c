@@ -1,0 +1,305 @@
+#include "config.h"
+
+#include "kernels/cpu/isa_ops.h"
+
+#include <math.h>
+
+/*
+ * One item: the query vectors of some tokens of a row that share a KV head.
+ * Keys and values of a chunk are converted once for all of them, then every
+ * query vector goes through the chunk alone: 64 scores, running maximum,
+ * weights, weighted values in ascending token order. A chunk's arithmetic is
+ * the same whichever queries share the item and wherever blocks end.
+ */
+enum { CHUNK = FDK_ATT_CHUNK, NQ = CPU_ATT_QUERIES };
+_Static_assert(CHUNK == 64, "four vectors of scores");
+
+struct att_scratch {
+    float kv[2 * CHUNK * CPU_MAX_HEAD_DIM];     /* converted keys, then values */
+    float q[NQ * CPU_MAX_HEAD_DIM];
+    float o[NQ * CPU_MAX_HEAD_DIM];
+    float m[NQ], l[NQ];
+    int32_t n_kv[NQ];                           /* tokens the query sees */
+    float *y[NQ];
+    const float *k[CHUNK], *v[CHUNK];
+};
+_Static_assert(sizeof(struct att_scratch) <= 1 << 20, "fits a thread's scratch");
+
+VEC void
+widen(float *dst, const void *src, enum fdk_dtype t, size_t n)
+{
+    size_t i = 0;
+    const char *p = src;
+    for (; i + 16 <= n; i += 16)
+        v_store(dst + i, v_load_w(p + i * (t == FDK_F32 ? 4 : 2), t));
+    if (i < n)
+        v_store_n(dst + i, v_load_w_n(p + i * (t == FDK_F32 ? 4 : 2), t, (int)(n - i)),
+            (int)(n - i));
+}
+
+/* Point s->k and s->v at the n tokens from pos, as floats. */
+static void
+load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
+{
+    const struct fdk_attention_args *a = job->a;
+    const struct fdk_kv *kv = &a->kv;
+    const int32_t *table = a->b->block_table +
+        (size_t)job->row * (size_t)a->b->table_stride;
+    const size_t D = (size_t)a->D, eb = kv->dtype == FDK_F32 ? 4 : 2;
+    for (int i = 0; i < n; i++) {
+        int block = (pos + i) / kv->block_size, off = (pos + i) % kv->block_size;
+        const char *p = (const char *)kv->base +
+            (uint64_t)table[block] * kv->block_bytes +
+            (uint64_t)a->layer * kv->layer_bytes +
+            ((size_t)job->kv_head * (size_t)kv->block_size + (size_t)off) * D * eb;
+        if (kv->dtype == FDK_F32) {
+            s->k[i] = (const float *)(const void *)p;
+            s->v[i] = (const float *)(const void *)(p + kv->v_bytes);
+            continue;
+        }
+        float *k = s->kv + (size_t)i * D, *v = s->kv + (size_t)(CHUNK + i) * D;
+        widen(k, p, FDK_BF16, D);
+        widen(v, p + kv->v_bytes, FDK_BF16, D);
+        s->k[i] = k;
+        s->v[i] = v;
+    }
+}
+
+VEC v16
+load_tail(const float *p, size_t i, size_t D)
+{
+    return D - i >= 16 ? v_load(p + i) : v_load_n(p + i, (int)(D - i), 0);
+}
+
+VEC void
+scores4(const struct att_scratch *s, const float *q, size_t D, int j, float *sc,
+    const int whole)
+{
+    v16 c0 = v_zero(), c1 = c0, c2 = c0, c3 = c0;
+    const float *k0 = s->k[j], *k1 = s->k[j + 1], *k2 = s->k[j + 2], *k3 = s->k[j + 3];
+    for (size_t i = 0; i < D; i += 16) {
+        v16 x = whole ? v_load(q + i) : load_tail(q, i, D);
+        c0 = v_fma(x, whole ? v_load(k0 + i) : load_tail(k0, i, D), c0);
+        c1 = v_fma(x, whole ? v_load(k1 + i) : load_tail(k1, i, D), c1);
+        c2 = v_fma(x, whole ? v_load(k2 + i) : load_tail(k2, i, D), c2);
+        c3 = v_fma(x, whole ? v_load(k3 + i) : load_tail(k3, i, D), c3);
+    }
+    v_sum4(sc + j, c0, c1, c2, c3);
+}
+
+/* Scores of one query against n keys; the rest of the chunk gets -Inf. */
+static void
+chunk_scores(const struct att_scratch *s, const float *q, size_t D, int n, float scale,
+    float *sc)
+{
+    int j = 0;
+    for (; D % 16 == 0 && j + 4 <= n; j += 4)
+        scores4(s, q, D, j, sc, 1);
+    for (; j + 4 <= n; j += 4)
+        scores4(s, q, D, j, sc, 0);
+    for (; j < n; j++) {
+        v16 c = v_zero();
+        for (size_t i = 0; i < D; i += 16)
+            c = v_fma(load_tail(q, i, D), load_tail(s->k[j], i, D), c);
+        sc[j] = v_sum(c);
+    }
+    for (j = 0; j < n; j++)
+        sc[j] *= scale;
+    for (j = n; j < CHUNK; j++)
+        sc[j] = -INFINITY;
+}
+
+VEC void
+values(float *o, const struct att_scratch *s, const float *p, int n, float alpha,
+    const int nv)
+{
+    v16 acc[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < nv; i++)
+        acc[i] = v_mul(v_load(o + 16 * i), v_set1(alpha));
+    size_t off = (size_t)(o - s->o) % CPU_MAX_HEAD_DIM;
+    for (int j = 0; j < n; j++) {
+        v16 w = v_set1(p[j]);
+        const float *v = s->v[j] + off;
+#pragma GCC unroll 8
+        for (int i = 0; i < nv; i++)
+            acc[i] = v_fma(w, v_load(v + 16 * i), acc[i]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < nv; i++)
+        v_store(o + 16 * i, acc[i]);
+}
+
+static void
+chunk_values(float *o, const struct att_scratch *s, const float *p, int n, float alpha,
+    size_t D)
+{
+    size_t i = 0;
+    for (; CPU_ISA == 2 && i + 128 <= D; i += 128)
+        values(o + i, s, p, n, alpha, 8);
+    for (; CPU_ISA >= 1 && i + 64 <= D; i += 64)
+        values(o + i, s, p, n, alpha, 4);
+    for (; i + 32 <= D; i += 32)
+        values(o + i, s, p, n, alpha, 2);
+    for (; i + 16 <= D; i += 16)
+        values(o + i, s, p, n, alpha, 1);
+    for (; i < D; i++) {
+        float acc = o[i] * alpha;
+        for (int j = 0; j < n; j++)
+            acc = __builtin_fmaf(p[j], s->v[j][i], acc);
+        o[i] = acc;
+    }
+}
+
+static void
+chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, int n)
+{
+    float sc[CHUNK];
+    float *o = s->o + (size_t)q * CPU_MAX_HEAD_DIM;
+    chunk_scores(s, s->q + (size_t)q * CPU_MAX_HEAD_DIM, (size_t)a->D, n, a->scale, sc);
+    v16 vm = v_max(v_max(v_load(sc), v_load(sc + 16)),
+        v_max(v_load(sc + 32), v_load(sc + 48)));
+    float m = s->m[q], mc = v_maxval(vm);
+    float top = mc > m ? mc : m;
+    v16 sum = v_zero();
+    for (int j = 0; j < CHUNK; j += 16) {
+        v16 p = v_exp(v_sub(v_load(sc + j), v_set1(top)));
+        v_store(sc + j, p);
+        sum = v_add(sum, p);
+    }
+    v16 alpha = v_exp(v_set1(m - top));
+    float al[16];
+    v_store(al, alpha);
+    s->l[q] = __builtin_fmaf(s->l[q], al[0], v_sum(sum));
+    s->m[q] = top;
+    chunk_values(o, s, sc, n, al[0], (size_t)a->D);
+}
+
+/* Gather the query vectors of the item's heads h0 .. h0 + n_head. */
+static int
+load_queries(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_head)
+{
+    const struct fdk_attention_args *a = job->a;
+    const size_t D = (size_t)a->D, stride = (size_t)(a->H + 2 * a->K) * D;
+    int n = 0;
+    for (int t = job->tok; t < job->tok + job->n_tok; t++)
+        for (int h = h0; h < h0 + n_head; h++, n++) {
+            int see = a->b->pos[t] + 1;
+            if (see > a->b->kv_len[job->row])
+                see = a->b->kv_len[job->row];
+            memcpy(s->q + (size_t)n * CPU_MAX_HEAD_DIM,
+                a->qkv + (size_t)t * stride + (size_t)h * D, D * sizeof(float));
+            memset(s->o + (size_t)n * CPU_MAX_HEAD_DIM, 0, D * sizeof(float));
+            s->m[n] = -INFINITY;
+            s->l[n] = 0;
+            s->n_kv[n] = see;
+            s->y[n] = a->y + (size_t)t * (size_t)a->H * D + (size_t)h * D;
+        }
+    return n;
+}
+
+static void
+attend_heads(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_head)
+{
+    int n = load_queries(s, job, h0, n_head), last = 0;
+    for (int q = 0; q < n; q++)
+        last = s->n_kv[q] > last ? s->n_kv[q] : last;
+    for (int pos = 0; pos < last; pos += CHUNK) {
+        load_chunk(s, job, pos, last - pos < CHUNK ? last - pos : CHUNK);
+        for (int q = 0; q < n; q++) {
+            int see = s->n_kv[q] - pos;
+            if (see > 0)
+                chunk_query(s, job->a, q, see < CHUNK ? see : CHUNK);
+        }
+    }
+    for (int q = 0; q < n; q++) {
+        const float *o = s->o + (size_t)q * CPU_MAX_HEAD_DIM;
+        for (int i = 0; i < job->a->D; i++)
+            s->y[q][i] = s->l[q] > 0 ? o[i] / s->l[q] : s->l[q];
+    }
+}
+
+void
+ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch)
+{
+    int group = job->a->H / job->a->K, h0 = job->kv_head * group;
+    int step = NQ / job->n_tok;
+    for (int h = 0; h < group; h += step)
+        attend_heads(scratch, job, h0 + h, group - h < step ? group - h : step);
+}
+
+/* ---- query and key norms, rotary embedding, KV write --------------------- */
+
+VEC float
+sum_sq(const float *x, int n)
+{
+    v16 acc = v_zero();
+    int i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v_load(x + i);
+        acc = v_fma(v, v, acc);
+    }
+    if (i < n) {
+        v16 v = v_load_n(x + i, n - i, 0);
+        acc = v_fma(v, v, acc);
+    }
+    return v_sum(acc);
+}
+
+/* dst = rotated (normalized src). Halves of the first rot numbers are the
+ * real and imaginary parts, as rotate_half has it. dst may be src. */
+static void
+rotate(float *dst, const float *src, const float *norm, const float *cs,
+    const struct fdk_qkv_args *a)
+{
+    const int D = a->D, half = a->rot / 2;
+    float inv = 1;
+    if (norm != NULL)
+        inv = 1.0f / sqrtf(sum_sq(src, D) / (float)D + a->eps);
+    for (int i = 0; i < D; i++)
+        dst[i] = norm != NULL ? norm[i] * (src[i] * inv) : src[i];
+    for (int i = 0; i < half; i++) {
+        float re = dst[i], im = dst[half + i], c = cs[i], s = cs[half + i];
+        float p = im * s, q = re * s;
+        dst[i] = __builtin_fmaf(re, c, -p);
+        dst[half + i] = __builtin_fmaf(im, c, q);
+    }
+}
+
+VEC void
+kv_store(char *dst, const float *src, int D, enum fdk_dtype t)
+{
+    if (t == FDK_F32) {
+        memcpy(dst, src, (size_t)D * 4);
+        return;
+    }
+    for (int i = 0; i < D; i++) {
+        uint16_t h = bf16_round(src[i]);
+        memcpy(dst + 2 * i, &h, 2);
+    }
+}
+
+void
+ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
+{
+    const struct fdk_kv *kv = &a->kv;
+    const size_t D = (size_t)a->D, eb = kv->dtype == FDK_F32 ? 4 : 2;
+    float *q = a->qkv + (size_t)t * (size_t)(a->H + 2 * a->K) * D;
+    const float *k = q + (size_t)a->H * D, *v = k + (size_t)a->K * D;
+    const float *cs = a->cs + (size_t)t * (size_t)a->rot;
+    float buf[CPU_MAX_HEAD_DIM];
+    for (int h = 0; h < a->H; h++)
+        rotate(q + (size_t)h * D, q + (size_t)h * D, a->q_norm, cs, a);
+    int32_t slot = a->b->slot_map[t];
+    if (slot < 0)
+        return;
+    char *base = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
+        (uint64_t)a->layer * kv->layer_bytes;
+    for (int h = 0; h < a->K; h++) {
+        size_t off = ((size_t)h * (size_t)kv->block_size +
+            (size_t)(slot % kv->block_size)) * D * eb;
+        rotate(buf, k + (size_t)h * D, a->k_norm, cs, a);
+        kv_store(base + off, buf, a->D, kv->dtype);
+        kv_store(base + kv->v_bytes + off, v + (size_t)h * D, a->D, kv->dtype);
+    }
+}

@@ -1,0 +1,264 @@
+#include "config.h"
+
+#include "kernels/cpu/isa_ops.h"
+
+/*
+ * y[m][n] = sum over k of x[m][k] w[n][k]: lane k % 16 takes k, in ascending
+ * order, by one fused multiply-add each; then v_sum's tree. Every path below
+ * keeps that, so which one computes an element cannot be seen in its bits.
+ *
+ * Few rows: weights are converted in registers on their way from memory.
+ * Many rows: panels of NR weight rows are unpacked to floats once per MB rows
+ * of x, in slices of KC that stay in the first-level cache, with the lanes of
+ * the running sums kept in memory from slice to slice.
+ */
+#if CPU_ISA == 2
+enum { NR1 = 8, NR2 = 8, NR3 = 8, NR4 = 6, MR = 4, NR = 6 };
+#elif CPU_ISA == 1
+enum { NR1 = 4, NR2 = 2, NR3 = 1, NR4 = 1, MR = 2, NR = 2 };
+#else
+enum { NR1 = 2, NR2 = 1, NR3 = 1, NR4 = 1, MR = 2, NR = 1 };
+#endif
+enum { KC = 1024, MB = 64, PACK_MIN = 16 };
+
+_Static_assert(CPU_GEMM_ALIGN % NR1 == 0 && CPU_GEMM_ALIGN % NR == 0, "whole tiles");
+_Static_assert((KC * NR + MB * NR * 16) * 4 <= 1 << 20, "fits a thread's scratch");
+
+VEC size_t
+w_bytes(enum fdk_dtype t)
+{
+    return t == FDK_F32 ? 4 : 2;
+}
+
+/* Reduce and store mr x nr sums; nr_live of the columns exist. */
+VEC void
+tile_store(const struct fdk_gemm_args *a, int m, int n, v16 (*acc)[8], const int mr,
+    const int nr, int nr_live)
+{
+    float out[4][8];
+#pragma GCC unroll 4
+    for (int i = 0; i < mr; i++) {
+        int j = 0;
+#pragma GCC unroll 2
+        for (; j + 4 <= nr; j += 4)
+            v_sum4(&out[i][j], acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+#pragma GCC unroll 4
+        for (; j < nr; j++)
+            out[i][j] = v_sum(acc[i][j]);
+    }
+    for (int i = 0; i < mr; i++) {
+        float *y = a->y + (size_t)(m + i) * (size_t)a->ldy + n;
+        for (int j = 0; j < nr_live; j++)
+            y[j] = a->bias != NULL ? out[i][j] + a->bias[n + j] : out[i][j];
+    }
+}
+
+VEC void
+tile_direct(const struct fdk_gemm_args *a, int m, int n, const int mr, const int nr,
+    const enum fdk_dtype t)
+{
+    const size_t K = (size_t)a->K, wb = w_bytes(t);
+    const float *x = a->x + (size_t)m * K;
+    const char *w = (const char *)a->w + (size_t)n * K * wb;
+    v16 acc[4][8];
+#pragma GCC unroll 4
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++)
+            acc[i][j] = v_zero();
+    size_t k = 0;
+    for (; k + 16 <= K; k += 16) {
+        v16 xv[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < mr; i++)
+            xv[i] = v_load(x + (size_t)i * K + k);
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++) {
+            const char *p = w + ((size_t)j * K + k) * wb;
+            v16 wv = v_load_w(p, t);
+            /* The next tile's rows: too short for the hardware to foresee. */
+            if (nr > 1)
+                __builtin_prefetch(p + (size_t)nr * K * wb, 0, 2);
+#pragma GCC unroll 4
+            for (int i = 0; i < mr; i++)
+                acc[i][j] = v_fma(xv[i], wv, acc[i][j]);
+        }
+    }
+    if (k < K) {
+        v16 xv[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < mr; i++)
+            xv[i] = v_load_n(x + (size_t)i * K + k, (int)(K - k), 0);
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++) {
+            v16 wv = v_load_w_n(w + ((size_t)j * K + k) * wb, t, (int)(K - k));
+#pragma GCC unroll 4
+            for (int i = 0; i < mr; i++)
+                acc[i][j] = v_fma(xv[i], wv, acc[i][j]);
+        }
+    }
+    tile_store(a, m, n, acc, mr, nr, nr);
+}
+
+VEC void
+rows_direct(const struct fdk_gemm_args *a, int m, int n0, int n1, const int mr,
+    const int nr, const enum fdk_dtype t)
+{
+    int n = n0;
+    for (; n + nr <= n1; n += nr)
+        tile_direct(a, m, n, mr, nr, t);
+    for (; n < n1; n++)
+        tile_direct(a, m, n, mr, 1, t);
+}
+
+VEC void
+gemm_direct(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
+    const enum fdk_dtype t)
+{
+    /* Columns in the outer loop, so that weights are read from memory once. */
+    enum { STEP = 24 };
+    for (int n = n0; n < n1; n += STEP) {
+        int ne = n1 - n < STEP ? n1 : n + STEP, m = m0;
+        for (; MR >= 4 && m1 - m >= 4; m += 4)
+            rows_direct(a, m, n, ne, 4, NR4, t);
+        for (; MR >= 3 && m1 - m >= 3; m += 3)
+            rows_direct(a, m, n, ne, 3, NR3, t);
+        for (; m1 - m >= 2; m += 2)
+            rows_direct(a, m, n, ne, 2, NR2, t);
+        for (; m < m1; m++)
+            rows_direct(a, m, n, ne, 1, NR1, t);
+    }
+}
+
+/* KC columns of NR weight rows, interleaved by 16; rows past live are zero. */
+VEC void
+pack(float *dst, const struct fdk_gemm_args *a, int n, int live, size_t k0, size_t k1,
+    const enum fdk_dtype t)
+{
+    const size_t K = (size_t)a->K, wb = w_bytes(t);
+    const char *w = (const char *)a->w + (size_t)n * K * wb;
+    for (size_t k = k0; k < k1; k += 16)
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; j++, dst += 16) {
+            const char *p = w + ((size_t)j * K + k) * wb;
+            if (j >= live)
+                v_store(dst, v_zero());
+            else if (k + 16 <= k1)
+                v_store(dst, v_load_w(p, t));
+            else
+                v_store(dst, v_load_w_n(p, t, (int)(k1 - k)));
+        }
+}
+
+VEC void
+tile_packed(const float *w, const float *x, size_t K, size_t len, v16 (*acc)[8],
+    const int mr)
+{
+    size_t k = 0;
+    for (; k + 16 <= len; k += 16, w += NR * 16) {
+        v16 xv[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < mr; i++)
+            xv[i] = v_load(x + (size_t)i * K + k);
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; j++) {
+            v16 wv = v_load(w + j * 16);
+#pragma GCC unroll 4
+            for (int i = 0; i < mr; i++)
+                acc[i][j] = v_fma(xv[i], wv, acc[i][j]);
+        }
+    }
+    if (k < len) {
+        v16 xv[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < mr; i++)
+            xv[i] = v_load_n(x + (size_t)i * K + k, (int)(len - k), 0);
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; j++) {
+            v16 wv = v_load(w + j * 16);
+#pragma GCC unroll 4
+            for (int i = 0; i < mr; i++)
+                acc[i][j] = v_fma(xv[i], wv, acc[i][j]);
+        }
+    }
+}
+
+struct panel {
+    const struct fdk_gemm_args *a;
+    const float *w;             /* packed */
+    float *sums;                /* running lanes of the rows m0.. */
+    size_t k0, k1;
+    int n, live;
+};
+
+VEC void
+panel_rows(const struct panel *p, int m, float *sums, const int mr)
+{
+    const struct fdk_gemm_args *a = p->a;
+    const size_t K = (size_t)a->K;
+    v16 acc[4][8];
+#pragma GCC unroll 4
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; j++)
+            acc[i][j] = p->k0 == 0 ? v_zero() : v_load(sums + (i * NR + j) * 16);
+    tile_packed(p->w, a->x + (size_t)m * K + p->k0, K, p->k1 - p->k0, acc, mr);
+    if (p->k1 == K) {
+        tile_store(a, m, p->n, acc, mr, NR, p->live);
+        return;
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; j++)
+            v_store(sums + (i * NR + j) * 16, acc[i][j]);
+}
+
+VEC void
+gemm_packed(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1, float *scratch,
+    const enum fdk_dtype t)
+{
+    const size_t K = (size_t)a->K;
+    struct panel p = { .a = a, .w = scratch, .sums = scratch + KC * NR };
+    for (int mb = m0; mb < m1; mb += MB) {
+        int me = m1 - mb < MB ? m1 : mb + MB;
+        for (p.n = n0; p.n < n1; p.n += NR) {
+            p.live = n1 - p.n < NR ? n1 - p.n : NR;
+            for (p.k0 = 0; p.k0 < K; p.k0 = p.k1) {
+                p.k1 = K - p.k0 < KC ? K : p.k0 + KC;
+                pack(scratch, a, p.n, p.live, p.k0, p.k1, t);
+                float *sums = p.sums;
+                int m = mb;
+                for (; me - m >= MR; m += MR, sums += MR * NR * 16)
+                    panel_rows(&p, m, sums, MR);
+                for (; m < me; m++, sums += NR * 16)
+                    panel_rows(&p, m, sums, 1);
+            }
+        }
+    }
+}
+
+#define GEMM_TYPE(name, t)                                                      \
+    static void name(const struct fdk_gemm_args *a, int m0, int m1, int n0,     \
+        int n1, void *scratch)                                                  \
+    {                                                                           \
+        if (m1 - m0 < PACK_MIN)                                                 \
+            gemm_direct(a, m0, m1, n0, n1, t);                                  \
+        else                                                                    \
+            gemm_packed(a, m0, m1, n0, n1, scratch, t);                         \
+    }
+GEMM_TYPE(gemm_f32, FDK_F32)
+GEMM_TYPE(gemm_f16, FDK_F16)
+GEMM_TYPE(gemm_bf16, FDK_BF16)
+
+void
+ISA_NAME(cpu_gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
+    void *scratch)
+{
+    if (a->w_dtype == FDK_BF16)
+        gemm_bf16(a, m0, m1, n0, n1, scratch);
+    else if (a->w_dtype == FDK_F16)
+        gemm_f16(a, m0, m1, n0, n1, scratch);
+    else
+        gemm_f32(a, m0, m1, n0, n1, scratch);
+}

@@ -1,0 +1,332 @@
+#include "config.h"
+
+#include "kernels/cpu/sample.h"
+
+#include <math.h>
+#include <string.h>
+
+struct row {
+    const struct cpu_isa *isa;
+    const float *x;              /* (V) logits, masked */
+    int V;
+    const struct fdk_row *st;
+    uint32_t pos;
+    float max;                   /* of x */
+    float inv_t;
+    struct sample_cand *heap;    /* kept tokens end up at its far end */
+};
+
+int
+sample_n_slice(int V)
+{
+    return (V - 1) / CPU_VOCAB_SLICE + 1;
+}
+
+size_t
+sample_scratch_bytes(int R, int V)
+{
+    size_t lanes = R < SAMPLE_LANES ? (size_t)R : SAMPLE_LANES;
+    return lanes * (size_t)V * sizeof(struct sample_cand) +
+        (size_t)R * (size_t)sample_n_slice(V) * sizeof(struct cpu_slice);
+}
+
+void
+sample_commit(struct fdk_row *st, int32_t token, struct fdk_result *r)
+{
+    int32_t done = FDK_DONE_NO;
+    st->last_token = token;
+    st->len++;
+    for (int i = 0; i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
+        if (st->stop_ids[i] == token)
+            done = FDK_DONE_STOP;
+    if (done == FDK_DONE_NO && st->len >= st->max_len)
+        done = FDK_DONE_LENGTH;
+    st->done = done;
+    r->token = token;
+    r->done = done;
+}
+
+/* ---- the ids in descending order ----------------------------------------- */
+
+static int
+before(struct sample_cand a, struct sample_cand b)
+{
+    return a.x > b.x || (a.x == b.x && a.id < b.id);
+}
+
+static void
+sift_down(struct sample_cand *h, int n, int i)
+{
+    struct sample_cand c = h[i];
+    for (int k; (k = 2 * i + 1) < n; i = k) {
+        if (k + 1 < n && before(h[k + 1], h[k]))
+            k++;
+        if (!before(h[k], c))
+            break;
+        h[i] = h[k];
+    }
+    h[i] = c;
+}
+
+/*
+ * Kept tokens come off a heap in order; ids join the heap in bands of falling
+ * logits, so a small top_k or top_p touches few of them. The front of the
+ * array is the heap, its far end the kept tokens, last first.
+ */
+struct order {
+    struct row *r;
+    int n_heap, n_kept;
+    float floor;                 /* ids at or above are in the heap or kept */
+    float step;
+};
+
+static void
+order_band(struct order *o)
+{
+    struct row *r = o->r;
+    float ceil = o->floor, width = o->step;
+    o->floor = ceil - width;
+    o->step *= 2;
+    if (!(o->floor > -1e30f) || o->floor >= ceil)
+        o->floor = -INFINITY;
+    for (int i = 0;; i++) {
+        i = r->isa->next_ge(r->x, i, r->V, o->floor);
+        if (i >= r->V)
+            break;
+        if (r->x[i] < ceil && r->x[i] > -INFINITY)
+            r->heap[o->n_heap++] = (struct sample_cand){ r->x[i], i };
+    }
+    for (int i = o->n_heap / 2 - 1; i >= 0; i--)
+        sift_down(r->heap, o->n_heap, i);
+}
+
+/* The next id in order; 0 when there is none. */
+static int
+order_next(struct order *o, struct sample_cand *ret)
+{
+    struct row *r = o->r;
+    while (o->n_heap == 0) {
+        if (o->floor == -INFINITY)
+            return 0;
+        order_band(o);
+    }
+    *ret = r->heap[0];
+    r->heap[0] = r->heap[--o->n_heap];
+    if (o->n_heap > 1)
+        sift_down(r->heap, o->n_heap, 0);
+    r->heap[r->V - 1 - o->n_kept++] = *ret;
+    return 1;
+}
+
+/* ---- choosing ------------------------------------------------------------ */
+
+/* log of the unnormalized probability relative to the best. */
+static double
+scaled(const struct row *r, float x)
+{
+    return ((double)x - (double)r->max) / (double)r->st->temperature;
+}
+
+static double
+noise(uint32_t word)
+{
+    return -log(-log(((double)word + 0.5) * 0x1p-32));
+}
+
+static double
+score(const struct row *r, float x, int32_t id)
+{
+    uint32_t w[4];
+    const uint32_t ctr[4] = { r->pos, r->st->sample, 0, (uint32_t)id / 4 };
+    fdk_philox(r->st->seed, ctr, w);
+    return scaled(r, x) + noise(w[id % 4]);
+}
+
+static int32_t
+argmax(const struct row *r)
+{
+    return r->isa->next_ge(r->x, 0, r->V, r->max);
+}
+
+/* All ids compete: only those whose noise could win are looked at. */
+static int32_t
+choose_all(const struct row *r)
+{
+    int32_t id = argmax(r);
+    double best = score(r, r->x[id], id);
+    for (int i = 0; i < r->V; i += CPU_GUMBEL_IDS) {
+        struct cpu_gumbel g = {
+            .x = r->x + i, .seed = r->st->seed, .pos = r->pos, .sample = r->st->sample,
+            .first = i, .n = r->V - i < CPU_GUMBEL_IDS ? r->V - i : CPU_GUMBEL_IDS,
+            .max = r->max, .inv_t = r->inv_t, .best = (float)best - 0.001f,
+        };
+        uint32_t word[CPU_GUMBEL_IDS];
+        for (uint64_t m = r->isa->gumbel(&g, word); m != 0; m &= m - 1) {
+            int j = __builtin_ctzll(m);
+            double s = scaled(r, g.x[j]) + noise(word[j]);
+            if (s > best || (s == best && i + j < id)) {
+                best = s;
+                id = i + j;
+            }
+        }
+    }
+    return id;
+}
+
+static double
+mass_all(const struct row *r)
+{
+    double z = 0;
+    for (int i = 0; i < r->V; i += CPU_VOCAB_SLICE) {
+        int n = r->V - i < CPU_VOCAB_SLICE ? r->V - i : CPU_VOCAB_SLICE;
+        z += (double)r->isa->sum_exp(r->x + i, n, r->max, r->inv_t);
+    }
+    return z;
+}
+
+/* How many ids, in order, top_k, top_p and min_p leave. */
+static int
+keep(struct row *r, struct order *o)
+{
+    const struct fdk_row *st = r->st;
+    struct sample_cand c;
+    int k = st->top_k > 0 && st->top_k < (uint32_t)r->V ? (int)st->top_k : r->V;
+    int by_p = st->top_p < 1, n = 0;
+    double z = 0, cum = 0;
+    if (by_p && k == r->V)
+        z = mass_all(r);
+    else if (by_p || k < r->V)
+        while (o->n_kept < k && order_next(o, &c))
+            z += exp(scaled(r, c.x));
+    for (;; n++) {
+        if (n == k || (n == o->n_kept && !order_next(o, &c)))
+            return n;
+        c = r->heap[r->V - 1 - n];
+        double p = exp(scaled(r, c.x));
+        if (n > 0 && ((by_p && cum >= (double)st->top_p * z) ||
+            (st->min_p > 0 && p < (double)st->min_p)))
+            return n;
+        cum += p;
+    }
+}
+
+static int32_t
+choose(struct row *r)
+{
+    const struct fdk_row *st = r->st;
+    if (!(st->temperature > 0))
+        return argmax(r);
+    r->inv_t = 1.0f / st->temperature < 1e30f ? 1.0f / st->temperature : 1e30f;
+    if ((st->top_k == 0 || st->top_k >= (uint32_t)r->V) && !(st->top_p < 1) &&
+        !(st->min_p > 0))
+        return choose_all(r);
+    struct order o = { .r = r, .floor = INFINITY };
+    /* The first band reaches four units of log probability down. */
+    o.floor = nextafterf(r->max, INFINITY);
+    o.step = 4 * st->temperature;
+    int n = keep(r, &o);
+    int32_t id = -1;
+    double best = 0;
+    for (int i = 0; i < n; i++) {
+        struct sample_cand c = r->heap[r->V - 1 - i];
+        double s = score(r, c.x, c.id);
+        if (id < 0 || s > best || (s == best && c.id < id)) {
+            best = s;
+            id = c.id;
+        }
+    }
+    return id;
+}
+
+/* ---- a row --------------------------------------------------------------- */
+
+static void
+alternatives(const struct cpu_isa *isa, const float *x, int V, double lse, int n_top,
+    struct fdk_result *ret)
+{
+    float top[FDK_MAX_LOGPROBS];
+    int n = 0;
+    if (n_top > V)
+        n_top = V;
+    float bound = -INFINITY;
+    for (int i = 0; n_top > 0; i++) {
+        i = isa->next_ge(x, i, V, bound);
+        if (i >= V)
+            break;
+        if (n == n_top && !(x[i] > top[n - 1]))
+            continue;
+        int j = n < n_top ? n++ : n - 1;
+        for (; j > 0 && x[i] > top[j - 1]; j--) {
+            top[j] = top[j - 1];
+            ret->top_id[j] = ret->top_id[j - 1];
+        }
+        top[j] = x[i];
+        ret->top_id[j] = i;
+        if (n == n_top)
+            bound = top[n - 1];
+    }
+    for (int i = 0; i < n; i++)
+        ret->top_logprob[i] = (float)((double)top[i] - lse);
+    ret->n_top = n;
+}
+
+static void
+mask_stops(float *x, int V, const struct fdk_row *st)
+{
+    for (int i = 0; i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
+        if (st->stop_ids[i] >= 0 && st->stop_ids[i] < V)
+            x[st->stop_ids[i]] = -INFINITY;
+}
+
+void
+sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
+    const struct cpu_slice *slices, struct sample_cand *heap)
+{
+    const struct fdk_out *out = &a->b->out[o];
+    struct fdk_row *st = &a->state[a->b->state[out->row]];
+    struct fdk_result *ret = &a->results[o];
+    float *x = a->logits + (size_t)(o - a->first) * (size_t)a->V;
+    int V = a->V, n_slice = sample_n_slice(V), finite = 1;
+    float max = slices[0].max;
+    double sum = 0, lse = 0;
+
+    memset(ret, 0, sizeof(*ret));
+    ret->token = -1;
+    ret->generation = st->generation;
+    if (out->kind == FDK_OUT_SAMPLE && st->done != FDK_DONE_NO) {
+        ret->done = st->done;
+        return;
+    }
+    for (int i = 0; i < n_slice; i++) {
+        finite &= slices[i].finite;
+        max = slices[i].max > max ? slices[i].max : max;
+    }
+    if (!finite ||
+        (out->kind == FDK_OUT_SCORE && (out->target < 0 || out->target >= V))) {
+        ret->bad = 1;
+        return;
+    }
+    if (out->n_top >= 0) {
+        for (int i = 0; i < n_slice; i++)
+            sum += (double)slices[i].sum * exp((double)slices[i].max - (double)max);
+        lse = (double)max + log(sum);
+        alternatives(isa, x, V, lse,
+            out->n_top < FDK_MAX_LOGPROBS ? out->n_top : FDK_MAX_LOGPROBS, ret);
+    }
+    if (out->kind == FDK_OUT_SCORE) {
+        ret->token = out->target;
+    } else {
+        struct row r = { isa, x, V, st, (uint32_t)out->pos, max, 1, heap };
+        if (st->len < st->min_len && st->n_stop > 0) {
+            mask_stops(x, V, st);
+            r.max = isa->max(x, V);
+            if (r.max == -INFINITY) {
+                ret->bad = 1;          /* every id is a stop id */
+                return;
+            }
+        }
+        sample_commit(st, choose(&r), ret);
+    }
+    if (out->n_top >= 0)
+        ret->logprob = (float)((double)x[ret->token] - lse);
+}

@@ -1,0 +1,79 @@
+/*
+ * Entry points of the virtual device, as the ops tables of the cpu and null
+ * backends name them. The contracts are those of kernels/fdk.h.
+ */
+#ifndef FDD_KERNELS_CPU_VDEV_H
+#define FDD_KERNELS_CPU_VDEV_H
+
+#include "kernels/cpu/cpu.h"
+
+int vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret);
+const char *vdev_error_text(struct fdk_ctx *ctx, int dev);
+int vdev_mem_alloc(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret);
+void vdev_mem_free(struct fdk_ctx *ctx, int dev, void *p);
+int vdev_host_alloc(struct fdk_ctx *ctx, size_t bytes, void **ret);
+void vdev_host_free(struct fdk_ctx *ctx, void *p);
+int vdev_mem_reserve(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret);
+int vdev_mem_map(struct fdk_ctx *ctx, int dev, void *base, size_t off, size_t bytes);
+int vdev_mem_unmap(struct fdk_ctx *ctx, int dev, void *base, size_t off, size_t bytes);
+int vdev_mem_release(struct fdk_ctx *ctx, int dev, void *base, size_t bytes);
+
+int vdev_stream_new(struct fdk_ctx *ctx, int dev, fdk_stream_t *ret);
+void vdev_stream_free(fdk_stream_t st);
+int vdev_stream_sync(fdk_stream_t st);
+int vdev_stream_wait(fdk_stream_t st, fdk_event_t ev);
+int vdev_stream_delay(fdk_stream_t st, uint64_t ns);
+int vdev_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret);
+void vdev_event_free(fdk_event_t ev);
+int vdev_event_record(fdk_event_t ev, fdk_stream_t st);
+int vdev_event_query(fdk_event_t ev);
+int vdev_event_sync(fdk_event_t ev);
+uint64_t vdev_event_ns(fdk_event_t ev);
+int vdev_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes);
+int vdev_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void *src,
+    size_t bytes);
+int vdev_fill(fdk_stream_t st, void *dst, int byte, size_t bytes);
+int vdev_graph_begin(fdk_stream_t st);
+int vdev_graph_end(fdk_stream_t st, struct fdk_graph **ret);
+int vdev_graph_launch(struct fdk_graph *g, fdk_stream_t st);
+void vdev_graph_free(struct fdk_graph *g);
+
+size_t vdev_attention_scratch(const struct fdk_attention_args *a);
+size_t vdev_sample_scratch(const struct fdk_sample_args *a);
+int vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st);
+int vdev_embed(const struct fdk_embed_args *a, fdk_stream_t st);
+int vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
+int vdev_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+int vdev_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st);
+int vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
+int vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st);
+int vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
+int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
+
+/* Everything of an ops table but its name, act_dtype, available, open. */
+#define VDEV_OPS                                                              \
+    .close = cpu_ctx_free,                                                    \
+    .device_info = vdev_device_info,       .error_text = vdev_error_text,     \
+    .mem_alloc = vdev_mem_alloc,           .mem_free = vdev_mem_free,         \
+    .host_alloc = vdev_host_alloc,         .host_free = vdev_host_free,       \
+    .mem_reserve = vdev_mem_reserve,       .mem_map = vdev_mem_map,           \
+    .mem_unmap = vdev_mem_unmap,           .mem_release = vdev_mem_release,   \
+    .stream_new = vdev_stream_new,         .stream_free = vdev_stream_free,   \
+    .stream_sync = vdev_stream_sync,       .stream_wait = vdev_stream_wait,   \
+    .stream_delay = vdev_stream_delay,     .event_new = vdev_event_new,       \
+    .event_free = vdev_event_free,         .event_record = vdev_event_record, \
+    .event_query = vdev_event_query,       .event_sync = vdev_event_sync,     \
+    .event_ns = vdev_event_ns,             .copy = vdev_copy,                 \
+    .copy_peer = vdev_copy_peer,           .fill = vdev_fill,                 \
+    .graph_begin = vdev_graph_begin,       .graph_end = vdev_graph_end,       \
+    .graph_launch = vdev_graph_launch,     .graph_free = vdev_graph_free,     \
+    .attention_scratch = vdev_attention_scratch,                              \
+    .sample_scratch = vdev_sample_scratch,                                    \
+    .row_update = vdev_row_update,         .embed = vdev_embed,               \
+    .rmsnorm = vdev_rmsnorm,               .gemm = vdev_gemm,                 \
+    .rope_table = vdev_rope_table,         .qkv = vdev_qkv,                   \
+    .attention = vdev_attention,           .silu_mul = vdev_silu_mul,         \
+    .gather = vdev_gather,                 .sample = vdev_sample
+
+#endif

@@ -1,0 +1,30 @@
+#include "config.h"
+
+#include "kernels/fdk.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+static int
+stub_available(char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes, "built without CUDA (configure --with-cuda)");
+    return -ENOTSUP;
+}
+
+static int
+stub_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
+    size_t err_bytes)
+{
+    (void)args;
+    (void)ret;
+    return stub_available(err, err_bytes);
+}
+
+/* Only these two are ever called: nothing else can be reached without a context. */
+const struct fdk_ops fdk_ops_cuda = {
+    .name = "cuda",
+    .act_dtype = FDK_BF16,
+    .available = stub_available,
+    .open = stub_open,
+};

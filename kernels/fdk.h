@@ -1,0 +1,321 @@
+/*
+ * fdk: the C ABI of compute. A backend is one const struct fdk_ops: devices,
+ * memory, streams, events, graphs, and one launcher per operation.
+ *
+ *   fdk_ops_cpu    kernels/cpu: a complete virtual device; defines what each
+ *                  operation means (fp32 accumulation)
+ *   fdk_ops_cuda   kernels/cuda
+ *   fdk_ops_null   kernels/null.c: echoes, costs nothing (tests)
+ *
+ * Rules: a launcher only launches. It never allocates, synchronizes, prints
+ * or reads the environment, so any of them can be recorded into a graph.
+ * Launch shapes come from the padded sizes in the argument struct; live
+ * counts and all that varies from step to step are read through device
+ * pointers when the operation runs. Functions return 0 or -errno: -EINVAL
+ * for arguments no backend could run, -ENOTSUP for ones this backend cannot,
+ * -ENOMEM, -EIO once a device has failed (sticky: every later call on the
+ * device returns -EIO; fdk_ops.error_text says why).
+ *
+ * Letters: T tokens in step (padded), S rows (sequences) in step (padded),
+ * O output rows (padded), L layers, H query heads, K kv heads, D head dim,
+ * C hidden size, F ffn size, V vocabulary, B block size. Tensors are dense,
+ * last index fastest. Activations are fp32 on the cpu backend; act_dtype
+ * tells.
+ *
+ * CPU numerics: every output element is reduced in one fixed order whatever
+ * T, S, the number of threads or the chunking (16 lanes over the reduced
+ * index, then one tree; attention in chunks of FDK_ATT_CHUNK tokens at
+ * absolute multiples), so a row's numbers never depend on its company.
+ */
+#ifndef FDD_KERNELS_FDK_H
+#define FDD_KERNELS_FDK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st *fdk_stream_t;
+typedef struct CUevent_st *fdk_event_t;
+struct fdk_ctx;              /* an open backend with n devices */
+struct fdk_graph;            /* instantiated, replayable */
+
+enum fdk_dtype {
+    FDK_F32 = 0, FDK_F16, FDK_BF16, FDK_I32, FDK_U8, FDK_I8, FDK_F8E4M3, FDK_DTYPE__N
+};
+size_t fdk_dtype_bytes(enum fdk_dtype t);
+const char *fdk_dtype_name(enum fdk_dtype t);
+
+#define FDK_ATT_CHUNK 64     /* tokens per attention chunk, absolute */
+#define FDK_MAX_LOGPROBS 20
+#define FDK_MAX_STOP_IDS 80
+
+/* ---- what a step is ------------------------------------------------------ */
+
+/* Device arrays of one step, at fixed addresses. Rank-neutral but for the
+ * block tables. Padding: tokens >= *n_tok, rows >= *n_row, outputs >= *n_out
+ * are skipped; the dummy slot takes what a graph must write for them. */
+struct fdk_batch {
+    const int32_t *n_tok, *n_row, *n_out;  /* [1] live counts */
+    const int32_t *ids;        /* [T] token id, -1 = last token of the row's state */
+    const int32_t *pos;        /* [T] absolute position */
+    const int32_t *slot_map;   /* [T] KV slot: block * block_size + offset */
+    const int32_t *row;        /* [T] row of the token */
+    const int32_t *q_start;    /* [S + 1] first token of each row */
+    const int32_t *kv_len;     /* [S] KV tokens of the row after this step */
+    const int32_t *block_table; /* [S][table_stride] this rank's blocks */
+    const int32_t *state;      /* [S] index of the row in the state table */
+    const struct fdk_out *out; /* [O] gather list: whose logits are wanted */
+    int32_t table_stride;
+    int32_t max_row;           /* S_pad bound of this step's launch */
+};
+
+enum fdk_out_kind {
+    FDK_OUT_SAMPLE = 0,        /* sample the row's next token */
+    FDK_OUT_SCORE = 1          /* logprob of token .target (prompt logprobs) */
+};
+struct fdk_out {
+    int32_t tok;               /* index into the step's tokens */
+    int32_t row;
+    int32_t kind;              /* enum fdk_out_kind */
+    int32_t target;            /* FDK_OUT_SCORE: token to score */
+    int32_t n_top;             /* alternatives wanted, 0..FDK_MAX_LOGPROBS; -1 = no
+                                  logprob at all */
+    int32_t pos;               /* absolute position of the token to be chosen */
+};
+
+/* Row state: parameters and what the device carries from step to step, one
+ * per running sequence, indexed by state slot. */
+struct fdk_row {
+    uint64_t seed;
+    uint32_t sample;           /* index among the request's samples */
+    uint32_t top_k;            /* 0 = off */
+    float temperature;         /* 0 = greedy */
+    float top_p, min_p;        /* 1 / 0 = off */
+    int32_t last_token;        /* written by sampling */
+    int32_t len;               /* tokens known: prompt + output; + 1 per sample */
+    int32_t min_len;           /* stop ids cannot be chosen before this length */
+    int32_t max_len;           /* done when len reaches it */
+    int32_t done;              /* FDK_DONE_* */
+    int32_t penalty;           /* index into the pool of penalty counts, -1 */
+    uint32_t generation;       /* of the slot: stamped on every result */
+    int32_t n_stop;
+    int32_t stop_ids[FDK_MAX_STOP_IDS];
+};
+#define FDK_DONE_NO     0
+#define FDK_DONE_STOP   1      /* last_token is a stop id */
+#define FDK_DONE_LENGTH 2
+
+/* One per output row, copied to the host after the step. */
+struct fdk_result {
+    int32_t token;             /* sampled, or the scored target */
+    int32_t done;              /* FDK_DONE_* after this token */
+    uint32_t generation;
+    int32_t bad;               /* 1: logits had NaN or Inf; token is -1 */
+    float logprob;             /* of token, log-softmax of the raw logits */
+    int32_t n_top;
+    int32_t top_id[FDK_MAX_LOGPROBS];  /* by logprob, then by id */
+    float top_logprob[FDK_MAX_LOGPROBS];
+};
+
+/* Paged KV of one rank: block b, layer l at base + b * block_bytes +
+ * l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes, then scales
+ * (8-bit types: fp8 per (layer, head), int8 per (token, head)). */
+struct fdk_kv {
+    void *base;
+    uint64_t block_bytes, layer_bytes, v_bytes;
+    int32_t block_size, n_kv_head, head_dim;
+    enum fdk_dtype dtype;
+};
+
+/* ---- operations ---------------------------------------------------------- */
+
+struct fdk_row_update_args {   /* state[idx[i]] = rows[i], i < *n */
+    struct fdk_row *state;     /* [max rows] */
+    const struct fdk_row *rows; /* [n_max] */
+    const int32_t *idx;        /* [n_max] */
+    const int32_t *n;          /* [1] */
+    int32_t n_max;
+};
+struct fdk_embed_args {        /* y[t] = w[ids[t]] (or last token of the state) */
+    float *y;                  /* (T, C) */
+    const void *w;             /* (V, C) */
+    const struct fdk_row *state;
+    const struct fdk_batch *b;
+    int32_t T, C, V;
+    enum fdk_dtype w_dtype;
+    float scale;               /* 1 for most families */
+};
+struct fdk_rmsnorm_args {      /* x += add (if any); y = x / rms(x) * w */
+    float *y;                  /* (T, C) */
+    float *x;                  /* (T, C) residual stream */
+    const float *add;          /* (T, C) or NULL */
+    const float *w;            /* (C) */
+    const int32_t *n;          /* [1] live rows of x */
+    int32_t T, C;
+    float eps;
+};
+struct fdk_gemm_args {         /* y = x w^T (+ bias) */
+    float *y;                  /* (T, N), rows ldy apart */
+    const float *x;            /* (T, K) */
+    const void *w;             /* (N, K) */
+    const float *bias;         /* (N) or NULL */
+    const int32_t *n;          /* [1] live rows of x */
+    int32_t first;             /* rows [first, min(first + T, *n)) are computed; y
+                                  starts at row first */
+    int32_t T, N, K, ldy;
+    enum fdk_dtype w_dtype;
+};
+struct fdk_rope_table_args {   /* cs[t] = cos, sin of pos[t] * inv_freq, times scale */
+    float *cs;                 /* (T, rot) cos[rot/2] then sin[rot/2] */
+    const float *inv_freq;     /* (rot / 2) */
+    const struct fdk_batch *b;
+    int32_t T, rot;
+    float scale;               /* attention factor of the rope type */
+};
+struct fdk_qkv_args {          /* QK norm, rotary embedding, KV write, in this order */
+    float *qkv;                /* (T, (H + 2 K) D): q is rotated in place */
+    const float *q_norm, *k_norm; /* (D) or NULL */
+    const float *cs;           /* (T, rot) */
+    const struct fdk_batch *b;
+    struct fdk_kv kv;
+    int32_t T, H, K, D, rot, layer;
+    float eps;
+};
+struct fdk_attention_args {    /* causal over the row's paged KV */
+    float *y;                  /* (T, H D) */
+    const float *qkv;          /* (T, (H + 2 K) D), q part is read */
+    const struct fdk_batch *b;
+    struct fdk_kv kv;
+    int32_t T, H, K, D, layer;
+    float scale;
+    void *scratch;
+    size_t scratch_bytes;
+};
+struct fdk_silu_mul_args {     /* y = silu(gu[:, :F]) * gu[:, F:] */
+    float *y;                  /* (T, F) */
+    const float *gu;           /* (T, 2 F) */
+    const int32_t *n;          /* [1] live rows */
+    int32_t T, F;
+};
+struct fdk_gather_args {       /* y[o] = x[out[o].tok] */
+    float *y;                  /* (O, C) */
+    const float *x;            /* (T, C) */
+    const struct fdk_batch *b;
+    int32_t O, C;
+};
+struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SAMPLE */
+    struct fdk_result *results; /* (O) */
+    struct fdk_row *state;
+    float *logits;             /* (R, V): rows first .. first + R of the O outputs;
+                                  may be overwritten */
+    const struct fdk_batch *b;
+    int32_t first, R, V;
+    void *scratch;
+    size_t scratch_bytes;
+};
+/*
+ * Sampling order: logprobs from the raw logits; stop ids masked below
+ * min_len; temperature; top_k; top_p over what top_k left; min_p relative to
+ * the best; then argmax of logit / temperature + Gumbel noise. Ties go to
+ * the lower id. Noise: Philox4x32-10, key = seed, counter = (position,
+ * sample, purpose 0, id / 4), word id % 4; so one seed gives one stream
+ * whatever the batch, and a resumed request goes on in it. Noise of a word w
+ * is -log(-log((w + 1/2) / 2^32)), scores are compared in double precision.
+ *
+ * Stop ids are masked while len < min_len. top_p keeps the shortest prefix,
+ * by probability, that reaches it (at least one id); min_p is against the
+ * best id's probability. A row that is done already keeps its state: token
+ * -1, its done bits, no logprob. With bad logits the state stays as it is.
+ * FDK_OUT_SCORE neither reads nor writes the state but for its generation; a
+ * target outside the vocabulary is bad.
+ */
+
+/* ---- devices ------------------------------------------------------------- */
+
+struct fdk_open_args {
+    int32_t n_device;          /* 1.. */
+    int32_t n_thread;          /* cpu: per device; 0 = processors / n_device */
+    int32_t max_token;         /* T bound of any launch, for internal scratch; 0: 8192 */
+    int32_t spin_us;           /* cpu: how long idle pool threads poll */
+};
+struct fdk_device_info {
+    char name[64];
+    uint64_t mem_total, mem_free;
+    int32_t n_proc;            /* SMs, or threads */
+    int32_t peer_mask;         /* devices reachable by peer copy */
+};
+struct fdk_ops {
+    const char *name;
+    enum fdk_dtype act_dtype;
+    int (*available)(char *why, size_t why_bytes); /* devices, or -errno and a reason */
+    int (*open)(const struct fdk_open_args *, struct fdk_ctx **ret, char *err,
+        size_t err_bytes);
+    void (*close)(struct fdk_ctx *);
+    int (*device_info)(struct fdk_ctx *, int dev, struct fdk_device_info *ret);
+    const char *(*error_text)(struct fdk_ctx *, int dev);
+
+    /* 256-byte aligned, contents undefined. */
+    int (*mem_alloc)(struct fdk_ctx *, int dev, size_t bytes, void **ret);
+    void (*mem_free)(struct fdk_ctx *, int dev, void *p);
+    int (*host_alloc)(struct fdk_ctx *, size_t bytes, void **ret);  /* pinned */
+    void (*host_free)(struct fdk_ctx *, void *p);
+    /* Address range without memory; graphs may be recorded against it. Offsets
+     * and sizes: multiples of the page on the cpu, of 2 MiB on any backend. */
+    int (*mem_reserve)(struct fdk_ctx *, int dev, size_t bytes, void **ret);
+    int (*mem_map)(struct fdk_ctx *, int dev, void *base, size_t off, size_t bytes);
+    int (*mem_unmap)(struct fdk_ctx *, int dev, void *base, size_t off, size_t bytes);
+    int (*mem_release)(struct fdk_ctx *, int dev, void *base, size_t bytes);
+
+    int (*stream_new)(struct fdk_ctx *, int dev, fdk_stream_t *ret);
+    void (*stream_free)(fdk_stream_t);
+    int (*stream_sync)(fdk_stream_t);
+    int (*stream_wait)(fdk_stream_t, fdk_event_t);   /* later work waits for the event */
+    int (*stream_delay)(fdk_stream_t, uint64_t ns);  /* tests: busy device */
+    int (*event_new)(struct fdk_ctx *, int dev, fdk_event_t *ret);
+    void (*event_free)(fdk_event_t);
+    int (*event_record)(fdk_event_t, fdk_stream_t);
+    int (*event_query)(fdk_event_t);   /* 1 done, 0 not yet, -EIO */
+    int (*event_sync)(fdk_event_t);
+    uint64_t (*event_ns)(fdk_event_t); /* when it completed, CLOCK_MONOTONIC-like */
+
+    /* Any direction. */
+    int (*copy)(fdk_stream_t, void *dst, const void *src, size_t bytes);
+    int (*copy_peer)(fdk_stream_t, int dst_dev, void *dst, int src_dev, const void *src,
+        size_t bytes);
+    int (*fill)(fdk_stream_t, void *dst, int byte, size_t bytes);
+
+    /* Later launches are recorded, not run. Meanwhile stream_sync, stream_wait
+     * and event_record are -EBUSY, graph_begin and graph_launch -EINVAL. */
+    int (*graph_begin)(fdk_stream_t);
+    int (*graph_end)(fdk_stream_t, struct fdk_graph **ret);
+    int (*graph_launch)(struct fdk_graph *, fdk_stream_t);
+    void (*graph_free)(struct fdk_graph *);
+
+    size_t (*attention_scratch)(const struct fdk_attention_args *);
+    size_t (*sample_scratch)(const struct fdk_sample_args *);
+    int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
+    int (*embed)(const struct fdk_embed_args *, fdk_stream_t);
+    int (*rmsnorm)(const struct fdk_rmsnorm_args *, fdk_stream_t);
+    int (*gemm)(const struct fdk_gemm_args *, fdk_stream_t);
+    int (*rope_table)(const struct fdk_rope_table_args *, fdk_stream_t);
+    int (*qkv)(const struct fdk_qkv_args *, fdk_stream_t);
+    int (*attention)(const struct fdk_attention_args *, fdk_stream_t);
+    int (*silu_mul)(const struct fdk_silu_mul_args *, fdk_stream_t);
+    int (*gather)(const struct fdk_gather_args *, fdk_stream_t);
+    int (*sample)(const struct fdk_sample_args *, fdk_stream_t);
+};
+
+extern const struct fdk_ops fdk_ops_cpu;
+extern const struct fdk_ops fdk_ops_cuda; /* a stub that says so when built without */
+extern const struct fdk_ops fdk_ops_null;
+
+/* Philox4x32-10 as the sampler uses it; shared by tests and host code. */
+void fdk_philox(uint64_t key, const uint32_t ctr[4], uint32_t ret[4]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+# Inner loops are built once per instruction set; kernels/cpu/isa_pick.c picks
+# at run time. -ffp-contract=off everywhere: a multiply-add is fused where the
+# source says so and nowhere else, or call sites would differ in their bits.
+FDK_ISA_SOURCES = %D%/cpu/isa.h %D%/cpu/isa_ops.h %D%/cpu/vec.h \
+	%D%/cpu/isa_gemm.c %D%/cpu/isa_attention.c %D%/cpu/isa_rows.c
+
+noinst_LIBRARIES += libfdkernels.a libfdk_generic.a
+libfdkernels_a_SOURCES = %D%/fdk.h %D%/common.c %D%/null.c \
+	%D%/cpu/cpu.h %D%/cpu/vdev.h %D%/cpu/sample.h \
+	%D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c \
+	%D%/cpu/pool.c %D%/cpu/sample.c %D%/cpu/stream.c
+libfdkernels_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+libfdk_generic_a_SOURCES = $(FDK_ISA_SOURCES)
+libfdk_generic_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=0
+KERNEL_LIBS += libfdkernels.a libfdk_generic.a
+
+if CPU_X86_64
+noinst_LIBRARIES += libfdk_avx2.a libfdk_avx512.a
+libfdk_avx2_a_SOURCES = $(FDK_ISA_SOURCES)
+libfdk_avx2_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=1 -mavx2 -mfma -mf16c
+libfdk_avx512_a_SOURCES = $(FDK_ISA_SOURCES)
+libfdk_avx512_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=2 \
+	-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+KERNEL_LIBS += libfdk_avx2.a libfdk_avx512.a
+endif
+
+if HAVE_CUDA
+libfdkernels_a_SOURCES += %D%/cuda/backend_cuda.cu
+KERNEL_LIBS += $(CUDA_LIBS)
+else
+libfdkernels_a_SOURCES += %D%/cuda/stub.c
+endif
+KERNEL_LIBS += -lm
+EXTRA_DIST += %D%/README.md %D%/NOTES.md %D%/cuda.m4 %D%/cuda/stub.c \
+	%D%/cuda/backend_cuda.cu
+
+.cu.o:
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCC_GENCODE) -std=c++17 -O3 $(NVCCFLAGS) -I$(srcdir) \
+	    -Xcompiler -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -c -o $@ $<

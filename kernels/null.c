@@ -1,0 +1,118 @@
+#include "config.h"
+
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/vdev.h"
+
+#include <string.h>
+
+/*
+ * The null backend: the virtual device executing at once in the caller, with
+ * no arithmetic but the bookkeeping of tokens. sample() answers with a hash
+ * of the output's input token and position, so whoever knows the prompt can
+ * foretell every token:
+ *
+ *   token = mix(input id at out.tok, out.pos) % V
+ *
+ * where the input id is the row's last token if the step says -1. Logprobs
+ * are -1, alternatives the ids after the token with logprobs -2. Stop ids,
+ * min_len and max_len work as on the cpu backend: below min_len the next id
+ * that is no stop id is taken.
+ */
+
+#define NULL_LOGPROB     (-1.0f)
+#define NULL_TOP_LOGPROB (-2.0f)
+
+static uint32_t
+mix32(uint32_t x)
+{
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    x ^= x >> 16;
+    return x;
+}
+
+int32_t
+fdk_null_token(int32_t input, int32_t pos, int32_t V)
+{
+    return (int32_t)(mix32(mix32((uint32_t)input) + (uint32_t)pos) % (uint32_t)V);
+}
+
+static int
+is_stop(const struct fdk_row *st, int32_t token)
+{
+    for (int i = 0; i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
+        if (st->stop_ids[i] == token)
+            return 1;
+    return 0;
+}
+
+static void
+null_output(const struct fdk_sample_args *a, int o)
+{
+    const struct fdk_out *out = &a->b->out[o];
+    struct fdk_row *st = &a->state[a->b->state[out->row]];
+    struct fdk_result *r = &a->results[o];
+    memset(r, 0, sizeof(*r));
+    r->token = -1;
+    r->generation = st->generation;
+    if (out->kind == FDK_OUT_SCORE) {
+        r->token = out->target;
+    } else if (st->done != FDK_DONE_NO) {
+        r->done = st->done;
+        return;
+    } else {
+        int32_t id = a->b->ids[out->tok];
+        int32_t token = fdk_null_token(id >= 0 ? id : st->last_token, out->pos, a->V);
+        for (int i = 0; st->len < st->min_len && is_stop(st, token) && i < a->V; i++)
+            token = (token + 1) % a->V;
+        sample_commit(st, token, r);
+    }
+    if (out->n_top < 0)
+        return;
+    r->logprob = NULL_LOGPROB;
+    for (; r->n_top < out->n_top && r->n_top < FDK_MAX_LOGPROBS && r->n_top < a->V - 1;
+         r->n_top++) {
+        r->top_id[r->n_top] = (r->token + 1 + r->n_top) % a->V;
+        r->top_logprob[r->n_top] = NULL_TOP_LOGPROB;
+    }
+}
+
+static void
+null_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    (void)st;
+    if (cmd->op == CMD_ROW_UPDATE) {
+        const struct fdk_row_update_args *a = &cmd->u.row_update;
+        for (int i = 0; i < *a->n && i < a->n_max; i++)
+            a->state[a->idx[i]] = a->rows[i];
+    } else if (cmd->op == CMD_SAMPLE) {
+        const struct fdk_sample_args *a = &cmd->u.sample;
+        for (int o = a->first; o < a->first + a->R && o < *a->b->n_out; o++)
+            null_output(a, o);
+    }
+}
+
+static int
+null_available(char *why, size_t why_bytes)
+{
+    if (why_bytes > 0)
+        why[0] = '\0';
+    return 1;
+}
+
+static int
+null_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
+    size_t err_bytes)
+{
+    return cpu_ctx_new(args, &fdk_ops_null, null_exec, 1, ret, err, err_bytes);
+}
+
+const struct fdk_ops fdk_ops_null = {
+    .name = "null",
+    .act_dtype = FDK_F32,
+    .available = null_available,
+    .open = null_open,
+    VDEV_OPS
+};

@@ -1,0 +1,435 @@
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libclient/priv.h"
+
+#ifndef FDD_DEFAULT_SOCKET
+#define FDD_DEFAULT_SOCKET "/run/fdd/fdd.sock"
+#endif
+
+#define DEFAULT_CONNECT_MS 5000
+#define DEFAULT_UNREAD     (16u << 20)
+#define DEFAULT_SPIN_NS    20000u
+#define SPIN_MIN_CPUS      5
+
+uint64_t
+fdc__now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t
+fdc__deadline(int timeout_ms)
+{
+    if (timeout_ms < 0)
+        return FDC_NEVER;
+    return timeout_ms == 0 ? 0 : fdc__now() + (uint64_t)timeout_ms * 1000000u;
+}
+
+static int
+is_forked(const struct fdc *s)
+{
+    return s->pid ? s->pid != (uint64_t)getpid() : *s->alive == 0;
+}
+
+int
+fdc__check(const struct fdc *s)
+{
+    if (s == NULL || s->magic != FDC_MAGIC)
+        return FDP_E_INVAL;
+    return is_forked(s) ? FDP_E_FORKED : 0;
+}
+
+const char *
+fdc_default_socket(void)
+{
+    const char *p = secure_getenv("FDD_SOCKET");
+    return p && p[0] ? p : FDD_DEFAULT_SOCKET;
+}
+
+static uint64_t
+pick_spin(uint32_t spin_us)
+{
+    cpu_set_t set;
+    if (spin_us == FDC_SPIN_NONE)
+        return 0;
+    if (spin_us)
+        return (uint64_t)spin_us * 1000u;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) || CPU_COUNT(&set) < SPIN_MIN_CPUS)
+        return 0;
+    return DEFAULT_SPIN_NS;
+}
+
+/* ---- handshake ----------------------------------------------------------- */
+
+static int
+dial(const char *path, uint32_t timeout_ms, int *ret_fd, int32_t *ret_os)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct timeval tv = { .tv_sec = timeout_ms / 1000,
+        .tv_usec = (suseconds_t)(timeout_ms % 1000) * 1000 };
+    size_t n = strlen(path);
+    int fd;
+
+    if (n == 0 || n >= sizeof(sa.sun_path)) {
+        *ret_os = ENAMETOOLONG;
+        return FDP_E_CONNECT;
+    }
+    memcpy(sa.sun_path, path, n + 1);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        *ret_os = errno;
+        return FDP_E_CONNECT;
+    }
+    /* The send timeout bounds connect() too while the backlog is full. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+        *ret_os = errno;
+        close(fd);
+        return *ret_os == EAGAIN ? FDP_E_TIMEOUT : FDP_E_CONNECT;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static void
+close_fds(int *fds, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* The answer and its descriptors; fds[] are -1 where none came. */
+static int
+receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
+{
+    union {
+        struct cmsghdr h;
+        char buf[CMSG_SPACE(sizeof(int) * 8)];
+    } ctl;
+    unsigned char msg[1024];
+    struct iovec iov = { msg, sizeof(msg) };
+    struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1,
+        .msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf) };
+    struct pollfd pfd = { .fd = sock, .events = POLLIN };
+    int got = 0, rc, extra = 0;
+    ssize_t n;
+
+    do {
+        uint64_t now = fdc__now();
+        if (now >= deadline)
+            return FDP_E_TIMEOUT;
+        rc = poll(&pfd, 1, (int)((deadline - now) / 1000000u) + 1);
+    } while (rc == 0 || (rc < 0 && errno == EINTR));
+    n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n <= 0)
+        return FDP_E_DISCONNECTED;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t o = 0; o + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
+             o += sizeof(int)) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + o, sizeof(fd));
+            if (got < FDP_N_FDS)
+                fds[got++] = fd;
+            else
+                extra = 1, close(fd);
+        }
+    }
+    if (extra || (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+        return FDP_E_PROTO;
+    if (n < (ssize_t)offsetof(struct fdp_welcome, feat_on))
+        return FDP_E_PROTO;
+    memset(w, 0, sizeof(*w));
+    memcpy(w, msg, (size_t)n < sizeof(*w) ? (size_t)n : sizeof(*w));
+    if (w->magic != FDP_MAGIC)
+        return FDP_E_PROTO;
+    if (w->err)
+        return w->err < 0 ? w->err : FDP_E_PROTO;
+    if (w->major != FDP_MAJOR)
+        return FDP_E_VERSION;
+    return n < (ssize_t)sizeof(*w) || got != FDP_N_FDS ? FDP_E_PROTO : 0;
+}
+
+static int
+handshake(int sock, const struct fdc_open_opts *o, uint64_t deadline,
+    struct fdp_welcome *w, int *fds)
+{
+    struct fdp_hello h = { .magic = FDP_MAGIC, .major = FDP_MAJOR,
+        .minor = FDP_MINOR, .size = sizeof(h), .feat_want = FDP_FEAT_ALL,
+        .sq_slots = o->sq_slots, .cq_slots = o->cq_slots,
+        .arena_bytes = o->arena_bytes };
+    if (o->name) {
+        size_t n = strlen(o->name);
+        memcpy(h.name, o->name, n < sizeof(h.name) ? n : sizeof(h.name) - 1);
+    }
+    /* A daemon that refuses at once may have answered and closed already. */
+    if (send(sock, &h, sizeof(h), MSG_NOSIGNAL) != (ssize_t)sizeof(h) &&
+        errno != EPIPE && errno != ECONNRESET)
+        return FDP_E_DISCONNECTED;
+    return receive_welcome(sock, deadline, w, fds);
+}
+
+static int
+is_pow2(uint32_t v)
+{
+    return v != 0 && (v & (v - 1)) == 0;
+}
+
+static int
+fits(uint64_t off, uint64_t len, uint64_t total)
+{
+    return off >= FDP_C2D_SLOTS && off % 8 == 0 && off + len <= total;
+}
+
+/* The welcome message against itself and against the files it came with. */
+static int
+geometry_ok(const struct fdp_welcome *w, const int *fds)
+{
+    uint64_t sq = (uint64_t)w->sq_slots * FDC_REQ_SLOT;
+    uint64_t cq = (uint64_t)w->cq_slots * FDP_SLOT;
+    struct stat st;
+
+    if (!is_pow2(w->sq_slots) || !is_pow2(w->cq_slots) ||
+        w->sq_slots > (1u << 20) || w->cq_slots > (1u << 24))
+        return 0;
+    if (!fits(w->sq_off, sq, w->c2d_bytes) || w->arena_bytes % 8 ||
+        !fits(w->arena_off, w->arena_bytes, w->c2d_bytes) ||
+        !fits(w->cq_off, cq, w->d2c_bytes))
+        return 0;
+    if (w->arena_off < w->sq_off + sq && w->sq_off < w->arena_off + w->arena_bytes)
+        return 0;
+    if (fstat(fds[0], &st) || st.st_size < (off_t)w->c2d_bytes)
+        return 0;
+    return fstat(fds[1], &st) == 0 && st.st_size >= (off_t)w->d2c_bytes;
+}
+
+/* ---- session ------------------------------------------------------------- */
+
+static int
+map_regions(struct fdc *s, const int *fds)
+{
+    void *c, *d;
+
+    c = mmap(NULL, s->w.c2d_bytes, PROT_READ | PROT_WRITE,
+        MAP_SHARED | MAP_POPULATE, fds[0], 0);
+    if (c == MAP_FAILED)
+        return FDP_E_NOMEM;
+    s->c2d = (unsigned char *)c;
+    d = mmap(NULL, s->w.d2c_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fds[1], 0);
+    if (d == MAP_FAILED)
+        return FDP_E_NOMEM;
+    s->d2c = (const unsigned char *)d;
+    (void)madvise(c, s->w.c2d_bytes, MADV_DONTFORK);
+    (void)madvise(d, s->w.d2c_bytes, MADV_DONTFORK);
+    fdr_prod_init(&s->sq, s->c2d + s->w.sq_off, (uint32_t *)(s->c2d + FDP_C2D_SQ_TAIL),
+        (const uint32_t *)(s->d2c + FDP_D2C_SQ_HEAD), s->w.sq_slots, FDC_REQ_SLOT);
+    fdr_cons_init(&s->cq, s->d2c + s->w.cq_off,
+        (const uint32_t *)(s->d2c + FDP_D2C_CQ_TAIL),
+        (uint32_t *)(s->c2d + FDP_C2D_CQ_HEAD), s->w.cq_slots, FDP_SLOT);
+    s->need_wakeup = (const uint32_t *)(s->d2c + FDP_D2C_SQ_NEED_WAKEUP);
+    s->cq_wait = (uint32_t *)(s->c2d + FDP_C2D_CQ_WAIT);
+    s->state = (const struct fdp_state *)(s->d2c + FDP_D2C_STATE);
+    s->arena = s->c2d + s->w.arena_off;
+    s->a_size = s->w.arena_bytes;
+    s->a_retired = s->sq.tail;
+    return 0;
+}
+
+/* A page that reads 0 in a forked child: cheaper than getpid() on each call. */
+static int
+make_alive(struct fdc *s)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    void *p = mmap(NULL, (size_t)page, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return FDP_E_NOMEM;
+    s->alive = (uint32_t *)p;
+    *s->alive = 1;
+    if (madvise(p, (size_t)page, MADV_WIPEONFORK))
+        s->pid = (uint64_t)getpid();
+    return 0;
+}
+
+static int
+make_tables(struct fdc *s)
+{
+    uint32_t n = s->w.max_inflight ? s->w.max_inflight : s->w.sq_slots;
+
+    s->n_tag = n < FDC_MAX_TAGS ? n : FDC_MAX_TAGS;
+    s->tags = (struct tag_entry *)calloc(s->n_tag, sizeof(*s->tags));
+    s->a_span = (uint32_t *)calloc(s->w.sq_slots, sizeof(*s->a_span));
+    /* One chunk a request, and as many again for bursts. */
+    s->pool_n = s->n_tag * 2 + 16;
+    s->pool_base = (struct chunk *)malloc(s->pool_n * sizeof(struct chunk));
+    if (!s->tags || !s->a_span || !s->pool_base)
+        return FDP_E_NOMEM;
+    for (uint32_t i = s->n_tag; i-- > 0;) {
+        s->tags[i].gen = 1;
+        s->tags[i].next_free = s->tag_free;
+        s->tag_free = i + 1;
+    }
+    return 0;
+}
+
+static int
+make_epoll(struct fdc *s)
+{
+    struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP };
+
+    s->ep = epoll_create1(EPOLL_CLOEXEC);
+    s->local = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->ep < 0 || s->local < 0 || epoll_ctl(s->ep, EPOLL_CTL_ADD, s->sock, &ev))
+        return FDP_E_NOMEM;
+    ev.events = EPOLLIN;
+    return epoll_ctl(s->ep, EPOLL_CTL_ADD, s->local, &ev) ? FDP_E_NOMEM : 0;
+}
+
+static struct fdc *
+session_new(void)
+{
+    struct fdc *s = (struct fdc *)calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->magic = FDC_MAGIC;
+    s->sock = s->bell = s->ep = s->local = -1;
+    pthread_mutex_init(&s->mtx, NULL);
+    pthread_mutex_init(&s->mtx_sq, NULL);
+    return s;
+}
+
+/* In a forked child the maps do not exist and the locks may be held. */
+static void
+session_free(struct fdc *s, int forked)
+{
+    int fds[] = { s->sock, s->bell, s->ep, s->local };
+
+    if (!forked) {
+        if (s->c2d)
+            munmap(s->c2d, s->w.c2d_bytes);
+        if (s->d2c)
+            munmap((void *)(uintptr_t)s->d2c, s->w.d2c_bytes);
+        pthread_mutex_destroy(&s->mtx);
+        pthread_mutex_destroy(&s->mtx_sq);
+    }
+    close_fds(fds, 4);
+    if (s->alive)
+        munmap(s->alive, (size_t)sysconf(_SC_PAGESIZE));
+    free(s->tags);
+    free(s->a_span);
+    free(s->pool_base);
+    s->magic = 0;
+    free(s);
+}
+
+static int
+open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error *e)
+{
+    uint32_t ms = o->connect_timeout_ms ? o->connect_timeout_ms : DEFAULT_CONNECT_MS;
+    uint64_t deadline = fdc__now() + (uint64_t)ms * 1000000u;
+    int fds[FDP_N_FDS] = { -1, -1, -1 };
+    int rc;
+
+    rc = dial(o->path ? o->path : FDD_DEFAULT_SOCKET, ms, &s->sock, &e->os_error);
+    if (rc)
+        return rc;
+    rc = handshake(s->sock, o, deadline, &s->w, fds);
+    e->major = s->w.major;
+    e->minor = s->w.minor;
+    if (rc == 0 && !geometry_ok(&s->w, fds))
+        rc = FDP_E_PROTO;
+    if (rc == 0)
+        rc = map_regions(s, fds);
+    else
+        e->retry_after_ms = s->w.retry_after_ms;
+    s->bell = fds[2];
+    close_fds(fds, 2);
+    if (rc == 0)
+        rc = make_alive(s);
+    if (rc == 0)
+        rc = make_tables(s);
+    return rc ? rc : make_epoll(s);
+}
+
+int
+fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
+{
+    struct fdc_open_error err = { 0 };
+    struct fdc_open_opts o = { 0 };
+    struct fdc *s;
+    int rc;
+
+    if (ret_session == NULL)
+        return FDP_E_INVAL;
+    if (opts) {
+        if (opts->size < offsetof(struct fdc_open_opts, path))
+            return FDP_E_INVAL;
+        memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
+    }
+    s = session_new();
+    if (s == NULL)
+        return FDP_E_NOMEM;
+    s->spin_ns = pick_spin(o.spin_us);
+    s->max_unread = o.max_unread_bytes ? o.max_unread_bytes : DEFAULT_UNREAD;
+    rc = open_session(s, &o, &err);
+    if (rc) {
+        if (o.ret_error)
+            *o.ret_error = err;
+        session_free(s, 0);
+        return rc;
+    }
+    *ret_session = s;
+    return 0;
+}
+
+void
+fdc_close(fdc_t *s)
+{
+    int forked;
+
+    if (s == NULL || s->magic != FDC_MAGIC)
+        return;
+    forked = is_forked(s);
+    while (s->all)
+        fdc__req_drop(s->all);
+    session_free(s, forked);
+}
+
+int
+fdc_state(fdc_t *s, uint32_t *ret_flags)
+{
+    int rc = fdc__check(s);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->mtx);
+    fdc__look(s);
+    rc = s->dead;
+    if (ret_flags) {
+        *ret_flags = s->flags;
+        if (fdr_load_acquire(&s->state->state) == FDP_ST_DRAIN)
+            *ret_flags |= FDC_S_DRAIN;
+    }
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}

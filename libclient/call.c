@@ -1,0 +1,207 @@
+/* Blocking calls: a request of another kind, read to its end. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "libclient/priv.h"
+
+typedef int (*take_fn)(void *ctx, const struct fdc_event *ev);
+
+static int
+call(struct fdc *s, struct fdp_req *slot, const struct blob *b, int timeout_ms,
+    take_fn take, void *ctx)
+{
+    uint64_t deadline = fdc__deadline(timeout_ms);
+    struct fdc_req *r;
+    struct fdc_event ev;
+    int rc = fdc__submit(s, slot, b, 1, timeout_ms, &r);
+
+    if (rc)
+        return rc;
+    while ((rc = fdc__next(r, &ev, deadline)) > 0) {
+        if (ev.type == FDP_T_ERROR)
+            rc = ev.error->code < 0 ? ev.error->code : FDP_E_INTERNAL;
+        else if (ev.type == FDP_T_DONE)
+            rc = 0;
+        else
+            rc = take(ctx, &ev);
+        if (rc < 0 || ev.type == FDP_T_DONE)
+            break;
+    }
+    fdc_req_free(r);
+    return rc;
+}
+
+struct growing {          /* bytes, placed by element position */
+    unsigned char *p;
+    size_t n, cap;
+    uint32_t type, unit;
+};
+
+/* One byte is kept free behind the end for a NUL. */
+static int
+take_growing(void *ctx, const struct fdc_event *ev)
+{
+    struct growing *g = (struct growing *)ctx;
+    size_t at = (size_t)ev->position * g->unit, add = (size_t)ev->n * g->unit;
+
+    if (ev->type != g->type)
+        return 0;
+    if (at != g->n)
+        return FDP_E_PROTO;
+    if (at + add + 1 > g->cap) {
+        size_t cap = g->cap ? g->cap * 2 : 4096;
+        unsigned char *p;
+        while (cap < at + add + 1)
+            cap *= 2;
+        p = (unsigned char *)realloc(g->p, cap);
+        if (p == NULL)
+            return FDP_E_NOMEM;
+        g->p = p;
+        g->cap = cap;
+    }
+    memcpy(g->p + at, ev->data, add);
+    g->n = at + add;
+    return 0;
+}
+
+static int
+call_growing(struct fdc *s, uint16_t op, uint32_t flags, struct blob *b,
+    struct growing *g, int timeout_ms)
+{
+    struct fdc_event none = { .type = g->type };
+    struct fdp_req slot;
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    if (b->prompt == NULL && b->prompt_bytes)
+        return FDP_E_INVAL;
+    none.data = "";
+    fdc__fill_op(&slot, op, flags);
+    rc = take_growing(g, &none); /* an empty answer is memory as well */
+    if (rc == 0)
+        rc = call(s, &slot, b, timeout_ms, take_growing, g);
+    if (rc) {
+        free(g->p);
+        return rc;
+    }
+    g->p[g->n] = 0;
+    return 0;
+}
+
+int
+fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
+    uint32_t **ret_ids, size_t *ret_n, int timeout_ms)
+{
+    struct blob b = { .type = FDP_IT_PROMPT_TEXT, .prompt = text,
+        .prompt_bytes = n_bytes };
+    struct growing g = { .type = FDP_T_PROMPT_IDS, .unit = 4 };
+    int rc;
+
+    if (ret_ids == NULL || ret_n == NULL)
+        return FDP_E_INVAL;
+    rc = call_growing(s, FDP_OP_TOKENIZE, flags, &b, &g, timeout_ms);
+    if (rc)
+        return rc;
+    *ret_ids = (uint32_t *)(void *)g.p;
+    *ret_n = g.n / 4;
+    return 0;
+}
+
+int
+fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
+    char **ret_text, size_t *ret_n, int timeout_ms)
+{
+    struct blob b = { .type = FDP_IT_PROMPT_IDS, .prompt = ids };
+    struct growing g = { .type = FDP_T_TEXT, .unit = 1 };
+    int rc;
+
+    if (ret_text == NULL || ret_n == NULL)
+        return FDP_E_INVAL;
+    if (n_ids > FDP_MAX_BLOB / 4)
+        return FDP_E_TOO_LONG;
+    b.prompt_bytes = n_ids * 4;
+    rc = call_growing(s, FDP_OP_DETOKENIZE, flags, &b, &g, timeout_ms);
+    if (rc)
+        return rc;
+    *ret_text = (char *)g.p;
+    *ret_n = g.n;
+    return 0;
+}
+
+void
+fdc_free(void *ptr)
+{
+    free(ptr);
+}
+
+static int
+take_info(void *ctx, const struct fdc_event *ev)
+{
+    if (ev->type == FDP_T_REPLY)
+        memcpy(ctx, ev->data,
+            ev->n < sizeof(struct fdp_info) ? ev->n : sizeof(struct fdp_info));
+    return 0;
+}
+
+int
+fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms)
+{
+    struct fdc_info v = { 0 };
+    struct blob b = { 0 };
+    struct fdp_req slot;
+    uint32_t size;
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    if (ret_info == NULL || ret_info->size < offsetof(struct fdc_info, model))
+        return FDP_E_INVAL;
+    fdc__fill_op(&slot, FDP_OP_INFO, 0);
+    rc = call(s, &slot, &b, timeout_ms, take_info, &v.model);
+    if (rc)
+        return rc;
+    v.size = size = ret_info->size;
+    v.max_inflight = s->n_tag;
+    v.boot_id[0] = s->w.boot_id[0];
+    v.boot_id[1] = s->w.boot_id[1];
+    v.session_id = s->w.session_id;
+    v.features = s->w.feat_on;
+    v.max_request_bytes = s->a_size;
+    v.major = s->w.major;
+    v.minor = s->w.minor;
+    if (size > sizeof(v)) {
+        memset(ret_info, 0, size);
+        size = sizeof(v);
+    }
+    memcpy(ret_info, &v, size);
+    return 0;
+}
+
+static int
+take_nothing(void *ctx, const struct fdc_event *ev)
+{
+    (void)ctx;
+    (void)ev;
+    return 0;
+}
+
+int
+fdc_ping(fdc_t *s, int deep, uint64_t *ret_ns, int timeout_ms)
+{
+    struct blob b = { 0 };
+    struct fdp_req slot;
+    uint64_t t0;
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    fdc__fill_op(&slot, FDP_OP_PING, deep ? FDP_F_DEEP : 0);
+    t0 = fdc__now();
+    rc = call(s, &slot, &b, timeout_ms, take_nothing, NULL);
+    if (rc == 0 && ret_ns)
+        *ret_ns = fdc__now() - t0;
+    return rc;
+}

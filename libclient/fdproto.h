@@ -1,0 +1,310 @@
+/*
+ * The fdd client protocol, version 1: what libfdclient and the gate share.
+ *
+ * A session is one SOCK_SEQPACKET connection and two sealed memfds. Each
+ * side writes exactly one of them, so that nothing one side reads can be
+ * made inconsistent by the same side's own stores:
+ *
+ *   c2d  client writes, daemon maps read-only.
+ *   d2c  daemon writes, client maps read-only; the seal forbids the rest.
+ *
+ *   c2d                                    d2c
+ *   0x000 sq_tail                          0x000 cq_tail   (futex word)
+ *   0x080 cq_head                          0x080 sq_head
+ *   0x100 cq_wait  (FDP_WAIT_*)            0x100 sq_need_wakeup
+ *   0x200 request slots                    0x180 struct fdp_state
+ *   ....  arena                            0x200 completion slots
+ *
+ * Cursors are free-running u32, masked on use; rings have power-of-two
+ * sizes; geometry comes from the welcome message alone and is never read
+ * from shared memory. Every hot word stands alone in 128 bytes, because
+ * processors prefetch pairs of 64-byte lines.
+ *
+ * Handshake: the client sends struct fdp_hello; the daemon answers with
+ * struct fdp_welcome and, if err is 0, the descriptors {c2d, d2c, doorbell}
+ * by SCM_RIGHTS. The daemon never accepts descriptors. After that the
+ * socket carries only hang-up (either side is gone) and one-byte wake-ups
+ * from the daemon for clients that wait with FDP_WAIT_FD.
+ *
+ * Versions: the same major is required; size may grow, an unknown tail is
+ * zero; features are negotiated by bits.
+ */
+#ifndef FDD_LIBCLIENT_FDPROTO_H
+#define FDD_LIBCLIENT_FDPROTO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#define FDP_STATIC_ASSERT(c, t) static_assert(c, t)
+#else
+#define FDP_STATIC_ASSERT(c, t) _Static_assert(c, t)
+#endif
+
+#define FDP_MAGIC 0x31444446u /* "FDD1" */
+#define FDP_MAJOR 1
+#define FDP_MINOR 0
+
+/* Status codes: FDP_OK, FDP_E_PROTO, ... (tbl/status.h) */
+enum fdp_status {
+#define FDP_STATUS(name, value, cls, retry, text) FDP_##name = value,
+#include "tbl/status.h"
+#undef FDP_STATUS
+    FDP_STATUS__END = 1
+};
+
+/* Limits of the format itself; the configuration sets lower ones. */
+#define FDP_MAX_BLOB      (64u << 20) /* bytes of one request's items */
+#define FDP_MAX_LOGPROBS  20
+#define FDP_MAX_STOP      16          /* stop strings of a request */
+#define FDP_MAX_STOP_LEN  256         /* bytes of one stop string */
+#define FDP_MAX_STOP_IDS  64
+#define FDP_MAX_N         64          /* parallel samples */
+#define FDP_MAX_BIAS      1024
+
+/* ---- handshake ---------------------------------------------------------- */
+
+struct fdp_hello {
+    uint32_t magic;
+    uint16_t major, minor;
+    uint32_t size;       /* sizeof(struct fdp_hello) of the sender */
+    uint32_t rsv0;
+    uint64_t feat_want;  /* features used if offered */
+    uint64_t feat_need;  /* features without which the client gives up */
+    uint32_t sq_slots;   /* wishes; 0 = daemon's default */
+    uint32_t cq_slots;
+    uint32_t arena_bytes;
+    uint32_t rsv1;
+    char name[32];       /* program name for fdctl clients, NUL padded */
+};
+FDP_STATIC_ASSERT(sizeof(struct fdp_hello) == 80, "hello layout");
+
+struct fdp_welcome {
+    uint32_t magic;
+    uint16_t major, minor;
+    uint32_t size;
+    int32_t err;         /* enum fdp_status; the rest is 0 if not FDP_OK */
+    uint64_t feat_on;
+    uint64_t boot_id[2]; /* changes with every start of the daemon */
+    uint64_t session_id;
+    uint32_t c2d_bytes, d2c_bytes;
+    uint32_t sq_slots, cq_slots; /* powers of two */
+    uint32_t sq_off;     /* of the request slots in c2d */
+    uint32_t arena_off;  /* of the arena in c2d */
+    uint32_t arena_bytes;
+    uint32_t cq_off;     /* of the completion slots in d2c */
+    uint32_t max_inflight; /* requests of this session at a time */
+    uint32_t max_model_len; /* tokens, prompt and output; 0 while loading */
+    uint32_t vocab;      /* 0 while loading */
+    uint32_t retry_after_ms; /* with err of class RETRY */
+    uint8_t model_digest[32]; /* 0 while loading */
+    char model_name[64];
+};
+FDP_STATIC_ASSERT(sizeof(struct fdp_welcome) == 192, "welcome layout");
+
+#define FDP_FEAT_TOKENIZE (1ull << 0) /* TOKENIZE and DETOKENIZE */
+#define FDP_FEAT_ALL      (FDP_FEAT_TOKENIZE)
+
+#define FDP_N_FDS 3 /* c2d, d2c, doorbell, in this order */
+
+/* ---- shared words ------------------------------------------------------- */
+
+#define FDP_C2D_SQ_TAIL 0x000
+#define FDP_C2D_CQ_HEAD 0x080
+#define FDP_C2D_CQ_WAIT 0x100
+#define FDP_C2D_SLOTS   0x200
+#define FDP_D2C_CQ_TAIL 0x000
+#define FDP_D2C_SQ_HEAD 0x080
+#define FDP_D2C_SQ_NEED_WAKEUP 0x100
+#define FDP_D2C_STATE   0x180
+#define FDP_D2C_SLOTS   0x200
+
+/* cq_wait: how the client waits for completions */
+#define FDP_WAIT_SPIN  0 /* running or spinning: no wake-up wanted */
+#define FDP_WAIT_FUTEX 1 /* in FUTEX_WAIT on cq_tail */
+#define FDP_WAIT_FD    2 /* in poll() on the socket: send one byte */
+
+struct fdp_state {       /* at FDP_D2C_STATE */
+    uint32_t state;      /* FDP_ST_* */
+    uint32_t reason;     /* -status when state is GOODBYE */
+    uint64_t boot_id[2];
+};
+#define FDP_ST_RUN     1
+#define FDP_ST_DRAIN   2 /* new requests are refused */
+#define FDP_ST_GOODBYE 3 /* the session is over, nothing follows */
+
+/* ---- requests (client to daemon) ---------------------------------------- */
+
+enum fdp_op {
+    FDP_OP_SUBMIT = 1,   /* generate; answered by a stream of records */
+    FDP_OP_CANCEL = 2,   /* tag = tag of the request to end; no own answer */
+    FDP_OP_TOKENIZE = 3, /* PROMPT_TEXT to PROMPT_IDS records, then DONE */
+    FDP_OP_DETOKENIZE = 4, /* PROMPT_IDS to TEXT records, then DONE */
+    FDP_OP_INFO = 5,     /* REPLY (struct fdp_info), then DONE */
+    FDP_OP_PING = 6,     /* gate answers DONE itself; FDP_F_DEEP: the worker */
+    FDP_OP__N
+};
+
+/* flags of struct fdp_req */
+#define FDP_F_TEXT        (1u << 0) /* send TEXT records (ids always flow) */
+#define FDP_F_PROMPT_IDS  (1u << 1) /* send the prompt's ids back */
+#define FDP_F_IGNORE_EOS  (1u << 2)
+#define FDP_F_LOGPROBS    (1u << 3) /* send LOGPROBS; count in .logprobs */
+#define FDP_F_PROMPT_LOGPROBS (1u << 4)
+#define FDP_F_SEED        (1u << 5) /* .seed is set; else the gate draws one */
+#define FDP_F_NO_SPECIAL  (1u << 6) /* do not add bos etc. to a text prompt */
+#define FDP_F_RAW_SPECIAL (1u << 7) /* special tokens' names in the text are text */
+#define FDP_F_KEEP_SPECIAL (1u << 8) /* special tokens appear in TEXT */
+#define FDP_F_KEEP_STOP   (1u << 9) /* the stop string stays in the text */
+#define FDP_F_DEEP        (1u << 10)
+#define FDP_F_GREEDY      (1u << 11) /* temperature 0 whatever .temperature says */
+#define FDP_F__ALL        ((1u << 12) - 1)
+
+struct fdp_req {         /* one request slot */
+    uint64_t tag;        /* chosen by the client, unique among its open requests */
+    uint16_t op;         /* enum fdp_op */
+    uint16_t n;          /* parallel samples, 1..FDP_MAX_N */
+    uint32_t flags;
+    uint32_t max_new;    /* 0 = what the model's length leaves */
+    uint32_t min_new;
+    float temperature;   /* 0 = greedy */
+    float top_p;         /* (0, 1], 1 = off */
+    uint32_t top_k;      /* 0 = off */
+    float min_p;         /* [0, 1], 0 = off */
+    float presence_penalty;   /* [-2, 2], 0 = off */
+    float frequency_penalty;  /* [-2, 2], 0 = off */
+    float repetition_penalty; /* (0, 2], 1 = off */
+    uint8_t logprobs;    /* alternatives per token, 0..FDP_MAX_LOGPROBS */
+    uint8_t prompt_logprobs;
+    uint16_t stream_interval; /* tokens per record at least; 0, 1 = each step */
+    uint64_t seed;
+    int32_t priority;    /* smaller first; 0 by default */
+    uint32_t ttl_queue_ms; /* 0 = none: give up if not started by then */
+    uint32_t ttl_total_ms; /* 0 = none: end by then */
+    uint32_t n_prior;    /* ids of the PRIOR_IDS item: delivered already */
+    uint64_t user;       /* delegated user, 0 = own uid; trusted clients only */
+    uint8_t salt[16];    /* prefix-cache salt, 0 = none */
+    uint32_t off, len;   /* items in the arena; off a multiple of 8 */
+    uint8_t rsv[16];     /* zero */
+};
+FDP_STATIC_ASSERT(sizeof(struct fdp_req) == 128, "request layout");
+FDP_STATIC_ASSERT(offsetof(struct fdp_req, seed) == 56, "request layout");
+FDP_STATIC_ASSERT(offsetof(struct fdp_req, off) == 104, "request layout");
+
+/* Items: header, payload, zero padding to a multiple of 8 bytes. */
+enum fdp_item_type {
+    FDP_IT_PROMPT_TEXT = 1, /* UTF-8, once, excludes PROMPT_IDS */
+    FDP_IT_PROMPT_IDS = 2,  /* u32[], once */
+    FDP_IT_PRIOR_IDS = 3,   /* u32[n_prior], once: output so far, not sent again */
+    FDP_IT_STOP_STRING = 4, /* UTF-8, one item each */
+    FDP_IT_STOP_IDS = 5,    /* u32[], once */
+    FDP_IT_LOGIT_BIAS = 6,  /* {u32 id, f32 bias}[], once */
+    FDP_IT_BAD_WORDS = 7,   /* UTF-8, one item each */
+    FDP_IT_ALLOWED_IDS = 8, /* u32[], once */
+    FDP_IT_GRAMMAR = 9,     /* kind byte, then UTF-8 */
+    FDP_IT_CHAT = 10,       /* JSON messages */
+    FDP_IT__N
+};
+struct fdp_item {
+    uint16_t type;
+    uint16_t rsv;        /* zero */
+    uint32_t len;        /* payload bytes, without padding */
+};
+FDP_STATIC_ASSERT(sizeof(struct fdp_item) == 8, "item layout");
+#define FDP_ITEM_SPAN(len) (sizeof(struct fdp_item) + (((uint64_t)(len) + 7) & ~7ull))
+
+/* ---- completions (daemon to client) -------------------------------------- */
+
+enum fdp_type {
+    FDP_T_PAD = 0,       /* skip n_slot slots: a record never wraps */
+    FDP_T_ACCEPTED = 1,  /* struct fdp_accepted */
+    FDP_T_PROMPT_IDS = 2, /* u32[len/4], position = index of the first */
+    FDP_T_IDS = 3,       /* u32[len/4], position = output index of the first */
+    FDP_T_TEXT = 4,      /* len bytes of UTF-8, position = byte offset */
+    FDP_T_LOGPROBS = 5,  /* struct fdp_logprob[len/8] of output token position:
+                            the token taken, then the top alternatives */
+    FDP_T_PROMPT_LOGPROBS = 6, /* the same for prompt token position (>= 1) */
+    FDP_T_CHOICE_END = 7, /* struct fdp_choice_end, one per sample */
+    FDP_T_DONE = 8,      /* struct fdp_done: terminal */
+    FDP_T_ERROR = 9,     /* struct fdp_error: terminal */
+    FDP_T_REPLY = 10,    /* op-specific */
+    FDP_T_EVENT = 11,    /* struct fdp_event, tag 0 */
+    FDP_T__N
+};
+
+#define FDP_SLOT 64
+struct fdp_rec {         /* header of n_slot contiguous slots */
+    uint64_t tag;
+    uint8_t type;        /* enum fdp_type */
+    uint8_t n_slot;
+    uint16_t sample;     /* 0..n-1 */
+    uint32_t position;
+    uint32_t len;        /* payload bytes */
+    uint32_t rsv;
+};
+FDP_STATIC_ASSERT(sizeof(struct fdp_rec) == 24, "record layout");
+/* The payload follows the header directly, 8-byte aligned. */
+#define FDP_REC_SLOTS(len) \
+    ((uint32_t)((sizeof(struct fdp_rec) + (uint64_t)(len) + FDP_SLOT - 1) / FDP_SLOT))
+#define FDP_REC_MAX_SLOTS 64u /* a payload of at most 4072 bytes a record */
+#define FDP_REC_MAX_LEN \
+    (FDP_REC_MAX_SLOTS * FDP_SLOT - (uint32_t)sizeof(struct fdp_rec))
+
+struct fdp_accepted { uint32_t prompt_len, cached_len; uint64_t seed; };
+struct fdp_logprob  { uint32_t id; float logprob; };
+
+enum fdp_finish {
+    FDP_FIN_NONE = 0,
+    FDP_FIN_STOP = 1,    /* eos, stop id or stop string */
+    FDP_FIN_LENGTH = 2,  /* max_new or the model's length */
+    FDP_FIN_ERROR = 3    /* the terminal ERROR says why */
+};
+struct fdp_choice_end {
+    uint32_t finish;     /* enum fdp_finish */
+    uint32_t n_tokens;   /* output tokens of this sample, PRIOR_IDS included */
+    int32_t stop_id;     /* the stop or eos id, -1 if none */
+    int32_t stop_str;    /* index of the stop string, -1 if none */
+};
+
+struct fdp_done {        /* times in ns of the daemon's CLOCK_MONOTONIC */
+    uint32_t prompt_tokens, cached_tokens, output_tokens, n_preempted;
+    uint64_t t_submit;   /* copied by the gate */
+    uint64_t t_start;    /* first scheduled */
+    uint64_t t_first;    /* first token sent */
+    uint64_t t_end;
+};
+struct fdp_error {
+    int32_t code;        /* enum fdp_status */
+    uint32_t retry_after_ms;
+    uint32_t detail;     /* FDP_D_*: which parameter, or 0 */
+    uint32_t arg;        /* the limit or the offending value, saturated */
+};
+struct fdp_event { uint32_t kind; uint32_t arg; };
+#define FDP_EV_READY   1 /* model is (again) ready: INFO has its numbers */
+#define FDP_EV_DOWN    2 /* worker is down, requests will wait */
+#define FDP_EV_DRAIN   3
+
+struct fdp_info {        /* REPLY of FDP_OP_INFO */
+    uint32_t vocab, max_model_len;
+    int32_t bos_id, has_tokenizer;
+    uint32_t n_eos, eos_ids[8];
+    uint32_t block_size, max_logprobs;
+    uint8_t model_digest[32];
+    char model_name[64];
+};
+
+/* detail of FDP_E_BAD_PARAM and friends: the parameter that was refused */
+enum fdp_detail {
+    FDP_D_NONE = 0, FDP_D_OP, FDP_D_FLAGS, FDP_D_N, FDP_D_MAX_NEW, FDP_D_MIN_NEW,
+    FDP_D_TEMPERATURE, FDP_D_TOP_P, FDP_D_TOP_K, FDP_D_MIN_P, FDP_D_PENALTY,
+    FDP_D_LOGPROBS, FDP_D_STREAM, FDP_D_PRIORITY, FDP_D_TTL, FDP_D_PRIOR,
+    FDP_D_USER, FDP_D_RESERVED, FDP_D_TAG, FDP_D_BLOB, FDP_D_ITEM, FDP_D_PROMPT,
+    FDP_D_PROMPT_ID, FDP_D_STOP, FDP_D_BIAS, FDP_D_ALLOWED, FDP_D_GRAMMAR,
+    FDP_D_CHAT, FDP_D_BAD_WORDS, FDP_D__N
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,21 @@
+lib_LTLIBRARIES += libclient/libfdclient.la
+libclient_libfdclient_la_SOURCES = \
+	%D%/attach.c \
+	%D%/call.c \
+	%D%/error.c \
+	%D%/poll.c \
+	%D%/priv.h \
+	%D%/submit.c
+libclient_libfdclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 \
+	-Wl,--version-script=$(srcdir)/%D%/fdclient.map -no-undefined
+EXTRA_libclient_libfdclient_la_DEPENDENCIES = $(srcdir)/%D%/fdclient.map
+CLIENT_LIBS = libclient/libfdclient.la
+
+fddincludedir = $(includedir)/fdd
+fddinclude_HEADERS = %D%/fdclient.h %D%/fdproto.h %D%/fdring.h
+fddtblincludedir = $(includedir)/fdd/tbl
+fddtblinclude_HEADERS = %D%/tbl/status.h
+pkgconfigdir = $(libdir)/pkgconfig
+nodist_pkgconfig_DATA = %D%/libfdclient.pc
+dist_man_MANS += %D%/fdclient.3
+EXTRA_DIST += %D%/fdclient.map %D%/libfdclient.pc.in %D%/README.md

@@ -1,0 +1,791 @@
+#include "config.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libclient/priv.h"
+
+#define SPIN_LOOKS 32 /* looks at the ring between looks at the clock */
+
+/* ---- waking -------------------------------------------------------------- */
+
+static void
+futex_wait(const uint32_t *word, int op, uint32_t seen, uint64_t ns)
+{
+    struct timespec ts = { .tv_sec = (time_t)(ns / 1000000000u),
+        .tv_nsec = (long)(ns % 1000000000u) };
+    (void)syscall(SYS_futex, word, op, seen, ns == FDC_NEVER ? NULL : &ts, NULL, 0);
+}
+
+static void
+wake_waiter(struct waiter *w)
+{
+    __atomic_store_n(&w->wake, 1, __ATOMIC_RELEASE);
+    (void)syscall(SYS_futex, &w->wake, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* r: a request that got something, with NULL everyone. */
+static void
+wake_for(struct fdc *s, const struct fdc_req *r)
+{
+    for (struct waiter *w = s->waiters; w; w = w->next)
+        if (r == NULL || w->req == r || w->kind != WAIT_REQ)
+            wake_waiter(w);
+}
+
+static void
+signal_local(struct fdc *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->local, &one, sizeof(one));
+    (void)n; /* non-blocking, and a full counter is readable too */
+    s->fd_armed = 0;
+}
+
+void
+fdc__ready(struct fdc_req *r)
+{
+    struct fdc *s = r->s;
+
+    if (!r->internal && !r->ready) {
+        r->ready = 1;
+        r->rdy_prev = s->rdy_last;
+        r->rdy_next = NULL;
+        if (s->rdy_last)
+            s->rdy_last->rdy_next = r;
+        else
+            s->rdy_first = r;
+        s->rdy_last = r;
+        s->n_ready++;
+    }
+    if (r->n_waiter || s->n_any)
+        wake_for(s, r);
+}
+
+void
+fdc__unready(struct fdc_req *r)
+{
+    struct fdc *s = r->s;
+
+    if (!r->ready)
+        return;
+    r->ready = 0;
+    s->n_ready--;
+    if (r->rdy_prev)
+        r->rdy_prev->rdy_next = r->rdy_next;
+    else
+        s->rdy_first = r->rdy_next;
+    if (r->rdy_next)
+        r->rdy_next->rdy_prev = r->rdy_prev;
+    else
+        s->rdy_last = r->rdy_prev;
+}
+
+/* ---- a request's queue --------------------------------------------------- */
+
+static uint32_t
+rec_span(uint32_t len)
+{
+    return (uint32_t)(sizeof(struct fdp_rec) + ((len + 7) & ~7u));
+}
+
+static struct chunk *
+chunk_get(struct fdc *s)
+{
+    struct chunk *c = s->pool;
+
+    if (c)
+        s->pool = c->next;
+    else if (s->pool_fresh < s->pool_n)
+        c = &s->pool_base[s->pool_fresh++];
+    else
+        c = (struct chunk *)malloc(sizeof(*c));
+    if (c) {
+        c->next = NULL;
+        c->rd = c->wr = 0;
+    }
+    return c;
+}
+
+static void
+chunk_put(struct fdc *s, struct chunk *c)
+{
+    if (c < s->pool_base || c >= s->pool_base + s->pool_n) {
+        free(c);
+        return;
+    }
+    c->next = s->pool;
+    s->pool = c;
+}
+
+void
+fdc__queue_free(struct fdc_req *r)
+{
+    while (r->first) {
+        struct chunk *c = r->first;
+        r->first = c->next;
+        chunk_put(r->s, c);
+    }
+    r->last = NULL;
+    r->unread = 0;
+}
+
+static int
+queue_put(struct fdc *s, struct fdc_req *r, const struct fdp_rec *h, const void *payload)
+{
+    uint32_t span = rec_span(h->len);
+    struct chunk *c = r->last;
+    unsigned char *d;
+
+    if (r->unread + span > s->max_unread)
+        return 0;
+    if (c == NULL || c->wr + span > FDC_CHUNK_DATA) {
+        c = chunk_get(s);
+        if (c == NULL)
+            return 0;
+        if (r->last)
+            r->last->next = c;
+        else
+            r->first = c;
+        r->last = c;
+    }
+    d = (unsigned char *)c->data + c->wr;
+    memcpy(d, h, sizeof(*h));
+    memcpy(d + sizeof(*h), payload, h->len);
+    c->wr += span;
+    r->unread += span;
+    return 1;
+}
+
+/* What the last event pointed into is given up. */
+static void
+queue_settle(struct fdc_req *r)
+{
+    struct chunk *c;
+
+    while ((c = r->first) != NULL && c->rd == c->wr) {
+        if (c->next == NULL) {
+            c->rd = c->wr = 0;
+            return;
+        }
+        r->first = c->next;
+        chunk_put(r->s, c);
+    }
+}
+
+/* ---- from the completion ring to the queues ------------------------------ */
+
+static void
+tag_release(struct fdc *s, uint32_t i)
+{
+    struct tag_entry *t = &s->tags[i];
+
+    if (t->cancel)
+        s->n_cancel--;
+    t->cancel = 0;
+    t->used = 0;
+    t->req = NULL;
+    if (++t->gen == 0)
+        t->gen = 1;
+    t->next_free = s->tag_free;
+    s->tag_free = i + 1;
+    s->n_open--;
+    if (s->n_any)
+        wake_for(s, NULL);
+}
+
+static void
+end_error(struct fdc_req *r, int code)
+{
+    memset(&r->end, 0, sizeof(r->end));
+    r->end.error.code = code;
+    r->term = FDP_T_ERROR;
+    r->open = 0;
+    fdc__ready(r);
+}
+
+static int
+payload_ok(const struct fdp_rec *h)
+{
+    switch (h->type) {
+    case FDP_T_ACCEPTED:
+        return h->len >= sizeof(struct fdp_accepted);
+    case FDP_T_PROMPT_IDS:
+    case FDP_T_IDS:
+        return h->len % 4 == 0;
+    case FDP_T_LOGPROBS:
+    case FDP_T_PROMPT_LOGPROBS:
+        return h->len % 8 == 0;
+    case FDP_T_CHOICE_END:
+        return h->len >= sizeof(struct fdp_choice_end);
+    case FDP_T_DONE:
+        return h->len >= sizeof(struct fdp_done);
+    case FDP_T_ERROR:
+        return h->len >= sizeof(struct fdp_error);
+    }
+    return 1;
+}
+
+static void
+session_event(struct fdc *s, const void *payload, uint32_t len)
+{
+    struct fdp_event ev;
+
+    if (len < sizeof(ev))
+        return;
+    memcpy(&ev, payload, sizeof(ev));
+    if (ev.kind == FDP_EV_READY)
+        s->flags &= ~FDC_S_DOWN;
+    else if (ev.kind == FDP_EV_DOWN)
+        s->flags |= FDC_S_DOWN;
+    else if (ev.kind == FDP_EV_DRAIN)
+        s->flags |= FDC_S_DRAIN;
+}
+
+static void
+take_terminal(struct fdc *s, uint32_t i, const struct fdp_rec *h, const void *payload)
+{
+    struct fdc_req *r = s->tags[i].req;
+
+    tag_release(s, i);
+    if (r == NULL)
+        return;
+    if (h->type == FDP_T_DONE)
+        memcpy(&r->end.done, payload, sizeof(r->end.done));
+    else
+        memcpy(&r->end.error, payload, sizeof(r->end.error));
+    r->term = h->type;
+    r->open = 0;
+    fdc__ready(r);
+}
+
+static void
+take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
+{
+    uint32_t i = (uint32_t)h->tag;
+    struct tag_entry *t;
+    struct fdc_req *r;
+
+    if (h->tag == 0) {
+        if (h->type == FDP_T_EVENT)
+            session_event(s, payload, h->len);
+        return;
+    }
+    if (i >= s->n_tag || !s->tags[i].used || s->tags[i].gen != h->tag >> 32)
+        return;
+    if (h->type == FDP_T_DONE || h->type == FDP_T_ERROR) {
+        take_terminal(s, i, h, payload);
+        return;
+    }
+    t = &s->tags[i];
+    r = t->req;
+    if (r == NULL || h->type >= FDP_T__N)
+        return;
+    if (h->type == FDP_T_IDS && h->sample < r->n)
+        __atomic_store_n(&r->n_out[h->sample], h->position + h->len / 4,
+            __ATOMIC_RELAXED);
+    if (queue_put(s, r, h, payload)) {
+        fdc__ready(r);
+        return;
+    }
+    /* Too much unread: the request ends here, the daemon's part is dropped. */
+    t->req = NULL;
+    t->cancel = 1;
+    s->n_cancel++;
+    end_error(r, FDP_E_NOMEM);
+}
+
+/* Takes n slots, which end with a whole record. */
+static int
+take_slots(struct fdc *s, uint32_t n)
+{
+    uint32_t at = s->cq.head, left = n, taken = 0;
+
+    while (left) {
+        const unsigned char *slot = (const unsigned char *)fdr_cons_slot(&s->cq, at);
+        struct fdp_rec h;
+        memcpy(&h, slot, sizeof(h));
+        if (h.n_slot == 0 || h.n_slot > left ||
+            (at & (s->cq.n_slot - 1)) + h.n_slot > s->cq.n_slot)
+            return -1;
+        if (h.type != FDP_T_PAD) {
+            if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN ||
+                !payload_ok(&h))
+                return -1;
+            take_record(s, &h, slot + sizeof(h));
+            taken++;
+        }
+        at += h.n_slot;
+        left -= h.n_slot;
+    }
+    fdr_cons_release(&s->cq, n);
+    return (int)taken;
+}
+
+void
+fdc__die(struct fdc *s, int why)
+{
+    if (s->dead)
+        return;
+    s->dead = why;
+    for (uint32_t i = 0; i < s->n_tag; i++) {
+        struct fdc_req *r = s->tags[i].used ? s->tags[i].req : NULL;
+        if (!s->tags[i].used)
+            continue;
+        tag_release(s, i);
+        if (r)
+            end_error(r, why);
+    }
+    shutdown(s->sock, SHUT_RDWR);
+    wake_for(s, NULL);
+    if (s->fd_armed)
+        signal_local(s);
+}
+
+int
+fdc__drain(struct fdc *s)
+{
+    uint32_t budget = s->cq.n_slot, total = 0, st;
+
+    if (s->dead)
+        return s->dead;
+    /* Read first: GOODBYE and hang-up come after the last record. */
+    st = fdr_load_acquire(&s->state->state);
+    for (;;) {
+        int64_t n = fdr_cons_avail(&s->cq);
+        int taken = n > 0 ? take_slots(s, (uint32_t)n) : (int)n;
+        if (taken < 0) {
+            fdc__die(s, FDP_E_PROTO);
+            return s->dead;
+        }
+        if (n == 0)
+            break;
+        total += (uint32_t)taken;
+        if (budget <= (uint32_t)n)
+            return (int)total;
+        budget -= (uint32_t)n;
+    }
+    if (s->n_cancel)
+        fdc__flush_cancels(s);
+    if (st == FDP_ST_GOODBYE) {
+        uint32_t why = s->state->reason;
+        fdc__die(s, why > 0 && why < 1000 ? -(int)why : FDP_E_DISCONNECTED);
+    } else if (s->eof) {
+        fdc__die(s, FDP_E_DISCONNECTED);
+    }
+    if (s->fd_armed && s->n_ready)
+        signal_local(s);
+    return s->dead ? s->dead : (int)total;
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+static inline void
+relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static int
+spin(struct fdc *s, uint32_t seen, uint64_t deadline)
+{
+    uint64_t now = fdc__now(), end = now + s->spin_ns;
+
+    if (end > deadline)
+        end = deadline;
+    while (now < end) {
+        for (int i = 0; i < SPIN_LOOKS; i++) {
+            if (fdr_load_acquire(s->cq.p_tail) != seen)
+                return 1;
+            relax();
+        }
+        now = fdc__now();
+    }
+    return 0;
+}
+
+static int
+hung_up(const struct fdc *s)
+{
+    struct pollfd p = { .fd = s->sock, .events = POLLRDHUP };
+    return poll(&p, 1, 0) > 0 &&
+        (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
+}
+
+void
+fdc__look(struct fdc *s)
+{
+    if (!s->dead && hung_up(s))
+        s->eof = 1;
+    (void)fdc__drain(s);
+}
+
+/* Without mtx, by the parked thread only. seen: cq_tail when it was empty.
+ * Returns 1 if the daemon has hung up. */
+static int
+park(struct fdc *s, uint32_t seen, uint64_t deadline)
+{
+    uint64_t now, ns = FDC_PARK_NS;
+
+    if (s->spin_ns && spin(s, seen, deadline))
+        return 0;
+    now = fdc__now();
+    if (now >= deadline)
+        return 0;
+    if (deadline - now < ns)
+        ns = deadline - now;
+    /* Pairs with the daemon's fdr_publish(cq_tail), fdr_flag_check(cq_wait). */
+    fdr_flag_raise(s->cq_wait, FDP_WAIT_FUTEX);
+    if (fdr_flag_check(s->cq.p_tail) == seen &&
+        fdr_load_acquire(&s->state->state) != FDP_ST_GOODBYE)
+        futex_wait(s->cq.p_tail, FUTEX_WAIT, seen, ns);
+    return fdr_load_acquire(s->cq.p_tail) == seen && hung_up(s);
+}
+
+/* After a park, and by fdc_dispatch(): how the daemon is to wake us now.
+ * 0: the ring has something. mtx held, nobody parked. */
+static int
+arm(struct fdc *s)
+{
+    if (!s->fd_armed) {
+        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
+        return 1;
+    }
+    fdr_flag_raise(s->cq_wait, FDP_WAIT_FD);
+    return fdr_flag_check(s->cq.p_tail) == s->cq.head;
+}
+
+static int
+holds(const struct fdc *s, enum wait_kind kind, const struct fdc_req *r)
+{
+    switch (kind) {
+    case WAIT_REQ:
+        return r->unread || r->term;
+    case WAIT_ANY:
+        return s->rdy_first != NULL;
+    case WAIT_ROOM:
+        return s->tag_free != 0;
+    }
+    return 1;
+}
+
+static void
+wait_parked(struct fdc *s, uint64_t deadline)
+{
+    uint32_t seen = s->cq.head;
+    int eof;
+
+    s->parked = 1;
+    pthread_mutex_unlock(&s->mtx);
+    eof = park(s, seen, deadline);
+    pthread_mutex_lock(&s->mtx);
+    s->parked = 0;
+    if (eof)
+        s->eof = 1;
+    /* An event loop may count on us having drained: see fdc_dispatch(). */
+    if (!arm(s))
+        (void)fdc__drain(s);
+}
+
+static void
+wait_behind(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline)
+{
+    struct waiter w = { .next = s->waiters, .req = r, .kind = kind };
+    uint64_t now = fdc__now();
+    struct waiter **p;
+
+    s->waiters = &w;
+    if (kind == WAIT_REQ)
+        r->n_waiter++;
+    else
+        s->n_any++;
+    pthread_mutex_unlock(&s->mtx);
+    if (deadline == FDC_NEVER)
+        futex_wait(&w.wake, FUTEX_WAIT_PRIVATE, 0, FDC_NEVER);
+    else if (now < deadline)
+        futex_wait(&w.wake, FUTEX_WAIT_PRIVATE, 0, deadline - now);
+    pthread_mutex_lock(&s->mtx);
+    for (p = &s->waiters; *p != &w; p = &(*p)->next)
+        ;
+    *p = w.next;
+    if (kind == WAIT_REQ)
+        r->n_waiter--;
+    else
+        s->n_any--;
+}
+
+int
+fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline)
+{
+    int rc = 0;
+
+    for (;;) {
+        if (holds(s, kind, r)) {
+            rc = 1;
+            break;
+        }
+        (void)fdc__drain(s);
+        if (holds(s, kind, r)) {
+            rc = 1;
+            break;
+        }
+        if (s->dead) {
+            rc = s->dead;
+            break;
+        }
+        if (deadline == 0 || (deadline != FDC_NEVER && fdc__now() >= deadline))
+            break;
+        if (s->cq.tail != s->cq.head)
+            continue; /* the drain ran out of its budget */
+        if (s->parked)
+            wait_behind(s, kind, r, deadline);
+        else
+            wait_parked(s, deadline);
+    }
+    /* Whoever leaves hands the place at the ring to one who stays. */
+    if (!s->parked && s->waiters)
+        wake_waiter(s->waiters);
+    return rc;
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static void
+pop_event(struct fdc_req *r, struct fdc_event *ev)
+{
+    struct chunk *c = r->first;
+    const unsigned char *d = (const unsigned char *)c->data + c->rd;
+    struct fdp_rec h;
+
+    memcpy(&h, d, sizeof(h));
+    ev->type = h.type;
+    ev->sample = h.sample;
+    ev->position = h.position;
+    ev->data = d + sizeof(h);
+    switch (h.type) {
+    case FDP_T_PROMPT_IDS:
+    case FDP_T_IDS:
+        ev->n = h.len / 4;
+        break;
+    case FDP_T_LOGPROBS:
+    case FDP_T_PROMPT_LOGPROBS:
+        ev->n = h.len / 8;
+        break;
+    case FDP_T_TEXT:
+    case FDP_T_REPLY:
+        ev->n = h.len;
+        break;
+    default:
+        ev->n = 1;
+    }
+    c->rd += rec_span(h.len);
+    r->unread -= rec_span(h.len);
+}
+
+static void
+end_event(struct fdc_req *r, struct fdc_event *ev)
+{
+    memset(ev, 0, sizeof(*ev));
+    ev->type = r->term;
+    ev->n = 1;
+    ev->data = &r->end;
+    r->term_read = 1;
+    fdc__queue_free(r);
+}
+
+int
+fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
+{
+    struct fdc *s = r->s;
+    int rc = 1;
+
+    pthread_mutex_lock(&s->mtx);
+    queue_settle(r);
+    if (!r->unread && !r->term)
+        rc = fdc__wait(s, WAIT_REQ, r, deadline);
+    if (rc == 0)
+        rc = deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
+    else if (r->unread) {
+        queue_settle(r);
+        pop_event(r, ret_event);
+    } else if (r->term_read)
+        rc = 0;
+    else if (r->term)
+        end_event(r, ret_event);
+    if (!r->unread && (!r->term || r->term_read))
+        fdc__unready(r);
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}
+
+static int
+check_req(const struct fdc_req *r)
+{
+    return r == NULL || r->magic != FDC_REQ_MAGIC ? FDP_E_INVAL : fdc__check(r->s);
+}
+
+int
+fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms)
+{
+    int rc = check_req(r);
+
+    if (rc)
+        return rc;
+    if (ret_event == NULL)
+        return FDP_E_INVAL;
+    r->text_len = 0;
+    return fdc__next(r, ret_event, fdc__deadline(timeout_ms));
+}
+
+int64_t
+fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms)
+{
+    uint64_t deadline = fdc__deadline(timeout_ms);
+    struct fdc_event ev;
+    int rc = check_req(r);
+    uint32_t n;
+
+    if (rc)
+        return rc;
+    if (buf == NULL || cap == 0)
+        return FDP_E_INVAL;
+    while (r->text_len == 0) {
+        rc = fdc__next(r, &ev, deadline);
+        if (rc < 0)
+            return rc;
+        if (rc == 0 || ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR)
+            return r->term == FDP_T_ERROR && r->end.error.code < 0 ?
+                r->end.error.code : 0;
+        if (ev.type == FDP_T_TEXT && ev.sample == 0) {
+            r->text = ev.text;
+            r->text_len = ev.n;
+        }
+    }
+    n = r->text_len < cap ? r->text_len : (uint32_t)cap;
+    memcpy(buf, r->text, n);
+    r->text += n;
+    r->text_len -= n;
+    return n;
+}
+
+static int
+any_open(const struct fdc *s)
+{
+    for (const struct fdc_req *r = s->all; r; r = r->all_next)
+        if (r->open && !r->internal)
+            return 1;
+    return 0;
+}
+
+int
+fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms)
+{
+    uint64_t deadline = fdc__deadline(timeout_ms);
+    struct fdc_req *r;
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    if (ret_req == NULL)
+        return FDP_E_INVAL;
+    pthread_mutex_lock(&s->mtx);
+    if (s->rdy_first)
+        rc = 1;
+    else if (s->dead)
+        rc = s->dead;
+    else if (any_open(s))
+        rc = fdc__wait(s, WAIT_ANY, NULL, deadline);
+    else
+        goto unlock;
+    if (rc == 0)
+        rc = deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
+    if (rc == 1) {
+        /* To the end of the list: all readable requests get their turn. */
+        r = s->rdy_first;
+        fdc__unready(r);
+        r->ready = 1;
+        r->rdy_prev = s->rdy_last;
+        r->rdy_next = NULL;
+        if (s->rdy_last)
+            s->rdy_last->rdy_next = r;
+        else
+            s->rdy_first = r;
+        s->rdy_last = r;
+        s->n_ready++;
+        *ret_req = r;
+    }
+unlock:
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}
+
+/* ---- event loops --------------------------------------------------------- */
+
+int
+fdc_fd(fdc_t *s)
+{
+    int rc = fdc__check(s);
+    return rc ? rc : s->ep;
+}
+
+/* Empties the wake-up channels; the ring is looked at afterwards. */
+static void
+eat_wakeups(struct fdc *s)
+{
+    char buf[16];
+    uint64_t v;
+    ssize_t n;
+
+    do
+        n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+        s->eof = 1;
+    n = read(s->local, &v, sizeof(v));
+    (void)n;
+}
+
+int
+fdc_dispatch(fdc_t *s)
+{
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->mtx);
+    s->fd_armed = 0;
+    if (!s->parked)
+        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
+    eat_wakeups(s);
+    for (;;) {
+        rc = fdc__drain(s);
+        if (s->n_ready) {
+            rc = (int)s->n_ready;
+            break;
+        }
+        if (rc < 0)
+            break;
+        /* A thread parked on the ring keeps its own wake-up; it drains and
+         * then signals us. */
+        s->fd_armed = 1;
+        rc = 0;
+        if (s->parked || arm(s))
+            break;
+        s->fd_armed = 0;
+        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
+    }
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}

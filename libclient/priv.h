@@ -1,0 +1,157 @@
+/*
+ * Inside libfdclient: the session and the request behind the handles.
+ *
+ * Locks: mtx guards everything but the producer's side of the request ring
+ * and the arena, which mtx_sq guards. mtx_sq may be taken with mtx held,
+ * never the other way round.
+ *
+ * One thread at a time sleeps on the completion ring ("parked" is its
+ * mark); it alone writes cq_wait while it does. Others that wait sleep on a
+ * word of their own, in struct waiter. Whoever holds mtx may drain the ring:
+ * a drain moves cq_tail past what the parked thread has seen, so that its
+ * FUTEX_WAIT returns.
+ *
+ * A request's tag is {generation, index into tags[]}. The entry stays taken
+ * until the daemon's terminal record, whether or not the handle still
+ * exists: it counts what the daemon holds open for us.
+ *
+ * The daemon is trusted with the data and checked in its geometry: a record
+ * that does not fit ends the session with FDP_E_PROTO.
+ */
+#ifndef FDD_LIBCLIENT_PRIV_H
+#define FDD_LIBCLIENT_PRIV_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "libclient/fdclient.h"
+#include "libclient/fdproto.h"
+#include "libclient/fdring.h"
+
+#define FDC_MAGIC     0x43444601u
+#define FDC_REQ_MAGIC 0x52444602u
+#define FDC_PARK_NS   250000000ull /* a dead daemon wakes no futex: look then */
+#define FDC_NEVER     UINT64_MAX   /* a deadline */
+#define FDC_REQ_SLOT  128u
+#define FDC_MAX_TAGS  65536u
+
+/* Holds any record, header included. */
+#define FDC_CHUNK_DATA (FDP_REC_MAX_SLOTS * FDP_SLOT)
+struct chunk {
+    struct chunk *next;
+    uint32_t rd, wr;      /* bytes */
+    uint64_t data[FDC_CHUNK_DATA / 8];
+};
+
+struct tag_entry {
+    struct fdc_req *req;  /* NULL: handle freed, records are dropped */
+    uint32_t gen;         /* never 0 */
+    uint32_t next_free;   /* index + 1 of the free list, 0 at its end */
+    uint8_t used;
+    uint8_t cancel;       /* a CANCEL is owed */
+};
+
+enum wait_kind { WAIT_REQ, WAIT_ANY, WAIT_ROOM };
+struct waiter {
+    struct waiter *next;
+    struct fdc_req *req;
+    enum wait_kind kind;
+    uint32_t wake;        /* futex word, private */
+};
+
+struct fdc_req {
+    uint32_t magic;
+    uint32_t n;           /* samples */
+    struct fdc *s;
+    uint64_t tag;
+    struct fdc_req *all_prev, *all_next;
+    struct fdc_req *rdy_prev, *rdy_next;
+    struct chunk *first, *last;
+    size_t unread;        /* bytes queued */
+    uint32_t n_waiter;
+    uint8_t open;         /* the daemon may send more */
+    uint8_t internal;     /* of a blocking call, not submitted yet, or quiet:
+                             never in the ready list */
+    uint8_t ready;        /* in the ready list */
+    uint8_t term;         /* 0, FDP_T_DONE or FDP_T_ERROR */
+    uint8_t term_read;
+    void *user;
+    union { struct fdp_done done; struct fdp_error error; } end;
+    const char *text;     /* rest of a TEXT event for fdc_read_text() */
+    uint32_t text_len;
+    uint32_t n_out[];     /* [n] output tokens so far */
+};
+
+struct fdc {
+    uint32_t magic;
+    int32_t dead;         /* 0, or why the session is over */
+    uint32_t *alive;      /* 1, wiped to 0 in a forked child */
+    uint64_t pid;         /* used where wiping is not to be had, else 0 */
+    int sock, bell, ep, local; /* epoll nests sock and local, an eventfd */
+    unsigned char *c2d;
+    const unsigned char *d2c;
+    struct fdp_welcome w;
+
+    pthread_mutex_t mtx_sq;
+    struct fdr_prod sq;
+    const uint32_t *need_wakeup;
+    unsigned char *arena;
+    uint32_t a_size, a_used, a_at; /* free space starts at a_at */
+    uint32_t *a_span;     /* [sq slots] arena bytes a slot holds */
+    uint32_t a_retired;   /* ring cursor up to which spans were given back */
+
+    pthread_mutex_t mtx;
+    struct fdr_cons cq;
+    uint32_t *cq_wait;
+    const struct fdp_state *state;
+    uint64_t spin_ns;
+    uint32_t max_unread;
+    uint32_t flags;       /* FDC_S_* */
+    uint8_t parked, fd_armed, eof;
+    struct waiter *waiters;
+    uint32_t n_any;       /* waiters that any record concerns */
+    struct tag_entry *tags;
+    uint32_t n_tag, n_open, n_cancel;
+    uint32_t tag_free;    /* index + 1, 0 = none */
+    struct fdc_req *all, *rdy_first, *rdy_last;
+    uint32_t n_ready;
+    struct chunk *pool;   /* chunks given back */
+    struct chunk *pool_base; /* the block taken at open, touched when needed */
+    uint32_t pool_n, pool_fresh; /* its chunks; those never used start here */
+};
+
+#pragma GCC visibility push(hidden)
+
+/* attach.c */
+int fdc__check(const struct fdc *s);  /* 0, FDP_E_INVAL or FDP_E_FORKED */
+uint64_t fdc__now(void);
+uint64_t fdc__deadline(int timeout_ms);
+
+/* submit.c */
+struct blob {             /* a request's items, sized before they are written */
+    int type;             /* of the prompt item, 0 = none */
+    const void *prompt;
+    size_t prompt_bytes;
+    const struct fdc_params *p; /* NULL: none of their items */
+};
+int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
+    int internal, int timeout_ms, struct fdc_req **ret_req);
+void fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags);
+void fdc__flush_cancels(struct fdc *s); /* mtx held */
+void fdc__req_drop(struct fdc_req *r);  /* mtx held: unlink, free */
+
+/* poll.c */
+int fdc__drain(struct fdc *s);        /* mtx held: records taken, or < 0 */
+void fdc__die(struct fdc *s, int why); /* mtx held */
+void fdc__ready(struct fdc_req *r);   /* mtx held: has something to read */
+void fdc__unready(struct fdc_req *r); /* mtx held */
+void fdc__queue_free(struct fdc_req *r); /* mtx held */
+/* mtx held. 1: the condition holds; 0: time is up; < 0: the session is over */
+int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r,
+    uint64_t deadline);
+int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
+void fdc__look(struct fdc *s);        /* mtx held: drain, notice a hang-up */
+
+#pragma GCC visibility pop
+
+#endif

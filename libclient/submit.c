@@ -1,0 +1,544 @@
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libclient/priv.h"
+
+/* ---- parameters ---------------------------------------------------------- */
+
+void
+fdc_params_init_sized(struct fdc_params *p, size_t size)
+{
+    struct fdc_params d = { .size = (uint32_t)size, .flags = FDP_F_TEXT,
+        .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .n = 1 };
+    if (p == NULL)
+        return;
+    memset(p, 0, size);
+    memcpy(p, &d, size < sizeof(d) ? size : sizeof(d));
+}
+
+/* The caller's struct, which may be of an older or a newer library. */
+static int
+read_params(const struct fdc_params *in, struct fdc_params *out)
+{
+    fdc_params_init(out);
+    if (in == NULL)
+        return 0;
+    if (in->size < offsetof(struct fdc_params, n_stop))
+        return FDP_E_INVAL;
+    memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
+    for (size_t i = sizeof(*out); i < in->size; i++)
+        if (((const unsigned char *)in)[i])
+            return FDP_E_UNSUPPORTED;
+    if ((out->n_stop && !out->stop) || (out->n_stop_ids && !out->stop_ids) ||
+        (out->n_prior && !out->prior_ids) || (out->n_bias && !out->bias) ||
+        (out->n_allowed && !out->allowed_ids) ||
+        (out->n_bad_words && !out->bad_words) ||
+        (out->grammar_len && !out->grammar))
+        return FDP_E_INVAL;
+    return 0;
+}
+
+static void
+fill_slot(struct fdp_req *q, uint16_t op, const struct fdc_params *p)
+{
+    memset(q, 0, sizeof(*q));
+    q->op = op;
+    q->n = p->n;
+    q->flags = p->flags;
+    q->max_new = p->max_new;
+    q->min_new = p->min_new;
+    q->temperature = p->temperature;
+    q->top_p = p->top_p;
+    q->top_k = p->top_k;
+    q->min_p = p->min_p;
+    q->presence_penalty = p->presence_penalty;
+    q->frequency_penalty = p->frequency_penalty;
+    q->repetition_penalty = p->repetition_penalty;
+    q->logprobs = p->logprobs;
+    q->prompt_logprobs = p->prompt_logprobs;
+    q->stream_interval = p->stream_interval;
+    q->seed = p->seed;
+    q->priority = p->priority;
+    q->ttl_queue_ms = p->ttl_queue_ms;
+    q->ttl_total_ms = p->ttl_total_ms;
+    q->n_prior = p->n_prior;
+    q->user = p->user;
+    memcpy(q->salt, p->salt, sizeof(q->salt));
+}
+
+void
+fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags)
+{
+    struct fdc_params p;
+
+    fdc_params_init(&p);
+    p.flags = flags;
+    fill_slot(slot, op, &p);
+}
+
+/* ---- items --------------------------------------------------------------- */
+
+struct item_writer {
+    unsigned char *dst;   /* NULL: only count */
+    uint64_t n, cap;
+    int bad;              /* did not fit, or too long to express */
+};
+
+static void
+put_item(struct item_writer *w, int type, const void *data, uint64_t len)
+{
+    struct fdp_item h = { .type = (uint16_t)type };
+    uint64_t span;
+
+    if (w->bad || len > FDP_MAX_BLOB || w->n + (span = FDP_ITEM_SPAN(len)) > w->cap) {
+        w->bad = 1;
+        return;
+    }
+    if (w->dst) {
+        unsigned char *d = w->dst + w->n;
+        h.len = (uint32_t)len;
+        memset(d + span - 8, 0, 8);
+        memcpy(d, &h, sizeof(h));
+        if (len)
+            memcpy(d + sizeof(h), data, len);
+    }
+    w->n += span;
+}
+
+static void
+put_params(struct item_writer *w, const struct fdc_params *p)
+{
+    if (p->n_prior)
+        put_item(w, FDP_IT_PRIOR_IDS, p->prior_ids, (uint64_t)p->n_prior * 4);
+    for (uint32_t i = 0; i < p->n_stop; i++)
+        put_item(w, FDP_IT_STOP_STRING, p->stop[i],
+            p->stop_len ? p->stop_len[i] : strlen(p->stop[i]));
+    if (p->n_stop_ids)
+        put_item(w, FDP_IT_STOP_IDS, p->stop_ids, (uint64_t)p->n_stop_ids * 4);
+    if (p->n_bias)
+        put_item(w, FDP_IT_LOGIT_BIAS, p->bias, (uint64_t)p->n_bias * 8);
+    for (uint32_t i = 0; i < p->n_bad_words; i++)
+        put_item(w, FDP_IT_BAD_WORDS, p->bad_words[i], strlen(p->bad_words[i]));
+    if (p->n_allowed)
+        put_item(w, FDP_IT_ALLOWED_IDS, p->allowed_ids, (uint64_t)p->n_allowed * 4);
+    if (p->grammar_len)
+        put_item(w, FDP_IT_GRAMMAR, p->grammar, p->grammar_len);
+}
+
+static void
+put_blob(struct item_writer *w, const struct blob *b)
+{
+    if (b->type)
+        put_item(w, b->type, b->prompt, b->prompt_bytes);
+    if (b->p)
+        put_params(w, b->p);
+}
+
+/* ---- the request ring and its arena -------------------------------------- */
+
+/* Spans of slots that the daemon has taken are free again, oldest first. */
+static void
+arena_retire(struct fdc *s)
+{
+    while (s->a_retired != s->sq.head) {
+        s->a_used -= s->a_span[s->a_retired & (s->sq.n_slot - 1)];
+        s->a_retired++;
+    }
+    if (s->a_used == 0)
+        s->a_at = 0;
+}
+
+static int
+arena_take(struct fdc *s, uint32_t span, uint32_t *ret_off, uint32_t *ret_cost)
+{
+    uint32_t left = s->a_size - s->a_used, tail = s->a_size - s->a_at;
+
+    if (span <= tail && span <= left) {
+        *ret_off = s->a_at;
+        *ret_cost = span;
+        return 1;
+    }
+    if (span > left || tail > left - span)
+        return 0;
+    *ret_off = 0;
+    *ret_cost = tail + span;
+    return 1;
+}
+
+/* mtx_sq held. b may be NULL. E_AGAIN: full; E_PROTO: sq_head is impossible. */
+static int
+push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span)
+{
+    uint32_t off = 0, cost = 0, i;
+    int64_t room = fdr_prod_room(&s->sq, 1);
+
+    if (room < 0)
+        return FDP_E_PROTO;
+    arena_retire(s);
+    if (room == 0)
+        return FDP_E_AGAIN;
+    if (span && !arena_take(s, span, &off, &cost)) {
+        if (fdr_prod_room(&s->sq, s->sq.n_slot) < 0)
+            return FDP_E_PROTO;
+        arena_retire(s);
+        if (!arena_take(s, span, &off, &cost))
+            return FDP_E_AGAIN;
+    }
+    if (span) {
+        struct item_writer w = { .dst = s->arena + off, .cap = span };
+        put_blob(&w, b);
+        if (w.bad || w.n != span)
+            return FDP_E_INVAL;
+        s->a_at = off + span;
+        s->a_used += cost;
+    }
+    slot->off = off;
+    slot->len = span;
+    i = s->sq.tail;
+    memcpy(fdr_prod_slot(&s->sq, i), slot, sizeof(*slot));
+    s->a_span[i & (s->sq.n_slot - 1)] = cost;
+    s->sq.tail = s->sq.pub = i + 1;
+    /* Pairs with the gate: flag raised, tails looked at again, then sleep. */
+    fdr_publish(s->sq.p_tail, s->sq.tail);
+    if (fdr_flag_check(s->need_wakeup)) {
+        uint64_t one = 1;
+        ssize_t n = write(s->bell, &one, sizeof(one));
+        (void)n; /* a full counter rings as well */
+    }
+    return 0;
+}
+
+/* ---- tags ---------------------------------------------------------------- */
+
+static int
+tag_take(struct fdc *s, struct fdc_req *r)
+{
+    struct tag_entry *t;
+
+    if (s->tag_free == 0)
+        return 0;
+    t = &s->tags[s->tag_free - 1];
+    r->tag = (uint64_t)t->gen << 32 | (s->tag_free - 1);
+    s->tag_free = t->next_free;
+    t->used = 1;
+    t->cancel = 0;
+    t->req = r;
+    s->n_open++;
+    r->open = 1;
+    return 1;
+}
+
+static void
+tag_untake(struct fdc *s, struct fdc_req *r)
+{
+    struct tag_entry *t = &s->tags[(uint32_t)r->tag];
+
+    if (!r->open || !t->used || t->req != r)
+        return;
+    r->open = 0;
+    t->used = 0;
+    t->req = NULL;
+    t->next_free = s->tag_free;
+    s->tag_free = (uint32_t)r->tag + 1;
+    s->n_open--;
+}
+
+static struct fdc_req *
+req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
+{
+    struct fdc_req *r = (struct fdc_req *)calloc(1, sizeof(*r) + (size_t)n * 4);
+
+    if (r == NULL)
+        return NULL;
+    r->magic = FDC_REQ_MAGIC;
+    r->s = s;
+    r->n = n;
+    r->internal = 1; /* until it is submitted */
+    for (uint32_t i = 0; i < n; i++)
+        r->n_out[i] = n_prior;
+    return r;
+}
+
+static void
+link_req(struct fdc *s, struct fdc_req *r)
+{
+    r->all_next = s->all;
+    if (s->all)
+        s->all->all_prev = r;
+    s->all = r;
+}
+
+void
+fdc__req_drop(struct fdc_req *r)
+{
+    struct fdc *s = r->s;
+
+    fdc__unready(r);
+    fdc__queue_free(r);
+    if (r->all_prev)
+        r->all_prev->all_next = r->all_next;
+    else
+        s->all = r->all_next;
+    if (r->all_next)
+        r->all_next->all_prev = r->all_prev;
+    r->magic = 0;
+    free(r);
+}
+
+/* ---- submit -------------------------------------------------------------- */
+
+/* One try: registers r and queues its slot. */
+static int
+try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot,
+    const struct blob *b, uint32_t span)
+{
+    int rc, taken;
+
+    pthread_mutex_lock(&s->mtx);
+    (void)fdc__drain(s);
+    rc = s->dead;
+    taken = rc == 0 && tag_take(s, r);
+    pthread_mutex_unlock(&s->mtx);
+    if (!taken)
+        return rc ? rc : FDP_E_LIMIT;
+
+    slot->tag = r->tag;
+    pthread_mutex_lock(&s->mtx_sq);
+    rc = push(s, slot, b, span);
+    pthread_mutex_unlock(&s->mtx_sq);
+    if (rc == 0)
+        return 0;
+
+    pthread_mutex_lock(&s->mtx);
+    tag_untake(s, r);
+    if (rc == FDP_E_PROTO)
+        fdc__die(s, rc);
+    else
+        (void)fdc__drain(s);
+    rc = s->dead ? s->dead : rc;
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}
+
+/* The gate takes slots without telling: look again after a while. */
+static int
+wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
+{
+    struct timespec ts = { .tv_nsec = (long)*nap_us * 1000 };
+    uint64_t now = fdc__now();
+    int rc = 0;
+
+    if (now >= deadline)
+        return deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
+    if (why == FDP_E_LIMIT) {
+        pthread_mutex_lock(&s->mtx);
+        rc = fdc__wait(s, WAIT_ROOM, NULL, deadline);
+        pthread_mutex_unlock(&s->mtx);
+        return rc < 0 ? rc : 0;
+    }
+    nanosleep(&ts, NULL);
+    if (*nap_us < 1000)
+        *nap_us *= 2;
+    pthread_mutex_lock(&s->mtx);
+    fdc__look(s);
+    rc = s->dead;
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}
+
+int
+fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
+    int internal, int timeout_ms, struct fdc_req **ret_req)
+{
+    struct item_writer w = { .cap = FDP_MAX_BLOB };
+    uint64_t deadline = fdc__deadline(timeout_ms);
+    uint32_t nap_us = 20;
+    struct fdc_req *r;
+    int rc;
+
+    put_blob(&w, b);
+    if (w.bad || w.n > s->a_size)
+        return FDP_E_TOO_LONG;
+    r = req_new(s, slot->n ? slot->n : 1, slot->n_prior);
+    if (r == NULL)
+        return FDP_E_NOMEM;
+    if (b->p)
+        r->user = b->p->user_ptr;
+    pthread_mutex_lock(&s->mtx);
+    link_req(s, r);
+    pthread_mutex_unlock(&s->mtx);
+    for (;;) {
+        rc = try_submit(s, r, slot, b, (uint32_t)w.n);
+        if (rc != FDP_E_AGAIN && rc != FDP_E_LIMIT)
+            break;
+        rc = wait_room(s, rc, deadline, &nap_us);
+        if (rc)
+            break;
+    }
+    pthread_mutex_lock(&s->mtx);
+    if (rc) {
+        fdc__req_drop(r);
+    } else {
+        r->internal = (uint8_t)internal;
+        if (r->unread || r->term)
+            fdc__ready(r);
+    }
+    pthread_mutex_unlock(&s->mtx);
+    if (rc == 0)
+        *ret_req = r;
+    return rc;
+}
+
+static int
+submit_prompt(struct fdc *s, int type, const void *data, size_t n, size_t unit,
+    const struct fdc_params *params, struct fdc_req **ret_req)
+{
+    struct fdc_params p;
+    struct fdp_req slot;
+    struct blob b = { .type = type, .prompt = data, .p = &p };
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    if (ret_req == NULL || (data == NULL && n))
+        return FDP_E_INVAL;
+    if (n > FDP_MAX_BLOB)
+        return FDP_E_TOO_LONG;
+    b.prompt_bytes = n * unit;
+    rc = read_params(params, &p);
+    if (rc)
+        return rc;
+    fill_slot(&slot, FDP_OP_SUBMIT, &p);
+    return fdc__submit(s, &slot, &b, p.quiet != 0, p.submit_timeout_ms, ret_req);
+}
+
+int
+fdc_submit_text(fdc_t *s, const char *text, size_t n_bytes,
+    const struct fdc_params *params, fdc_req_t **ret_req)
+{
+    return submit_prompt(s, FDP_IT_PROMPT_TEXT, text, n_bytes, 1, params, ret_req);
+}
+
+int
+fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids,
+    const struct fdc_params *params, fdc_req_t **ret_req)
+{
+    return submit_prompt(s, FDP_IT_PROMPT_IDS, ids, n_ids, 4, params, ret_req);
+}
+
+int
+fdc_submit_chat(fdc_t *s, const char *json, size_t n_bytes,
+    const struct fdc_params *params, fdc_req_t **ret_req)
+{
+    return submit_prompt(s, FDP_IT_CHAT, json, n_bytes, 1, params, ret_req);
+}
+
+/* ---- cancel and free ----------------------------------------------------- */
+
+void
+fdc__flush_cancels(struct fdc *s)
+{
+    struct fdp_req q;
+    int rc = 0;
+
+    fdc__fill_op(&q, FDP_OP_CANCEL, 0);
+    pthread_mutex_lock(&s->mtx_sq);
+    for (uint32_t i = 0; i < s->n_tag && s->n_cancel && rc == 0; i++) {
+        struct tag_entry *t = &s->tags[i];
+        if (!t->cancel)
+            continue;
+        q.tag = (uint64_t)t->gen << 32 | i;
+        rc = push(s, &q, NULL, 0);
+        if (rc == 0) {
+            t->cancel = 0;
+            s->n_cancel--;
+        }
+    }
+    pthread_mutex_unlock(&s->mtx_sq);
+    if (rc == FDP_E_PROTO)
+        fdc__die(s, rc);
+}
+
+static void
+cancel_open(struct fdc *s, struct fdc_req *r)
+{
+    struct tag_entry *t = &s->tags[(uint32_t)r->tag];
+
+    if (!t->cancel) {
+        t->cancel = 1;
+        s->n_cancel++;
+    }
+    fdc__flush_cancels(s);
+}
+
+int
+fdc_cancel(fdc_req_t *r)
+{
+    int rc;
+
+    if (r == NULL || r->magic != FDC_REQ_MAGIC)
+        return FDP_E_INVAL;
+    rc = fdc__check(r->s);
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&r->s->mtx);
+    if (r->open)
+        cancel_open(r->s, r);
+    pthread_mutex_unlock(&r->s->mtx);
+    return 0;
+}
+
+void
+fdc_req_free(fdc_req_t *r)
+{
+    struct fdc *s;
+    int forked;
+
+    if (r == NULL || r->magic != FDC_REQ_MAGIC)
+        return;
+    s = r->s;
+    forked = fdc__check(s) != 0;
+    if (forked) {
+        fdc__req_drop(r);
+        return;
+    }
+    pthread_mutex_lock(&s->mtx);
+    if (r->open) {
+        s->tags[(uint32_t)r->tag].req = NULL;
+        cancel_open(s, r);
+    }
+    fdc__req_drop(r);
+    pthread_mutex_unlock(&s->mtx);
+}
+
+void
+fdc_req_set_user(fdc_req_t *r, void *ptr)
+{
+    if (r && r->magic == FDC_REQ_MAGIC)
+        __atomic_store_n(&r->user, ptr, __ATOMIC_RELEASE);
+}
+
+void *
+fdc_req_user(const fdc_req_t *r)
+{
+    return r && r->magic == FDC_REQ_MAGIC ?
+        __atomic_load_n(&r->user, __ATOMIC_ACQUIRE) : NULL;
+}
+
+uint64_t
+fdc_req_tag(const fdc_req_t *r)
+{
+    return r && r->magic == FDC_REQ_MAGIC ? r->tag : 0;
+}
+
+uint32_t
+fdc_req_tokens(const fdc_req_t *r, uint32_t sample)
+{
+    if (r == NULL || r->magic != FDC_REQ_MAGIC || sample >= r->n)
+        return 0;
+    return __atomic_load_n(&r->n_out[sample], __ATOMIC_RELAXED);
+}

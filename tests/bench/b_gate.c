@@ -1,0 +1,156 @@
+/*
+ * CPU time of the gate per relayed token: 256 sessions, one stream each, a
+ * fake worker in this process that sends one IDS record (and, second run,
+ * one TEXT record) per stream and step. Clients read as a spinning client
+ * does. Only the gate's rounds are timed. Ceiling: 100 ns per token; beside
+ * it a bare copy of the same slots.
+ *
+ * Also: a round over idle sessions, and session set-up.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+#include "tests/unit/gate_fixture.h"
+
+#define N_STREAM 256
+#define N_STEP 2000
+
+static struct fcl cl[N_STREAM];
+
+static int
+cmp_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* A client that reads: it touches what it was sent and moves its head. */
+static void
+drain(struct fcl *c)
+{
+    static volatile uint32_t sink;
+    int64_t n = fdr_cons_avail(&c->cq);
+
+    while (n > 0) {
+        const struct fdp_rec *r = fdr_cons_slot(&c->cq, c->cq.head);
+
+        sink = r->len;
+        n -= r->n_slot;
+        fdr_cons_release(&c->cq, r->n_slot);
+    }
+    (void)sink;
+}
+
+static double
+bench_copy(struct fix *f)
+{
+    unsigned char *dst = malloc((size_t)N_STREAM * FDP_SLOT * 64);
+    uint64_t t0, n = 0;
+
+    ASSERT(dst != NULL);
+    memset(dst, 1, (size_t)N_STREAM * FDP_SLOT * 64);
+    t0 = clk_now_ns();
+    for (int s = 0; s < N_STEP; s++) {
+        for (int i = 0; i < N_STREAM; i++, n++)
+            memcpy(dst + (n % (N_STREAM * 64)) * FDP_SLOT,
+                f->seg->up + (n % LNK_UP_SLOTS) * FDP_SLOT, FDP_SLOT);
+        __asm__ volatile("" ::: "memory");
+    }
+    t0 = clk_now_ns() - t0;
+    free(dst);
+    return (double)t0 / (double)n;
+}
+
+static double
+bench_tokens(struct fix *f, const uint64_t *ids, int text)
+{
+    static const char word[] = " token";
+    uint64_t spent = 0;
+
+    for (int s = 0; s < N_STEP; s++) {
+        uint64_t t0;
+
+        for (int i = 0; i < N_STREAM; i++) {
+            uint32_t *to = lnk_claim(&f->w, ids[i], FDP_T_IDS, 0, (uint32_t)s, 4);
+
+            *to = (uint32_t)s;
+            if (text)
+                memcpy(lnk_claim(&f->w, ids[i], FDP_T_TEXT, 0, (uint32_t)s * 6, 6), word,
+                    6);
+        }
+        lnk_flush(&f->w);
+        f->now += 10000;
+        t0 = clk_now_ns();
+        ASSERT(gate_poll(f->g, f->now) != 0);
+        ASSERT(gate_poll(f->g, f->now) == 0);
+        spent += clk_now_ns() - t0;
+        for (int i = 0; i < N_STREAM; i++)
+            drain(&cl[i]);
+    }
+    return (double)spent / N_STREAM / N_STEP;
+}
+
+static double
+bench_idle(struct fix *f)
+{
+    uint64_t t0 = clk_now_ns();
+
+    for (int i = 0; i < 10000; i++)
+        ASSERT(gate_poll(f->g, f->now) == 0);
+    return (double)(clk_now_ns() - t0) / 10000;
+}
+
+int
+main(void)
+{
+    static const char *const sets[] = { "ipc.connects_per_second=1000000",
+        "ipc.max_clients_per_user=1000", "ipc.max_clients=1000",
+        "sched.max_inflight_per_user=1000", NULL };
+    static uint64_t open_ns[N_STREAM], ids[N_STREAM];
+    struct rusage before, ru;
+    uint64_t wakes;
+    struct fix f;
+
+    (void)getrusage(RUSAGE_SELF, &before);
+    fix_open(&f, sets);
+    fix_ready(&f);
+    ((struct lnk_ready *)&f.g->wrk[0].ready)->credits = N_STREAM;
+    for (int i = 0; i < N_STREAM; i++) {
+        uint64_t t0 = clk_now_ns();
+
+        ASSERT(fcl_open(&f, &cl[i], 1000, NULL) == FDP_OK);
+        open_ns[i] = clk_now_ns() - t0;
+        fcl_submit(&cl[i], 1, 8, 4000);
+    }
+    fix_step(&f, 0);
+    for (int i = 0; i < N_STREAM; i++)
+        ASSERT((ids[i] = fix_take(&f, NULL, NULL, NULL)) != 0);
+    qsort(open_ns, N_STREAM, sizeof(open_ns[0]), cmp_u64);
+    (void)bench_tokens(&f, ids, 0); /* warm */
+    wakes = f.g->cnt->wakes_futex + f.g->cnt->wakes_fd;
+    printf("relay, ids            %7.1f ns/token  (ceiling 100, bare copy %.1f)\n",
+        bench_tokens(&f, ids, 0), bench_copy(&f));
+    printf("relay, ids and text   %7.1f ns/token  (ceiling 100)\n",
+        bench_tokens(&f, ids, 1));
+    printf("system calls for them %7llu\n", (unsigned long long)(f.g->cnt->wakes_futex +
+        f.g->cnt->wakes_fd - wakes));
+    printf("idle round            %7.0f ns, %d sessions  (ceiling 3000)\n",
+        bench_idle(&f), N_STREAM);
+    printf("session set-up        %7.0f us p50, %.0f us p99  (ceiling 1000 p50)\n",
+        (double)open_ns[N_STREAM / 2] / 1e3, (double)open_ns[N_STREAM * 99 / 100] / 1e3);
+    (void)getrusage(RUSAGE_SELF, &ru);
+    printf("memory                %7.2f MiB for gate, client and worker side of %d "
+        "sessions\n", (double)(ru.ru_maxrss - before.ru_maxrss) / 1024, N_STREAM);
+    for (int i = 0; i < N_STREAM; i++)
+        fcl_close(&cl[i]);
+    fix_close(&f);
+    return 0;
+}

@@ -1,0 +1,129 @@
+/*
+ * Hostile text for a good tokenizer: encoded in slices as at once, and back.
+ * The first byte picks the tokenizer and the flags. The tokenizers are those
+ * of tests/parity/tok, which is found from the corpus directory given as an
+ * argument or else from $srcdir.
+ */
+#include "config.h"
+
+#include "daemon/worker/detok.h"
+#include "daemon/worker/tokenizer.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+static const char *const kinds[4] = { "gpt2", "llama3", "qwen2", "mixed" };
+static struct tok *toks[4];
+static struct tok_enc *encs[4];
+
+static char base[3000];
+
+int
+LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    const char *dir = getenv("srcdir");
+    char path[4096];
+    int i;
+
+    snprintf(base, sizeof(base), "%s/tests/parity/tok", dir ? dir : ".");
+    for (i = 1; i < *argc; i++) {
+        snprintf(path, sizeof(path), "%s/../../../parity/tok/gpt2", (*argv)[i]);
+        if (strlen((*argv)[i]) < 2000 && !access(path, F_OK))
+            snprintf(base, sizeof(base), "%.2000s/../../../parity/tok", (*argv)[i]);
+    }
+    return 0;
+}
+
+static void
+load(void)
+{
+    char path[4096], err[512];
+    unsigned i;
+
+    for (i = 0; i < 4; i++) {
+        snprintf(path, sizeof(path), "%s/%s", base, kinds[i]);
+        if (tok_load(path, &toks[i], err, sizeof(err))) {
+            fprintf(stderr, "%s\n", err);
+            exit(1);
+        }
+        encs[i] = tok_enc_new(toks[i]);
+        if (!encs[i])
+            exit(1);
+    }
+}
+
+static int
+encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t step)
+{
+    int rc = tok_enc_begin(enc, text, n, flags);
+
+    while (!rc)
+        rc = tok_enc_step(enc, step);
+    return rc;
+}
+
+static size_t
+decode(const struct tok *tok, const uint32_t *ids, size_t n, uint8_t *out, size_t cap)
+{
+    struct dtk d;
+    size_t i, at = 0, got;
+
+    dtk_init(&d, tok, false);
+    for (i = 0; i < n; i++) {
+        got = dtk_push(&d, ids[i], out + at, cap - at);
+        if (got == DTK_NO_SPACE)
+            abort();
+        at += got;
+    }
+    got = dtk_finish(&d, out + at, cap - at);
+    if (got == DTK_NO_SPACE)
+        abort();
+    return at + got;
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    unsigned kind, flags;
+    const uint32_t *ids;
+    uint32_t *whole;
+    uint8_t *out;
+    size_t n_ids, n_again, cap, got;
+
+    if (!toks[0])
+        load();
+    if (!n)
+        return 0;
+    kind = data[0] & 3;
+    flags = data[0] >> 2 & 3;
+    if (encode(encs[kind], (const char *)data + 1, n - 1, flags, SIZE_MAX) != 1)
+        return 0;
+    ids = tok_enc_ids(encs[kind], &n_ids);
+    whole = malloc(n_ids * sizeof(*whole) + 1);
+    cap = 4 * n + (n_ids + 1) * dtk_max_bytes(toks[kind]);
+    out = malloc(cap);
+    if (!whole || !out)
+        abort();
+    if (n_ids)
+        memcpy(whole, ids, n_ids * sizeof(*whole));
+    if (encode(encs[kind], (const char *)data + 1, n - 1, flags, 1) != 1)
+        abort();
+    ids = tok_enc_ids(encs[kind], &n_again);
+    if (n_again != n_ids || (n_ids && memcmp(ids, whole, n_ids * sizeof(*ids))))
+        abort();
+    got = decode(toks[kind], whole, n_ids, out, cap);
+    /* These two lose nothing. */
+    if (kind < 2 && !(flags & TOK_ADD_SPECIAL) &&
+        (got != n - 1 || memcmp(out, data + 1, got)))
+        abort();
+    free(whole);
+    free(out);
+    return 0;
+}

@@ -1,0 +1,183 @@
+/*
+ * Hostile records, cursors and blobs through the intake, in one gate with a
+ * fake worker.
+ *
+ * Input: byte 0 chooses what is attacked; the rest is a program:
+ *   0  itk_check_items() and itk_check_model() on the rest as a blob
+ *   1  commands against a session's shared memory: each is an opcode byte
+ *      and its arguments (see one_command())
+ * After each input all structures must agree and every request be gone.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+#include "daemon/gate/intake.h"
+#include "tests/unit/gate_fixture.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+struct in { const uint8_t *p; size_t n; };
+
+static uint32_t
+take(struct in *in, unsigned bytes)
+{
+    uint32_t v = 0;
+
+    for (unsigned i = 0; i < bytes && in->n > 0; i++, in->p++, in->n--)
+        v |= (uint32_t)*in->p << (8 * i);
+    return v;
+}
+
+static void
+fuzz_blob(const uint8_t *data, size_t n)
+{
+    struct itk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
+    unsigned char *copy = malloc(n != 0 ? n : 1);
+    struct itk_items items;
+    struct itk_err e;
+    struct fdp_req q;
+
+    ASSERT(copy != NULL);
+    memcpy(copy, data, n); /* exact size: ASan sees one byte too far */
+    for (unsigned op = 1; op < FDP_OP__N; op++) {
+        fcl_req(&q, op, 1);
+        if (op == FDP_OP_CANCEL)
+            continue;
+        if (itk_check_items(&q, copy, (uint32_t)n, &items, &e) == 0)
+            (void)itk_check_model(&q, copy, (uint32_t)n, &lim, &e);
+    }
+    free(copy);
+}
+
+static void
+put_request(struct fcl *c, struct in *in)
+{
+    unsigned char *slot = fdr_prod_slot(&c->sq, c->sq.tail);
+    struct fdp_req q;
+    uint32_t mode = take(in, 1);
+
+    fcl_req(&q, mode % 8, 1 + mode / 64);
+    q.flags = take(in, 2);
+    q.off = take(in, 2) * 8u;
+    q.len = take(in, 2) * 8u;
+    q.max_new = take(in, 1);
+    if (mode & 8) {
+        /* any bytes at any place of the record */
+        uint32_t at = take(in, 1) % sizeof(q);
+
+        for (uint32_t k = take(in, 1) % 16; k > 0 && at < sizeof(q); k--, at++)
+            ((unsigned char *)&q)[at] = (unsigned char)take(in, 1);
+    }
+    memcpy(slot, &q, sizeof(q));
+    c->sq.tail++;
+    fdr_store_release(c->sq.p_tail, c->sq.tail);
+}
+
+static void
+worker_turn(struct fix *f, struct in *in)
+{
+    struct lnk_submit sub;
+    uint64_t id;
+    int code;
+
+    for (;;) {
+        if ((id = fix_take(f, &sub, NULL, NULL)) != 0) {
+            if (in != NULL && take(in, 1) % 3 == 0)
+                continue; /* it keeps this one until it is cancelled */
+            fix_wsend(f, id, FDP_T_TEXT, "some output", 11);
+            fix_wdone(f, id);
+        } else if ((id = fix_take_cancel(f, &code)) != 0) {
+            fix_werror(f, id, code);
+        } else if (fix_wpeek(f) != NULL) {
+            fix_wnext(f, fix_wpeek(f));
+        } else {
+            return;
+        }
+    }
+}
+
+static void
+one_command(struct fix *f, struct fcl *c, struct in *in)
+{
+    uint32_t at, k;
+
+    switch (take(in, 1) % 10) {
+    case 0: /* bytes into the arena */
+        at = take(in, 2) * 8u;
+        for (k = take(in, 1); k > 0 && at < c->w.arena_bytes; k--, at++)
+            c->c2d[c->w.arena_off + at] = (unsigned char)take(in, 1);
+        break;
+    case 1: /* any word of the control part */
+        at = take(in, 1) % (FDP_C2D_SLOTS / 4);
+        ((uint32_t *)(void *)c->c2d)[at] = take(in, 4);
+        break;
+    case 2: /* tail moves a little */
+        c->sq.tail += (uint32_t)(int32_t)(int8_t)take(in, 1);
+        fdr_store_release(c->sq.p_tail, c->sq.tail);
+        break;
+    case 3: /* head, too */
+        fdr_store_release((uint32_t *)(void *)(c->c2d + FDP_C2D_CQ_HEAD), take(in, 2));
+        break;
+    case 4:
+        fix_step(f, take(in, 1));
+        break;
+    case 5:
+        worker_turn(f, in);
+        break;
+    case 6: /* what there is to read, honestly */
+        fdr_store_release((uint32_t *)(void *)(c->c2d + FDP_C2D_CQ_HEAD),
+            fdr_load_acquire((const uint32_t *)(const void *)(c->d2c)));
+        break;
+    default:
+        put_request(c, in);
+        break;
+    }
+}
+
+static void
+fuzz_session(struct in *in)
+{
+    static const char *const sets[] = { "ipc.connects_per_second=1000000",
+        "ipc.arena_bytes=65536", "ipc.cq_slots=128", "ipc.sq_slots=16",
+        "sched.max_concurrency=64", NULL };
+    static struct fix f;
+    static int open;
+    struct fcl c;
+
+    if (!open) {
+        fix_open(&f, sets);
+        (void)log_set_level("error");
+        fix_ready(&f);
+        open = 1;
+    }
+    ASSERT(fcl_open(&f, &c, 1000, NULL) == FDP_OK);
+    while (in->n > 0)
+        one_command(&f, &c, in);
+    fix_step(&f, 0);
+    fcl_close(&c);
+    for (int i = 0; i < 200 && (f.g->jnl.n_open != 0 || f.g->n_ses != 0); i++) {
+        fix_step(&f, 2);
+        worker_turn(&f, NULL);
+    }
+    ASSERT(f.g->jnl.n_open == 0 && f.g->n_ses == 0);
+    ASSERT(f.g->cnt->held_bytes == 0 && f.g->wrk[0].credits_used == 0);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    struct in in = { data, n };
+
+    if (n < 2 || n > 65536)
+        return 0;
+    (void)take(&in, 1);
+    if (data[0] % 4 == 0)
+        fuzz_blob(in.p, in.n);
+    else
+        fuzz_session(&in);
+    return 0;
+}

@@ -1,0 +1,401 @@
+#include "config.h"
+
+#include "tests/kernel/k_util.h"
+
+/*
+ * Sampling: Philox against its published vectors, greedy and scores against
+ * references, drawn frequencies against exact probabilities, and the state
+ * a row carries from step to step.
+ */
+
+enum { MAX_V = 9000 };
+
+struct bench {                   /* rows of logits and all that goes with them */
+    struct k_dev d;
+    struct k_step s;
+    struct fdk_row rows[K_MAX_ROW];
+    struct fdk_result res[K_MAX_ROW];
+    float *logits, *keep;        /* keep: as given, sampling may overwrite */
+    int V;
+};
+
+static struct bench *
+bench_new(int threads, const char *isa, int V)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    k_open(&b->d, threads, isa);
+    b->V = V;
+    b->logits = malloc(K_MAX_ROW * (size_t)V * 4);
+    b->keep = malloc(K_MAX_ROW * (size_t)V * 4);
+    k_step_init(&b->s);
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        b->rows[i] = (struct fdk_row){
+            .top_p = 1, .max_len = 1 << 30, .len = 10, .penalty = -1, .generation = 100u + (unsigned)i,
+        };
+        b->s.state[i] = i;
+        b->s.out[i] = (struct fdk_out){ .row = i, .n_top = 0, .pos = 10 };
+    }
+    b->s.n_out = K_MAX_ROW;
+    return b;
+}
+
+static void
+bench_free(struct bench *b)
+{
+    k_close(&b->d);
+    free(b->logits);
+    free(b->keep);
+    free(b);
+}
+
+static void
+fill_logits(struct bench *b, uint64_t seed, float width)
+{
+    k_fill(b->keep, K_MAX_ROW * (size_t)b->V, seed);
+    for (size_t i = 0; i < K_MAX_ROW * (size_t)b->V; i++)
+        b->keep[i] *= width;
+}
+
+static void
+draw(struct bench *b)
+{
+    memcpy(b->logits, b->keep, K_MAX_ROW * (size_t)b->V * 4);
+    struct fdk_sample_args a = {
+        .results = b->res, .state = b->rows, .logits = b->logits, .b = &b->s.b,
+        .R = K_MAX_ROW, .V = b->V,
+    };
+    a.scratch_bytes = b->d.ops->sample_scratch(&a);
+    a.scratch = malloc(a.scratch_bytes);
+    assert_int_equal(b->d.ops->sample(&a, b->d.st), 0);
+    k_sync(&b->d);
+    free(a.scratch);
+}
+
+static void
+test_philox(void **state)
+{
+    /* Random123 kat_vectors, philox4x32 10. */
+    static const uint32_t kat[][10] = {
+        { 0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 },
+        { ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd },
+        { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
+          0x94fdcceb, 0x5001e420, 0x24126ea1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        uint32_t r[4];
+        fdk_philox((uint64_t)kat[i][5] << 32 | kat[i][4], kat[i], r);
+        assert_memory_equal(r, kat[i] + 6, 16);
+    }
+}
+
+static double
+log_sum(const float *x, int V)
+{
+    double m = x[0], s = 0;
+    for (int i = 1; i < V; i++)
+        m = x[i] > m ? x[i] : m;
+    for (int i = 0; i < V; i++)
+        s += exp(x[i] - m);
+    return m + log(s);
+}
+
+/* Greedy, log-probabilities and alternatives against a plain search. */
+static void
+check_greedy(struct bench *b, int n_top)
+{
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        b->s.out[i].n_top = n_top;
+        b->s.out[i].kind = i % 3 == 2 ? FDK_OUT_SCORE : FDK_OUT_SAMPLE;
+        b->s.out[i].target = i * 7 % b->V;
+    }
+    draw(b);
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        const float *x = b->keep + (size_t)i * (size_t)b->V;
+        const struct fdk_result *r = &b->res[i];
+        double lse = log_sum(x, b->V);
+        int best = 0, used[FDK_MAX_LOGPROBS];
+        for (int j = 1; j < b->V; j++)
+            best = x[j] > x[best] ? j : best;
+        assert_int_equal(r->bad, 0);
+        assert_int_equal(r->token, i % 3 == 2 ? i * 7 % b->V : best);
+        assert_int_equal(r->generation, 100 + i);
+        assert_int_equal(b->rows[i].len, i % 3 == 2 ? 10 : 11);
+        b->rows[i].len = 10;
+        k_assert_near(r->logprob, x[r->token] - lse, 3e-6, "logprob", (size_t)i);
+        assert_int_equal(r->n_top, n_top < b->V ? n_top : b->V);
+        for (int k = 0; k < r->n_top; k++) {
+            int c = -1;
+            for (int j = 0; j < b->V; j++) {
+                int seen = 0;
+                for (int u = 0; u < k; u++)
+                    seen |= used[u] == j;
+                if (!seen && (c < 0 || x[j] > x[c]))
+                    c = j;
+            }
+            used[k] = c;
+            assert_int_equal(r->top_id[k], c);
+            k_assert_near(r->top_logprob[k], x[c] - lse, 3e-6, "top", (size_t)k);
+        }
+    }
+}
+
+static void
+test_greedy(void **state)
+{
+    static const int sizes[] = { 1, 3, 16, 50, 4096, 4097, MAX_V };
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && k_has_isa(k_isas[i]); s++) {
+            struct bench *b = bench_new(1 + (int)s % 3, k_isas[i], sizes[s]);
+            fill_logits(b, s, 3);
+            check_greedy(b, (int)s * 3);
+            /* Many ties: the lower id wins everywhere. */
+            for (int j = 0; j < K_MAX_ROW * b->V; j++)
+                b->keep[j] = (float)(int)b->keep[j];
+            check_greedy(b, FDK_MAX_LOGPROBS);
+            bench_free(b);
+        }
+}
+
+/* Exact distribution after temperature, top_k, top_p and min_p. */
+static void
+distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
+{
+    static int order[MAX_V];
+    int n = V;
+    double m = x[0], z = 0, cum = 0;
+    for (int i = 0; i < V; i++) {
+        int j = i;
+        for (; j > 0 && x[i] > x[order[j - 1]]; j--)
+            order[j] = order[j - 1];
+        order[j] = i;
+        m = x[i] > m ? x[i] : m;
+    }
+    for (int i = 0; i < V; i++)
+        ret_p[i] = exp((x[i] - m) / (double)st->temperature);
+    if (st->top_k > 0 && (int)st->top_k < n)
+        n = (int)st->top_k;
+    for (int i = 0; i < n; i++)
+        z += ret_p[order[i]];
+    for (int i = 0; i < n && st->top_p < 1; i++) {
+        cum += ret_p[order[i]];
+        if (cum >= (double)st->top_p * z)
+            n = i + 1;
+    }
+    while (n > 1 && ret_p[order[n - 1]] < (double)st->min_p)
+        n--;
+    z = 0;
+    for (int i = 0; i < V; i++)
+        if (i >= n)
+            ret_p[order[i]] = 0;
+        else
+            z += ret_p[order[i]];
+    for (int i = 0; i < V; i++)
+        ret_p[i] /= z;
+}
+
+/* Chi-square of n draws; cells with few expected draws are pooled. */
+static void
+check_counts(const double *p, const int *count, int V, int n)
+{
+    double chi = 0, rest_p = 0;
+    int rest = 0, df = -1;
+    for (int i = 0; i < V; i++) {
+        double e = p[i] * n;
+        if (p[i] == 0)
+            assert_int_equal(count[i], 0);
+        if (e < 8) {
+            rest_p += p[i];
+            rest += count[i];
+            continue;
+        }
+        chi += (count[i] - e) * (count[i] - e) / e;
+        df++;
+    }
+    if (rest_p * n >= 8) {
+        chi += (rest - rest_p * n) * (rest - rest_p * n) / (rest_p * n);
+        df++;
+    }
+    /* Wilson-Hilferty: beyond 4.5 standard deviations is one in 300,000. */
+    if (df > 0) {
+        double z = (cbrt(chi / df) - (1 - 2.0 / (9 * df))) / sqrt(2.0 / (9 * df));
+        if (z > 4.5)
+            print_error("chi-square %g with %d degrees of freedom\n", chi, df);
+        assert_true(z <= 4.5);
+    }
+}
+
+static void
+check_draws(int V, float width, struct fdk_row params, const char *isa)
+{
+    enum { ROUNDS = 600 };
+    static double p[MAX_V];
+    static int count[MAX_V];
+    struct bench *b = bench_new(2, isa, V);
+    fill_logits(b, 77, width);
+    for (int i = 1; i < K_MAX_ROW; i++)
+        memcpy(b->keep + (size_t)i * (size_t)V, b->keep, (size_t)V * 4);
+    memset(count, 0, sizeof(count));
+    distribution(b->keep, V, &params, p);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < K_MAX_ROW; i++) {
+            b->rows[i].temperature = params.temperature;
+            b->rows[i].top_k = params.top_k;
+            b->rows[i].top_p = params.top_p;
+            b->rows[i].min_p = params.min_p;
+            b->rows[i].seed = 42 + (uint64_t)i % 4;
+            b->rows[i].sample = (uint32_t)i / 4;
+            b->s.out[i].pos = round;
+            b->s.out[i].n_top = -1;
+        }
+        draw(b);
+        for (int i = 0; i < K_MAX_ROW; i++) {
+            assert_in_range(b->res[i].token, 0, V - 1);
+            count[b->res[i].token]++;
+        }
+    }
+    check_counts(p, count, V, ROUNDS * K_MAX_ROW);
+    bench_free(b);
+}
+
+static void
+test_distributions(void **state)
+{
+    static const struct fdk_row params[] = {
+        { .temperature = 1, .top_p = 1 },
+        { .temperature = 0.6f, .top_p = 1 },
+        { .temperature = 2, .top_p = 1, .top_k = 5 },
+        { .temperature = 1, .top_p = 0.7f },
+        { .temperature = 1.5f, .top_p = 0.9f, .top_k = 20 },
+        { .temperature = 1, .top_p = 1, .min_p = 0.05f },
+        { .temperature = 0.8f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f },
+        { .temperature = 1, .top_p = 0, .top_k = 0 },
+        { .temperature = 1, .top_p = 1, .top_k = 1 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(params) / sizeof(params[0]); i++) {
+        check_draws(50, 1.5f, params[i], i % 2 ? NULL : "generic");
+        check_draws(130, 4, params[i], i % 2 ? "generic" : NULL);
+    }
+}
+
+/* Gumbel-max by the documented rule, straightforwardly. */
+static int
+reference_draw(const float *x, int V, const struct fdk_row *st, uint32_t pos)
+{
+    double best = -INFINITY;
+    int id = -1;
+    for (int i = 0; i < V; i++) {
+        const uint32_t ctr[4] = { pos, st->sample, 0, (uint32_t)i / 4 };
+        uint32_t w[4];
+        fdk_philox(st->seed, ctr, w);
+        double s = (double)x[i] / (double)st->temperature -
+            log(-log(((double)w[i % 4] + 0.5) * 0x1p-32));
+        if (s > best) {
+            best = s;
+            id = i;
+        }
+    }
+    return id;
+}
+
+/* The shortcuts over the whole vocabulary never miss the winner; thread
+ * counts, instruction sets and the row's place do not matter. */
+static void
+test_exact_draw(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa < 3; isa++)
+        for (int threads = 1; threads <= 3 && k_has_isa(k_isas[isa]); threads++) {
+            struct bench *b = bench_new(threads, k_isas[isa], 4500 + threads);
+            fill_logits(b, 5, 0.5f + (float)threads);
+            for (int round = 0; round < 8; round++) {
+                for (int i = 0; i < K_MAX_ROW; i++) {
+                    b->rows[i].seed = (uint64_t)i << 33 | 7;
+                    b->rows[i].temperature = 0.1f + 0.3f * (float)i;
+                    b->s.out[i].pos = round;
+                }
+                draw(b);
+                for (int i = 0; i < K_MAX_ROW; i++)
+                    assert_int_equal(b->res[i].token, reference_draw(
+                        b->keep + (size_t)i * (size_t)b->V, b->V, &b->rows[i],
+                        (uint32_t)round));
+            }
+            bench_free(b);
+        }
+}
+
+static void
+test_bad_logits(void **state)
+{
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
+    (void)state;
+    for (int isa = 0; isa < 3; isa++)
+        for (int k = 0; k < 9 && k_has_isa(k_isas[isa]); k++) {
+            struct bench *b = bench_new(2, k_isas[isa], 4100);
+            static const int where[] = { 0, 2077, 4099 };
+            fill_logits(b, 5, 1);
+            b->keep[3 * b->V + where[k / 3]] = bad[k % 3];
+            draw(b);
+            for (int i = 0; i < K_MAX_ROW; i++) {
+                assert_int_equal(b->res[i].bad, i == 3);
+                assert_int_equal(b->res[i].token == -1, i == 3);
+                assert_int_equal(b->rows[i].len, i == 3 ? 10 : 11);
+            }
+            bench_free(b);
+        }
+}
+
+static void
+test_state(void **state)
+{
+    struct bench *b = bench_new(2, NULL, 100);
+    (void)state;
+    fill_logits(b, 6, 1);
+    for (int i = 0; i < K_MAX_ROW; i++)
+        b->keep[i * 100 + 40 + i] = 50;          /* the greedy choice */
+    b->rows[0].stop_ids[1] = 40;
+    b->rows[0].n_stop = 2;
+    b->rows[1].max_len = 11;
+    b->rows[2].stop_ids[0] = 42;                 /* masked below min_len */
+    b->rows[2].n_stop = 1;
+    b->rows[2].min_len = 11;
+    b->rows[3].done = FDK_DONE_STOP;
+    b->rows[3].last_token = 9;
+    b->s.state[4] = 5;                           /* rows and states are apart */
+    b->s.state[5] = 4;
+    b->s.n_out = 6;
+    memset(b->res, 0x55, sizeof(b->res));
+    draw(b);
+    assert_int_equal(b->res[0].token, 40);
+    assert_int_equal(b->res[0].done, FDK_DONE_STOP);
+    assert_int_equal(b->rows[0].done, FDK_DONE_STOP);
+    assert_int_equal(b->res[1].done, FDK_DONE_LENGTH);
+    assert_int_equal(b->rows[1].last_token, 41);
+    assert_int_not_equal(b->res[2].token, 42);
+    assert_int_equal(b->res[2].done, FDK_DONE_NO);
+    assert_int_equal(b->res[3].token, -1);
+    assert_int_equal(b->res[3].done, FDK_DONE_STOP);
+    assert_int_equal(b->rows[3].len, 10);
+    assert_int_equal(b->rows[3].last_token, 9);
+    assert_int_equal(b->rows[5].last_token, 44);
+    assert_int_equal(b->res[4].generation, 105);
+    assert_int_equal(b->res[6].token, 0x55555555);
+    draw(b);                                     /* now min_len is reached */
+    assert_int_equal(b->res[2].token, 42);
+    assert_int_equal(b->res[2].done, FDK_DONE_STOP);
+    assert_int_equal(b->res[0].token, -1);
+    bench_free(b);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_philox), cmocka_unit_test(test_bad_logits),
+        cmocka_unit_test(test_state), cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_exact_draw), cmocka_unit_test(test_distributions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

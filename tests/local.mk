@@ -1,0 +1,154 @@
+# Names say the kind (tests/README.md). A program's source is its name with
+# .c unless listed; everything links what it uses of the libraries.
+LDADD = $(GATE_LIBS) $(WORKER_LIBS) $(CMOCKA_LIBS)
+AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
+
+GATE_FIXTURE = %D%/unit/gate_fixture.c %D%/unit/gate_fixture.h
+SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h
+MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
+
+UNIT_TESTS = \
+	%D%/unit/u_ring \
+	%D%/unit/u_ring_interleave \
+	%D%/unit/u_proto \
+	%D%/unit/u_client \
+	%D%/unit/u_param \
+	%D%/unit/u_link \
+	%D%/unit/u_intake \
+	%D%/unit/u_session \
+	%D%/unit/u_fair \
+	%D%/unit/u_gate \
+	%D%/unit/u_bpe \
+	%D%/unit/u_tokenizer \
+	%D%/unit/u_detok \
+	%D%/unit/u_model \
+	%D%/unit/u_safetensors \
+	%D%/unit/u_weights \
+	%D%/unit/u_cpudev \
+	%D%/unit/u_kvcache \
+	%D%/unit/u_req \
+	%D%/unit/u_scheduler \
+	%D%/unit/u_batch \
+	%D%/unit/u_runner \
+	%D%/unit/u_finish \
+	%D%/unit/u_engine \
+	%D%/unit/u_pipeline \
+	%D%/unit/u_fdctl
+
+SIM_TESTS = \
+	%D%/sim/s_mix \
+	%D%/sim/s_preempt \
+	%D%/sim/s_text
+
+KERNEL_TESTS = \
+	%D%/kernel/k_attention \
+	%D%/kernel/k_embed \
+	%D%/kernel/k_gemm \
+	%D%/kernel/k_qkv \
+	%D%/kernel/k_rmsnorm \
+	%D%/kernel/k_sample \
+	%D%/kernel/k_silu
+
+PARITY_TESTS = \
+	%D%/parity/p_engine \
+	%D%/parity/p_model
+
+FUZZ_TARGETS = \
+	%D%/fuzz/f_bpe_input \
+	%D%/fuzz/f_config \
+	%D%/fuzz/f_ini \
+	%D%/fuzz/f_record \
+	%D%/fuzz/f_safetensors \
+	%D%/fuzz/f_tokenizer
+
+if FUZZ
+FUZZ_MAIN =
+FUZZ_LD = -fsanitize=fuzzer
+else
+FUZZ_MAIN = %D%/fuzz/replay.c
+FUZZ_LD =
+endif
+
+tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
+tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
+tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
+tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
+tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
+tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
+tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
+tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
+tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
+tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
+tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c %D%/kernel/k_util.h
+tests_kernel_k_embed_SOURCES = %D%/kernel/k_embed.c %D%/kernel/k_util.h
+tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
+tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c %D%/kernel/k_util.h
+tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
+tests_kernel_k_sample_SOURCES = %D%/kernel/k_sample.c %D%/kernel/k_util.h
+tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
+tests_parity_p_engine_SOURCES = %D%/parity/p_engine.c $(SIM_FIXTURE)
+tests_fuzz_f_bpe_input_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_bpe_input_SOURCES = %D%/fuzz/f_bpe_input.c $(FUZZ_MAIN)
+tests_fuzz_f_config_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_config_SOURCES = %D%/fuzz/f_config.c $(FUZZ_MAIN)
+tests_fuzz_f_ini_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_ini_SOURCES = %D%/fuzz/f_ini.c $(FUZZ_MAIN)
+tests_fuzz_f_record_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_record_SOURCES = %D%/fuzz/f_record.c $(GATE_FIXTURE) $(FUZZ_MAIN)
+tests_fuzz_f_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_safetensors_SOURCES = %D%/fuzz/f_safetensors.c $(FUZZ_MAIN)
+tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
+tests_bench_b_engine_SOURCES = %D%/bench/b_engine.c $(SIM_FIXTURE)
+tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
+tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_fdctl_SOURCES = %D%/unit/u_fdctl.c $(FDCTL_SOURCES)
+tests_unit_u_fdctl_LDADD = $(CLIENT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_bench_b_path_LDADD = $(CLIENT_LIBS)
+
+SYS_TESTS = \
+	%D%/sys/001-minimal.sh \
+	%D%/sys/002-demo.sh \
+	%D%/sys/003-bad-start.sh \
+	%D%/sys/004-client-death.sh \
+	%D%/sys/005-worker-death.sh \
+	%D%/sys/006-admin.sh \
+	%D%/sys/007-bad-requests.sh \
+	%D%/sys/008-hostile.sh \
+	%D%/sys/009-soak.sh \
+	%D%/sys/010-install.sh
+SYS_HELPERS = %D%/sys/soak %D%/sys/hostile
+tests_sys_soak_LDADD = $(CLIENT_LIBS)
+tests_sys_hostile_LDADD =
+
+SOURCE_TESTS = \
+	tools/dev/check_layers.sh \
+	tools/dev/check_headers.sh \
+	tools/dev/check_style.sh \
+	tools/dev/check_docs.sh \
+	%D%/unit/man_example.sh
+
+FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
+	$(FUZZ_TARGETS) $(SYS_HELPERS)
+FDD_BENCHES = \
+	%D%/bench/b_engine \
+	%D%/bench/b_gate \
+	%D%/bench/b_kernels \
+	%D%/bench/b_path \
+	%D%/bench/b_ring
+BENCHES += $(FDD_BENCHES)
+
+if HAVE_CMOCKA
+check_PROGRAMS += $(FDD_TEST_BINS)
+TESTS += $(SOURCE_TESTS) $(UNIT_TESTS) %D%/model/run $(SIM_TESTS) $(KERNEL_TESTS) \
+	$(PARITY_TESTS) $(FUZZ_TARGETS) $(SYS_TESTS)
+endif
+EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
+
+fuzzers: $(FUZZ_TARGETS)
+.PHONY: fuzzers
+
+EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/model/run %D%/model/doorbell.pml \
+	%D%/README.md %D%/check-san %D%/check-long %D%/tsan.supp %D%/bench/run %D%/fuzz/run \
+	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
+	%D%/parity/regenerate %D%/parity/p_generate

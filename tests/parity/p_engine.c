@@ -1,0 +1,210 @@
+/*
+ * On the CPU a request's numbers depend on nothing but the request: ids and
+ * the bits of every logprob are the same for any max_num_batched_tokens,
+ * under preemption, in any company, for any number of threads, with and
+ * without recorded graphs, and after resuming. Tiny random models made of a
+ * config.json alone.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/mem.h"
+#include "tests/sim/sim.h"
+
+#define N_REQ 6
+
+struct answer {
+    uint32_t ids[2][64];
+    uint32_t n[2];
+    uint64_t lp[2], score;
+};
+
+static const char *const configs[] = {
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+    "\"hidden_size\":96,\"intermediate_size\":200,\"num_hidden_layers\":3,"
+    "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":16,"
+    "\"vocab_size\":331,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,"
+    "\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,\"eos_token_id\":2}",
+    "{\"architectures\":[\"Qwen3ForCausalLM\"],\"model_type\":\"qwen3\","
+    "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":4,\"head_dim\":32,"
+    "\"vocab_size\":259,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-6,"
+    "\"rope_theta\":1000000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
+    "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}",
+};
+
+static uint32_t
+prompt_len(int i)
+{
+    static const uint32_t n[N_REQ] = { 1, 7, 64, 65, 130, 200 };
+
+    return n[i];
+}
+
+static struct sim_req *
+ask(struct sim *s, int i, uint32_t prior, const struct answer *of)
+{
+    struct sim_rng g = { 1000u + (uint64_t)i };
+    struct sim_req *r = sim_req(s);
+
+    SIM_CHECK(r != NULL);
+    r->n_prompt = prompt_len(i);
+    r->prompt = mem_array(r->n_prompt, 4);
+    for (uint32_t k = 0; k < r->n_prompt; k++)
+        r->prompt[k] = sim_range(&g, 3, 250);
+    r->p.max_new = 24 + (uint32_t)i * 5;
+    r->p.flags |= FDP_F_LOGPROBS | FDP_F_IGNORE_EOS;
+    r->p.logprobs = 5;
+    r->p.seed = 77u + (uint64_t)i;
+    if (prior == 0) {
+        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.prompt_logprobs = 3;
+    }
+    if (i % 2 == 1) {
+        r->p.temperature = 0.9f;
+        r->p.top_p = 0.95f;
+        r->p.top_k = 40;
+    }
+    r->p.n = i == 3 && prior == 0 ? 2 : 1;
+    if (prior > 0) {
+        r->n_prior = prior;
+        r->prior = mem_array(prior, 4);
+        memcpy(r->prior, of->ids[0], prior * 4u);
+    }
+    sim_submit(s, r, NULL);
+    return r;
+}
+
+static void
+take(const struct sim_req *r, struct answer *a)
+{
+    memset(a, 0, sizeof(*a));
+    SIM_CHECK(r->code == 0);
+    a->score = r->score_hash;
+    for (uint32_t k = 0; k < r->p.n; k++) {
+        SIM_CHECK(r->s[k].n_ids <= 64 && r->s[k].n_ids == r->p.max_new);
+        a->n[k] = r->s[k].n_ids;
+        memcpy(a->ids[k], r->s[k].ids, a->n[k] * 4u);
+        a->lp[k] = r->s[k].lp_hash;
+    }
+}
+
+/* All requests at once, or one after the other. */
+static void
+run(const struct sim_cfg *cfg, int together, int warm, struct answer *ret,
+    uint64_t *ret_preempted)
+{
+    struct sim *s = sim_new(cfg);
+    struct sim_req *r[N_REQ];
+
+    if (warm)
+        SIM_CHECK(run_warm(s->run, cfg->max_tokens) == 0);
+    for (int i = 0; i < N_REQ; i++) {
+        r[i] = ask(s, i, 0, NULL);
+        if (!together)
+            sim_wait(s, r[i]);
+    }
+    sim_drain(s);
+    for (int i = 0; i < N_REQ; i++)
+        take(r[i], &ret[i]);
+    *ret_preempted = s->pip->eng->sch->n_preempted;
+    sim_free(s);
+}
+
+static void
+same(const struct answer *a, const struct answer *b, const char *what)
+{
+    for (int i = 0; i < N_REQ; i++) {
+        if (memcmp(&a[i], &b[i], sizeof(a[i])) == 0)
+            continue;
+        (void)fprintf(stderr, "request %d differs: %s (ids %s, logprobs %s, prompt %s)\n",
+            i, what, memcmp(a[i].ids, b[i].ids, sizeof(a[i].ids)) ? "differ" : "same",
+            memcmp(a[i].lp, b[i].lp, sizeof(a[i].lp)) ? "differ" : "same",
+            a[i].score != b[i].score ? "differ" : "same");
+        SIM_CHECK(0);
+    }
+}
+
+/* Resume each request from some token on: the same ids. */
+static void
+resume(const struct sim_cfg *cfg, const struct answer *ref)
+{
+    struct sim *s = sim_new(cfg);
+
+    for (int i = 0; i < N_REQ; i++) {
+        struct sim_req *r = ask(s, i, 1 + (uint32_t)i * 4, &ref[i]);
+
+        sim_wait(s, r);
+        SIM_CHECK(r->code == 0 && r->s[0].n_ids == ref[i].n[0]);
+        SIM_CHECK(memcmp(r->s[0].ids, ref[i].ids[0], ref[i].n[0] * 4u) == 0);
+    }
+    sim_free(s);
+}
+
+static void
+model(const char *dir)
+{
+    static const int32_t tokens[] = { 1, 7, 64, 512 };
+    struct sim_cfg base = { .max_reqs = 16, .max_seqs = 8, .max_tokens = 512,
+        .max_len = 320, .n_block = 160, .block_size = 16, .chunked = 1, .threads = 1,
+        .model_dir = dir };
+    static struct answer ref[N_REQ], got[N_REQ];
+    struct sim_cfg c = base;
+    uint64_t pre;
+    char what[64];
+
+    run(&base, 0, 0, ref, &pre);
+    for (size_t i = 0; i < 4; i++) {
+        c = base;
+        c.max_tokens = tokens[i];
+        c.max_seqs = tokens[i] < 8 ? tokens[i] : 8;
+        c.threads = 1 + (int32_t)i % 3;
+        c.graph = (int32_t)i % 2;
+        (void)snprintf(what, sizeof(what), "%d tokens a step, %d threads, graph %d",
+            c.max_tokens, c.threads, c.graph);
+        run(&c, 1, c.graph, got, &pre);
+        same(ref, got, what);
+    }
+    c = base;
+    c.threads = 3;
+    c.graph = 1;
+    run(&c, 0, 0, got, &pre);
+    same(ref, got, "alone, 3 threads, graphs recorded as they come");
+    c = base;
+    c.n_block = 20;
+    c.max_tokens = 48;
+    c.threads = 2;
+    run(&c, 1, 0, got, &pre);
+    same(ref, got, "preempted");
+    SIM_CHECK(pre > 0);
+    c.block_size = 32;
+    c.n_block = 10;
+    run(&c, 1, 0, got, &pre);
+    same(ref, got, "preempted, blocks of 32");
+    SIM_CHECK(pre > 0);
+    resume(&base, ref);
+}
+
+int
+main(void)
+{
+    char dir[] = "/tmp/fdd-p-engine-XXXXXX", path[64];
+
+    SIM_CHECK(mkdtemp(dir) != NULL);
+    (void)snprintf(path, sizeof(path), "%s/config.json", dir);
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        FILE *f = fopen(path, "w");
+
+        SIM_CHECK(f != NULL && fputs(configs[i], f) >= 0 && fclose(f) == 0);
+        model(dir);
+    }
+    (void)unlink(path);
+    (void)rmdir(dir);
+    (void)printf("all configurations agree bit by bit\n");
+    return 0;
+}

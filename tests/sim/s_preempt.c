@@ -1,0 +1,91 @@
+/*
+ * Preemption storms: the pool holds one sequence of full length and a few
+ * blocks more, and many long outputs run into the wall together. Every
+ * token is the foretold one although most are computed several times; the
+ * oldest always finishes; a released block is never short of one at the end.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "tests/sim/sim.h"
+
+static void
+submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, uint16_t n)
+{
+    struct sim_req *r = sim_req(s);
+
+    SIM_CHECK(r != NULL);
+    r->n_prompt = n_prompt;
+    r->prompt = mem_array(n_prompt, 4);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        r->prompt[i] = sim_range(g, 0, 255);
+    r->p.max_new = max_new;
+    r->p.n = n;
+    r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
+    if (n == 1) {
+        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.prompt_logprobs = 2;
+    }
+    sim_submit(s, r, NULL);
+}
+
+static void
+storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int graph)
+{
+    struct sim_cfg cfg = { .max_reqs = 24, .max_seqs = 24, .max_tokens = max_tokens,
+        .max_len = 256, .n_block = n_block, .block_size = 16, .chunked = chunked,
+        .graph = graph, .check_tokens = 1 };
+    struct sim *s = sim_new(&cfg);
+    uint64_t n_pre, t0 = s->n_poll;
+
+    for (int i = 0; i < 20; i++)
+        submit(s, g, sim_range(g, 1, 60), sim_range(g, 100, 190),
+            sim_u32(g) % 4 == 0 ? SIM_MAX_N : 1);
+    sim_drain(s);
+    SIM_CHECK(s->n_done == 20 && s->n_error == 0);
+    n_pre = s->pip->eng->sch->n_preempted;
+    (void)printf("  %d blocks %d tokens: %llu preempted, %llu polls\n", n_block, max_tokens,
+        (unsigned long long)n_pre, (unsigned long long)(s->n_poll - t0));
+    SIM_CHECK(n_pre > 0);
+    sim_free(s);
+}
+
+/* The oldest is done first although all fight for its blocks, and the
+ * reserve at admission keeps the storm from starting over with each step. */
+static void
+order(struct sim_rng *g)
+{
+    struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 64, .max_len = 256,
+        .n_block = 16, .block_size = 16, .chunked = 1, .check_tokens = 1 };
+    struct sim *s = sim_new(&cfg);
+    struct sim_req *first;
+
+    for (int i = 0; i < 6; i++)
+        submit(s, g, 20, 200, 1);
+    first = &s->reqs[0];
+    sim_wait(s, first);
+    for (int i = 1; i < 6; i++)
+        SIM_CHECK(!s->reqs[i].terminal);
+    SIM_CHECK(first->done.n_preempted == 0);
+    sim_drain(s);
+    SIM_CHECK(s->pip->eng->sch->n_preempted < 60);
+    sim_free(s);
+}
+
+int
+main(int argc, char **argv)
+{
+    struct sim_rng g = { sim_seed(argc, argv) };
+    uint64_t rounds = sim_steps(20000) / 10000 + 1;
+
+    for (uint64_t i = 0; i < rounds; i++) {
+        storm(&g, 16, 64, 1, 0);
+        storm(&g, 18, 24, 1, 1);
+        storm(&g, 33, 256, 0, 0);
+        order(&g);
+    }
+    return 0;
+}

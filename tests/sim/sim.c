@@ -1,0 +1,550 @@
+#include "config.h"
+
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/worker/null_tok.h"
+#include "daemon/worker/tokenizer.h"
+#include "kernels/cpu/cpu.h"
+
+#define SIM_BLOB (1u << 20)
+
+static uint64_t sim_seed_now;
+
+void
+sim_fail(const char *file, int line, const char *what)
+{
+    (void)fprintf(stderr, "%s:%d: %s (SEED=%llu)\n", file, line, what,
+        (unsigned long long)sim_seed_now);
+    abort();
+}
+
+uint32_t
+sim_u32(struct sim_rng *r)
+{
+    uint64_t z = r->s += 0x9e3779b97f4a7c15ull;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return (uint32_t)(z >> 32);
+}
+
+uint32_t
+sim_range(struct sim_rng *r, uint32_t lo, uint32_t hi)
+{
+    return lo + (uint32_t)((uint64_t)sim_u32(r) * (hi - lo + 1) >> 32);
+}
+
+uint64_t
+sim_seed(int argc, char **argv)
+{
+    const char *s = argc > 1 ? argv[1] : getenv("SEED");
+
+    sim_seed_now = s != NULL ? strtoull(s, NULL, 10) : 1;
+    (void)printf("seed %llu\n", (unsigned long long)sim_seed_now);
+    return sim_seed_now;
+}
+
+uint64_t
+sim_steps(uint64_t def)
+{
+    const char *s = getenv("FDD_SIM_STEPS");
+
+    if (s != NULL)
+        return strtoull(s, NULL, 10) / 3;
+#ifdef FDD_SANITIZED
+    def /= 4;
+#endif
+    return def;
+}
+
+/* ---- life --------------------------------------------------------------------------- */
+
+/* The up ring is full: the gate reads. */
+static void
+sim_room(void *arg)
+{
+    sim_records(arg);
+}
+
+static void
+sim_program(struct sim *s)
+{
+    struct mdl_config mc;
+    char err[512] = "";
+    int rc, dummy;
+    char path[512];
+
+    if (s->cfg.model_dir == NULL) {
+        s->prog = run_null_program();
+        SIM_CHECK(s->prog != NULL);
+        if (ntk_load(&s->tok, err, sizeof(err)) != 0)
+            sim_fail(__FILE__, __LINE__, err);
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "%s/model.safetensors", s->cfg.model_dir);
+    dummy = access(path, R_OK) != 0;
+    rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
+    if (rc == 0)
+        rc = mdl_build(&mc, &s->prog, err, sizeof(err));
+    if (rc == 0)
+        rc = wts_plan_new(s->cfg.model_dir, s->prog, dummy, 7, &s->wp, err, sizeof(err));
+    if (rc != 0)
+        sim_fail(__FILE__, __LINE__, err);
+}
+
+static void
+sim_runner(struct sim *s)
+{
+    struct run_open_args oa = { .backend = s->wp != NULL ? "cpu" : "null",
+        .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
+        .max_token = s->cfg.max_tokens, .spin_us = s->cfg.real_clock ? 50 : 0 };
+    struct wts_load_args la = { .buffer_bytes = 4u << 20 };
+    const struct mdl_config *mc = &s->prog->cfg;
+    struct eng_cfg ec = { .max_reqs = s->cfg.max_reqs, .max_seqs = s->cfg.max_seqs,
+        .max_tokens = s->cfg.max_tokens, .max_len = s->cfg.max_len,
+        .block_size = s->cfg.block_size };
+    struct bat_dims dims;
+    struct fdk_kv kv;
+    char err[512] = "";
+    int rc;
+
+    rc = run_new(&oa, &s->run, err, sizeof(err));
+    if (rc == 0)
+        rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
+    if (rc == 0)
+        rc = kv_layout(mc->n_layer, mc->n_kv_head, mc->head_dim, s->cfg.block_size,
+            s->wp != NULL && wts_main_dtype(s->wp) != FDK_F32 ? FDK_BF16 : FDK_F32, &kv);
+    eng_dims(&ec, &dims);
+    if (rc == 0)
+        rc = run_setup(s->run, &dims, &kv, s->cfg.n_block + 1, 1, s->cfg.graph, err,
+            sizeof(err));
+    if (rc != 0)
+        sim_fail(__FILE__, __LINE__, err);
+}
+
+struct sim *
+sim_new(const struct sim_cfg *cfg)
+{
+    struct sim *s = mem_zalloc(sizeof(*s));
+    struct pip_cfg pc;
+    char err[512] = "";
+
+    SIM_CHECK(s != NULL);
+    s->cfg = *cfg;
+    s->now_ns = 1000000000u;
+    s->last_req = -1;
+    log_init("sim", "error");
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    SIM_CHECK(lnk_create(NULL, 1, &s->seg, &s->fd) == 0);
+    lnk_init_gate(&s->gate, s->seg, -1);
+    lnk_init_worker(&s->worker, s->seg, -1);
+    s->cnt = mem_aligned(128, sizeof(*s->cnt));
+    s->reqs = mem_array((size_t)cfg->max_reqs, sizeof(*s->reqs));
+    s->blob = mem_zalloc(SIM_BLOB);
+    SIM_CHECK(s->cnt != NULL && s->reqs != NULL && s->blob != NULL);
+    sim_program(s);
+    sim_runner(s);
+    pc = (struct pip_cfg) { .lnk = &s->worker, .run = s->run, .tok = s->tok,
+        .ready = &s->ready, .cnt = &s->cnt->w, .wait_room = sim_room, .arg = s,
+        .eng = { .max_reqs = cfg->max_reqs, .max_seqs = cfg->max_seqs,
+            .max_tokens = cfg->max_tokens, .chunked = cfg->chunked,
+            .max_len = cfg->max_len, .n_block = cfg->n_block,
+            .block_size = cfg->block_size },
+        .ing = { .max_reqs = (uint32_t)cfg->max_reqs, .vocab = s->prog->cfg.vocab,
+            .max_len = cfg->max_len, .n_eos = s->prog->cfg.n_eos, .max_logprobs = 20 } };
+    memcpy(pc.ing.eos, s->prog->cfg.eos, sizeof(pc.ing.eos));
+    s->ready.credits = (uint32_t)cfg->max_reqs;
+    s->ready.info.vocab = (uint32_t)s->prog->cfg.vocab;
+    if (pip_new(&pc, &s->pip, err, sizeof(err)) != 0)
+        sim_fail(__FILE__, __LINE__, err);
+    pip_ready(s->pip);
+    (void)sim_poll(s);
+    sim_records(s);
+    SIM_CHECK(s->ready_seen == 1);
+    return s;
+}
+
+void
+sim_free(struct sim *s)
+{
+    (void)sim_poll(s);
+    SIM_CHECK(s->n_open == 0 && ing_open(s->pip->ing) == 0);
+    SIM_CHECK(s->pip->eng->kv->n_free == s->cfg.n_block && s->pip->eng->n_live == 0);
+    SIM_CHECK(s->pip->egr->n_terminal == s->n_done + s->n_error);
+    for (int32_t i = 0; i < s->cfg.max_reqs; i++)
+        if (s->reqs[i].used)
+            sim_forget(s, &s->reqs[i]);
+    (void)pip_free(s->pip);
+    (void)run_free(s->run);
+    (void)tok_free(s->tok);
+    (void)wts_plan_free(s->wp);
+    (void)mdl_free(s->prog);
+    lnk_leave(s->seg);
+    (void)close(s->fd);
+    free(s->cnt);
+    free(s->reqs);
+    free(s->blob);
+    free(s);
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+struct sim_req *
+sim_req(struct sim *s)
+{
+    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
+        /* the one ended last is looked at last */
+        struct sim_req *r = &s->reqs[(s->last_req + 1 + i) % s->cfg.max_reqs];
+
+        if (r->used && !r->terminal)
+            continue;
+        s->last_req = (int32_t)(r - s->reqs);
+        if (r->used)
+            sim_forget(s, r);
+        r->used = 1;
+        r->id = ++s->next_id;
+        r->p = (struct fdp_req) { .op = FDP_OP_SUBMIT, .n = 1, .top_p = 1,
+            .repetition_penalty = 1, .flags = FDP_F_SEED };
+        r->next_score = 1;
+        return r;
+    }
+    return NULL;
+}
+
+void
+sim_forget(struct sim *s, struct sim_req *r)
+{
+    (void)s;
+    SIM_CHECK(r->terminal);
+    free(r->prompt);
+    free(r->prior);
+    free(r->prompt_ids);
+    for (int i = 0; i < SIM_MAX_N; i++) {
+        free(r->s[i].ids);
+        free(r->s[i].text);
+    }
+    memset(r, 0, sizeof(*r));
+}
+
+static void
+sim_item(struct sim *s, struct sim_req *r, unsigned type, const void *p, uint32_t len)
+{
+    struct fdp_item *it = (struct fdp_item *)((char *)s->blob + r->p.len);
+
+    SIM_CHECK(r->p.len + FDP_ITEM_SPAN(len) <= SIM_BLOB);
+    memset(it, 0, FDP_ITEM_SPAN(len));
+    it->type = (uint16_t)type;
+    it->len = len;
+    if (len > 0)
+        memcpy(it + 1, p, len);
+    r->p.len += (uint32_t)FDP_ITEM_SPAN(len);
+}
+
+static void *
+sim_claim(struct sim *s, uint64_t id, unsigned type, uint32_t len)
+{
+    for (;;) {
+        void *p = lnk_claim(&s->gate, id, type, 0, 0, len);
+
+        if (p != NULL)
+            return p;
+        lnk_flush(&s->gate);
+        (void)sim_poll(s);
+    }
+}
+
+void
+sim_submit(struct sim *s, struct sim_req *r, const char *text)
+{
+    struct lnk_submit *ls;
+    uint32_t at = 0;
+
+    r->p.len = 0;
+    if (text != NULL)
+        sim_item(s, r, FDP_IT_PROMPT_TEXT, text, (uint32_t)strlen(text));
+    else if (r->prompt != NULL)
+        sim_item(s, r, FDP_IT_PROMPT_IDS, r->prompt, r->n_prompt * 4);
+    if (r->n_prior > 0)
+        sim_item(s, r, FDP_IT_PRIOR_IDS, r->prior, r->n_prior * 4);
+    r->p.n_prior = r->n_prior;
+    if (r->n_stop > 0)
+        sim_item(s, r, FDP_IT_STOP_IDS, r->stop, r->n_stop * 4);
+    for (uint32_t i = 0; i < r->n_stop_text; i++)
+        sim_item(s, r, FDP_IT_STOP_STRING, r->stop_text[i],
+            (uint32_t)strlen(r->stop_text[i]));
+    ls = sim_claim(s, r->id, LNK_T_SUBMIT, sizeof(*ls));
+    *ls = (struct lnk_submit) { .req = r->p, .t_submit_ns = s->now_ns };
+    if (r->p.ttl_queue_ms > 0)
+        ls->deadline_queue_ns = s->now_ns + r->p.ttl_queue_ms * 1000000ull;
+    if (r->p.ttl_total_ms > 0)
+        ls->deadline_total_ns = s->now_ns + r->p.ttl_total_ms * 1000000ull;
+    while (at < r->p.len) {
+        uint32_t k = r->p.len - at < FDP_REC_MAX_LEN ? r->p.len - at : FDP_REC_MAX_LEN;
+
+        memcpy(sim_claim(s, r->id, LNK_T_BLOB, k), (char *)s->blob + at, k);
+        at += k;
+    }
+    lnk_flush(&s->gate);
+    s->n_open++;
+    for (uint32_t i = 0; i < r->p.n; i++) {
+        r->s[i].n_ids = r->n_prior;
+        r->s[i].ids = mem_array(r->n_prior + 1u, 4);
+        if (r->n_prior > 0)
+            memcpy(r->s[i].ids, r->prior, r->n_prior * 4u);
+    }
+}
+
+void
+sim_cancel(struct sim *s, struct sim_req *r, int32_t code)
+{
+    struct lnk_cancel *c = sim_claim(s, r->id, LNK_T_CANCEL, sizeof(*c));
+
+    *c = (struct lnk_cancel) { .code = code };
+    lnk_flush(&s->gate);
+    r->cancelled = 1;
+}
+
+/* ---- what comes up --------------------------------------------------------------------------- */
+
+uint32_t
+sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i, uint32_t prev,
+    int *ret_stop)
+{
+    int32_t t;
+
+    (void)s;
+    t = fdk_null_token((int32_t)prev, (int32_t)(r->n_prompt + i), RUN_NULL_VOCAB);
+    for (;;) {
+        *ret_stop = (r->p.flags & FDP_F_IGNORE_EOS) == 0 && t == RUN_NULL_EOS;
+        for (uint32_t k = 0; k < r->n_stop; k++)
+            *ret_stop |= (uint32_t)t == r->stop[k];
+        if (!*ret_stop || i >= r->p.min_new)
+            return (uint32_t)t;
+        t = (t + 1) % RUN_NULL_VOCAB;
+    }
+}
+
+/* Delivered ids are the chain, and end where it says. */
+static void
+sim_check_chain(const struct sim *s, const struct sim_req *r, const struct sim_sample *sm)
+{
+    uint32_t prev = r->n_prompt > 0 ? r->prompt[r->n_prompt - 1] : 0;
+    uint32_t limit = r->p.max_new, room = (uint32_t)s->cfg.max_len - r->n_prompt;
+    int stop = 0;
+
+    if (limit == 0 || limit > room)
+        limit = room;
+    SIM_CHECK(sm->n_ids <= limit);
+    for (uint32_t i = 0; i < sm->n_ids; i++) {
+        SIM_CHECK(!stop);
+        SIM_CHECK(sm->ids[i] == sim_expect(s, r, i, prev, &stop));
+        prev = sm->ids[i];
+    }
+    if (!sm->ended || sm->end.finish == FDP_FIN_ERROR)
+        return;
+    SIM_CHECK(sm->end.n_tokens == sm->n_ids);
+    if (sm->end.stop_str >= 0)
+        return;
+    if (stop)
+        SIM_CHECK(sm->end.finish == FDP_FIN_STOP && (uint32_t)sm->end.stop_id == prev);
+    else
+        SIM_CHECK(sm->end.finish == FDP_FIN_LENGTH && sm->n_ids == limit);
+}
+
+static void
+sim_terminal(struct sim *s, struct sim_req *r)
+{
+    SIM_CHECK(!r->terminal);
+    r->terminal = 1;
+    s->n_open--;
+    if (r->p.op != FDP_OP_SUBMIT || !r->accepted)
+        return;
+    for (uint32_t i = 0; i < r->p.n; i++) {
+        SIM_CHECK(r->s[i].ended);
+        if (s->cfg.check_tokens && r->prompt != NULL)
+            sim_check_chain(s, r, &r->s[i]);
+        if (r->code == 0 && (r->p.flags & FDP_F_LOGPROBS) != 0)
+            SIM_CHECK(r->s[i].n_logprobs == r->s[i].n_ids - r->n_prior);
+    }
+    if (r->code == 0 && (r->p.flags & FDP_F_PROMPT_LOGPROBS) != 0)
+        SIM_CHECK(r->n_scores == r->prompt_len - 1);
+}
+
+static void
+sim_ids(struct sim *s, struct sim_sample *sm, const struct fdp_rec *rec)
+{
+    uint32_t n = rec->len / 4;
+
+    SIM_CHECK(!sm->ended && rec->position == sm->n_ids && n > 0);
+    sm->ids = mem_regrow(sm->ids, sm->n_ids + n + 1, 4);
+    memcpy(sm->ids + sm->n_ids, rec + 1, (size_t)n * 4);
+    sm->n_ids += n;
+    s->n_tokens += n;
+}
+
+static void
+sim_text(struct sim_sample *sm, const struct fdp_rec *rec)
+{
+    if (sm->n_text == 0)
+        sm->text_at = rec->position;
+    SIM_CHECK(!sm->ended && rec->position == sm->text_at + sm->n_text && rec->len > 0);
+    sm->text = mem_regrow(sm->text, sm->n_text + rec->len + 1, 1);
+    memcpy(sm->text + sm->n_text, rec + 1, rec->len);
+    sm->n_text += rec->len;
+    sm->text[sm->n_text] = '\0';
+}
+
+static void
+sim_hash(uint64_t *h, const struct fdp_rec *rec)
+{
+    const unsigned char *b = (const unsigned char *)(rec + 1);
+
+    for (uint32_t i = 0; i < rec->len; i++)
+        *h = (*h ^ b[i]) * 0x100000001b3ull;
+}
+
+static void
+sim_scores(struct sim_req *r, const struct fdp_rec *rec)
+{
+    const struct fdp_logprob *lp = (const struct fdp_logprob *)(rec + 1);
+
+    SIM_CHECK(rec->position == r->next_score && rec->sample == 0);
+    SIM_CHECK(rec->len / 8 == 1u + r->p.prompt_logprobs);
+    if (r->prompt != NULL)
+        SIM_CHECK(lp[0].id == r->prompt[rec->position]);
+    sim_hash(&r->score_hash, rec);
+    r->next_score++;
+    r->n_scores++;
+}
+
+static void
+sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
+{
+    struct sim_sample *sm = &r->s[rec->sample];
+    const void *body = rec + 1;
+    const struct fdp_error *e;
+
+    SIM_CHECK(!r->terminal && rec->sample < SIM_MAX_N);
+    switch (rec->type) {
+    case LNK_T_TOKENIZED:
+        SIM_CHECK(!r->accepted);
+        return;
+    case FDP_T_ACCEPTED:
+        SIM_CHECK(!r->accepted);
+        r->accepted = 1;
+        r->prompt_len = ((const struct fdp_accepted *)body)->prompt_len;
+        return;
+    case FDP_T_PROMPT_IDS:
+        SIM_CHECK(rec->position == r->n_prompt_ids);
+        r->prompt_ids = mem_regrow(r->prompt_ids, r->n_prompt_ids + rec->len / 4, 4);
+        memcpy(r->prompt_ids + r->n_prompt_ids, body, rec->len);
+        r->n_prompt_ids += rec->len / 4;
+        return;
+    case FDP_T_IDS:
+        SIM_CHECK(r->accepted);
+        sim_ids(s, sm, rec);
+        return;
+    case FDP_T_TEXT:
+        sim_text(sm, rec);
+        return;
+    case FDP_T_LOGPROBS:
+        SIM_CHECK(rec->position == r->n_prior + sm->n_logprobs && !sm->ended);
+        SIM_CHECK(rec->len / 8 == 1u + r->p.logprobs);
+        SIM_CHECK(((const struct fdp_logprob *)body)->id == sm->ids[rec->position]);
+        sim_hash(&sm->lp_hash, rec);
+        sm->n_logprobs++;
+        return;
+    case FDP_T_PROMPT_LOGPROBS:
+        sim_scores(r, rec);
+        return;
+    case FDP_T_CHOICE_END:
+        SIM_CHECK(!sm->ended && r->accepted);
+        sm->ended = 1;
+        memcpy(&sm->end, body, sizeof(sm->end));
+        return;
+    case FDP_T_REPLY:
+        memcpy(&r->info, body, sizeof(r->info));
+        return;
+    case FDP_T_DONE:
+        memcpy(&r->done, body, sizeof(r->done));
+        s->n_done++;
+        sim_terminal(s, r);
+        return;
+    case FDP_T_ERROR:
+        e = body;
+        r->code = e->code;
+        r->detail = e->detail;
+        r->arg = e->arg;
+        SIM_CHECK(e->code != 0);
+        s->n_error++;
+        sim_terminal(s, r);
+        return;
+    default:
+        sim_fail(__FILE__, __LINE__, "record of unknown type");
+    }
+}
+
+void
+sim_records(struct sim *s)
+{
+    const struct fdp_rec *rec;
+
+    while ((rec = lnk_peek(&s->gate)) != NULL) {
+        struct sim_req *r = NULL;
+
+        if (rec->type == LNK_T_READY) {
+            s->ready_seen++;
+            lnk_next(&s->gate, rec);
+            continue;
+        }
+        for (int32_t i = 0; i < s->cfg.max_reqs && r == NULL; i++)
+            if (s->reqs[i].used && s->reqs[i].id == rec->tag)
+                r = &s->reqs[i];
+        SIM_CHECK(r != NULL);
+        sim_record(s, r, rec);
+        lnk_next(&s->gate, rec);
+    }
+}
+
+int
+sim_poll(struct sim *s)
+{
+    int work = pip_poll(s->pip, s->now_ns);
+
+    if (s->cfg.real_clock) {
+        s->now_ns = clk_now_ns();
+    } else {
+        eng_check(s->pip->eng);
+        s->now_ns += 1000000;
+    }
+    s->n_poll++;
+    if (s->cfg.drain_every <= 1 || s->n_poll % (uint64_t)s->cfg.drain_every == 0 || !work)
+        sim_records(s);
+    return work;
+}
+
+void
+sim_wait(struct sim *s, struct sim_req *r)
+{
+    for (int idle = 0; !r->terminal; ) {
+        idle = sim_poll(s) ? 0 : idle + 1;
+        SIM_CHECK(idle < 10000);
+    }
+}
+
+void
+sim_drain(struct sim *s)
+{
+    for (int idle = 0; s->n_open > 0; ) {
+        idle = sim_poll(s) ? 0 : idle + 1;
+        SIM_CHECK(idle < 10000);
+    }
+}

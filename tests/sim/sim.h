@@ -1,0 +1,123 @@
+/*
+ * The worker's pipeline in one thread: a link segment with this program as
+ * the gate, a fake clock, the null backend (or another). Every record that
+ * comes up is checked against what was asked; with the null model every
+ * token is foretold.
+ */
+#ifndef FDD_TESTS_SIM_SIM_H
+#define FDD_TESTS_SIM_SIM_H
+
+#include <stdint.h>
+
+#include "daemon/common/counter.h"
+#include "daemon/common/link.h"
+#include "daemon/worker/pipeline.h"
+#include "daemon/worker/runner.h"
+
+#define SIM_MAX_N 4
+
+struct sim_rng { uint64_t s; };
+uint32_t sim_u32(struct sim_rng *r);
+/* lo <= result <= hi */
+uint32_t sim_range(struct sim_rng *r, uint32_t lo, uint32_t hi);
+/* From argv[1], $SEED, or fixed; printed. */
+uint64_t sim_seed(int argc, char **argv);
+/* $FDD_SIM_STEPS, or def (less under a sanitizer). */
+uint64_t sim_steps(uint64_t def);
+
+struct sim_cfg {
+    int32_t max_reqs, max_seqs, max_tokens, max_len, n_block, block_size;
+    int32_t chunked, graph;
+    int check_tokens;        /* null model: outputs are foretold */
+    int32_t drain_every;     /* the gate reads the up ring each so many steps */
+    const char *model_dir;   /* NULL: the null model; else by ids, on the cpu
+                                backend, dummy weights when it has none */
+    int32_t threads;
+    int32_t real_clock;      /* benchmarks */
+};
+
+struct sim_sample {
+    uint32_t *ids;           /* as delivered, PRIOR_IDS included */
+    uint32_t n_ids;
+    char *text;
+    uint32_t n_text, text_at; /* text_at: bytes delivered before (prior) */
+    uint32_t n_logprobs;
+    uint64_t lp_hash;        /* of all logprobs' bits */
+    int ended;
+    struct fdp_choice_end end;
+};
+struct sim_req {
+    uint64_t id;
+    int used, terminal, cancelled, accepted;
+    struct fdp_req p;
+    uint32_t *prompt;        /* what the chain starts from; NULL: not known */
+    uint32_t n_prompt, prompt_len;
+    uint32_t *prior;
+    uint32_t n_prior;
+    uint32_t stop[8], n_stop;
+    char stop_text[4][32];
+    uint32_t n_stop_text;
+    uint32_t n_scores, next_score;
+    uint64_t score_hash;
+    uint32_t *prompt_ids;    /* PROMPT_IDS delivered */
+    uint32_t n_prompt_ids;
+    int32_t code;            /* 0: DONE */
+    uint32_t detail, arg;
+    struct fdp_done done;
+    struct fdp_info info;
+    struct sim_sample s[SIM_MAX_N];
+};
+
+struct sim {
+    struct sim_cfg cfg;
+    struct lnk_seg *seg;
+    int fd;
+    struct lnk gate, worker;
+    struct cnt_seg *cnt;
+    struct mdl_program *prog;
+    struct wts_plan *wp;
+    struct tok *tok;
+    struct runner *run;
+    struct lnk_ready ready;
+    struct pipeline *pip;
+    uint64_t now_ns, n_poll, next_id;
+    struct sim_req *reqs;    /* [max_reqs] open or just ended */
+    int32_t n_open, last_req;
+    uint64_t n_done, n_error, n_tokens;
+    int ready_seen;
+    void *blob;              /* scratch of sim_submit() */
+};
+
+struct sim *sim_new(const struct sim_cfg *cfg);
+/* Everything must have ended; checks that all blocks are free. */
+void sim_free(struct sim *s);
+
+/* A free entry with fair defaults (greedy, n 1); NULL: all open. */
+struct sim_req *sim_req(struct sim *s);
+/* Send it. text may be NULL; stop strings, ids and prior come from r. */
+void sim_submit(struct sim *s, struct sim_req *r, const char *text);
+void sim_cancel(struct sim *s, struct sim_req *r, int32_t code);
+/* One poll of all stages, the clock moves, records are read and checked,
+ * all structures walked. Returns the work done. */
+int sim_poll(struct sim *s);
+/* Read and check what came up; for those who run pip_start()'s threads and
+ * do not poll. */
+void sim_records(struct sim *s);
+/* Until r has its terminal record. */
+void sim_wait(struct sim *s, struct sim_req *r);
+/* Until nothing is open. */
+void sim_drain(struct sim *s);
+/* Forget an ended request. */
+void sim_forget(struct sim *s, struct sim_req *r);
+/* Null model: the chain's token i for r; *ret_stop when it is a stop id. */
+uint32_t sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i,
+    uint32_t prev, int *ret_stop);
+
+#define SIM_CHECK(e)                                                            \
+    do {                                                                        \
+        if (!(e))                                                               \
+            sim_fail(__FILE__, __LINE__, #e);                                   \
+    } while (0)
+__attribute__((noreturn)) void sim_fail(const char *file, int line, const char *what);
+
+#endif

@@ -1,0 +1,52 @@
+#!/bin/bash
+# What cannot start says why and how to mend it.
+. "$(dirname "$0")/lib.sh"
+try() { # RC PATTERN ARGS
+    local rc=$1 pat=$2; shift 2
+    expect "$rc" timeout $((30 * slow)) "$FDD" --set daemon.runtime_dir="$run" \
+        --set daemon.worker="$WORKER" "$@"
+    has "$out" "$pat"
+}
+try 78 'max_num_seq.*max_num_seqs' --set sched.max_num_seq=4
+try 78 '0.*1\.\.1024|1.*1024' --set sched.max_num_seqs=0
+try 78 'block_size' --set kv.block_size=48
+try 78 'not available' --set tensor_parallel_size=2
+printf '[sched]\nmax_num_seqs = 8\nmax_num_seqz = 8\n' >"$dir/a.ini"
+try 78 'a\.ini:3.*max_num_seqz.*max_num_seqs' -c "$dir/a.ini"
+printf '[sched]\nmax_num_seqs = \0008\n' >"$dir/b.ini"
+try 78 'b\.ini:2' -c "$dir/b.ini"
+try 78 'nothere\.ini' -c "$dir/nothere.ini"
+try 66 '/nowhere/model' --set model.path=/nowhere/model
+mkdir "$dir/m"
+sed 's/"hidden_size": [0-9]*/"hidden_size": -4/' "$DEMO/config.json" >"$dir/m/config.json"
+try 78 'hidden_size.*-4' --set model.path="$dir/m"
+echo '{"model_type":"mamba"}' >"$dir/m/config.json"
+try 78 'mamba' --set model.path="$dir/m"
+if [ -e "$DEMO/model.safetensors" ]; then
+    cp "$DEMO"/*.json "$dir/m/"
+    head -c 5000000 "$DEMO/model.safetensors" >"$dir/m/model.safetensors"
+    try 78 'W_(LAYOUT|TRUNC|SHAPE).*model\.safetensors|model\.safetensors.*W_(LAYOUT|TRUNC|SHAPE)' --set model.path="$dir/m"
+    head -c 4 "$DEMO/model.safetensors" >"$dir/m/model.safetensors"
+    try 78 'W_' --set model.path="$dir/m"
+    rm "$dir/m/model.safetensors"
+    try 66 'model\.safetensors' --set model.path="$dir/m"
+    try 78 '1024' --set model.path="$DEMO" --set max_model_len=4096
+fi
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+    # a model directory the daemon's user cannot read
+    mkdir "$dir/secret"; cp "$dir/m/config.json" "$dir/secret/"; chmod 700 "$dir/secret"
+    mkdir "$dir/nrun"; chown 65534 "$dir/nrun"; chmod 700 "$dir/nrun"
+    if setpriv --reuid 65534 --clear-groups test -x "$WORKER"; then
+        expect 77 timeout $((30 * slow)) setpriv --reuid 65534 --clear-groups "$FDD" \
+            --set daemon.runtime_dir="$dir/nrun" --set daemon.worker="$WORKER" \
+            --set model.path="$dir/secret"
+        has "$out" "$dir/secret"
+        has "$out" 'chmod'
+    fi
+fi
+# the socket is busy
+start --set model.path=null --set device.backend=null
+try 73 "$run" --set model.path=null
+has "$out" 'fdctl'
+ctl status >/dev/null || fail "the first daemon suffered"
+stop

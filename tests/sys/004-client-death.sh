@@ -1,0 +1,21 @@
+#!/bin/bash
+# Clients killed at any moment: their requests go, blocks and sessions return.
+. "$(dirname "$0")/lib.sh"
+start --set model.path=null --set device.backend=null --set max_model_len=4096
+fds() { ls /proc/$fdd_pid/fd | wc -l; }
+quiet() { [ "$(ctl requests --json | json 'len(d["requests"])')" = 0 ]; }
+ctl ping >/dev/null
+sleep 0.2
+before=$(fds)
+echo '[5,6,7]' >"$dir/ids"
+for i in $(seq 12); do
+    ctl generate --ids-file "$dir/ids" --max-tokens 4000 --ignore-eos --n-requests 4 >/dev/null 2>&1 &
+    p=$!
+    sleep 0.0$((RANDOM % 9 + 1))
+    kill -KILL $p 2>/dev/null
+    wait $p 2>/dev/null
+done
+until_true 10 quiet || fail "requests of dead clients stay: $(ctl requests)"
+until_true 5 test "$(fds)" -le "$before" || fail "descriptors: $before before, $(fds) after"
+expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4 --ignore-eos
+stop

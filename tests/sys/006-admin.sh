@@ -1,0 +1,59 @@
+#!/bin/bash
+# Every fdctl command answers, in text and in JSON; wrong words get a hint.
+. "$(dirname "$0")/lib.sh"
+start --set model.path=null --set device.backend=null
+for c in status 'stat -1' requests clients config model program; do
+    # shellcheck disable=SC2086
+    expect 0 ctl $c
+    [ -n "$out" ] || fail "fdctl $c prints nothing"
+    # shellcheck disable=SC2086
+    expect 0 ctl $c --json
+    echo "$out" | json 'd' >/dev/null || fail "fdctl $c --json is not JSON: $out"
+done
+for c in status stat generate tokenize detokenize requests cancel clients config model program \
+    drain stop debug; do
+    expect 0 ctl $c --help
+    has "$out" "$c"
+done
+expect 64 ctl statsu
+has "$out" 'status'
+expect 64 ctl generate --max-token 3
+expect 0 ctl config sched.max_num_seqs
+has "$out" 256
+expect 0 ctl set log.level=debug
+expect 0 ctl config log.level
+has "$out" debug
+ctl set sched.max_num_seqs=3 >/dev/null 2>&1 && fail "a restart parameter was set while running"
+printf '[log]\nlevel = warn\n' >"$dir/x.ini"
+stop
+start -c "$dir/x.ini" --set model.path=null --set device.backend=null
+printf '[log]\nlevel = info\n' >"$dir/x.ini"
+kill -HUP "$fdd_pid"
+until_true 5 sh -c "'$FDCTL' --runtime-dir '$run' config log.level | grep -q info" || fail "SIGHUP did not reload"
+printf '[log]\nlevel = nonsense\n' >"$dir/x.ini"
+kill -HUP "$fdd_pid"
+sleep 0.3
+expect 0 ctl config log.level
+has "$out" info
+grep -q 'nonsense' "$dir/log" || fail "bad reload is not logged"
+# cancel by id
+echo '[5,6,7]' >"$dir/ids"
+expect 0 ctl drain
+stop
+start --set model.path=null --set device.backend=null
+ctl generate --ids-file "$dir/ids" --max-tokens 60000 --ignore-eos --n-requests 32 --json >"$dir/out" 2>&1 &
+g=$!
+id=
+for i in $(seq 100); do
+    id=$(ctl requests --json | json 'd["requests"][0]["id"] if d["requests"] else ""')
+    [ -n "$id" ] && break
+    sleep 0.05
+done
+[ -n "$id" ] || fail "request not listed"
+expect 0 ctl cancel "$id"
+expect 0 ctl cancel --all
+wait $g
+grep -qE '"cancelled"|E_CANCELLED' "$dir/out" || fail "nothing cancelled: $(head -c 600 "$dir/out")"
+expect 0 ctl stop
+wait "$fdd_pid"; rc=$?; fdd_pid=
+[ $rc = 0 ] || fail "fdctl stop: fdd exited $rc"

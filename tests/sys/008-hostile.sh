@@ -1,0 +1,17 @@
+#!/bin/bash
+# Clients that lie: the session ends or the request is refused; others see nothing.
+. "$(dirname "$0")/lib.sh"
+start --set model.path=null --set device.backend=null --set ipc.handshake_timeout_ms=500 \
+    --set ipc.connects_per_second=1000
+echo '[1,2,3]' >"$dir/ids"
+ctl ping >/dev/null
+before=$(ls /proc/$fdd_pid/fd | wc -l)
+for a in tail-jump tail-over tail-back head-lie blob-outside blob-odd reserved op hello-short \
+    hello-magic hello-version hello-silent fds bell seals garbage; do
+    out=$("$FDD_BUILD/tests/sys/hostile" "$run/fdd.sock" $a 2>&1) || fail "$a: $out"
+    kill -0 "$fdd_pid" 2>/dev/null || fail "the daemon died of $a"
+    ctl generate --ids-file "$dir/ids" --max-tokens 3 --ignore-eos >/dev/null || fail "no service after $a"
+done
+until_true 5 test "$(ls /proc/$fdd_pid/fd | wc -l)" -le "$before" ||
+    fail "descriptors leak: $before before, $(ls /proc/$fdd_pid/fd | wc -l) after"
+stop

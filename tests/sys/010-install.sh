@@ -1,0 +1,31 @@
+#!/bin/bash
+# Installed into a staging folder, the daemon runs from there, and the
+# examples of the README and of fdclient(3) compile, in C and C++, and run.
+. "$(dirname "$0")/lib.sh"
+[ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
+[ -e "$DEMO/model.safetensors" ] || skip "no demo model"
+make -s -C "$FDD_BUILD" install DESTDIR="$dir/root" >"$dir/install" 2>&1 ||
+    fail "make install: $(tail -n 20 "$dir/install")"
+prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
+root=$dir/root$prefix
+for f in sbin/fdd libexec/fdd-worker bin/fdctl lib/libfdclient.so include/fdd/fdclient.h \
+    lib/pkgconfig/libfdclient.pc share/man/man8/fdd.8 share/man/man5/fdd.ini.5 \
+    share/man/man1/fdctl.1 share/man/man3/fdclient.3; do
+    [ -e "$root/$f" ] || fail "not installed: $f"
+done
+flags=$(PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dir/root \
+    pkg-config --cflags --libs libfdclient) || fail "pkg-config"
+nm -D --defined-only "$root/lib/libfdclient.so" | awk '{print $3}' | grep -v '^fdc_.*@@FDCLIENT_1.0$' |
+    grep -v '^FDCLIENT_1.0' >"$dir/syms"
+[ ! -s "$dir/syms" ] || fail "symbols without version: $(cat "$dir/syms")"
+export LD_LIBRARY_PATH=$root/lib
+FDD=$root/sbin/fdd FDCTL=$root/bin/fdctl WORKER=$root/libexec/fdd-worker
+start --set model.path="$DEMO"
+export FDD_SOCKET=$run/fdd.sock
+sed -n '/^```c$/,/^```$/p' "$FDD_SRC/README.md" | sed '/^```/d' |
+    sed "s|fdc_open(NULL|fdc_open(\&(struct fdc_open_opts){ .size = sizeof(struct fdc_open_opts), .path = \"$run/fdd.sock\" }|" >"$dir/readme.c"
+# shellcheck disable=SC2086
+cc -Wall -Wextra -Werror -o "$dir/readme" "$dir/readme.c" $flags || fail "README example does not compile"
+expect 0 "$dir/readme"
+[ ${#out} -gt 20 ] || fail "README example printed: $out"
+stop

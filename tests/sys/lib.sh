@@ -1,0 +1,76 @@
+# Sourced by the numbered system tests. Gives each its own folder and a
+# daemon that is gone at the end, whatever happens.
+#   start [fdd arguments]   start fdd and wait until it is ready
+#   ctl ARGS                fdctl on that daemon
+#   fail TEXT               end the test
+#   expect RC CMD...        run, demand the exit code; output in $out
+set -u
+: "${FDD_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
+: "${FDD_BUILD:=$FDD_SRC/build}"
+FDD=${FDD_BIN:-$FDD_BUILD}/fdd
+FDCTL=${FDD_BIN:-$FDD_BUILD}/fdctl
+WORKER=${FDD_BIN:-$FDD_BUILD}/fdd-worker
+DEMO=$FDD_SRC/conf/models/demo
+# sanitizer builds are slower; every wait is scaled
+slow=1; [ -n "${FDD_SAN_RUN:-}" ] && slow=5
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fdd-test.XXXXXX")
+chmod 755 "$dir"
+run=$dir/run
+fdd_pid=
+out=
+cleanup() {
+    local rc=$?
+    if [ -n "$fdd_pid" ] && kill -0 "$fdd_pid" 2>/dev/null; then
+        kill -KILL "$fdd_pid" 2>/dev/null
+        wait "$fdd_pid" 2>/dev/null
+    fi
+    if [ $rc != 0 ] && [ $rc != 77 ]; then
+        echo "--- daemon log"; tail -n 60 "$dir/log" 2>/dev/null
+    fi
+    rm -rf "$dir"
+    exit $rc
+}
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+fail() { echo "FAIL: $*"; exit 1; }
+skip() { echo "SKIP: $*"; exit 77; }
+launch() { # start without waiting
+    "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" "$@" 2>>"$dir/log" &
+    fdd_pid=$!
+}
+start() {
+    launch "$@"
+    ctl --wait $((20 * slow)) ping >/dev/null 2>"$dir/ping" ||
+        fail "daemon not ready: $(cat "$dir/ping")"
+}
+ctl() { "$FDCTL" --runtime-dir "$run" "$@"; }
+expect() {
+    local want=$1; shift
+    out=$("$@" 2>&1)
+    local rc=$?
+    [ $rc = "$want" ] || fail "exit $rc instead of $want: $*
+$out"
+}
+has() { # TEXT PATTERN
+    printf '%s' "$1" | grep -qE -- "$2" || fail "no match for /$2/ in: $1"
+}
+until_true() { # SECONDS CMD...: poll
+    local n=$(($1 * slow * 20)); shift
+    while ! "$@" >/dev/null 2>&1; do
+        n=$((n - 1)); [ $n -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+json() { # FILTER: a python expression over d, from standard input
+    python3 -c 'import json,sys
+d=[json.loads(l) for l in sys.stdin if l.strip()]
+d=d[0] if len(d)==1 else d
+print('"$1"')'
+}
+stop() { # end the daemon, demand a clean exit
+    kill -TERM "$fdd_pid" 2>/dev/null
+    wait "$fdd_pid"
+    local rc=$?
+    fdd_pid=
+    [ $rc = 0 ] || fail "fdd exited $rc on SIGTERM"
+}

@@ -1,0 +1,411 @@
+#include "config.h"
+
+#include "tests/unit/gate_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+
+/* ASSERT rather than cmocka's: the fuzz target and the benchmark use this
+ * file too. */
+
+static struct fix *fix_now; /* gate.spawn has no argument of ours */
+
+static int
+fix_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
+{
+    struct fix *f = fix_now;
+
+    (void)g;
+    if (f->seg != NULL)
+        lnk_leave(f->seg);
+    if (f->worker_admin_fd >= 0)
+        (void)close(f->worker_admin_fd);
+    ASSERT_Z(lnk_join(w->link_fd, &f->seg));
+    lnk_init_worker(&f->w, f->seg, w->efd);
+    f->worker_admin_fd = dup(worker_admin_fd);
+    f->n_spawn++;
+    return 0; /* pid 0: no process */
+}
+
+void
+fix_open(struct fix *f, const char *const *sets)
+{
+    struct par_set *ps = par_new();
+    char err[512];
+
+    memset(f, 0, sizeof(*f));
+    fix_now = f;
+    f->worker_admin_fd = -1;
+    ASSERT(ps != NULL);
+    for (; sets != NULL && *sets != NULL; sets++) {
+        const char *eq = strchr(*sets, '=');
+        char name[128];
+
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(eq - *sets), *sets);
+        ASSERT_Z(par_set_text(ps, name, eq + 1, PAR_FROM_SET, err, sizeof(err)));
+    }
+    log_init("test", getenv("FDD_TEST_LOG") != NULL ? "trace" : "error");
+    f->now = 1000 * 1000000000ull;
+    f->g = gate_new(ps, f->now);
+    ASSERT(f->g != NULL);
+    f->g->spawn = fix_spawn;
+    ASSERT_Z(gate_open(f->g, NULL));
+    ASSERT_Z(sup_start(f->g, &f->g->wrk[0], f->now));
+}
+
+void
+fix_close(struct fix *f)
+{
+    gate_check(f->g);
+    f->g = gate_free(f->g);
+    lnk_leave(f->seg);
+    if (f->worker_admin_fd >= 0)
+        (void)close(f->worker_admin_fd);
+}
+
+void
+fix_step(struct fix *f, uint64_t ms)
+{
+    int rounds = 0;
+
+    f->now += ms * 1000000u;
+    if (ms >= 2)
+        f->g->t_tick = 0; /* a tick is due */
+    do {
+        f->g->now = f->now;
+        (void)gate_events(f->g, 0);
+        ASSERT(++rounds < 100000);
+    } while (gate_poll(f->g, f->now) != 0);
+    gate_check(f->g);
+}
+
+void
+fix_ready(struct fix *f)
+{
+    struct lnk_ready *rd = lnk_claim(&f->w, 0, LNK_T_READY, 0, 0, sizeof(*rd));
+
+    ASSERT(rd != NULL);
+    memset(rd, 0, sizeof(*rd));
+    rd->credits = FIX_CREDITS;
+    rd->info.vocab = FIX_VOCAB;
+    rd->info.max_model_len = FIX_MAX_LEN;
+    rd->info.has_tokenizer = 1;
+    rd->info.max_logprobs = 20;
+    rd->info.block_size = 64;
+    (void)snprintf(rd->info.model_name, sizeof(rd->info.model_name), "fake");
+    f->seg->w.phase = LNK_PH_READY;
+    lnk_flush(&f->w);
+    fix_step(f, 2);
+}
+
+const struct fdp_rec *
+fix_wpeek(struct fix *f)
+{
+    return lnk_peek(&f->w);
+}
+
+void
+fix_wnext(struct fix *f, const struct fdp_rec *r)
+{
+    lnk_next(&f->w, r);
+}
+
+void
+fix_wsend(struct fix *f, uint64_t id, unsigned type, const void *p, uint32_t len)
+{
+    void *to = lnk_claim(&f->w, id, type, 0, 0, len);
+
+    ASSERT(to != NULL);
+    memcpy(to, p, len);
+    lnk_flush(&f->w);
+}
+
+void
+fix_wdone(struct fix *f, uint64_t id)
+{
+    struct fdp_done d;
+
+    memset(&d, 0, sizeof(d));
+    fix_wsend(f, id, FDP_T_DONE, &d, sizeof(d));
+}
+
+void
+fix_werror(struct fix *f, uint64_t id, int code)
+{
+    struct fdp_error e = { code, 0, 0, 0 };
+
+    fix_wsend(f, id, FDP_T_ERROR, &e, sizeof(e));
+}
+
+uint64_t
+fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob, uint32_t *ret_bytes)
+{
+    const struct fdp_rec *r = fix_wpeek(f);
+    struct lnk_submit sub;
+    uint64_t id;
+    uint32_t at = 0;
+
+    if (r == NULL || r->type != LNK_T_SUBMIT)
+        return 0;
+    ASSERT(r->len == sizeof(sub));
+    memcpy(&sub, r + 1, sizeof(sub));
+    id = r->tag;
+    fix_wnext(f, r);
+    while (at < sub.req.len) {
+        r = fix_wpeek(f);
+        if (r == NULL) { /* its blob comes in parts */
+            fix_step(f, 0);
+            continue;
+        }
+        ASSERT(r->type == LNK_T_BLOB && r->tag == id);
+        if (blob != NULL)
+            memcpy(blob + at, r + 1, r->len);
+        at += r->len;
+        fix_wnext(f, r);
+    }
+    ASSERT(at == sub.req.len);
+    if (ret != NULL)
+        *ret = sub;
+    if (ret_bytes != NULL)
+        *ret_bytes = at;
+    return id;
+}
+
+uint64_t
+fix_take_cancel(struct fix *f, int *ret_code)
+{
+    const struct fdp_rec *r = fix_wpeek(f);
+    uint64_t id;
+
+    if (r == NULL || r->type != LNK_T_CANCEL)
+        return 0;
+    id = r->tag;
+    if (ret_code != NULL)
+        *ret_code = ((const struct lnk_cancel *)(const void *)(r + 1))->code;
+    fix_wnext(f, r);
+    return id;
+}
+
+void
+fix_die(struct fix *f, int status)
+{
+    f->g->wrk[0].dead = 1;
+    f->g->wrk[0].status = status;
+    fix_step(f, 2);
+}
+
+/* ---- client -------------------------------------------------------------- */
+
+void
+fcl_hello(struct fdp_hello *h)
+{
+    memset(h, 0, sizeof(*h));
+    h->magic = FDP_MAGIC;
+    h->major = FDP_MAJOR;
+    h->minor = FDP_MINOR;
+    h->size = sizeof(*h);
+    (void)snprintf(h->name, sizeof(h->name), "test");
+}
+
+static int
+fcl_recv_welcome(struct fcl *c)
+{
+    char ctl[CMSG_SPACE(sizeof(int) * FDP_N_FDS)] __attribute__((aligned(8)));
+    struct iovec iov = { &c->w, sizeof(c->w) };
+    struct msghdr m;
+    struct cmsghdr *cm;
+    int fds[FDP_N_FDS];
+
+    memset(&m, 0, sizeof(m));
+    m.msg_iov = &iov;
+    m.msg_iovlen = 1;
+    m.msg_control = ctl;
+    m.msg_controllen = sizeof(ctl);
+    if (recvmsg(c->fd, &m, MSG_DONTWAIT) != (ssize_t)sizeof(c->w))
+        return FDP_E_DISCONNECTED;
+    cm = CMSG_FIRSTHDR(&m);
+    if (c->w.err != FDP_OK) {
+        ASSERT(cm == NULL);
+        return c->w.err;
+    }
+    ASSERT(cm != NULL && cm->cmsg_len == CMSG_LEN(sizeof(fds)));
+    memcpy(fds, CMSG_DATA(cm), sizeof(fds));
+    c->c2d_fd = fds[0];
+    c->d2c_fd = fds[1];
+    c->bell = fds[2];
+    return FDP_OK;
+}
+
+int
+fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
+{
+    struct fdp_hello h;
+    int sv[2];
+    int rc;
+
+    memset(c, 0, sizeof(*c));
+    c->fd = c->bell = c->c2d_fd = c->d2c_fd = -1;
+    fcl_hello(&h);
+    if (hello != NULL)
+        h = *hello;
+    ASSERT_Z(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sv));
+    c->fd = sv[1];
+    if (ses_adopt(f->g, sv[0], 100, uid, uid, f->now) == 0) {
+        ASSERT(send(c->fd, &h, sizeof(h), MSG_NOSIGNAL) == (ssize_t)sizeof(h));
+        fix_step(f, 0);
+    }
+    rc = fcl_recv_welcome(c);
+    if (rc != FDP_OK) {
+        fcl_close(c);
+        return rc;
+    }
+    c->c2d = mmap(NULL, c->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->c2d_fd,
+        0);
+    c->d2c = mmap(NULL, c->w.d2c_bytes, PROT_READ, MAP_SHARED, c->d2c_fd, 0);
+    ASSERT(c->c2d != MAP_FAILED && c->d2c != MAP_FAILED);
+    fdr_prod_init(&c->sq, c->c2d + c->w.sq_off,
+        (uint32_t *)(void *)(c->c2d + FDP_C2D_SQ_TAIL),
+        (uint32_t *)(void *)(c->d2c + FDP_D2C_SQ_HEAD), c->w.sq_slots, 128);
+    fdr_cons_init(&c->cq, c->d2c + c->w.cq_off,
+        (uint32_t *)(void *)(c->d2c + FDP_D2C_CQ_TAIL),
+        (uint32_t *)(void *)(c->c2d + FDP_C2D_CQ_HEAD), c->w.cq_slots, FDP_SLOT);
+    return FDP_OK;
+}
+
+void
+fcl_close(struct fcl *c)
+{
+    int fds[4] = { c->fd, c->bell, c->c2d_fd, c->d2c_fd };
+
+    if (c->c2d != NULL)
+        (void)munmap(c->c2d, c->w.c2d_bytes);
+    if (c->d2c != NULL)
+        (void)munmap(c->d2c, c->w.d2c_bytes);
+    for (int i = 0; i < 4; i++) {
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    }
+    memset(c, 0, sizeof(*c));
+    c->fd = c->bell = c->c2d_fd = c->d2c_fd = -1;
+}
+
+void
+fcl_req(struct fdp_req *q, unsigned op, uint64_t tag)
+{
+    memset(q, 0, sizeof(*q));
+    q->op = (uint16_t)op;
+    q->tag = tag;
+    q->n = 1;
+    q->max_new = 16;
+    q->top_p = 1.0f;
+    q->repetition_penalty = 1.0f;
+}
+
+uint32_t
+fcl_item(unsigned char *buf, uint32_t at, unsigned type, const void *p, uint32_t len)
+{
+    struct fdp_item it = { (uint16_t)type, 0, len };
+
+    memset(buf + at, 0, FDP_ITEM_SPAN(len));
+    memcpy(buf + at, &it, sizeof(it));
+    if (len != 0)
+        memcpy(buf + at + sizeof(it), p, len);
+    return at + (uint32_t)FDP_ITEM_SPAN(len);
+}
+
+void
+fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len, uint32_t off)
+{
+    ASSERT(fdr_prod_room(&c->sq, 1) >= 1);
+    if (len != 0) {
+        ASSERT(off <= c->w.arena_bytes && len <= c->w.arena_bytes - off);
+        memcpy(c->c2d + c->w.arena_off + off, blob, len);
+        q->off = off;
+        q->len = len;
+    }
+    memcpy(fdr_prod_slot(&c->sq, c->sq.tail), q, sizeof(*q));
+    c->sq.tail++;
+    fdr_prod_commit(&c->sq);
+}
+
+void
+fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new)
+{
+    unsigned char *buf = calloc(1, FDP_ITEM_SPAN(n_ids * 4));
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_SUBMIT, tag);
+    q.max_new = max_new;
+    ASSERT(buf != NULL);
+    *(struct fdp_item *)(void *)buf = (struct fdp_item){ FDP_IT_PROMPT_IDS, 0, n_ids * 4 };
+    for (uint32_t i = 0; i < n_ids; i++)
+        ((uint32_t *)(void *)(buf + 8))[i] = 1;
+    fcl_send(c, &q, buf, (uint32_t)FDP_ITEM_SPAN(n_ids * 4), 0);
+    free(buf);
+}
+
+void
+fcl_cancel(struct fcl *c, uint64_t tag)
+{
+    struct fdp_req q;
+
+    memset(&q, 0, sizeof(q));
+    q.op = FDP_OP_CANCEL;
+    q.tag = tag;
+    fcl_send(c, &q, NULL, 0, 0);
+}
+
+int
+fcl_recv(struct fcl *c, struct frec *ret)
+{
+    while (fdr_cons_avail(&c->cq) > 0) {
+        const struct fdp_rec *r = fdr_cons_slot(&c->cq, c->cq.head);
+        int pad = r->type == FDP_T_PAD;
+
+        ASSERT(r->n_slot > 0 && r->n_slot <= c->w.cq_slots);
+        if (!pad) {
+            ASSERT(r->len <= FDP_REC_MAX_LEN);
+            ASSERT(r->n_slot == FDP_REC_SLOTS(r->len));
+            ret->h = *r;
+            memcpy(ret->data, r + 1, r->len);
+        }
+        fdr_cons_release(&c->cq, r->n_slot);
+        if (!pad)
+            return 1;
+    }
+    return 0;
+}
+
+void
+fcl_want_error(struct fcl *c, uint64_t tag, int code, uint32_t detail)
+{
+    struct fdp_error e;
+    struct frec r;
+
+    ASSERT(fcl_recv(c, &r));
+    ASSERT(r.h.type == FDP_T_ERROR && r.h.len == sizeof(e));
+    memcpy(&e, r.data, sizeof(e));
+    if (e.code != code || r.h.tag != tag || e.detail != detail)
+        pan_panic("error for tag %llu: code %d detail %u instead of %d %u",
+            (unsigned long long)r.h.tag, e.code, e.detail, code, detail);
+}
+
+uint32_t
+fcl_state(const struct fcl *c)
+{
+    return fdr_load_acquire((const uint32_t *)(const void *)(c->d2c + FDP_D2C_STATE));
+}
+
+uint32_t
+fcl_reason(const struct fcl *c)
+{
+    return fdr_load_acquire((const uint32_t *)(const void *)(c->d2c + FDP_D2C_STATE) + 1);
+}

@@ -1,0 +1,90 @@
+/*
+ * A gate in this process, driven by a fake clock: sessions over socketpairs,
+ * a client that writes raw records, and a fake worker on the other side of
+ * the link. Nothing here sleeps.
+ */
+#ifndef FDD_TESTS_UNIT_GATE_FIXTURE_H
+#define FDD_TESTS_UNIT_GATE_FIXTURE_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/common/link.h"
+#include "daemon/gate/gate.h"
+#include "libclient/fdproto.h"
+#include "libclient/fdring.h"
+
+#define FIX_VOCAB 1000u
+#define FIX_MAX_LEN 4096u
+#define FIX_CREDITS 8u
+
+struct fix {
+    struct gate *g;
+    uint64_t now;
+    struct lnk w;            /* the worker's side */
+    struct lnk_seg *seg;
+    int worker_admin_fd;     /* the worker's end of the admin pair */
+    uint32_t n_spawn;
+};
+
+/* A raw client: what a hostile or honest program could do. */
+struct fcl {
+    int fd, bell;
+    int c2d_fd, d2c_fd;
+    unsigned char *c2d, *d2c;
+    struct fdp_welcome w;
+    struct fdr_prod sq;
+    struct fdr_cons cq;
+};
+
+/* A completion, copied out. */
+struct frec {
+    struct fdp_rec h;
+    unsigned char data[FDP_REC_MAX_LEN];
+};
+
+/* sets: "section.key=value" strings, NULL-terminated, or NULL. The worker is
+ * started (faked) but not ready. */
+void fix_open(struct fix *f, const char *const *sets);
+void fix_close(struct fix *f);
+/* Advance the clock and run rounds until nothing happens. */
+void fix_step(struct fix *f, uint64_t ms);
+void fix_ready(struct fix *f);
+/* Next record the worker got, NULL if none; release with fix_wnext(). */
+const struct fdp_rec *fix_wpeek(struct fix *f);
+void fix_wnext(struct fix *f, const struct fdp_rec *r);
+/* The worker sends a record, visible at once. */
+void fix_wsend(struct fix *f, uint64_t id, unsigned type, const void *p, uint32_t len);
+void fix_wdone(struct fix *f, uint64_t id);
+void fix_werror(struct fix *f, uint64_t id, int code);
+/* Take the next SUBMIT with its blob: returns the id, 0 if there is none. */
+uint64_t fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob,
+    uint32_t *ret_bytes);
+/* Take the next CANCEL: id, 0 if there is none. */
+uint64_t fix_take_cancel(struct fix *f, int *ret_code);
+/* The worker's process has ended with this wait status. */
+void fix_die(struct fix *f, int status);
+
+/* Connect with an identity; returns the welcome's err. */
+int fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello);
+void fcl_hello(struct fdp_hello *h);
+void fcl_close(struct fcl *c);
+/* A neutral request. */
+void fcl_req(struct fdp_req *q, unsigned op, uint64_t tag);
+/* Append an item at *at of buf; returns the new end. */
+uint32_t fcl_item(unsigned char *buf, uint32_t at, unsigned type, const void *p,
+    uint32_t len);
+/* Put blob at arena offset off, and the record into the ring. */
+void fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len,
+    uint32_t off);
+/* A prompt of n ids, all 1. */
+void fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new);
+void fcl_cancel(struct fcl *c, uint64_t tag);
+/* Next completion (padding skipped), 0 if none. */
+int fcl_recv(struct fcl *c, struct frec *ret);
+/* The next completion must be an ERROR for tag with this code. */
+void fcl_want_error(struct fcl *c, uint64_t tag, int code, uint32_t detail);
+uint32_t fcl_state(const struct fcl *c);
+uint32_t fcl_reason(const struct fcl *c);
+
+#endif

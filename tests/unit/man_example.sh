@@ -1,0 +1,52 @@
+#!/bin/sh
+# The example in fdclient.3 compiles, as C and as C++, without a warning, and
+# links; run without a daemon it says so. With an argument: only writes the
+# example's source there.
+set -eu
+src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+
+extract()
+{
+    awk '/^\.Sh EXAMPLES/ { on = 1 }
+        on && /^\.Bd -literal/ { body = 1; next }
+        body && /^\.Ed/ { exit }
+        body { gsub(/\\e/, "\\"); gsub(/\\-/, "-"); print }' "$src/libclient/fdclient.3"
+}
+
+if [ $# -gt 0 ]; then
+    extract >"$1"
+    exit 0
+fi
+for f in $(grep -o 'fdc_[a-z_]*(' "$src/libclient/fdclient.h" | sort -u); do
+    grep -q "^\.Fn ${f%?} " "$src/libclient/fdclient.3" ||
+        { echo "fdclient.3 does not have ${f%?}()"; exit 1; }
+done
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+extract >"$dir/example.c"
+[ "$(wc -l <"$dir/example.c")" -gt 30 ] || { echo "no example in fdclient.3"; exit 1; }
+warn='-Wall -Wextra -pedantic -Werror'
+${CC:-cc} -std=c11 $warn -I"$src/libclient" -c -o "$dir/example.o" "$dir/example.c"
+# The public headers alone, and as C++ too.
+for h in fdclient.h fdproto.h fdring.h; do
+    echo "#include <$h>" >"$dir/h.c"
+    ${CC:-cc} -std=c11 $warn -I"$src/libclient" -fsyntax-only "$dir/h.c"
+done
+if command -v "${CXX:-c++}" >/dev/null 2>&1; then
+    cp "$dir/example.c" "$dir/example.cc"
+    ${CXX:-c++} -std=c++11 $warn -I"$src/libclient" -c -o "$dir/cxx.o" "$dir/example.cc"
+    for h in fdclient.h fdproto.h fdring.h; do
+        echo "#include <$h>" >"$dir/h.cc"
+        ${CXX:-c++} -std=c++11 $warn -I"$src/libclient" -fsyntax-only "$dir/h.cc"
+    done
+fi
+lib=${FDD_BUILD:+$FDD_BUILD/libclient/.libs}
+[ -n "$lib" ] && [ -e "$lib/libfdclient.so" ] || exit 0
+# A sanitized library needs a sanitized program: then compiling is enough.
+nm -D "$lib/libfdclient.so" | grep -Eq '__(asan|tsan|ubsan)_' && exit 0
+${CC:-cc} -o "$dir/example" "$dir/example.o" -L"$lib" -lfdclient -Wl,-rpath,"$lib"
+if FDD_SOCKET=$dir/none "$dir/example" x 2>"$dir/err"; then
+    echo "the example succeeded without a daemon"
+    exit 1
+fi
+grep -q "cannot connect" "$dir/err" || { cat "$dir/err"; exit 1; }

@@ -1,0 +1,453 @@
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/unit/mock_gate.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+#define CHECK(e) do { if (!(e)) { \
+    fprintf(stderr, "mock gate: line %d: %s\n", __LINE__, #e); abort(); } } while (0)
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- completions ---------------------------------------------------------- */
+
+static void
+wake_client(struct mock *m)
+{
+    uint32_t how;
+
+    fdr_publish(m->cq.p_tail, m->cq.tail);
+    how = fdr_flag_check((const uint32_t *)(m->c2d + FDP_C2D_CQ_WAIT));
+    if (how == FDP_WAIT_FUTEX)
+        syscall(SYS_futex, m->cq.p_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    else if (how == FDP_WAIT_FD) {
+        (void)send(m->sock, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        __atomic_fetch_add(&m->n_bytes, 1, __ATOMIC_RELAXED);
+    }
+}
+
+/* Returns 0 if the client makes no room within 2 s. */
+static int
+put(struct mock *m, uint64_t tag, int type, uint32_t sample, uint32_t pos,
+    const void *data, uint32_t len)
+{
+    struct fdp_rec h = { .tag = tag, .type = (uint8_t)type,
+        .n_slot = (uint8_t)FDP_REC_SLOTS(len), .sample = (uint16_t)sample,
+        .position = pos, .len = len };
+    uint32_t cost = fdr_prod_cost(&m->cq, h.n_slot);
+    uint64_t end = now_ns() + 2000000000u;
+    int64_t room;
+
+    while ((room = fdr_prod_room(&m->cq, cost)) < (int64_t)cost) {
+        CHECK(room >= 0);
+        if (now_ns() > end)
+            return 0;
+        usleep(20);
+    }
+    if (cost != h.n_slot) {
+        struct fdp_rec pad = { .type = FDP_T_PAD, .n_slot = (uint8_t)(cost - h.n_slot) };
+        memcpy(fdr_prod_slot(&m->cq, m->cq.tail), &pad, sizeof(pad));
+        m->cq.tail += cost - h.n_slot;
+    }
+    unsigned char *d = (unsigned char *)fdr_prod_slot(&m->cq, m->cq.tail);
+    memcpy(d, &h, sizeof(h));
+    if (len)
+        memcpy(d + sizeof(h), data, len);
+    m->cq.tail += h.n_slot;
+    wake_client(m);
+    return 1;
+}
+
+static void
+put_error(struct mock *m, uint64_t tag, int code, uint32_t detail)
+{
+    struct fdp_error e = { .code = code, .detail = detail, .arg = 7,
+        .retry_after_ms = 5 };
+    put(m, tag, FDP_T_ERROR, 0, 0, &e, sizeof(e));
+}
+
+static void
+put_done(struct mock *m, uint64_t tag, uint32_t out)
+{
+    struct fdp_done d = { .output_tokens = out, .t_end = 9 };
+    put(m, tag, FDP_T_DONE, 0, 0, &d, sizeof(d));
+}
+
+static void
+one_token(struct mock *m, struct mock_stream *s)
+{
+    uint32_t id = 1000 + s->pos;
+    char text[16];
+    int len = snprintf(text, sizeof(text), "t%u ", s->pos);
+
+    for (uint32_t k = 0; k < s->n; k++) {
+        put(m, s->tag, FDP_T_IDS, k, s->pos, &id, 4);
+        if (s->flags & FDP_F_LOGPROBS) {
+            struct fdp_logprob lp[2] = { { id, -0.5f }, { 3, -1.5f } };
+            put(m, s->tag, FDP_T_LOGPROBS, k, s->pos, lp, sizeof(lp));
+        }
+        if (s->flags & FDP_F_TEXT)
+            put(m, s->tag, FDP_T_TEXT, k, s->bytes, text, (uint32_t)len);
+    }
+    s->bytes += (uint32_t)len;
+    s->pos++;
+    s->left--;
+}
+
+static void
+finish(struct mock *m, struct mock_stream *s)
+{
+    struct fdp_choice_end c = { FDP_FIN_LENGTH, s->pos, -1, -1 };
+
+    for (uint32_t k = 0; k < s->n; k++)
+        put(m, s->tag, FDP_T_CHOICE_END, k, 0, &c, sizeof(c));
+    put_done(m, s->tag, s->pos);
+    s->used = 0;
+}
+
+/* ---- requests --------------------------------------------------------------- */
+
+static void
+echo(struct mock *m, uint64_t tag, const unsigned char *p, uint32_t n)
+{
+    for (uint32_t o = 0; o < n; ) {
+        uint32_t k = n - o < FDP_REC_MAX_LEN ? n - o : FDP_REC_MAX_LEN;
+        if (k > m->cq_slots / 2 * FDP_SLOT - 24)
+            k = m->cq_slots / 2 * FDP_SLOT - 24;
+        put(m, tag, FDP_T_TEXT, 0, o, p + o, k);
+        o += k;
+    }
+    put_done(m, tag, 0);
+}
+
+static int
+begins(const unsigned char *p, uint32_t n, const char *w)
+{
+    return n >= strlen(w) && memcmp(p, w, strlen(w)) == 0;
+}
+
+/* Returns -1 to hang up. */
+static int
+submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t n)
+{
+    struct fdp_accepted a = { n, 0, 42 };
+    struct mock_stream *s = m->st;
+
+    __atomic_fetch_add(&m->n_submit, 1, __ATOMIC_RELEASE);
+    if (begins(p, n, "err")) {
+        put_error(m, q->tag, FDP_E_BAD_PARAM, FDP_D_TOP_P);
+        return 0;
+    }
+    if (begins(p, n, "bad")) {
+        memset(fdr_prod_slot(&m->cq, m->cq.tail), 0, FDP_SLOT);
+        m->cq.tail++;
+        wake_client(m);
+        return 0;
+    }
+    put(m, q->tag, FDP_T_ACCEPTED, 0, 0, &a, sizeof(a));
+    if (begins(p, n, "echo")) {
+        echo(m, q->tag, p, n);
+        return 0;
+    }
+    while (s->used)
+        s++;
+    CHECK(s < m->st + MOCK_STREAMS);
+    *s = (struct mock_stream){ .tag = q->tag, .flags = q->flags, .left = q->max_new,
+        .pos = q->n_prior, .n = q->n, .used = 1, .hold = begins(p, n, "hold"),
+        .drip = begins(p, n, "drip") };
+    if (begins(p, n, "die") || begins(p, n, "bye")) {
+        one_token(m, s);
+        if (begins(p, n, "die"))
+            return -1;
+        struct fdp_state *st = (struct fdp_state *)(m->d2c + FDP_D2C_STATE);
+        st->reason = (uint32_t)-FDP_E_SLOW;
+        fdr_store_release(&st->state, FDP_ST_GOODBYE);
+        wake_client(m);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+handle(struct mock *m, const struct fdp_req *q)
+{
+    const unsigned char *b = m->c2d + m->arena_off + q->off;
+    struct fdp_item it = { 0 };
+
+    CHECK(q->off % 8 == 0 && (uint64_t)q->off + q->len <= m->arena_bytes);
+    if (q->len)
+        memcpy(&it, b, sizeof(it));
+    CHECK(it.len <= q->len);
+    switch (q->op) {
+    case FDP_OP_SUBMIT:
+        m->last = *q;
+        free(m->blob);
+        m->blob = malloc(q->len + 1);
+        memcpy(m->blob, b, q->len);
+        return submit(m, q, b + 8, it.len);
+    case FDP_OP_CANCEL:
+        __atomic_fetch_add(&m->n_cancel, 1, __ATOMIC_RELAXED);
+        for (struct mock_stream *s = m->st; s < m->st + MOCK_STREAMS; s++)
+            if (s->used && s->tag == q->tag) {
+                s->used = 0;
+                put_error(m, q->tag, FDP_E_CANCELLED, 0);
+            }
+        return 0;
+    case FDP_OP_TOKENIZE:
+        for (uint32_t o = 0; o < it.len; o++) {
+            uint32_t id = b[8 + o];
+            put(m, q->tag, FDP_T_PROMPT_IDS, 0, o, &id, 4);
+        }
+        put_done(m, q->tag, 0);
+        return 0;
+    case FDP_OP_DETOKENIZE:
+        for (uint32_t o = 0; o < it.len / 4; o++)
+            put(m, q->tag, FDP_T_TEXT, 0, o, b + 8 + o * 4, 1);
+        put_done(m, q->tag, 0);
+        return 0;
+    case FDP_OP_INFO: {
+        struct fdp_info i = { .vocab = 777, .model_name = "mock" };
+        put(m, q->tag, FDP_T_REPLY, 0, 0, &i, sizeof(i));
+        put_done(m, q->tag, 0);
+        return 0;
+    }
+    case FDP_OP_PING:
+        put_done(m, q->tag, 0);
+        return 0;
+    }
+    CHECK(!"op");
+    return -1;
+}
+
+/* ---- session ------------------------------------------------------------------ */
+
+static int
+region(uint32_t bytes, unsigned char **ret_map, int extra_seal)
+{
+    int fd = memfd_create("mock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(fd >= 0 && ftruncate(fd, bytes) == 0);
+    *ret_map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(*ret_map != MAP_FAILED);
+    CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | extra_seal) == 0);
+    return fd;
+}
+
+static void
+send_welcome(struct mock *m, const struct fdp_welcome *w, const int *fds, int n_fd)
+{
+    union { struct cmsghdr h; char buf[CMSG_SPACE(sizeof(int) * FDP_N_FDS)]; } ctl;
+    struct iovec iov = { (void *)(uintptr_t)w, sizeof(*w) };
+    struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+    memset(&ctl, 0, sizeof(ctl));
+    if (n_fd) {
+        mh.msg_control = ctl.buf;
+        mh.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)n_fd);
+        ctl.h.cmsg_level = SOL_SOCKET;
+        ctl.h.cmsg_type = SCM_RIGHTS;
+        ctl.h.cmsg_len = CMSG_LEN(sizeof(int) * (size_t)n_fd);
+        memcpy(CMSG_DATA(&ctl.h), fds, sizeof(int) * (size_t)n_fd);
+    }
+    (void)sendmsg(m->sock, &mh, MSG_NOSIGNAL);
+}
+
+/* Returns 0 if the session does not come about. */
+static int
+attach(struct mock *m)
+{
+    struct fdp_welcome w = { .magic = FDP_MAGIC, .major = FDP_MAJOR, .size = sizeof(w),
+        .err = m->refuse, .sq_slots = m->sq_slots, .cq_slots = m->cq_slots,
+        .sq_off = FDP_C2D_SLOTS, .cq_off = FDP_D2C_SLOTS, .session_id = 5,
+        .arena_bytes = m->arena_bytes, .max_inflight = m->max_inflight,
+        .boot_id = { 1, 2 }, .retry_after_ms = m->refuse ? 77 : 0 };
+    int fds[3];
+
+    if (recv(m->sock, &m->hello, sizeof(m->hello), 0) != sizeof(m->hello))
+        return 0;
+    __atomic_fetch_add(&m->n_attach, 1, __ATOMIC_RELEASE);
+    w.arena_off = FDP_C2D_SLOTS + m->sq_slots * 128;
+    w.c2d_bytes = m->c2d_bytes = w.arena_off + m->arena_bytes;
+    w.d2c_bytes = m->d2c_bytes = FDP_D2C_SLOTS + m->cq_slots * FDP_SLOT;
+    m->arena_off = w.arena_off;
+    if (m->refuse || m->lie >= 2) {
+        if (m->lie == 3)
+            w.major = 9;
+        send_welcome(m, &w, NULL, 0);
+        return 0;
+    }
+    fds[0] = region(m->c2d_bytes, &m->c2d, 0);
+    fds[1] = region(m->d2c_bytes, &m->d2c, F_SEAL_FUTURE_WRITE);
+    fds[2] = m->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fdr_cons_init(&m->sq, m->c2d + w.sq_off, (const uint32_t *)m->c2d,
+        (uint32_t *)(m->d2c + FDP_D2C_SQ_HEAD), m->sq_slots, 128);
+    fdr_prod_init(&m->cq, m->d2c + w.cq_off, (uint32_t *)m->d2c,
+        (const uint32_t *)(m->c2d + FDP_C2D_CQ_HEAD), m->cq_slots, FDP_SLOT);
+    ((struct fdp_state *)(m->d2c + FDP_D2C_STATE))->state = FDP_ST_RUN;
+    if (m->lie == 1)
+        w.arena_bytes *= 2, w.c2d_bytes *= 2;
+    memset(m->st, 0, sizeof(m->st));
+    send_welcome(m, &w, fds, 3);
+    close(fds[0]);
+    close(fds[1]);
+    return 1;
+}
+
+/* One round; returns work done, -1 to hang up. */
+static int
+round_of(struct mock *m)
+{
+    int work = 0;
+
+    while (!__atomic_load_n(&m->stall, __ATOMIC_ACQUIRE) && fdr_cons_avail(&m->sq) > 0) {
+        struct fdp_req q;
+        int rc;
+        fdr_copy_in(&q, fdr_cons_slot(&m->sq, m->sq.head), sizeof(q));
+        rc = handle(m, &q);
+        fdr_cons_release(&m->sq, 1);
+        if (rc)
+            return -1;
+        work = 1;
+    }
+    for (struct mock_stream *s = m->st; s < m->st + MOCK_STREAMS; s++) {
+        if (!s->used || s->hold || (s->drip && now_ns() < s->next_ns))
+            continue;
+        if (s->left == 0) {
+            finish(m, s);
+        } else {
+            one_token(m, s);
+            s->next_ns = now_ns() + 1000000u;
+        }
+        work = 1;
+    }
+    return work;
+}
+
+static int
+drips(const struct mock *m)
+{
+    for (int i = 0; i < MOCK_STREAMS; i++)
+        if (m->st[i].used && m->st[i].drip)
+            return 1;
+    return 0;
+}
+
+/* Returns 1 when told to quit. */
+static int
+serve(struct mock *m)
+{
+    uint32_t *flag = (uint32_t *)(m->d2c + FDP_D2C_SQ_NEED_WAKEUP);
+    int rc, stall;
+
+    for (;;) {
+        struct pollfd p[3] = { { .fd = m->quit[0], .events = POLLIN },
+            { .fd = m->sock, .events = POLLRDHUP }, { .fd = m->bell, .events = POLLIN } };
+        uint64_t v;
+        rc = round_of(m);
+        if (rc < 0)
+            return 0;
+        if (rc > 0)
+            continue;
+        fdr_flag_raise(flag, 1);
+        stall = __atomic_load_n(&m->stall, __ATOMIC_ACQUIRE);
+        if (fdr_cons_recheck(&m->sq) > 0 && !stall) {
+            fdr_store_relaxed(flag, 0);
+            continue;
+        }
+        poll(p, 3, drips(m) || stall ? 1 : 5000);
+        fdr_store_relaxed(flag, 0);
+        if (p[0].revents)
+            return 1;
+        if (p[1].revents)
+            return 0;
+        if (p[2].revents && read(m->bell, &v, sizeof(v)) == sizeof(v))
+            __atomic_fetch_add(&m->n_bells, 1, __ATOMIC_RELAXED);
+    }
+}
+
+static void *
+mock_main(void *arg)
+{
+    struct mock *m = arg;
+    int stop = 0;
+
+    while (!stop) {
+        struct pollfd p[2] = { { .fd = m->quit[0], .events = POLLIN },
+            { .fd = m->lsock, .events = POLLIN } };
+        poll(p, 2, -1);
+        if (p[0].revents)
+            break;
+        m->sock = accept4(m->lsock, NULL, NULL, SOCK_CLOEXEC);
+        if (m->sock < 0)
+            continue;
+        if (attach(m)) {
+            stop = serve(m);
+            close(m->bell);
+            munmap(m->c2d, m->c2d_bytes);
+            munmap(m->d2c, m->d2c_bytes);
+        }
+        close(m->sock);
+    }
+    return NULL;
+}
+
+void
+mock_init(struct mock *m)
+{
+    memset(m, 0, sizeof(*m));
+    m->sq_slots = 64;
+    m->cq_slots = 256;
+    m->arena_bytes = 1 << 16;
+    m->max_inflight = 32;
+}
+
+void
+mock_start(struct mock *m)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+
+    strcpy(m->dir, "/tmp/fdd-mock-XXXXXX");
+    CHECK(mkdtemp(m->dir));
+    snprintf(m->path, sizeof(m->path), "%s/sock", m->dir);
+    strcpy(sa.sun_path, m->path);
+    m->lsock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(bind(m->lsock, (struct sockaddr *)&sa, sizeof(sa)) == 0);
+    CHECK(listen(m->lsock, 8) == 0 && pipe2(m->quit, O_CLOEXEC) == 0);
+    CHECK(pthread_create(&m->thread, NULL, mock_main, m) == 0);
+}
+
+void
+mock_stop(struct mock *m)
+{
+    CHECK(write(m->quit[1], "q", 1) == 1);
+    pthread_join(m->thread, NULL);
+    close(m->quit[0]);
+    close(m->quit[1]);
+    close(m->lsock);
+    unlink(m->path);
+    rmdir(m->dir);
+    free(m->blob);
+}

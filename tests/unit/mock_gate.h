@@ -1,0 +1,60 @@
+/*
+ * A gate for libfdclient's tests: one thread that listens on a socket, serves
+ * one session at a time with real sealed memfds, and answers by a script
+ * that the prompt names:
+ *
+ *   "echo..."  the prompt's bytes come back as TEXT, then DONE
+ *   "hold"     ACCEPTED, then nothing until CANCEL
+ *   "err"      ERROR BAD_PARAM, detail top_p
+ *   "die"      ACCEPTED and one token, then the socket closes
+ *   "bye"      one token, then GOODBYE with reason E_SLOW
+ *   "bad"      a record of 0 slots
+ *   "drip"     max_new tokens, 1 ms apart
+ *   others     max_new tokens at once
+ */
+#ifndef FDD_TESTS_UNIT_MOCK_GATE_H
+#define FDD_TESTS_UNIT_MOCK_GATE_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "libclient/fdproto.h"
+#include "libclient/fdring.h"
+
+#define MOCK_STREAMS 128
+
+struct mock_stream {
+    uint64_t tag, next_ns;
+    uint32_t flags, left, pos, bytes, n;
+    int used, hold, drip;
+};
+
+struct mock {
+    /* before mock_start() */
+    uint32_t sq_slots, cq_slots, arena_bytes, max_inflight;
+    int32_t refuse;       /* welcome.err */
+    int lie;              /* 1 geometry past the file, 2 no descriptors, 3 major */
+    /* while it runs: atomics */
+    int stall;            /* do not take requests */
+    uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes;
+    /* the last SUBMIT, once its answer came and n_submit was read (acquire) */
+    struct fdp_req last;
+    unsigned char *blob;
+    struct fdp_hello hello; /* likewise, n_attach */
+
+    char path[64], dir[32];
+    int lsock, quit[2];
+    pthread_t thread;
+    int sock, bell;
+    unsigned char *c2d, *d2c;
+    uint32_t c2d_bytes, d2c_bytes, arena_off;
+    struct fdr_cons sq;
+    struct fdr_prod cq;
+    struct mock_stream st[MOCK_STREAMS];
+};
+
+void mock_init(struct mock *m);   /* defaults */
+void mock_start(struct mock *m);
+void mock_stop(struct mock *m);   /* joins, removes the socket */
+
+#endif

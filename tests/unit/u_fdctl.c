@@ -1,0 +1,673 @@
+/* fdctl: options, requests from options and JSON, ids, results, the admin
+ * connection. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "tools/fdctl.h"
+
+static char err[512];
+
+/* What fn prints on standard error. */
+static char said[2048];
+static int saved_stderr;
+
+static void
+listen_begin(void)
+{
+    FILE *f = tmpfile();
+
+    fflush(stderr);
+    saved_stderr = dup(STDERR_FILENO);
+    assert_non_null(f);
+    dup2(fileno(f), STDERR_FILENO);
+    fclose(f);
+}
+
+static const char *
+listen_end(void)
+{
+    ssize_t n;
+
+    fflush(stderr);
+    n = pread(STDERR_FILENO, said, sizeof(said) - 1, 0);
+    said[n > 0 ? n : 0] = '\0';
+    dup2(saved_stderr, STDERR_FILENO);
+    close(saved_stderr);
+    return said;
+}
+
+#define SAYS(call, code, text)                                          \
+    do {                                                                \
+        int rc_;                                                        \
+        listen_begin();                                                 \
+        rc_ = (call);                                                   \
+        assert_string_equal(listen_end(), text);                        \
+        assert_int_equal(rc_, code);                                    \
+    } while (0)
+
+/* ---- options ---------------------------------------------------------------- */
+
+static const struct fct_opt opts[] = {
+    { "alpha", 'a', NULL, "", 1 }, { "beta", 'b', "X", "", 2 }, { "gamma", 0, "Y", "",
+        3 },
+    { "once", '1', NULL, "", 4 }, FCT_OPT_END
+};
+
+static void
+test_cli(void **state)
+{
+    const char *argv[] = { "cmd", "-a", "-ab", "v", "-bw", "--gamma=", "--gamma",
+        "--alpha",
+        "word", "-", "-1", "--", "--alpha", "-a" };
+    struct fct_cli c = { .argc = 14, .argv = (char **)argv };
+
+    (void)state;
+    assert_int_equal(fct_cli_next(&c, opts), 1);
+    assert_int_equal(fct_cli_next(&c, opts), 1);
+    assert_int_equal(fct_cli_next(&c, opts), 2);
+    assert_string_equal(c.value, "v");
+    assert_int_equal(fct_cli_next(&c, opts), 2);
+    assert_string_equal(c.value, "w");
+    assert_int_equal(fct_cli_next(&c, opts), 3);
+    assert_string_equal(c.value, "");
+    assert_int_equal(fct_cli_next(&c, opts), 3);
+    assert_string_equal(c.value, "--alpha");
+    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
+    assert_string_equal(c.value, "word");
+    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
+    assert_string_equal(c.value, "-");
+    assert_int_equal(fct_cli_next(&c, opts), 4);
+    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
+    assert_string_equal(c.value, "--alpha");
+    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
+    assert_string_equal(c.value, "-a");
+    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_END);
+    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_END);
+}
+
+static int
+one_option(const char *word, int is_main)
+{
+    const char *argv[] = { "cmd", word };
+    struct fct_cli c = { .argc = 2, .argv = (char **)argv, .is_main = is_main };
+
+    return fct_cli_next(&c, opts);
+}
+
+static void
+test_cli_errors(void **state)
+{
+    (void)state;
+    SAYS(one_option("--alph", 0), FCT_CLI_BAD,
+        "fdctl: cmd: unknown option --alph; did you mean --alpha?\n");
+    SAYS(one_option("--zzzzzzzz", 0), FCT_CLI_BAD,
+        "fdctl: cmd: unknown option --zzzzzzzz; see fdctl cmd --help\n");
+    SAYS(one_option("--zzzzzzzz", 1), FCT_CLI_BAD,
+        "fdctl: unknown option --zzzzzzzz; see fdctl --help\n");
+    SAYS(one_option("-z", 0), FCT_CLI_BAD, "fdctl: cmd: unknown option -z; see --help\n");
+    SAYS(one_option("--beta", 0), FCT_CLI_BAD,
+        "fdctl: cmd: --beta needs a value: --beta X\n");
+    SAYS(one_option("-b", 0), FCT_CLI_BAD, "fdctl: cmd: --beta needs a value: --beta "
+        "X\n");
+    SAYS(one_option("--alpha=1", 0), FCT_CLI_BAD, "fdctl: cmd: --alpha takes no value\n");
+}
+
+static int
+generate(int n, const char *a, const char *b, const char *c)
+{
+    const char *argv[] = { "generate", a, b, c, NULL };
+    struct fct f = { .timeout_ms = 10, .socket = "/nonexistent/fdd.sock" };
+
+    return fct_cmd_generate(&f, n + 1, (char **)argv);
+}
+
+static void
+test_generate_arguments(void **state)
+{
+    (void)state;
+    SAYS(generate(0, NULL, NULL, NULL), 64, "fdctl: generate: no prompt; give -p TEXT, "
+        "--ids-file FILE, --batch FILE or - for standard input\n");
+    SAYS(generate(2, "--max-token", "3", NULL), 64,
+        "fdctl: generate: unknown option --max-token; did you mean --max-tokens?\n");
+    SAYS(generate(3, "-px", "--max-tokens", "many"), 64,
+        "fdctl: --max-tokens many: not a whole number\n");
+    SAYS(generate(3, "-px", "--max-tokens", "-1"), 64,
+        "fdctl: --max-tokens -1: not a whole number\n");
+    SAYS(generate(3, "-px", "--max-tokens", "4294967296"), 64,
+        "fdctl: --max-tokens 4294967296: at most 4294967295\n");
+    SAYS(generate(3, "-px", "--temperature", "warm"), 64,
+        "fdctl: --temperature warm: not a number\n");
+    SAYS(generate(3, "-px", "--n-requests", "0"), 64, "fdctl: --n-requests 0: at least "
+        "1\n");
+    SAYS(generate(2, "-px", "-", NULL), 64, "fdctl: generate: one prompt only: -p, "
+        "--prompt-file, --ids-file, --batch or -\n");
+    SAYS(generate(1, "hello", NULL, NULL), 64,
+        "fdctl: generate: unexpected 'hello'; a prompt is given with -p\n");
+    SAYS(generate(2, "--ids-file", "/nonexistent/ids", NULL), 66,
+        "fdctl: /nonexistent/ids: No such file or directory\n");
+    SAYS(generate(2, "-p", "a\xff", NULL), 65,
+        "fdctl: -p: not valid UTF-8 at byte 1 (0xff)\n");
+    SAYS(generate(1, "-px", NULL, NULL), 69, "fdctl: no daemon at /nonexistent/fdd.sock: "
+        "No such file or directory; start it:\n  sudo systemctl start fdd\nor one "
+        "of your own:\n"
+        "  fdd --set daemon.runtime_dir=/nonexistent --set model.path=MODEL\nor name "
+        "another one with --runtime-dir DIR\n");
+}
+
+static void
+test_exit_codes(void **state)
+{
+    (void)state;
+    assert_int_equal(fct_exit_code(FDP_OK), 0);
+    assert_int_equal(fct_exit_code(FDP_E_TOO_LONG), 65);
+    assert_int_equal(fct_exit_code(FDP_E_BAD_PARAM), 65);
+    assert_int_equal(fct_exit_code(FDP_E_GPU_RESET), 75);
+    assert_int_equal(fct_exit_code(FDP_E_QUEUE_FULL), 75);
+    assert_int_equal(fct_exit_code(FDP_E_CONNECT), 69);
+    assert_int_equal(fct_exit_code(FDP_E_DISCONNECTED), 69);
+    assert_int_equal(fct_exit_code(FDP_E_PERM), 77);
+    assert_int_equal(fct_exit_code(FDP_E_VERSION), 76);
+    assert_int_equal(fct_exit_code(FDP_E_INTERNAL), 70);
+    assert_int_equal(fct_exit_code(FDP_E_CANCELLED), 1);
+    assert_int_equal(fct_exit_code(-12345), 70);
+}
+
+/* ---- ids and text ----------------------------------------------------------- */
+
+static void
+ids_are(const char *text, size_t n, ...)
+{
+    uint32_t *ids = NULL;
+    size_t n_ids = 0, i;
+    va_list ap;
+
+    assert_int_equal(fct_parse_ids(text, strlen(text), &ids, &n_ids, err, sizeof(err)),
+        0);
+    assert_int_equal(n_ids, n);
+    va_start(ap, n);
+    for (i = 0; i < n; i++)
+        assert_int_equal(ids[i], va_arg(ap, unsigned));
+    va_end(ap);
+    free(ids);
+}
+
+static void
+ids_bad(const char *text, const char *want)
+{
+    uint32_t *ids = NULL;
+    size_t n = 0;
+
+    assert_int_equal(fct_parse_ids(text, strlen(text), &ids, &n, err, sizeof(err)),
+        -EINVAL);
+    assert_string_equal(err, want);
+    assert_null(ids);
+}
+
+static void
+test_ids(void **state)
+{
+    (void)state;
+    ids_are("[1, 2,3]", 3, 1u, 2u, 3u);
+    ids_are("1 2\n3\t4\r\n", 4, 1u, 2u, 3u, 4u);
+    ids_are("1,2, 4294967295", 3, 1u, 2u, 4294967295u);
+    ids_are(" [ 0 ] \n", 1, 0u);
+    ids_bad("", "empty: no token ids");
+    ids_bad("[]", "empty: no token ids");
+    ids_bad(" \n", "empty: no token ids");
+    ids_bad("1 x", "line 1: 'x': not a token id (a whole number from 0 to 4294967295)");
+    ids_bad("1\n-2", "line 2: '-2': not a token id (a whole number from 0 to "
+        "4294967295)");
+    ids_bad("1.5", "line 1: '1.5': not a token id (a whole number from 0 to 4294967295)");
+    ids_bad("4294967296",
+        "line 1: '4294967296': not a token id (a whole number from 0 to 4294967295)");
+    ids_bad("99999999999999999999999",
+        "line 1: '99999999999999999999999': not a token id (a whole number from 0 to "
+        "4294967295)");
+    ids_bad("[1, 2", "line 1: the list has no ']'");
+    ids_bad("[1] 2", "line 1: '2': behind the end of the list");
+    ids_bad("[[1]]", "line 1: '[1': not a token id (a whole number from 0 to "
+        "4294967295)");
+}
+
+static void
+test_utf8(void **state)
+{
+    (void)state;
+    assert_int_equal(fct_utf8_error("", 0), -1);
+    assert_int_equal(fct_utf8_error("abc", 3), -1);
+    assert_int_equal(fct_utf8_error("a\0b", 3), -1);
+    assert_int_equal(fct_utf8_error("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), -1);
+    assert_int_equal(fct_utf8_error("ab\xff", 3), 2);
+    assert_int_equal(fct_utf8_error("\xc3\xa4\xc3", 3), 2);
+    assert_int_equal(fct_utf8_error("a\xed\xa0\x80", 4), 1);   /* surrogate */
+    assert_int_equal(fct_utf8_error("a\xc0\x80", 3), 1);       /* overlong */
+    assert_int_equal(fct_utf8_error("\xf4\x90\x80\x80", 4), 0); /* too large */
+}
+
+static void
+test_json_text(void **state)
+{
+    json_t *j = fct_json_text("q\"\\\n\x01\0\xc3\xa4", 8);
+    char *text = json_dumps(j, JSON_ENCODE_ANY);
+
+    (void)state;
+    assert_string_equal(text, "\"q\\\"\\\\\\n\\u0001\\u0000\xc3\xa4\"");
+    free(text);
+    json_decref(j);
+    j = fct_json_text("a\xff\xc3\xa4\xe2\x82", 6);
+    assert_string_equal(json_string_value(j),
+        "a\xef\xbf\xbd\xc3\xa4\xef\xbf\xbd\xef\xbf\xbd");
+    json_decref(j);
+    j = fct_json_real((double)-INFINITY);
+    assert_true(json_is_null(j));
+    json_decref(j);
+}
+
+/* ---- requests --------------------------------------------------------------- */
+
+static int
+option_id(const char *name)
+{
+    const struct fct_opt *o;
+
+    for (o = fct_param_opts; o->name != NULL; o++)
+        if (strcmp(o->name, name) == 0)
+            return o->id;
+    fail_msg("no option --%s", name);
+    return 0;
+}
+
+static void
+test_request_options(void **state)
+{
+    struct fct_req r, copy;
+
+    (void)state;
+    fct_req_init(&r);
+#define SET(name, value) assert_int_equal(fct_req_set_opt(&r, option_id(name), value), 0)
+    SET("max-tokens", "7");
+    SET("temperature", "0.5");
+    SET("top-k", "40");
+    SET("seed", "18446744073709551615");
+    SET("priority", "-3");
+    SET("logprobs", "5");
+    SET("n", "2");
+    SET("ignore-eos", NULL);
+    SET("stop", "one");
+    SET("stop", "two");
+    SET("stop-id", "9");
+    SET("timeout-ms", "1000");
+    assert_int_equal(r.p.max_new, 7);
+    assert_true(r.p.temperature == 0.5f);
+    assert_int_equal(r.p.top_k, 40);
+    assert_true(r.p.seed == UINT64_MAX);
+    assert_int_equal(r.p.priority, -3);
+    assert_int_equal(r.p.logprobs, 5);
+    assert_int_equal(r.p.n, 2);
+    assert_int_equal(r.p.ttl_total_ms, 1000);
+    assert_int_equal(r.p.flags,
+        FDP_F_TEXT | FDP_F_SEED | FDP_F_LOGPROBS | FDP_F_IGNORE_EOS);
+    assert_int_equal(fct_req_copy(&copy, &r), 0);
+    fct_req_fini(&r);
+    assert_int_equal(copy.n_stop, 2);
+    assert_string_equal(copy.stop[1], "two");
+    assert_int_equal(copy.stop_len[1], 3);
+    assert_int_equal(copy.n_stop_ids, 1);
+    assert_int_equal(copy.stop_ids[0], 9);
+    SAYS(fct_req_set_opt(&copy, option_id("logprobs"), "256"), 64,
+        "fdctl: --logprobs 256: at most 255\n");
+    SAYS(fct_req_set_opt(&copy, option_id("priority"), "9999999999"), 64,
+        "fdctl: --priority 9999999999: not a whole number of 32 bits\n");
+    fct_req_fini(&copy);
+}
+
+static void
+test_batch(void **state)
+{
+    static const char text[] =
+        "{\"prompt\": \"a\\u0000b\", \"max_tokens\": 3, \"stop\": [\"x\", \"y\"], "
+        "\"id\": 7}\n"
+        "\n"
+        "  {\"ids\": [1, 2], \"top-p\": 1, \"ignore_eos\": false, \"stop_id\": 4}\r\n"
+        "{\"prompt\": [5], \"stop\": \"z\"}";
+    struct fct_req dflt, *r = NULL;
+    size_t i, n = 0;
+
+    (void)state;
+    fct_req_init(&dflt);
+    assert_int_equal(fct_req_set_opt(&dflt, option_id("ignore-eos"), NULL), 0);
+    assert_int_equal(fct_req_set_opt(&dflt, option_id("max-tokens"), "99"), 0);
+    assert_int_equal(fct_parse_batch("f", text, sizeof(text) - 1, &dflt, &r, &n), 0);
+    assert_int_equal(n, 3);
+    assert_int_equal(r[0].n_text, 3);
+    assert_memory_equal(r[0].text, "a\0b", 3);
+    assert_int_equal(r[0].p.max_new, 3);
+    assert_int_equal(r[0].n_stop, 2);
+    assert_int_equal(json_integer_value(r[0].label), 7);
+    assert_true(r[0].p.flags & FDP_F_IGNORE_EOS);
+    assert_int_equal(r[1].n_ids, 2);
+    assert_int_equal(r[1].ids[1], 2);
+    assert_int_equal(r[1].p.max_new, 99);
+    assert_true(r[1].p.top_p == 1.0f);
+    assert_false(r[1].p.flags & FDP_F_IGNORE_EOS);
+    assert_int_equal(r[1].stop_ids[0], 4);
+    assert_int_equal(r[2].n_ids, 1);
+    assert_string_equal(r[2].stop[0], "z");
+    for (i = 0; i < n; i++)
+        fct_req_fini(&r[i]);
+    free(r);
+    fct_req_fini(&dflt);
+}
+
+static int
+batch(const char *text)
+{
+    struct fct_req dflt, *r = NULL;
+    size_t n = 0;
+    int rc;
+
+    fct_req_init(&dflt);
+    rc = fct_parse_batch("f", text, strlen(text), &dflt, &r, &n);
+    fct_req_fini(&dflt);
+    return rc;
+}
+
+static void
+test_batch_errors(void **state)
+{
+    (void)state;
+    SAYS(batch(""), 65, "fdctl: f: empty: no requests\n");
+    SAYS(batch("{\"prompt\": \"x\"}\n{\"prompt\": \"x\", \"max_token\": 3}\n"), 65,
+        "fdctl: f:2: unknown key \"max_token\"; did you mean \"max_tokens\"?\n");
+    SAYS(batch("\n\n{\"max_tokens\": 3}\n"), 65,
+        "fdctl: f:3: no \"prompt\" and no \"ids\"\n");
+    SAYS(batch("[1]\n"), 65, "fdctl: f:1: not a JSON object\n");
+    SAYS(batch("{\"prompt\": 3}"), 65,
+        "fdctl: f:1: prompt: must be a text or a list of token ids\n");
+    SAYS(batch("{\"ids\": [1, -1]}"), 65, "fdctl: f:1: ids: must be a list of token "
+        "ids\n");
+    SAYS(batch("{\"ids\": \"1\"}"), 65, "fdctl: f:1: ids: must be a list of token ids\n");
+    SAYS(batch("{\"prompt\": \"x\", \"ids\": [1]}"), 65,
+        "fdctl: f:1: ids: there is a prompt already\n");
+    SAYS(batch("{\"prompt\": \"x\", \"temperature\": \"hot\"}"), 65,
+        "fdctl: f:1: temperature: must be a number\n");
+    SAYS(batch("{\"prompt\": \"x\", \"logprobs\": 256}"), 65,
+        "fdctl: f:1: logprobs: must be a whole number from 0 to 255\n");
+    SAYS(batch("{\"prompt\": \"x\", \"ignore_eos\": 1}"), 65,
+        "fdctl: f:1: ignore_eos: must be true or false\n");
+    SAYS(batch("{\"prompt\": \"x\", \"stop\": [1]}"), 65,
+        "fdctl: f:1: stop: must be a text or a list of texts\n");
+    listen_begin();
+    assert_int_equal(batch("{\"prompt\": \"x\", \"prompt\": \"y\"}"), 65);
+    assert_non_null(strstr(listen_end(), "fdctl: f:1: column "));
+    listen_begin();
+    assert_int_equal(batch("{\"prompt\": \"\xff\"}"), 65);
+    assert_non_null(strstr(listen_end(), "fdctl: f:1: column "));
+}
+
+/* ---- results ---------------------------------------------------------------- */
+
+static void
+add(struct fct_result *r, uint32_t type, uint32_t sample, uint32_t position, uint32_t n,
+    const void *data)
+{
+    struct fdc_event ev = { .type = type, .sample = sample, .position = position, .n = n,
+        .data = data };
+
+    assert_int_equal(fct_result_add(r, &ev, 1000 + position), 0);
+}
+
+static char *
+dump(const struct fct_result *r)
+{
+    json_t *j = fct_result_json(r);
+    char *text = json_dumps(j, JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    json_decref(j);
+    return text;
+}
+
+static void
+test_result(void **state)
+{
+    static const uint32_t prompt[] = { 1, 2 }, out0[] = { 7, 8 }, out1[] = { 9 };
+    static const struct fdp_logprob lp[] = { { 7, -0.5f }, { 7, -0.5f }, { 3, -1.25f } };
+    static const struct fdp_logprob plp[] = { { 2, -0.1f } };
+    const struct fdp_accepted acc = { .prompt_len = 2, .cached_len = 0, .seed = 5 };
+    const struct fdp_choice_end stop = { FDP_FIN_STOP, 2, -1, 0 };
+    const struct fdp_choice_end eos = { FDP_FIN_STOP, 1, 9, -1 };
+    const struct fdp_done done = { 2, 1, 3, 0, 1000000, 2000000, 3000000, 5000000 };
+    struct fct_result r;
+    struct fct_req q;
+    char *text;
+
+    (void)state;
+    fct_req_init(&q);
+    fct_req_set_opt(&q, option_id("n"), "2");
+    fct_req_set_opt(&q, option_id("logprobs"), "2");
+    fct_req_set_opt(&q, option_id("prompt-logprobs"), "0");
+    fct_req_set_opt(&q, option_id("stop"), "end");
+    assert_int_equal(fct_result_init(&r, &q, 3), 0);
+    add(&r, FDP_T_ACCEPTED, 0, 0, 1, &acc);
+    add(&r, FDP_T_PROMPT_IDS, 0, 0, 2, prompt);
+    add(&r, FDP_T_PROMPT_LOGPROBS, 0, 1, 1, plp);
+    add(&r, FDP_T_IDS, 0, 0, 2, out0);
+    add(&r, FDP_T_LOGPROBS, 0, 0, 3, lp);
+    add(&r, FDP_T_TEXT, 0, 0, 2, "ab");
+    add(&r, FDP_T_IDS, 1, 0, 1, out1);
+    add(&r, FDP_T_CHOICE_END, 0, 0, 1, &stop);
+    add(&r, FDP_T_CHOICE_END, 1, 0, 1, &eos);
+    assert_false(r.is_over);
+    add(&r, FDP_T_DONE, 0, 0, 1, &done);
+    assert_true(r.is_over);
+    text = dump(&r);
+    assert_string_equal(text, "{\"index\":3,\"prompt_ids\":[1,2],\"ids\":[7,8],"
+        "\"text\":\"ab\",\"logprobs\":[{\"id\":7,\"logprob\":-0.5,\"top\":[[7,-0.5],"
+        "[3,-1.25]]}],\"finish_reason\":\"stop\",\"stop_reason\":\"end\","
+        "\"prompt_logprobs\":[null,{\"id\":2,\"logprob\":-0.100000001,\"top\":[]}],"
+        "\"cached_tokens\":1,\"usage\":{\"prompt_tokens\":2,\"cached_tokens\":1,"
+        "\"output_tokens\":3,\"preempted\":0},\"seed\":5,\"timings\":{\"queue_ms\":1.0,"
+        "\"ttft_ms\":2.0,\"total_ms\":4.0,\"tokens_per_s\":500.0},"
+        "\"choices\":[{\"index\":0,"
+        "\"ids\":[7,8],\"text\":\"ab\",\"logprobs\":[{\"id\":7,\"logprob\":-0.5,"
+        "\"top\":[[7,-0.5],[3,-1.25]]}],\"finish_reason\":\"stop\","
+        "\"stop_reason\":\"end\"},"
+        "{\"index\":1,\"ids\":[9],\"text\":\"\",\"logprobs\":[],"
+        "\"finish_reason\":\"stop\","
+        "\"stop_reason\":9}]}");
+    free(text);
+    fct_result_fini(&r);
+    fct_req_fini(&q);
+}
+
+static void
+test_result_error(void **state)
+{
+    const struct fdp_error e = { FDP_E_BAD_PARAM, 0, FDP_D_TEMPERATURE, 0xbf800000u };
+    const struct fdp_error c = { FDP_E_CANCELLED, 0, 0, 0 };
+    struct fct_result r;
+    struct fct_req q;
+    char *text, shown[256];
+
+    (void)state;
+    fct_req_init(&q);
+    assert_int_equal(fct_result_init(&r, &q, 0), 0);
+    add(&r, FDP_T_ERROR, 0, 0, 1, &e);
+    assert_true(r.is_over);
+    text = dump(&r);
+    assert_string_equal(text, "{\"index\":0,\"prompt_ids\":[],\"ids\":[],\"text\":\"\","
+        "\"finish_reason\":\"error\",\"stop_reason\":null,\"cached_tokens\":0,"
+        "\"usage\":{\"prompt_tokens\":0,\"cached_tokens\":0,\"output_tokens\":0,"
+        "\"preempted\":0},\"error\":{\"code\":-10,\"name\":\"E_BAD_PARAM\",\"message\":"
+        "\"a request parameter is malformed or out of range\",\"detail\":\"temperature\","
+        "\"arg\":-1.0,\"retry_after_ms\":0}}");
+    free(text);
+    fct_error_text(&e, shown, sizeof(shown));
+    assert_string_equal(shown, "E_BAD_PARAM: a request parameter is malformed or out of "
+        "range: temperature (-1)");
+    add(&r, FDP_T_ERROR, 0, 0, 1, &c);
+    text = dump(&r);
+    assert_non_null(strstr(text, "\"finish_reason\":\"cancelled\""));
+    free(text);
+    fct_result_fini(&r);
+    fct_req_fini(&q);
+}
+
+static void
+test_show(void **state)
+{
+    json_t *j = json_loads("{\"a\": 1, \"long\": \"x\", \"list\": [1, 2], \"o\": {\"k\": "
+        "true},"
+        "\"t\": [{\"n\": 1, \"s\": \"ab\"}, {\"n\": 10, \"s\": \"c\"}]}", 0, NULL);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+
+    (void)state;
+    fct_show(f, j, 0);
+    fclose(f);
+    assert_string_equal(text, "a     1\n"
+        "long  x\n"
+        "list  1 2\n"
+        "o:\n"
+        "  k  yes\n"
+        "t:\n"
+        "   n  s\n"
+        "   1  ab\n"
+        "  10  c\n");
+    free(text);
+    json_decref(j);
+}
+
+/* ---- admin socket ----------------------------------------------------------- */
+
+static void
+test_paths(void **state)
+{
+    char dir[128], want[256];
+    struct fct f;
+
+    (void)state;
+    unsetenv("FDD_SOCKET");
+    unsetenv("RUNTIME_DIRECTORY");
+    setenv("FDD_RUNTIME_DIR", "/env/dir/", 1);
+    assert_int_equal(fct_paths(&f, NULL, NULL, NULL), 0);
+    assert_string_equal(f.dir, "/env/dir");
+    assert_string_equal(f.socket, "/env/dir/fdd.sock");
+    assert_string_equal(f.admin, "/env/dir/admin.sock");
+    assert_int_equal(fct_paths(&f, NULL, "/x/a.sock", "/opt/dir"), 0);
+    assert_string_equal(f.socket, "/opt/dir/fdd.sock");
+    assert_string_equal(f.admin, "/x/a.sock");
+    unsetenv("FDD_RUNTIME_DIR");
+    assert_int_equal(fct_paths(&f, "/s/my.sock", NULL, NULL), 0);
+    assert_string_equal(f.socket, "/s/my.sock");
+    assert_string_equal(f.admin, "/s/admin.sock");
+    memset(dir, 'd', sizeof(dir));
+    dir[0] = '/';
+    dir[100] = '\0';
+    snprintf(want, sizeof(want), "fdctl: %s/admin.sock: longer than the 107 bytes a "
+        "socket's path can have\n", dir);
+    SAYS(fct_paths(&f, NULL, NULL, dir), 64, want);
+}
+
+struct server {
+    int fd, n;
+    const char *const *answers;
+    char asked[4][256];
+};
+
+/* Answers each line with the next text, cut in two. */
+static void *
+serve(void *arg)
+{
+    struct server *sv = arg;
+    int fd = accept(sv->fd, NULL, NULL), i;
+
+    for (i = 0; i < sv->n; i++) {
+        ssize_t k = recv(fd, sv->asked[i], sizeof(sv->asked[i]) - 1, 0);
+        size_t len = strlen(sv->answers[i]);
+
+        sv->asked[i][k > 0 ? k : 0] = '\0';
+        if (send(fd, sv->answers[i], len / 2, MSG_NOSIGNAL) < 0)
+            break;
+        usleep(2000);
+        if (send(fd, sv->answers[i] + len / 2, len - len / 2, MSG_NOSIGNAL) < 0)
+            break;
+    }
+    close(fd);
+    return NULL;
+}
+
+static void
+test_admin(void **state)
+{
+    static const char *const answers[] = { "{\"ok\": true, \"x\": 3}\n",
+        "{\"ok\": false, \"error\": \"no\", \"fix\": \"sudo usermod -aG fdd-admin u\"}\n",
+        "{\"ok\": false, \"error\": \"bad name\"}\n" };
+    struct server sv = { .n = 3, .answers = answers };
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    char dir[] = "/tmp/u_fdctl.XXXXXX";
+    struct fct f = { .timeout_ms = 5000 };
+    struct fct_admin *a = NULL;
+    json_t *answer = NULL;
+    pthread_t t;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(fct_paths(&f, NULL, NULL, dir), 0);
+    SAYS(fct_admin_open(&f, 1, &a), 69, "");
+    strcpy(un.sun_path, f.admin);
+    sv.fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_int_equal(bind(sv.fd, (struct sockaddr *)&un, sizeof(un)), 0);
+    assert_int_equal(listen(sv.fd, 1), 0);
+    assert_int_equal(pthread_create(&t, NULL, serve, &sv), 0);
+    assert_int_equal(fct_admin_open(&f, 0, &a), 0);
+    assert_int_equal(fct_ask(a, json_pack("{s:s}", "cmd", "status"), 0, &answer), 0);
+    assert_int_equal(json_integer_value(json_object_get(answer, "x")), 3);
+    json_decref(answer);
+    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
+        "fdctl: no\n  sudo usermod -aG fdd-admin u\n");
+    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "set"), 0, &answer), 65,
+        "fdctl: bad name\n");
+    pthread_join(t, NULL);
+    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "help"), 1, &answer), 69, "");
+    assert_string_equal(sv.asked[0], "{\"cmd\":\"status\"}\n");
+    fct_admin_close(a);
+    close(sv.fd);
+    unlink(f.admin);
+    rmdir(dir);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cli), cmocka_unit_test(test_cli_errors),
+        cmocka_unit_test(test_generate_arguments), cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_ids), cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_json_text), cmocka_unit_test(test_request_options),
+        cmocka_unit_test(test_batch), cmocka_unit_test(test_batch_errors),
+        cmocka_unit_test(test_result), cmocka_unit_test(test_result_error),
+        cmocka_unit_test(test_show), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_admin),
+    };
+
+    return cmocka_run_group_tests_name("fdctl", tests, NULL, NULL);
+}

@@ -1,0 +1,516 @@
+/* Rules V1 to V8: each refusal by its code, detail and argument. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/gate/intake.h"
+#include "tests/unit/gate_fixture.h"
+
+static const struct itk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
+
+static void
+want(int rc, const struct itk_err *e, int code, unsigned detail)
+{
+    assert_int_equal(rc, code != FDP_OK);
+    if (code != FDP_OK) {
+        assert_int_equal(e->code, code);
+        assert_int_equal(e->detail, detail);
+    }
+}
+
+#define SCALAR(field, value, code, detail)                                      \
+    do {                                                                        \
+        struct fdp_req q_;                                                      \
+        struct itk_err e_ = { 0, 0, 0 };                                        \
+        fcl_req(&q_, FDP_OP_SUBMIT, 1);                                         \
+        q_.field = (value);                                                     \
+        want(itk_check_req(&q_, &lim, &e_), &e_, code, detail);                 \
+    } while (0)
+
+static void
+t_scalars(void **state)
+{
+    (void)state;
+    SCALAR(tag, 1, FDP_OK, 0);
+    SCALAR(tag, 0, FDP_E_BAD_PARAM, FDP_D_TAG);
+    SCALAR(op, 0, FDP_E_BAD_PARAM, FDP_D_OP);
+    SCALAR(op, FDP_OP__N, FDP_E_BAD_PARAM, FDP_D_OP);
+    SCALAR(op, 65535, FDP_E_BAD_PARAM, FDP_D_OP);
+    SCALAR(flags, 1u << 12, FDP_E_BAD_PARAM, FDP_D_FLAGS);
+    SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
+    SCALAR(flags, FDP_F__ALL & ~FDP_F_DEEP, FDP_OK, 0);
+    SCALAR(rsv[15], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
+    SCALAR(n, 0, FDP_E_BAD_PARAM, FDP_D_N);
+    SCALAR(n, FDP_MAX_N, FDP_OK, 0);
+    SCALAR(n, FDP_MAX_N + 1, FDP_E_BAD_PARAM, FDP_D_N);
+    SCALAR(max_new, FIX_MAX_LEN, FDP_OK, 0);
+    SCALAR(max_new, FIX_MAX_LEN + 1, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    SCALAR(max_new, UINT32_MAX, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    SCALAR(min_new, 17, FDP_E_BAD_PARAM, FDP_D_MIN_NEW);
+    SCALAR(temperature, -0.5f, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE);
+    SCALAR(temperature, NAN, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE);
+    SCALAR(temperature, INFINITY, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE);
+    SCALAR(temperature, 2.0f, FDP_OK, 0);
+    SCALAR(top_p, 0.0f, FDP_E_BAD_PARAM, FDP_D_TOP_P);
+    SCALAR(top_p, 1.0001f, FDP_E_BAD_PARAM, FDP_D_TOP_P);
+    SCALAR(top_p, NAN, FDP_E_BAD_PARAM, FDP_D_TOP_P);
+    SCALAR(top_k, 0x80000000u, FDP_E_BAD_PARAM, FDP_D_TOP_K);
+    SCALAR(top_k, 40, FDP_OK, 0);
+    SCALAR(min_p, 1.5f, FDP_E_BAD_PARAM, FDP_D_MIN_P);
+    SCALAR(min_p, NAN, FDP_E_BAD_PARAM, FDP_D_MIN_P);
+    SCALAR(min_p, 0.1f, FDP_OK, 0);
+    SCALAR(presence_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    SCALAR(presence_penalty, 0.5f, FDP_E_UNSUPPORTED, FDP_D_PENALTY);
+    SCALAR(frequency_penalty, NAN, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    SCALAR(frequency_penalty, -1.0f, FDP_E_UNSUPPORTED, FDP_D_PENALTY);
+    SCALAR(repetition_penalty, 0.0f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    SCALAR(repetition_penalty, 1.1f, FDP_E_UNSUPPORTED, FDP_D_PENALTY);
+    SCALAR(logprobs, 20, FDP_OK, 0);
+    SCALAR(logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
+    SCALAR(prompt_logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
+    SCALAR(ttl_queue_ms, UINT32_MAX, FDP_E_BAD_PARAM, FDP_D_TTL);
+    SCALAR(ttl_total_ms, UINT32_MAX, FDP_E_BAD_PARAM, FDP_D_TTL);
+    SCALAR(user, 5, FDP_E_BAD_PARAM, FDP_D_USER);
+}
+
+/* Items: build, then break. */
+static void
+t_items(void **state)
+{
+    unsigned char b[4096] __attribute__((aligned(8)));
+    struct itk_items items;
+    struct itk_err e;
+    struct fdp_req q;
+    uint32_t ids[3] = { 1, 2, 3 };
+    uint32_t n;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    want(itk_check_items(&q, b, 0, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    assert_int_equal(items.n_prompt_ids, 3);
+    assert_true(items.has_ids && !items.has_text);
+    /* cut at every place */
+    for (uint32_t cut = 8; cut < n; cut += 8)
+        want(itk_check_items(&q, b, cut, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
+    b[n - 1] = 7; /* padding */
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
+    b[n - 1] = 0;
+    b[2] = 1; /* item.rsv */
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
+    b[2] = 0;
+    memset(b + 4, 0xff, 4); /* item.len: span overflows 32 bits */
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 10);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 0);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
+    n = fcl_item(b, n, FDP_IT_PROMPT_IDS, ids, 12);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
+    n = fcl_item(b, n, FDP_IT_PROMPT_TEXT, "x", 1);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    n = fcl_item(b, 0, FDP_IT__N, ids, 12);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    n = fcl_item(b, 0, 0, ids, 12);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "a\xff", 2);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_PROMPT);
+    assert_int_equal(e.arg, 1);
+    q.n_prior = 2;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PRIOR);
+    n = fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, 8);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+}
+
+static void
+t_stops(void **state)
+{
+    unsigned char b[8192] __attribute__((aligned(8)));
+    static const char text[FDP_MAX_STOP_LEN + 1] = "";
+    struct itk_items items;
+    struct itk_err e;
+    struct fdp_req q;
+    uint32_t ids[FDP_MAX_STOP_IDS + 1] = { 1 };
+    uint32_t base, n;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    base = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "hello", 5);
+    n = fcl_item(b, base, FDP_IT_STOP_STRING, "", 0);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
+    n = fcl_item(b, base, FDP_IT_STOP_STRING, text, FDP_MAX_STOP_LEN);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    n = fcl_item(b, base, FDP_IT_STOP_STRING, text, FDP_MAX_STOP_LEN + 1);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
+    n = fcl_item(b, base, FDP_IT_STOP_STRING, "\xc0\x80", 2);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_STOP);
+    n = base;
+    for (unsigned i = 0; i <= FDP_MAX_STOP; i++) {
+        n = fcl_item(b, n, FDP_IT_STOP_STRING, "end", 3);
+        want(itk_check_items(&q, b, n, &items, &e), &e,
+            i < FDP_MAX_STOP ? FDP_OK : FDP_E_BAD_PARAM, FDP_D_STOP);
+    }
+    n = fcl_item(b, base, FDP_IT_STOP_IDS, ids, FDP_MAX_STOP_IDS * 4);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    n = fcl_item(b, base, FDP_IT_STOP_IDS, ids, (FDP_MAX_STOP_IDS + 1) * 4);
+    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
+}
+
+static void
+t_unsupported(void **state)
+{
+    static const struct { unsigned type, detail; } rows[] = {
+        { FDP_IT_LOGIT_BIAS, FDP_D_BIAS }, { FDP_IT_BAD_WORDS, FDP_D_BAD_WORDS },
+        { FDP_IT_ALLOWED_IDS, FDP_D_ALLOWED }, { FDP_IT_GRAMMAR, FDP_D_GRAMMAR },
+        { FDP_IT_CHAT, FDP_D_CHAT } };
+    unsigned char b[256] __attribute__((aligned(8)));
+    struct itk_items items;
+    struct itk_err e;
+    struct fdp_req q;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    for (size_t i = 0; i < 5; i++) {
+        uint32_t n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
+
+        n = fcl_item(b, n, rows[i].type, "abcdefgh", 8);
+        want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_UNSUPPORTED, rows[i].detail);
+    }
+}
+
+static void
+t_model(void **state)
+{
+    unsigned char b[FIX_MAX_LEN * 4 + 64] __attribute__((aligned(8)));
+    static uint32_t ids[FIX_MAX_LEN];
+    struct itk_limits no_tok = lim;
+    struct itk_err e;
+    struct fdp_req q;
+    uint32_t n;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    ids[1] = FIX_VOCAB - 1;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 8);
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
+    ids[1] = FIX_VOCAB;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 8);
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PROMPT_ID);
+    assert_int_equal(e.arg, FIX_VOCAB);
+    n = fcl_item(b, 0, FDP_IT_STOP_IDS, ids, 8);
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_STOP);
+    n = fcl_item(b, 0, FDP_IT_PRIOR_IDS, ids, 8);
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PRIOR);
+    ids[1] = 0;
+    q.max_new = 0;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, (FIX_MAX_LEN - 1) * 4);
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
+    q.max_new = 2;
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    q.max_new = 0;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
+    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
+    assert_int_equal(e.arg, FIX_MAX_LEN);
+    no_tok.has_tokenizer = 0;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
+    want(itk_check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
+}
+
+/* Every scalar value and every class of ill-formed sequence. */
+static void
+t_utf8(void **state)
+{
+    static const struct { const char *s; size_t n, ok; } bad[] = {
+        { "\x80", 1, 0 }, { "\xbf", 1, 0 }, { "\xc0\x80", 2, 0 }, { "\xc1\xbf", 2, 0 },
+        { "\xe0\x9f\xbf", 3, 0 }, { "\xed\xa0\x80", 3, 0 }, { "\xf0\x8f\xbf\xbf", 4, 0 },
+        { "\xf4\x90\x80\x80", 4, 0 }, { "\xf5\x80\x80\x80", 4, 0 }, { "\xff", 1, 0 },
+        { "ab\xc3", 3, 2 }, { "\xe2\x82", 2, 0 }, { "abcdefghij\xe2(\xa1", 13, 10 },
+        { "\xf0\x9f\x98", 3, 0 }, { "\xf0\x9f\x98\x41", 4, 0 } };
+    unsigned char b[64];
+
+    (void)state;
+    for (uint32_t cp = 0; cp <= 0x10ffff; cp++) {
+        size_t n, pad = cp % 9;
+
+        if (cp >= 0xd800 && cp <= 0xdfff)
+            continue;
+        memset(b, 'a', sizeof(b));
+        if (cp < 0x80) {
+            b[pad] = (unsigned char)cp;
+            n = 1;
+        } else if (cp < 0x800) {
+            b[pad] = (unsigned char)(0xc0 | cp >> 6);
+            b[pad + 1] = (unsigned char)(0x80 | (cp & 63));
+            n = 2;
+        } else if (cp < 0x10000) {
+            b[pad] = (unsigned char)(0xe0 | cp >> 12);
+            b[pad + 1] = (unsigned char)(0x80 | (cp >> 6 & 63));
+            b[pad + 2] = (unsigned char)(0x80 | (cp & 63));
+            n = 3;
+        } else {
+            b[pad] = (unsigned char)(0xf0 | cp >> 18);
+            b[pad + 1] = (unsigned char)(0x80 | (cp >> 12 & 63));
+            b[pad + 2] = (unsigned char)(0x80 | (cp >> 6 & 63));
+            b[pad + 3] = (unsigned char)(0x80 | (cp & 63));
+            n = 4;
+        }
+        if (itk_utf8(b, pad + n + 9) != pad + n + 9)
+            fail_msg("U+%04X is refused", cp);
+        if (n > 1 && itk_utf8(b, pad + n - 1) != pad)
+            fail_msg("a cut U+%04X is taken", cp);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(itk_utf8((const unsigned char *)bad[i].s, bad[i].n), bad[i].ok);
+}
+
+/* ---- through a ring -------------------------------------------------------- */
+
+static void
+t_blob_bounds(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+    uint32_t cases[][2] = { { 4, 8 }, { 0, 12 }, { 0xfffffff8u, 16 }, { 0, 0xfffffff8u },
+        { 8, 0 }, { 0, 0 } };
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    cases[4][0] = c.w.arena_bytes;
+    cases[4][1] = 8;
+    cases[5][0] = c.w.arena_bytes - 8;
+    cases[5][1] = 16;
+    for (size_t i = 0; i < 6; i++) {
+        fcl_req(&q, FDP_OP_SUBMIT, 10 + i);
+        q.off = cases[i][0];
+        q.len = cases[i][1];
+        fcl_send(&c, &q, NULL, 0, 0);
+        fix_step(&f, 1100);
+        fcl_want_error(&c, 10 + i, FDP_E_BAD_PARAM, FDP_D_BLOB);
+    }
+    /* the last bytes of the arena are good */
+    fcl_submit(&c, 99, 1, 4);
+    fix_step(&f, 0);
+    assert_true(fix_take(&f, NULL, NULL, NULL) != 0);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+static void
+t_duplicate_tag(void **state)
+{
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_submit(&c, 7, 1, 4);
+    fcl_submit(&c, 7, 1, 4);
+    fcl_cancel(&c, 12345);
+    fix_step(&f, 0);
+    fcl_want_error(&c, 7, FDP_E_BAD_PARAM, FDP_D_TAG);
+    assert_int_equal(f.g->cnt->cancels_unknown, 1);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+static void
+t_error_rate(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    memset(&q, 0, sizeof(q));
+    q.tag = 5;
+    q.op = 99;
+    /* slowly: never */
+    for (int i = 0; i < 40; i++) {
+        fcl_send(&c, &q, NULL, 0, 0);
+        fix_step(&f, 200);
+    }
+    assert_int_equal(fcl_state(&c), FDP_ST_RUN);
+    fix_step(&f, 2000);
+    for (unsigned i = 0; i < ITK_ERRORS_PER_S; i++)
+        fcl_send(&c, &q, NULL, 0, 0);
+    fix_step(&f, 0);
+    assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
+    assert_int_equal(fcl_reason(&c), -FDP_E_PROTO);
+    assert_int_equal(f.g->n_ses, 0);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* Limits are answered, and do not end the session however many. */
+static void
+t_limits(void **state)
+{
+    static const char *const sets[] = { "sched.max_inflight_per_client=3",
+        "sched.max_inflight_per_user=5", "sched.max_concurrency=6", NULL };
+    struct fix f;
+    struct fcl a, b, c;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &c, 1001, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 30; i++)
+        fcl_submit(&a, i, 1, 4);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 3);
+    for (unsigned i = 4; i <= 30; i++)
+        fcl_want_error(&a, i, FDP_E_LIMIT, 0);
+    for (unsigned i = 1; i <= 3; i++)
+        fcl_submit(&b, i, 1, 4);
+    fix_step(&f, 0);
+    fcl_want_error(&b, 3, FDP_E_LIMIT, 0); /* the user has five */
+    fcl_submit(&c, 1, 1, 4);
+    fcl_submit(&c, 2, 1, 4);
+    fix_step(&f, 0);
+    fcl_want_error(&c, 2, FDP_E_QUEUE_FULL, 0);
+    assert_int_equal(fcl_state(&a), FDP_ST_RUN);
+    fcl_close(&a);
+    fcl_close(&b);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+static void
+t_bytes_limit(void **state)
+{
+    static const char *const sets[] = { "sched.max_bytes_per_user=1048576",
+        "sched.max_inflight_per_client=100", NULL };
+    struct fix f;
+    struct fcl c;
+    struct frec r;
+    unsigned n_ok = 0, n_limit = 0;
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 12; i++) {
+        fcl_submit(&c, i, 40000, 4); /* 160 kB; the model is not known yet */
+        fix_step(&f, 0);
+        if (fcl_recv(&c, &r)) {
+            struct fdp_error e;
+
+            memcpy(&e, r.data, sizeof(e));
+            assert_int_equal(e.code, FDP_E_LIMIT);
+            n_limit++;
+        } else {
+            n_ok++;
+        }
+    }
+    assert_int_equal(n_ok, 6);
+    assert_int_equal(n_limit, 6);
+    assert_true(f.g->jnl.bytes <= 1048576);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.bytes, 0);
+    fix_close(&f);
+}
+
+/* V7: a full ring of one client does not take the round from others. */
+static void
+t_bounded_round(void **state)
+{
+    struct fix f;
+    struct fcl a, b;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    for (unsigned i = 0; i < 200; i++)
+        fcl_cancel(&a, 1 + i);
+    fcl_submit(&b, 1, 1, 4);
+    (void)gate_poll(f.g, f.now);
+    assert_int_equal(f.g->cnt->cancels_unknown, ITK_BATCH);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->cnt->cancels_unknown, 200);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
+/* Requests that came before the model are checked when it is there. */
+static void
+t_late_check(void **state)
+{
+    unsigned char b[64] __attribute__((aligned(8)));
+    uint32_t ids[2] = { 1, FIX_VOCAB };
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+    struct frec r;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    assert_int_equal(c.w.vocab, 0);
+    fcl_req(&q, FDP_OP_SUBMIT, 3);
+    fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 8), 0);
+    fcl_req(&q, FDP_OP_SUBMIT, 4);
+    q.max_new = FIX_MAX_LEN;
+    fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 4), 64);
+    fcl_req(&q, FDP_OP_SUBMIT, 5);
+    fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 4), 128);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 3);
+    fix_ready(&f);
+    assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_EVENT && r.h.tag == 0);
+    fcl_want_error(&c, 3, FDP_E_BAD_TOKEN, FDP_D_PROMPT_ID);
+    fcl_want_error(&c, 4, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    assert_int_equal(f.g->cnt->requests_error, 2);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_scalars),
+        cmocka_unit_test(t_items),
+        cmocka_unit_test(t_stops),
+        cmocka_unit_test(t_unsupported),
+        cmocka_unit_test(t_model),
+        cmocka_unit_test(t_utf8),
+        cmocka_unit_test(t_blob_bounds),
+        cmocka_unit_test(t_duplicate_tag),
+        cmocka_unit_test(t_error_rate),
+        cmocka_unit_test(t_limits),
+        cmocka_unit_test(t_bytes_limit),
+        cmocka_unit_test(t_bounded_round),
+        cmocka_unit_test(t_late_check),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

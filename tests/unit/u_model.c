@@ -1,0 +1,501 @@
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/worker/model.h"
+#include "daemon/worker/sha256.h"
+
+/* Fields a test may override: the last line wins by being the only one. */
+#define SHAPE                                                           \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hidden_size\":64," \
+    "\"intermediate_size\":96,\"vocab_size\":256,\"max_position_embeddings\":512"
+#define LLAMA(more) "{\"model_type\":\"llama\"," SHAPE more "}"
+#define QWEN3(more) "{\"model_type\":\"qwen3\"," SHAPE more "}"
+
+static int
+parse(const char *json, const char *gen, struct mdl_config *c, char *err, size_t n)
+{
+    return mdl_config_parse(
+        json, strlen(json), gen, gen != NULL ? strlen(gen) : 0, c, err, n);
+}
+
+static struct mdl_config
+accepted(const char *json, const char *gen)
+{
+    struct mdl_config c;
+    char err[512] = "";
+
+    if (parse(json, gen, &c, err, sizeof(err)) != 0)
+        fail_msg("%s: %s", json, err);
+    return c;
+}
+
+static void
+refused(const char *json, const char *line)
+{
+    struct mdl_config c;
+    char err[512] = "";
+    int rc = parse(json, NULL, &c, err, sizeof(err));
+
+    if (rc != -EINVAL || strncmp(err, line, strlen(line)) != 0
+        || strchr(err, '\n') != NULL)
+        fail_msg("%s: rc %d, '%s'; expected '%s'", json, rc, err, line);
+}
+
+static void
+defaults(void **state)
+{
+    struct mdl_config c = accepted(LLAMA(""), NULL);
+
+    (void)state;
+    assert_string_equal(c.family, "llama");
+    assert_string_equal(c.architecture, "LlamaForCausalLM");
+    assert_int_equal(c.n_kv_head, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.tied, 0);
+    assert_int_equal(c.qk_norm, 0);
+    assert_int_equal(c.bos, -1);
+    assert_int_equal(c.n_eos, 0);
+    assert_int_equal(c.dtype, FDK_F32);
+    assert_int_equal(c.rope, MDL_ROPE_DEFAULT);
+    assert_true(c.rope_theta == 10000 && c.norm_eps == 1e-6f);
+    c = accepted(QWEN3(""), NULL);
+    assert_int_equal(c.head_dim, 128);
+    assert_int_equal(c.qk_norm, 1);
+    c = accepted(LLAMA(",\"head_dim\":null,\"num_key_value_heads\":null,\"pretraining_"
+                       "tp\":4,"
+                       "\"sliding_window\":null,\"rope_scaling\":null,\"bos_token_id\":"
+                       "null"),
+        NULL);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.bos, -1);
+}
+
+static void
+values(void **state)
+{
+    struct mdl_config c = accepted(LLAMA(",\"num_key_value_heads\":2,\"head_dim\":32,"
+        "\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true,"
+        "\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,"
+        "\"hidden_act\":\"silu\",\"eos_token_id\":[2,7]"), NULL);
+
+    (void)state;
+    assert_int_equal(c.n_kv_head, 2);
+    assert_int_equal(c.head_dim, 32);
+    assert_int_equal(c.tied + c.attn_bias + c.mlp_bias, 3);
+    assert_true(c.norm_eps == 1e-5f);
+    assert_int_equal(c.dtype, FDK_BF16);
+    assert_int_equal(c.bos, 1);
+    assert_int_equal(c.n_eos, 2);
+    assert_int_equal(c.eos[1], 7);
+    c = accepted(LLAMA(",\"dtype\":\"float16\",\"eos_token_id\":5"), NULL);
+    assert_int_equal(c.dtype, FDK_F16);
+    assert_int_equal(c.eos[0], 5);
+    /* generation_config.json comes first; without its own, config.json's stay. */
+    c = accepted(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":[6,7,8]}");
+    assert_int_equal(c.n_eos, 3);
+    assert_int_equal(c.eos[0], 6);
+    c = accepted(LLAMA(",\"eos_token_id\":5"), "{\"temperature\":0.6}");
+    assert_int_equal(c.n_eos, 1);
+    assert_int_equal(c.eos[0], 5);
+    c = accepted(QWEN3(",\"use_sliding_window\":false,\"sliding_window\":4096,"
+                       "\"max_window_layers\":2,\"layer_types\":[\"full_attention\","
+                       "\"full_attention\"]"),
+        NULL);
+    assert_string_equal(c.family, "qwen3");
+}
+
+static void
+rope_spellings(void **state)
+{
+    static const char *const same[] = {
+        LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":5e5,"
+              "\"factor\":8,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+              "\"original_max_position_embeddings\":64}"),
+        LLAMA(",\"rope_theta\":500000,\"rope_scaling\":{\"rope_type\":\"llama3\","
+              "\"factor\":8.0,"
+              "\"low_freq_factor\":1,\"high_freq_factor\":4,"
+              "\"original_max_position_embeddings\":64}"),
+        LLAMA(",\"rope_theta\":500000.0,\"rope_scaling\":{\"type\":\"llama3\",\"factor\":"
+              "8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0},"
+              "\"original_max_position_embeddings\":64"),
+    };
+    struct mdl_config c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        c = accepted(same[i], NULL);
+        assert_int_equal(c.rope, MDL_ROPE_LLAMA3);
+        assert_int_equal(c.rope_original_max_pos, 64);
+        assert_true(c.rope_theta == 500000 && c.rope_factor == 8);
+        assert_true(c.rope_low_freq == 1 && c.rope_high_freq == 4);
+    }
+    c = accepted(LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}"), NULL);
+    assert_int_equal(c.rope, MDL_ROPE_LINEAR);
+    assert_true(c.rope_theta == 10000 && c.rope_factor == 2.5);
+    c = accepted(LLAMA(",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":"
+                       "1e6}"),
+        NULL);
+    assert_int_equal(c.rope, MDL_ROPE_DEFAULT);
+    assert_true(c.rope_theta == 1e6);
+}
+
+static void
+refusals(void **state)
+{
+    (void)state;
+    refused("{", "config.json: not valid JSON: line 1");
+    refused("[]", "config.json: not a JSON object");
+    refused("{\"model_type\":\"llama\",\"model_type\":\"llama\"}",
+        "config.json: not valid JSON");
+    refused("{}", "config.json: model_type is missing");
+    refused("{\"model_type\":7}", "config.json: model_type = 7 is not a string");
+    refused("{\"model_type\":\"mamba\"}",
+        "config.json: model_type = \"mamba\" is not supported; supported: llama, qwen3");
+    refused(LLAMA(",\"architectures\":[\"LlamaForSequenceClassification\"]"),
+        "config.json: architectures = [\"LlamaForSequenceClassification\"] is not "
+        "supported");
+    refused("{\"model_type\":\"llama\"}", "config.json: num_hidden_layers is missing");
+    refused(LLAMA(",\"num_key_value_heads\":3"),
+        "config.json: num_key_value_heads = 3 does not divide num_attention_heads = 4");
+    refused(LLAMA(",\"num_key_value_heads\":0"),
+        "config.json: num_key_value_heads = 0 is not in 1..4");
+    refused(LLAMA(",\"head_dim\":15"), "config.json: head_dim = 15 is not an even");
+    refused(LLAMA(",\"head_dim\":514"), "config.json: head_dim = 514 is not in 2..512");
+    refused(LLAMA(",\"head_dim\":\"16\""),
+        "config.json: head_dim = \"16\" is not an integer");
+    refused(LLAMA(",\"rms_norm_eps\":0"), "config.json: rms_norm_eps = 0 is not above 0");
+    refused(LLAMA(",\"rms_norm_eps\":1e-60"), "config.json: rms_norm_eps = ");
+    refused(LLAMA(",\"rms_norm_eps\":\"x\""),
+        "config.json: rms_norm_eps = \"x\" is not a number");
+    refused(LLAMA(",\"tie_word_embeddings\":1"),
+        "config.json: tie_word_embeddings = 1 is not true or false");
+    refused(
+        LLAMA(",\"hidden_act\":\"gelu\""), "config.json: hidden_act = \"gelu\" is not");
+    refused(
+        LLAMA(",\"torch_dtype\":\"int8\""), "config.json: torch_dtype = \"int8\" is not");
+    refused(
+        LLAMA(",\"sliding_window\":4096"), "config.json: sliding_window = 4096 (sliding");
+    refused(QWEN3(",\"use_sliding_window\":true,\"sliding_window\":64"),
+        "config.json: sliding_window = 64");
+    refused(QWEN3(",\"layer_types\":[\"full_attention\",\"sliding_attention\"]"),
+        "config.json: layer_types = ");
+    refused(LLAMA(",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}"),
+        "config.json: quantization_config (quant_method gptq): quantized checkpoints are "
+        "not");
+    refused(
+        LLAMA(",\"eos_token_id\":256"), "config.json: eos_token_id = 256 is not an id");
+    refused(
+        LLAMA(",\"eos_token_id\":[1,-1]"), "config.json: eos_token_id = [1,-1] is not");
+    refused(
+        LLAMA(",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]"), "config.json: eos_token_id = ");
+    refused(
+        LLAMA(",\"bos_token_id\":-1"), "config.json: bos_token_id = -1 is not in 0..255");
+}
+
+static void
+refused_numbers(void **state)
+{
+    static const char *const key[] = {"num_hidden_layers", "num_attention_heads",
+        "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"};
+    static const int max[] = {MDL_MAX_LAYER, MDL_MAX_HEAD, MDL_MAX_HIDDEN, MDL_MAX_FFN,
+        MDL_MAX_VOCAB, MDL_MAX_POS};
+    static const char *const value[] = {"-3", "0", "99999999", "9223372036854775807",
+        "1.5", "\"4\"", "true", "[]", "1e3"};
+    char json[1024], line[256], err[512];
+    struct mdl_config c;
+
+    (void)state;
+    for (size_t k = 0; k < 6; k++) {
+        for (size_t v = 0; v < sizeof(value) / sizeof(value[0]); v++) {
+            int n = snprintf(json, sizeof(json), "{\"model_type\":\"llama\"");
+
+            for (size_t i = 0; i < 6; i++)
+                n += snprintf(json + n, sizeof(json) - (size_t)n, ",\"%s\":%s", key[i],
+                    i == k ? value[v] : "4");
+            snprintf(json + n, sizeof(json) - (size_t)n, "}");
+            assert_int_equal(parse(json, NULL, &c, err, sizeof(err)), -EINVAL);
+            snprintf(line, sizeof(line), "config.json: %s = ", key[k]);
+            assert_memory_equal(err, line, strlen(line));
+            snprintf(line, sizeof(line), "config.json: %s = %s is not in 1..%d", key[k],
+                value[v], max[k]);
+            if (v < 4)
+                assert_string_equal(err, line);
+            else
+                assert_non_null(strstr(err, "is not an integer"));
+        }
+    }
+}
+
+static void
+refused_rope(void **state)
+{
+    (void)state;
+    refused(LLAMA(",\"rope_theta\":0"), "config.json: rope_theta = 0 is not above 0");
+    refused(LLAMA(",\"rope_theta\":1e300"), "config.json: rope_theta = ");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"),
+        "config.json: rope_scaling.type = \"yarn\" is not supported; supported: "
+        "default, ");
+    refused(LLAMA(",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}"),
+        "config.json: rope_scaling.rope_type = \"dynamic\" is not supported");
+    refused(
+        LLAMA(",\"rope_scaling\":7"), "config.json: rope_scaling = 7 is not an object");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"),
+        "config.json: rope_scaling.factor is missing");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}"),
+        "config.json: rope_scaling.factor = -1 is not above 0");
+    refused(LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,"
+        "\"low_freq_factor\":4,\"high_freq_factor\":4}"),
+        "config.json: rope_parameters.high_freq_factor = 4 is not above low_freq_factor");
+    refused(LLAMA(",\"partial_rotary_factor\":0.5"),
+        "config.json: partial_rotary_factor = 0.5 is not supported");
+}
+
+static struct mdl_program *
+build(const char *json)
+{
+    struct mdl_config c = accepted(json, NULL);
+    struct mdl_program *p = NULL;
+    char err[256] = "";
+
+    if (mdl_build(&c, &p, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    return p;
+}
+
+/* A buffer is written before it is read, alive exactly as said, and widths
+ * agree with the shapes. */
+static void
+check_program(const struct mdl_program *p)
+{
+    for (int32_t i = 0; i < p->n_op; i++) {
+        const struct mdl_op *op = &p->op[i];
+        const int32_t in[2] = {op->in, op->in2};
+
+        for (int k = 0; k < 2; k++) {
+            if (in[k] < 0)
+                continue;
+            assert_true(in[k] < p->n_buf);
+            assert_true(p->buf[in[k]].first < i);
+            assert_true(p->buf[in[k]].last >= i);
+        }
+        if (op->out >= 0)
+            assert_true(p->buf[op->out].first <= i && p->buf[op->out].last >= i);
+        assert_true(op->w < p->n_w && op->w2 < p->n_w && op->bias < p->n_w);
+        if (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS) {
+            const struct wts_ref *w = &p->w[op->w];
+            int32_t rows = 0;
+
+            for (int k = 0; k < w->n_part; k++)
+                rows += w->rows[k];
+            assert_int_equal(rows, op->N);
+            assert_int_equal(w->cols, op->K);
+            assert_int_equal(p->buf[op->in].width, op->K);
+            assert_int_equal(p->buf[op->out].width, op->N);
+            assert_int_equal(p->buf[op->in].rows, op->rows);
+        }
+    }
+    for (int32_t i = 0; i < p->n_buf; i++)
+        assert_true(p->buf[i].first >= 0 && p->buf[i].last > p->buf[i].first);
+}
+
+static void
+program_llama(void **state)
+{
+    struct mdl_program *p = build(LLAMA(",\"num_key_value_heads\":2,\"attention_bias\":"
+                                        "true"));
+    /* embed, head, final norm; per layer 2 norms, attention with biases, mlp */
+    uint64_t layer =
+        2 * 64 + (64 + 2 * 32) * 64 + (64 + 2 * 32) + 64 * 64 + 64 + 3 * 64 * 96;
+
+    (void)state;
+    check_program(p);
+    assert_int_equal(p->n_op, 2 + 2 * 9 + 4);
+    assert_int_equal(mdl_n_param(p), 2 * 256 * 64 + 64 + 2 * layer);
+    assert_int_equal(p->op[0].kind, MDL_OP_EMBED);
+    assert_int_equal(p->op[2].kind, MDL_OP_RMSNORM);
+    assert_int_equal(p->op[2].in2, -1);
+    assert_int_equal(p->op[3].bias >= 0, 1);
+    assert_string_equal(
+        p->w[p->op[3].w].name[1], "model.layers.0.self_attn.k_proj.weight");
+    assert_int_equal(p->w[p->op[3].w].rows[2], 32);
+    assert_int_equal(p->w[p->op[3].bias].cols, 0);
+    assert_int_equal(p->w[p->op[3].bias].as_f32, 1);
+    assert_int_equal(p->op[4].w, -1);
+    assert_true(p->op[5].f == 0.25f);
+    /* What the second norm adds is the output projection. */
+    assert_int_equal(p->op[7].in2, p->op[6].out);
+    assert_int_equal(p->op[p->n_op - 1].kind, MDL_OP_SAMPLE);
+    assert_int_equal(p->op[p->n_op - 4].kind, MDL_OP_RMSNORM);
+    assert_int_equal(p->op[p->n_op - 4].in2, p->op[p->n_op - 5].out);
+    assert_null(mdl_free(p));
+    mdl_free(NULL);
+}
+
+static void
+program_qwen3_tied(void **state)
+{
+    struct mdl_program *p = build(QWEN3(",\"head_dim\":32,\"tie_word_embeddings\":true,"
+        "\"num_key_value_heads\":1"));
+    const struct mdl_op *logits = &p->op[p->n_op - 2], *qkv = &p->op[4];
+
+    (void)state;
+    check_program(p);
+    assert_int_equal(logits->kind, MDL_OP_LOGITS);
+    assert_int_equal(p->w[logits->w].alias, p->op[0].w);
+    assert_int_equal(qkv->kind, MDL_OP_QKV);
+    assert_string_equal(p->w[qkv->w].name[0], "model.layers.0.self_attn.q_norm.weight");
+    assert_string_equal(p->w[qkv->w2].name[0], "model.layers.0.self_attn.k_norm.weight");
+    assert_int_equal(p->w[qkv->w2].rows[0], 32);
+    mdl_free(p);
+}
+
+static void
+frequencies(void **state)
+{
+    struct mdl_program *p = build(LLAMA(",\"head_dim\":128,\"rope_theta\":500000,"
+                                        "\"rope_scaling\":{\"rope_type\":\"llama3\","
+                                        "\"factor\":8.0,\"low_freq_factor\":1.0,"
+                                        "\"high_freq_factor\":4.0,\"original_max_"
+                                        "position_embeddings\":8192}"));
+
+    (void)state;
+    assert_int_equal(p->rot, 128);
+    for (int i = 0; i < 64; i++) {
+        double f = pow(500000, -i / 64.0), len = 2 * 3.14159265358979323846 / f, s;
+
+        if (len > 8192)
+            f /= 8;
+        else if (len >= 2048) {
+            s = (8192 / len - 1) / 3;
+            f = (1 - s) * f / 8 + s * f;
+        }
+        assert_true(fabs(p->inv_freq[i] - f) <= 1e-6 * f);
+    }
+    mdl_free(p);
+    p = build(LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"));
+    assert_true(p->inv_freq[0] == 0.25f);
+    mdl_free(p);
+}
+
+static void
+costs(void **state)
+{
+    struct mdl_program *p = build(LLAMA(",\"num_key_value_heads\":2"));
+    double bytes, flops, sum = 0;
+
+    (void)state;
+    mdl_op_cost(p, &p->op[3], 8, 8, 100, 2, 4, &bytes, &flops);
+    assert_true(flops == 2.0 * 8 * 128 * 64);
+    assert_true(bytes == 2.0 * 128 * 64 + 4.0 * 8 * (128 + 64));
+    mdl_op_cost(p, &p->op[5], 8, 8, 100, 2, 4, &bytes, &flops);
+    assert_true(flops == 4.0 * 8 * 100 * 64);
+    assert_true(bytes == 8.0 * 100 * 2 * 32 * 4 + 2 * 4.0 * 8 * 64);
+    for (int32_t i = 0; i < p->n_op; i++) {
+        mdl_op_cost(p, &p->op[i], 1, 1, 0, 2, 2, &bytes, &flops);
+        assert_true(bytes > 0 && isfinite(bytes) && flops >= 0);
+        if (p->op[i].kind == MDL_OP_GEMM || p->op[i].kind == MDL_OP_LOGITS)
+            sum += flops / 2;
+        assert_string_not_equal(mdl_op_name(p->op[i].kind), "?");
+    }
+    /* Multiplications of one token: every parameter but embedding and norms. */
+    assert_true(sum == (double)mdl_n_param(p) - 256 * 64 - 5 * 64);
+    mdl_free(p);
+}
+
+static void
+directories(void **state)
+{
+    char dir[] = "/tmp/u_model.XXXXXX", path[128], err[1024];
+    struct mdl_config c;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(mdl_config_read("/nonexistent", &c, err, sizeof(err)), -ENOENT);
+    assert_memory_equal(err, "/nonexistent: No such file", 26);
+    assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -ENOENT);
+    assert_non_null(strstr(err, "/config.json: No such file"));
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "not a regular file"));
+    unlink(path);
+    assert_int_equal(symlink("nothing", path), 0);
+    assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "a link to a file that is not there"));
+    unlink(path);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(LLAMA(",\"head_dim\":3"), f);
+    fclose(f);
+    assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -EINVAL);
+    assert_memory_equal(err, dir, strlen(dir));
+    assert_non_null(strstr(err, "/config.json: head_dim = 3 is not"));
+    assert_int_equal(truncate(path, (1 << 20) + 1), 0);
+    assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -EFBIG);
+    if (geteuid() != 0) {
+        chmod(path, 0);
+        assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -EACCES);
+        assert_non_null(strstr(err, "chmod -R a+rX"));
+    }
+    unlink(path);
+    rmdir(dir);
+}
+
+static void
+sha256(void **state)
+{
+    static const uint8_t abc[4] = {0xba, 0x78, 0x16, 0xbf},
+                         a1m[4] = {0xcd, 0xc7, 0x6e, 0x5c};
+    uint8_t sum[32], block[1000];
+    struct sha256 s;
+
+    (void)state;
+    sha256_init(&s);
+    sha256_add(&s, "abc", 3);
+    sha256_end(&s, sum);
+    assert_memory_equal(sum, abc, 4);
+    memset(block, 'a', sizeof(block));
+    sha256_init(&s);
+    for (int i = 0; i < 1000; i++) {
+        sha256_add(&s, block, 7);
+        sha256_add(&s, block, 993);
+    }
+    sha256_end(&s, sum);
+    assert_memory_equal(sum, a1m, 4);
+    assert_int_equal(sum[31], 0xd0);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(values),
+        cmocka_unit_test(rope_spellings),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(refused_numbers),
+        cmocka_unit_test(refused_rope),
+        cmocka_unit_test(program_llama),
+        cmocka_unit_test(program_qwen3_tied),
+        cmocka_unit_test(frequencies),
+        cmocka_unit_test(costs),
+        cmocka_unit_test(directories),
+        cmocka_unit_test(sha256),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

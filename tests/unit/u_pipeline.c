@@ -1,0 +1,77 @@
+/*
+ * The stages on their own threads: requests, cancels and a drain, with the
+ * queues, the bells and the link as they are in the daemon.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/mem.h"
+#include "tests/sim/sim.h"
+
+#ifdef FDD_SANITIZED
+#define N_REQ 150
+#else
+#define N_REQ 1500
+#endif
+
+static struct sim_req *
+ask(struct sim *s, struct sim_rng *g)
+{
+    struct sim_req *r = sim_req(s);
+
+    if (r == NULL)
+        return NULL;
+    r->n_prompt = sim_range(g, 1, 100);
+    r->prompt = mem_array(r->n_prompt, 4);
+    for (uint32_t i = 0; i < r->n_prompt; i++)
+        r->prompt[i] = sim_range(g, 0, 258);
+    r->p.max_new = sim_range(g, 1, 60);
+    r->p.n = (uint16_t)sim_range(g, 1, 3);
+    r->p.flags |= sim_u32(g) % 2 ? FDP_F_TEXT : FDP_F_LOGPROBS;
+    if (sim_u32(g) % 3 == 0 && r->p.n == 1) {
+        r->n_stop_text = 1;
+        (void)snprintf(r->stop_text[0], sizeof(r->stop_text[0]), "%c",
+            (int)sim_range(g, 'a', 'z'));
+    }
+    sim_submit(s, r, NULL);
+    return r;
+}
+
+int
+main(int argc, char **argv)
+{
+    struct sim_rng g = { sim_seed(argc, argv) };
+    struct sim_cfg cfg = { .max_reqs = 48, .max_seqs = 16, .max_tokens = 128,
+        .max_len = 256, .n_block = 40, .block_size = 16, .chunked = 1, .real_clock = 1,
+        .check_tokens = 1 };
+    struct sim *s = sim_new(&cfg);
+    uint64_t until;
+    int n = 0;
+
+    SIM_CHECK(pip_start(s->pip) == 0);
+    until = clk_now_ns() + 60 * CLK_S;
+    while (n < N_REQ || s->n_open > 0) {
+        struct sim_req *r = n < N_REQ ? ask(s, &g) : NULL;
+
+        n += r != NULL;
+        if (r != NULL && sim_u32(&g) % 7 == 0)
+            sim_cancel(s, r, FDP_E_CANCELLED);
+        if (sim_u32(&g) % 64 == 0)
+            clk_sleep_ns(sim_range(&g, 1, 3) * 100000);
+        sim_records(s);
+        SIM_CHECK(clk_now_ns() < until);
+    }
+    (void)lnk_claim(&s->gate, 0, LNK_T_DRAIN, 0, 0, 0);
+    lnk_flush(&s->gate);
+    pip_join(s->pip);
+    (void)printf("%llu done, %llu errors, %llu tokens\n", (unsigned long long)s->n_done,
+        (unsigned long long)s->n_error, (unsigned long long)s->n_tokens);
+    SIM_CHECK(s->n_done + s->n_error == N_REQ && s->n_done > N_REQ / 2);
+    eng_check(s->pip->eng);
+    sim_free(s);
+    return 0;
+}

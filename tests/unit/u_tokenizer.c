@@ -1,0 +1,370 @@
+/*
+ * The tokenizer against the reference library's ids for the texts of
+ * tests/parity/tok (see tools/dev/dump_tokenizer_vectors.py), and its answers
+ * to files and texts it has to refuse.
+ */
+#include "config.h"
+
+#include "daemon/worker/tokenizer.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const kinds[] = { "gpt2", "gpt2-prefix", "llama3", "qwen2", "mixed" };
+
+static void
+data_path(char *out, size_t n, const char *kind, const char *tail)
+{
+    const char *dir = getenv("srcdir");
+
+    assert_in_range(snprintf(out, n, "%s/tests/parity/tok/%s%s", dir ? dir : ".", kind,
+                             tail),
+                    1, n - 1);
+}
+
+static struct tok *
+load(const char *kind)
+{
+    char path[4096], err[512] = "";
+    struct tok *tok = NULL;
+
+    data_path(path, sizeof(path), kind, "");
+    if (tok_load(path, &tok, err, sizeof(err)))
+        fail_msg("%s", err);
+    return tok;
+}
+
+static size_t
+unhex(const char *s, char *out)
+{
+    size_t n = 0;
+    unsigned byte;
+
+    for (; *s != '-' && sscanf(s, "%2x", &byte) == 1; s += 2)
+        out[n++] = (char)byte;
+    return n;
+}
+
+static int
+encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t step)
+{
+    int rc = tok_enc_begin(enc, text, n, flags);
+
+    while (!rc)
+        rc = tok_enc_step(enc, step);
+    return rc;
+}
+
+static void
+check_ids(struct tok_enc *enc, const char *list, const char *where, unsigned line)
+{
+    const uint32_t *ids;
+    size_t n, i;
+    char *end;
+
+    ids = tok_enc_ids(enc, &n);
+    for (i = 0; *list && *list != '-'; i++) {
+        unsigned long want = strtoul(list, &end, 10);
+        if (i >= n || ids[i] != want)
+            fail_msg("%s line %u: id %zu is %ld, not %lu", where, line, i,
+                     i < n ? (long)ids[i] : -1L, want);
+        list = *end == ',' ? end + 1 : end;
+    }
+    if (i != n)
+        fail_msg("%s line %u: %zu ids, not %zu", where, line, n, i);
+}
+
+static void
+vectors(void **state)
+{
+    static const size_t steps[] = { 1, 5, 1 << 20 };
+    char path[4096], *line = NULL, *text, *flag;
+    size_t cap = 0, k, n = 0, done;
+    ssize_t len;
+
+    (void)state;
+    text = malloc(1 << 16);
+    for (k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct tok *tok = load(kinds[k]);
+        struct tok_enc *enc = tok_enc_new(tok);
+        unsigned at = 0;
+        FILE *f;
+
+        data_path(path, sizeof(path), kinds[k], ".vec");
+        f = fopen(path, "r");
+        if (!f || !enc)
+            fail_msg("%s: %s", path, strerror(errno));
+        for (done = 0; (len = getline(&line, &cap, f)) > 0;) {
+            char *word[4], *save = NULL;
+            unsigned i;
+
+            at++;
+            line[len - 1] = 0;
+            for (i = 0; i < 4; i++)
+                word[i] = strtok_r(i ? NULL : line, " ", &save);
+            assert_non_null(word[3]);
+            if (*word[0] != 'e')
+                continue;
+            if (*word[2] != '=') {
+                assert_true(strlen(word[2]) < 1 << 17);
+                n = unhex(word[2], text);
+            }
+            for (flag = word[1]; *flag; flag += *flag == ',') {
+                unsigned flags = (unsigned)strtoul(flag, &flag, 10);
+                if (encode(enc, text, n, flags, steps[done++ % 3]) != 1)
+                    fail_msg("%s line %u: not encoded", path, at);
+                check_ids(enc, word[3], path, at);
+            }
+        }
+        assert_true(done > 500);
+        fclose(f);
+        tok_enc_free(enc);
+        tok_free(tok);
+    }
+    free(line);
+    free(text);
+}
+
+static void
+tables(void **state)
+{
+    struct tok *tok = load("llama3");
+    const uint8_t *p;
+    size_t n;
+    unsigned flags;
+    int id;
+
+    (void)state;
+    id = tok_token_id(tok, "<|begin_of_text|>", 17);
+    assert_true(id > 0);
+    assert_int_equal(tok_bos_id(tok), id);
+    assert_int_equal(tok_eos_id(tok), tok_token_id(tok, "<|eot_id|>", 10));
+    assert_int_equal(tok_id_bytes(tok, (uint32_t)id, &p, &n, &flags), 0);
+    assert_int_equal(flags, TOK_ID_ADDED | TOK_ID_SPECIAL);
+    assert_int_equal(n, 17);
+    assert_memory_equal(p, "<|begin_of_text|>", 17);
+    id = tok_token_id(tok, " the", 4);
+    assert_int_equal(tok_id_bytes(tok, (uint32_t)id, &p, &n, &flags), 0);
+    assert_int_equal(flags, 0);
+    assert_memory_equal(p, " the", 4);
+    assert_true(tok_token_id(tok, "\xff", 1) >= 0);
+    assert_int_equal(tok_token_id(tok, "no such token at all", 20), -ENOENT);
+    assert_int_equal(tok_token_id(tok, "<|begin_of_text", 15), -ENOENT);
+    assert_int_equal(tok_id_bytes(tok, tok_vocab_size(tok), &p, &n, &flags), -ENOENT);
+    assert_int_equal(tok_id_bytes(tok, tok_vocab_size(tok) - 1, &p, &n, &flags), 0);
+    tok_free(tok);
+    tok = load("qwen2");
+    assert_int_equal(tok_bos_id(tok), -1);
+    id = tok_token_id(tok, "<tool_call>", 11);
+    assert_int_equal(tok_id_bytes(tok, (uint32_t)id, &p, &n, &flags), 0);
+    assert_int_equal(flags, TOK_ID_ADDED);
+    tok_free(tok);
+}
+
+/* Texts without a boundary, in slices: the work of each slice is bounded. */
+static void
+slices(void **state)
+{
+    static const char *const units[] = { "a", " ", "\n", "\xcc\x81\xcc\x96", "a b ",
+                                         "<|im_start|>", "\xe4\xb8\xad", "'" };
+    size_t n = 300000, i, k, want, got, steps;
+    struct tok *tok = load("qwen2");
+    struct tok_enc *enc = tok_enc_new(tok);
+    char *text = malloc(n + 32);
+    uint32_t *ids = malloc(n * sizeof(*ids));
+    const uint32_t *found;
+    int rc;
+
+    (void)state;
+    assert_non_null(enc);
+    for (k = 0; k < sizeof(units) / sizeof(units[0]); k++) {
+        for (i = 0; i < n; i += strlen(units[k]))
+            memcpy(text + i, units[k], strlen(units[k]));
+        assert_int_equal(encode(enc, text, i, TOK_PARSE_SPECIAL, SIZE_MAX), 1);
+        found = tok_enc_ids(enc, &want);
+        assert_true(want && want <= n);
+        memcpy(ids, found, want * sizeof(*ids));
+        assert_int_equal(tok_enc_begin(enc, text, i, TOK_PARSE_SPECIAL), 0);
+        for (steps = 1; !(rc = tok_enc_step(enc, 10000)); steps++)
+            ;
+        assert_int_equal(rc, 1);
+        found = tok_enc_ids(enc, &got);
+        assert_int_equal(got, want);
+        assert_memory_equal(ids, found, want * sizeof(*ids));
+        if (*units[k] != '<' && steps < 10)
+            fail_msg("unit %zu took %zu steps", k, steps);
+    }
+    free(ids);
+    free(text);
+    tok_enc_free(enc);
+    tok_free(tok);
+}
+
+static void
+bad_text(void **state)
+{
+    static const char *const bad[] = { "\xff", "a\xc0\x80", "\xed\xa0\x80",
+                                       "\xf4\x90\x80\x80",
+                                       "\xe4\xb8", "\x80", "\xc3",
+                                       "12345678\xf0\x80\x80\x80" };
+    struct tok *tok = load("gpt2");
+    struct tok_enc *enc = tok_enc_new(tok);
+    size_t i, n;
+
+    (void)state;
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(tok_enc_begin(enc, bad[i], strlen(bad[i]), 0), -EILSEQ);
+        assert_int_equal(tok_enc_step(enc, 1), -EINVAL);
+    }
+    assert_int_equal(encode(enc, "x\0y", 3, 0, 1), 1);
+    tok_enc_ids(enc, &n);
+    assert_int_equal(n, 3);
+    tok_enc_free(enc);
+    tok_free(tok);
+}
+
+/* A tokenizer.json with one part replaced. */
+#define PRE "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
+#define DEC "{\"type\":\"ByteLevel\"}"
+#define VOCAB(vocab, rest) "{\"vocab\":" vocab ",\"merges\":" rest "}"
+#define MODEL VOCAB("{\"a\":0,\"b\":1,\"ab\":2}", "[\"a b\"],\"type\":\"BPE\"")
+#define FILE_OF(norm, pre, post, dec, added, model) \
+    "{\"version\":\"1.0\",\"normalizer\":" norm ",\"pre_tokenizer\":" pre \
+    ",\"post_processor\":" post ",\"decoder\":" dec ",\"added_tokens\":" added \
+    ",\"model\":" model "}"
+#define SPLIT(rx) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\"," \
+    "\"pattern\":{\"Regex\":\"" rx "\"},\"behavior\":\"Isolated\"," \
+    "\"invert\":false}," PRE "]}"
+#define SPLIT_FILE(rx) FILE_OF("null", SPLIT(rx), "null", DEC, "[]", MODEL)
+
+struct refusal {
+    const char *json;
+    int rc;
+    const char *says;  /* NULL: loads */
+};
+
+static const struct refusal refusals[] = {
+    { FILE_OF("null", PRE, "null", DEC, "[]", MODEL), 0, NULL },
+    { "", -EINVAL, "line 1" },
+    { "[]", -EINVAL, "not an object" },
+    { "{\"version\":\"2.0\"}", -ENOTSUP, "version" },
+    { "{\"model\":{},\"model\":{}}", -EINVAL, "duplicate" },
+    { FILE_OF("null", "null", "null", DEC, "[]", MODEL), -ENOTSUP,
+      "pre_tokenizer is missing" },
+    { FILE_OF("null", "{\"type\":\"Metaspace\"}", "null", DEC, "[]", MODEL), -ENOTSUP,
+      "pre_tokenizer type \"Metaspace\" is not supported (supported: ByteLevel, Split, "
+      "Digits, Sequence)" },
+    { FILE_OF("null", "{\"type\":\"Digits\"}", "null", DEC, "[]", MODEL), -ENOTSUP,
+      "has no ByteLevel" },
+    { FILE_OF("null", "{\"type\":\"Sequence\",\"pretokenizers\":[" PRE ",{\"type\":"
+              "\"Digits\"}]}", "null", DEC, "[]", MODEL), -ENOTSUP, "must be the last" },
+    { FILE_OF("{\"type\":\"Precompiled\"}", PRE, "null", DEC, "[]", MODEL), -ENOTSUP,
+      "normalizer type \"Precompiled\"" },
+    { FILE_OF("null", PRE, "null", "{\"type\":\"WordPiece\"}", "[]", MODEL), -ENOTSUP,
+      "decoder type \"WordPiece\"" },
+    { FILE_OF("null", PRE, "{\"type\":\"Odd\"}", DEC, "[]", MODEL), -ENOTSUP,
+      "post_processor type \"Odd\"" },
+    { FILE_OF("null", PRE,
+              "{\"type\":\"BertProcessing\",\"sep\":[\"a\",7],\"cls\":[\"a\",0]}",
+              DEC, "[]", MODEL), -EINVAL, "id 7" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"type\":\"Unigram\"}"), -ENOTSUP,
+      "model type \"Unigram\"" },
+    { FILE_OF("null", PRE, "null", DEC, "[]",
+              "{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}"),
+      -EINVAL, "merge 0 (\"a\" and \"b\")" },
+    { FILE_OF("null", PRE, "null", DEC, "[]",
+              "{\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}"),
+      -EINVAL, "merge 0 is not" },
+    { FILE_OF("null", PRE, "null", DEC, "[]",
+              "{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}"),
+      -EINVAL, "merge 0 is not" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":-1},\"merges\":[]}"),
+      -EINVAL,
+      "id -1" },
+    { FILE_OF("null", PRE, "null", DEC, "[]",
+              "{\"vocab\":{\"a\":1048576},\"merges\":[]}"),
+      -EINVAL, "id 1048576" },
+    { FILE_OF("null", PRE, "null", DEC, "[]",
+              "{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}"),
+      -EINVAL, "another token" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[],"
+              "\"dropout\":0.1}"), -ENOTSUP, "dropout" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[],"
+              "\"unk_token\":\"u\"}"), -EINVAL, "unk_token" },
+    { FILE_OF("null", PRE, "null", DEC, "[{\"id\":1,\"content\":\"x\"}]", MODEL), -EINVAL,
+      "another token" },
+    { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9,\"content\":\"a\"}]", MODEL), -EINVAL,
+      "has id 9, but 0" },
+    { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9}]", MODEL), -EINVAL,
+      "no \"content\"" },
+    { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9,\"content\":\"x\",\"special\":1}]",
+              MODEL),
+      -EINVAL, "\"special\" is not" },
+    { FILE_OF("{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true}", PRE,
+              "null", DEC,
+              "[{\"id\":9,\"content\":\" \",\"normalized\":true}]", MODEL), -ENOTSUP,
+      "normalizes to nothing" },
+    { SPLIT_FILE("[^\\\\S\\\\w]|\\\\p{Lu}+(?i:a)(?=b)x{2,3}"), 0, NULL },
+    { SPLIT_FILE("(a"), -EINVAL, "parenthesis" },
+    { SPLIT_FILE("\\\\p{Han}"), -ENOTSUP, "\\p{Han}" },
+    { SPLIT_FILE("[a&&b]"), -ENOTSUP, "&&" },
+    { SPLIT_FILE("[a[b]]"), -ENOTSUP, "inside brackets" },
+    { SPLIT_FILE("a(?i)b"), -ENOTSUP, "(?i" },
+    { SPLIT_FILE("(*ACCEPT)"), -EINVAL, "(*" },
+    { SPLIT_FILE("a{1,2}+"), -ENOTSUP, "\"+\" after" },
+    { SPLIT_FILE("(a)\\\\1"), -ENOTSUP, "\\1" },
+};
+
+static void
+bad_files(void **state)
+{
+    char path[] = "/tmp/u_tokenizer.XXXXXX", err[512];
+    size_t i;
+
+    (void)state;
+    close(mkstemp(path));
+    for (i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        const struct refusal *r = &refusals[i];
+        struct tok *tok = NULL;
+        FILE *f = fopen(path, "w");
+        int rc;
+
+        assert_non_null(f);
+        fputs(r->json, f);
+        fclose(f);
+        err[0] = 0;
+        rc = tok_load(path, &tok, err, sizeof(err));
+        if (rc != r->rc || (r->says && (!strstr(err, r->says) || !strstr(err, path))))
+            fail_msg("case %zu: %d \"%s\", not %d \"%s\"", i, rc, err, r->rc,
+                     r->says ? r->says : "");
+        assert_true((tok != NULL) == !rc);
+        tok_free(tok);
+    }
+    unlink(path);
+    assert_int_equal(tok_load(path, &(struct tok *){ NULL }, err, sizeof(err)), -ENOENT);
+    assert_non_null(strstr(err, path));
+    assert_int_equal(tok_load("/dev/zero", &(struct tok *){ NULL }, err, sizeof(err)),
+                     -EINVAL);
+    assert_non_null(strstr(err, "not a regular file"));
+    assert_int_equal(tok_load("/nonexistent", &(struct tok *){ NULL }, err, 1), -ENOENT);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vectors),  cmocka_unit_test(tables),    cmocka_unit_test(slices),
+        cmocka_unit_test(bad_text), cmocka_unit_test(bad_files),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

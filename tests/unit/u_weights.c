@@ -1,0 +1,799 @@
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sysexits.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "daemon/worker/weights_priv.h"
+
+#define CONFIG                                                                     \
+    "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4," \
+    "\"num_key_value_heads\":2,\"hidden_size\":64,\"intermediate_size\":96,"       \
+    "\"vocab_size\":256,\"max_position_embeddings\":512,\"attention_bias\":true,"  \
+    "\"tie_word_embeddings\":%s,\"dtype\":\"%s\"}"
+#define SINGLE "model.safetensors"
+#define INDEX  "model.safetensors.index.json"
+#define MAX_T 64
+
+static char dir[64];
+static struct mdl_program *prog;
+static struct fdk_ctx *ctx;
+static const struct fdk_ops *const k = &fdk_ops_cpu;
+
+/* ---- a model directory ---- */
+
+struct spec {
+    char name[MDL_NAME];
+    const char *dtype;
+    int32_t rows, cols;
+};
+static struct spec spec[MAX_T];
+static int n_spec;
+
+static void
+path_of(char *path, size_t n, const char *name)
+{
+    snprintf(path, n, "%s/%s", dir, name);
+}
+
+static void
+write_file(const char *name, const void *data, size_t n)
+{
+    char path[256];
+    FILE *f;
+
+    path_of(path, sizeof(path), name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static size_t
+width(const char *dtype)
+{
+    return strcmp(dtype, "F32") == 0 ? 4 : strcmp(dtype, "U8") == 0 ? 1 : 2;
+}
+
+/* Element i of a tensor: small whole numbers, exact in every type. */
+static int
+value(const char *name, size_t i)
+{
+    unsigned h = 7;
+
+    for (; *name != '\0'; name++)
+        h = h * 31 + (unsigned char)*name;
+    return (int)((h + i * 37) % 101) - 50;
+}
+
+static uint32_t
+bits(float f)
+{
+    uint32_t u;
+
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+static uint16_t
+to_half(int v)
+{
+    uint32_t u = bits((float)v);
+
+    return v == 0
+        ? 0
+        : (uint16_t)((u >> 16 & 0x8000) | (((u & 0x7fffffff) - 0x38000000) >> 13));
+}
+
+static void
+put(char *p, const char *dtype, int v)
+{
+    uint32_t u = bits((float)v);
+    uint16_t h = strcmp(dtype, "BF16") == 0 ? (uint16_t)(u >> 16) : to_half(v);
+
+    if (strcmp(dtype, "F32") == 0)
+        memcpy(p, &u, 4);
+    else
+        memcpy(p, &h, width(dtype));
+}
+
+/* Write the specs first, first + step.. as one file. */
+static void
+write_tensors(const char *name, int first, int step)
+{
+    size_t data = 0, n = 1;
+    char *head = malloc(1 << 16), *out = malloc(1 << 20), *p;
+    uint64_t len;
+
+    assert_non_null(head);
+    assert_non_null(out);
+    head[0] = '{';
+    for (int i = first; i < n_spec; i += step) {
+        const struct spec *s = &spec[i];
+        size_t bytes =
+            (size_t)s->rows * (size_t)(s->cols > 0 ? s->cols : 1) * width(s->dtype);
+
+        n += (size_t)sprintf(head + n, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%d",
+            i == first ? "" : ",", s->name, s->dtype, s->rows);
+        if (s->cols > 0)
+            n += (size_t)sprintf(head + n, ",%d", s->cols);
+        n += (size_t)sprintf(
+            head + n, "],\"data_offsets\":[%zu,%zu]}", data, data + bytes);
+        data += bytes;
+    }
+    head[n++] = '}';
+    while (n % 8 != 0)
+        head[n++] = ' ';
+    len = n;
+    memcpy(out, &len, 8);
+    memcpy(out + 8, head, n);
+    p = out + 8 + n;
+    for (int i = first; i < n_spec; i += step) {
+        const struct spec *s = &spec[i];
+        size_t elts = (size_t)s->rows * (size_t)(s->cols > 0 ? s->cols : 1);
+
+        for (size_t e = 0; e < elts; e++, p += width(s->dtype))
+            put(p, s->dtype, value(s->name, e));
+    }
+    write_file(name, out, (size_t)(p - out));
+    free(head);
+    free(out);
+}
+
+static struct spec *
+spec_of(const char *part)
+{
+    for (int i = 0; i < n_spec; i++)
+        if (strstr(spec[i].name, part) != NULL)
+            return &spec[i];
+    fail_msg("no tensor %s", part);
+    return NULL;
+}
+
+static void
+add_spec(const char *name, const char *dtype, int32_t rows, int32_t cols)
+{
+    struct spec *s = &spec[n_spec++];
+
+    assert_true(n_spec <= MAX_T);
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    s->dtype = dtype;
+    s->rows = rows;
+    s->cols = cols;
+}
+
+static void
+unlink_all(void)
+{
+    static const char *const name[] = {SINGLE, INDEX, "config.json", "a.safetensors",
+        "b.safetensors", "blob", "tokenizer.json"};
+    char path[256];
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
+        path_of(path, sizeof(path), name[i]);
+        unlink(path);
+    }
+}
+
+/* config.json and the list of tensors it asks for, in one type. */
+static void
+model(const char *tied, const char *config_dtype, const char *dtype)
+{
+    struct mdl_config cfg;
+    char text[1024], err[512] = "";
+    int n = snprintf(text, sizeof(text), CONFIG, tied, config_dtype);
+
+    unlink_all();
+    write_file("config.json", text, (size_t)n);
+    mdl_free(prog);
+    prog = NULL;
+    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0
+        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    n_spec = 0;
+    for (int32_t i = 0; i < prog->n_w; i++)
+        for (int j = 0; j < prog->w[i].n_part && prog->w[i].alias < 0; j++)
+            add_spec(prog->w[i].name[j], dtype, prog->w[i].rows[j], prog->w[i].cols);
+}
+
+static struct wts_plan *
+plan(int dummy)
+{
+    struct wts_plan *wp = NULL;
+    char err[1024] = "";
+
+    if (wts_plan_new(dir, prog, dummy, 5, &wp, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    return wp;
+}
+
+static void
+plan_refused(int rc, const char *code, const char *part)
+{
+    struct wts_plan *wp = NULL;
+    char err[1024] = "";
+    int got = wts_plan_new(dir, prog, 0, 0, &wp, err, sizeof(err));
+
+    if (got != rc || strncmp(err, code, strlen(code)) != 0 || strstr(err, part) == NULL
+        || strchr(err, '\n') != NULL)
+        fail_msg("rc %d, '%s'; expected %d, %s, '%s'", got, err, rc, code, part);
+    assert_null(wp);
+}
+
+/* ---- loading ---- */
+
+struct progress {
+    uint64_t last;
+    int n;
+};
+
+static void
+on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct progress *p = arg;
+
+    assert_true(done > p->last && done <= total);
+    p->last = done;
+    p->n++;
+}
+
+/* Contents of the arena; the caller frees. */
+static char *
+load(struct wts_plan *wp, int uring, size_t buffer, int want_rc, const char *want_err)
+{
+    struct progress pr = {0, 0};
+    struct wts_load_args la = {uring, buffer, on_progress, &pr};
+    char err[1024] = "", *copy = malloc(wts_bytes(wp));
+    fdk_stream_t st;
+    void *arena;
+    int rc;
+
+    assert_non_null(copy);
+    assert_int_equal(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena), 0);
+    assert_int_equal(k->stream_new(ctx, 0, &st), 0);
+    assert_int_equal(k->fill(st, arena, 0xee, wts_bytes(wp)), 0);
+    assert_int_equal(k->stream_sync(st), 0);
+    rc = wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err));
+    if (rc != want_rc || strncmp(err, want_err, strlen(want_err)) != 0)
+        fail_msg("rc %d, '%s'; expected %d, '%s'", rc, err, want_rc, want_err);
+    if (rc == 0)
+        assert_true(pr.n > 0);
+    assert_int_equal(k->copy(st, copy, arena, wts_bytes(wp)), 0);
+    assert_int_equal(k->stream_sync(st), 0);
+    k->stream_free(st);
+    k->mem_free(ctx, 0, arena);
+    return copy;
+}
+
+/* Every weight stands where the plan says, in the type it says. */
+static void
+check_arena(const struct wts_plan *wp, const char *arena)
+{
+    static const char *const name[] = {"F32", "F16", "BF16"};
+
+    for (int32_t i = 0; i < prog->n_w; i++) {
+        const struct wts_ref *w = &prog->w[i];
+        enum fdk_dtype t = wts_dtype(wp, i);
+        const char *p = arena + wts_offset(wp, i);
+        char want[4];
+
+        assert_int_equal(wts_offset(wp, i) % 256, 0);
+        if (w->alias >= 0) {
+            assert_int_equal(wts_offset(wp, i), wts_offset(wp, w->alias));
+            assert_int_equal(t, wts_dtype(wp, w->alias));
+            continue;
+        }
+        if (w->as_f32)
+            assert_int_equal(t, FDK_F32);
+        for (int j = 0; j < w->n_part; j++) {
+            size_t n = (size_t)w->rows[j] * (size_t)(w->cols > 0 ? w->cols : 1);
+
+            for (size_t e = 0; e < n; e++, p += width(name[t])) {
+                put(want, name[t], value(w->name[j], e));
+                if (memcmp(p, want, width(name[t])) != 0)
+                    fail_msg("%s element %zu", w->name[j], e);
+            }
+        }
+    }
+}
+
+static void
+load_and_check(int uring, size_t buffer)
+{
+    struct wts_plan *wp = plan(0);
+    char *arena = load(wp, uring, buffer, 0, "");
+
+    check_arena(wp, arena);
+    if (!uring)
+        assert_string_equal(wts_how(wp), "pread");
+    free(arena);
+    wts_plan_free(wp);
+}
+
+static void
+load_types(void **state)
+{
+    static const char *const dtype[] = {"F32", "F16", "BF16"};
+    struct wts_plan *wp;
+
+    (void)state;
+    for (int t = 0; t < 3; t++) {
+        model(t == 1 ? "true" : "false", "float32", dtype[t]);
+        write_tensors(SINGLE, 0, 1);
+        for (int uring = 0; uring < 2; uring++) {
+            load_and_check(uring, 1);
+            load_and_check(uring, 100000);
+            load_and_check(uring, 64 << 20);
+        }
+        wp = plan(0);
+        assert_int_equal(wts_main_dtype(wp), t);
+        assert_string_equal(wts_ignored(wp), "");
+        wts_plan_free(wp);
+    }
+    /* Parts of one weight in different types: that weight becomes F32. */
+    spec_of("0.self_attn.k_proj.weight")->dtype = "F16";
+    write_tensors(SINGLE, 0, 1);
+    load_and_check(1, 1);
+    wp = plan(0);
+    for (int32_t i = 0; i < prog->n_w; i++)
+        if (strcmp(prog->w[i].name[0], "model.layers.0.self_attn.q_proj.weight") == 0)
+            assert_int_equal(wts_dtype(wp, i), FDK_F32);
+    assert_int_equal(wts_main_dtype(wp), FDK_BF16);
+    wts_plan_free(wp);
+}
+
+static void
+half_floats(void **state)
+{
+    const uint16_t h[] = {0, 0x8000, 0x3c00, 0xc000, 0x0001, 0x8001, 0x03ff, 0x0400,
+        0x7bff, 0x7c00, 0xfc00, 0x7e00};
+    const float f[] = {0, -0.0f, 1, -2, 0x1p-24f, -0x1p-24f, 0x1.ff8p-15f, 0x1p-14f,
+        65504, INFINITY, -INFINITY, NAN};
+    float out[12];
+
+    (void)state;
+    wts_to_f32(out, h, FDK_F16, 12);
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(bits(out[i]), bits(f[i]));
+    assert_true(isnan(out[11]));
+}
+
+/* ---- shards and links ---- */
+
+static void
+write_index(const char *a, const char *b)
+{
+    char *text = malloc(1 << 16);
+    size_t n = (size_t)sprintf(text, "{\"metadata\":{},\"weight_map\":{");
+
+    for (int i = 0; i < n_spec; i++)
+        n += (size_t)sprintf(text + n, "%s\"%s\":\"%s\"", i == 0 ? "" : ",", spec[i].name,
+            i % 2 == 0 ? a : b);
+    n += (size_t)sprintf(text + n, "}}");
+    write_file(INDEX, text, n);
+    free(text);
+}
+
+static void
+shards(void **state)
+{
+    char a[256], b[256], c[256];
+
+    (void)state;
+    model("false", "bfloat16", "BF16");
+    write_tensors("a.safetensors", 0, 2);
+    write_tensors("b.safetensors", 1, 2);
+    write_index("a.safetensors", "b.safetensors");
+    load_and_check(1, 1);
+    load_and_check(0, 1);
+    write_index("b.safetensors", "a.safetensors");
+    plan_refused(
+        -EINVAL, "W_MODEL", "is not in it, though " INDEX " says so; it is in a.safe");
+    /* The two files swapped on disk. */
+    write_index("a.safetensors", "b.safetensors");
+    path_of(a, sizeof(a), "a.safetensors");
+    path_of(b, sizeof(b), "b.safetensors");
+    path_of(c, sizeof(c), "blob");
+    assert_int_equal(rename(a, c) | rename(b, a) | rename(c, b), 0);
+    plan_refused(-EINVAL, "W_MODEL", "is not in it");
+    write_tensors("a.safetensors", 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "is in both");
+    unlink(a);
+    plan_refused(-ENOENT, "W_PATH", "a.safetensors");
+    write_index("../a.safetensors", "b.safetensors");
+    plan_refused(-EINVAL, "W_PATH", "../a.safetensors is not the name");
+    write_index("/etc/passwd", "b.safetensors");
+    plan_refused(-EINVAL, "W_PATH", "/etc/passwd is not the name");
+    write_file(INDEX, "{\"weight_map\":{\"x\":1}}", 22);
+    plan_refused(-EINVAL, "W_JSON", "other than file names");
+    write_file(INDEX, "{\"weight_map\":[]}", 17);
+    plan_refused(-EINVAL, "W_JSON", "no object weight_map");
+    write_file(INDEX, "{\"weight_map\":{}", 16);
+    plan_refused(-EINVAL, "W_JSON", "line 1");
+    write_file(INDEX, "{\"weight_map\":{}}", 17);
+    plan_refused(-EINVAL, "W_MODEL", "tensors that config.json asks for are missing");
+}
+
+static void
+links(void **state)
+{
+    char path[256];
+
+    (void)state;
+    model("false", "float32", "F32");
+    write_tensors("blob", 0, 1);
+    path_of(path, sizeof(path), SINGLE);
+    assert_int_equal(symlink("blob", path), 0);
+    load_and_check(1, 1 << 20);
+    unlink(path);
+    assert_int_equal(symlink("nowhere", path), 0);
+    plan_refused(-EINVAL, "W_PATH", "a link to a file that is not there");
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    plan_refused(-EINVAL, "W_PATH", "not a regular file");
+    rmdir(path);
+    plan_refused(-ENOENT, "W_PATH", "neither " SINGLE " nor");
+}
+
+/* ---- what the program asks for ---- */
+
+static void
+expected_set(void **state)
+{
+    struct wts_plan *wp;
+
+    (void)state;
+    model("true", "float32", "F32");
+    n_spec--;
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "1 tensor that config.json asks for is missing: "
+        "model.norm.weight");
+    n_spec = 2;
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL",
+        "tensors that config.json asks for are missing: "
+        "model.layers.0.self_attn.q_proj.weight, "
+        "model.layers.0.self_attn.k_proj.weight, ");
+    model("true", "float32", "F32");
+    spec_of("1.mlp.up_proj")->rows = 95;
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "tensor model.layers.1.mlp.up_proj.weight has shape "
+        "(95, 64); config.json asks for (96, 64)");
+    model("true", "float32", "F32");
+    spec_of("0.input_layernorm")->cols = 1;
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "has shape (64, 1); config.json asks for (64)");
+    model("true", "float32", "F32");
+    spec_of("down_proj")->dtype = "U8";
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "has dtype U8, which is not supported");
+    model("true", "float32", "F32");
+    add_spec("model.layers.2.input_layernorm.weight", "F32", 64, 0);
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL",
+        "1 tensor is not part of the llama model of config.json "
+        "(2 layers): model.layers.2.input_layernorm.weight");
+    /* Harmless ones are reported, in any type. */
+    model("true", "float32", "F32");
+    add_spec("model.layers.1.self_attn.rotary_emb.inv_freq", "U8", 8, 0);
+    add_spec("lm_head.weight", "BF16", 256, 64);
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    assert_string_equal(wts_ignored(wp),
+        "2: lm_head.weight model.layers.1.self_attn.rotary_emb.inv_freq");
+    wts_plan_free(wp);
+    load_and_check(1, 1);
+    model("false", "float32", "F32");
+    add_spec("model.layers.x.self_attn.rotary_emb.inv_freq", "F32", 8, 0);
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "layers.x");
+}
+
+static void
+damaged_files(void **state)
+{
+    static const char *const codes[] = {"W_HDRLEN", "W_JSON", "W_LAYOUT", "W_SHAPE"};
+    char path[256], err[1024], *data = malloc(1 << 20);
+    struct wts_plan *wp = NULL;
+    size_t n, cut;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(data);
+    model("true", "float32", "BF16");
+    write_tensors(SINGLE, 0, 1);
+    path_of(path, sizeof(path), SINGLE);
+    f = fopen(path, "r");
+    assert_non_null(f);
+    n = fread(data, 1, 1 << 20, f);
+    fclose(f);
+    for (cut = 0; cut < n; cut += cut < 16 ? 1 : 4093) {
+        int known = 0;
+
+        write_file(SINGLE, data, cut);
+        assert_int_equal(wts_plan_new(dir, prog, 0, 0, &wp, err, sizeof(err)), -EINVAL);
+        for (int i = 0; i < 4; i++)
+            known |= strncmp(err, codes[i], strlen(codes[i])) == 0;
+        if (!known)
+            fail_msg("cut at %zu: %s", cut, err);
+    }
+    data[n] = 0;
+    write_file(SINGLE, data, n + 1);
+    plan_refused(-EINVAL, "W_LAYOUT", "end at byte");
+    memset(data, 0xff, 8);
+    write_file(SINGLE, data, n);
+    plan_refused(-EINVAL, "W_HDRLEN", "header of 18446744073709551615 bytes");
+    write_file(SINGLE, "version https://git-lfs.github.com/spec/v1\n", 43);
+    plan_refused(-EINVAL, "W_HDRLEN", "git lfs pull");
+    free(data);
+}
+
+/* ---- faults ---- */
+
+struct fault {
+    int n_eio, every;            /* EIO at each of every n-th read, n_eio times a place */
+    uint64_t at;
+    int n, times, short_read, end;
+};
+
+static int64_t
+on_read(void *arg, uint64_t off, size_t n, int64_t res)
+{
+    struct fault *f = arg;
+
+    f->n++;
+    if (f->short_read && res > 1)
+        return 1 + (int64_t)(off * 2654435761u % (uint64_t)res);
+    if (f->end && f->n > 3)
+        return 0;
+    if (f->n_eio == 0 || n == 0)
+        return res;
+    if (f->at == 0)
+        f->at = off;
+    return off == f->at && f->times++ < f->n_eio ? -EIO : res;
+}
+
+static void
+faults(void **state)
+{
+    struct wts_plan *wp;
+    struct fault f;
+    char *arena;
+
+    (void)state;
+    model("false", "float32", "BF16");
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    wp->st->fault = on_read;
+    wp->st->fault_arg = &f;
+    for (int uring = 0; uring < 2; uring++) {
+        f = (struct fault){.n_eio = 3};
+        arena = load(wp, uring, 1, 0, "");
+        check_arena(wp, arena);
+        free(arena);
+        assert_int_equal(f.times, 4);
+        f = (struct fault){.n_eio = 4};
+        free(load(wp, uring, 1, -EIO, "W_IO: "));
+        f = (struct fault){.short_read = 1};
+        arena = load(wp, uring, 1, 0, "");
+        check_arena(wp, arena);
+        free(arena);
+        f = (struct fault){.end = 1};
+        free(load(wp, uring, 1, -EINVAL, "W_TRUNC: "));
+    }
+    wp->st->fault = NULL;
+    wp->st->uring_errno = EPERM;
+    arena = load(wp, 1, 1 << 20, 0, "");
+    check_arena(wp, arena);
+    assert_string_equal(wts_how(wp), "pread");
+    free(arena);
+    wts_plan_free(wp);
+}
+
+static void
+touch(const char *path)
+{
+    struct timespec t[2] = {{1000000000, 0}, {1000000000, 0}};
+
+    assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
+}
+
+/* Truncates the file once loading is under way. */
+static int64_t
+cut_file(void *arg, uint64_t off, size_t n, int64_t res)
+{
+    (void)off;
+    (void)n;
+    assert_int_equal(truncate(arg, 5000), 0);
+    return res;
+}
+
+static void
+changed_files(void **state)
+{
+    struct wts_plan *wp;
+    char path[256], other[256];
+
+    (void)state;
+    model("false", "float32", "F32");
+    path_of(path, sizeof(path), SINGLE);
+    path_of(other, sizeof(other), "blob");
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    touch(path);
+    free(load(wp, 1, 1 << 20, -EINVAL, "W_CHANGED: "));
+    wts_plan_free(wp);
+    wp = plan(0);
+    write_tensors("blob", 0, 1);
+    assert_int_equal(rename(other, path), 0);
+    free(load(wp, 0, 1 << 20, -EINVAL, "W_CHANGED: "));
+    wts_plan_free(wp);
+    wp = plan(0);
+    unlink(path);
+    free(load(wp, 0, 1 << 20, -EINVAL, "W_CHANGED: "));
+    wts_plan_free(wp);
+    for (int uring = 0; uring < 2; uring++) {
+        write_tensors(SINGLE, 0, 1);
+        wp = plan(0);
+        wp->st->fault = cut_file;
+        wp->st->fault_arg = path;
+        free(load(wp, uring, 16384, -EINVAL, "W_TRUNC: "));
+        wts_plan_free(wp);
+    }
+}
+
+/* ---- the rest ---- */
+
+static void
+dummy(void **state)
+{
+    struct wts_plan *wp;
+    char *a, *b;
+
+    (void)state;
+    model("true", "bfloat16", "BF16");
+    wp = plan(1);
+    assert_int_equal(wts_main_dtype(wp), FDK_BF16);
+    a = load(wp, 0, 1, 0, "");
+    b = load(wp, 1, 1 << 20, 0, "");
+    assert_string_equal(wts_how(wp), "dummy");
+    for (int32_t i = 0; i < prog->n_w; i++) {
+        const struct wts_ref *w = &prog->w[i];
+        size_t n = wp->place[i].n_elt, elt = wts_dtype(wp, i) == FDK_F32 ? 4 : 2;
+        const char *p = a + wts_offset(wp, i);
+        double sum = 0, sq = 0, mean, sd, want_sd = 0.02, want = 0, worst = 0;
+
+        /* Independent of chunks. */
+        assert_memory_equal(p, b + wts_offset(wp, i), n * elt);
+        for (size_t e = 0; e < n; e++) {
+            uint32_t u = 0;
+            float f;
+
+            memcpy((char *)&u + 4 - elt, p + e * elt, elt);
+            memcpy(&f, &u, 4);
+            sum += f;
+            sq += (double)f * f;
+        }
+        mean = sum / (double)n;
+        sd = sqrt(sq / (double)n - mean * mean);
+        if (w->cols == 0)
+            want = strstr(w->name[0], "norm") != NULL ? 1 : 0;
+        else if (strstr(w->name[0], "embed") == NULL && w->alias < 0)
+            want_sd = 1 / sqrt(w->cols);
+        worst = 5 * want_sd / sqrt((double)n);
+        if (fabs(mean - want) > worst || fabs(sd / want_sd - 1) > 4 / sqrt((double)n))
+            fail_msg(
+                "%s: mean %g sd %g, expected %g %g", w->name[0], mean, sd, want, want_sd);
+    }
+    free(a);
+    free(b);
+    wts_plan_free(wp);
+}
+
+static void
+digests(void **state)
+{
+    struct wts_plan *wp;
+    uint8_t a[32], b[32];
+
+    (void)state;
+    model("true", "float32", "F32");
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    wts_digest(wp, a);
+    wts_plan_free(wp);
+    wp = plan(0);
+    wts_digest(wp, b);
+    wts_plan_free(wp);
+    assert_memory_equal(a, b, 32);
+    spec_of("up_proj")->dtype = "BF16";
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    wts_digest(wp, b);
+    wts_plan_free(wp);
+    assert_memory_not_equal(a, b, 32);
+}
+
+static void
+check_dir(void **state)
+{
+    char text[2048], path[256];
+    FILE *f;
+
+    (void)state;
+    model("true", "float32", "F32");
+    write_tensors(SINGLE, 0, 1);
+    f = fmemopen(text, sizeof(text), "w");
+    assert_non_null(f);
+    assert_int_equal(wts_check_dir(dir, f), EX_OK);
+    fclose(f);
+    assert_non_null(strstr(text, "layers      2, hidden 64, ffn 96\n"));
+    assert_non_null(strstr(text, "tokenizer   none"));
+    assert_non_null(strstr(text, "weights     F32, "));
+    assert_non_null(strstr(text, "\nok\n"));
+    f = fopen("/dev/null", "w");
+    assert_non_null(f);
+    assert_int_equal(wts_check_dir("/nonexistent", f), EX_NOINPUT);
+    spec_of("up_proj")->rows--;
+    write_tensors(SINGLE, 0, 1);
+    assert_int_equal(wts_check_dir(dir, f), EX_DATAERR);
+    if (geteuid() != 0) {
+        path_of(path, sizeof(path), SINGLE);
+        assert_int_equal(chmod(path, 0), 0);
+        assert_int_equal(wts_check_dir(dir, f), EX_NOPERM);
+    }
+    fclose(f);
+}
+
+static int
+setup(void **state)
+{
+    struct fdk_open_args oa = {.n_device = 1, .n_thread = 1, .max_token = 8};
+    char err[256];
+
+    (void)state;
+    strcpy(dir, "/tmp/u_weights.XXXXXX");
+    return mkdtemp(dir) == NULL || k->open(&oa, &ctx, err, sizeof(err)) != 0;
+}
+
+static int
+teardown(void **state)
+{
+    (void)state;
+    unlink_all();
+    rmdir(dir);
+    mdl_free(prog);
+    k->close(ctx);
+    return 0;
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(load_types),
+        cmocka_unit_test(half_floats),
+        cmocka_unit_test(shards),
+        cmocka_unit_test(links),
+        cmocka_unit_test(expected_set),
+        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(faults),
+        cmocka_unit_test(changed_files),
+        cmocka_unit_test(dummy),
+        cmocka_unit_test(digests),
+        cmocka_unit_test(check_dir),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

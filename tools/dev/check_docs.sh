@@ -1,0 +1,27 @@
+#!/bin/bash
+# What is generated from tables is current, manual pages are sound, and every
+# command and parameter is documented. Usage: check_docs.sh [SRC]
+src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}
+bld=${FDD_BUILD:-$src/build}
+cd "$src" || exit 1
+bad=0
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+if [ -x "$bld/fdd" ]; then
+    "$bld/fdd" --print-ini >"$tmp/ini" && cmp -s "$tmp/ini" conf/fdd.ini ||
+        { echo "conf/fdd.ini is not what fdd --print-ini prints"; bad=1; }
+fi
+if [ -x "$bld/fdctl" ]; then
+    for c in status stat generate tokenize detokenize requests cancel clients config model \
+        program drain stop debug set reload ping; do
+        "$bld/fdctl" $c --help >/dev/null || { echo "fdctl $c --help fails"; bad=1; }
+        grep -qE "^\.(It|Ss|Sh|SS|TP|B|Cm|It Cm|It Ic).*\b$c\b" tools/fdctl.1 ||
+            { echo "fdctl.1 does not describe $c"; bad=1; }
+    done
+fi
+if command -v mandoc >/dev/null; then
+    for m in daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3; do
+        mandoc -Tlint -Wwarning "$m" || { echo "$m: see above"; bad=1; }
+    done
+fi
+exit $bad

@@ -1,0 +1,20 @@
+#!/bin/bash
+# Each header compiles alone; public ones as C++ too. Usage: check_headers.sh [SRC]
+src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}
+bld=${FDD_BUILD:-$src/build}
+cd "$src" || exit 1
+bad=0
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+for h in $(find daemon libclient kernels tools -name '*.h' ! -path '*/tbl/*'); do
+    printf '#include "%s"\n' "$h" >"$tmp/t.c"
+    ${CC:-gcc} -std=gnu11 -D_GNU_SOURCE -I"$bld" -I. -Ilibclient -Wall -Wextra -Werror \
+        -Wno-unused-function -fsyntax-only "$tmp/t.c" || { echo "$h does not stand alone"; bad=1; }
+done
+for h in libclient/fdclient.h libclient/fdproto.h libclient/fdring.h kernels/fdk.h; do
+    [ -e "$h" ] || continue
+    printf '#include "%s"\n' "$h" >"$tmp/t.cc"
+    ${CXX:-g++} -std=c++17 -I. -Ilibclient -Wall -Wextra -Werror -Wno-unused-function \
+        -fsyntax-only "$tmp/t.cc" || { echo "$h is not C++ clean"; bad=1; }
+done
+exit $bad

@@ -1,0 +1,24 @@
+#!/bin/bash
+# What the eye should not meet. Errors: // comments, tabs, stray marks.
+# Sizes are reported, not refused. Usage: check_style.sh [SRC]
+cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
+bad=0
+files=$(find daemon libclient kernels tools tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+report() { if [ -n "$2" ]; then echo "$1"; echo "$2"; bad=1; fi; }
+# shellcheck disable=SC2086
+{
+report "// comments:" "$(grep -nE '(^|[^:"])//( |$)' $files | grep -vE '"[^"]*//[^"]*"' | head)"
+report "tabs:" "$(grep -nP '\t' $files | head)"
+report "trailing blanks:" "$(grep -nE ' +$' $files | head)"
+}
+for f in $files; do
+    n=$(wc -l <"$f")
+    case $f in
+    *.h) [ "$n" -le 250 ] || echo "note: $f has $n lines" ;;
+    *) [ "$n" -le 800 ] || echo "note: $f has $n lines" ;;
+    esac
+done
+dup=$(grep -rhoE '#define [A-Z0-9_]+_MAGIC +0x[0-9a-fA-F]+' daemon libclient kernels |
+    awk '{print tolower($3)}' | sort | uniq -d)
+report "magic numbers used twice:" "$dup"
+exit $bad

@@ -1,0 +1,609 @@
+#include "config.h"
+
+#include "tools/fdctl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Ask one question over a connection of its own; fdctl's exit code. */
+static int
+ask(const struct fct *f, json_t *question, json_t **ret)
+{
+    struct fct_admin *a;
+    int rc = fct_admin_open(f, 0, &a);
+
+    if (rc != 0) {
+        json_decref(question);
+        return rc;
+    }
+    rc = fct_ask(a, question, 0, ret);
+    fct_admin_close(a);
+    return rc;
+}
+
+static json_t *
+question(const char *cmd)
+{
+    return json_pack("{s:s}", "cmd", cmd);
+}
+
+static const char *
+str(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s != NULL ? s : "";
+}
+
+static long long
+num(const json_t *o, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
+static void
+age_text(long long ms, char *ret, size_t ret_bytes)
+{
+    if (ms < 1000)
+        snprintf(ret, ret_bytes, "%lld ms", ms);
+    else if (ms < 120000)
+        snprintf(ret, ret_bytes, "%.1f s", (double)ms / 1e3);
+    else if (ms < 7200000)
+        snprintf(ret, ret_bytes, "%lld min", ms / 60000);
+    else if (ms < 172800000)
+        snprintf(ret, ret_bytes, "%.1f h", (double)ms / 3.6e6);
+    else
+        snprintf(ret, ret_bytes, "%lld days", ms / 86400000);
+}
+
+/* --json prints the answer without "ok". */
+static int
+finish(json_t *answer, int json, void (*show)(const json_t *answer))
+{
+    int rc = 0;
+
+    json_object_del(answer, "ok");
+    if (json)
+        rc = fct_print_json(answer);
+    else
+        show(answer);
+    json_decref(answer);
+    return rc;
+}
+
+enum { O_HELP = 1, O_JSON, O_ORIGIN, O_ALL, O_SESSION, O_WAIT, O_OFF, O_NOW, O_TIMEOUT };
+#define OPT_JSON { "json", 0, NULL, "the answer as JSON", O_JSON }
+#define OPT_HELP { "help", 'h', NULL, "this text", O_HELP }
+
+/* What the simple commands parse: options that are flags, words in order. */
+struct args {
+    int json, origin, all, wait, off, now, n_words;
+    const char *words[16];
+    uint64_t session, timeout_ms;
+    int has_session, has_timeout;
+};
+
+/* 0: go on; 1: *ret_rc is the exit code. */
+static int
+parse(int argc, char **argv, const struct fct_opt *opts, const char *usage,
+    const char *about,
+    int max_words, struct args *a, int *ret_rc)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    int id;
+
+    memset(a, 0, sizeof(*a));
+    *ret_rc = FCT_EX_USAGE;
+    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+        if (id == FCT_CLI_BAD)
+            return 1;
+        if (id == O_HELP) {
+            printf("usage: fdctl %s\n\n%s\n\n", usage, about);
+            fct_help_opts(stdout, opts);
+            *ret_rc = 0;
+            return 1;
+        }
+        a->json |= id == O_JSON;
+        a->origin |= id == O_ORIGIN;
+        a->all |= id == O_ALL;
+        a->wait |= id == O_WAIT;
+        a->off |= id == O_OFF;
+        a->now |= id == O_NOW;
+        if (id == O_SESSION) {
+            if (fct_u64("--session", c.value, INT64_MAX, &a->session) != 0)
+                return 1;
+            a->has_session = 1;
+        } else if (id == O_TIMEOUT) {
+            if (fct_u64("--timeout-ms", c.value, INT64_MAX, &a->timeout_ms) != 0)
+                return 1;
+            a->has_timeout = 1;
+        } else if (id == FCT_CLI_WORD) {
+            if (a->n_words >= max_words) {
+                fct_fail(0, "%s: unexpected '%s'; usage: fdctl %s", argv[0], c.value,
+                    usage);
+                return 1;
+            }
+            a->words[a->n_words++] = c.value;
+        }
+    }
+    return 0;
+}
+
+/* ---- status ----------------------------------------------------------------- */
+
+static void
+show_worker(const json_t *w)
+{
+    char age[32];
+
+    age_text(num(w, "uptime_ms"), age, sizeof(age));
+    printf("worker    %s", str(w, "phase"));
+    if (num(w, "pid") != 0)
+        printf(", pid %lld, up %s", num(w, "pid"), age);
+    if (strcmp(str(w, "phase"), "loading") == 0)
+        printf(", %lld %% (%lld of %lld MiB)", num(w, "load_percent"),
+            num(w, "load_done_bytes") >> 20, num(w, "load_total_bytes") >> 20);
+    if (num(w, "deaths") > 0)
+        printf(", %lld deaths", num(w, "deaths"));
+    if (num(w, "restart_in_ms") > 0)
+        printf(", next start in %lld ms", num(w, "restart_in_ms"));
+    putchar('\n');
+    if (str(w, "error")[0] != '\0')
+        printf("          %s\n", str(w, "error"));
+    if (str(w, "fix")[0] != '\0')
+        printf("          %s\n", str(w, "fix"));
+    if (str(w, "last_death")[0] != '\0')
+        printf("          last death: %s\n", str(w, "last_death"));
+}
+
+static void
+show_status(const json_t *st)
+{
+    const json_t *m = json_object_get(st, "model"), *r = json_object_get(st, "requests");
+    const json_t *ws = json_object_get(st, "workers");
+    char age[32];
+    size_t i;
+
+    age_text(num(st, "uptime_ms"), age, sizeof(age));
+    printf("fdd       %s, %s, pid %lld, up %s\n", str(st, "version"), str(st, "state"),
+        num(st, "pid"), age);
+    printf("socket    %s\n", str(st, "socket"));
+    for (i = 0; i < json_array_size(ws); i++)
+        show_worker(json_array_get(ws, i));
+    if (json_array_size(ws) == 0)
+        show_worker(json_object_get(st, "worker"));
+    if (json_is_object(m))
+        printf("model     %s (%s)\n          %lld tokens at most, vocabulary %lld, %s\n",
+            str(m, "name"), str(m, "path"), num(m, "max_model_len"), num(m, "vocab"),
+            json_is_true(json_object_get(m, "has_tokenizer")) ? "with tokenizer"
+                : "no tokenizer: requests by ids");
+    else
+        printf("model     not ready\n");
+    printf("requests  %lld running, %lld queued; %lld done, %lld failed, %lld refused\n",
+        num(r, "running"), num(r, "queued"), num(r, "done"), num(r, "error"),
+        num(r, "refused"));
+    printf("sessions  %lld\n", num(st, "sessions"));
+}
+
+static const struct fct_opt plain_opts[] = { OPT_JSON, OPT_HELP, FCT_OPT_END };
+
+static int
+plain(const struct fct *f, int argc, char **argv, const char *usage, const char *about,
+    void (*show)(const json_t *))
+{
+    json_t *answer;
+    struct args a;
+    int rc;
+
+    if (parse(argc, argv, plain_opts, usage, about, 0, &a, &rc))
+        return rc;
+    rc = ask(f, question(argv[0]), &answer);
+    return rc == 0 ? finish(answer, a.json, show) : rc;
+}
+
+int
+fct_cmd_status(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "status [--json]",
+        "State of the daemon, its worker and its model.", show_status);
+}
+
+/* ---- lists ------------------------------------------------------------------ */
+
+static void
+show_requests(const json_t *o)
+{
+    fct_show(stdout, json_object_get(o, "requests"), 0);
+}
+
+static void
+show_clients(const json_t *o)
+{
+    fct_show(stdout, json_object_get(o, "clients"), 0);
+}
+
+int
+fct_cmd_requests(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "requests [--json]", "Requests that have not ended.",
+        show_requests);
+}
+
+int
+fct_cmd_clients(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "clients [--json]", "Sessions of client programs.",
+        show_clients);
+}
+
+static void
+show_any(const json_t *o)
+{
+    fct_show(stdout, o, 0);
+}
+
+int
+fct_cmd_model(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "model [--json]",
+        "The model: sizes, memory, where its files are.", show_any);
+}
+
+int
+fct_cmd_program(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "program [--json]",
+        "The operations that make up one step of the model.", show_any);
+}
+
+/* ---- cancel ----------------------------------------------------------------- */
+
+static int
+cancel_one(struct fct_admin *a, const char *what, long long id, long long *n)
+{
+    json_t *answer;
+    int rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "cancel", what, (json_int_t)id), 0,
+        &answer);
+
+    if (rc != 0)
+        return rc;
+    *n += num(answer, "cancelled");
+    json_decref(answer);
+    return 0;
+}
+
+static int
+cancel_all(struct fct_admin *a, long long *n)
+{
+    json_t *answer, *r;
+    size_t i;
+    int rc = fct_ask(a, question("requests"), 0, &answer);
+
+    if (rc != 0)
+        return rc;
+    json_array_foreach(json_object_get(answer, "requests"), i, r) {
+        json_t *one = NULL;
+
+        /* It may have ended since. */
+        rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "cancel", "id",
+            (json_int_t)num(r, "id")), 1, &one);
+        if (rc == 0)
+            *n += num(one, "cancelled");
+        json_decref(one);
+        if (rc != 0 && rc != FCT_EX_DATA)
+            break;
+        rc = 0;
+    }
+    json_decref(answer);
+    return rc;
+}
+
+int
+fct_cmd_cancel(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "all", 0, NULL, "every request of every client", O_ALL },
+        { "session", 0, "N", "every request of this session", O_SESSION },
+        OPT_JSON, OPT_HELP, FCT_OPT_END
+    };
+    struct fct_admin *adm;
+    struct args a;
+    long long n = 0;
+    uint64_t id;
+    int rc, i;
+
+    if (parse(argc, argv, opts, "cancel ID... | --session N | --all [--json]",
+            "End requests; fdctl requests shows their ids.", 16, &a, &rc))
+        return rc;
+    if (a.n_words == 0 && !a.all && !a.has_session)
+        return fct_fail(FCT_EX_USAGE, "cancel: which? give ids (fdctl requests), "
+            "--session or --all");
+    for (i = 0; i < a.n_words; i++)
+        if ((rc = fct_u64("cancel", a.words[i], INT64_MAX, &id)) != 0)
+            return rc;
+    rc = fct_admin_open(f, 0, &adm);
+    if (rc != 0)
+        return rc;
+    if (a.all)
+        rc = cancel_all(adm, &n);
+    if (rc == 0 && a.has_session)
+        rc = cancel_one(adm, "session", (long long)a.session, &n);
+    for (i = 0; i < a.n_words && rc == 0; i++)
+        rc = cancel_one(adm, "id", strtoll(a.words[i], NULL, 10), &n);
+    fct_admin_close(adm);
+    if (rc != 0)
+        return rc;
+    if (a.json)
+        printf("{\"cancelled\": %lld}\n", n);
+    else
+        printf("%lld cancelled\n", n);
+    return 0;
+}
+
+/* ---- config, set, reload ---------------------------------------------------- */
+
+static void
+show_config(const json_t *o, int origin, int one)
+{
+    const json_t *list = json_object_get(o, "config"), *p;
+    const char *file = str(o, "file"), *from;
+    size_t i;
+
+    json_array_foreach(list, i, p) {
+        from = str(p, "origin");
+        if (one && !origin) {
+            puts(str(p, "value"));
+        } else if (origin && strcmp(from, "file") == 0 && file[0] != '\0') {
+            printf("%s = %s    (file %s)\n", str(p, "name"), str(p, "value"), file);
+        } else if (origin) {
+            printf("%s = %s    (%s)\n", str(p, "name"), str(p, "value"), from);
+        } else {
+            printf("%s = %s\n", str(p, "name"), str(p, "value"));
+        }
+    }
+}
+
+int
+fct_cmd_config(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "origin", 0, NULL, "show where each value comes from", O_ORIGIN },
+        OPT_JSON, OPT_HELP, FCT_OPT_END
+    };
+    json_t *answer, *q;
+    struct args a;
+    int rc;
+
+    if (parse(argc, argv, opts, "config [NAME] [--origin] [--json]",
+            "Parameters in force, or the value of one.", 1, &a, &rc))
+        return rc;
+    q = question("config");
+    if (a.n_words == 1)
+        json_object_set_new(q, "name", json_string(a.words[0]));
+    rc = ask(f, q, &answer);
+    if (rc != 0)
+        return rc;
+    if (a.json) {
+        json_object_del(answer, "ok");
+        rc = fct_print_json(answer);
+    } else {
+        show_config(answer, a.origin, a.n_words == 1);
+    }
+    json_decref(answer);
+    return rc;
+}
+
+static int
+set_one(struct fct_admin *adm, const char *word, int json)
+{
+    const char *eq = strchr(word, '=');
+    json_t *answer, *name, *value, *q;
+    int rc;
+
+    name = fct_json_text(word, (size_t)(eq - word));
+    value = fct_json_text(eq + 1, strlen(eq + 1));
+    q = json_pack("{s:s, s:o, s:o}", "cmd", "set", "name", name, "value", value);
+    rc = fct_ask(adm, q, 0, &answer);
+    if (rc != 0)
+        return rc;
+    if (str(answer, "warning")[0] != '\0')
+        fct_fail(0, "%s", str(answer, "warning"));
+    json_object_del(answer, "ok");
+    if (json)
+        rc = fct_print_json(answer);
+    else
+        printf("%s = %s\n", str(answer, "name"), str(answer, "value"));
+    json_decref(answer);
+    return rc;
+}
+
+int
+fct_cmd_set(const struct fct *f, int argc, char **argv)
+{
+    struct fct_admin *adm;
+    struct args a;
+    int rc, i;
+
+    if (parse(argc, argv, plain_opts, "set NAME=VALUE... [--json]",
+            "Change parameters of the running daemon, until its next reload or start.",
+            16, &a,
+            &rc))
+        return rc;
+    if (a.n_words == 0)
+        return fct_fail(FCT_EX_USAGE, "set: give NAME=VALUE, such as log.level=debug");
+    for (i = 0; i < a.n_words; i++)
+        if (strchr(a.words[i], '=') == NULL)
+            return fct_fail(FCT_EX_USAGE, "set: '%s' has no '='; write NAME=VALUE",
+                a.words[i]);
+    rc = fct_admin_open(f, 0, &adm);
+    for (i = 0; i < a.n_words && rc == 0; i++)
+        rc = set_one(adm, a.words[i], a.json);
+    if (i > 0)
+        fct_admin_close(adm);
+    return rc;
+}
+
+static void
+show_reload(const json_t *o)
+{
+    const json_t *w;
+    size_t i;
+
+    printf("%lld changed\n", num(o, "changed"));
+    if (str(o, "ignored")[0] != '\0')
+        printf("need a restart: %s\n", str(o, "ignored"));
+    json_array_foreach(json_object_get(o, "warnings"), i, w)
+        printf("warning: %s\n", json_is_string(w) ? json_string_value(w) : "");
+}
+
+int
+fct_cmd_reload(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "reload [--json]",
+        "Read the configuration file again and take over what may change.", show_reload);
+}
+
+/* ---- drain, stop, debug ----------------------------------------------------- */
+
+static void
+show_drain(const json_t *o)
+{
+    printf("%s, %lld requests left\n", str(o, "state"), num(o, "requests"));
+}
+
+int
+fct_cmd_drain(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "wait", 0, NULL, "until no request is left", O_WAIT },
+        { "timeout-ms", 0, "MS", "wait no longer (daemon.drain_timeout_ms)", O_TIMEOUT },
+        { "off", 0, NULL, "take requests again", O_OFF },
+        OPT_JSON, OPT_HELP, FCT_OPT_END
+    };
+    struct fct patient = *f;
+    json_t *answer, *q;
+    struct args a;
+    int rc, drained;
+
+    if (parse(argc, argv, opts, "drain [--wait] [--off] [--timeout-ms MS] [--json]",
+            "Take no new requests; those that run go on.", 0, &a, &rc))
+        return rc;
+    q = question("drain");
+    if (a.off)
+        json_object_set_new(q, "off", json_true());
+    if (a.wait) {
+        json_object_set_new(q, "wait", json_true());
+        patient.timeout_ms = -1;
+    }
+    if (a.has_timeout)
+        json_object_set_new(q, "timeout_ms", json_integer((json_int_t)a.timeout_ms));
+    rc = ask(&patient, q, &answer);
+    if (rc != 0)
+        return rc;
+    drained = json_is_true(json_object_get(answer, "drained"));
+    rc = finish(answer, a.json, show_drain);
+    return rc == 0 && a.wait && !a.off && !drained ? FCT_EX_TEMP : rc;
+}
+
+static void
+show_stop(const json_t *o)
+{
+    printf("pid %lld is stopping, %lld requests left\n", num(o, "pid"), num(o,
+        "requests"));
+}
+
+int
+fct_cmd_stop(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "now", 0, NULL, "end running requests at once", O_NOW },
+        { "timeout-ms", 0, "MS", "wait for them no longer (daemon.drain_timeout_ms)",
+            O_TIMEOUT },
+        OPT_JSON, OPT_HELP, FCT_OPT_END
+    };
+    json_t *answer, *q;
+    struct args a;
+    int rc;
+
+    if (parse(argc, argv, opts, "stop [--now] [--timeout-ms MS] [--json]",
+            "End the daemon when the running requests have ended.", 0, &a, &rc))
+        return rc;
+    q = question("stop");
+    if (a.now)
+        json_object_set_new(q, "now", json_true());
+    if (a.has_timeout)
+        json_object_set_new(q, "timeout_ms", json_integer((json_int_t)a.timeout_ms));
+    rc = ask(f, q, &answer);
+    return rc == 0 ? finish(answer, a.json, show_stop) : rc;
+}
+
+static void
+show_debug(const json_t *o)
+{
+    const json_t *panic = json_object_get(o, "panic");
+
+    if (json_is_string(panic)) {
+        const char *text = json_string_value(panic);
+
+        puts(text[0] != '\0' ? text : "no worker died in a panic");
+    } else {
+        fct_show(stdout, o, 0);
+    }
+}
+
+/* +bit, -bit and bit are words here, so "-kv" is not an option. */
+static int
+debug_question(int argc, char **argv, json_t *q, int *ret_json)
+{
+    char bits[512] = "";
+    size_t at = 0;
+    int i;
+
+    for (i = 1; i < argc; i++) {
+        const char *w = argv[i];
+
+        if (strcmp(w, "--json") == 0) {
+            *ret_json = 1;
+        } else if (strcmp(w, "panic") == 0 || strcmp(w, "selfcheck") == 0) {
+            json_object_set_new(q, w, json_true());
+        } else if (strcmp(w, "kill-worker") == 0 || strcmp(w, "kill_worker") == 0) {
+            json_object_set_new(q, "kill_worker", json_true());
+        } else if (strncmp(w, "--", 2) == 0 || w[0] == '\0'
+            || at + strlen(w) + 2 > sizeof(bits)) {
+            return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help",
+                w);
+        } else {
+            at += (size_t)snprintf(bits + at, sizeof(bits) - at, "%s%s", at > 0 ? " "
+                : "", w);
+        }
+    }
+    if (at > 0)
+        json_object_set_new(q, "bits", fct_json_text(bits, at));
+    return 0;
+}
+
+int
+fct_cmd_debug(const struct fct *f, int argc, char **argv)
+{
+    json_t *answer, *q;
+    int rc, i, json = 0;
+
+    for (i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            puts("usage: fdctl debug [+BIT -BIT... | BIT,BIT... | panic | selfcheck | "
+                "kill-worker] [--json]\n\n"
+                "Without words, show the debug bits. +BIT and -BIT change one, a list\n"
+                "replaces all. panic shows what the last dead worker said, selfcheck "
+                "walks\n"
+                "the gate's structures, kill-worker ends the worker to be started anew.");
+            return 0;
+        }
+    q = question("debug");
+    rc = debug_question(argc, argv, q, &json);
+    if (rc != 0) {
+        json_decref(q);
+        return rc;
+    }
+    rc = ask(f, q, &answer);
+    return rc == 0 ? finish(answer, json, show_debug) : rc;
+}

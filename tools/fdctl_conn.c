@@ -1,0 +1,415 @@
+#include "config.h"
+
+#include "tools/fdctl.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER_MAX ((size_t)256 << 20)
+
+struct fct_admin {
+    int fd, timeout_ms;
+    char *buf;
+    size_t n, cap;
+};
+
+/* ---- where the daemon is ---------------------------------------------------- */
+
+static int
+exists(const char *dir)
+{
+    char path[600];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/fdd.sock", dir);
+    return stat(path, &st) == 0;
+}
+
+/* The rule of daemon.runtime_dir, and the system's daemon for users who run
+ * none of their own. */
+static void
+default_dir(char *ret, size_t ret_bytes)
+{
+    const char *e = getenv("RUNTIME_DIRECTORY");
+
+    snprintf(ret, ret_bytes, "/run/fdd");
+    if (e != NULL && e[0] != '\0') {
+        snprintf(ret, ret_bytes, "%.*s", (int)strcspn(e, ":"), e);
+        return;
+    }
+    e = getenv("XDG_RUNTIME_DIR");
+    if (geteuid() != 0 && e != NULL && e[0] != '\0') {
+        snprintf(ret, ret_bytes, "%s/fdd", e);
+        if (!exists(ret) && exists("/run/fdd"))
+            snprintf(ret, ret_bytes, "/run/fdd");
+    }
+}
+
+int
+fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir)
+{
+    const char *e = getenv("FDD_SOCKET");
+    struct sockaddr_un un;
+    size_t n;
+
+    if (socket == NULL && dir == NULL && e != NULL && e[0] != '\0')
+        socket = e;
+    if (dir == NULL && (e = getenv("FDD_RUNTIME_DIR")) != NULL && e[0] != '\0')
+        dir = e;
+    if (dir != NULL) {
+        snprintf(f->dir, sizeof(f->dir), "%s", dir);
+        for (n = strlen(f->dir); n > 1 && f->dir[n - 1] == '/'; n--)
+            f->dir[n - 1] = '\0';
+    } else if (socket != NULL && strrchr(socket, '/') != NULL) {
+        snprintf(f->dir, sizeof(f->dir), "%s", socket);
+        *strrchr(f->dir, '/') = '\0';
+    } else if (socket != NULL) {
+        snprintf(f->dir, sizeof(f->dir), ".");
+    } else {
+        default_dir(f->dir, sizeof(f->dir));
+    }
+    if (socket != NULL)
+        snprintf(f->socket, sizeof(f->socket), "%s", socket);
+    else
+        snprintf(f->socket, sizeof(f->socket), "%.*s/fdd.sock", 480, f->dir);
+    if (admin != NULL)
+        snprintf(f->admin, sizeof(f->admin), "%s", admin);
+    else
+        snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
+    if (strlen(f->socket) >= sizeof(un.sun_path)
+        || strlen(f->admin) >= sizeof(un.sun_path))
+        return fct_fail(FCT_EX_USAGE, "%s: longer than the %zu bytes a socket's "
+            "path can have", strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
+            sizeof(un.sun_path) - 1);
+    return 0;
+}
+
+/* ---- messages --------------------------------------------------------------- */
+
+int
+fct_no_permission(const char *what, gid_t gid)
+{
+    struct group *gr = gid != 0 ? getgrgid(gid) : getgrnam("fdd");
+    char group[128];
+
+    /* Owned by root's group: there was no group fdd when the daemon began. */
+    if (gid == 0 && gr == NULL)
+        return fct_fail(FCT_EX_PERM, "%s: permission denied; the group fdd, whose "
+            "members may use it, does not exist:\n"
+            "  sudo groupadd --system fdd && sudo usermod -aG fdd $USER\n"
+            "  sudo systemctl restart fdd    (then log in again)", what);
+    if (gid == 0)
+        return fct_fail(FCT_EX_PERM, "%s: permission denied; the group fdd, whose "
+            "members may use it, is newer than the daemon:\n"
+            "  sudo usermod -aG fdd $USER\n"
+            "  sudo systemctl restart fdd    (then log in again)", what);
+    if (gr != NULL)
+        snprintf(group, sizeof(group), "%s", gr->gr_name);
+    else
+        snprintf(group, sizeof(group), "%lu", (unsigned long)gid);
+    return fct_fail(FCT_EX_PERM, "%s: permission denied; members of the group %s "
+        "may use it:\n"
+        "  sudo usermod -aG %s $USER    (then log in again)", what, group, group);
+}
+
+static int
+cannot_connect(const char *path, int os_error)
+{
+    struct stat st = { .st_gid = 0 };
+    const char *slash = strrchr(path, '/');
+
+    if (os_error == EACCES || os_error == EPERM) {
+        (void)stat(path, &st);
+        return fct_no_permission(path, st.st_gid);
+    }
+    return fct_fail(FCT_EX_UNAV, "no daemon at %s: %s; start it:\n"
+        "  sudo systemctl start fdd\n"
+        "or one of your own:\n"
+        "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
+        "or name another one with --runtime-dir DIR", path, strerror(os_error),
+        slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+}
+
+/* ---- sessions --------------------------------------------------------------- */
+
+static int
+try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
+    struct fdc_open_error *ret_err)
+{
+    struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
+        .name = "fdctl",
+        .ret_error = ret_err };
+
+    memset(ret_err, 0, sizeof(*ret_err));
+    /* A request may take a half; the default is 1 MiB. */
+    if (prompt_bytes > (size_t)400 << 10)
+        opts.arena_bytes = prompt_bytes > (size_t)30 << 20
+            ? 64u << 20 : (uint32_t)(2 * prompt_bytes + 65536);
+    if (f->timeout_ms > 0)
+        opts.connect_timeout_ms = (uint32_t)f->timeout_ms;
+    opts.max_unread_bytes = 256u << 20;
+    return fdc_open(&opts, ret);
+}
+
+int
+fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
+{
+    struct fdc_open_error oe;
+    int rc = try_open(f, prompt_bytes, ret_session, &oe);
+
+    if (rc >= 0)
+        return 0;
+    if (rc == FDP_E_CONNECT)
+        return cannot_connect(f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
+    if (rc == FDP_E_PERM)
+        return fct_fail(FCT_EX_PERM, "%s: refused by the daemon (E_PERM): its "
+            "configuration does not allow this user (ipc.group, ipc.refuse_own_uid)",
+            f->socket);
+    if (rc == FDP_E_VERSION)
+        return fct_fail(FCT_EX_PROTO, "%s: %s: the daemon speaks protocol %u.%u, this "
+            "fdctl %d.%d; install both from the same release", f->socket,
+            fdc_strerror(rc), oe.major, oe.minor, FDP_MAJOR, FDP_MINOR);
+    if (oe.retry_after_ms != 0)
+        return fct_fail(fct_exit_code(rc), "%s: %s (%s), try again in %u ms", f->socket,
+            fdc_strerror(rc), fdc_status_name(rc), oe.retry_after_ms);
+    return fct_fail(fct_exit_code(rc), "%s: %s (%s)", f->socket, fdc_strerror(rc),
+        fdc_status_name(rc));
+}
+
+/* ---- admin socket ----------------------------------------------------------- */
+
+int
+fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
+{
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    struct fct_admin *a = calloc(1, sizeof(*a));
+    int e;
+
+    if (a == NULL)
+        return quiet ? FCT_EX_SOFT : fct_fail(FCT_EX_SOFT, "out of memory");
+    a->timeout_ms = f->timeout_ms;
+    memcpy(un.sun_path, f->admin, strlen(f->admin) + 1);
+    a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (a->fd >= 0 && connect(a->fd, (struct sockaddr *)&un, sizeof(un)) == 0) {
+        *ret_admin = a;
+        return 0;
+    }
+    e = errno;
+    fct_admin_close(a);
+    if (quiet)
+        return e == EACCES || e == EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
+    return cannot_connect(f->admin, e);
+}
+
+void
+fct_admin_close(struct fct_admin *a)
+{
+    if (a->fd >= 0)
+        close(a->fd);
+    free(a->buf);
+    free(a);
+}
+
+static int
+send_all(int fd, const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return -errno;
+        p += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+/* A line into a->buf; its length, or -errno (-EPIPE: closed). */
+static long long
+read_answer(struct fct_admin *a)
+{
+    uint64_t t_end = fct_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms)
+        * 1000000u;
+    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
+    int left = -1;
+    ssize_t k;
+
+    for (a->n = 0;;) {
+        if (a->timeout_ms >= 0) {
+            uint64_t now = fct_now_ns();
+
+            left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
+        }
+        if (poll(&pfd, 1, left) == 0)
+            return -ETIMEDOUT;
+        if (a->cap - a->n < 65536) {
+            size_t cap = a->cap * 2 + 131072;
+            char *p = cap <= ANSWER_MAX ? realloc(a->buf, cap) : NULL;
+
+            if (p == NULL)
+                return -ENOMEM;
+            a->buf = p;
+            a->cap = cap;
+        }
+        k = recv(a->fd, a->buf + a->n, a->cap - a->n, 0);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return k == 0 ? -EPIPE : -errno;
+        a->n += (size_t)k;
+        if (a->buf[a->n - 1] == '\n')
+            return (long long)a->n;
+    }
+}
+
+static int
+refused(const json_t *answer, int quiet)
+{
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    const char *fix = json_string_value(json_object_get(answer, "fix"));
+    int code = fix != NULL && strstr(fix, "usermod") != NULL ? FCT_EX_PERM : FCT_EX_DATA;
+
+    if (quiet)
+        return code;
+    return fct_fail(code, "%s%s%s", error != NULL ? error : "the daemon refused",
+        fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
+}
+
+int
+fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
+{
+    char *line = ask != NULL ? json_dumps(ask, JSON_COMPACT) : NULL, *p;
+    json_t *answer;
+    long long n = -ENOMEM;
+
+    json_decref(ask);
+    if (line != NULL && (p = realloc(line, strlen(line) + 2)) != NULL) {
+        line = strcat(p, "\n");
+        n = send_all(a->fd, line, strlen(line));
+        n = n == 0 ? read_answer(a) : n;
+    }
+    free(line);
+    if (n < 0 && quiet)
+        return FCT_EX_UNAV;
+    if (n == -ETIMEDOUT)
+        return fct_fail(FCT_EX_TEMP, "the daemon gave no answer within %d ms (--timeout)",
+            a->timeout_ms);
+    if (n < 0)
+        return fct_fail(n == -ENOMEM ? FCT_EX_SOFT : FCT_EX_UNAV, "admin socket: %s",
+            n == -EPIPE ? "closed by the daemon" : strerror((int)-n));
+    answer = json_loadb(a->buf, (size_t)n, JSON_ALLOW_NUL, NULL);
+    if (!json_is_object(answer)) {
+        json_decref(answer);
+        return quiet ? FCT_EX_PROTO
+            : fct_fail(FCT_EX_PROTO, "admin socket: the answer is no JSON object");
+    }
+    if (!json_is_true(json_object_get(answer, "ok"))) {
+        int code = refused(answer, quiet);
+
+        json_decref(answer);
+        return code;
+    }
+    *ret_answer = answer;
+    return 0;
+}
+
+/* ---- waiting ---------------------------------------------------------------- */
+
+enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
+
+static enum seen
+look_admin(const struct fct *f, char *why, size_t why_bytes)
+{
+    struct fct_admin *a;
+    json_t *st = NULL, *w;
+    const char *state, *phase, *error, *fix;
+    enum seen seen = SEEN_BUSY;
+    int rc = fct_admin_open(f, 1, &a);
+
+    if (rc != 0)
+        return rc == FCT_EX_PERM ? SEEN_NO_RIGHT : SEEN_NOTHING;
+    rc = fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    fct_admin_close(a);
+    if (rc != 0)
+        return rc == FCT_EX_UNAV ? SEEN_NOTHING : SEEN_NO_RIGHT;
+    w = json_object_get(st, "worker");
+    state = json_string_value(json_object_get(st, "state"));
+    phase = json_string_value(json_object_get(w, "phase"));
+    error = json_string_value(json_object_get(w, "error"));
+    fix = json_string_value(json_object_get(w, "fix"));
+    if (phase != NULL && strcmp(phase, "ready") == 0) {
+        seen = SEEN_READY;
+    } else if (state != NULL && strcmp(state, "degraded") == 0) {
+        seen = SEEN_FAILED;
+        snprintf(why, why_bytes, "%s%s%s",
+            error != NULL && error[0] != '\0' ? error : "the worker does not start",
+            fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
+    } else {
+        snprintf(why, why_bytes, "the worker is %s", phase != NULL ? phase : "not there");
+    }
+    json_decref(st);
+    return seen;
+}
+
+/* For users without a right to the admin socket. */
+static enum seen
+look_client(const struct fct *f, char *why, size_t why_bytes)
+{
+    struct fdc_open_error oe;
+    struct fdc_info info = { .size = sizeof(info) };
+    enum seen seen = SEEN_BUSY;
+    fdc_t *s = NULL;
+    int rc = try_open(f, 0, &s, &oe);
+
+    if (rc == FDP_E_CONNECT)
+        return oe.os_error == EACCES || oe.os_error == EPERM ? SEEN_NO_RIGHT
+        : SEEN_NOTHING;
+    snprintf(why, why_bytes, "%s", rc < 0 ? fdc_strerror(rc)
+        : "the model is still loading");
+    if (rc < 0)
+        return fdc_is_retryable(rc) ? SEEN_BUSY : SEEN_FAILED;
+    if (fdc_info(s, &info, 1000) >= 0 && info.model.vocab != 0)
+        seen = SEEN_READY;
+    fdc_close(s);
+    return seen;
+}
+
+int
+fct_wait_ready(const struct fct *f)
+{
+    uint64_t t_end = fct_now_ns() + (uint64_t)(f->wait_s * 1e9);
+    const struct timespec nap = { .tv_nsec = 20000000 };
+    char why[1200] = "no daemon answers";
+    int reached = 0;
+
+    for (;;) {
+        enum seen seen = look_admin(f, why, sizeof(why));
+
+        if (seen == SEEN_NO_RIGHT)
+            seen = look_client(f, why, sizeof(why));
+        if (seen == SEEN_READY)
+            return 0;
+        if (seen == SEEN_FAILED)
+            return fct_fail(FCT_EX_UNAV, "%s", why);
+        if (seen == SEEN_NO_RIGHT)
+            return cannot_connect(f->socket, EACCES);
+        if (seen == SEEN_NOTHING && reached)
+            return fct_fail(FCT_EX_UNAV, "the daemon at %s ended before it was ready; "
+                "its log says why", f->socket);
+        reached |= seen == SEEN_BUSY;
+        if (fct_now_ns() >= t_end)
+            return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,
+                f->wait_s, why);
+        nanosleep(&nap, NULL);
+    }
+}
