@@ -86,7 +86,7 @@ PAR_INT(sched, max_bytes_per_user, "", "bytes", 1048576, 268435456, 17179869184,
     "Prompt bytes the daemon holds for one user at a time.")
 PAR_INT(sched, max_num_seqs, "max_num_seqs", "sequences", 1, 256, 1024, RESTART,
     "Sequences in one step.")
-PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 1, 2048,
+PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 1, 512,
     131072, RESTART,
     "Tokens in one step.")
 PAR_BOOL(sched, enable_chunked_prefill, "enable_chunked_prefill", 1, RESTART,
@@ -132,7 +132,8 @@ PAR_INT(kv, memory_bytes, "", "bytes", 0, 0, 1099511627776, RESTART,
     "Memory of the KV cache. 0: on the CPU a quarter of the free memory, at most 4 GiB "
     "and at most what max_num_seqs sequences of max_model_len need.")
 PAR_ENUM(kv, dtype, "kv_dtype", "auto|fp32|bf16", "auto", RESTART,
-    "Type of cached keys and values. auto: fp32 for F32 weights, else bf16.")
+    "Type of cached keys and values. auto: fp32 on the CPU, whose activations are fp32; "
+    "elsewhere fp32 for F32 weights, else bf16.")
 
 PAR_INT(output, max_logprobs, "max_logprobs", "", 0, 20, 20, RELOAD,
     "Alternatives a request may ask for per token.")

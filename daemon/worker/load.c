@@ -143,6 +143,8 @@ wrk_load_device(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
 }
 
+/* auto keeps the precision of the activations: bf16 keys and values moved
+ * logprobs of 16-bit checkpoints by up to 0.14 from a fp32 reference. */
 static enum fdk_dtype
 wrk_kv_dtype(const struct worker *w)
 {
@@ -150,7 +152,9 @@ wrk_kv_dtype(const struct worker *w)
         return FDK_F32;
     if (strcmp(w->par.kv_dtype, "bf16") == 0)
         return FDK_BF16;
-    return w->wp == NULL || wts_main_dtype(w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
+    if (w->run->k->act_dtype == FDK_F32 || w->wp == NULL)
+        return FDK_F32;
+    return wts_main_dtype(w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
 }
 
 static int

@@ -87,7 +87,7 @@ test_defaults(void **state)
     const struct par *p = par_get(*state);
 
     assert_int_equal(p->sched_max_num_seqs, 256);
-    assert_int_equal(p->sched_max_num_batched_tokens, 2048);
+    assert_int_equal(p->sched_max_num_batched_tokens, 512);
     assert_int_equal(p->kv_block_size, 64);
     assert_int_equal(p->ipc_spin_us, -1);
     assert_int_equal(p->device_graph, 1);
