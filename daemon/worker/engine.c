@@ -256,6 +256,8 @@ eng_gauges(struct engine *e)
     cnt_set(&c->requests_running, (uint64_t)e->sch->n_req_running);
     cnt_set(&c->requests_waiting, (uint64_t)(e->n_live - e->sch->n_req_running));
     cnt_set(&c->kv_blocks_free, (uint64_t)e->kv->n_free);
+    cnt_set(&c->kv_blocks_used,
+        (uint64_t)(e->cfg.n_block - e->kv->n_free - e->kv->n_deferred));
 }
 
 static void
