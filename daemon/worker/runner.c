@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
@@ -25,14 +26,16 @@ run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_
 
     if (strcmp(name, "auto") == 0) {
         *ret = fdk_ops_cuda.available(why, sizeof(why)) > 0 ? &fdk_ops_cuda : &fdk_ops_cpu;
+        if (*ret == &fdk_ops_cpu)
+            log_info("runner: device.backend = auto takes the cpu: %s", why);
         return 0;
     }
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         if (strcmp(name, all[i]->name) != 0)
             continue;
         if (all[i]->available(why, sizeof(why)) <= 0) {
-            (void)snprintf(err, err_bytes, "device.backend = %s: %s; set device.backend "
-                "to cpu or auto", name, why[0] != '\0' ? why : "no device");
+            (void)snprintf(err, err_bytes, "device.backend = %s: %s", name,
+                why[0] != '\0' ? why : "no device; set device.backend = cpu");
             return -ENODEV;
         }
         *ret = all[i];

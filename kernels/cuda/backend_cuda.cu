@@ -35,8 +35,9 @@ cuda_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
     return cudaPeekAtLastError() == cudaSuccess ? 0 : -EIO;
 }
 
+/* Devices that a driver offers, or why there are none. */
 static int
-cuda_available(char *why, size_t why_bytes)
+cuda_devices(char *why, size_t why_bytes)
 {
     int n = 0, version = 0;
     if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
@@ -56,9 +57,19 @@ cuda_available(char *why, size_t why_bytes)
             err == cudaSuccess ? "the driver lists none" : cudaGetErrorString(err));
         return -ENODEV;
     }
-    if (why_bytes > 0)
-        why[0] = '\0';
     return n;
+}
+
+/* Never available: device.backend = auto must fall to the cpu backend. */
+static int
+cuda_available(char *why, size_t why_bytes)
+{
+    int n = cuda_devices(why, why_bytes);
+    if (n < 0)
+        return n;
+    snprintf(why, why_bytes, "%d CUDA device%s found, but the CUDA backend is not part of "
+        "this build yet; set device.backend = cpu", n, n == 1 ? "" : "s");
+    return -ENOTSUP;
 }
 
 static int
@@ -67,12 +78,7 @@ cuda_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
 {
     (void)args;
     (void)ret;
-    int n = cuda_available(err, err_bytes);
-    if (n < 0)
-        return n;
-    snprintf(err, err_bytes, "the CUDA backend is not part of this build yet; use "
-        "device.backend = cpu");
-    return -ENOTSUP;
+    return cuda_available(err, err_bytes);
 }
 
 /* constexpr: the table must stand before any constructor has run. */
