@@ -3,11 +3,13 @@
 #include "daemon/common/link.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -188,6 +190,32 @@ lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample, uint32_t p
     return rec + 1;
 }
 
+/* Lowering the flag makes one wake-up of one sleep; the exchange decides
+ * between two wakers. */
+static int
+lnk_lower(uint32_t *flag)
+{
+    return fdr_flag_check(flag) != 0 && __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST) != 0;
+}
+
+static void
+lnk_post(struct lnk_seg *seg)
+{
+    if (lnk_lower(&seg->worker_parked.v))
+        (void)sem_post(&seg->worker_sem);
+}
+
+void
+lnk_wake_worker(struct lnk *l)
+{
+    struct lnk_cursor *bells[] = { &l->seg->bell_egr, &l->seg->bell_eng };
+
+    lnk_post(l->seg);
+    for (size_t i = 0; i < sizeof(bells) / sizeof(bells[0]); i++)
+        if (lnk_lower(&bells[i]->v))
+            (void)syscall(SYS_futex, &bells[i]->v, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
 void
 lnk_flush(struct lnk *l)
 {
@@ -199,13 +227,8 @@ lnk_flush(struct lnk *l)
     p->pub = p->tail;
     fdr_publish(p->p_tail, p->tail);
     if (l->is_gate) {
-        /* Lowering the flag here makes one post of one sleep; the exchange
-         * decides between two flushes. */
-        if (fdr_flag_check(&seg->worker_parked.v) != 0 &&
-            __atomic_exchange_n(&seg->worker_parked.v, 0, __ATOMIC_SEQ_CST) != 0)
-            (void)sem_post(&seg->worker_sem);
-    } else if (fdr_flag_check(&seg->gate_parked.v) != 0 &&
-        __atomic_exchange_n(&seg->gate_parked.v, 0, __ATOMIC_SEQ_CST) != 0) {
+        lnk_post(seg);
+    } else if (lnk_lower(&seg->gate_parked.v)) {
         uint64_t one = 1;
 
         if (l->efd >= 0 && write(l->efd, &one, sizeof(one)) < 0) {
@@ -245,12 +268,14 @@ lnk_next(struct lnk *l, const struct fdp_rec *rec)
     fdr_cons_release(&l->in, rec->n_slot);
 }
 
-void
+int
 lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
 {
     struct lnk_seg *seg = l->seg;
     struct timespec ts;
     uint64_t until;
+
+    int woken = 1;
 
     fdr_flag_raise(&seg->worker_parked.v, 1);
     if (fdr_cons_recheck(&l->in) == 0) {
@@ -258,13 +283,14 @@ lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
         until = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + timeout_ns;
         ts.tv_sec = (time_t)(until / 1000000000u);
         ts.tv_nsec = (long)(until % 1000000000u);
-        (void)sem_timedwait(&seg->worker_sem, &ts);
+        woken = sem_timedwait(&seg->worker_sem, &ts) == 0;
     }
     fdr_flag_raise(&seg->worker_parked.v, 0);
     /* A post between our last look and here would end the next sleep early:
      * take it back. */
     while (sem_trywait(&seg->worker_sem) == 0)
         continue;
+    return woken;
 }
 
 int

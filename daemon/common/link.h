@@ -76,7 +76,7 @@ struct lnk_worker_state {   /* the worker writes, the gate reads */
 #define LNK_UP_SLOTS   16384u
 #define LNK_PANIC_BYTES 8192u
 
-struct lnk_cursor { uint32_t v; uint32_t rsv[31]; };
+struct lnk_cursor { uint32_t v; uint32_t rsv[31]; } __attribute__((aligned(128)));
 
 struct lnk_seg {
     uint32_t magic, version;
@@ -85,6 +85,8 @@ struct lnk_seg {
     int32_t gate_pid, rsv;
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
+    struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and
+                               egress threads: 1 = asleep */
     sem_t worker_sem;       /* process-shared, posted by the gate */
     struct lnk_worker_state w;
     struct par par;         /* effective parameters */
@@ -127,10 +129,13 @@ void lnk_flush(struct lnk *l);
 const struct fdp_rec *lnk_peek(struct lnk *l);
 void lnk_next(struct lnk *l, const struct fdp_rec *rec);
 /* Worker's ingress thread: sleep until the gate posts, at most timeout_ns.
- * Returns at once if a record is there. */
-void lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
+ * Returns at once if a record is there; 1 = woken, 0 = the time is over. */
+int lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
 /* Gate: raise gate_parked; 1 = records are there, do not sleep. */
 int lnk_gate_park(struct lnk *l);
 void lnk_gate_unpark(struct lnk *l);
+/* Gate: wake every thread of the worker that sleeps, ahead of work that is
+ * coming: their wake-ups then pass side by side and not one after the other. */
+void lnk_wake_worker(struct lnk *l);
 
 #endif

@@ -395,6 +395,8 @@ gate_dispatch(struct gate *g, const struct epoll_event *e)
         ses_event(g, obj, g->now);
         break;
     case GATE_EV_BELL: /* the poll that follows looks at all rings */
+        if (g->spin_ns != 0 && g->wrk[0].seg != NULL)
+            lnk_wake_worker(&g->wrk[0].lnk);
         break;
     case GATE_EV_CTL:
         ctl_event(g, obj, e->events, g->now);

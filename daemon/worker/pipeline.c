@@ -40,10 +40,10 @@ pip_wire(struct pipeline *p)
 {
     uint32_t n = p->cfg.ing.max_reqs, out = eng_out_slots(&p->cfg.eng);
     const struct pip_wire wires[] = {
-        { &p->q_add,   2 * n + 16, &p->bell_eng }, /* ingress to engine */
-        { &p->q_open,  4 * n + 64, &p->bell_egr }, /* ingress to egress */
-        { &p->q_token, out,        &p->bell_egr }, /* engine to egress */
-        { &p->q_stop,  2 * out,    &p->bell_eng }, /* egress to engine */
+        { &p->q_add,   2 * n + 16, p->bell_eng }, /* ingress to engine */
+        { &p->q_open,  4 * n + 64, p->bell_egr }, /* ingress to egress */
+        { &p->q_token, out,        p->bell_egr }, /* engine to egress */
+        { &p->q_stop,  2 * out,    p->bell_eng }, /* egress to engine */
         { &p->q_freed, n + 16,     NULL },         /* egress to ingress */
     };
 
@@ -99,6 +99,8 @@ pip_new(const struct pip_cfg *cfg, struct pipeline **ret, char *err, size_t err_
     p->magic = PIP_MAGIC;
     p->cfg = *cfg;
     p->parent = getppid();
+    p->bell_eng = (struct que_bell *)&cfg->lnk->seg->bell_eng;
+    p->bell_egr = (struct que_bell *)&cfg->lnk->seg->bell_egr;
     rc = pip_wire(p);
     if (rc == 0)
         rc = pip_stages(p, err, err_bytes);
@@ -151,8 +153,8 @@ static void
 pip_stop(struct pipeline *p)
 {
     fdr_publish(&p->stop, 1);
-    que_ring(&p->bell_eng);
-    que_ring(&p->bell_egr);
+    que_ring(p->bell_eng);
+    que_ring(p->bell_egr);
 }
 
 /* Poll on for a while after traffic; 0: time to sleep. */
@@ -161,8 +163,7 @@ pip_spin(const struct pipeline *p, uint64_t last_ns, uint64_t now_ns)
 {
     if (now_ns - last_ns >= p->cfg.spin_ns)
         return 0;
-    for (int i = 0; i < 16; i++)
-        clk_relax();
+    clk_relax();
     return 1;
 }
 
@@ -185,7 +186,8 @@ pip_ingress(void *arg)
         }
         if (pip_spin(p, last, now))
             continue;
-        lnk_worker_park(p->cfg.lnk, p->ing->draining ? PIP_DRAIN_NS : PIP_PARK_NS);
+        if (lnk_worker_park(p->cfg.lnk, p->ing->draining ? PIP_DRAIN_NS : PIP_PARK_NS))
+            last = clk_now_ns();
         if (getppid() != p->parent)
             _exit(0);
     }
@@ -206,11 +208,11 @@ pip_engine(void *arg)
         }
         if (pip_spin(p, last, now))
             continue;
-        que_park(&p->bell_eng);
+        que_park(p->bell_eng);
         if (eng_pending(p->eng) || pip_stopped(p))
-            que_unpark(&p->bell_eng);
-        else
-            que_sleep(&p->bell_eng, eng_stalled(p->eng) ? PIP_STALL_NS : PIP_PARK_NS);
+            que_unpark(p->bell_eng);
+        else if (que_sleep(p->bell_eng, eng_stalled(p->eng) ? PIP_STALL_NS : PIP_PARK_NS))
+            last = clk_now_ns();
     }
     return NULL;
 }
@@ -230,11 +232,11 @@ pip_egress(void *arg)
         }
         if (pip_spin(p, last, now))
             continue;
-        que_park(&p->bell_egr);
+        que_park(p->bell_egr);
         if (egr_pending(p->egr) || pip_stopped(p))
-            que_unpark(&p->bell_egr);
-        else
-            que_sleep(&p->bell_egr, PIP_PARK_NS);
+            que_unpark(p->bell_egr);
+        else if (que_sleep(p->bell_egr, PIP_PARK_NS))
+            last = clk_now_ns();
     }
     return NULL;
 }
@@ -284,5 +286,5 @@ pip_poll(struct pipeline *p, uint64_t now_ns)
 void
 pip_ring_engine(struct pipeline *p)
 {
-    que_ring(&p->bell_eng);
+    que_ring(p->bell_eng);
 }

@@ -31,7 +31,8 @@
 
 struct req;
 
-/* ---- bell: one per consuming thread -------------------------------------- */
+/* ---- bell: one per consuming thread --------------------------------------
+ * It lies in the link's segment, where the gate can ring it too. */
 
 struct que_bell {
     uint32_t parked __attribute__((aligned(128)));
@@ -44,7 +45,7 @@ que_ring(struct que_bell *b)
 {
     if (fdr_flag_check(&b->parked) != 0 &&
         __atomic_exchange_n(&b->parked, 0, __ATOMIC_SEQ_CST) != 0)
-        (void)syscall(SYS_futex, &b->parked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        (void)syscall(SYS_futex, &b->parked, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 /* Consumer: raise the flag; look at every queue again, then que_sleep() or
@@ -61,7 +62,8 @@ que_unpark(struct que_bell *b)
     fdr_flag_raise(&b->parked, 0);
 }
 
-static inline void
+/* 1 = woken, 0 = the time is over. */
+static inline int
 que_sleep(struct que_bell *b, uint64_t timeout_ns)
 {
     struct timespec ts = {
@@ -69,8 +71,8 @@ que_sleep(struct que_bell *b, uint64_t timeout_ns)
         .tv_nsec = (long)(timeout_ns % 1000000000u)
     };
 
-    (void)syscall(SYS_futex, &b->parked, FUTEX_WAIT_PRIVATE, 1, &ts, NULL, 0);
-    que_unpark(b);
+    (void)syscall(SYS_futex, &b->parked, FUTEX_WAIT, 1, &ts, NULL, 0);
+    return __atomic_exchange_n(&b->parked, 0, __ATOMIC_SEQ_CST) == 0;
 }
 
 /* ---- queue ------------------------------------------------------------------ */
