@@ -224,6 +224,10 @@ geometry_ok(const struct fdp_welcome *w, const int *fds)
     return fstat(fds[1], &st) == 0 && st.st_size >= (off_t)w->d2c_bytes;
 }
 
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14; an older kernel says EINVAL */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 /* ---- session ------------------------------------------------------------- */
 
 static int
@@ -231,11 +235,13 @@ map_regions(struct fdc *s, const int *fds)
 {
     void *c, *d;
 
-    c = mmap(NULL, s->w.c2d_bytes, PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_POPULATE, fds[0], 0);
+    c = mmap(NULL, s->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
     if (c == MAP_FAILED)
         return FDP_E_NOMEM;
     s->c2d = (unsigned char *)c;
+    /* Cursors and slots now; the arena's pages come as prompts touch them
+     * (clearing all of them is most of a session's set-up). */
+    (void)madvise(c, s->w.arena_off & ~(size_t)4095, MADV_POPULATE_WRITE);
     d = mmap(NULL, s->w.d2c_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fds[1], 0);
     if (d == MAP_FAILED)
         return FDP_E_NOMEM;
