@@ -33,7 +33,8 @@ UNIT_TESTS = \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
 	%D%/unit/u_pipeline \
-	%D%/unit/u_fdctl
+	%D%/unit/u_fdctl \
+	%D%/unit/u_egress
 
 SIM_TESTS = \
 	%D%/sim/s_mix \
@@ -116,7 +117,9 @@ SYS_TESTS = \
 	%D%/sys/007-bad-requests.sh \
 	%D%/sys/008-hostile.sh \
 	%D%/sys/009-soak.sh \
-	%D%/sys/010-install.sh
+	%D%/sys/010-install.sh \
+	%D%/sys/011-commands.sh \
+	%D%/sys/011-reference.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_hostile_LDADD =
@@ -151,4 +154,4 @@ fuzzers: $(FUZZ_TARGETS)
 EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/model/run %D%/model/doorbell.pml \
 	%D%/README.md %D%/check-san %D%/check-long %D%/tsan.supp %D%/bench/run %D%/fuzz/run \
 	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
-	%D%/parity/regenerate %D%/parity/p_generate
+	%D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate

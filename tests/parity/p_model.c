@@ -557,5 +557,9 @@ main(int argc, char **argv)
         bad |= check_dir(g.gl_pathv[i], path);
     }
     globfree(&g);
-    return bad;
+    /* the model that is shipped */
+    char demo[4096];
+    snprintf(demo, sizeof(demo), "%s/conf/models/demo", src != NULL ? src : ".");
+    snprintf(path, sizeof(path), "%s/tests/parity/demo.txt", src != NULL ? src : ".");
+    return bad | check_dir(demo, path);
 }
