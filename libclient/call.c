@@ -1,4 +1,4 @@
-/* Blocking calls: a request of another kind, read to its end. */
+/* Blocking calls: a request of another kind, read to its end; text alone. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -204,4 +204,35 @@ fdc_ping(fdc_t *s, int deep, uint64_t *ret_ns, int timeout_ms)
     if (rc == 0 && ret_ns)
         *ret_ns = fdc__now() - t0;
     return rc;
+}
+
+int64_t
+fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms)
+{
+    uint64_t deadline = fdc__deadline(timeout_ms);
+    struct fdc_event ev;
+    int rc = fdc__check_req(r);
+    uint32_t n;
+
+    if (rc)
+        return rc;
+    if (buf == NULL || cap == 0)
+        return FDP_E_INVAL;
+    while (r->text_len == 0) {
+        rc = fdc__next(r, &ev, deadline);
+        if (rc < 0)
+            return rc;
+        if (rc == 0 || ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR)
+            return r->term == FDP_T_ERROR && r->end.error.code < 0 ?
+                r->end.error.code : 0;
+        if (ev.type == FDP_T_TEXT && ev.sample == 0) {
+            r->text = ev.text;
+            r->text_len = ev.n;
+        }
+    }
+    n = r->text_len < cap ? r->text_len : (uint32_t)cap;
+    memcpy(buf, r->text, n);
+    r->text += n;
+    r->text_len -= n;
+    return n;
 }

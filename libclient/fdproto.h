@@ -230,6 +230,8 @@ enum fdp_type {
     FDP_T_ERROR = 9,     /* struct fdp_error: terminal */
     FDP_T_REPLY = 10,    /* op-specific */
     FDP_T_EVENT = 11,    /* struct fdp_event, tag 0 */
+    FDP_T_TOKENS = 12,   /* struct fdp_tokens: IDS, then TEXT, of a sample in one
+                            record; position = output index of the first id */
     FDP_T__N
 };
 
@@ -253,6 +255,13 @@ FDP_STATIC_ASSERT(sizeof(struct fdp_rec) == 24, "record layout");
 
 struct fdp_accepted { uint32_t prompt_len, cached_len; uint64_t seed; };
 struct fdp_logprob  { uint32_t id; float logprob; };
+struct fdp_tokens {      /* then u32 ids[n_ids], then n_text bytes of UTF-8 */
+    uint32_t text_off;   /* the position of the TEXT record it stands for */
+    uint16_t n_ids;      /* both at least 1: else it is an IDS or a TEXT record */
+    uint16_t n_text;
+};
+#define FDP_TOKENS_LEN(n_ids, n_text) \
+    ((uint64_t)sizeof(struct fdp_tokens) + 4 * (uint64_t)(n_ids) + (uint64_t)(n_text))
 
 enum fdp_finish {
     FDP_FIN_NONE = 0,

@@ -303,6 +303,28 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
     end_error(r, FDP_E_NOMEM);
 }
 
+/* As the two records it stands for. Returns -1 if it is none. */
+static int
+take_tokens(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload)
+{
+    struct fdp_rec part = *h;
+    struct fdp_tokens t;
+
+    if (h->len < sizeof(t))
+        return -1;
+    memcpy(&t, payload, sizeof(t));
+    if (t.n_ids == 0 || t.n_text == 0 || FDP_TOKENS_LEN(t.n_ids, t.n_text) > h->len)
+        return -1;
+    part.type = FDP_T_IDS;
+    part.len = t.n_ids * 4u;
+    take_record(s, &part, payload + sizeof(t));
+    part.type = FDP_T_TEXT;
+    part.position = t.text_off;
+    part.len = t.n_text;
+    take_record(s, &part, payload + sizeof(t) + t.n_ids * 4u);
+    return 0;
+}
+
 /* Takes n slots, which end with a whole record. */
 static int
 take_slots(struct fdc *s, uint32_t n)
@@ -320,7 +342,10 @@ take_slots(struct fdc *s, uint32_t n)
             if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN ||
                 !payload_ok(&h))
                 return -1;
-            take_record(s, &h, slot + sizeof(h));
+            if (h.type != FDP_T_TOKENS)
+                take_record(s, &h, slot + sizeof(h));
+            else if (take_tokens(s, &h, slot + sizeof(h)))
+                return -1;
             taken++;
         }
         at += h.n_slot;
@@ -630,8 +655,8 @@ fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
     return rc;
 }
 
-static int
-check_req(const struct fdc_req *r)
+int
+fdc__check_req(const struct fdc_req *r)
 {
     return r == NULL || r->magic != FDC_REQ_MAGIC ? FDP_E_INVAL : fdc__check(r->s);
 }
@@ -639,7 +664,7 @@ check_req(const struct fdc_req *r)
 int
 fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms)
 {
-    int rc = check_req(r);
+    int rc = fdc__check_req(r);
 
     if (rc)
         return rc;
@@ -647,37 +672,6 @@ fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms)
         return FDP_E_INVAL;
     r->text_len = 0;
     return fdc__next(r, ret_event, fdc__deadline(timeout_ms));
-}
-
-int64_t
-fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms)
-{
-    uint64_t deadline = fdc__deadline(timeout_ms);
-    struct fdc_event ev;
-    int rc = check_req(r);
-    uint32_t n;
-
-    if (rc)
-        return rc;
-    if (buf == NULL || cap == 0)
-        return FDP_E_INVAL;
-    while (r->text_len == 0) {
-        rc = fdc__next(r, &ev, deadline);
-        if (rc < 0)
-            return rc;
-        if (rc == 0 || ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR)
-            return r->term == FDP_T_ERROR && r->end.error.code < 0 ?
-                r->end.error.code : 0;
-        if (ev.type == FDP_T_TEXT && ev.sample == 0) {
-            r->text = ev.text;
-            r->text_len = ev.n;
-        }
-    }
-    n = r->text_len < cap ? r->text_len : (uint32_t)cap;
-    memcpy(buf, r->text, n);
-    r->text += n;
-    r->text_len -= n;
-    return n;
 }
 
 static int

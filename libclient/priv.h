@@ -149,6 +149,7 @@ void fdc__queue_free(struct fdc_req *r); /* mtx held */
 /* mtx held. 1: the condition holds; 0: time is up; < 0: the session is over */
 int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r,
     uint64_t deadline);
+int fdc__check_req(const struct fdc_req *r);
 int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
 void fdc__look(struct fdc *s);        /* mtx held: drain, notice a hang-up */
 

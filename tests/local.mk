@@ -12,6 +12,7 @@ UNIT_TESTS = \
 	%D%/unit/u_ring_interleave \
 	%D%/unit/u_proto \
 	%D%/unit/u_client \
+	%D%/unit/u_client_tokens \
 	%D%/unit/u_param \
 	%D%/unit/u_link \
 	%D%/unit/u_intake \
@@ -71,6 +72,7 @@ FUZZ_LD =
 endif
 
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
+tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
@@ -103,6 +105,7 @@ tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
 tests_bench_b_engine_SOURCES = %D%/bench/b_engine.c $(SIM_FIXTURE)
 tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
 tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdctl_SOURCES = %D%/unit/u_fdctl.c $(FDCTL_SOURCES)
 tests_unit_u_fdctl_LDADD = $(CLIENT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
@@ -118,8 +121,8 @@ SYS_TESTS = \
 	%D%/sys/008-hostile.sh \
 	%D%/sys/009-soak.sh \
 	%D%/sys/010-install.sh \
-	%D%/sys/011-commands.sh \
-	%D%/sys/011-reference.sh
+	%D%/sys/011-reference.sh \
+	%D%/sys/012-commands.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_hostile_LDADD =

@@ -303,6 +303,15 @@ rly_finish(struct gate *g, struct wrk *w, struct jreq *r, const struct fdp_rec *
     jnl_free(g, r);
 }
 
+/* Ids of a TOKENS record; the worker that wrote it may have been dying. */
+static inline uint32_t
+rly_tokens(const struct fdp_rec *rec)
+{
+    const struct fdp_tokens *t = (const void *)(rec + 1);
+
+    return rec->len >= sizeof(*t) ? t->n_ids : 0;
+}
+
 static uint32_t
 rly_one(struct gate *g, struct wrk *w, const struct fdp_rec *rec)
 {
@@ -318,8 +327,8 @@ rly_one(struct gate *g, struct wrk *w, const struct fdp_rec *rec)
         rly_finish(g, w, r, rec);
         return 0;
     }
-    if (rec->type == FDP_T_IDS) {
-        n_tok = rec->len / 4;
+    if (rec->type == FDP_T_IDS || rec->type == FDP_T_TOKENS) {
+        n_tok = rec->type == FDP_T_IDS ? rec->len / 4 : rly_tokens(rec);
         r->n_out += n_tok;
     } else if (rec->type == FDP_T_ACCEPTED && rec->len >= sizeof(struct fdp_accepted)) {
         struct fdp_accepted a;
@@ -363,11 +372,14 @@ rly_special(struct gate *g, struct wrk *w, const struct fdp_rec *rec, uint64_t n
     }
 }
 
+/* How many records in a row were for one session, seen from rly_prefetch(). */
+struct rly_run { const struct ses *s; uint32_t n; };
+
 /* Rings of many clients do not stay in the cache: fetch the slot that a
  * later record of the link will be written to. What lies at that place may
  * be the middle of a record; then its tag is nobody's. */
 static inline void
-rly_prefetch(const struct gate *g, const struct lnk *l)
+rly_prefetch(const struct gate *g, const struct lnk *l, struct rly_run *run)
 {
     const struct fdp_rec *rec;
     const struct jreq *r;
@@ -376,21 +388,29 @@ rly_prefetch(const struct gate *g, const struct lnk *l)
         return;
     rec = fdr_cons_slot(&l->in, l->in.head + RLY_AHEAD);
     r = jnl_find(&g->jnl, rec->tag);
-    if (r != NULL && r->ses != NULL)
-        __builtin_prefetch(fdr_prod_slot(&r->ses->cq, r->ses->cq.tail), 1);
+    if (r == NULL || r->ses == NULL)
+        return;
+    if (r->ses != run->s) {
+        run->s = r->ses;
+        run->n = 0;
+    }
+    __builtin_prefetch(fdr_prod_slot(&run->s->cq, run->s->cq.tail + run->n), 1);
+    if (run->n < RLY_AHEAD)
+        run->n++;
 }
 
 int
 rly_poll(struct gate *g, struct wrk *w, uint64_t now_ns)
 {
     const struct fdp_rec *rec;
+    struct rly_run run = { NULL, 0 };
     uint64_t n_tok = 0, n_slot = 0;
     uint32_t n = 0;
 
     if (w->seg == NULL)
         return 0;
     while (n < RLY_BATCH && (rec = lnk_peek(&w->lnk)) != NULL) {
-        rly_prefetch(g, &w->lnk);
+        rly_prefetch(g, &w->lnk, &run);
         if (rec->type < FDP_T__N)
             n_tok += rly_one(g, w, rec);
         else

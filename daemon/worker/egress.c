@@ -10,6 +10,8 @@
 #include "daemon/worker/tokenizer.h"
 
 #define EGR_MAX_IDS  (FDP_REC_MAX_LEN / 4)
+/* A TOKENS record of more than a slot saves nothing over IDS and TEXT. */
+#define EGR_TOKENS_LEN (FDP_SLOT - sizeof(struct fdp_rec))
 /* Ids of a long answer per poll. */
 #define EGR_JOB_IDS  4096u
 /* Retry hint with errors of class RETRY. */
@@ -194,17 +196,48 @@ egr_wants_text(const struct egress *g, const struct req *r)
 
 /* ---- tokens ------------------------------------------------------------------------------------ */
 
+static const uint32_t *
+egr_unsent(const struct req *r, unsigned sample)
+{
+    uint32_t n_prior = (uint32_t)(r->n_ids - r->n_prompt);
+
+    return r->seqs[sample].out + (r->choices[sample].n_sent - n_prior);
+}
+
 static void
 egr_flush_ids(struct egress *g, const struct req *r, unsigned sample)
 {
     struct req_choice *ch = &r->choices[sample];
-    uint32_t n_prior = (uint32_t)(r->n_ids - r->n_prompt);
 
     if (ch->n_sent == ch->n_got)
         return;
-    egr_ids(g, r->id, FDP_T_IDS, sample, ch->n_sent,
-        r->seqs[sample].out + (ch->n_sent - n_prior), ch->n_got - ch->n_sent);
+    egr_ids(g, r->id, FDP_T_IDS, sample, ch->n_sent, egr_unsent(r, sample),
+        ch->n_got - ch->n_sent);
     ch->n_sent = ch->n_got;
+}
+
+/* Ids, then text but for the last keep bytes. */
+static void
+egr_flush(struct egress *g, const struct req *r, unsigned sample, uint32_t keep)
+{
+    struct req_choice *ch = &r->choices[sample];
+    uint32_t n_ids = ch->n_got - ch->n_sent;
+    uint32_t n_text = ch->text != NULL && ch->n_text > keep ? ch->n_text - keep : 0;
+    struct fdp_tokens *t;
+
+    if (n_ids == 0 || n_text == 0 || FDP_TOKENS_LEN(n_ids, n_text) > EGR_TOKENS_LEN) {
+        egr_flush_ids(g, r, sample);
+        egr_text_send(g, r, sample, keep, 0);
+        return;
+    }
+    t = egr_claim(g, r->id, FDP_T_TOKENS, sample, ch->n_sent,
+        FDP_TOKENS_LEN(n_ids, n_text));
+    *t = (struct fdp_tokens) { .text_off = ch->text_off, .n_ids = (uint16_t)n_ids,
+        .n_text = (uint16_t)n_text };
+    memcpy(t + 1, egr_unsent(r, sample), n_ids * 4u);
+    memcpy((unsigned char *)(t + 1) + n_ids * 4u, ch->text, n_text);
+    ch->n_sent = ch->n_got;
+    egr_text_send(g, r, sample, keep, 1);
 }
 
 static void
@@ -227,15 +260,15 @@ egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_en
 {
     struct req_choice *ch = &r->choices[sample];
     struct fdp_choice_end *ce;
+    size_t n = 0;
 
     ASSERT(!ch->closed && r->n_open > 0);
-    egr_flush_ids(g, r, sample);
-    if (egr_wants_text(g, r) && end.stop_str < 0) {
-        size_t n = dtk_finish(&ch->dtk, g->buf, g->buf_bytes);
-
-        egr_text_add(g, r, sample, g->buf, n, 0);
-    }
-    egr_text_send(g, r, sample, 0, 0);
+    if (egr_wants_text(g, r) && end.stop_str < 0)
+        n = dtk_finish(&ch->dtk, g->buf, g->buf_bytes);
+    if (ch->n_text + n > EGR_TOKENS_LEN)
+        egr_flush_ids(g, r, sample); /* before text that may overflow */
+    egr_text_add(g, r, sample, g->buf, n, 0);
+    egr_flush(g, r, sample, 0);
     end.n_tokens = ch->n_got;
     ce = egr_claim(g, r->id, FDP_T_CHOICE_END, sample, ch->n_got, sizeof(*ce));
     *ce = end;
@@ -293,11 +326,13 @@ egr_token(struct egress *g, uint32_t at)
     if (due > EGR_MAX_IDS)
         due = EGR_MAX_IDS;
     if (ch->n_got - ch->n_sent >= due || hit >= 0 || m->done != FDK_DONE_NO) {
-        egr_flush_ids(g, r, m->sample);
-        egr_logprobs(g, r, FDP_T_LOGPROBS, g->cfg.q_eng, at);
+        if (m->n_top != QUE_NO_LOGPROB) {
+            egr_flush_ids(g, r, m->sample);
+            egr_logprobs(g, r, FDP_T_LOGPROBS, g->cfg.q_eng, at);
+        }
         if (hit < 0 && m->done == FDK_DONE_NO)
-            egr_text_send(g, r, m->sample,
-                r->stops != NULL ? fin_hold(r->stops, &ch->fin) : 0, 0);
+            egr_flush(g, r, m->sample,
+                r->stops != NULL ? fin_hold(r->stops, &ch->fin) : 0);
     }
     if (hit >= 0) {
         egr_close(g, r, m->sample, (struct fdp_choice_end) { .finish = FDP_FIN_STOP,

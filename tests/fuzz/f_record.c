@@ -80,6 +80,8 @@ put_request(struct fcl *c, struct in *in)
 static void
 worker_turn(struct fix *f, struct in *in)
 {
+    static const struct { struct fdp_tokens t; uint32_t id; char text[4]; } tokens = {
+        { 11, 1, 4 }, 7, "more" };
     struct lnk_submit sub;
     uint64_t id;
     int code;
@@ -89,6 +91,7 @@ worker_turn(struct fix *f, struct in *in)
             if (in != NULL && take(in, 1) % 3 == 0)
                 continue; /* it keeps this one until it is cancelled */
             fix_wsend(f, id, FDP_T_TEXT, "some output", 11);
+            fix_wsend(f, id, FDP_T_TOKENS, &tokens, sizeof(tokens));
             fix_wdone(f, id);
         } else if ((id = fix_take_cancel(f, &code)) != 0) {
             fix_werror(f, id, code);

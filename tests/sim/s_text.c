@@ -213,6 +213,7 @@ stops(struct sim *s, struct sim_rng *g, uint64_t rounds)
     (void)printf("  %llu of %llu ended by a stop string\n", (unsigned long long)n_hit,
         (unsigned long long)rounds);
     SIM_CHECK(n_hit > rounds / 10);
+    SIM_CHECK(s->n_combined > rounds);
     free(f);
 }
 

@@ -379,27 +379,41 @@ sim_terminal(struct sim *s, struct sim_req *r)
 }
 
 static void
-sim_ids(struct sim *s, struct sim_sample *sm, const struct fdp_rec *rec)
+sim_ids(struct sim *s, struct sim_sample *sm, uint32_t position, const void *ids,
+    uint32_t n)
 {
-    uint32_t n = rec->len / 4;
-
-    SIM_CHECK(!sm->ended && rec->position == sm->n_ids && n > 0);
+    SIM_CHECK(!sm->ended && position == sm->n_ids && n > 0);
     sm->ids = mem_regrow(sm->ids, sm->n_ids + n + 1, 4);
-    memcpy(sm->ids + sm->n_ids, rec + 1, (size_t)n * 4);
+    memcpy(sm->ids + sm->n_ids, ids, (size_t)n * 4);
     sm->n_ids += n;
     s->n_tokens += n;
 }
 
 static void
-sim_text(struct sim_sample *sm, const struct fdp_rec *rec)
+sim_text(struct sim_sample *sm, uint32_t position, const void *text, uint32_t n)
 {
     if (sm->n_text == 0)
-        sm->text_at = rec->position;
-    SIM_CHECK(!sm->ended && rec->position == sm->text_at + sm->n_text && rec->len > 0);
-    sm->text = mem_regrow(sm->text, sm->n_text + rec->len + 1, 1);
-    memcpy(sm->text + sm->n_text, rec + 1, rec->len);
-    sm->n_text += rec->len;
+        sm->text_at = position;
+    SIM_CHECK(!sm->ended && position == sm->text_at + sm->n_text && n > 0);
+    sm->text = mem_regrow(sm->text, sm->n_text + n + 1, 1);
+    memcpy(sm->text + sm->n_text, text, n);
+    sm->n_text += n;
     sm->text[sm->n_text] = '\0';
+}
+
+/* One slot, text that was asked for, and no LOGPROBS that belong between. */
+static void
+sim_tokens(struct sim *s, const struct sim_req *r, struct sim_sample *sm,
+    const struct fdp_rec *rec)
+{
+    const struct fdp_tokens *t = (const struct fdp_tokens *)(rec + 1);
+    const unsigned char *ids = (const unsigned char *)(t + 1);
+
+    SIM_CHECK((r->p.flags & FDP_F_TEXT) != 0 && (r->p.flags & FDP_F_LOGPROBS) == 0);
+    SIM_CHECK(rec->n_slot == 1 && rec->len == FDP_TOKENS_LEN(t->n_ids, t->n_text));
+    sim_ids(s, sm, rec->position, ids, t->n_ids);
+    sim_text(sm, t->text_off, ids + t->n_ids * 4u, t->n_text);
+    s->n_combined++;
 }
 
 static void
@@ -450,10 +464,14 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         return;
     case FDP_T_IDS:
         SIM_CHECK(r->accepted);
-        sim_ids(s, sm, rec);
+        sim_ids(s, sm, rec->position, body, rec->len / 4);
         return;
     case FDP_T_TEXT:
-        sim_text(sm, rec);
+        sim_text(sm, rec->position, body, rec->len);
+        return;
+    case FDP_T_TOKENS:
+        SIM_CHECK(r->accepted);
+        sim_tokens(s, r, sm, rec);
         return;
     case FDP_T_LOGPROBS:
         SIM_CHECK(rec->position == r->n_prior + sm->n_logprobs && !sm->ended);

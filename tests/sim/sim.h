@@ -84,6 +84,7 @@ struct sim {
     struct sim_req *reqs;    /* [max_reqs] open or just ended */
     int32_t n_open, last_req;
     uint64_t n_done, n_error, n_tokens;
+    uint64_t n_combined;     /* TOKENS records */
     int ready_seen;
     void *blob;              /* scratch of sim_submit() */
 };

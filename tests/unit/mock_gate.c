@@ -105,6 +105,14 @@ one_token(struct mock *m, struct mock_stream *s)
     int len = snprintf(text, sizeof(text), "t%u ", s->pos);
 
     for (uint32_t k = 0; k < s->n; k++) {
+        if ((s->flags & (FDP_F_TEXT | FDP_F_LOGPROBS)) == FDP_F_TEXT) {
+            struct { struct fdp_tokens t; uint32_t id; char text[16]; } both = {
+                { s->bytes, 1, (uint16_t)len }, id, "" };
+            memcpy(both.text, text, (size_t)len);
+            put(m, s->tag, FDP_T_TOKENS, k, s->pos, &both,
+                (uint32_t)FDP_TOKENS_LEN(1, len));
+            continue;
+        }
         put(m, s->tag, FDP_T_IDS, k, s->pos, &id, 4);
         if (s->flags & FDP_F_LOGPROBS) {
             struct fdp_logprob lp[2] = { { id, -0.5f }, { 3, -1.5f } };
@@ -166,6 +174,11 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         memset(fdr_prod_slot(&m->cq, m->cq.tail), 0, FDP_SLOT);
         m->cq.tail++;
         wake_client(m);
+        return 0;
+    }
+    if (begins(p, n, "raw ")) {
+        put(m, q->tag, FDP_T_TOKENS, 0, 6, p + 4, n - 4);
+        put_done(m, q->tag, 0);
         return 0;
     }
     put(m, q->tag, FDP_T_ACCEPTED, 0, 0, &a, sizeof(a));

@@ -9,8 +9,12 @@
  *   "die"      ACCEPTED and one token, then the socket closes
  *   "bye"      one token, then GOODBYE with reason E_SLOW
  *   "bad"      a record of 0 slots
+ *   "raw "...  a TOKENS record at position 6 with these bytes as its payload,
+ *              then DONE
  *   "drip"     max_new tokens, 1 ms apart
  *   others     max_new tokens at once
+ *
+ * A token with text goes as TOKENS, with logprobs as IDS, LOGPROBS, TEXT.
  */
 #ifndef FDD_TESTS_UNIT_MOCK_GATE_H
 #define FDD_TESTS_UNIT_MOCK_GATE_H

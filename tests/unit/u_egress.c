@@ -151,6 +151,25 @@ expect(struct fix *f, const unsigned char *types)
 #define EXPECT(f, ...) expect(f, (const unsigned char[]) { __VA_ARGS__, 0 })
 #define NOTHING(f) expect(f, (const unsigned char[]) { 0 })
 
+/* Record i of the last poll stands for these ids and this text. */
+static void
+is_tokens(const struct fix *f, int i, uint32_t position, const uint32_t *ids, uint16_t n,
+    uint32_t text_off, const char *text)
+{
+    struct fdp_tokens t;
+
+    memcpy(&t, f->body[i], sizeof(t));
+    assert_int_equal(f->rec[i].type, FDP_T_TOKENS);
+    assert_int_equal(f->rec[i].position, position);
+    assert_int_equal(f->rec[i].n_slot, 1);
+    assert_int_equal(t.n_ids, n);
+    assert_int_equal(t.n_text, strlen(text));
+    assert_int_equal(t.text_off, text_off);
+    assert_int_equal(f->rec[i].len, 8 + 4 * n + strlen(text));
+    assert_memory_equal(f->body[i] + 8, ids, n * 4u);
+    assert_memory_equal(f->body[i] + 8 + 4 * n, text, strlen(text));
+}
+
 static void
 opening_comes_first(void **state)
 {
@@ -165,15 +184,15 @@ opening_comes_first(void **state)
     send_token(f, r, 0, 0, 'h', FDK_DONE_NO);
     send_token(f, r, 0, 1, RUN_NULL_EOS, FDK_DONE_STOP);
     send_end(f, r, 0);
-    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_IDS, FDP_T_TEXT,
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_TOKENS,
         FDP_T_IDS, FDP_T_CHOICE_END, FDP_T_DONE);
-    assert_int_equal(f->rec[4].len, 1);
+    is_tokens(f, 3, 0, (const uint32_t[]) { 'h' }, 1, 0, "h");
     /* eos is an id but no text */
-    memcpy(&ce, f->body[6], sizeof(ce));
+    memcpy(&ce, f->body[5], sizeof(ce));
     assert_int_equal(ce.finish, FDP_FIN_STOP);
     assert_int_equal(ce.stop_id, RUN_NULL_EOS);
     assert_int_equal(ce.n_tokens, 2);
-    memcpy(&d, f->body[7], sizeof(d));
+    memcpy(&d, f->body[6], sizeof(d));
     assert_int_equal(d.output_tokens, 2);
     assert_int_equal(d.t_first, 5000);
     assert_int_equal(que_avail(&f->q_freed), 1);
@@ -193,14 +212,70 @@ interval_groups_tokens(void **state)
     send_token(f, r, 0, 1, 'b', FDK_DONE_NO);
     NOTHING(f);
     send_token(f, r, 0, 2, 'c', FDK_DONE_NO);
-    EXPECT(f, FDP_T_IDS, FDP_T_TEXT);
-    assert_int_equal(f->rec[0].len, 12);
-    assert_memory_equal(f->body[1], "abc", 3);
+    EXPECT(f, FDP_T_TOKENS);
+    is_tokens(f, 0, 0, (const uint32_t[]) { 'a', 'b', 'c' }, 3, 0, "abc");
     send_token(f, r, 0, 3, 'd', FDK_DONE_LENGTH);
     send_end(f, r, 0);
+    EXPECT(f, FDP_T_TOKENS, FDP_T_CHOICE_END, FDP_T_DONE);
+    is_tokens(f, 0, 3, (const uint32_t[]) { 'd' }, 1, 3, "d");
+    fix_free(f);
+}
+
+/* Six ids and their six bytes are 38 bytes of payload, seven are 43. */
+static void
+more_than_a_slot_goes_as_two(void **state)
+{
+    static const uint32_t six[] = { 'a', 'b', 'c', 'd', 'e', 'f' };
+    struct fix *f = fix_new();
+    struct req *r = make(f, FDP_F_TEXT, 6, NULL, 1);
+    uint32_t at = 0;
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    for (; at < 6; at++)
+        send_token(f, r, 0, at, (int32_t)six[at], FDK_DONE_NO);
+    EXPECT(f, FDP_T_TOKENS);
+    is_tokens(f, 0, 0, six, 6, 0, "abcdef");
+    r->p.stream_interval = 7;
+    for (; at < 13; at++)
+        send_token(f, r, 0, at, 'g', FDK_DONE_NO);
+    EXPECT(f, FDP_T_IDS, FDP_T_TEXT);
+    assert_int_equal(f->rec[0].position, 6);
+    assert_int_equal(f->rec[0].len, 28);
+    assert_int_equal(f->rec[1].position, 6);
+    assert_memory_equal(f->body[1], "ggggggg", 7);
+    /* at the end, too */
+    for (; at < 19; at++)
+        send_token(f, r, 0, at, 'h', FDK_DONE_NO);
+    send_token(f, r, 0, at, 'h', FDK_DONE_LENGTH);
+    send_end(f, r, 0);
     EXPECT(f, FDP_T_IDS, FDP_T_TEXT, FDP_T_CHOICE_END, FDP_T_DONE);
-    assert_int_equal(f->rec[0].position, 3);
-    assert_int_equal(f->rec[1].position, 3);
+    assert_int_equal(f->rec[1].position, 13);
+    fix_free(f);
+}
+
+static void
+logprobs_stand_between(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *r = make(f, FDP_F_TEXT | FDP_F_LOGPROBS, 0, NULL, 1);
+    struct que_msg m = { .req = r, .kind = QUE_TOKEN, .a = 'a', .logprob = -2,
+        .done = FDK_DONE_NO, .n_top = 0 };
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    r->seqs[0].out[0] = 'a';
+    que_push(&f->q_eng, &m);
+    EXPECT(f, FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT);
+    r->seqs[0].out[1] = 'b';
+    m.a = 'b';
+    m.x = 1;
+    m.done = FDK_DONE_LENGTH;
+    que_push(&f->q_eng, &m);
+    send_end(f, r, 0);
+    EXPECT(f, FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT, FDP_T_CHOICE_END, FDP_T_DONE);
     fix_free(f);
 }
 
@@ -216,7 +291,7 @@ stop_string_drops_what_follows(void **state)
     EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
     send_token(f, r, 0, 0, 'a', FDK_DONE_NO);
     send_token(f, r, 0, 1, 'x', FDK_DONE_NO);
-    EXPECT(f, FDP_T_IDS, FDP_T_TEXT, FDP_T_IDS);
+    EXPECT(f, FDP_T_TOKENS, FDP_T_IDS);
     send_token(f, r, 0, 2, 'y', FDK_DONE_NO);
     send_token(f, r, 0, 3, 'z', FDK_DONE_NO);
     EXPECT(f, FDP_T_IDS, FDP_T_IDS, FDP_T_CHOICE_END);
@@ -232,9 +307,9 @@ stop_string_drops_what_follows(void **state)
     send_token(f, r, 1, 0, 'x', FDK_DONE_NO);
     send_token(f, r, 1, 1, 'y', FDK_DONE_LENGTH);
     send_end(f, r, 0);
-    EXPECT(f, FDP_T_IDS, FDP_T_IDS, FDP_T_TEXT, FDP_T_CHOICE_END, FDP_T_DONE);
-    assert_int_equal(f->rec[2].len, 2);
-    assert_int_equal(f->rec[2].sample, 1);
+    EXPECT(f, FDP_T_IDS, FDP_T_TOKENS, FDP_T_CHOICE_END, FDP_T_DONE);
+    is_tokens(f, 1, 1, (const uint32_t[]) { 'y' }, 1, 0, "xy");
+    assert_int_equal(f->rec[1].sample, 1);
     fix_free(f);
 }
 
@@ -281,6 +356,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_comes_first),
         cmocka_unit_test(interval_groups_tokens),
+        cmocka_unit_test(more_than_a_slot_goes_as_two),
+        cmocka_unit_test(logprobs_stand_between),
         cmocka_unit_test(stop_string_drops_what_follows),
         cmocka_unit_test(errors),
     };

@@ -111,6 +111,10 @@ static const struct {
     SIZE(fdp_logprob, 8)
     FIELD(fdp_logprob, id, 0, 4)
     FIELD(fdp_logprob, logprob, 4, 4)
+    SIZE(fdp_tokens, 8)
+    FIELD(fdp_tokens, text_off, 0, 4)
+    FIELD(fdp_tokens, n_ids, 4, 2)
+    FIELD(fdp_tokens, n_text, 6, 2)
     SIZE(fdp_choice_end, 16)
     FIELD(fdp_choice_end, finish, 0, 4)
     FIELD(fdp_choice_end, n_tokens, 4, 4)
@@ -216,6 +220,7 @@ static const struct {
     CONST(FDP_T_ERROR, 9)
     CONST(FDP_T_REPLY, 10)
     CONST(FDP_T_EVENT, 11)
+    CONST(FDP_T_TOKENS, 12)
     CONST(FDP_FIN_NONE, 0)
     CONST(FDP_FIN_STOP, 1)
     CONST(FDP_FIN_LENGTH, 2)
@@ -337,6 +342,10 @@ t_spans(void **state)
     assert_int_equal(FDP_ITEM_SPAN(8), 16);
     assert_int_equal(FDP_ITEM_SPAN(9), 24);
     assert_true(FDP_ITEM_SPAN(UINT32_MAX) == 8 + 0x100000000ull);
+    assert_int_equal(FDP_TOKENS_LEN(1, 1), 13);
+    assert_int_equal(FDP_TOKENS_LEN(UINT16_MAX, UINT16_MAX), 8 + 5 * 65535);
+    assert_int_equal(FDP_REC_SLOTS(FDP_TOKENS_LEN(1, 28)), 1);
+    assert_int_equal(FDP_REC_SLOTS(FDP_TOKENS_LEN(1, 29)), 2);
     assert_int_equal(FDP_REC_SLOTS(0), 1);
     assert_int_equal(FDP_REC_SLOTS(40), 1);
     assert_int_equal(FDP_REC_SLOTS(41), 2);
