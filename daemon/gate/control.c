@@ -65,6 +65,7 @@ ctl_close(struct gate *g, struct ctl_conn *c)
     g->ctl.conns[c->slot] = NULL;
     if (c->question != NULL)
         json_decref(c->question);
+    gate_unwatch(g, c->fd, c);
     (void)close(c->fd);
     free(c->out);
     OBJ_FREE(c, CTL_CONN_MAGIC);

@@ -124,6 +124,16 @@ gate_watch(struct gate *g, int fd, uint32_t events, enum gate_ev ev, void *obj)
     return epoll_ctl(g->epfd, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
 }
 
+void
+gate_unwatch(struct gate *g, int fd, const void *obj)
+{
+    (void)epoll_ctl(g->epfd, EPOLL_CTL_DEL, fd, NULL);
+    for (int i = 0; i < g->n_ev; i++) {
+        if ((g->ev[i].data.u64 & ~(uint64_t)15) == (uint64_t)(uintptr_t)obj)
+            g->ev[i].data.u64 = GATE_EV_NONE;
+    }
+}
+
 /* ---- state --------------------------------------------------------------- */
 
 const char *
@@ -416,6 +426,8 @@ gate_dispatch(struct gate *g, const struct epoll_event *e)
     case GATE_EV_SIGNAL:
         gate_signal(g);
         break;
+    case GATE_EV_NONE:
+        break;
     }
 }
 
@@ -427,8 +439,13 @@ gate_events(struct gate *g, int timeout_ms)
 
     if (n > 0 && timeout_ms != 0)
         g->now = clk_now_ns();
-    for (int i = 0; i < n && g->exit_code < 0; i++)
+    for (int i = 0; i < n && g->exit_code < 0; i++) {
+        g->ev = ev + i + 1;
+        g->n_ev = n - i - 1;
         gate_dispatch(g, &ev[i]);
+    }
+    g->ev = NULL;
+    g->n_ev = 0;
     return n;
 }
 

@@ -34,7 +34,7 @@ enum gate_st { GATE_RUNNING = 0, GATE_DRAINING, GATE_STOPPING, GATE_DEGRADED };
  * a pointer (objects are at least 16-byte aligned). */
 enum gate_ev { GATE_EV_LISTEN = 0, GATE_EV_ADMIN, GATE_EV_SES, GATE_EV_BELL,
     GATE_EV_CTL, GATE_EV_WRK_EFD, GATE_EV_WRK_PID, GATE_EV_WRK_ADMIN,
-    GATE_EV_SIGNAL };
+    GATE_EV_SIGNAL, GATE_EV_NONE };
 
 struct gate {
     uint32_t magic;
@@ -49,6 +49,8 @@ struct gate {
     uint64_t rng;             /* seeds of requests that name none */
     struct rtd rt;
     int epfd, sigfd;
+    struct epoll_event *ev;   /* those not dispatched yet */
+    int n_ev;
 
     struct ses **ses;         /* 0..n_ses-1, in no order */
     uint32_t n_ses, max_ses;
@@ -102,6 +104,10 @@ int gate_events(struct gate *g, int timeout_ms);
 int gate_run(struct gate *g);
 
 int gate_watch(struct gate *g, int fd, uint32_t events, enum gate_ev ev, void *obj);
+/* Before fd is closed: nothing about obj any more, neither from this round of
+ * events nor from a later one. close() alone does not say so while a client
+ * or a process forked meanwhile has the same open file. */
+void gate_unwatch(struct gate *g, int fd, const void *obj);
 
 void gate_drain(struct gate *g, int on);
 /* Drain at most timeout_ns, then end with exit_code. */

@@ -45,10 +45,14 @@ ses_free(struct gate *g, struct ses *s)
         (void)munmap(s->c2d, s->c2d_bytes);
     if (s->d2c != NULL)
         (void)munmap(s->d2c, s->d2c_bytes);
-    if (s->doorbell >= 0)
+    if (s->doorbell >= 0) {
+        gate_unwatch(g, s->doorbell, s);
         (void)close(s->doorbell);
-    if (s->fd >= 0)
+    }
+    if (s->fd >= 0) {
+        gate_unwatch(g, s->fd, s);
         (void)close(s->fd);
+    }
     if (s->usr != NULL) {
         ASSERT(s->usr->n_ses > 0);
         s->usr->n_ses--;

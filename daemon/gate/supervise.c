@@ -165,21 +165,23 @@ sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
 }
 
 static void
-sup_close(int *fd)
+sup_close(struct gate *g, const struct wrk *w, int *fd)
 {
-    if (*fd >= 0)
+    if (*fd >= 0) {
+        gate_unwatch(g, *fd, w);
         (void)close(*fd);
+    }
     *fd = -1;
 }
 
 /* Throw the link away, with whatever is in it. */
 static void
-sup_drop_link(struct wrk *w)
+sup_drop_link(struct gate *g, struct wrk *w)
 {
-    sup_close(&w->pidfd);
-    sup_close(&w->efd);
-    sup_close(&w->admin_fd);
-    sup_close(&w->link_fd);
+    sup_close(g, w, &w->pidfd);
+    sup_close(g, w, &w->efd);
+    sup_close(g, w, &w->admin_fd);
+    sup_close(g, w, &w->link_fd);
     lnk_leave(w->seg);
     w->seg = NULL;
     w->pid = 0;
@@ -237,7 +239,7 @@ sup_start(struct gate *g, struct wrk *w, uint64_t now_ns)
 drop:
     if (pair[1] >= 0)
         (void)close(pair[1]);
-    sup_drop_link(w);
+    sup_drop_link(g, w);
     if (w->error[0] == '\0')
         (void)snprintf(w->error, sizeof(w->error), "cannot start: %s", strerror(-rc));
     return rc;
@@ -469,7 +471,7 @@ sup_bury(struct gate *g, struct wrk *w, uint64_t now_ns)
     w->panic[sizeof(w->panic) - 1] = '\0';
     w->panic_generation = w->generation;
     ctl_worker_gone(g);
-    sup_drop_link(w);
+    sup_drop_link(g, w);
     if (g->st == GATE_STOPPING)
         log_info("supervise: worker %d %s", w->idx, w->last_death);
     else
@@ -547,6 +549,6 @@ sup_fini(struct gate *g, struct wrk *w)
     }
     if (w->seg != NULL) {
         rly_worker_gone(g, w);
-        sup_drop_link(w);
+        sup_drop_link(g, w);
     }
 }

@@ -30,6 +30,20 @@ send_ids(struct fix *f, uint64_t id, uint32_t pos, uint32_t n)
 }
 
 static void
+send_tokens(struct fix *f, uint64_t id, uint32_t pos, uint32_t id0, const char *text)
+{
+    uint32_t n = (uint32_t)strlen(text);
+    struct fdp_tokens *t = lnk_claim(&f->w, id, FDP_T_TOKENS, 0, pos,
+        (uint32_t)FDP_TOKENS_LEN(1, n));
+
+    assert_non_null(t);
+    *t = (struct fdp_tokens){ 5, 1, (uint16_t)n };
+    memcpy(t + 1, &id0, 4);
+    memcpy((char *)(t + 1) + 4, text, n);
+    lnk_flush(&f->w);
+}
+
+static void
 t_relay(void **state)
 {
     struct fdp_accepted acc = { 1, 0, 99 };
@@ -54,6 +68,10 @@ t_relay(void **state)
     send_ids(&f, id, 0, 2);
     fix_wsend(&f, id, FDP_T_TEXT, "hello", 5);
     send_ids(&f, id, 2, 1);
+    send_tokens(&f, id, 3, 77, "you");
+    fix_step(&f, 0);
+    assert_int_equal(jnl_find(&f.g->jnl, id)->n_out, 4);
+    fix_wsend(&f, id, FDP_T_TOKENS, "", 0); /* of a worker that dies: no harm */
     fix_wsend(&f, id, FDP_T_CHOICE_END, &ce, sizeof(ce));
     fix_wdone(&f, id);
     fix_step(&f, 0);
@@ -64,13 +82,17 @@ t_relay(void **state)
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_TEXT);
     assert_memory_equal(r.data, "hello", 5);
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_IDS && r.h.position == 2);
+    assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_TOKENS && r.h.position == 3);
+    assert_true(r.h.len == 15 && r.h.tag == 0xfeedfacecafe);
+    assert_memory_equal(r.data, "\5\0\0\0\1\0\3\0\115\0\0\0you", 15);
+    assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_TOKENS && r.h.len == 0);
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_CHOICE_END);
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_DONE);
     memcpy(&d, r.data, sizeof(d));
     assert_true(d.t_submit == sub.t_submit_ns);
     assert_false(fcl_recv(&c, &r));
     assert_int_equal(f.g->jnl.n_open, 0);
-    assert_int_equal(f.g->cnt->tokens_up, 3);
+    assert_int_equal(f.g->cnt->tokens_up, 4);
     /* what comes for a request that is over goes nowhere */
     send_ids(&f, id, 3, 1);
     fix_wdone(&f, id);

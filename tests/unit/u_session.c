@@ -388,6 +388,34 @@ t_no_leak(void **state)
     fix_close(&f);
 }
 
+/* The daemon died now and then when a client left while the worker was being
+ * started again: between fork and exec the child has the client's socket open,
+ * and close() alone leaves it in the epoll set. */
+static void
+t_nothing_after_the_end(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fdp_hello h;
+    int child, bell;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fcl_hello(&h);
+    assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_OK);
+    child = dup(f.g->ses[0]->fd);
+    bell = dup(c.bell);
+    assert_true(child >= 0 && bell >= 0);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(eventfd_write(bell, 1), 0);
+    assert_int_equal(gate_events(f.g, 0), 0);
+    (void)close(child);
+    (void)close(bell);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -401,6 +429,7 @@ main(void)
         cmocka_unit_test(t_own_uid),
         cmocka_unit_test(t_kills),
         cmocka_unit_test(t_no_leak),
+        cmocka_unit_test(t_nothing_after_the_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
