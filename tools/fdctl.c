@@ -2,9 +2,11 @@
 
 #include "tools/fdctl.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/log.h"
 #include "daemon/common/param_priv.h"
 
 static const struct cmd {
@@ -130,6 +132,7 @@ main(int argc, char **argv)
     double timeout;
     int id = 0, rc = 0;
 
+    log_fill_std();
     while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END && id
         != FCT_CLI_WORD) {
         switch (id) {
@@ -169,5 +172,8 @@ main(int argc, char **argv)
     rc = fct_paths(&f, socket, admin, dir);
     if (rc != 0)
         return rc;
-    return run(&f, argc - (c.at - 1), argv + c.at - 1);
+    rc = run(&f, argc - (c.at - 1), argv + c.at - 1);
+    if (fflush(stdout) != 0 && rc == 0)
+        return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    return rc;
 }

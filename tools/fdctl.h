@@ -133,7 +133,7 @@ int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, ch
  * exit code with the message printed. */
 int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
 /* A JSON array of numbers, or numbers between blanks or commas. 0, or
- * -EINVAL/-ENOMEM with the reason in err. */
+ * -ENODATA (none), -EINVAL or -ENOMEM with the reason in err. */
 int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,
     char *err,
     size_t err_bytes);

@@ -110,7 +110,8 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
     }
     if (n_ids == 0) {
         snprintf(err, err_bytes, "empty: no token ids");
-        goto bad;
+        free(ids);
+        return -ENODATA;
     }
     *ret_ids = ids;
     *ret_n = n_ids;

@@ -108,14 +108,20 @@ detokenize_text(fdc_t *s, const struct text_args *a, const char *name, const cha
     json_t *o;
     int rc;
 
-    if (fct_parse_ids(text, n, &ids, &n_ids, err, sizeof(err)) != 0)
+    /* No ids are no text: so says tokenize of an empty line. */
+    rc = fct_parse_ids(text, n, &ids, &n_ids, err, sizeof(err));
+    if (rc != 0 && rc != -ENODATA)
         return fct_fail(FCT_EX_DATA, "%s: %s", name, err);
-    rc = fdc_detokenize(s, ids, n_ids, a->flags, &out, &n_out, timeout_ms);
+    if (rc == 0)
+        rc = fdc_detokenize(s, ids, n_ids, a->flags, &out, &n_out, timeout_ms);
+    else
+        rc = 0;
     free(ids);
     if (rc < 0)
         return status_failed(name, rc);
     if (!a->json) {
-        fwrite(out, 1, n_out, stdout);
+        if (n_out > 0)
+            fwrite(out, 1, n_out, stdout);
         putchar('\n');
         rc = 0;
     } else {

@@ -15,7 +15,7 @@ fdctl_SOURCES = %D%/fdctl.c $(FDCTL_SOURCES)
 fdctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 fdctl_LDADD = $(CLIENT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS)
 dist_man_MANS += %D%/fdctl.1
-EXTRA_DIST += %D%/quickstart %D%/runtests %D%/setup
+EXTRA_DIST += %D%/quickstart %D%/runtests %D%/setup %D%/dev/group.sh
 
 EXTRA_PROGRAMS += gen_params
 gen_params_SOURCES = %D%/dev/gen_params.c

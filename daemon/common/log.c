@@ -3,6 +3,7 @@
 #include "daemon/common/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +25,18 @@ static const char *const log_bits[] = {
 };
 
 void
+log_fill_std(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
+void
 log_init(const char *prog, const char *level)
 {
+    log_fill_std();
     log_prog = prog;
     log_journal = getenv("JOURNAL_STREAM") != NULL;
     if (level != NULL)

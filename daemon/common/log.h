@@ -28,6 +28,11 @@ enum log_dbg_idx {
 extern int log_level;            /* enum log_lv; read by the macros below */
 extern uint32_t log_debug_bits;
 
+/* Put something behind those of descriptors 0 to 2 that are closed, or the
+ * first socket opened would take the place and get what is printed. Reading
+ * and writing them then fails. First thing in a program; log_init does it. */
+void log_fill_std(void);
+
 /* prog must be a literal. level: "error", "warn", "info", "debug", "trace"
  * (par->log_level); NULL is info. */
 void log_init(const char *prog, const char *level);

@@ -92,7 +92,7 @@ close_fd:
 }
 
 static int
-ld_json(struct tok_ld *ld, json_t **ret)
+ld_json(struct tok_ld *ld, size_t flags, json_t **ret)
 {
     json_error_t je;
     char *buf = NULL;
@@ -101,7 +101,7 @@ ld_json(struct tok_ld *ld, json_t **ret)
 
     if (rc)
         return rc;
-    *ret = json_loadb(buf, n, JSON_REJECT_DUPLICATES, &je);
+    *ret = json_loadb(buf, n, JSON_REJECT_DUPLICATES | flags, &je);
     free(buf);
     if (!*ret)
         return tok_ld_err(ld, -EINVAL, "line %d column %d: %s", je.line, je.column,
@@ -486,7 +486,7 @@ ld_tokenizer(struct tok_ld *ld)
 {
     json_t *root;
     const json_t *version;
-    int rc = ld_json(ld, &root);
+    int rc = ld_json(ld, 0, &root);
 
     if (rc)
         return rc;
@@ -536,7 +536,8 @@ ld_config(struct tok_ld *ld)
 
     if (access(ld->file, F_OK) && errno == ENOENT)
         return 0;
-    rc = ld_json(ld, &root);
+    /* model_max_length is often 10^30, written as an integer. */
+    rc = ld_json(ld, JSON_DECODE_INT_AS_REAL, &root);
     if (rc)
         return rc;
     rc = ld_named_token(ld, root, "bos_token", &ld->tok->bos);

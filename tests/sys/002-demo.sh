@@ -28,4 +28,9 @@ n=$(gen --temperature 1 --seed 3 --n 4 | json 'len(d["choices"])')
 [ "$n" = 4 ] || fail "$n choices instead of 4"
 gen --temperature 0 --n-requests 9 | json 'len(set(tuple(x["ids"]) for x in d))' | grep -qx 1 ||
     fail "nine equal greedy requests differ"
+# detokenize refused the empty list that tokenize made of an empty line
+printf 'one\n\n  two\n' >"$dir/lines"
+ctl tokenize --no-special --lines --file "$dir/lines" >"$dir/line-ids" || fail "tokenize --lines"
+ctl detokenize --lines --ids-file "$dir/line-ids" >"$dir/lines-again" || fail "detokenize --lines"
+cmp "$dir/lines" "$dir/lines-again" || fail "lines are not what they were"
 stop

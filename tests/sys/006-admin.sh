@@ -38,7 +38,18 @@ has "$out" info
 grep -q 'nonsense' "$dir/log" || fail "bad reload is not logged"
 # cancel by id
 echo '[5,6,7]' >"$dir/ids"
+# Output to a full disk was reported as success by commands that print a table.
+[ ! -e /dev/full ] || expect 74 eval 'ctl status >/dev/full'
+# With a closed standard output, what was generated went into the client socket.
+expect 74 eval 'ctl generate --ids-file "$dir/ids" --max-tokens 4 >&-'
+has "$out" "standard output"
 expect 0 ctl drain
+stop
+# The same in the daemon: log lines must not reach a descriptor of its own.
+"$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
+    --set model.path=null --set device.backend=null <&- >&- 2>&- &
+fdd_pid=$!
+expect 0 ctl --wait 20 generate --ids-file "$dir/ids" --max-tokens 4
 stop
 start --set model.path=null --set device.backend=null
 ctl generate --ids-file "$dir/ids" --max-tokens 60000 --ignore-eos --n-requests 32 --json >"$dir/out" 2>&1 &

@@ -15,6 +15,13 @@ DEMO=$FDD_SRC/conf/models/demo
 slow=1; [ -n "${FDD_SAN_RUN:-}" ] && slow=5
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fdd-test.XXXXXX")
 chmod 755 "$dir"
+# a sanitizer's reports of every program, the worker's too, fail the test
+if [ -n "${FDD_SAN_RUN:-}" ]; then
+    mkdir -m 1777 "$dir/san"
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-}:log_path=$dir/san/asan"
+    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-}:log_path=$dir/san/ubsan"
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-}:log_path=$dir/san/tsan"
+fi
 run=$dir/run
 fdd_pid=
 out=
@@ -24,6 +31,12 @@ cleanup() {
         kill -KILL "$fdd_pid" 2>/dev/null
         wait "$fdd_pid" 2>/dev/null
     fi
+    local report
+    for report in "$dir"/san/*; do
+        [ -s "$report" ] || continue
+        echo "FAIL: sanitizer report $(basename "$report")"; head -n 60 "$report"
+        rc=1
+    done
     if [ $rc != 0 ] && [ $rc != 77 ]; then
         echo "--- daemon log"; tail -n 60 "$dir/log" 2>/dev/null
     fi

@@ -209,15 +209,20 @@ ids_are(const char *text, size_t n, ...)
 }
 
 static void
-ids_bad(const char *text, const char *want)
+ids_refused(const char *text, int rc, const char *want)
 {
     uint32_t *ids = NULL;
     size_t n = 0;
 
-    assert_int_equal(fct_parse_ids(text, strlen(text), &ids, &n, err, sizeof(err)),
-        -EINVAL);
+    assert_int_equal(fct_parse_ids(text, strlen(text), &ids, &n, err, sizeof(err)), rc);
     assert_string_equal(err, want);
     assert_null(ids);
+}
+
+static void
+ids_bad(const char *text, const char *want)
+{
+    ids_refused(text, -EINVAL, want);
 }
 
 static void
@@ -228,9 +233,9 @@ test_ids(void **state)
     ids_are("1 2\n3\t4\r\n", 4, 1u, 2u, 3u, 4u);
     ids_are("1,2, 4294967295", 3, 1u, 2u, 4294967295u);
     ids_are(" [ 0 ] \n", 1, 0u);
-    ids_bad("", "empty: no token ids");
-    ids_bad("[]", "empty: no token ids");
-    ids_bad(" \n", "empty: no token ids");
+    ids_refused("", -ENODATA, "empty: no token ids");
+    ids_refused("[]", -ENODATA, "empty: no token ids");
+    ids_refused(" \n", -ENODATA, "empty: no token ids");
     ids_bad("1 x", "line 1: 'x': not a token id (a whole number from 0 to 4294967295)");
     ids_bad("1\n-2", "line 2: '-2': not a token id (a whole number from 0 to "
         "4294967295)");

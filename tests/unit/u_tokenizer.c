@@ -358,12 +358,52 @@ bad_files(void **state)
     assert_int_equal(tok_load("/nonexistent", &(struct tok *){ NULL }, err, 1), -ENOENT);
 }
 
+static void
+put_file(const char *dir, const char *name, const char *text)
+{
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* A tokenizer_config.json as transformers saves it, model_max_length 10^30,
+ * was refused with "too big integer". */
+static void
+endless_length(void **state)
+{
+    char dir[] = "/tmp/u_tokenizer.XXXXXX", path[64], err[512] = "";
+    struct tok *tok = NULL;
+    int rc;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    put_file(dir, "tokenizer.json", FILE_OF("null", PRE, "null", DEC, "[]", MODEL));
+    put_file(dir, "tokenizer_config.json", "{\"backend\":\"tokenizers\",\"eos_token\":"
+             "\"b\",\"model_max_length\":1000000000000000019884624838656}");
+    rc = tok_load(dir, &tok, err, sizeof(err));
+    snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/tokenizer_config.json", dir);
+    unlink(path);
+    rmdir(dir);
+    if (rc)
+        fail_msg("%s", err);
+    assert_int_equal(tok_eos_id(tok), 1);
+    tok_free(tok);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors),  cmocka_unit_test(tables),    cmocka_unit_test(slices),
         cmocka_unit_test(bad_text), cmocka_unit_test(bad_files),
+        cmocka_unit_test(endless_length),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

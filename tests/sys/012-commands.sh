@@ -1,0 +1,43 @@
+#!/bin/bash
+# tools/runtests and tools/setup on a build folder that only pretends:
+# - runtests ended without "N passed, 0 failed", exit 1, when nothing failed;
+# - SIGTERM to runtests left make and the tests running;
+# - a folder with a blank in its name ended in a message of configure's.
+. "$(dirname "$0")/lib.sh"
+unset MAKEFLAGS MFLAGS MAKELEVEL FDD_CONFIGURE_FLAGS
+[ -x "$FDD_SRC/configure" ] || skip "no configure in $FDD_SRC"
+runtests=$FDD_SRC/tools/runtests
+export FDD_BUILD_DIR=$dir/build
+mkdir -p "$FDD_BUILD_DIR/tests"
+pretend() {
+    printf 'HAVE_CMOCKA_TRUE = \nall:\ncheck:\n\t@%s\n' "$1" >"$FDD_BUILD_DIR/Makefile"
+}
+
+pretend 'echo "PASS: tests/a"; echo "PASS: tests/b.sh"; echo "SKIP: tests/c.sh"'
+expect 0 "$runtests"
+[ "$(printf '%s\n' "$out" | tail -n 1)" = "2 passed, 0 failed" ] || fail "last line: $out"
+
+pretend 'echo "PASS: tests/a"; echo "FAIL: tests/b.sh"; exit 1'
+echo "the reason" >"$FDD_BUILD_DIR/tests/b.log"
+expect 1 "$runtests"
+has "$out" "the reason"
+[ "$(printf '%s\n' "$out" | tail -n 1)" = "1 passed, 1 failed" ] || fail "last line: $out"
+
+pretend 'echo nothing to test; exit 1'
+expect 1 "$runtests"
+has "$out" "nothing to test"
+has "$out" "0 passed, 1 failed"
+
+pretend "sleep 300 & echo \$\$! >$dir/sleeper; wait"
+"$runtests" >/dev/null 2>&1 </dev/null &
+pid=$!
+until_true 10 test -s "$dir/sleeper" || fail "the pretended test does not run"
+kill -TERM $pid
+wait $pid; rc=$?
+[ $rc = 143 ] || fail "runtests exited $rc on SIGTERM"
+gone() { ! kill -0 "$(cat "$dir/sleeper")" 2>/dev/null; }
+until_true 5 gone || fail "a test goes on behind runtests"
+
+FDD_BUILD_DIR="$dir/with blank" expect 78 "$FDD_SRC/tools/setup"
+has "$out" "with blank"
+has "$out" "git clone"
