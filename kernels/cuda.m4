@@ -45,6 +45,7 @@ _C
 AS_IF([test $fdd_cuda = yes], [AC_DEFINE([FDD_HAVE_CUDA], [1], [built with the CUDA backend])],
     [CUDA_LIBS=])
 NVCC_GENCODE=$with_nvcc_gencode
+AC_SUBST([fdd_cuda]) dnl for .ci/run
 AC_SUBST([NVCC_GENCODE])
 AC_SUBST([CUDA_LIBS])
 AM_CONDITIONAL([HAVE_CUDA], [test $fdd_cuda = yes])

@@ -155,6 +155,6 @@ fuzzers: $(FUZZ_TARGETS)
 .PHONY: fuzzers
 
 EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/model/run %D%/model/doorbell.pml \
-	%D%/README.md %D%/check-san %D%/check-long %D%/tsan.supp %D%/bench/run %D%/fuzz/run \
+	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/tsan.supp %D%/bench/run %D%/fuzz/run \
 	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
 	%D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate

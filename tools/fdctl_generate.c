@@ -37,6 +37,8 @@ struct gen {
     uint64_t t_begin, t_end, n_tokens;
     double ttft_sum, ttft_max;
     size_t n_ttft;
+    char said[256];              /* the last error message */
+    size_t n_same;               /* errors since then that say the same */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -245,10 +247,41 @@ print_rest(struct gen *g, struct slot *s)
     fflush(stdout);
 }
 
+static void
+flush_same(struct gen *g)
+{
+    if (g->n_same > 0)
+        fct_fail(0, "(the same of %zu more request%s)", g->n_same,
+            g->n_same > 1 ? "s" : "");
+    g->n_same = 0;
+}
+
+/* What ends all requests at once is said once. */
+static void
+say_error(struct gen *g, const struct slot *s)
+{
+    char text[sizeof(g->said)];
+
+    fct_error_text(&s->res.error, text, sizeof(text));
+    if (strcmp(text, g->said) == 0) {
+        g->n_same++;
+        return;
+    }
+    flush_same(g);
+    snprintf(g->said, sizeof(g->said), "%s", text);
+    if (g->header)
+        fct_fail(0, "request %zu: %s", s->index, text);
+    else
+        fct_fail(0, "%s", text);
+    if (s->res.error.code == FDP_E_BAD_TOKEN || s->res.error.code == FDP_E_TOO_LONG)
+        fct_fail(0, "fdctl status shows the model's limits");
+    if (s->res.error.code == FDP_E_NO_MODEL && s->req->text != NULL)
+        fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
+}
+
 static int
 emit(struct gen *g, struct slot *s)
 {
-    char text[256];
     int rc = 0;
 
     if (g->json) {
@@ -259,17 +292,8 @@ emit(struct gen *g, struct slot *s)
     } else {
         print_rest(g, s);
     }
-    if (s->res.error.code != FDP_OK && !g->cancelled) {
-        fct_error_text(&s->res.error, text, sizeof(text));
-        if (g->header)
-            fct_fail(0, "request %zu: %s", s->index, text);
-        else
-            fct_fail(0, "%s", text);
-        if (s->res.error.code == FDP_E_BAD_TOKEN || s->res.error.code == FDP_E_TOO_LONG)
-            fct_fail(0, "fdctl status shows the model's limits");
-        if (s->res.error.code == FDP_E_NO_MODEL && s->req->text != NULL)
-            fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
-    }
+    if (s->res.error.code != FDP_OK && !g->cancelled)
+        say_error(g, s);
     fct_result_fini(&s->res);
     return rc;
 }
@@ -595,6 +619,7 @@ generate(struct gen *g, const struct gen_args *a, const struct fct_req *dflt)
     sigaction(SIGTERM, &sa, NULL);
     g->t_begin = fct_now_ns();
     rc = run_all(g);
+    flush_same(g);
     if (g->stats)
         print_stats(g);
     if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))

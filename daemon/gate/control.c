@@ -332,13 +332,17 @@ ctl_unknown(const char *cmd)
 static json_t *
 ctl_forbidden(const struct gate *g, const struct ctl_conn *c, const char *cmd, int perm)
 {
-    const char *group = perm == CTL_ADMIN || g->rt.group == (gid_t)-1 ?
-        g->par->ipc_admin_group : g->par->ipc_group;
+    int admin = perm == CTL_ADMIN || g->rt.group == (gid_t)-1;
+    const char *group = admin ? g->par->ipc_admin_group : g->par->ipc_group;
     char user[64], fix[256];
 
     rtd_user_name(c->uid, user, sizeof(user));
-    (void)snprintf(fix, sizeof(fix), "sudo usermod -aG %.100s %s, then log in again; or "
-        "sudo fdctl %s", group, user, cmd);
+    if ((admin ? g->rt.admin_group : g->rt.group) == (gid_t)-1 && group[0] != '\0')
+        (void)snprintf(fix, sizeof(fix), "sudo groupadd --system %.60s && sudo usermod "
+            "-aG %.60s %s, then restart fdd and log in again", group, group, user);
+    else
+        (void)snprintf(fix, sizeof(fix), "sudo usermod -aG %.100s %s, then log in again; "
+            "or sudo fdctl %s", group, user, cmd);
     return ctl_fail(fix, "user %s may not use \"%s\": that takes group %s", user, cmd,
         group);
 }

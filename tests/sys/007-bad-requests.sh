@@ -20,5 +20,9 @@ printf 'a\377b' | ctl generate - --max-tokens 2 --json >"$dir/out" 2>&1 && fail 
 has "$(cat "$dir/out")" 'UTF-8|E_BAD_TEXT'
 printf '' | ctl generate - --max-tokens 2 --json >"$dir/out" 2>&1
 printf 'a\0b' | ctl generate - --max-tokens 2 --json >"$dir/out" 2>&1 || fail "NUL is legal text: $(cat "$dir/out")"
+# a cause that ended 300 requests was printed 300 times
+out=$(ctl generate -p x --temperature -1 --n-requests 9 2>&1 >/dev/null)
+[ "$(printf '%s\n' "$out" | wc -l)" = 2 ] || fail "nine equal refusals: $out"
+has "$out" "same of 8 more requests"
 expect 0 ctl generate -p 'And it came to pass' --max-tokens 4
 stop

@@ -10,7 +10,7 @@ runtests=$FDD_SRC/tools/runtests
 export FDD_BUILD_DIR=$dir/build
 mkdir -p "$FDD_BUILD_DIR/tests"
 pretend() {
-    printf 'HAVE_CMOCKA_TRUE = \nall:\ncheck:\n\t@%s\n' "$1" >"$FDD_BUILD_DIR/Makefile"
+    printf 'have_cmocka = yes\nall:\ncheck:\n\t@%s\n' "$1" >"$FDD_BUILD_DIR/Makefile"
 }
 
 pretend 'echo "PASS: tests/a"; echo "PASS: tests/b.sh"; echo "SKIP: tests/c.sh"'
@@ -37,6 +37,39 @@ wait $pid; rc=$?
 [ $rc = 143 ] || fail "runtests exited $rc on SIGTERM"
 gone() { ! kill -0 "$(cat "$dir/sleeper")" 2>/dev/null; }
 until_true 5 gone || fail "a test goes on behind runtests"
+
+# a clone whose first set-up was interrupted could not be set up any more
+clone=$dir/clone
+mkdir -p "$clone/tools/dev" "$clone/kernels" "$clone/build-aux"
+cp "$FDD_SRC/tools/setup" "$clone/tools"
+cp "$FDD_SRC/tools/dev/group.sh" "$clone/tools/dev"
+mkdir "$dir/bin"
+cat >"$dir/bin/autoreconf" <<'EOT'
+#!/bin/sh
+echo made >>autoreconfs
+printf '#!/bin/sh\necho made >>../configures\nprintf "all:\\n" >Makefile\n[ -e ../die ] && kill -TERM $PPID && sleep 60\n:\n' >configure
+chmod +x configure
+[ -e die ] && kill -TERM $PPID && sleep 60
+: >Makefile.in
+EOT
+chmod +x "$dir/bin/autoreconf"
+: >"$clone/configure.ac"; : >"$clone/kernels/cuda.m4"
+set_up() { (unset FDD_BUILD_DIR; PATH=$dir/bin:$PATH exec "$clone/tools/setup"); }
+: >"$clone/die"
+expect 143 set_up
+[ -x "$clone/configure" ] && [ ! -e "$clone/Makefile.in" ] || fail "not interrupted in autoreconf"
+: >"$clone/Makefile.in"
+expect 143 set_up
+[ -e "$clone/build/Makefile" ] || fail "not interrupted in configure"
+[ ! -e "$clone/build/tmp" ] || fail "temporary files left"
+rm "$clone/die"
+touch -d '1 minute ago' "$clone/configure.ac"; rm "$clone/Makefile.in"
+expect 0 set_up
+[ "$(wc -l <"$clone/autoreconfs") $(wc -l <"$clone/configures")" = "2 2" ] ||
+    fail "what was interrupted is not made again"
+expect 0 set_up
+[ "$(wc -l <"$clone/autoreconfs") $(wc -l <"$clone/configures")" = "2 2" ] ||
+    fail "what was made is made again"
 
 FDD_BUILD_DIR="$dir/with blank" expect 78 "$FDD_SRC/tools/setup"
 has "$out" "with blank"
