@@ -20,6 +20,7 @@
 #include "daemon/gate/statseg.h"
 
 #define GATE_TICK_NS   (2 * CLK_MS)
+#define GATE_ANSWER_NS (40 * CLK_US) /* a worker woken for it answers within that */
 #define GATE_SPIN_TRAFFIC_NS (10 * CLK_MS) /* spin only so long after traffic */
 #define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
 #define GATE_STOP_CANCEL_NS  (2 * CLK_S)   /* for terminals after the cancel */
@@ -82,6 +83,8 @@ gate_open(struct gate *g, const char *seg_shm_name)
         g->spin_ns = (uint64_t)g->par->ipc_spin_us * CLK_US;
     else
         g->spin_ns = n_cpu >= 8 ? 50 * CLK_US : 0;
+    if (g->par->ipc_spin_us != 0 && n_cpu > 1)
+        g->answer_ns = GATE_ANSWER_NS;
     return 0;
 }
 
@@ -325,6 +328,7 @@ gate_tick(struct gate *g, uint64_t now_ns)
     }
     if (now_ns - g->t_notify >= CLK_S) {
         usr_sweep(g, now_ns);
+        rly_overdue(g, now_ns);
         if (g->watchdog_ns != 0)
             rtd_notify("WATCHDOG=1");
         g->t_notify = now_ns;
@@ -345,7 +349,10 @@ gate_poll(struct gate *g, uint64_t now_ns)
         work += itk_poll(g, g->ses[i], now_ns);
     for (uint32_t i = 0; i < g->n_wrk; i++) {
         work += rly_poll(g, &g->wrk[i], now_ns);
-        work += rly_down(g, &g->wrk[i], now_ns);
+        if (rly_down(g, &g->wrk[i], now_ns) != 0) {
+            g->t_down = now_ns;
+            work++;
+        }
     }
     if (now_ns - g->t_tick >= GATE_TICK_NS)
         gate_tick(g, now_ns);
@@ -507,6 +514,12 @@ gate_run(struct gate *g)
             break;
         if (g->spin_ns != 0 && now - t_idle < g->spin_ns &&
             now - g->t_traffic < GATE_SPIN_TRAFFIC_NS) {
+            clk_relax();
+            continue;
+        }
+        /* What went down is answered soon (accepted, refused, done): waiting
+         * for it costs less than sleeping and being woken. */
+        if (now - g->t_down < g->answer_ns) {
             clk_relax();
             continue;
         }

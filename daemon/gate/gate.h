@@ -78,6 +78,8 @@ struct gate {
     uint64_t t_notify;
     uint64_t watchdog_ns;
     uint64_t spin_ns;
+    uint64_t answer_ns;       /* poll so long for the answer to what went down */
+    uint64_t t_down;          /* last record to the worker */
     uint64_t stop_deadline;   /* STOPPING: cancel what is left then */
     int stop_exit;            /* exit code when the stop is done */
     int stop_phase;           /* 0 wait, 1 cancelled, 2 worker told, 3 done */

@@ -56,6 +56,9 @@ void rly_check_slow(struct gate *g, struct ses *s, uint64_t now_ns);
 int rly_down(struct gate *g, struct wrk *w, uint64_t now_ns);
 /* Queue deadlines. */
 void rly_deadlines(struct gate *g, uint64_t now_ns);
+/* Total deadlines that the worker has not kept (it hangs): the client gets its
+ * ERROR from here, the worker's terminal record only the credit back. */
+void rly_overdue(struct gate *g, uint64_t now_ns);
 /* The worker is gone: in flight requests end, a half-sent one is queued
  * again. */
 void rly_worker_gone(struct gate *g, struct wrk *w);

@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/intake.h"
+
+/* A worker that lives ends a request sooner than that after its deadline. */
+#define RLY_OVERDUE_NS (1 * CLK_S)
 
 /* More of the blob that is being sent. 1: complete. */
 static int
@@ -175,6 +179,22 @@ rly_deadlines(struct gate *g, uint64_t now_ns)
                 rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
             }
         }
+    }
+}
+
+void
+rly_overdue(struct gate *g, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < g->jnl.n_max && g->jnl.n_open != 0; i++) {
+        struct jreq *r = &g->jnl.pool[i];
+
+        if (r->st == JNL_FREE || r->st == JNL_QUEUED || r->ses == NULL ||
+            r->deadline_total == 0 || now_ns < r->deadline_total + RLY_OVERDUE_NS)
+            continue;
+        cnt_add(&g->cnt->requests_expired, 1);
+        rly_emit_error(g, r->ses, r->tag, FDP_E_DEADLINE, 0, 0, 0);
+        jnl_orphan(g, r);
+        rly_cancel(g, r, FDP_E_DEADLINE);
     }
 }
 
