@@ -17,6 +17,8 @@ AS_IF([test "x$with_cuda" != xno], [
             [$PATH$PATH_SEPARATOR/usr/local/cuda/bin])],
         [NVCC=$with_cuda/bin/nvcc])
     fdd_cuda_summary="no (nvcc not found)"
+    AS_CASE([$with_cuda], [auto|yes], [],
+        [fdd_cuda_summary="no ($with_cuda/bin/nvcc is not there or not executable)"])
     AS_IF([test -n "$NVCC" && test -x "$NVCC"], [
         cuda_dir=$(cd "$(dirname "$(readlink -f "$NVCC")")/.." && pwd)
         for d in "$cuda_dir/lib64" "$cuda_dir/targets/x86_64-linux/lib" "$cuda_dir/lib"; do
