@@ -78,6 +78,15 @@ fdr_flag_raise(uint32_t *p, uint32_t v)
     (void)__atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);
 }
 
+/* Lower a raised parking flag: 1 to exactly one of several wakers, 0 to the
+ * others and when it is not raised. After fdr_publish(), as the check is. */
+static inline int
+fdr_flag_lower(uint32_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST) != 0 &&
+        __atomic_exchange_n(p, 0, __ATOMIC_SEQ_CST) != 0;
+}
+
 /* Read the other side's parking flag after fdr_publish(). */
 static inline uint32_t
 fdr_flag_check(const uint32_t *p)

@@ -3,8 +3,8 @@
 #include "daemon/common/link.h"
 
 #include <errno.h>
-#include <linux/futex.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -190,30 +190,27 @@ lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample, uint32_t p
     return rec + 1;
 }
 
-/* Lowering the flag makes one wake-up of one sleep; the exchange decides
- * between two wakers. */
-static int
-lnk_lower(uint32_t *flag)
-{
-    return fdr_flag_check(flag) != 0 && __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST) != 0;
-}
-
+/* Lowering the flag makes one wake-up of one sleep. */
 static void
 lnk_post(struct lnk_seg *seg)
 {
-    if (lnk_lower(&seg->worker_parked.v))
+    if (fdr_flag_lower(&seg->worker_parked.v))
         (void)sem_post(&seg->worker_sem);
+}
+
+void
+lnk_ring(struct lnk_cursor *bell)
+{
+    if (fdr_flag_lower(&bell->v))
+        (void)syscall(SYS_futex, &bell->v, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 void
 lnk_wake_worker(struct lnk *l)
 {
-    struct lnk_cursor *bells[] = { &l->seg->bell_egr, &l->seg->bell_eng };
-
     lnk_post(l->seg);
-    for (size_t i = 0; i < sizeof(bells) / sizeof(bells[0]); i++)
-        if (lnk_lower(&bells[i]->v))
-            (void)syscall(SYS_futex, &bells[i]->v, FUTEX_WAKE, 1, NULL, NULL, 0);
+    lnk_ring(&l->seg->bell_egr);
+    lnk_ring(&l->seg->bell_eng);
 }
 
 void
@@ -228,7 +225,7 @@ lnk_flush(struct lnk *l)
     fdr_publish(p->p_tail, p->tail);
     if (l->is_gate) {
         lnk_post(seg);
-    } else if (lnk_lower(&seg->gate_parked.v)) {
+    } else if (fdr_flag_lower(&seg->gate_parked.v)) {
         uint64_t one = 1;
 
         if (l->efd >= 0 && write(l->efd, &one, sizeof(one)) < 0) {
@@ -274,7 +271,6 @@ lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
     struct lnk_seg *seg = l->seg;
     struct timespec ts;
     uint64_t until;
-
     int woken = 1;
 
     fdr_flag_raise(&seg->worker_parked.v, 1);

@@ -134,6 +134,8 @@ int lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
 /* Gate: raise gate_parked; 1 = records are there, do not sleep. */
 int lnk_gate_park(struct lnk *l);
 void lnk_gate_unpark(struct lnk *l);
+/* Wake the thread that sleeps on a bell, if one does. After publishing. */
+void lnk_ring(struct lnk_cursor *bell);
 /* Gate: wake every thread of the worker that sleeps, ahead of work that is
  * coming: their wake-ups then pass side by side and not one after the other. */
 void lnk_wake_worker(struct lnk *l);

@@ -74,7 +74,8 @@ PAR_INT(ipc, slow_client_ms, "", "ms", 100, 30000, 3600000, RELOAD,
     "A client whose completion ring stays full that long loses its requests.")
 PAR_INT(ipc, spin_us, "", "us", -1, -1, 10000, RESTART,
     "How long gate and worker poll after traffic before they sleep. -1: 50 with eight "
-    "or more processors, else 0.")
+    "or more processors, else 0. Unless it is 0 or there is one processor, the gate "
+    "also polls for 40 us after it sent the worker something.")
 
 PAR_INT(sched, max_concurrency, "max_concurrency", "requests", 1, 512, 65536, RESTART,
     "Requests accepted at a time, running and waiting.")

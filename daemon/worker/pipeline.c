@@ -32,7 +32,7 @@ pip_wait_room(void *arg)
 struct pip_wire {
     struct que *q;
     uint32_t slots;
-    struct que_bell *bell;   /* of the reader; ingress sleeps on the link */
+    struct lnk_cursor *bell;   /* of the reader; ingress sleeps on the link */
 };
 
 static int
@@ -99,8 +99,8 @@ pip_new(const struct pip_cfg *cfg, struct pipeline **ret, char *err, size_t err_
     p->magic = PIP_MAGIC;
     p->cfg = *cfg;
     p->parent = getppid();
-    p->bell_eng = (struct que_bell *)&cfg->lnk->seg->bell_eng;
-    p->bell_egr = (struct que_bell *)&cfg->lnk->seg->bell_egr;
+    p->bell_eng = &cfg->lnk->seg->bell_eng;
+    p->bell_egr = &cfg->lnk->seg->bell_egr;
     rc = pip_wire(p);
     if (rc == 0)
         rc = pip_stages(p, err, err_bytes);
@@ -153,8 +153,8 @@ static void
 pip_stop(struct pipeline *p)
 {
     fdr_publish(&p->stop, 1);
-    que_ring(p->bell_eng);
-    que_ring(p->bell_egr);
+    lnk_ring(p->bell_eng);
+    lnk_ring(p->bell_egr);
 }
 
 /* Poll on for a while after traffic; 0: time to sleep. */
@@ -286,5 +286,5 @@ pip_poll(struct pipeline *p, uint64_t now_ns)
 void
 pip_ring_engine(struct pipeline *p)
 {
-    que_ring(p->bell_eng);
+    lnk_ring(p->bell_eng);
 }

@@ -38,7 +38,7 @@ struct pipeline {
     uint32_t magic;
 #define PIP_MAGIC 0x50495045u
     struct pip_cfg cfg;
-    struct que_bell *bell_eng, *bell_egr; /* in the link's segment */
+    struct lnk_cursor *bell_eng, *bell_egr; /* in the link's segment */
     struct que q_add, q_open, q_token, q_stop, q_freed;
     struct ingress *ing;
     struct engine *eng;

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/link.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "libclient/fdproto.h"
@@ -32,47 +33,33 @@
 struct req;
 
 /* ---- bell: one per consuming thread --------------------------------------
- * It lies in the link's segment, where the gate can ring it too. */
-
-struct que_bell {
-    uint32_t parked __attribute__((aligned(128)));
-    uint32_t rsv[31];
-};
-
-/* Producer: after publishing. */
-static inline void
-que_ring(struct que_bell *b)
-{
-    if (fdr_flag_check(&b->parked) != 0 &&
-        __atomic_exchange_n(&b->parked, 0, __ATOMIC_SEQ_CST) != 0)
-        (void)syscall(SYS_futex, &b->parked, FUTEX_WAKE, 1, NULL, NULL, 0);
-}
+ * It lies in the link's segment, where the gate can ring it too (lnk_ring). */
 
 /* Consumer: raise the flag; look at every queue again, then que_sleep() or
  * que_unpark(). */
 static inline void
-que_park(struct que_bell *b)
+que_park(struct lnk_cursor *b)
 {
-    fdr_flag_raise(&b->parked, 1);
+    fdr_flag_raise(&b->v, 1);
 }
 
 static inline void
-que_unpark(struct que_bell *b)
+que_unpark(struct lnk_cursor *b)
 {
-    fdr_flag_raise(&b->parked, 0);
+    fdr_flag_raise(&b->v, 0);
 }
 
 /* 1 = woken, 0 = the time is over. */
 static inline int
-que_sleep(struct que_bell *b, uint64_t timeout_ns)
+que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 {
     struct timespec ts = {
         .tv_sec = (time_t)(timeout_ns / 1000000000u),
         .tv_nsec = (long)(timeout_ns % 1000000000u)
     };
 
-    (void)syscall(SYS_futex, &b->parked, FUTEX_WAIT, 1, &ts, NULL, 0);
-    return __atomic_exchange_n(&b->parked, 0, __ATOMIC_SEQ_CST) == 0;
+    (void)syscall(SYS_futex, &b->v, FUTEX_WAIT, 1, &ts, NULL, 0);
+    return __atomic_exchange_n(&b->v, 0, __ATOMIC_SEQ_CST) == 0;
 }
 
 /* ---- queue ------------------------------------------------------------------ */
@@ -132,13 +119,13 @@ struct que {
     uint32_t head __attribute__((aligned(128)));   /* consumer writes */
     struct fdr_prod p __attribute__((aligned(128)));
     struct fdr_cons c __attribute__((aligned(128)));
-    struct que_bell *bell __attribute__((aligned(128))); /* of the consumer */
+    struct lnk_cursor *bell __attribute__((aligned(128))); /* of the consumer */
     union que_slot *slots;
 };
 
 /* At least min_slots slots; bell may be NULL. -ENOMEM. */
 static inline int
-que_init(struct que *q, uint32_t min_slots, struct que_bell *bell)
+que_init(struct que *q, uint32_t min_slots, struct lnk_cursor *bell)
 {
     uint32_t n = 16;
 
@@ -185,7 +172,7 @@ que_publish(struct que *q)
     q->p.pub = q->p.tail;
     fdr_publish(&q->tail, q->p.tail);
     if (q->bell != NULL)
-        que_ring(q->bell);
+        lnk_ring(q->bell);
 }
 
 static inline void
