@@ -20,6 +20,7 @@ UNIT_TESTS = \
 	%D%/unit/u_fair \
 	%D%/unit/u_gate \
 	%D%/unit/u_deadline \
+	%D%/unit/u_control \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
 	%D%/unit/u_detok \
@@ -77,6 +78,7 @@ tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
+tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
 tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)

@@ -1,6 +1,6 @@
 /*
  * The gate as a whole: one terminal record per accepted request on every
- * path, relay, slow clients, worker death, drain and stop, admin commands.
+ * path, relay, slow clients, worker death, drain and stop.
  */
 #include "config.h"
 
@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -725,204 +724,6 @@ t_chaos(void **state)
     fix_close(&f);
 }
 
-/* ---- admin ----------------------------------------------------------------- */
-
-static json_t *
-ask(struct fix *f, int perm, const char *line)
-{
-    json_t *rq = json_loads(line, 0, NULL);
-    json_t *r;
-
-    assert_non_null(rq);
-    (void)perm;
-    r = ctl_execute(f->g, NULL, rq, perm, f->now);
-    json_decref(rq);
-    assert_non_null(r);
-    return r;
-}
-
-static void
-t_control(void **state)
-{
-    static const char *const bad[][2] = {
-        { "{\"cmd\":\"statsu\"}", "stat" }, { "{\"cmd\":\"status\",\"x\":1}", "\"x\"" },
-        { "{}", "cmd" }, { "{\"cmd\":\"cancel\"}", "id" },
-        { "{\"cmd\":\"cancel\",\"id\":123}", "123" },
-        { "{\"cmd\":\"set\",\"name\":\"sched.max_num_seqs\",\"value\":\"3\"}", "cannot" },
-        { "{\"cmd\":\"set\",\"name\":\"log.level\",\"value\":\"loud\"}", "loud" },
-        { "{\"cmd\":\"set\",\"name\":\"log.debug\",\"value\":\"loud\"}", "loud" },
-        { "{\"cmd\":\"config\",\"name\":\"nope\"}", "nope" },
-        { "{\"cmd\":\"debug\",\"bits\":\"+nope\"}", "nope" },
-        { "{\"cmd\":\"drain\",\"timeout_ms\":-1}", "timeout_ms" } };
-    static const char *const good[] = { "{\"cmd\":\"help\"}", "{\"cmd\":\"status\"}",
-        "{\"cmd\":\"stat\"}", "{\"cmd\":\"requests\"}", "{\"cmd\":\"clients\"}",
-        "{\"cmd\":\"config\"}", "{\"cmd\":\"config\",\"name\":\"max-num-seqs\"}",
-        "{\"cmd\":\"set\",\"name\":\"ipc.slow-client-ms\",\"value\":\"500\"}",
-        "{\"cmd\":\"reload\"}", "{\"cmd\":\"debug\"}", "{\"cmd\":\"debug\",\"panic\":true}",
-        "{\"cmd\":\"debug\",\"selfcheck\":true}", "{\"cmd\":\"cancel\",\"id\":1}",
-        "{\"cmd\":\"drain\"}", "{\"cmd\":\"drain\",\"off\":true}" };
-    struct fix f;
-    struct fcl c;
-
-    (void)state;
-    fix_open(&f, NULL);
-    fix_ready(&f);
-    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    fcl_submit(&c, 9, 4, 10);
-    fix_step(&f, 0);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        json_t *r = ask(&f, CTL_ADMIN, bad[i][0]);
-        const char *e = json_string_value(json_object_get(r, "error"));
-
-        assert_true(json_is_false(json_object_get(r, "ok")));
-        if (e == NULL || strstr(e, bad[i][1]) == NULL)
-            fail_msg("%s: %s", bad[i][0], e != NULL ? e : "(none)");
-        json_decref(r);
-    }
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-        json_t *r = ask(&f, CTL_ADMIN, good[i]);
-
-        if (!json_is_true(json_object_get(r, "ok")))
-            fail_msg("%s: %s", good[i],
-                json_string_value(json_object_get(r, "error")));
-        json_decref(r);
-    }
-    fcl_close(&c);
-    fix_close(&f);
-}
-
-static json_t *
-talk(struct fix *f, int fd, const char *line)
-{
-    static char buf[1 << 20];
-    size_t n = 0;
-
-    if (line != NULL)
-        assert_int_equal(send(fd, line, strlen(line), MSG_NOSIGNAL), strlen(line));
-    for (int i = 0; i < 200; i++) {
-        ssize_t k;
-
-        fix_step(f, 0);
-        k = recv(fd, buf + n, sizeof(buf) - n - 1, MSG_DONTWAIT);
-        if (k > 0)
-            n += (size_t)k;
-        if (n > 0 && buf[n - 1] == '\n')
-            return json_loadb(buf, n, 0, NULL);
-        if (k == 0)
-            break;
-    }
-    return NULL;
-}
-
-static int
-dial(struct fix *f, uid_t uid, gid_t gid)
-{
-    int sv[2];
-
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sv), 0);
-    assert_int_equal(ctl_adopt(f->g, sv[0], 1, uid, gid, f->now), 0);
-    return sv[1];
-}
-
-static void
-t_control_socket(void **state)
-{
-    char q[256];
-    struct fix f;
-    json_t *r;
-    ssize_t n;
-    int fd;
-
-    (void)state;
-    fix_open(&f, NULL);
-    f.g->rt.group = 71000;
-    f.g->rt.admin_group = 72000;
-    /* who may what */
-    fd = dial(&f, 5000, 70000);
-    r = talk(&f, fd, "{\"cmd\":\"status\"}\n");
-    assert_non_null(strstr(json_string_value(json_object_get(r, "fix")), "usermod -aG fdd "));
-    json_decref(r);
-    (void)close(fd);
-    fd = dial(&f, 5000, 71000);
-    r = talk(&f, fd, "{\"cmd\":\"status\"}\n");
-    assert_true(json_is_true(json_object_get(r, "ok")));
-    assert_string_equal(json_string_value(json_object_get(r, "state")), "starting");
-    json_decref(r);
-    r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
-    assert_non_null(strstr(json_string_value(json_object_get(r, "fix")), "fdd-admin"));
-    json_decref(r);
-    (void)close(fd);
-    fd = dial(&f, 5000, 72000);
-    r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
-    assert_true(json_is_true(json_object_get(r, "ok")));
-    json_decref(r);
-    /* in pieces; nonsense ends the connection */
-    assert_null(talk(&f, fd, "{\"cmd\":"));
-    r = talk(&f, fd, "\"help\"}\n");
-    assert_true(json_array_size(json_object_get(r, "commands")) >= 14);
-    json_decref(r);
-    r = talk(&f, fd, "nonsense\n");
-    assert_true(json_is_false(json_object_get(r, "ok")));
-    json_decref(r);
-    assert_int_equal(recv(fd, q, sizeof(q), MSG_DONTWAIT), 0);
-    (void)close(fd);
-    /* the worker's questions: an answer in two parts, then silence */
-    fd = dial(&f, 0, 0);
-    assert_null(talk(&f, fd, "{\"cmd\":\"model\"}\n"));
-    n = recv(f.worker_admin_fd, q, sizeof(q), 0);
-    assert_true(n > 0 && q[n - 1] == '\n');
-    assert_int_equal(send(f.worker_admin_fd, "{\"ok\":true,\"a\":", 15, 0), 15);
-    assert_int_equal(send(f.worker_admin_fd, "[1,2]}\n", 7, 0), 7);
-    r = talk(&f, fd, NULL);
-    assert_int_equal(json_array_size(json_object_get(r, "a")), 2);
-    json_decref(r);
-    assert_null(talk(&f, fd, "{\"cmd\":\"program\"}\n"));
-    fix_step(&f, 5100);
-    r = talk(&f, fd, NULL);
-    assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "5 s"));
-    json_decref(r);
-    assert_null(talk(&f, fd, "{\"cmd\":\"program\"}\n"));
-    fix_die(&f, 9);
-    r = talk(&f, fd, NULL);
-    assert_true(json_is_false(json_object_get(r, "ok")));
-    json_decref(r);
-    (void)close(fd);
-    fix_step(&f, 0);
-    fix_close(&f);
-}
-
-static void
-t_drain_wait(void **state)
-{
-    struct fix f;
-    struct fcl c;
-    uint64_t id;
-    json_t *r;
-    int fd;
-
-    (void)state;
-    fix_open(&f, NULL);
-    fix_ready(&f);
-    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    fcl_submit(&c, 9, 4, 10);
-    fix_step(&f, 0);
-    id = fix_take(&f, NULL, NULL, NULL);
-    fd = dial(&f, 0, 0);
-    assert_null(talk(&f, fd, "{\"cmd\":\"drain\",\"wait\":true,\"timeout_ms\":60000}\n"));
-    fix_step(&f, 1000);
-    assert_null(talk(&f, fd, NULL));
-    fix_wdone(&f, id);
-    fix_step(&f, 0);
-    fix_step(&f, 2);
-    r = talk(&f, fd, NULL);
-    assert_true(json_is_true(json_object_get(r, "drained")));
-    json_decref(r);
-    (void)close(fd);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
-}
-
 int
 main(void)
 {
@@ -940,9 +741,6 @@ main(void)
         cmocka_unit_test(t_permanent),
         cmocka_unit_test(t_drain_stop),
         cmocka_unit_test(t_chaos),
-        cmocka_unit_test(t_control),
-        cmocka_unit_test(t_control_socket),
-        cmocka_unit_test(t_drain_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
