@@ -14,8 +14,6 @@
 
 #include "tests/unit/gate_fixture.h"
 
-/* ---- admin ----------------------------------------------------------------- */
-
 static json_t *
 ask(struct fix *f, int perm, const char *line)
 {
