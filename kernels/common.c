@@ -13,6 +13,7 @@ static const struct {
     [FDK_U8]     = { "u8", 1 },
     [FDK_I8]     = { "i8", 1 },
     [FDK_F8E4M3] = { "f8e4m3", 1 },
+    [FDK_I4]     = { "i4", 0 },
 };
 
 size_t
@@ -21,10 +22,32 @@ fdk_dtype_bytes(enum fdk_dtype t)
     return (unsigned)t < FDK_DTYPE__N ? dtypes[t].bytes : 0;
 }
 
+size_t
+fdk_row_bytes(enum fdk_dtype t, size_t n)
+{
+    return t == FDK_I4 ? n / 2 : n * fdk_dtype_bytes(t);
+}
+
 const char *
 fdk_dtype_name(enum fdk_dtype t)
 {
     return (unsigned)t < FDK_DTYPE__N ? dtypes[t].name : "unknown";
+}
+
+int32_t
+fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b)
+{
+    if (n <= 0 || m <= 0 || a <= 0 || b <= 0)
+        return 0;
+    int64_t g = a, r = b;
+    while (r != 0) {
+        int64_t t = g % r;
+        g = r;
+        r = t;
+    }
+    /* A row wastes most, b - gcd, when its length leaves gcd in the last tile. */
+    int64_t tiles = ((int64_t)m * a + (int64_t)(n < m ? n : m) * (b - g)) / b;
+    return tiles < INT32_MAX ? (int32_t)tiles : INT32_MAX;
 }
 
 /* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3"

@@ -27,6 +27,7 @@ AS_IF([test "x$with_cuda" != xno], [
         CUDA_LIBS="-L$cuda_lib -lcudart_static -ldl -lrt -lpthread"
         AC_MSG_CHECKING([whether $NVCC compiles and links with $CC])
         cat > conftest_cu.cu <<_CU
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 static __global__ void k(int *p) { *p = 1; }
 extern "C" int fdd_conftest(int *p) { k<<<1, 1>>>(p); return (int)cudaPeekAtLastError(); }

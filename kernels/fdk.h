@@ -43,9 +43,13 @@ struct fdk_ctx;              /* an open backend with n devices */
 struct fdk_graph;            /* instantiated, replayable */
 
 enum fdk_dtype {
-    FDK_F32 = 0, FDK_F16, FDK_BF16, FDK_I32, FDK_U8, FDK_I8, FDK_F8E4M3, FDK_DTYPE__N
+    FDK_F32 = 0, FDK_F16, FDK_BF16, FDK_I32, FDK_U8, FDK_I8, FDK_F8E4M3, FDK_I4,
+    FDK_DTYPE__N
 };
-size_t fdk_dtype_bytes(enum fdk_dtype t);
+size_t fdk_dtype_bytes(enum fdk_dtype t);   /* 0 for FDK_I4 */
+/* Bytes of n elements in a row: FDK_I4 packs two in a byte, the first in the
+ * low half, as two's complement; n must be even then. */
+size_t fdk_row_bytes(enum fdk_dtype t, size_t n);
 const char *fdk_dtype_name(enum fdk_dtype t);
 
 #define FDK_ATT_CHUNK 64     /* tokens per attention chunk, absolute */
@@ -65,8 +69,10 @@ struct fdk_batch {
     const int32_t *row;        /* [T] row of the token */
     const int32_t *q_start;    /* [S + 1] first token of each row */
     const int32_t *kv_len;     /* [S] KV tokens of the row after this step */
-    const int32_t *block_table; /* [S][table_stride] this rank's blocks */
-    const int32_t *state;      /* [S] index of the row in the state table */
+    const int32_t *state;      /* [S] state slot of the row */
+    const int32_t *block_table; /* [slots][table_stride] this rank's blocks, by state
+                                  slot: the table of row r begins at entry
+                                  state[r] * table_stride */
     const struct fdk_out *out; /* [O] gather list: whose logits are wanted */
     int32_t table_stride;
     int32_t max_row;           /* S_pad bound of this step's launch */
@@ -100,6 +106,8 @@ struct fdk_row {
     int32_t max_len;           /* done when len reaches it */
     int32_t done;              /* FDK_DONE_* */
     int32_t penalty;           /* index into the pool of penalty counts, -1 */
+    float presence, frequency; /* 0 = off; read only with penalty >= 0 */
+    float repetition;          /* 1 = off */
     uint32_t generation;       /* of the slot: stamped on every result */
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
@@ -121,23 +129,50 @@ struct fdk_result {
 };
 
 /* Paged KV of one rank: block b, layer l at base + b * block_bytes +
- * l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes, then scales
- * (8-bit types: fp8 per (layer, head), int8 per (token, head)). */
+ * l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes. 8-bit types keep
+ * value = stored * scale:
+ *   FDK_I8      scales beside the values, float[K][B] at + k_scale_off and
+ *               + v_scale_off: |largest| / 127 of the head's vector at that token
+ *   FDK_F8E4M3  one scale per (layer, K or V, head) for all tokens: scale */
 struct fdk_kv {
     void *base;
     uint64_t block_bytes, layer_bytes, v_bytes;
+    uint64_t k_scale_off, v_scale_off; /* in a layer; FDK_I8 only */
+    const float *scale;        /* [L][2][K] on the device; NULL: all 1 */
     int32_t block_size, n_kv_head, head_dim;
     enum fdk_dtype dtype;
 };
 
+/* Attention tiles of a step, planned on the device from the row lengths, so
+ * that nothing about the split of tokens among rows is known at launch. Row
+ * i has ceil(q_len[i] * a / b) tiles; a, b: fdk_ops.att_shape. */
+struct fdk_work { int32_t row, tile; };
+/* The most tiles that m tokens in at most n rows can have:
+ * floor((m a + min(n, m) (b - gcd(a, b))) / b). */
+int32_t fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b);
+
 /* ---- operations ---------------------------------------------------------- */
 
-struct fdk_row_update_args {   /* state[idx[i]] = rows[i], i < *n */
+struct fdk_delta { int32_t at, block; };
+struct fdk_row_update_args {   /* state[idx[i]] = rows[i], i < *n, and
+                                  table[delta[i].at] = delta[i].block, i < *n_delta */
     struct fdk_row *state;     /* [max rows] */
     const struct fdk_row *rows; /* [n_max] */
     const int32_t *idx;        /* [n_max] */
     const int32_t *n;          /* [1] */
     int32_t n_max;
+    int32_t *table;            /* fdk_batch.block_table */
+    const struct fdk_delta *delta; /* [n_delta_max] */
+    const int32_t *n_delta;    /* [1]; NULL: no deltas */
+    int32_t n_delta_max;
+};
+struct fdk_att_plan_args {     /* the step's tiles, row by row, tiles ascending */
+    struct fdk_work *work;     /* [n_max]; entries >= *n_work are {-1, -1} */
+    int32_t *n_work;           /* [1] */
+    uint32_t *n_done;          /* [1] set to 0 */
+    const struct fdk_batch *b;
+    int32_t a, bt;             /* query rows per token, query rows of a tile */
+    int32_t n_max;             /* fdk_tiles_max(S, T, a, bt) of the launch */
 };
 struct fdk_embed_args {        /* y[t] = w[ids[t]] (or last token of the state) */
     float *y;                  /* (T, C) */
@@ -161,12 +196,17 @@ struct fdk_gemm_args {         /* y = x w^T (+ bias) */
     float *y;                  /* (T, N), rows ldy apart */
     const float *x;            /* (T, K) */
     const void *w;             /* (N, K) */
+    const float *w_scale;      /* FDK_I8, FDK_I4: (N, ceil(K / w_group)), value =
+                                  stored * scale rounded to fp32; else NULL */
+    int32_t w_group;           /* elements of K that share a scale; K: all */
     const float *bias;         /* (N) or NULL */
     const int32_t *n;          /* [1] live rows of x */
     int32_t first;             /* rows [first, min(first + T, *n)) are computed; y
                                   starts at row first */
     int32_t T, N, K, ldy;
     enum fdk_dtype w_dtype;
+    void *scratch;             /* gemm_scratch(); NULL where that is 0 */
+    size_t scratch_bytes;
 };
 struct fdk_rope_table_args {   /* cs[t] = cos, sin of pos[t] * inv_freq, times scale */
     float *cs;                 /* (T, rot) cos[rot/2] then sin[rot/2] */
@@ -189,6 +229,10 @@ struct fdk_attention_args {    /* causal over the row's paged KV */
     const float *qkv;          /* (T, (H + 2 K) D), q part is read */
     const struct fdk_batch *b;
     struct fdk_kv kv;
+    const struct fdk_work *work; /* of att_plan */
+    const int32_t *n_work;
+    uint32_t *n_done;          /* += tiles computed, each once a layer */
+    int32_t n_work_max;
     int32_t T, H, K, D, layer;
     float scale;
     void *scratch;
@@ -209,6 +253,8 @@ struct fdk_gather_args {       /* y[o] = x[out[o].tok] */
 struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SAMPLE */
     struct fdk_result *results; /* (O) */
     struct fdk_row *state;
+    uint16_t *counts;          /* (pool, V) penalty counts, NULL: none; bit 15: the id
+                                  is in the prompt, the rest: how often in the output */
     float *logits;             /* (R, V): rows first .. first + R of the O outputs;
                                   may be overwritten */
     const struct fdk_batch *b;
@@ -217,13 +263,18 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
     size_t scratch_bytes;
 };
 /*
- * Sampling order: logprobs from the raw logits; stop ids masked below
- * min_len; temperature; top_k; top_p over what top_k left; min_p relative to
+ * Sampling order: logprobs from the raw logits; penalties; stop ids masked
+ * below min_len; temperature; top_k; top_p over what top_k left; min_p relative to
  * the best; then argmax of logit / temperature + Gumbel noise. Ties go to
  * the lower id. Noise: Philox4x32-10, key = seed, counter = (position,
  * sample, purpose 0, id / 4), word id % 4; so one seed gives one stream
  * whatever the batch, and a resumed request goes on in it. Noise of a word w
  * is -log(-log((w + 1/2) / 2^32)), scores are compared in double precision.
+ *
+ * Penalties of rows with penalty >= 0: ids in prompt or output are divided
+ * (logit > 0) or multiplied by repetition; then output ids lose frequency *
+ * their count and presence. Sampling a token adds it to the row's counts,
+ * which stop at 0x7fff.
  *
  * Stop ids are masked while len < min_len. top_p keeps the shortest prefix,
  * by probability, that reaches it (at least one id); min_p is against the
@@ -235,11 +286,19 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
 
 /* ---- devices ------------------------------------------------------------- */
 
+/* How a virtual device runs what its streams hold. */
+enum fdk_exec {
+    FDK_EXEC_DEFAULT = 0,      /* cpu: THREAD, null: INLINE */
+    FDK_EXEC_THREAD,           /* a thread per device */
+    FDK_EXEC_INLINE,           /* at once, in the caller */
+    FDK_EXEC_DEFER             /* not before somebody waits or calls fdk_vdev_step() */
+};
 struct fdk_open_args {
     int32_t n_device;          /* 1.. */
     int32_t n_thread;          /* cpu: per device; 0 = processors / n_device */
     int32_t max_token;         /* T bound of any launch, for internal scratch; 0: 8192 */
     int32_t spin_us;           /* cpu: how long idle pool threads poll */
+    enum fdk_exec exec;        /* cpu and null: who runs the commands */
 };
 struct fdk_device_info {
     char name[64];
@@ -294,9 +353,13 @@ struct fdk_ops {
     int (*graph_launch)(struct fdk_graph *, fdk_stream_t);
     void (*graph_free)(struct fdk_graph *);
 
+    /* Query rows per token and per tile of attention over these heads. */
+    void (*att_shape)(const struct fdk_attention_args *, int32_t *ret_a, int32_t *ret_bt);
+    size_t (*gemm_scratch)(const struct fdk_gemm_args *);
     size_t (*attention_scratch)(const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
+    int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
     int (*embed)(const struct fdk_embed_args *, fdk_stream_t);
     int (*rmsnorm)(const struct fdk_rmsnorm_args *, fdk_stream_t);
     int (*gemm)(const struct fdk_gemm_args *, fdk_stream_t);
@@ -311,6 +374,10 @@ struct fdk_ops {
 extern const struct fdk_ops fdk_ops_cpu;
 extern const struct fdk_ops fdk_ops_cuda; /* a stub that says so when built without */
 extern const struct fdk_ops fdk_ops_null;
+
+/* FDK_EXEC_DEFER: run up to n commands that are due, round robin over the
+ * streams. Returns how many ran. Tests drive a slow or a fast device so. */
+int32_t fdk_vdev_step(struct fdk_ctx *, int32_t n);
 
 /* Philox4x32-10 as the sampler uses it; shared by tests and host code. */
 void fdk_philox(uint64_t key, const uint32_t ctr[4], uint32_t ret[4]);

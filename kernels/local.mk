@@ -1,7 +1,7 @@
 # Inner loops are built once per instruction set; kernels/cpu/isa_pick.c picks
 # at run time. -ffp-contract=off everywhere: a multiply-add is fused where the
 # source says so and nowhere else, or call sites would differ in their bits.
-FDK_ISA_SOURCES = %D%/cpu/isa.h %D%/cpu/isa_ops.h %D%/cpu/vec.h \
+FDK_ISA_SOURCES = %D%/cpu/isa.h %D%/cpu/isa_ops.h %D%/cpu/kv8.h %D%/cpu/vec.h %D%/cpu/vec_quant.h \
 	%D%/cpu/isa_gemm.c %D%/cpu/isa_attention.c %D%/cpu/isa_rows.c
 
 noinst_LIBRARIES += libfdkernels.a libfdk_generic.a
@@ -24,17 +24,22 @@ libfdk_avx512_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=2 \
 KERNEL_LIBS += libfdk_avx2.a libfdk_avx512.a
 endif
 
+FDK_CUDA_CU = %D%/cuda/backend_cuda.cu %D%/cuda/memory.cu \
+	%D%/cuda/ops_attention.cu %D%/cuda/ops_gemm.cu %D%/cuda/ops_qkv.cu \
+	%D%/cuda/ops_rows.cu %D%/cuda/ops_sample.cu %D%/cuda/stream.cu
+FDK_CUDA_CUH = %D%/cuda/fdk_cuda.cuh %D%/cuda/kv.cuh
 if HAVE_CUDA
-libfdkernels_a_SOURCES += %D%/cuda/backend_cuda.cu
+libfdkernels_a_SOURCES += $(FDK_CUDA_CU)
+$(FDK_CUDA_CU:.cu=.o): %D%/fdk.h $(FDK_CUDA_CUH)
 KERNEL_LIBS += $(CUDA_LIBS)
 else
 libfdkernels_a_SOURCES += %D%/cuda/stub.c
 endif
 KERNEL_LIBS += -lm
 EXTRA_DIST += %D%/README.md %D%/NOTES.md %D%/cuda.m4 %D%/cuda/stub.c \
-	%D%/cuda/backend_cuda.cu
+	$(FDK_CUDA_CU) $(FDK_CUDA_CUH)
 
 .cu.o:
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_GENCODE) -std=c++17 -O3 $(NVCCFLAGS) -I$(srcdir) \
+	$(NVCC) $(NVCC_GENCODE) -std=c++17 -O3 -Xfatbin=-compress-all $(NVCCFLAGS) -I$(srcdir) \
 	    -Xcompiler -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -c -o $@ $<

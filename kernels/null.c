@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * The null backend: the virtual device executing at once in the caller, with
- * no arithmetic but the bookkeeping of tokens. sample() answers with a hash
+ * The null backend: the virtual device (by default executing at once in the
+ * caller) with no arithmetic but the bookkeeping of tokens. sample() answers with a hash
  * of the output's input token and position, so whoever knows the prompt can
  * foretell every token:
  *
@@ -16,7 +16,7 @@
  * where the input id is the row's last token if the step says -1. Logprobs
  * are -1, alternatives the ids after the token with logprobs -2. Stop ids,
  * min_len and max_len work as on the cpu backend: below min_len the next id
- * that is no stop id is taken.
+ * that is no stop id is taken. Penalty counts are kept but change no token.
  */
 
 #define NULL_LOGPROB     (-1.0f)
@@ -67,7 +67,7 @@ null_output(const struct fdk_sample_args *a, int o)
         int32_t token = fdk_null_token(id >= 0 ? id : st->last_token, out->pos, a->V);
         for (int i = 0; st->len < st->min_len && is_stop(st, token) && i < a->V; i++)
             token = (token + 1) % a->V;
-        sample_commit(st, token, r);
+        sample_commit(a, st, token, r);
     }
     if (out->n_top < 0)
         return;
@@ -84,9 +84,10 @@ null_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
 {
     (void)st;
     if (cmd->op == CMD_ROW_UPDATE) {
-        const struct fdk_row_update_args *a = &cmd->u.row_update;
-        for (int i = 0; i < *a->n && i < a->n_max; i++)
-            a->state[a->idx[i]] = a->rows[i];
+        cpu_row_update(&cmd->u.row_update);
+    } else if (cmd->op == CMD_ATT_PLAN) {
+        *cmd->u.att_plan.n_work = 0;
+        *cmd->u.att_plan.n_done = 0;
     } else if (cmd->op == CMD_SAMPLE) {
         const struct fdk_sample_args *a = &cmd->u.sample;
         for (int o = a->first; o < a->first + a->R && o < *a->b->n_out; o++)
@@ -106,7 +107,7 @@ static int
 null_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
     size_t err_bytes)
 {
-    return cpu_ctx_new(args, &fdk_ops_null, null_exec, 1, ret, err, err_bytes);
+    return cpu_ctx_new(args, &fdk_ops_null, null_exec, ret, err, err_bytes);
 }
 
 const struct fdk_ops fdk_ops_null = {

@@ -5,6 +5,10 @@ AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 
 GATE_FIXTURE = %D%/unit/gate_fixture.c %D%/unit/gate_fixture.h
 SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h
+REF_FIXTURE = $(SIM_FIXTURE) %D%/sim/ref.c %D%/sim/ref.h
+FAIR_LOAD = %D%/sys/fair_load.c %D%/sys/fair_load.h
+KERNEL_KV = %D%/kernel/k_kv.h %D%/kernel/k_util.h
+SCHED_FIXTURE = %D%/unit/sched_fixture.c %D%/unit/sched_fixture.h
 MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
 
 UNIT_TESTS = \
@@ -14,10 +18,13 @@ UNIT_TESTS = \
 	%D%/unit/u_client \
 	%D%/unit/u_client_tokens \
 	%D%/unit/u_param \
+	%D%/unit/u_params40 \
 	%D%/unit/u_link \
 	%D%/unit/u_intake \
 	%D%/unit/u_session \
 	%D%/unit/u_fair \
+	%D%/unit/u_admission \
+	%D%/unit/u_shed \
 	%D%/unit/u_gate \
 	%D%/unit/u_deadline \
 	%D%/unit/u_control \
@@ -27,11 +34,22 @@ UNIT_TESTS = \
 	%D%/unit/u_model \
 	%D%/unit/u_safetensors \
 	%D%/unit/u_weights \
+	%D%/unit/u_weights_quant \
+	%D%/unit/u_quant \
 	%D%/unit/u_cpudev \
 	%D%/unit/u_kvcache \
+	%D%/unit/u_kvcache_random \
+	%D%/unit/u_prefix \
+	%D%/unit/u_ingress \
+	%D%/unit/u_memplan \
 	%D%/unit/u_req \
+	%D%/unit/u_cost \
 	%D%/unit/u_scheduler \
+	%D%/unit/u_sched_cache \
+	%D%/unit/u_sched_prefill \
+	%D%/unit/u_sched_random \
 	%D%/unit/u_batch \
+	%D%/unit/u_capture \
 	%D%/unit/u_runner \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
@@ -40,14 +58,23 @@ UNIT_TESTS = \
 	%D%/unit/u_egress
 
 SIM_TESTS = \
+	%D%/sim/s_graph \
 	%D%/sim/s_mix \
+	%D%/sim/s_overlap \
 	%D%/sim/s_preempt \
-	%D%/sim/s_text
+	%D%/sim/s_prefix \
+	%D%/sim/s_random \
+	%D%/sim/s_text \
+	%D%/sim/s_threads
 
 KERNEL_TESTS = \
 	%D%/kernel/k_attention \
+	%D%/kernel/k_cuda \
+	%D%/kernel/k_cuda_graph \
+	%D%/kernel/k_cuda_sample \
 	%D%/kernel/k_embed \
 	%D%/kernel/k_gemm \
+	%D%/kernel/k_plan \
 	%D%/kernel/k_qkv \
 	%D%/kernel/k_rmsnorm \
 	%D%/kernel/k_sample \
@@ -55,7 +82,8 @@ KERNEL_TESTS = \
 
 PARITY_TESTS = \
 	%D%/parity/p_engine \
-	%D%/parity/p_model
+	%D%/parity/p_model \
+	%D%/parity/p_quant
 
 FUZZ_TARGETS = \
 	%D%/fuzz/f_bpe_input \
@@ -78,22 +106,41 @@ tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
+tests_unit_u_admission_SOURCES = %D%/unit/u_admission.c $(GATE_FIXTURE)
+tests_unit_u_shed_SOURCES = %D%/unit/u_shed.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
+tests_unit_u_scheduler_SOURCES = %D%/unit/u_scheduler.c $(SCHED_FIXTURE)
+tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
+tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
+tests_unit_u_sched_random_SOURCES = %D%/unit/u_sched_random.c $(SCHED_FIXTURE)
 tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
+tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
+tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
+tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
+tests_sim_s_random_SOURCES = %D%/sim/s_random.c $(REF_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
-tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c %D%/kernel/k_util.h
+tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
+tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
+tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_twin.h %D%/kernel/k_util.h
+tests_kernel_k_cuda_graph_SOURCES = %D%/kernel/k_cuda_graph.c %D%/kernel/k_twin.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_twin.h \
+	%D%/kernel/k_util.h
 tests_kernel_k_embed_SOURCES = %D%/kernel/k_embed.c %D%/kernel/k_util.h
 tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
-tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c %D%/kernel/k_util.h
+tests_kernel_k_plan_SOURCES = %D%/kernel/k_plan.c $(KERNEL_KV)
+tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c $(KERNEL_KV)
 tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
 tests_kernel_k_sample_SOURCES = %D%/kernel/k_sample.c %D%/kernel/k_util.h
 tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
+tests_gpu_g_parity_SOURCES = %D%/gpu/g_parity.c $(SIM_FIXTURE)
 tests_parity_p_engine_SOURCES = %D%/parity/p_engine.c $(SIM_FIXTURE)
+tests_parity_p_quant_SOURCES = %D%/parity/p_quant.c $(SIM_FIXTURE)
 tests_fuzz_f_bpe_input_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_bpe_input_SOURCES = %D%/fuzz/f_bpe_input.c $(FUZZ_MAIN)
 tests_fuzz_f_config_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
@@ -106,13 +153,17 @@ tests_fuzz_f_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_safetensors_SOURCES = %D%/fuzz/f_safetensors.c $(FUZZ_MAIN)
 tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
+tests_bench_b_cache_SOURCES = %D%/bench/b_cache.c $(SIM_FIXTURE)
 tests_bench_b_engine_SOURCES = %D%/bench/b_engine.c $(SIM_FIXTURE)
+tests_bench_b_ppl_SOURCES = %D%/bench/b_ppl.c $(SIM_FIXTURE)
 tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
 tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdctl_SOURCES = %D%/unit/u_fdctl.c $(FDCTL_SOURCES)
 tests_unit_u_fdctl_LDADD = $(CLIENT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
+tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
+tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
 
 SYS_TESTS = \
 	%D%/sys/001-minimal.sh \
@@ -126,8 +177,12 @@ SYS_TESTS = \
 	%D%/sys/009-soak.sh \
 	%D%/sys/010-install.sh \
 	%D%/sys/011-reference.sh \
-	%D%/sys/012-commands.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/hostile
+	%D%/sys/012-commands.sh \
+	%D%/sys/013-fairness.sh \
+	%D%/sys/014-config.sh
+SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_parity
+tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
+tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_hostile_LDADD =
 
@@ -141,10 +196,14 @@ SOURCE_TESTS = \
 FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 	$(FUZZ_TARGETS) $(SYS_HELPERS)
 FDD_BENCHES = \
+	%D%/bench/b_cache \
 	%D%/bench/b_engine \
+	%D%/bench/b_fair \
 	%D%/bench/b_gate \
 	%D%/bench/b_kernels \
 	%D%/bench/b_path \
+	%D%/bench/b_ppl \
+	%D%/bench/b_prefix \
 	%D%/bench/b_ring
 BENCHES += $(FDD_BENCHES)
 
@@ -159,6 +218,8 @@ fuzzers: $(FUZZ_TARGETS)
 .PHONY: fuzzers
 
 EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/model/run %D%/model/doorbell.pml \
-	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/tsan.supp %D%/bench/run %D%/fuzz/run \
+	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/mutants %D%/tsan.supp %D%/bench/run %D%/bench/held_out.txt \
+	%D%/fuzz/run %D%/gpu/demo.sh %D%/gpu/run \
 	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
-	%D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate
+	%D%/unit/config.golden %D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate %D%/parity/quant.txt \
+	%D%/parity/quant_reference.py

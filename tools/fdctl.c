@@ -27,6 +27,7 @@ static const struct cmd {
     { "set", fct_cmd_set, "change a parameter while the daemon runs" },
     { "reload", fct_cmd_reload, "read the configuration file again" },
     { "model", fct_cmd_model, "the model's sizes and memory" },
+    { "memory", fct_cmd_memory, "every buffer of the worker and the KV pool" },
     { "program", fct_cmd_program, "the operations of one step" },
     { "drain", fct_cmd_drain, "take no new requests" },
     { "stop", fct_cmd_stop, "end the daemon" },

@@ -204,7 +204,7 @@ uint64_t fct_now_ns(void);
 typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
     fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
-    fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_program,
-    fct_cmd_drain, fct_cmd_stop, fct_cmd_debug;
+    fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,
+    fct_cmd_program, fct_cmd_drain, fct_cmd_stop, fct_cmd_debug;
 
 #endif

@@ -249,6 +249,57 @@ fct_cmd_model(const struct fct *f, int argc, char **argv)
         "The model: sizes, memory, where its files are.", show_any);
 }
 
+static void
+bytes_text(long long bytes, char *ret, size_t ret_bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    double v = (double)bytes;
+    size_t u = 0;
+
+    for (; v >= 1024 && u < 4; u++)
+        v /= 1024;
+    snprintf(ret, ret_bytes, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
+}
+
+static void
+show_memory(const json_t *o)
+{
+    const json_t *rows = json_object_get(o, "rows"), *b = json_object_get(o, "blocks");
+    char planned[32], used[32];
+    size_t i;
+
+    printf("%-22s %-7s %10s %10s  %s\n", "buffer", "where", "planned", "in use", "how");
+    for (i = 0; i < json_array_size(rows); i++) {
+        const json_t *r = json_array_get(rows, i);
+
+        bytes_text(num(r, "bytes"), planned, sizeof(planned));
+        bytes_text(num(r, "in_use"), used, sizeof(used));
+        printf("%-22s %-7s %10s %10s  %s\n", str(r, "name"), str(r, "where"), planned,
+            used, str(r, "how"));
+    }
+    bytes_text(num(o, "device_bytes"), planned, sizeof(planned));
+    bytes_text(num(o, "limit_bytes"), used, sizeof(used));
+    printf("%-22s %-7s %10s  of %s that may be used\n", "sum", "device", planned, used);
+    bytes_text(num(o, "host_bytes"), planned, sizeof(planned));
+    printf("%-22s %-7s %10s\n", "sum", "host", planned);
+    printf("\nKV cache  %lld blocks of %lld tokens, %s: %lld used, %lld cached, %lld free\n",
+        num(b, "total"), num(b, "block_size"), str(b, "dtype"), num(b, "used"),
+        num(b, "cached"), num(b, "free"));
+    if (num(b, "host_total") != 0)
+        printf("on host   %lld blocks, %lld used\n", num(b, "host_total"),
+            num(b, "host_used"));
+    printf("holds     %lld tokens: %lld requests of max_model_len %lld at a time\n",
+        num(o, "tokens"), num(o, "concurrency"), num(o, "max_model_len"));
+}
+
+int
+fct_cmd_memory(const struct fct *f, int argc, char **argv)
+{
+    return plain(f, argc, argv, "memory [--json]",
+        "Every buffer of the worker: bytes planned, bytes in use; and the KV pool.",
+        show_memory);
+}
+
 int
 fct_cmd_program(const struct fct *f, int argc, char **argv)
 {

@@ -15,12 +15,15 @@ libfddcommon_a_SOURCES = \
 	%D%/panic.h \
 	%D%/param.c \
 	%D%/param.h \
+	%D%/param_check.c \
 	%D%/param_doc.c \
 	%D%/param_file.c \
+	%D%/param_note.c \
 	%D%/param_priv.h \
 	daemon/tbl/counters.h \
 	daemon/tbl/ctl_cmds.h \
 	daemon/tbl/debug_bits.h \
+	daemon/tbl/param_notes.h \
 	daemon/tbl/params.h
-libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS)
-COMMON_LIBS = libfddcommon.a $(INIH_LIBS)
+libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)
+COMMON_LIBS = libfddcommon.a $(INIH_LIBS) $(JANSSON_LIBS)

@@ -11,11 +11,6 @@
 
 enum { RESTART = 0, RELOAD = 1 };
 
-#define WARN  PAR_N_WARN
-#define OFF   PAR_N_OFF
-#define ONE   PAR_N_ONE
-#define MIXED PAR_N_MIXED
-
 const struct par_def par_defs[] = {
 #define PAR_INT(s, k, a, u, lo_, d, hi_, f, h)                          \
     { .section = #s, .key = #k, .aliases = a, .unit = u, .help = h,     \
@@ -37,34 +32,21 @@ const struct par_def par_defs[] = {
     { .section = #s, .key = #k, .aliases = a, .unit = "", .help = h,    \
       .choices = "", .def = d, .type = PAR_T_STR,                       \
       .offset = offsetof(struct par, s##_##k), .reload = f },
-#define PAR_NOTE(s, k, a, kind, t)
 #include "daemon/tbl/params.h"
 #undef PAR_INT
 #undef PAR_DBL
 #undef PAR_BOOL
 #undef PAR_ENUM
 #undef PAR_STR
-#undef PAR_NOTE
 };
 const size_t par_n_defs = sizeof(par_defs) / sizeof(par_defs[0]);
 
-const struct par_note par_notes[] = {
-#define PAR_INT(s, k, a, u, lo, d, hi, f, h)
-#define PAR_DBL(s, k, a, u, lo, d, hi, f, h)
-#define PAR_BOOL(s, k, a, d, f, h)
-#define PAR_ENUM(s, k, a, c, d, f, h)
-#define PAR_STR(s, k, a, d, f, h)
-#define PAR_NOTE(s, k, a, kind_, t)                                     \
-    { .section = #s, .key = #k, .aliases = a, .text = t, .kind = kind_ },
-#include "daemon/tbl/params.h"
-#undef PAR_INT
-#undef PAR_DBL
-#undef PAR_BOOL
-#undef PAR_ENUM
-#undef PAR_STR
-#undef PAR_NOTE
-};
-const size_t par_n_notes = sizeof(par_notes) / sizeof(par_notes[0]);
+size_t
+par_field_bytes(const struct par_def *d)
+{
+    return d->type == PAR_T_STR || d->type == PAR_T_ENUM ? PAR_STR_BYTES
+        : d->type == PAR_T_DBL ? sizeof(double) : sizeof(int64_t);
+}
 
 static int64_t *
 int_field(struct par *p, const struct par_def *d)
@@ -169,9 +151,8 @@ par_default_text(const struct par_def *d, char *ret, size_t ret_bytes)
 
 /* ---- values from text ------------------------------------------------------- */
 
-__attribute__((format(printf, 5, 6)))
-static int
-bad_value(const char *name, const char *value, char *err, size_t err_bytes,
+int
+par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
     const char *fmt, ...)
 {
     char shown[64], reason[256];
@@ -209,7 +190,7 @@ parse_int(const struct par_def *d, const char *name, const char *value, int64_t 
         }
     }
     if (end == value || *end != '\0' || isspace((unsigned char)value[0]))
-        return bad_value(name, value, err, err_bytes, par_is_size(d)
+        return par_bad_value(name, value, err, err_bytes, par_is_size(d)
             ? "not a size; write a whole number of bytes, or with k, m or g, like 32m"
             : "not a whole number");
     if (scale > 1 && v < 0)
@@ -218,7 +199,7 @@ parse_int(const struct par_def *d, const char *name, const char *value, int64_t 
         || *ret > d->hi) {
         par_format(d, scale > 1 ? d->lo / scale : d->lo, lo, sizeof(lo));
         par_format(d, scale > 1 ? d->hi / scale : d->hi, hi, sizeof(hi));
-        return bad_value(name, value, err, err_bytes, "must be %s to %s%s%s", lo, hi,
+        return par_bad_value(name, value, err, err_bytes, "must be %s to %s%s%s", lo, hi,
             scale > 1 || d->unit[0] == '\0' || par_is_size(d) ? "" : " ",
             scale > 1 || par_is_size(d) ? "" : d->unit);
     }
@@ -234,15 +215,16 @@ parse_dbl(const struct par_def *d, const char *name, const char *value, double *
 
     if (end == value || *end != '\0' || isspace((unsigned char)value[0])
         || strpbrk(value, "xXnN") != NULL)
-        return bad_value(name, value, err, err_bytes, "not a number");
+        return par_bad_value(name, value, err, err_bytes, "not a number");
     if (!isfinite(v) || v < d->dlo || v > d->dhi)
-        return bad_value(name, value, err, err_bytes, "must be %g to %g", d->dlo, d->dhi);
+        return par_bad_value(name, value, err, err_bytes, "must be %g to %g%s%s", d->dlo,
+            d->dhi, d->unit[0] != '\0' ? " " : "", d->unit);
     *ret = v;
     return 0;
 }
 
-static int
-word_in(const char *word, const char *list)
+int
+par_word_in(const char *word, const char *list)
 {
     size_t n = strlen(word);
 
@@ -260,8 +242,9 @@ word_in(const char *word, const char *list)
     return 0;
 }
 
-static int
-parse_bool(const char *name, const char *value, int64_t *ret, char *err, size_t err_bytes)
+int
+par_parse_bool(const char *name, const char *value, int64_t *ret, char *err,
+    size_t err_bytes)
 {
     char low[8];
     size_t i;
@@ -270,16 +253,16 @@ parse_bool(const char *name, const char *value, int64_t *ret, char *err, size_t 
         low[i] = (char)tolower((unsigned char)value[i]);
     low[i] = '\0';
     if (value[i] == '\0' && i > 0) {
-        if (word_in(low, "yes|true|on|1")) {
+        if (par_word_in(low, "yes|true|on|1")) {
             *ret = 1;
             return 0;
         }
-        if (word_in(low, "no|false|off|0")) {
+        if (par_word_in(low, "no|false|off|0")) {
             *ret = 0;
             return 0;
         }
     }
-    return bad_value(name, value, err, err_bytes, "write yes or no");
+    return par_bad_value(name, value, err, err_bytes, "write yes or no");
 }
 
 static int
@@ -289,84 +272,125 @@ parse_str(const struct par_def *d, const char *name, const char *value, char *re
     size_t i, len = strlen(value);
     char choices[128];
 
-    if (d->type == PAR_T_ENUM && !word_in(value, d->choices)) {
+    if (d->type == PAR_T_ENUM && !par_word_in(value, d->choices)) {
         snprintf(choices, sizeof(choices), "%s", d->choices);
         for (i = 0; choices[i] != '\0'; i++)
             if (choices[i] == '|')
                 choices[i] = ' ';
-        return bad_value(name, value, err, err_bytes, "must be one of: %s", choices);
+        return par_bad_value(name, value, err, err_bytes, "must be one of: %s", choices);
     }
     if (len >= PAR_STR_BYTES)
-        return bad_value(name, value, err, err_bytes, "%zu bytes long, at most "
+        return par_bad_value(name, value, err, err_bytes, "%zu bytes long, at most "
             "%d are allowed", len, PAR_STR_BYTES - 1);
     for (i = 0; i < len; i++)
         if ((unsigned char)value[i] < 0x20 || value[i] == 0x7f)
-            return bad_value(name, value, err, err_bytes,
+            return par_bad_value(name, value, err, err_bytes,
                 "control character 0x%02x in the value", (unsigned char)value[i]);
     if (!par_is_utf8(value, len))
-        return bad_value(name, value, err, err_bytes, "not valid UTF-8");
+        return par_bad_value(name, value, err, err_bytes, "not valid UTF-8");
     memset(ret, 0, PAR_STR_BYTES);
     memcpy(ret, value, len);
     return 0;
 }
 
+/* Text to the row's field; the field is changed only on success. */
 static int
-set_note(const struct par_note *n, const char *name, const char *value, char *err,
-    size_t err_bytes)
+set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
+    const char *value, char *err, size_t err_bytes)
 {
-    static const char off[] = "no|none|null|off|false|0|0.0|{}|None|False";
-    char shown[64];
+    const struct par_def *d = &par_defs[ref->idx];
+    char text[PAR_STR_BYTES];
+    int64_t i = 0;
+    double r = 0;
+    int rc;
 
-    if (n->kind == PAR_N_WARN) {
-        snprintf(err, err_bytes, "%s is accepted and has no effect: %s", name, n->text);
-        return 1;
+    switch (d->type) {
+    case PAR_T_INT:
+        rc = parse_int(d, name, value, ref->scale, &i, err, err_bytes);
+        if (rc == 0)
+            *int_field(&ps->par, d) = i;
+        return rc;
+    case PAR_T_BOOL:
+        rc = par_parse_bool(name, value, &i, err, err_bytes);
+        if (rc == 0)
+            *int_field(&ps->par, d) = i;
+        return rc;
+    case PAR_T_DBL:
+        rc = parse_dbl(d, name, value, &r, err, err_bytes);
+        if (rc == 0)
+            *dbl_field(&ps->par, d) = r;
+        return rc;
+    default:
+        rc = parse_str(d, name, value, text, err, err_bytes);
+        if (rc == 0 && d->offset == offsetof(struct par, graph_capture_sizes))
+            rc = par_sizes(name, text, text, sizeof(text), err, err_bytes);
+        if (rc == 0)
+            memcpy(str_field(&ps->par, d), text, PAR_STR_BYTES);
+        return rc;
     }
-    if (value[0] == '\0' || word_in(value, off)
-        || (n->kind == PAR_N_ONE && (word_in(value, "1|1.0")))
-        || (n->kind == PAR_N_MIXED && strcmp(value, "mixed") == 0))
-        return 0;
-    snprintf(err, err_bytes, "%s = %s: not available in this build (%s); remove it%s",
-        name,
-        par_show(value, shown, sizeof(shown)), n->text,
-        n->kind == PAR_N_ONE ? " or write 1"
-        : n->kind == PAR_N_MIXED ? " or write mixed" : " or write none");
-    return -EINVAL;
+}
+
+/* Does the row's new value go against what the other of {row, note} asked
+ * for in the same place? */
+static int
+contradicts(const struct par_set *ps, const struct par_def *d, const void *old, int note)
+{
+    const char *now = (const char *)&ps->par + d->offset;
+    int64_t a, b;
+
+    if (note < 0 || par_notes[note].kind != PAR_N_OVERLAP)
+        return memcmp(now, old, par_field_bytes(d)) != 0;
+    memcpy(&a, old, sizeof(a));
+    memcpy(&b, now, sizeof(b));
+    return (a != 0) != (b != 0);
+}
+
+int
+par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *name,
+    const char *value, enum par_origin from, char *err, size_t err_bytes)
+{
+    const struct par_def *d = &par_defs[ref->idx];
+    int was = ps->via[ref->idx] - 1, rc;
+    char old[PAR_STR_BYTES], shown[64], text[PAR_STR_BYTES];
+    enum par_origin origin;
+
+    rc = par_value_word(d, name, &value, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    memcpy(old, (const char *)&ps->par + d->offset, par_field_bytes(d));
+    par_value(ps, ref->idx, text, sizeof(text), &origin);
+    rc = set_field(ps, ref, name, value, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    if (origin == from && from != PAR_FROM_DEFAULT && from != PAR_FROM_RUNTIME
+        && was != via && contradicts(ps, d, old, via >= 0 ? via : was)) {
+        memcpy((char *)&ps->par + d->offset, old, par_field_bytes(d));
+        snprintf(err, err_bytes, "%s = %s contradicts %s.%s = %s, set by %s; remove one "
+            "of them", name, par_show(value, shown, sizeof(shown)), d->section, d->key,
+            text[0] != '\0' ? text : "(nothing)",
+            was >= 0 ? par_notes[was].key : "its own name");
+        return -EINVAL;
+    }
+    ps->from[ref->idx] = (unsigned char)from;
+    ps->via[ref->idx] = (unsigned char)(via + 1);
+    return 0;
 }
 
 int
 par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes)
 {
-    const struct par_def *d = &par_defs[ref->idx];
-    int64_t i = 0;
-    double r = 0;
-    int rc;
+    return ref->note ? par_set_note(ps, ref->idx, name, value, from, err, err_bytes)
+        : par_set_row(ps, ref, -1, name, value, from, err, err_bytes);
+}
 
-    if (ref->note)
-        return set_note(&par_notes[ref->idx], name, value, err, err_bytes);
-    switch (d->type) {
-    case PAR_T_INT:
-        rc = parse_int(d, name, value, ref->scale, &i, err, err_bytes);
-        if (rc == 0)
-            *int_field(&ps->par, d) = i;
-        break;
-    case PAR_T_BOOL:
-        rc = parse_bool(name, value, &i, err, err_bytes);
-        if (rc == 0)
-            *int_field(&ps->par, d) = i;
-        break;
-    case PAR_T_DBL:
-        rc = parse_dbl(d, name, value, &r, err, err_bytes);
-        if (rc == 0)
-            *dbl_field(&ps->par, d) = r;
-        break;
-    default:
-        rc = parse_str(d, name, value, str_field(&ps->par, d), err, err_bytes);
-        break;
-    }
-    if (rc == 0)
-        ps->from[ref->idx] = (unsigned char)from;
-    return rc;
+/* Values, origins and what set them. */
+static void
+par_copy(struct par_set *dst, const struct par_set *src)
+{
+    dst->par = src->par;
+    memcpy(dst->from, src->from, par_n_defs);
+    memcpy(dst->via, src->via, par_n_defs);
 }
 
 int
@@ -377,6 +401,33 @@ par_set_text(struct par_set *ps, const char *name, const char *value,
     int rc = par_find(NULL, name, &ref, err, err_bytes);
 
     return rc == 0 ? par_set_ref(ps, &ref, name, value, from, err, err_bytes) : rc;
+}
+
+int
+par_set_checked(struct par_set *ps, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes)
+{
+    struct par_set *was = par_new();
+    int rc, done;
+
+    if (was == NULL) {
+        snprintf(err, err_bytes, "out of memory");
+        return -ENOMEM;
+    }
+    par_copy(was, ps);
+    done = par_set_text(ps, name, value, from, err, err_bytes);
+    if (done >= 0) {
+        char why[512];
+
+        rc = par_check(ps, why, sizeof(why));
+        if (rc != 0) {
+            par_copy(ps, was);
+            snprintf(err, err_bytes, "%s", why);
+            done = rc;
+        }
+    }
+    par_free(was);
+    return done;
 }
 
 /* ---- names ------------------------------------------------------------------ */
@@ -499,10 +550,12 @@ int
 par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     size_t err_bytes)
 {
-    char buf[128], *key = buf, *sec = NULL, *dot;
+    char buf[128], full[192], *key = buf, *sec = NULL, *dot;
     size_t i;
 
     normalize(name, buf, sizeof(buf));
+    snprintf(full, sizeof(full), "%s%s%s", section != NULL ? section : "",
+        section != NULL ? "." : "", buf);
     if (section != NULL) {
         sec = (char *)(uintptr_t)section;
     } else if ((dot = strchr(buf, '.')) != NULL) {
@@ -512,13 +565,14 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     }
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];
-        int by_key = sec != NULL && strcmp(d->key, key) == 0;
+        int own = sec == NULL || strcmp(d->section, sec) == 0;
+        int by_key = sec != NULL && own && strcmp(d->key, key) == 0;
+        const char *as = own && par_word_in(key, d->aliases) ? key
+            : par_word_in(full, d->aliases) ? full : NULL;
 
-        if ((sec == NULL || strcmp(d->section, sec) == 0)
-            && (by_key || word_in(key, d->aliases))) {
-            ret->note = 0;
-            ret->idx = i;
-            ret->scale = by_key ? 1 : alias_scale(d->aliases, key);
+        if (by_key || as != NULL) {
+            *ret = (struct par_ref){ .note = 0, .idx = i,
+                .scale = by_key ? 1 : alias_scale(d->aliases, as) };
             return 0;
         }
     }
@@ -526,10 +580,8 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
         const struct par_note *n = &par_notes[i];
 
         /* Notes are not ours: any section may name them. */
-        if (strcmp(n->key, key) == 0 || word_in(key, n->aliases)) {
-            ret->note = 1;
-            ret->idx = i;
-            ret->scale = 1;
+        if (strcmp(n->key, key) == 0 || par_word_in(full, n->aliases)) {
+            *ret = (struct par_ref){ .note = 1, .idx = i, .scale = 1 };
             return 0;
         }
     }
@@ -560,7 +612,8 @@ par_new(void)
         return NULL;
     ps->magic = PAR_SET_MAGIC;
     ps->from = calloc(par_n_defs, 1);
-    if (ps->from == NULL)
+    ps->via = calloc(par_n_defs, 1);
+    if (ps->from == NULL || ps->via == NULL)
         return par_free(ps);
     for (i = 0; i < par_n_defs; i++) {
         struct par_ref ref = { .note = 0, .idx = i, .scale = 1 };
@@ -577,6 +630,7 @@ par_free(struct par_set *ps)
 {
     if (ps != NULL) {
         free(ps->from);
+        free(ps->via);
         ps->magic = 0;
         free(ps);
     }
@@ -587,13 +641,6 @@ const struct par *
 par_get(const struct par_set *ps)
 {
     return &ps->par;
-}
-
-static size_t
-field_bytes(const struct par_def *d)
-{
-    return d->type == PAR_T_STR || d->type == PAR_T_ENUM ? PAR_STR_BYTES
-        : d->type == PAR_T_DBL ? sizeof(double) : sizeof(int64_t);
 }
 
 int
@@ -609,10 +656,10 @@ par_reload(struct par_set *ps, const struct par_set *ps_new, char *ret_ignored,
         const struct par_def *d = &par_defs[i];
         const char *src = (const char *)&ps_new->par + d->offset;
         char *dst = (char *)&ps->par + d->offset;
-        int same = memcmp(src, dst, field_bytes(d)) == 0;
+        int same = memcmp(src, dst, par_field_bytes(d)) == 0;
 
         if (d->reload) {
-            memcpy(dst, src, field_bytes(d));
+            memcpy(dst, src, par_field_bytes(d));
             ps->from[i] = ps_new->from[i];
             n += !same;
         } else if (!same && at < ignored_bytes) {
@@ -657,6 +704,19 @@ par_row(size_t i, struct par_row *ret)
     }
 }
 
+/* The shortest text that reads back as v. */
+static void
+format_dbl(double v, char *ret, size_t ret_bytes)
+{
+    int digits;
+
+    for (digits = 6; digits <= 17; digits++) {
+        snprintf(ret, ret_bytes, "%.*g", digits, v);
+        if (strtod(ret, NULL) == v)
+            return;
+    }
+}
+
 void
 par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
     enum par_origin *ret_from)
@@ -671,7 +731,7 @@ par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
         snprintf(ret, ret_bytes, "%s", *(const int64_t *)(const void *)field ? "yes"
             : "no");
     else if (d->type == PAR_T_DBL)
-        snprintf(ret, ret_bytes, "%.17g", *(const double *)(const void *)field);
+        format_dbl(*(const double *)(const void *)field, ret, ret_bytes);
     else
         snprintf(ret, ret_bytes, "%s", field);
     *ret_from = (enum par_origin)ps->from[i];

@@ -21,14 +21,12 @@ struct par {
 #define PAR_BOOL(s, k, a, d, f, h) int64_t s##_##k;
 #define PAR_ENUM(s, k, a, c, d, f, h) char s##_##k[PAR_STR_BYTES];
 #define PAR_STR(s, k, a, d, f, h) char s##_##k[PAR_STR_BYTES];
-#define PAR_NOTE(s, k, a, kind, t)
 #include "daemon/tbl/params.h"
 #undef PAR_INT
 #undef PAR_DBL
 #undef PAR_BOOL
 #undef PAR_ENUM
 #undef PAR_STR
-#undef PAR_NOTE
 };
 
 /* Where a value came from. */
@@ -43,9 +41,14 @@ const struct par *par_get(const struct par_set *ps);
 
 /* Set one parameter from text. name is section.key or a bare alias, - and _
  * alike. 0, or -EINVAL/-ENOENT with one line in err that names the value,
- * what is allowed and, for an unknown name, the nearest known one. A
- * PAR_NOTE of kind WARN returns 1 with the warning in err. */
+ * what is allowed and, for an unknown name, the nearest known one. 1: taken,
+ * with a warning in err (daemon/tbl/param_notes.h). */
 int par_set_text(struct par_set *ps, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes);
+
+/* The same for a set that is in force: what par_check() then refuses changes
+ * nothing. */
+int par_set_checked(struct par_set *ps, const char *name, const char *value,
     enum par_origin from, char *err, size_t err_bytes);
 
 /* Read an ini file (inih through a line reader of our own: refuses NUL,
@@ -58,6 +61,15 @@ int par_read_file(struct par_set *ps, const char *path,
 /* Constraints over several parameters (max_num_batched_tokens >=
  * max_num_seqs, powers of two, ...): one precise line in err each. */
 int par_check(const struct par_set *ps, char *err, size_t err_bytes);
+int par_check_values(const struct par *p, char *err, size_t err_bytes);
+
+/* Tokens of a step: sched.max_num_batched_tokens, or what 0 there means. */
+int32_t par_max_batched_tokens(const struct par *p, int is_cpu);
+/* Log-probabilities a request may ask for: 0 without output.enable_logprob. */
+int32_t par_max_logprobs(const struct par *p);
+/* Prompts longer than this are long: sched.long_prefill_token_threshold, or
+ * 4 % of the served length. */
+int32_t par_long_prefill(const struct par *p, int32_t max_model_len);
 
 /* Take over from ps_new what may change while running (RELOAD). Writes the
  * names of changed RESTART parameters, space separated, to ret_ignored.

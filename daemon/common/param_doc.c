@@ -166,8 +166,13 @@ man_row(FILE *f, const struct par_def *d)
 static void
 man_notes(FILE *f)
 {
-    static const char *const kinds[] = { "ignored with a warning", "refused unless off",
-        "refused unless 1", "refused unless mixed" };
+    static const char *const kinds[] = { "ignored with a warning",
+        "ignored with a warning", "refused unless off", "refused unless no",
+        "refused unless 1", "refused unless empty",
+        "refused unless its method is none", "JSON whose use_cudagraph, "
+        "cudagraph_capture_sizes and max_capture_shape_prefill set graph.use_cudagraph, "
+        "graph.capture_sizes and graph.prefill_max_tokens",
+        "no sets device.overlap_depth to 0, yes to 2 where it is 0" };
     char line[512];
     size_t i;
 
@@ -179,8 +184,10 @@ man_notes(FILE *f)
     for (i = 0; i < par_n_notes; i++) {
         fputs(".It Cm ", f);
         man_text(f, par_notes[i].key);
-        snprintf(line, sizeof(line), "%s: %s.", kinds[par_notes[i].kind],
-            par_notes[i].text);
+        snprintf(line, sizeof(line), "%s%s%s%s%s.", kinds[par_notes[i].kind],
+            par_notes[i].kind == PAR_N_OFF && par_notes[i].ok[0] != '\0' ? " or " : "",
+            par_notes[i].kind == PAR_N_OFF ? par_notes[i].ok : "",
+            par_notes[i].text[0] != '\0' ? ": " : "", par_notes[i].text);
         man_text(f, line);
     }
     fputs(".El\n", f);

@@ -14,7 +14,10 @@
 #define PAR_MAX_LINE  4096 /* bytes of a line of the file, line feed apart */
 
 enum par_type { PAR_T_INT, PAR_T_DBL, PAR_T_BOOL, PAR_T_ENUM, PAR_T_STR };
-enum par_note_kind { PAR_N_WARN, PAR_N_OFF, PAR_N_ONE, PAR_N_MIXED };
+enum par_note_kind {
+    PAR_N_WARN, PAR_N_FLAG, PAR_N_OFF, PAR_N_NEVER, PAR_N_ONE, PAR_N_JSON, PAR_N_SPEC,
+    PAR_N_GRAPH, PAR_N_OVERLAP
+};
 
 struct par_def {
     const char *section, *key, *aliases, *unit, *help, *choices, *def;
@@ -26,7 +29,7 @@ struct par_def {
 };
 
 struct par_note {
-    const char *section, *key, *aliases, *text;
+    const char *section, *key, *aliases, *ok, *known, *text;
     enum par_note_kind kind;
 };
 
@@ -38,6 +41,7 @@ struct par_set {
     uint32_t magic;
     struct par par;
     unsigned char *from;     /* enum par_origin of each row of par_defs */
+    unsigned char *via;      /* 1 + index of the note that set the row, 0: its name */
 };
 
 /* What a name means: a row of par_defs, or one of par_notes. */
@@ -55,6 +59,37 @@ int par_find(const char *section, const char *name, struct par_ref *ret,
 /* Set the row that ref names; the rest as par_set_text(). */
 int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
+/* Set a row from a text. via: the note that asks for it, -1: none. A note and
+ * the row's own name that ask for different values in the same place are an
+ * error. */
+int par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *name,
+    const char *value, enum par_origin from, char *err, size_t err_bytes);
+size_t par_field_bytes(const struct par_def *d);
+int par_parse_bool(const char *name, const char *value, int64_t *ret, char *err,
+    size_t err_bytes);
+/* Is word in a list separated by | or , (what follows a * is skipped)? */
+int par_word_in(const char *word, const char *list);
+/* err = "name = value: " and the reason; returns -EINVAL. */
+__attribute__((format(printf, 5, 6)))
+int par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
+    const char *fmt, ...);
+
+/* ---- param_note.c --------------------------------------------------------------- */
+
+/* What a note makes of a value: 0, 1 with a warning in err, -EINVAL. */
+int par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes);
+/* Other servers' words for values of a row: *value becomes ours. -EINVAL for
+ * those that are known and not available. */
+int par_value_word(const struct par_def *d, const char *name, const char **value,
+    char *err, size_t err_bytes);
+/* A list of token counts, comma separated, sorted and each once; empty stays
+ * empty. ret may be text. */
+int par_sizes(const char *name, const char *text, char *ret, size_t ret_bytes, char *err,
+    size_t err_bytes);
+
+/* ---- texts ---------------------------------------------------------------------- */
+
 /* Row of the table as text: 1m rather than 1048576 for sizes. */
 void par_format(const struct par_def *d, int64_t v, char *ret, size_t ret_bytes);
 void par_default_text(const struct par_def *d, char *ret, size_t ret_bytes);

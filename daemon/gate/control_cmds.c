@@ -162,8 +162,11 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
     ctl_put(r, "shm", json_string(g->seg_name));
     ctl_put(r, "sessions", INT(g->n_ses));
-    ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}",
+    ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "queued", (json_int_t)g->fair.n_queued,
+        "queued_tokens", (json_int_t)g->fair.cost_queued,
+        "drain_rate", (json_int_t)drain_rate(&g->fair.drain, now_ns),
+        "shed", (json_int_t)g->cnt->requests_shed,
         "running", (json_int_t)(g->jnl.n_open - g->fair.n_queued),
         "total", (json_int_t)g->cnt->requests_total,
         "done", (json_int_t)g->cnt->requests_done,
@@ -242,6 +245,8 @@ ctl_request(const struct jreq *q, uint64_t now_ns)
     ctl_put(o, "max_new", INT(q->req.max_new));
     ctl_put(o, "age_ms", INT((now_ns - q->t_submit) / CLK_MS));
     ctl_put(o, "priority", INT(q->req.priority));
+    ctl_put(o, "cost", INT(q->cost));
+    ctl_put(o, "weight", INT(q->usr->weight));
     return o;
 }
 
@@ -333,6 +338,9 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_put(o, "age_ms", INT((now_ns - s->t_open) / CLK_MS));
         ctl_put(o, "inflight", INT(s->n_inflight));
         ctl_put(o, "requests_total", INT(s->n_requests));
+        ctl_put(o, "weight", INT(s->usr->weight));
+        ctl_put(o, "user_queued_tokens", INT(s->usr->lane[FAIR_GEN].cost));
+        ctl_put(o, "user_running", INT(s->usr->n_held));
         ctl_put(o, "held_records", INT(s->n_held));
         ctl_put(o, "held_bytes", INT(s->held_bytes));
         ctl_put(o, "shared_bytes", INT((uint64_t)s->c2d_bytes + s->d2c_bytes));
@@ -397,6 +405,19 @@ ctl_names_param(const char *word, const struct par_row *row)
     return 0;
 }
 
+static int
+ctl_is_param(const char *word, const char *section, const char *key)
+{
+    for (size_t i = 0; i < par_count(); i++) {
+        struct par_row row;
+
+        par_row(i, &row);
+        if (strcmp(row.section, section) == 0 && strcmp(row.key, key) == 0)
+            return ctl_names_param(word, &row);
+    }
+    return 0;
+}
+
 json_t *
 ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
@@ -425,6 +446,28 @@ ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
+/* What the parameter's type does not say. NULL, or the error. */
+static json_t *
+ctl_check_value(const char *name, const char *value)
+{
+    char text[512];
+    uint32_t before = log_debug_bits;
+    int bad;
+
+    if (ctl_is_param(name, "sched", "user_weights")) {
+        struct fair_weight list[FAIR_WEIGHTS];
+        uint32_t n;
+
+        if (fair_parse_weights(value, list, &n, text, sizeof(text)) != 0)
+            return ctl_fail("fdctl set sched.user_weights=alice:4,1000:2", "%s", text);
+    }
+    if (!ctl_is_param(name, "log", "debug"))
+        return NULL;
+    bad = log_set_debug(value, text, sizeof(text));
+    __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
+    return bad != 0 ? ctl_fail("fdctl debug", "unknown debug bit \"%s\"", text) : NULL;
+}
+
 json_t *
 ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
@@ -444,15 +487,10 @@ ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     if (par_is_reloadable(name) == 0)
         return ctl_fail("change the configuration file, then: sudo systemctl restart fdd",
             "%s cannot change while fdd runs", name);
-    if (strstr(name, "debug") != NULL) {
-        uint32_t before = log_debug_bits;
-        int bad = log_set_debug(value, text, sizeof(text));
-
-        __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
-        if (bad != 0)
-            return ctl_fail("fdctl debug", "unknown debug bit \"%s\"", text);
-    }
-    rc = par_set_text(g->ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
+    r = ctl_check_value(name, value);
+    if (r != NULL)
+        return r;
+    rc = par_set_checked(g->ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
     if (rc < 0)
         return ctl_fail(rc == -ENOENT ? "fdctl config" : NULL, "%s", err);
     gate_apply(g);
@@ -502,6 +540,12 @@ ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
 json_t *
 ctl_do_model(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    return ctl_ask_worker(g, c, rq, now_ns);
+}
+
+json_t *
+ctl_do_memory(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     return ctl_ask_worker(g, c, rq, now_ns);
 }

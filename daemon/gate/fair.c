@@ -2,6 +2,13 @@
 
 #include "daemon/gate/fair.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/clk.h"
@@ -14,7 +21,8 @@ void
 fair_init(struct fair *f)
 {
     memset(f, 0, sizeof(*f));
-    TAILQ_INIT(&f->round);
+    for (int k = 0; k < FAIR_KINDS; k++)
+        TAILQ_INIT(&f->round[k]);
 }
 
 void
@@ -30,6 +38,138 @@ fair_fini(struct fair *f)
     }
     f->n_usr = 0;
 }
+
+/* ---- weights ------------------------------------------------------------- */
+
+static int __attribute__((format(printf, 4, 5)))
+fair_bad_item(const char *item, char *err, size_t err_bytes, const char *fmt, ...)
+{
+    char why[256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    (void)snprintf(err, err_bytes, "sched.user_weights: \"%.80s\": %s", item, why);
+    return -EINVAL;
+}
+
+/* Digits only, at most max. */
+static int
+fair_number(const char *text, uint64_t max, uint64_t *ret)
+{
+    uint64_t v = 0;
+
+    if (text[0] == '\0')
+        return -EINVAL;
+    for (; *text != '\0'; text++) {
+        if (!isdigit((unsigned char)*text))
+            return -EINVAL;
+        if (__builtin_mul_overflow(v, (uint64_t)10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(*text - '0'), &v) || v > max)
+            return -ERANGE;
+    }
+    *ret = v;
+    return 0;
+}
+
+static int
+fair_parse_item(const char *item, struct fair_weight *ret, char *err, size_t err_bytes)
+{
+    const char *colon = strrchr(item, ':');
+    const struct passwd *pw;
+    uint64_t weight;
+    char name[128];
+
+    if (colon == NULL)
+        return fair_bad_item(item, err, err_bytes, "no weight; write user:weight, like "
+            "alice:4");
+    if (colon == item)
+        return fair_bad_item(item, err, err_bytes, "no user before the colon; write a "
+            "name or a uid");
+    if (fair_number(colon + 1, FAIR_WEIGHT_MAX, &weight) != 0 || weight == 0)
+        return fair_bad_item(item, err, err_bytes, "the weight must be a whole number "
+            "from 1 to %u", FAIR_WEIGHT_MAX);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(colon - item), item);
+    ret->weight = (uint32_t)weight;
+    switch (fair_number(name, UINT64_MAX, &ret->key)) {
+    case 0:
+        return 0;
+    case -ERANGE:
+        return fair_bad_item(item, err, err_bytes, "a user number has at most 64 bits");
+    }
+    pw = (size_t)(colon - item) < sizeof(name) ? getpwnam(name) : NULL;
+    if (pw == NULL)
+        return fair_bad_item(item, err, err_bytes, "this system has no user of that "
+            "name; write a name of getent passwd, or a uid");
+    ret->key = pw->pw_uid;
+    return 0;
+}
+
+int
+fair_parse_weights(const char *text, struct fair_weight *ret, uint32_t *ret_n, char *err,
+    size_t err_bytes)
+{
+    uint32_t n = 0;
+
+    for (text += strspn(text, ", "); *text != '\0'; text += strspn(text, ", ")) {
+        size_t len = strcspn(text, ", ");
+        struct fair_weight w;
+        char item[512];
+        int rc;
+
+        (void)snprintf(item, sizeof(item), "%.*s", (int)len, text);
+        rc = fair_parse_item(item, &w, err, err_bytes);
+        if (rc != 0)
+            return rc;
+        for (uint32_t i = 0; i < n; i++) {
+            if (ret[i].key == w.key)
+                return fair_bad_item(item, err, err_bytes, "user %" PRIu64 " has a "
+                    "weight already", w.key);
+        }
+        if (n == FAIR_WEIGHTS)
+            return fair_bad_item(item, err, err_bytes, "at most %u users can have a "
+                "weight", FAIR_WEIGHTS);
+        ret[n++] = w;
+        text += len;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+static uint32_t
+fair_weight_of(const struct fair *f, uint64_t key)
+{
+    for (uint32_t i = 0; i < f->n_weights; i++) {
+        if (f->weights[i].key == key)
+            return f->weights[i].weight;
+    }
+    return 1;
+}
+
+void
+fair_set_weights(struct gate *g, const struct fair_weight *list, uint32_t n)
+{
+    struct fair *f = &g->fair;
+
+    ASSERT(n <= FAIR_WEIGHTS);
+    if (n != 0)
+        memcpy(f->weights, list, n * sizeof(*list));
+    f->n_weights = n;
+    for (uint32_t b = 0; b < USR_BUCKETS; b++) {
+        for (struct usr *u = f->hash[b]; u != NULL; u = u->hnext) {
+            uint32_t weight = fair_weight_of(f, u->key);
+
+            if (u->counted)
+                f->weight_active += (uint64_t)weight - u->weight;
+            if (u->lane[FAIR_GEN].active)
+                f->weight_queued += (uint64_t)weight - u->weight;
+            u->weight = weight;
+        }
+    }
+}
+
+/* ---- users --------------------------------------------------------------- */
 
 static uint32_t
 usr_bucket(uint64_t key)
@@ -57,7 +197,11 @@ usr_get(struct gate *g, uint64_t key, uint64_t now_ns)
     u->key = key;
     u->bucket_ns = USR_BURST * CLK_S;
     u->t_bucket = now_ns;
-    TAILQ_INIT(&u->q);
+    u->weight = fair_weight_of(f, key);
+    for (int k = 0; k < FAIR_KINDS; k++) {
+        u->lane[k].usr = u;
+        TAILQ_INIT(&u->lane[k].q);
+    }
     u->hnext = f->hash[b];
     f->hash[b] = u;
     f->n_usr++;
@@ -103,7 +247,7 @@ usr_sweep(struct gate *g, uint64_t now_ns)
             usr_refill(u, now_ns);
             if (u->n_ses == 0 && u->n_inflight == 0 &&
                 u->bucket_ns == USR_BURST * CLK_S) {
-                ASSERT(!u->active && u->bytes == 0);
+                ASSERT(!u->counted && u->bytes == 0);
                 *p = u->hnext;
                 OBJ_FREE(u, USR_MAGIC);
                 f->n_usr--;
@@ -114,119 +258,380 @@ usr_sweep(struct gate *g, uint64_t now_ns)
     }
 }
 
-static void
-fair_activate(struct fair *f, struct usr *u)
+/* ---- queues -------------------------------------------------------------- */
+
+static struct lane *
+fair_lane(const struct jreq *r)
 {
-    if (u->active)
+    return &r->usr->lane[r->kind];
+}
+
+static int64_t
+fair_quantum(const struct usr *u)
+{
+    return (int64_t)FAIR_QUANTUM * u->weight;
+}
+
+/* u's weight counts while it has something queued or with the worker. */
+static void
+fair_note(struct fair *f, struct usr *u)
+{
+    int active = u->lane[FAIR_GEN].active || u->n_held != 0;
+
+    if (active == u->counted)
         return;
-    u->active = 1;
-    u->deficit = 0;
-    TAILQ_INSERT_TAIL(&f->round, u, act);
+    u->counted = active;
+    f->weight_active += active ? (uint64_t)u->weight : -(uint64_t)u->weight;
 }
 
 static void
-fair_idle(struct fair *f, struct usr *u)
+fair_activate(struct fair *f, struct lane *l, enum fair_kind kind)
 {
-    if (u->active && TAILQ_EMPTY(&u->q)) {
-        u->active = 0;
-        TAILQ_REMOVE(&f->round, u, act);
+    l->active = 1;
+    /* The tokens of its first turn; later ones come when a turn ends. */
+    l->deficit = fair_quantum(l->usr);
+    if (kind == FAIR_GEN) {
+        f->weight_queued += l->usr->weight;
+        fair_note(f, l->usr);
     }
+}
+
+/* Totals of a request that enters or leaves its queue. */
+static void
+fair_enter(struct fair *f, struct lane *l, struct jreq *r)
+{
+    uint64_t t = r->deadline_queue;
+
+    if (t == 0 || (r->deadline_total != 0 && r->deadline_total < t))
+        t = r->deadline_total;
+    if (t != 0 && (f->t_next == 0 || t < f->t_next))
+        f->t_next = t;
+    r->st = JNL_QUEUED;
+    l->cost += r->cost;
+    f->n_queued++;
+    if (r->kind == FAIR_GEN)
+        f->cost_queued += r->cost;
 }
 
 void
 fair_push(struct gate *g, struct jreq *r)
 {
-    struct usr *u = r->usr;
+    struct fair *f = &g->fair;
+    struct lane *l = fair_lane(r);
     struct jreq *at;
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    TAILQ_FOREACH_REVERSE(at, &u->q, jreq_q, link) {
-        if (at->req.priority <= r->req.priority)
+    TAILQ_FOREACH_REVERSE(at, &l->q, jreq_q, link) {
+        if (f->fcfs || at->req.priority <= r->req.priority)
             break;
     }
     if (at != NULL)
-        TAILQ_INSERT_AFTER(&u->q, at, r, link);
+        TAILQ_INSERT_AFTER(&l->q, at, r, link);
     else
-        TAILQ_INSERT_HEAD(&u->q, r, link);
-    r->st = JNL_QUEUED;
-    g->fair.n_queued++;
-    fair_activate(&g->fair, u);
+        TAILQ_INSERT_HEAD(&l->q, r, link);
+    fair_enter(f, l, r);
+    if (r->kind == FAIR_GEN) {
+        f->cost_open += r->cost;
+        f->n_gen++;
+    }
+    if (!l->active) {
+        fair_activate(f, l, r->kind);
+        TAILQ_INSERT_TAIL(&f->round[r->kind], l, act);
+    }
 }
 
 void
 fair_unpop(struct gate *g, struct jreq *r)
 {
-    struct usr *u = r->usr;
+    struct fair *f = &g->fair;
+    struct lane *l = fair_lane(r);
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    TAILQ_INSERT_HEAD(&u->q, r, link);
-    r->st = JNL_QUEUED;
-    g->fair.n_queued++;
-    if (!u->active) {
-        fair_activate(&g->fair, u);
+    TAILQ_INSERT_HEAD(&l->q, r, link);
+    fair_enter(f, l, r);
+    if (!l->active) {
+        fair_activate(f, l, r->kind);
+        l->deficit = 0;
+        TAILQ_INSERT_HEAD(&f->round[r->kind], l, act); /* it was its turn */
     }
-    u->deficit += r->cost;
+    l->deficit += r->cost;
 }
 
 void
 fair_remove(struct gate *g, struct jreq *r)
 {
+    struct fair *f = &g->fair;
+    struct lane *l = fair_lane(r);
+
     OBJ_CHECK(r, JREQ_MAGIC);
-    ASSERT(r->st == JNL_QUEUED);
-    TAILQ_REMOVE(&r->usr->q, r, link);
-    ASSERT(g->fair.n_queued > 0);
-    g->fair.n_queued--;
-    fair_idle(&g->fair, r->usr);
+    ASSERT(r->st == JNL_QUEUED && f->n_queued > 0 && l->cost >= r->cost);
+    TAILQ_REMOVE(&l->q, r, link);
+    l->cost -= r->cost;
+    f->n_queued--;
+    if (r->kind == FAIR_GEN)
+        f->cost_queued -= r->cost;
+    if (!TAILQ_EMPTY(&l->q))
+        return;
+    l->active = 0;
+    TAILQ_REMOVE(&f->round[r->kind], l, act);
+    if (r->kind == FAIR_GEN) {
+        f->weight_queued -= l->usr->weight;
+        fair_note(f, l->usr);
+    }
+}
+
+/* ---- whose turn ---------------------------------------------------------- */
+
+static uint32_t
+fair_credits(const struct wrk *w)
+{
+    return w->ready.credits != 0 ? w->ready.credits : 1;
+}
+
+static uint32_t
+fair_price(const struct wrk *w, const struct jreq *r)
+{
+    uint32_t credits = fair_credits(w);
+
+    if (r->kind != FAIR_GEN)
+        return 0;
+    return r->req.n < credits ? r->req.n : credits;
+}
+
+uint32_t
+fair_cap(const struct gate *g, const struct wrk *w, const struct usr *u)
+{
+    uint64_t all = g->fair.weight_active + (u->counted ? 0 : u->weight);
+
+    return (uint32_t)(((uint64_t)fair_credits(w) * u->weight + all - 1) / all) + 1;
+}
+
+static int
+fair_below_cap(const struct gate *g, const struct wrk *w, const struct lane *l)
+{
+    const struct usr *u = l->usr;
+
+    return u->n_held == 0 ||
+        u->n_held + fair_price(w, TAILQ_FIRST(&l->q)) <= fair_cap(g, w, u);
+}
+
+/* Turns that l must wait for until its first request is paid for. */
+static int64_t
+fair_turns(const struct lane *l)
+{
+    int64_t need = (int64_t)TAILQ_FIRST(&l->q)->cost - l->deficit;
+    int64_t q = fair_quantum(l->usr);
+
+    return need <= 0 ? 0 : (need + q - 1) / q;
+}
+
+/* Deficit round-robin: the lane at the head sends while its deficit lasts,
+ * then gets the tokens of its next turn and goes to the tail. Turns in which
+ * nobody could send are taken at once. capped: lanes of users at their cap
+ * are passed over; they keep their place and get nothing meanwhile. NULL: there
+ * are no others. */
+static struct lane *
+fair_turn(struct gate *g, const struct wrk *w, enum fair_kind kind, int capped)
+{
+    struct lane_q *round = &g->fair.round[kind];
+    struct lane *head = TAILQ_FIRST(round), *best = NULL, *l, *next;
+    int64_t turns = 0;
+
+    if (head == NULL)
+        return NULL;
+    if (TAILQ_NEXT(head, act) == NULL) { /* nobody waits for this turn to end */
+        if (fair_turns(head) > 0)
+            head->deficit = TAILQ_FIRST(&head->q)->cost;
+        return head;
+    }
+    TAILQ_FOREACH(l, round, act) {
+        int64_t k = fair_turns(l);
+
+        if ((best == NULL || k < turns) && (!capped || fair_below_cap(g, w, l))) {
+            best = l;
+            turns = k;
+            if (k == 0)
+                break;
+        }
+    }
+    if (best == NULL)
+        return NULL;
+    if (turns != 0) {
+        TAILQ_FOREACH(l, round, act) {
+            if (!capped || fair_below_cap(g, w, l))
+                l->deficit += turns * fair_quantum(l->usr);
+        }
+    }
+    for (l = head; l != best; l = next) {
+        next = TAILQ_NEXT(l, act);
+        if (capped && !fair_below_cap(g, w, l))
+            continue;
+        l->deficit += fair_quantum(l->usr);
+        TAILQ_REMOVE(round, l, act);
+        TAILQ_INSERT_TAIL(round, l, act);
+    }
+    return best;
 }
 
 struct jreq *
-fair_pop(struct gate *g)
+fair_pop(struct gate *g, const struct wrk *w, enum fair_kind kind)
+{
+    struct lane *l;
+    struct jreq *r;
+
+    if (kind == FAIR_GEN ? w->credits_used >= fair_credits(w) :
+        g->fair.n_side >= FAIR_SIDE_MAX)
+        return NULL;
+    l = fair_turn(g, w, kind, kind == FAIR_GEN);
+    if (l == NULL && kind == FAIR_GEN)
+        l = fair_turn(g, w, kind, 0);
+    if (l == NULL)
+        return NULL;
+    r = TAILQ_FIRST(&l->q);
+    if (kind == FAIR_GEN && w->credits_used + fair_price(w, r) > fair_credits(w))
+        return NULL; /* more samples than credits are free */
+    l->deficit -= r->cost;
+    fair_remove(g, r);
+    return r;
+}
+
+/* ---- with the worker ----------------------------------------------------- */
+
+void
+fair_charge(struct gate *g, struct wrk *w, struct jreq *r)
+{
+    struct usr *u = r->usr;
+
+    ASSERT(!r->charged);
+    r->charged = 1;
+    r->price = fair_price(w, r);
+    w->credits_used += r->price;
+    u->n_held += r->price;
+    if (r->kind == FAIR_SIDE)
+        g->fair.n_side++;
+    fair_note(&g->fair, u);
+}
+
+void
+fair_return(struct gate *g, struct wrk *w, struct jreq *r)
+{
+    struct usr *u = r->usr;
+
+    if (!r->charged)
+        return;
+    ASSERT(w->credits_used >= r->price && u->n_held >= r->price);
+    r->charged = 0;
+    w->credits_used -= r->price;
+    u->n_held -= r->price;
+    if (r->kind == FAIR_SIDE)
+        g->fair.n_side--;
+    fair_note(&g->fair, u);
+}
+
+void
+fair_settle(struct gate *g, struct jreq *r)
+{
+    struct lane *l = fair_lane(r);
+    int64_t limit = FAIR_SETTLE_ROUNDS * fair_quantum(l->usr);
+    int64_t rest;
+
+    (void)g;
+    /* A user without a queue starts anew in any case. */
+    if (!r->charged || r->kind != FAIR_GEN || !l->active)
+        return;
+    rest = (int64_t)r->cost - (int64_t)r->n_out - (r->accepted ? r->prompt_len : 0);
+    if (rest > 0 && l->deficit < limit)
+        l->deficit = l->deficit + rest < limit ? l->deficit + rest : limit;
+    else if (rest < 0 && l->deficit > -limit)
+        l->deficit = l->deficit + rest > -limit ? l->deficit + rest : -limit;
+}
+
+void
+fair_drop(struct gate *g, struct jreq *r)
 {
     struct fair *f = &g->fair;
-    struct usr *u;
 
-    /* Ends: each visit adds a quantum and costs are bounded. */
-    while ((u = TAILQ_FIRST(&f->round)) != NULL) {
-        struct jreq *r = TAILQ_FIRST(&u->q);
-        int alone = TAILQ_NEXT(u, act) == NULL;
+    fair_return(g, &g->wrk[0], r);
+    if (r->kind != FAIR_GEN)
+        return;
+    ASSERT(f->n_gen > 0 && f->cost_open >= r->cost);
+    f->n_gen--;
+    f->cost_open -= r->cost;
+}
 
-        if (alone && u->deficit < r->cost)
-            u->deficit = r->cost; /* nobody waits for this user's turn to end */
-        if (u->deficit >= r->cost) {
-            u->deficit -= r->cost;
-            fair_remove(g, r);
-            return r;
-        }
-        u->deficit += FAIR_QUANTUM;
-        TAILQ_REMOVE(&f->round, u, act);
-        TAILQ_INSERT_TAIL(&f->round, u, act);
+uint64_t
+fair_ahead(const struct gate *g, const struct usr *u, int32_t priority)
+{
+    const struct fair *f = &g->fair;
+    const struct lane *l = &u->lane[FAIR_GEN];
+    uint64_t weights = f->weight_queued + (l->active ? 0 : u->weight);
+    const struct jreq *r;
+    double own = 0;
+
+    TAILQ_FOREACH(r, &l->q, link) {
+        if (!f->fcfs && r->req.priority > priority)
+            break;
+        own += r->cost;
     }
-    return NULL;
+    own = own * (double)weights / (double)u->weight;
+    return own < (double)f->cost_queued ? (uint64_t)own : f->cost_queued;
+}
+
+uint64_t
+fair_mean_cost(const struct gate *g)
+{
+    return g->fair.n_gen != 0 ? g->fair.cost_open / g->fair.n_gen : 0;
+}
+
+/* ---- check --------------------------------------------------------------- */
+
+static void
+fair_check_lane(const struct usr *u, int kind, uint32_t *n)
+{
+    const struct lane *l = &u->lane[kind];
+    const struct jreq *r;
+    uint64_t cost = 0;
+    uint32_t before = *n;
+
+    ASSERT(l->usr == u);
+    TAILQ_FOREACH(r, &l->q, link) {
+        OBJ_CHECK(r, JREQ_MAGIC);
+        ASSERT(r->usr == u && r->st == JNL_QUEUED && r->kind == kind && !r->charged);
+        cost += r->cost;
+        (*n)++;
+    }
+    ASSERT(l->active == (*n > before));
+    ASSERT(l->cost == cost);
 }
 
 void
 fair_check(const struct gate *g)
 {
     const struct fair *f = &g->fair;
-    uint32_t n_usr = 0, n_queued = 0;
+    uint32_t n_usr = 0, n_queued = 0, n_held = 0;
+    uint64_t cost = 0, active = 0, queued = 0;
 
     for (uint32_t b = 0; b < USR_BUCKETS; b++) {
         for (const struct usr *u = f->hash[b]; u != NULL; u = u->hnext) {
-            const struct jreq *r;
+            const struct lane *gen = &u->lane[FAIR_GEN];
             uint32_t n = 0;
 
             OBJ_CHECK(u, USR_MAGIC);
-            TAILQ_FOREACH(r, &u->q, link) {
-                OBJ_CHECK(r, JREQ_MAGIC);
-                ASSERT(r->usr == u && r->st == JNL_QUEUED);
-                n++;
-            }
-            ASSERT(u->active == (n > 0));
+            for (int k = 0; k < FAIR_KINDS; k++)
+                fair_check_lane(u, k, &n);
             ASSERT(n <= u->n_inflight);
+            ASSERT(u->counted == (gen->active || u->n_held != 0));
+            active += u->counted ? u->weight : 0;
+            queued += gen->active ? u->weight : 0;
+            cost += gen->cost;
+            n_held += u->n_held;
             n_queued += n;
             n_usr++;
         }
     }
     ASSERT(n_usr == f->n_usr);
     ASSERT(n_queued == f->n_queued);
+    ASSERT(cost == f->cost_queued && cost <= f->cost_open);
+    ASSERT(active == f->weight_active && queued == f->weight_queued);
+    ASSERT(n_held == g->wrk[0].credits_used);
 }

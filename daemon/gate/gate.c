@@ -26,7 +26,31 @@
 #define GATE_STOP_CANCEL_NS  (2 * CLK_S)   /* for terminals after the cancel */
 #define GATE_STOP_WORKER_NS  (5 * CLK_S)
 #define GATE_DEGRADED_NS     (5 * CLK_S) /* time to be asked why */
+#define GATE_RETRY_MAX_MS 60000u
 #define GATE_EVENTS 64
+
+/* sched.user_weights, which was checked before it came into force. */
+static void
+gate_weights(struct gate *g)
+{
+    struct fair_weight list[FAIR_WEIGHTS];
+    char err[512];
+    uint32_t n = 0;
+
+    /* A user may have been removed from the system since. */
+    if (fair_parse_weights(g->par->sched_user_weights, list, &n, err, sizeof(err)) != 0)
+        log_warn("config: %s; all users have weight 1", err);
+    fair_set_weights(g, list, n);
+}
+
+int
+gate_check_par(const struct par *par, char *err, size_t err_bytes)
+{
+    struct fair_weight list[FAIR_WEIGHTS];
+    uint32_t n;
+
+    return fair_parse_weights(par->sched_user_weights, list, &n, err, err_bytes);
+}
 
 struct gate *
 gate_new(struct par_set *ps, uint64_t now_ns)
@@ -46,6 +70,8 @@ gate_new(struct par_set *ps, uint64_t now_ns)
     g->spawn = sup_spawn;
     rtd_init(&g->rt);
     fair_init(&g->fair);
+    g->fair.fcfs = strcmp(g->par->sched_policy, "fcfs") == 0;
+    gate_weights(g);
     sup_init(&g->wrk[0], 0);
     TAILQ_INIT(&g->outq);
     if (getrandom(g->boot_id, sizeof(g->boot_id), 0) != sizeof(g->boot_id) ||
@@ -156,7 +182,8 @@ gate_retry_ms(const struct gate *g)
     int percent;
 
     if (w->st == WRK_READY)
-        return 100;
+        return drain_ms(&g->fair.drain, g->st == GATE_RUNNING ? fair_mean_cost(g) :
+            g->fair.cost_open, g->now, GATE_RETRY_MAX_MS);
     if (w->st != WRK_STARTING)
         return 1000;
     /* Loading goes on as it went so far. */
@@ -165,7 +192,8 @@ gate_retry_ms(const struct gate *g)
         uint64_t so_far = (g->now - w->t_start) / CLK_MS;
         uint64_t rest = so_far * (uint64_t)(100 - percent) / (uint64_t)percent;
 
-        return rest < 100 ? 100 : rest > 60000 ? 60000 : (uint32_t)rest;
+        return rest < 100 ? 100 : rest > GATE_RETRY_MAX_MS ? GATE_RETRY_MAX_MS :
+            (uint32_t)rest;
     }
     return 1000;
 }
@@ -232,7 +260,7 @@ gate_end_all(struct gate *g, int code)
             rly_end(g, r, r->st == JNL_ENDING && r->end_code != 0 ? r->end_code : code,
                 code == FDP_E_DRAINING ? 1000 : 0, 0, 0);
     }
-    w->credits_used = 0;
+    ASSERT(w->credits_used == 0);
 }
 
 void
@@ -308,12 +336,20 @@ gate_stop_tick(struct gate *g, uint64_t now_ns)
 
 /* ---- a round ------------------------------------------------------------- */
 
+/* Would one request more have to wait, or be refused? */
+static int
+gate_is_full(const struct gate *g)
+{
+    return g->fair.cost_queued != 0 || g->jnl.n_open >= g->jnl.n_max;
+}
+
 void
 gate_tick(struct gate *g, uint64_t now_ns)
 {
     g->t_tick = now_ns;
     ses_tick(g, now_ns);
     rly_deadlines(g, now_ns);
+    drain_tick(&g->fair.drain, g->wrk[0].st == WRK_READY && gate_is_full(g), now_ns);
     for (uint32_t i = 0; i < g->n_wrk && g->exit_code < 0; i++)
         (void)sup_poll(g, &g->wrk[i], now_ns);
     ctl_tick(g, now_ns);
@@ -456,6 +492,18 @@ gate_events(struct gate *g, int timeout_ms)
     return n;
 }
 
+/* At most max ms, and not past the next deadline of a queued request. */
+static int
+gate_next_ms(const struct gate *g, int max)
+{
+    uint64_t t = g->fair.t_next, ms;
+
+    if (t == 0)
+        return max;
+    ms = t <= g->now ? 1 : (t - g->now + CLK_MS - 1) / CLK_MS;
+    return ms < (uint64_t)max ? (int)ms : max;
+}
+
 /* How long nothing but an event can make a difference. */
 static int
 gate_sleep_ms(const struct gate *g)
@@ -467,7 +515,7 @@ gate_sleep_ms(const struct gate *g)
     if (g->st == GATE_STOPPING)
         return 10;
     if (g->n_hello != 0 || g->fair.n_queued != 0 || w->st == WRK_BACKOFF)
-        return 20;
+        return gate_next_ms(g, 20);
     if (w->st != WRK_READY)
         return 100;
     /* 100 ms is the sweep that finds requests whose bell was broken by
@@ -554,6 +602,7 @@ gate_apply(struct gate *g)
     (void)log_set_level(g->par->log_level);
     if (log_set_debug(g->par->log_debug, bad, sizeof(bad)) != 0)
         log_warn("config: log.debug: unknown bit \"%s\"", bad);
+    gate_weights(g);
     for (uint32_t i = 0; i < g->n_wrk; i++)
         sup_reload(g, &g->wrk[i]);
 }
@@ -580,6 +629,8 @@ gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
     }
     if (rc >= 0)
         rc = par_check(ps, err, err_bytes);
+    if (rc >= 0)
+        rc = gate_check_par(par_get(ps), err, err_bytes);
     if (rc >= 0) {
         *ret_changed = par_reload(g->ps, ps, ret_ignored, ignored_bytes);
         gate_apply(g);
@@ -598,5 +649,4 @@ gate_check(const struct gate *g)
     ses_check(g);
     jnl_check(g);
     fair_check(g);
-    ASSERT(g->wrk[0].credits_used <= g->jnl.n_open);
 }

@@ -123,7 +123,10 @@ int gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
     size_t ignored_bytes, int *ret_changed, json_t *warnings);
 /* Parameters changed: level, debug bits, worker. */
 void gate_apply(struct gate *g);
-/* ms after which a refused client may try again. */
+/* Values that the tables cannot check: user names. 0, or -EINVAL with err. */
+int gate_check_par(const struct par *par, char *err, size_t err_bytes);
+/* ms after which a refused client may try again: when, as fast as requests end
+ * now, one has ended; all of them, if none is taken before. */
 uint32_t gate_retry_ms(const struct gate *g);
 const char *gate_state_name(const struct gate *g);
 uint64_t gate_draw_seed(struct gate *g);

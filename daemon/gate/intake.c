@@ -15,6 +15,10 @@
 #include "daemon/gate/relay.h"
 
 #define ITK_TTL_MAX_MS 604800000u /* a week */
+#define ITK_BYTES_PER_TOKEN 4 /* of text; few languages need fewer bytes */
+#define ITK_OUTPUT_GUESS 256
+#define ITK_TOKENS_EACH 1024u /* sched.max_queued_tokens = 0, see its help */
+#define ITK_RETRY_MAX_MS 60000u
 
 /* Items that this build refuses with E_UNSUPPORTED. Penalties other than
  * neutral are refused in the same way by itk_check_sampling(). */
@@ -56,6 +60,7 @@ itk_fail(struct itk_err *e, int code, unsigned detail, uint64_t arg)
     e->code = code;
     e->detail = detail;
     e->arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg;
+    e->retry_ms = 0;
     return 1;
 }
 
@@ -131,10 +136,6 @@ itk_check_penalties(const struct fdp_req *q, struct itk_err *e)
     }
     if (!(p[2] > 0.0f && p[2] <= 2.0f))
         return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, itk_bits(p[2]));
-    for (int i = 0; i < 3; i++) {
-        if (p[i] != (i == 2 ? 1.0f : 0.0f))
-            return itk_fail(e, FDP_E_UNSUPPORTED, FDP_D_PENALTY, itk_bits(p[i]));
-    }
     return 0;
 }
 
@@ -364,7 +365,7 @@ itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret)
     const struct wrk *w = &g->wrk[0];
 
     memset(ret, 0, sizeof(*ret));
-    ret->max_logprobs = (uint32_t)g->par->output_max_logprobs;
+    ret->max_logprobs = (uint32_t)par_max_logprobs(g->par);
     ret->default_max_new = (uint32_t)g->par->output_default_max_tokens;
     ret->trusted = s != NULL && s->trusted;
     ret->has_tokenizer = -1;
@@ -389,7 +390,7 @@ itk_refuse(struct gate *g, struct ses *s, uint64_t tag, const struct itk_err *e,
 
     cnt_add(&g->cnt->requests_refused, 1);
     if (e->code <= FDP_E_QUEUE_FULL && e->code > FDP_E_DEADLINE)
-        retry = gate_retry_ms(g);
+        retry = e->retry_ms != 0 ? e->retry_ms : gate_retry_ms(g);
     log_debug("intake: session %llu request refused: code %d detail %u arg %u",
         (unsigned long long)s->id, e->code, e->detail, e->arg);
     rly_emit_error(g, s, tag, e->code, retry, e->detail, e->arg);
@@ -405,6 +406,20 @@ itk_refuse(struct gate *g, struct ses *s, uint64_t tag, const struct itk_err *e,
             (unsigned long long)s->id, s->name, (int)s->pid, s->n_err);
         ses_kill(g, s, FDP_E_PROTO);
     }
+}
+
+/* A limit of its own: until one of the user's requests ends, at its share of
+ * what is done. */
+static int
+itk_over_limit(const struct gate *g, const struct usr *u, unsigned detail, int64_t limit,
+    struct itk_err *e)
+{
+    uint64_t tokens = fair_mean_cost(g) * g->fair.weight_active / u->weight;
+
+    (void)itk_fail(e, FDP_E_LIMIT, detail, (uint64_t)limit);
+    if (g->wrk[0].st == WRK_READY)
+        e->retry_ms = drain_ms(&g->fair.drain, tokens, g->now, ITK_RETRY_MAX_MS);
+    return 1;
 }
 
 static int
@@ -423,12 +438,87 @@ itk_check_admission(struct gate *g, struct ses *s, struct usr *u, uint64_t bytes
     if (s->trusted)
         return 0;
     if (s->n_inflight >= (uint64_t)par->sched_max_inflight_per_client)
-        return itk_fail(e, FDP_E_LIMIT, 0, (uint64_t)par->sched_max_inflight_per_client);
+        return itk_over_limit(g, u, 0, par->sched_max_inflight_per_client, e);
     if (u->n_inflight >= (uint64_t)par->sched_max_inflight_per_user)
-        return itk_fail(e, FDP_E_LIMIT, 0, (uint64_t)par->sched_max_inflight_per_user);
+        return itk_over_limit(g, u, 0, par->sched_max_inflight_per_user, e);
     if (u->bytes + bytes > (uint64_t)par->sched_max_bytes_per_user)
-        return itk_fail(e, FDP_E_LIMIT, FDP_D_BLOB,
-            (uint64_t)par->sched_max_bytes_per_user);
+        return itk_over_limit(g, u, FDP_D_BLOB, par->sched_max_bytes_per_user, e);
+    return 0;
+}
+
+/* ---- what may wait -------------------------------------------------------- */
+
+/* A request's deadline for its start, in ms from now; 0: none. */
+static uint64_t
+itk_patience_ms(const struct gate *g, const struct fdp_req *q)
+{
+    uint64_t ms = (uint64_t)g->par->sched_max_waiting_time_ms;
+
+    if (q->ttl_queue_ms != 0 && (ms == 0 || q->ttl_queue_ms < ms))
+        ms = q->ttl_queue_ms;
+    if (q->ttl_total_ms != 0 && (ms == 0 || q->ttl_total_ms < ms))
+        ms = q->ttl_total_ms;
+    return ms;
+}
+
+/* Tokens that must be done before cost more may wait; 0: they may. */
+static uint64_t
+itk_excess(const struct gate *g, uint64_t cost)
+{
+    uint64_t max = (uint64_t)g->par->sched_max_queued_tokens;
+
+    if (max == 0)
+        max = (uint64_t)g->jnl.n_max * ITK_TOKENS_EACH;
+    if (g->fair.cost_queued == 0 || g->fair.cost_queued + cost <= max)
+        return 0;
+    return g->fair.cost_queued + cost - max;
+}
+
+/* ms by which its deadline would pass before it starts; 0: it will not, or
+ * nobody knows. */
+static uint64_t
+itk_lateness_ms(const struct gate *g, const struct usr *u, const struct fdp_req *q,
+    uint64_t now_ns)
+{
+    uint64_t patience = itk_patience_ms(g, q);
+    double rate, ms;
+
+    if (patience == 0)
+        return 0;
+    rate = drain_rate(&g->fair.drain, now_ns);
+    if (rate <= 0 || (double)g->fair.cost_queued * 1e3 / rate <= (double)patience)
+        return 0;
+    ms = (double)fair_ahead(g, u, q->priority) * 1e3 / rate;
+    return ms > (double)patience ? (uint64_t)(ms - (double)patience) + 1 : 0;
+}
+
+/* Refuse now what would only wait to be refused. */
+static int
+itk_check_queue(struct gate *g, const struct usr *u, const struct fdp_req *q,
+    uint64_t cost, uint64_t now_ns, struct itk_err *e)
+{
+    uint64_t excess, late;
+    int ready = g->wrk[0].st == WRK_READY;
+
+    if (q->op != FDP_OP_SUBMIT)
+        return 0;
+    if (ready && (itk_excess(g, cost) != 0 || itk_lateness_ms(g, u, q, now_ns) != 0))
+        (void)rly_down(g, &g->wrk[0], now_ns); /* some of it does not have to wait */
+    excess = itk_excess(g, cost);
+    if (excess != 0) {
+        (void)itk_fail(e, ready ? FDP_E_QUEUE_FULL : FDP_E_LOADING, FDP_D_MAX_NEW,
+            g->fair.cost_queued + cost - excess);
+        if (ready)
+            e->retry_ms = drain_ms(&g->fair.drain, excess, now_ns, ITK_RETRY_MAX_MS);
+        return 1;
+    }
+    late = ready ? itk_lateness_ms(g, u, q, now_ns) : 0;
+    if (late != 0) {
+        cnt_add(&g->cnt->requests_shed, 1);
+        (void)itk_fail(e, FDP_E_OVERLOAD, FDP_D_TTL, late + itk_patience_ms(g, q));
+        e->retry_ms = late < ITK_RETRY_MAX_MS ? (uint32_t)late : ITK_RETRY_MAX_MS;
+        return 1;
+    }
     return 0;
 }
 
@@ -512,27 +602,45 @@ itk_deadlines(const struct gate *g, struct jreq *r, uint64_t now_ns)
         r->deadline_total = now_ns + q->ttl_total_ms * CLK_MS;
 }
 
+/* What it may cost, in tokens. max_new 0 is what the model's length leaves,
+ * which few requests use: a guess, settled when it ends. */
+static uint32_t
+itk_cost(const struct fdp_req *q, const struct itk_items *items,
+    const struct itk_limits *lim, uint32_t *ret_prompt)
+{
+    uint64_t out = q->max_new != 0 ? q->max_new : lim->default_max_new;
+    uint64_t cost = (uint64_t)items->n_prompt_ids + items->n_prior +
+        items->prompt_text_bytes / ITK_BYTES_PER_TOKEN + 1;
+
+    *ret_prompt = (uint32_t)cost; /* of 64 MiB at most */
+    if (q->op == FDP_OP_SUBMIT)
+        cost += q->n * (out != 0 ? out : ITK_OUTPUT_GUESS);
+    return cost > INT32_MAX ? INT32_MAX : (uint32_t)cost;
+}
+
 static void
 itk_accept(struct gate *g, struct ses *s, struct usr *u, struct fdp_req *q,
     unsigned char *blob, const struct itk_items *items, const struct itk_limits *lim,
     uint64_t now_ns)
 {
-    uint64_t cost = items->n_prompt_ids + items->prompt_text_bytes / 4 + 1;
+    uint32_t cost, est_prompt;
     struct jreq *r;
 
+    cost = itk_cost(q, items, lim, &est_prompt);
     if (q->op == FDP_OP_SUBMIT) {
-        if (q->max_new == 0 && lim->default_max_new != 0)
+        if (q->max_new == 0)
             q->max_new = lim->default_max_new;
         if (!(q->flags & FDP_F_SEED)) {
             q->seed = gate_draw_seed(g);
             q->flags |= FDP_F_SEED;
         }
-        cost += (uint64_t)q->n * (q->max_new != 0 ? q->max_new : 256);
     }
     q->off = 0;
     r = jnl_add(g, s, u, q, blob, q->len, now_ns);
     ASSERT(r != NULL); /* itk_check_admission() saw room */
-    r->cost = cost > INT32_MAX ? INT32_MAX : (uint32_t)cost;
+    r->cost = cost;
+    r->est_prompt = est_prompt;
+    r->kind = q->op == FDP_OP_SUBMIT ? FAIR_GEN : FAIR_SIDE;
     r->prompt_len = items->n_prompt_ids;
     r->checked = lim->vocab != 0;
     itk_deadlines(g, r, now_ns);
@@ -548,6 +656,7 @@ itk_request(struct gate *g, struct ses *s, struct fdp_req *q, uint64_t now_ns)
     struct itk_items items;
     struct itk_err e;
     struct usr *u = s->usr;
+    uint32_t prompt;
 
     itk_limits(g, s, &lim);
     if (itk_check_req(q, &lim, &e))
@@ -570,7 +679,8 @@ itk_request(struct gate *g, struct ses *s, struct fdp_req *q, uint64_t now_ns)
         itk_check_admission(g, s, u, q->len + sizeof(struct jreq), &e) ||
         itk_copy_blob(s, q, &blob, &e) ||
         itk_check_items(q, blob, q->len, &items, &e) ||
-        (lim.vocab != 0 && itk_check_model(q, blob, q->len, &lim, &e)))
+        (lim.vocab != 0 && itk_check_model(q, blob, q->len, &lim, &e)) ||
+        itk_check_queue(g, u, q, itk_cost(q, &items, &lim, &prompt), now_ns, &e))
         goto refuse;
     itk_accept(g, s, u, q, blob, &items, &lim, now_ns);
     return;

@@ -28,6 +28,7 @@ struct itk_err {
     int32_t code;      /* enum fdp_status */
     uint32_t detail;   /* enum fdp_detail */
     uint32_t arg;
+    uint32_t retry_ms; /* of class RETRY; 0: nothing better is known here */
 };
 
 /* What a request is checked against. vocab and max_model_len 0: not known. */

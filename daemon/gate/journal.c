@@ -172,6 +172,7 @@ jnl_free(struct gate *g, struct jreq *r)
         jnl_leave_session(j, r);
     else
         TAILQ_REMOVE(&j->orphans, r, of_ses);
+    fair_drop(g, r);
     jnl_unhash_id(j, r);
     ASSERT(u->n_inflight > 0 && u->bytes >= jnl_bytes(r));
     ASSERT(j->n_open > 0 && j->bytes >= jnl_bytes(r));

@@ -49,6 +49,11 @@ struct jreq {
     uint32_t n_out;           /* output tokens relayed */
     int32_t end_code;         /* FDP_E_* of the cancel when ENDING */
     uint32_t n_resume;
+    uint32_t est_prompt;      /* tokens of cost that are prompt */
+    uint32_t price;           /* credits, when charged */
+    uint8_t kind;             /* enum fair_kind */
+    uint8_t charged;          /* with the worker: holds its price */
+    uint8_t accepted;         /* the worker has its prompt */
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;

@@ -3,6 +3,8 @@ libfddgate_a_SOURCES = \
 	%D%/control.c \
 	%D%/control.h \
 	%D%/control_cmds.c \
+	%D%/drain.c \
+	%D%/drain.h \
 	%D%/fair.c \
 	%D%/fair.h \
 	%D%/gate.c \

@@ -138,6 +138,8 @@ main_config(struct par_set *ps, struct args *a)
     }
     if (rc >= 0)
         rc = par_check(ps, err, sizeof(err));
+    if (rc >= 0)
+        rc = gate_check_par(par_get(ps), err, sizeof(err));
     if (rc < 0) {
         log_error("config: %s", err[0] != '\0' ? err : strerror(-rc));
         return rc == -EACCES ? EX_NOPERM : EX_CONFIG;

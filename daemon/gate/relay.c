@@ -267,12 +267,27 @@ rly_cancel(struct gate *g, struct jreq *r, int code)
 
 /* ---- up ------------------------------------------------------------------ */
 
-/* The terminal record of the worker: the credit comes back. */
+/* What was thought of a request and is not left to do any more. */
+static void
+rly_settle(struct gate *g, struct jreq *r, int done)
+{
+    uint64_t did = (uint64_t)r->n_out + (r->accepted ? r->est_prompt : 0);
+
+    if (r->kind != FAIR_GEN)
+        return;
+    /* Cancelled work says nothing about how fast work is done. */
+    if (done && did < r->cost)
+        drain_add(&g->fair.drain, r->cost - did);
+    fair_settle(g, r);
+}
+
+/* The terminal record of the worker: the credits come back. */
 static void
 rly_finish(struct gate *g, struct wrk *w, struct jreq *r, const struct fdp_rec *rec)
 {
     struct fdp_done done;
 
+    rly_settle(g, r, rec->type == FDP_T_DONE);
     if (r->ses == NULL) {
         cnt_add(&g->cnt->requests_dropped, 1);
     } else if (rec->type == FDP_T_DONE && rec->len == sizeof(done)) {
@@ -298,8 +313,6 @@ rly_finish(struct gate *g, struct wrk *w, struct jreq *r, const struct fdp_rec *
         r->ended = 1;
         return;
     }
-    ASSERT(w->credits_used > 0);
-    w->credits_used--;
     jnl_free(g, r);
 }
 
@@ -335,6 +348,9 @@ rly_one(struct gate *g, struct wrk *w, const struct fdp_rec *rec)
 
         memcpy(&a, rec + 1, sizeof(a));
         r->prompt_len = a.prompt_len;
+        if (!r->accepted && r->kind == FAIR_GEN)
+            drain_add(&g->fair.drain, r->est_prompt);
+        r->accepted = 1;
     }
     if (r->ses == NULL)
         return n_tok;
@@ -423,6 +439,7 @@ rly_poll(struct gate *g, struct wrk *w, uint64_t now_ns)
         cnt_add(&g->cnt->records_up, n);
         cnt_add(&g->cnt->slots_up, n_slot);
         cnt_add(&g->cnt->tokens_up, n_tok);
+        drain_add(&g->fair.drain, n_tok);
     }
     if (w->lnk.bad && !w->dead && w->pid > 0)
         sup_kill(g, w, "its rings are corrupt");

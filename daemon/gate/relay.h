@@ -54,7 +54,8 @@ void rly_check_slow(struct gate *g, struct ses *s, uint64_t now_ns);
 
 /* Send what is due to the worker. Returns how many records. */
 int rly_down(struct gate *g, struct wrk *w, uint64_t now_ns);
-/* Queue deadlines. */
+/* Requests whose queue or total deadline passes while they are queued end here;
+ * the worker never sees them. */
 void rly_deadlines(struct gate *g, uint64_t now_ns);
 /* Total deadlines that the worker has not kept (it hangs): the client gets its
  * ERROR from here, the worker's terminal record only the credit back. */

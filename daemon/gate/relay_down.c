@@ -13,6 +13,8 @@
 
 /* A worker that lives ends a request sooner than that after its deadline. */
 #define RLY_OVERDUE_NS (1 * CLK_S)
+#define RLY_RESTART_MIN_MS 100u
+#define RLY_RESTART_MAX_MS 60000u
 
 /* More of the blob that is being sent. 1: complete. */
 static int
@@ -35,11 +37,8 @@ rly_send_blob(struct gate *g, struct wrk *w)
     w->sending = NULL;
     if (r->st == JNL_SENDING)
         r->st = JNL_RUNNING;
-    if (r->ended) {
-        ASSERT(w->credits_used > 0);
-        w->credits_used--;
+    if (r->ended)
         jnl_free(g, r);
-    }
     return 1;
 }
 
@@ -63,7 +62,7 @@ rly_check_late(struct gate *g, struct jreq *r)
 }
 
 static int
-rly_send_submit(struct wrk *w, struct jreq *r, uint64_t now_ns)
+rly_send_submit(struct gate *g, struct wrk *w, struct jreq *r, uint64_t now_ns)
 {
     struct lnk_submit sub;
     void *to = lnk_claim(&w->lnk, r->id, LNK_T_SUBMIT, 0, 0, sizeof(sub));
@@ -82,7 +81,7 @@ rly_send_submit(struct wrk *w, struct jreq *r, uint64_t now_ns)
     r->t_sent = now_ns;
     w->sending = r;
     w->sent = 0;
-    w->credits_used++;
+    fair_charge(g, w, r);
     return 1;
 }
 
@@ -123,6 +122,23 @@ rly_send_pending(struct wrk *w)
     return n;
 }
 
+static int
+rly_expired(const struct jreq *r, uint64_t now_ns)
+{
+    return (r->deadline_queue != 0 && now_ns >= r->deadline_queue) ||
+        (r->deadline_total != 0 && now_ns >= r->deadline_total);
+}
+
+/* What is to be sent next. Questions go first: they are short, few at a time
+ * and need no row. */
+static struct jreq *
+rly_next(struct gate *g, const struct wrk *w)
+{
+    struct jreq *r = fair_pop(g, w, FAIR_SIDE);
+
+    return r != NULL ? r : fair_pop(g, w, FAIR_GEN);
+}
+
 int
 rly_down(struct gate *g, struct wrk *w, uint64_t now_ns)
 {
@@ -134,22 +150,21 @@ rly_down(struct gate *g, struct wrk *w, uint64_t now_ns)
         goto flush;
     n += rly_send_cancels(w);
     n += rly_send_pending(w);
-    while (w->st == WRK_READY && w->credits_used < w->ready.credits &&
-        n < (int)RLY_BATCH) {
-        struct jreq *r = fair_pop(g);
+    while (w->st == WRK_READY && n < (int)RLY_BATCH) {
+        struct jreq *r = rly_next(g, w);
 
         if (r == NULL)
             break;
         /* From here r is in no queue. */
         r->st = JNL_SENDING;
-        if (r->deadline_queue != 0 && now_ns >= r->deadline_queue) {
+        if (rly_expired(r, now_ns)) {
             cnt_add(&g->cnt->requests_expired, 1);
             rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
             continue;
         }
         if (rly_check_late(g, r))
             continue;
-        if (!rly_send_submit(w, r, now_ns)) {
+        if (!rly_send_submit(g, w, r, now_ns)) {
             fair_unpop(g, r);
             break;
         }
@@ -162,24 +177,49 @@ flush:
     return n;
 }
 
+/* End what has expired in a user's queue. Returns the next deadline in it, or 0. */
+static uint64_t
+rly_expire(struct gate *g, struct lane *l, uint64_t now_ns)
+{
+    struct jreq *r, *next;
+    uint64_t t = 0;
+
+    for (r = TAILQ_FIRST(&l->q); r != NULL; r = next) {
+        next = TAILQ_NEXT(r, link);
+        if (rly_expired(r, now_ns)) {
+            cnt_add(&g->cnt->requests_expired, 1);
+            rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
+            continue;
+        }
+        if (r->deadline_queue != 0 && (t == 0 || r->deadline_queue < t))
+            t = r->deadline_queue;
+        if (r->deadline_total != 0 && (t == 0 || r->deadline_total < t))
+            t = r->deadline_total;
+    }
+    return t;
+}
+
 void
 rly_deadlines(struct gate *g, uint64_t now_ns)
 {
-    struct usr *u, *u_next;
+    struct fair *f = &g->fair;
+    uint64_t t_next = 0;
 
-    for (u = TAILQ_FIRST(&g->fair.round); u != NULL; u = u_next) {
-        struct jreq *r, *next;
+    if (f->t_next == 0 || now_ns < f->t_next)
+        return;
+    for (int k = 0; k < FAIR_KINDS; k++) {
+        struct lane *l, *l_next;
 
-        u_next = TAILQ_NEXT(u, act);
-        for (r = TAILQ_FIRST(&u->q); r != NULL; r = next) {
-            next = TAILQ_NEXT(r, link);
-            if ((r->deadline_queue != 0 && now_ns >= r->deadline_queue) ||
-                (r->deadline_total != 0 && now_ns >= r->deadline_total)) {
-                cnt_add(&g->cnt->requests_expired, 1);
-                rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
-            }
+        for (l = TAILQ_FIRST(&f->round[k]); l != NULL; l = l_next) {
+            uint64_t t;
+
+            l_next = TAILQ_NEXT(l, act);
+            t = rly_expire(g, l, now_ns);
+            if (t != 0 && (t_next == 0 || t < t_next))
+                t_next = t;
         }
     }
+    f->t_next = t_next;
 }
 
 void
@@ -198,6 +238,17 @@ rly_overdue(struct gate *g, uint64_t now_ns)
     }
 }
 
+/* ms until the next worker is ready, if it takes as long as this one did. */
+static uint32_t
+rly_restart_ms(const struct wrk *w)
+{
+    uint64_t ms = w->backoff_ms + RLY_RESTART_MIN_MS;
+
+    if (w->t_ready > w->t_start)
+        ms += (w->t_ready - w->t_start) / CLK_MS;
+    return ms < RLY_RESTART_MAX_MS ? (uint32_t)ms : RLY_RESTART_MAX_MS;
+}
+
 void
 rly_worker_gone(struct gate *g, struct wrk *w)
 {
@@ -207,8 +258,10 @@ rly_worker_gone(struct gate *g, struct wrk *w)
 
     w->sending = NULL;
     w->pend = 0;
-    if (r != NULL && r->st == JNL_SENDING)
+    if (r != NULL && r->st == JNL_SENDING) {
+        fair_return(g, w, r);
         fair_unpop(g, r);
+    }
     for (uint32_t i = 0; i < j->n_max; i++) {
         r = &j->pool[i];
         if (r->st == JNL_FREE || r->st == JNL_QUEUED)
@@ -217,10 +270,10 @@ rly_worker_gone(struct gate *g, struct wrk *w)
         if (r->st == JNL_ENDING)
             rly_end(g, r, r->end_code, 0, 0, 0);
         else
-            rly_end(g, r, FDP_E_GPU_RESET, gate_retry_ms(g), 0, 0);
+            rly_end(g, r, FDP_E_GPU_RESET, rly_restart_ms(w), 0, 0);
     }
-    ASSERT(TAILQ_EMPTY(&w->cancelq));
-    w->credits_used = 0;
+    ASSERT(TAILQ_EMPTY(&w->cancelq) && w->credits_used == 0);
+    drain_reset(&g->fair.drain);
     if (n != 0)
         log_warn("relay: %u requests ended with their worker", n);
 }

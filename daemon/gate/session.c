@@ -29,6 +29,7 @@
 
 #define SES_ACCEPTS 64   /* connections per round */
 #define SES_HELLO_MAX 512
+#define SES_RETRY_MS 100u
 #define SES_CQ_MIN 128u  /* a record of 64 slots and its padding */
 
 _Static_assert(SES_CQ_MIN >= 2 * FDP_REC_MAX_SLOTS, "a longest record always fits");
@@ -149,6 +150,15 @@ ses_send_welcome(int fd, const struct fdp_welcome *w)
 }
 
 /* A refusal before there is a session. */
+/* When sessions end is known to nobody: not sooner than clients may ask. */
+static uint32_t
+ses_retry_ms(const struct gate *g)
+{
+    uint32_t ms = gate_retry_ms(g);
+
+    return ms < SES_RETRY_MS ? SES_RETRY_MS : ms;
+}
+
 static int
 ses_refuse(struct gate *g, int fd, int code, uint32_t retry_ms)
 {
@@ -198,7 +208,7 @@ ses_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     int code;
 
     if (u == NULL)
-        return ses_refuse(g, fd, FDP_E_OVERLOAD, gate_retry_ms(g));
+        return ses_refuse(g, fd, FDP_E_OVERLOAD, ses_retry_ms(g));
     code = ses_admit(g, u, uid, trusted, &why);
     if (code == FDP_OK && !trusted && !usr_connect(g, u, now_ns)) {
         why = "its user connects more often than ipc.connects_per_second";
@@ -206,11 +216,11 @@ ses_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     }
     if (code != FDP_OK) {
         log_debug("session: pid %d uid %u refused: %s", (int)pid, (unsigned)uid, why);
-        return ses_refuse(g, fd, code, code == FDP_E_LIMIT ? gate_retry_ms(g) : 0);
+        return ses_refuse(g, fd, code, code == FDP_E_LIMIT ? ses_retry_ms(g) : 0);
     }
     OBJ_ALLOC(s, SES_MAGIC);
     if (s == NULL)
-        return ses_refuse(g, fd, FDP_E_OVERLOAD, gate_retry_ms(g));
+        return ses_refuse(g, fd, FDP_E_OVERLOAD, ses_retry_ms(g));
     s->st = SES_HELLO;
     s->fd = fd;
     s->doorbell = -1;
@@ -226,7 +236,7 @@ ses_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     if (gate_watch(g, fd, EPOLLIN | EPOLLRDHUP, GATE_EV_SES, s) != 0) {
         s->fd = -1;
         (void)ses_free(g, s);
-        return ses_refuse(g, fd, FDP_E_OVERLOAD, gate_retry_ms(g));
+        return ses_refuse(g, fd, FDP_E_OVERLOAD, ses_retry_ms(g));
     }
     s->slot = g->n_ses;
     g->ses[g->n_ses++] = s;
@@ -547,7 +557,7 @@ ses_hello(struct gate *g, struct ses *s, uint64_t now_ns)
     w.minor = FDP_MINOR;
     w.size = sizeof(w);
     w.err = code;
-    w.retry_after_ms = code == FDP_E_OVERLOAD ? gate_retry_ms(g) : 0;
+    w.retry_after_ms = code == FDP_E_OVERLOAD ? ses_retry_ms(g) : 0;
     ses_send_welcome(s->fd, &w);
     cnt_add(&g->cnt->sessions_refused, 1);
     ses_kill(g, s, FDP_OK);

@@ -96,6 +96,8 @@ seg_tick(struct gate *g, uint64_t now_ns)
     cnt_set(&c->requests_queued, g->fair.n_queued);
     cnt_set(&c->requests_running, g->jnl.n_open - g->fair.n_queued);
     cnt_set(&c->journal_bytes, g->jnl.bytes);
+    cnt_set(&c->queued_tokens, g->fair.cost_queued);
+    cnt_set(&c->drain_rate, (uint64_t)drain_rate(&g->fair.drain, now_ns));
     g->seg->worker_pid = (int32_t)g->wrk[0].pid;
     g->seg->generation = g->wrk[0].generation;
 }

@@ -256,7 +256,7 @@ sup_on_ready(struct gate *g, struct wrk *w, const struct lnk_ready *rd, uint64_t
     if (w->st == WRK_STARTING) {
         w->st = WRK_READY;
         log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
-            "%u tokens at most, %u requests at a time", w->idx,
+            "%u tokens at most, %u sequences ahead", w->idx,
             (double)(now_ns - w->t_start) / 1e9, w->ready.info.model_name,
             w->ready.info.vocab, w->ready.info.max_model_len, w->ready.credits);
     }

@@ -7,19 +7,14 @@
  * PAR_BOOL(section, key, aliases, default, flags, help)
  * PAR_ENUM(section, key, aliases, "a|b|c", "default", flags, help)
  * PAR_STR (section, key, aliases, "default", flags, help)
- * PAR_NOTE(section, key, aliases, kind, text)    accepted or refused by name only
  *
  * A key is written with - or _. Aliases are bare names, comma separated,
- * that --set and the file take without a section; "name*1000" is an alias
- * whose unit is 1000 times as large, and whose negative values mean 0.
+ * that --set and the file take without a section, or section.key;
+ * "name*1000" is an alias whose unit is 1000 times as large, and whose
+ * negative values mean 0. param_notes.h has names without a row.
  * Flags: RELOAD may change while running (SIGHUP, fdctl set); RESTART needs
  * a new start of fdd. Size keys end in _bytes and take the suffixes k, m, g
  * (powers of 1024).
- *
- * Notes are names of other servers. Their key is an alias too. Kinds: WARN
- * is ignored with a warning; OFF is refused unless the value turns the
- * feature off (no, none, null, 0, {}, nothing); ONE takes 1 beside those,
- * MIXED the word mixed. The text says what holds instead.
  */
 
 PAR_STR(daemon, runtime_dir, "", "", RESTART,
@@ -77,7 +72,8 @@ PAR_INT(ipc, spin_us, "", "us", -1, -1, 10000, RESTART,
     "or more processors, else 0. Unless it is 0 or there is one processor, the gate "
     "also polls for 40 us after it sent the worker something.")
 
-PAR_INT(sched, max_concurrency, "max_concurrency", "requests", 1, 512, 65536, RESTART,
+PAR_INT(sched, max_concurrency, "max_concurrency,ipc.max_concurrency", "requests", 1, 512,
+    65536, RESTART,
     "Requests accepted at a time, running and waiting.")
 PAR_INT(sched, max_inflight_per_client, "", "requests", 1, 128, 65536, RELOAD,
     "Requests of one session at a time.")
@@ -87,12 +83,41 @@ PAR_INT(sched, max_bytes_per_user, "", "bytes", 1048576, 268435456, 17179869184,
     "Prompt bytes the daemon holds for one user at a time.")
 PAR_INT(sched, max_num_seqs, "max_num_seqs", "sequences", 1, 256, 1024, RESTART,
     "Sequences in one step.")
-PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 1, 512,
+PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 0, 0,
     131072, RESTART,
-    "Tokens in one step.")
-PAR_BOOL(sched, enable_chunked_prefill, "enable_chunked_prefill", 1, RESTART,
+    "Tokens in one step. 0: 512 on the CPU, else 8192; without chunked prefill what a "
+    "prompt can have: model.max_model_len, or the model's own length up to 8192.")
+PAR_BOOL(sched, enable_chunked_prefill, "enable_chunked_prefill,chunked_prefill", 1,
+    RESTART,
     "Split prompts over steps.")
-PAR_INT(sched, max_waiting_time_ms, "max_waiting_time*1000", "ms", 0, 0, 86400000, RELOAD,
+PAR_INT(sched, max_num_partial_prefills, "max_num_partial_prefills", "prompts", 1, 1,
+    1024, RESTART,
+    "Prompts that may be split over steps at a time. More than 1 needs "
+    "sched.enable_chunked_prefill.")
+PAR_INT(sched, max_long_partial_prefills, "max_long_partial_prefills", "prompts", 1, 1,
+    1024, RESTART,
+    "How many of them may be long.")
+PAR_INT(sched, long_prefill_token_threshold, "long_prefill_token_threshold", "tokens", 0,
+    0, 16777216, RESTART,
+    "A prompt of more tokens is long. 0: 4 % of model.max_model_len.")
+PAR_ENUM(sched, policy, "", "priority|fcfs", "priority", RESTART,
+    "Order of waiting requests: by their priority, then by arrival, or by arrival alone.")
+PAR_DBL(sched, itl_target_ms, "", "ms", 0, 0, 100000, RESTART,
+    "Prompt tokens of a step are cut so that the predicted time of the step keeps "
+    "running answers within this time per token. 0: no such limit.")
+PAR_INT(sched, max_penalty_seqs, "", "sequences", 0, 64, 1024, RESTART,
+    "Running sequences that may use penalties at a time; each takes two bytes per "
+    "vocabulary entry on the device. 0 refuses such requests.")
+PAR_INT(sched, max_queued_tokens, "", "tokens", 0, 0, 1099511627776, RELOAD,
+    "Prompt and output tokens of requests that may wait for the worker; beyond, requests "
+    "are refused with a time to retry after. 0: 1024 for each of sched.max_concurrency, "
+    "so that requests of usual length meet that limit first and long ones this one; a "
+    "request that nothing waits before is never too long for it.")
+PAR_STR(sched, user_weights, "", "", RELOAD,
+    "Shares of users in fair queueing: name or uid, a colon, the weight (1 to 1000), "
+    "comma separated (alice:4,1000:2). Others have 1.")
+PAR_INT(sched, max_waiting_time_ms, "max_waiting_time*1000,ipc.max_waiting_time*1000",
+    "ms", 0, 0, 86400000, RELOAD,
     "Requests not started by then end with E_DEADLINE. 0: wait as long as it takes.")
 PAR_INT(sched, seed, "seed", "", 0, 0, 9223372036854775807, RESTART,
     "Seed of the seeds drawn for requests that name none. 0: from the system.")
@@ -107,7 +132,8 @@ PAR_STR(model, tokenizer, "tokenizer", "", RESTART,
 PAR_INT(model, max_model_len, "max_model_len", "tokens", 0, 0, 16777216, RESTART,
     "Prompt and output of a request. 0: what the model and the KV cache allow; else at "
     "least 16.")
-PAR_ENUM(model, load_format, "load_format", "auto|safetensors|dummy", "auto", RESTART,
+PAR_ENUM(model, load_format, "load_format,load_choices", "auto|safetensors|dummy", "auto",
+    RESTART,
     "dummy makes random weights of realistic scale from config.json alone.")
 PAR_BOOL(model, load_uring, "", 1, RESTART,
     "Read weights by io_uring where the system allows it, else by pread.")
@@ -116,26 +142,63 @@ PAR_INT(model, load_buffer_bytes, "", "bytes", 1048576, 33554432, 1073741824, RE
 PAR_INT(model, dummy_seed, "", "", 0, 1, 9223372036854775807, RESTART,
     "Seed of dummy weights.")
 
+PAR_ENUM(quant, weights, "quantization", "none|wint8|wint4", "none", RESTART,
+    "Quantize 16-bit or 32-bit weights of the model to integers while they are loaded; "
+    "activations stay as they are. An already quantized model is refused.")
+PAR_INT(quant, group_size, "", "inputs", 0, 0, 128, RESTART,
+    "Inputs of an output that share a scale: 32, 64 or 128. 0: all of them.")
+
 PAR_ENUM(device, backend, "", "auto|cpu|cuda|null", "auto", RESTART,
     "Where the model runs. auto: cuda when a device is there, else cpu.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
     "Threads of the CPU backend. 0: one per processor.")
-PAR_BOOL(device, graph, "use_cudagraph", 1, RESTART,
-    "Replay recorded graphs where the backend has them (nograph is the reference).")
-PAR_INT(device, overlap_depth, "", "steps", 0, 0, 4, RESTART,
-    "Steps launched ahead of their results. 0 is the simple loop.")
+PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
+    "Steps launched ahead of the one whose results are awaited, so that the device never "
+    "waits for the host. 0 is the simple loop, the reference.")
+PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
+    "A step keeps the CPU and the null backend busy at least that long (tests).")
+
+PAR_BOOL(graph, use_cudagraph, "use_cudagraph,device.graph", 1, RELOAD,
+    "Replay recorded graphs where the backend has them; without, each operation is "
+    "launched (the reference).")
+PAR_STR(graph, capture_sizes, "cudagraph_capture_sizes", "", RELOAD,
+    "Padded token counts to record, comma separated. Empty: 1, 2, 4, 8 to 128 by 8, 144 "
+    "to 256 by 16, 288 to 1024 by 32, as far as graph.prefill_max_tokens.")
+PAR_INT(graph, prefill_max_tokens, "max_capture_shape_prefill", "tokens", 0, 512, 131072,
+    RESTART,
+    "Largest padded token count that is recorded; larger steps are launched operation "
+    "by operation.")
+PAR_ENUM(graph, capture, "", "lazy|eager", "eager", RESTART,
+    "Record all sizes before the worker is ready, or each at its first use.")
 
 PAR_INT(kv, block_size, "block_size", "tokens", 16, 64, 128, RESTART,
     "Tokens in a KV block: 16, 32, 64 or 128.")
 PAR_INT(kv, num_blocks, "num_gpu_blocks_override", "blocks", 0, 0, 16777216, RESTART,
     "KV blocks. 0: what kv.memory_bytes holds.")
 PAR_INT(kv, memory_bytes, "", "bytes", 0, 0, 1099511627776, RESTART,
-    "Memory of the KV cache. 0: on the CPU a quarter of the free memory, at most 4 GiB "
-    "and at most what max_num_seqs sequences of max_model_len need.")
-PAR_ENUM(kv, dtype, "kv_dtype", "auto|fp32|bf16", "auto", RESTART,
-    "Type of cached keys and values. auto: fp32 on the CPU, whose activations are fp32; "
-    "elsewhere fp32 for F32 weights, else bf16.")
+    "Memory of the KV cache. 0: on a device what kv.gpu_memory_utilization leaves; on "
+    "the CPU a quarter of the free memory, at most 4 GiB and at most what max_num_seqs "
+    "sequences of max_model_len need.")
+PAR_DBL(kv, gpu_memory_utilization, "gpu_memory_utilization", "", 0.05, 0.9, 0.98, RESTART,
+    "Share of a device's whole memory that fdd may take, as far as it is free: weights, "
+    "buffers and graphs come first, the KV cache has the rest. Without effect on the CPU.")
+PAR_DBL(kv, kv_cache_ratio, "kv_cache_ratio", "", 0.05, 1, 1, RESTART,
+    "Share of the blocks that may be in use after a new prompt is admitted; answers that "
+    "grow may use the rest too.")
+PAR_INT(kv, static_decode_blocks, "static_decode_blocks", "blocks", 0, 2, 64, RESTART,
+    "Blocks granted beyond the prompt when a request is admitted.")
+PAR_BOOL(kv, enable_prefix_caching, "enable_prefix_caching,prefix_caching", 1, RESTART,
+    "Keep the blocks of ended requests and use them again for prompts of the same user "
+    "that begin alike.")
+PAR_DBL(kv, swap_space, "swap_space,swap_space_gb", "GiB", 0, 0, 4096, RESTART,
+    "Host memory for cached blocks that leave the device.")
+PAR_ENUM(kv, dtype, "kv_dtype,kv_cache_dtype", "auto|fp32|bf16|fp8|int8", "auto", RESTART,
+    "Type of cached keys and values. fp8 (e4m3) has a scale per layer and head, int8 one "
+    "per token and head. auto: fp32 on the CPU, whose activations are fp32; elsewhere "
+    "fp32 for F32 weights, else bf16.")
 
+PAR_BOOL(output, enable_logprob, "enable_logprob", 1, RELOAD,
+    "Requests may ask for logprobs.")
 PAR_INT(output, max_logprobs, "max_logprobs", "", 0, 20, 20, RELOAD,
     "Alternatives a request may ask for per token.")
 PAR_INT(output, default_max_tokens, "", "tokens", 0, 0, 16777216, RELOAD,
@@ -145,50 +208,3 @@ PAR_ENUM(log, level, "", "error|warn|info|debug|trace", "info", RELOAD,
     "Log level.")
 PAR_STR(log, debug, "", "", RELOAD,
     "Debug bits, comma separated: sched batch kv ring selfcheck.")
-
-PAR_NOTE(compat, host, "", WARN, "fdd has no network port; clients use ipc.socket")
-PAR_NOTE(compat, port, "", WARN, "fdd has no network port; clients use ipc.socket")
-PAR_NOTE(compat, metrics_port, "", WARN,
-    "fdd has no network port; fdctl stat reads the statistics")
-PAR_NOTE(compat, engine_worker_queue_port, "", WARN,
-    "gate and worker share memory and need no port")
-PAR_NOTE(compat, cache_queue_port, "", WARN,
-    "the KV cache is part of the worker and needs no port")
-PAR_NOTE(compat, innode_prefill_ports, "", WARN, "fdd has no ports")
-PAR_NOTE(compat, workers, "", WARN, "one gate serves all clients")
-PAR_NOTE(compat, enable_mm, "", WARN, "the model's architecture decides")
-PAR_NOTE(compat, use_warmup, "", WARN, "the worker always warms up before it is ready")
-PAR_NOTE(compat, enable_logprob, "", WARN,
-    "requests may always ask, up to output.max_logprobs; 0 there refuses them")
-PAR_NOTE(compat, static_decode_blocks, "", WARN,
-    "blocks are taken one by one as a sequence grows")
-PAR_NOTE(compat, disable_custom_all_reduce, "", WARN, "there is one device")
-PAR_NOTE(compat, enable_custom_all_reduce, "", WARN, "there is one device")
-PAR_NOTE(kv, gpu_memory_utilization, "", WARN,
-    "the KV cache takes kv.memory_bytes, or kv.num_blocks blocks")
-PAR_NOTE(kv, kv_cache_ratio, "", ONE, "prompts and answers share one pool of blocks")
-PAR_NOTE(kv, enable_prefix_caching, "prefix_caching", OFF,
-    "every prompt is computed anew")
-PAR_NOTE(kv, swap_space, "", OFF, "preempted requests are computed again")
-PAR_NOTE(sched, max_num_partial_prefills, "", ONE,
-    "prompts share a step as sched.max_num_batched_tokens allows")
-PAR_NOTE(sched, max_long_partial_prefills, "", ONE,
-    "prompts share a step as sched.max_num_batched_tokens allows")
-PAR_NOTE(sched, long_prefill_token_threshold, "", OFF,
-    "long and short prompts are treated alike")
-PAR_NOTE(parallel, tensor_parallel_size, "", ONE, "the model runs on one device")
-PAR_NOTE(parallel, data_parallel_size, "", ONE, "the model runs on one device")
-PAR_NOTE(parallel, enable_expert_parallel, "", OFF, "the model runs on one device")
-PAR_NOTE(parallel, splitwise_role, "", MIXED, "one worker computes prompts and answers")
-PAR_NOTE(model, quantization, "", OFF,
-    "weights are computed in the type they are stored in")
-PAR_NOTE(model, dynamic_load_weight, "", OFF, "weights are loaded once, at the start")
-PAR_NOTE(device, graph_optimization_config, "", OFF,
-    "device.graph turns graphs on and off")
-PAR_NOTE(sched, speculative_config, "", OFF, "each step adds one token to a sequence")
-PAR_NOTE(output, guided_decoding_backend, "", OFF, "answers follow no grammar")
-PAR_NOTE(output, guided_decoding_disable_any_whitespace, "", OFF,
-    "answers follow no grammar")
-PAR_NOTE(output, reasoning_parser, "", OFF, "the answer is one text")
-PAR_NOTE(model, limit_mm_per_prompt, "", OFF, "prompts are text or token ids")
-PAR_NOTE(model, mm_processor_kwargs, "", OFF, "prompts are text or token ids")

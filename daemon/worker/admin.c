@@ -133,6 +133,58 @@ adm_model(struct worker *w)
     return o;
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Bytes of a row that hold something now. */
+static uint64_t
+adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker *c)
+{
+    if (r->group == MPL_HOST_KV)
+        return cnt_get(&c->kv_blocks_host) * m->block_bytes;
+    if (r->group != MPL_KV || r->bytes != (uint64_t)m->n_block * m->block_bytes)
+        return r->bytes;
+    return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
+}
+
+static json_t *
+adm_plan(struct worker *w)
+{
+    const struct cnt_worker *c = &w->stat->w;
+    const struct mpl *m = &w->mpl;
+    json_t *o = json_object(), *rows = json_array(), *b = json_object();
+
+    for (int32_t i = 0; i < m->n_row; i++) {
+        const struct mpl_row *r = &m->row[i];
+        json_t *e = json_object();
+
+        adm_set(e, "name", json_string(r->name));
+        adm_set(e, "where", json_string(r->host ? "host" : "device"));
+        adm_set(e, "bytes", adm_int(r->bytes));
+        adm_set(e, "in_use", adm_int(adm_in_use(m, r, c)));
+        adm_set(e, "how", json_string(r->how));
+        (void)json_array_append_new(rows, e);
+    }
+    adm_set(o, "ok", json_true());
+    adm_set(o, "rows", rows);
+    adm_set(o, "device_bytes", adm_int(m->device_bytes));
+    adm_set(o, "host_bytes", adm_int(m->host_bytes));
+    adm_set(o, "limit_bytes", adm_int(m->limit));
+    adm_set(b, "total", json_integer(m->n_block));
+    adm_set(b, "used", adm_int(cnt_get(&c->kv_blocks_used)));
+    adm_set(b, "cached", adm_int(cnt_get(&c->kv_blocks_cached)));
+    adm_set(b, "free", adm_int(cnt_get(&c->kv_blocks_free)));
+    adm_set(b, "host_total", json_integer(m->n_host));
+    adm_set(b, "host_used", adm_int(cnt_get(&c->kv_blocks_host)));
+    adm_set(b, "block_size", json_integer(m->block_size));
+    adm_set(b, "block_bytes", adm_int(m->block_bytes));
+    adm_set(b, "dtype", json_string(fdk_dtype_name(w->kv.dtype)));
+    adm_set(o, "blocks", b);
+    adm_set(o, "tokens", json_integer(m->tokens));
+    adm_set(o, "max_model_len", json_integer(m->max_len));
+    adm_set(o, "concurrency", json_integer(m->concurrency));
+    return o;
+}
+
 /* ---- program ---------------------------------------------------------------------------------- */
 
 /* Bytes per second that one thread reads: the floor of an operation is its
@@ -186,7 +238,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *sh, double *su
     json_t *o = json_object();
 
     if (op->w >= 0 && w->wp != NULL)
-        elt = (double)fdk_dtype_bytes(wts_dtype(w->wp, op->w));
+        elt = wts_elt_bytes(w->wp, op->w);
     mdl_op_cost(w->prog, op, sh->T, sh->O, sh->kv, elt,
         (double)fdk_dtype_bytes(w->kv.dtype), &bytes, &flops);
     floor_ns = sh->bandwidth > 0 ? bytes * 1e9 / sh->bandwidth : 0;
@@ -303,6 +355,8 @@ adm_answer(struct worker *w, const char *text, size_t n)
         o = adm_error("a question is a JSON object with a text \"cmd\"");
     else if (strcmp(cmd, "model") == 0)
         o = adm_model(w);
+    else if (strcmp(cmd, "memory") == 0)
+        o = adm_plan(w);
     else if (strcmp(cmd, "program") == 0)
         o = adm_program(w, q);
     else if (strcmp(cmd, "requests") == 0)
@@ -312,7 +366,7 @@ adm_answer(struct worker *w, const char *text, size_t n)
     else if (strcmp(cmd, "ping") == 0)
         o = json_pack("{s:b}", "ok", 1);
     else
-        o = adm_error("unknown question; known: model, program, requests, debug, ping");
+        o = adm_error("unknown question; known: model, memory, program, requests, debug, ping");
     id = json_object_get(q, "id");
     if (o != NULL && id != NULL)
         (void)json_object_set(o, "id", id);

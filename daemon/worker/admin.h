@@ -3,7 +3,7 @@
  * thread of its own, which reads what is constant after "ready" and asks
  * the engine for snapshots of the rest.
  *
- * {"id": N, "cmd": C, ...} with C one of model, program, requests, debug,
+ * {"id": N, "cmd": C, ...} with C one of model, memory, program, requests, debug,
  * ping. The answer is one JSON object and a newline, cut into messages of at
  * most ADM_CHUNK bytes.
  */

@@ -9,26 +9,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/sampler.h"
 
-#define BAT_ALIGN 256
-
-int32_t
-bat_pad(int32_t n_tok, int32_t T_max)
-{
-    int32_t t;
-
-    if (n_tok <= 4)
-        t = n_tok <= 2 ? n_tok : 4;
-    else if (n_tok <= 128)
-        t = (n_tok + 7) / 8 * 8;
-    else if (n_tok <= 256)
-        t = (n_tok + 15) / 16 * 16;
-    else if (n_tok <= 1024)
-        t = (n_tok + 31) / 32 * 32;
-    else
-        for (t = 2048; t < n_tok; t *= 2)
-            continue;
-    return t < T_max ? t : T_max;
-}
+#define BAT_ALIGN 64
 
 int32_t
 bat_pad_rows(const struct bat_dims *d, int32_t T_pad)
@@ -52,11 +33,12 @@ bat_place(size_t *at, size_t n, size_t size)
 }
 
 void
-bat_layout(const struct bat_dims *d, struct bat_layout *ret)
+bat_layout(const struct bat_dims *d, int32_t T_pad, struct bat_layout *ret)
 {
-    size_t T = (size_t)d->T, S = (size_t)d->S, O = (size_t)d->O, at = 0;
+    size_t T = (size_t)T_pad, S = (size_t)bat_pad_rows(d, T_pad);
+    size_t O = (size_t)bat_pad_outs(d, T_pad), at = 0;
 
-    ret->counts = bat_place(&at, 4, sizeof(int32_t));
+    ret->counts = bat_place(&at, BAT_N_COUNT, sizeof(int32_t));
     ret->q_start = bat_place(&at, S + 1, sizeof(int32_t));
     ret->kv_len = bat_place(&at, S, sizeof(int32_t));
     ret->state = bat_place(&at, S, sizeof(int32_t));
@@ -65,30 +47,52 @@ bat_layout(const struct bat_dims *d, struct bat_layout *ret)
     ret->pos = bat_place(&at, T, sizeof(int32_t));
     ret->slot_map = bat_place(&at, T, sizeof(int32_t));
     ret->row = bat_place(&at, T, sizeof(int32_t));
-    ret->upd_idx = bat_place(&at, S, sizeof(int32_t));
-    ret->upd_rows = bat_place(&at, S, sizeof(struct fdk_row));
-    ret->table = bat_place(&at, S * (size_t)d->stride, sizeof(int32_t));
     ret->bytes = at;
 }
 
+static void
+bat_updates(size_t head, size_t n_update, size_t n_delta, struct bat_updates *ret)
+{
+    size_t at = head;
+
+    ret->idx = bat_place(&at, n_update, sizeof(int32_t));
+    ret->rows = bat_place(&at, n_update, sizeof(struct fdk_row));
+    ret->delta = bat_place(&at, n_delta, sizeof(struct fdk_delta));
+    ret->bytes = at;
+}
+
+size_t
+bat_plan_bytes(const struct bat_dims *d)
+{
+    struct bat_layout l;
+    struct bat_updates u;
+
+    bat_layout(d, d->T, &l);
+    bat_updates(l.bytes, (size_t)d->S, (size_t)d->S * (size_t)d->stride, &u);
+    return u.bytes;
+}
+
 void
-bat_view(const struct bat_dims *d, const struct bat_layout *l, void *base,
+bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *table,
     struct fdk_batch *ret)
 {
     unsigned char *b = base;
-    const int32_t *counts = (const int32_t *)(b + l->counts);
+    struct bat_layout l;
+    const int32_t *counts;
 
+    bat_layout(d, T_pad, &l);
+    counts = (const int32_t *)(b + l.counts);
     *ret = (struct fdk_batch) {
-        .n_tok = counts, .n_row = counts + 1, .n_out = counts + 2,
-        .ids = (const int32_t *)(b + l->ids), .pos = (const int32_t *)(b + l->pos),
-        .slot_map = (const int32_t *)(b + l->slot_map),
-        .row = (const int32_t *)(b + l->row),
-        .q_start = (const int32_t *)(b + l->q_start),
-        .kv_len = (const int32_t *)(b + l->kv_len),
-        .block_table = (const int32_t *)(b + l->table),
-        .state = (const int32_t *)(b + l->state),
-        .out = (const struct fdk_out *)(b + l->out),
-        .table_stride = d->stride, .max_row = d->S
+        .n_tok = counts + BAT_N_TOK, .n_row = counts + BAT_N_ROW,
+        .n_out = counts + BAT_N_OUT,
+        .ids = (const int32_t *)(b + l.ids), .pos = (const int32_t *)(b + l.pos),
+        .slot_map = (const int32_t *)(b + l.slot_map),
+        .row = (const int32_t *)(b + l.row),
+        .q_start = (const int32_t *)(b + l.q_start),
+        .kv_len = (const int32_t *)(b + l.kv_len), .block_table = table,
+        .state = (const int32_t *)(b + l.state),
+        .out = (const struct fdk_out *)(b + l.out),
+        .table_stride = d->stride, .max_row = bat_pad_rows(d, T_pad)
     };
 }
 
@@ -102,13 +106,8 @@ bat_new(const struct bat_dims *d)
     if (b == NULL)
         return NULL;
     b->dims = *d;
-    bat_layout(d, &b->layout);
     b->shadow = mem_array((size_t)d->S, sizeof(*b->shadow));
-    if (b->shadow == NULL)
-        return bat_free(b);
-    for (int32_t i = 0; i < d->S; i++)
-        b->shadow[i].slot = -1;
-    return b;
+    return b->shadow != NULL ? b : bat_free(b);
 }
 
 struct bat *
@@ -124,22 +123,27 @@ bat_free(struct bat *b)
 /* Host pointers into a record's plan. */
 struct bat_at {
     int32_t *counts, *q_start, *kv_len, *state, *ids, *pos, *slot_map, *row;
-    int32_t *upd_idx, *table;
     struct fdk_out *out;
+    int32_t *upd_idx;
     struct fdk_row *upd_rows;
+    struct fdk_delta *delta;
 };
 
 static struct bat_at
-bat_at(const struct bat_layout *l, unsigned char *p)
+bat_at(const struct bat_rec *rec)
 {
+    const struct bat_layout *l = &rec->layout;
+    const struct bat_updates *u = &rec->upd;
+    unsigned char *p = rec->plan;
+
     return (struct bat_at) {
         .counts = (int32_t *)(p + l->counts), .q_start = (int32_t *)(p + l->q_start),
         .kv_len = (int32_t *)(p + l->kv_len), .state = (int32_t *)(p + l->state),
         .ids = (int32_t *)(p + l->ids), .pos = (int32_t *)(p + l->pos),
         .slot_map = (int32_t *)(p + l->slot_map), .row = (int32_t *)(p + l->row),
-        .upd_idx = (int32_t *)(p + l->upd_idx), .table = (int32_t *)(p + l->table),
-        .out = (struct fdk_out *)(p + l->out),
-        .upd_rows = (struct fdk_row *)(p + l->upd_rows)
+        .out = (struct fdk_out *)(p + l->out), .upd_idx = (int32_t *)(p + u->idx),
+        .upd_rows = (struct fdk_row *)(p + u->rows),
+        .delta = (struct fdk_delta *)(p + u->delta)
     };
 }
 
@@ -195,32 +199,70 @@ bat_tokens(struct bat_rec *rec, const struct bat_at *a, const struct kv *kv,
     rec->n_tok = t;
 }
 
-/* The row's table: into the plan, marked for upload where the device's
- * differs. */
+/* How much of the slot's table the device has. */
+static int32_t
+bat_sent(const struct bat *b, const struct seq *s)
+{
+    const struct bat_shadow *sh = &b->shadow[s->slot];
+
+    return sh->generation == s->generation ? sh->n : 0;
+}
+
+/* Sizes first: padding and the place of the updates follow from them. */
+static void
+bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct bat_rec *rec)
+{
+    int32_t T_pad = b->cap != NULL ? cap_map(b->cap, st->n_tok) : 0;
+
+    rec->epoch = st->epoch;
+    rec->n_row = st->n_row;
+    rec->n_sample = st->n_sample;
+    rec->n_decode = st->n_decode;
+    rec->cost = st->cost;
+    rec->graph = T_pad > 0;
+    rec->T_pad = T_pad > 0 ? T_pad : st->n_tok;
+    rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = rec->n_penalty = 0;
+    for (int32_t r = 0; r < st->n_row; r++) {
+        const struct seq *s = st->rows[r].seq;
+
+        rec->n_update += st->rows[r].fresh;
+        rec->n_delta += kv->n_held[s->slot] - bat_sent(b, s);
+    }
+    bat_layout(&b->dims, rec->T_pad, &rec->layout);
+    bat_updates(rec->layout.bytes, (size_t)rec->n_update, (size_t)rec->n_delta, &rec->upd);
+}
+
 static void
 bat_table(struct bat *b, const struct kv *kv, struct bat_rec *rec, const struct bat_at *a,
-    const struct seq *s, int32_t r)
+    const struct seq *s)
 {
-    struct bat_shadow *sh = &b->shadow[r];
+    const int32_t *t = kv->table + (size_t)s->slot * (size_t)kv->stride;
     int32_t n = kv->n_held[s->slot];
 
-    memcpy(a->table + (size_t)r * (size_t)b->dims.stride,
-        kv->table + (size_t)s->slot * (size_t)kv->stride, (size_t)n * sizeof(int32_t));
-    if (sh->slot == s->slot && sh->generation == s->generation && sh->n == n)
-        return;
-    *sh = (struct bat_shadow) { s->slot, s->generation, n };
-    if (rec->table_lo >= rec->table_hi)
-        rec->table_lo = r;
-    rec->table_hi = r + 1;
+    for (int32_t i = bat_sent(b, s); i < n; i++)
+        a->delta[rec->n_delta++] = (struct fdk_delta) {
+            .at = s->slot * b->dims.stride + i, .block = t[i] };
+    b->shadow[s->slot] = (struct bat_shadow) { s->generation, n };
+}
+
+static void
+bat_fresh(const struct bat *b, struct bat_rec *rec, const struct bat_at *a,
+    const struct seq *s)
+{
+    a->upd_idx[rec->n_update] = s->slot;
+    smp_row(s, &a->upd_rows[rec->n_update]);
+    rec->n_update++;
+    if (s->penalty >= 0) {
+        smp_counts(s, b->vocab, b->counts + (size_t)s->penalty * (size_t)b->vocab);
+        rec->penalty[rec->n_penalty++] = s->penalty;
+    }
 }
 
 static void
 bat_padding(const struct bat *b, struct bat_rec *rec, const struct bat_at *a)
 {
-    int32_t S_pad;
+    int32_t S_pad = bat_pad_rows(&b->dims, rec->T_pad);
 
-    rec->T_pad = bat_pad(rec->n_tok, b->dims.T);
-    S_pad = bat_pad_rows(&b->dims, rec->T_pad);
     for (int32_t t = rec->n_tok; t < rec->T_pad; t++) {
         a->ids[t] = 0;
         a->pos[t] = 0;
@@ -237,16 +279,15 @@ bat_padding(const struct bat *b, struct bat_rec *rec, const struct bat_at *a)
 void
 bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct bat_rec *rec)
 {
-    struct bat_at a = bat_at(&b->layout, rec->plan);
+    struct bat_at a;
 
     OBJ_CHECK(b, BAT_MAGIC);
     ASSERT(st->n_row > 0 && st->n_row <= b->dims.S && st->n_tok <= b->dims.T);
     ASSERT(st->n_sample + st->n_score <= b->dims.O && kv->stride == b->dims.stride);
-    rec->epoch = st->epoch;
-    rec->n_row = st->n_row;
-    rec->n_tok = rec->n_out = rec->n_update = 0;
-    rec->table_lo = rec->table_hi = 0;
+    bat_size(b, st, kv, rec);
+    a = bat_at(rec);
     a.q_start[0] = 0;
+    rec->n_update = rec->n_delta = 0;
     for (int32_t r = 0; r < st->n_row; r++) {
         const struct sch_row *row = &st->rows[r];
         const struct seq *s = row->seq;
@@ -254,19 +295,17 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
 
         bat_tokens(rec, &a, kv, row, r);
         bat_outs(rec, &a, row, r, t0);
-        bat_table(b, kv, rec, &a, s, r);
+        bat_table(b, kv, rec, &a, s);
         a.q_start[r + 1] = rec->n_tok;
         a.kv_len[r] = row->first + row->q_len;
         a.state[r] = s->slot;
-        if (row->fresh) {
-            a.upd_idx[rec->n_update] = s->slot;
-            smp_row(s, &a.upd_rows[rec->n_update]);
-            rec->n_update++;
-        }
+        if (row->fresh)
+            bat_fresh(b, rec, &a, s);
     }
     bat_padding(b, rec, &a);
-    a.counts[0] = rec->n_tok;
-    a.counts[1] = rec->n_row;
-    a.counts[2] = rec->n_out;
-    a.counts[3] = rec->n_update;
+    a.counts[BAT_N_TOK] = rec->n_tok;
+    a.counts[BAT_N_ROW] = rec->n_row;
+    a.counts[BAT_N_OUT] = rec->n_out;
+    a.counts[BAT_N_UPDATE] = rec->n_update;
+    a.counts[BAT_N_DELTA] = rec->n_delta;
 }

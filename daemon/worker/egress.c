@@ -86,9 +86,9 @@ egr_done(struct egress *g, const struct req *r)
     for (int32_t i = 0; i < r->n_seq; i++)
         n_out += r->choices[i].n_got;
     *d = (struct fdp_done) { .prompt_tokens = (uint32_t)r->n_prompt,
-        .output_tokens = (uint32_t)n_out, .n_preempted = r->n_preempted,
-        .t_submit = r->t_submit_ns, .t_start = r->t_start_ns, .t_first = r->t_first_ns,
-        .t_end = g->now_ns };
+        .cached_tokens = r->n_cached, .output_tokens = (uint32_t)n_out,
+        .n_preempted = r->n_preempted, .t_submit = r->t_submit_ns, .t_start = r->t_start_ns,
+        .t_first = r->t_first_ns, .t_end = g->now_ns };
     g->n_terminal++;
     cnt_add(&c->requests_finished, 1);
     if (r->p.op != FDP_OP_SUBMIT || g->now_ns < r->t_submit_ns)

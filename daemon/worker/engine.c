@@ -16,38 +16,42 @@ void
 eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
 {
     *ret = (struct bat_dims) {
-        .T = cfg->max_tokens, .S = cfg->max_seqs, .O = cfg->max_seqs + ENG_MAX_SCORES,
+        .T = cfg->sch.max_tokens, .S = cfg->sch.max_seqs,
+        .O = cfg->sch.max_seqs + ENG_MAX_SCORES,
         .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) /
             cfg->block_size),
         .block_size = cfg->block_size
     };
 }
 
-/* The largest step's results, and an end for every request. */
+/* The largest step's results. */
 static uint32_t
 eng_room(const struct eng_cfg *cfg)
 {
-    return (uint32_t)(cfg->max_seqs + ENG_MAX_SCORES) * QUE_MAX_SLOTS +
-        (uint32_t)cfg->max_reqs;
+    return (uint32_t)(cfg->sch.max_seqs + ENG_MAX_SCORES) * QUE_MAX_SLOTS;
 }
 
+/* Results of all steps on their way and of one more, and an end for every
+ * request. */
 uint32_t
 eng_out_slots(const struct eng_cfg *cfg)
 {
-    return 2 * eng_room(cfg);
+    return (uint32_t)(cfg->depth + 2) * eng_room(cfg) + (uint32_t)cfg->max_reqs;
 }
 
 int
 eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes)
 {
-    struct sch_cfg sc = { cfg->max_seqs, cfg->max_tokens, ENG_MAX_SCORES, cfg->chunked };
+    const struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
+        .n_slot = cfg->sch.max_seqs, .max_len = cfg->max_len, .n_host = cfg->n_host,
+        .max_copy = ENG_MAX_COPY };
     struct engine *e;
 
-    if (cfg->depth != 0) {
-        (void)snprintf(err, err_bytes, "device.overlap_depth = %d: overlapped steps are "
-            "not available in this build; set device.overlap_depth to 0", cfg->depth);
-        return -ENOTSUP;
+    if (cfg->depth < 0 || cfg->depth > ENG_MAX_DEPTH) {
+        (void)snprintf(err, err_bytes, "device.overlap_depth = %d is not between 0 and %d",
+            cfg->depth, ENG_MAX_DEPTH);
+        return -EINVAL;
     }
     OBJ_ALLOC(e, ENG_MAGIC);
     if (e == NULL)
@@ -55,16 +59,23 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
     e->cfg = *cfg;
     e->run = run;
     e->room = eng_room(cfg);
-    e->kv = kv_new(cfg->n_block, cfg->block_size, cfg->max_seqs, cfg->max_len);
+    cost_init(&e->cost);
+    e->cfg.sch.max_scores = ENG_MAX_SCORES;
+    e->cfg.sch.cost = &e->cost;
+    e->kv = kv_new(&kc);
     if (e->kv == NULL)
         goto no_memory;
-    e->sch = sch_new(&sc, e->kv);
+    e->sch = sch_new(&e->cfg.sch, e->kv);
     e->bat = bat_new(&run->dims);
     e->live = mem_array((size_t)cfg->max_reqs, sizeof(*e->live));
     e->snap.rows = mem_array(ENG_SNAP_ROWS, sizeof(*e->snap.rows));
     if (e->sch == NULL || e->bat == NULL || e->live == NULL || e->snap.rows == NULL ||
-        sch_step_init(&e->step, cfg->max_seqs) != 0)
+        sch_step_init(&e->step, cfg->sch.max_seqs) != 0)
         goto no_memory;
+    ASSERT(run->n_rec == cfg->depth + 1 && run->n_host == cfg->n_host);
+    e->bat->cap = run->use_graph ? &run->cap : NULL;
+    e->bat->counts = run->h_counts;
+    e->bat->vocab = run->prog->cfg.vocab;
     *ret = e;
     return 0;
 
@@ -183,6 +194,7 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
         return;
     }
     ASSERT(res->generation == o->generation && o->pos == s->n_tok);
+    ASSERT(res->token >= 0 && res->token < e->bat->vocab);
     m.kind = QUE_TOKEN;
     m.x = (uint32_t)(s->n_tok - r->n_prompt);
     m.done = res->done;
@@ -195,15 +207,17 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
 static void
 eng_results(struct engine *e, const struct bat_rec *rec)
 {
-    const struct fdk_out *out = (const struct fdk_out *)(rec->plan + e->bat->layout.out);
+    const struct fdk_out *out = (const struct fdk_out *)(rec->plan + rec->layout.out);
 
     for (int32_t i = 0; i < rec->n_out; i++) {
         const struct bat_out *o = &rec->outs[i];
         struct seq *s = sch_slot(e->sch, o->slot, o->generation);
 
         /* gone since the launch, or ended by an earlier result of this step */
-        if (s == NULL || s->state == REQ_ST_FINISHING)
+        if (s == NULL || s->state == REQ_ST_FINISHING) {
+            cnt_add(&e->cfg.cnt->rows_late, o->kind == BAT_OUT_SAMPLE);
             continue;
+        }
         eng_result(e, s, o, &rec->results[i], out[i].n_top);
     }
 }
@@ -229,22 +243,20 @@ eng_send_ended(struct engine *e)
 /* ---- steps -------------------------------------------------------------------------------- */
 
 static void
-eng_count(struct engine *e, uint64_t step_ns, uint64_t model_ns)
+eng_count(struct engine *e, const struct bat_rec *rec, uint64_t model_ns)
 {
     struct cnt_worker *c = e->cfg.cnt;
-    const struct sch_step *st = &e->step;
-    int32_t n_decode = 0;
 
-    for (int32_t i = 0; i < st->n_row; i++)
-        n_decode += st->rows[i].q_len == 1 && st->rows[i].sample;
     cnt_add(&c->steps, 1);
-    cnt_add(&c->step_ns, step_ns);
+    cnt_add(&c->step_ns, clk_now_ns() - rec->t_launch_ns);
     cnt_add(&c->model_ns, model_ns);
-    cnt_add(&c->prompt_tokens, (uint64_t)(st->n_tok - n_decode));
-    cnt_add(&c->generation_tokens, (uint64_t)st->n_sample);
+    cnt_add(&c->prompt_tokens, (uint64_t)(rec->n_tok - rec->n_decode));
+    cnt_add(&c->generation_tokens, (uint64_t)rec->n_sample);
     cnt_set(&c->preemptions, e->sch->n_preempted);
-    cnt_set(&c->batch_tokens, (uint64_t)st->n_tok);
-    cnt_set(&c->batch_seqs, (uint64_t)st->n_row);
+    cnt_set(&c->batch_tokens, (uint64_t)rec->n_tok);
+    cnt_set(&c->batch_seqs, (uint64_t)rec->n_row);
+    cnt_set(&c->steps_graph, e->run->n_graph);
+    cnt_set(&c->steps_eager, e->run->n_eager);
 }
 
 static void
@@ -256,33 +268,129 @@ eng_gauges(struct engine *e)
     cnt_set(&c->requests_running, (uint64_t)e->sch->n_req_running);
     cnt_set(&c->requests_waiting, (uint64_t)(e->n_live - e->sch->n_req_running));
     cnt_set(&c->kv_blocks_free, (uint64_t)e->kv->n_free);
-    cnt_set(&c->kv_blocks_used,
-        (uint64_t)(e->cfg.n_block - e->kv->n_free - e->kv->n_deferred));
+    cnt_set(&c->kv_blocks_cached, (uint64_t)e->kv->n_cached);
+    cnt_set(&c->kv_blocks_used, (uint64_t)(e->cfg.n_block - e->kv->n_free -
+        e->kv->n_deferred - e->kv->n_cached));
+    cnt_set(&c->kv_blocks_host, (uint64_t)e->kv->n_host_used);
+    cnt_set(&c->prefix_lookups, e->kv->n_lookup);
+    cnt_set(&c->prefix_hits, e->kv->n_hit);
+    cnt_set(&c->prefix_evictions, e->kv->n_evicted);
+    cnt_set(&c->kv_swapped_out, e->kv->n_out);
+    cnt_set(&c->kv_swapped_in, e->kv->n_in);
+    cnt_set(&c->steps_in_flight, (uint64_t)e->n_flight);
 }
 
 static void
-eng_step(struct engine *e)
+eng_lost(const struct engine *e, const struct bat_rec *rec, int rc)
 {
-    struct bat_rec *rec = &e->run->rec[e->step.epoch % (uint64_t)e->run->n_rec];
-    uint64_t t0 = clk_now_ns(), model_ns = 0;
+    pan_panic("device error in step %llu (%d rows, %d tokens): %s: %s",
+        (unsigned long long)rec->epoch, rec->n_row, rec->n_tok, strerror(-rc),
+        run_error(e->run));
+}
+
+static struct bat_rec *
+eng_rec(const struct engine *e, uint64_t epoch)
+{
+    return &e->run->rec[epoch % (uint64_t)e->run->n_rec];
+}
+
+/* Take the results of the oldest step on its way; waits for them. */
+static void
+eng_collect(struct engine *e)
+{
+    struct bat_rec *rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+    uint64_t model_ns = 0, copy_ns;
+    int32_t n_copy = 0;
+    int rc = run_collect(e->run, rec, &model_ns);
+
+    if (rc != 0)
+        eng_lost(e, rec, rc);
+    e->n_flight--;
+    /* tokens first: who was preempted may not go back to the queue without */
+    eng_results(e, rec);
+    sch_collected(e->sch, rec->epoch);
+    cost_learn(&e->cost, &rec->cost, model_ns);
+    copy_ns = run_copy_ns(e->run, &n_copy);
+    if (copy_ns > 0)
+        cost_learn_copy(&e->cost, n_copy, copy_ns);
+    eng_count(e, rec, model_ns);
+    rec->epoch = 0;
+#ifdef FDD_DEVELOPER
+    /* whoever reads a result twice, or one that was never written */
+    memset(rec->results, 0x5a, (size_t)rec->n_out * sizeof(*rec->results));
+#endif
+}
+
+/* Collect what is done. */
+static int
+eng_collect_done(struct engine *e)
+{
+    int n = 0;
+
+    while (e->n_flight > 0) {
+        struct bat_rec *rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+        int rc = run_done(e->run, rec);
+
+        if (rc < 0)
+            eng_lost(e, rec, rc);
+        if (rc == 0)
+            break;
+        eng_collect(e);
+        n++;
+    }
+    return n;
+}
+
+static void
+eng_launch(struct engine *e)
+{
+    struct bat_rec *rec = eng_rec(e, e->step.epoch);
     int rc;
 
+    ASSERT(rec->epoch == 0 && e->step.epoch == e->epoch + 1);
     bat_fill(e->bat, &e->step, e->kv, rec);
-    rc = run_launch(e->run, rec);
+    rec->t_launch_ns = clk_now_ns();
+    rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
+    kv_copied(e->kv);
     if (rc == 0)
-        rc = run_collect(e->run, rec, &model_ns);
+        rc = run_launch(e->run, rec);
     if (rc != 0)
-        pan_panic("device error in step %llu (%d rows, %d tokens): %s: %s",
-            (unsigned long long)rec->epoch, rec->n_row, rec->n_tok, strerror(-rc),
-            run_error(e->run));
-    sch_collected(e->sch, rec->epoch);
-    eng_results(e, rec);
-    rec->epoch = 0;
-    eng_count(e, clk_now_ns() - t0, model_ns);
+        eng_lost(e, rec, rc);
+    e->epoch = rec->epoch;
+    e->n_flight++;
+    cnt_add(&e->cfg.cnt->cached_tokens, (uint64_t)e->step.n_cached);
     if (LOG_DBG(sched))
-        log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d preempted %d waiting %d "
-            "free %d", (unsigned long long)e->step.epoch, e->step.n_row, e->step.n_tok,
-            e->step.n_preempted, e->sch->waiting.n, e->kv->n_free);
+        log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d padded %d preempted %d "
+            "waiting %d free %d", (unsigned long long)e->step.epoch, e->step.n_row,
+            e->step.n_tok, rec->T_pad, e->step.n_preempted, e->sch->waiting.n,
+            e->kv->n_free);
+    if (e->cfg.depth == 0)
+        eng_collect(e);
+}
+
+/* A free record, and room for the results of every step on its way. */
+static int
+eng_may_launch(struct engine *e)
+{
+    return e->n_flight <= e->cfg.depth && sch_busy(e->sch) &&
+        fdr_load_acquire(&e->change.want) == e->change.have &&
+        que_has_room(e->cfg.q_out, e->room * (uint32_t)(e->n_flight + 1));
+}
+
+/* Nothing is on its way: launch differently from now on. */
+static void
+eng_apply(struct engine *e)
+{
+    int rc = run_recapture(e->run, e->change.use_graph, &e->change.cap);
+
+    if (rc == 0)
+        rc = run_warm(e->run, 1);
+    if (rc != 0)
+        pan_panic("recording graphs: %s: %s", strerror(-rc), run_error(e->run));
+    e->bat->cap = e->run->use_graph ? &e->run->cap : NULL;
+    log_info("engine: graphs %s, %d sizes up to %d", e->run->use_graph ? "on" : "off",
+        e->run->cap.n, e->run->cap.size[e->run->cap.n - 1]);
+    fdr_store_release(&e->change.have, fdr_load_relaxed(&e->change.want));
 }
 
 static void
@@ -312,32 +420,63 @@ eng_snapshot(struct engine *e)
 int
 eng_poll(struct engine *e, uint64_t now_ns)
 {
+    uint64_t t0 = clk_now_ns();
     int work = eng_commands(e, e->cfg.q_in) | eng_commands(e, e->cfg.q_stop);
 
     if (e->cfg.heartbeat != NULL)
         __atomic_fetch_add(e->cfg.heartbeat, 1, __ATOMIC_RELAXED);
     if (fdr_load_acquire(&e->snap.want) != e->snap.have)
         eng_snapshot(e);
-    if (sch_busy(e->sch) && que_has_room(e->cfg.q_out, e->room)) {
-        if (sch_pick(e->sch, now_ns, &e->step) > 0) {
-            eng_step(e);
-            work = 1;
-        }
-        if (LOG_DBG(selfcheck))
-            eng_check(e);
+    work |= eng_collect_done(e) > 0;
+    if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0)
+        eng_apply(e);
+    if (eng_may_launch(e) && sch_pick(e->sch, now_ns, &e->step) > 0) {
+        eng_launch(e);
+        work = 1;
     }
+    if (LOG_DBG(selfcheck))
+        eng_check(e);
     work |= eng_send_ended(e) > 0;
     que_publish(e->cfg.q_out);
-    if (work)
+    if (work) {
         eng_gauges(e);
+        cnt_add(&e->cfg.cnt->host_ns, clk_now_ns() - t0);
+    }
     return work;
+}
+
+int
+eng_wait(struct engine *e)
+{
+    struct bat_rec *rec;
+    int rc;
+
+    if (e->n_flight == 0)
+        return 0;
+    rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+    rc = run_wait(e->run, rec);
+    if (rc != 0)
+        eng_lost(e, rec, rc);
+    return 1;
 }
 
 int
 eng_pending(struct engine *e)
 {
     return que_recheck(e->cfg.q_in) > 0 || que_recheck(e->cfg.q_stop) > 0 ||
-        fdr_load_acquire(&e->snap.want) != e->snap.have;
+        fdr_load_acquire(&e->snap.want) != e->snap.have ||
+        fdr_load_acquire(&e->change.want) != e->change.have;
+}
+
+int
+eng_set_graph(struct engine *e, int use_graph, const struct cap *cap)
+{
+    if (fdr_load_acquire(&e->change.have) != fdr_load_relaxed(&e->change.want))
+        return -EBUSY;
+    e->change.use_graph = use_graph;
+    e->change.cap = *cap;
+    fdr_publish(&e->change.want, fdr_load_relaxed(&e->change.want) + 1);
+    return 0;
 }
 
 int
@@ -358,6 +497,17 @@ eng_snap_ready(const struct engine *e)
     return fdr_load_acquire(&e->snap.have) == fdr_load_relaxed(&e->snap.want);
 }
 
+/* No block a launched step may touch can be handed out again. */
+static void
+eng_check_flight(const struct engine *e, const struct bat_rec *rec)
+{
+    const int32_t *at = (const int32_t *)(rec->plan + rec->layout.slot_map);
+
+    ASSERT(rec->epoch > e->kv->collected && rec->epoch <= e->epoch);
+    for (int32_t t = 0; t < rec->n_tok; t++)
+        ASSERT(!kv_is_free(e->kv, at[t] / e->cfg.block_size));
+}
+
 void
 eng_check(const struct engine *e)
 {
@@ -365,6 +515,9 @@ eng_check(const struct engine *e)
 
     OBJ_CHECK(e, ENG_MAGIC);
     sch_check(e->sch);
+    ASSERT(e->n_flight >= 0 && e->n_flight <= e->cfg.depth + 1);
+    for (uint64_t i = 0; i < (uint64_t)e->n_flight; i++)
+        eng_check_flight(e, eng_rec(e, e->epoch - i));
     for (int32_t i = 0; i < e->cfg.max_reqs; i++) {
         if (e->live[i].req == NULL)
             continue;

@@ -5,13 +5,17 @@
  *   in    QUE_ADD, QUE_CANCEL from ingress; QUE_STOP from egress
  *   out   QUE_TOKEN, QUE_SCORE, QUE_END to egress
  *
- * eng_poll() runs at most one step. It starts none while egress has no room
- * for what the largest step can send, so a slow reader slows the engine and
- * loses nothing. A message for a request that has ended meanwhile is known
- * by its serial and dropped.
+ * eng_poll() collects every step that is done and launches at most one. It
+ * launches none while egress has no room for what all steps on their way can
+ * send, so a slow reader slows the engine and loses nothing. A message for a
+ * request that has ended meanwhile is known by its serial and dropped.
  *
- * Steps go through D + 1 records; with D = 0 (the only depth of this build,
- * eng_new refuses others) each is collected before the next is picked.
+ * Steps go through D + 1 records. With D = 0 each is collected before the
+ * next is picked: the simple loop, the reference. Else up to D steps are
+ * launched ahead of the one whose results are awaited; what the host learns
+ * late (a stop id, a stop string, a cancel) costs the rows concerned at most
+ * D steps more, whose results find the row gone and are dropped.
+ * Nothing here waits for the device but eng_wait() and, with D = 0, a step.
  */
 #ifndef FDD_DAEMON_WORKER_ENGINE_H
 #define FDD_DAEMON_WORKER_ENGINE_H
@@ -29,13 +33,18 @@
 
 /* Prompt logprobs in one step. */
 #define ENG_MAX_SCORES 256
+/* device.overlap_depth */
+#define ENG_MAX_DEPTH 4
+/* Copies of KV blocks between two steps. */
+#define ENG_MAX_COPY 64
 
 struct eng_cfg {
     int32_t max_reqs;        /* sched.max_concurrency */
-    int32_t max_seqs, max_tokens, chunked;
     int32_t max_len;         /* tokens of a sequence */
     int32_t n_block, block_size;
-    int32_t depth;
+    int32_t n_host;          /* host blocks behind the prefix cache */
+    int32_t depth;           /* 0 to ENG_MAX_DEPTH */
+    struct sch_cfg sch;      /* all but max_scores and cost */
     struct que *q_in;        /* from ingress */
     struct que *q_stop;      /* from egress */
     struct que *q_out;       /* to egress, eng_out_slots() at least */
@@ -56,6 +65,13 @@ struct eng_snap {
     struct eng_snap_row *rows; /* [ENG_SNAP_ROWS] */
 };
 
+/* Another way to launch: steps on their way are collected first. */
+struct eng_change {
+    uint32_t want, have;     /* as in eng_snap */
+    int use_graph;
+    struct cap cap;
+};
+
 struct eng_live { struct req *req; uint32_t serial; };
 
 struct engine {
@@ -67,22 +83,30 @@ struct engine {
     struct sch *sch;
     struct bat *bat;
     struct sch_step step;
+    struct cost cost;
+    uint64_t epoch;          /* of the last step launched */
+    int32_t n_flight;        /* steps launched, not collected: epochs up to epoch */
     struct eng_live *live;   /* [max_reqs] */
     int32_t n_live;
-    uint32_t room;           /* slots the largest poll can send */
+    uint32_t room;           /* slots a step's results can take */
     struct eng_snap snap;
+    struct eng_change change;
 };
 
 /* Slots q_out needs; rows and outputs of the largest step. */
 uint32_t eng_out_slots(const struct eng_cfg *cfg);
 void eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret);
 
-/* run must be set up with eng_dims(). -ENOTSUP: depth; -ENOMEM. */
+/* run must be set up with eng_dims(), depth + 1 records and what cfg says of
+ * the penalty pool and host blocks. -EINVAL: depth; -ENOMEM. */
 int eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes);
 struct engine *eng_free(struct engine *e);
 /* Returns the work done: 0 when there was nothing to do. */
 int eng_poll(struct engine *e, uint64_t now_ns);
+/* Steps are on their way and eng_poll() had nothing to do: wait until the
+ * oldest is done. Returns 0 when none is. */
+int eng_wait(struct engine *e);
 /* Anything queued? For parking. */
 int eng_pending(struct engine *e);
 /* Work is there that waits for room at egress. */
@@ -91,6 +115,9 @@ int eng_stalled(const struct engine *e);
  * at eng_snap_ready(). The rows are the asker's until it asks again. */
 void eng_snap_ask(struct engine *e);
 int eng_snap_ready(const struct engine *e);
+/* Any one other thread: replay these graphs, or none, from now on. Then ring
+ * the bell. One change at a time: -EBUSY while the last is under way. */
+int eng_set_graph(struct engine *e, int use_graph, const struct cap *cap);
 /* Walk everything; panics. */
 void eng_check(const struct engine *e);
 

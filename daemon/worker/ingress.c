@@ -61,6 +61,31 @@ ing_open(const struct ingress *g)
     return g->pool.n - g->pool.n_free;
 }
 
+/* ---- turns ---------------------------------------------------------------------- */
+
+static void
+ing_append(struct ing_list *l, struct req *r)
+{
+    r->ing_next = NULL;
+    if (l->tail != NULL)
+        l->tail->ing_next = r;
+    else
+        l->head = r;
+    l->tail = r;
+}
+
+static struct req *
+ing_first(struct ing_list *l)
+{
+    struct req *r = l->head;
+
+    l->head = r->ing_next;
+    if (l->head == NULL)
+        l->tail = NULL;
+    r->ing_next = NULL;
+    return r;
+}
+
 /* ---- hand-over ------------------------------------------------------------------------- */
 
 static void
@@ -111,7 +136,8 @@ ing_cancel_engine(struct ingress *g, struct req *r)
     que_push(g->cfg.q_eng, &m);
 }
 
-/* All ids are there: to the engine, or to egress when it is not needed. */
+/* All ids are there: to be hashed, then to the engine, or to egress when it is
+ * not needed. */
 static void
 ing_submit(struct ingress *g, struct req *r)
 {
@@ -126,16 +152,19 @@ ing_submit(struct ingress *g, struct req *r)
         ing_fail(g, r, bad);
         return;
     }
-    ing_to_egress(g, r, QUE_OPEN, bad);
     if (rc > 0) {
         struct que_msg m = { .req = r, .kind = QUE_END, .done = done,
             .n_top = QUE_NO_LOGPROB };
 
+        ing_to_egress(g, r, QUE_OPEN, bad);
         r->where = REQ_IN_EGRESS;
         que_push(g->cfg.q_egr, &m);
         return;
     }
-    ing_to_engine(g, r);
+    /* by way of the list even where nothing is to be hashed: requests reach
+     * the engine in the order of their arrival as far as they can */
+    r->where = REQ_IN_HASH;
+    ing_append(&g->hashes, r);
 }
 
 static void
@@ -192,12 +221,7 @@ static void
 ing_text_push(struct ingress *g, struct req *r)
 {
     r->where = REQ_IN_TEXT;
-    r->ing_next = NULL;
-    if (g->text_tail != NULL)
-        g->text_tail->ing_next = r;
-    else
-        g->text_head = r;
-    g->text_tail = r;
+    ing_append(&g->texts, r);
 }
 
 /* The encoder has all ids of r: put them before the prior ones. */
@@ -237,24 +261,31 @@ ing_text_done(struct ingress *g, struct req *r)
         ing_answer(g, r);
 }
 
+/* Nobody waits for r any more: it ends here. */
+static int
+ing_given_up(struct ingress *g, struct req *r)
+{
+    int32_t code = r->cancel;
+
+    if (code == 0 && r->deadline_total_ns != 0 && r->deadline_total_ns <= g->now_ns)
+        code = FDP_E_DEADLINE;
+    if (code == 0)
+        return 0;
+    ing_fail(g, r, (struct ing_bad) { code, 0, 0 });
+    return 1;
+}
+
 /* One slice of the text whose turn it is; returns its cost in bytes. */
 static uint32_t
 ing_text_slice(struct ingress *g, uint32_t max_bytes)
 {
-    struct req *r = g->text_head;
+    struct req *r = ing_first(&g->texts);
     uint32_t cost = r->n_text < max_bytes ? r->n_text + 64 : max_bytes;
     uint64_t t0 = clk_now_ns();
     int rc = 0;
 
-    g->text_head = r->ing_next;
-    if (g->text_head == NULL)
-        g->text_tail = NULL;
-    r->ing_next = NULL;
-    if (r->cancel != 0 || (r->deadline_total_ns != 0 && r->deadline_total_ns <= g->now_ns)) {
-        ing_fail(g, r, (struct ing_bad) { r->cancel != 0 ? r->cancel : FDP_E_DEADLINE, 0,
-            0 });
+    if (ing_given_up(g, r))
         return 64;
-    }
     if (r->enc == NULL)
         rc = ing_text_begin(g, r);
     if (rc == 0)
@@ -277,11 +308,47 @@ ing_texts(struct ingress *g)
     uint32_t left = ING_SLICE;
     int work = 0;
 
-    while (g->text_head != NULL && left > 0 &&
+    while (g->texts.head != NULL && left > 0 &&
         que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
         uint32_t cost = ing_text_slice(g, left);
 
         left -= cost < left ? cost : left;
+        work = 1;
+    }
+    return work;
+}
+
+/* ---- hashes --------------------------------------------------------------------- */
+
+/* A slice of the prompt whose turn it is; returns its cost in ids. */
+static int32_t
+ing_hash_slice(struct ingress *g, int32_t max_ids)
+{
+    struct req *r = ing_first(&g->hashes);
+    int32_t n = r->n_hashed, max = 0;
+
+    if (ing_given_up(g, r))
+        return 64;
+    if (r->block_size > 0)
+        max = max_ids > r->block_size ? max_ids / r->block_size : 1;
+    if (req_hash_step(r, &g->cfg.key, max)) {
+        ing_to_egress(g, r, QUE_OPEN, (struct ing_bad) { 0 });
+        ing_to_engine(g, r);
+    } else {
+        ing_append(&g->hashes, r);
+    }
+    return (r->n_hashed - n) * r->block_size + 64;
+}
+
+static int
+ing_hashes(struct ingress *g)
+{
+    int32_t left = ING_HASH_SLICE;
+    int work = 0;
+
+    while (g->hashes.head != NULL && left > 0 &&
+        que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
+        left -= ing_hash_slice(g, left);
         work = 1;
     }
     return work;
@@ -455,5 +522,6 @@ ing_poll(struct ingress *g, uint64_t now_ns)
     work = ing_freed(g);
     work |= ing_records(g) > 0;
     work |= ing_texts(g);
+    work |= ing_hashes(g);
     return work;
 }

@@ -8,7 +8,9 @@
  *         QUE_ANSWER, QUE_END to egress
  *
  * Texts are tokenized in slices of ING_SLICE bytes, round robin over the
- * requests that have one, so that a long text delays others by a slice.
+ * requests that have one, so that a long text delays others by a slice. So
+ * are the blocks of a prompt hashed (prefix.h), ING_HASH_SLICE ids at a
+ * time, whether it came as text or as ids.
  * What the gate cannot know is checked here: ids against the vocabulary,
  * lengths in tokens, whether there is a tokenizer, what this build can do.
  */
@@ -23,6 +25,7 @@
 #include "daemon/worker/req.h"
 
 #define ING_SLICE   (16u << 10)  /* bytes of text per poll */
+#define ING_HASH_SLICE 16384     /* ids hashed per poll */
 #define ING_RECORDS 64           /* records of the gate per poll */
 #define ING_ENCODERS 4           /* kept for the next text */
 
@@ -38,11 +41,17 @@ struct ing_cfg {
     int32_t vocab, max_len;
     int32_t n_eos;
     int32_t eos[8];
+    int32_t block_size;      /* of the KV cache */
+    int32_t prefix;          /* 0: no prefix cache, nothing is hashed */
+    struct pfx_key key;
+    int32_t n_penalty;       /* entries of the penalty pool, 0: penalties are refused */
     struct cnt_worker *cnt;
     int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* RELOAD */
     void (*reload)(void *arg); /* LNK_T_RELOAD came; may be NULL */
     void *arg;
 };
+
+struct ing_list { struct req *head, *tail; };
 
 struct ingress {
     uint32_t magic;
@@ -50,7 +59,7 @@ struct ingress {
     struct ing_cfg cfg;
     struct req_pool pool;
     struct req *cur;         /* its LNK_T_BLOB records come next */
-    struct req *text_head, *text_tail; /* texts in progress */
+    struct ing_list texts, hashes; /* in progress, by turns */
     struct tok_enc *enc[ING_ENCODERS];
     int32_t n_enc;
     uint64_t now_ns;
@@ -69,7 +78,8 @@ struct ing_bad { int32_t code; uint32_t detail, arg; };
 
 /* Walk the blob's items into r. 0, or *ret_bad. */
 int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
-/* The prompt is known (r->ids, n_prompt): limits, stop ids, sequences.
+/* The prompt is known (r->ids, n_prompt): limits, stop ids, sequences, whether
+ * it is cached.
  * Returns 1 when PRIOR_IDS already are the whole output (*ret_done is
  * FDK_DONE_*), 0 when there is something to run, -1 with *ret_bad. */
 int ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,

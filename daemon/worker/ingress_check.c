@@ -118,8 +118,27 @@ ing_keep_ids(struct req *r, const struct ing_walk *w, struct ing_bad *bad)
     return 0;
 }
 
+/* A repetition penalty of 0 is one that was not given. */
 static int
-ing_scalars(const struct ing_cfg *c, const struct req *r, struct ing_bad *bad)
+ing_penalties(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
+{
+    struct fdp_req *p = &r->p;
+
+    if (p->repetition_penalty == 0)
+        p->repetition_penalty = 1;
+    if (!(p->presence_penalty >= -2 && p->presence_penalty <= 2) ||
+        !(p->frequency_penalty >= -2 && p->frequency_penalty <= 2) ||
+        !(p->repetition_penalty > 0 && p->repetition_penalty <= 2))
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PENALTY, 0);
+    r->penalized = p->presence_penalty != 0 || p->frequency_penalty != 0 ||
+        p->repetition_penalty != 1;
+    if (r->penalized && c->n_penalty <= 0)
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_PENALTY, 0);
+    return 0;
+}
+
+static int
+ing_scalars(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
 {
     const struct fdp_req *p = &r->p;
 
@@ -129,9 +148,8 @@ ing_scalars(const struct ing_cfg *c, const struct req *r, struct ing_bad *bad)
         return 0;
     if (p->n < 1 || p->n > FDP_MAX_N)
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n);
-    if (p->presence_penalty != 0 || p->frequency_penalty != 0 ||
-        (p->repetition_penalty != 1 && p->repetition_penalty != 0))
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_PENALTY, 0);
+    if (ing_penalties(c, r, bad) != 0)
+        return -1;
     if ((p->flags & FDP_F_LOGPROBS) != 0 && p->logprobs > c->max_logprobs)
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, (uint64_t)c->max_logprobs);
     if ((p->flags & FDP_F_PROMPT_LOGPROBS) != 0 && p->prompt_logprobs > c->max_logprobs)
@@ -196,6 +214,17 @@ ing_is_stop(const struct req *r, uint32_t id)
     return 0;
 }
 
+/* Logprobs of prompt tokens come from computing them: KV found in the cache
+ * would be a prompt without any, so such a request leaves it alone. */
+static void
+ing_cached(const struct ing_cfg *c, struct req *r)
+{
+    if (c->prefix == 0 || (r->p.flags & FDP_F_PROMPT_LOGPROBS) != 0)
+        return;
+    r->block_size = c->block_size;
+    pfx_root(&c->key, r->user, r->p.salt, &r->hash_root);
+}
+
 int
 ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     struct ing_bad *ret_bad)
@@ -215,6 +244,7 @@ ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     if (r->n_ids > r->max_len)
         return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
     r->n_seq = r->p.n;
+    ing_cached(c, r);
     if (req_make_seqs(r) != 0)
         return ing_bad(ret_bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);
     if (r->n_ids > r->n_prompt && ing_is_stop(r, r->ids[r->n_ids - 1])) {

@@ -1,16 +1,31 @@
 /*
- * The KV block pool: who holds which block. Numbers only, no tensors; the
- * bytes live where the runner put them. Engine thread.
+ * The KV block pool: who holds which block, and what is in it. Numbers only,
+ * no tensors; the bytes live where the runner put them. Engine thread.
  *
  * A block holds block_size tokens of all layers. Block 0 is the dummy: what
  * a padded launch must write goes there; it is never handed out. Each slot
  * (running sequence) has a table of blocks in token order. Blocks carry
- * reference counts, so that tables may share them.
+ * reference counts, because tables share them.
+ *
+ * Prefix cache: a full block whose contents are known carries the hash of
+ * its tokens and of all before them (prefix.h). It may be found by it from
+ * the moment the step that fills it is chosen: whoever attaches it runs in
+ * that step or a later one, and in a step all keys are written before any
+ * is read. When nobody holds it any more it stays, findable, until its place
+ * is needed: least recently used first, the end of a sequence before its
+ * beginning.
+ *
+ * Host blocks are a second level: a block that loses its place is copied
+ * there, and back when somebody asks for it. kv only gives the orders
+ * (kv_copy); whoever launches the next step carries them out before it, in
+ * their order: an order may read what an earlier one wrote, and may write
+ * what an earlier one read.
  *
  * Freeing is by step epoch: a block let go of while a launched step may
- * still touch it becomes free only when that step has been collected.
+ * still touch it is handed out again only when that step is collected (it
+ * may be attached at once). A block's epoch only rises, whoever lets go of it.
  *
- *   n_block == 1 + n_free + n_deferred + blocks with ref > 0   (kv_check)
+ *   n_block == 1 + n_free + n_deferred + n_cached + blocks with ref > 0
  */
 #ifndef FDD_DAEMON_WORKER_KVCACHE_H
 #define FDD_DAEMON_WORKER_KVCACHE_H
@@ -18,27 +33,52 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/fdk.h"
+#include "daemon/worker/prefix.h"
 
 /* KV ownership over ranks; compute split is another map. One group now. */
 #define KV_N_GROUP 1
 
+struct kv_cfg {
+    int32_t n_block;         /* usable, without the dummy */
+    int32_t block_size;
+    int32_t n_slot, max_len; /* tables, tokens each can hold */
+    int32_t n_host;          /* host blocks, 0: no second level */
+    int32_t max_copy;        /* copy orders between two steps; what does not fit is
+                                dropped (out) or not attached (in) */
+};
+
+/* One copy between device block dev and host block host. */
+struct kv_copy { int32_t dev, host, to_host; };
+
+struct kv_block;             /* kvcache.c */
 struct kv {
     uint32_t magic;
 #define KV_MAGIC 0x4b56634du
+    struct kv_cfg cfg;
     int32_t n_block;         /* with the dummy */
     int32_t block_size;
     int32_t n_slot;          /* tables */
     int32_t stride;          /* blocks a table can hold */
-    int32_t n_free, n_deferred;
+    int32_t n_free, n_deferred, n_cached;
+    int32_t n_host_used;
     int32_t *table;          /* [n_slot][stride] */
     int32_t *n_held;         /* [n_slot] */
-    int32_t *ref;            /* [n_block] */
-    int32_t *next;           /* [n_block] links of the two lists below */
-    uint64_t *epoch;         /* [n_block] of deferred blocks */
-    int32_t free_head;       /* LIFO; -1 ends */
-    int32_t defer_head, defer_tail; /* FIFO, epochs ascending */
     uint64_t collected;      /* steps up to this epoch are done */
+    struct kv_copy *copy;    /* [max_copy] orders, oldest first */
+    int32_t n_copy;
+    /* blocks, since the start: asked of kv_attach(), attached, that lost their
+     * place, copied to the host and back */
+    uint64_t n_lookup, n_hit, n_evicted, n_out, n_in;
+    /* kvcache.c's own: device blocks, then host blocks; lists, hash index */
+    struct kv_block *block;
+    struct kv_index *index;
+};
+
+struct kv_match {
+    int32_t n;               /* leading blocks found */
+    int32_t n_host;          /* of these only on the host */
+    int32_t n_idle;          /* of these counted in kv_available(): attaching them
+                                lowers it, as bringing the n_host back does */
 };
 
 /* Rank that holds position pos of a sequence, and where within its table. */
@@ -46,46 +86,42 @@ int32_t kv_owner(int32_t pos);
 /* KV slot of position pos of table slot: block * block_size + offset. */
 int32_t kv_slot(const struct kv *kv, int32_t slot, int32_t pos);
 
-/* n_block usable blocks; tables of n_slot sequences of up to max_len
- * tokens. NULL: no memory. */
-struct kv *kv_new(int32_t n_block, int32_t block_size, int32_t n_slot, int32_t max_len);
+struct kv *kv_new(const struct kv_cfg *cfg);  /* NULL: no memory */
 struct kv *kv_free(struct kv *kv);
 
 /* Blocks that n_tok tokens need. */
 int32_t kv_blocks(const struct kv *kv, int32_t n_tok);
-/* Make the table of slot cover n_tok tokens. -ENOSPC: not enough free
- * blocks, nothing changed. */
+/* Blocks kv_grow() could hand out now: free ones and idle cached ones. */
+int32_t kv_available(const struct kv *kv);
+/* Make the table of slot cover n_tok tokens, evicting what nobody holds.
+ * -ENOSPC: not enough; nothing changed. */
 int kv_grow(struct kv *kv, int32_t slot, int32_t n_tok);
-/* Let go of all blocks of slot; last_epoch is the last step launched with
- * it (0: none). */
+/* Give up all blocks of slot; last_epoch is the last step that may touch them
+ * (0: none), at least the one that fills what was registered. Registered
+ * blocks stay findable. */
 void kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch);
-/* Steps up to epoch are collected: their deferred blocks become free. */
+/* Steps up to epoch are collected: their deferred blocks can be handed out. */
 void kv_collect(struct kv *kv, uint64_t epoch);
+
+/* How much of the prefix with these block hashes is here. Changes nothing. */
+void kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n,
+    struct kv_match *ret);
+/* Make the first n blocks of slot's empty table those with the hashes h; what
+ * is only on the host gets a block and a copy order. Returns how many it
+ * became: n, or fewer when the next is not here or blocks or orders ran out.
+ * The blocks are full: whoever attaches them must have a token beyond. */
+int32_t kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n);
+/* Block i of slot's table is full, or will be after the step being chosen, of
+ * the tokens with hash h. It can be attached from now on, so that step must
+ * run. When another block is known by h already this one stays private. */
+void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h);
+/* The copy orders were carried out (launched). */
+void kv_copied(struct kv *kv);
+/* Forget all that is cached and held by nobody (tests, reload). */
+void kv_forget(struct kv *kv);
+/* Could block b be handed out now? */
+int kv_is_free(const struct kv *kv, int32_t b);
 /* Walk everything; panics where it disagrees. */
 void kv_check(const struct kv *kv);
-
-/* Byte layout of the blocks: fills *ret but for base.
- *   layer_bytes = 2 * n_kv_head * block_size * head_dim * bytes(dtype)
- *   block_bytes = n_layer * layer_bytes, V at layer + layer_bytes / 2
- * -EOVERFLOW. */
-int kv_layout(int32_t n_layer, int32_t n_kv_head, int32_t head_dim, int32_t block_size,
-    enum fdk_dtype dtype, struct fdk_kv *ret);
-
-/* How many usable blocks to have. */
-struct kv_plan_args {
-    uint64_t memory_bytes;   /* kv.memory_bytes, 0 = by the rule below */
-    int64_t num_blocks;      /* kv.num_blocks, 0 = by memory */
-    uint64_t mem_free;       /* of the device */
-    int32_t model_len;       /* of the model */
-    int64_t want_len;        /* model.max_model_len, 0 = what fits */
-    int32_t max_num_seqs;
-    struct fdk_kv kv;        /* block_bytes, block_size */
-};
-/* 0: by default a quarter of the free memory, at most 4 GiB and at most what
- * max_num_seqs sequences of full length need. *ret_len is the model length
- * to serve. -ENOSPC/-EINVAL with one line in err that names the largest
- * length that fits or the limit. */
-int kv_plan(const struct kv_plan_args *a, int32_t *ret_blocks, int32_t *ret_len, char *err,
-    size_t err_bytes);
 
 #endif

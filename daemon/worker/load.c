@@ -12,11 +12,16 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/worker/null_tok.h"
+#include "daemon/worker/quant.h"
 #include "daemon/worker/tokenizer.h"
 
 /* Polling after work on machines where it costs nobody anything. */
 #define WRK_SPIN_US    50
 #define WRK_SPIN_PROCS 8
+
+/* Sequences ahead of those that run: an eighth, at least this many. */
+#define WRK_AHEAD       8
+#define WRK_AHEAD_SHARE 8
 
 int
 wrk_is_null(const struct worker *w)
@@ -74,11 +79,19 @@ static int
 wrk_load_program(struct worker *w, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
+    struct qnt q;
     int rc;
 
     if (p->model_path[0] == '\0') {
         (void)snprintf(err, err_bytes, "model.path is not set; name a model directory in "
             "the Hugging Face layout: --set model.path=DIR");
+        return EX_CONFIG;
+    }
+    if (qnt_parse(p->quant_weights, p->quant_group_size, &q, err, err_bytes) != 0)
+        return EX_CONFIG;
+    if (wrk_is_null(w) && q.dtype != FDK_F32) {
+        (void)snprintf(err, err_bytes, "quant.weights=%s: model.path=null has no "
+            "weights; leave it at none", qnt_name(&q));
         return EX_CONFIG;
     }
     if (wrk_is_null(w)) {
@@ -94,6 +107,12 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog, strcmp(p->model_load_format, "dummy") == 0,
             (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
+    if (rc == 0 && q.dtype != FDK_F32) {
+        rc = wts_plan_quantize(w->wp, w->prog, &q, err, err_bytes);
+        if (rc == 0)
+            log_info("load: weights of the layers become %s, group size %d%s",
+                qnt_name(&q), q.group, q.group == 0 ? " (a scale per row)" : "");
+    }
     return rc != 0 ? wrk_fail(rc, err, err_bytes, p->model_path) : 0;
 }
 
@@ -130,13 +149,42 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, w->tok_path) : 0;
 }
 
+int
+wrk_on_cpu(const struct worker *w)
+{
+    char why[256];
+
+    if (w->run != NULL)
+        return w->run->k != &fdk_ops_cuda;
+    if (wrk_is_null(w) || strcmp(w->par.device_backend, "auto") != 0)
+        return wrk_is_null(w) || strcmp(w->par.device_backend, "cuda") != 0;
+    return fdk_ops_cuda.available(why, sizeof(why)) <= 0;
+}
+
+/* Without chunked prefill a step holds a whole prompt: where neither length
+ * nor step is set, the model's own length, as far as that is sane. */
+static void
+wrk_whole_prompts(struct worker *w)
+{
+    struct par *p = &w->par;
+    int32_t n = par_max_batched_tokens(p, 0);
+
+    if (p->sched_enable_chunked_prefill || p->sched_max_num_batched_tokens != 0 ||
+        p->model_max_model_len != 0)
+        return;
+    if (w->cfg.max_pos < n)
+        n = w->cfg.max_pos;
+    if (n > par_max_batched_tokens(p, wrk_on_cpu(w)))
+        p->sched_max_num_batched_tokens = n;
+}
+
 static int
 wrk_load_device(struct worker *w, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
     struct run_open_args oa = { .backend = wrk_is_null(w) ? "null" : p->device_backend,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
-        .max_token = (int32_t)p->sched_max_num_batched_tokens };
+        .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
     struct wts_load_args la = { .use_uring = p->model_load_uring != 0,
         .buffer_bytes = (size_t)p->model_load_buffer_bytes, .progress = wrk_progress,
         .arg = w };
@@ -148,67 +196,96 @@ wrk_load_device(struct worker *w, char *err, size_t err_bytes)
         oa.spin_us = WRK_SPIN_US;
     rc = run_new(&oa, &w->run, err, err_bytes);
     if (rc == 0)
+        rc = wrk_plan_memory(w, err, err_bytes);
+    if (rc == 0)
         rc = run_load(w->run, w->prog, w->wp, &la, err, err_bytes);
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
-}
-
-/* auto keeps the precision of the activations: bf16 keys and values moved
- * logprobs of 16-bit checkpoints by up to 0.14 from a fp32 reference. */
-static enum fdk_dtype
-wrk_kv_dtype(const struct worker *w)
-{
-    if (strcmp(w->par.kv_dtype, "fp32") == 0)
-        return FDK_F32;
-    if (strcmp(w->par.kv_dtype, "bf16") == 0)
-        return FDK_BF16;
-    if (w->run->k->act_dtype == FDK_F32 || w->wp == NULL)
-        return FDK_F32;
-    return wts_main_dtype(w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
 }
 
 static int
 wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
-    struct kv_plan_args a = { .memory_bytes = (uint64_t)p->kv_memory_bytes,
-        .num_blocks = p->kv_num_blocks, .model_len = w->cfg.max_pos,
-        .want_len = p->model_max_model_len, .max_num_seqs = (int32_t)p->sched_max_num_seqs };
+    struct run_setup_args sa = { .max_copy = ENG_MAX_COPY };
     struct eng_cfg ec;
-    struct bat_dims dims;
     int rc;
 
-    rc = kv_layout(w->cfg.n_layer, w->cfg.n_kv_head, w->cfg.head_dim,
-        (int32_t)p->kv_block_size, wrk_kv_dtype(w), &a.kv);
-    if (rc != 0)
-        return wrk_fail(rc, err, err_bytes, "KV layout");
-    a.mem_free = run_mem_free(w->run);
-    rc = kv_plan(&a, &w->n_block, &w->max_len, err, err_bytes);
-    if (rc != 0)
-        return wrk_fail(rc, err, err_bytes, "KV cache");
-    w->kv = a.kv;
     wrk_eng_cfg(w, &ec);
-    eng_dims(&ec, &dims);
-    rc = run_setup(w->run, &dims, &w->kv, w->n_block + 1, ec.depth + 1,
-        p->device_graph != 0, err, err_bytes);
+    rc = wrk_capture(w, p, &sa.use_graph, &sa.cap, err, err_bytes);
+    if (rc != 0)
+        return wrk_fail(rc, err, err_bytes, "graph.capture_sizes");
+    eng_dims(&ec, &sa.dims);
+    sa.kv = w->kv;
+    sa.max_block = w->mpl.max_block;
+    sa.n_rec = ec.depth + 1;
+    sa.n_host = w->n_host;
+    sa.n_penalty = ec.sch.n_penalty;
+    sa.delay_ns = (uint64_t)p->device_step_delay_us * 1000u;
+    rc = run_setup(w->run, &sa, err, err_bytes);
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "runner");
     w->kv = w->run->kv;
     return 0;
 }
 
+int
+wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph, struct cap *ret,
+    char *err, size_t err_bytes)
+{
+    int32_t max = par_max_batched_tokens(p, wrk_on_cpu(w));
+    int rc = 0;
+
+    if (p->graph_prefill_max_tokens > 0 && p->graph_prefill_max_tokens < max)
+        max = (int32_t)p->graph_prefill_max_tokens;
+    if (p->graph_capture_sizes[0] != '\0')
+        rc = cap_parse(p->graph_capture_sizes, max, ret, err, err_bytes);
+    else
+        cap_default(max, ret);
+    if (rc == 0)
+        *ret_use_graph = p->graph_use_cudagraph != 0 && p->graph_prefill_max_tokens > 0;
+    return rc;
+}
+
 void
 wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
 {
     const struct par *p = &w->par;
+    int32_t n_seq = (int32_t)p->sched_max_num_seqs;
+    int64_t threshold = p->sched_long_prefill_token_threshold;
 
+    if (threshold == 0)
+        threshold = w->max_len / 25;
     *ret = (struct eng_cfg) {
-        .max_reqs = (int32_t)p->sched_max_concurrency,
-        .max_seqs = (int32_t)p->sched_max_num_seqs,
-        .max_tokens = (int32_t)p->sched_max_num_batched_tokens,
-        .chunked = p->sched_enable_chunked_prefill != 0, .max_len = w->max_len,
+        .max_reqs = (int32_t)p->sched_max_concurrency, .max_len = w->max_len,
         .n_block = w->n_block, .block_size = (int32_t)p->kv_block_size,
-        .depth = (int32_t)p->device_overlap_depth, .heartbeat = &w->seg->w.heartbeat
+        .n_host = w->n_host, .depth = (int32_t)p->device_overlap_depth,
+        .heartbeat = &w->seg->w.heartbeat,
+        .sch = {
+            .max_seqs = n_seq, .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
+            .chunked = p->sched_enable_chunked_prefill != 0,
+            .max_partial = (int32_t)p->sched_max_num_partial_prefills,
+            .max_long = (int32_t)p->sched_max_long_partial_prefills,
+            .long_threshold = (int32_t)threshold,
+            .reserve_blocks = w->n_block -
+                mpl_prompt_blocks(w->n_block, p->kv_kv_cache_ratio),
+            .decode_blocks = (int32_t)p->kv_static_decode_blocks,
+            .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
+                p->sched_max_penalty_seqs : n_seq),
+            .fcfs = strcmp(p->sched_policy, "fcfs") == 0,
+            .itl_target_ns = (uint64_t)(p->sched_itl_target_ms * 1e6), .key = w->key
+        }
     };
+}
+
+/* Sequences the gate may send: what can run, and enough that a row which
+ * falls free finds its next one here. The rest waits in the gate, where
+ * users take turns. */
+static uint32_t
+wrk_credits(const struct par *p)
+{
+    int64_t ahead = p->sched_max_num_seqs / WRK_AHEAD_SHARE;
+
+    return (uint32_t)(p->sched_max_num_seqs + (ahead > WRK_AHEAD ? ahead : WRK_AHEAD));
 }
 
 static void
@@ -218,7 +295,7 @@ wrk_info(struct worker *w)
     const char *name = w->par.model_name, *slash;
     char path[PAR_STR_BYTES];
 
-    w->ready.credits = (uint32_t)w->par.sched_max_concurrency;
+    w->ready.credits = wrk_credits(&w->par);
     in->vocab = (uint32_t)w->cfg.vocab;
     in->max_model_len = (uint32_t)w->max_len;
     in->bos_id = w->tok != NULL && tok_bos_id(w->tok) >= 0 ? tok_bos_id(w->tok) : w->cfg.bos;
@@ -227,7 +304,7 @@ wrk_info(struct worker *w)
     for (int32_t i = 0; i < w->cfg.n_eos && i < 8; i++)
         in->eos_ids[i] = (uint32_t)w->cfg.eos[i];
     in->block_size = (uint32_t)w->par.kv_block_size;
-    in->max_logprobs = (uint32_t)w->par.output_max_logprobs;
+    in->max_logprobs = (uint32_t)par_max_logprobs(&w->par);
     if (w->wp != NULL)
         wts_digest(w->wp, in->model_digest);
     (void)snprintf(path, sizeof(path), "%s", w->par.model_path);
@@ -242,15 +319,11 @@ wrk_info(struct worker *w)
 static void
 wrk_log_plan(const struct worker *w)
 {
-    const struct run_mem *m = &w->run->mem;
-
     log_info("load: model %s family %s %.1f M parameters vocabulary %d",
         w->ready.info.model_name, w->cfg.family, (double)mdl_n_param(w->prog) / 1e6,
         w->cfg.vocab);
-    log_info("load: backend %s memory MiB: weights %.1f kv %.1f activations %.1f scratch "
-        "%.1f", w->run->k->name, (double)m->weights / 1048576.0,
-        (double)m->kv / 1048576.0, (double)m->activations / 1048576.0,
-        (double)m->scratch / 1048576.0);
+    log_info("load: backend %s", w->run->k->name);
+    wrk_log_memory(w);
     log_info("load: kv %d blocks of %d tokens %s, max_model_len %d, %.1f s", w->n_block,
         w->kv.block_size, fdk_dtype_name(w->kv.dtype), w->max_len,
         (double)w->load_ns / 1e9);
@@ -274,8 +347,16 @@ int
 wrk_load(struct worker *w, char *err, size_t err_bytes)
 {
     uint64_t t0 = clk_now_ns();
-    int rc = wrk_load_program(w, err, err_bytes);
+    int rc = par_check_values(&w->par, err, err_bytes);
 
+    if (rc != 0)
+        return EX_CONFIG;
+    rc = pfx_key_new(&w->key);
+    if (rc != 0)
+        return wrk_fail(rc, err, err_bytes, "key of the prefix cache");
+    rc = wrk_load_program(w, err, err_bytes);
+    if (rc == 0)
+        wrk_whole_prompts(w);
     if (rc == 0)
         rc = wrk_load_tokenizer(w, err, err_bytes);
     if (rc == 0)
@@ -285,9 +366,12 @@ wrk_load(struct worker *w, char *err, size_t err_bytes)
     if (rc != 0)
         return rc;
     __atomic_store_n(&w->seg->w.phase, LNK_PH_WARM, __ATOMIC_RELEASE);
-    rc = run_warm(w->run, (int32_t)w->par.sched_max_num_batched_tokens);
+    rc = run_warm(w->run, strcmp(w->par.graph_capture, "eager") == 0);
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "recording graphs");
+    rc = wrk_settle_memory(w, err, err_bytes);
+    if (rc != 0)
+        return wrk_fail(rc, err, err_bytes, "KV cache");
     /* jansson keeps what a large vocabulary took while it was parsed */
     (void)malloc_trim(0);
     w->load_ns = clk_now_ns() - t0;

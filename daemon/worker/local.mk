@@ -6,6 +6,10 @@ libfddworker_a_SOURCES = \
 	%D%/batch.h \
 	%D%/bpe.c \
 	%D%/bpe.h \
+	%D%/capture.c \
+	%D%/capture.h \
+	%D%/cost.c \
+	%D%/cost.h \
 	%D%/detok.c \
 	%D%/detok.h \
 	%D%/egress.c \
@@ -19,7 +23,12 @@ libfddworker_a_SOURCES = \
 	%D%/ingress_check.c \
 	%D%/kvcache.c \
 	%D%/kvcache.h \
+	%D%/kvcache_check.c \
+	%D%/kvcache_priv.h \
 	%D%/load.c \
+	%D%/load_memory.c \
+	%D%/memplan.c \
+	%D%/memplan.h \
 	%D%/model.c \
 	%D%/model.h \
 	%D%/model_build.c \
@@ -31,17 +40,24 @@ libfddworker_a_SOURCES = \
 	%D%/null_tok.h \
 	%D%/pipeline.c \
 	%D%/pipeline.h \
+	%D%/prefix.c \
+	%D%/prefix.h \
+	%D%/quant.c \
+	%D%/quant.h \
 	%D%/queue.h \
 	%D%/req.c \
 	%D%/req.h \
 	%D%/runner.c \
 	%D%/runner.h \
 	%D%/runner_program.c \
+	%D%/runner_setup.c \
 	%D%/safetensors.c \
 	%D%/sampler.c \
 	%D%/sampler.h \
 	%D%/scheduler.c \
 	%D%/scheduler.h \
+	%D%/scheduler_pick.c \
+	%D%/scheduler_priv.h \
 	%D%/sha256.c \
 	%D%/sha256.h \
 	%D%/tokenizer.c \
@@ -54,6 +70,7 @@ libfddworker_a_SOURCES = \
 	%D%/weights.c \
 	%D%/weights.h \
 	%D%/weights_dummy.c \
+	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \
 	%D%/worker.h \

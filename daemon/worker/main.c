@@ -161,6 +161,31 @@ fail(struct worker *w, int status, const char *err)
     return status;
 }
 
+/* Graphs as p wants them, from the next step that can be alone. */
+static void
+reload_graphs(struct worker *w, const struct par *p)
+{
+    struct cap cap;
+    char err[256] = "";
+    int use_graph = 0, rc;
+
+    if (p->graph_use_cudagraph == w->par.graph_use_cudagraph &&
+        strcmp(p->graph_capture_sizes, w->par.graph_capture_sizes) == 0)
+        return;
+    rc = wrk_capture(w, p, &use_graph, &cap, err, sizeof(err));
+    if (rc == 0)
+        rc = eng_set_graph(w->pip->eng, use_graph, &cap);
+    if (rc != 0) {
+        log_error("worker: graphs stay as they are: %s", err[0] != '\0' ? err :
+            "a change is under way; set them again");
+        return;
+    }
+    w->par.graph_use_cudagraph = p->graph_use_cudagraph;
+    (void)snprintf(w->par.graph_capture_sizes, sizeof(w->par.graph_capture_sizes), "%s",
+        p->graph_capture_sizes);
+    pip_ring_engine(w->pip);
+}
+
 /* LNK_T_RELOAD, in the ingress thread. */
 static void
 reload(void *arg)
@@ -171,9 +196,10 @@ reload(void *arg)
 
     (void)log_set_level(p->log_level);
     (void)log_set_debug(p->log_debug, NULL, 0);
-    c->max_logprobs = p->output_max_logprobs;
+    c->max_logprobs = par_max_logprobs(p);
     c->default_max_tokens = p->output_default_max_tokens;
     c->max_waiting_ms = p->sched_max_waiting_time_ms;
+    reload_graphs(w, p);
     log_info("worker: parameters reloaded");
 }
 
@@ -187,12 +213,15 @@ pip_config(struct worker *w, struct pip_cfg *ret)
         .cnt = &w->stat->w, .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
         .ing = { .max_reqs = (uint32_t)p->sched_max_concurrency, .vocab = w->cfg.vocab,
             .max_len = w->max_len, .n_eos = w->cfg.n_eos,
-            .max_logprobs = p->output_max_logprobs,
+            .max_logprobs = par_max_logprobs(p),
             .default_max_tokens = p->output_default_max_tokens,
-            .max_waiting_ms = p->sched_max_waiting_time_ms, .reload = reload, .arg = w }
+            .max_waiting_ms = p->sched_max_waiting_time_ms, .reload = reload, .arg = w,
+            .block_size = (int32_t)p->kv_block_size, .key = w->key,
+            .prefix = p->kv_enable_prefix_caching != 0 }
     };
     memcpy(ret->ing.eos, w->cfg.eos, sizeof(ret->ing.eos));
     wrk_eng_cfg(w, &ret->eng);
+    ret->ing.n_penalty = ret->eng.sch.n_penalty;
 }
 
 static int

@@ -206,6 +206,8 @@ pip_engine(void *arg)
             last = now;
             continue;
         }
+        if (eng_wait(p->eng))
+            continue;
         if (pip_spin(p, last, now))
             continue;
         que_park(p->bell_eng);

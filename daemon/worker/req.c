@@ -142,13 +142,17 @@ req_make_seqs(struct req *r)
     size_t n = (size_t)r->n_seq;
     size_t n_out = (size_t)(r->max_len - r->n_ids);
     int text = (r->p.flags & FDP_F_TEXT) != 0;
+    size_t n_hash = r->block_size > 0 ? (size_t)(r->n_ids / r->block_size) : 0;
+    size_t n_more = r->block_size > 0 ? (size_t)(r->max_len / r->block_size) - n_hash : 0;
     size_t at_choice = n * sizeof(struct seq);
-    size_t at_out, at_text, bytes;
+    size_t at_hash, at_out, at_text, bytes;
     unsigned char *b;
 
     ASSERT(r->n_seq >= 1 && r->n_ids >= 1 && r->max_len >= r->n_ids);
+    ASSERT((r->block_size > 0) == ((r->hash_root.a | r->hash_root.b) != 0));
     at_choice = (at_choice + 63) & ~(size_t)63;
-    at_out = (at_choice + n * sizeof(struct req_choice) + 63) & ~(size_t)63;
+    at_hash = (at_choice + n * sizeof(struct req_choice) + 63) & ~(size_t)63;
+    at_out = at_hash + (n_hash + n * n_more) * sizeof(struct kv_hash);
     at_text = at_out + n * n_out * sizeof(uint32_t);
     bytes = at_text + (text ? n * REQ_TEXT_BYTES : 0);
     /* calloc: a long output's pages come when they are written */
@@ -158,6 +162,8 @@ req_make_seqs(struct req *r)
     r->body = b;
     r->seqs = (struct seq *)b;
     r->choices = (struct req_choice *)(b + at_choice);
+    r->hash = (struct kv_hash *)(b + at_hash);
+    r->n_hash = (int32_t)n_hash;
     for (size_t i = 0; i < n; i++) {
         struct seq *s = &r->seqs[i];
 
@@ -169,12 +175,27 @@ req_make_seqs(struct req *r)
         s->max_len = r->max_len;
         s->n_scored = 1;
         s->out = (uint32_t *)(b + at_out) + i * n_out;
+        s->hash = r->hash + n_hash + i * n_more;
+        s->n_hash = r->n_hash;
+        s->penalty = -1;
         if (text)
             r->choices[i].text = b + at_text + i * REQ_TEXT_BYTES;
     }
     r->n_live = r->n_seq;
     r->n_open = r->n_seq;
     return 0;
+}
+
+int
+req_hash_step(struct req *r, const struct pfx_key *key, int32_t max_blocks)
+{
+    int32_t B = r->block_size, i = r->n_hashed;
+
+    for (; i < r->n_hash && max_blocks > 0; i++, max_blocks--)
+        pfx_next(key, i > 0 ? &r->hash[i - 1] : &r->hash_root,
+            r->ids + (size_t)i * (size_t)B, B, &r->hash[i]);
+    r->n_hashed = i;
+    return i == r->n_hash;
 }
 
 /* ---- any owner ------------------------------------------------------------------ */
@@ -186,6 +207,15 @@ req_token(const struct seq *s, int32_t pos)
 
     DIAG(pos >= 0 && pos < s->n_tok);
     return pos < r->n_ids ? r->ids[pos] : s->out[pos - r->n_ids];
+}
+
+const struct kv_hash *
+req_block_hash(const struct seq *s, int32_t i)
+{
+    const struct req *r = s->req;
+
+    DIAG(i >= 0 && i < s->n_hash);
+    return i < r->n_hash ? &r->hash[i] : &s->hash[i - r->n_hash];
 }
 
 int
@@ -200,6 +230,20 @@ req_wants_scores(const struct seq *s)
     return s->sample == 0 && (s->req->p.flags & FDP_F_PROMPT_LOGPROBS) != 0;
 }
 
+/* Hashes are of known tokens, names in kv of blocks that are computed or will
+ * be by a step that was chosen. */
+static void
+req_check_hashes(const struct req *r, const struct seq *s)
+{
+    int64_t B = r->block_size;
+
+    ASSERT(s->n_hash >= r->n_hash && s->n_hash * B <= s->n_tok);
+    ASSERT(B > 0 || s->n_hash == 0);
+    ASSERT(s->n_registered >= 0 && s->n_registered <= s->n_hash);
+    ASSERT(s->slot < 0 || s->n_registered * B <= s->cached_len);
+    ASSERT(s->state != REQ_ST_WAITING || s->n_registered == 0);
+}
+
 void
 req_check(const struct req *r)
 {
@@ -207,6 +251,10 @@ req_check(const struct req *r)
 
     OBJ_CHECK(r, REQ_MAGIC);
     ASSERT(r->n_prompt >= 1 && r->n_ids >= r->n_prompt && r->max_len >= r->n_ids);
+    ASSERT(r->block_size >= 0 && r->n_hashed == r->n_hash);
+    ASSERT((r->block_size > 0) == ((r->hash_root.a | r->hash_root.b) != 0));
+    ASSERT(r->n_hash == (r->block_size > 0 ? r->n_ids / r->block_size : 0));
+    ASSERT(r->n_cached <= (uint32_t)r->n_prompt);
     for (int32_t i = 0; i < r->n_seq; i++) {
         const struct seq *s = &r->seqs[i];
 
@@ -218,6 +266,9 @@ req_check(const struct req *r)
             s->state == REQ_ST_PREEMPT_PENDING || s->state == REQ_ST_FINISHING));
         ASSERT(s->state != REQ_ST_WAITING || s->cached_len == 0);
         ASSERT(s->n_scored >= 1 && s->n_scored <= (r->n_prompt > 1 ? r->n_prompt : 1));
+        ASSERT(s->penalty >= -1 && (s->penalty < 0 || (s->slot >= 0 && r->penalized)));
+        ASSERT(s->state != REQ_ST_RUNNING || !r->penalized || s->penalty >= 0);
+        req_check_hashes(r, s);
         live += s->state != REQ_ST_ENDED;
         slots += s->slot >= 0;
     }

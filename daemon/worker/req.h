@@ -30,6 +30,7 @@
 #include "daemon/common/link.h"
 #include "daemon/worker/detok.h"
 #include "daemon/worker/finish.h"
+#include "daemon/worker/prefix.h"
 #include "kernels/fdk.h"
 #include "libclient/fdproto.h"
 
@@ -59,6 +60,11 @@ struct seq {
     uint64_t last_epoch;       /* last step launched with it */
     uint32_t *out;             /* ids from position req->n_ids on; entries below
                                   n_tok never change */
+    struct kv_hash *hash;      /* of blocks from number req->n_hash on */
+    int32_t n_hash;            /* blocks with a hash, the request's included */
+    int32_t n_registered;      /* leading blocks of the table kv knows by hash */
+    int32_t penalty;           /* entry of the penalty pool while it holds a slot, -1 */
+    uint32_t n_passed;         /* steps in which it was passed over while waiting */
 };
 
 /* One sample as egress sees it. */
@@ -84,6 +90,11 @@ struct req {
     uint64_t order;            /* of arrival */
     uint32_t *ids;             /* [n_ids] prompt, then PRIOR_IDS */
     int32_t n_prompt, n_ids;
+    int32_t block_size;        /* tokens of a hashed block; 0: not cached */
+    struct kv_hash hash_root;  /* user and salt; zero: not cached */
+    struct kv_hash *hash;      /* [n_hash] full blocks of ids */
+    int32_t n_hash;
+    int32_t penalized;         /* 1: needs an entry of the penalty pool */
     int32_t min_len, max_len;  /* absolute */
     int32_t n_seq;
     int32_t n_stop;
@@ -98,6 +109,7 @@ struct req {
     uint32_t blob_got;
     const char *text;          /* in blob */
     uint32_t n_text;
+    int32_t n_hashed;          /* of hash[] are computed */
     struct tok_enc *enc;
     int32_t cancel;            /* FDP_E_* asked for, 0 */
     uint8_t where;             /* enum req_where */
@@ -107,8 +119,12 @@ struct req {
     int32_t code;              /* first error, 0 */
     int32_t n_slot;            /* sequences that hold a row */
     struct req *ended_next;    /* ended, QUE_END not sent */
+    struct req *dl_prev, *dl_next; /* the scheduler's list of a tick, */
+    uint32_t dl;               /* counted from 1; 0: in none */
     uint32_t n_preempted;
     uint64_t t_start_ns;       /* first scheduled, 0 */
+    uint32_t n_cached;         /* prompt tokens, at most n_prompt, that sample 0 found in
+                                  the prefix cache when it was first admitted */
     /* -- egress ------------------------------------------------------------------ */
     uint64_t t_first_ns __attribute__((aligned(64)));
     int32_t n_open;            /* samples without CHOICE_END */
@@ -117,7 +133,9 @@ struct req {
 };
 
 /* Where ingress last saw it. */
-enum req_where { REQ_IN_FREE, REQ_IN_BLOB, REQ_IN_TEXT, REQ_IN_ENGINE, REQ_IN_EGRESS };
+enum req_where {
+    REQ_IN_FREE, REQ_IN_BLOB, REQ_IN_TEXT, REQ_IN_HASH, REQ_IN_ENGINE, REQ_IN_EGRESS
+};
 
 const char *req_state_name(enum req_st st);
 
@@ -140,13 +158,18 @@ struct req *req_get(struct req_pool *rp, uint64_t id);
 void req_put(struct req_pool *rp, struct req *r);
 struct req *req_find(const struct req_pool *rp, uint64_t id);
 
-/* Sequences and choices, when ids and limits are set. -ENOMEM. */
+/* Sequences and choices, when ids, limits, block_size and hash_root are set;
+ * room for the hashes too, which req_hash_step() fills. -ENOMEM. */
 int req_make_seqs(struct req *r);
+/* Hash up to max_blocks more blocks of ids. 1: all are done. */
+int req_hash_step(struct req *r, const struct pfx_key *key, int32_t max_blocks);
 
 /* ---- any owner ------------------------------------------------------------------ */
 
 /* Token at position pos < n_tok. */
 uint32_t req_token(const struct seq *s, int32_t pos);
+/* Hash of block i < s->n_hash. */
+const struct kv_hash *req_block_hash(const struct seq *s, int32_t i);
 /* Prompt (or recomputed output) still to be computed, besides one token. */
 int req_is_prefill(const struct seq *s);
 /* Does this sequence deliver prompt logprobs? Only sample 0 does. */

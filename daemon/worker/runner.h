@@ -3,12 +3,20 @@
  * Opened and filled by the worker's main thread (run_new, run_load,
  * run_setup, in this order), then used by the engine thread alone.
  *
- *   run_launch()   plan up, row updates, program (graph or eager), results
- *                  down, event: all asynchronous on one stream
+ *   run_launch()   plan up, updates, program (graph or eager), results down,
+ *                  event: all asynchronous on one stream
  *   run_collect()  waits for the event of one record
  *
- * Nothing is allocated after run_setup(), but for graphs: the first step of
- * each padded size records its own when device.graph is on and the backend
+ * Steps follow each other on the stream, so a step may be launched before
+ * the one ahead of it is done. Copies of KV blocks to and from the host go
+ * over a stream of their own beside the step that runs; the next step waits
+ * for them there.
+ *
+ * The order of setting up keeps graphs from running out of memory: buffers,
+ * the KV pool's addresses without memory (run_setup), graphs (run_warm), the
+ * KV pool's memory (run_map_kv). Nothing is allocated after that, but for
+ * graphs recorded lazily: the first step of each size of the capture list
+ * records its own when graph.use_cudagraph is on and the backend
  * has them; run_warm() does so ahead of "ready".
  */
 #ifndef FDD_DAEMON_WORKER_RUNNER_H
@@ -29,6 +37,20 @@ struct run_open_args {
     const char *backend;     /* "auto", "cpu", "cuda", "null" */
     int32_t n_thread, spin_us;
     int32_t max_token;
+    enum fdk_exec exec;      /* virtual devices: who runs the commands */
+};
+
+struct run_setup_args {
+    struct bat_dims dims;
+    struct fdk_kv kv;        /* all but base */
+    int32_t max_block;       /* KV blocks to have addresses for, dummy included */
+    int32_t n_rec;           /* steps on their way at a time */
+    int32_t n_host;          /* host blocks, 0: none */
+    int32_t n_penalty;       /* rows of the penalty pool */
+    int32_t max_copy;        /* block copies between two steps */
+    int use_graph;
+    struct cap cap;          /* sizes to record */
+    uint64_t delay_ns;       /* device time added to every step (virtual devices) */
 };
 
 /* One operation with its pointers; T and O are set at launch. */
@@ -50,12 +72,16 @@ struct run_op {
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
     int32_t T, S, O;
+    int32_t n_work;          /* attention tiles at most */
     struct fdk_batch b;
     struct fdk_graph *graph;
 };
 
-struct run_mem {             /* bytes on the device, for the log and fdctl */
-    uint64_t weights, kv, activations, scratch, state, plan;
+/* Bytes. state: rows and block tables; plan: the step plan, results and the
+ * attention work list; host: pinned plans and results of all records. */
+struct run_mem {
+    uint64_t weights, kv, activations, scratch, state, plan, penalty, graphs;
+    uint64_t host, host_kv, host_penalty;
 };
 
 struct runner {
@@ -63,24 +89,40 @@ struct runner {
 #define RUN_MAGIC 0x52554e31u
     const struct fdk_ops *k;
     struct fdk_ctx *ctx;
-    fdk_stream_t stream;
+    fdk_stream_t stream, copy_stream;
     int use_graph;
+    struct cap cap;
+    uint64_t delay_ns;
     struct mdl_program *prog;
     const struct wts_plan *wp;
-    void *d_weights, *d_act, *d_scratch, *d_inv_freq, *d_kv;
+    void *d_weights, *d_act, *d_scratch, *d_inv_freq;
+    unsigned char *d_kv;     /* kv_reserved bytes of addresses, kv_mapped of memory */
+    uint64_t kv_reserved, kv_mapped;
     struct fdk_row *d_state; /* [S + 1], the last is the dummy row */
+    int32_t *d_table;        /* [S + 1][stride] */
     unsigned char *d_plan;
     struct fdk_result *d_results; /* [O] */
+    struct fdk_work *d_work; /* attention tiles */
+    int32_t *d_n_work;       /* [1], behind it the tiles done */
+    uint16_t *d_counts, *h_counts; /* penalty pool, [n_penalty][vocab] */
+    unsigned char *h_kv;     /* [n_host] blocks */
+    int32_t n_penalty, n_host;
     struct fdk_kv kv;
     struct bat_dims dims;
-    struct bat_layout layout;
+    int32_t att_a, att_b;    /* query rows per token and of a tile */
     int32_t R;               /* rows of a logits slice */
     struct run_op *op;
-    struct run_pad *pad;
+    struct run_pad *pad;     /* [cap.n] */
     int32_t n_pad;
+    struct run_pad full;     /* the largest step */
+    struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
+                                stay as it is until the step is done */
     struct bat_rec *rec;     /* [n_rec] */
     int32_t n_rec;
     fdk_event_t *ev_begin;   /* [n_rec] */
+    fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
+    int32_t n_copy;          /* blocks of those, 0: time taken already */
+    uint64_t n_graph, n_eager; /* steps launched */
     struct run_mem mem;
 };
 
@@ -95,15 +137,29 @@ uint64_t run_mem_free(const struct runner *run);
  * must stay until run_free(). */
 int run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp,
     const struct wts_load_args *la, char *err, size_t err_bytes);
-/* Place buffers, make the KV pool of n_block blocks (dummy included), bind
- * the program and make n_rec step records. */
-int run_setup(struct runner *run, const struct bat_dims *dims, const struct fdk_kv *kv,
-    int32_t n_block, int32_t n_rec, int use_graph, char *err, size_t err_bytes);
-/* Record the graphs of all sizes up to max_tokens. */
-int run_warm(struct runner *run, int32_t max_tokens);
+/* Place buffers, reserve the KV pool's addresses, bind the program and make
+ * the step records. */
+int run_setup(struct runner *run, const struct run_setup_args *a, char *err,
+    size_t err_bytes);
+/* Run an empty step and, with record, do the graphs of all sizes. */
+int run_warm(struct runner *run, int record);
+/* Give the KV pool memory for n_block blocks, dummy included. */
+int run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes);
+/* Other sizes, or graphs on or off, while no step is on its way: graphs are
+ * dropped; run_warm() records the new ones, or the first steps do. */
+int run_recapture(struct runner *run, int use_graph, const struct cap *cap);
 
+/* Carry out copy orders before the next step that is launched. */
+int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
+/* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
+ * blocks. */
+uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);
 /* Launch a filled record. 0 or -errno, after which the device is lost. */
 int run_launch(struct runner *run, struct bat_rec *rec);
+/* Is it done? 1, 0 or -errno. */
+int run_done(struct runner *run, const struct bat_rec *rec);
+/* Wait until it is. 0 or -errno. */
+int run_wait(struct runner *run, const struct bat_rec *rec);
 /* Wait for it: rec->results[0 .. n_out) are valid. *ret_model_ns is the time
  * the device took. */
 int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_model_ns);
@@ -130,6 +186,16 @@ int run_bind(struct runner *run, const size_t *off);
 /* Scratch for the largest launch. */
 size_t run_scratch_bytes(struct runner *run);
 /* Launch the whole program for one padded size. */
-int run_program(struct runner *run, struct run_pad *pad);
+int run_program(struct runner *run, const struct run_pad *pad);
+
+/* ---- runner_setup.c, run_setup()'s parts ----------------------------------------- */
+
+/* What a launch of T tokens needs to know. */
+void run_pad_init(const struct runner *run, int32_t T, struct run_pad *ret);
+/* Allocate on the device; err says for what. */
+int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
+    char *err, size_t err_bytes);
+/* Everything run_setup() made. */
+void run_teardown(struct runner *run);
 
 #endif

@@ -140,12 +140,20 @@ run_weight(const struct runner *run, int32_t w)
     return w < 0 ? NULL : (const unsigned char *)run->d_weights + wts_offset(run->wp, w);
 }
 
+static const float *
+run_scale(const struct runner *run, int32_t w)
+{
+    uint64_t off = w < 0 ? 0 : wts_scale_offset(run->wp, w);
+
+    return off == 0 ? NULL : (const float *)((const unsigned char *)run->d_weights + off);
+}
+
 static int
 run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
     struct run_op *ret)
 {
     const struct mdl_config *c = &run->prog->cfg;
-    const struct fdk_batch *b = &run->pad[0].b; /* n_tok, n_out are at one address */
+    const struct fdk_batch *b = &run->full.b; /* n_tok, n_out are at one address */
     int32_t H = c->n_head, K = c->n_kv_head, D = c->head_dim;
 
     ret->kind = o->kind;
@@ -168,7 +176,8 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
     case MDL_OP_LOGITS:
         ret->gemm = (struct fdk_gemm_args) { .y = a->out, .x = a->in, .w = a->w,
             .bias = a->bias, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out,
-            .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype };
+            .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype,
+            .w_scale = run_scale(run, o->w), .w_group = wts_group(run->wp, o->w) };
         return 0;
     case MDL_OP_QKV:
         ret->qkv = (struct fdk_qkv_args) { .qkv = a->out, .q_norm = a->w,
@@ -177,7 +186,9 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
         return 0;
     case MDL_OP_ATTENTION:
         ret->att = (struct fdk_attention_args) { .y = a->out, .qkv = a->in,
-            .kv = run->kv, .H = H, .K = K, .D = D, .layer = o->layer, .scale = o->f };
+            .kv = run->kv, .H = H, .K = K, .D = D, .layer = o->layer, .scale = o->f,
+            .work = run->d_work, .n_work = run->d_n_work,
+            .n_done = (uint32_t *)run->d_n_work + 1 };
         return 0;
     case MDL_OP_SILU_MUL:
         ret->silu = (struct fdk_silu_mul_args) { .y = a->out, .gu = a->in,
@@ -188,7 +199,8 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
         return 0;
     case MDL_OP_SAMPLE:
         ret->sample = (struct fdk_sample_args) { .results = run->d_results,
-            .state = run->d_state, .logits = a->in, .V = o->N };
+            .state = run->d_state, .logits = a->in, .V = o->N,
+            .counts = run->n_penalty > 0 ? run->d_counts : NULL };
         return 0;
     default:
         return -ENOTSUP;
@@ -220,7 +232,7 @@ run_bind(struct runner *run, const size_t *off)
 size_t
 run_scratch_bytes(struct runner *run)
 {
-    const struct run_pad *pad = &run->pad[run->n_pad - 1];
+    const struct run_pad *pad = &run->full;
     size_t most = 0;
 
     for (int32_t i = 0; i < run->prog->n_op; i++) {
@@ -230,11 +242,16 @@ run_scratch_bytes(struct runner *run)
         if (op.kind == MDL_OP_ATTENTION && run->k->attention_scratch != NULL) {
             op.att.T = pad->T;
             op.att.b = &pad->b;
+            op.att.n_work_max = pad->n_work;
             n = run->k->attention_scratch(&op.att);
         } else if (op.kind == MDL_OP_SAMPLE && run->k->sample_scratch != NULL) {
             op.sample.R = run->R;
             op.sample.b = &pad->b;
             n = run->k->sample_scratch(&op.sample);
+        } else if ((op.kind == MDL_OP_GEMM || op.kind == MDL_OP_LOGITS) &&
+            run->k->gemm_scratch != NULL) {
+            op.gemm.T = op.kind == MDL_OP_GEMM ? pad->T : run->R;
+            n = run->k->gemm_scratch(&op.gemm);
         }
         if (n > most)
             most = n;
@@ -301,6 +318,7 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
     case MDL_OP_ATTENTION:
         o.att.b = &pad->b;
         o.att.T = pad->T;
+        o.att.n_work_max = pad->n_work;
         return k->attention(&o.att, run->stream);
     case MDL_OP_SILU_MUL:
         o.silu.T = pad->T;
@@ -314,15 +332,33 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
     }
 }
 
+/* The step's attention tiles; one list serves all layers. */
+static int
+run_plan(struct runner *run, const struct run_pad *pad)
+{
+    struct fdk_att_plan_args a = { .work = run->d_work, .n_work = run->d_n_work,
+        .n_done = (uint32_t *)run->d_n_work + 1, .b = &pad->b, .a = run->att_a,
+        .bt = run->att_b, .n_max = pad->n_work };
+
+    return run->k->att_plan(&a, run->stream);
+}
+
 int
-run_program(struct runner *run, struct run_pad *pad)
+run_program(struct runner *run, const struct run_pad *pad)
 {
     const struct run_op *logits = NULL;
+    int planned = 0;
 
     for (int32_t i = 0; i < run->prog->n_op; i++) {
         const struct run_op *op = &run->op[i];
         int rc = 0;
 
+        if (op->kind == MDL_OP_ATTENTION && !planned) {
+            rc = run_plan(run, pad);
+            planned = 1;
+        }
+        if (rc != 0)
+            return rc;
         if (op->kind == MDL_OP_LOGITS) {
             logits = op;
         } else if (op->kind == MDL_OP_SAMPLE) {

@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+/* Penalty counts, see fdk_sample_args. */
+#define SMP_IN_PROMPT 0x8000u
+#define SMP_COUNT     0x7fffu
+
 void
 smp_row(const struct seq *s, struct fdk_row *ret)
 {
@@ -22,10 +26,29 @@ smp_row(const struct seq *s, struct fdk_row *ret)
     ret->min_len = r->min_len;
     ret->max_len = r->max_len;
     ret->done = FDK_DONE_NO;
-    ret->penalty = -1;
+    ret->penalty = s->penalty;
+    ret->presence = r->p.presence_penalty;
+    ret->frequency = r->p.frequency_penalty;
+    ret->repetition = r->p.repetition_penalty;
     ret->generation = s->generation;
     ret->n_stop = r->n_stop;
     memcpy(ret->stop_ids, r->stop_ids, (size_t)r->n_stop * sizeof(r->stop_ids[0]));
+}
+
+void
+smp_counts(const struct seq *s, int32_t vocab, uint16_t *row)
+{
+    const struct req *r = s->req;
+
+    memset(row, 0, (size_t)vocab * sizeof(*row));
+    for (int32_t p = 0; p < s->n_tok; p++) {
+        uint16_t *c = &row[req_token(s, p)];
+
+        if (p < r->n_prompt)
+            *c |= SMP_IN_PROMPT;
+        else if ((*c & SMP_COUNT) < SMP_COUNT)
+            ++*c;
+    }
 }
 
 int32_t

@@ -10,6 +10,9 @@
 /* Row state of a sequence that has just got its slot: everything the device
  * needs to go on from the tokens known now, resumed or preempted alike. */
 void smp_row(const struct seq *s, struct fdk_row *ret);
+/* Its penalty counts, of the same moment: row[vocab] as fdk_sample_args has
+ * them. */
+void smp_counts(const struct seq *s, int32_t vocab, uint16_t *row);
 /* Alternatives wanted per sampled token; -1: no logprob at all. */
 int32_t smp_n_top(const struct req *r);
 /* The same for scored prompt tokens. */

@@ -8,13 +8,9 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/scheduler_priv.h"
 
-/* Reserve for the growth of running sequences at an admission: this share
- * of the pool, and one block for every fourth of them. */
-#define SCH_RESERVE_SHARE 100
-#define SCH_RESERVE_ROWS  4
-
-/* ---- lists ---------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------- */
 
 static void
 sch_unlink(struct sch_list *l, struct seq *s)
@@ -48,35 +44,85 @@ sch_link(struct sch_list *l, struct seq *at, struct seq *s)
     l->n++;
 }
 
-static int
-sch_before(const struct seq *a, const struct seq *b)
+static int32_t
+sch_priority(const struct sch *sch, const struct seq *s)
 {
-    if (a->req->p.priority != b->req->p.priority)
-        return a->req->p.priority < b->req->p.priority;
+    return sch->cfg.fcfs ? 0 : s->req->p.priority;
+}
+
+int
+sch_before(const struct sch *sch, const struct seq *a, const struct seq *b)
+{
+    int32_t pa = sch_priority(sch, a), pb = sch_priority(sch, b);
+
+    if (pa != pb)
+        return pa < pb;
     if (a->req->order != b->req->order)
         return a->req->order < b->req->order;
     return a->sample < b->sample;
 }
 
-/* New ones belong near the tail, preempted ones near the head. */
+/* First of the marks whose priority is at least that. */
+static int32_t
+sch_mark_at(const struct sch *sch, int32_t priority)
+{
+    int32_t i = 0;
+
+    while (i < sch->n_mark && sch->mark[i].priority < priority)
+        i++;
+    return i;
+}
+
+/* New ones belong behind their priority's last, preempted ones near its
+ * first. The marks only say where to start looking. */
 static void
 sch_wait(struct sch *sch, struct seq *s, int preempted)
 {
-    struct seq *at;
+    int32_t pr = sch_priority(sch, s), i = sch_mark_at(sch, pr);
+    int marked = i < sch->n_mark && sch->mark[i].priority == pr;
+    struct seq *at = marked && !preempted ? sch->mark[i].tail :
+        i > 0 ? sch->mark[i - 1].tail : NULL;
+    struct seq *nx = at != NULL ? at->next : sch->waiting.head;
 
-    if (preempted) {
-        struct seq *nx = sch->waiting.head;
-
-        while (nx != NULL && sch_before(nx, s))
-            nx = nx->next;
-        at = nx != NULL ? nx->prev : sch->waiting.tail;
-    } else {
-        at = sch->waiting.tail;
-        while (at != NULL && sch_before(s, at))
-            at = at->prev;
+    while (nx != NULL && sch_before(sch, nx, s)) {
+        at = nx;
+        nx = nx->next;
     }
+    while (at != NULL && sch_before(sch, s, at))
+        at = at->prev;
     s->state = REQ_ST_WAITING;
     sch_link(&sch->waiting, at, s);
+    if (!marked && sch->n_mark < SCH_MAX_MARK) {
+        /* others of this priority may wait already, from when there were too
+         * many to mark */
+        while (s->next != NULL && sch_priority(sch, s->next) == pr)
+            s = s->next;
+        memmove(&sch->mark[i + 1], &sch->mark[i],
+            (size_t)(sch->n_mark - i) * sizeof(sch->mark[0]));
+        sch->mark[i] = (struct sch_mark) { pr, s };
+        sch->n_mark++;
+    } else if (marked && sch->mark[i].tail->next == s) {
+        sch->mark[i].tail = s;
+    }
+}
+
+static void
+sch_wait_no_more(struct sch *sch, struct seq *s)
+{
+    int32_t pr = sch_priority(sch, s), i = sch_mark_at(sch, pr);
+
+    if (i < sch->n_mark && sch->mark[i].tail == s) {
+        if (s->prev != NULL && sch_priority(sch, s->prev) == pr) {
+            sch->mark[i].tail = s->prev;
+        } else {
+            sch->n_mark--;
+            memmove(&sch->mark[i], &sch->mark[i + 1],
+                (size_t)(sch->n_mark - i) * sizeof(sch->mark[0]));
+        }
+    }
+    if (sch->scan == s)
+        sch->scan = s->next;
+    sch_unlink(&sch->waiting, s);
 }
 
 /* ---- life ------------------------------------------------------------------------ */
@@ -88,20 +134,28 @@ sch_new(const struct sch_cfg *cfg, struct kv *kv)
 
     OBJ_CHECK(kv, KV_MAGIC);
     ASSERT(cfg->max_seqs > 0 && cfg->max_tokens > 0 && cfg->max_scores > 0);
-    ASSERT(kv->n_slot == cfg->max_seqs);
+    ASSERT(kv->n_slot == cfg->max_seqs && cfg->n_penalty >= 0);
+    ASSERT(cfg->reserve_blocks >= 0 && cfg->decode_blocks >= 0);
     OBJ_ALLOC(sch, SCH_MAGIC);
     if (sch == NULL)
         return NULL;
     sch->cfg = *cfg;
     sch->kv = kv;
-    sch->next_deadline = UINT64_MAX;
     sch->slot_seq = mem_array((size_t)cfg->max_seqs, sizeof(struct seq *));
     sch->slot_gen = mem_array((size_t)cfg->max_seqs, sizeof(uint32_t));
     sch->slot_free = mem_array((size_t)cfg->max_seqs, sizeof(int32_t));
-    if (sch->slot_seq == NULL || sch->slot_gen == NULL || sch->slot_free == NULL)
+    sch->penalty_free = mem_array((size_t)cfg->n_penalty, sizeof(int32_t));
+    sch->dl = mem_array(SCH_N_TICK, sizeof(struct req *));
+    sch->hash_buf = mem_array((size_t)kv->stride, sizeof(struct kv_hash));
+    sch->id_buf = mem_array((size_t)kv->block_size, sizeof(uint32_t));
+    if (sch->slot_seq == NULL || sch->slot_gen == NULL || sch->slot_free == NULL ||
+        sch->penalty_free == NULL || sch->dl == NULL || sch->hash_buf == NULL ||
+        sch->id_buf == NULL)
         return sch_free(sch);
     for (int32_t i = cfg->max_seqs - 1; i >= 0; i--)
         sch->slot_free[sch->n_slot_free++] = i;
+    for (int32_t i = cfg->n_penalty - 1; i >= 0; i--)
+        sch->penalty_free[sch->n_penalty_free++] = i;
     return sch;
 }
 
@@ -113,6 +167,10 @@ sch_free(struct sch *sch)
     free(sch->slot_seq);
     free(sch->slot_gen);
     free(sch->slot_free);
+    free(sch->penalty_free);
+    free(sch->dl);
+    free(sch->hash_buf);
+    free(sch->id_buf);
     OBJ_FREE(sch, SCH_MAGIC);
     return NULL;
 }
@@ -132,7 +190,7 @@ sch_step_fini(struct sch_step *st)
     st->rows = NULL;
 }
 
-/* ---- slots ------------------------------------------------------------------------ */
+/* ---- slots ----------------------------------------------------------------------- */
 
 static void
 sch_slot_take(struct sch *sch, struct seq *s)
@@ -143,6 +201,11 @@ sch_slot_take(struct sch *sch, struct seq *s)
     s->fresh = 1;
     sch->slot_seq[s->slot] = s;
     sch->n_req_running += s->req->n_slot++ == 0;
+    s->penalty = -1;
+    if (s->req->penalized) {
+        ASSERT(sch->n_penalty_free > 0);
+        s->penalty = sch->penalty_free[--sch->n_penalty_free];
+    }
 }
 
 static void
@@ -156,6 +219,9 @@ sch_slot_give(struct sch *sch, struct seq *s)
     sch->slot_free[sch->n_slot_free++] = s->slot;
     s->slot = -1;
     sch->n_req_running -= --s->req->n_slot == 0;
+    if (s->penalty >= 0)
+        sch->penalty_free[sch->n_penalty_free++] = s->penalty;
+    s->penalty = -1;
 }
 
 struct seq *
@@ -166,7 +232,134 @@ sch_slot(const struct sch *sch, int32_t slot, uint32_t generation)
     return sch->slot_seq[slot];
 }
 
-/* ---- ends --------------------------------------------------------------------------- */
+int
+sch_in_flight(const struct sch *sch, const struct seq *s)
+{
+    return s->last_epoch > sch->kv->collected;
+}
+
+void
+sch_start(struct sch *sch, struct seq *s)
+{
+    sch_wait_no_more(sch, s);
+    s->state = REQ_ST_RUNNING;
+    sch_slot_take(sch, s);
+    sch_link(&sch->running, sch->running.tail, s);
+}
+
+/* ---- deadlines: a wheel of ticks, a list of requests in each --------------------- */
+
+#define SCH_TICK_SHIFT 22    /* 4.2 ms */
+
+static uint64_t
+sch_deadline(const struct req *r)
+{
+    uint64_t d = r->deadline_total_ns != 0 ? r->deadline_total_ns : UINT64_MAX;
+
+    if (r->t_start_ns == 0 && r->deadline_queue_ns != 0 && r->deadline_queue_ns < d)
+        d = r->deadline_queue_ns;
+    return d;
+}
+
+static void
+sch_dl_unlink(struct sch *sch, struct req *r)
+{
+    if (r->dl == 0)
+        return;
+    if (r->dl_prev != NULL)
+        r->dl_prev->dl_next = r->dl_next;
+    else
+        sch->dl[r->dl - 1] = r->dl_next;
+    if (r->dl_next != NULL)
+        r->dl_next->dl_prev = r->dl_prev;
+    r->dl_prev = r->dl_next = NULL;
+    r->dl = 0;
+    sch->n_dl--;
+}
+
+static void
+sch_dl_link(struct sch *sch, struct req *r)
+{
+    uint64_t d = sch_deadline(r), tick = d >> SCH_TICK_SHIFT;
+    uint32_t i;
+
+    if (d == UINT64_MAX)
+        return;
+    /* what is late already belongs where the next look begins */
+    if (tick < sch->dl_tick)
+        tick = sch->dl_tick;
+    i = (uint32_t)(tick % SCH_N_TICK);
+    r->dl_prev = NULL;
+    r->dl_next = sch->dl[i];
+    if (r->dl_next != NULL)
+        r->dl_next->dl_prev = r;
+    sch->dl[i] = r;
+    r->dl = i + 1;
+    sch->n_dl++;
+}
+
+/* Is there still something of r that could go on? */
+static int
+sch_goes_on(const struct req *r)
+{
+    for (int32_t i = 0; i < r->n_seq; i++)
+        if (r->seqs[i].state != REQ_ST_ENDED && r->seqs[i].state != REQ_ST_FINISHING)
+            return 1;
+    return 0;
+}
+
+static void
+sch_expire_tick(struct sch *sch, uint32_t i, uint64_t now_ns)
+{
+    struct req *next;
+
+    for (struct req *r = sch->dl[i]; r != NULL; r = next) {
+        uint64_t d = sch_deadline(r);
+
+        next = r->dl_next;
+        if (d > now_ns && (d >> SCH_TICK_SHIFT) % SCH_N_TICK == i)
+            continue;
+        /* one that started has a later deadline than it was filed under */
+        sch_dl_unlink(sch, r);
+        if (d > now_ns)
+            sch_dl_link(sch, r);
+        else if (sch_goes_on(r))
+            sch_end_req(sch, r, FDP_E_DEADLINE);
+    }
+}
+
+void
+sch_expire(struct sch *sch, uint64_t now_ns)
+{
+    uint64_t now = now_ns >> SCH_TICK_SHIFT, t = sch->dl_tick;
+
+    if (now < t)
+        return;
+    if (sch->n_dl > 0) {
+        if (now - t >= SCH_N_TICK)
+            t = now - (SCH_N_TICK - 1);
+        /* refiled ones must not land behind the hand */
+        sch->dl_tick = now;
+        for (; t <= now; t++)
+            sch_expire_tick(sch, (uint32_t)(t % SCH_N_TICK), now_ns);
+    }
+    sch->dl_tick = now;
+}
+
+void
+sch_add(struct sch *sch, struct req *r)
+{
+    OBJ_CHECK(r, REQ_MAGIC);
+    ASSERT(kv_blocks(sch->kv, r->max_len) < sch->kv->n_block);
+    ASSERT(!r->penalized || sch->cfg.n_penalty > 0);
+    for (int32_t i = 0; i < r->n_seq; i++) {
+        ASSERT(r->seqs[i].state == REQ_ST_NEW);
+        sch_wait(sch, &r->seqs[i], 0);
+    }
+    sch_dl_link(sch, r);
+}
+
+/* ---- ends ------------------------------------------------------------------------ */
 
 void
 sch_pass(struct sch *sch, struct req *r)
@@ -185,8 +378,10 @@ sch_ended(struct sch *sch, struct seq *s)
 {
     s->state = REQ_ST_ENDED;
     ASSERT(s->req->n_live > 0);
-    if (--s->req->n_live == 0)
+    if (--s->req->n_live == 0) {
+        sch_dl_unlink(sch, s->req);
         sch_pass(sch, s->req);
+    }
 }
 
 struct req *
@@ -202,11 +397,12 @@ sch_take_ended(struct sch *sch)
     return r;
 }
 
-/* Does a launched step that is not collected hold the row? */
-static int
-sch_in_flight(const struct sch *sch, const struct seq *s)
+/* Nothing launched holds the row any more. */
+static void
+sch_leave(struct sch *sch, struct seq *s)
 {
-    return s->last_epoch > sch->kv->collected;
+    sch_slot_give(sch, s);
+    sch_ended(sch, s);
 }
 
 void
@@ -217,11 +413,16 @@ sch_end(struct sch *sch, struct seq *s)
     case REQ_ST_FINISHING:
         return;
     case REQ_ST_WAITING:
-        sch_unlink(&sch->waiting, s);
+        sch_wait_no_more(sch, s);
         sch_ended(sch, s);
         return;
     case REQ_ST_PREEMPT_PENDING:
-        s->state = REQ_ST_FINISHING;
+        if (sch_in_flight(sch, s)) {
+            s->state = REQ_ST_FINISHING;
+            return;
+        }
+        sch_unlink(&sch->leaving, s);
+        sch_leave(sch, s);
         return;
     case REQ_ST_RUNNING:
         sch_unlink(&sch->running, s);
@@ -230,8 +431,7 @@ sch_end(struct sch *sch, struct seq *s)
             sch_link(&sch->leaving, sch->leaving.tail, s);
             return;
         }
-        sch_slot_give(sch, s);
-        sch_ended(sch, s);
+        sch_leave(sch, s);
         return;
     default:
         WRONG("sequence was never added");
@@ -249,16 +449,26 @@ sch_end_req(struct sch *sch, struct req *r, int32_t code)
         sch_end(sch, &r->seqs[i]);
 }
 
+/* ---- preemption ------------------------------------------------------------------ */
+
 static void
 sch_requeue(struct sch *sch, struct seq *s)
 {
     ASSERT(s->device_len == s->n_tok);
     sch_slot_give(sch, s);
     s->cached_len = 0;
+    s->n_registered = 0;
     sch_wait(sch, s, 1);
 }
 
-static void
+void
+sch_unstart(struct sch *sch, struct seq *s)
+{
+    sch_unlink(&sch->running, s);
+    sch_requeue(sch, s);
+}
+
+void
 sch_preempt(struct sch *sch, struct seq *s)
 {
     ASSERT(s->state == REQ_ST_RUNNING);
@@ -274,6 +484,16 @@ sch_preempt(struct sch *sch, struct seq *s)
     sch_requeue(sch, s);
 }
 
+/* Its steps are collected and their tokens are known: it can wait again. */
+static void
+sch_settle(struct sch *sch, struct seq *s)
+{
+    if (sch_in_flight(sch, s) || s->n_tok != s->device_len)
+        return;
+    sch_unlink(&sch->leaving, s);
+    sch_requeue(sch, s);
+}
+
 void
 sch_collected(struct sch *sch, uint64_t epoch)
 {
@@ -282,15 +502,60 @@ sch_collected(struct sch *sch, uint64_t epoch)
     kv_collect(sch->kv, epoch);
     for (struct seq *s = sch->leaving.head; s != NULL; s = next) {
         next = s->next;
-        if (sch_in_flight(sch, s))
-            continue;
-        sch_unlink(&sch->leaving, s);
         if (s->state == REQ_ST_PREEMPT_PENDING) {
-            sch_requeue(sch, s);
-        } else {
-            sch_slot_give(sch, s);
-            sch_ended(sch, s);
+            sch_settle(sch, s);
+        } else if (!sch_in_flight(sch, s)) {
+            sch_unlink(&sch->leaving, s);
+            sch_leave(sch, s);
         }
+    }
+}
+
+/* ---- tokens ---------------------------------------------------------------------- */
+
+int
+sch_is_cached(const struct sch *sch, const struct seq *s)
+{
+    return s->req->block_size == sch->kv->block_size &&
+        (s->req->hash_root.a | s->req->hash_root.b) != 0;
+}
+
+/* Hash of the next block, when all its tokens are known. */
+static int
+sch_hash(struct sch *sch, struct seq *s)
+{
+    const struct req *r = s->req;
+    int32_t B = sch->kv->block_size, i = s->n_hash, at = i * B;
+    const uint32_t *ids = sch->id_buf;
+
+    if (s->n_tok - at < B)
+        return -EAGAIN;
+    if (at >= r->n_ids)
+        ids = s->out + (at - r->n_ids);
+    else
+        for (int32_t k = 0; k < B; k++)
+            sch->id_buf[k] = req_token(s, at + k);
+    ASSERT(i >= r->n_hash);
+    pfx_next(&sch->cfg.key, i > 0 ? req_block_hash(s, i - 1) : &r->hash_root, ids, B,
+        &s->hash[i - r->n_hash]);
+    s->n_hash++;
+    return 0;
+}
+
+void
+sch_register(struct sch *sch, struct seq *s)
+{
+    int32_t B = sch->kv->block_size;
+
+    if (s->cached_len - s->n_registered * B < B || !sch_is_cached(sch, s))
+        return;
+    while (s->cached_len - s->n_registered * B >= B) {
+        int32_t i = s->n_registered;
+
+        if (i >= s->n_hash && sch_hash(sch, s) != 0)
+            return;
+        kv_register(sch->kv, s->slot, i, req_block_hash(s, i));
+        s->n_registered++;
     }
 }
 
@@ -298,219 +563,18 @@ void
 sch_append(struct sch *sch, struct seq *s, uint32_t token, int finished)
 {
     ASSERT(s->n_tok < s->device_len && s->n_tok < s->max_len);
+    ASSERT(s->state == REQ_ST_RUNNING || s->state == REQ_ST_PREEMPT_PENDING);
     s->out[s->n_tok - s->req->n_ids] = token;
     s->n_tok++;
-    if (finished)
+    if (finished) {
+        /* nothing more is registered: where the device knew of the end, the
+         * KV of this token is not written */
         sch_end(sch, s);
-}
-
-/* ---- deadlines ---------------------------------------------------------------------- */
-
-static uint64_t
-sch_deadline(const struct req *r)
-{
-    uint64_t d = r->deadline_total_ns != 0 ? r->deadline_total_ns : UINT64_MAX;
-
-    if (r->t_start_ns == 0 && r->deadline_queue_ns != 0 && r->deadline_queue_ns < d)
-        d = r->deadline_queue_ns;
-    return d;
-}
-
-static void
-sch_expire_list(struct sch *sch, struct sch_list *l, uint64_t now_ns)
-{
-    struct seq *s = l->head;
-
-    while (s != NULL) {
-        uint64_t d = sch_deadline(s->req);
-
-        if (d <= now_ns) {
-            /* unlinks this sequence and perhaps its neighbours: start over */
-            sch_end_req(sch, s->req, FDP_E_DEADLINE);
-            s = l->head;
-            continue;
-        }
-        if (d < sch->next_deadline)
-            sch->next_deadline = d;
-        s = s->next;
-    }
-}
-
-void
-sch_expire(struct sch *sch, uint64_t now_ns)
-{
-    if (now_ns < sch->next_deadline)
         return;
-    sch->next_deadline = UINT64_MAX;
-    sch_expire_list(sch, &sch->waiting, now_ns);
-    sch_expire_list(sch, &sch->running, now_ns);
-}
-
-void
-sch_add(struct sch *sch, struct req *r)
-{
-    uint64_t d = sch_deadline(r);
-
-    OBJ_CHECK(r, REQ_MAGIC);
-    for (int32_t i = 0; i < r->n_seq; i++) {
-        ASSERT(r->seqs[i].state == REQ_ST_NEW);
-        sch_wait(sch, &r->seqs[i], 0);
     }
-    if (d < sch->next_deadline)
-        sch->next_deadline = d;
-}
-
-/* ---- choosing a step ------------------------------------------------------------------ */
-
-struct sch_budget { int32_t tokens, scores; };
-
-/* Prompt logprobs that the next q tokens of s give, from *ret_first on. */
-static int32_t
-sch_scores(const struct seq *s, int32_t q, int32_t *ret_first)
-{
-    int32_t lo = s->cached_len, hi = s->cached_len + q;
-
-    if (!req_wants_scores(s))
-        return 0;
-    if (lo < s->n_scored - 1)
-        lo = s->n_scored - 1;
-    if (hi > s->req->n_prompt - 1)
-        hi = s->req->n_prompt - 1;
-    *ret_first = lo;
-    return hi > lo ? hi - lo : 0;
-}
-
-/* Tokens of s in this step, 0: none. */
-static int32_t
-sch_chunk(const struct sch *sch, const struct seq *s, const struct sch_budget *b)
-{
-    int32_t need = s->device_len - s->cached_len, q = need, first = 0, n;
-
-    if (s->device_len >= s->max_len && need <= 0)
-        return 0;
-    if (q > b->tokens)
-        q = b->tokens;
-    n = sch_scores(s, q, &first);
-    if (n > b->scores)
-        q = first + b->scores - s->cached_len;
-    if (!sch->cfg.chunked && q < need && need <= sch->cfg.max_tokens &&
-        b->tokens < sch->cfg.max_tokens && n <= b->scores)
-        return 0;
-    return q;
-}
-
-static void
-sch_take(struct sch *sch, struct sch_step *st, struct seq *s, int32_t q,
-    struct sch_budget *b)
-{
-    struct sch_row *row = &st->rows[st->n_row++];
-
-    *row = (struct sch_row) { .seq = s, .first = s->cached_len, .q_len = q };
-    row->n_score = sch_scores(s, q, &row->score_first);
-    row->fresh = s->fresh;
-    s->fresh = 0;
-    s->cached_len += q;
-    s->last_epoch = st->epoch;
-    if (row->n_score > 0)
-        s->n_scored = row->score_first + row->n_score + 1;
-    if (s->cached_len == s->device_len && s->device_len < s->max_len) {
-        row->sample = 1;
-        s->device_len++;
-        st->n_sample++;
-    }
-    st->n_tok += q;
-    st->n_score += row->n_score;
-    b->tokens -= q;
-    b->scores -= row->n_score;
-    DIAG(sch->slot_seq[s->slot] == s);
-    (void)sch;
-}
-
-static void
-sch_pick_running(struct sch *sch, struct sch_step *st, struct sch_budget *b)
-{
-    struct seq *next;
-
-    for (struct seq *s = sch->running.head; s != NULL && b->tokens > 0; s = next) {
-        int32_t q = sch_chunk(sch, s, b);
-
-        next = s->next;
-        if (q <= 0)
-            continue;
-        while (kv_grow(sch->kv, s->slot, s->cached_len + q) != 0) {
-            struct seq *victim = sch->running.tail;
-
-            sch_preempt(sch, victim);
-            st->n_preempted++;
-            if (victim == next)
-                next = NULL;
-            if (victim == s) {
-                q = 0;
-                break;
-            }
-        }
-        if (q == 0)
-            break;
-        sch_take(sch, st, s, q, b);
-    }
-}
-
-/* Blocks for all known tokens and the next one. */
-static int32_t
-sch_blocks_known(const struct sch *sch, const struct seq *s)
-{
-    return kv_blocks(sch->kv, s->device_len < s->max_len ? s->device_len + 1 : s->max_len);
-}
-
-static void
-sch_pick_waiting(struct sch *sch, uint64_t now_ns, struct sch_step *st,
-    struct sch_budget *b)
-{
-    int32_t promised = 0;
-
-    for (const struct seq *s = sch->running.head; s != NULL; s = s->next) {
-        int32_t owed = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];
-
-        promised += owed > 0 ? owed : 0;
-    }
-    while (sch->waiting.head != NULL && sch->n_slot_free > 0 && b->tokens > 0) {
-        struct seq *s = sch->waiting.head;
-        int32_t q = sch_chunk(sch, s, b), want = sch_blocks_known(sch, s);
-        int32_t reserve = sch->running.n == 0 ? 0 :
-            sch->kv->n_block / SCH_RESERVE_SHARE + sch->running.n / SCH_RESERVE_ROWS;
-
-        if (q <= 0)
-            return;
-        if (sch->running.n > 0 && sch->kv->n_free - promised - want < reserve)
-            return;
-        if (kv_blocks(sch->kv, q) > sch->kv->n_free)
-            return;
-        sch_unlink(&sch->waiting, s);
-        s->state = REQ_ST_RUNNING;
-        sch_slot_take(sch, s);
-        sch_link(&sch->running, sch->running.tail, s);
-        ASSERT_Z(kv_grow(sch->kv, s->slot, q));
-        promised += want - sch->kv->n_held[s->slot];
-        if (s->req->t_start_ns == 0)
-            s->req->t_start_ns = now_ns;
-        sch_take(sch, st, s, q, b);
-    }
-}
-
-int32_t
-sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
-{
-    struct sch_budget b = { sch->cfg.max_tokens, sch->cfg.max_scores };
-
-    st->n_row = st->n_tok = st->n_sample = st->n_score = st->n_preempted = 0;
-    st->epoch = sch->epoch + 1;
-    sch_expire(sch, now_ns);
-    sch_pick_running(sch, st, &b);
-    if (st->n_preempted == 0)
-        sch_pick_waiting(sch, now_ns, st, &b);
-    if (st->n_row > 0)
-        sch->epoch = st->epoch;
-    return st->n_row;
+    sch_register(sch, s);
+    if (s->state == REQ_ST_PREEMPT_PENDING)
+        sch_settle(sch, s);
 }
 
 int
@@ -519,7 +583,7 @@ sch_busy(const struct sch *sch)
     return sch->waiting.n + sch->running.n + sch->leaving.n > 0;
 }
 
-/* ---- check ------------------------------------------------------------------------------ */
+/* ---- check ----------------------------------------------------------------------- */
 
 static void
 sch_check_list(const struct sch *sch, const struct sch_list *l, unsigned states)
@@ -530,21 +594,46 @@ sch_check_list(const struct sch *sch, const struct sch_list *l, unsigned states)
     for (const struct seq *s = l->head; s != NULL; prev = s, s = s->next, n++) {
         ASSERT(s->prev == prev && n < l->n && (states >> s->state & 1) != 0);
         req_check(s->req);
+        ASSERT((s->penalty >= 0) == (s->slot >= 0 && s->req->penalized));
+        ASSERT(s->n_registered * sch->kv->block_size <= s->cached_len);
         if (s->slot >= 0) {
             ASSERT(sch->slot_seq[s->slot] == s);
             ASSERT(sch->slot_gen[s->slot] == s->generation);
             ASSERT(sch->kv->n_held[s->slot] >= kv_blocks(sch->kv, s->cached_len));
         }
         if (l == &sch->waiting && prev != NULL)
-            ASSERT(sch_before(prev, s));
+            ASSERT(sch_before(sch, prev, s));
     }
     ASSERT(prev == l->tail && n == l->n);
+}
+
+static void
+sch_check_marks(const struct sch *sch)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < sch->n_mark; i++) {
+        const struct seq *s = sch->mark[i].tail;
+        int32_t pr = sch->mark[i].priority;
+
+        ASSERT(s->state == REQ_ST_WAITING && sch_priority(sch, s) == pr);
+        ASSERT(i == 0 || sch->mark[i - 1].priority < pr);
+        ASSERT(s->next == NULL || sch_priority(sch, s->next) > pr);
+    }
+    ASSERT(sch->scan == NULL || sch->scan->state == REQ_ST_WAITING);
+    for (uint32_t i = 0; i < SCH_N_TICK; i++) {
+        for (const struct req *r = sch->dl[i]; r != NULL; r = r->dl_next, n++) {
+            ASSERT(r->dl == i + 1 && r->n_live > 0);
+            ASSERT(r->dl_next == NULL || r->dl_next->dl_prev == r);
+        }
+    }
+    ASSERT(n == sch->n_dl);
 }
 
 void
 sch_check(const struct sch *sch)
 {
-    int32_t held = 0;
+    int32_t held = 0, n_penalty = 0;
 
     OBJ_CHECK(sch, SCH_MAGIC);
     kv_check(sch->kv);
@@ -552,13 +641,17 @@ sch_check(const struct sch *sch)
     sch_check_list(sch, &sch->running, 1u << REQ_ST_RUNNING);
     sch_check_list(sch, &sch->leaving, 1u << REQ_ST_PREEMPT_PENDING |
         1u << REQ_ST_FINISHING);
+    sch_check_marks(sch);
     for (int32_t i = 0; i < sch->cfg.max_seqs; i++) {
         held += sch->slot_seq[i] != NULL;
         if (sch->slot_seq[i] == NULL)
             ASSERT(sch->kv->n_held[i] == 0);
+        else
+            n_penalty += sch->slot_seq[i]->penalty >= 0;
     }
     ASSERT(held == sch->running.n + sch->leaving.n);
     ASSERT(held + sch->n_slot_free == sch->cfg.max_seqs);
+    ASSERT(n_penalty + sch->n_penalty_free == sch->cfg.n_penalty);
     for (const struct req *r = sch->ended_head; r != NULL; r = r->ended_next)
         ASSERT(r->n_live == 0);
 }

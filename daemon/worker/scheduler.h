@@ -3,16 +3,41 @@
  * tokens. Pure policy over struct seq and the block pool; no tensors, no
  * clock of its own, no allocation after sch_new(). Engine thread.
  *
- * Running sequences come first, in the order of their admission; each takes
- * what is left of the step's token budget (chunked prefill is nothing but
- * that). When blocks run out, the sequence admitted last gives up its own
- * and waits to be recomputed from prompt + output, so that the oldest
- * always makes progress and no token is lost. A step that preempted admits
- * nobody.
+ * Steps overlap: up to D steps that were picked are not collected yet when
+ * the next is. All lengths are the host's own (device_len counts tokens that
+ * exist only on the device), so nothing is ever waited for.
  *
- * Waiting sequences are ordered by (priority, arrival, sample) and admitted
- * in that order when the pool can hold all their known tokens beside what
- * running ones are still owed, plus a reserve for the growth of those.
+ * A step is made in this order:
+ *
+ *   1. decodes: every running sequence whose prompt is computed gets its one
+ *      token, in the order of admission
+ *   2. prefills under way, in the order of admission, by chunks
+ *   3. waiting sequences, by (priority, arrival, sample)
+ *   4. what is left goes to the chunks again, in the order of rows
+ *
+ * 2 to 4 share what is left of max_tokens and, with a target for the time
+ * between tokens, of the time the cost model predicts (at least one block's
+ * worth of prefill every fourth step, so that nobody starves). In 2 and 3
+ * long prompts get half of it at most. At most max_partial prompts are
+ * unfinished after a step, at most max_long of them with more than
+ * long_threshold tokens to go; who may not go is skipped, not waited for, but
+ * nobody takes blocks before a sequence that was passed over too often.
+ *
+ * A waiting sequence is admitted when the pool can hold its known tokens
+ * beside what running ones are still owed and leaves the reserves (ignored
+ * while nothing runs); it gets blocks for all of them at once. What the
+ * prefix cache has of it is attached instead of computed, and what a running
+ * prompt is about to compute is waited for. A sequence that finds no block
+ * for its next token sits out the step; where what leaving ones give back
+ * will not do, those admitted last give up theirs and wait. What of them is
+ * still cached on the device or the host when they come back is attached,
+ * where that is cheaper than computing it, the rest is computed again. The
+ * oldest always makes progress and no token is lost. A step in which somebody
+ * lacked a block admits nobody.
+ *
+ * Results: for each collected step sch_collected() and sch_append() for its
+ * tokens, in either order. sch_pick() may return 0 while steps are in flight
+ * though there is work: it needs what they give back.
  *
  * Every sequence that is not ENDED is in exactly one of the lists waiting,
  * running, leaving (sch_check).
@@ -22,6 +47,7 @@
 
 #include <stdint.h>
 
+#include "daemon/worker/cost.h"
 #include "daemon/worker/kvcache.h"
 #include "daemon/worker/req.h"
 
@@ -30,6 +56,16 @@ struct sch_cfg {
     int32_t max_tokens;      /* tokens in a step */
     int32_t max_scores;      /* prompt logprobs in a step */
     int32_t chunked;         /* 0: a prompt runs in one step where it can */
+    int32_t max_partial;     /* unfinished prompts after a step; 0: any number */
+    int32_t max_long;        /* of these, long ones; 0: any number */
+    int32_t long_threshold;  /* with more tokens to compute a prompt is long; 0: none */
+    int32_t reserve_blocks;  /* an admission must leave them available (kv_cache_ratio) */
+    int32_t decode_blocks;   /* granted beyond the prompt at admission */
+    int32_t n_penalty;       /* entries of the penalty pool */
+    int32_t fcfs;            /* 1: priorities are ignored */
+    uint64_t itl_target_ns;  /* 0: none */
+    struct pfx_key key;      /* for the blocks of generated tokens */
+    struct cost *cost;       /* step times; NULL: none known */
 };
 
 struct sch_row {             /* one row of a step */
@@ -40,15 +76,24 @@ struct sch_row {             /* one row of a step */
     int32_t n_score;
     int32_t sample;          /* 1: its next token is sampled */
     int32_t fresh;           /* 1: the row's state must be written first */
+    int32_t decode;          /* 1: its one token is a generated one, the newest */
 };
 
 struct sch_step {
     uint64_t epoch;
-    int32_t n_row, n_tok, n_sample, n_score, n_preempted;
+    int32_t n_row, n_tok, n_sample, n_score, n_preempted, n_decode;
+    int32_t n_cached;        /* prompt tokens attached instead of computed */
+    struct cost_step cost;   /* what it will take, to learn from */
     struct sch_row *rows;    /* [max_seqs] */
 };
 
 struct sch_list { struct seq *head, *tail; int32_t n; };
+
+/* Last waiting sequence of a priority: where the next one belongs. */
+struct sch_mark { int32_t priority; struct seq *tail; };
+#define SCH_MAX_MARK 64      /* priorities with a mark; the others are searched */
+
+#define SCH_N_TICK 1024u     /* of the wheel of deadlines */
 
 struct sch {
     uint32_t magic;
@@ -56,15 +101,25 @@ struct sch {
     struct sch_cfg cfg;
     struct kv *kv;
     struct sch_list waiting, running, leaving;
+    struct sch_mark mark[SCH_MAX_MARK]; /* by priority */
+    int32_t n_mark;
+    struct seq *scan;        /* waiting: where the next look into the depth starts */
     struct seq **slot_seq;   /* [max_seqs] */
     uint32_t *slot_gen;      /* [max_seqs] counts the owners of a slot */
     int32_t *slot_free;      /* stack */
     int32_t n_slot_free;
+    int32_t *penalty_free;   /* stack of pool entries */
+    int32_t n_penalty_free;
     uint64_t epoch;          /* last step picked */
-    uint64_t next_deadline;  /* no deadline passes before, UINT64_MAX none */
+    struct req **dl;         /* [SCH_N_TICK] requests by deadline */
+    uint64_t dl_tick;        /* ticks before are looked at */
+    int32_t n_dl;
+    int32_t n_dry;           /* steps in a row whose prefill the time cut short */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
     uint64_t n_preempted;
     int32_t n_req_running;   /* requests with at least one row */
+    struct kv_hash *hash_buf; /* [stride] a sequence's hashes in one piece */
+    uint32_t *id_buf;        /* [block_size] */
 };
 
 /* kv must have cfg->max_seqs slots. NULL: no memory. */
@@ -84,7 +139,8 @@ void sch_pass(struct sch *sch, struct req *r);
 int32_t sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st);
 /* Every step up to epoch is collected. */
 void sch_collected(struct sch *sch, uint64_t epoch);
-/* A sampled token of a collected step; finished = 1 ends the sequence. */
+/* A sampled token of a collected step, or one that is about to be; finished =
+ * 1 ends the sequence. It must be running or preempting. */
 void sch_append(struct sch *sch, struct seq *s, uint32_t token, int finished);
 /* End a sequence, whatever its state. */
 void sch_end(struct sch *sch, struct seq *s);

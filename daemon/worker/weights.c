@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,12 +20,6 @@
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"
 #define SHOWN  4                /* names listed in a message */
-
-static size_t
-elt_bytes(enum fdk_dtype t)
-{
-    return t == FDK_F32 ? 4 : 2;
-}
 
 /* ---- files ---- */
 
@@ -159,8 +152,8 @@ by_name(const void *a, const void *b)
         ((const struct wts_tensor *)a)->name, ((const struct wts_tensor *)b)->name);
 }
 
-static const struct wts_tensor *
-find(const struct wts_plan *wp, const char *name)
+const struct wts_tensor *
+wts_find(const struct wts_plan *wp, const char *name)
 {
     struct wts_tensor key = {.name = (char *)(uintptr_t)name};
 
@@ -244,7 +237,7 @@ open_shards(struct wts_plan *wp, const char *dir, const json_t *map, char *err,
     if (rc != 0)
         return rc;
     json_object_foreach((json_t *)(uintptr_t)map, key, v) {
-        const struct wts_tensor *t = find(wp, key);
+        const struct wts_tensor *t = wts_find(wp, key);
         char shown[96];
 
         if (t == NULL || t->file != find_file(wp, json_string_value(v)))
@@ -352,7 +345,7 @@ check_missing(const struct wts_plan *wp, const struct mdl_program *p, const char
         const struct wts_ref *w = &p->w[i];
 
         for (int k = 0; k < w->n_part && w->alias < 0; k++) {
-            if (find(wp, w->name[k]) != NULL)
+            if (wts_find(wp, w->name[k]) != NULL)
                 continue;
             if (n++ < SHOWN)
                 snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s",
@@ -449,109 +442,7 @@ check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, c
     return 0;
 }
 
-/* ---- places ---- */
-
-static enum fdk_dtype
-stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
-{
-    enum fdk_dtype t = find(wp, w->name[0])->dtype;
-
-    for (int k = 1; k < w->n_part; k++)
-        if (find(wp, w->name[k])->dtype != t)
-            return FDK_F32;
-    return w->as_f32 ? FDK_F32 : t;
-}
-
-static int
-place_weights(
-    struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
-{
-    uint64_t at = 0, bytes, by_type[FDK_DTYPE__N] = {0};
-
-    for (int32_t i = 0; i < p->n_w; i++) {
-        const struct wts_ref *w = &p->w[i];
-        struct wts_place *pl = &wp->place[i];
-
-        pl->alias = w->alias;
-        for (int k = 0; k < w->n_part; k++)
-            pl->n_elt += (uint64_t)w->rows[k] * (uint64_t)(w->cols > 0 ? w->cols : 1);
-        if (w->alias >= 0)
-            continue;
-        pl->dtype = w->as_f32 ? FDK_F32 : wp->dummy ? p->cfg.dtype : stack_dtype(wp, w);
-        pl->off = at;
-        bytes = pl->n_elt * elt_bytes(pl->dtype);
-        if (w->cols > 0)
-            by_type[pl->dtype] += bytes;
-        if (__builtin_add_overflow(
-                at, (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
-            return mdl_fail(
-                -EOVERFLOW, err, err_bytes, "W_LIMIT: the weights' size overflows");
-    }
-    for (int32_t i = 0; i < p->n_w; i++) {
-        if (p->w[i].alias >= 0) {
-            wp->place[i].dtype = wp->place[p->w[i].alias].dtype;
-            wp->place[i].off = wp->place[p->w[i].alias].off;
-        }
-    }
-    wp->bytes = at;
-    wp->main_dtype = FDK_F32;
-    for (int t = 0; t < FDK_DTYPE__N; t++)
-        if (by_type[t] > by_type[wp->main_dtype])
-            wp->main_dtype = (enum fdk_dtype)t;
-    return 0;
-}
-
-static int
-by_place(const void *a, const void *b)
-{
-    const struct wts_piece *x = a, *y = b;
-
-    if (x->file != y->file)
-        return x->file < y->file ? -1 : 1;
-    return x->off < y->off ? -1 : x->off > y->off;
-}
-
-static void
-plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
-{
-    for (int32_t i = 0; i < p->n_w; i++) {
-        const struct wts_ref *w = &p->w[i];
-        const struct wts_place *pl = &wp->place[i];
-        uint64_t at = pl->off;
-
-        for (int k = 0; k < w->n_part && w->alias < 0; k++) {
-            const struct wts_tensor *t = find(wp, w->name[k]);
-            struct wts_piece *pc = &wp->piece[wp->n_piece++];
-
-            *pc = (struct wts_piece){.file = t->file, .place = i, .src = t->dtype,
-                .dst = pl->dtype, .off = t->off, .n_elt = t->bytes / elt_bytes(t->dtype),
-                .dst_off = at, .tensor = t->name};
-            at += pc->n_elt * elt_bytes(pl->dtype);
-        }
-    }
-    qsort(wp->piece, (size_t)wp->n_piece, sizeof(*wp->piece), by_place);
-}
-
-/* What each weight looks like in a trained model, roughly: outputs of unit
- * scale from inputs of unit scale, norms near one. */
-static void
-plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
-{
-    for (int32_t i = 0; i < p->n_w; i++) {
-        const struct wts_ref *w = &p->w[i];
-        struct wts_place *pl = &wp->place[i];
-
-        if (w->alias >= 0)
-            continue;
-        pl->fill = w->cols > 0 ? WTS_FILL_LINEAR
-            : strstr(w->name[0], "norm") != NULL ? WTS_FILL_NORM : WTS_FILL_BIAS;
-        pl->scale = 0.02f;
-        if (pl->fill == WTS_FILL_LINEAR && strstr(w->name[0], "embed") == NULL)
-            pl->scale = 1 / sqrtf((float)w->cols);
-        wp->piece[wp->n_piece++] = (struct wts_piece){.file = -1, .place = i,
-            .src = pl->dtype, .dst = pl->dtype, .n_elt = pl->n_elt, .dst_off = pl->off};
-    }
-}
+/* ---- digest ---- */
 
 static void
 make_digest(struct wts_plan *wp, const struct mdl_program *p)
@@ -576,6 +467,10 @@ make_digest(struct wts_plan *wp, const struct mdl_program *p)
 
         sha256_add(&s, &size, sizeof(size));
     }
+    if (wp->qnt.dtype != FDK_F32) {
+        sha256_add(&s, qnt_name(&wp->qnt), strlen(qnt_name(&wp->qnt)));
+        sha256_add(&s, &wp->qnt.group, sizeof(wp->qnt.group));
+    }
     sha256_end(&s, wp->digest);
 }
 
@@ -587,7 +482,7 @@ match_program(struct wts_plan *wp, const struct mdl_program *p, const char *dir,
 
     for (int32_t i = 0; i < p->n_w && rc == 0; i++)
         for (int k = 0; k < p->w[i].n_part && p->w[i].alias < 0 && rc == 0; k++)
-            rc = check_tensor(wp, find(wp, p->w[i].name[k]), p->w[i].rows[k],
+            rc = check_tensor(wp, wts_find(wp, p->w[i].name[k]), p->w[i].rows[k],
                 p->w[i].cols, err, err_bytes);
     return rc != 0 ? rc : check_extra(wp, p, dir, err, err_bytes);
 }
@@ -617,19 +512,29 @@ wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t s
     if (rc == 0 && !dummy)
         rc = match_program(wp, p, dir, err, err_bytes);
     if (rc == 0)
-        rc = place_weights(wp, p, err, err_bytes);
+        rc = wts_place_all(wp, p, err, err_bytes);
     if (rc != 0) {
         wts_plan_free(wp);
         return rc;
     }
-    if (dummy)
-        plan_dummy(wp, p);
-    else
-        plan_pieces(wp, p);
     make_digest(wp, p);
     wp->st->how = dummy ? "dummy" : "pread";
     *ret = wp;
     return 0;
+}
+
+int
+wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p, const struct qnt *q,
+    char *err, size_t err_bytes)
+{
+    int rc;
+
+    OBJ_CHECK(wp, WTS_PLAN_MAGIC);
+    wp->qnt = *q;
+    rc = wts_place_all(wp, p, err, err_bytes);
+    if (rc == 0)
+        make_digest(wp, p);
+    return rc;
 }
 
 struct wts_plan *
@@ -668,6 +573,30 @@ uint64_t
 wts_offset(const struct wts_plan *wp, int32_t i)
 {
     return wp->place[i].off;
+}
+
+uint64_t
+wts_scale_offset(const struct wts_plan *wp, int32_t i)
+{
+    return wp->place[i].scale_off;
+}
+
+int32_t
+wts_group(const struct wts_plan *wp, int32_t i)
+{
+    return wp->place[i].cols == 0 ? 0 : qnt_group(&wp->qnt, wp->place[i].cols);
+}
+
+double
+wts_elt_bytes(const struct wts_plan *wp, int32_t i)
+{
+    const struct wts_place *pl = &wp->place[i];
+    double n = pl->cols;
+
+    if (pl->cols == 0)
+        return (double)fdk_dtype_bytes(pl->dtype);
+    return ((double)fdk_row_bytes(pl->dtype, (size_t)pl->cols)
+        + 4.0 * (double)qnt_groups(&wp->qnt, pl->cols)) / n;
 }
 
 enum fdk_dtype

@@ -28,6 +28,7 @@ struct wts_tensor {             /* one tensor of a checkpoint file */
     uint64_t off, bytes;        /* absolute in the file */
 };
 
+struct qnt;
 struct wts_plan;                /* files, tensors, where each goes */
 
 /* Parse one safetensors header (fuzzing entry): json is the header text,
@@ -59,14 +60,29 @@ int wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64
     struct wts_plan **ret, char *err, size_t err_bytes);
 struct wts_plan *wts_plan_free(struct wts_plan *wp);
 
-/* Device bytes of the whole model; dtype and byte offset of weight i in that
+/* Quantize the layers' matrices while they are loaded (quant.h). Before
+ * wts_load(), once. -EINVAL: this checkpoint cannot be; then the plan is good
+ * for wts_plan_free() only. */
+int wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p,
+    const struct qnt *q, char *err, size_t err_bytes);
+
+/* Device bytes of the whole model, as packed; dtype and byte offset of weight i in that
  * arena (256-byte aligned). Tied aliases share. */
 uint64_t wts_bytes(const struct wts_plan *wp);
 enum fdk_dtype wts_dtype(const struct wts_plan *wp, int32_t i);
 uint64_t wts_offset(const struct wts_plan *wp, int32_t i);
-/* The dtype most of the linear weights have (kv_dtype = auto follows it). */
+/* Of a quantized weight: how many elements of a row share a scale, and byte
+ * offset of its fp32 scales (rows, groups) in the arena, 256-byte aligned.
+ * 0 for others. */
+int32_t wts_group(const struct wts_plan *wp, int32_t i);
+uint64_t wts_scale_offset(const struct wts_plan *wp, int32_t i);
+/* Device bytes per element of weight i, scales included. */
+double wts_elt_bytes(const struct wts_plan *wp, int32_t i);
+/* The dtype most of the checkpoint's linear weights have, before they are
+ * quantized (kv_dtype = auto follows it). */
 enum fdk_dtype wts_main_dtype(const struct wts_plan *wp);
-/* Digest of the headers: names, dtypes, shapes, file sizes. */
+/* Digest of the headers: names, dtypes, shapes, file sizes; and of how the
+ * weights are quantized, if they are. */
 void wts_digest(const struct wts_plan *wp, uint8_t ret[32]);
 /* Extra tensors that were ignored, for the log: "n: name name ...", or "". */
 const char *wts_ignored(const struct wts_plan *wp);
@@ -78,7 +94,9 @@ struct wts_load_args {
     void *arg;
 };
 /* Fill arena (wts_bytes() on device dev). The files must not have changed
- * since the plan (W_CHANGED). */
+ * since the plan (W_CHANGED). Staging takes buffer_bytes, or what four rows
+ * of a matrix to be quantized need where that is more. A weight to be
+ * quantized that is not finite is an error (W_MODEL). */
 int wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx,
     int dev, void *arena, const struct wts_load_args *la, char *err, size_t err_bytes);
 /* "io_uring" or "pread": how the last wts_load read. */

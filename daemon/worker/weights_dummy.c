@@ -117,7 +117,7 @@ void
 wts_dummy_fill(
     const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n, void *dst)
 {
-    enum fdk_dtype t = wp->place[idx].dtype;
+    enum fdk_dtype t = wp->place[idx].src;
     size_t elt = t == FDK_F32 ? 4 : 2;
     float y[DUMMY_BLOCK];
     uint16_t h[DUMMY_BLOCK];

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "daemon/worker/quant.h"
 #include "daemon/worker/weights.h"
 
 #define WTS_MAX_HEADER_BYTES (64u << 20)
@@ -29,21 +30,25 @@ struct wts_file {
     struct timespec mtime;
 };
 
-/* One tensor's way: bytes of a file, converted or not, to the arena. */
+/* One tensor's way: bytes of a file, converted or not, to the arena. Where it
+ * is quantized on it, whole rows go, and their scales to a place of their own. */
 struct wts_piece {
     int32_t file;               /* -1: dummy */
     int32_t place;
     enum fdk_dtype src, dst;
     uint64_t off, n_elt;
-    uint64_t dst_off;
+    uint64_t dst_off, scale_off;
+    int32_t cols;               /* quantized: elements of a row; else 0 */
     const char *tensor;         /* borrowed from wts_plan.tensor; NULL: dummy */
 };
 
 enum wts_fill { WTS_FILL_LINEAR, WTS_FILL_NORM, WTS_FILL_BIAS };
 
 struct wts_place {              /* of weight i of the program */
-    enum fdk_dtype dtype;
+    enum fdk_dtype dtype, src;  /* on the device; before quantization */
     uint64_t off, n_elt;
+    uint64_t scale_off;         /* of a quantized one, else 0 */
+    int32_t cols;               /* the same */
     int32_t alias;
     enum wts_fill fill;         /* dummy weights */
     float scale;
@@ -67,6 +72,7 @@ struct wts_plan {
     uint64_t seed;
     uint64_t bytes;
     enum fdk_dtype main_dtype;
+    struct qnt qnt;
     struct wts_file *file;      int32_t n_file;
     struct wts_tensor *tensor;  size_t n_tensor;   /* sorted by name */
     struct wts_place *place;    int32_t n_place;
@@ -82,8 +88,15 @@ int wts_header_read(const char *where, const char *json, size_t n, uint64_t data
     uint64_t data_bytes, struct wts_tensor **ret, size_t *ret_n, char *err,
     size_t err_bytes);
 
-/* weights_dummy.c: elements [first, first + n) of weight idx, in its dtype;
- * the same whatever the split. */
+/* weights.c: NULL if there is none. */
+const struct wts_tensor *wts_find(const struct wts_plan *wp, const char *name);
+/* weights_place.c: fill place, piece, bytes and main_dtype, by wp->qnt; what
+ * they held before is forgotten. */
+int wts_place_all(struct wts_plan *wp, const struct mdl_program *p, char *err,
+    size_t err_bytes);
+
+/* weights_dummy.c: elements [first, first + n) of weight idx, in its src
+ * type; the same whatever the split. */
 void wts_dummy_fill(const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n,
     void *dst);
 

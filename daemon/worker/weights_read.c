@@ -31,6 +31,7 @@ struct slot {
     const struct wts_piece *pc;
     uint64_t first, n_elt;       /* of the piece */
     size_t src_at, want, have;   /* source bytes stand at buf + src_at */
+    size_t q_at;                 /* quantized: scales at buf, rows at buf + q_at */
     int n_eio;
 };
 
@@ -135,17 +136,72 @@ check_unchanged(const struct wts_plan *wp, char *err, size_t err_bytes)
 
 /* ---- one chunk ---- */
 
+/* Staging bytes of a row on its way: its source, packed form and scales. */
+static size_t
+staged_row(const struct wts_plan *wp, const struct wts_piece *pc)
+{
+    return (size_t)pc->cols * elt_bytes(pc->src) + fdk_row_bytes(pc->dst, (size_t)pc->cols)
+        + (size_t)qnt_groups(&wp->qnt, pc->cols) * sizeof(float);
+}
+
+static int
+pack_rows(struct load *l, struct slot *s)
+{
+    const struct wts_piece *pc = s->pc;
+    const struct qnt *q = &l->wp->qnt;
+    size_t n = s->n_elt / (size_t)pc->cols, src = (size_t)pc->cols * elt_bytes(pc->src);
+    size_t row = fdk_row_bytes(pc->dst, (size_t)pc->cols);
+    size_t n_group = (size_t)qnt_groups(q, pc->cols);
+    float *scale = (float *)(void *)s->buf;
+    int32_t at;
+
+    for (size_t i = 0; i < n; i++)
+        if (qnt_row(s->buf + s->q_at + i * row, scale + i * n_group,
+                s->buf + s->src_at + i * src, pc->src, pc->cols, q, &at) != 0)
+            return mdl_fail(-EINVAL, l->err, l->err_bytes,
+                "W_MODEL: tensor %s: element (%zu, %d) is not finite, which cannot be "
+                "quantized; set quant.weights=none, or mend the checkpoint",
+                pc->tensor != NULL ? pc->tensor : "(dummy)",
+                (size_t)(s->first / (uint64_t)pc->cols) + i, at);
+    return 0;
+}
+
+/* The slot's rows, and their scales to their own place. */
+static int
+copy_rows(struct load *l, const struct slot *s, size_t *ret_bytes)
+{
+    const struct wts_piece *pc = s->pc;
+    size_t n = s->n_elt / (size_t)pc->cols, first = s->first / (size_t)pc->cols;
+    size_t row = fdk_row_bytes(pc->dst, (size_t)pc->cols);
+    size_t scales = (size_t)qnt_groups(&l->wp->qnt, pc->cols) * sizeof(float);
+    int rc = l->k->copy(
+        l->stream, l->arena + pc->dst_off + first * row, s->buf + s->q_at, n * row);
+
+    *ret_bytes = n * (row + scales);
+    if (rc != 0)
+        return rc;
+    return l->k->copy(
+        l->stream, l->arena + pc->scale_off + first * scales, s->buf, n * scales);
+}
+
 static int
 copy_slot(struct load *l, struct slot *s)
 {
     const struct wts_piece *pc = s->pc;
-    size_t elt = elt_bytes(pc->dst);
+    size_t elt = elt_bytes(pc->dst), bytes = s->n_elt * elt;
     int rc;
 
-    if (pc->src != pc->dst)
-        wts_to_f32(s->buf, s->buf + s->src_at, pc->src, s->n_elt);
-    rc = l->k->copy(l->stream, l->arena + pc->dst_off + s->first * elt, s->buf,
-        s->n_elt * elt);
+    if (pc->cols > 0) {
+        rc = pack_rows(l, s);
+        if (rc != 0)
+            return rc;
+        rc = copy_rows(l, s, &bytes);
+    } else {
+        if (pc->src != pc->dst)
+            wts_to_f32(s->buf, s->buf + s->src_at, pc->src, s->n_elt);
+        rc = l->k->copy(
+            l->stream, l->arena + pc->dst_off + s->first * elt, s->buf, bytes);
+    }
     if (rc == 0)
         rc = l->k->event_record(s->ev, l->stream);
     if (rc != 0)
@@ -153,7 +209,7 @@ copy_slot(struct load *l, struct slot *s)
             "W_IO: copying weights to the device: %s", strerror(-rc));
     s->state = SLOT_COPY;
     s->seq = ++l->seq;
-    l->done += s->n_elt * elt;
+    l->done += bytes;
     if (l->la->progress != NULL)
         l->la->progress(l->la->arg, l->done, l->wp->bytes);
     return 0;
@@ -223,12 +279,19 @@ static int
 start_slot(struct load *l, struct slot *s)
 {
     const struct wts_piece *pc = &l->wp->piece[l->piece];
-    uint64_t n = l->chunk / elt_bytes(pc->dst);
+    uint64_t n = l->chunk / elt_bytes(pc->dst), rows;
 
+    if (pc->cols > 0)
+        n = l->chunk / staged_row(l->wp, pc) * (uint64_t)pc->cols;
     s->pc = pc;
     s->first = l->elt;
     s->n_elt = n < pc->n_elt - l->elt ? n : pc->n_elt - l->elt;
     s->src_at = pc->src != pc->dst ? l->chunk / 2 : 0;
+    if (pc->cols > 0) {
+        rows = s->n_elt / (uint64_t)pc->cols;
+        s->q_at = rows * (size_t)qnt_groups(&l->wp->qnt, pc->cols) * sizeof(float);
+        s->src_at = s->q_at + rows * fdk_row_bytes(pc->dst, (size_t)pc->cols);
+    }
     s->want = s->n_elt * elt_bytes(pc->src);
     s->have = 0;
     s->n_eio = 0;
@@ -238,7 +301,7 @@ start_slot(struct load *l, struct slot *s)
         l->elt = 0;
     }
     if (pc->file < 0) {
-        wts_dummy_fill(l->wp, pc->place, s->first, s->n_elt, s->buf);
+        wts_dummy_fill(l->wp, pc->place, s->first, s->n_elt, s->buf + s->src_at);
         return copy_slot(l, s);
     }
     return l->uring ? submit_read(l, s) : read_now(l, s);
@@ -371,6 +434,14 @@ open_slots(struct load *l, struct fdk_ctx *ctx, int dev)
     l->chunk = l->la->buffer_bytes / (size_t)l->n_slot / PAGE * PAGE;
     if (l->chunk < PAGE)
         l->chunk = PAGE;
+    for (int32_t i = 0; i < l->wp->n_piece; i++) {
+        const struct wts_piece *pc = &l->wp->piece[i];
+
+        if (pc->cols > 0 && staged_row(l->wp, pc) > l->chunk) {
+            l->chunk = (staged_row(l->wp, pc) + PAGE - 1) / PAGE * PAGE;
+            l->n_slot = MIN_SLOT;
+        }
+    }
     rc = l->k->host_alloc(ctx, l->chunk * (size_t)l->n_slot, &mem);
     if (rc != 0)
         return mdl_fail(rc, l->err, l->err_bytes,

@@ -12,6 +12,7 @@
 #include "daemon/common/counter.h"
 #include "daemon/common/link.h"
 #include "daemon/common/param.h"
+#include "daemon/worker/memplan.h"
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/runner.h"
 
@@ -34,8 +35,10 @@ struct worker {
     struct tok *tok;             /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
     struct runner *run;
+    struct mpl mpl;              /* every buffer, before it was made */
     struct fdk_kv kv;
-    int32_t n_block, max_len;
+    int32_t n_block, n_host, max_len;
+    struct pfx_key key;          /* of the prefix cache */
     uint64_t load_ns;
     struct lnk_ready ready;
     struct pipeline *pip;
@@ -51,6 +54,20 @@ int wrk_load(struct worker *w, char *err, size_t err_bytes);
 void wrk_unload(struct worker *w);
 /* Engine shape from parameters and the KV plan. */
 void wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret);
+/* What graph.* asks for. -EINVAL with one line in err. */
+int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
+    struct cap *ret, char *err, size_t err_bytes);
+/* Does the model run on the host? auto: as the runner takes it. */
+int wrk_on_cpu(const struct worker *w);
+
+/* load_memory.c, with a device open. Before anything is allocated: mpl, kv,
+ * n_block, n_host, max_len. */
+int wrk_plan_memory(struct worker *w, char *err, size_t err_bytes);
+/* Graphs are recorded: the KV pool gets its memory, and all memory taken is
+ * compared with the plan (panics). */
+int wrk_settle_memory(struct worker *w, char *err, size_t err_bytes);
+void wrk_log_memory(const struct worker *w);
+
 /* Resolved ipc.spin_us. */
 int32_t wrk_spin_us(const struct par *p);
 

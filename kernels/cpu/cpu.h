@@ -2,10 +2,16 @@
  * The virtual device under the cpu and null backends: what kernels/cpu and
  * kernels/null.c share, and the hooks tests use.
  *
- * A stream is a FIFO of commands, arguments by value. On the cpu backend one
- * thread per stream executes it over the device's pool; on an immediate
- * context (null) the caller executes each command as it is launched and
- * delays only move the time at which events count as complete.
+ * A stream is a FIFO of commands, arguments by value. Who executes them is
+ * the context's enum fdk_exec:
+ *   THREAD   one thread per stream, over the device's pool; a delay spins
+ *   INLINE   the caller, as they are launched; a delay only moves the time at
+ *            which the stream's events count as complete
+ *   DEFER    whoever waits or calls fdk_vdev_step(), no earlier; a delay takes
+ *            no time and only moves what event_ns() says. A waiter runs what
+ *            it waits for and no more: its stream up to there, and of other
+ *            streams what that waits for. A queue that is full runs its
+ *            oldest command. event_query() runs nothing.
  *
  * Threads: any thread may call anything, but one stream is recorded into by
  * one thread, and a handle is not freed while another call uses it. Nothing
@@ -88,8 +94,8 @@ void cpu_futex_wake(_Atomic uint32_t *word);
 /* ---- commands ------------------------------------------------------------ */
 
 enum cpu_cmd_op {
-    CMD_ROW_UPDATE, CMD_EMBED, CMD_RMSNORM, CMD_GEMM, CMD_ROPE_TABLE, CMD_QKV,
-    CMD_ATTENTION, CMD_SILU_MUL, CMD_GATHER, CMD_SAMPLE, CMD_COPY, CMD_FILL,
+    CMD_ROW_UPDATE, CMD_ATT_PLAN, CMD_EMBED, CMD_RMSNORM, CMD_GEMM, CMD_ROPE_TABLE,
+    CMD_QKV, CMD_ATTENTION, CMD_SILU_MUL, CMD_GATHER, CMD_SAMPLE, CMD_COPY, CMD_FILL,
     CMD_DELAY, CMD_EVENT, CMD_WAIT, CMD_GRAPH
 };
 
@@ -97,6 +103,7 @@ struct cpu_cmd {
     enum cpu_cmd_op op;
     union {
         struct fdk_row_update_args row_update;
+        struct fdk_att_plan_args att_plan;
         struct fdk_embed_args embed;
         struct fdk_rmsnorm_args rmsnorm;
         struct fdk_gemm_args gemm;
@@ -134,7 +141,7 @@ struct cpu_range {           /* of mem_reserve */
 struct cpu_dev {
     struct fdk_ctx *ctx;
     int idx;
-    struct cpu_pool *pool;   /* NULL on an immediate context */
+    struct cpu_pool *pool;   /* NULL on the null backend */
     _Atomic uint32_t failed; /* 0, 1 text being written, 2 failed */
     _Atomic int64_t fail_after;
     char text[192];
@@ -149,8 +156,8 @@ struct fdk_ctx {
     uint32_t magic;
     int n_dev;
     int n_thread;
-    int max_token;
-    int immediate;
+    int math;                /* 0: the null backend */
+    enum fdk_exec mode;      /* never FDK_EXEC_DEFAULT */
     struct cpu_spin spin;
     const struct fdk_ops *ops;
     const struct cpu_isa *isa;
@@ -158,7 +165,9 @@ struct fdk_ctx {
     struct cpu_dev *dev;
     pthread_mutex_t lock;    /* lists below */
     struct CUevent_st *events, *free_events;
-    struct CUstream_st *streams;
+    struct CUstream_st *streams; /* oldest first */
+    pthread_mutex_t run_lock;    /* DEFER: queues, and whoever executes */
+    struct CUstream_st *turn;    /* DEFER: whose command is next; NULL: the first */
 };
 
 struct CUevent_st {
@@ -183,20 +192,15 @@ struct fdk_graph {
 
 #define CPU_QUEUE 1024            /* commands per stream, a power of two */
 
-struct cpu_tile {                 /* of attention: query tokens of one row */
-    int32_t row, tok, n;
-};
-
 struct CUstream_st {
     uint32_t magic;
     struct cpu_dev *dev;
     struct CUstream_st *next;
     pthread_t thread;
-    struct cpu_cmd *ring;         /* [CPU_QUEUE] */
-    struct cpu_tile *tiles;       /* [max_token] */
-    void *scratch;                /* of the stream's thread */
+    struct cpu_cmd *ring;         /* [CPU_QUEUE]; NULL if INLINE */
+    void *scratch;                /* of whoever executes */
     struct fdk_graph *rec;        /* being recorded */
-    uint64_t ready_ns;            /* immediate: when its work counts as done */
+    _Atomic uint64_t ready_ns;    /* INLINE, DEFER: when its work counts as done */
     _Atomic uint32_t push_lock;
     _Atomic uint32_t stop;
     char pad0[CPU_CACHELINE];
@@ -215,13 +219,12 @@ struct CUstream_st {
 void cpu_fail(struct cpu_dev *dev, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 int cpu_failed(const struct cpu_dev *dev);
-/* Queue, record or (immediate) execute. 0, -EIO, -ENOMEM (recording). */
+/* Queue, record or (INLINE) execute. 0, -EIO, -ENOMEM (recording). */
 int cpu_push(struct CUstream_st *st, const struct cpu_cmd *cmd);
 
 /* The rest of an ops table is kernels/cpu/vdev.h. */
 int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
-    cpu_exec_fn *exec, int immediate, struct fdk_ctx **ret_ctx, char *err,
-    size_t err_bytes);
+    cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes);
 void cpu_ctx_free(struct fdk_ctx *ctx);
 
 cpu_exec_fn cpu_exec;             /* the cpu backend's operations */

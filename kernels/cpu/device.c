@@ -17,7 +17,6 @@
 #define MEM_ALIGN     256u
 #define HUGE_BYTES    (2u << 20)
 #define MAX_DEVICES   31              /* peer_mask is an int32_t */
-#define DEFAULT_TOKEN 8192
 
 /* Stands in the 256 bytes before every allocation. */
 struct mem_head {
@@ -93,8 +92,7 @@ n_processor(void)
 
 int
 cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
-    cpu_exec_fn *exec, int immediate, struct fdk_ctx **ret_ctx, char *err,
-    size_t err_bytes)
+    cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes)
 {
     if (args->n_device < 1 || args->n_device > MAX_DEVICES) {
         snprintf(err, err_bytes, "%d devices asked for: the %s backend has 1 to %d",
@@ -106,20 +104,27 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
             args->n_thread);
         return -EINVAL;
     }
+    if ((unsigned)args->exec > FDK_EXEC_DEFER) {
+        snprintf(err, err_bytes, "execution mode %d asked for: see enum fdk_exec",
+            (int)args->exec);
+        return -EINVAL;
+    }
     struct fdk_ctx *ctx = calloc(1, sizeof(*ctx));
     if (ctx == NULL)
         goto no_memory;
     ctx->magic = CPU_CTX_MAGIC;
     ctx->ops = ops;
     ctx->exec = exec;
-    ctx->immediate = immediate;
+    ctx->math = exec == cpu_exec;
+    ctx->mode = args->exec != FDK_EXEC_DEFAULT ? args->exec :
+        ctx->math ? FDK_EXEC_THREAD : FDK_EXEC_INLINE;
     ctx->isa = cpu_isa_pick();
-    ctx->max_token = args->max_token > 0 ? args->max_token : DEFAULT_TOKEN;
     ctx->spin.ns = args->spin_us > 0 ? (uint64_t)args->spin_us * 1000 : 0;
     ctx->n_thread = args->n_thread > 0 ? args->n_thread : n_processor() / args->n_device;
     if (ctx->n_thread < 1)
         ctx->n_thread = 1;
     pthread_mutex_init(&ctx->lock, NULL);
+    pthread_mutex_init(&ctx->run_lock, NULL);
     ctx->dev = calloc((size_t)args->n_device, sizeof(*ctx->dev));
     if (ctx->dev == NULL)
         goto no_memory;
@@ -129,7 +134,7 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
         d->idx = i;
         pthread_mutex_init(&d->mem_lock, NULL);
         ctx->n_dev++;
-        int rc = immediate ? 0 : cpu_pool_new(ctx->n_thread, &ctx->spin, &d->pool);
+        int rc = ctx->math ? cpu_pool_new(ctx->n_thread, &ctx->spin, &d->pool) : 0;
         if (rc != 0) {
             snprintf(err, err_bytes, "cannot start %d threads: %s", ctx->n_thread - 1,
                 strerror(-rc));
@@ -164,6 +169,7 @@ cpu_ctx_free(struct fdk_ctx *ctx)
         pthread_mutex_destroy(&d->mem_lock);
     }
     pthread_mutex_destroy(&ctx->lock);
+    pthread_mutex_destroy(&ctx->run_lock);
     free(ctx->dev);
     ctx->magic = 0;
     free(ctx);

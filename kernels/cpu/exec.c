@@ -24,7 +24,6 @@ struct job {
     int n;                           /* live rows */
     int n_item, m_item;              /* items; along rows (gemm) */
     struct cpu_slice *slices;        /* sample */
-    struct sample_cand *heaps;
 };
 
 static int
@@ -62,12 +61,15 @@ cut(int n, int i, int n_item, int align)
     return at < n ? (int)at : n;
 }
 
-static void
-do_row_update(const struct fdk_row_update_args *a)
+void
+cpu_row_update(const struct fdk_row_update_args *a)
 {
     int n = clip(a->n, a->n_max);
     for (int i = 0; i < n; i++)
         a->state[a->idx[i]] = a->rows[i];
+    n = a->n_delta != NULL ? clip(a->n_delta, a->n_delta_max) : 0;
+    for (int i = 0; i < n; i++)
+        a->table[a->delta[i].at] = a->delta[i].block;
 }
 
 static int32_t
@@ -168,35 +170,80 @@ qkv_item(const void *arg, int item, void *scratch)
 }
 
 static void
+do_att_plan(struct job *j, const struct fdk_att_plan_args *a)
+{
+    const struct fdk_batch *b = a->b;
+    int n_row = clip(b->n_row, b->max_row), n_tok = *b->n_tok, n = 0;
+    for (int r = 0; r < n_row; r++) {
+        int end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
+        int64_t rows = (int64_t)(end - b->q_start[r]) * a->a;
+        for (int tile = 0; tile * (int64_t)a->bt < rows; tile++) {
+            if (n == a->n_max) {
+                cpu_fail(j->st->dev, "att_plan: row %d of %d needs more than the %d "
+                    "tiles there is room for", r, n_row, a->n_max);
+                n_row = 0;
+                break;
+            }
+            a->work[n++] = (struct fdk_work){ r, tile };
+        }
+    }
+    *a->n_work = n;
+    *a->n_done = 0;
+    for (; n < a->n_max; n++)
+        a->work[n] = (struct fdk_work){ -1, -1 };
+}
+
+/* The query tokens of tile i; 0 if it is none of this step. */
+static int
+work_tile(const struct fdk_attention_args *a, int i, struct cpu_attend *ret)
+{
+    const struct fdk_batch *b = a->b;
+    int32_t qa, bt, n_tok = clip(b->n_tok, a->T);
+    const struct fdk_work w = a->work[i];
+    if (w.row < 0 || w.row >= clip(b->n_row, b->max_row) || w.tile < 0 || w.tile >= a->T)
+        return 0;
+    vdev_att_shape(a, &qa, &bt);
+    int end = b->q_start[w.row + 1] < n_tok ? b->q_start[w.row + 1] : n_tok;
+    int64_t tok = b->q_start[w.row] + (int64_t)w.tile * bt;
+    if (tok >= end)
+        return 0;
+    *ret = (struct cpu_attend){
+        .a = a, .row = w.row, .tok = (int32_t)tok,
+        .n_tok = end - (int32_t)tok < bt ? end - (int32_t)tok : bt,
+    };
+    return 1;
+}
+
+static void
 attention_item(const void *arg, int item, void *scratch)
 {
     const struct job *j = arg;
     const struct fdk_attention_args *a = j->args;
-    int first = cut(j->n, item, j->n_item, 1), end = cut(j->n, item + 1, j->n_item, 1);
-    for (int i = first; i < end; i++) {
-        const struct cpu_tile *tile = &j->st->tiles[i / a->K];
-        struct cpu_attend at = { a, tile->row, tile->tok, tile->n, i % a->K };
+    struct cpu_attend at = { 0 };
+    uint32_t n_done = 0;
+    int end = cut(j->n, item + 1, j->n_item, 1);
+    for (int i = cut(j->n, item, j->n_item, 1); i < end; i++) {
+        if (!work_tile(a, i / a->K, &at)) {
+            cpu_fail(j->st->dev, "attention: work item %d (row %d, tile %d) is outside "
+                "the step", i / a->K, a->work[i / a->K].row, a->work[i / a->K].tile);
+            return;
+        }
+        at.kv_head = i % a->K;
         j->isa->attend(&at, scratch);
+        n_done += at.kv_head == 0;
     }
+    __atomic_fetch_add(a->n_done, n_done, __ATOMIC_RELAXED);
 }
 
 static void
 do_attention(struct job *j, const struct fdk_attention_args *a)
 {
-    const struct fdk_batch *b = a->b;
-    int group = a->H / a->K, per = CPU_ATT_QUERIES / group, n_tile = 0;
-    int n_row = *b->n_row, n_tok = clip(b->n_tok, a->T);
+    int n_tile = clip(a->n_work, a->n_work_max);
     size_t work = 0;
-    if (per < 1)
-        per = 1;
-    for (int r = 0; r < n_row; r++) {
-        int end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
-        for (int t = b->q_start[r]; t < end && n_tile < a->T; t += per) {
-            int n = end - t < per ? end - t : per;
-            j->st->tiles[n_tile++] = (struct cpu_tile){ r, t, n };
-            work += (size_t)n * (size_t)b->kv_len[r];
-        }
-    }
+    struct cpu_attend at;
+    for (int i = 0; i < n_tile; i++)
+        if (work_tile(a, i, &at))
+            work += (size_t)at.n_tok * (size_t)a->b->kv_len[at.row];
     j->n = n_tile * a->K;
     int most = 16 * j->st->dev->ctx->n_thread;
     run(j, attention_item, j->n < most ? j->n : most,
@@ -235,7 +282,7 @@ do_gather(const struct fdk_gather_args *a)
 size_t
 vdev_sample_scratch(const struct fdk_sample_args *a)
 {
-    return sample_scratch_bytes(a->R, a->V);
+    return sample_scratch_bytes(a);
 }
 
 static void
@@ -263,8 +310,7 @@ sample_item(const void *arg, int item, void *scratch)
     (void)scratch;
     for (int o = item; o < j->n; o += lanes)
         sample_row(j->isa, a, a->first + o,
-            j->slices + (size_t)o * (size_t)sample_n_slice(a->V),
-            j->heaps + (size_t)item * (size_t)a->V);
+            j->slices + (size_t)o * (size_t)sample_n_slice(a->V), sample_lane(a, item));
 }
 
 static void
@@ -274,12 +320,10 @@ do_sample(struct job *j, const struct fdk_sample_args *a)
     j->n = clip(&n_out, a->R);
     if (j->n == 0)
         return;
-    size_t lanes = a->R < SAMPLE_LANES ? (size_t)a->R : SAMPLE_LANES;
     size_t work = (size_t)j->n * (size_t)a->V;
-    j->heaps = a->scratch;
-    j->slices = (void *)(j->heaps + lanes * (size_t)a->V);
+    j->slices = sample_slices(a);
     run(j, slice_item, pieces(j->st, j->n * sample_n_slice(a->V)), work * 2);
-    run(j, sample_item, j->n < (int)lanes ? j->n : (int)lanes, work * 2);
+    run(j, sample_item, j->n < SAMPLE_LANES ? j->n : SAMPLE_LANES, work * 2);
 }
 
 /* ---- the table ----------------------------------------------------------- */
@@ -297,7 +341,10 @@ cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
     struct job j = { .isa = st->dev->ctx->isa, .args = &cmd->u, .st = st };
     switch (cmd->op) {
     case CMD_ROW_UPDATE:
-        do_row_update(&cmd->u.row_update);
+        cpu_row_update(&cmd->u.row_update);
+        break;
+    case CMD_ATT_PLAN:
+        do_att_plan(&j, &cmd->u.att_plan);
         break;
     case CMD_EMBED:
         over_rows(&j, embed_item, clip(cmd->u.embed.b->n_tok, cmd->u.embed.T),
@@ -353,7 +400,7 @@ static int
 cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
     size_t err_bytes)
 {
-    return cpu_ctx_new(args, &fdk_ops_cpu, cpu_exec, 0, ret, err, err_bytes);
+    return cpu_ctx_new(args, &fdk_ops_cpu, cpu_exec, ret, err, err_bytes);
 }
 
 const struct fdk_ops fdk_ops_cpu = {

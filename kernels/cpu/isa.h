@@ -54,6 +54,9 @@ struct cpu_isa {
     void (*attend)(const struct cpu_attend *job, void *scratch);
     void (*silu_mul)(float *y, const float *g, const float *u, size_t n);
 
+    /* dst = x after penalties; counts as in struct fdk_sample_args. */
+    void (*penalize)(float *dst, const float *x, const uint16_t *counts, int n,
+        const struct fdk_row *st);
     void (*slice)(const float *x, int n, int want_sum, struct cpu_slice *ret);
     float (*max)(const float *x, int n);
     float (*sum_exp)(const float *x, int n, float max, float inv_t);

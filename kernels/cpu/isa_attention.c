@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include "kernels/cpu/isa_ops.h"
+#include "kernels/cpu/kv8.h"
 
 #include <math.h>
 
@@ -25,6 +26,27 @@ struct att_scratch {
 };
 _Static_assert(sizeof(struct att_scratch) <= 1 << 20, "fits a thread's scratch");
 
+VEC size_t
+kv_elt(enum fdk_dtype t)
+{
+    return t == FDK_F32 ? 4 : t == FDK_BF16 ? 2 : 1;
+}
+
+/* Scale of the vector at `token` (head * B + offset) of the layer at p. */
+VEC float
+kv_scale(const struct fdk_kv *kv, const char *p, size_t token, int layer, int value)
+{
+    float s;
+    if (kv->dtype == FDK_I8) {
+        memcpy(&s, p + (value ? kv->v_scale_off : kv->k_scale_off) + 4 * token, 4);
+        return s;
+    }
+    if (kv->scale == NULL)
+        return 1;
+    return kv->scale[(size_t)(2 * layer + value) * (size_t)kv->n_kv_head +
+        token / (size_t)kv->block_size];
+}
+
 VEC void
 widen(float *dst, const void *src, enum fdk_dtype t, size_t n)
 {
@@ -37,6 +59,20 @@ widen(float *dst, const void *src, enum fdk_dtype t, size_t n)
             (int)(n - i));
 }
 
+static void
+load_vector(float *dst, const struct fdk_kv *kv, const char *layer_at, size_t token,
+    int layer, int value)
+{
+    const size_t D = (size_t)kv->head_dim;
+    const void *p = layer_at + (value ? kv->v_bytes : 0) + token * D * kv_elt(kv->dtype);
+    if (kv->dtype == FDK_BF16)
+        widen(dst, p, FDK_BF16, D);
+    else if (kv->dtype == FDK_I8)
+        kv8_get_i8(dst, p, D, kv_scale(kv, layer_at, token, layer, value));
+    else
+        kv8_get_f8(dst, p, D, kv_scale(kv, layer_at, token, layer, value));
+}
+
 /* Point s->k and s->v at the n tokens from pos, as floats. */
 static void
 load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
@@ -44,22 +80,22 @@ load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
     const struct fdk_attention_args *a = job->a;
     const struct fdk_kv *kv = &a->kv;
     const int32_t *table = a->b->block_table +
-        (size_t)job->row * (size_t)a->b->table_stride;
-    const size_t D = (size_t)a->D, eb = kv->dtype == FDK_F32 ? 4 : 2;
+        (size_t)a->b->state[job->row] * (size_t)a->b->table_stride;
+    const size_t D = (size_t)a->D;
     for (int i = 0; i < n; i++) {
         int block = (pos + i) / kv->block_size, off = (pos + i) % kv->block_size;
         const char *p = (const char *)kv->base +
             (uint64_t)table[block] * kv->block_bytes +
-            (uint64_t)a->layer * kv->layer_bytes +
-            ((size_t)job->kv_head * (size_t)kv->block_size + (size_t)off) * D * eb;
+            (uint64_t)a->layer * kv->layer_bytes;
+        size_t token = (size_t)job->kv_head * (size_t)kv->block_size + (size_t)off;
         if (kv->dtype == FDK_F32) {
-            s->k[i] = (const float *)(const void *)p;
-            s->v[i] = (const float *)(const void *)(p + kv->v_bytes);
+            s->k[i] = (const float *)(const void *)p + token * D;
+            s->v[i] = (const float *)(const void *)(p + kv->v_bytes) + token * D;
             continue;
         }
         float *k = s->kv + (size_t)i * D, *v = s->kv + (size_t)(CHUNK + i) * D;
-        widen(k, p, FDK_BF16, D);
-        widen(v, p + kv->v_bytes, FDK_BF16, D);
+        load_vector(k, kv, p, token, a->layer, 0);
+        load_vector(v, kv, p, token, a->layer, 1);
         s->k[i] = k;
         s->v[i] = v;
     }
@@ -266,16 +302,25 @@ rotate(float *dst, const float *src, const float *norm, const float *cs,
     }
 }
 
-VEC void
-kv_store(char *dst, const float *src, int D, enum fdk_dtype t)
+/* The vector at `token` (head * B + offset) of the layer at p. */
+static void
+kv_store(const struct fdk_kv *kv, char *p, size_t token, int layer, int value,
+    const float *src)
 {
-    if (t == FDK_F32) {
-        memcpy(dst, src, (size_t)D * 4);
-        return;
-    }
-    for (int i = 0; i < D; i++) {
-        uint16_t h = bf16_round(src[i]);
-        memcpy(dst + 2 * i, &h, 2);
+    const size_t D = (size_t)kv->head_dim;
+    char *dst = p + (value ? kv->v_bytes : 0) + token * D * kv_elt(kv->dtype);
+    if (kv->dtype == FDK_F32) {
+        memcpy(dst, src, D * 4);
+    } else if (kv->dtype == FDK_I8) {
+        float scale = kv8_put_i8((int8_t *)dst, src, D);
+        memcpy(p + (value ? kv->v_scale_off : kv->k_scale_off) + 4 * token, &scale, 4);
+    } else if (kv->dtype == FDK_F8E4M3) {
+        kv8_put_f8((uint8_t *)dst, src, D, kv_scale(kv, p, token, layer, value));
+    } else {
+        for (size_t i = 0; i < D; i++) {
+            uint16_t h = bf16_round(src[i]);
+            memcpy(dst + 2 * i, &h, 2);
+        }
     }
 }
 
@@ -283,7 +328,7 @@ void
 ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
 {
     const struct fdk_kv *kv = &a->kv;
-    const size_t D = (size_t)a->D, eb = kv->dtype == FDK_F32 ? 4 : 2;
+    const size_t D = (size_t)a->D;
     float *q = a->qkv + (size_t)t * (size_t)(a->H + 2 * a->K) * D;
     const float *k = q + (size_t)a->H * D, *v = k + (size_t)a->K * D;
     const float *cs = a->cs + (size_t)t * (size_t)a->rot;
@@ -293,13 +338,13 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
     int32_t slot = a->b->slot_map[t];
     if (slot < 0)
         return;
-    char *base = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
+    char *p = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
         (uint64_t)a->layer * kv->layer_bytes;
     for (int h = 0; h < a->K; h++) {
-        size_t off = ((size_t)h * (size_t)kv->block_size +
-            (size_t)(slot % kv->block_size)) * D * eb;
+        size_t token = (size_t)h * (size_t)kv->block_size +
+            (size_t)(slot % kv->block_size);
         rotate(buf, k + (size_t)h * D, a->k_norm, cs, a);
-        kv_store(base + off, buf, a->D, kv->dtype);
-        kv_store(base + kv->v_bytes + off, v + (size_t)h * D, a->D, kv->dtype);
+        kv_store(kv, p, token, a->layer, 0, buf);
+        kv_store(kv, p, token, a->layer, 1, v + (size_t)h * D);
     }
 }

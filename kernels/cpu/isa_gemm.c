@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include "kernels/cpu/isa_ops.h"
+#include "kernels/cpu/vec_quant.h"
 
 /*
  * y[m][n] = sum over k of x[m][k] w[n][k]: lane k % 16 takes k, in ascending
@@ -11,6 +12,9 @@
  * Many rows: panels of NR weight rows are unpacked to floats once per MB rows
  * of x, in slices of KC that stay in the first-level cache, with the lanes of
  * the running sums kept in memory from slice to slice.
+ *
+ * Quantized weights become the floats they stand for, then all is the same:
+ * the bits are those of FDK_F32 weights with these values.
  */
 #if CPU_ISA == 2
 enum { NR1 = 8, NR2 = 8, NR3 = 8, NR4 = 6, MR = 4, NR = 6 };
@@ -100,15 +104,93 @@ tile_direct(const struct fdk_gemm_args *a, int m, int n, const int mr, const int
     tile_store(a, m, n, acc, mr, nr, nr);
 }
 
+/* Quantized: one group after the other, its scales in registers. */
+VEC void
+tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int nr,
+    const enum fdk_dtype t)
+{
+    const size_t K = (size_t)a->K, G = (size_t)a->w_group, row = q_bytes(t, K);
+    const size_t n_group = (K - 1) / G + 1;
+    const float *x = a->x + (size_t)m * K, *scale = a->w_scale + (size_t)n * n_group;
+    const char *w = (const char *)a->w + (size_t)n * row;
+    const size_t line = t == FDK_I4 ? 8 : 4;  /* steps over a cache line */
+    v16 acc[4][8], s[8], xv[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++)
+            acc[i][j] = v_zero();
+    for (size_t k = 0, end, g = 0; k < K; k = end, g++) {
+        end = K - k < G ? K : k + G;
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++)
+            s[j] = q_scale(scale[(size_t)j * n_group + g], t);
+        for (; k + 16 <= end; k += 16) {
+            const char *p = w + q_bytes(t, k);
+#pragma GCC unroll 4
+            for (int i = 0; i < mr; i++)
+                xv[i] = q_order(v_load(x + (size_t)i * K + k), t);
+            /* Each line of the next tile once: some rows' lines at each step. */
+            if (nr > 1)
+#pragma GCC unroll 8
+                for (size_t j = (size_t)nr; j < 2 * (size_t)nr; j += line)
+                    __builtin_prefetch(p + (j + k / 16 % line) * row, 0, 2);
+#pragma GCC unroll 8
+            for (int j = 0; j < nr; j++) {
+                v16 wv = q_load(p + (size_t)j * row, s[j], t);
+#pragma GCC unroll 4
+                for (int i = 0; i < mr; i++)
+                    acc[i][j] = v_fma(xv[i], wv, acc[i][j]);
+            }
+        }
+    }
+    if (K % 16 != 0) {               /* in the last group */
+        const size_t k = K / 16 * 16;
+#pragma GCC unroll 4
+        for (int i = 0; i < mr; i++)
+            xv[i] = q_order(v_load_n(x + (size_t)i * K + k, (int)(K - k), 0), t);
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++) {
+            v16 wv = q_load_n(w + (size_t)j * row + q_bytes(t, k),
+                scale[(size_t)(j + 1) * n_group - 1], t, (int)(K - k));
+#pragma GCC unroll 4
+            for (int i = 0; i < mr; i++)
+                acc[i][j] = v_fma(xv[i], wv, acc[i][j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < mr; i++)
+#pragma GCC unroll 8
+        for (int j = 0; j < nr; j++)
+            acc[i][j] = q_unorder(acc[i][j], t);
+    tile_store(a, m, n, acc, mr, nr, nr);
+}
+
+VEC int
+is_quant(enum fdk_dtype t)
+{
+    return t == FDK_I8 || t == FDK_I4;
+}
+
+VEC void
+tile_any(const struct fdk_gemm_args *a, int m, int n, const int mr, const int nr,
+    const enum fdk_dtype t)
+{
+    if (is_quant(t))
+        tile_quant(a, m, n, mr, nr, t);
+    else
+        tile_direct(a, m, n, mr, nr, t);
+}
+
 VEC void
 rows_direct(const struct fdk_gemm_args *a, int m, int n0, int n1, const int mr,
     const int nr, const enum fdk_dtype t)
 {
     int n = n0;
     for (; n + nr <= n1; n += nr)
-        tile_direct(a, m, n, mr, nr, t);
+        tile_any(a, m, n, mr, nr, t);
     for (; n < n1; n++)
-        tile_direct(a, m, n, mr, 1, t);
+        tile_any(a, m, n, mr, 1, t);
 }
 
 VEC void
@@ -148,6 +230,34 @@ pack(float *dst, const struct fdk_gemm_args *a, int n, int live, size_t k0, size
             else
                 v_store(dst, v_load_w_n(p, t, (int)(k1 - k)));
         }
+}
+
+/* The same of quantized rows; a slice begins within a group. */
+VEC void
+pack_quant(float *dst, const struct fdk_gemm_args *a, int n, int live, size_t k0,
+    size_t k1, const enum fdk_dtype t)
+{
+    const size_t K = (size_t)a->K, G = (size_t)a->w_group, row = q_bytes(t, K);
+    const size_t n_group = (K - 1) / G + 1;
+    const char *w = (const char *)a->w + (size_t)n * row;
+    const float *scale = a->w_scale + (size_t)n * n_group + k0 / G;
+    size_t end = (k0 / G + 1) * G;
+    for (size_t k = k0; k < k1; k += 16) {
+        if (k == end) {
+            end += G;
+            scale++;
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < NR; j++, dst += 16) {
+            const char *p = w + (size_t)j * row + q_bytes(t, k);
+            v16 v = v_zero();
+            if (j < live && k + 16 <= k1)
+                v = q_load(p, q_scale(scale[(size_t)j * n_group], t), t);
+            else if (j < live)
+                v = q_load_n(p, scale[(size_t)j * n_group], t, (int)(k1 - k));
+            v_store(dst, q_unorder(v, t));
+        }
+    }
 }
 
 VEC void
@@ -226,7 +336,10 @@ gemm_packed(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1, float
             p.live = n1 - p.n < NR ? n1 - p.n : NR;
             for (p.k0 = 0; p.k0 < K; p.k0 = p.k1) {
                 p.k1 = K - p.k0 < KC ? K : p.k0 + KC;
-                pack(scratch, a, p.n, p.live, p.k0, p.k1, t);
+                if (is_quant(t))
+                    pack_quant(scratch, a, p.n, p.live, p.k0, p.k1, t);
+                else
+                    pack(scratch, a, p.n, p.live, p.k0, p.k1, t);
                 float *sums = p.sums;
                 int m = mb;
                 for (; me - m >= MR; m += MR, sums += MR * NR * 16)
@@ -250,6 +363,8 @@ gemm_packed(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1, float
 GEMM_TYPE(gemm_f32, FDK_F32)
 GEMM_TYPE(gemm_f16, FDK_F16)
 GEMM_TYPE(gemm_bf16, FDK_BF16)
+GEMM_TYPE(gemm_i8, FDK_I8)
+GEMM_TYPE(gemm_i4, FDK_I4)
 
 void
 ISA_NAME(cpu_gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
@@ -259,6 +374,10 @@ ISA_NAME(cpu_gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1
         gemm_bf16(a, m0, m1, n0, n1, scratch);
     else if (a->w_dtype == FDK_F16)
         gemm_f16(a, m0, m1, n0, n1, scratch);
+    else if (a->w_dtype == FDK_I8)
+        gemm_i8(a, m0, m1, n0, n1, scratch);
+    else if (a->w_dtype == FDK_I4)
+        gemm_i4(a, m0, m1, n0, n1, scratch);
     else
         gemm_f32(a, m0, m1, n0, n1, scratch);
 }

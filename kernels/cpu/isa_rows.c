@@ -91,6 +91,20 @@ sum_exp(const float *x, int n, float max, float inv_t)
 }
 
 static void
+penalize(float *restrict dst, const float *restrict x, const uint16_t *restrict counts,
+    int n, const struct fdk_row *st)
+{
+    const float rep = st->repetition, freq = st->frequency, pres = st->presence;
+    for (int i = 0; i < n; i++) {
+        int32_t c = counts[i], out = c & 0x7fff;
+        float v = x[i], w = v > 0 ? v / rep : v * rep;
+        v = c != 0 ? w : v;
+        w = v - freq * (float)out;
+        dst[i] = out != 0 ? w - pres : v;
+    }
+}
+
+static void
 slice(const float *x, int n, int want_sum, struct cpu_slice *ret)
 {
     /* 0 * x is 0 for numbers and NaN for Inf and NaN. */
@@ -253,6 +267,7 @@ const struct cpu_isa ISA_NAME(cpu_isa) = {
     .qkv = ISA_NAME(cpu_qkv),
     .attend = ISA_NAME(cpu_attend),
     .silu_mul = silu_mul,
+    .penalize = penalize,
     .slice = slice,
     .max = row_max,
     .sum_exp = sum_exp,

@@ -16,20 +16,52 @@ weight_dtype(enum fdk_dtype t)
     return (unsigned)t < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
 }
 
+/* Groups of 16 elements keep a scale out of the inner loop. */
+static int
+gemm_weights(const struct fdk_gemm_args *a)
+{
+    if (a->w_dtype != FDK_I8 && a->w_dtype != FDK_I4)
+        return weight_dtype(a->w_dtype);
+    if (a->w_scale == NULL || a->w_group <= 0 || a->w_group > a->K ||
+        (a->w_dtype == FDK_I4 && a->K % 2 != 0))
+        return -EINVAL;
+    return a->w_group % 16 != 0 && a->w_group != a->K ? -ENOTSUP : 0;
+}
+
+/* Parts of a layer: values of K and V, and scales if they stand beside. */
+static int
+kv_layout_valid(const struct fdk_kv *kv, uint64_t values, uint64_t scales)
+{
+    const uint64_t at[4] = { 0, kv->v_bytes, kv->k_scale_off, kv->v_scale_off };
+    const uint64_t bytes[4] = { values, values, scales, scales };
+    int n = scales != 0 ? 4 : 2;
+    if (kv->block_bytes < kv->layer_bytes)
+        return 0;
+    if (scales != 0 && (kv->layer_bytes | kv->block_bytes | at[2] | at[3] |
+        (uintptr_t)kv->base) % sizeof(float) != 0)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        if (bytes[i] > kv->layer_bytes || at[i] > kv->layer_bytes - bytes[i])
+            return 0;
+        for (int j = 0; j < i; j++)
+            if (at[i] < at[j] + bytes[j] && at[j] < at[i] + bytes[i])
+                return 0;
+    }
+    return 1;
+}
+
 static int
 kv_valid(const struct fdk_kv *kv, int K, int D, int layer)
 {
     if (kv->base == NULL || kv->block_size <= 0 || kv->n_kv_head != K ||
         kv->head_dim != D || layer < 0)
         return -EINVAL;
-    if (kv->dtype != FDK_F32 && kv->dtype != FDK_BF16)
+    if (kv->dtype != FDK_F32 && kv->dtype != FDK_BF16 && kv->dtype != FDK_I8 &&
+        kv->dtype != FDK_F8E4M3)
         return (unsigned)kv->dtype < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
-    uint64_t half = (uint64_t)K * (uint64_t)kv->block_size * (uint64_t)D *
-        fdk_dtype_bytes(kv->dtype);
-    if (kv->v_bytes < half || kv->layer_bytes < kv->v_bytes + half ||
-        kv->block_bytes < kv->layer_bytes)
-        return -EINVAL;
-    return 0;
+    uint64_t tokens = (uint64_t)K * (uint64_t)kv->block_size;
+    return kv_layout_valid(kv, tokens * (uint64_t)D * fdk_dtype_bytes(kv->dtype),
+        kv->dtype == FDK_I8 ? tokens * sizeof(float) : 0) ? 0 : -EINVAL;
 }
 
 static int
@@ -47,7 +79,21 @@ vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
     if (st == NULL || a->n_max < 0 || a->state == NULL || a->rows == NULL ||
         a->idx == NULL || a->n == NULL)
         return -EINVAL;
+    if (a->n_delta != NULL &&
+        (a->table == NULL || a->delta == NULL || a->n_delta_max < 0))
+        return -EINVAL;
     c.u.row_update = *a;
+    return cpu_push(st, &c);
+}
+
+int
+vdev_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_ATT_PLAN };
+    if (st == NULL || a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
+        a->n_work == NULL || a->n_done == NULL || a->b == NULL || a->b->max_row <= 0)
+        return -EINVAL;
+    c.u.att_plan = *a;
     return cpu_push(st, &c);
 }
 
@@ -76,6 +122,13 @@ vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
     return cpu_push(st, &c);
 }
 
+size_t
+vdev_gemm_scratch(const struct fdk_gemm_args *a)
+{
+    (void)a;
+    return 0;
+}
+
 int
 vdev_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
@@ -83,7 +136,7 @@ vdev_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (st == NULL || a->T <= 0 || a->N <= 0 || a->K <= 0 || a->ldy < a->N ||
         a->first < 0 || a->y == NULL || a->x == NULL || a->w == NULL || a->n == NULL)
         return -EINVAL;
-    int rc = weight_dtype(a->w_dtype);
+    int rc = gemm_weights(a);
     if (rc != 0)
         return rc;
     c.u.gemm = *a;
@@ -117,6 +170,15 @@ vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     return cpu_push(st, &c);
 }
 
+/* A query row is a token: the heads of a KV head share what is loaded for it. */
+void
+vdev_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt)
+{
+    int32_t group = a->H / a->K;
+    *ret_a = 1;
+    *ret_bt = group < CPU_ATT_QUERIES ? CPU_ATT_QUERIES / group : 1;
+}
+
 size_t
 vdev_attention_scratch(const struct fdk_attention_args *a)
 {
@@ -129,15 +191,18 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_ATTENTION };
     int rc = heads_valid(a->T, a->H, a->K, a->D);
+    int32_t qa, bt;
     if (st == NULL || a->y == NULL || a->qkv == NULL || a->b == NULL ||
-        a->b->table_stride <= 0)
-        return -EINVAL;
-    if (!st->dev->ctx->immediate && a->T > st->dev->ctx->max_token)
+        a->b->table_stride <= 0 || a->b->state == NULL || a->work == NULL ||
+        a->n_work == NULL || a->n_done == NULL)
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);
     if (rc != 0)
         return rc;
+    vdev_att_shape(a, &qa, &bt);
+    if (a->n_work_max < fdk_tiles_max(a->b->max_row, a->T, qa, bt))
+        return -EINVAL;
     c.u.attention = *a;
     return cpu_push(st, &c);
 }
@@ -171,7 +236,7 @@ vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     if (st == NULL || a->R <= 0 || a->V <= 0 || a->first < 0 || a->results == NULL ||
         a->state == NULL || a->b == NULL)
         return -EINVAL;
-    if (!st->dev->ctx->immediate && (a->logits == NULL ||
+    if (st->dev->ctx->math && (a->logits == NULL ||
         (a->scratch == NULL || a->scratch_bytes < vdev_sample_scratch(a))))
         return -EINVAL;
     c.u.sample = *a;

@@ -2,12 +2,13 @@
 
 #include "kernels/cpu/sample.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
 struct row {
     const struct cpu_isa *isa;
-    const float *x;              /* (V) logits, masked */
+    const float *x;              /* (V) logits, penalized and masked */
     int V;
     const struct fdk_row *st;
     uint32_t pos;
@@ -22,17 +23,51 @@ sample_n_slice(int V)
     return (V - 1) / CPU_VOCAB_SLICE + 1;
 }
 
-size_t
-sample_scratch_bytes(int R, int V)
+static size_t
+n_lane(const struct fdk_sample_args *a)
 {
-    size_t lanes = R < SAMPLE_LANES ? (size_t)R : SAMPLE_LANES;
-    return lanes * (size_t)V * sizeof(struct sample_cand) +
-        (size_t)R * (size_t)sample_n_slice(V) * sizeof(struct cpu_slice);
+    return a->R < SAMPLE_LANES ? (size_t)a->R : SAMPLE_LANES;
+}
+
+/* Heaps, slices, penalized rows. */
+size_t
+sample_scratch_bytes(const struct fdk_sample_args *a)
+{
+    size_t V = (size_t)a->V, heap = n_lane(a) * V * sizeof(struct sample_cand);
+    return heap + (size_t)a->R * (size_t)sample_n_slice(a->V) * sizeof(struct cpu_slice) +
+        (a->counts != NULL ? n_lane(a) * V * sizeof(float) : 0);
+}
+
+struct cpu_slice *
+sample_slices(const struct fdk_sample_args *a)
+{
+    return (void *)((struct sample_cand *)a->scratch + n_lane(a) * (size_t)a->V);
+}
+
+struct sample_lane
+sample_lane(const struct fdk_sample_args *a, int lane)
+{
+    size_t at = (size_t)lane * (size_t)a->V;
+    struct sample_lane l = { (struct sample_cand *)a->scratch + at, NULL };
+    if (a->counts != NULL)
+        l.penalized = (float *)(void *)(sample_slices(a) +
+            (size_t)a->R * (size_t)sample_n_slice(a->V)) + at;
+    return l;
+}
+
+static uint16_t *
+row_counts(const struct fdk_sample_args *a, const struct fdk_row *st)
+{
+    if (a->counts == NULL || st->penalty < 0)
+        return NULL;
+    return a->counts + (size_t)st->penalty * (size_t)a->V;
 }
 
 void
-sample_commit(struct fdk_row *st, int32_t token, struct fdk_result *r)
+sample_commit(const struct fdk_sample_args *a, struct fdk_row *st, int32_t token,
+    struct fdk_result *r)
 {
+    uint16_t *counts = row_counts(a, st);
     int32_t done = FDK_DONE_NO;
     st->last_token = token;
     st->len++;
@@ -44,6 +79,8 @@ sample_commit(struct fdk_row *st, int32_t token, struct fdk_result *r)
     st->done = done;
     r->token = token;
     r->done = done;
+    if (counts != NULL && (counts[token] & 0x7fff) != 0x7fff)
+        counts[token]++;
 }
 
 /* ---- the ids in descending order ----------------------------------------- */
@@ -270,17 +307,32 @@ alternatives(const struct cpu_isa *isa, const float *x, int V, double lse, int n
     ret->n_top = n;
 }
 
-static void
-mask_stops(float *x, int V, const struct fdk_row *st)
+/* The row as it may be chosen from: penalties, then stop ids masked. -EDOM if
+ * nothing is left. */
+static int
+prepare(struct row *r, const struct fdk_sample_args *a, float *x, float *penalized)
 {
-    for (int i = 0; i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
-        if (st->stop_ids[i] >= 0 && st->stop_ids[i] < V)
+    const struct fdk_row *st = r->st;
+    const uint16_t *counts = row_counts(a, st);
+    int mask = st->len < st->min_len && st->n_stop > 0;
+    if (counts != NULL &&
+        (st->presence != 0 || st->frequency != 0 || st->repetition != 1)) {
+        r->isa->penalize(penalized, x, counts, r->V, st);
+        x = penalized;
+    } else if (!mask) {
+        return 0;
+    }
+    for (int i = 0; mask && i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
+        if (st->stop_ids[i] >= 0 && st->stop_ids[i] < r->V)
             x[st->stop_ids[i]] = -INFINITY;
+    r->x = x;
+    r->max = r->isa->max(x, r->V);
+    return isfinite(r->max) ? 0 : -EDOM;
 }
 
 void
 sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
-    const struct cpu_slice *slices, struct sample_cand *heap)
+    const struct cpu_slice *slices, struct sample_lane lane)
 {
     const struct fdk_out *out = &a->b->out[o];
     struct fdk_row *st = &a->state[a->b->state[out->row]];
@@ -316,16 +368,12 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
     if (out->kind == FDK_OUT_SCORE) {
         ret->token = out->target;
     } else {
-        struct row r = { isa, x, V, st, (uint32_t)out->pos, max, 1, heap };
-        if (st->len < st->min_len && st->n_stop > 0) {
-            mask_stops(x, V, st);
-            r.max = isa->max(x, V);
-            if (r.max == -INFINITY) {
-                ret->bad = 1;          /* every id is a stop id */
-                return;
-            }
+        struct row r = { isa, x, V, st, (uint32_t)out->pos, max, 1, lane.heap };
+        if (prepare(&r, a, x, lane.penalized) != 0) {
+            ret->bad = 1;
+            return;
         }
-        sample_commit(st, choose(&r), ret);
+        sample_commit(a, st, choose(&r), ret);
     }
     if (out->n_top >= 0)
         ret->logprob = (float)((double)x[ret->token] - lse);

@@ -15,14 +15,24 @@ struct sample_cand {
     int32_t id;
 };
 
-size_t sample_scratch_bytes(int R, int V);
+/* What a thread that works on a row needs, V elements each. */
+struct sample_lane {
+    struct sample_cand *heap;
+    float *penalized;              /* NULL without penalty counts */
+};
+
+size_t sample_scratch_bytes(const struct fdk_sample_args *a);
 int sample_n_slice(int V);
+/* The parts of a->scratch. */
+struct sample_lane sample_lane(const struct fdk_sample_args *a, int lane);
+struct cpu_slice *sample_slices(const struct fdk_sample_args *a);
 
-/* Everything for output o, given its row's slices. heap has V elements. */
+/* Everything for output o, given its row's slices. */
 void sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
-    const struct cpu_slice *slices, struct sample_cand *heap);
+    const struct cpu_slice *slices, struct sample_lane lane);
 
-/* State after a token was chosen (shared with the null backend). */
-void sample_commit(struct fdk_row *st, int32_t token, struct fdk_result *r);
+/* State and counts after a token was chosen (shared with the null backend). */
+void sample_commit(const struct fdk_sample_args *a, struct fdk_row *st, int32_t token,
+    struct fdk_result *r);
 
 #endif

@@ -56,9 +56,9 @@ run_mem(struct CUstream_st *st, const struct cpu_cmd *cmd)
 static void
 run_event(struct CUstream_st *st, fdk_event_t ev, uint32_t ticket)
 {
-    uint64_t ns = cpu_now_ns();
-    if (st->dev->ctx->immediate && st->ready_ns > ns)
-        ns = st->ready_ns;
+    uint64_t ns = cpu_now_ns(), ready = atomic_load(&st->ready_ns);
+    if (ready > ns)
+        ns = ready;
     uint32_t done = atomic_load(&ev->done);
     atomic_store_explicit(&ev->ns, ns, memory_order_relaxed);
     while ((int32_t)(ticket - done) > 0)
@@ -71,8 +71,9 @@ static void
 run_delay(struct CUstream_st *st, uint64_t ns)
 {
     uint64_t now = cpu_now_ns();
-    if (st->dev->ctx->immediate) {
-        st->ready_ns = (st->ready_ns > now ? st->ready_ns : now) + ns;
+    if (st->dev->ctx->mode != FDK_EXEC_THREAD) {
+        uint64_t ready = atomic_load(&st->ready_ns);
+        atomic_store(&st->ready_ns, (ready > now ? ready : now) + ns);
         return;
     }
     for (uint64_t end = now + ns; cpu_now_ns() < end && !atomic_load(&st->stop);)
@@ -82,13 +83,12 @@ run_delay(struct CUstream_st *st, uint64_t ns)
 static void
 run_wait(struct CUstream_st *st, fdk_event_t ev, uint32_t ticket)
 {
-    if (!st->dev->ctx->immediate) {
-        cpu_wait_ge(&ev->done, ticket, &ev->n_wait, &st->dev->ctx->spin);
+    cpu_wait_ge(&ev->done, ticket, &ev->n_wait, &st->dev->ctx->spin);
+    if (st->dev->ctx->mode == FDK_EXEC_THREAD)
         return;
-    }
     uint64_t ns = atomic_load_explicit(&ev->ns, memory_order_relaxed);
-    if (ns > st->ready_ns)
-        st->ready_ns = ns;
+    if (ns > atomic_load(&st->ready_ns))
+        atomic_store(&st->ready_ns, ns);
 }
 
 static void
@@ -151,6 +151,130 @@ stream_main(void *arg)
     }
 }
 
+/* ---- deferred execution -------------------------------------------------- */
+
+/* The caller holds run_lock in all of these. */
+
+static const struct cpu_cmd *
+defer_head(const struct CUstream_st *st)
+{
+    uint32_t head = atomic_load(&st->head);
+    return head == atomic_load(&st->tail) ? NULL : &st->ring[head & (CPU_QUEUE - 1)];
+}
+
+static void
+defer_run_head(struct CUstream_st *st)
+{
+    run_cmd(st, defer_head(st));
+    atomic_fetch_add(&st->head, 1);
+}
+
+static int
+event_reached(const struct CUevent_st *ev, uint32_t ticket)
+{
+    return (int32_t)(atomic_load(&ev->done) - ticket) >= 0;
+}
+
+/* The stream that holds this record of the event, or a launch of the graph;
+ * *ret_end: commands it has to have executed then. */
+static struct CUstream_st *
+defer_find(struct fdk_ctx *ctx, const struct CUevent_st *ev, uint32_t ticket,
+    const struct fdk_graph *g, uint32_t *ret_end)
+{
+    for (struct CUstream_st *st = ctx->streams; st != NULL; st = st->next)
+        for (uint32_t i = atomic_load(&st->head); i != atomic_load(&st->tail); i++) {
+            const struct cpu_cmd *c = &st->ring[i & (CPU_QUEUE - 1)];
+            if ((ev != NULL && c->op == CMD_EVENT && c->u.ev.event == ev &&
+                c->u.ev.ticket == ticket) ||
+                (g != NULL && c->op == CMD_GRAPH && c->u.graph == g)) {
+                *ret_end = i + 1;
+                return st;
+            }
+        }
+    return NULL;
+}
+
+/* A wait names a record that was issued before it, so one stream's need of
+ * another's commands never comes back to the first one's later ones. */
+static void
+defer_run_to(struct CUstream_st *st, uint32_t end)
+{
+    while ((int32_t)(atomic_load(&st->head) - end) < 0) {
+        const struct cpu_cmd *c = defer_head(st);
+        struct CUstream_st *other;
+        uint32_t upto;
+        if (c->op == CMD_WAIT && !event_reached(c->u.ev.event, c->u.ev.ticket)) {
+            other = defer_find(st->dev->ctx, c->u.ev.event, c->u.ev.ticket, NULL, &upto);
+            if (other != NULL)
+                defer_run_to(other, upto);
+        }
+        defer_run_head(st);
+    }
+}
+
+static void
+defer_sync(struct fdk_ctx *ctx, struct CUevent_st *ev, struct fdk_graph *g)
+{
+    uint32_t end, ticket = ev != NULL ? atomic_load(&ev->issued) : 0;
+    pthread_mutex_lock(&ctx->run_lock);
+    while (ev != NULL ? !event_reached(ev, ticket) : atomic_load(&g->pending) != 0) {
+        struct CUstream_st *st = defer_find(ctx, ev, ticket, g, &end);
+        if (st == NULL)
+            break;
+        defer_run_to(st, end);
+    }
+    pthread_mutex_unlock(&ctx->run_lock);
+}
+
+int32_t
+fdk_vdev_step(struct fdk_ctx *ctx, int32_t n)
+{
+    int32_t ran = 0;
+    if (ctx == NULL || ctx->magic != CPU_CTX_MAGIC || ctx->mode != FDK_EXEC_DEFER)
+        return 0;
+    pthread_mutex_lock(&ctx->run_lock);
+    for (int idle = 0; ran < n && idle < 2;) {
+        struct CUstream_st *st = ctx->turn != NULL ? ctx->turn : ctx->streams;
+        for (; st != NULL; st = st->next) {
+            const struct cpu_cmd *c = defer_head(st);
+            if (c != NULL && (c->op != CMD_WAIT ||
+                event_reached(c->u.ev.event, c->u.ev.ticket)))
+                break;
+        }
+        ctx->turn = st != NULL ? st->next : NULL;
+        idle = st != NULL ? 0 : idle + 1;
+        if (st != NULL) {
+            defer_run_head(st);
+            ran++;
+        }
+    }
+    pthread_mutex_unlock(&ctx->run_lock);
+    return ran;
+}
+
+/* All that the stream holds now has been executed. */
+static void
+stream_drain(struct CUstream_st *st)
+{
+    struct fdk_ctx *ctx = st->dev->ctx;
+    if (ctx->mode == FDK_EXEC_THREAD) {
+        cpu_wait_ge(&st->head, atomic_load(&st->tail), &st->n_wait, &ctx->spin);
+    } else if (ctx->mode == FDK_EXEC_DEFER) {
+        pthread_mutex_lock(&ctx->run_lock);
+        defer_run_to(st, atomic_load(&st->tail));
+        pthread_mutex_unlock(&ctx->run_lock);
+    }
+}
+
+static void
+event_drain(struct CUevent_st *ev)
+{
+    struct fdk_ctx *ctx = ev->dev->ctx;
+    if (ctx->mode == FDK_EXEC_DEFER)
+        defer_sync(ctx, ev, NULL);
+    cpu_wait_ge(&ev->done, atomic_load(&ev->issued), &ev->n_wait, &ctx->spin);
+}
+
 /* ---- launching ----------------------------------------------------------- */
 
 static int
@@ -177,27 +301,66 @@ unpark(struct CUstream_st *st)
         cpu_futex_wake(&st->parked);
 }
 
-int
-cpu_push(struct CUstream_st *st, const struct cpu_cmd *cmd)
+static void
+defer_push(struct CUstream_st *st, const struct cpu_cmd *cmd)
 {
-    if (cpu_failed(st->dev))
-        return -EIO;
-    if (st->rec != NULL)
-        return graph_append(st->rec, cmd);
-    if (st->dev->ctx->immediate) {
-        run_cmd(st, cmd);
-        return cpu_failed(st->dev) ? -EIO : 0;
-    }
-    while (atomic_exchange_explicit(&st->push_lock, 1, memory_order_acquire) != 0)
-        cpu_relax();
+    struct fdk_ctx *ctx = st->dev->ctx;
+    pthread_mutex_lock(&ctx->run_lock);
+    uint32_t tail = atomic_load(&st->tail);
+    if (tail - atomic_load(&st->head) >= CPU_QUEUE)
+        defer_run_to(st, tail - CPU_QUEUE + 1);
+    st->ring[tail & (CPU_QUEUE - 1)] = *cmd;
+    atomic_store(&st->tail, tail + 1);
+    pthread_mutex_unlock(&ctx->run_lock);
+}
+
+static void
+thread_push(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
     uint32_t tail = atomic_load_explicit(&st->tail, memory_order_relaxed);
     if (tail - atomic_load_explicit(&st->head, memory_order_acquire) >= CPU_QUEUE)
         cpu_wait_ge(&st->head, tail - CPU_QUEUE + 1, &st->n_wait, &st->dev->ctx->spin);
     st->ring[tail & (CPU_QUEUE - 1)] = *cmd;
     atomic_store(&st->tail, tail + 1);
+}
+
+/* An error says that the command was not taken. */
+static int
+submit(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    enum fdk_exec mode = st->dev->ctx->mode;
+    if (cpu_failed(st->dev))
+        return -EIO;
+    if (st->rec != NULL)
+        return graph_append(st->rec, cmd);
+    if (mode == FDK_EXEC_DEFER) {
+        defer_push(st, cmd);
+        return 0;
+    }
+    while (atomic_exchange_explicit(&st->push_lock, 1, memory_order_acquire) != 0)
+        cpu_relax();
+    if (mode == FDK_EXEC_INLINE)
+        run_cmd(st, cmd);
+    else
+        thread_push(st, cmd);
     atomic_store_explicit(&st->push_lock, 0, memory_order_release);
-    unpark(st);
+    if (mode == FDK_EXEC_THREAD)
+        unpark(st);
     return 0;
+}
+
+/* What ran in the caller tells at once. */
+static int
+submitted(const struct CUstream_st *st)
+{
+    return st->dev->ctx->mode == FDK_EXEC_INLINE && cpu_failed(st->dev) ? -EIO : 0;
+}
+
+int
+cpu_push(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    int err = submit(st, cmd);
+    return err != 0 ? err : submitted(st);
 }
 
 int
@@ -243,9 +406,23 @@ static void
 stream_destroy(struct CUstream_st *st)
 {
     free(st->scratch);
-    free(st->tiles);
     free(st->ring);
     free(st);
+}
+
+/* The list is also what deferred execution goes through. */
+static void
+streams_lock(struct fdk_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->run_lock);
+    pthread_mutex_lock(&ctx->lock);
+}
+
+static void
+streams_unlock(struct fdk_ctx *ctx)
+{
+    pthread_mutex_unlock(&ctx->lock);
+    pthread_mutex_unlock(&ctx->run_lock);
 }
 
 int
@@ -260,23 +437,28 @@ vdev_stream_new(struct fdk_ctx *ctx, int dev, fdk_stream_t *ret)
         return -ENOMEM;
     st->magic = CPU_STREAM_MAGIC;
     st->dev = &ctx->dev[dev];
-    if (!ctx->immediate) {
+    if (ctx->mode != FDK_EXEC_INLINE)
         st->ring = calloc(CPU_QUEUE, sizeof(*st->ring));
-        st->tiles = calloc((size_t)ctx->max_token, sizeof(*st->tiles));
+    if (ctx->math)
         st->scratch = aligned_alloc(CPU_CACHELINE, CPU_SCRATCH_BYTES);
-        int err = ENOMEM;
-        if (st->ring != NULL && st->tiles != NULL && st->scratch != NULL)
-            err = pthread_create(&st->thread, NULL, stream_main, st);
-        if (err != 0) {
-            stream_destroy(st);
-            return -err;
-        }
-        pthread_setname_np(st->thread, "fdk-stream");
+    int err = 0;
+    if ((ctx->mode != FDK_EXEC_INLINE && st->ring == NULL) ||
+        (ctx->math && st->scratch == NULL))
+        err = ENOMEM;
+    else if (ctx->mode == FDK_EXEC_THREAD)
+        err = pthread_create(&st->thread, NULL, stream_main, st);
+    if (err != 0) {
+        stream_destroy(st);
+        return -err;
     }
-    pthread_mutex_lock(&ctx->lock);
-    st->next = ctx->streams;
-    ctx->streams = st;
-    pthread_mutex_unlock(&ctx->lock);
+    if (ctx->mode == FDK_EXEC_THREAD)
+        pthread_setname_np(st->thread, "fdk-stream");
+    streams_lock(ctx);
+    struct CUstream_st **end = &ctx->streams;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = st;
+    streams_unlock(ctx);
     *ret = st;
     return 0;
 }
@@ -288,20 +470,22 @@ vdev_stream_free(fdk_stream_t st)
         return;
     struct fdk_ctx *ctx = st->dev->ctx;
     vdev_graph_free(st->rec);
-    if (!ctx->immediate) {
-        cpu_wait_ge(&st->head, atomic_load(&st->tail), &st->n_wait, &ctx->spin);
+    stream_drain(st);
+    if (ctx->mode == FDK_EXEC_THREAD) {
         atomic_store(&st->stop, 1);
         atomic_store(&st->parked, 0);
         cpu_futex_wake(&st->parked);
         pthread_join(st->thread, NULL);
     }
-    pthread_mutex_lock(&ctx->lock);
+    streams_lock(ctx);
     for (struct CUstream_st **p = &ctx->streams; *p != NULL; p = &(*p)->next)
         if (*p == st) {
             *p = st->next;
             break;
         }
-    pthread_mutex_unlock(&ctx->lock);
+    if (ctx->turn == st)
+        ctx->turn = st->next;
+    streams_unlock(ctx);
     st->magic = 0;
     stream_destroy(st);
 }
@@ -320,11 +504,10 @@ vdev_stream_sync(fdk_stream_t st)
         return -EINVAL;
     if (st->rec != NULL)
         return -EBUSY;
-    if (st->dev->ctx->immediate)
-        sleep_until(st->ready_ns);
+    if (st->dev->ctx->mode == FDK_EXEC_INLINE)
+        sleep_until(atomic_load(&st->ready_ns));
     else
-        cpu_wait_ge(&st->head, atomic_load(&st->tail), &st->n_wait,
-            &st->dev->ctx->spin);
+        stream_drain(st);
     return cpu_failed(st->dev) ? -EIO : 0;
 }
 
@@ -386,7 +569,7 @@ vdev_event_free(fdk_event_t ev)
     if (ev == NULL)
         return;
     struct fdk_ctx *ctx = ev->dev->ctx;
-    cpu_wait_ge(&ev->done, atomic_load(&ev->issued), &ev->n_wait, &ctx->spin);
+    event_drain(ev);
     pthread_mutex_lock(&ctx->lock);
     ev->magic = 0;
     ev->next_free = ctx->free_events;
@@ -406,12 +589,12 @@ vdev_event_record(fdk_event_t ev, fdk_stream_t st)
         return -EIO;
     c.u.ev.event = ev;
     c.u.ev.ticket = atomic_fetch_add(&ev->issued, 1) + 1;
-    int err = cpu_push(st, &c);
+    int err = submit(st, &c);
     /* A device that failed in between takes no commands: nobody may be left
      * waiting for this ticket. */
-    if (err != 0 && !st->dev->ctx->immediate)
+    if (err != 0)
         run_event(st, ev, c.u.ev.ticket);
-    return err;
+    return err != 0 ? err : submitted(st);
 }
 
 static int
@@ -419,7 +602,7 @@ event_state(fdk_event_t ev)
 {
     if ((int32_t)(atomic_load(&ev->done) - atomic_load(&ev->issued)) < 0)
         return 0;
-    if (ev->dev->ctx->immediate && cpu_now_ns() < atomic_load(&ev->ns))
+    if (ev->dev->ctx->mode == FDK_EXEC_INLINE && cpu_now_ns() < atomic_load(&ev->ns))
         return 0;
     return 1;
 }
@@ -437,8 +620,8 @@ vdev_event_sync(fdk_event_t ev)
 {
     if (ev == NULL)
         return -EINVAL;
-    cpu_wait_ge(&ev->done, atomic_load(&ev->issued), &ev->n_wait, &ev->dev->ctx->spin);
-    if (ev->dev->ctx->immediate)
+    event_drain(ev);
+    if (ev->dev->ctx->mode == FDK_EXEC_INLINE)
         sleep_until(atomic_load(&ev->ns));
     return cpu_failed(ev->dev) ? -EIO : 0;
 }
@@ -495,10 +678,10 @@ vdev_graph_launch(struct fdk_graph *g, fdk_stream_t st)
         return -EIO;
     c.u.graph = g;
     atomic_fetch_add(&g->pending, 1);
-    int err = cpu_push(st, &c);
-    if (err != 0 && !st->dev->ctx->immediate)
+    int err = submit(st, &c);
+    if (err != 0)
         atomic_fetch_sub(&g->pending, 1);
-    return err;
+    return err != 0 ? err : submitted(st);
 }
 
 void
@@ -506,6 +689,8 @@ vdev_graph_free(struct fdk_graph *g)
 {
     if (g == NULL)
         return;
+    if (g->dev->ctx->mode == FDK_EXEC_DEFER)
+        defer_sync(g->dev->ctx, NULL, g);
     while (atomic_load(&g->pending) != 0)
         cpu_relax();
     g->magic = 0;

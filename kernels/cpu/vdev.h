@@ -38,9 +38,14 @@ int vdev_graph_end(fdk_stream_t st, struct fdk_graph **ret);
 int vdev_graph_launch(struct fdk_graph *g, fdk_stream_t st);
 void vdev_graph_free(struct fdk_graph *g);
 
+void vdev_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt);
+size_t vdev_gemm_scratch(const struct fdk_gemm_args *a);
 size_t vdev_attention_scratch(const struct fdk_attention_args *a);
 size_t vdev_sample_scratch(const struct fdk_sample_args *a);
+/* What CMD_ROW_UPDATE does, for both virtual devices. */
+void cpu_row_update(const struct fdk_row_update_args *a);
 int vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st);
+int vdev_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st);
 int vdev_embed(const struct fdk_embed_args *a, fdk_stream_t st);
 int vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
 int vdev_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
@@ -68,9 +73,11 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .copy_peer = vdev_copy_peer,           .fill = vdev_fill,                 \
     .graph_begin = vdev_graph_begin,       .graph_end = vdev_graph_end,       \
     .graph_launch = vdev_graph_launch,     .graph_free = vdev_graph_free,     \
+    .att_shape = vdev_att_shape,           .gemm_scratch = vdev_gemm_scratch, \
     .attention_scratch = vdev_attention_scratch,                              \
     .sample_scratch = vdev_sample_scratch,                                    \
-    .row_update = vdev_row_update,         .embed = vdev_embed,               \
+    .row_update = vdev_row_update,         .att_plan = vdev_att_plan,         \
+    .embed = vdev_embed,                                                      \
     .rmsnorm = vdev_rmsnorm,               .gemm = vdev_gemm,                 \
     .rope_table = vdev_rope_table,         .qkv = vdev_qkv,                   \
     .attention = vdev_attention,           .silu_mul = vdev_silu_mul,         \

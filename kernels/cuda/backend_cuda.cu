@@ -1,97 +1,418 @@
 /*
- * The CUDA backend: what is there so far. Devices and the driver are looked
- * for and named; opening answers that this build cannot run on them yet.
+ * Finding, opening and closing devices, their errors, and the ops table.
  */
-#include <cuda_runtime.h>
+#include "kernels/cuda/fdk_cuda.cuh"
 
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
-#include "kernels/fdk.h"
+#define MAX_DEVICES 31           /* peer_mask is an int32_t */
 
-/* state[idx[i]] = rows[i]: one block per row, whole words. */
-static __global__ void
-row_update_kernel(struct fdk_row *state, const struct fdk_row *rows, const int32_t *idx,
-    const int32_t *n)
+/* ---- errors -------------------------------------------------------------- */
+
+static int
+cu_fail(struct cu_dev *dev, const char *fmt, ...)
 {
-    static_assert(sizeof(struct fdk_row) % 4 == 0, "copied by words");
-    int i = (int)blockIdx.x;
-    if (i >= *n)
-        return;
-    const uint32_t *src = (const uint32_t *)&rows[i];
-    uint32_t *dst = (uint32_t *)&state[idx[i]];
-    for (unsigned w = threadIdx.x; w < sizeof(struct fdk_row) / 4; w += blockDim.x)
-        dst[w] = src[w];
+    uint32_t none = 0;
+    if (!__atomic_compare_exchange_n(&dev->failed, &none, 1, 0, __ATOMIC_ACQ_REL,
+        __ATOMIC_ACQUIRE))
+        return -EIO;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(dev->text, sizeof(dev->text), fmt, ap);
+    va_end(ap);
+    __atomic_store_n(&dev->failed, 2, __ATOMIC_RELEASE);
+    return -EIO;
 }
 
 static int
-cuda_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
+cu_fail_input(struct cu_dev *dev)
 {
-    if (a->n_max < 0)
-        return -EINVAL;
-    if (a->n_max == 0)
+    static const char *const text[] = {
+        "", "embed: token id %d at index %d of the step is outside the vocabulary of %d",
+        "att_plan: row %d of %d needs more than the %d tiles there is room for",
+        "attention: row %d of work item %d (tile %d) is outside the step",
+    };
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return cu_fail(dev, text[dev->fault->code], dev->fault->value, dev->fault->at,
+        dev->fault->bound);
+}
+
+int
+cu_enter(struct cu_dev *dev)
+{
+    if (__atomic_load_n(&dev->failed, __ATOMIC_ACQUIRE) != 0)
+        return -EIO;
+    if (dev->fault->code > 0)
+        return cu_fail_input(dev);
+    return cu_result(dev, "cudaSetDevice", cudaSetDevice(dev->idx));
+}
+
+int
+cu_enter_idx(struct fdk_ctx *ctx, int dev)
+{
+    return dev < 0 || dev >= ctx->n_dev ? -EINVAL : cu_enter(&ctx->dev[dev]);
+}
+
+int
+cu_result(struct cu_dev *dev, const char *call, cudaError_t e)
+{
+    if (e == cudaSuccess)
         return 0;
-    row_update_kernel<<<(unsigned)a->n_max, 96, 0, st>>>(a->state, a->rows, a->idx, a->n);
-    return cudaPeekAtLastError() == cudaSuccess ? 0 : -EIO;
+    (void)cudaGetLastError();         /* or the next launch would be blamed */
+    if (e == cudaErrorMemoryAllocation)
+        return -ENOMEM;
+    if (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread)
+        return -EBUSY;
+    return cu_fail(dev, "%s on device %d: %s: %s", call, dev->idx, cudaGetErrorName(e),
+        cudaGetErrorString(e));
 }
 
-/* Devices that a driver offers, or why there are none. */
+int
+cu_launched(fdk_stream_t st, const char *op)
+{
+    return cu_result(cu_stream_of(st)->dev, op, cudaGetLastError());
+}
+
+int
+cu_stream_enter(fdk_stream_t st)
+{
+    return st == NULL ? -EINVAL : cu_enter(cu_stream_of(st)->dev);
+}
+
+static const char *
+cu_error_text(struct fdk_ctx *ctx, int dev)
+{
+    if (dev < 0 || dev >= ctx->n_dev)
+        return "no such device";
+    return __atomic_load_n(&ctx->dev[dev].failed, __ATOMIC_ACQUIRE) == 2 ?
+        ctx->dev[dev].text : "";
+}
+
+uint64_t
+cu_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- devices ------------------------------------------------------------- */
+
+static __global__ void
+probe_kernel(int *p)
+{
+    *p = 1;
+}
+
+/* The device's own code is in this build, or the driver can make it. Asking
+ * the driver opens the device, so the list of targets is asked first. */
 static int
-cuda_devices(char *why, size_t why_bytes)
+has_code(int dev)
+{
+    static const int built[] = { __CUDA_ARCH_LIST__ };
+    int major = 0, minor = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev) !=
+        cudaSuccess ||
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, dev) !=
+        cudaSuccess)
+        return 0;
+    for (size_t i = 0; i < sizeof(built) / sizeof(built[0]); i++)
+        if (built[i] == major * 100 + minor * 10)
+            return 1;
+    struct cudaFuncAttributes attr;
+    int ok = cudaSetDevice(dev) == cudaSuccess &&
+        cudaFuncGetAttributes(&attr, probe_kernel) == cudaSuccess;
+    (void)cudaGetLastError();
+    return ok;
+}
+
+static int
+no_device(char *why, size_t why_bytes, cudaError_t err, int version)
+{
+    if (err == cudaErrorInsufficientDriver)
+        snprintf(why, why_bytes, "the NVIDIA driver supports CUDA %d.%d, this build "
+            "needs %d.%d: update the driver, or set device.backend = cpu", version / 1000,
+            version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    else
+        snprintf(why, why_bytes, "no CUDA device: %s; set device.backend = cpu",
+            err == cudaSuccess ? "the driver lists none" : cudaGetErrorString(err));
+    (void)cudaGetLastError();
+    return -ENODEV;
+}
+
+/* How many of the first devices can be used, or why there are none. */
+static int
+cu_available(char *why, size_t why_bytes)
 {
     int n = 0, version = 0;
+    if (why_bytes > 0)
+        why[0] = '\0';
     if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
         snprintf(why, why_bytes, "no NVIDIA driver found: install the driver for the "
             "card, or set device.backend = cpu");
         return -ENODEV;
     }
     cudaError_t err = cudaGetDeviceCount(&n);
-    if (err == cudaErrorInsufficientDriver) {
-        snprintf(why, why_bytes, "the NVIDIA driver supports CUDA %d.%d, this build "
-            "needs %d.%d: update the driver, or set device.backend = cpu", version / 1000,
-            version % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    if (err != cudaSuccess || n == 0)
+        return no_device(why, why_bytes, err, version);
+    for (int i = 0; i < n && i < MAX_DEVICES; i++) {
+        if (has_code(i))
+            continue;
+        if (i > 0)
+            return i;
+        int major = 0, minor = 0;
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i);
+        cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, i);
+        snprintf(why, why_bytes, "CUDA device %d has compute capability %d.%d, for which "
+            "this build has no code: configure with --with-nvcc-gencode, or set "
+            "device.backend = cpu", i, major, minor);
         return -ENODEV;
     }
-    if (err != cudaSuccess || n == 0) {
-        snprintf(why, why_bytes, "no CUDA device: %s; set device.backend = cpu",
-            err == cudaSuccess ? "the driver lists none" : cudaGetErrorString(err));
-        return -ENODEV;
-    }
-    return n;
+    return n < MAX_DEVICES ? n : MAX_DEVICES;
 }
 
-/* Never available: device.backend = auto must fall to the cpu backend. */
 static int
-cuda_available(char *why, size_t why_bytes)
+cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
 {
-    int n = cuda_devices(why, why_bytes);
-    if (n < 0)
-        return n;
-    snprintf(why, why_bytes, "%d CUDA device%s found, but the CUDA backend is not part of "
-        "this build yet; set device.backend = cpu", n, n == 1 ? "" : "s");
-    return -ENOTSUP;
+    struct cudaDeviceProp prop;
+    struct fdk_device_info info = {};
+    size_t free_bytes = 0, total = 0;
+    int rc = cu_enter_idx(ctx, dev);
+    if (rc == 0)
+        rc = cu_result(&ctx->dev[dev], "cudaGetDeviceProperties",
+            cudaGetDeviceProperties(&prop, dev));
+    if (rc == 0)
+        rc = cu_result(&ctx->dev[dev], "cudaMemGetInfo",
+            cudaMemGetInfo(&free_bytes, &total));
+    if (rc != 0)
+        return rc;
+    snprintf(info.name, sizeof(info.name), "%.63s", prop.name);
+    info.mem_total = total;
+    info.mem_free = free_bytes;
+    info.n_proc = prop.multiProcessorCount;
+    info.peer_mask = 1 << dev;
+    for (int i = 0; i < ctx->n_dev; i++) {
+        int can = 0;
+        if (i != dev && cudaDeviceCanAccessPeer(&can, dev, i) == cudaSuccess && can)
+            info.peer_mask |= 1 << i;
+    }
+    (void)cudaGetLastError();
+    *ret = info;
+    return 0;
+}
+
+/* ---- contexts ------------------------------------------------------------ */
+
+static void
+cu_close(struct fdk_ctx *ctx)
+{
+    if (ctx == NULL)
+        return;
+    while (ctx->streams != NULL)
+        cu_stream_free(reinterpret_cast<fdk_stream_t>(ctx->streams));
+    while (ctx->events != NULL)
+        cu_event_free(reinterpret_cast<fdk_event_t>(ctx->events));
+    cu_gemm_close(ctx);
+    cu_vmm_close(ctx);
+    for (int i = 0; i < ctx->n_dev; i++) {
+        struct cu_dev *d = &ctx->dev[i];
+        cu_clock_close(d);
+        if (d->failed == 0 && cudaSetDevice(i) == cudaSuccess) {
+            cudaFree(d->claim);
+            cudaFreeHost((void *)d->fault);
+        }
+        pthread_mutex_destroy(&d->lock);
+    }
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx->dev);
+    ctx->magic = 0;
+    free(ctx);
+}
+
+/* Load every kernel: a first use during a capture must load nothing. */
+static cudaError_t
+load_kernels(void)
+{
+    cudaError_t (*const load[])(void) = {
+        cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_gemm_load,
+    };
+    for (size_t i = 0; i < sizeof(load) / sizeof(load[0]); i++) {
+        cudaError_t e = load[i]();
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}
+
+/* What kernels write when their input makes no sense. */
+static int
+fault_open(struct cu_dev *d)
+{
+    struct cu_claim claim = {};
+    void *p = NULL, *q = NULL;
+    int rc = cu_result(d, "cudaHostAlloc", cudaHostAlloc(&p, sizeof(struct cu_fault),
+        cudaHostAllocMapped | cudaHostAllocPortable));
+    if (rc != 0)
+        return rc;
+    memset(p, 0, sizeof(struct cu_fault));
+    d->fault = (volatile struct cu_fault *)p;
+    rc = cu_result(d, "cudaHostGetDevicePointer", cudaHostGetDevicePointer(&q, p, 0));
+    claim.to = (struct cu_fault *)q;
+    if (rc == 0)
+        rc = cu_result(d, "cudaMalloc", cudaMalloc((void **)&d->claim, sizeof(claim)));
+    if (rc == 0)
+        rc = cu_result(d, "cudaMemcpy", cudaMemcpy(d->claim, &claim, sizeof(claim),
+            cudaMemcpyHostToDevice));
+    return rc;
 }
 
 static int
-cuda_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
+device_open(struct cu_dev *d)
+{
+    int rc = cu_result(d, "cudaSetDevice", cudaSetDevice(d->idx));
+    if (rc == 0)
+        rc = fault_open(d);
+    if (rc == 0)
+        rc = cu_result(d, "loading kernels", load_kernels());
+    for (int i = 0; i < d->ctx->n_dev && rc == 0; i++) {
+        int can = 0;
+        if (i == d->idx ||
+            cudaDeviceCanAccessPeer(&can, d->idx, i) != cudaSuccess || !can)
+            continue;
+        cudaError_t e = cudaDeviceEnablePeerAccess(i, 0);
+        if (e == cudaErrorPeerAccessAlreadyEnabled)
+            (void)cudaGetLastError();
+        else
+            rc = cu_result(d, "cudaDeviceEnablePeerAccess", e);
+    }
+    return rc != 0 ? rc : cu_clock_open(d);
+}
+
+static int
+ctx_new(int n_device, struct fdk_ctx **ret)
+{
+    struct fdk_ctx *ctx = (struct fdk_ctx *)calloc(1, sizeof(*ctx));
+    if (ctx == NULL)
+        return -ENOMEM;
+    ctx->dev = (struct cu_dev *)calloc((size_t)n_device, sizeof(*ctx->dev));
+    if (ctx->dev == NULL) {
+        free(ctx);
+        return -ENOMEM;
+    }
+    ctx->magic = CU_CTX_MAGIC;
+    ctx->n_dev = n_device;
+    pthread_mutex_init(&ctx->lock, NULL);
+    for (int i = 0; i < n_device; i++) {
+        ctx->dev[i].ctx = ctx;
+        ctx->dev[i].idx = i;
+        pthread_mutex_init(&ctx->dev[i].lock, NULL);
+    }
+    *ret = ctx;
+    return 0;
+}
+
+static int
+cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
     size_t err_bytes)
 {
-    (void)args;
-    (void)ret;
-    return cuda_available(err, err_bytes);
+    struct fdk_ctx *ctx;
+    int n = cu_available(err, err_bytes), bad = -1;
+    if (n < 0)
+        return n;
+    if (args->n_device < 1 || args->n_device > n) {
+        snprintf(err, err_bytes, "%d devices asked for: the cuda backend has 1 to %d "
+            "here", args->n_device, n);
+        return -EINVAL;
+    }
+    int rc = ctx_new(args->n_device, &ctx);
+    if (rc != 0) {
+        snprintf(err, err_bytes, "out of memory");
+        return rc;
+    }
+    for (int i = 0; i < ctx->n_dev && rc == 0; i++)
+        if ((rc = device_open(&ctx->dev[i])) != 0)
+            bad = i;
+    if (bad >= 0)
+        snprintf(err, err_bytes, "cannot open CUDA device %d: %s", bad,
+            rc == -ENOMEM ? "out of device memory" : cu_error_text(ctx, bad));
+    if (rc == 0)
+        rc = cu_vmm_open(ctx, err, err_bytes);
+    if (rc == 0)
+        rc = cu_gemm_open(ctx, err, err_bytes);
+    if (rc != 0) {
+        cu_close(ctx);
+        return rc;
+    }
+    *ret = ctx;
+    return 0;
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+static constexpr void
+table_devices(struct fdk_ops *o)
+{
+    o->name = "cuda";
+    o->act_dtype = FDK_F32;
+    o->available = cu_available;
+    o->open = cu_open;
+    o->close = cu_close;
+    o->device_info = cu_device_info;
+    o->error_text = cu_error_text;
+    o->mem_alloc = cu_mem_alloc;
+    o->mem_free = cu_mem_free;
+    o->host_alloc = cu_host_alloc;
+    o->host_free = cu_host_free;
+    o->mem_reserve = cu_mem_reserve;
+    o->mem_map = cu_mem_map;
+    o->mem_unmap = cu_mem_unmap;
+    o->mem_release = cu_mem_release;
+    o->stream_new = cu_stream_new;
+    o->stream_free = cu_stream_free;
+    o->stream_sync = cu_stream_sync;
+    o->stream_wait = cu_stream_wait;
+    o->stream_delay = cu_stream_delay;
+    o->event_new = cu_event_new;
+    o->event_free = cu_event_free;
+    o->event_record = cu_event_record;
+    o->event_query = cu_event_query;
+    o->event_sync = cu_event_sync;
+    o->event_ns = cu_event_ns;
+    o->copy = cu_copy;
+    o->copy_peer = cu_copy_peer;
+    o->fill = cu_fill;
+    o->graph_begin = cu_graph_begin;
+    o->graph_end = cu_graph_end;
+    o->graph_launch = cu_graph_launch;
+    o->graph_free = cu_graph_free;
 }
 
 /* constexpr: the table must stand before any constructor has run. */
 static constexpr struct fdk_ops
 make_ops(void)
 {
-    struct fdk_ops ops = {};
-    ops.name = "cuda";
-    ops.act_dtype = FDK_BF16;
-    ops.available = cuda_available;
-    ops.open = cuda_open;
-    ops.row_update = cuda_row_update;
-    return ops;
+    struct fdk_ops o = {};
+    table_devices(&o);
+    o.att_shape = cu_att_shape;
+    o.gemm_scratch = cu_gemm_scratch;
+    o.attention_scratch = cu_attention_scratch;
+    o.sample_scratch = cu_sample_scratch;
+    o.row_update = cu_row_update;
+    o.att_plan = cu_att_plan;
+    o.embed = cu_embed;
+    o.rmsnorm = cu_rmsnorm;
+    o.gemm = cu_gemm;
+    o.rope_table = cu_rope_table;
+    o.qkv = cu_qkv;
+    o.attention = cu_attention;
+    o.silu_mul = cu_silu_mul;
+    o.gather = cu_gather;
+    o.sample = cu_sample;
+    return o;
 }
 
 extern "C" {

@@ -1,6 +1,7 @@
 /*
- * The engine's own work: host time of a step at 256 rows with the null
- * backend, and on the demo model at batch 1 what a step costs beyond the
+ * The engine's own work: host time of a step at 256 and 1,024 rows on a null
+ * device whose operations cost nothing, how busy a device with steps of 1 ms
+ * is kept, and on the demo model at batch 1 what a step costs beyond the
  * model's own time, on the pipeline's real threads.
  */
 #include "config.h"
@@ -15,6 +16,7 @@
 #include "tests/sim/sim.h"
 
 #define N_ROW  256
+#define N_BUSY 1000
 #define N_STEP 2000
 #define N_TOK  500
 #define N_RUN  5
@@ -51,44 +53,108 @@ ask(struct sim *s, uint32_t n_prompt, uint32_t max_new, unsigned flags)
     return r;
 }
 
+/* A value, its limit, and how much of the limit it takes. */
 static void
-host_work(unsigned flags, const char *what)
+row(const char *what, double v, double limit, const char *unit)
 {
-    struct sim_cfg cfg = { .max_reqs = N_ROW, .max_seqs = N_ROW, .max_tokens = 2048,
-        .max_len = 4096, .n_block = N_ROW * 40, .block_size = 64, .chunked = 1,
-        .graph = 1, .real_clock = 1 };
+    (void)printf("%-44s %8.2f %s  limit %6.0f %s  ratio %5.2f\n", what, v, unit, limit, unit,
+        v / limit);
+}
+
+static struct sim_cfg
+wide(int n_row, int depth)
+{
+    return (struct sim_cfg) { .max_reqs = n_row, .max_seqs = n_row, .max_tokens = 2048,
+        .max_len = 4096, .n_block = n_row * 40, .block_size = 64, .chunked = 1, .graph = 1,
+        .real_clock = 1, .depth = depth, .exec = FDK_EXEC_THREAD, .prefix = 1 };
+}
+
+/* Choosing, planning, launching, collecting; the device and egress are others. */
+static void
+host_work(int n_row, unsigned flags, const char *text, double limit)
+{
+    struct sim_cfg cfg = wide(n_row, 2);
     struct sim *s = sim_new(&cfg);
-    static double eng[N_STEP], egr[N_STEP];
-    char text[96];
+    const struct cnt_worker *c = &s->cnt->w;
+    static double egr[N_STEP];
+    uint64_t steps, ns;
+    char what[96];
+    int n = 0;
 
-    for (int i = 0; i < N_ROW; i++)
-        (void)ask(s, 16, N_STEP + 100, flags);
-    for (int i = 0; i < 50; i++)
+    for (int i = 0; i < n_row; i++)
+        (void)ask(s, 16, N_STEP + 200, flags);
+    for (int i = 0; i < 400; i++)
         (void)sim_poll(s);
-    for (int i = 0; i < N_STEP; i++) {
-        uint64_t t0 = clk_now_ns(), t1;
+    SIM_CHECK(s->pip->eng->sch->running.n == n_row);
+    steps = cnt_get(&c->steps);
+    ns = cnt_get(&c->host_ns);
+    while (cnt_get(&c->steps) < steps + N_STEP / 2) {
+        uint64_t t1;
 
-        (void)eng_poll(s->pip->eng, t0);
+        if (eng_poll(s->pip->eng, clk_now_ns()) == 0)
+            (void)eng_wait(s->pip->eng);
         t1 = clk_now_ns();
-        (void)egr_poll(s->pip->egr, t1);
-        eng[i] = (double)(t1 - t0);
-        egr[i] = (double)(clk_now_ns() - t1);
+        if (egr_poll(s->pip->egr, t1) && n < N_STEP)
+            egr[n++] = (double)(clk_now_ns() - t1);
         sim_records(s);
     }
-    (void)snprintf(text, sizeof(text), "engine step, %d rows, null, %s", N_ROW, what);
-    show(text, eng, N_STEP, "");
-    (void)snprintf(text, sizeof(text), "egress of it, %s", what);
-    show(text, egr, N_STEP, "");
+    steps = cnt_get(&c->steps) - steps;
+    ns = cnt_get(&c->host_ns) - ns;
+    (void)snprintf(what, sizeof(what), "host work per step, %d rows, %s", n_row, text);
+    row(what, (double)ns / (double)steps / 1e3, limit, "us");
+    (void)snprintf(what, sizeof(what), "egress of it, %s", text);
+    show(what, egr, (size_t)n, "");
+    for (int i = 0; i < n_row; i++)
+        sim_cancel(s, &s->reqs[i], FDP_E_CANCELLED);
     sim_drain(s);
     sim_free(s);
 }
 
+/* Share of the time in which the device has a step of 1 ms to do. */
 static void
-period(const char *dir, int graph)
+busy(int depth)
+{
+    struct sim_cfg cfg = wide(N_ROW, depth);
+    const struct cnt_worker *c;
+    uint64_t t0, steps;
+    struct sim *s;
+    char what[96];
+
+    cfg.delay_ns = 1000000;
+    s = sim_new(&cfg);
+    c = &s->cnt->w;
+    SIM_CHECK(pip_start(s->pip) == 0);
+    for (int i = 0; i < N_ROW; i++)
+        (void)ask(s, 16, N_BUSY + 400, 0);
+    while (cnt_get(&c->steps) < 100)
+        sim_records(s);
+    steps = cnt_get(&c->steps);
+    t0 = clk_now_ns();
+    while (cnt_get(&c->steps) < steps + N_BUSY) {
+        sim_records(s);
+        clk_sleep_ns(100000);
+    }
+    steps = cnt_get(&c->steps) - steps;
+    t0 = clk_now_ns() - t0;
+    (void)snprintf(what, sizeof(what), "device busy, 1 ms steps, %d rows, overlap %d", N_ROW,
+        depth);
+    row(what, (double)steps * 1e8 / (double)t0, 95, "% ");
+    for (int i = 0; i < N_ROW; i++)
+        sim_cancel(s, &s->reqs[i], FDP_E_CANCELLED);
+    while (s->n_open > 0)
+        sim_records(s);
+    (void)lnk_claim(&s->gate, 0, LNK_T_DRAIN, 0, 0, 0);
+    lnk_flush(&s->gate);
+    pip_join(s->pip);
+    sim_free(s);
+}
+
+static void
+period(const char *dir, int graph, int depth)
 {
     struct sim_cfg cfg = { .max_reqs = 4, .max_seqs = 4, .max_tokens = 512,
         .max_len = 1024, .n_block = 32, .block_size = 64, .chunked = 1, .graph = graph,
-        .real_clock = 1, .model_dir = dir,
+        .real_clock = 1, .model_dir = dir, .depth = depth,
         .threads = (int32_t)sysconf(_SC_NPROCESSORS_ONLN) };
     struct sim *s = sim_new(&cfg);
     static double gap[N_TOK * N_RUN];
@@ -97,7 +163,6 @@ period(const char *dir, int graph)
     double host, wall = 0;
     size_t n = 0;
 
-    SIM_CHECK(run_warm(s->run, 64) == 0);
     SIM_CHECK(pip_start(s->pip) == 0);
     steps = cnt_get(&c->steps);
     step_ns = model_ns = 0;
@@ -133,7 +198,8 @@ period(const char *dir, int graph)
     steps = cnt_get(&c->steps) - steps;
     step_ns = cnt_get(&c->step_ns) - step_ns;
     model_ns = cnt_get(&c->model_ns) - model_ns;
-    (void)printf("demo model, batch 1, graph %s:\n", graph ? "on" : "off");
+    (void)printf("demo model, batch 1, graph %s, overlap %d:\n", graph ? "on" : "off",
+        depth);
     show("  token to token at the gate", gap, n, "");
     host = wall / (N_RUN * (N_TOK - 1)) - (double)model_ns / (double)steps;
     (void)printf("%-44s model %8.2f us  step %8.2f us  period %8.2f us\n", "  mean",
@@ -153,14 +219,18 @@ main(void)
     const char *src = getenv("FDD_SRC");
     char dir[512];
 
-    host_work(0, "ids");
-    host_work(FDP_F_TEXT, "text");
+    host_work(N_ROW, 0, "ids", 150);
+    host_work(N_ROW, FDP_F_TEXT, "text", 150);
+    host_work(1024, 0, "ids", 300);
+    busy(0);
+    busy(2);
     (void)snprintf(dir, sizeof(dir), "%s/conf/models/demo", src != NULL ? src : ".");
     if (access(dir, R_OK) != 0) {
         (void)printf("no demo model at %s: set FDD_SRC\n", dir);
         return 0;
     }
-    period(dir, 1);
-    period(dir, 0);
+    period(dir, 1, 0);
+    period(dir, 1, 2);
+    period(dir, 0, 0);
     return 0;
 }

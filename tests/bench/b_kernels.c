@@ -133,7 +133,7 @@ report(const char *name, double s, double bytes, double flops)
 struct gemm_set {                /* several weights in turn: no reuse in caches */
     struct fdk_gemm_args a;
     char *w;
-    size_t bytes;
+    size_t bytes, scale_at;      /* of one, its scales included; where they begin */
     int n, next;
 };
 
@@ -142,16 +142,21 @@ launch_gemm(void *arg)
 {
     struct gemm_set *g = arg;
     g->a.w = g->w + (size_t)g->next * g->bytes;
+    g->a.w_scale = (const float *)(const void *)(g->w + (size_t)g->next * g->bytes +
+        g->scale_at);
     g->next = (g->next + 1) % g->n;
     ASSERT_OK(ops->gemm(&g->a, st));
 }
 
+/* group: of quantized types; 0 = a scale per row. */
 static void
-bench_gemm(int T, int N, int K, enum fdk_dtype t, size_t footprint)
+bench_gemm_group(int T, int N, int K, enum fdk_dtype t, int group, size_t footprint)
 {
     int32_t live = T;
-    char name[64];
-    struct gemm_set g = { .bytes = (size_t)N * (size_t)K * fdk_dtype_bytes(t) };
+    int quant = t == FDK_I8 || t == FDK_I4, G = group > 0 ? group : K;
+    char name[64], kind[32];
+    struct gemm_set g = { .scale_at = (size_t)N * fdk_row_bytes(t, (size_t)K) };
+    g.bytes = g.scale_at + (quant ? (size_t)N * (size_t)((K + G - 1) / G) * 4 : 0);
     g.n = footprint / g.bytes > 1 ? (int)(footprint / g.bytes) : 1;
     void *p, *x, *y;
     ASSERT_OK(ops->mem_alloc(ctx, 0, g.bytes * (size_t)g.n, &p));
@@ -161,12 +166,33 @@ bench_gemm(int T, int N, int K, enum fdk_dtype t, size_t footprint)
     memset(x, 0, (size_t)T * (size_t)K * 4);
     g.w = p;
     g.a = (struct fdk_gemm_args){ .y = y, .x = x, .n = &live, .T = T, .N = N, .K = K,
-        .ldy = N, .w_dtype = t };
-    snprintf(name, sizeof(name), "gemm %dx%dx%d %s", T, N, K, fdk_dtype_name(t));
+        .ldy = N, .w_dtype = t, .w_group = G };
+    snprintf(kind, sizeof(kind), "%s/%d", fdk_dtype_name(t), G);
+    snprintf(name, sizeof(name), "gemm %dx%dx%d %s", T, N, K,
+        quant ? kind : fdk_dtype_name(t));
     report(name, measure(launch_gemm, &g), (double)g.bytes, 2.0 * T * N * K);
     ops->mem_free(ctx, 0, p);
     ops->mem_free(ctx, 0, x);
     ops->mem_free(ctx, 0, y);
+}
+
+static void
+bench_gemm(int T, int N, int K, enum fdk_dtype t, size_t footprint)
+{
+    bench_gemm_group(T, N, K, t, 0, footprint);
+}
+
+/* bf16 and what may take its place. */
+static void
+bench_quant(int T, int N, int K, size_t footprint)
+{
+    bench_gemm(T, N, K, FDK_BF16, footprint);
+    for (int i = 0; i < 2; i++) {
+        enum fdk_dtype t = i == 0 ? FDK_I8 : FDK_I4;
+        bench_gemm_group(T, N, K, t, 0, footprint);
+        bench_gemm_group(T, N, K, t, 128, footprint);
+        bench_gemm_group(T, N, K, t, 32, footprint);
+    }
 }
 
 static void
@@ -216,7 +242,10 @@ bench_attention(int S, int T, int len, int H, int K, int D, enum fdk_dtype t)
     int blocks = (len + B - 1) / B, n = S * T;
     struct fdk_kv kv = { .block_size = B, .n_kv_head = K, .head_dim = D, .dtype = t };
     kv.v_bytes = (uint64_t)(K * B * D) * fdk_dtype_bytes(t);
-    kv.layer_bytes = kv.block_bytes = 2 * kv.v_bytes;
+    uint64_t scales = t == FDK_I8 ? (uint64_t)(K * B) * 4 : 0;
+    kv.k_scale_off = 2 * kv.v_bytes;
+    kv.v_scale_off = kv.k_scale_off + scales;
+    kv.layer_bytes = kv.block_bytes = kv.v_scale_off + scales;
     int32_t *ints = calloc((size_t)(3 * n + 2 * S + 1 + S * blocks), 4);
     float *qkv = calloc((size_t)n * (size_t)((H + 2 * K) * D), 4);
     float *y = calloc((size_t)n * (size_t)(H * D), 4);
@@ -224,7 +253,7 @@ bench_attention(int S, int T, int len, int H, int K, int D, enum fdk_dtype t)
     if (ints == NULL || qkv == NULL || y == NULL || kv.base == NULL)
         exit(1);
     int32_t *pos = ints, *q_start = ints + n, *kv_len = q_start + S + 1;
-    int32_t *table = kv_len + S;
+    int32_t *table = kv_len + S, *state = table + S * blocks;
     double pairs = 0;
     for (int s = 0; s < S; s++) {
         for (int i = 0; i < T; i++) {
@@ -233,19 +262,33 @@ bench_attention(int S, int T, int len, int H, int K, int D, enum fdk_dtype t)
         }
         q_start[s + 1] = (s + 1) * T;
         kv_len[s] = len;
+        state[s] = s;
         for (int i = 0; i < blocks; i++)
             table[s * blocks + i] = s * blocks + i;
     }
     int32_t n_tok = n, n_row = S;
     const struct fdk_batch b = { .n_tok = &n_tok, .n_row = &n_row, .pos = pos,
-        .q_start = q_start, .kv_len = kv_len, .block_table = table, .table_stride = blocks };
+        .q_start = q_start, .kv_len = kv_len, .state = state, .block_table = table,
+        .table_stride = blocks, .max_row = S };
     struct fdk_attention_args a = { .y = y, .qkv = qkv, .b = &b, .kv = kv, .T = n, .H = H,
         .K = K, .D = D, .scale = 0.1f };
+    struct fdk_att_plan_args p = { .b = &b };
+    int32_t n_work;
+    uint32_t n_done;
+    ops->att_shape(&a, &p.a, &p.bt);
+    p.n_max = a.n_work_max = fdk_tiles_max(S, n, p.a, p.bt);
+    a.work = p.work = calloc((size_t)p.n_max, sizeof(*p.work));
+    a.n_work = p.n_work = &n_work;
+    a.n_done = p.n_done = &n_done;
+    if (p.work == NULL)
+        exit(1);
+    ASSERT_OK(ops->att_plan(&p, st));
     char name[64];
     snprintf(name, sizeof(name), "attention %dx%d over %d %dh/%d %s", S, T, len, H, K,
         fdk_dtype_name(t));
     report(name, measure(launch_attention, &a), (double)S * blocks * (double)kv.block_bytes,
         4.0 * pairs * H * D);
+    free(p.work);
     free(ints);
     free(qkv);
     free(y);
@@ -360,12 +403,18 @@ main(int argc, char **argv)
     bench_gemm(64, 2048, 2048, FDK_BF16, 1);
     bench_gemm(256, 2048, 2048, FDK_F32, 1);
     bench_gemm(128, 256, 256, FDK_BF16, 1);
+    bench_quant(1, 1376, 256, 10 << 20);
+    bench_quant(1, 8192, 2048, 256 << 20);
+    bench_quant(4, 8192, 2048, 256 << 20);
+    bench_quant(64, 2048, 2048, 1);
     bench_rows(1, 256, 688);
     bench_rows(64, 2048, 8192);
     bench_attention(1, 1, 512, 4, 4, 64, FDK_BF16);
     bench_attention(1, 1, 4096, 32, 8, 64, FDK_BF16);
     bench_attention(16, 1, 1024, 32, 8, 64, FDK_BF16);
     bench_attention(1, 256, 1024, 32, 8, 64, FDK_BF16);
+    bench_attention(16, 1, 1024, 32, 8, 64, FDK_I8);
+    bench_attention(16, 1, 1024, 32, 8, 64, FDK_F8E4M3);
     bench_sample("greedy", 1, 4096, (struct fdk_row){ .top_p = 1 }, -1);
     bench_sample("greedy, logprobs", 1, 4096, (struct fdk_row){ .top_p = 1 }, 5);
     bench_sample("T=1", 1, 4096, (struct fdk_row){ .temperature = 1, .top_p = 1 }, 0);

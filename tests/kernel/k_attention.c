@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "tests/kernel/k_util.h"
+#include "tests/kernel/k_kv.h"
 
 /* Causal attention over paged KV, against double precision, and the promise
  * that a query's bits depend on nothing but its own history. */
@@ -15,6 +15,9 @@ struct shape {
 /* The logical history of one row: every KV layout must hold these numbers. */
 static float hist_k[MAX_LEN][4][128], hist_v[MAX_LEN][4][128];
 static float queries[MAX_LEN][8][128];
+/* What an 8-bit cache stores of it, and the scales; F8: per head. */
+static uint8_t code[2][MAX_LEN][4][128];
+static float scale[2][MAX_LEN][4], head_scale[LAYERS * 2 * 4];
 
 static void
 make_history(void)
@@ -29,29 +32,56 @@ make_history(void)
     }
 }
 
+/* From now on the history is what these random bytes stand for. */
+static void
+make_history8(enum fdk_dtype t, int K)
+{
+    uint64_t seed = 99 + (uint64_t)t;
+    for (int v = 0; v < 2; v++)
+        for (int h = 0; h < K; h++) {
+            float whole = 0.01f + 0.003f * (float)(v * 4 + h);
+            head_scale[(LAYER * 2 + v) * K + h] = whole;
+            for (int p = 0; p < MAX_LEN; p++) {
+                scale[v][p][h] = t == FDK_F8E4M3 ? whole :
+                    0.002f + 0.0001f * (float)(p * 4 + h);
+                for (int i = 0; i < 128; i++) {
+                    uint8_t c = (uint8_t)k_rand(&seed);
+                    float x = t == FDK_I8 ? (float)(int8_t)c : k_from_f8(c &= 0xfe);
+                    code[v][p][h][i] = c;
+                    (v ? hist_v : hist_k)[p][h][i] = x * scale[v][p][h];
+                }
+            }
+        }
+}
+
 static struct fdk_kv
 kv_new(const struct shape *sh, size_t *ret_floats)
 {
-    struct fdk_kv kv = {
-        .block_size = sh->block_size, .n_kv_head = sh->K, .head_dim = sh->D, .dtype = sh->t,
-    };
-    kv.v_bytes = (uint64_t)(sh->K * sh->block_size * sh->D) * fdk_dtype_bytes(sh->t);
-    kv.layer_bytes = 2 * kv.v_bytes;
-    kv.block_bytes = LAYERS * kv.layer_bytes;
-    *ret_floats = N_BLOCK * kv.block_bytes / 4;
+    struct fdk_kv kv;
+    size_t bytes = k_kv_layout(&kv, sh->K, sh->block_size, sh->D, LAYERS, N_BLOCK, sh->t);
+    *ret_floats = bytes / 4;
     kv.base = k_new(*ret_floats);    /* NaN wherever nothing was written */
+    if (sh->t == FDK_F8E4M3)
+        kv.scale = head_scale;
     return kv;
 }
 
 static void
-kv_put(const struct fdk_kv *kv, int slot, int h, int i, int value, float x)
+kv_put(const struct fdk_kv *kv, int slot, int p, int h, int v)
 {
-    size_t e = (size_t)((h * kv->block_size + slot % kv->block_size) * kv->head_dim + i);
-    char *p = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
-        LAYER * kv->layer_bytes + (value ? kv->v_bytes : 0) +
-        e * fdk_dtype_bytes(kv->dtype);
-    uint16_t b = k_to_bf16(x);
-    memcpy(p, kv->dtype == FDK_F32 ? (void *)&x : (void *)&b, fdk_dtype_bytes(kv->dtype));
+    const float *x = v ? hist_v[p][h] : hist_k[p][h];
+    char *at = k_kv_at(kv, LAYER, slot, h, v);
+    size_t D = (size_t)kv->head_dim;
+    if (kv->dtype == FDK_F32)
+        memcpy(at, x, D * 4);
+    else if (kv->dtype != FDK_BF16)
+        memcpy(at, code[v][p][h], D);
+    for (size_t i = 0; i < D && kv->dtype == FDK_BF16; i++) {
+        uint16_t b = k_to_bf16(x[i]);
+        memcpy(at + 2 * i, &b, 2);
+    }
+    if (kv->dtype == FDK_I8)
+        memcpy(k_kv_scale_at(kv, LAYER, slot, h, v), &scale[v][p][h], 4);
 }
 
 /* Row of tokens [from, to) of the history, its blocks filled up to `to`. */
@@ -63,12 +93,9 @@ add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int f
     k_step_row(s, to - from, from, sh->block_size, N_BLOCK, salt);
     for (int p = 0; p < to; p++)
         for (int h = 0; h < sh->K; h++)
-            for (int i = 0; i < sh->D; i++) {
-                int slot = s->block_table[r * K_STRIDE + p / sh->block_size] *
-                    sh->block_size + p % sh->block_size;
-                kv_put(kv, slot, h, i, 0, hist_k[p][h][i]);
-                kv_put(kv, slot, h, i, 1, hist_v[p][h][i]);
-            }
+            for (int v = 0; v < 2; v++)
+                kv_put(kv, s->block_table[K_SLOT(r) * K_STRIDE + p / sh->block_size] *
+                    sh->block_size + p % sh->block_size, p, h, v);
 }
 
 static void
@@ -81,12 +108,16 @@ attend(struct k_dev *d, struct k_step *s, const struct shape *sh, const struct f
         for (int h = 0; h < sh->H; h++)
             memcpy(qkv + (size_t)t * stride + (size_t)(h * sh->D), queries[s->pos[t]][h],
                 (size_t)sh->D * 4);
-    const struct fdk_attention_args a = {
+    struct fdk_attention_args a = {
         .y = y, .qkv = qkv, .b = &s->b, .kv = *kv, .T = s->n_tok + 1, .H = sh->H,
         .K = sh->K, .D = sh->D, .layer = LAYER, .scale = 1 / sqrtf((float)sh->D),
     };
+    struct k_plan plan;
+    k_plan_init(d, &a, &plan);
+    k_plan_launch(d, &s->b, &plan);
     assert_int_equal(d->ops->attention(&a, d->st), 0);
     k_sync(d);
+    k_plan_free(&plan);
     free(qkv);
 }
 
@@ -229,12 +260,145 @@ test_kv_dtypes_agree(void **state)
     free(b);
 }
 
+/* An 8-bit cache gives the bits of an fp32 cache that holds the values its
+ * bytes stand for. */
+static void
+test_kv8_is_stored_times_scale(void **state)
+{
+    static const struct shape odd[] = {
+        { 4, 2, 64, 32, 0 }, { 3, 1, 7, 16, 0 }, { 8, 4, 20, 16, 0 }, { 6, 2, 80, 48, 0 },
+        { 4, 4, 128, 64, 0 }, { 2, 1, 17, 16, 0 },
+    };
+    static const enum fdk_dtype types[] = { FDK_I8, FDK_F8E4M3 };
+    (void)state;
+    for (int k = 0; k < 36; k++) {
+        const char *isa = k_isas[k % 3];
+        struct shape sh = odd[k / 6];
+        size_t n = 200 * (size_t)(sh.H * sh.D);
+        float *a = malloc(n * 4), *b = malloc(n * 4);
+        struct k_dev d;
+        if (k_has_isa(isa) && (!K_SLOW || k / 6 == k % 6)) {
+            k_open(&d, 2, isa);
+            make_history8(types[k / 3 % 2], sh.K);
+            sh.t = FDK_F32;
+            run_chunked(&d, &sh, 200, a);
+            sh.t = types[k / 3 % 2];
+            run_chunked(&d, &sh, 75, b);
+            assert_memory_equal(a, b, n * 4);
+            k_close(&d);
+        }
+        free(a);
+        free(b);
+    }
+    make_history();
+}
+
+/* No scale array: all scales are 1. */
+static void
+test_f8_without_scales(void **state)
+{
+    struct shape sh = { 2, 1, 32, 16, FDK_F8E4M3 };
+    float y[2][2 * 32];
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        static struct k_step s;
+        struct k_dev d;
+        size_t kv_floats;
+        float one[LAYERS * 2] = { 1, 1, 1, 1 };
+        make_history8(FDK_F8E4M3, 1);
+        struct fdk_kv kv = kv_new(&sh, &kv_floats);
+        kv.scale = k ? one : NULL;
+        k_open(&d, 1, NULL);
+        k_step_init(&s);
+        add_row(&s, &sh, &kv, 99, 100, 0);
+        attend(&d, &s, &sh, &kv, y[k]);
+        k_close(&d);
+        k_free(kv.base);
+    }
+    assert_memory_equal(y[0], y[1], sizeof(y[0]));
+    assert_true(fabsf(y[0][0]) > 0 && isfinite(y[0][0]));
+    make_history();
+}
+
+/* One graph, recorded once, for every length of the history. */
+static void
+check_lengths(const struct shape *sh)
+{
+    static struct k_step s;
+    struct k_dev d;
+    size_t kv_floats, row = (size_t)(sh->H * sh->D);
+    size_t stride = (size_t)((sh->H + 2 * sh->K) * sh->D);
+    struct fdk_kv kv = kv_new(sh, &kv_floats);
+    float *y = k_new(2 * row), *eager = malloc(row * 4), *qkv = calloc(2 * stride, 4);
+    /* Any byte stands in an 8-bit cache: values to 13, scores to hundreds. */
+    double want[128], tol = fdk_dtype_bytes(sh->t) == 1 ? 2e-4 : 4e-6;
+    struct fdk_graph *g;
+    struct k_plan plan;
+    k_open(&d, 2, NULL);
+    k_step_init(&s);
+    add_row(&s, sh, &kv, MAX_LEN - 1, MAX_LEN, 0);
+    struct fdk_attention_args a = {
+        .y = y, .qkv = qkv, .b = &s.b, .kv = kv, .T = 2, .H = sh->H, .K = sh->K,
+        .D = sh->D, .layer = LAYER, .scale = 1 / sqrtf((float)sh->D),
+    };
+    k_plan_init(&d, &a, &plan);
+    assert_int_equal(d.ops->graph_begin(d.st), 0);
+    k_plan_launch(&d, &s.b, &plan);
+    assert_int_equal(d.ops->attention(&a, d.st), 0);
+    assert_int_equal(d.ops->graph_end(d.st, &g), 0);
+    for (int len = 1; len <= MAX_LEN; len += K_SLOW ? 13 : 1) {
+        s.kv_len[0] = len;
+        s.pos[0] = len - 1;
+        for (int h = 0; h < sh->H; h++)
+            memcpy(qkv + h * sh->D, queries[len - 1][h], (size_t)sh->D * 4);
+        k_plan_launch(&d, &s.b, &plan);
+        assert_int_equal(d.ops->attention(&a, d.st), 0);
+        k_sync(&d);
+        memcpy(eager, y, row * 4);
+        memset(y, 0x55, row * 4);
+        assert_int_equal(d.ops->graph_launch(g, d.st), 0);
+        k_sync(&d);
+        assert_memory_equal(y, eager, row * 4);
+        for (int h = 0; h < sh->H; h++) {
+            expect(sh, len - 1, h, want);
+            for (int i = 0; i < sh->D; i++)
+                k_assert_near(y[h * sh->D + i], want[i], tol, "y", (size_t)len);
+        }
+    }
+    k_check(y, 2 * row);
+    assert_true(k_untouched(y + row, row));
+    d.ops->graph_free(g);
+    k_close(&d);
+    k_plan_free(&plan);
+    k_free(y);
+    k_free(kv.base);
+    free(eager);
+    free(qkv);
+}
+
+static void
+a8_one_graph_for_every_length(void **state)
+{
+    static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct shape sh = { 4, 2, 32, 16, types[i] };
+        if (i >= 2)
+            make_history8(types[i], sh.K);
+        check_lengths(&sh);
+    }
+    make_history();
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_kv_dtypes_agree),
+        cmocka_unit_test(test_kv8_is_stored_times_scale),
+        cmocka_unit_test(test_f8_without_scales),
+        cmocka_unit_test(a8_one_graph_for_every_length),
     };
     make_history();
     return cmocka_run_group_tests(tests, NULL, NULL);

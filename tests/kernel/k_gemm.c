@@ -142,6 +142,159 @@ test_window(void **state)
     k_close(&d);
 }
 
+/* ---- quantized weights --------------------------------------------------- */
+
+struct quant {
+    void *w;                      /* exactly as large as the tensor */
+    float *scale, *exact;         /* exact: the floats they stand for */
+    int group;
+};
+
+static struct quant
+quant_new(int N, int K, int group, enum fdk_dtype t)
+{
+    struct quant q = { .group = group };
+    size_t row = fdk_row_bytes(t, (size_t)K), n_group = (size_t)((K - 1) / group + 1);
+    uint64_t seed = (uint64_t)(N * 7 + K * 3 + group);
+    uint8_t *w = malloc((size_t)N * row);
+    q.w = w;
+    q.scale = malloc((size_t)N * n_group * 4);
+    q.exact = malloc((size_t)N * (size_t)K * 4);
+    assert_true(w != NULL && q.scale != NULL && q.exact != NULL);
+    for (size_t i = 0; i < (size_t)N * row; i++)
+        w[i] = (uint8_t)k_rand(&seed);
+    for (size_t i = 0; i < (size_t)N * n_group; i++)
+        q.scale[i] = i % 11 == 3 ? 0 : k_normal(&seed) * (i % 7 == 1 ? 1e-41f : 0.01f);
+    for (int n = 0; n < N; n++)
+        for (int k = 0; k < K; k++) {
+            const uint8_t *r = w + (size_t)n * row;
+            int v = (int8_t)r[t == FDK_I8 ? k : k / 2];
+            if (t == FDK_I4)
+                v = k % 2 == 0 ? (int8_t)(r[k / 2] << 4) >> 4 : v >> 4;
+            q.exact[(size_t)n * (size_t)K + (size_t)k] =
+                (float)v * q.scale[(size_t)n * n_group + (size_t)(k / group)];
+        }
+    return q;
+}
+
+static void
+quant_free(struct quant *q)
+{
+    free(q->w);
+    free(q->scale);
+    free(q->exact);
+}
+
+/* T rows in windows of `split`, over the packed weights or their floats. */
+static float *
+quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int shape[3],
+    int split, enum fdk_dtype t)
+{
+    int32_t live = shape[0];
+    float *y = k_new((size_t)shape[0] * (size_t)shape[1]);
+    struct fdk_gemm_args a = {
+        .y = y, .x = x, .w = t == FDK_F32 ? q->exact : q->w, .w_scale = q->scale,
+        .w_group = q->group, .n = &live, .T = split, .N = shape[1], .K = shape[2],
+        .ldy = shape[1], .w_dtype = t,
+    };
+    for (; a.first < shape[0]; a.first += split)
+        assert_int_equal(d->ops->gemm(&a, d->st), 0);
+    k_sync(d);
+    k_check(y, (size_t)shape[0] * (size_t)shape[1]);
+    return y;
+}
+
+/* Every bit is that of FDK_F32 weights with the same values, on each ISA and
+ * for any number of rows. */
+static void
+quant_shape(const int shape[3], int group, enum fdk_dtype t)
+{
+    static const int splits[] = { 1, 2, 3, 4, 7, 20, 70 };
+    struct quant q = quant_new(shape[1], shape[2], group, t);
+    size_t ny = (size_t)shape[0] * (size_t)shape[1];
+    float *x = malloc((size_t)shape[0] * (size_t)shape[2] * 4), *fused = NULL;
+    assert_non_null(x);
+    k_fill(x, (size_t)shape[0] * (size_t)shape[2], 5);
+    for (int i = 0; i < 3; i++) {
+        struct k_dev d;
+        if (!k_has_isa(k_isas[i]))
+            continue;
+        k_open(&d, 2, k_isas[i]);
+        float *want = quant_gemm(&d, &q, x, shape, shape[0], FDK_F32);
+        for (size_t s = 0; s < sizeof(splits) / sizeof(splits[0]); s++) {
+            if (s > 0 && splits[s] > shape[0])
+                break;
+            float *y = quant_gemm(&d, &q, x, shape, splits[s], t);
+            if (memcmp(y, want, ny * 4) != 0)
+                fail_msg("%s %s %dx%dx%d group %d, %d rows a launch", k_isas[i],
+                    fdk_dtype_name(t), shape[0], shape[1], shape[2], group, splits[s]);
+            k_free(y);
+        }
+        /* generic x86-64 has no fused multiply-add */
+        if (i > 0 && fused != NULL)
+            assert_memory_equal(fused, want, ny * 4);
+        if (i > 0 && fused == NULL)
+            fused = want;
+        else
+            k_free(want);
+        k_close(&d);
+    }
+    if (fused != NULL)
+        k_free(fused);
+    free(x);
+    quant_free(&q);
+}
+
+static void
+test_quantized_bits_are_those_of_f32(void **state)
+{
+    static const int shapes[][3] = {
+        { 1, 1, 2 }, { 1, 17, 34 }, { 3, 25, 64 }, { 4, 24, 100 }, { 7, 50, 128 },
+        { 9, 13, 1026 }, { 20, 40, 130 }, { 70, 31, 2100 }, { 1, 300, 256 },
+    };
+    (void)state;
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        int K = shapes[s][2];
+        quant_shape(shapes[s], K, FDK_I8);
+        quant_shape(shapes[s], K, FDK_I4);
+        for (int g = 16; g <= 128 && g < K; g *= 2) {
+            quant_shape(shapes[s], g, FDK_I8);
+            quant_shape(shapes[s], g, FDK_I4);
+        }
+    }
+    quant_shape((const int[3]){ 5, 7, 47 }, 47, FDK_I8);
+    quant_shape((const int[3]){ 18, 7, 1025 }, 32, FDK_I8);
+    quant_shape((const int[3]){ 18, 7, 1030 }, 1024, FDK_I4);
+}
+
+static void
+test_quantized_arguments(void **state)
+{
+    struct k_dev d;
+    float v[64] = { 0 };
+    int32_t n = 1;
+    (void)state;
+    k_open(&d, 1, NULL);
+    struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .w_scale = v, .w_group = 32,
+        .n = &n, .T = 1, .N = 1, .K = 40, .ldy = 1, .w_dtype = FDK_I4 };
+    assert_int_equal(d.ops->gemm(&a, d.st), 0);
+    a.w_scale = NULL;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
+    a.w_scale = v;
+    a.w_group = 0;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
+    a.w_group = 41;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
+    a.w_group = 24;
+    assert_int_equal(d.ops->gemm(&a, d.st), -ENOTSUP);
+    a.w_group = a.K = 39;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
+    a.w_dtype = FDK_I8;
+    assert_int_equal(d.ops->gemm(&a, d.st), 0);
+    k_sync(&d);
+    k_close(&d);
+}
+
 static void
 test_arguments(void **state)
 {
@@ -152,6 +305,8 @@ test_arguments(void **state)
     k_open(&d, 1, NULL);
     struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .n = &n, .T = 1, .N = 1, .K = 1, .ldy = 1 };
     a.w_dtype = FDK_I8;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
+    a.w_dtype = FDK_F8E4M3;
     assert_int_equal(d.ops->gemm(&a, d.st), -ENOTSUP);
     a.w_dtype = (enum fdk_dtype)99;
     assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
@@ -170,6 +325,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments), cmocka_unit_test(test_reference),
         cmocka_unit_test(test_window), cmocka_unit_test(test_invariance),
+        cmocka_unit_test(test_quantized_arguments),
+        cmocka_unit_test(test_quantized_bits_are_those_of_f32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "tests/kernel/k_util.h"
+#include "tests/kernel/k_kv.h"
 
 /* rope_table, then qkv: norms, rotation and the KV write of one layer. */
 
@@ -14,13 +14,9 @@ enum { N_BLOCK = 24, LAYERS = 3, LAYER = 1, N_TOK = 21 };
 static struct fdk_kv
 kv_new(const struct shape *sh, size_t *ret_floats)
 {
-    struct fdk_kv kv = {
-        .block_size = sh->block_size, .n_kv_head = sh->K, .head_dim = sh->D, .dtype = sh->t,
-    };
-    kv.v_bytes = (uint64_t)(sh->K * sh->block_size * sh->D) * fdk_dtype_bytes(sh->t);
-    kv.layer_bytes = 2 * kv.v_bytes;
-    kv.block_bytes = LAYERS * kv.layer_bytes;
-    *ret_floats = N_BLOCK * kv.block_bytes / 4;
+    struct fdk_kv kv;
+    size_t bytes = k_kv_layout(&kv, sh->K, sh->block_size, sh->D, LAYERS, N_BLOCK, sh->t);
+    *ret_floats = bytes / 4;
     kv.base = k_new(*ret_floats);
     return kv;
 }
@@ -28,13 +24,10 @@ kv_new(const struct shape *sh, size_t *ret_floats)
 static double
 kv_read(const struct fdk_kv *kv, int slot, int h, int i, int value)
 {
-    size_t e = (size_t)((h * kv->block_size + slot % kv->block_size) * kv->head_dim + i);
-    const char *p = (const char *)kv->base +
-        (uint64_t)(slot / kv->block_size) * kv->block_bytes + LAYER * kv->layer_bytes +
-        (value ? kv->v_bytes : 0) + e * fdk_dtype_bytes(kv->dtype);
+    const char *p = k_kv_at(kv, LAYER, slot, h, value);
     if (kv->dtype == FDK_F32)
-        return *(const float *)(const void *)p;
-    return k_from_half(*(const uint16_t *)(const void *)p, FDK_BF16);
+        return ((const float *)(const void *)p)[i];
+    return k_from_half(((const uint16_t *)(const void *)p)[i], FDK_BF16);
 }
 
 /* The head as it should come out, in double precision. */
@@ -144,6 +137,279 @@ test_reference(void **state)
     }
 }
 
+/* ---- what is written, byte for byte -------------------------------------- */
+
+/* A head's vector as the cache should hold it, in plain C. */
+static void
+put(const struct fdk_kv *kv, int slot, int h, int value, const float *x)
+{
+    char *p = k_kv_at(kv, LAYER, slot, h, value);
+    int D = kv->head_dim;
+    float top = 0, scale = 1;
+    if (kv->scale != NULL)
+        scale = kv->scale[(LAYER * 2 + value) * kv->n_kv_head + h];
+    if (kv->dtype == FDK_I8) {
+        for (int i = 0; i < D; i++)
+            top = isnan(x[i]) || fabsf(x[i]) > top ? fabsf(x[i]) : top;
+        scale = top / 127;
+        memcpy(k_kv_scale_at(kv, LAYER, slot, h, value), &scale, 4);
+    }
+    for (int i = 0; i < D; i++) {
+        uint16_t half = k_to_bf16(x[i]);
+        if (kv->dtype == FDK_F32)
+            memcpy(p + 4 * i, &x[i], 4);
+        else if (kv->dtype == FDK_BF16)
+            memcpy(p + 2 * i, &half, 2);
+        else if (kv->dtype == FDK_F8E4M3)
+            p[i] = (char)k_to_f8(x[i] / scale);
+        else
+            p[i] = scale > 0 && isfinite(scale) ? (char)fmaxf(-127, fminf(127,
+                rintf(x[i] / scale))) : 0;
+    }
+}
+
+/* Vectors of all kinds: wide and narrow, zero, halves, the edges of e4m3. */
+static void
+fill_odd(float *x, size_t n, int D, uint64_t seed)
+{
+    static const float edge[] = {
+        0, -0.0f, 448, 463.9f, 464, 465, -449, 1e9f, -1e30f, 0x1p-9f, 0x1p-10f, 0x1.8p-9f,
+        -0x1.8p-10f, 0x1p-11f, 0x1.1p-6f, 0x1.fp-7f, 17, 19, 1.0625f, -1.1875f, 1e-40f,
+        -1e-44f, 240, 248,
+    };
+    for (size_t i = 0; i < n; i++) {
+        size_t vec = i / (size_t)D;
+        x[i] = k_normal(&seed) * ldexpf(1, (int)(vec * 7 % 23) - 11);
+        if (vec % 5 == 1)
+            x[i] = edge[k_rand(&seed) % (sizeof(edge) / sizeof(edge[0]))];
+        else if (vec % 5 == 2)          /* halves between two integers */
+            x[i] = i % (size_t)D == 0 ? 127 :
+                (float)((int)(k_rand(&seed) % 254) - 127) / 2;
+        else if (vec % 11 == 3)
+            x[i] = i % 3 ? 0.0f : -0.0f;
+        else if (vec % 13 == 4)
+            x[i] *= 1e-42f;
+    }
+}
+
+static void
+check_bytes(struct k_dev *d, const struct shape *sh, const float *scale)
+{
+    static struct k_step s;
+    struct fdk_kv kv, want;
+    size_t stride = (size_t)((sh->H + 2 * sh->K) * sh->D), kv_floats;
+    kv = kv_new(sh, &kv_floats);
+    want = kv_new(sh, &kv_floats);
+    kv.scale = want.scale = scale;
+    k_step_init(&s);
+    k_step_row(&s, 40, 5, sh->block_size, N_BLOCK, 0);
+    k_step_row(&s, 1, 30, sh->block_size, N_BLOCK, 1);
+    k_step_row(&s, 50, 0, sh->block_size, N_BLOCK, 2);
+    s.slot_map[7] = -1;
+    float *qkv = malloc((size_t)s.n_tok * stride * 4);
+    fill_odd(qkv, (size_t)s.n_tok * stride, sh->D, 8);
+    /* NaN, Inf: kept, or the whole vector reads as NaN */
+    size_t v0 = (size_t)(sh->H + sh->K) * (size_t)sh->D;
+    qkv[3 * stride + v0] = NAN;
+    qkv[4 * stride + v0] = -INFINITY;
+    for (int t = 0; t < s.n_tok; t++)
+        for (int h = 0; h < sh->K && s.slot_map[t] >= 0; h++)
+            for (int v = 0; v < 2; v++)
+                put(&want, s.slot_map[t], h, v, qkv + (size_t)t * stride +
+                    (size_t)((sh->H + v * sh->K + h) * sh->D));
+    const struct fdk_qkv_args a = {
+        .qkv = qkv, .b = &s.b, .kv = kv, .T = s.n_tok + 1, .H = sh->H, .K = sh->K,
+        .D = sh->D, .layer = LAYER,
+    };
+    assert_int_equal(d->ops->qkv(&a, d->st), 0);
+    k_sync(d);
+    k_check(kv.base, kv_floats);
+    assert_memory_equal(kv.base, want.base, kv_floats * 4);
+    free(qkv);
+    k_free(kv.base);
+    k_free(want.base);
+}
+
+/* Every type, odd sizes, every instruction set: the bytes of the reference. */
+static void
+test_kv_bytes(void **state)
+{
+    static const struct shape shapes[] = {
+        { 2, 2, 17, 0, 16, 0, 0 }, { 1, 1, 128, 0, 64, 0, 0 }, { 3, 3, 7, 0, 48, 0, 0 },
+        { 4, 1, 80, 0, 32, 0, 0 }, { 2, 2, 1, 0, 16, 0, 0 },
+    };
+    static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
+    float scale[LAYERS * 2 * 3];
+    (void)state;
+    for (size_t i = 0; i < LAYERS * 2 * 3; i++)
+        scale[i] = i % 4 == 0 ? 0.5f : 0.013f * (float)(i + 1);
+    for (int i = 0; i < 3; i++) {
+        if (!k_has_isa(k_isas[i]))
+            continue;
+        struct k_dev d;
+        k_open(&d, 2, k_isas[i]);
+        for (size_t s = 0; s < 5 * 4; s++) {
+            struct shape sh = shapes[s / 4];
+            sh.t = types[s % 4];
+            check_bytes(&d, &sh, NULL);
+            if (sh.t == FDK_F8E4M3)
+                check_bytes(&d, &sh, scale);
+        }
+        k_close(&d);
+    }
+}
+
+/* All e4m3 roundings: each byte's value, the middle to the next and their
+ * neighbours in fp32 on both sides. */
+static void
+test_f8_rounding(void **state)
+{
+    enum { D = 512, T = 3 };
+    static struct k_step s;
+    struct shape sh = { 1, 1, D, 0, 16, 0, FDK_F8E4M3 };
+    size_t kv_floats, n = 0;
+    struct fdk_kv kv = kv_new(&sh, &kv_floats);
+    float *qkv = calloc(T * 3 * D, 4), in[T * D] = { 0 };
+    struct k_dev d;
+    (void)state;
+    for (int c = 0; c < 126; c++) {
+        float x = k_from_f8((uint8_t)c), mid = (x + k_from_f8((uint8_t)(c + 1))) / 2;
+        const float v[] = { x, nextafterf(x, 1000), mid, nextafterf(mid, 0),
+            nextafterf(mid, 1000), -x, -mid, nextafterf(-mid, 0), nextafterf(-mid, -1000),
+            nextafterf(-x, 0) };
+        for (size_t i = 0; i < 10; i++, n++)
+            in[n] = v[i];
+    }
+    for (int t = 0; t < T; t++)
+        memcpy(qkv + t * 3 * D + D, in + t * D, D * 4);
+    k_step_init(&s);
+    k_step_row(&s, T, 0, 16, N_BLOCK, 0);
+    k_open(&d, 1, NULL);
+    const struct fdk_qkv_args a = {
+        .qkv = qkv, .b = &s.b, .kv = kv, .T = T, .H = 1, .K = 1, .D = D, .layer = LAYER,
+    };
+    assert_int_equal(d.ops->qkv(&a, d.st), 0);
+    k_sync(&d);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal((uint8_t)k_kv_at(&kv, LAYER, s.slot_map[i / D], 0, 0)[i % D],
+            k_to_f8(in[i]));
+    k_close(&d);
+    k_free(kv.base);
+    free(qkv);
+}
+
+struct written {                 /* KV of one graph and of eager launches */
+    struct shape sh;
+    struct k_dev d;
+    struct k_step s;
+    struct fdk_graph *g;
+    struct fdk_qkv_args a;
+    struct fdk_kv kv[2];
+    size_t kv_floats;
+    float *qkv, *in, *cs;
+};
+
+/* Rows of random lengths that start anywhere in a block. */
+static void
+random_step(struct written *w, uint64_t *seed)
+{
+    int left = 1 + (int)(k_rand(seed) % N_TOK), B = w->sh.block_size;
+    k_step_init(&w->s);
+    while (left > 0 && w->s.n_row < 3) {
+        int n = 1 + (int)(k_rand(seed) % (uint64_t)left);
+        int r = (int)(k_rand(seed) % (uint64_t)B);
+        k_step_row(&w->s, n, (int)(k_rand(seed) % 3) * B + r, B, 8, 0);
+        for (int i = 0; i < n; i++) {       /* blocks of its own */
+            int t = w->s.n_tok - n + i;
+            w->s.slot_map[t] = ((w->s.n_row - 1) * 8 + w->s.pos[t] / B) * B +
+                w->s.pos[t] % B;
+        }
+        left -= n;
+    }
+}
+
+static void
+run_written(struct written *w, int replay)
+{
+    size_t n = (size_t)(N_TOK * (w->sh.H + 2 * w->sh.K) * w->sh.D);
+    memcpy(w->qkv, w->in, n * 4);
+    w->a.kv = w->kv[replay];
+    w->a.T = w->s.n_tok;
+    if (replay) {
+        assert_int_equal(w->d.ops->graph_launch(w->g, w->d.st), 0);
+    } else {
+        assert_int_equal(w->d.ops->rope_table(&(struct fdk_rope_table_args){ .cs = w->cs,
+            .inv_freq = w->in, .b = &w->s.b, .T = w->a.T, .rot = w->sh.rot, .scale = 1 },
+            w->d.st), 0);
+        assert_int_equal(w->d.ops->qkv(&w->a, w->d.st), 0);
+    }
+    k_sync(&w->d);
+}
+
+static void
+check_written(struct written *w)
+{
+    uint64_t seed = 5;
+    size_t n = (size_t)(N_TOK * (w->sh.H + 2 * w->sh.K) * w->sh.D);
+    k_open(&w->d, 2, NULL);
+    w->qkv = malloc(n * 4);
+    w->in = malloc(n * 4);
+    w->cs = malloc((size_t)(N_TOK * w->sh.rot) * 4);
+    for (int i = 0; i < 2; i++)
+        w->kv[i] = kv_new(&w->sh, &w->kv_floats);
+    k_fill(w->in, n, 4);
+    k_step_init(&w->s);
+    w->a = (struct fdk_qkv_args){
+        .qkv = w->qkv, .cs = w->cs, .b = &w->s.b, .kv = w->kv[1], .T = N_TOK,
+        .H = w->sh.H, .K = w->sh.K, .D = w->sh.D, .rot = w->sh.rot, .layer = LAYER,
+    };
+    assert_int_equal(w->d.ops->graph_begin(w->d.st), 0);
+    assert_int_equal(w->d.ops->rope_table(&(struct fdk_rope_table_args){ .cs = w->cs,
+        .inv_freq = w->in, .b = &w->s.b, .T = N_TOK, .rot = w->sh.rot, .scale = 1 },
+        w->d.st), 0);
+    assert_int_equal(w->d.ops->qkv(&w->a, w->d.st), 0);
+    assert_int_equal(w->d.ops->graph_end(w->d.st, &w->g), 0);
+    for (int round = 0; round < 200; round++) {
+        random_step(w, &seed);
+        run_written(w, 0);
+        run_written(w, 1);
+        assert_memory_equal(w->kv[0].base, w->kv[1].base, w->kv_floats * 4);
+        /* The newest token of each row is where it belongs: V is not rotated. */
+        for (int r = 0; r < w->s.n_row; r++) {
+            int t = w->s.q_start[r + 1] - 1;
+            const char *at = k_kv_at(&w->kv[1], LAYER, w->s.slot_map[t], 0, 1);
+            char was[4 * 64];
+            size_t bytes = (size_t)w->sh.D * fdk_dtype_bytes(w->sh.t);
+            memcpy(was, at, bytes);
+            put(&w->kv[1], w->s.slot_map[t], 0, 1, w->in + (size_t)t * n / N_TOK +
+                (size_t)((w->sh.H + w->sh.K) * w->sh.D));
+            assert_memory_equal(was, at, bytes);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        k_check(w->kv[i].base, w->kv_floats);
+        k_free(w->kv[i].base);
+    }
+    w->d.ops->graph_free(w->g);
+    k_close(&w->d);
+    free(w->qkv);
+    free(w->in);
+    free(w->cs);
+}
+
+static void
+a6_kv_by_replay_is_kv_by_eager(void **state)
+{
+    static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static struct written w;
+        memset(&w, 0, sizeof(w));
+        w.sh = (struct shape){ 2, 2, 20, 20, i % 2 ? 16 : 5, 0, types[i] };
+        check_written(&w);
+    }
+}
+
 static void
 test_arguments(void **state)
 {
@@ -155,7 +421,8 @@ test_arguments(void **state)
     k_step_init(&s);
     struct fdk_qkv_args a = {
         .qkv = v, .cs = v, .b = &s.b, .T = 1, .H = 2, .K = 1, .D = 16, .rot = 16,
-        .kv = { v, 4096, 2048, 1024, 16, 1, 16, FDK_F32 },
+        .kv = { .base = v, .block_bytes = 4096, .layer_bytes = 2048, .v_bytes = 1024,
+            .block_size = 16, .n_kv_head = 1, .head_dim = 16, .dtype = FDK_F32 },
     };
     assert_int_equal(d.ops->qkv(&a, d.st), 0);
     a.kv.dtype = FDK_F16;
@@ -164,6 +431,20 @@ test_arguments(void **state)
     a.kv.v_bytes = 1023;
     assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
     a.kv.v_bytes = 1024;
+    a.kv.dtype = FDK_F8E4M3;
+    assert_int_equal(d.ops->qkv(&a, d.st), 0);
+    a.kv.dtype = FDK_I8;                       /* scales lie over the values */
+    assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
+    a.kv.k_scale_off = 1280;
+    a.kv.v_scale_off = 1344;
+    assert_int_equal(d.ops->qkv(&a, d.st), 0);
+    a.kv.v_scale_off = 1343;
+    assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
+    a.kv.v_scale_off = 1340;
+    assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
+    a.kv.v_scale_off = 2048 - 60;
+    assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
+    a.kv.dtype = FDK_F32;
     a.rot = 18;
     assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
     a.rot = 16;
@@ -177,6 +458,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments), cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_f8_rounding),
+        cmocka_unit_test(a6_kv_by_replay_is_kv_by_eager),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@ struct bench {                   /* rows of logits and all that goes with them *
     struct fdk_row rows[K_MAX_ROW];
     struct fdk_result res[K_MAX_ROW];
     float *logits, *keep;        /* keep: as given, sampling may overwrite */
+    uint16_t *counts;            /* NULL: none */
     int V;
 };
 
@@ -45,6 +46,7 @@ bench_free(struct bench *b)
     k_close(&b->d);
     free(b->logits);
     free(b->keep);
+    free(b->counts);
     free(b);
 }
 
@@ -62,7 +64,7 @@ draw(struct bench *b)
     memcpy(b->logits, b->keep, K_MAX_ROW * (size_t)b->V * 4);
     struct fdk_sample_args a = {
         .results = b->res, .state = b->rows, .logits = b->logits, .b = &b->s.b,
-        .R = K_MAX_ROW, .V = b->V,
+        .counts = b->counts, .R = K_MAX_ROW, .V = b->V,
     };
     a.scratch_bytes = b->d.ops->sample_scratch(&a);
     a.scratch = malloc(a.scratch_bytes);
@@ -389,6 +391,144 @@ test_state(void **state)
     bench_free(b);
 }
 
+/* ---- penalties ----------------------------------------------------------- */
+
+static float
+penalized(float x, uint16_t c, const struct fdk_row *st)
+{
+    if (c == 0)
+        return x;
+    x = x > 0 ? x / st->repetition : x * st->repetition;
+    if ((c & 0x7fff) != 0) {
+        volatile float all = st->frequency * (float)(c & 0x7fff);
+        x -= all;
+        x -= st->presence;
+    }
+    return x;
+}
+
+/* Half the ids unseen, some in the prompt, some in the output, some in both;
+ * row i has the counts (i * 5) % 16 but for rows 3 and 11, which have none. */
+static void
+penalty_rows(struct bench *b, uint64_t seed)
+{
+    size_t n = K_MAX_ROW * (size_t)b->V;
+    b->counts = malloc(n * 2);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = k_rand(&seed);
+        b->counts[i] = (uint16_t)(r & 1 ? 0 : (r & 2) << 14 | (r & 4 ? r >> 8 & 7 : 0));
+    }
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        struct fdk_row *st = &b->rows[i];
+        st->penalty = i % 8 == 3 ? -1 : i * 5 % K_MAX_ROW;
+        st->repetition = i % 4 == 0 ? 1 : 0.7f + 0.11f * (float)i;
+        st->frequency = i % 3 == 0 ? 0 : 0.3f * (float)(i - 7);
+        st->presence = i % 5 == 0 ? 0 : 0.17f * (float)i - 1;
+        st->temperature = i < 8 ? 0 : 0.4f + 0.1f * (float)i;
+        st->seed = (uint64_t)i << 34 | 5;
+        b->s.out[i].n_top = 2;
+    }
+}
+
+static void
+check_penalties(struct bench *b, int round)
+{
+    size_t V = (size_t)b->V;
+    float *x = malloc(V * 4);
+    uint16_t *before = malloc(K_MAX_ROW * V * 2);
+    memcpy(before, b->counts, K_MAX_ROW * V * 2);
+    for (int i = 0; i < K_MAX_ROW; i++)
+        b->s.out[i].pos = round;
+    draw(b);
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        const struct fdk_row *st = &b->rows[i];
+        const float *raw = b->keep + (size_t)i * V;
+        uint16_t *counts = st->penalty < 0 ? NULL : before + (size_t)st->penalty * V;
+        int best = 0, top = 0;
+        for (size_t j = 0; j < V; j++) {
+            x[j] = counts != NULL ? penalized(raw[j], counts[j], st) : raw[j];
+            best = x[j] > x[best] ? (int)j : best;
+            top = raw[j] > raw[top] ? (int)j : top;
+        }
+        if (st->temperature > 0)
+            best = reference_draw(x, b->V, st, (uint32_t)round);
+        assert_int_equal(b->res[i].token, best);
+        assert_int_equal(b->res[i].top_id[0], top);
+        k_assert_near(b->res[i].logprob, raw[best] - log_sum(raw, b->V), 3e-6, "logprob",
+            (size_t)i);
+        if (counts != NULL && (counts[best] & 0x7fff) != 0x7fff)
+            counts[best]++;
+    }
+    assert_memory_equal(before, b->counts, K_MAX_ROW * V * 2);
+    free(before);
+    free(x);
+}
+
+static void
+test_penalties(void **state)
+{
+    static const int sizes[] = { 3, 61, 1000, 4099 };
+    (void)state;
+    for (int k = 0; k < 12; k++) {
+        if (!k_has_isa(k_isas[k % 3]))
+            continue;
+        struct bench *b = bench_new(1 + k % 2, k_isas[k % 3], sizes[k / 3]);
+        penalty_rows(b, (uint64_t)k);
+        fill_logits(b, (uint64_t)k, 2);
+        for (int round = 0; round < 12; round++)
+            check_penalties(b, round);
+        bench_free(b);
+    }
+}
+
+/* Counts change for sampled tokens of rows that have them, and nowhere else. */
+static void
+test_penalty_counts(void **state)
+{
+    struct bench *b = bench_new(2, NULL, 40);
+    (void)state;
+    fill_logits(b, 3, 0.1f);
+    b->counts = calloc(K_MAX_ROW * 40, 2);
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        b->keep[i * 40 + 9] = 50;
+        b->rows[i].penalty = i;
+        b->rows[i].repetition = 1;
+        b->counts[i * 40 + 9] = 6;
+    }
+    b->counts[0 * 40 + 9] = 0x7fff;              /* no further */
+    b->counts[1 * 40 + 9] = 0xffff;
+    b->counts[2 * 40 + 9] = 0xfffe;
+    b->rows[3].penalty = -1;
+    b->rows[4].done = FDK_DONE_STOP;
+    b->keep[5 * 40 + 1] = NAN;
+    b->s.out[6].kind = FDK_OUT_SCORE;
+    b->s.out[6].target = 9;
+    b->rows[7].frequency = 1e30f;                /* 9 can no longer win */
+    b->rows[8].frequency = -1e38f;               /* overflows: nothing to choose by */
+    b->rows[9].min_len = 11;                     /* both at once */
+    b->rows[9].stop_ids[0] = 9;
+    b->rows[9].n_stop = 1;
+    b->rows[9].presence = 0.01f;
+    b->s.n_out = 10;
+    draw(b);
+    static const uint16_t want[] = { 0x7fff, 0xffff, 0xffff, 6, 6, 6, 6, 6, 6, 6, 6 };
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(b->counts[i * 40 + 9], want[i]);
+    for (int i = 0; i < 10; i++) {
+        int sum = 0;
+        for (int j = 0; j < 40; j++)
+            sum += j != 9 && b->counts[i * 40 + j] == 1;
+        assert_int_equal(sum, i == 7 || i == 9);
+        assert_int_equal(b->res[i].bad, i == 5 || i == 8);
+        assert_int_equal(b->res[i].token == 9, i != 4 && i != 5 && i < 7);
+    }
+    assert_int_equal(b->rows[8].len, 10);
+    draw(b);                                     /* no stop id is masked now */
+    assert_int_equal(b->res[9].token, 9);
+    assert_int_equal(b->counts[9 * 40 + 9], 7);
+    bench_free(b);
+}
+
 int
 main(void)
 {
@@ -396,6 +536,7 @@ main(void)
         cmocka_unit_test(test_philox), cmocka_unit_test(test_bad_logits),
         cmocka_unit_test(test_state), cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_exact_draw), cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_penalties), cmocka_unit_test(test_penalty_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

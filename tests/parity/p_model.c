@@ -46,8 +46,11 @@ static const struct fdk_ops *const k = &fdk_ops_cpu;
 struct step_host {               /* what a step copies to the device */
     int32_t n_tok, n_row, n_out;
     int32_t ids[MAX_TOK], pos[MAX_TOK], slot_map[MAX_TOK], row[MAX_TOK];
-    int32_t q_start[2], kv_len[1], block_table[MAX_TOK / BLOCK], state[1];
+    int32_t q_start[2], kv_len[1], block_table[STATE + 1][MAX_TOK / BLOCK], state[1];
     struct fdk_out out[MAX_TOK];
+    struct fdk_work work[MAX_TOK];
+    int32_t n_work;
+    uint32_t n_done;
 };
 
 struct exec {
@@ -131,8 +134,9 @@ attention_args(const struct exec *x, int32_t T)
     const struct mdl_config *c = &x->p->cfg;
 
     return (struct fdk_attention_args){.b = &x->b, .kv = x->kv, .T = T, .H = c->n_head,
-        .K = c->n_kv_head, .D = c->head_dim, .scratch = x->scratch,
-        .scratch_bytes = x->scratch_bytes};
+        .K = c->n_kv_head, .D = c->head_dim, .work = x->dev->work,
+        .n_work = &x->dev->n_work, .n_done = &x->dev->n_done, .n_work_max = MAX_TOK,
+        .scratch = x->scratch, .scratch_bytes = x->scratch_bytes};
 }
 
 static struct exec *
@@ -163,7 +167,7 @@ exec_open(const char *dir, enum fdk_dtype kv_dtype)
     x->b = (struct fdk_batch){.n_tok = &x->dev->n_tok, .n_row = &x->dev->n_row,
         .n_out = &x->dev->n_out, .ids = x->dev->ids, .pos = x->dev->pos,
         .slot_map = x->dev->slot_map, .row = x->dev->row, .q_start = x->dev->q_start,
-        .kv_len = x->dev->kv_len, .block_table = x->dev->block_table,
+        .kv_len = x->dev->kv_len, .block_table = x->dev->block_table[0],
         .state = x->dev->state, .out = x->dev->out, .table_stride = MAX_TOK / BLOCK,
         .max_row = 1};
     aa = attention_args(x, MAX_TOK);
@@ -217,6 +221,13 @@ run_attention(struct exec *x, const struct mdl_op *op, int32_t T)
     a.qkv = buffer(x, op->in);
     a.layer = op->layer;
     a.scale = op->f;
+    if (op->layer == 0) {
+        struct fdk_att_plan_args pa = {.work = x->dev->work, .n_work = &x->dev->n_work,
+            .n_done = &x->dev->n_done, .b = &x->b, .n_max = MAX_TOK};
+
+        k->att_shape(&a, &pa.a, &pa.bt);
+        MUST(k->att_plan(&pa, x->stream));
+    }
     return k->attention(&a, x->stream);
 }
 
@@ -303,13 +314,13 @@ step(struct exec *x, const int32_t *ids, const int32_t *next, int32_t n, int32_t
     h->n_tok = h->n_out = n;
     h->n_row = 1;
     for (int32_t i = 0; i < MAX_TOK / BLOCK; i++)
-        h->block_table[i] = (i * 7 + 3) % N_BLOCK;
+        h->block_table[STATE][i] = (i * 7 + 3) % N_BLOCK;
     for (int32_t i = 0; i < n; i++) {
         int32_t at = pos + i;
 
         h->ids[i] = ids == NULL ? -1 : ids[i];
         h->pos[i] = at;
-        h->slot_map[i] = h->block_table[at / BLOCK] * BLOCK + at % BLOCK;
+        h->slot_map[i] = h->block_table[STATE][at / BLOCK] * BLOCK + at % BLOCK;
         h->out[i] = (struct fdk_out){.tok = i, .n_top = N_TOP, .pos = at + 1,
             .kind = next[i] < 0 ? FDK_OUT_SAMPLE : FDK_OUT_SCORE, .target = next[i]};
     }

@@ -10,6 +10,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
+#include "daemon/worker/memplan.h"
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/tokenizer.h"
 #include "kernels/cpu/cpu.h"
@@ -17,6 +18,7 @@
 #define SIM_BLOB (1u << 20)
 
 static uint64_t sim_seed_now;
+static const struct pfx_key sim_key = { 0x1234, 0x5678 };
 
 void
 sim_fail(const char *file, int line, const char *what)
@@ -96,36 +98,84 @@ sim_program(struct sim *s)
         rc = mdl_build(&mc, &s->prog, err, sizeof(err));
     if (rc == 0)
         rc = wts_plan_new(s->cfg.model_dir, s->prog, dummy, 7, &s->wp, err, sizeof(err));
+    if (rc == 0)
+        rc = wts_plan_quantize(s->wp, s->prog, &s->cfg.quant, err, sizeof(err));
     if (rc != 0)
         sim_fail(__FILE__, __LINE__, err);
 }
 
 static void
+sim_eng_cfg(const struct sim *s, struct eng_cfg *ret)
+{
+    const struct sim_cfg *c = &s->cfg;
+
+    *ret = (struct eng_cfg) { .max_reqs = c->max_reqs, .max_len = c->max_len,
+        .n_block = c->n_block, .block_size = c->block_size, .n_host = c->n_host,
+        .depth = c->depth, .sch = c->sch };
+    ret->sch.max_seqs = c->max_seqs;
+    ret->sch.max_tokens = c->max_tokens;
+    ret->sch.chunked = c->chunked;
+    ret->sch.n_penalty = c->n_penalty;
+    ret->sch.key = sim_key;
+}
+
+static enum fdk_dtype
+sim_kv_dtype(const struct sim *s)
+{
+    if (s->cfg.kv_dtype > 0)
+        return (enum fdk_dtype)(s->cfg.kv_dtype - 1);
+    return s->wp != NULL && wts_main_dtype(s->wp) != FDK_F32 ? FDK_BF16 : FDK_F32;
+}
+
+static const char *
+sim_backend(const struct sim *s)
+{
+    const char *env = getenv("FDD_SIM_BACKEND");
+
+    if (s->wp == NULL)
+        return "null";
+    if (s->cfg.backend != NULL)
+        return s->cfg.backend;
+    return env != NULL ? env : "cpu";
+}
+
+static void
 sim_runner(struct sim *s)
 {
-    struct run_open_args oa = { .backend = s->wp != NULL ? "cpu" : "null",
+    struct run_open_args oa = { .backend = sim_backend(s),
         .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
-        .max_token = s->cfg.max_tokens, .spin_us = s->cfg.real_clock ? 50 : 0 };
+        .max_token = s->cfg.max_tokens, .spin_us = s->cfg.real_clock ? 50 : 0,
+        .exec = s->cfg.exec };
+    struct run_setup_args sa = { .max_block = s->cfg.n_block + 1,
+        .n_rec = s->cfg.depth + 1, .n_host = s->cfg.n_host,
+        .n_penalty = s->cfg.n_penalty, .max_copy = ENG_MAX_COPY,
+        .use_graph = s->cfg.graph, .delay_ns = s->cfg.delay_ns };
     struct wts_load_args la = { .buffer_bytes = 4u << 20 };
     const struct mdl_config *mc = &s->prog->cfg;
-    struct eng_cfg ec = { .max_reqs = s->cfg.max_reqs, .max_seqs = s->cfg.max_seqs,
-        .max_tokens = s->cfg.max_tokens, .max_len = s->cfg.max_len,
-        .block_size = s->cfg.block_size };
-    struct bat_dims dims;
-    struct fdk_kv kv;
+    struct eng_cfg ec;
     char err[512] = "";
-    int rc;
+    int rc = 0;
 
-    rc = run_new(&oa, &s->run, err, sizeof(err));
+    sim_eng_cfg(s, &ec);
+    eng_dims(&ec, &sa.dims);
+    if (s->cfg.capture == NULL)
+        cap_default(s->cfg.max_tokens, &sa.cap);
+    else
+        rc = cap_parse(s->cfg.capture, s->cfg.max_tokens, &sa.cap, err, sizeof(err));
+    if (rc == 0)
+        rc = run_new(&oa, &s->run, err, sizeof(err));
     if (rc == 0)
         rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
     if (rc == 0)
-        rc = kv_layout(mc->n_layer, mc->n_kv_head, mc->head_dim, s->cfg.block_size,
-            s->wp != NULL && wts_main_dtype(s->wp) != FDK_F32 ? FDK_BF16 : FDK_F32, &kv);
-    eng_dims(&ec, &dims);
+        rc = mpl_layout(mc->n_layer, 0, mc->n_kv_head, mc->head_dim, s->cfg.block_size,
+            sim_kv_dtype(s),
+            &sa.kv);
     if (rc == 0)
-        rc = run_setup(s->run, &dims, &kv, s->cfg.n_block + 1, 1, s->cfg.graph, err,
-            sizeof(err));
+        rc = run_setup(s->run, &sa, err, sizeof(err));
+    if (rc == 0)
+        rc = run_warm(s->run, !s->cfg.lazy);
+    if (rc == 0)
+        rc = run_map_kv(s->run, s->cfg.n_block + 1, err, sizeof(err));
     if (rc != 0)
         sim_fail(__FILE__, __LINE__, err);
 }
@@ -141,6 +191,12 @@ sim_new(const struct sim_cfg *cfg)
     s->cfg = *cfg;
     s->now_ns = 1000000000u;
     s->last_req = -1;
+    s->rng.s = cfg->seed;
+    if (getenv("SIM_TRACE") != NULL)
+        (void)printf("  depth %d graph %d prefix %d host %d exec %d pace %d seed %llu lazy %d "
+            "seqs %d tokens %d blocks %d\n", cfg->depth, cfg->graph, cfg->prefix,
+            cfg->n_host, (int)cfg->exec, (int)cfg->pace, (unsigned long long)cfg->seed,
+            cfg->lazy, cfg->max_seqs, cfg->max_tokens, cfg->n_block);
     log_init("sim", "error");
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     SIM_CHECK(lnk_create(NULL, 1, &s->seg, &s->fd) == 0);
@@ -154,17 +210,18 @@ sim_new(const struct sim_cfg *cfg)
     sim_runner(s);
     pc = (struct pip_cfg) { .lnk = &s->worker, .run = s->run, .tok = s->tok,
         .ready = &s->ready, .cnt = &s->cnt->w, .wait_room = sim_room, .arg = s,
-        .eng = { .max_reqs = cfg->max_reqs, .max_seqs = cfg->max_seqs,
-            .max_tokens = cfg->max_tokens, .chunked = cfg->chunked,
-            .max_len = cfg->max_len, .n_block = cfg->n_block,
-            .block_size = cfg->block_size },
         .ing = { .max_reqs = (uint32_t)cfg->max_reqs, .vocab = s->prog->cfg.vocab,
-            .max_len = cfg->max_len, .n_eos = s->prog->cfg.n_eos, .max_logprobs = 20 } };
+            .max_len = cfg->max_len, .n_eos = s->prog->cfg.n_eos, .max_logprobs = 20,
+            .block_size = cfg->block_size, .prefix = cfg->prefix, .key = sim_key,
+            .n_penalty = cfg->n_penalty } };
+    sim_eng_cfg(s, &pc.eng);
     memcpy(pc.ing.eos, s->prog->cfg.eos, sizeof(pc.ing.eos));
     s->ready.credits = (uint32_t)cfg->max_reqs;
     s->ready.info.vocab = (uint32_t)s->prog->cfg.vocab;
     if (pip_new(&pc, &s->pip, err, sizeof(err)) != 0)
         sim_fail(__FILE__, __LINE__, err);
+    if (!cfg->learn && !cfg->real_clock)
+        s->pip->eng->sch->cfg.cost = NULL;
     pip_ready(s->pip);
     (void)sim_poll(s);
     sim_records(s);
@@ -177,7 +234,8 @@ sim_free(struct sim *s)
 {
     (void)sim_poll(s);
     SIM_CHECK(s->n_open == 0 && ing_open(s->pip->ing) == 0);
-    SIM_CHECK(s->pip->eng->kv->n_free == s->cfg.n_block && s->pip->eng->n_live == 0);
+    SIM_CHECK(s->pip->eng->n_live == 0 && s->pip->eng->n_flight == 0);
+    SIM_CHECK(s->pip->eng->kv->n_free + s->pip->eng->kv->n_cached == s->cfg.n_block);
     SIM_CHECK(s->pip->egr->n_terminal == s->n_done + s->n_error);
     for (int32_t i = 0; i < s->cfg.max_reqs; i++)
         if (s->reqs[i].used)
@@ -281,7 +339,7 @@ sim_submit(struct sim *s, struct sim_req *r, const char *text)
         sim_item(s, r, FDP_IT_STOP_STRING, r->stop_text[i],
             (uint32_t)strlen(r->stop_text[i]));
     ls = sim_claim(s, r->id, LNK_T_SUBMIT, sizeof(*ls));
-    *ls = (struct lnk_submit) { .req = r->p, .t_submit_ns = s->now_ns };
+    *ls = (struct lnk_submit) { .req = r->p, .t_submit_ns = s->now_ns, .user = r->user };
     if (r->p.ttl_queue_ms > 0)
         ls->deadline_queue_ns = s->now_ns + r->p.ttl_queue_ms * 1000000ull;
     if (r->p.ttl_total_ms > 0)
@@ -365,6 +423,8 @@ sim_terminal(struct sim *s, struct sim_req *r)
     SIM_CHECK(!r->terminal);
     r->terminal = 1;
     s->n_open--;
+    if (s->ended != NULL)
+        s->ended(s->ended_arg, r);
     if (r->p.op != FDP_OP_SUBMIT || !r->accepted)
         return;
     for (uint32_t i = 0; i < r->p.n; i++) {
@@ -527,9 +587,40 @@ sim_records(struct sim *s)
             if (s->reqs[i].used && s->reqs[i].id == rec->tag)
                 r = &s->reqs[i];
         SIM_CHECK(r != NULL);
+        if (s->record != NULL)
+            s->record(s->record_arg, r, rec);
         sim_record(s, r, rec);
         lnk_next(&s->gate, rec);
     }
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+int32_t
+sim_device(struct sim *s, int32_t n)
+{
+    return fdk_vdev_step(s->run->ctx, n);
+}
+
+/* The device's share of a poll. */
+static int
+sim_pace(struct sim *s)
+{
+    int32_t step = s->cfg.graph ? 8 : s->prog->n_op + 8;
+
+    if (s->cfg.exec != FDK_EXEC_DEFER || s->cfg.pace == SIM_PACE_NONE)
+        return 0;
+    if (s->cfg.pace == SIM_PACE_FAST)
+        return sim_device(s, INT32_MAX) > 0;
+    if (s->cfg.pace == SIM_PACE_SLOW) {
+        s->burst = step * 2 / 3;
+    } else if (s->burst_left-- <= 0) {
+        const int32_t most[] = { 0, step / 3, step, step * 3, 1000000 };
+
+        s->burst = most[sim_range(&s->rng, 0, 4)];
+        s->burst_left = (int32_t)sim_range(&s->rng, 1, 30);
+    }
+    return sim_device(s, (int32_t)sim_range(&s->rng, 0, (uint32_t)s->burst)) > 0;
 }
 
 int
@@ -537,6 +628,10 @@ sim_poll(struct sim *s)
 {
     int work = pip_poll(s->pip, s->now_ns);
 
+    work |= sim_pace(s);
+    /* a device with a thread of its own */
+    if (!work && s->cfg.real_clock)
+        work = eng_wait(s->pip->eng);
     if (s->cfg.real_clock) {
         s->now_ns = clk_now_ns();
     } else {
@@ -565,4 +660,57 @@ sim_drain(struct sim *s)
         idle = sim_poll(s) ? 0 : idle + 1;
         SIM_CHECK(idle < 10000);
     }
+}
+
+/* ---- for the programs ------------------------------------------------------------------------ */
+
+void
+sim_model(char *path)
+{
+    char name[80];
+    FILE *f;
+
+    (void)snprintf(path, 64, "/tmp/fdd-sim-XXXXXX");
+    SIM_CHECK(mkdtemp(path) != NULL);
+    (void)snprintf(name, sizeof(name), "%s/config.json", path);
+    f = fopen(name, "w");
+    SIM_CHECK(f != NULL);
+    (void)fputs("{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+        "\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"
+        "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":16,"
+        "\"vocab_size\":259,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
+        "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,"
+        "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}", f);
+    (void)fclose(f);
+}
+
+void
+sim_model_rm(const char *path)
+{
+    char name[80];
+
+    (void)snprintf(name, sizeof(name), "%s/config.json", path);
+    (void)unlink(name);
+    (void)rmdir(path);
+}
+
+int
+sim_run(int argc, char **argv, const struct sim_test *t, size_t n)
+{
+    const char *only = getenv("SIM_TEST");
+    uint64_t seed = sim_seed(argc, argv);
+    int ran = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct sim_rng g = { seed + i };
+
+        if (only != NULL && strcmp(only, t[i].name) != 0)
+            continue;
+        (void)printf("%s\n", t[i].name);
+        t[i].fn(&g);
+        ran++;
+    }
+    if (ran == 0)
+        (void)fprintf(stderr, "SIM_TEST=%s is no part of this program\n", only);
+    return ran == 0;
 }

@@ -3,6 +3,10 @@
  * the gate, a fake clock, the null backend (or another). Every record that
  * comes up is checked against what was asked; with the null model every
  * token is foretold.
+ *
+ * With exec = FDK_EXEC_DEFER the device is another actor of the same thread:
+ * each poll runs some of its commands, as many as pace and seed say, so that
+ * a run of any interleaving of host and device can be had again.
  */
 #ifndef FDD_TESTS_SIM_SIM_H
 #define FDD_TESTS_SIM_SIM_H
@@ -12,6 +16,7 @@
 #include "daemon/common/counter.h"
 #include "daemon/common/link.h"
 #include "daemon/worker/pipeline.h"
+#include "daemon/worker/quant.h"
 #include "daemon/worker/runner.h"
 
 #define SIM_MAX_N 4
@@ -25,15 +30,39 @@ uint64_t sim_seed(int argc, char **argv);
 /* $FDD_SIM_STEPS, or def (less under a sanitizer). */
 uint64_t sim_steps(uint64_t def);
 
+/* How many of its commands the device runs between two polls. */
+enum sim_pace {
+    SIM_PACE_RANDOM = 0,     /* by turns none, a few, a step's, all */
+    SIM_PACE_SLOW,           /* less than a step's */
+    SIM_PACE_FAST,           /* all */
+    SIM_PACE_NONE            /* none: the test runs them by sim_device() */
+};
+
 struct sim_cfg {
     int32_t max_reqs, max_seqs, max_tokens, max_len, n_block, block_size;
     int32_t chunked, graph;
+    int32_t depth;           /* steps launched ahead, 0 to 4 */
+    enum fdk_exec exec;
+    enum sim_pace pace;
+    uint64_t seed;           /* of the pace */
+    uint64_t delay_ns;       /* device time added to each step */
+    int32_t prefix, n_host;  /* prefix cache; host blocks behind it */
+    int32_t n_penalty;
+    const char *capture;     /* sizes; NULL: the default list */
+    int32_t lazy;            /* graphs are recorded by the first steps */
+    struct sch_cfg sch;      /* max_partial, max_long, long_threshold,
+                                reserve_blocks, decode_blocks, fcfs, itl_target_ns */
     int check_tokens;        /* null model: outputs are foretold */
     int32_t drain_every;     /* the gate reads the up ring each so many steps */
     const char *model_dir;   /* NULL: the null model; else by ids, on the cpu
                                 backend, dummy weights when it has none */
+    struct qnt quant;        /* of the model's weights; zeros: none */
+    int32_t kv_dtype;        /* enum fdk_dtype + 1; 0: bf16, or fp32 for fp32 weights */
+    const char *backend;     /* of a model; NULL: $FDD_SIM_BACKEND, else "cpu" */
     int32_t threads;
     int32_t real_clock;      /* benchmarks */
+    int32_t learn;           /* step times steer the scheduler; else a run depends on
+                                nothing but its seed */
 };
 
 struct sim_sample {
@@ -48,6 +77,8 @@ struct sim_sample {
 };
 struct sim_req {
     uint64_t id;
+    uint64_t user;
+    uint32_t content;        /* of the reference (ref.h) */
     int used, terminal, cancelled, accepted;
     struct fdp_req p;
     uint32_t *prompt;        /* what the chain starts from; NULL: not known */
@@ -81,6 +112,13 @@ struct sim {
     struct lnk_ready ready;
     struct pipeline *pip;
     uint64_t now_ns, n_poll, next_id;
+    struct sim_rng rng;      /* of the pace */
+    int32_t burst, burst_left; /* most commands a poll now, polls to go */
+    void (*ended)(void *arg, struct sim_req *r); /* a terminal record came; or NULL */
+    void *ended_arg;
+    /* Sees each record of a request before it is checked; or NULL. */
+    void (*record)(void *arg, struct sim_req *r, const struct fdp_rec *rec);
+    void *record_arg;
     struct sim_req *reqs;    /* [max_reqs] open or just ended */
     int32_t n_open, last_req;
     uint64_t n_done, n_error, n_tokens;
@@ -101,6 +139,8 @@ void sim_cancel(struct sim *s, struct sim_req *r, int32_t code);
 /* One poll of all stages, the clock moves, records are read and checked,
  * all structures walked. Returns the work done. */
 int sim_poll(struct sim *s);
+/* DEFER: run up to n commands. Returns how many ran. */
+int32_t sim_device(struct sim *s, int32_t n);
 /* Read and check what came up; for those who run pip_start()'s threads and
  * do not poll. */
 void sim_records(struct sim *s);
@@ -113,6 +153,18 @@ void sim_forget(struct sim *s, struct sim_req *r);
 /* Null model: the chain's token i for r; *ret_stop when it is a stop id. */
 uint32_t sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i,
     uint32_t prev, int *ret_stop);
+
+/* A directory with the config.json of a tiny model; path[64]. */
+void sim_model(char *path);
+void sim_model_rm(const char *path);
+
+/* Named parts of a program: all, or the one $SIM_TEST names. */
+struct sim_test {
+    const char *name;
+    void (*fn)(struct sim_rng *g);
+};
+#define SIM_TEST(f) { #f, f }
+int sim_run(int argc, char **argv, const struct sim_test *t, size_t n);
 
 #define SIM_CHECK(e)                                                            \
     do {                                                                        \

@@ -2,7 +2,7 @@
 # Every fdctl command answers, in text and in JSON; wrong words get a hint.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null
-for c in status 'stat -1' requests clients config model program; do
+for c in status 'stat -1' requests clients config model memory program; do
     # shellcheck disable=SC2086
     expect 0 ctl $c
     [ -n "$out" ] || fail "fdctl $c prints nothing"
@@ -10,7 +10,7 @@ for c in status 'stat -1' requests clients config model program; do
     expect 0 ctl $c --json
     echo "$out" | json 'd' >/dev/null || fail "fdctl $c --json is not JSON: $out"
 done
-for c in status stat generate tokenize detokenize requests cancel clients config model program \
+for c in status stat generate tokenize detokenize requests cancel clients config model memory program \
     drain stop debug; do
     expect 0 ctl $c --help
     has "$out" "$c"

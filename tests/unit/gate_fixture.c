@@ -138,6 +138,27 @@ fix_wdone(struct fix *f, uint64_t id)
 }
 
 void
+fix_waccept(struct fix *f, uint64_t id, uint32_t n_prompt)
+{
+    struct fdp_accepted a = { n_prompt, 0, 0 };
+
+    fix_wsend(f, id, FDP_T_ACCEPTED, &a, sizeof(a));
+}
+
+void
+fix_wtokens(struct fix *f, uint64_t id, uint32_t n)
+{
+    static const uint32_t ids[FDP_REC_MAX_LEN / 4];
+
+    while (n != 0) {
+        uint32_t k = n < FDP_REC_MAX_LEN / 4 ? n : FDP_REC_MAX_LEN / 4;
+
+        fix_wsend(f, id, FDP_T_IDS, ids, k * 4);
+        n -= k;
+    }
+}
+
+void
 fix_werror(struct fix *f, uint64_t id, int code)
 {
     struct fdp_error e = { code, 0, 0, 0 };
@@ -408,4 +429,88 @@ uint32_t
 fcl_reason(const struct fcl *c)
 {
     return fdr_load_acquire((const uint32_t *)(const void *)(c->d2c + FDP_D2C_STATE) + 1);
+}
+
+/* ---- load ---------------------------------------------------------------- */
+
+void
+fcl_ask(struct fcl *c, struct fask a)
+{
+    unsigned char b[16] __attribute__((aligned(8)));
+    const uint32_t one = 1;
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_SUBMIT, a.tag);
+    q.max_new = a.max_new;
+    q.ttl_queue_ms = a.ttl_queue_ms;
+    q.ttl_total_ms = a.ttl_total_ms;
+    q.user = a.user;
+    fcl_send(c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
+}
+
+void
+fslow_take(struct fix *f, struct fslow *w)
+{
+    struct lnk_submit sub;
+    uint64_t id;
+
+    while ((id = fix_take(f, &sub, NULL, NULL)) != 0) {
+        ASSERT(w->n < FSL_ROWS);
+        w->row[w->n].id = id;
+        w->row[w->n].tag = sub.req.tag;
+        w->row[w->n++].left = sub.req.max_new;
+        fix_waccept(f, id, 1);
+    }
+}
+
+void
+fslow_work(struct fix *f, struct fslow *w, double rate, uint64_t ms)
+{
+    for (uint64_t t = 0; t < ms; t += 10) {
+        fslow_take(f, w);
+        w->budget += rate / 100;
+        while (w->n != 0 && w->budget >= 1) {
+            uint32_t k = w->row[0].left;
+
+            if (w->budget < k)
+                k = (uint32_t)w->budget;
+
+            fix_wtokens(f, w->row[0].id, k);
+            w->budget -= k;
+            w->row[0].left -= k;
+            if (w->row[0].left == 0) {
+                fix_wdone(f, w->row[0].id);
+                memmove(w->row, w->row + 1, --w->n * sizeof(w->row[0]));
+                fix_step(f, 0);
+                fslow_take(f, w);
+            }
+        }
+        fix_step(f, 10);
+    }
+}
+
+struct fdp_error
+fcl_error(struct fcl *c, uint64_t tag)
+{
+    struct fdp_error e = { 0, 0, 0, 0 };
+    struct frec r;
+
+    while (fcl_recv(c, &r)) {
+        if (r.h.type != FDP_T_ERROR || r.h.tag != tag)
+            continue;
+        memcpy(&e, r.data, sizeof(e));
+        return e;
+    }
+    pan_panic("no error for tag %llu", (unsigned long long)tag);
+}
+
+int
+fcl_errors(struct fcl *c, uint64_t tag)
+{
+    struct frec r;
+    int n = 0;
+
+    while (fcl_recv(c, &r))
+        n += r.h.type == FDP_T_ERROR && r.h.tag == tag;
+    return n;
 }

@@ -56,6 +56,9 @@ void fix_wnext(struct fix *f, const struct fdp_rec *r);
 /* The worker sends a record, visible at once. */
 void fix_wsend(struct fix *f, uint64_t id, unsigned type, const void *p, uint32_t len);
 void fix_wdone(struct fix *f, uint64_t id);
+/* It accepted a prompt of n_prompt tokens; n output tokens from position 0. */
+void fix_waccept(struct fix *f, uint64_t id, uint32_t n_prompt);
+void fix_wtokens(struct fix *f, uint64_t id, uint32_t n);
 void fix_werror(struct fix *f, uint64_t id, int code);
 /* Take the next SUBMIT with its blob: returns the id, 0 if there is none. */
 uint64_t fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob,
@@ -64,6 +67,18 @@ uint64_t fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob,
 uint64_t fix_take_cancel(struct fix *f, int *ret_code);
 /* The worker's process has ended with this wait status. */
 void fix_die(struct fix *f, int status);
+
+/* A worker that does a number of tokens a second, one row after the other. */
+#define FSL_ROWS 64
+struct fslow {
+    struct { uint64_t id, tag; uint32_t left; } row[FSL_ROWS];
+    uint32_t n;
+    double budget;
+};
+/* Take what was sent down. */
+void fslow_take(struct fix *f, struct fslow *w);
+/* Work for so long, in rounds of 10 ms. */
+void fslow_work(struct fix *f, struct fslow *w, double rate, uint64_t ms);
 
 /* Connect with an identity; returns the welcome's err. */
 int fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello);
@@ -79,11 +94,18 @@ void fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len,
     uint32_t off);
 /* A prompt of n ids, all 1. */
 void fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new);
+/* A prompt of one id. */
+struct fask { uint64_t tag; uint32_t max_new, ttl_queue_ms, ttl_total_ms; uint64_t user; };
+void fcl_ask(struct fcl *c, struct fask a);
 void fcl_cancel(struct fcl *c, uint64_t tag);
 /* Next completion (padding skipped), 0 if none. */
 int fcl_recv(struct fcl *c, struct frec *ret);
 /* The next completion must be an ERROR for tag with this code. */
 void fcl_want_error(struct fcl *c, uint64_t tag, int code, uint32_t detail);
+/* The ERROR for tag, everything before it skipped; it must be there. */
+struct fdp_error fcl_error(struct fcl *c, uint64_t tag);
+/* Reads all there is: how many ERRORs were for tag. */
+int fcl_errors(struct fcl *c, uint64_t tag);
 uint32_t fcl_state(const struct fcl *c);
 uint32_t fcl_reason(const struct fcl *c);
 

@@ -210,6 +210,69 @@ t_drain_wait(void **state)
     fix_close(&f);
 }
 
+/* What waits, how fast it goes, who may have how much. */
+static void
+t_sharing(void **state)
+{
+    static const char *const bad[] = { "1000", "1000:0", "nobody-of-that-name:1",
+        "1:2,1:3" };
+    struct fix f;
+    struct fcl c;
+    json_t *r, *q;
+    char line[256];
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        (void)snprintf(line, sizeof(line), "{\"cmd\":\"set\","
+            "\"name\":\"sched.user-weights\",\"value\":\"%s\"}", bad[i]);
+        r = ask(&f, CTL_ADMIN, line);
+        assert_true(json_is_false(json_object_get(r, "ok")));
+        assert_non_null(strstr(json_string_value(json_object_get(r, "error")),
+            strrchr(bad[i], ',') != NULL ? "\"1:3\"" : bad[i]));
+        assert_non_null(json_object_get(r, "fix"));
+        json_decref(r);
+        assert_string_equal(f.g->par->sched_user_weights, "");
+    }
+    r = ask(&f, CTL_ADMIN, "{\"cmd\":\"set\",\"name\":\"sched.user_weights\","
+        "\"value\":\"1000:7\"}");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    for (unsigned i = 1; i <= FIX_CREDITS + 3; i++)
+        fcl_submit(&c, i, 4, 95); /* 100 tokens each */
+    fix_step(&f, 10);
+    r = ask(&f, CTL_READ, "{\"cmd\":\"status\"}");
+    q = json_object_get(r, "requests");
+    assert_int_equal(json_integer_value(json_object_get(q, "queued")), 3);
+    assert_int_equal(json_integer_value(json_object_get(q, "queued_tokens")), 300);
+    assert_int_equal(json_integer_value(json_object_get(q, "drain_rate")), 0);
+    assert_int_equal(json_integer_value(json_object_get(q, "shed")), 0);
+    json_decref(r);
+    r = ask(&f, CTL_ADMIN, "{\"cmd\":\"clients\"}");
+    q = json_array_get(json_object_get(r, "clients"), 0);
+    assert_int_equal(json_integer_value(json_object_get(q, "weight")), 7);
+    assert_int_equal(json_integer_value(json_object_get(q, "user_queued_tokens")), 300);
+    assert_int_equal(json_integer_value(json_object_get(q, "user_running")), FIX_CREDITS);
+    json_decref(r);
+    r = ask(&f, CTL_ADMIN, "{\"cmd\":\"requests\"}");
+    q = json_array_get(json_object_get(r, "requests"), 0);
+    assert_int_equal(json_integer_value(json_object_get(q, "cost")), 100);
+    assert_int_equal(json_integer_value(json_object_get(q, "weight")), 7);
+    json_decref(r);
+    for (uint64_t i = 0; i < 100; i++) {
+        fix_wtokens(&f, 1, 20);
+        fix_step(&f, 10);
+    }
+    r = ask(&f, CTL_READ, "{\"cmd\":\"status\"}");
+    q = json_object_get(json_object_get(r, "requests"), "drain_rate");
+    assert_in_range(json_integer_value(q), 1900, 2100);
+    json_decref(r);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -217,6 +280,7 @@ main(void)
         cmocka_unit_test(t_control),
         cmocka_unit_test(t_control_socket),
         cmocka_unit_test(t_drain_wait),
+        cmocka_unit_test(t_sharing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

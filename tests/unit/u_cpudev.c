@@ -9,15 +9,23 @@
 static const struct fdk_ops *const ops = &fdk_ops_cpu;
 
 static struct fdk_ctx *
-open_ctx(const struct fdk_ops *o, int n_device, int n_thread, int spin_us)
+open_mode(const struct fdk_ops *o, int n_device, int n_thread, int spin_us,
+    enum fdk_exec exec)
 {
     const struct fdk_open_args args = {
         .n_device = n_device, .n_thread = n_thread, .max_token = 64, .spin_us = spin_us,
+        .exec = exec,
     };
     struct fdk_ctx *ctx;
     char err[256] = "";
     assert_int_equal(o->open(&args, &ctx, err, sizeof(err)), 0);
     return ctx;
+}
+
+static struct fdk_ctx *
+open_ctx(const struct fdk_ops *o, int n_device, int n_thread, int spin_us)
+{
+    return open_mode(o, n_device, n_thread, spin_us, FDK_EXEC_DEFAULT);
 }
 
 static void
@@ -34,11 +42,15 @@ test_open(void **state)
     args.n_thread = -3;
     assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "-3 threads"));
+    args.n_thread = 1;
+    args.exec = (enum fdk_exec)9;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "mode 9"));
+    args.exec = FDK_EXEC_DEFAULT;
     assert_int_equal(ops->available(err, sizeof(err)), 1);
-    /* Either way the CUDA backend says why it cannot be used. */
-    if (fdk_ops_cuda.available(err, sizeof(err)) > 0)
-        assert_int_equal(fdk_ops_cuda.open(&args, &ctx, err, sizeof(err)), -ENOTSUP);
-    assert_true(strlen(err) > 10);
+    /* A backend that cannot be used says why. */
+    if (fdk_ops_cuda.available(err, sizeof(err)) <= 0)
+        assert_true(strlen(err) > 10);
     assert_int_equal(fdk_cpu_isa_force("sse9"), -ENOTSUP);
     ctx = open_ctx(ops, 3, 2, 0);
     assert_int_equal(ops->device_info(ctx, 2, &info), 0);
@@ -358,6 +370,8 @@ test_null(void **state)
     k_step_init(&s);
     k_step_row(&s, 3, 0, 16, 4, 0);
     k_step_row(&s, 1, 5, 16, 4, 0);
+    s.state[0] = 0;
+    s.state[1] = 1;
     s.ids[2] = 123;
     s.ids[3] = -1;
     s.n_out = 2;
@@ -402,6 +416,323 @@ test_null(void **state)
     o->close(ctx);
 }
 
+/* Penalty counts are kept by the null backend too, and change no token. */
+static void
+test_null_counts(void **state)
+{
+    enum { V = 50 };
+    static struct k_step s;
+    static struct fdk_result res[2];
+    static uint16_t counts[3 * V];
+    struct fdk_row rows[2] = {
+        { .max_len = 100, .penalty = 2, .repetition = 9 },
+        { .max_len = 100, .penalty = -1 },
+    };
+    struct fdk_ctx *ctx = open_ctx(&fdk_ops_null, 1, 1, 0);
+    fdk_stream_t st;
+    (void)state;
+    k_step_init(&s);
+    k_step_row(&s, 1, 0, 16, 4, 0);
+    k_step_row(&s, 1, 0, 16, 4, 0);
+    s.n_out = 2;
+    for (int i = 0; i < 2; i++) {
+        s.out[i] = (struct fdk_out){ .tok = i, .row = i, .n_top = -1, .pos = 1 };
+        s.state[i] = i;
+    }
+    const struct fdk_sample_args a = {
+        .results = res, .state = rows, .counts = counts, .b = &s.b, .R = 2, .V = V,
+    };
+    int32_t t = fdk_null_token(1, 1, V);
+    counts[2 * V + t] = 0x8000;
+    assert_int_equal(fdk_ops_null.stream_new(ctx, 0, &st), 0);
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(fdk_ops_null.sample(&a, st), 0);
+        assert_int_equal(res[0].token, t);
+        assert_int_equal(res[1].token, t);
+        assert_int_equal(counts[2 * V + t], 0x8000 + i);
+        assert_int_equal(counts[t] | counts[V + t], 0);
+    }
+    fdk_ops_null.close(ctx);
+}
+
+/* ---- execution modes ----------------------------------------------------- */
+
+struct duo {                     /* two streams of two devices, and events */
+    const struct fdk_ops *o;
+    struct fdk_ctx *ctx;
+    fdk_stream_t a, b;
+    fdk_event_t e[4];
+};
+
+static void
+duo_open(struct duo *d, const struct fdk_ops *o, enum fdk_exec exec)
+{
+    d->o = o;
+    d->ctx = open_mode(o, 2, 2, 10, exec);
+    assert_int_equal(o->stream_new(d->ctx, 0, &d->a), 0);
+    assert_int_equal(o->stream_new(d->ctx, 1, &d->b), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(o->event_new(d->ctx, i % 2, &d->e[i]), 0);
+}
+
+/* Each stream waits for the other in turn; a graph replays between. */
+static void
+ping_pong(struct duo *d, unsigned char *x, int n)
+{
+    const struct fdk_ops *o = d->o;
+    struct fdk_graph *g;
+    assert_int_equal(o->graph_begin(d->b), 0);
+    assert_int_equal(o->copy(d->b, x + 1, x, 1), 0);
+    assert_int_equal(o->copy(d->b, x + 2, x + 1, 1), 0);
+    assert_int_equal(o->graph_end(d->b, &g), 0);
+    for (int i = 0; i < n; i++) {
+        if (i > 0)
+            assert_int_equal(o->stream_wait(d->a, d->e[1]), 0);
+        if (i % 16 == 0)
+            assert_int_equal(o->stream_delay(d->a, 20000), 0);
+        assert_int_equal(o->fill(d->a, x, i & 0xff, 1), 0);
+        assert_int_equal(o->event_record(d->e[0], d->a), 0);
+        assert_int_equal(o->stream_wait(d->b, d->e[0]), 0);
+        assert_int_equal(o->graph_launch(g, d->b), 0);
+        assert_int_equal(o->copy(d->b, x + 3 + i, x + 2, 1), 0);
+        assert_int_equal(o->event_record(d->e[1], d->b), 0);
+    }
+    o->graph_free(g);
+}
+
+/* Whoever executes, the result is that of the streams' order. */
+static void
+test_exec_modes(void **state)
+{
+    enum { N = 700 };            /* more commands than a queue holds */
+    static const enum fdk_exec modes[] = {
+        FDK_EXEC_DEFAULT, FDK_EXEC_THREAD, FDK_EXEC_INLINE, FDK_EXEC_DEFER,
+    };
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        unsigned char *x = calloc(1, N + 3);
+        struct duo d;
+        duo_open(&d, k < 4 ? &fdk_ops_cpu : &fdk_ops_null, modes[k % 4]);
+        ping_pong(&d, x, N);
+        assert_int_equal(d.o->event_sync(d.e[1]), 0);
+        for (int i = 0; i < N; i++)
+            assert_int_equal(x[3 + i], i & 0xff);
+        assert_int_equal(d.o->stream_sync(d.a), 0);
+        if (modes[k % 4] != FDK_EXEC_DEFER)
+            assert_int_equal(fdk_vdev_step(d.ctx, 10), 0);
+        d.o->close(d.ctx);
+        free(x);
+    }
+}
+
+/* Nothing runs before it is waited for, and then no more than that needs. */
+static void
+test_defer_waits(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct duo d;
+        unsigned char x[4] = { 0 }, busy = 0;
+        duo_open(&d, k ? &fdk_ops_null : &fdk_ops_cpu, FDK_EXEC_DEFER);
+        const struct fdk_ops *o = d.o;
+        o->fill(d.a, x, 1, 1);
+        o->event_record(d.e[0], d.a);
+        o->stream_wait(d.b, d.e[0]);
+        o->copy(d.b, x + 1, x, 1);
+        o->event_record(d.e[1], d.b);
+        o->stream_wait(d.a, d.e[1]);
+        o->copy(d.a, x + 2, x + 1, 1);
+        o->event_record(d.e[2], d.a);
+        o->fill(d.a, x + 3, 9, 1);
+        o->fill(d.b, &busy, 9, 1);
+        o->event_record(d.e[3], d.b);
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(o->event_query(d.e[i]), 0);
+        assert_int_equal(x[0], 0);
+        assert_int_equal(o->event_sync(d.e[0]), 0);
+        assert_int_equal(x[0], 1);
+        assert_int_equal(o->event_query(d.e[0]), 1);
+        assert_int_equal(o->event_query(d.e[1]), 0);
+        assert_int_equal(o->event_sync(d.e[2]), 0);  /* there and back again */
+        assert_int_equal(x[2], 1);
+        assert_int_equal(o->event_query(d.e[1]), 1);
+        assert_int_equal(o->event_query(d.e[3]), 0);
+        assert_int_equal(x[3] | busy, 0);
+        assert_int_equal(o->stream_sync(d.a), 0);
+        assert_int_equal(x[3], 9);
+        assert_int_equal(busy, 0);
+        o->event_free(d.e[3]);
+        assert_int_equal(busy, 9);
+        o->fill(d.b, &busy, 4, 1);
+        o->stream_free(d.b);
+        assert_int_equal(busy, 4);
+        o->close(d.ctx);
+    }
+}
+
+/* One command at a time, streams in turn, a waiting one passed over. */
+static void
+test_defer_steps(void **state)
+{
+    struct duo d;
+    char x[2] = { 0 };
+    (void)state;
+    duo_open(&d, &fdk_ops_cpu, FDK_EXEC_DEFER);
+    const struct fdk_ops *o = d.o;
+    assert_int_equal(fdk_vdev_step(d.ctx, 5), 0);
+    o->stream_wait(d.a, d.e[0]);                     /* never recorded: no wait */
+    for (int i = 1; i <= 3; i++) {
+        o->fill(d.a, &x[0], i, 1);
+        o->fill(d.b, &x[1], i, 1);
+    }
+    o->event_record(d.e[0], d.b);
+    o->stream_wait(d.a, d.e[0]);
+    o->fill(d.a, &x[0], 7, 1);
+    static const char want[][2] = {
+        { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 2 }, { 2, 2 }, { 2, 3 }, { 3, 3 }, { 3, 3 },
+        { 3, 3 }, { 7, 3 },
+    };
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(o->event_query(d.e[0]), i >= 8);
+        assert_int_equal(fdk_vdev_step(d.ctx, 1), 1);
+        assert_memory_equal(x, want[i], 2);
+    }
+    assert_int_equal(fdk_vdev_step(d.ctx, 1), 0);
+    /* b runs alone while a waits for its last command. */
+    for (int i = 0; i < 3; i++)
+        o->fill(d.b, &x[1], 10 + i, 1);
+    o->event_record(d.e[1], d.b);
+    o->stream_wait(d.a, d.e[1]);
+    o->fill(d.a, &x[0], 20, 1);
+    assert_int_equal(fdk_vdev_step(d.ctx, 3), 3);
+    assert_int_equal(x[1], 12);
+    assert_int_equal(x[0], 7);
+    assert_int_equal(fdk_vdev_step(d.ctx, 100), 3);
+    assert_int_equal(x[0], 20);
+    o->close(d.ctx);
+}
+
+/* Delays cost nothing, full queues run their oldest, graphs and failures. */
+static void
+test_defer_limits(void **state)
+{
+    struct duo d;
+    struct fdk_graph *g;
+    unsigned char x = 0;
+    (void)state;
+    duo_open(&d, &fdk_ops_null, FDK_EXEC_DEFER);
+    const struct fdk_ops *o = d.o;
+    uint64_t t0 = cpu_now_ns(), hour = 3600000000000u;
+    o->stream_delay(d.a, hour);
+    o->event_record(d.e[0], d.a);
+    o->stream_wait(d.b, d.e[0]);
+    o->stream_delay(d.b, hour);
+    o->event_record(d.e[1], d.b);
+    assert_int_equal(o->event_sync(d.e[1]), 0);
+    assert_int_equal(o->event_query(d.e[0]), 1);
+    assert_true(cpu_now_ns() - t0 < hour);
+    assert_true(o->event_ns(d.e[1]) >= t0 + 2 * hour);
+    for (int i = 0; i < CPU_QUEUE + 5; i++)
+        assert_int_equal(o->fill(d.a, &x, i < CPU_QUEUE ? i : 99, 1), 0);
+    assert_int_equal(x, 4);
+    assert_int_equal(fdk_vdev_step(d.ctx, 2 * CPU_QUEUE), CPU_QUEUE);
+    assert_int_equal(x, 99);
+    o->graph_begin(d.a);
+    o->fill(d.a, &x, 1, 1);
+    o->fill(d.a, &x, 2, 1);
+    assert_int_equal(fdk_vdev_step(d.ctx, 10), 0);
+    assert_int_equal(o->graph_end(d.a, &g), 0);
+    assert_int_equal(o->graph_launch(g, d.a), 0);
+    assert_int_equal(x, 99);
+    assert_int_equal(fdk_vdev_step(d.ctx, 10), 1);   /* a graph is one command */
+    assert_int_equal(x, 2);
+    x = 0;
+    o->graph_launch(g, d.a);
+    o->graph_launch(g, d.a);
+    o->graph_free(g);
+    assert_int_equal(x, 2);
+    fdk_cpu_fail_after(d.ctx, 0, 2);
+    o->fill(d.a, &x, 5, 1);
+    o->fill(d.a, &x, 6, 1);
+    o->event_record(d.e[0], d.a);
+    o->stream_wait(d.b, d.e[0]);
+    o->fill(d.b, &x, 7, 1);
+    assert_int_equal(o->event_query(d.e[0]), 0);
+    assert_int_equal(o->stream_sync(d.b), 0);
+    assert_int_equal(x, 7);
+    assert_int_equal(o->event_sync(d.e[0]), -EIO);
+    assert_int_equal(o->fill(d.a, &x, 6, 1), -EIO);
+    assert_int_equal(o->event_record(d.e[0], d.a), -EIO);
+    o->close(d.ctx);
+}
+
+/* The null backend on a thread of its own: the host goes on meanwhile. */
+static void
+test_null_thread(void **state)
+{
+    static struct k_step s;
+    static struct fdk_row row = { .len = 3, .max_len = 100, .penalty = -1 };
+    static struct fdk_result res[1];
+    enum { MS = 20000000 };
+    struct duo d;
+    (void)state;
+    duo_open(&d, &fdk_ops_null, FDK_EXEC_THREAD);
+    k_step_init(&s);
+    k_step_row(&s, 3, 0, 16, 4, 0);
+    s.ids[2] = 11;
+    s.state[0] = 0;
+    s.n_out = 1;
+    s.out[0] = (struct fdk_out){ .tok = 2, .n_top = -1, .pos = 3 };
+    const struct fdk_sample_args a = {
+        .results = res, .state = &row, .b = &s.b, .R = 1, .V = 50,
+    };
+    uint64_t t0 = cpu_now_ns();
+    assert_int_equal(d.o->stream_delay(d.a, MS), 0);
+    assert_int_equal(d.o->sample(&a, d.a), 0);
+    assert_int_equal(d.o->event_record(d.e[0], d.a), 0);
+    int done = d.o->event_query(d.e[0]);
+    if (cpu_now_ns() < t0 + MS)
+        assert_int_equal(done, 0);
+    assert_int_equal(d.o->event_sync(d.e[0]), 0);
+    assert_true(d.o->event_ns(d.e[0]) >= t0 + MS);
+    assert_int_equal(res[0].token, fdk_null_token(11, 3, 50));
+    assert_int_equal(row.len, 4);
+    d.o->close(d.ctx);
+}
+
+/* The cpu backend in the caller: done when the launch returns, equal bits. */
+static void
+test_inline_math(void **state)
+{
+    enum { M = 16, N = 96, K = 256 };
+    float *x = malloc(M * K * 4), *w = malloc(N * K * 4), *y[2];
+    int32_t live = M;
+    (void)state;
+    k_fill(x, M * K, 1);
+    k_fill(w, N * K, 2);
+    for (int i = 0; i < 2; i++) {
+        struct duo d;
+        y[i] = calloc(M * N, 4);
+        const struct fdk_gemm_args a = {
+            .y = y[i], .x = x, .w = w, .n = &live, .T = M, .N = N, .K = K, .ldy = N,
+        };
+        duo_open(&d, ops, i ? FDK_EXEC_INLINE : FDK_EXEC_THREAD);
+        assert_int_equal(ops->gemm(&a, d.a), 0);
+        if (i == 0)
+            assert_int_equal(ops->stream_sync(d.a), 0);
+        else
+            assert_memory_equal(y[0], y[1], M * N * 4);
+        fdk_cpu_fail_after(d.ctx, 0, 1);
+        assert_int_equal(ops->fill(d.a, w, 1, 0), i ? -EIO : 0);
+        assert_int_equal(ops->stream_sync(d.a), -EIO);
+        ops->close(d.ctx);
+    }
+    free(x);
+    free(w);
+    free(y[0]);
+    free(y[1]);
+}
+
 int
 main(void)
 {
@@ -410,7 +741,11 @@ main(void)
         cmocka_unit_test(test_reserve), cmocka_unit_test(test_fifo),
         cmocka_unit_test(test_events), cmocka_unit_test(test_graph),
         cmocka_unit_test(test_failure), cmocka_unit_test(test_shared_pool),
-        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_null), cmocka_unit_test(test_null_counts),
+        cmocka_unit_test(test_exec_modes),
+        cmocka_unit_test(test_defer_waits), cmocka_unit_test(test_defer_steps),
+        cmocka_unit_test(test_defer_limits), cmocka_unit_test(test_null_thread),
+        cmocka_unit_test(test_inline_math),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

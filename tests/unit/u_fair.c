@@ -1,4 +1,7 @@
-/* Deficit round-robin over users, priorities, deadlines while queued. */
+/*
+ * Weighted deficit round-robin over users, credits counted in sequences, the
+ * cap while others wait, priorities, deadlines while queued.
+ */
 #include "config.h"
 
 #include <setjmp.h>
@@ -7,10 +10,35 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/obj.h"
 #include "tests/unit/gate_fixture.h"
+
+static void
+send_n(struct fcl *c, uint64_t tag, unsigned n, uint32_t max_new, uint64_t user)
+{
+    unsigned char b[16] __attribute__((aligned(8)));
+    const uint32_t one = 1;
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_SUBMIT, tag);
+    q.n = (uint16_t)n;
+    q.max_new = max_new;
+    q.user = user;
+    fcl_send(c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
+}
+
+/* The worker does what it was asked for, in full. */
+static void
+work(struct fix *f, uint64_t id, const struct lnk_submit *sub)
+{
+    fix_waccept(f, id, 1);
+    fix_wtokens(f, id, sub->req.n * sub->req.max_new);
+    fix_wdone(f, id);
+}
 
 /* A user with 60 requests does not delay one with 2. */
 static void
@@ -48,7 +76,8 @@ t_two_users(void **state)
     fix_close(&f);
 }
 
-/* Shares go by tokens, not by requests. */
+/* Shares go by tokens, not by requests: short ones beside long ones, in a worker
+ * that gives each row the same number of tokens in a step. */
 static void
 t_tokens(void **state)
 {
@@ -57,7 +86,9 @@ t_tokens(void **state)
     struct fix f;
     struct fcl a, b;
     struct lnk_submit sub;
-    uint64_t tok_a = 0, tok_b = 0, id;
+    struct { uint64_t id; int user; uint32_t left; } row[FIX_CREDITS];
+    uint64_t tok[2] = { 0, 0 };
+    int n = 0;
 
     (void)state;
     fix_open(&f, sets);
@@ -73,15 +104,25 @@ t_tokens(void **state)
     fix_step(&f, 0);
     assert_int_equal(f.g->fair.n_queued, 264);
     fix_ready(&f);
-    for (int i = 0; i < 120; i++) {
-        id = fix_take(&f, &sub, NULL, NULL);
-        assert_true(id != 0);
-        *(sub.user == 1000 ? &tok_a : &tok_b) += sub.req.max_new + 5;
-        fix_wdone(&f, id);
-        fix_step(&f, 0);
+    while (f.g->ses[0]->usr->lane[FAIR_GEN].active) {
+        while (n < (int)FIX_CREDITS &&
+            (row[n].id = fix_take(&f, &sub, NULL, NULL)) != 0) {
+            row[n].user = sub.user == 1001;
+            row[n++].left = sub.req.max_new;
+        }
+        for (int i = 0; i < n; i++) {
+            fix_wtokens(&f, row[i].id, 50);
+            tok[row[i].user] += 50;
+            row[i].left -= 50;
+            if (row[i].left == 0) {
+                fix_wdone(&f, row[i].id);
+                row[i--] = row[--n];
+            }
+        }
+        fix_step(&f, 1);
     }
-    assert_true(tok_a > 8000 && tok_b > 8000);
-    assert_true(tok_a < tok_b * 3 / 2 && tok_b < tok_a * 2);
+    assert_true(tok[0] > 20000);
+    assert_true(tok[0] < tok[1] * 5 / 4 && tok[1] < tok[0] * 5 / 4);
     fcl_close(&a);
     fcl_close(&b);
     fix_close(&f);
@@ -212,6 +253,468 @@ t_delegated(void **state)
     fix_close(&f);
 }
 
+/* ---- shares -------------------------------------------------------------- */
+
+#define N_USER 7
+#define N_EACH 64
+
+/* A user's requests, outside of any session: only the order counts here. */
+struct crowd {
+    struct usr *u;
+    struct jreq r[N_EACH];
+    uint64_t sent;
+};
+
+static uint32_t
+draw_cost(unsigned *seed, int shape)
+{
+    switch (shape) {
+    case 0: /* much shorter than a quantum */
+        return 1 + (uint32_t)rand_r(seed) % 100;
+    case 1: /* much longer */
+        return 1 + (uint32_t)rand_r(seed) % 50000;
+    default: /* now and then a giant */
+        return rand_r(seed) % 20 == 0 ? 100000 : 1 + (uint32_t)rand_r(seed) % 3000;
+    }
+}
+
+/* Every user's share, at every moment, against its weight's share of all. */
+static void
+share_round(struct fix *f, unsigned *seed)
+{
+    static struct crowd c[N_USER];
+    struct wrk *w = &f->g->wrk[0];
+    uint64_t all = 0, weights = 0, max = 0;
+
+    for (unsigned i = 0; i < N_USER; i++) {
+        int shape = rand_r(seed) % 3;
+
+        memset(&c[i], 0, sizeof(c[i]));
+        c[i].u = usr_get(f->g, 5000 + i, f->now);
+        assert_non_null(c[i].u);
+        weights += c[i].u->weight;
+        for (unsigned k = 0; k < N_EACH; k++) {
+            struct jreq *r = &c[i].r[k];
+
+            *r = (struct jreq){ .magic = JREQ_MAGIC, .usr = c[i].u, .req.n = 1,
+                .cost = draw_cost(seed, shape) };
+            max = r->cost > max ? r->cost : max;
+            fair_push(f->g, r);
+        }
+    }
+    for (int step = 0; step < 40000; step++) {
+        struct jreq *r = fair_pop(f->g, w, FAIR_GEN);
+        struct crowd *k;
+
+        assert_non_null(r);
+        k = &c[r->usr->key - 5000];
+        k->sent += r->cost;
+        all += r->cost;
+        fair_push(f->g, r); /* stays backlogged */
+        for (unsigned i = 0; i < N_USER; i++) {
+            double share = (double)all * c[i].u->weight / (double)weights;
+            double bound = (double)FAIR_QUANTUM * c[i].u->weight + (double)max;
+            double off = (double)c[i].sent - share;
+
+            if (off > bound || off < -bound)
+                pan_panic("step %d user %u weight %u: %.0f tokens off its share, "
+                    "allowed %.0f", step, i, c[i].u->weight, off, bound);
+        }
+    }
+    for (unsigned i = 0; i < N_USER; i++) {
+        for (unsigned k = 0; k < N_EACH; k++)
+            fair_remove(f->g, &c[i].r[k]);
+    }
+    assert_true(f->g->fair.weight_queued == 0 && f->g->fair.cost_queued == 0);
+    f->g->fair.cost_open = f->g->fair.n_gen = 0; /* these never were open */
+}
+
+static void
+drr_share_is_within_a_turn_and_a_request(void **state)
+{
+    unsigned seed = getenv("SEED") != NULL ? (unsigned)atoi(getenv("SEED")) : 11;
+    struct fix f;
+
+    (void)state;
+    print_message("SEED=%u\n", seed);
+    for (int round = 0; round < 6; round++) {
+        struct fair_weight list[N_USER];
+
+        fix_open(&f, NULL);
+        fix_ready(&f);
+        for (unsigned i = 0; i < N_USER; i++)
+            list[i] = (struct fair_weight){ 5000 + i, round == 0 ? 1 :
+                1 + (uint32_t)rand_r(&seed) % (round < 4 ? 8 : FAIR_WEIGHT_MAX) };
+        fair_set_weights(f.g, list, N_USER);
+        share_round(&f, &seed);
+        fix_close(&f);
+    }
+}
+
+static void
+weights_text(void **state)
+{
+    static const char *const bad[][2] = { { "0", "\"0\": no weight" },
+        { "1000", "\"1000\": no weight" }, { "1000:", "from 1 to 1000" },
+        { "1000:0", "from 1 to 1000" }, { "1000:1001", "from 1 to 1000" },
+        { "1000:-1", "from 1 to 1000" }, { "1000:2.5", "from 1 to 1000" },
+        { "1000:99999999999999999999", "from 1 to 1000" }, { ":3", "no user before" },
+        { "1:2,no-such-user-here:3,2:2", "\"no-such-user-here:3\": this system has no" },
+        { "18446744073709551616:1", "64 bits" }, { "1:2,3:4,1:5", "\"1:5\": user 1 has" },
+        { "root:2 0:3", "\"0:3\": user 0 has" }, { "1000 :2", "\"1000\": no weight" } };
+    struct fair_weight w[FAIR_WEIGHTS];
+    char long_text[PAR_STR_BYTES] = "";
+    char err[256];
+    uint32_t n = 77;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        n = 77;
+        assert_int_equal(fair_parse_weights(bad[i][0], w, &n, err, sizeof(err)), -EINVAL);
+        assert_int_equal(n, 77);
+        if (strstr(err, bad[i][1]) == NULL)
+            fail_msg("%s: %s", bad[i][0], err);
+        assert_non_null(strstr(err, "sched.user_weights"));
+    }
+    assert_int_equal(fair_parse_weights("", w, &n, err, sizeof(err)), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(fair_parse_weights(" root:4, 1000:2,18446744073709551615:1000,", w,
+        &n, err, sizeof(err)), 0);
+    assert_int_equal(n, 3);
+    assert_true(w[0].key == 0 && w[0].weight == 4 && w[1].key == 1000);
+    assert_true(w[2].key == UINT64_MAX && w[2].weight == 1000);
+    /* as many as fit a parameter */
+    for (int i = 0; i < 99; i++)
+        (void)snprintf(long_text + strlen(long_text), 8, "%d:1,", i + 1);
+    assert_int_equal(fair_parse_weights(long_text, w, &n, err, sizeof(err)), 0);
+    assert_int_equal(n, 99);
+    /* one item without an end */
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    assert_int_equal(fair_parse_weights(long_text, w, &n, err, sizeof(err)), -EINVAL);
+}
+
+/* Two users with endless work: who got how much of the worker? */
+static double
+ratio_of(struct fix *f, struct fcl *a, struct fcl *b, int steps)
+{
+    double tok[2] = { 0, 0 };
+    struct lnk_submit sub;
+    uint64_t tag[2] = { 1000, 1000 }, id;
+
+    for (int i = 0; i < 40; i++) {
+        send_n(a, tag[0]++, 1, 400, 0);
+        send_n(b, tag[1]++, 1, 400, 0);
+    }
+    fix_step(f, 0);
+    for (int i = 0; i < steps; i++) {
+        struct frec r;
+
+        assert_true((id = fix_take(f, &sub, NULL, NULL)) != 0);
+        tok[sub.user == 1001] += sub.req.max_new;
+        send_n(sub.user == 1001 ? b : a, tag[sub.user == 1001]++, 1, 400, 0);
+        work(f, id, &sub);
+        fix_step(f, 0);
+        while (fcl_recv(a, &r) || fcl_recv(b, &r))
+            continue;
+    }
+    while ((id = fix_take(f, &sub, NULL, NULL)) != 0) {
+        work(f, id, &sub);
+        fix_step(f, 0);
+    }
+    return tok[0] / tok[1];
+}
+
+static void
+skip_reload(struct fix *f)
+{
+    const struct fdp_rec *r;
+
+    fix_step(f, 0);
+    r = fix_wpeek(f);
+    assert_true(r != NULL && r->type == LNK_T_RELOAD);
+    fix_wnext(f, r);
+}
+
+/* Weights hold through gate and worker, and may change meanwhile. */
+static void
+weights_in_force(void **state)
+{
+    static const char *const sets[] = { "sched.user_weights=1000:4", NULL };
+    struct fix f;
+    struct fcl a, b;
+    double ratio;
+    char err[256], ignored[256];
+    int changed;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    assert_int_equal(a.fd >= 0 && f.g->ses[0]->usr->weight == 4, 1);
+    ratio = ratio_of(&f, &a, &b, 500);
+    assert_true(ratio > 3.5 && ratio < 4.5);
+    assert_int_equal(par_set_text(f.g->ps, "sched.user_weights", "1000:1,1001:3",
+        PAR_FROM_RUNTIME, err, sizeof(err)), 0);
+    gate_apply(f.g);
+    skip_reload(&f);
+    ratio = ratio_of(&f, &a, &b, 500);
+    assert_true(ratio > 0.25 && ratio < 0.42);
+    /* the file's values again (there is no file): all alike */
+    assert_int_equal(gate_reload(f.g, err, sizeof(err), ignored, sizeof(ignored),
+        &changed, NULL), 0);
+    skip_reload(&f);
+    ratio = ratio_of(&f, &a, &b, 500);
+    assert_true(ratio > 0.85 && ratio < 1.2);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
+/* Whose answers stop early is charged for what was said, not for what might
+ * have been. */
+static void
+settled_by_what_was_done(void **state)
+{
+    struct fix f;
+    struct fcl a, b;
+    struct lnk_submit sub;
+    double tok[2] = { 0, 0 };
+    uint64_t tag = 1, id;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    for (int i = 0; i < 60; i++, tag++) {
+        send_n(&a, tag, 1, 2000, 0); /* asks for 2000, needs 200 */
+        send_n(&b, tag, 1, 200, 0);
+    }
+    fix_step(&f, 0);
+    for (int i = 0; i < 600; i++, tag++) {
+        struct frec r;
+
+        assert_true((id = fix_take(&f, &sub, NULL, NULL)) != 0);
+        tok[sub.user == 1001] += 200;
+        send_n(sub.user == 1001 ? &b : &a, tag, 1, sub.req.max_new, 0);
+        fix_waccept(&f, id, 1);
+        fix_wtokens(&f, id, 200);
+        fix_wdone(&f, id);
+        fix_step(&f, 0);
+        while (fcl_recv(&a, &r) || fcl_recv(&b, &r))
+            continue;
+    }
+    assert_true(tok[0] > tok[1] * 0.8 && tok[1] > tok[0] * 0.8);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
+/* ---- credits and cap ------------------------------------------------------- */
+
+/* Samples are rows: a request of n takes n credits, at most all. */
+static void
+credits_are_sequences(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct lnk_submit sub;
+    uint64_t id[3];
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    send_n(&c, 1, 3, 10, 0);
+    send_n(&c, 2, 4, 10, 0);
+    send_n(&c, 3, 2, 10, 0); /* 1 is left */
+    send_n(&c, 4, 1, 10, 0); /* must not pass the one before it */
+    send_n(&c, 5, 64, 10, 0); /* more than there are */
+    fix_step(&f, 0);
+    id[0] = fix_take(&f, &sub, NULL, NULL);
+    id[1] = fix_take(&f, &sub, NULL, NULL);
+    assert_int_equal(sub.req.tag, 2);
+    assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0);
+    assert_int_equal(f.g->wrk[0].credits_used, 7);
+    fix_wdone(&f, id[0]);
+    fix_step(&f, 0);
+    id[0] = fix_take(&f, &sub, NULL, NULL);
+    assert_int_equal(sub.req.tag, 3);
+    id[2] = fix_take(&f, &sub, NULL, NULL);
+    assert_int_equal(sub.req.tag, 4);
+    assert_int_equal(f.g->wrk[0].credits_used, 7);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0); /* needs all of them */
+        fix_wdone(&f, id[i]);
+        fix_step(&f, 0);
+    }
+    assert_true((id[0] = fix_take(&f, &sub, NULL, NULL)) != 0);
+    assert_int_equal(sub.req.n, 64);
+    assert_int_equal(f.g->wrk[0].credits_used, FIX_CREDITS);
+    fix_wdone(&f, id[0]);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->wrk[0].credits_used, 0);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* Who came first holds all rows, until somebody else wants some. */
+static void
+cap_while_others_wait(void **state)
+{
+    struct fix f;
+    struct fcl a, b;
+    struct lnk_submit sub;
+    uint64_t id[200];
+    int user[200], n = 0, from = 0, held[2] = { 0, 0 };
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 100; i++)
+        send_n(&a, i, 1, 1, 0); /* so short that a quantum is all of them */
+    fix_step(&f, 0);
+    while ((id[n] = fix_take(&f, &sub, NULL, NULL)) != 0)
+        user[n++] = 0;
+    assert_int_equal(n, FIX_CREDITS); /* alone: all of them */
+    held[0] = n;
+    for (unsigned i = 1; i <= 10; i++)
+        send_n(&b, i, 1, 1, 0);
+    fix_step(&f, 0);
+    assert_int_equal(fair_cap(f.g, &f.g->wrk[0], f.g->ses[0]->usr), FIX_CREDITS / 2 + 1);
+    for (int done = 0; done < 13; done++) { /* b's last goes when 12 rows were freed */
+        held[user[from]]--;
+        work(&f, id[from++], &sub);
+        fix_step(&f, 0);
+        while ((id[n] = fix_take(&f, &sub, NULL, NULL)) != 0) {
+            user[n] = sub.user == 1001;
+            held[user[n++]]++;
+        }
+        assert_int_equal(held[0] + held[1], FIX_CREDITS); /* no row stays unused */
+        if (done < 3) /* b first, until it has what is its due */
+            assert_int_equal(held[1], done + 1);
+        if (f.g->ses[1]->usr->lane[FAIR_GEN].active && done >= 3)
+            assert_true(held[0] <= 5 && held[1] <= 5);
+    }
+    while (from < n) {
+        work(&f, id[from++], &sub);
+        fix_step(&f, 0);
+        while ((id[n] = fix_take(&f, &sub, NULL, NULL)) != 0)
+            n++;
+    }
+    assert_int_equal(n, 110);
+    assert_int_equal(f.g->fair.weight_active, 0);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
+/* 20 users run one request each and want no more: the cap of two others does
+ * not leave the other rows empty. */
+static void
+cap_leaves_no_row_unused(void **state)
+{
+    static const char *const sets[] = { "ipc.trusted_users=1000", NULL };
+    struct fix f;
+    struct fcl c;
+    struct lnk_submit sub;
+    uint64_t tag = 1;
+    int n = 0;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    f.g->wrk[0].ready.credits = 100;
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (unsigned i = 0; i < 20; i++)
+        send_n(&c, tag++, 1, 10, 100 + i);
+    for (unsigned i = 0; i < 200; i++) {
+        send_n(&c, tag++, 1, 10, 200 + i % 2);
+        if (i % 50 == 0)
+            fix_step(&f, 0);
+    }
+    fix_step(&f, 0);
+    while (fix_take(&f, &sub, NULL, NULL) != 0)
+        n++;
+    assert_int_equal(n, 100);
+    assert_int_equal(f.g->wrk[0].credits_used, 100);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* A ping of the worker or a question to its tokenizer waits for no row. */
+static void
+questions_wait_for_no_row(void **state)
+{
+    struct lnk_submit sub;
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+    uint64_t id;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 30; i++)
+        send_n(&c, i, 1, 10, 0);
+    fix_step(&f, 0);
+    for (unsigned i = 0; i < FIX_CREDITS; i++)
+        assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
+    assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0);
+    for (unsigned i = 0; i < FAIR_SIDE_MAX + 1; i++) {
+        fcl_req(&q, FDP_OP_PING, 100 + i);
+        q.flags = FDP_F_DEEP;
+        fcl_send(&c, &q, NULL, 0, 0);
+    }
+    fix_step(&f, 0);
+    for (unsigned i = 0; i < FAIR_SIDE_MAX; i++) {
+        assert_true((id = fix_take(&f, &sub, NULL, NULL)) != 0);
+        assert_int_equal(sub.req.op, FDP_OP_PING);
+    }
+    assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0); /* they have a limit, too */
+    assert_int_equal(f.g->wrk[0].credits_used, FIX_CREDITS);
+    fix_wdone(&f, id);
+    fix_step(&f, 0);
+    assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
+    assert_int_equal(sub.req.tag, 100 + FAIR_SIDE_MAX);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* sched.policy = fcfs: arrival alone. */
+static void
+fcfs_ignores_priority(void **state)
+{
+    static const char *const sets[] = { "sched.policy=fcfs", NULL };
+    unsigned char b[16] __attribute__((aligned(8)));
+    const uint32_t one = 1;
+    struct lnk_submit sub;
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 5; i++) {
+        fcl_req(&q, FDP_OP_SUBMIT, i);
+        q.priority = -(int32_t)i;
+        fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
+    }
+    fix_step(&f, 0);
+    fix_ready(&f);
+    for (unsigned i = 1; i <= 5; i++) {
+        assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
+        assert_int_equal(sub.req.tag, i);
+    }
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -222,6 +725,15 @@ main(void)
         cmocka_unit_test(t_credits),
         cmocka_unit_test(t_deadlines),
         cmocka_unit_test(t_delegated),
+        cmocka_unit_test(drr_share_is_within_a_turn_and_a_request),
+        cmocka_unit_test(weights_text),
+        cmocka_unit_test(weights_in_force),
+        cmocka_unit_test(settled_by_what_was_done),
+        cmocka_unit_test(credits_are_sequences),
+        cmocka_unit_test(cap_while_others_wait),
+        cmocka_unit_test(cap_leaves_no_row_unused),
+        cmocka_unit_test(questions_wait_for_no_row),
+        cmocka_unit_test(fcfs_ignores_priority),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

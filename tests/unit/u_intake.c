@@ -29,7 +29,7 @@ want(int rc, const struct itk_err *e, int code, unsigned detail)
 #define SCALAR(field, value, code, detail)                                      \
     do {                                                                        \
         struct fdp_req q_;                                                      \
-        struct itk_err e_ = { 0, 0, 0 };                                        \
+        struct itk_err e_ = { 0, 0, 0, 0 };                                    \
         fcl_req(&q_, FDP_OP_SUBMIT, 1);                                         \
         q_.field = (value);                                                     \
         want(itk_check_req(&q_, &lim, &e_), &e_, code, detail);                 \
@@ -68,11 +68,11 @@ t_scalars(void **state)
     SCALAR(min_p, NAN, FDP_E_BAD_PARAM, FDP_D_MIN_P);
     SCALAR(min_p, 0.1f, FDP_OK, 0);
     SCALAR(presence_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
-    SCALAR(presence_penalty, 0.5f, FDP_E_UNSUPPORTED, FDP_D_PENALTY);
+    SCALAR(presence_penalty, -2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     SCALAR(frequency_penalty, NAN, FDP_E_BAD_PARAM, FDP_D_PENALTY);
-    SCALAR(frequency_penalty, -1.0f, FDP_E_UNSUPPORTED, FDP_D_PENALTY);
+    SCALAR(frequency_penalty, 2.01f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     SCALAR(repetition_penalty, 0.0f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
-    SCALAR(repetition_penalty, 1.1f, FDP_E_UNSUPPORTED, FDP_D_PENALTY);
+    SCALAR(repetition_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     SCALAR(logprobs, 20, FDP_OK, 0);
     SCALAR(logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
     SCALAR(prompt_logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);

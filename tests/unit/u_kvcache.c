@@ -1,4 +1,4 @@
-/* The block pool: misuse and limits first, then random use against a model. */
+/* The block pool by hand: misuse, limits, who shares and who gives way. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -9,15 +9,66 @@
 #include <cmocka.h>
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/worker/kvcache.h"
 
+static const struct pfx_key key = { 11, 13 };
+
+static struct kv *
+pool(int32_t n_block, int32_t block_size, int32_t n_slot, int32_t max_len, int32_t n_host,
+    int32_t max_copy)
+{
+    struct kv *kv = kv_new(&(struct kv_cfg) { .n_block = n_block,
+        .block_size = block_size, .n_slot = n_slot, .max_len = max_len, .n_host = n_host,
+        .max_copy = max_copy });
+
+    assert_non_null(kv);
+    return kv;
+}
+
+/* Hashes of the first n blocks of 4 tokens of one of a family of texts: doc
+ * in base 3, the last digit first, says how it goes on at each block. */
+static void
+hashes(uint64_t user, uint32_t doc, int32_t n, struct kv_hash *ret)
+{
+    static const uint8_t salt[16];
+    struct kv_hash h;
+
+    pfx_root(&key, user, salt, &h);
+    for (int32_t i = 0; i < n; i++, doc /= 3) {
+        uint32_t ids[4] = { doc % 3, (uint32_t)i, 5, 6 };
+
+        pfx_next(&key, &h, ids, 4, &h);
+        ret[i] = h;
+    }
+}
+
+/* A sequence of n full blocks that runs in step epoch. */
+static void
+fill(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n)
+{
+    int32_t had = kv->n_held[slot];
+
+    assert_int_equal(kv_grow(kv, slot, n * kv->block_size), 0);
+    for (int32_t i = had; i < n; i++)
+        kv_register(kv, slot, i, &h[i]);
+    kv_check(kv);
+}
+
+static struct kv_match
+found(const struct kv *kv, const struct kv_hash *h, int32_t n)
+{
+    struct kv_match m;
+
+    kv_find(kv, h, n, &m);
+    return m;
+}
+
 static void
 grows_to_the_last_block(void **state)
 {
-    struct kv *kv = kv_new(4, 16, 2, 64);
+    struct kv *kv = pool(4, 16, 2, 64, 0, 0);
 
     (void)state;
     assert_int_equal(kv_blocks(kv, 0), 0);
@@ -45,7 +96,7 @@ grows_to_the_last_block(void **state)
 static void
 dummy_block_is_never_handed_out(void **state)
 {
-    struct kv *kv = kv_new(3, 16, 1, 48);
+    struct kv *kv = pool(3, 16, 1, 48, 0, 0);
 
     (void)state;
     assert_int_equal(kv_grow(kv, 0, 48), 0);
@@ -61,122 +112,218 @@ dummy_block_is_never_handed_out(void **state)
 static void
 blocks_wait_for_their_step(void **state)
 {
-    struct kv *kv = kv_new(4, 16, 2, 64);
+    struct kv *kv = pool(4, 16, 2, 64, 0, 0);
 
     (void)state;
     assert_int_equal(kv_grow(kv, 0, 32), 0);
     assert_int_equal(kv_grow(kv, 1, 32), 0);
-    kv_drop(kv, 0, 5);
-    kv_drop(kv, 1, 6);
+    /* in whatever order, and epochs of one list (16 apart) too */
+    kv_drop(kv, 1, 22);
+    kv_drop(kv, 0, 6);
     kv_check(kv);
     assert_int_equal(kv->n_free, 0);
     assert_int_equal(kv->n_deferred, 4);
-    kv_collect(kv, 4);
-    assert_int_equal(kv->n_free, 0);
     kv_collect(kv, 5);
+    assert_int_equal(kv->n_free, 0);
+    kv_collect(kv, 6);
     kv_check(kv);
     assert_int_equal(kv->n_free, 2);
     assert_int_equal(kv_grow(kv, 0, 64), -ENOSPC);
-    kv_collect(kv, 6);
+    kv_collect(kv, 60);
     assert_int_equal(kv->n_free, 4);
     kv_check(kv);
     kv_free(kv);
 }
 
+/* ---- prefix cache ---------------------------------------------------------------- */
+
 static void
-random_use(void **state)
+shared_from_the_step_that_fills_it(void **state)
 {
-    struct kv *kv = kv_new(50, 32, 8, 1000);
-    int32_t len[8] = { 0 }, held = 0;
-    uint64_t epoch = 0;
-    unsigned seed = 3;
+    struct kv *kv = pool(8, 4, 3, 32, 0, 0);
+    struct kv_hash h[4];
+    struct kv_match m;
 
     (void)state;
-    for (int i = 0; i < 20000; i++) {
-        int s = rand_r(&seed) % 8;
-
-        epoch++;
-        if (rand_r(&seed) % 6 == 0) {
-            held -= kv->n_held[s];
-            kv_drop(kv, s, epoch);
-            len[s] = 0;
-        } else {
-            int32_t want = len[s] + rand_r(&seed) % 90, need;
-
-            if (want > 1000)
-                want = 1000;
-            need = kv_blocks(kv, want) - kv->n_held[s];
-            if (kv_grow(kv, s, want) == 0) {
-                len[s] = want;
-                held += need > 0 ? need : 0;
-            } else {
-                assert_true(need > kv->n_free);
-            }
-        }
-        if (rand_r(&seed) % 3 == 0)
-            kv_collect(kv, epoch);
-        kv_check(kv);
-        assert_int_equal(held + kv->n_free + kv->n_deferred, 50);
-        assert_int_equal(kv->n_held[s], kv_blocks(kv, len[s]));
-    }
+    hashes(1, 0, 4, h);
+    assert_int_equal(found(kv, h, 4).n, 0);
+    fill(kv, 0, h, 3);
+    m = found(kv, h, 4);
+    assert_int_equal(m.n, 3);
+    assert_int_equal(m.n_idle, 0);
+    assert_int_equal(m.n_host, 0);
+    assert_int_equal(kv_attach(kv, 1, h, 4), 3);
+    assert_int_equal(kv_available(kv), 5);
+    assert_memory_equal(kv->table, kv->table + kv->stride, 3 * sizeof(int32_t));
+    /* it grows behind them; the holders give up one after the other */
+    assert_int_equal(kv_grow(kv, 1, 13), 0);
+    kv_check(kv);
+    kv_drop(kv, 0, 4);
+    assert_int_equal(kv->n_deferred, 0);
+    /* it never ran itself, but step 4 still has the three */
+    kv_drop(kv, 1, 0);
+    kv_check(kv);
+    assert_int_equal(kv->n_deferred, 3);
+    assert_int_equal(kv->n_free, 5);
+    m = found(kv, h, 4);
+    assert_int_equal(m.n, 3);
+    assert_int_equal(m.n_idle, 0);
+    /* attached while they wait, let go of again, collected */
+    assert_int_equal(kv_attach(kv, 2, h, 3), 3);
+    kv_check(kv);
+    assert_int_equal(kv->n_deferred, 0);
+    kv_drop(kv, 2, 0);
+    assert_int_equal(kv->n_deferred, 3);
+    kv_collect(kv, 4);
+    kv_check(kv);
+    assert_int_equal(kv->n_cached, 3);
+    assert_int_equal(kv_available(kv), 8);
+    assert_int_equal(found(kv, h, 4).n_idle, 3);
+    assert_int_equal(kv->n_lookup, 7);
+    assert_int_equal(kv->n_hit, 6);
+    kv_forget(kv);
+    kv_check(kv);
+    assert_int_equal(kv->n_free, 8);
+    assert_int_equal(found(kv, h, 4).n, 0);
     kv_free(kv);
 }
 
 static void
-layout_of_an_8b_model(void **state)
+end_loses_its_place_before_beginning(void **state)
 {
-    struct fdk_kv kv;
+    struct kv *kv = pool(8, 4, 2, 32, 0, 0);
+    struct kv_hash h[4], g[4];
 
     (void)state;
-    /* 32 layers, 8 heads of 128, bf16: 8 MiB a block of 64 tokens */
-    assert_int_equal(kv_layout(32, 8, 128, 64, FDK_BF16, &kv), 0);
-    assert_int_equal(kv.block_bytes, 8 << 20);
-    assert_int_equal(kv.layer_bytes, 256 << 10);
-    assert_int_equal(kv.v_bytes, 128 << 10);
-    assert_int_equal(kv_layout(INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX, FDK_F32, &kv),
-        -EOVERFLOW);
+    hashes(1, 0, 4, h);
+    hashes(2, 0, 4, g);
+    fill(kv, 0, h, 4);
+    fill(kv, 1, g, 4);
+    kv_drop(kv, 0, 0);
+    kv_drop(kv, 1, 0);
+    for (int32_t i = 1; i <= 8; i++) {
+        assert_int_equal(kv_grow(kv, 0, i * 4), 0);
+        kv_check(kv);
+        assert_int_equal(found(kv, h, 4).n, i < 4 ? 4 - i : 0);
+        assert_int_equal(found(kv, g, 4).n, i < 4 ? 4 : 8 - i);
+    }
+    assert_int_equal(kv->n_evicted, 8);
+    kv_free(kv);
 }
 
 static void
-plans(void **state)
+use_makes_young(void **state)
 {
-    struct kv_plan_args a = { .mem_free = 16ull << 30, .model_len = 8192,
-        .max_num_seqs = 256 };
-    int32_t n = 0, len = 0;
-    char err[512];
+    struct kv *kv = pool(4, 4, 2, 16, 0, 0);
+    struct kv_hash h[2], g[2];
 
     (void)state;
-    assert_int_equal(kv_layout(32, 8, 128, 64, FDK_BF16, &a.kv), 0);
-    /* a quarter of the free memory, the dummy taken off */
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), 0);
-    assert_int_equal(n, 511);
-    assert_int_equal(len, 8192);
-    a.mem_free = 1ull << 40;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), 0);
-    assert_int_equal(n, 511);
-    /* no more than the sequences can use */
-    a.max_num_seqs = 2;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), 0);
-    assert_int_equal(n, 256);
-    /* the model's length follows what fits */
-    a.memory_bytes = 101 * a.kv.block_bytes;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), 0);
-    assert_int_equal(n, 100);
-    assert_int_equal(len, 6400);
-    /* but not when a length was asked for */
-    a.want_len = 6401;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), -ENOSPC);
-    assert_non_null(strstr(err, "6400"));
-    a.want_len = 9000;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), -EINVAL);
-    assert_non_null(strstr(err, "8192"));
-    a.want_len = 0;
-    a.memory_bytes = 1;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), -ENOSPC);
-    a.num_blocks = 7;
-    assert_int_equal(kv_plan(&a, &n, &len, err, sizeof(err)), 0);
-    assert_int_equal(n, 7);
-    assert_int_equal(len, 448);
+    hashes(1, 0, 2, h);
+    hashes(2, 0, 2, g);
+    fill(kv, 0, h, 2);
+    kv_drop(kv, 0, 0);
+    fill(kv, 0, g, 2);
+    kv_drop(kv, 0, 0);
+    assert_int_equal(kv_attach(kv, 1, h, 2), 2);
+    kv_drop(kv, 1, 0);
+    assert_int_equal(kv_grow(kv, 0, 8), 0);
+    assert_int_equal(found(kv, h, 2).n, 2);
+    assert_int_equal(found(kv, g, 2).n, 0);
+    kv_check(kv);
+    kv_free(kv);
+}
+
+static void
+same_contents_twice_stay_private(void **state)
+{
+    struct kv *kv = pool(6, 4, 3, 12, 0, 0);
+    struct kv_hash h[3];
+
+    (void)state;
+    hashes(1, 0, 3, h);
+    fill(kv, 0, h, 2);
+    fill(kv, 1, h, 3);
+    kv_register(kv, 0, 1, &h[1]);
+    kv_check(kv);
+    assert_int_equal(kv_attach(kv, 2, h, 3), 3);
+    assert_int_equal(kv->table[2 * kv->stride], kv->table[0]);
+    assert_int_equal(kv->table[2 * kv->stride + 2], kv->table[kv->stride + 2]);
+    kv_drop(kv, 1, 0);
+    kv_check(kv);
+    /* two of them were known by nothing */
+    assert_int_equal(kv->n_free, 3);
+    kv_free(kv);
+}
+
+/* Nothing of what it attaches may be what it evicts. */
+static void
+attach_never_evicts_what_it_attaches(void **state)
+{
+    struct kv *kv = pool(4, 4, 3, 16, 3, 16);
+    struct kv_hash h[4];
+    struct kv_match m;
+
+    (void)state;
+    hashes(1, 0, 4, h);
+    fill(kv, 0, h, 4);
+    kv_drop(kv, 0, 0);
+    /* the last two go to the host */
+    assert_int_equal(kv_grow(kv, 1, 8), 0);
+    assert_int_equal(kv->n_copy, 2);
+    kv_copied(kv);
+    kv_drop(kv, 1, 0);
+    m = found(kv, h, 4);
+    assert_int_equal(m.n, 4);
+    assert_int_equal(m.n_host, 2);
+    assert_int_equal(m.n_idle, 2);
+    assert_int_equal(kv_grow(kv, 1, 4), 0);
+    /* one free, the rest of the pool is the prefix itself */
+    assert_int_equal(kv_attach(kv, 0, h, 4), 3);
+    kv_check(kv);
+    assert_int_equal(kv->n_copy, 1);
+    assert_false(kv->copy[0].to_host);
+    assert_int_equal(kv_available(kv), 0);
+    kv_free(kv);
+}
+
+static void
+orders_run_out(void **state)
+{
+    struct kv *kv = pool(3, 4, 2, 16, 3, 2);
+    struct kv_hash h[3];
+
+    (void)state;
+    hashes(1, 0, 3, h);
+    fill(kv, 0, h, 3);
+    kv_drop(kv, 0, 0);
+    assert_int_equal(kv_grow(kv, 1, 12), 0);
+    /* the third found no order: the beginning of the text is lost */
+    assert_int_equal(kv->n_copy, 2);
+    assert_int_equal(kv->n_out, 2);
+    assert_int_equal(kv->n_evicted, 3);
+    kv_check(kv);
+    assert_int_equal(found(kv, h, 3).n, 0);
+    kv_copied(kv);
+    kv_drop(kv, 1, 0);
+    fill(kv, 0, h, 1);
+    assert_int_equal(kv_grow(kv, 1, 8), 0);
+    kv_drop(kv, 0, 0);
+    kv_drop(kv, 1, 0);
+    assert_int_equal(found(kv, h, 3).n_host, 2);
+    assert_int_equal(kv_attach(kv, 0, h, 3), 3);
+    kv_check(kv);
+    assert_int_equal(kv->n_in, 2);
+    kv_drop(kv, 0, 0);
+    /* no order is left: the beginning is lost once more */
+    assert_int_equal(kv_grow(kv, 1, 12), 0);
+    kv_drop(kv, 1, 0);
+    assert_int_equal(kv_attach(kv, 0, h, 3), 0);
+    kv_copied(kv);
+    fill(kv, 0, h, 1);
+    kv_drop(kv, 0, 0);
+    assert_int_equal(kv_attach(kv, 0, h, 3), 3);
+    kv_check(kv);
+    kv_free(kv);
 }
 
 int
@@ -186,9 +333,12 @@ main(void)
         cmocka_unit_test(grows_to_the_last_block),
         cmocka_unit_test(dummy_block_is_never_handed_out),
         cmocka_unit_test(blocks_wait_for_their_step),
-        cmocka_unit_test(random_use),
-        cmocka_unit_test(layout_of_an_8b_model),
-        cmocka_unit_test(plans),
+        cmocka_unit_test(shared_from_the_step_that_fills_it),
+        cmocka_unit_test(end_loses_its_place_before_beginning),
+        cmocka_unit_test(use_makes_young),
+        cmocka_unit_test(same_contents_twice_stay_private),
+        cmocka_unit_test(attach_never_evicts_what_it_attaches),
+        cmocka_unit_test(orders_run_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

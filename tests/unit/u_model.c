@@ -193,8 +193,16 @@ refusals(void **state)
     refused(QWEN3(",\"layer_types\":[\"full_attention\",\"sliding_attention\"]"),
         "config.json: layer_types = ");
     refused(LLAMA(",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}"),
-        "config.json: quantization_config (quant_method gptq): quantized checkpoints are "
-        "not");
+        "config.json: quantization_config (method gptq): checkpoints that are quantized "
+        "already are not supported, with or without quant.weights; take the model's F32, "
+        "F16 or BF16 files and set quant.weights");
+    refused(LLAMA(",\"quantization_config\":{\"quantization\":\"wint4\"}"),
+        "config.json: quantization_config (method wint4): ");
+    refused(LLAMA(",\"quantization_config\":{}"),
+        "config.json: quantization_config (method unknown): ");
+    refused(LLAMA(",\"compression_config\":{\"quant_method\":\"a\\nb\"}"),
+        "config.json: compression_config (method a?b): ");
+    (void)accepted(LLAMA(",\"quantization_config\":null"), NULL);
     refused(
         LLAMA(",\"eos_token_id\":256"), "config.json: eos_token_id = 256 is not an id");
     refused(

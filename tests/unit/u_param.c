@@ -87,10 +87,12 @@ test_defaults(void **state)
     const struct par *p = par_get(*state);
 
     assert_int_equal(p->sched_max_num_seqs, 256);
-    assert_int_equal(p->sched_max_num_batched_tokens, 512);
+    assert_int_equal(p->sched_max_num_batched_tokens, 0);
+    assert_int_equal(par_max_batched_tokens(p, 1), 512);
+    assert_int_equal(par_max_batched_tokens(p, 0), 8192);
     assert_int_equal(p->kv_block_size, 64);
     assert_int_equal(p->ipc_spin_us, -1);
-    assert_int_equal(p->device_graph, 1);
+    assert_int_equal(p->graph_use_cudagraph, 1);
     assert_string_equal(p->kv_dtype, "auto");
     assert_string_equal(p->ipc_group, "fdd");
     assert_string_equal(p->model_path, "");
@@ -187,12 +189,12 @@ test_words(void **state)
     for (i = 0; i < sizeof(yes) / sizeof(yes[0]); i++) {
         assert_int_equal(set(ps, "device.graph", "no"), 0);
         assert_int_equal(set(ps, "device.graph", yes[i]), 0);
-        assert_int_equal(par_get(ps)->device_graph, 1);
+        assert_int_equal(par_get(ps)->graph_use_cudagraph, 1);
     }
     for (i = 0; i < sizeof(no) / sizeof(no[0]); i++) {
         assert_int_equal(set(ps, "device.graph", "yes"), 0);
         assert_int_equal(set(ps, "device.graph", no[i]), 0);
-        assert_int_equal(par_get(ps)->device_graph, 0);
+        assert_int_equal(par_get(ps)->graph_use_cudagraph, 0);
     }
     REFUSED(set(ps, "device.graph", "maybe"), -EINVAL, "device.graph = maybe: write yes "
         "or no");
@@ -202,11 +204,11 @@ test_words(void **state)
         "or no");
     assert_int_equal(set(ps, "kv.dtype", "bf16"), 0);
     REFUSED(set(ps, "kv.dtype", "fp16"), -EINVAL,
-        "kv.dtype = fp16: must be one of: auto fp32 bf16");
+        "kv.dtype = fp16: must be one of: auto fp32 bf16 fp8 int8");
     REFUSED(set(ps, "kv.dtype", "auto|fp32"), -EINVAL,
-        "kv.dtype = auto|fp32: must be one of: auto fp32 bf16");
+        "kv.dtype = auto|fp32: must be one of: auto fp32 bf16 fp8 int8");
     REFUSED(set(ps, "kv.dtype", ""), -EINVAL,
-        "kv.dtype = (nothing): must be one of: auto fp32 bf16");
+        "kv.dtype = (nothing): must be one of: auto fp32 bf16 fp8 int8");
     assert_string_equal(par_get(ps)->kv_dtype, "bf16");
 
     memset(text, 'x', sizeof(text));
@@ -236,18 +238,10 @@ test_notes(void **state)
     REFUSED(set(ps, "tensor-parallel-size", "2"), -EINVAL, "tensor-parallel-size = 2: "
         "not available in this build (the model runs on one device); remove "
         "it or write 1");
-    assert_int_equal(set(ps, "quantization", "none"), 0);
-    assert_int_equal(set(ps, "quantization", ""), 0);
-    REFUSED(set(ps, "quantization", "wint8"), -EINVAL, "quantization = wint8: not "
-        "available in this build (weights are computed in the type they are stored in); "
-        "remove it or write none");
     assert_int_equal(set(ps, "splitwise_role", "mixed"), 0);
     assert_int_equal(set(ps, "splitwise_role", "prefill"), -EINVAL);
-    assert_int_equal(set(ps, "kv_cache_ratio", "0.75"), -EINVAL);
-    assert_int_equal(set(ps, "kv_cache_ratio", "1.0"), 0);
-    assert_int_equal(set(ps, "swap_space", "4"), -EINVAL);
     assert_int_equal(set(ps, "use_cudagraph", "no"), 0);
-    assert_int_equal(par_get(ps)->device_graph, 0);
+    assert_int_equal(par_get(ps)->graph_use_cudagraph, 0);
 }
 
 static void
@@ -395,13 +389,14 @@ test_check(void **state)
     CHECK_BAD("sched.max_num_batched_tokens = 32769 is more than model.max_model_len * "
         "sched.max_num_seqs = 4096 * 8");
     NEED("sched.max_num_batched_tokens", "32768");
-    NEED("kv.num_blocks", "63");
-    CHECK_BAD("kv.num_blocks = 63 of kv.block_size = 64 hold 4032 tokens, less than "
-        "model.max_model_len = 4096");
-    NEED("kv.num_blocks", "64");
+    NEED("sched.enable_chunked_prefill", "yes");
+    NEED("kv.num_blocks", "65");
+    CHECK_BAD("kv.num_blocks = 65: model.max_model_len = 4096 needs 64 blocks of "
+        "kv.block_size = 64 and kv.static_decode_blocks = 2 more; write at least 66");
+    NEED("kv.num_blocks", "66");
     CHECK_OK();
     NEED("kv.memory_bytes", "1m");
-    CHECK_BAD("kv.num_blocks = 64 and kv.memory_bytes = 1048576 both give the size of "
+    CHECK_BAD("kv.num_blocks = 66 and kv.memory_bytes = 1048576 both give the size of "
         "the KV cache: leave one of them 0");
     NEED("kv.memory_bytes", "0");
     NEED("output.default_max_tokens", "4096");

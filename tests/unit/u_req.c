@@ -117,6 +117,73 @@ sequences(void **state)
     req_pool_fini(&rp);
 }
 
+/* Hashes of the prompt are the request's, of what follows the sequence's. */
+static void
+hashes_of_blocks(void **state)
+{
+    static const uint8_t salt[16] = { 9 };
+    const struct pfx_key key = { 3, 4 };
+    struct req_pool rp;
+    struct kv_hash want[5], h;
+    uint32_t ids[23];
+    struct req *r;
+
+    (void)state;
+    assert_int_equal(req_pool_init(&rp, 1), 0);
+    r = req_get(&rp, 9);
+    r->where = REQ_IN_HASH;
+    r->n_prompt = 20;
+    r->n_ids = 23;
+    r->max_len = 41;
+    r->n_seq = 2;
+    r->block_size = 4;
+    r->ids = mem_array(23, 4);
+    for (uint32_t i = 0; i < 23; i++)
+        ids[i] = r->ids[i] = 10 + i;
+    pfx_root(&key, 7, salt, &r->hash_root);
+    assert_int_equal(req_make_seqs(r), 0);
+    assert_int_equal(r->n_hash, 5);
+    h = r->hash_root;
+    for (int32_t i = 0; i < 5; i++) {
+        pfx_next(&key, &h, ids + (size_t)i * 4, 4, &h);
+        want[i] = h;
+    }
+    /* in slices */
+    assert_false(req_hash_step(r, &key, 0));
+    assert_false(req_hash_step(r, &key, 1));
+    assert_false(req_hash_step(r, &key, 3));
+    assert_int_equal(r->n_hashed, 4);
+    assert_true(req_hash_step(r, &key, 100));
+    assert_memory_equal(r->hash, want, sizeof(want));
+    req_check(r);
+    /* ten blocks hold what the longest output fills: five for each sequence */
+    for (int i = 0; i < 2; i++) {
+        struct seq *s = &r->seqs[i];
+
+        assert_int_equal(s->n_hash, 5);
+        assert_int_equal(s->penalty, -1);
+        for (uint32_t k = 0; k < 5; k++)
+            s->hash[k] = (struct kv_hash) { 100u * (uint32_t)i + k, 1 };
+        s->out[0] = 70;
+        s->n_tok = s->device_len = 41;
+        s->n_hash = 10;
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct seq *s = &r->seqs[i];
+
+        assert_memory_equal(req_block_hash(s, 4), &want[4], sizeof(h));
+        assert_int_equal(req_block_hash(s, 5)->a, 100 * i);
+        assert_int_equal(req_block_hash(s, 9)->a, 100 * i + 4);
+        assert_int_equal(s->out[0], 70);
+    }
+    req_check(r);
+    req_put(&rp, r);
+    /* the next owner of the place has none */
+    r = req_get(&rp, 10);
+    assert_int_equal(r->block_size + r->n_hash + r->n_hashed, 0);
+    req_pool_fini(&rp);
+}
+
 int
 main(void)
 {
@@ -124,6 +191,7 @@ main(void)
         cmocka_unit_test(pool_is_exhausted_and_recovers),
         cmocka_unit_test(hash_survives_random_use),
         cmocka_unit_test(sequences),
+        cmocka_unit_test(hashes_of_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/worker/engine.h"
+#include "daemon/worker/memplan.h"
 #include "daemon/worker/runner.h"
 
 static void
@@ -74,53 +75,191 @@ placement(void **state)
     assert_true(saved > 0);
 }
 
+struct fix {
+    struct mdl_program *prog;
+    struct runner *run;
+};
+
+/* The null program, a KV pool of 9 blocks, graphs for 1, 8 and 64 tokens. */
+static void
+fix_new(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec)
+{
+    struct run_open_args oa = { .backend = "null", .n_thread = 1, .max_token = 64,
+        .exec = exec };
+    struct eng_cfg ec = { .max_reqs = 4, .max_len = 128, .block_size = 16,
+        .sch = { .max_seqs = 4, .max_tokens = 64 } };
+    struct run_setup_args sa = { .max_block = 9, .n_rec = n_rec, .n_host = 3,
+        .n_penalty = 2, .max_copy = 4, .use_graph = use_graph };
+    char err[512] = "";
+
+    f->prog = run_null_program();
+    f->run = NULL;
+    eng_dims(&ec, &sa.dims);
+    assert_int_equal(sa.dims.O, 4 + ENG_MAX_SCORES);
+    assert_int_equal(sa.dims.stride, 8);
+    assert_int_equal(cap_parse("1,8,64", 64, &sa.cap, err, sizeof(err)), 0);
+    assert_int_equal(run_new(&oa, &f->run, err, sizeof(err)), 0);
+    assert_int_equal(run_load(f->run, f->prog, NULL, NULL, err, sizeof(err)), 0);
+    assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F32, &sa.kv), 0);
+    assert_int_equal(run_setup(f->run, &sa, err, sizeof(err)), 0);
+    assert_int_equal(run_map_kv(f->run, 9, err, sizeof(err)), 0);
+}
+
+static void
+fix_free(struct fix *f)
+{
+    (void)run_free(f->run);
+    (void)mdl_free(f->prog);
+}
+
+/* A record of a step without tokens. */
+static struct bat_rec *
+empty_step(struct runner *run, int32_t i, int32_t T_pad, int32_t graph)
+{
+    struct bat_rec *rec = &run->rec[i];
+
+    rec->T_pad = T_pad;
+    rec->graph = graph;
+    bat_layout(&run->dims, T_pad, &rec->layout);
+    rec->upd = (struct bat_updates) { .idx = rec->layout.bytes, .rows = rec->layout.bytes,
+        .delta = rec->layout.bytes, .bytes = rec->layout.bytes };
+    memset(rec->plan, 0, rec->layout.bytes);
+    return rec;
+}
+
 static void
 null_program_runs(void **state)
 {
-    struct run_open_args a = { .backend = "null", .n_thread = 1, .max_token = 64 };
-    struct eng_cfg ec = { .max_reqs = 4, .max_seqs = 4, .max_tokens = 64, .max_len = 128,
-        .block_size = 16 };
-    struct mdl_program *p = run_null_program();
-    struct runner *run = NULL;
-    struct bat_dims d;
-    struct fdk_kv kv;
-    char err[512] = "";
     struct bat_rec *rec;
-    int32_t *counts;
     uint64_t ns = 0;
+    struct fix f;
 
     (void)state;
-    eng_dims(&ec, &d);
-    assert_int_equal(d.O, 4 + ENG_MAX_SCORES);
-    assert_int_equal(run_new(&a, &run, err, sizeof(err)), 0);
-    assert_int_equal(run_load(run, p, NULL, NULL, err, sizeof(err)), 0);
-    assert_int_equal(kv_layout(1, 1, 1, 16, FDK_F32, &kv), 0);
-    assert_int_equal(run_setup(run, &d, &kv, 9, 2, 1, err, sizeof(err)), 0);
-    assert_int_equal(run->n_rec, 2);
-    assert_int_equal(run->pad[run->n_pad - 1].T, 64);
-    assert_int_equal(run->pad[0].O, 1);
-    assert_int_equal(run_warm(run, 16), 0);
+    fix_new(&f, 1, 2, FDK_EXEC_DEFAULT);
+    assert_int_equal(f.run->n_rec, 2);
+    assert_int_equal(f.run->n_pad, 3);
+    assert_int_equal(f.run->pad[2].T, 64);
+    assert_int_equal(f.run->pad[0].O, 1);
+    assert_int_equal(f.run->pad[1].S, 4);
+    assert_int_equal(run_warm(f.run, 1), 0);
+    for (int32_t i = 0; i < 3; i++)
+        assert_non_null(f.run->pad[i].graph);
     /* an empty step is launched and comes back */
-    rec = &run->rec[1];
-    rec->T_pad = 8;
-    counts = (int32_t *)(rec->plan + run->layout.counts);
-    counts[0] = counts[1] = counts[2] = counts[3] = 0;
-    assert_int_equal(run_launch(run, rec), 0);
-    assert_int_equal(run_collect(run, rec, &ns), 0);
-    run_free(run);
-    mdl_free(p);
+    rec = empty_step(f.run, 1, 8, 1);
+    assert_int_equal(run_launch(f.run, rec), 0);
+    assert_int_equal(run_collect(f.run, rec, &ns), 0);
+    assert_true(f.run->n_graph == 1 && f.run->n_eager == 0);
+    rec = empty_step(f.run, 0, 9, 0);
+    assert_int_equal(run_launch(f.run, rec), 0);
+    assert_int_equal(run_collect(f.run, rec, &ns), 0);
+    assert_true(f.run->n_graph == 1 && f.run->n_eager == 1);
+    fix_free(&f);
+}
+
+/* Steps are done in their order, and not before the device ran them. */
+static void
+steps_follow_each_other(void **state)
+{
+    struct bat_rec *rec[3];
+    uint64_t ns = 0;
+    struct fix f;
+
+    (void)state;
+    fix_new(&f, 0, 3, FDK_EXEC_DEFER);
+    for (int32_t i = 0; i < 3; i++) {
+        rec[i] = empty_step(f.run, i, 5, 0);
+        assert_int_equal(run_launch(f.run, rec[i]), 0);
+    }
+    for (int32_t i = 0; i < 3; i++)
+        assert_int_equal(run_done(f.run, rec[i]), 0);
+    assert_int_equal(run_wait(f.run, rec[1]), 0);
+    assert_int_equal(run_done(f.run, rec[0]), 1);
+    assert_int_equal(run_done(f.run, rec[1]), 1);
+    assert_int_equal(run_done(f.run, rec[2]), 0);
+    assert_int_equal(run_collect(f.run, rec[2], &ns), 0);
+    fix_free(&f);
+}
+
+/* Blocks go to the host and come back, before the step launched next. */
+static void
+block_copies(void **state)
+{
+    const struct kv_copy orders[] = { { 3, 2, 1 }, { 5, 2, 0 }, { 5, 0, 1 } };
+    struct bat_rec *rec;
+    size_t n, i;
+    int32_t n_copy = 0;
+    struct fix f;
+
+    (void)state;
+    fix_new(&f, 0, 1, FDK_EXEC_DEFER);
+    n = (size_t)f.run->kv.block_bytes;
+    for (i = 0; i < 9 * n; i++)
+        f.run->d_kv[i] = (unsigned char)(i / n + i % n * 16);
+    assert_int_equal(run_copies(f.run, NULL, 0), 0);
+    assert_int_equal(run_copies(f.run, orders, 3), 0);
+    rec = empty_step(f.run, 0, 1, 0);
+    assert_int_equal(run_launch(f.run, rec), 0);
+    assert_memory_not_equal(f.run->d_kv + 5 * n, f.run->d_kv + 3 * n, n);
+    /* the step waits for the copies */
+    assert_int_equal(run_wait(f.run, rec), 0);
+    assert_memory_equal(f.run->d_kv + 5 * n, f.run->d_kv + 3 * n, n);
+    assert_memory_equal(f.run->h_kv, f.run->d_kv + 3 * n, n);
+    assert_memory_equal(f.run->h_kv + 2 * n, f.run->d_kv + 3 * n, n);
+    assert_true(run_copy_ns(f.run, &n_copy) > 0);
+    assert_int_equal(n_copy, 3);
+    assert_int_equal(run_copy_ns(f.run, &n_copy), 0);
+    fix_free(&f);
+}
+
+/* Other sizes: the old graphs are gone, the new ones are recorded by who
+ * comes first, and memory does not grow from change to change. */
+static void
+recapture(void **state)
+{
+    static const char *const lists[] = { "1,8,64", "3,5,7,9", "64", "1,2,3,4,5,6,7,8" };
+    struct bat_rec *rec;
+    uint64_t ns = 0;
+    char err[256];
+    struct fix f;
+
+    (void)state;
+    fix_new(&f, 1, 1, FDK_EXEC_DEFAULT);
+    assert_int_equal(run_warm(f.run, 0), 0);
+    assert_null(f.run->pad[0].graph);
+    for (int i = 0; i < 40; i++) {
+        struct cap c;
+
+        assert_int_equal(cap_parse(lists[i % 4], 64, &c, err, sizeof(err)), 0);
+        assert_int_equal(run_recapture(f.run, i % 5 != 0, &c), 0);
+        assert_int_equal(f.run->n_pad, c.n);
+        for (int32_t k = 0; k < c.n; k++) {
+            assert_int_equal(f.run->pad[k].T, c.size[k]);
+            assert_null(f.run->pad[k].graph);
+        }
+        if (i % 3 == 0)
+            assert_int_equal(run_warm(f.run, 1), 0);
+        rec = empty_step(f.run, 0, c.size[c.n - 1], 1);
+        assert_int_equal(run_launch(f.run, rec), 0);
+        assert_int_equal(run_collect(f.run, rec, &ns), 0);
+        assert_int_equal(f.run->pad[c.n - 1].graph != NULL, i % 5 != 0);
+    }
+    fix_free(&f);
 }
 
 static void
 depth_is_refused(void **state)
 {
-    struct eng_cfg ec = { .depth = 1 };
-    struct engine *e = NULL;
     char err[256] = "";
 
     (void)state;
-    assert_int_equal(eng_new(&ec, NULL, &e, err, sizeof(err)), -ENOTSUP);
-    assert_non_null(strstr(err, "not available in this build"));
+    for (int depth = -1; depth <= ENG_MAX_DEPTH + 1; depth += ENG_MAX_DEPTH + 2) {
+        struct eng_cfg ec = { .depth = depth };
+        struct engine *e = NULL;
+
+        assert_int_equal(eng_new(&ec, NULL, &e, err, sizeof(err)), -EINVAL);
+        assert_non_null(strstr(err, "device.overlap_depth"));
+        assert_null(e);
+    }
 }
 
 int
@@ -130,6 +269,9 @@ main(void)
         cmocka_unit_test(unknown_and_missing_backends),
         cmocka_unit_test(placement),
         cmocka_unit_test(null_program_runs),
+        cmocka_unit_test(steps_follow_each_other),
+        cmocka_unit_test(block_copies),
+        cmocka_unit_test(recapture),
         cmocka_unit_test(depth_is_refused),
     };
 

@@ -1,0 +1,471 @@
+#include "config.h"
+
+#include "daemon/common/param_priv.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct par_note par_notes[] = {
+#define PAR_NOTE(s, k, a, kind_, ok_, known_, t)                        \
+    { .section = #s, .key = #k, .aliases = a, .ok = ok_, .known = known_, .text = t, \
+      .kind = PAR_N_##kind_ },
+#define PAR_VALUE(s, k, w, v)
+#include "daemon/tbl/param_notes.h"
+#undef PAR_NOTE
+#undef PAR_VALUE
+};
+const size_t par_n_notes = sizeof(par_notes) / sizeof(par_notes[0]);
+_Static_assert(sizeof(par_notes) / sizeof(par_notes[0]) < 255, "par_set.via is a byte");
+
+struct value_word {
+    const char *section, *key, *words, *value;
+};
+static const struct value_word value_words[] = {
+#define PAR_NOTE(s, k, a, kind, ok, known, t)
+#define PAR_VALUE(s, k, w, v) { #s, #k, w, v },
+#include "daemon/tbl/param_notes.h"
+#undef PAR_NOTE
+#undef PAR_VALUE
+};
+
+static const char off_words[] = "no|none|null|off|false|0|0.0|{}|[]";
+
+/* Small letters, cut at 63 bytes: no word of the lists is longer. */
+static void
+lower(const char *text, char ret[64])
+{
+    size_t i;
+
+    for (i = 0; i < 63 && text[i] != '\0'; i++)
+        ret[i] = (char)tolower((unsigned char)text[i]);
+    ret[i] = '\0';
+}
+
+static int
+unavailable(const struct par_note *n, const char *name, const char *value,
+    const char *instead, char *err, size_t err_bytes)
+{
+    char shown[64];
+
+    snprintf(err, err_bytes, "%s = %s: not available in this build (%s); remove it or "
+        "write %s", name, par_show(value, shown, sizeof(shown)), n->text, instead);
+    return -EINVAL;
+}
+
+static int
+warned(const struct par_note *n, const char *name, char *err, size_t err_bytes)
+{
+    snprintf(err, err_bytes, "%s is accepted and has no effect: %s", name, n->text);
+    return 1;
+}
+
+int
+par_value_word(const struct par_def *d, const char *name, const char **value,
+    char *err, size_t err_bytes)
+{
+    char low[64], shown[64];
+    size_t i;
+
+    lower((*value)[0] == '{' ? "{}" : *value, low);
+    for (i = 0; i < sizeof(value_words) / sizeof(value_words[0]); i++) {
+        const struct value_word *w = &value_words[i];
+
+        if (strcmp(w->key, d->key) != 0 || strcmp(w->section, d->section) != 0
+            || !par_word_in(low, w->words))
+            continue;
+        if (w->value != NULL) {
+            *value = w->value;
+            return 0;
+        }
+        snprintf(err, err_bytes, "%s = %s: not available in this build; default is %s",
+            name, par_show(*value, shown, sizeof(shown)), d->def);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* ---- lists of sizes --------------------------------------------------------------- */
+
+static int
+by_value(const void *a, const void *b)
+{
+    long x = *(const long *)a, y = *(const long *)b;
+
+    return (x > y) - (x < y);
+}
+
+int
+par_sizes(const char *name, const char *text, char *ret, size_t ret_bytes, char *err,
+    size_t err_bytes)
+{
+    long v[PAR_STR_BYTES / 2];
+    size_t n = 0, i, at = 0;
+    const char *p = text;
+    char *end;
+
+    while (*p != '\0') {
+        while (*p == ' ')
+            p++;
+        errno = 0;
+        v[n] = strtol(p, &end, 10);
+        if (end == p || errno != 0 || !isdigit((unsigned char)*p))
+            return par_bad_value(name, text, err, err_bytes, "a list of token counts, "
+                "comma separated, like 1,2,4,8; nothing for the default list");
+        if (v[n] < 1 || v[n] > 131072)
+            return par_bad_value(name, text, err, err_bytes, "token counts are 1 to "
+                "131072, not %ld", v[n]);
+        n++;
+        for (p = end; *p == ' '; p++)
+            ;
+        if (*p != '\0' && (*p != ',' || p[1] == '\0'))
+            return par_bad_value(name, text, err, err_bytes, "a comma and a number must "
+                "follow %ld", v[n - 1]);
+        p += *p == ',';
+    }
+    qsort(v, n, sizeof(v[0]), by_value);
+    memset(ret, 0, ret_bytes);
+    for (i = 0; i < n; i++)
+        if (i == 0 || v[i] != v[i - 1])
+            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%ld", at > 0 ? "," : "",
+                v[i]);
+    return 0;
+}
+
+/* ---- JSON -------------------------------------------------------------------------- */
+
+/* An object, or null for None, null and nothing. */
+static int
+parse_object(const char *name, const char *value, json_t **ret, char *err,
+    size_t err_bytes)
+{
+    char low[64];
+    json_error_t je;
+
+    lower(value, low);
+    if (low[0] == '\0' || par_word_in(low, off_words)) {
+        *ret = json_null();
+        return 0;
+    }
+    *ret = json_loads(value, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+    if (*ret == NULL)
+        return par_bad_value(name, value, err, err_bytes, "not JSON: %s in column %d",
+            je.text, je.column);
+    if (!json_is_object(*ret)) {
+        json_decref(*ret);
+        return par_bad_value(name, value, err, err_bytes, "must be a JSON object");
+    }
+    return 0;
+}
+
+static int
+is_off(const json_t *v)
+{
+    char low[64];
+
+    if (json_is_string(v)) {
+        lower(json_string_value(v), low);
+        return low[0] == '\0' || par_word_in(low, off_words);
+    }
+    return json_is_null(v) || json_is_false(v)
+        || (json_is_number(v) && json_number_value(v) == 0)
+        || (json_is_object(v) && json_object_size(v) == 0)
+        || (json_is_array(v) && json_array_size(v) == 0);
+}
+
+static int
+set_json(const struct par_note *n, const char *name, const char *value, char *err,
+    size_t err_bytes)
+{
+    const char *key;
+    json_t *o, *v;
+    int rc = parse_object(name, value, &o, err, err_bytes), off = 1;
+
+    if (rc != 0)
+        return rc;
+    json_object_foreach(o, key, v)
+        off = off && is_off(v);
+    json_decref(o);
+    return off ? 0 : unavailable(n, name, value, "{}", err, err_bytes);
+}
+
+static int
+set_spec(const struct par_note *n, const char *name, const char *value, char *err,
+    size_t err_bytes)
+{
+    static const char known[] = "mtp|ngram|naive|suffix";
+    char method[64] = "";
+    const json_t *v;
+    json_t *o;
+    int rc = parse_object(name, value, &o, err, err_bytes);
+
+    if (rc != 0)
+        return rc;
+    v = json_object_get(o, "method");
+    if (v != NULL && !is_off(v) && !json_is_string(v))
+        rc = par_bad_value(name, value, err, err_bytes, "method must be text");
+    else if (v != NULL && !is_off(v))
+        lower(json_string_value(v), method);
+    json_decref(o);
+    if (rc != 0 || method[0] == '\0')
+        return rc;
+    if (!par_word_in(method, known))
+        return par_bad_value(name, value, err, err_bytes, "method %s is not one of: mtp "
+            "ngram naive suffix none", method);
+    return unavailable(n, name, value, "{\"method\": \"none\"}", err, err_bytes);
+}
+
+/* ---- graph_optimization_config ------------------------------------------------------ */
+
+/* Keys without effect here, and what their values may be. */
+static const struct graph_key {
+    const char *key, *type;
+} graph_ignored[] = {
+    { "graph_opt_level", "0, 1 or 2" },
+    { "sot_warmup_sizes", "a list" },
+    { "cudagraph_num_of_warmups", "a number" },
+    { "cudagraph_copy_inputs", "true or false" },
+    { "cudagraph_splitting_ops", "a list" },
+    { "full_cuda_graph", "true or false" },
+    { "cudagraph_only_prefill", "true or false" },
+    { "use_unique_memory_pool", "true or false" },
+    { "draft_model_use_cudagraph", "true or false" }
+};
+#define N_GRAPH_IGNORED (sizeof(graph_ignored) / sizeof(graph_ignored[0]))
+
+static int
+graph_type_ok(const char *type, const json_t *v)
+{
+    if (type[0] == 't')
+        return json_is_boolean(v);
+    if (strcmp(type, "a list") == 0)
+        return json_is_array(v) || json_is_null(v);
+    if (strcmp(type, "a number") == 0)
+        return json_is_integer(v) && json_integer_value(v) >= 0;
+    return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= 2;
+}
+
+static int
+bad_key(const char *name, const char *key, const json_t *v, const char *must, char *err,
+    size_t err_bytes)
+{
+    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY), what[96], shown[64];
+
+    snprintf(what, sizeof(what), "%s: %s", name, par_show(key, shown, sizeof(shown)));
+    (void)par_bad_value(what, text != NULL ? text : "?", err, err_bytes, "must be %s",
+        must);
+    free(text);
+    return -EINVAL;
+}
+
+/* The list as text for graph.capture_sizes. */
+static int
+graph_sizes(const char *name, const json_t *v, char *ret, size_t ret_bytes, char *err,
+    size_t err_bytes)
+{
+    size_t i, at = 0;
+
+    ret[0] = '\0';
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return bad_key(name, "cudagraph_capture_sizes", v,
+            "a list of token counts that is not empty, or null", err, err_bytes);
+    for (i = 0; i < json_array_size(v); i++) {
+        const json_t *e = json_array_get(v, i);
+
+        if (!json_is_integer(e))
+            return bad_key(name, "cudagraph_capture_sizes", v, "a list of whole numbers",
+                err, err_bytes);
+        at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%lld", at > 0 ? "," : "",
+            (long long)json_integer_value(e));
+        if (at >= ret_bytes)
+            return bad_key(name, "cudagraph_capture_sizes", v, "a shorter list", err,
+                err_bytes);
+    }
+    return 0;
+}
+
+static int
+unknown_key(const char *name, const char *key, char *err, size_t err_bytes)
+{
+    static const char *const ours[] = { "use_cudagraph", "cudagraph_capture_sizes",
+        "max_capture_shape_prefill" };
+    const char *nearest = ours[0];
+    unsigned best = ~0u, n;
+    char shown[64];
+    size_t i;
+
+    for (i = 0; i < N_GRAPH_IGNORED + 3; i++) {
+        const char *k = i < 3 ? ours[i] : graph_ignored[i - 3].key;
+
+        n = par_distance(key, k);
+        if (n < best) {
+            best = n;
+            nearest = k;
+        }
+    }
+    snprintf(err, err_bytes, "%s: unknown key '%s'; nearest is %s", name,
+        par_show(key, shown, sizeof(shown)), nearest);
+    return -EINVAL;
+}
+
+/* One member. *ret_ignored: it has no effect. */
+static int
+graph_member(struct par_set *ps, size_t note, const char *name, const char *key,
+    const json_t *v, enum par_origin from, int *ret_ignored, char *err, size_t err_bytes)
+{
+    char text[PAR_STR_BYTES], what[128];
+    const char *row = NULL;
+    struct par_ref ref;
+    size_t i;
+    int rc = 0;
+
+    *ret_ignored = 0;
+    for (i = 0; i < N_GRAPH_IGNORED; i++)
+        if (strcmp(graph_ignored[i].key, key) == 0) {
+            *ret_ignored = 1;
+            return graph_type_ok(graph_ignored[i].type, v) ? 0 : bad_key(name, key, v,
+                graph_ignored[i].type, err, err_bytes);
+        }
+    if (strcmp(key, "use_cudagraph") == 0) {
+        row = "graph.use_cudagraph";
+        if (!json_is_boolean(v))
+            return bad_key(name, key, v, "true or false", err, err_bytes);
+        snprintf(text, sizeof(text), "%s", json_is_true(v) ? "yes" : "no");
+    } else if (strcmp(key, "cudagraph_capture_sizes") == 0) {
+        row = "graph.capture_sizes";
+        if (json_is_null(v))
+            return 0;
+        rc = graph_sizes(name, v, text, sizeof(text), err, err_bytes);
+    } else if (strcmp(key, "max_capture_shape_prefill") == 0) {
+        row = "graph.prefill_max_tokens";
+        if (!json_is_integer(v))
+            return bad_key(name, key, v, "a number of tokens", err, err_bytes);
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(v));
+    } else {
+        return unknown_key(name, key, err, err_bytes);
+    }
+    snprintf(what, sizeof(what), "%s: %s", name, key);
+    if (rc == 0)
+        rc = par_find(NULL, row, &ref, err, err_bytes);
+    return rc != 0 ? rc : par_set_row(ps, &ref, (int)note, what, text, from, err,
+        err_bytes);
+}
+
+static int
+set_graph(struct par_set *ps, size_t note, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes)
+{
+    char ignored[512] = "";
+    const char *key;
+    json_t *o, *v;
+    size_t at = 0;
+    int rc = parse_object(name, value, &o, err, err_bytes), skip;
+
+    if (rc != 0)
+        return rc;
+    json_object_foreach(o, key, v) {
+        rc = graph_member(ps, note, name, key, v, from, &skip, err, err_bytes);
+        if (rc != 0)
+            break;
+        if (skip && at < sizeof(ignored))
+            at += (size_t)snprintf(ignored + at, sizeof(ignored) - at, "%s%s",
+                at > 0 ? ", " : "", key);
+    }
+    json_decref(o);
+    if (rc == 0 && at > 0) {
+        snprintf(err, err_bytes, "%s: %s accepted without effect: %s", name, ignored,
+            par_notes[note].text);
+        return 1;
+    }
+    return rc;
+}
+
+/* ---- notes ------------------------------------------------------------------------- */
+
+/* no: depth 0. yes: the depth that is set, at least 1. */
+static int
+set_overlap(struct par_set *ps, size_t note, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes)
+{
+    struct par_ref ref;
+    int64_t on = 0;
+    int rc = par_parse_bool(name, value, &on, err, err_bytes);
+
+    if (rc == 0)
+        rc = par_find(NULL, "device.overlap_depth", &ref, err, err_bytes);
+    if (rc != 0 || (on && ps->par.device_overlap_depth > 0))
+        return rc;
+    return par_set_row(ps, &ref, (int)note, name, on ? "2" : "0", from, err, err_bytes);
+}
+
+static int
+set_off(const struct par_note *n, const char *name, const char *value, char *err,
+    size_t err_bytes)
+{
+    char low[64], list[128];
+    size_t i;
+
+    lower(value, low);
+    if (low[0] == '\0' || par_word_in(low, off_words) || par_word_in(low, n->ok))
+        return 0;
+    if (n->known[0] == '*' || par_word_in(low, n->known))
+        return unavailable(n, name, value, n->ok[0] != '\0' ? n->ok : "none", err,
+            err_bytes);
+    snprintf(list, sizeof(list), "%s %s", n->ok[0] != '\0' ? n->ok : "none", n->known);
+    for (i = 0; list[i] != '\0'; i++)
+        if (list[i] == '|')
+            list[i] = ' ';
+    return par_bad_value(name, value, err, err_bytes, "must be one of: %s", list);
+}
+
+static int
+set_one(const struct par_note *n, const char *name, const char *value, char *err,
+    size_t err_bytes)
+{
+    char *end;
+    long v = strtol(value, &end, 10);
+
+    if (end == value || *end != '\0' || isspace((unsigned char)value[0]))
+        return par_bad_value(name, value, err, err_bytes, "not a whole number");
+    if (v < 1)
+        return par_bad_value(name, value, err, err_bytes, "must be at least 1");
+    return v == 1 ? 0 : unavailable(n, name, value, "1", err, err_bytes);
+}
+
+int
+par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes)
+{
+    const struct par_note *n = &par_notes[idx];
+    int64_t on = 0;
+    char low[64];
+    int rc;
+
+    switch (n->kind) {
+    case PAR_N_WARN:
+        return warned(n, name, err, err_bytes);
+    case PAR_N_FLAG:
+        rc = par_parse_bool(name, value, &on, err, err_bytes);
+        lower(value, low);
+        return rc != 0 ? rc : par_word_in(low, n->ok) ? 0
+            : warned(n, name, err, err_bytes);
+    case PAR_N_NEVER:
+        rc = par_parse_bool(name, value, &on, err, err_bytes);
+        return rc == 0 && on ? unavailable(n, name, value, "no", err, err_bytes) : rc;
+    case PAR_N_ONE:
+        return set_one(n, name, value, err, err_bytes);
+    case PAR_N_JSON:
+        return set_json(n, name, value, err, err_bytes);
+    case PAR_N_SPEC:
+        return set_spec(n, name, value, err, err_bytes);
+    case PAR_N_GRAPH:
+        return set_graph(ps, idx, name, value, from, err, err_bytes);
+    case PAR_N_OVERLAP:
+        return set_overlap(ps, idx, name, value, from, err, err_bytes);
+    case PAR_N_OFF:
+        break;
+    }
+    return set_off(n, name, value, err, err_bytes);
+}

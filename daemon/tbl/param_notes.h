@@ -1,0 +1,107 @@
+/*
+ * Names and values of other servers that fdd knows beside its own
+ * (params.h), so that a command line written for them works, or fails with
+ * a reason. Known and silently ignored is not a kind.
+ *
+ * PAR_NOTE(section, key, aliases, kind, ok, known, text)
+ *   key and aliases are taken bare and in any section; text says what holds
+ *   instead. ok and known are words separated by |, in lower case.
+ *     WARN    has no effect, with a warning
+ *     FLAG    a boolean; ok is taken as it is, the other value with a warning
+ *     OFF     off, nothing, or a word of ok; those of known (* is any) are
+ *             not available; others are no values
+ *     NEVER   a boolean that must be no
+ *     ONE     the number 1
+ *     JSON    an object that is empty or whose members are all off
+ *     SPEC    speculative_config: an object without method, or with none
+ *     GRAPH   graph_optimization_config: sets rows of [graph]
+ *     OVERLAP a boolean: device.overlap_depth 0, or not 0
+ *
+ * PAR_VALUE(section, key, words, value)
+ *   further words that the row takes for value; with value NULL those that
+ *   it knows but cannot do. The word {} means a JSON object.
+ */
+
+PAR_NOTE(compat, host, "", WARN, "", "",
+    "fdd has no network port; clients use ipc.socket")
+PAR_NOTE(compat, port, "", WARN, "", "",
+    "fdd has no network port; clients use ipc.socket")
+PAR_NOTE(compat, metrics_port, "", WARN, "", "",
+    "fdd has no network port; fdctl stat reads the statistics")
+PAR_NOTE(compat, engine_worker_queue_port, "", WARN, "", "",
+    "gate and worker share memory and need no port")
+PAR_NOTE(compat, cache_queue_port, "", WARN, "", "",
+    "the KV cache is part of the worker and needs no port")
+PAR_NOTE(compat, innode_prefill_ports, "", WARN, "", "", "fdd has no ports")
+PAR_NOTE(compat, pd_comm_port, "", WARN, "", "", "fdd has no ports")
+PAR_NOTE(compat, rdma_comm_ports, "", WARN, "", "", "fdd has no ports")
+PAR_NOTE(compat, skip_port_check, "", WARN, "", "", "fdd has no ports")
+PAR_NOTE(compat, workers, "", WARN, "", "", "one gate serves all clients")
+PAR_NOTE(compat, api_key, "", WARN, "", "",
+    "the permissions of ipc.socket and ipc.group say who may ask")
+PAR_NOTE(compat, timeout, "", WARN, "", "", "idle connections are kept")
+PAR_NOTE(compat, enable_mm, "", FLAG, "", "",
+    "it is deprecated; the model's architecture decides")
+PAR_NOTE(compat, use_warmup, "daemon.warmup", FLAG, "yes|true|on|1", "",
+    "the worker always warms up before it is ready")
+PAR_NOTE(compat, enable_output_caching, "", FLAG, "", "",
+    "outputs go straight to the clients")
+PAR_NOTE(parallel, tensor_parallel_size, "", ONE, "", "", "the model runs on one device")
+PAR_NOTE(parallel, data_parallel_size, "", ONE, "", "", "the model runs on one device")
+PAR_NOTE(parallel, enable_expert_parallel, "parallel.expert_parallel", NEVER, "", "",
+    "the model runs on one device")
+PAR_NOTE(parallel, enable_custom_all_reduce, "parallel.custom_all_reduce", OFF, "auto",
+    "yes|true|on|1", "the model runs on one device")
+PAR_NOTE(parallel, disable_custom_all_reduce, "", FLAG, "yes|true|on|1", "",
+    "the model runs on one device")
+PAR_NOTE(parallel, enable_eplb, "", NEVER, "", "", "the model runs on one device")
+PAR_NOTE(parallel, splitwise_role, "pd.role", OFF, "mixed", "prefill|decode",
+    "one worker computes prompts and answers")
+PAR_NOTE(parallel, router, "", OFF, "", "*", "one daemon serves one machine")
+PAR_NOTE(kv, kvcache_storage_backend, "", OFF, "", "*",
+    "cached blocks are kept on the device and in kv.swap_space")
+PAR_NOTE(model, dynamic_load_weight, "reload.enable", NEVER, "", "",
+    "weights are loaded once, at the start")
+PAR_NOTE(model, load_strategy, "", OFF, "normal", "ipc|ipc_snapshot|meta|rsync",
+    "weights are read from the model's files")
+PAR_NOTE(model, limit_mm_per_prompt, "", JSON, "", "", "prompts are text or token ids")
+PAR_NOTE(model, mm_processor_kwargs, "", JSON, "", "", "prompts are text or token ids")
+PAR_NOTE(model, deploy_modality, "multimodal.deploy", OFF, "text", "mixed",
+    "prompts are text or token ids")
+PAR_NOTE(graph, graph_optimization_config, "", GRAPH, "", "",
+    "graphs have one kind, recorded at the start")
+PAR_NOTE(device, enable_overlap_schedule, "", OVERLAP, "", "", "")
+PAR_NOTE(sched, scheduler_name, "", OFF, "local", "global|splitwise|dp",
+    "one scheduler per daemon")
+PAR_NOTE(sched, speculative_config, "", SPEC, "", "",
+    "each step adds one token to a sequence")
+PAR_NOTE(output, guided_decoding_backend, "guided.backend", OFF, "",
+    "auto|xgrammar|guidance|outlines|builtin", "answers follow no grammar")
+PAR_NOTE(output, guided_decoding_disable_any_whitespace, "guided.disable_any_whitespace",
+    NEVER, "", "", "answers follow no grammar")
+PAR_NOTE(output, reasoning_parser, "", OFF, "",
+    "ernie-45-vl|qwen3|ernie-x1|ernie-45-vl-thinking", "the answer is one text")
+PAR_NOTE(output, tool_call_parser, "", OFF, "", "*", "the answer is one text")
+PAR_NOTE(output, logits_processors, "", OFF, "", "*", "there are no plugins")
+PAR_NOTE(output, logprobs_mode, "", OFF, "raw_logprobs",
+    "processed_logprobs|raw_logits|processed_logits",
+    "logprobs are those of the raw logits")
+PAR_NOTE(output, enable_early_stop, "", NEVER, "", "", "repetition is not watched")
+PAR_NOTE(output, early_stop_config, "", JSON, "", "", "repetition is not watched")
+PAR_NOTE(output, enable_entropy, "", NEVER, "", "", "there is no such statistic")
+
+PAR_VALUE(sched, max_num_batched_tokens, "none|null", "0")
+PAR_VALUE(model, max_model_len, "none|null", "0")
+PAR_VALUE(model, load_format, "default|default_v1", "auto")
+PAR_VALUE(quant, weights, "|none|no|null|off|false", "none")
+PAR_VALUE(quant, weights,
+    "block_wise_fp8|block_fp8|wfp8afp8|w4afp8|w4a8|wint2|mix_quant|fp8|{}", NULL)
+PAR_VALUE(graph, capture_sizes, "none|null", "")
+PAR_VALUE(kv, num_blocks, "none|null", "0")
+PAR_VALUE(kv, swap_space, "none|null", "0")
+PAR_VALUE(kv, dtype, "none|null", "auto")
+PAR_VALUE(kv, dtype, "float32", "fp32")
+PAR_VALUE(kv, dtype, "bfloat16", "bf16")
+PAR_VALUE(kv, dtype, "float8_e4m3|float8_e4m3fn|fp8_e4m3", "fp8")
+PAR_VALUE(kv, dtype, "int4|{}", NULL)
+PAR_VALUE(output, max_logprobs, "-1", NULL)

@@ -1,0 +1,153 @@
+#include "config.h"
+
+#include "daemon/worker/cost.h"
+
+#include <string.h>
+
+/* Units that bring the terms of usual steps to one size. */
+#define COST_TOK  64.0
+#define COST_CTX  16384.0
+#define COST_PAIR 65536.0
+
+/* A step's weight halves every 1000 steps or so. */
+#define COST_KEEP 0.9993
+/* How firmly each coefficient stays where it is: against all that was
+ * learned, and at least. */
+#define COST_ANCHOR     1e-9
+#define COST_ANCHOR_MIN 1e-10
+/* A step may seem shorter than predicted by this factor at most. */
+#define COST_LEAST 4.0
+/* Time of a copy: weight of the newest. */
+#define COST_COPY 0.125
+
+void
+cost_init(struct cost *c)
+{
+    memset(c, 0, sizeof(*c));
+}
+
+static void
+cost_terms(const struct cost_step *s, double x[COST_N])
+{
+    x[0] = 1;
+    x[1] = (double)s->n_tok / COST_TOK;
+    x[2] = (double)s->n_ctx / COST_CTX;
+    x[3] = (double)s->n_pair / COST_PAIR;
+}
+
+static double
+cost_us(const struct cost *c, const double x[COST_N])
+{
+    double us = 0;
+
+    for (int i = 0; i < COST_N; i++)
+        us += c->c[i] * x[i];
+    return us;
+}
+
+/* Solve M x = y over the coefficients that are in the set; the others are 0.
+ * M is symmetric and positive definite. */
+static void
+cost_solve(const double M[COST_N][COST_N], const double y[COST_N], unsigned set,
+    double ret_x[COST_N])
+{
+    double a[COST_N][COST_N + 1];
+
+    for (int i = 0; i < COST_N; i++) {
+        for (int j = 0; j < COST_N; j++)
+            a[i][j] = (set >> i & set >> j & 1) != 0 ? M[i][j] : i == j;
+        a[i][COST_N] = (set >> i & 1) != 0 ? y[i] : 0;
+    }
+    for (int i = 0; i < COST_N; i++) {
+        for (int r = i + 1; r < COST_N; r++) {
+            double f = a[r][i] / a[i][i];
+
+            for (int j = i; j <= COST_N; j++)
+                a[r][j] -= f * a[i][j];
+        }
+    }
+    for (int i = COST_N - 1; i >= 0; i--) {
+        ret_x[i] = a[i][COST_N];
+        for (int j = i + 1; j < COST_N; j++)
+            ret_x[i] -= a[i][j] * ret_x[j];
+        ret_x[i] /= a[i][i];
+    }
+}
+
+/* The coefficients that fit best; one that would be negative is 0. */
+static void
+cost_fit(struct cost *c)
+{
+    double M[COST_N][COST_N], y[COST_N], x[COST_N], anchor = 0;
+    unsigned set = (1u << COST_N) - 1;
+    int worst;
+
+    for (int i = 0; i < COST_N; i++)
+        anchor += c->A[i][i] * COST_ANCHOR;
+    anchor = anchor > COST_ANCHOR_MIN ? anchor : COST_ANCHOR_MIN;
+    memcpy(M, c->A, sizeof(M));
+    for (int i = 0; i < COST_N; i++) {
+        M[i][i] += anchor;
+        y[i] = c->b[i] + anchor * c->c[i];
+    }
+    do {
+        cost_solve(M, y, set, x);
+        worst = -1;
+        for (int i = 0; i < COST_N; i++)
+            if (x[i] < 0 && (worst < 0 || x[i] < x[worst]))
+                worst = i;
+        if (worst >= 0)
+            set &= ~(1u << worst);
+    } while (worst >= 0 && set != 0);
+    for (int i = 0; i < COST_N; i++)
+        c->c[i] = (set >> i & 1) != 0 && x[i] > 0 ? x[i] : 0;
+}
+
+void
+cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns)
+{
+    double us = ns > 1000 ? (double)ns / 1000 : 1, x[COST_N], was;
+
+    cost_terms(s, x);
+    was = cost_us(c, x);
+    if (c->n >= COST_MIN_STEPS && us < was / COST_LEAST)
+        us = was / COST_LEAST;
+    /* relative error: every term and the time itself divided by the time, so
+     * that too long a time hardly counts */
+    for (int i = 0; i < COST_N; i++)
+        x[i] /= us;
+    for (int i = 0; i < COST_N; i++) {
+        for (int j = 0; j < COST_N; j++)
+            c->A[i][j] = c->A[i][j] * COST_KEEP + x[i] * x[j];
+        c->b[i] = c->b[i] * COST_KEEP + x[i];
+    }
+    cost_fit(c);
+    c->n++;
+}
+
+uint64_t
+cost_predict(const struct cost *c, const struct cost_step *s)
+{
+    double x[COST_N], ns;
+
+    if (c->n < COST_MIN_STEPS)
+        return 0;
+    cost_terms(s, x);
+    ns = cost_us(c, x) * 1000;
+    if (ns >= 9e18)
+        return (uint64_t)9e18;
+    return ns >= 1 ? (uint64_t)ns : 1;
+}
+
+void
+cost_learn_copy(struct cost *c, int32_t n, uint64_t ns)
+{
+    double one;
+
+    if (n <= 0)
+        return;
+    one = (double)ns / n;
+    if (one < 1)
+        one = 1;
+    c->copy_ns = c->copy_ns == 0 ? one : c->copy_ns + (one - c->copy_ns) * COST_COPY;
+}

@@ -1,0 +1,43 @@
+/*
+ * How long a step takes: a linear model of what is in it, fitted on line to
+ * the times of the steps that were collected, so that the scheduler can cut
+ * a prefill to the time there is and weigh a copy against a computation.
+ * Engine thread; no allocation.
+ *
+ *   ns = c0 + c1 * tokens + c2 * context + c3 * pairs,    no c negative
+ *
+ * by least squares with forgetting, on the relative error, so that a short
+ * step counts as much as a long one. What the last steps say nothing about
+ * stays as it was. A step that seems far longer than predicted (somebody
+ * else had the processor) or far shorter hardly counts.
+ * Nothing is predicted before COST_MIN_STEPS steps were learned.
+ */
+#ifndef FDD_DAEMON_WORKER_COST_H
+#define FDD_DAEMON_WORKER_COST_H
+
+#include <stdint.h>
+
+#define COST_N 4
+#define COST_MIN_STEPS 32
+
+struct cost_step {           /* of one step */
+    int32_t n_tok;           /* tokens, not padded */
+    int64_t n_ctx;           /* KV tokens its decoding rows read */
+    int64_t n_pair;          /* query-key pairs of its prefill chunks */
+};
+
+struct cost {
+    double c[COST_N];        /* us per unit of cost.c's scale */
+    double A[COST_N][COST_N], b[COST_N]; /* normal equations */
+    uint64_t n;              /* steps learned */
+    double copy_ns;          /* of one block between host and device, 0 unknown */
+};
+
+void cost_init(struct cost *c);
+void cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns);
+/* Predicted ns, 0: unknown. Never decreases when a count grows. */
+uint64_t cost_predict(const struct cost *c, const struct cost_step *s);
+/* A batch of n blocks took ns to copy. */
+void cost_learn_copy(struct cost *c, int32_t n, uint64_t ns);
+
+#endif

@@ -1,0 +1,141 @@
+#include "config.h"
+
+#include "daemon/worker/kvcache.h"
+
+#include <string.h>
+
+#include "daemon/common/obj.h"
+#include "daemon/worker/kvcache_priv.h"
+
+/* Blocks of a list, all in the state where and held by nobody. */
+static int32_t
+kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
+{
+    int32_t n = 0, prev = -1;
+
+    for (int32_t b = l->head; b >= 0; b = kv->block[b].next, n++) {
+        const struct kv_block *k = &kv->block[b];
+
+        ASSERT(b > 0 && b < kv->n_block + kv->cfg.n_host);
+        ASSERT(k->where == where && k->ref == 0 && k->prev == prev);
+        ASSERT(n < kv->n_block + kv->cfg.n_host);
+        if (where != KV_DEFERRED)
+            ASSERT(kv_is_known(k) == (where == KV_IDLE || where == KV_HOST_USED));
+        if (where == KV_FREE || where == KV_IDLE)
+            ASSERT(k->epoch <= kv->collected);
+        if (where == KV_DEFERRED)
+            ASSERT(k->epoch > kv->collected && kv_defer_list(kv, b) == l &&
+                (prev < 0 || kv->block[prev].epoch <= k->epoch));
+        prev = b;
+    }
+    ASSERT(l->tail == prev);
+    return n;
+}
+
+/* Every block in one list or held, as often as tables have it, and shared
+ * only under a name and at one place of a sequence. */
+static void
+kv_check_blocks(const struct kv *kv)
+{
+    const struct kv_index *ix = kv->index;
+    int32_t n_deferred = 0, n_held = 0;
+
+    for (int i = 0; i < KV_N_DEFER; i++)
+        n_deferred += kv_check_list(kv, &ix->defer[i], KV_DEFERRED);
+    ASSERT(kv_check_list(kv, &ix->free, KV_FREE) == kv->n_free);
+    ASSERT(kv_check_list(kv, &ix->idle, KV_IDLE) == kv->n_cached);
+    ASSERT(n_deferred == kv->n_deferred);
+    memset(ix->mark, 0, (size_t)kv->n_block * sizeof(*ix->mark));
+    for (int32_t s = 0; s < kv->n_slot; s++) {
+        const int32_t *t = kv_row(kv, s);
+
+        ASSERT(kv->n_held[s] >= 0 && kv->n_held[s] <= kv->stride);
+        for (int32_t i = 0; i < kv->n_held[s]; i++) {
+            ASSERT(t[i] > 0 && t[i] < kv->n_block && kv->block[t[i]].where == KV_HELD);
+            ASSERT(ix->mark[t[i]] == 0 ||
+                (kv_is_known(&kv->block[t[i]]) && ix->at[t[i]] == i));
+            ix->mark[t[i]]++;
+            ix->at[t[i]] = i;
+        }
+    }
+    for (int32_t b = 1; b < kv->n_block; b++) {
+        ASSERT(kv->block[b].ref == ix->mark[b]);
+        ASSERT((kv->block[b].where == KV_HELD) == (kv->block[b].ref > 0));
+        n_held += kv->block[b].ref > 0;
+    }
+    ASSERT(kv->block[0].ref == 0 && !kv_is_known(&kv->block[0]));
+    ASSERT(1 + kv->n_free + kv->n_deferred + kv->n_cached + n_held == kv->n_block);
+}
+
+/* The index has every known block once, and one block per hash. */
+static void
+kv_check_index(const struct kv *kv)
+{
+    const struct kv_index *ix = kv->index;
+    int32_t n = kv->n_block + kv->cfg.n_host, n_known = 0, n_dev = 0, n_host = 0;
+
+    for (int32_t b = 0; b < n; b++) {
+        const struct kv_block *k = &kv->block[b];
+
+        if (!kv_is_known(k))
+            continue;
+        n_known++;
+        ASSERT((b < kv->n_block ? kv_find_dev(kv, &k->h) : kv_find_host(kv, &k->h)) == b);
+    }
+    for (uint32_t i = 0; i <= ix->dev_mask; i++)
+        for (int32_t b = ix->dev[i]; b >= 0; b = kv->block[b].chain, n_dev++)
+            ASSERT(b < kv->n_block && n_dev < n_known);
+    for (uint32_t i = 0; i <= ix->host_mask; i++)
+        for (int32_t b = ix->host[i]; b >= 0; b = kv->block[b].chain, n_host++)
+            ASSERT(b >= kv->n_block && b < n && n_host < n_known);
+    ASSERT(n_dev + n_host == n_known && n_host == kv->n_host_used);
+}
+
+/* Orders, carried out one after the other, read what they mean to and leave
+ * in every block what it is known by; the device's blocks in them were handed
+ * out since, so that nobody else's is touched. */
+static void
+kv_check_orders(const struct kv *kv)
+{
+    const struct kv_index *ix = kv->index;
+    int32_t n = kv->n_block + kv->cfg.n_host, *last = ix->mark;
+
+    ASSERT(kv->n_copy >= 0 && kv->n_copy <= kv->cfg.max_copy);
+    if (kv->n_copy == 0)
+        return;
+    memset(last, 0xff, (size_t)n * sizeof(*last));
+    for (int32_t i = 0; i < kv->n_copy; i++) {
+        const struct kv_copy *c = &kv->copy[i];
+        int32_t x = kv->n_block + c->host, from = c->to_host ? c->dev : x;
+
+        ASSERT(c->dev > 0 && c->dev < kv->n_block && c->host >= 0 && x < n);
+        ASSERT(kv->block[c->dev].batch == ix->batch);
+        ASSERT(last[from] < 0 || kv_same(&ix->copied[last[from]], &ix->copied[i]));
+        last[c->to_host ? x : c->dev] = i;
+    }
+    for (int32_t b = 1; b < n; b++)
+        if (last[b] >= 0 && (kv->block[b].where == KV_IDLE ||
+            kv->block[b].where == KV_HOST_USED))
+            ASSERT(kv_same(&kv->block[b].h, &ix->copied[last[b]]));
+}
+
+int
+kv_is_free(const struct kv *kv, int32_t b)
+{
+    ASSERT(b >= 0 && b < kv->n_block);
+    return b > 0 && (kv->block[b].where == KV_FREE || kv->block[b].where == KV_IDLE);
+}
+
+void
+kv_check(const struct kv *kv)
+{
+    int32_t n_free, n_used;
+
+    OBJ_CHECK(kv, KV_MAGIC);
+    kv_check_blocks(kv);
+    n_free = kv_check_list(kv, &kv->index->host_free, KV_HOST_FREE);
+    n_used = kv_check_list(kv, &kv->index->host_used, KV_HOST_USED);
+    ASSERT(n_used == kv->n_host_used && n_free + n_used == kv->cfg.n_host);
+    kv_check_index(kv);
+    kv_check_orders(kv);
+}

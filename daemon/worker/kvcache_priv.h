@@ -1,0 +1,51 @@
+/*
+ * Insides of the block pool: kvcache.c and kvcache_check.c.
+ */
+#ifndef FDD_DAEMON_WORKER_KVCACHE_PRIV_H
+#define FDD_DAEMON_WORKER_KVCACHE_PRIV_H
+
+#include "daemon/worker/kvcache.h"
+
+/* Deferred blocks lie in lists by their epoch modulo this; more than the
+ * steps under way, so that a list has one epoch only and stays sorted. */
+#define KV_N_DEFER 16
+
+enum kv_where {
+    KV_FREE, KV_HELD, KV_DEFERRED, KV_IDLE,
+    KV_HOST_FREE, KV_HOST_USED,
+    KV_HOST_WANTED           /* in no list: the source of an attach under way */
+};
+
+/* A device block, or behind those a host block; numbers count through. */
+struct kv_block {
+    struct kv_hash h;        /* {0, 0}: not known */
+    uint64_t epoch;          /* last step that may touch it */
+    int32_t prev, next;      /* in the list of its state, -1 */
+    int32_t chain;           /* next of its bucket, -1 */
+    int32_t ref;
+    uint32_t batch;          /* batch of orders in which it was handed out */
+    uint8_t where;
+} __attribute__((aligned(64)));
+
+struct kv_list { int32_t head, tail; };
+
+struct kv_index {
+    struct kv_list free, idle, defer[KV_N_DEFER], host_free, host_used;
+    int32_t *dev, *host;     /* buckets: first block, -1 */
+    uint32_t dev_mask, host_mask;
+    uint32_t batch;          /* counts kv_copied() */
+    struct kv_hash *copied;  /* [max_copy] what each order moves */
+    int32_t *mark, *at;      /* [n_block + n_host] kv_check()'s */
+};
+
+/* Table of a slot. */
+int32_t *kv_row(const struct kv *kv, int32_t slot);
+/* The list a deferred block is in, by its epoch. */
+struct kv_list *kv_defer_list(const struct kv *kv, int32_t b);
+int kv_is_known(const struct kv_block *k);
+int kv_same(const struct kv_hash *x, const struct kv_hash *y);
+/* The block known by h on the device, on the host; -1. */
+int32_t kv_find_dev(const struct kv *kv, const struct kv_hash *h);
+int32_t kv_find_host(const struct kv *kv, const struct kv_hash *h);
+
+#endif

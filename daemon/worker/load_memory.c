@@ -1,0 +1,250 @@
+#include "config.h"
+
+#include "daemon/worker/worker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/log.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+
+/* auto keeps the precision of the activations: bf16 keys and values moved
+ * logprobs of 16-bit checkpoints by up to 0.14 from a fp32 reference. */
+static enum fdk_dtype
+wrk_kv_dtype(const struct worker *w)
+{
+    static const struct { const char *name; enum fdk_dtype t; } names[] = {
+        { "fp32", FDK_F32 }, { "bf16", FDK_BF16 }, { "fp8", FDK_F8E4M3 }, { "int8", FDK_I8 }
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(w->par.kv_dtype, names[i].name) == 0)
+            return names[i].t;
+    if (w->run->k->act_dtype == FDK_F32 || w->wp == NULL)
+        return FDK_F32;
+    return wts_main_dtype(w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
+}
+
+/* ---- what the runner will ask for -------------------------------------------------- */
+
+/* Scratch of the largest launch: the runner's own answer, for a program bound
+ * to addresses that nobody reads. */
+static int
+wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
+    uint64_t *ret)
+{
+    void *base = w->run;
+    int rc;
+
+    shape->d_weights = shape->d_act = shape->d_inv_freq = base;
+    shape->d_plan = base;
+    shape->d_table = shape->d_n_work = base;
+    shape->d_state = base;
+    shape->d_results = base;
+    shape->d_work = base;
+    shape->d_counts = base;
+    run_pad_init(shape, shape->dims.T, &shape->full);
+    rc = run_bind(shape, off);
+    if (rc == 0)
+        *ret = run_scratch_bytes(shape);
+    free(shape->op);
+    return rc;
+}
+
+/* Rows of a logits slice, as run_setup() takes them. */
+static int32_t
+wrk_logits_rows(int32_t vocab, int32_t O)
+{
+    uint64_t R = RUN_LOGITS_BYTES / ((uint64_t)vocab * sizeof(float));
+
+    return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
+}
+
+/* mpl_in.sizes: the runner's buffers for sequences of max_len tokens. */
+static int
+wrk_sizes(void *arg, int32_t max_len, struct mpl_sizes *ret)
+{
+    struct worker *w = arg;
+    struct fdk_attention_args at = { .H = w->cfg.n_head, .K = w->cfg.n_kv_head,
+        .D = w->cfg.head_dim, .kv = w->kv };
+    size_t *off = mem_array((size_t)w->prog->n_buf, sizeof(*off)), act = 0;
+    struct runner shape = { .k = w->run->k, .ctx = w->run->ctx, .prog = w->prog,
+        .wp = w->wp, .kv = w->kv, .att_a = 1, .att_b = 1 };
+    const struct bat_dims *d = &shape.dims;
+    struct eng_cfg ec;
+    uint64_t S, n_work, scratch = 0, results;
+    int rc;
+
+    if (off == NULL)
+        return -ENOMEM;
+    w->max_len = max_len;
+    wrk_eng_cfg(w, &ec);
+    eng_dims(&ec, &shape.dims);
+    shape.n_penalty = ec.sch.n_penalty;
+    shape.R = wrk_logits_rows(w->cfg.vocab, d->O);
+    if (shape.k->att_shape != NULL)
+        shape.k->att_shape(&at, &shape.att_a, &shape.att_b);
+    rc = run_place(w->prog, d, shape.R, off, &act);
+    if (rc == 0)
+        rc = wrk_scratch(w, &shape, off, &scratch);
+    free(off);
+    n_work = (uint64_t)fdk_tiles_max(d->S, d->T, shape.att_a, shape.att_b);
+    results = (uint64_t)d->O * sizeof(struct fdk_result);
+    S = (uint64_t)d->S + 1;
+    *ret = (struct mpl_sizes) {
+        .rows = S * sizeof(struct fdk_row),
+        .tables = S * (uint64_t)d->stride * sizeof(int32_t),
+        .plan = bat_plan_bytes(d), .results = results,
+        .tiles = n_work * sizeof(struct fdk_work) + 2 * sizeof(int32_t),
+        .activations = act, .scratch = scratch,
+        .host_plan = bat_plan_bytes(d), .host_results = results
+    };
+    return rc;
+}
+
+/* Of the weights' arena what is packed integers and their scales. */
+static uint64_t
+wrk_quant_bytes(const struct worker *w)
+{
+    uint64_t sum = 0;
+
+    for (int32_t i = 0; w->wp != NULL && i < w->prog->n_w; i++) {
+        const struct wts_ref *r = &w->prog->w[i];
+        enum fdk_dtype t = wts_dtype(w->wp, i);
+        uint64_t rows = 0, group = (uint64_t)wts_group(w->wp, i);
+        uint64_t cols = (uint64_t)r->cols;
+
+        if (r->alias >= 0 || (t != FDK_I8 && t != FDK_I4) || cols == 0)
+            continue;
+        for (int32_t k = 0; k < r->n_part; k++)
+            rows += (uint64_t)r->rows[k];
+        group = group == 0 ? cols : group;
+        sum += rows * (fdk_row_bytes(t, (size_t)cols) +
+            (cols + group - 1) / group * sizeof(float));
+    }
+    return sum;
+}
+
+/* ---- the plan ------------------------------------------------------------------------ */
+
+static int
+wrk_rank(const struct worker *w, struct mpl_rank *ret)
+{
+    struct fdk_device_info di;
+    int rc = w->run->k->device_info(w->run->ctx, 0, &di);
+
+    if (rc == 0)
+        *ret = (struct mpl_rank) { di.mem_total, di.mem_free };
+    return rc;
+}
+
+int
+wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
+{
+    const struct par *p = &w->par;
+    uint64_t all = w->wp != NULL ? wts_bytes(w->wp) : 0, quant = wrk_quant_bytes(w);
+    struct mpl_rank rank = { 0, 0 };
+    struct mpl_in in = { .is_cpu = wrk_on_cpu(w), .rank = &rank, .n_rank = 1,
+        .utilization = p->kv_gpu_memory_utilization, .swap_gib = p->kv_swap_space,
+        .num_blocks = p->kv_num_blocks, .memory_bytes = (uint64_t)p->kv_memory_bytes,
+        .want_len = p->model_max_model_len, .max_num_seqs = (int32_t)p->sched_max_num_seqs,
+        .decode_blocks = (int32_t)p->kv_static_decode_blocks,
+        .chunked = p->sched_enable_chunked_prefill != 0,
+        .max_partial = (int32_t)p->sched_max_num_partial_prefills,
+        .long_threshold = p->sched_long_prefill_token_threshold,
+        .model_len = w->cfg.max_pos, .vocab = w->cfg.vocab, .n_op = w->prog->n_op,
+        .weights = all - quant, .quant_weights = quant,
+        .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float), .sizes = wrk_sizes,
+        .arg = w };
+    struct eng_cfg ec;
+    struct cap cap;
+    int use_graph, rc;
+
+    rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim,
+        (int32_t)p->kv_block_size, wrk_kv_dtype(w), &in.kv);
+    if (rc == 0)
+        rc = wrk_rank(w, &rank);
+    if (rc == 0)
+        rc = wrk_capture(w, p, &use_graph, &cap, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    wrk_eng_cfg(w, &ec);
+    w->kv = in.kv;
+    in.max_tokens = ec.sch.max_tokens;
+    in.n_penalty = ec.sch.n_penalty;
+    in.n_rec = ec.depth + 1;
+    in.n_graph = use_graph ? cap.n : 0;
+    rc = mpl_plan(&in, &w->mpl, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    w->n_block = w->mpl.n_block;
+    w->n_host = w->mpl.n_host;
+    w->max_len = w->mpl.max_len;
+    return 0;
+}
+
+/* Every group must have got what was planned. */
+static void
+wrk_check_memory(const struct worker *w)
+{
+    const struct run_mem *m = &w->run->mem;
+    const struct { enum mpl_group group; uint64_t bytes; } got[] = {
+        { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
+        { MPL_SCRATCH, m->scratch }, { MPL_STATE, m->state }, { MPL_PLAN, m->plan },
+        { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_HOST, m->host },
+        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, m->host_penalty }
+    };
+    int bad = 0;
+
+    for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {
+        uint64_t want = mpl_bytes(&w->mpl, got[i].group);
+
+        if (got[i].bytes == want)
+            continue;
+        log_error("memory: %s took %llu bytes, planned were %llu",
+            mpl_group_name(got[i].group), (unsigned long long)got[i].bytes,
+            (unsigned long long)want);
+        bad = 1;
+    }
+    if (bad)
+        WRONG("the memory taken is not the memory planned");
+}
+
+int
+wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
+{
+    struct mpl_rank rank = { 0, 0 };
+    /* What recording takes on the host is lost in what others do there. */
+    uint64_t graphs = wrk_on_cpu(w) ? mpl_bytes(&w->mpl, MPL_GRAPHS) : w->run->mem.graphs;
+    int rc = wrk_rank(w, &rank);
+
+    if (rc == 0)
+        rc = mpl_settle(&w->mpl, graphs, w->run->kv_mapped, &rank, 1, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    w->n_block = w->mpl.n_block;
+    rc = run_map_kv(w->run, w->n_block + 1, err, err_bytes);
+    if (rc == 0)
+        wrk_check_memory(w);
+    return rc;
+}
+
+void
+wrk_log_memory(const struct worker *w)
+{
+    const struct mpl *m = &w->mpl;
+    char a[32], b[32];
+
+    for (int32_t i = 0; i < m->n_row; i++) {
+        mpl_show_bytes(m->row[i].bytes, a, sizeof(a));
+        log_info("memory: %-6s %10s %s: %s", m->row[i].host ? "host" : "device", a,
+            m->row[i].name, m->row[i].how);
+    }
+    mpl_show_bytes(m->device_bytes, a, sizeof(a));
+    mpl_show_bytes(m->limit, b, sizeof(b));
+    log_info("memory: %s of %s, %lld tokens in %d blocks, %d requests of max_model_len %d",
+        a, b, (long long)m->tokens, m->n_block, m->concurrency, m->max_len);
+}

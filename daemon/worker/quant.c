@@ -1,0 +1,323 @@
+#include "config.h"
+
+#include "daemon/worker/quant.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/worker/weights_priv.h"
+
+/* The compilers' default leaves these loops scalar. */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("O3")
+#endif
+
+#define BLOCK 512            /* weights at a time on the stack; even */
+#define INF_BITS 0x7f800000u
+
+#if defined(__x86_64__)
+#define VARIANT_AVX2 1
+#endif
+
+/* ---- parameters ---- */
+
+int
+qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
+    size_t err_bytes)
+{
+    struct qnt q = {FDK_F32, (int32_t)group};
+
+    if (strcmp(weights, "wint8") == 0) {
+        q.dtype = FDK_I8;
+    } else if (strcmp(weights, "wint4") == 0) {
+        q.dtype = FDK_I4;
+    } else if (strcmp(weights, "none") != 0) {
+        (void)snprintf(err, err_bytes,
+            "quant.weights=%s is not one of none, wint8, wint4", weights);
+        return -EINVAL;
+    }
+    if (group != 0 && group != 32 && group != 64 && group != 128) {
+        (void)snprintf(err, err_bytes, "quant.group_size=%lld is not one of 0 (a scale "
+            "per row), 32, 64, 128", (long long)group);
+        return -EINVAL;
+    }
+    if (q.dtype == FDK_F32 && group != 0) {
+        (void)snprintf(err, err_bytes, "quant.group_size=%lld has nothing to act on: set "
+            "quant.weights to wint8 or wint4, or leave the group size at 0",
+            (long long)group);
+        return -EINVAL;
+    }
+    *ret = q;
+    return 0;
+}
+
+const char *
+qnt_name(const struct qnt *q)
+{
+    return q->dtype == FDK_I8 ? "wint8" : q->dtype == FDK_I4 ? "wint4" : "none";
+}
+
+int32_t
+qnt_group(const struct qnt *q, int32_t n)
+{
+    return q->group == 0 || q->group > n ? n : q->group;
+}
+
+int32_t
+qnt_groups(const struct qnt *q, int32_t n)
+{
+    return (n - 1) / qnt_group(q, n) + 1;
+}
+
+/* ---- inner loops, at most BLOCK elements ---- */
+
+struct loops {
+    void (*widen)(float *y, const void *src, int32_t n);
+    uint32_t (*most)(const float *x, int32_t n);
+    void (*round)(int8_t *y, const float *x, int32_t n, float scale, float lo, float hi);
+    void (*pack)(uint8_t *out, const int8_t *y, int32_t n);
+};
+
+static inline __attribute__((always_inline)) void
+widen_bf16(float *y, const void *src, int32_t n)
+{
+    const char *p = src;
+
+    for (int32_t i = 0; i < n; i++) {
+        uint16_t h;
+        uint32_t u;
+
+        memcpy(&h, p + 2 * (size_t)i, 2);
+        u = (uint32_t)h << 16;
+        memcpy(&y[i], &u, 4);
+    }
+}
+
+/* The largest of (magnitude, sign): magnitudes order as integers as they do
+ * as floats, NaN and Inf on top; of equal ones the negative is larger. */
+static inline __attribute__((always_inline)) uint32_t
+most_of(const float *x, int32_t n)
+{
+    uint32_t most = 0;
+
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t u;
+
+        memcpy(&u, &x[i], 4);
+        u = u << 1 | u >> 31;
+        most = u > most ? u : most;
+    }
+    return most;
+}
+
+/* Adding 1.5 * 2^23 rounds as the conversion to an integer would, ties to
+ * even; the sum's low bits are that integer. */
+static inline __attribute__((always_inline)) void
+round_to(int8_t *y, const float *x, int32_t n, float scale, float lo, float hi)
+{
+    for (int32_t i = 0; i < n; i++) {
+        float v = x[i] / scale;
+        int32_t u;
+
+        v = v < lo ? lo : v;
+        v = v > hi ? hi : v;
+        v += 12582912.0f;
+        memcpy(&u, &v, 4);
+        y[i] = (int8_t)(u - 0x4b400000);
+    }
+}
+
+/* Two values to a byte, n of those. */
+static inline __attribute__((always_inline)) void
+pack_pairs(uint8_t *out, const int8_t *y, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        uint16_t v;
+
+        memcpy(&v, &y[2 * i], 2);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+        v = (uint16_t)(v << 8 | v >> 8);
+#endif
+        out[i] = (uint8_t)((v & 15) | (v >> 4 & 0xf0));
+    }
+}
+
+#define LOOPS(name, attr)                                                       \
+    attr static void                                                            \
+    widen_##name(float *y, const void *src, int32_t n)                          \
+    {                                                                           \
+        widen_bf16(y, src, n);                                                  \
+    }                                                                           \
+    attr static uint32_t                                                        \
+    most_##name(const float *x, int32_t n)                                      \
+    {                                                                           \
+        return most_of(x, n);                                                   \
+    }                                                                           \
+    attr static void                                                            \
+    round_##name(int8_t *y, const float *x, int32_t n, float scale, float lo,   \
+        float hi)                                                               \
+    {                                                                           \
+        round_to(y, x, n, scale, lo, hi);                                       \
+    }                                                                           \
+    attr static void                                                            \
+    pack_##name(uint8_t *out, const int8_t *y, int32_t n)                       \
+    {                                                                           \
+        pack_pairs(out, y, n);                                                  \
+    }                                                                           \
+    static const struct loops loops_##name = {widen_##name, most_##name,        \
+        round_##name, pack_##name};
+
+LOOPS(plain, )
+#ifdef VARIANT_AVX2
+LOOPS(avx2, __attribute__((target("avx2"))))
+#endif
+
+static const struct loops *
+pick_loops(void)
+{
+#ifdef VARIANT_AVX2
+    if (__builtin_cpu_supports("avx2"))
+        return &loops_avx2;
+#endif
+    return &loops_plain;
+}
+
+/* ---- a row ---- */
+
+struct row {
+    const struct loops *l;
+    const char *src;
+    enum fdk_dtype t;
+    int bits;
+    uint8_t *out;               /* next byte */
+    int32_t at;                 /* of the block in buf */
+    float buf[BLOCK];
+};
+
+static void
+get_block(struct row *r, int32_t at, int32_t n)
+{
+    size_t elt = r->t == FDK_F32 ? 4 : 2;
+    const char *p = r->src + elt * (size_t)at;
+
+    r->at = at;
+    if (r->t == FDK_F32)
+        memcpy(r->buf, p, 4 * (size_t)n);
+    else if (r->t == FDK_BF16)
+        r->l->widen(r->buf, p, n);
+    else
+        wts_to_f32(r->buf, p, r->t, (size_t)n);
+}
+
+/* Take n elements at x into account; -EDOM: one is not finite. */
+static int
+add_top(const struct row *r, const float *x, int32_t n, uint32_t *top, int32_t *ret_at)
+{
+    uint32_t m = r->l->most(x, n);
+    int32_t i = 0;
+
+    if (m >> 1 >= INF_BITS) {
+        while (isfinite(x[i]))
+            i++;
+        *ret_at = r->at + (int32_t)(x - r->buf) + i;
+        return -EDOM;
+    }
+    *top = m > *top ? m : *top;
+    return 0;
+}
+
+static float
+top_scale(const struct row *r, uint32_t top)
+{
+    uint32_t bits = top >> 1;
+    float f;
+
+    memcpy(&f, &bits, 4);
+    f = r->bits == 8 ? f / 127 : (top & 1) != 0 ? f / 8 : -f / 8;
+    return f == 0 ? 0 : f;      /* not -0 */
+}
+
+static void
+put(struct row *r, const float *x, int32_t n, float scale)
+{
+    int8_t y[BLOCK];
+
+    if (scale == 0)
+        memset(y, 0, (size_t)n);
+    else
+        r->l->round(y, x, n, scale, r->bits == 8 ? -127 : -8, r->bits == 8 ? 127 : 7);
+    if (r->bits == 8) {
+        memcpy(r->out, y, (size_t)n);
+        r->out += n;
+        return;
+    }
+    r->l->pack(r->out, y, n / 2);
+    r->out += n / 2;
+}
+
+/* Groups of at most BLOCK: whole ones in each block. */
+static int
+small_groups(struct row *r, float *scale, int32_t n, int32_t group, int32_t *ret_at)
+{
+    int32_t step = BLOCK / group * group;
+
+    for (int32_t at = 0; at < n; at += step) {
+        int32_t m = n - at < step ? n - at : step;
+
+        get_block(r, at, m);
+        for (int32_t g = 0; g < m; g += group, scale++) {
+            int32_t k = m - g < group ? m - g : group;
+            uint32_t top = 0;
+            int rc = add_top(r, r->buf + g, k, &top, ret_at);
+
+            if (rc != 0)
+                return rc;
+            *scale = top_scale(r, top);
+            put(r, r->buf + g, k, *scale);
+        }
+    }
+    return 0;
+}
+
+/* A group larger than BLOCK is the row: read twice. */
+static int
+whole_row(struct row *r, float *scale, int32_t n, int32_t *ret_at)
+{
+    uint32_t top = 0;
+
+    for (int32_t at = 0; at < n; at += BLOCK) {
+        int32_t m = n - at < BLOCK ? n - at : BLOCK;
+        int rc;
+
+        get_block(r, at, m);
+        rc = add_top(r, r->buf, m, &top, ret_at);
+        if (rc != 0)
+            return rc;
+    }
+    *scale = top_scale(r, top);
+    for (int32_t at = 0; at < n; at += BLOCK) {
+        int32_t m = n - at < BLOCK ? n - at : BLOCK;
+
+        get_block(r, at, m);
+        put(r, r->buf, m, *scale);
+    }
+    return 0;
+}
+
+int
+qnt_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
+    const struct qnt *q, int32_t *ret_at)
+{
+    int32_t group = qnt_group(q, n);
+    struct row r;
+
+    r.l = pick_loops();
+    r.src = src;
+    r.t = t;
+    r.bits = q->dtype == FDK_I8 ? 8 : 4;
+    r.out = dst;
+    return group <= BLOCK ? small_groups(&r, scale, n, group, ret_at)
+        : whole_row(&r, scale, n, ret_at);
+}

@@ -1,0 +1,369 @@
+#include "config.h"
+
+#include "daemon/worker/runner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+
+/* Memory is mapped by pieces every backend takes. */
+#define RUN_MAP_BYTES (2ull << 20)
+
+static uint64_t
+run_map_round(uint64_t bytes)
+{
+    return (bytes + RUN_MAP_BYTES - 1) & ~(RUN_MAP_BYTES - 1);
+}
+
+static void
+run_dev_free(struct runner *run, void *p)
+{
+    if (p != NULL)
+        run->k->mem_free(run->ctx, 0, p);
+}
+
+static void
+run_host_free(struct runner *run, void *p)
+{
+    if (p != NULL)
+        run->k->host_free(run->ctx, p);
+}
+
+static void
+run_event_free(struct runner *run, fdk_event_t ev)
+{
+    if (ev != NULL)
+        run->k->event_free(ev);
+}
+
+static void
+run_free_recs(struct runner *run)
+{
+    for (int32_t i = 0; run->rec != NULL && i < run->n_rec; i++) {
+        struct bat_rec *rec = &run->rec[i];
+
+        run_host_free(run, rec->plan);
+        run_host_free(run, rec->results);
+        run_event_free(run, rec->ev);
+        if (run->ev_begin != NULL)
+            run_event_free(run, run->ev_begin[i]);
+        free(rec->outs);
+        free(rec->penalty);
+    }
+    free(run->rec);
+    free(run->ev_begin);
+    free(run->eager);
+}
+
+void
+run_teardown(struct runner *run)
+{
+    run_free_recs(run);
+    for (int32_t i = 0; run->pad != NULL && i < run->n_pad; i++)
+        if (run->pad[i].graph != NULL)
+            run->k->graph_free(run->pad[i].graph);
+    free(run->pad);
+    free(run->op);
+    run_event_free(run, run->ev_copy[0]);
+    run_event_free(run, run->ev_copy[1]);
+    run_host_free(run, run->h_kv);
+    run_host_free(run, run->h_counts);
+    run_dev_free(run, run->d_counts);
+    run_dev_free(run, run->d_n_work);
+    run_dev_free(run, run->d_work);
+    run_dev_free(run, run->d_results);
+    run_dev_free(run, run->d_plan);
+    run_dev_free(run, run->d_table);
+    run_dev_free(run, run->d_state);
+    run_dev_free(run, run->d_scratch);
+    run_dev_free(run, run->d_act);
+    if (run->kv_mapped > 0)
+        (void)run->k->mem_unmap(run->ctx, 0, run->d_kv, 0, (size_t)run->kv_mapped);
+    if (run->d_kv != NULL)
+        (void)run->k->mem_release(run->ctx, 0, run->d_kv, (size_t)run->kv_reserved);
+}
+
+int
+run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p, char *err,
+    size_t err_bytes)
+{
+    void *p = NULL;
+    int rc = bytes > SIZE_MAX / 2 ? -ENOMEM :
+        run->k->mem_alloc(run->ctx, 0, bytes != 0 ? (size_t)bytes : 1, &p);
+
+    if (rc != 0) {
+        (void)snprintf(err, err_bytes, "%s: no memory for %s (%llu MiB, %llu MiB free)",
+            run->k->name, what, (unsigned long long)(bytes >> 20),
+            (unsigned long long)(run_mem_free(run) >> 20));
+        return rc;
+    }
+    memcpy(ret_p, &p, sizeof(p));
+    return 0;
+}
+
+static int
+run_host_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p, char *err,
+    size_t err_bytes)
+{
+    void *p = NULL;
+    int rc = bytes > SIZE_MAX / 2 ? -ENOMEM :
+        run->k->host_alloc(run->ctx, bytes != 0 ? (size_t)bytes : 1, &p);
+
+    if (rc != 0) {
+        (void)snprintf(err, err_bytes, "%s: no host memory for %s (%llu MiB)", run->k->name,
+            what, (unsigned long long)(bytes >> 20));
+        return rc;
+    }
+    memcpy(ret_p, &p, sizeof(p));
+    return 0;
+}
+
+/* ---- step records ------------------------------------------------------------------ */
+
+static int
+run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_bytes)
+{
+    uint64_t plan = bat_plan_bytes(&run->dims);
+    uint64_t results = (uint64_t)run->dims.O * sizeof(struct fdk_result);
+    int rc;
+
+    rec->outs = mem_array((size_t)run->dims.O, sizeof(*rec->outs));
+    rec->penalty = mem_array((size_t)run->dims.S, sizeof(*rec->penalty));
+    if (rec->outs == NULL || rec->penalty == NULL)
+        return -ENOMEM;
+    rc = run_host_alloc(run, "step plans", plan, &rec->plan, err, err_bytes);
+    if (rc == 0)
+        rc = run_host_alloc(run, "results", results, &rec->results, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    memset(rec->plan, 0, (size_t)plan);
+    memset(rec->results, 0, (size_t)results);
+    run->mem.host += plan + results;
+    return run->k->event_new(run->ctx, 0, &rec->ev);
+}
+
+static int
+run_setup_recs(struct runner *run, int32_t n_rec, char *err, size_t err_bytes)
+{
+    int rc = 0;
+
+    run->rec = mem_array((size_t)n_rec, sizeof(*run->rec));
+    run->ev_begin = mem_array((size_t)n_rec, sizeof(*run->ev_begin));
+    run->eager = mem_array((size_t)n_rec, sizeof(*run->eager));
+    if (run->rec == NULL || run->ev_begin == NULL || run->eager == NULL)
+        return -ENOMEM;
+    run->n_rec = n_rec;
+    for (int32_t i = 0; i < n_rec && rc == 0; i++) {
+        rc = run_setup_rec(run, &run->rec[i], err, err_bytes);
+        if (rc == 0)
+            rc = run->k->event_new(run->ctx, 0, &run->ev_begin[i]);
+    }
+    for (int i = 0; i < 2 && rc == 0; i++)
+        rc = run->k->event_new(run->ctx, 0, &run->ev_copy[i]);
+    return rc;
+}
+
+/* ---- padded sizes --------------------------------------------------------------------- */
+
+void
+run_pad_init(const struct runner *run, int32_t T, struct run_pad *ret)
+{
+    *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T),
+        .O = bat_pad_outs(&run->dims, T) };
+    ret->n_work = fdk_tiles_max(ret->S, T, run->att_a, run->att_b);
+    bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
+}
+
+/* The shape of attention tiles, from the first attention operation; a
+ * program without one plans none. */
+static void
+run_setup_tiles(struct runner *run)
+{
+    const struct mdl_config *c = &run->prog->cfg;
+    struct fdk_attention_args a = { .H = c->n_head, .K = c->n_kv_head, .D = c->head_dim,
+        .kv = run->kv };
+
+    run->att_a = run->att_b = 1;
+    if (run->k->att_shape != NULL)
+        run->k->att_shape(&a, &run->att_a, &run->att_b);
+}
+
+/* ---- device memory --------------------------------------------------------------------- */
+
+struct run_part { const char *what; uint64_t bytes; void *ret_p; uint64_t *sum; };
+
+static int
+run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
+    size_t err_bytes)
+{
+    const struct bat_dims *d = &run->dims;
+    uint64_t S = (uint64_t)d->S + 1, V = (uint64_t)run->prog->cfg.vocab;
+    uint64_t n_work = (uint64_t)fdk_tiles_max(d->S, d->T, run->att_a, run->att_b);
+    uint64_t counts = (uint64_t)a->n_penalty * V * sizeof(uint16_t);
+    struct run_mem *m = &run->mem;
+    const struct run_part parts[] = {
+        { "row states", S * sizeof(struct fdk_row), &run->d_state, &m->state },
+        { "block tables", S * (uint64_t)d->stride * 4, &run->d_table, &m->state },
+        { "the step plan", bat_plan_bytes(d), &run->d_plan, &m->plan },
+        { "results", (uint64_t)d->O * sizeof(struct fdk_result), &run->d_results, &m->plan },
+        { "attention tiles", n_work * sizeof(struct fdk_work), &run->d_work, &m->plan },
+        { "tile counts", 2 * sizeof(int32_t), &run->d_n_work, &m->plan },
+        { "penalty counts", counts, &run->d_counts, &m->penalty },
+    };
+    int rc = 0;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && rc == 0; i++) {
+        rc = run_dev_alloc(run, parts[i].what, parts[i].bytes, parts[i].ret_p, err,
+            err_bytes);
+        *parts[i].sum += parts[i].bytes;
+    }
+    if (rc == 0)
+        rc = run_host_alloc(run, "penalty counts", counts, &run->h_counts, err, err_bytes);
+    m->host_penalty = counts;
+    m->host_kv = (uint64_t)a->n_host * run->kv.block_bytes;
+    if (rc == 0 && a->n_host > 0)
+        rc = run_host_alloc(run, "kv.swap_space", m->host_kv, &run->h_kv, err, err_bytes);
+    if (rc == 0)
+        rc = run->k->fill(run->stream, run->d_state, 0, (size_t)parts[0].bytes);
+    if (rc == 0)
+        rc = run->k->fill(run->stream, run->d_table, 0, (size_t)parts[1].bytes);
+    if (rc == 0)
+        rc = run->k->fill(run->stream, run->d_n_work, 0, (size_t)parts[5].bytes);
+    return rc;
+}
+
+static int
+run_map_more(struct runner *run, uint64_t want, char *err, size_t err_bytes)
+{
+    uint64_t more = run_map_round(want);
+    int rc;
+
+    if (more <= run->kv_mapped)
+        return 0;
+    ASSERT(more <= run->kv_reserved);
+    rc = run->k->mem_map(run->ctx, 0, run->d_kv, (size_t)run->kv_mapped,
+        (size_t)(more - run->kv_mapped));
+    if (rc != 0) {
+        (void)snprintf(err, err_bytes, "%s: no memory for the KV cache (%llu MiB, %llu MiB "
+            "free)", run->k->name, (unsigned long long)(want >> 20),
+            (unsigned long long)(run_mem_free(run) >> 20));
+        return rc;
+    }
+    run->kv_mapped = more;
+    return 0;
+}
+
+/* Addresses for the pool, memory for the dummy block: it must hold numbers. */
+static int
+run_setup_kv(struct runner *run, int32_t max_block, char *err, size_t err_bytes)
+{
+    uint64_t bytes;
+    void *p = NULL;
+    int rc;
+
+    if (mem_mul_u64((uint64_t)max_block, run->kv.block_bytes, &bytes) != 0 ||
+        bytes > SIZE_MAX / 2)
+        return -ENOMEM;
+    run->kv_reserved = run_map_round(bytes);
+    rc = run->k->mem_reserve(run->ctx, 0, (size_t)run->kv_reserved, &p);
+    if (rc != 0) {
+        (void)snprintf(err, err_bytes, "%s: no addresses for a KV cache of %llu MiB: %s",
+            run->k->name, (unsigned long long)(bytes >> 20), strerror(-rc));
+        return rc;
+    }
+    run->d_kv = p;
+    run->kv.base = p;
+    rc = run_map_more(run, run->kv.block_bytes, err, err_bytes);
+    return rc != 0 ? rc :
+        run->k->fill(run->stream, run->d_kv, 0, (size_t)run->kv.block_bytes);
+}
+
+int
+run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes)
+{
+    uint64_t bytes = (uint64_t)n_block * run->kv.block_bytes;
+
+    run->mem.kv = bytes;
+    return run_map_more(run, bytes, err, err_bytes);
+}
+
+/* ---- the program ------------------------------------------------------------------------- */
+
+static int
+run_setup_program(struct runner *run, char *err, size_t err_bytes)
+{
+    size_t *off = mem_array((size_t)run->prog->n_buf, sizeof(*off)), bytes = 0;
+    int rc = -ENOMEM;
+
+    if (off == NULL)
+        return rc;
+    rc = run_place(run->prog, &run->dims, run->R, off, &bytes);
+    run->mem.activations = bytes;
+    if (rc == 0)
+        rc = run_dev_alloc(run, "activations", bytes, &run->d_act, err, err_bytes);
+    if (rc == 0)
+        rc = run_bind(run, off);
+    free(off);
+    if (rc != 0)
+        return rc;
+    run->mem.scratch = run_scratch_bytes(run);
+    rc = run_dev_alloc(run, "scratch", run->mem.scratch, &run->d_scratch, err, err_bytes);
+    for (int32_t i = 0; i < run->prog->n_op && rc == 0; i++) {
+        struct run_op *op = &run->op[i];
+
+        if (op->kind == MDL_OP_ATTENTION) {
+            op->att.scratch = run->d_scratch;
+            op->att.scratch_bytes = (size_t)run->mem.scratch;
+        } else if (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS) {
+            op->gemm.scratch = run->d_scratch;
+            op->gemm.scratch_bytes = (size_t)run->mem.scratch;
+        } else if (op->kind == MDL_OP_SAMPLE) {
+            op->sample.scratch = run->d_scratch;
+            op->sample.scratch_bytes = (size_t)run->mem.scratch;
+        }
+    }
+    return rc;
+}
+
+int
+run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t err_bytes)
+{
+    uint64_t row = (uint64_t)run->prog->cfg.vocab * sizeof(float);
+    int rc;
+
+    OBJ_CHECK(run, RUN_MAGIC);
+    err[0] = '\0';
+    run->dims = a->dims;
+    run->kv = a->kv;
+    run->n_penalty = a->n_penalty;
+    run->n_host = a->n_host;
+    run->delay_ns = a->delay_ns;
+    run->R = (int32_t)(RUN_LOGITS_BYTES / row);
+    if (run->R < 1)
+        run->R = 1;
+    if (run->R > a->dims.O)
+        run->R = a->dims.O;
+    run_setup_tiles(run);
+    rc = run_setup_memory(run, a, err, err_bytes);
+    if (rc == 0)
+        rc = run_setup_kv(run, a->max_block, err, err_bytes);
+    if (rc == 0) {
+        run->pad = mem_array(CAP_MAX, sizeof(*run->pad));
+        rc = run->pad != NULL ? run_recapture(run, a->use_graph, &a->cap) : -ENOMEM;
+    }
+    run_pad_init(run, run->dims.T, &run->full);
+    if (rc == 0)
+        rc = run_setup_program(run, err, err_bytes);
+    if (rc == 0)
+        rc = run_setup_recs(run, a->n_rec, err, err_bytes);
+    if (rc == 0)
+        rc = run->k->stream_sync(run->stream);
+    if (rc != 0 && err[0] == '\0')
+        (void)snprintf(err, err_bytes, "%s: cannot set up the runner: %s", run->k->name,
+            strerror(-rc));
+    return rc;
+}

@@ -1,0 +1,628 @@
+#include "config.h"
+
+#include <string.h>
+
+#include "daemon/common/obj.h"
+#include "daemon/worker/scheduler_priv.h"
+
+/* Waiting sequences looked at in a step: so many of the first, so many
+ * further back, from where the last look ended. */
+#define SCH_LOOK_FIRST 32
+#define SCH_LOOK       64
+/* After so many blocks found in the prefix cache for them, those that may
+ * have more than a few are not looked up any more. */
+#define SCH_LOOK_UP    2048
+#define SCH_FEW        64
+/* Passed over so often, a sequence lets nobody else take blocks. */
+#define SCH_MAX_PASSED 16
+/* With the time used up by decodes, prefill gets a block's worth after so
+ * many steps without. */
+#define SCH_MAX_DRY    3
+/* Times that waiting ones are looked at again in a step. */
+#define SCH_ROUNDS     4
+/* Unfinished prompts that waiting ones are compared with. */
+#define SCH_MAX_TWIN   16
+
+struct sch_pick {            /* one step in the making */
+    struct sch *sch;
+    struct sch_step *st;
+    uint64_t now_ns;
+    int32_t tokens, scores;  /* left of the step */
+    int32_t long_left;       /* tokens left for long prompts in the first round */
+    int32_t n_partial, n_long; /* unfinished prompts, with what they got by now */
+    int32_t owed;            /* blocks that sequences sitting out wait for */
+    int32_t promised;        /* blocks that running ones will need for known tokens */
+    int32_t look_up;         /* blocks that may still be found */
+    int timed;               /* prefill is cut by predicted time */
+    int cut;                 /* it was */
+    int32_t floor;           /* prefill tokens that may go whatever is predicted */
+    int32_t n_prefill;       /* prefill tokens of the step */
+    const struct seq *twin[SCH_MAX_TWIN];
+    int32_t n_twin;
+};
+
+/* What became of a waiting sequence. */
+enum sch_verdict {
+    SCH_GOES,
+    SCH_STOP,                /* nobody else goes either: nothing is left */
+    SCH_LATER,               /* its prefix is being computed */
+    SCH_LIMIT,               /* no room among unfinished prompts, penalties, scores */
+    SCH_SHORT                /* not enough blocks, or tokens to go in one step */
+};
+
+struct sch_fit {             /* how a waiting sequence would start */
+    const struct kv_hash *h;
+    int32_t n_h;             /* hashes that may be used */
+    int32_t attach;          /* blocks to attach */
+    int32_t ask;             /* hashes to attach by: attach, or all */
+    int32_t q;               /* tokens in the step */
+    int32_t want;            /* blocks to hold */
+    struct kv_match m;       /* of these attach blocks */
+};
+
+/* ---- a row's tokens -------------------------------------------------------------- */
+
+static int
+sch_is_long(const struct sch *sch, int32_t left)
+{
+    return sch->cfg.long_threshold > 0 && left > sch->cfg.long_threshold;
+}
+
+/* Prompt logprobs that q tokens of s from position from on give. */
+static int32_t
+sch_scores(const struct seq *s, int32_t from, int32_t q, int32_t *ret_first)
+{
+    int32_t lo = from, hi = from + q;
+
+    if (!req_wants_scores(s))
+        return 0;
+    if (lo < s->n_scored - 1)
+        lo = s->n_scored - 1;
+    if (hi > s->req->n_prompt - 1)
+        hi = s->req->n_prompt - 1;
+    *ret_first = lo;
+    return hi > lo ? hi - lo : 0;
+}
+
+static int64_t
+sch_pairs(int32_t from, int32_t q)
+{
+    return (int64_t)q * from + (int64_t)q * (q + 1) / 2;
+}
+
+static int
+sch_in_time(const struct sch_pick *p, int32_t from, int32_t q)
+{
+    struct cost_step c = p->st->cost;
+
+    c.n_tok += q;
+    c.n_pair += sch_pairs(from, q);
+    return cost_predict(p->sch->cfg.cost, &c) <= p->sch->cfg.itl_target_ns;
+}
+
+/* As many of q prefill tokens as there is time for. */
+static int32_t
+sch_time_cap(struct sch_pick *p, int32_t from, int32_t q)
+{
+    int32_t lo = p->floor < q ? p->floor : q, hi = q;
+
+    if (!p->timed || q <= lo || sch_in_time(p, from, q))
+        return q;
+    /* lo goes, hi does not */
+    while (hi - lo > 1) {
+        int32_t mid = lo + (hi - lo) / 2;
+
+        if (sch_in_time(p, from, mid))
+            lo = mid;
+        else
+            hi = mid;
+    }
+    p->cut = 1;
+    return lo;
+}
+
+/* Tokens of s from position from on in this step, most at most; 0: none.
+ * whole: all that is missing or nothing, where a step can hold it. */
+static int32_t
+sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, int whole)
+{
+    int32_t need = s->device_len - from, q = need, timed, first = 0, n;
+
+    if (q > most)
+        q = most;
+    if (q > p->tokens)
+        q = p->tokens;
+    whole = whole && need <= p->sch->cfg.max_tokens;
+    if (q <= 0 || (whole && q < need))
+        return 0;
+    timed = sch_time_cap(p, from, q);
+    if (!whole)
+        q = timed;
+    else if (timed < q && p->floor == 0)
+        return 0;
+    n = sch_scores(s, from, q, &first);
+    if (n > p->scores)
+        q = first + p->scores - from;
+    return q > 0 ? q : 0;
+}
+
+static struct sch_row *
+sch_row(struct sch_pick *p, struct seq *s)
+{
+    struct sch_row *row = &p->st->rows[p->st->n_row++];
+
+    DIAG(p->sch->slot_seq[s->slot] == s && s->last_epoch < p->st->epoch);
+    *row = (struct sch_row) { .seq = s, .first = s->cached_len, .fresh = s->fresh,
+        .decode = s->cached_len >= s->req->n_ids && s->cached_len + 1 == s->device_len };
+    p->st->n_decode += row->decode;
+    s->fresh = 0;
+    s->last_epoch = p->st->epoch;
+    return row;
+}
+
+/* q more tokens for a row. */
+static void
+sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
+{
+    struct sch_step *st = p->st;
+    struct seq *s = row->seq;
+    int32_t first = 0, n = sch_scores(s, s->cached_len, q, &first);
+
+    if (n > 0) {
+        if (row->n_score == 0)
+            row->score_first = first;
+        row->n_score += n;
+        s->n_scored = first + n + 1;
+    }
+    st->cost.n_tok += q;
+    if (row->decode) {
+        st->cost.n_ctx += s->device_len;
+    } else {
+        st->cost.n_pair += sch_pairs(s->cached_len, q);
+        p->n_prefill += q;
+        p->floor -= q < p->floor ? q : p->floor;
+    }
+    row->q_len += q;
+    s->cached_len += q;
+    if (s->cached_len == s->device_len && s->device_len < s->max_len) {
+        row->sample = 1;
+        s->device_len++;
+        st->n_sample++;
+    }
+    st->n_tok += q;
+    st->n_score += n;
+    p->tokens -= q;
+    p->scores -= n;
+    /* the row is in the step for good: others may share its blocks */
+    sch_register(p->sch, s);
+}
+
+/* ---- decodes --------------------------------------------------------------------- */
+
+/* Blocks that come back when what was launched is collected; those that are
+ * shared are counted too: then less comes, and the next step sees that. */
+static int32_t
+sch_coming(const struct sch *sch)
+{
+    int32_t n = sch->kv->n_deferred;
+
+    for (const struct seq *s = sch->leaving.head; s != NULL; s = s->next)
+        n += sch->kv->n_held[s->slot];
+    return n;
+}
+
+/* A block for the next token of s, taken from those admitted after it if
+ * need be. 0: s sits out this step. */
+static int
+sch_room(struct sch_pick *p, const struct seq *s)
+{
+    struct sch *sch = p->sch;
+
+    while (kv_grow(sch->kv, s->slot, s->cached_len + 1) != 0) {
+        struct seq *victim = sch->running.tail;
+
+        if (sch_coming(sch) <= p->owed) {
+            /* whoever is behind s is not in the step yet */
+            DIAG(victim->last_epoch < p->st->epoch);
+            if (victim != s) {
+                sch_preempt(sch, victim);
+                p->st->n_preempted++;
+                continue;
+            }
+        }
+        p->owed++;
+        return 0;
+    }
+    return 1;
+}
+
+static void
+sch_pick_decodes(struct sch_pick *p)
+{
+    for (struct seq *s = p->sch->running.head; s != NULL && p->tokens > 0; s = s->next) {
+        if (s->device_len - s->cached_len != 1 || s->device_len >= s->max_len)
+            continue;
+        if (sch_room(p, s))
+            sch_give(p, sch_row(p, s), 1);
+    }
+}
+
+/* ---- prefills under way ---------------------------------------------------------- */
+
+/* Tokens that a prompt with so many to go may have in the first round. */
+static int32_t
+sch_share(const struct sch_pick *p, int32_t left)
+{
+    int32_t n = p->sch->cfg.max_long > 0 ? p->sch->cfg.max_long - p->n_long : 2;
+
+    if (!sch_is_long(p->sch, left))
+        return p->tokens;
+    if (p->long_left <= 0)
+        return 0;
+    return n > 1 ? (p->long_left + n - 1) / n : p->long_left;
+}
+
+static void
+sch_count_partial(struct sch_pick *p, const struct seq *s)
+{
+    int32_t left = s->device_len - s->cached_len;
+
+    if (!req_is_prefill(s))
+        return;
+    p->n_partial++;
+    p->n_long += sch_is_long(p->sch, left);
+    if (p->n_twin < SCH_MAX_TWIN && sch_is_cached(p->sch, s))
+        p->twin[p->n_twin++] = s;
+}
+
+static void
+sch_pick_prefills(struct sch_pick *p)
+{
+    for (struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
+        int32_t left = s->device_len - s->cached_len, q;
+
+        if (!req_is_prefill(s))
+            continue;
+        q = sch_chunk(p, s, s->cached_len, sch_share(p, left), 0);
+        if (q > 0) {
+            /* granted at its admission */
+            ASSERT_Z(kv_grow(p->sch->kv, s->slot, s->cached_len + q));
+            sch_give(p, sch_row(p, s), q);
+            if (sch_is_long(p->sch, left))
+                p->long_left -= q;
+        }
+        sch_count_partial(p, s);
+    }
+    /* nor do long ones that are new take it all */
+    if (p->long_left > (p->tokens + 1) / 2)
+        p->long_left = (p->tokens + 1) / 2;
+}
+
+/* What the first round left. Returns how many prompts that completed. */
+static int32_t
+sch_pick_more(struct sch_pick *p)
+{
+    int32_t was = p->n_partial, given = 0;
+
+    for (int32_t i = 0; i < p->st->n_row && p->tokens > 0; i++) {
+        struct sch_row *row = &p->st->rows[i];
+        const struct seq *s = row->seq;
+
+        if (!row->sample && s->cached_len < s->device_len) {
+            int32_t q = sch_chunk(p, s, s->cached_len, p->tokens, 0);
+
+            if (q > 0)
+                sch_give(p, row, q);
+            given += q;
+        }
+    }
+    if (given == 0)
+        return 0;
+    p->n_partial = p->n_long = p->n_twin = 0;
+    for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next)
+        sch_count_partial(p, s);
+    return was - p->n_partial;
+}
+
+/* ---- admission ------------------------------------------------------------------- */
+
+static int32_t
+sch_blocks_known(const struct sch *sch, const struct seq *s)
+{
+    return kv_blocks(sch->kv, s->device_len);
+}
+
+/* The hashes of the leading blocks that may be attached, in one piece: one
+ * token must be left to compute, and logprobs still to be sent come from
+ * computed tokens only. */
+static void
+sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
+{
+    const struct req *r = s->req;
+    int32_t last = s->device_len - 1;
+
+    f->h = r->hash;
+    f->n_h = 0;
+    if (!sch_is_cached(sch, s))
+        return;
+    if (req_wants_scores(s) && s->n_scored < r->n_prompt && s->n_scored - 1 < last)
+        last = s->n_scored - 1;
+    f->n_h = last / sch->kv->block_size;
+    if (f->n_h > s->n_hash)
+        f->n_h = s->n_hash;
+    if (f->n_h <= r->n_hash)
+        return;
+    memcpy(sch->hash_buf, r->hash, (size_t)r->n_hash * sizeof(*r->hash));
+    memcpy(sch->hash_buf + r->n_hash, s->hash,
+        (size_t)(f->n_h - r->n_hash) * sizeof(*r->hash));
+    f->h = sch->hash_buf;
+}
+
+/* Is somebody about to compute the next block that s would need? */
+static int
+sch_has_twin(const struct sch_pick *p, const struct sch_fit *f)
+{
+    int32_t i = f->m.n;
+
+    if (i >= f->n_h)
+        return 0;
+    for (int32_t k = 0; k < p->n_twin; k++) {
+        const struct seq *t = p->twin[k];
+        const struct kv_hash *h;
+
+        if (i >= t->n_hash || t->cached_len >= (i + 1) * p->sch->kv->block_size)
+            continue;
+        h = req_block_hash(t, i);
+        if (h->a == f->h[i].a && h->b == f->h[i].b)
+            return 1;
+    }
+    return 0;
+}
+
+/* Copies from the host only where they take less than computing. */
+static void
+sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
+{
+    const struct cost *c = p->sch->cfg.cost;
+    int32_t B = p->sch->kv->block_size, lo = 0, hi = f->m.n;
+    struct kv_match m;
+    struct cost_step all = { .n_tok = hi * B, .n_pair = sch_pairs(0, hi * B) };
+    struct cost_step dev = { 0 };
+
+    if (f->m.n_host == 0 || c == NULL || c->copy_ns == 0 || cost_predict(c, &all) == 0)
+        return;
+    /* the leading blocks that are on the device: lo are, hi are not */
+    while (hi - lo > 1) {
+        int32_t mid = lo + (hi - lo) / 2;
+
+        kv_find(p->sch->kv, f->h, mid, &m);
+        if (m.n_host == 0)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    dev.n_tok = lo * B;
+    dev.n_pair = sch_pairs(0, lo * B);
+    if (c->copy_ns * f->m.n_host <=
+        (double)(cost_predict(c, &all) - cost_predict(c, &dev)))
+        return;
+    kv_find(p->sch->kv, f->h, lo, &f->m);
+    f->ask = lo;
+}
+
+/* Would s, with the first f->attach blocks attached, have tokens and a place
+ * in this step? Sets f->q. */
+static enum sch_verdict
+sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
+{
+    const struct sch_cfg *c = &p->sch->cfg;
+    int32_t from = f->attach * p->sch->kv->block_size, need = s->device_len - from, left;
+    int whole = !c->chunked && s->n_passed < SCH_MAX_PASSED;
+    int32_t most = whole ? p->tokens : sch_share(p, need);
+
+    f->q = sch_chunk(p, s, from, most, whole);
+    if (f->q == 0) {
+        if (p->tokens > 0 && most > 0 && p->timed && p->floor == 0 &&
+            !sch_in_time(p, from, 1))
+            return SCH_STOP;
+        return whole && need > p->tokens ? SCH_SHORT : SCH_LIMIT;
+    }
+    left = need - f->q;
+    if (left > 1 && c->max_partial > 0 && p->n_partial >= c->max_partial)
+        return SCH_LIMIT;
+    if (left > 1 && sch_is_long(p->sch, left) && c->max_long > 0 &&
+        p->n_long >= c->max_long)
+        return SCH_LIMIT;
+    return SCH_GOES;
+}
+
+/* Would the pool hold it? Sets f->want. */
+static enum sch_verdict
+sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
+{
+    const struct sch *sch = p->sch;
+    int32_t known = sch_blocks_known(sch, s), most = kv_blocks(sch->kv, s->max_len);
+    /* what attaching takes from those that can be handed out */
+    int32_t base = f->m.n_host + f->m.n_idle - f->m.n, left;
+    int32_t available = kv_available(sch->kv);
+
+    f->want = known + sch->cfg.decode_blocks;
+    if (f->want > most)
+        f->want = most;
+    if (sch->running.n == 0) {
+        if (f->want + base > available)
+            f->want = available - base;
+        return f->want >= known ? SCH_GOES : SCH_SHORT;
+    }
+    left = available - base - f->want - p->promised - sch->cfg.reserve_blocks;
+    /* who had to give way does not come back to the same shortage */
+    if (s->n_preempted > 0)
+        left -= (sch->running.n + 3) / 4;
+    return left >= 0 ? SCH_GOES : SCH_SHORT;
+}
+
+/* Commit; what the pool then does not give after all is undone. */
+static enum sch_verdict
+sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+    int32_t B = sch->kv->block_size, known = sch_blocks_known(sch, s), got, rc, hit;
+    int idle = sch->running.n == 0;
+
+    sch_start(sch, s);
+    got = f->ask > 0 ? kv_attach(sch->kv, s->slot, f->h, f->ask) : 0;
+    ASSERT(got <= f->n_h);
+    rc = kv_grow(sch->kv, s->slot, f->want * B);
+    if (rc != 0 && idle)
+        rc = kv_grow(sch->kv, s->slot, known * B);
+    if (rc == 0 && got != f->attach) {
+        f->attach = got;
+        rc = (int32_t)sch_fit_step(p, s, f);
+    }
+    if (rc != 0) {
+        sch_unstart(sch, s);
+        return SCH_SHORT;
+    }
+    s->cached_len = got * B;
+    s->n_registered = got;
+    hit = s->cached_len < s->req->n_prompt ? s->cached_len : s->req->n_prompt;
+    p->st->n_cached += hit;
+    if (s->sample == 0 && s->n_preempted == 0)
+        s->req->n_cached = (uint32_t)hit;
+    s->n_passed = 0;
+    if (s->req->t_start_ns == 0)
+        s->req->t_start_ns = p->now_ns;
+    return SCH_GOES;
+}
+
+static enum sch_verdict
+sch_admit(struct sch_pick *p, struct seq *s)
+{
+    struct sch *sch = p->sch;
+    struct sch_fit f = { 0 };
+    enum sch_verdict v;
+    int32_t left;
+
+    if (s->req->penalized && sch->n_penalty_free == 0)
+        return SCH_LIMIT;
+    sch_hashes(sch, s, &f);
+    if (p->look_up <= 0 && f.n_h > SCH_FEW)
+        return SCH_LIMIT;
+    f.ask = f.n_h;
+    if (f.n_h > 0) {
+        kv_find(sch->kv, f.h, f.n_h, &f.m);
+        p->look_up -= f.m.n;
+        if (sch_has_twin(p, &f))
+            return SCH_LATER;
+        sch_weigh_host(p, &f);
+    }
+    f.attach = f.m.n;
+    v = sch_fit_step(p, s, &f);
+    if (v == SCH_GOES)
+        v = sch_fit_pool(p, s, &f);
+    if (v == SCH_GOES)
+        v = sch_start_row(p, s, &f);
+    if (v != SCH_GOES)
+        return v;
+    left = s->device_len - s->cached_len;
+    sch_give(p, sch_row(p, s), f.q);
+    if (sch_is_long(sch, left))
+        p->long_left -= f.q;
+    sch_count_partial(p, s);
+    left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];
+    p->promised += left > 0 ? left : 0;
+    return SCH_GOES;
+}
+
+static void
+sch_pick_waiting(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct seq *skipped[SCH_LOOK], *next;
+    int32_t n_skipped = 0, n_passed = 0, n_look = 0;
+    struct seq *s = sch->waiting.head;
+
+    for (; s != NULL && sch->n_slot_free > 0 && p->tokens > 0; s = next) {
+        enum sch_verdict v;
+
+        next = s->next;
+        v = sch_admit(p, s);
+        if (v == SCH_STOP)
+            break;
+        if (v == SCH_GOES) {
+            /* each once in a step */
+            for (; n_passed < n_skipped; n_passed++)
+                skipped[n_passed]->n_passed++;
+            continue;
+        }
+        if (v == SCH_SHORT && s->n_passed >= SCH_MAX_PASSED)
+            break;
+        if (v != SCH_LATER)
+            skipped[n_skipped++] = s;
+        if (++n_look == SCH_LOOK) {
+            sch->scan = next;
+            return;
+        }
+        if (n_look == SCH_LOOK_FIRST && next != NULL && sch->scan != NULL &&
+            sch_before(sch, next, sch->scan))
+            next = sch->scan;
+    }
+    if (s == NULL)
+        sch->scan = NULL;
+}
+
+/* ---- a step ---------------------------------------------------------------------- */
+
+static void
+sch_pick_begin(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct cost *c = sch->cfg.cost;
+
+    p->timed = sch->cfg.itl_target_ns > 0 && c != NULL && p->st->n_decode > 0 &&
+        cost_predict(c, &p->st->cost) > 0;
+    if (p->timed && sch->n_dry >= SCH_MAX_DRY)
+        p->floor = sch->kv->block_size;
+    p->long_left = (p->tokens + 1) / 2;
+    p->look_up = SCH_LOOK_UP;
+}
+
+/* Blocks for the tokens that running sequences have or are about to have. */
+static void
+sch_promise(struct sch_pick *p)
+{
+    for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
+        int32_t n = sch_blocks_known(p->sch, s) - p->sch->kv->n_held[s->slot];
+
+        p->promised += n > 0 ? n : 0;
+    }
+}
+
+int32_t
+sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
+{
+    struct sch_pick p = { .sch = sch, .st = st, .now_ns = now_ns,
+        .tokens = sch->cfg.max_tokens, .scores = sch->cfg.max_scores };
+    int admit;
+
+    *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
+    sch_expire(sch, now_ns);
+    sch_pick_decodes(&p);
+    sch_pick_begin(&p);
+    sch_pick_prefills(&p);
+    admit = sch->waiting.n > 0 && st->n_preempted == 0 && p.owed == 0;
+    if (admit)
+        sch_promise(&p);
+    /* prompts that more tokens complete make room for others */
+    for (int i = 0; i < SCH_ROUNDS; i++) {
+        if (admit)
+            sch_pick_waiting(&p);
+        if (sch_pick_more(&p) == 0)
+            break;
+        p.long_left = p.tokens;
+    }
+    sch->n_dry = p.cut && p.n_prefill < sch->kv->block_size ? sch->n_dry + 1 : 0;
+    if (st->n_row > 0)
+        sch->epoch = st->epoch;
+    return st->n_row;
+}

@@ -1,0 +1,26 @@
+/*
+ * What the two halves of the scheduler share: scheduler.c keeps lists, slots,
+ * ends and deadlines, scheduler_pick.c chooses steps.
+ */
+#ifndef FDD_DAEMON_WORKER_SCHEDULER_PRIV_H
+#define FDD_DAEMON_WORKER_SCHEDULER_PRIV_H
+
+#include "daemon/worker/scheduler.h"
+
+/* Does a launched step that is not collected hold the row? */
+int sch_in_flight(const struct sch *sch, const struct seq *s);
+/* Order of waiting: priority, arrival, sample. */
+int sch_before(const struct sch *sch, const struct seq *a, const struct seq *b);
+/* May the sequence's blocks be looked up and registered? */
+int sch_is_cached(const struct sch *sch, const struct seq *s);
+
+/* From waiting to running, with a slot and a penalty entry; and back, when it
+ * is in no step yet. */
+void sch_start(struct sch *sch, struct seq *s);
+void sch_unstart(struct sch *sch, struct seq *s);
+/* Take the blocks of a running sequence, now or when it is collected. */
+void sch_preempt(struct sch *sch, struct seq *s);
+/* Tell the pool about blocks that are issued and whose tokens are known. */
+void sch_register(struct sch *sch, struct seq *s);
+
+#endif

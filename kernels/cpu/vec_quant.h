@@ -1,0 +1,171 @@
+/*
+ * Sixteen quantized weights of one row and group as floats: stored * scale,
+ * rounded once, as fdk_gemm_args says. Private to kernels/cpu/isa_gemm.c.
+ *
+ * q_scale() prepares what a group's weights share; q_load() converts. With
+ * AVX-512 a group of 4-bit weights is a table of its sixteen values, and a
+ * weight is looked up instead of computed: broadcast, shift, permute. That
+ * leaves the sixteen in another order of lanes (q_order), which x is put in
+ * too and the sums are brought back from (q_unorder): each lane still adds
+ * the same products in the same order.
+ */
+#ifndef FDD_KERNELS_CPU_VEC_QUANT_H
+#define FDD_KERNELS_CPU_VEC_QUANT_H
+
+#include "kernels/cpu/vec.h"
+
+#define Q_TABLE(t) (CPU_ISA == 2 && (t) == FDK_I4)
+
+VEC size_t
+q_bytes(enum fdk_dtype t, size_t n)
+{
+    return t == FDK_I4 ? n / 2 : n;
+}
+
+VEC v16
+q_order(v16 x, enum fdk_dtype t)
+{
+#if CPU_ISA == 2
+    if (Q_TABLE(t)) {
+        const __m512i lane = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6,
+            14, 7, 15);
+        x.a = (vf)_mm512_permutexvar_ps(lane, (__m512)x.a);
+    }
+#else
+    (void)t;
+#endif
+    return x;
+}
+
+VEC v16
+q_unorder(v16 x, enum fdk_dtype t)
+{
+#if CPU_ISA == 2
+    if (Q_TABLE(t)) {
+        const __m512i lane = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9,
+            11, 13, 15);
+        x.a = (vf)_mm512_permutexvar_ps(lane, (__m512)x.a);
+    }
+#else
+    (void)t;
+#endif
+    return x;
+}
+
+VEC v16
+q_scale(float scale, enum fdk_dtype t)
+{
+    v16 s = v_set1(scale);
+#if CPU_ISA == 2
+    if (Q_TABLE(t)) {
+        const __m512 v = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3,
+            -2, -1);
+        s.a = (vf)_mm512_mul_ps((__m512)s.a, v);
+    }
+#else
+    (void)t;
+#endif
+    return s;
+}
+
+#if CPU_ISA == 2
+VEC v16
+q_load(const void *p, v16 s, enum fdk_dtype t)
+{
+    v16 r;
+    if (t == FDK_I4) {
+        const __m512i shift = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
+        int64_t w;
+        memcpy(&w, p, 8);
+        /* The permutation reads the low four bits of each lane alone. */
+        __m512i i = _mm512_srlv_epi64(_mm512_set1_epi64(w), shift);
+        r.a = (vf)_mm512_permutexvar_ps(i, (__m512)s.a);
+    } else {
+        __m512i i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+        r.a = (vf)_mm512_mul_ps(_mm512_cvtepi32_ps(i), (__m512)s.a);
+    }
+    return r;
+}
+#elif CPU_ISA == 1
+VEC __m256i
+q_half(const void *p, int half, enum fdk_dtype t)
+{
+    if (t == FDK_I4) {
+        const __m256i shift = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+        int32_t w;
+        memcpy(&w, (const char *)p + 4 * half, 4);
+        return _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(w), shift), 28);
+    }
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(
+        (const __m128i *)(const void *)((const char *)p + 8 * half)));
+}
+
+VEC v16
+q_load(const void *p, v16 s, enum fdk_dtype t)
+{
+    v16 r;
+    r.a = (vf)_mm256_mul_ps(_mm256_cvtepi32_ps(q_half(p, 0, t)), (__m256)s.a);
+    r.b = (vf)_mm256_mul_ps(_mm256_cvtepi32_ps(q_half(p, 1, t)), (__m256)s.b);
+    return r;
+}
+#else
+typedef uint8_t q_u4 __attribute__((vector_size(4)));
+typedef int16_t q_h4 __attribute__((vector_size(8)));
+typedef int16_t q_h8 __attribute__((vector_size(16)));
+
+/* Piece i of the four of sixteen 4-bit integers. */
+VEC vf
+q_piece(const char *p, int i)
+{
+    q_u4 b;
+    q_h4 h;
+    memcpy(&b, p + 4 * (i / 2), 4);
+    /* A byte's halves into the halves of its 32-bit lane, in order. */
+    vu v = __builtin_convertvector(b, vu);
+    q_h8 all = (q_h8)((v | v << 12) & 0x000f000fu);
+    all = (all ^ 8) - 8;
+    memcpy(&h, (const char *)&all + 8 * (i % 2), 8);
+    return __builtin_convertvector(__builtin_convertvector(h, vi), vf);
+}
+
+VEC v16
+q_load(const void *p, v16 s, enum fdk_dtype t)
+{
+    int8_t q[16];
+    float f[16];
+    v16 r;
+#define S_QUANT(m, i) r.m = q_piece(p, i) * s.m;
+    if (t == FDK_I4) {
+        V_EACH(S_QUANT)
+        return r;
+    }
+    memcpy(q, p, 16);
+    for (int i = 0; i < 16; i++)
+        f[i] = (float)q[i];
+    return v_mul(v_load(f), s);
+}
+#endif
+
+/* n < 16 weights as floats; the rest of f is +0, whatever the sign of scale. */
+static __attribute__((noinline)) void
+q_tail(float f[16], const uint8_t *b, float scale, enum fdk_dtype t, int n)
+{
+    for (int i = 0; i < 16; i++) {
+        int q = 0;
+        if (i < n && t == FDK_I4)
+            q = ((b[i / 2] >> (i % 2 * 4) & 15) ^ 8) - 8;
+        else if (i < n)
+            q = (int8_t)b[i];
+        f[i] = i < n ? (float)q * scale : 0;
+    }
+}
+
+VEC v16
+q_load_n(const void *p, float scale, enum fdk_dtype t, int n)
+{
+    float f[16];
+    q_tail(f, p, scale, t, n);
+    return q_order(v_load(f), t);
+}
+
+#endif

@@ -1,0 +1,251 @@
+/*
+ * What the files of the CUDA backend share. Handles of fdk.h are objects of
+ * this backend: a stream knows its device, so that every call can refuse a
+ * failed one. Launchers are called by one thread per stream; memory, events
+ * and errors by any.
+ *
+ * Errors: the first CUDA error of a device is kept with the name of the call
+ * that met it (cu_result); from then on cu_enter() is -EIO and no CUDA call
+ * reaches the device. Out of memory and what a capture forbids are answers,
+ * not failures. A kernel that meets bad input tells through cu_fault, pinned
+ * host memory that cu_enter() looks at.
+ */
+#ifndef FDD_KERNELS_CUDA_FDK_CUDA_CUH
+#define FDD_KERNELS_CUDA_FDK_CUDA_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/fdk.h"
+
+#define CU_CTX_MAGIC    0xc0dac001u
+#define CU_STREAM_MAGIC 0xc0dac002u
+#define CU_EVENT_MAGIC  0xc0dac003u
+#define CU_GRAPH_MAGIC  0xc0dac004u
+
+#define CU_MAX_HEAD_DIM 256
+
+enum cu_bad {
+    CU_BAD_TOKEN = 1,            /* token id, its index, vocabulary */
+    CU_BAD_PLAN,                 /* row, rows, room for tiles */
+    CU_BAD_WORK                  /* row, work item, tile */
+};
+struct cu_fault {                /* pinned host memory, written once */
+    int32_t code;                /* enum cu_bad; 0: none yet */
+    int32_t value, at, bound;
+};
+struct cu_claim {                /* device memory: who writes it. Not every system
+                                    has atomics on host memory. */
+    int32_t taken;
+    struct cu_fault *to;
+};
+struct cu_lt;                    /* ops_gemm.cu: the cuBLASLt library */
+struct cu_lt_dev;                /* ops_gemm.cu: handle and chosen algorithms */
+struct cu_vmm;                   /* memory.cu: the driver's virtual memory calls */
+struct cu_range;                 /* memory.cu: a reserved range */
+
+struct cu_dev {
+    struct fdk_ctx *ctx;
+    int idx;
+    uint32_t failed;             /* 1: text is being written, 2: it stands */
+    char text[256];
+    volatile struct cu_fault *fault;
+    struct cu_claim *claim;      /* kernels report through it */
+    pthread_mutex_t lock;        /* ranges, clock, creation of algorithms */
+    struct cu_range *ranges;
+    struct cu_lt_dev *lt;
+    cudaStream_t aux;            /* the clock's */
+    cudaEvent_t base, next_base;
+    uint64_t base_ns;            /* CLOCK_MONOTONIC when base completed */
+    int next_pending;
+};
+
+struct cu_stream {
+    uint32_t magic;
+    int capturing;
+    struct cu_dev *dev;
+    cudaStream_t s;
+    struct cu_stream *next;
+};
+
+struct cu_event {
+    uint32_t magic;
+    struct cu_dev *dev;
+    cudaEvent_t e;
+    struct cu_event *next;
+};
+
+struct fdk_ctx {
+    uint32_t magic;
+    int n_dev;
+    pthread_mutex_t lock;        /* streams, events */
+    struct cu_stream *streams;
+    struct cu_event *events;
+    struct cu_lt *lt;
+    struct cu_vmm *vmm;
+    struct cu_dev *dev;
+};
+
+struct fdk_graph {
+    uint32_t magic;
+    struct cu_dev *dev;
+    cudaGraphExec_t exec;
+};
+
+static inline struct cu_stream *
+cu_stream_of(fdk_stream_t st)
+{
+    return reinterpret_cast<struct cu_stream *>(st);
+}
+
+static inline cudaStream_t
+cu_raw(fdk_stream_t st)
+{
+    return cu_stream_of(st)->s;
+}
+
+/* backend_cuda.cu */
+
+/* 0 and the device current to this thread; -EIO once it has failed. */
+int cu_enter(struct cu_dev *dev);
+int cu_enter_idx(struct fdk_ctx *ctx, int dev); /* -EINVAL: no such device */
+/* What a CUDA answer means: 0, -ENOMEM, -EBUSY for what a capture forbids,
+ * else the device has failed and -EIO. call: a name that lives on. */
+int cu_result(struct cu_dev *dev, const char *call, cudaError_t e);
+/* After a kernel launch on st. */
+int cu_launched(fdk_stream_t st, const char *op);
+/* -EINVAL for no stream, else cu_enter() of its device. */
+int cu_stream_enter(fdk_stream_t st);
+uint64_t cu_now_ns(void);
+
+/* memory.cu */
+int cu_vmm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes);
+void cu_vmm_close(struct fdk_ctx *ctx);
+int cu_mem_alloc(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret);
+void cu_mem_free(struct fdk_ctx *ctx, int dev, void *p);
+int cu_host_alloc(struct fdk_ctx *ctx, size_t bytes, void **ret);
+void cu_host_free(struct fdk_ctx *ctx, void *p);
+int cu_mem_reserve(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret);
+int cu_mem_map(struct fdk_ctx *ctx, int dev, void *base, size_t off, size_t bytes);
+int cu_mem_unmap(struct fdk_ctx *ctx, int dev, void *base, size_t off, size_t bytes);
+int cu_mem_release(struct fdk_ctx *ctx, int dev, void *base, size_t bytes);
+
+/* stream.cu */
+int cu_clock_open(struct cu_dev *dev);
+void cu_clock_close(struct cu_dev *dev);
+int cu_stream_new(struct fdk_ctx *ctx, int dev, fdk_stream_t *ret);
+void cu_stream_free(fdk_stream_t st);
+int cu_stream_sync(fdk_stream_t st);
+int cu_stream_wait(fdk_stream_t st, fdk_event_t ev);
+int cu_stream_delay(fdk_stream_t st, uint64_t ns);
+int cu_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret);
+void cu_event_free(fdk_event_t ev);
+int cu_event_record(fdk_event_t ev, fdk_stream_t st);
+int cu_event_query(fdk_event_t ev);
+int cu_event_sync(fdk_event_t ev);
+uint64_t cu_event_ns(fdk_event_t ev);
+int cu_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes);
+int cu_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void *src,
+    size_t bytes);
+int cu_fill(fdk_stream_t st, void *dst, int byte, size_t bytes);
+int cu_graph_begin(fdk_stream_t st);
+int cu_graph_end(fdk_stream_t st, struct fdk_graph **ret);
+int cu_graph_launch(struct fdk_graph *g, fdk_stream_t st);
+void cu_graph_free(struct fdk_graph *g);
+
+/* Operations. Each file's _load makes the driver load its kernels, so that
+ * nothing is loaded during a capture. */
+cudaError_t cu_rows_load(void);
+int cu_row_update(const struct fdk_row_update_args *a, fdk_stream_t st);
+int cu_embed(const struct fdk_embed_args *a, fdk_stream_t st);
+int cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
+int cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int cu_gather(const struct fdk_gather_args *a, fdk_stream_t st);
+
+cudaError_t cu_attention_load(void);
+void cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt);
+size_t cu_attention_scratch(const struct fdk_attention_args *a);
+int cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st);
+int cu_attention(const struct fdk_attention_args *a, fdk_stream_t st);
+
+cudaError_t cu_qkv_load(void);
+int cu_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st);
+int cu_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
+
+cudaError_t cu_sample_load(void);
+size_t cu_sample_scratch(const struct fdk_sample_args *a);
+int cu_sample(const struct fdk_sample_args *a, fdk_stream_t st);
+
+cudaError_t cu_gemm_load(void);
+int cu_gemm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes);
+void cu_gemm_close(struct fdk_ctx *ctx);
+size_t cu_gemm_scratch(const struct fdk_gemm_args *a);
+int cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+
+/* Arguments that qkv and attention share: 0, -EINVAL or -ENOTSUP. */
+int cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer);
+
+/* ---- device helpers ------------------------------------------------------ */
+
+static __device__ __forceinline__ int
+cu_clip(const int32_t *live, int padded)
+{
+    int n = *live;
+    return n < 0 ? 0 : n < padded ? n : padded;
+}
+
+static __device__ __forceinline__ float
+cu_warp_sum(float x)
+{
+    for (int i = 16; i > 0; i /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
+
+static __device__ __forceinline__ float
+cu_warp_max(float x)
+{
+    for (int i = 16; i > 0; i /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
+    return x;
+}
+
+static __device__ __forceinline__ void
+cu_report(struct cu_claim *c, int code, int value, int at, int bound)
+{
+    if (atomicCAS(&c->taken, 0, 1) != 0)
+        return;
+    volatile struct cu_fault *f = c->to;
+    f->value = value;
+    f->at = at;
+    f->bound = bound;
+    __threadfence_system();           /* pairs with cu_fail_input() */
+    f->code = code;
+}
+
+static __device__ __forceinline__ float
+cu_widen(float x)
+{
+    return x;
+}
+
+static __device__ __forceinline__ float
+cu_widen(__half x)
+{
+    return __half2float(x);
+}
+
+static __device__ __forceinline__ float
+cu_widen(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+
+#endif

@@ -1,0 +1,398 @@
+/*
+ * Attention over paged KV: one block per (work item, KV head), a work item
+ * being some query tokens of a row. The block walks the row's history in
+ * chunks of FDK_ATT_CHUNK tokens at absolute multiples, keys and then values
+ * of a chunk in shared memory, running maximum and sum per query vector. The
+ * arithmetic of a query vector is the same whichever others share its block.
+ */
+#include "kernels/cuda/kv.cuh"
+
+#define ATT_THREADS 256
+#define ATT_QUERIES 16           /* query vectors in work at a time */
+#define CHUNK FDK_ATT_CHUNK
+#define PLAN_THREADS 1024
+
+static_assert(CHUNK == 64, "two scores per lane");
+
+/* ---- the plan ------------------------------------------------------------ */
+
+static __device__ int
+row_tiles(const struct fdk_att_plan_args &a, const struct fdk_batch &b, int r)
+{
+    int n_tok = *b.n_tok;
+    int end = b.q_start[r + 1] < n_tok ? b.q_start[r + 1] : n_tok;
+    int64_t rows = (int64_t)(end - b.q_start[r]) * a.a;
+    return rows <= 0 ? 0 : (int)((rows + a.bt - 1) / a.bt);
+}
+
+/* One block: PLAN_THREADS rows at a time, their tile counts summed up, then
+ * each thread finds the rows of its entries in the sums. */
+static __global__ void
+att_plan_kernel(struct fdk_att_plan_args a, struct fdk_batch b, struct cu_claim *claim)
+{
+    __shared__ int sum[PLAN_THREADS + 1];
+    int tid = (int)threadIdx.x, n_row = cu_clip(b.n_row, b.max_row), done = 0;
+    for (int base = 0; base < n_row; base += PLAN_THREADS) {
+        int r = base + tid;
+        sum[tid + 1] = r < n_row ? row_tiles(a, b, r) : 0;
+        if (tid == 0)
+            sum[0] = 0;
+        __syncthreads();
+        for (int step = 1; step < PLAN_THREADS; step *= 2) {
+            int v = tid + 1 > step ? sum[tid + 1 - step] : 0;
+            __syncthreads();
+            sum[tid + 1] += v;
+            __syncthreads();
+        }
+        int total = sum[PLAN_THREADS];
+        for (int e = tid; e < total && done + e < a.n_max; e += PLAN_THREADS) {
+            int lo = 0, hi = PLAN_THREADS;      /* sum[lo] <= e < sum[hi] */
+            while (hi - lo > 1) {
+                int mid = (lo + hi) / 2;
+                if (sum[mid] <= e)
+                    lo = mid;
+                else
+                    hi = mid;
+            }
+            a.work[done + e].row = base + lo;
+            a.work[done + e].tile = e - sum[lo];
+        }
+        if (done + total > a.n_max && tid == 0)
+            cu_report(claim, CU_BAD_PLAN, base, n_row, a.n_max);
+        done = done + total < a.n_max ? done + total : a.n_max;
+        __syncthreads();
+    }
+    for (int e = done + tid; e < a.n_max; e += PLAN_THREADS) {
+        a.work[e].row = -1;
+        a.work[e].tile = -1;
+    }
+    if (tid == 0) {
+        *a.n_work = done;
+        *a.n_done = 0;
+    }
+}
+
+int
+cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
+        a->n_work == NULL || a->n_done == NULL || a->b == NULL || a->b->max_row <= 0)
+        return -EINVAL;
+    att_plan_kernel<<<1, PLAN_THREADS, 0, cu_raw(st)>>>(*a, *a->b,
+        cu_stream_of(st)->dev->claim);
+    return cu_launched(st, "att_plan");
+}
+
+/* A query row is a token: the heads of a KV head share what is loaded for it. */
+void
+cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt)
+{
+    int32_t group = a->H / a->K;
+    *ret_a = 1;
+    *ret_bt = group < ATT_QUERIES ? ATT_QUERIES / group : 1;
+}
+
+/* ---- attention ----------------------------------------------------------- */
+
+struct att_shared {              /* laid out in dynamic shared memory */
+    float *q, *o;                /* [ATT_QUERIES][D] */
+    float *k, *v;                /* [CHUNK][D + 1]: no two tokens in one bank */
+    float *p;                    /* [ATT_QUERIES][CHUNK] */
+    float *m, *l, *alpha;        /* [ATT_QUERIES] */
+    int *see;                    /* [ATT_QUERIES] tokens the query sees */
+};
+
+static __host__ __device__ size_t
+att_shared_bytes(int D)
+{
+    return sizeof(float) * (size_t)(2 * ATT_QUERIES * D + 2 * CHUNK * (D + 1) +
+        ATT_QUERIES * CHUNK + 4 * ATT_QUERIES);
+}
+
+static __device__ struct att_shared
+att_shared_of(float *mem, int D)
+{
+    struct att_shared s;
+    s.q = mem;
+    s.o = s.q + ATT_QUERIES * D;
+    s.k = s.o + ATT_QUERIES * D;
+    s.v = s.k + CHUNK * (D + 1);
+    s.p = s.v + CHUNK * (D + 1);
+    s.m = s.p + ATT_QUERIES * CHUNK;
+    s.l = s.m + ATT_QUERIES;
+    s.alpha = s.l + ATT_QUERIES;
+    s.see = (int *)(s.alpha + ATT_QUERIES);
+    return s;
+}
+
+struct att_item {                /* what a block works at */
+    const int32_t *table;        /* the row's blocks */
+    int tok, n_tok;              /* query tokens of the step */
+    int kv_len, head;            /* KV head */
+    int h0, n_head;              /* query heads in work */
+};
+
+struct chunk_token {             /* one token of the chunk in work */
+    const char *k, *v;           /* its head's vectors */
+    float k_scale, v_scale;
+};
+
+/* Where the n tokens from pos lie. */
+static __device__ void
+find_chunk(const struct fdk_attention_args &a, const struct att_item &it,
+    struct chunk_token *tok, int pos, int n)
+{
+    const struct fdk_kv &kv = a.kv;
+    size_t eb = kv.dtype == FDK_F32 ? 4 : kv.dtype == FDK_BF16 ? 2 : 1;
+    int j = (int)threadIdx.x;
+    if (j >= n)
+        return;
+    int block = (pos + j) / kv.block_size, off = (pos + j) % kv.block_size;
+    char *layer = kv_layer(kv, it.table[block], a.layer);
+    tok[j].k = layer + ((size_t)it.head * (size_t)kv.block_size + (size_t)off) *
+        (size_t)a.D * eb;
+    tok[j].v = tok[j].k + kv.v_bytes;
+    tok[j].k_scale = tok[j].v_scale = 1;
+    if (kv.dtype == FDK_I8) {
+        tok[j].k_scale = *kv_token_scale(kv, layer, 0, it.head, off);
+        tok[j].v_scale = *kv_token_scale(kv, layer, 1, it.head, off);
+    } else if (kv.dtype == FDK_F8E4M3) {
+        tok[j].k_scale = kv_head_scale(kv, a.layer, 0, it.head);
+        tok[j].v_scale = kv_head_scale(kv, a.layer, 1, it.head);
+    }
+}
+
+/* n tokens as floats; the rest of the chunk zeros. 16 bytes at a time where
+ * vectors are whole multiples of that. */
+template<typename E>
+static __device__ void
+load_chunk(const struct att_shared &s, const struct chunk_token *tok, int D, int n)
+{
+    const int W = 16 / (int)sizeof(E);
+    int per = D / W;
+    if (D % W != 0) {
+        for (int i = (int)threadIdx.x; i < CHUNK * D; i += ATT_THREADS) {
+            int j = i / D, d = i % D, at = j * (D + 1) + d;
+            s.k[at] = j < n ? kv_widen(((const E *)tok[j].k)[d]) * tok[j].k_scale : 0;
+            s.v[at] = j < n ? kv_widen(((const E *)tok[j].v)[d]) * tok[j].v_scale : 0;
+        }
+        return;
+    }
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < CHUNK * per; i += ATT_THREADS) {
+        int j = i / per, d = i % per * W, at = j * (D + 1) + d;
+        union {
+            uint4 u;
+            E e[W];
+        } k = {}, v = {};
+        float ks = 1, vs = 1;
+        if (j < n) {
+            k.u = *(const uint4 *)(tok[j].k + (size_t)d * sizeof(E));
+            v.u = *(const uint4 *)(tok[j].v + (size_t)d * sizeof(E));
+            ks = tok[j].k_scale;
+            vs = tok[j].v_scale;
+        }
+        for (int e = 0; e < W; e++) {
+            s.k[at + e] = kv_widen(k.e[e]) * ks;
+            s.v[at + e] = kv_widen(v.e[e]) * vs;
+        }
+    }
+}
+
+static __device__ void
+load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct att_item &it, const struct att_shared &s, int n_q)
+{
+    size_t stride = (size_t)(a.H + 2 * a.K) * (size_t)a.D;
+    for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
+        int q = i / a.D, d = i % a.D;
+        int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
+        s.q[i] = a.qkv[(size_t)t * stride + (size_t)h * (size_t)a.D + (size_t)d];
+        s.o[i] = 0;
+    }
+    for (int q = (int)threadIdx.x; q < n_q; q += ATT_THREADS) {
+        int see = b.pos[it.tok + q / it.n_head] + 1;
+        s.see[q] = see < it.kv_len ? see : it.kv_len;
+        s.m[q] = -INFINITY;
+        s.l[q] = 0;
+    }
+}
+
+static __device__ void
+chunk_scores(const struct fdk_attention_args &a, const struct att_shared &s, int n_q,
+    int pos)
+{
+    for (int i = (int)threadIdx.x; i < n_q * CHUNK; i += ATT_THREADS) {
+        int q = i / CHUNK, j = i % CHUNK;
+        const float *x = s.q + q * a.D, *k = s.k + j * (a.D + 1);
+        float sum = 0;
+        for (int d = 0; d < a.D; d++)
+            sum = fmaf(x[d], k[d], sum);
+        s.p[i] = pos + j < s.see[q] ? sum * a.scale : -INFINITY;
+    }
+}
+
+/* Scores to weights: one warp per query vector. */
+static __device__ void
+chunk_softmax(const struct att_shared &s, int n_q)
+{
+    int lane = (int)threadIdx.x % 32;
+    for (int q = (int)threadIdx.x / 32; q < n_q; q += ATT_THREADS / 32) {
+        float *p = s.p + q * CHUNK, a = p[lane], b = p[lane + 32];
+        float m = s.m[q], top = fmaxf(m, cu_warp_max(fmaxf(a, b)));
+        /* Nothing in sight yet: weights of zero, not NaN. */
+        float ref = top == -INFINITY ? 0 : top;
+        a = expf(a - ref);
+        b = expf(b - ref);
+        float sum = cu_warp_sum(a + b), alpha = expf(m - ref);
+        p[lane] = a;
+        p[lane + 32] = b;
+        __syncwarp();
+        if (lane == 0) {
+            s.alpha[q] = alpha;
+            s.l[q] = fmaf(s.l[q], alpha, sum);
+            s.m[q] = top;
+        }
+    }
+}
+
+static __device__ void
+chunk_values(const struct fdk_attention_args &a, const struct att_shared &s, int n_q)
+{
+    for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
+        int q = i / a.D, d = i % a.D;
+        const float *p = s.p + q * CHUNK, *v = s.v + d;
+        float sum = s.o[i] * s.alpha[q];
+        for (int j = 0; j < CHUNK; j++)
+            sum = fmaf(p[j], v[j * (a.D + 1)], sum);
+        s.o[i] = sum;
+    }
+}
+
+template<typename E>
+static __device__ void
+attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct att_item &it, const struct att_shared &s)
+{
+    __shared__ struct chunk_token tok[CHUNK];
+    int n_q = it.n_tok * it.n_head, last = 0;
+    load_queries(a, b, it, s, n_q);
+    __syncthreads();
+    for (int q = 0; q < n_q; q++)
+        last = s.see[q] > last ? s.see[q] : last;
+    for (int pos = 0; pos < last; pos += CHUNK) {
+        int n = last - pos < CHUNK ? last - pos : CHUNK;
+        find_chunk(a, it, tok, pos, n);
+        __syncthreads();
+        load_chunk<E>(s, tok, a.D, n);
+        __syncthreads();
+        chunk_scores(a, s, n_q, pos);
+        __syncthreads();
+        chunk_softmax(s, n_q);
+        __syncthreads();
+        chunk_values(a, s, n_q);
+        __syncthreads();
+    }
+    for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
+        int q = i / a.D, d = i % a.D;
+        int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
+        a.y[((size_t)t * (size_t)a.H + (size_t)h) * (size_t)a.D + (size_t)d] =
+            s.l[q] > 0 ? s.o[i] / s.l[q] : s.l[q];
+    }
+    __syncthreads();
+}
+
+template<typename E>
+static __global__ void
+attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
+    struct cu_claim *claim)
+{
+    extern __shared__ float mem[];
+    int w = (int)blockIdx.x;
+    if (w >= cu_clip(a.n_work, a.n_work_max))
+        return;
+    int row = a.work[w].row, tile = a.work[w].tile, n_tok = cu_clip(b.n_tok, a.T);
+    int known = row >= 0 && row < cu_clip(b.n_row, b.max_row) && tile >= 0 && tile < a.T;
+    int64_t tok = known ? b.q_start[row] + (int64_t)tile * bt : 0;
+    int end = !known ? 0 : b.q_start[row + 1] < n_tok ? b.q_start[row + 1] : n_tok;
+    if (tok >= end) {
+        if (threadIdx.x == 0)
+            cu_report(claim, CU_BAD_WORK, row, w, tile);
+        return;
+    }
+    struct att_item it;
+    int group = a.H / a.K;
+    it.table = b.block_table + (size_t)b.state[row] * (size_t)b.table_stride;
+    it.tok = (int)tok;
+    it.n_tok = end - it.tok < bt ? end - it.tok : bt;
+    it.kv_len = b.kv_len[row];
+    it.head = (int)blockIdx.y;
+    struct att_shared s = att_shared_of(mem, a.D);
+    for (int h = 0; h < group; h += ATT_QUERIES) {
+        it.h0 = it.head * group + h;
+        it.n_head = group - h < ATT_QUERIES ? group - h : ATT_QUERIES;
+        attend_heads<E>(a, b, it, s);
+    }
+    if (it.head == 0 && threadIdx.x == 0)
+        atomicAdd(a.n_done, 1u);
+}
+
+size_t
+cu_attention_scratch(const struct fdk_attention_args *a)
+{
+    (void)a;
+    return 0;
+}
+
+int
+cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    int32_t qa, bt;
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->b->table_stride <= 0 ||
+        a->b->state == NULL || a->work == NULL || a->n_work == NULL || a->n_done == NULL)
+        return -EINVAL;
+    rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
+    if (rc != 0)
+        return rc;
+    cu_att_shape(a, &qa, &bt);
+    if (a->n_work_max < fdk_tiles_max(a->b->max_row, a->T, qa, bt))
+        return -EINVAL;
+    if (a->n_work_max == 0)
+        return 0;
+    dim3 grid((unsigned)a->n_work_max, (unsigned)a->K);
+    size_t mem = att_shared_bytes(a->D);
+    cudaStream_t s = cu_raw(st);
+    struct cu_claim *c = cu_stream_of(st)->dev->claim;
+    if (a->kv.dtype == FDK_F32)
+        attention_kernel<float><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+    else if (a->kv.dtype == FDK_BF16)
+        attention_kernel<__nv_bfloat16><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+    else if (a->kv.dtype == FDK_I8)
+        attention_kernel<int8_t><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+    else
+        attention_kernel<__nv_fp8_e4m3><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+    return cu_launched(st, "attention");
+}
+
+cudaError_t
+cu_attention_load(void)
+{
+    const void *const k[] = {
+        (const void *)attention_kernel<float>,
+        (const void *)attention_kernel<__nv_bfloat16>,
+        (const void *)attention_kernel<int8_t>,
+        (const void *)attention_kernel<__nv_fp8_e4m3>,
+    };
+    struct cudaFuncAttributes attr;
+    cudaError_t e = cudaFuncGetAttributes(&attr, att_plan_kernel);
+    for (size_t i = 0; i < sizeof(k) / sizeof(k[0]) && e == cudaSuccess; i++)
+        e = cudaFuncSetAttribute(k[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
+            (int)att_shared_bytes(CU_MAX_HEAD_DIM));
+    return e;
+}

@@ -1,0 +1,407 @@
+/*
+ * Streams, events, copies and graphs.
+ */
+#include "kernels/cuda/fdk_cuda.cuh"
+
+#include <stdlib.h>
+
+/* A float of milliseconds holds microseconds up to about 8 s. */
+#define CLOCK_REBASE_MS 1000.0f
+
+/* ---- streams ------------------------------------------------------------- */
+
+int
+cu_stream_new(struct fdk_ctx *ctx, int dev, fdk_stream_t *ret)
+{
+    int rc = cu_enter_idx(ctx, dev);
+    if (rc != 0)
+        return rc;
+    struct cu_stream *st = (struct cu_stream *)calloc(1, sizeof(*st));
+    if (st == NULL)
+        return -ENOMEM;
+    st->magic = CU_STREAM_MAGIC;
+    st->dev = &ctx->dev[dev];
+    rc = cu_result(st->dev, "cudaStreamCreate",
+        cudaStreamCreateWithFlags(&st->s, cudaStreamNonBlocking));
+    if (rc != 0) {
+        free(st);
+        return rc;
+    }
+    pthread_mutex_lock(&ctx->lock);
+    st->next = ctx->streams;
+    ctx->streams = st;
+    pthread_mutex_unlock(&ctx->lock);
+    *ret = reinterpret_cast<fdk_stream_t>(st);
+    return 0;
+}
+
+/* Give an unfinished recording up. */
+static void
+capture_drop(struct cu_stream *st)
+{
+    cudaGraph_t g = NULL;
+    if (!st->capturing)
+        return;
+    st->capturing = 0;
+    if (cudaStreamEndCapture(st->s, &g) == cudaSuccess && g != NULL)
+        cudaGraphDestroy(g);
+    (void)cudaGetLastError();
+}
+
+void
+cu_stream_free(fdk_stream_t s)
+{
+    struct cu_stream *st = cu_stream_of(s);
+    if (st == NULL)
+        return;
+    struct fdk_ctx *ctx = st->dev->ctx;
+    if (cu_enter(st->dev) == 0) {
+        capture_drop(st);
+        (void)cu_result(st->dev, "cudaStreamSynchronize", cudaStreamSynchronize(st->s));
+        (void)cu_result(st->dev, "cudaStreamDestroy", cudaStreamDestroy(st->s));
+    }
+    pthread_mutex_lock(&ctx->lock);
+    for (struct cu_stream **p = &ctx->streams; *p != NULL; p = &(*p)->next)
+        if (*p == st) {
+            *p = st->next;
+            break;
+        }
+    pthread_mutex_unlock(&ctx->lock);
+    st->magic = 0;
+    free(st);
+}
+
+int
+cu_stream_sync(fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (cu_stream_of(st)->capturing)
+        return -EBUSY;
+    rc = cu_result(cu_stream_of(st)->dev, "cudaStreamSynchronize",
+        cudaStreamSynchronize(cu_raw(st)));
+    /* A kernel may have found bad input meanwhile. */
+    return rc != 0 ? rc : cu_stream_enter(st);
+}
+
+int
+cu_stream_wait(fdk_stream_t st, fdk_event_t ev)
+{
+    struct cu_event *e = reinterpret_cast<struct cu_event *>(ev);
+    int rc = ev == NULL ? -EINVAL : cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (cu_stream_of(st)->capturing)
+        return -EBUSY;
+    if (e->dev->ctx != cu_stream_of(st)->dev->ctx)
+        return -EINVAL;
+    return cu_result(cu_stream_of(st)->dev, "cudaStreamWaitEvent",
+        cudaStreamWaitEvent(cu_raw(st), e->e, 0));
+}
+
+static __global__ void
+delay_kernel(uint64_t ns)
+{
+    uint64_t begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - begin < ns);
+}
+
+int
+cu_stream_delay(fdk_stream_t st, uint64_t ns)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    delay_kernel<<<1, 1, 0, cu_raw(st)>>>(ns);
+    return cu_launched(st, "stream_delay");
+}
+
+/* ---- events -------------------------------------------------------------- */
+
+int
+cu_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret)
+{
+    int rc = cu_enter_idx(ctx, dev);
+    if (rc != 0)
+        return rc;
+    struct cu_event *ev = (struct cu_event *)calloc(1, sizeof(*ev));
+    if (ev == NULL)
+        return -ENOMEM;
+    ev->magic = CU_EVENT_MAGIC;
+    ev->dev = &ctx->dev[dev];
+    rc = cu_result(ev->dev, "cudaEventCreate", cudaEventCreate(&ev->e));
+    if (rc != 0) {
+        free(ev);
+        return rc;
+    }
+    pthread_mutex_lock(&ctx->lock);
+    ev->next = ctx->events;
+    ctx->events = ev;
+    pthread_mutex_unlock(&ctx->lock);
+    *ret = reinterpret_cast<fdk_event_t>(ev);
+    return 0;
+}
+
+void
+cu_event_free(fdk_event_t e)
+{
+    struct cu_event *ev = reinterpret_cast<struct cu_event *>(e);
+    if (ev == NULL)
+        return;
+    struct fdk_ctx *ctx = ev->dev->ctx;
+    if (cu_enter(ev->dev) == 0)
+        (void)cu_result(ev->dev, "cudaEventDestroy", cudaEventDestroy(ev->e));
+    pthread_mutex_lock(&ctx->lock);
+    for (struct cu_event **p = &ctx->events; *p != NULL; p = &(*p)->next)
+        if (*p == ev) {
+            *p = ev->next;
+            break;
+        }
+    pthread_mutex_unlock(&ctx->lock);
+    ev->magic = 0;
+    free(ev);
+}
+
+int
+cu_event_record(fdk_event_t e, fdk_stream_t st)
+{
+    struct cu_event *ev = reinterpret_cast<struct cu_event *>(e);
+    int rc = ev == NULL ? -EINVAL : cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (cu_stream_of(st)->capturing)
+        return -EBUSY;
+    if (ev->dev != cu_stream_of(st)->dev)
+        return -EINVAL;
+    return cu_result(ev->dev, "cudaEventRecord", cudaEventRecord(ev->e, cu_raw(st)));
+}
+
+int
+cu_event_query(fdk_event_t e)
+{
+    struct cu_event *ev = reinterpret_cast<struct cu_event *>(e);
+    int rc = ev == NULL ? -EINVAL : cu_enter(ev->dev);
+    if (rc != 0)
+        return rc;
+    cudaError_t err = cudaEventQuery(ev->e);
+    if (err == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    rc = cu_result(ev->dev, "cudaEventQuery", err);
+    if (rc == 0)
+        rc = cu_enter(ev->dev);
+    return rc == 0 ? 1 : rc;
+}
+
+int
+cu_event_sync(fdk_event_t e)
+{
+    struct cu_event *ev = reinterpret_cast<struct cu_event *>(e);
+    int rc = ev == NULL ? -EINVAL : cu_enter(ev->dev);
+    if (rc == 0)
+        rc = cu_result(ev->dev, "cudaEventSynchronize", cudaEventSynchronize(ev->e));
+    return rc != 0 ? rc : cu_enter(ev->dev);
+}
+
+/* ---- the clock: events against one of known time ------------------------- */
+
+int
+cu_clock_open(struct cu_dev *d)
+{
+    int rc = cu_result(d, "cudaStreamCreate",
+        cudaStreamCreateWithFlags(&d->aux, cudaStreamNonBlocking));
+    if (rc == 0)
+        rc = cu_result(d, "cudaEventCreate", cudaEventCreate(&d->base));
+    if (rc == 0)
+        rc = cu_result(d, "cudaEventCreate", cudaEventCreate(&d->next_base));
+    /* Twice: the first recording of a context is late. */
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        rc = cu_result(d, "cudaEventRecord", cudaEventRecord(d->base, d->aux));
+        if (rc == 0)
+            rc = cu_result(d, "cudaEventSynchronize", cudaEventSynchronize(d->base));
+        d->base_ns = cu_now_ns();
+    }
+    return rc;
+}
+
+void
+cu_clock_close(struct cu_dev *d)
+{
+    if (d->aux == NULL || cu_enter(d) != 0)
+        return;
+    if (d->base != NULL)
+        cudaEventDestroy(d->base);
+    if (d->next_base != NULL)
+        cudaEventDestroy(d->next_base);
+    cudaStreamDestroy(d->aux);
+    d->aux = NULL;
+}
+
+/* Move the base on, lest the difference outgrow a float. */
+static void
+clock_rebase(struct cu_dev *d)
+{
+    float ms = 0;
+    if (!d->next_pending) {
+        d->next_pending = cudaEventRecord(d->next_base, d->aux) == cudaSuccess;
+    } else if (cudaEventElapsedTime(&ms, d->base, d->next_base) == cudaSuccess) {
+        cudaEvent_t e = d->base;
+        d->base_ns += (uint64_t)((double)ms * 1e6);
+        d->base = d->next_base;
+        d->next_base = e;
+        d->next_pending = 0;
+    }
+    (void)cudaGetLastError();
+}
+
+uint64_t
+cu_event_ns(fdk_event_t e)
+{
+    struct cu_event *ev = reinterpret_cast<struct cu_event *>(e);
+    float ms = 0;
+    if (ev == NULL || cu_enter(ev->dev) != 0)
+        return 0;
+    struct cu_dev *d = ev->dev;
+    pthread_mutex_lock(&d->lock);
+    cudaError_t err = cudaEventElapsedTime(&ms, d->base, ev->e);
+    uint64_t ns = d->base_ns + (uint64_t)(int64_t)((double)ms * 1e6);
+    if (err == cudaSuccess && ms > CLOCK_REBASE_MS)
+        clock_rebase(d);
+    pthread_mutex_unlock(&d->lock);
+    if (err == cudaSuccess)
+        return ns;
+    /* Not recorded, or not there yet: no time, and no fault of the device. */
+    (void)cudaGetLastError();
+    if (err != cudaErrorNotReady && err != cudaErrorInvalidResourceHandle)
+        (void)cu_result(d, "cudaEventElapsedTime", err);
+    return 0;
+}
+
+/* ---- copies -------------------------------------------------------------- */
+
+int
+cu_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0 || bytes == 0)
+        return rc;
+    if (dst == NULL || src == NULL)
+        return -EINVAL;
+    return cu_result(cu_stream_of(st)->dev, "cudaMemcpyAsync",
+        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cu_raw(st)));
+}
+
+int
+cu_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void *src,
+    size_t bytes)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    struct fdk_ctx *ctx = cu_stream_of(st)->dev->ctx;
+    if (dst_dev < 0 || dst_dev >= ctx->n_dev || src_dev < 0 || src_dev >= ctx->n_dev ||
+        ((dst == NULL || src == NULL) && bytes != 0))
+        return -EINVAL;
+    if (ctx->dev[dst_dev].failed != 0 || ctx->dev[src_dev].failed != 0)
+        return -EIO;
+    if (bytes == 0)
+        return 0;
+    return cu_result(cu_stream_of(st)->dev, "cudaMemcpyPeerAsync",
+        cudaMemcpyPeerAsync(dst, dst_dev, src, src_dev, bytes, cu_raw(st)));
+}
+
+int
+cu_fill(fdk_stream_t st, void *dst, int byte, size_t bytes)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0 || bytes == 0)
+        return rc;
+    if (dst == NULL)
+        return -EINVAL;
+    return cu_result(cu_stream_of(st)->dev, "cudaMemsetAsync",
+        cudaMemsetAsync(dst, byte, bytes, cu_raw(st)));
+}
+
+/* ---- graphs -------------------------------------------------------------- */
+
+/* ThreadLocal: what must not happen while recording fails in this thread and
+ * is left alone in others, which may be loading or reading meanwhile. */
+int
+cu_graph_begin(fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    struct cu_stream *s = cu_stream_of(st);
+    if (s->capturing)
+        return -EINVAL;
+    rc = cu_result(s->dev, "cudaStreamBeginCapture",
+        cudaStreamBeginCapture(s->s, cudaStreamCaptureModeThreadLocal));
+    s->capturing = rc == 0;
+    return rc;
+}
+
+int
+cu_graph_end(fdk_stream_t st, struct fdk_graph **ret)
+{
+    if (st == NULL || !cu_stream_of(st)->capturing)
+        return -EINVAL;
+    struct cu_stream *s = cu_stream_of(st);
+    int rc = cu_enter(s->dev);
+    if (rc != 0)
+        return rc;
+    cudaGraph_t g = NULL;
+    s->capturing = 0;
+    cudaError_t e = cudaStreamEndCapture(s->s, &g);
+    if (e == cudaErrorStreamCaptureInvalidated) {
+        (void)cudaGetLastError();
+        return -EBUSY;                /* something forbidden was called meanwhile */
+    }
+    rc = cu_result(s->dev, "cudaStreamEndCapture", e);
+    if (rc != 0)
+        return rc;
+    struct fdk_graph *ng = (struct fdk_graph *)calloc(1, sizeof(*ng));
+    if (ng == NULL) {
+        rc = -ENOMEM;
+    } else {
+        ng->magic = CU_GRAPH_MAGIC;
+        ng->dev = s->dev;
+        rc = cu_result(s->dev, "cudaGraphInstantiate",
+            cudaGraphInstantiate(&ng->exec, g, 0));
+    }
+    cudaGraphDestroy(g);
+    if (rc != 0) {
+        free(ng);
+        return rc;
+    }
+    *ret = ng;
+    return 0;
+}
+
+int
+cu_graph_launch(struct fdk_graph *g, fdk_stream_t st)
+{
+    int rc = g == NULL ? -EINVAL : cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (cu_stream_of(st)->capturing || cu_stream_of(st)->dev != g->dev)
+        return -EINVAL;
+    return cu_result(g->dev, "cudaGraphLaunch", cudaGraphLaunch(g->exec, cu_raw(st)));
+}
+
+void
+cu_graph_free(struct fdk_graph *g)
+{
+    if (g == NULL)
+        return;
+    /* A replay in flight ends first: its nodes are freed when it is done. */
+    if (cu_enter(g->dev) == 0)
+        (void)cu_result(g->dev, "cudaGraphExecDestroy", cudaGraphExecDestroy(g->exec));
+    g->magic = 0;
+    free(g);
+}

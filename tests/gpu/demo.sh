@@ -1,0 +1,43 @@
+#!/bin/bash
+# The shipped model on the card and on the processors: greedy tokens are equal,
+# or the first that differs was a near-tie on both sides; with graphs and
+# without, overlapped and not.
+. "$FDD_SRC/tests/sys/lib.sh"
+[ -e "$DEMO/model.safetensors" ] || skip "no demo model"
+prompts=('In the beginning' 'Once upon a time' 'The' 'def main():' 'A list of things: one, two,')
+ask() { # NAME [fdd arguments]
+    local name=$1 p; shift
+    start --set model.path="$DEMO" "$@"
+    for p in "${prompts[@]}"; do
+        ctl generate -p "$p" --max-tokens 48 --temperature 0 --ignore-eos --logprobs 2 --json \
+            >>"$dir/$name" || fail "$name: generate: $(tail -c 300 "$dir/$name")"
+    done
+    stop
+}
+ask cpu --set device.backend=cpu
+ask graph --set device.backend=cuda
+ask eager --set device.backend=cuda --set graph.use_cudagraph=no
+python3 - "$dir" <<'PY' || fail "tokens differ"
+import json, sys
+def read(name):
+    return [json.loads(l) for l in open(f"{sys.argv[1]}/{name}") if l.strip()]
+def compare(a, b, near):
+    same = bad = 0
+    worst = 0.0
+    for x, y in zip(a, b):
+        for i, (p, q) in enumerate(zip(x["logprobs"], y["logprobs"])):
+            if p["id"] == q["id"]:
+                same += 1
+                worst = max(worst, abs(p["logprob"] - q["logprob"]))
+                continue
+            # both tokens are among the best two of the other side, nearly level
+            other = dict((t[0], t[1]) for t in p["top"])
+            gap = abs(p["logprob"] - other[q["id"]]) if q["id"] in other else 9.0
+            print(f"position {i}: {p['id']} or {q['id']}, {gap:.4f} apart")
+            bad += gap > near
+            break
+    print(f"{same} tokens equal, logprobs within {worst:.5f}")
+    return bad
+cpu, graph, eager = read("cpu"), read("graph"), read("eager")
+sys.exit(1 if compare(cpu, graph, 0.03) or compare(graph, eager, 0) else 0)
+PY

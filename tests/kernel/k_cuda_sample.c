@@ -1,0 +1,230 @@
+#include "config.h"
+
+#include "tests/kernel/k_twin.h"
+
+/*
+ * Sampling on the cuda backend against the cpu backend: the chosen tokens,
+ * the rows' states, the penalty counts and the alternatives must be equal,
+ * log-probabilities within fp32 rounding. A draw would differ only where two
+ * scores agree to 15 digits, or a prefix ends within 10^-7 of top_p, which
+ * the fresh numbers of a run do not meet.
+ */
+
+enum { O = 14, R_MAX = 16, MAX_POOL = 4 };
+
+struct draw {                    /* a launch: what goes in, what comes out */
+    struct k_step s;
+    struct fdk_row rows[K_MAX_ROW];
+    struct fdk_result res[R_MAX];
+    uint16_t *counts;            /* (MAX_POOL, V) or NULL */
+    float *logits;               /* (R_MAX, V) */
+    int V, first;
+};
+
+static struct draw in, want, got;
+
+static void
+draw_new(int V, float width)
+{
+    memset(&in, 0, sizeof(in));
+    k_step_init(&in.s);
+    in.V = V;
+    in.logits = malloc(R_MAX * (size_t)V * 4);
+    in.s.n_out = O;
+    for (size_t i = 0; i < R_MAX * (size_t)V; i++)
+        in.logits[i] = k_normal(&tw.seed) * width;
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        in.rows[i] = (struct fdk_row){ .top_p = 1, .max_len = 1 << 30, .len = 10,
+            .penalty = -1, .repetition = 1, .seed = k_rand(&tw.seed),
+            .sample = (uint32_t)i, .generation = 100u + (unsigned)i };
+        in.s.state[i] = (i * 3 + 1) % K_MAX_ROW;
+        in.s.out[i] = (struct fdk_out){ .row = i, .n_top = 0, .pos = 10 + i };
+    }
+}
+
+static void
+draw_free(void)
+{
+    free(in.logits);
+    free(in.counts);
+    in.counts = NULL;
+}
+
+static void
+run(struct twin_dev *t, struct draw *out)
+{
+    char *d = NULL;
+    struct fdk_batch b = tw_step(t, &in.s, &d);
+    size_t nc = (size_t)MAX_POOL * (size_t)in.V * 2;
+    struct fdk_sample_args a = {
+        .results = tw_new(t, NULL, sizeof(in.res)),
+        .state = tw_new(t, in.rows, sizeof(in.rows)),
+        .counts = in.counts != NULL ? tw_new(t, in.counts, nc) : NULL,
+        .logits = tw_new(t, in.logits, R_MAX * (size_t)in.V * 4), .b = &b,
+        .first = in.first, .R = R_MAX - in.first, .V = in.V,
+    };
+    a.scratch_bytes = t->d.ops->sample_scratch(&a);
+    if (a.scratch_bytes > 0)
+        a.scratch = tw_new(t, NULL, a.scratch_bytes);
+    OK(t->d.ops->sample(&a, t->d.st));
+    tw_get(t, out->res, a.results, sizeof(out->res));
+    tw_get(t, out->rows, a.state, sizeof(out->rows));
+    if (in.counts != NULL)
+        out->counts = tw_read(t, a.counts, nc);
+    tw_free(t);
+}
+
+/* The tolerance of a log-probability: fp32 exponentials of V ids. */
+static void
+compare(void)
+{
+    run(&tw.cpu, &want);
+    run(&tw.gpu, &got);
+    for (int o = 0; o < R_MAX; o++) {
+        struct fdk_result *g = &got.res[o], *w = &want.res[o];
+        assert_int_equal(g->token, w->token);
+        if (o < in.first || o >= O)
+            continue;                 /* poison, alike as far as the token shows */
+        assert_int_equal(g->done, w->done);
+        assert_int_equal(g->bad, w->bad);
+        assert_int_equal(g->generation, w->generation);
+        assert_int_equal(g->n_top, w->n_top);
+        k_assert_near(g->logprob, w->logprob, 5e-6, "logprob", (size_t)o);
+        for (int i = 0; i < w->n_top; i++) {
+            assert_int_equal(g->top_id[i], w->top_id[i]);
+            k_assert_near(g->top_logprob[i], w->top_logprob[i], 5e-6, "top", (size_t)i);
+        }
+    }
+    tw_same(&got.res[O], &want.res[O], (R_MAX - O) * sizeof(got.res[0]), "padding");
+    tw_same(got.rows, want.rows, sizeof(got.rows), "states");
+    if (in.counts != NULL) {
+        tw_same(got.counts, want.counts, (size_t)MAX_POOL * (size_t)in.V * 2, "counts");
+        free(got.counts);
+        free(want.counts);
+    }
+}
+
+static void
+greedy_and_scores(void **state)
+{
+    static const int sizes[] = { 1, 3, 50, 4097, 32000 };
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        draw_new(sizes[i / 2], 3);
+        for (int o = 0; o < O; o++) {
+            in.s.out[o].n_top = o % 5 == 0 ? -1 : tw_int(0, FDK_MAX_LOGPROBS + 2);
+            in.s.out[o].kind = o % 3 == 2 ? FDK_OUT_SCORE : FDK_OUT_SAMPLE;
+            in.s.out[o].target = o == 5 ? in.V : tw_int(0, in.V - 1);
+        }
+        /* Ties go to the lower id; zeros have two signs. */
+        for (int j = 0; i % 2 && j < R_MAX * in.V; j++)
+            in.logits[j] = (float)(int)in.logits[j] * (j % 7 == 0 ? -0.0f : 1);
+        in.first = i % 4;
+        compare();
+        draw_free();
+    }
+}
+
+static void
+masks_stops_and_bad_numbers(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 6; round++) {
+        draw_new(round % 2 ? 40 : 1000, 4);
+        for (int i = 0; i < K_MAX_ROW; i++) {
+            struct fdk_row *r = &in.rows[i];
+            r->temperature = i % 3 == 0 ? 0 : 0.8f;
+            r->min_len = tw_int(8, 14);
+            r->max_len = tw_int(10, 13);
+            r->n_stop = tw_int(0, FDK_MAX_STOP_IDS);
+            for (int k = 0; k < r->n_stop; k++)
+                r->stop_ids[k] = tw_int(-1, round % 2 ? 44 : 200);
+            r->done = i % 5 == 4 ? FDK_DONE_STOP : FDK_DONE_NO;
+            in.s.out[i].n_top = i % 2 ? 3 : -1;
+        }
+        /* Every id masked, a NaN, an Inf of each sign. */
+        in.rows[2].n_stop = 40;
+        in.rows[2].min_len = 20;
+        for (int k = 0; k < 40; k++)
+            in.rows[2].stop_ids[k] = k;
+        in.logits[3 * in.V + in.V / 2] = NAN;
+        in.logits[4 * in.V + in.V - 1] = INFINITY;
+        in.logits[5 * in.V] = -INFINITY;
+        compare();
+        draw_free();
+    }
+}
+
+static void
+random_params(struct fdk_row *r)
+{
+    static const uint32_t ks[] = { 0, 0, 1, 2, 40, 5000, 1u << 30 };
+    static const float ps[] = { 1, 1, 0.9f, 0.5f, 0.01f, 0, 0.999f };
+    static const float ms[] = { 0, 0, 0.05f, 0.5f, 1 };
+    static const float ts[] = { 1, 0.7f, 0.2f, 1.8f, 1e-6f };
+    r->top_k = ks[tw_int(0, 6)];
+    r->top_p = ps[tw_int(0, 6)];
+    r->min_p = ms[tw_int(0, 4)];
+    r->temperature = ts[tw_int(0, 4)];
+}
+
+static void
+draws_equal_the_cpu(void **state)
+{
+    static const int sizes[] = { 2, 17, 300, 4096, 32000, 151936 };
+    (void)state;
+    for (int round = 0; round < 36; round++) {
+        draw_new(sizes[round % 6], round % 3 ? 2.5f : 6);
+        for (int i = 0; i < K_MAX_ROW; i++)
+            random_params(&in.rows[i]);
+        /* Many equal logits at every border. */
+        for (int j = 0; round % 4 == 3 && j < R_MAX * in.V; j++)
+            in.logits[j] = (float)(int)in.logits[j];
+        compare();
+        draw_free();
+    }
+}
+
+static void
+penalties_equal_the_cpu(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        draw_new(round % 2 ? 333 : 20000, 3);
+        in.counts = calloc(MAX_POOL * (size_t)in.V, 2);
+        for (size_t i = 0; i < MAX_POOL * (size_t)in.V; i++)
+            in.counts[i] = (uint16_t)(tw_int(0, 3) ? 0 : tw_int(0, 1) ?
+                (tw_int(0, 1) << 15) + tw_int(0, 5) : 0x7fff + (tw_int(0, 1) << 15));
+        for (int i = 0; i < MAX_POOL; i++) {
+            struct fdk_row *r = &in.rows[i];
+            random_params(r);
+            r->temperature = round % 3 == 0 ? 0 : 0.9f;
+            r->penalty = i;
+            r->presence = 0.25f * (float)tw_int(-4, 4);
+            r->frequency = 0.01f * (float)tw_int(-10, 10);
+            r->repetition = 1 + 0.1f * (float)tw_int(-3, 5);
+            in.s.out[i].n_top = 4;
+        }
+        compare();
+        draw_free();
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_and_scores),
+        cmocka_unit_test(masks_stops_and_bad_numbers),
+        cmocka_unit_test(draws_equal_the_cpu),
+        cmocka_unit_test(penalties_equal_the_cpu),
+    };
+    int rc = tw_open();
+    if (rc != 0)
+        return rc;
+    if (argc > 1)
+        cmocka_set_skip_filter(argv[1]);
+    rc = cmocka_run_group_tests_name("k_cuda_sample", tests, NULL, NULL);
+    tw_close();
+    return rc;
+}

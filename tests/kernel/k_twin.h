@@ -1,0 +1,194 @@
+/*
+ * Tests of one backend against another: the cpu and the cuda backend side by
+ * side, device buffers with poison in them and behind them, a step's arrays
+ * on the device, numbers from a seed that is printed. Include k_util.h's way:
+ * config.h first.
+ */
+#ifndef FDD_TESTS_KERNEL_K_TWIN_H
+#define FDD_TESTS_KERNEL_K_TWIN_H
+
+#include "tests/kernel/k_util.h"
+
+#include <time.h>
+
+#define TW_POISON 0x7f
+#define TW_GUARD  256
+#define TW_BUFS   256
+
+struct twin_dev {
+    struct k_dev d;
+    struct {
+        char *p;
+        size_t bytes;
+    } buf[TW_BUFS];
+    int n_buf;
+};
+
+struct twin {
+    struct twin_dev cpu, gpu;
+    uint64_t seed;
+};
+
+static struct twin tw;
+
+#define OK(call) assert_int_equal((call), 0)
+
+static inline int32_t
+tw_int(int32_t low, int32_t high)
+{
+    return low + (int32_t)(k_rand(&tw.seed) % (uint64_t)(high - low + 1));
+}
+
+static inline void
+tw_normal(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = k_normal(&tw.seed);
+}
+
+/* 0, or 77 with the reason printed. */
+static inline int
+tw_open(void)
+{
+    const struct fdk_open_args args = { .n_device = 1, .n_thread = 4, .spin_us = 50 };
+    const char *seed = getenv("FDD_TEST_SEED");
+    char err[256] = "";
+    tw.cpu.d.ops = &fdk_ops_cpu;
+    tw.gpu.d.ops = &fdk_ops_cuda;
+    if (fdk_ops_cuda.available(err, sizeof(err)) <= 0) {
+        printf("SKIP: %s\n", err);
+        return 77;
+    }
+    if (fdk_ops_cuda.open(&args, &tw.gpu.d.ctx, err, sizeof(err)) != 0) {
+        printf("FAIL: %s\n", err);
+        return 1;
+    }
+    if (fdk_ops_cpu.open(&args, &tw.cpu.d.ctx, err, sizeof(err)) != 0 ||
+        fdk_ops_cpu.stream_new(tw.cpu.d.ctx, 0, &tw.cpu.d.st) != 0 ||
+        fdk_ops_cuda.stream_new(tw.gpu.d.ctx, 0, &tw.gpu.d.st) != 0)
+        return 1;
+    tw.seed = seed != NULL ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL);
+    printf("FDD_TEST_SEED=%llu\n", (unsigned long long)tw.seed);
+    return 0;
+}
+
+static inline void
+tw_close(void)
+{
+    k_close(&tw.gpu.d);
+    k_close(&tw.cpu.d);
+}
+
+/* bytes of device memory: src, or poison; poison behind. */
+static inline void *
+tw_new(struct twin_dev *t, const void *src, size_t bytes)
+{
+    void *p;
+    assert_true(t->n_buf < TW_BUFS);
+    OK(t->d.ops->mem_alloc(t->d.ctx, 0, bytes + TW_GUARD, &p));
+    OK(t->d.ops->fill(t->d.st, p, TW_POISON, bytes + TW_GUARD));
+    if (src != NULL)
+        OK(t->d.ops->copy(t->d.st, p, src, bytes));
+    k_sync(&t->d);
+    t->buf[t->n_buf].p = p;
+    t->buf[t->n_buf++].bytes = bytes;
+    return p;
+}
+
+static inline void
+tw_put(struct twin_dev *t, void *dst, const void *src, size_t bytes)
+{
+    OK(t->d.ops->copy(t->d.st, dst, src, bytes));
+    k_sync(&t->d);
+}
+
+static inline void
+tw_get(struct twin_dev *t, void *dst, const void *src, size_t bytes)
+{
+    OK(t->d.ops->copy(t->d.st, dst, src, bytes));
+    k_sync(&t->d);
+}
+
+/* A malloc'd copy of a device buffer. */
+static inline void *
+tw_read(struct twin_dev *t, const void *src, size_t bytes)
+{
+    void *p = malloc(bytes);
+    assert_non_null(p);
+    tw_get(t, p, src, bytes);
+    return p;
+}
+
+/* Look behind every buffer and free them all. */
+static inline void
+tw_free(struct twin_dev *t)
+{
+    for (int i = 0; i < t->n_buf; i++) {
+        unsigned char guard[TW_GUARD];
+        tw_get(t, guard, t->buf[i].p + t->buf[i].bytes, TW_GUARD);
+        for (int j = 0; j < TW_GUARD; j++)
+            assert_int_equal(guard[j], TW_POISON);
+        t->d.ops->mem_free(t->d.ctx, 0, t->buf[i].p);
+    }
+    t->n_buf = 0;
+}
+
+/* The step's arrays on the device, at *d_step once it is not NULL. */
+static inline struct fdk_batch
+tw_step(struct twin_dev *t, const struct k_step *s, char **d_step)
+{
+    struct fdk_batch b = s->b;
+    char *p = *d_step;
+    if (p == NULL)
+        p = *d_step = tw_new(t, s, sizeof(*s));
+    else
+        tw_put(t, p, s, sizeof(*s));
+    b.n_tok = (void *)(p + offsetof(struct k_step, n_tok));
+    b.n_row = (void *)(p + offsetof(struct k_step, n_row));
+    b.n_out = (void *)(p + offsetof(struct k_step, n_out));
+    b.ids = (void *)(p + offsetof(struct k_step, ids));
+    b.pos = (void *)(p + offsetof(struct k_step, pos));
+    b.slot_map = (void *)(p + offsetof(struct k_step, slot_map));
+    b.row = (void *)(p + offsetof(struct k_step, row));
+    b.q_start = (void *)(p + offsetof(struct k_step, q_start));
+    b.kv_len = (void *)(p + offsetof(struct k_step, kv_len));
+    b.block_table = (void *)(p + offsetof(struct k_step, block_table));
+    b.state = (void *)(p + offsetof(struct k_step, state));
+    b.out = (void *)(p + offsetof(struct k_step, out));
+    return b;
+}
+
+/* |got - want| <= abs + rel |want|, poison included bit for bit. */
+static inline void
+tw_near(const float *got, const float *want, size_t n, double rel, double tol,
+    const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&got[i], &want[i], 4) != 0)
+            k_assert_near(got[i], want[i], tol + rel * fabs((double)want[i]), what, i);
+}
+
+static inline void
+tw_same(const void *a, const void *b, size_t bytes, const char *what)
+{
+    const unsigned char *p = a, *q = b;
+    for (size_t i = 0; i < bytes; i++)
+        if (p[i] != q[i]) {
+            print_error("%s: byte %zu is %#x, expected %#x\n", what, i, p[i], q[i]);
+            fail();
+        }
+}
+
+/* ||got - want|| / ||want|| */
+static inline double
+tw_distance(const float *got, const float *want, size_t n)
+{
+    double d = 0, w = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        w += (double)want[i] * want[i];
+    }
+    return sqrt(d / (w > 0 ? w : 1));
+}
+
+#endif

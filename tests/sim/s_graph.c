@@ -1,0 +1,481 @@
+/*
+ * Steps by graph against steps launched operation by operation: a tiny model
+ * on the cpu backend, the same requests in the same steps, the same ids and
+ * bits. How a graph's tokens are split among rows is the step's business.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "tests/sim/ref.h"
+
+static char dir[64];
+
+static struct sim_cfg
+base(int graph)
+{
+    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 8, .max_tokens = 256,
+        .max_len = 256, .n_block = 120, .block_size = 16, .chunked = 1,
+        .exec = FDK_EXEC_DEFER, .pace = SIM_PACE_FAST, .model_dir = dir, .graph = graph };
+}
+
+/* ---- two simulations, the same requests --------------------------------------------------- */
+
+struct pair { struct sim *eager, *graph; };
+
+static struct pair
+pair_new(struct sim_cfg c)
+{
+    struct pair p;
+
+    c.graph = 0;
+    p.eager = sim_new(&c);
+    c.graph = 1;
+    p.graph = sim_new(&c);
+    return p;
+}
+
+static void
+pair_free(struct pair *p)
+{
+    sim_free(p->eager);
+    sim_free(p->graph);
+}
+
+static struct sim_req *
+ask(struct sim *s, struct sim_rng g, uint32_t n_prompt, uint32_t max_new)
+{
+    struct sim_req *r = sim_req(s);
+
+    SIM_CHECK(r != NULL);
+    r->n_prompt = n_prompt;
+    r->prompt = mem_array(n_prompt, 4);
+    for (uint32_t i = 0; i < n_prompt; i++)
+        r->prompt[i] = sim_range(&g, 3, 250);
+    r->p.max_new = max_new;
+    r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
+    r->p.logprobs = 4;
+    sim_submit(s, r, NULL);
+    return r;
+}
+
+/* One batch of prompts of these lengths, as one step. */
+static void
+batch(struct sim *s, struct sim_rng g, const uint32_t *len, int n, uint64_t *ret_hash)
+{
+    struct sim_req *r[8];
+    uint64_t before = s->pip->eng->epoch;
+
+    for (int i = 0; i < n; i++) {
+        r[i] = ask(s, g, len[i], 2);
+        (void)sim_u32(&g);
+    }
+    sim_drain(s);
+    /* prompts together, then the second tokens */
+    SIM_CHECK(s->pip->eng->epoch == before + 2);
+    for (int i = 0; i < n; i++) {
+        SIM_CHECK(r[i]->code == 0);
+        ret_hash[i] = r[i]->s[0].lp_hash ^ r[i]->s[0].ids[0] ^
+            (uint64_t)r[i]->s[0].ids[1] << 32;
+    }
+}
+
+static void
+same(struct pair *p, struct sim_rng *g, const uint32_t *len, int n)
+{
+    uint64_t a[8], b[8], before = p->graph->run->n_graph;
+    struct sim_rng seed = { sim_u32(g) };
+
+    batch(p->eager, seed, len, n, a);
+    batch(p->graph, seed, len, n, b);
+    SIM_CHECK(memcmp(a, b, (size_t)n * sizeof(a[0])) == 0);
+    SIM_CHECK(p->graph->run->n_graph == before + 2 && p->eager->run->n_graph == 0);
+}
+
+/* Cut m tokens into n parts. */
+static void
+cut(struct sim_rng *g, uint32_t m, int n, uint32_t *len)
+{
+    for (int i = 0; i < n; i++)
+        len[i] = 1;
+    m -= (uint32_t)n;
+    for (int i = 0; i < n; i++) {
+        uint32_t k = i == n - 1 ? m : sim_range(g, 0, m);
+
+        len[i] += k;
+        m -= k;
+    }
+}
+
+static int
+n_composition(void)
+{
+    const char *v = getenv("FDD_SIM_STEPS");
+
+#ifdef FDD_SANITIZED
+    return 10;
+#else
+    return v != NULL && strtoull(v, NULL, 10) >= 1000000 ? 1000 : 40;
+#endif
+}
+
+static void
+a2_any_composition_of_a_captured_size(struct sim_rng *g)
+{
+    static const int32_t sizes[] = { 8, 24, 64, 200 };
+    struct sim_cfg c = base(0);
+    struct pair p;
+
+    c.capture = "1,2,4,8,24,64,200";
+    p = pair_new(c);
+    for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+        uint32_t len[8];
+
+        for (int i = 0; i < n_composition(); i++) {
+            int n = (int)sim_range(g, 1, 8);
+
+            cut(g, sim_range(g, 8, (uint32_t)sizes[k]), n, len);
+            same(&p, g, len, n);
+        }
+        /* as many rows as there can be, tiles full to the brim, one over */
+        for (uint32_t each = 1; each * 8 <= (uint32_t)sizes[k]; each++) {
+            for (int i = 0; i < 8; i++)
+                len[i] = each;
+            same(&p, g, len, 8);
+        }
+    }
+    pair_free(&p);
+}
+
+static void
+a3_largest_smallest_largest(struct sim_rng *g)
+{
+    static const uint32_t large[8] = { 25, 25, 25, 25, 25, 25, 25, 25 }, one[1] = { 3 };
+    static const uint32_t long_one[1] = { 200 };
+    struct sim_cfg c = base(0);
+    struct pair p;
+
+    c.capture = "200";
+    p = pair_new(c);
+    for (int i = 0; i < 3; i++) {
+        same(&p, g, large, 8);
+        same(&p, g, one, 1);
+        same(&p, g, large, 8);
+        same(&p, g, long_one, 1);
+        same(&p, g, one, 1);
+    }
+    pair_free(&p);
+}
+
+/* The work list and everything else the device keeps between steps is filled
+ * with nonsense before each step. */
+static void
+a4_poisoned_between_steps(struct sim_rng *g)
+{
+    struct sim_cfg c = base(0);
+    struct pair p;
+
+    c.capture = "8,64,200";
+    p = pair_new(c);
+    for (int i = 0; i < 40; i++) {
+        uint32_t len[8];
+        int n = (int)sim_range(g, 1, 8);
+        struct runner *run = p.graph->run;
+
+        cut(g, sim_range(g, 8, 200), n, len);
+        memset(run->d_work, 0x7f, (size_t)fdk_tiles_max(run->dims.S, run->dims.T,
+            run->att_a, run->att_b) * sizeof(*run->d_work));
+        memset(run->d_results, 0x7f, (size_t)run->dims.O * sizeof(*run->d_results));
+        memset(run->d_plan, 0x7f, bat_plan_bytes(&run->dims));
+        memset(run->d_act, 0x7f, run->mem.activations);
+        same(&p, g, len, n);
+    }
+    pair_free(&p);
+}
+
+/* Tiles computed, not tiles there is room for. */
+static void
+a5_tiles_executed(struct sim_rng *g)
+{
+    struct sim_cfg c = base(1);
+    struct sim *s;
+
+    c.capture = "200";
+    s = sim_new(&c);
+    for (int i = 0; i < 30; i++) {
+        const struct runner *run = s->run;
+        struct sim_req *r[8];
+        uint32_t len[8];
+        int n = (int)sim_range(g, 1, 8), want = 0;
+
+        cut(g, sim_range(g, 8, 200), n, len);
+        for (int k = 0; k < n; k++) {
+            r[k] = ask(s, *g, len[k], 1);
+            want += ((int32_t)len[k] * run->att_a + run->att_b - 1) / run->att_b;
+        }
+        sim_drain(s);
+        for (int k = 0; k < n; k++)
+            SIM_CHECK(r[k]->code == 0);
+        SIM_CHECK(run->d_n_work[0] == want);
+        SIM_CHECK(run->d_n_work[1] == want * s->prog->cfg.n_layer);
+    }
+    sim_free(s);
+}
+
+/* KV written by a replay from any offset within a block, read by a replay. */
+static void
+a6_any_offset_in_a_block(struct sim_rng *g)
+{
+    struct pair p;
+    struct sim_cfg c = base(0);
+
+    c.capture = "4,16,32";
+    c.max_tokens = 32;
+    p = pair_new(c);
+    for (uint32_t off = 0; off < 16; off++) {
+        struct sim_rng seed = { sim_u32(g) };
+        struct sim_req *a = NULL, *b = NULL;
+
+        /* chunks of 32 less the decode of a companion, at odd places */
+        (void)ask(p.eager, seed, off + 1, 12);
+        (void)ask(p.graph, seed, off + 1, 12);
+        for (int i = 0; i < 2; i++) {
+            (void)sim_poll(p.eager);
+            (void)sim_poll(p.graph);
+        }
+        a = ask(p.eager, seed, 70 + off, 4);
+        b = ask(p.graph, seed, 70 + off, 4);
+        sim_drain(p.eager);
+        sim_drain(p.graph);
+        SIM_CHECK(a->code == 0 && b->code == 0);
+        SIM_CHECK(a->s[0].lp_hash == b->s[0].lp_hash);
+        SIM_CHECK(memcmp(a->s[0].ids, b->s[0].ids, 16) == 0);
+    }
+    SIM_CHECK(p.graph->run->n_eager == 0);
+    pair_free(&p);
+}
+
+/* A decode and three prompts of 80: 241 tokens, a graph of 256. */
+static void
+a7_mixed_batch_hits_a_graph(struct sim_rng *g)
+{
+    struct sim_cfg c = base(0);
+    uint64_t hash[2][4], steps;
+    struct pair p = pair_new(c);
+    struct sim_rng seed = { sim_u32(g) };
+
+    for (int k = 0; k < 2; k++) {
+        struct sim *s = k == 0 ? p.eager : p.graph;
+        const struct cnt_worker *w = &s->cnt->w;
+        struct sim_req *r[4];
+
+        r[0] = ask(s, seed, 9, 30);
+        for (int i = 0; i < 5; i++)
+            (void)sim_poll(s);
+        steps = cnt_get(&w->steps_graph) + cnt_get(&w->steps_eager);
+        for (int i = 1; i < 4; i++)
+            r[i] = ask(s, (struct sim_rng) { seed.s + (uint64_t)i }, 80, 20);
+        (void)sim_poll(s);
+        SIM_CHECK(s->pip->eng->step.n_row == 4 && s->pip->eng->step.n_tok == 241);
+        SIM_CHECK(s->run->rec[0].T_pad == (k == 0 ? 241 : 256));
+        (void)sim_poll(s);
+        SIM_CHECK(cnt_get(&w->steps_graph) + cnt_get(&w->steps_eager) > steps);
+        sim_drain(s);
+        for (int i = 0; i < 4; i++)
+            hash[k][i] = r[i]->s[0].lp_hash;
+    }
+    SIM_CHECK(cnt_get(&p.graph->cnt->w.steps_eager) == 0);
+    SIM_CHECK(cnt_get(&p.eager->cnt->w.steps_graph) == 0);
+    SIM_CHECK(memcmp(hash[0], hash[1], sizeof(hash[0])) == 0);
+    pair_free(&p);
+}
+
+/* One graph, every length of context. */
+static void
+a8_any_context_by_one_graph(struct sim_rng *g)
+{
+    struct sim_cfg c = base(0);
+    struct pair p;
+    struct sim_rng seed = { sim_u32(g) };
+    struct sim_req *a, *b;
+
+    c.capture = "1";
+    c.max_tokens = 1;
+    p = pair_new(c);
+    a = ask(p.eager, seed, 1, 255);
+    b = ask(p.graph, seed, 1, 255);
+    sim_drain(p.eager);
+    sim_drain(p.graph);
+    SIM_CHECK(a->s[0].n_ids == 255 && a->s[0].lp_hash == b->s[0].lp_hash);
+    SIM_CHECK(p.graph->run->n_graph == 255 && p.graph->run->n_eager == 0);
+    pair_free(&p);
+}
+
+static void
+a11_larger_steps_are_eager(struct sim_rng *g)
+{
+    struct sim_cfg c = base(1);
+    struct sim *s;
+    uint64_t epoch;
+
+    c.capture = "1,4,64";
+    s = sim_new(&c);
+    (void)ask(s, *g, 65, 3);
+    sim_drain(s);
+    SIM_CHECK(s->run->n_eager == 1 && s->run->n_graph == 2);
+    (void)ask(s, *g, 64, 1);
+    sim_drain(s);
+    SIM_CHECK(s->run->n_eager == 1 && s->run->n_graph == 3);
+    SIM_CHECK(cnt_get(&s->cnt->w.steps_eager) == 1);
+    /* nothing to do launches nothing */
+    epoch = s->pip->eng->epoch;
+    for (int i = 0; i < 10; i++)
+        (void)sim_poll(s);
+    SIM_CHECK(s->pip->eng->epoch == epoch && s->run->n_graph + s->run->n_eager == epoch);
+    sim_free(s);
+}
+
+/* ---- a13 ---------------------------------------------------------------------------------- */
+
+/* Between graph_begin and graph_end: no allocation, no wait, no copy. */
+static const struct fdk_ops *spied;
+static struct fdk_ops spy;
+static int capturing, n_captured, n_forbidden;
+
+static int
+spy_begin(fdk_stream_t st)
+{
+    capturing = 1;
+    n_captured++;
+    return spied->graph_begin(st);
+}
+
+static int
+spy_end(fdk_stream_t st, struct fdk_graph **ret)
+{
+    capturing = 0;
+    return spied->graph_end(st, ret);
+}
+
+static int
+spy_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes)
+{
+    n_forbidden += capturing;
+    return spied->copy(st, dst, src, bytes);
+}
+
+static int
+spy_alloc(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret)
+{
+    n_forbidden += capturing;
+    return spied->mem_alloc(ctx, dev, bytes, ret);
+}
+
+static int
+spy_sync(fdk_stream_t st)
+{
+    n_forbidden += capturing;
+    return spied->stream_sync(st);
+}
+
+static int
+spy_event_sync(fdk_event_t ev)
+{
+    n_forbidden += capturing;
+    return spied->event_sync(ev);
+}
+
+static void
+a13_only_launches_in_a_capture(struct sim_rng *g)
+{
+    struct sim_cfg c = base(1);
+    struct sim *s;
+
+    c.lazy = 1;
+    c.depth = 2;
+    s = sim_new(&c);
+    spied = s->run->k;
+    spy = *spied;
+    spy.graph_begin = spy_begin;
+    spy.graph_end = spy_end;
+    spy.copy = spy_copy;
+    spy.mem_alloc = spy_alloc;
+    spy.stream_sync = spy_sync;
+    spy.event_sync = spy_event_sync;
+    s->run->k = &spy;
+    for (int i = 0; i < 10; i++)
+        (void)ask(s, *g, sim_range(g, 1, 250), 5);
+    sim_drain(s);
+    SIM_CHECK(n_captured > 3 && n_forbidden == 0);
+    s->run->k = spied;
+    sim_free(s);
+}
+
+/* ---- while it runs ------------------------------------------------------------------------ */
+
+/* Other graphs, or none, under load: nobody notices. */
+static void
+graphs_switched_under_load(struct sim_rng *g)
+{
+    static const char *const lists[] = { "8", "1,2,3,4,5,6,7,8", "5,17,64,100", "256",
+        "1,3,5,7,9,200" };
+    const struct ref_cfg rc = { .ask = REF_ALL & ~REF_TEXT & ~REF_PENALTY,
+        .n_content = 50, .max_prompt = 150, .max_new = 40, .seed = 21 };
+    struct sim_cfg c = base(1);
+    struct ref *f = ref_new(&c, &rc);
+
+    for (int depth = 0; depth <= ENG_MAX_DEPTH; depth++) {
+        int n_change = 0;
+        struct sim *s;
+
+        c.depth = depth;
+        c.lazy = depth % 2;
+        c.pace = SIM_PACE_RANDOM;
+        c.seed = sim_u32(g);
+        s = sim_new(&c);
+        ref_watch(f, s);
+        for (int i = 0; i < 500; i++) {
+            struct cap cap;
+            char err[256];
+
+            if (s->n_open < 10 && sim_u32(g) % 8 == 0)
+                (void)ref_ask(f, s, sim_range(g, 0, 49));
+            SIM_CHECK(cap_parse(lists[sim_range(g, 0, 4)], 256, &cap, err,
+                sizeof(err)) == 0);
+            if (sim_u32(g) % 25 == 0)
+                n_change += eng_set_graph(s->pip->eng, sim_u32(g) % 4 != 0, &cap) == 0;
+            (void)sim_poll(s);
+        }
+        sim_drain(s);
+        SIM_CHECK(n_change > 5 && s->n_error == 0 && s->n_done > 20);
+        SIM_CHECK(s->run->n_graph > 0 && s->run->n_eager > 0);
+        sim_free(s);
+    }
+    ref_free(f);
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct sim_test tests[] = {
+        SIM_TEST(a2_any_composition_of_a_captured_size),
+        SIM_TEST(a3_largest_smallest_largest),
+        SIM_TEST(a4_poisoned_between_steps),
+        SIM_TEST(a5_tiles_executed),
+        SIM_TEST(a6_any_offset_in_a_block),
+        SIM_TEST(a7_mixed_batch_hits_a_graph),
+        SIM_TEST(a8_any_context_by_one_graph),
+        SIM_TEST(a11_larger_steps_are_eager),
+        SIM_TEST(a13_only_launches_in_a_capture),
+        SIM_TEST(graphs_switched_under_load),
+    };
+    int rc;
+
+    sim_model(dir);
+    rc = sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+    sim_model_rm(dir);
+    return rc;
+}

@@ -1,0 +1,398 @@
+/* Ingress alone, fed by hand as the gate would: hashing by turns, whose
+ * prompts share names, who is refused. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/worker/ingress.h"
+#include "daemon/worker/null_tok.h"
+#include "daemon/worker/tokenizer.h"
+
+#define B        64
+#define MAX_REQS 8
+#define VOCAB    259
+
+struct fix {
+    struct lnk_seg *seg;
+    int fd;
+    struct lnk gate, worker;
+    struct que q_eng, q_egr, q_freed;
+    struct cnt_worker cnt;
+    struct tok *tok;
+    struct ingress *g;
+    uint64_t next_id, now;
+    struct fdp_req p;          /* of the next request */
+    uint64_t user;
+    struct req *added[MAX_REQS];
+    int n_added;
+    int n_open;
+    struct que_msg fail;
+    int n_fail;
+};
+
+static struct fix *
+fix_new(int prefix, int n_penalty)
+{
+    struct fix *f = mem_aligned(128, sizeof(*f));
+    struct ing_cfg c;
+    char err[256] = "";
+
+    assert_int_equal(lnk_create(NULL, 1, &f->seg, &f->fd), 0);
+    lnk_init_gate(&f->gate, f->seg, -1);
+    lnk_init_worker(&f->worker, f->seg, -1);
+    assert_int_equal(que_init(&f->q_eng, 64, NULL), 0);
+    assert_int_equal(que_init(&f->q_egr, 64, NULL), 0);
+    assert_int_equal(que_init(&f->q_freed, 64, NULL), 0);
+    assert_int_equal(ntk_load(&f->tok, err, sizeof(err)), 0);
+    c = (struct ing_cfg) { .lnk = &f->worker, .q_eng = &f->q_eng, .q_egr = &f->q_egr,
+        .q_freed = &f->q_freed, .tok = f->tok, .max_reqs = MAX_REQS, .vocab = VOCAB,
+        .max_len = 1 << 20, .block_size = B, .prefix = prefix, .key = { 5, 6 },
+        .n_penalty = n_penalty, .max_logprobs = 20, .cnt = &f->cnt };
+    f->g = ing_new(&c);
+    assert_non_null(f->g);
+    f->now = 1000;
+    f->user = 1000;
+    f->p = (struct fdp_req) { .op = FDP_OP_SUBMIT, .n = 1, .max_new = 10, .top_p = 1,
+        .repetition_penalty = 1 };
+    return f;
+}
+
+static void
+fix_free(struct fix *f)
+{
+    ing_free(f->g);
+    tok_free(f->tok);
+    que_fini(&f->q_eng);
+    que_fini(&f->q_egr);
+    que_fini(&f->q_freed);
+    lnk_leave(f->seg);
+    (void)close(f->fd);
+    free(f);
+}
+
+static void
+give_back(struct fix *f, struct req *r)
+{
+    struct que_msg m = { .req = r, .kind = QUE_FREED, .n_top = QUE_NO_LOGPROB };
+
+    que_push(&f->q_freed, &m);
+}
+
+/* One poll, and what came of it. */
+static void
+poll(struct fix *f)
+{
+    uint32_t n;
+
+    (void)ing_poll(f->g, f->now);
+    n = que_recheck(&f->q_egr);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct que_msg *m = &que_peek(&f->q_egr, i)->m;
+
+        f->n_open += m->kind == QUE_OPEN;
+        if (m->kind != QUE_FAIL)
+            continue;
+        f->fail = *m;
+        f->n_fail++;
+        give_back(f, m->req);
+    }
+    que_pop(&f->q_egr, n);
+    n = que_recheck(&f->q_eng);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct que_msg *m = &que_peek(&f->q_eng, i)->m;
+
+        if (m->kind == QUE_ADD)
+            f->added[f->n_added++] = m->req;
+    }
+    que_pop(&f->q_eng, n);
+}
+
+static void *
+claim(struct fix *f, uint64_t id, unsigned type, uint32_t len)
+{
+    void *p;
+
+    while ((p = lnk_claim(&f->gate, id, type, 0, 0, len)) == NULL) {
+        lnk_flush(&f->gate);
+        poll(f);
+    }
+    return p;
+}
+
+/* The request f->p with this item. */
+static uint64_t
+submit_item(struct fix *f, unsigned type, const void *p, uint32_t len)
+{
+    size_t span = FDP_ITEM_SPAN(len), at = 0;
+    unsigned char *blob = mem_zalloc(span);
+    struct fdp_item *it = (struct fdp_item *)blob;
+    uint64_t id = ++f->next_id;
+    struct lnk_submit *s;
+
+    it->type = (uint16_t)type;
+    it->len = len;
+    memcpy(it + 1, p, len);
+    f->p.len = (uint32_t)span;
+    s = claim(f, id, LNK_T_SUBMIT, sizeof(*s));
+    *s = (struct lnk_submit) { .req = f->p, .user = f->user, .t_submit_ns = f->now };
+    while (at < span) {
+        uint32_t k = span - at < FDP_REC_MAX_LEN ? (uint32_t)(span - at) : FDP_REC_MAX_LEN;
+
+        memcpy(claim(f, id, LNK_T_BLOB, k), blob + at, k);
+        at += k;
+    }
+    lnk_flush(&f->gate);
+    free(blob);
+    return id;
+}
+
+static uint64_t
+submit(struct fix *f, const uint32_t *ids, uint32_t n)
+{
+    return submit_item(f, FDP_IT_PROMPT_IDS, ids, n * 4);
+}
+
+/* The request, as the engine gets it; it must come at once. */
+static struct req *
+taken(struct fix *f, const uint32_t *ids, uint32_t n)
+{
+    int had = f->n_added;
+
+    (void)submit(f, ids, n);
+    poll(f);
+    assert_int_equal(f->n_added, had + 1);
+    return f->added[had];
+}
+
+static uint32_t *
+prompt(uint32_t n)
+{
+    uint32_t *ids = mem_array(n, 4);
+
+    assert_non_null(ids);
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (i * 31 + i / 100) % VOCAB;
+    return ids;
+}
+
+static void
+are_hashes_of(const struct fix *f, const struct req *r, const uint32_t *ids)
+{
+    struct kv_hash h;
+
+    pfx_root(&f->g->cfg.key, r->user, r->p.salt, &h);
+    assert_memory_equal(&h, &r->hash_root, sizeof(h));
+    assert_int_equal(r->n_hash, r->n_ids / B);
+    assert_int_equal(r->n_hashed, r->n_hash);
+    for (int32_t i = 0; i < r->n_hash; i++) {
+        pfx_next(&f->g->cfg.key, &h, ids + (size_t)i * B, B, &h);
+        assert_memory_equal(&h, &r->hash[i], sizeof(h));
+    }
+    req_check(r);
+}
+
+/* ---- hashing ------------------------------------------------------------------------- */
+
+static void
+long_prompts_are_hashed_by_turns(void **state)
+{
+    uint32_t n = 12 * ING_HASH_SLICE + 100, *ids = prompt(n);
+    struct fix *f = fix_new(1, 0);
+    uint64_t a, b, c;
+    struct req *ra;
+    int polls = 0;
+
+    (void)state;
+    a = submit(f, ids, n);
+    while ((ra = req_find(&f->g->pool, a)) == NULL || ra->where != REQ_IN_HASH)
+        poll(f);
+    assert_int_equal(f->n_open, 0);
+    b = submit(f, ids, 3 * ING_HASH_SLICE);
+    c = submit(f, ids, 200);
+    while (f->n_added < 3) {
+        int32_t had = ra->n_hashed;
+
+        poll(f);
+        polls++;
+        /* a poll costs others no more than a slice */
+        assert_in_range(ra->n_hashed - had, 0, ING_HASH_SLICE / B);
+    }
+    /* the shortest first, and each opened before */
+    assert_int_equal(f->added[0]->id, c);
+    assert_int_equal(f->added[1]->id, b);
+    assert_ptr_equal(f->added[2], ra);
+    assert_int_equal(f->n_open, 3);
+    assert_true(polls >= 12);
+    for (int i = 0; i < 3; i++)
+        are_hashes_of(f, f->added[i], ids);
+    free(ids);
+    fix_free(f);
+}
+
+static void
+texts_are_hashed_too(void **state)
+{
+    struct fix *f = fix_new(1, 0);
+    char text[1000];
+
+    (void)state;
+    memset(text, 'x', sizeof(text));
+    (void)submit_item(f, FDP_IT_PROMPT_TEXT, text, sizeof(text));
+    while (f->n_added == 0)
+        poll(f);
+    assert_true(f->added[0]->n_hash >= 15);
+    are_hashes_of(f, f->added[0], f->added[0]->ids);
+    fix_free(f);
+}
+
+static void
+ends_while_it_is_hashed(void **state)
+{
+    uint32_t n = 4 * ING_HASH_SLICE, *ids = prompt(n);
+    struct fix *f = fix_new(1, 0);
+    struct lnk_cancel *c;
+    uint64_t id;
+
+    (void)state;
+    id = submit(f, ids, n);
+    while (f->g->hashes.head == NULL)
+        poll(f);
+    c = claim(f, id, LNK_T_CANCEL, sizeof(*c));
+    *c = (struct lnk_cancel) { .code = FDP_E_CANCELLED };
+    lnk_flush(&f->gate);
+    poll(f);
+    assert_int_equal(f->n_fail, 1);
+    assert_int_equal(f->fail.a, FDP_E_CANCELLED);
+    poll(f);
+    assert_int_equal(ing_open(f->g), 0);
+    assert_int_equal(f->n_added + f->n_open, 0);
+    free(ids);
+    fix_free(f);
+}
+
+/* ---- names --------------------------------------------------------------------------- */
+
+static void
+names_are_of_one_user_and_salt(void **state)
+{
+    uint32_t *ids = prompt(2 * B);
+    struct fix *f = fix_new(1, 0);
+    struct req *r, *same, *user, *salt;
+
+    (void)state;
+    r = taken(f, ids, 2 * B);
+    same = taken(f, ids, 2 * B);
+    f->user = 1001;
+    user = taken(f, ids, 2 * B);
+    f->user = 1000;
+    f->p.salt[3] = 1;
+    salt = taken(f, ids, 2 * B);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(&r->hash[i], &same->hash[i], sizeof(r->hash[i]));
+        assert_memory_not_equal(&r->hash[i], &user->hash[i], sizeof(r->hash[i]));
+        assert_memory_not_equal(&r->hash[i], &salt->hash[i], sizeof(r->hash[i]));
+        assert_memory_not_equal(&user->hash[i], &salt->hash[i], sizeof(r->hash[i]));
+    }
+    free(ids);
+    fix_free(f);
+}
+
+static void
+not_everything_is_cached(void **state)
+{
+    uint32_t *ids = prompt(2 * B);
+    struct fix *f = fix_new(1, 0), *off = fix_new(0, 0);
+    struct req *r[2];
+
+    (void)state;
+    f->p.flags = FDP_F_PROMPT_LOGPROBS;
+    f->p.prompt_logprobs = 1;
+    r[0] = taken(f, ids, 2 * B);
+    r[1] = taken(off, ids, 2 * B);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r[i]->hash_root.a | r[i]->hash_root.b, 0);
+        assert_int_equal(r[i]->block_size, 0);
+        assert_int_equal(r[i]->n_hash, 0);
+        assert_int_equal(r[i]->seqs[0].n_hash, 0);
+        req_check(r[i]);
+    }
+    free(ids);
+    fix_free(f);
+    fix_free(off);
+}
+
+/* ---- penalties ----------------------------------------------------------------------- */
+
+/* The error of a request with these penalties, or 0; *ret_used its mark. */
+static int
+penalties(int n_penalty, float presence, float frequency, float repetition, int *ret_used)
+{
+    struct fix *f = fix_new(0, n_penalty);
+    uint32_t id = 1;
+    int code;
+
+    f->p.presence_penalty = presence;
+    f->p.frequency_penalty = frequency;
+    f->p.repetition_penalty = repetition;
+    (void)submit(f, &id, 1);
+    poll(f);
+    assert_int_equal(f->n_added + f->n_fail, 1);
+    code = f->fail.a;
+    if (f->n_fail > 0)
+        assert_int_equal(f->fail.idx, FDP_D_PENALTY);
+    else
+        *ret_used = f->added[0]->penalized;
+    fix_free(f);
+    return code;
+}
+
+static void
+penalties_need_a_pool(void **state)
+{
+    int used = -1;
+
+    (void)state;
+    assert_int_equal(penalties(0, 0, 0, 1, &used), 0);
+    assert_int_equal(used, 0);
+    assert_int_equal(penalties(4, 0, 0, 0, &used), 0);
+    assert_int_equal(used, 0);
+    assert_int_equal(penalties(0, 0.5f, 0, 1, &used), FDP_E_UNSUPPORTED);
+    assert_int_equal(penalties(0, 0, -2, 1, &used), FDP_E_UNSUPPORTED);
+    assert_int_equal(penalties(0, 0, 0, 1.5f, &used), FDP_E_UNSUPPORTED);
+    assert_int_equal(penalties(1, 0.5f, 0, 1, &used), 0);
+    assert_int_equal(used, 1);
+    assert_int_equal(penalties(1, 0, -2, 1, &used), 0);
+    assert_int_equal(used, 1);
+    assert_int_equal(penalties(1, 0, 0, 0.5f, &used), 0);
+    assert_int_equal(used, 1);
+    assert_int_equal(penalties(1, 2.5f, 0, 1, &used), FDP_E_BAD_PARAM);
+    assert_int_equal(penalties(1, 0, NAN, 1, &used), FDP_E_BAD_PARAM);
+    assert_int_equal(penalties(1, 0, 0, -1, &used), FDP_E_BAD_PARAM);
+    assert_int_equal(penalties(1, 0, 0, 2.5f, &used), FDP_E_BAD_PARAM);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_prompts_are_hashed_by_turns),
+        cmocka_unit_test(texts_are_hashed_too),
+        cmocka_unit_test(ends_while_it_is_hashed),
+        cmocka_unit_test(names_are_of_one_user_and_salt),
+        cmocka_unit_test(not_everything_is_cached),
+        cmocka_unit_test(penalties_need_a_pool),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

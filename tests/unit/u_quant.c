@@ -1,0 +1,337 @@
+#include "config.h"
+
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/worker/quant.h"
+
+#define MAX_N 2100
+
+/* ---- parameters ---- */
+
+static void
+parse_refused(const char *weights, int64_t group, const char *line)
+{
+    struct qnt q = {FDK_U8, 7};
+    char err[256] = "";
+
+    assert_int_equal(qnt_parse(weights, group, &q, err, sizeof(err)), -EINVAL);
+    if (strncmp(err, line, strlen(line)) != 0 || strchr(err, '\n') != NULL)
+        fail_msg("'%s'; expected '%s'", err, line);
+    assert_int_equal(q.group, 7);
+}
+
+static void
+parameters(void **state)
+{
+    static const int64_t groups[] = {0, 32, 64, 128};
+    struct qnt q;
+    char err[256];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(qnt_parse("wint8", groups[i], &q, err, sizeof(err)), 0);
+        assert_int_equal(q.dtype, FDK_I8);
+        assert_int_equal(q.group, groups[i]);
+        assert_string_equal(qnt_name(&q), "wint8");
+        assert_int_equal(qnt_parse("wint4", groups[i], &q, err, sizeof(err)), 0);
+        assert_int_equal(q.dtype, FDK_I4);
+        assert_string_equal(qnt_name(&q), "wint4");
+    }
+    assert_int_equal(qnt_parse("none", 0, &q, err, sizeof(err)), 0);
+    assert_int_equal(q.dtype, FDK_F32);
+    assert_string_equal(qnt_name(&q), "none");
+    parse_refused("fp8", 0, "quant.weights=fp8 is not one of none, wint8, wint4");
+    parse_refused("", 0, "quant.weights= is not one of");
+    parse_refused("wint4", 48, "quant.group_size=48 is not one of 0 (a scale per row), ");
+    parse_refused("wint8", -32, "quant.group_size=-32 is not one of");
+    parse_refused("wint8", (int64_t)1 << 32, "quant.group_size=4294967296 is not one of");
+    parse_refused("none", 64, "quant.group_size=64 has nothing to act on");
+}
+
+static void
+group_counts(void **state)
+{
+    const struct qnt row = {FDK_I8, 0}, g32 = {FDK_I4, 32};
+
+    (void)state;
+    assert_int_equal(qnt_groups(&row, 1), 1);
+    assert_int_equal(qnt_group(&row, 4097), 4097);
+    assert_int_equal(qnt_groups(&row, 4097), 1);
+    assert_int_equal(qnt_groups(&g32, 31), 1);
+    assert_int_equal(qnt_group(&g32, 31), 31);
+    assert_int_equal(qnt_groups(&g32, 32), 1);
+    assert_int_equal(qnt_groups(&g32, 33), 2);
+    assert_int_equal(qnt_group(&g32, 33), 32);
+    assert_int_equal(qnt_groups(&g32, 96), 3);
+}
+
+/* ---- rows ---- */
+
+struct packed {
+    int8_t v[MAX_N];             /* unpacked again */
+    float scale[MAX_N];
+    int32_t n_group;
+};
+
+/* Exactly sized buffers, so that the sanitizer sees a byte too many. */
+static void
+quantize(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
+{
+    size_t bytes = fdk_row_bytes(q->dtype, (size_t)n);
+    int32_t at = -1;
+    uint8_t *out = malloc(bytes);
+    float *scale, *src = malloc((size_t)n * 4);
+
+    ret->n_group = qnt_groups(q, n);
+    scale = malloc((size_t)ret->n_group * 4);
+    assert_true(out != NULL && scale != NULL && src != NULL);
+    memcpy(src, x, (size_t)n * 4);
+    assert_int_equal(qnt_row(out, scale, src, FDK_F32, n, q, &at), 0);
+    memcpy(ret->scale, scale, (size_t)ret->n_group * 4);
+    for (int32_t i = 0; i < n; i++) {
+        int b = out[q->dtype == FDK_I8 ? i : i / 2];
+
+        if (q->dtype == FDK_I4)
+            b = ((b >> (i % 2 * 4)) & 15) << 4;
+        ret->v[i] = q->dtype == FDK_I8 ? (int8_t)b : (int8_t)((int8_t)b / 16);
+    }
+    free(out);
+    free(scale);
+    free(src);
+}
+
+static void
+rounding(void **state)
+{
+    /* scale 1 for wint8; ties to even, then the ends */
+    const float x[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f,
+        0.49999997f, -0.0f, 1e-30f};
+    const int8_t want[] = {127, 0, 2, 2, 0, -2, -2, 126, -126, 0, 0, 0};
+    /* scale 1 for wint4: -8 is the element of largest magnitude */
+    const float y[] = {-8, 7.4f, 7.9f, 0.5f, 1.5f, -7.5f, -6.5f, 8};
+    const int8_t want4[] = {-8, 7, 7, 0, 2, -8, -6, 7};
+    const struct qnt q8 = {FDK_I8, 0}, q4 = {FDK_I4, 0};
+    struct packed p;
+    float z[8];
+
+    (void)state;
+    quantize(x, 12, &q8, &p);
+    assert_true(p.scale[0] == 1);
+    assert_memory_equal(p.v, want, 12);
+    quantize(y, 8, &q4, &p);
+    assert_true(p.scale[0] == 1);
+    assert_memory_equal(p.v, want4, 8);
+    /* A positive one alone: the scale is negative, the rest mirrored. */
+    for (int i = 0; i < 8; i++)
+        z[i] = i == 7 ? 7.0f : -y[i];
+    quantize(z, 8, &q4, &p);
+    assert_true(p.scale[0] == -1);
+    assert_memory_equal(p.v, want4, 7);
+    assert_int_equal(p.v[7], -7);
+}
+
+static void
+zeros_and_small_scales(void **state)
+{
+    const struct qnt q8 = {FDK_I8, 32}, q4 = {FDK_I4, 32};
+    struct packed p;
+    float x[96] = {0};
+
+    (void)state;
+    x[3] = -0.0f;
+    x[40] = 1e-45f;              /* / 127 is nothing */
+    x[64] = 1e-40f;              /* / 127 has few bits left */
+    x[65] = -0.9e-40f;
+    quantize(x, 96, &q8, &p);
+    assert_int_equal(p.n_group, 3);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(p.v[i], 0);
+    assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0);
+    assert_true(p.scale[2] > 0 && p.v[64] == 127 && p.v[65] < -100);
+    quantize(x, 96, &q4, &p);
+    assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0
+        && !signbit(p.scale[1]));
+    assert_true(p.scale[2] < 0 && p.v[64] == -8 && p.v[65] == 7);
+}
+
+static float
+number(uint64_t *s)
+{
+    *s = *s * 6364136223846793005u + 1442695040888963407u;
+    return (float)((int32_t)(*s >> 32)) * 0x1p-31f;
+}
+
+/* Straight from the definition, in one loop per group, by the C library. */
+static void
+expect(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
+{
+    int32_t group = q->group == 0 ? n : q->group;
+
+    ret->n_group = 0;
+    for (int32_t g = 0; g < n; g += group) {
+        float top = 0, scale;
+
+        for (int32_t i = g; i < n && i < g + group; i++)
+            if (fabsf(x[i]) > fabsf(top) || (fabsf(x[i]) == fabsf(top) && x[i] < 0))
+                top = x[i];
+        scale = q->dtype == FDK_I8 ? fabsf(top) / 127 : -(top / 8);
+        for (int32_t i = g; i < n && i < g + group; i++) {
+            float v = scale == 0 ? 0 : nearbyintf(x[i] / scale);
+
+            v = q->dtype == FDK_I4 && v > 7 ? 7 : v;
+            assert_true(fabsf(v) <= (q->dtype == FDK_I8 ? 127 : 8));
+            ret->v[i] = (int8_t)v;
+        }
+        ret->scale[ret->n_group++] = scale;
+    }
+}
+
+static void
+random_rows(void **state)
+{
+    static const int32_t lens[] = {1, 2, 3, 16, 31, 32, 33, 64, 100, 128, 510, 512, 514,
+        640, 1023, 1024, 2098};
+    static const int32_t groups[] = {0, 32, 64, 128};
+    static struct packed got, want;
+    float x[MAX_N];
+    uint64_t seed = 1;
+
+    (void)state;
+    for (size_t l = 0; l < sizeof(lens) / sizeof(lens[0]); l++)
+        for (int k = 0; k < 8; k++) {
+            struct qnt q = {k % 2 == 0 ? FDK_I8 : FDK_I4, groups[k / 2]};
+            int32_t n = lens[l];
+
+            if (q.dtype == FDK_I4 && n % 2 != 0)
+                continue;
+            for (int rep = 0; rep < 20; rep++) {
+                for (int32_t i = 0; i < n; i++)
+                    x[i] = number(&seed) * (rep % 4 == 3 && i % 50 < 9 ? 0 : 0.05f);
+                /* equal magnitudes of both signs */
+                if (rep % 5 == 0)
+                    x[n / 2] = -x[0];
+                quantize(x, n, &q, &got);
+                expect(x, n, &q, &want);
+                assert_int_equal(got.n_group, want.n_group);
+                assert_memory_equal(got.v, want.v, n);
+                for (int32_t g = 0; g < got.n_group; g++)
+                    assert_true(got.scale[g] == want.scale[g]);
+            }
+        }
+}
+
+/* 16-bit sources give what their values as floats give. */
+static void
+source_types(void **state)
+{
+    static struct packed want;
+    const int32_t n = 700;
+    uint16_t bf[700], h[700];
+    float xb[700], xh[700];
+    uint64_t seed = 3;
+
+    (void)state;
+    for (int32_t i = 0; i < n; i++) {
+        uint32_t u;
+        float f = number(&seed);
+
+        memcpy(&u, &f, 4);
+        bf[i] = (uint16_t)(u >> 16);
+        u &= 0xffff0000;
+        memcpy(&xb[i], &u, 4);
+        h[i] = (uint16_t)((seed >> 60 & 8) << 12 | (10 + i % 5) << 10 | (i * 37 & 1023));
+        xh[i] = ldexpf((float)(1024 + (i * 37 & 1023)), 10 + i % 5 - 25)
+            * (h[i] & 0x8000 ? -1 : 1);
+    }
+    for (int k = 0; k < 6; k++) {
+        const struct qnt q = {k % 2 == 0 ? FDK_I8 : FDK_I4, k / 2 * 32};
+        int8_t a[700], b[700];
+        float sa[700], sb[700];
+        int32_t at;
+
+        quantize(xb, n, &q, &want);
+        assert_int_equal(qnt_row(a, sa, xb, FDK_F32, n, &q, &at), 0);
+        assert_int_equal(qnt_row(b, sb, bf, FDK_BF16, n, &q, &at), 0);
+        assert_memory_equal(a, b, fdk_row_bytes(q.dtype, (size_t)n));
+        assert_memory_equal(sa, sb, (size_t)want.n_group * 4);
+        assert_int_equal(qnt_row(a, sa, xh, FDK_F32, n, &q, &at), 0);
+        assert_int_equal(qnt_row(b, sb, h, FDK_F16, n, &q, &at), 0);
+        assert_memory_equal(a, b, fdk_row_bytes(q.dtype, (size_t)n));
+        assert_memory_equal(sa, sb, (size_t)want.n_group * 4);
+    }
+}
+
+static void
+not_finite(void **state)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    float x[1200], scale[64];
+    int8_t out[1200];
+
+    (void)state;
+    for (int b = 0; b < 3; b++)
+        for (int k = 0; k < 8; k++)
+            for (int32_t i = 0; i < 1200; i += 133) {
+                const struct qnt q = {k % 2 == 0 ? FDK_I8 : FDK_I4,
+                    (int32_t[]){0, 32, 64, 128}[k / 2]};
+                int32_t at = -1;
+
+                for (int32_t j = 0; j < 1200; j++)
+                    x[j] = 1;
+                x[i] = bad[b];
+                assert_int_equal(qnt_row(out, scale, x, FDK_F32, 1200, &q, &at), -EDOM);
+                assert_int_equal(at, i);
+            }
+}
+
+/* The error of what is kept: at most half a step, but at wint4's upper end. */
+static void
+error_bound(void **state)
+{
+    const struct qnt q8 = {FDK_I8, 64}, q4 = {FDK_I4, 64};
+    static struct packed p;
+    float x[MAX_N];
+    uint64_t seed = 9;
+
+    (void)state;
+    for (int32_t i = 0; i < 2048; i++)
+        x[i] = number(&seed);
+    quantize(x, 2048, &q8, &p);
+    for (int32_t i = 0; i < 2048; i++) {
+        float s = p.scale[i / 64];
+
+        assert_true(fabsf((float)p.v[i] * s - x[i]) <= s * 0.5001f);
+    }
+    quantize(x, 2048, &q4, &p);
+    for (int32_t i = 0; i < 2048; i++) {
+        float s = p.scale[i / 64], d = fabsf((float)p.v[i] * s - x[i]);
+
+        assert_true(d <= fabsf(s) * (p.v[i] == 7 ? 1.0001f : 0.5001f));
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters),
+        cmocka_unit_test(group_counts),
+        cmocka_unit_test(rounding),
+        cmocka_unit_test(zeros_and_small_scales),
+        cmocka_unit_test(random_rows),
+        cmocka_unit_test(source_types),
+        cmocka_unit_test(not_finite),
+        cmocka_unit_test(error_bound),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,415 @@
+/* The prefix cache as the scheduler uses it: what is attached, what is shared,
+ * what is copied and what is computed instead. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "daemon/worker/scheduler_priv.h"
+#include "tests/unit/sched_fixture.h"
+
+static const struct fx_cfg cached = { .block_size = 16, .n_block = 128, .cached = 1,
+    .sch = { .max_seqs = 8, .max_tokens = 64, .max_scores = 4, .chunked = 1 } };
+
+static struct req *
+ask(struct fx *f, int32_t n_prompt, int32_t max_new, uint64_t text)
+{
+    return fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = max_new,
+        .text = text });
+}
+
+/* All full blocks but for one token, which must be computed. */
+static void
+hit_leaves_one_token(void **state)
+{
+    (void)state;
+    for (int32_t n = 1; n <= 64; n++) {
+        struct fx *f = fx_new(&cached);
+        struct req *a = ask(f, n, 1, 5), *b;
+
+        f->keep = 1;
+        fx_drain(f, 10);
+        assert_int_equal(a->n_cached, 0);
+        b = ask(f, n, 1, 5);
+        (void)fx_step(f);
+        assert_int_equal(f->st.n_tok, n - (n - 1) / 16 * 16);
+        assert_int_equal(b->n_cached, (n - 1) / 16 * 16);
+        assert_int_equal(f->st.n_cached, b->n_cached);
+        fx_free(f);
+    }
+}
+
+/* The next turn of a conversation finds the answer of the one before, but for
+ * a block that its end filled: where the device knew of the end, the last
+ * token's KV was never written. */
+static void
+generated_blocks_are_found(void **state)
+{
+    int n_stopped = 0;
+
+    (void)state;
+    for (int32_t depth = 0; depth <= 4; depth += 2) {
+        for (uint64_t text = 0; text < 80; text++) {
+            struct fx_cfg c = cached;
+            struct fx *f;
+            const struct fx_seq *x;
+            struct req *a, *b;
+
+            c.depth = depth;
+            f = fx_new(&c);
+            f->keep = 1;
+            a = fx_add(f, &(struct fx_ask) { .n_prompt = 20, .max_new = 60, .text = text,
+                .stops = text > 0 });
+            x = &f->reqs[a->idx].seqs[0];
+            fx_drain(f, 100);
+            b = fx_add(f, &(struct fx_ask) { .n_prompt = x->end, .ids = x->ids,
+                .max_new = 4 });
+            fx_drain(f, 100);
+            assert_int_equal(b->n_cached, (x->end - 1) / 16 * 16);
+            b = fx_add(f, &(struct fx_ask) { .n_prompt = x->end, .ids = x->ids,
+                .max_new = 40 });
+            fx_drain(f, 100);
+            n_stopped += x->end % 16 == 0 && x->end < 80;
+            fx_free(f);
+        }
+    }
+    assert_true(n_stopped >= 3);
+}
+
+/* As above, and the question behind the end is seen with the right KV. */
+static void
+block_filled_by_an_end_is_computed(void **state)
+{
+    int n_stopped = 0;
+
+    (void)state;
+    for (uint64_t text = 0; text < 80; text++) {
+        struct fx_cfg c = cached;
+        struct fx *f;
+        const struct fx_seq *x;
+        struct req *a, *b;
+        uint32_t ids[90] = { 0 };
+
+        c.depth = 2;
+        f = fx_new(&c);
+        f->keep = 1;
+        a = fx_add(f, &(struct fx_ask) { .n_prompt = 20, .max_new = 60, .text = text,
+            .stops = 1 });
+        x = &f->reqs[a->idx].seqs[0];
+        fx_drain(f, 100);
+        for (int32_t i = 0; i < x->end; i++)
+            ids[i] = x->ids[i];
+        b = fx_add(f, &(struct fx_ask) { .n_prompt = x->end + 1, .ids = ids,
+            .max_new = 4 });
+        fx_drain(f, 100);
+        assert_int_equal(b->n_cached, (x->end - 1) / 16 * 16);
+        n_stopped += x->end % 16 == 0 && x->end < 80;
+        fx_free(f);
+    }
+    assert_true(n_stopped > 0);
+}
+
+static void
+other_users_find_nothing(void **state)
+{
+    struct fx *f = fx_new(&cached);
+    struct req *b;
+
+    (void)state;
+    f->keep = 1;
+    (void)fx_add(f, &(struct fx_ask) { .n_prompt = 60, .max_new = 2, .text = 5,
+        .user = 1 });
+    fx_drain(f, 10);
+    b = fx_add(f, &(struct fx_ask) { .n_prompt = 60, .max_new = 2, .text = 5,
+        .user = 2 });
+    fx_drain(f, 10);
+    assert_int_equal(b->n_cached, 0);
+    fx_free(f);
+}
+
+/* Eight samples, or eight duplicates that arrive together, compute their
+ * prompt once: in one step, and when it takes many. */
+static void
+together(int32_t n_prompt, int32_t n_req, int32_t n, int32_t max_partial,
+    int32_t long_threshold)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+    uint64_t computed = 0;
+    int32_t tail = n_prompt - (n_prompt - 1) / 16 * 16;
+
+    c.sch.max_partial = max_partial;
+    c.sch.long_threshold = long_threshold;
+    c.depth = 2;
+    f = fx_new(&c);
+    f->keep = 1;
+    for (int i = 0; i < n_req; i++)
+        (void)fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = 3, .text = 5,
+            .n = n });
+    while (sch_busy(f->sch)) {
+        (void)fx_step(f);
+        computed += (uint64_t)(f->st.n_tok - f->st.n_decode);
+    }
+    assert_int_equal(computed, n_prompt + (n_req * n - 1) * tail);
+    assert_int_equal(f->n_cached, (n_req * n - 1) * (n_prompt - tail));
+    fx_free(f);
+}
+
+static void
+duplicates_share_one_prefill(void **state)
+{
+    (void)state;
+    for (int32_t max_partial = 0; max_partial <= 2; max_partial++) {
+        together(40, 1, 8, max_partial, 0);
+        together(40, 8, 1, max_partial, 0);
+        together(64, 4, 2, max_partial, 0);
+        together(300, 1, 8, max_partial, 0);
+        together(300, 4, 2, max_partial, 0);
+        /* with tokens left for others in every step */
+        together(300, 1, 8, max_partial, 20);
+        together(300, 4, 2, max_partial, 20);
+    }
+}
+
+/* Only those of the same prefix wait. */
+static void
+others_do_not_wait_for_a_prefix(void **state)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+    struct req *b, *d;
+
+    (void)state;
+    c.sch.long_threshold = 100;
+    f = fx_new(&c);
+    f->keep = 1;
+    (void)ask(f, 600, 3, 5);
+    b = ask(f, 20, 3, 5);
+    d = ask(f, 20, 3, 6);
+    (void)fx_step(f);
+    /* b's only full block is computed in this very step */
+    assert_int_equal(b->n_cached, 16);
+    assert_int_equal(d->seqs[0].state, REQ_ST_RUNNING);
+    fx_drain(f, 40);
+    fx_free(f);
+}
+
+/* One that waits for another's prefix does not wait for ever: the other goes
+ * away. */
+static void
+twin_that_leaves(void **state)
+{
+    struct fx *f = fx_new(&cached);
+    struct req *a = ask(f, 600, 3, 5), *b = ask(f, 600, 3, 5);
+
+    (void)state;
+    f->keep = 1;
+    for (int i = 0; i < 3; i++)
+        (void)fx_step(f);
+    assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
+    fx_cancel(f, a);
+    (void)fx_step(f);
+    assert_int_equal(b->seqs[0].state, REQ_ST_RUNNING);
+    assert_int_equal(b->n_cached, 192);
+    fx_drain(f, 40);
+    fx_free(f);
+}
+
+/* Deep hits of those that may not go do not keep a short one behind them from
+ * being looked at. */
+static void
+deep_hits_hide_nobody(void **state)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+    struct req *b;
+
+    (void)state;
+    c.block_size = 4;
+    c.n_block = 9000;
+    c.max_len = 6000;
+    c.no_check = 1;
+    c.sch.max_long = 1;
+    c.sch.max_partial = 2;
+    c.sch.long_threshold = 200;
+    c.sch.max_tokens = 4096;
+    f = fx_new(&c);
+    f->keep = 1;
+    (void)ask(f, 4400, 1, 5);
+    fx_drain(f, 10);
+    f->sch->cfg.max_tokens = 64;
+    /* each finds 1100 blocks and has 1000 tokens to go */
+    for (int i = 0; i < 5; i++)
+        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 5400, .n_same = 4400, .max_new = 1,
+            .text = 5 });
+    b = ask(f, 10, 2, 6);
+    (void)fx_step(f);
+    assert_int_equal(f->st.n_row, 2);
+    assert_int_equal(b->seqs[0].state, REQ_ST_RUNNING);
+    fx_drain(f, 1000);
+    fx_free(f);
+}
+
+/* A hit takes blocks that could be handed out: an admission counts them. */
+static void
+hits_count_against_the_pool(void **state)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+    struct req *b;
+
+    (void)state;
+    c.n_block = 20;
+    c.sch.max_tokens = 1024;
+    c.sch.reserve_blocks = 5;
+    f = fx_new(&c);
+    f->keep = 1;
+    (void)ask(f, 160, 1, 5);
+    fx_drain(f, 10);
+    assert_int_equal(f->kv->n_cached, 10);
+    assert_int_equal(kv_available(f->kv), 20);
+    (void)ask(f, 80, 40, 6);
+    (void)fx_step(f);
+    /* 15 left, less what the first is about to need, 9 idle ones and a new one */
+    b = ask(f, 160, 1, 5);
+    (void)fx_step(f);
+    assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
+    fx_drain(f, 100);
+    assert_int_equal(b->n_cached, 144);
+    fx_free(f);
+}
+
+/* ---- the second level ------------------------------------------------------------ */
+
+/* Fill the pool so that the 10 blocks of text 5 are only on the host. */
+static struct fx *
+with_host(struct cost *cost)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+
+    c.n_block = 20;
+    c.n_host = 100;
+    c.max_copy = 64;
+    c.sch.max_tokens = 1024;
+    c.sch.cost = cost;
+    f = fx_new(&c);
+    f->keep = 1;
+    (void)ask(f, 161, 1, 5);
+    fx_drain(f, 10);
+    (void)ask(f, 319, 1, 6);
+    fx_drain(f, 10);
+    assert_true(f->kv->n_out >= 10);
+    return f;
+}
+
+static void
+teach(struct cost *c, uint64_t ns_per_token, uint64_t copy_ns)
+{
+    cost_init(c);
+    for (int i = 0; i < 200; i++) {
+        struct cost_step s = { .n_tok = 1 + i * 37 % 500 };
+
+        cost_learn(c, &s, 100000 + (uint64_t)s.n_tok * ns_per_token);
+    }
+    if (copy_ns > 0)
+        cost_learn_copy(c, 1, copy_ns);
+}
+
+static void
+host_blocks_come_back_where_cheaper(void **state)
+{
+    /* a block of 16 tokens takes 16 us to compute */
+    static const struct { uint64_t copy_ns; int32_t hit; } t[] = {
+        { 0, 160 }, { 1000, 160 }, { 14000, 160 }, { 18000, 0 }, { 1000000, 0 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        struct cost cost;
+        struct fx *f;
+        struct req *b;
+
+        teach(&cost, 1000, t[i].copy_ns);
+        f = with_host(&cost);
+        b = ask(f, 161, 4, 5);
+        fx_drain(f, 20);
+        assert_int_equal(b->n_cached, t[i].hit);
+        assert_int_equal(f->kv->n_in, t[i].hit / 16);
+        fx_free(f);
+    }
+}
+
+/* What is on the device is used even where the rest is not worth a copy. */
+static void
+device_part_is_kept(void **state)
+{
+    struct cost cost;
+    struct fx *f;
+    struct req *b;
+
+    (void)state;
+    teach(&cost, 1000, 1000000);
+    f = with_host(&cost);
+    /* brings the first three blocks of text 5 back by computing them */
+    (void)ask(f, 49, 1, 5);
+    fx_drain(f, 10);
+    b = ask(f, 161, 4, 5);
+    fx_drain(f, 20);
+    assert_int_equal(b->n_cached, 48);
+    assert_int_equal(f->kv->n_in, 0);
+    fx_free(f);
+}
+
+/* Fewer copy orders than a hit asks for: it takes what it gets. */
+static void
+few_orders(void **state)
+{
+    (void)state;
+    for (int32_t max_copy = 0; max_copy <= 12; max_copy++) {
+        struct fx_cfg c = cached;
+        struct fx *f;
+        struct req *b;
+
+        c.n_block = 20;
+        c.n_host = 100;
+        c.max_copy = max_copy;
+        f = fx_new(&c);
+        f->keep = 1;
+        (void)ask(f, 161, 1, 5);
+        fx_drain(f, 10);
+        (void)ask(f, 319, 1, 6);
+        fx_drain(f, 10);
+        b = ask(f, 161, 4, 5);
+        fx_drain(f, 20);
+        assert_int_equal(b->n_live, 0);
+        assert_int_equal(b->code, 0);
+        fx_free(f);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hit_leaves_one_token),
+        cmocka_unit_test(generated_blocks_are_found),
+        cmocka_unit_test(block_filled_by_an_end_is_computed),
+        cmocka_unit_test(other_users_find_nothing),
+        cmocka_unit_test(duplicates_share_one_prefill),
+        cmocka_unit_test(others_do_not_wait_for_a_prefix),
+        cmocka_unit_test(twin_that_leaves),
+        cmocka_unit_test(deep_hits_hide_nobody),
+        cmocka_unit_test(hits_count_against_the_pool),
+        cmocka_unit_test(host_blocks_come_back_where_cheaper),
+        cmocka_unit_test(device_part_is_kept),
+        cmocka_unit_test(few_orders),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,479 @@
+/* Prompts over steps: chunks, limits on unfinished and long ones, and the time
+ * between tokens. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "tests/unit/sched_fixture.h"
+
+/* ---- chunks ---------------------------------------------------------------------- */
+
+/* k prompts through a budget: the fixture holds every step to it, rows to
+ * where the one before ended, and chunks to the prompt. */
+static void
+plan(struct fx *f, int32_t k, uint64_t *ret_tokens)
+{
+    uint64_t left = 0;
+
+    for (int32_t i = 0; i < k; i++) {
+        int32_t n = (int32_t)fx_rand(f, 1, fx_rand(f, 0, 3) ? 300 : 2000);
+
+        (void)fx_plain(f, n, 1);
+        left += (uint64_t)n;
+    }
+    *ret_tokens = left;
+    while (sch_busy(f->sch)) {
+        /* terminates: every step takes away something */
+        assert_true(fx_step(f) > 0);
+        assert_true(f->st.n_tok > 0 && (uint64_t)f->st.n_tok <= left);
+        left -= (uint64_t)f->st.n_tok;
+    }
+    assert_int_equal(left, 0);
+    assert_int_equal(f->n_ended, k);
+}
+
+static void
+a9_chunk_planner(void **state)
+{
+    static const int32_t budgets[] = { 1, 2, 7, 15, 16, 17, 63, 64, 100, 127, 128, 512,
+        1000, 2047, 8191, 8192 };
+    uint64_t rng = 7;
+
+    (void)state;
+    for (int partial = 0; partial <= 8; partial++) {
+        for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+            int32_t B = 16 << (rng >> 40) % 4, k = 1 + (int32_t)((rng >> 33) % 64);
+            struct fx_cfg c = { .block_size = B, .n_block = 70 * (2048 / B),
+                .max_req = 64, .max_len = 2048, .no_check = 1,
+                .sch = { .max_seqs = 64, .max_tokens = budgets[i], .max_scores = 1,
+                    .chunked = 1, .max_partial = partial,
+                    .max_long = (int32_t)((rng >> 50) % 4),
+                    .long_threshold = (rng >> 60) % 2 ? 100 : 0 } };
+            struct fx *f;
+            uint64_t tokens;
+
+            if (budgets[i] < 10)
+                k = 1 + k % 3;
+            f = fx_new(&c);
+            f->rng = rng;
+            plan(f, k, &tokens);
+            assert_true(f->n_step >= tokens / (uint64_t)budgets[i]);
+            fx_free(f);
+            rng = rng * 6364136223846793005ull + 1442695040888963407ull;
+        }
+    }
+}
+
+/* A lone prompt wastes no token of the budget. */
+static void
+a9_nothing_is_wasted(void **state)
+{
+    (void)state;
+    for (int32_t n = 1; n < 200; n += 13) {
+        struct fx_cfg c = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 4,
+            .max_tokens = 48, .max_scores = 1, .chunked = 1, .max_partial = 1,
+            .max_long = 1, .long_threshold = 20 } };
+        struct fx *f = fx_new(&c);
+
+        (void)fx_plain(f, n, 1);
+        fx_drain(f, 100);
+        assert_int_equal(f->n_step, (n + 47) / 48);
+        fx_free(f);
+    }
+}
+
+static void
+whole_prompts_when_not_chunked(void **state)
+{
+    struct fx_cfg c = { .block_size = 16, .n_block = 64, .sch = { .max_seqs = 8,
+        .max_tokens = 32, .max_scores = 4 } };
+    struct fx *f = fx_new(&c);
+    struct req *a = fx_plain(f, 20, 5), *b = fx_plain(f, 20, 5), *d;
+
+    (void)state;
+    assert_int_equal(fx_step(f), 1);
+    assert_int_equal(a->seqs[0].n_tok, 21);
+    assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
+    assert_int_equal(fx_step(f), 2);
+    assert_int_equal(fx_row(f, &b->seqs[0])->q_len, 20);
+    /* too long for any step: by chunks */
+    d = fx_plain(f, 70, 2);
+    assert_int_equal(fx_step(f), 3);
+    assert_int_equal(fx_row(f, &d->seqs[0])->q_len, 30);
+    fx_drain(f, 40);
+    fx_free(f);
+}
+
+/* One that never fits beside the others goes by chunks in the end. */
+static void
+whole_prompts_do_not_starve(void **state)
+{
+    struct fx_cfg c = { .block_size = 16, .n_block = 256, .max_len = 256,
+        .sch = { .max_seqs = 8, .max_tokens = 32, .max_scores = 4 } };
+    struct fx *f = fx_new(&c);
+    struct req *a;
+
+    (void)state;
+    /* this one runs on for long */
+    (void)fx_plain(f, 4, 200);
+    (void)fx_step(f);
+    a = fx_plain(f, 32, 1);
+    f->keep = 1;
+    for (int i = 0; a->t_start_ns == 0; i++) {
+        assert_true(i < 40);
+        if (i % 2 == 0)
+            (void)fx_plain(f, 4, 8);
+        (void)fx_step(f);
+    }
+    fx_drain(f, 250);
+    fx_free(f);
+}
+
+/* ---- long and short -------------------------------------------------------------- */
+
+static const struct fx_cfg mixed = { .block_size = 16, .n_block = 1024, .max_req = 64,
+    .max_len = 4096, .sch = { .max_seqs = 32, .max_tokens = 256, .max_scores = 4,
+    .chunked = 1, .max_partial = 4, .max_long = 1, .long_threshold = 400 } };
+
+static void
+e11_short_behind_three_long(void **state)
+{
+    (void)state;
+    for (int32_t partial = 0; partial <= 4; partial++) {
+        struct fx_cfg c = mixed;
+        struct fx *f;
+        struct req *lng[3], *sh;
+
+        c.sch.max_partial = partial;
+        f = fx_new(&c);
+        for (int i = 0; i < 3; i++)
+            lng[i] = fx_plain(f, 2000, 4);
+        sh = fx_plain(f, 40, 4);
+        (void)fx_step(f);
+        /* in this step, whole, beside one long one that gets the rest */
+        assert_non_null(fx_row(f, &sh->seqs[0]));
+        assert_true(fx_row(f, &sh->seqs[0])->sample);
+        assert_int_equal(fx_row(f, &lng[0]->seqs[0])->q_len, 256 - 40);
+        assert_null(fx_row(f, &lng[1]->seqs[0]));
+        assert_null(fx_row(f, &lng[2]->seqs[0]));
+        fx_drain(f, 100);
+        fx_free(f);
+    }
+}
+
+/* A long one that takes little of each step, for its logprobs, still is the
+ * only one (the fixture counts). */
+static void
+e11_limit_holds_for_slow_ones(void **state)
+{
+    struct fx *f = fx_new(&mixed);
+    struct req *a, *b;
+
+    (void)state;
+    f->keep = 1;
+    a = fx_add(f, &(struct fx_ask) { .n_prompt = 900, .max_new = 1, .scores = 1 });
+    b = fx_plain(f, 900, 1);
+    while (a->seqs[0].cached_len < 490) {
+        (void)fx_step(f);
+        assert_int_equal(fx_row(f, &a->seqs[0])->q_len, 4);
+        assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
+    }
+    fx_cancel(f, a);
+    fx_drain(f, 100);
+    fx_free(f);
+}
+
+/* Prompts above the threshold that fit into a step together go together. */
+static void
+a9_long_ones_that_fit_go_at_once(void **state)
+{
+    struct fx_cfg c = mixed;
+    struct fx *f;
+
+    (void)state;
+    c.sch.max_tokens = 2048;
+    c.sch.max_partial = 1;
+    f = fx_new(&c);
+    for (int i = 0; i < 4; i++)
+        (void)fx_plain(f, 500, 1);
+    assert_int_equal(fx_step(f), 4);
+    assert_int_equal(f->n_ended, 4);
+    fx_free(f);
+}
+
+/* Short ones never stop coming; every long one still has its turn, in the
+ * order of arrival, within the time its own tokens and those of the long ones
+ * before it take at half of each step. */
+static void
+e11_long_ones_wait_bounded(void **state)
+{
+    struct fx *f = fx_new(&mixed);
+    struct req *lng[3];
+    uint64_t id[3];
+    int done = 0;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        lng[i] = fx_plain(f, 2000, 1);
+        id[i] = lng[i]->id;
+    }
+    f->keep = 1;
+    for (int i = 0; done < 3; i++) {
+        /* 200 tokens of short prompts a step, and their decodes */
+        assert_true(i < 3 * 2000 / (256 / 4));
+        for (int k = 0; k < 5 && f->rp.n_free > 8; k++)
+            (void)fx_plain(f, 40, 3);
+        (void)fx_step(f);
+        while (done < 3 && lng[done]->n_live == 0) {
+            assert_int_equal(lng[done]->id, id[done]);
+            done++;
+        }
+        for (int k = 0; k < f->cfg.max_req; k++) {
+            struct req *r = f->reqs[k].r;
+
+            if (r == NULL || r->n_live > 0 || r->n_prompt == 2000)
+                continue;
+            free(f->reqs[k].seqs[0].ids);
+            free(f->reqs[k].seqs[0].digest);
+            free(f->reqs[k].seqs);
+            f->reqs[k].r = NULL;
+            req_put(&f->rp, r);
+        }
+    }
+    fx_drain(f, 100);
+    fx_free(f);
+}
+
+/* One that needs many blocks is passed over by small ones only so often. */
+static void
+e11_wide_one_waits_bounded(void **state)
+{
+    struct fx_cfg c = mixed;
+    struct fx *f;
+    struct req *wide;
+
+    (void)state;
+    c.n_block = 64;
+    c.max_len = 64 * 16;
+    f = fx_new(&c);
+    for (int i = 0; i < 6; i++) {
+        (void)fx_plain(f, 40, 30);
+        (void)fx_step(f);
+    }
+    wide = fx_plain(f, 58 * 16, 2);
+    for (int i = 0; wide->t_start_ns == 0; i++) {
+        /* 16 times passed over, then what runs must end; and while the pool is
+         * full nobody is admitted at all */
+        assert_true(i < 16 + 2 * 30);
+        if (f->rp.n_free > 0)
+            (void)fx_plain(f, 40, 30);
+        (void)fx_step(f);
+    }
+    fx_drain(f, 400);
+    fx_free(f);
+}
+
+/* A look at a deep queue is bounded, but comes round. */
+static void
+deep_queue_is_searched_in_turns(void **state)
+{
+    struct fx_cfg c = mixed;
+    struct fx *f;
+    struct req *sh;
+
+    (void)state;
+    c.max_req = 600;
+    f = fx_new(&c);
+    for (int i = 0; i < 500; i++)
+        (void)fx_plain(f, 1000, 1);
+    sh = fx_plain(f, 10, 1);
+    f->keep = f->cfg.no_check = 1;
+    for (int i = 0; sh->t_start_ns == 0; i++) {
+        assert_true(i <= 500 / 32 + 1);
+        (void)fx_step(f);
+    }
+    for (int i = 0; i < 600; i++)
+        if (f->reqs[i].r != NULL && f->reqs[i].r->n_live > 0)
+            fx_cancel(f, f->reqs[i].r);
+    fx_drain(f, 10);
+    fx_free(f);
+}
+
+/* ---- budget ---------------------------------------------------------------------- */
+
+static void
+e12_step_tokens(void **state)
+{
+    (void)state;
+    /* decodes count: more of them than a step can hold, too */
+    for (int32_t budget = 1; budget <= 40; budget += 3) {
+        struct fx_cfg c = { .block_size = 8, .n_block = 300, .max_req = 20, .depth = 2,
+            .sch = { .max_seqs = 16, .max_tokens = budget, .max_scores = 1, .chunked = 1,
+                .max_partial = 2 } };
+        struct fx *f = fx_new(&c);
+        uint64_t full = 0;
+
+        for (int i = 0; i < 20; i++)
+            (void)fx_plain(f, 1 + i * 3, 10);
+        while (sch_busy(f->sch)) {
+            (void)fx_step(f);
+            assert_true(f->st.n_tok <= budget);
+            full += f->st.n_tok == budget;
+        }
+        assert_true(full > 0);
+        assert_int_equal(f->n_ended, 20);
+        fx_free(f);
+    }
+}
+
+/* The oldest moves on in every step, even as a prompt behind decodes. */
+static void
+e12_oldest_prompt_gets_a_token(void **state)
+{
+    struct fx_cfg c = { .block_size = 8, .n_block = 300, .sch = { .max_seqs = 16,
+        .max_tokens = 8, .max_scores = 1, .chunked = 1, .max_partial = 0,
+        .long_threshold = 20 } };
+    struct fx *f = fx_new(&c);
+    struct req *a = fx_plain(f, 100, 4);
+
+    (void)state;
+    for (int i = 0; i < 12; i++)
+        (void)fx_plain(f, 1, 200);
+    while (req_is_prefill(&a->seqs[0]) || a->t_start_ns == 0) {
+        (void)fx_step(f);
+        assert_non_null(fx_row(f, &a->seqs[0]));
+    }
+    fx_cancel(f, a);
+    fx_drain(f, 1000);
+    fx_free(f);
+}
+
+/* ---- time ------------------------------------------------------------------------ */
+
+static void
+teach(struct cost *c)
+{
+    cost_init(c);
+    for (int i = 0; i < 400; i++) {
+        struct cost_step s = { .n_tok = 1 + i * 37 % 500, .n_ctx = i * 97 % 5000,
+            .n_pair = (int64_t)(i * 53 % 300) * 700 };
+
+        cost_learn(c, &s, 200000 + (uint64_t)s.n_tok * 4000 + (uint64_t)s.n_ctx * 10 +
+            (uint64_t)s.n_pair * 5);
+    }
+}
+
+/* Beside running decodes a prompt gets what is left of the time; alone, all
+ * tokens there are. */
+static void
+time_budget_cuts_prefill(void **state)
+{
+    struct cost cost;
+    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
+        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
+        .itl_target_ns = 1000000, .cost = &cost } };
+    struct fx *f;
+    struct req *a, *b;
+    int n = 0;
+
+    (void)state;
+    teach(&cost);
+    f = fx_new(&c);
+    a = fx_plain(f, 600, 200);
+    assert_int_equal(fx_step(f), 1);
+    assert_int_equal(f->st.n_tok, 512);
+    (void)fx_step(f);
+    b = fx_plain(f, 2000, 1);
+    f->keep = 1;
+    while (b->n_live > 0) {
+        (void)fx_step(f);
+        assert_non_null(fx_row(f, &a->seqs[0]));
+        assert_true(cost_predict(&cost, &f->st.cost) <= 1000000);
+        /* and no more is cut than must be */
+        if (fx_row(f, &b->seqs[0]) != NULL && !fx_row(f, &b->seqs[0])->sample) {
+            struct cost_step more = f->st.cost;
+
+            more.n_tok += 2;
+            more.n_pair += 2 * b->seqs[0].cached_len + 3;
+            assert_true(cost_predict(&cost, &more) > 1000000);
+            assert_true(f->st.n_tok < 512);
+        }
+        assert_true(n++ < 60);
+    }
+    fx_drain(f, 300);
+    fx_free(f);
+}
+
+/* No time is left beside the decodes: a block's worth in every fourth step. */
+static void
+time_budget_starves_nobody(void **state)
+{
+    struct cost cost;
+    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
+        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
+        .itl_target_ns = 1000, .cost = &cost } };
+
+    (void)state;
+    teach(&cost);
+    for (int chunked = 0; chunked < 2; chunked++) {
+        struct fx *f;
+        struct req *b;
+        int dry = 0, got = 0;
+
+        c.sch.chunked = chunked;
+        f = fx_new(&c);
+        (void)fx_plain(f, 10, 200);
+        (void)fx_step(f);
+        b = fx_plain(f, 100, 1);
+        f->keep = 1;
+        while (b->n_live > 0) {
+            const struct sch_row *row;
+
+            (void)fx_step(f);
+            row = fx_row(f, &b->seqs[0]);
+            if (row == NULL) {
+                assert_true(++dry <= 3);
+                continue;
+            }
+            /* nor does it take more than that */
+            assert_int_equal(dry, 3);
+            dry = 0;
+            got++;
+            assert_true(chunked ? row->q_len <= 16 : row->q_len == 100);
+            assert_true(!chunked || row->sample || row->q_len == 16);
+        }
+        assert_int_equal(got, chunked ? 7 : 1);
+        fx_drain(f, 300);
+        fx_free(f);
+    }
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a9_chunk_planner),
+        cmocka_unit_test(a9_nothing_is_wasted),
+        cmocka_unit_test(a9_long_ones_that_fit_go_at_once),
+        cmocka_unit_test(whole_prompts_when_not_chunked),
+        cmocka_unit_test(whole_prompts_do_not_starve),
+        cmocka_unit_test(e11_short_behind_three_long),
+        cmocka_unit_test(e11_limit_holds_for_slow_ones),
+        cmocka_unit_test(e11_long_ones_wait_bounded),
+        cmocka_unit_test(e11_wide_one_waits_bounded),
+        cmocka_unit_test(deep_queue_is_searched_in_turns),
+        cmocka_unit_test(e12_step_tokens),
+        cmocka_unit_test(e12_oldest_prompt_gets_a_token),
+        cmocka_unit_test(time_budget_cuts_prefill),
+        cmocka_unit_test(time_budget_starves_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

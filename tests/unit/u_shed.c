@@ -1,0 +1,223 @@
+/*
+ * The measured rate and what follows from it: times to retry after, and the
+ * refusal of what would only expire.
+ */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/gate_fixture.h"
+
+/* Full, at this rate: the hint is the time until a request ends. */
+static void
+hint_at(double rate)
+{
+    static const char *const sets[] = { "sched.max_concurrency=24", NULL };
+    struct fdp_error e;
+    struct fix f;
+    struct fcl c;
+    struct fslow w = { .n = 0 };
+    uint64_t tag = 1;
+    double want = 200 / rate * 1e3;
+    uint32_t first;
+
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (; tag <= 25; tag++)
+        fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
+    fix_step(&f, 10);
+    first = fcl_error(&c, 25).retry_after_ms;
+    assert_true(first >= 1 && first <= 10);
+    fslow_work(&f, &w, 0, 100); /* nothing is known: as long as it went on so far */
+    fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 198 });
+    fix_step(&f, 0);
+    e = fcl_error(&c, tag - 1);
+    assert_true(e.retry_after_ms >= 90 && e.retry_after_ms <= 120);
+    for (int i = 0; i < 600; i++) {
+        fslow_work(&f, &w, rate, 10);
+        while (f.g->jnl.n_open < 24) {
+            fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 198 });
+            fix_step(&f, 0);
+        }
+        (void)fcl_errors(&c, 0);
+    }
+    fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
+    fix_step(&f, 0);
+    e = fcl_error(&c, tag);
+    assert_int_equal(e.code, FDP_E_QUEUE_FULL);
+    print_message("%.0f tokens/s: hint %u ms, requests end every %.0f ms\n", rate,
+        e.retry_after_ms, want);
+    assert_true(e.retry_after_ms > want * 0.8 - 1 && e.retry_after_ms < want * 1.25 + 1);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+static void
+hints_follow_the_measured_rate(void **state)
+{
+    (void)state;
+    hint_at(500);
+    hint_at(5000);
+    hint_at(40000);
+}
+
+/* The hint of a user's own limit reckons with its share; that of the token
+ * limit with what is too much. */
+static void
+hints_of_other_limits(void **state)
+{
+    static const char *const sets[] = { "sched.max_queued_tokens=8000",
+        "sched.max_inflight_per_client=20", NULL };
+    struct fdp_error e;
+    struct fix f;
+    struct fcl a, b, other;
+    struct fslow w = { .n = 0 };
+    uint64_t tag = 1;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, 1002, NULL), FDP_OK);
+    for (int i = 0; i < 300; i++) {
+        while (f.g->ses[0]->n_inflight < 20 || f.g->ses[1]->n_inflight < 20) {
+            fcl_ask(&a, (struct fask){ .tag = tag++, .max_new = 198 });
+            fcl_ask(&b, (struct fask){ .tag = tag++, .max_new = 198 });
+            fix_step(&f, 0);
+        }
+        fslow_work(&f, &w, 1000, 10);
+        (void)fcl_errors(&a, 0), (void)fcl_errors(&b, 0);
+    }
+    while (f.g->ses[0]->n_inflight < 20)
+        fcl_ask(&a, (struct fask){ .tag = tag++, .max_new = 198 }), fix_step(&f, 0);
+    (void)fcl_errors(&a, 0);
+    fcl_ask(&a, (struct fask){ .tag = tag, .max_new = 198 });
+    fix_step(&f, 0);
+    e = fcl_error(&a, tag);
+    assert_int_equal(e.code, FDP_E_LIMIT);
+    assert_true(e.retry_after_ms > 320 && e.retry_after_ms < 500); /* 200 * 2 / 1000 s */
+    fcl_ask(&other, (struct fask){ .tag = ++tag, .max_new = 4000 });
+    fix_step(&f, 0);
+    e = fcl_error(&other, tag);
+    assert_int_equal(e.code, FDP_E_QUEUE_FULL);
+    {
+        double ms = (double)(f.g->fair.cost_queued + 4002 - 8000);
+
+        assert_true(e.retry_after_ms > ms * 0.8 && e.retry_after_ms < ms * 1.25);
+    }
+    fcl_close(&a);
+    fcl_close(&b);
+    fcl_close(&other);
+    fix_close(&f);
+}
+
+/* ---- early refusal -------------------------------------------------------------- */
+
+static void
+shed_what_would_expire(void **state)
+{
+    struct fdp_error e;
+    struct fix f;
+    struct fcl a, b;
+    struct fslow w = { .n = 0 };
+    uint64_t tag = 1;
+    char err[256];
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    for (; tag <= 60; tag++) {
+        fcl_ask(&a, (struct fask){ .tag = tag, .max_new = 198 });
+        if (tag % 20 == 0)
+            fix_step(&f, 0);
+    }
+    /* 52 queued; how fast they go is not known: nobody is refused */
+    fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_queue_ms = 20 });
+    fix_step(&f, 0);
+    assert_int_equal(fcl_errors(&a, tag), 0);
+    fslow_work(&f, &w, 1000, 3000); /* 15 done; 5 s of one second per 1000 remain */
+    (void)fcl_errors(&a, 0);
+    fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_queue_ms = 2000 });
+    fix_step(&f, 0);
+    e = fcl_error(&a, tag);
+    assert_true(e.code == FDP_E_OVERLOAD && e.detail == FDP_D_TTL);
+    {
+        double wait = (double)f.g->fair.cost_queued;
+
+        assert_true(e.arg > wait * 0.8 && e.arg < wait * 1.25);
+        assert_int_equal(e.retry_after_ms, e.arg - 2000);
+    }
+    fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_total_ms = 2000 });
+    fix_step(&f, 0);
+    assert_int_equal(fcl_error(&a, tag).code, FDP_E_OVERLOAD);
+    assert_int_equal(f.g->cnt->requests_shed, 2);
+    assert_int_equal(f.g->cnt->requests_expired, 1); /* the one nothing was known of */
+    /* time enough, or none given */
+    fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_queue_ms = 30000 });
+    fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
+    fix_step(&f, 0);
+    assert_true(fcl_errors(&a, tag) == 0 && fcl_errors(&a, tag - 1) == 0);
+    /* the other user has nobody before it but its own */
+    fcl_ask(&b, (struct fask){ .tag = 1, .max_new = 198, .ttl_queue_ms = 500 });
+    fix_step(&f, 0);
+    assert_int_equal(fcl_errors(&b, 1), 0);
+    /* the daemon's own limit counts as well */
+    assert_int_equal(par_set_text(f.g->ps, "sched.max_waiting_time_ms", "1500",
+        PAR_FROM_RUNTIME, err, sizeof(err)), 0);
+    fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
+    fix_step(&f, 0);
+    assert_int_equal(fcl_error(&a, tag).code, FDP_E_OVERLOAD);
+    /* long after, nothing is known any more */
+    fslow_work(&f, &w, 100000, 1000);
+    fix_step(&f, 20000);
+    assert_true(f.g->jnl.n_open == 0 && drain_rate(&f.g->fair.drain, f.now) == 0);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
+/* What the worker did for one client that wanted no more is not what it can do:
+ * a burst after it is not refused for want of time. */
+static void
+light_load_is_no_measure(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fslow w = { .n = 0 };
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_ask(&c, (struct fask){ .tag = 1000, .max_new = 4000 });
+    fslow_work(&f, &w, 100, 4000);
+    assert_true(drain_rate(&f.g->fair.drain, f.now) == 0);
+    for (unsigned i = 1; i <= 30; i++)
+        fcl_ask(&c, (struct fask){ .tag = i, .max_new = 198, .ttl_queue_ms = 5000 });
+    fix_step(&f, 10);
+    assert_int_equal(f.g->cnt->requests_shed, 0);
+    assert_int_equal(f.g->jnl.n_open, 31);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hints_follow_the_measured_rate),
+        cmocka_unit_test(hints_of_other_limits),
+        cmocka_unit_test(shed_what_would_expire),
+        cmocka_unit_test(light_load_is_no_measure),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
