@@ -201,8 +201,8 @@ struct fdk_gemm_args {         /* y = x w^T (+ bias) */
     int32_t w_group;           /* elements of K that share a scale; K: all */
     const float *bias;         /* (N) or NULL */
     const int32_t *n;          /* [1] live rows of x */
-    int32_t first;             /* rows [first, min(first + T, *n)) are computed; y
-                                  starts at row first */
+    int32_t first;             /* rows [first, min(first + T, *n)) of x are computed;
+                                  the first row of y is row first */
     int32_t T, N, K, ldy;
     enum fdk_dtype w_dtype;
     void *scratch;             /* gemm_scratch(); NULL where that is 0 */

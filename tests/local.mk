@@ -41,6 +41,7 @@ UNIT_TESTS = \
 	%D%/unit/u_kvcache_random \
 	%D%/unit/u_prefix \
 	%D%/unit/u_ingress \
+	%D%/unit/u_kv_scale \
 	%D%/unit/u_memplan \
 	%D%/unit/u_req \
 	%D%/unit/u_cost \
@@ -116,6 +117,7 @@ tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
 tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
 tests_unit_u_sched_random_SOURCES = %D%/unit/u_sched_random.c $(SCHED_FIXTURE)
 tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
+tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)

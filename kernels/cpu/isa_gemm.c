@@ -51,7 +51,7 @@ tile_store(const struct fdk_gemm_args *a, int m, int n, v16 (*acc)[8], const int
             out[i][j] = v_sum(acc[i][j]);
     }
     for (int i = 0; i < mr; i++) {
-        float *y = a->y + (size_t)(m + i) * (size_t)a->ldy + n;
+        float *y = a->y + (size_t)(m + i - a->first) * (size_t)a->ldy + n;
         for (int j = 0; j < nr_live; j++)
             y[j] = a->bias != NULL ? out[i][j] + a->bias[n + j] : out[i][j];
     }

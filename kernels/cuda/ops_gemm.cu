@@ -331,7 +331,7 @@ bias_kernel(struct fdk_gemm_args a)
     int m = a.first + (int)blockIdx.x;
     if (m >= *a.n)
         return;
-    float *y = a.y + (size_t)m * (size_t)a.ldy;
+    float *y = a.y + (size_t)(m - a.first) * (size_t)a.ldy;
     for (int i = (int)threadIdx.x; i < a.N; i += (int)blockDim.x)
         y[i] += a.bias[i];
 }
@@ -357,7 +357,7 @@ lt_gemm(const struct fdk_gemm_args *a, const struct lt_algo *g, fdk_stream_t st)
     struct cu_dev *d = cu_stream_of(st)->dev;
     const struct cu_lt *lt = d->ctx->lt;
     struct lt_problem p;
-    float one = 1, zero = 0, *y = a->y + (size_t)a->first * (size_t)a->ldy;
+    float one = 1, zero = 0, *y = a->y;
     if (lt_problem_init(lt, a, a->T, &p) != CUBLAS_STATUS_SUCCESS)
         return 1;
     unsigned blocks = (unsigned)(((size_t)a->T * (size_t)a->K + 1023) / 1024);
@@ -445,7 +445,7 @@ tile_kernel(struct fdk_gemm_args a)
         for (int j = 0; j < RN; j++) {
             int m = m0 + ty + 16 * i, n = n0 + tx + 16 * j;
             if (m < end && n < a.N)
-                a.y[(size_t)m * (size_t)a.ldy + (size_t)n] =
+                a.y[(size_t)(m - a.first) * (size_t)a.ldy + (size_t)n] =
                     a.bias != NULL ? acc[i][j] + a.bias[n] : acc[i][j];
         }
 }

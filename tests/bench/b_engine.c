@@ -76,10 +76,10 @@ host_work(int n_row, unsigned flags, const char *text, double limit)
     struct sim_cfg cfg = wide(n_row, 2);
     struct sim *s = sim_new(&cfg);
     const struct cnt_worker *c = &s->cnt->w;
-    static double egr[N_STEP];
-    uint64_t steps, ns;
+    static double egr[N_STEP], host[N_STEP];
+    uint64_t steps, ns, first;
     char what[96];
-    int n = 0;
+    int n = 0, n_host = 0;
 
     for (int i = 0; i < n_row; i++)
         (void)ask(s, 16, N_STEP + 200, flags);
@@ -87,21 +87,27 @@ host_work(int n_row, unsigned flags, const char *text, double limit)
         (void)sim_poll(s);
     SIM_CHECK(s->pip->eng->sch->running.n == n_row);
     steps = cnt_get(&c->steps);
-    ns = cnt_get(&c->host_ns);
+    first = ns = cnt_get(&c->host_ns);
     while (cnt_get(&c->steps) < steps + N_STEP / 2) {
-        uint64_t t1;
+        uint64_t t1, k = cnt_get(&c->steps);
 
         if (eng_poll(s->pip->eng, clk_now_ns()) == 0)
             (void)eng_wait(s->pip->eng);
+        /* between two steps that were collected: all of one step's work */
+        if (cnt_get(&c->steps) == k + 1 && n_host < N_STEP)
+            host[n_host++] = (double)(cnt_get(&c->host_ns) - ns);
+        if (cnt_get(&c->steps) > k)
+            ns = cnt_get(&c->host_ns);
         t1 = clk_now_ns();
         if (egr_poll(s->pip->egr, t1) && n < N_STEP)
             egr[n++] = (double)(clk_now_ns() - t1);
         sim_records(s);
     }
     steps = cnt_get(&c->steps) - steps;
-    ns = cnt_get(&c->host_ns) - ns;
+    ns = cnt_get(&c->host_ns) - first;
     (void)snprintf(what, sizeof(what), "host work per step, %d rows, %s", n_row, text);
     row(what, (double)ns / (double)steps / 1e3, limit, "us");
+    show("  step by step", host, (size_t)n_host, "");
     (void)snprintf(what, sizeof(what), "egress of it, %s", text);
     show(what, egr, (size_t)n, "");
     for (int i = 0; i < n_row; i++)

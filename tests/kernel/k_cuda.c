@@ -211,9 +211,10 @@ run_gemm(struct twin_dev *t, const struct mat *m, int split)
     a.scratch_bytes = t->d.ops->gemm_scratch(&a);
     if (a.scratch_bytes > 0)
         a.scratch = tw_new(t, NULL, a.scratch_bytes);
-    for (; a.first < m->T; a.first += split)
+    float *y0 = a.y;
+    for (; a.first < m->T; a.first += split, a.y += (size_t)split * (size_t)a.ldy)
         OK(t->d.ops->gemm(&a, t->d.st));
-    float *y = tw_read(t, a.y, (size_t)m->T * (size_t)m->ldy * 4);
+    float *y = tw_read(t, y0, (size_t)m->T * (size_t)m->ldy * 4);
     tw_free(t);
     return y;
 }
@@ -544,8 +545,9 @@ check_att(struct att *a, int n_row, int most)
     tw_near(got.cs, want.cs, (size_t)(T * a->rot), 0, 3e-7, "rope");
     tw_near(got.qkv, want.qkv, a->n_qkv, 2e-6, 4e-6, "qkv");
     check_kv(a, got.kv, want.kv);
-    /* Up to 128 weights and D products of unit size. */
-    tw_near(got.y, want.y, (size_t)(T * a->H * a->D), 1e-5, 1e-5, "attention");
+    /* Scores are sums of up to 256 products and reach some tens: their rounding
+     * moves each weight by up to 2e-5 of itself, under values of up to 2. */
+    tw_near(got.y, want.y, (size_t)(T * a->H * a->D), 1e-5, 5e-5, "attention");
     if (got.bt == want.bt) {
         assert_int_equal(got.n_work, want.n_work);
         tw_same(got.work, want.work, (size_t)got.n_max * sizeof(*got.work), "plan");

@@ -9,7 +9,7 @@ gemm(struct k_dev *d, float *y, const float *x, const void *w, const float *bias
     const int32_t *n, const int shape[4], int first, enum fdk_dtype t)
 {
     const struct fdk_gemm_args a = {
-        .y = y, .x = x, .w = w, .bias = bias, .n = n, .first = first, .T = shape[0],
+        .y = y + (size_t)first * (size_t)shape[3], .x = x, .w = w, .bias = bias, .n = n, .first = first, .T = shape[0],
         .N = shape[1], .K = shape[2], .ldy = shape[3], .w_dtype = t,
     };
     assert_int_equal(d->ops->gemm(&a, d->st), 0);
@@ -197,7 +197,7 @@ quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int sha
         .w_group = q->group, .n = &live, .T = split, .N = shape[1], .K = shape[2],
         .ldy = shape[1], .w_dtype = t,
     };
-    for (; a.first < shape[0]; a.first += split)
+    for (; a.first < shape[0]; a.first += split, a.y += (size_t)split * (size_t)a.ldy)
         assert_int_equal(d->ops->gemm(&a, d->st), 0);
     k_sync(d);
     k_check(y, (size_t)shape[0] * (size_t)shape[1]);

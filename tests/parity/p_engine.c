@@ -195,6 +195,68 @@ model(const char *dir)
     resume(&base, ref);
 }
 
+/* A vocabulary so large that a step's logits are made in several slices:
+ * requests together answer as each does alone. */
+#define N_WIDE 48
+static void
+wide(const char *dir, uint32_t (*ret)[4], int together)
+{
+    struct sim_cfg c = { .max_reqs = N_WIDE, .max_seqs = N_WIDE, .max_tokens = 256,
+        .max_len = 32, .n_block = 3 * N_WIDE, .block_size = 16, .chunked = 1, .threads = 2,
+        .model_dir = dir, .graph = together, .depth = together ? 2 : 0,
+        .exec = FDK_EXEC_INLINE };
+    struct sim *s = sim_new(&c);
+    struct sim_req *r[N_WIDE];
+
+    SIM_CHECK(s->run->R < N_WIDE / 2);
+    for (uint32_t i = 0; i < N_WIDE; i++) {
+        r[i] = sim_req(s);
+        r[i]->n_prompt = 3;
+        r[i]->prompt = mem_array(3, 4);
+        for (uint32_t k = 0; k < 3; k++)
+            r[i]->prompt[k] = 1000 * i + 7 * k + 3;
+        r[i]->p.max_new = 4;
+        r[i]->p.flags |= FDP_F_IGNORE_EOS;
+        r[i]->p.temperature = i % 2 == 0 ? 0 : 0.8f;
+        r[i]->p.seed = i;
+        sim_submit(s, r[i], NULL);
+        if (!together)
+            sim_wait(s, r[i]);
+    }
+    sim_drain(s);
+    for (uint32_t i = 0; i < N_WIDE; i++) {
+        SIM_CHECK(r[i]->code == 0 && r[i]->s[0].n_ids == 4);
+        memcpy(ret[i], r[i]->s[0].ids, sizeof(ret[i]));
+    }
+    sim_free(s);
+}
+
+static void
+wide_vocabulary(const char *dir)
+{
+    static uint32_t alone[N_WIDE][4], together[N_WIDE][4];
+
+    wide(dir, alone, 0);
+    wide(dir, together, 1);
+    SIM_CHECK(memcmp(alone, together, sizeof(alone)) == 0);
+}
+
+static const char wide_config[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
+    "\"hidden_size\":16,\"intermediate_size\":16,\"num_hidden_layers\":1,"
+    "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":16,"
+    "\"vocab_size\":200003,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+    "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
+    "\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,\"eos_token_id\":2}";
+
+static void
+config(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    SIM_CHECK(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
 int
 main(void)
 {
@@ -203,11 +265,11 @@ main(void)
     SIM_CHECK(mkdtemp(dir) != NULL);
     (void)snprintf(path, sizeof(path), "%s/config.json", dir);
     for (size_t i = 0; i < N_MODEL; i++) {
-        FILE *f = fopen(path, "w");
-
-        SIM_CHECK(f != NULL && fputs(configs[i], f) >= 0 && fclose(f) == 0);
+        config(path, configs[i]);
         model(dir);
     }
+    config(path, wide_config);
+    wide_vocabulary(dir);
     (void)unlink(path);
     (void)rmdir(dir);
     (void)printf("all configurations agree bit by bit\n");

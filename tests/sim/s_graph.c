@@ -110,16 +110,18 @@ cut(struct sim_rng *g, uint32_t m, int n, uint32_t *len)
     }
 }
 
+#ifdef FDD_SANITIZED
+#define N_COMPOSITION 10
+#else
+#define N_COMPOSITION 40
+#endif
+
 static int
 n_composition(void)
 {
     const char *v = getenv("FDD_SIM_STEPS");
 
-#ifdef FDD_SANITIZED
-    return 10;
-#else
-    return v != NULL && strtoull(v, NULL, 10) >= 1000000 ? 1000 : 40;
-#endif
+    return v != NULL && strtoull(v, NULL, 10) >= 1000000 ? 1000 : N_COMPOSITION;
 }
 
 static void
@@ -148,6 +150,32 @@ a2_any_composition_of_a_captured_size(struct sim_rng *g)
         }
     }
     pair_free(&p);
+}
+
+/* The step that records a graph is one like any other: nothing of it stays. */
+static void
+a2_recorded_by_whatever_step_comes_first(struct sim_rng *g)
+{
+    static const uint32_t first[][8] = { { 1 }, { 1, 1, 1 }, { 60 }, { 30, 2 } };
+    static const int n_first[] = { 1, 3, 1, 2 };
+
+    for (size_t k = 0; k < sizeof(n_first) / sizeof(n_first[0]); k++) {
+        struct sim_cfg c = base(0);
+        struct pair p;
+
+        c.capture = "64";
+        c.lazy = 1;
+        p = pair_new(c);
+        same(&p, g, first[k], n_first[k]);
+        for (int i = 0; i < 10; i++) {
+            uint32_t len[8];
+            int n = (int)sim_range(g, 1, 8);
+
+            cut(g, sim_range(g, 8, 64), n, len);
+            same(&p, g, len, n);
+        }
+        pair_free(&p);
+    }
 }
 
 static void
@@ -462,6 +490,7 @@ main(int argc, char **argv)
 {
     static const struct sim_test tests[] = {
         SIM_TEST(a2_any_composition_of_a_captured_size),
+        SIM_TEST(a2_recorded_by_whatever_step_comes_first),
         SIM_TEST(a3_largest_smallest_largest),
         SIM_TEST(a4_poisoned_between_steps),
         SIM_TEST(a5_tiles_executed),

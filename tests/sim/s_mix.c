@@ -126,7 +126,8 @@ main(int argc, char **argv)
           .n_block = 400, .block_size = 16, .chunked = 1, .check_tokens = 1 },
         /* one request fits, the rest fight for blocks */
         { .max_reqs = 64, .max_seqs = 16, .max_tokens = 64, .max_len = 256,
-          .n_block = 17, .block_size = 16, .chunked = 1, .check_tokens = 1 },
+          .n_block = 17, .block_size = 16, .chunked = 1, .check_tokens = 1, .depth = 2,
+          .exec = FDK_EXEC_DEFER },
         /* prompts in one piece, graphs, a gate that reads late */
         { .max_reqs = 48, .max_seqs = 8, .max_tokens = 256, .max_len = 256,
           .n_block = 40, .block_size = 16, .chunked = 0, .graph = 1, .check_tokens = 1,
@@ -136,7 +137,8 @@ main(int argc, char **argv)
           .n_block = 8, .block_size = 16, .chunked = 1, .check_tokens = 1 },
         /* odd sizes, many samples */
         { .max_reqs = 32, .max_seqs = 24, .max_tokens = 31, .max_len = 200,
-          .n_block = 23, .block_size = 16, .chunked = 1, .graph = 1, .check_tokens = 1 },
+          .n_block = 23, .block_size = 16, .chunked = 1, .graph = 1, .check_tokens = 1,
+          .depth = 4, .exec = FDK_EXEC_DEFER, .pace = SIM_PACE_SLOW },
     };
 
     for (size_t i = 0; i < sizeof(cfgs) / sizeof(cfgs[0]); i++)

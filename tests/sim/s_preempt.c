@@ -33,11 +33,12 @@ submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, ui
 }
 
 static void
-storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int graph)
+storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int depth)
 {
     struct sim_cfg cfg = { .max_reqs = 24, .max_seqs = 24, .max_tokens = max_tokens,
         .max_len = 256, .n_block = n_block, .block_size = 16, .chunked = chunked,
-        .graph = graph, .check_tokens = 1 };
+        .graph = depth > 0, .depth = depth, .check_tokens = 1,
+        .exec = depth > 0 ? FDK_EXEC_DEFER : FDK_EXEC_INLINE };
     struct sim *s = sim_new(&cfg);
     uint64_t n_pre, t0 = s->n_poll;
 
@@ -83,8 +84,9 @@ main(int argc, char **argv)
 
     for (uint64_t i = 0; i < rounds; i++) {
         storm(&g, 16, 64, 1, 0);
-        storm(&g, 18, 24, 1, 1);
+        storm(&g, 18, 24, 1, 2);
         storm(&g, 33, 256, 0, 0);
+        storm(&g, 33, 256, 0, 4);
         order(&g);
     }
     return 0;

@@ -44,6 +44,9 @@ static const struct sim_cfg envs[] = {
           .reserve_blocks = 3, .decode_blocks = 2, .fcfs = 1 } },
 };
 
+/* KV of the tiny model in each. */
+static const int kv_dtypes[] = { FDK_F32, FDK_F32, FDK_BF16, FDK_F8E4M3, FDK_I8 };
+
 static void
 submit(struct sim *s, struct sim_rng *g, const struct ref *f, uint32_t n_content)
 {
@@ -133,7 +136,10 @@ draw(struct sim_rng *g, struct sim_cfg *c, unsigned turn)
     c->pace = (enum sim_pace)sim_range(g, 0, 2);
     c->seed = sim_u32(g);
     c->lazy = sim_u32(g) % 2;
+    /* these depend on the clock too */
     c->learn = sim_u32(g) % 8 == 0;
+    if (c->learn && sim_u32(g) % 2 == 0)
+        c->sch.itl_target_ns = 20000;
     c->delay_ns = sim_u32(g) % 4 == 0 ? 1000 : 0;
 }
 
@@ -159,7 +165,7 @@ total(void)
 #ifdef FDD_SANITIZED
     return v != NULL ? strtoull(v, NULL, 10) : 10000;
 #else
-    return v != NULL ? strtoull(v, NULL, 10) : 20000;
+    return v != NULL ? strtoull(v, NULL, 10) : 60000;
 #endif
 }
 
@@ -178,6 +184,7 @@ workloads(struct sim_rng *g, uint64_t steps, const struct ref_cfg *rc,
         struct sim_cfg like = envs[i];
 
         like.model_dir = model_dir;
+        like.kv_dtype = model_dir != NULL ? kv_dtypes[i] + 1 : 0;
         c.max_prompt = (uint32_t)like.max_len - 1;
         if (model_dir != NULL && c.max_prompt > 100)
             c.max_prompt = 100;
@@ -189,6 +196,7 @@ workloads(struct sim_rng *g, uint64_t steps, const struct ref_cfg *rc,
         struct sim *s;
 
         c.model_dir = model_dir;
+        c.kv_dtype = model_dir != NULL ? kv_dtypes[i] + 1 : 0;
         c.check_tokens = model_dir == NULL;
         draw(g, &c, turn);
         s = sim_new(&c);

@@ -311,12 +311,20 @@ main(int argc, char **argv)
     struct sim_rng g = { sim_seed(argc, argv) };
     struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 4, .max_tokens = 64, .max_len = 512,
         .n_block = 64, .block_size = 16, .chunked = 1 };
-    struct sim *s = sim_new(&cfg);
 
-    ops(s);
-    slices(s);
-    stops(s, &g, sim_steps(20000) / 100 + 10);
-    sim_drain(s);
-    sim_free(s);
+    for (int depth = 0; depth <= 4; depth += 2) {
+        struct sim *s;
+
+        cfg.depth = depth;
+        cfg.exec = depth > 0 ? FDK_EXEC_DEFER : FDK_EXEC_DEFAULT;
+        cfg.prefix = depth == 4;
+        cfg.seed = (uint64_t)depth;
+        s = sim_new(&cfg);
+        ops(s);
+        slices(s);
+        stops(s, &g, sim_steps(20000) / 200 + 10);
+        sim_drain(s);
+        sim_free(s);
+    }
     return 0;
 }

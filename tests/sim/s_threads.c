@@ -56,7 +56,7 @@ run(const struct sim_cfg *c, struct sim_rng *g, struct ref *f)
             submit(s, g, f);
         if (sim_u32(g) % 16 == 0)
             clk_sleep_ns(sim_range(g, 1, 300) * 1000);
-        if (c->graph && sim_u32(g) % 2000 == 0) {
+        if (c->graph && sim_u32(g) % 200 == 0) {
             struct cap cap;
 
             cap_default((int32_t)sim_range(g, 1, 128), &cap);

@@ -154,6 +154,7 @@ sim_runner(struct sim *s)
     const struct mdl_config *mc = &s->prog->cfg;
     struct eng_cfg ec;
     char err[512] = "";
+    float *scale = NULL;
     int rc = 0;
 
     sim_eng_cfg(s, &ec);
@@ -170,8 +171,15 @@ sim_runner(struct sim *s)
         rc = mpl_layout(mc->n_layer, 0, mc->n_kv_head, mc->head_dim, s->cfg.block_size,
             sim_kv_dtype(s),
             &sa.kv);
+    if (rc == 0 && sa.kv.dtype == FDK_F8E4M3 && s->wp != NULL) {
+        scale = mem_zalloc((size_t)mpl_scale_bytes(&sa.kv));
+        SIM_CHECK(scale != NULL);
+        rc = wts_kv_scales(s->wp, s->prog, scale, err, sizeof(err));
+        sa.kv_scale = scale;
+    }
     if (rc == 0)
         rc = run_setup(s->run, &sa, err, sizeof(err));
+    free(scale);
     if (rc == 0)
         rc = run_warm(s->run, !s->cfg.lazy);
     if (rc == 0)
