@@ -54,6 +54,7 @@ UNIT_TESTS = \
 	%D%/unit/u_runner \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
+	%D%/unit/u_engine_limits \
 	%D%/unit/u_pipeline \
 	%D%/unit/u_fdctl \
 	%D%/unit/u_egress
@@ -117,6 +118,7 @@ tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
 tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
 tests_unit_u_sched_random_SOURCES = %D%/unit/u_sched_random.c $(SCHED_FIXTURE)
 tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
+tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
@@ -181,7 +183,8 @@ SYS_TESTS = \
 	%D%/sys/011-reference.sh \
 	%D%/sys/012-commands.sh \
 	%D%/sys/013-fairness.sh \
-	%D%/sys/014-config.sh
+	%D%/sys/014-config.sh \
+	%D%/sys/015-kv-fp8.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)

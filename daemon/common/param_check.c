@@ -150,7 +150,10 @@ check_kv(const struct par *p, char *err, size_t err_bytes)
 static int
 check_graph(const struct par *p, char *err, size_t err_bytes)
 {
-    long long group = p->quant_group_size, batch = p->sched_max_num_batched_tokens, most;
+    long long group = p->quant_group_size, batch = p->sched_max_num_batched_tokens, most,
+        limit = p->graph_prefill_max_tokens;
+    int on_cpu = strcmp(p->device_backend, "cpu") == 0 ||
+        strcmp(p->device_backend, "null") == 0;
     const char *last = strrchr(p->graph_capture_sizes, ',');
 
     if (group != 0 && group != 32 && group != 64 && group != 128)
@@ -159,7 +162,10 @@ check_graph(const struct par *p, char *err, size_t err_bytes)
     /* The list is sorted. */
     most = strtoll(last != NULL ? last + 1 : p->graph_capture_sizes, NULL, 10);
     if (batch == 0)
-        batch = par_max_batched_tokens(p, 0);
+        batch = par_max_batched_tokens(p, on_cpu);
+    if (limit != 0 && most > limit)
+        return refuse(err, err_bytes, "graph.capture_sizes: %lld is more than "
+            "graph.prefill_max_tokens = %lld; remove it or raise that", most, limit);
     if (most > batch)
         return refuse(err, err_bytes, "graph.capture_sizes: %lld is more than the tokens "
             "of a step, sched.max_num_batched_tokens = %lld; remove it", most, batch);

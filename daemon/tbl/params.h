@@ -193,9 +193,10 @@ PAR_BOOL(kv, enable_prefix_caching, "enable_prefix_caching,prefix_caching", 1, R
 PAR_DBL(kv, swap_space, "swap_space,swap_space_gb", "GiB", 0, 0, 4096, RESTART,
     "Host memory for cached blocks that leave the device.")
 PAR_ENUM(kv, dtype, "kv_dtype,kv_cache_dtype", "auto|fp32|bf16|fp8|int8", "auto", RESTART,
-    "Type of cached keys and values. fp8 (e4m3) has a scale per layer and head, int8 one "
-    "per token and head. auto: fp32 on the CPU, whose activations are fp32; elsewhere "
-    "fp32 for F32 weights, else bf16.")
+    "Type of cached keys and values. fp8 (e4m3) has a scale per layer and head, which is "
+    "the checkpoint's (k_scale and v_scale tensors) or 1; int8 has one per token and head. "
+    "auto: fp32 on the CPU, whose activations are fp32; elsewhere fp32 for F32 weights, "
+    "else bf16.")
 
 PAR_BOOL(output, enable_logprob, "enable_logprob", 1, RELOAD,
     "Requests may ask for logprobs.")

@@ -216,7 +216,6 @@ bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
 
     rec->epoch = st->epoch;
     rec->n_row = st->n_row;
-    rec->n_sample = st->n_sample;
     rec->n_decode = st->n_decode;
     rec->cost = st->cost;
     rec->graph = T_pad > 0;

@@ -61,7 +61,7 @@ struct bat_out {             /* whose result o is */
 struct bat_rec {
     uint64_t epoch;          /* 0: free */
     int32_t n_row, n_tok, n_out, n_update, n_delta, n_penalty;
-    int32_t n_decode, n_sample;
+    int32_t n_decode;
     int32_t T_pad;
     int32_t graph;           /* 1: T_pad is a size of the capture list */
     struct bat_layout layout;

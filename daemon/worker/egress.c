@@ -350,6 +350,19 @@ egr_token(struct egress *g, uint32_t at)
 
 /* ---- requests --------------------------------------------------------------------------------------- */
 
+/* Is id i of the output before the stop id that ended it, whose text was not
+ * shown? */
+static int
+egr_is_hidden_stop(const struct req *r, int32_t i)
+{
+    if (i != r->n_ids - 1 || egr_shows_stop_id(r))
+        return 0;
+    for (int32_t k = 0; k < r->n_stop; k++)
+        if ((uint32_t)r->stop_ids[k] == r->ids[i])
+            return 1;
+    return 0;
+}
+
 /* Go over the output that was delivered before. */
 static void
 egr_prime(struct egress *g, struct req *r, unsigned sample)
@@ -363,6 +376,8 @@ egr_prime(struct egress *g, struct req *r, unsigned sample)
         return;
     dtk_init(&ch->dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
     for (int32_t i = r->n_prompt; i < r->n_ids && hit < 0; i++) {
+        if (egr_is_hidden_stop(r, i))
+            continue;
         hit = egr_text(g, r, sample, dtk_push(&ch->dtk, r->ids[i], g->buf, g->buf_bytes),
             1);
         if (hit < 0)

@@ -200,6 +200,7 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
     m.done = res->done;
     if (res->done == FDK_DONE_NO && s->n_tok + 1 >= s->max_len)
         m.done = FDK_DONE_LENGTH;
+    cnt_add(&e->cfg.cnt->generation_tokens, 1);
     sch_append(e->sch, s, (uint32_t)res->token, m.done != FDK_DONE_NO);
     eng_send(e, &m, res);
 }
@@ -222,12 +223,14 @@ eng_results(struct engine *e, const struct bat_rec *rec)
     }
 }
 
+/* Ends wait where the room is promised to the results of steps on their way. */
 static int
 eng_send_ended(struct engine *e)
 {
+    uint32_t promised = e->room * (uint32_t)e->n_flight;
     int n = 0;
 
-    while (e->sch->ended_head != NULL && que_has_room(e->cfg.q_out, 1)) {
+    while (e->sch->ended_head != NULL && que_has_room(e->cfg.q_out, promised + 1)) {
         struct req *r = sch_take_ended(e->sch);
         struct que_msg m = { .req = r, .kind = QUE_END, .a = r->code,
             .n_top = QUE_NO_LOGPROB };
@@ -246,12 +249,15 @@ static void
 eng_count(struct engine *e, const struct bat_rec *rec, uint64_t model_ns)
 {
     struct cnt_worker *c = e->cfg.cnt;
+    uint64_t now = clk_now_ns();
 
     cnt_add(&c->steps, 1);
-    cnt_add(&c->step_ns, clk_now_ns() - rec->t_launch_ns);
+    /* time in which several steps were on their way counts once */
+    cnt_add(&c->step_ns, now - (rec->t_launch_ns > e->t_collect_ns ? rec->t_launch_ns :
+        e->t_collect_ns));
+    e->t_collect_ns = now;
     cnt_add(&c->model_ns, model_ns);
     cnt_add(&c->prompt_tokens, (uint64_t)(rec->n_tok - rec->n_decode));
-    cnt_add(&c->generation_tokens, (uint64_t)rec->n_sample);
     cnt_set(&c->preemptions, e->sch->n_preempted);
     cnt_set(&c->batch_tokens, (uint64_t)rec->n_tok);
     cnt_set(&c->batch_seqs, (uint64_t)rec->n_row);

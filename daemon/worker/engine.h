@@ -86,6 +86,7 @@ struct engine {
     struct cost cost;
     uint64_t epoch;          /* of the last step launched */
     int32_t n_flight;        /* steps launched, not collected: epochs up to epoch */
+    uint64_t t_collect_ns;   /* when the last was collected */
     struct eng_live *live;   /* [max_reqs] */
     int32_t n_live;
     uint32_t room;           /* slots a step's results can take */
@@ -115,8 +116,9 @@ int eng_stalled(const struct engine *e);
  * at eng_snap_ready(). The rows are the asker's until it asks again. */
 void eng_snap_ask(struct engine *e);
 int eng_snap_ready(const struct engine *e);
-/* Any one other thread: replay these graphs, or none, from now on. Then ring
- * the bell. One change at a time: -EBUSY while the last is under way. */
+/* Any one other thread: replay these graphs, or none, from now on; none too when
+ * there is no memory for them. Then ring the bell. One change at a time: -EBUSY
+ * while the last is under way. */
 int eng_set_graph(struct engine *e, int use_graph, const struct cap *cap);
 /* Walk everything; panics. */
 void eng_check(const struct engine *e);

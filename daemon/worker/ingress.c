@@ -485,8 +485,7 @@ ing_records(struct ingress *g)
             g->draining = 1;
             break;
         case LNK_T_RELOAD:
-            if (g->cfg.reload != NULL)
-                g->cfg.reload(g->cfg.arg);
+            g->reloading = g->cfg.reload != NULL;
             break;
         default:
             log_warn("ingress: record of unknown type %u ignored", (unsigned)rec->type);
@@ -521,6 +520,8 @@ ing_poll(struct ingress *g, uint64_t now_ns)
     g->now_ns = now_ns;
     work = ing_freed(g);
     work |= ing_records(g) > 0;
+    if (g->reloading)
+        g->reloading = g->cfg.reload(g->cfg.arg);
     work |= ing_texts(g);
     work |= ing_hashes(g);
     return work;

@@ -47,7 +47,7 @@ struct ing_cfg {
     int32_t n_penalty;       /* entries of the penalty pool, 0: penalties are refused */
     struct cnt_worker *cnt;
     int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* RELOAD */
-    void (*reload)(void *arg); /* LNK_T_RELOAD came; may be NULL */
+    int (*reload)(void *arg); /* LNK_T_RELOAD came; 1: call again; may be NULL */
     void *arg;
 };
 
@@ -64,6 +64,7 @@ struct ingress {
     int32_t n_enc;
     uint64_t now_ns;
     int draining;            /* LNK_T_DRAIN came */
+    int reloading;           /* cfg.reload wants to be called again */
 };
 
 struct ingress *ing_new(const struct ing_cfg *cfg); /* NULL: no memory */

@@ -10,7 +10,8 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/kvcache_priv.h"
 
-/* How far ahead of a lookup its bucket is fetched. */
+/* How far ahead buckets and blocks of a big pool are fetched: they are not in the
+ * processor's cache. */
 #define KV_AHEAD 8
 
 int32_t
@@ -123,7 +124,6 @@ kv_find_host(const struct kv *kv, const struct kv_hash *h)
     return kv_find_in(kv, kv->index->host[h->a & kv->index->host_mask], h);
 }
 
-/* Buckets and blocks of a big pool are not in the processor's cache. */
 static void
 kv_fetch(const struct kv *kv, const struct kv_hash *h, int32_t i, int32_t n)
 {
@@ -444,6 +444,8 @@ kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch)
 
     /* the end first: it shall lose its place before the beginning does */
     for (int32_t i = kv->n_held[slot] - 1; i >= 0; i--) {
+        if (i >= KV_AHEAD)
+            __builtin_prefetch(&kv->block[t[i - KV_AHEAD]], 1);
         kv_unref(kv, t[i], last_epoch);
         t[i] = 0;
     }

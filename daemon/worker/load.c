@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
+#include "daemon/common/mem.h"
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/quant.h"
 #include "daemon/worker/tokenizer.h"
@@ -178,6 +180,31 @@ wrk_whole_prompts(struct worker *w)
         p->sched_max_num_batched_tokens = n;
 }
 
+/* The checkpoint's scales for an fp8 KV cache, into w->kv_scale: before the
+ * weights, which take longer to read. */
+static int
+wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
+{
+    size_t n = (size_t)(mpl_scale_bytes(&w->kv) / sizeof(float));
+    int32_t have = w->wp != NULL ? wts_n_kv_scale(w->wp) : 0;
+    int rc;
+
+    if (n == 0 && have > 0)
+        log_info("load: %d KV scales of the checkpoint are without use: kv.dtype = %s is "
+            "not fp8", have, w->par.kv_dtype);
+    if (n > 0 && have == 0 && w->wp != NULL)
+        log_info("load: the checkpoint has no KV scales: all are 1");
+    if (n == 0 || have == 0)
+        return 0;
+    w->kv_scale = mem_array(n, sizeof(*w->kv_scale));
+    if (w->kv_scale == NULL)
+        return -ENOMEM;
+    rc = wts_kv_scales(w->wp, w->prog, w->kv_scale, err, err_bytes);
+    if (rc == 0)
+        log_info("load: %d KV scales from the checkpoint", have);
+    return rc;
+}
+
 static int
 wrk_load_device(struct worker *w, char *err, size_t err_bytes)
 {
@@ -198,6 +225,8 @@ wrk_load_device(struct worker *w, char *err, size_t err_bytes)
     if (rc == 0)
         rc = wrk_plan_memory(w, err, err_bytes);
     if (rc == 0)
+        rc = wrk_load_kv_scales(w, err, err_bytes);
+    if (rc == 0)
         rc = run_load(w->run, w->prog, w->wp, &la, err, err_bytes);
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
 }
@@ -216,12 +245,15 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
         return wrk_fail(rc, err, err_bytes, "graph.capture_sizes");
     eng_dims(&ec, &sa.dims);
     sa.kv = w->kv;
+    sa.kv_scale = w->kv_scale;
     sa.max_block = w->mpl.max_block;
     sa.n_rec = ec.depth + 1;
     sa.n_host = w->n_host;
     sa.n_penalty = ec.sch.n_penalty;
     sa.delay_ns = (uint64_t)p->device_step_delay_us * 1000u;
     rc = run_setup(w->run, &sa, err, err_bytes);
+    free(w->kv_scale);
+    w->kv_scale = NULL;
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "runner");
     w->kv = w->run->kv;
@@ -385,6 +417,8 @@ void
 wrk_unload(struct worker *w)
 {
     w->run = run_free(w->run);
+    free(w->kv_scale);
+    w->kv_scale = NULL;
     w->tok = tok_free(w->tok);
     w->wp = wts_plan_free(w->wp);
     w->prog = mdl_free(w->prog);

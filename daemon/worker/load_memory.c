@@ -194,8 +194,9 @@ wrk_check_memory(const struct worker *w)
     const struct { enum mpl_group group; uint64_t bytes; } got[] = {
         { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
         { MPL_SCRATCH, m->scratch }, { MPL_STATE, m->state }, { MPL_PLAN, m->plan },
-        { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_HOST, m->host },
-        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, m->host_penalty }
+        { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales },
+        { MPL_HOST, m->host }, { MPL_HOST_KV, m->host_kv },
+        { MPL_HOST_PENALTY, m->host_penalty }
     };
     int bad = 0;
 

@@ -70,6 +70,7 @@ libfddworker_a_SOURCES = \
 	%D%/weights.c \
 	%D%/weights.h \
 	%D%/weights_dummy.c \
+	%D%/weights_kv.c \
 	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \

@@ -161,8 +161,9 @@ fail(struct worker *w, int status, const char *err)
     return status;
 }
 
-/* Graphs as p wants them, from the next step that can be alone. */
-static void
+/* Graphs as p wants them, from the next step that can be alone. 1: not yet,
+ * the change before is under way. */
+static int
 reload_graphs(struct worker *w, const struct par *p)
 {
     struct cap cap;
@@ -171,23 +172,23 @@ reload_graphs(struct worker *w, const struct par *p)
 
     if (p->graph_use_cudagraph == w->par.graph_use_cudagraph &&
         strcmp(p->graph_capture_sizes, w->par.graph_capture_sizes) == 0)
-        return;
+        return 0;
     rc = wrk_capture(w, p, &use_graph, &cap, err, sizeof(err));
-    if (rc == 0)
-        rc = eng_set_graph(w->pip->eng, use_graph, &cap);
     if (rc != 0) {
-        log_error("worker: graphs stay as they are: %s", err[0] != '\0' ? err :
-            "a change is under way; set them again");
-        return;
+        log_error("worker: graphs stay as they are: %s", err);
+        return 0;
     }
+    if (eng_set_graph(w->pip->eng, use_graph, &cap) != 0)
+        return 1;
     w->par.graph_use_cudagraph = p->graph_use_cudagraph;
     (void)snprintf(w->par.graph_capture_sizes, sizeof(w->par.graph_capture_sizes), "%s",
         p->graph_capture_sizes);
     pip_ring_engine(w->pip);
+    return 0;
 }
 
 /* LNK_T_RELOAD, in the ingress thread. */
-static void
+static int
 reload(void *arg)
 {
     struct worker *w = arg;
@@ -199,8 +200,10 @@ reload(void *arg)
     c->max_logprobs = par_max_logprobs(p);
     c->default_max_tokens = p->output_default_max_tokens;
     c->max_waiting_ms = p->sched_max_waiting_time_ms;
-    reload_graphs(w, p);
+    if (reload_graphs(w, p))
+        return 1;
     log_info("worker: parameters reloaded");
+    return 0;
 }
 
 static void

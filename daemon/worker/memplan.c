@@ -22,7 +22,7 @@
 
 static const char *const group_names[MPL__N] = {
     "weights", "activations", "scratch", "row states and tables", "step plan",
-    "penalty counts", "graphs", "kv", "pinned step records", "swap space",
+    "penalty counts", "graphs", "KV scales", "kv", "pinned step records", "swap space",
     "pinned penalty counts", "other"
 };
 
@@ -85,6 +85,14 @@ mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head, int32_t he
         .dtype = dtype
     };
     return 0;
+}
+
+uint64_t
+mpl_scale_bytes(const struct fdk_kv *kv)
+{
+    if (kv->dtype != FDK_F8E4M3)
+        return 0;
+    return kv->block_bytes / kv->layer_bytes * 2 * (uint64_t)kv->n_kv_head * sizeof(float);
 }
 
 int32_t
@@ -170,7 +178,8 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "attention tiles", MPL_PLAN, 0, z->tiles, "work list of the largest step");
     mpl_add(m, "penalty counts", MPL_PENALTY, 0, counts,
         "%d sequences x %d vocabulary x 2", in->n_penalty, in->vocab);
-    mpl_add(m, "KV scales", MPL_OTHER, 0, in->kv_scales, "a float per layer, head, K and V");
+    mpl_add(m, "KV scales", MPL_KV_SCALES, 0, mpl_scale_bytes(&in->kv),
+        "a float per layer, head, K and V");
     if (!in->is_cpu)
         mpl_add(m, "rounding", MPL_OTHER, 0, (uint64_t)m->n_row * MPL_PIECE,
             "each buffer to pieces of 2 MiB");

@@ -25,7 +25,7 @@
 /* What a row's bytes are compared with after the start (struct run_mem). */
 enum mpl_group {
     MPL_WEIGHTS, MPL_ACTIVATIONS, MPL_SCRATCH, MPL_STATE, MPL_PLAN, MPL_PENALTY,
-    MPL_GRAPHS, MPL_KV, MPL_HOST, MPL_HOST_KV, MPL_HOST_PENALTY, MPL_OTHER, MPL__N
+    MPL_GRAPHS, MPL_KV_SCALES, MPL_KV, MPL_HOST, MPL_HOST_KV, MPL_HOST_PENALTY, MPL_OTHER, MPL__N
 };
 
 struct mpl_row {
@@ -61,7 +61,7 @@ struct mpl_in {
     /* model */
     int32_t model_len, vocab, n_op;
     struct fdk_kv kv;        /* mpl_layout() of all layers */
-    uint64_t weights, quant_weights, rope, kv_scales;
+    uint64_t weights, quant_weights, rope;
     /* Fill *ret for sequences of max_len tokens. 0 or -errno. */
     int (*sizes)(void *arg, int32_t max_len, struct mpl_sizes *ret);
     void *arg;
@@ -92,6 +92,10 @@ struct mpl {
  * -EOVERFLOW, -EINVAL: no type for KV. */
 int mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head,
     int32_t head_dim, int32_t block_size, enum fdk_dtype dtype, struct fdk_kv *ret);
+
+/* Bytes of fdk_kv.scale: a float for each layer, K and V, and head where the
+ * type has static scales (FDK_F8E4M3), else 0. */
+uint64_t mpl_scale_bytes(const struct fdk_kv *kv);
 
 /* Plan. -ENOSPC, -EINVAL, -EOVERFLOW or what sizes() returned, with one line
  * in err that names value, limit and the largest length that fits. */

@@ -11,9 +11,6 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-/* Changed table rows go up in one copy while it stays below this. */
-#define RUN_TABLE_COPY (64u << 10)
-
 /* ---- opening ---------------------------------------------------------------------- */
 
 static int
@@ -179,7 +176,14 @@ run_record(struct runner *run, struct run_pad *pad)
         return rc;
     rc = run_program(run, pad);
     rc2 = run->k->graph_end(run->stream, &pad->graph);
-    return rc != 0 ? rc : rc2;
+    rc = rc != 0 ? rc : rc2;
+    if (rc != -ENOMEM || run->mem.kv == 0)
+        return rc;
+    /* the KV pool has taken the memory, and requests run */
+    log_error("runner: no memory to record a graph of %d tokens; steps are launched "
+        "operation by operation", pad->T);
+    run->use_graph = 0;
+    return 0;
 }
 
 int

@@ -42,7 +42,9 @@ struct run_open_args {
 
 struct run_setup_args {
     struct bat_dims dims;
-    struct fdk_kv kv;        /* all but base */
+    struct fdk_kv kv;        /* all but base and scale */
+    const float *kv_scale;   /* of the host, as fdk_kv.scale; NULL: all 1. Ignored
+                                where kv.dtype has none */
     int32_t max_block;       /* KV blocks to have addresses for, dummy included */
     int32_t n_rec;           /* steps on their way at a time */
     int32_t n_host;          /* host blocks, 0: none */
@@ -80,7 +82,7 @@ struct run_pad {
 /* Bytes. state: rows and block tables; plan: the step plan, results and the
  * attention work list; host: pinned plans and results of all records. */
 struct run_mem {
-    uint64_t weights, kv, activations, scratch, state, plan, penalty, graphs;
+    uint64_t weights, kv, kv_scales, activations, scratch, state, plan, penalty, graphs;
     uint64_t host, host_kv, host_penalty;
 };
 
@@ -98,6 +100,7 @@ struct runner {
     void *d_weights, *d_act, *d_scratch, *d_inv_freq;
     unsigned char *d_kv;     /* kv_reserved bytes of addresses, kv_mapped of memory */
     uint64_t kv_reserved, kv_mapped;
+    float *d_kv_scale;       /* kv.scale, or NULL */
     struct fdk_row *d_state; /* [S + 1], the last is the dummy row */
     int32_t *d_table;        /* [S + 1][stride] */
     unsigned char *d_plan;
@@ -141,7 +144,8 @@ int run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan
  * the step records. */
 int run_setup(struct runner *run, const struct run_setup_args *a, char *err,
     size_t err_bytes);
-/* Run an empty step and, with record, do the graphs of all sizes. */
+/* Run an empty step and, with record, do the graphs of all sizes. Without memory
+ * for one: -ENOMEM before run_map_kv(), graphs are off after it. */
 int run_warm(struct runner *run, int record);
 /* Give the KV pool memory for n_block blocks, dummy included. */
 int run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes);

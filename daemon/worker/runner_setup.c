@@ -9,6 +9,7 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/memplan.h"
 
 /* Memory is mapped by pieces every backend takes. */
 #define RUN_MAP_BYTES (2ull << 20)
@@ -81,6 +82,7 @@ run_teardown(struct runner *run)
     run_dev_free(run, run->d_state);
     run_dev_free(run, run->d_scratch);
     run_dev_free(run, run->d_act);
+    run_dev_free(run, run->d_kv_scale);
     if (run->kv_mapped > 0)
         (void)run->k->mem_unmap(run->ctx, 0, run->d_kv, 0, (size_t)run->kv_mapped);
     if (run->d_kv != NULL)
@@ -282,6 +284,39 @@ run_setup_kv(struct runner *run, int32_t max_block, char *err, size_t err_bytes)
         run->k->fill(run->stream, run->d_kv, 0, (size_t)run->kv.block_bytes);
 }
 
+/* The static scales. Operations take a copy of run->kv when they are bound, so
+ * this comes before. */
+static int
+run_setup_kv_scales(struct runner *run, const float *scale, char *err, size_t err_bytes)
+{
+    uint64_t bytes = mpl_scale_bytes(&run->kv);
+    size_t n = (size_t)(bytes / sizeof(float));
+    float *ones = NULL;
+    int rc;
+
+    run->kv.scale = NULL;
+    if (bytes == 0)
+        return 0;
+    rc = run_dev_alloc(run, "KV scales", bytes, &run->d_kv_scale, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    run->mem.kv_scales = bytes;
+    if (scale == NULL) {
+        ones = mem_array(n, sizeof(*ones));
+        if (ones == NULL)
+            return -ENOMEM;
+        for (size_t i = 0; i < n; i++)
+            ones[i] = 1;
+        scale = ones;
+    }
+    rc = run->k->copy(run->stream, run->d_kv_scale, scale, (size_t)bytes);
+    if (rc == 0)
+        rc = run->k->stream_sync(run->stream);
+    free(ones);
+    run->kv.scale = run->d_kv_scale;
+    return rc;
+}
+
 int
 run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes)
 {
@@ -351,6 +386,8 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     rc = run_setup_memory(run, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(run, a->max_block, err, err_bytes);
+    if (rc == 0)
+        rc = run_setup_kv_scales(run, a->kv_scale, err, err_bytes);
     if (rc == 0) {
         run->pad = mem_array(CAP_MAX, sizeof(*run->pad));
         rc = run->pad != NULL ? run_recapture(run, a->use_graph, &a->cap) : -ENOMEM;

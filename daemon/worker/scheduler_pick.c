@@ -29,6 +29,8 @@ struct sch_pick {            /* one step in the making */
     uint64_t now_ns;
     int32_t tokens, scores;  /* left of the step */
     int32_t long_left;       /* tokens left for long prompts in the first round */
+    uint64_t long_ns;        /* predicted time of the step that they may fill */
+    int first;               /* the first round: long prompts have half of it */
     int32_t n_partial, n_long; /* unfinished prompts, with what they got by now */
     int32_t owed;            /* blocks that sequences sitting out wait for */
     int32_t promised;        /* blocks that running ones will need for known tokens */
@@ -91,28 +93,30 @@ sch_pairs(int32_t from, int32_t q)
 }
 
 static int
-sch_in_time(const struct sch_pick *p, int32_t from, int32_t q)
+sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
 {
     struct cost_step c = p->st->cost;
 
     c.n_tok += q;
     c.n_pair += sch_pairs(from, q);
-    return cost_predict(p->sch->cfg.cost, &c) <= p->sch->cfg.itl_target_ns;
+    return cost_predict(p->sch->cfg.cost, &c) <= ns;
 }
 
-/* As many of q prefill tokens as there is time for. */
+/* As many of q prefill tokens as there is time for; half: of a long prompt
+ * that leaves the other half to others. */
 static int32_t
-sch_time_cap(struct sch_pick *p, int32_t from, int32_t q)
+sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
 {
-    int32_t lo = p->floor < q ? p->floor : q, hi = q;
+    uint64_t ns = half ? p->long_ns : p->sch->cfg.itl_target_ns;
+    int32_t lo = half ? (p->floor + 1) / 2 : p->floor, hi = q;
 
-    if (!p->timed || q <= lo || sch_in_time(p, from, q))
+    if (!p->timed || q <= lo || sch_in_time(p, from, q, ns))
         return q;
     /* lo goes, hi does not */
     while (hi - lo > 1) {
         int32_t mid = lo + (hi - lo) / 2;
 
-        if (sch_in_time(p, from, mid))
+        if (sch_in_time(p, from, mid, ns))
             lo = mid;
         else
             hi = mid;
@@ -135,7 +139,7 @@ sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, i
     whole = whole && need <= p->sch->cfg.max_tokens;
     if (q <= 0 || (whole && q < need))
         return 0;
-    timed = sch_time_cap(p, from, q);
+    timed = sch_time_cap(p, from, q, p->first && !whole && sch_is_long(p->sch, need));
     if (!whole)
         q = timed;
     else if (timed < q && p->floor == 0)
@@ -423,7 +427,7 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     f->q = sch_chunk(p, s, from, most, whole);
     if (f->q == 0) {
         if (p->tokens > 0 && most > 0 && p->timed && p->floor == 0 &&
-            !sch_in_time(p, from, 1))
+            !sch_in_time(p, from, 1, c->itl_target_ns))
             return SCH_STOP;
         return whole && need > p->tokens ? SCH_SHORT : SCH_LIMIT;
     }
@@ -581,8 +585,13 @@ sch_pick_begin(struct sch_pick *p)
 
     p->timed = sch->cfg.itl_target_ns > 0 && c != NULL && p->st->n_decode > 0 &&
         cost_predict(c, &p->st->cost) > 0;
-    if (p->timed && sch->n_dry >= SCH_MAX_DRY)
-        p->floor = sch->kv->block_size;
+    if (p->timed) {
+        uint64_t ns = cost_predict(c, &p->st->cost), most = sch->cfg.itl_target_ns;
+
+        p->long_ns = ns < most ? ns + (most - ns) / 2 : most;
+        p->floor = sch->n_dry >= SCH_MAX_DRY ? sch->kv->block_size : 0;
+    }
+    p->first = 1;
     p->long_left = (p->tokens + 1) / 2;
     p->look_up = SCH_LOOK_UP;
 }
@@ -617,6 +626,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     for (int i = 0; i < SCH_ROUNDS; i++) {
         if (admit)
             sch_pick_waiting(&p);
+        p.first = 0;
         if (sch_pick_more(&p) == 0)
             break;
         p.long_left = p.tokens;

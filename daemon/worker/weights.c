@@ -23,8 +23,8 @@
 
 /* ---- files ---- */
 
-static int
-read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
+int
+wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
     size_t err_bytes)
 {
     size_t have = 0;
@@ -78,7 +78,7 @@ read_header(struct wts_plan *wp, struct wts_file *f, char *err, size_t err_bytes
             "W_HDRLEN: %s: %llu bytes are no safetensors "
             "file",
             f->path, (unsigned long long)size);
-    rc = read_exact(f, head, sizeof(head), 0, err, err_bytes);
+    rc = wts_read_exact(f, head, sizeof(head), 0, err, err_bytes);
     if (rc != 0)
         return rc;
     if (memcmp(head, "version ht", sizeof(head)) == 0)
@@ -98,7 +98,7 @@ read_header(struct wts_plan *wp, struct wts_file *f, char *err, size_t err_bytes
     if (text == NULL)
         return mdl_fail(
             -ENOMEM, err, err_bytes, "W_IO: %s: no memory for its header", f->path);
-    rc = read_exact(f, text, len, 8, err, err_bytes);
+    rc = wts_read_exact(f, text, len, 8, err, err_bytes);
     if (rc == 0)
         rc = wts_header_read(f->path, text, len, 8 + len, size - 8 - len, &t, &n_t, err,
             err_bytes);
@@ -301,8 +301,8 @@ open_files(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
 
 /* ---- what the program asks for ---- */
 
-static void
-shape_text(char *s, size_t n, const int64_t *shape, int n_dim)
+void
+wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim)
 {
     size_t at = 0;
 
@@ -321,8 +321,8 @@ check_tensor(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows
     char a[128], b[64];
 
     if (t->n_dim != n_dim || t->shape[0] != rows || (n_dim == 2 && t->shape[1] != cols)) {
-        shape_text(a, sizeof(a), t->shape, t->n_dim);
-        shape_text(b, sizeof(b), want, n_dim);
+        wts_shape_text(a, sizeof(a), t->shape, t->n_dim);
+        wts_shape_text(b, sizeof(b), want, n_dim);
         return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has shape %s; "
             "config.json asks for %s", wp->file[t->file].path, t->name, a, b);
     }
@@ -421,6 +421,10 @@ check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, c
 
         if (bsearch(&name, want, n_want, sizeof(*want), cmp_str) != NULL)
             continue;
+        if (wts_is_kv_scale(p, name)) {
+            wp->n_kv_scale++;
+            continue;
+        }
         harmless = is_harmless(p, name);
         list = harmless ? ok : bad;
         if ((harmless ? n_ok++ : n_bad++) < SHOWN)
@@ -671,9 +675,26 @@ report(FILE *out, const char *dir, const struct mdl_program *p, const struct wts
         (unsigned long long)bytes, wp->n_tensor);
     fprintf(out, "tokenizer   %s\n", tokenizer ? "tokenizer.json"
         : errno == ENOENT ? "none (requests by token ids only)" : strerror(errno));
+    if (wp->n_kv_scale > 0)
+        fprintf(out, "KV scales   %d tensors, for kv.dtype = fp8\n", wp->n_kv_scale);
     if (wp->ignored != NULL)
         fprintf(out, "ignored     %s\n", wp->ignored);
     fprintf(out, "ok\n");
+}
+
+static int
+check_kv_scales(const struct wts_plan *wp, const struct mdl_program *p, char *err,
+    size_t err_bytes)
+{
+    size_t n = 2 * (size_t)p->cfg.n_layer * (size_t)p->cfg.n_kv_head;
+    float *scale = calloc(n, sizeof(*scale));
+    int rc = -ENOMEM;
+
+    if (scale == NULL)
+        return mdl_fail(rc, err, err_bytes, "W_IO: no memory");
+    rc = wts_kv_scales(wp, p, scale, err, err_bytes);
+    free(scale);
+    return rc;
 }
 
 int
@@ -690,6 +711,8 @@ wts_check_dir(const char *dir, FILE *out)
         rc = mdl_build(&cfg, &p, err, sizeof(err));
     if (rc == 0)
         rc = wts_plan_new(dir, p, 0, 0, &wp, err, sizeof(err));
+    if (rc == 0)
+        rc = check_kv_scales(wp, p, err, sizeof(err));
     if (rc == 0)
         report(out, dir, p, wp);
     else

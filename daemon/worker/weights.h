@@ -84,6 +84,16 @@ enum fdk_dtype wts_main_dtype(const struct wts_plan *wp);
 /* Digest of the headers: names, dtypes, shapes, file sizes; and of how the
  * weights are quantized, if they are. */
 void wts_digest(const struct wts_plan *wp, uint8_t ret[32]);
+/* Tensors of the checkpoint that are scales of an fp8 KV cache:
+ * model.layers.N.self_attn.k_scale and .v_scale, or .k_proj.k_scale and
+ * .v_proj.v_scale, of shape (), (1) or (n_kv_head). 0: none. */
+int32_t wts_n_kv_scale(const struct wts_plan *wp);
+/* Read them (after wts_plan_new(), in any order with wts_load()) to
+ * ret[n_layer][2: K, V][n_kv_head]; all 1 when there is none. Every value must
+ * be finite and greater than 0, and every layer have both or none: -EINVAL,
+ * -EIO with a W_ line in err; then ret's contents are undefined. */
+int wts_kv_scales(const struct wts_plan *wp, const struct mdl_program *p, float *ret,
+    char *err, size_t err_bytes);
 /* Extra tensors that were ignored, for the log: "n: name name ...", or "". */
 const char *wts_ignored(const struct wts_plan *wp);
 

@@ -78,6 +78,7 @@ struct wts_plan {
     struct wts_place *place;    int32_t n_place;
     struct wts_piece *piece;    int32_t n_piece;   /* sorted by file, offset */
     char *ignored;
+    int32_t n_kv_scale;         /* tensors that are scales of an fp8 KV cache */
     uint8_t digest[32];
     struct wts_state *st;
 };
@@ -90,6 +91,13 @@ int wts_header_read(const char *where, const char *json, size_t n, uint64_t data
 
 /* weights.c: NULL if there is none. */
 const struct wts_tensor *wts_find(const struct wts_plan *wp, const char *name);
+/* n bytes at off. -EIO, -EINVAL (the file ends), with a line in err. */
+int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
+    size_t err_bytes);
+/* "(2, 3)". */
+void wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim);
+/* weights_kv.c: is it a scale of an fp8 KV cache, of a layer the model has? */
+int wts_is_kv_scale(const struct mdl_program *p, const char *name);
 /* weights_place.c: fill place, piece, bytes and main_dtype, by wp->qnt; what
  * they held before is forgotten. */
 int wts_place_all(struct wts_plan *wp, const struct mdl_program *p, char *err,
@@ -100,7 +108,10 @@ int wts_place_all(struct wts_plan *wp, const struct mdl_program *p, char *err,
 void wts_dummy_fill(const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n,
     void *dst);
 
-/* weights_read.c: n elements of type t (F16, BF16) to F32. src may lie in
+/* weights_read.c: are the files what they were when their headers were read?
+ * -EINVAL (W_CHANGED), -EIO. */
+int wts_check_unchanged(const struct wts_plan *wp, char *err, size_t err_bytes);
+/* n elements of type t (F16, BF16) to F32. src may lie in
  * dst's room if it is at least 2 n bytes after dst. */
 void wts_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n);
 

@@ -109,8 +109,8 @@ same(const struct wts_file *f, const struct stat *st)
         && st->st_mtim.tv_nsec == f->mtime.tv_nsec;
 }
 
-static int
-check_unchanged(const struct wts_plan *wp, char *err, size_t err_bytes)
+int
+wts_check_unchanged(const struct wts_plan *wp, char *err, size_t err_bytes)
 {
     struct stat st;
 
@@ -475,7 +475,7 @@ wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
     l->err_bytes = err_bytes;
     rc = open_slots(l, ctx, dev);
     if (rc == 0)
-        rc = check_unchanged(wp, err, err_bytes);
+        rc = wts_check_unchanged(wp, err, err_bytes);
     if (rc == 0) {
         open_uring(l);
         rc = run(l);
@@ -491,7 +491,7 @@ wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
                 strerror(-sync));
     }
     if (rc == 0)
-        rc = check_unchanged(wp, err, err_bytes);
+        rc = wts_check_unchanged(wp, err, err_bytes);
     for (int i = 0; i < l->n_slot; i++)
         if (l->slot[i].ev != NULL)
             k->event_free(l->slot[i].ev);

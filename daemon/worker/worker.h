@@ -37,6 +37,7 @@ struct worker {
     struct runner *run;
     struct mpl mpl;              /* every buffer, before it was made */
     struct fdk_kv kv;
+    float *kv_scale;             /* the checkpoint's, until run_setup(); or NULL */
     int32_t n_block, n_host, max_len;
     struct pfx_key key;          /* of the prefix cache */
     uint64_t load_ns;

@@ -208,7 +208,7 @@ a4_poisoned_between_steps(struct sim_rng *g)
 
     c.capture = "8,64,200";
     p = pair_new(c);
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 40 && sim_is_virtual(p.graph); i++) {
         uint32_t len[8];
         int n = (int)sim_range(g, 1, 8);
         struct runner *run = p.graph->run;
@@ -233,7 +233,7 @@ a5_tiles_executed(struct sim_rng *g)
 
     c.capture = "200";
     s = sim_new(&c);
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < 30 && sim_is_virtual(s); i++) {
         const struct runner *run = s->run;
         struct sim_req *r[8];
         uint32_t len[8];

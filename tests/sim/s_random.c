@@ -153,8 +153,8 @@ report(const char *what, const struct sums *m)
         (unsigned long long)m->late, (unsigned long long)m->graph,
         (unsigned long long)m->hit, (unsigned long long)m->in);
     /* the workload reached what it is for */
-    SIM_CHECK(m->done > m->steps / 200 && m->preempted > 0 && m->graph > 0);
-    SIM_CHECK(m->late > 0 && m->hit > 0 && m->in > 0);
+    SIM_CHECK(m->done > m->steps / 200 && m->graph > 0 && m->late > 0);
+    SIM_CHECK(m->steps < 20000 || (m->preempted > 0 && m->hit > 0 && m->in > 0));
 }
 
 static uint64_t

@@ -167,7 +167,9 @@ check(const struct sim_req *r, const struct ref *f)
     SIM_CHECK(r->done.output_tokens == f->n_tok);
 }
 
-/* As if the first k tokens had been delivered by a worker that died. */
+/* As if the first k tokens had been delivered by a worker that died. With all
+ * of them, where the last is a stop id that begins a character, the client once
+ * saw a replacement character behind the end. */
 static void
 resume(struct sim *s, struct sim_rng *g, const struct sim_req *of, const struct ref *f)
 {

@@ -604,10 +604,17 @@ sim_records(struct sim *s)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
+int
+sim_is_virtual(const struct sim *s)
+{
+    return strcmp(s->run->k->name, fdk_ops_cuda.name) != 0;
+}
+
 int32_t
 sim_device(struct sim *s, int32_t n)
 {
-    return fdk_vdev_step(s->run->ctx, n);
+    return s->cfg.exec == FDK_EXEC_DEFER && sim_is_virtual(s) ?
+        fdk_vdev_step(s->run->ctx, n) : 0;
 }
 
 /* The device's share of a poll. */
@@ -637,8 +644,8 @@ sim_poll(struct sim *s)
     int work = pip_poll(s->pip, s->now_ns);
 
     work |= sim_pace(s);
-    /* a device with a thread of its own */
-    if (!work && s->cfg.real_clock)
+    /* a device that runs by itself */
+    if (!work && (s->cfg.exec != FDK_EXEC_DEFER || !sim_is_virtual(s)))
         work = eng_wait(s->pip->eng);
     if (s->cfg.real_clock) {
         s->now_ns = clk_now_ns();

@@ -139,6 +139,8 @@ void sim_cancel(struct sim *s, struct sim_req *r, int32_t code);
 /* One poll of all stages, the clock moves, records are read and checked,
  * all structures walked. Returns the work done. */
 int sim_poll(struct sim *s);
+/* Its device's memory is the program's own. */
+int sim_is_virtual(const struct sim *s);
 /* DEFER: run up to n commands. Returns how many ran. */
 int32_t sim_device(struct sim *s, int32_t n);
 /* Read and check what came up; for those who run pip_start()'s threads and

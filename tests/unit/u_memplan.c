@@ -91,6 +91,27 @@ e5_known_models(void **state)
     assert_int_equal(kv.block_bytes, 128);
 }
 
+/* Static scales: a float for each layer, K and V, and head; other types have
+ * none, or keep them in the blocks. */
+static void
+e5_static_scales(void **state)
+{
+    static const enum fdk_dtype others[] = { FDK_F32, FDK_BF16, FDK_I8 };
+    struct fdk_kv kv;
+
+    (void)state;
+    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_F8E4M3, &kv), 0);
+    assert_int_equal(mpl_scale_bytes(&kv), 32 * 2 * 8 * 4);
+    assert_int_equal(mpl_layout(61, 1, 3, 80, 16, FDK_F8E4M3, &kv), 0);
+    assert_int_equal(mpl_scale_bytes(&kv), 62 * 2 * 3 * 4);
+    assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F8E4M3, &kv), 0);
+    assert_int_equal(mpl_scale_bytes(&kv), 8);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(mpl_layout(32, 0, 8, 128, 64, others[i], &kv), 0);
+        assert_int_equal(mpl_scale_bytes(&kv), 0);
+    }
+}
+
 /* ---- plans ------------------------------------------------------------------- */
 
 struct fix { uint64_t tables_per_token; int rc; int32_t asked[8]; int n; };
@@ -187,6 +208,23 @@ blocks_by_utilization(void **state)
     m = planned(&in);
     assert_int_equal(m.limit, 20 * GIB);
     check_sums(&m);
+}
+
+static void
+static_scales_are_planned(void **state)
+{
+    struct mpl_in in = device();
+    struct mpl m = planned(&in), with;
+
+    (void)state;
+    assert_int_equal(mpl_bytes(&m, MPL_KV_SCALES), 0);
+    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_F8E4M3, &in.kv), 0);
+    with = planned(&in);
+    check_sums(&with);
+    assert_int_equal(mpl_bytes(&with, MPL_KV_SCALES), 2048);
+    assert_int_equal(with.n_row, m.n_row + 1);
+    /* a row more is a piece of 2 MiB more of rounding */
+    assert_int_equal(with.fixed, m.fixed + 2048 + 2 * MIB);
 }
 
 static void
@@ -512,6 +550,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(e5_block_bytes),
         cmocka_unit_test(e5_known_models),
+        cmocka_unit_test(e5_static_scales),
+        cmocka_unit_test(static_scales_are_planned),
         cmocka_unit_test(blocks_by_utilization),
         cmocka_unit_test(blocks_by_order),
         cmocka_unit_test(e6_least_free_memory_decides),

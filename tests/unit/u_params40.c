@@ -666,7 +666,11 @@ e2_groups_and_sizes(void **state)
     OK("quant.group_size", "0");
     OK("max_num_batched_tokens", "1000");
     OK("graph.capture_sizes", "1000,1");
+    CHECK_BAD("graph.capture_sizes: 1000 is more than graph.prefill_max_tokens = 512; "
+        "remove it or raise that");
+    OK("graph.prefill_max_tokens", "1000");
     CHECK_OK();
+    OK("graph.prefill_max_tokens", "131072");
     OK("graph.capture_sizes", "1,1001");
     CHECK_BAD("graph.capture_sizes: 1001 is more than the tokens of a step, "
         "sched.max_num_batched_tokens = 1000; remove it");
@@ -684,6 +688,11 @@ e2_groups_and_sizes(void **state)
     OK("graph.capture_sizes", "8193");
     CHECK_BAD("graph.capture_sizes: 8193 is more than the tokens of a step, "
         "sched.max_num_batched_tokens = 8192; remove it");
+    OK("graph.capture_sizes", "8192");
+    CHECK_OK();
+    OK("device.backend", "cpu");
+    CHECK_BAD("graph.capture_sizes: 8192 is more than the tokens of a step, "
+        "sched.max_num_batched_tokens = 512; remove it");
 }
 
 int

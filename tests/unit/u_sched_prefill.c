@@ -455,6 +455,47 @@ time_budget_starves_nobody(void **state)
     }
 }
 
+/* A long prompt under way uses up no more than half of the time before a
+ * short one has had a look: the short one goes at once, or where decodes take
+ * all the time, in the next step that has some for prompts. */
+static void
+e11_short_beside_long_in_time(void **state)
+{
+    static const uint64_t targets[] = { 1000000, 1000 };
+    struct cost cost;
+    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
+        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
+        .max_long = 1, .long_threshold = 160, .cost = &cost } };
+
+    (void)state;
+    teach(&cost);
+    for (size_t i = 0; i < 2; i++) {
+        struct fx *f;
+        struct req *lng, *sh;
+        int n = 0;
+
+        c.sch.itl_target_ns = targets[i];
+        f = fx_new(&c);
+        (void)fx_plain(f, 10, 400);
+        (void)fx_step(f);
+        f->keep = 1;
+        lng = fx_plain(f, 3000, 1);
+        (void)fx_plain(f, 3000, 1);
+        while (lng->seqs[0].cached_len < 100)
+            (void)fx_step(f);
+        sh = fx_plain(f, 5, 1);
+        while (sh->n_live > 0) {
+            (void)fx_step(f);
+            n++;
+        }
+        assert_in_range(n, 1, i == 0 ? 1 : 4);
+        assert_int_equal(lng->seqs[0].state, REQ_ST_RUNNING);
+        fx_cancel(f, lng);
+        fx_drain(f, 4000);
+        fx_free(f);
+    }
+}
+
 int
 main(void)
 {
@@ -473,6 +514,7 @@ main(void)
         cmocka_unit_test(e12_oldest_prompt_gets_a_token),
         cmocka_unit_test(time_budget_cuts_prefill),
         cmocka_unit_test(time_budget_starves_nobody),
+        cmocka_unit_test(e11_short_beside_long_in_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
