@@ -13,9 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
 
 #define LNK_TRIES 64
+
+/* Waiting for parameters that are half written. */
+#define LNK_PAR_TRIES   100
+#define LNK_PAR_WAIT_NS 50000u
 
 /* A name that only lives between shm_open and shm_unlink; O_EXCL decides. */
 static int
@@ -84,6 +89,45 @@ unmap:
 close_fd:
     (void)close(fd);
     return rc;
+}
+
+/* Words that the other side may read or write meanwhile. */
+static void
+lnk_copy_par(struct par *dst, const struct par *src)
+{
+    uint64_t *d = (uint64_t *)(void *)dst;
+    const uint64_t *s = (const uint64_t *)(const void *)src;
+
+    _Static_assert(sizeof(*dst) % sizeof(*d) == 0, "whole words");
+    for (size_t i = 0; i < sizeof(*dst) / sizeof(*d); i++)
+        __atomic_store_n(&d[i], __atomic_load_n(&s[i], __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+}
+
+void
+lnk_put_par(struct lnk_seg *seg, const struct par *par)
+{
+    /* as an exchange it is ahead of the words, not among them */
+    uint32_t seq = __atomic_fetch_add(&seg->par_seq, 1, __ATOMIC_ACQ_REL);
+
+    lnk_copy_par(&seg->par, par);
+    fdr_store_release(&seg->par_seq, seq + 2);
+}
+
+int
+lnk_get_par(struct lnk_seg *seg, struct par *ret)
+{
+    for (int i = 0; i < LNK_PAR_TRIES; i++) {
+        uint32_t seq = fdr_load_acquire(&seg->par_seq);
+
+        if (seq % 2 == 0) {
+            lnk_copy_par(ret, &seg->par);
+            /* as an exchange it is behind the words */
+            if (__atomic_fetch_add(&seg->par_seq, 0, __ATOMIC_ACQ_REL) == seq)
+                return 0;
+        }
+        clk_sleep_ns(LNK_PAR_WAIT_NS);
+    }
+    return -EAGAIN;
 }
 
 int

@@ -89,11 +89,18 @@ struct lnk_seg {
                                egress threads: 1 = asleep */
     sem_t worker_sem;       /* process-shared, posted by the gate */
     struct lnk_worker_state w;
-    struct par par;         /* effective parameters */
+    uint32_t par_seq;       /* odd while the gate writes par */
+    struct par par;         /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
     unsigned char down[LNK_DOWN_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
     unsigned char up[LNK_UP_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
 };
+
+/* Gate: other parameters, before LNK_T_RELOAD. */
+void lnk_put_par(struct lnk_seg *seg, const struct par *par);
+/* Worker: all of one moment. -EAGAIN: the gate did not finish writing them in
+ * some milliseconds; try again later. */
+int lnk_get_par(struct lnk_seg *seg, struct par *ret);
 
 /* One side's view. */
 struct lnk {

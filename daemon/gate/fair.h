@@ -47,10 +47,10 @@ struct wrk;
 #define USR_MAGIC   0x55535231u
 #define USR_BUCKETS 1024u
 #define USR_MAX     65536u
-#define FAIR_QUANTUM 2048 /* tokens a user of weight 1 may send per round */
+#define FAIR_QUANTUM 256 /* tokens a user of weight 1 may send per round */
 #define FAIR_WEIGHT_MAX 1000u
 #define FAIR_WEIGHTS 128u /* items of sched.user_weights; its text has 511 bytes */
-#define FAIR_SETTLE_ROUNDS 16 /* a settlement moves a user so far at most */
+#define FAIR_SETTLE_ROUNDS 128 /* a settlement moves a user so far at most */
 #define FAIR_SIDE_MAX 64u /* requests of FAIR_SIDE with the worker */
 
 TAILQ_HEAD(jreq_q, jreq);

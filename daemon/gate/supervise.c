@@ -268,7 +268,7 @@ sup_reload(struct gate *g, struct wrk *w)
 {
     if (w->seg == NULL || w->dead)
         return;
-    memcpy(&w->seg->par, g->par, sizeof(*g->par));
+    lnk_put_par(w->seg, g->par);
     w->pend |= WRK_PEND_RELOAD;
 }
 

@@ -68,7 +68,7 @@ bat_plan_bytes(const struct bat_dims *d)
     struct bat_updates u;
 
     bat_layout(d, d->T, &l);
-    bat_updates(l.bytes, (size_t)d->S, (size_t)d->S * (size_t)d->stride, &u);
+    bat_updates(l.bytes, (size_t)d->S, (size_t)d->S * BAT_MAX_DELTA, &u);
     return u.bytes;
 }
 
@@ -220,12 +220,15 @@ bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     rec->cost = st->cost;
     rec->graph = T_pad > 0;
     rec->T_pad = T_pad > 0 ? T_pad : st->n_tok;
-    rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = rec->n_penalty = 0;
+    rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
+    rec->n_table = rec->n_penalty = 0;
     for (int32_t r = 0; r < st->n_row; r++) {
         const struct seq *s = st->rows[r].seq;
+        int32_t n;
 
         rec->n_update += st->rows[r].fresh;
-        rec->n_delta += kv->n_held[s->slot] - bat_sent(b, s);
+        n = kv->n_held[s->slot] - bat_sent(b, s);
+        rec->n_delta += n <= BAT_MAX_DELTA ? n : 0;
     }
     bat_layout(&b->dims, rec->T_pad, &rec->layout);
     bat_updates(rec->layout.bytes, (size_t)rec->n_update, (size_t)rec->n_delta, &rec->upd);
@@ -236,9 +239,14 @@ bat_table(struct bat *b, const struct kv *kv, struct bat_rec *rec, const struct 
     const struct seq *s)
 {
     const int32_t *t = kv->table + (size_t)s->slot * (size_t)kv->stride;
-    int32_t n = kv->n_held[s->slot];
+    int32_t n = kv->n_held[s->slot], sent = bat_sent(b, s);
 
-    for (int32_t i = bat_sent(b, s); i < n; i++)
+    if (n - sent > BAT_MAX_DELTA) {
+        rec->table[rec->n_table++] = (struct bat_table) { .src = t + sent,
+            .at = s->slot * b->dims.stride + sent, .n = n - sent };
+        sent = n;
+    }
+    for (int32_t i = sent; i < n; i++)
         a->delta[rec->n_delta++] = (struct fdk_delta) {
             .at = s->slot * b->dims.stride + i, .block = t[i] };
     b->shadow[s->slot] = (struct bat_shadow) { s->generation, n };

@@ -47,6 +47,12 @@ struct bat_layout {
 };
 enum { BAT_N_TOK, BAT_N_ROW, BAT_N_OUT, BAT_N_UPDATE, BAT_N_DELTA, BAT_N_COUNT };
 
+/* A row's new table entries travel with the plan up to this number, more as
+ * a copy of their own straight from the pool's table, which does not change
+ * before the step is collected. */
+#define BAT_MAX_DELTA 64
+struct bat_table { const int32_t *src; int32_t at, n; };
+
 /* Byte offsets of a step's updates. */
 struct bat_updates { size_t idx, rows, delta, bytes; };
 
@@ -60,7 +66,7 @@ struct bat_out {             /* whose result o is */
 
 struct bat_rec {
     uint64_t epoch;          /* 0: free */
-    int32_t n_row, n_tok, n_out, n_update, n_delta, n_penalty;
+    int32_t n_row, n_tok, n_out, n_update, n_delta, n_table, n_penalty;
     int32_t n_decode;
     int32_t T_pad;
     int32_t graph;           /* 1: T_pad is a size of the capture list */
@@ -71,6 +77,7 @@ struct bat_rec {
     unsigned char *plan;     /* pinned, bat_plan_bytes() */
     struct fdk_result *results; /* pinned, [O] */
     struct bat_out *outs;    /* [O] */
+    struct bat_table *table; /* [S] */
     int32_t *penalty;        /* [S] entries of the penalty pool to upload */
     fdk_event_t ev;
 };

@@ -383,14 +383,13 @@ eng_may_launch(struct engine *e)
         que_has_room(e->cfg.q_out, e->room * (uint32_t)(e->n_flight + 1));
 }
 
-/* Nothing is on its way: launch differently from now on. */
+/* Nothing is on its way: launch differently from now on. Steps record their
+ * graphs as they come, so that answers do not pause for all of them. */
 static void
 eng_apply(struct engine *e)
 {
     int rc = run_recapture(e->run, e->change.use_graph, &e->change.cap);
 
-    if (rc == 0)
-        rc = run_warm(e->run, 1);
     if (rc != 0)
         pan_panic("recording graphs: %s: %s", strerror(-rc), run_error(e->run));
     e->bat->cap = e->run->use_graph ? &e->run->cap : NULL;

@@ -46,21 +46,13 @@ wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
     shape->d_results = base;
     shape->d_work = base;
     shape->d_counts = base;
-    run_pad_init(shape, shape->dims.T, &shape->full);
+    run_pad_init(shape, shape->dims.T, bat_pad_outs(&shape->dims, shape->dims.T),
+        &shape->full);
     rc = run_bind(shape, off);
     if (rc == 0)
         *ret = run_scratch_bytes(shape);
     free(shape->op);
     return rc;
-}
-
-/* Rows of a logits slice, as run_setup() takes them. */
-static int32_t
-wrk_logits_rows(int32_t vocab, int32_t O)
-{
-    uint64_t R = RUN_LOGITS_BYTES / ((uint64_t)vocab * sizeof(float));
-
-    return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
 }
 
 /* mpl_in.sizes: the runner's buffers for sequences of max_len tokens. */
@@ -84,7 +76,7 @@ wrk_sizes(void *arg, int32_t max_len, struct mpl_sizes *ret)
     wrk_eng_cfg(w, &ec);
     eng_dims(&ec, &shape.dims);
     shape.n_penalty = ec.sch.n_penalty;
-    shape.R = wrk_logits_rows(w->cfg.vocab, d->O);
+    shape.R = run_logits_rows(shape.k, w->cfg.vocab, d->O);
     if (shape.k->att_shape != NULL)
         shape.k->att_shape(&at, &shape.att_a, &shape.att_b);
     rc = run_place(w->prog, d, shape.R, off, &act);

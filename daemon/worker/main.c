@@ -131,7 +131,8 @@ join_gate(struct worker *w, const struct args *a)
     if (getppid() != w->gate)
         return EX_TEMPFAIL;
     lnk_init_worker(&w->lnk, w->seg, w->event_fd);
-    w->par = w->seg->par;
+    if (lnk_get_par(w->seg, &w->par) != 0)
+        return EX_TEMPFAIL;
     log_init("fdd-worker", w->par.log_level);
     if (w->par.log_debug[0] != '\0')
         (void)log_set_debug(w->par.log_debug, NULL, 0);
@@ -192,9 +193,11 @@ static int
 reload(void *arg)
 {
     struct worker *w = arg;
-    const struct par *p = &w->seg->par;
+    const struct par *p = &w->next;
     struct ing_cfg *c = &w->pip->ing->cfg;
 
+    if (lnk_get_par(w->seg, &w->next) != 0)
+        return 1;
     (void)log_set_level(p->log_level);
     (void)log_set_debug(p->log_debug, NULL, 0);
     c->max_logprobs = par_max_logprobs(p);

@@ -227,7 +227,8 @@ run_recapture(struct runner *run, int use_graph, const struct cap *cap)
     run->use_graph = use_graph;
     run->n_pad = cap->n;
     for (int32_t i = 0; i < cap->n; i++)
-        run_pad_init(run, cap->size[i], &run->pad[i]);
+        run_pad_init(run, cap->size[i], bat_pad_outs(&run->dims, cap->size[i]),
+            &run->pad[i]);
     return 0;
 }
 
@@ -288,6 +289,12 @@ run_updates(struct runner *run, const struct bat_rec *rec)
 
     if (rec->n_update > 0 || rec->n_delta > 0)
         rc = run->k->row_update(&ua, run->stream);
+    for (int32_t i = 0; i < rec->n_table && rc == 0; i++) {
+        const struct bat_table *t = &rec->table[i];
+
+        rc = run->k->copy(run->stream, run->d_table + t->at, t->src,
+            (size_t)t->n * sizeof(int32_t));
+    }
     for (int32_t i = 0; i < rec->n_penalty && rc == 0; i++) {
         size_t at = (size_t)rec->penalty[i] * V;
 
@@ -305,7 +312,7 @@ run_steps_program(struct runner *run, const struct bat_rec *rec)
 
     if (!rec->graph || !run->use_graph) {
         pad = &run->eager[rec - run->rec];
-        run_pad_init(run, rec->T_pad, pad);
+        run_pad_init(run, rec->T_pad, rec->n_out > 0 ? rec->n_out : 1, pad);
         run->n_eager++;
         return run_program(run, pad);
     }

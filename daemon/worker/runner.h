@@ -30,8 +30,11 @@
 #include "daemon/worker/weights.h"
 #include "kernels/fdk.h"
 
-/* Logits buffer: rows of one slice so that it stays below this, at least 1. */
-#define RUN_LOGITS_BYTES (16u << 20)
+/* Logits buffer: rows of one slice so that it stays below this, at least 1.
+ * On the host a slice stays in the caches; a device reads the head's weights
+ * once for each. */
+#define RUN_LOGITS_BYTES     (16u << 20)
+#define RUN_LOGITS_BYTES_DEV (512u << 20)
 
 struct run_open_args {
     const char *backend;     /* "auto", "cpu", "cuda", "null" */
@@ -187,6 +190,8 @@ size_t run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int3
     int32_t i);
 /* Fill run->op from run->prog; needs everything allocated. */
 int run_bind(struct runner *run, const size_t *off);
+/* Rows of a logits slice. */
+int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
 /* Scratch for the largest launch. */
 size_t run_scratch_bytes(struct runner *run);
 /* Launch the whole program for one padded size. */
@@ -194,8 +199,8 @@ int run_program(struct runner *run, const struct run_pad *pad);
 
 /* ---- runner_setup.c, run_setup()'s parts ----------------------------------------- */
 
-/* What a launch of T tokens needs to know. */
-void run_pad_init(const struct runner *run, int32_t T, struct run_pad *ret);
+/* What a launch of T tokens with at most O outputs needs to know. */
+void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret);
 /* Allocate on the device; err says for what. */
 int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
     char *err, size_t err_bytes);

@@ -229,6 +229,15 @@ run_bind(struct runner *run, const size_t *off)
     return 0;
 }
 
+int32_t
+run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O)
+{
+    uint64_t bytes = k == &fdk_ops_cuda ? RUN_LOGITS_BYTES_DEV : RUN_LOGITS_BYTES;
+    uint64_t R = bytes / ((uint64_t)vocab * sizeof(float));
+
+    return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
+}
+
 size_t
 run_scratch_bytes(struct runner *run)
 {

@@ -54,6 +54,7 @@ run_free_recs(struct runner *run)
             run_event_free(run, run->ev_begin[i]);
         free(rec->outs);
         free(rec->penalty);
+        free(rec->table);
     }
     free(run->rec);
     free(run->ev_begin);
@@ -135,7 +136,8 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
 
     rec->outs = mem_array((size_t)run->dims.O, sizeof(*rec->outs));
     rec->penalty = mem_array((size_t)run->dims.S, sizeof(*rec->penalty));
-    if (rec->outs == NULL || rec->penalty == NULL)
+    rec->table = mem_array((size_t)run->dims.S, sizeof(*rec->table));
+    if (rec->outs == NULL || rec->penalty == NULL || rec->table == NULL)
         return -ENOMEM;
     rc = run_host_alloc(run, "step plans", plan, &rec->plan, err, err_bytes);
     if (rc == 0)
@@ -172,10 +174,9 @@ run_setup_recs(struct runner *run, int32_t n_rec, char *err, size_t err_bytes)
 /* ---- padded sizes --------------------------------------------------------------------- */
 
 void
-run_pad_init(const struct runner *run, int32_t T, struct run_pad *ret)
+run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret)
 {
-    *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T),
-        .O = bat_pad_outs(&run->dims, T) };
+    *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T), .O = O };
     ret->n_work = fdk_tiles_max(ret->S, T, run->att_a, run->att_b);
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
 }
@@ -367,7 +368,6 @@ run_setup_program(struct runner *run, char *err, size_t err_bytes)
 int
 run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t err_bytes)
 {
-    uint64_t row = (uint64_t)run->prog->cfg.vocab * sizeof(float);
     int rc;
 
     OBJ_CHECK(run, RUN_MAGIC);
@@ -377,11 +377,7 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     run->n_penalty = a->n_penalty;
     run->n_host = a->n_host;
     run->delay_ns = a->delay_ns;
-    run->R = (int32_t)(RUN_LOGITS_BYTES / row);
-    if (run->R < 1)
-        run->R = 1;
-    if (run->R > a->dims.O)
-        run->R = a->dims.O;
+    run->R = run_logits_rows(run->k, run->prog->cfg.vocab, a->dims.O);
     run_setup_tiles(run);
     rc = run_setup_memory(run, a, err, err_bytes);
     if (rc == 0)
@@ -392,7 +388,7 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
         run->pad = mem_array(CAP_MAX, sizeof(*run->pad));
         rc = run->pad != NULL ? run_recapture(run, a->use_graph, &a->cap) : -ENOMEM;
     }
-    run_pad_init(run, run->dims.T, &run->full);
+    run_pad_init(run, run->dims.T, bat_pad_outs(&run->dims, run->dims.T), &run->full);
     if (rc == 0)
         rc = run_setup_program(run, err, err_bytes);
     if (rc == 0)

@@ -29,6 +29,7 @@ struct worker {
     struct cnt_seg *stat;        /* the gate's segment, or own when there is none */
     int stat_mapped;
     struct par par;              /* as it was at the start */
+    struct par next;             /* of the last reload; ingress thread */
     struct mdl_config cfg;
     struct mdl_program *prog;
     struct wts_plan *wp;         /* NULL: null model */

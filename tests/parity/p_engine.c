@@ -249,6 +249,47 @@ static const char wide_config[] =
     "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
     "\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,\"eos_token_id\":2}";
 
+/* Prompts of more blocks than travel with a plan: their tables go up by a copy
+ * of their own. With larger blocks they are short; the answers are the same. */
+#define N_LONG 3
+static void
+long_table(const char *dir, int32_t block_size, uint32_t (*ret)[8])
+{
+    struct sim_cfg c = { .max_reqs = N_LONG, .max_seqs = N_LONG, .max_tokens = 2048,
+        .max_len = 1400, .n_block = 4800 / block_size, .block_size = block_size,
+        .chunked = 1, .threads = 2, .model_dir = dir, .depth = 2,
+        .exec = FDK_EXEC_INLINE };
+    struct sim *s = sim_new(&c);
+    struct sim_req *r[N_LONG];
+
+    for (uint32_t i = 0; i < N_LONG; i++) {
+        r[i] = sim_req(s);
+        r[i]->n_prompt = 16 * (BAT_MAX_DELTA + 1) + 90 * i;
+        r[i]->prompt = mem_array(r[i]->n_prompt, 4);
+        for (uint32_t k = 0; k < r[i]->n_prompt; k++)
+            r[i]->prompt[k] = 3 + (k * 7 + i * 31 + k / 5) % 240;
+        r[i]->p.max_new = 8;
+        r[i]->p.flags |= FDP_F_IGNORE_EOS;
+        sim_submit(s, r[i], NULL);
+    }
+    sim_drain(s);
+    for (uint32_t i = 0; i < N_LONG; i++) {
+        SIM_CHECK(r[i]->code == 0 && r[i]->s[0].n_ids == 8);
+        memcpy(ret[i], r[i]->s[0].ids, sizeof(ret[i]));
+    }
+    sim_free(s);
+}
+
+static void
+long_tables(const char *dir)
+{
+    static uint32_t many[N_LONG][8], few[N_LONG][8];
+
+    long_table(dir, 16, many);
+    long_table(dir, 128, few);
+    SIM_CHECK(memcmp(many, few, sizeof(many)) == 0);
+}
+
 static void
 config(const char *path, const char *text)
 {
@@ -268,6 +309,7 @@ main(void)
         config(path, configs[i]);
         model(dir);
     }
+    long_tables(dir);
     config(path, wide_config);
     wide_vocabulary(dir);
     (void)unlink(path);

@@ -239,10 +239,57 @@ t_wake_worker(void **state)
     pair_close(&p);
 }
 
+/* The worker reads parameters of one moment, never half of two. */
+static void *
+par_writer(void *arg)
+{
+    struct lnk_seg *seg = arg;
+    struct par *p = calloc(1, sizeof(*p));
+
+    for (uint32_t i = 0; i < 2000; i++) {
+        memset(p, (int)(i % 2) * 0x55, sizeof(*p));
+        lnk_put_par(seg, p);
+    }
+    free(p);
+    return NULL;
+}
+
+static void
+parameters_of_one_moment(void **state)
+{
+    struct lnk_seg *seg;
+    struct par *p = calloc(1, sizeof(*p));
+    pthread_t th;
+    int fd, n = 0;
+
+    (void)state;
+    assert_non_null(p);
+    assert_int_equal(lnk_create(p, 1, &seg, &fd), 0);
+    assert_int_equal(pthread_create(&th, NULL, par_writer, seg), 0);
+    for (int i = 0; i < 2000; i++) {
+        const unsigned char *b = (const unsigned char *)p;
+
+        if (lnk_get_par(seg, p) != 0)
+            continue;
+        n++;
+        for (size_t k = 1; k < sizeof(*p); k += 61)
+            assert_int_equal(b[k], b[0]);
+    }
+    (void)pthread_join(th, NULL);
+    assert_true(n > 0);
+    /* a gate that stopped half way */
+    seg->par_seq++;
+    assert_int_equal(lnk_get_par(seg, p), -EAGAIN);
+    lnk_leave(seg);
+    (void)close(fd);
+    free(p);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_of_one_moment),
         cmocka_unit_test(t_join_refuses),
         cmocka_unit_test(t_bad_peer),
         cmocka_unit_test(t_full),
