@@ -184,7 +184,8 @@ SYS_TESTS = \
 	%D%/sys/012-commands.sh \
 	%D%/sys/013-fairness.sh \
 	%D%/sys/014-config.sh \
-	%D%/sys/015-kv-fp8.sh
+	%D%/sys/015-kv-fp8.sh \
+	%D%/sys/016-graphs.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
@@ -224,7 +225,7 @@ fuzzers: $(FUZZ_TARGETS)
 
 EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/model/run %D%/model/doorbell.pml \
 	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/mutants %D%/tsan.supp %D%/bench/run %D%/bench/held_out.txt \
-	%D%/fuzz/run %D%/gpu/demo.sh %D%/gpu/run %D%/gpu/shapes \
+	%D%/fuzz/run %D%/gpu/daemon.sh %D%/gpu/demo.sh %D%/gpu/run %D%/gpu/shapes \
 	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
 	%D%/unit/config.golden %D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate %D%/parity/quant.txt \
 	%D%/parity/quant_reference.py

@@ -11,8 +11,9 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-/* auto keeps the precision of the activations: bf16 keys and values moved
- * logprobs of 16-bit checkpoints by up to 0.14 from a fp32 reference. */
+/* auto keeps the precision of the CPU's activations: bf16 keys and values moved
+ * logprobs of 16-bit checkpoints by up to 0.14 from a fp32 reference there. A
+ * device rounds to the weights' type before every product anyway. */
 static enum fdk_dtype
 wrk_kv_dtype(const struct worker *w)
 {
@@ -23,7 +24,7 @@ wrk_kv_dtype(const struct worker *w)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(w->par.kv_dtype, names[i].name) == 0)
             return names[i].t;
-    if (w->run->k->act_dtype == FDK_F32 || w->wp == NULL)
+    if (w->run->k != &fdk_ops_cuda || w->wp == NULL)
         return FDK_F32;
     return wts_main_dtype(w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
 }

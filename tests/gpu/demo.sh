@@ -1,7 +1,8 @@
 #!/bin/bash
 # The shipped model on the card and on the processors: greedy tokens are equal,
 # or the first that differs was a near-tie on both sides; with graphs and
-# without, overlapped and not.
+# without, overlapped and not. Then quantized weights
+# and 8-bit KV: both sides round alike, but what they round differs a little.
 . "$FDD_SRC/tests/sys/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 prompts=('In the beginning' 'Once upon a time' 'The' 'def main():' 'A list of things: one, two,')
@@ -17,7 +18,11 @@ ask() { # NAME [fdd arguments]
 ask cpu --set device.backend=cpu
 ask graph --set device.backend=cuda
 ask eager --set device.backend=cuda --set graph.use_cudagraph=no
-python3 - "$dir" <<'PY' || fail "tokens differ"
+variants=(quant.weights=wint8 quant.weights=wint4 kv.dtype=bf16 kv.dtype=fp8 kv.dtype=int8)
+for v in "${variants[@]}"; do
+    for b in cpu cuda; do ask "$v-$b" --set "$v" --set device.backend=$b; done
+done
+python3 - "$dir" "${variants[@]}" <<'PY' || fail "tokens differ"
 import json, sys
 def read(name):
     return [json.loads(l) for l in open(f"{sys.argv[1]}/{name}") if l.strip()]
@@ -39,5 +44,9 @@ def compare(a, b, near):
     print(f"{same} tokens equal, logprobs within {worst:.5f}")
     return bad
 cpu, graph, eager = read("cpu"), read("graph"), read("eager")
-sys.exit(1 if compare(cpu, graph, 0.03) or compare(graph, eager, 0) else 0)
+bad = compare(cpu, graph, 0.03) + compare(graph, eager, 0)
+for v in sys.argv[2:]:
+    print(v, end=": ")
+    bad += compare(read(v + "-cpu"), read(v + "-cuda"), 0.1)
+sys.exit(1 if bad else 0)
 PY

@@ -15,6 +15,15 @@ for c in status stat generate tokenize detokenize requests cancel clients config
     expect 0 ctl $c --help
     has "$out" "$c"
 done
+# Completion offers every command.
+expect 0 ctl help
+for c in $(printf '%s\n' "$out" | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    grep -qw "$c" <(sed -n "/local cmds=/,/'$/p" "$FDD_SRC/conf/completions/fdctl.bash") ||
+        fail "no completion of fdctl $c"
+    grep -qE "^\.It Cm $c( |\$)" "$FDD_SRC/tools/fdctl.1" || fail "fdctl(1) has no fdctl $c"
+done
+expect 0 ctl status
+has "$out" '0 queued \(0 tokens\)'
 expect 64 ctl statsu
 has "$out" 'status'
 expect 64 ctl generate --max-token 3

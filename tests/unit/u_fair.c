@@ -65,12 +65,53 @@ t_two_users(void **state)
         n_a += sub.user == 1000;
         n_b += sub.user == 1001;
         if (n_b < 2)
-            assert_true(n_a <= 5); /* a quantum is two of these */
+            assert_true(n_a <= 5); /* each takes four turns */
         fix_wdone(&f, id);
         fix_step(&f, 0);
     }
     assert_int_equal(n_a, 60);
     assert_int_equal(n_b, 2);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
+/* Users with short requests take turns soon, not after a hundred of them. */
+static void
+t_short_requests(void **state)
+{
+    static const char *const sets[] = { "sched.max_inflight_per_client=500",
+        "sched.max_inflight_per_user=500", "sched.max_concurrency=1000", NULL };
+    struct fix f;
+    struct fcl a, b;
+    struct lnk_submit sub = { 0 };
+    struct frec r;
+    uint64_t id[200];
+    int sent[2] = { 0, 0 }, n = 0;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 100; i++) {
+        fcl_submit(&a, i, 4, 20);
+        fcl_submit(&b, i, 4, 20);
+    }
+    for (int done = 0; done < 120; done++) {
+        fix_step(&f, 0);
+        while ((id[n] = fix_take(&f, &sub, NULL, NULL)) != 0) {
+            sent[sub.user == 1001]++;
+            n++;
+        }
+        assert_true(abs(sent[0] - sent[1]) <= 18);
+        work(&f, id[done], &sub);
+        while (fcl_recv(&a, &r) || fcl_recv(&b, &r))
+            continue;
+    }
+    assert_true(sent[0] + sent[1] >= 120);
+    while ((id[0] = fix_take(&f, &sub, NULL, NULL)) != 0)
+        ;
     fcl_close(&a);
     fcl_close(&b);
     fix_close(&f);
@@ -720,6 +761,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_two_users),
+        cmocka_unit_test(t_short_requests),
         cmocka_unit_test(t_tokens),
         cmocka_unit_test(t_priority),
         cmocka_unit_test(t_credits),

@@ -1,0 +1,25 @@
+#!/bin/bash
+# A 1B-shaped model with random weights behind the whole daemon on a card: it
+# starts within the memory it planned, serves ids, and its plan is what the
+# card says is taken.
+. "$FDD_SRC/tests/sys/lib.sh"
+start --set model.path="$FDD_SRC/tests/gpu/shapes/llama-1b" --set model.load_format=dummy \
+    --set device.backend=cuda "$@"
+ctl memory || fail "memory"
+used=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1)
+total=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)
+echo "card: $used of $total MiB in use"
+[ "$used" -le $((total * 91 / 100)) ] || fail "more than kv.gpu_memory_utilization in use"
+seq -s ' ' 100 611 >"$dir/ids"
+for i in 1 2 3; do
+    ctl generate --ids-file "$dir/ids" --max-tokens 64 --temperature 0 --ignore-eos --stats \
+        --json >"$dir/out$i" 2>"$dir/err$i" || fail "generate: $(cat "$dir/err$i")"
+    cat "$dir/err$i"
+done
+ctl generate --ids-file "$dir/ids" --max-tokens 64 --temperature 0 --ignore-eos --stats \
+    --n-requests 64 --json >"$dir/many" 2>"$dir/err" || fail "generate: $(cat "$dir/err")"
+cat "$dir/err"
+[ "$(grep -o '"ids": *\[[^]]*\]' "$dir/many" | sort -u | wc -l)" -le 4 ] ||
+    fail "64 equal requests have many answers"
+ctl stat -1 | grep -E 'steps|host_ns|model_ns|prefix_hits|rows_late'
+stop
