@@ -2,6 +2,9 @@
 
 #include "kernels/fdk.h"
 
+#include <stdio.h>
+#include <sys/sysinfo.h>
+
 static const struct {
     const char *name;
     size_t bytes;
@@ -48,6 +51,24 @@ fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b)
     /* A row wastes most, b - gcd, when its length leaves gcd in the last tile. */
     int64_t tiles = ((int64_t)m * a + (int64_t)(n < m ? n : m) * (b - g)) / b;
     return tiles < INT32_MAX ? (int32_t)tiles : INT32_MAX;
+}
+
+/* MemAvailable counts the page cache, which sysinfo does not. */
+uint64_t
+fdk_host_mem_free(void)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    struct sysinfo si;
+    FILE *f = fopen("/proc/meminfo", "re");
+    int found = 0;
+    while (f != NULL && !found && fgets(line, sizeof(line), f) != NULL)
+        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
+    if (f != NULL)
+        fclose(f);
+    if (found)
+        return (uint64_t)kib * 1024;
+    return sysinfo(&si) == 0 ? (uint64_t)si.freeram * si.mem_unit : 0;
 }
 
 /* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3"

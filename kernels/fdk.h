@@ -375,6 +375,9 @@ extern const struct fdk_ops fdk_ops_cpu;
 extern const struct fdk_ops fdk_ops_cuda; /* a stub that says so when built without */
 extern const struct fdk_ops fdk_ops_null;
 
+/* Memory of the machine that programs may still take, in bytes; 0 unknown. */
+uint64_t fdk_host_mem_free(void);
+
 /* FDK_EXEC_DEFER: run up to n commands that are due, round robin over the
  * streams. Returns how many ran. Tests drive a slow or a fast device so. */
 int32_t fdk_vdev_step(struct fdk_ctx *, int32_t n);

@@ -185,7 +185,8 @@ SYS_TESTS = \
 	%D%/sys/013-fairness.sh \
 	%D%/sys/014-config.sh \
 	%D%/sys/015-kv-fp8.sh \
-	%D%/sys/016-graphs.sh
+	%D%/sys/016-graphs.sh \
+	%D%/sys/017-prefix-cache.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)

@@ -179,9 +179,10 @@ show_status(const json_t *st)
                 : "no tokenizer: requests by ids");
     else
         printf("model     not ready\n");
-    printf("requests  %lld running, %lld queued; %lld done, %lld failed, %lld refused\n",
-        num(r, "running"), num(r, "queued"), num(r, "done"), num(r, "error"),
-        num(r, "refused"));
+    printf("requests  %lld running, %lld queued (%lld tokens); %lld done, %lld failed\n"
+        "          %lld refused, %lld of them because they would have waited too long\n",
+        num(r, "running"), num(r, "queued"), num(r, "queued_tokens"), num(r, "done"),
+        num(r, "error"), num(r, "refused"), num(r, "shed"));
     printf("sessions  %lld\n", num(st, "sessions"));
 }
 

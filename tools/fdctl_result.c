@@ -366,7 +366,10 @@ fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
     char detail[96] = "";
     float f;
 
-    if (float_arg(e, &f))
+    if (e->code == FDP_E_UNSUPPORTED)
+        snprintf(detail, sizeof(detail), ": %s%s", fdc_detail_name(e->detail),
+            e->detail == FDP_D_PENALTY ? "; sched.max_penalty_seqs is 0" : "");
+    else if (float_arg(e, &f))
         snprintf(detail, sizeof(detail), ": %s (%g)", fdc_detail_name(e->detail),
             (double)f);
     else if (e->detail != FDP_D_NONE)

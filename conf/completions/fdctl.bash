@@ -5,7 +5,7 @@ _fdctl()
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local cmd= i glob=()
     local cmds='status generate tokenize detokenize ping stat requests clients cancel
-        config set reload model program drain stop debug help version'
+        config set reload model memory program drain stop debug help version'
 
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do

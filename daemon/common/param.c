@@ -672,6 +672,30 @@ par_reload(struct par_set *ps, const struct par_set *ps_new, char *ret_ignored,
     return n;
 }
 
+int
+par_reload_check(const struct par_set *ps, const struct par_set *ps_new, char *err,
+    size_t err_bytes)
+{
+    struct par *both = malloc(sizeof(*both));
+    size_t i;
+    int rc, n;
+
+    if (both == NULL)
+        return -ENOMEM;
+    *both = ps->par;
+    for (i = 0; i < par_n_defs; i++)
+        if (par_defs[i].reload)
+            memcpy((char *)both + par_defs[i].offset,
+                (const char *)&ps_new->par + par_defs[i].offset,
+                par_field_bytes(&par_defs[i]));
+    n = snprintf(err, err_bytes, "beside what needs a restart: ");
+    if (n < 0 || (size_t)n >= err_bytes)
+        n = 0;
+    rc = par_check_values(both, err + n, err_bytes - (size_t)n);
+    free(both);
+    return rc;
+}
+
 size_t
 par_count(void)
 {

@@ -76,6 +76,10 @@ int32_t par_long_prefill(const struct par *p, int32_t max_model_len);
  * Returns the number of values changed. */
 int par_reload(struct par_set *ps, const struct par_set *ps_new, char *ret_ignored,
     size_t ignored_bytes);
+/* Do the values fit together that par_reload() would leave in force? 0, or
+ * -EINVAL with a message. */
+int par_reload_check(const struct par_set *ps, const struct par_set *ps_new, char *err,
+    size_t err_bytes);
 /* May this parameter change while running? 1, 0, -ENOENT. */
 int par_is_reloadable(const char *name);
 

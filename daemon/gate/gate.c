@@ -631,6 +631,8 @@ gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
         rc = par_check(ps, err, err_bytes);
     if (rc >= 0)
         rc = gate_check_par(par_get(ps), err, err_bytes);
+    if (rc >= 0)
+        rc = par_reload_check(g->ps, ps, err, err_bytes);
     if (rc >= 0) {
         *ret_changed = par_reload(g->ps, ps, ret_ignored, ignored_bytes);
         gate_apply(g);

@@ -264,15 +264,26 @@ int
 wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph, struct cap *ret,
     char *err, size_t err_bytes)
 {
-    int32_t max = par_max_batched_tokens(p, wrk_on_cpu(w));
+    int32_t tokens = par_max_batched_tokens(p, wrk_on_cpu(w)), max = tokens;
     int rc = 0;
 
+    /* With both automatic, the gate took the list without knowing the backend. */
+    if (p->sched_max_num_batched_tokens == 0)
+        max = CAP_MAX_TOKENS;
     if (p->graph_prefill_max_tokens > 0 && p->graph_prefill_max_tokens < max)
         max = (int32_t)p->graph_prefill_max_tokens;
     if (p->graph_capture_sizes[0] != '\0')
         rc = cap_parse(p->graph_capture_sizes, max, ret, err, err_bytes);
     else
-        cap_default(max, ret);
+        cap_default(max < tokens ? max : tokens, ret);
+    if (rc == 0 && ret->size[ret->n - 1] > tokens) {
+        log_warn("worker: graph.capture_sizes beyond %d, the tokens of a step, are left out",
+            tokens);
+        while (ret->n > 1 && ret->size[ret->n - 1] > tokens)
+            ret->n--;
+        if (ret->size[0] > tokens)
+            ret->size[0] = tokens;
+    }
     if (rc == 0)
         *ret_use_graph = p->graph_use_cudagraph != 0 && p->graph_prefill_max_tokens > 0;
     return rc;

@@ -142,6 +142,7 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     struct mpl_rank rank = { 0, 0 };
     struct mpl_in in = { .is_cpu = wrk_on_cpu(w), .rank = &rank, .n_rank = 1,
         .utilization = p->kv_gpu_memory_utilization, .swap_gib = p->kv_swap_space,
+        .host_free = fdk_host_mem_free(),
         .num_blocks = p->kv_num_blocks, .memory_bytes = (uint64_t)p->kv_memory_bytes,
         .want_len = p->model_max_model_len, .max_num_seqs = (int32_t)p->sched_max_num_seqs,
         .decode_blocks = (int32_t)p->kv_static_decode_blocks,

@@ -351,6 +351,10 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
         return mpl_fail(-EINVAL, err, err_bytes, "kv.swap_space = %g GiB: more than %d "
             "blocks of %" PRIu64 " bytes", in->swap_gib, INT32_MAX / in->kv.block_size - 1,
             in->kv.block_bytes);
+    if (in->host_free > 0 && in->swap_gib * 1073741824.0 > (double)in->host_free)
+        return mpl_fail(-ENOSPC, err, err_bytes, "kv.swap_space = %g GiB, but the machine has "
+            "%.1f GiB of memory left; set kv.swap_space to less", in->swap_gib,
+            (double)in->host_free / 1073741824.0);
     if (in->swap_gib > 0 && n < 1)
         return mpl_fail(-EINVAL, err, err_bytes, "kv.swap_space = %g GiB: less than a block "
             "of %" PRIu64 " bytes", in->swap_gib, in->kv.block_bytes);

@@ -52,6 +52,7 @@ struct mpl_in {
     int32_t n_rank;
     /* parameters */
     double utilization, swap_gib;
+    uint64_t host_free;      /* memory the machine has left; 0: not known */
     int64_t num_blocks;      /* 0: by memory */
     uint64_t memory_bytes;   /* 0: by the rules above */
     int64_t want_len;        /* 0: what the model and the pool allow */

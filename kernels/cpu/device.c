@@ -175,22 +175,6 @@ cpu_ctx_free(struct fdk_ctx *ctx)
     free(ctx);
 }
 
-/* MemAvailable counts the page cache, which sysinfo does not. */
-static uint64_t
-memory_available(uint64_t fallback)
-{
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (f == NULL)
-        return fallback;
-    int found = 0;
-    while (!found && fgets(line, sizeof(line), f) != NULL)
-        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
-    fclose(f);
-    return found ? (uint64_t)kib * 1024 : fallback;
-}
-
 int
 vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
 {
@@ -205,7 +189,7 @@ vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
         ctx->isa->name, ctx->n_thread);
     uint64_t n = (uint64_t)ctx->n_dev;
     ret->mem_total = (uint64_t)si.totalram * si.mem_unit / n;
-    ret->mem_free = memory_available((uint64_t)si.freeram * si.mem_unit) / n;
+    ret->mem_free = fdk_host_mem_free() / n;
     pthread_mutex_lock(&d->mem_lock);
     if (d->mem_limit != 0) {
         uint64_t left = d->mem_limit > d->mem_used ? d->mem_limit - d->mem_used : 0;

@@ -16,7 +16,7 @@ FDP_STATUS(E_BAD_TOKEN,  -12, REQUEST, 0, "a token id is outside the vocabulary"
 FDP_STATUS(E_NO_MODEL,   -13, REQUEST, 0, "no such model, or the model has no tokenizer")
 FDP_STATUS(E_POISON,     -14, REQUEST, 0, "this prompt ended a worker twice and is refused for a while")
 FDP_STATUS(E_BAD_TEXT,   -15, REQUEST, 0, "text is not valid UTF-8")
-FDP_STATUS(E_UNSUPPORTED,-16, REQUEST, 0, "the request asks for something this daemon was built without")
+FDP_STATUS(E_UNSUPPORTED,-16, REQUEST, 0, "the request asks for something this daemon does not offer")
 FDP_STATUS(E_QUEUE_FULL, -20, RETRY,   1, "the daemon's queue is full")
 FDP_STATUS(E_LIMIT,      -21, RETRY,   1, "a limit of this client or user is reached")
 FDP_STATUS(E_OVERLOAD,   -22, RETRY,   1, "the daemon is overloaded")

@@ -57,3 +57,14 @@ has "$out" '513 is more than graph.prefill_max_tokens = 512'
 expect 0 ctl config graph.capture_sizes
 [ -z "$out" ] || fail "graph.capture_sizes is $out"
 stop
+
+# What fdctl set or a reload took does not keep the next worker from starting.
+printf '[graph]\nprefill_max_tokens = 4000\n' >"$dir/x.ini"
+start -c "$dir/x.ini" --set model.path="$DEMO"
+expect 0 ctl set graph.capture_sizes=1,4000
+printf '[graph]\ncapture_sizes = 1,5000\nprefill_max_tokens = 5000\n' >"$dir/x.ini"
+expect 65 ctl reload
+has "$out" 'beside what needs a restart: graph.capture_sizes: 5000 is more'
+expect 0 ctl debug kill-worker
+expect 0 ctl --wait $((20 * slow)) generate -p 'In the beginning' --max-tokens 4
+stop

@@ -492,6 +492,12 @@ swap_space_in_blocks(void **state)
     assert_int_equal(m.n_host, 512);
     assert_int_equal(mpl_bytes(&m, MPL_HOST_KV), 4 * GIB);
     check_sums(&m);
+    in.host_free = 4 * GIB;
+    assert_int_equal(planned(&in).n_host, 512);
+    in.host_free--;
+    assert_int_equal(mpl_plan(&in, &m, err, sizeof(err)), -ENOSPC);
+    assert_non_null(strstr(err, "kv.swap_space = 4 GiB, but the machine has 4.0 GiB"));
+    in.host_free = 0;
     in.swap_gib = 4.0 - 1.0 / 1024; /* one MiB less: a block less */
     assert_int_equal(planned(&in).n_host, 511);
     in.swap_gib = 1.0 / 128;

@@ -434,6 +434,16 @@ test_reload(void **state)
     }
     assert_int_equal(par_reload(ps, fresh, ignored, 8), 0);
     assert_string_equal(ignored, "sched.m");
+    /* What may change must fit what stays until a restart. */
+    assert_int_equal(par_reload_check(ps, fresh, err, sizeof(err)), 0);
+    assert_int_equal(set(fresh, "graph.capture_sizes", "1,600"), 0);
+    assert_int_equal(set(fresh, "graph.prefill_max_tokens", "1000"), 0);
+    assert_int_equal(par_check(fresh, err, sizeof(err)), 0);
+    REFUSED(par_reload_check(ps, fresh, err, sizeof(err)), -EINVAL, "beside what needs a "
+        "restart: graph.capture_sizes: 600 is more than graph.prefill_max_tokens = 512; "
+        "remove it or raise that");
+    assert_int_equal(set(ps, "graph.prefill_max_tokens", "1000"), 0);
+    assert_int_equal(par_reload_check(ps, fresh, err, sizeof(err)), 0);
     par_free(fresh);
 }
 
