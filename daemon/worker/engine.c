@@ -39,13 +39,21 @@ eng_out_slots(const struct eng_cfg *cfg)
     return (uint32_t)(cfg->depth + 2) * eng_room(cfg) + (uint32_t)cfg->max_reqs;
 }
 
+static int32_t
+eng_max_copy(const struct runner *run)
+{
+    int64_t n = ENG_COPY_BYTES / (run->kv.block_bytes > 0 ? run->kv.block_bytes : 1);
+
+    return n < ENG_MIN_COPY ? ENG_MIN_COPY : n > ENG_MAX_COPY ? ENG_MAX_COPY : (int32_t)n;
+}
+
 int
 eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes)
 {
     const struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
         .n_slot = cfg->sch.max_seqs, .max_len = cfg->max_len, .n_host = cfg->n_host,
-        .max_copy = ENG_MAX_COPY };
+        .max_copy = eng_max_copy(run) };
     struct engine *e;
 
     if (cfg->depth < 0 || cfg->depth > ENG_MAX_DEPTH) {
@@ -437,6 +445,11 @@ eng_poll(struct engine *e, uint64_t now_ns)
         eng_apply(e);
     if (eng_may_launch(e) && sch_pick(e->sch, now_ns, &e->step) > 0) {
         eng_launch(e);
+        work = 1;
+    }
+    /* nothing runs: let go of what was left for later steps */
+    if (e->kv->n_pending > 0 && e->n_flight == 0 && !sch_busy(e->sch)) {
+        (void)kv_reclaim(e->kv, e->cfg.n_block);
         work = 1;
     }
     if (LOG_DBG(selfcheck))

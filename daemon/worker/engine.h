@@ -35,8 +35,11 @@
 #define ENG_MAX_SCORES 256
 /* device.overlap_depth */
 #define ENG_MAX_DEPTH 4
-/* Copies of KV blocks between two steps. */
-#define ENG_MAX_COPY 64
+/* Copies of KV blocks between two steps: so many (the CPU device queues 1,024
+ * commands), fewer where they are more bytes than that, but some. */
+#define ENG_MAX_COPY 960
+#define ENG_MIN_COPY 64
+#define ENG_COPY_BYTES (512ll << 20)
 
 struct eng_cfg {
     int32_t max_reqs;        /* sched.max_concurrency */

@@ -3,16 +3,16 @@
 #include "daemon/worker/kvcache.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/worker/kvcache_priv.h"
 
 /* How far ahead buckets and blocks of a big pool are fetched: they are not in the
  * processor's cache. */
 #define KV_AHEAD 8
+/* Orders looked at for one that can give way. */
+#define KV_TRIES 4
 
 int32_t
 kv_owner(int32_t pos)
@@ -40,7 +40,7 @@ kv_slot(const struct kv *kv, int32_t slot, int32_t pos)
 
 /* ---- lists ---------------------------------------------------------------------- */
 
-static void
+void
 kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
@@ -55,6 +55,7 @@ kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b)
         l->tail = b;
     else
         kv->block[k->next].prev = b;
+    l->n++;
 }
 
 static void
@@ -71,12 +72,47 @@ kv_unlink(struct kv *kv, struct kv_list *l, int32_t b)
     else
         kv->block[k->next].prev = k->prev;
     k->prev = k->next = -1;
+    l->n--;
+}
+
+/* All of from behind to's last, or before its first. */
+static void
+kv_splice(struct kv *kv, struct kv_list *to, struct kv_list *from, int first)
+{
+    int32_t at = first ? -1 : to->tail, next = first ? to->head : -1;
+
+    if (from->n == 0)
+        return;
+    kv->block[from->head].prev = at;
+    kv->block[from->tail].next = next;
+    if (at < 0)
+        to->head = from->head;
+    else
+        kv->block[at].next = from->head;
+    if (next < 0)
+        to->tail = from->tail;
+    else
+        kv->block[next].prev = from->tail;
+    to->n += from->n;
+    *from = (struct kv_list) { -1, -1, 0 };
 }
 
 struct kv_list *
 kv_defer_list(const struct kv *kv, int32_t b)
 {
-    return &kv->index->defer[kv->block[b].epoch % KV_N_DEFER];
+    const struct kv_block *k = &kv->block[b];
+
+    return &kv->index->defer[kv_is_known(k)][k->epoch % KV_N_DEFER];
+}
+
+enum kv_where
+kv_where(const struct kv *kv, int32_t b)
+{
+    const struct kv_block *k = &kv->block[b];
+
+    if (k->where == KV_DEFERRED && k->epoch <= kv->collected)
+        return kv_is_known(k) ? KV_IDLE : KV_FREE;
+    return (enum kv_where)k->where;
 }
 
 /* ---- hash index ----------------------------------------------------------------- */
@@ -162,105 +198,6 @@ kv_unname(struct kv *kv, int32_t b)
     k->h = (struct kv_hash) { 0 };
 }
 
-/* ---- set up --------------------------------------------------------------------- */
-
-static int32_t *
-kv_buckets(int32_t n, uint32_t *ret_mask)
-{
-    uint32_t size = 16;
-    int32_t *p;
-
-    while (size < (uint32_t)n)
-        size *= 2;
-    p = mem_array(size, sizeof(*p));
-    if (p == NULL)
-        return NULL;
-    memset(p, 0xff, size * sizeof(*p));
-    *ret_mask = size - 1;
-    return p;
-}
-
-static int
-kv_alloc(struct kv *kv)
-{
-    size_t n = (size_t)kv->n_block + (size_t)kv->cfg.n_host;
-    size_t n_copy = (size_t)kv->cfg.max_copy;
-    struct kv_index *ix = mem_zalloc(sizeof(*ix));
-
-    kv->index = ix;
-    kv->table = mem_array((size_t)kv->n_slot * (size_t)kv->stride, sizeof(*kv->table));
-    kv->n_held = mem_array((size_t)kv->n_slot, sizeof(*kv->n_held));
-    kv->copy = mem_array(n_copy, sizeof(*kv->copy));
-    kv->block = mem_aligned(_Alignof(struct kv_block), n * sizeof(*kv->block));
-    if (ix == NULL || kv->table == NULL || kv->n_held == NULL || kv->copy == NULL ||
-        kv->block == NULL)
-        return -ENOMEM;
-    ix->dev = kv_buckets(kv->n_block, &ix->dev_mask);
-    ix->host = kv_buckets(kv->cfg.n_host, &ix->host_mask);
-    ix->copied = mem_array(n_copy, sizeof(*ix->copied));
-    ix->mark = mem_array(n, sizeof(*ix->mark));
-    ix->at = mem_array(n, sizeof(*ix->at));
-    if (ix->dev == NULL || ix->host == NULL || ix->copied == NULL || ix->mark == NULL ||
-        ix->at == NULL)
-        return -ENOMEM;
-    return 0;
-}
-
-struct kv *
-kv_new(const struct kv_cfg *cfg)
-{
-    struct kv_list none = { -1, -1 };
-    struct kv_index *ix;
-    struct kv *kv;
-
-    ASSERT(cfg->n_block > 0 && cfg->block_size > 0 && cfg->n_slot > 0);
-    ASSERT(cfg->max_len > 0 && cfg->n_host >= 0 && cfg->max_copy >= 0);
-    ASSERT(cfg->n_block < INT32_MAX - cfg->n_host);
-    OBJ_ALLOC(kv, KV_MAGIC);
-    if (kv == NULL)
-        return NULL;
-    kv->cfg = *cfg;
-    kv->n_block = cfg->n_block + 1;
-    kv->block_size = cfg->block_size;
-    kv->n_slot = cfg->n_slot;
-    kv->stride = kv_blocks(kv, cfg->max_len);
-    if (kv_alloc(kv) != 0)
-        return kv_free(kv);
-    ix = kv->index;
-    ix->free = ix->idle = ix->host_free = ix->host_used = none;
-    for (int i = 0; i < KV_N_DEFER; i++)
-        ix->defer[i] = none;
-    for (int32_t b = kv->n_block + cfg->n_host - 1; b >= 0; b--) {
-        kv->block[b].chain = kv->block[b].prev = kv->block[b].next = -1;
-        kv->block[b].where = b < kv->n_block ? KV_FREE : KV_HOST_FREE;
-        if (b > 0)
-            kv_link_after(kv, b < kv->n_block ? &ix->free : &ix->host_free, -1, b);
-    }
-    kv->n_free = cfg->n_block;
-    return kv;
-}
-
-struct kv *
-kv_free(struct kv *kv)
-{
-    if (kv == NULL)
-        return NULL;
-    if (kv->index != NULL) {
-        free(kv->index->dev);
-        free(kv->index->host);
-        free(kv->index->copied);
-        free(kv->index->mark);
-        free(kv->index->at);
-    }
-    free(kv->index);
-    free(kv->table);
-    free(kv->n_held);
-    free(kv->copy);
-    free(kv->block);
-    OBJ_FREE(kv, KV_MAGIC);
-    return NULL;
-}
-
 /* ---- blocks that nobody holds --------------------------------------------------- */
 
 static void
@@ -296,8 +233,49 @@ kv_take_host(struct kv *kv)
     return x;
 }
 
-/* Idle block b loses its contents; the host keeps them where it has them or
- * an order is left beside those the caller needs. */
+/* Let the host keep what idle block b has, known by h: by an order beside
+ * the n_keep the caller needs; where none is left, by that of the first that was
+ * evicted since the last launch. That is the end of what b may be the beginning
+ * of, and an end without a beginning is never found. */
+static void
+kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
+{
+    struct kv_index *ix = kv->index;
+
+    if (ix->n_save < ix->max_save && kv->n_copy + n_keep < kv->cfg.max_copy) {
+        int32_t x = kv_take_host(kv);
+
+        if (x < 0)
+            return;
+        kv->block[x].where = KV_HOST_USED;
+        kv_name(kv, x, h);
+        kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
+        ix->save[ix->n_save++] = kv->n_copy;
+        kv_order(kv, b, x, 1, h);
+        return;
+    }
+    /* that order may stand before the one that fills b */
+    if (kv->block[b].batch == ix->batch)
+        return;
+    for (int i = 0; i < KV_TRIES && i < ix->n_save; i++) {
+        int32_t o = ix->save[ix->save_at], x = kv->n_block + kv->copy[o].host;
+        struct kv_block *k = &kv->block[x];
+
+        ix->save_at = (ix->save_at + 1) % ix->n_save;
+        if (k->where != KV_HOST_USED || k->batch == ix->batch ||
+            !kv_same(&k->h, &ix->copied[o]))
+            continue;
+        kv_unlink(kv, &ix->host_used, x);
+        kv_unname(kv, x);
+        kv_name(kv, x, h);
+        kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
+        ix->copied[o] = *h;
+        kv->copy[o].dev = b;
+        return;
+    }
+}
+
+/* Idle block b loses its contents; the host keeps them where it can. */
 static void
 kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
 {
@@ -309,55 +287,24 @@ kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
     kv_unname(kv, b);
     kv->n_cached--;
     kv->n_evicted++;
-    if (x >= 0) {
-        if (kv->block[x].where == KV_HOST_USED) {
-            kv_unlink(kv, &ix->host_used, x);
-            kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
-        }
-        return;
+    if (x < 0 && kv->cfg.n_host > 0) {
+        kv_save(kv, b, &h, n_keep);
+    } else if (x >= 0 && kv->block[x].where == KV_HOST_USED) {
+        kv_unlink(kv, &ix->host_used, x);
+        kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
     }
-    if (kv->cfg.n_host == 0 || kv->n_copy + n_keep >= kv->cfg.max_copy)
-        return;
-    x = kv_take_host(kv);
-    if (x < 0)
-        return;
-    kv->block[x].where = KV_HOST_USED;
-    kv_name(kv, x, &h);
-    kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
-    kv_order(kv, b, x, 1, &h);
-}
-
-/* A block with ref 1 and no name, -1: none. */
-static int32_t
-kv_take(struct kv *kv, int32_t n_keep)
-{
-    struct kv_index *ix = kv->index;
-    int32_t b = ix->free.head;
-
-    if (b >= 0) {
-        kv_unlink(kv, &ix->free, b);
-        kv->n_free--;
-    } else {
-        b = ix->idle.head;
-        if (b < 0)
-            return -1;
-        kv_evict(kv, b, n_keep);
-    }
-    kv->block[b].where = KV_HELD;
-    kv->block[b].ref = 1;
-    kv->block[b].batch = ix->batch;
-    return b;
 }
 
 static void
 kv_ref(struct kv *kv, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
+    enum kv_where where = kv_where(kv, b);
 
-    if (k->where == KV_IDLE) {
+    if (where == KV_IDLE) {
         kv_unlink(kv, &kv->index->idle, b);
         kv->n_cached--;
-    } else if (k->where == KV_DEFERRED) {
+    } else if (where == KV_DEFERRED) {
         kv_unlink(kv, kv_defer_list(kv, b), b);
         kv->n_deferred--;
     }
@@ -371,6 +318,7 @@ kv_rest(struct kv *kv, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
 
+    kv->n_back++;
     if (kv_is_known(k)) {
         k->where = KV_IDLE;
         kv_link_after(kv, &kv->index->idle, kv->index->idle.tail, b);
@@ -382,12 +330,24 @@ kv_rest(struct kv *kv, int32_t b)
     }
 }
 
+/* Into the list of its epoch, which is sorted. */
+static void
+kv_defer(struct kv *kv, int32_t b)
+{
+    struct kv_block *k = &kv->block[b];
+    struct kv_list *l = kv_defer_list(kv, b);
+    int32_t p = l->tail;
+
+    while (p >= 0 && kv->block[p].epoch > k->epoch)
+        p = kv->block[p].prev;
+    k->where = KV_DEFERRED;
+    kv_link_after(kv, l, p, b);
+}
+
 static void
 kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch)
 {
     struct kv_block *k = &kv->block[b];
-    struct kv_list *l;
-    int32_t p;
 
     ASSERT(b > 0 && b < kv->n_block && k->where == KV_HELD && k->ref > 0);
     if (last_epoch > k->epoch)
@@ -398,12 +358,85 @@ kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch)
         kv_rest(kv, b);
         return;
     }
-    l = kv_defer_list(kv, b);
-    for (p = l->tail; p >= 0 && kv->block[p].epoch > k->epoch; p = kv->block[p].prev)
-        continue;
-    k->where = KV_DEFERRED;
-    kv_link_after(kv, l, p, b);
+    kv_defer(kv, b);
     kv->n_deferred++;
+}
+
+/* ---- tables given up, block by block --------------------------------------------- */
+
+/* Let go of the first of those that wait for it, at most n. */
+static void
+kv_let_go(struct kv *kv, int32_t n)
+{
+    struct kv_index *ix = kv->index;
+
+    for (; n > 0 && kv->n_pending > 0; n--) {
+        int32_t ahead = ix->gone_at + KV_AHEAD;
+        struct kv_bye *bye = &ix->bye[ix->bye_at];
+
+        __builtin_prefetch(&kv->block[ix->gone[ahead < ix->max_gone ? ahead : 0]], 1);
+        kv_unref(kv, ix->gone[ix->gone_at], bye->epoch);
+        if (++ix->gone_at == ix->max_gone)
+            ix->gone_at = 0;
+        kv->n_pending--;
+        if (--bye->n == 0) {
+            ix->bye_at = (ix->bye_at + 1) % kv->n_slot;
+            ix->n_bye--;
+        }
+    }
+}
+
+int32_t
+kv_reclaim(struct kv *kv, int32_t n)
+{
+    while (kv_available(kv) < n && kv->n_pending > 0)
+        kv_let_go(kv, 1);
+    return kv_available(kv);
+}
+
+/* Table t of n blocks goes, the end first, later. */
+static void
+kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
+{
+    struct kv_index *ix = kv->index;
+    int32_t at;
+
+    while (ix->max_gone - kv->n_pending < n || ix->n_bye == kv->n_slot)
+        kv_let_go(kv, 1);
+    at = (int32_t)(((int64_t)ix->gone_at + kv->n_pending) % ix->max_gone);
+    for (int32_t i = n - 1; i >= 0; i--) {
+        ix->gone[at] = t[i];
+        if (++at == ix->max_gone)
+            at = 0;
+    }
+    at = (int32_t)(((int64_t)ix->bye_at + ix->n_bye++) % kv->n_slot);
+    ix->bye[at] = (struct kv_bye) { last_epoch, n };
+    kv->n_pending += n;
+}
+
+/* A block with ref 1 and no name, -1: none. */
+static int32_t
+kv_take(struct kv *kv, int32_t n_keep)
+{
+    struct kv_index *ix = kv->index;
+    int32_t b;
+
+    if (kv_available(kv) == 0)
+        (void)kv_reclaim(kv, 1);
+    b = ix->free.head;
+    if (b >= 0) {
+        kv_unlink(kv, &ix->free, b);
+        kv->n_free--;
+    } else {
+        b = ix->idle.head;
+        if (b < 0)
+            return -1;
+        kv_evict(kv, b, n_keep);
+    }
+    kv->block[b].where = KV_HELD;
+    kv->block[b].ref = 1;
+    kv->block[b].batch = ix->batch;
+    return b;
 }
 
 /* ---- tables --------------------------------------------------------------------- */
@@ -429,7 +462,7 @@ kv_grow(struct kv *kv, int32_t slot, int32_t n_tok)
     have = kv->n_held[slot];
     if (want <= have)
         return 0;
-    if (want - have > kv_available(kv))
+    if (want - have > kv_reclaim(kv, want - have))
         return -ENOSPC;
     for (; have < want; have++)
         t[have] = kv_take(kv, 0);
@@ -440,16 +473,46 @@ kv_grow(struct kv *kv, int32_t slot, int32_t n_tok)
 void
 kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch)
 {
-    int32_t *t = kv_row(kv, slot);
+    int32_t *t = kv_row(kv, slot), n = kv->n_held[slot];
+    struct kv_index *ix = kv->index;
 
-    /* the end first: it shall lose its place before the beginning does */
-    for (int32_t i = kv->n_held[slot] - 1; i >= 0; i--) {
-        if (i >= KV_AHEAD)
-            __builtin_prefetch(&kv->block[t[i - KV_AHEAD]], 1);
-        kv_unref(kv, t[i], last_epoch);
-        t[i] = 0;
-    }
+    if (n == 0)
+        return;
     kv->n_held[slot] = 0;
+    if (kv->n_pending > 0 || n > ix->quota) {
+        kv_queue(kv, t, n, last_epoch);
+    } else {
+        ix->quota -= n;
+        /* the end first: it shall lose its place before the beginning does */
+        for (int32_t i = n - 1; i >= 0; i--) {
+            if (i >= KV_AHEAD)
+                __builtin_prefetch(&kv->block[t[i - KV_AHEAD]], 1);
+            kv_unref(kv, t[i], last_epoch);
+        }
+    }
+    memset(t, 0, (size_t)n * sizeof(*t));
+}
+
+/* Those of l that are collected, at once where all are. */
+static void
+kv_collect_list(struct kv *kv, struct kv_list *l, int known)
+{
+    struct kv_index *ix = kv->index;
+
+    if (l->tail >= 0 && kv->block[l->tail].epoch <= kv->collected) {
+        kv->n_deferred -= l->n;
+        kv->n_back += (uint64_t)l->n;
+        *(known ? &kv->n_cached : &kv->n_free) += l->n;
+        kv_splice(kv, known ? &ix->idle : &ix->free, l, !known);
+        return;
+    }
+    while (l->head >= 0 && kv->block[l->head].epoch <= kv->collected) {
+        int32_t b = l->head;
+
+        kv_unlink(kv, l, b);
+        kv->n_deferred--;
+        kv_rest(kv, b);
+    }
 }
 
 void
@@ -460,16 +523,12 @@ kv_collect(struct kv *kv, uint64_t epoch)
     ASSERT(epoch >= kv->collected);
     kv->collected = epoch;
     for (uint64_t i = 0; i < (n < KV_N_DEFER ? n : KV_N_DEFER); i++) {
-        struct kv_list *l = &kv->index->defer[++e % KV_N_DEFER];
-
-        while (l->head >= 0 && kv->block[l->head].epoch <= epoch) {
-            int32_t b = l->head;
-
-            kv_unlink(kv, l, b);
-            kv->n_deferred--;
-            kv_rest(kv, b);
-        }
+        e++;
+        kv_collect_list(kv, &kv->index->defer[0][e % KV_N_DEFER], 0);
+        kv_collect_list(kv, &kv->index->defer[1][e % KV_N_DEFER], 1);
     }
+    kv_let_go(kv, kv->cfg.max_drop);
+    kv->index->quota = kv->cfg.max_drop;
 }
 
 /* ---- prefix cache --------------------------------------------------------------- */
@@ -485,13 +544,24 @@ kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n, struct kv_match
         kv_fetch(kv, h, m.n, n);
         b = kv_find_dev(kv, &h[m.n]);
         if (b >= 0)
-            m.n_idle += kv->block[b].where == KV_IDLE;
-        else if (kv_find_host(kv, &h[m.n]) >= 0)
+            m.n_idle += kv_where(kv, b) == KV_IDLE;
+        else if (m.n_host < kv->cfg.max_copy - kv->n_copy &&
+            kv_find_host(kv, &h[m.n]) >= 0)
             m.n_host++;
         else
             break;
+        if (m.n_host == 0) {
+            m.n_dev = m.n + 1;
+            m.n_dev_idle = m.n_idle;
+        }
     }
     *ret = m;
+}
+
+int
+kv_has(const struct kv *kv, const struct kv_hash *h)
+{
+    return kv_find_dev(kv, h) >= 0;
 }
 
 /* Hold what is on the device of the prefix and keep what is on the host from
@@ -511,7 +581,7 @@ kv_claim(struct kv *kv, int32_t *t, const struct kv_hash *h, int32_t n, int32_t 
             t[i] = b;
             continue;
         }
-        x = kv_find_host(kv, &h[i]);
+        x = n_host < kv->cfg.max_copy - kv->n_copy ? kv_find_host(kv, &h[i]) : -1;
         if (x < 0)
             break;
         if (kv->block[x].where == KV_HOST_USED)
@@ -524,9 +594,9 @@ kv_claim(struct kv *kv, int32_t *t, const struct kv_hash *h, int32_t n, int32_t 
     return i;
 }
 
-/* Bring block x of the host back, -1: no block or no order left. */
+/* Bring block x of the host back, the first of n_keep; -1: no block is left. */
 static int32_t
-kv_fill(struct kv *kv, int32_t x)
+kv_fill(struct kv *kv, int32_t x, int32_t n_keep)
 {
     struct kv_hash h = kv->block[x].h;
     int32_t b = kv_find_dev(kv, &h);
@@ -535,11 +605,10 @@ kv_fill(struct kv *kv, int32_t x)
         kv_ref(kv, b);
         return b;
     }
-    if (kv->n_copy >= kv->cfg.max_copy)
-        return -1;
-    b = kv_take(kv, 1);
+    b = kv_take(kv, n_keep);
     if (b < 0)
         return -1;
+    kv->block[x].batch = kv->index->batch;
     kv_name(kv, b, &h);
     kv_order(kv, b, x, 0, &h);
     return b;
@@ -548,12 +617,13 @@ kv_fill(struct kv *kv, int32_t x)
 int32_t
 kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n)
 {
-    int32_t *t = kv_row(kv, slot), n_host, n_claim, got;
+    int32_t *t = kv_row(kv, slot), n_host, n_claim, got, n_keep;
 
     ASSERT(kv->n_held[slot] == 0 && n >= 0 && n <= kv->stride);
     n_claim = kv_claim(kv, t, h, n, &n_host);
+    n_keep = n_host;
     for (got = 0; got < n_claim; got++) {
-        int32_t b = t[got] > 0 ? t[got] : kv_fill(kv, -t[got]);
+        int32_t b = t[got] > 0 ? t[got] : kv_fill(kv, -t[got], n_keep--);
 
         if (b < 0)
             break;
@@ -601,6 +671,7 @@ kv_copied(struct kv *kv)
 {
     kv->n_copy = 0;
     kv->index->batch++;
+    kv->index->n_save = kv->index->save_at = 0;
 }
 
 void
@@ -609,6 +680,7 @@ kv_forget(struct kv *kv)
     struct kv_index *ix = kv->index;
     int32_t b;
 
+    kv_let_go(kv, INT32_MAX);
     while ((b = ix->idle.head) >= 0) {
         kv_unlink(kv, &ix->idle, b);
         kv_unname(kv, b);
@@ -616,9 +688,11 @@ kv_forget(struct kv *kv)
         kv_rest(kv, b);
     }
     for (int i = 0; i < KV_N_DEFER; i++)
-        for (b = ix->defer[i].head; b >= 0; b = kv->block[b].next)
-            if (kv_is_known(&kv->block[b]))
-                kv_unname(kv, b);
+        while ((b = ix->defer[1][i].head) >= 0) {
+            kv_unlink(kv, &ix->defer[1][i], b);
+            kv_unname(kv, b);
+            kv_defer(kv, b);
+        }
     while ((b = ix->host_used.head) >= 0) {
         kv_unlink(kv, &ix->host_used, b);
         kv_unname(kv, b);

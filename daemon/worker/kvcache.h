@@ -19,11 +19,17 @@
  * there, and back when somebody asks for it. kv only gives the orders
  * (kv_copy); whoever launches the next step carries them out before it, in
  * their order: an order may read what an earlier one wrote, and may write
- * what an earlier one read.
+ * what an earlier one read. Of the orders between two steps a quarter is kept
+ * for what comes back. Where more is evicted than the others can save, what was
+ * evicted last is saved: beginnings, without which ends are not found.
  *
  * Freeing is by step epoch: a block let go of while a launched step may
  * still touch it is handed out again only when that step is collected (it
  * may be attached at once). A block's epoch only rises, whoever lets go of it.
+ *
+ * Work between two steps is bounded: of long tables given up, a number of
+ * blocks go in each kv_collect() and the others when they are needed; till
+ * then they count as held (n_pending).
  *
  *   n_block == 1 + n_free + n_deferred + n_cached + blocks with ref > 0
  */
@@ -35,7 +41,8 @@
 
 #include "daemon/worker/prefix.h"
 
-/* KV ownership over ranks; compute split is another map. One group now. */
+/* Ranks that KV is spread over. Whoever needs the place of a position asks
+ * kv_owner() and kv_slot(), so that it is decided here alone. One rank has all. */
 #define KV_N_GROUP 1
 
 struct kv_cfg {
@@ -43,9 +50,12 @@ struct kv_cfg {
     int32_t block_size;
     int32_t n_slot, max_len; /* tables, tokens each can hold */
     int32_t n_host;          /* host blocks, 0: no second level */
-    int32_t max_copy;        /* copy orders between two steps; what does not fit is
-                                dropped (out) or not attached (in) */
+    int32_t max_copy;        /* copy orders between two steps */
+    int32_t max_drop;        /* blocks of tables let go of between two collections,
+                                0: KV_MAX_DROP */
 };
+
+#define KV_MAX_DROP 2048
 
 /* One copy between device block dev and host block host. */
 struct kv_copy { int32_t dev, host, to_host; };
@@ -60,6 +70,7 @@ struct kv {
     int32_t n_slot;          /* tables */
     int32_t stride;          /* blocks a table can hold */
     int32_t n_free, n_deferred, n_cached;
+    int32_t n_pending;       /* places in tables given up whose blocks are still held */
     int32_t n_host_used;
     int32_t *table;          /* [n_slot][stride] */
     int32_t *n_held;         /* [n_slot] */
@@ -69,19 +80,23 @@ struct kv {
     /* blocks, since the start: asked of kv_attach(), attached, that lost their
      * place, copied to the host and back */
     uint64_t n_lookup, n_hit, n_evicted, n_out, n_in;
+    uint64_t n_back;         /* and that came to be counted in kv_available() */
     /* kvcache.c's own: device blocks, then host blocks; lists, hash index */
     struct kv_block *block;
     struct kv_index *index;
 };
 
 struct kv_match {
-    int32_t n;               /* leading blocks found */
+    int32_t n;               /* leading blocks found, of those on the host no more
+                                than can be brought back now */
     int32_t n_host;          /* of these only on the host */
+    int32_t n_dev;           /* leading ones before the first of those */
+    int32_t n_dev_idle;      /* n_idle of the n_dev */
     int32_t n_idle;          /* of these counted in kv_available(): attaching them
                                 lowers it, as bringing the n_host back does */
 };
 
-/* Rank that holds position pos of a sequence, and where within its table. */
+/* Rank that holds position pos of a sequence. */
 int32_t kv_owner(int32_t pos);
 /* KV slot of position pos of table slot: block * block_size + offset. */
 int32_t kv_slot(const struct kv *kv, int32_t slot, int32_t pos);
@@ -93,12 +108,14 @@ struct kv *kv_free(struct kv *kv);
 int32_t kv_blocks(const struct kv *kv, int32_t n_tok);
 /* Blocks kv_grow() could hand out now: free ones and idle cached ones. */
 int32_t kv_available(const struct kv *kv);
+/* The same, after seeing to it that they are n if tables given up have so many. */
+int32_t kv_reclaim(struct kv *kv, int32_t n);
 /* Make the table of slot cover n_tok tokens, evicting what nobody holds.
  * -ENOSPC: not enough; nothing changed. */
 int kv_grow(struct kv *kv, int32_t slot, int32_t n_tok);
 /* Give up all blocks of slot; last_epoch is the last step that may touch them
  * (0: none), at least the one that fills what was registered. Registered
- * blocks stay findable. */
+ * blocks stay findable. What is more than max_drop goes later. */
 void kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch);
 /* Steps up to epoch are collected: their deferred blocks can be handed out. */
 void kv_collect(struct kv *kv, uint64_t epoch);
@@ -106,6 +123,8 @@ void kv_collect(struct kv *kv, uint64_t epoch);
 /* How much of the prefix with these block hashes is here. Changes nothing. */
 void kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n,
     struct kv_match *ret);
+/* Is a block known by h on the device? */
+int kv_has(const struct kv *kv, const struct kv_hash *h);
 /* Make the first n blocks of slot's empty table those with the hashes h; what
  * is only on the host gets a block and a copy order. Returns how many it
  * became: n, or fewer when the next is not here or blocks or orders ran out.

@@ -17,7 +17,7 @@ kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
         const struct kv_block *k = &kv->block[b];
 
         ASSERT(b > 0 && b < kv->n_block + kv->cfg.n_host);
-        ASSERT(k->where == where && k->ref == 0 && k->prev == prev);
+        ASSERT(kv_where(kv, b) == where && k->ref == 0 && k->prev == prev);
         ASSERT(n < kv->n_block + kv->cfg.n_host);
         if (where != KV_DEFERRED)
             ASSERT(kv_is_known(k) == (where == KV_IDLE || where == KV_HOST_USED));
@@ -28,7 +28,7 @@ kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
                 (prev < 0 || kv->block[prev].epoch <= k->epoch));
         prev = b;
     }
-    ASSERT(l->tail == prev);
+    ASSERT(l->tail == prev && l->n == n);
     return n;
 }
 
@@ -38,10 +38,11 @@ static void
 kv_check_blocks(const struct kv *kv)
 {
     const struct kv_index *ix = kv->index;
-    int32_t n_deferred = 0, n_held = 0;
+    int32_t n_deferred = 0, n_held = 0, n_bye = 0;
 
     for (int i = 0; i < KV_N_DEFER; i++)
-        n_deferred += kv_check_list(kv, &ix->defer[i], KV_DEFERRED);
+        n_deferred += kv_check_list(kv, &ix->defer[0][i], KV_DEFERRED) +
+            kv_check_list(kv, &ix->defer[1][i], KV_DEFERRED);
     ASSERT(kv_check_list(kv, &ix->free, KV_FREE) == kv->n_free);
     ASSERT(kv_check_list(kv, &ix->idle, KV_IDLE) == kv->n_cached);
     ASSERT(n_deferred == kv->n_deferred);
@@ -58,6 +59,11 @@ kv_check_blocks(const struct kv *kv)
             ix->at[t[i]] = i;
         }
     }
+    for (int32_t i = 0; i < kv->n_pending; i++)
+        ix->mark[ix->gone[(ix->gone_at + (int64_t)i) % ix->max_gone]]++;
+    for (int32_t i = 0; i < ix->n_bye; i++)
+        n_bye += ix->bye[(ix->bye_at + i) % kv->n_slot].n;
+    ASSERT(n_bye == kv->n_pending && (n_bye > 0) == (ix->n_bye > 0));
     for (int32_t b = 1; b < kv->n_block; b++) {
         ASSERT(kv->block[b].ref == ix->mark[b]);
         ASSERT((kv->block[b].where == KV_HELD) == (kv->block[b].ref > 0));
@@ -101,6 +107,7 @@ kv_check_orders(const struct kv *kv)
     int32_t n = kv->n_block + kv->cfg.n_host, *last = ix->mark;
 
     ASSERT(kv->n_copy >= 0 && kv->n_copy <= kv->cfg.max_copy);
+    ASSERT(ix->n_save <= ix->max_save && ix->n_save <= kv->n_copy);
     if (kv->n_copy == 0)
         return;
     memset(last, 0xff, (size_t)n * sizeof(*last));
@@ -114,8 +121,8 @@ kv_check_orders(const struct kv *kv)
         last[c->to_host ? x : c->dev] = i;
     }
     for (int32_t b = 1; b < n; b++)
-        if (last[b] >= 0 && (kv->block[b].where == KV_IDLE ||
-            kv->block[b].where == KV_HOST_USED))
+        if (last[b] >= 0 && (kv_where(kv, b) == KV_IDLE ||
+            kv_where(kv, b) == KV_HOST_USED))
             ASSERT(kv_same(&kv->block[b].h, &ix->copied[last[b]]));
 }
 
@@ -123,7 +130,7 @@ int
 kv_is_free(const struct kv *kv, int32_t b)
 {
     ASSERT(b >= 0 && b < kv->n_block);
-    return b > 0 && (kv->block[b].where == KV_FREE || kv->block[b].where == KV_IDLE);
+    return b > 0 && (kv_where(kv, b) == KV_FREE || kv_where(kv, b) == KV_IDLE);
 }
 
 void

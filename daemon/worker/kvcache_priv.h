@@ -1,5 +1,5 @@
 /*
- * Insides of the block pool: kvcache.c and kvcache_check.c.
+ * Insides of the block pool: kvcache.c, kvcache_setup.c and kvcache_check.c.
  */
 #ifndef FDD_DAEMON_WORKER_KVCACHE_PRIV_H
 #define FDD_DAEMON_WORKER_KVCACHE_PRIV_H
@@ -11,7 +11,9 @@
 #define KV_N_DEFER 16
 
 enum kv_where {
-    KV_FREE, KV_HELD, KV_DEFERRED, KV_IDLE,
+    KV_FREE, KV_HELD,
+    KV_DEFERRED,             /* with its epoch collected: free or idle, kv_where() */
+    KV_IDLE,
     KV_HOST_FREE, KV_HOST_USED,
     KV_HOST_WANTED           /* in no list: the source of an attach under way */
 };
@@ -23,23 +25,39 @@ struct kv_block {
     int32_t prev, next;      /* in the list of its state, -1 */
     int32_t chain;           /* next of its bucket, -1 */
     int32_t ref;
-    uint32_t batch;          /* batch of orders in which it was handed out */
+    uint32_t batch;          /* batch of orders in which it was handed out; of a host
+                                block: in which it was copied from */
     uint8_t where;
 } __attribute__((aligned(64)));
 
-struct kv_list { int32_t head, tail; };
+struct kv_list { int32_t head, tail, n; };
+
+/* A table given up: its next n blocks in the queue. */
+struct kv_bye { uint64_t epoch; int32_t n; };
 
 struct kv_index {
-    struct kv_list free, idle, defer[KV_N_DEFER], host_free, host_used;
+    struct kv_list free, idle, host_free, host_used;
+    struct kv_list defer[2][KV_N_DEFER]; /* without and with a name */
     int32_t *dev, *host;     /* buckets: first block, -1 */
     uint32_t dev_mask, host_mask;
     uint32_t batch;          /* counts kv_copied() */
     struct kv_hash *copied;  /* [max_copy] what each order moves */
+    int32_t *save;           /* [max_save] orders to the host, oldest from save_at on */
+    int32_t n_save, max_save, save_at; /* the other orders are for what comes back */
+    int32_t *gone;           /* [max_gone] ring of n_pending blocks let go of */
+    int32_t max_gone, gone_at;
+    struct kv_bye *bye;      /* [n_slot] ring: the tables they were in */
+    int32_t n_bye, bye_at;
+    int32_t quota;           /* max_drop, less what was let go of since */
     int32_t *mark, *at;      /* [n_block + n_host] kv_check()'s */
 };
 
+/* Put b into l behind after; after < 0: first. */
+void kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b);
 /* Table of a slot. */
 int32_t *kv_row(const struct kv *kv, int32_t slot);
+/* Its state: whole lists change theirs without a look at their blocks. */
+enum kv_where kv_where(const struct kv *kv, int32_t b);
 /* The list a deferred block is in, by its epoch. */
 struct kv_list *kv_defer_list(const struct kv *kv, int32_t b);
 int kv_is_known(const struct kv_block *k);

@@ -25,6 +25,7 @@ libfddworker_a_SOURCES = \
 	%D%/kvcache.h \
 	%D%/kvcache_check.c \
 	%D%/kvcache_priv.h \
+	%D%/kvcache_setup.c \
 	%D%/load.c \
 	%D%/load_memory.c \
 	%D%/memplan.c \

@@ -68,7 +68,6 @@ enum que_kind {
     /* ingress to engine */
     QUE_ADD = 1,         /* req: the engine may now run it */
     QUE_CANCEL,          /* idx, serial; a = FDP_E_* of the ERROR */
-    QUE_DRAIN,
     /* egress to engine */
     QUE_STOP,            /* idx, serial, sample: a stop string was found */
     /* ingress to egress */
@@ -182,14 +181,7 @@ que_push(struct que *q, const struct que_msg *m)
     que_publish(q);
 }
 
-/* Consumer: slots ready. */
-static inline uint32_t
-que_avail(struct que *q)
-{
-    return (uint32_t)fdr_cons_avail(&q->c);
-}
-
-/* The same, always looking at the producer's cursor. */
+/* Consumer: slots ready, always looking at the producer's cursor. */
 static inline uint32_t
 que_recheck(struct que *q)
 {

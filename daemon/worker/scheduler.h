@@ -93,6 +93,20 @@ struct sch_list { struct seq *head, *tail; int32_t n; };
 struct sch_mark { int32_t priority; struct seq *tail; };
 #define SCH_MAX_MARK 64      /* priorities with a mark; the others are searched */
 
+/* A waiting sequence that found the pool short: it is not looked up again before
+ * as many blocks came back, or its prefix grew. */
+struct sch_short {
+    uint64_t order;          /* of its request; with the next four, who it is */
+    int32_t sample, n_tok;
+    uint32_t n_preempted;
+    int32_t n_h;             /* hashes it could be attached by */
+    int32_t n_found;         /* of these were there */
+    int32_t lack;            /* blocks; 0: nothing is remembered */
+    int32_t promised, n_running; /* then */
+    uint64_t n_back;         /* kv's, then */
+};
+#define SCH_N_SHORT 64       /* remembered, by order */
+
 #define SCH_N_TICK 1024u     /* of the wheel of deadlines */
 
 struct sch {
@@ -103,6 +117,7 @@ struct sch {
     struct sch_list waiting, running, leaving;
     struct sch_mark mark[SCH_MAX_MARK]; /* by priority */
     int32_t n_mark;
+    struct sch_short lack[SCH_N_SHORT];
     struct seq *scan;        /* waiting: where the next look into the depth starts */
     struct seq **slot_seq;   /* [max_seqs] */
     uint32_t *slot_gen;      /* [max_seqs] counts the owners of a slot */
@@ -117,6 +132,7 @@ struct sch {
     int32_t n_dry;           /* steps in a row whose prefill the time cut short */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
     uint64_t n_preempted;
+    uint64_t n_found;        /* look-ups of waiting sequences in the prefix cache */
     int32_t n_req_running;   /* requests with at least one row */
     struct kv_hash *hash_buf; /* [stride] a sequence's hashes in one piece */
     uint32_t *id_buf;        /* [block_size] */

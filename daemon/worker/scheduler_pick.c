@@ -59,6 +59,7 @@ struct sch_fit {             /* how a waiting sequence would start */
     int32_t ask;             /* hashes to attach by: attach, or all */
     int32_t q;               /* tokens in the step */
     int32_t want;            /* blocks to hold */
+    int32_t lack;            /* blocks the pool is short of */
     struct kv_match m;       /* of these attach blocks */
 };
 
@@ -208,7 +209,7 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
 static int32_t
 sch_coming(const struct sch *sch)
 {
-    int32_t n = sch->kv->n_deferred;
+    int32_t n = sch->kv->n_deferred + sch->kv->n_pending;
 
     for (const struct seq *s = sch->leaving.head; s != NULL; s = s->next)
         n += sch->kv->n_held[s->slot];
@@ -337,21 +338,17 @@ sch_blocks_known(const struct sch *sch, const struct seq *s)
 }
 
 /* The hashes of the leading blocks that may be attached, in one piece: one
- * token must be left to compute, and logprobs still to be sent come from
- * computed tokens only. */
+ * token must be left to compute. */
 static void
 sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
 {
     const struct req *r = s->req;
-    int32_t last = s->device_len - 1;
 
     f->h = r->hash;
     f->n_h = 0;
     if (!sch_is_cached(sch, s))
         return;
-    if (req_wants_scores(s) && s->n_scored < r->n_prompt && s->n_scored - 1 < last)
-        last = s->n_scored - 1;
-    f->n_h = last / sch->kv->block_size;
+    f->n_h = (s->device_len - 1) / sch->kv->block_size;
     if (f->n_h > s->n_hash)
         f->n_h = s->n_hash;
     if (f->n_h <= r->n_hash)
@@ -388,30 +385,19 @@ static void
 sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
 {
     const struct cost *c = p->sch->cfg.cost;
-    int32_t B = p->sch->kv->block_size, lo = 0, hi = f->m.n;
-    struct kv_match m;
-    struct cost_step all = { .n_tok = hi * B, .n_pair = sch_pairs(0, hi * B) };
-    struct cost_step dev = { 0 };
+    int32_t n_all = f->m.n * p->sch->kv->block_size;
+    int32_t n_dev = f->m.n_dev * p->sch->kv->block_size;
+    struct cost_step all = { .n_tok = n_all, .n_pair = sch_pairs(0, n_all) };
+    struct cost_step dev = { .n_tok = n_dev, .n_pair = sch_pairs(0, n_dev) };
 
     if (f->m.n_host == 0 || c == NULL || c->copy_ns == 0 || cost_predict(c, &all) == 0)
         return;
-    /* the leading blocks that are on the device: lo are, hi are not */
-    while (hi - lo > 1) {
-        int32_t mid = lo + (hi - lo) / 2;
-
-        kv_find(p->sch->kv, f->h, mid, &m);
-        if (m.n_host == 0)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    dev.n_tok = lo * B;
-    dev.n_pair = sch_pairs(0, lo * B);
     if (c->copy_ns * f->m.n_host <=
         (double)(cost_predict(c, &all) - cost_predict(c, &dev)))
         return;
-    kv_find(p->sch->kv, f->h, lo, &f->m);
-    f->ask = lo;
+    f->ask = f->m.n_dev;
+    f->m = (struct kv_match) { .n = f->m.n_dev, .n_idle = f->m.n_dev_idle,
+        .n_dev = f->m.n_dev, .n_dev_idle = f->m.n_dev_idle };
 }
 
 /* Would s, with the first f->attach blocks attached, have tokens and a place
@@ -440,30 +426,73 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     return SCH_GOES;
 }
 
-/* Would the pool hold it? Sets f->want. */
+/* Would the pool hold it? Sets f->want and f->lack. */
 static enum sch_verdict
 sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
 {
     const struct sch *sch = p->sch;
     int32_t known = sch_blocks_known(sch, s), most = kv_blocks(sch->kv, s->max_len);
     /* what attaching takes from those that can be handed out */
-    int32_t base = f->m.n_host + f->m.n_idle - f->m.n, left;
-    int32_t available = kv_available(sch->kv);
+    int32_t base = f->m.n_host + f->m.n_idle - f->m.n, need, available;
 
     f->want = known + sch->cfg.decode_blocks;
     if (f->want > most)
         f->want = most;
     if (sch->running.n == 0) {
+        available = kv_reclaim(sch->kv, f->want + base);
         if (f->want + base > available)
             f->want = available - base;
         return f->want >= known ? SCH_GOES : SCH_SHORT;
     }
-    left = available - base - f->want - p->promised - sch->cfg.reserve_blocks;
+    need = base + f->want + p->promised + sch->cfg.reserve_blocks;
     /* who had to give way does not come back to the same shortage */
     if (s->n_preempted > 0)
-        left -= (sch->running.n + 3) / 4;
-    return left >= 0 ? SCH_GOES : SCH_SHORT;
+        need += (sch->running.n + 3) / 4;
+    available = kv_reclaim(sch->kv, need);
+    f->lack = need - available;
+    return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
 }
+
+/* ---- shortages remembered -------------------------------------------------------- */
+
+static struct sch_short *
+sch_short_at(struct sch *sch, const struct seq *s)
+{
+    return &sch->lack[(s->req->order + s->sample) % SCH_N_SHORT];
+}
+
+static void
+sch_short_note(struct sch_pick *p, const struct seq *s, const struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+
+    *sch_short_at(sch, s) = (struct sch_short) { .order = s->req->order,
+        .sample = s->sample, .n_tok = s->device_len, .n_preempted = s->n_preempted,
+        .n_h = f->n_h, .n_found = f->m.n, .lack = f->lack, .promised = p->promised,
+        .n_running = sch->running.n, .n_back = sch->kv->n_back };
+}
+
+/* Is the pool still too short for s? Each block that came back makes up for
+ * one at most, and what was not found ends the prefix until it is there. */
+static int
+sch_still_short(struct sch_pick *p, const struct seq *s)
+{
+    struct sch *sch = p->sch;
+    const struct sch_short *k = sch_short_at(sch, s);
+    const struct kv *kv = sch->kv;
+    int64_t more;
+
+    if (k->lack <= 0 || k->order != s->req->order || k->sample != s->sample ||
+        k->n_tok != s->device_len || k->n_preempted != s->n_preempted ||
+        sch->running.n == 0 || (s->n_preempted > 0 && sch->running.n < k->n_running))
+        return 0;
+    more = (int64_t)(kv->n_back - k->n_back) + kv->n_pending + k->promised - p->promised;
+    if (more >= k->lack)
+        return 0;
+    return k->n_found >= k->n_h || !kv_has(kv, req_block_hash(s, k->n_found));
+}
+
+/* ---- one admission --------------------------------------------------------------- */
 
 /* Commit; what the pool then does not give after all is undone. */
 static enum sch_verdict
@@ -484,6 +513,9 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
         rc = (int32_t)sch_fit_step(p, s, f);
     }
     if (rc != 0) {
+        /* asked for again when it is admitted */
+        sch->kv->n_lookup -= (uint64_t)f->ask;
+        sch->kv->n_hit -= (uint64_t)got;
         sch_unstart(sch, s);
         return SCH_SHORT;
     }
@@ -509,12 +541,15 @@ sch_admit(struct sch_pick *p, struct seq *s)
 
     if (s->req->penalized && sch->n_penalty_free == 0)
         return SCH_LIMIT;
+    if (sch_still_short(p, s))
+        return SCH_SHORT;
     sch_hashes(sch, s, &f);
     if (p->look_up <= 0 && f.n_h > SCH_FEW)
         return SCH_LIMIT;
     f.ask = f.n_h;
     if (f.n_h > 0) {
         kv_find(sch->kv, f.h, f.n_h, &f.m);
+        sch->n_found++;
         p->look_up -= f.m.n;
         if (sch_has_twin(p, &f))
             return SCH_LATER;
@@ -522,8 +557,11 @@ sch_admit(struct sch_pick *p, struct seq *s)
     }
     f.attach = f.m.n;
     v = sch_fit_step(p, s, &f);
-    if (v == SCH_GOES)
+    if (v == SCH_GOES) {
         v = sch_fit_pool(p, s, &f);
+        if (f.lack > 0)
+            sch_short_note(p, s, &f);
+    }
     if (v == SCH_GOES)
         v = sch_start_row(p, s, &f);
     if (v != SCH_GOES)
@@ -554,7 +592,7 @@ sch_pick_waiting(struct sch_pick *p)
         if (v == SCH_STOP)
             break;
         if (v == SCH_GOES) {
-            /* each once in a step */
+            /* each once in a round that admitted somebody */
             for (; n_passed < n_skipped; n_passed++)
                 skipped[n_passed]->n_passed++;
             continue;

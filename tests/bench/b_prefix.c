@@ -7,6 +7,8 @@
  * buckets, and the prompt's own lie far apart in it. Cold: the processor's
  * caches were swept before each run, as steps of a real model would leave
  * them. Medians and the slowest of REPEAT runs.
+ *
+ * Then what it costs that long sequences end, whose blocks lie as far apart.
  */
 #include "config.h"
 
@@ -26,6 +28,9 @@
 #define REPEAT   101
 #define SWEEP    (64u << 20)
 #define LIMIT_NS 1e6
+
+#define N_ROW    64          /* that end in one step */
+#define N_LONG   2000        /* blocks of each */
 
 enum what { FIND, ATTACH, DROP, MISS, EVICT, N_WHAT };
 
@@ -125,7 +130,7 @@ fill(struct bench *b)
     }
     kv_drop(kv, 1, 0);
     kv_drop(kv, 0, 0);
-    ASSERT(kv_available(kv) == N_POOL && kv->n_free == 0);
+    ASSERT(kv_reclaim(kv, N_POOL) == N_POOL && kv->n_free == 0);
 }
 
 static void
@@ -146,6 +151,7 @@ engine(struct bench *b, int cold)
         ASSERT(kv_attach(kv, 2, b->h, m.n) == N_FULL);
         t[DROP] = clk_now_ns();
         kv_drop(kv, 2, 0);
+        ASSERT(kv->n_pending == 0);
         t[MISS] = clk_now_ns();
         kv_find(kv, b->other, N_FULL, &m);
         ASSERT(m.n == 0 && kv_attach(kv, 2, b->other, N_FULL) == 0);
@@ -158,7 +164,9 @@ engine(struct bench *b, int cold)
         for (int32_t k = 0; k < kv->n_held[2]; k++)
             kv_register(kv, 2, k, &(struct kv_hash) { any(b), any(b) | 1 });
         kv_drop(kv, 2, 0);
-        ASSERT(kv->n_free == 0);
+        (void)kv_reclaim(kv, N_POOL);
+        kv_collect(kv, kv->collected + 1);
+        ASSERT(kv->n_free == 0 && kv->n_pending == 0);
     }
     printf("%s:\n", cold ? "processor's caches swept" : "one after the other");
     for (int i = 0; i < REPEAT; i++)
@@ -169,6 +177,48 @@ engine(struct bench *b, int cold)
     line("  miss: find, attach", b->ns[MISS], "ends at the first block");
     line("  let go", b->ns[DROP], "of all its blocks");
     line("  blocks for a miss", b->ns[EVICT], "each evicts another's");
+}
+
+/* Blocks of N_ROW rows, handed out in turn as decodes would. */
+static void
+ends(struct bench *b, int32_t n_row, const char *name)
+{
+    struct kv_cfg cfg = { .n_block = N_ROW * N_LONG, .block_size = BLOCK,
+        .n_slot = N_ROW, .max_len = N_LONG * BLOCK };
+    struct kv *kv = kv_new(&cfg);
+    double ns[REPEAT], most = 0;
+    uint64_t epoch = 1;
+
+    ASSERT(kv != NULL);
+    for (int k = 0; k < REPEAT; k++, epoch++) {
+        uint64_t t0;
+
+        for (int32_t i = 0; i < N_LONG; i++)
+            for (int32_t r = 0; r < N_ROW; r++) {
+                ASSERT_Z(kv_grow(kv, r, (i + 1) * BLOCK));
+                kv_register(kv, r, i, &(struct kv_hash) { any(b), any(b) | 1 });
+            }
+        swept(b);
+        t0 = clk_now_ns();
+        for (int32_t r = 0; r < n_row; r++)
+            kv_drop(kv, r, epoch);
+        kv_collect(kv, epoch);
+        ns[k] = (double)(clk_now_ns() - t0);
+        /* the steps after it go on with the rest */
+        while (kv->n_pending > 0) {
+            t0 = clk_now_ns();
+            kv_collect(kv, ++epoch);
+            most = most < (double)(clk_now_ns() - t0) ? (double)(clk_now_ns() - t0) : most;
+        }
+        for (int32_t r = n_row; r < N_ROW; r++)
+            kv_drop(kv, r, 0);
+        (void)kv_reclaim(kv, cfg.n_block);
+    }
+    line(name, ns, "drop and collect, caches swept");
+    if (most > 0)
+        printf("  each step after it  %8.1f us at most\n", most / 1e3);
+    kv_check(kv);
+    kv_free(kv);
 }
 
 int
@@ -197,6 +247,9 @@ main(void)
     engine(b, 1);
     kv_check(b->kv);
     kv_free(b->kv);
+    printf("sequences of %d blocks end:\n", N_LONG);
+    ends(b, 1, "  let go of 2,000");
+    ends(b, N_ROW, "  64 rows in one step");
     free(b->sweep);
     free(b->ids);
     free(b);

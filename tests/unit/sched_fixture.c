@@ -53,7 +53,8 @@ fx_new(const struct fx_cfg *cfg)
 {
     struct fx *f = mem_zalloc(sizeof(*f));
     struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
-        .n_slot = cfg->sch.max_seqs, .n_host = cfg->n_host, .max_copy = cfg->max_copy };
+        .n_slot = cfg->sch.max_seqs, .n_host = cfg->n_host, .max_copy = cfg->max_copy,
+        .max_drop = cfg->max_drop };
     size_t B = (size_t)cfg->block_size;
 
     f->cfg = *cfg;
@@ -99,7 +100,7 @@ fx_free(struct fx *f)
         continue;
     sch_check(f->sch);
     assert_false(sch_busy(f->sch));
-    assert_int_equal(kv_available(f->kv), f->cfg.n_block);
+    assert_int_equal(kv_reclaim(f->kv, f->cfg.n_block), f->cfg.n_block);
     assert_int_equal(f->kv->n_deferred, 0);
     assert_int_equal(f->sch->n_dl, 0);
     assert_int_equal(f->sch->n_penalty_free, f->cfg.sch.n_penalty);
@@ -165,7 +166,8 @@ fx_add(struct fx *f, const struct fx_ask *a)
     for (int32_t i = 0; i < a->n_prompt; i++)
         r->ids[i] = a->ids != NULL ? a->ids[i] : (uint32_t)(fx_mix(a->n_same > 0 &&
             i >= a->n_same ? a->text + f->id * 1000 : a->text, (uint64_t)i) % 50000);
-    if (f->cfg.cached) {
+    /* prompt logprobs come from computed tokens only */
+    if (f->cfg.cached && !a->scores) {
         r->block_size = f->cfg.block_size;
         pfx_root(&fx_key, a->user, salt, &r->hash_root);
     }

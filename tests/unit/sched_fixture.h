@@ -19,7 +19,7 @@ struct fx_cfg {
     int32_t max_req;         /* 0: 64 */
     int32_t n_block, block_size;
     int32_t max_len;         /* 0: all of the pool */
-    int32_t n_host, max_copy;
+    int32_t n_host, max_copy, max_drop;
     int32_t depth;           /* steps in flight while the next is picked */
     int cached;              /* requests use the prefix cache */
     int append_first;        /* tokens before sch_collected(), not after */

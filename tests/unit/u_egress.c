@@ -195,7 +195,7 @@ opening_comes_first(void **state)
     memcpy(&d, f->body[6], sizeof(d));
     assert_int_equal(d.output_tokens, 2);
     assert_int_equal(d.t_first, 5000);
-    assert_int_equal(que_avail(&f->q_freed), 1);
+    assert_int_equal(que_recheck(&f->q_freed), 1);
     fix_free(f);
 }
 
@@ -295,7 +295,7 @@ stop_string_drops_what_follows(void **state)
     send_token(f, r, 0, 2, 'y', FDK_DONE_NO);
     send_token(f, r, 0, 3, 'z', FDK_DONE_NO);
     EXPECT(f, FDP_T_IDS, FDP_T_IDS, FDP_T_CHOICE_END);
-    assert_int_equal(que_avail(&f->q_stop), 1);
+    assert_int_equal(que_recheck(&f->q_stop), 1);
     m = &que_peek(&f->q_stop, 0)->m;
     assert_true(m->kind == QUE_STOP && m->idx == r->idx && m->serial == r->serial);
     assert_int_equal(m->sample, 0);

@@ -326,6 +326,101 @@ orders_run_out(void **state)
     kv_free(kv);
 }
 
+/* More is evicted than there are orders: the beginning is saved, not the end
+ * that it was evicted behind; and what comes back finds orders. */
+static void
+beginnings_are_saved_before_ends(void **state)
+{
+    struct kv *kv = pool(12, 4, 3, 48, 40, 8);
+    struct kv_hash h[12], g[12];
+    struct kv_match m;
+
+    (void)state;
+    hashes(1, 0, 12, h);
+    hashes(2, 0, 12, g);
+    fill(kv, 0, h, 12);
+    kv_drop(kv, 0, 0);
+    kv_copied(kv);
+    /* in two calls, so that the first orders are for the end */
+    assert_int_equal(kv_grow(kv, 1, 20), 0);
+    kv_check(kv);
+    assert_int_equal(found(kv, h, 12).n, 10);
+    assert_int_equal(kv_grow(kv, 1, 48), 0);
+    kv_check(kv);
+    assert_int_equal(kv->n_copy, 6);
+    /* two more could come back before the next step, six after it */
+    m = found(kv, h, 12);
+    assert_int_equal(m.n, 2);
+    assert_int_equal(m.n_dev, 0);
+    kv_drop(kv, 1, 0);
+    assert_int_equal(kv_attach(kv, 2, h, 12), 2);
+    kv_check(kv);
+    assert_int_equal(kv->n_copy, 8);
+    kv_drop(kv, 2, 0);
+    kv_copied(kv);
+    m = found(kv, h, 12);
+    assert_int_equal(m.n, 6);
+    assert_int_equal(m.n_dev, 2);
+    assert_int_equal(m.n_host, 4);
+    assert_int_equal(kv_attach(kv, 2, h, 12), 6);
+    kv_check(kv);
+    kv_drop(kv, 2, 0);
+    kv_copied(kv);
+    /* all six from a pool full of others: not one order goes to those */
+    fill(kv, 1, g, 12);
+    kv_drop(kv, 1, 0);
+    kv_copied(kv);
+    m = found(kv, h, 12);
+    assert_int_equal(m.n_host, 6);
+    assert_int_equal(kv_attach(kv, 2, h, 12), 6);
+    kv_check(kv);
+    assert_int_equal(kv->n_in, 12);
+    kv_free(kv);
+}
+
+/* A long table goes a part at a time, and whoever needs its blocks has them. */
+static void
+long_tables_go_a_part_at_a_time(void **state)
+{
+    struct kv *kv = kv_new(&(struct kv_cfg) { .n_block = 40, .block_size = 4,
+        .n_slot = 3, .max_len = 160, .max_drop = 5 });
+    struct kv_hash h[12];
+
+    (void)state;
+    assert_non_null(kv);
+    hashes(1, 0, 12, h);
+    fill(kv, 0, h, 12);
+    fill(kv, 1, h, 3);
+    assert_int_equal(kv_grow(kv, 2, 72), 0);
+    kv_drop(kv, 0, 3);
+    kv_drop(kv, 1, 3);
+    kv_drop(kv, 2, 4);
+    kv_check(kv);
+    assert_int_equal(kv->n_pending, 33);
+    assert_int_equal(kv->n_free, 7);
+    /* still there to be attached */
+    assert_int_equal(found(kv, h, 12).n, 12);
+    assert_int_equal(kv_attach(kv, 0, h, 2), 2);
+    kv_collect(kv, 2);
+    kv_check(kv);
+    assert_int_equal(kv->n_pending, 28);
+    assert_int_equal(kv->n_deferred, 5);
+    kv_collect(kv, 3);
+    kv_check(kv);
+    assert_int_equal(kv->n_cached, 10);
+    /* the first is held again, step 4 is under way: 7 and 13 to be had */
+    assert_int_equal(kv_reclaim(kv, 14), 17);
+    assert_int_equal(kv_grow(kv, 1, 84), -ENOSPC);
+    kv_check(kv);
+    assert_int_equal(kv->n_pending, 0);
+    assert_int_equal(kv->n_deferred, 18);
+    assert_int_equal(kv_grow(kv, 1, 80), 0);
+    kv_collect(kv, 4);
+    kv_check(kv);
+    assert_int_equal(kv_available(kv), 18);
+    kv_free(kv);
+}
+
 int
 main(void)
 {
@@ -339,6 +434,8 @@ main(void)
         cmocka_unit_test(same_contents_twice_stay_private),
         cmocka_unit_test(attach_never_evicts_what_it_attaches),
         cmocka_unit_test(orders_run_out),
+        cmocka_unit_test(beginnings_are_saved_before_ends),
+        cmocka_unit_test(long_tables_go_a_part_at_a_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,10 @@ struct model {
     struct kv *kv;
     unsigned seed;
     int32_t n_block, n_host, max_copy, n_copy;
+    struct kv_copy copy[256];
+    struct kv_hash moves[256];
+    int32_t save[256], n_save, save_at; /* orders to the host */
+    uint8_t handed[M_BLOCK], source[M_HOST]; /* since the last launch */
     struct kv_hash name[M_BLOCK], host_name[M_HOST];
     int32_t ref[M_BLOCK];
     uint64_t epoch[M_BLOCK], idle_at[M_BLOCK], host_at[M_HOST];
@@ -80,7 +84,7 @@ struct model {
     /* blocks that a step reads or writes, [epoch % M_STEPS] */
     uint8_t touched[M_STEPS][M_BLOCK];
     struct mseq seq[M_SLOT];
-    uint64_t n_attached, n_preempted, n_in;
+    uint64_t n_attached, n_preempted, n_in, n_instead;
 };
 
 static int
@@ -147,19 +151,39 @@ m_unused(const struct model *m, int32_t b)
     return m->ref[b] == 0 && !m_waits(m, b) && !named(&m->name[b]);
 }
 
-/* The pool's next order must be this one; returns its host block. */
+/* The pool's next order must be this one; returns its host block. Which
+ * device block it has in the end m_agree() sees. */
 static int32_t
-m_order(struct model *m, int32_t dev, int32_t host, int to_host)
+m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv_hash *h)
 {
     const struct kv_copy *c = &m->kv->copy[m->n_copy];
 
-    assert_true(m->n_copy < m->kv->n_copy);
-    assert_int_equal(c->dev, dev);
+    assert_true(m->n_copy < m->kv->n_copy && m->n_copy < 256);
     assert_int_equal(c->to_host != 0, to_host);
     if (host >= 0)
         assert_int_equal(c->host, host);
-    m->n_copy++;
+    m->moves[m->n_copy] = *h;
+    m->copy[m->n_copy++] = (struct kv_copy) { dev, c->host, to_host };
     return c->host;
+}
+
+/* No order is left: that of one evicted earlier, whose copy nobody wants, four
+ * looked at. */
+static void
+m_instead(struct model *m, int32_t b)
+{
+    for (int i = 0; i < 4 && i < m->n_save && !m->handed[b]; i++) {
+        int32_t o = m->save[m->save_at], x = m->copy[o].host;
+
+        m->save_at = (m->save_at + 1) % m->n_save;
+        if (m->wanted[x] || m->source[x] || !same(&m->host_name[x], &m->moves[o]))
+            continue;
+        m->moves[o] = m->host_name[x] = m->name[b];
+        m->copy[o].dev = b;
+        m->host_at[x] = ++m->clock;
+        m->n_instead++;
+        return;
+    }
 }
 
 /* b loses its contents: to the host if it has room, the oldest gives way. */
@@ -173,15 +197,21 @@ m_evict(struct model *m, int32_t b, int32_t keep)
             m->host_at[x] = ++m->clock;
         return;
     }
+    if (m->n_host > 0 && (m->n_save >= m->max_copy - m->max_copy / 4 ||
+        m->n_copy + keep >= m->max_copy)) {
+        m_instead(m, b);
+        return;
+    }
     for (int32_t i = 0; i < m->n_host; i++) {
         n_empty += !named(&m->host_name[i]);
         if (named(&m->host_name[i]) && !m->wanted[i] &&
             (oldest < 0 || m->host_at[i] < m->host_at[oldest]))
             oldest = i;
     }
-    if ((n_empty == 0 && oldest < 0) || m->n_copy + keep >= m->max_copy)
+    if (n_empty == 0 && oldest < 0)
         return;
-    x = m_order(m, b, n_empty > 0 ? -1 : oldest, 1);
+    m->save[m->n_save++] = m->n_copy;
+    x = m_order(m, b, n_empty > 0 ? -1 : oldest, 1, &m->name[b]);
     assert_true(n_empty == 0 || !named(&m->host_name[x]));
     m->host_name[x] = m->name[b];
     m->host_at[x] = ++m->clock;
@@ -204,6 +234,7 @@ m_take(struct model *m, int32_t b, int32_t keep)
     }
     m->name[b] = (struct kv_hash) { 0 };
     m->ref[b] = 1;
+    m->handed[b] = 1;
 }
 
 static void
@@ -234,10 +265,15 @@ m_find(const struct model *m, const struct kv_hash *h, int32_t n, struct kv_matc
     for (; ret->n < n; ret->n++) {
         int32_t b = m_dev(m, &h[ret->n]);
 
-        if (b < 0 && m_host(m, &h[ret->n]) < 0)
+        if (b < 0 && (m_host(m, &h[ret->n]) < 0 ||
+            ret->n_host >= m->max_copy - m->n_copy))
             return;
         ret->n_host += b < 0;
         ret->n_idle += b >= 0 && m_idle(m, b);
+        if (ret->n_host == 0) {
+            ret->n_dev++;
+            ret->n_dev_idle = ret->n_idle;
+        }
     }
 }
 
@@ -246,7 +282,7 @@ static void
 m_attach(struct model *m, int32_t slot, const struct kv_hash *h, int32_t n)
 {
     const int32_t *t = m->kv->table + (ptrdiff_t)slot * m->kv->stride;
-    int32_t from[M_ROWS], got, i;
+    int32_t from[M_ROWS], got, i, keep;
     struct kv_match want;
     struct kv_match have;
 
@@ -261,14 +297,15 @@ m_attach(struct model *m, int32_t slot, const struct kv_hash *h, int32_t n)
         else
             m->wanted[m_host(m, &h[i])] = 1;
     }
+    keep = want.n_host;
     for (i = 0; i < want.n; i++) {
         if (from[i] < 0) {
-            if (m->n_copy >= m->max_copy || m_count(m, m_unused) + m_count(m, m_idle) == 0)
+            if (m_count(m, m_unused) + m_count(m, m_idle) == 0)
                 break;
             assert_true(i < got);
-            m_take(m, t[i], 1);
+            m_take(m, t[i], keep--);
             m->name[t[i]] = h[i];
-            (void)m_order(m, t[i], m_host(m, &h[i]), 0);
+            m->source[m_order(m, t[i], m_host(m, &h[i]), 0, &h[i])] = 1;
             m->n_in++;
             continue;
         }
@@ -316,6 +353,8 @@ m_agree(const struct model *m)
     assert_int_equal(kv->n_cached, m_count(m, m_idle));
     assert_int_equal(kv->n_deferred, m_count(m, m_waits));
     assert_int_equal(kv->n_copy, m->n_copy);
+    if (m->n_copy > 0)
+        assert_memory_equal(kv->copy, m->copy, (size_t)m->n_copy * sizeof(*kv->copy));
     for (int32_t x = 0; x < m->n_host; x++)
         n_used += named(&m->host_name[x]);
     assert_int_equal(kv->n_host_used, n_used);
@@ -385,7 +424,9 @@ m_launch(struct model *m)
             m->dev[c->dev] = m->host[c->host];
     }
     kv_copied(m->kv);
-    m->n_copy = 0;
+    m->n_copy = m->n_save = m->save_at = 0;
+    memset(m->handed, 0, sizeof(m->handed));
+    memset(m->source, 0, sizeof(m->source));
     memset(touched, 0, M_BLOCK);
     for (int pass = 0; pass < 2; pass++) {
         for (int32_t s = 0; s < M_SLOT; s++) {
@@ -509,6 +550,7 @@ run(int32_t n_block, int32_t n_host, int32_t max_copy)
     assert_true(m->n_attached > 0 && m->kv->n_evicted > 0);
     assert_int_equal(m->kv->n_hit, m->n_attached);
     assert_int_equal(m->kv->n_in, m->n_in);
+    assert_true(m->n_instead > 0 || max_copy < 3 || max_copy > 16);
     assert_true((m->kv->n_out > 0) == (n_host > 0 && max_copy > 0));
     for (int32_t s = 0; s < M_SLOT; s++)
         m_drop(m, s, m->seq[s].last);

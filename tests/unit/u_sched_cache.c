@@ -393,6 +393,140 @@ few_orders(void **state)
     }
 }
 
+/* A text of 1,000 blocks leaves the device for one as long (at_once), or bit by
+ * bit for many; then it is asked for again. Returns that request. */
+static struct req *
+long_text_again(struct fx **ret, struct cost *cost, int at_once, int32_t max_copy)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+    struct req *b;
+
+    c.n_block = 1100;
+    c.n_host = 4000;
+    c.max_copy = max_copy;
+    c.no_check = 1;
+    c.sch.max_tokens = 4096;
+    c.sch.cost = cost;
+    f = *ret = fx_new(&c);
+    f->keep = 1;
+    (void)ask(f, 16000, 2, 1);
+    fx_drain(f, 1000);
+    if (at_once)
+        (void)ask(f, 17400, 2, 2);
+    for (uint64_t i = 0; i < 40 && !at_once; i++) {
+        (void)ask(f, 480, 2, 10 + i);
+        fx_drain(f, 1000);
+    }
+    fx_drain(f, 1000);
+    sch_check(f->sch);
+    if (cost != NULL)
+        teach(cost, 1000, 1000);
+    b = ask(f, 16000, 2, 1);
+    (void)fx_step(f);
+    sch_check(f->sch);
+    return b;
+}
+
+static void
+long_text_evicted_at_once_keeps_its_beginning(void **state)
+{
+    static const int32_t max_copy[] = { 64, 256, 1024, 2048 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(max_copy) / sizeof(max_copy[0]); i++) {
+        int32_t saved = max_copy[i] - max_copy[i] / 4;
+        struct fx *f;
+        struct req *b = long_text_again(&f, NULL, 1, max_copy[i]);
+
+        assert_in_range(b->n_cached, (saved < 999 ? saved : 999) * 16, 15984);
+        fx_drain(f, 1000);
+        fx_free(f);
+    }
+}
+
+static void
+long_text_on_the_host_comes_back_whole(void **state)
+{
+    struct cost cost;
+    struct fx *f;
+    struct req *b = long_text_again(&f, &cost, 0, 1024);
+
+    (void)state;
+    assert_int_equal(b->n_cached, 15984);
+    assert_true(f->kv->n_in >= 990);
+    fx_drain(f, 1000);
+    fx_free(f);
+    /* with too few orders as many as there are, for which the price was made */
+    b = long_text_again(&f, &cost, 0, 100);
+    assert_in_range(b->n_cached, 1600, 1750);
+    fx_drain(f, 1000);
+    fx_free(f);
+}
+
+/* One that waits for blocks is looked up again when they may be there, not in
+ * every step, and goes as soon as it can. */
+static void
+shortage_is_remembered(void **state)
+{
+    struct fx_cfg c = cached;
+    struct fx *f;
+    struct req *a, *b;
+    uint64_t n_found;
+
+    (void)state;
+    c.n_block = 1000;
+    c.sch.max_tokens = 4096;
+    f = fx_new(&c);
+    f->keep = 1;
+    (void)ask(f, 8000, 2, 1);
+    fx_drain(f, 100);
+    a = ask(f, 4000, 200, 2);
+    (void)fx_step(f);
+    b = fx_add(f, &(struct fx_ask) { .n_prompt = 15000, .n_same = 8000, .max_new = 2,
+        .text = 1 });
+    n_found = f->sch->n_found;
+    while (a->seqs[0].state == REQ_ST_RUNNING) {
+        (void)fx_step(f);
+        assert_true(b->seqs[0].state == REQ_ST_WAITING || a->seqs[0].slot < 0);
+    }
+    assert_in_range(f->sch->n_found, n_found + 1, n_found + 3);
+    (void)fx_step(f);
+    assert_int_equal(b->seqs[0].state, REQ_ST_RUNNING);
+    assert_true(b->n_cached > 0);
+    fx_drain(f, 100);
+    fx_free(f);
+}
+
+/* Blocks come back ten at a time: it goes with the first that are enough. */
+static void
+shortage_ends_with_the_last_block_needed(void **state)
+{
+    (void)state;
+    for (int32_t lack = 0; lack < 10; lack++) {
+        struct fx_cfg c = cached;
+        struct fx *f;
+        struct req *b;
+        int32_t need = 50 - lack;
+
+        c.n_block = 100;
+        c.sch.max_seqs = 12;
+        c.sch.max_tokens = 4096;
+        f = fx_new(&c);
+        f->keep = 1;
+        for (int32_t i = 0; i < 10; i++)
+            (void)ask(f, 150, 1 + i, 10 + (uint64_t)i);
+        b = ask(f, need * 16 - 1, 4, 5);
+        for (int can = 0; !can;) {
+            can = f->sch->running.n > 0 && kv_available(f->kv) >= need;
+            (void)fx_step(f);
+            assert_int_equal(b->seqs[0].state == REQ_ST_RUNNING, can);
+        }
+        fx_drain(f, 100);
+        fx_free(f);
+    }
+}
+
 int
 main(void)
 {
@@ -409,6 +543,10 @@ main(void)
         cmocka_unit_test(host_blocks_come_back_where_cheaper),
         cmocka_unit_test(device_part_is_kept),
         cmocka_unit_test(few_orders),
+        cmocka_unit_test(long_text_evicted_at_once_keeps_its_beginning),
+        cmocka_unit_test(long_text_on_the_host_comes_back_whole),
+        cmocka_unit_test(shortage_is_remembered),
+        cmocka_unit_test(shortage_ends_with_the_last_block_needed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

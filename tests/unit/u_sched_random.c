@@ -102,6 +102,7 @@ draw_cfg(uint64_t *g, struct fx_cfg *c, struct cost *cost)
     c->n_block = 8 + draw(g, 40);
     c->n_host = draw(g, 2) ? draw(g, 30) : 0;
     c->max_copy = draw(g, 12);
+    c->max_drop = draw(g, 3) == 0 ? 1 + draw(g, 9) : 0;
     c->max_req = 4 + draw(g, 40);
     c->cached = draw(g, 4) > 0;
     c->append_first = draw(g, 2);

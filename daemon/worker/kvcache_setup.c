@@ -1,0 +1,120 @@
+#include "config.h"
+
+#include "daemon/worker/kvcache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+#include "daemon/worker/kvcache_priv.h"
+
+static int32_t *
+kv_buckets(int32_t n, uint32_t *ret_mask)
+{
+    uint32_t size = 16;
+    int32_t *p;
+
+    while (size < (uint32_t)n)
+        size *= 2;
+    p = mem_array(size, sizeof(*p));
+    if (p == NULL)
+        return NULL;
+    memset(p, 0xff, size * sizeof(*p));
+    *ret_mask = size - 1;
+    return p;
+}
+
+static int
+kv_alloc(struct kv *kv)
+{
+    size_t n = (size_t)kv->n_block + (size_t)kv->cfg.n_host;
+    size_t n_copy = (size_t)kv->cfg.max_copy;
+    struct kv_index *ix = mem_zalloc(sizeof(*ix));
+
+    kv->index = ix;
+    kv->table = mem_array((size_t)kv->n_slot * (size_t)kv->stride, sizeof(*kv->table));
+    kv->n_held = mem_array((size_t)kv->n_slot, sizeof(*kv->n_held));
+    kv->copy = mem_array(n_copy, sizeof(*kv->copy));
+    kv->block = mem_aligned(_Alignof(struct kv_block), n * sizeof(*kv->block));
+    if (ix == NULL || kv->table == NULL || kv->n_held == NULL || kv->copy == NULL ||
+        kv->block == NULL)
+        return -ENOMEM;
+    ix->dev = kv_buckets(kv->n_block, &ix->dev_mask);
+    ix->host = kv_buckets(kv->cfg.n_host, &ix->host_mask);
+    ix->copied = mem_array(n_copy, sizeof(*ix->copied));
+    ix->max_save = kv->cfg.max_copy - kv->cfg.max_copy / 4;
+    ix->save = mem_array((size_t)ix->max_save, sizeof(*ix->save));
+    ix->max_gone = kv->n_block > kv->stride ? kv->n_block : kv->stride;
+    ix->gone = mem_array((size_t)ix->max_gone, sizeof(*ix->gone));
+    ix->bye = mem_array((size_t)kv->n_slot, sizeof(*ix->bye));
+    ix->mark = mem_array(n, sizeof(*ix->mark));
+    ix->at = mem_array(n, sizeof(*ix->at));
+    if (ix->dev == NULL || ix->host == NULL || ix->copied == NULL || ix->mark == NULL ||
+        ix->at == NULL || ix->save == NULL || ix->gone == NULL || ix->bye == NULL)
+        return -ENOMEM;
+    return 0;
+}
+
+struct kv *
+kv_new(const struct kv_cfg *cfg)
+{
+    struct kv_list none = { -1, -1, 0 };
+    struct kv_index *ix;
+    struct kv *kv;
+
+    ASSERT(cfg->n_block > 0 && cfg->block_size > 0 && cfg->n_slot > 0);
+    ASSERT(cfg->max_len > 0 && cfg->n_host >= 0 && cfg->max_copy >= 0);
+    ASSERT(cfg->n_block < INT32_MAX - cfg->n_host);
+    OBJ_ALLOC(kv, KV_MAGIC);
+    if (kv == NULL)
+        return NULL;
+    kv->cfg = *cfg;
+    if (kv->cfg.max_drop <= 0)
+        kv->cfg.max_drop = KV_MAX_DROP;
+    kv->n_block = cfg->n_block + 1;
+    kv->block_size = cfg->block_size;
+    kv->n_slot = cfg->n_slot;
+    kv->stride = kv_blocks(kv, cfg->max_len);
+    if (kv_alloc(kv) != 0)
+        return kv_free(kv);
+    ix = kv->index;
+    ix->free = ix->idle = ix->host_free = ix->host_used = none;
+    for (int i = 0; i < KV_N_DEFER; i++)
+        ix->defer[0][i] = ix->defer[1][i] = none;
+    ix->batch = 1;
+    ix->quota = kv->cfg.max_drop;
+    for (int32_t b = kv->n_block + cfg->n_host - 1; b >= 0; b--) {
+        kv->block[b].chain = kv->block[b].prev = kv->block[b].next = -1;
+        kv->block[b].where = b < kv->n_block ? KV_FREE : KV_HOST_FREE;
+        if (b > 0)
+            kv_link_after(kv, b < kv->n_block ? &ix->free : &ix->host_free, -1, b);
+    }
+    kv->n_free = cfg->n_block;
+    return kv;
+}
+
+struct kv *
+kv_free(struct kv *kv)
+{
+    if (kv == NULL)
+        return NULL;
+    if (kv->index != NULL) {
+        free(kv->index->dev);
+        free(kv->index->host);
+        free(kv->index->copied);
+        free(kv->index->save);
+        free(kv->index->gone);
+        free(kv->index->bye);
+        free(kv->index->mark);
+        free(kv->index->at);
+    }
+    free(kv->index);
+    free(kv->table);
+    free(kv->n_held);
+    free(kv->copy);
+    free(kv->block);
+    OBJ_FREE(kv, KV_MAGIC);
+    return NULL;
+}
