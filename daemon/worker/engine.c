@@ -51,9 +51,8 @@ int
 eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes)
 {
-    const struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
-        .n_slot = cfg->sch.max_seqs, .max_len = cfg->max_len, .n_host = cfg->n_host,
-        .max_copy = eng_max_copy(run) };
+    struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
+        .n_slot = cfg->sch.max_seqs, .max_len = cfg->max_len, .n_host = cfg->n_host };
     struct engine *e;
 
     if (cfg->depth < 0 || cfg->depth > ENG_MAX_DEPTH) {
@@ -67,6 +66,7 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
     e->cfg = *cfg;
     e->run = run;
     e->room = eng_room(cfg);
+    kc.max_copy = eng_max_copy(run);
     cost_init(&e->cost);
     e->cfg.sch.max_scores = ENG_MAX_SCORES;
     e->cfg.sch.cost = &e->cost;
