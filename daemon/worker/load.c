@@ -235,7 +235,7 @@ static int
 wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
-    struct run_setup_args sa = { .max_copy = ENG_MAX_COPY };
+    struct run_setup_args sa = { 0 };
     struct eng_cfg ec;
     int rc;
 

@@ -52,7 +52,6 @@ struct run_setup_args {
     int32_t n_rec;           /* steps on their way at a time */
     int32_t n_host;          /* host blocks, 0: none */
     int32_t n_penalty;       /* rows of the penalty pool */
-    int32_t max_copy;        /* block copies between two steps */
     int use_graph;
     struct cap cap;          /* sizes to record */
     uint64_t delay_ns;       /* device time added to every step (virtual devices) */

@@ -148,8 +148,8 @@ sim_runner(struct sim *s)
         .exec = s->cfg.exec };
     struct run_setup_args sa = { .max_block = s->cfg.n_block + 1,
         .n_rec = s->cfg.depth + 1, .n_host = s->cfg.n_host,
-        .n_penalty = s->cfg.n_penalty, .max_copy = ENG_MAX_COPY,
-        .use_graph = s->cfg.graph, .delay_ns = s->cfg.delay_ns };
+        .n_penalty = s->cfg.n_penalty, .use_graph = s->cfg.graph,
+        .delay_ns = s->cfg.delay_ns };
     struct wts_load_args la = { .buffer_bytes = 4u << 20 };
     const struct mdl_config *mc = &s->prog->cfg;
     struct eng_cfg ec;

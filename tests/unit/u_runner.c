@@ -89,7 +89,7 @@ fix_new(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec)
     struct eng_cfg ec = { .max_reqs = 4, .max_len = 128, .block_size = 16,
         .sch = { .max_seqs = 4, .max_tokens = 64 } };
     struct run_setup_args sa = { .max_block = 9, .n_rec = n_rec, .n_host = 3,
-        .n_penalty = 2, .max_copy = 4, .use_graph = use_graph };
+        .n_penalty = 2, .use_graph = use_graph };
     char err[512] = "";
 
     f->prog = run_null_program();
