@@ -118,7 +118,7 @@ adm_model(struct worker *w)
     adm_set(o, "max_model_len", json_integer(w->max_len));
     adm_set(o, "config", adm_config(&w->cfg));
     adm_set(o, "backend", json_string(w->run->k->name));
-    adm_set(o, "graph", json_boolean(w->run->use_graph));
+    adm_set(o, "graph", json_boolean(run_uses_graph(w->run)));
     adm_set(o, "tokenizer", json_string(w->tok_path));
     adm_set(o, "loaded_by", json_string(w->wp != NULL ? wts_how(w->wp) : "none"));
     adm_set(o, "ignored_tensors", json_string(w->wp != NULL ? wts_ignored(w->wp) : ""));

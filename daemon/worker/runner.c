@@ -145,6 +145,13 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
 
 /* ---- graphs ------------------------------------------------------------------------------ */
 
+/* Written by the engine thread alone, read by others too. */
+static void
+run_set_graph(struct runner *run, int on)
+{
+    __atomic_store_n(&run->use_graph, on, __ATOMIC_RELAXED);
+}
+
 static struct run_pad *
 run_pad_of(struct runner *run, int32_t T_pad)
 {
@@ -169,7 +176,7 @@ run_record(struct runner *run, struct run_pad *pad)
 
     rc = run->k->graph_begin(run->stream);
     if (rc == -ENOTSUP) {
-        run->use_graph = 0;
+        run_set_graph(run, 0);
         return 0;
     }
     if (rc != 0)
@@ -182,7 +189,7 @@ run_record(struct runner *run, struct run_pad *pad)
     /* the KV pool has taken the memory, and requests run */
     log_error("runner: no memory to record a graph of %d tokens; steps are launched "
         "operation by operation", pad->T);
-    run->use_graph = 0;
+    run_set_graph(run, 0);
     return 0;
 }
 
@@ -224,7 +231,7 @@ run_recapture(struct runner *run, int use_graph, const struct cap *cap)
             run->pad[i].graph = NULL;
         }
     run->cap = *cap;
-    run->use_graph = use_graph;
+    run_set_graph(run, use_graph);
     run->n_pad = cap->n;
     for (int32_t i = 0; i < cap->n; i++)
         run_pad_init(run, cap->size[i], bat_pad_outs(&run->dims, cap->size[i]),

@@ -169,6 +169,12 @@ int run_wait(struct runner *run, const struct bat_rec *rec);
 /* Wait for it: rec->results[0 .. n_out) are valid. *ret_model_ns is the time
  * the device took. */
 int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_model_ns);
+/* Any thread: are graphs replayed now? */
+static inline int
+run_uses_graph(const struct runner *run)
+{
+    return __atomic_load_n(&run->use_graph, __ATOMIC_RELAXED);
+}
 /* Why the device failed. */
 const char *run_error(const struct runner *run);
 
