@@ -240,10 +240,9 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
     int rc;
 
     wrk_eng_cfg(w, &ec);
-    rc = wrk_capture(w, p, &sa.use_graph, &sa.cap, err, err_bytes);
-    if (rc != 0)
-        return wrk_fail(rc, err, err_bytes, "graph.capture_sizes");
     eng_dims(&ec, &sa.dims);
+    sa.use_graph = w->use_graph;
+    sa.cap = w->cap;
     sa.kv = w->kv;
     sa.kv_scale = w->kv_scale;
     sa.max_block = w->mpl.max_block;
@@ -294,10 +293,7 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
 {
     const struct par *p = &w->par;
     int32_t n_seq = (int32_t)p->sched_max_num_seqs;
-    int64_t threshold = p->sched_long_prefill_token_threshold;
 
-    if (threshold == 0)
-        threshold = w->max_len / 25;
     *ret = (struct eng_cfg) {
         .max_reqs = (int32_t)p->sched_max_concurrency, .max_len = w->max_len,
         .n_block = w->n_block, .block_size = (int32_t)p->kv_block_size,
@@ -308,7 +304,7 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
             .chunked = p->sched_enable_chunked_prefill != 0,
             .max_partial = (int32_t)p->sched_max_num_partial_prefills,
             .max_long = (int32_t)p->sched_max_long_partial_prefills,
-            .long_threshold = (int32_t)threshold,
+            .long_threshold = par_long_prefill(p, w->max_len),
             .reserve_blocks = w->n_block -
                 mpl_prompt_blocks(w->n_block, p->kv_kv_cache_ratio),
             .decode_blocks = (int32_t)p->kv_static_decode_blocks,

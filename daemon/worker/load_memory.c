@@ -61,14 +61,13 @@ static int
 wrk_sizes(void *arg, int32_t max_len, struct mpl_sizes *ret)
 {
     struct worker *w = arg;
-    struct fdk_attention_args at = { .H = w->cfg.n_head, .K = w->cfg.n_kv_head,
-        .D = w->cfg.head_dim, .kv = w->kv };
     size_t *off = mem_array((size_t)w->prog->n_buf, sizeof(*off)), act = 0;
     struct runner shape = { .k = w->run->k, .ctx = w->run->ctx, .prog = w->prog,
-        .wp = w->wp, .kv = w->kv, .att_a = 1, .att_b = 1 };
+        .wp = w->wp, .kv = w->kv };
     const struct bat_dims *d = &shape.dims;
     struct eng_cfg ec;
-    uint64_t S, n_work, scratch = 0, results;
+    struct run_sizes z;
+    uint64_t scratch = 0;
     int rc;
 
     if (off == NULL)
@@ -78,22 +77,16 @@ wrk_sizes(void *arg, int32_t max_len, struct mpl_sizes *ret)
     eng_dims(&ec, &shape.dims);
     shape.n_penalty = ec.sch.n_penalty;
     shape.R = run_logits_rows(shape.k, w->cfg.vocab, d->O);
-    if (shape.k->att_shape != NULL)
-        shape.k->att_shape(&at, &shape.att_a, &shape.att_b);
+    run_tiles(&shape);
     rc = run_place(w->prog, d, shape.R, off, &act);
     if (rc == 0)
         rc = wrk_scratch(w, &shape, off, &scratch);
     free(off);
-    n_work = (uint64_t)fdk_tiles_max(d->S, d->T, shape.att_a, shape.att_b);
-    results = (uint64_t)d->O * sizeof(struct fdk_result);
-    S = (uint64_t)d->S + 1;
+    z = run_sizes(&shape);
     *ret = (struct mpl_sizes) {
-        .rows = S * sizeof(struct fdk_row),
-        .tables = S * (uint64_t)d->stride * sizeof(int32_t),
-        .plan = bat_plan_bytes(d), .results = results,
-        .tiles = n_work * sizeof(struct fdk_work) + 2 * sizeof(int32_t),
-        .activations = act, .scratch = scratch,
-        .host_plan = bat_plan_bytes(d), .host_results = results
+        .rows = z.rows, .tables = z.tables, .plan = z.plan, .results = z.results,
+        .tiles = z.tiles + z.tile_counts, .activations = act, .scratch = scratch,
+        .host_plan = z.plan, .host_results = z.results
     };
     return rc;
 }
@@ -154,15 +147,14 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
         .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float), .sizes = wrk_sizes,
         .arg = w };
     struct eng_cfg ec;
-    struct cap cap;
-    int use_graph, rc;
+    int rc;
 
     rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim,
         (int32_t)p->kv_block_size, wrk_kv_dtype(w), &in.kv);
     if (rc == 0)
         rc = wrk_rank(w, &rank);
     if (rc == 0)
-        rc = wrk_capture(w, p, &use_graph, &cap, err, err_bytes);
+        rc = wrk_capture(w, p, &w->use_graph, &w->cap, err, err_bytes);
     if (rc != 0)
         return rc;
     wrk_eng_cfg(w, &ec);
@@ -170,7 +162,7 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     in.max_tokens = ec.sch.max_tokens;
     in.n_penalty = ec.sch.n_penalty;
     in.n_rec = ec.depth + 1;
-    in.n_graph = use_graph ? cap.n : 0;
+    in.n_graph = w->use_graph ? w->cap.n : 0;
     rc = mpl_plan(&in, &w->mpl, err, err_bytes);
     if (rc != 0)
         return rc;

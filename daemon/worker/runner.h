@@ -206,6 +206,11 @@ int run_program(struct runner *run, const struct run_pad *pad);
 
 /* What a launch of T tokens with at most O outputs needs to know. */
 void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret);
+/* The shape of attention tiles: att_a, att_b. */
+void run_tiles(struct runner *run);
+/* Bytes of what follows from the dimensions and the tiles alone. */
+struct run_sizes { uint64_t rows, tables, plan, results, tiles, tile_counts; };
+struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */
 int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
     char *err, size_t err_bytes);

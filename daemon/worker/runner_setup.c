@@ -130,8 +130,7 @@ run_host_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p
 static int
 run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_bytes)
 {
-    uint64_t plan = bat_plan_bytes(&run->dims);
-    uint64_t results = (uint64_t)run->dims.O * sizeof(struct fdk_result);
+    struct run_sizes z = run_sizes(run);
     int rc;
 
     rec->outs = mem_array((size_t)run->dims.O, sizeof(*rec->outs));
@@ -139,14 +138,14 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
     rec->table = mem_array((size_t)run->dims.S, sizeof(*rec->table));
     if (rec->outs == NULL || rec->penalty == NULL || rec->table == NULL)
         return -ENOMEM;
-    rc = run_host_alloc(run, "step plans", plan, &rec->plan, err, err_bytes);
+    rc = run_host_alloc(run, "step plans", z.plan, &rec->plan, err, err_bytes);
     if (rc == 0)
-        rc = run_host_alloc(run, "results", results, &rec->results, err, err_bytes);
+        rc = run_host_alloc(run, "results", z.results, &rec->results, err, err_bytes);
     if (rc != 0)
         return rc;
-    memset(rec->plan, 0, (size_t)plan);
-    memset(rec->results, 0, (size_t)results);
-    run->mem.host += plan + results;
+    memset(rec->plan, 0, (size_t)z.plan);
+    memset(rec->results, 0, (size_t)z.results);
+    run->mem.host += z.plan + z.results;
     return run->k->event_new(run->ctx, 0, &rec->ev);
 }
 
@@ -181,10 +180,8 @@ run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
 }
 
-/* The shape of attention tiles, from the first attention operation; a
- * program without one plans none. */
-static void
-run_setup_tiles(struct runner *run)
+void
+run_tiles(struct runner *run)
 {
     const struct mdl_config *c = &run->prog->cfg;
     struct fdk_attention_args a = { .H = c->n_head, .K = c->n_kv_head, .D = c->head_dim,
@@ -195,6 +192,22 @@ run_setup_tiles(struct runner *run)
         run->k->att_shape(&a, &run->att_a, &run->att_b);
 }
 
+struct run_sizes
+run_sizes(const struct runner *run)
+{
+    const struct bat_dims *d = &run->dims;
+    uint64_t S = (uint64_t)d->S + 1; /* with the dummy row */
+    uint64_t n_work = (uint64_t)fdk_tiles_max(d->S, d->T, run->att_a, run->att_b);
+
+    return (struct run_sizes) {
+        .rows = S * sizeof(struct fdk_row),
+        .tables = S * (uint64_t)d->stride * sizeof(int32_t),
+        .plan = bat_plan_bytes(d),
+        .results = (uint64_t)d->O * sizeof(struct fdk_result),
+        .tiles = n_work * sizeof(struct fdk_work), .tile_counts = 2 * sizeof(int32_t)
+    };
+}
+
 /* ---- device memory --------------------------------------------------------------------- */
 
 struct run_part { const char *what; uint64_t bytes; void *ret_p; uint64_t *sum; };
@@ -203,18 +216,17 @@ static int
 run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
     size_t err_bytes)
 {
-    const struct bat_dims *d = &run->dims;
-    uint64_t S = (uint64_t)d->S + 1, V = (uint64_t)run->prog->cfg.vocab;
-    uint64_t n_work = (uint64_t)fdk_tiles_max(d->S, d->T, run->att_a, run->att_b);
-    uint64_t counts = (uint64_t)a->n_penalty * V * sizeof(uint16_t);
+    uint64_t counts = (uint64_t)a->n_penalty * (uint64_t)run->prog->cfg.vocab *
+        sizeof(uint16_t);
     struct run_mem *m = &run->mem;
+    struct run_sizes z = run_sizes(run);
     const struct run_part parts[] = {
-        { "row states", S * sizeof(struct fdk_row), &run->d_state, &m->state },
-        { "block tables", S * (uint64_t)d->stride * 4, &run->d_table, &m->state },
-        { "the step plan", bat_plan_bytes(d), &run->d_plan, &m->plan },
-        { "results", (uint64_t)d->O * sizeof(struct fdk_result), &run->d_results, &m->plan },
-        { "attention tiles", n_work * sizeof(struct fdk_work), &run->d_work, &m->plan },
-        { "tile counts", 2 * sizeof(int32_t), &run->d_n_work, &m->plan },
+        { "row states", z.rows, &run->d_state, &m->state },
+        { "block tables", z.tables, &run->d_table, &m->state },
+        { "the step plan", z.plan, &run->d_plan, &m->plan },
+        { "results", z.results, &run->d_results, &m->plan },
+        { "attention tiles", z.tiles, &run->d_work, &m->plan },
+        { "tile counts", z.tile_counts, &run->d_n_work, &m->plan },
         { "penalty counts", counts, &run->d_counts, &m->penalty },
     };
     int rc = 0;
@@ -231,11 +243,11 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
     if (rc == 0 && a->n_host > 0)
         rc = run_host_alloc(run, "kv.swap_space", m->host_kv, &run->h_kv, err, err_bytes);
     if (rc == 0)
-        rc = run->k->fill(run->stream, run->d_state, 0, (size_t)parts[0].bytes);
+        rc = run->k->fill(run->stream, run->d_state, 0, (size_t)z.rows);
     if (rc == 0)
-        rc = run->k->fill(run->stream, run->d_table, 0, (size_t)parts[1].bytes);
+        rc = run->k->fill(run->stream, run->d_table, 0, (size_t)z.tables);
     if (rc == 0)
-        rc = run->k->fill(run->stream, run->d_n_work, 0, (size_t)parts[5].bytes);
+        rc = run->k->fill(run->stream, run->d_n_work, 0, (size_t)z.tile_counts);
     return rc;
 }
 
@@ -378,7 +390,7 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     run->n_host = a->n_host;
     run->delay_ns = a->delay_ns;
     run->R = run_logits_rows(run->k, run->prog->cfg.vocab, a->dims.O);
-    run_setup_tiles(run);
+    run_tiles(run);
     rc = run_setup_memory(run, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(run, a->max_block, err, err_bytes);

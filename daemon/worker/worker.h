@@ -36,6 +36,8 @@ struct worker {
     struct tok *tok;             /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
     struct runner *run;
+    struct cap cap;              /* sizes with a graph, as planned at the start */
+    int use_graph;
     struct mpl mpl;              /* every buffer, before it was made */
     struct fdk_kv kv;
     float *kv_scale;             /* the checkpoint's, until run_setup(); or NULL */
