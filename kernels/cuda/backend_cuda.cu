@@ -233,7 +233,18 @@ cu_close(struct fdk_ctx *ctx)
     free(ctx);
 }
 
-/* Load every kernel: a first use during a capture must load nothing. */
+cudaError_t
+cu_load(const void *const *k, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct cudaFuncAttributes attr;
+        cudaError_t e = cudaFuncGetAttributes(&attr, k[i]);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}
+
 static cudaError_t
 load_kernels(void)
 {

@@ -124,6 +124,8 @@ int cu_launched(fdk_stream_t st, const char *op);
 /* -EINVAL for no stream, else cu_enter() of its device. */
 int cu_stream_enter(fdk_stream_t st);
 uint64_t cu_now_ns(void);
+/* Load kernels k[n] now, so that a first use during a capture loads nothing. */
+cudaError_t cu_load(const void *const *k, size_t n);
 
 /* memory.cu */
 int cu_vmm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes);

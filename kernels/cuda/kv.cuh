@@ -72,25 +72,13 @@ kv_narrow<__nv_fp8_e4m3>(float x, float scale)
 }
 
 static __device__ __forceinline__ float
-kv_widen(float x)
-{
-    return x;
-}
-
-static __device__ __forceinline__ float
-kv_widen(__nv_bfloat16 x)
-{
-    return __bfloat162float(x);
-}
-
-static __device__ __forceinline__ float
-kv_widen(int8_t x)
+cu_widen(int8_t x)
 {
     return (float)x;
 }
 
 static __device__ __forceinline__ float
-kv_widen(__nv_fp8_e4m3 x)
+cu_widen(__nv_fp8_e4m3 x)
 {
     return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.__x, __NV_E4M3)));
 }

@@ -176,8 +176,8 @@ load_chunk(const struct att_shared &s, const struct chunk_token *tok, int D, int
     if (D % W != 0) {
         for (int i = (int)threadIdx.x; i < CHUNK * D; i += ATT_THREADS) {
             int j = i / D, d = i % D, at = j * (D + 1) + d;
-            s.k[at] = j < n ? kv_widen(((const E *)tok[j].k)[d]) * tok[j].k_scale : 0;
-            s.v[at] = j < n ? kv_widen(((const E *)tok[j].v)[d]) * tok[j].v_scale : 0;
+            s.k[at] = j < n ? cu_widen(((const E *)tok[j].k)[d]) * tok[j].k_scale : 0;
+            s.v[at] = j < n ? cu_widen(((const E *)tok[j].v)[d]) * tok[j].v_scale : 0;
         }
         return;
     }
@@ -196,8 +196,8 @@ load_chunk(const struct att_shared &s, const struct chunk_token *tok, int D, int
             vs = tok[j].v_scale;
         }
         for (int e = 0; e < W; e++) {
-            s.k[at + e] = kv_widen(k.e[e]) * ks;
-            s.v[at + e] = kv_widen(v.e[e]) * vs;
+            s.k[at + e] = cu_widen(k.e[e]) * ks;
+            s.v[at + e] = cu_widen(v.e[e]) * vs;
         }
     }
 }

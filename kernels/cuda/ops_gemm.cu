@@ -532,31 +532,18 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     return rc;
 }
 
-template<int T>
-static cudaError_t
-tile_load(void)
-{
-    struct cudaFuncAttributes attr;
-    cudaError_t e = cudaFuncGetAttributes(&attr, tile_kernel<T, 16, 16>);
-    return e != cudaSuccess ? e : cudaFuncGetAttributes(&attr, tile_kernel<T, 64, 64>);
-}
-
 cudaError_t
 cu_gemm_load(void)
 {
-    struct cudaFuncAttributes attr;
-    cudaError_t e = cudaFuncGetAttributes(&attr, bias_kernel);
-    if (e == cudaSuccess)
-        e = cudaFuncGetAttributes(&attr, narrow_kernel<__half>);
-    if (e == cudaSuccess)
-        e = cudaFuncGetAttributes(&attr, narrow_kernel<__nv_bfloat16>);
-    if (e == cudaSuccess)
-        e = tile_load<FDK_F32>();
-    if (e == cudaSuccess)
-        e = tile_load<FDK_F16>();
-    if (e == cudaSuccess)
-        e = tile_load<FDK_BF16>();
-    if (e == cudaSuccess)
-        e = tile_load<FDK_I8>();
-    return e != cudaSuccess ? e : tile_load<FDK_I4>();
+    static const void *const k[] = {
+        (const void *)bias_kernel,
+        (const void *)narrow_kernel<__half>, (const void *)narrow_kernel<__nv_bfloat16>,
+        (const void *)tile_kernel<FDK_F32, 16, 16>, (const void *)tile_kernel<FDK_F32, 64, 64>,
+        (const void *)tile_kernel<FDK_F16, 16, 16>, (const void *)tile_kernel<FDK_F16, 64, 64>,
+        (const void *)tile_kernel<FDK_BF16, 16, 16>,
+        (const void *)tile_kernel<FDK_BF16, 64, 64>,
+        (const void *)tile_kernel<FDK_I8, 16, 16>, (const void *)tile_kernel<FDK_I8, 64, 64>,
+        (const void *)tile_kernel<FDK_I4, 16, 16>, (const void *)tile_kernel<FDK_I4, 64, 64>,
+    };
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
 }

@@ -182,11 +182,5 @@ cu_qkv_load(void)
         (const void *)qkv_kernel<__nv_bfloat16>, (const void *)qkv_kernel<int8_t>,
         (const void *)qkv_kernel<__nv_fp8_e4m3>,
     };
-    for (size_t i = 0; i < sizeof(k) / sizeof(k[0]); i++) {
-        struct cudaFuncAttributes attr;
-        cudaError_t e = cudaFuncGetAttributes(&attr, k[i]);
-        if (e != cudaSuccess)
-            return e;
-    }
-    return cudaSuccess;
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
 }

@@ -194,11 +194,5 @@ cu_rows_load(void)
         (const void *)gather_kernel, (const void *)rmsnorm_kernel,
         (const void *)silu_mul_kernel,
     };
-    for (size_t i = 0; i < sizeof(k) / sizeof(k[0]); i++) {
-        struct cudaFuncAttributes attr;
-        cudaError_t e = cudaFuncGetAttributes(&attr, k[i]);
-        if (e != cudaSuccess)
-            return e;
-    }
-    return cudaSuccess;
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
 }

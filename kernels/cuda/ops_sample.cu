@@ -518,6 +518,6 @@ cu_sample(const struct fdk_sample_args *a, fdk_stream_t st)
 cudaError_t
 cu_sample_load(void)
 {
-    struct cudaFuncAttributes attr;
-    return cudaFuncGetAttributes(&attr, sample_kernel);
+    static const void *const k[] = { (const void *)sample_kernel };
+    return cu_load(k, 1);
 }
