@@ -9,6 +9,7 @@ REF_FIXTURE = $(SIM_FIXTURE) %D%/sim/ref.c %D%/sim/ref.h
 FAIR_LOAD = %D%/sys/fair_load.c %D%/sys/fair_load.h
 KERNEL_KV = %D%/kernel/k_kv.h %D%/kernel/k_util.h
 SCHED_FIXTURE = %D%/unit/sched_fixture.c %D%/unit/sched_fixture.h
+KV_FIXTURE = %D%/unit/kv_fixture.h
 MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
 
 UNIT_TESTS = \
@@ -113,6 +114,8 @@ tests_unit_u_shed_SOURCES = %D%/unit/u_shed.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
+tests_unit_u_kvcache_SOURCES = %D%/unit/u_kvcache.c $(KV_FIXTURE)
+tests_unit_u_kvcache_random_SOURCES = %D%/unit/u_kvcache_random.c $(KV_FIXTURE)
 tests_unit_u_scheduler_SOURCES = %D%/unit/u_scheduler.c $(SCHED_FIXTURE)
 tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
 tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)

@@ -60,31 +60,6 @@ submit(struct sim *s, struct sim_rng *g)
     sim_submit(s, r, NULL);
 }
 
-static void
-cancel(struct sim *s, struct sim_rng *g, uint32_t share)
-{
-    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
-        struct sim_req *r = &s->reqs[i];
-
-        if (r->used && !r->terminal && sim_u32(g) % share == 0)
-            sim_cancel(s, r, sim_u32(g) % 2 ? FDP_E_CANCELLED : FDP_E_SLOW);
-    }
-}
-
-/* Requests without a reason to fail must not. */
-static void
-check_errors(const struct sim *s)
-{
-    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
-        const struct sim_req *r = &s->reqs[i];
-
-        if (!r->used || !r->terminal || r->code == 0)
-            continue;
-        SIM_CHECK(r->cancelled || (r->code == FDP_E_DEADLINE &&
-            (r->p.ttl_total_ms > 0 || r->p.ttl_queue_ms > 0)));
-    }
-}
-
 static uint64_t
 run(const struct sim_cfg *cfg, struct sim_rng *g, uint64_t steps, uint32_t rate)
 {
@@ -99,11 +74,11 @@ run(const struct sim_cfg *cfg, struct sim_rng *g, uint64_t steps, uint32_t rate)
             if (sim_u32(g) % 100 < 20)
                 submit(s, g);
         if (sim_u32(g) % 50 == 0)
-            cancel(s, g, 8);
+            sim_cancel_some(s, g, 8);
         if (sim_u32(g) % 500 == 0)
-            cancel(s, g, 1);
+            sim_cancel_some(s, g, 1);
         (void)sim_poll(s);
-        check_errors(s);
+        sim_check_errors(s);
     }
     sim_drain(s);
     n_pre = s->pip->eng->sch->n_preempted;

@@ -67,31 +67,6 @@ submit(struct sim *s, struct sim_rng *g, const struct ref *f, uint32_t n_content
     sim_submit(s, r, NULL);
 }
 
-static void
-cancel(struct sim *s, struct sim_rng *g, uint32_t share)
-{
-    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
-        struct sim_req *r = &s->reqs[i];
-
-        if (r->used && !r->terminal && sim_u32(g) % share == 0)
-            sim_cancel(s, r, sim_u32(g) % 2 ? FDP_E_CANCELLED : FDP_E_SLOW);
-    }
-}
-
-/* Requests without a reason to fail must not. */
-static void
-check_errors(const struct sim *s)
-{
-    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
-        const struct sim_req *r = &s->reqs[i];
-
-        if (!r->used || !r->terminal || r->code == 0)
-            continue;
-        SIM_CHECK(r->cancelled || (r->code == FDP_E_DEADLINE &&
-            (r->p.ttl_total_ms > 0 || r->p.ttl_queue_ms > 0)));
-    }
-}
-
 struct sums { uint64_t steps, done, errors, preempted, late, graph, hit, in; };
 
 /* steps engine steps, then the rest until nothing is open. */
@@ -108,11 +83,11 @@ run(struct sim *s, struct sim_rng *g, struct ref *f, uint64_t steps, uint32_t n_
         if (s->n_open == 0 || (i / 200 % 3 != 2 && sim_u32(g) % 100 < rate))
             submit(s, g, f, n_content);
         if (sim_u32(g) % 50 == 0)
-            cancel(s, g, 8);
+            sim_cancel_some(s, g, 8);
         if (sim_u32(g) % 500 == 0)
-            cancel(s, g, 1);
+            sim_cancel_some(s, g, 1);
         (void)sim_poll(s);
-        check_errors(s);
+        sim_check_errors(s);
     }
     sim_drain(s);
     sum->steps += e->epoch;

@@ -378,6 +378,30 @@ sim_cancel(struct sim *s, struct sim_req *r, int32_t code)
     r->cancelled = 1;
 }
 
+void
+sim_cancel_some(struct sim *s, struct sim_rng *g, uint32_t share)
+{
+    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
+        struct sim_req *r = &s->reqs[i];
+
+        if (r->used && !r->terminal && sim_u32(g) % share == 0)
+            sim_cancel(s, r, sim_u32(g) % 2 ? FDP_E_CANCELLED : FDP_E_SLOW);
+    }
+}
+
+void
+sim_check_errors(const struct sim *s)
+{
+    for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
+        const struct sim_req *r = &s->reqs[i];
+
+        if (!r->used || !r->terminal || r->code == 0)
+            continue;
+        SIM_CHECK(r->cancelled || (r->code == FDP_E_DEADLINE &&
+            (r->p.ttl_total_ms > 0 || r->p.ttl_queue_ms > 0)));
+    }
+}
+
 /* ---- what comes up --------------------------------------------------------------------------- */
 
 uint32_t

@@ -136,6 +136,10 @@ struct sim_req *sim_req(struct sim *s);
 /* Send it. text may be NULL; stop strings, ids and prior come from r. */
 void sim_submit(struct sim *s, struct sim_req *r, const char *text);
 void sim_cancel(struct sim *s, struct sim_req *r, int32_t code);
+/* Cancel each open request with a chance of 1 in share. */
+void sim_cancel_some(struct sim *s, struct sim_rng *g, uint32_t share);
+/* Requests without a reason to fail (a cancel, a deadline) did not. */
+void sim_check_errors(const struct sim *s);
 /* One poll of all stages, the clock moves, records are read and checked,
  * all structures walked. Returns the work done. */
 int sim_poll(struct sim *s);

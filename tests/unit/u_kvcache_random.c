@@ -16,38 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/worker/kvcache.h"
-
-static const struct pfx_key key = { 11, 13 };
-
-static struct kv *
-pool(int32_t n_block, int32_t block_size, int32_t n_slot, int32_t max_len, int32_t n_host,
-    int32_t max_copy)
-{
-    struct kv *kv = kv_new(&(struct kv_cfg) { .n_block = n_block,
-        .block_size = block_size, .n_slot = n_slot, .max_len = max_len, .n_host = n_host,
-        .max_copy = max_copy });
-
-    assert_non_null(kv);
-    return kv;
-}
-
-/* Hashes of the first n blocks of 4 tokens of one of a family of texts: doc
- * in base 3, the last digit first, says how it goes on at each block. */
-static void
-hashes(uint64_t user, uint32_t doc, int32_t n, struct kv_hash *ret)
-{
-    static const uint8_t salt[16];
-    struct kv_hash h;
-
-    pfx_root(&key, user, salt, &h);
-    for (int32_t i = 0; i < n; i++, doc /= 3) {
-        uint32_t ids[4] = { doc % 3, (uint32_t)i, 5, 6 };
-
-        pfx_next(&key, &h, ids, 4, &h);
-        ret[i] = h;
-    }
-}
+#include "tests/unit/kv_fixture.h"
 
 #define M_BLOCK 64
 #define M_HOST  32
