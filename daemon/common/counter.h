@@ -7,8 +7,12 @@
  * writing thread (cnt_add, cnt_set); where several threads write the same
  * one, cnt_add_shared. Readers may see neighbours of different moments.
  *
- * Layout: magic is stored last. A reader checks magic, version, n_gate and
- * n_worker, then indexes by the table it was built with.
+ * Histograms lie beside the counters, all in the worker's section: the sum of
+ * what was seen, and how often each range was met. cnt_see() costs a few
+ * comparisons; one writing thread each.
+ *
+ * Layout: magic is stored last. A reader checks magic, version, n_gate,
+ * n_worker and n_hist, then indexes by the tables it was built with.
  */
 #ifndef FDD_DAEMON_COMMON_COUNTER_H
 #define FDD_DAEMON_COMMON_COUNTER_H
@@ -17,7 +21,7 @@
 #include <stdint.h>
 
 #define CNT_MAGIC   0x54534446u
-#define CNT_VERSION 1u
+#define CNT_VERSION 2u
 
 struct cnt_gate {
 #define CNT_GATE(name, kind, unit, help) uint64_t name;
@@ -38,15 +42,33 @@ struct cnt_worker {
 #define CNT_N_GATE   (sizeof(struct cnt_gate) / sizeof(uint64_t))
 #define CNT_N_WORKER (sizeof(struct cnt_worker) / sizeof(uint64_t))
 
+/* Ranges of a histogram, the last one without an upper bound. */
+#define CNT_MAX_BUCKET 40
+
+struct cnt_hist {
+    uint64_t sum;
+    uint64_t bucket[CNT_MAX_BUCKET]; /* not cumulative; row->n_bound + 1 are used */
+};
+
+enum cnt_hist_idx {
+#define CNT_HIST(name, unit, bounds, help) CNT_H_##name,
+#include "daemon/tbl/histograms.h"
+#undef CNT_HIST
+    CNT_H__N
+};
+
 struct cnt_seg {
     uint32_t magic, version;
     uint32_t n_gate, n_worker;   /* CNT_N_GATE, CNT_N_WORKER of the writer */
+    uint32_t n_hist, rsv;        /* CNT_H__N */
     uint64_t boot_id[2];
     uint64_t t_start_ns;         /* CLOCK_REALTIME of the daemon's start */
     int32_t gate_pid, worker_pid; /* worker_pid 0: none now */
     uint64_t generation;         /* of the worker */
+    char model[128];             /* name of the model served, "" before it is known */
     struct cnt_gate g __attribute__((aligned(128)));
     struct cnt_worker w __attribute__((aligned(128)));
+    struct cnt_hist h[CNT_H__N] __attribute__((aligned(128)));
 };
 
 enum cnt_kind { CNT_counter, CNT_gauge };
@@ -60,6 +82,17 @@ struct cnt_row {
 };
 size_t cnt_count(void);
 const struct cnt_row *cnt_row(size_t i);
+
+/* One histogram, in the order of enum cnt_hist_idx. */
+struct cnt_hist_row {
+    const char *name, *unit, *help;
+    const uint64_t *bound;       /* [n_bound] upper bounds, each within its range */
+    uint32_t n_bound;
+};
+const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: no such */
+
+/* v was met n times. h is the segment's array, NULL: nobody counts. */
+void cnt_see(struct cnt_hist *h, enum cnt_hist_idx i, uint64_t v, uint64_t n);
 
 static inline void
 cnt_set(uint64_t *c, uint64_t v)

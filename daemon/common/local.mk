@@ -20,9 +20,12 @@ libfddcommon_a_SOURCES = \
 	%D%/param_file.c \
 	%D%/param_note.c \
 	%D%/param_priv.h \
+	%D%/trace.c \
+	%D%/trace.h \
 	daemon/tbl/counters.h \
 	daemon/tbl/ctl_cmds.h \
 	daemon/tbl/debug_bits.h \
+	daemon/tbl/histograms.h \
 	daemon/tbl/param_notes.h \
 	daemon/tbl/params.h
 libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)

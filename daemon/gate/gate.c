@@ -62,7 +62,7 @@ gate_new(struct par_set *ps, uint64_t now_ns)
     g->magic = GATE_MAGIC;
     g->ps = ps;
     g->par = par_get(ps);
-    g->epfd = g->sigfd = g->seg_fd = -1;
+    g->epfd = g->sigfd = g->seg_fd = g->trc_fd = -1;
     g->exit_code = -1;
     g->t_boot = g->now = now_ns;
     g->next_ses_id = 1;
@@ -105,6 +105,12 @@ gate_open(struct gate *g, const char *seg_shm_name)
     if (seg_shm_name != NULL)
         (void)snprintf(g->seg_name, sizeof(g->seg_name), "%s", seg_shm_name);
     g->cnt = &g->seg->g;
+    if (seg_shm_name != NULL)
+        (void)snprintf(g->trc_name, sizeof(g->trc_name), "%s" TRC_SUFFIX, seg_shm_name);
+    rc = trc_create(seg_shm_name != NULL ? g->trc_name : NULL, g->rt.admin_group, g->boot_id,
+        &g->trc, &g->trc_fd);
+    if (rc != 0)
+        return rc;
     if (g->par->ipc_spin_us >= 0)
         g->spin_ns = (uint64_t)g->par->ipc_spin_us * CLK_US;
     else
@@ -132,6 +138,7 @@ gate_free(struct gate *g)
     jnl_fini(&g->jnl);
     free(g->ses);
     fair_fini(&g->fair);
+    trc_destroy(g->trc_name, g->trc, g->trc_fd);
     seg_close(g->seg_name, g->seg, g->seg_fd);
     rtd_fini(&g->rt);
     (void)par_free(g->ps);

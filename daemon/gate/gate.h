@@ -19,6 +19,7 @@
 
 #include "daemon/common/counter.h"
 #include "daemon/common/param.h"
+#include "daemon/common/trace.h"
 #include "daemon/gate/control.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
@@ -71,6 +72,9 @@ struct gate {
     struct cnt_gate *cnt;
     int seg_fd;
     char seg_name[32];
+    struct trc_seg *trc;
+    int trc_fd;
+    char trc_name[48];
 
     uint64_t now;             /* of this round */
     uint64_t t_tick;

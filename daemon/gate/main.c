@@ -198,7 +198,7 @@ main_open(struct gate *g)
     seg_name(g->rt.dir, name);
     rc = gate_open(g, name);
     if (rc != 0) {
-        log_error("gate: cannot make the statistics segment /dev/shm%s: %s", name,
+        log_error("gate: cannot make the statistics segments /dev/shm%s*: %s", name,
             strerror(-rc));
         return EX_OSERR;
     }

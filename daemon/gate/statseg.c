@@ -59,6 +59,7 @@ seg_open(const char *name, gid_t gid, const uint64_t boot_id[2], struct cnt_seg 
     seg->version = CNT_VERSION;
     seg->n_gate = CNT_N_GATE;
     seg->n_worker = CNT_N_WORKER;
+    seg->n_hist = CNT_H__N;
     seg->boot_id[0] = boot_id[0];
     seg->boot_id[1] = boot_id[1];
     seg->t_start_ns = clk_wall_ns();
@@ -78,8 +79,11 @@ close_fd:
 void
 seg_close(const char *name, struct cnt_seg *seg, int fd)
 {
-    if (seg != NULL)
+    if (seg != NULL) {
+        /* whoever watches sees the end */
+        fdr_store_release(&seg->magic, 0);
         (void)munmap(seg, sizeof(*seg));
+    }
     if (fd >= 0)
         (void)close(fd);
     if (name != NULL && name[0] != '\0')
@@ -100,4 +104,7 @@ seg_tick(struct gate *g, uint64_t now_ns)
     cnt_set(&c->drain_rate, (uint64_t)drain_rate(&g->fair.drain, now_ns));
     g->seg->worker_pid = (int32_t)g->wrk[0].pid;
     g->seg->generation = g->wrk[0].generation;
+    if (g->wrk[0].st == WRK_READY && g->seg->model[0] == '\0')
+        (void)snprintf(g->seg->model, sizeof(g->seg->model), "%.*s",
+            (int)sizeof(g->wrk[0].ready.info.model_name), g->wrk[0].ready.info.model_name);
 }

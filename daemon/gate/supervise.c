@@ -30,6 +30,7 @@
 #define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
 #define SUP_HEARTBEAT_NS (5 * CLK_S)
 #define SUP_PROGRESS_NS (2 * CLK_S)
+#define SUP_N_FD 5
 #define SUP_ADMIN_BUF (1 << 20)
 
 void
@@ -105,7 +106,7 @@ sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
 /* Between fork and exec only async-signal-safe calls. */
 __attribute__((noreturn))
 static void
-sup_child(const char *path, char *const argv[], const int fds[4], pid_t parent)
+sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t parent)
 {
     sigset_t none;
 
@@ -114,7 +115,7 @@ sup_child(const char *path, char *const argv[], const int fds[4], pid_t parent)
         _exit(EX_TEMPFAIL);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < SUP_N_FD; i++) {
         int fl = fcntl(fds[i], F_GETFD);
 
         if (fl < 0 || fcntl(fds[i], F_SETFD, fl & ~FD_CLOEXEC) != 0)
@@ -128,11 +129,12 @@ int
 sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
 {
     char path[PAR_STR_BYTES * 2];
-    char num[4][16];
-    int fds[4] = { w->link_fd, w->efd, worker_admin_fd, g->seg_fd };
+    char num[SUP_N_FD][16];
+    int fds[SUP_N_FD] = { w->link_fd, w->efd, worker_admin_fd, g->seg_fd, g->trc_fd };
     char *argv[] = { path, (char *)(uintptr_t)"--link-fd", num[0],
         (char *)(uintptr_t)"--event-fd", num[1], (char *)(uintptr_t)"--admin-fd", num[2],
-        (char *)(uintptr_t)"--stat-fd", num[3], NULL };
+        (char *)(uintptr_t)"--stat-fd", num[3], (char *)(uintptr_t)"--trace-fd", num[4],
+        NULL };
     pid_t parent = getpid();
     pid_t pid;
     int rc;
@@ -147,7 +149,7 @@ sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
             "set daemon.worker to the path of fdd-worker, or install it beside fdd");
         return rc;
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < SUP_N_FD; i++)
         (void)snprintf(num[i], sizeof(num[i]), "%d", fds[i]);
     pid = fork();
     if (pid < 0)

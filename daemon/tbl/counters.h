@@ -86,3 +86,4 @@ CNT_WORKER(prefix_evictions,  counter, "blocks",    "cached blocks whose place w
 CNT_WORKER(kv_blocks_host,    gauge,   "blocks",    "KV blocks in host memory")
 CNT_WORKER(kv_swapped_out,    counter, "blocks",    "KV blocks copied to host memory")
 CNT_WORKER(kv_swapped_in,     counter, "blocks",    "KV blocks copied back")
+CNT_WORKER(gap_ns,            counter, "ns",        "device idle between two steps although work was there")

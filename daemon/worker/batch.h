@@ -27,6 +27,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/common/trace.h"
 #include "daemon/worker/capture.h"
 #include "daemon/worker/kvcache.h"
 #include "daemon/worker/scheduler.h"
@@ -74,6 +75,8 @@ struct bat_rec {
     struct bat_updates upd;
     struct cost_step cost;
     uint64_t t_launch_ns;
+    uint64_t t_work_ns;      /* since when there was work without a pause */
+    struct trc_step trace;
     unsigned char *plan;     /* pinned, bat_plan_bytes() */
     struct fdk_result *results; /* pinned, [O] */
     struct bat_out *outs;    /* [O] */

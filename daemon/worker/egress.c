@@ -76,6 +76,35 @@ egr_error(struct egress *g, uint64_t id, int32_t code, uint32_t detail, uint32_t
         cnt_add(&g->cfg.cnt->cancelled, 1);
 }
 
+/* The histograms of a request that ended well. */
+static void
+egr_see_request(struct egress *g, const struct req *r, uint64_t n_out)
+{
+    struct cnt_hist *h = g->cfg.hist;
+    uint64_t now = g->now_ns, longest = 0;
+
+    for (int32_t i = 0; i < r->n_seq; i++)
+        if (r->choices[i].n_got > longest)
+            longest = r->choices[i].n_got;
+    cnt_see(h, CNT_H_e2e, now - r->t_submit_ns, 1);
+    cnt_see(h, CNT_H_prompt_tokens, (uint64_t)r->n_prompt, 1);
+    cnt_see(h, CNT_H_gen_tokens, n_out, 1);
+    cnt_see(h, CNT_H_max_gen_tokens, longest, 1);
+    cnt_see(h, CNT_H_params_n, (uint64_t)r->n_seq, 1);
+    cnt_see(h, CNT_H_params_max_tokens, (uint64_t)(r->max_len - r->n_prompt), 1);
+    if (r->t_start_ns >= r->t_submit_ns && r->t_start_ns <= now) {
+        cnt_see(h, CNT_H_queue, r->t_start_ns - r->t_submit_ns, 1);
+        cnt_see(h, CNT_H_inference, now - r->t_start_ns, 1);
+    }
+    if (r->t_first_ns == 0)
+        return;
+    cnt_see(h, CNT_H_decode, now - r->t_first_ns, 1);
+    if (r->t_start_ns != 0 && r->t_first_ns >= r->t_start_ns)
+        cnt_see(h, CNT_H_prefill, r->t_first_ns - r->t_start_ns, 1);
+    if (longest > 1)
+        cnt_see(h, CNT_H_tpot, (now - r->t_first_ns) / (longest - 1), 1);
+}
+
 static void
 egr_done(struct egress *g, const struct req *r)
 {
@@ -99,6 +128,7 @@ egr_done(struct egress *g, const struct req *r)
         cnt_add(&c->queue_ns, r->t_start_ns - r->t_submit_ns);
         cnt_add(&c->queue_count, 1);
     }
+    egr_see_request(g, r, n_out);
 }
 
 /* The request goes back to ingress; nothing may touch it after. */
@@ -318,8 +348,12 @@ egr_token(struct egress *g, uint32_t at)
         if (g->now_ns > r->t_submit_ns) {
             cnt_add(&g->cfg.cnt->ttft_ns, g->now_ns - r->t_submit_ns);
             cnt_add(&g->cfg.cnt->ttft_count, 1);
+            cnt_see(g->cfg.hist, CNT_H_ttft, g->now_ns - r->t_submit_ns, 1);
         }
     }
+    if (ch->t_last_ns != 0)
+        cnt_see(g->cfg.hist, CNT_H_itl, g->now_ns - ch->t_last_ns, 1);
+    ch->t_last_ns = g->now_ns;
     if (egr_wants_text(g, r) && (m->done != FDK_DONE_STOP || egr_shows_stop_id(r)))
         hit = egr_text(g, r, m->sample, dtk_push(&ch->dtk, (uint32_t)m->a, g->buf,
             g->buf_bytes), 0);

@@ -35,6 +35,7 @@ struct egr_cfg {
     const struct tok *tok;   /* NULL: no text */
     const struct lnk_ready *ready;
     struct cnt_worker *cnt;
+    struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
     void (*wait_room)(void *arg); /* the up ring is full: let time pass */
     void *arg;
 };

@@ -125,6 +125,9 @@ eng_add(struct engine *e, struct req *r)
     ASSERT(r->idx < (uint32_t)e->cfg.max_reqs && e->live[r->idx].req == NULL);
     e->live[r->idx] = (struct eng_live) { r, r->serial };
     e->n_live++;
+    trc_put_event(e->cfg.sch.trc, r->t_submit_ns, TRC_SUBMIT, r->id, 0, r->n_prompt,
+        r->max_len - r->n_prompt);
+    trc_put_event(e->cfg.sch.trc, e->now_ns, TRC_READY, r->id, 0, 0, 0);
     if (r->n_seq == 0)
         sch_pass(e->sch, r);
     else
@@ -209,6 +212,8 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
     if (res->done == FDK_DONE_NO && s->n_tok + 1 >= s->max_len)
         m.done = FDK_DONE_LENGTH;
     cnt_add(&e->cfg.cnt->generation_tokens, 1);
+    if (s->n_tok == r->n_ids)
+        trc_put_event(e->cfg.sch.trc, e->now_ns, TRC_FIRST, r->id, s->sample, 0, 0);
     sch_append(e->sch, s, (uint32_t)res->token, m.done != FDK_DONE_NO);
     eng_send(e, &m, res);
 }
@@ -231,6 +236,16 @@ eng_results(struct engine *e, const struct bat_rec *rec)
     }
 }
 
+static int32_t
+eng_n_out(const struct req *r)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < r->n_seq; i++)
+        n += r->seqs[i].n_tok - r->n_ids;
+    return n;
+}
+
 /* Ends wait where the room is promised to the results of steps on their way. */
 static int
 eng_send_ended(struct engine *e)
@@ -245,6 +260,7 @@ eng_send_ended(struct engine *e)
 
         e->live[r->idx].req = NULL;
         e->n_live--;
+        trc_put_event(e->cfg.sch.trc, e->now_ns, TRC_END, r->id, 0, r->code, eng_n_out(r));
         que_claim(e->cfg.q_out)->m = m;
         n++;
     }
@@ -253,18 +269,47 @@ eng_send_ended(struct engine *e)
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
+static int32_t
+eng_blocks_used(const struct engine *e)
+{
+    return e->cfg.n_block - e->kv->n_free - e->kv->n_deferred - e->kv->n_cached;
+}
+
+/* A step is over: its trace, and the time the device had nothing to do before
+ * it although there was work. */
 static void
-eng_count(struct engine *e, const struct bat_rec *rec, uint64_t model_ns)
+eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns,
+    uint64_t now)
+{
+    uint64_t from = e->t_end_ns > rec->t_work_ns ? e->t_end_ns : rec->t_work_ns;
+    uint64_t gap = begin_ns > from ? begin_ns - from : 0;
+    struct trc_step *t = &rec->trace;
+
+    cnt_add(&e->cfg.cnt->gap_ns, gap);
+    cnt_see(e->cfg.hist, CNT_H_gap_ns, gap, 1);
+    cnt_see(e->cfg.hist, CNT_H_step_ns, end_ns - begin_ns, 1);
+    cnt_see(e->cfg.hist, CNT_H_step_tokens, (uint64_t)rec->n_tok, 1);
+    t->flags |= TRC_DONE | (rec->t_work_ns <= e->t_end_ns ? TRC_FOLLOWS : 0);
+    t->t_begin_ns = begin_ns;
+    t->t_end_ns = end_ns;
+    t->t_done_ns = now;
+    e->t_end_ns = end_ns;
+    trc_put_step(e->cfg.sch.trc, t);
+}
+
+static void
+eng_count(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns)
 {
     struct cnt_worker *c = e->cfg.cnt;
     uint64_t now = clk_now_ns();
 
+    eng_trace_done(e, rec, begin_ns, end_ns, now);
     cnt_add(&c->steps, 1);
     /* time in which several steps were on their way counts once */
     cnt_add(&c->step_ns, now - (rec->t_launch_ns > e->t_collect_ns ? rec->t_launch_ns :
         e->t_collect_ns));
     e->t_collect_ns = now;
-    cnt_add(&c->model_ns, model_ns);
+    cnt_add(&c->model_ns, end_ns - begin_ns);
     cnt_add(&c->prompt_tokens, (uint64_t)(rec->n_tok - rec->n_decode));
     cnt_set(&c->preemptions, e->sch->n_preempted);
     cnt_set(&c->batch_tokens, (uint64_t)rec->n_tok);
@@ -283,8 +328,7 @@ eng_gauges(struct engine *e)
     cnt_set(&c->requests_waiting, (uint64_t)(e->n_live - e->sch->n_req_running));
     cnt_set(&c->kv_blocks_free, (uint64_t)e->kv->n_free);
     cnt_set(&c->kv_blocks_cached, (uint64_t)e->kv->n_cached);
-    cnt_set(&c->kv_blocks_used, (uint64_t)(e->cfg.n_block - e->kv->n_free -
-        e->kv->n_deferred - e->kv->n_cached));
+    cnt_set(&c->kv_blocks_used, (uint64_t)eng_blocks_used(e));
     cnt_set(&c->kv_blocks_host, (uint64_t)e->kv->n_host_used);
     cnt_set(&c->prefix_lookups, e->kv->n_lookup);
     cnt_set(&c->prefix_hits, e->kv->n_hit);
@@ -313,21 +357,22 @@ static void
 eng_collect(struct engine *e)
 {
     struct bat_rec *rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
-    uint64_t model_ns = 0, copy_ns;
+    uint64_t begin_ns = 0, end_ns = 0, copy_ns;
     int32_t n_copy = 0;
-    int rc = run_collect(e->run, rec, &model_ns);
+    int rc = run_collect(e->run, rec, &begin_ns, &end_ns);
 
     if (rc != 0)
         eng_lost(e, rec, rc);
+    e->now_ns = rec->trace.t_collect_ns = clk_now_ns();
     e->n_flight--;
     /* tokens first: who was preempted may not go back to the queue without */
     eng_results(e, rec);
     sch_collected(e->sch, rec->epoch);
-    cost_learn(&e->cost, &rec->cost, model_ns);
+    cost_learn(&e->cost, &rec->cost, end_ns - begin_ns);
     copy_ns = run_copy_ns(e->run, &n_copy);
     if (copy_ns > 0)
         cost_learn_copy(&e->cost, n_copy, copy_ns);
-    eng_count(e, rec, model_ns);
+    eng_count(e, rec, begin_ns, end_ns);
     rec->epoch = 0;
 #ifdef FDD_DEVELOPER
     /* whoever reads a result twice, or one that was never written */
@@ -355,14 +400,33 @@ eng_collect_done(struct engine *e)
     return n;
 }
 
+/* What is known of a step when it is with the device. */
+static void
+eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int graph)
+{
+    const struct sch_step *st = &e->step;
+
+    rec->trace = (struct trc_step) { .epoch = rec->epoch, .flags = graph ? TRC_GRAPH : 0,
+        .n_tok = rec->n_tok, .n_pad = rec->T_pad, .n_row = rec->n_row,
+        .n_decode = rec->n_decode, .n_out = rec->n_out, .n_preempted = st->n_preempted,
+        .n_cached = st->n_cached, .n_copy = n_copy, .n_waiting = e->sch->waiting.n,
+        .blocks_used = eng_blocks_used(e),
+        .blocks_free = e->kv->n_free, .t_pick_ns = e->t_pick_ns,
+        .t_launch_ns = rec->t_launch_ns, .t_queued_ns = clk_now_ns() };
+    trc_put_step(e->cfg.sch.trc, &rec->trace);
+}
+
 static void
 eng_launch(struct engine *e)
 {
     struct bat_rec *rec = eng_rec(e, e->step.epoch);
+    uint64_t n_graph = e->run->n_graph;
+    int32_t n_copy = e->kv->n_copy;
     int rc;
 
     ASSERT(rec->epoch == 0 && e->step.epoch == e->epoch + 1);
     bat_fill(e->bat, &e->step, e->kv, rec);
+    rec->t_work_ns = e->t_work_ns;
     rec->t_launch_ns = clk_now_ns();
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
     kv_copied(e->kv);
@@ -372,6 +436,7 @@ eng_launch(struct engine *e)
         eng_lost(e, rec, rc);
     e->epoch = rec->epoch;
     e->n_flight++;
+    eng_trace_launch(e, rec, n_copy, e->run->n_graph > n_graph);
     cnt_add(&e->cfg.cnt->cached_tokens, (uint64_t)e->step.n_cached);
     if (LOG_DBG(sched))
         log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d padded %d preempted %d "
@@ -434,7 +499,13 @@ int
 eng_poll(struct engine *e, uint64_t now_ns)
 {
     uint64_t t0 = clk_now_ns();
-    int work = eng_commands(e, e->cfg.q_in) | eng_commands(e, e->cfg.q_stop);
+    int work;
+
+    e->now_ns = t0;
+    work = eng_commands(e, e->cfg.q_in) | eng_commands(e, e->cfg.q_stop);
+    if (sch_busy(e->sch) && !e->busy)
+        e->t_work_ns = t0;
+    e->busy = sch_busy(e->sch);
 
     if (e->cfg.heartbeat != NULL)
         __atomic_fetch_add(e->cfg.heartbeat, 1, __ATOMIC_RELAXED);
@@ -443,9 +514,12 @@ eng_poll(struct engine *e, uint64_t now_ns)
     work |= eng_collect_done(e) > 0;
     if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0)
         eng_apply(e);
-    if (eng_may_launch(e) && sch_pick(e->sch, now_ns, &e->step) > 0) {
-        eng_launch(e);
-        work = 1;
+    if (eng_may_launch(e)) {
+        e->t_pick_ns = clk_now_ns();
+        if (sch_pick(e->sch, now_ns, &e->step) > 0) {
+            eng_launch(e);
+            work = 1;
+        }
     }
     /* nothing runs: let go of what was left for later steps */
     if (e->kv->n_pending > 0 && e->n_flight == 0 && !sch_busy(e->sch)) {

@@ -52,6 +52,7 @@ struct eng_cfg {
     struct que *q_stop;      /* from egress */
     struct que *q_out;       /* to egress, eng_out_slots() at least */
     struct cnt_worker *cnt;
+    struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
     uint64_t *heartbeat;     /* bumped by every poll; may be NULL */
 };
 
@@ -90,6 +91,10 @@ struct engine {
     uint64_t epoch;          /* of the last step launched */
     int32_t n_flight;        /* steps launched, not collected: epochs up to epoch */
     uint64_t t_collect_ns;   /* when the last was collected */
+    uint64_t t_end_ns;       /* when the device ended it */
+    uint64_t t_pick_ns, now_ns;
+    uint64_t t_work_ns;      /* since when there is work without a pause */
+    int busy;
     struct eng_live *live;   /* [max_reqs] */
     int32_t n_live;
     uint32_t room;           /* slots a step's results can take */

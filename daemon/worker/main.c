@@ -26,6 +26,7 @@
 static const char usage[] =
     "usage: fdd-worker --check DIR\n"
     "       fdd-worker --link-fd N --event-fd N --admin-fd N [--stat-fd N]\n"
+    "                  [--trace-fd N]\n"
     "\n"
     "Runs the model for fdd, which starts it with the second form.\n"
     "\n"
@@ -36,7 +37,7 @@ static const char usage[] =
     "Exit status: 0, 64 wrong usage, 66 no such model, 69 no device, 71 out of\n"
     "memory or I/O error, 77 no permission, 78 configuration or model refused.\n";
 
-struct args { const char *check; int fd[4]; };
+struct args { const char *check; int fd[5]; };
 
 static int
 parse_fd(const char *s)
@@ -53,14 +54,15 @@ parse_args(int argc, char **argv, struct args *a)
 {
     static const struct option opts[] = {
         { "link-fd", 1, NULL, 0 }, { "event-fd", 1, NULL, 1 }, { "admin-fd", 1, NULL, 2 },
-        { "stat-fd", 1, NULL, 3 }, { "check", 1, NULL, 'c' }, { "help", 0, NULL, 'h' },
+        { "stat-fd", 1, NULL, 3 }, { "trace-fd", 1, NULL, 4 },
+        { "check", 1, NULL, 'c' }, { "help", 0, NULL, 'h' },
         { "version", 0, NULL, 'V' }, { NULL, 0, NULL, 0 }
     };
     int c;
 
     while ((c = getopt_long(argc, argv, "hV", opts, NULL)) != -1) {
         switch (c) {
-        case 0: case 1: case 2: case 3:
+        case 0: case 1: case 2: case 3: case 4:
             a->fd[c] = parse_fd(optarg);
             if (a->fd[c] < 0) {
                 (void)fprintf(stderr, "fdd-worker: %s is not a descriptor\n", optarg);
@@ -140,6 +142,13 @@ join_gate(struct worker *w, const struct args *a)
     if (open_stat(w) != 0)
         return EX_OSERR;
     memset(&w->stat->w, 0, sizeof(w->stat->w));
+    memset(w->stat->h, 0, sizeof(w->stat->h));
+    if (a->fd[4] >= 0 && trc_join(a->fd[4], &w->trc_seg) != 0) {
+        (void)fprintf(stderr, "fdd-worker: --trace-fd %d is no trace of this version\n",
+            a->fd[4]);
+        return EX_USAGE;
+    }
+    trc_init(&w->trc, w->trc_seg, (uint32_t)w->seg->generation);
     w->stat->worker_pid = (int32_t)getpid();
     return 0;
 }
@@ -216,7 +225,7 @@ pip_config(struct worker *w, struct pip_cfg *ret)
 
     *ret = (struct pip_cfg) {
         .lnk = &w->lnk, .run = w->run, .tok = w->tok, .ready = &w->ready,
-        .cnt = &w->stat->w, .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
+        .cnt = &w->stat->w, .hist = w->stat->h, .trc = &w->trc, .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
         .ing = { .max_reqs = (uint32_t)p->sched_max_concurrency, .vocab = w->cfg.vocab,
             .max_len = w->max_len, .n_eos = w->cfg.n_eos,
             .max_logprobs = par_max_logprobs(p),
@@ -263,7 +272,7 @@ run(struct worker *w)
 int
 main(int argc, char **argv)
 {
-    struct args a = { .fd = { -1, -1, -1, -1 } };
+    struct args a = { .fd = { -1, -1, -1, -1, -1 } };
     struct worker *w;
     int rc = parse_args(argc, argv, &a);
 
@@ -288,6 +297,7 @@ main(int argc, char **argv)
         (void)munmap(w->stat, sizeof(*w->stat));
     else
         free(w->stat);
+    trc_leave(w->trc_seg);
     lnk_leave(w->seg);
     OBJ_FREE(w, WRK_MAGIC);
     return rc;

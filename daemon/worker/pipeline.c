@@ -59,7 +59,7 @@ pip_stages(struct pipeline *p, char *err, size_t err_bytes)
     struct pip_cfg *c = &p->cfg;
     struct egr_cfg gc = { .lnk = c->lnk, .q_ing = &p->q_open, .q_eng = &p->q_token,
         .q_stop = &p->q_stop, .q_freed = &p->q_freed, .tok = c->tok, .ready = c->ready,
-        .cnt = c->cnt, .wait_room = c->wait_room, .arg = c->arg };
+        .cnt = c->cnt, .hist = c->hist, .wait_room = c->wait_room, .arg = c->arg };
     int rc;
 
     if (gc.wait_room == NULL) {
@@ -76,6 +76,8 @@ pip_stages(struct pipeline *p, char *err, size_t err_bytes)
     c->eng.q_stop = &p->q_stop;
     c->eng.q_out = &p->q_token;
     c->eng.cnt = c->cnt;
+    c->eng.hist = c->hist;
+    c->eng.sch.trc = c->trc;
     rc = eng_new(&c->eng, c->run, &p->eng, err, err_bytes);
     if (rc != 0)
         return rc;

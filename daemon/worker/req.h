@@ -76,6 +76,7 @@ struct req_choice {
     uint32_t text_off;         /* bytes sent, PRIOR_IDS included */
     uint32_t n_got, n_sent;    /* output tokens, PRIOR_IDS included */
     uint8_t closed;            /* CHOICE_END is sent */
+    uint64_t t_last_ns;        /* of its last token, 0 */
 };
 
 struct req {

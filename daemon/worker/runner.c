@@ -368,7 +368,8 @@ run_wait(struct runner *run, const struct bat_rec *rec)
 }
 
 int
-run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_model_ns)
+run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
+    uint64_t *ret_end_ns)
 {
     int rc = run->k->event_sync(rec->ev);
     uint64_t t0, t1;
@@ -377,6 +378,7 @@ run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_model_ns)
         return rc;
     t0 = run->k->event_ns(run->ev_begin[rec - run->rec]);
     t1 = run->k->event_ns(rec->ev);
-    *ret_model_ns = t1 > t0 ? t1 - t0 : 0;
+    *ret_begin_ns = t0;
+    *ret_end_ns = t1 > t0 ? t1 : t0;
     return 0;
 }

@@ -166,9 +166,10 @@ int run_launch(struct runner *run, struct bat_rec *rec);
 int run_done(struct runner *run, const struct bat_rec *rec);
 /* Wait until it is. 0 or -errno. */
 int run_wait(struct runner *run, const struct bat_rec *rec);
-/* Wait for it: rec->results[0 .. n_out) are valid. *ret_model_ns is the time
- * the device took. */
-int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_model_ns);
+/* Wait for it: rec->results[0 .. n_out) are valid. When the device began and
+ * ended it: CLOCK_MONOTONIC, ns. */
+int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
+    uint64_t *ret_end_ns);
 /* Any thread: are graphs replayed now? */
 static inline int
 run_uses_graph(const struct runner *run)

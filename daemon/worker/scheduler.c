@@ -476,6 +476,8 @@ sch_preempt(struct sch *sch, struct seq *s)
     s->n_preempted++;
     s->req->n_preempted++;
     sch->n_preempted++;
+    trc_put_event(sch->cfg.trc, sch->now_ns, TRC_PREEMPT, s->req->id, s->sample, s->n_tok,
+        0);
     if (sch_in_flight(sch, s)) {
         s->state = REQ_ST_PREEMPT_PENDING;
         sch_link(&sch->leaving, sch->leaving.tail, s);

@@ -47,6 +47,7 @@
 
 #include <stdint.h>
 
+#include "daemon/common/trace.h"
 #include "daemon/worker/cost.h"
 #include "daemon/worker/kvcache.h"
 #include "daemon/worker/req.h"
@@ -66,6 +67,7 @@ struct sch_cfg {
     uint64_t itl_target_ns;  /* 0: none */
     struct pfx_key key;      /* for the blocks of generated tokens */
     struct cost *cost;       /* step times; NULL: none known */
+    struct trc *trc;         /* starts and preemptions go there; NULL: nowhere */
 };
 
 struct sch_row {             /* one row of a step */
@@ -126,6 +128,7 @@ struct sch {
     int32_t *penalty_free;   /* stack of pool entries */
     int32_t n_penalty_free;
     uint64_t epoch;          /* last step picked */
+    uint64_t now_ns;         /* when it was */
     struct req **dl;         /* [SCH_N_TICK] requests by deadline */
     uint64_t dl_tick;        /* ticks before are looked at */
     int32_t n_dl;

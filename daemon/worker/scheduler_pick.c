@@ -528,6 +528,8 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     s->n_passed = 0;
     if (s->req->t_start_ns == 0)
         s->req->t_start_ns = p->now_ns;
+    trc_put_event(sch->cfg.trc, p->now_ns, s->n_preempted > 0 ? TRC_RESUME : TRC_START,
+        s->req->id, s->sample, hit, s->slot);
     return SCH_GOES;
 }
 
@@ -653,6 +655,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     int admit;
 
     *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
+    sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
     sch_pick_decodes(&p);
     sch_pick_begin(&p);

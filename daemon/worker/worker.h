@@ -12,6 +12,7 @@
 #include "daemon/common/counter.h"
 #include "daemon/common/link.h"
 #include "daemon/common/param.h"
+#include "daemon/common/trace.h"
 #include "daemon/worker/memplan.h"
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/runner.h"
@@ -28,6 +29,8 @@ struct worker {
     struct lnk lnk;
     struct cnt_seg *stat;        /* the gate's segment, or own when there is none */
     int stat_mapped;
+    struct trc_seg *trc_seg;     /* NULL: started without */
+    struct trc trc;
     struct par par;              /* as it was at the start */
     struct par next;             /* of the last reload; ingress thread */
     struct mdl_config cfg;

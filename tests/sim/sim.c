@@ -192,6 +192,7 @@ struct sim *
 sim_new(const struct sim_cfg *cfg)
 {
     struct sim *s = mem_zalloc(sizeof(*s));
+    const uint64_t boot[2] = { 1, 2 };
     struct pip_cfg pc;
     char err[512] = "";
 
@@ -213,11 +214,15 @@ sim_new(const struct sim_cfg *cfg)
     s->cnt = mem_aligned(128, sizeof(*s->cnt));
     s->reqs = mem_array((size_t)cfg->max_reqs, sizeof(*s->reqs));
     s->blob = mem_zalloc(SIM_BLOB);
+    if (!cfg->no_instruments)
+        SIM_CHECK(trc_create(NULL, (gid_t)-1, boot, &s->trc_seg, &s->trc_fd) == 0);
+    trc_init(&s->trc, s->trc_seg, 1);
     SIM_CHECK(s->cnt != NULL && s->reqs != NULL && s->blob != NULL);
     sim_program(s);
     sim_runner(s);
     pc = (struct pip_cfg) { .lnk = &s->worker, .run = s->run, .tok = s->tok,
-        .ready = &s->ready, .cnt = &s->cnt->w, .wait_room = sim_room, .arg = s,
+        .ready = &s->ready, .cnt = &s->cnt->w,
+        .hist = cfg->no_instruments ? NULL : s->cnt->h, .trc = &s->trc, .wait_room = sim_room, .arg = s,
         .ing = { .max_reqs = (uint32_t)cfg->max_reqs, .vocab = s->prog->cfg.vocab,
             .max_len = cfg->max_len, .n_eos = s->prog->cfg.n_eos, .max_logprobs = 20,
             .block_size = cfg->block_size, .prefix = cfg->prefix, .key = sim_key,
@@ -254,6 +259,8 @@ sim_free(struct sim *s)
     (void)wts_plan_free(s->wp);
     (void)mdl_free(s->prog);
     lnk_leave(s->seg);
+    if (s->trc_seg != NULL)
+        trc_destroy(NULL, s->trc_seg, s->trc_fd);
     (void)close(s->fd);
     free(s->cnt);
     free(s->reqs);

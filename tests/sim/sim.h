@@ -61,6 +61,7 @@ struct sim_cfg {
     const char *backend;     /* of a model; NULL: $FDD_SIM_BACKEND, else "cpu" */
     int32_t threads;
     int32_t real_clock;      /* benchmarks */
+    int32_t no_instruments;  /* neither histograms nor trace */
     int32_t learn;           /* step times steer the scheduler; else a run depends on
                                 nothing but its seed */
 };
@@ -105,6 +106,9 @@ struct sim {
     int fd;
     struct lnk gate, worker;
     struct cnt_seg *cnt;
+    struct trc_seg *trc_seg; /* NULL: no trace */
+    struct trc trc;
+    int trc_fd;
     struct mdl_program *prog;
     struct wts_plan *wp;
     struct tok *tok;

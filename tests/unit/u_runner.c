@@ -131,7 +131,7 @@ static void
 null_program_runs(void **state)
 {
     struct bat_rec *rec;
-    uint64_t ns = 0;
+    uint64_t t0 = 0, t1 = 0;
     struct fix f;
 
     (void)state;
@@ -147,11 +147,11 @@ null_program_runs(void **state)
     /* an empty step is launched and comes back */
     rec = empty_step(f.run, 1, 8, 1);
     assert_int_equal(run_launch(f.run, rec), 0);
-    assert_int_equal(run_collect(f.run, rec, &ns), 0);
+    assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
     assert_true(f.run->n_graph == 1 && f.run->n_eager == 0);
     rec = empty_step(f.run, 0, 9, 0);
     assert_int_equal(run_launch(f.run, rec), 0);
-    assert_int_equal(run_collect(f.run, rec, &ns), 0);
+    assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
     assert_true(f.run->n_graph == 1 && f.run->n_eager == 1);
     fix_free(&f);
 }
@@ -161,7 +161,7 @@ static void
 steps_follow_each_other(void **state)
 {
     struct bat_rec *rec[3];
-    uint64_t ns = 0;
+    uint64_t t0 = 0, t1 = 0;
     struct fix f;
 
     (void)state;
@@ -176,7 +176,7 @@ steps_follow_each_other(void **state)
     assert_int_equal(run_done(f.run, rec[0]), 1);
     assert_int_equal(run_done(f.run, rec[1]), 1);
     assert_int_equal(run_done(f.run, rec[2]), 0);
-    assert_int_equal(run_collect(f.run, rec[2], &ns), 0);
+    assert_int_equal(run_collect(f.run, rec[2], &t0, &t1), 0);
     fix_free(&f);
 }
 
@@ -218,7 +218,7 @@ recapture(void **state)
 {
     static const char *const lists[] = { "1,8,64", "3,5,7,9", "64", "1,2,3,4,5,6,7,8" };
     struct bat_rec *rec;
-    uint64_t ns = 0;
+    uint64_t t0 = 0, t1 = 0;
     char err[256];
     struct fix f;
 
@@ -240,7 +240,7 @@ recapture(void **state)
             assert_int_equal(run_warm(f.run, 1), 0);
         rec = empty_step(f.run, 0, c.size[c.n - 1], 1);
         assert_int_equal(run_launch(f.run, rec), 0);
-        assert_int_equal(run_collect(f.run, rec, &ns), 0);
+        assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
         assert_int_equal(f.run->pad[c.n - 1].graph != NULL, i % 5 != 0);
     }
     fix_free(&f);

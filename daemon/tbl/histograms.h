@@ -1,0 +1,24 @@
+/*
+ * Every histogram of the statistics segment, once. Written by the worker.
+ * Append only.
+ *
+ * CNT_HIST(name, unit, bounds, help)
+ * unit: ns or a count. bounds: cnt_bounds_<bounds> of counter.c, which hold those
+ * that dashboards of other servers expect and finer ones where ours are faster.
+ */
+CNT_HIST(ttft,             ns,        ttft,    "from submit to the first token")
+CNT_HIST(itl,              ns,        itl,     "between two tokens of a sequence that follow each other")
+CNT_HIST(tpot,             ns,        itl,     "mean time per output token after the first, of a request")
+CNT_HIST(e2e,              ns,        request, "from submit to the end of a request")
+CNT_HIST(queue,            ns,        request, "from submit until it is first scheduled")
+CNT_HIST(prefill,          ns,        request, "from first scheduled to the first token")
+CNT_HIST(decode,           ns,        request, "from the first token to the end")
+CNT_HIST(inference,        ns,        request, "from first scheduled to the end")
+CNT_HIST(prompt_tokens,    tokens,    tokens,  "tokens of a request's prompt")
+CNT_HIST(gen_tokens,       tokens,    tokens,  "output tokens of a request, all samples")
+CNT_HIST(max_gen_tokens,   tokens,    tokens,  "output tokens of a request's longest sample")
+CNT_HIST(params_n,         sequences, n,       "samples asked for")
+CNT_HIST(params_max_tokens, tokens,   tokens,  "output tokens a request may have")
+CNT_HIST(step_tokens,      tokens,    step,    "tokens of an engine step")
+CNT_HIST(step_ns,          ns,        fine,    "device time of an engine step")
+CNT_HIST(gap_ns,           ns,        fine,    "device idle between two steps although work was there")
