@@ -3,10 +3,12 @@
 fddconfdir = $(pkgdatadir)
 dist_fddconf_DATA = %D%/fdd.ini
 completiondir = $(datadir)/bash-completion/completions
-dist_completion_DATA = %D%/completions/fdctl.bash
+dist_completion_DATA = %D%/completions/fdbench.bash %D%/completions/fdctl.bash
 unitdir = $(prefix)/lib/systemd/system
-nodist_unit_DATA = %D%/fdd.service.out
+nodist_unit_DATA = %D%/fdd.service.out %D%/fdd-textfile.service.out
 dist_unit_DATA = %D%/fdd.socket
+grafanadir = $(pkgdatadir)/grafana
+dist_grafana_DATA = %D%/grafana/fdd.json
 sysusersdir = $(prefix)/lib/sysusers.d
 dist_sysusers_DATA = %D%/sysusers.d/fdd.conf
 tmpfilesdir = $(prefix)/lib/tmpfiles.d
@@ -15,10 +17,15 @@ dist_tmpfiles_DATA = %D%/tmpfiles.d/fdd.conf
 %D%/fdd.service.out: %D%/fdd.service Makefile
 	@mkdir -p $(@D)
 	$(AM_V_GEN)$(SED) 's#/usr/sbin/fdd#$(sbindir)/fdd#' $(srcdir)/%D%/fdd.service >$@
-CLEANFILES += %D%/fdd.service.out
-EXTRA_DIST += %D%/fdd.service %D%/models
+%D%/fdd-textfile.service.out: %D%/fdd-textfile.service Makefile
+	@mkdir -p $(@D)
+	$(AM_V_GEN)$(SED) 's#/usr/bin/fdctl#$(bindir)/fdctl#' $(srcdir)/%D%/fdd-textfile.service >$@
+CLEANFILES += %D%/fdd.service.out %D%/fdd-textfile.service.out
+EXTRA_DIST += %D%/fdd.service %D%/fdd-textfile.service %D%/models
 install-data-hook:
-	cd $(DESTDIR)$(unitdir) && mv -f fdd.service.out fdd.service
-	cd $(DESTDIR)$(completiondir) && mv -f fdctl.bash fdctl
+	cd $(DESTDIR)$(unitdir) && mv -f fdd.service.out fdd.service && \
+		mv -f fdd-textfile.service.out fdd-textfile.service
+	cd $(DESTDIR)$(completiondir) && mv -f fdbench.bash fdbench && mv -f fdctl.bash fdctl
 uninstall-hook:
-	rm -f $(DESTDIR)$(unitdir)/fdd.service $(DESTDIR)$(completiondir)/fdctl
+	rm -f $(DESTDIR)$(unitdir)/fdd.service $(DESTDIR)$(unitdir)/fdd-textfile.service \
+		$(DESTDIR)$(completiondir)/fdbench $(DESTDIR)$(completiondir)/fdctl

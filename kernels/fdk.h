@@ -299,6 +299,16 @@ struct fdk_open_args {
     int32_t max_token;         /* T bound of any launch, for internal scratch; 0: 8192 */
     int32_t spin_us;           /* cpu: how long idle pool threads poll */
     enum fdk_exec exec;        /* cpu and null: who runs the commands */
+    int32_t deterministic;     /* cuda: a row's numbers never depend on how many rows
+                                  there are, at some cost; on the cpu they never do */
+};
+/* What a device can do at best. */
+enum fdk_probe {
+    FDK_PROBE_READ,            /* bytes/s read from memory far larger than its caches */
+    FDK_PROBE_FLOPS            /* operations/s on fp32, bf16 or fp16: on the cpu a loop
+                                  of multiply-adds in registers, as wide as those of
+                                  gemm; on cuda such a loop for fp32, for the 16-bit
+                                  types a large gemm */
 };
 struct fdk_device_info {
     char name[64];
@@ -315,6 +325,11 @@ struct fdk_ops {
     void (*close)(struct fdk_ctx *);
     int (*device_info)(struct fdk_ctx *, int dev, struct fdk_device_info *ret);
     const char *(*error_text)(struct fdk_ctx *, int dev);
+    /* Measure it, with all processors, best of several runs: takes up to a second
+     * and memory of its own, which it gives back. Any thread, at any time; what runs
+     * meanwhile makes both slower. t: of FDK_PROBE_FLOPS. -ENOTSUP: not here; -ENOMEM. */
+    int (*probe)(struct fdk_ctx *, int dev, enum fdk_probe, enum fdk_dtype t,
+        double *ret);
 
     /* 256-byte aligned, contents undefined. */
     int (*mem_alloc)(struct fdk_ctx *, int dev, size_t bytes, void **ret);

@@ -8,7 +8,7 @@ noinst_LIBRARIES += libfdkernels.a libfdk_generic.a
 libfdkernels_a_SOURCES = %D%/fdk.h %D%/common.c %D%/null.c \
 	%D%/cpu/cpu.h %D%/cpu/vdev.h %D%/cpu/sample.h \
 	%D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c \
-	%D%/cpu/pool.c %D%/cpu/sample.c %D%/cpu/stream.c
+	%D%/cpu/pool.c %D%/cpu/probe.c %D%/cpu/sample.c %D%/cpu/stream.c
 libfdkernels_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 libfdk_generic_a_SOURCES = $(FDK_ISA_SOURCES)
 libfdk_generic_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=0
@@ -24,9 +24,10 @@ libfdk_avx512_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=2 \
 KERNEL_LIBS += libfdk_avx2.a libfdk_avx512.a
 endif
 
-FDK_CUDA_CU = %D%/cuda/backend_cuda.cu %D%/cuda/memory.cu \
+FDK_CUDA_CU = %D%/cuda/backend_cuda.cu %D%/cuda/gemm_stream.cu %D%/cuda/memory.cu \
 	%D%/cuda/ops_attention.cu %D%/cuda/ops_gemm.cu %D%/cuda/ops_qkv.cu \
-	%D%/cuda/ops_rows.cu %D%/cuda/ops_sample.cu %D%/cuda/stream.cu
+	%D%/cuda/ops_rows.cu %D%/cuda/ops_sample.cu %D%/cuda/probe.cu \
+	%D%/cuda/stream.cu
 FDK_CUDA_CUH = %D%/cuda/fdk_cuda.cuh %D%/cuda/kv.cuh
 if HAVE_CUDA
 libfdkernels_a_SOURCES += $(FDK_CUDA_CU)

@@ -4,8 +4,8 @@ _fdctl()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local cmd= i glob=()
-    local cmds='status generate tokenize detokenize ping stat requests clients cancel
-        config set reload model memory program drain stop debug help version'
+    local cmds='status generate tokenize detokenize ping stat top trace profile doctor requests clients cancel
+        config set reload model memory program drain pause stop debug help version'
 
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -16,9 +16,11 @@ _fdctl()
         *) [ -z "$cmd" ] && cmd=${COMP_WORDS[i]} ;;
         esac
     done
+    [ "$cmd $prev" = 'profile --batch' ] && return
     case $prev in
+    --by) mapfile -t COMPREPLY < <(compgen -W 'op kind layer' -- "$cur"); return ;;
     --runtime-dir) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
-    --socket|--admin|--ids-file|--prompt-file|--batch|--file)
+    --socket|--admin|--ids-file|--prompt-file|--batch|--file|--textfile)
         mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     esac
     if [ -z "$cmd" ]; then
@@ -48,7 +50,11 @@ _fdctl()
         mapfile -t COMPREPLY < <(compgen -W "$(fdctl "${glob[@]}" --timeout 1 requests \
             2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur") ;;
     debug) mapfile -t COMPREPLY < <(compgen -W 'panic selfcheck kill-worker +sched +batch
-        +kv +ring +selfcheck' -- "$cur") ;;
+        +kv +ring +selfcheck --level --topic' -- "$cur") ;;
+    doctor) mapfile -t COMPREPLY < <(compgen -W 'system limits io_uring memory gpu fdd' \
+        -- "$cur") ;;
+    stat) mapfile -t COMPREPLY < <(compgen -W "$(fdctl "${glob[@]}" stat -1 2>/dev/null |
+        awk '{ print $2 }')" -- "$cur") ;;
     tokenize) mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;
     esac
 }

@@ -8,6 +8,9 @@ libfddcommon_a_SOURCES = \
 	%D%/link.h \
 	%D%/log.c \
 	%D%/log.h \
+	%D%/log_form.c \
+	%D%/log_priv.h \
+	%D%/log_rate.c \
 	%D%/mem.c \
 	%D%/mem.h \
 	%D%/obj.h \
@@ -26,6 +29,7 @@ libfddcommon_a_SOURCES = \
 	daemon/tbl/ctl_cmds.h \
 	daemon/tbl/debug_bits.h \
 	daemon/tbl/histograms.h \
+	daemon/tbl/log_topics.h \
 	daemon/tbl/param_notes.h \
 	daemon/tbl/params.h
 libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)

@@ -31,6 +31,7 @@ struct ctl_conn {
     uint8_t wait;             /* enum ctl_wait: the reply comes later */
     uint64_t t_until;
     json_t *question;         /* CTL_WAIT_ASK */
+    uint64_t ask_ns;          /* how long its answer may take */
     pid_t pid;
     uid_t uid;
     int may_read, may_admin;
@@ -57,11 +58,26 @@ ctl_fail(const char *fix, const char *fmt, ...)
     return r;
 }
 
+/* Nobody waits for the answer any more. */
+static void
+ctl_give_up(struct gate *g)
+{
+    const struct wrk *w = &g->wrk[0];
+    char line[64];
+    int n = snprintf(line, sizeof(line), "{\"id\":%llu,\"cmd\":\"cancel\"}\n",
+        (unsigned long long)g->ctl.ask_id);
+
+    if (w->admin_fd >= 0)
+        (void)send(w->admin_fd, line, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void
 ctl_close(struct gate *g, struct ctl_conn *c)
 {
-    if (g->ctl.asking == c)
+    if (g->ctl.asking == c) {
         g->ctl.asking = NULL;
+        ctl_give_up(g);
+    }
     g->ctl.conns[c->slot] = NULL;
     if (c->question != NULL)
         json_decref(c->question);
@@ -169,11 +185,12 @@ ctl_ask(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
     c->wait = CTL_WAIT_ANSWER;
     g->ctl.asking = c;
     g->ctl.t_ask = now_ns;
-    g->ctl.ans_bytes = 0;
+    g->ctl.ask_ns = c->ask_ns;
 }
 
 json_t *
-ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
+    uint64_t timeout_ns)
 {
     const struct wrk *w = &g->wrk[0];
 
@@ -182,6 +199,7 @@ ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     if (c == NULL)
         return ctl_fail(NULL, "no connection to answer on");
     c->question = json_incref(rq);
+    c->ask_ns = timeout_ns;
     c->wait = CTL_WAIT_ASK;
     if (g->ctl.asking == NULL)
         ctl_ask(g, c, now_ns);
@@ -194,7 +212,6 @@ ctl_answer(struct gate *g, json_t *r, uint64_t now_ns)
     struct ctl_conn *c = g->ctl.asking;
 
     g->ctl.asking = NULL;
-    g->ctl.ans_bytes = 0;
     if (c == NULL) {
         json_decref(r);
         return;
@@ -222,6 +239,7 @@ ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns)
         p = ctl->ans_bytes + (size_t)n <= CTL_ANSWER_MAX ?
             mem_regrow(ctl->ans, ctl->ans_bytes + (size_t)n, 1) : NULL;
         if (p == NULL) {
+            ctl->ans_bytes = 0;
             ctl_answer(g, ctl_fail(NULL, "the worker's answer is too long"), now_ns);
             continue;
         }
@@ -251,6 +269,7 @@ ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns)
 void
 ctl_worker_gone(struct gate *g)
 {
+    g->ctl.ans_bytes = 0;
     if (g->ctl.asking != NULL)
         ctl_answer(g, ctl_fail("fdctl status", "the worker ended before it answered"),
             g->now);
@@ -500,9 +519,11 @@ ctl_accept(struct gate *g, uint64_t now_ns)
 void
 ctl_tick(struct gate *g, uint64_t now_ns)
 {
-    if (g->ctl.asking != NULL && now_ns - g->ctl.t_ask >= CTL_WORKER_TIMEOUT_NS)
+    if (g->ctl.asking != NULL && now_ns - g->ctl.t_ask >= g->ctl.ask_ns) {
+        ctl_give_up(g);
         ctl_answer(g, ctl_fail("fdctl status", "the worker did not answer within %d s",
-            (int)(CTL_WORKER_TIMEOUT_NS / 1000000000ull)), now_ns);
+            (int)(g->ctl.ask_ns / 1000000000ull)), now_ns);
+    }
     for (int i = 0; i < CTL_CONNS; i++) {
         struct ctl_conn *c = g->ctl.conns[i];
 

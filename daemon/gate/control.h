@@ -18,13 +18,16 @@ struct ctl_conn;
 #define CTL_LINE_MAX   65536u
 #define CTL_OUT_MAX    (16u << 20)
 #define CTL_WORKER_TIMEOUT_NS 5000000000ull
+/* Beyond what a question is told to take: measuring what the device can do, and
+ * steps on their way. */
+#define CTL_WORKER_SLOW_NS 60000000000ull
 
 enum ctl_perm { CTL_READ, CTL_ADMIN };
 
 struct ctl {
     struct ctl_conn *conns[CTL_CONNS];
     struct ctl_conn *asking;  /* whose question is with the worker */
-    uint64_t ask_id, t_ask;
+    uint64_t ask_id, t_ask, ask_ns; /* ask_ns: how long its answer may take */
     char *ans;                /* parts of the answer */
     size_t ans_bytes;
 };
@@ -54,9 +57,10 @@ json_t *ctl_fail(const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Keep the reply of this connection open until no request is left. */
 int ctl_defer_drain(struct gate *g, struct ctl_conn *c, uint64_t until_ns);
-/* Pass the question to the worker; NULL or an error reply. */
+/* Pass the question to the worker, which may take so long to answer; questions of
+ * others to the worker wait meanwhile. NULL or an error reply. */
 json_t *ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq,
-    uint64_t now_ns);
+    uint64_t now_ns, uint64_t timeout_ns);
 json_t *ctl_drain_state(struct gate *g);
 #define CTL_CMD(name, perm, help) ctl_cmd_fn ctl_do_##name;
 #include "daemon/tbl/ctl_cmds.h"

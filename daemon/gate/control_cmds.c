@@ -157,6 +157,7 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "boot_id", ctl_hex(g->boot_id, sizeof(g->boot_id)));
     ctl_put(r, "uptime_ms", INT((now_ns - g->t_boot) / CLK_MS));
     ctl_put(r, "state", json_string(gate_state_name(g)));
+    ctl_put(r, "paused", json_boolean(g->paused));
     ctl_put(r, "runtime_dir", json_string(g->rt.dir));
     ctl_put(r, "socket", json_string(g->rt.socket));
     ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
@@ -209,15 +210,6 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
 /* ---- requests and clients -------------------------------------------------- */
 
-static const char *
-ctl_op_name(unsigned op)
-{
-    static const char *const names[] = { "?", "submit", "cancel", "tokenize",
-        "detokenize", "info", "ping" };
-
-    return op < FDP_OP__N ? names[op] : "?";
-}
-
 static json_t *
 ctl_request(const struct jreq *q, uint64_t now_ns)
 {
@@ -236,7 +228,7 @@ ctl_request(const struct jreq *q, uint64_t now_ns)
     ctl_put(o, "uid", INT(s != NULL ? (json_int_t)s->uid : (json_int_t)q->usr->key));
     ctl_put(o, "user", json_string(user));
     ctl_put(o, "tag", INT(q->tag & INT64_MAX));
-    ctl_put(o, "op", json_string(ctl_op_name(q->req.op)));
+    ctl_put(o, "op", json_string(rql_op_name(q->req.op)));
     ctl_put(o, "state", json_string(jnl_state_name(q->st)));
     ctl_put(o, "n", INT(q->req.n));
     ctl_put(o, "prompt_bytes", INT(q->blob_bytes));
@@ -446,6 +438,19 @@ ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
+static json_t *
+ctl_unknown_bit(const char *bit)
+{
+    static const char known[] =
+#define DBG_BIT(name, help) " " #name
+#include "daemon/tbl/debug_bits.h"
+#undef DBG_BIT
+        ;
+
+    return ctl_fail("fdctl debug", "unknown debug bit \"%s\"; the bits are%s", bit,
+        known);
+}
+
 /* What the parameter's type does not say. NULL, or the error. */
 static json_t *
 ctl_check_value(const char *name, const char *value)
@@ -461,11 +466,14 @@ ctl_check_value(const char *name, const char *value)
         if (fair_parse_weights(value, list, &n, text, sizeof(text)) != 0)
             return ctl_fail("fdctl set sched.user_weights=alice:4,1000:2", "%s", text);
     }
+    if (ctl_is_param(name, "log", "levels") &&
+        log_check_levels(value, text, sizeof(text)) != 0)
+        return ctl_fail("fdctl debug shows topics and levels", "%s", text);
     if (!ctl_is_param(name, "log", "debug"))
         return NULL;
     bad = log_set_debug(value, text, sizeof(text));
     __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
-    return bad != 0 ? ctl_fail("fdctl debug", "unknown debug bit \"%s\"", text) : NULL;
+    return bad != 0 ? ctl_unknown_bit(text) : NULL;
 }
 
 json_t *
@@ -541,19 +549,34 @@ ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_model(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    return ctl_ask_worker(g, c, rq, now_ns);
+    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS);
 }
 
 json_t *
 ctl_do_memory(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    return ctl_ask_worker(g, c, rq, now_ns);
+    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS);
 }
 
 json_t *
 ctl_do_program(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    return ctl_ask_worker(g, c, rq, now_ns);
+    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_SLOW_NS);
+}
+
+/* The worker checks the numbers: it knows what a step can hold. */
+json_t *
+ctl_do_profile(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "steps within_ms batch context prefill measure ");
+    json_int_t ms = json_integer_value(json_object_get(rq, "within_ms"));
+
+    if (r != NULL)
+        return r;
+    ms = ms > 0 && ms < 86400000 ? ms : 86400000;
+    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_SLOW_NS +
+        (json_object_get(rq, "within_ms") != NULL ? (uint64_t)ms * CLK_MS :
+            CTL_WORKER_SLOW_NS));
 }
 
 json_t *
@@ -600,6 +623,28 @@ ctl_do_drain(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 }
 
 json_t *
+ctl_do_pause(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    json_t *r = ctl_args(rq, "off ");
+    json_t *off = json_object_get(rq, "off");
+
+    (void)c, (void)now_ns;
+    if (r != NULL)
+        return r;
+    if (off != NULL && !json_is_boolean(off))
+        return ctl_fail("fdctl pause --off", "pause: \"off\" must be true or false");
+    if (gate_pause(g, !json_is_true(off)) != 0)
+        return ctl_fail(g->st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
+            "the daemon is %s: what is queued must reach the worker", gate_state_name(g));
+    r = ctl_ok();
+    ctl_put(r, "paused", json_boolean(g->paused));
+    ctl_put(r, "state", json_string(gate_state_name(g)));
+    ctl_put(r, "queued", INT(g->fair.n_queued));
+    ctl_put(r, "running", INT(g->jnl.n_open - g->fair.n_queued));
+    return r;
+}
+
+json_t *
 ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_args(rq, "now timeout_ms ");
@@ -620,10 +665,10 @@ ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 }
 
 static json_t *
-ctl_debug_bits(void)
+ctl_debug_state(const struct gate *g)
 {
     json_t *r = ctl_ok();
-    json_t *known = json_array();
+    json_t *known = json_array(), *topics = json_array();
     char bits[256];
 
     log_get_debug(bits, sizeof(bits));
@@ -632,37 +677,70 @@ ctl_debug_bits(void)
         "help", help));
 #include "daemon/tbl/debug_bits.h"
 #undef DBG_BIT
+#define LOG_TOPIC(name, help)                                                   \
+    (void)json_array_append_new(topics, json_pack("{s:s, s:s, s:s}", "name", #name, \
+        "level", log_topic_level(LOG_T_##name), "help", help));
+#include "daemon/tbl/log_topics.h"
+#undef LOG_TOPIC
+    ctl_put(r, "level", json_string(log_level_name()));
+    ctl_put(r, "levels", json_string(g->par->log_levels));
+    ctl_put(r, "topics", topics);
+    ctl_put(r, "format", json_string(g->par->log_format));
+    ctl_put(r, "rate", INT(g->par->log_rate));
+    ctl_put(r, "requests", json_string(g->par->log_requests));
+    ctl_put(r, "dropped", INT(cnt_get(&g->cnt->log_dropped) +
+        cnt_get(&g->seg->w.log_dropped)));
     ctl_put(r, "bits", json_string(bits));
     ctl_put(r, "known", known);
     return r;
 }
 
+/* Through the parameters, so that config shows it and the worker has it. All
+ * that was asked for, or nothing. */
 static json_t *
-ctl_debug_set(struct gate *g, const char *bits)
+ctl_debug_set(struct gate *g, const char *bits, const char *level, const char *topics)
 {
-    char now[256], bad[64], err[256];
+    uint32_t before = log_debug_bits;
+    char err[512], now[PAR_STR_BYTES], levels[PAR_STR_BYTES];
+    int bad;
 
-    if (log_set_debug(bits, bad, sizeof(bad)) != 0)
-        return ctl_fail("fdctl debug", "unknown debug bit \"%s\"", bad);
-    /* Through the parameter, so that config shows it and the worker has it. */
+    if (topics != NULL && log_merge_levels(topics, levels, sizeof(levels), err,
+        sizeof(err)) != 0)
+        return ctl_fail("fdctl debug shows topics and levels", "%s", err);
+    bad = bits != NULL ? log_set_debug(bits, err, sizeof(err)) : 0;
     log_get_debug(now, sizeof(now));
-    (void)par_set_text(g->ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
+    __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
+    if (bad != 0)
+        return ctl_unknown_bit(err);
+    if (level != NULL && par_set_text(g->ps, "log.level", level, PAR_FROM_RUNTIME, err,
+        sizeof(err)) < 0)
+        return ctl_fail("fdctl debug", "%s", err);
+    if (topics != NULL)
+        (void)par_set_text(g->ps, "log.levels", levels, PAR_FROM_RUNTIME, err,
+            sizeof(err));
+    if (bits != NULL)
+        (void)par_set_text(g->ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
     gate_apply(g);
-    return ctl_debug_bits();
+    log_info("control: log level %s%s%s%s%s", log_level_name(),
+        topics != NULL ? ", topics " : "", topics != NULL ? levels : "",
+        bits != NULL ? ", debug bits " : "", bits != NULL ? now : "");
+    return ctl_debug_state(g);
 }
 
 json_t *
 ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "bits panic selfcheck kill_worker ");
+    json_t *r = ctl_args(rq, "bits level topic panic selfcheck kill_worker ");
     const char *bits = json_string_value(json_object_get(rq, "bits"));
+    const char *level = json_string_value(json_object_get(rq, "level"));
+    const char *topics = json_string_value(json_object_get(rq, "topic"));
     struct wrk *w = &g->wrk[0];
 
     (void)c, (void)now_ns;
     if (r != NULL)
         return r;
-    if (bits != NULL)
-        return ctl_debug_set(g, bits);
+    if (bits != NULL || level != NULL || topics != NULL)
+        return ctl_debug_set(g, bits, level, topics);
     if (json_is_true(json_object_get(rq, "panic"))) {
         r = ctl_ok();
         ctl_put(r, "panic", json_string_nocheck(w->panic[0] != '\0' ? w->panic :
@@ -687,5 +765,5 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         sup_kill(g, w, "fdctl debug kill-worker");
         return r;
     }
-    return ctl_debug_bits();
+    return ctl_debug_state(g);
 }

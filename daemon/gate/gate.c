@@ -27,6 +27,7 @@
 #define GATE_STOP_WORKER_NS  (5 * CLK_S)
 #define GATE_DEGRADED_NS     (5 * CLK_S) /* time to be asked why */
 #define GATE_RETRY_MAX_MS 60000u
+#define GATE_PAUSED_RETRY_MS 1000u /* nobody knows when it goes on */
 #define GATE_EVENTS 64
 
 /* sched.user_weights, which was checked before it came into force. */
@@ -49,6 +50,8 @@ gate_check_par(const struct par *par, char *err, size_t err_bytes)
     struct fair_weight list[FAIR_WEIGHTS];
     uint32_t n;
 
+    if (log_check_levels(par->log_levels, err, err_bytes) != 0)
+        return -EINVAL;
     return fair_parse_weights(par->sched_user_weights, list, &n, err, err_bytes);
 }
 
@@ -105,6 +108,7 @@ gate_open(struct gate *g, const char *seg_shm_name)
     if (seg_shm_name != NULL)
         (void)snprintf(g->seg_name, sizeof(g->seg_name), "%s", seg_shm_name);
     g->cnt = &g->seg->g;
+    log_count(&g->cnt->log_dropped);
     if (seg_shm_name != NULL)
         (void)snprintf(g->trc_name, sizeof(g->trc_name), "%s" TRC_SUFFIX, seg_shm_name);
     rc = trc_create(seg_shm_name != NULL ? g->trc_name : NULL, g->rt.admin_group, g->boot_id,
@@ -138,6 +142,7 @@ gate_free(struct gate *g)
     jnl_fini(&g->jnl);
     free(g->ses);
     fair_fini(&g->fair);
+    log_fini();
     trc_destroy(g->trc_name, g->trc, g->trc_fd);
     seg_close(g->seg_name, g->seg, g->seg_fd);
     rtd_fini(&g->rt);
@@ -179,7 +184,7 @@ gate_state_name(const struct gate *g)
 
     if (g->st == GATE_RUNNING && g->wrk[0].st != WRK_READY)
         return "starting";
-    return names[g->st];
+    return g->paused ? "paused" : names[g->st];
 }
 
 uint32_t
@@ -188,6 +193,8 @@ gate_retry_ms(const struct gate *g)
     const struct wrk *w = &g->wrk[0];
     int percent;
 
+    if (w->st == WRK_READY && g->paused)
+        return GATE_PAUSED_RETRY_MS;
     if (w->st == WRK_READY)
         return drain_ms(&g->fair.drain, g->st == GATE_RUNNING ? fair_mean_cost(g) :
             g->fair.cost_open, g->now, GATE_RETRY_MAX_MS);
@@ -215,6 +222,30 @@ gate_draw_seed(struct gate *g)
     return z ^ (z >> 31);
 }
 
+/* What is queued must not wait for somebody who takes the pause back. */
+static void
+gate_unpause(struct gate *g)
+{
+    if (g->paused)
+        log_info("gate: no longer paused, %u requests queued", g->fair.n_queued);
+    g->paused = 0;
+}
+
+int
+gate_pause(struct gate *g, int on)
+{
+    if (g->st != GATE_RUNNING)
+        return -EBUSY;
+    if (!on) {
+        gate_unpause(g);
+    } else if (!g->paused) {
+        log_info("gate: paused, %u requests with the worker go on",
+            g->jnl.n_open - g->fair.n_queued);
+        g->paused = 1;
+    }
+    return 0;
+}
+
 void
 gate_drain(struct gate *g, int on)
 {
@@ -222,6 +253,7 @@ gate_drain(struct gate *g, int on)
         return;
     if (on && g->st == GATE_RUNNING) {
         log_info("gate: draining, %u requests to go", g->jnl.n_open);
+        gate_unpause(g);
         g->st = GATE_DRAINING;
         ses_announce(g, FDP_ST_DRAIN, FDP_EV_DRAIN, 0);
     } else if (!on && g->st == GATE_DRAINING) {
@@ -240,6 +272,7 @@ gate_stop(struct gate *g, uint64_t now_ns, uint64_t timeout_ns, int exit_code)
         return;
     }
     log_info("gate: stopping, %u requests to go", g->jnl.n_open);
+    gate_unpause(g);
     rtd_notify("STOPPING=1");
     if (g->st == GATE_DEGRADED)
         exit_code = 75;
@@ -300,6 +333,7 @@ gate_degrade(struct gate *g, uint64_t now_ns)
     if (g->st == GATE_STOPPING)
         return;
     g->st = GATE_DEGRADED;
+    g->paused = 0;
     g->t_degraded = now_ns;
     gate_end_all(g, FDP_E_GPU_LOST);
     ses_announce(g, FDP_ST_DRAIN, FDP_EV_DOWN, 1);
@@ -356,7 +390,8 @@ gate_tick(struct gate *g, uint64_t now_ns)
     g->t_tick = now_ns;
     ses_tick(g, now_ns);
     rly_deadlines(g, now_ns);
-    drain_tick(&g->fair.drain, g->wrk[0].st == WRK_READY && gate_is_full(g), now_ns);
+    drain_tick(&g->fair.drain, g->wrk[0].st == WRK_READY && !g->paused && gate_is_full(g),
+        now_ns);
     for (uint32_t i = 0; i < g->n_wrk && g->exit_code < 0; i++)
         (void)sup_poll(g, &g->wrk[i], now_ns);
     ctl_tick(g, now_ns);
@@ -370,6 +405,7 @@ gate_tick(struct gate *g, uint64_t now_ns)
         rtd_notify("READY=1");
     }
     if (now_ns - g->t_notify >= CLK_S) {
+        log_flush(0);
         usr_sweep(g, now_ns);
         rly_overdue(g, now_ns);
         if (g->watchdog_ns != 0)
@@ -521,13 +557,13 @@ gate_sleep_ms(const struct gate *g)
         return 1; /* a client that reads again rings no bell */
     if (g->st == GATE_STOPPING)
         return 10;
-    if (g->n_hello != 0 || g->fair.n_queued != 0 || w->st == WRK_BACKOFF)
+    if (g->n_hello != 0 || (g->fair.n_queued != 0 && !g->paused) || w->st == WRK_BACKOFF)
         return gate_next_ms(g, 20);
     if (w->st != WRK_READY)
         return 100;
     /* 100 ms is the sweep that finds requests whose bell was broken by
      * their own client. */
-    return g->n_ses != 0 ? 100 : 500;
+    return gate_next_ms(g, g->n_ses != 0 ? 100 : 500);
 }
 
 static void
@@ -606,7 +642,8 @@ gate_apply(struct gate *g)
 {
     char bad[64];
 
-    (void)log_set_level(g->par->log_level);
+    (void)log_apply(g->par->log_level, g->par->log_levels, g->par->log_format,
+        g->par->log_rate);
     if (log_set_debug(g->par->log_debug, bad, sizeof(bad)) != 0)
         log_warn("config: log.debug: unknown bit \"%s\"", bad);
     gate_weights(g);

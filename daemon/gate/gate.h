@@ -23,6 +23,7 @@
 #include "daemon/gate/control.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
+#include "daemon/gate/reqlog.h"
 #include "daemon/gate/runtime.h"
 #include "daemon/gate/session.h"
 #include "daemon/gate/supervise.h"
@@ -40,6 +41,7 @@ enum gate_ev { GATE_EV_LISTEN = 0, GATE_EV_ADMIN, GATE_EV_SES, GATE_EV_BELL,
 struct gate {
     uint32_t magic;
     int st;                   /* enum gate_st */
+    int paused;               /* RUNNING, and nothing goes to the worker */
     struct par_set *ps;
     const struct par *par;    /* of ps */
     char conf_file[PAR_STR_BYTES]; /* "" = none */
@@ -62,6 +64,7 @@ struct gate {
     struct ses_q outq;        /* sessions with output in this round */
 
     struct jnl jnl;
+    struct rql rql;
     struct fair fair;
     struct wrk wrk[1] __attribute__((aligned(16)));
     uint32_t n_wrk;
@@ -116,6 +119,10 @@ int gate_watch(struct gate *g, int fd, uint32_t events, enum gate_ev ev, void *o
 void gate_unwatch(struct gate *g, int fd, const void *obj);
 
 void gate_drain(struct gate *g, int on);
+/* Hand no request to the worker until this is taken back; those that come are
+ * accepted and queued, those that run go on. Ends by itself when the daemon
+ * drains, stops or degrades, for then the queue must empty. -EBUSY: it does. */
+int gate_pause(struct gate *g, int on);
 /* Drain at most timeout_ns, then end with exit_code. */
 void gate_stop(struct gate *g, uint64_t now_ns, uint64_t timeout_ns, int exit_code);
 /* End now: every request gets its terminal, sessions GOODBYE. */
@@ -125,7 +132,7 @@ void gate_degrade(struct gate *g, uint64_t now_ns);
 /* Read the file and the --set arguments again. 0, or -errno with err. */
 int gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
     size_t ignored_bytes, int *ret_changed, json_t *warnings);
-/* Parameters changed: level, debug bits, worker. */
+/* Parameters changed: logs, weights, worker. */
 void gate_apply(struct gate *g);
 /* Values that the tables cannot check: user names. 0, or -EINVAL with err. */
 int gate_check_par(const struct par *par, char *err, size_t err_bytes);

@@ -383,8 +383,8 @@ itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret)
 /* Answer a refusal. Only what the client itself got wrong counts towards
  * the end of its session; limits and loading do not. */
 static void
-itk_refuse(struct gate *g, struct ses *s, uint64_t tag, const struct itk_err *e,
-    uint64_t now_ns)
+itk_refuse(struct gate *g, struct ses *s, const struct fdp_req *q,
+    const struct itk_err *e, uint64_t now_ns)
 {
     uint32_t retry = 0;
 
@@ -393,7 +393,8 @@ itk_refuse(struct gate *g, struct ses *s, uint64_t tag, const struct itk_err *e,
         retry = e->retry_ms != 0 ? e->retry_ms : gate_retry_ms(g);
     log_debug("intake: session %llu request refused: code %d detail %u arg %u",
         (unsigned long long)s->id, e->code, e->detail, e->arg);
-    rly_emit_error(g, s, tag, e->code, retry, e->detail, e->arg);
+    rql_refused(g, s, q, e->code, e->detail);
+    rly_emit_error(g, s, q->tag, e->code, retry, e->detail, e->arg);
     if (e->code != FDP_E_BAD_PARAM && e->code != FDP_E_BAD_TOKEN &&
         e->code != FDP_E_BAD_TEXT)
         return;
@@ -417,7 +418,7 @@ itk_over_limit(const struct gate *g, const struct usr *u, unsigned detail, int64
     uint64_t tokens = fair_mean_cost(g) * g->fair.weight_active / u->weight;
 
     (void)itk_fail(e, FDP_E_LIMIT, detail, (uint64_t)limit);
-    if (g->wrk[0].st == WRK_READY)
+    if (g->wrk[0].st == WRK_READY && !g->paused)
         e->retry_ms = drain_ms(&g->fair.drain, tokens, g->now, ITK_RETRY_MAX_MS);
     return 1;
 }
@@ -508,7 +509,7 @@ itk_check_queue(struct gate *g, const struct usr *u, const struct fdp_req *q,
     if (excess != 0) {
         (void)itk_fail(e, ready ? FDP_E_QUEUE_FULL : FDP_E_LOADING, FDP_D_MAX_NEW,
             g->fair.cost_queued + cost - excess);
-        if (ready)
+        if (ready && !g->paused)
             e->retry_ms = drain_ms(&g->fair.drain, excess, now_ns, ITK_RETRY_MAX_MS);
         return 1;
     }
@@ -531,7 +532,7 @@ itk_answer(struct gate *g, struct ses *s, const struct fdp_req *q, uint64_t now_
 
     if (q->op == FDP_OP_INFO && g->wrk[0].st != WRK_READY) {
         (void)itk_fail(&e, g->st == GATE_DEGRADED ? FDP_E_GPU_LOST : FDP_E_LOADING, 0, 0);
-        itk_refuse(g, s, q->tag, &e, now_ns);
+        itk_refuse(g, s, q, &e, now_ns);
         return 1;
     }
     if (q->op == FDP_OP_INFO)
@@ -687,7 +688,7 @@ itk_request(struct gate *g, struct ses *s, struct fdp_req *q, uint64_t now_ns)
 
 refuse:
     free(blob);
-    itk_refuse(g, s, q->tag, &e, now_ns);
+    itk_refuse(g, s, q, &e, now_ns);
 }
 
 int

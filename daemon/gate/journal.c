@@ -84,6 +84,8 @@ jnl_add(struct gate *g, struct ses *s, struct usr *u, const struct fdp_req *req,
     r->blob = blob;
     r->blob_bytes = blob_bytes;
     r->t_submit = now_ns;
+    r->client_pid = s->pid;
+    memcpy(r->client, s->name, sizeof(r->client));
 
     /* Ids count up, so their low bits spread perfectly. */
     at = &j->by_id[(uint32_t)r->id & j->mask];

@@ -17,6 +17,7 @@
 
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/types.h>
 
 #include "daemon/gate/fair.h"
 #include "libclient/fdproto.h"
@@ -26,6 +27,7 @@ struct ses;
 struct usr;
 
 #define JREQ_MAGIC 0x4a524551u
+#define JREQ_FIN_MIXED 255u  /* samples ended differently */
 
 enum jnl_st { JNL_FREE = 0, JNL_QUEUED, JNL_SENDING, JNL_RUNNING, JNL_ENDING };
 
@@ -54,9 +56,16 @@ struct jreq {
     uint8_t kind;             /* enum fair_kind */
     uint8_t charged;          /* with the worker: holds its price */
     uint8_t accepted;         /* the worker has its prompt */
+    uint8_t logged;           /* the request log has it */
+    uint8_t finish;           /* enum fdp_finish of its samples */
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;
+    uint64_t t_first;         /* first output tokens relayed, 0: none yet */
+    uint32_t cached_len;      /* tokens of the prompt */
+    uint32_t beside;          /* requests with the worker when it went there */
+    pid_t client_pid;         /* these outlive the session */
+    char client[33];
     struct fdp_req req;
 };
 

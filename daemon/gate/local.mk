@@ -16,6 +16,8 @@ libfddgate_a_SOURCES = \
 	%D%/relay.c \
 	%D%/relay.h \
 	%D%/relay_down.c \
+	%D%/reqlog.c \
+	%D%/reqlog.h \
 	%D%/runtime.c \
 	%D%/runtime.h \
 	%D%/session.c \

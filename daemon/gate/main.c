@@ -250,7 +250,8 @@ main(int argc, char **argv)
         free(a.sets);
         return rc;
     }
-    (void)log_set_level(par_get(ps)->log_level);
+    (void)log_apply(par_get(ps)->log_level, par_get(ps)->log_levels,
+        par_get(ps)->log_format, par_get(ps)->log_rate);
     if (log_set_debug(par_get(ps)->log_debug, bad, sizeof(bad)) != 0)
         log_warn("config: log.debug: unknown bit \"%s\"", bad);
     main_limits(par_get(ps));

@@ -246,6 +246,7 @@ rly_end(struct gate *g, struct jreq *r, int code, uint32_t retry_after_ms,
         cnt_add(&g->cnt->requests_dropped, 1);
     }
     log_debug("relay: request %llu ended with code %d", (unsigned long long)r->id, code);
+    rql_end(g, r, code, NULL);
     jnl_free(g, r);
 }
 
@@ -281,6 +282,23 @@ rly_settle(struct gate *g, struct jreq *r, int done)
     fair_settle(g, r);
 }
 
+static void
+rly_log(struct gate *g, struct jreq *r, const struct fdp_rec *rec)
+{
+    struct fdp_done done;
+    struct fdp_error e;
+
+    if (rec->type == FDP_T_DONE && rec->len == sizeof(done)) {
+        memcpy(&done, rec + 1, sizeof(done));
+        rql_end(g, r, FDP_OK, &done);
+    } else if (rec->type == FDP_T_ERROR && rec->len >= sizeof(e)) {
+        memcpy(&e, rec + 1, sizeof(e));
+        rql_end(g, r, e.code, NULL);
+    } else {
+        rql_end(g, r, rec->type == FDP_T_DONE ? FDP_OK : FDP_E_INTERNAL, NULL);
+    }
+}
+
 /* The terminal record of the worker: the credits come back. */
 static void
 rly_finish(struct gate *g, struct wrk *w, struct jreq *r, const struct fdp_rec *rec)
@@ -288,6 +306,7 @@ rly_finish(struct gate *g, struct wrk *w, struct jreq *r, const struct fdp_rec *
     struct fdp_done done;
 
     rly_settle(g, r, rec->type == FDP_T_DONE);
+    rly_log(g, r, rec);
     if (r->ses == NULL) {
         cnt_add(&g->cnt->requests_dropped, 1);
     } else if (rec->type == FDP_T_DONE && rec->len == sizeof(done)) {
@@ -325,11 +344,44 @@ rly_tokens(const struct fdp_rec *rec)
     return rec->len >= sizeof(*t) ? t->n_ids : 0;
 }
 
+/* What a record says of its request. Returns its output tokens. */
+static inline uint32_t
+rly_note(struct gate *g, struct jreq *r, const struct fdp_rec *rec)
+{
+    uint32_t n_tok = 0;
+
+    if (rec->type == FDP_T_IDS || rec->type == FDP_T_TOKENS) {
+        n_tok = rec->type == FDP_T_IDS ? rec->len / 4 : rly_tokens(rec);
+        r->n_out += n_tok;
+        if (r->t_first == 0)
+            r->t_first = g->now;
+    } else if (rec->type == FDP_T_ACCEPTED && rec->len >= sizeof(struct fdp_accepted)) {
+        struct fdp_accepted a;
+
+        memcpy(&a, rec + 1, sizeof(a));
+        r->prompt_len = a.prompt_len;
+        r->cached_len = a.cached_len;
+        if (!r->accepted && r->kind == FAIR_GEN)
+            drain_add(&g->fair.drain, r->est_prompt);
+        r->accepted = 1;
+    } else if (rec->type == FDP_T_CHOICE_END &&
+        rec->len >= sizeof(struct fdp_choice_end)) {
+        struct fdp_choice_end c;
+
+        memcpy(&c, rec + 1, sizeof(c));
+        if (r->finish == FDP_FIN_NONE && c.finish <= FDP_FIN_ERROR)
+            r->finish = (uint8_t)c.finish;
+        else if (r->finish != c.finish)
+            r->finish = JREQ_FIN_MIXED;
+    }
+    return n_tok;
+}
+
 static uint32_t
 rly_one(struct gate *g, struct wrk *w, const struct fdp_rec *rec)
 {
     struct jreq *r = jnl_find(&g->jnl, rec->tag);
-    uint32_t n_tok = 0;
+    uint32_t n_tok;
 
     if (r == NULL || r->st == JNL_QUEUED || r->ended) {
         log_debug("relay: record type %u for unknown request %llu", rec->type,
@@ -340,18 +392,7 @@ rly_one(struct gate *g, struct wrk *w, const struct fdp_rec *rec)
         rly_finish(g, w, r, rec);
         return 0;
     }
-    if (rec->type == FDP_T_IDS || rec->type == FDP_T_TOKENS) {
-        n_tok = rec->type == FDP_T_IDS ? rec->len / 4 : rly_tokens(rec);
-        r->n_out += n_tok;
-    } else if (rec->type == FDP_T_ACCEPTED && rec->len >= sizeof(struct fdp_accepted)) {
-        struct fdp_accepted a;
-
-        memcpy(&a, rec + 1, sizeof(a));
-        r->prompt_len = a.prompt_len;
-        if (!r->accepted && r->kind == FAIR_GEN)
-            drain_add(&g->fair.drain, r->est_prompt);
-        r->accepted = 1;
-    }
+    n_tok = rly_note(g, r, rec);
     if (r->ses == NULL)
         return n_tok;
     if (r->st == JNL_ENDING && r->end_code == FDP_E_SLOW && rec->type != FDP_T_CHOICE_END)

@@ -79,6 +79,7 @@ rly_send_submit(struct gate *g, struct wrk *w, struct jreq *r, uint64_t now_ns)
     memcpy(to, &sub, sizeof(sub));
     r->st = JNL_SENDING;
     r->t_sent = now_ns;
+    r->beside = g->jnl.n_open - g->fair.n_queued - 1;
     w->sending = r;
     w->sent = 0;
     fair_charge(g, w, r);
@@ -150,7 +151,7 @@ rly_down(struct gate *g, struct wrk *w, uint64_t now_ns)
         goto flush;
     n += rly_send_cancels(w);
     n += rly_send_pending(w);
-    while (w->st == WRK_READY && n < (int)RLY_BATCH) {
+    while (w->st == WRK_READY && !g->paused && n < (int)RLY_BATCH) {
         struct jreq *r = rly_next(g, w);
 
         if (r == NULL)
@@ -233,6 +234,7 @@ rly_overdue(struct gate *g, uint64_t now_ns)
             continue;
         cnt_add(&g->cnt->requests_expired, 1);
         rly_emit_error(g, r->ses, r->tag, FDP_E_DEADLINE, 0, 0, 0);
+        rql_end(g, r, FDP_E_DEADLINE, NULL);
         jnl_orphan(g, r);
         rly_cancel(g, r, FDP_E_DEADLINE);
     }

@@ -155,6 +155,9 @@ PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
 PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")
+PAR_BOOL(device, deterministic, "enable_deterministic_inference", 0, RESTART,
+    "A request's numbers never depend on what else is in the batch, bit for bit; takes the "
+    "faster matrix products for few rows away. On the CPU they never do.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")
 
@@ -206,6 +209,25 @@ PAR_INT(output, default_max_tokens, "", "tokens", 0, 0, 16777216, RELOAD,
     "Output limit of requests that name none. 0: what max_model_len leaves.")
 
 PAR_ENUM(log, level, "", "error|warn|info|debug|trace", "info", RELOAD,
-    "Log level.")
+    "Log level of all topics that log.levels does not name.")
+PAR_STR(log, levels, "", "", RELOAD,
+    "Levels of single topics: topic=level, comma separated (gate=debug,control=warn). "
+    "The topics are config gate session intake relay request supervise control worker load "
+    "ceiling memory ingress engine sched runner.")
+PAR_ENUM(log, format, "", "text|json", "text", RELOAD,
+    "Form of a log line. json: one object a line with time, level, prog, pid, topic and "
+    "msg, and for the request log its values as members.")
+PAR_INT(log, rate, "", "lines/s", 0, 100, 1000000, RELOAD,
+    "Lines a second that one place in the code may log; what is beyond is counted "
+    "(log_dropped) and a line says how many were not shown. 0: all are shown.")
 PAR_STR(log, debug, "", "", RELOAD,
     "Debug bits, comma separated: sched batch kv ring selfcheck.")
+PAR_ENUM(log, requests, "", "no|errors|all", "no", RELOAD,
+    "A line for each request that ends, of topic request: whose it was, its tokens, how "
+    "it ended and its times. errors: only for those that do not end with an answer, refused "
+    "ones too. Never what was asked or answered.")
+PAR_INT(log, slow_request_ms, "", "ms", 0, 0, 86400000, RELOAD,
+    "A generating request that takes longer from submission to its end gets a warning "
+    "that says where the time went. 0: none.")
+PAR_INT(log, slow_first_token_ms, "", "ms", 0, 0, 86400000, RELOAD,
+    "The same for the time from submission to the first token. 0: none.")

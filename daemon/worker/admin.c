@@ -16,11 +16,11 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/admin_priv.h"
 #include "daemon/worker/worker.h"
 
 #define ADM_QUESTION   65536
 #define ADM_SNAP_NS    (2 * CLK_S)
-#define ADM_PROBE      (64u << 20) /* bytes read to learn the memory's speed */
 
 struct admin {
     uint32_t magic;
@@ -31,19 +31,19 @@ struct admin {
     char *buf;
 };
 
-static void
+void
 adm_set(json_t *o, const char *key, json_t *v)
 {
     (void)json_object_set_new(o, key, v);
 }
 
-static json_t *
+json_t *
 adm_int(uint64_t v)
 {
     return json_integer((json_int_t)v);
 }
 
-static json_t *
+json_t *
 adm_error(const char *text)
 {
     return json_pack("{s:b, s:s}", "ok", 0, "error", text);
@@ -146,6 +146,14 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
 }
 
+/* As kv.dtype says it. */
+static const char *
+adm_kv_dtype(enum fdk_dtype t)
+{
+    return t == FDK_F32 ? "fp32" : t == FDK_F8E4M3 ? "fp8" : t == FDK_I8 ? "int8" :
+        fdk_dtype_name(t);
+}
+
 static json_t *
 adm_plan(struct worker *w)
 {
@@ -177,7 +185,7 @@ adm_plan(struct worker *w)
     adm_set(b, "host_used", adm_int(cnt_get(&c->kv_blocks_host)));
     adm_set(b, "block_size", json_integer(m->block_size));
     adm_set(b, "block_bytes", adm_int(m->block_bytes));
-    adm_set(b, "dtype", json_string(fdk_dtype_name(w->kv.dtype)));
+    adm_set(b, "dtype", json_string(adm_kv_dtype(w->kv.dtype)));
     adm_set(o, "blocks", b);
     adm_set(o, "tokens", json_integer(m->tokens));
     adm_set(o, "max_model_len", json_integer(m->max_len));
@@ -186,29 +194,6 @@ adm_plan(struct worker *w)
 }
 
 /* ---- program ---------------------------------------------------------------------------------- */
-
-/* Bytes per second that one thread reads: the floor of an operation is its
- * bytes by this, times the threads that share the work. */
-static double
-adm_read_speed(void)
-{
-    size_t n = ADM_PROBE / sizeof(uint64_t);
-    uint64_t *p = mem_array(n, sizeof(*p)), t0, t1;
-    volatile uint64_t sum = 0;
-    uint64_t s = 0;
-
-    if (p == NULL)
-        return 0;
-    memset(p, 1, ADM_PROBE);
-    t0 = clk_now_ns();
-    for (size_t i = 0; i < n; i++)
-        s += p[i];
-    t1 = clk_now_ns();
-    sum = s;
-    (void)sum;
-    free(p);
-    return t1 > t0 ? (double)ADM_PROBE * 1e9 / (double)(t1 - t0) : 0;
-}
 
 static json_t *
 adm_op_weights(const struct mdl_program *p, const struct mdl_op *op)
@@ -228,34 +213,89 @@ adm_buf(const struct mdl_program *p, int32_t i)
     return i >= 0 ? p->buf[i].name : "";
 }
 
-struct adm_shape { double T, O, kv, bandwidth; };
+/* What the operation's numbers are held in, for the device's peak. Narrower ones
+ * are widened before they are multiplied. */
+static enum fdk_dtype
+adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
+{
+    enum fdk_dtype t = FDK_F32;
 
-static json_t *
-adm_op(const struct worker *w, int32_t i, const struct adm_shape *sh, double *sum_ns)
+    if (w->wp != NULL && (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS))
+        t = wts_dtype(w->wp, op->w);
+    else if (op->kind == MDL_OP_ATTENTION)
+        t = w->kv.dtype;
+    return t == FDK_F32 || t == FDK_F16 ? t : FDK_BF16;
+}
+
+double
+adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struct cel *c,
+    json_t *o)
 {
     const struct mdl_op *op = &w->prog->op[i];
-    double bytes = 0, flops = 0, elt = 4, floor_ns;
-    json_t *o = json_object();
+    double bytes = 0, flops = 0, unused, elt = 4, rows, floor_ns = 0;
+    double kv = (double)fdk_dtype_bytes(w->kv.dtype);
 
     if (op->w >= 0 && w->wp != NULL)
         elt = wts_elt_bytes(w->wp, op->w);
-    mdl_op_cost(w->prog, op, sh->T, sh->O, sh->kv, elt,
-        (double)fdk_dtype_bytes(w->kv.dtype), &bytes, &flops);
-    floor_ns = sh->bandwidth > 0 ? bytes * 1e9 / sh->bandwidth : 0;
-    *sum_ns += floor_ns;
+    if (op->kind == MDL_OP_ATTENTION) {
+        /* rows of different lengths, and tokens that see a part of theirs */
+        rows = s->row > 0 ? s->row : 1;
+        mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, &bytes, &unused);
+        mdl_op_cost(w->prog, op, s->tok, rows, s->tok > 0 ? s->pair / s->tok : 0, elt, kv,
+            &unused, &flops);
+    } else {
+        mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, &bytes, &flops);
+    }
+    if (c != NULL)
+        floor_ns = cel_floor_ns(c, bytes, flops, adm_flop_dtype(w, op));
     adm_set(o, "index", json_integer(i));
     adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
     adm_set(o, "layer", json_integer(op->layer));
-    adm_set(o, "rows", json_string(op->rows == MDL_PER_OUT ? "O" : "T"));
-    adm_set(o, "in", json_string(adm_buf(w->prog, op->in)));
-    adm_set(o, "in2", json_string(adm_buf(w->prog, op->in2)));
-    adm_set(o, "out", json_string(adm_buf(w->prog, op->out)));
     adm_set(o, "N", json_integer(op->N));
     adm_set(o, "K", json_integer(op->K));
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
     adm_set(o, "flops", json_real(flops));
     adm_set(o, "floor_us", json_real(floor_ns / 1e3));
+    return floor_ns;
+}
+
+/* ---- ceilings ---------------------------------------------------------------------------------- */
+
+const struct cel *
+adm_ceilings(struct worker *w, int anew, struct cel *c)
+{
+    const struct cnt_worker *n = &w->stat->w;
+    uint64_t steps = cnt_get(&n->steps);
+    int busy, rc;
+
+    (void)snprintf(w->cel.dir, sizeof(w->cel.dir), "%s", w->par.daemon_cache_dir);
+    busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
+    rc = cel_get(&w->cel, w->run->k, w->run->ctx, busy, anew, c);
+    w->cel_busy = rc == 0 && !w->cel.have && (busy || cnt_get(&n->steps) != steps);
+    if (rc != 0 && rc != -ENOTSUP)
+        log_warn("ceiling: cannot measure what the device can do: %s", strerror(-rc));
+    return rc == 0 ? c : NULL;
+}
+
+json_t *
+adm_ceilings_json(const struct worker *w, const struct cel *c)
+{
+    json_t *o, *f;
+
+    if (c == NULL)
+        return json_null();
+    o = json_object();
+    f = json_object();
+    for (int t = 0; t < FDK_DTYPE__N; t++)
+        if (c->flops[t] > 0)
+            adm_set(f, fdk_dtype_name((enum fdk_dtype)t), json_real(c->flops[t]));
+    adm_set(o, "read_bytes_per_s", json_real(c->read_bps));
+    adm_set(o, "flops_per_s", f);
+    adm_set(o, "measured_s", adm_int(c->measured_s));
+    adm_set(o, "from", json_string(w->cel.from));
+    adm_set(o, "file", json_string(w->cel.file));
+    adm_set(o, "under_load", json_boolean(w->cel_busy));
     return o;
 }
 
@@ -271,22 +311,32 @@ adm_arg(const json_t *q, const char *key, double def, double most)
 static json_t *
 adm_program(struct worker *w, const json_t *q)
 {
-    struct adm_shape sh = { .T = adm_arg(q, "tokens", 1, 1e6),
-        .kv = adm_arg(q, "context", 128, 1e7) };
+    double kv = adm_arg(q, "context", 128, 1e7), sum_ns = 0;
+    struct adm_shape sh = { .tok = adm_arg(q, "tokens", 1, 1e6) };
     json_t *o = json_object(), *ops = json_array();
-    struct fdk_device_info di = { .n_proc = 1 };
-    double sum_ns = 0;
+    struct cel cel;
+    const struct cel *c = adm_ceilings(w, 0, &cel);
 
-    (void)w->run->k->device_info(w->run->ctx, 0, &di);
-    sh.O = adm_arg(q, "rows", sh.T < w->run->dims.S ? sh.T : w->run->dims.S, 1e6);
-    sh.bandwidth = adm_read_speed() * (di.n_proc > 0 ? di.n_proc : 1);
-    for (int32_t i = 0; i < w->prog->n_op; i++)
-        (void)json_array_append_new(ops, adm_op(w, i, &sh, &sum_ns));
+    sh.out = adm_arg(q, "rows", sh.tok < w->run->dims.S ? sh.tok : w->run->dims.S, 1e6);
+    sh.row = sh.out;
+    sh.ctx = sh.row * kv;
+    sh.pair = sh.tok * kv;
+    for (int32_t i = 0; i < w->prog->n_op; i++) {
+        const struct mdl_op *op = &w->prog->op[i];
+        json_t *e = json_object();
+
+        sum_ns += adm_op(w, i, &sh, c, e);
+        adm_set(e, "rows", json_string(op->rows == MDL_PER_OUT ? "O" : "T"));
+        adm_set(e, "in", json_string(adm_buf(w->prog, op->in)));
+        adm_set(e, "in2", json_string(adm_buf(w->prog, op->in2)));
+        adm_set(e, "out", json_string(adm_buf(w->prog, op->out)));
+        (void)json_array_append_new(ops, e);
+    }
     adm_set(o, "ok", json_true());
-    adm_set(o, "tokens", json_real(sh.T));
-    adm_set(o, "rows", json_real(sh.O));
-    adm_set(o, "context", json_real(sh.kv));
-    adm_set(o, "read_bandwidth", json_real(sh.bandwidth));
+    adm_set(o, "tokens", json_real(sh.tok));
+    adm_set(o, "rows", json_real(sh.out));
+    adm_set(o, "context", json_real(kv));
+    adm_set(o, "ceilings", adm_ceilings_json(w, c));
     adm_set(o, "floor_us", json_real(sum_ns / 1e3));
     adm_set(o, "n_ops", json_integer(w->prog->n_op));
     adm_set(o, "ops", ops);
@@ -343,7 +393,7 @@ adm_debug(const json_t *q)
 }
 
 char *
-adm_answer(struct worker *w, const char *text, size_t n)
+adm_answer(struct worker *w, const char *text, size_t n, int stop_fd)
 {
     json_error_t je;
     json_t *q = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je), *o, *id;
@@ -351,6 +401,10 @@ adm_answer(struct worker *w, const char *text, size_t n)
     char *s, *line;
     size_t len;
 
+    if (cmd != NULL && strcmp(cmd, "cancel") == 0) {
+        json_decref(q);
+        return NULL;
+    }
     if (cmd == NULL)
         o = adm_error("a question is a JSON object with a text \"cmd\"");
     else if (strcmp(cmd, "model") == 0)
@@ -359,6 +413,8 @@ adm_answer(struct worker *w, const char *text, size_t n)
         o = adm_plan(w);
     else if (strcmp(cmd, "program") == 0)
         o = adm_program(w, q);
+    else if (strcmp(cmd, "profile") == 0)
+        o = adm_profile(w, q, stop_fd);
     else if (strcmp(cmd, "requests") == 0)
         o = adm_requests(w);
     else if (strcmp(cmd, "debug") == 0)
@@ -366,7 +422,8 @@ adm_answer(struct worker *w, const char *text, size_t n)
     else if (strcmp(cmd, "ping") == 0)
         o = json_pack("{s:b}", "ok", 1);
     else
-        o = adm_error("unknown question; known: model, memory, program, requests, debug, ping");
+        o = adm_error("unknown question; known: model, memory, program, profile, requests, "
+            "debug, ping");
     id = json_object_get(q, "id");
     if (o != NULL && id != NULL)
         (void)json_object_set(o, "id", id);
@@ -426,7 +483,7 @@ adm_main(void *arg)
             return NULL;
         if (n < 0)
             continue;
-        s = adm_answer(a->w, a->buf, (size_t)n);
+        s = adm_answer(a->w, a->buf, (size_t)n, a->stop_fd);
         if (s != NULL)
             adm_send(a, s);
         free(s);

@@ -3,8 +3,9 @@
  * thread of its own, which reads what is constant after "ready" and asks
  * the engine for snapshots of the rest.
  *
- * {"id": N, "cmd": C, ...} with C one of model, memory, program, requests, debug,
- * ping. The answer is one JSON object and a newline, cut into messages of at
+ * {"id": N, "cmd": C, ...} with C one of model, memory, program, profile,
+ * requests, debug, ping; and cancel, which says that nobody waits for an answer any
+ * more and has none itself: it ends a profile under way. The answer is one JSON object and a newline, cut into messages of at
  * most ADM_CHUNK bytes.
  */
 #ifndef FDD_DAEMON_WORKER_ADMIN_H
@@ -22,7 +23,7 @@ struct admin *adm_new(struct worker *w);
 /* Ends the thread. */
 struct admin *adm_free(struct admin *a);
 /* One question to its answer: heap text ending in a newline, NULL: no
- * memory. */
-char *adm_answer(struct worker *w, const char *text, size_t n);
+ * memory, or nothing to say. stop_fd: readable when the engine has ended; -1. */
+char *adm_answer(struct worker *w, const char *text, size_t n, int stop_fd);
 
 #endif

@@ -316,3 +316,99 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     a.counts[BAT_N_UPDATE] = rec->n_update;
     a.counts[BAT_N_DELTA] = rec->n_delta;
 }
+
+/* ---- made steps ------------------------------------------------------------------ */
+
+int32_t
+bat_made_rows(const struct bat_made *m)
+{
+    return m->n_decode + (m->n_prefill > 0);
+}
+
+static int32_t
+bat_made_len(const struct bat_made *m, int32_t r)
+{
+    return r < m->n_decode ? m->context : m->n_prefill;
+}
+
+static int64_t
+bat_blocks(const struct bat_dims *d, int32_t len)
+{
+    return ((int64_t)len + d->block_size - 1) / d->block_size;
+}
+
+int64_t
+bat_made_blocks(const struct bat_dims *d, const struct bat_made *m)
+{
+    return m->n_decode * bat_blocks(d, m->context) + bat_blocks(d, m->n_prefill);
+}
+
+/* Greedy, without end. */
+static void
+bat_made_fresh(struct bat *b, const struct bat_made *m, struct bat_rec *rec,
+    const struct bat_at *a, int32_t r)
+{
+    int32_t len = bat_made_len(m, r);
+
+    a->upd_idx[rec->n_update] = r;
+    a->upd_rows[rec->n_update++] = (struct fdk_row) { .len = len, .max_len = INT32_MAX,
+        .penalty = -1, .top_p = 1, .repetition = 1 };
+    rec->table[rec->n_table++] = (struct bat_table) {
+        .src = m->table + (size_t)r * (size_t)b->dims.stride, .at = r * b->dims.stride,
+        .n = (int32_t)bat_blocks(&b->dims, len) };
+    b->shadow[r] = (struct bat_shadow) { 0 };
+}
+
+static void
+bat_made_row(struct bat *b, const struct bat_made *m, struct bat_rec *rec,
+    const struct bat_at *a, int32_t r)
+{
+    int32_t len = bat_made_len(m, r), n = r < m->n_decode ? 1 : len, t = rec->n_tok;
+    const int32_t *own = m->own + (size_t)r * (size_t)b->dims.stride;
+    int32_t B = b->dims.block_size;
+
+    for (int32_t i = 0; i < n; i++, t++) {
+        a->ids[t] = (int32_t)(((int64_t)t * 7919 + 1) % b->vocab);
+        a->pos[t] = len - n + i;
+        a->slot_map[t] = own[a->pos[t] / B] * B + a->pos[t] % B;
+        a->row[t] = r;
+    }
+    a->out[rec->n_out++] = (struct fdk_out) { .tok = t - 1, .row = r,
+        .kind = FDK_OUT_SAMPLE, .pos = len, .n_top = -1 };
+    rec->n_tok = t;
+    a->q_start[r + 1] = t;
+    a->kv_len[r] = len;
+    a->state[r] = r;
+}
+
+void
+bat_make(struct bat *b, const struct bat_made *m, int fresh, struct bat_rec *rec)
+{
+    int32_t n_tok = m->n_decode + m->n_prefill, n_row = bat_made_rows(m);
+    int32_t T_pad = b->cap != NULL ? cap_map(b->cap, n_tok) : 0;
+    struct bat_at a;
+
+    OBJ_CHECK(b, BAT_MAGIC);
+    ASSERT(n_row > 0 && n_row <= b->dims.S && n_tok <= b->dims.T && n_row <= b->dims.O);
+    rec->n_row = n_row;
+    rec->n_decode = m->n_decode;
+    rec->graph = T_pad > 0;
+    rec->T_pad = T_pad > 0 ? T_pad : n_tok;
+    rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
+    rec->n_table = rec->n_penalty = 0;
+    bat_layout(&b->dims, rec->T_pad, &rec->layout);
+    bat_updates(rec->layout.bytes, fresh ? (size_t)n_row : 0, 0, &rec->upd);
+    a = bat_at(rec);
+    a.q_start[0] = 0;
+    for (int32_t r = 0; r < n_row; r++) {
+        bat_made_row(b, m, rec, &a, r);
+        if (fresh)
+            bat_made_fresh(b, m, rec, &a, r);
+    }
+    bat_padding(b, rec, &a);
+    a.counts[BAT_N_TOK] = rec->n_tok;
+    a.counts[BAT_N_ROW] = rec->n_row;
+    a.counts[BAT_N_OUT] = rec->n_out;
+    a.counts[BAT_N_UPDATE] = rec->n_update;
+    a.counts[BAT_N_DELTA] = 0;
+}

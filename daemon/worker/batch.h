@@ -65,6 +65,7 @@ struct bat_out {             /* whose result o is */
     int32_t pos;             /* absolute position of the token */
 };
 
+struct run_marks;
 struct bat_rec {
     uint64_t epoch;          /* 0: free */
     int32_t n_row, n_tok, n_out, n_update, n_delta, n_table, n_penalty;
@@ -83,6 +84,16 @@ struct bat_rec {
     struct bat_table *table; /* [S] */
     int32_t *penalty;        /* [S] entries of the penalty pool to upload */
     fdk_event_t ev;
+    struct run_marks *marks; /* runner.h: where this step's operations leave their
+                                events; NULL: not measured */
+};
+
+/* A step that nobody asked for: n_decode rows of context tokens that decode one,
+ * and a row with a prompt of n_prefill tokens, none if that is 0. */
+struct bat_made {
+    int32_t n_decode, context, n_prefill;
+    const int32_t *table;    /* [rows][stride] blocks they read, of slots 0, 1, ... */
+    const int32_t *own;      /* the same where they may be written, else the dummy, 0 */
 };
 
 /* What the device's table of a slot holds. */
@@ -116,5 +127,11 @@ struct bat *bat_free(struct bat *b);
  * come with their fdk_row in the plan. */
 void bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv,
     struct bat_rec *rec);
+/* Rows of a made step, and blocks that one needs. */
+int32_t bat_made_rows(const struct bat_made *m);
+int64_t bat_made_blocks(const struct bat_dims *d, const struct bat_made *m);
+/* The same for a made step: no sequence may hold a slot. fresh: with states and tables of its rows, which the next owners of
+ * their slots replace. */
+void bat_make(struct bat *b, const struct bat_made *m, int fresh, struct bat_rec *rec);
 
 #endif

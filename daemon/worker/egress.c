@@ -72,8 +72,8 @@ egr_error(struct egress *g, uint64_t id, int32_t code, uint32_t detail, uint32_t
             EGR_RETRY_MS : 0 };
     g->n_terminal++;
     cnt_add(&g->cfg.cnt->requests_failed, 1);
-    if (code == FDP_E_CANCELLED)
-        cnt_add(&g->cfg.cnt->cancelled, 1);
+    cnt_add(code == FDP_E_CANCELLED ? &g->cfg.cnt->cancelled : &g->cfg.cnt->requests_broken,
+        1);
 }
 
 /* The histograms of a request that ended well. */

@@ -11,6 +11,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/profile.h"
 
 void
 eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
@@ -368,7 +369,10 @@ eng_collect(struct engine *e)
     /* tokens first: who was preempted may not go back to the queue without */
     eng_results(e, rec);
     sch_collected(e->sch, rec->epoch);
-    cost_learn(&e->cost, &rec->cost, end_ns - begin_ns);
+    if (e->profile.on != NULL)
+        prf_collected(e->profile.on, rec, begin_ns, end_ns);
+    if (rec->marks == NULL)
+        cost_learn(&e->cost, &rec->cost, end_ns - begin_ns);
     copy_ns = run_copy_ns(e->run, &n_copy);
     if (copy_ns > 0)
         cost_learn_copy(&e->cost, n_copy, copy_ns);
@@ -406,8 +410,8 @@ eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int grap
 {
     const struct sch_step *st = &e->step;
 
-    rec->trace = (struct trc_step) { .epoch = rec->epoch, .flags = graph ? TRC_GRAPH : 0,
-        .n_tok = rec->n_tok, .n_pad = rec->T_pad, .n_row = rec->n_row,
+    rec->trace = (struct trc_step) { .epoch = rec->epoch,
+        .flags = (graph ? TRC_GRAPH : 0) | (rec->marks != NULL ? TRC_PROFILED : 0), .n_tok = rec->n_tok, .n_pad = rec->T_pad, .n_row = rec->n_row,
         .n_decode = rec->n_decode, .n_out = rec->n_out, .n_preempted = st->n_preempted,
         .n_cached = st->n_cached, .n_copy = n_copy, .n_waiting = e->sch->waiting.n,
         .blocks_used = eng_blocks_used(e),
@@ -427,6 +431,7 @@ eng_launch(struct engine *e)
     ASSERT(rec->epoch == 0 && e->step.epoch == e->epoch + 1);
     bat_fill(e->bat, &e->step, e->kv, rec);
     rec->t_work_ns = e->t_work_ns;
+    rec->marks = e->profile.on != NULL ? prf_take(e->profile.on, rec) : NULL;
     rec->t_launch_ns = clk_now_ns();
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
     kv_copied(e->kv);
@@ -452,8 +457,37 @@ static int
 eng_may_launch(struct engine *e)
 {
     return e->n_flight <= e->cfg.depth && sch_busy(e->sch) &&
+        (e->profile.on == NULL || !prf_has_device(e->profile.on)) &&
         fdr_load_acquire(&e->change.want) == e->change.have &&
         que_has_room(e->cfg.q_out, e->room * (uint32_t)(e->n_flight + 1));
+}
+
+/* Begin, go on with, or give back what measures. Returns the work done. */
+static int
+eng_profiling(struct engine *e)
+{
+    struct eng_profile *p = &e->profile;
+    int work = 0, rc;
+
+    if (p->on == NULL) {
+        if (fdr_load_acquire(&p->want) == p->have)
+            return 0;
+        p->on = p->ask;
+        prf_begin(p->on, sch_busy(e->sch) ? e->n_live : 0);
+    }
+    if (e->n_flight == 0) {
+        struct prf_idle idle = { .bat = e->bat, .kv = e->kv, .busy = sch_busy(e->sch) };
+
+        rc = prf_poll(p->on, &idle, &work);
+        if (rc != 0)
+            pan_panic("device error in a measured step: %s: %s", strerror(-rc),
+                run_error(e->run));
+    }
+    if (!prf_over(p->on))
+        return work;
+    p->on = NULL;
+    fdr_store_release(&p->have, fdr_load_relaxed(&p->want));
+    return 1;
 }
 
 /* Nothing is on its way: launch differently from now on. Steps record their
@@ -512,7 +546,9 @@ eng_poll(struct engine *e, uint64_t now_ns)
     if (fdr_load_acquire(&e->snap.want) != e->snap.have)
         eng_snapshot(e);
     work |= eng_collect_done(e) > 0;
-    if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0)
+    work |= eng_profiling(e);
+    if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0 &&
+        (e->profile.on == NULL || !prf_has_device(e->profile.on)))
         eng_apply(e);
     if (eng_may_launch(e)) {
         e->t_pick_ns = clk_now_ns();
@@ -543,8 +579,15 @@ eng_wait(struct engine *e)
     struct bat_rec *rec;
     int rc;
 
-    if (e->n_flight == 0)
-        return 0;
+    if (e->n_flight == 0) {
+        if (e->profile.on == NULL || !prf_has_device(e->profile.on))
+            return 0;
+        rc = prf_wait(e->profile.on);
+        if (rc != 0)
+            pan_panic("device error in a measured step: %s: %s", strerror(-rc),
+                run_error(e->run));
+        return 1;
+    }
     rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
     rc = run_wait(e->run, rec);
     if (rc != 0)
@@ -557,7 +600,25 @@ eng_pending(struct engine *e)
 {
     return que_recheck(e->cfg.q_in) > 0 || que_recheck(e->cfg.q_stop) > 0 ||
         fdr_load_acquire(&e->snap.want) != e->snap.have ||
-        fdr_load_acquire(&e->change.want) != e->change.have;
+        fdr_load_acquire(&e->change.want) != e->change.have ||
+        (e->profile.on != NULL ? prf_over(e->profile.on) :
+            fdr_load_acquire(&e->profile.want) != e->profile.have);
+}
+
+int
+eng_profile(struct engine *e, struct prf *p)
+{
+    if (fdr_load_acquire(&e->profile.have) != fdr_load_relaxed(&e->profile.want))
+        return -EBUSY;
+    e->profile.ask = p;
+    fdr_publish(&e->profile.want, fdr_load_relaxed(&e->profile.want) + 1);
+    return 0;
+}
+
+int
+eng_profile_ready(const struct engine *e)
+{
+    return fdr_load_acquire(&e->profile.have) == fdr_load_relaxed(&e->profile.want);
 }
 
 int

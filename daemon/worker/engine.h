@@ -76,6 +76,14 @@ struct eng_change {
     struct cap cap;
 };
 
+/* Steps to measure (profile.h). */
+struct prf;
+struct eng_profile {
+    uint32_t want, have;     /* as in eng_snap */
+    struct prf *ask;         /* whoever asked has it again when have is want */
+    struct prf *on;          /* the engine's while it measures */
+};
+
 struct eng_live { struct req *req; uint32_t serial; };
 
 struct engine {
@@ -100,6 +108,7 @@ struct engine {
     uint32_t room;           /* slots a step's results can take */
     struct eng_snap snap;
     struct eng_change change;
+    struct eng_profile profile;
 };
 
 /* Slots q_out needs; rows and outputs of the largest step. */
@@ -128,6 +137,10 @@ int eng_snap_ready(const struct engine *e);
  * there is no memory for them. Then ring the bell. One change at a time: -EBUSY
  * while the last is under way. */
 int eng_set_graph(struct engine *e, int use_graph, const struct cap *cap);
+/* Any one other thread, as with eng_set_graph(): measure as p says. -EBUSY. p is
+ * the engine's until eng_profile_ready(); prf_stop() makes that soon. */
+int eng_profile(struct engine *e, struct prf *p);
+int eng_profile_ready(const struct engine *e);
 /* Walk everything; panics. */
 void eng_check(const struct engine *e);
 

@@ -138,6 +138,8 @@ void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h
 void kv_copied(struct kv *kv);
 /* Forget all that is cached and held by nobody (tests, reload). */
 void kv_forget(struct kv *kv);
+/* Could block b be handed out now, without losing anything that is cached? */
+int kv_is_empty(const struct kv *kv, int32_t b);
 /* Could block b be handed out now? */
 int kv_is_free(const struct kv *kv, int32_t b);
 /* Walk everything; panics where it disagrees. */

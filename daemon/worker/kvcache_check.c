@@ -133,6 +133,13 @@ kv_is_free(const struct kv *kv, int32_t b)
     return b > 0 && (kv_where(kv, b) == KV_FREE || kv_where(kv, b) == KV_IDLE);
 }
 
+int
+kv_is_empty(const struct kv *kv, int32_t b)
+{
+    ASSERT(b >= 0 && b < kv->n_block);
+    return b > 0 && kv_where(kv, b) == KV_FREE;
+}
+
 void
 kv_check(const struct kv *kv)
 {

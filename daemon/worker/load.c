@@ -210,6 +210,7 @@ wrk_load_device(struct worker *w, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
     struct run_open_args oa = { .backend = wrk_is_null(w) ? "null" : p->device_backend,
+        .deterministic = p->device_deterministic,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
     struct wts_load_args la = { .use_uring = p->model_load_uring != 0,
@@ -379,6 +380,7 @@ wrk_count(const struct worker *w)
     cnt_set(&c->kv_bytes, w->run->mem.kv);
     cnt_set(&c->kv_blocks_total, (uint64_t)w->n_block);
     cnt_set(&c->kv_blocks_free, (uint64_t)w->n_block);
+    cnt_set(&c->kv_block_tokens, (uint64_t)w->kv.block_size);
     cnt_set(&c->load_ns, w->load_ns);
 }
 

@@ -2,12 +2,16 @@ noinst_LIBRARIES += libfddworker.a
 libfddworker_a_SOURCES = \
 	%D%/admin.c \
 	%D%/admin.h \
+	%D%/admin_priv.h \
+	%D%/admin_profile.c \
 	%D%/batch.c \
 	%D%/batch.h \
 	%D%/bpe.c \
 	%D%/bpe.h \
 	%D%/capture.c \
 	%D%/capture.h \
+	%D%/ceiling.c \
+	%D%/ceiling.h \
 	%D%/cost.c \
 	%D%/cost.h \
 	%D%/detok.c \
@@ -43,6 +47,8 @@ libfddworker_a_SOURCES = \
 	%D%/pipeline.h \
 	%D%/prefix.c \
 	%D%/prefix.h \
+	%D%/profile.c \
+	%D%/profile.h \
 	%D%/quant.c \
 	%D%/quant.h \
 	%D%/queue.h \

@@ -135,7 +135,9 @@ join_gate(struct worker *w, const struct args *a)
     lnk_init_worker(&w->lnk, w->seg, w->event_fd);
     if (lnk_get_par(w->seg, &w->par) != 0)
         return EX_TEMPFAIL;
-    log_init("fdd-worker", w->par.log_level);
+    log_init("fdd-worker", NULL);
+    (void)log_apply(w->par.log_level, w->par.log_levels, w->par.log_format,
+        w->par.log_rate);
     if (w->par.log_debug[0] != '\0')
         (void)log_set_debug(w->par.log_debug, NULL, 0);
     pan_install(w->seg->panic, sizeof(w->seg->panic));
@@ -148,6 +150,7 @@ join_gate(struct worker *w, const struct args *a)
             a->fd[4]);
         return EX_USAGE;
     }
+    log_count(&w->stat->w.log_dropped);
     trc_init(&w->trc, w->trc_seg, (uint32_t)w->seg->generation);
     w->stat->worker_pid = (int32_t)getpid();
     return 0;
@@ -207,7 +210,7 @@ reload(void *arg)
 
     if (lnk_get_par(w->seg, &w->next) != 0)
         return 1;
-    (void)log_set_level(p->log_level);
+    (void)log_apply(p->log_level, p->log_levels, p->log_format, p->log_rate);
     (void)log_set_debug(p->log_debug, NULL, 0);
     c->max_logprobs = par_max_logprobs(p);
     c->default_max_tokens = p->output_default_max_tokens;
@@ -293,6 +296,7 @@ main(int argc, char **argv)
         w->pip = pip_free(w->pip);
         wrk_unload(w);
     }
+    log_fini();
     if (w->stat != NULL && w->stat_mapped)
         (void)munmap(w->stat, sizeof(*w->stat));
     else

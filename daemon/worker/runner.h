@@ -41,6 +41,7 @@ struct run_open_args {
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;      /* virtual devices: who runs the commands */
+    int deterministic;       /* struct fdk_open_args */
 };
 
 struct run_setup_args {
@@ -72,6 +73,19 @@ struct run_op {
         struct fdk_sample_args sample;
     };
 };
+
+/* An event that ends a part of a step: operation line of the program, or one of
+ * what else there is in a step. */
+enum run_line {               /* counted from the program's end */
+    RUN_LINE_DELAY,           /* delay_ns */
+    RUN_LINE_UPLOAD,          /* the plan */
+    RUN_LINE_UPDATES,         /* row states, block tables, penalty counts */
+    RUN_LINE_TILES,           /* the list of attention tiles */
+    RUN_LINE_RESULTS,         /* copied to the host */
+    RUN_LINE__N
+};
+struct run_mark { fdk_event_t ev; int32_t line; };
+struct run_marks { int32_t n, max; struct run_mark *at; };
 
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
@@ -128,6 +142,8 @@ struct runner {
     fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
     int32_t n_copy;          /* blocks of those, 0: time taken already */
     uint64_t n_graph, n_eager; /* steps launched */
+    struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
+    uint64_t t_marked_ns;    /* least host time that launching a measured step took, 0 */
     struct run_mem mem;
 };
 
@@ -160,8 +176,11 @@ int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */
 uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);
-/* Launch a filled record. 0 or -errno, after which the device is lost. */
+/* Launch a filled record. 0 or -errno, after which the device is lost. With
+ * rec->marks it goes operation by operation, with an event after each; run_max_marks()
+ * of them are enough. */
 int run_launch(struct runner *run, struct bat_rec *rec);
+int32_t run_max_marks(const struct runner *run);
 /* Is it done? 1, 0 or -errno. */
 int run_done(struct runner *run, const struct bat_rec *rec);
 /* Wait until it is. 0 or -errno. */
@@ -202,6 +221,8 @@ int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
 size_t run_scratch_bytes(struct runner *run);
 /* Launch the whole program for one padded size. */
 int run_program(struct runner *run, const struct run_pad *pad);
+/* What was launched since the mark before is this line. Nothing without run->marks. */
+int run_mark(struct runner *run, int32_t line);
 
 /* ---- runner_setup.c, run_setup()'s parts ----------------------------------------- */
 

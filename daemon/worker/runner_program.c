@@ -286,6 +286,8 @@ run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *l
             ga.first = r;
             ga.T = n;
             rc = run->k->gemm(&ga, run->stream);
+            if (rc == 0)
+                rc = run_mark(run, (int32_t)(logits - run->op));
             if (rc != 0)
                 return rc;
         }
@@ -293,6 +295,8 @@ run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *l
         sa.first = r;
         sa.R = n;
         rc = run->k->sample(&sa, run->stream);
+        if (rc == 0)
+            rc = run_mark(run, (int32_t)(sample - run->op));
         if (rc != 0)
             return rc;
     }
@@ -364,6 +368,8 @@ run_program(struct runner *run, const struct run_pad *pad)
 
         if (op->kind == MDL_OP_ATTENTION && !planned) {
             rc = run_plan(run, pad);
+            if (rc == 0)
+                rc = run_mark(run, run->prog->n_op + RUN_LINE_TILES);
             planned = 1;
         }
         if (rc != 0)
@@ -375,6 +381,8 @@ run_program(struct runner *run, const struct run_pad *pad)
             logits = NULL;
         } else {
             rc = run_one(run, pad, op);
+            if (rc == 0)
+                rc = run_mark(run, i);
         }
         if (rc != 0)
             return rc;

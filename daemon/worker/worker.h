@@ -13,6 +13,7 @@
 #include "daemon/common/link.h"
 #include "daemon/common/param.h"
 #include "daemon/common/trace.h"
+#include "daemon/worker/ceiling.h"
 #include "daemon/worker/memplan.h"
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/runner.h"
@@ -50,6 +51,8 @@ struct worker {
     struct lnk_ready ready;
     struct pipeline *pip;
     struct admin *admin;
+    struct cel_cache cel;        /* admin thread, */
+    int cel_busy;                /* and whether the last ones were measured under load */
 };
 
 /* Is this the echo model? */

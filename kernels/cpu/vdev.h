@@ -9,6 +9,8 @@
 
 int vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret);
 const char *vdev_error_text(struct fdk_ctx *ctx, int dev);
+int vdev_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t,
+    double *ret);
 int vdev_mem_alloc(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret);
 void vdev_mem_free(struct fdk_ctx *ctx, int dev, void *p);
 int vdev_host_alloc(struct fdk_ctx *ctx, size_t bytes, void **ret);
@@ -60,6 +62,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 #define VDEV_OPS                                                              \
     .close = cpu_ctx_free,                                                    \
     .device_info = vdev_device_info,       .error_text = vdev_error_text,     \
+    .probe = vdev_probe,                                                      \
     .mem_alloc = vdev_mem_alloc,           .mem_free = vdev_mem_free,         \
     .host_alloc = vdev_host_alloc,         .host_free = vdev_host_free,       \
     .mem_reserve = vdev_mem_reserve,       .mem_map = vdev_mem_map,           \

@@ -250,6 +250,7 @@ load_kernels(void)
 {
     cudaError_t (*const load[])(void) = {
         cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_gemm_load,
+        cu_probe_load,
     };
     for (size_t i = 0; i < sizeof(load) / sizeof(load[0]); i++) {
         cudaError_t e = load[i]();
@@ -287,6 +288,9 @@ device_open(struct cu_dev *d)
     int rc = cu_result(d, "cudaSetDevice", cudaSetDevice(d->idx));
     if (rc == 0)
         rc = fault_open(d);
+    if (rc == 0)
+        rc = cu_result(d, "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&d->n_proc,
+            cudaDevAttrMultiProcessorCount, d->idx));
     if (rc == 0)
         rc = cu_result(d, "loading kernels", load_kernels());
     for (int i = 0; i < d->ctx->n_dev && rc == 0; i++) {
@@ -344,6 +348,7 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
         snprintf(err, err_bytes, "out of memory");
         return rc;
     }
+    ctx->deterministic = args->deterministic;
     for (int i = 0; i < ctx->n_dev && rc == 0; i++)
         if ((rc = device_open(&ctx->dev[i])) != 0)
             bad = i;
@@ -374,6 +379,7 @@ table_devices(struct fdk_ops *o)
     o->close = cu_close;
     o->device_info = cu_device_info;
     o->error_text = cu_error_text;
+    o->probe = cu_probe;
     o->mem_alloc = cu_mem_alloc;
     o->mem_free = cu_mem_free;
     o->host_alloc = cu_host_alloc;

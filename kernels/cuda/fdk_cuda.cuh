@@ -61,6 +61,7 @@ struct cu_dev {
     pthread_mutex_t lock;        /* ranges, clock, creation of algorithms */
     struct cu_range *ranges;
     struct cu_lt_dev *lt;
+    int n_proc;
     cudaStream_t aux;            /* the clock's */
     cudaEvent_t base, next_base;
     uint64_t base_ns;            /* CLOCK_MONOTONIC when base completed */
@@ -90,6 +91,7 @@ struct fdk_ctx {
     struct cu_event *events;
     struct cu_lt *lt;
     struct cu_vmm *vmm;
+    int deterministic;
     struct cu_dev *dev;
 };
 
@@ -190,9 +192,61 @@ int cu_gemm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes);
 void cu_gemm_close(struct fdk_ctx *ctx);
 size_t cu_gemm_scratch(const struct fdk_gemm_args *a);
 int cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+/* gemm_stream.cu: 16-bit and quantized weights, at the memory's speed for few
+ * rows. The same bits for a row whatever T. n_proc: of the device. */
+int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
+size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
+int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+cudaError_t cu_gemm_stream_load(void);
+
+/* probe.cu */
+cudaError_t cu_probe_load(void);
+int cu_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t,
+    double *ret);
 
 /* Arguments that qkv and attention share: 0, -EINVAL or -ENOTSUP. */
 int cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer);
+
+/* ---- dependent launches ------------------------------------------------------
+ * A kernel launched by cu_chain() may start while the one before it on the
+ * stream still runs. It must call cu_dep_wait() in every thread, before it
+ * reads what another kernel writes or writes anything, and may use the time
+ * until then for what is constant. cu_dep_next() lets the kernel behind start
+ * as soon as every block has called it. Both do nothing after a plain launch. */
+
+static __device__ __forceinline__ void
+cu_dep_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void
+cu_dep_next(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template<typename... P, typename... A>
+static inline void
+cu_chain(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t s,
+    const A &...args)
+{
+    cudaLaunchAttribute at = {};
+    at.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = grid;
+    c.blockDim = dim3(threads);
+    c.dynamicSmemBytes = shared;
+    c.stream = s;
+    c.attrs = &at;
+    c.numAttrs = 1;
+    (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
+}
 
 /* ---- device helpers ------------------------------------------------------ */
 

@@ -1,16 +1,16 @@
 /*
- * y = x w^T. Weights of 16 bits go through cuBLASLt: x is rounded to their
- * type, products are summed in fp32. Everything else (fp32 and quantized
- * weights, shapes cuBLASLt would not take) goes through one plain tile kernel
- * in fp32, which sums in ascending order of k.
+ * y = x w^T. Quantized weights go through gemm_stream.cu. 16-bit weights do
+ * so for few rows, else through cuBLASLt; both round x to the weights' type
+ * (bf16 for quantized ones) and sum products in fp32. The rest (fp32 weights,
+ * shapes the others would not take) goes through one plain tile kernel in
+ * fp32, which sums in ascending order of k, from unrounded x.
  *
- * Numbers that depend on the number of rows: none in the tile kernel. The
- * algorithm of cuBLASLt is chosen once per (N, K, type) for launches of up
- * to CLASS_T rows and once for larger ones, without split-K, and serves every
- * number of rows of its class; so a row's sums are those of one kernel and
- * tile shape whatever its company. Between the two classes last bits may
- * differ, and where cuBLASLt offers no such algorithm the tile kernel serves
- * the class, from unrounded x.
+ * Numbers that depend on the number of rows: those of 16-bit weights, between
+ * STREAM_T rows and more, and between CLASS_T and more, where last bits may
+ * differ. Within these classes a row's sums are those of one kernel and tile
+ * shape whatever its company: the algorithm of cuBLASLt is chosen once per (N,
+ * K, type) and class, without split-K. An open with deterministic set knows
+ * one class only.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STREAM_T  8              /* rows of x at most, with 16-bit weights */
 #define CLASS_T   512            /* rows of the largest launch of the first class */
 #define N_ALGO    128            /* (N, K, type, class) of a model */
 #define N_TRY     16
@@ -207,7 +208,8 @@ lt_algo_serves(const struct cu_dev *d, const struct fdk_gemm_args *a, int large,
     const cublasLtMatmulAlgo_t *algo)
 {
     const struct cu_lt *lt = d->ctx->lt;
-    const int32_t rows[2][3] = { { 1, 8, CLASS_T }, { CLASS_T + 1, 2048, 8192 } };
+    const int32_t rows[2][3] = { { 1, 8, d->ctx->deterministic ? 8192 : CLASS_T },
+        { CLASS_T + 1, 2048, 8192 } };
     int32_t split = 1;
     uint32_t scheme = 0;
     size_t n;
@@ -272,7 +274,7 @@ lt_algo_find(struct cu_lt_dev *l, const struct fdk_gemm_args *a, int large)
 static const struct lt_algo *
 lt_algo_get(struct cu_dev *d, const struct fdk_gemm_args *a, int *ret_first)
 {
-    int large = a->T > CLASS_T;
+    int large = a->T > CLASS_T && !d->ctx->deterministic;
     struct lt_algo *g = lt_algo_find(d->lt, a, large);
     *ret_first = 0;
     if (g == NULL) {
@@ -497,8 +499,10 @@ gemm_valid(const struct fdk_gemm_args *a)
 size_t
 cu_gemm_scratch(const struct fdk_gemm_args *a)
 {
-    if (!is_half(a->w_dtype) || a->T <= 0 || a->K <= 0)
+    if (a->T <= 0 || a->K <= 0)
         return 0;
+    if (!is_half(a->w_dtype))
+        return cu_gemm_stream_fits(a) ? cu_gemm_stream_scratch(a) : 0;
     return LT_WORK + ((size_t)a->T * (size_t)a->K * 2 + 255) / 256 * 256;
 }
 
@@ -515,6 +519,9 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     size_t need = cu_gemm_scratch(a);
     if (need > 0 && (a->scratch == NULL || a->scratch_bytes < need))
         return -EINVAL;
+    if (cu_gemm_stream_fits(a) && (!is_half(a->w_dtype) ||
+        (a->T <= STREAM_T && !cu_stream_of(st)->dev->ctx->deterministic)))
+        return cu_gemm_stream(a, cu_stream_of(st)->dev->n_proc, st);
     if (!lt_fits(a))
         return tile_gemm(a, st);
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -545,5 +552,6 @@ cu_gemm_load(void)
         (const void *)tile_kernel<FDK_I8, 16, 16>, (const void *)tile_kernel<FDK_I8, 64, 64>,
         (const void *)tile_kernel<FDK_I4, 16, 16>, (const void *)tile_kernel<FDK_I4, 64, 64>,
     };
-    return cu_load(k, sizeof(k) / sizeof(k[0]));
+    cudaError_t e = cu_load(k, sizeof(k) / sizeof(k[0]));
+    return e != cudaSuccess ? e : cu_gemm_stream_load();
 }

@@ -27,6 +27,7 @@ struct twin_dev {
 struct twin {
     struct twin_dev cpu, gpu;
     uint64_t seed;
+    int deterministic;       /* of the gpu; set before tw_open() */
 };
 
 static struct twin tw;
@@ -50,7 +51,8 @@ tw_normal(float *x, size_t n)
 static inline int
 tw_open(void)
 {
-    const struct fdk_open_args args = { .n_device = 1, .n_thread = 4, .spin_us = 50 };
+    const struct fdk_open_args args = { .n_device = 1, .n_thread = 4, .spin_us = 50,
+        .deterministic = tw.deterministic };
     const char *seed = getenv("FDD_TEST_SEED");
     char err[256] = "";
     tw.cpu.d.ops = &fdk_ops_cpu;

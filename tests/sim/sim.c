@@ -143,6 +143,7 @@ static void
 sim_runner(struct sim *s)
 {
     struct run_open_args oa = { .backend = sim_backend(s),
+        .deterministic = !s->cfg.any_order,
         .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
         .max_token = s->cfg.max_tokens, .spin_us = s->cfg.real_clock ? 50 : 0,
         .exec = s->cfg.exec };

@@ -111,6 +111,60 @@ dial(struct fix *f, uid_t uid, gid_t gid)
     return sv[1];
 }
 
+/* What the worker is asked next that has this in it. */
+static void
+asked(struct fix *f, const char *what)
+{
+    char q[4096];
+
+    for (;;) {
+        ssize_t n = recv(f->worker_admin_fd, q, sizeof(q) - 1, MSG_DONTWAIT);
+
+        assert_true(n > 0);
+        q[n] = '\0';
+        if (strstr(q, what) != NULL)
+            return;
+    }
+}
+
+/* A profile may take as long as it is told to; who goes away ends it, and its
+ * late answer is nobody else's. */
+static void
+slow_questions(struct fix *f, int fd)
+{
+    char late[128];
+    json_t *r;
+    int other = dial(f, 0, 0);
+
+    r = talk(f, fd, "{\"cmd\":\"profile\",\"step\":3}\n");
+    assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "\"step\""));
+    json_decref(r);
+    assert_null(talk(f, fd, "{\"cmd\":\"profile\",\"within_ms\":9000}\n"));
+    asked(f, "profile");
+    fix_step(f, 60000);
+    assert_null(talk(f, fd, NULL));
+    fix_step(f, 10000);
+    r = talk(f, fd, NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "69 s"));
+    json_decref(r);
+    asked(f, "cancel");
+    assert_null(talk(f, other, "{\"cmd\":\"profile\",\"steps\":1}\n"));
+    (void)close(other);
+    fix_step(f, 0);
+    asked(f, "cancel");
+    assert_null(talk(f, fd, "{\"cmd\":\"model\"}\n"));
+    (void)snprintf(late, sizeof(late), "{\"ok\":true,\"id\":%lld,\"late\":[",
+        (long long)f->g->ctl.ask_id - 1);
+    assert_int_equal(send(f->worker_admin_fd, late, strlen(late), 0), (ssize_t)strlen(late));
+    assert_null(talk(f, fd, NULL));
+    assert_int_equal(send(f->worker_admin_fd, "1]}\n", 4, 0), 4);
+    assert_null(talk(f, fd, NULL));
+    assert_int_equal(send(f->worker_admin_fd, "{\"ok\":true,\"a\":[7]}\n", 20, 0), 20);
+    r = talk(f, fd, NULL);
+    assert_non_null(json_object_get(r, "a"));
+    json_decref(r);
+}
+
 static void
 t_control_socket(void **state)
 {
@@ -163,11 +217,12 @@ t_control_socket(void **state)
     r = talk(&f, fd, NULL);
     assert_int_equal(json_array_size(json_object_get(r, "a")), 2);
     json_decref(r);
-    assert_null(talk(&f, fd, "{\"cmd\":\"program\"}\n"));
+    assert_null(talk(&f, fd, "{\"cmd\":\"memory\"}\n"));
     fix_step(&f, 5100);
     r = talk(&f, fd, NULL);
     assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "5 s"));
     json_decref(r);
+    slow_questions(&f, fd);
     assert_null(talk(&f, fd, "{\"cmd\":\"program\"}\n"));
     fix_die(&f, 9);
     r = talk(&f, fd, NULL);

@@ -1,0 +1,302 @@
+#include "config.h"
+
+#include "daemon/common/log_priv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FORM_MARK " [cut]"
+/* Of a JSON line, for what follows the message: the fields have short keys,
+ * and texts of at most FORM_FIELD_BYTES. */
+#define FORM_TAIL 1600u
+#define FORM_FIELD_BYTES 64u
+
+struct form { char *p; size_t n, max; int cut; };
+
+static const char *const form_levels[] = { "error", "warn", "info", "debug", "trace" };
+
+const char *
+log_lv_name(int lv)
+{
+    return form_levels[lv];
+}
+
+static void
+form_put(struct form *o, const char *s, size_t n)
+{
+    if (o->cut || n > o->max - o->n) {
+        o->cut = 1;
+        return;
+    }
+    memcpy(o->p + o->n, s, n);
+    o->n += n;
+}
+
+static void
+form_str(struct form *o, const char *s)
+{
+    form_put(o, s, strlen(s));
+}
+
+/* Length of the character at s, its number in *ret_c; 0: no UTF-8. */
+static size_t
+form_char(const unsigned char *s, size_t n, uint32_t *ret_c)
+{
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
+        s[0] < 0xf5 ? 4 : 0;
+    uint32_t c = len <= 1 ? s[0] : s[0] & (0x7fu >> len);
+
+    if (len == 0 || len > n)
+        return 0;
+    for (size_t i = 1; i < len; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3f);
+    }
+    if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+        return 0;
+    *ret_c = c;
+    return len;
+}
+
+static int
+form_is_control(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0);
+}
+
+/* One line is one event, and a terminal obeys what it is sent. */
+static void
+form_text(struct form *o, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t c = 0;
+        size_t len = form_char((const unsigned char *)s + i, n - i, &c);
+
+        if (len == 0)
+            form_put(o, "?", 1);
+        else if (form_is_control(c))
+            form_put(o, c == '\n' ? " " : "?", 1);
+        else
+            form_put(o, s + i, len);
+        i += len != 0 ? len : 1;
+    }
+}
+
+static void
+form_escaped(struct form *o, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        uint32_t c = 0;
+        size_t len = form_char((const unsigned char *)s + i, n - i, &c);
+        char esc[8];
+
+        if (len == 0) {
+            form_put(o, "\\ufffd", 6);
+        } else if (c == '"' || c == '\\') {
+            esc[0] = '\\';
+            esc[1] = (char)c;
+            form_put(o, esc, 2);
+        } else if (c == '\n') {
+            form_put(o, "\\n", 2);
+        } else if (form_is_control(c)) {
+            (void)snprintf(esc, sizeof(esc), "\\u%04x", (unsigned)c & 0xffffu);
+            form_put(o, esc, 6);
+        } else {
+            form_put(o, s + i, len);
+        }
+        i += len != 0 ? len : 1;
+    }
+}
+
+/* A message that was cut anywhere must not end within a character. */
+static size_t
+form_whole(const struct log_msg *m)
+{
+    size_t n = m->text_bytes;
+    uint32_t c;
+
+    for (size_t back = 1; m->cut && back <= 3 && back <= n; back++) {
+        const unsigned char *p = (const unsigned char *)m->text + n - back;
+
+        if ((*p & 0xc0) == 0x80)
+            continue;
+        return *p >= 0xc0 && form_char(p, back, &c) == 0 ? n - back : n;
+    }
+    return n;
+}
+
+static void
+form_number(struct form *o, const struct log_field *f)
+{
+    char b[48];
+
+    if (f->kind == 'i')
+        (void)snprintf(b, sizeof(b), "%lld", (long long)f->i);
+    else
+        (void)snprintf(b, sizeof(b), "%.3f", isfinite(f->f) ? f->f : 0.0);
+    form_str(o, b);
+}
+
+static size_t
+form_field_bytes(const char *s)
+{
+    return strnlen(s, FORM_FIELD_BYTES);
+}
+
+/* As it is, or quoted when it could be taken for something else. */
+static void
+form_word(struct form *o, const char *s)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+        "0123456789_.:/@+-";
+    size_t n = form_field_bytes(s);
+
+    if (n != 0 && strspn(s, plain) >= n) {
+        form_put(o, s, n);
+        return;
+    }
+    form_put(o, "\"", 1);
+    form_escaped(o, s, n);
+    form_put(o, "\"", 1);
+}
+
+static void
+form_now(struct timespec *ret_ts, struct tm *ret_tm)
+{
+    (void)clock_gettime(CLOCK_REALTIME, ret_ts);
+    (void)localtime_r(&ret_ts->tv_sec, ret_tm);
+}
+
+static void
+form_prefix(struct form *o, const struct log_msg *m)
+{
+    static const int prio[] = { 3, 4, 6, 7, 7 };
+    struct timespec ts;
+    struct tm tm;
+    char b[128];
+
+    if (m->journal) {
+        (void)snprintf(b, sizeof(b), "<%d>", prio[m->lv]);
+    } else {
+        form_now(&ts, &tm);
+        (void)snprintf(b, sizeof(b), "%04d-%02d-%02d %02d:%02d:%02d.%03ld %c ",
+            tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
+            tm.tm_sec, ts.tv_nsec / 1000000, "EWIDT"[m->lv]);
+    }
+    form_str(o, b);
+    form_str(o, m->prog);
+    form_str(o, ": ");
+}
+
+size_t
+log_form_text(const struct log_msg *m, char *ret)
+{
+    struct form o = { ret, 0, LOG_LINE_BYTES - sizeof(FORM_MARK), 0 };
+
+    form_prefix(&o, m);
+    if (m->topic_bytes != 0) {
+        form_text(&o, m->topic, m->topic_bytes);
+        form_str(&o, ": ");
+    }
+    form_text(&o, m->text, form_whole(m));
+    if (m->n_field != 0)
+        form_str(&o, ":");
+    for (size_t i = 0; i < m->n_field; i++) {
+        form_str(&o, " ");
+        form_str(&o, m->f[i].key);
+        form_str(&o, " ");
+        if (m->f[i].kind == 's')
+            form_word(&o, m->f[i].s);
+        else
+            form_number(&o, &m->f[i]);
+    }
+    if (m->cut || o.cut) {
+        memcpy(ret + o.n, FORM_MARK, sizeof(FORM_MARK) - 1);
+        o.n += sizeof(FORM_MARK) - 1;
+    }
+    ret[o.n++] = '\n';
+    return o.n;
+}
+
+static void
+form_member(struct form *o, const char *key)
+{
+    form_str(o, o->n == 0 ? "{\"" : ",\"");
+    form_str(o, key);
+    form_str(o, "\":");
+}
+
+static void
+form_string(struct form *o, const char *key, const char *s, size_t n)
+{
+    form_member(o, key);
+    form_put(o, "\"", 1);
+    form_escaped(o, s, n);
+    form_put(o, "\"", 1);
+}
+
+static void
+form_time(struct form *o)
+{
+    struct timespec ts;
+    struct tm tm;
+    char b[160];
+    long off;
+    int n;
+
+    form_now(&ts, &tm);
+    off = tm.tm_gmtoff / 60;
+    n = snprintf(b, sizeof(b), "%04d-%02d-%02dT%02d:%02d:%02d.%03ld%c%02ld:%02ld",
+        tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+        ts.tv_nsec / 1000000, off < 0 ? '-' : '+', labs(off) / 60, labs(off) % 60);
+    form_string(o, "time", b, n > 0 ? (size_t)n : 0);
+}
+
+size_t
+log_form_json(const struct log_msg *m, char *ret)
+{
+    struct form o = { ret, 0, LOG_LINE_BYTES - FORM_TAIL, 0 };
+    struct log_field pid = LOG_I("pid", getpid());
+    const char *level = form_levels[m->lv];
+
+    form_time(&o);
+    form_string(&o, "level", level, strlen(level));
+    form_string(&o, "prog", m->prog, strlen(m->prog));
+    form_member(&o, "pid");
+    form_number(&o, &pid);
+    form_string(&o, "topic", m->topic, m->topic_bytes);
+    form_member(&o, "msg");
+    form_put(&o, "\"", 1);
+    form_escaped(&o, m->text, form_whole(m));
+    o.max = LOG_LINE_BYTES;
+    if (m->cut || o.cut) {
+        o.cut = 0;
+        form_str(&o, FORM_MARK);
+    }
+    form_put(&o, "\"", 1);
+    o.max = LOG_LINE_BYTES - 2;
+    for (size_t i = 0; i < m->n_field; i++) {
+        const struct log_field *f = &m->f[i];
+        size_t before = o.n;
+
+        if (f->kind == 's') {
+            form_string(&o, f->key, f->s, form_field_bytes(f->s));
+        } else {
+            form_member(&o, f->key);
+            form_number(&o, f);
+        }
+        if (o.cut) { /* the line must stay an object */
+            o.n = before;
+            break;
+        }
+    }
+    o.p[o.n++] = '}';
+    o.p[o.n++] = '\n';
+    return o.n;
+}

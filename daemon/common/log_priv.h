@@ -1,0 +1,43 @@
+/* What the files of the log share: forming a line, and holding lines back. */
+#ifndef FDD_DAEMON_COMMON_LOG_PRIV_H
+#define FDD_DAEMON_COMMON_LOG_PRIV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/common/log.h"
+
+#define LOG_MSG_BYTES 2048       /* of a message, before escaping */
+
+struct log_msg {
+    int lv;
+    const char *prog;
+    const char *topic;           /* not terminated */
+    size_t topic_bytes;
+    const char *text;            /* behind "topic: " */
+    size_t text_bytes;
+    int cut;                     /* text is not all */
+    const struct log_field *f;
+    size_t n_field;
+    int journal;
+};
+
+/* log_form.c. Write the line with its newline to ret[LOG_LINE_BYTES]; returns
+ * its length. */
+size_t log_form_text(const struct log_msg *m, char *ret);
+size_t log_form_json(const struct log_msg *m, char *ret);
+const char *log_lv_name(int lv);
+
+/* log_rate.c. May the place log a line now? 0: no, and it is counted. Writes
+ * how many lines its summary is to name, when a second has begun. rate 0: no
+ * limit. */
+int log_rate_take(struct log_site *s, uint64_t now_ns, uint32_t rate,
+    uint32_t *ret_dropped);
+/* Next place that has lines to tell of, of all or of those whose second is
+ * over; *it is NULL at first. NULL: no more. */
+struct log_site *log_rate_next(struct log_site **it, uint64_t now_ns, int all,
+    uint32_t *ret_dropped);
+/* Is there anything to tell of? Clears the mark. */
+int log_rate_any(void);
+
+#endif

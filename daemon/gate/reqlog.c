@@ -1,0 +1,225 @@
+#include "config.h"
+
+#include "daemon/gate/reqlog.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/gate/gate.h"
+
+#define RQL_FIELDS 24
+
+struct rql_line { struct log_field f[RQL_FIELDS]; size_t n; };
+
+/* ns since submission, and parts of it. */
+struct rql_times {
+    uint64_t queue, prefill, decode, total;
+    uint64_t first;          /* 0: no token came */
+};
+
+const char *
+rql_op_name(unsigned op)
+{
+    static const char *const names[] = { "?", "submit", "cancel", "tokenize",
+        "detokenize", "info", "ping" };
+
+    return op < FDP_OP__N ? names[op] : "?";
+}
+
+const char *
+rql_code_name(int code)
+{
+    switch (code) {
+#define FDP_STATUS(name, value, cls, retry, text) case value: return #name;
+#include "libclient/tbl/status.h"
+#undef FDP_STATUS
+    default: return "?";
+    }
+}
+
+static const char *
+rql_finish_name(unsigned finish)
+{
+    static const char *const names[] = { "none", "stop", "length", "error" };
+
+    return finish == JREQ_FIN_MIXED ? "mixed" : finish <= FDP_FIN_ERROR ? names[finish] :
+        "?";
+}
+
+static const char *
+rql_user(struct gate *g, uint64_t key, int delegated)
+{
+    struct rql_name *u = &g->rql.names[key % RQL_NAMES];
+    int known = delegated ? 2 : 1;
+
+    if (u->known != known || u->key != key) {
+        u->key = key;
+        u->known = known;
+        if (delegated)
+            (void)snprintf(u->name, sizeof(u->name), "%llu", (unsigned long long)key);
+        else
+            rtd_user_name((uid_t)key, u->name, sizeof(u->name));
+    }
+    return u->name;
+}
+
+static void
+rql_put(struct rql_line *l, struct log_field f)
+{
+    if (l->n < RQL_FIELDS)
+        l->f[l->n++] = f;
+}
+
+static double
+rql_ms(uint64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+static uint64_t
+rql_since(uint64_t t, uint64_t from)
+{
+    return t > from ? t - from : 0;
+}
+
+static void
+rql_times(const struct gate *g, const struct jreq *r, const struct fdp_done *d,
+    struct rql_times *ret)
+{
+    /* The worker's clock is ours; without its numbers, what was seen here. */
+    uint64_t start = d != NULL && d->t_start != 0 ? d->t_start : r->t_sent;
+    uint64_t first = d != NULL && d->t_first != 0 ? d->t_first : r->t_first;
+    uint64_t end = d != NULL && d->t_end > r->t_submit ? d->t_end : g->now;
+
+    memset(ret, 0, sizeof(*ret));
+    ret->total = rql_since(end, r->t_submit);
+    ret->queue = start != 0 ? rql_since(start, r->t_submit) : ret->total;
+    if (first != 0 && r->n_out != 0) {
+        ret->first = rql_since(first, r->t_submit);
+        ret->prefill = rql_since(ret->first, ret->queue);
+        ret->decode = rql_since(ret->total, ret->first);
+    } else {
+        ret->prefill = rql_since(ret->total, ret->queue);
+    }
+}
+
+static void
+rql_who(struct gate *g, const struct jreq *r, struct rql_line *l)
+{
+    rql_put(l, LOG_I("id", r->id));
+    rql_put(l, LOG_S("user", rql_user(g, r->usr->key, r->req.user != 0)));
+    rql_put(l, LOG_S("client", r->client));
+    rql_put(l, LOG_I("client_pid", r->client_pid));
+    rql_put(l, LOG_S("op", rql_op_name(r->req.op)));
+    rql_put(l, LOG_I("n", r->req.n));
+    rql_put(l, LOG_I("max_new", r->req.max_new));
+}
+
+static void
+rql_tokens(const struct jreq *r, const struct fdp_done *d, struct rql_line *l)
+{
+    rql_put(l, LOG_I("prompt_tokens", d != NULL && d->prompt_tokens != 0 ?
+        d->prompt_tokens : r->prompt_len));
+    rql_put(l, LOG_I("cached_tokens", d != NULL ? d->cached_tokens : r->cached_len));
+    rql_put(l, LOG_I("output_tokens", d != NULL ? d->output_tokens : r->n_out));
+}
+
+static void
+rql_slow(struct gate *g, const struct jreq *r, const struct fdp_done *d,
+    const struct rql_times *t)
+{
+    uint64_t total = (uint64_t)g->par->log_slow_request_ms * CLK_MS;
+    uint64_t first = (uint64_t)g->par->log_slow_first_token_ms * CLK_MS;
+    uint32_t each = r->n_out / (r->req.n != 0 ? r->req.n : 1);
+    struct rql_line l = { .n = 0 };
+
+    if ((total == 0 || t->total < total) &&
+        (first == 0 || (t->first != 0 ? t->first : t->total) < first))
+        return;
+    cnt_add(&g->cnt->requests_slow, 1);
+    rql_who(g, r, &l);
+    rql_tokens(r, d, &l);
+    rql_put(&l, LOG_R("queue_ms", rql_ms(t->queue)));
+    rql_put(&l, LOG_R("prefill_ms", rql_ms(t->prefill)));
+    rql_put(&l, LOG_R("decode_ms", rql_ms(t->decode)));
+    if (each > 1)
+        rql_put(&l, LOG_R("per_token_ms", rql_ms(t->decode) / (each - 1)));
+    if (t->first != 0)
+        rql_put(&l, LOG_R("ttft_ms", rql_ms(t->first)));
+    rql_put(&l, LOG_R("total_ms", rql_ms(t->total)));
+    if (d != NULL)
+        rql_put(&l, LOG_I("preempted", d->n_preempted));
+    rql_put(&l, LOG_I("beside_start", r->beside));
+    rql_put(&l, LOG_I("beside_end", g->jnl.n_open - g->fair.n_queued -
+        (r->st != JNL_QUEUED)));
+    log_fields(LOG_LV_WARN, 0, "request: slow request", l.f, l.n);
+}
+
+/* One line, chosen by how it ended. */
+static void
+rql_say(const struct jreq *r, int code, const struct rql_line *l)
+{
+    if (code == FDP_OK)
+        log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "request: done", l->f, l->n);
+    else if (r->ses == NULL)
+        log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "request: client gone", l->f, l->n);
+    else if (code == FDP_E_CANCELLED)
+        log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "request: cancelled", l->f, l->n);
+    else
+        log_fields(LOG_LV_WARN, LOG_F_UNLIMITED, "request: failed", l->f, l->n);
+}
+
+void
+rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done)
+{
+    int what = g->par->log_requests[0]; /* no, errors or all */
+    struct rql_line l = { .n = 0 };
+    struct rql_times t;
+
+    if (r->logged || (what == 'n' && g->par->log_slow_request_ms == 0 &&
+        g->par->log_slow_first_token_ms == 0))
+        return;
+    r->logged = 1;
+    rql_times(g, r, done, &t);
+    if (r->kind == FAIR_GEN)
+        rql_slow(g, r, done, &t);
+    if (what == 'n' || (what == 'e' && code == FDP_OK))
+        return;
+    rql_who(g, r, &l);
+    rql_tokens(r, done, &l);
+    if (code == FDP_OK && r->kind == FAIR_GEN) {
+        rql_put(&l, LOG_S("finish", rql_finish_name(r->finish)));
+    } else if (code != FDP_OK) {
+        rql_put(&l, LOG_S("error", rql_code_name(code)));
+        rql_put(&l, LOG_I("code", code));
+    }
+    rql_put(&l, LOG_R("queue_ms", rql_ms(t.queue)));
+    if (t.first != 0)
+        rql_put(&l, LOG_R("ttft_ms", rql_ms(t.first)));
+    rql_put(&l, LOG_R("total_ms", rql_ms(t.total)));
+    if (done != NULL)
+        rql_put(&l, LOG_I("preempted", done->n_preempted));
+    rql_say(r, code, &l);
+}
+
+void
+rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int code,
+    uint32_t detail)
+{
+    struct rql_line l = { .n = 0 };
+
+    if (g->par->log_requests[0] == 'n')
+        return;
+    rql_put(&l, LOG_S("user", rql_user(g, s->uid, 0)));
+    rql_put(&l, LOG_S("client", s->name));
+    rql_put(&l, LOG_I("client_pid", s->pid));
+    rql_put(&l, LOG_S("op", rql_op_name(q->op)));
+    rql_put(&l, LOG_I("n", q->n));
+    rql_put(&l, LOG_I("max_new", q->max_new));
+    rql_put(&l, LOG_S("error", rql_code_name(code)));
+    rql_put(&l, LOG_I("code", code));
+    rql_put(&l, LOG_I("detail", detail));
+    log_fields(LOG_LV_WARN, 0, "request: refused", l.f, l.n);
+}

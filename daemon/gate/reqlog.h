@@ -1,0 +1,38 @@
+/*
+ * The request log (log.requests) and the log of slow requests: one line for
+ * each request that has ended or was refused, of topic request. Whose it was,
+ * how many tokens, how it ended, its times; never what was asked or answered,
+ * as text or as ids. Called where a request gets its terminal record.
+ *
+ * Lines of accepted requests are as many as there are; those of refused ones
+ * and of slow ones obey log.rate, for a client may make them at will.
+ */
+#ifndef FDD_DAEMON_GATE_REQLOG_H
+#define FDD_DAEMON_GATE_REQLOG_H
+
+#include <stdint.h>
+
+#include "libclient/fdproto.h"
+
+struct gate;
+struct jreq;
+struct ses;
+
+#define RQL_NAMES 64u
+
+/* Names of users lately seen: the user database may be slow to ask. */
+struct rql_name { uint64_t key; int known; char name[33]; };
+struct rql { struct rql_name names[RQL_NAMES]; };
+
+/* r ends with this FDP_E_* code, or with DONE when code is FDP_OK; done: the
+ * worker's numbers, NULL when there are none. Before r leaves its session.
+ * Once for each request; later calls do nothing. */
+void rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done);
+/* A request was refused and is in no journal. */
+void rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int code,
+    uint32_t detail);
+
+const char *rql_op_name(unsigned op);    /* enum fdp_op, any number */
+const char *rql_code_name(int code);     /* "E_DEADLINE"; "?" */
+
+#endif

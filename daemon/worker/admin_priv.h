@@ -1,0 +1,36 @@
+/*
+ * What the answers of the admin thread share: admin.c and admin_profile.c.
+ */
+#ifndef FDD_DAEMON_WORKER_ADMIN_PRIV_H
+#define FDD_DAEMON_WORKER_ADMIN_PRIV_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "daemon/worker/ceiling.h"
+
+struct worker;
+
+void adm_set(json_t *o, const char *key, json_t *v);
+json_t *adm_int(uint64_t v);
+json_t *adm_error(const char *text);
+
+/* Means of steps. */
+struct adm_shape {
+    double tok, row, out;        /* tokens, sequences, results */
+    double ctx;                  /* KV tokens of the sequences, */
+    double pair;                 /* and as seen by each of the tokens */
+};
+/* Name operation i and its cost in o: index, kind, layer, N, K, weights, bytes,
+ * flops, floor_us. Returns the floor in ns, 0 where c is NULL. */
+double adm_op(const struct worker *w, int32_t i, const struct adm_shape *s,
+    const struct cel *c, json_t *o);
+/* What the device can do, in c, or NULL where that is not known. May take seconds,
+ * does so with anew. */
+const struct cel *adm_ceilings(struct worker *w, int anew, struct cel *c);
+json_t *adm_ceilings_json(const struct worker *w, const struct cel *c);
+
+/* Measure steps and wait until that is done, at most about within_ms of q. */
+json_t *adm_profile(struct worker *w, const json_t *q, int stop_fd);
+
+#endif

@@ -1,0 +1,267 @@
+#include "config.h"
+
+#include "daemon/worker/admin_priv.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/worker/profile.h"
+#include "daemon/worker/worker.h"
+
+#define ADM_STEPS      32
+#define ADM_WITHIN_MS  10000
+#define ADM_WITHIN_MAX 600000
+#define ADM_CONTEXT    1024
+#define ADM_LOOK_MS    2
+
+struct adm_ask {
+    int64_t steps, within_ms, batch, context, prefill;
+    int is_made;
+};
+
+/* ---- the question ------------------------------------------------------------------------- */
+
+static json_t *
+adm_fail(const char *error, const char *fix)
+{
+    return json_pack("{s:b, s:s, s:s}", "ok", 0, "error", error, "fix", fix);
+}
+
+/* NULL, or the error. */
+static json_t *
+adm_take(const json_t *q, const char *key, int64_t least, int64_t most, int64_t *ret)
+{
+    const json_t *v = json_object_get(q, key);
+    char text[160];
+
+    if (v == NULL)
+        return NULL;
+    if (json_is_integer(v) && json_integer_value(v) >= least &&
+        json_integer_value(v) <= most) {
+        *ret = json_integer_value(v);
+        return NULL;
+    }
+    (void)snprintf(text, sizeof(text), "%s must be a whole number from %lld to %lld", key,
+        (long long)least, (long long)most);
+    if (json_is_integer(v))
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), ", not %lld",
+            (long long)json_integer_value(v));
+    return adm_error(text);
+}
+
+static json_t *
+adm_take_all(const struct worker *w, const json_t *q, struct adm_ask *a)
+{
+    json_t *bad;
+
+    *a = (struct adm_ask) { .steps = ADM_STEPS, .within_ms = ADM_WITHIN_MS,
+        .context = w->max_len < ADM_CONTEXT ? w->max_len : ADM_CONTEXT };
+    bad = adm_take(q, "steps", 1, PRF_MAX_STEPS, &a->steps);
+    if (bad == NULL)
+        bad = adm_take(q, "within_ms", 1, ADM_WITHIN_MAX, &a->within_ms);
+    if (bad == NULL)
+        bad = adm_take(q, "batch", 0, INT32_MAX, &a->batch);
+    if (bad == NULL)
+        bad = adm_take(q, "context", 1, INT32_MAX, &a->context);
+    if (bad == NULL)
+        bad = adm_take(q, "prefill", 0, INT32_MAX, &a->prefill);
+    a->is_made = json_object_get(q, "batch") != NULL ||
+        json_object_get(q, "context") != NULL || json_object_get(q, "prefill") != NULL;
+    return bad;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------ */
+
+/* Until the engine gives p back. 0, or -ECANCELED: the engine has ended. Whatever
+ * the gate sends meanwhile says that nobody waits for the answer. */
+static int
+adm_await(struct worker *w, struct prf *p, int64_t within_ms, int stop_fd)
+{
+    uint64_t until = clk_now_ns() + (uint64_t)within_ms * CLK_MS;
+    struct engine *e = w->pip->eng;
+    int stopped = 0;
+
+    while (!eng_profile_ready(e)) {
+        struct pollfd pfd[2] = {
+            { .fd = stop_fd, .events = POLLIN },
+            { .fd = stopped ? -1 : w->admin_fd, .events = POLLIN }
+        };
+        int n = poll(pfd, 2, ADM_LOOK_MS);
+
+        if (n > 0 && pfd[0].revents != 0)
+            return -ECANCELED;
+        if (!stopped && ((n > 0 && pfd[1].revents != 0) || clk_now_ns() >= until)) {
+            stopped = 1;
+            prf_stop(p);
+            pip_ring_engine(w->pip);
+        }
+    }
+    return 0;
+}
+
+/* ---- the answer ----------------------------------------------------------------------------- */
+
+static double
+adm_us(uint64_t sum_ns, int32_t n)
+{
+    return n > 0 ? (double)sum_ns / n / 1e3 : 0;
+}
+
+static json_t *
+adm_steps_json(const struct prf_steps *s)
+{
+    double n = s->n > 0 ? s->n : 1;
+    json_t *o = json_object();
+
+    adm_set(o, "steps", json_integer(s->n));
+    adm_set(o, "graph", json_integer(s->n_graph));
+    adm_set(o, "us", json_real(adm_us(s->sum_ns, s->n)));
+    adm_set(o, "min_us", json_real((double)s->min_ns / 1e3));
+    adm_set(o, "tokens", json_real(s->tok / n));
+    adm_set(o, "padded", json_real(s->pad / n));
+    adm_set(o, "rows", json_real(s->row / n));
+    adm_set(o, "decode_rows", json_real(s->decode / n));
+    adm_set(o, "results", json_real(s->out / n));
+    adm_set(o, "context", json_real(s->row > 0 ? s->ctx / s->row : 0));
+    return o;
+}
+
+/* A line that is no operation, but in each step. */
+static void
+adm_other(json_t *o, int32_t k)
+{
+    static const char *const names[RUN_LINE__N] = { [RUN_LINE_DELAY] = "delay",
+        [RUN_LINE_UPLOAD] = "upload", [RUN_LINE_UPDATES] = "updates",
+        [RUN_LINE_TILES] = "tiles", [RUN_LINE_RESULTS] = "results" };
+
+    adm_set(o, "index", json_integer(-1));
+    adm_set(o, "kind", json_string(names[k]));
+    adm_set(o, "layer", json_integer(-1));
+    adm_set(o, "N", json_integer(0));
+    adm_set(o, "K", json_integer(0));
+    adm_set(o, "weights", json_array());
+    adm_set(o, "bytes", json_real(0));
+    adm_set(o, "flops", json_real(0));
+    adm_set(o, "floor_us", json_real(0));
+}
+
+static json_t *
+adm_lines(const struct worker *w, const struct prf *p, const struct cel *c,
+    double *ret_floor_ns, uint64_t *ret_sum_ns)
+{
+    const struct prf_steps *m = &p->measured;
+    double n = m->n;
+    struct adm_shape sh = { .tok = m->tok / n, .row = m->row / n, .out = m->out / n,
+        .ctx = m->ctx / n, .pair = m->pair / n };
+    json_t *a = json_array();
+
+    for (int32_t i = 0; i < p->n_line; i++) {
+        const struct prf_line *l = &p->line[i];
+        json_t *o = json_object();
+        double floor_ns = 0, us = (double)l->sum_ns / n / 1e3;
+
+        if (i < w->prog->n_op)
+            floor_ns = adm_op(w, i, &sh, c, o);
+        else
+            adm_other(o, i - w->prog->n_op);
+        *ret_floor_ns += floor_ns;
+        *ret_sum_ns += l->sum_ns;
+        adm_set(o, "calls", json_integer(l->n));
+        adm_set(o, "us", json_real(us));
+        adm_set(o, "min_us", json_real((double)l->min_ns / 1e3));
+        adm_set(o, "share", json_real(us > 0 ? floor_ns / 1e3 / us : 0));
+        if (l->n > 0)
+            (void)json_array_append(a, o);
+        json_decref(o);
+    }
+    return a;
+}
+
+static json_t *
+adm_profile_json(const struct worker *w, const struct prf *p, const struct cel *c)
+{
+    double floor_ns = 0, measured = adm_us(p->measured.sum_ns, p->measured.n);
+    double plain = adm_us(p->plain.sum_ns, p->plain.n), sum;
+    json_t *o = json_object(), *lines;
+    uint64_t sum_ns = 0;
+
+    lines = adm_lines(w, p, c, &floor_ns, &sum_ns);
+    sum = adm_us(sum_ns, p->measured.n);
+    adm_set(o, "ok", json_true());
+    adm_set(o, "mode", json_string(p->is_made ? "synthetic" : "live"));
+    adm_set(o, "backend", json_string(w->run->k->name));
+    adm_set(o, "asked", json_integer(p->n_step));
+    adm_set(o, "cut", json_string(p->interrupted ? "a request came in" :
+        p->measured.n < p->n_step || p->plain.n < p->n_step ? "the time was over" : ""));
+    adm_set(o, "profiled", adm_steps_json(&p->measured));
+    adm_set(o, "unprofiled", adm_steps_json(&p->plain));
+    adm_set(o, "sum_us", json_real(sum));
+    adm_set(o, "floor_us", json_real(floor_ns / 1e3));
+    adm_set(o, "sum_to_profiled", json_real(measured > 0 ? sum / measured : 0));
+    adm_set(o, "profiled_to_unprofiled", json_real(plain > 0 ? measured / plain : 0));
+    adm_set(o, "ceilings", adm_ceilings_json(w, c));
+    adm_set(o, "lines", lines);
+    return o;
+}
+
+static json_t *
+adm_result(const struct worker *w, const struct prf *p, const struct adm_ask *a,
+    const struct cel *c)
+{
+    char text[200];
+
+    if (p->n_busy > 0) {
+        (void)snprintf(text, sizeof(text), "%d request%s running: a synthetic step needs an "
+            "idle daemon", p->n_busy, p->n_busy == 1 ? " is" : "s are");
+        return adm_fail(text, "fdctl drain --wait, then again and fdctl drain --off; or "
+            "fdctl profile without a shape, for the steps that run");
+    }
+    if (p->measured.n > 0)
+        return adm_profile_json(w, p, c);
+    if (p->interrupted)
+        return adm_fail("a request came in before a step was measured", "again, when no "
+            "requests come: fdctl drain");
+    (void)snprintf(text, sizeof(text), "no step %s within %g s",
+        p->is_made ? "was done" : "ran", (double)a->within_ms / 1e3);
+    return adm_fail(text, p->is_made ? "fdctl profile --within SECONDS, or a smaller shape" :
+        "fdctl profile while requests run, or fdctl profile --batch 1 --context 1024 for "
+        "a synthetic step");
+}
+
+json_t *
+adm_profile(struct worker *w, const json_t *q, int stop_fd)
+{
+    struct bat_made made;
+    struct adm_ask a;
+    struct prf *p = NULL;
+    struct cel cel;
+    const struct cel *c;
+    char err[512];
+    json_t *o = adm_take_all(w, q, &a);
+    int rc;
+
+    if (o != NULL)
+        return o;
+    made = (struct bat_made) { .n_decode = (int32_t)a.batch, .context = (int32_t)a.context,
+        .n_prefill = (int32_t)a.prefill };
+    if (a.is_made && prf_made_check(w->run, &made, w->max_len, err, sizeof(err)) != 0)
+        return adm_error(err);
+    c = adm_ceilings(w, json_is_true(json_object_get(q, "measure")), &cel);
+    rc = prf_new(w->run, (int32_t)a.steps, a.is_made ? &made : NULL, &p);
+    if (rc == 0)
+        rc = eng_profile(w->pip->eng, p);
+    if (rc == 0) {
+        pip_ring_engine(w->pip);
+        rc = adm_await(w, p, a.within_ms, stop_fd);
+    }
+    if (rc == 0)
+        o = adm_result(w, p, &a, c);
+    else
+        o = adm_error(rc == -ECANCELED ? "the worker ends" : strerror(-rc));
+    (void)prf_free(p);
+    return o;
+}

@@ -1,0 +1,384 @@
+#include "config.h"
+
+#include "daemon/worker/profile.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+#include "libclient/fdring.h"
+
+/* Blocks of the pool filled between two looks at what came in. */
+#define PRF_FILL 64
+/* Made steps before the first that counts: one brings the rows to the device and
+ * records a graph where there is none, one launches each operation once. */
+#define PRF_WARM 2
+/* The golden ratio's share of a pool apart, blocks that follow each other in a
+ * table are far from each other in memory. */
+#define PRF_STRIDE 0.6180339887
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static int32_t
+prf_gcd(int32_t a, int32_t b)
+{
+    while (b != 0) {
+        int32_t t = a % b;
+
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+/* Tables of distinct blocks of the pool, as far as it has so many. */
+static int
+prf_tables(struct prf *p)
+{
+    const struct bat_dims *d = &p->run->dims;
+    int32_t rows = bat_made_rows(&p->made), stride;
+    int32_t n_block = (int32_t)(p->run->mem.kv / p->run->kv.block_bytes) - 1;
+    int64_t at = 0;
+
+    p->table = mem_array((size_t)rows * (size_t)d->stride, sizeof(*p->table));
+    p->own = mem_array((size_t)rows * (size_t)d->stride, sizeof(*p->own));
+    if (p->table == NULL || p->own == NULL)
+        return -ENOMEM;
+    stride = (int32_t)(n_block * PRF_STRIDE) + 1;
+    while (prf_gcd(stride, n_block) != 1)
+        stride++;
+    for (int32_t r = 0; r < rows; r++) {
+        int32_t len = r < p->made.n_decode ? p->made.context : p->made.n_prefill;
+        int32_t n = (int32_t)(((int64_t)len + d->block_size - 1) / d->block_size);
+
+        for (int32_t i = 0; i < n; i++, at++)
+            p->table[(size_t)r * (size_t)d->stride + (size_t)i] =
+                1 + (int32_t)(at * stride % n_block);
+    }
+    p->made.table = p->table;
+    p->made.own = p->own;
+    return 0;
+}
+
+static int
+prf_events(struct prf *p)
+{
+    struct runner *run = p->run;
+    int32_t max = run_max_marks(run);
+    int rc = 0;
+
+    p->marks = mem_array((size_t)run->n_rec, sizeof(*p->marks));
+    p->mark = mem_array((size_t)run->n_rec * (size_t)max, sizeof(*p->mark));
+    if (p->marks == NULL || p->mark == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < run->n_rec; i++)
+        p->marks[i] = (struct run_marks) { .max = max,
+            .at = p->mark + (size_t)i * (size_t)max };
+    for (int32_t i = 0; i < run->n_rec * max && rc == 0; i++)
+        rc = run->k->event_new(run->ctx, 0, &p->mark[i].ev);
+    return rc;
+}
+
+int
+prf_new(struct runner *run, int32_t n_step, const struct bat_made *made, struct prf **ret)
+{
+    struct prf *p;
+    int rc;
+
+    ASSERT(n_step > 0 && n_step <= PRF_MAX_STEPS);
+    OBJ_ALLOC(p, PRF_MAGIC);
+    if (p == NULL)
+        return -ENOMEM;
+    p->run = run;
+    p->n_step = n_step;
+    p->n_line = run->prog->n_op + RUN_LINE__N;
+    p->role = mem_array((size_t)run->n_rec, sizeof(*p->role));
+    p->step_ns = mem_array((size_t)p->n_line, sizeof(*p->step_ns));
+    p->line = mem_array((size_t)p->n_line, sizeof(*p->line));
+    rc = p->role != NULL && p->step_ns != NULL && p->line != NULL ? 0 : -ENOMEM;
+    if (rc == 0)
+        rc = prf_events(p);
+    if (rc == 0 && made != NULL) {
+        p->is_made = 1;
+        p->made = *made;
+        rc = prf_tables(p);
+    }
+    if (rc != 0) {
+        (void)prf_free(p);
+        return rc;
+    }
+    *ret = p;
+    return 0;
+}
+
+struct prf *
+prf_free(struct prf *p)
+{
+    if (p == NULL)
+        return NULL;
+    OBJ_CHECK(p, PRF_MAGIC);
+    for (int32_t i = 0; p->mark != NULL && p->marks != NULL &&
+        i < p->run->n_rec * p->marks[0].max; i++)
+        p->run->k->event_free(p->mark[i].ev);
+    free(p->marks);
+    free(p->mark);
+    free(p->role);
+    free(p->table);
+    free(p->own);
+    free(p->step_ns);
+    free(p->line);
+    OBJ_FREE(p, PRF_MAGIC);
+    return NULL;
+}
+
+int
+prf_made_check(const struct runner *run, const struct bat_made *m, int32_t max_len,
+    char *err, size_t err_bytes)
+{
+    const struct bat_dims *d = &run->dims;
+    int64_t n_block = (int64_t)(run->mem.kv / run->kv.block_bytes) - 1, need;
+    int64_t n_tok = (int64_t)m->n_decode + m->n_prefill;
+    int64_t n_row = (int64_t)m->n_decode + (m->n_prefill > 0);
+
+    if (m->n_decode < 0 || m->n_prefill < 0 || n_row == 0)
+        (void)snprintf(err, err_bytes, "a made step needs rows: batch (rows that decode) "
+            "or prefill (tokens of a prompt) of at least 1");
+    else if (n_row > d->S)
+        (void)snprintf(err, err_bytes, "batch %d%s is more than sched.max_num_seqs = %d",
+            m->n_decode, m->n_prefill > 0 ? " and a row of prefill" : "", d->S);
+    else if (n_tok > d->T)
+        (void)snprintf(err, err_bytes, "batch %d + prefill %d is more than "
+            "sched.max_num_batched_tokens = %d", m->n_decode, m->n_prefill, d->T);
+    else if (m->n_decode > 0 && (m->context < 1 || m->context > max_len))
+        (void)snprintf(err, err_bytes, "context %d is not between 1 and the model's "
+            "length, %d", m->context, max_len);
+    else if (m->n_prefill > max_len)
+        (void)snprintf(err, err_bytes, "prefill %d is more than the model's length, %d",
+            m->n_prefill, max_len);
+    else if ((need = bat_made_blocks(d, m)) > n_block)
+        (void)snprintf(err, err_bytes, "batch %d of context %d and prefill %d take %lld KV "
+            "blocks, the pool has %lld; ask for less, or enlarge it (kv.num_blocks, "
+            "kv.gpu_memory_utilization)", m->n_decode, m->context, m->n_prefill,
+            (long long)need, (long long)n_block);
+    else
+        return 0;
+    return -EINVAL;
+}
+
+void
+prf_stop(struct prf *p)
+{
+    fdr_publish(&p->stop, 1);
+}
+
+/* ---- sums ------------------------------------------------------------------------------- */
+
+static void
+prf_add_step(struct prf_steps *s, const struct bat_rec *rec, int graph, uint64_t ns)
+{
+    const int32_t *kv_len = (const int32_t *)(rec->plan + rec->layout.kv_len);
+    const int32_t *pos = (const int32_t *)(rec->plan + rec->layout.pos);
+
+    s->min_ns = s->n == 0 || ns < s->min_ns ? ns : s->min_ns;
+    s->sum_ns += ns;
+    s->n++;
+    s->n_graph += graph;
+    s->tok += rec->n_tok;
+    s->pad += rec->T_pad;
+    s->row += rec->n_row;
+    s->decode += rec->n_decode;
+    s->out += rec->n_out;
+    for (int32_t r = 0; r < rec->n_row; r++)
+        s->ctx += kv_len[r];
+    for (int32_t t = 0; t < rec->n_tok; t++)
+        s->pair += (double)pos[t] + 1;
+}
+
+/* A line may have several marks in a step: slices of logits and samples. The last
+ * one's line gets what is left, so that the lines' sum is the step. */
+static void
+prf_add_lines(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint64_t end_ns)
+{
+    uint64_t last = begin_ns;
+
+    for (int32_t i = 0; i < p->n_line; i++)
+        p->step_ns[i] = UINT64_MAX;
+    for (int32_t i = 0; i < m->n; i++) {
+        uint64_t *sum = &p->step_ns[m->at[i].line];
+        uint64_t t = i + 1 < m->n ? p->run->k->event_ns(m->at[i].ev) : end_ns;
+
+        *sum = (*sum == UINT64_MAX ? 0 : *sum) + (t > last ? t - last : 0);
+        last = t > last ? t : last;
+    }
+    for (int32_t i = 0; i < p->n_line; i++) {
+        struct prf_line *l = &p->line[i];
+
+        if (p->step_ns[i] == UINT64_MAX)
+            continue;
+        l->min_ns = l->n == 0 || p->step_ns[i] < l->min_ns ? p->step_ns[i] : l->min_ns;
+        l->sum_ns += p->step_ns[i];
+        l->n++;
+    }
+}
+
+static void
+prf_add(struct prf *p, enum prf_role role, const struct bat_rec *rec, uint64_t begin_ns,
+    uint64_t end_ns)
+{
+    if (role == PRF_PLAIN)
+        prf_add_step(&p->plain, rec, rec->graph && p->run->use_graph, end_ns - begin_ns);
+    if (role != PRF_MEASURED)
+        return;
+    prf_add_step(&p->measured, rec, 0, end_ns - begin_ns);
+    prf_add_lines(p, rec->marks, begin_ns, end_ns);
+}
+
+/* ---- steps of requests -------------------------------------------------------------------- */
+
+void
+prf_begin(struct prf *p, int32_t n_busy)
+{
+    OBJ_CHECK(p, PRF_MAGIC);
+    p->n_busy = p->is_made ? n_busy : 0;
+}
+
+struct run_marks *
+prf_take(struct prf *p, const struct bat_rec *rec)
+{
+    size_t i = (size_t)(rec - p->run->rec);
+
+    p->role[i] = PRF_NONE;
+    if (p->is_made || fdr_load_acquire(&p->stop) != 0)
+        return NULL;
+    if (p->n_taken[0] < p->n_step) {
+        p->role[i] = PRF_MEASURED;
+        p->n_taken[0]++;
+    } else if (p->n_taken[1] < p->n_step) {
+        p->role[i] = PRF_PLAIN;
+        p->n_taken[1]++;
+    } else {
+        return NULL;
+    }
+    p->n_out++;
+    return p->role[i] == PRF_MEASURED ? &p->marks[i] : NULL;
+}
+
+void
+prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns)
+{
+    uint8_t *role = &p->role[rec - p->run->rec];
+
+    /* launched before the profile began, or while it was being stopped */
+    if (p->is_made || *role == PRF_NONE)
+        return;
+    prf_add(p, (enum prf_role)*role, rec, begin_ns, end_ns);
+    *role = PRF_NONE;
+    p->n_out--;
+}
+
+/* ---- made steps --------------------------------------------------------------------------- */
+
+/* Blocks without content have no memory yet, or hold anything: zeros in them make
+ * it real, and the numbers of the step finite. */
+static int
+prf_fill(struct prf *p, const struct prf_idle *idle)
+{
+    struct runner *run = p->run;
+    const struct bat_dims *d = &run->dims;
+    int64_t n = (int64_t)bat_made_rows(&p->made) * d->stride;
+    size_t bytes = (size_t)run->kv.block_bytes;
+    int rc = 0;
+
+    if (idle->kv->n_copy > 0) {
+        rc = run_copies(run, idle->kv->copy, idle->kv->n_copy);
+        kv_copied(idle->kv);
+    }
+    for (int i = 0; rc == 0 && i < PRF_FILL && p->fill_at < n; p->fill_at++) {
+        int32_t b = p->table[p->fill_at];
+
+        if (b == 0 || !kv_is_empty(idle->kv, b))
+            continue;
+        p->own[p->fill_at] = b;
+        rc = run->k->fill(run->stream, run->d_kv + (size_t)b * bytes, 0, bytes);
+        i++;
+    }
+    return rc;
+}
+
+static int
+prf_launch(struct prf *p, const struct prf_idle *idle)
+{
+    struct bat_rec *rec = &p->run->rec[0];
+    uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager;
+    int plain = p->n_warm == 0 || (p->n_warm >= PRF_WARM && p->n_taken[1] < p->n_taken[0]);
+    int rc;
+
+    ASSERT(rec->epoch == 0);
+    bat_make(idle->bat, &p->made, p->n_warm == 0, rec);
+    rec->marks = plain ? NULL : &p->marks[0];
+    if (p->n_warm < PRF_WARM) {
+        p->n_warm++;
+        p->role[0] = PRF_NONE;
+    } else {
+        p->role[0] = plain ? PRF_PLAIN : PRF_MEASURED;
+        p->n_taken[plain]++;
+    }
+    rc = run_launch(p->run, rec);
+    p->run->n_graph = n_graph;
+    p->run->n_eager = n_eager;
+    p->n_out = 1;
+    return rc;
+}
+
+int
+prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
+{
+    struct bat_rec *rec = &p->run->rec[0];
+    uint64_t t0 = 0, t1 = 0;
+    int rc;
+
+    if (!p->is_made || prf_over(p))
+        return 0;
+    if (p->n_out > 0) {
+        rc = run_done(p->run, rec);
+        if (rc <= 0)
+            return rc;
+        rc = run_collect(p->run, rec, &t0, &t1);
+        if (rc != 0)
+            return rc;
+        prf_add(p, (enum prf_role)p->role[0], rec, t0, t1);
+        rec->marks = NULL;
+        p->n_out = 0;
+    }
+    *ret_work = 1;
+    p->interrupted |= idle->busy;
+    if (prf_over(p))
+        return 0;
+    if (p->fill_at < (int64_t)bat_made_rows(&p->made) * p->run->dims.stride)
+        return prf_fill(p, idle);
+    return prf_launch(p, idle);
+}
+
+int
+prf_has_device(const struct prf *p)
+{
+    return p->is_made && p->n_out > 0;
+}
+
+int
+prf_wait(struct prf *p)
+{
+    return run_wait(p->run, &p->run->rec[0]);
+}
+
+int
+prf_over(const struct prf *p)
+{
+    if (p->n_out > 0)
+        return 0;
+    return fdr_load_acquire(&p->stop) != 0 || p->n_busy > 0 || p->interrupted ||
+        (p->n_taken[0] >= p->n_step && p->n_taken[1] >= p->n_step);
+}
