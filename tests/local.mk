@@ -9,6 +9,8 @@ REF_FIXTURE = $(SIM_FIXTURE) %D%/sim/ref.c %D%/sim/ref.h
 FAIR_LOAD = %D%/sys/fair_load.c %D%/sys/fair_load.h
 KERNEL_KV = %D%/kernel/k_kv.h %D%/kernel/k_util.h
 SCHED_FIXTURE = %D%/unit/sched_fixture.c %D%/unit/sched_fixture.h
+DOCTOR_FIXTURE = %D%/unit/doctor_fixture.h
+FDBENCH_FIXTURE = %D%/unit/fdbench_fixture.h
 KV_FIXTURE = %D%/unit/kv_fixture.h
 MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
 
@@ -21,6 +23,8 @@ UNIT_TESTS = \
 	%D%/unit/u_param \
 	%D%/unit/u_params40 \
 	%D%/unit/u_link \
+	%D%/unit/u_log \
+	%D%/unit/u_reqlog \
 	%D%/unit/u_intake \
 	%D%/unit/u_session \
 	%D%/unit/u_fair \
@@ -28,6 +32,7 @@ UNIT_TESTS = \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
 	%D%/unit/u_deadline \
+	%D%/unit/u_pause \
 	%D%/unit/u_control \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
@@ -41,6 +46,7 @@ UNIT_TESTS = \
 	%D%/unit/u_kvcache \
 	%D%/unit/u_kvcache_random \
 	%D%/unit/u_prefix \
+	%D%/unit/u_prom \
 	%D%/unit/u_ingress \
 	%D%/unit/u_kv_scale \
 	%D%/unit/u_memplan \
@@ -57,7 +63,15 @@ UNIT_TESTS = \
 	%D%/unit/u_engine \
 	%D%/unit/u_engine_limits \
 	%D%/unit/u_pipeline \
+	%D%/unit/u_profile \
+	%D%/unit/u_doctor \
+	%D%/unit/u_doctor_gpu \
+	%D%/unit/u_fdbench \
+	%D%/unit/u_fdbench_load \
+	%D%/unit/u_fdbench_report \
 	%D%/unit/u_fdctl \
+	%D%/unit/u_trace \
+	%D%/unit/u_top \
 	%D%/unit/u_egress
 
 SIM_TESTS = \
@@ -107,12 +121,14 @@ endif
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
+tests_unit_u_reqlog_SOURCES = %D%/unit/u_reqlog.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
 tests_unit_u_admission_SOURCES = %D%/unit/u_admission.c $(GATE_FIXTURE)
 tests_unit_u_shed_SOURCES = %D%/unit/u_shed.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
+tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
 tests_unit_u_kvcache_SOURCES = %D%/unit/u_kvcache.c $(KV_FIXTURE)
 tests_unit_u_kvcache_random_SOURCES = %D%/unit/u_kvcache_random.c $(KV_FIXTURE)
@@ -124,6 +140,7 @@ tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
 tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
+tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
@@ -162,12 +179,26 @@ tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
 tests_bench_b_cache_SOURCES = %D%/bench/b_cache.c $(SIM_FIXTURE)
 tests_bench_b_engine_SOURCES = %D%/bench/b_engine.c $(SIM_FIXTURE)
+tests_bench_b_instruments_SOURCES = %D%/bench/b_instruments.c $(SIM_FIXTURE)
 tests_bench_b_ppl_SOURCES = %D%/bench/b_ppl.c $(SIM_FIXTURE)
 tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
 tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
-tests_unit_u_fdctl_SOURCES = %D%/unit/u_fdctl.c $(FDCTL_SOURCES)
-tests_unit_u_fdctl_LDADD = $(CLIENT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_top_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_doctor_SOURCES = %D%/unit/u_doctor.c $(DOCTOR_FIXTURE)
+tests_unit_u_doctor_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_doctor_gpu_SOURCES = %D%/unit/u_doctor_gpu.c $(DOCTOR_FIXTURE)
+tests_unit_u_doctor_gpu_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_fdbench_SOURCES = %D%/unit/u_fdbench.c $(FDBENCH_FIXTURE) $(FDBENCH_SOURCES)
+tests_unit_u_fdbench_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_fdbench_load_SOURCES = %D%/unit/u_fdbench_load.c $(FDBENCH_FIXTURE) \
+	$(MOCK_GATE) $(FDBENCH_SOURCES)
+tests_unit_u_fdbench_load_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_fdbench_report_SOURCES = %D%/unit/u_fdbench_report.c $(FDBENCH_SOURCES)
+tests_unit_u_fdbench_report_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
@@ -189,7 +220,14 @@ SYS_TESTS = \
 	%D%/sys/014-config.sh \
 	%D%/sys/015-kv-fp8.sh \
 	%D%/sys/016-graphs.sh \
-	%D%/sys/017-prefix-cache.sh
+	%D%/sys/017-prefix-cache.sh \
+	%D%/sys/020-fdbench.sh \
+	%D%/sys/021-trace.sh \
+	%D%/sys/022-top.sh \
+	%D%/sys/023-metrics.sh \
+	%D%/sys/024-doctor.sh \
+	%D%/sys/025-logs.sh \
+	%D%/sys/026-profile.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
@@ -210,6 +248,8 @@ FDD_BENCHES = \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \
+	%D%/bench/b_gpu \
+	%D%/bench/b_instruments \
 	%D%/bench/b_kernels \
 	%D%/bench/b_path \
 	%D%/bench/b_ppl \
@@ -227,7 +267,7 @@ EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 fuzzers: $(FUZZ_TARGETS)
 .PHONY: fuzzers
 
-EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/model/run %D%/model/doorbell.pml \
+EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/sys/png_check.py %D%/bench/recompute %D%/sys/perfetto_check.py %D%/model/run %D%/model/doorbell.pml \
 	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/mutants %D%/tsan.supp %D%/bench/run %D%/bench/held_out.txt \
 	%D%/fuzz/run %D%/gpu/daemon.sh %D%/gpu/demo.sh %D%/gpu/run %D%/gpu/shapes \
 	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \

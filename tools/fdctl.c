@@ -29,7 +29,12 @@ static const struct cmd {
     { "model", fct_cmd_model, "the model's sizes and memory" },
     { "memory", fct_cmd_memory, "every buffer of the worker and the KV pool" },
     { "program", fct_cmd_program, "the operations of one step" },
+    { "top", fct_cmd_top, "what the daemon does now, on the terminal" },
+    { "trace", fct_cmd_trace, "the last steps and requests" },
+    { "profile", fct_cmd_profile, "time of every operation of a step" },
+    { "doctor", fct_cmd_doctor, "what this machine has and lacks" },
     { "drain", fct_cmd_drain, "take no new requests" },
+    { "pause", fct_cmd_pause, "start no queued request, or go on" },
     { "stop", fct_cmd_stop, "end the daemon" },
     { "debug", fct_cmd_debug, "debug bits, self-check, text of a dead worker" },
 };

@@ -10,7 +10,16 @@
  *   fdctl_generate.c  running requests; fdctl_result.c their results
  *   fdctl_text.c      tokenize, detokenize
  *   fdctl_admin.c     commands over the admin socket; fdctl_stat.c counters
+ *   fdctl_memory.c    the memory plan and what is in use
+ *   fdctl_seg.c       the statistics and trace segments
+ *   fdctl_prom.c      counters as Prometheus reads them
+ *   fdctl_trace.c     the step trace; fdctl_trace.h names its other files
+ *   fdctl_profile.c   the model's program, measured
+ *   fdctl_top.c       what happens now, on a terminal; fdctl_top_draw.c its screen
+ *   fdctl_doctor*.c   what the machine has and lacks
  *   fdctl_show.c      JSON as text
+ *
+ * All but fdctl.c is a library that fdbench links too (fct_prog).
  */
 #ifndef FDD_TOOLS_FDCTL_H
 #define FDD_TOOLS_FDCTL_H
@@ -21,6 +30,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "daemon/common/counter.h"
+#include "daemon/common/trace.h"
 #include "libclient/fdclient.h"
 
 /* Exit codes; fdctl(1) lists them. */
@@ -53,8 +64,12 @@ int fct_no_permission(const char *what, gid_t gid);
 /* Open a session whose arena holds prompts of prompt_bytes. 0 or an exit
  * code, with the message printed. */
 int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
-/* --wait: 0 when the daemon is ready. Its messages are printed. */
+/* --wait: 0 when the daemon is ready. Waits for one that is not yet there, and
+ * gives up on one that has ended or failed. Its messages are printed. */
 int fct_wait_ready(const struct fct *f);
+/* The daemon of the runtime folder by its lock: its pid, 0: none runs, -1: the
+ * lock does not say. */
+pid_t fct_daemon_pid(const struct fct *f);
 
 struct fct_admin;
 /* Connection to the admin socket; 0 or an exit code, with the message
@@ -65,6 +80,20 @@ void fct_admin_close(struct fct_admin *a);
  * reference, an object with "ok" true. 0 or an exit code, with the message
  * printed unless quiet. */
 int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
+
+/* ---- shared memory -------------------------------------------------------------- */
+
+/* Map the daemon's counters. 0 or an exit code, with the message printed. */
+int fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg);
+/* The same without asking a daemon and without a message: 0 or negative errno. */
+int fct_seg_try(const struct fct *f, const struct cnt_seg **ret_seg);
+void fct_seg_close(const struct cnt_seg *seg);
+/* 0: the daemon has ended. */
+int fct_seg_alive(const struct cnt_seg *seg);
+uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
+/* Map its step trace, which is for administrators; 0 or an exit code, with the
+ * message printed. Never unmapped. */
+int fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg);
 
 /* ---- command line ------------------------------------------------------------- */
 
@@ -90,6 +119,8 @@ struct fct_cli {
 int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
 void fct_help_opts(FILE *out, const struct fct_opt *opts);
 
+/* Name of the program in messages: "fdctl" unless set. */
+extern const char *fct_prog;
 /* "fdctl: text" on standard error; returns code. */
 int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Exit code that stands for a status; 0 for FDP_OK. */
@@ -205,6 +236,7 @@ typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
     fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
     fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,
-    fct_cmd_program, fct_cmd_drain, fct_cmd_stop, fct_cmd_debug;
+    fct_cmd_program, fct_cmd_drain, fct_cmd_pause, fct_cmd_stop, fct_cmd_debug,
+    fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor;
 
 #endif

@@ -250,57 +250,6 @@ fct_cmd_model(const struct fct *f, int argc, char **argv)
         "The model: sizes, memory, where its files are.", show_any);
 }
 
-static void
-bytes_text(long long bytes, char *ret, size_t ret_bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    double v = (double)bytes;
-    size_t u = 0;
-
-    for (; v >= 1024 && u < 4; u++)
-        v /= 1024;
-    snprintf(ret, ret_bytes, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
-}
-
-static void
-show_memory(const json_t *o)
-{
-    const json_t *rows = json_object_get(o, "rows"), *b = json_object_get(o, "blocks");
-    char planned[32], used[32];
-    size_t i;
-
-    printf("%-22s %-7s %10s %10s  %s\n", "buffer", "where", "planned", "in use", "how");
-    for (i = 0; i < json_array_size(rows); i++) {
-        const json_t *r = json_array_get(rows, i);
-
-        bytes_text(num(r, "bytes"), planned, sizeof(planned));
-        bytes_text(num(r, "in_use"), used, sizeof(used));
-        printf("%-22s %-7s %10s %10s  %s\n", str(r, "name"), str(r, "where"), planned,
-            used, str(r, "how"));
-    }
-    bytes_text(num(o, "device_bytes"), planned, sizeof(planned));
-    bytes_text(num(o, "limit_bytes"), used, sizeof(used));
-    printf("%-22s %-7s %10s  of %s that may be used\n", "sum", "device", planned, used);
-    bytes_text(num(o, "host_bytes"), planned, sizeof(planned));
-    printf("%-22s %-7s %10s\n", "sum", "host", planned);
-    printf("\nKV cache  %lld blocks of %lld tokens, %s: %lld used, %lld cached, %lld free\n",
-        num(b, "total"), num(b, "block_size"), str(b, "dtype"), num(b, "used"),
-        num(b, "cached"), num(b, "free"));
-    if (num(b, "host_total") != 0)
-        printf("on host   %lld blocks, %lld used\n", num(b, "host_total"),
-            num(b, "host_used"));
-    printf("holds     %lld tokens: %lld requests of max_model_len %lld at a time\n",
-        num(o, "tokens"), num(o, "concurrency"), num(o, "max_model_len"));
-}
-
-int
-fct_cmd_memory(const struct fct *f, int argc, char **argv)
-{
-    return plain(f, argc, argv, "memory [--json]",
-        "Every buffer of the worker: bytes planned, bytes in use; and the KV pool.",
-        show_memory);
-}
-
 int
 fct_cmd_program(const struct fct *f, int argc, char **argv)
 {
@@ -589,48 +538,114 @@ fct_cmd_stop(const struct fct *f, int argc, char **argv)
     return rc == 0 ? finish(answer, a.json, show_stop) : rc;
 }
 
+static int
+debug_has(const char *bits, const char *bit)
+{
+    size_t n = strlen(bit);
+
+    for (const char *p = bits; *p != '\0';) {
+        size_t len = strcspn(p, ",");
+
+        if (len == n && memcmp(p, bit, n) == 0)
+            return 1;
+        p += len + (p[len] == ',');
+    }
+    return 0;
+}
+
 static void
 show_debug(const json_t *o)
 {
-    const json_t *panic = json_object_get(o, "panic");
+    const json_t *panic = json_object_get(o, "panic"), *t;
+    size_t i;
 
     if (json_is_string(panic)) {
         const char *text = json_string_value(panic);
 
         puts(text[0] != '\0' ? text : "no worker died in a panic");
-    } else {
-        fct_show(stdout, o, 0);
+        return;
     }
+    if (!json_is_array(json_object_get(o, "topics"))) {
+        fct_show(stdout, o, 0);
+        return;
+    }
+    printf("level   %s\nformat  %s\nrate    %lld lines/s, %lld not shown\nrequests %s\n",
+        str(o, "level"), str(o, "format"), num(o, "rate"), num(o, "dropped"),
+        str(o, "requests"));
+    printf("bits    %s\n\n%-10s %-6s %s\n", str(o, "bits")[0] != '\0' ? str(o, "bits") :
+        "none", "TOPIC", "LEVEL", "");
+    json_array_foreach(json_object_get(o, "topics"), i, t)
+        printf("%-10s %-6s %s\n", str(t, "name"), str(t, "level"), str(t, "help"));
+    printf("\n%-10s %-6s\n", "BIT", "SET");
+    json_array_foreach(json_object_get(o, "known"), i, t)
+        printf("%-10s %-6s %s\n", str(t, "name"), debug_has(str(o, "bits"),
+            str(t, "name")) ? "yes" : "no", str(t, "help"));
+}
+
+/* Append a word to a list in text. 0: too long. */
+static int
+debug_word(char *list, size_t bytes, const char *sep, const char *w)
+{
+    size_t at = strlen(list);
+
+    if (w[0] == '\0' || at + strlen(w) + 2 > bytes)
+        return 0;
+    (void)snprintf(list + at, bytes - at, "%s%s", at > 0 ? sep : "", w);
+    return 1;
+}
+
+/* The value of an option in this word or the next; NULL: it is not this
+ * option. *ret_bad: it lacks one. */
+static const char *
+debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
+{
+    size_t n = strlen(name);
+
+    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
+        return NULL;
+    if (argv[*i][n] == '=')
+        return argv[*i] + n + 1;
+    if (*i + 1 >= argc) {
+        *ret_bad = fct_fail(FCT_EX_USAGE, "debug: %s needs a value, such as %s", name,
+            strcmp(name, "--level") == 0 ? "debug" : "gate=debug");
+        return "";
+    }
+    return argv[++*i];
 }
 
 /* +bit, -bit and bit are words here, so "-kv" is not an option. */
 static int
 debug_question(int argc, char **argv, json_t *q, int *ret_json)
 {
-    char bits[512] = "";
-    size_t at = 0;
-    int i;
+    char bits[512] = "", topics[512] = "";
+    const char *v;
+    int bad = 0, ok = 1;
 
-    for (i = 1; i < argc; i++) {
+    for (int i = 1; i < argc && bad == 0; i++) {
         const char *w = argv[i];
 
-        if (strcmp(w, "--json") == 0) {
+        if (strcmp(w, "--json") == 0)
             *ret_json = 1;
-        } else if (strcmp(w, "panic") == 0 || strcmp(w, "selfcheck") == 0) {
+        else if ((v = debug_option("--level", argc, argv, &i, &bad)) != NULL)
+            json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
+        else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
+            ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
+        else if (strcmp(w, "panic") == 0 || strcmp(w, "selfcheck") == 0)
             json_object_set_new(q, w, json_true());
-        } else if (strcmp(w, "kill-worker") == 0 || strcmp(w, "kill_worker") == 0) {
+        else if (strcmp(w, "kill-worker") == 0 || strcmp(w, "kill_worker") == 0)
             json_object_set_new(q, "kill_worker", json_true());
-        } else if (strncmp(w, "--", 2) == 0 || w[0] == '\0'
-            || at + strlen(w) + 2 > sizeof(bits)) {
+        else
+            ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
+        if (!ok)
             return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help",
                 w);
-        } else {
-            at += (size_t)snprintf(bits + at, sizeof(bits) - at, "%s%s", at > 0 ? " "
-                : "", w);
-        }
     }
-    if (at > 0)
-        json_object_set_new(q, "bits", fct_json_text(bits, at));
+    if (bad != 0)
+        return bad;
+    if (bits[0] != '\0')
+        json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
+    if (topics[0] != '\0')
+        json_object_set_new(q, "topic", fct_json_text(topics, strlen(topics)));
     return 0;
 }
 
@@ -642,9 +657,12 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
 
     for (i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            puts("usage: fdctl debug [+BIT -BIT... | BIT,BIT... | panic | selfcheck | "
-                "kill-worker] [--json]\n\n"
-                "Without words, show the debug bits. +BIT and -BIT change one, a list\n"
+            puts("usage: fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT "
+                "-BIT... |\n                    BIT,BIT...] [--json]\n"
+                "       fdctl debug panic | selfcheck | kill-worker [--json]\n\n"
+                "Without words, show log level, topics and debug bits. --level sets the\n"
+                "level of all topics that have none of their own, --topic that of one\n"
+                "(TOPIC=default takes it back). +BIT and -BIT change one bit, a list\n"
                 "replaces all. panic shows what the last dead worker said, selfcheck "
                 "walks\n"
                 "the gate's structures, kill-worker ends the worker to be started anew.");
@@ -658,4 +676,35 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
     }
     rc = ask(f, q, &answer);
     return rc == 0 ? finish(answer, json, show_debug) : rc;
+}
+
+/* ---- pause ------------------------------------------------------------------ */
+
+static void
+show_pause(const json_t *o)
+{
+    printf("%s, %lld requests queued, %lld running\n", str(o, "state"), num(o, "queued"),
+        num(o, "running"));
+}
+
+int
+fct_cmd_pause(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "off", 0, NULL, "go on", O_OFF },
+        OPT_JSON, OPT_HELP, FCT_OPT_END
+    };
+    json_t *answer, *q;
+    struct args a;
+    int rc;
+
+    if (parse(argc, argv, opts, "pause [--off] [--json]",
+            "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
+            "or when the daemon drains or stops.", 0, &a, &rc))
+        return rc;
+    q = question("pause");
+    if (a.off)
+        json_object_set_new(q, "off", json_true());
+    rc = ask(f, q, &answer);
+    return rc == 0 ? finish(answer, a.json, show_pause) : rc;
 }

@@ -10,12 +10,14 @@
 
 #include "daemon/common/param_priv.h"
 
+const char *fct_prog = "fdctl";
+
 int
 fct_fail(int code, const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("fdctl: ", stderr);
+    fprintf(stderr, "%s: ", fct_prog);
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
@@ -54,8 +56,8 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
     }
     if (nearest != NULL && best <= 3 && best < strlen(name))
         return bad(c, "unknown option --%s; did you mean --%s?", name, nearest->name);
-    return bad(c, "unknown option --%s; see fdctl %s%s--help", name, cmd, cmd[0] ? " "
-        : "");
+    return bad(c, "unknown option --%s; see %s %s%s--help", name, fct_prog, cmd,
+        cmd[0] ? " " : "");
 }
 
 static int

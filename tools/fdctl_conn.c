@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <grp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -145,7 +146,7 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
     struct fdc_open_error *ret_err)
 {
     struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
-        .name = "fdctl",
+        .name = fct_prog,
         .ret_error = ret_err };
 
     memset(ret_err, 0, sizeof(*ret_err));
@@ -327,6 +328,80 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
 
 enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
 
+/* Does fdd run as pid? One that has died and is not yet waited for does not,
+ * nor does another program that got the number since. */
+static int
+is_alive(pid_t pid)
+{
+    char path[64], stat[512], *p;
+    size_t n;
+    FILE *fp;
+
+    if (kill(pid, 0) != 0 && errno == ESRCH)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    fp = fopen(path, "re");
+    if (fp == NULL)
+        return 1;                        /* /proc does not show others' */
+    n = fread(stat, 1, sizeof(stat) - 1, fp);
+    fclose(fp);
+    stat[n] = '\0';
+    p = strrchr(stat, ')');
+    if (p == NULL || p[1] != ' ')
+        return 1;
+    *p = '\0';
+    return p[2] != 'Z' && p[2] != 'X' && strchr(stat, '(') != NULL
+        && strstr(strchr(stat, '('), "fdd") != NULL;
+}
+
+/* What the lock of the runtime folder says: its pid, 0 if there is none, and
+ * when it was written. */
+static pid_t
+lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
+{
+    char path[600], text[32] = "";
+    struct stat st;
+    long pid = 0;
+    FILE *fp;
+
+    snprintf(path, sizeof(path), "%s/fdd.lock", f->dir);
+    fp = fopen(path, "re");
+    if (fp == NULL)
+        return errno == ENOENT ? 0 : -1;
+    if (fstat(fileno(fp), &st) == 0 && S_ISREG(st.st_mode)
+        && fgets(text, sizeof(text), fp) != NULL)
+        pid = strtol(text, NULL, 10);
+    fclose(fp);
+    if (pid <= 0 || pid > INT32_MAX)
+        return 0;
+    *ret_alive = is_alive((pid_t)pid);
+    *ret_written = st.st_mtim;
+    return (pid_t)pid;
+}
+
+pid_t
+fct_daemon_pid(const struct fct *f)
+{
+    struct timespec written;
+    int alive = 0;
+    pid_t pid = lock_pid(f, &alive, &written);
+
+    if (pid > 0)
+        return alive ? pid : 0;
+    return pid < 0 || exists(f->dir) ? -1 : 0;
+}
+
+/* A worker that failed is started again, unless its daemon ends. */
+static int
+has_given_up(const char *state, const char *phase, const json_t *worker)
+{
+    if (state != NULL && strcmp(state, "degraded") == 0)
+        return 1;
+    return phase != NULL && strcmp(phase, "failed") == 0
+        && (json_integer_value(json_object_get(worker, "pid")) == 0
+        || (state != NULL && strcmp(state, "stopping") == 0));
+}
+
 static enum seen
 look_admin(const struct fct *f, char *why, size_t why_bytes)
 {
@@ -347,15 +422,18 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     phase = json_string_value(json_object_get(w, "phase"));
     error = json_string_value(json_object_get(w, "error"));
     fix = json_string_value(json_object_get(w, "fix"));
+    if (error == NULL)
+        error = "";
     if (phase != NULL && strcmp(phase, "ready") == 0) {
         seen = SEEN_READY;
-    } else if (state != NULL && strcmp(state, "degraded") == 0) {
+    } else if (has_given_up(state, phase, w)) {
         seen = SEEN_FAILED;
         snprintf(why, why_bytes, "%s%s%s",
-            error != NULL && error[0] != '\0' ? error : "the worker does not start",
+            error[0] != '\0' ? error : "the worker does not start",
             fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
     } else {
-        snprintf(why, why_bytes, "the worker is %s", phase != NULL ? phase : "not there");
+        snprintf(why, why_bytes, "the worker is %s%s%s", phase != NULL ? phase
+            : "not there", error[0] != '\0' ? ": " : "", error);
     }
     json_decref(st);
     return seen;
@@ -384,28 +462,70 @@ look_client(const struct fct *f, char *why, size_t why_bytes)
     return seen;
 }
 
+/* A daemon that ends before anything of it is seen is told by its lock. */
+struct watched {
+    struct timespec began;       /* of the file system's clock */
+    int seen;                    /* it was alive */
+    uint64_t t_gone;             /* since when it is not, 0: not */
+};
+/* So long another may take its place, and the lock of a daemon in another pid
+ * namespace looks dead while it starts. */
+#define GONE_NS UINT64_C(500000000)
+
+static int
+has_ended(const struct fct *f, struct watched *w)
+{
+    struct timespec written;
+    int alive = 0;
+    pid_t pid = lock_pid(f, &alive, &written);
+
+    if (pid > 0 && alive) {
+        w->seen = 1;
+        w->t_gone = 0;
+        return 0;
+    }
+    /* A lock from before we came may wait for its next daemon. */
+    if (!w->seen && (pid <= 0 || written.tv_sec < w->began.tv_sec
+        || (written.tv_sec == w->began.tv_sec && written.tv_nsec < w->began.tv_nsec)))
+        return 0;
+    if (w->t_gone == 0)
+        w->t_gone = fct_now_ns();
+    return fct_now_ns() - w->t_gone >= GONE_NS;
+}
+
 int
 fct_wait_ready(const struct fct *f)
 {
     uint64_t t_end = fct_now_ns() + (uint64_t)(f->wait_s * 1e9);
     const struct timespec nap = { .tv_nsec = 20000000 };
     char why[1200] = "no daemon answers";
+    struct watched w = { .seen = 0 };
+    struct fct g = *f;
     int reached = 0;
 
+    clock_gettime(CLOCK_REALTIME_COARSE, &w.began);
     for (;;) {
-        enum seen seen = look_admin(f, why, sizeof(why));
+        uint64_t now = fct_now_ns();
+        int left = now >= t_end ? 1 : (t_end - now) / 1000000 < INT32_MAX
+            ? (int)((t_end - now) / 1000000) + 1 : INT32_MAX;
+        enum seen seen;
 
+        /* A socket that the service manager holds takes a connection and
+         * never answers when no daemon comes. */
+        g.timeout_ms = f->timeout_ms >= 0 && f->timeout_ms < left ? f->timeout_ms : left;
+        seen = look_admin(&g, why, sizeof(why));
         if (seen == SEEN_NO_RIGHT)
-            seen = look_client(f, why, sizeof(why));
+            seen = look_client(&g, why, sizeof(why));
         if (seen == SEEN_READY)
             return 0;
         if (seen == SEEN_FAILED)
             return fct_fail(FCT_EX_UNAV, "%s", why);
         if (seen == SEEN_NO_RIGHT)
             return cannot_connect(f->socket, EACCES);
-        if (seen == SEEN_NOTHING && reached)
+        if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
             return fct_fail(FCT_EX_UNAV, "the daemon at %s ended before it was ready; "
-                "its log says why", f->socket);
+                "its log says why%s%s%s", f->socket, reached ? " (at last " : "",
+                reached ? why : "", reached ? ")" : "");
         reached |= seen == SEEN_BUSY;
         if (fct_now_ns() >= t_end)
             return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,

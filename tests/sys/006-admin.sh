@@ -60,7 +60,8 @@ stop
 fdd_pid=$!
 expect 0 ctl --wait 20 generate --ids-file "$dir/ids" --max-tokens 4
 stop
-start --set model.path=null --set device.backend=null
+# slow enough that the requests are still there when they are asked for
+start --set model.path=null --set device.backend=null --set device.step_delay_us=2000
 ctl generate --ids-file "$dir/ids" --max-tokens 60000 --ignore-eos --n-requests 32 --json >"$dir/out" 2>&1 &
 g=$!
 id=

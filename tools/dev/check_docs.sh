@@ -13,14 +13,21 @@ if [ -x "$bld/fdd" ]; then
 fi
 if [ -x "$bld/fdctl" ]; then
     for c in status stat generate tokenize detokenize requests cancel clients config model \
-        program drain stop debug set reload ping; do
+        program drain stop debug set reload ping pause top trace profile doctor memory; do
         "$bld/fdctl" $c --help >/dev/null || { echo "fdctl $c --help fails"; bad=1; }
         grep -qE "^\.(It|Ss|Sh|SS|TP|B|Cm|It Cm|It Ic).*\b$c\b" tools/fdctl.1 ||
             { echo "fdctl.1 does not describe $c"; bad=1; }
     done
 fi
+if [ -x "$bld/fdbench" ]; then
+    for c in serve latency ipc start; do
+        "$bld/fdbench" $c --help >/dev/null || { echo "fdbench $c --help fails"; bad=1; }
+        grep -qE "^\.(It|Ss|Sh|Cm|It Cm|It Ic).*\b$c\b" tools/fdbench.1 ||
+            { echo "fdbench.1 does not describe $c"; bad=1; }
+    done
+fi
 if command -v mandoc >/dev/null; then
-    for m in daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3; do
+    for m in daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3 tools/fdbench.1; do
         mandoc -Tlint -Wwarning "$m" || { echo "$m: see above"; bad=1; }
     done
 fi

@@ -1,0 +1,162 @@
+#!/bin/bash
+# fdbench: a report with every metric, the log that gives the same numbers
+# again, a page with plots that a browser shows, the other commands, and
+# what it says to bad input.
+. "$(dirname "$0")/lib.sh"
+[ -e "$DEMO/model.safetensors" ] || skip "no demo model"
+FDBENCH=${FDD_BIN:-$FDD_BUILD}/fdbench
+[ -x "$FDBENCH" ] || skip "no fdbench in ${FDD_BIN:-$FDD_BUILD}"
+recompute=$FDD_SRC/tests/bench/recompute
+holds() { # FILE EXPRESSION over d
+    python3 -c 'import json,sys
+d=json.load(open(sys.argv[1]))
+sys.exit(not ('"$2"'))' "$1" || fail "not so: $2: $(head -c 3000 "$1")"
+}
+bench() { timeout $((120 * slow)) "$FDBENCH" --runtime-dir "$run" "$@"; }
+
+# --- without a daemon
+expect 69 bench serve -n 1
+has "$out" "no daemon at $run/fdd.sock"
+expect 69 bench ipc
+has "$out" "no daemon at"
+expect 64 bench ipcc
+has "$out" "did you mean fdbench ipc"
+expect 64 bench ipc --clients 0
+has "$out" "--clients 0: must be a whole number from 1 to"
+expect 64 bench ipc --tockens 3
+has "$out" "did you mean --tokens"
+expect 64 bench start
+has "$out" "--model DIR is missing"
+expect 66 bench start --model "$dir/none"
+has "$out" "--model $dir/none: No such file"
+expect 66 bench start --model "$DEMO/config.json"
+has "$out" "not a folder"
+expect 64 bench start --model "$DEMO" --set daemon.runtime_dir=/x
+has "$out" "a folder of its own"
+expect 64 bench start --model "$DEMO" --set nonsense
+has "$out" "write --set section.key=value"
+for c in serve latency ipc start; do
+    expect 0 bench $c --help
+    has "$out" "usage: fdbench $c"
+done
+
+# --- start: figures, and nothing left behind
+export TMPDIR=$dir/tmp
+mkdir "$TMPDIR"
+expect 0 bench start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" --repeats 1
+has "$out" "cold +socket there +[0-9.]+"
+has "$out" "warm +socket there +[0-9.]+"
+has "$out" "first token +[0-9.]+ +[0-9.]+ +[0-9.]+"
+bench start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" --repeats 2 \
+    --json >"$dir/start.json" || fail "start --json"
+holds "$dir/start.json" 'all(0 < r["socket_ms"] < r["ready_ms"] < r["first_token_ms"] for r in d["runs"]) and
+    len(d["runs"]) == 4 and
+    d["cold"]["starts"] == 2'
+expect 69 bench start --model "$DEMO" --fdd "$FDD" --set sched.no_such=1
+has "$out" "unknown parameter"
+mkdir "$dir/empty"
+expect 69 bench start --model "$dir/empty" --fdd "$FDD" --set daemon.worker="$WORKER"
+has "$out" "its last lines"
+has "$out" "config.json"
+# interrupted: the daemon ends with it
+"$FDBENCH" start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" -r 1000 \
+    >"$dir/int" 2>&1 &
+pid=$!
+until_true 20 compgen -G "$TMPDIR/fdbench.*/run/fdd.sock" || fail "start made no daemon"
+kill -TERM $pid
+wait $pid; rc=$?
+[ $rc = 130 ] || fail "start exited $rc when interrupted: $(cat "$dir/int")"
+[ -z "$(ls -A "$TMPDIR")" ] || fail "start left $(ls -A "$TMPDIR")"
+pgrep -f "daemon.runtime_dir=$TMPDIR" >/dev/null && fail "start left a daemon"
+unset TMPDIR
+
+# --- serve
+start --set model.path="$DEMO"
+bench serve -c 16 -n 96 -i 16:64 -o 24 --ttft-ms 60000 --tpot-ms 10000 --csv "$dir/a.csv" \
+    --json "$dir/a.json" --html "$dir/a.html" >"$dir/a.txt" || fail "serve: $(cat "$dir/a.txt")"
+text=$(cat "$dir/a.txt")
+for m in TTFT TPOT ITL E2E queue "request throughput" "output throughput" \
+    "total throughput" goodput "within the limits" p50 p90 p95 p99 p99.9 max std mean \
+    "prefix cache" preemptions "own processor use" "lateness"; do
+    has "$text" "$m"
+done
+has "$text" "requests that ended well +96"
+has "$text" "output tokens +2304"
+has "$text" "goodput +[0-9.]+"
+holds "$dir/a.json" 'd["repeats"][0]["requests_ok"] == 96 and
+    d["repeats"][0]["attainment"] == 1 and
+    d["repeats"][0]["ttft_ms"]["n"] == 96'
+[ "$(awk -F, '$3 == 0' "$dir/a.csv" | wc -l)" = 96 ] || fail "the log has not 96 requests"
+
+# --- the log gives the same numbers; a changed log does not
+expect 0 python3 "$recompute" "$dir/a.csv" "$dir/a.json"
+has "$out" "numbers of [0-9]+ requests are the same"
+tamper() { # NAME FIELD: one unit more in the last line
+    awk -F, -v OFS=, -v col="$1" 'NR == FNR { n = NR; next }
+        FNR == 1 { for (i = 1; i <= NF; i++) if ($i == col) c = i }
+        FNR == n { $c = sprintf("%.0f", $c + 1) } { print }' "$dir/a.csv" "$dir/a.csv"
+}
+for field in end_ns first_ns queue_ns prompt_tokens output_tokens cached_tokens; do
+    tamper $field >"$dir/bad.csv"
+    cmp -s "$dir/a.csv" "$dir/bad.csv" && fail "$field was not changed"
+    expect 1 python3 "$recompute" "$dir/bad.csv" "$dir/a.json"
+    has "$out" "the report says .* the log gives"
+done
+sed '$d' "$dir/a.csv" >"$dir/bad.csv"
+expect 1 python3 "$recompute" "$dir/bad.csv" "$dir/a.json"
+has "$out" "repeats\[0\]"
+
+# --- repeats and a search
+bench serve -c 2 -n 8 -i 16 -o 8 --repeats 3 -q --csv "$dir/b.csv" --json "$dir/b.json" ||
+    fail "serve --repeats"
+expect 0 python3 "$recompute" "$dir/b.csv" "$dir/b.json"
+bench serve -c 2 -n 8 -i 16 -o 8 --search --ttft-ms 0.001 -q --json "$dir/c.json" \
+    --html "$dir/c.html" >"$dir/c.txt" 2>&1
+holds "$dir/c.json" 'd["search"]["found"] is None and
+    len(d["search"]["steps"]) > 0'
+grep -q "Goodput over load" "$dir/c.html" || fail "no plot of the search"
+
+# --- ipc
+expect 0 bench ipc --pings 200 --parked 20 --tokens 50
+has "$out" "gate, spinning +200 +[0-9.]+"
+has "$out" "worker, parked +20 +[0-9.]+"
+has "$out" "tokens relayed +800"
+has "$out" "processor time of the gate +[0-9.]+ us"
+bench ipc --pings 50 --parked 5 --tokens 20 --clients 2 --streams 3 --json >"$dir/ipc.json" ||
+    fail "ipc --json"
+holds "$dir/ipc.json" 'd["streaming"]["tokens_relayed"] == 120 and
+    d["gate_parked"]["p50_us"] > 0 and
+    not d["streaming"]["shared_with_others"]'
+expect 64 bench ipc --streams 1000
+has "$out" "use more --clients"
+expect 64 bench ipc --tokens 100000
+has "$out" "more than the model's length"
+stop
+
+# --- the page: small, closed in itself, and plots that a browser shows
+[ "$(wc -c <"$dir/a.html")" -lt 2000000 ] || fail "the page is too large"
+grep -qE 'https?://|<script|<link|<img|url\(' "$dir/a.html" && fail "the page names others"
+if ! command -v chromium >/dev/null || [ -n "${FDD_SAN_RUN:-}" ]; then
+    echo "screenshots left out: no chromium, or a sanitizer run"
+    exit 0
+fi
+shot() { # NAME
+    mkdir -p "$dir/profile"
+    HOME=$dir timeout 120 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars \
+        --force-device-scale-factor=1 --user-data-dir="$dir/profile" \
+        --window-size=1200,2600 --screenshot="$dir/$1.png" "file://$dir/$1.html" \
+        >"$dir/chromium" 2>&1
+    [ -s "$dir/$1.png" ] || fail "chromium made no screenshot: $(tail -n 5 "$dir/chromium")"
+}
+check="$FDD_SRC/tests/sys/png_check.py"
+shot a
+expect 0 python3 "$check" "$dir/a.html" "$dir/a.png" 8
+# axes without lines and dots, and a report without plots, are seen as such
+sed -E '/^<path class="(l|d|D|x|a5)[ "]/d; s/<circle class="k[^>]*>//g' "$dir/a.html" >"$dir/bare.html"
+shot bare
+expect 1 python3 "$check" "$dir/bare.html" "$dir/bare.png" 8
+has "$out" "8 plots, 8 without a line"
+sed -E '/<figure>/,/<\/figure>/d' "$dir/a.html" >"$dir/none.html"
+shot none
+expect 1 python3 "$check" "$dir/none.html" "$dir/none.png" 8
+has "$out" "0 plots"

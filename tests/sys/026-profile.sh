@@ -1,0 +1,153 @@
+#!/bin/bash
+# fdctl profile: the steps of running requests, synthetic steps on an idle
+# daemon, the file of what the device can do; refusals, bad words, no right, a
+# client that goes away, a daemon that does.
+. "$(dirname "$0")/lib.sh"
+cache=$dir/cache
+start --set model.path="$DEMO" --set device.backend=cpu --set daemon.cache_dir="$cache" \
+    --set ipc.admin_group= --set ipc.group= --set sched.max_num_seqs=32
+python3 - "$dir" <<'PY'
+import json, random, sys
+random.seed(3)
+with open(sys.argv[1] + "/reqs", "w") as f:
+    for i in range(6):
+        f.write(json.dumps({"ids": [random.randrange(300, 4000) for _ in range(150)],
+            "max_tokens": 20, "temperature": i % 2, "seed": i, "ignore_eos": True}) + "\n")
+PY
+echo '[5,6,7]' >"$dir/ids"
+answer() { # what requests get, and the tokens they found in the cache
+    ctl generate --batch "$dir/reqs" --json >"$dir/json" || fail "generate"
+    json '[r["ids"] for r in d]' <"$dir/json"
+}
+cached() { json 'sum(r["cached_tokens"] for r in d)' <"$dir/json"; }
+# The sum of the lines is the step, every operation is there, shares are floor by time.
+check() {
+    json '"ok" if abs(d["sum_us"] - d["profiled"]["us"]) <= 0.05 * d["profiled"]["us"] > 0
+        and abs(sum(l["us"] for l in d["lines"]) - d["sum_us"]) < 0.01 * d["sum_us"]
+        and [l["index"] for l in d["lines"] if l["index"] >= 0] == list(range(60))
+        and all(l["floor_us"] > 0 and l["share"] > 0 for l in d["lines"] if l["kind"] == "gemm")
+        and 0 < d["floor_us"]
+        and abs(d["floor_us"] - sum(l["floor_us"] for l in d["lines"])) < 0.01 * d["floor_us"]
+        else d' | grep -x ok >/dev/null || fail "sums of $1: $(head -c 1500 "$dir/prof")"
+}
+
+# nobody asks for anything: said within the time, with the way out
+expect 65 ctl profile --within 0.3
+has "$out" 'no step ran within 0.3 s'
+has "$out" 'profile --batch 1'
+
+# synthetic steps: the cache keeps what it has, and the answers are the same
+answer >"$dir/want"
+answer | cmp -s - "$dir/want" || fail "answers differ by themselves"
+hits=$(cached)
+[ "$hits" -gt 500 ] || fail "nothing is cached: $hits"
+for shape in "--batch 6 --context 300 --prefill 50" "--prefill 120" "--batch 1 --context 1"; do
+    # shellcheck disable=SC2086
+    ctl profile $shape --steps 4 --within 300 --json >"$dir/prof" || fail "profile $shape"
+    check "$shape" <"$dir/prof"
+    json '(d["mode"], d["cut"], d["profiled"]["steps"], d["unprofiled"]["steps"])' <"$dir/prof" |
+        grep -qF "('synthetic', '', 4, 4)" || fail "profile $shape: $(head -c 600 "$dir/prof")"
+    answer | cmp -s - "$dir/want" || fail "other answers after profile $shape"
+    [ "$(cached)" = "$hits" ] || fail "other hits after profile $shape: $(cached), not $hits"
+done
+json '(d["profiled"]["tokens"], d["profiled"]["rows"], d["profiled"]["context"])' <"$dir/prof" |
+    grep -qF '(1.0, 1.0, 1.0)' || fail "shape: $(head -c 600 "$dir/prof")"
+
+# what the device can do is kept, and program uses it
+[ "$(find "$cache" -name 'ceilings-*.json' | wc -l)" = 1 ] || fail "no ceilings in $cache"
+ctl program --json | json 'd["ceilings"]["read_bytes_per_s"] > 0 and d["floor_us"] > 0' |
+    grep -q True || fail "program has no ceilings"
+[ "$(grep -c 'ceiling: .* reads' "$dir/log")" = 1 ] || fail "measured more than once"
+ctl profile --batch 1 --steps 1 --measure >/dev/null || fail "profile --measure"
+[ "$(grep -c 'ceiling: .* reads' "$dir/log")" = 2 ] || fail "not measured again"
+
+# as text
+for by in "" "--by op" "--by kind" "--by layer"; do
+    # shellcheck disable=SC2086
+    expect 0 ctl profile --batch 2 --context 64 --steps 2 --within 300 $by
+    has "$out" 'ceilings: read [0-9.]+ GB/s, f32 [0-9.]+ GFLOP/s'
+    has "$out" '^sum of lines +[0-9.]+ us +(9[5-9]|10[0-5])\.[0-9] % of the step'
+    has "$out" '^floor of step'
+done
+has "$out" '^none +[0-9]+ '
+has "$out" '^5 +9 '
+
+# bad words
+expect 64 ctl profile --by bytes
+has "$out" 'op, kind or layer'
+expect 64 ctl profile --step 3
+has "$out" 'did you mean --steps'
+expect 64 ctl profile --steps x
+expect 64 ctl profile --within 0
+expect 64 ctl profile gemm
+expect 65 ctl profile --steps 0
+has "$out" 'steps must be a whole number from 1 to 10000, not 0'
+expect 65 ctl profile --batch 33
+has "$out" 'sched.max_num_seqs = 32'
+expect 65 ctl profile --batch 1 --context 5000
+has "$out" 'context 5000'
+expect 65 ctl profile --prefill 100000
+has "$out" 'max_num_batched_tokens'
+expect 65 ctl profile --context 10
+has "$out" 'batch \(rows that decode\) or prefill'
+
+# running requests: their steps, and no synthetic ones
+load() {
+    while [ ! -e "$dir/enough" ]; do
+        ctl generate --ids-file "$dir/ids" --max-tokens 900 --ignore-eos --n-requests 4 \
+            --json >/dev/null 2>&1 || break
+    done
+}
+load & l=$!
+until_true 20 sh -c "'$FDCTL' --runtime-dir '$run' requests --json | grep -q running" ||
+    fail "no load"
+ctl profile --steps 8 --within 300 --json >"$dir/prof" || fail "profile of running requests"
+check live <"$dir/prof"
+json '(d["mode"], d["profiled"]["steps"], d["profiled"]["graph"])' <"$dir/prof" |
+    grep -qF "('live', 8, 0)" || fail "live: $(head -c 600 "$dir/prof")"
+# between two loads there is none for a moment
+refused() { ctl profile --batch 1 --steps 1 2>&1 | grep -E '[0-9]+ requests? (is|are) running'; }
+until_true 10 refused || fail "a synthetic step beside running requests"
+# a client that goes away: the next question does not wait for its profile
+"$FDCTL" --runtime-dir "$run" profile --steps 10000 --within 600 >/dev/null 2>&1 & p=$!
+sleep 0.5
+kill -KILL $p; wait $p 2>/dev/null
+expect 0 ctl --timeout $((20 * slow)) model
+# while one measures, the gate goes on, and the steps do
+"$FDCTL" --runtime-dir "$run" profile --steps 10000 --within 600 >"$dir/gone" 2>&1 & p=$!
+sleep 0.3
+expect 0 ctl status
+expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4
+kill -KILL $p; wait $p 2>/dev/null
+touch "$dir/enough"; wait $l
+
+# who has no right
+if [ "$(id -u)" = 0 ] && id nobody >/dev/null 2>&1 && command -v setpriv >/dev/null; then
+    chmod 755 "$run" 2>/dev/null
+    expect 77 setpriv --reuid nobody --clear-groups "$FDCTL" --runtime-dir "$run" profile
+    has "$out" 'may not use "profile"|permission'
+fi
+
+# the worker, then the daemon, goes meanwhile
+"$FDCTL" --runtime-dir "$run" profile --within 600 >"$dir/gone" 2>&1 & p=$!
+sleep 0.5
+ctl debug kill-worker >/dev/null || fail "kill-worker"
+wait $p; rc=$?
+[ $rc = 65 ] || fail "exit $rc when the worker died: $(cat "$dir/gone")"
+grep -q 'worker ended' "$dir/gone" || fail "worker gone: $(cat "$dir/gone")"
+ctl --wait $((20 * slow)) ping >/dev/null || fail "no second worker"
+expect 0 ctl profile --batch 1 --context 8 --steps 1 --within 300
+[ "$(grep -c 'ceiling: .* reads' "$dir/log")" = 2 ] || fail "the file was not used"
+"$FDCTL" --runtime-dir "$run" profile --within 600 >"$dir/gone" 2>&1 & p=$!
+sleep 0.5
+stop
+wait $p; rc=$?
+{ [ $rc = 69 ] || [ $rc = 65 ]; } || fail "exit $rc when the daemon ended: $(cat "$dir/gone")"
+[ -s "$dir/gone" ] || fail "no message when the daemon ended"
+expect 69 ctl profile
+
+# a device that computes nothing has no ceilings, and is profiled all the same
+start --set model.path=null --set device.backend=null --set daemon.cache_dir="$cache"
+expect 0 ctl profile --batch 4 --context 100 --steps 3
+has "$out" 'ceilings: not known'
+stop

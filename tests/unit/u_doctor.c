@@ -1,0 +1,394 @@
+/* fdctl doctor on made-up machines: trees of /proc and /sys in a folder, system
+ * calls that refuse. */
+#include "config.h"
+
+#include "tests/unit/doctor_fixture.h"
+
+/* ---- reading ---------------------------------------------------------------- */
+
+static void
+test_reading(void **state)
+{
+    uint64_t v = 7;
+    char text[32], path[600];
+
+    (void)state;
+    assert_int_equal(doc_count_list("0-3,8,10-11\n"), 7);
+    assert_int_equal(doc_count_list("0"), 1);
+    assert_int_equal(doc_count_list(""), 0);
+    assert_int_equal(doc_count_list("3-1"), 0);
+    assert_int_equal(doc_count_list("0-99999999"), 0);
+    assert_int_equal(doc_count_list("0-3x"), 0);
+    assert_int_equal(doc_field_u64("AB: 5\nA:   3 kB\n", "A", &v), 0);
+    assert_int_equal(v, 3072);
+    assert_int_equal(doc_field_u64("A: max\n", "A", &v), -ERANGE);
+    assert_int_equal(doc_field_u64("A: 99999999999999999999\n", "A", &v), -ERANGE);
+    assert_int_equal(doc_field_u64("A: 18446744073709551615 kB\n", "A", &v), -ERANGE);
+    assert_int_equal(doc_field("", "A", text, sizeof(text)), -ENOENT);
+    assert_int_equal(doc_field("X=1\nN=\"a b\"", "N", text, sizeof(text)), 0);
+    assert_string_equal(text, "a b");
+    assert_string_equal(doc_bytes(1536, text, sizeof(text)), "1.5 KiB");
+    assert_string_equal(doc_bytes(5, text, sizeof(text)), "5 B");
+    /* a folder and a fifo are no files to read */
+    put("/proc/x/y", "1");
+    assert_int_equal(doc_read(&d, "/proc/x", text, sizeof(text)), -EINVAL);
+    snprintf(path, sizeof(path), "%s/proc/fifo", root);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(doc_read(&d, "/proc/fifo", text, sizeof(text)), -EINVAL);
+    assert_int_equal(doc_read(&d, "/proc/none", text, sizeof(text)), -ENOENT);
+    assert_int_equal(doc_read_line(&d, "/proc/x/y", text, 1), -ENODATA);
+}
+
+/* ---- system ----------------------------------------------------------------- */
+
+#define FLAGS_2 "fpu avx fma avx2 f16c"
+
+static void
+test_kernel(void **state)
+{
+    (void)state;
+    d.kernel = "4.18.0-553.el8";
+    run("system");
+    is("kernel", "fail", "4.18", "at least 5.6");
+    d.kernel = "5.4.0-generic";
+    run("system");
+    is("kernel", "warn", "pread", "5.6");
+    d.kernel = "5.6.0";
+    run("system");
+    is("kernel", "ok", "5.6.0", NULL);
+    d.kernel = "what?";
+    run("system");
+    is("kernel", "note", "unknown", "uname");
+    pidfd_rc = -ENOSYS;
+    run("system");
+    is("pidfd_open", "fail", "refused", "5.3");
+    pidfd_rc = -EPERM;
+    run("system");
+    is("pidfd_open", "fail", "refused", "seccomp");
+}
+
+static void
+test_processor(void **state)
+{
+    (void)state;
+    run("system");
+    is("processor", "note", "unknown", "host");
+    put("/proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: fpu sse2 avx2x fma\n");
+    run("system");
+    is("processor", "warn", "generic", "-cpu host");
+    put("/proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: " FLAGS_2 " hypervisor\n\n"
+        "model name\t: Some CPU\n");
+    put("/sys/class/dmi/id/sys_vendor", "QEMU\n");
+    put("/proc/stat", "cpu  10 0 10 70 0 0 0 10 0 0\n");
+    run("system");
+    is("processor", "ok", "Some CPU, CPU backend: avx2", NULL);
+    is("virtualization", "note", "of QEMU; others took 10 %", "on the host");
+    put("/proc/cpuinfo", "flags\t\t: " FLAGS_2 " avx512f avx512bw avx512vl avx512dq "
+        "amx_tile\n");
+    run("system");
+    is("processor", "ok", "avx512; not used: amx_tile", NULL);
+    d.machine = "aarch64";
+    run("system");
+    is("processor", "warn", "aarch64", "x86_64");
+}
+
+static void
+test_processors(void **state)
+{
+    (void)state;
+    put("/proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-7\nSeccomp:\t2\n");
+    put("/sys/devices/system/cpu/online", "0-15\n");
+    put("/sys/devices/system/node/online", "0-1\n");
+    run("system");
+    is("processors", "ok", "8 of 16", NULL);
+    is("numa", "note", "2 nodes", "NUMAPolicy");
+    /* version 2: the tightest group outwards counts */
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+    put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
+    run("system");
+    is("processors", "warn", "8, but the control group gives the time of 2.5",
+        "threads = 2");
+    /* version 1 */
+    put("/proc/self/cgroup", "4:memory:/m\n3:cpu,cpuacct:/c\n0::/\n");
+    put("/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    run("system");
+    is("processors", "warn", "0.5", "threads = 1");
+    /* a daemon that runs has limits of its own */
+    put("/proc/42/status", "Cpus_allowed_list:\t3\n");
+    put("/proc/42/limits", "x\n");
+    d.daemon_pid = 42;
+    run("system");
+    is("processors", "warn", "1: daemon", "two processors");
+}
+
+/* ---- limits ----------------------------------------------------------------- */
+
+#define LIMITS(lock, files)                                                     \
+    "Limit                     Soft Limit           Hard Limit           Units\n" \
+    "Max open files            " files "            files     \n"               \
+    "Max locked memory         " lock "             bytes     \n"
+
+static void
+test_limits(void **state)
+{
+    (void)state;
+    run("limits");
+    is("memlock", "note", "unknown: /proc/self/limits", "host");
+    is("huge pages", "note", "unknown", "host");
+    is("/dev/shm", "warn", "No such file", "mount -t tmpfs");
+    put("/proc/self/limits", LIMITS("8388608              8388608 ", "1024 1048576"));
+    put("/dev/shm/x", "");
+    put("/proc/meminfo", "MemTotal: 1000 kB\nSwapTotal: 100 kB\nSwapFree: 10 kB\n"
+        "HugePages_Total: 8\nHugePages_Free: 3\nHugepagesize: 2048 kB\n");
+    put("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    put("/proc/sys/vm/overcommit_memory", "2\n");
+    run("limits");
+    is("memlock", "warn", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
+    is("nofile", "ok", "1024, at most 1048576", NULL);
+    is("/dev/shm", "ok", "free", NULL);
+    is("swap", "note", "90.0 KiB of 100.0 KiB", "swapped");
+    is("huge pages", "warn", "never", "echo madvise");
+    is("reserved pages", "note", "16.0 MiB in hugetlb pages, 6.0 MiB", "nr_hugepages=0");
+    is("overcommit", "warn", "2", "overcommit_memory=0");
+    is("cgroup memory", "ok", "no limit", NULL);
+    /* the daemon's limits count, not the shell's */
+    put("/proc/42/limits", LIMITS("unlimited            unlimited ", "512 512"));
+    d.daemon_pid = 42;
+    run("limits");
+    is("memlock", "ok", "unlimited of the daemon, pid 42", NULL);
+    is("nofile", "warn", "at most 512", "LimitNOFILE");
+}
+
+static void
+test_odd_contents(void **state)
+{
+    static char big[200000];
+
+    (void)state;
+    memset(big, 'A', sizeof(big));
+    put_n("/proc/self/limits", big, sizeof(big));
+    put_n("/proc/self/status", "\0\0\0", 3);
+    put_n("/proc/cpuinfo", big, sizeof(big));
+    put("/proc/meminfo", "MemTotal:\nMemAvailable: -5 kB\nSwapTotal: 5\nSwapFree: 9\n"
+        "HugePages_Total: 18446744073709551615\nHugepagesize: 2048 kB\n");
+    put("/proc/self/cgroup", "::::\n:\n\n9:memory:/../..\n0::/x\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n");
+    put("/proc/sys/kernel/io_uring_disabled", "yes\n");
+    put("/proc/1/status", "Name:\t\nUid:\n");
+    put("/proc/2/status", "VmRSS: 1 kB\nUid: abc\nName: \xff\xfe\n");
+    put("/proc/driver/nvidia/version", "NVRM\n");
+    for (size_t i = 0; doc_group_name(i) != NULL; i++)
+        run(doc_group_name(i));
+    run("limits");
+    is("memlock", "note", "unknown", "host");
+    assert_string_equal(get("reserved pages", "value"), "none");
+    is("cgroup memory", "ok", "of 4.0 KiB", NULL);
+    run("memory");
+    is("held by", "ok", "1.0 KiB", NULL);
+}
+
+static void
+test_cgroup_memory(void **state)
+{
+    uint64_t limit = 0, used = 0;
+
+    (void)state;
+    assert_int_equal(doc_cgroup_memory(&d, &limit, &used), -ENOENT);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    put("/sys/fs/cgroup/a/memory.max", "1073741824\n");
+    put("/sys/fs/cgroup/a/memory.current", "1063741824\n");
+    assert_int_equal(doc_cgroup_memory(&d, &limit, &used), 0);
+    assert_int_equal(limit, 1073741824);
+    assert_int_equal(used, 1063741824);
+    run("limits");
+    is("cgroup memory", "warn", "of 1.0 GiB used", "MemoryMax=");
+    put("/proc/self/cgroup", "9:memory:/m\n");
+    put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
+    assert_int_equal(doc_cgroup_memory(&d, &limit, &used), -ENOENT);
+}
+
+/* ---- io_uring, memory -------------------------------------------------------- */
+
+static void
+test_io_uring(void **state)
+{
+    (void)state;
+    put("/proc/self/status", "Seccomp:\t0\n");
+    run("io_uring");
+    is("sysctl", "ok", "not there", NULL);
+    is("setup", "ok", "works", NULL);
+    is("read", "ok", "supported", NULL);
+    is("seccomp", "ok", "no filter", NULL);
+    put("/proc/sys/kernel/io_uring_disabled", "2\n");
+    uring.setup = -EPERM;
+    run("io_uring");
+    is("sysctl", "warn", "= 2: for nobody", "io_uring_disabled=0");
+    is("setup", "warn", "pread", "seccomp");
+    put("/proc/sys/kernel/io_uring_disabled", "1\n");
+    put("/proc/sys/kernel/io_uring_group", "990\n");
+    uring.setup = -ENOMEM;
+    run("io_uring");
+    is("sysctl", "warn", "(990)", "io_uring_disabled=0");
+    is("setup", "warn", "pread", "LimitMEMLOCK");
+    uring = (struct doc_uring){ 0, -ENOSYS, -ENOMEM };
+    run("io_uring");
+    is("read", "warn", "not supported", "5.6");
+    is("buffers", "note", "cannot", "LimitMEMLOCK");
+}
+
+static void
+test_memory(void **state)
+{
+    char err[256];
+
+    (void)state;
+    put("/proc/meminfo", "MemTotal: 100000 kB\nMemAvailable: 2000 kB\n");
+    for (int i = 1; i <= 9; i++) {
+        char path[32], text[128];
+
+        snprintf(path, sizeof(path), "/proc/%d/status", 100 + i);
+        snprintf(text, sizeof(text), "Name:\tp%d\nUid:\t%lu 0 0 0\nVmRSS:\t%d kB\n", i,
+            4000000000ul + (unsigned long)i, i % 2 != 0 ? i : 100 * i);
+        put(path, text);
+    }
+    put("/m/config.json", "{}");
+    put("/m/a.safetensors", "0123456789");
+    put("/m/b.safetensors", "0123");
+    put("/m/c.bin", "0123");
+    assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err,
+        sizeof(err)), 0);
+    run("memory");
+    is("host", "warn", "2.0 MiB of 97.7 MiB", "end what");
+    is("model", "ok", "14 B of weights in 2 files", NULL);
+    /* the five largest, in order */
+    is("held by", "ok", "p8 (pid 108, 4000000008)", NULL);
+    assert_true(strstr(get("held by", "value"), "p6") < strstr(get("held by", "value"),
+        "p2"));
+    assert_non_null(strstr(get("held by", "value"), "p9"));
+    assert_null(strstr(get("held by", "value"), "p7"));
+    /* what does not fit fails where there is nothing but the processor */
+    put("/proc/meminfo", "MemTotal: 100000 kB\nMemAvailable: 90000 kB\n");
+    put("/proc/self/cgroup", "0::/\n");
+    put("/sys/fs/cgroup/memory.max", "10\n");
+    run("memory");
+    is("model", "note", "14 B of weights in 2 files; 10 B", "wint8");
+    assert_int_equal(par_set_text(ps, "device.backend", "cpu", PAR_FROM_SET, err,
+        sizeof(err)), 0);
+    run("memory");
+    is("model", "fail", "14 B", "wint8");
+}
+
+/* ---- fdd --------------------------------------------------------------------- */
+
+static void
+test_fdd(void **state)
+{
+    char err[256], path[600];
+
+    (void)state;
+    run("fdd");
+    is("daemon", "note", "none runs in /run/fdd", "systemctl start fdd");
+    is("runtime folder", "note", "No such file", "--runtime-dir");
+    is("model", "note", "none is named by the test", "model.path");
+    put("/run/fdd/x", "");
+    snprintf(path, sizeof(path), "%s/run/fdd", root);
+    chmod(path, 0777);
+    assert_int_equal(par_set_text(ps, "model.path", "/gone", PAR_FROM_SET, err,
+        sizeof(err)),
+        0);
+    assert_int_equal(par_set_text(ps, "ipc.group", "no-such-group-here", PAR_FROM_SET,
+        err,
+        sizeof(err)), 0);
+    d.uid = 4000000001u;
+    d.daemon_pid = 42;
+    run("fdd");
+    is("daemon", "warn", "pid 42 does not answer", "sudo fdctl status");
+    is("runtime folder", "fail", "written by others", "chmod go-w /run/fdd");
+    is("client socket", "fail", "No such file", "fdctl stop");
+    is("ipc.group", "note", "does not exist", "groupadd --system no-such-group-here");
+    is("model", "fail", "/gone (the test): No such file", "config.json");
+    put("/run/fdd/fdd.sock", "");
+    run("fdd");
+    is("client socket", "fail", "is not a socket", "remove it");
+}
+
+static void
+test_fdd_daemon(void **state)
+{
+    char err[256];
+
+    (void)state;
+    put("/m/config.json", "{}");
+    assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err,
+        sizeof(err)), 0);
+    d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:s,s:s,s:s}]}", "state",
+        "degraded",
+        "pid", 42, "version", "0.0.1", "workers", "phase", "failed", "pid", 0, "deaths",
+        3,
+        "last_death", "signal 11", "error", "no room", "fix", "make room");
+    run("fdd");
+    is("daemon", "fail", "degraded, pid 42", "journalctl");
+    is("version", "warn", "0.0.1", "same release");
+    is("worker", "fail", "failed: no room", "make room");
+    is("worker deaths", "warn", "3, the last: signal 11", "debug panic");
+    is("model", "fail", "no *.safetensors", "dummy");
+    json_decref((json_t *)(uintptr_t)d.status);
+    d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:i,s:s}]}", "state", "running",
+        "pid",
+        42, "version", VERSION, "workers", "phase", "none", "pid", 0, "deaths", 0,
+        "restart_in_ms", 70, "last_death", "signal 9");
+    put("/m/a.safetensors", "1");
+    run("fdd");
+    is("daemon", "ok", "running", NULL);
+    is("worker", "warn", "again in 70 ms: signal 9", "panic");
+    is("model", "ok", "fdd-worker --check /m", NULL);
+    json_decref((json_t *)(uintptr_t)d.status);
+}
+
+static void
+test_report(void **state)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f;
+
+    (void)state;
+    assert_int_equal(doc_worst(d.checks), DOC_OK);
+    doc_add(&d, DOC_OK, "one", "fine %d", 1);
+    doc_add(&d, DOC_NOTE, "two", "a\nb");
+    doc_fix(&d, "do %s", "this");
+    doc_data(&d, "k", json_integer(5));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(find("two"),
+        "data"),
+        "k")), 5);
+    assert_int_equal(doc_worst(d.checks), DOC_NOTE);
+    f = open_memstream(&text, &n);
+    doc_print(f, d.checks, 1);
+    fclose(f);
+    assert_string_equal(text, "test\n  note  two                a\n"
+        "                           b\n"
+        "                           fix: do this\n");
+    free(text);
+    f = open_memstream(&text, &n);
+    doc_print(f, d.checks, 0);
+    fclose(f);
+    assert_non_null(strstr(text, "  ok    one                fine 1\n"));
+    assert_non_null(strstr(text, "\n1 ok, 1 to note, 0 to mend, 0 failed\n"));
+    free(text);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_reading), T(test_kernel), T(test_processor), T(test_processors),
+        T(test_limits), T(test_odd_contents), T(test_cgroup_memory), T(test_io_uring),
+        T(test_memory), T(test_fdd), T(test_fdd_daemon), T(test_report),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/*
+ * fdbench: what a daemon does under load, seen from a client. It speaks
+ * through libfdclient alone, keeps a raw log of every request and derives
+ * every number from that log.
+ *
+ *   main.c      commands                      work.c   lengths, prefixes, turns, arrivals
+ *   load.c      one run: submit and collect   input.c  trace and text files
+ *   stat.c      the log to a summary          report.c text, CSV, JSON
+ *   html.c      the report with plots         setup.c  session, defaults, options' values
+ *   serve.c     options, repeats, results     search.c the load within a limit
+ *   latency.c, ipc.c, start.c the other commands
+ *
+ * Definitions (the field's, of its serving benchmark):
+ *   TTFT   sending of the request to its first token
+ *   TPOT   (end - first token) / (output tokens - 1), of requests with two tokens or more
+ *   ITL    every gap between two successive arrivals of a request, all requests pooled
+ *   E2E    sending to the last record
+ *   goodput  requests per second that meet every limit given
+ * Percentiles interpolate linearly between the two nearest ranks: of n sorted
+ * values the one at h = (n - 1) * (p / 100), as numpy.percentile does, to the
+ * last bit. A time is (double)ns / 1e6 ms. Mean and standard deviation (of
+ * the population) are plain sums in the order of the log.
+ */
+#ifndef FDD_TOOLS_FDBENCH_H
+#define FDD_TOOLS_FDBENCH_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/fdctl.h"
+
+/* ---- what is asked for ---------------------------------------------------- */
+
+enum fdb_dist { FDB_FIXED, FDB_UNIFORM };
+/* "N" or "LO:HI": tokens, both ends included. */
+struct fdb_len { enum fdb_dist dist; uint32_t lo, hi; };
+
+enum fdb_arrival {
+    FDB_CLOSED, FDB_POISSON, FDB_GAMMA, FDB_CONSTANT, FDB_RAMP, FDB_TRACE
+};
+
+/* 0: not a limit. */
+struct fdb_slo { double ttft_ms, tpot_ms, itl_ms, e2e_ms; };
+
+/* A line of a trace file. */
+struct fdb_row { double time_s; uint32_t n_prompt, n_out, line; };
+
+struct fdb_cfg {
+    enum fdb_arrival arrival;
+    uint32_t concurrency;    /* closed loop; an open loop's most at a time, 0: none */
+    double rate;             /* requests per second; the end of a ramp */
+    double rate_from;        /* where a ramp begins */
+    double burstiness;       /* gamma's shape, 1 is Poisson */
+    uint32_t n_request;      /* measured, per repeat; 0: duration_s decides */
+    uint32_t n_warm;         /* before the first repeat, not counted */
+    uint32_t n_repeat;
+    double duration_s;       /* end submitting after so long, 0: n_request decides */
+    struct fdb_len in;       /* tokens of a prompt behind its shared prefix and,
+                                from the second turn on, its history */
+    struct fdb_len out;
+    uint32_t prefix_len;     /* tokens shared by a group of prompts */
+    uint32_t n_prefix;       /* groups */
+    uint32_t n_turn;         /* of a conversation, each repeats what came before; 1 */
+    const char *trace;       /* file of requests: time_s,prompt_tokens,output_tokens */
+    const struct fdb_row *row; /* [n_row] its lines, prompt with its prefix */
+    size_t n_row;
+    int text;                /* prompts as text, and text in the answer */
+    const char *dataset;     /* text file prompts are cut from, NULL: made up */
+    const char *words;       /* [n_words] its text */
+    size_t n_words;
+    double token_bytes;      /* bytes of such text for a token, measured */
+    uint64_t seed;
+    struct fct_req req;      /* sampling parameters */
+    struct fdb_slo slo;
+    double slo_attain;       /* share of requests that must meet it: search, 0.99 */
+};
+
+/* ---- the raw log ---------------------------------------------------------- */
+
+/* Tokens that arrived together. */
+struct fdb_chunk { uint64_t t_ns; uint32_t n_tok; };
+
+/* One request. Times: client's CLOCK_MONOTONIC, ns; 0: did not happen. */
+struct fdb_rec {
+    uint32_t index;          /* of the run, warm-up included */
+    uint32_t repeat;         /* from 0 */
+    uint8_t warm;            /* 1: warm-up, in no summary */
+    uint32_t conversation, turn;
+    uint32_t n_prompt, n_cached, n_out; /* tokens, as the daemon says */
+    uint32_t max_new;
+    int32_t code;            /* FDP_OK, or why it failed */
+    uint32_t finish;         /* FDP_FIN_* */
+    uint32_t n_preempted;
+    uint64_t t_due;          /* when it was to be sent */
+    uint64_t t_send, t_first, t_end;
+    uint64_t queue_ns;       /* in the daemon, before it was first scheduled */
+    uint64_t chunk;          /* first of its n_chunk in the log's chunks */
+    uint32_t n_chunk;
+};
+
+struct fdb_log {
+    struct fdb_rec *rec;
+    size_t n_rec, cap_rec;
+    struct fdb_chunk *chunk; /* of one request together, in order */
+    size_t n_chunk, cap_chunk;
+};
+
+/* One repeat: wall and processor time from the first measured send to the
+ * last end. */
+struct fdb_run {
+    uint64_t t_begin, t_end; /* ns */
+    uint64_t cpu_ns;         /* fdbench's own */
+    double late_ms;          /* worst lateness of a send behind t_due */
+    uint32_t most_open;      /* requests at a time */
+    uint32_t n_held;         /* sends that waited for room in the session */
+};
+
+/* ---- summary: stat.c ------------------------------------------------------ */
+
+#define FDB_N_PCT 6
+extern const double fdb_pct[FDB_N_PCT];   /* 50 90 95 99 99.9 100 */
+
+/* Milliseconds, or tokens. */
+struct fdb_dist_sum {
+    size_t n;
+    double mean, std, min, max, pct[FDB_N_PCT];
+};
+
+#define FDB_N_FAIL 40
+struct fdb_fail { int32_t code; uint32_t n; };
+
+struct fdb_sum {             /* of one repeat */
+    uint32_t n_ok, n_failed;
+    uint32_t n_fail;         /* kinds of failure, the most frequent first */
+    struct fdb_fail fail[FDB_N_FAIL];
+    uint64_t n_prompt, n_cached, n_out; /* tokens of those that ended well */
+    double wall_s;
+    double req_s, out_tok_s, total_tok_s;
+    double goodput;          /* requests per second within the limits, -1: none given */
+    double attain;           /* share within the limits, -1 */
+    double cpu_share;        /* of a core, fdbench's own */
+    double late_ms;
+    uint32_t most_open, n_held;
+    struct fdb_dist_sum ttft, tpot, itl, e2e, queue, n_in, n_gen;
+};
+
+/* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
+double fdb_percentile(const double *v, size_t n, double p);
+/* v is sorted in place. */
+void fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret);
+/* -ENOMEM. */
+int fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
+    const struct fdb_slo *slo, struct fdb_sum *ret);
+/* Does a request meet every limit? */
+int fdb_within(const struct fdb_log *log, const struct fdb_rec *r,
+    const struct fdb_slo *slo);
+
+/* ---- one run: load.c, work.c (work.h) ------------------------------------- */
+
+struct fdb_load {
+    const struct fct *f;
+    fdc_t *session;
+    struct fdc_info info;
+    struct fdb_cfg cfg;
+    int quiet;               /* no progress bar */
+    int lines;               /* in its place a line every few seconds */
+    uint64_t said;           /* failures explained before, a bit for each code */
+};
+/* Warm-up (before repeat 0) and one repeat into log. 0 or an exit code, with the
+ * message printed; log and *ret then have what ended before: FCT_EX_INT (the
+ * first SIGINT or SIGTERM), FCT_EX_UNAV (the session is over). */
+int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
+    struct fdb_run *ret);
+int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
+void fdb_log_fini(struct fdb_log *log);
+
+/* ---- results: report.c, html.c -------------------------------------------- */
+
+struct fdb_step {            /* of a search for the rate or concurrency within a limit */
+    double load, goodput, attain;
+    struct fdb_sum sum;
+    int within;
+};
+
+struct fdb_result {
+    const char *command;     /* serve, latency */
+    char args[1024];         /* command line, for the report */
+    char time[32], host[128]; /* when and where: ISO 8601, host and processor */
+    struct fdc_info info;
+    struct fdb_cfg cfg;
+    struct fdb_log log;
+    struct fdb_run *run;     /* [n] */
+    struct fdb_sum *sum;     /* [n] */
+    uint32_t n;              /* repeats */
+    struct fdb_step *step;   /* [n_step] of a search */
+    uint32_t n_step;
+    double found;            /* the largest load within the limits; 0: none */
+};
+
+/* Table on out: every metric, with several repeats their median, min and max. */
+void fdb_report_text(FILE *out, const struct fdb_result *r);
+/* New reference, NULL without memory. Times in ms. */
+json_t *fdb_report_json(const struct fdb_result *r);
+/* One line a request; raw: everything from which the numbers follow. -errno. */
+int fdb_report_csv(FILE *out, const struct fdb_result *r);
+/* One file, no network: tables and SVG plots. -errno. */
+int fdb_report_html(FILE *out, const struct fdb_result *r);
+
+/* ---- setup.c, input.c, search.c ------------------------------------------- */
+
+/* cfg with what stands when no option says otherwise. */
+void fdb_cfg_init(struct fdb_cfg *cfg);
+void fdb_cfg_fini(struct fdb_cfg *cfg);
+/* Read the trace and text files. 0 or an exit code with the message printed. */
+int fdb_cfg_read(struct fdb_cfg *cfg);
+/* Session, what the daemon says of itself, and what of cfg depends on it. */
+int fdb_load_open(const struct fct *f, struct fdb_load *l);
+void fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv);
+/* "N" or "LO:HI", 1 to max; a number from lo to hi. FCT_EX_USAGE with the message. */
+int fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret);
+int fdb_opt_u32(const char *what, const char *text, uint32_t lo, uint32_t hi,
+    uint32_t *ret);
+int fdb_opt_dbl(const char *what, const char *text, double lo, double hi, double *ret);
+
+/* Is load within the limits? 0 or an exit code. */
+typedef int fdb_try_fn(void *arg, double load, int *ret_within);
+/* The largest load of [lo, hi] within, beginning at first: doubled or halved
+ * until it is enclosed, then bisected to 5 % (whole: to one). 0: none. */
+int fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
+    double *ret_found);
+
+/* ---- commands ------------------------------------------------------------- */
+
+fct_cmd_fn fdb_cmd_serve, fdb_cmd_latency, fdb_cmd_ipc, fdb_cmd_start;
+
+#endif

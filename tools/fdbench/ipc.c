@@ -1,0 +1,526 @@
+#include "config.h"
+
+#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/counter.h"
+
+#define SPIN_US     1000     /* longer than a round trip: the client never sleeps */
+#define N_PROMPT    8
+#define MAX_CLIENT  256
+#define MAX_STREAM  1024
+
+struct ipc_cfg {
+    uint32_t n_ping, n_parked, n_client, n_stream, n_token;
+    double gap_ms;
+    int json;
+};
+
+struct trips {
+    size_t n;
+    double p50, p90, p99, max;  /* us */
+};
+
+/* What one client took, and what stands beside it while all take it. */
+struct client {
+    fdc_t *s;
+    const struct ipc_cfg *cfg;
+    uint32_t vocab;
+    pthread_mutex_t *begin;  /* held until all may begin */
+    pthread_t thread;
+    uint64_t n_token, cpu_ns;
+    int rc;                  /* 0 or a status */
+};
+
+struct streaming {
+    double wall_s;
+    uint64_t n_token, n_record, client_cpu_ns, gate_cpu_ns;
+    uint64_t futex, fd, sleeps, loops;
+    int foreign;             /* others were served meanwhile */
+};
+
+struct ipc {
+    const struct fct *f;
+    struct ipc_cfg cfg;
+    struct fdc_info info;
+    const struct cnt_seg *seg;
+    struct trips trip[4];
+    struct streaming st;
+    char spin[24];           /* the daemon's ipc.spin_us, "" if it does not say */
+};
+
+static const char *const trip_names[4] = { "gate, spinning", "worker, spinning",
+    "gate, parked", "worker, parked" };
+static const char *const trip_keys[4] = { "gate_spinning", "worker_spinning",
+    "gate_parked", "worker_parked" };
+
+/* ---- sessions ------------------------------------------------------------------- */
+
+static int
+failed(const char *what, int status)
+{
+    return fct_fail(fct_exit_code(status), "%s: %s (%s)", what, fdc_strerror(status),
+        fdc_status_name(status));
+}
+
+static int
+attach(const struct fct *f, uint32_t spin_us, fdc_t **ret)
+{
+    struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
+        .name = fct_prog, .spin_us = spin_us };
+    int rc = fdc_open(&opts, ret);
+
+    return rc < 0 ? failed(f->socket, rc) : 0;
+}
+
+static void
+pause_ms(double ms)
+{
+    struct timespec t = { .tv_sec = (time_t)(ms / 1e3) };
+
+    t.tv_nsec = (long)((ms - (double)t.tv_sec * 1e3) * 1e6);
+    while (ms > 0 && nanosleep(&t, &t) != 0 && errno == EINTR)
+        ;
+}
+
+/* Messages for a daemon that is not there come from fct_open(). */
+static int
+meet(struct ipc *p)
+{
+    struct fct_admin *a;
+    json_t *answer = NULL;
+    const json_t *row = NULL;
+    const char *value;
+    fdc_t *s;
+    int rc = fct_open(p->f, 0, &s), i;
+
+    if (rc != 0)
+        return rc;
+    p->info.size = sizeof(p->info);
+    /* a worker that has just become ready may not have told its sizes yet */
+    for (i = 0; i < 50; i++) {
+        rc = fdc_info(s, &p->info, p->f->timeout_ms);
+        if (rc != FDP_E_LOADING && (rc < 0 || p->info.model.vocab != 0))
+            break;
+        pause_ms(20);
+    }
+    fdc_close(s);
+    if (rc < 0 && rc != FDP_E_LOADING)
+        return failed("the model's sizes", rc);
+    if (rc < 0 || p->info.model.vocab == 0)
+        return fct_fail(FCT_EX_TEMP, "the model is still loading; wait for it with\n"
+            "  fdbench --wait 60 ipc");
+    if (p->cfg.n_token + N_PROMPT > p->info.model.max_model_len)
+        return fct_fail(FCT_EX_USAGE, "--tokens %u: with the prompt of %d more than the "
+            "model's length, %u", p->cfg.n_token, N_PROMPT, p->info.model.max_model_len);
+    if (p->cfg.n_stream > p->info.max_inflight)
+        return fct_fail(FCT_EX_USAGE, "--streams %u: the daemon allows a session %u "
+            "requests at a time; use more --clients", p->cfg.n_stream,
+            p->info.max_inflight);
+    if (fct_admin_open(p->f, 1, &a) != 0)
+        return 0;
+    if (fct_ask(a, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"), 1,
+        &answer) == 0)
+        row = json_array_get(json_object_get(answer, "config"), 0);
+    value = json_string_value(json_object_get(row, "value"));
+    if (value != NULL)
+        snprintf(p->spin, sizeof(p->spin), "%s", value);
+    json_decref(answer);
+    fct_admin_close(a);
+    return 0;
+}
+
+/* ---- round trips ------------------------------------------------------------------ */
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int
+round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
+{
+    uint32_t i, n = parked ? p->cfg.n_parked : p->cfg.n_ping;
+    double *v = calloc((size_t)n + 1, sizeof(*v));
+    uint64_t ns;
+    fdc_t *s;
+    int rc;
+
+    if (v == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    rc = attach(p->f, parked ? FDC_SPIN_NONE : SPIN_US, &s);
+    if (rc != 0) {
+        free(v);
+        return rc;
+    }
+    /* the first ones meet cold caches and a sleeping daemon */
+    for (i = 0; rc >= 0 && i < 10; i++)
+        rc = fdc_ping(s, deep, &ns, p->f->timeout_ms);
+    for (i = 0; rc >= 0 && i < n; i++) {
+        if (parked)
+            pause_ms(p->cfg.gap_ms);
+        rc = fdc_ping(s, deep, &ns, p->f->timeout_ms);
+        v[i] = (double)ns / 1e3;
+    }
+    fdc_close(s);
+    qsort(v, n, sizeof(*v), by_value);
+    *ret = (struct trips){ .n = n, .p50 = fdb_percentile(v, n, 50),
+        .p90 = fdb_percentile(v, n, 90), .p99 = fdb_percentile(v, n, 99),
+        .max = fdb_percentile(v, n, 100) };
+    free(v);
+    if (rc < 0)
+        return failed(deep ? "round trip to the worker" : "round trip to the gate", rc);
+    return 0;
+}
+
+/* ---- streaming ------------------------------------------------------------------- */
+
+static int
+take(struct client *c, uint32_t *ret_open)
+{
+    struct fdc_event ev;
+    fdc_req_t *r;
+    int rc = fdc_wait_any(c->s, &r, -1);
+
+    if (rc <= 0)
+        return rc < 0 ? rc : FDP_E_INTERNAL;
+    while ((rc = fdc_next(r, &ev, 0)) == 1) {
+        if (ev.type == FDP_T_IDS)
+            c->n_token += ev.n;
+        if (ev.type == FDP_T_ERROR)
+            return ev.error->code;
+        if (ev.type == FDP_T_DONE) {
+            fdc_req_free(r);
+            --*ret_open;
+            return 0;
+        }
+    }
+    return rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT ? 0 : rc;
+}
+
+static void *
+run_client(void *arg)
+{
+    struct client *c = arg;
+    uint32_t ids[N_PROMPT], i, n_open = 0;
+    struct fdc_params par;
+    struct timespec t;
+    fdc_req_t *r;
+
+    fdc_params_init(&par);
+    par.flags = FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+    par.max_new = c->cfg->n_token;
+    par.submit_timeout_ms = 10000;
+    for (i = 0; i < N_PROMPT; i++)
+        ids[i] = (i + 1) % c->vocab;
+    pthread_mutex_lock(c->begin);
+    pthread_mutex_unlock(c->begin);
+    for (i = 0; c->rc == 0 && i < c->cfg->n_stream; i++) {
+        int rc = fdc_submit_ids(c->s, ids, N_PROMPT, &par, &r);
+
+        c->rc = rc < 0 ? rc : 0;
+        n_open += rc >= 0;
+    }
+    while (c->rc == 0 && n_open > 0)
+        c->rc = take(c, &n_open);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    c->cpu_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return NULL;
+}
+
+/* The gate's processor time, ns; 0: cannot be read. */
+static uint64_t
+gate_cpu(const struct cnt_seg *seg)
+{
+    struct timespec t;
+    clockid_t clk;
+
+    if (clock_getcpuclockid(seg->gate_pid, &clk) != 0 || clock_gettime(clk, &t) != 0)
+        return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void
+snapshot(const struct cnt_seg *seg, struct cnt_gate *g, uint64_t *ret_cpu)
+{
+    const uint64_t *from = (const void *)&seg->g;
+    uint64_t *to = (void *)g;
+    size_t i;
+
+    for (i = 0; i < CNT_N_GATE; i++)
+        to[i] = cnt_get(&from[i]);
+    *ret_cpu = gate_cpu(seg);
+}
+
+static void
+differ(const struct cnt_gate *a, const struct cnt_gate *b, struct streaming *st)
+{
+    st->n_record = b->records_up - a->records_up;
+    st->n_token = b->tokens_up - a->tokens_up;
+    st->futex = b->wakes_futex - a->wakes_futex;
+    st->fd = b->wakes_fd - a->wakes_fd;
+    st->sleeps = b->sleeps - a->sleeps;
+    st->loops = b->loops - a->loops;
+}
+
+/* Threads that wait at *begin; fewer than asked for: none of them will do a thing. */
+static int
+make_threads(const struct ipc *p, struct client *c, uint32_t *ret_n)
+{
+    uint32_t i;
+    int e = 0;
+
+    for (*ret_n = 0; *ret_n < p->cfg.n_client; ++*ret_n) {
+        e = pthread_create(&c[*ret_n].thread, NULL, run_client, &c[*ret_n]);
+        if (e != 0)
+            break;
+    }
+    if (e == 0)
+        return 0;
+    for (i = 0; i < *ret_n; i++)
+        c[i].rc = FDP_E_NOMEM;
+    return fct_fail(FCT_EX_SOFT, "--clients %u: no thread for number %u: %s",
+        p->cfg.n_client, *ret_n + 1, strerror(e));
+}
+
+static int
+run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
+{
+    struct streaming *st = &p->st;
+    uint64_t cpu[2], t, mine = 0;
+    struct cnt_gate g[2];
+    uint32_t i, n;
+    int rc, status = 0;
+
+    pthread_mutex_lock(begin);
+    rc = make_threads(p, c, &n);
+    snapshot(p->seg, &g[0], &cpu[0]);
+    t = fct_now_ns();
+    pthread_mutex_unlock(begin);
+    for (i = 0; i < n; i++) {
+        pthread_join(c[i].thread, NULL);
+        status = status == 0 ? c[i].rc : status;
+        mine += c[i].n_token;
+        st->client_cpu_ns += c[i].cpu_ns;
+    }
+    st->wall_s = (double)(fct_now_ns() - t) / 1e9;
+    snapshot(p->seg, &g[1], &cpu[1]);
+    st->gate_cpu_ns = cpu[1] - cpu[0];
+    differ(&g[0], &g[1], st);
+    st->foreign = st->n_token != mine;
+    if (rc == 0 && status != 0)
+        rc = failed("streaming", status);
+    return rc;
+}
+
+static int
+stream(struct ipc *p)
+{
+    pthread_mutex_t begin = PTHREAD_MUTEX_INITIALIZER;
+    struct client *c = calloc(p->cfg.n_client, sizeof(*c));
+    uint32_t i;
+    int rc = 0;
+
+    if (c == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    for (i = 0; rc == 0 && i < p->cfg.n_client; i++) {
+        c[i] = (struct client){ .cfg = &p->cfg, .vocab = p->info.model.vocab,
+            .begin = &begin };
+        rc = attach(p->f, FDC_SPIN_NONE, &c[i].s);
+    }
+    if (rc == 0)
+        rc = run_clients(p, c, &begin);
+    for (i = 0; i < p->cfg.n_client; i++)
+        fdc_close(c[i].s);
+    free(c);
+    return rc;
+}
+
+/* ---- results ----------------------------------------------------------------------- */
+
+static double
+per_token(const struct streaming *st, uint64_t n)
+{
+    return st->n_token > 0 ? (double)n / (double)st->n_token : (double)NAN;
+}
+
+static void
+print_text(const struct ipc *p)
+{
+    const struct streaming *st = &p->st;
+    char a[4][24];
+    size_t i;
+
+    printf("%-18s %8s %10s %10s %10s %10s\n", "round trips, us", "n", "p50", "p90", "p99",
+        "max");
+    for (i = 0; i < 4; i++) {
+        const struct trips *t = &p->trip[i];
+
+        printf("%-18s %8zu %10s %10s %10s %10s\n", trip_names[i], t->n,
+            rep_num(t->p50, a[0]), rep_num(t->p90, a[1]), rep_num(t->p99, a[2]),
+            rep_num(t->max, a[3]));
+    }
+    printf("spinning: the client polls; parked: it sleeps, and was %g ms idle before\n",
+        p->cfg.gap_ms);
+    if (p->spin[0] != '\0')
+        printf("the daemon's ipc.spin_us is %s\n", p->spin);
+    printf("\nstreaming: %u clients, %u streams each, %u tokens a stream\n",
+        p->cfg.n_client, p->cfg.n_stream, p->cfg.n_token);
+    printf("%-32s %12" PRIu64 "\n", "tokens relayed", st->n_token);
+    printf("%-32s %12s\n", "tokens per second",
+        rep_num((double)st->n_token / st->wall_s, a[0]));
+    printf("%-32s %12s\n", "records per token",
+        rep_num(per_token(st, st->n_record), a[0]));
+    printf("%-32s %12s futex %s, socket %s\n", "wake-ups of clients per token",
+        rep_num(per_token(st, st->futex + st->fd), a[0]),
+        rep_num(per_token(st, st->futex), a[1]), rep_num(per_token(st, st->fd), a[2]));
+    printf("%-32s %12s\n", "sleeps of the gate per token",
+        rep_num(per_token(st, st->sleeps), a[0]));
+    printf("%-32s %12s us\n", "processor time of the gate",
+        rep_num(per_token(st, st->gate_cpu_ns) / 1e3, a[0]));
+    printf("%-32s %12s us\n", "processor time of the clients",
+        rep_num(per_token(st, st->client_cpu_ns) / 1e3, a[0]));
+    if (st->foreign)
+        puts("others used the daemon meanwhile: the figures per token include theirs");
+}
+
+static json_t *
+num(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static int
+print_json(const struct ipc *p)
+{
+    const struct streaming *st = &p->st;
+    json_t *o = json_pack("{s:s}", "command", "ipc"), *s;
+    size_t i;
+    int rc;
+
+    for (i = 0; i < 4; i++) {
+        const struct trips *t = &p->trip[i];
+
+        json_object_set_new(o, trip_keys[i], json_pack("{s:I, s:o, s:o, s:o, s:o}", "n",
+            (json_int_t)t->n, "p50_us", num(t->p50), "p90_us", num(t->p90), "p99_us",
+            num(t->p99), "max_us", num(t->max)));
+    }
+    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->cfg.n_client,
+        "streams", (int)p->cfg.n_stream, "tokens_per_stream", (int)p->cfg.n_token,
+        "tokens_relayed", (json_int_t)st->n_token, "duration_s", num(st->wall_s),
+        "shared_with_others", st->foreign);
+    json_object_set_new(s, "records_per_token", num(per_token(st, st->n_record)));
+    json_object_set_new(s, "wakes_futex_per_token", num(per_token(st, st->futex)));
+    json_object_set_new(s, "wakes_fd_per_token", num(per_token(st, st->fd)));
+    json_object_set_new(s, "gate_sleeps_per_token", num(per_token(st, st->sleeps)));
+    json_object_set_new(s, "gate_rounds_per_token", num(per_token(st, st->loops)));
+    json_object_set_new(s, "gate_cpu_us_per_token",
+        num(per_token(st, st->gate_cpu_ns) / 1e3));
+    json_object_set_new(s, "client_cpu_us_per_token",
+        num(per_token(st, st->client_cpu_ns) / 1e3));
+    json_object_set_new(o, "streaming", s);
+    json_object_set_new(o, "gap_ms", num(p->cfg.gap_ms));
+    json_object_set_new(o, "daemon_spin_us", p->spin[0] != '\0' ? json_string(p->spin)
+        : json_null());
+    rc = fct_print_json(o);
+    json_decref(o);
+    return rc;
+}
+
+/* ---- command ----------------------------------------------------------------------- */
+
+enum { O_HELP = 1, O_PINGS, O_PARKED, O_GAP, O_CLIENTS, O_STREAMS, O_TOKENS, O_JSON };
+
+static const struct fct_opt ipc_opts[] = {
+    { "pings", 'n', "N", "round trips with a polling client (10000)", O_PINGS },
+    { "parked", 0, "N", "round trips with a sleeping one (500)", O_PARKED },
+    { "gap", 0, "MS", "idle before each of those (2)", O_GAP },
+    { "clients", 'c', "N", "sessions that take tokens at a time (4)", O_CLIENTS },
+    { "streams", 0, "N", "requests of each (4)", O_STREAMS },
+    { "tokens", 0, "N", "tokens of each request (200)", O_TOKENS },
+    { "json", 0, NULL, "one JSON object", O_JSON },
+    { "help", 'h', NULL, "this text", O_HELP },
+    FCT_OPT_END
+};
+
+/* -1: go on; else the exit code. */
+static int
+options(struct ipc_cfg *cfg, int argc, char **argv)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    int id, rc = 0;
+
+    while (rc == 0 && (id = fct_cli_next(&c, ipc_opts)) != FCT_CLI_END) {
+        switch (id) {
+        case FCT_CLI_BAD:
+            return FCT_EX_USAGE;
+        case FCT_CLI_WORD:
+            return fct_fail(FCT_EX_USAGE, "ipc: unexpected '%s'", c.value);
+        case O_HELP:
+            puts("usage: fdbench ipc [options]\n\n"
+                "Round trips through shared memory, and what streaming costs in wake-ups "
+                "and\nprocessor time, from the counters of a daemon that serves nobody "
+                "else.\n");
+            fct_help_opts(stdout, ipc_opts);
+            return 0;
+        case O_PINGS:
+            rc = fdb_opt_u32("--pings", c.value, 1, 10000000, &cfg->n_ping);
+            break;
+        case O_PARKED:
+            rc = fdb_opt_u32("--parked", c.value, 1, 1000000, &cfg->n_parked);
+            break;
+        case O_GAP:
+            rc = fdb_opt_dbl("--gap", c.value, 0, 10000, &cfg->gap_ms);
+            break;
+        case O_CLIENTS:
+            rc = fdb_opt_u32("--clients", c.value, 1, MAX_CLIENT, &cfg->n_client);
+            break;
+        case O_STREAMS:
+            rc = fdb_opt_u32("--streams", c.value, 1, MAX_STREAM, &cfg->n_stream);
+            break;
+        case O_TOKENS:
+            rc = fdb_opt_u32("--tokens", c.value, 1, 1000000, &cfg->n_token);
+            break;
+        case O_JSON:
+            cfg->json = 1;
+            break;
+        }
+    }
+    return rc == 0 ? -1 : rc;
+}
+
+int
+fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
+{
+    struct ipc p = { .f = f, .cfg = { .n_ping = 10000, .n_parked = 500, .n_client = 4,
+        .n_stream = 4, .n_token = 200, .gap_ms = 2 } };
+    int rc = options(&p.cfg, argc, argv), i;
+
+    if (rc >= 0)
+        return rc;
+    rc = meet(&p);
+    if (rc == 0)
+        rc = fct_seg_open(f, &p.seg);
+    if (rc != 0)
+        return rc;
+    for (i = 0; rc == 0 && i < 4; i++)
+        rc = round_trips(&p, i & 1, i >> 1, &p.trip[i]);
+    if (rc == 0)
+        rc = stream(&p);
+    fct_seg_close(p.seg);
+    if (rc == 0)
+        rc = p.cfg.json ? print_json(&p) : (print_text(&p), 0);
+    return rc;
+}

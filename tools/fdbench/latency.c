@@ -1,0 +1,402 @@
+#include "config.h"
+
+#include "tools/fdbench/fdbench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_BATCH_MAX 64
+#define LEN_MAX 16777216u
+
+/* Of one batch; NAN: no request ended well. */
+struct sample {
+    double prefill_ms;       /* first sending to the last request's first token */
+    double step_ms;          /* median of the requests' time per output token */
+    double batch_ms, tok_s;
+    uint32_t n_failed;
+};
+enum { S_PREFILL, S_STEP, S_BATCH, S_TOK, N_METRIC };
+
+struct latency {
+    struct fdb_load l;
+    struct fdb_result r;     /* args, time and host alone */
+    uint32_t batch[N_BATCH_MAX], n_batch, at;
+    struct sample *sample;   /* [n_batch][n_repeat] */
+    uint32_t n_done[N_BATCH_MAX];
+    uint32_t n_warm;         /* batches */
+    const char *csv, *json;
+    int quiet;
+};
+
+enum { O_HELP = 1, O_BATCH, O_IN, O_OUT, O_REPEATS, O_WARM, O_SEED, O_CSV, O_JSON,
+    O_PROGRESS, O_QUIET };
+
+static const struct fct_opt lat_opts[] = {
+    { "batch", 'b', "N,N...", "requests at once (1)", O_BATCH },
+    { "input", 'i', "N", "prompt tokens of each (512)", O_IN },
+    { "output", 'o', "N", "output tokens of each (128)", O_OUT },
+    { "repeats", 0, "N", "batches of each size: median, minimum, maximum (5)",
+    O_REPEATS },
+    { "warmup", 0, "N", "batches before, not counted (1)", O_WARM },
+    { "seed", 0, "N", "of tokens and sampling (a new one)", O_SEED },
+    { "csv", 0, "FILE", "a line a batch (- is standard output)", O_CSV },
+    { "json", 0, "FILE", "results as JSON (- is standard output)", O_JSON },
+    { "progress", 0, NULL, "a line every few seconds in place of the bar", O_PROGRESS },
+    { "quiet", 'q', NULL, "neither progress nor table", O_QUIET },
+    { "help", 'h', NULL, "this text", O_HELP },
+    FCT_OPT_END
+};
+
+static int
+help(void)
+{
+    puts("usage: fdbench latency [options]\n\n"
+        "Send batches of equal requests at once: time of the prefill (until every\n"
+        "request has its first token), time per step, tokens per second.\n");
+    fct_help_opts(stdout, lat_opts);
+    return 0;
+}
+
+/* ---- options ------------------------------------------------------------- */
+
+static int
+take_batches(struct latency *a, const char *text)
+{
+    const char *p = text;
+    char one[24];
+    size_t n;
+    int rc;
+
+    a->n_batch = 0;
+    for (;;) {
+        n = strcspn(p, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)(n < 20 ? n : 20), p);
+        if (a->n_batch == N_BATCH_MAX)
+            return fct_fail(FCT_EX_USAGE, "--batch %s: at most %d sizes", text,
+                N_BATCH_MAX);
+        rc = fdb_opt_u32("--batch", one, 1, 65536, &a->batch[a->n_batch]);
+        if (rc != 0)
+            return rc;
+        a->n_batch++;
+        if (p[n] == '\0')
+            return 0;
+        p += n + 1;
+    }
+}
+
+static int
+take_length(const char *what, const char *text, struct fdb_len *ret)
+{
+    uint32_t n;
+    int rc = fdb_opt_u32(what, text, 1, LEN_MAX, &n);
+
+    if (rc == 0)
+        *ret = (struct fdb_len){ .dist = FDB_FIXED, .lo = n, .hi = n };
+    return rc;
+}
+
+static int
+take_option(struct latency *a, int id, const char *v)
+{
+    struct fdb_cfg *c = &a->l.cfg;
+
+    switch (id) {
+    case O_BATCH:
+        return take_batches(a, v);
+    case O_IN:
+        return take_length("--input", v, &c->in);
+    case O_OUT:
+        return take_length("--output", v, &c->out);
+    case O_REPEATS:
+        return fdb_opt_u32("--repeats", v, 1, 1000, &c->n_repeat);
+    case O_WARM:
+        return fdb_opt_u32("--warmup", v, 0, 1000, &a->n_warm);
+    case O_SEED:
+        return fct_u64("--seed", v, UINT64_MAX, &c->seed);
+    case O_CSV:
+        a->csv = v;
+        return 0;
+    case O_JSON:
+        a->json = v;
+        return 0;
+    case O_PROGRESS:
+        a->l.lines = 1;
+        return 0;
+    case O_QUIET:
+        a->quiet = a->l.quiet = 1;
+        return 0;
+    default:
+        return fct_fail(FCT_EX_USAGE, "latency: unexpected '%s'; see fdbench latency "
+            "--help", v);
+    }
+}
+
+/* ---- runs ---------------------------------------------------------------- */
+
+static int
+measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
+    struct sample *ret)
+{
+    static const struct fdb_slo none;
+    struct sample m = { NAN, NAN, NAN, NAN, 0 };
+    uint64_t t_first = 0;
+    struct fdb_sum sum;
+    size_t i;
+
+    if (fdb_summarize(log, repeat, run, &none, &sum) != 0)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    for (i = 0; i < log->n_rec; i++) {
+        const struct fdb_rec *r = &log->rec[i];
+
+        if (r->repeat == repeat && !r->warm && r->code == FDP_OK && r->t_first > t_first)
+            t_first = r->t_first;
+    }
+    m.n_failed = sum.n_failed;
+    if (t_first > run->t_begin) {
+        m.prefill_ms = (double)(t_first - run->t_begin) / 1e6;
+        m.step_ms = sum.tpot.pct[0];
+        m.batch_ms = sum.wall_s * 1e3;
+        m.tok_s = sum.out_tok_s;
+    }
+    for (i = 0; i < sum.n_fail; i++)
+        fct_fail(0, "batch of %u: %u failed with %s: %s", run->most_open, sum.fail[i].n,
+            fdc_status_name(sum.fail[i].code), fdc_strerror(sum.fail[i].code));
+    *ret = m;
+    return 0;
+}
+
+/* The batches of one size. */
+static int
+run_size(struct latency *a, uint32_t at)
+{
+    struct fdb_cfg *c = &a->l.cfg;
+    struct fdb_log log = { .n_rec = 0 };
+    uint64_t seed = c->seed;
+    struct fdb_run run;
+    uint32_t i;
+    int rc = 0, one = 0;
+
+    c->concurrency = c->n_request = a->batch[at];
+    c->n_warm = a->batch[at] * a->n_warm;
+    c->seed = seed + at;
+    for (i = 0; rc == 0 && one == 0 && i < c->n_repeat; i++) {
+        rc = fdb_load_run(&a->l, i, &log, &run);
+        /* A batch that was broken off says nothing. */
+        if (rc == 0)
+            one = measure(&log, i, &run, &a->sample[(size_t)at * c->n_repeat + i]);
+        if (rc == 0 && one == 0)
+            a->n_done[at]++;
+        fdb_log_fini(&log);
+    }
+    c->seed = seed;
+    return rc != 0 ? rc : one;
+}
+
+/* ---- results ------------------------------------------------------------- */
+
+struct mmm { double median, min, max; };
+
+static struct mmm
+across(const struct latency *a, uint32_t at, int metric)
+{
+    const struct sample *s = a->sample + (size_t)at * a->l.cfg.n_repeat;
+    struct mmm m = { NAN, NAN, NAN };
+    double v[1000];
+    size_t n = 0;
+    struct fdb_dist_sum d;
+    uint32_t i;
+
+    for (i = 0; i < a->n_done[at] && i < 1000; i++) {
+        double x = metric == S_PREFILL ? s[i].prefill_ms : metric == S_STEP
+            ? s[i].step_ms : metric == S_BATCH ? s[i].batch_ms : s[i].tok_s;
+
+        if (!isnan(x))
+            v[n++] = x;
+    }
+    if (n > 0) {
+        fdb_dist_of(v, n, &d);
+        m = (struct mmm){ d.pct[0], d.min, d.max };
+    }
+    return m;
+}
+
+static void
+print_text(const struct latency *a)
+{
+    const struct fdb_cfg *c = &a->l.cfg;
+    uint32_t i;
+    int k;
+
+    printf("latency, model %.64s, %s, %s\n"
+        "prompt %u, output %u tokens; median (min - max) of %u batches\n\n"
+        "%7s  %29s  %29s  %29s  %29s\n", a->l.info.model.model_name,
+        a->r.host, a->r.time, c->in.hi, c->out.hi, c->n_repeat, "batch", "prefill ms",
+        "ms per step", "batch ms", "output tokens/s");
+    for (i = 0; i < a->n_batch && a->n_done[i] > 0; i++) {
+        printf("%7u", a->batch[i]);
+        for (k = 0; k < N_METRIC; k++) {
+            struct mmm m = across(a, i, k);
+            char text[64];
+
+            if (isnan(m.median))
+                snprintf(text, sizeof(text), "-");
+            else
+                snprintf(text, sizeof(text), "%.*f (%.*f - %.*f)", k == S_TOK ? 1 : 3,
+                    m.median, k == S_TOK ? 1 : 3, m.min, k == S_TOK ? 1 : 3, m.max);
+            printf("  %29s", text);
+        }
+        putchar('\n');
+    }
+}
+
+static json_t *
+mmm_json(struct mmm m)
+{
+    return json_pack("{s:o, s:o, s:o}", "median", fct_json_real(m.median), "min",
+        fct_json_real(m.min), "max", fct_json_real(m.max));
+}
+
+static json_t *
+to_json(const struct latency *a)
+{
+    static const char *const names[N_METRIC] = { "prefill_ms", "step_ms", "batch_ms",
+        "output_tokens_per_s" };
+    const struct fdb_cfg *c = &a->l.cfg;
+    json_t *list = json_array(), *o;
+    uint32_t i, j, n_failed;
+    int k;
+
+    for (i = 0; list != NULL && i < a->n_batch && a->n_done[i] > 0; i++) {
+        for (n_failed = 0, j = 0; j < a->n_done[i]; j++)
+            n_failed += a->sample[(size_t)i * c->n_repeat + j].n_failed;
+        o = json_pack("{s:I, s:I, s:I}", "batch", (json_int_t)a->batch[i], "batches",
+            (json_int_t)a->n_done[i], "requests_failed", (json_int_t)n_failed);
+        for (k = 0; o != NULL && k < N_METRIC; k++)
+            json_object_set_new(o, names[k], mmm_json(across(a, i, k)));
+        if (o == NULL || json_array_append_new(list, o) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:s%, s:I, s:I, s:I, s:o}", "command",
+        "latency", "args", a->r.args, "time", a->r.time, "host", a->r.host, "model",
+        a->l.info.model.model_name, strnlen(a->l.info.model.model_name,
+        sizeof(a->l.info.model.model_name)), "prompt_tokens", (json_int_t)c->in.hi,
+        "output_tokens", (json_int_t)c->out.hi, "seed", (json_int_t)c->seed, "sizes",
+        list);
+}
+
+static int
+write_json(FILE *f, const struct latency *a)
+{
+    json_t *j = to_json(a);
+    int rc = j == NULL ? -ENOMEM : json_dumpf(j, f, JSON_INDENT(2)) != 0
+        || fputc('\n', f) == EOF ? -EIO : 0;
+
+    json_decref(j);
+    return rc;
+}
+
+static int
+write_csv(FILE *f, const struct latency *a)
+{
+    const struct fdb_cfg *c = &a->l.cfg;
+    uint32_t i, k;
+
+    fputs("batch,repeat,prompt_tokens,output_tokens,prefill_ms,step_ms,batch_ms,"
+        "output_tokens_per_s,requests_failed\n", f);
+    for (i = 0; i < a->n_batch; i++)
+        for (k = 0; k < a->n_done[i]; k++) {
+            const struct sample *s = &a->sample[(size_t)i * c->n_repeat + k];
+
+            fprintf(f, "%u,%u,%u,%u,%.17g,%.17g,%.17g,%.17g,%u\n", a->batch[i], k,
+                c->in.hi, c->out.hi, s->prefill_ms, s->step_ms, s->batch_ms, s->tok_s,
+                s->n_failed);
+        }
+    return ferror(f) ? -EIO : 0;
+}
+
+static int
+write_file(const char *path, int (*fn)(FILE *, const struct latency *),
+    const struct latency *a)
+{
+    FILE *f;
+    int rc;
+
+    if (path == NULL)
+        return 0;
+    f = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    if (f == NULL)
+        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
+    rc = fn(f, a);
+    if (rc == 0 && fflush(f) != 0)
+        rc = -errno;
+    if (f != stdout && fclose(f) != 0 && rc == 0)
+        rc = -errno;
+    return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", path, strerror(-rc));
+}
+
+/* ---- the command --------------------------------------------------------- */
+
+static int
+latency(struct latency *a, const struct fct *f)
+{
+    struct fdb_cfg *c = &a->l.cfg;
+    uint32_t i, most = 0;
+    int rc, rc2;
+
+    for (i = 0; i < a->n_batch; i++)
+        most = a->batch[i] > most ? a->batch[i] : most;
+    if (a->csv != NULL && a->json != NULL && strcmp(a->csv, "-") == 0
+        && strcmp(a->json, "-") == 0)
+        return fct_fail(FCT_EX_USAGE, "--csv - and --json -: one of them only");
+    a->quiet |= (a->csv != NULL && strcmp(a->csv, "-") == 0)
+        || (a->json != NULL && strcmp(a->json, "-") == 0);
+    a->sample = calloc((size_t)a->n_batch * c->n_repeat, sizeof(*a->sample));
+    if (a->sample == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    c->concurrency = most;
+    rc = fdb_load_open(f, &a->l);
+    if (rc != 0)
+        return rc;
+    for (i = 0; rc == 0 && i < a->n_batch; i++)
+        rc = run_size(a, i);
+    if (a->n_done[0] == 0)
+        return rc;
+    if (!a->quiet)
+        print_text(a);
+    rc2 = write_file(a->csv, write_csv, a);
+    rc = rc == 0 ? rc2 : rc;
+    rc2 = write_file(a->json, write_json, a);
+    return rc == 0 ? rc2 : rc;
+}
+
+int
+fdb_cmd_latency(const struct fct *f, int argc, char **argv)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct latency a;
+    int id, rc = 0;
+
+    memset(&a, 0, sizeof(a));
+    fdb_cfg_init(&a.l.cfg);
+    fdb_result_init(&a.r, "latency", argc, argv);
+    a.l.cfg.n_repeat = 5;
+    a.n_warm = 1;
+    a.batch[0] = a.n_batch = 1;
+    while (rc == 0 && (id = fct_cli_next(&c, lat_opts)) != FCT_CLI_END) {
+        if (id == O_HELP) {
+            fdb_cfg_fini(&a.l.cfg);
+            return help();
+        }
+        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take_option(&a, id, c.value);
+    }
+    if (rc == 0)
+        rc = latency(&a, f);
+    fdc_close(a.l.session);
+    fdb_cfg_fini(&a.l.cfg);
+    free(a.sample);
+    return rc;
+}

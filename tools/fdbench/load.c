@@ -1,0 +1,664 @@
+#include "config.h"
+
+#include "tools/fdbench/work.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MS 1000000u
+#define IDLE_NS (100u * MS)  /* a look at signals and the progress bar */
+#define NO_ROOM_NS (1u * MS) /* until a full request ring is looked at again */
+#define CANCEL_NS (3000u * (uint64_t)MS)
+#define LEAD_NS (2u * MS)    /* to prepare the first request */
+#define PAUSE_MS 10u         /* of a client whose request failed, at least */
+
+/* A conversation: its open request, or the one to come. */
+struct slot {
+    struct fdb_ask ask;
+    struct fdb_rec rec;
+    struct fdb_prompt prompt;
+    struct fdb_chunk *chunk;
+    size_t cap_chunk;
+    fdc_req_t *h;
+    uint64_t t_wake;         /* not before this moment */
+    int held;                /* waited for room */
+    struct slot *next;       /* in one of the lists */
+    struct slot *all_next;
+};
+
+struct list { struct slot *first, *last; };
+
+struct phase {
+    struct fdb_load *l;
+    const struct fdb_cfg *cfg;
+    struct fdb_work *w;
+    struct fdb_log *log;
+    struct fdb_run *run;
+    struct slot *all;
+    struct list idle, ready, rest; /* unused; next turns; clients that pause */
+    struct slot *start;      /* the next conversation, prepared */
+    uint32_t repeat, index;
+    uint8_t warm;
+    uint32_t limit;          /* requests at a time */
+    uint32_t n_open, n_rest, n_over;
+    uint64_t n_tok, t0, t_stop, t_shown, t_cancel;
+    int stopping;            /* nothing more is sent */
+    int rc;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void
+on_signal(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+/* ---- slots --------------------------------------------------------------- */
+
+static void
+push(struct list *l, struct slot *s)
+{
+    s->next = NULL;
+    if (l->last != NULL)
+        l->last->next = s;
+    else
+        l->first = s;
+    l->last = s;
+}
+
+static struct slot *
+pop(struct list *l)
+{
+    struct slot *s = l->first;
+
+    if (s != NULL) {
+        l->first = s->next;
+        if (l->first == NULL)
+            l->last = NULL;
+    }
+    return s;
+}
+
+/* Before anything else is printed. */
+static void
+clear_bar(const struct phase *p)
+{
+    if (!p->l->quiet && !p->l->lines && p->t_shown != p->t0 && isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
+
+static void
+out_of_memory(struct phase *p)
+{
+    clear_bar(p);
+    if (p->rc == 0)
+        p->rc = fct_fail(FCT_EX_SOFT, "out of memory: %zu requests and %zu arrivals are "
+            "in the log", p->log->n_rec, p->log->n_chunk);
+    p->stopping = 1;
+}
+
+static struct slot *
+take_slot(struct phase *p)
+{
+    struct slot *s = pop(&p->idle);
+
+    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL) {
+        s->all_next = p->all;
+        p->all = s;
+    }
+    return s;
+}
+
+static void
+free_slots(struct phase *p)
+{
+    struct slot *s;
+
+    while ((s = p->all) != NULL) {
+        p->all = s->all_next;
+        fdc_req_free(s->h);
+        fdb_prompt_fini(&s->prompt);
+        free(s->chunk);
+        free(s);
+    }
+}
+
+/* The next conversation's first prompt, made before its time. */
+static void
+prepare(struct phase *p)
+{
+    struct fdb_ask ask;
+    struct slot *s;
+
+    if (p->start != NULL || p->stopping || !fdb_work_next(p->w, &ask))
+        return;
+    s = take_slot(p);
+    if (s == NULL || fdb_work_prompt(p->w, &ask, &s->prompt) != 0) {
+        out_of_memory(p);
+        return;
+    }
+    s->ask = ask;
+    s->held = 0;
+    s->t_wake = p->t0 + ask.due_ns;
+    p->start = s;
+}
+
+/* ---- the end of a request ------------------------------------------------ */
+
+/* The client of s goes on: with its next turn, or it is free. */
+static void
+go_on(struct phase *p, struct slot *s)
+{
+    if (!s->ask.more || p->stopping) {
+        push(&p->idle, s);
+        return;
+    }
+    fdb_work_turn(p->w, &s->ask, &s->ask);
+    s->held = 0;
+    if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0) {
+        out_of_memory(p);
+        push(&p->idle, s);
+        return;
+    }
+    push(&p->ready, s);
+}
+
+static void
+end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
+{
+    s->rec.t_end = now;
+    if (fdb_log_rec(p->log, &s->rec, s->chunk) != 0)
+        out_of_memory(p);
+    fdc_req_free(s->h);
+    s->h = NULL;
+    p->run->t_end = now;
+    p->n_over++;
+    /* A client that is refused pauses as long as the daemon asks for; what
+     * was refused is not sent again. */
+    if (s->rec.code != FDP_OK && retry_ms < PAUSE_MS)
+        retry_ms = PAUSE_MS;
+    s->t_wake = now + (uint64_t)retry_ms * MS;
+    if (retry_ms > 0 && !p->stopping && (p->cfg->arrival == FDB_CLOSED || s->ask.more)) {
+        push(&p->rest, s);
+        p->n_rest++;
+    } else {
+        go_on(p, s);
+    }
+}
+
+static void
+wake_up(struct phase *p, uint64_t now)
+{
+    struct slot *s, *next = p->rest.first;
+
+    if (next == NULL)
+        return;
+    p->rest = (struct list){ NULL, NULL };
+    while ((s = next) != NULL) {
+        next = s->next;
+        if (s->t_wake > now && !p->stopping) {
+            push(&p->rest, s);
+        } else {
+            p->n_rest--;
+            go_on(p, s);
+        }
+    }
+}
+
+/* Each reason once, with the parameter that the log does not have. */
+static void
+say_failure(struct phase *p, uint32_t index, const struct fdp_error *e)
+{
+    uint64_t bit = e->code < 0 && e->code > -64 ? (uint64_t)1 << -e->code : 0;
+    char text[256];
+
+    if ((p->l->said & bit) != 0 || e->code == FDP_E_CANCELLED
+        || e->code == FDP_E_DISCONNECTED)
+        return;
+    p->l->said |= bit;
+    clear_bar(p);
+    fct_error_text(e, text, sizeof(text));
+    fct_fail(0, "request %u: %s", index, text);
+}
+
+static void
+session_over(struct phase *p, int why)
+{
+    p->stopping = 1;
+    if (p->rc != 0)
+        return;
+    clear_bar(p);
+    p->rc = fct_fail(FCT_EX_UNAV, "%s (%s): %u of the requests ended before",
+        fdc_strerror(why), fdc_status_name(why), p->n_over);
+}
+
+/* ---- sending ------------------------------------------------------------- */
+
+static int
+submit(struct phase *p, struct slot *s)
+{
+    const struct fct_req *q = &p->cfg->req;
+    struct fdc_params par = q->p;
+
+    par.stop = (const char *const *)q->stop;
+    par.stop_len = q->stop_len;
+    par.n_stop = q->n_stop;
+    par.stop_ids = q->stop_ids;
+    par.n_stop_ids = q->n_stop_ids;
+    par.max_new = s->ask.max_new;
+    par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
+    par.flags |= FDP_F_SEED;
+    par.user_ptr = s;
+    if (p->cfg->text)
+        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par,
+            &s->h);
+    return fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &s->h);
+}
+
+/* A closed loop's requests are due when a client is free to send them. */
+static void
+account_send(struct phase *p, struct slot *s, uint64_t t_send)
+{
+    int is_open = p->cfg->arrival != FDB_CLOSED;
+    uint64_t t_due = is_open || s->held ? s->t_wake : t_send;
+    double late = t_send > t_due ? (double)(t_send - t_due) / 1e6 : 0;
+
+    s->rec = (struct fdb_rec){ .index = p->index++, .repeat = p->repeat, .warm = p->warm,
+        .conversation = s->ask.conversation, .turn = s->ask.turn,
+        .max_new = s->ask.max_new, .t_due = t_due, .t_send = t_send };
+    if (late > p->run->late_ms)
+        p->run->late_ms = late;
+    if (p->run->t_begin == 0)
+        p->run->t_begin = t_send;
+    p->run->n_held += (uint32_t)s->held;
+}
+
+/* 0: sent, or it failed at once; FDP_E_AGAIN: there is no room now. */
+static int
+send_one(struct phase *p, struct slot *s)
+{
+    uint64_t t_send = fct_now_ns();
+    int rc = submit(p, s);
+
+    if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
+        s->held = 1;
+        return FDP_E_AGAIN;
+    }
+    if (rc < 0 && fdc_state(p->l->session, NULL) < 0) {
+        session_over(p, rc);
+        return 0;
+    }
+    account_send(p, s, t_send);
+    if (rc < 0) {
+        s->rec.code = rc;
+        say_failure(p, s->rec.index, &(struct fdp_error){ .code = rc });
+        end_request(p, s, fct_now_ns(), 0);
+        return 0;
+    }
+    p->n_open++;
+    if (p->n_open > p->run->most_open)
+        p->run->most_open = p->n_open;
+    return 0;
+}
+
+/* All that is due; turns under way come before new conversations. */
+static void
+send_due(struct phase *p)
+{
+    int closed = p->cfg->arrival == FDB_CLOSED;
+
+    for (;;) {
+        uint64_t now = fct_now_ns();
+        struct slot *s = p->ready.first;
+
+        if (p->t_stop != 0 && now >= p->t_stop)
+            p->stopping = 1;
+        prepare(p);
+        if (p->stopping)
+            return;
+        if (s == NULL && p->start != NULL && p->start->t_wake <= now)
+            s = p->start;
+        if (s == NULL)
+            return;
+        if (p->n_open >= p->limit) {
+            s->held |= !closed;
+            return;
+        }
+        if (closed && s == p->start && p->n_open + p->n_rest >= p->limit)
+            return;
+        if (closed && !s->held)
+            s->t_wake = now;
+        if (send_one(p, s) != 0 || p->stopping)
+            return;
+        if (s == p->start)
+            p->start = NULL;
+        else
+            (void)pop(&p->ready);
+    }
+}
+
+/* ---- receiving ----------------------------------------------------------- */
+
+static void
+take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
+{
+    struct fdb_rec *r = &s->rec;
+
+    if (r->n_chunk == s->cap_chunk) {
+        size_t cap = s->cap_chunk * 2 + 64;
+        struct fdb_chunk *c = reallocarray(s->chunk, cap, sizeof(*c));
+
+        if (c == NULL) {
+            out_of_memory(p);
+            return;
+        }
+        s->chunk = c;
+        s->cap_chunk = cap;
+    }
+    if (r->n_chunk == 0)
+        r->t_first = now;
+    s->chunk[r->n_chunk++] = (struct fdb_chunk){ .t_ns = now, .n_tok = ev->n };
+    r->n_out += ev->n;
+    p->n_tok += ev->n;
+    if (s->ask.more && !p->cfg->text && fdb_prompt_add(&s->prompt, ev->ids, ev->n) != 0)
+        out_of_memory(p);
+}
+
+static void
+take_done(struct fdb_rec *r, const struct fdp_done *d)
+{
+    r->n_prompt = d->prompt_tokens;
+    r->n_cached = d->cached_tokens;
+    r->n_out = d->output_tokens;
+    r->n_preempted = d->n_preempted;
+    r->queue_ns = d->t_start > d->t_submit ? d->t_start - d->t_submit : 0;
+}
+
+/* 1: the request is over. */
+static int
+take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
+{
+    int code;
+
+    switch (ev->type) {
+    case FDP_T_IDS:
+        take_ids(p, s, ev, now);
+        return 0;
+    case FDP_T_TEXT:
+        if (s->ask.more && p->cfg->text
+            && fdb_prompt_add_text(&s->prompt, ev->text, ev->n) != 0)
+            out_of_memory(p);
+        return 0;
+    case FDP_T_ACCEPTED:
+        s->rec.n_prompt = ev->accepted->prompt_len;
+        s->rec.n_cached = ev->accepted->cached_len;
+        return 0;
+    case FDP_T_CHOICE_END:
+        s->rec.finish = ev->choice_end->finish;
+        return 0;
+    case FDP_T_DONE:
+        take_done(&s->rec, ev->done);
+        p->n_open--;
+        end_request(p, s, now, 0);
+        return 1;
+    case FDP_T_ERROR:
+        s->rec.code = code = ev->error->code;
+        say_failure(p, s->rec.index, ev->error);
+        if (fdc_state(p->l->session, NULL) < 0)
+            session_over(p, code);
+        p->n_open--;
+        end_request(p, s, now, ev->error->retry_after_ms);
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* What has arrived, until something is due or a request has ended (1). */
+static int
+receive(struct phase *p, uint64_t t_due)
+{
+    struct fdc_event ev;
+    fdc_req_t *h;
+    uint64_t now = 0;
+
+    while (now < t_due && fdc_wait_any(p->l->session, &h, 0) == 1) {
+        int rc = fdc_next(h, &ev, 0);
+
+        now = fct_now_ns();
+        if (rc == 1 && take_event(p, fdc_req_user(h), &ev, now))
+            return 1;
+    }
+    return 0;
+}
+
+/* ---- progress ------------------------------------------------------------ */
+
+static void
+show(struct phase *p, uint64_t now)
+{
+    const struct fdb_cfg *c = p->cfg;
+    int bar = !p->l->lines && isatty(STDERR_FILENO), full;
+    double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
+    char of[24] = "";
+
+    if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown
+        || now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
+        return;
+    p->t_shown = now;
+    if (c->n_request > 0) {
+        part = (double)p->n_over / c->n_request;
+        snprintf(of, sizeof(of), "/%u", c->n_request);
+    }
+    if (c->duration_s > 0 && s / c->duration_s > part)
+        part = s / c->duration_s;
+    full = part < 1 ? (int)(part * 24) : 24;
+    if (bar)
+        fprintf(stderr, "\r%s [%.*s%.*s] %u%s requests, %u open, %.0f tokens/s\033[K",
+            p->warm ? "warm-up" : "run", full, "########################", 24 - full,
+            "------------------------", p->n_over, of, p->n_open,
+            s > 0 ? (double)p->n_tok / s : 0);
+    else
+        fprintf(stderr, "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s\n",
+            p->warm ? "warm-up" : "run", s, p->n_over, of, p->n_open,
+            s > 0 ? (double)p->n_tok / s : 0);
+}
+
+/* ---- one phase ----------------------------------------------------------- */
+
+static void
+cancel_all(struct phase *p, uint64_t now)
+{
+    struct slot *s;
+
+    p->stopping = 1;
+    p->t_cancel = now + CANCEL_NS;
+    for (s = p->all; s != NULL; s = s->all_next)
+        if (s->h != NULL)
+            (void)fdc_cancel(s->h);
+}
+
+/* Requests that do not end although they were cancelled. */
+static void
+give_up(struct phase *p, uint64_t now)
+{
+    struct slot *s;
+
+    for (s = p->all; s != NULL; s = s->all_next) {
+        if (s->h == NULL)
+            continue;
+        s->rec.code = FDP_E_CANCELLED;
+        p->n_open--;
+        end_request(p, s, now, 0);
+    }
+}
+
+/* The moment until which there is nothing to do but to receive. */
+static uint64_t
+next_due(const struct phase *p, uint64_t now)
+{
+    uint64_t t = now + IDLE_NS;
+    const struct slot *s = p->ready.first != NULL ? p->ready.first : p->start;
+
+    if (!p->stopping && s != NULL && p->n_open < p->limit) {
+        if (s->held)
+            t = now + NO_ROOM_NS;
+        else if (p->cfg->arrival != FDB_CLOSED && s->t_wake < t)
+            t = s->t_wake > now ? s->t_wake : now;
+    }
+    for (s = p->rest.first; s != NULL; s = s->next)
+        if (s->t_wake < t)
+            t = s->t_wake > now ? s->t_wake : now;
+    return t;
+}
+
+/* Until t_due or until something has arrived. */
+static void
+wait_until(struct phase *p, uint64_t t_due)
+{
+    struct pollfd pfd = { .fd = fdc_fd(p->l->session), .events = POLLIN };
+    uint64_t now = fct_now_ns();
+    struct timespec ts;
+    int rc = fdc_dispatch(p->l->session);
+
+    if (rc < 0) {
+        session_over(p, rc);
+        return;
+    }
+    if (rc > 0 || t_due <= now)
+        return;
+    ts.tv_sec = (time_t)((t_due - now) / 1000000000u);
+    ts.tv_nsec = (long)((t_due - now) % 1000000000u);
+    (void)ppoll(&pfd, 1, &ts, NULL);
+}
+
+static int
+is_over(const struct phase *p)
+{
+    if (p->n_open > 0)
+        return 0;
+    return p->stopping || (p->start == NULL && p->ready.first == NULL && p->n_rest == 0);
+}
+
+static void
+loop(struct phase *p)
+{
+    uint64_t now;
+
+    prepare(p);
+    for (;;) {
+        now = fct_now_ns();
+        if (interrupted && p->rc == 0) {
+            clear_bar(p);
+            p->rc = fct_fail(FCT_EX_INT, "interrupted: %u requests ended before, %u are "
+                "cancelled", p->n_over, p->n_open);
+            cancel_all(p, now);
+        }
+        if (p->t_cancel != 0 && now > p->t_cancel)
+            give_up(p, now);
+        wake_up(p, now);
+        if (!p->stopping)
+            send_due(p);
+        if (p->rc != 0 && p->t_cancel == 0)
+            cancel_all(p, now);
+        if (is_over(p))
+            return;
+        show(p, now);
+        if (!receive(p, next_due(p, now)))
+            wait_until(p, next_due(p, fct_now_ns()));
+    }
+}
+
+static uint64_t
+cpu_ns(void)
+{
+    struct rusage u;
+
+    getrusage(RUSAGE_SELF, &u);
+    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u
+        + (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u;
+}
+
+static int
+run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int warm,
+    uint32_t first_index, struct fdb_log *log, struct fdb_run *ret)
+{
+    struct phase p = { .l = l, .cfg = cfg, .log = log, .run = ret, .repeat = repeat,
+        .index = first_index, .warm = (uint8_t)warm, .limit = l->info.max_inflight };
+    uint64_t cpu = cpu_ns();
+    int rc = fdb_work_new(cfg, &l->info.model, fdb_mix(cfg->seed, 2 * repeat
+        + (uint64_t)warm), &p.w);
+
+    if (rc != 0)
+        return rc;
+    if (cfg->concurrency > 0 && cfg->concurrency < p.limit)
+        p.limit = cfg->concurrency;
+    p.t0 = p.t_shown = fct_now_ns() + LEAD_NS;
+    if (cfg->duration_s > 0)
+        p.t_stop = p.t0 + (uint64_t)(cfg->duration_s * 1e9);
+    loop(&p);
+    ret->cpu_ns = cpu_ns() - cpu;
+    clear_bar(&p);
+    free_slots(&p);
+    fdb_work_free(p.w);
+    return p.rc;
+}
+
+/* The run after a warm-up whose requests are all refused for what they ask
+ * would only say that again. */
+static int
+check_warm(const struct fdb_log *log, size_t first)
+{
+    int32_t code = FDP_OK;
+    size_t i;
+
+    for (i = first; i < log->n_rec; i++) {
+        code = log->rec[i].code;
+        if (fct_exit_code(code) != FCT_EX_DATA)
+            return 0;
+    }
+    return i == first ? 0 : fct_fail(FCT_EX_DATA, "every request of the warm-up was "
+        "refused: %s (%s)", fdc_strerror(code), fdc_status_name(code));
+}
+
+int
+fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
+    struct fdb_run *ret)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
+    struct fdb_cfg warm = l->cfg;
+    uint32_t n_warm = repeat == 0 ? warm.n_warm : 0;
+    struct fdb_run run = { .n_held = 0 };
+    size_t first = log->n_rec;
+    int rc = 0;
+
+    if (!interrupted) {
+        sigaction(SIGINT, &sa, NULL);
+        sigaction(SIGTERM, &sa, NULL);
+    }
+    /* Timers of an open loop: not 50 us late. */
+    (void)prctl(PR_SET_TIMERSLACK, 1);
+    *ret = run;
+    if (n_warm > 0) {
+        warm.arrival = FDB_CLOSED;
+        warm.n_request = n_warm;
+        warm.duration_s = 0;
+        if (l->cfg.arrival != FDB_CLOSED)
+            warm.concurrency = n_warm;
+        rc = run_phase(l, &warm, repeat, 1, 0, log, &run);
+        if (rc == 0)
+            rc = check_warm(log, first);
+    }
+    if (rc == 0)
+        rc = run_phase(l, &l->cfg, repeat, 0, n_warm, log, ret);
+    return rc;
+}

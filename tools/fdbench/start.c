@@ -1,0 +1,688 @@
+#include "config.h"
+
+#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report_priv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/counter.h"
+
+#define MAX_SET     64
+#define LOG_LINES   12
+#define N_PROMPT    16
+#define CHUNK       ((size_t)1 << 30)
+
+struct start_cfg {
+    const char *fdd, *model, *config;
+    char *set[MAX_SET];
+    uint32_t n_set, n_repeat;
+    double timeout_s;
+    int no_cold, json;
+};
+
+/* Times of one start, from the moment before fork(), in ms. */
+struct timing {
+    double socket, ready, first;
+    double load;             /* what the worker says its model took */
+    double cached;           /* share of the model's bytes in the page cache before */
+    int cold;
+};
+
+struct starter {
+    struct start_cfg cfg;
+    char fdd[4096], model[4096], dir[256], run[300], log[300];
+    struct fct f;            /* the daemon's folder */
+    pid_t pid;               /* 0: none */
+    uint64_t model_bytes, t0, t_end;
+    uint32_t vocab;
+    struct timing *t;        /* [n] in the order of the runs */
+    uint32_t n;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void
+on_signal(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+static void
+nap(void)
+{
+    const struct timespec t = { .tv_nsec = 200000 };
+
+    nanosleep(&t, NULL);
+}
+
+static double
+ms_since(uint64_t t0)
+{
+    return (double)(fct_now_ns() - t0) / 1e6;
+}
+
+/* ---- the model's files ------------------------------------------------------------ */
+
+/* Share of a file's bytes in the page cache, summed into *ret. */
+static void
+resident(int fd, uint64_t size, uint64_t *ret)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n, i;
+    unsigned char *vec = malloc(CHUNK / page);
+    uint64_t at;
+
+    for (at = 0; vec != NULL && at < size; at += CHUNK) {
+        size_t len = size - at < CHUNK ? (size_t)(size - at) : CHUNK;
+        void *p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)at);
+
+        if (p == MAP_FAILED)
+            break;
+        n = (len + page - 1) / page;
+        if (mincore(p, len, vec) == 0)
+            for (i = 0; i < n; i++)
+                *ret += (vec[i] & 1) != 0 ? (i + 1 < n ? page : len - i * page) : 0;
+        munmap(p, len);
+    }
+    free(vec);
+}
+
+static void
+read_through(int fd)
+{
+    const size_t bytes = (size_t)1 << 20;
+    char *buf = malloc(bytes);
+
+    while (buf != NULL && !interrupted && read(fd, buf, bytes) > 0)
+        ;
+    free(buf);
+}
+
+/* Drops the model's files from the page cache, or reads them into it. */
+static int
+page_cache(struct starter *s, int cold, double *ret_cached)
+{
+    DIR *d = opendir(s->model);
+    uint64_t total = 0, cached = 0;
+    const struct dirent *e;
+    struct stat st;
+    int fd;
+
+    if (d == NULL)
+        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
+    while ((e = readdir(d)) != NULL) {
+        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fd < 0)
+            continue;
+        if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+            if (cold) {
+                /* what is not written yet cannot be dropped */
+                (void)fdatasync(fd);
+                (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+            } else {
+                read_through(fd);
+            }
+            resident(fd, (uint64_t)st.st_size, &cached);
+            total += (uint64_t)st.st_size;
+        }
+        close(fd);
+    }
+    closedir(d);
+    s->model_bytes = total;
+    *ret_cached = total > 0 ? (double)cached / (double)total : (double)NAN;
+    return 0;
+}
+
+/* ---- the daemon -------------------------------------------------------------------- */
+
+static int
+remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st, (void)flag, (void)ftw;
+    (void)remove(path);
+    return 0;
+}
+
+/* fdd beside fdbench, where an installation or the build puts it, or in the path. */
+static int
+find_fdd(struct starter *s)
+{
+    static const char *const places[] = { "fdd", "../sbin/fdd", "../fdd" };
+    char exe[2048], path[2100], *slash;
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    size_t i;
+
+    if (s->cfg.fdd != NULL) {
+        snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd);
+        if (access(s->fdd, X_OK) != 0)
+            return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+        return 0;
+    }
+    exe[n > 0 ? n : 0] = '\0';
+    slash = strrchr(exe, '/');
+    for (i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - exe), exe, places[i]);
+        if (access(path, X_OK) == 0 && realpath(path, s->fdd) != NULL)
+            return 0;
+    }
+    snprintf(s->fdd, sizeof(s->fdd), "fdd");
+    return 0;
+}
+
+static int
+prepare(struct starter *s)
+{
+    const char *tmp = getenv("TMPDIR");
+    struct stat st;
+
+    if (stat(s->cfg.model, &st) != 0)
+        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return fct_fail(FCT_EX_NOIN, "--model %s: not a folder; name the one that holds "
+            "config.json", s->cfg.model);
+    if (realpath(s->cfg.model, s->model) == NULL)
+        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
+    if (find_fdd(s) != 0)
+        return FCT_EX_NOIN;
+    snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
+        tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
+    if (mkdtemp(s->dir) == NULL)
+        return fct_fail(FCT_EX_IO, "%s: %s (TMPDIR names another place)", s->dir,
+            strerror(errno));
+    snprintf(s->run, sizeof(s->run), "%s/run", s->dir);
+    snprintf(s->log, sizeof(s->log), "%s/log", s->dir);
+    s->f = (struct fct){ .timeout_ms = 1000 };
+    return fct_paths(&s->f, NULL, NULL, s->run);
+}
+
+/* In the child: becomes the daemon, or says why not in the log. */
+__attribute__((noreturn))
+static void
+become(const struct starter *s, pid_t parent)
+{
+    char run[340], model[4200], *argv[2 * MAX_SET + 12];
+    int fd = open(s->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600), n = 0;
+    uint32_t i;
+
+    /* Ctrl-C is fdbench's; and no daemon outlives it */
+    setpgid(0, 0);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent || fd < 0)
+        _exit(126);
+    dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
+    snprintf(model, sizeof(model), "model.path=%s", s->model);
+    argv[n++] = (char *)(uintptr_t)"fdd";
+    if (s->cfg.config != NULL) {
+        argv[n++] = (char *)(uintptr_t)"--config";
+        argv[n++] = (char *)(uintptr_t)s->cfg.config;
+    }
+    for (i = 0; i < s->cfg.n_set; i++) {
+        argv[n++] = (char *)(uintptr_t)"--set";
+        argv[n++] = s->cfg.set[i];
+    }
+    argv[n++] = (char *)(uintptr_t)"--set";
+    argv[n++] = run;
+    argv[n++] = (char *)(uintptr_t)"--set";
+    argv[n++] = model;
+    argv[n] = NULL;
+    execvp(s->fdd, argv);
+    dprintf(STDERR_FILENO, "%s: %s\n", s->fdd, strerror(errno));
+    _exit(127);
+}
+
+static void
+end_daemon(struct starter *s)
+{
+    uint64_t t_end = fct_now_ns() + 10000000000u;
+
+    if (s->pid == 0)
+        return;
+    kill(s->pid, SIGTERM);
+    while (waitpid(s->pid, NULL, WNOHANG) == 0) {
+        if (fct_now_ns() >= t_end) {
+            kill(-s->pid, SIGKILL);
+            (void)waitpid(s->pid, NULL, 0);
+            break;
+        }
+        nap();
+    }
+    s->pid = 0;
+}
+
+/* The last lines of its log, on standard error. */
+static void
+show_log(const struct starter *s)
+{
+    char *text, *at;
+    size_t n, lines = 0;
+
+    if (access(s->log, R_OK) != 0 || fct_slurp(s->log, &text, &n) != 0)
+        return;
+    while (n > 0 && text[n - 1] == '\n')
+        n--;
+    text[n] = '\0';
+    for (at = text + n; at > text; at--)
+        if (at[-1] == '\n' && ++lines == LOG_LINES)
+            break;
+    fprintf(stderr, n > 0 ? "its last lines:\n" : "it wrote no line\n");
+    while (n > 0 && at != NULL) {
+        fprintf(stderr, "  %.*s\n", (int)strcspn(at, "\n"), at);
+        at = strchr(at, '\n');
+        at += at != NULL;
+    }
+    free(text);
+}
+
+/* Is it still there? 0 or an exit code, with the message printed. */
+static int
+still_there(struct starter *s, const char *phase)
+{
+    int status;
+
+    if (interrupted)
+        return fct_fail(FCT_EX_INT, "interrupted");
+    if (waitpid(s->pid, &status, WNOHANG) == s->pid) {
+        s->pid = 0;
+        if (WIFSIGNALED(status))
+            fct_fail(0, "%s was killed by signal %d before %s", s->fdd, WTERMSIG(status),
+                phase);
+        else
+            fct_fail(0, "%s ended with %d before %s", s->fdd, WEXITSTATUS(status), phase);
+        show_log(s);
+        return FCT_EX_UNAV;
+    }
+    if (fct_now_ns() < s->t_end)
+        return 0;
+    fct_fail(0, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
+    show_log(s);
+    return FCT_EX_UNAV;
+}
+
+/* Has the daemon given up its worker? */
+static int
+gave_up(struct starter *s)
+{
+    struct fct_admin *a;
+    json_t *st = NULL, *w;
+    const char *state, *error;
+    int bad = 0;
+
+    if (fct_admin_open(&s->f, 1, &a) != 0)
+        return 0;
+    if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
+        w = json_object_get(st, "worker");
+        state = json_string_value(json_object_get(st, "state"));
+        error = json_string_value(json_object_get(w, "error"));
+        bad = state != NULL && strcmp(state, "degraded") == 0;
+        if (bad)
+            fct_fail(0, "the model does not start: %s", error != NULL ? error
+                : "see below");
+    }
+    json_decref(st);
+    fct_admin_close(a);
+    if (bad)
+        show_log(s);
+    return bad;
+}
+
+/* ---- one start ------------------------------------------------------------------- */
+
+static int
+wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
+{
+    struct fdc_open_opts opts = { .size = sizeof(opts), .path = s->f.socket,
+        .name = fct_prog, .connect_timeout_ms = 1000 };
+    struct fdc_info info = { .size = sizeof(info) };
+    uint64_t t_look = fct_now_ns();
+    fdc_t *c = NULL;
+    int rc = 0;
+
+    while (rc == 0 && (access(s->f.socket, F_OK) != 0 || fdc_open(&opts, &c) < 0)) {
+        rc = still_there(s, "its socket was there");
+        nap();
+    }
+    t->socket = ms_since(s->t0);
+    while (rc == 0 && (fdc_info(c, &info, 1000) < 0 || info.model.vocab == 0)) {
+        rc = still_there(s, "the model was ready");
+        if (rc == 0 && fct_now_ns() > t_look + 200000000u) {
+            rc = gave_up(s) ? FCT_EX_UNAV : 0;
+            t_look = fct_now_ns();
+        }
+        nap();
+    }
+    t->ready = ms_since(s->t0);
+    s->vocab = info.model.vocab;
+    if (rc != 0)
+        fdc_close(c);
+    else
+        *ret = c;
+    return rc;
+}
+
+static int
+first_token(struct starter *s, struct timing *t, fdc_t *c)
+{
+    uint32_t ids[N_PROMPT], i;
+    struct fdc_params par;
+    struct fdc_event ev;
+    fdc_req_t *r;
+    int rc;
+
+    fdc_params_init(&par);
+    par.flags = FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+    par.max_new = 2;
+    par.submit_timeout_ms = 1000;
+    for (i = 0; i < N_PROMPT; i++)
+        ids[i] = (i + 1) % s->vocab;
+    rc = fdc_submit_ids(c, ids, N_PROMPT, &par, &r);
+    if (rc < 0)
+        return fct_fail(fct_exit_code(rc), "the first request: %s", fdc_strerror(rc));
+    for (;;) {
+        rc = fdc_next(r, &ev, 50);
+        if (rc == 1 && ev.type == FDP_T_IDS)
+            break;
+        if (rc == 1 && ev.type == FDP_T_ERROR)
+            rc = ev.error->code;
+        if (rc == 1)
+            continue;
+        if (rc != FDP_E_TIMEOUT && rc != FDP_E_AGAIN)
+            rc = fct_fail(FCT_EX_SOFT, "the first request: %s",
+                rc < 0 ? fdc_strerror(rc) : "ended without a token");
+        else
+            rc = still_there(s, "the first token");
+        if (rc != 0) {
+            fdc_req_free(r);
+            return rc;
+        }
+    }
+    t->first = ms_since(s->t0);
+    fdc_req_free(r);
+    return 0;
+}
+
+static int
+one(struct starter *s, int cold)
+{
+    struct timing t = { .cold = cold };
+    const struct cnt_seg *seg;
+    pid_t parent = getpid();
+    fdc_t *c = NULL;
+    int rc = page_cache(s, cold, &t.cached);
+
+    if (rc == 0 && interrupted)
+        rc = fct_fail(FCT_EX_INT, "interrupted");
+    if (rc != 0)
+        return rc;
+    s->t0 = fct_now_ns();
+    s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
+    s->pid = fork();
+    if (s->pid == 0)
+        become(s, parent);
+    if (s->pid < 0) {
+        s->pid = 0;
+        return fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
+    }
+    rc = wait_ready(s, &t, &c);
+    if (rc == 0)
+        rc = first_token(s, &t, c);
+    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
+        t.load = (double)cnt_get(&seg->w.load_ns) / 1e6;
+        fct_seg_close(seg);
+    }
+    fdc_close(c);
+    end_daemon(s);
+    if (rc == 0)
+        s->t[s->n++] = t;
+    return rc;
+}
+
+/* ---- results --------------------------------------------------------------------- */
+
+static int
+by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static const struct { const char *name, *key; size_t offset; } fields[] = {
+    { "socket there", "socket_ms", offsetof(struct timing, socket) },
+    { "model ready", "ready_ms", offsetof(struct timing, ready) },
+    { "first token", "first_token_ms", offsetof(struct timing, first) },
+    { "model's load, by the worker", "load_ms", offsetof(struct timing, load) },
+};
+#define N_FIELD (sizeof(fields) / sizeof(fields[0]))
+
+/* Over the starts of a kind; 0: there are none. v has room for all. */
+static uint32_t
+over(const struct starter *s, int cold, size_t field, double *v, struct rep_mmm *ret)
+{
+    uint32_t i, n = 0;
+
+    for (i = 0; i < s->n; i++)
+        if (s->t[i].cold == cold)
+            memcpy(&v[n++], (const char *)&s->t[i] + fields[field].offset, sizeof(*v));
+    if (n > 0) {
+        qsort(v, n, sizeof(*v), by_value);
+        *ret = (struct rep_mmm){ fdb_percentile(v, n, 50), v[0], v[n - 1] };
+    }
+    return n;
+}
+
+static double
+most_cached(const struct starter *s)
+{
+    double most = 0;
+    uint32_t i;
+
+    for (i = 0; i < s->n; i++)
+        if (s->t[i].cold)
+            most = fmax(most, s->t[i].cached);
+    return most;
+}
+
+static void
+print_text(const struct starter *s, double *v)
+{
+    char a[3][24];
+    struct rep_mmm m;
+    int cold;
+    size_t i;
+
+    printf("%s, model %s, %.1f MB\n", s->fdd, s->model, (double)s->model_bytes / 1e6);
+    printf("ms from the start of the process, %u starts of a kind\n\n", s->cfg.n_repeat);
+    printf("%-36s %10s %10s %10s\n", "", "median", "min", "max");
+    for (cold = 1; cold >= 0; cold--)
+        for (i = 0; i < N_FIELD; i++) {
+            if (over(s, cold, i, v, &m) == 0)
+                break;
+            printf("%-6s%-30s %10s %10s %10s\n", i > 0 ? "" : cold ? "cold" : "warm",
+                fields[i].name, rep_num(m.median, a[0]), rep_num(m.min, a[1]),
+                rep_num(m.max, a[2]));
+        }
+    if (!s->cfg.no_cold)
+        puts("\ncold: the model's files, not the programs, were dropped from the page "
+            "cache before\n(posix_fadvise); warm: they were read before");
+    if (most_cached(s) > 0.01)
+        printf("of the cold starts one still found %.0f %% of them in the page cache: "
+            "another\nprogram uses them, or their file system keeps them\n",
+            most_cached(s) * 100);
+}
+
+static int
+print_json(const struct starter *s, double *v)
+{
+    json_t *o = json_pack("{s:s, s:I}", "command", "start", "model_bytes",
+        (json_int_t)s->model_bytes), *runs = json_array(), *kind;
+    struct rep_mmm m;
+    uint32_t n;
+    int cold, rc;
+    size_t i;
+
+    json_object_set_new(o, "fdd", fct_json_text(s->fdd, strlen(s->fdd)));
+    json_object_set_new(o, "model", fct_json_text(s->model, strlen(s->model)));
+    for (cold = 1; cold >= 0; cold--) {
+        kind = json_object();
+        for (i = 0, n = 0; i < N_FIELD; i++)
+            if ((n = over(s, cold, i, v, &m)) > 0)
+                json_object_set_new(kind, fields[i].key, json_pack("{s:f, s:f, s:f}",
+                    "median", m.median, "min", m.min, "max", m.max));
+        json_object_set_new(kind, "starts", json_integer(n));
+        json_object_set_new(o, cold ? "cold" : "warm", kind);
+    }
+    for (i = 0; i < s->n; i++)
+        json_array_append_new(runs, json_pack("{s:b, s:f, s:f, s:f, s:f, s:f}", "cold",
+            s->t[i].cold, "cached_share", isnan(s->t[i].cached) ? 0 : s->t[i].cached,
+            "socket_ms", s->t[i].socket, "ready_ms", s->t[i].ready, "first_token_ms",
+            s->t[i].first, "load_ms", s->t[i].load));
+    json_object_set_new(o, "runs", runs);
+    rc = fct_print_json(o);
+    json_decref(o);
+    return rc;
+}
+
+/* ---- command --------------------------------------------------------------------- */
+
+enum { O_HELP = 1, O_MODEL, O_FDD, O_CONFIG, O_SET, O_REPEATS, O_WARM, O_TIMEOUT,
+    O_JSON };
+
+static const struct fct_opt start_opts[] = {
+    { "model", 'm', "DIR", "the model's folder", O_MODEL },
+    { "fdd", 0, "PATH", "the daemon (fdd beside fdbench)", O_FDD },
+    { "config", 0, "FILE", "its configuration file", O_CONFIG },
+    { "set", 's', "K=V", "a parameter of it; may be repeated", O_SET },
+    { "repeats", 'r', "N", "starts, cold and warm each (3)", O_REPEATS },
+    { "warm-only", 0, NULL, "no cold starts", O_WARM },
+    { "timeout", 0, "S", "give a start up after so many seconds (600)", O_TIMEOUT },
+    { "json", 0, NULL, "one JSON object", O_JSON },
+    { "help", 'h', NULL, "this text", O_HELP },
+    FCT_OPT_END
+};
+
+static int
+take_set(struct start_cfg *cfg, const char *value)
+{
+    static const char *const own[] = { "daemon.runtime_dir=", "model.path=" };
+    size_t i;
+
+    if (strchr(value, '=') == NULL)
+        return fct_fail(FCT_EX_USAGE, "--set %s: no \"=\"; write --set section.key=value",
+            value);
+    for (i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (strncmp(value, own[i], strlen(own[i])) == 0)
+            return fct_fail(FCT_EX_USAGE, i == 0
+                ? "--set %s: the daemon gets a folder of its own"
+                : "--set %s: use --model DIR", value);
+    if (cfg->n_set == MAX_SET)
+        return fct_fail(FCT_EX_USAGE, "--set %s: at most %d", value, MAX_SET);
+    cfg->set[cfg->n_set++] = (char *)(uintptr_t)value;
+    return 0;
+}
+
+static int
+option(struct start_cfg *cfg, int id, const struct fct_cli *c)
+{
+    switch (id) {
+    case O_MODEL:
+        cfg->model = c->value;
+        return 0;
+    case O_FDD:
+        cfg->fdd = c->value;
+        return 0;
+    case O_CONFIG:
+        cfg->config = c->value;
+        return 0;
+    case O_SET:
+        return take_set(cfg, c->value);
+    case O_REPEATS:
+        return fdb_opt_u32("--repeats", c->value, 1, 1000, &cfg->n_repeat);
+    case O_WARM:
+        cfg->no_cold = 1;
+        return 0;
+    case O_TIMEOUT:
+        return fdb_opt_dbl("--timeout", c->value, 0.001, 86400, &cfg->timeout_s);
+    case O_JSON:
+        cfg->json = 1;
+        return 0;
+    case FCT_CLI_WORD:
+        return fct_fail(FCT_EX_USAGE, "start: unexpected '%s'", c->value);
+    }
+    return FCT_EX_USAGE;
+}
+
+static int
+run_all(struct starter *s)
+{
+    struct sigaction act = { .sa_handler = on_signal };
+    uint32_t i;
+    int rc = 0;
+
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+    for (i = 0; rc == 0 && i < s->cfg.n_repeat; i++) {
+        if (!s->cfg.no_cold)
+            rc = one(s, 1);
+        if (rc == 0)
+            rc = one(s, 0);
+    }
+    end_daemon(s);
+    return rc;
+}
+
+int
+fdb_cmd_start(const struct fct *f, int argc, char **argv)
+{
+    struct starter s = { .cfg = { .n_repeat = 3, .timeout_s = 600 } };
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    double *v;
+    int id, rc = 0;
+
+    (void)f;
+    while (rc == 0 && (id = fct_cli_next(&c, start_opts)) != FCT_CLI_END) {
+        if (id == O_HELP) {
+            puts("usage: fdbench start --model DIR [options]\n\n"
+                "Starts a daemon of its own again and again and measures the time to its "
+                "socket,\nto a ready model and to the first token.\n");
+            fct_help_opts(stdout, start_opts);
+            return 0;
+        }
+        rc = option(&s.cfg, id, &c);
+    }
+    if (rc == 0 && s.cfg.model == NULL)
+        rc = fct_fail(FCT_EX_USAGE, "start: --model DIR is missing");
+    if (rc != 0)
+        return rc;
+    s.t = calloc(2 * (size_t)s.cfg.n_repeat, sizeof(*s.t));
+    v = calloc(2 * (size_t)s.cfg.n_repeat, sizeof(*v));
+    rc = s.t != NULL && v != NULL ? prepare(&s) : fct_fail(FCT_EX_SOFT, "out of memory");
+    if (rc == 0)
+        rc = run_all(&s);
+    if (s.run[0] != '\0')
+        (void)nftw(s.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    if (rc == 0)
+        rc = s.cfg.json ? print_json(&s, v) : (print_text(&s, v), 0);
+    free(s.t);
+    free(v);
+    return rc;
+}

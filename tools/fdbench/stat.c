@@ -1,0 +1,327 @@
+#include "config.h"
+
+#include "tools/fdbench/fdbench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
+
+/* ---- the log ------------------------------------------------------------- */
+
+/* Room for one more after n of *cap elements of size bytes at *p. */
+static int
+grow(void *p, size_t n, size_t add, size_t *cap, size_t size)
+{
+    size_t want = *cap;
+    void *base;
+
+    if (n + add <= *cap)
+        return 0;
+    while (want < n + add)
+        want = want * 2 + 256;
+    memcpy(&base, p, sizeof(base));
+    base = reallocarray(base, want, size);
+    if (base == NULL)
+        return -ENOMEM;
+    memcpy(p, &base, sizeof(base));
+    *cap = want;
+    return 0;
+}
+
+int
+fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c)
+{
+    if (grow(&log->rec, log->n_rec, 1, &log->cap_rec, sizeof(*log->rec)) != 0
+        || grow(&log->chunk, log->n_chunk, r->n_chunk, &log->cap_chunk,
+        sizeof(*log->chunk)) != 0)
+        return -ENOMEM;
+    log->rec[log->n_rec] = *r;
+    log->rec[log->n_rec++].chunk = log->n_chunk;
+    if (r->n_chunk > 0)
+        memcpy(log->chunk + log->n_chunk, c, r->n_chunk * sizeof(*c));
+    log->n_chunk += r->n_chunk;
+    return 0;
+}
+
+void
+fdb_log_fini(struct fdb_log *log)
+{
+    free(log->rec);
+    free(log->chunk);
+    memset(log, 0, sizeof(*log));
+}
+
+/* ---- distributions ------------------------------------------------------- */
+
+static int
+cmp_dbl(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double
+fdb_percentile(const double *v, size_t n, double p)
+{
+    /* volatile: a product fused with the sum would differ in the last bit
+     * from what every other program computes. */
+    volatile double part;
+    double h, t, diff;
+    size_t at;
+
+    if (n == 0)
+        return NAN;
+    h = (double)(n - 1) * (p / 100);
+    if (!(h > 0))
+        return v[0];
+    at = (size_t)h;
+    if (at >= n - 1)
+        return v[n - 1];
+    t = h - (double)at;
+    diff = v[at + 1] - v[at];
+    if (t >= 0.5) {
+        part = diff * (1 - t);
+        return v[at + 1] - part;
+    }
+    part = diff * t;
+    return v[at] + part;
+}
+
+void
+fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret)
+{
+    struct fdb_dist_sum d = { .n = n, .mean = NAN, .std = NAN, .min = NAN, .max = NAN };
+    volatile double square;
+    double sum = 0;
+    size_t i;
+
+    for (i = 0; i < n; i++)
+        sum += v[i];
+    if (n > 0)
+        d.mean = sum / (double)n;
+    for (sum = 0, i = 0; i < n; i++) {
+        square = (v[i] - d.mean) * (v[i] - d.mean);
+        sum += square;
+    }
+    if (n > 0) {
+        d.std = sqrt(sum / (double)n);
+        qsort(v, n, sizeof(*v), cmp_dbl);
+        d.min = v[0];
+        d.max = v[n - 1];
+    }
+    for (i = 0; i < FDB_N_PCT; i++)
+        d.pct[i] = fdb_percentile(v, n, fdb_pct[i]);
+    *ret = d;
+}
+
+/* ---- one request --------------------------------------------------------- */
+
+/* From a to b; both happened, a first. */
+static double
+span_ms(uint64_t a, uint64_t b)
+{
+    return b > a ? (double)(b - a) / 1e6 : 0;
+}
+
+static double
+tpot_ms(const struct fdb_rec *r)
+{
+    return span_ms(r->t_first, r->t_end) / (double)(r->n_out - 1);
+}
+
+int
+fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo)
+{
+    const struct fdb_chunk *c = log->chunk + r->chunk;
+    uint32_t i;
+
+    if (r->code != FDP_OK)
+        return 0;
+    /* What has no token has its answer when it ends. */
+    if (slo->ttft_ms > 0 && span_ms(r->t_send, r->t_first != 0 ? r->t_first : r->t_end)
+        > slo->ttft_ms)
+        return 0;
+    if (slo->e2e_ms > 0 && span_ms(r->t_send, r->t_end) > slo->e2e_ms)
+        return 0;
+    if (slo->tpot_ms > 0 && r->n_out > 1 && tpot_ms(r) > slo->tpot_ms)
+        return 0;
+    for (i = 1; slo->itl_ms > 0 && i < r->n_chunk; i++)
+        if (span_ms(c[i - 1].t_ns, c[i].t_ns) > slo->itl_ms)
+            return 0;
+    return 1;
+}
+
+/* ---- summary ------------------------------------------------------------- */
+
+static int
+is_of(const struct fdb_rec *r, uint32_t repeat)
+{
+    return r->repeat == repeat && !r->warm;
+}
+
+static void
+count_failure(struct fdb_sum *s, int32_t code)
+{
+    struct fdb_fail one;
+    uint32_t i = 0;
+
+    s->n_failed++;
+    while (i < s->n_fail && s->fail[i].code != code)
+        i++;
+    if (i == FDB_N_FAIL)
+        return;
+    if (i == s->n_fail)
+        s->fail[s->n_fail++] = (struct fdb_fail){ .code = code };
+    s->fail[i].n++;
+    for (; i > 0 && s->fail[i].n > s->fail[i - 1].n; i--) {
+        one = s->fail[i];
+        s->fail[i] = s->fail[i - 1];
+        s->fail[i - 1] = one;
+    }
+}
+
+/* What a metric says of a request; 0: nothing. */
+typedef int value_fn(const struct fdb_rec *r, double *ret);
+
+static int
+v_ttft(const struct fdb_rec *r, double *ret)
+{
+    *ret = span_ms(r->t_send, r->t_first);
+    return r->t_first != 0;
+}
+
+static int
+v_tpot(const struct fdb_rec *r, double *ret)
+{
+    if (r->n_out < 2 || r->t_first == 0)
+        return 0;
+    *ret = tpot_ms(r);
+    return 1;
+}
+
+static int
+v_e2e(const struct fdb_rec *r, double *ret)
+{
+    *ret = span_ms(r->t_send, r->t_end);
+    return 1;
+}
+
+static int
+v_queue(const struct fdb_rec *r, double *ret)
+{
+    *ret = (double)r->queue_ns / 1e6;
+    return 1;
+}
+
+static int
+v_in(const struct fdb_rec *r, double *ret)
+{
+    *ret = r->n_prompt;
+    return 1;
+}
+
+static int
+v_out(const struct fdb_rec *r, double *ret)
+{
+    *ret = r->n_out;
+    return 1;
+}
+
+/* v has room for every request. */
+static void
+metric(const struct fdb_log *log, uint32_t repeat, value_fn *fn, double *v,
+    struct fdb_dist_sum *ret)
+{
+    size_t i, n = 0;
+
+    for (i = 0; i < log->n_rec; i++)
+        if (is_of(&log->rec[i], repeat) && log->rec[i].code == FDP_OK)
+            n += (size_t)fn(&log->rec[i], &v[n]);
+    fdb_dist_of(v, n, ret);
+}
+
+/* v has room for every chunk. */
+static void
+gaps(const struct fdb_log *log, uint32_t repeat, double *v, struct fdb_dist_sum *ret)
+{
+    size_t i, n = 0;
+    uint32_t k;
+
+    for (i = 0; i < log->n_rec; i++) {
+        const struct fdb_rec *r = &log->rec[i];
+        const struct fdb_chunk *c = log->chunk + r->chunk;
+
+        if (!is_of(r, repeat) || r->code != FDP_OK)
+            continue;
+        for (k = 1; k < r->n_chunk; k++)
+            v[n++] = span_ms(c[k - 1].t_ns, c[k].t_ns);
+    }
+    fdb_dist_of(v, n, ret);
+}
+
+static void
+rates(const struct fdb_run *run, const struct fdb_slo *slo, uint32_t n_within,
+    struct fdb_sum *s)
+{
+    uint32_t n = s->n_ok + s->n_failed;
+
+    s->wall_s = run->t_end > run->t_begin
+        ? (double)(run->t_end - run->t_begin) / 1e9 : 0;
+    s->late_ms = run->late_ms;
+    s->most_open = run->most_open;
+    s->n_held = run->n_held;
+    s->goodput = s->attain = -1;
+    if (s->wall_s > 0) {
+        s->req_s = s->n_ok / s->wall_s;
+        s->out_tok_s = (double)s->n_out / s->wall_s;
+        s->total_tok_s = (double)(s->n_prompt + s->n_out) / s->wall_s;
+        s->cpu_share = (double)run->cpu_ns / 1e9 / s->wall_s;
+    }
+    if (slo->ttft_ms > 0 || slo->tpot_ms > 0 || slo->itl_ms > 0 || slo->e2e_ms > 0) {
+        s->goodput = s->wall_s > 0 ? n_within / s->wall_s : 0;
+        s->attain = n > 0 ? (double)n_within / n : 0;
+    }
+}
+
+int
+fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
+    const struct fdb_slo *slo, struct fdb_sum *ret)
+{
+    size_t i, room = log->n_chunk > log->n_rec ? log->n_chunk : log->n_rec;
+    double *v = calloc(room + 1, sizeof(*v));
+    struct fdb_sum s = { .n_ok = 0 };
+    uint32_t n_within = 0;
+
+    if (v == NULL)
+        return -ENOMEM;
+    for (i = 0; i < log->n_rec; i++) {
+        const struct fdb_rec *r = &log->rec[i];
+
+        if (!is_of(r, repeat))
+            continue;
+        if (r->code != FDP_OK) {
+            count_failure(&s, r->code);
+            continue;
+        }
+        s.n_ok++;
+        s.n_prompt += r->n_prompt;
+        s.n_cached += r->n_cached;
+        s.n_out += r->n_out;
+        n_within += (uint32_t)fdb_within(log, r, slo);
+    }
+    rates(run, slo, n_within, &s);
+    metric(log, repeat, v_ttft, v, &s.ttft);
+    metric(log, repeat, v_tpot, v, &s.tpot);
+    metric(log, repeat, v_e2e, v, &s.e2e);
+    metric(log, repeat, v_queue, v, &s.queue);
+    metric(log, repeat, v_in, v, &s.n_in);
+    metric(log, repeat, v_out, v, &s.n_gen);
+    gaps(log, repeat, v, &s.itl);
+    free(v);
+    *ret = s;
+    return 0;
+}

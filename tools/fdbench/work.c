@@ -1,0 +1,394 @@
+#include "config.h"
+
+#include "tools/fdbench/work.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fdb_work {
+    const struct fdb_cfg *cfg;
+    struct fdp_info model;
+    uint64_t seed;
+    uint64_t n_request;      /* UINT64_MAX: no end */
+    uint32_t conversation;   /* the next one */
+    uint64_t rng;            /* of arrivals */
+    double due;              /* of the next one, in requests at an even pace */
+};
+
+/* ---- chance -------------------------------------------------------------- */
+
+/* splitmix64 */
+static uint64_t
+draw(uint64_t *rng)
+{
+    uint64_t z = *rng += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+uint64_t
+fdb_mix(uint64_t a, uint64_t b)
+{
+    uint64_t rng = a, x = draw(&rng);
+
+    rng = x ^ b;
+    return draw(&rng);
+}
+
+/* 0 < u < 1 */
+static double
+draw_unit(uint64_t *rng)
+{
+    return ((double)(draw(rng) >> 11) + 0.5) * 0x1p-53;
+}
+
+/* From lo to hi. */
+static uint32_t
+draw_between(uint64_t *rng, uint32_t lo, uint32_t hi)
+{
+    return lo + (uint32_t)(((draw(rng) >> 32) * ((uint64_t)(hi - lo) + 1)) >> 32);
+}
+
+static double
+draw_normal(uint64_t *rng)
+{
+    double r = sqrt(-2 * log(draw_unit(rng)));
+
+    return r * cos(2 * 3.14159265358979323846 * draw_unit(rng));
+}
+
+/* Gamma of mean shape, by Marsaglia and Tsang's rejection. */
+static double
+draw_gamma(uint64_t *rng, double shape)
+{
+    double d, c, x, v;
+
+    if (shape < 1) {
+        x = draw_gamma(rng, shape + 1);
+        return x * pow(draw_unit(rng), 1 / shape);
+    }
+    d = shape - 1.0 / 3;
+    c = 1 / sqrt(9 * d);
+    for (;;) {
+        x = draw_normal(rng);
+        v = 1 + c * x;
+        if (v <= 0)
+            continue;
+        v = v * v * v;
+        if (log(draw_unit(rng)) < 0.5 * x * x + d - d * v + d * log(v))
+            return d * v;
+    }
+}
+
+/* ---- arrivals ------------------------------------------------------------ */
+
+/* Gap to the next arrival, 1 on average. */
+static double
+next_gap(struct fdb_work *w)
+{
+    switch (w->cfg->arrival) {
+    case FDB_POISSON:
+        return -log(draw_unit(&w->rng));
+    case FDB_GAMMA:
+    case FDB_RAMP:
+        return draw_gamma(&w->rng, w->cfg->burstiness) / w->cfg->burstiness;
+    default:
+        return 1;
+    }
+}
+
+/* When a ramp from rate a to b within t_s, which goes on at b, has sent n. */
+static double
+ramp_time(double a, double b, double t_s, double n)
+{
+    double slope = (b - a) / t_s, n_end = (a + b) / 2 * t_s;
+
+    if (n >= n_end)
+        return t_s + (n - n_end) / b;
+    if (fabs(slope) * t_s < 1e-9 * b)
+        return n / b;
+    return (sqrt(a * a + 2 * slope * n) - a) / slope;
+}
+
+static double
+due_seconds(const struct fdb_work *w, uint32_t conversation)
+{
+    const struct fdb_cfg *c = w->cfg;
+    double t_s;
+
+    switch (c->arrival) {
+    case FDB_CLOSED:
+        return 0;
+    case FDB_TRACE:
+        return c->row[conversation % c->n_row].time_s - c->row[0].time_s;
+    case FDB_RAMP:
+        t_s = c->duration_s > 0 ? c->duration_s
+            : (double)w->n_request / c->n_turn / ((c->rate_from + c->rate) / 2);
+        return ramp_time(c->rate_from, c->rate, t_s, w->due);
+    default:
+        return w->due / c->rate;
+    }
+}
+
+/* ---- requests ------------------------------------------------------------ */
+
+static int
+check_lengths(const struct fdb_cfg *c, uint32_t model_len)
+{
+    uint64_t turn = (uint64_t)c->in.hi + c->out.hi, all = c->prefix_len + turn
+        * c->n_turn;
+    size_t i;
+
+    if (model_len == 0)
+        return 0;
+    for (i = 0; i < c->n_row; i++) {
+        const struct fdb_row *r = &c->row[i];
+
+        if ((uint64_t)r->n_prompt + r->n_out > model_len)
+            return fct_fail(FCT_EX_DATA, "%s:%u: %u prompt and %u output tokens: the "
+                "model takes %u together", c->trace, r->line, r->n_prompt, r->n_out,
+                model_len);
+    }
+    if (c->n_row > 0 || all <= model_len)
+        return 0;
+    if (c->n_turn > 1)
+        return fct_fail(FCT_EX_USAGE, "--prefix-len %u, then --turns %u of --input %u "
+            "and --output %u: %llu tokens; the model takes %u", c->prefix_len, c->n_turn,
+            c->in.hi, c->out.hi, (unsigned long long)all, model_len);
+    return fct_fail(FCT_EX_USAGE, "--prefix-len %u, --input %u and --output %u: %llu "
+        "tokens; the model takes %u", c->prefix_len, c->in.hi, c->out.hi,
+        (unsigned long long)all, model_len);
+}
+
+int
+fdb_work_new(const struct fdb_cfg *cfg, const struct fdp_info *model, uint64_t seed,
+    struct fdb_work **ret)
+{
+    struct fdb_work *w;
+    int rc = check_lengths(cfg, model->max_model_len);
+
+    if (rc != 0)
+        return rc;
+    if (model->vocab <= model->n_eos + 2)
+        return fct_fail(FCT_EX_DATA, "the model has %u tokens: prompts cannot be made "
+            "of them", model->vocab);
+    w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    w->cfg = cfg;
+    w->model = *model;
+    w->seed = seed;
+    w->rng = fdb_mix(seed, 0x61727269);
+    w->n_request = cfg->n_request > 0 ? cfg->n_request : UINT64_MAX;
+    if (cfg->arrival == FDB_TRACE && w->n_request > cfg->n_row)
+        w->n_request = cfg->n_row;
+    *ret = w;
+    return 0;
+}
+
+struct fdb_work *
+fdb_work_free(struct fdb_work *w)
+{
+    free(w);
+    return NULL;
+}
+
+/* Chance of a turn: the same numbers whenever it is asked for. */
+static uint64_t
+turn_rng(const struct fdb_work *w, const struct fdb_ask *a)
+{
+    return fdb_mix(fdb_mix(w->seed, a->conversation + 1), a->turn);
+}
+
+static void
+fill(const struct fdb_work *w, struct fdb_ask *a)
+{
+    const struct fdb_cfg *c = w->cfg;
+    uint64_t rng = turn_rng(w, a), at = (uint64_t)a->conversation * c->n_turn + a->turn;
+
+    if (c->n_row > 0) {
+        const struct fdb_row *r = &c->row[a->conversation % c->n_row];
+
+        a->n_prefix = c->prefix_len < r->n_prompt ? c->prefix_len : r->n_prompt;
+        a->n_new = r->n_prompt - a->n_prefix;
+        a->max_new = r->n_out;
+    } else {
+        a->n_prefix = a->turn == 0 ? c->prefix_len : 0;
+        a->n_new = draw_between(&rng, c->in.lo, c->in.hi);
+        a->max_new = draw_between(&rng, c->out.lo, c->out.hi);
+    }
+    a->more = a->turn + 1 < c->n_turn && at + 1 < w->n_request;
+}
+
+int
+fdb_work_next(struct fdb_work *w, struct fdb_ask *ret)
+{
+    uint32_t k = w->conversation;
+    double due;
+
+    if ((uint64_t)k * w->cfg->n_turn >= w->n_request || k == UINT32_MAX)
+        return 0;
+    due = due_seconds(w, k);
+    *ret = (struct fdb_ask){ .conversation = k,
+        .due_ns = due < 1e9 ? (uint64_t)(due * 1e9) : (uint64_t)1000000000000000000 };
+    fill(w, ret);
+    w->due += next_gap(w);
+    w->conversation++;
+    return 1;
+}
+
+void
+fdb_work_turn(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_ask *ret)
+{
+    struct fdb_ask b = { .conversation = a->conversation, .turn = a->turn + 1 };
+
+    fill(w, &b);
+    *ret = b;
+}
+
+/* ---- prompts ------------------------------------------------------------- */
+
+static int
+room(void *p, size_t need, size_t *cap, size_t size)
+{
+    size_t want = *cap;
+    void *base;
+
+    if (need <= *cap)
+        return 0;
+    while (want < need)
+        want = want * 2 + 256;
+    memcpy(&base, p, sizeof(base));
+    base = reallocarray(base, want, size);
+    if (base == NULL)
+        return -ENOMEM;
+    memcpy(p, &base, sizeof(base));
+    *cap = want;
+    return 0;
+}
+
+int
+fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n)
+{
+    if (room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*ids)) != 0)
+        return -ENOMEM;
+    if (n > 0)
+        memcpy(p->ids + p->n_ids, ids, n * sizeof(*ids));
+    p->n_ids += n;
+    return 0;
+}
+
+int
+fdb_prompt_add_text(struct fdb_prompt *p, const char *text, size_t n)
+{
+    if (room(&p->text, p->n_text + n, &p->cap_text, 1) != 0)
+        return -ENOMEM;
+    if (n > 0)
+        memcpy(p->text + p->n_text, text, n);
+    p->n_text += n;
+    return 0;
+}
+
+void
+fdb_prompt_fini(struct fdb_prompt *p)
+{
+    free(p->ids);
+    free(p->text);
+    memset(p, 0, sizeof(*p));
+}
+
+static int
+is_special(const struct fdp_info *m, uint32_t id)
+{
+    uint32_t i;
+
+    if (m->bos_id >= 0 && id == (uint32_t)m->bos_id)
+        return 1;
+    for (i = 0; i < m->n_eos && i < 8; i++)
+        if (m->eos_ids[i] == id)
+            return 1;
+    return 0;
+}
+
+/* n ids of the vocabulary that neither begin nor end a text. */
+static int
+add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p)
+{
+    uint32_t i, id;
+
+    if (room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
+        return -ENOMEM;
+    for (i = 0; i < n; i++) {
+        do
+            id = draw_between(&rng, 0, w->model.vocab - 1);
+        while (is_special(&w->model, id));
+        p->ids[p->n_ids++] = id;
+    }
+    return 0;
+}
+
+static int
+goes_on(const struct fdb_cfg *c, size_t at)
+{
+    return at < c->n_words && ((unsigned char)c->words[at] & 0xc0) == 0x80;
+}
+
+/* About n tokens of the text, from a place of its own, whole characters. */
+static int
+add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p)
+{
+    const struct fdb_cfg *c = w->cfg;
+    size_t bytes = (size_t)ceil(n * (c->token_bytes > 0 ? c->token_bytes : 4)), at, k;
+    char mark[24];
+    int rc = 0;
+
+    if (n == 0)
+        return 0;
+    at = (size_t)(draw_unit(&rng) * (double)c->n_words);
+    /* Made-up words are few: a number keeps two prompts from being one. */
+    if (c->dataset == NULL) {
+        k = (size_t)snprintf(mark, sizeof(mark), "%llx ",
+            (unsigned long long)(draw(&rng) >> 32));
+        k = k < bytes ? k : bytes;
+        rc = fdb_prompt_add_text(p, mark, k);
+        bytes -= k;
+    }
+    while (goes_on(c, at))
+        at++;
+    while (rc == 0 && bytes > 0) {
+        if (at >= c->n_words)
+            at = 0;
+        k = c->n_words - at < bytes ? c->n_words - at : bytes;
+        bytes -= k;
+        while (goes_on(c, at + k))
+            k++;
+        rc = fdb_prompt_add_text(p, c->words + at, k);
+        at += k;
+    }
+    return rc;
+}
+
+int
+fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_prompt *p)
+{
+    const struct fdb_cfg *c = w->cfg;
+    uint64_t own = fdb_mix(turn_rng(w, a), 1), shared;
+    int rc = 0;
+
+    if (a->turn == 0)
+        p->n_ids = p->n_text = 0;
+    else if (c->text)
+        rc = fdb_prompt_add_text(p, " ", 1);
+    /* Of the whole benchmark: the warm-up fills the cache for every repeat. */
+    shared = fdb_mix(c->seed, 0x70726566u + (uint64_t)(a->conversation % c->n_prefix));
+    if (rc == 0)
+        rc = c->text ? add_words(w, shared, a->n_prefix, p)
+            : add_ids(w, shared, a->n_prefix, p);
+    if (rc == 0)
+        rc = c->text ? add_words(w, own, a->n_new, p) : add_ids(w, own, a->n_new, p);
+    return rc;
+}
