@@ -413,7 +413,7 @@ waste(int n_tile, int n_proc)
     return 1 - (double)n_tile / ((double)rounds * n_proc);
 }
 
-/* Groups of 8 rows of x that fit beside 32 rows of w, three blocks of k deep. */
+/* Groups of 8 rows of x beside 32 rows of w: 4 where three blocks of k fit then. */
 template<int W, int LB>
 static constexpr int
 many_rows(void)

@@ -2,8 +2,13 @@
  * Attention over paged KV: one block per (work item, KV head), a work item
  * being some query tokens of a row. The block walks the row's history in
  * chunks of FDK_ATT_CHUNK tokens at absolute multiples, keys and then values
- * of a chunk in shared memory, running maximum and sum per query vector. The
- * arithmetic of a query vector is the same whichever others share its block.
+ * of a chunk in shared memory, running maximum and sum per query vector.
+ *
+ * Chunk c belongs to part c mod PARTS; parts are summed up each for itself and
+ * merged in their order. With few query tokens the parts of a row are blocks of
+ * their own and a second kernel merges, with many one block does it all: the
+ * same numbers to the bit. The arithmetic of a query vector is the same whichever
+ * others share its block.
  */
 #include "kernels/cuda/kv.cuh"
 
@@ -11,6 +16,8 @@
 #define ATT_QUERIES 16           /* query vectors in work at a time */
 #define CHUNK FDK_ATT_CHUNK
 #define PLAN_THREADS 1024
+#define PARTS 8
+#define SPLIT_ROWS 4096          /* query vectors of a launch, up to which parts are blocks */
 
 static_assert(CHUNK == 64, "two scores per lane");
 
@@ -98,18 +105,19 @@ cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt
 /* ---- attention ----------------------------------------------------------- */
 
 struct att_shared {              /* laid out in dynamic shared memory */
-    float *q, *o;                /* [ATT_QUERIES][D] */
+    float *q, *o, *all;          /* [ATT_QUERIES][D]; o: of a part */
     float *k, *v;                /* [CHUNK][D + 1]: no two tokens in one bank */
     float *p;                    /* [ATT_QUERIES][CHUNK] */
     float *m, *l, *alpha;        /* [ATT_QUERIES] */
+    float *all_m, *all_l;        /* [ATT_QUERIES] of the parts merged so far */
     int *see;                    /* [ATT_QUERIES] tokens the query sees */
 };
 
 static __host__ __device__ size_t
 att_shared_bytes(int D)
 {
-    return sizeof(float) * (size_t)(2 * ATT_QUERIES * D + 2 * CHUNK * (D + 1) +
-        ATT_QUERIES * CHUNK + 4 * ATT_QUERIES);
+    return sizeof(float) * (size_t)(3 * ATT_QUERIES * D + 2 * CHUNK * (D + 1) +
+        ATT_QUERIES * CHUNK + 6 * ATT_QUERIES);
 }
 
 static __device__ struct att_shared
@@ -118,13 +126,16 @@ att_shared_of(float *mem, int D)
     struct att_shared s;
     s.q = mem;
     s.o = s.q + ATT_QUERIES * D;
-    s.k = s.o + ATT_QUERIES * D;
+    s.all = s.o + ATT_QUERIES * D;
+    s.k = s.all + ATT_QUERIES * D;
     s.v = s.k + CHUNK * (D + 1);
     s.p = s.v + CHUNK * (D + 1);
     s.m = s.p + ATT_QUERIES * CHUNK;
     s.l = s.m + ATT_QUERIES;
     s.alpha = s.l + ATT_QUERIES;
-    s.see = (int *)(s.alpha + ATT_QUERIES);
+    s.all_m = s.alpha + ATT_QUERIES;
+    s.all_l = s.all_m + ATT_QUERIES;
+    s.see = (int *)(s.all_l + ATT_QUERIES);
     return s;
 }
 
@@ -133,6 +144,7 @@ struct att_item {                /* what a block works at */
     int tok, n_tok;              /* query tokens of the step */
     int kv_len, head;            /* KV head */
     int h0, n_head;              /* query heads in work */
+    int part;                    /* of PARTS, or -1: all of them */
 };
 
 struct chunk_token {             /* one token of the chunk in work */
@@ -211,14 +223,31 @@ load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
         int q = i / a.D, d = i % a.D;
         int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
         s.q[i] = a.qkv[(size_t)t * stride + (size_t)h * (size_t)a.D + (size_t)d];
-        s.o[i] = 0;
+        s.all[i] = 0;
     }
     for (int q = (int)threadIdx.x; q < n_q; q += ATT_THREADS) {
         int see = b.pos[it.tok + q / it.n_head] + 1;
         s.see[q] = see < it.kv_len ? see : it.kv_len;
-        s.m[q] = -INFINITY;
-        s.l[q] = 0;
+        s.all_m[q] = -INFINITY;
+        s.all_l[q] = 0;
     }
+}
+
+/* Sums (m, l) and what is behind it are scaled by *a, a part's (pm, pl) by *b. */
+static __device__ __forceinline__ void
+merge(float *m, float *l, float pm, float pl, float *a, float *b)
+{
+    float top = fmaxf(*m, pm), ref = top == -INFINITY ? 0 : top;
+    *a = expf(*m - ref);
+    *b = expf(pm - ref);
+    *m = top;
+    *l = fmaf(*l, *a, __fmul_rn(pl, *b));
+}
+
+static __device__ __forceinline__ float
+merge_value(float all, float a, float part, float b)
+{
+    return fmaf(all, a, __fmul_rn(part, b));
 }
 
 static __device__ void
@@ -272,18 +301,19 @@ chunk_values(const struct fdk_attention_args &a, const struct att_shared &s, int
     }
 }
 
+/* The chunks of one part, up to the last token a query sees. */
 template<typename E>
 static __device__ void
-attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct att_item &it, const struct att_shared &s)
+attend_part(const struct fdk_attention_args &a, const struct att_item &it,
+    const struct att_shared &s, struct chunk_token *tok, int n_q, int part, int last)
 {
-    __shared__ struct chunk_token tok[CHUNK];
-    int n_q = it.n_tok * it.n_head, last = 0;
-    load_queries(a, b, it, s, n_q);
-    __syncthreads();
-    for (int q = 0; q < n_q; q++)
-        last = s.see[q] > last ? s.see[q] : last;
-    for (int pos = 0; pos < last; pos += CHUNK) {
+    for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS)
+        s.o[i] = 0;
+    for (int q = (int)threadIdx.x; q < n_q; q += ATT_THREADS) {
+        s.m[q] = -INFINITY;
+        s.l[q] = 0;
+    }
+    for (int pos = part * CHUNK; pos < last; pos += PARTS * CHUNK) {
         int n = last - pos < CHUNK ? last - pos : CHUNK;
         find_chunk(a, it, tok, pos, n);
         __syncthreads();
@@ -296,13 +326,85 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
         chunk_values(a, s, n_q);
         __syncthreads();
     }
-    for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
-        int q = i / a.D, d = i % a.D;
-        int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
-        a.y[((size_t)t * (size_t)a.H + (size_t)h) * (size_t)a.D + (size_t)d] =
-            s.l[q] > 0 ? s.o[i] / s.l[q] : s.l[q];
+}
+
+/* Numbers of a query vector's part in the scratch: D values, m, l. */
+static __device__ __forceinline__ float *
+part_of(const struct fdk_attention_args &a, int t, int h, int part)
+{
+    return (float *)a.scratch + (((size_t)t * (size_t)a.H + (size_t)h) * PARTS +
+        (size_t)part) * (size_t)(a.D + 2);
+}
+
+static __device__ __forceinline__ float *
+result_of(const struct fdk_attention_args &a, int t, int h)
+{
+    return a.y + ((size_t)t * (size_t)a.H + (size_t)h) * (size_t)a.D;
+}
+
+template<typename E>
+static __device__ void
+attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct att_item &it, const struct att_shared &s)
+{
+    __shared__ struct chunk_token tok[CHUNK];
+    int n_q = it.n_tok * it.n_head, last = 0;
+    load_queries(a, b, it, s, n_q);
+    __syncthreads();
+    for (int q = 0; q < n_q; q++)
+        last = s.see[q] > last ? s.see[q] : last;
+    for (int part = it.part < 0 ? 0 : it.part; part < PARTS && part * CHUNK < last; part++) {
+        attend_part<E>(a, it, s, tok, n_q, part, last);
+        for (int i = (int)threadIdx.x; i < n_q * a.D && it.part >= 0; i += ATT_THREADS) {
+            int q = i / a.D, d = i % a.D;
+            float *p = part_of(a, it.tok + q / it.n_head, it.h0 + q % it.n_head, part);
+            p[d] = s.o[i];
+            if (d == 0) {
+                p[a.D] = s.m[q];
+                p[a.D + 1] = s.l[q];
+            }
+        }
+        if (it.part >= 0)
+            break;
+        for (int q = (int)threadIdx.x; q < n_q; q += ATT_THREADS) {
+            float x, y;
+            merge(&s.all_m[q], &s.all_l[q], s.m[q], s.l[q], &x, &y);
+            s.alpha[q] = x;
+            s.p[q] = y;
+        }
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS)
+            s.all[i] = merge_value(s.all[i], s.alpha[i / a.D], s.o[i], s.p[i / a.D]);
+        __syncthreads();
+    }
+    for (int i = (int)threadIdx.x; i < n_q * a.D && it.part < 0; i += ATT_THREADS) {
+        int q = i / a.D;
+        result_of(a, it.tok + q / it.n_head, it.h0 + q % it.n_head)[i % a.D] =
+            s.all_l[q] > 0 ? s.all[i] / s.all_l[q] : s.all_l[q];
     }
     __syncthreads();
+}
+
+/* A block per token and head merges its parts. */
+static __global__ void
+merge_kernel(struct fdk_attention_args a, struct fdk_batch b)
+{
+    int t = (int)blockIdx.x, h = (int)blockIdx.y;
+    cu_dep_next();
+    cu_dep_wait();
+    if (t >= cu_clip(b.n_tok, a.T))
+        return;
+    int n = b.pos[t] / CHUNK + 1;
+    for (int d = (int)threadIdx.x; d < a.D; d += (int)blockDim.x) {
+        float m = -INFINITY, l = 0, all = 0;
+        for (int part = 0; part < PARTS && part < n; part++) {
+            const float *p = part_of(a, t, h, part);
+            float x, y;
+            merge(&m, &l, p[a.D], p[a.D + 1], &x, &y);
+            all = merge_value(all, x, p[d], y);
+        }
+        result_of(a, t, h)[d] = l > 0 ? all / l : l;
+    }
 }
 
 template<typename E>
@@ -312,6 +414,8 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
 {
     extern __shared__ float mem[];
     int w = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
     if (w >= cu_clip(a.n_work, a.n_work_max))
         return;
     int row = a.work[w].row, tile = a.work[w].tile, n_tok = cu_clip(b.n_tok, a.T);
@@ -330,21 +434,31 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
     it.n_tok = end - it.tok < bt ? end - it.tok : bt;
     it.kv_len = b.kv_len[row];
     it.head = (int)blockIdx.y;
+    it.part = gridDim.z > 1 ? (int)blockIdx.z : -1;
     struct att_shared s = att_shared_of(mem, a.D);
     for (int h = 0; h < group; h += ATT_QUERIES) {
         it.h0 = it.head * group + h;
         it.n_head = group - h < ATT_QUERIES ? group - h : ATT_QUERIES;
         attend_heads<E>(a, b, it, s);
     }
-    if (it.head == 0 && threadIdx.x == 0)
+    if (it.head == 0 && it.part <= 0 && threadIdx.x == 0)
         atomicAdd(a.n_done, 1u);
 }
 
+/* Are parts blocks of their own? */
+static int
+att_splits(const struct fdk_attention_args *a)
+{
+    return (int64_t)a->T * a->H <= SPLIT_ROWS;
+}
+
+/* Of the largest launch up to T tokens whose parts are blocks. */
 size_t
 cu_attention_scratch(const struct fdk_attention_args *a)
 {
-    (void)a;
-    return 0;
+    int64_t rows = (int64_t)a->T * a->H;
+    return (size_t)(rows < SPLIT_ROWS ? rows : SPLIT_ROWS) * PARTS * (size_t)(a->D + 2) *
+        sizeof(float);
 }
 
 int
@@ -365,18 +479,23 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
         return -EINVAL;
     if (a->n_work_max == 0)
         return 0;
-    dim3 grid((unsigned)a->n_work_max, (unsigned)a->K);
+    int split = att_splits(a);
+    if (split && (a->scratch == NULL || a->scratch_bytes < cu_attention_scratch(a)))
+        return -EINVAL;
+    dim3 grid((unsigned)a->n_work_max, (unsigned)a->K, split ? PARTS : 1);
     size_t mem = att_shared_bytes(a->D);
     cudaStream_t s = cu_raw(st);
     struct cu_claim *c = cu_stream_of(st)->dev->claim;
     if (a->kv.dtype == FDK_F32)
-        attention_kernel<float><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+        cu_chain(attention_kernel<float>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
     else if (a->kv.dtype == FDK_BF16)
-        attention_kernel<__nv_bfloat16><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+        cu_chain(attention_kernel<__nv_bfloat16>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
     else if (a->kv.dtype == FDK_I8)
-        attention_kernel<int8_t><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+        cu_chain(attention_kernel<int8_t>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
     else
-        attention_kernel<__nv_fp8_e4m3><<<grid, ATT_THREADS, mem, s>>>(*a, *a->b, bt, c);
+        cu_chain(attention_kernel<__nv_fp8_e4m3>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
+    if (split)
+        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)a->H), 128, 0, s, *a, *a->b);
     return cu_launched(st, "attention");
 }
 
@@ -391,6 +510,8 @@ cu_attention_load(void)
     };
     struct cudaFuncAttributes attr;
     cudaError_t e = cudaFuncGetAttributes(&attr, att_plan_kernel);
+    if (e == cudaSuccess)
+        e = cudaFuncGetAttributes(&attr, merge_kernel);
     for (size_t i = 0; i < sizeof(k) / sizeof(k[0]) && e == cudaSuccess; i++)
         e = cudaFuncSetAttribute(k[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
             (int)att_shared_bytes(CU_MAX_HEAD_DIM));

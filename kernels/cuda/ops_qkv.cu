@@ -123,6 +123,8 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
 {
     __shared__ float buf[QKV_WARPS][CU_MAX_HEAD_DIM];
     int t = (int)blockIdx.x, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    cu_dep_next();
+    cu_dep_wait();
     if (t >= cu_clip(b.n_tok, a.T))
         return;
     float *row = a.qkv + (size_t)t * (size_t)(a.H + 2 * a.K) * (size_t)a.D;
@@ -130,7 +132,8 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
     float *x = buf[warp];
     int slot = b.slot_map[t];
     int heads = slot < 0 ? a.H : a.H + 2 * a.K;
-    for (int h = warp; h < heads; h += QKV_WARPS) {
+    int h = (int)blockIdx.y * QKV_WARPS + warp;
+    if (h < heads) {
         float *src = row + (size_t)h * (size_t)a.D;
         for (int i = lane; i < a.D; i += 32)
             x[i] = src[i];
@@ -145,7 +148,6 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
         } else {
             kv_write<E>(a, x, slot, h - a.H - a.K, 1, lane);
         }
-        __syncwarp();
     }
 }
 
@@ -161,16 +163,17 @@ cu_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
     if (rc != 0)
         return rc;
-    unsigned n = (unsigned)a->T, threads = QKV_WARPS * 32;
+    unsigned threads = QKV_WARPS * 32;
+    dim3 n((unsigned)a->T, ((unsigned)(a->H + 2 * a->K) + QKV_WARPS - 1) / QKV_WARPS);
     cudaStream_t s = cu_raw(st);
     if (a->kv.dtype == FDK_F32)
-        qkv_kernel<float><<<n, threads, 0, s>>>(*a, *a->b);
+        cu_chain(qkv_kernel<float>, n, threads, 0, s, *a, *a->b);
     else if (a->kv.dtype == FDK_BF16)
-        qkv_kernel<__nv_bfloat16><<<n, threads, 0, s>>>(*a, *a->b);
+        cu_chain(qkv_kernel<__nv_bfloat16>, n, threads, 0, s, *a, *a->b);
     else if (a->kv.dtype == FDK_I8)
-        qkv_kernel<int8_t><<<n, threads, 0, s>>>(*a, *a->b);
+        cu_chain(qkv_kernel<int8_t>, n, threads, 0, s, *a, *a->b);
     else
-        qkv_kernel<__nv_fp8_e4m3><<<n, threads, 0, s>>>(*a, *a->b);
+        cu_chain(qkv_kernel<__nv_fp8_e4m3>, n, threads, 0, s, *a, *a->b);
     return cu_launched(st, "qkv");
 }
 

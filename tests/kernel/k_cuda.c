@@ -444,6 +444,30 @@ att_free(struct att *a)
     free(a->kv);
 }
 
+/* The same step launched for so many tokens that a row's parts are not blocks of
+ * their own: the same bits. */
+static void
+same_in_one_block(struct twin_dev *t, const struct fdk_attention_args *small,
+    const float *want, size_t bytes)
+{
+    struct fdk_attention_args at = *small;
+    struct fdk_att_plan_args p = { .b = at.b };
+    at.T += 4096 / at.H;
+    at.scratch = NULL;
+    at.scratch_bytes = 0;
+    at.y = tw_new(t, NULL, (size_t)(at.T * at.H * at.D) * 4);
+    t->d.ops->att_shape(&at, &p.a, &p.bt);
+    p.n_max = at.n_work_max = fdk_tiles_max(K_MAX_ROW, at.T, p.a, p.bt);
+    at.work = p.work = tw_new(t, NULL, (size_t)p.n_max * sizeof(*p.work));
+    at.n_work = p.n_work = tw_new(t, NULL, 4);
+    at.n_done = p.n_done = tw_new(t, NULL, 4);
+    OK(t->d.ops->att_plan(&p, t->d.st));
+    OK(t->d.ops->attention(&at, t->d.st));
+    float *y = tw_read(t, at.y, bytes);
+    tw_same(y, want, bytes, "attention in one block");
+    free(y);
+}
+
 /* rope_table and qkv on this backend; attention over kv and q as given. */
 static struct att_out
 run_att(struct twin_dev *t, const struct att *a, const struct att_out *given)
@@ -490,9 +514,12 @@ run_att(struct twin_dev *t, const struct att *a, const struct att_out *given)
     at.n_work = p.n_work = tw_new(t, NULL, 4);
     at.n_done = p.n_done = tw_new(t, NULL, 4);
     at.scratch_bytes = t->d.ops->attention_scratch(&at);
+    at.scratch = at.scratch_bytes > 0 ? tw_new(t, NULL, at.scratch_bytes) : NULL;
     OK(t->d.ops->att_plan(&p, t->d.st));
     OK(t->d.ops->attention(&at, t->d.st));
     r.y = tw_read(t, at.y, ny);
+    if (t == &tw.gpu)
+        same_in_one_block(t, &at, r.y, (size_t)(a->s.n_tok * a->H * a->D) * 4);
     r.work = tw_read(t, at.work, n_work);
     tw_get(t, &r.n_work, at.n_work, 4);
     tw_get(t, &r.n_done, at.n_done, 4);

@@ -32,10 +32,10 @@ struct chain {
     struct fdk_work *work;
     int32_t *n_work, n_max, a, bt;
     uint32_t *n_done;
-    void *emb, *w_qkv, *w_o, *w_gu, *w_down, *w_out, *scratch;
+    void *emb, *w_qkv, *w_o, *w_gu, *w_down, *w_out, *scratch, *att_scratch;
     float *norm, *inv_freq, *act;
     float *x, *y, *cs, *qkv, *att, *o, *gu, *h, *last, *logits; /* in act */
-    size_t scratch_bytes;
+    size_t scratch_bytes, att_scratch_bytes;
 };
 
 struct chain_out {
@@ -106,6 +106,9 @@ chain_new(struct chain *c)
     c->n_done = tw_new(g, NULL, 4);
     c->scratch_bytes = (size_t)T_PAD * 2 * F * 2 + 4096;
     c->scratch = tw_new(g, NULL, c->scratch_bytes);
+    at.T = T_PAD;
+    c->att_scratch_bytes = g->d.ops->attention_scratch(&at);
+    c->att_scratch = tw_new(g, NULL, c->att_scratch_bytes);
 }
 
 static void
@@ -144,7 +147,8 @@ chain_attention(struct chain *c)
         .T = T_PAD, .H = H, .K = K, .D = D, .rot = D, .eps = 1e-5f };
     const struct fdk_attention_args at = { .y = c->att, .qkv = c->qkv, .b = &c->b,
         .kv = c->kv, .work = c->work, .n_work = c->n_work, .n_done = c->n_done,
-        .n_work_max = c->n_max, .T = T_PAD, .H = H, .K = K, .D = D, .scale = 0.18f };
+        .n_work_max = c->n_max, .T = T_PAD, .H = H, .K = K, .D = D, .scale = 0.18f,
+        .scratch = c->att_scratch, .scratch_bytes = c->att_scratch_bytes };
     OK(k->rope_table(&rope, g->d.st));
     OK(k->qkv(&qkv, g->d.st));
     OK(k->attention(&at, g->d.st));
