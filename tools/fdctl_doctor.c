@@ -563,6 +563,27 @@ ask_daemon(const struct fct *f, struct par_set *ps, int *ret_has_par)
     return status;
 }
 
+/* A relative path is the daemon's. Who may not see its folder is told so where
+ * the model is looked at. */
+static void
+resolve_model(const struct doc *d, struct par_set *ps)
+{
+    const char *path = d->par->model_path;
+    char link[64], dir[2048], full[4200], err[512];
+    ssize_t n;
+
+    if (path[0] == '\0' || path[0] == '/' || strcmp(path, "null") == 0)
+        return;
+    snprintf(link, sizeof(link), "/proc/%ld/cwd", (long)d->daemon_pid);
+    n = readlink(link, dir, sizeof(dir) - 1);
+    if (n <= 0)
+        return;
+    dir[n] = '\0';
+    if ((size_t)snprintf(full, sizeof(full), "%s/%s", strcmp(dir, "/") == 0 ? "" : dir,
+        path) < sizeof(full))
+        (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
+}
+
 /* Fills d's view of the daemon; 0 or an exit code with the message printed. */
 static int
 learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_status)
@@ -580,6 +601,7 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
     d->status = *ret_status;
     if (has_par && w->config == NULL) {
         d->par_from = "the daemon";
+        resolve_model(d, ps);
     } else {
         rc = par_read_file(ps, w->config != NULL ? w->config : CONFIG_FILE, NULL, NULL,
             err, sizeof(err));

@@ -223,6 +223,12 @@ check_model_dir(struct doc *d)
             "--model DIR");
         return;
     }
+    if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0) {
+        doc_add(d, DOC_NOTE, "model", "%s, below a folder of the daemon that this user "
+            "may not see", dir);
+        doc_fix(d, "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR");
+        return;
+    }
     rc = doc_weights(d, dir, &bytes, &n);
     snprintf(config, sizeof(config), "%s/config.json", dir);
     if (rc == 0)

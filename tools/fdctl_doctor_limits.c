@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -168,6 +169,27 @@ limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_h
     return 0;
 }
 
+/* Does its capability CAP_IPC_LOCK free the process from that limit? Not in a
+ * user namespace below the first one. */
+static int
+may_lock_all(const struct doc *d, const char *proc)
+{
+    unsigned long long inside = 1, outside = 1, n = 0, caps;
+    char path[96], text[8192], value[32];
+
+    snprintf(path, sizeof(path), "%s/uid_map", proc);
+    if (doc_read_line(d, path, text, sizeof(text)) != 0
+        || sscanf(text, "%llu %llu %llu", &inside, &outside, &n) != 3
+        || inside != 0 || outside != 0 || n != UINT32_MAX)
+        return 0;
+    snprintf(path, sizeof(path), "%s/status", proc);
+    if (doc_read(d, path, text, sizeof(text)) <= 0
+        || doc_field(text, "CapEff", value, sizeof(value)) != 0)
+        return 0;
+    caps = strtoull(value, NULL, 16);
+    return (caps >> CAP_IPC_LOCK & 1) != 0;
+}
+
 static void
 check_rlimits(struct doc *d)
 {
@@ -188,11 +210,14 @@ check_rlimits(struct doc *d)
     if (limit_of(text, "Max locked memory", &soft, &hard) != 0) {
         doc_unknown(d, "memlock", path);
     } else {
-        doc_add(d, soft >= lock ? DOC_OK : DOC_WARN, "memlock", "%s %s; %lld sessions "
+        int is_free = may_lock_all(d, proc), is_enough = soft >= lock || is_free;
+
+        doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock", "%s %s%s; %lld sessions "
             "lock %s", soft == UINT64_MAX ? "unlimited" : doc_bytes(soft, have,
-            sizeof(have)), who, (long long)d->par->ipc_max_clients,
+            sizeof(have)), who, soft < lock && is_free ? ", which may lock more "
+            "(CAP_IPC_LOCK)" : "", (long long)d->par->ipc_max_clients,
             doc_bytes(lock, want, sizeof(want)));
-        if (soft < lock)
+        if (!is_enough)
             doc_fix(d, "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
                 "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
                 "/etc/security/limits.d/fdd.conf");

@@ -585,7 +585,8 @@ ftr_perfetto(FILE *out, const struct ftr_snap *snap)
     if (rc == 0 && p.oom)
         rc = -ENOMEM;
     if (rc == 0) {
-        qsort(p.ev, p.n, sizeof(*p.ev), by_time);
+        if (p.n > 0) /* else there is no list */
+            qsort(p.ev, p.n, sizeof(*p.ev), by_time);
         rc = write_all(&p);
     }
     free(p.ev);

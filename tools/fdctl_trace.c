@@ -15,6 +15,7 @@
 #define SHOWN 32             /* without -n, in a table */
 #define POLL_MS 20
 #define CHECK_MS 1000        /* --follow: is the daemon still there */
+#define TORN_POLLS 50        /* --follow: so long nobody writes one step */
 
 struct opt {
     int events, all, follow, json, perfetto, has_request, has_last, has_slow;
@@ -124,6 +125,8 @@ conflicts(const struct opt *o)
     if (o->follow && (o->until != NULL || o->steps != NULL || o->perfetto || o->all))
         a = "--follow", b = o->until != NULL ? "--until" : o->steps != NULL ? "--step"
             : o->perfetto ? "--perfetto" : "--all";
+    if (o->has_last && o->last == 0 && !o->follow)
+        return fct_fail(FCT_EX_USAGE, "trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
         return fct_fail(FCT_EX_USAGE, "trace: --follow --request follows events: add "
             "--events");
@@ -216,7 +219,7 @@ make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter 
     if (rc == 0 && o->steps != NULL)
         rc = step_range(o->steps, f);
     if (o->has_slow)
-        f->slow_ns = (uint64_t)(o->slow_us * 1e3);
+        f->slow_ns = (uint64_t)(o->slow_us * 1e3 + 0.5);
     f->request = o->request;
     f->last = o->last;
     if (!o->all && !o->json && !o->perfetto && !chooses(o) && !o->has_last)
@@ -448,6 +451,7 @@ struct follow {
     struct ftr_snap snap;    /* its clock, worker and bases; one step at a time */
     struct ftr_step before;  /* seq 0: none */
     uint64_t next, missed;
+    int torn;                /* how often the next one could not be read */
     uint64_t t_check;
     uint64_t shown;
 };
@@ -523,12 +527,15 @@ follow_steps(struct follow *w)
 
     for (; w->next <= n && !interrupted; w->next++) {
         if (!trc_get_step(w->seg, w->next, &st.s)) {
-            if (trc_n_step(w->seg) < w->next + TRC_STEPS && w->next == n)
-                return; /* being written */
+            /* being written, unless it is overwritten or its worker died over it */
+            if (trc_n_step(w->seg) < w->next + TRC_STEPS && w->torn++ < TORN_POLLS)
+                return;
             w->missed++;
+            w->torn = 0;
             w->before.s.seq = 0;
             continue;
         }
+        w->torn = 0;
         if (trc_get_step(w->seg, n, &newest.s)
             && newest.s.generation > w->snap.generation)
             w->snap.generation = newest.s.generation;

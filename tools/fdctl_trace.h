@@ -89,7 +89,8 @@ uint64_t ftr_span(uint64_t a, uint64_t b);
 struct ftr_sum {
     size_t n, n_done, n_graph, n_gap;
     uint64_t tokens, outputs;
-    uint64_t span_ns;        /* from the first step's choosing to the last one's end */
+    uint64_t span_ns;        /* to the last step's end, from the end of the one before
+                                the first, or from its choosing if it waited for work */
     uint64_t device_ns;
     uint64_t device_mean_ns, device_p99_ns; /* p99: nearest rank */
     uint64_t gap_mean_ns, gap_p99_ns;       /* of those that have one */

@@ -394,7 +394,7 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
 {
     uint64_t *dev = calloc(2 * n + 1, sizeof(*dev)), *gap = dev + n, gap_ns = 0;
     struct ftr_sum s = { .n = n };
-    uint64_t end = 0;
+    uint64_t begin = 0, end = 0;
 
     if (dev == NULL)
         return -ENOMEM;
@@ -415,7 +415,11 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
             gap_ns += steps[i].gap_ns;
         }
     }
-    s.span_ns = n > 0 ? ftr_span(steps[0].s.t_pick_ns, end) : 0;
+    /* A step launched ahead was chosen while the device had others to do. */
+    if (n > 0)
+        begin = steps[0].gap_ns != FTR_NONE ? steps[0].s.t_begin_ns - steps[0].gap_ns
+            : steps[0].s.t_pick_ns;
+    s.span_ns = ftr_span(begin, end);
     s.device_mean_ns = s.n_done > 0 ? s.device_ns / s.n_done : 0;
     s.gap_mean_ns = s.n_gap > 0 ? gap_ns / s.n_gap : 0;
     s.device_p99_ns = p99(dev, s.n_done);

@@ -21,8 +21,9 @@ rate_drop(struct log_site *s)
         } while (!__atomic_compare_exchange_n(&log_places, &head, s, 1, __ATOMIC_RELEASE,
             __ATOMIC_RELAXED)); /* pairs with log_rate_next() */
     }
-    if (__atomic_load_n(&log_any, __ATOMIC_RELAXED) == 0)
-        __atomic_store_n(&log_any, 1, __ATOMIC_RELAXED);
+    /* Release, and always: whoever has cleared the mark saw all that was counted
+     * before it was set. */
+    __atomic_store_n(&log_any, 1, __ATOMIC_RELEASE);
 }
 
 int
@@ -59,7 +60,7 @@ int
 log_rate_any(void)
 {
     return __atomic_load_n(&log_any, __ATOMIC_RELAXED) != 0 &&
-        __atomic_exchange_n(&log_any, 0, __ATOMIC_RELAXED) != 0;
+        __atomic_exchange_n(&log_any, 0, __ATOMIC_ACQUIRE) != 0;
 }
 
 struct log_site *

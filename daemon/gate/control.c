@@ -53,6 +53,11 @@ ctl_fail(const char *fix, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
+    if (r == NULL) { /* cut within a character */
+        for (char *p = text; *p != '\0'; p++)
+            *p = (*p & 0x80) != 0 ? '?' : *p;
+        r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
+    }
     if (r != NULL && fix != NULL && fix[0] != '\0')
         (void)json_object_set_new(r, "fix", json_string(fix));
     return r;

@@ -734,9 +734,16 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     const char *bits = json_string_value(json_object_get(rq, "bits"));
     const char *level = json_string_value(json_object_get(rq, "level"));
     const char *topics = json_string_value(json_object_get(rq, "topic"));
+    static const char *const texts[] = { "bits", "level", "topic" };
     struct wrk *w = &g->wrk[0];
 
     (void)c, (void)now_ns;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && r == NULL; i++) {
+        const json_t *v = json_object_get(rq, texts[i]);
+
+        if (v != NULL && !json_is_string(v))
+            r = ctl_fail("fdctl debug", "debug: \"%s\" must be text", texts[i]);
+    }
     if (r != NULL)
         return r;
     if (bits != NULL || level != NULL || topics != NULL)

@@ -152,8 +152,8 @@ rql_slow(struct gate *g, const struct jreq *r, const struct fdp_done *d,
     if (d != NULL)
         rql_put(&l, LOG_I("preempted", d->n_preempted));
     rql_put(&l, LOG_I("beside_start", r->beside));
-    rql_put(&l, LOG_I("beside_end", g->jnl.n_open - g->fair.n_queued -
-        (r->st != JNL_QUEUED)));
+    /* r is open still, and in no queue any more */
+    rql_put(&l, LOG_I("beside_end", g->jnl.n_open - g->fair.n_queued - 1));
     log_fields(LOG_LV_WARN, 0, "request: slow request", l.f, l.n);
 }
 
@@ -209,10 +209,11 @@ rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int co
     uint32_t detail)
 {
     struct rql_line l = { .n = 0 };
+    int delegated = q->user != 0 && s->trusted;
 
     if (g->par->log_requests[0] == 'n')
         return;
-    rql_put(&l, LOG_S("user", rql_user(g, s->uid, 0)));
+    rql_put(&l, LOG_S("user", rql_user(g, delegated ? q->user : s->uid, delegated)));
     rql_put(&l, LOG_S("client", s->name));
     rql_put(&l, LOG_I("client_pid", s->pid));
     rql_put(&l, LOG_S("op", rql_op_name(q->op)));

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
@@ -76,6 +77,17 @@ adm_take_all(const struct worker *w, const json_t *q, struct adm_ask *a)
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
+/* The thread that says so has seen the engine end: after the read, so has this one. */
+static void
+adm_see_end(int stop_fd)
+{
+    uint64_t n;
+
+    if (read(stop_fd, &n, sizeof(n)) == (ssize_t)sizeof(n) &&
+        write(stop_fd, &n, sizeof(n)) != (ssize_t)sizeof(n))
+        log_error("worker: the admin thread cannot be told to end");
+}
+
 /* Until the engine gives p back. 0, or -ECANCELED: the engine has ended. Whatever
  * the gate sends meanwhile says that nobody waits for the answer. */
 static int
@@ -92,8 +104,10 @@ adm_await(struct worker *w, struct prf *p, int64_t within_ms, int stop_fd)
         };
         int n = poll(pfd, 2, ADM_LOOK_MS);
 
-        if (n > 0 && pfd[0].revents != 0)
+        if (n > 0 && pfd[0].revents != 0) {
+            adm_see_end(stop_fd);
             return -ECANCELED;
+        }
         if (!stopped && ((n > 0 && pfd[1].revents != 0) || clk_now_ns() >= until)) {
             stopped = 1;
             prf_stop(p);

@@ -411,7 +411,8 @@ eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int grap
     const struct sch_step *st = &e->step;
 
     rec->trace = (struct trc_step) { .epoch = rec->epoch,
-        .flags = (graph ? TRC_GRAPH : 0) | (rec->marks != NULL ? TRC_PROFILED : 0), .n_tok = rec->n_tok, .n_pad = rec->T_pad, .n_row = rec->n_row,
+        .flags = (graph ? TRC_GRAPH : 0) | (rec->marks != NULL ? TRC_PROFILED : 0),
+        .n_tok = rec->n_tok, .n_pad = rec->T_pad, .n_row = rec->n_row,
         .n_decode = rec->n_decode, .n_out = rec->n_out, .n_preempted = st->n_preempted,
         .n_cached = st->n_cached, .n_copy = n_copy, .n_waiting = e->sch->waiting.n,
         .blocks_used = eng_blocks_used(e),

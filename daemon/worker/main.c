@@ -228,7 +228,8 @@ pip_config(struct worker *w, struct pip_cfg *ret)
 
     *ret = (struct pip_cfg) {
         .lnk = &w->lnk, .run = w->run, .tok = w->tok, .ready = &w->ready,
-        .cnt = &w->stat->w, .hist = w->stat->h, .trc = &w->trc, .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
+        .cnt = &w->stat->w, .hist = w->stat->h, .trc = &w->trc,
+        .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
         .ing = { .max_reqs = (uint32_t)p->sched_max_concurrency, .vocab = w->cfg.vocab,
             .max_len = w->max_len, .n_eos = w->cfg.n_eos,
             .max_logprobs = par_max_logprobs(p),

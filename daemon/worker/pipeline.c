@@ -188,6 +188,7 @@ pip_ingress(void *arg)
         }
         if (pip_spin(p, last, now))
             continue;
+        log_flush(0);
         if (lnk_worker_park(p->cfg.lnk, p->ing->draining ? PIP_DRAIN_NS : PIP_PARK_NS))
             last = clk_now_ns();
         if (getppid() != p->parent)

@@ -106,6 +106,16 @@ sed '$d' "$dir/a.csv" >"$dir/bad.csv"
 expect 1 python3 "$recompute" "$dir/bad.csv" "$dir/a.json"
 has "$out" "repeats\[0\]"
 
+# --- the progress bar is one line, however narrow the terminal
+if command -v script >/dev/null; then
+    script -qec "stty cols 40; exec '$FDBENCH' --runtime-dir '$run' serve -c 2 -n 1000000 \
+        --duration 1 -i 16 -o 24 --warmup 0 >/dev/null" /dev/null >"$dir/bar" 2>&1 ||
+        fail "serve on a terminal: $(cat "$dir/bar")"
+    tr '\r' '\n' <"$dir/bar" | sed 's/\x1b\[K//' >"$dir/lines"
+    grep -q 'requests, 2 open' "$dir/lines" || fail "no progress: $(cat "$dir/lines")"
+    awk 'length > 39' "$dir/lines" | grep . && fail "lines wider than the terminal"
+fi
+
 # --- repeats and a search
 bench serve -c 2 -n 8 -i 16 -o 8 --repeats 3 -q --csv "$dir/b.csv" --json "$dir/b.json" ||
     fail "serve --repeats"
@@ -115,6 +125,43 @@ bench serve -c 2 -n 8 -i 16 -o 8 --search --ttft-ms 0.001 -q --json "$dir/c.json
 holds "$dir/c.json" 'd["search"]["found"] is None and
     len(d["search"]["steps"]) > 0'
 grep -q "Goodput over load" "$dir/c.html" || fail "no plot of the search"
+# more at a time than there are requests is no other load
+bench serve -c 2 -n 8 -i 4 -o 2 --search --ttft-ms 600000 -q --json "$dir/d.json" ||
+    fail "serve --search"
+holds "$dir/d.json" 'd["search"]["found"] == 8 and
+    d["search"]["bound"] == 8 and
+    [s["load"] for s in d["search"]["steps"]] == [2, 4, 8]'
+# a rate that cannot be sent is not within the limits, however fast the answers are
+bench serve --rate 100000 -c 1 -n 60 -i 4 -o 2 --search --ttft-ms 600000 -q \
+    --json "$dir/e.json" || fail "serve --search --rate"
+holds "$dir/e.json" 'not d["search"]["steps"][0]["sent_in_time"] and
+    not d["search"]["steps"][0]["within"] and
+    d["search"]["steps"][0]["attainment"] == 1 and
+    d["search"]["found"] < 100000'
+
+# --- outputs: files of a run that does not begin are not made, one file is not two
+expect 69 timeout 60 "$FDBENCH" --runtime-dir "$dir/nothing" serve --csv "$dir/new.csv"
+[ ! -e "$dir/new.csv" ] || fail "an empty log of no run"
+expect 64 bench serve --csv "$dir/x" --html "$dir/x"
+has "$out" "two of them name the file $dir/x"
+expect 74 bench serve -c 1 -n 2 -i 4 -o 2 --json /dev/full
+has "$out" "/dev/full: No space left on device"
+expect 74 bench serve -c 1 -n 1 --csv "$dir/none/x.csv"
+has "$out" "$dir/none/x.csv: No such file"
+
+# --- latency; a run of which everything fails has failed
+expect 0 bench latency -b 1,3 -i 8 -o 4 --repeats 2 --json "$dir/lat.json"
+has "$out" "^ +3 +[0-9.]+ \([0-9.]+ - [0-9.]+\)"
+holds "$dir/lat.json" '[s["batch"] for s in d["sizes"]] == [1, 3] and
+    all(0 < s["prefill_ms"]["median"] < s["batch_ms"]["median"] for s in d["sizes"])'
+# a command line need not be UTF-8
+expect 0 bench latency -i 8 -o 2 --repeats 1 -q --csv "$dir/$(printf 'l\377')" --json "$dir/lat.json"
+holds "$dir/lat.json" 'd["model"] == "demo" and "\ufffd" in d["args"]'
+ctl drain >/dev/null || fail "drain"
+expect 75 bench latency -i 8 -o 2 --repeats 1
+has "$out" "1 failed with E_DRAINING"
+expect 75 bench serve -c 1 -n 2 -i 8 -o 2 -q
+ctl drain --off >/dev/null || fail "drain --off"
 
 # --- ipc
 expect 0 bench ipc --pings 200 --parked 20 --tokens 50

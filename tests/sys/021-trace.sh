@@ -137,6 +137,7 @@ bad '--until 25:00:00: not a time' --until 25:00:00
 bad '--since 1s is after --until 5s' --since 1s --until 5s
 bad '--slow -1: must be 0 or more' --slow -1
 bad '-n 2x: not a whole number' -n 2x
+bad '-n 0: must be 1 or more' -n 0
 bad '--json and --perfetto exclude each other' --json --perfetto
 bad '--follow and --step exclude each other' --follow --step 3
 expect 74 ctl trace --perfetto "$dir/none/p.json"
@@ -190,7 +191,7 @@ broken = {
     "ends before it begins": drop(nth("s")),
     "has one end": drop(nth("f")),
     "outside any slice": change(nth("s"), pid=3),
-    "has two events": change(nth("s"), id=ev[nth("s", 6)]["id"]),
+    "has two events|ends before it begins": change(nth("s"), id=ev[nth("s", 6)]["id"]),
     "is not a number": change(nth("C"), args={"rows": "3"}),
     "is negative": change(nth("C"), args={"rows": -3}),
     "process 1 has no name": drop(nth("M", 0, pid=1, name="process_name")),

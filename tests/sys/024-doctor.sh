@@ -68,6 +68,20 @@ doctor --json fdd
 check 'c["fdd", "worker deaths"]["state"] == "warn" and
     c["fdd", "worker deaths"]["data"]["deaths"] == 1'
 
+# a model named by a path relative to the daemon's folder, asked from another one
+if [ -e "$DEMO/model.safetensors" ]; then
+    stop
+    from=$PWD
+    cd "$DEMO/.." || fail "no $DEMO/.."
+    start --set model.path="$(basename "$DEMO")"
+    cd "$dir" || fail "no $dir"
+    doctor --json fdd memory
+    check 'c["fdd", "model"]["state"] == "ok" and c["memory", "model"]["data"]["files"] == 1'
+    stop
+    cd "$from" || fail "no $from"
+    start --set model.path=null --set device.backend=null
+fi
+
 # memory: sums per place are those of the rows, names are the parameters'
 ctl memory --json >"$dir/memory" || fail "fdctl memory"
 json 'all(p["bytes"] == sum(r["bytes"] for r in d["rows"] if r["where"] == p["where"]) and

@@ -108,7 +108,8 @@ expect 0 ctl set log.slow_request_ms=0
 n=$(grep -c 'slow request' "$dir/log")
 expect 0 ctl set log.slow_first_token_ms=1
 expect 0 ctl generate -p "$prompt" --max-tokens 2
-until_true 10 test "$(grep -c 'slow request' "$dir/log")" -gt "$n" || fail "no line of the slow first token"
+more() { [ "$(grep -c 'slow request' "$dir/log")" -gt "$n" ]; }
+until_true 10 more || fail "no line of the slow first token"
 expect 0 ctl set log.slow_first_token_ms=0
 [ "$(ctl stat -1 --json | grep -oE '"requests_slow": *[0-9]+' | grep -oE '[0-9]+$' | head -n 1)" -ge 2 ] ||
     fail "requests_slow is not counted"
@@ -120,6 +121,20 @@ ctl generate --batch "$dir/batch" >/dev/null 2>&1
 until_true 10 grep -qE 'W fdd: request: [0-9]+ lines like this were not shown: refused' "$dir/log" ||
     fail "no summary of what was not shown"
 [ "$(ctl debug --json | json 'd["dropped"]')" -gt 0 ] || fail "dropped lines are not counted"
+# The worker's lines too: those shown and those told of are all its steps, though
+# it has nothing more to say.
+steps() { ctl stat -1 | awk '$2 == "steps" { print $3; exit }'; }
+expect 0 ctl debug +sched
+before=$(steps)
+from=$(($(wc -l <"$dir/log") + 1))
+expect 0 ctl generate -p "$prompt" --max-tokens 200 --ignore-eos
+told() {
+    [ "$(tail -n +"$from" "$dir/log" | awk '/fdd-worker: sched: step / { n++ }
+        /fdd-worker: sched: [0-9]+ lines like this/ { n += $6 } END { print n }')" = \
+        $(($(steps) - before)) ]
+}
+until_true 10 told || fail "lines of steps that nobody tells of: $(tail -n +"$from" "$dir/log")"
+expect 0 ctl debug -sched
 
 # JSON: every line from here on is an object, the worker's too, whatever is
 # asked to be shown; nothing of the contents is in it.

@@ -40,6 +40,11 @@ t_control(void **state)
         { "{\"cmd\":\"set\",\"name\":\"log.debug\",\"value\":\"loud\"}", "loud" },
         { "{\"cmd\":\"config\",\"name\":\"nope\"}", "nope" },
         { "{\"cmd\":\"debug\",\"bits\":\"+nope\"}", "nope" },
+        { "{\"cmd\":\"debug\",\"level\":3}", "\"level\" must be text" },
+        { "{\"cmd\":\"debug\",\"bits\":\"+kv\",\"topic\":[]}", "\"topic\" must be text" },
+        /* what a message cuts within a character is still told */
+        { "{\"cmd\":\"debug\",\"topic\":\"xéééééééééééééééééééééééééééééé\"}",
+            "unknown log topic \"x" },
         { "{\"cmd\":\"drain\",\"timeout_ms\":-1}", "timeout_ms" } };
     static const char *const good[] = { "{\"cmd\":\"help\"}", "{\"cmd\":\"status\"}",
         "{\"cmd\":\"stat\"}", "{\"cmd\":\"requests\"}", "{\"cmd\":\"clients\"}",

@@ -147,6 +147,17 @@ test_limits(void **state)
     put("/proc/sys/vm/overcommit_memory", "2\n");
     run("limits");
     is("memlock", "warn", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
+    /* a capability lifts it, but not one of a user namespace */
+    put("/proc/self/status", "Name:\tfdctl\nCapEff:\t0000000000004000\n");
+    put("/proc/self/uid_map", "         0     100000      65536\n");
+    run("limits");
+    is("memlock", "warn", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
+    put("/proc/self/uid_map", "         0          0 4294967295\n");
+    run("limits");
+    is("memlock", "ok", "8.0 MiB of this shell, which may lock more", NULL);
+    put("/proc/self/status", "Name:\tfdctl\nCapEff:\t000001ffffffbfff\n");
+    run("limits");
+    is("memlock", "warn", "8.0 MiB of this shell;", "LimitMEMLOCK=infinity");
     is("nofile", "ok", "1024, at most 1048576", NULL);
     is("/dev/shm", "ok", "free", NULL);
     is("swap", "note", "90.0 KiB of 100.0 KiB", "swapped");

@@ -438,6 +438,46 @@ test_within(void **state)
 
 /* ---- search -------------------------------------------------------------- */
 
+/* n requests, one each 10 ms, of which the last is late_ms late. */
+static int
+falls_behind(uint32_t n, double late_ms, uint32_t turn)
+{
+    struct fdb_log log = { .n_rec = 0 };
+    uint32_t i;
+    int rc;
+
+    for (i = 0; i < n; i++) {
+        struct fdb_rec r = { .index = i, .t_due = 1000000000u + 10000000u * (uint64_t)i };
+
+        r.t_send = r.t_due + (i + 1 == n ? (uint64_t)(late_ms * 1e6) : 1000);
+        r.turn = i + 1 == n ? turn : 0;
+        assert_int_equal(fdb_log_rec(&log, &r, NULL), 0);
+    }
+    /* neither another repeat nor the warm-up counts */
+    assert_int_equal(fdb_log_rec(&log, &(struct fdb_rec){ .repeat = 1,
+        .t_due = 1, .t_send = UINT64_C(1) << 40 }, NULL), 0);
+    assert_int_equal(fdb_log_rec(&log, &(struct fdb_rec){ .warm = 1,
+        .t_due = UINT64_C(1) << 39, .t_send = UINT64_C(1) << 40 }, NULL), 0);
+    rc = fdb_fell_behind(&log, 0);
+    fdb_log_fini(&log);
+    return rc;
+}
+
+static void
+test_behind(void **state)
+{
+    struct fdb_log none = { .n_rec = 0 };
+
+    (void)state;
+    assert_false(fdb_fell_behind(&none, 0));
+    assert_false(falls_behind(101, 49, 0));
+    assert_true(falls_behind(101, 51, 0));
+    assert_false(falls_behind(101, 51, 1));
+    /* a moment is none, however short the run */
+    assert_false(falls_behind(2, 9, 0));
+    assert_true(falls_behind(2, 11, 0));
+}
+
 struct world { double limit; int whole, n, fail_at; };
 
 static int
@@ -611,6 +651,7 @@ main(void)
         cmocka_unit_test(test_lengths), cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_turns), cmocka_unit_test(test_text),
         cmocka_unit_test(test_summary), cmocka_unit_test(test_within),
+        cmocka_unit_test(test_behind),
         cmocka_unit_test(test_search), cmocka_unit_test(test_options),
         cmocka_unit_test(test_trace), cmocka_unit_test(test_too_long)
     };

@@ -270,7 +270,25 @@ text_has_every_metric(void **state)
     text = written(&r, as_text);
     assert_non_null(strstr(text, "TTFT ms        median "));
     assert_non_null(strstr(text, "output tokens  median "));
-    assert_non_null(strstr(text, "largest load within the limits: 4 requests at a time"));
+    assert_non_null(strstr(text, "largest load within the limits: 4 requests at a "
+        "time\n"));
+    assert_null(strstr(text, "not sent in time"));
+    free(text);
+    r.bound = 4;
+    r.step[4].behind = r.step[4].within = 1;
+    r.step[5].behind = 1;
+    r.step[5].within = 0;
+    r.cfg.arrival = FDB_POISSON;
+    r.cfg.n_turn = 2;
+    text = written(&r, as_text);
+    assert_non_null(strstr(text, "Poisson arrivals, 0 conversations/s"));
+    assert_non_null(strstr(text, "largest load within the limits: 4 conversations/s, the "
+        "most that can be tried\n"));
+    assert_int_equal(1, count(text, "not sent in time"));
+    free(text);
+    text = written(&r, fdb_report_html);
+    assert_int_equal(1, count(text, "not sent in time"));
+    assert_non_null(strstr(text, "conversations/s, the most tried"));
     free(text);
     drop(&r);
 }

@@ -104,7 +104,7 @@ want_text(const json_t *o, const char *key, const char *want)
     assert_string_equal(json_string_value(json_object_get(o, key)), want);
 }
 
-/* The worker ends the request in ms from now, having begun at half of it. */
+/* The worker ends the request in ms from now, having begun at a quarter of it. */
 static void
 done_in(struct world *w, uint64_t id, uint64_t t_submit, uint64_t ms, uint32_t n_out)
 {
@@ -335,6 +335,45 @@ t_slow_says_where(void **state)
     assert_null(json_object_get(o, "ttft_ms"));
     json_decref(o);
     assert_int_equal(w.f.g->cnt->requests_slow, 2);
+    /* one that never reached the worker is not beside itself */
+    assert_int_equal(gate_pause(w.f.g, 1), 0);
+    cap_begin();
+    fcl_ask(&w.c, (struct fask){ .tag = 7, .max_new = 4, .ttl_queue_ms = 900 });
+    fix_step(&w.f, 1);
+    fix_step(&w.f, 1000);
+    o = only_line("slow request");
+    assert_int_equal(num(o, "beside_start"), 0);
+    assert_int_equal(num(o, "beside_end"), 0);
+    assert_int_equal(num(o, "queue_ms"), num(o, "total_ms"));
+    json_decref(o);
+    world_close(&w, 1);
+}
+
+/* Whom a trusted program asks for is named, in a refusal too. */
+static void
+t_user_is_whose_it_was(void **state)
+{
+    static const char *const sets[] = { "log.requests=all",
+        "ipc.trusted_users=1000", NULL };
+    struct world w;
+    json_t *o;
+
+    (void)state;
+    world_open(&w, sets);
+    cap_begin();
+    fcl_ask(&w.c, (struct fask){ .tag = 9, .max_new = FIX_MAX_LEN + 1, .user = 77001 });
+    fix_step(&w.f, 1);
+    o = only_line("refused");
+    want_text(o, "user", "77001");
+    json_decref(o);
+    cap_begin();
+    fcl_ask(&w.c, (struct fask){ .tag = 9, .max_new = 4, .user = 77001 });
+    fix_step(&w.f, 1);
+    fix_wdone(&w.f, fix_take(&w.f, NULL, NULL, NULL));
+    fix_step(&w.f, 1);
+    o = only_line("done");
+    want_text(o, "user", "77001");
+    json_decref(o);
     world_close(&w, 1);
 }
 
@@ -384,6 +423,7 @@ main(void)
         cmocka_unit_test(t_deadlines_are_told_once),
         cmocka_unit_test(t_refused_are_limited),
         cmocka_unit_test(t_slow_says_where),
+        cmocka_unit_test(t_user_is_whose_it_was),
         cmocka_unit_test(t_contents_are_never_logged),
     };
 

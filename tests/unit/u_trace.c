@@ -594,7 +594,12 @@ test_sum(void **state)
     assert_int_equal(s.gap_mean_ns, 100);
     assert_int_equal(s.gap_p99_ns, 198); /* the 198th of 199 */
     assert_int_equal(s.span_ns, 199 * 1000000 + 100000 + 200000);
+    /* the device did others until 7 ns before the first */
+    steps[0].gap_ns = 7;
+    assert_int_equal(ftr_sum(steps, 200, &s), 0);
+    assert_int_equal(s.span_ns, 199 * 1000000 + 200000 + 7);
     assert_int_equal(ftr_sum(steps, 0, &s), 0);
+    assert_int_equal(s.span_ns, 0);
     assert_int_equal(s.n_done, 0);
     assert_int_equal(s.device_p99_ns, 0);
     steps[0].s.flags = 0;
@@ -637,6 +642,26 @@ test_time(void **state)
     assert_string_equal(text, "14:02:59.250000");
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_int_equal(ftr_time("--since", bad[i], &now, &t), FCT_EX_USAGE);
+}
+
+/* A trace with nothing in it is an object for the viewer too. */
+static void
+test_perfetto_empty(void **state)
+{
+    struct ftr_snap s = { .clock = { 5, 6 } };
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    json_t *doc;
+
+    (void)state;
+    assert_non_null(out);
+    assert_int_equal(ftr_perfetto(out, &s), 0);
+    fclose(out);
+    doc = json_loadb(text, n, 0, NULL);
+    assert_true(json_is_array(json_object_get(doc, "traceEvents")));
+    json_decref(doc);
+    free(text);
 }
 
 /* A trace with everything in it is one object with as many slices as steps. */
@@ -701,6 +726,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_life, setup, teardown),
         cmocka_unit_test(test_sum),
         cmocka_unit_test(test_time),
+        cmocka_unit_test(test_perfetto_empty),
         cmocka_unit_test_setup_teardown(test_perfetto, setup, teardown),
     };
 

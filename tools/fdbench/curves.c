@@ -59,7 +59,7 @@ gather(const struct fdb_log *log, uint32_t repeat, size_t dist, double *v)
             continue;
         if (dist == 0 && r->t_first != 0)
             v[n++] = since(r->t_first, r->t_send, 1e6);
-        if (dist == 1 && r->n_out >= 2)
+        if (dist == 1 && r->n_out >= 2 && r->t_first != 0)
             v[n++] = since(r->t_end, r->t_first, 1e6) / (r->n_out - 1);
         for (j = 1; dist == 2 && j < r->n_chunk; j++)
             v[n++] = since(c[j].t_ns, c[j - 1].t_ns, 1e6);

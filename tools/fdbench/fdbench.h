@@ -50,7 +50,8 @@ struct fdb_row { double time_s; uint32_t n_prompt, n_out, line; };
 struct fdb_cfg {
     enum fdb_arrival arrival;
     uint32_t concurrency;    /* closed loop; an open loop's most at a time, 0: none */
-    double rate;             /* requests per second; the end of a ramp */
+    double rate;             /* requests, or conversations, per second; the end of
+                                a ramp */
     double rate_from;        /* where a ramp begins */
     double burstiness;       /* gamma's shape, 1 is Poisson */
     uint32_t n_request;      /* measured, per repeat; 0: duration_s decides */
@@ -156,6 +157,9 @@ int fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_r
 /* Does a request meet every limit? */
 int fdb_within(const struct fdb_log *log, const struct fdb_rec *r,
     const struct fdb_slo *slo);
+/* Was an open loop's load not what was asked for: the last request that was due
+ * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
+int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
 
 /* ---- one run: load.c, work.c (work.h) ------------------------------------- */
 
@@ -182,6 +186,7 @@ struct fdb_step {            /* of a search for the rate or concurrency within a
     double load, goodput, attain;
     struct fdb_sum sum;
     int within;
+    int behind;              /* it was not sent in time: fdb_fell_behind() */
 };
 
 struct fdb_result {
@@ -197,6 +202,7 @@ struct fdb_result {
     struct fdb_step *step;   /* [n_step] of a search */
     uint32_t n_step;
     double found;            /* the largest load within the limits; 0: none */
+    double bound;            /* the largest that could be tried; 0: not known */
 };
 
 /* Table on out: every metric, with several repeats their median, min and max. */

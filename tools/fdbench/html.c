@@ -198,7 +198,8 @@ tiles(FILE *out, const struct fdb_result *r)
         tile(out, "Goodput", good, "requests/s", text, 0);
     }
     if (r->found > 0) {
-        snprintf(text, sizeof(text), "%s", rep_load_unit(&r->cfg));
+        snprintf(text, sizeof(text), "%s%s", rep_load_unit(&r->cfg), rep_is_bound(r)
+            ? ", the most tried" : "");
         tile(out, "Load within the limits", r->found, "", text, 0);
     }
     snprintf(text, sizeof(text), "%s ended well%s", rep_num(scalar(r, "requests_ok"), a),
@@ -314,7 +315,7 @@ table_steps(FILE *out, const struct fdb_result *r)
         fputs("<tr>", out);
         for (j = 0; j < sizeof(v) / sizeof(v[0]); j++)
             fprintf(out, j == 0 ? "<th>%s</th>" : "<td>%s</td>", rep_num(v[j], num));
-        fprintf(out, "<td>%s</td></tr>\n", s->within ? "yes" : "no");
+        fprintf(out, "<td>%s</td></tr>\n", rep_step_within(s));
     }
     fputs("</table></div>\n", out);
 }

@@ -16,6 +16,7 @@ struct sample {
     double step_ms;          /* median of the requests' time per output token */
     double batch_ms, tok_s;
     uint32_t n_failed;
+    int32_t code;            /* the commonest failure, or FDP_OK */
 };
 enum { S_PREFILL, S_STEP, S_BATCH, S_TOK, N_METRIC };
 
@@ -140,7 +141,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
     struct sample *ret)
 {
     static const struct fdb_slo none;
-    struct sample m = { NAN, NAN, NAN, NAN, 0 };
+    struct sample m = { NAN, NAN, NAN, NAN, 0, FDP_OK };
     uint64_t t_first = 0;
     struct fdb_sum sum;
     size_t i;
@@ -154,6 +155,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
             t_first = r->t_first;
     }
     m.n_failed = sum.n_failed;
+    m.code = sum.n_fail > 0 ? sum.fail[0].code : FDP_OK;
     if (t_first > run->t_begin) {
         m.prefill_ms = (double)(t_first - run->t_begin) / 1e6;
         m.step_ms = sum.tpot.pct[0];
@@ -264,8 +266,10 @@ to_json(const struct latency *a)
     static const char *const names[N_METRIC] = { "prefill_ms", "step_ms", "batch_ms",
         "output_tokens_per_s" };
     const struct fdb_cfg *c = &a->l.cfg;
+    const char *model = a->l.info.model.model_name;
     json_t *list = json_array(), *o;
     uint32_t i, j, n_failed;
+    char seed[24];
     int k;
 
     for (i = 0; list != NULL && i < a->n_batch && a->n_done[i] > 0; i++) {
@@ -280,12 +284,14 @@ to_json(const struct latency *a)
             return NULL;
         }
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s%, s:I, s:I, s:I, s:o}", "command",
-        "latency", "args", a->r.args, "time", a->r.time, "host", a->r.host, "model",
-        a->l.info.model.model_name, strnlen(a->l.info.model.model_name,
-        sizeof(a->l.info.model.model_name)), "prompt_tokens", (json_int_t)c->in.hi,
-        "output_tokens", (json_int_t)c->out.hi, "seed", (json_int_t)c->seed, "sizes",
-        list);
+    /* a seed as text: JSON readers keep 53 bits of a number */
+    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)c->seed);
+    return json_pack("{s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:s, s:o}", "command",
+        "latency", "args", fct_json_text(a->r.args, strlen(a->r.args)), "time",
+        a->r.time, "host", fct_json_text(a->r.host, strlen(a->r.host)), "model",
+        fct_json_text(model, strnlen(model, sizeof(a->l.info.model.model_name))),
+        "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
+        "seed", seed, "sizes", list);
 }
 
 static int
@@ -338,6 +344,19 @@ write_file(const char *path, int (*fn)(FILE *, const struct latency *),
     return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", path, strerror(-rc));
 }
 
+/* When every request of every batch fails the run has failed. */
+static int
+exit_of(const struct latency *a)
+{
+    uint32_t i, j;
+
+    for (i = 0; i < a->n_batch; i++)
+        for (j = 0; j < a->n_done[i]; j++)
+            if (!isnan(a->sample[(size_t)i * a->l.cfg.n_repeat + j].prefill_ms))
+                return 0;
+    return fct_exit_code(a->sample[0].code);
+}
+
 /* ---- the command --------------------------------------------------------- */
 
 static int
@@ -365,12 +384,14 @@ latency(struct latency *a, const struct fct *f)
         rc = run_size(a, i);
     if (a->n_done[0] == 0)
         return rc;
-    if (!a->quiet)
-        print_text(a);
+    /* Files first: who reads standard output may have gone. */
     rc2 = write_file(a->csv, write_csv, a);
     rc = rc == 0 ? rc2 : rc;
     rc2 = write_file(a->json, write_json, a);
-    return rc == 0 ? rc2 : rc;
+    if (!a->quiet)
+        print_text(a);
+    rc = rc == 0 ? rc2 : rc;
+    return rc == 0 ? exit_of(a) : rc;
 }
 
 int

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -443,13 +444,23 @@ receive(struct phase *p, uint64_t t_due)
 
 /* ---- progress ------------------------------------------------------------ */
 
+/* Columns of the terminal that standard error is. */
+static int
+columns(void)
+{
+    struct winsize ws;
+
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 0 ? ws.ws_col : 80;
+}
+
 static void
 show(struct phase *p, uint64_t now)
 {
     const struct fdb_cfg *c = p->cfg;
-    int bar = !p->l->lines && isatty(STDERR_FILENO), full;
+    const char *name = p->warm ? "warm-up" : "run";
+    int bar = !p->l->lines && isatty(STDERR_FILENO), full, wide;
     double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
-    char of[24] = "";
+    char of[24] = "", text[96];
 
     if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown
         || now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
@@ -461,16 +472,21 @@ show(struct phase *p, uint64_t now)
     }
     if (c->duration_s > 0 && s / c->duration_s > part)
         part = s / c->duration_s;
-    full = part < 1 ? (int)(part * 24) : 24;
-    if (bar)
-        fprintf(stderr, "\r%s [%.*s%.*s] %u%s requests, %u open, %.0f tokens/s\033[K",
-            p->warm ? "warm-up" : "run", full, "########################", 24 - full,
-            "------------------------", p->n_over, of, p->n_open,
-            s > 0 ? (double)p->n_tok / s : 0);
+    snprintf(text, sizeof(text), "%u%s requests, %u open, %.0f tokens/s", p->n_over, of,
+        p->n_open, s > 0 ? (double)p->n_tok / s : 0);
+    if (!bar) {
+        fprintf(stderr, "%s: %.0f s: %s\n", name, s, text);
+        return;
+    }
+    /* A line that wraps could not be written over. */
+    wide = columns() - 1 - (int)(strlen(name) + strlen(" [] ") + strlen(text));
+    wide = wide < 24 ? wide : 24;
+    full = part < 1 ? (int)(part * wide) : wide;
+    if (wide >= 4)
+        fprintf(stderr, "\r%s [%.*s%.*s] %s\033[K", name, full,
+            "########################", wide - full, "------------------------", text);
     else
-        fprintf(stderr, "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s\n",
-            p->warm ? "warm-up" : "run", s, p->n_over, of, p->n_open,
-            s > 0 ? (double)p->n_tok / s : 0);
+        fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
 }
 
 /* ---- one phase ----------------------------------------------------------- */

@@ -178,7 +178,20 @@ rep_num(double v, char *ret)
 const char *
 rep_load_unit(const struct fdb_cfg *cfg)
 {
-    return cfg->arrival == FDB_CLOSED ? "requests at a time" : "requests/s";
+    return cfg->arrival == FDB_CLOSED ? "requests at a time" : cfg->n_turn > 1
+        ? "conversations/s" : "requests/s";
+}
+
+const char *
+rep_step_within(const struct fdb_step *s)
+{
+    return s->within ? "yes" : s->behind ? "not sent in time" : "no";
+}
+
+int
+rep_is_bound(const struct fdb_result *r)
+{
+    return r->bound > 0 && r->found >= r->bound;
 }
 
 /* Appends; a text that does not fit is cut. */
@@ -212,18 +225,18 @@ rep_workload(const struct fdb_cfg *cfg, char *ret, size_t n)
         say(ret, n, "closed loop, %u at a time", cfg->concurrency);
         break;
     case FDB_POISSON:
-        say(ret, n, "Poisson arrivals, %g requests/s", cfg->rate);
+        say(ret, n, "Poisson arrivals, %g %s", cfg->rate, rep_load_unit(cfg));
         break;
     case FDB_GAMMA:
-        say(ret, n, "gamma arrivals, %g requests/s, shape %g", cfg->rate,
+        say(ret, n, "gamma arrivals, %g %s, shape %g", cfg->rate, rep_load_unit(cfg),
             cfg->burstiness);
         break;
     case FDB_CONSTANT:
-        say(ret, n, "even arrivals, %g requests/s", cfg->rate);
+        say(ret, n, "even arrivals, %g %s", cfg->rate, rep_load_unit(cfg));
         break;
     case FDB_RAMP:
-        say(ret, n, "arrivals growing from %g to %g requests/s", cfg->rate_from,
-            cfg->rate);
+        say(ret, n, "arrivals growing from %g to %g %s", cfg->rate_from, cfg->rate,
+            rep_load_unit(cfg));
         break;
     case FDB_TRACE:
         say(ret, n, "arrivals and lengths of %s", cfg->trace != NULL ? cfg->trace
@@ -374,11 +387,12 @@ text_steps(FILE *out, const struct fdb_result *r)
             rep_num(rep_stat(&s->sum.tpot, 3), a[3]),
             rep_num(rep_stat(&s->sum.tpot, 6), a[4]), rep_num(s->sum.out_tok_s, a[5]),
             rep_num(rep_scalar(&s->sum, REP_PER_USER), a[6]), rep_num(s->goodput, a[7]),
-            s->attain * 100, s->within ? "yes" : "no");
+            s->attain * 100, rep_step_within(s));
     }
     if (r->found > 0)
-        fprintf(out, "largest load within the limits: %g %s\n", r->found,
-            rep_load_unit(&r->cfg));
+        fprintf(out, "largest load within the limits: %g %s%s\n", r->found,
+            rep_load_unit(&r->cfg), rep_is_bound(r) ? ", the most that can be tried"
+            : "");
     else
         fputs("no load tried was within the limits\n", out);
 }
@@ -557,12 +571,14 @@ json_search(const struct fdb_result *r)
         json_object_set_new(o, "goodput_per_s", num(or_nan(s->goodput)));
         json_object_set_new(o, "attainment", num(or_nan(s->attain)));
         json_object_set_new(o, "within", json_boolean(s->within));
+        json_object_set_new(o, "sent_in_time", json_boolean(!s->behind));
         json_object_set_new(o, "summary", json_sum(&s->sum));
         json_array_append_new(list, o);
     }
     o = json_object();
     json_object_set_new(o, "unit", json_string(rep_load_unit(&r->cfg)));
     json_object_set_new(o, "found", r->found > 0 ? num(r->found) : json_null());
+    json_object_set_new(o, "bound", r->bound > 0 ? num(r->bound) : json_null());
     json_object_set_new(o, "steps", list);
     return o;
 }

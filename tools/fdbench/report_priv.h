@@ -56,8 +56,12 @@ char *rep_num(double v, char *ret);
 void rep_workload(const struct fdb_cfg *cfg, char *ret, size_t ret_bytes);
 /* "TTFT 200 ms, TPOT 20 ms", or "" without a limit. */
 void rep_limits(const struct fdb_slo *slo, char *ret, size_t ret_bytes);
-/* What a search varies: "requests at a time" or "requests/s". */
+/* What a search varies: "requests at a time", "requests/s", "conversations/s". */
 const char *rep_load_unit(const struct fdb_cfg *cfg);
+/* "yes", or why the load of a search is not within the limits. */
+const char *rep_step_within(const struct fdb_step *s);
+/* Was the largest load that could be tried within the limits? */
+int rep_is_bound(const struct fdb_result *r);
 
 /* Times a sequence was preempted, of all requests of a repeat. */
 uint64_t rep_preempted(const struct fdb_log *log, uint32_t repeat);

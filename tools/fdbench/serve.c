@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RATE_MIN 0.01
 #define RATE_MAX 1e6
@@ -28,7 +29,8 @@ enum { O_HELP = 1, O_CONC, O_RATE, O_ARRIVAL, O_FROM, O_BURST, O_TRACE, O_IN, O_
 
 static const struct fct_opt load_opts[] = {
     { "concurrency", 'c', "N", "closed loop: so many requests at a time (8)", O_CONC },
-    { "rate", 'r', "R", "open loop: requests per second", O_RATE },
+    { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
+    O_RATE },
     { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)", O_ARRIVAL },
     { "burstiness", 0, "X", "of gamma and ramp: below 1 in bursts, above 1 even (1)",
     O_BURST },
@@ -303,6 +305,12 @@ set_trace(struct serve *s)
 }
 
 static int
+is_same(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0 && strncmp(a, "/dev/", 5) != 0;
+}
+
+static int
 check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
@@ -328,6 +336,9 @@ check_options(struct serve *s)
         return fct_fail(FCT_EX_USAGE, "--csv - and --json -: one of them only");
     if (s->html != NULL && strcmp(s->html, "-") == 0)
         return fct_fail(FCT_EX_USAGE, "--html -: must be a file");
+    if (is_same(s->csv, s->json) || is_same(s->json, s->html) || is_same(s->csv, s->html))
+        return fct_fail(FCT_EX_USAGE, "--csv, --json and --html: two of them name the "
+            "file %s", is_same(s->csv, s->json) ? s->csv : s->html);
     s->quiet |= n_stdout;
     return 0;
 }
@@ -336,14 +347,18 @@ check_options(struct serve *s)
 static int
 check_output(const char *path)
 {
+    int is_new;
     FILE *f;
 
     if (path == NULL || strcmp(path, "-") == 0)
         return 0;
+    is_new = access(path, F_OK) != 0;
     f = fopen(path, "a");
     if (f == NULL)
         return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
     fclose(f);
+    if (is_new)
+        (void)unlink(path);
     return 0;
 }
 
@@ -389,7 +404,8 @@ run_repeats(struct serve *s)
 }
 
 static int
-add_step(struct fdb_result *r, double load, const struct fdb_sum *sum, int within)
+add_step(struct fdb_result *r, double load, const struct fdb_sum *sum, int within,
+    int behind)
 {
     struct fdb_step *p = reallocarray(r->step, r->n_step + 1, sizeof(*p));
 
@@ -397,7 +413,7 @@ add_step(struct fdb_result *r, double load, const struct fdb_sum *sum, int withi
         return fct_fail(FCT_EX_SOFT, "out of memory");
     r->step = p;
     p[r->n_step++] = (struct fdb_step){ .load = load, .goodput = sum->goodput,
-        .attain = sum->attain, .sum = *sum, .within = within };
+        .attain = sum->attain, .sum = *sum, .within = within, .behind = behind };
     return 0;
 }
 
@@ -433,7 +449,7 @@ one_step(void *arg, double load, int *ret_within)
     uint32_t k = s->r.n_step;
     struct fdb_run run;
     struct fdb_sum sum;
-    int rc;
+    int rc, behind;
 
     if (c->arrival == FDB_CLOSED) {
         c->concurrency = (uint32_t)load;
@@ -451,16 +467,29 @@ one_step(void *arg, double load, int *ret_within)
         fdb_log_fini(&log);
         return fct_fail(FCT_EX_SOFT, "out of memory");
     }
-    /* What was broken off proves nothing. */
-    *ret_within = rc == 0 && sum.attain >= c->slo_attain;
+    /* What was broken off, or was another load, proves nothing. */
+    behind = c->arrival != FDB_CLOSED && fdb_fell_behind(&log, k);
+    *ret_within = rc == 0 && !behind && sum.attain >= c->slo_attain;
     if (!s->l.quiet)
-        fprintf(stderr, "%s: %g %s: %.2f %% within the limits, goodput %.3g/s\n",
-            fct_prog, load, c->arrival == FDB_CLOSED ? "at a time" : "requests/s",
-            sum.attain * 100, sum.goodput);
+        fprintf(stderr, "%s: %g %s: %.2f %% within the limits, goodput %.3g/s%s\n",
+            fct_prog, load, c->arrival == FDB_CLOSED ? "at a time" : c->n_turn > 1
+            ? "conversations/s" : "requests/s", sum.attain * 100, sum.goodput,
+            behind ? "; could not be sent in time" : "");
     if (rc == 0)
-        rc = add_step(&s->r, load, &sum, *ret_within);
+        rc = add_step(&s->r, load, &sum, *ret_within, behind);
     keep_step(s, load, *ret_within, &log, &run, &sum);
     return rc;
+}
+
+/* More clients than conversations would be no other load. */
+static uint32_t
+most_clients(const struct serve *s)
+{
+    const struct fdb_cfg *c = &s->l.cfg;
+    uint32_t n = s->l.info.max_inflight;
+    uint32_t k = s->has_n ? (c->n_request - 1) / c->n_turn + 1 : n;
+
+    return k < n ? k : n;
 }
 
 static int
@@ -473,8 +502,9 @@ run_search(struct serve *s)
 
     if (rc != 0)
         return rc;
+    s->r.bound = closed ? most_clients(s) : RATE_MAX;
     rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN,
-        closed ? s->l.info.max_inflight : RATE_MAX, closed, one_step, s, &found);
+        s->r.bound, closed, one_step, s, &found);
     s->r.found = found;
     return rc;
 }
@@ -485,11 +515,12 @@ static int
 write_json(FILE *f, const struct fdb_result *r)
 {
     json_t *j = fdb_report_json(r);
-    int rc = j == NULL ? -ENOMEM : json_dumpf(j, f, JSON_INDENT(2)) != 0 ? -EIO : 0;
+    int rc = j == NULL ? -ENOMEM : 0;
 
+    if (rc == 0 && (json_dumpf(j, f, JSON_INDENT(2)) != 0 || fputc('\n', f) == EOF
+        || fflush(f) != 0))
+        rc = errno != 0 ? -errno : -EIO;
     json_decref(j);
-    if (rc == 0 && fputc('\n', f) == EOF)
-        rc = -EIO;
     return rc;
 }
 
@@ -557,14 +588,15 @@ report(struct serve *s)
 
     if (r->n == 0)
         return 0;
-    if (!s->quiet)
-        fdb_report_text(stdout, r);
+    /* Files first: who reads standard output may have gone. */
     one = write_report(s->csv, fdb_report_csv, r);
     rc = rc == 0 ? one : rc;
     one = write_report(s->json, write_json, r);
     rc = rc == 0 ? one : rc;
     one = write_report(s->html, fdb_report_html, r);
     rc = rc == 0 ? one : rc;
+    if (!s->quiet)
+        fdb_report_text(stdout, r);
     say_late(s);
     if (s->search && s->quiet && r->found == 0)
         fct_fail(0, "--search: no load was within the limits");

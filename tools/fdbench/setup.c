@@ -236,19 +236,31 @@ describe_host(char *ret, size_t n)
         model != NULL ? model : "processor");
 }
 
+/* "fdbench serve -c 16", cut where it is full. */
+static void
+join_args(char *ret, size_t n, int argc, char **argv)
+{
+    size_t at = (size_t)snprintf(ret, n, "fdbench"), k;
+    int i;
+
+    for (i = 0; i < argc && at < n - 1; i++) {
+        ret[at++] = ' ';
+        k = strnlen(argv[i], n - 1 - at);
+        memcpy(ret + at, argv[i], k);
+        at += k;
+        ret[at] = '\0';
+    }
+}
+
 void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
     struct tm tm;
-    size_t at;
-    int i;
 
     memset(r, 0, sizeof(*r));
     r->command = command;
-    at = (size_t)snprintf(r->args, sizeof(r->args), "fdbench");
-    for (i = 0; i < argc && at < sizeof(r->args); i++)
-        at += (size_t)snprintf(r->args + at, sizeof(r->args) - at, " %s", argv[i]);
+    join_args(r->args, sizeof(r->args), argc, argv);
     if (gmtime_r(&now, &tm) != NULL)
         strftime(r->time, sizeof(r->time), "%Y-%m-%dT%H:%M:%SZ", &tm);
     describe_host(r->host, sizeof(r->host));

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BEHIND_MS    10.0
+#define BEHIND_SHARE 0.05
+
 const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
 
 /* ---- the log ------------------------------------------------------------- */
@@ -161,6 +164,29 @@ static int
 is_of(const struct fdb_rec *r, uint32_t repeat)
 {
     return r->repeat == repeat && !r->warm;
+}
+
+int
+fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
+{
+    uint64_t first = UINT64_MAX, last = 0, send = 0;
+    double late;
+    size_t i;
+
+    for (i = 0; i < log->n_rec; i++) {
+        const struct fdb_rec *r = &log->rec[i];
+
+        /* a later turn is due when the one before it has ended */
+        if (!is_of(r, repeat) || r->turn > 0)
+            continue;
+        first = r->t_due < first ? r->t_due : first;
+        if (r->t_due >= last) {
+            last = r->t_due;
+            send = r->t_send;
+        }
+    }
+    late = span_ms(last, send);
+    return late > BEHIND_MS && late > BEHIND_SHARE * span_ms(first, last);
 }
 
 static void
