@@ -1,6 +1,6 @@
 /*
- * fdctl: the daemon from the command line. fdctl.c has main() and the
- * table of commands; each command is a function of the connection, its
+ * fdctl: the daemon from the command line. fdctl.c has the table of
+ * commands, fdctl_main.c what all programs do with theirs; each command is a function of the connection, its
  * arguments and nothing else, and returns fdctl's exit code.
  *
  *   fdctl_conn.c      paths, sessions, admin socket, waiting for the daemon
@@ -225,14 +225,31 @@ void fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes);
 
 /* One object or array on one line, numbers with 9 digits, and a newline. */
 int fct_print_json(const json_t *j);
+/* A member's text or number; "" or 0 where it is none. */
+const char *fct_str(const json_t *o, const char *key);
+long long fct_num(const json_t *o, const char *key);
 /* Readable text of any JSON value: names and values aligned, arrays of
  * objects as tables. */
 void fct_show(FILE *out, const json_t *j, int indent);
 uint64_t fct_now_ns(void);
 
+/* ---- programs ------------------------------------------------------------------ */
+
+struct fct;
+typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
+struct fct_cmd {
+    const char *name;
+    fct_cmd_fn *fn;
+    const char *help;
+    int starts_one;          /* 1: starts a daemon of its own, waits for none */
+};
+#define FCT_CMD_END { NULL, NULL, NULL, 0 }
+/* A program of commands: the options before the command, help, version. Returns
+ * its exit code. */
+int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
+
 /* ---- commands ------------------------------------------------------------------ */
 
-typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
     fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
     fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,

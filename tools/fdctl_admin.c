@@ -27,20 +27,6 @@ question(const char *cmd)
     return json_pack("{s:s}", "cmd", cmd);
 }
 
-static const char *
-str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s != NULL ? s : "";
-}
-
-static long long
-num(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
-}
-
 static void
 age_text(long long ms, char *ret, size_t ret_bytes)
 {
@@ -136,24 +122,24 @@ show_worker(const json_t *w)
 {
     char age[32];
 
-    age_text(num(w, "uptime_ms"), age, sizeof(age));
-    printf("worker    %s", str(w, "phase"));
-    if (num(w, "pid") != 0)
-        printf(", pid %lld, up %s", num(w, "pid"), age);
-    if (strcmp(str(w, "phase"), "loading") == 0)
-        printf(", %lld %% (%lld of %lld MiB)", num(w, "load_percent"),
-            num(w, "load_done_bytes") >> 20, num(w, "load_total_bytes") >> 20);
-    if (num(w, "deaths") > 0)
-        printf(", %lld deaths", num(w, "deaths"));
-    if (num(w, "restart_in_ms") > 0)
-        printf(", next start in %lld ms", num(w, "restart_in_ms"));
+    age_text(fct_num(w, "uptime_ms"), age, sizeof(age));
+    printf("worker    %s", fct_str(w, "phase"));
+    if (fct_num(w, "pid") != 0)
+        printf(", pid %lld, up %s", fct_num(w, "pid"), age);
+    if (strcmp(fct_str(w, "phase"), "loading") == 0)
+        printf(", %lld %% (%lld of %lld MiB)", fct_num(w, "load_percent"),
+            fct_num(w, "load_done_bytes") >> 20, fct_num(w, "load_total_bytes") >> 20);
+    if (fct_num(w, "deaths") > 0)
+        printf(", %lld deaths", fct_num(w, "deaths"));
+    if (fct_num(w, "restart_in_ms") > 0)
+        printf(", next start in %lld ms", fct_num(w, "restart_in_ms"));
     putchar('\n');
-    if (str(w, "error")[0] != '\0')
-        printf("          %s\n", str(w, "error"));
-    if (str(w, "fix")[0] != '\0')
-        printf("          %s\n", str(w, "fix"));
-    if (str(w, "last_death")[0] != '\0')
-        printf("          last death: %s\n", str(w, "last_death"));
+    if (fct_str(w, "error")[0] != '\0')
+        printf("          %s\n", fct_str(w, "error"));
+    if (fct_str(w, "fix")[0] != '\0')
+        printf("          %s\n", fct_str(w, "fix"));
+    if (fct_str(w, "last_death")[0] != '\0')
+        printf("          last death: %s\n", fct_str(w, "last_death"));
 }
 
 static void
@@ -164,26 +150,26 @@ show_status(const json_t *st)
     char age[32];
     size_t i;
 
-    age_text(num(st, "uptime_ms"), age, sizeof(age));
-    printf("fdd       %s, %s, pid %lld, up %s\n", str(st, "version"), str(st, "state"),
-        num(st, "pid"), age);
-    printf("socket    %s\n", str(st, "socket"));
+    age_text(fct_num(st, "uptime_ms"), age, sizeof(age));
+    printf("fdd       %s, %s, pid %lld, up %s\n", fct_str(st, "version"), fct_str(st, "state"),
+        fct_num(st, "pid"), age);
+    printf("socket    %s\n", fct_str(st, "socket"));
     for (i = 0; i < json_array_size(ws); i++)
         show_worker(json_array_get(ws, i));
     if (json_array_size(ws) == 0)
         show_worker(json_object_get(st, "worker"));
     if (json_is_object(m))
         printf("model     %s (%s)\n          %lld tokens at most, vocabulary %lld, %s\n",
-            str(m, "name"), str(m, "path"), num(m, "max_model_len"), num(m, "vocab"),
+            fct_str(m, "name"), fct_str(m, "path"), fct_num(m, "max_model_len"), fct_num(m, "vocab"),
             json_is_true(json_object_get(m, "has_tokenizer")) ? "with tokenizer"
                 : "no tokenizer: requests by ids");
     else
         printf("model     not ready\n");
     printf("requests  %lld running, %lld queued (%lld tokens); %lld done, %lld failed\n"
         "          %lld refused, %lld of them because they would have waited too long\n",
-        num(r, "running"), num(r, "queued"), num(r, "queued_tokens"), num(r, "done"),
-        num(r, "error"), num(r, "refused"), num(r, "shed"));
-    printf("sessions  %lld\n", num(st, "sessions"));
+        fct_num(r, "running"), fct_num(r, "queued"), fct_num(r, "queued_tokens"), fct_num(r, "done"),
+        fct_num(r, "error"), fct_num(r, "refused"), fct_num(r, "shed"));
+    printf("sessions  %lld\n", fct_num(st, "sessions"));
 }
 
 static const struct fct_opt plain_opts[] = { OPT_JSON, OPT_HELP, FCT_OPT_END };
@@ -268,7 +254,7 @@ cancel_one(struct fct_admin *a, const char *what, long long id, long long *n)
 
     if (rc != 0)
         return rc;
-    *n += num(answer, "cancelled");
+    *n += fct_num(answer, "cancelled");
     json_decref(answer);
     return 0;
 }
@@ -287,9 +273,9 @@ cancel_all(struct fct_admin *a, long long *n)
 
         /* It may have ended since. */
         rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "cancel", "id",
-            (json_int_t)num(r, "id")), 1, &one);
+            (json_int_t)fct_num(r, "id")), 1, &one);
         if (rc == 0)
-            *n += num(one, "cancelled");
+            *n += fct_num(one, "cancelled");
         json_decref(one);
         if (rc != 0 && rc != FCT_EX_DATA)
             break;
@@ -347,19 +333,19 @@ static void
 show_config(const json_t *o, int origin, int one)
 {
     const json_t *list = json_object_get(o, "config"), *p;
-    const char *file = str(o, "file"), *from;
+    const char *file = fct_str(o, "file"), *from;
     size_t i;
 
     json_array_foreach(list, i, p) {
-        from = str(p, "origin");
+        from = fct_str(p, "origin");
         if (one && !origin) {
-            puts(str(p, "value"));
+            puts(fct_str(p, "value"));
         } else if (origin && strcmp(from, "file") == 0 && file[0] != '\0') {
-            printf("%s = %s    (file %s)\n", str(p, "name"), str(p, "value"), file);
+            printf("%s = %s    (file %s)\n", fct_str(p, "name"), fct_str(p, "value"), file);
         } else if (origin) {
-            printf("%s = %s    (%s)\n", str(p, "name"), str(p, "value"), from);
+            printf("%s = %s    (%s)\n", fct_str(p, "name"), fct_str(p, "value"), from);
         } else {
-            printf("%s = %s\n", str(p, "name"), str(p, "value"));
+            printf("%s = %s\n", fct_str(p, "name"), fct_str(p, "value"));
         }
     }
 }
@@ -407,13 +393,13 @@ set_one(struct fct_admin *adm, const char *word, int json)
     rc = fct_ask(adm, q, 0, &answer);
     if (rc != 0)
         return rc;
-    if (str(answer, "warning")[0] != '\0')
-        fct_fail(0, "%s", str(answer, "warning"));
+    if (fct_str(answer, "warning")[0] != '\0')
+        fct_fail(0, "%s", fct_str(answer, "warning"));
     json_object_del(answer, "ok");
     if (json)
         rc = fct_print_json(answer);
     else
-        printf("%s = %s\n", str(answer, "name"), str(answer, "value"));
+        printf("%s = %s\n", fct_str(answer, "name"), fct_str(answer, "value"));
     json_decref(answer);
     return rc;
 }
@@ -450,9 +436,9 @@ show_reload(const json_t *o)
     const json_t *w;
     size_t i;
 
-    printf("%lld changed\n", num(o, "changed"));
-    if (str(o, "ignored")[0] != '\0')
-        printf("need a restart: %s\n", str(o, "ignored"));
+    printf("%lld changed\n", fct_num(o, "changed"));
+    if (fct_str(o, "ignored")[0] != '\0')
+        printf("need a restart: %s\n", fct_str(o, "ignored"));
     json_array_foreach(json_object_get(o, "warnings"), i, w)
         printf("warning: %s\n", json_is_string(w) ? json_string_value(w) : "");
 }
@@ -469,7 +455,7 @@ fct_cmd_reload(const struct fct *f, int argc, char **argv)
 static void
 show_drain(const json_t *o)
 {
-    printf("%s, %lld requests left\n", str(o, "state"), num(o, "requests"));
+    printf("%s, %lld requests left\n", fct_str(o, "state"), fct_num(o, "requests"));
 }
 
 int
@@ -509,7 +495,7 @@ fct_cmd_drain(const struct fct *f, int argc, char **argv)
 static void
 show_stop(const json_t *o)
 {
-    printf("pid %lld is stopping, %lld requests left\n", num(o, "pid"), num(o,
+    printf("pid %lld is stopping, %lld requests left\n", fct_num(o, "pid"), fct_num(o,
         "requests"));
 }
 
@@ -570,16 +556,16 @@ show_debug(const json_t *o)
         return;
     }
     printf("level   %s\nformat  %s\nrate    %lld lines/s, %lld not shown\nrequests %s\n",
-        str(o, "level"), str(o, "format"), num(o, "rate"), num(o, "dropped"),
-        str(o, "requests"));
-    printf("bits    %s\n\n%-10s %-6s %s\n", str(o, "bits")[0] != '\0' ? str(o, "bits") :
+        fct_str(o, "level"), fct_str(o, "format"), fct_num(o, "rate"), fct_num(o, "dropped"),
+        fct_str(o, "requests"));
+    printf("bits    %s\n\n%-10s %-6s %s\n", fct_str(o, "bits")[0] != '\0' ? fct_str(o, "bits") :
         "none", "TOPIC", "LEVEL", "");
     json_array_foreach(json_object_get(o, "topics"), i, t)
-        printf("%-10s %-6s %s\n", str(t, "name"), str(t, "level"), str(t, "help"));
+        printf("%-10s %-6s %s\n", fct_str(t, "name"), fct_str(t, "level"), fct_str(t, "help"));
     printf("\n%-10s %-6s\n", "BIT", "SET");
     json_array_foreach(json_object_get(o, "known"), i, t)
-        printf("%-10s %-6s %s\n", str(t, "name"), debug_has(str(o, "bits"),
-            str(t, "name")) ? "yes" : "no", str(t, "help"));
+        printf("%-10s %-6s %s\n", fct_str(t, "name"), debug_has(fct_str(o, "bits"),
+            fct_str(t, "name")) ? "yes" : "no", fct_str(t, "help"));
 }
 
 /* Append a word to a list in text. 0: too long. */
@@ -683,8 +669,8 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
 static void
 show_pause(const json_t *o)
 {
-    printf("%s, %lld requests queued, %lld running\n", str(o, "state"), num(o, "queued"),
-        num(o, "running"));
+    printf("%s, %lld requests queued, %lld running\n", fct_str(o, "state"), fct_num(o, "queued"),
+        fct_num(o, "running"));
 }
 
 int

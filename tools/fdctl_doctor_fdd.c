@@ -11,20 +11,6 @@
 
 #define N_GROUPS_MAX 1024
 
-static const char *
-str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s != NULL ? s : "";
-}
-
-static long long
-num(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
-}
-
 static int
 stat_below(const struct doc *d, const char *path, struct stat *ret)
 {
@@ -144,25 +130,25 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 static void
 check_worker(struct doc *d, const json_t *w)
 {
-    const char *phase = str(w, "phase");
-    long long deaths = num(w, "deaths");
+    const char *phase = fct_str(w, "phase");
+    long long deaths = fct_num(w, "deaths");
 
     if (strcmp(phase, "failed") == 0) {
-        doc_add(d, DOC_FAIL, "worker", "failed: %s", str(w, "error")[0] != '\0'
-            ? str(w, "error") : str(w, "last_death"));
-        doc_fix(d, "%s", str(w, "fix")[0] != '\0' ? str(w, "fix") : "its log says why: "
+        doc_add(d, DOC_FAIL, "worker", "failed: %s", fct_str(w, "error")[0] != '\0'
+            ? fct_str(w, "error") : fct_str(w, "last_death"));
+        doc_fix(d, "%s", fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix") : "its log says why: "
             "journalctl -u fdd");
-    } else if (num(w, "restart_in_ms") > 0) {
+    } else if (fct_num(w, "restart_in_ms") > 0) {
         doc_add(d, DOC_WARN, "worker", "died and is started again in %lld ms: %s",
-            num(w, "restart_in_ms"), str(w, "last_death"));
+            fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
         doc_fix(d, "fdctl debug panic shows its last words; journalctl -u fdd");
     } else {
-        doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, num(w, "pid"));
+        doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
     }
     if (deaths == 0)
         return;
     doc_add(d, DOC_WARN, "worker deaths", "%lld, the last: %s", deaths,
-        str(w, "last_death"));
+        fct_str(w, "last_death"));
     doc_fix(d, "fdctl debug panic shows its last words; journalctl -u fdd");
     doc_data(d, "deaths", json_integer(deaths));
 }
@@ -170,7 +156,7 @@ check_worker(struct doc *d, const json_t *w)
 static void
 check_daemon(struct doc *d)
 {
-    const char *state = str(d->status, "state");
+    const char *state = fct_str(d->status, "state");
     const json_t *ws = json_object_get(d->status, "workers");
 
     if (d->status == NULL && d->daemon_pid == 0) {
@@ -187,16 +173,16 @@ check_daemon(struct doc *d)
     }
     doc_add(d, strcmp(state, "degraded") == 0 ? DOC_FAIL
         : strcmp(state, "running") == 0 ? DOC_OK : DOC_NOTE, "daemon", "%s, pid %lld, "
-        "version %s", state, num(d->status, "pid"), str(d->status, "version"));
+        "version %s", state, fct_num(d->status, "pid"), fct_str(d->status, "version"));
     if (strcmp(state, "degraded") == 0)
         doc_fix(d, "the worker died too often: journalctl -u fdd, fdctl debug panic");
     else if (strcmp(state, "draining") == 0)
         doc_fix(d, "it takes no requests until fdctl drain --off");
     else if (strcmp(state, "running") != 0)
         doc_fix(d, "wait for it: fdctl --wait 60 ping");
-    if (strcmp(str(d->status, "version"), VERSION) != 0) {
+    if (strcmp(fct_str(d->status, "version"), VERSION) != 0) {
         doc_add(d, DOC_WARN, "version", "the daemon is %s, this fdctl %s",
-            str(d->status, "version"), VERSION);
+            fct_str(d->status, "version"), VERSION);
         doc_fix(d, "install both from the same release and start the daemon again");
     }
     for (size_t i = 0; i < json_array_size(ws); i++)

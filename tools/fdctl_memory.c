@@ -4,20 +4,6 @@
 
 #include <string.h>
 
-static const char *
-str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s != NULL ? s : "";
-}
-
-static long long
-num(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
-}
-
 static void
 bytes_text(long long bytes, char *ret, size_t ret_bytes)
 {
@@ -35,32 +21,32 @@ static void
 show_place(const json_t *o, const json_t *place)
 {
     const json_t *rows = json_object_get(o, "rows");
-    const char *where = str(place, "where");
+    const char *where = fct_str(place, "where");
     char a[32], b[32], c[32];
     size_t i;
 
-    printf("%s\n  %-24s %10s %10s %10s %7s  %s\n", str(place, "place"), "buffer",
+    printf("%s\n  %-24s %10s %10s %10s %7s  %s\n", fct_str(place, "place"), "buffer",
         "planned", "in use", "free", "share", "how");
     for (i = 0; i < json_array_size(rows); i++) {
         const json_t *r = json_array_get(rows, i);
-        long long all = num(place, "bytes");
+        long long all = fct_num(place, "bytes");
 
-        if (strcmp(str(r, "where"), where) != 0)
+        if (strcmp(fct_str(r, "where"), where) != 0)
             continue;
-        bytes_text(num(r, "bytes"), a, sizeof(a));
-        bytes_text(num(r, "in_use"), b, sizeof(b));
-        bytes_text(num(r, "bytes") - num(r, "in_use"), c, sizeof(c));
-        printf("  %-24s %10s %10s %10s %5.1f %%  %s\n", str(r, "name"), a, b, c,
-            all > 0 ? 100.0 * (double)num(r, "bytes") / (double)all : 0.0,
-            str(r, "how"));
+        bytes_text(fct_num(r, "bytes"), a, sizeof(a));
+        bytes_text(fct_num(r, "in_use"), b, sizeof(b));
+        bytes_text(fct_num(r, "bytes") - fct_num(r, "in_use"), c, sizeof(c));
+        printf("  %-24s %10s %10s %10s %5.1f %%  %s\n", fct_str(r, "name"), a, b, c,
+            all > 0 ? 100.0 * (double)fct_num(r, "bytes") / (double)all : 0.0,
+            fct_str(r, "how"));
     }
-    bytes_text(num(place, "bytes"), a, sizeof(a));
-    bytes_text(num(place, "in_use"), b, sizeof(b));
-    bytes_text(num(place, "free"), c, sizeof(c));
+    bytes_text(fct_num(place, "bytes"), a, sizeof(a));
+    bytes_text(fct_num(place, "in_use"), b, sizeof(b));
+    bytes_text(fct_num(place, "free"), c, sizeof(c));
     printf("  %-24s %10s %10s %10s\n", "sum", a, b, c);
     if (json_object_get(place, "headroom") != NULL) {
-        bytes_text(num(place, "limit"), a, sizeof(a));
-        bytes_text(num(place, "headroom"), b, sizeof(b));
+        bytes_text(fct_num(place, "limit"), a, sizeof(a));
+        bytes_text(fct_num(place, "headroom"), b, sizeof(b));
         printf("  %-24s %10s, %s beyond the plan\n", "may be taken", a, b);
     }
     putchar('\n');
@@ -71,8 +57,8 @@ show_blocks(const json_t *b, const char *what, const char *key)
 {
     char size[32];
 
-    bytes_text(num(b, key) * num(b, "block_bytes"), size, sizeof(size));
-    printf("  %-24s %10lld %10s\n", what, num(b, key), size);
+    bytes_text(fct_num(b, key) * fct_num(b, "block_bytes"), size, sizeof(size));
+    printf("  %-24s %10lld %10s\n", what, fct_num(b, key), size);
 }
 
 static void
@@ -84,17 +70,17 @@ show_memory(const json_t *o)
     for (size_t i = 0; i < json_array_size(places); i++)
         show_place(o, json_array_get(places, i));
     printf("KV cache, %lld blocks of %lld tokens, %s\n  %-24s %10s %10s\n",
-        num(b, "total"), num(b, "block_size"), str(b, "dtype"), "", "blocks", "bytes");
+        fct_num(b, "total"), fct_num(b, "block_size"), fct_str(b, "dtype"), "", "blocks", "bytes");
     show_blocks(b, "used", "used");
     show_blocks(b, "cached", "cached");
     show_blocks(b, "free", "free");
     show_blocks(b, "sum", "total");
-    if (num(b, "host_total") != 0) {
+    if (fct_num(b, "host_total") != 0) {
         show_blocks(b, "used on host", "host_used");
         show_blocks(b, "sum on host", "host_total");
     }
     printf("holds %lld tokens: %lld requests of max_model_len %lld at a time\n",
-        num(o, "tokens"), num(o, "concurrency"), num(o, "max_model_len"));
+        fct_num(o, "tokens"), fct_num(o, "concurrency"), fct_num(o, "max_model_len"));
 }
 
 /* Sums per place, computed from the rows: "places". */
@@ -113,16 +99,16 @@ add_places(json_t *o)
         for (size_t i = 0; i < json_array_size(rows); i++) {
             const json_t *r = json_array_get(rows, i);
 
-            if (strcmp(str(r, "where"), at[p].where) == 0) {
-                bytes += num(r, "bytes");
-                in_use += num(r, "in_use");
+            if (strcmp(fct_str(r, "where"), at[p].where) == 0) {
+                bytes += fct_num(r, "bytes");
+                in_use += fct_num(r, "in_use");
             }
         }
         place = json_pack("{s:s,s:s,s:I,s:I,s:I}", "place", at[p].place, "where",
             at[p].where, "bytes", (json_int_t)bytes, "in_use", (json_int_t)in_use, "free",
             (json_int_t)(bytes - in_use));
         if (p == 0) {
-            long long limit = num(o, "limit_bytes");
+            long long limit = fct_num(o, "limit_bytes");
 
             json_object_set_new(place, "limit", json_integer(limit));
             json_object_set_new(place, "headroom", json_integer(limit > bytes

@@ -18,6 +18,20 @@ fct_print_json(const json_t *j)
     return 0;
 }
 
+const char *
+fct_str(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s != NULL ? s : "";
+}
+
+long long
+fct_num(const json_t *o, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
 /* A scalar, or a short list of them, as text. */
 static void
 scalar(const json_t *j, char *ret, size_t ret_bytes)

@@ -14,6 +14,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl_doctor_sys.c \
 	tools/fdctl_generate.c \
 	tools/fdctl_input.c \
+	tools/fdctl_main.c \
 	tools/fdctl_memory.c \
 	tools/fdctl_params.c \
 	tools/fdctl_perfetto.c \

@@ -3,8 +3,12 @@
 #include "daemon/common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 void *
 mem_zalloc(size_t bytes)
@@ -76,4 +80,52 @@ mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret)
         return -EOVERFLOW;
     *ret = r;
     return 0;
+}
+
+/* ---- shared memory -------------------------------------------------------- */
+
+int
+mem_share(const char *name, const char *anon, gid_t gid, mode_t alone, size_t bytes,
+    void **ret, int *ret_fd)
+{
+    void *p;
+    int fd, rc;
+
+    if (name != NULL) {
+        (void)shm_unlink(name);
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    } else {
+        fd = memfd_create(anon, MFD_CLOEXEC);
+    }
+    if (fd < 0)
+        return -errno;
+    if (gid == (gid_t)-1 || fchown(fd, (uid_t)-1, gid) != 0)
+        rc = fchmod(fd, alone);
+    else
+        rc = fchmod(fd, 0640);
+    /* Take the pages now: a full /dev/shm must be an error here, not a
+     * SIGBUS later. */
+    rc = rc != 0 ? -errno : -posix_fallocate(fd, 0, (off_t)bytes);
+    if (rc == 0) {
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        rc = p == MAP_FAILED ? -errno : 0;
+    }
+    if (rc != 0) {
+        mem_unshare(name, NULL, 0, fd);
+        return rc;
+    }
+    *ret = p;
+    *ret_fd = fd;
+    return 0;
+}
+
+void
+mem_unshare(const char *name, void *p, size_t bytes, int fd)
+{
+    if (p != NULL)
+        (void)munmap(p, bytes);
+    if (fd >= 0)
+        (void)close(fd);
+    if (name != NULL && name[0] != '\0')
+        (void)shm_unlink(name);
 }

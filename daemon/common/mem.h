@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Zeroed; bytes 0 gives a valid pointer. NULL: no memory. */
 void *mem_zalloc(size_t bytes);
@@ -23,5 +24,14 @@ char *mem_strdup(const char *s);
  * *ret unchanged. */
 int mem_add_u64(uint64_t a, uint64_t b, uint64_t *ret);
 int mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret);
+
+/* A new shared memory object of bytes zeros, mapped: POSIX shared memory called
+ * name (an old one goes first), or an anonymous one called anon where name is
+ * NULL. Group gid reads it (mode 0640); where that is (gid_t)-1 or cannot be
+ * given, the mode is alone. 0 or -errno. */
+int mem_share(const char *name, const char *anon, gid_t gid, mode_t alone, size_t bytes,
+    void **ret, int *ret_fd);
+/* Unmap, close and unlink what mem_share() made; each may be missing. */
+void mem_unshare(const char *name, void *p, size_t bytes, int fd);
 
 #endif

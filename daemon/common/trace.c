@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "libclient/fdring.h"
 
@@ -20,29 +21,12 @@ trc_create(const char *name, gid_t gid, const uint64_t boot_id[2], struct trc_se
     int *ret_fd)
 {
     struct trc_seg *seg;
-    int fd, rc;
+    void *p;
+    int rc = mem_share(name, "fdd-trace", gid, 0600, sizeof(*seg), &p, ret_fd);
 
-    if (name != NULL) {
-        (void)shm_unlink(name);
-        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    } else {
-        fd = memfd_create("fdd-trace", MFD_CLOEXEC);
-    }
-    if (fd < 0)
-        return -errno;
-    /* Not a member of the group, or no such group: the owner alone reads it. */
-    if (gid != (gid_t)-1 && fchown(fd, (uid_t)-1, gid) == 0)
-        (void)fchmod(fd, 0640);
-    rc = posix_fallocate(fd, 0, (off_t)sizeof(*seg));
-    if (rc != 0) {
-        rc = -rc;
-        goto close_fd;
-    }
-    seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (seg == MAP_FAILED) {
-        rc = -errno;
-        goto close_fd;
-    }
+    if (rc != 0)
+        return rc;
+    seg = p;
     seg->version = TRC_VERSION;
     seg->n_step = TRC_STEPS;
     seg->n_event = TRC_EVENTS;
@@ -50,27 +34,15 @@ trc_create(const char *name, gid_t gid, const uint64_t boot_id[2], struct trc_se
     seg->boot_id[1] = boot_id[1];
     fdr_store_release(&seg->magic, TRC_MAGIC);
     *ret_seg = seg;
-    *ret_fd = fd;
     return 0;
-
-close_fd:
-    (void)close(fd);
-    if (name != NULL)
-        (void)shm_unlink(name);
-    return rc;
 }
 
 void
 trc_destroy(const char *name, struct trc_seg *seg, int fd)
 {
-    if (seg != NULL) {
+    if (seg != NULL)
         fdr_store_release(&seg->magic, 0);
-        (void)munmap(seg, sizeof(*seg));
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    if (name != NULL && name[0] != '\0')
-        (void)shm_unlink(name);
+    mem_unshare(name, seg, sizeof(*seg), fd);
 }
 
 /* ---- worker ------------------------------------------------------------------------ */

@@ -2,15 +2,12 @@
 
 #include "daemon/gate/statseg.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/mem.h"
 #include "daemon/gate/gate.h"
 #include "libclient/fdring.h"
 
@@ -29,33 +26,12 @@ seg_open(const char *name, gid_t gid, const uint64_t boot_id[2], struct cnt_seg 
     int *ret_fd)
 {
     struct cnt_seg *seg;
-    int fd, rc;
+    void *p;
+    int rc = mem_share(name, "fdd-stat", gid, 0640, sizeof(*seg), &p, ret_fd);
 
-    if (name != NULL) {
-        (void)shm_unlink(name);
-        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    } else {
-        fd = memfd_create("fdd-stat", MFD_CLOEXEC);
-    }
-    if (fd < 0)
-        return -errno;
-    if (gid != (gid_t)-1 && fchown(fd, (uid_t)-1, gid) != 0) {
-        /* not a member of the group: the owner alone reads it */
-    }
-    if (fchmod(fd, 0640) != 0) {
-        rc = -errno;
-        goto close_fd;
-    }
-    rc = posix_fallocate(fd, 0, (off_t)sizeof(*seg));
-    if (rc != 0) {
-        rc = -rc;
-        goto close_fd;
-    }
-    seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (seg == MAP_FAILED) {
-        rc = -errno;
-        goto close_fd;
-    }
+    if (rc != 0)
+        return rc;
+    seg = p;
     seg->version = CNT_VERSION;
     seg->n_gate = CNT_N_GATE;
     seg->n_worker = CNT_N_WORKER;
@@ -66,28 +42,16 @@ seg_open(const char *name, gid_t gid, const uint64_t boot_id[2], struct cnt_seg 
     seg->gate_pid = (int32_t)getpid();
     fdr_store_release(&seg->magic, CNT_MAGIC);
     *ret_seg = seg;
-    *ret_fd = fd;
     return 0;
-
-close_fd:
-    (void)close(fd);
-    if (name != NULL)
-        (void)shm_unlink(name);
-    return rc;
 }
 
 void
 seg_close(const char *name, struct cnt_seg *seg, int fd)
 {
-    if (seg != NULL) {
-        /* whoever watches sees the end */
+    /* whoever watches sees the end */
+    if (seg != NULL)
         fdr_store_release(&seg->magic, 0);
-        (void)munmap(seg, sizeof(*seg));
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    if (name != NULL && name[0] != '\0')
-        (void)shm_unlink(name);
+    mem_unshare(name, seg, sizeof(*seg), fd);
 }
 
 void
