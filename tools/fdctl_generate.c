@@ -343,7 +343,8 @@ try_again(struct gen *g, struct slot *s)
     uint64_t wait_ms = s->res.error.retry_after_ms;
 
     if (code == FDP_OK || !fdc_is_retryable(code) || code == FDP_E_DISCONNECTED
-        || g->cancelled || s->tries >= g->retry || s->n_printed > 0)
+        || g->cancelled || s->tries >= g->retry || s->n_printed > 0
+        || fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
         return 0;
     if (wait_ms == 0)
         wait_ms = 50u << (s->tries < 6 ? s->tries : 6);

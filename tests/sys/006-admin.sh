@@ -75,6 +75,13 @@ expect 0 ctl cancel "$id"
 expect 0 ctl cancel --all
 wait $g
 grep -qE '"cancelled"|E_CANCELLED' "$dir/out" || fail "nothing cancelled: $(head -c 600 "$dir/out")"
-expect 0 ctl stop
+# With --retry a client of a daemon that had gone tried again for ever.
+ctl generate --ids-file "$dir/ids" --max-tokens 60000 --ignore-eos --n-requests 200 --concurrency 8 \
+    --retry 1000 --json >"$dir/out" 2>&1 &
+g=$!
+until_true 20 eval 'ctl requests --json | grep -q "\"id\""' || fail "no request runs"
+expect 0 ctl stop --now
+until_true 20 eval '! kill -0 $g 2>/dev/null' || fail "fdctl generate --retry goes on without a daemon"
+wait $g; [ $? != 0 ] || fail "all well without a daemon"
 wait "$fdd_pid"; rc=$?; fdd_pid=
 [ $rc = 0 ] || fail "fdctl stop: fdd exited $rc"
