@@ -29,9 +29,10 @@ for i in range(6):
     print(json.dumps({"prompt": "In the beginning " * (1 + i), "max_tokens": 250 + i,
                       "ignore_eos": True, "n": 1 + i % 2, "seed": i}))
 PY
-timeout -s INT $((300 * slow)) "$FDCTL" --runtime-dir "$run" trace -f -n 4000 >"$dir/follow" 2>&1 &
+# --foreground: one signal, to the program alone; two met the leak check at its end
+timeout --foreground -s INT $((300 * slow)) "$FDCTL" --runtime-dir "$run" trace -f -n 4000 >"$dir/follow" 2>&1 &
 f_steps=$!
-timeout -s INT $((300 * slow)) "$FDCTL" --runtime-dir "$run" trace -f -n 4000 --events --json \
+timeout --foreground -s INT $((300 * slow)) "$FDCTL" --runtime-dir "$run" trace -f -n 4000 --events --json \
     >"$dir/follow.json" 2>&1 &
 f_events=$!
 ctl generate --batch "$dir/batch" --json >"$dir/json" 2>"$dir/err" &
