@@ -141,6 +141,10 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
         rc = poll(&pfd, 1, (int)((deadline - now) / 1000000u) + 1);
     } while (rc == 0 || (rc < 0 && errno == EINTR));
     n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    /* A daemon that refused without reading what was sent: the kernel tells of the
+     * reset first and of the answer that waits behind it then. */
+    if (n < 0 && errno == ECONNRESET)
+        n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0)
         return FDP_E_DISCONNECTED;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c)) {

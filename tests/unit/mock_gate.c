@@ -297,9 +297,10 @@ attach(struct mock *m)
         .sq_off = FDP_C2D_SLOTS, .cq_off = FDP_D2C_SLOTS, .session_id = 5,
         .arena_bytes = m->arena_bytes, .max_inflight = m->max_inflight,
         .boot_id = { 1, 2 }, .retry_after_ms = m->refuse ? 77 : 0 };
-    int fds[3];
+    int unread = __atomic_load_n(&m->unread, __ATOMIC_ACQUIRE), fds[3];
 
-    if (recv(m->sock, &m->hello, sizeof(m->hello), 0) != sizeof(m->hello))
+    if (recv(m->sock, &m->hello, sizeof(m->hello), unread ? MSG_PEEK : 0) !=
+        sizeof(m->hello))
         return 0;
     __atomic_fetch_add(&m->n_attach, 1, __ATOMIC_RELEASE);
     w.arena_off = FDP_C2D_SLOTS + m->sq_slots * 128;

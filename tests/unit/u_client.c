@@ -170,6 +170,10 @@ t_open_fails(void **state)
     o.path = f->m.path;
     assert_int_equal(fdc_open(&o, &f->s), FDP_E_LIMIT);
     assert_int_equal(e.retry_after_ms, 77);
+    /* The reset of a socket closed over an unread message hid the reason. */
+    __atomic_store_n(&f->m.unread, 1, __ATOMIC_RELEASE);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(fdc_open(&o, &f->s), FDP_E_LIMIT);
     mock_stop(&f->m);
     f->m.blob = NULL;
     for (int i = 0; i < 3; i++) {
