@@ -63,6 +63,8 @@ check '"of the daemon, pid '"$fdd_pid"'" in c["limits", "nofile"]["value"] and
     c["limits", "nofile"]["data"]["wanted"] == 270'
 check '("fdd", "worker deaths") not in c'
 kill -KILL "$(pgrep -P "$fdd_pid" | head -n 1)"
+died() { [ "$(ctl status --json | json 'd["worker"]["deaths"]')" = 1 ]; }
+until_true 20 died || fail "the worker's death is not counted"
 expect 0 ctl --wait $((20 * slow)) ping
 doctor --json fdd
 check 'c["fdd", "worker deaths"]["state"] == "warn" and
