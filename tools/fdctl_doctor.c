@@ -143,14 +143,6 @@ print_lines(FILE *out, const char *text, int indent)
     fputc('\n', out);
 }
 
-static const char *
-part(const json_t *check, const char *key)
-{
-    const char *s = json_string_value(json_object_get(check, key));
-
-    return s != NULL ? s : "";
-}
-
 void
 doc_print(FILE *out, const json_t *checks, int quiet)
 {
@@ -164,15 +156,15 @@ doc_print(FILE *out, const json_t *checks, int quiet)
         n[st]++;
         if (quiet && st == DOC_OK)
             continue;
-        if (strcmp(group, part(c, "group")) != 0) {
-            group = part(c, "group");
+        if (strcmp(group, fct_str(c, "group")) != 0) {
+            group = fct_str(c, "group");
             fprintf(out, "%s\n", group);
         }
-        fprintf(out, "  %-5s %-18s ", doc_state_name(st), part(c, "name"));
-        print_lines(out, part(c, "value"), 27);
-        if (part(c, "fix")[0] != '\0') {
+        fprintf(out, "  %-5s %-18s ", doc_state_name(st), fct_str(c, "name"));
+        print_lines(out, fct_str(c, "value"), 27);
+        if (fct_str(c, "fix")[0] != '\0') {
             fprintf(out, "%27sfix: ", "");
-            print_lines(out, part(c, "fix"), 32);
+            print_lines(out, fct_str(c, "fix"), 32);
         }
     }
     if (!quiet)
@@ -552,10 +544,10 @@ ask_daemon(const struct fct *f, struct par_set *ps, int *ret_has_par)
     fct_admin_close(a);
     rows = json_object_get(config, "config");
     for (size_t i = 0; i < json_array_size(rows); i++) {
-        const char *name = part(json_array_get(rows, i), "name");
+        const char *name = fct_str(json_array_get(rows, i), "name");
 
         /* One this fdctl does not know keeps its default. */
-        (void)par_set_text(ps, name, part(json_array_get(rows, i), "value"),
+        (void)par_set_text(ps, name, fct_str(json_array_get(rows, i), "value"),
             PAR_FROM_RUNTIME, err, sizeof(err));
     }
     *ret_has_par = json_array_size(rows) > 0;

@@ -32,26 +32,13 @@ real(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key));
 }
 
-static long long
-whole(const json_t *o, const char *key)
-{
-    return (long long)json_integer_value(json_object_get(o, key));
-}
-
-static const char *
-text(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s != NULL ? s : "";
-}
-
 static struct row
 row_of(const json_t *l)
 {
-    return (struct row) { .kind = text(l, "kind"), .weights = json_object_get(l, "weights"),
-        .index = whole(l, "index"), .layer = whole(l, "layer"), .N = whole(l, "N"),
-        .K = whole(l, "K"), .n = 1, .us = real(l, "us"), .min_us = real(l, "min_us"),
+    return (struct row) { .kind = fct_str(l, "kind"),
+        .weights = json_object_get(l, "weights"),
+        .index = fct_num(l, "index"), .layer = fct_num(l, "layer"), .N = fct_num(l, "N"),
+        .K = fct_num(l, "K"), .n = 1, .us = real(l, "us"), .min_us = real(l, "min_us"),
         .bytes = real(l, "bytes"), .flops = real(l, "flops"),
         .floor_us = real(l, "floor_us") };
 }
@@ -193,10 +180,10 @@ show_steps(const json_t *o)
     const json_t *p = json_object_get(o, "profiled");
     double rows = real(p, "rows"), decode = real(p, "decode_rows");
 
-    printf("%lld %s, operation by operation%s%s\n", whole(p, "steps"),
-        strcmp(text(o, "mode"), "live") == 0 ? "steps of running requests" :
-        "synthetic steps", text(o, "cut")[0] != '\0' ? "; fewer than asked for: " : "",
-        text(o, "cut"));
+    printf("%lld %s, operation by operation%s%s\n", fct_num(p, "steps"),
+        strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests" :
+        "synthetic steps", fct_str(o, "cut")[0] != '\0' ? "; fewer than asked for: " : "",
+        fct_str(o, "cut"));
     printf("a step: %.1f tokens, padded to %.1f, in %.1f rows (%.1f decode), %.1f tokens of "
         "context each\n", real(p, "tokens"), real(p, "padded"), rows, decode,
         real(p, "context"));
@@ -208,7 +195,7 @@ show_ceilings(const json_t *o)
     const json_t *c = json_object_get(o, "ceilings"), *v;
     const char *type;
     char when[32] = "";
-    time_t t = (time_t)whole(c, "measured_s");
+    time_t t = (time_t)fct_num(c, "measured_s");
     struct tm tm;
     json_t *flops = json_object_get(c, "flops_per_s");
 
@@ -221,8 +208,8 @@ show_ceilings(const json_t *o)
     printf("ceilings: read %.1f GB/s", real(c, "read_bytes_per_s") * 1e-9);
     json_object_foreach(flops, type, v)
         printf(", %s %.1f GFLOP/s", type, json_number_value(v) * 1e-9);
-    printf("; measured %s%s%s\n", when, text(c, "file")[0] != '\0' ? ", kept in " : "",
-        text(c, "file"));
+    printf("; measured %s%s%s\n", when, fct_str(c, "file")[0] != '\0' ? ", kept in " : "",
+        fct_str(c, "file"));
     if (json_is_true(json_object_get(c, "under_load")))
         printf("          too low: measured beside running requests, and not kept\n");
 }
@@ -237,11 +224,11 @@ show_sums(const json_t *o)
         100 * real(o, "sum_to_profiled"));
     printf("step, measured %10.1f us  from the device's begin to its end, events included\n",
         real(p, "us"));
-    if (whole(u, "steps") == 0)
+    if (fct_num(u, "steps") == 0)
         printf("step, as usual          -     no step came after the measured ones\n");
     else
         printf("step, as usual %10.1f us  %lld steps, %lld from a graph, %.1f tokens; measured "
-            "is %.2f times that\n", usual, whole(u, "steps"), whole(u, "graph"),
+            "is %.2f times that\n", usual, fct_num(u, "steps"), fct_num(u, "graph"),
             real(u, "tokens"), real(o, "profiled_to_unprofiled"));
     if (floor_us > 0)
         printf("floor of step  %10.1f us  %.1f %% of the step %s\n", floor_us, 100 * floor_us /

@@ -17,20 +17,6 @@
 
 /* ---- what the daemon says ------------------------------------------------ */
 
-static const char *
-str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s != NULL ? s : "";
-}
-
-static int64_t
-num(const json_t *o, const char *key)
-{
-    return (int64_t)json_integer_value(json_object_get(o, key));
-}
-
 static void
 take_status(struct top_status *s, const json_t *o)
 {
@@ -38,19 +24,19 @@ take_status(struct top_status *s, const json_t *o)
 
     s->known = 1;
     s->paused = json_is_true(json_object_get(o, "paused"));
-    snprintf(s->version, sizeof(s->version), "%s", str(o, "version"));
-    snprintf(s->state, sizeof(s->state), "%s", str(o, "state"));
-    snprintf(s->phase, sizeof(s->phase), "%s", str(w, "phase"));
-    snprintf(s->error, sizeof(s->error), "%s", str(w, "error"));
-    snprintf(s->fix, sizeof(s->fix), "%s", str(w, "fix"));
-    snprintf(s->death, sizeof(s->death), "%s", str(w, "last_death"));
-    s->pid = num(w, "pid");
-    s->starts = num(w, "starts");
-    s->deaths = num(w, "deaths");
-    s->credits = num(w, "credits");
-    s->credits_used = num(w, "credits_used");
-    s->load_percent = num(w, "load_percent");
-    s->restart_in_ms = num(w, "restart_in_ms");
+    snprintf(s->version, sizeof(s->version), "%s", fct_str(o, "version"));
+    snprintf(s->state, sizeof(s->state), "%s", fct_str(o, "state"));
+    snprintf(s->phase, sizeof(s->phase), "%s", fct_str(w, "phase"));
+    snprintf(s->error, sizeof(s->error), "%s", fct_str(w, "error"));
+    snprintf(s->fix, sizeof(s->fix), "%s", fct_str(w, "fix"));
+    snprintf(s->death, sizeof(s->death), "%s", fct_str(w, "last_death"));
+    s->pid = fct_num(w, "pid");
+    s->starts = fct_num(w, "starts");
+    s->deaths = fct_num(w, "deaths");
+    s->credits = fct_num(w, "credits");
+    s->credits_used = fct_num(w, "credits_used");
+    s->load_percent = fct_num(w, "load_percent");
+    s->restart_in_ms = fct_num(w, "restart_in_ms");
 }
 
 void
@@ -107,13 +93,13 @@ take_action(struct top *t, int what, const json_t *o)
     char text[160];
 
     if (what == TOP_A_CANCEL)
-        snprintf(text, sizeof(text), "%lld cancelled", (long long)num(o, "cancelled"));
+        snprintf(text, sizeof(text), "%lld cancelled", fct_num(o, "cancelled"));
     else if (what == TOP_A_DRAIN)
-        snprintf(text, sizeof(text), "%s, %lld requests left", str(o, "state"),
-            (long long)num(o, "requests"));
+        snprintf(text, sizeof(text), "%s, %lld requests left", fct_str(o, "state"),
+            fct_num(o, "requests"));
     else
         snprintf(text, sizeof(text), "%s, %lld requests queued, %lld running",
-            str(o, "state"), (long long)num(o, "queued"), (long long)num(o, "running"));
+            fct_str(o, "state"), fct_num(o, "queued"), fct_num(o, "running"));
     top_say(t, 0, text);
     (void)top_link_ask(&t->link, TOP_A_STATUS, json_pack("{s:s}", "cmd", "status"));
 }
@@ -144,8 +130,8 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
         return;
     }
     if (!json_is_true(json_object_get(answer, "ok"))) {
-        snprintf(text, sizeof(text), "%s%s%s", str(answer, "error"),
-            str(answer, "fix")[0] != '\0' ? "\nfix: " : "", str(answer, "fix"));
+        snprintf(text, sizeof(text), "%s%s%s", fct_str(answer, "error"),
+            fct_str(answer, "fix")[0] != '\0' ? "\nfix: " : "", fct_str(answer, "fix"));
         if (!is_rows(what) && what != TOP_A_STATUS)
             top_say(t, 1, text);
         else if (t->deny[0] == '\0')

@@ -8,12 +8,6 @@
 
 /* ---- answers ------------------------------------------------------------- */
 
-static int64_t
-num(const json_t *o, const char *key)
-{
-    return (int64_t)json_integer_value(json_object_get(o, key));
-}
-
 static void
 text(const json_t *o, const char *key, char *ret, size_t ret_bytes)
 {
@@ -110,17 +104,17 @@ top_rows_requests(const json_t *answer, const struct top_rows *old, double secs,
         r = add(ret);
         if (r == NULL)
             break;
-        r->id = num(o, "id");
-        r->session = num(o, "session");
-        r->pid = num(o, "pid");
-        r->n = num(o, "n");
-        r->prompt = num(o, "prompt_tokens");
-        r->output = num(o, "output_tokens");
-        r->max_new = num(o, "max_new");
-        r->cost = num(o, "cost");
-        r->priority = num(o, "priority");
-        r->weight = num(o, "weight");
-        r->age_ms = num(o, "age_ms");
+        r->id = fct_num(o, "id");
+        r->session = fct_num(o, "session");
+        r->pid = fct_num(o, "pid");
+        r->n = fct_num(o, "n");
+        r->prompt = fct_num(o, "prompt_tokens");
+        r->output = fct_num(o, "output_tokens");
+        r->max_new = fct_num(o, "max_new");
+        r->cost = fct_num(o, "cost");
+        r->priority = fct_num(o, "priority");
+        r->weight = fct_num(o, "weight");
+        r->age_ms = fct_num(o, "age_ms");
         text(o, "user", r->user, sizeof(r->user));
         text(o, "client", r->name, sizeof(r->name));
         text(o, "state", r->state, sizeof(r->state));
@@ -161,13 +155,13 @@ top_rows_clients(const json_t *answer, const struct top_rows *requests,
         r = add(ret);
         if (r == NULL)
             return -ENOMEM;
-        r->id = r->session = num(o, "session");
-        r->pid = num(o, "pid");
+        r->id = r->session = fct_num(o, "session");
+        r->pid = fct_num(o, "pid");
         r->sessions = 1;
-        r->weight = num(o, "weight");
-        r->age_ms = num(o, "age_ms");
-        r->total = num(o, "requests_total");
-        r->held = num(o, "held_records");
+        r->weight = fct_num(o, "weight");
+        r->age_ms = fct_num(o, "age_ms");
+        r->total = fct_num(o, "requests_total");
+        r->held = fct_num(o, "held_records");
         text(o, "user", r->user, sizeof(r->user));
         text(o, "name", r->name, sizeof(r->name));
         text(o, "state", r->state, sizeof(r->state));
