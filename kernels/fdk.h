@@ -19,8 +19,11 @@
  * Letters: T tokens in step (padded), S rows (sequences) in step (padded),
  * O output rows (padded), L layers, H query heads, K kv heads, D head dim,
  * C hidden size, F ffn size, V vocabulary, B block size. Tensors are dense,
- * last index fastest. Activations are fp32 on the cpu backend; act_dtype
- * tells.
+ * last index fastest.
+ *
+ * The residual stream and the logits are fp32. Other activations have the
+ * type `act` of the launch: FDK_F32, or what fdk_ops.act() names for the
+ * weights (FDK_F32 on virtual devices). Sums are fp32 whatever they come from.
  *
  * CPU numerics: every output element is reduced in one fixed order whatever
  * T, S, the number of threads or the chunking (16 lanes over the reduced
@@ -173,6 +176,9 @@ struct fdk_att_plan_args {     /* the step's tiles, row by row, tiles ascending 
     const struct fdk_batch *b;
     int32_t a, bt;             /* query rows per token, query rows of a tile */
     int32_t n_max;             /* fdk_tiles_max(S, T, a, bt) of the launch */
+    const struct fdk_attention_args *att; /* of any layer of the step */
+    void *plan;                /* att_plan_bytes(): what the backend notes besides */
+    size_t plan_bytes;
 };
 struct fdk_embed_args {        /* y[t] = w[ids[t]] (or last token of the state) */
     float *y;                  /* (T, C) */
@@ -184,27 +190,28 @@ struct fdk_embed_args {        /* y[t] = w[ids[t]] (or last token of the state) 
     float scale;               /* 1 for most families */
 };
 struct fdk_rmsnorm_args {      /* x += add (if any); y = x / rms(x) * w */
-    float *y;                  /* (T, C) */
+    void *y;                   /* (T, C) act */
     float *x;                  /* (T, C) residual stream */
-    const float *add;          /* (T, C) or NULL */
+    const void *add;           /* (T, C) act, or NULL */
     const float *w;            /* (C) */
     const int32_t *n;          /* [1] live rows of x */
     int32_t T, C;
     float eps;
+    enum fdk_dtype act;
 };
 struct fdk_gemm_args {         /* y = x w^T (+ bias) */
-    float *y;                  /* (T, N), rows ldy apart */
-    const float *x;            /* (T, K) */
+    void *y;                   /* (T, N) y_dtype, rows ldy apart */
+    const void *x;             /* (T, K) act */
     const void *w;             /* (N, K) */
-    const float *w_scale;      /* FDK_I8, FDK_I4: (N, ceil(K / w_group)), value =
-                                  stored * scale rounded to fp32; else NULL */
+    const float *w_scale;      /* FDK_I8, FDK_I4, FDK_F8E4M3: (N, ceil(K / w_group)),
+                                  value = stored * scale rounded to fp32; else NULL */
     int32_t w_group;           /* elements of K that share a scale; K: all */
     const float *bias;         /* (N) or NULL */
     const int32_t *n;          /* [1] live rows of x */
     int32_t first;             /* rows [first, min(first + T, *n)) of x are computed;
                                   the first row of y is row first */
     int32_t T, N, K, ldy;
-    enum fdk_dtype w_dtype;
+    enum fdk_dtype w_dtype, act, y_dtype; /* y_dtype: act or FDK_F32 */
     void *scratch;             /* gemm_scratch(); NULL where that is 0 */
     size_t scratch_bytes;
 };
@@ -216,39 +223,44 @@ struct fdk_rope_table_args {   /* cs[t] = cos, sin of pos[t] * inv_freq, times s
     float scale;               /* attention factor of the rope type */
 };
 struct fdk_qkv_args {          /* QK norm, rotary embedding, KV write, in this order */
-    float *qkv;                /* (T, (H + 2 K) D): q is rotated in place */
+    void *qkv;                 /* (T, (H + 2 K) D) act: q is rotated in place */
     const float *q_norm, *k_norm; /* (D) or NULL */
     const float *cs;           /* (T, rot) */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     int32_t T, H, K, D, rot, layer;
     float eps;
+    enum fdk_dtype act;
 };
 struct fdk_attention_args {    /* causal over the row's paged KV */
-    float *y;                  /* (T, H D) */
-    const float *qkv;          /* (T, (H + 2 K) D), q part is read */
+    void *y;                   /* (T, H D) act */
+    const void *qkv;           /* (T, (H + 2 K) D) act, q part is read */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */
     const int32_t *n_work;
     uint32_t *n_done;          /* += tiles computed, each once a layer */
+    const void *plan;          /* of att_plan */
     int32_t n_work_max;
     int32_t T, H, K, D, layer;
     float scale;
+    enum fdk_dtype act;
     void *scratch;
     size_t scratch_bytes;
 };
 struct fdk_silu_mul_args {     /* y = silu(gu[:, :F]) * gu[:, F:] */
-    float *y;                  /* (T, F) */
-    const float *gu;           /* (T, 2 F) */
+    void *y;                   /* (T, F) act */
+    const void *gu;            /* (T, 2 F) act */
     const int32_t *n;          /* [1] live rows */
     int32_t T, F;
+    enum fdk_dtype act;
 };
 struct fdk_gather_args {       /* y[o] = x[out[o].tok] */
-    float *y;                  /* (O, C) */
-    const float *x;            /* (T, C) */
+    void *y;                   /* (O, C) act */
+    const void *x;             /* (T, C) act */
     const struct fdk_batch *b;
     int32_t O, C;
+    enum fdk_dtype act;
 };
 struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SAMPLE */
     struct fdk_result *results; /* (O) */
@@ -284,6 +296,46 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
  * target outside the vocabulary is bad.
  */
 
+/* ---- weights while they are loaded ---------------------------------------- */
+
+/* These three are NULL where a device's memory is the host's: the loader then
+ * makes the same bits there. */
+struct fdk_widen_args {        /* y[i] = x[i]; bits of a NaN are kept */
+    float *y;                  /* (n) */
+    const void *x;             /* (n) x_dtype: FDK_F16 or FDK_BF16 */
+    uint64_t n;
+    enum fdk_dtype x_dtype;
+};
+/*
+ * Rows of weights to 8 or 4 bits and scales. A group's scale is a function of
+ * its element of largest magnitude, m:
+ *
+ *   FDK_I8      |m| / 127, values -127..127
+ *   FDK_I4      -m / 8, values -8..7; of two such elements the negative counts
+ *   FDK_F8E4M3  |m| / 448, values of at most 448
+ *
+ * value = x / scale rounded to nearest, ties to even. All in IEEE fp32; a
+ * scale that comes out as 0 makes all values 0. Rows are packed as
+ * fdk_row_bytes() says.
+ */
+struct fdk_quantize_args {
+    void *y;                   /* (rows, cols) y_dtype */
+    float *scale;              /* (rows, ceil(cols / group)) */
+    const void *x;             /* (rows, cols) x_dtype: FDK_F32, FDK_F16, FDK_BF16 */
+    uint64_t *bad;             /* [1] becomes first + i if element i of x is not
+                                  finite and that is less; then y is undefined */
+    uint64_t first;
+    int64_t rows;
+    int32_t cols, group;       /* group: at most cols; a multiple of 32, or cols */
+    enum fdk_dtype x_dtype, y_dtype;
+};
+struct fdk_dummy_args {        /* elements [first, first + n) of random weights */
+    void *y;                   /* (n) y_dtype: FDK_F32, FDK_F16, FDK_BF16 */
+    uint64_t key, first, n;    /* one key, one stream of elements */
+    float mean, scale;         /* mean + scale * (-510..510, roughly normal) */
+    enum fdk_dtype y_dtype;
+};
+
 /* ---- devices ------------------------------------------------------------- */
 
 /* How a virtual device runs what its streams hold. */
@@ -301,6 +353,8 @@ struct fdk_open_args {
     enum fdk_exec exec;        /* cpu and null: who runs the commands */
     int32_t deterministic;     /* cuda: a row's numbers never depend on how many rows
                                   there are, at some cost; on the cpu they never do */
+    const char *cache_dir;     /* cuda: folder where measured choices of algorithms are
+                                  kept from start to start; NULL: nowhere */
 };
 /* What a device can do at best. */
 enum fdk_probe {
@@ -318,7 +372,8 @@ struct fdk_device_info {
 };
 struct fdk_ops {
     const char *name;
-    enum fdk_dtype act_dtype;
+    /* Activations of a model whose matrices are mostly of type w. */
+    enum fdk_dtype (*act)(enum fdk_dtype w);
     int (*available)(char *why, size_t why_bytes); /* devices, or -errno and a reason */
     int (*open)(const struct fdk_open_args *, struct fdk_ctx **ret, char *err,
         size_t err_bytes);
@@ -348,6 +403,8 @@ struct fdk_ops {
     int (*stream_sync)(fdk_stream_t);
     int (*stream_wait)(fdk_stream_t, fdk_event_t);   /* later work waits for the event */
     int (*stream_delay)(fdk_stream_t, uint64_t ns);  /* tests: busy device */
+    int (*stream_fail)(fdk_stream_t);  /* tests: the device fails on getting there, on
+                                  cuda by a write to an address that is none */
     int (*event_new)(struct fdk_ctx *, int dev, fdk_event_t *ret);
     void (*event_free)(fdk_event_t);
     int (*event_record)(fdk_event_t, fdk_stream_t);
@@ -370,6 +427,8 @@ struct fdk_ops {
 
     /* Query rows per token and per tile of attention over these heads. */
     void (*att_shape)(const struct fdk_attention_args *, int32_t *ret_a, int32_t *ret_bt);
+    /* Bytes of fdk_att_plan_args.plan for n_work_max tiles; may be NULL: 0. */
+    size_t (*att_plan_bytes)(const struct fdk_attention_args *, int32_t n_work_max);
     size_t (*gemm_scratch)(const struct fdk_gemm_args *);
     size_t (*attention_scratch)(const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
@@ -384,6 +443,9 @@ struct fdk_ops {
     int (*silu_mul)(const struct fdk_silu_mul_args *, fdk_stream_t);
     int (*gather)(const struct fdk_gather_args *, fdk_stream_t);
     int (*sample)(const struct fdk_sample_args *, fdk_stream_t);
+    int (*widen)(const struct fdk_widen_args *, fdk_stream_t);       /* may be NULL */
+    int (*quantize)(const struct fdk_quantize_args *, fdk_stream_t); /* the same */
+    int (*dummy)(const struct fdk_dummy_args *, fdk_stream_t);       /* the same */
 };
 
 extern const struct fdk_ops fdk_ops_cpu;

@@ -112,7 +112,6 @@ null_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
 
 const struct fdk_ops fdk_ops_null = {
     .name = "null",
-    .act_dtype = FDK_F32,
     .available = null_available,
     .open = null_open,
     VDEV_OPS

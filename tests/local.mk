@@ -12,6 +12,7 @@ SCHED_FIXTURE = %D%/unit/sched_fixture.c %D%/unit/sched_fixture.h
 DOCTOR_FIXTURE = %D%/unit/doctor_fixture.h
 FDBENCH_FIXTURE = %D%/unit/fdbench_fixture.h
 KV_FIXTURE = %D%/unit/kv_fixture.h
+WEIGHTS_FIXTURE = %D%/unit/weights_fixture.h
 MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
 
 UNIT_TESTS = \
@@ -40,6 +41,8 @@ UNIT_TESTS = \
 	%D%/unit/u_model \
 	%D%/unit/u_safetensors \
 	%D%/unit/u_weights \
+	%D%/unit/u_weights_load \
+	%D%/unit/u_weights_fp8 \
 	%D%/unit/u_weights_quant \
 	%D%/unit/u_quant \
 	%D%/unit/u_cpudev \
@@ -87,7 +90,12 @@ SIM_TESTS = \
 KERNEL_TESTS = \
 	%D%/kernel/k_attention \
 	%D%/kernel/k_cuda \
+	%D%/kernel/k_cuda_attention \
+	%D%/kernel/k_cuda_gemm \
 	%D%/kernel/k_cuda_graph \
+	%D%/kernel/k_cuda_load \
+	%D%/kernel/k_cuda_prefill \
+	%D%/kernel/k_cuda_quant \
 	%D%/kernel/k_cuda_sample \
 	%D%/kernel/k_embed \
 	%D%/kernel/k_gemm \
@@ -132,6 +140,8 @@ tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
 tests_unit_u_kvcache_SOURCES = %D%/unit/u_kvcache.c $(KV_FIXTURE)
 tests_unit_u_kvcache_random_SOURCES = %D%/unit/u_kvcache_random.c $(KV_FIXTURE)
+tests_unit_u_weights_SOURCES = %D%/unit/u_weights.c $(WEIGHTS_FIXTURE)
+tests_unit_u_weights_load_SOURCES = %D%/unit/u_weights_load.c $(WEIGHTS_FIXTURE)
 tests_unit_u_scheduler_SOURCES = %D%/unit/u_scheduler.c $(SCHED_FIXTURE)
 tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
 tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
@@ -151,7 +161,16 @@ tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
 tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
 tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_twin.h %D%/kernel/k_util.h
+tests_kernel_k_cuda_gemm_SOURCES = %D%/kernel/k_cuda_gemm.c %D%/kernel/k_twin.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_attention_SOURCES = %D%/kernel/k_cuda_attention.c %D%/kernel/k_twin.h $(KERNEL_KV)
 tests_kernel_k_cuda_graph_SOURCES = %D%/kernel/k_cuda_graph.c %D%/kernel/k_twin.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_load_SOURCES = %D%/kernel/k_cuda_load.c %D%/kernel/k_twin.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_prefill_SOURCES = %D%/kernel/k_cuda_prefill.c %D%/kernel/k_twin.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_quant_SOURCES = %D%/kernel/k_cuda_quant.c %D%/kernel/k_twin.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_twin.h \
 	%D%/kernel/k_util.h
@@ -227,11 +246,14 @@ SYS_TESTS = \
 	%D%/sys/023-metrics.sh \
 	%D%/sys/024-doctor.sh \
 	%D%/sys/025-logs.sh \
-	%D%/sys/026-profile.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_parity
+	%D%/sys/026-profile.sh \
+	%D%/sys/027-device-fault.sh \
+	%D%/sys/028-fp8-weights.sh
+SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
+tests_gpu_g_mixed_LDADD = $(CLIENT_LIBS)
 tests_sys_hostile_LDADD =
 
 SOURCE_TESTS = \
@@ -249,8 +271,12 @@ FDD_BENCHES = \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \
 	%D%/bench/b_gpu \
+	%D%/bench/b_gpu_attention \
+	%D%/bench/b_gpu_quant \
+	%D%/bench/b_gpu_sample \
 	%D%/bench/b_instruments \
 	%D%/bench/b_kernels \
+	%D%/bench/b_load \
 	%D%/bench/b_path \
 	%D%/bench/b_ppl \
 	%D%/bench/b_prefix \
@@ -269,7 +295,7 @@ fuzzers: $(FUZZ_TARGETS)
 
 EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/sys/png_check.py %D%/bench/recompute %D%/sys/perfetto_check.py %D%/model/run %D%/model/doorbell.pml \
 	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/mutants %D%/tsan.supp %D%/bench/run %D%/bench/held_out.txt \
-	%D%/bench/gpu %D%/bench/shapes %D%/fuzz/run %D%/gpu/cublaslt.sh %D%/gpu/daemon.sh %D%/gpu/demo.sh %D%/gpu/run %D%/gpu/shapes \
+	%D%/bench/gpu %D%/bench/gpu_lines %D%/bench/shapes %D%/fuzz/run %D%/gpu/cublaslt.sh %D%/gpu/daemon.sh %D%/gpu/demo.sh %D%/gpu/fault.sh %D%/gpu/mixed.sh %D%/gpu/run %D%/gpu/transformers %D%/gpu/shapes \
 	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
 	%D%/unit/config.golden %D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate %D%/parity/quant.txt \
-	%D%/parity/quant_reference.py
+	%D%/parity/quant_reference.py %D%/parity/fp8_models.py

@@ -620,6 +620,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
             json_object_set_new(q, w, json_true());
         else if (strcmp(w, "kill-worker") == 0 || strcmp(w, "kill_worker") == 0)
             json_object_set_new(q, "kill_worker", json_true());
+        else if (strcmp(w, "fail-device") == 0 || strcmp(w, "fail_device") == 0)
+            json_object_set_new(q, "fail_device", json_true());
         else
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
         if (!ok)
@@ -645,13 +647,16 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             puts("usage: fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT "
                 "-BIT... |\n                    BIT,BIT...] [--json]\n"
-                "       fdctl debug panic | selfcheck | kill-worker [--json]\n\n"
+                "       fdctl debug panic | selfcheck | kill-worker | fail-device "
+                "[--json]\n\n"
                 "Without words, show log level, topics and debug bits. --level sets the\n"
                 "level of all topics that have none of their own, --topic that of one\n"
                 "(TOPIC=default takes it back). +BIT and -BIT change one bit, a list\n"
                 "replaces all. panic shows what the last dead worker said, selfcheck "
                 "walks\n"
-                "the gate's structures, kill-worker ends the worker to be started anew.");
+                "the gate's structures, kill-worker ends the worker to be started anew,\n"
+                "fail-device makes its device fail in the next step, if the bit faults is\n"
+                "set.");
             return 0;
         }
     q = question("debug");

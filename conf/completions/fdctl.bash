@@ -49,8 +49,8 @@ _fdctl()
     cancel)
         mapfile -t COMPREPLY < <(compgen -W "$(fdctl "${glob[@]}" --timeout 1 requests \
             2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$cur") ;;
-    debug) mapfile -t COMPREPLY < <(compgen -W 'panic selfcheck kill-worker +sched +batch
-        +kv +ring +selfcheck --level --topic' -- "$cur") ;;
+    debug) mapfile -t COMPREPLY < <(compgen -W 'panic selfcheck kill-worker fail-device
+        +sched +batch +kv +ring +selfcheck +faults --level --topic' -- "$cur") ;;
     doctor) mapfile -t COMPREPLY < <(compgen -W 'system limits io_uring memory gpu fdd' \
         -- "$cur") ;;
     stat) mapfile -t COMPREPLY < <(compgen -W "$(fdctl "${glob[@]}" stat -1 2>/dev/null |

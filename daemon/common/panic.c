@@ -171,6 +171,24 @@ pan_panic(const char *fmt, ...)
 }
 
 void
+pan_exit(int status, const char *fmt, ...)
+{
+    char buf[1024];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(buf, sizeof(buf), fmt, ap);
+    va_end(ap);
+    if (!pan.dying) {
+        pan.dying = 1;
+        pan_puts("panic: ");
+        pan_puts(buf);
+        pan_puts("\n");
+    }
+    _exit(status);
+}
+
+void
 pan_assert(const char *file, int line, const char *func, const char *what)
 {
     const char *base = strstr(file, "daemon/");

@@ -17,6 +17,12 @@ void pan_install(char *area, size_t area_bytes);
 __attribute__((noreturn, format(printf, 1, 2)))
 void pan_panic(const char *fmt, ...);
 
+/* Something outside the program is lost, and what it holds with it (a device and
+ * its memory): write the text, then _exit(status) at once. Nothing is called that
+ * could touch what is lost, and there is no core. */
+__attribute__((noreturn, format(printf, 2, 3)))
+void pan_exit(int status, const char *fmt, ...);
+
 __attribute__((noreturn))
 void pan_assert(const char *file, int line, const char *func, const char *what);
 

@@ -730,14 +730,13 @@ ctl_debug_set(struct gate *g, const char *bits, const char *level, const char *t
 json_t *
 ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "bits level topic panic selfcheck kill_worker ");
+    json_t *r = ctl_args(rq, "bits level topic panic selfcheck kill_worker fail_device ");
     const char *bits = json_string_value(json_object_get(rq, "bits"));
     const char *level = json_string_value(json_object_get(rq, "level"));
     const char *topics = json_string_value(json_object_get(rq, "topic"));
     static const char *const texts[] = { "bits", "level", "topic" };
     struct wrk *w = &g->wrk[0];
 
-    (void)c, (void)now_ns;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && r == NULL; i++) {
         const json_t *v = json_object_get(rq, texts[i]);
 
@@ -772,5 +771,9 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         sup_kill(g, w, "fdctl debug kill-worker");
         return r;
     }
+    if (json_is_true(json_object_get(rq, "fail_device")))
+        return LOG_DBG(faults) ? ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS) :
+            ctl_fail("log.debug=faults in the configuration, or fdctl debug +faults",
+                "the debug bit faults is not set");
     return ctl_debug_state(g);
 }

@@ -95,7 +95,7 @@ PAR_VALUE(model, max_model_len, "none|null", "0")
 PAR_VALUE(model, load_format, "default|default_v1", "auto")
 PAR_VALUE(quant, weights, "|none|no|null|off|false", "none")
 PAR_VALUE(quant, weights,
-    "block_wise_fp8|block_fp8|wfp8afp8|w4afp8|w4a8|wint2|mix_quant|fp8|{}", NULL)
+    "block_wise_fp8|block_fp8|wfp8afp8|w4afp8|w4a8|wint2|mix_quant|{}", NULL)
 PAR_VALUE(graph, capture_sizes, "none|null", "")
 PAR_VALUE(kv, num_blocks, "none|null", "0")
 PAR_VALUE(kv, swap_space, "none|null", "0")

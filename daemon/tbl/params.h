@@ -137,14 +137,15 @@ PAR_ENUM(model, load_format, "load_format,load_choices", "auto|safetensors|dummy
     "dummy makes random weights of realistic scale from config.json alone.")
 PAR_BOOL(model, load_uring, "", 1, RESTART,
     "Read weights by io_uring where the system allows it, else by pread.")
-PAR_INT(model, load_buffer_bytes, "", "bytes", 1048576, 33554432, 1073741824, RESTART,
+PAR_INT(model, load_buffer_bytes, "", "bytes", 1048576, 67108864, 1073741824, RESTART,
     "Staging memory for reading weights.")
 PAR_INT(model, dummy_seed, "", "", 0, 1, 9223372036854775807, RESTART,
     "Seed of dummy weights.")
 
-PAR_ENUM(quant, weights, "quantization", "none|wint8|wint4", "none", RESTART,
-    "Quantize 16-bit or 32-bit weights of the model to integers while they are loaded; "
-    "activations stay as they are. An already quantized model is refused.")
+PAR_ENUM(quant, weights, "quantization", "none|wint8|wint4|fp8", "none", RESTART,
+    "Quantize 16-bit or 32-bit weights of the model to integers or to 8-bit floats (e4m3) "
+    "while they are loaded; activations stay as they are. A checkpoint that is fp8 already "
+    "is served as it is and needs none; one quantized otherwise is refused.")
 PAR_INT(quant, group_size, "", "inputs", 0, 0, 128, RESTART,
     "Inputs of an output that share a scale: 32, 64 or 128. 0: all of them.")
 
@@ -221,7 +222,7 @@ PAR_INT(log, rate, "", "lines/s", 0, 100, 1000000, RELOAD,
     "Lines a second that one place in the code may log; what is beyond is counted "
     "(log_dropped) and a line says how many were not shown. 0: all are shown.")
 PAR_STR(log, debug, "", "", RELOAD,
-    "Debug bits, comma separated: sched batch kv ring selfcheck.")
+    "Debug bits, comma separated: sched batch kv ring selfcheck faults.")
 PAR_ENUM(log, requests, "", "no|errors|all", "no", RELOAD,
     "A line for each request that ends, of topic request: whose it was, its tokens, how "
     "it ended and its times. errors: only for those that do not end with an answer, refused "

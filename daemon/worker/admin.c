@@ -115,6 +115,8 @@ adm_model(struct worker *w)
     adm_set(o, "parameters", adm_int(mdl_n_param(w->prog)));
     adm_set(o, "dtype", json_string(w->wp != NULL ?
         fdk_dtype_name(wts_main_dtype(w->wp)) : "none"));
+    adm_set(o, "quantized", json_string(w->cfg.quant != MDL_QUANT_NONE ?
+        mdl_quant_name(w->cfg.quant) : w->par.quant_weights));
     adm_set(o, "max_model_len", json_integer(w->max_len));
     adm_set(o, "config", adm_config(&w->cfg));
     adm_set(o, "backend", json_string(w->run->k->name));
@@ -234,17 +236,19 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     const struct mdl_op *op = &w->prog->op[i];
     double bytes = 0, flops = 0, unused, elt = 4, rows, floor_ns = 0;
     double kv = (double)fdk_dtype_bytes(w->kv.dtype);
+    double act = (double)fdk_dtype_bytes(w->run->act);
 
     if (op->w >= 0 && w->wp != NULL)
         elt = wts_elt_bytes(w->wp, op->w);
     if (op->kind == MDL_OP_ATTENTION) {
         /* rows of different lengths, and tokens that see a part of theirs */
         rows = s->row > 0 ? s->row : 1;
-        mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, &bytes, &unused);
+        mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act,
+            &bytes, &unused);
         mdl_op_cost(w->prog, op, s->tok, rows, s->tok > 0 ? s->pair / s->tok : 0, elt, kv,
-            &unused, &flops);
+            act, &unused, &flops);
     } else {
-        mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, &bytes, &flops);
+        mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, act, &bytes, &flops);
     }
     if (c != NULL)
         floor_ns = cel_floor_ns(c, bytes, flops, adm_flop_dtype(w, op));
@@ -377,13 +381,26 @@ adm_requests(struct worker *w)
     return o;
 }
 
+/* The answer may come too late: the process ends with the step. */
 static json_t *
-adm_debug(const json_t *q)
+adm_fail_device(const struct worker *w)
+{
+    if (!LOG_DBG(faults))
+        return adm_error("the debug bit faults is not set");
+    log_warn("worker: the device is made to fail in the next step");
+    eng_fail(w->pip->eng);
+    return json_pack("{s:b, s:s}", "ok", 1, "device", "fails in the next step");
+}
+
+static json_t *
+adm_debug(const struct worker *w, const json_t *q)
 {
     const char *bits = json_string_value(json_object_get(q, "bits"));
     const char *level = json_string_value(json_object_get(q, "level"));
     char text[256];
 
+    if (json_is_true(json_object_get(q, "fail_device")))
+        return adm_fail_device(w);
     if (bits != NULL && log_set_debug(bits, text, sizeof(text)) != 0)
         return json_pack("{s:b, s:s+}", "ok", 0, "error", "unknown debug bit ", text);
     if (level != NULL && log_set_level(level) != 0)
@@ -418,7 +435,7 @@ adm_answer(struct worker *w, const char *text, size_t n, int stop_fd)
     else if (strcmp(cmd, "requests") == 0)
         o = adm_requests(w);
     else if (strcmp(cmd, "debug") == 0)
-        o = adm_debug(q);
+        o = adm_debug(w, q);
     else if (strcmp(cmd, "ping") == 0)
         o = json_pack("{s:b}", "ok", 1);
     else

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
@@ -339,12 +340,26 @@ eng_gauges(struct engine *e)
     cnt_set(&c->steps_in_flight, (uint64_t)e->n_flight);
 }
 
+/* The device's errors are final, and so is this: what the gate has not seen yet
+ * of steps before was computed before, nothing of this one gets out. */
+__attribute__((noreturn))
+static void
+eng_lost_in(const struct engine *e, const char *what, int rc)
+{
+    log_error("engine: device error in %s: %s: %s", what, strerror(-rc),
+        run_error(e->run));
+    pan_exit(EX_SOFTWARE, "device error in %s: %s: %s", what, strerror(-rc),
+        run_error(e->run));
+}
+
 static void
 eng_lost(const struct engine *e, const struct bat_rec *rec, int rc)
 {
-    pan_panic("device error in step %llu (%d rows, %d tokens): %s: %s",
-        (unsigned long long)rec->epoch, rec->n_row, rec->n_tok, strerror(-rc),
-        run_error(e->run));
+    char what[96];
+
+    (void)snprintf(what, sizeof(what), "step %llu (%d rows, %d tokens)",
+        (unsigned long long)rec->epoch, rec->n_row, rec->n_tok);
+    eng_lost_in(e, what, rc);
 }
 
 static struct bat_rec *
@@ -436,6 +451,8 @@ eng_launch(struct engine *e)
     rec->t_launch_ns = clk_now_ns();
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
     kv_copied(e->kv);
+    if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
+        rc = e->run->k->stream_fail(e->run->stream);
     if (rc == 0)
         rc = run_launch(e->run, rec);
     if (rc != 0)
@@ -481,8 +498,7 @@ eng_profiling(struct engine *e)
 
         rc = prf_poll(p->on, &idle, &work);
         if (rc != 0)
-            pan_panic("device error in a measured step: %s: %s", strerror(-rc),
-                run_error(e->run));
+            eng_lost_in(e, "a measured step", rc);
     }
     if (!prf_over(p->on))
         return work;
@@ -499,7 +515,7 @@ eng_apply(struct engine *e)
     int rc = run_recapture(e->run, e->change.use_graph, &e->change.cap);
 
     if (rc != 0)
-        pan_panic("recording graphs: %s: %s", strerror(-rc), run_error(e->run));
+        eng_lost_in(e, "recording graphs", rc);
     e->bat->cap = e->run->use_graph ? &e->run->cap : NULL;
     log_info("engine: graphs %s, %d sizes up to %d", e->run->use_graph ? "on" : "off",
         e->run->cap.n, e->run->cap.size[e->run->cap.n - 1]);
@@ -585,8 +601,7 @@ eng_wait(struct engine *e)
             return 0;
         rc = prf_wait(e->profile.on);
         if (rc != 0)
-            pan_panic("device error in a measured step: %s: %s", strerror(-rc),
-                run_error(e->run));
+            eng_lost_in(e, "a measured step", rc);
         return 1;
     }
     rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
@@ -631,6 +646,12 @@ eng_set_graph(struct engine *e, int use_graph, const struct cap *cap)
     e->change.cap = *cap;
     fdr_publish(&e->change.want, fdr_load_relaxed(&e->change.want) + 1);
     return 0;
+}
+
+void
+eng_fail(struct engine *e)
+{
+    __atomic_store_n(&e->fail, 1, __ATOMIC_RELAXED);
 }
 
 int

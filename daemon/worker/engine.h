@@ -109,6 +109,7 @@ struct engine {
     struct eng_snap snap;
     struct eng_change change;
     struct eng_profile profile;
+    int fail;                /* eng_fail() */
 };
 
 /* Slots q_out needs; rows and outputs of the largest step. */
@@ -141,6 +142,8 @@ int eng_set_graph(struct engine *e, int use_graph, const struct cap *cap);
  * the engine's until eng_profile_ready(); prf_stop() makes that soon. */
 int eng_profile(struct engine *e, struct prf *p);
 int eng_profile_ready(const struct engine *e);
+/* Any thread, tests: the device fails in the next step. */
+void eng_fail(struct engine *e);
 /* Walk everything; panics. */
 void eng_check(const struct engine *e);
 

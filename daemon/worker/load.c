@@ -4,15 +4,18 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
+#include "daemon/worker/ceiling.h"
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/quant.h"
 #include "daemon/worker/tokenizer.h"
@@ -24,6 +27,25 @@
 /* Sequences ahead of those that run: an eighth, at least this many. */
 #define WRK_AHEAD       8
 #define WRK_AHEAD_SHARE 8
+
+/* Where the time of a start goes. */
+struct wrk_laps {
+    uint64_t last;
+    size_t n;
+    char text[256];
+};
+
+static void
+wrk_lap(struct wrk_laps *l, const char *what)
+{
+    uint64_t now = clk_now_ns();
+    int n = snprintf(l->text + l->n, sizeof(l->text) - l->n, "%s%s %.3f",
+        l->n > 0 ? ", " : "", what, (double)(now - l->last) / 1e9);
+
+    l->last = now;
+    if (n > 0 && (size_t)n < sizeof(l->text) - l->n)
+        l->n += (size_t)n;
+}
 
 int
 wrk_is_null(const struct worker *w)
@@ -109,6 +131,9 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog, strcmp(p->model_load_format, "dummy") == 0,
             (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
+    if (rc == 0 && w->cfg.quant != MDL_QUANT_NONE)
+        log_info("load: the checkpoint is %s; activations are not quantized",
+            mdl_quant_name(w->cfg.quant));
     if (rc == 0 && q.dtype != FDK_F32) {
         rc = wts_plan_quantize(w->wp, w->prog, &q, err, err_bytes);
         if (rc == 0)
@@ -149,6 +174,48 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
         return 0;
     }
     return rc != 0 ? wrk_fail(rc, err, err_bytes, w->tok_path) : 0;
+}
+
+/* The tokenizer is read beside everything else. */
+struct wrk_tok_job {
+    struct worker *w;
+    pthread_t thread;
+    int started, rc;
+    uint64_t ns;
+    char err[1024];
+};
+
+static void *
+wrk_tok_main(void *arg)
+{
+    struct wrk_tok_job *j = arg;
+    uint64_t t0 = clk_now_ns();
+
+    j->rc = wrk_load_tokenizer(j->w, j->err, sizeof(j->err));
+    j->ns = clk_now_ns() - t0;
+    return NULL;
+}
+
+static void
+wrk_tok_begin(struct wrk_tok_job *j, struct worker *w)
+{
+    *j = (struct wrk_tok_job) { .w = w };
+    j->started = pthread_create(&j->thread, NULL, wrk_tok_main, j) == 0;
+    if (!j->started)
+        (void)wrk_tok_main(j);
+}
+
+/* rc and err are how the rest went: an error of the tokenizer comes before one of
+ * the device. */
+static int
+wrk_tok_end(struct wrk_tok_job *j, int rc, char *err, size_t err_bytes)
+{
+    if (j->started)
+        (void)pthread_join(j->thread, NULL);
+    j->started = 0;
+    if (j->rc != 0)
+        (void)snprintf(err, err_bytes, "%s", j->err);
+    return j->rc != 0 ? j->rc : rc;
 }
 
 int
@@ -206,29 +273,45 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 }
 
 static int
-wrk_load_device(struct worker *w, char *err, size_t err_bytes)
+wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
     struct run_open_args oa = { .backend = wrk_is_null(w) ? "null" : p->device_backend,
         .deterministic = p->device_deterministic,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
-    struct wts_load_args la = { .use_uring = p->model_load_uring != 0,
-        .buffer_bytes = (size_t)p->model_load_buffer_bytes, .progress = wrk_progress,
-        .arg = w };
+    char cache[512];
     int rc;
 
     /* Operations follow each other at once: their threads must not go to
      * sleep between two of them wherever there is a second processor. */
     if (oa.spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
         oa.spin_us = WRK_SPIN_US;
+    if (cel_dir(p->daemon_cache_dir, cache, sizeof(cache)) == 0) {
+        (void)mkdir(cache, 0755);
+        oa.cache_dir = cache;
+    }
     rc = run_new(&oa, &w->run, err, err_bytes);
+    wrk_lap(laps, "device");
     if (rc == 0)
         rc = wrk_plan_memory(w, err, err_bytes);
     if (rc == 0)
         rc = wrk_load_kv_scales(w, err, err_bytes);
-    if (rc == 0)
-        rc = run_load(w->run, w->prog, w->wp, &la, err, err_bytes);
+    wrk_lap(laps, "plan");
+    return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
+}
+
+/* On a device of its own memory weights come in while buffers are made and graphs
+ * recorded: neither reads them. */
+static int
+wrk_load_weights(struct worker *w, char *err, size_t err_bytes)
+{
+    const struct par *p = &w->par;
+    const struct wts_load_args la = { .use_uring = p->model_load_uring != 0,
+        .buffer_bytes = (size_t)p->model_load_buffer_bytes, .progress = wrk_progress,
+        .arg = w, .background = !wrk_on_cpu(w) };
+    int rc = run_load(w->run, w->prog, w->wp, &la, err, err_bytes);
+
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
 }
 
@@ -384,10 +467,48 @@ wrk_count(const struct worker *w)
     cnt_set(&c->load_ns, w->load_ns);
 }
 
+/* From an open device to recorded graphs, and the weights there. */
+static int
+wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
+{
+    int rc = wrk_load_weights(w, err, err_bytes);
+
+    wrk_lap(laps, wrk_on_cpu(w) ? "weights" : "first weights");
+    if (rc == 0)
+        rc = wrk_load_kv(w, err, err_bytes);
+    wrk_lap(laps, "buffers");
+    if (rc != 0)
+        return rc;
+    __atomic_store_n(&w->seg->w.phase, LNK_PH_WARM, __ATOMIC_RELEASE);
+    rc = run_warm(w->run, strcmp(w->par.graph_capture, "eager") == 0);
+    wrk_lap(laps, "graphs");
+    if (rc != 0)
+        return wrk_fail(rc, err, err_bytes, "recording graphs");
+    rc = w->wp != NULL ? wts_load_wait(w->wp, err, err_bytes) : 0;
+    if (!wrk_on_cpu(w))
+        wrk_lap(laps, "rest of the weights");
+    return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
+}
+
+static void
+wrk_log_laps(const struct worker *w, const struct wrk_laps *laps, uint64_t tok_ns)
+{
+    uint64_t ns = w->wp != NULL ? wts_load_ns(w->wp) : 0;
+
+    log_info("load: %.3f s: %s; beside it the tokenizer %.3f", (double)w->load_ns / 1e9,
+        laps->text, (double)tok_ns / 1e9);
+    if (ns > 0)
+        log_info("load: weights %.2f GB on the device in %.3f s by %s: %.1f GB/s",
+            (double)wts_bytes(w->wp) / 1e9, (double)ns / 1e9, wts_how(w->wp),
+            (double)wts_bytes(w->wp) / (double)ns);
+}
+
 int
 wrk_load(struct worker *w, char *err, size_t err_bytes)
 {
-    uint64_t t0 = clk_now_ns();
+    struct wrk_laps laps = { .last = clk_now_ns() };
+    uint64_t t0 = laps.last;
+    struct wrk_tok_job tok;
     int rc = par_check_values(&w->par, err, err_bytes);
 
     if (rc != 0)
@@ -396,35 +517,38 @@ wrk_load(struct worker *w, char *err, size_t err_bytes)
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "key of the prefix cache");
     rc = wrk_load_program(w, err, err_bytes);
-    if (rc == 0)
-        wrk_whole_prompts(w);
-    if (rc == 0)
-        rc = wrk_load_tokenizer(w, err, err_bytes);
-    if (rc == 0)
-        rc = wrk_load_device(w, err, err_bytes);
-    if (rc == 0)
-        rc = wrk_load_kv(w, err, err_bytes);
+    wrk_lap(&laps, "files");
     if (rc != 0)
         return rc;
-    __atomic_store_n(&w->seg->w.phase, LNK_PH_WARM, __ATOMIC_RELEASE);
-    rc = run_warm(w->run, strcmp(w->par.graph_capture, "eager") == 0);
+    wrk_whole_prompts(w);
+    wrk_tok_begin(&tok, w);
+    rc = wrk_open_device(w, &laps, err, err_bytes);
+    if (rc != 0 || wrk_on_cpu(w))
+        rc = wrk_tok_end(&tok, rc, err, err_bytes);
+    if (rc == 0)
+        rc = wrk_load_run(w, &laps, err, err_bytes);
+    rc = wrk_tok_end(&tok, rc, err, err_bytes);
     if (rc != 0)
-        return wrk_fail(rc, err, err_bytes, "recording graphs");
+        return rc;
     rc = wrk_settle_memory(w, err, err_bytes);
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "KV cache");
+    wrk_lap(&laps, "KV");
     /* jansson keeps what a large vocabulary took while it was parsed */
     (void)malloc_trim(0);
     w->load_ns = clk_now_ns() - t0;
     wrk_info(w);
     wrk_count(w);
     wrk_log_plan(w);
+    wrk_log_laps(w, &laps, tok.ns);
     return 0;
 }
 
 void
 wrk_unload(struct worker *w)
 {
+    if (w->wp != NULL)
+        wts_load_stop(w->wp);
     w->run = run_free(w->run);
     free(w->kv_scale);
     w->kv_scale = NULL;

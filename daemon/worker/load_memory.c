@@ -26,7 +26,8 @@ wrk_kv_dtype(const struct worker *w)
             return names[i].t;
     if (w->run->k != &fdk_ops_cuda || w->wp == NULL)
         return FDK_F32;
-    return wts_main_dtype(w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
+    return wts_main_dtype(w->wp) == FDK_F32 &&
+        run_act(w->run->k, w->prog, w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
 }
 
 /* ---- what the runner will ask for -------------------------------------------------- */
@@ -47,6 +48,7 @@ wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
     shape->d_results = base;
     shape->d_work = base;
     shape->d_counts = base;
+    shape->d_att_plan = base;
     run_pad_init(shape, shape->dims.T, bat_pad_outs(&shape->dims, shape->dims.T),
         &shape->full);
     rc = run_bind(shape, off);
@@ -77,21 +79,22 @@ wrk_sizes(void *arg, int32_t max_len, struct mpl_sizes *ret)
     eng_dims(&ec, &shape.dims);
     shape.n_penalty = ec.sch.n_penalty;
     shape.R = run_logits_rows(shape.k, w->cfg.vocab, d->O);
+    shape.act = run_act(shape.k, w->prog, w->wp);
     run_tiles(&shape);
-    rc = run_place(w->prog, d, shape.R, off, &act);
+    rc = run_place(w->prog, d, shape.R, shape.act, off, &act);
     if (rc == 0)
         rc = wrk_scratch(w, &shape, off, &scratch);
     free(off);
     z = run_sizes(&shape);
     *ret = (struct mpl_sizes) {
         .rows = z.rows, .tables = z.tables, .plan = z.plan, .results = z.results,
-        .tiles = z.tiles + z.tile_counts, .activations = act, .scratch = scratch,
+        .tiles = z.tiles + z.tile_counts + z.att_plan, .activations = act, .scratch = scratch,
         .host_plan = z.plan, .host_results = z.results
     };
     return rc;
 }
 
-/* Of the weights' arena what is packed integers and their scales. */
+/* Of the weights' arena what is quantized values and their scales. */
 static uint64_t
 wrk_quant_bytes(const struct worker *w)
 {
@@ -103,11 +106,10 @@ wrk_quant_bytes(const struct worker *w)
         uint64_t rows = 0, group = (uint64_t)wts_group(w->wp, i);
         uint64_t cols = (uint64_t)r->cols;
 
-        if (r->alias >= 0 || (t != FDK_I8 && t != FDK_I4) || cols == 0)
+        if (r->alias >= 0 || group == 0 || cols == 0)
             continue;
         for (int32_t k = 0; k < r->n_part; k++)
             rows += (uint64_t)r->rows[k];
-        group = group == 0 ? cols : group;
         sum += rows * (fdk_row_bytes(t, (size_t)cols) +
             (cols + group - 1) / group * sizeof(float));
     }

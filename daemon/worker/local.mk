@@ -40,6 +40,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_config.c \
 	%D%/model_llama.c \
 	%D%/model_priv.h \
+	%D%/model_quant.c \
 	%D%/model_qwen3.c \
 	%D%/null_tok.c \
 	%D%/null_tok.h \
@@ -77,7 +78,11 @@ libfddworker_a_SOURCES = \
 	%D%/weights.c \
 	%D%/weights.h \
 	%D%/weights_dummy.c \
+	%D%/weights_fp8.c \
+	%D%/weights_host.c \
 	%D%/weights_kv.c \
+	%D%/weights_load.c \
+	%D%/weights_load.h \
 	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \

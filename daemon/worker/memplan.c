@@ -162,7 +162,7 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     m->device_bytes = m->host_bytes = 0;
     mpl_add(m, "weights", MPL_WEIGHTS, 0, in->weights, "tensors as they are computed with");
     mpl_add(m, "quantized weights", MPL_WEIGHTS, 0, in->quant_weights,
-        "packed integers and their scales");
+        "packed values and their scales");
     mpl_add(m, "rope frequencies", MPL_OTHER, 0, in->rope, "a float for two of rot");
     mpl_add(m, "graphs", MPL_GRAPHS, 0,
         mpl_times(mpl_times((uint64_t)in->n_graph, (uint64_t)in->n_op), op),

@@ -34,6 +34,10 @@
 
 enum mdl_rope { MDL_ROPE_DEFAULT, MDL_ROPE_LINEAR, MDL_ROPE_LLAMA3 };
 
+/* What the scales of a checkpoint's e4m3 matrices hold for. */
+enum mdl_quant { MDL_QUANT_NONE, MDL_QUANT_BLOCK, MDL_QUANT_TENSOR, MDL_QUANT_CHANNEL };
+#define MDL_FP8_BLOCK 128         /* rows and columns of a block */
+
 struct mdl_config {
     char family[32];              /* "llama", "qwen3" */
     char architecture[64];
@@ -46,6 +50,7 @@ struct mdl_config {
     double rope_low_freq, rope_high_freq;  /* llama3 */
     int32_t rope_original_max_pos;
     enum fdk_dtype dtype;         /* as config.json names it; files decide */
+    enum mdl_quant quant;         /* NONE: no e4m3 weights */
     int32_t n_eos, eos[MDL_MAX_EOS];
     int32_t bos;                  /* -1 if none */
     uint64_t digest[4];           /* SHA-256 of config.json's bytes */
@@ -78,7 +83,8 @@ enum mdl_rows { MDL_PER_TOKEN, MDL_PER_OUT };
 struct mdl_buf {
     char name[16];
     enum mdl_rows rows;
-    int32_t width;                /* fp32 elements per row */
+    int32_t width;                /* elements per row */
+    int32_t f32;                  /* 1: of fp32; 0: of the run's activation type */
     int32_t first, last;          /* operations between which it is alive, both
                                      included; a buffer is written and read within
                                      one layer only, but for x and the rope table */
@@ -145,11 +151,14 @@ int mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
 struct mdl_program *mdl_free(struct mdl_program *p);
 
 /* Cost of an operation for T tokens of O rows (one output each) that see kv
- * context tokens each: bytes moved and floating-point operations. */
+ * context tokens each: bytes moved and floating-point operations. act_bytes: of an
+ * activation; those of the residual stream and of logits are fp32. */
 void mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
-    double kv, double w_elt_bytes, double kv_elt_bytes, double *ret_bytes,
-    double *ret_flops);
+    double kv, double w_elt_bytes, double kv_elt_bytes, double act_bytes,
+    double *ret_bytes, double *ret_flops);
 const char *mdl_op_name(enum mdl_op_kind k);
+/* "none", "fp8, a scale per row" ... */
+const char *mdl_quant_name(enum mdl_quant q);
 uint64_t mdl_n_param(const struct mdl_program *p);
 
 /* Building blocks for families (model_build.c). Each returns the id or -1

@@ -141,6 +141,17 @@ struct dense {
     int32_t add;                  /* not yet added to x, -1 */
 };
 
+/* A buffer that no run keeps in a shorter type. */
+static int32_t
+f32_buf(struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t width)
+{
+    int32_t i = mdl_add_buf(p, name, rows, width);
+
+    if (i >= 0)
+        p->buf[i].f32 = 1;
+    return i;
+}
+
 static int32_t
 layer_buf(const struct dense *d, const char *name, int32_t width)
 {
@@ -308,7 +319,7 @@ emit_head(struct dense *d, int32_t embed)
     op.kind = MDL_OP_LOGITS;
     op.rows = MDL_PER_OUT;
     op.in = g;
-    op.out = mdl_add_buf(d->p, "logits", MDL_PER_OUT, c->vocab);
+    op.out = f32_buf(d->p, "logits", MDL_PER_OUT, c->vocab);
     op.w = mdl_add_w(d->p, "lm_head.weight", c->vocab, c->hidden, WTS_ROWS, 0);
     if (c->tied && op.w >= 0)
         d->p->w[op.w].alias = embed;
@@ -332,7 +343,7 @@ mdl_build_dense(struct mdl_program *p)
     int32_t embed;
 
     embed = mdl_add_w(p, "model.embed_tokens.weight", c->vocab, c->hidden, WTS_WHOLE, 0);
-    d.x = mdl_add_buf(p, "x", MDL_PER_TOKEN, c->hidden);
+    d.x = f32_buf(p, "x", MDL_PER_TOKEN, c->hidden);
     op.kind = MDL_OP_EMBED;
     op.out = d.x;
     op.w = embed;
@@ -343,7 +354,7 @@ mdl_build_dense(struct mdl_program *p)
 
     op = op_none;
     op.kind = MDL_OP_ROPE_TABLE;
-    op.out = d.cs = mdl_add_buf(p, "rope", MDL_PER_TOKEN, p->rot);
+    op.out = d.cs = f32_buf(p, "rope", MDL_PER_TOKEN, p->rot);
     op.f = p->rope_scale;
     mdl_add_op(p, op);
     for (d.layer = 0; d.layer < c->n_layer; d.layer++) {
@@ -444,28 +455,29 @@ mdl_op_name(enum mdl_op_kind k)
 
 void
 mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
-    double kv, double w_elt_bytes, double kv_elt_bytes, double *ret_bytes,
-    double *ret_flops)
+    double kv, double w_elt_bytes, double kv_elt_bytes, double act_bytes,
+    double *ret_bytes, double *ret_flops)
 {
     const struct mdl_config *c = &p->cfg;
     double rows = op->rows == MDL_PER_OUT ? O : T, D = c->head_dim;
-    double H = c->n_head, K = c->n_kv_head, N = op->N, act = 4, b = 0, f = 0;
+    double H = c->n_head, K = c->n_kv_head, N = op->N, act = act_bytes, b = 0, f = 0;
 
     switch (op->kind) {
     case MDL_OP_EMBED:
-        b = rows * op->K * (w_elt_bytes + act);
+        b = rows * op->K * (w_elt_bytes + 4);
         break;
     case MDL_OP_ROPE_TABLE:
-        b = rows * p->rot * act;
+        b = rows * p->rot * 4;
         f = rows * p->rot;
         break;
     case MDL_OP_RMSNORM:
-        b = act * (N + rows * N * (op->in2 >= 0 ? 4 : 2));
+        b = 4 * N + rows * N * (op->in2 >= 0 ? 8 + 2 * act : 4 + act);
         f = rows * N * (op->in2 >= 0 ? 5 : 4);
         break;
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
-        b = N * op->K * w_elt_bytes + act * rows * (N + op->K);
+        b = N * op->K * w_elt_bytes +
+            rows * (N * (op->kind == MDL_OP_LOGITS ? 4 : act) + act * op->K);
         f = 2 * rows * N * op->K;
         break;
     case MDL_OP_QKV:
@@ -486,7 +498,7 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         b = act * rows * 2 * N;
         break;
     case MDL_OP_SAMPLE:
-        b = act * rows * N;
+        b = 4 * rows * N;
         f = 4 * rows * N;
         break;
     case MDL_OP__N:

@@ -311,27 +311,6 @@ read_eos(const struct mdl_json *j, struct mdl_config *c)
     return 0;
 }
 
-/* A checkpoint whose weights are integers or 8-bit floats already. */
-static int
-refuse_quantized(const struct mdl_json *j, const char *key)
-{
-    static const char *const name[] = {"quant_method", "quantization", "quant_type"};
-    const json_t *v = field(j, key), *m = NULL;
-    char shown[48];
-
-    if (v == NULL)
-        return 0;
-    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]) && !json_is_string(m); i++)
-        m = json_object_get(v, name[i]);
-    if (json_is_string(m))
-        mdl_printable(shown, sizeof(shown), json_string_value(m), json_string_length(m));
-    return mdl_fail(-EINVAL, j->err, j->err_bytes,
-        "%s: %s (method %s): checkpoints that are quantized already are not supported, "
-        "with or without quant.weights; take the model's F32, F16 or BF16 files and set "
-        "quant.weights = wint8 or wint4 to quantize them while loading", j->file, key,
-        json_is_string(m) ? shown : "unknown");
-}
-
 /* What would change the numbers and is not built is refused, not ignored. */
 static int
 refuse_unknown(const struct mdl_json *j, int n_layer)
@@ -345,9 +324,6 @@ refuse_unknown(const struct mdl_json *j, int n_layer)
         return -EINVAL;
     if (strcmp(act, "silu") != 0)
         return mdl_json_refuse(j, "hidden_act", "is not supported; supported: silu");
-    if (refuse_quantized(j, "quantization_config") != 0
-        || refuse_quantized(j, "compression_config") != 0)
-        return -EINVAL;
     if (mdl_json_bool(j, "use_sliding_window", &sliding) != 0)
         return -EINVAL;
     if (sliding && mdl_json_has(j, "sliding_window"))
@@ -377,7 +353,7 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
 
     if (read_family(j, c, &f) != 0 || read_shape(j, c) != 0 || read_rope(j, c) != 0
         || read_dtype(j, c) != 0 || read_eos(j, c) != 0
-        || refuse_unknown(j, c->n_layer) != 0)
+        || mdl_quant_read(j, c) != 0 || refuse_unknown(j, c->n_layer) != 0)
         return -EINVAL;
     c->bos = -1;
     c->tied = f->default_tied;

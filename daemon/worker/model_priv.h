@@ -54,4 +54,8 @@ int mdl_json_str(const struct mdl_json *j, const char *key, const char **ret);
 /* -EINVAL, "FILE: FIELD = VALUE WHY". */
 int mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why);
 
+/* model_quant.c: cfg->quant from quantization_config. -EINVAL: a checkpoint that
+ * is quantized in a way that is not supported. */
+int mdl_quant_read(const struct mdl_json *j, struct mdl_config *cfg);
+
 #endif

@@ -33,9 +33,11 @@ qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
         q.dtype = FDK_I8;
     } else if (strcmp(weights, "wint4") == 0) {
         q.dtype = FDK_I4;
+    } else if (strcmp(weights, "fp8") == 0) {
+        q.dtype = FDK_F8E4M3;
     } else if (strcmp(weights, "none") != 0) {
         (void)snprintf(err, err_bytes,
-            "quant.weights=%s is not one of none, wint8, wint4", weights);
+            "quant.weights=%s is not one of none, wint8, wint4, fp8", weights);
         return -EINVAL;
     }
     if (group != 0 && group != 32 && group != 64 && group != 128) {
@@ -45,7 +47,7 @@ qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
     }
     if (q.dtype == FDK_F32 && group != 0) {
         (void)snprintf(err, err_bytes, "quant.group_size=%lld has nothing to act on: set "
-            "quant.weights to wint8 or wint4, or leave the group size at 0",
+            "quant.weights to wint8, wint4 or fp8, or leave the group size at 0",
             (long long)group);
         return -EINVAL;
     }
@@ -56,7 +58,8 @@ qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
 const char *
 qnt_name(const struct qnt *q)
 {
-    return q->dtype == FDK_I8 ? "wint8" : q->dtype == FDK_I4 ? "wint4" : "none";
+    return q->dtype == FDK_I8 ? "wint8" : q->dtype == FDK_I4 ? "wint4"
+        : q->dtype == FDK_F8E4M3 ? "fp8" : "none";
 }
 
 int32_t
@@ -78,6 +81,7 @@ struct loops {
     uint32_t (*most)(const float *x, int32_t n);
     void (*round)(int8_t *y, const float *x, int32_t n, float scale, float lo, float hi);
     void (*pack)(uint8_t *out, const int8_t *y, int32_t n);
+    void (*e4m3)(uint8_t *y, const float *x, int32_t n, float scale);
 };
 
 static inline __attribute__((always_inline)) void
@@ -144,6 +148,28 @@ pack_pairs(uint8_t *out, const int8_t *y, int32_t n)
     }
 }
 
+/* To the nearest of e4m3, ties to even, 448 beyond it. From 2^-6 on the bits
+ * are rounded where they stand; below, numbers are multiples of 2^-9, and the
+ * sum's low bits count them. */
+static inline __attribute__((always_inline)) void
+round_e4m3(uint8_t *y, const float *x, int32_t n, float scale)
+{
+    for (int32_t i = 0; i < n; i++) {
+        float v = x[i] / scale, mag;
+        uint32_t u, a, big, small;
+
+        memcpy(&u, &v, 4);
+        a = u & 0x7fffffff;
+        memcpy(&mag, &a, 4);
+        mag = mag * 512 + 0x1p23f;
+        memcpy(&small, &mag, 4);
+        big = ((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120u << 3);
+        big = a < 0x3c800000 ? small & 0xff : big;
+        big = a >= 0x43e00000 ? 0x7e : big;
+        y[i] = (uint8_t)(big | (u >> 24 & 0x80));
+    }
+}
+
 #define LOOPS(name, attr)                                                       \
     attr static void                                                            \
     widen_##name(float *y, const void *src, int32_t n)                          \
@@ -166,8 +192,13 @@ pack_pairs(uint8_t *out, const int8_t *y, int32_t n)
     {                                                                           \
         pack_pairs(out, y, n);                                                  \
     }                                                                           \
+    attr static void                                                            \
+    e4m3_##name(uint8_t *y, const float *x, int32_t n, float scale)             \
+    {                                                                           \
+        round_e4m3(y, x, n, scale);                                             \
+    }                                                                           \
     static const struct loops loops_##name = {widen_##name, most_##name,        \
-        round_##name, pack_##name};
+        round_##name, pack_##name, e4m3_##name};
 
 LOOPS(plain, )
 #ifdef VARIANT_AVX2
@@ -190,7 +221,7 @@ struct row {
     const struct loops *l;
     const char *src;
     enum fdk_dtype t;
-    int bits;
+    enum fdk_dtype to;
     uint8_t *out;               /* next byte */
     int32_t at;                 /* of the block in buf */
     float buf[BLOCK];
@@ -235,7 +266,10 @@ top_scale(const struct row *r, uint32_t top)
     float f;
 
     memcpy(&f, &bits, 4);
-    f = r->bits == 8 ? f / 127 : (top & 1) != 0 ? f / 8 : -f / 8;
+    if (r->to == FDK_I4)
+        f = (top & 1) != 0 ? f / 8 : -f / 8;
+    else
+        f /= r->to == FDK_I8 ? 127 : 448;
     return f == 0 ? 0 : f;      /* not -0 */
 }
 
@@ -244,17 +278,18 @@ put(struct row *r, const float *x, int32_t n, float scale)
 {
     int8_t y[BLOCK];
 
-    if (scale == 0)
-        memset(y, 0, (size_t)n);
-    else
-        r->l->round(y, x, n, scale, r->bits == 8 ? -127 : -8, r->bits == 8 ? 127 : 7);
-    if (r->bits == 8) {
+    if (scale == 0) {
+        memset(r->out, 0, fdk_row_bytes(r->to, (size_t)n));
+    } else if (r->to == FDK_F8E4M3) {
+        r->l->e4m3(r->out, x, n, scale);
+    } else if (r->to == FDK_I8) {
+        r->l->round(y, x, n, scale, -127, 127);
         memcpy(r->out, y, (size_t)n);
-        r->out += n;
-        return;
+    } else {
+        r->l->round(y, x, n, scale, -8, 7);
+        r->l->pack(r->out, y, n / 2);
     }
-    r->l->pack(r->out, y, n / 2);
-    r->out += n / 2;
+    r->out += fdk_row_bytes(r->to, (size_t)n);
 }
 
 /* Groups of at most BLOCK: whole ones in each block. */
@@ -316,7 +351,7 @@ qnt_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
     r.l = pick_loops();
     r.src = src;
     r.t = t;
-    r.bits = q->dtype == FDK_I8 ? 8 : 4;
+    r.to = q->dtype;
     r.out = dst;
     return group <= BLOCK ? small_groups(&r, scale, n, group, ret_at)
         : whole_row(&r, scale, n, ret_at);

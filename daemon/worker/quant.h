@@ -1,6 +1,6 @@
 /*
  * Weight-only quantization: rows of 16- or 32-bit floating-point weights to
- * integers and fp32 scales, while they are loaded. Pure functions; activations,
+ * integers or 8-bit floats and fp32 scales, while they are loaded. Pure functions; activations,
  * accumulation and everything else stay as they are.
  *
  * What is quantized: the matrices of the layers' GEMMs (qkv, attention
@@ -18,15 +18,18 @@
  *          demo model's weights is 12 % less (0.114 for 0.130 of their rms
  *          per row, 0.095 for 0.108 in groups of 64), its loss on held-out
  *          text the same per row and 0.0025 nats less in groups of 64.
+ *   fp8    scale = |largest| / 448, values of e4m3 (4 exponent bits of bias 7,
+ *          3 of mantissa, no infinity), never NaN
  *
- * value = w / scale in fp32, rounded to the nearest integer, ties to even,
- * then clamped; a group of zeros has scale 0 (as one whose scale is too
- * small for fp32). What the GEMM computes with is value * scale, rounded to
- * fp32. All of it is exact fp32 arithmetic, so a checkpoint gives the same
- * bits on every machine and for every way of reading it.
+ * value = w / scale in fp32, rounded to the nearest integer or e4m3 number,
+ * ties to even, then clamped (fp8: to +-448); a group of zeros has scale 0 (as
+ * one whose scale is too small for fp32). What the GEMM computes with is
+ * value * scale, rounded to fp32. All of it is exact fp32 arithmetic, so a
+ * checkpoint gives the same bits on every machine and for every way of
+ * reading it.
  *
- * Packed form (kernels/fdk.h): int8, or two 4-bit values a byte, the first in
- * the low half; scales fp32 (rows, groups). wint4 needs an even row.
+ * Packed form (kernels/fdk.h): int8, e4m3, or two 4-bit values a byte, the first
+ * in the low half; scales fp32 (rows, groups). wint4 needs an even row.
  *
  * Tensor parallelism: WTS_ROWS shards take their rows and those rows'
  * scales; WTS_COLS shards must begin at a multiple of the group (and of 2
@@ -42,7 +45,7 @@
 #include "kernels/fdk.h"
 
 struct qnt {
-    enum fdk_dtype dtype;       /* FDK_I8, FDK_I4; FDK_F32: no quantization */
+    enum fdk_dtype dtype;       /* FDK_I8, FDK_I4, FDK_F8E4M3; FDK_F32: none */
     int32_t group;              /* 0: a scale per row */
 };
 
@@ -50,7 +53,7 @@ struct qnt {
  * names the value and what is allowed. */
 int qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
     size_t err_bytes);
-/* "none", "wint8", "wint4" */
+/* "none", "wint8", "wint4", "fp8" */
 const char *qnt_name(const struct qnt *q);
 
 /* Groups of a row of n weights, and how many weights share a scale then. */

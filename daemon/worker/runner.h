@@ -42,6 +42,7 @@ struct run_open_args {
     int32_t max_token;
     enum fdk_exec exec;      /* virtual devices: who runs the commands */
     int deterministic;       /* struct fdk_open_args */
+    const char *cache_dir;   /* struct fdk_open_args; NULL: none */
 };
 
 struct run_setup_args {
@@ -128,7 +129,10 @@ struct runner {
     int32_t n_penalty, n_host;
     struct fdk_kv kv;
     struct bat_dims dims;
+    enum fdk_dtype act;      /* of activations */
     int32_t att_a, att_b;    /* query rows per token and of a tile */
+    void *d_att_plan;        /* what the backend notes beside the tiles */
+    uint64_t att_plan_bytes;
     int32_t R;               /* rows of a logits slice */
     struct run_op *op;
     struct run_pad *pad;     /* [cap.n] */
@@ -209,10 +213,10 @@ struct mdl_program *run_null_program(void);
 /* Offsets of the program's buffers in one arena such that buffers alive at
  * the same time never overlap; off[n_buf]. */
 int run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
-    size_t *off, size_t *ret_bytes);
+    enum fdk_dtype act, size_t *off, size_t *ret_bytes);
 /* Bytes of buffer i. */
 size_t run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
-    int32_t i);
+    enum fdk_dtype act, int32_t i);
 /* Fill run->op from run->prog; needs everything allocated. */
 int run_bind(struct runner *run, const size_t *off);
 /* Rows of a logits slice. */
@@ -228,10 +232,13 @@ int run_mark(struct runner *run, int32_t line);
 
 /* What a launch of T tokens with at most O outputs needs to know. */
 void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret);
-/* The shape of attention tiles: att_a, att_b. */
+/* The type of activations: what the first matrix of the program asks for. */
+enum fdk_dtype run_act(const struct fdk_ops *k, const struct mdl_program *p,
+    const struct wts_plan *wp);
+/* The shape of attention tiles and their plan: att_a, att_b, att_plan_bytes. */
 void run_tiles(struct runner *run);
 /* Bytes of what follows from the dimensions and the tiles alone. */
-struct run_sizes { uint64_t rows, tables, plan, results, tiles, tile_counts; };
+struct run_sizes { uint64_t rows, tables, plan, results, tiles, tile_counts, att_plan; };
 struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */
 int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,

@@ -60,14 +60,16 @@ run_is_logits(const struct mdl_program *p, int32_t buf)
 }
 
 size_t
-run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R, int32_t i)
+run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
+    enum fdk_dtype act, int32_t i)
 {
     const struct mdl_buf *b = &p->buf[i];
+    size_t elt = fdk_dtype_bytes(b->f32 ? FDK_F32 : act);
     size_t rows = (size_t)(b->rows == MDL_PER_TOKEN ? d->T : d->O);
 
     if (run_is_logits(p, i))
         rows = (size_t)R;
-    return (rows * (size_t)b->width * sizeof(float) + RUN_ALIGN - 1) &
+    return (rows * (size_t)b->width * elt + RUN_ALIGN - 1) &
         ~(size_t)(RUN_ALIGN - 1);
 }
 
@@ -78,8 +80,8 @@ run_overlap(const struct mdl_buf *a, const struct mdl_buf *b)
 }
 
 int
-run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R, size_t *off,
-    size_t *ret_bytes)
+run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
+    enum fdk_dtype act, size_t *off, size_t *ret_bytes)
 {
     size_t n = (size_t)p->n_buf, total = 0;
     size_t *bytes = mem_array(n, sizeof(*bytes));
@@ -91,7 +93,7 @@ run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R, size
         return -ENOMEM;
     }
     for (size_t i = 0; i < n; i++)
-        bytes[i] = run_buf_bytes(p, d, R, (int32_t)i);
+        bytes[i] = run_buf_bytes(p, d, R, act, (int32_t)i);
     for (size_t k = 0; k < n; k++) {
         size_t best = n, at = 0;
         int moved = 1;
@@ -123,15 +125,15 @@ run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R, size
 /* ---- binding ----------------------------------------------------------------------- */
 
 struct run_at {              /* pointers of one operation */
-    float *in, *in2, *out;
+    void *in, *in2, *out;
     const void *w, *w2, *bias;
     enum fdk_dtype w_dtype;
 };
 
-static float *
+static void *
 run_buf(const struct runner *run, const size_t *off, int32_t buf)
 {
-    return buf < 0 ? NULL : (float *)((unsigned char *)run->d_act + off[buf]);
+    return buf < 0 ? NULL : (unsigned char *)run->d_act + off[buf];
 }
 
 static const void *
@@ -170,32 +172,35 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
     case MDL_OP_RMSNORM:
         ret->norm = (struct fdk_rmsnorm_args) { .y = a->out, .x = a->in, .add = a->in2,
             .w = a->w, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out, .C = o->N,
-            .eps = o->f };
+            .eps = o->f, .act = run->act };
         return 0;
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
         ret->gemm = (struct fdk_gemm_args) { .y = a->out, .x = a->in, .w = a->w,
             .bias = a->bias, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out,
             .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype,
-            .w_scale = run_scale(run, o->w), .w_group = wts_group(run->wp, o->w) };
+            .w_scale = run_scale(run, o->w), .w_group = wts_group(run->wp, o->w),
+            .act = run->act, .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
         return 0;
     case MDL_OP_QKV:
         ret->qkv = (struct fdk_qkv_args) { .qkv = a->out, .q_norm = a->w,
             .k_norm = a->w2, .cs = a->in2, .kv = run->kv, .H = H, .K = K, .D = D,
-            .rot = run->prog->rot, .layer = o->layer, .eps = o->f };
+            .rot = run->prog->rot, .layer = o->layer, .eps = o->f,
+            .act = run->act };
         return 0;
     case MDL_OP_ATTENTION:
         ret->att = (struct fdk_attention_args) { .y = a->out, .qkv = a->in,
             .kv = run->kv, .H = H, .K = K, .D = D, .layer = o->layer, .scale = o->f,
-            .work = run->d_work, .n_work = run->d_n_work,
+            .act = run->act, .plan = run->d_att_plan, .work = run->d_work, .n_work = run->d_n_work,
             .n_done = (uint32_t *)run->d_n_work + 1 };
         return 0;
     case MDL_OP_SILU_MUL:
         ret->silu = (struct fdk_silu_mul_args) { .y = a->out, .gu = a->in,
-            .n = b->n_tok, .F = o->N };
+            .n = b->n_tok, .F = o->N, .act = run->act };
         return 0;
     case MDL_OP_GATHER:
-        ret->gather = (struct fdk_gather_args) { .y = a->out, .x = a->in, .C = o->N };
+        ret->gather = (struct fdk_gather_args) { .y = a->out, .x = a->in, .C = o->N,
+            .act = run->act };
         return 0;
     case MDL_OP_SAMPLE:
         ret->sample = (struct fdk_sample_args) { .results = run->d_results,
@@ -347,12 +352,17 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
 
 /* The step's attention tiles; one list serves all layers. */
 static int
-run_plan(struct runner *run, const struct run_pad *pad)
+run_plan(struct runner *run, const struct run_pad *pad, const struct run_op *op)
 {
-    struct fdk_att_plan_args a = { .work = run->d_work, .n_work = run->d_n_work,
+    struct fdk_attention_args att = op->att;
+    struct fdk_att_plan_args a = { .att = &att, .plan = run->d_att_plan,
+        .plan_bytes = (size_t)run->att_plan_bytes, .work = run->d_work, .n_work = run->d_n_work,
         .n_done = (uint32_t *)run->d_n_work + 1, .b = &pad->b, .a = run->att_a,
         .bt = run->att_b, .n_max = pad->n_work };
 
+    att.b = &pad->b;
+    att.T = pad->T;
+    att.n_work_max = pad->n_work;
     return run->k->att_plan(&a, run->stream);
 }
 
@@ -367,7 +377,7 @@ run_program(struct runner *run, const struct run_pad *pad)
         int rc = 0;
 
         if (op->kind == MDL_OP_ATTENTION && !planned) {
-            rc = run_plan(run, pad);
+            rc = run_plan(run, pad, op);
             if (rc == 0)
                 rc = run_mark(run, run->prog->n_op + RUN_LINE_TILES);
             planned = 1;

@@ -75,6 +75,7 @@ run_teardown(struct runner *run)
     run_host_free(run, run->h_kv);
     run_host_free(run, run->h_counts);
     run_dev_free(run, run->d_counts);
+    run_dev_free(run, run->d_att_plan);
     run_dev_free(run, run->d_n_work);
     run_dev_free(run, run->d_work);
     run_dev_free(run, run->d_results);
@@ -180,16 +181,31 @@ run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
 }
 
+enum fdk_dtype
+run_act(const struct fdk_ops *k, const struct mdl_program *p, const struct wts_plan *wp)
+{
+    for (int32_t i = 0; i < p->n_op && wp != NULL; i++)
+        if (p->op[i].kind == MDL_OP_GEMM)
+            return k->act(wts_dtype(wp, p->op[i].w));
+    return FDK_F32;
+}
+
 void
 run_tiles(struct runner *run)
 {
     const struct mdl_config *c = &run->prog->cfg;
     struct fdk_attention_args a = { .H = c->n_head, .K = c->n_kv_head, .D = c->head_dim,
-        .kv = run->kv };
+        .kv = run->kv, .act = run->act, .T = run->dims.T };
+    struct fdk_batch b = { .max_row = run->dims.S, .table_stride = run->dims.stride };
 
     run->att_a = run->att_b = 1;
+    run->att_plan_bytes = 0;
     if (run->k->att_shape != NULL)
         run->k->att_shape(&a, &run->att_a, &run->att_b);
+    a.b = &b;
+    if (run->k->att_plan_bytes != NULL)
+        run->att_plan_bytes = run->k->att_plan_bytes(&a, fdk_tiles_max(run->dims.S,
+            run->dims.T, run->att_a, run->att_b));
 }
 
 struct run_sizes
@@ -204,7 +220,8 @@ run_sizes(const struct runner *run)
         .tables = S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),
         .results = (uint64_t)d->O * sizeof(struct fdk_result),
-        .tiles = n_work * sizeof(struct fdk_work), .tile_counts = 2 * sizeof(int32_t)
+        .tiles = n_work * sizeof(struct fdk_work), .tile_counts = 2 * sizeof(int32_t),
+        .att_plan = run->att_plan_bytes
     };
 }
 
@@ -227,6 +244,7 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
         { "results", z.results, &run->d_results, &m->plan },
         { "attention tiles", z.tiles, &run->d_work, &m->plan },
         { "tile counts", z.tile_counts, &run->d_n_work, &m->plan },
+        { "the attention plan", z.att_plan, &run->d_att_plan, &m->plan },
         { "penalty counts", counts, &run->d_counts, &m->penalty },
     };
     int rc = 0;
@@ -349,7 +367,7 @@ run_setup_program(struct runner *run, char *err, size_t err_bytes)
 
     if (off == NULL)
         return rc;
-    rc = run_place(run->prog, &run->dims, run->R, off, &bytes);
+    rc = run_place(run->prog, &run->dims, run->R, run->act, off, &bytes);
     run->mem.activations = bytes;
     if (rc == 0)
         rc = run_dev_alloc(run, "activations", bytes, &run->d_act, err, err_bytes);
@@ -389,6 +407,7 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     run->n_penalty = a->n_penalty;
     run->n_host = a->n_host;
     run->delay_ns = a->delay_ns;
+    run->act = run_act(run->k, run->prog, run->wp);
     run->R = run_logits_rows(run->k, run->prog->cfg.vocab, a->dims.O);
     run_tiles(run);
     rc = run_setup_memory(run, a, err, err_bytes);

@@ -26,7 +26,7 @@ static const struct {
     {"F64", FDK_DTYPE__N, 64}, {"C64", FDK_DTYPE__N, 64}, {"I64", FDK_DTYPE__N, 64},
     {"U64", FDK_DTYPE__N, 64}, {"I32", FDK_DTYPE__N, 32}, {"U32", FDK_DTYPE__N, 32},
     {"I16", FDK_DTYPE__N, 16}, {"U16", FDK_DTYPE__N, 16}, {"I8", FDK_DTYPE__N, 8},
-    {"U8", FDK_DTYPE__N, 8}, {"BOOL", FDK_DTYPE__N, 8}, {"F8_E4M3", FDK_DTYPE__N, 8},
+    {"U8", FDK_DTYPE__N, 8}, {"BOOL", FDK_DTYPE__N, 8}, {"F8_E4M3", FDK_F8E4M3, 8},
     {"F8_E5M2", FDK_DTYPE__N, 8}, {"F8_E8M0", FDK_DTYPE__N, 8},
     {"F6_E2M3", FDK_DTYPE__N, 6}, {"F6_E3M2", FDK_DTYPE__N, 6}, {"F4", FDK_DTYPE__N, 4},
 };

@@ -326,11 +326,11 @@ check_tensor(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows
         return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has shape %s; "
             "config.json asks for %s", wp->file[t->file].path, t->name, a, b);
     }
-    if (t->dtype == FDK_DTYPE__N)
+    if (t->dtype > FDK_BF16 && !(t->dtype == FDK_F8E4M3 && cols > 0))
         return mdl_fail(-EINVAL, err, err_bytes,
             "W_MODEL: %s: tensor %s has dtype %s, which is "
-            "not supported; supported: F32, F16, BF16",
-            wp->file[t->file].path, t->name, t->dtype_name);
+            "not supported; supported: F32, F16, BF16%s",
+            wp->file[t->file].path, t->name, t->dtype_name, cols > 0 ? ", F8_E4M3" : "");
     return 0;
 }
 
@@ -416,6 +416,7 @@ check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, c
     qsort(want, n_want, sizeof(*want), cmp_str);
     for (size_t i = 0; i < wp->n_tensor; i++) {
         const char *name = wp->tensor[i].name;
+        enum wts_fp8_use use;
         int harmless;
         char *list;
 
@@ -425,7 +426,10 @@ check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, c
             wp->n_kv_scale++;
             continue;
         }
-        harmless = is_harmless(p, name);
+        use = wts_fp8_use(wp, name);
+        if (use == WTS_FP8_SCALE)
+            continue;
+        harmless = use == WTS_FP8_UNUSED || is_harmless(p, name);
         list = harmless ? ok : bad;
         if ((harmless ? n_ok++ : n_bad++) < SHOWN)
             snprintf(list + strlen(list), sizeof(bad) - strlen(list), " %s",
@@ -488,6 +492,8 @@ match_program(struct wts_plan *wp, const struct mdl_program *p, const char *dir,
         for (int k = 0; k < p->w[i].n_part && p->w[i].alias < 0 && rc == 0; k++)
             rc = check_tensor(wp, wts_find(wp, p->w[i].name[k]), p->w[i].rows[k],
                 p->w[i].cols, err, err_bytes);
+    if (rc == 0)
+        rc = wts_fp8_check(wp, p, err, err_bytes);
     return rc != 0 ? rc : check_extra(wp, p, dir, err, err_bytes);
 }
 
@@ -505,9 +511,12 @@ wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t s
         return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
     wp->dummy = dummy;
     wp->seed = seed;
+    if (dummy && p->cfg.quant != MDL_QUANT_NONE)
+        wp->qnt = (struct qnt){FDK_F8E4M3,
+            p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0};
     wp->n_place = p->n_w;
     wp->place = calloc((size_t)p->n_w + 1, sizeof(*wp->place));
-    wp->piece = calloc((size_t)p->n_w * MDL_MAX_PART + 1, sizeof(*wp->piece));
+    wp->piece = calloc((size_t)p->n_w * MDL_MAX_PART * 2 + 1, sizeof(*wp->piece));
     wp->st = calloc(1, sizeof(*wp->st));
     if (wp->place == NULL || wp->piece == NULL || wp->st == NULL)
         rc = mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
@@ -534,6 +543,10 @@ wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p, const struct
     int rc;
 
     OBJ_CHECK(wp, WTS_PLAN_MAGIC);
+    if (p->cfg.quant != MDL_QUANT_NONE)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: the checkpoint is quantized already (%s): quant.weights=%s cannot "
+            "quantize it again; set it to none", mdl_quant_name(p->cfg.quant), qnt_name(q));
     wp->qnt = *q;
     rc = wts_place_all(wp, p, err, err_bytes);
     if (rc == 0)
@@ -588,7 +601,7 @@ wts_scale_offset(const struct wts_plan *wp, int32_t i)
 int32_t
 wts_group(const struct wts_plan *wp, int32_t i)
 {
-    return wp->place[i].cols == 0 ? 0 : qnt_group(&wp->qnt, wp->place[i].cols);
+    return wp->place[i].group;
 }
 
 double
@@ -600,7 +613,7 @@ wts_elt_bytes(const struct wts_plan *wp, int32_t i)
     if (pl->cols == 0)
         return (double)fdk_dtype_bytes(pl->dtype);
     return ((double)fdk_row_bytes(pl->dtype, (size_t)pl->cols)
-        + 4.0 * (double)qnt_groups(&wp->qnt, pl->cols)) / n;
+        + 4.0 * (double)((pl->cols - 1) / pl->group + 1)) / n;
 }
 
 enum fdk_dtype
@@ -651,7 +664,8 @@ static void
 report(FILE *out, const char *dir, const struct mdl_program *p, const struct wts_plan *wp)
 {
     static const char *const rope[] = {"default", "linear", "llama3"};
-    static const char *const dtype[] = {"F32", "F16", "BF16"};
+    static const char *const dtype[] = {[FDK_F32] = "F32", [FDK_F16] = "F16",
+        [FDK_BF16] = "BF16", [FDK_F8E4M3] = "F8_E4M3"};
     const struct mdl_config *c = &p->cfg;
     char path[4096];
     uint64_t bytes = 0;
@@ -671,6 +685,8 @@ report(FILE *out, const char *dir, const struct mdl_program *p, const struct wts
     fprintf(out, "parameters  %llu\n", (unsigned long long)mdl_n_param(p));
     fprintf(out, "weights     %s, %llu bytes in memory\n", dtype[wp->main_dtype],
         (unsigned long long)wp->bytes);
+    if (c->quant != MDL_QUANT_NONE)
+        fprintf(out, "quantized   %s\n", mdl_quant_name(c->quant));
     fprintf(out, "files       %d, %llu bytes, %zu tensors\n", wp->n_file,
         (unsigned long long)bytes, wp->n_tensor);
     fprintf(out, "tokenizer   %s\n", tokenizer ? "tokenizer.json"

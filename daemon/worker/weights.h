@@ -1,11 +1,11 @@
 /*
  * Weights: checkpoint files to the program's weights on a device. Main
- * thread of the worker, at load only.
+ * thread of the worker, at load only; wts_load() has threads of its own.
  *
  * The plan is made from the headers of model.safetensors, or of the shards
  * named by model.safetensors.index.json, before anything is allocated; every
- * field is checked (wts_error codes W_*). Reading goes through a bounded
- * staging ring by io_uring, or by pread where io_uring is refused; files are
+ * field is checked (wts_error codes W_*). Reading goes through bounded
+ * staging by io_uring, or by pread where io_uring is refused; files are
  * never mapped, so that a truncated file is an error and not SIGBUS.
  */
 #ifndef FDD_DAEMON_WORKER_WEIGHTS_H
@@ -55,13 +55,14 @@ void wts_tensors_free(struct wts_tensor *t, size_t n);
 
 /* Check dir against the program. -ENOENT, -EACCES, -EINVAL, -EIO; err is one
  * line that begins with the W_ code and names file and tensor. dummy = 1:
- * no files, random weights of realistic scale from seed, in p->cfg.dtype. */
+ * no files, random weights of realistic scale from seed, in p->cfg.dtype, or
+ * e4m3 as of a checkpoint where p->cfg.quant says so. */
 int wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t seed,
     struct wts_plan **ret, char *err, size_t err_bytes);
 struct wts_plan *wts_plan_free(struct wts_plan *wp);
 
 /* Quantize the layers' matrices while they are loaded (quant.h). Before
- * wts_load(), once. -EINVAL: this checkpoint cannot be; then the plan is good
+ * wts_load(), once. -EINVAL: this checkpoint cannot be, or is already; then the plan is good
  * for wts_plan_free() only. */
 int wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p,
     const struct qnt *q, char *err, size_t err_bytes);
@@ -79,7 +80,7 @@ uint64_t wts_scale_offset(const struct wts_plan *wp, int32_t i);
 /* Device bytes per element of weight i, scales included. */
 double wts_elt_bytes(const struct wts_plan *wp, int32_t i);
 /* The dtype most of the checkpoint's linear weights have, before they are
- * quantized (kv_dtype = auto follows it). */
+ * quantized here (kv_dtype = auto follows it). */
 enum fdk_dtype wts_main_dtype(const struct wts_plan *wp);
 /* Digest of the headers: names, dtypes, shapes, file sizes; and of how the
  * weights are quantized, if they are. */
@@ -102,15 +103,25 @@ struct wts_load_args {
     size_t buffer_bytes;
     void (*progress)(void *arg, uint64_t done, uint64_t total); /* may be NULL */
     void *arg;
+    int background;             /* wts_load() returns at once, wts_load_wait() waits */
 };
 /* Fill arena (wts_bytes() on device dev). The files must not have changed
- * since the plan (W_CHANGED). Staging takes buffer_bytes, or what four rows
- * of a matrix to be quantized need where that is more. A weight to be
- * quantized that is not finite is an error (W_MODEL). */
+ * since the plan (W_CHANGED). Several threads read; a device with memory of its
+ * own converts and quantizes itself (fdk_ops.widen and so on). Staging takes
+ * buffer_bytes, or what four rows of a matrix to be quantized need where that
+ * is more. A weight to be quantized that is not finite is an error (W_MODEL).
+ * Of several errors the first one in the files' order is told. progress is
+ * called by one thread, in the background by another than the caller. */
 int wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx,
     int dev, void *arena, const struct wts_load_args *la, char *err, size_t err_bytes);
-/* "io_uring" or "pread": how the last wts_load read. */
+/* Wait for a load in the background: its result. 0 when there is none. Before
+ * wts_plan_free(), and before arena or ctx go. */
+int wts_load_wait(const struct wts_plan *wp, char *err, size_t err_bytes);
+/* The same, but what has not been read yet is not read any more. */
+void wts_load_stop(const struct wts_plan *wp);
+/* "io_uring", "pread" or "dummy": how the last wts_load read, and how long it took. */
 const char *wts_how(const struct wts_plan *wp);
+uint64_t wts_load_ns(const struct wts_plan *wp);
 
 /* Offline check of a model directory: prints a short report, or one line of
  * error, to out. Returns an exit status of sysexits.h: EX_OK, EX_NOINPUT,

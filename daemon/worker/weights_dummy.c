@@ -2,6 +2,7 @@
  * Random weights of realistic scale. Counter-based: element i of a weight is
  * a function of (seed, weight, i) alone, made in blocks of DUMMY_BLOCK so
  * that the compiler vectorizes the inner loop; no transcendental functions.
+ * A device makes the same bits (fdk_ops.dummy).
  */
 #include "config.h"
 
@@ -95,28 +96,36 @@ to_f16(uint16_t *y, const float *x)
     }
 }
 
-/* A block in y, or if h is not NULL as bf16 there. */
-static void
-make_block(const struct wts_plan *wp, int32_t idx, uint64_t block, float *y, uint16_t *h)
+struct fdk_dummy_args
+wts_dummy_args(const struct wts_plan *wp, int32_t idx, uint64_t first, uint64_t n)
 {
     const struct wts_place *w = &wp->place[idx];
-    uint64_t key = mix64(mix64(mix64(wp->seed) ^ (uint64_t)idx) ^ block);
-    float mean = w->fill == WTS_FILL_NORM ? 1 : 0;
-    float scale = (float)(w->scale / SUM_SD);
+
+    return (struct fdk_dummy_args) {.key = mix64(mix64(wp->seed) ^ (uint64_t)idx),
+        .first = first, .n = n, .mean = w->fill == WTS_FILL_NORM ? 1 : 0,
+        .scale = (float)(w->scale / SUM_SD)};
+}
+
+/* A block in y, or if h is not NULL as bf16 there. */
+static void
+make_block(const struct fdk_dummy_args *a, uint64_t block, float *y, uint16_t *h)
+{
+    uint64_t key = mix64(a->key ^ block);
 
 #ifdef VARIANT_AVX2
     if (__builtin_cpu_supports("avx2")) {
-        make_avx2(y, h, (uint32_t)key, (uint32_t)(key >> 32), mean, scale);
+        make_avx2(y, h, (uint32_t)key, (uint32_t)(key >> 32), a->mean, a->scale);
         return;
     }
 #endif
-    make_plain(y, h, (uint32_t)key, (uint32_t)(key >> 32), mean, scale);
+    make_plain(y, h, (uint32_t)key, (uint32_t)(key >> 32), a->mean, a->scale);
 }
 
 void
 wts_dummy_fill(
     const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n, void *dst)
 {
+    const struct fdk_dummy_args a = wts_dummy_args(wp, idx, first, n);
     enum fdk_dtype t = wp->place[idx].src;
     size_t elt = t == FDK_F32 ? 4 : 2;
     float y[DUMMY_BLOCK];
@@ -127,7 +136,7 @@ wts_dummy_fill(
         size_t at = first % DUMMY_BLOCK, m = DUMMY_BLOCK - at;
 
         m = m < n ? m : n;
-        make_block(wp, idx, first / DUMMY_BLOCK, y, t == FDK_BF16 ? h : NULL);
+        make_block(&a, first / DUMMY_BLOCK, y, t == FDK_BF16 ? h : NULL);
         if (t == FDK_F16)
             to_f16(h, y);
         memcpy(

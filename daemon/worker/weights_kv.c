@@ -91,7 +91,7 @@ check_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K,
             "W_MODEL: %s: tensor %s has shape %s; a KV scale is one number, or one for "
             "each of the %d KV heads", path, t->name, shape, K);
     }
-    if (t->dtype == FDK_DTYPE__N)
+    if (t->dtype > FDK_BF16)
         return mdl_fail(-EINVAL, err, err_bytes,
             "W_MODEL: %s: tensor %s has dtype %s, which is not supported; supported: "
             "F32, F16, BF16", path, t->name, t->dtype_name);

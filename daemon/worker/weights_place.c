@@ -13,12 +13,6 @@
 
 #include "daemon/worker/model_priv.h"
 
-static size_t
-elt_bytes(enum fdk_dtype t)
-{
-    return t == FDK_F32 ? 4 : 2;
-}
-
 static enum fdk_dtype
 stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
 {
@@ -28,6 +22,30 @@ stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
         if (wts_find(wp, w->name[k])->dtype != t)
             return FDK_F32;
     return w->as_f32 ? FDK_F32 : t;
+}
+
+static void
+quantized(struct wts_place *pl, int32_t cols, const struct qnt *q)
+{
+    pl->dtype = q->dtype;
+    pl->cols = cols;
+    pl->group = qnt_group(q, cols);
+}
+
+/* A checkpoint's e4m3 weight has rows and scales as one that is quantized here. */
+static void
+keep_fp8(struct wts_place *pl, const struct mdl_program *p, int32_t cols)
+{
+    const struct qnt q = {FDK_F8E4M3,
+        p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0};
+
+    quantized(pl, cols, &q);
+}
+
+static uint64_t
+scale_bytes(const struct wts_place *pl, uint64_t rows)
+{
+    return rows * (uint64_t)((pl->cols - 1) / pl->group + 1) * sizeof(float);
 }
 
 /* The matrices of the layers' GEMMs; a head (LOGITS) is none of them. */
@@ -46,28 +64,26 @@ mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err,
                 "W_MODEL: tensor %s has %d columns: quant.weights=wint4 packs two of a "
                 "row into a byte and needs an even number; use wint8 or none",
                 w->name[0], w->cols);
-        wp->place[o->w].cols = w->cols;
+        quantized(&wp->place[o->w], w->cols, &wp->qnt);
     }
     return 0;
 }
 
 /* Bytes of a weight with its scales; where the scales begin goes to pl. */
 static int
-size_weight(const struct wts_plan *wp, struct wts_place *pl, uint64_t *ret)
+size_weight(struct wts_place *pl, uint64_t *ret)
 {
-    uint64_t rows, bytes, scales;
+    uint64_t rows, bytes;
 
     if (pl->cols == 0) {
         pl->dtype = pl->src;
-        return __builtin_mul_overflow(pl->n_elt, elt_bytes(pl->dtype), ret);
+        return __builtin_mul_overflow(pl->n_elt, fdk_dtype_bytes(pl->dtype), ret);
     }
     rows = pl->n_elt / (uint64_t)pl->cols;
-    pl->dtype = wp->qnt.dtype;
     bytes = rows * fdk_row_bytes(pl->dtype, (size_t)pl->cols);
     bytes = (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN;
-    scales = rows * (uint64_t)qnt_groups(&wp->qnt, pl->cols) * sizeof(float);
     pl->scale_off = pl->off + bytes;
-    *ret = bytes + scales;
+    *ret = bytes + scale_bytes(pl, rows);
     return 0;
 }
 
@@ -87,10 +103,12 @@ place_weights(
         if (w->alias >= 0)
             continue;
         pl->src = w->as_f32 ? FDK_F32 : wp->dummy ? p->cfg.dtype : stack_dtype(wp, w);
+        if (pl->src == FDK_F8E4M3)
+            keep_fp8(pl, p, w->cols);
         pl->off = at;
         if (w->cols > 0)
-            by_type[pl->src] += pl->n_elt * elt_bytes(pl->src);
-        if (size_weight(wp, pl, &bytes)
+            by_type[pl->src] += pl->n_elt * fdk_dtype_bytes(pl->src);
+        if (size_weight(pl, &bytes)
             || __builtin_add_overflow(
                 at, (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
             return mdl_fail(
@@ -120,6 +138,26 @@ by_place(const void *a, const void *b)
     return x->off < y->off ? -1 : x->off > y->off;
 }
 
+/* The scales of rows of an e4m3 weight that begin at arena offset `to`, each for
+ * as many rows as the checkpoint's scheme says. */
+static void
+add_scales(struct wts_plan *wp, const struct mdl_program *p, const struct wts_piece *of,
+    int32_t rows, uint64_t to)
+{
+    const struct wts_place *pl = &wp->place[of->place];
+    const struct wts_tensor *t = wts_fp8_scale(wp, of->tensor);
+    struct wts_piece *pc = &wp->piece[wp->n_piece++];
+
+    *pc = (struct wts_piece){.file = t->file, .place = of->place, .src = t->dtype,
+        .dst = FDK_F32, .off = t->off, .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
+        .dst_off = to, .tensor = t->name};
+    if (p->cfg.quant == MDL_QUANT_CHANNEL)
+        return;
+    pc->rep = p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : rows;
+    pc->rep_cols = (pl->cols - 1) / pl->group + 1;
+    pc->rep_rows = rows;
+}
+
 static void
 plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
 {
@@ -131,17 +169,24 @@ plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
         for (int k = 0; k < w->n_part && w->alias < 0; k++) {
             const struct wts_tensor *t = wts_find(wp, w->name[k]);
             struct wts_piece *pc = &wp->piece[wp->n_piece++];
+            uint64_t rows = (uint64_t)w->rows[k];
 
             *pc = (struct wts_piece){.file = t->file, .place = i, .src = t->dtype,
-                .dst = pl->dtype, .off = t->off, .n_elt = t->bytes / elt_bytes(t->dtype),
-                .dst_off = at, .scale_off = scale, .cols = pl->cols, .tensor = t->name};
+                .dst = pl->dtype, .off = t->off,
+                .n_elt = t->bytes / fdk_dtype_bytes(t->dtype), .dst_off = at,
+                .tensor = t->name};
             if (pl->cols == 0) {
-                at += pc->n_elt * elt_bytes(pl->dtype);
+                at += pc->n_elt * fdk_dtype_bytes(pl->dtype);
                 continue;
             }
-            at += (uint64_t)w->rows[k] * fdk_row_bytes(pl->dtype, (size_t)pl->cols);
-            scale += (uint64_t)w->rows[k] * (uint64_t)qnt_groups(&wp->qnt, pl->cols)
-                * sizeof(float);
+            if (pl->src == FDK_F8E4M3) {
+                add_scales(wp, p, pc, w->rows[k], scale);
+            } else {
+                pc->cols = pl->cols;
+                pc->scale_off = scale;
+            }
+            at += rows * fdk_row_bytes(pl->dtype, (size_t)pl->cols);
+            scale += scale_bytes(pl, rows);
         }
     }
     qsort(wp->piece, (size_t)wp->n_piece, sizeof(*wp->piece), by_place);

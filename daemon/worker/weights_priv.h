@@ -39,6 +39,10 @@ struct wts_piece {
     uint64_t off, n_elt;
     uint64_t dst_off, scale_off;
     int32_t cols;               /* quantized: elements of a row; else 0 */
+    /* Scales of the checkpoint that hold for several rows: rows of rep_cols
+     * elements, each written rep times, rep_rows in all (of the last one fewer).
+     * n_elt counts what the file has. rep = 0: none of this. */
+    int32_t rep, rep_cols, rep_rows;
     const char *tensor;         /* borrowed from wts_plan.tensor; NULL: dummy */
 };
 
@@ -48,7 +52,7 @@ struct wts_place {              /* of weight i of the program */
     enum fdk_dtype dtype, src;  /* on the device; before quantization */
     uint64_t off, n_elt;
     uint64_t scale_off;         /* of a quantized one, else 0 */
-    int32_t cols;               /* the same */
+    int32_t cols, group;        /* the same: of a row, and with one scale */
     int32_t alias;
     enum wts_fill fill;         /* dummy weights */
     float scale;
@@ -58,10 +62,14 @@ struct wts_place {              /* of weight i of the program */
 struct wts_state {
     const char *how;
     /* Sees each read's result (bytes or -errno) and returns what is to be
-     * believed: -EIO, fewer bytes, 0 for an early end. NULL: none. */
+     * believed: -EIO, fewer bytes, 0 for an early end. NULL: none. By one thread
+     * at a time. */
     int64_t (*fault)(void *arg, uint64_t off, size_t n, int64_t res);
     void *fault_arg;
     int uring_errno;            /* pretend io_uring refuses: EPERM, ENOSYS, ENOMEM */
+    int n_reader;               /* threads that read; 0: by the processors */
+    uint64_t load_ns;           /* of the last wts_load */
+    struct wts_loading *loading; /* in the background */
 };
 
 #define WTS_PLAN_MAGIC 0x77706c6e
@@ -96,6 +104,15 @@ int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, ch
     size_t err_bytes);
 /* "(2, 3)". */
 void wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim);
+/* weights_fp8.c: every e4m3 tensor is one of the program's matrices and has its
+ * scales: dtype, shape and values. Others the program asks for are there. */
+int wts_fp8_check(const struct wts_plan *wp, const struct mdl_program *p, char *err,
+    size_t err_bytes);
+/* The scales of an e4m3 tensor. */
+const struct wts_tensor *wts_fp8_scale(const struct wts_plan *wp, const char *weight);
+enum wts_fp8_use { WTS_FP8_NOT, WTS_FP8_SCALE, WTS_FP8_UNUSED };
+/* What a tensor that the program does not ask for is to an e4m3 one. */
+enum wts_fp8_use wts_fp8_use(const struct wts_plan *wp, const char *name);
 /* weights_kv.c: is it a scale of an fp8 KV cache, of a layer the model has? */
 int wts_is_kv_scale(const struct mdl_program *p, const char *name);
 /* weights_place.c: fill place, piece, bytes and main_dtype, by wp->qnt; what
@@ -107,6 +124,9 @@ int wts_place_all(struct wts_plan *wp, const struct mdl_program *p, char *err,
  * type; the same whatever the split. */
 void wts_dummy_fill(const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n,
     void *dst);
+/* What a device needs to make the same: all but y and y_dtype. */
+struct fdk_dummy_args wts_dummy_args(const struct wts_plan *wp, int32_t idx,
+    uint64_t first, uint64_t n);
 
 /* weights_read.c: are the files what they were when their headers were read?
  * -EINVAL (W_CHANGED), -EIO. */

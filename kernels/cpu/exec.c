@@ -108,7 +108,8 @@ rmsnorm_item(const void *arg, int item, void *scratch)
     int end = cut(j->n, item + 1, j->n_item, 1);
     for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
         size_t off = (size_t)t * (size_t)a->C;
-        j->isa->rmsnorm(a->y + off, a->x + off, a->add != NULL ? a->add + off : NULL,
+        const float *add = a->add;
+        j->isa->rmsnorm((float *)a->y + off, a->x + off, add != NULL ? add + off : NULL,
             a->w, a->C, a->eps);
     }
 }
@@ -263,8 +264,8 @@ silu_item(const void *arg, int item, void *scratch)
     int i1 = cut(by_row ? j->n : a->F, item + 1, j->n_item, by_row ? 1 : 16);
     for (int t = by_row ? i0 : 0; t < (by_row ? i1 : j->n); t++) {
         size_t f = by_row ? 0 : (size_t)i0, len = by_row ? F : (size_t)(i1 - i0);
-        const float *g = a->gu + (size_t)t * 2 * F + f;
-        j->isa->silu_mul(a->y + (size_t)t * F + f, g, g + F, len);
+        const float *g = (const float *)a->gu + (size_t)t * 2 * F + f;
+        j->isa->silu_mul((float *)a->y + (size_t)t * F + f, g, g + F, len);
     }
 }
 
@@ -273,8 +274,9 @@ do_gather(const struct fdk_gather_args *a)
 {
     int n = clip(a->b->n_out, a->O);
     for (int o = 0; o < n; o++)
-        memcpy(a->y + (size_t)o * (size_t)a->C,
-            a->x + (size_t)a->b->out[o].tok * (size_t)a->C, (size_t)a->C * sizeof(float));
+        memcpy((float *)a->y + (size_t)o * (size_t)a->C,
+            (const float *)a->x + (size_t)a->b->out[o].tok * (size_t)a->C,
+            (size_t)a->C * sizeof(float));
 }
 
 /* ---- sampling ------------------------------------------------------------ */
@@ -405,7 +407,6 @@ cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
 
 const struct fdk_ops fdk_ops_cpu = {
     .name = "cpu",
-    .act_dtype = FDK_F32,
     .available = cpu_available,
     .open = cpu_open,
     VDEV_OPS

@@ -224,12 +224,13 @@ load_queries(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_
             if (see > a->b->kv_len[job->row])
                 see = a->b->kv_len[job->row];
             memcpy(s->q + (size_t)n * CPU_MAX_HEAD_DIM,
-                a->qkv + (size_t)t * stride + (size_t)h * D, D * sizeof(float));
+                (const float *)a->qkv + (size_t)t * stride + (size_t)h * D,
+                D * sizeof(float));
             memset(s->o + (size_t)n * CPU_MAX_HEAD_DIM, 0, D * sizeof(float));
             s->m[n] = -INFINITY;
             s->l[n] = 0;
             s->n_kv[n] = see;
-            s->y[n] = a->y + (size_t)t * (size_t)a->H * D + (size_t)h * D;
+            s->y[n] = (float *)a->y + ((size_t)t * (size_t)a->H + (size_t)h) * D;
         }
     return n;
 }
@@ -329,7 +330,7 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
 {
     const struct fdk_kv *kv = &a->kv;
     const size_t D = (size_t)a->D;
-    float *q = a->qkv + (size_t)t * (size_t)(a->H + 2 * a->K) * D;
+    float *q = (float *)a->qkv + (size_t)t * (size_t)(a->H + 2 * a->K) * D;
     const float *k = q + (size_t)a->H * D, *v = k + (size_t)a->K * D;
     const float *cs = a->cs + (size_t)t * (size_t)a->rot;
     float buf[CPU_MAX_HEAD_DIM];

@@ -51,7 +51,7 @@ tile_store(const struct fdk_gemm_args *a, int m, int n, v16 (*acc)[8], const int
             out[i][j] = v_sum(acc[i][j]);
     }
     for (int i = 0; i < mr; i++) {
-        float *y = a->y + (size_t)(m + i - a->first) * (size_t)a->ldy + n;
+        float *y = (float *)a->y + (size_t)(m + i - a->first) * (size_t)a->ldy + n;
         for (int j = 0; j < nr_live; j++)
             y[j] = a->bias != NULL ? out[i][j] + a->bias[n + j] : out[i][j];
     }
@@ -62,7 +62,7 @@ tile_direct(const struct fdk_gemm_args *a, int m, int n, const int mr, const int
     const enum fdk_dtype t)
 {
     const size_t K = (size_t)a->K, wb = w_bytes(t);
-    const float *x = a->x + (size_t)m * K;
+    const float *x = (const float *)a->x + (size_t)m * K;
     const char *w = (const char *)a->w + (size_t)n * K * wb;
     v16 acc[4][8];
 #pragma GCC unroll 4
@@ -111,7 +111,8 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
 {
     const size_t K = (size_t)a->K, G = (size_t)a->w_group, row = q_bytes(t, K);
     const size_t n_group = (K - 1) / G + 1;
-    const float *x = a->x + (size_t)m * K, *scale = a->w_scale + (size_t)n * n_group;
+    const float *x = (const float *)a->x + (size_t)m * K;
+    const float *scale = a->w_scale + (size_t)n * n_group;
     const char *w = (const char *)a->w + (size_t)n * row;
     const size_t line = t == FDK_I4 ? 8 : 4;  /* steps over a cache line */
     v16 acc[4][8], s[8], xv[4];
@@ -169,7 +170,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
 VEC int
 is_quant(enum fdk_dtype t)
 {
-    return t == FDK_I8 || t == FDK_I4;
+    return t == FDK_I8 || t == FDK_I4 || t == FDK_F8E4M3;
 }
 
 VEC void
@@ -312,7 +313,7 @@ panel_rows(const struct panel *p, int m, float *sums, const int mr)
 #pragma GCC unroll 8
         for (int j = 0; j < NR; j++)
             acc[i][j] = p->k0 == 0 ? v_zero() : v_load(sums + (i * NR + j) * 16);
-    tile_packed(p->w, a->x + (size_t)m * K + p->k0, K, p->k1 - p->k0, acc, mr);
+    tile_packed(p->w, (const float *)a->x + (size_t)m * K + p->k0, K, p->k1 - p->k0, acc, mr);
     if (p->k1 == K) {
         tile_store(a, m, p->n, acc, mr, NR, p->live);
         return;
@@ -365,6 +366,7 @@ GEMM_TYPE(gemm_f16, FDK_F16)
 GEMM_TYPE(gemm_bf16, FDK_BF16)
 GEMM_TYPE(gemm_i8, FDK_I8)
 GEMM_TYPE(gemm_i4, FDK_I4)
+GEMM_TYPE(gemm_f8, FDK_F8E4M3)
 
 void
 ISA_NAME(cpu_gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
@@ -378,6 +380,8 @@ ISA_NAME(cpu_gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1
         gemm_i8(a, m0, m1, n0, n1, scratch);
     else if (a->w_dtype == FDK_I4)
         gemm_i4(a, m0, m1, n0, n1, scratch);
+    else if (a->w_dtype == FDK_F8E4M3)
+        gemm_f8(a, m0, m1, n0, n1, scratch);
     else
         gemm_f32(a, m0, m1, n0, n1, scratch);
 }

@@ -75,6 +75,15 @@ f8_round(float x)
     return (uint8_t)(u >> 24 & 0x80) | (uint8_t)r;
 }
 
+/* Exponents differ by 120, subnormals included. */
+VEC float
+f8_float(uint32_t c)
+{
+    uint32_t mag = c & 0x7f;
+    uint32_t v = f32_bits(f32_from(mag << 20) * 0x1p120f) | (c & 0x80) << 24;
+    return f32_from(mag == 0x7f ? 0x7fc00000 : v);
+}
+
 VEC void
 kv8_put_f8(uint8_t *restrict dst, const float *restrict x, size_t n, float scale)
 {
@@ -85,13 +94,8 @@ kv8_put_f8(uint8_t *restrict dst, const float *restrict x, size_t n, float scale
 VEC void
 kv8_get_f8(float *restrict dst, const uint8_t *restrict src, size_t n, float scale)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t c = src[i], mag = c & 0x7f;
-        /* Exponents differ by 120, subnormals included. */
-        uint32_t v = f32_bits(f32_from(mag << 20) * 0x1p120f) | (c & 0x80) << 24;
-        v = mag == 0x7f ? 0x7fc00000 : v;
-        dst[i] = f32_from(v) * scale;
-    }
+    for (size_t i = 0; i < n; i++)
+        dst[i] = f8_float(src[i]) * scale;
 }
 
 #endif

@@ -20,7 +20,7 @@ weight_dtype(enum fdk_dtype t)
 static int
 gemm_weights(const struct fdk_gemm_args *a)
 {
-    if (a->w_dtype != FDK_I8 && a->w_dtype != FDK_I4)
+    if (a->w_dtype != FDK_I8 && a->w_dtype != FDK_I4 && a->w_dtype != FDK_F8E4M3)
         return weight_dtype(a->w_dtype);
     if (a->w_scale == NULL || a->w_group <= 0 || a->w_group > a->K ||
         (a->w_dtype == FDK_I4 && a->K % 2 != 0))
@@ -116,10 +116,18 @@ vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_RMSNORM };
     if (st == NULL || a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL ||
-        a->w == NULL || a->n == NULL)
+        a->w == NULL || a->n == NULL || a->act != FDK_F32)
         return -EINVAL;
     c.u.rmsnorm = *a;
     return cpu_push(st, &c);
+}
+
+/* Virtual devices compute in fp32 alone. */
+enum fdk_dtype
+vdev_act(enum fdk_dtype w)
+{
+    (void)w;
+    return FDK_F32;
 }
 
 size_t
@@ -136,6 +144,8 @@ vdev_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (st == NULL || a->T <= 0 || a->N <= 0 || a->K <= 0 || a->ldy < a->N ||
         a->first < 0 || a->y == NULL || a->x == NULL || a->w == NULL || a->n == NULL)
         return -EINVAL;
+    if (a->act != FDK_F32 || a->y_dtype != FDK_F32)
+        return -ENOTSUP;
     int rc = gemm_weights(a);
     if (rc != 0)
         return rc;
@@ -160,7 +170,7 @@ vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     struct cpu_cmd c = { .op = CMD_QKV };
     int rc = heads_valid(a->T, a->H, a->K, a->D);
     if (st == NULL || a->rot < 0 || a->rot > a->D || a->rot % 2 != 0 || a->qkv == NULL ||
-        (a->rot != 0 && a->cs == NULL) || a->b == NULL)
+        (a->rot != 0 && a->cs == NULL) || a->b == NULL || a->act != FDK_F32)
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);
@@ -194,7 +204,7 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     int32_t qa, bt;
     if (st == NULL || a->y == NULL || a->qkv == NULL || a->b == NULL ||
         a->b->table_stride <= 0 || a->b->state == NULL || a->work == NULL ||
-        a->n_work == NULL || a->n_done == NULL)
+        a->n_work == NULL || a->n_done == NULL || a->act != FDK_F32)
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);
@@ -212,7 +222,7 @@ vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_SILU_MUL };
     if (st == NULL || a->T <= 0 || a->F <= 0 || a->y == NULL || a->gu == NULL ||
-        a->n == NULL)
+        a->n == NULL || a->act != FDK_F32)
         return -EINVAL;
     c.u.silu_mul = *a;
     return cpu_push(st, &c);
@@ -223,7 +233,7 @@ vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_GATHER };
     if (st == NULL || a->O <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL ||
-        a->b == NULL)
+        a->b == NULL || a->act != FDK_F32)
         return -EINVAL;
     c.u.gather = *a;
     return cpu_push(st, &c);

@@ -113,6 +113,8 @@ run_cmd(struct CUstream_st *st, const struct cpu_cmd *cmd)
     if (atomic_load_explicit(&dev->fail_after, memory_order_relaxed) > 0 &&
         atomic_fetch_sub(&dev->fail_after, 1) == 1)
         cpu_fail(dev, "failure injected by a test");
+    if (cmd->op == CMD_FAIL)
+        cpu_fail(dev, "a failure was asked for");
     if (cpu_failed(dev))
         return;
     if (cmd->op == CMD_COPY || cmd->op == CMD_FILL)
@@ -519,6 +521,13 @@ vdev_stream_delay(fdk_stream_t st, uint64_t ns)
         return -EINVAL;
     c.u.delay_ns = ns;
     return cpu_push(st, &c);
+}
+
+int
+vdev_stream_fail(fdk_stream_t st)
+{
+    const struct cpu_cmd c = { .op = CMD_FAIL };
+    return st == NULL ? -EINVAL : cpu_push(st, &c);
 }
 
 int

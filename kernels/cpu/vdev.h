@@ -25,6 +25,7 @@ void vdev_stream_free(fdk_stream_t st);
 int vdev_stream_sync(fdk_stream_t st);
 int vdev_stream_wait(fdk_stream_t st, fdk_event_t ev);
 int vdev_stream_delay(fdk_stream_t st, uint64_t ns);
+int vdev_stream_fail(fdk_stream_t st);
 int vdev_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret);
 void vdev_event_free(fdk_event_t ev);
 int vdev_event_record(fdk_event_t ev, fdk_stream_t st);
@@ -41,6 +42,7 @@ int vdev_graph_launch(struct fdk_graph *g, fdk_stream_t st);
 void vdev_graph_free(struct fdk_graph *g);
 
 void vdev_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt);
+enum fdk_dtype vdev_act(enum fdk_dtype w);
 size_t vdev_gemm_scratch(const struct fdk_gemm_args *a);
 size_t vdev_attention_scratch(const struct fdk_attention_args *a);
 size_t vdev_sample_scratch(const struct fdk_sample_args *a);
@@ -58,7 +60,7 @@ int vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
 int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 
-/* Everything of an ops table but its name, act_dtype, available, open. */
+/* Everything of an ops table but its name, available, open. */
 #define VDEV_OPS                                                              \
     .close = cpu_ctx_free,                                                    \
     .device_info = vdev_device_info,       .error_text = vdev_error_text,     \
@@ -69,13 +71,15 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .mem_unmap = vdev_mem_unmap,           .mem_release = vdev_mem_release,   \
     .stream_new = vdev_stream_new,         .stream_free = vdev_stream_free,   \
     .stream_sync = vdev_stream_sync,       .stream_wait = vdev_stream_wait,   \
-    .stream_delay = vdev_stream_delay,     .event_new = vdev_event_new,       \
+    .stream_delay = vdev_stream_delay,     .stream_fail = vdev_stream_fail,   \
+    .event_new = vdev_event_new,                                              \
     .event_free = vdev_event_free,         .event_record = vdev_event_record, \
     .event_query = vdev_event_query,       .event_sync = vdev_event_sync,     \
     .event_ns = vdev_event_ns,             .copy = vdev_copy,                 \
     .copy_peer = vdev_copy_peer,           .fill = vdev_fill,                 \
     .graph_begin = vdev_graph_begin,       .graph_end = vdev_graph_end,       \
     .graph_launch = vdev_graph_launch,     .graph_free = vdev_graph_free,     \
+    .act = vdev_act,                                                          \
     .att_shape = vdev_att_shape,           .gemm_scratch = vdev_gemm_scratch, \
     .attention_scratch = vdev_attention_scratch,                              \
     .sample_scratch = vdev_sample_scratch,                                    \

@@ -1,6 +1,8 @@
 /*
  * Sixteen quantized weights of one row and group as floats: stored * scale,
  * rounded once, as fdk_gemm_args says. Private to kernels/cpu/isa_gemm.c.
+ * FDK_F8E4M3: 0x7f and 0xff are NaN whatever the scale, and scales are at
+ * most FLT_MAX / 448.
  *
  * q_scale() prepares what a group's weights share; q_load() converts. With
  * AVX-512 a group of 4-bit weights is a table of its sixteen values, and a
@@ -8,10 +10,17 @@
  * leaves the sixteen in another order of lanes (q_order), which x is put in
  * too and the sums are brought back from (q_unorder): each lane still adds
  * the same products in the same order.
+ *
+ * An e4m3 number's bits one place further up, below the sign, are those of
+ * the half-precision number 2^-8 times as large, subnormals included, which
+ * the processor converts; the scale takes the factor back, exactly.
  */
 #ifndef FDD_KERNELS_CPU_VEC_QUANT_H
 #define FDD_KERNELS_CPU_VEC_QUANT_H
 
+#include <math.h>
+
+#include "kernels/cpu/kv8.h"
 #include "kernels/cpu/vec.h"
 
 #define Q_TABLE(t) (CPU_ISA == 2 && (t) == FDK_I4)
@@ -55,7 +64,8 @@ q_unorder(v16 x, enum fdk_dtype t)
 VEC v16
 q_scale(float scale, enum fdk_dtype t)
 {
-    v16 s = v_set1(scale);
+    /* Half-precision bits stand for 2^-8 of the number where they are used. */
+    v16 s = v_set1(CPU_ISA != 0 && t == FDK_F8E4M3 ? scale * 256 : scale);
 #if CPU_ISA == 2
     if (Q_TABLE(t)) {
         const __m512 v = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3,
@@ -67,6 +77,17 @@ q_scale(float scale, enum fdk_dtype t)
 #endif
     return s;
 }
+
+#if CPU_ISA != 0
+/* Sixteen e4m3 numbers as half-precision ones of 2^-8 times their size; NaN
+ * becomes 2^-8 * 480. */
+VEC __m256i
+q_f8_half(__m128i b)
+{
+    __m256i h = _mm256_slli_epi16(_mm256_cvtepi8_epi16(b), 7);
+    return _mm256_and_si256(h, _mm256_set1_epi16((int16_t)0xbfff));
+}
+#endif
 
 #if CPU_ISA == 2
 VEC v16
@@ -80,6 +101,11 @@ q_load(const void *p, v16 s, enum fdk_dtype t)
         /* The permutation reads the low four bits of each lane alone. */
         __m512i i = _mm512_srlv_epi64(_mm512_set1_epi64(w), shift);
         r.a = (vf)_mm512_permutexvar_ps(i, (__m512)s.a);
+    } else if (t == FDK_F8E4M3) {
+        __m128i b = _mm_loadu_si128(p);
+        __mmask16 ok = _mm_cmpneq_epi8_mask(_mm_add_epi8(b, b), _mm_set1_epi8(-2));
+        r.a = (vf)_mm512_mask_mul_ps(_mm512_set1_ps(NAN), ok, _mm512_cvtph_ps(q_f8_half(b)),
+            (__m512)s.a);
     } else {
         __m512i i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
         r.a = (vf)_mm512_mul_ps(_mm512_cvtepi32_ps(i), (__m512)s.a);
@@ -104,6 +130,15 @@ VEC v16
 q_load(const void *p, v16 s, enum fdk_dtype t)
 {
     v16 r;
+    if (t == FDK_F8E4M3) {
+        __m128i b = _mm_loadu_si128(p);
+        __m128i nan = _mm_cmpeq_epi8(_mm_add_epi8(b, b), _mm_set1_epi8(-2));
+        __m256i h = _mm256_or_si256(q_f8_half(b), _mm256_cvtepi8_epi16(nan));
+        r.a = (vf)_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(h)), (__m256)s.a);
+        r.b = (vf)_mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(h, 1)),
+            (__m256)s.b);
+        return r;
+    }
     r.a = (vf)_mm256_mul_ps(_mm256_cvtepi32_ps(q_half(p, 0, t)), (__m256)s.a);
     r.b = (vf)_mm256_mul_ps(_mm256_cvtepi32_ps(q_half(p, 1, t)), (__m256)s.b);
     return r;
@@ -128,12 +163,31 @@ q_piece(const char *p, int i)
     return __builtin_convertvector(__builtin_convertvector(h, vi), vf);
 }
 
+/* Four e4m3 numbers. The exponents differ by 120; a subnormal one, of no
+ * leading 1, is that of the next exponent less the leading 1. */
+VEC vf
+q_f8_piece(const char *p)
+{
+    q_u4 b;
+    memcpy(&b, p, 4);
+    vu v = __builtin_convertvector(b, vu), mag = v & 0x7f;
+    vu small = (vu)(mag < 8), nan = (vu)(mag == 0x7f);
+    vf f = (vf)((mag << 20) + (120u << 23) + (small & 1u << 23));
+    f -= (vf)(small & 0x3c800000u);           /* 2^-6 */
+    return (vf)((vu)f | (v & 0x80) << 24 | (nan & 0x7fc00000u));
+}
+
 VEC v16
 q_load(const void *p, v16 s, enum fdk_dtype t)
 {
     int8_t q[16];
     float f[16];
     v16 r;
+#define S_FLOAT8(m, i) r.m = q_f8_piece((const char *)p + 4 * (i)) * s.m;
+    if (t == FDK_F8E4M3) {
+        V_EACH(S_FLOAT8)
+        return r;
+    }
 #define S_QUANT(m, i) r.m = q_piece(p, i) * s.m;
     if (t == FDK_I4) {
         V_EACH(S_QUANT)
@@ -151,12 +205,14 @@ static __attribute__((noinline)) void
 q_tail(float f[16], const uint8_t *b, float scale, enum fdk_dtype t, int n)
 {
     for (int i = 0; i < 16; i++) {
-        int q = 0;
+        float q = 0;
         if (i < n && t == FDK_I4)
-            q = ((b[i / 2] >> (i % 2 * 4) & 15) ^ 8) - 8;
+            q = (float)(((b[i / 2] >> (i % 2 * 4) & 15) ^ 8) - 8);
+        else if (i < n && t == FDK_F8E4M3)
+            q = f8_float(b[i]);
         else if (i < n)
-            q = (int8_t)b[i];
-        f[i] = i < n ? (float)q * scale : 0;
+            q = (float)(int8_t)b[i];
+        f[i] = i < n ? q * scale : 0;
     }
 }
 

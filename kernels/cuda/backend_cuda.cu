@@ -221,10 +221,8 @@ cu_close(struct fdk_ctx *ctx)
     for (int i = 0; i < ctx->n_dev; i++) {
         struct cu_dev *d = &ctx->dev[i];
         cu_clock_close(d);
-        if (d->failed == 0 && cudaSetDevice(i) == cudaSuccess) {
-            cudaFree(d->claim);
-            cudaFreeHost((void *)d->fault);
-        }
+        if (cu_enter(d) == 0 && cu_result(d, "cudaFree", cudaFree(d->claim)) == 0)
+            (void)cu_result(d, "cudaFreeHost", cudaFreeHost((void *)d->fault));
         pthread_mutex_destroy(&d->lock);
     }
     pthread_mutex_destroy(&ctx->lock);
@@ -250,7 +248,7 @@ load_kernels(void)
 {
     cudaError_t (*const load[])(void) = {
         cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_gemm_load,
-        cu_probe_load,
+        cu_probe_load, cu_weights_load,
     };
     for (size_t i = 0; i < sizeof(load) / sizeof(load[0]); i++) {
         cudaError_t e = load[i]();
@@ -358,7 +356,7 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
     if (rc == 0)
         rc = cu_vmm_open(ctx, err, err_bytes);
     if (rc == 0)
-        rc = cu_gemm_open(ctx, err, err_bytes);
+        rc = cu_gemm_open(ctx, args->cache_dir, err, err_bytes);
     if (rc != 0) {
         cu_close(ctx);
         return rc;
@@ -369,11 +367,19 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
 
 /* ---- the table ----------------------------------------------------------- */
 
+/* Half precision has too short a range for activations: they stay fp32. */
+static enum fdk_dtype
+cu_act(enum fdk_dtype w)
+{
+    return w == FDK_BF16 || w == FDK_I8 || w == FDK_I4 || w == FDK_F8E4M3 ? FDK_BF16 :
+        FDK_F32;
+}
+
 static constexpr void
 table_devices(struct fdk_ops *o)
 {
     o->name = "cuda";
-    o->act_dtype = FDK_F32;
+    o->act = cu_act;
     o->available = cu_available;
     o->open = cu_open;
     o->close = cu_close;
@@ -393,6 +399,7 @@ table_devices(struct fdk_ops *o)
     o->stream_sync = cu_stream_sync;
     o->stream_wait = cu_stream_wait;
     o->stream_delay = cu_stream_delay;
+    o->stream_fail = cu_stream_fail;
     o->event_new = cu_event_new;
     o->event_free = cu_event_free;
     o->event_record = cu_event_record;
@@ -416,6 +423,7 @@ make_ops(void)
     table_devices(&o);
     o.att_shape = cu_att_shape;
     o.gemm_scratch = cu_gemm_scratch;
+    o.att_plan_bytes = cu_att_plan_bytes;
     o.attention_scratch = cu_attention_scratch;
     o.sample_scratch = cu_sample_scratch;
     o.row_update = cu_row_update;
@@ -429,6 +437,9 @@ make_ops(void)
     o.silu_mul = cu_silu_mul;
     o.gather = cu_gather;
     o.sample = cu_sample;
+    o.widen = cu_widen_weights;
+    o.quantize = cu_quantize_weights;
+    o.dummy = cu_dummy_weights;
     return o;
 }
 

@@ -46,8 +46,8 @@ struct cu_claim {                /* device memory: who writes it. Not every syst
     int32_t taken;
     struct cu_fault *to;
 };
-struct cu_lt;                    /* ops_gemm.cu: the cuBLASLt library */
-struct cu_lt_dev;                /* ops_gemm.cu: handle and chosen algorithms */
+struct cu_lt;                    /* gemm_lt.cu: the cuBLASLt library */
+struct cu_lt_dev;                /* gemm_lt.cu: handle and chosen algorithms */
 struct cu_vmm;                   /* memory.cu: the driver's virtual memory calls */
 struct cu_range;                 /* memory.cu: a reserved range */
 
@@ -149,6 +149,7 @@ void cu_stream_free(fdk_stream_t st);
 int cu_stream_sync(fdk_stream_t st);
 int cu_stream_wait(fdk_stream_t st, fdk_event_t ev);
 int cu_stream_delay(fdk_stream_t st, uint64_t ns);
+int cu_stream_fail(fdk_stream_t st);
 int cu_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret);
 void cu_event_free(fdk_event_t ev);
 int cu_event_record(fdk_event_t ev, fdk_stream_t st);
@@ -176,6 +177,7 @@ int cu_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 cudaError_t cu_attention_load(void);
 void cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt);
 size_t cu_attention_scratch(const struct fdk_attention_args *a);
+size_t cu_att_plan_bytes(const struct fdk_attention_args *a, int32_t n_work_max);
 int cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st);
 int cu_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 
@@ -188,16 +190,41 @@ size_t cu_sample_scratch(const struct fdk_sample_args *a);
 int cu_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 
 cudaError_t cu_gemm_load(void);
-int cu_gemm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes);
+int cu_gemm_open(struct fdk_ctx *ctx, const char *cache_dir, char *err,
+    size_t err_bytes);
 void cu_gemm_close(struct fdk_ctx *ctx);
 size_t cu_gemm_scratch(const struct fdk_gemm_args *a);
 int cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
-/* gemm_stream.cu: 16-bit and quantized weights, at the memory's speed for few
- * rows. The same bits for a row whatever T. n_proc: of the device. */
+/* gemm_lt.cu: 16-bit weights, many rows. cu_lt_gemm() is 1 where the library does not
+ * take it after all. */
+int cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_bytes);
+void cu_lt_close(struct fdk_ctx *ctx);
+int cu_lt_fits(const struct fdk_gemm_args *a);
+size_t cu_lt_scratch(const struct fdk_gemm_args *a);
+int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+cudaError_t cu_lt_load(void);
+/* gemm_stream.cu: bf16 weights and activations at the memory's speed, for up to
+ * CU_STREAM_ROWS rows. The same bits for a row whatever T. n_proc: of the device. */
+#define CU_STREAM_ROWS 64
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
 size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
+/* gemm_quant.cu: int8, int4 and e4m3 weights, any number of rows, x fp32 or bf16.
+ * The same bits for a row whatever T on either side of CU_QUANT_ROWS; with
+ * deterministic set, whatever T. */
+#define CU_QUANT_ROWS 16
+int cu_gemm_quant_fits(const struct fdk_gemm_args *a);
+size_t cu_gemm_quant_scratch(const struct fdk_gemm_args *a);
+int cu_gemm_quant(const struct fdk_gemm_args *a, int n_proc, int deterministic,
+    fdk_stream_t st);
+cudaError_t cu_gemm_quant_load(void);
+
+/* ops_load.cu */
+cudaError_t cu_weights_load(void);
+int cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st);
+int cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st);
+int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
 
 /* probe.cu */
 cudaError_t cu_probe_load(void);

@@ -1,57 +1,87 @@
 /*
- * y = x w^T for few rows: weights stream through shared memory into the
- * tensor cores once, at the memory's speed, and whatever else happens hides
- * behind that.
+ * y = x w^T for up to ROWS_MOST rows of x, bf16: weights stream through
+ * shared memory into the tensor cores once, at the memory's speed, and whatever
+ * else happens hides behind that.
  *
- * One block per processor takes tiles of 16 or 32 rows of w in turn. A warp
- * holds 16 rows of w (RT times) as the A operand of mma.m16n8k16 and 8 rows of
- * x (NG times) as B. The order of k within a product is free as long as both
- * sides agree: lane (g, t) takes the E elements of LB bytes that follow each
- * other at k0 + E t of row g (and g + 8) of w, and x was put into that order
- * when it was rounded (order_x). A k block of 4 E elements is one warp's,
- * blocks go to the warps in turn, and the warps' sums are added in their order:
- * a row's result depends on its own numbers and on the weights' type alone,
- * never on how many rows there are.
+ * Rows of w are the tensor cores' M (64 a warpgroup), rows of x their N. K is cut
+ * into four parts whose sums are made apart and added as (0 + 1) + (2 + 3). Where
+ * it is cut depends on K alone, so a row's bits depend neither on the number of
+ * rows nor on the shape of the tiles. Two blocks, a cluster, share a tile of rows
+ * of w, each has two of the parts. A part has its own share of the ring, a thread
+ * that asks for boxes of w and x (tensor maps, 128-byte swizzle) as soon as a stage
+ * is free, across the borders of tiles, and a warpgroup that multiplies. Each 16
+ * rows of a tile have a warp, in one of the two blocks, that the warpgroups send
+ * their sums to (st.async), and that adds them up and writes y. Nobody else waits
+ * for a tile's end.
  *
- * Each lane copies what it will use itself, DEPTH k blocks ahead and across the
- * borders of tiles: no thread waits for another one but at a tile's end. As the
- * weights do not depend on what ran before, the first copies are under way
- * before the kernel ahead has ended (cu_dep_wait).
- *
- * x is rounded to the weights' type, for quantized weights to bf16, in which
- * the integers are exact; a group's sum is multiplied by its scale.
+ * A block fills its processor. As weights are constant, its first stages are under
+ * way before the kernel ahead has ended: the kernel behind is let in at once and
+ * starts wherever a block has left.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
-#define WARPS   16
-#define THREADS (32 * WARPS)
-#define SHARED_MOST (224 * 1024)
-#define SHARED_FULL (200 * 1024) /* enough on its way, with room for other kernels */
+#include <cuda.h>
 
-template<int W>
-struct wt {                      /* bits of a stored weight */
-    static const int bits = W == FDK_I4 ? 4 : W == FDK_I8 ? 8 : 16;
-    static const int quantized = W == FDK_I4 || W == FDK_I8;
+#define PARTS 4                  /* of K */
+#define PAIR  2                  /* blocks of a cluster */
+#define OWN   (PARTS / PAIR)     /* parts of a block, and its 16s of each 64 rows of w */
+#define ROWS_MOST 64             /* of x: beyond, reading x for each tile costs more than
+                                    the weights */
+#define SHARED_MOST (227 * 1024)
+#define RING_MOST   (200 * 1024) /* more is no faster */
+#define UNIT  4                  /* K is cut at multiples of this many blocks of 64 */
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+    CUtensorMapFloatOOBfill);
+
+static encode_fn encode;         /* cuTensorMapEncodeTiled; written once, by load */
+
+struct stream_args {
+    void *y;
+    const float *bias;
+    const int32_t *n;
+    int32_t first, T, N, K, ldy, y32;
+    int32_t height;              /* rows of w in a tile: a multiple of 8 */
+    int32_t n_tile;
+    int32_t n_stage;             /* of a part's share of the ring */
 };
 
-/* Sizes of a kernel of W weights, LB bytes a lane, RT x 16 rows of w, NG x 8
- * rows of x. */
-template<int W, int LB, int RT, int NG>
+/* TT rows of x, KS blocks of 64 along K in a stage. */
+template<int TT, int KS>
 struct shape {
-    static const int E = LB * 8 / wt<W>::bits;
-    static const int KB = 4 * E;                       /* elements of a k block */
-    static const int XU = E / 8;                       /* 16 bytes of a row of x */
-    static const int w_bytes = 2 * RT * LB * 32;       /* a warp's k block */
-    static const int x_bytes = NG * XU * 16 * 32;
-    static const int stage = WARPS * (w_bytes + x_bytes);
-    static const int red = WARPS * 16 * RT * (8 * NG + 1); /* floats */
-    static const int fit = (SHARED_FULL - red * 4) / stage;
-    static const int most = (SHARED_MOST - red * 4) / stage;
-    static const int depth = fit > 8 ? 8 : fit >= 3 ? fit : most > 3 ? 3 : most;
-    static const int shared = red * 4 + depth * stage;
+    static const int x_bytes = KS * TT * 128;
+    static const int sums = TT * 16 * 4;               /* of a part, for 16 rows of w */
+    static const int fixed = OWN * PARTS * sums + 2048; /* shared memory but the ring */
+    static const int ring = (SHARED_MOST - fixed < RING_MOST ? SHARED_MOST - fixed :
+        RING_MOST) / 1024 * 1024;
+    static const int warps = (4 + 1 + 1) * OWN;        /* multiply, ask, collect */
+    static_assert(ring / OWN / (x_bytes + KS * 8192) >= 2, "two stages of a part");
 };
 
-/* ---- copies ------------------------------------------------------------------------- */
+#define MOST_STAGES 32
+
+/* The barriers of a block, behind its ring and sums. */
+struct barriers {
+    uint64_t full[OWN][MOST_STAGES], empty[OWN][MOST_STAGES];
+    uint64_t sent[OWN];          /* all parts' sums of 16 rows that are mine are here */
+    uint64_t taken[4];           /* their owner has read the sums of these 16 rows */
+};
+
+/* What a block does: tiles at, at + step, ..., n of them. */
+struct work {
+    int at, step, n;
+};
+
+/* Blocks of 64 along K in which part `part` begins: what lies behind K reads as 0. */
+static __device__ __forceinline__ int
+cut(int K, int part)
+{
+    return (K + 64 * UNIT - 1) / (64 * UNIT) * part / PARTS * UNIT;
+}
+
+/* ---- instructions ----------------------------------------------------------- */
 
 static __device__ __forceinline__ uint32_t
 smem(const void *p)
@@ -59,456 +89,502 @@ smem(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-template<int LB>
-static __device__ __forceinline__ void
-copy(void *dst, const void *src)
+/* The same place in block `rank` of the cluster. */
+static __device__ __forceinline__ uint32_t
+remote(uint32_t at, int rank)
 {
-    if constexpr (LB == 16)
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
-            :: "r"(smem(dst)), "l"(src) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
-            :: "r"(smem(dst)), "l"(src), "n"(LB) : "memory");
+    uint32_t r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+
+static __device__ __forceinline__ int
+cluster_rank(void)
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return (int)r;
 }
 
 static __device__ __forceinline__ void
-copies_end(void)
+bar_init(uint64_t *bar, int n)
 {
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+        :: "r"(smem(bar)), "r"(n) : "memory");
+}
+
+static __device__ __forceinline__ void
+bar_expect(uint64_t *bar, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+        :: "r"(smem(bar)), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void
+bar_arrive(uint64_t *bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem(bar)) : "memory");
+}
+
+/* Of another block of the cluster: at comes from remote(). */
+static __device__ __forceinline__ void
+bar_arrive_at(uint32_t at)
+{
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
+        :: "r"(at) : "memory");
+}
+
+static __device__ __forceinline__ void
+bar_wait(uint64_t *bar, int parity)
+{
+    uint32_t done;
+    do {
+        asm volatile("{ .reg .pred p; "
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+            "selp.u32 %0, 1, 0, p; }"
+            : "=r"(done) : "r"(smem(bar)), "r"(parity) : "memory");
+    } while (done == 0);
+}
+
+static __device__ __forceinline__ void
+load_box(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *bar,
+    uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
+        ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
+        :: "r"(dst), "l"(map), "r"(0), "r"(row), "r"(kb), "r"(smem(bar)), "l"(policy)
+        : "memory");
+}
+
+static __device__ __forceinline__ void
+send(uint32_t dst, const float v[4], uint32_t bar)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+        "[%0], {%1, %2, %3, %4}, [%5];"
+        :: "r"(dst), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(bar) : "memory");
+}
+
+/* Rows of 128 bytes along K, 8 of them 1024 bytes apart, 128-byte swizzle. */
+static __device__ __forceinline__ uint64_t
+matrix(uint32_t at)
+{
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+        (uint64_t)1 << 62;
+}
+
+#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
+#define P4(a, b, c, e) "%" #a ", %" #b ", %" #c ", %" #e
+#define P16A P4(0, 1, 2, 3) ", " P4(4, 5, 6, 7) ", " P4(8, 9, 10, 11) ", " \
+    P4(12, 13, 14, 15)
+#define P16B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23) ", " P4(24, 25, 26, 27) ", " \
+    P4(28, 29, 30, 31)
+#define WGMMA(n, regs, a, b) "wgmma.mma_async.sync.aligned.m64n" #n \
+    "k16.f32.bf16.bf16 {" regs "}, %" #a ", %" #b ", 1, 1, 1, 0, 0;"
+
+/* d += w x^T over 16 of K: 64 rows of w, TT of x. */
+template<int TT>
+static __device__ __forceinline__ void
+multiply(float d[TT / 2], uint64_t w, uint64_t x)
+{
+    if constexpr (TT == 8)
+        asm volatile(WGMMA(8, P4(0, 1, 2, 3), 4, 5) : D4(0) : "l"(w), "l"(x));
+    else if constexpr (TT == 16)
+        asm volatile(WGMMA(16, P4(0, 1, 2, 3) ", " P4(4, 5, 6, 7), 8, 9)
+            : D4(0), D4(4) : "l"(w), "l"(x));
+    else if constexpr (TT == 32)
+        asm volatile(WGMMA(32, P16A, 16, 17) : D16(0) : "l"(w), "l"(x));
+    else
+        asm volatile(WGMMA(64, P16A ", " P16B, 32, 33)
+            : D16(0), D16(16) : "l"(w), "l"(x));
+}
+
+static __device__ __forceinline__ void
+multiply_begin(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void
+multiply_end(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 template<int N>
 static __device__ __forceinline__ void
-copies_wait(void)
+multiply_wait(void)
 {
-    asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
 }
 
-/* ---- weights as 16-bit numbers ------------------------------------------------------ */
+/* ---- roles ------------------------------------------------------------------ */
 
-template<int W>
+/* A thread for a part of K: stage after stage of w and x, the first ones of w before
+ * other kernels' results may be read. */
+template<int TT, int KS>
+struct producer {
+    using Z = shape<TT, KS>;
+    const CUtensorMap *w, *x;
+    const struct stream_args &a;
+    const struct work &k;
+    uint64_t *full, *empty;
+    uint32_t ring;
+    int k0, k1;
+    uint64_t once, again;        /* cache policies */
+    int asked, tile, kb, slot, parity;
+
+    __device__ __forceinline__
+    producer(const CUtensorMap *w_map, const CUtensorMap *x_map,
+        const struct stream_args &args, const struct work &work, unsigned char *shared,
+        barriers *bar, int p, int part) :
+        w(w_map), x(x_map), a(args), k(work), full(bar->full[p]), empty(bar->empty[p]),
+        ring(smem(shared) + p * args.n_stage * (KS * args.height * 128 + Z::x_bytes)),
+        k0(cut(args.K, part)), k1(cut(args.K, part + 1))
+    {
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
+        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(again));
+    }
+
+    __device__ __forceinline__ void
+    first(void)
+    {
+        asked = tile = slot = parity = 0;
+        kb = k0;
+    }
+
+    __device__ __forceinline__ void
+    next(void)
+    {
+        asked++;
+        kb += KS;
+        if (kb >= k1) {
+            kb = k0;
+            tile++;
+        }
+        if (++slot == a.n_stage) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+
+    __device__ __forceinline__ void
+    load_w(void)
+    {
+        const int w_bytes = KS * a.height * 128;
+        bar_expect(&full[slot], w_bytes + Z::x_bytes);
+        load_box(ring + slot * (w_bytes + Z::x_bytes), w,
+            (k.at + tile * k.step) * a.height, kb, &full[slot], once);
+    }
+
+    __device__ __forceinline__ void
+    load_x(void)
+    {
+        const int w_bytes = KS * a.height * 128;
+        load_box(ring + slot * (w_bytes + Z::x_bytes) + w_bytes, x, 0, kb, &full[slot],
+            again);
+    }
+
+    __device__ __forceinline__ void
+    ahead(void)
+    {
+        const int total = (k1 - k0) / KS * k.n;
+        for (first(); asked < a.n_stage && asked < total; next())
+            load_w();
+    }
+
+    __device__ __forceinline__ void
+    rest(void)
+    {
+        const int total = (k1 - k0) / KS * k.n;
+        for (first(); asked < a.n_stage && asked < total; next())
+            load_x();
+        for (; asked < total; next()) {
+            bar_wait(&empty[slot], parity ^ 1);
+            load_w();
+            load_x();
+        }
+    }
+};
+
 static __device__ __forceinline__ void
-mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+put(const struct stream_args &a, int m, int n, float v)
 {
-    if constexpr (W == FDK_F16)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    size_t at = (size_t)m * (size_t)a.ldy + (size_t)n;
+    if (a.y32)
+        ((float *)a.y)[at] = v;
     else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
 }
 
-static __device__ __forceinline__ uint32_t
-sub2(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-
-/* Pair i of a lane's bytes. Which elements it holds is element_of(). 128 + u is
- * exact in bf16 for u below 128, and its last bits are u's: 0x4300 | u. */
-template<int W>
-static __device__ __forceinline__ uint32_t
-pair_of(const uint32_t *v, int i)
-{
-    if constexpr (W == FDK_I8) {
-        uint32_t w = v[i / 2] >> (8 * (i % 2));
-        return sub2((w & 0x007f007fu) | 0x43004300u, (w & 0x00800080u) | 0x43004300u);
-    } else if constexpr (W == FDK_I4) {
-        uint32_t w = v[i / 4] >> (4 * (i % 4));
-        return sub2((w & 0x000f000fu) ^ 0x43084308u, 0x43084308u);
-    } else {
-        return v[i];
-    }
-}
-
-/* Element (of the E of a lane) that is half h of pair i. */
-template<int W>
-static __device__ __forceinline__ int
-element_of(int i, int h)
-{
-    return W == FDK_I8 ? i / 2 * 4 + i % 2 + 2 * h :
-        W == FDK_I4 ? i / 4 * 8 + i % 4 + 4 * h : 2 * i + h;
-}
-
-/* ---- x ------------------------------------------------------------------------------ */
-
-/* Half precision ends at 65504: finite numbers stay finite. */
-template<int W>
-static __device__ __forceinline__ uint16_t
-narrow(float x)
-{
-    if constexpr (W == FDK_F16) {
-        __half h = __float2half_rn(isfinite(x) ? fminf(fmaxf(x, -65504.0f), 65504.0f) : x);
-        return *reinterpret_cast<uint16_t *>(&h);
-    } else {
-        __nv_bfloat16 b = __float2bfloat16_rn(x);
-        return *reinterpret_cast<uint16_t *>(&b);
-    }
-}
-
-/* Rows of x as 16-bit numbers in the order in which lanes want them: of each k
- * block, for each pair of mma and each t, the 8 elements of lane t. Rows that
- * are not live become zeros. A thread makes 8 of them. */
-template<int W, int LB>
-static __global__ void __launch_bounds__(256)
-order_x(struct fdk_gemm_args a)
-{
-    using S = shape<W, LB, 1, 1>;
-    size_t i = blockIdx.x * (size_t)256 + threadIdx.x, n = (size_t)a.T * a.K / 8;
-    uint16_t v[8];
-    cu_dep_next();
-    cu_dep_wait();
-    if (i >= n)
-        return;
-    int m = (int)(i / ((size_t)a.K / 8)), p = (int)(i % ((size_t)a.K / 8));
-    int k0 = p * 8 / S::KB * S::KB, jj = p * 8 % S::KB / 32, t = p % 4;
-    const float *x = a.x + (size_t)(a.first + m) * (size_t)a.K + k0 + t * S::E;
-    bool live = m < *a.n - a.first;
-    for (int e = 0; e < 8; e++)
-        v[e] = live ? narrow<W>(x[element_of<W>(4 * jj + e / 2, e % 2)]) : 0;
-    ((uint4 *)a.scratch)[i] = *reinterpret_cast<const uint4 *>(v);
-}
-
-/* ---- the kernel ------------------------------------------------------------------------ */
-
-struct tile { int n0, m0; };
-
-template<int RT, int NG>
-static __device__ __forceinline__ struct tile
-tile_of(const struct fdk_gemm_args &a, int i)
-{
-    int chunks = (a.T + 8 * NG - 1) / (8 * NG);
-    struct tile r = { i / chunks * 16 * RT, i % chunks * 8 * NG };
-    return r;
-}
-
-/* One k block of a warp: rows of w and x in shared memory to sums. */
-template<int W, int LB, int RT, int NG>
+/* Two rows of w by two rows of x, as a lane of the tensor cores holds them. */
 static __device__ __forceinline__ void
-block_products(const unsigned char *ws, const unsigned char *xs, const float *const scale[RT][2],
-    int group, float acc[RT][NG][4])
+put4(const struct stream_args &a, int rows, int m, int n, int n_end, float4 v, float b0,
+    float b1)
 {
-    using S = shape<W, LB, RT, NG>;
-    const int lane = (int)threadIdx.x % 32;
-    uint32_t w[RT][2][LB / 4];
-    float c[RT][NG][4];
+    if (m < rows && n < n_end)
+        put(a, m, n, v.x + b0);
+    if (m + 1 < rows && n < n_end)
+        put(a, m + 1, n, v.y + b0);
+    if (m < rows && n + 8 < n_end)
+        put(a, m, n + 8, v.z + b1);
+    if (m + 1 < rows && n + 8 < n_end)
+        put(a, m + 1, n + 8, v.w + b1);
+}
+
+/* A warpgroup: one part of K for 64 rows of each tile, its sums to the owners. */
+template<int TT, int KS>
+static __device__ __forceinline__ void
+consume(const struct stream_args &a, const struct work &k, unsigned char *shared,
+    barriers *bar, int rank, int rows)
+{
+    using Z = shape<TT, KS>;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, slab = warp % 4;
+    const int p = warp / 4, part = rank * OWN + p, to = slab / OWN;
+    const int pitch = a.height * 128, stage = KS * pitch + Z::x_bytes;
+    const int n_block = cut(a.K, part + 1) - cut(a.K, part);
+    const uint32_t ring = smem(shared) + p * a.n_stage * stage;
+    const uint32_t sent = remote(smem(&bar->sent[slab % OWN]), to);
+    const uint32_t dst = remote(smem(shared + Z::ring + (slab % OWN * PARTS +
+        part) * Z::sums + lane * 16), to);
+    float d[TT / 2];
+    int slot = 0, parity = 0, before = 0;
+    for (int j = 0; j < k.n; j++) {
 #pragma unroll
-    for (int i = 0; i < 2 * RT; i++) {
-        const unsigned char *at = ws + (i * 32 + lane) * LB;
-        if constexpr (LB == 16)
-            *reinterpret_cast<uint4 *>(w[i / 2][i % 2]) = *(const uint4 *)at;
-        else if constexpr (LB == 8)
-            *reinterpret_cast<uint2 *>(w[i / 2][i % 2]) = *(const uint2 *)at;
-        else
-            w[i / 2][i % 2][0] = *(const uint32_t *)at;
-    }
+        for (int i = 0; i < TT / 2; i++)
+            d[i] = 0;
+        for (int kb = 0; kb < n_block; kb += KS) {
+            bar_wait(&bar->full[p][slot], parity);
+            const uint32_t at = ring + slot * stage;
+            multiply_begin();
 #pragma unroll
-    for (int i = 0; i < RT * NG * 4; i++)
-        (&c[0][0][0])[i] = group < 0 ? (&acc[0][0][0])[i] : 0;
+            for (int b = 0; b < KS; b++)
 #pragma unroll
-    for (int u = 0; u < S::XU; u++)
-#pragma unroll
-        for (int j = 0; j < NG; j++) {
-            uint4 b = *(const uint4 *)(xs + ((j * S::XU + u) * 32 + lane) * 16);
-#pragma unroll
-            for (int i = 0; i < RT; i++) {
-                const uint32_t *v0 = w[i][0], *v1 = w[i][1];
-                mma<W>(c[i][j], pair_of<W>(v0, 4 * u), pair_of<W>(v1, 4 * u),
-                    pair_of<W>(v0, 4 * u + 1), pair_of<W>(v1, 4 * u + 1), b.x, b.y);
-                mma<W>(c[i][j], pair_of<W>(v0, 4 * u + 2), pair_of<W>(v1, 4 * u + 2),
-                    pair_of<W>(v0, 4 * u + 3), pair_of<W>(v1, 4 * u + 3), b.z, b.w);
+                for (int i = 0; i < 4; i++)
+                    multiply<TT>(d, matrix(at + b * pitch + i * 32),
+                        matrix(at + KS * pitch + b * TT * 128 + i * 32));
+            multiply_end();
+            multiply_wait<1>();
+            if (kb > 0 && lane == 0)
+                bar_arrive(&bar->empty[p][before]);
+            before = slot;
+            if (++slot == a.n_stage) {
+                slot = 0;
+                parity ^= 1;
             }
         }
+        multiply_wait<0>();
 #pragma unroll
-    for (int i = 0; i < RT; i++) {
-        float s0 = group < 0 ? 1 : __ldg(scale[i][0] + group);
-        float s1 = group < 0 ? 1 : __ldg(scale[i][1] + group);
-#pragma unroll
-        for (int j = 0; j < NG; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                acc[i][j][e] = group < 0 ? c[i][j][e] :
-                    fmaf(e < 2 ? s0 : s1, c[i][j][e], acc[i][j][e]);
-    }
-}
-
-/* The sums of all warps, in their order, to y. */
-template<int W, int LB, int RT, int NG>
-static __device__ __forceinline__ void
-finish_tile(const struct fdk_gemm_args &a, struct tile at, const float acc[RT][NG][4],
-    float *red, int rows, int whole)
-{
-    const int warp = (int)threadIdx.x / 32, g = (int)threadIdx.x % 32 / 4;
-    const int t = (int)threadIdx.x % 4, stride = 8 * NG + 1;
-    __syncthreads();                  /* the last tile's sums have been read */
-#pragma unroll
-    for (int i = 0; i < RT; i++)
-#pragma unroll
-        for (int j = 0; j < NG; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                red[(warp * 16 * RT + 16 * i + 8 * (e / 2) + g) * stride + 8 * j + 2 * t +
-                    e % 2] = acc[i][j][e];
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < 8 * NG * 16 * RT; i += THREADS) {
-        int m = i / (16 * RT), n = i % (16 * RT);
-        if (at.m0 + m >= rows || at.n0 + n >= a.N)
+        for (int i = 0; i < TT / 2; i += 4)
+            asm volatile("" : D4(i) :: "memory");
+        if (n_block > 0 && lane == 0)
+            bar_arrive(&bar->empty[p][before]);
+        if (16 * slab >= a.height)
             continue;
-        float y = red[n * stride + m];
+        if (j > 0)
+            bar_wait(&bar->taken[slab], (j - 1) & 1);
 #pragma unroll
-        for (int k = 1; k < WARPS; k++)
-            y += red[(k * 16 * RT + n) * stride + m];
-        if (whole)
-            y *= a.w_scale[at.n0 + n];
-        if (a.bias != NULL)
-            y += a.bias[at.n0 + n];
-        a.y[(size_t)(at.m0 + m) * (size_t)a.ldy + (size_t)(at.n0 + n)] = y;
+        for (int i = 0; i < TT / 8; i++)
+            if (8 * i < max(rows, 1))
+                send(dst + i * 512, &d[4 * i], sent);
     }
 }
 
-template<int W, int LB, int RT, int NG>
-static __global__ void __launch_bounds__(THREADS)
-stream_kernel(struct fdk_gemm_args a, int n_tile)
+static __device__ __forceinline__ float4
+add(float4 a, float4 b)
 {
-    using S = shape<W, LB, RT, NG>;
-    extern __shared__ __align__(128) unsigned char shared[];
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4;
-    const int t = lane % 4, groups = wt<W>::quantized ? (a.K - 1) / a.w_group + 1 : 1;
-    const int per = (a.K / S::KB - warp + WARPS - 1) / WARPS;   /* k blocks of a tile */
-    const int total = per * ((n_tile - 1 - (int)blockIdx.x) / (int)gridDim.x + 1);
-    const size_t row_bytes = (size_t)a.K * wt<W>::bits / 8;
-    unsigned char *ring = shared + warp * S::depth * (S::w_bytes + S::x_bytes);
-    float *red = (float *)(shared + S::depth * S::stage);
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
 
-    /* what is copied next */
-    int f_tile = (int)blockIdx.x, f_kb = warp, f_stage = 0;
-    const unsigned char *f_w[2 * RT], *f_x[NG];
-    auto aim = [&]() {
-        struct tile at = tile_of<RT, NG>(a, f_tile);
-#pragma unroll
-        for (int i = 0; i < 2 * RT; i++)
-            f_w[i] = (const unsigned char *)a.w + (size_t)min(at.n0 + 8 * i + g, a.N - 1) *
-                row_bytes + (size_t)(warp * 4 + t) * LB;
-#pragma unroll
-        for (int j = 0; j < NG; j++) {
-            int m = at.m0 + 8 * j + g;
-            f_x[j] = m < a.T ? (const unsigned char *)a.scratch + (size_t)m * (size_t)a.K * 2 +
-                (size_t)(warp * S::KB * 2 + t * 16) : NULL;
-        }
-    };
-    auto copy_w = [&](int stage) {
-        unsigned char *to = ring + stage * (S::w_bytes + S::x_bytes);
-#pragma unroll
-        for (int i = 0; i < 2 * RT; i++)
-            copy<LB>(to + (i * 32 + lane) * LB, f_w[i]);
-    };
-    auto copy_x = [&](int stage) {
-        unsigned char *to = ring + stage * (S::w_bytes + S::x_bytes) + S::w_bytes;
-#pragma unroll
-        for (int j = 0; j < NG; j++)
-#pragma unroll
-            for (int u = 0; u < S::XU && f_x[j] != NULL; u++)
-                copy<16>(to + ((j * S::XU + u) * 32 + lane) * 16, f_x[j] + u * 64);
-    };
-    auto step = [&]() {
-        f_kb += WARPS;
-        if (f_kb * S::KB < a.K) {
-#pragma unroll
-            for (int i = 0; i < 2 * RT; i++)
-                f_w[i] += WARPS * 4 * LB;
-#pragma unroll
-            for (int j = 0; j < NG; j++)
-                f_x[j] = f_x[j] != NULL ? f_x[j] + WARPS * S::KB * 2 : NULL;
-            return;
-        }
-        f_kb = warp;
-        f_tile += (int)gridDim.x;
-        aim();
-    };
+/* A warp: the sums of all parts for 16 rows of each tile, number `mine` of this
+ * block's. Without live rows one group of sums is sent all the same: it is what keeps
+ * the collectors from running ahead of the warpgroups that wait for them. */
+template<int TT, int KS>
+static __device__ __forceinline__ void
+collect(const struct stream_args &a, const struct work &k, const unsigned char *shared,
+    barriers *bar, int mine, int rank, int rows)
+{
+    using Z = shape<TT, KS>;
+    const int lane = (int)threadIdx.x % 32, groups = (max(rows, 1) + 7) / 8;
+    const int slab = rank * OWN + mine, base = 16 * slab;
+    const float4 *from = (const float4 *)(shared + Z::ring + mine * PARTS * Z::sums) +
+        lane;
+    const int part = Z::sums / 16;
+    for (int j = 0; j < k.n && base < a.height; j++) {
+        int n0 = (k.at + j * k.step) * a.height, n = n0 + base + lane / 4;
+        int n_end = min(a.N, n0 + a.height);
+        float b0 = a.bias != NULL && n < n_end ? a.bias[n] : 0;
+        float b1 = a.bias != NULL && n + 8 < n_end ? a.bias[n + 8] : 0;
+        uint64_t *sent = &bar->sent[mine];
+        if (lane == 0)
+            bar_expect(sent, groups * 512 * PARTS);
+        bar_wait(sent, j & 1);
+#pragma unroll 2
+        for (int i = 0; i < groups; i++)
+            put4(a, rows, 8 * i + lane % 4 * 2, n, n_end,
+                add(add(from[i * 32], from[i * 32 + part]),
+                    add(from[i * 32 + 2 * part], from[i * 32 + 3 * part])), b0, b1);
+        __syncwarp();
+        if (j + 1 < k.n && lane < PAIR)
+            bar_arrive_at(remote(smem(&bar->taken[slab]), lane));
+    }
+}
 
+static __device__ __forceinline__ void
+barriers_init(barriers *bar, int n_stage)
+{
+    for (int p = 0; p < OWN; p++)
+        for (int i = 0; i < n_stage; i++) {
+            bar_init(&bar->full[p][i], 1);
+            bar_init(&bar->empty[p][i], 4);
+        }
+    for (int i = 0; i < OWN; i++)
+        bar_init(&bar->sent[i], 1);
+    for (int i = 0; i < 4; i++)
+        bar_init(&bar->taken[i], 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+template<int TT, int KS>
+static __global__ void __cluster_dims__(PAIR, 1, 1)
+__launch_bounds__(shape<TT, KS>::warps * 32, 1)
+stream_kernel(const __grid_constant__ CUtensorMap w,
+    const __grid_constant__ CUtensorMap x, const __grid_constant__ struct stream_args a)
+{
+    using Z = shape<TT, KS>;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    barriers *bar = (barriers *)(shared + Z::ring + OWN * PARTS * Z::sums);
+    const int rank = cluster_rank(), at = (int)blockIdx.x / PAIR;
+    const int step = (int)gridDim.x / PAIR, role = (int)threadIdx.x / 32 - 4 * OWN;
+    const struct work k = { at, step, (a.n_tile - 1 - at) / step + 1 };
+    const int mine = role >= 0 && role < OWN ? role : 0;
+    producer<TT, KS> p(&w, &x, a, k, shared, bar, mine, rank * OWN + mine);
     cu_dep_next();
-    if (per > 0)
-        aim();
-    for (int i = 0; i < S::depth - 1 && i < total; i++) {
-        copy_w(i);
-        step();
-    }
+    if (threadIdx.x == 32 * 4 * OWN)
+        barriers_init(bar, a.n_stage);
+    __syncthreads();
+    if (role >= 0 && role < OWN && threadIdx.x % 32 == 0)
+        p.ahead();
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;"
+        ::: "memory");
     cu_dep_wait();
-    const int rows = min(a.T, *a.n - a.first);
-    f_tile = (int)blockIdx.x;
-    f_kb = warp;
-    if (per > 0)
-        aim();
-    for (int i = 0; i < S::depth - 1; i++) {
-        if (i < total) {
-            copy_x(i);
-            step();
-        }
-        copies_end();
-    }
-    f_stage = S::depth - 1;
-    int ahead = S::depth - 1, stage = 0;
-    for (int i = (int)blockIdx.x; i < n_tile; i += (int)gridDim.x) {
-        struct tile at = tile_of<RT, NG>(a, i);
-        const float *scale[RT][2];
-        float acc[RT][NG][4] = {};
-#pragma unroll
-        for (int r = 0; r < 2 * RT; r++)
-            scale[r / 2][r % 2] = wt<W>::quantized && groups > 1 ? a.w_scale +
-                (size_t)min(at.n0 + 8 * r + g, a.N - 1) * groups : NULL;
-        for (int k = 0; k < per; k++) {
-            if (ahead < total) {
-                copy_w(f_stage);
-                copy_x(f_stage);
-                step();
-            }
-            copies_end();
-            ahead++;
-            f_stage = f_stage + 1 == S::depth ? 0 : f_stage + 1;
-            copies_wait<S::depth - 1>();
-            const unsigned char *from = ring + stage * (S::w_bytes + S::x_bytes);
-            block_products<W, LB, RT, NG>(from, from + S::w_bytes, scale,
-                groups > 1 ? (warp + k * WARPS) * S::KB / a.w_group : -1, acc);
-            stage = stage + 1 == S::depth ? 0 : stage + 1;
-        }
-        finish_tile<W, LB, RT, NG>(a, at, acc, red, rows, wt<W>::quantized && groups == 1);
-    }
+    int rows = max(0, min(a.T, *a.n - a.first));
+    if (role < 0)
+        consume<TT, KS>(a, k, shared, bar, rank, rows);
+    else if (role >= OWN)
+        collect<TT, KS>(a, k, shared, bar, role - OWN, rank, rows);
+    else if (threadIdx.x % 32 == 0)
+        p.rest();
 }
 
-/* ---- launching --------------------------------------------------------------- */
+/* ---- launching -------------------------------------------------------------- */
 
-template<int W, int LB, int RT, int NG>
-static cudaError_t
-prepare(void)
-{
-    cudaError_t e = cudaFuncSetAttribute((const void *)stream_kernel<W, LB, RT, NG>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, shape<W, LB, RT, NG>::shared);
-    struct cudaFuncAttributes attr;
-    return e != cudaSuccess ? e : cudaFuncGetAttributes(&attr,
-        (const void *)order_x<W, LB>);
-}
-
-template<int W, int LB, int RT, int NG>
-static void
-launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
-{
-    int n_tile = ((a->N - 1) / (16 * RT) + 1) * ((a->T - 1) / (8 * NG) + 1);
-    size_t eighths = (size_t)a->T * (size_t)a->K / 8;
-    cu_chain(order_x<W, LB>, dim3((unsigned)((eighths + 255) / 256)), 256, 0, s, *a);
-    cu_chain(stream_kernel<W, LB, RT, NG>, dim3((unsigned)(n_tile < n_proc ? n_tile :
-        n_proc)), THREADS, shape<W, LB, RT, NG>::shared, s, *a, n_tile);
-}
-
-/* How much of the last round of tiles is idle, as a share of all rounds. */
-static double
-waste(int n_tile, int n_proc)
-{
-    int rounds = (n_tile + n_proc - 1) / n_proc;
-    return 1 - (double)n_tile / ((double)rounds * n_proc);
-}
-
-/* Groups of 8 rows of x beside 32 rows of w: 4 where three blocks of k fit then. */
-template<int W, int LB>
-static constexpr int
-many_rows(void)
-{
-    return shape<W, LB, 2, 4>::most >= 3 ? 4 : 2;
-}
-
-template<int W, int LB>
-static void
-launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
-{
-    int wide = waste((a->N - 1) / 32 + 1, n_proc) <=
-        waste((a->N - 1) / 16 + 1, n_proc) + 0.04;
-    if (a->T <= 8 && wide)
-        launch<W, LB, 2, 1>(a, n_proc, s);
-    else if (a->T <= 8)
-        launch<W, LB, 1, 1>(a, n_proc, s);
-    else if (a->T <= 16)
-        launch<W, LB, 2, 2>(a, n_proc, s);
-    else
-        launch<W, LB, 2, many_rows<W, LB>()>(a, n_proc, s);
-}
-
-template<int W, int LB>
-static cudaError_t
-prepare_rows(void)
-{
-    cudaError_t e = prepare<W, LB, 2, 1>();
-    if (e == cudaSuccess)
-        e = prepare<W, LB, 1, 1>();
-    if (e == cudaSuccess)
-        e = prepare<W, LB, 2, 2>();
-    return e != cudaSuccess ? e : prepare<W, LB, 2, many_rows<W, LB>()>();
-}
-
-/* Bytes a lane takes at a time: k blocks must divide K, and of quantized
- * weights the groups. 0: none does. */
+/* (rows, K) as boxes of `box` rows by n blocks of 64; what lies outside reads as 0. */
 static int
-lane_bytes(const struct fdk_gemm_args *a)
+map_matrix(CUtensorMap *m, const void *p, int rows, int K, int box, int n)
 {
-    int bits = a->w_dtype == FDK_I4 ? 4 : a->w_dtype == FDK_I8 ? 8 : 16;
-    const int bytes[2] = { 16, bits == 16 ? 0 : bits };
-    for (int i = 0; i < 2 && bytes[i] > 0; i++) {
-        int kb = 4 * bytes[i] * 8 / bits;
-        if (a->K % kb == 0 && (bits == 16 || a->w_group >= a->K || a->w_group % kb == 0))
-            return bytes[i];
-    }
+    const cuuint64_t dim[3] = { 64, (cuuint64_t)rows, (cuuint64_t)K / 64 };
+    const cuuint64_t stride[2] = { (cuuint64_t)K * 2, 128 };
+    const cuuint32_t size[3] = { 64, (cuuint32_t)box, (cuuint32_t)n };
+    const cuuint32_t one[3] = { 1, 1, 1 };
+    if (encode == NULL || encode(m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)p, dim,
+        stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
+        return -ENOTSUP;
     return 0;
 }
 
-/* Shapes and addresses the kernel takes. Rows of w are whole k blocks, so that each
- * lane's bytes are aligned to their number. */
+/* Rows of w in a tile: so that the pair of blocks with the most rows has few, where a
+ * tile more costs it about as much as a row. */
+static int
+tile_height(int N, int n_pair)
+{
+    int best = 64, cost = INT32_MAX;
+    for (int h = 64; h >= 8; h -= 8) {
+        int rounds = ((N - 1) / h + n_pair) / n_pair;
+        if (rounds * (h + 1) < cost) {
+            cost = rounds * (h + 1);
+            best = h;
+        }
+    }
+    return best;
+}
+
+template<int TT, int KS>
+static int
+launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
+{
+    using Z = shape<TT, KS>;
+    const int n_pair = n_proc < PAIR ? 1 : n_proc / PAIR;
+    const int h = tile_height(g->N, n_pair), n_tile = (g->N - 1) / h + 1;
+    const int stage = KS * h * 128 + Z::x_bytes;
+    /* The tensor cores read 64 rows, of which a low tile's last ones are anything:
+     * they lie behind it, within the ring. */
+    const int behind = (64 - h) * 128 - Z::x_bytes;
+    const int n_stage = (Z::ring - (behind > 0 ? behind : 0)) / OWN / stage;
+    const struct stream_args a = { g->y, g->bias, g->n, g->first, g->T, g->N, g->K,
+        g->ldy, g->y_dtype == FDK_F32, h, n_tile,
+        n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
+    CUtensorMap w, x;
+    int rc = map_matrix(&w, g->w, g->N, g->K, h, KS);
+    if (rc == 0)
+        rc = map_matrix(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
+            g->T, g->K, TT, KS);
+    if (rc == 0)
+        cu_chain(stream_kernel<TT, KS>, dim3((unsigned)((n_tile < n_pair ? n_tile :
+            n_pair) * PAIR)), Z::warps * 32,
+            Z::ring + Z::fixed, s, w, x, a);
+    return rc;
+}
+
+template<int TT, int KS>
+static cudaError_t
+prepare(void)
+{
+    return cudaFuncSetAttribute((const void *)stream_kernel<TT, KS>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize,
+        shape<TT, KS>::ring + shape<TT, KS>::fixed);
+}
+
 int
 cu_gemm_stream_fits(const struct fdk_gemm_args *a)
 {
-    return a->w_dtype != FDK_F32 && lane_bytes(a) > 0 && (uintptr_t)a->w % 16 == 0;
+    return a->w_dtype == FDK_BF16 && a->act == FDK_BF16 && a->T <= ROWS_MOST &&
+        a->K % 64 == 0 && (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0 &&
+        (a->y_dtype == FDK_BF16 || a->y_dtype == FDK_F32);
 }
 
 size_t
 cu_gemm_stream_scratch(const struct fdk_gemm_args *a)
 {
-    return (size_t)a->T * (size_t)a->K * 2;
+    (void)a;
+    return 0;
 }
 
 int
 cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
     cudaStream_t s = cu_raw(st);
-    int lb = lane_bytes(a);
-    if (a->w_dtype == FDK_BF16)
-        launch_rows<FDK_BF16, 16>(a, n_proc, s);
-    else if (a->w_dtype == FDK_F16)
-        launch_rows<FDK_F16, 16>(a, n_proc, s);
-    else if (a->w_dtype == FDK_I8 && lb == 16)
-        launch_rows<FDK_I8, 16>(a, n_proc, s);
-    else if (a->w_dtype == FDK_I8)
-        launch_rows<FDK_I8, 8>(a, n_proc, s);
-    else if (lb == 16)
-        launch_rows<FDK_I4, 16>(a, n_proc, s);
-    else
-        launch_rows<FDK_I4, 4>(a, n_proc, s);
-    return cu_launched(st, "gemm");
+    int rc = a->T <= 8 ? launch<8, 2>(a, n_proc, s) :
+        a->T <= 16 ? launch<16, 2>(a, n_proc, s) :
+        a->T <= 32 ? launch<32, 2>(a, n_proc, s) : launch<64, 1>(a, n_proc, s);
+    return rc != 0 ? rc : cu_launched(st, "gemm");
 }
 
 cudaError_t
 cu_gemm_stream_load(void)
 {
-    cudaError_t e = prepare_rows<FDK_BF16, 16>();
-    if (e == cudaSuccess)
-        e = prepare_rows<FDK_F16, 16>();
-    if (e == cudaSuccess)
-        e = prepare_rows<FDK_I8, 16>();
-    if (e == cudaSuccess)
-        e = prepare_rows<FDK_I8, 8>();
-    if (e == cudaSuccess)
-        e = prepare_rows<FDK_I4, 16>();
-    return e != cudaSuccess ? e : prepare_rows<FDK_I4, 4>();
+    cudaError_t (*const each[])(void) = { prepare<8, 2>, prepare<16, 2>, prepare<32, 2>,
+        prepare<64, 1> };
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *f = NULL;
+    cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+        cudaEnableDefault, &found);
+    if (e == cudaSuccess && found == cudaDriverEntryPointSuccess)
+        encode = (encode_fn)f;
+    for (size_t i = 0; i < sizeof(each) / sizeof(each[0]) && e == cudaSuccess; i++)
+        e = each[i]();
+    return e;
 }

@@ -218,11 +218,11 @@ piece_map(struct cu_dev *d, struct cu_range *r, struct cu_piece *p)
             continue;
         rc = vmm_result(d, "cuMemSetAccess",
             v->access(r->base + p->off, p->bytes, &acc, 1));
-        if (rc != 0)
-            v->unmap(r->base + p->off, p->bytes);
+        if (rc != 0 && cu_enter(d) == 0)
+            (void)vmm_result(d, "cuMemUnmap", v->unmap(r->base + p->off, p->bytes));
     }
-    if (rc != 0)
-        v->release(p->handle);
+    if (rc != 0 && cu_enter(d) == 0)
+        (void)vmm_result(d, "cuMemRelease", v->release(p->handle));
     return rc;
 }
 
@@ -268,10 +268,10 @@ pieces_drop(struct cu_dev *d, struct cu_range *r, size_t off, size_t bytes)
             at = &p->next;
             continue;
         }
-        int e = vmm_result(d, "cuMemUnmap", v->unmap(r->base + p->off, p->bytes));
-        if (e == 0)
-            e = vmm_result(d, "cuMemRelease", v->release(p->handle));
-        rc = rc != 0 ? rc : e;
+        if (rc == 0)
+            rc = vmm_result(d, "cuMemUnmap", v->unmap(r->base + p->off, p->bytes));
+        if (rc == 0)
+            rc = vmm_result(d, "cuMemRelease", v->release(p->handle));
         *at = p->next;
         free(p);
     }

@@ -1,7 +1,8 @@
 /*
- * Attention over paged KV: one block per (work item, KV head), a work item
- * being some query tokens of a row. The block walks the row's history in
- * chunks of FDK_ATT_CHUNK tokens at absolute multiples, keys and then values
+ * Which kernels compute a layer's attention, and the plain one: any types and head
+ * dimensions, for what the others (attention.cuh) do not take. One block per (work item,
+ * KV head), a work item being some query tokens of a row. The block walks the row's
+ * history in chunks of FDK_ATT_CHUNK tokens at absolute multiples, keys and then values
  * of a chunk in shared memory, running maximum and sum per query vector.
  *
  * Chunk c belongs to part c mod PARTS; parts are summed up each for itself and
@@ -10,88 +11,16 @@
  * same numbers to the bit. The arithmetic of a query vector is the same whichever
  * others share its block.
  */
+#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/kv.cuh"
 
 #define ATT_THREADS 256
-#define ATT_QUERIES 16           /* query vectors in work at a time */
+#define ATT_QUERIES CU_ATT_QUERIES /* in work at a time */
 #define CHUNK FDK_ATT_CHUNK
-#define PLAN_THREADS 1024
 #define PARTS 8
-#define SPLIT_ROWS 4096          /* query vectors of a launch, up to which parts are blocks */
+#define SPLIT_ROWS 4096          /* query vectors up to which parts are blocks */
 
 static_assert(CHUNK == 64, "two scores per lane");
-
-/* ---- the plan ------------------------------------------------------------ */
-
-static __device__ int
-row_tiles(const struct fdk_att_plan_args &a, const struct fdk_batch &b, int r)
-{
-    int n_tok = *b.n_tok;
-    int end = b.q_start[r + 1] < n_tok ? b.q_start[r + 1] : n_tok;
-    int64_t rows = (int64_t)(end - b.q_start[r]) * a.a;
-    return rows <= 0 ? 0 : (int)((rows + a.bt - 1) / a.bt);
-}
-
-/* One block: PLAN_THREADS rows at a time, their tile counts summed up, then
- * each thread finds the rows of its entries in the sums. */
-static __global__ void
-att_plan_kernel(struct fdk_att_plan_args a, struct fdk_batch b, struct cu_claim *claim)
-{
-    __shared__ int sum[PLAN_THREADS + 1];
-    int tid = (int)threadIdx.x, n_row = cu_clip(b.n_row, b.max_row), done = 0;
-    for (int base = 0; base < n_row; base += PLAN_THREADS) {
-        int r = base + tid;
-        sum[tid + 1] = r < n_row ? row_tiles(a, b, r) : 0;
-        if (tid == 0)
-            sum[0] = 0;
-        __syncthreads();
-        for (int step = 1; step < PLAN_THREADS; step *= 2) {
-            int v = tid + 1 > step ? sum[tid + 1 - step] : 0;
-            __syncthreads();
-            sum[tid + 1] += v;
-            __syncthreads();
-        }
-        int total = sum[PLAN_THREADS];
-        for (int e = tid; e < total && done + e < a.n_max; e += PLAN_THREADS) {
-            int lo = 0, hi = PLAN_THREADS;      /* sum[lo] <= e < sum[hi] */
-            while (hi - lo > 1) {
-                int mid = (lo + hi) / 2;
-                if (sum[mid] <= e)
-                    lo = mid;
-                else
-                    hi = mid;
-            }
-            a.work[done + e].row = base + lo;
-            a.work[done + e].tile = e - sum[lo];
-        }
-        if (done + total > a.n_max && tid == 0)
-            cu_report(claim, CU_BAD_PLAN, base, n_row, a.n_max);
-        done = done + total < a.n_max ? done + total : a.n_max;
-        __syncthreads();
-    }
-    for (int e = done + tid; e < a.n_max; e += PLAN_THREADS) {
-        a.work[e].row = -1;
-        a.work[e].tile = -1;
-    }
-    if (tid == 0) {
-        *a.n_work = done;
-        *a.n_done = 0;
-    }
-}
-
-int
-cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
-{
-    int rc = cu_stream_enter(st);
-    if (rc != 0)
-        return rc;
-    if (a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
-        a->n_work == NULL || a->n_done == NULL || a->b == NULL || a->b->max_row <= 0)
-        return -EINVAL;
-    att_plan_kernel<<<1, PLAN_THREADS, 0, cu_raw(st)>>>(*a, *a->b,
-        cu_stream_of(st)->dev->claim);
-    return cu_launched(st, "att_plan");
-}
 
 /* A query row is a token: the heads of a KV head share what is loaded for it. */
 void
@@ -222,7 +151,9 @@ load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
     for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
         int q = i / a.D, d = i % a.D;
         int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
-        s.q[i] = a.qkv[(size_t)t * stride + (size_t)h * (size_t)a.D + (size_t)d];
+        size_t at = (size_t)t * stride + (size_t)h * (size_t)a.D + (size_t)d;
+        s.q[i] = a.act == FDK_F32 ? ((const float *)a.qkv)[at] :
+            cu_widen(((const __nv_bfloat16 *)a.qkv)[at]);
         s.all[i] = 0;
     }
     for (int q = (int)threadIdx.x; q < n_q; q += ATT_THREADS) {
@@ -336,10 +267,22 @@ part_of(const struct fdk_attention_args &a, int t, int h, int part)
         (size_t)part) * (size_t)(a.D + 2);
 }
 
-static __device__ __forceinline__ float *
-result_of(const struct fdk_attention_args &a, int t, int h)
+/* Number d of a query vector's result. */
+static __device__ __forceinline__ void
+put_result(const struct fdk_attention_args &a, int t, int h, int d, float x)
 {
-    return a.y + ((size_t)t * (size_t)a.H + (size_t)h) * (size_t)a.D;
+    size_t at = ((size_t)t * (size_t)a.H + (size_t)h) * (size_t)a.D + (size_t)d;
+    if (a.act == FDK_F32)
+        ((float *)a.y)[at] = x;
+    else
+        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(x);
+}
+
+/* Rows of so many tokens are another kernel's. */
+static __device__ __forceinline__ bool
+is_long(const struct fdk_batch &b, int row, int n_tok, int long_min)
+{
+    return min(b.q_start[row + 1], n_tok) - b.q_start[row] >= long_min;
 }
 
 template<typename E>
@@ -353,7 +296,8 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     __syncthreads();
     for (int q = 0; q < n_q; q++)
         last = s.see[q] > last ? s.see[q] : last;
-    for (int part = it.part < 0 ? 0 : it.part; part < PARTS && part * CHUNK < last; part++) {
+    for (int part = it.part < 0 ? 0 : it.part; part < PARTS && part * CHUNK < last;
+        part++) {
         attend_part<E>(a, it, s, tok, n_q, part, last);
         for (int i = (int)threadIdx.x; i < n_q * a.D && it.part >= 0; i += ATT_THREADS) {
             int q = i / a.D, d = i % a.D;
@@ -379,20 +323,21 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     }
     for (int i = (int)threadIdx.x; i < n_q * a.D && it.part < 0; i += ATT_THREADS) {
         int q = i / a.D;
-        result_of(a, it.tok + q / it.n_head, it.h0 + q % it.n_head)[i % a.D] =
-            s.all_l[q] > 0 ? s.all[i] / s.all_l[q] : s.all_l[q];
+        put_result(a, it.tok + q / it.n_head, it.h0 + q % it.n_head, i % a.D,
+            s.all_l[q] > 0 ? s.all[i] / s.all_l[q] : s.all_l[q]);
     }
     __syncthreads();
 }
 
 /* A block per token and head merges its parts. */
 static __global__ void
-merge_kernel(struct fdk_attention_args a, struct fdk_batch b)
+merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
 {
     int t = (int)blockIdx.x, h = (int)blockIdx.y;
     cu_dep_next();
     cu_dep_wait();
-    if (t >= cu_clip(b.n_tok, a.T))
+    int n_tok = cu_clip(b.n_tok, a.T);
+    if (t >= n_tok || is_long(b, b.row[t], n_tok, long_min))
         return;
     int n = b.pos[t] / CHUNK + 1;
     for (int d = (int)threadIdx.x; d < a.D; d += (int)blockDim.x) {
@@ -403,13 +348,13 @@ merge_kernel(struct fdk_attention_args a, struct fdk_batch b)
             merge(&m, &l, p[a.D], p[a.D + 1], &x, &y);
             all = merge_value(all, x, p[d], y);
         }
-        result_of(a, t, h)[d] = l > 0 ? all / l : l;
+        put_result(a, t, h, d, l > 0 ? all / l : l);
     }
 }
 
 template<typename E>
 static __global__ void
-attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
+attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int long_min,
     struct cu_claim *claim)
 {
     extern __shared__ float mem[];
@@ -427,6 +372,8 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
             cu_report(claim, CU_BAD_WORK, row, w, tile);
         return;
     }
+    if (is_long(b, row, n_tok, long_min))
+        return;
     struct att_item it;
     int group = a.H / a.K;
     it.table = b.block_table + (size_t)b.state[row] * (size_t)b.table_stride;
@@ -453,14 +400,50 @@ att_splits(const struct fdk_attention_args *a)
 }
 
 /* Of the largest launch up to T tokens whose parts are blocks. */
-size_t
-cu_attention_scratch(const struct fdk_attention_args *a)
+static size_t
+plain_scratch(const struct fdk_attention_args *a)
 {
     int64_t rows = (int64_t)a->T * a->H;
     return (size_t)(rows < SPLIT_ROWS ? rows : SPLIT_ROWS) * PARTS * (size_t)(a->D + 2) *
         sizeof(float);
 }
 
+size_t
+cu_attention_scratch(const struct fdk_attention_args *a)
+{
+    size_t plain = plain_scratch(a), split = cu_att_split_scratch(a);
+    return plain > split ? plain : split;
+}
+
+/* Rows of long_min tokens and more are left out. */
+static int
+plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t st)
+{
+    int32_t qa, bt;
+    int split = att_splits(a);
+    cu_att_shape(a, &qa, &bt);
+    if (split && (a->scratch == NULL || a->scratch_bytes < plain_scratch(a)))
+        return -EINVAL;
+    dim3 grid((unsigned)a->n_work_max, (unsigned)a->K, split ? PARTS : 1);
+    size_t mem = att_shared_bytes(a->D);
+    cudaStream_t s = cu_raw(st);
+    struct cu_claim *c = cu_stream_of(st)->dev->claim;
+    void (*kernel)(struct fdk_attention_args, struct fdk_batch, int, int,
+        struct cu_claim *) = attention_kernel<__nv_fp8_e4m3>;
+    if (a->kv.dtype == FDK_F32)
+        kernel = attention_kernel<float>;
+    else if (a->kv.dtype == FDK_BF16)
+        kernel = attention_kernel<__nv_bfloat16>;
+    else if (a->kv.dtype == FDK_I8)
+        kernel = attention_kernel<int8_t>;
+    cu_chain(kernel, grid, ATT_THREADS, mem, s, *a, *a->b, bt, long_min, c);
+    if (split)
+        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)a->H), 128, 0, s, *a, *a->b,
+            long_min);
+    return cu_launched(st, "attention");
+}
+
+/* Without a plan the plain kernel does it all. */
 int
 cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
@@ -474,29 +457,22 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
     if (rc != 0)
         return rc;
+    if (a->act != FDK_F32 && a->act != FDK_BF16)
+        return -ENOTSUP;
     cu_att_shape(a, &qa, &bt);
     if (a->n_work_max < fdk_tiles_max(a->b->max_row, a->T, qa, bt))
         return -EINVAL;
     if (a->n_work_max == 0)
         return 0;
-    int split = att_splits(a);
-    if (split && (a->scratch == NULL || a->scratch_bytes < cu_attention_scratch(a)))
-        return -EINVAL;
-    dim3 grid((unsigned)a->n_work_max, (unsigned)a->K, split ? PARTS : 1);
-    size_t mem = att_shared_bytes(a->D);
-    cudaStream_t s = cu_raw(st);
-    struct cu_claim *c = cu_stream_of(st)->dev->claim;
-    if (a->kv.dtype == FDK_F32)
-        cu_chain(attention_kernel<float>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
-    else if (a->kv.dtype == FDK_BF16)
-        cu_chain(attention_kernel<__nv_bfloat16>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
-    else if (a->kv.dtype == FDK_I8)
-        cu_chain(attention_kernel<int8_t>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
-    else
-        cu_chain(attention_kernel<__nv_fp8_e4m3>, grid, ATT_THREADS, mem, s, *a, *a->b, bt, c);
-    if (split)
-        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)a->H), 128, 0, s, *a, *a->b);
-    return cu_launched(st, "attention");
+    int det = cu_stream_of(st)->dev->ctx->deterministic;
+    int has_long = a->plan != NULL && cu_att_has_long(a, det);
+    if (has_long)
+        rc = cu_att_long(a, st);
+    if (rc != 0)
+        return rc;
+    if (a->plan != NULL && cu_att_split_fits(a))
+        return cu_att_split(a, st);
+    return plain_attention(a, has_long ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
 
 cudaError_t
@@ -509,11 +485,13 @@ cu_attention_load(void)
         (const void *)attention_kernel<__nv_fp8_e4m3>,
     };
     struct cudaFuncAttributes attr;
-    cudaError_t e = cudaFuncGetAttributes(&attr, att_plan_kernel);
-    if (e == cudaSuccess)
-        e = cudaFuncGetAttributes(&attr, merge_kernel);
+    cudaError_t e = cudaFuncGetAttributes(&attr, merge_kernel);
     for (size_t i = 0; i < sizeof(k) / sizeof(k[0]) && e == cudaSuccess; i++)
         e = cudaFuncSetAttribute(k[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
             (int)att_shared_bytes(CU_MAX_HEAD_DIM));
-    return e;
+    if (e == cudaSuccess)
+        e = cu_att_plan_load();
+    if (e == cudaSuccess)
+        e = cu_att_split_load();
+    return e == cudaSuccess ? cu_att_long_load() : e;
 }

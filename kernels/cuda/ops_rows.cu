@@ -1,9 +1,16 @@
 /*
- * Operations that take each row for itself: one block per row.
+ * Operations that take each row for itself. Most are vectors of eight numbers a
+ * thread (vec8.cuh); rows of any length and alignment have a plain kernel beside
+ * it. Which one runs depends on the row's length and alignment alone, never on
+ * how many rows there are.
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/vec8.cuh"
 
 #define ROW_THREADS 256
+
+/* Up to here a row is asked for before it is known to be live: its block would
+ * wait for the count first. Beyond, padding would cost bandwidth. */
+#define ROWS_AT_ONCE 64
 
 /* ---- row states ---------------------------------------------------------- */
 
@@ -11,12 +18,14 @@
 static __global__ void
 row_update_kernel(struct fdk_row_update_args a)
 {
-    static_assert(sizeof(struct fdk_row) % 4 == 0, "copied by words");
+    static_assert(sizeof(struct fdk_row) % 8 == 0, "copied by words");
     int i = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
     if (i < cu_clip(a.n, a.n_max)) {
-        const uint32_t *src = (const uint32_t *)&a.rows[i];
-        uint32_t *dst = (uint32_t *)&a.state[a.idx[i]];
-        for (unsigned w = threadIdx.x; w < sizeof(struct fdk_row) / 4; w += blockDim.x)
+        const uint2 *src = (const uint2 *)&a.rows[i];
+        uint2 *dst = (uint2 *)&a.state[a.idx[i]];
+        for (unsigned w = threadIdx.x; w < sizeof(struct fdk_row) / 8; w += blockDim.x)
             dst[w] = src[w];
     }
     if (a.n_delta == NULL)
@@ -40,18 +49,22 @@ cu_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
         (a->table == NULL || a->delta == NULL || a->n_delta_max < 0))
         return -EINVAL;
     unsigned n = (unsigned)(a->n_max > 0 ? a->n_max : 1);
-    row_update_kernel<<<n, 128, 0, cu_raw(st)>>>(*a);
+    cu_chain(row_update_kernel, dim3(n), 64, 0, cu_raw(st), *a);
     return cu_launched(st, "row_update");
 }
 
 /* ---- embed, gather ------------------------------------------------------- */
 
-/* The batch travels by value: a->b is the host's. */
+/* The batch travels by value: a->b is the host's. vectors: C is a multiple of 8
+ * and rows are aligned. */
 template<typename W>
-static __global__ void
-embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim)
+static __global__ void __launch_bounds__(ROW_THREADS)
+embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim,
+    int vectors)
 {
     int t = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
     if (t >= cu_clip(b.n_tok, a.T))
         return;
     int32_t id = b.ids[t];
@@ -61,8 +74,15 @@ embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim
     if (bad && threadIdx.x == 0)
         cu_report(claim, CU_BAD_TOKEN, id, t, a.V);
     const W *w = (const W *)a.w + (size_t)(bad ? 0 : id) * (size_t)a.C;
-    float *y = a.y + (size_t)t * (size_t)a.C;
-    for (int i = (int)threadIdx.x; i < a.C; i += (int)blockDim.x)
+    float *y = a.y + (size_t)t * (size_t)a.C, v[8];
+    for (int i = (int)threadIdx.x; vectors && i < a.C / 8; i += ROW_THREADS) {
+        cu_widen8(cu_load8(w, (size_t)i), v);
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            v[k] *= a.scale;
+        cu_store8(y, (size_t)i, v);
+    }
+    for (int i = (int)threadIdx.x; !vectors && i < a.C; i += ROW_THREADS)
         y[i] = cu_widen(w[i]) * a.scale;
 }
 
@@ -76,27 +96,34 @@ cu_embed(const struct fdk_embed_args *a, fdk_stream_t st)
         a->b == NULL)
         return -EINVAL;
     struct cu_claim *c = cu_stream_of(st)->dev->claim;
-    unsigned n = (unsigned)a->T;
+    int vectors = a->C % 8 == 0 && cu_aligned(a->y, a->w, NULL, NULL);
+    dim3 n((unsigned)a->T);
+    cudaStream_t s = cu_raw(st);
     if (a->w_dtype == FDK_F32)
-        embed_kernel<float><<<n, ROW_THREADS, 0, cu_raw(st)>>>(*a, *a->b, c);
+        cu_chain(embed_kernel<float>, n, ROW_THREADS, 0, s, *a, *a->b, c, vectors);
     else if (a->w_dtype == FDK_F16)
-        embed_kernel<__half><<<n, ROW_THREADS, 0, cu_raw(st)>>>(*a, *a->b, c);
+        cu_chain(embed_kernel<__half>, n, ROW_THREADS, 0, s, *a, *a->b, c, vectors);
     else if (a->w_dtype == FDK_BF16)
-        embed_kernel<__nv_bfloat16><<<n, ROW_THREADS, 0, cu_raw(st)>>>(*a, *a->b, c);
+        cu_chain(embed_kernel<__nv_bfloat16>, n, ROW_THREADS, 0, s, *a, *a->b, c,
+            vectors);
     else
         return (unsigned)a->w_dtype < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
     return cu_launched(st, "embed");
 }
 
-static __global__ void
-gather_kernel(struct fdk_gather_args a, struct fdk_batch b)
+/* Rows of n words of type U. */
+template<typename U>
+static __global__ void __launch_bounds__(ROW_THREADS)
+gather_kernel(struct fdk_gather_args a, struct fdk_batch b, size_t n)
 {
     int o = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
     if (o >= cu_clip(b.n_out, a.O))
         return;
-    const float *x = a.x + (size_t)b.out[o].tok * (size_t)a.C;
-    float *y = a.y + (size_t)o * (size_t)a.C;
-    for (int i = (int)threadIdx.x; i < a.C; i += (int)blockDim.x)
+    const U *x = (const U *)a.x + (size_t)b.out[o].tok * n;
+    U *y = (U *)a.y + (size_t)o * n;
+    for (size_t i = threadIdx.x; i < n; i += ROW_THREADS)
         y[i] = x[i];
 }
 
@@ -108,106 +135,168 @@ cu_gather(const struct fdk_gather_args *a, fdk_stream_t st)
         return rc;
     if (a->O <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->b == NULL)
         return -EINVAL;
-    gather_kernel<<<(unsigned)a->O, ROW_THREADS, 0, cu_raw(st)>>>(*a, *a->b);
+    rc = cu_act_valid(a->act);
+    if (rc != 0)
+        return rc;
+    size_t bytes = (size_t)a->C * fdk_dtype_bytes(a->act);
+    dim3 n((unsigned)a->O);
+    if (bytes % 16 == 0 && cu_aligned(a->x, a->y, NULL, NULL))
+        cu_chain(gather_kernel<uint4>, n, ROW_THREADS, 0, cu_raw(st), *a, *a->b,
+            bytes / 16);
+    else
+        cu_chain(gather_kernel<uint16_t>, n, ROW_THREADS, 0, cu_raw(st), *a, *a->b,
+            bytes / 2);
     return cu_launched(st, "gather");
 }
 
-/* To 16 bytes, all of them. */
-static int
-aligned(const void *a, const void *b, const void *c, const void *d)
-{
-    return (((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) & 15) == 0;
-}
-
-/* ---- rmsnorm, silu_mul --------------------------------------------------- */
+/* ---- rmsnorm ------------------------------------------------------------- */
 
 #define NORM_THREADS 512
-#define NORM_VECTORS 8           /* of 4 numbers, per thread: rows of up to 16,384 */
+#define NORM_WARPS   (NORM_THREADS / 32)
+#define NORM_VECTORS 4           /* of 8 numbers, per thread: rows of up to 16,384 */
 
-/* Sum over the block, the same in every thread. */
-static __device__ float
+/* Sum over the block, the same in every thread. part: zeros where there is no
+ * warp. */
+static __device__ __forceinline__ float
 norm_sum(float sum, float *part)
 {
     sum = cu_warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = sum;
     __syncthreads();
+    float4 p[NORM_WARPS / 4];
+#pragma unroll
+    for (int i = 0; i < NORM_WARPS / 4; i++)
+        p[i] = ((const float4 *)part)[i];
     sum = 0;
-    for (int i = 0; i < (int)blockDim.x / 32; i++)
-        sum += part[i];
+#pragma unroll
+    for (int i = 0; i < NORM_WARPS / 4; i++)
+        sum += (p[i].x + p[i].y) + (p[i].z + p[i].w);
     return sum;
 }
 
+/* x += add, and the sum of its squares. */
+template<typename A>
+static __device__ __forceinline__ float
+norm_add(float v[8], const struct cu_raw8<A> &add)
+{
+    float plus[8], sum = 0;
+    cu_widen8(add, plus);
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        v[k] += plus[k];
+        sum = fmaf(v[k], v[k], sum);
+    }
+    return sum;
+}
+
+/* y = w (x inv) for vector i of the row. */
+template<typename A>
+static __device__ __forceinline__ void
+norm_out(A *y, const struct cu_raw8<float> &w, size_t i, float v[8], float inv)
+{
+    float s[8];
+    cu_widen8(w, s);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        v[k] = s[k] * (v[k] * inv);
+    cu_store8(y, i, v);
+}
+
 /* The row stays in registers: all of it is asked for at once. */
-template<int N>
-static __global__ void __launch_bounds__(NORM_THREADS)
+template<typename A, int N>
+static __global__ void __launch_bounds__(NORM_THREADS, N == 4 ? 1 : 2)
 rmsnorm_vectors(struct fdk_rmsnorm_args a)
 {
-    __shared__ float part[NORM_THREADS / 32];
-    const int n = a.C / 4, t = (int)blockIdx.x, first = (int)threadIdx.x;
-    float4 v[N], w[N], add[N];
-    float sum = 0;
+    __shared__ __align__(16) float part[NORM_WARPS];
+    const int n = a.C / 8, first = (int)threadIdx.x, step = (int)blockDim.x;
+    const size_t row = (size_t)blockIdx.x * (size_t)a.C;
+    const float share = 1.0f / (float)a.C;
+    float *x = a.x + row, sum = 0;
+    struct cu_raw8<float> raw[N], w[N];
+    struct cu_raw8<A> add[N];
     cu_dep_next();
+    if (first < NORM_WARPS && first >= step / 32)
+        part[first] = 0;
 #pragma unroll
     for (int k = 0; k < N; k++)
-        if (first + k * NORM_THREADS < n)
-            w[k] = __ldg((const float4 *)a.w + first + k * NORM_THREADS);
+        if (first + k * step < n)
+            w[k] = cu_load8(a.w, (size_t)(first + k * step));
     cu_dep_wait();
-    if (t >= cu_clip(a.n, a.T))
+    int live = cu_clip(a.n, a.T);
+    if (a.T > ROWS_AT_ONCE && (int)blockIdx.x >= live)
         return;
-    float4 *x = (float4 *)a.x + (size_t)t * n, *y = (float4 *)a.y + (size_t)t * n;
-    const float4 *plus = a.add != NULL ? (const float4 *)a.add + (size_t)t * n : NULL;
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        int i = first + k * NORM_THREADS;
-        v[k] = i < n ? x[i] : make_float4(0, 0, 0, 0);
-        add[k] = i < n && plus != NULL ? plus[i] : make_float4(0, 0, 0, 0);
+        int i = first + k * step;
+        raw[k] = i < n ? cu_load8(x, (size_t)i) : cu_zero8<float>();
+        add[k] = i < n && a.add != NULL ? cu_load8((const A *)a.add + row, (size_t)i) :
+            cu_zero8<A>();
     }
+    if ((int)blockIdx.x >= live)
+        return;
+    float v[N][8];
 #pragma unroll
     for (int k = 0; k < N; k++) {
-        int i = first + k * NORM_THREADS;
-        v[k].x += add[k].x;
-        v[k].y += add[k].y;
-        v[k].z += add[k].z;
-        v[k].w += add[k].w;
-        if (i < n && plus != NULL)
-            x[i] = v[k];
-        sum = fmaf(v[k].x, v[k].x, sum);
-        sum = fmaf(v[k].y, v[k].y, sum);
-        sum = fmaf(v[k].z, v[k].z, sum);
-        sum = fmaf(v[k].w, v[k].w, sum);
+        cu_widen8(raw[k], v[k]);
+        sum += norm_add(v[k], add[k]);
+        if (first + k * step < n && a.add != NULL)
+            cu_store8(x, (size_t)(first + k * step), v[k]);
     }
-    float inv = 1.0f / sqrtf(norm_sum(sum, part) / (float)a.C + a.eps);
+    float inv = rsqrtf(fmaf(norm_sum(sum, part), share, a.eps));
 #pragma unroll
     for (int k = 0; k < N; k++)
-        if (first + k * NORM_THREADS < n)
-            y[first + k * NORM_THREADS] = make_float4(w[k].x * (v[k].x * inv),
-                w[k].y * (v[k].y * inv), w[k].z * (v[k].z * inv), w[k].w * (v[k].w * inv));
+        if (first + k * step < n)
+            norm_out((A *)a.y + row, w[k], (size_t)(first + k * step), v[k], inv);
 }
 
 /* Rows of any length. */
-static __global__ void
+template<typename A>
+static __global__ void __launch_bounds__(NORM_THREADS)
 rmsnorm_kernel(struct fdk_rmsnorm_args a)
 {
-    __shared__ float part[ROW_THREADS / 32];
+    __shared__ __align__(16) float part[NORM_WARPS];
     int t = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
     if (t >= cu_clip(a.n, a.T))
         return;
-    float *x = a.x + (size_t)t * (size_t)a.C, *y = a.y + (size_t)t * (size_t)a.C;
-    const float *add = a.add != NULL ? a.add + (size_t)t * (size_t)a.C : NULL;
-    float sum = 0;
-    for (int i = (int)threadIdx.x; i < a.C; i += ROW_THREADS) {
+    float *x = a.x + (size_t)t * (size_t)a.C, sum = 0;
+    A *y = (A *)a.y + (size_t)t * (size_t)a.C;
+    const A *add = a.add != NULL ? (const A *)a.add + (size_t)t * (size_t)a.C : NULL;
+    for (int i = (int)threadIdx.x; i < a.C; i += NORM_THREADS) {
         float v = x[i];
         if (add != NULL) {
-            v += add[i];
+            v += cu_widen(add[i]);
             x[i] = v;
         }
         sum = fmaf(v, v, sum);
     }
-    float inv = 1.0f / sqrtf(norm_sum(sum, part) / (float)a.C + a.eps);
+    float inv = rsqrtf(norm_sum(sum, part) / (float)a.C + a.eps);
     /* Each thread reads what it wrote itself; y may be x. */
-    for (int i = (int)threadIdx.x; i < a.C; i += ROW_THREADS)
-        y[i] = a.w[i] * (x[i] * inv);
+    for (int i = (int)threadIdx.x; i < a.C; i += NORM_THREADS)
+        cu_round(&y[i], a.w[i] * (x[i] * inv));
+}
+
+template<typename A>
+static void
+rmsnorm_launch(const struct fdk_rmsnorm_args *a, cudaStream_t s)
+{
+    dim3 grid((unsigned)a->T);
+    unsigned n = (unsigned)a->C / 8, many = (n + NORM_THREADS - 1) / NORM_THREADS;
+    many = many > 2 ? NORM_VECTORS : many;
+    if (a->C % 8 != 0 || many * NORM_THREADS < n ||
+        !cu_aligned(a->x, a->y, a->add, a->w)) {
+        cu_chain(rmsnorm_kernel<A>, grid, NORM_THREADS, 0, s, *a);
+        return;
+    }
+    unsigned threads = ((n + many - 1) / many + 31) / 32 * 32;
+    if (many == 1)
+        cu_chain(rmsnorm_vectors<A, 1>, grid, threads, 0, s, *a);
+    else if (many == 2)
+        cu_chain(rmsnorm_vectors<A, 2>, grid, threads, 0, s, *a);
+    else
+        cu_chain(rmsnorm_vectors<A, NORM_VECTORS>, grid, threads, 0, s, *a);
 }
 
 int
@@ -219,51 +308,89 @@ cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
     if (a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->w == NULL ||
         a->n == NULL)
         return -EINVAL;
-    dim3 grid((unsigned)a->T);
-    if (a->C % 4 != 0 || a->C > 4 * NORM_THREADS * NORM_VECTORS ||
-        !aligned(a->x, a->y, a->add, a->w))
-        rmsnorm_kernel<<<grid, ROW_THREADS, 0, cu_raw(st)>>>(*a);
-    else if (a->C <= 4 * NORM_THREADS)
-        cu_chain(rmsnorm_vectors<1>, grid, NORM_THREADS, 0, cu_raw(st), *a);
-    else if (a->C <= 8 * NORM_THREADS)
-        cu_chain(rmsnorm_vectors<2>, grid, NORM_THREADS, 0, cu_raw(st), *a);
+    rc = cu_act_valid(a->act);
+    if (rc != 0)
+        return rc;
+    if (a->act == FDK_F32)
+        rmsnorm_launch<float>(a, cu_raw(st));
     else
-        cu_chain(rmsnorm_vectors<NORM_VECTORS>, grid, NORM_THREADS, 0, cu_raw(st), *a);
+        rmsnorm_launch<__nv_bfloat16>(a, cu_raw(st));
     return cu_launched(st, "rmsnorm");
 }
 
-static __device__ __forceinline__ float
-silu_mul(float g, float u)
+/* ---- silu_mul ------------------------------------------------------------ */
+
+#define SILU_THREADS 128
+
+static __device__ __forceinline__ void
+silu_mul(float *y, float g, float u)
 {
-    return g / (1.0f + expf(-g)) * u;
+    *y = g / (1.0f + expf(-g)) * u;
 }
 
-/* A vector of 4 a thread. */
-static __global__ void
-silu_mul_vectors(struct fdk_silu_mul_args a)
+/* Rounded to 8 bits afterwards: exp and the quotient within a few units of fp32. */
+static __device__ __forceinline__ void
+silu_mul(__nv_bfloat16 *y, float g, float u)
 {
-    int t = (int)blockIdx.x, i = (int)(blockIdx.y * blockDim.x + threadIdx.x), n = a.F / 4;
+    *y = __float2bfloat16_rn(__fdividef(g, 1.0f + __expf(-g)) * u);
+}
+
+/* A vector of 8 a thread; parts blocks to a row, one after the other. */
+template<typename A>
+static __global__ void __launch_bounds__(SILU_THREADS)
+silu_mul_vectors(struct fdk_silu_mul_args a, unsigned parts)
+{
+    unsigned t = blockIdx.x / parts, n = (unsigned)a.F / 8;
+    unsigned i = (blockIdx.x - t * parts) * SILU_THREADS + threadIdx.x;
     cu_dep_next();
     cu_dep_wait();
-    if (t >= cu_clip(a.n, a.T) || i >= n)
+    unsigned live = (unsigned)cu_clip(a.n, a.T);
+    if (i >= n || (a.T > ROWS_AT_ONCE && t >= live))
         return;
-    const float4 *row = (const float4 *)a.gu + (size_t)t * 2 * n;
-    float4 g = row[i], u = row[n + i];
-    ((float4 *)a.y)[(size_t)t * n + i] = make_float4(silu_mul(g.x, u.x),
-        silu_mul(g.y, u.y), silu_mul(g.z, u.z), silu_mul(g.w, u.w));
+    const A *row = (const A *)a.gu + (size_t)t * 2 * (size_t)a.F;
+    struct cu_raw8<A> gate = cu_load8(row, i), up = cu_load8(row, n + i), out;
+    if (t >= live)
+        return;
+    float g[8], u[8];
+    cu_widen8(gate, g);
+    cu_widen8(up, u);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        silu_mul(reinterpret_cast<A *>(&out) + k, g[k], u[k]);
+    uint4 *y = (uint4 *)((A *)a.y + (size_t)t * (size_t)a.F) + i * (sizeof(A) / 2);
+#pragma unroll
+    for (size_t k = 0; k < sizeof(A) / 2; k++)
+        y[k] = out.word[k];
 }
 
-static __global__ void
+template<typename A>
+static __global__ void __launch_bounds__(ROW_THREADS)
 silu_mul_kernel(struct fdk_silu_mul_args a)
 {
     int t = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
     if (t >= cu_clip(a.n, a.T))
         return;
-    const float *g = a.gu + (size_t)t * 2 * (size_t)a.F, *u = g + a.F;
-    float *y = a.y + (size_t)t * (size_t)a.F;
-    for (int i = (int)(blockIdx.y * blockDim.x + threadIdx.x); i < a.F;
-         i += (int)(gridDim.y * blockDim.x))
-        y[i] = silu_mul(g[i], u[i]);
+    const A *g = (const A *)a.gu + (size_t)t * 2 * (size_t)a.F, *u = g + a.F;
+    A *y = (A *)a.y + (size_t)t * (size_t)a.F;
+    for (int i = (int)(blockIdx.y * ROW_THREADS + threadIdx.x); i < a.F;
+         i += (int)(gridDim.y * ROW_THREADS))
+        silu_mul(&y[i], cu_widen(g[i]), cu_widen(u[i]));
+}
+
+template<typename A>
+static void
+silu_mul_launch(const struct fdk_silu_mul_args *a, cudaStream_t s)
+{
+    unsigned T = (unsigned)a->T, F = (unsigned)a->F;
+    unsigned parts = (F / 8 + SILU_THREADS - 1) / SILU_THREADS;
+    if (F % 8 == 0 && cu_aligned(a->gu, a->y, NULL, NULL) && parts <= 0x7fffffffu / T) {
+        cu_chain(silu_mul_vectors<A>, dim3(T * parts), SILU_THREADS, 0, s, *a, parts);
+        return;
+    }
+    parts = (F + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS);
+    cu_chain(silu_mul_kernel<A>, dim3(T, parts < 64 ? parts : 64), ROW_THREADS, 0, s, *a);
 }
 
 int
@@ -274,15 +401,27 @@ cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
         return rc;
     if (a->T <= 0 || a->F <= 0 || a->y == NULL || a->gu == NULL || a->n == NULL)
         return -EINVAL;
-    if (a->F % 4 == 0 && aligned(a->gu, a->y, NULL, NULL)) {
-        cu_chain(silu_mul_vectors, dim3((unsigned)a->T, ((unsigned)a->F / 4 + 127) / 128), 128,
-            0, cu_raw(st), *a);
-        return cu_launched(st, "silu_mul");
-    }
-    unsigned parts = ((unsigned)a->F + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS);
-    dim3 grid((unsigned)a->T, parts < 64 ? parts : 64);
-    silu_mul_kernel<<<grid, ROW_THREADS, 0, cu_raw(st)>>>(*a);
+    rc = cu_act_valid(a->act);
+    if (rc != 0)
+        return rc;
+    if (a->act == FDK_F32)
+        silu_mul_launch<float>(a, cu_raw(st));
+    else
+        silu_mul_launch<__nv_bfloat16>(a, cu_raw(st));
     return cu_launched(st, "silu_mul");
+}
+
+template<typename A>
+static cudaError_t
+act_load(void)
+{
+    const void *const k[] = {
+        (const void *)rmsnorm_kernel<A>, (const void *)rmsnorm_vectors<A, 1>,
+        (const void *)rmsnorm_vectors<A, 2>,
+        (const void *)rmsnorm_vectors<A, NORM_VECTORS>,
+        (const void *)silu_mul_vectors<A>, (const void *)silu_mul_kernel<A>,
+    };
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
 }
 
 cudaError_t
@@ -291,10 +430,10 @@ cu_rows_load(void)
     const void *const k[] = {
         (const void *)row_update_kernel, (const void *)embed_kernel<float>,
         (const void *)embed_kernel<__half>, (const void *)embed_kernel<__nv_bfloat16>,
-        (const void *)gather_kernel, (const void *)rmsnorm_kernel,
-        (const void *)rmsnorm_vectors<1>, (const void *)rmsnorm_vectors<2>,
-        (const void *)rmsnorm_vectors<NORM_VECTORS>, (const void *)silu_mul_vectors,
-        (const void *)silu_mul_kernel,
+        (const void *)gather_kernel<uint4>, (const void *)gather_kernel<uint16_t>,
     };
-    return cu_load(k, sizeof(k) / sizeof(k[0]));
+    cudaError_t e = cu_load(k, sizeof(k) / sizeof(k[0]));
+    if (e == cudaSuccess)
+        e = act_load<float>();
+    return e != cudaSuccess ? e : act_load<__nv_bfloat16>();
 }

@@ -1,498 +1,290 @@
 /*
- * Choosing a token: one block per output row. The rules are those of fdk.h
- * and kernels/cpu/sample.c. The logits stay as they are but for masked stop
- * ids: penalties are applied as a logit is read, so the raw one is there for
- * its log-probability.
+ * Choosing a token: a cluster of blocks per output row, which keeps the row in
+ * its shared memory. The rules are those of fdk.h and kernels/cpu/sample.c.
+ * The logits in memory stay as they are.
  *
- * Ids are in order by a 64-bit key: the logit's bits made monotonous, then
- * the complemented id. top_k and top_p are a search for the key whose prefix
- * has the wanted count or mass, two bits a pass, first among the best few
- * thousand ids. Masses are integers (units
- * of 2^-40 of the best id's probability), so that no order of addition can
- * be seen in the outcome.
+ * A row's numbers are a function of the row alone, whatever the size of the
+ * cluster: extremes do not depend on order, sums are integers of quads, cuts
+ * are found in integers, and scores are compared in double precision wherever
+ * fp32 cannot tell which is larger.
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/ops_sample_choose.cuh"
+#include "kernels/cuda/ops_sample_keep.cuh"
 
-#include <math.h>
+#define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
+#define S_FEW 8                  /* rows that get a cluster of the largest size */
+#define S_AHEAD 32               /* rows about that are worked on at a time */
 
-#define S_THREADS 1024
-#define S_WARPS (S_THREADS / 32)
-#define S_LIST 4096
-#define MASS_UNIT 1099511627776.0f   /* 2^40 */
+/* ---- log-probabilities ----------------------------------------------------- */
 
-typedef unsigned long long u64;
-
-struct best {                    /* in descending order of x, then ascending id */
-    double x;
-    int id;                      /* -1: none */
-};
-
-struct row {
-    struct fdk_row st;           /* a copy in shared memory */
-    struct fdk_out out;
-    float *x;                    /* (V) */
-    const uint16_t *counts;      /* (V) or NULL */
-    int V;
-    float max;                   /* of the penalized, masked logits */
-    float inv_t;
-};
-
-/* ---- block-wide reductions: every thread gets the result ----------------- */
-
-static __device__ __forceinline__ int
-ahead(double x, int id, const struct best &b)
-{
-    return id >= 0 && (b.id < 0 || x > b.x || (x == b.x && id < b.id));
-}
-
-static __device__ struct best
-warp_best(struct best b)
-{
-    for (int i = 16; i > 0; i /= 2) {
-        double x = __shfl_xor_sync(0xffffffffu, b.x, i);
-        int id = __shfl_xor_sync(0xffffffffu, b.id, i);
-        if (ahead(x, id, b)) {
-            b.x = x;
-            b.id = id;
-        }
-    }
-    return b;
-}
-
-static __device__ struct best
-block_best(struct best b)
-{
-    __shared__ struct best part[S_WARPS];
-    b = warp_best(b);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = b;
-    __syncthreads();
-    return warp_best(part[threadIdx.x % S_WARPS]);
-}
-
-template<typename N>
-static __device__ N
-block_sum(N v)
-{
-    __shared__ N part[S_WARPS];
-    for (int i = 16; i > 0; i /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, i);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = part[threadIdx.x % S_WARPS];
-    for (int i = 16; i > 0; i /= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, i);
-    return v;
-}
-
-/* ---- logits -------------------------------------------------------------- */
-
-static __device__ __forceinline__ float
-penalized(const struct row &r, int i)
-{
-    float x = r.x[i];
-    if (r.counts == NULL)
-        return x;
-    uint16_t c = r.counts[i];
-    if (c == 0)
-        return x;
-    float rep = r.st.repetition;
-    x = x > 0 ? __fdiv_rn(x, rep) : __fmul_rn(x, rep);
-    if ((c & 0x7fff) != 0) {
-        x = __fsub_rn(x, __fmul_rn(r.st.frequency, (float)(c & 0x7fff)));
-        x = __fsub_rn(x, r.st.presence);
-    }
-    return x;
-}
-
-static __device__ __forceinline__ u64
-key_of(float x, int id)
-{
-    uint32_t u = __float_as_uint(x + 0.0f);     /* -0 is 0 */
-    u ^= u & 0x80000000u ? 0xffffffffu : 0x80000000u;
-    return (u64)u << 32 | (uint32_t)~(uint32_t)id;
-}
-
-static __device__ struct best
-raw_max(const struct row &r, int *ret_finite)
-{
-    struct best b = { 0, -1 };
-    int bad = 0;
-    for (int i = (int)threadIdx.x; i < r.V; i += S_THREADS) {
-        float x = r.x[i];
-        bad |= !isfinite(x);
-        if (ahead(x, i, b)) {
-            b.x = x;
-            b.id = i;
-        }
-    }
-    *ret_finite = !__syncthreads_or(bad);
-    return block_best(b);
-}
-
-static __device__ struct best
-penalized_max(const struct row &r)
-{
-    struct best b = { 0, -1 };
-    for (int i = (int)threadIdx.x; i < r.V; i += S_THREADS) {
-        float x = penalized(r, i);
-        if (x > -INFINITY && ahead(x, i, b)) {
-            b.x = x;
-            b.id = i;
-        }
-    }
-    return block_best(b);
-}
-
-static __device__ double
-log_sum_exp(const struct row &r, float max)
-{
-    double sum = 0;
-    for (int i = (int)threadIdx.x; i < r.V; i += S_THREADS)
-        sum += (double)expf(r.x[i] - max);
-    return (double)max + log(block_sum(sum));
-}
-
-/* The n best ids after each other, from the raw logits. */
+/* The warps' sums of exponentials, to rank 0 once a barrier has been passed. */
 static __device__ void
-alternatives(const struct row &r, double lse, int n, struct fdk_result *ret)
-{
-    struct best prev = { 0, -1 };
-    n = n < FDK_MAX_LOGPROBS ? n : FDK_MAX_LOGPROBS;
-    n = n < r.V ? n : r.V;
-    for (int k = 0; k < n; k++) {
-        struct best b = { 0, -1 };
-        for (int i = (int)threadIdx.x; i < r.V; i += S_THREADS) {
-            double x = (double)r.x[i];
-            int later = k == 0 || x < prev.x || (x == prev.x && i > prev.id);
-            if (later && ahead(x, i, b)) {
-                b.x = x;
-                b.id = i;
-            }
-        }
-        prev = block_best(b);
-        if (threadIdx.x == 0) {
-            ret->top_id[k] = prev.id;
-            ret->top_logprob[k] = (float)(prev.x - lse);
-        }
-    }
-    if (threadIdx.x == 0)
-        ret->n_top = n;
-}
-
-/* ---- what top_k and top_p keep ------------------------------------------- */
-
-/* Where keys are looked for: all ids, or a list of the best ones. */
-struct keys {
-    const u64 *list;             /* NULL: all ids, masked ones left out */
-    int n;
-};
-
-static __device__ __forceinline__ u64
-key_at(const struct row &r, const struct keys &k, int i)
-{
-    if (k.list != NULL)
-        return k.list[i];
-    float x = penalized(r, i);
-    return x > -INFINITY ? key_of(x, i) : 0;
-}
-
-static __device__ __forceinline__ float
-logit_of(u64 key)
-{
-    uint32_t u = (uint32_t)(key >> 32);
-    return __uint_as_float(u ^ (u & 0x80000000u ? 0x80000000u : 0xffffffffu));
-}
-
-/* Count or mass of an id; 0 for what is masked or below the key `least`. */
-template<int MASS>
-static __device__ __forceinline__ u64
-weight(const struct row &r, u64 key, u64 least)
-{
-    if (key == 0 || key < least)
-        return 0;
-    return MASS ? (u64)(expf((logit_of(key) - r.max) * r.inv_t) * MASS_UNIT) : 1;
-}
-
-template<int MASS>
-static __device__ u64
-total(const struct row &r, const struct keys &k, u64 least)
+sum_exp(struct shared &s, const struct part &p, float max)
 {
     u64 sum = 0;
-    for (int i = (int)threadIdx.x; i < k.n; i += S_THREADS)
-        sum += weight<MASS>(r, key_at(r, k, i), least);
-    return block_sum(sum);
-}
-
-/* The largest key such that ids at or above it weigh `want` or more, where
- * all of them do; or, of counts, the first met that keeps `want` to `most`. */
-template<int MASS>
-static __device__ u64
-search(const struct row &r, const struct keys &k, u64 least, u64 want, u64 most)
-{
-    u64 cut = 0;
-    for (int bit = 62; bit >= 0; bit -= 2) {
-        u64 step = 1ull << bit, w[3] = { 0, 0, 0 };
-        /* Complements of ids begin with ones. */
-        if (bit < 32 && (uint64_t)r.V <= step) {
-            cut += 3 * step;
-            continue;
-        }
-        for (int i = (int)threadIdx.x; i < k.n; i += S_THREADS) {
-            u64 key = key_at(r, k, i);
-            if (key < cut + step)
-                continue;
-            u64 one = weight<MASS>(r, key, least);
-            w[0] += one;
-            w[1] += key >= cut + 2 * step ? one : 0;
-            w[2] += key >= cut + 3 * step ? one : 0;
-        }
-        for (int j = 2; j >= 0; j--) {
-            w[j] = block_sum(w[j]);
-            if (w[j] < want)
-                continue;
-            cut += (u64)(j + 1) * step;
-            if (!MASS && w[j] <= most)
-                return cut;
-            break;
-        }
-    }
-    return cut;
-}
-
-/* The best S_LIST / 4 to S_LIST ids in any order: nearly always all that
- * matters. *n: how many. */
-static __device__ void
-best_keys(const struct row &r, u64 *list, int *n)
-{
-    const struct keys all = { NULL, r.V };
-    u64 cut = 1;
-    if (total<0>(r, all, 0) > S_LIST)
-        cut = search<0>(r, all, 0, S_LIST / 4, S_LIST);
-    if (threadIdx.x == 0)
-        *n = 0;
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < r.V; i += S_THREADS) {
-        u64 key = key_at(r, all, i);
-        if (key >= cut)
-            list[atomicAdd(n, 1)] = key;
-    }
-    __syncthreads();
-}
-
-/* Ids with keys at or above are kept. *ret: where all of them are found. */
-static __device__ u64
-kept_from(const struct row &r, const struct keys &best, struct keys *ret)
-{
-    const struct keys all = { NULL, r.V };
-    int listed = 0, by_k = r.st.top_k > 0 && r.st.top_k < (uint32_t)r.V;
-    u64 cut = 1;
-    if (by_k) {
-        listed = (u64)best.n > (u64)r.st.top_k;
-        const struct keys k = listed ? best : all;
-        if (total<0>(r, k, 0) > (u64)r.st.top_k)
-            cut = search<0>(r, k, 0, r.st.top_k, r.st.top_k);
-        else
-            listed = 0;
-    }
-    *ret = listed ? best : all;
-    if (!(r.st.top_p < 1))
-        return cut;
-    u64 mass = total<1>(r, *ret, cut);
-    double want = ceil((double)r.st.top_p * (double)mass);
-    u64 n = want > 1 ? (u64)want : 1;
-    n = n < mass ? n : mass;
-    if (!listed && total<1>(r, best, cut) >= n)
-        *ret = best;
-    return search<1>(r, *ret, cut, n, 0);
-}
-
-/* ---- choosing ------------------------------------------------------------ */
-
-/* See fdk_philox(). */
-static __device__ uint32_t
-philox_word(uint64_t key, uint32_t pos, uint32_t sample, uint32_t id)
-{
-    uint32_t c0 = pos, c1 = sample, c2 = 0, c3 = id / 4;
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (int i = 0; i < 10; i++) {
-        uint32_t a1 = __umulhi(c0, 0xD2511F53u), a0 = c0 * 0xD2511F53u;
-        uint32_t b1 = __umulhi(c2, 0xCD9E8D57u), b0 = c2 * 0xCD9E8D57u;
-        c0 = b1 ^ c1 ^ k0;
-        c1 = b0;
-        c2 = a1 ^ c3 ^ k1;
-        c3 = a0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return id % 4 == 0 ? c0 : id % 4 == 1 ? c1 : id % 4 == 2 ? c2 : c3;
-}
-
-static __device__ __forceinline__ double
-scaled(const struct row &r, float x)
-{
-    return ((double)x - (double)r.max) / (double)r.st.temperature;
+    for (int q = (int)threadIdx.x; q < p.n_quad; q += S_THREADS)
+        sum += quad_mass(p.x[q], max, 1);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        *of_block(&s.sum[p.rank * S_WARPS + threadIdx.x / 32], 0) = sum;
 }
 
 static __device__ double
-noise(uint32_t word)
+log_sum_exp(const struct shared &s, const struct part &p, float max)
 {
-    return -log(-log(((double)word + 0.5) * 0x1p-32));
+    u64 sum = 0;
+    for (uint32_t i = threadIdx.x % 32; i < p.size * S_WARPS; i += 32)
+        sum += s.sum[i];
+    return (double)max + log((double)warp_sum(sum) * 0x1p-40);
 }
 
+/* Rank 0, with the list of the best raw logits; its sorted key per thread. */
+static __device__ u64
+alternatives(struct shared &s, int n_list, int n_top, double lse)
+{
+    int i = (int)threadIdx.x;
+    u64 key = block_sort(s, i < n_list ? s.list[i] : 0, n_list);
+    if (i < n_top) {
+        s.res.top_id[i] = id_of(key);
+        s.res.top_logprob[i] = (float)((double)logit_of(key) - lse);
+    }
+    if (i == 0)
+        s.res.n_top = n_top;
+    return key;
+}
+
+/* ---- a token -------------------------------------------------------------- */
+
+/* Rank 0: of the best n ids, a key per thread in order, those that top_k, top_p and
+ * min_p keep compete. */
 static __device__ int
-choose(const struct row &r, int best_id)
+choose_listed(struct shared &s, const struct row &r, u64 key, int n)
 {
-    __shared__ u64 list[S_LIST];
-    __shared__ int n_list;
-    struct keys from = { NULL, r.V };
-    u64 cut = 1;
-    if (!(r.st.temperature > 0))
-        return best_id;
-    if ((r.st.top_k > 0 && r.st.top_k < (uint32_t)r.V) || r.st.top_p < 1) {
-        best_keys(r, list, &n_list);
-        const struct keys best = { list, n_list };
-        cut = kept_from(r, best, &from);
-    }
+    int i = (int)threadIdx.x, id = id_of(key);
+    u64 all, w = i < n && key != 0 ? weight<1>(logit_of(key), r.max, r.inv_t) : 0;
+    u64 before = block_scan(s, w, &all) - w;
     struct best b = { 0, -1 };
-    for (int i = (int)threadIdx.x; i < from.n; i += S_THREADS) {
-        u64 key = key_at(r, from, i);
-        if (key < cut)
-            continue;
-        int id = (int)~(uint32_t)key;
-        double s = scaled(r, logit_of(key));
-        if (r.st.min_p > 0 && id != best_id && exp(s) < (double)r.st.min_p)
-            continue;
-        s += noise(philox_word(r.st.seed, (uint32_t)r.out.pos, r.st.sample,
-            (uint32_t)id));
-        if (ahead(s, id, b)) {
-            b.x = s;
-            b.id = id;
-        }
+    if (i < n && key != 0 && (!(s.st.top_p < 1) || before < share(s.st.top_p, all)) &&
+        passes_min_p(s.st, r, logit_of(key), id)) {
+        b.x = score(s.st, r, logit_of(key), id);
+        b.id = id;
     }
-    return block_best(b).id;
+    __syncwarp();
+    b = warp_best(b);
+    if (i % 32 == 0) {
+        s.win[i / 32] = b.x;
+        s.win_id[i / 32] = b.id;
+    }
+    __syncthreads();
+    b.x = s.win[i % S_WARPS];
+    b.id = s.win_id[i % S_WARPS];
+    return warp_best(b).id;
 }
 
-static __device__ void
-mask_stops(const struct row &r)
+/* The next token, in rank 0; -1 if every id is masked or a penalty overflows.
+ * sorted: rank 0's best `listed` keys, a key per thread, of the raw logits. */
+static __device__ int
+next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 sorted,
+    int listed)
 {
-    int n = r.st.n_stop < FDK_MAX_STOP_IDS ? r.st.n_stop : FDK_MAX_STOP_IDS;
-    for (int i = (int)threadIdx.x; i < n; i += S_THREADS)
-        if (r.st.stop_ids[i] >= 0 && r.st.stop_ids[i] < r.V)
-            r.x[r.st.stop_ids[i]] = -INFINITY;
-    __syncthreads();
+    int mask = s.st.len < s.st.min_len && s.st.n_stop > 0;
+    if (r.counts != NULL || mask) {
+        sp = prepare(s, p, r, mask);
+        listed = 0;
+    }
+    if (sp.best == 0 || is_bad(sp.max))
+        return -1;
+    if (!(s.st.temperature > 0))
+        return id_of(sp.best);
+    float t = 1.0f / s.st.temperature;
+    r.inv_t = t < 1e30f ? t : 1e30f;
+    r.max = sp.max;
+    r.best_id = id_of(sp.best);
+    u64 cut = 1;
+    int k = s.st.top_k > 0 && s.st.top_k < (uint32_t)r.V ? (int)s.st.top_k : 0;
+    if (k > 0 && k <= S_LIST) {
+        if (listed < k) {
+            listed = list_best(s, p, sp, k);
+            if (p.rank != 0)
+                return -1;
+            int i = (int)threadIdx.x;
+            sorted = block_sort(s, i < listed ? s.list[i] : 0, listed);
+        }
+        return p.rank == 0 ? choose_listed(s, r, sorted, listed < k ? listed : k) : -1;
+    }
+    if (k > 0)
+        cut = cut_by_count(s, p, sp, k);
+    if (s.st.top_p < 1)
+        cut = cut_by_mass(s, p, sp, r.inv_t, cut, s.st.top_p, r.V);
+    return choose(s, p, r, cut);
 }
+
+/* ---- a row ----------------------------------------------------------------- */
 
 /* One thread: the state after the token, its count, the result. */
 static __device__ void
-commit(const struct fdk_sample_args &a, const struct row &r, struct fdk_row *st,
-    int token, struct fdk_result *ret)
+commit(const struct fdk_sample_args &a, struct shared &s, struct fdk_row *st,
+    const struct row &r, int token)
 {
     int done = FDK_DONE_NO;
-    st->last_token = token;
-    st->len = r.st.len + 1;
-    for (int i = 0; i < r.st.n_stop && i < FDK_MAX_STOP_IDS; i++)
-        if (r.st.stop_ids[i] == token)
+    for (int i = 0; i < s.st.n_stop && i < FDK_MAX_STOP_IDS; i++)
+        if (s.st.stop_ids[i] == token)
             done = FDK_DONE_STOP;
-    if (done == FDK_DONE_NO && r.st.len + 1 >= r.st.max_len)
+    if (done == FDK_DONE_NO && s.st.len + 1 >= s.st.max_len)
         done = FDK_DONE_LENGTH;
+    st->last_token = token;
+    st->len = s.st.len + 1;
     st->done = done;
-    ret->token = token;
-    ret->done = done;
+    s.res.done = done;
     if (r.counts != NULL) {
-        uint16_t *c = a.counts + (size_t)r.st.penalty * (size_t)a.V + token;
+        uint16_t *c = a.counts + (size_t)s.st.penalty * (size_t)a.V + token;
         if ((*c & 0x7fff) < 0x7fff)
             *c = (uint16_t)(*c + 1);
     }
 }
 
+/* Rank 0 fills in s.res; the others help. */
 static __device__ void
-result_clear(struct fdk_result *ret, uint32_t generation)
+row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
+    struct row &r, const struct fdk_out &out, const struct span &sp, struct fdk_row *st)
 {
-    uint32_t *w = (uint32_t *)ret;
-    static_assert(sizeof(*ret) % 4 == 0, "cleared by words");
-    for (unsigned i = threadIdx.x; i < sizeof(*ret) / 4; i += S_THREADS)
-        w[i] = 0;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        ret->token = -1;
-        ret->generation = generation;
-    }
-}
-
-/* The row's next token, or -1 if every id is masked or a penalty overflows. */
-static __device__ int
-sample_row(struct row *r)
-{
-    if (r->st.len < r->st.min_len && r->st.n_stop > 0)
-        mask_stops(*r);
-    struct best b = penalized_max(*r);
-    if (b.id < 0 || !isfinite(b.x))
-        return -1;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        float t = 1.0f / r->st.temperature;
-        r->max = (float)b.x;
-        r->inv_t = t < 1e30f ? t : 1e30f;
-    }
-    __syncthreads();
-    return choose(*r, b.id);
-}
-
-static __global__ void __launch_bounds__(S_THREADS)
-sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
-{
-    __shared__ struct row r;
-    int o = a.first + (int)blockIdx.x, finite;
-    if (o >= *b.n_out)
-        return;
-    struct fdk_row *st = &a.state[b.state[b.out[o].row]];
-    struct fdk_result *ret = &a.results[o];
-    for (unsigned i = threadIdx.x; i < sizeof(r.st) / 4; i += S_THREADS)
-        ((uint32_t *)&r.st)[i] = ((const uint32_t *)st)[i];
-    if (threadIdx.x == 0) {
-        r.out = b.out[o];
-        r.x = a.logits + (size_t)blockIdx.x * (size_t)a.V;
-        r.V = a.V;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        r.counts = a.counts != NULL && r.st.penalty >= 0 ?
-            a.counts + (size_t)r.st.penalty * (size_t)a.V : NULL;
-    result_clear(ret, r.st.generation);
-    __syncthreads();
-    int score = r.out.kind == FDK_OUT_SCORE;
-    if (!score && r.st.done != FDK_DONE_NO) {
-        if (threadIdx.x == 0)
-            ret->done = r.st.done;
+    int chief = p.rank == 0 && threadIdx.x == 0, is_score = out.kind == FDK_OUT_SCORE;
+    if (!is_score && s.st.done != FDK_DONE_NO) {
+        if (chief)
+            s.res.done = s.st.done;
         return;
     }
-    struct best raw = raw_max(r, &finite);
-    if (!finite || (score && (r.out.target < 0 || r.out.target >= r.V))) {
-        if (threadIdx.x == 0)
-            ret->bad = 1;
+    if (sp.best == BAD || (is_score && (out.target < 0 || out.target >= r.V))) {
+        if (chief)
+            s.res.bad = 1;
         return;
     }
     double lse = 0;
-    if (r.out.n_top >= 0) {
-        lse = log_sum_exp(r, (float)raw.x);
-        alternatives(r, lse, r.out.n_top, ret);
+    u64 sorted = 0;
+    int listed = 0;
+    if (out.n_top >= 0) {
+        int n = out.n_top < FDK_MAX_LOGPROBS ? out.n_top : FDK_MAX_LOGPROBS;
+        int k = s.st.top_k <= THROUGH_LIST && !is_score ? (int)s.st.top_k : 0;
+        n = n < r.V ? n : r.V;
+        k = k < r.V ? k : r.V;
+        sum_exp(s, p, sp.max);
+        if (n > 0)               /* and what the choice needs too, as a rule */
+            listed = list_best(s, p, sp, n > k ? n : k);
+        else
+            cluster_sync();
+        if (p.rank == 0) {
+            lse = log_sum_exp(s, p, sp.max);
+            sorted = n > 0 ? alternatives(s, listed, n, lse) : 0;
+        }
     }
-    int token = score ? r.out.target : sample_row(&r);
-    if (threadIdx.x != 0)
+    int token = is_score ? out.target : next_token(s, p, r, sp, sorted, listed);
+    if (!chief)
         return;
-    if (token < 0) {
-        ret->bad = 1;
+    s.res.token = token;
+    s.res.bad = token < 0;
+    if (token < 0)
+        return;
+    if (!is_score)
+        commit(a, s, st, r, token);
+    if (out.n_top >= 0)
+        s.res.logprob = (float)((double)r.raw[token] - lse);
+}
+
+#define ROW_WORDS ((int)(sizeof(struct fdk_row) / 4))
+#define RESULT_WORDS ((int)(sizeof(struct fdk_result) / 4))
+static_assert(ROW_WORDS <= S_THREADS && RESULT_WORDS <= S_THREADS, "a word per thread");
+
+/* The share of a block in V ids. */
+static __device__ __forceinline__ void
+part_of(struct part &p, int V)
+{
+    int quads = (V + 3) / 4, share = (quads + (int)p.size - 1) / (int)p.size;
+    int from = (int)p.rank * share < quads ? (int)p.rank * share : quads;
+    p.first = 4 * from;
+    p.n_quad = quads - from < share ? quads - from : share;
+}
+
+static __global__ void __launch_bounds__(S_THREADS, 2)
+sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
+{
+    extern __shared__ float4 logits[];
+    __shared__ struct shared s;
+    int i = (int)threadIdx.x;
+    for (int j = i; j < S_LISTS; j += S_THREADS)
+        s.n_list[j] = 0;
+    cluster_arrive();            /* nobody writes to a block that has not begun */
+    cu_dep_wait();
+    cu_dep_next();
+    struct part p = { logits, 0, 0, cluster_rank(), cluster_size(), 0, 0 };
+    int at = (int)(blockIdx.x / p.size), o = a.first + at;
+    struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, a.V, 0, -1, 0, 1 };
+    part_of(p, a.V);
+    /* A few rows that nobody asked for may be read; nothing waits for the answer. */
+    if (a.R > S_FEW && o >= *b.n_out) {
+        cluster_wait();
         return;
     }
-    ret->token = token;
-    if (!score)
-        commit(a, r, st, token, ret);
-    if (r.out.n_top >= 0)
-        ret->logprob = (float)((double)r.x[token] - lse);
+    float4 v[4];
+    fetch(p, r.raw, a.V, i, v);
+    if (o >= *b.n_out) {
+        cluster_wait();
+        return;
+    }
+    if (i == 0 && a.V % 4 == 0 && at + S_AHEAD < a.R && o + S_AHEAD < *b.n_out)
+        ask_ahead(r.raw + (size_t)S_AHEAD * (size_t)a.V + p.first, p.n_quad);
+    const struct fdk_out out = b.out[o];
+    struct fdk_row *st = &a.state[b.state[out.row]];
+    uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0;
+    r.pos = out.pos;
+    struct seen t = { -INFINITY, INFINITY, -1 };
+    int bad = keep_fetched(p, a.V, i, v, t);
+    for (int q = i + 4 * S_THREADS; q < p.n_quad; q += 4 * S_THREADS) {
+        fetch(p, r.raw, a.V, q, v);
+        bad |= keep_fetched(p, a.V, q, v, t);
+    }
+    if (i < RESULT_WORDS)
+        ((uint32_t *)&s.res)[i] = 0;
+    if (i < ROW_WORDS)
+        ((uint32_t *)&s.st)[i] = word;
+    cluster_wait();
+    struct span sp = span_seen(s, p, t, bad);
+    if (i == 0) {
+        s.res.token = -1;
+        s.res.generation = s.st.generation;
+    }
+    if (a.counts != NULL && s.st.penalty >= 0)
+        r.counts = a.counts + (size_t)s.st.penalty * (size_t)a.V;
+    __syncthreads();
+    row_result(a, s, p, r, out, sp, st);
+    if (p.rank != 0)
+        return;
+    __syncthreads();
+    if (i < RESULT_WORDS)
+        ((uint32_t *)&a.results[o])[i] = ((const uint32_t *)&s.res)[i];
+    cluster_sync();              /* others may still look at this block's counts */
+}
+
+static_assert(S_LOGITS + sizeof(struct shared) <= 227 << 10, "compute capability 9.0");
+
+/* ---- launching ------------------------------------------------------------- */
+
+static size_t
+logits_bytes(int V, unsigned blocks)
+{
+    size_t quads = ((size_t)V + 3) / 4;
+    return (quads + blocks - 1) / blocks * sizeof(float4);
+}
+
+/* Blocks per row, 0: the vocabulary is too large. A quad per thread at least. */
+static unsigned
+cluster_for(int R, int V)
+{
+    unsigned n = R <= S_FEW ? S_CLUSTER : 8;
+    while (n > 1 && (size_t)V < (size_t)n * 4 * S_THREADS)
+        n /= 2;
+    while (n < S_CLUSTER && logits_bytes(V, n) > S_LOGITS)
+        n *= 2;
+    return logits_bytes(V, n) > S_LOGITS ? 0 : n;
 }
 
 size_t
@@ -511,13 +303,37 @@ cu_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     if (a->R <= 0 || a->V <= 0 || a->first < 0 || a->results == NULL ||
         a->state == NULL || a->logits == NULL || a->b == NULL)
         return -EINVAL;
-    sample_kernel<<<(unsigned)a->R, S_THREADS, 0, cu_raw(st)>>>(*a, *a->b);
+    unsigned n = cluster_for(a->R, a->V);
+    if (n == 0)
+        return -ENOTSUP;
+    cudaLaunchAttribute at[2] = {};
+    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at[0].val.programmaticStreamSerializationAllowed = 1;
+    at[1].id = cudaLaunchAttributeClusterDimension;
+    at[1].val.clusterDim.x = n;
+    at[1].val.clusterDim.y = 1;
+    at[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)a->R * n);
+    c.blockDim = dim3(S_THREADS);
+    c.dynamicSmemBytes = logits_bytes(a->V, n);
+    c.stream = cu_raw(st);
+    c.attrs = at;
+    c.numAttrs = 2;
+    (void)cudaLaunchKernelEx(&c, sample_kernel, *a, *a->b);
     return cu_launched(st, "sample");
 }
 
 cudaError_t
 cu_sample_load(void)
 {
-    static const void *const k[] = { (const void *)sample_kernel };
-    return cu_load(k, 1);
+    const void *k = (const void *)sample_kernel;
+    cudaError_t e = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        (int)S_LOGITS);
+    if (e == cudaSuccess)
+        e = cudaFuncSetAttribute(k, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (e == cudaSuccess)        /* room for two blocks */
+        e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout,
+            cudaSharedmemCarveoutMaxShared);
+    return e != cudaSuccess ? e : cu_load(&k, 1);
 }

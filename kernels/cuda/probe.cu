@@ -74,18 +74,9 @@ noise(size_t i)
     return (float)(int32_t)x * (1.0f / 2147483648.0f);
 }
 
-/* Numbers of both signs: a device's clock, and so its rate, depends on them. */
-static __global__ void
-noise_kernel(float *x, size_t n)
-{
-    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
-         i += (size_t)gridDim.x * blockDim.x)
-        x[i] = noise(i);
-}
-
 template<typename W>
 static __global__ void
-noise_half_kernel(W *x, size_t n)
+noise_kernel(W *x, size_t n)
 {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x)
@@ -180,6 +171,19 @@ probe_fma(struct probe *p, double *ret)
     return rc;
 }
 
+/* Numbers of both signs: a device's clock, and so its rate, depends on them. */
+static void
+fill_noise(struct probe *p, void *x, size_t n, enum fdk_dtype t)
+{
+    cudaStream_t s = cu_raw(p->st);
+    if (t == FDK_F16)
+        noise_kernel<<<p->n_sm * 4, 256, 0, s>>>((__half *)x, n);
+    else if (t == FDK_BF16)
+        noise_kernel<<<p->n_sm * 4, 256, 0, s>>>((__nv_bfloat16 *)x, n);
+    else
+        noise_kernel<<<p->n_sm * 4, 256, 0, s>>>((float *)x, n);
+}
+
 static int
 gemm_once(struct probe *p, const void *arg)
 {
@@ -192,7 +196,8 @@ whole(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* N is large beside T: rounding x to the type is part of a launch. */
+/* Activations as a model of such weights has them. N is large beside T: where x
+ * must be rounded to the type of the weights, that is part of a launch. */
 static int
 probe_gemm(struct probe *p, enum fdk_dtype t, double *ret)
 {
@@ -201,30 +206,25 @@ probe_gemm(struct probe *p, enum fdk_dtype t, double *ret)
     size_t x = 0, w = 0, y = 0;
     a.K = 4096;
     a.w_dtype = t;
+    a.act = a.y_dtype = t == FDK_BF16 ? FDK_BF16 : FDK_F32;
     for (int32_t m = 4096; rc == -ENOMEM && m >= 1024; m /= 2) {
         a.T = m;
         a.N = a.ldy = 8 * m;
-        x = whole((size_t)a.T * (size_t)a.K * sizeof(float));
+        x = whole((size_t)a.T * (size_t)a.K * fdk_dtype_bytes(a.act));
         w = whole((size_t)a.N * (size_t)a.K * 2);
-        y = whole((size_t)a.T * (size_t)a.N * sizeof(float));
+        y = whole((size_t)a.T * (size_t)a.N * fdk_dtype_bytes(a.y_dtype));
         a.scratch_bytes = cu_gemm_scratch(&a);
         rc = take(p, x + w + y + whole(a.scratch_bytes) + 256);
     }
     if (rc != 0)
         return rc;
-    a.x = (float *)p->mem;
+    a.x = p->mem;
     a.w = p->mem + x;
-    a.y = (float *)(p->mem + x + w);
+    a.y = p->mem + x + w;
     a.scratch = p->mem + x + w + y;
     a.n = (int32_t *)(p->mem + p->bytes - 256);
-    noise_kernel<<<p->n_sm * 4, 256, 0, cu_raw(p->st)>>>((float *)p->mem,
-        (size_t)a.T * (size_t)a.K);
-    if (t == FDK_F16)
-        noise_half_kernel<<<p->n_sm * 4, 256, 0, cu_raw(p->st)>>>((__half *)(p->mem + x),
-            (size_t)a.N * (size_t)a.K);
-    else
-        noise_half_kernel<<<p->n_sm * 4, 256, 0, cu_raw(p->st)>>>(
-            (__nv_bfloat16 *)(p->mem + x), (size_t)a.N * (size_t)a.K);
+    fill_noise(p, p->mem, (size_t)a.T * (size_t)a.K, a.act);
+    fill_noise(p, p->mem + x, (size_t)a.N * (size_t)a.K, t);
     rc = cu_launched(p->st, "probe");
     if (rc == 0)
         rc = cu_copy(p->st, p->mem + p->bytes - 256, &a.T, sizeof(a.T));
@@ -276,9 +276,9 @@ cudaError_t
 cu_probe_load(void)
 {
     static const void *const k[] = {
-        (const void *)read_kernel, (const void *)fma_kernel, (const void *)noise_kernel,
-        (const void *)noise_half_kernel<__half>,
-        (const void *)noise_half_kernel<__nv_bfloat16>,
+        (const void *)read_kernel, (const void *)fma_kernel,
+        (const void *)noise_kernel<float>, (const void *)noise_kernel<__half>,
+        (const void *)noise_kernel<__nv_bfloat16>,
     };
     return cu_load(k, sizeof(k) / sizeof(k[0]));
 }

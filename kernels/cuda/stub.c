@@ -24,7 +24,6 @@ stub_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
 /* Only these two are ever called: nothing else can be reached without a context. */
 const struct fdk_ops fdk_ops_cuda = {
     .name = "cuda",
-    .act_dtype = FDK_F32,
     .available = stub_available,
     .open = stub_open,
 };

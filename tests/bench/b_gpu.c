@@ -1,7 +1,8 @@
 /*
- * Matrix products of the CUDA backend by few rows of x, as a recorded graph
- * replays them: 64 launches in a row over weights that take turns, so that none
- * is in a cache, beside the device's read ceiling measured in the same run.
+ * Matrix products of the CUDA backend by few rows of x (bf16; y bf16, of a
+ * vocabulary's size fp32), as a recorded graph replays them: up to 64 launches
+ * in a row over weights that take turns, so that none is in a cache, beside the
+ * device's read ceiling measured in the same run.
  * Usage: b_gpu [-d] (-d: opened deterministic)
  */
 #include "config.h"
@@ -65,16 +66,24 @@ fill_weights(unsigned char *dst, size_t bytes, enum fdk_dtype t)
     free(h);
 }
 
+/* n numbers from -value to value, fp32 or bf16. */
 static void
-upload(void *dst, float value, size_t n)
+upload(void *dst, float value, size_t n, enum fdk_dtype t)
 {
-    float *h = mem_array(n, 4);
+    size_t unit = fdk_dtype_bytes(t);
+    char *h = mem_array(n, unit);
 
     if (h == NULL)
         exit(1);
-    for (size_t i = 0; i < n; i++)
-        h[i] = value * (float)((int)(i * 2654435761u % 2001) - 1000) / 1000;
-    OK(ops->copy(st, dst, h, n * 4));
+    for (size_t i = 0; i < n; i++) {
+        float x = value * (float)((int)(i * 2654435761u % 2001) - 1000) / 1000;
+        uint32_t u;
+
+        memcpy(&u, &x, 4);
+        u >>= 32 - 8 * unit;
+        memcpy(h + i * unit, &u, unit);
+    }
+    OK(ops->copy(st, dst, h, n * unit));
     OK(ops->stream_sync(st));
     free(h);
 }
@@ -111,12 +120,13 @@ timed(struct fdk_gemm_args *a, unsigned char *pool, size_t w_bytes)
 }
 
 static void
-one_type(enum fdk_dtype t, int32_t group, unsigned char *pool, float *x, float *y,
+one_type(enum fdk_dtype t, int32_t group, unsigned char *pool, void *x, void *y,
     float *scale, int32_t *live)
 {
     static const int32_t shape[][2] = { { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 },
-        { 4096, 14336 }, { 128256, 4096 }, { 3072, 2048 }, { 2048, 2048 }, { 16384, 2048 } };
-    static const int32_t rows[] = { 1, 4, 8, 16, 32, 64 };
+        { 4096, 14336 }, { 128256, 4096 }, { 3072, 2048 }, { 2048, 2048 },
+        { 16384, 2048 }, { 2048, 8192 } };
+    static const int32_t rows[] = { 1, 8, 16, 32, 64, 128 };
 
     (void)printf("\n%s weights%s: us (share of the read ceiling)\n%-16s", fdk_dtype_name(t),
         group > 0 ? ", a scale per 128" : "", "N x K");
@@ -124,7 +134,8 @@ one_type(enum fdk_dtype t, int32_t group, unsigned char *pool, float *x, float *
         (void)printf("  %6d rows   ", rows[k]);
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
         struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .N = shape[i][0],
-            .K = shape[i][1], .ldy = shape[i][0], .w_dtype = t, .w = pool,
+            .K = shape[i][1], .ldy = shape[i][0], .w_dtype = t, .w = pool, .act = FDK_BF16,
+            .y_dtype = shape[i][0] > 100000 ? FDK_F32 : FDK_BF16,
             .w_scale = group > 0 ? scale : NULL, .w_group = group };
         size_t w_bytes = (size_t)a.N * fdk_row_bytes(t, (size_t)a.K);
         size_t bytes = w_bytes + (group > 0 ? (size_t)a.N * (size_t)(a.K / group) * 4 : 0);
@@ -154,7 +165,8 @@ main(int argc, char **argv)
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
     struct fdk_device_info info;
     unsigned char *pool;
-    float *x, *y, *scale;
+    float *scale;
+    void *x, *y;
     int32_t *live;
     char why[256] = "";
 
@@ -174,12 +186,12 @@ main(int argc, char **argv)
     (void)printf("%s, %d multiprocessors%s; read ceiling %.0f GB/s\n", info.name, info.n_proc,
         args.deterministic ? ", deterministic" : "", read_rate / 1e9);
     pool = device(POOL);
-    x = device((size_t)64 * 14336 * 4);
-    y = device((size_t)64 * 128256 * 4);
+    x = device((size_t)128 * 14336 * 2);
+    y = device((size_t)128 * 128256 * 4);
     scale = device((size_t)128256 * 112 * 4);
     live = device(4);
-    upload(x, 1, (size_t)64 * 14336);
-    upload(scale, 0.01f, (size_t)128256 * 112);
+    upload(x, 1, (size_t)128 * 14336, FDK_BF16);
+    upload(scale, 0.01f, (size_t)128256 * 112, FDK_F32);
     fill_weights(pool, POOL, FDK_BF16);
     one_type(FDK_BF16, 0, pool, x, y, scale, live);
     fill_weights(pool, POOL, FDK_I8);

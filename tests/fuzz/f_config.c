@@ -37,6 +37,7 @@ check_config(const struct mdl_config *c)
     MUST(c->vocab >= 1 && c->vocab <= MDL_MAX_VOCAB);
     MUST(c->max_pos >= 1 && c->max_pos <= MDL_MAX_POS);
     MUST(c->norm_eps > 0 && c->norm_eps <= 1);
+    MUST(c->quant >= MDL_QUANT_NONE && c->quant <= MDL_QUANT_CHANNEL);
     MUST(c->bos >= -1 && c->bos < c->vocab);
     MUST(c->n_eos >= 0 && c->n_eos <= MDL_MAX_EOS);
     for (int i = 0; i < c->n_eos; i++)
@@ -54,7 +55,7 @@ check_program(const struct mdl_program *p)
     for (int32_t i = 0; i < p->n_buf; i++)
         MUST(p->buf[i].width > 0 && p->buf[i].first < p->buf[i].last);
     for (int32_t i = 0; i < p->n_op; i++) {
-        mdl_op_cost(p, &p->op[i], 1, 1, 1, 2, 2, &bytes, &flops);
+        mdl_op_cost(p, &p->op[i], 1, 1, 1, 2, 2, 4, &bytes, &flops);
         MUST(isfinite(bytes) && isfinite(flops) && bytes > 0);
     }
     MUST(mdl_n_param(p) > 0);

@@ -12,6 +12,9 @@
 
 enum { O = 14, R_MAX = 16, MAX_POOL = 4 };
 
+/* Rows that run() launches; fewer than in.s.n_out where a test says so. */
+static int n_launch = R_MAX;
+
 struct draw {                    /* a launch: what goes in, what comes out */
     struct k_step s;
     struct fdk_row rows[K_MAX_ROW];
@@ -61,7 +64,7 @@ run(struct twin_dev *t, struct draw *out)
         .state = tw_new(t, in.rows, sizeof(in.rows)),
         .counts = in.counts != NULL ? tw_new(t, in.counts, nc) : NULL,
         .logits = tw_new(t, in.logits, R_MAX * (size_t)in.V * 4), .b = &b,
-        .first = in.first, .R = R_MAX - in.first, .V = in.V,
+        .first = in.first, .R = n_launch - in.first, .V = in.V,
     };
     a.scratch_bytes = t->d.ops->sample_scratch(&a);
     if (a.scratch_bytes > 0)
@@ -185,6 +188,88 @@ draws_equal_the_cpu(void **state)
     }
 }
 
+/* Logits that crowd: what a histogram, a list or a bound cannot tell apart. */
+static void
+crowd(int kind, size_t row)
+{
+    float *x = in.logits + row * (size_t)in.V;
+    for (int i = 0; i < in.V; i++) {
+        float u = x[i];
+        x[i] = kind == 0 ? 1.5f :                       /* all equal */
+            kind == 1 ? (i == 77 % in.V ? 900 : u) :    /* the others far below */
+            kind == 2 ? 1 + 1e-6f * u :                 /* few bits apart */
+            kind == 3 ? (i % 3 ? -3e38f : u) :          /* padding */
+            kind == 4 ? floorf(u) * 1e-20f :            /* ties, tiny */
+            kind == 5 ? (i < 2000 ? 3 : u - 8) :        /* a plateau at the top */
+            kind == 6 ? u * 1e36f :                     /* wide beyond any exponential */
+            (float)(in.V - i) * 1e-3f;                  /* in order */
+    }
+}
+
+static void
+crowded_draws_equal_the_cpu(void **state)
+{
+    static const uint32_t ks[] = { 0, 1, 64, 65, 130, 300, 512, 513, 3000, 20000 };
+    (void)state;
+    for (int round = 0; round < 24; round++) {
+        draw_new(round % 3 == 0 ? 50257 : round % 3 == 1 ? 128256 : 4001, 2);
+        for (int i = 0; i < R_MAX; i++)
+            crowd((round + i) % 8, (size_t)i);
+        for (int i = 0; i < K_MAX_ROW; i++) {
+            random_params(&in.rows[i]);
+            in.rows[i].top_k = ks[tw_int(0, 9)];
+            in.s.out[i].n_top = i % 3 == 0 ? tw_int(0, FDK_MAX_LOGPROBS) : -1;
+        }
+        compare();
+        draw_free();
+    }
+}
+
+/* Launches of one row and of all have clusters of different sizes. */
+static void
+a_row_has_its_bits_in_any_company(void **state)
+{
+    static struct draw all;
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        draw_new(round % 2 ? 128256 : 151936, round < 2 ? 2.5f : 6);
+        for (int i = 0; i < K_MAX_ROW; i++) {
+            random_params(&in.rows[i]);
+            in.s.out[i].n_top = i % FDK_MAX_LOGPROBS;
+        }
+        run(&tw.gpu, &all);
+        for (int o = 0; o < O; o++) {
+            in.first = o;       /* the first row of logits is this output's */
+            n_launch = o + 1;
+            memcpy(in.logits, in.logits + (size_t)o * (size_t)in.V, (size_t)in.V * 4);
+            run(&tw.gpu, &got);
+            tw_same(&got.res[o], &all.res[o], sizeof(got.res[o]), "result");
+        }
+        in.first = 0;
+        n_launch = R_MAX;
+        draw_free();
+    }
+}
+
+/* The row after the last one of few may hold anything. */
+static void
+rows_that_nobody_asked_for(void **state)
+{
+    (void)state;
+    draw_new(32000, 3);
+    n_launch = 4;
+    in.s.n_out = 2;
+    for (int o = 2; o < R_MAX; o++)
+        in.s.out[o].row = in.s.state[o] = 1 << 30;
+    run(&tw.gpu, &got);
+    for (int o = 0; o < 2; o++)
+        assert_true(got.res[o].token >= 0 && got.res[o].bad == 0);
+    for (int o = 2; o < R_MAX; o++)
+        assert_int_equal(got.res[o].token, TW_POISON * 0x01010101);
+    n_launch = R_MAX;
+    draw_free();
+}
+
 static void
 penalties_equal_the_cpu(void **state)
 {
@@ -217,6 +302,9 @@ main(int argc, char **argv)
         cmocka_unit_test(greedy_and_scores),
         cmocka_unit_test(masks_stops_and_bad_numbers),
         cmocka_unit_test(draws_equal_the_cpu),
+        cmocka_unit_test(crowded_draws_equal_the_cpu),
+        cmocka_unit_test(a_row_has_its_bits_in_any_company),
+        cmocka_unit_test(rows_that_nobody_asked_for),
         cmocka_unit_test(penalties_equal_the_cpu),
     };
     int rc = tw_open();

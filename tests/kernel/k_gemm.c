@@ -1,5 +1,8 @@
 #include "config.h"
 
+#include <float.h>
+
+#include "tests/kernel/k_kv.h"
 #include "tests/kernel/k_util.h"
 
 static const enum fdk_dtype dtypes[] = { FDK_F32, FDK_F16, FDK_BF16 };
@@ -150,6 +153,18 @@ struct quant {
     int group;
 };
 
+/* The number that element k of a row stands for, before its scale. */
+static float
+quant_stored(const uint8_t *row, int k, enum fdk_dtype t)
+{
+    int v = (int8_t)row[t == FDK_I4 ? k / 2 : k];
+    if (t == FDK_F8E4M3)
+        return k_from_f8(row[k]);
+    if (t == FDK_I4)
+        v = k % 2 == 0 ? (int8_t)(row[k / 2] << 4) >> 4 : v >> 4;
+    return (float)v;
+}
+
 static struct quant
 quant_new(int N, int K, int group, enum fdk_dtype t)
 {
@@ -162,17 +177,15 @@ quant_new(int N, int K, int group, enum fdk_dtype t)
     q.exact = malloc((size_t)N * (size_t)K * 4);
     assert_true(w != NULL && q.scale != NULL && q.exact != NULL);
     for (size_t i = 0; i < (size_t)N * row; i++)
-        w[i] = (uint8_t)k_rand(&seed);
+        do
+            w[i] = (uint8_t)k_rand(&seed);
+        while (t == FDK_F8E4M3 && (w[i] & 0x7f) == 0x7f);
     for (size_t i = 0; i < (size_t)N * n_group; i++)
         q.scale[i] = i % 11 == 3 ? 0 : k_normal(&seed) * (i % 7 == 1 ? 1e-41f : 0.01f);
     for (int n = 0; n < N; n++)
         for (int k = 0; k < K; k++) {
-            const uint8_t *r = w + (size_t)n * row;
-            int v = (int8_t)r[t == FDK_I8 ? k : k / 2];
-            if (t == FDK_I4)
-                v = k % 2 == 0 ? (int8_t)(r[k / 2] << 4) >> 4 : v >> 4;
             q.exact[(size_t)n * (size_t)K + (size_t)k] =
-                (float)v * q.scale[(size_t)n * n_group + (size_t)(k / group)];
+                quant_stored(w + (size_t)n * row, k, t) * q.scale[(size_t)n * n_group + (size_t)(k / group)];
         }
     return q;
 }
@@ -197,8 +210,10 @@ quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int sha
         .w_group = q->group, .n = &live, .T = split, .N = shape[1], .K = shape[2],
         .ldy = shape[1], .w_dtype = t,
     };
-    for (; a.first < shape[0]; a.first += split, a.y += (size_t)split * (size_t)a.ldy)
+    for (; a.first < shape[0]; a.first += split) {
+        a.y = y + (size_t)a.first * (size_t)a.ldy;
         assert_int_equal(d->ops->gemm(&a, d->st), 0);
+    }
     k_sync(d);
     k_check(y, (size_t)shape[0] * (size_t)shape[1]);
     return y;
@@ -257,14 +272,72 @@ test_quantized_bits_are_those_of_f32(void **state)
         int K = shapes[s][2];
         quant_shape(shapes[s], K, FDK_I8);
         quant_shape(shapes[s], K, FDK_I4);
+        quant_shape(shapes[s], K, FDK_F8E4M3);
         for (int g = 16; g <= 128 && g < K; g *= 2) {
             quant_shape(shapes[s], g, FDK_I8);
             quant_shape(shapes[s], g, FDK_I4);
+            quant_shape(shapes[s], g, FDK_F8E4M3);
         }
     }
     quant_shape((const int[3]){ 5, 7, 47 }, 47, FDK_I8);
     quant_shape((const int[3]){ 18, 7, 1025 }, 32, FDK_I8);
     quant_shape((const int[3]){ 18, 7, 1030 }, 1024, FDK_I4);
+    quant_shape((const int[3]){ 5, 7, 47 }, 47, FDK_F8E4M3);
+    quant_shape((const int[3]){ 18, 7, 1025 }, 128, FDK_F8E4M3);
+}
+
+/* Every e4m3 byte alone, in the middle of a row and in its odd end, times
+ * scales up to the ends of what is allowed: x picks one weight. */
+static void
+e4m3_bytes(struct k_dev *d, float scale, int n_row)
+{
+    enum { N = 256, K = 21, MAX_T = 20 };
+    static const int at[2] = { 3, 20 };
+    uint8_t *w = malloc(N * K);
+    float s[N], x[MAX_T * K] = { 0 }, y[MAX_T * N];
+    int32_t n = n_row;
+    assert_non_null(w);
+    for (int i = 0; i < 2; i++) {
+        const struct fdk_gemm_args a = { .y = y, .x = x, .w = w, .w_scale = s,
+            .w_group = K, .n = &n, .T = n, .N = N, .K = K, .ldy = N,
+            .w_dtype = FDK_F8E4M3 };
+        memset(w, 0, N * K);
+        memset(x, 0, sizeof(x));
+        for (int r = 0; r < n; r++)
+            x[r * K + at[i]] = 1;
+        for (int r = 0; r < N; r++) {
+            w[r * K + at[i]] = (uint8_t)r;
+            s[r] = scale;
+        }
+        assert_int_equal(d->ops->gemm(&a, d->st), 0);
+        k_sync(d);
+        for (int r = 0; r < n * N; r++) {
+            float want = k_from_f8((uint8_t)(r % N)) * scale;
+            if (isnan(want) ? !isnan(y[r]) : y[r] != want)
+                fail_msg("byte %02x in column %d, scale %g, %d rows: %g, expected %g",
+                    (unsigned)(r % N), at[i], (double)scale, n_row, (double)y[r],
+                    (double)want);
+        }
+    }
+    free(w);
+}
+
+static void
+test_every_e4m3_byte(void **state)
+{
+    static const float scales[] = { 1, 0.3f, 1e-3f, 1e-41f, 1e-45f, 0, FLT_MAX / 448 };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct k_dev d;
+        if (!k_has_isa(k_isas[i]))
+            continue;
+        k_open(&d, 2, k_isas[i]);
+        for (size_t s = 0; s < sizeof(scales) / sizeof(scales[0]); s++) {
+            e4m3_bytes(&d, scales[s], 1);
+            e4m3_bytes(&d, scales[s], 20);
+        }
+        k_close(&d);
+    }
 }
 
 static void
@@ -291,6 +364,12 @@ test_quantized_arguments(void **state)
     assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
     a.w_dtype = FDK_I8;
     assert_int_equal(d.ops->gemm(&a, d.st), 0);
+    a.w_dtype = FDK_F8E4M3;
+    assert_int_equal(d.ops->gemm(&a, d.st), 0);
+    a.w_group = 24;
+    assert_int_equal(d.ops->gemm(&a, d.st), -ENOTSUP);
+    a.w_scale = NULL;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
     k_sync(&d);
     k_close(&d);
 }
@@ -307,6 +386,8 @@ test_arguments(void **state)
     a.w_dtype = FDK_I8;
     assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
     a.w_dtype = FDK_F8E4M3;
+    assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
+    a.w_dtype = FDK_U8;
     assert_int_equal(d.ops->gemm(&a, d.st), -ENOTSUP);
     a.w_dtype = (enum fdk_dtype)99;
     assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
@@ -327,6 +408,7 @@ main(void)
         cmocka_unit_test(test_window), cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_quantized_arguments),
         cmocka_unit_test(test_quantized_bits_are_those_of_f32),
+        cmocka_unit_test(test_every_e4m3_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,12 +104,7 @@ tw_put(struct twin_dev *t, void *dst, const void *src, size_t bytes)
     k_sync(&t->d);
 }
 
-static inline void
-tw_get(struct twin_dev *t, void *dst, const void *src, size_t bytes)
-{
-    OK(t->d.ops->copy(t->d.st, dst, src, bytes));
-    k_sync(&t->d);
-}
+#define tw_get tw_put            /* any direction */
 
 /* A malloc'd copy of a device buffer. */
 static inline void *
@@ -119,6 +114,45 @@ tw_read(struct twin_dev *t, const void *src, size_t bytes)
     assert_non_null(p);
     tw_get(t, p, src, bytes);
     return p;
+}
+
+/* ---- activations --------------------------------------------------------- */
+
+/* As the type holds them; so both backends begin with the same numbers. */
+static inline void
+tw_as_act(float *x, size_t n, enum fdk_dtype act)
+{
+    for (size_t i = 0; i < n && act == FDK_BF16; i++)
+        x[i] = (float)k_from_half(k_to_bf16(x[i]), FDK_BF16);
+}
+
+/* n activations on the device: x in their type, or poison. */
+static inline void *
+tw_new_act(struct twin_dev *t, const float *x, size_t n, enum fdk_dtype act)
+{
+    uint16_t *h = malloc(n * 2);
+    assert_non_null(h);
+    for (size_t i = 0; i < n && x != NULL; i++)
+        h[i] = k_to_bf16(x[i]);
+    void *p = tw_new(t, x == NULL ? NULL : act == FDK_BF16 ? (const void *)h : x,
+        n * fdk_dtype_bytes(act));
+    free(h);
+    return p;
+}
+
+/* A malloc'd copy of n activations, as floats. */
+static inline float *
+tw_read_act(struct twin_dev *t, const void *src, size_t n, enum fdk_dtype act)
+{
+    float *x = malloc(n * 4);
+    assert_non_null(x);
+    tw_get(t, x, src, n * fdk_dtype_bytes(act));
+    for (size_t i = n; act == FDK_BF16 && i-- > 0;) {
+        uint16_t h;
+        memcpy(&h, (const char *)x + 2 * i, 2);
+        x[i] = (float)k_from_half(h, act);
+    }
+    return x;
 }
 
 /* Look behind every buffer and free them all. */
@@ -168,6 +202,25 @@ tw_near(const float *got, const float *want, size_t n, double rel, double tol,
     for (size_t i = 0; i < n; i++)
         if (memcmp(&got[i], &want[i], 4) != 0)
             k_assert_near(got[i], want[i], tol + rel * fabs((double)want[i]), what, i);
+}
+
+/* The same of activations: what is within the tolerance, rounded to the type.
+ * Poison rounds to poison. */
+static inline void
+tw_near_act(const float *got, const float *want, size_t n, enum fdk_dtype act, double rel,
+    double tol, const char *what)
+{
+    const uint32_t poison = 0x01010101u * TW_POISON;
+    if (act != FDK_BF16)
+        tw_near(got, want, n, rel, tol, what);
+    for (size_t i = 0; i < n && act == FDK_BF16; i++) {
+        int same = memcmp(&want[i], &poison, 4) == 0;
+        double e = same ? 0 : tol + rel * fabs((double)want[i]);
+        double low = k_from_half(k_to_bf16((float)(want[i] - e)), act);
+        double high = k_from_half(k_to_bf16((float)(want[i] + e)), act);
+        if (!(got[i] >= low && got[i] <= high))
+            k_assert_near(got[i], (low + high) / 2, (high - low) / 2, what, i);
+    }
 }
 
 static inline void

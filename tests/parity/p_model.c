@@ -206,6 +206,14 @@ weight(const struct exec *x, int32_t i)
     return i < 0 ? NULL : x->arena + wts_offset(x->wp, i);
 }
 
+static const float *
+scales(const struct exec *x, int32_t i)
+{
+    uint64_t off = wts_scale_offset(x->wp, i);
+
+    return off == 0 ? NULL : (const float *)(const void *)(x->arena + off);
+}
+
 static float *
 buffer(const struct exec *x, int32_t i)
 {
@@ -267,7 +275,8 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
     case MDL_OP_LOGITS:
         return k->gemm(&(struct fdk_gemm_args){.y = out, .x = in, .w = weight(x, op->w),
             .bias = weight(x, op->bias), .n = n, .T = rows, .N = op->N, .K = op->K,
-            .ldy = op->N, .w_dtype = wts_dtype(x->wp, op->w)}, x->stream);
+            .ldy = op->N, .w_dtype = wts_dtype(x->wp, op->w), .w_scale = scales(x, op->w),
+            .w_group = wts_group(x->wp, op->w)}, x->stream);
     case MDL_OP_QKV:
         return run_qkv(x, op, T);
     case MDL_OP_ATTENTION:

@@ -184,6 +184,6 @@ main(void)
             run_text(s, what, &t, &sc);
     }
     (void)fclose(f);
-    SIM_CHECK(s != NULL && n_section >= 24);
+    SIM_CHECK(s != NULL && n_section >= 45);
     return bad | end_section(s, what, &sc);
 }

@@ -29,7 +29,7 @@ import dump_reference  # noqa: E402
 # the group (48) or less than it.
 MODELS = ["llama31-gqa-tied-bf16", "llama31-old-f16", "llama-bias-mixed", "qwen3-gqa-tied",
           "qwen3-bf16"]
-SCHEMES = [(w, g) for w in ("wint8", "wint4") for g in (0, 32, 64)]
+SCHEMES = [(w, g) for w in ("wint8", "wint4", "fp8") for g in (0, 32, 64)]
 PROMPTS = [[1, 17, 42], 24]
 NEW = 16
 
@@ -42,6 +42,12 @@ def keep(w, weights, group):
         x = w[:, at:at + (group or cols)]
         most = x.max(1, keepdim=True).values
         least = x.min(1, keepdim=True).values
+        if weights == "fp8":
+            scale = torch.maximum(most, -least) / 448
+            x8 = (x / scale).clamp(-448, 448).to(torch.float8_e4m3fn).float()
+            out[:, at:at + (group or cols)] = torch.where(scale == 0, torch.zeros_like(x),
+                                                          x8 * scale)
+            continue
         if weights == "wint8":
             scale, low, high = torch.maximum(most, -least) / 127, -127, 127
         else:

@@ -152,6 +152,133 @@ rope_spellings(void **state)
     assert_true(c.rope_theta == 1e6);
 }
 
+/* ---- quantized checkpoints ---- */
+
+#define QUANT(fields) LLAMA(",\"quantization_config\":{" fields "}")
+#define CT(weights, rest)                                                           \
+    QUANT("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"group_0\":{" \
+        "\"targets\":[\"Linear\"],\"weights\":{" weights "}" rest "}}")
+#define F8 "\"num_bits\":8,\"type\":\"float\""
+
+static void
+quantized(void **state)
+{
+    static const struct {
+        const char *json;
+        enum mdl_quant quant;
+    } ok[] = {
+        {LLAMA(""), MDL_QUANT_NONE},
+        /* as Qwen3-FP8 and DeepSeek have it */
+        {QUANT("\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":"
+            "\"fp8\",\"weight_block_size\":[128,128]"), MDL_QUANT_BLOCK},
+        {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":null,"
+            "\"activation_scheme\":\"static\""), MDL_QUANT_TENSOR},
+        {QUANT("\"quant_method\":\"fp8\""), MDL_QUANT_TENSOR},
+        {QUANT("\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":1200.0"),
+            MDL_QUANT_CHANNEL},
+        {CT(F8, ""), MDL_QUANT_TENSOR},
+        {CT(F8 ",\"strategy\":\"tensor\"", ",\"input_activations\":{" F8
+            ",\"strategy\":\"tensor\",\"dynamic\":false}"), MDL_QUANT_TENSOR},
+        {CT(F8 ",\"strategy\":\"channel\",\"symmetric\":true,\"dynamic\":false",
+            ",\"output_activations\":null,\"input_activations\":{" F8
+            ",\"strategy\":\"token\",\"dynamic\":true}"), MDL_QUANT_CHANNEL},
+        {CT(F8 ",\"strategy\":\"block\",\"block_structure\":[128,128]", ""),
+            MDL_QUANT_BLOCK},
+        {LLAMA(",\"compression_config\":{\"quant_method\":\"compressed-tensors\","
+            "\"format\":\"float-quantized\",\"kv_cache_scheme\":{" F8 "},"
+            "\"sparsity_config\":{\"format\":\"dense\"},\"transform_config\":{},"
+            "\"config_groups\":{\"a\":{\"weights\":{" F8 "}},"
+            "\"b\":{\"weights\":{" F8 "}}}}"), MDL_QUANT_TENSOR},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ok) / sizeof(ok[0]); i++)
+        if (accepted(ok[i].json, NULL).quant != ok[i].quant)
+            fail_msg("%s: not %d", ok[i].json, (int)ok[i].quant);
+}
+
+struct bad_quant {
+    const char *json, *line;      /* the line's start behind what is common */
+};
+
+static const struct bad_quant bad_top[] = {
+    {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[64,128]"),
+        "weight_block_size = [64,128] is not supported; supported: [128,128]"},
+    {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[128]"),
+        "weight_block_size = [128] is not"},
+    {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":128"),
+        "weight_block_size = 128 is not"},
+    {QUANT("\"quant_method\":\"fp8\",\"fmt\":\"e5m2\""),
+        "fmt = \"e5m2\" is not supported; supported: e4m3"},
+    {QUANT("\"quant_method\":\"fp8\",\"activation_scheme\":\"token\""),
+        "activation_scheme = \"token\" is not supported; supported: dynamic, static"},
+    {QUANT("\"quant_method\":\"fp8\",\"activation_scheme\":1"),
+        "activation_scheme = 1 is not a string"},
+    {QUANT("\"quant_method\":\"compressed-tensors\""),
+        "config_groups = (absent) is not an object"},
+    {QUANT("\"quant_method\":\"compressed-tensors\",\"config_groups\":{}"),
+        "config_groups = {} has no group"},
+    {QUANT("\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\""),
+        "format = \"pack-quantized\" is not supported; supported: float-quantized"},
+    {QUANT("\"quant_method\":\"compressed-tensors\",\"sparsity_config\":"
+        "{\"format\":\"sparse-24-bitmask\"}"),
+        "sparsity_config.format = \"sparse-24-bitmask\" is not supported"},
+    {QUANT("\"quant_method\":\"compressed-tensors\",\"transform_config\":"
+        "{\"config_groups\":{\"u\":1}}"), "transform_config = "},
+    {QUANT("\"quant_method\":\"compressed-tensors\",\"kv_cache_scheme\":"
+        "{\"num_bits\":4,\"type\":\"float\"}"), "kv_cache_scheme.num_bits = 4 is not"},
+};
+
+static const struct bad_quant bad_group[] = {
+    {CT("\"num_bits\":8,\"type\":\"int\"", ""),
+        "weights.type = \"int\" is not supported; supported: float"},
+    {CT("\"num_bits\":8", ""), "weights.type = (absent) is not supported"},
+    {CT("\"num_bits\":4,\"type\":\"float\"", ""),
+        "weights.num_bits = 4 is not supported; supported: 8"},
+    {CT(F8 ",\"strategy\":\"group\",\"group_size\":32", ""),
+        "weights.strategy = \"group\" is not supported; supported: tensor, channel"},
+    {CT(F8 ",\"strategy\":\"block\",\"block_structure\":[64,64]", ""),
+        "weights.block_structure = [64,64] is not supported; supported: [128,128]"},
+    {CT(F8 ",\"symmetric\":false", ""), "weights.symmetric = false is not"},
+    {CT(F8 ",\"dynamic\":true", ""), "weights.dynamic = true is not"},
+    {CT(F8, ",\"input_activations\":{" F8 ",\"strategy\":\"token\"}"),
+        "input_activations.strategy = \"token\" with dynamic = false is not supported"},
+    {CT(F8, ",\"input_activations\":{" F8 ",\"strategy\":\"x\"}"),
+        "input_activations.strategy = \"x\" is not supported; supported: tensor,"},
+    {CT(F8, ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\"}"),
+        "input_activations.type = \"int\" is not supported"},
+    {CT(F8, ",\"input_activations\":{" F8 ",\"dynamic\":\"local\"}"),
+        "input_activations.dynamic = \"local\" is not true or false"},
+    {CT(F8, ",\"output_activations\":{" F8 "}"), "output_activations = {"},
+    {CT(F8, ",\"format\":\"int-quantized\""), "format = \"int-quantized\" is not"},
+};
+
+static void
+quantized_refused(void **state)
+{
+    static const char group[] = "config.json: quantization_config.config_groups.group_0.";
+    char line[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_top) / sizeof(bad_top[0]); i++) {
+        (void)snprintf(line, sizeof(line), "config.json: quantization_config.%s",
+            bad_top[i].line);
+        refused(bad_top[i].json, line);
+    }
+    for (size_t i = 0; i < sizeof(bad_group) / sizeof(bad_group[0]); i++) {
+        (void)snprintf(line, sizeof(line), "%s%s", group, bad_group[i].line);
+        refused(bad_group[i].json, line);
+    }
+    refused(CT(F8, "},\"group_1\":{"),
+        "config.json: quantization_config.config_groups.group_1.weights = (absent) is not "
+        "an object");
+    refused(CT(F8, "},\"a\\nb\":{\"weights\":{" F8 ",\"strategy\":\"channel\"}"),
+        "config.json: quantization_config.config_groups.a?b.weights.strategy = \"channel\" "
+        "differs from another group's; one strategy for all is supported");
+    refused(LLAMA(",\"quantization_config\":[]"),
+        "config.json: quantization_config = [] is not an object");
+}
+
 static void
 refusals(void **state)
 {
@@ -193,9 +320,10 @@ refusals(void **state)
     refused(QWEN3(",\"layer_types\":[\"full_attention\",\"sliding_attention\"]"),
         "config.json: layer_types = ");
     refused(LLAMA(",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}"),
-        "config.json: quantization_config (method gptq): checkpoints that are quantized "
-        "already are not supported, with or without quant.weights; take the model's F32, "
-        "F16 or BF16 files and set quant.weights");
+        "config.json: quantization_config (method gptq): not supported; of checkpoints "
+        "that are quantized already those of fp8, fbgemm_fp8 and compressed-tensors with "
+        "8-bit floats are, or take the model's F32, F16 or BF16 files and set "
+        "quant.weights");
     refused(LLAMA(",\"quantization_config\":{\"quantization\":\"wint4\"}"),
         "config.json: quantization_config (method wint4): ");
     refused(LLAMA(",\"quantization_config\":{}"),
@@ -405,14 +533,14 @@ costs(void **state)
     double bytes, flops, sum = 0;
 
     (void)state;
-    mdl_op_cost(p, &p->op[3], 8, 8, 100, 2, 4, &bytes, &flops);
+    mdl_op_cost(p, &p->op[3], 8, 8, 100, 2, 4, 4, &bytes, &flops);
     assert_true(flops == 2.0 * 8 * 128 * 64);
     assert_true(bytes == 2.0 * 128 * 64 + 4.0 * 8 * (128 + 64));
-    mdl_op_cost(p, &p->op[5], 8, 8, 100, 2, 4, &bytes, &flops);
+    mdl_op_cost(p, &p->op[5], 8, 8, 100, 2, 4, 4, &bytes, &flops);
     assert_true(flops == 4.0 * 8 * 100 * 64);
     assert_true(bytes == 8.0 * 100 * 2 * 32 * 4 + 2 * 4.0 * 8 * 64);
     for (int32_t i = 0; i < p->n_op; i++) {
-        mdl_op_cost(p, &p->op[i], 1, 1, 0, 2, 2, &bytes, &flops);
+        mdl_op_cost(p, &p->op[i], 1, 1, 0, 2, 2, 4, &bytes, &flops);
         assert_true(bytes > 0 && isfinite(bytes) && flops >= 0);
         if (p->op[i].kind == MDL_OP_GEMM || p->op[i].kind == MDL_OP_LOGITS)
             sum += flops / 2;
@@ -495,6 +623,8 @@ main(void)
         cmocka_unit_test(values),
         cmocka_unit_test(rope_spellings),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(quantized),
+        cmocka_unit_test(quantized_refused),
         cmocka_unit_test(refused_numbers),
         cmocka_unit_test(refused_rope),
         cmocka_unit_test(program_llama),

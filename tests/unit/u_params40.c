@@ -331,7 +331,7 @@ e1_messages(void **state)
     REFUSED("mm_processor_kwargs", "{\"a\": }", "mm_processor_kwargs = {\"a\": }: not "
         "JSON: unexpected token near '}' in column 7");
     REFUSED("quantization", "wint3", "quantization = wint3: must be one of: none wint8 "
-        "wint4");
+        "wint4 fp8");
     REFUSED("quantization", "{\"dense_quant_type\": \"wint8\"}", "quantization = "
         "{\"dense_quant_type\": \"wint8\"}: not available in this build; default is none");
     REFUSED("kv.dtype", "int4", "kv.dtype = int4: not available in this build; default is "

@@ -1,6 +1,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,11 +46,16 @@ parameters(void **state)
         assert_int_equal(qnt_parse("wint4", groups[i], &q, err, sizeof(err)), 0);
         assert_int_equal(q.dtype, FDK_I4);
         assert_string_equal(qnt_name(&q), "wint4");
+        assert_int_equal(qnt_parse("fp8", groups[i], &q, err, sizeof(err)), 0);
+        assert_int_equal(q.dtype, FDK_F8E4M3);
+        assert_int_equal(q.group, groups[i]);
+        assert_string_equal(qnt_name(&q), "fp8");
     }
     assert_int_equal(qnt_parse("none", 0, &q, err, sizeof(err)), 0);
     assert_int_equal(q.dtype, FDK_F32);
     assert_string_equal(qnt_name(&q), "none");
-    parse_refused("fp8", 0, "quant.weights=fp8 is not one of none, wint8, wint4");
+    parse_refused("fp4", 0, "quant.weights=fp4 is not one of none, wint8, wint4, fp8");
+    parse_refused("fp8", 16, "quant.group_size=16 is not one of");
     parse_refused("", 0, "quant.weights= is not one of");
     parse_refused("wint4", 48, "quant.group_size=48 is not one of 0 (a scale per row), ");
     parse_refused("wint8", -32, "quant.group_size=-32 is not one of");
@@ -76,8 +82,11 @@ group_counts(void **state)
 
 /* ---- rows ---- */
 
+static const enum fdk_dtype types[] = {FDK_I8, FDK_I4, FDK_F8E4M3};
+#define N_TYPE 3
+
 struct packed {
-    int8_t v[MAX_N];             /* unpacked again */
+    int8_t v[MAX_N];             /* unpacked again; of e4m3 the byte */
     float scale[MAX_N];
     int32_t n_group;
 };
@@ -98,15 +107,81 @@ quantize(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
     assert_int_equal(qnt_row(out, scale, src, FDK_F32, n, q, &at), 0);
     memcpy(ret->scale, scale, (size_t)ret->n_group * 4);
     for (int32_t i = 0; i < n; i++) {
-        int b = out[q->dtype == FDK_I8 ? i : i / 2];
+        int b = out[q->dtype == FDK_I4 ? i / 2 : i];
 
         if (q->dtype == FDK_I4)
             b = ((b >> (i % 2 * 4)) & 15) << 4;
-        ret->v[i] = q->dtype == FDK_I8 ? (int8_t)b : (int8_t)((int8_t)b / 16);
+        ret->v[i] = q->dtype == FDK_I4 ? (int8_t)((int8_t)b / 16) : (int8_t)b;
     }
     free(out);
     free(scale);
     free(src);
+}
+
+/* The number of an e4m3 byte, from the format's definition. */
+static double
+e4m3(unsigned b)
+{
+    int e = b >> 3 & 15, m = b & 7;
+    double v = e == 0 ? ldexp(m, -9) : ldexp(m + 8, e - 10);
+
+    return b & 0x80 ? -v : v;
+}
+
+/* The byte nearest to v by trying all; of two the even one. */
+static uint8_t
+to_e4m3(float v)
+{
+    unsigned best = 0;
+
+    for (unsigned b = 1; b < 0x7f; b++) {
+        double d = fabs(e4m3(b) - fabs((double)v)), e = fabs(e4m3(best) - fabs((double)v));
+
+        if (d < e || (d == e && b % 2 == 0))
+            best = b;
+    }
+    return (uint8_t)(best | (signbit(v) ? 0x80 : 0));
+}
+
+static void
+rounding_e4m3(void **state)
+{
+    const struct qnt q = {FDK_F8E4M3, 0};
+    static struct packed p;
+    float x[MAX_N] = {448};
+    int32_t n = 1;
+
+    (void)state;
+    /* Scale 1: each number, what lies half way to the next, and both beside it. */
+    for (unsigned b = 0; b < 0x7e; b++) {
+        float lo = (float)e4m3(b), mid = (float)(e4m3(b) + e4m3(b + 1)) / 2;
+
+        for (int s = 0; s < 2; s++) {
+            const float v[] = {lo, mid, nextafterf(mid, 0), nextafterf(mid, 1000)};
+
+            for (int i = 0; i < 4; i++)
+                x[n++] = s == 0 ? v[i] : -v[i];
+        }
+    }
+    quantize(x, n, &q, &p);
+    assert_true(p.scale[0] == 1);
+    for (int32_t i = 0; i < n; i++)
+        if ((uint8_t)p.v[i] != to_e4m3(x[i]))
+            fail_msg("%.9g: %02x, expected %02x", (double)x[i], (unsigned)(uint8_t)p.v[i],
+                (unsigned)to_e4m3(x[i]));
+    /* The ends of fp32: the largest number, and scales of few bits, where
+     * w / scale can be more than 448. */
+    x[0] = -FLT_MAX;
+    x[1] = FLT_MAX;
+    x[2] = 1e-45f;
+    quantize(x, 3, &q, &p);
+    assert_true(p.scale[0] == FLT_MAX / 448);
+    assert_true((uint8_t)p.v[0] == 0xfe && p.v[1] == 0x7e && p.v[2] == 0);
+    x[0] = 667 * 0x1p-149f;
+    x[1] = -333 * 0x1p-149f;
+    quantize(x, 2, &q, &p);
+    assert_true(x[0] / p.scale[0] > 600 && p.v[0] == 0x7e);
+    assert_int_equal((uint8_t)p.v[1], to_e4m3(x[1] / p.scale[0]));
 }
 
 static void
@@ -142,7 +217,7 @@ rounding(void **state)
 static void
 zeros_and_small_scales(void **state)
 {
-    const struct qnt q8 = {FDK_I8, 32}, q4 = {FDK_I4, 32};
+    const struct qnt q8 = {FDK_I8, 32}, q4 = {FDK_I4, 32}, qf = {FDK_F8E4M3, 32};
     struct packed p;
     float x[96] = {0};
 
@@ -161,6 +236,11 @@ zeros_and_small_scales(void **state)
     assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0
         && !signbit(p.scale[1]));
     assert_true(p.scale[2] < 0 && p.v[64] == -8 && p.v[65] == 7);
+    quantize(x, 96, &qf, &p);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(p.v[i], 0);
+    assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0);
+    assert_true(p.scale[2] > 0 && p.v[64] == 0x7e && (p.v[65] & 0x80) != 0);
 }
 
 static float
@@ -183,10 +263,15 @@ expect(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
         for (int32_t i = g; i < n && i < g + group; i++)
             if (fabsf(x[i]) > fabsf(top) || (fabsf(x[i]) == fabsf(top) && x[i] < 0))
                 top = x[i];
-        scale = q->dtype == FDK_I8 ? fabsf(top) / 127 : -(top / 8);
+        scale = q->dtype == FDK_I8 ? fabsf(top) / 127
+            : q->dtype == FDK_I4 ? -(top / 8) : fabsf(top) / 448;
         for (int32_t i = g; i < n && i < g + group; i++) {
             float v = scale == 0 ? 0 : nearbyintf(x[i] / scale);
 
+            if (q->dtype == FDK_F8E4M3) {
+                ret->v[i] = (int8_t)(scale == 0 ? 0 : to_e4m3(x[i] / scale));
+                continue;
+            }
             v = q->dtype == FDK_I4 && v > 7 ? 7 : v;
             assert_true(fabsf(v) <= (q->dtype == FDK_I8 ? 127 : 8));
             ret->v[i] = (int8_t)v;
@@ -207,8 +292,8 @@ random_rows(void **state)
 
     (void)state;
     for (size_t l = 0; l < sizeof(lens) / sizeof(lens[0]); l++)
-        for (int k = 0; k < 8; k++) {
-            struct qnt q = {k % 2 == 0 ? FDK_I8 : FDK_I4, groups[k / 2]};
+        for (int k = 0; k < 4 * N_TYPE; k++) {
+            struct qnt q = {types[k % N_TYPE], groups[k / N_TYPE]};
             int32_t n = lens[l];
 
             if (q.dtype == FDK_I4 && n % 2 != 0)
@@ -252,8 +337,8 @@ source_types(void **state)
         xh[i] = ldexpf((float)(1024 + (i * 37 & 1023)), 10 + i % 5 - 25)
             * (h[i] & 0x8000 ? -1 : 1);
     }
-    for (int k = 0; k < 6; k++) {
-        const struct qnt q = {k % 2 == 0 ? FDK_I8 : FDK_I4, k / 2 * 32};
+    for (int k = 0; k < 3 * N_TYPE; k++) {
+        const struct qnt q = {types[k % N_TYPE], k / N_TYPE * 32};
         int8_t a[700], b[700];
         float sa[700], sb[700];
         int32_t at;
@@ -279,10 +364,10 @@ not_finite(void **state)
 
     (void)state;
     for (int b = 0; b < 3; b++)
-        for (int k = 0; k < 8; k++)
+        for (int k = 0; k < 4 * N_TYPE; k++)
             for (int32_t i = 0; i < 1200; i += 133) {
-                const struct qnt q = {k % 2 == 0 ? FDK_I8 : FDK_I4,
-                    (int32_t[]){0, 32, 64, 128}[k / 2]};
+                const struct qnt q = {types[k % N_TYPE],
+                    (int32_t[]){0, 32, 64, 128}[k / N_TYPE]};
                 int32_t at = -1;
 
                 for (int32_t j = 0; j < 1200; j++)
@@ -297,7 +382,7 @@ not_finite(void **state)
 static void
 error_bound(void **state)
 {
-    const struct qnt q8 = {FDK_I8, 64}, q4 = {FDK_I4, 64};
+    const struct qnt q8 = {FDK_I8, 64}, q4 = {FDK_I4, 64}, qf = {FDK_F8E4M3, 64};
     static struct packed p;
     float x[MAX_N];
     uint64_t seed = 9;
@@ -317,6 +402,14 @@ error_bound(void **state)
 
         assert_true(d <= fabsf(s) * (p.v[i] == 7 ? 1.0001f : 0.5001f));
     }
+    /* Three bits of mantissa, and steps of 2^-9 below 2^-6. */
+    quantize(x, 2048, &qf, &p);
+    for (int32_t i = 0; i < 2048; i++) {
+        double s = (double)p.scale[i / 64], v = e4m3((uint8_t)p.v[i]) * s;
+        double most = fmax(fabs((double)x[i]) / 16, s * 0x1p-10);
+
+        assert_true(fabs(v - (double)x[i]) <= most * 1.0001);
+    }
 }
 
 int
@@ -326,6 +419,7 @@ main(void)
         cmocka_unit_test(parameters),
         cmocka_unit_test(group_counts),
         cmocka_unit_test(rounding),
+        cmocka_unit_test(rounding_e4m3),
         cmocka_unit_test(zeros_and_small_scales),
         cmocka_unit_test(random_rows),
         cmocka_unit_test(source_types),

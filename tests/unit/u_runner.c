@@ -56,17 +56,17 @@ placement(void **state)
             buf[i].width = 1 + rand_r(&seed) % 500;
             buf[i].first = rand_r(&seed) % 30;
             buf[i].last = buf[i].first + rand_r(&seed) % 8;
-            sum += run_buf_bytes(&p, &d, 1, i);
+            sum += run_buf_bytes(&p, &d, 1, FDK_F32, i);
         }
-        assert_int_equal(run_place(&p, &d, 1, off, &bytes), 0);
+        assert_int_equal(run_place(&p, &d, 1, FDK_F32, off, &bytes), 0);
         assert_true(bytes <= sum);
         saved += sum - bytes;
         for (int i = 0; i < 20; i++) {
-            assert_true(off[i] % 256 == 0 && off[i] + run_buf_bytes(&p, &d, 1, i) <= bytes);
+            assert_true(off[i] % 256 == 0 && off[i] + run_buf_bytes(&p, &d, 1, FDK_F32, i) <= bytes);
             for (int j = 0; j < i; j++) {
                 int alive = buf[i].first <= buf[j].last && buf[j].first <= buf[i].last;
-                int apart = off[i] + run_buf_bytes(&p, &d, 1, i) <= off[j] ||
-                    off[j] + run_buf_bytes(&p, &d, 1, j) <= off[i];
+                int apart = off[i] + run_buf_bytes(&p, &d, 1, FDK_F32, i) <= off[j] ||
+                    off[j] + run_buf_bytes(&p, &d, 1, FDK_F32, j) <= off[i];
 
                 assert_true(!alive || apart);
             }

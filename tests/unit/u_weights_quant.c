@@ -24,13 +24,14 @@
     "\"intermediate_size\":%d,\"vocab_size\":256,\"max_position_embeddings\":512," \
     "\"tie_word_embeddings\":true,\"dtype\":\"%s\"}"
 
-static const struct fdk_ops *const k = &fdk_ops_cpu;
+static const struct fdk_ops *k = &fdk_ops_cpu;
 static struct fdk_ctx *ctx;
 static struct mdl_program *prog;
 static char dir[64];
 
 static const struct qnt schemes[] = {{FDK_I8, 0}, {FDK_I8, 32}, {FDK_I8, 64},
-    {FDK_I8, 128}, {FDK_I4, 0}, {FDK_I4, 32}, {FDK_I4, 64}, {FDK_I4, 128}};
+    {FDK_I8, 128}, {FDK_I4, 0}, {FDK_I4, 32}, {FDK_I4, 64}, {FDK_I4, 128},
+    {FDK_F8E4M3, 0}, {FDK_F8E4M3, 32}, {FDK_F8E4M3, 128}};
 #define N_SCHEME (sizeof(schemes) / sizeof(schemes[0]))
 
 /* ---- loading ---- */
@@ -61,17 +62,79 @@ on_progress(void *arg, uint64_t done, uint64_t total)
     *last = done;
 }
 
+/* A device with memory of its own, as far as the loader can tell. */
+static const struct wts_plan *device_plan;
+
+static int
+device_quantize(const struct fdk_quantize_args *a, fdk_stream_t st)
+{
+    const struct qnt q = {a->y_dtype, a->group};
+    size_t row = fdk_row_bytes(a->y_dtype, (size_t)a->cols);
+    size_t raw = (size_t)a->cols * fdk_dtype_bytes(a->x_dtype);
+    size_t n_group = (size_t)((a->cols - 1) / a->group + 1);
+    int32_t at;
+
+    assert_int_equal(k->stream_sync(st), 0);
+    for (size_t i = 0; i < (size_t)a->rows; i++) {
+        uint64_t bad;
+
+        if (qnt_row((char *)a->y + i * row, a->scale + i * n_group,
+                (const char *)a->x + i * raw, a->x_dtype, a->cols, &q, &at) == 0)
+            continue;
+        bad = a->first + i * (uint64_t)a->cols + (uint64_t)at;
+        if (bad < __atomic_load_n(a->bad, __ATOMIC_RELAXED))
+            __atomic_store_n(a->bad, bad, __ATOMIC_RELAXED);
+    }
+    return 0;
+}
+
+static int
+device_widen(const struct fdk_widen_args *a, fdk_stream_t st)
+{
+    assert_int_equal(k->stream_sync(st), 0);
+    wts_to_f32(a->y, a->x, a->x_dtype, (size_t)a->n);
+    return 0;
+}
+
+/* Which weight it is shows in the key. */
+static int
+device_dummy(const struct fdk_dummy_args *a, fdk_stream_t st)
+{
+    const struct wts_plan *wp = device_plan;
+    int32_t i = 0;
+
+    assert_int_equal(k->stream_sync(st), 0);
+    while (i < wp->n_place && wts_dummy_args(wp, i, 0, 1).key != a->key)
+        i++;
+    assert_true(i < wp->n_place && wp->place[i].src == a->y_dtype);
+    wts_dummy_fill(wp, i, a->first, (size_t)a->n, a->y);
+    return 0;
+}
+
+static void
+use_device(int on)
+{
+    static struct fdk_ops device;
+
+    device = fdk_ops_cpu;
+    device.widen = device_widen;
+    device.quantize = device_quantize;
+    device.dummy = device_dummy;
+    k = on ? &device : &fdk_ops_cpu;
+}
+
 static char *
 load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
 {
     uint64_t last = 0;
-    struct wts_load_args la = {uring, buffer, on_progress, &last};
+    struct wts_load_args la = {uring, buffer, on_progress, &last, 0};
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;
     int rc;
 
     assert_non_null(copy);
+    device_plan = wp;
     assert_int_equal(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena), 0);
     assert_int_equal(k->stream_new(ctx, 0, &st), 0);
     assert_int_equal(k->fill(st, arena, 0xee, wts_bytes(wp)), 0);
@@ -151,9 +214,13 @@ check_dir(const char *path, int dummy)
         for (int n = 0; n < 6; n++) {
             const struct qnt *q = &schemes[s];
             struct wts_plan *pb = plan(path, dummy, q);
-            char *b = load(pb, n % 2, buffers[n / 2], "");
             uint64_t bytes = 0;
+            char *b;
 
+            use_device((n + (int)s) % 3 != 0);
+            pb->st->n_reader = n % 4;
+            b = load(pb, n % 2, buffers[n / 2], "");
+            use_device(0);
             for (int32_t i = 0; i < prog->n_w; i++)
                 if (prog->w[i].alias < 0)
                     bytes += check_weight(i, q, pa, a, pb, b);
@@ -229,13 +296,16 @@ dummy(void **state)
 static void
 odd_columns(void **state)
 {
-    const struct qnt q4 = {FDK_I4, 32}, q8 = {FDK_I8, 32};
+    const struct qnt q4 = {FDK_I4, 32}, q8 = {FDK_I8, 32}, qf = {FDK_F8E4M3, 0};
     struct wts_plan *wp;
     char err[1024] = "";
 
     (void)state;
     write_config(64, 95, "float32");
     wp = plan(dir, 1, &q8);
+    free(load(wp, 0, 1 << 20, ""));
+    wts_plan_free(wp);
+    wp = plan(dir, 1, &qf);
     free(load(wp, 0, 1 << 20, ""));
     wts_plan_free(wp);
     wp = plan(dir, 1, NULL);
@@ -288,9 +358,12 @@ not_finite(void **state)
     write_file(file[1], data, n);
     for (size_t s = 0; s < N_SCHEME; s++) {
         wp = plan(dir, 0, &schemes[s]);
-        for (int uring = 0; uring < 2; uring++)
-            free(load(wp, uring, 1, "W_MODEL: tensor model.layers.1.mlp.up_proj.weight: "
-                "element (7, 5) is not finite"));
+        for (int how = 0; how < 4; how++) {
+            use_device(how & 1);
+            free(load(wp, how >> 1, 1, "W_MODEL: tensor model.layers.1.mlp.up_proj."
+                "weight: element (7, 5) is not finite"));
+        }
+        use_device(0);
         wts_plan_free(wp);
     }
     /* Unquantized it is the checkpoint's business. */

@@ -1,0 +1,146 @@
+/*
+ * How the attention kernels share a step. The plan kernel (attention_plan.cu)
+ * runs once a step and cuts the step's rows into work, in device memory at
+ * fdk_att_plan_args.plan: rows with CU_ATT_LONG_MIN query tokens or more, where
+ * cu_att_long_fits(), become tiles of attention_prefill.cu; all others are
+ * attention_split.cu's where cu_att_split_fits(), else ops_attention.cu's. Those of
+ * the kernels that a launch may need run in every layer; one without work ends at once.
+ *
+ * fdk_att_plan_args.n_done counts tiles of the fdk_work list (att_shape: tiles of bt
+ * tokens); a kernel that finishes n tokens from a tile's begin adds ceil(n / bt), once
+ * for all heads.
+ */
+#ifndef FDD_KERNELS_CUDA_ATTENTION_CUH
+#define FDD_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/fdk_cuda.cuh"
+
+#define CU_ATT_LONG_MIN  32      /* query tokens of a long row, at least */
+#define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, a multiple of any bt */
+#define CU_ATT_QUERIES   16      /* query vectors of a tile of the other kernels */
+#define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples */
+#define CU_SPLIT_UNIT    16      /* tokens that a warp takes of a chunk */
+#define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
+#define CU_SPLIT_PARTS   16      /* deterministic: parts of a row */
+#define CU_SPLIT_FEW     2       /* and log2 of the chunks in a row of a part */
+#define CU_SPLIT_BLOCKS  160     /* blocks of a launch, at most */
+
+struct cu_att_long {             /* query tokens of one row */
+    int32_t row;
+    int32_t tok, n;              /* [tok, tok + n) of the step's tokens */
+    int32_t kv;                  /* KV tokens that the last of them sees; the one before
+                                    sees one less */
+};
+struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
+    int32_t n_long;              /* entries of the list, which begins behind this struct:
+                                    those with most KV tokens first, about */
+    int32_t bt;
+    int32_t n_split;             /* tiles of attention_split.cu */
+    int32_t more[13];
+};
+
+/*
+ * The work of attention_split.cu: tiles of up to CU_ATT_QUERIES query vectors, each
+ * with the history that its last token sees, in parts of whole chunks. A part is one
+ * chunk, or in deterministic mode four and again four after each 64, so that a row has at
+ * most 16 parts. The list of all parts, by tile, head set and part, is cut into equal
+ * pieces, one per block. A head set is one KV head with up to 16 of its query heads.
+ */
+struct cu_split_tile {
+    int32_t tok, n_tok;          /* query tokens of the step */
+    int32_t see;                 /* KV tokens that the first of them sees */
+    int32_t n_chunk;
+    int32_t first;               /* parts of one head set in all tiles before */
+    int32_t state;               /* state slot of the row */
+    int32_t old;                 /* KV tokens of the row before this step */
+    int32_t pad;
+};
+struct cu_split_start {          /* where a block begins */
+    int32_t tile, set, part;
+    int32_t n;                   /* parts of the block; 0: nothing to do */
+    int32_t at, total;           /* index of its first part, parts in the list */
+    int32_t pad[2];
+    struct cu_split_tile first;  /* a copy of the tile */
+    int32_t block[CU_SPLIT_UNITS]; /* of the KV pool: where its first units are */
+};
+struct cu_split_plan {           /* behind the long list */
+    struct cu_split_start *start; /* [CU_SPLIT_BLOCKS] */
+    struct cu_split_tile *tile;  /* [n_work_max] */
+    uint32_t *arrived;           /* [n_work_max][sets] blocks that are done with their
+                                    parts; 0 between launches */
+};
+
+/* Tiles that T tokens in at most S rows can have. */
+static inline __host__ __device__ int
+cu_att_long_max(int T, int S)
+{
+    int rows = T / CU_ATT_LONG_MIN;
+    return T / CU_ATT_LONG_TILE + (rows < S ? rows : S);
+}
+
+static inline __device__ const struct cu_att_long *
+cu_att_long_list(const struct cu_att_plan *p)
+{
+    return (const struct cu_att_long *)(p + 1);
+}
+
+static inline __host__ __device__ int
+cu_split_sets(int H, int K)
+{
+    return K * ((H / K + CU_ATT_QUERIES - 1) / CU_ATT_QUERIES);
+}
+
+/* Parts of n_chunk chunks. few: log2 of chunks in a row, most: parts at most. */
+static inline __host__ __device__ int
+cu_split_parts(int n_chunk, int few, int most)
+{
+    int n = (n_chunk + (1 << few) - 1) >> few;
+    return n < most ? n : most;
+}
+
+/* Block b of n begins at this one of `total` parts. */
+static inline __host__ __device__ int
+cu_split_begin(int total, int n, int b)
+{
+    int more = total % n;
+    return total / n * b + (b < more ? b : more);
+}
+
+/* The block of part i. */
+static inline __host__ __device__ int
+cu_split_block(int total, int n, int i)
+{
+    int each = total / n, more = total % n, at = more * (each + 1);
+    return i < at ? i / (each + 1) : more + (i - at) / each;
+}
+
+/* attention_plan.cu: where the lists of a launch lie; ret may be NULL. Returns the
+ * bytes of the whole plan. */
+size_t cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *plan,
+    struct cu_split_plan *ret);
+cudaError_t cu_att_plan_load(void);
+
+/* attention_prefill.cu. fits: these heads, types and this T; known at launch. */
+int cu_att_long_fits(const struct fdk_attention_args *a, int deterministic);
+int cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st);
+cudaError_t cu_att_long_load(void);
+/* May this launch have long rows? */
+static inline int
+cu_att_has_long(const struct fdk_attention_args *a, int deterministic)
+{
+    return a->T >= CU_ATT_LONG_MIN && cu_att_long_fits(a, deterministic);
+}
+
+/* attention_split.cu */
+int cu_att_split_fits(const struct fdk_attention_args *a);
+size_t cu_att_split_scratch(const struct fdk_attention_args *a);
+int cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st);
+cudaError_t cu_att_split_load(void);
+/* Blocks of a launch on a device of n_proc. */
+static inline int
+cu_split_blocks(int n_proc)
+{
+    return n_proc < CU_SPLIT_BLOCKS ? n_proc : CU_SPLIT_BLOCKS;
+}
+
+#endif

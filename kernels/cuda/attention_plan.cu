@@ -1,0 +1,402 @@
+/*
+ * The plan of a step's attention: one block, once a step. PLAN_THREADS rows at a
+ * time, their tile counts summed up; then each thread finds the rows of its tiles in
+ * the sums. What the lists mean: attention.cuh.
+ */
+#include "kernels/cuda/attention.cuh"
+
+#define PLAN_THREADS 1024
+#define SORTED_LONG  1024        /* long tiles that are put in order */
+#define FIRST_TILES  4096        /* split tiles whose sums fit in shared memory */
+#define COPIED_TILES 1024        /* split tiles that do */
+
+struct plan_args {
+    struct fdk_att_plan_args a;
+    struct fdk_batch b;
+    struct cu_claim *claim;
+    struct cu_att_plan *plan;    /* NULL: the list of tiles is all */
+    struct cu_split_plan split;
+    int32_t n_long_max, n_block, n_set;
+    int32_t few, most;           /* of cu_split_parts() */
+    int32_t has_long, has_split;
+    int32_t block_shift;
+};
+struct plan_row {
+    int tok, n;                  /* query tokens */
+    int kv, state;
+    int tiles, longs, splits;
+};
+struct plan_shared {
+    struct cu_split_tile copy[COPIED_TILES];
+    struct plan_row row[PLAN_THREADS];
+    int sum[3][PLAN_THREADS + 1]; /* tiles, long tiles, split tiles: of rows before */
+    int64_t warp[PLAN_THREADS / 32];
+    int carry;
+    int first[FIRST_TILES + 1];  /* parts in a tile, then those in all before it */
+    struct cu_att_long tile[SORTED_LONG];
+};
+
+static __device__ struct plan_row
+plan_row(const struct plan_args &p, int r)
+{
+    struct plan_row row = {};
+    row.kv = p.b.kv_len[r];
+    row.state = p.b.state[r];
+    int n_tok = *p.b.n_tok, end = min(p.b.q_start[r + 1], n_tok);
+    row.tok = p.b.q_start[r];
+    row.n = max(end - row.tok, 0);
+    row.tiles = (int)(((int64_t)row.n * p.a.a + p.a.bt - 1) / p.a.bt);
+    if (p.has_long && row.n >= CU_ATT_LONG_MIN)
+        row.longs = (row.n + CU_ATT_LONG_TILE - 1) / CU_ATT_LONG_TILE;
+    else if (p.has_split)
+        row.splits = row.tiles;
+    return row;
+}
+
+/* Inclusive sum over the block; every thread's own. */
+static __device__ int64_t
+block_sum(struct plan_shared &s, int64_t x)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    for (int i = 1; i < 32; i *= 2) {
+        int64_t y = __shfl_up_sync(0xffffffffu, x, i);
+        x += lane >= i ? y : 0;
+    }
+    if (lane == 31)
+        s.warp[warp] = x;
+    __syncthreads();
+    int64_t before = lane < warp ? s.warp[lane] : 0;
+    for (int i = 16; i > 0; i /= 2)
+        before += __shfl_xor_sync(0xffffffffu, before, i);
+    return x + before;
+}
+
+/* The last i < n with at[i] <= e. */
+static __device__ int
+find(const int *at, int n, int e)
+{
+    int lo = 0, hi = n;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if (at[mid] <= e)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Tokens that the row's token `tok` of the step sees: all before its last one. */
+static __device__ int
+tokens_seen(const struct plan_row &row, int tok)
+{
+    return row.kv - (row.tok + row.n - 1 - tok);
+}
+
+static __device__ void
+put_split(const struct plan_args &p, struct plan_shared &s, const struct plan_row &row,
+    int tile, int e)
+{
+    struct cu_split_tile t = {};
+    t.tok = row.tok + tile * p.a.bt;
+    t.n_tok = min(p.a.bt, row.tok + row.n - t.tok);
+    t.see = tokens_seen(row, t.tok);
+    int n = (t.see + t.n_tok - 1 + CU_SPLIT_CHUNK - 1) / CU_SPLIT_CHUNK;
+    t.n_chunk = max(n, 1);
+    t.state = row.state;
+    t.old = row.kv - row.n;
+    t.first = cu_split_parts(t.n_chunk, p.few, p.most);
+    if (e < FIRST_TILES)
+        s.first[e] = t.first;
+    if (e < COPIED_TILES)
+        s.copy[e] = t;
+    else
+        p.split.tile[e] = t;
+}
+
+static __device__ void
+put_long(const struct plan_args &p, struct plan_shared &s, int r,
+    const struct plan_row &row, int tile, int e)
+{
+    struct cu_att_long t;
+    t.row = r;
+    t.tok = row.tok + tile * CU_ATT_LONG_TILE;
+    t.n = min(CU_ATT_LONG_TILE, row.tok + row.n - t.tok);
+    t.kv = tokens_seen(row, t.tok + t.n - 1);
+    if (e < SORTED_LONG)
+        s.tile[e] = t;
+    else
+        ((struct cu_att_long *)(p.plan + 1))[e] = t;
+}
+
+/* Most KV tokens first. */
+static __device__ void
+sort_long(const struct plan_args &p, struct plan_shared &s, int n)
+{
+    int i = (int)threadIdx.x, rank = 0;
+    n = min(n, SORTED_LONG);
+    if (i >= n)
+        return;
+    struct cu_att_long t = s.tile[i];
+    for (int j = 0; j < n; j++)
+        rank += s.tile[j].kv > t.kv || (s.tile[j].kv == t.kv && j < i);
+    ((struct cu_att_long *)(p.plan + 1))[rank] = t;
+}
+
+/* The tiles of the rows from base on. */
+static __device__ void
+plan_many(const struct plan_args &p, struct plan_shared &s, int base, const int *done)
+{
+    int tid = (int)threadIdx.x;
+    for (int e = tid; e < s.sum[0][PLAN_THREADS] && done[0] + e < p.a.n_max;
+        e += PLAN_THREADS) {
+        int i = find(s.sum[0], PLAN_THREADS, e);
+        p.a.work[done[0] + e] = fdk_work{ base + i, e - s.sum[0][i] };
+    }
+    for (int e = tid; e < s.sum[1][PLAN_THREADS] && done[1] + e < p.n_long_max;
+        e += PLAN_THREADS) {
+        int i = find(s.sum[1], PLAN_THREADS, e);
+        put_long(p, s, base + i, s.row[i], e - s.sum[1][i], done[1] + e);
+    }
+    for (int e = tid; e < s.sum[2][PLAN_THREADS] && done[2] + e < p.a.n_max;
+        e += PLAN_THREADS) {
+        int i = find(s.sum[2], PLAN_THREADS, e);
+        put_split(p, s, s.row[i], e - s.sum[2][i], done[2] + e);
+    }
+}
+
+/* Rows base .. of the step; done: entries of the three lists so far. */
+static __device__ void
+plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
+    int *done)
+{
+    int tid = (int)threadIdx.x, r = base + tid;
+    struct plan_row row = {};
+    if (r < p.b.max_row)         /* not yet waiting for n_row */
+        row = plan_row(p, r);
+    if (r >= n_row)
+        row.tiles = row.longs = row.splits = 0;
+    s.row[tid] = row;
+    /* The three counts in one: each has less than 2^21 in a step. */
+    int64_t own = row.tiles | (int64_t)row.longs << 21 | (int64_t)row.splits << 42;
+    int64_t sum = block_sum(s, own);
+    for (int k = 0; k < 3; k++) {
+        s.sum[k][tid + 1] = (int)(sum >> 21 * k & 0x1fffff);
+        s.sum[k][0] = 0;
+    }
+    /* Rows of a tile or two are written by their thread, others by all. */
+    if (!__syncthreads_or(row.tiles > 2)) {
+        for (int i = 0; i < row.tiles && done[0] + s.sum[0][tid] + i < p.a.n_max; i++) {
+            p.a.work[done[0] + s.sum[0][tid] + i] = fdk_work{ r, i };
+            if (row.splits > 0)
+                put_split(p, s, row, i, done[2] + s.sum[2][tid] + i);
+        }
+        for (int i = 0; i < row.longs && done[1] + s.sum[1][tid] + i < p.n_long_max; i++)
+            put_long(p, s, r, row, i, done[1] + s.sum[1][tid] + i);
+    } else {
+        plan_many(p, s, base, done);
+    }
+    if (done[0] + s.sum[0][PLAN_THREADS] > p.a.n_max && tid == 0)
+        cu_report(p.claim, CU_BAD_PLAN, base, n_row, p.a.n_max);
+    done[0] = min(done[0] + s.sum[0][PLAN_THREADS], p.a.n_max);
+    done[1] = min(done[1] + s.sum[1][PLAN_THREADS], p.n_long_max);
+    done[2] = min(done[2] + s.sum[2][PLAN_THREADS], p.a.n_max);
+    __syncthreads();
+}
+
+static __device__ struct cu_split_tile &
+tile_at(const struct plan_args &p, struct plan_shared &s, int i)
+{
+    return i < COPIED_TILES ? s.copy[i] : p.split.tile[i];
+}
+
+/* Parts before each of n tiles; returns all. */
+static __device__ int
+sum_parts(const struct plan_args &p, struct plan_shared &s, int n)
+{
+    int total = 0;
+    for (int base = 0; base < n; base += PLAN_THREADS) {
+        int i = base + (int)threadIdx.x;
+        int own = i >= n ? 0 : i < FIRST_TILES ? s.first[i] : p.split.tile[i].first;
+        int sum = (int)block_sum(s, own);
+        if (i < n) {
+            tile_at(p, s, i).first = total + sum - own;
+            if (i < FIRST_TILES)
+                s.first[i] = total + sum - own;
+            if (i < COPIED_TILES)
+                p.split.tile[i] = s.copy[i];
+        }
+        if (threadIdx.x == PLAN_THREADS - 1)
+            s.carry = total + sum;
+        __syncthreads();
+        total = s.carry;
+        __syncthreads();
+    }
+    return total;
+}
+
+/* The tile with part e of `of` one head set. */
+static __device__ int
+find_tile(const struct plan_args &p, const struct plan_shared &s, int n, int e)
+{
+    if (n <= FIRST_TILES)
+        return find(s.first, n, e);
+    int lo = 0, hi = n;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if (p.split.tile[mid].first <= e)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static __device__ void
+put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, int b)
+{
+    struct cu_split_start t = {};
+    t.at = cu_split_begin(total, p.n_block, b);
+    t.n = cu_split_begin(total, p.n_block, b + 1) - t.at;
+    t.total = total;
+    if (t.n > 0) {
+        t.tile = find_tile(p, s, n, t.at / p.n_set);
+        t.first = t.tile < COPIED_TILES ? s.copy[t.tile] : p.split.tile[t.tile];
+        int each = cu_split_parts(t.first.n_chunk, p.few, p.most);
+        int in = t.at - t.first.first * p.n_set;
+        t.set = in / each;
+        t.part = in - t.set * each;
+        const int32_t *table = p.b.block_table +
+            (int64_t)t.first.state * p.b.table_stride;
+#pragma unroll
+        for (int i = 0; i < CU_SPLIT_UNITS; i++) {
+            int pos = (t.part << p.few) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
+            t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
+                table[pos >> p.block_shift] : 0;
+        }
+    }
+    p.split.start[b] = t;
+}
+
+static __device__ void
+cut_parts(const struct plan_args &p, struct plan_shared &s, int n)
+{
+    int tid = (int)threadIdx.x, total = sum_parts(p, s, n) * p.n_set;
+    if (tid < p.n_block)
+        put_start(p, s, n, total, tid);
+    for (int i = tid; i < n * p.n_set; i += PLAN_THREADS)
+        p.split.arrived[i] = 0;
+}
+
+/* It never calls cu_dep_next(): what comes behind begins when the plan stands and all
+ * that was launched before it has ended, and may read both before its own wait. */
+static __global__ void __launch_bounds__(PLAN_THREADS, 1)
+plan_kernel(struct plan_args p)
+{
+    extern __shared__ char mem[];
+    struct plan_shared &s = *(struct plan_shared *)mem;
+    cu_dep_wait();
+    int tid = (int)threadIdx.x, n_row = cu_clip(p.b.n_row, p.b.max_row);
+    int done[3] = { 0, 0, 0 };
+    for (int base = 0; base < n_row; base += PLAN_THREADS)
+        plan_rows(p, s, base, n_row, done);
+    for (int e = done[0] + tid; e < p.a.n_max; e += PLAN_THREADS) {
+        p.a.work[e].row = -1;
+        p.a.work[e].tile = -1;
+    }
+    if (tid == 0) {
+        *p.a.n_work = done[0];
+        *p.a.n_done = 0;
+    }
+    if (p.plan != NULL && tid == 0) {
+        p.plan->n_long = done[1];
+        p.plan->bt = p.a.bt;
+        p.plan->n_split = done[2];
+    }
+    if (p.has_long)
+        sort_long(p, s, done[1]);
+    if (p.has_split)
+        cut_parts(p, s, done[2]);
+    __threadfence();
+}
+
+/* ---- launching ----------------------------------------------------------- */
+
+static size_t
+take(size_t *at, size_t bytes)
+{
+    size_t r = *at;
+    *at += (bytes + 15) / 16 * 16;
+    return r;
+}
+
+size_t
+cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *plan,
+    struct cu_split_plan *ret)
+{
+    size_t n = (size_t)n_work_max, at = sizeof(struct cu_att_plan);
+    size_t sets = (size_t)cu_split_sets(a->H, a->K);
+    int S = a->b != NULL ? a->b->max_row : a->T;
+    take(&at, (size_t)cu_att_long_max(a->T, S) * sizeof(struct cu_att_long));
+    size_t start = take(&at, CU_SPLIT_BLOCKS * sizeof(struct cu_split_start));
+    size_t tile = take(&at, n * sizeof(struct cu_split_tile));
+    size_t arrived = take(&at, n * sets * sizeof(uint32_t));
+    if (ret != NULL) {
+        ret->start = (struct cu_split_start *)((char *)plan + start);
+        ret->tile = (struct cu_split_tile *)((char *)plan + tile);
+        ret->arrived = (uint32_t *)((char *)plan + arrived);
+    }
+    return at;
+}
+
+size_t
+cu_att_plan_bytes(const struct fdk_attention_args *a, int32_t n_work_max)
+{
+    if (a->T <= 0 || a->H <= 0 || a->K <= 0 || a->H % a->K != 0 || n_work_max < 0)
+        return 0;
+    return cu_att_plan_lay_out(a, n_work_max, NULL, NULL);
+}
+
+int
+cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
+        a->n_work == NULL || a->n_done == NULL || a->b == NULL || a->b->max_row <= 0)
+        return -EINVAL;
+    const struct cu_dev *dev = cu_stream_of(st)->dev;
+    struct plan_args p = {};
+    p.a = *a;
+    p.b = *a->b;
+    p.claim = dev->claim;
+    if (a->plan != NULL) {
+        const struct fdk_attention_args *t = a->att;
+        int det = dev->ctx->deterministic;
+        if (t == NULL || t->T <= 0 || t->H <= 0 || t->K <= 0 || t->H % t->K != 0 ||
+            t->b == NULL || t->b->max_row != a->b->max_row || a->a != 1 ||
+            a->b->block_table == NULL ||
+            (uintptr_t)a->plan % 16 != 0 ||
+            cu_att_plan_lay_out(t, a->n_max, a->plan, &p.split) > a->plan_bytes)
+            return -EINVAL;
+        p.plan = (struct cu_att_plan *)a->plan;
+        p.n_long_max = cu_att_long_max(t->T, t->b->max_row);
+        p.n_block = cu_split_blocks(dev->n_proc);
+        p.n_set = cu_split_sets(t->H, t->K);
+        p.few = det ? CU_SPLIT_FEW : 0;
+        p.most = det ? CU_SPLIT_PARTS : INT32_MAX;
+        p.has_long = cu_att_has_long(t, det);
+        p.has_split = cu_att_split_fits(t);
+        p.block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);
+    }
+    cu_chain(plan_kernel, 1, PLAN_THREADS, sizeof(struct plan_shared), cu_raw(st), p);
+    return cu_launched(st, "att_plan");
+}
+
+cudaError_t
+cu_att_plan_load(void)
+{
+    return cudaFuncSetAttribute((const void *)plan_kernel,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(struct plan_shared));
+}

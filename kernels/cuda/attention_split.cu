@@ -1,0 +1,252 @@
+/*
+ * Attention with the history split among blocks: rows of few query tokens, decode
+ * first. Every block has an equal piece of the step's list of parts (attention.cuh)
+ * and streams their keys and values through shared memory, each of its warps for
+ * itself: 16 tokens at a time, several of these on their way. The block's warps
+ * hold 16 tokens of each chunk each; at the end of a part their sums (m, l, o) are merged
+ * in their order. A head set whose parts lie in several blocks is finished by the last of
+ * them, again in the order of parts.
+ *
+ * The arithmetic of a query vector is the same whichever others share its tile: tokens
+ * that it does not see have weight 0 and change no bit. In deterministic mode parts
+ * depend on positions alone; then so do the numbers.
+ */
+#include "kernels/cuda/attention_split_merge.cuh"
+
+/* ---- the kernel ---------------------------------------------------------- */
+
+template<int D, typename E>
+static __device__ __forceinline__ void
+run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct feed &f,
+    struct walk w, int total)
+{
+    typedef struct shape<D, E> sh;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, stage = 0, pos;
+    bool own = w.part == 0, fresh = true;
+    uint32_t q[D / 16][4], parity = 0;
+    struct sums<D> u;
+    float score = 0;
+    while (w.left > 0) {
+        if (fresh) {
+            load_queries<D, E>(q, u, s, w, lane);
+            score = s.a.scale * LOG2E;
+            if (std::is_same<E, __nv_fp8_e4m3>::value)
+                score *= kv_head_scale(s.a.kv, s.a.layer, 0, w.head);
+            fresh = false;
+        }
+        __syncwarp();                 /* all have read what the next copy replaces */
+        feed_unit<D, E>(f, s, map, warp, lane, stage == 0 ? sh::n_stage - 1 : stage - 1);
+        int n = unit_tokens(w, warp, &pos), slot = warp * sh::n_stage + stage;
+        if (n > 0) {
+            float *scales = (float *)(mem + sh::scales) + slot * 2 * UNIT;
+            bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
+            parity ^= 1u << stage;
+            if (n < UNIT)
+                clear_values<D, E>(mem + slot * sh::stage, scales, n, lane);
+            attend_unit<D, E>(u, q, score, scales, f.ring + (uint32_t)(stage * sh::stage),
+                pos, lane);
+        }
+        if (next_chunk(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
+            w.part + 1 == w.n_part)) {
+            finish<D, E>(mem, s, w, u, score, own, total);
+            fresh = true;
+        }
+        step(w, s);
+        own |= w.part == 0;
+        stage = stage + 1 == sh::n_stage ? 0 : stage + 1;
+    }
+}
+
+/* The plan lets nothing begin before it has ended: before the wait it is there, and so
+ * are the tables and the tokens of earlier steps. */
+template<int D, typename E>
+static __global__ void __maxnreg__(REGISTERS)
+split_kernel(const __grid_constant__ struct split_args s,
+    const __grid_constant__ CUtensorMap map)
+{
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(1024) char mem[];
+    typedef struct shape<D, E> sh;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(mem);
+    const struct cu_split_start *start = s.plan.start + blockIdx.x;
+    int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
+    struct feed f = {};
+    load_tile(f.w, s, &start->first);
+    f.block = start->block[warp];
+    f.w.tile = x.x;
+    f.w.set = x.y;
+    f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
+    f.w.part = x.z;
+    f.w.chunk = x.z << s.few;
+    f.w.left = x.w;
+    if (f.w.left > 0) {
+        struct walk w = f.w;
+        f.ring = base + (uint32_t)(warp * sh::n_stage * sh::stage);
+        f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
+        f.full = base + (uint32_t)(sh::full + warp * sh::n_stage * 8);
+        if (lane < sh::n_stage)
+            bar_init(f.full + (uint32_t)lane * 8);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        __syncwarp();
+        for (int i = 0; i < sh::n_stage - 1; i++)
+            feed_unit<D, E>(f, s, &map, warp, lane, i);
+        if (!f.waited)
+            cu_dep_wait();
+        f.waited = 1;
+        cu_dep_next();
+        run_parts<D, E>(mem, s, &map, f, w, y.y);
+    } else {
+        cu_dep_wait();
+    }
+#endif
+}
+
+/* ---- launching ----------------------------------------------------------- */
+
+typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+    CUtensorMapFloatOOBfill);
+
+static encode_fn encode;         /* set by cu_att_split_load(), always to the same */
+
+/* A layer's keys and values: bytes of half a row, tokens of all heads of a block, the
+ * halves, keys or values, blocks. */
+static int
+map_layer(CUtensorMap *m, const struct fdk_kv *kv, const char *layer)
+{
+    cuuint64_t row = (cuuint64_t)kv->head_dim * fdk_dtype_bytes(kv->dtype);
+    cuuint64_t box = row < 128 ? row : 128;
+    const cuuint64_t dim[5] = { box, (cuuint64_t)kv->n_kv_head *
+        (cuuint64_t)kv->block_size, row / box, 2, (cuuint64_t)1 << 31 };
+    const cuuint64_t stride[4] = { row, box, kv->v_bytes, kv->block_bytes };
+    const cuuint32_t part[5] = { (cuuint32_t)box, UNIT, (cuuint32_t)(row / box), 2, 1 };
+    const cuuint32_t one[5] = { 1, 1, 1, 1, 1 };
+    CUresult r = encode(m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, (void *)(uintptr_t)layer,
+        dim, stride, part, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
+        CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return r == CUDA_SUCCESS ? 0 : -EINVAL;
+}
+
+int
+cu_att_split_fits(const struct fdk_attention_args *a)
+{
+    const struct fdk_kv *kv = &a->kv;
+    uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
+    if (kv->dtype == FDK_I8)
+        odd |= kv->k_scale_off | kv->v_scale_off;
+    return encode != NULL && a->act == FDK_BF16 && (a->D == 64 || a->D == 128) &&
+        a->scale > 0 && kv->block_bytes < (uint64_t)1 << 40 &&
+        (kv->dtype == FDK_BF16 || kv->dtype == FDK_I8 || kv->dtype == FDK_F8E4M3) &&
+        kv->block_size >= UNIT && (kv->block_size & (kv->block_size - 1)) == 0 &&
+        odd % 16 == 0;
+}
+
+static size_t
+scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
+{
+    return (size_t)(n_block * slots) * (a->D == 64 ? sizeof(struct part_sum<64>) :
+        sizeof(struct part_sum<128>));
+}
+
+size_t
+cu_att_split_scratch(const struct fdk_attention_args *a)
+{
+    return a->act == FDK_BF16 && (a->D == 64 || a->D == 128) ?
+        scratch_bytes(a, CU_SPLIT_BLOCKS, CU_SPLIT_PARTS) : 0;
+}
+
+template<int D, typename E>
+static void
+launch(const struct split_args &s, const CUtensorMap &m, int n_block, cudaStream_t st)
+{
+    cu_chain(split_kernel<D, E>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
+}
+
+int
+cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    const struct cu_dev *dev = cu_stream_of(st)->dev;
+    int det = dev->ctx->deterministic, n = cu_split_blocks(dev->n_proc);
+    if (!cu_att_split_fits(a))
+        return -ENOTSUP;
+    struct split_args s = {};
+    s.a = *a;
+    s.table = a->b->block_table;
+    s.table_stride = a->b->table_stride;
+    s.block_shift = __builtin_ctz((unsigned)a->kv.block_size);
+    s.n_set = cu_split_sets(a->H, a->K);
+    s.n_head_set = s.n_set / a->K;
+    s.group = a->H / a->K;
+    s.inv = 65536 / s.group + 1;
+    s.det = det;
+    s.few = det ? CU_SPLIT_FEW : 0;
+    s.most = det ? CU_SPLIT_PARTS : INT32_MAX;
+    s.skip = det ? (CU_SPLIT_PARTS - 1) << CU_SPLIT_FEW : 1 << 29;
+    s.slots = det ? CU_SPLIT_PARTS : 2;
+    s.layer = (const char *)a->kv.base + (uint64_t)a->layer * a->kv.layer_bytes;
+    if (a->plan == NULL || ((uintptr_t)a->qkv | (uintptr_t)a->y) % 8 != 0 ||
+        a->scratch == NULL || a->scratch_bytes < scratch_bytes(a, n, s.slots))
+        return -EINVAL;
+    cu_att_plan_lay_out(a, a->n_work_max, (void *)(uintptr_t)a->plan, &s.plan);
+    CUtensorMap m;
+    rc = map_layer(&m, &a->kv, s.layer);
+    if (rc != 0)
+        return rc;
+    cudaStream_t raw = cu_raw(st);
+    enum fdk_dtype t = a->kv.dtype;
+    if (a->D == 128 && t == FDK_BF16)
+        launch<128, __nv_bfloat16>(s, m, n, raw);
+    else if (a->D == 128 && t == FDK_I8)
+        launch<128, int8_t>(s, m, n, raw);
+    else if (a->D == 128)
+        launch<128, __nv_fp8_e4m3>(s, m, n, raw);
+    else if (t == FDK_BF16)
+        launch<64, __nv_bfloat16>(s, m, n, raw);
+    else if (t == FDK_I8)
+        launch<64, int8_t>(s, m, n, raw);
+    else
+        launch<64, __nv_fp8_e4m3>(s, m, n, raw);
+    return cu_launched(st, "attention_split");
+}
+
+template<int D, typename E>
+static cudaError_t
+load(void)
+{
+    return cudaFuncSetAttribute((const void *)split_kernel<D, E>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);
+}
+
+/* Without the driver's call or on devices without a copy engine, attention does
+ * without this kernel. */
+cudaError_t
+cu_att_split_load(void)
+{
+    enum cudaDriverEntryPointQueryResult found;
+    struct cudaFuncAttributes attr;
+    void *f = NULL;
+    cudaError_t (*const all[])(void) = {
+        load<128, __nv_bfloat16>, load<128, int8_t>, load<128, __nv_fp8_e4m3>,
+        load<64, __nv_bfloat16>, load<64, int8_t>, load<64, __nv_fp8_e4m3>,
+    };
+    cudaError_t e = cudaFuncGetAttributes(&attr, split_kernel<64, int8_t>);
+    if (e == cudaSuccess)
+        e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+            cudaEnableDefault, &found);
+    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess ||
+        attr.ptxVersion < 90) {
+        (void)cudaGetLastError();
+        return cudaSuccess;
+    }
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && e == cudaSuccess; i++)
+        e = all[i]();
+    if (e == cudaSuccess)
+        __atomic_store_n(&encode, (encode_fn)f, __ATOMIC_RELEASE);
+    return e;
+}

@@ -1,0 +1,197 @@
+/*
+ * attention_split.cu's view of its work: what lies where in shared memory, the walk
+ * through a block's parts, and the copies that run ahead of it.
+ */
+#ifndef FDD_KERNELS_CUDA_ATTENTION_SPLIT_CUH
+#define FDD_KERNELS_CUDA_ATTENTION_SPLIT_CUH
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_split_mma.cuh"
+
+#define UNIT    CU_SPLIT_UNIT
+#define WARPS   CU_SPLIT_UNITS
+#define THREADS (32 * WARPS)
+#define REGISTERS 216            /* leaves room for blocks of the kernel before */
+#define LOG2E   1.4426950408889634f
+#define GROUP   4                /* query vectors merged at a time */
+
+/* Shared memory of a block. A unit is keys, then values; each 16 rows of up to 128
+ * bytes, then their other halves. */
+template<int D, typename E>
+struct shape {
+    static const bool scaled = std::is_same<E, int8_t>::value;
+    static const int row = D * (int)sizeof(E);
+    static const int box = row < 128 ? row : 128;
+    static const int half = UNIT * row;            /* keys or values of a unit */
+    static const int stage = 2 * half;
+    static const int n_stage = (scaled ? 20480 : 24576) / stage; /* per warp */
+    static const int wide = D + 8;                 /* of a merged row: no bank twice */
+    static const int scales = WARPS * n_stage * stage; /* [WARPS][n_stage][2][UNIT] */
+    static const int merge = scales + (scaled ? WARPS * n_stage * 2 * UNIT * 4 : 0);
+    static const int sums = merge + WARPS * GROUP * wide * 4;
+    static const int fold = sums + WARPS * CU_ATT_QUERIES * 8;
+    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [WARPS][n_stage] */
+    static const int flag = full + WARPS * n_stage * 8;
+    static const int bytes = flag + 16;
+    static_assert(bytes <= 232448, "what a block may have");
+    static_assert(stage % 1024 == 0, "swizzled in place");
+};
+
+/* What a part leaves in the scratch if another block has the rest. */
+template<int D>
+struct part_sum {
+    float o[CU_ATT_QUERIES][D];
+    float ml[CU_ATT_QUERIES][2];
+};
+
+struct split_args {
+    struct fdk_attention_args a;
+    struct cu_split_plan plan;
+    const int32_t *table;
+    int32_t table_stride;
+    int32_t block_shift;         /* log2 of the block size */
+    int32_t n_set, n_head_set;   /* head sets: all, of one KV head */
+    int32_t group;               /* query heads of a KV head */
+    int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
+    int32_t det, few, most;      /* deterministic; of cu_split_parts() */
+    int32_t skip;                /* chunks from one row of a part to the next */
+    int32_t slots;               /* of a block in the scratch */
+    const char *layer;           /* the layer in block 0 of the pool */
+};
+
+/* Where piece k of 16 bytes of row `row` lies, as the copy engine swizzles. */
+template<int ROW>
+static __device__ __forceinline__ int
+piece(int row, int k)
+{
+    return ROW >= 128 ? k / 8 * (UNIT * 128) + row * 128 + 16 * ((k ^ row) & 7) :
+        row * 64 + 16 * ((k ^ row >> 1) & 3);
+}
+
+/* ---- walking through a block's parts ------------------------------------- */
+
+struct walk {
+    struct cu_split_tile t;
+    int tile, set, head, part, chunk;
+    int n_part;                  /* of a head set */
+    int left;                    /* parts, this one included */
+};
+
+static __device__ __forceinline__ void
+load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile *tile)
+{
+    const int4 *p = (const int4 *)tile;
+    int4 x = p[0], y = p[1];
+    w.t.tok = x.x;
+    w.t.n_tok = x.y;
+    w.t.see = x.z;
+    w.t.n_chunk = x.w;
+    w.t.first = y.x;
+    w.t.state = y.y;
+    w.t.old = y.z;
+    w.n_part = cu_split_parts(w.t.n_chunk, s.few, s.most);
+}
+
+static __device__ __forceinline__ int
+next_chunk(const struct walk &w, const struct split_args &s)
+{
+    int c = w.chunk + 1;
+    return (c & ((1 << s.few) - 1)) == 0 ? c + s.skip : c;
+}
+
+static __device__ __forceinline__ void
+step(struct walk &w, const struct split_args &s)
+{
+    w.chunk = next_chunk(w, s);
+    if (w.chunk < w.t.n_chunk)
+        return;
+    w.left--;
+    if (++w.part == w.n_part) {
+        w.part = 0;
+        if (++w.set == s.n_set) {
+            w.set = 0;
+            w.tile++;
+            if (w.left > 0)
+                load_tile(w, s, s.plan.tile + w.tile);
+        }
+        w.head = s.n_head_set == 1 ? w.set : w.set / s.n_head_set;
+    }
+    w.chunk = w.part << s.few;
+}
+
+/* Tokens of this warp's unit, and where they begin. */
+static __device__ __forceinline__ int
+unit_tokens(const struct walk &w, int warp, int *ret_pos)
+{
+    int pos = w.chunk * CU_SPLIT_CHUNK + warp * UNIT;
+    *ret_pos = pos;
+    return min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
+}
+
+struct feed {                    /* a warp's loads */
+    struct walk w;               /* the unit that comes next */
+    int block;                   /* and its entry in the table */
+    int waited;
+    uint32_t ring, scales, full; /* this warp's, in shared memory */
+};
+
+static __device__ __forceinline__ void
+feed_entry(struct feed &f, const struct split_args &s, int warp)
+{
+    int pos;
+    if (f.w.left > 0 && unit_tokens(f.w, warp, &pos) > 0)
+        f.block = s.table[(int64_t)f.w.t.state * s.table_stride + (pos >> s.block_shift)];
+}
+
+/* Ask for the next unit. Tokens of this step are only there once the kernel before
+ * has ended. */
+template<int D, typename E>
+static __device__ __forceinline__ void
+feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, int warp,
+    int lane, int stage)
+{
+    typedef struct shape<D, E> sh;
+    if (f.w.left <= 0)
+        return;
+    int pos, n = unit_tokens(f.w, warp, &pos);
+    if (n > 0) {
+        if (!f.waited && pos + n > f.w.t.old) {
+            cu_dep_wait();
+            f.waited = 1;
+        }
+        int token = (f.w.head << s.block_shift) + (pos & ((1 << s.block_shift) - 1));
+        uint32_t bar = f.full + (uint32_t)stage * 8;
+        if (lane == 0) {
+            bar_expect(bar, sh::stage + (sh::scaled ? 2 * UNIT * 4 : 0));
+            fetch(f.ring + (uint32_t)(stage * sh::stage), map, token, f.block, bar);
+        }
+        if (sh::scaled && lane < 2) {
+            const struct fdk_kv &kv = s.a.kv;
+            const char *from = s.layer + (uint64_t)(uint32_t)f.block * kv.block_bytes +
+                (lane == 0 ? kv.k_scale_off : kv.v_scale_off);
+            __syncwarp(3);
+            fetch_bytes(f.scales + (uint32_t)(2 * stage + lane) * UNIT * 4,
+                from + (int64_t)token * 4, UNIT * 4, bar);
+        }
+    }
+    step(f.w, s);
+    feed_entry(f, s, warp);
+}
+
+/* Zeros for the values behind the first n: anything may be there, but weights of 0
+ * must yield 0. */
+template<int D, typename E>
+static __device__ __noinline__ void
+clear_values(char *stage, float *scales, int n, int lane)
+{
+    typedef struct shape<D, E> sh;
+    for (int i = lane; i < (UNIT - n) * (sh::row / 16); i += 32)
+        *(uint4 *)(stage + sh::half + piece<sh::row>(n + i / (sh::row / 16),
+            i % (sh::row / 16))) = make_uint4(0, 0, 0, 0);
+    if (sh::scaled && lane < UNIT - n)
+        scales[UNIT + n + lane] = 0;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+}
+
+#endif

@@ -1,0 +1,614 @@
+/*
+ * y = x w^T with 16-bit weights through cuBLASLt, for many rows. The library is
+ * loaded when a context is opened, nothing links it.
+ *
+ * One algorithm serves a class of launches: (N, K, types, range of T). The first
+ * launch of a class measures the library's candidates on its own operands and
+ * keeps the fastest; it goes to a file of fdk_open_args.cache_dir, keyed by card,
+ * driver and library, from which later starts take it. One may split K, with partial
+ * sums in the workspace and added in a fixed order: a row's sums are the same whatever T
+ * within a class, and may differ in last bits between two. A context opened
+ * deterministic has one class for every T, and none that splits K.
+ *
+ * x in another type than the weights' is rounded to it first (the scratch).
+ */
+#include "kernels/cuda/fdk_cuda.cuh"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define N_ALGO    256            /* classes of a process */
+#define N_TRY     12             /* candidates measured */
+#define N_TIMED   3              /* launches of each; the shortest counts */
+#define LT_WORK   (32u << 20)    /* workspace; stands before x in the scratch */
+#define LINE_MAX_BYTES 256
+#define FILE_MAX_BYTES (1 << 20)
+
+struct cu_lt {
+    void *so;
+    decltype(&cublasLtCreate) create;
+    decltype(&cublasLtDestroy) destroy;
+    decltype(&cublasLtGetVersion) version;
+    decltype(&cublasLtMatmul) matmul;
+    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+    decltype(&cublasLtMatmulAlgoCheck) check;
+    decltype(&cublasLtMatmulAlgoConfigGetAttribute) config;
+    decltype(&cublasLtMatmulDescInit_internal) desc_init;
+    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+    decltype(&cublasLtMatrixLayoutInit_internal) layout_init;
+    decltype(&cublasLtMatmulPreferenceInit_internal) pref_init;
+    decltype(&cublasLtMatmulPreferenceSetAttribute) pref_set;
+};
+
+struct lt_algo {
+    int32_t N, K, ldy, range;    /* range: index into ranges[], -1: every T */
+    enum fdk_dtype w, y;
+    int usable;                  /* 0: none found */
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct cu_lt_dev {
+    cublasLtHandle_t handle;
+    char path[512];              /* of the file of algorithms; "": none */
+    int n_algo;                  /* entries below stand still */
+    struct lt_algo algo[N_ALGO];
+};
+
+struct lt_problem {              /* column-major: D (N, T) = A^T (K, N) B (K, T) */
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+};
+
+/* The last T of each class but the last. */
+static const int32_t ranges[] = { 64, 128, 256, 512, 1024, 2048 };
+#define N_RANGE ((int)(sizeof(ranges) / sizeof(ranges[0])))
+
+static int
+is_half(enum fdk_dtype t)
+{
+    return t == FDK_F16 || t == FDK_BF16;
+}
+
+/* ---- the library --------------------------------------------------------- */
+
+static int
+lt_symbols(struct cu_lt *lt, const char **ret_missing)
+{
+    const struct {
+        const char *name;
+        void **at;
+    } sym[] = {
+        { "cublasLtCreate", (void **)&lt->create },
+        { "cublasLtDestroy", (void **)&lt->destroy },
+        { "cublasLtGetVersion", (void **)&lt->version },
+        { "cublasLtMatmul", (void **)&lt->matmul },
+        { "cublasLtMatmulAlgoGetHeuristic", (void **)&lt->heuristic },
+        { "cublasLtMatmulAlgoCheck", (void **)&lt->check },
+        { "cublasLtMatmulAlgoConfigGetAttribute", (void **)&lt->config },
+        { "cublasLtMatmulDescInit_internal", (void **)&lt->desc_init },
+        { "cublasLtMatmulDescSetAttribute", (void **)&lt->desc_set },
+        { "cublasLtMatrixLayoutInit_internal", (void **)&lt->layout_init },
+        { "cublasLtMatmulPreferenceInit_internal", (void **)&lt->pref_init },
+        { "cublasLtMatmulPreferenceSetAttribute", (void **)&lt->pref_set },
+    };
+    for (size_t i = 0; i < sizeof(sym) / sizeof(sym[0]); i++) {
+        *ret_missing = sym[i].name;
+        *sym[i].at = dlsym(lt->so, sym[i].name);
+        if (*sym[i].at == NULL)
+            return -ENOENT;
+    }
+    return 0;
+}
+
+/* FDD_CUBLASLT names the file where the loader would not find it. */
+static int
+lt_open_library(struct cu_lt *lt, char *err, size_t err_bytes)
+{
+    const char *name[] = {
+        getenv("FDD_CUBLASLT"), "libcublasLt.so.13", "libcublasLt.so.12",
+        "/usr/local/cuda/lib64/libcublasLt.so",
+    }, *missing;
+    size_t i = name[0] != NULL && name[0][0] != '\0' ? 0 : 1;
+    size_t n = i == 0 ? 1 : sizeof(name) / sizeof(name[0]);
+    for (; i < n && lt->so == NULL; i++)
+        lt->so = dlopen(name[i], RTLD_NOW | RTLD_LOCAL);
+    if (lt->so == NULL) {
+        snprintf(err, err_bytes, "cannot load cuBLASLt (%s): install libcublasLt.so.13, "
+            "or name the file in FDD_CUBLASLT, or set device.backend = cpu",
+            n == 1 ? name[0] : "libcublasLt.so.13, .12");
+        return -ENOENT;
+    }
+    if (lt_symbols(lt, &missing) != 0) {
+        snprintf(err, err_bytes, "cuBLASLt lacks %s: a newer one is needed", missing);
+        return -ENOENT;
+    }
+    return 0;
+}
+
+/* ---- problems ------------------------------------------------------------ */
+
+static cudaDataType_t
+lt_type(enum fdk_dtype t)
+{
+    return t == FDK_F32 ? CUDA_R_32F : t == FDK_F16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+static cublasStatus_t
+lt_problem_init(const struct cu_lt *lt, const struct fdk_gemm_args *a, int32_t T,
+    struct lt_problem *p)
+{
+    cudaDataType_t t = lt_type(a->w_dtype);
+    cublasOperation_t trans = CUBLAS_OP_T, plain = CUBLAS_OP_N;
+    cublasStatus_t s;
+    if ((s = lt->desc_init((cublasLtMatmulDesc_t)&p->desc, sizeof(p->desc),
+            CUBLAS_COMPUTE_32F, CUDA_R_32F)) != CUBLAS_STATUS_SUCCESS ||
+        (s = lt->desc_set((cublasLtMatmulDesc_t)&p->desc, CUBLASLT_MATMUL_DESC_TRANSA,
+            &trans, sizeof(trans))) != CUBLAS_STATUS_SUCCESS ||
+        (s = lt->desc_set((cublasLtMatmulDesc_t)&p->desc, CUBLASLT_MATMUL_DESC_TRANSB,
+            &plain, sizeof(plain))) != CUBLAS_STATUS_SUCCESS ||
+        (s = lt->layout_init((cublasLtMatrixLayout_t)&p->a, sizeof(p->a), t,
+            (uint64_t)a->K, (uint64_t)a->N, a->K)) != CUBLAS_STATUS_SUCCESS ||
+        (s = lt->layout_init((cublasLtMatrixLayout_t)&p->b, sizeof(p->b), t,
+            (uint64_t)a->K, (uint64_t)T, a->K)) != CUBLAS_STATUS_SUCCESS)
+        return s;
+    return lt->layout_init((cublasLtMatrixLayout_t)&p->d, sizeof(p->d),
+        lt_type(a->y_dtype), (uint64_t)a->N, (uint64_t)T, a->ldy);
+}
+
+static cublasStatus_t
+lt_preference(const struct cu_lt *lt, int deterministic,
+    cublasLtMatmulPreferenceOpaque_t *opaque)
+{
+    cublasLtMatmulPreference_t p = (cublasLtMatmulPreference_t)opaque;
+    uint64_t workspace = LT_WORK;
+    uint32_t reduction = deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE :
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, align = 16;
+    cublasStatus_t s = lt->pref_init(p, sizeof(*opaque));
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t at;
+        const void *value;
+        size_t bytes;
+    } set[] = {
+        { CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace) },
+        { CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof(reduction) },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align, sizeof(align) },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align, sizeof(align) },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align, sizeof(align) },
+        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align, sizeof(align) },
+    };
+    const size_t n = sizeof(set) / sizeof(set[0]);
+    for (size_t i = 0; i < n && s == CUBLAS_STATUS_SUCCESS; i++)
+        s = lt->pref_set(p, set[i].at, set[i].value, set[i].bytes);
+    return s;
+}
+
+static const unsigned char *
+lt_x(const struct fdk_gemm_args *a)
+{
+    if (a->act != a->w_dtype)
+        return (unsigned char *)a->scratch + LT_WORK;
+    return (const unsigned char *)a->x + (size_t)a->first * (size_t)a->K * 2;
+}
+
+static cublasStatus_t
+lt_run(const struct cu_dev *d, const struct fdk_gemm_args *a, const struct lt_problem *p,
+    const cublasLtMatmulAlgo_t *algo, cudaStream_t s)
+{
+    const float one = 1, zero = 0;
+    return d->ctx->lt->matmul(d->lt->handle, (cublasLtMatmulDesc_t)&p->desc, &one, a->w,
+        (cublasLtMatrixLayout_t)&p->a, lt_x(a), (cublasLtMatrixLayout_t)&p->b, &zero, a->y,
+        (cublasLtMatrixLayout_t)&p->d, a->y, (cublasLtMatrixLayout_t)&p->d, algo,
+        a->scratch, LT_WORK, s);
+}
+
+/* ---- algorithms ---------------------------------------------------------- */
+
+/* Needs no more than there is and takes any number of rows of the class. */
+static int
+lt_algo_serves(const struct cu_dev *d, const struct fdk_gemm_args *a, int range,
+    const cublasLtMatmulAlgo_t *algo)
+{
+    const struct cu_lt *lt = d->ctx->lt;
+    const int32_t lo = range <= 0 ? 1 : ranges[range - 1] + 1;
+    const int32_t hi = range < 0 || range >= N_RANGE ? 16384 : ranges[range];
+    const int32_t rows[3] = { lo, (lo + hi) / 2, hi };
+    int32_t split = 1;
+    uint32_t scheme = 0;
+    size_t n;
+    if (d->ctx->deterministic && lt->config(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+        &split, sizeof(split), &n) == CUBLAS_STATUS_SUCCESS && split > 1)
+        return 0;
+    if (lt->config(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof(scheme),
+        &n) == CUBLAS_STATUS_SUCCESS && scheme != CUBLASLT_REDUCTION_SCHEME_NONE &&
+        (d->ctx->deterministic || scheme != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE))
+        return 0;
+    for (int i = 0; i < 3; i++) {
+        struct lt_problem p;
+        cublasLtMatmulHeuristicResult_t res;
+        memset(&res, 0, sizeof(res));
+        if (lt_problem_init(lt, a, rows[i], &p) != CUBLAS_STATUS_SUCCESS ||
+            lt->check(d->lt->handle, (cublasLtMatmulDesc_t)&p.desc,
+                (cublasLtMatrixLayout_t)&p.a, (cublasLtMatrixLayout_t)&p.b,
+                (cublasLtMatrixLayout_t)&p.d, (cublasLtMatrixLayout_t)&p.d, algo, &res) !=
+                CUBLAS_STATUS_SUCCESS || res.workspaceSize > LT_WORK)
+            return 0;
+    }
+    return 1;
+}
+
+/* Milliseconds of one launch, negative where it fails. The operands are the
+ * launch's own: x may hold anything, y is written again by the launch itself. */
+static float
+lt_time(struct cu_dev *d, const struct fdk_gemm_args *a, const cublasLtMatmulAlgo_t *algo,
+    cudaEvent_t ev[2])
+{
+    struct lt_problem p;
+    float best = -1, ms = 0;
+    if (lt_problem_init(d->ctx->lt, a, a->T, &p) != CUBLAS_STATUS_SUCCESS)
+        return -1;
+    for (int i = 0; i <= N_TIMED; i++) {
+        if (cudaEventRecord(ev[0], d->aux) != cudaSuccess ||
+            lt_run(d, a, &p, algo, d->aux) != CUBLAS_STATUS_SUCCESS ||
+            cudaEventRecord(ev[1], d->aux) != cudaSuccess ||
+            cudaEventSynchronize(ev[1]) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, ev[0], ev[1]) != cudaSuccess)
+            return -1;
+        if (i > 0 && (best < 0 || ms < best))
+            best = ms;
+    }
+    return best;
+}
+
+/* measure 0: the first that serves, as the library orders them. */
+static void
+lt_algo_choose(struct cu_dev *d, const struct fdk_gemm_args *a, int measure,
+    struct lt_algo *ret)
+{
+    const struct cu_lt *lt = d->ctx->lt;
+    cublasLtMatmulHeuristicResult_t res[N_TRY];
+    cublasLtMatmulPreferenceOpaque_t pref;
+    struct lt_problem p;
+    cudaEvent_t ev[2] = { NULL, NULL };
+    float best = -1;
+    int n = 0;
+    ret->usable = 0;
+    if (lt_problem_init(lt, a, a->T, &p) != CUBLAS_STATUS_SUCCESS ||
+        lt_preference(lt, d->ctx->deterministic, &pref) != CUBLAS_STATUS_SUCCESS ||
+        lt->heuristic(d->lt->handle, (cublasLtMatmulDesc_t)&p.desc,
+            (cublasLtMatrixLayout_t)&p.a, (cublasLtMatrixLayout_t)&p.b,
+            (cublasLtMatrixLayout_t)&p.d, (cublasLtMatrixLayout_t)&p.d,
+            (cublasLtMatmulPreference_t)&pref, N_TRY, res, &n) != CUBLAS_STATUS_SUCCESS)
+        return;
+    if (measure && (cudaEventCreate(&ev[0]) != cudaSuccess ||
+        cudaEventCreate(&ev[1]) != cudaSuccess))
+        measure = 0;
+    for (int i = 0; i < n && (measure || !ret->usable); i++) {
+        if (res[i].state != CUBLAS_STATUS_SUCCESS ||
+            !lt_algo_serves(d, a, ret->range, &res[i].algo))
+            continue;
+        float ms = measure ? lt_time(d, a, &res[i].algo, ev) : 0;
+        if (ms < 0 || (ret->usable && ms >= best))
+            continue;
+        best = ms;
+        ret->algo = res[i].algo;
+        ret->usable = 1;
+    }
+    for (int i = 0; i < 2; i++)
+        if (ev[i] != NULL)
+            cudaEventDestroy(ev[i]);
+}
+
+/* ---- the file of algorithms ---------------------------------------------- */
+
+/* A line: N K ldy range w y and the algorithm's bytes in hex. Lines are added at the
+ * end; one that is not understood is passed over, what it names checked when used. */
+static void
+lt_file_read(struct cu_lt_dev *l)
+{
+    int fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char *text = fd >= 0 ? (char *)malloc(FILE_MAX_BYTES) : NULL, *save = NULL;
+    ssize_t n = text != NULL ? read(fd, text, FILE_MAX_BYTES - 1) : -1;
+    if (n >= 0)
+        text[n] = '\0';
+    for (char *s = n > 0 ? strtok_r(text, "\n", &save) : NULL; s != NULL &&
+        l->n_algo < N_ALGO; s = strtok_r(NULL, "\n", &save)) {
+        struct lt_algo g = {};
+        int w, y, at = 0;
+        unsigned char *b = (unsigned char *)&g.algo;
+        size_t k = 0;
+        if (sscanf(s, "%d %d %d %d %d %d %n", &g.N, &g.K, &g.ldy, &g.range, &w, &y,
+            &at) != 6 || at == 0 || strlen(s + at) != 2 * sizeof(g.algo))
+            continue;
+        for (; k < sizeof(g.algo) && sscanf(s + at + 2 * k, "%2hhx", &b[k]) == 1; k++)
+            ;
+        g.w = (enum fdk_dtype)w;
+        g.y = (enum fdk_dtype)y;
+        g.usable = -1;
+        if (k == sizeof(g.algo))
+            l->algo[l->n_algo++] = g;
+    }
+    free(text);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* Losing a line costs a measurement at the next start. */
+static void
+lt_file_add(const struct cu_lt_dev *l, const struct lt_algo *g)
+{
+    char line[LINE_MAX_BYTES + 2 * sizeof(g->algo)];
+    const unsigned char *b = (const unsigned char *)&g->algo;
+    if (l->path[0] == '\0' || g->usable != 1)
+        return;
+    int n = snprintf(line, sizeof(line), "%d %d %d %d %d %d ", g->N, g->K, g->ldy,
+        g->range, (int)g->w, (int)g->y);
+    for (size_t i = 0; i < sizeof(g->algo); i++)
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "%02x", b[i]);
+    line[n++] = '\n';
+    int fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0)
+        return;
+    (void)!write(fd, line, (size_t)n);
+    close(fd);
+}
+
+static void
+lt_file_name(struct cu_lt_dev *l, const struct cu_lt *lt, int dev, const char *dir)
+{
+    struct cudaDeviceProp prop;
+    int driver = 0;
+    if (dir == NULL || dir[0] == '\0' ||
+        cudaGetDeviceProperties(&prop, dev) != cudaSuccess ||
+        cudaDriverGetVersion(&driver) != cudaSuccess)
+        return;
+    for (char *s = prop.name; *s != '\0'; s++)
+        if (!((*s >= '0' && *s <= '9') || (*s >= 'A' && *s <= 'Z') ||
+            (*s >= 'a' && *s <= 'z')))
+            *s = '_';
+    int n = snprintf(l->path, sizeof(l->path), "%s/gemm-%s-%d-driver%d-cublaslt%zu.txt",
+        dir, prop.name, prop.multiProcessorCount, driver, lt->version());
+    if (n < 0 || (size_t)n >= sizeof(l->path))
+        l->path[0] = '\0';
+}
+
+int
+cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_bytes)
+{
+    ctx->lt = (struct cu_lt *)calloc(1, sizeof(*ctx->lt));
+    if (ctx->lt == NULL) {
+        snprintf(err, err_bytes, "out of memory");
+        return -ENOMEM;
+    }
+    int rc = lt_open_library(ctx->lt, err, err_bytes);
+    for (int i = 0; i < ctx->n_dev && rc == 0; i++) {
+        struct cu_dev *d = &ctx->dev[i];
+        d->lt = (struct cu_lt_dev *)calloc(1, sizeof(*d->lt));
+        rc = d->lt == NULL ? -ENOMEM : cu_enter(d);
+        cublasStatus_t s = CUBLAS_STATUS_ALLOC_FAILED;
+        if (rc == 0 && (s = ctx->lt->create(&d->lt->handle)) != CUBLAS_STATUS_SUCCESS)
+            rc = -EIO;
+        if (rc != 0) {
+            snprintf(err, err_bytes, "cublasLtCreate on CUDA device %d: status %d", i,
+                (int)s);
+            break;
+        }
+        lt_file_name(d->lt, ctx->lt, d->idx, cache_dir);
+        if (d->lt->path[0] != '\0')
+            lt_file_read(d->lt);
+    }
+    return rc;
+}
+
+/* The library stays loaded: its threads and handlers outlive a handle. */
+void
+cu_lt_close(struct fdk_ctx *ctx)
+{
+    for (int i = 0; i < ctx->n_dev; i++) {
+        struct cu_dev *d = &ctx->dev[i];
+        if (d->lt != NULL && d->lt->handle != NULL && cu_enter(d) == 0)
+            ctx->lt->destroy(d->lt->handle);
+        free(d->lt);
+        d->lt = NULL;
+    }
+    free(ctx->lt);
+    ctx->lt = NULL;
+}
+
+/* ---- which one ----------------------------------------------------------- */
+
+static struct lt_algo *
+lt_algo_find(struct cu_lt_dev *l, const struct fdk_gemm_args *a, int range)
+{
+    int n = __atomic_load_n(&l->n_algo, __ATOMIC_ACQUIRE);
+    for (int i = 0; i < n; i++) {
+        struct lt_algo *g = &l->algo[i];
+        if (g->N == a->N && g->K == a->K && g->ldy == a->ldy && g->range == range &&
+            g->w == a->w_dtype && g->y == a->y_dtype)
+            return g;
+    }
+    return NULL;
+}
+
+static int
+lt_range(const struct cu_dev *d, int32_t T)
+{
+    int i = 0;
+    if (d->ctx->deterministic)
+        return -1;
+    while (i < N_RANGE && T > ranges[i])
+        i++;
+    return i;
+}
+
+/* NULL: none serves. *ret_first: chosen by this very call. In a recording nothing
+ * is measured: the stream's earlier steps may still be at the operands. */
+static const struct lt_algo *
+lt_algo_get(struct cu_dev *d, const struct fdk_gemm_args *a, fdk_stream_t st,
+    int *ret_first)
+{
+    int range = lt_range(d, a->T);
+    struct lt_algo *g = lt_algo_find(d->lt, a, range);
+    *ret_first = 0;
+    if (g != NULL && g->usable >= 0)
+        return g->usable ? g : NULL;
+    pthread_mutex_lock(&d->lock);
+    g = lt_algo_find(d->lt, a, range);
+    if (g != NULL && g->usable < 0) {
+        g->usable = lt_algo_serves(d, a, range, &g->algo);
+        *ret_first = 1;
+    } else if (g == NULL && d->lt->n_algo < N_ALGO) {
+        int measure = !cu_stream_of(st)->capturing &&
+            cudaStreamSynchronize(cu_raw(st)) == cudaSuccess;
+        g = &d->lt->algo[d->lt->n_algo];
+        *g = (struct lt_algo){ a->N, a->K, a->ldy, range, a->w_dtype, a->y_dtype };
+        lt_algo_choose(d, a, measure, g);
+        __atomic_store_n(&d->lt->n_algo, d->lt->n_algo + 1, __ATOMIC_RELEASE);
+        if (measure)
+            lt_file_add(d->lt, g);
+        *ret_first = 1;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return g != NULL && g->usable == 1 ? g : NULL;
+}
+
+/* ---- launching ----------------------------------------------------------- */
+
+static __device__ __forceinline__ void
+narrow(float x, __nv_bfloat16 *ret)
+{
+    *ret = __float2bfloat16_rn(x);
+}
+
+/* Finite numbers stay finite: half precision ends at 65504. */
+static __device__ __forceinline__ void
+narrow(float x, __half *ret)
+{
+    if (isfinite(x))
+        x = fminf(fmaxf(x, -65504.0f), 65504.0f);
+    *ret = __float2half_rn(x);
+}
+
+/* Rows that are not live become zeros. */
+template<typename X, typename W>
+static __global__ void
+narrow_kernel(struct fdk_gemm_args a)
+{
+    cu_dep_next();
+    cu_dep_wait();
+    int live = *a.n - a.first;
+    size_t n = (size_t)a.T * (size_t)a.K;
+    const X *x = (const X *)a.x + (size_t)a.first * (size_t)a.K;
+    W *dst = (W *)((char *)a.scratch + LT_WORK);
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        narrow((int)(i / (size_t)a.K) < live ? cu_widen(x[i]) : 0, &dst[i]);
+}
+
+template<typename Y>
+static __global__ void
+bias_kernel(struct fdk_gemm_args a)
+{
+    cu_dep_next();
+    cu_dep_wait();
+    int m = a.first + (int)blockIdx.x;
+    if (m >= *a.n)
+        return;
+    Y *y = (Y *)a.y + (size_t)(m - a.first) * (size_t)a.ldy;
+    for (int i = (int)threadIdx.x; i < a.N; i += (int)blockDim.x)
+        y[i] = (Y)(cu_widen(y[i]) + a.bias[i]);
+}
+
+static void
+lt_narrow(const struct fdk_gemm_args *a, cudaStream_t s)
+{
+    unsigned blocks = (unsigned)(((size_t)a->T * (size_t)a->K + 1023) / 1024);
+    dim3 grid(blocks < 2048 ? blocks : 2048);
+    if (a->w_dtype == FDK_F16 && a->act == FDK_F32)
+        cu_chain(narrow_kernel<float, __half>, grid, 256, 0, s, *a);
+    else if (a->w_dtype == FDK_F16)
+        cu_chain(narrow_kernel<__nv_bfloat16, __half>, grid, 256, 0, s, *a);
+    else
+        cu_chain(narrow_kernel<float, __nv_bfloat16>, grid, 256, 0, s, *a);
+}
+
+/* Shapes and addresses that every algorithm takes. */
+int
+cu_lt_fits(const struct fdk_gemm_args *a)
+{
+    return is_half(a->w_dtype) && a->K % 8 == 0 && a->N % 8 == 0 && a->ldy % 8 == 0 &&
+        (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->y % 16 == 0 &&
+        (uintptr_t)a->x % 16 == 0 && (a->y_dtype == FDK_F32 || a->y_dtype == FDK_BF16) &&
+        (a->w_dtype == FDK_BF16 || a->y_dtype == FDK_F32);
+}
+
+size_t
+cu_lt_scratch(const struct fdk_gemm_args *a)
+{
+    return LT_WORK + (a->act == a->w_dtype ? 0 :
+        ((size_t)a->T * (size_t)a->K * 2 + 255) / 256 * 256);
+}
+
+static int
+lt_launch(const struct fdk_gemm_args *a, const struct lt_algo *g, fdk_stream_t st)
+{
+    struct cu_dev *d = cu_stream_of(st)->dev;
+    struct lt_problem p;
+    int rc = 0;
+    if (lt_problem_init(d->ctx->lt, a, a->T, &p) != CUBLAS_STATUS_SUCCESS)
+        return 1;
+    if (a->act != a->w_dtype) {
+        lt_narrow(a, cu_raw(st));
+        rc = cu_launched(st, "gemm");
+    }
+    if (rc != 0)
+        return rc;
+    cublasStatus_t s = lt_run(d, a, &p, &g->algo, cu_raw(st));
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE)
+        return 1;
+    rc = cu_launched(st, "gemm");
+    if (rc == 0 && s != CUBLAS_STATUS_SUCCESS)
+        rc = cu_result(d, "cublasLtMatmul", cudaErrorUnknown);
+    if (rc != 0 || a->bias == NULL)
+        return rc;
+    if (a->y_dtype == FDK_F32)
+        cu_chain(bias_kernel<float>, dim3((unsigned)a->T), 256, 0, cu_raw(st), *a);
+    else
+        cu_chain(bias_kernel<__nv_bfloat16>, dim3((unsigned)a->T), 256, 0, cu_raw(st), *a);
+    return cu_launched(st, "gemm");
+}
+
+/* Choosing an algorithm and its first launch may load code: that is no part
+ * of what is being recorded. */
+int
+cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    struct cu_stream *s = cu_stream_of(st);
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    int first = 0;
+    if (s->capturing)
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    const struct lt_algo *g = lt_algo_get(s->dev, a, st, &first);
+    if (s->capturing && !first)
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    int rc = g != NULL ? lt_launch(a, g, st) : 1;
+    if (s->capturing && first)
+        (void)cudaThreadExchangeStreamCaptureMode(&mode);
+    return rc;
+}
+
+cudaError_t
+cu_lt_load(void)
+{
+    static const void *const k[] = {
+        (const void *)bias_kernel<float>, (const void *)bias_kernel<__nv_bfloat16>,
+        (const void *)narrow_kernel<float, __half>,
+        (const void *)narrow_kernel<__nv_bfloat16, __half>,
+        (const void *)narrow_kernel<float, __nv_bfloat16>,
+    };
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
+}

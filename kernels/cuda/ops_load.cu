@@ -1,0 +1,259 @@
+/*
+ * Weights on their way in: widened, quantized, or made up. Every result is bit
+ * for bit what the loader makes on the host (daemon/worker: wts_to_f32(),
+ * qnt_row(), wts_dummy_fill()), so each arithmetic step names its rounding.
+ */
+#include "kernels/cuda/fdk_cuda.cuh"
+
+#define THREADS 256
+#define INF_BITS 0x7f800000u
+#define DUMMY_BLOCK 2048         /* elements that share a hashed key */
+#define MAX_BLOCKS 0x7fffffff
+
+/* ---- 16-bit floats, by their bits: a NaN stays the NaN it is --------------- */
+
+static __device__ __forceinline__ uint32_t
+f16_bits(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff;
+    if (e == 31)
+        return sign | INF_BITS | m << 13;
+    if (e != 0)
+        return sign | (e + 112) << 23 | m << 13;
+    return sign | __float_as_uint(__fmul_rn((float)m, 0x1p-24f));
+}
+
+static __device__ __forceinline__ uint32_t
+bits_at(const void *x, uint64_t i, enum fdk_dtype t)
+{
+    if (t == FDK_F32)
+        return ((const uint32_t *)x)[i];
+    uint16_t h = ((const uint16_t *)x)[i];
+    return t == FDK_BF16 ? (uint32_t)h << 16 : f16_bits(h);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+widen_kernel(uint32_t *y, const void *x, uint64_t n, enum fdk_dtype t)
+{
+    uint64_t step = (uint64_t)gridDim.x * THREADS;
+    for (uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step)
+        y[i] = bits_at(x, i, t);
+}
+
+int
+cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st)
+{
+    if (a->y == NULL || a->x == NULL || a->n == 0)
+        return -EINVAL;
+    if (a->x_dtype != FDK_F16 && a->x_dtype != FDK_BF16)
+        return -ENOTSUP;
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    uint64_t blocks = (a->n - 1) / THREADS + 1;
+    widen_kernel<<<blocks < 4096 ? (unsigned)blocks : 4096u, THREADS, 0, cu_raw(st)>>>(
+        (uint32_t *)a->y, a->x, a->n, a->x_dtype);
+    return cu_launched(st, "widen");
+}
+
+/* ---- quantization ---------------------------------------------------------- */
+
+/* Magnitudes order as integers as they do as floats, NaN and Inf on top; of
+ * equal ones the negative is larger. */
+static __device__ __forceinline__ uint32_t
+order_of(uint32_t bits)
+{
+    return bits << 1 | bits >> 31;
+}
+
+static __device__ __forceinline__ float
+scale_of(uint32_t most, enum fdk_dtype t)
+{
+    float f = __uint_as_float(most >> 1);
+    if (t == FDK_I8)
+        f = __fdiv_rn(f, 127.0f);
+    else if (t == FDK_F8E4M3)
+        f = __fdiv_rn(f, 448.0f);
+    else
+        f = __fdiv_rn((most & 1) != 0 ? f : -f, 8.0f);
+    return f == 0 ? 0 : f;            /* not -0 */
+}
+
+/* Adding 1.5 * 2^23 rounds to an integer, which the sum's low bits then are. */
+static __device__ __forceinline__ uint32_t
+stored(uint32_t bits, float scale, enum fdk_dtype t)
+{
+    if (scale == 0)
+        return 0;
+    float v = __fdiv_rn(__uint_as_float(bits), scale);
+    if (t == FDK_F8E4M3)
+        return __nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3);
+    float lo = t == FDK_I8 ? -127.0f : -8.0f, hi = t == FDK_I8 ? 127.0f : 7.0f;
+    v = v < lo ? lo : v;
+    v = v > hi ? hi : v;
+    return __float_as_uint(__fadd_rn(v, 12582912.0f)) - 0x4b400000u & 0xff;
+}
+
+template<int LANES>
+static __device__ __forceinline__ uint32_t
+team_max(uint32_t x)
+{
+    x = __reduce_max_sync(0xffffffffu, x);
+    if (LANES == 32)
+        return x;
+    __shared__ uint32_t part[LANES / 32];
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (int i = 0; i < LANES / 32; i++)
+        x = max(x, part[i]);
+    return x;
+}
+
+/* LANES threads a group. Every thread takes two neighbours at a time: in 4 bits
+ * they share a byte. */
+template<int LANES>
+static __global__ void __launch_bounds__(THREADS)
+quantize_kernel(struct fdk_quantize_args a, int32_t groups)
+{
+    int64_t g = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    int lane = 2 * (threadIdx.x % LANES);
+    if (g >= a.rows * groups)
+        return;
+    int64_t row = g / groups;
+    int32_t col = (int32_t)(g % groups) * a.group, n = min(a.group, a.cols - col);
+    uint64_t at = (uint64_t)row * (uint64_t)a.cols + (uint64_t)col;
+    uint32_t most = 0;
+    for (int i = lane; i < n; i += 2 * LANES) {
+        most = max(most, order_of(bits_at(a.x, at + i, a.x_dtype)));
+        if (i + 1 < n)
+            most = max(most, order_of(bits_at(a.x, at + i + 1, a.x_dtype)));
+    }
+    most = team_max<LANES>(most);
+    if (most >> 1 >= INF_BITS) {
+        for (int i = lane; i < n; i += i % 2 == 0 ? 1 : 2 * LANES - 1)
+            if ((bits_at(a.x, at + i, a.x_dtype) & INF_BITS) == INF_BITS)
+                atomicMin((unsigned long long *)a.bad, a.first + at + i);
+        return;
+    }
+    float scale = scale_of(most, a.y_dtype);
+    if (lane == 0)
+        a.scale[g] = scale;
+    uint8_t *y = (uint8_t *)a.y + (a.y_dtype == FDK_I4 ? at / 2 : at);
+    for (int i = lane; i < n; i += 2 * LANES) {
+        uint32_t v = stored(bits_at(a.x, at + i, a.x_dtype), scale, a.y_dtype), u = 0;
+        if (i + 1 < n)
+            u = stored(bits_at(a.x, at + i + 1, a.x_dtype), scale, a.y_dtype);
+        if (a.y_dtype == FDK_I4) {
+            y[i / 2] = (uint8_t)((v & 15) | u << 4);
+            continue;
+        }
+        y[i] = (uint8_t)v;
+        if (i + 1 < n)
+            y[i + 1] = (uint8_t)u;
+    }
+}
+
+int
+cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st)
+{
+    if (a->y == NULL || a->scale == NULL || a->x == NULL || a->bad == NULL ||
+        a->rows < 1 || a->cols < 1 || a->group < 1 || a->group > a->cols ||
+        (a->group != a->cols && a->group % 32 != 0) ||
+        (a->y_dtype == FDK_I4 && a->cols % 2 != 0))
+        return -EINVAL;
+    if ((a->x_dtype != FDK_F32 && a->x_dtype != FDK_F16 && a->x_dtype != FDK_BF16) ||
+        (a->y_dtype != FDK_I8 && a->y_dtype != FDK_I4 && a->y_dtype != FDK_F8E4M3))
+        return -ENOTSUP;
+    int32_t groups = (a->cols - 1) / a->group + 1;
+    int small = a->group <= 256, teams = small ? THREADS / 32 : 1;
+    if (a->rows > (int64_t)MAX_BLOCKS / groups)
+        return -ENOTSUP;
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    unsigned blocks = (unsigned)((a->rows * groups - 1) / teams + 1);
+    if (small)
+        quantize_kernel<32><<<blocks, THREADS, 0, cu_raw(st)>>>(*a, groups);
+    else
+        quantize_kernel<THREADS><<<blocks, THREADS, 0, cu_raw(st)>>>(*a, groups);
+    return cu_launched(st, "quantize");
+}
+
+/* ---- random weights -------------------------------------------------------- */
+
+static __device__ __forceinline__ uint64_t
+mix64(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+/* The sum of four random bytes, less its mean. */
+static __device__ __forceinline__ int32_t
+sum_of_bytes(uint32_t i, uint64_t key)
+{
+    uint32_t x = i * 0x9e3779b9u + (uint32_t)key;
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    x ^= x >> 16 ^ (uint32_t)(key >> 32);
+    x = (x & 0x00ff00ffu) + (x >> 8 & 0x00ff00ffu);
+    return (int32_t)((x & 0xffffu) + (x >> 16)) - 510;
+}
+
+/* Values under the smallest normal half become zero. */
+static __device__ __forceinline__ uint16_t
+half_bits(uint32_t u, enum fdk_dtype t)
+{
+    if (t == FDK_BF16)
+        return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+    uint32_t m = (u & 0x7fffffff) + 0xfff + (u >> 13 & 1);
+    return (uint16_t)((u >> 16 & 0x8000) | (m < 0x38800000 ? 0 : (m - 0x38000000) >> 13));
+}
+
+static __global__ void __launch_bounds__(THREADS)
+dummy_kernel(struct fdk_dummy_args a)
+{
+    uint64_t block = a.first / DUMMY_BLOCK + blockIdx.x, key = mix64(a.key ^ block);
+    for (uint32_t i = threadIdx.x; i < DUMMY_BLOCK; i += THREADS) {
+        uint64_t e = block * DUMMY_BLOCK + i;
+        if (e < a.first || e - a.first >= a.n)
+            continue;
+        float v = __fadd_rn(a.mean, __fmul_rn(a.scale, (float)sum_of_bytes(i, key)));
+        if (a.y_dtype == FDK_F32)
+            ((float *)a.y)[e - a.first] = v;
+        else
+            ((uint16_t *)a.y)[e - a.first] = half_bits(__float_as_uint(v), a.y_dtype);
+    }
+}
+
+int
+cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st)
+{
+    if (a->y == NULL || a->n == 0 || a->first + a->n < a->n)
+        return -EINVAL;
+    if (a->y_dtype != FDK_F32 && a->y_dtype != FDK_F16 && a->y_dtype != FDK_BF16)
+        return -ENOTSUP;
+    uint64_t blocks = (a->first + a->n - 1) / DUMMY_BLOCK - a->first / DUMMY_BLOCK + 1;
+    if (blocks > MAX_BLOCKS)
+        return -ENOTSUP;
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    dummy_kernel<<<(unsigned)blocks, THREADS, 0, cu_raw(st)>>>(*a);
+    return cu_launched(st, "dummy");
+}
+
+cudaError_t
+cu_weights_load(void)
+{
+    const void *const k[] = {
+        (const void *)widen_kernel, (const void *)quantize_kernel<32>,
+        (const void *)quantize_kernel<THREADS>, (const void *)dummy_kernel,
+    };
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
+}

@@ -1,0 +1,272 @@
+/*
+ * Attention of the CUDA backend over a paged KV cache, as recorded graphs replay it,
+ * layer after layer so that nothing is in a cache by accident: prompts in operations a
+ * second, counting the causal half alone, beside the rate of a large product; decoding in
+ * bytes of keys and values a second, beside the device's read ceiling. All of one run.
+ * Usage: b_gpu_attention [-d] (-d: opened deterministic)
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "kernels/fdk.h"
+
+#define N_RUN   5
+#define PART    ((size_t)64 << 20)
+#define SPREAD  ((size_t)1 << 30)  /* bytes that the layers of a graph take, about */
+
+enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
+
+#define OK(e)                                                                   \
+    do {                                                                        \
+        int rc_ = (e);                                                          \
+        if (rc_ != 0) {                                                         \
+            (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
+            exit(1);                                                            \
+        }                                                                       \
+    } while (0)
+
+static const struct fdk_ops *const ops = &fdk_ops_cuda;
+static struct fdk_ctx *ctx;
+static fdk_stream_t st;
+static fdk_event_t ev[2];
+static double read_rate, flop_rate;
+static void *buf[32];
+static int n_buf;
+
+static void *
+device(size_t bytes)
+{
+    void *p;
+
+    OK(ops->mem_alloc(ctx, 0, bytes > 0 ? bytes : 1, &p));
+    return buf[n_buf++] = p;
+}
+
+static void *
+upload(const int32_t *src, size_t n)
+{
+    void *p = device(n * 4);
+
+    OK(ops->copy(st, p, src, n * 4));
+    OK(ops->stream_sync(st));
+    return p;
+}
+
+/* bf16 numbers, about normal. */
+static void *
+numbers(size_t bytes)
+{
+    char *p = device(bytes);
+    uint16_t *h = mem_array(PART / 2, 2);
+    uint64_t s = 88172645463325252u;
+
+    if (h == NULL)
+        exit(1);
+    for (size_t i = 0; i < PART / 2; i++) {
+        float x;
+        uint32_t u;
+
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        x = (float)((s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32 & 0xffff) + (s >> 48)) /
+            37837.0f - 3.4641f;
+        memcpy(&u, &x, 4);
+        h[i] = (uint16_t)(u >> 16);
+    }
+    for (size_t at = 0; at < bytes; at += PART)
+        OK(ops->copy(st, p + at, at == 0 ? (char *)h : p,
+            bytes - at < PART ? bytes - at : PART));
+    OK(ops->stream_sync(st));
+    free(h);
+    return p;
+}
+
+struct step {                    /* n_row rows of n new tokens after `before` others */
+    int32_t n_row, n, before, D;
+    struct fdk_batch b;
+};
+
+/* Blocks of all rows, scattered. */
+static void
+make_batch(struct step *s)
+{
+    int32_t T = s->n_row * s->n, len = s->n + s->before, stride = (len + B - 1) / B;
+    size_t n_block = (size_t)s->n_row * (size_t)stride;
+    int32_t *v = mem_array((size_t)T + 1, 4), *table = mem_array(n_block, 4);
+
+    if (v == NULL || table == NULL)
+        exit(1);
+    s->b = (struct fdk_batch){ .table_stride = stride, .max_row = s->n_row };
+    s->b.n_tok = upload(&T, 1);
+    s->b.n_row = upload(&s->n_row, 1);
+    for (int32_t t = 0; t < T; t++)
+        v[t] = s->before + t % s->n;
+    s->b.pos = upload(v, (size_t)T);
+    for (int32_t t = 0; t < T; t++)
+        v[t] = t / s->n;
+    s->b.row = upload(v, (size_t)T);
+    for (int32_t r = 0; r <= s->n_row; r++)
+        v[r] = r * s->n;
+    s->b.q_start = upload(v, (size_t)s->n_row + 1);
+    for (int32_t r = 0; r < s->n_row; r++)
+        v[r] = len;
+    s->b.kv_len = upload(v, (size_t)s->n_row);
+    for (int32_t r = 0; r < s->n_row; r++)
+        v[r] = r;
+    s->b.state = upload(v, (size_t)s->n_row);
+    for (size_t i = 0; i < n_block; i++)
+        table[i] = (int32_t)(i * 7919 % n_block);   /* 7919 is prime */
+    s->b.block_table = upload(table, n_block);
+    free(v);
+    free(table);
+}
+
+/* Seconds of one layer, the best of several replays of a graph of all. */
+static double
+timed(struct fdk_attention_args *a, int32_t n_layer, int32_t n_launch)
+{
+    struct fdk_graph *g;
+    double best = INFINITY;
+
+    OK(ops->attention(a, st));
+    OK(ops->graph_begin(st));
+    for (int32_t i = 0; i < n_launch; i++) {
+        a->layer = i % n_layer;
+        OK(ops->attention(a, st));
+    }
+    OK(ops->graph_end(st, &g));
+    for (int i = 0; i <= N_RUN; i++) {
+        double s;
+
+        OK(ops->event_record(ev[0], st));
+        OK(ops->graph_launch(g, st));
+        OK(ops->event_record(ev[1], st));
+        OK(ops->event_sync(ev[1]));
+        s = (double)(ops->event_ns(ev[1]) - ops->event_ns(ev[0])) * 1e-9 / n_launch;
+        if (i > 0 && s < best)
+            best = s;
+    }
+    ops->graph_free(g);
+    return best;
+}
+
+static double
+attention(struct step *s, int32_t n_launch)
+{
+    int32_t T = s->n_row * s->n, D = s->D;
+    struct fdk_attention_args a = { .T = T, .H = H, .K = K, .D = D, .b = &s->b,
+        .scale = 1 / sqrtf((float)D), .act = FDK_BF16 };
+    struct fdk_att_plan_args p = { .b = &s->b, .att = &a };
+    size_t layer, n_block = (size_t)s->n_row * (size_t)((s->n + s->before + B - 1) / B);
+    int32_t n_layer;
+    double ret;
+
+    n_buf = 0;
+    make_batch(s);
+    a.kv = (struct fdk_kv){ .block_size = B, .n_kv_head = K, .head_dim = D,
+        .dtype = FDK_BF16, .v_bytes = (uint64_t)(K * B * D) * 2 };
+    a.kv.layer_bytes = 2 * a.kv.v_bytes;
+    layer = n_block * a.kv.layer_bytes;
+    n_layer = SPREAD / layer >= MAX_LAYER ? MAX_LAYER : SPREAD / layer >= 2 ?
+        (int32_t)(SPREAD / layer) : 2;
+    a.kv.block_bytes = (uint64_t)n_layer * a.kv.layer_bytes;
+    a.kv.base = numbers(n_block * a.kv.block_bytes);
+    a.qkv = numbers((size_t)T * (H + 2 * K) * (size_t)D * 2);
+    a.y = device((size_t)T * H * (size_t)D * 2);
+    ops->att_shape(&a, &p.a, &p.bt);
+    p.n_max = a.n_work_max = fdk_tiles_max(s->n_row, T, p.a, p.bt);
+    p.work = device((size_t)p.n_max * sizeof(*p.work));
+    p.n_work = device(4);
+    p.n_done = device(4);
+    a.work = p.work;
+    a.n_work = p.n_work;
+    a.n_done = p.n_done;
+    p.plan_bytes = ops->att_plan_bytes != NULL ? ops->att_plan_bytes(&a, p.n_max) : 0;
+    p.plan = device(p.plan_bytes);
+    a.plan = p.plan;
+    a.scratch_bytes = ops->attention_scratch(&a);
+    a.scratch = device(a.scratch_bytes);
+    OK(ops->att_plan(&p, st));
+    ret = timed(&a, n_layer, n_launch > 0 ? n_launch : n_layer < 16 ? 16 : n_layer);
+    while (n_buf > 0)
+        ops->mem_free(ctx, 0, buf[--n_buf]);
+    return ret;
+}
+
+static void
+prompts(int32_t D)
+{
+    static const int32_t shape[][3] = { { 1, 2048, 0 }, { 1, 8192, 0 }, { 1, 32768, 0 },
+        { 1, 2048, 6144 }, { 16, 512, 0 } };
+
+    (void)printf("\nprompts, head dim %d: us, TFLOP/s (share of a large product)\n", D);
+    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+        struct step s = { .n_row = shape[i][0], .n = shape[i][1], .before = shape[i][2],
+            .D = D };
+        double pairs = (double)s.n_row * s.n * (s.before + 0.5 * s.n), t, rate;
+
+        t = attention(&s, (int32_t)(pairs > 3e8 ? 2 : pairs > 1e7 ? 8 : 32));
+        rate = 4 * pairs * H * D / t;
+        (void)printf("%3d x %-5d after %-5d %10.1f %7.1f (%.0f%%)\n", s.n_row, s.n,
+            s.before, t * 1e6, rate * 1e-12, 100 * rate / flop_rate);
+        (void)fflush(stdout);
+    }
+}
+
+static void
+decoding(int32_t D)
+{
+    static const int32_t rows[] = { 1, 32, 64, 128, 256 }, context[] = { 1024, 8192 };
+
+    (void)printf("\ndecoding, head dim %d: us, TB/s (share of the read ceiling)\n", D);
+    for (size_t c = 0; c < 2; c++)
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            struct step s = { .n_row = rows[i], .n = 1, .before = context[c] - 1,
+                .D = D };
+            double t = attention(&s, 0);
+            double rate = (double)rows[i] * context[c] * K * D * 4 / t;
+
+            (void)printf("%3d rows at %-5d %10.2f %6.2f (%.0f%%)\n", rows[i], context[c],
+                t * 1e6, rate * 1e-12, 100 * rate / read_rate);
+            (void)fflush(stdout);
+        }
+}
+
+int
+main(int argc, char **argv)
+{
+    const struct fdk_open_args args = { .n_device = 1, .max_token = 32768,
+        .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
+    struct fdk_device_info info;
+    char why[256] = "";
+
+    if (ops->available(why, sizeof(why)) <= 0) {
+        (void)printf("skipped: %s\n", why);
+        return 77;
+    }
+    if (ops->open(&args, &ctx, why, sizeof(why)) != 0) {
+        (void)fprintf(stderr, "b_gpu_attention: %s\n", why);
+        return 1;
+    }
+    OK(ops->device_info(ctx, 0, &info));
+    OK(ops->stream_new(ctx, 0, &st));
+    OK(ops->event_new(ctx, 0, &ev[0]));
+    OK(ops->event_new(ctx, 0, &ev[1]));
+    OK(ops->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &read_rate));
+    OK(ops->probe(ctx, 0, FDK_PROBE_FLOPS, FDK_BF16, &flop_rate));
+    (void)printf("%s, %d multiprocessors%s; read ceiling %.2f TB/s, large product %.0f "
+        "TFLOP/s; %d heads, %d KV heads\n", info.name, info.n_proc,
+        args.deterministic ? ", deterministic" : "", read_rate / 1e12, flop_rate / 1e12,
+        H, K);
+    for (int32_t D = 128; D >= 64; D /= 2) {
+        prompts(D);
+        decoding(D);
+    }
+    return 0;
+}

@@ -1,0 +1,231 @@
+/*
+ * Matrix products with quantized weights, as a recorded graph replays them:
+ * launches in a row over weights and scales that take turns, so that none is in a
+ * cache. Few rows of x beside the device's read ceiling measured in the same run,
+ * alone and as the four products of a layer of an 8B shape; many rows as TFLOP/s.
+ * Usage: b_gpu_quant [-d] (-d: opened deterministic)
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "kernels/fdk.h"
+
+#define POOL   ((size_t)2 << 30)
+#define SCALES ((size_t)256 << 20) /* bytes */
+#define N_RUN  5
+#define ROWS   8192
+
+#define OK(e)                                                                   \
+    do {                                                                        \
+        int rc_ = (e);                                                          \
+        if (rc_ != 0) {                                                         \
+            (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
+            exit(1);                                                            \
+        }                                                                       \
+    } while (0)
+
+static const int32_t layer[4][2] = {
+    { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 }, { 4096, 14336 } };
+
+static const struct fdk_ops *const ops = &fdk_ops_cuda;
+static struct fdk_ctx *ctx;
+static fdk_stream_t st;
+static fdk_event_t ev[2];
+static double read_rate;
+static unsigned char *pool, *scales;
+static void *x, *y, *scratch;
+static size_t scratch_bytes;
+static int32_t *live;
+
+static void *
+device(size_t bytes)
+{
+    void *p;
+
+    OK(ops->mem_alloc(ctx, 0, bytes, &p));
+    return p;
+}
+
+/* 32-bit words: random ones with the bits of `keep`, and `with` set. */
+static void
+fill(unsigned char *dst, size_t bytes, uint32_t keep, uint32_t with)
+{
+    const size_t part = (size_t)64 << 20;
+    uint32_t *h = mem_array(part / 4, 4);
+    uint64_t s = 88172645463325252u;
+
+    if (h == NULL)
+        exit(1);
+    for (size_t i = 0; i < part / 4; i++) {
+        s ^= s << 13;
+        s ^= s >> 7;
+        s ^= s << 17;
+        h[i] = ((uint32_t)s & keep) | with;
+    }
+    for (size_t at = 0; at < bytes; at += part) {
+        OK(ops->copy(st, dst + at, h, bytes - at < part ? bytes - at : part));
+        OK(ops->stream_sync(st));
+    }
+    free(h);
+}
+
+/* What one product reads. */
+static size_t
+w_bytes(enum fdk_dtype t, const int32_t *shape)
+{
+    return (size_t)shape[0] * fdk_row_bytes(t, (size_t)shape[1]);
+}
+
+static size_t
+scale_bytes(const int32_t *shape, int32_t group)
+{
+    return (size_t)shape[0] * (size_t)(group > 0 ? shape[1] / group : 1) * 4;
+}
+
+/* Seconds of the n products once, the best of several replays of `turns` of them. */
+static double
+timed(enum fdk_dtype t, int32_t group, int32_t T, const int32_t (*shape)[2], int n,
+    int turns)
+{
+    struct fdk_graph *g;
+    double best = INFINITY;
+    size_t at = 0, scale_at = 0;
+
+    OK(ops->copy(st, live, &T, 4));
+    OK(ops->stream_sync(st));
+    OK(ops->graph_begin(st));
+    for (int i = 0; i < n * turns; i++) {
+        const int32_t *s = shape[i % n];
+        struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .T = T, .N = s[0],
+            .K = s[1], .ldy = s[0], .w_dtype = t, .w_group = group > 0 ? group : s[1],
+            .act = FDK_BF16, .y_dtype = FDK_BF16, .scratch = scratch,
+            .scratch_bytes = scratch_bytes };
+
+        at = at + w_bytes(t, s) > POOL ? 0 : at;
+        scale_at = scale_at + scale_bytes(s, group) > SCALES ? 0 : scale_at;
+        a.w = pool + at;
+        a.w_scale = (const float *)(const void *)(scales + scale_at);
+        at += w_bytes(t, s);
+        scale_at += scale_bytes(s, group);
+        OK(ops->gemm(&a, st));
+    }
+    OK(ops->graph_end(st, &g));
+    for (int i = 0; i <= N_RUN; i++) {
+        double s;
+
+        OK(ops->event_record(ev[0], st));
+        OK(ops->graph_launch(g, st));
+        OK(ops->event_record(ev[1], st));
+        OK(ops->event_sync(ev[1]));
+        s = (double)(ops->event_ns(ev[1]) - ops->event_ns(ev[0])) * 1e-9 / turns;
+        if (i > 0 && s < best)
+            best = s;
+    }
+    ops->graph_free(g);
+    return best;
+}
+
+static void
+few_rows(enum fdk_dtype t, int32_t group)
+{
+    static const int32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
+    const size_t n = sizeof(rows) / sizeof(rows[0]);
+
+    (void)printf("\n%s weights, a scale per %s: us (share of the read ceiling)\n%-16s",
+        fdk_dtype_name(t), group > 0 ? "128" : "row", "N x K");
+    for (size_t k = 0; k < n; k++)
+        (void)printf("  %6d rows   ", rows[k]);
+    for (int i = 0; i < 5; i++) {
+        size_t bytes = 0;
+
+        for (int k = i < 4 ? i : 0; k <= (i < 4 ? i : 3); k++)
+            bytes += w_bytes(t, layer[k]) + scale_bytes(layer[k], group);
+        if (i < 4)
+            (void)printf("\n%6d x %-7d", layer[i][0], layer[i][1]);
+        else
+            (void)printf("\n%-16s", "the four");
+        for (size_t k = 0; k < n; k++) {
+            double s = timed(t, group, rows[k], i < 4 ? &layer[i] : layer,
+                i < 4 ? 1 : 4, 24);
+
+            (void)printf("  %7.2f (%3.0f%%)", s * 1e6,
+                100 * (double)bytes / s / read_rate);
+        }
+        (void)fflush(stdout);
+    }
+    (void)printf("\n");
+}
+
+static void
+many_rows(enum fdk_dtype t)
+{
+    static const int32_t rows[] = { 256, 512, 2048, ROWS };
+
+    (void)printf("\n%s weights, a scale per 128: us (TFLOP/s)\n%-16s", fdk_dtype_name(t),
+        "N x K");
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+        (void)printf("  %9d rows  ", rows[k]);
+    for (int i = 0; i < 4; i++) {
+        (void)printf("\n%6d x %-7d", layer[i][0], layer[i][1]);
+        for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+            double s = timed(t, 128, rows[k], &layer[i], 1, 3);
+
+            (void)printf("  %9.1f (%3.0f)", s * 1e6,
+                2e-12 * rows[k] * layer[i][0] * layer[i][1] / s);
+        }
+        (void)fflush(stdout);
+    }
+    (void)printf("\n");
+}
+
+int
+main(int argc, char **argv)
+{
+    static const enum fdk_dtype types[] = { FDK_I4, FDK_I8, FDK_F8E4M3 };
+    const struct fdk_open_args args = { .n_device = 1,
+        .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
+    struct fdk_gemm_args most = { .T = ROWS, .N = 1, .K = 14336, .w_group = 128,
+        .w_dtype = FDK_I8, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+    struct fdk_device_info info;
+    char why[256] = "";
+
+    if (ops->available(why, sizeof(why)) <= 0) {
+        (void)printf("skipped: %s\n", why);
+        return 77;
+    }
+    if (ops->open(&args, &ctx, why, sizeof(why)) != 0) {
+        (void)fprintf(stderr, "b_gpu_quant: %s\n", why);
+        return 1;
+    }
+    OK(ops->device_info(ctx, 0, &info));
+    OK(ops->stream_new(ctx, 0, &st));
+    OK(ops->event_new(ctx, 0, &ev[0]));
+    OK(ops->event_new(ctx, 0, &ev[1]));
+    OK(ops->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &read_rate));
+    (void)printf("%s, %d multiprocessors%s; read ceiling %.0f GB/s\n", info.name,
+        info.n_proc, args.deterministic ? ", deterministic" : "", read_rate / 1e9);
+    pool = device(POOL);
+    scales = device(SCALES);
+    x = device((size_t)ROWS * 14336 * 2);
+    y = device((size_t)ROWS * 28672 * 2);
+    live = device(4);
+    most.x = x;
+    most.w = pool;
+    most.w_scale = (const float *)(const void *)scales;
+    scratch_bytes = ops->gemm_scratch(&most);
+    scratch = device(scratch_bytes);
+    fill(pool, POOL, 0xbfbfbfbfu, 0);          /* no NaN among e4m3 */
+    fill(scales, SCALES, 0x807fffffu, 0x3c000000u);
+    fill(x, (size_t)ROWS * 14336 * 2, 0x807f807fu, 0x3f003f00u);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        few_rows(types[i], 128);
+        few_rows(types[i], 0);
+        many_rows(types[i]);
+    }
+    return 0;
+}

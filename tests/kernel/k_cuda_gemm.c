@@ -1,0 +1,289 @@
+#include "config.h"
+
+#include "tests/kernel/k_twin.h"
+
+/*
+ * Matrix products of the cuda backend against the cpu backend: fresh random
+ * data, odd sizes, padding that must not be touched, poison behind every
+ * buffer and in the rows of x that are not live. Sums of K products are taken
+ * in another order, so the tolerance is a small multiple of their rounding.
+ */
+
+enum {
+    PAD = 3,                     /* launch sizes exceed the live counts by this */
+    FEW = 8,                     /* up to here a row's bits are the same everywhere */
+    STREAM = 64                  /* rows of a launch that streams 16-bit weights */
+};
+
+struct kind {                    /* of weights, activations, results */
+    enum fdk_dtype w, act, y;
+};
+static const struct kind kinds[] = {
+    { FDK_BF16, FDK_BF16, FDK_BF16 }, { FDK_BF16, FDK_BF16, FDK_F32 },
+    { FDK_F32, FDK_F32, FDK_F32 }, { FDK_F16, FDK_F32, FDK_F32 },
+    { FDK_I8, FDK_BF16, FDK_BF16 }, { FDK_I4, FDK_BF16, FDK_F32 },
+    { FDK_I8, FDK_F32, FDK_F32 }, { FDK_I4, FDK_F32, FDK_F32 },
+};
+#define N_KIND (sizeof(kinds) / sizeof(kinds[0]))
+
+struct mat {
+    int T, N, K, ldy, group;     /* T live rows */
+    struct kind kind;
+    int bias;
+    const float *x, *scale, *b;
+    const void *w;
+};
+
+static int
+quantized(enum fdk_dtype t)
+{
+    return t == FDK_I8 || t == FDK_I4;
+}
+
+static void
+random_mat(struct mat *m)
+{
+    size_t nx = (size_t)m->T * (size_t)m->K, nw = (size_t)m->N * (size_t)m->K;
+    size_t ns = (size_t)m->N * (size_t)((m->K - 1) / m->group + 1);
+    float *x = malloc(nx * 4), *s = malloc(ns * 4), *b = malloc((size_t)m->N * 4);
+    tw_normal(x, nx);
+    tw_normal(s, ns);
+    tw_normal(b, (size_t)m->N);
+    /* Numbers that a 16-bit type holds: rounding x is then no difference. */
+    for (size_t i = 0; i < nx && m->kind.w != FDK_F32; i++)
+        x[i] = m->kind.w == FDK_F16 ? (float)k_from_half(k_to_f16(x[i]), FDK_F16) :
+            (float)k_from_half(k_to_bf16(x[i]), FDK_BF16);
+    if (quantized(m->kind.w)) {
+        unsigned char *w = malloc(nw);
+        for (size_t i = 0; i < nw; i++)
+            w[i] = (unsigned char)k_rand(&tw.seed);
+        m->w = w;
+    } else {
+        float *exact = malloc(nw * 4);
+        m->w = k_weights(nw, m->kind.w, k_rand(&tw.seed), exact);
+        free(exact);
+    }
+    m->x = x;
+    m->scale = s;
+    m->b = b;
+}
+
+static void
+free_mat(struct mat *m)
+{
+    free((void *)(uintptr_t)m->x);
+    free((void *)(uintptr_t)m->scale);
+    free((void *)(uintptr_t)m->b);
+    free((void *)(uintptr_t)m->w);
+}
+
+/* Rows first .. of `split` at a time; rows beyond T are poison or anything. The cpu
+ * takes and gives fp32. Returns the T live rows as floats, ldy apart. */
+static float *
+run_gemm(struct twin_dev *t, const struct mat *m, int split)
+{
+    const int32_t live = m->T;
+    const int cpu = t == &tw.cpu, T = m->T + split; /* the last launch may reach beyond */
+    const enum fdk_dtype act = cpu ? FDK_F32 : m->kind.act;
+    const enum fdk_dtype yt = cpu ? FDK_F32 : m->kind.y;
+    size_t groups = (size_t)((m->K - 1) / m->group + 1);
+    size_t n = (size_t)T * (size_t)m->ldy, row = (size_t)m->K * fdk_dtype_bytes(act);
+    struct fdk_gemm_args a = {
+        .y = tw_new_act(t, NULL, n, yt), .x = tw_new(t, NULL, (size_t)T * row),
+        .w = tw_new(t, m->w, (size_t)m->N * fdk_row_bytes(m->kind.w, (size_t)m->K)),
+        .w_scale = tw_new(t, m->scale, (size_t)m->N * groups * 4), .w_group = m->group,
+        .bias = m->bias ? tw_new(t, m->b, (size_t)m->N * 4) : NULL,
+        .n = tw_new(t, &live, 4), .T = split, .N = m->N, .K = m->K, .ldy = m->ldy,
+        .w_dtype = m->kind.w, .act = act, .y_dtype = yt,
+    };
+    void *x = tw_new_act(t, m->x, (size_t)m->T * (size_t)m->K, act), *y0 = a.y;
+    OK(t->d.ops->copy(t->d.st, (void *)(uintptr_t)a.x, x, (size_t)m->T * row));
+    a.scratch_bytes = t->d.ops->gemm_scratch(&a);
+    if (a.scratch_bytes > 0)
+        a.scratch = tw_new(t, NULL, a.scratch_bytes);
+    for (; a.first < m->T; a.first += split) {
+        OK(t->d.ops->gemm(&a, t->d.st));
+        a.y = (char *)a.y + (size_t)split * (size_t)a.ldy * fdk_dtype_bytes(yt);
+    }
+    float *y = tw_read_act(t, y0, (size_t)m->T * (size_t)m->ldy, yt);
+    tw_free(t);
+    return y;
+}
+
+/* fp32 sums of K products in another order: their rounding grows like the
+ * root of K; quantized weights reach 128 times their scale. */
+static void
+gemm_against_cpu(void **state)
+{
+    static const int shape[][4] = {   /* T, N, K, group */
+        { 1, 8, 16, 16 }, { 3, 33, 48, 48 }, { 17, 64, 128, 32 }, { 65, 100, 250, 250 },
+        { 64, 256, 512, 128 }, { 129, 96, 1024, 64 }, { 600, 64, 64, 64 },
+        { 1, 1, 64, 64 }, { 8, 65, 192, 64 }, { 9, 1000, 320, 64 }, { 30, 129, 4160, 64 },
+        { 33, 2100, 256, 128 }, { 128, 8200, 128, 128 }, { 100, 20, 1088, 64 },
+    };
+    (void)state;
+    for (size_t ki = 0; ki < N_KIND; ki++)
+        for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+            struct mat m = { .T = shape[i][0], .N = shape[i][1], .K = shape[i][2],
+                .ldy = shape[i][1] + (i % 2 ? 3 : 0), .group = shape[i][3],
+                .kind = kinds[ki], .bias = (int)(i + ki) % 2 };
+            random_mat(&m);
+            float *want = run_gemm(&tw.cpu, &m, m.T);
+            float *got = run_gemm(&tw.gpu, &m, m.T + PAD);
+            double unit = quantized(m.kind.w) ? 128 : 1;
+            tw_near_act(got, want, (size_t)m.T * (size_t)m.ldy, m.kind.y, 1e-6,
+                unit * 1e-6 * m.K, "gemm");
+            free(want);
+            free(got);
+            free_mat(&m);
+        }
+}
+
+/* A row's bits do not depend on how many rows a launch has: always with fp32 and
+ * quantized weights, with 16-bit ones up to STREAM rows, and with all when the
+ * device was opened so. */
+static void
+gemm_rows_stand_alone(void **state)
+{
+    static const int split[] = { 1, 3, 8, 9, 16, 20, 32, 40, 64, 100, 128, 200, 512 };
+    static const int shape[][2] = { { 64, 128 }, { 256, 512 }, { 1000, 2048 },
+        { 6144, 2048 }, { 2048, 8192 } };
+    static const struct kind kind[] = { { FDK_BF16, FDK_BF16, FDK_F32 },
+        { FDK_BF16, FDK_BF16, FDK_BF16 }, { FDK_F32, FDK_F32, FDK_F32 },
+        { FDK_I8, FDK_BF16, FDK_BF16 }, { FDK_I4, FDK_BF16, FDK_BF16 } };
+    (void)state;
+    for (size_t ki = 0; ki < sizeof(kind) / sizeof(kind[0]); ki++)
+        for (size_t i = 0; i < (ki == 0 ? 5 : 2); i++) {
+            struct mat m = { .T = 200, .N = shape[i][0], .K = shape[i][1],
+                .ldy = shape[i][0], .group = 64, .kind = kind[ki] };
+            int exact = tw.deterministic || ki >= 2;
+            size_t n = (size_t)m.T * (size_t)m.N;
+            random_mat(&m);
+            float *few = run_gemm(&tw.gpu, &m, FEW), *many = run_gemm(&tw.gpu, &m, 200);
+            for (size_t k = i < 2 ? 0 : 1; k < sizeof(split) / sizeof(split[0]); k++) {
+                float *got = run_gemm(&tw.gpu, &m, split[k]);
+                if (exact || split[k] <= STREAM)
+                    tw_same(got, few, n * 4, "gemm rows");
+                else
+                    tw_same(got, many, n * 4, "many gemm rows");
+                free(got);
+            }
+            /* Two results of bf16 may have been rounded to neighbours. */
+            if (!exact)
+                tw_near(many, few, n, m.kind.y == FDK_BF16 ? 0x1p-7 : 2e-6, 2e-6 * m.K,
+                    "few or many");
+            else
+                tw_same(many, few, n * 4, "few or many");
+            free(few);
+            free(many);
+            free_mat(&m);
+        }
+}
+
+/* What x holds beyond the live rows, finite or not, meets no live row. */
+static void
+gemm_ignores_dead_rows(void **state)
+{
+    enum { T = 20, N = 16904, K = 256 };  /* several tiles of w a block */
+    static const int live[] = { 0, 1, 7, 8, 13, 20 };
+    float *x = malloc((size_t)T * K * 4);
+    struct mat m = { .T = T, .N = N, .K = K, .ldy = N, .group = K,
+        .kind = { FDK_BF16, FDK_BF16, FDK_F32 } };
+    (void)state;
+    random_mat(&m);
+    float *want = run_gemm(&tw.gpu, &m, T);
+    for (size_t i = 0; i < sizeof(live) / sizeof(live[0]); i++) {
+        struct twin_dev *t = &tw.gpu;
+        memcpy(x, m.x, (size_t)T * K * 4);
+        for (size_t k = (size_t)live[i] * K; k < (size_t)T * K; k++)
+            x[k] = k % 2 ? NAN : INFINITY;
+        const int32_t n = live[i];
+        struct fdk_gemm_args a = { .y = tw_new(t, NULL, T * N * 4),
+            .x = tw_new_act(t, x, (size_t)T * K, FDK_BF16),
+            .w = tw_new(t, m.w, N * K * 2), .n = tw_new(t, &n, 4), .T = T,
+            .N = N, .K = K, .ldy = N, .w_dtype = FDK_BF16, .act = FDK_BF16,
+            .y_dtype = FDK_F32 };
+        a.scratch_bytes = t->d.ops->gemm_scratch(&a);
+        if (a.scratch_bytes > 0)
+            a.scratch = tw_new(t, NULL, a.scratch_bytes);
+        OK(t->d.ops->gemm(&a, t->d.st));
+        unsigned char *y = tw_read(t, a.y, T * N * 4);
+        size_t lives = (size_t)n * N * 4;
+        tw_same(y, want, lives, "live rows");
+        for (size_t k = lives; k < T * N * 4; k++)
+            assert_int_equal(y[k], TW_POISON);
+        free(y);
+        tw_free(t);
+    }
+    free(want);
+    free(x);
+    free_mat(&m);
+}
+
+/* fp32 activations as they come, 16-bit weights: the rounding of x is what differs. */
+static void
+gemm_rounds_activations(void **state)
+{
+    struct mat m = { .T = 50, .N = 128, .K = 512, .ldy = 128, .group = 512,
+        .kind = { FDK_F16, FDK_F32, FDK_F32 } };
+    (void)state;
+    random_mat(&m);
+    tw_normal((float *)(uintptr_t)m.x, 50 * 512);
+    float *want = run_gemm(&tw.cpu, &m, 50), *got = run_gemm(&tw.gpu, &m, 50);
+    assert_true(tw_distance(got, want, 50 * 128) < 4e-3);
+    free(want);
+    free(got);
+    free_mat(&m);
+}
+
+static void
+gemm_arguments(void **state)
+{
+    static float v[64];
+    const struct k_dev *d = &tw.gpu.d;
+    struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .n = (int32_t *)v, .T = 1, .N = 1,
+        .K = 8, .ldy = 1, .w_dtype = FDK_U8, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+    (void)state;
+    assert_int_equal(d->ops->gemm(&a, d->st), -ENOTSUP);
+    a.w_dtype = FDK_I8;
+    assert_int_equal(d->ops->gemm(&a, d->st), -EINVAL);
+    a.w_dtype = FDK_BF16;
+    a.y_dtype = FDK_F16;
+    assert_int_equal(d->ops->gemm(&a, d->st), -ENOTSUP);
+    a.y_dtype = FDK_BF16;
+    a.act = FDK_F16;
+    assert_int_equal(d->ops->gemm(&a, d->st), -ENOTSUP);
+    a.act = FDK_BF16;
+    a.ldy = 0;
+    assert_int_equal(d->ops->gemm(&a, d->st), -EINVAL);
+}
+
+int
+main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemm_against_cpu),
+        cmocka_unit_test(gemm_rows_stand_alone),
+        cmocka_unit_test(gemm_ignores_dead_rows),
+        cmocka_unit_test(gemm_rounds_activations),
+        cmocka_unit_test(gemm_arguments),
+    };
+    const struct CMUnitTest deterministic[] = {
+        cmocka_unit_test(gemm_against_cpu),
+        cmocka_unit_test(gemm_rows_stand_alone),
+    };
+    int rc = tw_open();
+    if (rc != 0)
+        return rc;
+    if (argc > 1)
+        cmocka_set_skip_filter(argv[1]);
+    rc = cmocka_run_group_tests_name("k_cuda_gemm", tests, NULL, NULL);
+    tw_close();
+    tw.deterministic = 1;
+    if (tw_open() != 0)
+        return 1;
+    rc += cmocka_run_group_tests_name("k_cuda_gemm deterministic", deterministic, NULL,
+        NULL);
+    tw_close();
+    return rc;
+}
