@@ -201,7 +201,7 @@ struct fdk_rmsnorm_args {      /* x += add (if any); y = x / rms(x) * w */
 };
 struct fdk_gemm_args {         /* y = x w^T (+ bias) */
     void *y;                   /* (T, N) y_dtype, rows ldy apart */
-    const void *x;             /* (T, K) act */
+    const void *x;             /* (first + T, K) act, dead rows may hold anything */
     const void *w;             /* (N, K) */
     const float *w_scale;      /* FDK_I8, FDK_I4, FDK_F8E4M3: (N, ceil(K / w_group)),
                                   value = stored * scale rounded to fp32; else NULL */

@@ -24,22 +24,20 @@ libfdk_avx512_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=2 \
 KERNEL_LIBS += libfdk_avx2.a libfdk_avx512.a
 endif
 
-FDK_CUDA_CU = %D%/cuda/attention_plan.cu %D%/cuda/attention_split.cu \
-	%D%/cuda/backend_cuda.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_stream.cu \
-	%D%/cuda/memory.cu \
-	%D%/cuda/ops_attention.cu %D%/cuda/ops_gemm.cu %D%/cuda/ops_load.cu \
-	%D%/cuda/ops_qkv.cu %D%/cuda/ops_rows.cu %D%/cuda/ops_sample.cu %D%/cuda/probe.cu \
-	%D%/cuda/stream.cu \
-	%D%/cuda/attention_prefill.cu \
-	%D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_wide.cu
+FDK_CUDA_CU = %D%/cuda/attention_plan.cu %D%/cuda/attention_prefill.cu \
+	%D%/cuda/attention_split.cu %D%/cuda/backend_cuda.cu %D%/cuda/gemm_lt.cu \
+	%D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_wide.cu \
+	%D%/cuda/gemm_stream.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu \
+	%D%/cuda/ops_gemm.cu %D%/cuda/ops_load.cu %D%/cuda/ops_qkv.cu %D%/cuda/ops_rows.cu \
+	%D%/cuda/ops_sample.cu %D%/cuda/probe.cu %D%/cuda/stream.cu
 FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/attention_prefill_mma.cuh %D%/cuda/attention_split.cuh \
 	%D%/cuda/attention_split_merge.cuh %D%/cuda/attention_split_mma.cuh \
-	%D%/cuda/attention_split_unit.cuh %D%/cuda/fdk_cuda.cuh \
-	%D%/cuda/gemm_quant.cuh %D%/cuda/kv.cuh \
-	%D%/cuda/ops_sample_bins.cuh %D%/cuda/ops_sample_choose.cuh \
-	%D%/cuda/ops_sample_keep.cuh %D%/cuda/ops_sample_part.cuh \
-	%D%/cuda/ops_sample_reduce.cuh %D%/cuda/ops_sample_row.cuh %D%/cuda/vec8.cuh
+	%D%/cuda/attention_split_unit.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
+	%D%/cuda/gemm_quant.cuh %D%/cuda/kv.cuh %D%/cuda/ops_sample_bins.cuh \
+	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
+	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \
+	%D%/cuda/ops_sample_row.cuh %D%/cuda/vec8.cuh
 if HAVE_CUDA
 libfdkernels_a_SOURCES += $(FDK_CUDA_CU)
 $(FDK_CUDA_CU:.cu=.o): %D%/fdk.h $(FDK_CUDA_CUH)

@@ -302,7 +302,7 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
 }
 
 /* On a device of its own memory weights come in while buffers are made and graphs
- * recorded: neither reads them. */
+ * recorded: what the empty steps compute from them does not matter. */
 static int
 wrk_load_weights(struct worker *w, char *err, size_t err_bytes)
 {
@@ -482,6 +482,8 @@ wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_byte
     __atomic_store_n(&w->seg->w.phase, LNK_PH_WARM, __ATOMIC_RELEASE);
     rc = run_warm(w->run, strcmp(w->par.graph_capture, "eager") == 0);
     wrk_lap(laps, "graphs");
+    if (rc != 0 && run_error(w->run)[0] != '\0')
+        (void)snprintf(err, err_bytes, "the first steps: %s", run_error(w->run));
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "recording graphs");
     rc = w->wp != NULL ? wts_load_wait(w->wp, err, err_bytes) : 0;

@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/fdk_cuda.cuh"
 
-#define CU_ATT_LONG_MIN  32      /* query tokens of a long row, at least */
+#define CU_ATT_LONG_MIN  64      /* query tokens of a long row, at least */
 #define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, a multiple of any bt */
 #define CU_ATT_QUERIES   16      /* query vectors of a tile of the other kernels */
 #define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples */
@@ -52,7 +52,10 @@ struct cu_split_tile {
     int32_t n_chunk;
     int32_t first;               /* parts of one head set in all tiles before */
     int32_t state;               /* state slot of the row */
-    int32_t old;                 /* KV tokens of the row before this step */
+    int32_t old;                 /* KV tokens of the row that no kernel of this step
+                                    writes: all but its own if its first token is the
+                                    last of its state. Else the row may be new, and share
+                                    blocks that others fill in this step: 0 */
     int32_t pad;
 };
 struct cu_split_start {          /* where a block begins */

@@ -24,6 +24,9 @@ struct plan_args {
 struct plan_row {
     int tok, n;                  /* query tokens */
     int kv, state;
+    int old;                     /* cu_split_tile.old */
+};
+struct plan_counts {             /* of a row */
     int tiles, longs, splits;
 };
 struct plan_shared {
@@ -35,6 +38,7 @@ struct plan_shared {
     int first[FIRST_TILES + 1];  /* parts in a tile, then those in all before it */
     struct cu_att_long tile[SORTED_LONG];
 };
+static_assert(sizeof(struct plan_shared) <= 99 * 1024, "what any device gives a block");
 
 static __device__ struct plan_row
 plan_row(const struct plan_args &p, int r)
@@ -45,12 +49,19 @@ plan_row(const struct plan_args &p, int r)
     int n_tok = *p.b.n_tok, end = min(p.b.q_start[r + 1], n_tok);
     row.tok = p.b.q_start[r];
     row.n = max(end - row.tok, 0);
-    row.tiles = (int)(((int64_t)row.n * p.a.a + p.a.bt - 1) / p.a.bt);
-    if (p.has_long && row.n >= CU_ATT_LONG_MIN)
-        row.longs = (row.n + CU_ATT_LONG_TILE - 1) / CU_ATT_LONG_TILE;
-    else if (p.has_split)
-        row.splits = row.tiles;
     return row;
+}
+
+static __device__ struct plan_counts
+count_tiles(const struct plan_args &p, const struct plan_row &row)
+{
+    struct plan_counts c = {};
+    c.tiles = (int)(((int64_t)row.n * p.a.a + p.a.bt - 1) / p.a.bt);
+    if (p.has_long && row.n >= CU_ATT_LONG_MIN)
+        c.longs = (row.n + CU_ATT_LONG_TILE - 1) / CU_ATT_LONG_TILE;
+    else if (p.has_split)
+        c.splits = c.tiles;
+    return c;
 }
 
 /* Inclusive sum over the block; every thread's own. */
@@ -104,7 +115,7 @@ put_split(const struct plan_args &p, struct plan_shared &s, const struct plan_ro
     int n = (t.see + t.n_tok - 1 + CU_SPLIT_CHUNK - 1) / CU_SPLIT_CHUNK;
     t.n_chunk = max(n, 1);
     t.state = row.state;
-    t.old = row.kv - row.n;
+    t.old = row.old;
     t.first = cu_split_parts(t.n_chunk, p.few, p.most);
     if (e < FIRST_TILES)
         s.first[e] = t.first;
@@ -122,7 +133,7 @@ put_long(const struct plan_args &p, struct plan_shared &s, int r,
     t.row = r;
     t.tok = row.tok + tile * CU_ATT_LONG_TILE;
     t.n = min(CU_ATT_LONG_TILE, row.tok + row.n - t.tok);
-    t.kv = tokens_seen(row, t.tok + t.n - 1);
+    t.kv = max(tokens_seen(row, t.tok + t.n - 1), 1);
     if (e < SORTED_LONG)
         s.tile[e] = t;
     else
@@ -172,26 +183,29 @@ plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
 {
     int tid = (int)threadIdx.x, r = base + tid;
     struct plan_row row = {};
+    struct plan_counts c = {};
     if (r < p.b.max_row)         /* not yet waiting for n_row */
         row = plan_row(p, r);
-    if (r >= n_row)
-        row.tiles = row.longs = row.splits = 0;
+    if (r < n_row)
+        c = count_tiles(p, row);
+    if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0)
+        row.old = row.kv - row.n;
     s.row[tid] = row;
     /* The three counts in one: each has less than 2^21 in a step. */
-    int64_t own = row.tiles | (int64_t)row.longs << 21 | (int64_t)row.splits << 42;
+    int64_t own = c.tiles | (int64_t)c.longs << 21 | (int64_t)c.splits << 42;
     int64_t sum = block_sum(s, own);
     for (int k = 0; k < 3; k++) {
         s.sum[k][tid + 1] = (int)(sum >> 21 * k & 0x1fffff);
         s.sum[k][0] = 0;
     }
     /* Rows of a tile or two are written by their thread, others by all. */
-    if (!__syncthreads_or(row.tiles > 2)) {
-        for (int i = 0; i < row.tiles && done[0] + s.sum[0][tid] + i < p.a.n_max; i++) {
+    if (!__syncthreads_or(c.tiles > 2)) {
+        for (int i = 0; i < c.tiles && done[0] + s.sum[0][tid] + i < p.a.n_max; i++) {
             p.a.work[done[0] + s.sum[0][tid] + i] = fdk_work{ r, i };
-            if (row.splits > 0)
+            if (c.splits > 0)
                 put_split(p, s, row, i, done[2] + s.sum[2][tid] + i);
         }
-        for (int i = 0; i < row.longs && done[1] + s.sum[1][tid] + i < p.n_long_max; i++)
+        for (int i = 0; i < c.longs && done[1] + s.sum[1][tid] + i < p.n_long_max; i++)
             put_long(p, s, r, row, i, done[1] + s.sum[1][tid] + i);
     } else {
         plan_many(p, s, base, done);
@@ -386,8 +400,8 @@ cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
         p.n_set = cu_split_sets(t->H, t->K);
         p.few = det ? CU_SPLIT_FEW : 0;
         p.most = det ? CU_SPLIT_PARTS : INT32_MAX;
-        p.has_long = cu_att_has_long(t, det);
-        p.has_split = cu_att_split_fits(t);
+        p.has_long = dev->sm90a && cu_att_has_long(t, det);
+        p.has_split = dev->sm90a && cu_att_split_fits(t);
         p.block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);
     }
     cu_chain(plan_kernel, 1, PLAN_THREADS, sizeof(struct plan_shared), cu_raw(st), p);

@@ -58,7 +58,8 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
 }
 
 /* The plan lets nothing begin before it has ended: before the wait it is there, and so
- * are the tables and the tokens of earlier steps. */
+ * are the tables and the tokens of earlier steps. Tokens of this step are not, and some
+ * may lie in blocks that a row has from another: cu_split_tile.old. */
 template<int D, typename E>
 static __global__ void __maxnreg__(REGISTERS)
 split_kernel(const __grid_constant__ struct split_args s,
@@ -223,24 +224,29 @@ load(void)
         cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);
 }
 
-/* Without the driver's call or on devices without a copy engine, attention does
- * without this kernel. */
+/* Without the driver's call or on devices other than Hopper, attention does without
+ * this kernel. */
 cudaError_t
 cu_att_split_load(void)
 {
     enum cudaDriverEntryPointQueryResult found;
     struct cudaFuncAttributes attr;
     void *f = NULL;
+    int dev = 0, major = 0;
     cudaError_t (*const all[])(void) = {
         load<128, __nv_bfloat16>, load<128, int8_t>, load<128, __nv_fp8_e4m3>,
         load<64, __nv_bfloat16>, load<64, int8_t>, load<64, __nv_fp8_e4m3>,
     };
     cudaError_t e = cudaFuncGetAttributes(&attr, split_kernel<64, int8_t>);
     if (e == cudaSuccess)
+        e = cudaGetDevice(&dev);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev);
+    if (e == cudaSuccess)
         e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
             cudaEnableDefault, &found);
     if (e != cudaSuccess || found != cudaDriverEntryPointSuccess ||
-        attr.ptxVersion < 90) {
+        attr.ptxVersion < 90 || major != 9) {
         (void)cudaGetLastError();
         return cudaSuccess;
     }

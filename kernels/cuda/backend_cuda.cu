@@ -10,6 +10,7 @@
 #include <time.h>
 
 #define MAX_DEVICES 31           /* peer_mask is an int32_t */
+#define MIN_MAJOR   9            /* compute capability: clusters of blocks */
 
 /* ---- errors -------------------------------------------------------------- */
 
@@ -102,10 +103,19 @@ cu_now_ns(void)
 
 /* ---- devices ------------------------------------------------------------- */
 
+#define PROBE_BYTES 2048
+
+/* Has that much shared memory where its code is for sm_90a, nearly none elsewhere. */
 static __global__ void
 probe_kernel(int *p)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    __shared__ volatile int here[PROBE_BYTES / 4];
+    here[*p] = 1;
+    *p = here[0];
+#else
     *p = 1;
+#endif
 }
 
 /* The device's own code is in this build, or the driver can make it. Asking
@@ -118,7 +128,7 @@ has_code(int dev)
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev) !=
         cudaSuccess ||
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, dev) !=
-        cudaSuccess)
+        cudaSuccess || major < MIN_MAJOR)
         return 0;
     for (size_t i = 0; i < sizeof(built) / sizeof(built[0]); i++)
         if (built[i] == major * 100 + minor * 10)
@@ -167,9 +177,10 @@ cu_available(char *why, size_t why_bytes)
         int major = 0, minor = 0;
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i);
         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, i);
-        snprintf(why, why_bytes, "CUDA device %d has compute capability %d.%d, for which "
-            "this build has no code: configure with --with-nvcc-gencode, or set "
-            "device.backend = cpu", i, major, minor);
+        snprintf(why, why_bytes, "CUDA device %d has compute capability %d.%d, %s set "
+            "device.backend = cpu", i, major, minor, major < MIN_MAJOR ?
+            "the cuda backend needs 9.0:" : "for which this build has no code: "
+            "configure with --with-nvcc-gencode, or");
         return -ENODEV;
     }
     return n < MAX_DEVICES ? n : MAX_DEVICES;
@@ -221,7 +232,9 @@ cu_close(struct fdk_ctx *ctx)
     for (int i = 0; i < ctx->n_dev; i++) {
         struct cu_dev *d = &ctx->dev[i];
         cu_clock_close(d);
-        if (cu_enter(d) == 0 && cu_result(d, "cudaFree", cudaFree(d->claim)) == 0)
+        /* No fault: opening did not get here. */
+        if (d->fault != NULL && cu_enter(d) == 0 &&
+            cu_result(d, "cudaFree", cudaFree(d->claim)) == 0)
             (void)cu_result(d, "cudaFreeHost", cudaFreeHost((void *)d->fault));
         pthread_mutex_destroy(&d->lock);
     }
@@ -244,18 +257,23 @@ cu_load(const void *const *k, size_t n)
 }
 
 static cudaError_t
-load_kernels(void)
+load_kernels(struct cu_dev *d)
 {
     cudaError_t (*const load[])(void) = {
-        cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_gemm_load,
-        cu_probe_load, cu_weights_load,
+        cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_probe_load,
+        cu_weights_load,
     };
+    struct cudaFuncAttributes attr;
+    cudaError_t e = cudaFuncGetAttributes(&attr, probe_kernel);
+    if (e != cudaSuccess)
+        return e;
+    d->sm90a = attr.sharedSizeBytes >= PROBE_BYTES;
     for (size_t i = 0; i < sizeof(load) / sizeof(load[0]); i++) {
-        cudaError_t e = load[i]();
+        e = load[i]();
         if (e != cudaSuccess)
             return e;
     }
-    return cudaSuccess;
+    return cu_gemm_load(d->sm90a);
 }
 
 /* What kernels write when their input makes no sense. */
@@ -290,7 +308,7 @@ device_open(struct cu_dev *d)
         rc = cu_result(d, "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&d->n_proc,
             cudaDevAttrMultiProcessorCount, d->idx));
     if (rc == 0)
-        rc = cu_result(d, "loading kernels", load_kernels());
+        rc = cu_result(d, "loading kernels", load_kernels(d));
     for (int i = 0; i < d->ctx->n_dev && rc == 0; i++) {
         int can = 0;
         if (i == d->idx ||

@@ -62,6 +62,7 @@ struct cu_dev {
     struct cu_range *ranges;
     struct cu_lt_dev *lt;
     int n_proc;
+    int sm90a;                   /* what runs here is code for sm_90a */
     cudaStream_t aux;            /* the clock's */
     cudaEvent_t base, next_base;
     uint64_t base_ns;            /* CLOCK_MONOTONIC when base completed */
@@ -189,7 +190,7 @@ cudaError_t cu_sample_load(void);
 size_t cu_sample_scratch(const struct fdk_sample_args *a);
 int cu_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 
-cudaError_t cu_gemm_load(void);
+cudaError_t cu_gemm_load(int sm90a); /* cu_dev.sm90a of the current device */
 int cu_gemm_open(struct fdk_ctx *ctx, const char *cache_dir, char *err,
     size_t err_bytes);
 void cu_gemm_close(struct fdk_ctx *ctx);
@@ -203,7 +204,9 @@ int cu_lt_fits(const struct fdk_gemm_args *a);
 size_t cu_lt_scratch(const struct fdk_gemm_args *a);
 int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
-/* gemm_stream.cu: bf16 weights and activations at the memory's speed, for up to
+/* These two take only devices with cu_dev.sm90a: elsewhere their kernels are empty.
+ *
+ * gemm_stream.cu: bf16 weights and activations at the memory's speed, for up to
  * CU_STREAM_ROWS rows. The same bits for a row whatever T. n_proc: of the device. */
 #define CU_STREAM_ROWS 64
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);

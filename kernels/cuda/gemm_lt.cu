@@ -12,52 +12,15 @@
  *
  * x in another type than the weights' is rounded to it first (the scratch).
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/gemm_lt.cuh"
 
-#include <cublasLt.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#define N_ALGO    256            /* classes of a process */
 #define N_TRY     12             /* candidates measured */
 #define N_TIMED   3              /* launches of each; the shortest counts */
 #define LT_WORK   (32u << 20)    /* workspace; stands before x in the scratch */
-#define LINE_MAX_BYTES 256
-#define FILE_MAX_BYTES (1 << 20)
-
-struct cu_lt {
-    void *so;
-    decltype(&cublasLtCreate) create;
-    decltype(&cublasLtDestroy) destroy;
-    decltype(&cublasLtGetVersion) version;
-    decltype(&cublasLtMatmul) matmul;
-    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-    decltype(&cublasLtMatmulAlgoCheck) check;
-    decltype(&cublasLtMatmulAlgoConfigGetAttribute) config;
-    decltype(&cublasLtMatmulDescInit_internal) desc_init;
-    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-    decltype(&cublasLtMatrixLayoutInit_internal) layout_init;
-    decltype(&cublasLtMatmulPreferenceInit_internal) pref_init;
-    decltype(&cublasLtMatmulPreferenceSetAttribute) pref_set;
-};
-
-struct lt_algo {
-    int32_t N, K, ldy, range;    /* range: index into ranges[], -1: every T */
-    enum fdk_dtype w, y;
-    int usable;                  /* 0: none found */
-    cublasLtMatmulAlgo_t algo;
-};
-
-struct cu_lt_dev {
-    cublasLtHandle_t handle;
-    char path[512];              /* of the file of algorithms; "": none */
-    int n_algo;                  /* entries below stand still */
-    struct lt_algo algo[N_ALGO];
-};
 
 struct lt_problem {              /* column-major: D (N, T) = A^T (K, N) B (K, T) */
     cublasLtMatmulDescOpaque_t desc;
@@ -301,80 +264,10 @@ lt_algo_choose(struct cu_dev *d, const struct fdk_gemm_args *a, int measure,
     for (int i = 0; i < 2; i++)
         if (ev[i] != NULL)
             cudaEventDestroy(ev[i]);
+    (void)cudaGetLastError();         /* a candidate's; a failed device says so again */
 }
 
-/* ---- the file of algorithms ---------------------------------------------- */
-
-/* A line: N K ldy range w y and the algorithm's bytes in hex. Lines are added at the
- * end; one that is not understood is passed over, what it names checked when used. */
-static void
-lt_file_read(struct cu_lt_dev *l)
-{
-    int fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    char *text = fd >= 0 ? (char *)malloc(FILE_MAX_BYTES) : NULL, *save = NULL;
-    ssize_t n = text != NULL ? read(fd, text, FILE_MAX_BYTES - 1) : -1;
-    if (n >= 0)
-        text[n] = '\0';
-    for (char *s = n > 0 ? strtok_r(text, "\n", &save) : NULL; s != NULL &&
-        l->n_algo < N_ALGO; s = strtok_r(NULL, "\n", &save)) {
-        struct lt_algo g = {};
-        int w, y, at = 0;
-        unsigned char *b = (unsigned char *)&g.algo;
-        size_t k = 0;
-        if (sscanf(s, "%d %d %d %d %d %d %n", &g.N, &g.K, &g.ldy, &g.range, &w, &y,
-            &at) != 6 || at == 0 || strlen(s + at) != 2 * sizeof(g.algo))
-            continue;
-        for (; k < sizeof(g.algo) && sscanf(s + at + 2 * k, "%2hhx", &b[k]) == 1; k++)
-            ;
-        g.w = (enum fdk_dtype)w;
-        g.y = (enum fdk_dtype)y;
-        g.usable = -1;
-        if (k == sizeof(g.algo))
-            l->algo[l->n_algo++] = g;
-    }
-    free(text);
-    if (fd >= 0)
-        close(fd);
-}
-
-/* Losing a line costs a measurement at the next start. */
-static void
-lt_file_add(const struct cu_lt_dev *l, const struct lt_algo *g)
-{
-    char line[LINE_MAX_BYTES + 2 * sizeof(g->algo)];
-    const unsigned char *b = (const unsigned char *)&g->algo;
-    if (l->path[0] == '\0' || g->usable != 1)
-        return;
-    int n = snprintf(line, sizeof(line), "%d %d %d %d %d %d ", g->N, g->K, g->ldy,
-        g->range, (int)g->w, (int)g->y);
-    for (size_t i = 0; i < sizeof(g->algo); i++)
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "%02x", b[i]);
-    line[n++] = '\n';
-    int fd = open(l->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd < 0)
-        return;
-    (void)!write(fd, line, (size_t)n);
-    close(fd);
-}
-
-static void
-lt_file_name(struct cu_lt_dev *l, const struct cu_lt *lt, int dev, const char *dir)
-{
-    struct cudaDeviceProp prop;
-    int driver = 0;
-    if (dir == NULL || dir[0] == '\0' ||
-        cudaGetDeviceProperties(&prop, dev) != cudaSuccess ||
-        cudaDriverGetVersion(&driver) != cudaSuccess)
-        return;
-    for (char *s = prop.name; *s != '\0'; s++)
-        if (!((*s >= '0' && *s <= '9') || (*s >= 'A' && *s <= 'Z') ||
-            (*s >= 'a' && *s <= 'z')))
-            *s = '_';
-    int n = snprintf(l->path, sizeof(l->path), "%s/gemm-%s-%d-driver%d-cublaslt%zu.txt",
-        dir, prop.name, prop.multiProcessorCount, driver, lt->version());
-    if (n < 0 || (size_t)n >= sizeof(l->path))
-        l->path[0] = '\0';
-}
+/* ---- opening ------------------------------------------------------------- */
 
 int
 cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_bytes)
@@ -421,19 +314,6 @@ cu_lt_close(struct fdk_ctx *ctx)
 
 /* ---- which one ----------------------------------------------------------- */
 
-static struct lt_algo *
-lt_algo_find(struct cu_lt_dev *l, const struct fdk_gemm_args *a, int range)
-{
-    int n = __atomic_load_n(&l->n_algo, __ATOMIC_ACQUIRE);
-    for (int i = 0; i < n; i++) {
-        struct lt_algo *g = &l->algo[i];
-        if (g->N == a->N && g->K == a->K && g->ldy == a->ldy && g->range == range &&
-            g->w == a->w_dtype && g->y == a->y_dtype)
-            return g;
-    }
-    return NULL;
-}
-
 static int
 lt_range(const struct cu_dev *d, int32_t T)
 {
@@ -445,35 +325,52 @@ lt_range(const struct cu_dev *d, int32_t T)
     return i;
 }
 
-/* NULL: none serves. *ret_first: chosen by this very call. In a recording nothing
- * is measured: the stream's earlier steps may still be at the operands. */
+/* Under the device's lock. In a recording nothing is measured: the stream's earlier
+ * steps may still be at the operands. */
+static void
+lt_algo_decide(struct cu_dev *d, const struct fdk_gemm_args *a, fdk_stream_t st,
+    struct lt_algo *g)
+{
+    struct lt_algo c = *g;
+    if (c.usable == LT_UNSEEN && lt_algo_serves(d, a, c.range, &c.algo)) {
+        c.usable = 1;
+    } else {
+        int measure = !cu_stream_of(st)->capturing && cu_result(d,
+            "cudaStreamSynchronize", cudaStreamSynchronize(cu_raw(st))) == 0;
+        lt_algo_choose(d, a, measure, &c);
+        if (measure)
+            lt_file_add(d->lt, &c);
+    }
+    g->algo = c.algo;
+    __atomic_store_n(&g->usable, c.usable, __ATOMIC_RELEASE);
+}
+
+/* NULL: none serves. *ret_first: decided by this very call. */
 static const struct lt_algo *
 lt_algo_get(struct cu_dev *d, const struct fdk_gemm_args *a, fdk_stream_t st,
     int *ret_first)
 {
-    int range = lt_range(d, a->T);
-    struct lt_algo *g = lt_algo_find(d->lt, a, range);
+    const struct lt_algo key = { a->N, a->K, a->ldy, lt_range(d, a->T), a->w_dtype,
+        a->y_dtype, LT_NONE, {} };
+    struct lt_algo *g = lt_algo_find(d->lt, &key);
+    int usable = g != NULL ? __atomic_load_n(&g->usable, __ATOMIC_ACQUIRE) : LT_NONE;
     *ret_first = 0;
-    if (g != NULL && g->usable >= 0)
-        return g->usable ? g : NULL;
+    if (usable >= 0)
+        return usable ? g : NULL;
     pthread_mutex_lock(&d->lock);
-    g = lt_algo_find(d->lt, a, range);
-    if (g != NULL && g->usable < 0) {
-        g->usable = lt_algo_serves(d, a, range, &g->algo);
-        *ret_first = 1;
-    } else if (g == NULL && d->lt->n_algo < N_ALGO) {
-        int measure = !cu_stream_of(st)->capturing &&
-            cudaStreamSynchronize(cu_raw(st)) == cudaSuccess;
+    g = lt_algo_find(d->lt, &key);
+    if (g == NULL && d->lt->n_algo < N_ALGO) {
         g = &d->lt->algo[d->lt->n_algo];
-        *g = (struct lt_algo){ a->N, a->K, a->ldy, range, a->w_dtype, a->y_dtype };
-        lt_algo_choose(d, a, measure, g);
+        *g = key;
         __atomic_store_n(&d->lt->n_algo, d->lt->n_algo + 1, __ATOMIC_RELEASE);
-        if (measure)
-            lt_file_add(d->lt, g);
+    }
+    if (g != NULL && g->usable < 0) {
+        lt_algo_decide(d, a, st, g);
         *ret_first = 1;
     }
+    usable = g != NULL && g->usable == 1;
     pthread_mutex_unlock(&d->lock);
-    return g != NULL && g->usable == 1 ? g : NULL;
+    return usable ? g : NULL;
 }
 
 /* ---- launching ----------------------------------------------------------- */
@@ -568,8 +465,10 @@ lt_launch(const struct fdk_gemm_args *a, const struct lt_algo *g, fdk_stream_t s
     if (rc != 0)
         return rc;
     cublasStatus_t s = lt_run(d, a, &p, &g->algo, cu_raw(st));
-    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE)
+    if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE) {
+        (void)cudaGetLastError();     /* or the kernel in its place would be blamed */
         return 1;
+    }
     rc = cu_launched(st, "gemm");
     if (rc == 0 && s != CUBLAS_STATUS_SUCCESS)
         rc = cu_result(d, "cublasLtMatmul", cudaErrorUnknown);

@@ -134,7 +134,7 @@ struct feed {
         if (row_group < n_group) {
 #pragma unroll
             for (int k = 0; k < S::SK; k++) {
-                if (!KEPT && kb + k >= kb1)
+                if ((!KEPT || S::keep < S::SK) && kb + k >= kb1)
                     break;
 #pragma unroll
                 for (int r = 0; r < S::RB; r++)
@@ -403,6 +403,7 @@ static __global__ void
 __launch_bounds__(narrow<W, LB, NG, KEPT>::threads, NG == 1 ? 2 : 1)
 narrow_kernel(const __grid_constant__ struct narrow_args a)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using S = narrow<W, LB, NG, KEPT>;
     extern __shared__ __align__(128) unsigned char shared[];
     float *red = (float *)(shared + S::depth * S::warps * S::stage);
@@ -418,6 +419,7 @@ narrow_kernel(const __grid_constant__ struct narrow_args a)
     else
         run_anew<W, LB, NG>(a, f, red, rows);
     quant_copies_wait<0>();
+#endif
 }
 
 /* ---- launching --------------------------------------------------------------------- */

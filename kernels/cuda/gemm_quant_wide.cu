@@ -152,7 +152,6 @@ multiply(float (&d)[64], const uint32_t *a, uint64_t b, int add)
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-
 /* ---- tiles ------------------------------------------------------------------------- */
 
 struct tile { int n0, m0; };
@@ -449,6 +448,7 @@ template<int W, int BN, int UNIT>
 static __global__ void __launch_bounds__(THREADS, 1)
 wide_kernel(const __grid_constant__ struct wide_args a)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using S = wide<W, BN>;
     extern __shared__ unsigned char shared[];
     unsigned char *base = shared + (1024 - quant_smem(shared) % 1024) % 1024;
@@ -474,6 +474,7 @@ wide_kernel(const __grid_constant__ struct wide_args a)
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
         compute<W, BN, UNIT>(a, at, bars, room, n_tile, tok, rows);
     }
+#endif
 }
 
 /* ---- launching --------------------------------------------------------------------- */

@@ -446,12 +446,19 @@ barriers_init(barriers *bar, int n_stage)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define CLUSTER
+#else
+#define CLUSTER __cluster_dims__(PAIR, 1, 1)
+#endif
+
 template<int TT, int KS>
-static __global__ void __cluster_dims__(PAIR, 1, 1)
+static __global__ void CLUSTER
 __launch_bounds__(shape<TT, KS>::warps * 32, 1)
 stream_kernel(const __grid_constant__ CUtensorMap w,
     const __grid_constant__ CUtensorMap x, const __grid_constant__ struct stream_args a)
 {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using Z = shape<TT, KS>;
     extern __shared__ __align__(1024) unsigned char shared[];
     barriers *bar = (barriers *)(shared + Z::ring + OWN * PARTS * Z::sums);
@@ -477,6 +484,7 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
         collect<TT, KS>(a, k, shared, bar, role - OWN, rank, rows);
     else if (threadIdx.x % 32 == 0)
         p.rest();
+#endif
 }
 
 /* ---- launching -------------------------------------------------------------- */

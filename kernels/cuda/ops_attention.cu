@@ -415,6 +415,16 @@ cu_attention_scratch(const struct fdk_attention_args *a)
     return plain > split ? plain : split;
 }
 
+/* Dynamic shared memory that a block of attention_kernel may have. */
+static cudaError_t
+shared_most(int dev, int *ret)
+{
+    cudaError_t e = cudaDeviceGetAttribute(ret, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+        dev);
+    *ret -= CHUNK * (int)sizeof(struct chunk_token);
+    return e;
+}
+
 /* Rows of long_min tokens and more are left out. */
 static int
 plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t st)
@@ -427,7 +437,14 @@ plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t s
     dim3 grid((unsigned)a->n_work_max, (unsigned)a->K, split ? PARTS : 1);
     size_t mem = att_shared_bytes(a->D);
     cudaStream_t s = cu_raw(st);
-    struct cu_claim *c = cu_stream_of(st)->dev->claim;
+    struct cu_dev *dev = cu_stream_of(st)->dev;
+    struct cu_claim *c = dev->claim;
+    int most = 0;
+    int rc = cu_result(dev, "cudaDeviceGetAttribute", shared_most(dev->idx, &most));
+    if (rc != 0)
+        return rc;
+    if (mem > (size_t)most)
+        return -ENOTSUP;
     void (*kernel)(struct fdk_attention_args, struct fdk_batch, int, int,
         struct cu_claim *) = attention_kernel<__nv_fp8_e4m3>;
     if (a->kv.dtype == FDK_F32)
@@ -464,13 +481,14 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
         return -EINVAL;
     if (a->n_work_max == 0)
         return 0;
-    int det = cu_stream_of(st)->dev->ctx->deterministic;
-    int has_long = a->plan != NULL && cu_att_has_long(a, det);
+    const struct cu_dev *dev = cu_stream_of(st)->dev;
+    int planned = a->plan != NULL && dev->sm90a;
+    int has_long = planned && cu_att_has_long(a, dev->ctx->deterministic);
     if (has_long)
         rc = cu_att_long(a, st);
     if (rc != 0)
         return rc;
-    if (a->plan != NULL && cu_att_split_fits(a))
+    if (planned && cu_att_split_fits(a))
         return cu_att_split(a, st);
     return plain_attention(a, has_long ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
@@ -485,10 +503,15 @@ cu_attention_load(void)
         (const void *)attention_kernel<__nv_fp8_e4m3>,
     };
     struct cudaFuncAttributes attr;
+    int dev = 0, most = 0, want = (int)att_shared_bytes(CU_MAX_HEAD_DIM);
     cudaError_t e = cudaFuncGetAttributes(&attr, merge_kernel);
+    if (e == cudaSuccess)
+        e = cudaGetDevice(&dev);
+    if (e == cudaSuccess)
+        e = shared_most(dev, &most);
     for (size_t i = 0; i < sizeof(k) / sizeof(k[0]) && e == cudaSuccess; i++)
         e = cudaFuncSetAttribute(k[i], cudaFuncAttributeMaxDynamicSharedMemorySize,
-            (int)att_shared_bytes(CU_MAX_HEAD_DIM));
+            want < most ? want : most);
     if (e == cudaSuccess)
         e = cu_att_plan_load();
     if (e == cudaSuccess)

@@ -5,7 +5,8 @@
  *   gemm_lt.cu       16-bit weights through cuBLASLt
  *   gemm_quant.cu    int8, int4 and e4m3 weights
  *   here             a plain tile kernel in fp32 for all the rest (fp32 weights, shapes
- *                    that the others do not take): sums in ascending order of k
+ *                    and devices that the others do not take): sums in ascending
+ *                    order of k
  *
  * A row's sums are those of one kernel and order whatever its company within each of
  * these; between gemm_stream.cu and gemm_lt.cu, that is between CU_STREAM_ROWS rows
@@ -150,8 +151,8 @@ gemm_valid(const struct fdk_gemm_args *a)
         (a->w_dtype == FDK_I4 && a->K % 2 != 0) ? -EINVAL : 0;
 }
 
-/* Of whichever kernel will take it: what is not known here is whether the context is
- * deterministic. */
+/* Of whichever kernel may take it: what is not known here is the device, and whether
+ * the context is deterministic. */
 size_t
 cu_gemm_scratch(const struct fdk_gemm_args *a)
 {
@@ -179,9 +180,9 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (need > 0 && (a->scratch == NULL || a->scratch_bytes < need))
         return -EINVAL;
     const struct cu_dev *d = cu_stream_of(st)->dev;
-    if (cu_gemm_quant_fits(a))
+    if (d->sm90a && cu_gemm_quant_fits(a))
         return cu_gemm_quant(a, d->n_proc, d->ctx->deterministic, st);
-    if (cu_gemm_stream_fits(a) && !d->ctx->deterministic)
+    if (d->sm90a && cu_gemm_stream_fits(a) && !d->ctx->deterministic)
         return cu_gemm_stream(a, d->n_proc, st);
     rc = cu_lt_fits(a) ? cu_lt_gemm(a, st) : 1;
     return rc == 1 ? tile_gemm(a, st) : rc;
@@ -200,7 +201,7 @@ cu_gemm_close(struct fdk_ctx *ctx)
 }
 
 cudaError_t
-cu_gemm_load(void)
+cu_gemm_load(int sm90a)
 {
     static const void *const k[] = {
         (const void *)tile_kernel<FDK_F32, 16, 16>, (const void *)tile_kernel<FDK_F32, 64, 64>,
@@ -215,7 +216,9 @@ cu_gemm_load(void)
     cudaError_t e = cu_load(k, sizeof(k) / sizeof(k[0]));
     if (e == cudaSuccess)
         e = cu_lt_load();
-    if (e == cudaSuccess)
+    if (e == cudaSuccess && sm90a)
         e = cu_gemm_stream_load();
-    return e != cudaSuccess ? e : cu_gemm_quant_load();
+    if (e == cudaSuccess && sm90a)
+        e = cu_gemm_quant_load();
+    return e;
 }

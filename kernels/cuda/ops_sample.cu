@@ -11,6 +11,8 @@
 #include "kernels/cuda/ops_sample_choose.cuh"
 #include "kernels/cuda/ops_sample_keep.cuh"
 
+#include <string.h>
+
 #define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
 #define S_FEW 8                  /* rows that get a cluster of the largest size */
 #define S_AHEAD 32               /* rows about that are worked on at a time */
@@ -207,6 +209,7 @@ part_of(struct part &p, int V)
 static __global__ void __launch_bounds__(S_THREADS, 2)
 sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
 {
+#if __CUDA_ARCH__ >= 900         /* clusters; older devices are refused */
     extern __shared__ float4 logits[];
     __shared__ struct shared s;
     int i = (int)threadIdx.x;
@@ -262,6 +265,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     if (i < RESULT_WORDS)
         ((uint32_t *)&a.results[o])[i] = ((const uint32_t *)&s.res)[i];
     cluster_sync();              /* others may still look at this block's counts */
+#endif
 }
 
 static_assert(S_LOGITS + sizeof(struct shared) <= 227 << 10, "compute capability 9.0");
@@ -275,16 +279,38 @@ logits_bytes(int V, unsigned blocks)
     return (quads + blocks - 1) / blocks * sizeof(float4);
 }
 
+/* Not every part of a card has room for the largest cluster. Written once, by load. */
+static unsigned most_blocks = S_CLUSTER;
+
 /* Blocks per row, 0: the vocabulary is too large. A quad per thread at least. */
 static unsigned
 cluster_for(int R, int V)
 {
-    unsigned n = R <= S_FEW ? S_CLUSTER : 8;
+    unsigned n = R <= S_FEW ? most_blocks : 8;
     while (n > 1 && (size_t)V < (size_t)n * 4 * S_THREADS)
         n /= 2;
-    while (n < S_CLUSTER && logits_bytes(V, n) > S_LOGITS)
+    while (n < most_blocks && logits_bytes(V, n) > S_LOGITS)
         n *= 2;
     return logits_bytes(V, n) > S_LOGITS ? 0 : n;
+}
+
+static cudaLaunchConfig_t
+launch_config(cudaLaunchAttribute at[2], unsigned R, unsigned n, size_t shared)
+{
+    cudaLaunchConfig_t c = {};
+    memset(at, 0, 2 * sizeof(at[0]));
+    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at[0].val.programmaticStreamSerializationAllowed = 1;
+    at[1].id = cudaLaunchAttributeClusterDimension;
+    at[1].val.clusterDim.x = n;
+    at[1].val.clusterDim.y = 1;
+    at[1].val.clusterDim.z = 1;
+    c.gridDim = dim3(R * n);
+    c.blockDim = dim3(S_THREADS);
+    c.dynamicSmemBytes = shared;
+    c.attrs = at;
+    c.numAttrs = 2;
+    return c;
 }
 
 size_t
@@ -306,20 +332,9 @@ cu_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     unsigned n = cluster_for(a->R, a->V);
     if (n == 0)
         return -ENOTSUP;
-    cudaLaunchAttribute at[2] = {};
-    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    at[0].val.programmaticStreamSerializationAllowed = 1;
-    at[1].id = cudaLaunchAttributeClusterDimension;
-    at[1].val.clusterDim.x = n;
-    at[1].val.clusterDim.y = 1;
-    at[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t c = {};
-    c.gridDim = dim3((unsigned)a->R * n);
-    c.blockDim = dim3(S_THREADS);
-    c.dynamicSmemBytes = logits_bytes(a->V, n);
+    cudaLaunchAttribute at[2];
+    cudaLaunchConfig_t c = launch_config(at, (unsigned)a->R, n, logits_bytes(a->V, n));
     c.stream = cu_raw(st);
-    c.attrs = at;
-    c.numAttrs = 2;
     (void)cudaLaunchKernelEx(&c, sample_kernel, *a, *a->b);
     return cu_launched(st, "sample");
 }
@@ -335,5 +350,13 @@ cu_sample_load(void)
     if (e == cudaSuccess)        /* room for two blocks */
         e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout,
             cudaSharedmemCarveoutMaxShared);
+    cudaLaunchAttribute at[2];
+    cudaLaunchConfig_t c = launch_config(at, 1, S_CLUSTER, S_LOGITS);
+    int fit = 0;
+    if (e == cudaSuccess &&
+        (cudaOccupancyMaxActiveClusters(&fit, k, &c) != cudaSuccess || fit == 0)) {
+        (void)cudaGetLastError();
+        most_blocks = S_CLUSTER / 2;
+    }
     return e != cudaSuccess ? e : cu_load(&k, 1);
 }

@@ -109,6 +109,9 @@ make_batch(struct step *s)
         v[t] = s->before + t % s->n;
     s->b.pos = upload(v, (size_t)T);
     for (int32_t t = 0; t < T; t++)
+        v[t] = -1;               /* rows go on, as they do from step to step */
+    s->b.ids = upload(v, (size_t)T);
+    for (int32_t t = 0; t < T; t++)
         v[t] = t / s->n;
     s->b.row = upload(v, (size_t)T);
     for (int32_t r = 0; r <= s->n_row; r++)

@@ -94,7 +94,8 @@ put_vector(int slot, int head, int value, uint64_t *seed)
 }
 
 /* A row of n tokens after `before` others. Its numbers come from seed and position, so
- * that other cuts of the same row have the same. */
+ * that other cuts of the same row have the same. Every second row goes on from its
+ * state's last token: its history is there before the step. */
 static void
 job_row(int n, int before, uint64_t seed)
 {
@@ -104,6 +105,7 @@ job_row(int n, int before, uint64_t seed)
     int blocks = (before + n + job.B - 1) / job.B;
     assert_true(r < K_MAX_ROW && first + n <= K_MAX_TOK && blocks <= K_STRIDE);
     k_step_row(s, n, before, job.B, 1, 0);
+    s->ids[first] = r % 2 ? -1 : 1;
     for (int i = 0; i < blocks; i++)
         s->block_table[at + i] = job.next++ * 5 % job.n_block;
     assert_true(job.next <= job.n_block);
@@ -367,6 +369,91 @@ steps_of_one_graph(void **state)
     }
 }
 
+/* Rows that are new in a step and have blocks that its first row fills in it. The keys and
+ * values before are finite, so that reading them too early shows in the sums alone. */
+static void
+share_blocks(void)
+{
+    struct k_step *s = &job.s;
+    const int32_t *from = s->block_table + K_SLOT(0) * K_STRIDE;
+    for (int r = 1; r < s->n_row; r++)
+        for (int i = 0; i < s->pos[s->q_start[r]] / job.B; i++)
+            s->block_table[K_SLOT(r) * K_STRIDE + i] = from[i];
+    for (int t = 0; t < s->n_tok; t++) {
+        int at = K_SLOT(s->row[t]) * K_STRIDE + s->pos[t] / job.B;
+        s->slot_map[t] = s->block_table[at] * job.B + s->pos[t] % job.B;
+        s->ids[t] = 1;
+    }
+}
+
+/* As a step's second layer: the plan is older than the keys and values. */
+static float *
+run_layer(struct twin_dev *t, enum fdk_dtype act)
+{
+    const struct fdk_ops *ops = t->d.ops;
+    struct launch l;
+    launch_new(&l, t, job.s.n_tok, act);
+    launch_fill(&l, t);
+    struct fdk_qkv_args q = { .qkv = (void *)(uintptr_t)l.a.qkv, .b = &l.b,
+        .kv = l.a.kv, .T = l.a.T, .H = job.H, .K = job.K, .D = job.D, .layer = LAYER,
+        .eps = 1e-6f, .act = act };
+    OK(ops->stream_delay(t->d.st, 200000)); /* so that all of it is there to overlap */
+    OK(ops->att_plan(&l.p, t->d.st));
+    OK(ops->qkv(&q, t->d.st));
+    OK(ops->attention(&l.a, t->d.st));
+    float *y = launch_read(&l, t);
+    tw_free(t);
+    return y;
+}
+
+static void
+blocks_of_the_same_step(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        job_new(8, 2, i % 2 ? 64 : 128, 16, types[i / 2 % 3]);
+        job_row(i < 6 ? 161 : 31, 0, 3);
+        for (int r = 1; r < 8; r++)
+            job_row(i % 4 + 1, i < 6 ? 160 - 16 * (r % 4) : 16, (uint64_t)(3 + r));
+        share_blocks();
+        float *want = run_layer(&tw.cpu, FDK_F32);
+        float *got = run_layer(&tw.gpu, FDK_BF16);
+        compare(got, want, FDK_BF16);
+        free(got);
+        free(want);
+        job_free();
+    }
+}
+
+/* A step of nothing, as the one that warms a size up, and one after it. */
+static void
+empty_steps(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        enum fdk_dtype act = acts[i / 4];
+        struct launch l;
+        job_new(8, 2, i % 2 ? 128 : 64, 16, types[i % 4]);
+        launch_new(&l, &tw.gpu, K_MAX_TOK, act);
+        for (int k = 0; k < 3; k++) {
+            if (k == 1)
+                random_rows(5, 60, 500);
+            else
+                k_step_init(&job.s);
+            launch_fill(&l, &tw.gpu);
+            launch_ops(&l, &tw.gpu);
+            float *got = launch_read(&l, &tw.gpu);
+            float *want = job.s.n_tok > 0 ? run(&tw.cpu, job.s.n_tok, FDK_F32) : NULL;
+            compare(got, want, act);
+            assert_int_equal(job.tiles > 0, k == 1);
+            free(got);
+            free(want);
+        }
+        tw_free(&tw.gpu);
+        job_free();
+    }
+}
+
 /* ---- deterministic devices ----------------------------------------------- */
 
 /* Tokens at .. at + n of the row of seed 5, alone or in company, against `whole`,
@@ -494,6 +581,8 @@ main(int argc, char **argv)
         cmocka_unit_test(edges),
         cmocka_unit_test(layers_of_one_plan),
         cmocka_unit_test(steps_of_one_graph),
+        cmocka_unit_test(blocks_of_the_same_step),
+        cmocka_unit_test(empty_steps),
         cmocka_unit_test(plan_equals_the_cpu),
         cmocka_unit_test(bad_arguments),
     };

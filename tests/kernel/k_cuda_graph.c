@@ -382,6 +382,38 @@ a2_a4_a5_a6_replay_equals_eager(void **state)
     every_split(FDK_BF16);
 }
 
+/* A step of nothing ends, and leaves everything as it was. */
+static void
+nothing(enum fdk_dtype act)
+{
+    static struct chain c;
+    static struct chain_out out, poison;
+    chain_new(&c, act);
+    struct fdk_graph *graph = chain_capture(&c);
+    memset(&poison, TW_POISON, sizeof(poison));
+    for (int i = 0; i < 4; i++) {
+        chain_step(&c, 0, NULL, NULL);
+        chain_run(&c, i % 2 ? graph : NULL, &out);
+        assert_int_equal(out.n_work, 0);
+        assert_int_equal(out.n_done, 0);
+        tw_same(out.kv, c.kv_init, c.kv_bytes, "kv");
+        tw_same(out.rows, c.rows, sizeof(out.rows), "states");
+        tw_same(out.res, poison.res, sizeof(out.res), "results");
+        tw_same(out.att, poison.att, sizeof(out.att), "attention");
+        free(out.kv);
+    }
+    g->d.ops->graph_free(graph);
+    chain_free(&c);
+}
+
+static void
+a_step_of_nothing(void **state)
+{
+    (void)state;
+    nothing(FDK_F32);
+    nothing(FDK_BF16);
+}
+
 static void
 large_small_large(enum fdk_dtype act)
 {
@@ -722,6 +754,7 @@ main(int argc, char **argv)
         cmocka_unit_test(a13_waiting_in_a_capture_is_refused),
         cmocka_unit_test(a13_allocation_in_a_capture_fails),
         cmocka_unit_test(a13_first_gemm_in_a_capture),
+        cmocka_unit_test(a_step_of_nothing),
         cmocka_unit_test(a2_a4_a5_a6_replay_equals_eager),
         cmocka_unit_test(a3_large_small_large),
         cmocka_unit_test(a8_one_graph_for_every_length),

@@ -110,9 +110,9 @@ compare(void)
 static void
 greedy_and_scores(void **state)
 {
-    static const int sizes[] = { 1, 3, 50, 4097, 32000 };
+    static const int sizes[] = { 1, 3, 50, 4097, 32000, 400003 };
     (void)state;
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 12; i++) {
         draw_new(sizes[i / 2], 3);
         for (int o = 0; o < O; o++) {
             in.s.out[o].n_top = o % 5 == 0 ? -1 : tw_int(0, FDK_MAX_LOGPROBS + 2);
@@ -295,6 +295,19 @@ penalties_equal_the_cpu(void **state)
     }
 }
 
+/* A row that no cluster's shared memory holds. */
+static void
+too_many_ids(void **state)
+{
+    static float v[4];
+    struct k_step s;
+    (void)state;
+    k_step_init(&s);
+    struct fdk_sample_args a = { .results = (void *)v, .state = (void *)v, .logits = v,
+        .b = &s.b, .R = 1, .V = 786433 };
+    assert_int_equal(tw.gpu.d.ops->sample(&a, tw.gpu.d.st), -ENOTSUP);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -306,6 +319,7 @@ main(int argc, char **argv)
         cmocka_unit_test(a_row_has_its_bits_in_any_company),
         cmocka_unit_test(rows_that_nobody_asked_for),
         cmocka_unit_test(penalties_equal_the_cpu),
+        cmocka_unit_test(too_many_ids),
     };
     int rc = tw_open();
     if (rc != 0)

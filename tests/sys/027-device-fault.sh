@@ -6,6 +6,8 @@
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 read -ra more <<<"${FAULT_ARGS:---set model.path=$DEMO --set device.backend=cpu --set device.step_delay_us=1000}"
+# that sanitizer sleeps a second in every _exit()
+export TSAN_OPTIONS="${TSAN_OPTIONS:-}:atexit_sleep_ms=0"
 start --set log.format=json --set log.rate=0 "${more[@]}"
 clients=6 rounds=${FAULT_ROUNDS:-2} tokens=${FAULT_TOKENS:-900}
 for i in $(seq $clients); do echo "[$((i * 7)), $((i * 11 + 3)), 5]" >"$dir/ids$i"; done
