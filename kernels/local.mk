@@ -12,7 +12,7 @@ libfdkernels_a_SOURCES = %D%/fdk.h %D%/common.c %D%/null.c \
 libfdkernels_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 libfdk_generic_a_SOURCES = $(FDK_ISA_SOURCES)
 libfdk_generic_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=0
-KERNEL_LIBS += libfdkernels.a libfdk_generic.a
+HOST_KERNEL_LIBS += libfdkernels.a libfdk_generic.a
 
 if CPU_X86_64
 noinst_LIBRARIES += libfdk_avx2.a libfdk_avx512.a
@@ -21,7 +21,7 @@ libfdk_avx2_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=1 -mavx2 -mfma -
 libfdk_avx512_a_SOURCES = $(FDK_ISA_SOURCES)
 libfdk_avx512_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -DCPU_ISA=2 \
 	-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
-KERNEL_LIBS += libfdk_avx2.a libfdk_avx512.a
+HOST_KERNEL_LIBS += libfdk_avx2.a libfdk_avx512.a
 endif
 
 FDK_CUDA_CU = %D%/cuda/attention_plan.cu %D%/cuda/attention_prefill.cu \
@@ -38,14 +38,23 @@ FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
 	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \
 	%D%/cuda/ops_sample_row.cuh %D%/cuda/vec8.cuh
+# Programs contain the backend; tests share one object of it, or a bundle of
+# them would hold it forty times. Its name is its place, which `make bundle` changes.
 if HAVE_CUDA
-libfdkernels_a_SOURCES += $(FDK_CUDA_CU)
-$(FDK_CUDA_CU:.cu=.o): %D%/fdk.h $(FDK_CUDA_CUH)
-KERNEL_LIBS += $(CUDA_LIBS)
+noinst_LIBRARIES += libfdk_cuda.a
+libfdk_cuda_a_SOURCES = $(FDK_CUDA_CU)
+FDK_CUDA_O = $(FDK_CUDA_CU:.cu=.o)
+$(FDK_CUDA_O): %D%/fdk.h $(FDK_CUDA_CUH)
+libfdk_cuda_tests.so: $(FDK_CUDA_O)
+	$(AM_V_CCLD)$(CC) -shared -Wl,-soname,$(abs_builddir)/$@ -o $@ $(FDK_CUDA_O) $(CUDA_LIBS)
+CLEANFILES += libfdk_cuda_tests.so
+KERNEL_LIBS += libfdk_cuda.a $(HOST_KERNEL_LIBS) $(CUDA_LIBS) -lm
+KERNEL_TEST_LIBS += $(HOST_KERNEL_LIBS) libfdk_cuda_tests.so -lm
 else
 libfdkernels_a_SOURCES += %D%/cuda/stub.c
+KERNEL_LIBS += $(HOST_KERNEL_LIBS) -lm
+KERNEL_TEST_LIBS += $(HOST_KERNEL_LIBS) -lm
 endif
-KERNEL_LIBS += -lm
 EXTRA_DIST += %D%/README.md %D%/NOTES.md %D%/cuda.m4 %D%/cuda/stub.c \
 	$(FDK_CUDA_CU) $(FDK_CUDA_CUH)
 

@@ -1,6 +1,6 @@
 # Names say the kind (tests/README.md). A program's source is its name with
 # .c unless listed; everything links what it uses of the libraries.
-LDADD = $(GATE_LIBS) $(WORKER_LIBS) $(CMOCKA_LIBS)
+LDADD = $(GATE_LIBS) $(WORKER_TEST_LIBS) $(CMOCKA_LIBS)
 AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 
 GATE_FIXTURE = %D%/unit/gate_fixture.c %D%/unit/gate_fixture.h
