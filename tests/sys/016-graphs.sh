@@ -66,5 +66,7 @@ printf '[graph]\ncapture_sizes = 1,5000\nprefill_max_tokens = 5000\n' >"$dir/x.i
 expect 65 ctl reload
 has "$out" 'beside what needs a restart: graph.capture_sizes: 5000 is more'
 expect 0 ctl debug kill-worker
+until_true 20 grep -q 'worker 0 started.*generation 2' "$dir/log" ||
+    fail "no second worker"
 expect 0 ctl --wait $((20 * slow)) generate -p 'In the beginning' --max-tokens 4
 stop
