@@ -13,38 +13,21 @@
 #include <string.h>
 
 #include "daemon/common/mem.h"
-#include "kernels/fdk.h"
+#include "tests/bench/gpu_bench.h"
 
-#define N_RUN   5
 #define PART    ((size_t)64 << 20)
 #define SPREAD  ((size_t)1 << 30)  /* bytes that the layers of a graph take, about */
 
 enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
 
-#define OK(e)                                                                   \
-    do {                                                                        \
-        int rc_ = (e);                                                          \
-        if (rc_ != 0) {                                                         \
-            (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
-
-static const struct fdk_ops *const ops = &fdk_ops_cuda;
-static struct fdk_ctx *ctx;
-static fdk_stream_t st;
-static fdk_event_t ev[2];
-static double read_rate, flop_rate;
+static double flop_rate;
 static void *buf[32];
 static int n_buf;
 
 static void *
 device(size_t bytes)
 {
-    void *p;
-
-    OK(ops->mem_alloc(ctx, 0, bytes > 0 ? bytes : 1, &p));
-    return buf[n_buf++] = p;
+    return buf[n_buf++] = gb_device(bytes);
 }
 
 static void *
@@ -52,8 +35,7 @@ upload(const int32_t *src, size_t n)
 {
     void *p = device(n * 4);
 
-    OK(ops->copy(st, p, src, n * 4));
-    OK(ops->stream_sync(st));
+    gb_upload(p, src, n * 4);
     return p;
 }
 
@@ -80,9 +62,9 @@ numbers(size_t bytes)
         h[i] = (uint16_t)(u >> 16);
     }
     for (size_t at = 0; at < bytes; at += PART)
-        OK(ops->copy(st, p + at, at == 0 ? (char *)h : p,
+        OK(ops->copy(gb.st, p + at, at == 0 ? (char *)h : p,
             bytes - at < PART ? bytes - at : PART));
-    OK(ops->stream_sync(st));
+    OK(ops->stream_sync(gb.st));
     free(h);
     return p;
 }
@@ -134,29 +116,14 @@ make_batch(struct step *s)
 static double
 timed(struct fdk_attention_args *a, int32_t n_layer, int32_t n_launch)
 {
-    struct fdk_graph *g;
-    double best = INFINITY;
 
-    OK(ops->attention(a, st));
-    OK(ops->graph_begin(st));
+    OK(ops->attention(a, gb.st));
+    OK(ops->graph_begin(gb.st));
     for (int32_t i = 0; i < n_launch; i++) {
         a->layer = i % n_layer;
-        OK(ops->attention(a, st));
+        OK(ops->attention(a, gb.st));
     }
-    OK(ops->graph_end(st, &g));
-    for (int i = 0; i <= N_RUN; i++) {
-        double s;
-
-        OK(ops->event_record(ev[0], st));
-        OK(ops->graph_launch(g, st));
-        OK(ops->event_record(ev[1], st));
-        OK(ops->event_sync(ev[1]));
-        s = (double)(ops->event_ns(ev[1]) - ops->event_ns(ev[0])) * 1e-9 / n_launch;
-        if (i > 0 && s < best)
-            best = s;
-    }
-    ops->graph_free(g);
-    return best;
+    return gb_replay(n_launch);
 }
 
 static double
@@ -195,10 +162,10 @@ attention(struct step *s, int32_t n_launch)
     a.plan = p.plan;
     a.scratch_bytes = ops->attention_scratch(&a);
     a.scratch = device(a.scratch_bytes);
-    OK(ops->att_plan(&p, st));
+    OK(ops->att_plan(&p, gb.st));
     ret = timed(&a, n_layer, n_launch > 0 ? n_launch : n_layer < 16 ? 16 : n_layer);
     while (n_buf > 0)
-        ops->mem_free(ctx, 0, buf[--n_buf]);
+        ops->mem_free(gb.ctx, 0, buf[--n_buf]);
     return ret;
 }
 
@@ -236,7 +203,7 @@ decoding(int32_t D)
             double rate = (double)rows[i] * context[c] * K * D * 4 / t;
 
             (void)printf("%3d rows at %-5d %10.2f %6.2f (%.0f%%)\n", rows[i], context[c],
-                t * 1e6, rate * 1e-12, 100 * rate / read_rate);
+                t * 1e6, rate * 1e-12, 100 * rate / gb.read_rate);
             (void)fflush(stdout);
         }
 }
@@ -246,26 +213,15 @@ main(int argc, char **argv)
 {
     const struct fdk_open_args args = { .n_device = 1, .max_token = 32768,
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
-    struct fdk_device_info info;
-    char why[256] = "";
+    int rc;
 
-    if (ops->available(why, sizeof(why)) <= 0) {
-        (void)printf("skipped: %s\n", why);
-        return 77;
-    }
-    if (ops->open(&args, &ctx, why, sizeof(why)) != 0) {
-        (void)fprintf(stderr, "b_gpu_attention: %s\n", why);
-        return 1;
-    }
-    OK(ops->device_info(ctx, 0, &info));
-    OK(ops->stream_new(ctx, 0, &st));
-    OK(ops->event_new(ctx, 0, &ev[0]));
-    OK(ops->event_new(ctx, 0, &ev[1]));
-    OK(ops->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &read_rate));
-    OK(ops->probe(ctx, 0, FDK_PROBE_FLOPS, FDK_BF16, &flop_rate));
+    rc = gb_open("b_gpu_attention", &args);
+    if (rc != 0)
+        return rc;
+    OK(ops->probe(gb.ctx, 0, FDK_PROBE_FLOPS, FDK_BF16, &flop_rate));
     (void)printf("%s, %d multiprocessors%s; read ceiling %.2f TB/s, large product %.0f "
-        "TFLOP/s; %d heads, %d KV heads\n", info.name, info.n_proc,
-        args.deterministic ? ", deterministic" : "", read_rate / 1e12, flop_rate / 1e12,
+        "TFLOP/s; %d heads, %d KV heads\n", gb.info.name, gb.info.n_proc,
+        args.deterministic ? ", deterministic" : "", gb.read_rate / 1e12, flop_rate / 1e12,
         H, K);
     for (int32_t D = 128; D >= 64; D /= 2) {
         prompts(D);

@@ -7,72 +7,22 @@
  */
 #include "config.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/mem.h"
-#include "kernels/fdk.h"
+#include "tests/bench/gpu_bench.h"
 
 #define POOL   ((size_t)2 << 30)
 #define SCALES ((size_t)256 << 20) /* bytes */
-#define N_RUN  5
 #define ROWS   8192
-
-#define OK(e)                                                                   \
-    do {                                                                        \
-        int rc_ = (e);                                                          \
-        if (rc_ != 0) {                                                         \
-            (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
 
 static const int32_t layer[4][2] = {
     { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 }, { 4096, 14336 } };
 
-static const struct fdk_ops *const ops = &fdk_ops_cuda;
-static struct fdk_ctx *ctx;
-static fdk_stream_t st;
-static fdk_event_t ev[2];
-static double read_rate;
 static unsigned char *pool, *scales;
 static void *x, *y, *scratch;
 static size_t scratch_bytes;
 static int32_t *live;
-
-static void *
-device(size_t bytes)
-{
-    void *p;
-
-    OK(ops->mem_alloc(ctx, 0, bytes, &p));
-    return p;
-}
-
-/* 32-bit words: random ones with the bits of `keep`, and `with` set. */
-static void
-fill(unsigned char *dst, size_t bytes, uint32_t keep, uint32_t with)
-{
-    const size_t part = (size_t)64 << 20;
-    uint32_t *h = mem_array(part / 4, 4);
-    uint64_t s = 88172645463325252u;
-
-    if (h == NULL)
-        exit(1);
-    for (size_t i = 0; i < part / 4; i++) {
-        s ^= s << 13;
-        s ^= s >> 7;
-        s ^= s << 17;
-        h[i] = ((uint32_t)s & keep) | with;
-    }
-    for (size_t at = 0; at < bytes; at += part) {
-        OK(ops->copy(st, dst + at, h, bytes - at < part ? bytes - at : part));
-        OK(ops->stream_sync(st));
-    }
-    free(h);
-}
 
 /* What one product reads. */
 static size_t
@@ -92,13 +42,10 @@ static double
 timed(enum fdk_dtype t, int32_t group, int32_t T, const int32_t (*shape)[2], int n,
     int turns)
 {
-    struct fdk_graph *g;
-    double best = INFINITY;
     size_t at = 0, scale_at = 0;
 
-    OK(ops->copy(st, live, &T, 4));
-    OK(ops->stream_sync(st));
-    OK(ops->graph_begin(st));
+    gb_upload(live, &T, 4);
+    OK(ops->graph_begin(gb.st));
     for (int i = 0; i < n * turns; i++) {
         const int32_t *s = shape[i % n];
         struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .T = T, .N = s[0],
@@ -112,22 +59,9 @@ timed(enum fdk_dtype t, int32_t group, int32_t T, const int32_t (*shape)[2], int
         a.w_scale = (const float *)(const void *)(scales + scale_at);
         at += w_bytes(t, s);
         scale_at += scale_bytes(s, group);
-        OK(ops->gemm(&a, st));
+        OK(ops->gemm(&a, gb.st));
     }
-    OK(ops->graph_end(st, &g));
-    for (int i = 0; i <= N_RUN; i++) {
-        double s;
-
-        OK(ops->event_record(ev[0], st));
-        OK(ops->graph_launch(g, st));
-        OK(ops->event_record(ev[1], st));
-        OK(ops->event_sync(ev[1]));
-        s = (double)(ops->event_ns(ev[1]) - ops->event_ns(ev[0])) * 1e-9 / turns;
-        if (i > 0 && s < best)
-            best = s;
-    }
-    ops->graph_free(g);
-    return best;
+    return gb_replay(turns);
 }
 
 static void
@@ -154,7 +88,7 @@ few_rows(enum fdk_dtype t, int32_t group)
                 i < 4 ? 1 : 4, 24);
 
             (void)printf("  %7.2f (%3.0f%%)", s * 1e6,
-                100 * (double)bytes / s / read_rate);
+                100 * (double)bytes / s / gb.read_rate);
         }
         (void)fflush(stdout);
     }
@@ -191,37 +125,26 @@ main(int argc, char **argv)
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
     struct fdk_gemm_args most = { .T = ROWS, .N = 1, .K = 14336, .w_group = 128,
         .w_dtype = FDK_I8, .act = FDK_BF16, .y_dtype = FDK_BF16 };
-    struct fdk_device_info info;
-    char why[256] = "";
+    int rc;
 
-    if (ops->available(why, sizeof(why)) <= 0) {
-        (void)printf("skipped: %s\n", why);
-        return 77;
-    }
-    if (ops->open(&args, &ctx, why, sizeof(why)) != 0) {
-        (void)fprintf(stderr, "b_gpu_quant: %s\n", why);
-        return 1;
-    }
-    OK(ops->device_info(ctx, 0, &info));
-    OK(ops->stream_new(ctx, 0, &st));
-    OK(ops->event_new(ctx, 0, &ev[0]));
-    OK(ops->event_new(ctx, 0, &ev[1]));
-    OK(ops->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &read_rate));
-    (void)printf("%s, %d multiprocessors%s; read ceiling %.0f GB/s\n", info.name,
-        info.n_proc, args.deterministic ? ", deterministic" : "", read_rate / 1e9);
-    pool = device(POOL);
-    scales = device(SCALES);
-    x = device((size_t)ROWS * 14336 * 2);
-    y = device((size_t)ROWS * 28672 * 2);
-    live = device(4);
+    rc = gb_open("b_gpu_quant", &args);
+    if (rc != 0)
+        return rc;
+    (void)printf("%s, %d multiprocessors%s; read ceiling %.0f GB/s\n", gb.info.name,
+        gb.info.n_proc, args.deterministic ? ", deterministic" : "", gb.read_rate / 1e9);
+    pool = gb_device(POOL);
+    scales = gb_device(SCALES);
+    x = gb_device((size_t)ROWS * 14336 * 2);
+    y = gb_device((size_t)ROWS * 28672 * 2);
+    live = gb_device(4);
     most.x = x;
     most.w = pool;
     most.w_scale = (const float *)(const void *)scales;
     scratch_bytes = ops->gemm_scratch(&most);
-    scratch = device(scratch_bytes);
-    fill(pool, POOL, 0xbfbfbfbfu, 0);          /* no NaN among e4m3 */
-    fill(scales, SCALES, 0x807fffffu, 0x3c000000u);
-    fill(x, (size_t)ROWS * 14336 * 2, 0x807f807fu, 0x3f003f00u);
+    scratch = gb_device(scratch_bytes);
+    gb_fill(pool, POOL, 0xbfbfbfbfu, 0);          /* no NaN among e4m3 */
+    gb_fill(scales, SCALES, 0x807fffffu, 0x3c000000u);
+    gb_fill(x, (size_t)ROWS * 14336 * 2, 0x807f807fu, 0x3f003f00u);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         few_rows(types[i], 128);
         few_rows(types[i], 0);

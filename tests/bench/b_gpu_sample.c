@@ -8,34 +8,20 @@
  */
 #include "config.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/mem.h"
-#include "kernels/fdk.h"
+#include "tests/bench/gpu_bench.h"
 
-enum { POOL = 512, R_MAX = 256, N_RUN = 5 };
-
-#define OK(e)                                                                   \
-    do {                                                                        \
-        int rc_ = (e);                                                          \
-        if (rc_ != 0) {                                                         \
-            (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
-            exit(1);                                                            \
-        }                                                                       \
-    } while (0)
+enum { POOL = 512, R_MAX = 256 };
 
 struct step {                    /* on the device */
     int32_t n_out, state[R_MAX];
     struct fdk_out out[R_MAX];
 };
 
-static const struct fdk_ops *const ops = &fdk_ops_cuda;
-static struct fdk_ctx *ctx;
-static fdk_stream_t st;
-static fdk_event_t ev[2];
 static float *logits;            /* (POOL, V) */
 static uint16_t *counts;         /* (R_MAX, V) */
 static struct fdk_row *rows;
@@ -60,22 +46,6 @@ static const struct kind {
     { "top_k 50, 5 alternatives", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, 5,
         0 },
 };
-
-static void *
-device(size_t bytes)
-{
-    void *p;
-
-    OK(ops->mem_alloc(ctx, 0, bytes, &p));
-    return p;
-}
-
-static void
-upload(void *dst, const void *src, size_t bytes)
-{
-    OK(ops->copy(st, dst, src, bytes));
-    OK(ops->stream_sync(st));
-}
 
 static uint64_t
 next(uint64_t *s)
@@ -109,11 +79,11 @@ fill(int32_t V, float width)
         x[i] = width * (float)(u / 65536 - 6);
     }
     for (size_t r = 0; r < POOL; r += 8)
-        upload(logits + r * (size_t)V, x, n * 4);
+        gb_upload(logits + r * (size_t)V, x, n * 4);
     for (int32_t i = 0; i < V; i++)
         c[i] = next(&seed) % 64 != 0 ? 0 : (uint16_t)(1 + (next(&seed) % 2 << 15));
     for (size_t r = 0; r < R_MAX; r++)
-        upload(counts + r * (size_t)V, c, (size_t)V * 2);
+        gb_upload(counts + r * (size_t)V, c, (size_t)V * 2);
     free(x);
     free(c);
 }
@@ -134,8 +104,8 @@ states(const struct kind *k, int32_t R)
         s.state[i] = i;
         s.out[i] = (struct fdk_out){ .row = i, .n_top = k->n_top, .pos = 100 + i };
     }
-    upload(rows, h, sizeof(h));
-    upload(step, &s, sizeof(s));
+    gb_upload(rows, h, sizeof(h));
+    gb_upload(step, &s, sizeof(s));
 }
 
 /* Seconds of one launch, the best of several replays. */
@@ -143,33 +113,18 @@ static double
 timed(struct fdk_sample_args *a)
 {
     int32_t n = a->R >= 64 ? 16 : 64, turns = (a->R < 8 ? 64 : POOL) / a->R;
-    struct fdk_graph *g;
-    double best = INFINITY;
 
-    OK(ops->sample(a, st));
-    OK(ops->graph_begin(st));
+    OK(ops->sample(a, gb.st));
+    OK(ops->graph_begin(gb.st));
     for (int32_t i = 0; i < n; i++) {
         a->logits = logits + (size_t)(i % turns * a->R) * (size_t)a->V;
-        OK(ops->sample(a, st));
+        OK(ops->sample(a, gb.st));
     }
-    OK(ops->graph_end(st, &g));
-    for (int i = 0; i <= N_RUN; i++) {
-        double s;
-
-        OK(ops->event_record(ev[0], st));
-        OK(ops->graph_launch(g, st));
-        OK(ops->event_record(ev[1], st));
-        OK(ops->event_sync(ev[1]));
-        s = (double)(ops->event_ns(ev[1]) - ops->event_ns(ev[0])) * 1e-9 / (double)n;
-        if (i > 0 && s < best)
-            best = s;
-    }
-    ops->graph_free(g);
-    return best;
+    return gb_replay(n);
 }
 
 static void
-table(int32_t V, float width, double read_rate)
+table(int32_t V, float width)
 {
     static const int32_t sizes[] = { 1, 8, 64, 256 };
     const struct fdk_batch b = { .n_out = &step->n_out, .state = step->state,
@@ -181,7 +136,7 @@ table(int32_t V, float width, double read_rate)
         (void)printf("%5d rows", sizes[i]);
     (void)printf("\n%-26s", "reading the logits");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        (void)printf("%10.1f", sizes[i] * 4e6 * V / read_rate);
+        (void)printf("%10.1f", sizes[i] * 4e6 * V / gb.read_rate);
     (void)printf("\n");
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         (void)printf("%-26s", kinds[k].name);
@@ -191,11 +146,11 @@ table(int32_t V, float width, double read_rate)
                 .R = sizes[i], .V = V };
 
             a.scratch_bytes = ops->sample_scratch(&a);
-            a.scratch = a.scratch_bytes > 0 ? device(a.scratch_bytes) : NULL;
+            a.scratch = a.scratch_bytes > 0 ? gb_device(a.scratch_bytes) : NULL;
             states(&kinds[k], sizes[i]);
             (void)printf("%10.1f", timed(&a) * 1e6);
             if (a.scratch != NULL)
-                ops->mem_free(ctx, 0, a.scratch);
+                ops->mem_free(gb.ctx, 0, a.scratch);
         }
         (void)printf("\n");
         (void)fflush(stdout);
@@ -208,31 +163,19 @@ main(int argc, char **argv)
     static const int32_t vocab[] = { 128256, 151936 };
     const struct fdk_open_args args = { .n_device = 1 };
     float width = argc > 2 && strcmp(argv[1], "-w") == 0 ? strtof(argv[2], NULL) : 2.5f;
-    struct fdk_device_info info;
-    double read_rate;
-    char why[256] = "";
+    int rc;
 
-    if (ops->available(why, sizeof(why)) <= 0) {
-        (void)printf("skipped: %s\n", why);
-        return 77;
-    }
-    if (ops->open(&args, &ctx, why, sizeof(why)) != 0) {
-        (void)fprintf(stderr, "b_gpu_sample: %s\n", why);
-        return 1;
-    }
-    OK(ops->device_info(ctx, 0, &info));
-    OK(ops->stream_new(ctx, 0, &st));
-    OK(ops->event_new(ctx, 0, &ev[0]));
-    OK(ops->event_new(ctx, 0, &ev[1]));
-    OK(ops->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &read_rate));
-    (void)printf("%s; read ceiling %.0f GB/s; logits of width %.1f\n", info.name,
-        read_rate / 1e9, (double)width);
-    logits = device((size_t)POOL * 151936 * 4);
-    counts = device((size_t)R_MAX * 151936 * 2);
-    rows = device(R_MAX * sizeof(*rows));
-    step = device(sizeof(*step));
-    results = device(R_MAX * sizeof(*results));
+    rc = gb_open("b_gpu_sample", &args);
+    if (rc != 0)
+        return rc;
+    (void)printf("%s; read ceiling %.0f GB/s; logits of width %.1f\n", gb.info.name,
+        gb.read_rate / 1e9, (double)width);
+    logits = gb_device((size_t)POOL * 151936 * 4);
+    counts = gb_device((size_t)R_MAX * 151936 * 2);
+    rows = gb_device(R_MAX * sizeof(*rows));
+    step = gb_device(sizeof(*step));
+    results = gb_device(R_MAX * sizeof(*results));
     for (size_t i = 0; i < sizeof(vocab) / sizeof(vocab[0]); i++)
-        table(vocab[i], width, read_rate);
+        table(vocab[i], width);
     return 0;
 }

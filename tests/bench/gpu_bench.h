@@ -1,0 +1,45 @@
+/*
+ * What the b_gpu programs share: an open card, memory on it, and the time of a
+ * recorded graph. Any error ends the program with a line on stderr.
+ */
+#ifndef FDD_TESTS_BENCH_GPU_BENCH_H
+#define FDD_TESTS_BENCH_GPU_BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/fdk.h"
+
+#define OK(e)                                                                   \
+    do {                                                                        \
+        int rc_ = (e);                                                          \
+        if (rc_ != 0) {                                                         \
+            (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
+            exit(1);                                                            \
+        }                                                                       \
+    } while (0)
+
+static const struct fdk_ops *const ops = &fdk_ops_cuda;
+
+struct gpu_bench {
+    struct fdk_ctx *ctx;
+    fdk_stream_t st;
+    fdk_event_t ev[2];
+    struct fdk_device_info info;
+    double read_rate;            /* bytes/s: the read ceiling, measured at the start */
+};
+extern struct gpu_bench gb;
+
+/* 0, or the program's exit status: 77 where there is no card. */
+int gb_open(const char *program, const struct fdk_open_args *args);
+void *gb_device(size_t bytes);
+void gb_upload(void *dst, const void *src, size_t bytes);
+/* 32-bit words on the device: random ones with the bits of `keep`, and `with` set. */
+void gb_fill(void *dst, size_t bytes, uint32_t keep, uint32_t with);
+/* End the recording and replay it: seconds of one of its n parts, the best of several
+ * replays. */
+double gb_replay(size_t n);
+
+#endif
