@@ -37,7 +37,7 @@ FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/gemm_quant.cuh %D%/cuda/kv.cuh %D%/cuda/ops_sample_bins.cuh \
 	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
 	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \
-	%D%/cuda/ops_sample_row.cuh %D%/cuda/vec8.cuh
+	%D%/cuda/ops_sample_row.cuh %D%/cuda/tensor_map.cuh %D%/cuda/vec8.cuh
 # Programs contain the backend; tests share one object of it, or a bundle of
 # them would hold it forty times. Its name is its place, which `make bundle` changes.
 if HAVE_CUDA

@@ -417,12 +417,7 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
 
 /* ---- launching ------------------------------------------------------------- */
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
-    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-    CUtensorMapFloatOOBfill);
-
-static encode_fn encode;         /* set by cu_att_long_load(), always to the same */
+static cu_encode_fn encode;         /* set by cu_att_long_load(), always to the same */
 
 static int
 encode_map(CUtensorMap *m, int rank, const void *at, const cuuint64_t *dim,
@@ -528,15 +523,13 @@ cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st)
 cudaError_t
 cu_att_long_load(void)
 {
-    enum cudaDriverEntryPointQueryResult found;
     struct cudaFuncAttributes attr;
-    void *f = NULL;
+    cu_encode_fn f;
     cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128>);
     if (e != cudaSuccess || attr.sharedSizeBytes == 0)
         return e;
-    e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-        cudaEnableDefault, &found);
-    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+    e = cu_find_encode(&f);
+    if (f == NULL) {
         (void)cudaGetLastError();
         return cudaSuccess;
     }
@@ -546,6 +539,6 @@ cu_att_long_load(void)
         e = cudaFuncSetAttribute(long_kernel<64>,
             cudaFuncAttributeMaxDynamicSharedMemorySize, shape<64>::bytes);
     if (e == cudaSuccess)
-        __atomic_store_n(&encode, (encode_fn)f, __ATOMIC_RELEASE);
+        __atomic_store_n(&encode, f, __ATOMIC_RELEASE);
     return e;
 }

@@ -10,7 +10,8 @@
 #ifndef FDD_KERNELS_CUDA_ATTENTION_PREFILL_MMA_CUH
 #define FDD_KERNELS_CUDA_ATTENTION_PREFILL_MMA_CUH
 
-#include <cuda.h>
+#include "kernels/cuda/tensor_map.cuh"
+
 #include <stdint.h>
 
 static __device__ __forceinline__ uint32_t

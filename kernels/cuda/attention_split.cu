@@ -105,12 +105,7 @@ split_kernel(const __grid_constant__ struct split_args s,
 
 /* ---- launching ----------------------------------------------------------- */
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
-    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-    CUtensorMapFloatOOBfill);
-
-static encode_fn encode;         /* set by cu_att_split_load(), always to the same */
+static cu_encode_fn encode;         /* set by cu_att_split_load(), always to the same */
 
 /* A layer's keys and values: bytes of half a row, tokens of all heads of a block, the
  * halves, keys or values, blocks. */
@@ -229,9 +224,8 @@ load(void)
 cudaError_t
 cu_att_split_load(void)
 {
-    enum cudaDriverEntryPointQueryResult found;
     struct cudaFuncAttributes attr;
-    void *f = NULL;
+    cu_encode_fn f = NULL;
     int dev = 0, major = 0;
     cudaError_t (*const all[])(void) = {
         load<128, __nv_bfloat16>, load<128, int8_t>, load<128, __nv_fp8_e4m3>,
@@ -243,16 +237,14 @@ cu_att_split_load(void)
     if (e == cudaSuccess)
         e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev);
     if (e == cudaSuccess)
-        e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-            cudaEnableDefault, &found);
-    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess ||
-        attr.ptxVersion < 90 || major != 9) {
+        e = cu_find_encode(&f);
+    if (f == NULL || attr.ptxVersion < 90 || major != 9) {
         (void)cudaGetLastError();
         return cudaSuccess;
     }
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && e == cudaSuccess; i++)
         e = all[i]();
     if (e == cudaSuccess)
-        __atomic_store_n(&encode, (encode_fn)f, __ATOMIC_RELEASE);
+        __atomic_store_n(&encode, f, __ATOMIC_RELEASE);
     return e;
 }

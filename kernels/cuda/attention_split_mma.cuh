@@ -7,8 +7,7 @@
 #define FDD_KERNELS_CUDA_ATTENTION_SPLIT_MMA_CUH
 
 #include "kernels/cuda/kv.cuh"
-
-#include <cuda.h>
+#include "kernels/cuda/tensor_map.cuh"
 
 #include <type_traits>
 

@@ -6,8 +6,7 @@
 #define FDD_KERNELS_CUDA_GEMM_QUANT_CUH
 
 #include "kernels/cuda/fdk_cuda.cuh"
-
-#include <cuda.h>
+#include "kernels/cuda/tensor_map.cuh"
 
 template<int W>
 static __host__ __device__ constexpr int

@@ -491,11 +491,7 @@ cu_quant_wide_scratch(const struct fdk_gemm_args *a)
     return a->T > 0 && a->K > 0 ? (size_t)a->T * padded(a) * 2 : 0;
 }
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
-    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-    CUtensorMapFloatOOBfill);
-static encode_fn encode;         /* of the driver; set by cu_quant_wide_load() */
+static cu_encode_fn encode;         /* of the driver; set by cu_quant_wide_load() */
 
 /* A map of rows of bytes or of bf16 numbers, for boxes of them. */
 struct map {
@@ -581,13 +577,9 @@ cu_quant_wide_load(void)
 {
     static const void *const k[] = { (const void *)order_x<FDK_I4>,
         (const void *)order_x<FDK_I8> };
-    enum cudaDriverEntryPointQueryResult found;
-    void *fn = NULL;
-    cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &fn, 12000,
-        cudaEnableDefault, &found);
-    if (e == cudaSuccess && found != cudaDriverEntryPointSuccess)
+    cudaError_t e = cu_find_encode(&encode);
+    if (e == cudaSuccess && encode == NULL)
         e = cudaErrorNotSupported;
-    encode = (encode_fn)fn;
     if (e == cudaSuccess)
         e = cu_load(k, 2);
     if (e == cudaSuccess)

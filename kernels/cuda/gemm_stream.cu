@@ -19,8 +19,7 @@
  * starts wherever a block has left.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
-
-#include <cuda.h>
+#include "kernels/cuda/tensor_map.cuh"
 
 #define PARTS 4                  /* of K */
 #define PAIR  2                  /* blocks of a cluster */
@@ -31,12 +30,7 @@
 #define RING_MOST   (200 * 1024) /* more is no faster */
 #define UNIT  4                  /* K is cut at multiples of this many blocks of 64 */
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
-    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-    CUtensorMapFloatOOBfill);
-
-static encode_fn encode;         /* cuTensorMapEncodeTiled; written once, by load */
+static cu_encode_fn encode;         /* cuTensorMapEncodeTiled; written once, by load */
 
 struct stream_args {
     void *y;
@@ -587,12 +581,7 @@ cu_gemm_stream_load(void)
 {
     cudaError_t (*const each[])(void) = { prepare<8, 2>, prepare<16, 2>, prepare<32, 2>,
         prepare<64, 1> };
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *f = NULL;
-    cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
-        cudaEnableDefault, &found);
-    if (e == cudaSuccess && found == cudaDriverEntryPointSuccess)
-        encode = (encode_fn)f;
+    cudaError_t e = cu_find_encode(&encode);
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]) && e == cudaSuccess; i++)
         e = each[i]();
     return e;

@@ -1,0 +1,29 @@
+/*
+ * The driver's call that makes tensor maps, found without linking the driver.
+ */
+#ifndef FDD_KERNELS_CUDA_TENSOR_MAP_CUH
+#define FDD_KERNELS_CUDA_TENSOR_MAP_CUH
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+typedef CUresult (*cu_encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+    const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
+    CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+    CUtensorMapFloatOOBfill);
+
+/* *ret: cuTensorMapEncodeTiled, or NULL where the driver has none or could not be asked,
+ * which is the error returned. */
+static inline cudaError_t
+cu_find_encode(cu_encode_fn *ret)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *f = NULL;
+    cudaError_t e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000,
+        cudaEnableDefault, &found);
+    *ret = e == cudaSuccess && found == cudaDriverEntryPointSuccess ? (cu_encode_fn)f :
+        NULL;
+    return e;
+}
+
+#endif
