@@ -9,6 +9,7 @@
 #define SORTED_LONG  1024        /* long tiles that are put in order */
 #define FIRST_TILES  4096        /* split tiles whose sums fit in shared memory */
 #define COPIED_TILES 1024        /* split tiles that do */
+#define WHOLE_MORE   2           /* chunks */
 
 struct plan_args {
     struct fdk_att_plan_args a;
@@ -37,6 +38,7 @@ struct plan_shared {
     int carry;
     int first[FIRST_TILES + 1];  /* parts in a tile, then those in all before it */
     struct cu_att_long tile[SORTED_LONG];
+    int begin[CU_SPLIT_BLOCKS + 1]; /* parts that the blocks begin at */
 };
 static_assert(sizeof(struct plan_shared) <= 99 * 1024, "what any device gives a block");
 
@@ -270,9 +272,9 @@ static __device__ void
 put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, int b)
 {
     struct cu_split_start t = {};
-    t.at = cu_split_begin(total, p.n_block, b);
-    t.n = cu_split_begin(total, p.n_block, b + 1) - t.at;
     t.total = total;
+    t.at = s.begin[b];
+    t.n = s.begin[b + 1] - t.at;
     if (t.n > 0) {
         t.tile = find_tile(p, s, n, t.at / p.n_set);
         t.first = t.tile < COPIED_TILES ? s.copy[t.tile] : p.split.tile[t.tile];
@@ -292,10 +294,40 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
     p.split.start[b] = t;
 }
 
+/* The part nearest to i that begins a head set. */
+static __device__ int
+nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, int i)
+{
+    if (i <= 0 || i >= total)
+        return i;
+    const struct cu_split_tile &t = tile_at(p, s, find_tile(p, s, n, i / p.n_set));
+    int each = cu_split_parts(t.n_chunk, p.few, p.most);
+    int in = (i - t.first * p.n_set) % each;
+    return 2 * in < each ? i - in : i + each - in;
+}
+
+/* Blocks with whole head sets have nothing to merge, which is worth pieces a little less
+ * even: 1 and their beginnings, unless one is longer than the mean by WHOLE_MORE. */
+static __device__ int
+whole_sets(const struct plan_args &p, struct plan_shared &s, int n, int total)
+{
+    int b = (int)threadIdx.x, longer = 0;
+    if (b <= p.n_block)
+        s.begin[b] = nearest_set(p, s, n, total, cu_split_begin(total, p.n_block, b));
+    __syncthreads();
+    if (b < p.n_block)
+        longer = (((int64_t)(s.begin[b + 1] - s.begin[b]) * p.n_block - total) << p.few) >
+            (int64_t)WHOLE_MORE * p.n_block;
+    return !__syncthreads_or(longer);
+}
+
 static __device__ void
 cut_parts(const struct plan_args &p, struct plan_shared &s, int n)
 {
     int tid = (int)threadIdx.x, total = sum_parts(p, s, n) * p.n_set;
+    if (!whole_sets(p, s, n, total) && tid <= p.n_block)
+        s.begin[tid] = cu_split_begin(total, p.n_block, tid);
+    __syncthreads();
     if (tid < p.n_block)
         put_start(p, s, n, total, tid);
     for (int i = tid; i < n * p.n_set; i += PLAN_THREADS)

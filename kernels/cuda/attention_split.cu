@@ -22,20 +22,22 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
 {
     typedef struct shape<D, E> sh;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, stage = 0, pos;
-    bool own = w.part == 0, fresh = true;
-    uint32_t q[D / 16][4], parity = 0;
+    bool own = w.part == 0, fresh = true, two = false;
+    uint32_t parity = 0;
+    struct queries<D> q;
     struct sums<D> u;
     float score = 0;
+    load_queries<D, E>(q, s, w, lane);
     while (w.left > 0) {
         if (fresh) {
-            load_queries<D, E>(q, u, s, w, lane);
+            begin_sums<D, E>(u, q, s, w, lane);
             score = s.a.scale * LOG2E;
             if (std::is_same<E, __nv_fp8_e4m3>::value)
                 score *= kv_head_scale(s.a.kv, s.a.layer, 0, w.head);
+            int h0;
+            two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        __syncwarp();                 /* all have read what the next copy replaces */
-        feed_unit<D, E>(f, s, map, warp, lane, stage == 0 ? sh::n_stage - 1 : stage - 1);
         int n = unit_tokens(w, warp, &pos), slot = warp * sh::n_stage + stage;
         if (n > 0) {
             float *scales = (float *)(mem + sh::scales) + slot * 2 * UNIT;
@@ -44,10 +46,16 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
             if (n < UNIT)
                 clear_values<D, E>(mem + slot * sh::stage, scales, n, lane);
             attend_unit<D, E>(u, q, score, scales, f.ring + (uint32_t)(stage * sh::stage),
-                pos, lane);
+                pos, two, lane);
         }
+        __syncwarp();                 /* all have read what the next copy replaces */
+        feed_unit<D, E>(f, s, map, warp, lane, stage);
         if (next_chunk(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
+            struct walk next = w;
+            step(next, s);
+            if (next.left > 0)
+                load_queries<D, E>(q, s, next, lane); /* on their way meanwhile */
             finish<D, E>(mem, s, w, u, score, own, total);
             fresh = true;
         }
@@ -71,6 +79,8 @@ split_kernel(const __grid_constant__ struct split_args s,
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     uint32_t base = (uint32_t)__cvta_generic_to_shared(mem);
     const struct cu_split_start *start = s.plan.start + blockIdx.x;
+    if (threadIdx.x == 0)
+        fetch_map(&map);
     int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
     struct feed f = {};
     load_tile(f.w, s, &start->first);
@@ -90,15 +100,15 @@ split_kernel(const __grid_constant__ struct split_args s,
             bar_init(f.full + (uint32_t)lane * 8);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         __syncwarp();
-        for (int i = 0; i < sh::n_stage - 1; i++)
+        for (int i = 0; i < sh::n_stage; i++)
             feed_unit<D, E>(f, s, &map, warp, lane, i);
         if (!f.waited)
             cu_dep_wait();
         f.waited = 1;
         cu_dep_next();
         run_parts<D, E>(mem, s, &map, f, w, y.y);
-    } else {
-        cu_dep_wait();
+    } else if (blockIdx.x == 0) {
+        cu_dep_wait();                /* so that the grid ends after the one before it */
     }
 #endif
 }
@@ -122,7 +132,7 @@ map_layer(CUtensorMap *m, const struct fdk_kv *kv, const char *layer)
     CUresult r = encode(m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, (void *)(uintptr_t)layer,
         dim, stride, part, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
         CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? 0 : -EINVAL;
 }
 

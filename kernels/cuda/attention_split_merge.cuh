@@ -27,24 +27,25 @@ template<int D, typename E>
 static __device__ __forceinline__ void
 put_group(char *mem, const struct sums<D> &u, int r0, float scale, int warp, int lane)
 {
-    float *to = (float *)(mem + shape<D, E>::merge) + warp * GROUP * shape<D, E>::wide;
-    int c = lane % 4;
+    const int wide = shape<D, E>::wide;
+    float *to = (float *)(mem + shape<D, E>::merge) + warp * GROUP * wide;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        int row = lane / 4 + 8 * half - r0;
+        int row = 8 * half + lane % 4 * 2 - r0;
         if (row < 0 || row >= GROUP)
             continue;
-        float *x = to + row * shape<D, E>::wide;
-        const int h = 2 * half;
+        float *x = to + row * wide + lane / 4 * (sizeof(E) == 1 ? 2 : 1);
 #pragma unroll
-        for (int j = 0; j < D / 8; j += 2) {
-            const float *a = u.o[j] + h, *b = u.o[j + 1] + h;
+        for (int j = 0; j < D / 16; j++) {
+            const float *o = u.o[half][j];
             if (sizeof(E) == 1) {
-                *(float4 *)(x + 8 * j + 4 * c) = make_float4(a[0] * scale, b[0] * scale,
-                    a[1] * scale, b[1] * scale);
+                *(float2 *)(x + 16 * j) = make_float2(o[0] * scale, o[2] * scale);
+                *(float2 *)(x + wide + 16 * j) = make_float2(o[1] * scale, o[3] * scale);
             } else {
-                *(float2 *)(x + 8 * j + 2 * c) = make_float2(a[0], a[1]);
-                *(float2 *)(x + 8 * j + 8 + 2 * c) = make_float2(b[0], b[1]);
+                x[16 * j] = o[0];
+                x[16 * j + 8] = o[2];
+                x[wide + 16 * j] = o[1];
+                x[wide + 16 * j + 8] = o[3];
             }
         }
     }
@@ -95,70 +96,179 @@ slot_of(const struct split_args &s, int block, int slot)
     return (struct part_sum<D> *)s.a.scratch + block * s.slots + slot;
 }
 
-/* All parts of the head set, by the last of its blocks: what the first of them had
- * folded, then the others' one by one. */
+/* A block is through with its parts of a head set. */
+struct ending {
+    bool own, last;              /* it has had the first one; the last one */
+    bool open;                   /* own, but other blocks have the rest */
+    bool shared;                 /* with other blocks */
+    int at, first, end;          /* shared: the first part, in blocks first .. end */
+};
+
+static __device__ __forceinline__ struct ending
+ending_of(const struct split_args &s, const struct walk &w, bool own, int total)
+{
+    struct ending e = {};
+    e.own = own;
+    e.last = w.part + 1 == w.n_part;
+    e.open = own && !e.last && w.left == 1;
+    e.shared = e.open || (!own && (e.last || w.left == 1));
+    if (e.shared) {
+        e.at = w.t.first * s.n_set + w.set * w.n_part;
+        e.first = cu_split_block(total, (int)gridDim.x, e.at);
+        e.end = cu_split_block(total, (int)gridDim.x, e.at + w.n_part - 1);
+    }
+    return e;
+}
+
+/* Two numbers of query vector q: under what the first block has folded, the parts of
+ * the others one by one. */
+template<int D>
+static __device__ __forceinline__ void
+fold_others(const struct split_args &s, const struct ending &e, int total, int n_part,
+    int q, int col, struct pair &all)
+{
+    int n_block = (int)gridDim.x;
+    int begin = s.det ? cu_split_begin(total, n_block, e.first + 1) - e.at : e.first + 1;
+    int end = s.det ? n_part : e.end + 1;
+    for (int p = begin; p < end; p += 4) {
+        struct pair v[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (p + k >= end)
+                continue;
+            const struct part_sum<D> *x = s.det ? slot_of<D>(s,
+                cu_split_block(total, n_block, e.at + p + k), p + k) :
+                slot_of<D>(s, p + k, 1);
+            float2 o = __ldcg((const float2 *)&x->o[q][col]);
+            float2 ml = __ldcg((const float2 *)x->ml[q]);
+            v[k] = pair{ ml.x, ml.y, o.x, o.y };
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (p + k < end)
+                fold(all, v[k]);
+    }
+}
+
+/* All parts of the head set, by the first n_thread threads of the last of its blocks. */
 template<int D>
 static __device__ void
-combine(const struct split_args &s, const struct walk &w, int total, int n_q)
+combine(const struct split_args &s, const struct walk &w, const struct ending &e,
+    int total, int n_q, int n_thread)
 {
-    int n_block = (int)gridDim.x, n = w.n_part;
-    int at = w.t.first * s.n_set + w.set * n;
-    int b0 = cu_split_block(total, n_block, at);
-    int begin = s.det ? cu_split_begin(total, n_block, b0 + 1) - at : b0 + 1;
-    int end = s.det ? n : cu_split_block(total, n_block, at + n - 1) + 1;
-    for (int i = (int)threadIdx.x; i < n_q * D / 2; i += THREADS) {
+    const struct part_sum<D> *x = slot_of<D>(s, e.first, 0);
+    for (int i = (int)threadIdx.x; i < n_q * D / 2; i += n_thread) {
         int q = i / (D / 2), col = i % (D / 2) * 2;
-        struct pair all = { -INFINITY, 0, 0, 0 };
-        for (int p = begin - 1; p < end; p += 8) {
-            struct pair v[8];
-#pragma unroll
-            for (int k = 0; k < 8; k++) {
-                if (p + k >= end)
-                    continue;
-                const struct part_sum<D> *x = p + k < begin ? slot_of<D>(s, b0, 0) :
-                    s.det ? slot_of<D>(s, cu_split_block(total, n_block, at + p + k),
-                    p + k) : slot_of<D>(s, p + k, 1);
-                float2 o = __ldcg((const float2 *)&x->o[q][col]);
-                float2 ml = __ldcg((const float2 *)x->ml[q]);
-                v[k] = pair{ ml.x, ml.y, o.x, o.y };
-            }
-#pragma unroll
-            for (int k = 0; k < 8; k++)
-                if (p + k < begin)
-                    all = v[k];
-                else if (p + k < end)
-                    fold(all, v[k]);
-        }
+        float2 o = __ldcg((const float2 *)&x->o[q][col]);
+        float2 ml = __ldcg((const float2 *)x->ml[q]);
+        struct pair all = { ml.x, ml.y, o.x, o.y };
+        fold_others<D>(s, e, total, w.n_part, q, col, all);
         put_result(s, w, q, col, all);
     }
 }
 
-/* This block has written its parts of the head set: the last one to come merges. */
+static __device__ __forceinline__ uint32_t *
+arrivals(const struct split_args &s, const struct walk &w)
+{
+    return s.plan.arrived + (int64_t)w.tile * s.n_set + w.set;
+}
+
+static __device__ __forceinline__ void
+all_arrived(const struct split_args &s, const struct walk &w, uint32_t *arrived)
+{
+    *arrived = 0;
+    if (w.set == 0)
+        atomicAdd(s.a.n_done, 1u);
+}
+
+/* This block has written its parts of the head set: the last one to come merges. A block
+ * that goes on has one warp for this; at its end all have nothing else to do. */
 template<int D>
 static __device__ void
-arrive(const struct split_args &s, const struct walk &w, int total, int n_q, int *flag)
+arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
+    int total, int n_q, int *flag)
 {
-    int n = w.n_part, at = w.t.first * s.n_set + w.set * n;
+    bool alone = w.left > 1;
+    if (alone && threadIdx.x >= 32)
+        return;
     if (threadIdx.x == 0) {
-        uint32_t *c = s.plan.arrived + (int64_t)w.tile * s.n_set + w.set;
-        int others = cu_split_block(total, (int)gridDim.x, at + n - 1) -
-            cu_split_block(total, (int)gridDim.x, at);
+        uint32_t *c = arrivals(s, w);
         __threadfence();
-        *flag = atomicAdd(c, 1u) == (uint32_t)others;
+        *flag = atomicAdd(c, 1u) == (uint32_t)(e.end - e.first);
         if (*flag) {
-            *c = 0;
-            if (w.set == 0)
-                atomicAdd(s.a.n_done, 1u);
+            all_arrived(s, w, c);
+            __threadfence();
         }
-        __threadfence();
     }
-    __syncthreads();
+    if (alone)
+        __syncwarp();
+    else
+        __syncthreads();
     if (*flag)
-        combine<D>(s, w, total, n_q);
+        combine<D>(s, w, e, total, n_q, alone ? 32 : THREADS);
+    __syncwarp();
+}
+
+/* Have all other blocks of the head set arrived? Then nobody but this one will. */
+static __device__ __forceinline__ int
+others_here(const struct split_args &s, const struct walk &w, const struct ending &e)
+{
+    uint32_t n, *c = arrivals(s, w);
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(c) : "memory");
+    if (n != (uint32_t)(e.end - e.first))
+        return 0;
+    all_arrived(s, w, c);
+    return 1;
+}
+
+template<int D, typename E>
+static __device__ __forceinline__ void
+put_ml(char *mem, const struct sums<D> &u, float score, int warp, int lane)
+{
+    float2 *ml = (float2 *)(mem + shape<D, E>::sums) + warp * CU_ATT_QUERIES +
+        lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float l = u.l[i / 2][i % 2];
+        for (int k = 4; k < 32; k *= 2)
+            l += __shfl_xor_sync(0xffffffffu, l, k);
+        if (lane < 4)
+            ml[8 * (i / 2) + i % 2] = make_float2(u.m[i / 2][i % 2] * score - high<E>(),
+                l);
+    }
+}
+
+/* What the block's warps have of query vector q, numbers at col, to where it belongs:
+ * under its earlier parts in `held`, the result, or the scratch. here: those of all
+ * other blocks are in the scratch. */
+template<int D>
+static __device__ __forceinline__ void
+put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
+    const struct ending &e, int total, bool here, int q, int col, struct pair v)
+{
+    if (e.own && s.det && w.part > 0) {
+        struct pair all = *held;
+        fold(all, v);
+        v = all;
+    }
+    if (here)
+        fold_others<D>(s, e, total, w.n_part, q, col, v);
+    if (here || (e.own && e.last)) {
+        put_result(s, w, q, col, v);
+    } else if (e.own && !e.open) {
+        *held = v;
+    } else {
+        struct part_sum<D> *x = slot_of<D>(s, (int)blockIdx.x, e.own ? 0 : s.det ?
+            w.part : 1);
+        *(float2 *)&x->o[q][col] = make_float2(v.x, v.y);
+        if (col == 0)
+            *(float2 *)x->ml[q] = make_float2(v.m, v.l);
+    }
 }
 
 /* The warps' sums are complete for these parts of the block. own: the block has had
- * the head set from its first part on. */
+ * the head set from its first part on. It mostly is the last to arrive then, as others
+ * have begun with theirs, and its own sums need no scratch. */
 template<int D, typename E>
 static __device__ void
 finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<D> &u,
@@ -166,51 +276,27 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
 {
     typedef struct shape<D, E> sh;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, h0;
-    int n_q = w.t.n_tok * set_heads(s, w, &h0);
-    bool det = s.det, last = w.part + 1 == w.n_part;
+    int n_q = w.t.n_tok * set_heads(s, w, &h0), *flag = (int *)(mem + sh::flag);
     float scale = std::is_same<E, __nv_fp8_e4m3>::value ?
         kv_head_scale(s.a.kv, s.a.layer, 1, w.head) : 1;
-    struct pair *held = (struct pair *)(mem + sh::fold);
-    float2 *ml = (float2 *)(mem + sh::sums) + warp * CU_ATT_QUERIES + lane / 4;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float l = u.l[r];
-        l += __shfl_xor_sync(0xffffffffu, l, 1);
-        l += __shfl_xor_sync(0xffffffffu, l, 2);
-        if (lane % 4 == 0)
-            ml[8 * r] = make_float2(u.m[r] * score - high<E>(), l);
-    }
+    const struct ending e = ending_of(s, w, own, total);
+    if (e.open && tid == 0)
+        flag[1] = others_here(s, w, e);
+    put_ml<D, E>(mem, u, score, warp, lane);
     for (int r0 = 0; r0 < n_q; r0 += GROUP) {
         put_group<D, E>(mem, u, r0, scale, warp, lane);
         __syncthreads();
         int q = r0 + tid / (D / 2), col = tid % (D / 2) * 2;
-        if (tid < GROUP * D / 2 && q < n_q) {
-            struct pair v = merge_warps<D, E>(mem, q, col);
-            struct pair *h = held + q * (D / 2) + col / 2;
-            if (own && det && w.part > 0) {
-                struct pair all = *h;
-                fold(all, v);
-                v = all;
-            }
-            if (own && last) {
-                put_result(s, w, q, col, v);
-            } else if (own && w.left > 1) {
-                *h = v;
-            } else {
-                struct part_sum<D> *x = slot_of<D>(s, (int)blockIdx.x,
-                    own ? 0 : det ? w.part : 1);
-                *(float2 *)&x->o[q][col] = make_float2(v.x, v.y);
-                if (col == 0)
-                    *(float2 *)x->ml[q] = make_float2(v.m, v.l);
-            }
-        }
+        if (tid < GROUP * D / 2 && q < n_q)
+            put_pair<D>((struct pair *)(mem + sh::fold) + q * (D / 2) + col / 2, s, w, e,
+                total, e.open && flag[1], q, col, merge_warps<D, E>(mem, q, col));
         __syncthreads();
     }
-    if (own && last) {
+    if (own && e.last) {
         if (w.set == 0 && tid == 0)
             atomicAdd(s.a.n_done, 1u);
-    } else if (last || w.left == 1) {
-        arrive<D>(s, w, total, n_q, (int *)(mem + sh::flag));
+    } else if (e.shared && !(e.open && flag[1])) {
+        arrive<D>(s, w, e, total, n_q, flag);
     }
 }
 

@@ -33,13 +33,23 @@ bar_wait(uint32_t bar, uint32_t parity)
         "@!p bra again;}" :: "r"(bar), "r"(parity) : "memory");
 }
 
+/* The map itself, ahead of the first copy. */
+static __device__ __forceinline__ void
+fetch_map(const CUtensorMap *m)
+{
+    asm volatile("prefetch.tensormap [%0];" :: "l"(m) : "memory");
+}
+
 /* Keys and values of a unit of block `block`. token: head and offset of the first. */
 static __device__ __forceinline__ void
 fetch(uint32_t to, const CUtensorMap *m, int token, int block, uint32_t bar)
 {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::"
-        "complete_tx::bytes [%0], [%1, {%2, %3, %2, %2, %4}], [%5];"
-        :: "r"(to), "l"(m), "r"(0), "r"(token), "r"(block), "r"(bar) : "memory");
+        "complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %2, %2, %4}], [%5], %6;"
+        :: "r"(to), "l"(m), "r"(0), "r"(token), "r"(block), "r"(bar), "l"(policy)
+        : "memory");
 }
 
 static __device__ __forceinline__ void
@@ -78,6 +88,15 @@ mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
             "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* 8 by 8 numbers of two bytes, transposed. */
+static __device__ __forceinline__ uint32_t
+turn(uint32_t x)
+{
+    uint32_t r;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
+    return r;
 }
 
 static __device__ __forceinline__ float

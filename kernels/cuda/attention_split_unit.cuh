@@ -7,11 +7,20 @@
 
 #include "kernels/cuda/attention_split.cuh"
 
+/* Of a warp. Scores and outputs are matrices of tokens or dimensions by query vectors,
+ * 8 of these in each of two halves, so that a tile of few does without the second. A
+ * lane's columns of half h are vectors 8 h + lane % 4 * 2 and the next; its rows are
+ * lane / 4 and 8 more. */
 template<int D>
-struct sums {                    /* of a warp: lane / 4 and 8 more are its rows */
-    float o[D / 8][4];
-    float m[2], l[2];
-    int see[2];
+struct sums {
+    float o[2][D / 16][4];
+    float m[2][2], l[2][2];
+    int see[2][2];
+};
+
+template<int D>
+struct queries {                 /* right operands, by halves and 16 dimensions */
+    uint32_t x[2][D / 16][2];
 };
 
 /* Which token of the tile and which of n_head query heads vector i is. */
@@ -38,73 +47,94 @@ bf16_to_half(uint32_t x)
         fminf(fmaxf(f.y, -65504.0f), 65504.0f));
 }
 
-/* Query vectors q as the left operand; those beyond the tile's are 0. 8-bit keys
- * come four dimensions to a lane, so queries do too. */
+/* Those beyond the tile's are 0. 8-bit keys come four dimensions to a lane, so queries
+ * do too. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-load_queries(uint32_t q[D / 16][4], struct sums<D> &u, const struct split_args &s,
-    const struct walk &w, int lane)
+load_queries(struct queries<D> &q, const struct split_args &s, const struct walk &w,
+    int lane)
 {
     const struct fdk_attention_args &a = s.a;
-    int h0, n_head = set_heads(s, w, &h0);
+    int h0, n_head = set_heads(s, w, &h0), n_q = w.t.n_tok * n_head;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int i = lane / 4 + 8 * half, t = vector_token(s, i, n_head), h = i - t * n_head;
         const __nv_bfloat16 *x = (const __nv_bfloat16 *)a.qkv +
             (int64_t)(w.t.tok + t) * ((a.H + 2 * a.K) * D) + (h0 + h) * D +
             lane % 4 * (sizeof(E) == 1 ? 4 : 2);
-        u.see[half] = w.t.see + t;
-        u.m[half] = -INFINITY;
-        u.l[half] = 0;
+        if (half == 1 && n_q <= 8)
+            return;
 #pragma unroll
         for (int k = 0; k < D / 16; k++) {
             uint2 v = make_uint2(0, 0);
-            if (t < w.t.n_tok && sizeof(E) == 1) {
+            if (i < n_q && sizeof(E) == 1) {
                 v = *(const uint2 *)(x + 16 * k);
-            } else if (t < w.t.n_tok) {
+            } else if (i < n_q) {
                 v.x = *(const uint32_t *)(x + 16 * k);
                 v.y = *(const uint32_t *)(x + 16 * k + 8);
             }
-            q[k][half] = std::is_same<E, __nv_fp8_e4m3>::value ? bf16_to_half(v.x) : v.x;
-            q[k][half + 2] = std::is_same<E, __nv_fp8_e4m3>::value ? bf16_to_half(v.y) :
-                v.y;
+            q.x[half][k][0] = v.x;
+            q.x[half][k][1] = v.y;
         }
     }
-#pragma unroll
-    for (int j = 0; j < D / 8; j++)
-        u.o[j][0] = u.o[j][1] = u.o[j][2] = u.o[j][3] = 0;
 }
 
-/* p[n]: queries by tokens 8 n .. of the unit. */
+/* Nothing is summed up yet; queries as the products take them. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-unit_scores(float p[2][4], const uint32_t q[D / 16][4], uint32_t at, int lane)
+begin_sums(struct sums<D> &u, struct queries<D> &q, const struct split_args &s,
+    const struct walk &w, int lane)
+{
+    int h0, n_head = set_heads(s, w, &h0);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            u.see[half][i] = w.t.see + vector_token(s, 8 * half + lane % 4 * 2 + i,
+                n_head);
+            u.m[half][i] = -INFINITY;
+            u.l[half][i] = 0;
+        }
+#pragma unroll
+        for (int j = 0; j < D / 16; j++)
+            u.o[half][j][0] = u.o[half][j][1] = u.o[half][j][2] = u.o[half][j][3] = 0;
+        if (std::is_same<E, __nv_fp8_e4m3>::value)
+#pragma unroll
+            for (int k = 0; k < D / 16; k++) {
+                q.x[half][k][0] = bf16_to_half(q.x[half][k][0]);
+                q.x[half][k][1] = bf16_to_half(q.x[half][k][1]);
+            }
+    }
+}
+
+/* p[h]: 16 tokens of the unit by the vectors of half h. */
+template<int D, typename E>
+static __device__ __forceinline__ void
+unit_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, int lane)
 {
     const int row = shape<D, E>::row;
     float odd[2][4] = {};
-    uint32_t b[row / 32][4];
+    uint32_t b[4][4];
 #pragma unroll
-    for (int k = 0; k < row / 32; k++)
-        if (sizeof(E) == 1)
-            load4(b[k], at + (uint32_t)piece<row>(lane % 16, 2 * k + lane / 16));
-        else
-            load4(b[k], at + (uint32_t)piece<row>(lane / 16 * 8 + lane % 8,
-                2 * k + lane / 8 % 2));
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t a[4];
+        const int each = sizeof(E) == 1 ? 8 : 4;
+        if (k % each == 0)
 #pragma unroll
-    for (int k = 0; k < row / 32; k++) {
+            for (int i = 0; i < 4 && k / each * 4 + i < row / 32; i++)
+                load4(b[i], at + (uint32_t)piece<row>(lane % 16, 2 * (k / each * 4 + i) +
+                    lane / 16));
         if (sizeof(E) == 1) {
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-#pragma unroll
-                for (int n = 0; n < 2; n++) {
-                    uint32_t x, y;
-                    widen4<E, false>(b[k][2 * i + n], &x, &y);
-                    mma<E>(i ? odd[n] : p[n], q[2 * k + i], x, y);
-                }
+            widen4<E, false>(b[k / 2 % 4][k % 2 * 2], &a[0], &a[2]);
+            widen4<E, false>(b[k / 2 % 4][k % 2 * 2 + 1], &a[1], &a[3]);
         } else {
-            mma<E>(k % 2 ? odd[0] : p[0], q[k], b[k][0], b[k][1]);
-            mma<E>(k % 2 ? odd[1] : p[1], q[k], b[k][2], b[k][3]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[i] = b[k % 4][i];
         }
+        mma<E>(k % 2 ? odd[0] : p[0], a, q.x[0][k][0], q.x[0][k][1]);
+        if (two)
+            mma<E>(k % 2 ? odd[1] : p[1], a, q.x[1][k][0], q.x[1][k][1]);
     }
 #pragma unroll
     for (int i = 0; i < 8; i++)
@@ -120,92 +150,92 @@ high(void)
     return std::is_same<E, __nv_fp8_e4m3>::value ? 12 : 0;
 }
 
-/* Scores to weights, under the largest so far. */
+/* Scores to weights, under the largest so far, of the vectors of one half. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-unit_softmax(float p[2][4], struct sums<D> &u, float scale, int pos, int lane)
+unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos, int lane)
 {
-    float alpha[2];
+    float alpha[2], *m = u.m[half];
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        float top = u.m[r];
+    for (int i = 0; i < 2; i++) {
+        float top = m[i], &x = p[i], &y = p[i + 2];
+        if (pos + lane / 4 >= u.see[half][i])
+            x = -INFINITY;
+        if (pos + lane / 4 + 8 >= u.see[half][i])
+            y = -INFINITY;
+        top = fmaxf(top, fmaxf(x, y));
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float &x = p[i / 2][2 * r + i % 2];
-            if (pos + i / 2 * 8 + lane % 4 * 2 + i % 2 >= u.see[r])
-                x = -INFINITY;
-            top = fmaxf(top, x);
-        }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        for (int k = 4; k < 32; k *= 2)
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, k));
         /* Nothing in sight yet: weights of zero, not NaN. */
-        float ref = top == -INFINITY ? 0 : top * scale, sum = 0;
-        alpha[r] = power2(fmaf(u.m[r], scale, -ref));
-        u.m[r] = top;
+        float ref = top == -INFINITY ? 0 : top * scale;
+        alpha[i] = power2(fmaf(m[i], scale, -ref));
+        m[i] = top;
         ref -= high<E>();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float &x = p[i / 2][2 * r + i % 2];
-            x = power2(fmaf(x, scale, -ref));
-            sum += x;
-        }
-        u.l[r] = fmaf(u.l[r], alpha[r], sum);
+        x = power2(fmaf(x, scale, -ref));
+        y = power2(fmaf(y, scale, -ref));
+        u.l[half][i] = fmaf(u.l[half][i], alpha[i], x + y);
     }
     if (__any_sync(0xffffffffu, alpha[0] != 1 || alpha[1] != 1))
 #pragma unroll
-        for (int j = 0; j < D / 8; j++)
+        for (int j = 0; j < D / 16; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                u.o[j][i] *= alpha[i / 2];
+                u.o[half][j][i] *= alpha[i % 2];
 }
 
+/* 16 dimensions at a time; of 8-bit values, even ones are rows 0 to 7 and odd ones
+ * those behind. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-unit_values(struct sums<D> &u, const float p[2][4], uint32_t at, int lane)
+unit_values(struct sums<D> &u, const float p[2][4], uint32_t at, bool two, int lane)
 {
     const int row = shape<D, E>::row;
-    const uint32_t a[4] = { pack<E>(p[0][0], p[0][1]), pack<E>(p[0][2], p[0][3]),
-        pack<E>(p[1][0], p[1][1]), pack<E>(p[1][2], p[1][3]) };
+    uint32_t w[2][2];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        w[i / 2][i % 2] = turn(pack<E>(p[i / 2][i % 2 * 2], p[i / 2][i % 2 * 2 + 1]));
 #pragma unroll
     for (int k = 0; k < row / 32; k++) {
         uint32_t b[4];
         load4_turned(b, at + (uint32_t)piece<row>(lane % 16, 2 * k + lane / 16));
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < (sizeof(E) == 1 ? 2 : 1); i++) {
+            const int j = sizeof(E) == 1 ? 2 * k + i : k;
+            uint32_t a[4] = { b[0], b[2], b[1], b[3] };
             if (sizeof(E) == 1) {
-                /* Even dimensions, then odd ones: pairs of two tokens. */
-                int j = 2 * (2 * k + i);
-                uint32_t x[2], y[2];
-                widen4<E, true>(b[2 * i], &x[0], &x[1]);
-                widen4<E, true>(b[2 * i + 1], &y[0], &y[1]);
-                mma<E>(u.o[j], a, x[0], y[0]);
-                mma<E>(u.o[j + 1], a, x[1], y[1]);
-            } else {
-                mma<E>(u.o[2 * k + i], a, b[2 * i], b[2 * i + 1]);
+                widen4<E, true>(b[2 * i], &a[0], &a[1]);
+                widen4<E, true>(b[2 * i + 1], &a[2], &a[3]);
             }
+            mma<E>(u.o[0][j], a, w[0][0], w[0][1]);
+            if (two)
+                mma<E>(u.o[1][j], a, w[1][0], w[1][1]);
         }
     }
 }
 
+/* two: the tile has more than 8 vectors. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-attend_unit(struct sums<D> &u, const uint32_t q[D / 16][4], float score,
-    const float *scales, uint32_t at, int pos, int lane)
+attend_unit(struct sums<D> &u, const struct queries<D> &q, float score,
+    const float *scales, uint32_t at, int pos, bool two, int lane)
 {
     typedef struct shape<D, E> sh;
     float p[2][4] = {};
-    const float *scale = scales + lane % 4 * 2;
-    unit_scores<D, E>(p, q, at, lane);
+    const float *scale = scales + lane / 4;
+    unit_scores<D, E>(p, q, at, two, lane);
     if (sh::scaled)
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            p[i / 4][i % 4] *= scale[i / 4 * 8 + i % 2];
-    unit_softmax<D, E>(p, u, score, pos, lane);
+            p[i / 4][i % 4] *= scale[i % 4 / 2 * 8];
+    unit_softmax<D, E>(p[0], u, 0, score, pos, lane);
+    if (two)
+        unit_softmax<D, E>(p[1], u, 1, score, pos, lane);
     if (sh::scaled)
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            p[i / 4][i % 4] *= scale[UNIT + i / 4 * 8 + i % 2];
-    unit_values<D, E>(u, p, at + sh::half, lane);
+            p[i / 4][i % 4] *= scale[UNIT + i % 4 / 2 * 8];
+    unit_values<D, E>(u, p, at + sh::half, two, lane);
 }
 
 #endif
