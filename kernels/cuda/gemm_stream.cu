@@ -38,11 +38,12 @@ struct stream_args {
     const int32_t *n;
     int32_t first, T, N, K, ldy, y32;
     int32_t height;              /* rows of w in a tile: a multiple of 8 */
+    int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
     int32_t n_tile;
     int32_t n_stage;             /* of a part's share of the ring */
 };
 
-/* TT rows of x, KS blocks of 64 along K in a stage. */
+/* Up to TT rows of x, KS blocks of 64 along K in a stage. */
 template<int TT, int KS>
 struct shape {
     static const int x_bytes = KS * TT * 128;
@@ -124,7 +125,7 @@ bar_arrive(uint64_t *bar)
 static __device__ __forceinline__ void
 bar_arrive_at(uint32_t at)
 {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];"
         :: "r"(at) : "memory");
 }
 
@@ -134,7 +135,7 @@ bar_wait(uint64_t *bar, int parity)
     uint32_t done;
     do {
         asm volatile("{ .reg .pred p; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
             "selp.u32 %0, 1, 0, p; }"
             : "=r"(done) : "r"(smem(bar)), "r"(parity) : "memory");
     } while (done == 0);
@@ -233,7 +234,7 @@ struct producer {
         const struct stream_args &args, const struct work &work, unsigned char *shared,
         barriers *bar, int p, int part) :
         w(w_map), x(x_map), a(args), k(work), full(bar->full[p]), empty(bar->empty[p]),
-        ring(smem(shared) + p * args.n_stage * (KS * args.height * 128 + Z::x_bytes)),
+        ring(smem(shared) + p * args.n_stage * (KS * args.height * 128 + args.x_bytes)),
         k0(cut(args.K, part)), k1(cut(args.K, part + 1))
     {
         asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
@@ -266,8 +267,8 @@ struct producer {
     load_w(void)
     {
         const int w_bytes = KS * a.height * 128;
-        bar_expect(&full[slot], w_bytes + Z::x_bytes);
-        load_box(ring + slot * (w_bytes + Z::x_bytes), w,
+        bar_expect(&full[slot], w_bytes + a.x_bytes);
+        load_box(ring + slot * (w_bytes + a.x_bytes), w,
             (k.at + tile * k.step) * a.height, kb, &full[slot], once);
     }
 
@@ -275,7 +276,7 @@ struct producer {
     load_x(void)
     {
         const int w_bytes = KS * a.height * 128;
-        load_box(ring + slot * (w_bytes + Z::x_bytes) + w_bytes, x, 0, kb, &full[slot],
+        load_box(ring + slot * (w_bytes + a.x_bytes) + w_bytes, x, 0, kb, &full[slot],
             again);
     }
 
@@ -335,7 +336,7 @@ consume(const struct stream_args &a, const struct work &k, unsigned char *shared
     using Z = shape<TT, KS>;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, slab = warp % 4;
     const int p = warp / 4, part = rank * OWN + p, to = slab / OWN;
-    const int pitch = a.height * 128, stage = KS * pitch + Z::x_bytes;
+    const int pitch = a.height * 128, stage = KS * pitch + a.x_bytes;
     const int n_block = cut(a.K, part + 1) - cut(a.K, part);
     const uint32_t ring = smem(shared) + p * a.n_stage * stage;
     const uint32_t sent = remote(smem(&bar->sent[slab % OWN]), to);
@@ -356,7 +357,7 @@ consume(const struct stream_args &a, const struct work &k, unsigned char *shared
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     multiply<TT>(d, matrix(at + b * pitch + i * 32),
-                        matrix(at + KS * pitch + b * TT * 128 + i * 32));
+                        matrix(at + KS * pitch + b * (a.x_bytes / KS) + i * 32));
             multiply_end();
             multiply_wait<1>();
             if (kb > 0 && lane == 0)
@@ -468,7 +469,7 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
     if (role >= 0 && role < OWN && threadIdx.x % 32 == 0)
         p.ahead();
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;"
+    asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait.acquire;"
         ::: "memory");
     cu_dep_wait();
     int rows = max(0, min(a.T, *a.n - a.first));
@@ -521,19 +522,22 @@ launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
     using Z = shape<TT, KS>;
     const int n_pair = n_proc < PAIR ? 1 : n_proc / PAIR;
     const int h = tile_height(g->N, n_pair), n_tile = (g->N - 1) / h + 1;
-    const int stage = KS * h * 128 + Z::x_bytes;
-    /* The tensor cores read 64 rows, of which a low tile's last ones are anything:
-     * they lie behind it, within the ring. */
-    const int behind = (64 - h) * 128 - Z::x_bytes;
+    /* The copy engine is slow to fill in rows that are not there. */
+    const int x_rows = (g->T + 7) / 8 * 8, x_bytes = KS * x_rows * 128;
+    const int stage = KS * h * 128 + x_bytes;
+    /* The tensor cores read 64 rows of w and TT of x, of which the last ones are
+     * anything: they lie behind, within the ring. */
+    const int low = (64 - h) * 128 - x_bytes, few = (TT - x_rows) * 128;
+    const int behind = low > few ? low : few;
     const int n_stage = (Z::ring - (behind > 0 ? behind : 0)) / OWN / stage;
     const struct stream_args a = { g->y, g->bias, g->n, g->first, g->T, g->N, g->K,
-        g->ldy, g->y_dtype == FDK_F32, h, n_tile,
+        g->ldy, g->y_dtype == FDK_F32, h, x_bytes, n_tile,
         n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
     CUtensorMap w, x;
     int rc = map_matrix(&w, g->w, g->N, g->K, h, KS);
     if (rc == 0)
         rc = map_matrix(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
-            g->T, g->K, TT, KS);
+            g->T, g->K, x_rows, KS);
     if (rc == 0)
         cu_chain(stream_kernel<TT, KS>, dim3((unsigned)((n_tile < n_pair ? n_tile :
             n_pair) * PAIR)), Z::warps * 32,
