@@ -526,7 +526,7 @@ cu_gemm_quant(const struct fdk_gemm_args *a, int n_proc, int deterministic,
         a->scratch_bytes < need))
         return -EINVAL;
     if (deterministic || a->T > CU_QUANT_ROWS)
-        return cu_quant_wide(a, n_proc, st);
+        return cu_quant_wide(a, n_proc, deterministic, st);
     struct fdk_gemm_args b = *a;
     b.x = (const uint16_t *)a->x + (size_t)a->first * (size_t)a->K;
     if (a->act == FDK_F32) {

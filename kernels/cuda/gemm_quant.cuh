@@ -172,6 +172,21 @@ quant_bar_wait(uint32_t bar, uint32_t parity)
         "@!p bra again_%=;\n\t}" :: "r"(bar), "r"(parity) : "memory");
 }
 
+/* In whichever block of the cluster: bar comes from quant_remote(). Orders nothing that
+ * another block reads: with .release.cluster it would take as long as a memory fence. */
+static __device__ __forceinline__ void
+quant_bar_arrive_at(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory");
+}
+
+/* The thread's copies of its own so far arrive when they are there. */
+static __device__ __forceinline__ void
+quant_copies_arrive(uint32_t bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
+        :: "r"(bar) : "memory");
+}
 
 static __device__ __forceinline__ void
 quant_box2(uint32_t dst, const CUtensorMap *map, int x, int y, uint32_t bar)
@@ -181,10 +196,56 @@ quant_box2(uint32_t dst, const CUtensorMap *map, int x, int y, uint32_t bar)
         :: "r"(dst), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
 
+/* ---- clusters ---------------------------------------------------------------------- */
 
-/* gemm_quant_wide.cu */
+static __device__ __forceinline__ int
+quant_rank(void)
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return (int)r;
+}
+
+/* The same place in block `rank` of the cluster. */
+static __device__ __forceinline__ uint32_t
+quant_remote(uint32_t at, int rank)
+{
+    uint32_t r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+
+/* All threads of all blocks of the cluster meet; it orders no memory but barriers that
+ * quant_bar_ready() came behind. */
+static __device__ __forceinline__ void
+quant_cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+static __device__ __forceinline__ void
+quant_cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait;" ::: "memory");
+}
+
+/* A map of rows of bytes or of bf16 numbers, for boxes of them; by gemm_quant_wide.cu. */
+struct quant_map {
+    int bf16;
+    uint64_t dim[2], row_bytes;
+    uint32_t box[2];
+    CUtensorMapSwizzle swizzle;
+};
+int quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m);
+
+/* gemm_quant_wide.cu: any number of rows, and by default those few that
+ * gemm_quant_mid.cu takes, whose sums are made in another order. */
+#define CU_QUANT_MID 64
 size_t cu_quant_wide_scratch(const struct fdk_gemm_args *a);
-int cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
+    fdk_stream_t st);
 cudaError_t cu_quant_wide_load(void);
+int cu_quant_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+cudaError_t cu_quant_mid_load(void);
 
 #endif

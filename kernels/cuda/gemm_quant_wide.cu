@@ -1,23 +1,15 @@
 /*
  * The wide form: y = x w^T with quantized weights for any number of rows of x,
- * on wgmma. A is 64 rows of w for each of two groups of four warps, made bf16 in
- * registers; B is BN rows of x in shared memory. Both come there through a ring of
- * stages of BK elements of K, filled by tensor copies that one thread asks for. A
+ * on wgmma (gemm_quant_wgmma.cuh). Two groups of four warps take 64 rows of w each, and
+ * BN rows of x, through a ring that tensor copies fill, which one thread asks for. A
  * block takes tiles in turn, and its ring runs on from tile to tile.
  *
- * The order of k within a product is free as long as both sides agree: of 32
- * elements of K, lane (g, t) takes the 8 that follow each other at 8 t of rows g and
- * g + 8 of w. x is put into that order, as bf16, by order_x(), with zeros up to a
- * multiple of BK.
- *
- * The products of UNIT elements are summed by the tensor cores, that sum times its
- * scale is added to the row's in fp32, in ascending order of k: a row's bits depend
- * neither on T nor on BN. UNIT is BK, or 32 where groups are no multiples of BK.
+ * x is put in order, as bf16, by order_x(), with zeros up to a multiple of BK. A row's
+ * bits depend neither on T nor on BN.
  */
-#include "kernels/cuda/gemm_quant.cuh"
+#include "kernels/cuda/gemm_quant_wgmma.cuh"
 
 #define BM 128
-#define BK 128
 #define THREADS 384              /* two groups that compute, one that copies */
 #define STRIP 32                 /* rows of y that a group's room takes at a time */
 #define ACROSS 8                 /* tiles of x that run together through all of w */
@@ -78,80 +70,6 @@ order_x(const __grid_constant__ struct fdk_gemm_args a)
         to[q] = make_uint4(b[0][q], b[1][q], b[2][q], b[3][q]);
 }
 
-/* ---- wgmma ------------------------------------------------------------------------- */
-
-/* BN rows of 128 bytes, 16-byte units exchanged as the copies with 128-byte swizzling
- * leave them. */
-static __device__ __forceinline__ uint64_t
-operand(uint32_t at)
-{
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 |
-        (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-}
-
-static __device__ __forceinline__ void
-products_begin(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void
-products_end(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template<int N>
-static __device__ __forceinline__ void
-products_wait(void)
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-}
-
-/* What the compiler knows of sums may not cross this. */
-template<int N>
-static __device__ __forceinline__ void
-hold(float (&d)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(d[i]) :: "memory");
-}
-
-/* d (+)= a b, 16 elements of K. */
-static __device__ __forceinline__ void
-multiply(float (&d)[64], const uint32_t *a, uint64_t b, int add)
-{
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %69, 0;\n\t"
-            "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-            "%0, %1, %2, %3, %4, %5, %6, %7, "
-            "%8, %9, %10, %11, %12, %13, %14, %15, "
-            "%16, %17, %18, %19, %20, %21, %22, %23, "
-            "%24, %25, %26, %27, %28, %29, %30, %31, "
-            "%32, %33, %34, %35, %36, %37, %38, %39, "
-            "%40, %41, %42, %43, %44, %45, %46, %47, "
-            "%48, %49, %50, %51, %52, %53, %54, %55, "
-            "%56, %57, %58, %59, %60, %61, %62, %63"
-            "}, {%64, %65, %66, %67}, %68, p, 1, 1, 0;\n\t}"
-            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]),
-            "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-            "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
-            "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-            "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]),
-            "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-            "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-            "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-            "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-            "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-            "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]),
-            "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-            "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]),
-            "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-            "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]),
-            "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
 /* ---- tiles ------------------------------------------------------------------------- */
 
 struct tile { int n0, m0; };
@@ -165,21 +83,6 @@ tile_of(const struct fdk_gemm_args &a, int i, int tok)
     int across = min(ACROSS, tok - band * ACROSS);
     struct tile r = { left / across * BM, (band * ACROSS + left % across) * BN };
     return r;
-}
-
-struct ring {
-    int slot;
-    uint32_t parity;
-};
-
-template<int DEPTH>
-static __device__ __forceinline__ void
-onward(struct ring *r)
-{
-    if (++r->slot == DEPTH) {
-        r->slot = 0;
-        r->parity ^= 1;
-    }
 }
 
 /* One thread asks for every stage. */
@@ -205,48 +108,7 @@ feed(const struct wide_args &a, uint32_t at, uint32_t bars, int n_tile, int tok)
     }
 }
 
-/* ---- a stage ----------------------------------------------------------------------- */
-
-/* Lane's weights of 32 elements of K, rows g and g + 8 of the warp. at: the stage's
- * rows of w, swizzled over 64 bytes for 4-bit weights and over 128 else. */
-template<int W>
-static __device__ __forceinline__ void
-take_w(uint32_t v[2][2], uint32_t at, int row, int j)
-{
-    const uint32_t t = threadIdx.x % 4;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        uint32_t r = (uint32_t)(row + 8 * h);
-        if constexpr (W == FDK_I4)
-            asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v[h][0])
-                : "r"(at + r * 64 + (((uint32_t)j ^ (r / 2 % 4)) * 16) + 4 * t));
-        else
-            asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v[h][0]), "=r"(v[h][1])
-                : "r"(at + r * 128 + (((uint32_t)(2 * j) + t / 2) ^ (r % 8)) * 16 +
-                t % 2 * 8));
-    }
-}
-
-/* The A operands of two times 16 elements. */
-template<int W>
-static __device__ __forceinline__ void
-widen(uint32_t a[2][4], const uint32_t v[2][2], uint32_t ones)
-{
-#pragma unroll
-    for (int s = 0; s < 2; s++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            a[s][i] = quant_pair<W>(v[i % 2], 2 * s + i / 2, ones);
-}
-
-template<int N>
-static __device__ __forceinline__ void
-scale_sums(float (&total)[N], float (&d)[N], float s0, float s1)
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        total[i] = fmaf(i % 4 < 2 ? s0 : s1, d[i], total[i]);
-}
+/* ---- sums -------------------------------------------------------------------------- */
 
 struct scales {                  /* of the lane's rows */
     const float *row[2];
@@ -287,14 +149,14 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
         products_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            multiply(d, op[0][i], operand(x + (uint32_t)i * 32), i > 0);
+            multiply(d, op[0][i], operand(x + (uint32_t)i * 32, 0), i > 0);
         products_end();
         widen<W>(&op[1][0], v[2], a.ones);
         widen<W>(&op[1][2], v[3], a.ones);
         products_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            multiply(d, op[1][i], operand(x + S::x_bytes / 2 + (uint32_t)i * 32), 1);
+            multiply(d, op[1][i], operand(x + S::x_bytes / 2 + (uint32_t)i * 32, 0), 1);
         products_end();
         onward<S::depth>(r);
         if (k + 1 < n_kb) {
@@ -339,8 +201,8 @@ sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
             widen<W>(op, v, a.ones);
             hold(d);
             products_begin();
-            multiply(d, op[0], operand(b), 0);
-            multiply(d, op[1], operand(b + 32), 1);
+            multiply(d, op[0], operand(b, 0), 0);
+            multiply(d, op[1], operand(b + 32, 0), 1);
             products_end();
             products_wait<0>();
             hold(d);
@@ -493,16 +355,8 @@ cu_quant_wide_scratch(const struct fdk_gemm_args *a)
 
 static cu_encode_fn encode;         /* of the driver; set by cu_quant_wide_load() */
 
-/* A map of rows of bytes or of bf16 numbers, for boxes of them. */
-struct map {
-    int bf16;
-    uint64_t dim[2], row_bytes;
-    uint32_t box[2];
-    CUtensorMapSwizzle swizzle;
-};
-
-static int
-make_map(CUtensorMap *ret, const void *base, const struct map *m)
+int
+quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m)
 {
     const cuuint32_t one[2] = { 1, 1 };
     return encode != NULL && encode(ret, m->bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 :
@@ -520,16 +374,16 @@ launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
     const size_t row_bytes = (size_t)a->K * quant_bits<W>() / 8, pieces = (size_t)a->T *
         padded(a) / 32;
     struct wide_args b;
-    const struct map w = { 0, { row_bytes, (uint64_t)a->N }, row_bytes,
+    const struct quant_map w = { 0, { row_bytes, (uint64_t)a->N }, row_bytes,
         { S::w_row, BM }, W == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B :
         CU_TENSOR_MAP_SWIZZLE_128B };
-    const struct map x = { 1, { padded(a), (uint64_t)a->T }, padded(a) * 2,
+    const struct quant_map x = { 1, { padded(a), (uint64_t)a->T }, padded(a) * 2,
         { BK / 2, BN }, CU_TENSOR_MAP_SWIZZLE_128B };
     b.g = *a;
     b.ones = quant_ones<W>();
     b.groups = (a->K - 1) / a->w_group + 1;
     b.units = a->w_group < a->K ? a->w_group / UNIT : 0;
-    if (make_map(&b.w, a->w, &w) != 0 || make_map(&b.x, a->scratch, &x) != 0)
+    if (quant_make_map(&b.w, a->w, &w) != 0 || quant_make_map(&b.x, a->scratch, &x) != 0)
         return -ENOTSUP;
     int n_tile = ((a->N - 1) / BM + 1) * ((a->T - 1) / BN + 1);
     cu_chain(order_x<W == FDK_I4 ? FDK_I4 : FDK_I8>,
@@ -548,8 +402,11 @@ launch_unit(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 }
 
 int
-cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
+cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
+    fdk_stream_t st)
 {
+    if (!deterministic && a->T <= CU_QUANT_MID)
+        return cu_quant_mid(a, n_proc, st);
     int rc = a->w_dtype == FDK_I4 ? launch_unit<FDK_I4>(a, n_proc, cu_raw(st)) :
         a->w_dtype == FDK_I8 ? launch_unit<FDK_I8>(a, n_proc, cu_raw(st)) :
         launch_unit<FDK_F8E4M3>(a, n_proc, cu_raw(st));
@@ -586,5 +443,7 @@ cu_quant_wide_load(void)
         e = prepare_units<FDK_I4>();
     if (e == cudaSuccess)
         e = prepare_units<FDK_I8>();
-    return e != cudaSuccess ? e : prepare_units<FDK_F8E4M3>();
+    if (e == cudaSuccess)
+        e = prepare_units<FDK_F8E4M3>();
+    return e != cudaSuccess ? e : cu_quant_mid_load();
 }
