@@ -432,6 +432,8 @@ struct fdk_ops {
     size_t (*gemm_scratch)(const struct fdk_gemm_args *);
     size_t (*attention_scratch)(const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
+    /* A backend may launch operations later than it is told to, but before anything
+     * else that the stream is told; an error may come then. */
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
     int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
     int (*embed)(const struct fdk_embed_args *, fdk_stream_t);

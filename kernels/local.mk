@@ -27,8 +27,8 @@ endif
 FDK_CUDA_CU = %D%/cuda/attention_plan.cu %D%/cuda/attention_prefill.cu \
 	%D%/cuda/attention_split.cu %D%/cuda/backend_cuda.cu %D%/cuda/gemm_lt.cu \
 	%D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
-	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_stream.cu %D%/cuda/memory.cu \
-	%D%/cuda/ops_attention.cu \
+	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_stream.cu %D%/cuda/mega.cu \
+	%D%/cuda/mega_kernel.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu \
 	%D%/cuda/ops_gemm.cu %D%/cuda/ops_load.cu %D%/cuda/ops_qkv.cu %D%/cuda/ops_rows.cu \
 	%D%/cuda/ops_sample.cu %D%/cuda/probe.cu %D%/cuda/stream.cu
 FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
@@ -36,7 +36,9 @@ FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/attention_split_merge.cuh %D%/cuda/attention_split_mma.cuh \
 	%D%/cuda/attention_split_unit.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
 	%D%/cuda/gemm_quant.cuh %D%/cuda/gemm_quant_mid.cuh %D%/cuda/gemm_quant_wgmma.cuh \
-	%D%/cuda/kv.cuh %D%/cuda/ops_sample_bins.cuh \
+	%D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
+	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_rows.cuh \
+	%D%/cuda/qkv_lanes.cuh %D%/cuda/ops_sample_bins.cuh \
 	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
 	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \
 	%D%/cuda/ops_sample_row.cuh %D%/cuda/tensor_map.cuh %D%/cuda/vec8.cuh

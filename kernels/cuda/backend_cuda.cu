@@ -79,9 +79,16 @@ cu_launched(fdk_stream_t st, const char *op)
 }
 
 int
-cu_stream_enter(fdk_stream_t st)
+cu_op_enter(fdk_stream_t st)
 {
     return st == NULL ? -EINVAL : cu_enter(cu_stream_of(st)->dev);
+}
+
+int
+cu_stream_enter(fdk_stream_t st)
+{
+    int rc = cu_op_enter(st);
+    return rc != 0 ? rc : cu_mega_flush(st);
 }
 
 static const char *
@@ -232,6 +239,7 @@ cu_close(struct fdk_ctx *ctx)
     for (int i = 0; i < ctx->n_dev; i++) {
         struct cu_dev *d = &ctx->dev[i];
         cu_clock_close(d);
+        cu_mega_close(d);
         /* No fault: opening did not get here. */
         if (d->fault != NULL && cu_enter(d) == 0 &&
             cu_result(d, "cudaFree", cudaFree(d->claim)) == 0)
@@ -273,7 +281,8 @@ load_kernels(struct cu_dev *d)
         if (e != cudaSuccess)
             return e;
     }
-    return cu_gemm_load(d->sm90a);
+    e = cu_gemm_load(d->sm90a);
+    return e == cudaSuccess ? cu_mega_load(d->sm90a) : e;
 }
 
 /* What kernels write when their input makes no sense. */
@@ -309,6 +318,8 @@ device_open(struct cu_dev *d)
             cudaDevAttrMultiProcessorCount, d->idx));
     if (rc == 0)
         rc = cu_result(d, "loading kernels", load_kernels(d));
+    if (rc == 0)
+        rc = cu_mega_open(d);
     for (int i = 0; i < d->ctx->n_dev && rc == 0; i++) {
         int can = 0;
         if (i == d->idx ||

@@ -50,6 +50,8 @@ struct cu_lt;                    /* gemm_lt.cu: the cuBLASLt library */
 struct cu_lt_dev;                /* gemm_lt.cu: handle and chosen algorithms */
 struct cu_vmm;                   /* memory.cu: the driver's virtual memory calls */
 struct cu_range;                 /* memory.cu: a reserved range */
+struct cu_mega;                  /* mega.cu: operations of a stream that wait */
+struct cu_mega_dev;              /* mega.cu: of a device */
 
 struct cu_dev {
     struct fdk_ctx *ctx;
@@ -61,6 +63,7 @@ struct cu_dev {
     pthread_mutex_t lock;        /* ranges, clock, creation of algorithms */
     struct cu_range *ranges;
     struct cu_lt_dev *lt;
+    struct cu_mega_dev *mega;    /* mega.cu; NULL: no such kernel here */
     int n_proc;
     int sm90a;                   /* what runs here is code for sm_90a */
     cudaStream_t aux;            /* the clock's */
@@ -74,6 +77,7 @@ struct cu_stream {
     int capturing;
     struct cu_dev *dev;
     cudaStream_t s;
+    struct cu_mega *mega;        /* mega.cu: operations that wait; NULL: none yet */
     struct cu_stream *next;
 };
 
@@ -125,6 +129,8 @@ int cu_result(struct cu_dev *dev, const char *call, cudaError_t e);
 /* After a kernel launch on st. */
 int cu_launched(fdk_stream_t st, const char *op);
 /* -EINVAL for no stream, else cu_enter() of its device. */
+int cu_op_enter(fdk_stream_t st);
+/* The same, and what waits in mega.cu's list has been launched. */
 int cu_stream_enter(fdk_stream_t st);
 uint64_t cu_now_ns(void);
 /* Load kernels k[n] now, so that a first use during a capture loads nothing. */
@@ -214,8 +220,8 @@ size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
 /* gemm_quant.cu: int8, int4 and e4m3 weights, any number of rows, x fp32 or bf16.
- * The same bits for a row whatever T on either side of CU_QUANT_ROWS; with
- * deterministic set, whatever T. */
+ * The same bits for a row whatever T up to CU_QUANT_ROWS, from there to 64, and beyond;
+ * with deterministic set, whatever T. */
 #define CU_QUANT_ROWS 16
 int cu_gemm_quant_fits(const struct fdk_gemm_args *a);
 size_t cu_gemm_quant_scratch(const struct fdk_gemm_args *a);
@@ -228,6 +234,35 @@ cudaError_t cu_weights_load(void);
 int cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st);
 int cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st);
 int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
+
+/* mega.cu: operations on few rows, as one kernel for all of a step. Each of the first
+ * takes a valid operation: 1, it will be launched with others; else these are launched,
+ * 0 or an error. */
+int cu_mega_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
+int cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+int cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
+int cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st);
+int cu_mega_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int cu_mega_gather(const struct fdk_gather_args *a, fdk_stream_t st);
+int cu_mega_flush(fdk_stream_t st);
+void cu_mega_drop(struct cu_stream *s);      /* forgets what waits */
+void cu_mega_free(struct cu_stream *s);
+int cu_mega_open(struct cu_dev *d);
+void cu_mega_close(struct cu_dev *d);
+cudaError_t cu_mega_load(int sm90a);
+/* Valid operations as kernels of their own. */
+int cu_rmsnorm_launch(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
+int cu_gemm_launch(const struct fdk_gemm_args *a, fdk_stream_t st);
+int cu_qkv_launch(const struct fdk_qkv_args *a, fdk_stream_t st);
+int cu_attention_launch(const struct fdk_attention_args *a, fdk_stream_t st);
+int cu_silu_mul_launch(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int cu_gather_launch(const struct fdk_gather_args *a, fdk_stream_t st);
+
+static inline int
+cu_taken(int rc)
+{
+    return rc < 0 ? rc : 0;
+}
 
 /* probe.cu */
 cudaError_t cu_probe_load(void);

@@ -462,10 +462,24 @@ plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t s
 
 /* Without a plan the plain kernel does it all. */
 int
+cu_attention_launch(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    const struct cu_dev *dev = cu_stream_of(st)->dev;
+    int planned = a->plan != NULL && dev->sm90a;
+    int has_long = planned && cu_att_has_long(a, dev->ctx->deterministic);
+    int rc = has_long ? cu_att_long(a, st) : 0;
+    if (rc != 0)
+        return rc;
+    if (planned && cu_att_split_fits(a))
+        return cu_att_split(a, st);
+    return plain_attention(a, has_long ? CU_ATT_LONG_MIN : INT32_MAX, st);
+}
+
+int
 cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     int32_t qa, bt;
-    int rc = cu_stream_enter(st);
+    int rc = cu_op_enter(st);
     if (rc != 0)
         return rc;
     if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->b->table_stride <= 0 ||
@@ -481,16 +495,8 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
         return -EINVAL;
     if (a->n_work_max == 0)
         return 0;
-    const struct cu_dev *dev = cu_stream_of(st)->dev;
-    int planned = a->plan != NULL && dev->sm90a;
-    int has_long = planned && cu_att_has_long(a, dev->ctx->deterministic);
-    if (has_long)
-        rc = cu_att_long(a, st);
-    if (rc != 0)
-        return rc;
-    if (planned && cu_att_split_fits(a))
-        return cu_att_split(a, st);
-    return plain_attention(a, has_long ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    rc = cu_mega_attention(a, st);
+    return rc != 0 ? cu_taken(rc) : cu_attention_launch(a, st);
 }
 
 cudaError_t

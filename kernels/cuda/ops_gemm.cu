@@ -169,9 +169,21 @@ cu_gemm_scratch(const struct fdk_gemm_args *a)
 }
 
 int
+cu_gemm_launch(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    const struct cu_dev *d = cu_stream_of(st)->dev;
+    if (d->sm90a && cu_gemm_quant_fits(a))
+        return cu_gemm_quant(a, d->n_proc, d->ctx->deterministic, st);
+    if (d->sm90a && cu_gemm_stream_fits(a) && !d->ctx->deterministic)
+        return cu_gemm_stream(a, d->n_proc, st);
+    int rc = cu_lt_fits(a) ? cu_lt_gemm(a, st) : 1;
+    return rc == 1 ? tile_gemm(a, st) : rc;
+}
+
+int
 cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
-    int rc = cu_stream_enter(st);
+    int rc = cu_op_enter(st);
     if (rc == 0)
         rc = gemm_valid(a);
     if (rc != 0)
@@ -179,13 +191,8 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     size_t need = cu_gemm_scratch(a);
     if (need > 0 && (a->scratch == NULL || a->scratch_bytes < need))
         return -EINVAL;
-    const struct cu_dev *d = cu_stream_of(st)->dev;
-    if (d->sm90a && cu_gemm_quant_fits(a))
-        return cu_gemm_quant(a, d->n_proc, d->ctx->deterministic, st);
-    if (d->sm90a && cu_gemm_stream_fits(a) && !d->ctx->deterministic)
-        return cu_gemm_stream(a, d->n_proc, st);
-    rc = cu_lt_fits(a) ? cu_lt_gemm(a, st) : 1;
-    return rc == 1 ? tile_gemm(a, st) : rc;
+    rc = cu_mega_gemm(a, st);
+    return rc != 0 ? cu_taken(rc) : cu_gemm_launch(a, st);
 }
 
 int

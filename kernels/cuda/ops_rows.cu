@@ -128,16 +128,8 @@ gather_kernel(struct fdk_gather_args a, struct fdk_batch b, size_t n)
 }
 
 int
-cu_gather(const struct fdk_gather_args *a, fdk_stream_t st)
+cu_gather_launch(const struct fdk_gather_args *a, fdk_stream_t st)
 {
-    int rc = cu_stream_enter(st);
-    if (rc != 0)
-        return rc;
-    if (a->O <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->b == NULL)
-        return -EINVAL;
-    rc = cu_act_valid(a->act);
-    if (rc != 0)
-        return rc;
     size_t bytes = (size_t)a->C * fdk_dtype_bytes(a->act);
     dim3 n((unsigned)a->O);
     if (bytes % 16 == 0 && cu_aligned(a->x, a->y, NULL, NULL))
@@ -147,6 +139,20 @@ cu_gather(const struct fdk_gather_args *a, fdk_stream_t st)
         cu_chain(gather_kernel<uint16_t>, n, ROW_THREADS, 0, cu_raw(st), *a, *a->b,
             bytes / 2);
     return cu_launched(st, "gather");
+}
+
+int
+cu_gather(const struct fdk_gather_args *a, fdk_stream_t st)
+{
+    int rc = cu_op_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->O <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->b == NULL)
+        return -EINVAL;
+    rc = cu_act_valid(a->act);
+    if (rc == 0)
+        rc = cu_mega_gather(a, st);
+    return rc != 0 ? cu_taken(rc) : cu_gather_launch(a, st);
 }
 
 /* ---- rmsnorm ------------------------------------------------------------- */
@@ -300,17 +306,8 @@ rmsnorm_launch(const struct fdk_rmsnorm_args *a, cudaStream_t s)
 }
 
 int
-cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
+cu_rmsnorm_launch(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
-    int rc = cu_stream_enter(st);
-    if (rc != 0)
-        return rc;
-    if (a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->w == NULL ||
-        a->n == NULL)
-        return -EINVAL;
-    rc = cu_act_valid(a->act);
-    if (rc != 0)
-        return rc;
     if (a->act == FDK_F32)
         rmsnorm_launch<float>(a, cu_raw(st));
     else
@@ -318,9 +315,26 @@ cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
     return cu_launched(st, "rmsnorm");
 }
 
+int
+cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
+{
+    int rc = cu_op_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->w == NULL ||
+        a->n == NULL)
+        return -EINVAL;
+    rc = cu_act_valid(a->act);
+    if (rc == 0)
+        rc = cu_mega_rmsnorm(a, st);
+    return rc != 0 ? cu_taken(rc) : cu_rmsnorm_launch(a, st);
+}
+
 /* ---- silu_mul ------------------------------------------------------------ */
 
 #define SILU_THREADS 128
+#define SILU_FEW     128         /* rows up to which a thread has one vector: beyond, two
+                                    save a wave of blocks */
 
 static __device__ __forceinline__ void
 silu_mul(float *y, float g, float u)
@@ -335,32 +349,50 @@ silu_mul(__nv_bfloat16 *y, float g, float u)
     *y = __float2bfloat16_rn(__fdividef(g, 1.0f + __expf(-g)) * u);
 }
 
-/* A vector of 8 a thread; parts blocks to a row, one after the other. */
 template<typename A>
-static __global__ void __launch_bounds__(SILU_THREADS)
-silu_mul_vectors(struct fdk_silu_mul_args a, unsigned parts)
+static __device__ __forceinline__ void
+silu_mul_vector(A *y, size_t i, const struct cu_raw8<A> &gate, const struct cu_raw8<A> &up)
 {
-    unsigned t = blockIdx.x / parts, n = (unsigned)a.F / 8;
-    unsigned i = (blockIdx.x - t * parts) * SILU_THREADS + threadIdx.x;
-    cu_dep_next();
-    cu_dep_wait();
-    unsigned live = (unsigned)cu_clip(a.n, a.T);
-    if (i >= n || (a.T > ROWS_AT_ONCE && t >= live))
-        return;
-    const A *row = (const A *)a.gu + (size_t)t * 2 * (size_t)a.F;
-    struct cu_raw8<A> gate = cu_load8(row, i), up = cu_load8(row, n + i), out;
-    if (t >= live)
-        return;
+    struct cu_raw8<A> out;
     float g[8], u[8];
     cu_widen8(gate, g);
     cu_widen8(up, u);
 #pragma unroll
     for (int k = 0; k < 8; k++)
         silu_mul(reinterpret_cast<A *>(&out) + k, g[k], u[k]);
-    uint4 *y = (uint4 *)((A *)a.y + (size_t)t * (size_t)a.F) + i * (sizeof(A) / 2);
 #pragma unroll
     for (size_t k = 0; k < sizeof(A) / 2; k++)
-        y[k] = out.word[k];
+        ((uint4 *)y)[i * (sizeof(A) / 2) + k] = out.word[k];
+}
+
+/* N vectors of 8 a thread, SILU_THREADS apart; parts blocks to a row, one after the
+ * other. */
+template<typename A, int N>
+static __global__ void __launch_bounds__(SILU_THREADS)
+silu_mul_vectors(struct fdk_silu_mul_args a, unsigned parts)
+{
+    unsigned t = blockIdx.x / parts, n = (unsigned)a.F / 8;
+    unsigned first = (blockIdx.x - t * parts) * SILU_THREADS * N + threadIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
+    unsigned live = (unsigned)cu_clip(a.n, a.T);
+    if (a.T > ROWS_AT_ONCE && t >= live)
+        return;
+    const A *row = (const A *)a.gu + (size_t)t * 2 * (size_t)a.F;
+    struct cu_raw8<A> gate[N], up[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        unsigned i = min(first + k * SILU_THREADS, n - 1);
+        gate[k] = cu_load8(row, i);
+        up[k] = cu_load8(row, n + i);
+    }
+    if (t >= live)
+        return;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (first + k * SILU_THREADS < n)
+            silu_mul_vector((A *)a.y + (size_t)t * (size_t)a.F,
+                first + k * SILU_THREADS, gate[k], up[k]);
 }
 
 template<typename A>
@@ -384,9 +416,11 @@ static void
 silu_mul_launch(const struct fdk_silu_mul_args *a, cudaStream_t s)
 {
     unsigned T = (unsigned)a->T, F = (unsigned)a->F;
-    unsigned parts = (F / 8 + SILU_THREADS - 1) / SILU_THREADS;
+    unsigned each = SILU_THREADS * (T > SILU_FEW ? 2 : 1);
+    unsigned parts = (F / 8 + each - 1) / each;
     if (F % 8 == 0 && cu_aligned(a->gu, a->y, NULL, NULL) && parts <= 0x7fffffffu / T) {
-        cu_chain(silu_mul_vectors<A>, dim3(T * parts), SILU_THREADS, 0, s, *a, parts);
+        cu_chain(T > SILU_FEW ? silu_mul_vectors<A, 2> : silu_mul_vectors<A, 1>,
+            dim3(T * parts), SILU_THREADS, 0, s, *a, parts);
         return;
     }
     parts = (F + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS);
@@ -394,21 +428,27 @@ silu_mul_launch(const struct fdk_silu_mul_args *a, cudaStream_t s)
 }
 
 int
-cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
+cu_silu_mul_launch(const struct fdk_silu_mul_args *a, fdk_stream_t st)
 {
-    int rc = cu_stream_enter(st);
-    if (rc != 0)
-        return rc;
-    if (a->T <= 0 || a->F <= 0 || a->y == NULL || a->gu == NULL || a->n == NULL)
-        return -EINVAL;
-    rc = cu_act_valid(a->act);
-    if (rc != 0)
-        return rc;
     if (a->act == FDK_F32)
         silu_mul_launch<float>(a, cu_raw(st));
     else
         silu_mul_launch<__nv_bfloat16>(a, cu_raw(st));
     return cu_launched(st, "silu_mul");
+}
+
+int
+cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
+{
+    int rc = cu_op_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->T <= 0 || a->F <= 0 || a->y == NULL || a->gu == NULL || a->n == NULL)
+        return -EINVAL;
+    rc = cu_act_valid(a->act);
+    if (rc == 0)
+        rc = cu_mega_silu_mul(a, st);
+    return rc != 0 ? cu_taken(rc) : cu_silu_mul_launch(a, st);
 }
 
 template<typename A>
@@ -419,7 +459,8 @@ act_load(void)
         (const void *)rmsnorm_kernel<A>, (const void *)rmsnorm_vectors<A, 1>,
         (const void *)rmsnorm_vectors<A, 2>,
         (const void *)rmsnorm_vectors<A, NORM_VECTORS>,
-        (const void *)silu_mul_vectors<A>, (const void *)silu_mul_kernel<A>,
+        (const void *)silu_mul_vectors<A, 1>, (const void *)silu_mul_vectors<A, 2>,
+        (const void *)silu_mul_kernel<A>,
     };
     return cu_load(k, sizeof(k) / sizeof(k[0]));
 }

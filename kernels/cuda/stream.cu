@@ -50,6 +50,7 @@ capture_drop(struct cu_stream *st)
     if (!st->capturing)
         return;
     st->capturing = 0;
+    cu_mega_drop(st);
     if (cudaStreamEndCapture(st->s, &g) == cudaSuccess && g != NULL)
         cudaGraphDestroy(g);
     (void)cudaGetLastError();
@@ -64,8 +65,10 @@ cu_stream_free(fdk_stream_t s)
     struct fdk_ctx *ctx = st->dev->ctx;
     if (cu_enter(st->dev) == 0) {
         capture_drop(st);
-        int rc = cu_result(st->dev, "cudaStreamSynchronize",
-            cudaStreamSynchronize(st->s));
+        int rc = cu_mega_flush(s);
+        if (rc == 0)
+            rc = cu_result(st->dev, "cudaStreamSynchronize",
+                cudaStreamSynchronize(st->s));
         if (rc == 0)
             (void)cu_result(st->dev, "cudaStreamDestroy", cudaStreamDestroy(st->s));
     }
@@ -76,6 +79,7 @@ cu_stream_free(fdk_stream_t s)
             break;
         }
     pthread_mutex_unlock(&ctx->lock);
+    cu_mega_free(st);
     st->magic = 0;
     free(st);
 }
@@ -391,6 +395,7 @@ cu_graph_end(fdk_stream_t st, struct fdk_graph **ret)
     if (rc != 0)
         return rc;
     cudaGraph_t g = NULL;
+    int launched = cu_mega_flush(st);
     s->capturing = 0;
     cudaError_t e = cudaStreamEndCapture(s->s, &g);
     if (e == cudaErrorStreamCaptureInvalidated) {
@@ -398,6 +403,10 @@ cu_graph_end(fdk_stream_t st, struct fdk_graph **ret)
         return -EBUSY;                /* something forbidden was called meanwhile */
     }
     rc = cu_result(s->dev, "cudaStreamEndCapture", e);
+    if (rc == 0 && launched != 0) {
+        cudaGraphDestroy(g);
+        rc = launched;
+    }
     if (rc != 0)
         return rc;
     struct fdk_graph *ng = (struct fdk_graph *)calloc(1, sizeof(*ng));

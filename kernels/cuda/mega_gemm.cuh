@@ -1,0 +1,562 @@
+/*
+ * Products with weights, for mega_kernel.cu. A row group is 16 rows of w, the A operand
+ * of mma.m16n8k16; MEGA_ROWS rows of x are B. A block has whole row groups. A chunk is 16
+ * rows by 128 bytes of w; a stage of the ring is one chunk for each warp, side by side
+ * along K, and one copy of the copy engine. The warps' sums are added in their order.
+ *
+ * One warp does nothing but ask for stages, of all products of the list one after the
+ * other: how far it is ahead depends on the ring alone.
+ */
+#ifndef FDD_KERNELS_CUDA_MEGA_GEMM_CUH
+#define FDD_KERNELS_CUDA_MEGA_GEMM_CUH
+
+#include "kernels/cuda/mega.cuh"
+
+#define DEPTH      6             /* stages of the ring */
+#define FLIGHT     2             /* of them on their way at once */
+#define MANY       6             /* row groups a block: they are dealt out */
+#define CHUNK      2048
+#define STAGE      (MEGA_WARPS * CHUNK)
+#define SCALES     (16 * MEGA_WARPS) /* of a stage: [row][chunk] */
+#define SUMS       (MEGA_WARPS * 16 * MEGA_ROWS) /* floats of a row group */
+#define SUMS_BYTES (2 * SUMS * 4)
+#define KEEP       32            /* registers of x that stay over all row groups */
+
+struct __align__(1024) mega_ring {
+    unsigned char w[DEPTH][STAGE];
+    float scale[DEPTH][SCALES];
+    uint64_t full[DEPTH], empty[DEPTH];
+    int group[DEPTH];            /* row group of a stage, -1: this product has no more */
+    int at[MEGA_WARPS][2];       /* ring_at of each warp, between products */
+};
+
+template<int W>
+struct gemm_shape {
+    static const int E = W == FDK_BF16 ? 8 : 16; /* elements of 16 bytes */
+    static const int BR = E / 2;         /* registers of x for half a chunk */
+    static const int keep = KEEP / (2 * BR); /* chunks */
+};
+
+static __device__ __forceinline__ uint32_t
+gemm_smem(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Of the warps that compute. */
+static __device__ __forceinline__ void
+mega_sync(void)
+{
+    asm volatile("bar.sync 1, %0;" :: "n"(MEGA_THREADS) : "memory");
+}
+
+/* Chunks of a row of w. */
+static __device__ __forceinline__ int
+gemm_chunks(const struct mega_gemm &g)
+{
+    return g.K / (g.type == FDK_BF16 ? 64 : 128);
+}
+
+/* ---- the ring ---------------------------------------------------------------- */
+
+static __device__ __forceinline__ void
+ring_wait(const uint64_t *bar, int parity)
+{
+    asm volatile("{.reg .pred p;\n"
+        "again_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra again_%=;}" :: "r"(gemm_smem(bar)), "r"(parity) : "memory");
+}
+
+static __device__ __forceinline__ void
+ring_start(struct mega_ring *r)
+{
+    for (int i = 0; i < MEGA_WARPS; i++)
+        r->at[i][0] = r->at[i][1] = 0;
+    for (int i = 0; i < DEPTH; i++) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
+            :: "r"(gemm_smem(&r->full[i])) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
+            :: "r"(gemm_smem(&r->empty[i])), "n"(MEGA_WARPS) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* A place in the ring: of the thread that asks, or of a warp that takes. */
+struct ring_at {
+    int slot, parity;
+
+    __device__ __forceinline__ void
+    next(void)
+    {
+        if (++slot == DEPTH) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* Row group `group` from chunk c on: a stage of w, and its scales. */
+static __device__ __forceinline__ void
+ring_copy(struct mega_ring *r, int slot, const struct mega_gemm &a, int group, int c,
+    uint64_t policy)
+{
+    const uint32_t bar = gemm_smem(&r->full[slot]);
+    const int scaled = a.shift >= 0;
+    r->group[slot] = group;
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+        :: "r"(bar), "r"(STAGE + scaled * SCALES * 4) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
+        ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
+        :: "r"(gemm_smem(r->w[slot])), "l"(a.w), "r"(0), "r"(group * 16), "r"(c),
+        "r"(bar), "l"(policy) : "memory");
+    if (scaled)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global"
+            ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+            :: "r"(gemm_smem(r->scale[slot])), "l"(a.scale_map), "r"(c),
+            "r"(group * 16), "r"(bar) : "memory");
+}
+
+/* What the thread that asks knows: where it is, and the stage FLIGHT before. */
+struct ring_ask {
+    struct ring_at at, landed;
+    int asked;
+
+    /* The next slot is free, and no more than FLIGHT stages are on their way: what is
+     * asked for early must not keep memory from what others wait for. */
+    __device__ __forceinline__ void
+    wait(struct mega_ring *r)
+    {
+        ring_wait(&r->empty[at.slot], at.parity);
+        if (++asked > FLIGHT) {
+            ring_wait(&r->full[landed.slot], landed.parity);
+            landed.next();
+        }
+    }
+
+    /* Of a product. */
+    __device__ __forceinline__ void
+    end(struct mega_ring *r)
+    {
+        wait(r);
+        r->group[at.slot] = -1;
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+            :: "r"(gemm_smem(&r->full[at.slot])) : "memory");
+        at.next();
+    }
+};
+
+/* Row groups of a product that has many are dealt out as blocks come for them, after each
+ * has had its first, as processors are not served alike by memory. Of few, whoever comes
+ * early would claim more than its share. Each block is told once that there are no more;
+ * the last one puts the counter back. claim: what the counter was. */
+static __device__ __forceinline__ int
+ring_claimed(uint32_t *claimed, uint32_t claim, int groups)
+{
+    const uint32_t c = claim + gridDim.x;
+    if (c == (uint32_t)groups + gridDim.x - 1)
+        *claimed = 0;
+    return (int)min(c, (uint32_t)groups);
+}
+
+/* One thread: everything there is to ask for. The next row group is claimed while this
+ * one's stages are asked for. */
+static __device__ void
+ring_feed(const struct mega_list &l, struct mega_ring *r)
+{
+    struct ring_ask ask = { { 0, 1 }, { 0, 0 }, 0 };
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    for (int op = l.first; op >= 0; op = l.op[op].next) {
+        const struct mega_gemm a = l.op[op].gemm;
+        const int n = gemm_chunks(a), groups = a.N / 16;
+        const bool many = groups >= MANY * (int)gridDim.x;
+        uint32_t *claimed = &l.state->claimed[op];
+        for (int g = (int)blockIdx.x; g < groups;) {
+            uint32_t claim = many ? atomicAdd(claimed, 1u) : 0;
+            for (int c = 0; c < n; c += MEGA_WARPS) {
+                ask.wait(r);
+                ring_copy(r, ask.at.slot, a, g, c, policy);
+                ask.at.next();
+            }
+            g = many ? ring_claimed(claimed, claim, groups) : g + (int)gridDim.x;
+        }
+        ask.end(r);
+    }
+}
+
+/* The row group that comes next; the stage is there when it is known. */
+static __device__ __forceinline__ int
+ring_group(struct mega_ring *r, const struct ring_at &at)
+{
+    ring_wait(&r->full[at.slot], at.parity);
+    return r->group[at.slot];
+}
+
+/* This warp is done with the stage. */
+static __device__ __forceinline__ void
+ring_leave(struct mega_ring *r, struct ring_at &at)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+            :: "r"(gemm_smem(&r->empty[at.slot])) : "memory");
+    at.next();
+}
+
+/* ---- stored weights to pairs of bf16 ----------------------------------------------- */
+
+static __device__ __forceinline__ uint32_t
+sub2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+static __device__ __forceinline__ uint32_t
+mul2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+/*
+ * Pair i of the 8-bit weights at v: a word has two, (0, 2) and (1, 3); the first is in the
+ * low half. 128 + u is exact in bf16 for u below 128, and its last bits are u's:
+ * 0x4300 | u. Exponent and mantissa of e4m3 put where bf16 has them are the value times
+ * 2^-120, subnormal ones too: it stays so, x is taken 2^60 times as large, and the rest is
+ * for the sums.
+ */
+template<int W>
+static __device__ __forceinline__ uint32_t
+weight_pair(const uint32_t *v, int i)
+{
+    if constexpr (W == FDK_I8) {
+        uint32_t w = v[i / 2] >> (8 * (i % 2));
+        return sub2((w & 0x007f007fu) | 0x43004300u, (w & 0x00800080u) | 0x43004300u);
+    } else {
+        uint32_t w = i % 2 == 0 ? v[i / 2] << 8 : v[i / 2];
+        return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
+    }
+}
+
+/* Eight elements of x, in their order, to the pairs of eight 8-bit weights. */
+template<int W>
+static __device__ __forceinline__ void
+order_x(uint32_t b[4], uint4 x)
+{
+    b[0] = __byte_perm(x.x, x.y, 0x5410);
+    b[1] = __byte_perm(x.x, x.y, 0x7632);
+    b[2] = __byte_perm(x.z, x.w, 0x5410);
+    b[3] = __byte_perm(x.z, x.w, 0x7632);
+    if constexpr (W == FDK_F8E4M3)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            b[i] = mul2(b[i], 0x5d805d80u);          /* 2^60 */
+}
+
+/* What sums are to be multiplied with. */
+template<int W>
+static __device__ __forceinline__ float
+sum_unit(void)
+{
+    return W == FDK_F8E4M3 ? 0x1p60f : 1;
+}
+
+/* What a lane of a warp has to do with a product. */
+template<int W>
+struct gemm_lane {
+    const uint16_t *x;           /* row g of x, at the warp's first chunk and this lane */
+    uint32_t w;                  /* its place in a stage */
+    int live;                    /* row g of x is */
+    int leader;                  /* lane 0 */
+};
+
+/* A lane's part of a chunk of x, n chunks after the warp's first; rows that are not live
+ * become zeros. bf16: words t of each 16 bytes, as ldmatrix gives weights; 8 bits: what
+ * goes with 32 bytes at 32 t, so that rows g and g + 1 meet different banks. */
+template<int W>
+static __device__ __forceinline__ void
+take_x(uint32_t *b, const struct gemm_lane<W> &ln, int n)
+{
+    const int E = gemm_shape<W>::E;
+    const uint16_t *x = ln.x + n * (8 * E);
+    if constexpr (W == FDK_BF16) {
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            b[i] = ln.live ? *(const uint32_t *)(x + 8 * i) : 0;
+    } else {
+#pragma unroll
+        for (int i = 0; i < E / 4; i++) {
+            order_x<W>(b + 4 * i, ln.live ? ((const uint4 *)x)[i] :
+                make_uint4(0, 0, 0, 0));
+        }
+    }
+}
+
+template<int W>
+static __device__ __forceinline__ struct gemm_lane<W>
+lane_of(const struct mega_gemm &a, const struct mega_ring *r, int rows)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int g = lane / 4, t = lane % 4, E = gemm_shape<W>::E;
+    struct gemm_lane<W> ln;
+    ln.live = g < rows;
+    ln.leader = lane == 0;
+    ln.x = (const uint16_t *)a.x + (size_t)g * (size_t)a.K +
+        (W == FDK_BF16 ? warp * 64 + 2 * t : (warp * 8 + 2 * t) * E);
+    ln.w = gemm_smem(r->w) + (uint32_t)warp * CHUNK + (uint32_t)(W == FDK_BF16 ?
+        lane / 8 % 2 * 1024 + lane % 8 * 128 + ((lane / 16 ^ lane % 8) * 16) :
+        g * 128 + ((2 * t ^ g) * 16));
+    return ln;
+}
+
+/* ---- products ---------------------------------------------------------------- */
+
+static __device__ __forceinline__ void
+gemm_mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+    uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+static __device__ __forceinline__ void
+shared4(uint32_t v[4], uint32_t at)
+{
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
+}
+
+static __device__ __forceinline__ void
+matrices4(uint32_t v[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+        : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
+}
+
+/* Sums of a row group. Without scales of chunks they gather in c alone. */
+struct gemm_sums {
+    float acc[4], c[2][4];
+};
+
+/* c += half u of the chunk at `at` times b. Rows are swizzled as the copy engine does. */
+template<int W>
+static __device__ __forceinline__ void
+half_products(float c[2][4], uint32_t at, int u, const uint32_t *b)
+{
+    if constexpr (W == FDK_BF16) {
+#pragma unroll
+        for (int i = 2 * u; i < 2 * u + 2; i++) {
+            uint32_t w[4];
+            matrices4(w, at ^ (32 * i));
+            gemm_mma(c[i % 2], w[0], w[1], w[2], w[3], b[2 * i], b[2 * i + 1]);
+        }
+    } else {
+        uint32_t w0[4], w1[4];
+        shared4(w0, at ^ (16 * u));
+        shared4(w1, (at ^ (16 * u)) + 1024);
+        b += u * gemm_shape<W>::BR;
+#pragma unroll
+        for (int i = 0; i < gemm_shape<W>::BR / 2; i++)
+            gemm_mma(c[i % 2], weight_pair<W>(w0, 2 * i), weight_pair<W>(w1, 2 * i),
+                weight_pair<W>(w0, 2 * i + 1), weight_pair<W>(w1, 2 * i + 1), b[2 * i],
+                b[2 * i + 1]);
+    }
+}
+
+/* scale: of row g in this chunk. */
+static __device__ __forceinline__ void
+scaled_sums(struct gemm_sums &s, const float *scale)
+{
+    float s0 = scale[0], s1 = scale[8 * MEGA_WARPS];
+    s.acc[0] = fmaf(s0, s.c[0][0] + s.c[1][0], s.acc[0]);
+    s.acc[1] = fmaf(s0, s.c[0][1] + s.c[1][1], s.acc[1]);
+    s.acc[2] = fmaf(s1, s.c[0][2] + s.c[1][2], s.acc[2]);
+    s.acc[3] = fmaf(s1, s.c[0][3] + s.c[1][3], s.acc[3]);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        s.c[i / 4][i % 4] = 0;
+}
+
+/* This warp's chunk of the stage that is next. b: x of it. Beyond the end of a row
+ * weights are 0. mma is of the whole warp: after it all lanes have read the stage. */
+template<int W>
+static __device__ __forceinline__ void
+take_chunk(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
+    const struct gemm_lane<W> &ln, int scaled, const uint32_t *b)
+{
+    const uint32_t w = ln.w + (uint32_t)at.slot * STAGE;
+    ring_wait(&r->full[at.slot], at.parity);
+#pragma unroll
+    for (int u = 0; u < 2; u++)
+        half_products<W>(s.c, w, u, b);
+    if (W != FDK_BF16 && scaled)
+        scaled_sums(s, r->scale[at.slot] + threadIdx.x % 32 / 4 * MEGA_WARPS +
+            threadIdx.x / 32);
+    if (ln.leader)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
+            :: "r"(gemm_smem(&r->empty[at.slot])) : "memory");
+    at.next();
+}
+
+/* ---- a row group's end --------------------------------------------------------- */
+
+/* sums: [warp][row of w][row of x]. */
+static __device__ __forceinline__ void
+put_sums(float *sums, const struct gemm_sums &s, float unit)
+{
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = (s.acc[i] + (s.c[0][i] + s.c[1][i])) * unit;
+    float2 *at = (float2 *)(sums + threadIdx.x / 32 * 16 * MEGA_ROWS) + threadIdx.x % 32;
+    at[0] = make_float2(v[0], v[1]);
+    at[32] = make_float2(v[2], v[3]);
+}
+
+/* An output of a row group: four warps have one each thread, another four each time. */
+struct gemm_out {
+    int i;                       /* row of w * MEGA_ROWS + row of x */
+    int live;
+    float scale, bias;           /* asked for early, as they come from far */
+};
+
+static __device__ __forceinline__ struct gemm_out
+out_of(const struct mega_gemm &a, int group, int turn, int rows)
+{
+    struct gemm_out o = { ((int)threadIdx.x - turn * 128) & (MEGA_THREADS - 1), 0, 1, 0 };
+    int n = group * 16 + o.i / MEGA_ROWS;
+    o.live = o.i < 16 * MEGA_ROWS && o.i % MEGA_ROWS < rows;
+    if (o.live && a.type != FDK_BF16 && a.shift < 0)
+        o.scale = __ldg(a.scale + n);
+    if (o.live && a.bias != NULL)
+        o.bias = __ldg(a.bias + n);
+    return o;
+}
+
+static __device__ __forceinline__ void
+put_y(const struct mega_gemm &a, const float *sums, int group, const struct gemm_out &o)
+{
+    if (!o.live)
+        return;
+    float y = 0;
+#pragma unroll
+    for (int k = 0; k < MEGA_WARPS; k++)
+        y += sums[k * 16 * MEGA_ROWS + o.i];
+    y = y * o.scale + o.bias;
+    size_t at = (size_t)(o.i % MEGA_ROWS) * (size_t)a.ldy + (size_t)(group * 16 + o.i /
+        MEGA_ROWS);
+    if (a.y32)
+        ((float *)a.y)[at] = y;
+    else
+        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(y);
+}
+
+/* x in registers for all row groups: no more than gemm_shape.keep stages. */
+template<int W>
+static __device__ __forceinline__ void
+sum_kept(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
+    const struct gemm_lane<W> &ln, int scaled, int stages, const uint32_t b[KEEP])
+{
+    using S = gemm_shape<W>;
+#pragma unroll
+    for (int k = 0; k < S::keep; k++)
+        if (k < stages)
+            take_chunk<W>(s, r, at, ln, scaled, b + 2 * k * S::BR);
+}
+
+/* x anew for each row group, gemm_shape.keep stages ahead. last: the warp's last chunk
+ * that is there. */
+template<int W>
+static __device__ __forceinline__ void
+sum_anew(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
+    const struct gemm_lane<W> &ln, int scaled, int stages, int last)
+{
+    using S = gemm_shape<W>;
+    uint32_t b[KEEP];
+#pragma unroll
+    for (int k = 0; k < S::keep; k++)
+        take_x<W>(b + 2 * k * S::BR, ln, min(k * MEGA_WARPS, last));
+    for (int c = 0; c < stages; c += S::keep)
+#pragma unroll
+        for (int k = 0; k < S::keep; k++)
+            if (c + k < stages) {
+                take_chunk<W>(s, r, at, ln, scaled, b + 2 * k * S::BR);
+                take_x<W>(b + 2 * k * S::BR, ln, min((c + k + S::keep) * MEGA_WARPS, last));
+            }
+}
+
+/* What else is asked for once x is: keys and values of attention that comes soon. */
+struct gemm_also {
+    const struct mega_list *l;
+    const struct att_deal *deal;
+    int kv_layer;                /* -1: nothing */
+};
+static __device__ __forceinline__ void att_prefetch(const struct gemm_also &also);
+
+template<int W, int KEPT>
+static __device__ __forceinline__ void
+gemm_groups(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
+    const struct gemm_also &also)
+{
+    using S = gemm_shape<W>;
+    const int scaled = W != FDK_BF16 && a.shift >= 0, n = gemm_chunks(a);
+    const int warp = (int)threadIdx.x / 32, stages = (n + MEGA_WARPS - 1) / MEGA_WARPS;
+    const int last = max((n - 1 - warp) / MEGA_WARPS, 0) * MEGA_WARPS;
+    const struct gemm_lane<W> ln = lane_of<W>(a, r, warp < n ? rows : 0);
+    struct ring_at at = { r->at[warp][0], r->at[warp][1] };
+    uint32_t b[KEEP];
+    int turn = 0;
+    if (KEPT)
+#pragma unroll
+        for (int k = 0; k < S::keep; k++)
+            take_x<W>(b + 2 * k * S::BR, ln, min(k * MEGA_WARPS, last));
+    for (int g; (g = ring_group(r, at)) >= 0; turn++) {
+        struct gemm_sums s = {};
+        struct gemm_out o = out_of(a, g, turn & 3, rows);
+        if (KEPT)
+            sum_kept<W>(s, r, at, ln, scaled, stages, b);
+        else
+            sum_anew<W>(s, r, at, ln, scaled, stages, last);
+        put_sums(sums + (turn & 1) * SUMS, s, sum_unit<W>());
+        mega_sync();
+        put_y(a, sums + (turn & 1) * SUMS, g, o);
+        if (turn == 0 && also.kv_layer >= 0)
+            att_prefetch(also);
+    }
+    ring_leave(r, at);
+    if (ln.leader) {
+        r->at[warp][0] = at.slot;
+        r->at[warp][1] = at.parity;
+    }
+    __syncwarp();
+}
+
+template<int W>
+static __device__ __forceinline__ void
+gemm_type(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
+    const struct gemm_also &also)
+{
+    if (gemm_chunks(a) <= gemm_shape<W>::keep * MEGA_WARPS)
+        gemm_groups<W, 1>(a, r, sums, rows, also);
+    else
+        gemm_groups<W, 0>(a, r, sums, rows, also);
+}
+
+/* W: the type of weights that are not bf16: 8 bits. */
+template<int W>
+static __device__ __forceinline__ void
+mega_run_gemm(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
+    const struct gemm_also &also)
+{
+    if (a.type != FDK_BF16)
+        gemm_type<W>(a, r, sums, rows, also);
+    else
+        gemm_type<FDK_BF16>(a, r, sums, rows, also);
+}
+
+#endif
