@@ -277,7 +277,7 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
 {
     const struct par *p = &w->par;
     struct run_open_args oa = { .backend = wrk_is_null(w) ? "null" : p->device_backend,
-        .deterministic = p->device_deterministic,
+        .deterministic = p->device_deterministic, .unfused = !p->device_fused_step,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
     char cache[512];

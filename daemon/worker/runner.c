@@ -48,7 +48,8 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
 {
     struct fdk_open_args oa = { .n_device = 1, .n_thread = a->n_thread,
         .max_token = a->max_token, .spin_us = a->spin_us, .exec = a->exec,
-        .deterministic = a->deterministic, .cache_dir = a->cache_dir };
+        .deterministic = a->deterministic, .unfused = a->unfused,
+        .cache_dir = a->cache_dir };
     const struct fdk_ops *k;
     struct runner *run;
     int rc = run_backend(a->backend, &k, err, err_bytes);

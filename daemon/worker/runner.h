@@ -41,7 +41,7 @@ struct run_open_args {
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;      /* virtual devices: who runs the commands */
-    int deterministic;       /* struct fdk_open_args */
+    int deterministic, unfused; /* struct fdk_open_args */
     const char *cache_dir;   /* struct fdk_open_args; NULL: none */
 };
 

@@ -376,6 +376,7 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
         return rc;
     }
     ctx->deterministic = args->deterministic;
+    ctx->unfused = args->unfused;
     for (int i = 0; i < ctx->n_dev && rc == 0; i++)
         if ((rc = device_open(&ctx->dev[i])) != 0)
             bad = i;

@@ -96,7 +96,7 @@ struct fdk_ctx {
     struct cu_event *events;
     struct cu_lt *lt;
     struct cu_vmm *vmm;
-    int deterministic;
+    int deterministic, unfused;
     struct cu_dev *dev;
 };
 

@@ -163,8 +163,8 @@ static int
 may_take(fdk_stream_t st, int T, enum fdk_dtype act)
 {
     const struct cu_dev *d = cu_stream_of(st)->dev;
-    return d->sm90a && d->mega != NULL && !d->ctx->deterministic && T <= ROWS_TAKEN &&
-        act == FDK_BF16;
+    return d->mega != NULL && !d->ctx->deterministic && !d->ctx->unfused &&
+        T <= ROWS_TAKEN && act == FDK_BF16;
 }
 
 /* ---- operations ------------------------------------------------------------ */
