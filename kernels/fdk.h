@@ -8,7 +8,8 @@
  *   fdk_ops_null   kernels/null.c: echoes, costs nothing (tests)
  *
  * Rules: a launcher only launches. It never allocates, synchronizes, prints
- * or reads the environment, so any of them can be recorded into a graph.
+ * or reads the environment, so any of them can be recorded into a graph; what a
+ * backend notes of an argument that it meets for the first time is excepted.
  * Launch shapes come from the padded sizes in the argument struct; live
  * counts and all that varies from step to step are read through device
  * pointers when the operation runs. Functions return 0 or -errno: -EINVAL
@@ -389,6 +390,7 @@ struct fdk_ops {
 
     /* 256-byte aligned, contents undefined. */
     int (*mem_alloc)(struct fdk_ctx *, int dev, size_t bytes, void **ret);
+    /* What streams were told to do with it has been waited for. */
     void (*mem_free)(struct fdk_ctx *, int dev, void *p);
     int (*host_alloc)(struct fdk_ctx *, size_t bytes, void **ret);  /* pinned */
     void (*host_free)(struct fdk_ctx *, void *p);

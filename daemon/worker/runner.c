@@ -186,6 +186,10 @@ run_record(struct runner *run, struct run_pad *pad)
         return rc;
     rc = run_program(run, pad);
     rc2 = run->k->graph_end(run->stream, &pad->graph);
+    if (rc != 0 && rc2 == 0) {           /* a part of the step */
+        run->k->graph_free(pad->graph);
+        pad->graph = NULL;
+    }
     rc = rc != 0 ? rc : rc2;
     if (rc != -ENOMEM || run->mem.kv == 0)
         return rc;

@@ -44,7 +44,7 @@ struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
  * with the history that its last token sees, in parts of whole chunks. A part is one
  * chunk, or in deterministic mode four and again four after each 64, so that a row has at
  * most 16 parts. The list of all parts, by tile, head set and part, is cut into equal
- * pieces, one per block. A head set is one KV head with up to 16 of its query heads.
+ * pieces, or about equal ones of whole head sets, one per block. A head set is one KV head with up to 16 of its query heads.
  */
 struct cu_split_tile {
     int32_t tok, n_tok;          /* query tokens of the step */

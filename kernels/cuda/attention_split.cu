@@ -1,6 +1,6 @@
 /*
  * Attention with the history split among blocks: rows of few query tokens, decode
- * first. Every block has an equal piece of the step's list of parts (attention.cuh)
+ * first. Every block has a piece of the step's list of parts (attention.cuh)
  * and streams their keys and values through shared memory, each of its warps for
  * itself: 16 tokens at a time, several of these on their way. The block's warps
  * hold 16 tokens of each chunk each; at the end of a part their sums (m, l, o) are merged

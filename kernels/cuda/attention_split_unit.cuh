@@ -169,7 +169,8 @@ unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos, int 
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, k));
         /* Nothing in sight yet: weights of zero, not NaN. */
         float ref = top == -INFINITY ? 0 : top * scale;
-        alpha[i] = power2(fmaf(m[i], scale, -ref));
+        /* 1 where nothing is larger: the product's rounding must not show. */
+        alpha[i] = top == m[i] ? 1 : power2(fmaf(m[i], scale, -ref));
         m[i] = top;
         ref -= high<E>();
         x = power2(fmaf(x, scale, -ref));

@@ -1,13 +1,14 @@
 /*
- * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. Two forms:
+ * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. Three forms:
  *
  * narrow (this file), up to CU_QUANT_ROWS rows of x: weights stream through shared
  * memory into mma.m16n8k16.
- * wide (gemm_quant_wide.cu), any number of rows: wgmma with weights from
- * registers.
+ * mid (gemm_quant_mid.cu), up to CU_QUANT_MID rows: wgmma with weights from registers,
+ * which stream through shared memory.
+ * wide (gemm_quant_wide.cu), any number of rows: wgmma with weights from registers.
  *
- * Within a form a row's bits do not depend on the number of rows, between the
- * two the order of the sums differs.
+ * Within a form a row's bits do not depend on the number of rows, between them the order
+ * of the sums differs.
  *
  * Narrow: a row group is 16 rows of w, the A operand; 8 NG rows of x are B. The
  * order of k within a product is free as long as both sides agree: lane (g, t)

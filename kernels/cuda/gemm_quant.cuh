@@ -1,5 +1,5 @@
 /*
- * What the two forms of the GEMM with quantized weights share: stored weights
+ * What the forms of the GEMM with quantized weights share: stored weights
  * to pairs of bf16. Every stored value (int8, int4, e4m3) is exact in bf16.
  */
 #ifndef FDD_KERNELS_CUDA_GEMM_QUANT_CUH

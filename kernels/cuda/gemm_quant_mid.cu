@@ -39,7 +39,7 @@ struct mid_args {
     uint32_t ones;
     int32_t groups, units;       /* scales of a row; units that share one, 0: all */
     int32_t n_kb;
-    int32_t height, n_tile;      /* rows of w in a tile: a multiple of 8 */
+    int32_t height, n_tile;      /* rows of w in a tile: 16, 32 or 64 */
 };
 
 /* The k block where part i of n begins. */

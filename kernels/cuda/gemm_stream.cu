@@ -219,7 +219,6 @@ multiply_wait(void)
  * other kernels' results may be read. */
 template<int TT, int KS>
 struct producer {
-    using Z = shape<TT, KS>;
     const CUtensorMap *w, *x;
     const struct stream_args &a;
     const struct work &k;

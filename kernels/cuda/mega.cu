@@ -2,8 +2,8 @@
  * What a stream is told to run, collected as a list for mega_kernel.cu. Operations on up
  * to ROWS_TAKEN rows of 16-bit activations wait in the list; whatever else a stream is
  * asked for comes after what waits (cu_stream_enter). Only steps with 8-bit weights gain:
- * a list without any, without attention, or with next to nothing beside it is launched one
- * by one, as its operations would have been.
+ * a list without any, or without two layers' attention, is launched one by one, as its
+ * operations would have been.
  */
 #include "kernels/cuda/mega.cuh"
 #include "kernels/cuda/vec8.cuh"
@@ -29,6 +29,8 @@ struct map_key {
     int32_t N, K, type, scales;
 };
 
+/* Of a device: one stream at a time runs steps. A map is written once, before a kernel
+ * first uses it, and stays as it is. */
 struct cu_mega_dev {
     struct mega_state *state;        /* on the device */
     struct mega_maps *maps;          /* on the device, [MEGA_MAPS] */
@@ -39,7 +41,7 @@ struct cu_mega {
     struct mega_list list;
     union mega_args args[MEGA_OPS];
     int last;                        /* the last product, -1 */
-    int attention;                   /* there is one */
+    int attention;                   /* how many there are */
     int has_b, has_kv;               /* list.b, list.kv are those of an operation */
 };
 
@@ -99,7 +101,7 @@ cu_mega_flush(fdk_stream_t st)
     if (m == NULL || m->list.n == 0)
         return 0;
     int rc = 0, n = m->list.n;
-    int whole = m->attention && m->list.type != FDK_BF16 && n > 3;
+    int whole = m->attention > 1 && m->list.type != FDK_BF16;
     if (whole)
         rc = cu_result(s->dev, "decode step", mega_launch(&m->list, s->dev->n_proc, s->s));
     list_clear(m);
@@ -226,7 +228,7 @@ maps_of(struct cu_dev *d, const struct fdk_gemm_args *a)
         scales_of(a) };
     struct cu_mega_dev *m = d->mega;
     const struct mega_maps *r = NULL;
-    struct mega_maps maps;
+    struct mega_maps maps = {};
     pthread_mutex_lock(&d->lock);
     size_t at = (uintptr_t)a->w / 256 % MEGA_MAPS;
     for (int i = 0; i < MEGA_MAPS; i++, at = (at + 1) % MEGA_MAPS) {
@@ -292,7 +294,8 @@ cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     if (op == NULL)
         return not_taken(st, rc);
     struct cu_mega *m = cu_stream_of(st)->mega;
-    m->list.op[m->list.n > 0 ? m->list.n - 1 : 0].kv_layer = (int16_t)a->layer;
+    if (m->list.n > 0)
+        m->list.op[m->list.n - 1].kv_layer = (int16_t)a->layer;
     op->qkv = { a->qkv, a->q_norm, a->k_norm, a->cs, a->H, a->K, a->D, a->rot, a->layer,
         a->eps };
     list_added(st)->qkv = *a;
@@ -303,7 +306,10 @@ int
 cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     int rc = 0, n_proc = cu_stream_of(st)->dev->n_proc;
-    struct mega_op *op = may_take(st, a->T, a->act) && kv_fits(&a->kv, a->D) &&
+    struct cu_mega *m = cu_stream_of(st)->mega;
+    if (m != NULL && m->attention > 0 && m->list.T != a->T)
+        rc = cu_mega_flush(st);                  /* a list has one number of tokens */
+    struct mega_op *op = rc == 0 && may_take(st, a->T, a->act) && kv_fits(&a->kv, a->D) &&
         a->H / a->K <= 8 && a->K <= MEGA_HEADS && a->scale > 0 && a->scratch != NULL &&
         a->scratch_bytes >= mega_attention_scratch(a->T, a->K, a->D, n_proc) &&
         cu_aligned(a->qkv, a->y, a->scratch, NULL) ?
@@ -312,8 +318,9 @@ cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st)
         return not_taken(st, rc);
     op->attention = { a->y, a->qkv, a->n_work, a->n_done, a->scratch, a->H, a->layer,
         a->n_work_max, (int16_t)a->K, (int16_t)a->D, a->scale };
-    cu_stream_of(st)->mega->attention = 1;
-    cu_stream_of(st)->mega->list.T = a->T;
+    m = cu_stream_of(st)->mega;
+    m->attention++;
+    m->list.T = a->T;
     list_added(st)->attention = *a;
     return 1;
 }
@@ -360,6 +367,8 @@ cu_mega_open(struct cu_dev *d)
     int rc = cu_result(d, "cudaMalloc", cudaMalloc((void **)&m->state, sizeof(*m->state)));
     if (rc == 0)
         rc = cu_result(d, "cudaMemset", cudaMemset(m->state, 0, sizeof(*m->state)));
+    if (rc == 0)
+        rc = cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(0));
     if (rc == 0)
         rc = cu_result(d, "cudaMalloc", cudaMalloc((void **)&m->maps, MEGA_MAPS *
             sizeof(*m->maps)));

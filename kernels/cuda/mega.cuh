@@ -1,5 +1,5 @@
 /*
- * A decode step's operations as one kernel. Up to MEGA_ROWS rows, a step is a few
+ * A decode step's operations as one kernel. With few rows, a step is a few
  * hundred short operations, and between two of them the memory stands still: the last
  * blocks end, the next kernel starts, its first weights are asked for. Here one block
  * per processor stays for the whole list and runs it operation by operation, with a

@@ -65,10 +65,9 @@ cu_stream_free(fdk_stream_t s)
     struct fdk_ctx *ctx = st->dev->ctx;
     if (cu_enter(st->dev) == 0) {
         capture_drop(st);
-        int rc = cu_mega_flush(s);
-        if (rc == 0)
-            rc = cu_result(st->dev, "cudaStreamSynchronize",
-                cudaStreamSynchronize(st->s));
+        (void)cu_mega_flush(s);
+        int rc = cu_result(st->dev, "cudaStreamSynchronize",
+            cudaStreamSynchronize(st->s));
         if (rc == 0)
             (void)cu_result(st->dev, "cudaStreamDestroy", cudaStreamDestroy(st->s));
     }

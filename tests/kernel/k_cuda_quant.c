@@ -114,7 +114,7 @@ check(struct mat *m, int split)
     free_mat(m);
 }
 
-/* Both forms and the kernel for what neither takes. */
+/* All forms, several tiles of w a block in the second, and the kernel for what none takes. */
 static void
 against_cpu(void **state)
 {
@@ -124,6 +124,7 @@ against_cpu(void **state)
         { 13, 20, 480, 96 }, { 16, 40, 4096, 64 }, { 17, 64, 128, 32 },
         { 16, 33, 14336, 128 }, { 65, 100, 250, 250 }, { 64, 256, 512, 128 },
         { 129, 96, 1024, 64 }, { 300, 200, 160, 160 }, { 600, 64, 64, 64 },
+        { 20, 4500, 256, 128 }, { 40, 8600, 256, 64 },
     };
     static const enum fdk_dtype kinds[][2] = { { FDK_BF16, FDK_BF16 },
         { FDK_BF16, FDK_F32 }, { FDK_F32, FDK_F32 } };
@@ -181,7 +182,7 @@ every_value(void **state)
 }
 
 /* A row's bits do not depend on how many rows a launch has: among launches of 16 rows
- * at most, among larger ones, and among all where the device was opened so. */
+ * at most, of 17 to 64, of more, and among all where the device was opened so. */
 static void
 rows_stand_alone(void **state)
 {
