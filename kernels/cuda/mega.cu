@@ -1,8 +1,8 @@
 /*
  * What a stream is told to run, collected as a list for mega_kernel.cu. Operations on up
- * to ROWS_TAKEN rows of 16-bit activations wait in the list; whatever else a stream is
- * asked for comes after what waits (cu_stream_enter). Only steps with 8-bit weights gain:
- * a list without any, or without two layers' attention, is launched one by one, as its
+ * to ROWS_TAKEN rows of 16-bit activations wait in the list, products with 8-bit weights
+ * alone; whatever else a stream is asked for comes after what waits (cu_stream_enter). A
+ * list without products, or without two layers' attention, is launched one by one, as its
  * operations would have been.
  */
 #include "kernels/cuda/mega.cuh"
@@ -51,7 +51,6 @@ static void
 list_clear(struct cu_mega *m)
 {
     m->list.n = 0;
-    m->list.type = FDK_BF16;
     m->list.first = m->last = -1;
     m->attention = m->has_b = m->has_kv = 0;
 }
@@ -101,7 +100,7 @@ cu_mega_flush(fdk_stream_t st)
     if (m == NULL || m->list.n == 0)
         return 0;
     int rc = 0, n = m->list.n;
-    int whole = m->attention > 1 && m->list.type != FDK_BF16;
+    int whole = m->attention > 1 && m->last >= 0;
     if (whole)
         rc = cu_result(s->dev, "decode step", mega_launch(&m->list, s->dev->n_proc, s->s));
     list_clear(m);
@@ -189,7 +188,7 @@ cu_mega_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 static int
 scales_of(const struct fdk_gemm_args *a)
 {
-    if (a->w_dtype == FDK_BF16 || a->w_group >= a->K)
+    if (a->w_group >= a->K)
         return 0;
     return a->w_group == 128 && a->K % 512 == 0 && (uintptr_t)a->w_scale % 16 == 0 ?
         a->K / 128 : -1;
@@ -198,9 +197,8 @@ scales_of(const struct fdk_gemm_args *a)
 static int
 gemm_fits(const struct fdk_gemm_args *a)
 {
-    return (a->w_dtype == FDK_BF16 || a->w_dtype == FDK_I8 || a->w_dtype == FDK_F8E4M3) &&
-        a->first == 0 && a->N % 16 == 0 && a->K % (a->w_dtype == FDK_BF16 ? 64 : 128) ==
-        0 && a->K <= 1 << 20 && scales_of(a) >= 0 && cu_aligned(a->w, a->x, NULL, NULL);
+    return (a->w_dtype == FDK_I8 || a->w_dtype == FDK_F8E4M3) && a->first == 0 &&
+        a->N % 16 == 0 && a->K % 128 == 0 && a->K <= 1 << 20 && scales_of(a) >= 0 && cu_aligned(a->w, a->x, NULL, NULL);
 }
 
 /* A recording in this thread does not hear of the copy. */
@@ -255,19 +253,16 @@ cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     const struct mega_maps *maps = may_take(st, a->T, a->act) && gemm_fits(a) ?
         maps_of(d, a) : NULL;
     struct cu_mega *m = cu_stream_of(st)->mega;
-    if (maps != NULL && m != NULL && a->w_dtype != FDK_BF16 && m->list.type != FDK_BF16 &&
-        m->list.type != (int)a->w_dtype)
-        rc = cu_mega_flush(st);                  /* a list has one type besides bf16 */
+    if (maps != NULL && m != NULL && m->last >= 0 && m->list.type != (int)a->w_dtype)
+        rc = cu_mega_flush(st);                  /* a list has one type of weights */
     struct mega_op *op = maps != NULL && rc == 0 ?
         list_add(st, MEGA_GEMM, a->T, a->n, NULL, NULL, &rc) : NULL;
     if (op == NULL)
         return not_taken(st, rc);
     m = cu_stream_of(st)->mega;
-    if (a->w_dtype != FDK_BF16)
-        m->list.type = (int)a->w_dtype;
+    m->list.type = (int)a->w_dtype;
     op->gemm = { a->y, a->x, &maps->w, &maps->scale, a->w_scale, a->bias, a->N, a->K,
-        a->ldy, (int16_t)a->w_dtype, a->y_dtype == FDK_F32,
-        scales_of(a) > 0 ? 0 : -1 };
+        a->ldy, a->y_dtype == FDK_F32, scales_of(a) > 0 ? 0 : -1 };
     if (m->last >= 0)
         m->list.op[m->last].next = (int16_t)m->list.n;
     else

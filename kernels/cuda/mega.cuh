@@ -48,7 +48,7 @@ struct mega_gemm {               /* fdk_gemm_args with first = 0 */
     const void *scale_map;       /* the same of scales: MEGA_WARPS chunks', 16 rows */
     const float *scale, *bias;
     int32_t N, K, ldy;           /* N: a multiple of 16 */
-    int16_t type, y32;           /* enum fdk_dtype; y is fp32 */
+    int32_t y32;                 /* y is fp32 */
     int32_t shift;               /* 0: 128 elements share a scale, -1: a row does */
 };
 struct mega_qkv {                /* fdk_qkv_args */
@@ -108,7 +108,7 @@ struct mega_list {
     int32_t n;
     int32_t first;               /* the first product, -1: none */
     int32_t T;                   /* tokens of the step, at most */
-    int32_t type;                /* enum fdk_dtype of weights that are not bf16 */
+    int32_t type;                /* of all weights: FDK_I8 or FDK_F8E4M3 */
     struct mega_op op[MEGA_OPS];
 };
 static_assert(sizeof(struct mega_list) <= 32764, "arguments of a kernel");

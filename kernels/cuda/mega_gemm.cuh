@@ -1,5 +1,5 @@
 /*
- * Products with weights, for mega_kernel.cu. A row group is 16 rows of w, the A operand
+ * Products with 8-bit weights, for mega_kernel.cu. A row group is 16 rows of w, the A operand
  * of mma.m16n8k16; MEGA_ROWS rows of x are B. A block has whole row groups. A chunk is 16
  * rows by 128 bytes of w; a stage of the ring is one chunk for each warp, side by side
  * along K, and one copy of the copy engine. The warps' sums are added in their order.
@@ -15,12 +15,13 @@
 #define DEPTH      6             /* stages of the ring */
 #define FLIGHT     2             /* of them on their way at once */
 #define MANY       6             /* row groups a block: they are dealt out */
-#define CHUNK      2048
+#define CHUNK      2048          /* bytes: 128 elements of 16 rows of w */
+#define HALF       8             /* registers of x for half a chunk */
 #define STAGE      (MEGA_WARPS * CHUNK)
 #define SCALES     (16 * MEGA_WARPS) /* of a stage: [row][chunk] */
 #define SUMS       (MEGA_WARPS * 16 * MEGA_ROWS) /* floats of a row group */
 #define SUMS_BYTES (2 * SUMS * 4)
-#define KEEP       32            /* registers of x that stay over all row groups */
+#define KEEP       2             /* stages whose x stays in registers over all row groups */
 
 struct __align__(1024) mega_ring {
     unsigned char w[DEPTH][STAGE];
@@ -28,13 +29,6 @@ struct __align__(1024) mega_ring {
     uint64_t full[DEPTH], empty[DEPTH];
     int group[DEPTH];            /* row group of a stage, -1: this product has no more */
     int at[MEGA_WARPS][2];       /* ring_at of each warp, between products */
-};
-
-template<int W>
-struct gemm_shape {
-    static const int E = W == FDK_BF16 ? 8 : 16; /* elements of 16 bytes */
-    static const int BR = E / 2;         /* registers of x for half a chunk */
-    static const int keep = KEEP / (2 * BR); /* chunks */
 };
 
 static __device__ __forceinline__ uint32_t
@@ -48,13 +42,6 @@ static __device__ __forceinline__ void
 mega_sync(void)
 {
     asm volatile("bar.sync 1, %0;" :: "n"(MEGA_THREADS) : "memory");
-}
-
-/* Chunks of a row of w. */
-static __device__ __forceinline__ int
-gemm_chunks(const struct mega_gemm &g)
-{
-    return g.K / (g.type == FDK_BF16 ? 64 : 128);
 }
 
 /* ---- the ring ---------------------------------------------------------------- */
@@ -168,7 +155,7 @@ ring_feed(const struct mega_list &l, struct mega_ring *r)
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     for (int op = l.first; op >= 0; op = l.op[op].next) {
         const struct mega_gemm a = l.op[op].gemm;
-        const int n = gemm_chunks(a), groups = a.N / 16;
+        const int n = a.K / 128, groups = a.N / 16;
         const bool many = groups >= MANY * (int)gridDim.x;
         uint32_t *claimed = &l.state->claimed[op];
         for (int g = (int)blockIdx.x; g < groups;) {
@@ -222,7 +209,7 @@ mul2(uint32_t a, uint32_t b)
 }
 
 /*
- * Pair i of the 8-bit weights at v: a word has two, (0, 2) and (1, 3); the first is in the
+ * Pair i of the weights at v: a word has two, (0, 2) and (1, 3); the first is in the
  * low half. 128 + u is exact in bf16 for u below 128, and its last bits are u's:
  * 0x4300 | u. Exponent and mantissa of e4m3 put where bf16 has them are the value times
  * 2^-120, subnormal ones too: it stays so, x is taken 2^60 times as large, and the rest is
@@ -241,7 +228,7 @@ weight_pair(const uint32_t *v, int i)
     }
 }
 
-/* Eight elements of x, in their order, to the pairs of eight 8-bit weights. */
+/* Eight elements of x, in their order, to the pairs of eight weights. */
 template<int W>
 static __device__ __forceinline__ void
 order_x(uint32_t b[4], uint4 x)
@@ -265,7 +252,6 @@ sum_unit(void)
 }
 
 /* What a lane of a warp has to do with a product. */
-template<int W>
 struct gemm_lane {
     const uint16_t *x;           /* row g of x, at the warp's first chunk and this lane */
     uint32_t w;                  /* its place in a stage */
@@ -274,41 +260,28 @@ struct gemm_lane {
 };
 
 /* A lane's part of a chunk of x, n chunks after the warp's first; rows that are not live
- * become zeros. bf16: words t of each 16 bytes, as ldmatrix gives weights; 8 bits: what
- * goes with 32 bytes at 32 t, so that rows g and g + 1 meet different banks. */
+ * become zeros. Lane t has what goes with 32 bytes at 32 t of each row of w, 16 of them in
+ * each half, so that rows g and g + 1 meet different banks. */
 template<int W>
 static __device__ __forceinline__ void
-take_x(uint32_t *b, const struct gemm_lane<W> &ln, int n)
+take_x(uint32_t *b, const struct gemm_lane &ln, int n)
 {
-    const int E = gemm_shape<W>::E;
-    const uint16_t *x = ln.x + n * (8 * E);
-    if constexpr (W == FDK_BF16) {
+    const uint4 *x = (const uint4 *)(ln.x + n * 128);
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            b[i] = ln.live ? *(const uint32_t *)(x + 8 * i) : 0;
-    } else {
-#pragma unroll
-        for (int i = 0; i < E / 4; i++) {
-            order_x<W>(b + 4 * i, ln.live ? ((const uint4 *)x)[i] :
-                make_uint4(0, 0, 0, 0));
-        }
-    }
+    for (int i = 0; i < 4; i++)
+        order_x<W>(b + 4 * i, ln.live ? x[i] : make_uint4(0, 0, 0, 0));
 }
 
-template<int W>
-static __device__ __forceinline__ struct gemm_lane<W>
+static __device__ __forceinline__ struct gemm_lane
 lane_of(const struct mega_gemm &a, const struct mega_ring *r, int rows)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int g = lane / 4, t = lane % 4, E = gemm_shape<W>::E;
-    struct gemm_lane<W> ln;
+    const int g = lane / 4, t = lane % 4;
+    struct gemm_lane ln;
     ln.live = g < rows;
     ln.leader = lane == 0;
-    ln.x = (const uint16_t *)a.x + (size_t)g * (size_t)a.K +
-        (W == FDK_BF16 ? warp * 64 + 2 * t : (warp * 8 + 2 * t) * E);
-    ln.w = gemm_smem(r->w) + (uint32_t)warp * CHUNK + (uint32_t)(W == FDK_BF16 ?
-        lane / 8 % 2 * 1024 + lane % 8 * 128 + ((lane / 16 ^ lane % 8) * 16) :
-        g * 128 + ((2 * t ^ g) * 16));
+    ln.x = (const uint16_t *)a.x + (size_t)g * (size_t)a.K + warp * 128 + 32 * t;
+    ln.w = gemm_smem(r->w) + (uint32_t)(warp * CHUNK + g * 128 + ((2 * t ^ g) * 16));
     return ln;
 }
 
@@ -331,13 +304,6 @@ shared4(uint32_t v[4], uint32_t at)
         : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
 }
 
-static __device__ __forceinline__ void
-matrices4(uint32_t v[4], uint32_t at)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-        : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
-}
-
 /* Sums of a row group. Without scales of chunks they gather in c alone. */
 struct gemm_sums {
     float acc[4], c[2][4];
@@ -348,24 +314,14 @@ template<int W>
 static __device__ __forceinline__ void
 half_products(float c[2][4], uint32_t at, int u, const uint32_t *b)
 {
-    if constexpr (W == FDK_BF16) {
+    uint32_t w0[4], w1[4];
+    shared4(w0, at ^ (16 * u));
+    shared4(w1, (at ^ (16 * u)) + 1024);
 #pragma unroll
-        for (int i = 2 * u; i < 2 * u + 2; i++) {
-            uint32_t w[4];
-            matrices4(w, at ^ (32 * i));
-            gemm_mma(c[i % 2], w[0], w[1], w[2], w[3], b[2 * i], b[2 * i + 1]);
-        }
-    } else {
-        uint32_t w0[4], w1[4];
-        shared4(w0, at ^ (16 * u));
-        shared4(w1, (at ^ (16 * u)) + 1024);
-        b += u * gemm_shape<W>::BR;
-#pragma unroll
-        for (int i = 0; i < gemm_shape<W>::BR / 2; i++)
-            gemm_mma(c[i % 2], weight_pair<W>(w0, 2 * i), weight_pair<W>(w1, 2 * i),
-                weight_pair<W>(w0, 2 * i + 1), weight_pair<W>(w1, 2 * i + 1), b[2 * i],
-                b[2 * i + 1]);
-    }
+    for (int i = 0; i < HALF / 2; i++)
+        gemm_mma(c[i % 2], weight_pair<W>(w0, 2 * i), weight_pair<W>(w1, 2 * i),
+            weight_pair<W>(w0, 2 * i + 1), weight_pair<W>(w1, 2 * i + 1), b[2 * i],
+            b[2 * i + 1]);
 }
 
 /* scale: of row g in this chunk. */
@@ -387,14 +343,14 @@ scaled_sums(struct gemm_sums &s, const float *scale)
 template<int W>
 static __device__ __forceinline__ void
 take_chunk(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
-    const struct gemm_lane<W> &ln, int scaled, const uint32_t *b)
+    const struct gemm_lane &ln, int scaled, const uint32_t *b)
 {
     const uint32_t w = ln.w + (uint32_t)at.slot * STAGE;
     ring_wait(&r->full[at.slot], at.parity);
 #pragma unroll
     for (int u = 0; u < 2; u++)
-        half_products<W>(s.c, w, u, b);
-    if (W != FDK_BF16 && scaled)
+        half_products<W>(s.c, w, u, b + u * HALF);
+    if (scaled)
         scaled_sums(s, r->scale[at.slot] + threadIdx.x % 32 / 4 * MEGA_WARPS +
             threadIdx.x / 32);
     if (ln.leader)
@@ -431,7 +387,7 @@ out_of(const struct mega_gemm &a, int group, int turn, int rows)
     struct gemm_out o = { ((int)threadIdx.x - turn * 128) & (MEGA_THREADS - 1), 0, 1, 0 };
     int n = group * 16 + o.i / MEGA_ROWS;
     o.live = o.i < 16 * MEGA_ROWS && o.i % MEGA_ROWS < rows;
-    if (o.live && a.type != FDK_BF16 && a.shift < 0)
+    if (o.live && a.shift < 0)
         o.scale = __ldg(a.scale + n);
     if (o.live && a.bias != NULL)
         o.bias = __ldg(a.bias + n);
@@ -456,37 +412,35 @@ put_y(const struct mega_gemm &a, const float *sums, int group, const struct gemm
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(y);
 }
 
-/* x in registers for all row groups: no more than gemm_shape.keep stages. */
+/* x in registers for all row groups: no more than KEEP stages. */
 template<int W>
 static __device__ __forceinline__ void
 sum_kept(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
-    const struct gemm_lane<W> &ln, int scaled, int stages, const uint32_t b[KEEP])
+    const struct gemm_lane &ln, int scaled, int stages, const uint32_t b[KEEP][2 * HALF])
 {
-    using S = gemm_shape<W>;
 #pragma unroll
-    for (int k = 0; k < S::keep; k++)
+    for (int k = 0; k < KEEP; k++)
         if (k < stages)
-            take_chunk<W>(s, r, at, ln, scaled, b + 2 * k * S::BR);
+            take_chunk<W>(s, r, at, ln, scaled, b[k]);
 }
 
-/* x anew for each row group, gemm_shape.keep stages ahead. last: the warp's last chunk
+/* x anew for each row group, KEEP stages ahead. last: the warp's last chunk
  * that is there. */
 template<int W>
 static __device__ __forceinline__ void
 sum_anew(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
-    const struct gemm_lane<W> &ln, int scaled, int stages, int last)
+    const struct gemm_lane &ln, int scaled, int stages, int last)
 {
-    using S = gemm_shape<W>;
-    uint32_t b[KEEP];
+    uint32_t b[KEEP][2 * HALF];
 #pragma unroll
-    for (int k = 0; k < S::keep; k++)
-        take_x<W>(b + 2 * k * S::BR, ln, min(k * MEGA_WARPS, last));
-    for (int c = 0; c < stages; c += S::keep)
+    for (int k = 0; k < KEEP; k++)
+        take_x<W>(b[k], ln, min(k * MEGA_WARPS, last));
+    for (int c = 0; c < stages; c += KEEP)
 #pragma unroll
-        for (int k = 0; k < S::keep; k++)
+        for (int k = 0; k < KEEP; k++)
             if (c + k < stages) {
-                take_chunk<W>(s, r, at, ln, scaled, b + 2 * k * S::BR);
-                take_x<W>(b + 2 * k * S::BR, ln, min((c + k + S::keep) * MEGA_WARPS, last));
+                take_chunk<W>(s, r, at, ln, scaled, b[k]);
+                take_x<W>(b[k], ln, min((c + k + KEEP) * MEGA_WARPS, last));
             }
 }
 
@@ -503,18 +457,17 @@ static __device__ __forceinline__ void
 gemm_groups(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
     const struct gemm_also &also)
 {
-    using S = gemm_shape<W>;
-    const int scaled = W != FDK_BF16 && a.shift >= 0, n = gemm_chunks(a);
+    const int scaled = a.shift >= 0, n = a.K / 128;
     const int warp = (int)threadIdx.x / 32, stages = (n + MEGA_WARPS - 1) / MEGA_WARPS;
     const int last = max((n - 1 - warp) / MEGA_WARPS, 0) * MEGA_WARPS;
-    const struct gemm_lane<W> ln = lane_of<W>(a, r, warp < n ? rows : 0);
+    const struct gemm_lane ln = lane_of(a, r, warp < n ? rows : 0);
     struct ring_at at = { r->at[warp][0], r->at[warp][1] };
-    uint32_t b[KEEP];
+    uint32_t b[KEEP][2 * HALF];
     int turn = 0;
     if (KEPT)
 #pragma unroll
-        for (int k = 0; k < S::keep; k++)
-            take_x<W>(b + 2 * k * S::BR, ln, min(k * MEGA_WARPS, last));
+        for (int k = 0; k < KEEP; k++)
+            take_x<W>(b[k], ln, min(k * MEGA_WARPS, last));
     for (int g; (g = ring_group(r, at)) >= 0; turn++) {
         struct gemm_sums s = {};
         struct gemm_out o = out_of(a, g, turn & 3, rows);
@@ -536,27 +489,16 @@ gemm_groups(const struct mega_gemm &a, struct mega_ring *r, float *sums, int row
     __syncwarp();
 }
 
-template<int W>
-static __device__ __forceinline__ void
-gemm_type(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
-    const struct gemm_also &also)
-{
-    if (gemm_chunks(a) <= gemm_shape<W>::keep * MEGA_WARPS)
-        gemm_groups<W, 1>(a, r, sums, rows, also);
-    else
-        gemm_groups<W, 0>(a, r, sums, rows, also);
-}
-
-/* W: the type of weights that are not bf16: 8 bits. */
+/* W: the type of the weights. */
 template<int W>
 static __device__ __forceinline__ void
 mega_run_gemm(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
     const struct gemm_also &also)
 {
-    if (a.type != FDK_BF16)
-        gemm_type<W>(a, r, sums, rows, also);
+    if (a.K <= KEEP * MEGA_WARPS * 128)
+        gemm_groups<W, 1>(a, r, sums, rows, also);
     else
-        gemm_type<FDK_BF16>(a, r, sums, rows, also);
+        gemm_groups<W, 0>(a, r, sums, rows, also);
 }
 
 #endif

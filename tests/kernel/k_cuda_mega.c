@@ -32,7 +32,7 @@ static const struct shape shapes[] = {
     { FDK_F8E4M3, 256, 256, 512, 1536, 8, 2, 64, 64, 64, 1008, 0, 1 },
 };
 
-struct matrix { void *w; float *scale; int N, K, group; };
+struct matrix { void *w; float *scale; int N, K, group; enum fdk_dtype t; };
 struct region {                  /* T_MAX rows and another one, which stays poison */
     size_t at;
     int width, ld, bytes;        /* elements, and bytes of one */
@@ -72,14 +72,14 @@ random_new(size_t n, enum fdk_dtype t, float mean, float deviation)
 
 /* Products of numbers around 1 come out around 1. */
 static struct matrix
-matrix_new(const struct shape *s, int N, int K, int group)
+matrix_new(enum fdk_dtype t, int N, int K, int group)
 {
-    struct matrix m = { .N = N, .K = K, .group = group != 0 ? group : K };
+    struct matrix m = { .N = N, .K = K, .group = group != 0 ? group : K, .t = t };
     m.w = random_new((size_t)N * (size_t)K, FDK_BF16, 0, 1 / sqrtf((float)K));
-    if (s->w == FDK_BF16)
+    if (t == FDK_BF16)
         return m;
-    const struct fdk_quantize_args a = { .x = m.w, .x_dtype = FDK_BF16, .y_dtype = s->w,
-        .y = tw_new(g, NULL, (size_t)N * fdk_row_bytes(s->w, (size_t)K)),
+    const struct fdk_quantize_args a = { .x = m.w, .x_dtype = FDK_BF16, .y_dtype = t,
+        .y = tw_new(g, NULL, (size_t)N * fdk_row_bytes(t, (size_t)K)),
         .scale = tw_new(g, NULL, (size_t)(N * ((K - 1) / m.group + 1)) * 4),
         .bad = tw_new(g, NULL, 8), .rows = N, .cols = K, .group = m.group };
     OK(g->d.ops->quantize(&a, g->d.st));
@@ -95,12 +95,13 @@ layers_new(struct chain *c, const struct shape *s)
     const int width[] = { s->C, QKV, HD, s->C, s->C, 2 * s->F, s->F, s->C };
     const int top[] = { s->C, s->rot, s->C, s->C, s->V + 5, 1 };
     for (int i = 0; i < N_KV; i++) {
-        c->qkv[i] = matrix_new(s, QKV, s->C, s->group);
-        c->o[i] = matrix_new(s, s->C, HD, s->group);
-        c->gu[i] = matrix_new(s, 2 * s->F, s->C, s->group);
-        c->down[i] = matrix_new(s, s->C, s->F, s->down_group);
+        c->qkv[i] = matrix_new(s->w, QKV, s->C, s->group);
+        c->o[i] = matrix_new(s->w, s->C, HD, s->group);
+        c->gu[i] = matrix_new(s->w, 2 * s->F, s->C, s->group);
+        c->down[i] = matrix_new(s->w, s->C, s->F, s->down_group);
     }
-    c->out = matrix_new(s, s->V, s->C, s->group);
+    /* Of an odd vocabulary in 16 bits, as models mostly have them. */
+    c->out = matrix_new(s->V % 2 ? FDK_BF16 : s->w, s->V, s->C, s->group);
     for (int i = 0; i < REGION; i++) {
         struct region *r = &c->region[i];
         r->at = c->kv_from;
@@ -209,7 +210,7 @@ gemm(struct chain *c, int y, int x, const struct matrix *m, const float *bias)
     const struct fdk_gemm_args a = { .y = at(c, y), .x = at(c, x), .w = m->w,
         .w_scale = m->scale, .w_group = m->group, .bias = bias, .n = y == LOGITS ?
         c->b.n_out : c->b.n_tok, .T = c->att.T, .N = m->N, .K = m->K,
-        .ldy = c->region[y].ld, .w_dtype = c->s.w, .act = FDK_BF16, .y_dtype = y == LOGITS ?
+        .ldy = c->region[y].ld, .w_dtype = m->t, .act = FDK_BF16, .y_dtype = y == LOGITS ?
         FDK_F32 : FDK_BF16, .scratch = c->scratch, .scratch_bytes = SCRATCH };
     launched(c, g->d.ops->gemm(&a, g->d.st));
 }
