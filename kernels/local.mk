@@ -34,14 +34,15 @@ FDK_CUDA_CU = %D%/cuda/attention_plan.cu %D%/cuda/attention_prefill.cu \
 FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/attention_prefill_mma.cuh %D%/cuda/attention_split.cuh \
 	%D%/cuda/attention_split_merge.cuh %D%/cuda/attention_split_mma.cuh \
-	%D%/cuda/attention_split_unit.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
+	%D%/cuda/attention_split_unit.cuh %D%/cuda/barrier.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
 	%D%/cuda/gemm_quant.cuh %D%/cuda/gemm_quant_mid.cuh %D%/cuda/gemm_quant_wgmma.cuh \
 	%D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
 	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_rows.cuh \
 	%D%/cuda/qkv_lanes.cuh %D%/cuda/ops_sample_bins.cuh \
 	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
 	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \
-	%D%/cuda/ops_sample_row.cuh %D%/cuda/tensor_map.cuh %D%/cuda/vec8.cuh
+	%D%/cuda/ops_sample_row.cuh %D%/cuda/tensor_map.cuh %D%/cuda/vec8.cuh \
+	%D%/cuda/wgmma.cuh
 # Programs contain the backend; tests share one object of it, or a bundle of
 # them would hold it forty times. Its name is its place, which `make bundle` changes.
 if HAVE_CUDA

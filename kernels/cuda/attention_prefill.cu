@@ -203,7 +203,7 @@ let_go(uint32_t bar, bool speaks)
 {
     __syncwarp();
     if (speaks)
-        bar_arrive(bar);
+        cu_bar_arrive(bar);
 }
 
 template<int D>
@@ -237,16 +237,16 @@ template<int D>
 static __device__ __forceinline__ void
 skip(const struct shared<D> &s, struct consumer<D> *w, const struct item &it)
 {
-    bar_wait(s.full_q, w->q_phase);
+    cu_bar_wait(s.full_q, w->q_phase);
     let_go(s.empty_q, w->speaks);
 #pragma unroll 1
     for (int c = 0; c < it.n_chunk; c++) {
         wait_turn<D>(w->group);
         pass_turn<D>(w->group);
-        bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
+        cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
-        bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
+        cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
         let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
         w->tv.next();
     }
@@ -261,52 +261,52 @@ attend(const struct fdk_attention_args &a, const struct shared<D> &s,
     uint32_t p[32], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D>::q_bytes);
     struct softmax x = { { -INFINITY, -INFINITY }, { 0, 0 }, { 0, 0 } };
     int first = it.at.kv - it.at.n + 1 + unit % HALVES * ROWS;
-    bar_wait(s.full_q, w->q_phase);
+    cu_bar_wait(s.full_q, w->q_phase);
     if constexpr (shape<D>::q_regs) {
         load_queries<D>(r, q);
         let_go(s.empty_q, w->speaks);
     }
 #pragma unroll 1
     for (int c = 0; c < it.n_chunk; c++) {
-        bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
+        cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
         wait_turn<D>(w->group);
-        mma_fence();
+        cu_wgmma_begin();
         multiply_keys<D>(sc, q, r, s.k_at(w->tk.stage));
-        mma_commit();
+        cu_wgmma_end();
         if (c > 0) {
-            bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
-            mma_fence();
+            cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
+            cu_wgmma_begin();
             multiply_values<D>(o, p, s.v_at(w->tv.stage), c > 1);
-            mma_commit();
+            cu_wgmma_end();
             pass_turn<D>(w->group);
-            mma_wait<1>();
+            cu_wgmma_wait<1>();
         } else {
             pass_turn<D>(w->group);
-            mma_wait<0>();
+            cu_wgmma_wait<0>();
         }
-        mma_pin(sc);
+        cu_wgmma_hold(sc);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
         if (!shape<D>::q_regs && c + 1 == it.n_chunk)
             let_go(s.empty_q, w->speaks);
         chunk_weights(sc, &x, first, c, w->row, scale);
         if (c > 0) {
-            mma_wait<0>();
-            mma_pin(o);
+            cu_wgmma_wait<0>();
+            cu_wgmma_hold(o);
             let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
             w->tv.next();
             rescale<D>(o, x);
         }
         pack_weights(p, sc);
     }
-    bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
+    cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
     if (it.at.kv % CHUNK != 0)
         clear_values<D>(s.v_at(w->tv.stage), it.at.kv % CHUNK, w->group);
-    mma_fence();
+    cu_wgmma_begin();
     multiply_values<D>(o, p, s.v_at(w->tv.stage), it.n_chunk > 1);
-    mma_commit();
-    mma_wait<0>();
-    mma_pin(o);
+    cu_wgmma_end();
+    cu_wgmma_wait<0>();
+    cu_wgmma_hold(o);
     let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
     w->tv.next();
     store<D>(a, it, unit, o, x, w->row);
@@ -362,10 +362,10 @@ lay_out(unsigned char *mem, uint64_t *bar)
 {
     constexpr int N = shape<D>::stages;
     struct shared<D> s;
-    s.q = (smem_at(mem) + 1023) & ~1023u;
+    s.q = (cu_smem(mem) + 1023) & ~1023u;
     s.k = s.q + shape<D>::groups * shape<D>::q_bytes;
     s.v = s.k + N * shape<D>::kv_bytes;
-    s.full_k = smem_at(bar);
+    s.full_k = cu_smem(bar);
     s.empty_k = s.full_k + 8 * N;
     s.full_v = s.empty_k + 8 * N;
     s.empty_v = s.full_v + 8 * N;
@@ -373,13 +373,13 @@ lay_out(unsigned char *mem, uint64_t *bar)
     s.empty_q = s.full_q + 8;
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < N; i++) {
-            bar_init(s.full_k + 8 * i, 1);
-            bar_init(s.full_v + 8 * i, 1);
-            bar_init(s.empty_k + 8 * i, 4 * shape<D>::groups);
-            bar_init(s.empty_v + 8 * i, 4 * shape<D>::groups);
+            cu_bar_init(s.full_k + 8 * i, 1);
+            cu_bar_init(s.full_v + 8 * i, 1);
+            cu_bar_init(s.empty_k + 8 * i, 4 * shape<D>::groups);
+            cu_bar_init(s.empty_v + 8 * i, 4 * shape<D>::groups);
         }
-        bar_init(s.full_q, 1);
-        bar_init(s.empty_q, 4 * shape<D>::groups);
+        cu_bar_init(s.full_q, 1);
+        cu_bar_init(s.empty_q, 4 * shape<D>::groups);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     return s;
@@ -396,9 +396,9 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     struct shared<D> s = lay_out<D>(mem, bar);
     cu_dep_next();
     if (threadIdx.x == 0) {
-        prefetch_map(&m.q);
-        prefetch_map(&m.k);
-        prefetch_map(&m.v);
+        cu_prefetch_map(&m.q);
+        cu_prefetch_map(&m.k);
+        cu_prefetch_map(&m.v);
     }
     __syncthreads();
     cu_dep_wait();

@@ -150,7 +150,7 @@ copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, const struct sour
     int bytes = shape<D>::kv_bytes >> s.log_per;
     int n = __popc(__ballot_sync(0xffffffffu, block >= 0));
     if (lane == 0)
-        bar_expect(bar, (uint32_t)(n * bytes));
+        cu_bar_expect(bar, (uint32_t)(n * bytes));
     __syncwarp();
     if (block >= 0)
         copy_5d(dst + (uint32_t)(lane * bytes), map, bar, s.group0, block);
@@ -164,7 +164,7 @@ copy_queries(const struct maps &m, const struct shared<D> &s, const struct item 
     uint32_t n = 0;
     for (int u = it.unit; u < it.end; u++)
         n += unit_rows(it, u) > 0;
-    bar_expect(s.full_q, n * shape<D>::q_bytes);
+    cu_bar_expect(s.full_q, n * shape<D>::q_bytes);
     for (int u = it.unit; u < it.end; u++)
         if (unit_rows(it, u) > 0)
             copy_3d(s.q + (uint32_t)((u - it.unit) * shape<D>::q_bytes), &m.q,
@@ -212,19 +212,19 @@ produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
             else if (c + 1 == it.n_chunk && more)
                 next = lane_block(src2, 0, lane);
             if (c < it.n_chunk) {
-                bar_wait(s.empty_k + 8 * (uint32_t)tk.stage, tk.phase);
+                cu_bar_wait(s.empty_k + 8 * (uint32_t)tk.stage, tk.phase);
                 copy_chunk<D>(&m.k, s.k_at(tk.stage), s.full_k + 8 * (uint32_t)tk.stage,
                     src, block, lane);
                 tk.next();
             }
             if (c == 0) {
-                bar_wait(s.empty_q, ~(uint32_t)i & 1);
+                cu_bar_wait(s.empty_q, ~(uint32_t)i & 1);
                 if (lane == 0)
                     copy_queries<D>(m, s, it, a.H / a.K);
                 __syncwarp();
                 continue;
             }
-            bar_wait(s.empty_v + 8 * (uint32_t)tv.stage, tv.phase);
+            cu_bar_wait(s.empty_v + 8 * (uint32_t)tv.stage, tv.phase);
             copy_chunk<D>(&m.v, s.v_at(tv.stage), s.full_v + 8 * (uint32_t)tv.stage, src,
                 last, lane);
             tv.next();

@@ -1,7 +1,7 @@
 /*
- * Hopper's instructions as attention_prefill.cu uses them: barriers in shared memory,
- * tensor copies, matrix products of a warpgroup (PTX ISA, "Asynchronous Warpgroup
- * Level Matrix Instructions"). Only for sm_90a.
+ * Hopper's instructions as attention_prefill.cu uses them: tensor copies, matrix products
+ * of a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"). Only for
+ * sm_90a.
  *
  * Of an m64nNk16 accumulator, thread t of the warpgroup holds, of rows
  * t / 32 * 16 + t % 32 / 4 (d[4 i], d[4 i + 1]) and eight more (d[4 i + 2], d[4 i + 3]),
@@ -10,43 +10,9 @@
 #ifndef FDD_KERNELS_CUDA_ATTENTION_PREFILL_MMA_CUH
 #define FDD_KERNELS_CUDA_ATTENTION_PREFILL_MMA_CUH
 
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/tensor_map.cuh"
-
-#include <stdint.h>
-
-static __device__ __forceinline__ uint32_t
-smem_at(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-static __device__ __forceinline__ void
-bar_init(uint32_t bar, uint32_t n)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(n)
-        : "memory");
-}
-
-static __device__ __forceinline__ void
-bar_arrive(uint32_t bar)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
-}
-
-static __device__ __forceinline__ void
-bar_expect(uint32_t bar, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-        :: "r"(bar), "r"(bytes) : "memory");
-}
-
-static __device__ __forceinline__ void
-bar_wait(uint32_t bar, uint32_t phase)
-{
-    asm volatile("{\n.reg .pred p;\n"
-        "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-        "@!p bra again;\n}" :: "r"(bar), "r"(phase) : "memory");
-}
+#include "kernels/cuda/wgmma.cuh"
 
 /* Barrier id for n threads, of which some only say that they were there. */
 static __device__ __forceinline__ void
@@ -59,12 +25,6 @@ static __device__ __forceinline__ void
 named_arrive(int id, int n)
 {
     asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(n) : "memory");
-}
-
-static __device__ __forceinline__ void
-prefetch_map(const CUtensorMap *map)
-{
-    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
 }
 
 static __device__ __forceinline__ void
@@ -98,36 +58,6 @@ matrix(uint32_t at, uint32_t lbo, uint32_t sbo)
 {
     return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(lbo >> 4) << 16 |
         (uint64_t)(sbo >> 4) << 32 | (uint64_t)1 << 62;
-}
-
-static __device__ __forceinline__ void
-mma_fence(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void
-mma_commit(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-/* All but the last N groups are done. */
-template<int N>
-static __device__ __forceinline__ void
-mma_wait(void)
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-}
-
-/* The compiler does not know that a product in flight writes d. */
-template<int N>
-static __device__ __forceinline__ void
-mma_pin(float (&d)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(d[i]) :: "memory");
 }
 
 #define D8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \

@@ -41,7 +41,7 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
         int n = unit_tokens(w, warp, &pos), slot = warp * sh::n_stage + stage;
         if (n > 0) {
             float *scales = (float *)(mem + sh::scales) + slot * 2 * UNIT;
-            bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
+            cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
             parity ^= 1u << stage;
             if (n < UNIT)
                 clear_values<D, E>(mem + slot * sh::stage, scales, n, lane);
@@ -80,7 +80,7 @@ split_kernel(const __grid_constant__ struct split_args s,
     uint32_t base = (uint32_t)__cvta_generic_to_shared(mem);
     const struct cu_split_start *start = s.plan.start + blockIdx.x;
     if (threadIdx.x == 0)
-        fetch_map(&map);
+        cu_prefetch_map(&map);
     int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
     struct feed f = {};
     load_tile(f.w, s, &start->first);
@@ -97,7 +97,7 @@ split_kernel(const __grid_constant__ struct split_args s,
         f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
         f.full = base + (uint32_t)(sh::full + warp * sh::n_stage * 8);
         if (lane < sh::n_stage)
-            bar_init(f.full + (uint32_t)lane * 8);
+            cu_bar_init(f.full + (uint32_t)lane * 8, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         __syncwarp();
         for (int i = 0; i < sh::n_stage; i++)

@@ -162,7 +162,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
         int token = (f.w.head << s.block_shift) + (pos & ((1 << s.block_shift) - 1));
         uint32_t bar = f.full + (uint32_t)stage * 8;
         if (lane == 0) {
-            bar_expect(bar, sh::stage + (sh::scaled ? 2 * UNIT * 4 : 0));
+            cu_bar_expect(bar, sh::stage + (sh::scaled ? 2 * UNIT * 4 : 0));
             fetch(f.ring + (uint32_t)(stage * sh::stage), map, token, f.block, bar);
         }
         if (sh::scaled && lane < 2) {

@@ -1,44 +1,16 @@
 /*
- * Instructions as attention_split.cu uses them: barriers and copies of the copy engine
+ * Instructions as attention_split.cu uses them: copies of the copy engine
  * (PTX ISA, "cp.async.bulk.tensor"), matrix products of a warp, and stored bytes made
  * operands of them. For sm_90 and later.
  */
 #ifndef FDD_KERNELS_CUDA_ATTENTION_SPLIT_MMA_CUH
 #define FDD_KERNELS_CUDA_ATTENTION_SPLIT_MMA_CUH
 
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/kv.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 #include <type_traits>
-
-static __device__ __forceinline__ void
-bar_init(uint32_t bar)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(bar) : "memory");
-}
-
-/* The barrier's next phase ends when so many bytes have come. */
-static __device__ __forceinline__ void
-bar_expect(uint32_t bar, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-        :: "r"(bar), "r"(bytes) : "memory");
-}
-
-static __device__ __forceinline__ void
-bar_wait(uint32_t bar, uint32_t parity)
-{
-    asm volatile("{.reg .pred p;\n"
-        "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-        "@!p bra again;}" :: "r"(bar), "r"(parity) : "memory");
-}
-
-/* The map itself, ahead of the first copy. */
-static __device__ __forceinline__ void
-fetch_map(const CUtensorMap *m)
-{
-    asm volatile("prefetch.tensormap [%0];" :: "l"(m) : "memory");
-}
 
 /* Keys and values of a unit of block `block`. token: head and offset of the first. */
 static __device__ __forceinline__ void

@@ -61,16 +61,6 @@ struct narrow_args {
     uint32_t inverse;                /* 2^32 / blocks, rounded up; 0: one k block each */
 };
 
-static __device__ __forceinline__ void
-mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-    uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
 /* ---- weights ----------------------------------------------------------------------- */
 
 /* A warp's ring of stages and what is copied into it next. */
@@ -108,7 +98,7 @@ struct feed {
     start(const struct narrow_args &a, unsigned char *shared)
     {
         const int warp = (int)threadIdx.x / 32, n_kb = a.g.K / S::KB;
-        ring = quant_smem(shared) + (uint32_t)(warp * S::depth * S::stage);
+        ring = cu_smem(shared) + (uint32_t)(warp * S::depth * S::stage);
         to = ring;
         kb0 = warp * (SLICES / S::warps) * n_kb / SLICES;
         kb1 = (warp + 1) * (SLICES / S::warps) * n_kb / SLICES;
@@ -175,20 +165,6 @@ stage_wait(struct feed<W, LB, NG, KEPT> &f, const struct narrow_args &a)
     return f.to;
 }
 
-template<int LB>
-static __device__ __forceinline__ void
-take(uint32_t v[LB / 4], uint32_t at)
-{
-    if constexpr (LB == 16)
-        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-            : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
-    else if constexpr (LB == 8)
-        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1])
-            : "r"(at));
-    else
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v[0]) : "r"(at));
-}
-
 /* The scales of the lane's rows g and g + 8, of each unit; 1 without any. */
 template<int W, int LB>
 static __device__ __forceinline__ void
@@ -199,8 +175,8 @@ take_scales(uint32_t s[2][UNITS], uint32_t at, const struct narrow_args &a)
         s[i / UNITS][i % UNITS] = 0x3f800000;
     at += UNITS * 64 * LB + threadIdx.x % 32 / 4 * 16;
     if (a.blocks > 0) {
-        take<16>(s[0], at);
-        take<16>(s[1], at + 128);
+        quant_take<16>(s[0], at);
+        quant_take<16>(s[1], at + 128);
     }
 }
 
@@ -214,8 +190,8 @@ products(uint32_t at, uint32_t s0, uint32_t s1, const uint32_t *b, uint32_t ones
     uint32_t w0[words], w1[words];
     float c[2][NG][4] = {};
     at += threadIdx.x % 32 * LB;
-    take<LB>(w0, at);
-    take<LB>(w1, at + 32 * LB);
+    quant_take<LB>(w0, at);
+    quant_take<LB>(w1, at + 32 * LB);
 #pragma unroll
     for (int i = 0; i < mmas; i++) {
         uint32_t a0 = quant_pair<W>(w0, 2 * i, ones), a1 = quant_pair<W>(w1, 2 * i, ones);
@@ -223,7 +199,8 @@ products(uint32_t at, uint32_t s0, uint32_t s1, const uint32_t *b, uint32_t ones
         uint32_t a3 = quant_pair<W>(w1, 2 * i + 1, ones);
 #pragma unroll
         for (int j = 0; j < NG; j++)
-            mma(c[i % 2][j], a0, a1, a2, a3, b[j * BR + 2 * i], b[j * BR + 2 * i + 1]);
+            quant_mma(c[i % 2][j], a0, a1, a2, a3, b[j * BR + 2 * i],
+                b[j * BR + 2 * i + 1]);
     }
 #pragma unroll
     for (int j = 0; j < NG; j++)
@@ -441,6 +418,13 @@ round_x(const __grid_constant__ struct fdk_gemm_args a)
     *(uint2 *)((uint16_t *)a.scratch + i) = *reinterpret_cast<const uint2 *>(r);
 }
 
+void
+quant_round(const struct fdk_gemm_args *a, cudaStream_t s)
+{
+    cu_chain(round_x, dim3((unsigned)(((size_t)a->T * (size_t)a->K / 4 + 255) / 256)), 256,
+        0, s, *a);
+}
+
 template<int W, int LB, int NG, int KEPT>
 static void
 launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
@@ -531,8 +515,7 @@ cu_gemm_quant(const struct fdk_gemm_args *a, int n_proc, int deterministic,
     struct fdk_gemm_args b = *a;
     b.x = (const uint16_t *)a->x + (size_t)a->first * (size_t)a->K;
     if (a->act == FDK_F32) {
-        unsigned blocks = (unsigned)(((size_t)a->T * (size_t)a->K / 4 + 255) / 256);
-        cu_chain(round_x, dim3(blocks), 256, 0, cu_raw(st), *a);
+        quant_round(a, cu_raw(st));
         b.x = a->scratch;
     }
     launch_small(&b, n_proc, cu_raw(st));

@@ -5,7 +5,7 @@
 #ifndef FDD_KERNELS_CUDA_GEMM_QUANT_CUH
 #define FDD_KERNELS_CUDA_GEMM_QUANT_CUH
 
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 template<int W>
@@ -13,12 +13,6 @@ static __host__ __device__ constexpr int
 quant_bits(void)
 {
     return W == FDK_I4 ? 4 : 8;
-}
-
-static __device__ __forceinline__ uint32_t
-quant_smem(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
 }
 
 static __device__ __forceinline__ uint32_t
@@ -83,6 +77,31 @@ quant_order(uint32_t b[4], uint4 x)
     b[3] = __byte_perm(third, x.w, 0x7632);
 }
 
+/* A lane's LB bytes of shared memory. */
+template<int LB>
+static __device__ __forceinline__ void
+quant_take(uint32_t v[LB / 4], uint32_t at)
+{
+    if constexpr (LB == 16)
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+            : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
+    else if constexpr (LB == 8)
+        asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1])
+            : "r"(at));
+    else
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v[0]) : "r"(at));
+}
+
+static __device__ __forceinline__ void
+quant_mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+    uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 /* ---- copies of a lane's own, and what ends a sum ----------------------------------- */
 
 template<int LB>
@@ -134,51 +153,7 @@ quant_put(const struct fdk_gemm_args &a, int m, int n, float y, struct quant_las
         ((float *)a.y)[at] = y;
 }
 
-/* ---- barriers in shared memory, and copies that complete on them ------------------- */
-
-static __device__ __forceinline__ void
-quant_bar_init(uint32_t bar, uint32_t count)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-        :: "r"(bar), "r"(count) : "memory");
-}
-
-/* Barriers are ready for copies, in this thread; a block barrier must follow. */
-static __device__ __forceinline__ void
-quant_bar_ready(void)
-{
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-static __device__ __forceinline__ void
-quant_bar_expect(uint32_t bar, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-        :: "r"(bar), "r"(bytes) : "memory");
-}
-
-static __device__ __forceinline__ void
-quant_bar_arrive(uint32_t bar)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
-}
-
-static __device__ __forceinline__ void
-quant_bar_wait(uint32_t bar, uint32_t parity)
-{
-    asm volatile("{\n\t.reg .pred p;\n\t"
-        "again_%=:\n\t"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
-        "@!p bra again_%=;\n\t}" :: "r"(bar), "r"(parity) : "memory");
-}
-
-/* In whichever block of the cluster: bar comes from quant_remote(). Orders nothing that
- * another block reads: with .release.cluster it would take as long as a memory fence. */
-static __device__ __forceinline__ void
-quant_bar_arrive_at(uint32_t bar)
-{
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory");
-}
+/* ---- copies that complete on barriers ----------------------------------------------- */
 
 /* The thread's copies of its own so far arrive when they are there. */
 static __device__ __forceinline__ void
@@ -196,39 +171,6 @@ quant_box2(uint32_t dst, const CUtensorMap *map, int x, int y, uint32_t bar)
         :: "r"(dst), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
 
-/* ---- clusters ---------------------------------------------------------------------- */
-
-static __device__ __forceinline__ int
-quant_rank(void)
-{
-    uint32_t r;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return (int)r;
-}
-
-/* The same place in block `rank` of the cluster. */
-static __device__ __forceinline__ uint32_t
-quant_remote(uint32_t at, int rank)
-{
-    uint32_t r;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-    return r;
-}
-
-/* All threads of all blocks of the cluster meet; it orders no memory but barriers that
- * quant_bar_ready() came behind. */
-static __device__ __forceinline__ void
-quant_cluster_arrive(void)
-{
-    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
-}
-
-static __device__ __forceinline__ void
-quant_cluster_wait(void)
-{
-    asm volatile("barrier.cluster.wait;" ::: "memory");
-}
-
 /* A map of rows of bytes or of bf16 numbers, for boxes of them; by gemm_quant_wide.cu. */
 struct quant_map {
     int bf16;
@@ -238,6 +180,8 @@ struct quant_map {
 };
 int quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m);
 
+/* gemm_quant.cu: x, fp32, as bf16 in the scratch. */
+void quant_round(const struct fdk_gemm_args *a, cudaStream_t s);
 /* gemm_quant_wide.cu: any number of rows, and by default those few that
  * gemm_quant_mid.cu takes, whose sums are made in another order. */
 #define CU_QUANT_MID 64

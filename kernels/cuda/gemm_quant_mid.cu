@@ -132,7 +132,7 @@ struct asker {
     {
         uint32_t full = p.bars + (uint32_t)r.slot * 16;
         if (threadIdx.x % 32 == 0) {
-            quant_bar_expect(full, (uint32_t)(a.height * S::w_row));
+            cu_bar_expect(full, (uint32_t)(a.height * S::w_row));
             quant_box2(p.ring + (uint32_t)(r.slot * S::stage + S::x_bytes), &a.w,
                 kb * S::w_row, tile * a.height, full);
         }
@@ -146,7 +146,7 @@ struct asker {
         uint32_t to = p.ring + (uint32_t)(r.slot * S::stage), here = x_bars +
             (uint32_t)r.slot * 8;
         if (threadIdx.x % 32 == 0) {
-            quant_bar_expect(here, S::x_bytes);
+            cu_bar_expect(here, S::x_bytes);
             quant_box2(to, &a.x, kb * BK, 0, here);
             quant_box2(to + S::x_bytes / 2, &a.x, kb * BK + BK / 2, 0, here);
         }
@@ -168,7 +168,7 @@ struct asker {
         for (int i = 0; i < S::depth && left > 0; i++, next())
             ask_x();
         for (; left > 0; next()) {
-            quant_bar_wait(p.bars + (uint32_t)r.slot * 16 + 8, r.parity);
+            cu_bar_wait(p.bars + (uint32_t)r.slot * 16 + 8, r.parity);
             ask_w();
             ask_x();
         }
@@ -218,14 +218,14 @@ order_all(const struct work &k, const struct places &p, uint32_t x_bars, int hal
     struct ring r = { 0, 0 };
     for (int n = (k.k1 - k.k0) * k.n; n > 0; n--) {
         uint32_t at = p.ring + (uint32_t)(r.slot * S::stage);
-        quant_bar_wait(x_bars + (uint32_t)r.slot * 8, r.parity);
+        cu_bar_wait(x_bars + (uint32_t)r.slot * 8, r.parity);
 #pragma unroll
         for (int i = 0; i < BN * 2 / 32; i++) {
             int j = lane + 32 * i, row = half * (BN / 2) + j / 2 % (BN / 2);
             order<S::W>(at + (uint32_t)(j / BN * (S::x_bytes / 2)), row, j % 2 * 4);
         }
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        quant_bar_arrive(p.bars + (uint32_t)r.slot * 16);
+        cu_bar_arrive(p.bars + (uint32_t)r.slot * 16);
         onward<S::depth>(&r);
     }
 }
@@ -249,8 +249,8 @@ multiply_all(const struct mid_args &a, const struct room &m, int warp, int rank,
         % 32, to = slab / OWN, groups = (max(rows, 1) + 7) / 8;
     const struct work k(a, part);
     const struct places at = m.of<S>(p);
-    const uint32_t sent = quant_remote(m.sent + (uint32_t)(slab % OWN * 8), to);
-    const uint32_t dst = quant_remote(m.sums + (uint32_t)((slab % OWN * PARTS + part) *
+    const uint32_t sent = cu_remote(m.sent + (uint32_t)(slab % OWN * 8), to);
+    const uint32_t dst = cu_remote(m.sums + (uint32_t)((slab % OWN * PARTS + part) *
         S::sums + lane * 16), to);
     struct reader rd = { at, slab * 16 + lane / 4, { 0, 0 } };
     for (int j = 0; j < k.n; j++) {
@@ -265,7 +265,7 @@ multiply_all(const struct mid_args &a, const struct room &m, int warp, int rank,
         if (16 * slab >= a.height)
             continue;
         if (j > 0)
-            quant_bar_wait(m.taken + (uint32_t)slab * 8, (uint32_t)(j - 1) & 1);
+            cu_bar_wait(m.taken + (uint32_t)slab * 8, (uint32_t)(j - 1) & 1);
 #pragma unroll
         for (int i = 0; i < BN / 8; i++)
             if (i < groups)
@@ -329,8 +329,8 @@ collect(const struct mid_args &a, const struct room &m, const unsigned char *sum
         for (int h = 0; h < 2; h++)
             b[h] = a.g.bias != NULL && n + 8 * h < n_end ? __ldg(a.g.bias + n + 8 * h) : 0;
         if (lane == 0)
-            quant_bar_expect(sent, (uint32_t)(groups * 512 * PARTS));
-        quant_bar_wait(sent, (uint32_t)j & 1);
+            cu_bar_expect(sent, (uint32_t)(groups * 512 * PARTS));
+        cu_bar_wait(sent, (uint32_t)j & 1);
 #pragma unroll 2
         for (int i = 0; i < groups; i++) {
             float v[4];
@@ -339,7 +339,7 @@ collect(const struct mid_args &a, const struct room &m, const unsigned char *sum
         }
         __syncwarp();
         if (j + 1 < k.n && lane < PAIR)
-            quant_bar_arrive_at(quant_remote(m.taken + (uint32_t)slab * 8, lane));
+            cu_bar_arrive_at(cu_remote(m.taken + (uint32_t)slab * 8, lane));
     }
 }
 
@@ -350,15 +350,15 @@ static __device__ __forceinline__ void
 init(const struct room &m)
 {
     for (int i = 0; i < OWN * S::depth; i++) {
-        quant_bar_init(m.bars + (uint32_t)i * 16, 1 + 32 + 64);
-        quant_bar_init(m.bars + (uint32_t)i * 16 + 8, 1);
-        quant_bar_init(m.x_bars + (uint32_t)i * 8, 1);
+        cu_bar_init(m.bars + (uint32_t)i * 16, 1 + 32 + 64);
+        cu_bar_init(m.bars + (uint32_t)i * 16 + 8, 1);
+        cu_bar_init(m.x_bars + (uint32_t)i * 8, 1);
     }
     for (int i = 0; i < OWN; i++)
-        quant_bar_init(m.sent + (uint32_t)i * 8, 1);
+        cu_bar_init(m.sent + (uint32_t)i * 8, 1);
     for (int i = 0; i < 4; i++)
-        quant_bar_init(m.taken + (uint32_t)i * 8, 1);
-    quant_bar_ready();
+        cu_bar_init(m.taken + (uint32_t)i * 8, 1);
+    cu_bar_ready();
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -374,20 +374,20 @@ mid_kernel(const __grid_constant__ struct mid_args a)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using S = mid<W, BN, UNIT>;
     extern __shared__ unsigned char shared[];
-    const uint32_t skip = (1024 - quant_smem(shared) % 1024) % 1024;
+    const uint32_t skip = (1024 - cu_smem(shared) % 1024) % 1024;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
-    const int rank = quant_rank(), own = warp % 4 / (warp < 12 ? 1 : 2) % OWN;
+    const int rank = cu_cluster_rank(), own = warp % 4 / (warp < 12 ? 1 : 2) % OWN;
     struct room m;
-    m.lay_out<S>(quant_smem(shared) + skip);
+    m.lay_out<S>(cu_smem(shared) + skip);
     struct asker<S> ask(a, m, own, rank * OWN + own);
     cu_dep_next();
     if (threadIdx.x == 0)
         init<S>(m);
     __syncthreads();
-    quant_cluster_arrive();
+    cu_cluster_arrive();
     if (warp == 8 || warp == 9)
         ask.ahead();
-    quant_cluster_wait();
+    cu_cluster_wait();
     cu_dep_wait();
     const int rows = min(a.g.T, *a.g.n - a.g.first);
     if (warp < 8) {
@@ -407,22 +407,6 @@ mid_kernel(const __grid_constant__ struct mid_args a)
 }
 
 /* ---- launching --------------------------------------------------------------------- */
-
-/* x as bf16 in the scratch. Rows that are not live stay as they are. */
-static __global__ void __launch_bounds__(256)
-round_rows(const __grid_constant__ struct fdk_gemm_args a)
-{
-    size_t i = (blockIdx.x * (size_t)256 + threadIdx.x) * 4;
-    cu_dep_next();
-    cu_dep_wait();
-    int rows = min(a.T, *a.n - a.first);
-    if (rows <= 0 || i >= (size_t)rows * (size_t)a.K)
-        return;
-    float4 v = *(const float4 *)((const float *)a.x + (size_t)a.first * (size_t)a.K + i);
-    __nv_bfloat162 r[2] = { __floats2bfloat162_rn(v.x, v.y),
-        __floats2bfloat162_rn(v.z, v.w) };
-    *(uint2 *)((uint16_t *)a.scratch + i) = *reinterpret_cast<const uint2 *>(r);
-}
 
 /* Rows of w in a tile, 64, 32 or 16: so that the pair with the most rows has few, where a
  * tile more costs it about as much as 16 rows. */
@@ -464,8 +448,7 @@ launch(const struct fdk_gemm_args *a, int n_pair, cudaStream_t s)
     if (quant_make_map(&b.w, a->w, &w) != 0 || quant_make_map(&b.x, rows, &x) != 0)
         return -ENOTSUP;
     if (a->act == FDK_F32)
-        cu_chain(round_rows, dim3((unsigned)(((size_t)a->T * (size_t)a->K / 4 + 255) /
-            256)), 256, 0, s, *a);
+        quant_round(a, s);
     cu_chain(mid_kernel<W, BN, UNIT>, dim3((unsigned)((b.n_tile < n_pair ? b.n_tile :
         n_pair) * PAIR)), THREADS, S::shared, s, b);
     return 0;
@@ -514,10 +497,7 @@ prepare_all(void)
 cudaError_t
 cu_quant_mid_load(void)
 {
-    static const void *const k[] = { (const void *)round_rows };
-    cudaError_t e = cu_load(k, 1);
-    if (e == cudaSuccess)
-        e = prepare_all<FDK_I4>();
+    cudaError_t e = prepare_all<FDK_I4>();
     if (e == cudaSuccess)
         e = prepare_all<FDK_I8>();
     return e != cudaSuccess ? e : prepare_all<FDK_F8E4M3>();

@@ -42,7 +42,7 @@ struct reader {
 static __device__ __forceinline__ void
 stage_wait(const struct reader &rd)
 {
-    quant_bar_wait(rd.p.bars + (uint32_t)rd.r.slot * 16, rd.r.parity);
+    cu_bar_wait(rd.p.bars + (uint32_t)rd.r.slot * 16, rd.r.parity);
 }
 
 /* The group has read a stage. */
@@ -50,7 +50,7 @@ static __device__ __forceinline__ void
 stage_done(const struct reader &rd, int slot)
 {
     if (threadIdx.x % 128 == 0)
-        quant_bar_arrive(rd.p.bars + (uint32_t)slot * 16 + 8);
+        cu_bar_arrive(rd.p.bars + (uint32_t)slot * 16 + 8);
 }
 
 static __device__ __forceinline__ float
@@ -94,13 +94,13 @@ begin(struct under_way<N> &u, struct reader &rd, uint32_t ones)
 #pragma unroll
     for (int j = 0; j < 4; j++)
         widen<W>(&u.op[2 * j], v[j], ones);
-    hold(u.d);
-    products_begin();
+    cu_wgmma_hold(u.d);
+    cu_wgmma_begin();
 #pragma unroll
     for (int i = 0; i < 8; i++)
         multiply(u.d, u.op[i], operand(x, (uint32_t)(i / 4 * (S::x_bytes / 2) +
             i % 4 * 32)), i > 0);
-    products_end();
+    cu_wgmma_end();
     onward<S::depth>(&rd.r);
 }
 
@@ -108,8 +108,8 @@ template<int LATER, int N>
 static __device__ __forceinline__ void
 end(struct under_way<N> &u, const struct reader &rd, float (&total)[N])
 {
-    products_wait<LATER>();
-    hold(u.d);
+    cu_wgmma_wait<LATER>();
+    cu_wgmma_hold(u.d);
     stage_done(rd, u.slot);
     scale_sums(total, u.d, u.s[0], u.s[1]);
 }
@@ -153,18 +153,18 @@ sum_units(struct reader &rd, int n, uint32_t ones, float (&total)[N])
             take_scales<S>(s[c], rd, c);
             take_w<W>(v, x + S::x_bytes, rd.row, c);
             widen<W>(op[c], v, ones);
-            hold(d[c]);
+            cu_wgmma_hold(d[c]);
         }
-        products_begin();
+        cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 8; i++)
             multiply(d[i % 4], op[i % 4][i / 4], operand(x, (uint32_t)(i % 4 / 2 *
                 (S::x_bytes / 2) + i % 2 * 64 + i / 4 * 32)), i / 4);
-        products_end();
-        products_wait<0>();
+        cu_wgmma_end();
+        cu_wgmma_wait<0>();
 #pragma unroll
         for (int c = 0; c < 4; c++) {
-            hold(d[c]);
+            cu_wgmma_hold(d[c]);
             scale_sums(total, d[c], s[c][0], s[c][1]);
         }
         stage_done(rd, rd.r.slot);

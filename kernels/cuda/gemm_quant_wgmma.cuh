@@ -16,6 +16,7 @@
 #define FDD_KERNELS_CUDA_GEMM_QUANT_WGMMA_CUH
 
 #include "kernels/cuda/gemm_quant.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 #define BK 128
 
@@ -45,35 +46,6 @@ operand(uint32_t at, uint32_t off)
 {
     uint32_t low = (((at & 0x3ffff) >> 4) | 1 << 16) + (off >> 4);
     return (uint64_t)low | (uint64_t)(1024 >> 4 | 1 << 30) << 32;
-}
-
-static __device__ __forceinline__ void
-products_begin(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void
-products_end(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template<int N>
-static __device__ __forceinline__ void
-products_wait(void)
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-}
-
-/* What the compiler knows of sums may not cross this. */
-template<int N>
-static __device__ __forceinline__ void
-hold(float (&d)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(d[i]) :: "memory");
 }
 
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])

@@ -98,8 +98,8 @@ feed(const struct wide_args &a, uint32_t at, uint32_t bars, int n_tile, int tok)
         for (int k = 0; k < n_kb; k++) {
             uint32_t full = bars + (uint32_t)r.slot * 16;
             uint32_t x = at + (uint32_t)(r.slot * S::stage);
-            quant_bar_wait(full + 8, r.parity);
-            quant_bar_expect(full, S::stage);
+            cu_bar_wait(full + 8, r.parity);
+            cu_bar_expect(full, S::stage);
             quant_box2(x + S::x_bytes, &a.w, k * S::w_row, to.n0, full);
             quant_box2(x, &a.x, k * BK, to.m0, full);
             quant_box2(x + S::x_bytes / 2, &a.x, k * BK + BK / 2, to.m0, full);
@@ -136,7 +136,7 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
     uint32_t v[4][2][2], op[2][4][4];
     float d[BN / 2], s[2], next[2];
     take_scales(s, p, 0);
-    quant_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
+    cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
     uint32_t x = at + (uint32_t)(r->slot * S::stage);
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -145,35 +145,35 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
     widen<W>(&op[0][2], v[1], a.ones);
     for (int k = 0; k < n_kb; k++) {
         uint32_t empty = bars + (uint32_t)r->slot * 16 + 8;
-        hold(d);
-        products_begin();
+        cu_wgmma_hold(d);
+        cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
             multiply(d, op[0][i], operand(x + (uint32_t)i * 32, 0), i > 0);
-        products_end();
+        cu_wgmma_end();
         widen<W>(&op[1][0], v[2], a.ones);
         widen<W>(&op[1][2], v[3], a.ones);
-        products_begin();
+        cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
             multiply(d, op[1][i], operand(x + S::x_bytes / 2 + (uint32_t)i * 32, 0), 1);
-        products_end();
+        cu_wgmma_end();
         onward<S::depth>(r);
         if (k + 1 < n_kb) {
             take_scales(next, p, k + 1);
-            quant_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
+            cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
             x = at + (uint32_t)(r->slot * S::stage);
 #pragma unroll
             for (int j = 0; j < 4; j++)
                 take_w<W>(v[j], x + S::x_bytes, row, j);
-            products_wait<1>();
+            cu_wgmma_wait<1>();
             widen<W>(&op[0][0], v[0], a.ones);
             widen<W>(&op[0][2], v[1], a.ones);
         }
-        products_wait<0>();
-        hold(d);
+        cu_wgmma_wait<0>();
+        cu_wgmma_hold(d);
         if (threadIdx.x % 128 == 0)
-            quant_bar_arrive(empty);
+            cu_bar_arrive(empty);
         scale_sums(total, d, s[0], s[1]);
         s[0] = next[0];
         s[1] = next[1];
@@ -190,7 +190,7 @@ sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
     const int row = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
     for (int k = 0; k < a.g.K; k += BK) {
         uint32_t x = at + (uint32_t)(r->slot * S::stage);
-        quant_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
+        cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
 #pragma unroll 1
         for (int j = 0; j < 4 && k + 32 * j < a.g.K; j++) {
             uint32_t v[2][2], op[2][4];
@@ -199,17 +199,17 @@ sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
             take_scales(s, p, k / 32 + j);
             take_w<W>(v, x + S::x_bytes, row, j);
             widen<W>(op, v, a.ones);
-            hold(d);
-            products_begin();
+            cu_wgmma_hold(d);
+            cu_wgmma_begin();
             multiply(d, op[0], operand(b, 0), 0);
             multiply(d, op[1], operand(b + 32, 0), 1);
-            products_end();
-            products_wait<0>();
-            hold(d);
+            cu_wgmma_end();
+            cu_wgmma_wait<0>();
+            cu_wgmma_hold(d);
             scale_sums(total, d, s[0], s[1]);
         }
         if (threadIdx.x % 128 == 0)
-            quant_bar_arrive(bars + (uint32_t)r->slot * 16 + 8);
+            cu_bar_arrive(bars + (uint32_t)r->slot * 16 + 8);
         onward<S::depth>(r);
     }
 }
@@ -313,16 +313,16 @@ wide_kernel(const __grid_constant__ struct wide_args a)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using S = wide<W, BN>;
     extern __shared__ unsigned char shared[];
-    unsigned char *base = shared + (1024 - quant_smem(shared) % 1024) % 1024;
-    uint32_t at = quant_smem(base), bars = at + S::depth * S::stage + 2 * S::strip;
+    unsigned char *base = shared + (1024 - cu_smem(shared) % 1024) % 1024;
+    uint32_t at = cu_smem(base), bars = at + S::depth * S::stage + 2 * S::strip;
     float *room = (float *)(base + S::depth * S::stage);
     cu_dep_next();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::depth; i++) {
-            quant_bar_init(bars + (uint32_t)i * 16, 1);
-            quant_bar_init(bars + (uint32_t)i * 16 + 8, 2);
+            cu_bar_init(bars + (uint32_t)i * 16, 1);
+            cu_bar_init(bars + (uint32_t)i * 16 + 8, 2);
         }
-        quant_bar_ready();
+        cu_bar_ready();
     }
     __syncthreads();
     cu_dep_wait();

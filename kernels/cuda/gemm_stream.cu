@@ -18,8 +18,9 @@
  * way before the kernel ahead has ended: the kernel behind is let in at once and
  * starts wherever a block has left.
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 #define PARTS 4                  /* of K */
 #define PAIR  2                  /* blocks of a cluster */
@@ -78,57 +79,7 @@ cut(int K, int part)
 
 /* ---- instructions ----------------------------------------------------------- */
 
-static __device__ __forceinline__ uint32_t
-smem(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* The same place in block `rank` of the cluster. */
-static __device__ __forceinline__ uint32_t
-remote(uint32_t at, int rank)
-{
-    uint32_t r;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
-    return r;
-}
-
-static __device__ __forceinline__ int
-cluster_rank(void)
-{
-    uint32_t r;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
-    return (int)r;
-}
-
-static __device__ __forceinline__ void
-bar_init(uint64_t *bar, int n)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-        :: "r"(smem(bar)), "r"(n) : "memory");
-}
-
-static __device__ __forceinline__ void
-bar_expect(uint64_t *bar, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-        :: "r"(smem(bar)), "r"(bytes) : "memory");
-}
-
-static __device__ __forceinline__ void
-bar_arrive(uint64_t *bar)
-{
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(smem(bar)) : "memory");
-}
-
-/* Of another block of the cluster: at comes from remote(). */
-static __device__ __forceinline__ void
-bar_arrive_at(uint32_t at)
-{
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];"
-        :: "r"(at) : "memory");
-}
-
+/* As cu_bar_wait(); around this loop the compiler makes less code. */
 static __device__ __forceinline__ void
 bar_wait(uint64_t *bar, int parity)
 {
@@ -137,7 +88,7 @@ bar_wait(uint64_t *bar, int parity)
         asm volatile("{ .reg .pred p; "
             "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
             "selp.u32 %0, 1, 0, p; }"
-            : "=r"(done) : "r"(smem(bar)), "r"(parity) : "memory");
+            : "=r"(done) : "r"(cu_smem(bar)), "r"(parity) : "memory");
     } while (done == 0);
 }
 
@@ -147,7 +98,7 @@ load_box(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *bar,
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
         ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(dst), "l"(map), "r"(0), "r"(row), "r"(kb), "r"(smem(bar)), "l"(policy)
+        :: "r"(dst), "l"(map), "r"(0), "r"(row), "r"(kb), "r"(cu_smem(bar)), "l"(policy)
         : "memory");
 }
 
@@ -194,25 +145,6 @@ multiply(float d[TT / 2], uint64_t w, uint64_t x)
             : D16(0), D16(16) : "l"(w), "l"(x));
 }
 
-static __device__ __forceinline__ void
-multiply_begin(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-static __device__ __forceinline__ void
-multiply_end(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-template<int N>
-static __device__ __forceinline__ void
-multiply_wait(void)
-{
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
-}
-
 /* ---- roles ------------------------------------------------------------------ */
 
 /* A thread for a part of K: stage after stage of w and x, the first ones of w before
@@ -233,7 +165,7 @@ struct producer {
         const struct stream_args &args, const struct work &work, unsigned char *shared,
         barriers *bar, int p, int part) :
         w(w_map), x(x_map), a(args), k(work), full(bar->full[p]), empty(bar->empty[p]),
-        ring(smem(shared) + p * args.n_stage * (KS * args.height * 128 + args.x_bytes)),
+        ring(cu_smem(shared) + p * args.n_stage * (KS * args.height * 128 + args.x_bytes)),
         k0(cut(args.K, part)), k1(cut(args.K, part + 1))
     {
         asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
@@ -266,7 +198,7 @@ struct producer {
     load_w(void)
     {
         const int w_bytes = KS * a.height * 128;
-        bar_expect(&full[slot], w_bytes + a.x_bytes);
+        cu_bar_expect(cu_smem(&full[slot]), w_bytes + a.x_bytes);
         load_box(ring + slot * (w_bytes + a.x_bytes), w,
             (k.at + tile * k.step) * a.height, kb, &full[slot], once);
     }
@@ -337,9 +269,9 @@ consume(const struct stream_args &a, const struct work &k, unsigned char *shared
     const int p = warp / 4, part = rank * OWN + p, to = slab / OWN;
     const int pitch = a.height * 128, stage = KS * pitch + a.x_bytes;
     const int n_block = cut(a.K, part + 1) - cut(a.K, part);
-    const uint32_t ring = smem(shared) + p * a.n_stage * stage;
-    const uint32_t sent = remote(smem(&bar->sent[slab % OWN]), to);
-    const uint32_t dst = remote(smem(shared + Z::ring + (slab % OWN * PARTS +
+    const uint32_t ring = cu_smem(shared) + p * a.n_stage * stage;
+    const uint32_t sent = cu_remote(cu_smem(&bar->sent[slab % OWN]), to);
+    const uint32_t dst = cu_remote(cu_smem(shared + Z::ring + (slab % OWN * PARTS +
         part) * Z::sums + lane * 16), to);
     float d[TT / 2];
     int slot = 0, parity = 0, before = 0;
@@ -350,29 +282,29 @@ consume(const struct stream_args &a, const struct work &k, unsigned char *shared
         for (int kb = 0; kb < n_block; kb += KS) {
             bar_wait(&bar->full[p][slot], parity);
             const uint32_t at = ring + slot * stage;
-            multiply_begin();
+            cu_wgmma_begin();
 #pragma unroll
             for (int b = 0; b < KS; b++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     multiply<TT>(d, matrix(at + b * pitch + i * 32),
                         matrix(at + KS * pitch + b * (a.x_bytes / KS) + i * 32));
-            multiply_end();
-            multiply_wait<1>();
+            cu_wgmma_end();
+            cu_wgmma_wait<1>();
             if (kb > 0 && lane == 0)
-                bar_arrive(&bar->empty[p][before]);
+                cu_bar_arrive(cu_smem(&bar->empty[p][before]));
             before = slot;
             if (++slot == a.n_stage) {
                 slot = 0;
                 parity ^= 1;
             }
         }
-        multiply_wait<0>();
+        cu_wgmma_wait<0>();
 #pragma unroll
         for (int i = 0; i < TT / 2; i += 4)
             asm volatile("" : D4(i) :: "memory");
         if (n_block > 0 && lane == 0)
-            bar_arrive(&bar->empty[p][before]);
+            cu_bar_arrive(cu_smem(&bar->empty[p][before]));
         if (16 * slab >= a.height)
             continue;
         if (j > 0)
@@ -411,7 +343,7 @@ collect(const struct stream_args &a, const struct work &k, const unsigned char *
         float b1 = a.bias != NULL && n + 8 < n_end ? a.bias[n + 8] : 0;
         uint64_t *sent = &bar->sent[mine];
         if (lane == 0)
-            bar_expect(sent, groups * 512 * PARTS);
+            cu_bar_expect(cu_smem(sent), groups * 512 * PARTS);
         bar_wait(sent, j & 1);
 #pragma unroll 2
         for (int i = 0; i < groups; i++)
@@ -420,7 +352,7 @@ collect(const struct stream_args &a, const struct work &k, const unsigned char *
                     add(from[i * 32 + 2 * part], from[i * 32 + 3 * part])), b0, b1);
         __syncwarp();
         if (j + 1 < k.n && lane < PAIR)
-            bar_arrive_at(remote(smem(&bar->taken[slab]), lane));
+            cu_bar_arrive_at(cu_remote(cu_smem(&bar->taken[slab]), lane));
     }
 }
 
@@ -429,14 +361,14 @@ barriers_init(barriers *bar, int n_stage)
 {
     for (int p = 0; p < OWN; p++)
         for (int i = 0; i < n_stage; i++) {
-            bar_init(&bar->full[p][i], 1);
-            bar_init(&bar->empty[p][i], 4);
+            cu_bar_init(cu_smem(&bar->full[p][i]), 1);
+            cu_bar_init(cu_smem(&bar->empty[p][i]), 4);
         }
     for (int i = 0; i < OWN; i++)
-        bar_init(&bar->sent[i], 1);
+        cu_bar_init(cu_smem(&bar->sent[i]), 1);
     for (int i = 0; i < 4; i++)
-        bar_init(&bar->taken[i], 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        cu_bar_init(cu_smem(&bar->taken[i]), 1);
+    cu_bar_ready();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
@@ -456,7 +388,7 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
     using Z = shape<TT, KS>;
     extern __shared__ __align__(1024) unsigned char shared[];
     barriers *bar = (barriers *)(shared + Z::ring + OWN * PARTS * Z::sums);
-    const int rank = cluster_rank(), at = (int)blockIdx.x / PAIR;
+    const int rank = cu_cluster_rank(), at = (int)blockIdx.x / PAIR;
     const int step = (int)gridDim.x / PAIR, role = (int)threadIdx.x / 32 - 4 * OWN;
     const struct work k = { at, step, (a.n_tile - 1 - at) / step + 1 };
     const int mine = role >= 0 && role < OWN ? role : 0;
@@ -468,8 +400,8 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
     if (role >= 0 && role < OWN && threadIdx.x % 32 == 0)
         p.ahead();
     __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed;\n\tbarrier.cluster.wait.acquire;"
-        ::: "memory");
+    cu_cluster_arrive();
+    cu_cluster_wait();
     cu_dep_wait();
     int rows = max(0, min(a.T, *a.n - a.first));
     if (role < 0)

@@ -198,7 +198,8 @@ static int
 gemm_fits(const struct fdk_gemm_args *a)
 {
     return (a->w_dtype == FDK_I8 || a->w_dtype == FDK_F8E4M3) && a->first == 0 &&
-        a->N % 16 == 0 && a->K % 128 == 0 && a->K <= 1 << 20 && scales_of(a) >= 0 && cu_aligned(a->w, a->x, NULL, NULL);
+        a->N % 16 == 0 && a->K % 128 == 0 && a->K <= 1 << 20 && scales_of(a) >= 0 &&
+        cu_aligned(a->w, a->x, NULL, NULL);
 }
 
 /* A recording in this thread does not hear of the copy. */

@@ -9,7 +9,7 @@
 #ifndef FDD_KERNELS_CUDA_MEGA_ATTENTION_CUH
 #define FDD_KERNELS_CUDA_MEGA_ATTENTION_CUH
 
-#include "kernels/cuda/kv.cuh"
+#include "kernels/cuda/attention_split_mma.cuh"
 #include "kernels/cuda/mega_gemm.cuh"
 
 #define UNIT    16               /* tokens of a warp's products */
@@ -112,23 +112,6 @@ struct att_sums {
     float o[D / 64][4][4];
 };
 
-static __device__ __forceinline__ uint32_t
-att_turned(float lo, float hi)
-{
-    uint32_t x, r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(x) : "f"(hi), "f"(lo));
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(x));
-    return r;
-}
-
-static __device__ __forceinline__ float
-att_power2(float x)
-{
-    float r;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    return r;
-}
-
 /* Keys of tokens g and g + 8: pieces t, t + 4, ... of 16 bytes. */
 template<int D>
 static __device__ __forceinline__ void
@@ -183,8 +166,8 @@ att_scores(float p[4], const __nv_bfloat16 *keys, int n, const uint4 *query, boo
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
         uint4 q = att_query(query + 4 * i, live);
-        gemm_mma(p, k[0][i].x, k[1][i].x, k[0][i].y, k[1][i].y, q.x, q.y);
-        gemm_mma(odd, k[0][i].z, k[1][i].z, k[0][i].w, k[1][i].w, q.z, q.w);
+        quant_mma(p, k[0][i].x, k[1][i].x, k[0][i].y, k[1][i].y, q.x, q.y);
+        quant_mma(odd, k[0][i].z, k[1][i].z, k[0][i].w, k[1][i].w, q.z, q.w);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -220,9 +203,9 @@ att_softmax(float p[4], struct att_sums<D> &s, float scale, int n)
     for (int i = 0; i < 2; i++) {
         float a = g < n ? p[i] * scale : -INFINITY;
         float b = g + 8 < n ? p[i + 2] * scale : -INFINITY;
-        float m = fmaxf(s.m[i], att_max(fmaxf(a, b))), alpha = att_power2(s.m[i] - m);
-        p[i] = att_power2(a - m);
-        p[i + 2] = att_power2(b - m);
+        float m = fmaxf(s.m[i], att_max(fmaxf(a, b))), alpha = power2(s.m[i] - m);
+        p[i] = power2(a - m);
+        p[i + 2] = power2(b - m);
         s.l[i] = fmaf(s.l[i], alpha, p[i] + p[i + 2]);
         s.m[i] = m;
 #pragma unroll
@@ -240,7 +223,8 @@ template<int D>
 static __device__ __forceinline__ void
 att_values(struct att_sums<D> &s, const float p[4], const uint4 v[4][D / 64])
 {
-    uint32_t b0 = att_turned(p[0], p[1]), b1 = att_turned(p[2], p[3]);
+    uint32_t b0 = turn(pack<__nv_bfloat16>(p[0], p[1]));
+    uint32_t b1 = turn(pack<__nv_bfloat16>(p[2], p[3]));
 #pragma unroll
     for (int c = 0; c < D / 64; c++)
 #pragma unroll
@@ -250,7 +234,7 @@ att_values(struct att_sums<D> &s, const float p[4], const uint4 v[4][D / 64])
             for (int j = 0; j < 4; j++)
                 x[j] = w == 0 ? v[j][c].x : w == 1 ? v[j][c].y : w == 2 ? v[j][c].z :
                     v[j][c].w;
-            gemm_mma(s.o[c][w], __byte_perm(x[0], x[1], 0x5410),
+            quant_mma(s.o[c][w], __byte_perm(x[0], x[1], 0x5410),
                 __byte_perm(x[0], x[1], 0x7632), __byte_perm(x[2], x[3], 0x5410),
                 __byte_perm(x[2], x[3], 0x7632), b0, b1);
         }
@@ -373,9 +357,9 @@ att_merge(float o[OWN(D)], float *sums, float2 *ml, const struct att_sums<D> &s,
             m = fmaxf(m, all[w * QUERIES + 2 * t + i].x);
         float ref = m == -INFINITY ? 0 : m;
         for (int w = 0; w < warps; w++)
-            sum = fmaf(all[w * QUERIES + 2 * t + i].y, att_power2(all[w * QUERIES + 2 * t +
+            sum = fmaf(all[w * QUERIES + 2 * t + i].y, power2(all[w * QUERIES + 2 * t +
                 i].x - ref), sum);
-        f[i] = att_power2(s.m[i] - ref);
+        f[i] = power2(s.m[i] - ref);
         if (threadIdx.x < 4)
             ml[2 * t + i] = make_float2(m, sum);
     }
@@ -428,8 +412,8 @@ att_combine(const struct mega_attention &a, const struct att_item &x)
 #pragma unroll
             for (int k = 0; k < 8; k++)
                 if (p0 + k < x.n_part) {
-                    float top = fmaxf(m, ml[k].x), was = att_power2(m - top);
-                    float now = att_power2(ml[k].x - top);
+                    float top = fmaxf(m, ml[k].x), was = power2(m - top);
+                    float now = power2(ml[k].x - top);
                     l = fmaf(l, was, ml[k].y * now);
                     o = fmaf(o, was, v[k] * now);
                     m = top;

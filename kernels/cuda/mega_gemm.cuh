@@ -1,6 +1,6 @@
 /*
- * Products with 8-bit weights, for mega_kernel.cu. A row group is 16 rows of w, the A operand
- * of mma.m16n8k16; MEGA_ROWS rows of x are B. A block has whole row groups. A chunk is 16
+ * Products with 8-bit weights, for mega_kernel.cu. A row group is 16 rows of w, the A
+ * operand of mma.m16n8k16; MEGA_ROWS rows of x are B. A block has whole row groups. A chunk is 16
  * rows by 128 bytes of w; a stage of the ring is one chunk for each warp, side by side
  * along K, and one copy of the copy engine. The warps' sums are added in their order.
  *
@@ -10,6 +10,7 @@
 #ifndef FDD_KERNELS_CUDA_MEGA_GEMM_CUH
 #define FDD_KERNELS_CUDA_MEGA_GEMM_CUH
 
+#include "kernels/cuda/gemm_quant.cuh"
 #include "kernels/cuda/mega.cuh"
 
 #define DEPTH      6             /* stages of the ring */
@@ -31,12 +32,6 @@ struct __align__(1024) mega_ring {
     int at[MEGA_WARPS][2];       /* ring_at of each warp, between products */
 };
 
-static __device__ __forceinline__ uint32_t
-gemm_smem(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
 /* Of the warps that compute. */
 static __device__ __forceinline__ void
 mega_sync(void)
@@ -47,25 +42,15 @@ mega_sync(void)
 /* ---- the ring ---------------------------------------------------------------- */
 
 static __device__ __forceinline__ void
-ring_wait(const uint64_t *bar, int parity)
-{
-    asm volatile("{.reg .pred p;\n"
-        "again_%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-        "@!p bra again_%=;}" :: "r"(gemm_smem(bar)), "r"(parity) : "memory");
-}
-
-static __device__ __forceinline__ void
 ring_start(struct mega_ring *r)
 {
     for (int i = 0; i < MEGA_WARPS; i++)
         r->at[i][0] = r->at[i][1] = 0;
     for (int i = 0; i < DEPTH; i++) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;"
-            :: "r"(gemm_smem(&r->full[i])) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
-            :: "r"(gemm_smem(&r->empty[i])), "n"(MEGA_WARPS) : "memory");
+        cu_bar_init(cu_smem(&r->full[i]), 1);
+        cu_bar_init(cu_smem(&r->empty[i]), MEGA_WARPS);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    cu_bar_ready();
 }
 
 /* A place in the ring: of the thread that asks, or of a warp that takes. */
@@ -87,20 +72,17 @@ static __device__ __forceinline__ void
 ring_copy(struct mega_ring *r, int slot, const struct mega_gemm &a, int group, int c,
     uint64_t policy)
 {
-    const uint32_t bar = gemm_smem(&r->full[slot]);
+    const uint32_t bar = cu_smem(&r->full[slot]);
     const int scaled = a.shift >= 0;
     r->group[slot] = group;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-        :: "r"(bar), "r"(STAGE + scaled * SCALES * 4) : "memory");
+    cu_bar_expect(bar, STAGE + scaled * SCALES * 4);
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
         ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(gemm_smem(r->w[slot])), "l"(a.w), "r"(0), "r"(group * 16), "r"(c),
+        :: "r"(cu_smem(r->w[slot])), "l"(a.w), "r"(0), "r"(group * 16), "r"(c),
         "r"(bar), "l"(policy) : "memory");
     if (scaled)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global"
-            ".mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
-            :: "r"(gemm_smem(r->scale[slot])), "l"(a.scale_map), "r"(c),
-            "r"(group * 16), "r"(bar) : "memory");
+        quant_box2(cu_smem(r->scale[slot]), (const CUtensorMap *)a.scale_map, c, group * 16,
+            bar);
 }
 
 /* What the thread that asks knows: where it is, and the stage FLIGHT before. */
@@ -113,9 +95,9 @@ struct ring_ask {
     __device__ __forceinline__ void
     wait(struct mega_ring *r)
     {
-        ring_wait(&r->empty[at.slot], at.parity);
+        cu_bar_wait(cu_smem(&r->empty[at.slot]), at.parity);
         if (++asked > FLIGHT) {
-            ring_wait(&r->full[landed.slot], landed.parity);
+            cu_bar_wait(cu_smem(&r->full[landed.slot]), landed.parity);
             landed.next();
         }
     }
@@ -126,8 +108,7 @@ struct ring_ask {
     {
         wait(r);
         r->group[at.slot] = -1;
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-            :: "r"(gemm_smem(&r->full[at.slot])) : "memory");
+        cu_bar_arrive(cu_smem(&r->full[at.slot]));
         at.next();
     }
 };
@@ -175,7 +156,7 @@ ring_feed(const struct mega_list &l, struct mega_ring *r)
 static __device__ __forceinline__ int
 ring_group(struct mega_ring *r, const struct ring_at &at)
 {
-    ring_wait(&r->full[at.slot], at.parity);
+    cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
     return r->group[at.slot];
 }
 
@@ -185,43 +166,20 @@ ring_leave(struct mega_ring *r, struct ring_at &at)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-            :: "r"(gemm_smem(&r->empty[at.slot])) : "memory");
+        cu_bar_arrive(cu_smem(&r->empty[at.slot]));
     at.next();
 }
 
 /* ---- stored weights to pairs of bf16 ----------------------------------------------- */
 
-static __device__ __forceinline__ uint32_t
-sub2(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-
-static __device__ __forceinline__ uint32_t
-mul2(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-
-/*
- * Pair i of the weights at v: a word has two, (0, 2) and (1, 3); the first is in the
- * low half. 128 + u is exact in bf16 for u below 128, and its last bits are u's:
- * 0x4300 | u. Exponent and mantissa of e4m3 put where bf16 has them are the value times
- * 2^-120, subnormal ones too: it stays so, x is taken 2^60 times as large, and the rest is
- * for the sums.
- */
+/* As quant_pair(), but e4m3 stays the value times 2^-120: x is taken 2^60 times as large,
+ * and the rest is for the sums. */
 template<int W>
 static __device__ __forceinline__ uint32_t
 weight_pair(const uint32_t *v, int i)
 {
     if constexpr (W == FDK_I8) {
-        uint32_t w = v[i / 2] >> (8 * (i % 2));
-        return sub2((w & 0x007f007fu) | 0x43004300u, (w & 0x00800080u) | 0x43004300u);
+        return quant_pair<W>(v, i, 0x43004300u);  /* quant_ones() */
     } else {
         uint32_t w = i % 2 == 0 ? v[i / 2] << 8 : v[i / 2];
         return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
@@ -233,14 +191,11 @@ template<int W>
 static __device__ __forceinline__ void
 order_x(uint32_t b[4], uint4 x)
 {
-    b[0] = __byte_perm(x.x, x.y, 0x5410);
-    b[1] = __byte_perm(x.x, x.y, 0x7632);
-    b[2] = __byte_perm(x.z, x.w, 0x5410);
-    b[3] = __byte_perm(x.z, x.w, 0x7632);
+    quant_order<W>(b, x);
     if constexpr (W == FDK_F8E4M3)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            b[i] = mul2(b[i], 0x5d805d80u);          /* 2^60 */
+            b[i] = quant_mul2(b[i], 0x5d805d80u);    /* 2^60 */
 }
 
 /* What sums are to be multiplied with. */
@@ -281,28 +236,11 @@ lane_of(const struct mega_gemm &a, const struct mega_ring *r, int rows)
     ln.live = g < rows;
     ln.leader = lane == 0;
     ln.x = (const uint16_t *)a.x + (size_t)g * (size_t)a.K + warp * 128 + 32 * t;
-    ln.w = gemm_smem(r->w) + (uint32_t)(warp * CHUNK + g * 128 + ((2 * t ^ g) * 16));
+    ln.w = cu_smem(r->w) + (uint32_t)(warp * CHUNK + g * 128 + ((2 * t ^ g) * 16));
     return ln;
 }
 
 /* ---- products ---------------------------------------------------------------- */
-
-static __device__ __forceinline__ void
-gemm_mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-    uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-static __device__ __forceinline__ void
-shared4(uint32_t v[4], uint32_t at)
-{
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at));
-}
 
 /* Sums of a row group. Without scales of chunks they gather in c alone. */
 struct gemm_sums {
@@ -315,11 +253,11 @@ static __device__ __forceinline__ void
 half_products(float c[2][4], uint32_t at, int u, const uint32_t *b)
 {
     uint32_t w0[4], w1[4];
-    shared4(w0, at ^ (16 * u));
-    shared4(w1, (at ^ (16 * u)) + 1024);
+    quant_take<16>(w0, at ^ (16 * u));
+    quant_take<16>(w1, (at ^ (16 * u)) + 1024);
 #pragma unroll
     for (int i = 0; i < HALF / 2; i++)
-        gemm_mma(c[i % 2], weight_pair<W>(w0, 2 * i), weight_pair<W>(w1, 2 * i),
+        quant_mma(c[i % 2], weight_pair<W>(w0, 2 * i), weight_pair<W>(w1, 2 * i),
             weight_pair<W>(w0, 2 * i + 1), weight_pair<W>(w1, 2 * i + 1), b[2 * i],
             b[2 * i + 1]);
 }
@@ -346,7 +284,7 @@ take_chunk(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
     const struct gemm_lane &ln, int scaled, const uint32_t *b)
 {
     const uint32_t w = ln.w + (uint32_t)at.slot * STAGE;
-    ring_wait(&r->full[at.slot], at.parity);
+    cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
 #pragma unroll
     for (int u = 0; u < 2; u++)
         half_products<W>(s.c, w, u, b + u * HALF);
@@ -354,8 +292,7 @@ take_chunk(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
         scaled_sums(s, r->scale[at.slot] + threadIdx.x % 32 / 4 * MEGA_WARPS +
             threadIdx.x / 32);
     if (ln.leader)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];"
-            :: "r"(gemm_smem(&r->empty[at.slot])) : "memory");
+        cu_bar_arrive(cu_smem(&r->empty[at.slot]));
     at.next();
 }
 

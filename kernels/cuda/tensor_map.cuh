@@ -1,5 +1,6 @@
 /*
- * The driver's call that makes tensor maps, found without linking the driver.
+ * The driver's call that makes tensor maps, found without linking the driver, and what
+ * kernels do with maps whatever their shape.
  */
 #ifndef FDD_KERNELS_CUDA_TENSOR_MAP_CUH
 #define FDD_KERNELS_CUDA_TENSOR_MAP_CUH
@@ -11,6 +12,13 @@ typedef CUresult (*cu_encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t,
     const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
     CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill);
+
+/* The map itself on its way, ahead of the first copy by it. */
+static __device__ __forceinline__ void
+cu_prefetch_map(const CUtensorMap *m)
+{
+    asm volatile("prefetch.tensormap [%0];" :: "l"(m) : "memory");
+}
 
 /* *ret: cuTensorMapEncodeTiled, or NULL where the driver has none or could not be asked,
  * which is the error returned. */
