@@ -1,9 +1,8 @@
 /*
- * What a stream is told to run, collected as a list for mega_kernel.cu. Operations on up
- * to ROWS_TAKEN rows of 16-bit activations wait in the list, products with 8-bit weights
- * alone; whatever else a stream is asked for comes after what waits (cu_stream_enter). A
- * list without products, or without two layers' attention, is launched one by one, as its
- * operations would have been.
+ * What a stream is told to run, collected to find the layers of a step of one row in it
+ * for mega_kernel.cu. Operations on one row of 16-bit activations wait in a list; whatever
+ * else a stream is asked for comes after what waits (cu_stream_enter). Two layers in a row
+ * and more are one launch, all else is launched one by one, as it would have been.
  */
 #include "kernels/cuda/mega.cuh"
 #include "kernels/cuda/vec8.cuh"
@@ -12,21 +11,30 @@
 #include <string.h>
 
 #define MEGA_MAPS  4096              /* matrices of a device */
-#define ROWS_TAKEN 4                 /* beyond, kernels of their own take as long */
+#define OPS        1200              /* that wait, at most */
+#define LAYERS_MIN 2                 /* of a launch */
 
-/* The same operation as its own kernel takes it. */
-union mega_args {
-    struct fdk_rmsnorm_args norm;
-    struct fdk_gemm_args gemm;
-    struct fdk_qkv_args qkv;
-    struct fdk_attention_args attention;
-    struct fdk_silu_mul_args silu;
-    struct fdk_gather_args gather;
+enum kind { NORM, GEMM, QKV, ATTENTION, SILU, GATHER };
+
+struct op {
+    enum kind kind;
+    union {
+        struct fdk_rmsnorm_args norm;
+        struct fdk_gemm_args gemm;
+        struct fdk_qkv_args qkv;
+        struct fdk_attention_args attention;
+        struct fdk_silu_mul_args silu;
+        struct fdk_gather_args gather;
+    };
 };
+
+/* The operations of a layer, in the order in which they come. */
+enum { L_NORM, L_QKV_GEMM, L_QKV, L_ATTENTION, L_O, L_POST_NORM, L_GU, L_SILU, L_DOWN,
+    L_OPS };
 
 struct map_key {
     const void *w, *scale;
-    int32_t N, K, type, scales;
+    int32_t N, K, type, scaled;
 };
 
 /* Of a device: one stream at a time runs steps. A map is written once, before a kernel
@@ -38,11 +46,11 @@ struct cu_mega_dev {
 };
 
 struct cu_mega {
-    struct mega_list list;
-    union mega_args args[MEGA_OPS];
-    int last;                        /* the last product, -1 */
-    int attention;                   /* how many there are */
-    int has_b, has_kv;               /* list.b, list.kv are those of an operation */
+    int n;                           /* operations */
+    int has_b;
+    struct fdk_batch b;              /* of all that have one */
+    struct op op[OPS];
+    struct mega_list list;           /* of a launch */
 };
 
 /* ---- the list ------------------------------------------------------------ */
@@ -50,9 +58,7 @@ struct cu_mega {
 static void
 list_clear(struct cu_mega *m)
 {
-    m->list.n = 0;
-    m->list.first = m->last = -1;
-    m->attention = m->has_b = m->has_kv = 0;
+    m->n = m->has_b = 0;
 }
 
 void
@@ -69,137 +75,127 @@ cu_mega_free(struct cu_stream *s)
     s->mega = NULL;
 }
 
-static int
-launch_one(const struct mega_op *op, union mega_args *a, const struct fdk_batch *b,
-    fdk_stream_t st)
-{
-    switch (op->kind) {
-    case MEGA_NORM:
-        return cu_rmsnorm_launch(&a->norm, st);
-    case MEGA_GEMM:
-        return cu_gemm_launch(&a->gemm, st);
-    case MEGA_QKV:
-        a->qkv.b = b;
-        return cu_qkv_launch(&a->qkv, st);
-    case MEGA_ATTENTION:
-        a->attention.b = b;
-        return cu_attention_launch(&a->attention, st);
-    case MEGA_SILU:
-        return cu_silu_mul_launch(&a->silu, st);
-    default:
-        a->gather.b = b;
-        return cu_gather_launch(&a->gather, st);
-    }
-}
-
-int
-cu_mega_flush(fdk_stream_t st)
+/* A place at the end of the list for an operation on T rows; NULL: it does not wait. b: of
+ * the operation, NULL if it has none. */
+static struct op *
+list_add(fdk_stream_t st, enum kind kind, int T, enum fdk_dtype act,
+    const struct fdk_batch *b, int *ret_rc)
 {
     struct cu_stream *s = cu_stream_of(st);
-    struct cu_mega *m = s->mega;
-    if (m == NULL || m->list.n == 0)
-        return 0;
-    int rc = 0, n = m->list.n;
-    int whole = m->attention > 1 && m->last >= 0;
-    if (whole)
-        rc = cu_result(s->dev, "decode step", mega_launch(&m->list, s->dev->n_proc, s->s));
-    list_clear(m);
-    for (int i = 0; i < n && !whole && rc == 0; i++)
-        rc = launch_one(&m->list.op[i], &m->args[i], &m->list.b, st);
-    return rc;
-}
-
-/* A place at the end of the list for an operation over this batch and KV, if any; NULL:
- * it is not for this kernel. */
-static struct mega_op *
-list_add(fdk_stream_t st, enum mega_kind kind, int T, const int32_t *n,
-    const struct fdk_batch *b, const struct fdk_kv *kv, int *ret_rc)
-{
-    struct cu_stream *s = cu_stream_of(st);
+    const struct cu_dev *d = s->dev;
+    const int may = d->mega != NULL && !d->ctx->deterministic && !d->ctx->unfused &&
+        T == 1 && act == FDK_BF16;
     *ret_rc = 0;
-    if (s->mega == NULL) {
+    if (may && s->mega == NULL)
         s->mega = (struct cu_mega *)calloc(1, sizeof(*s->mega));
-        if (s->mega == NULL)
-            return NULL;
-        list_clear(s->mega);
-    }
     struct cu_mega *m = s->mega;
-    if (m->list.n == MEGA_OPS ||
-        (b != NULL && m->has_b && memcmp(b, &m->list.b, sizeof(*b)) != 0) ||
-        (kv != NULL && m->has_kv && memcmp(kv, &m->list.kv, sizeof(*kv)) != 0))
+    if (m != NULL && (!may || m->n == OPS ||
+        (b != NULL && m->has_b && memcmp(b, &m->b, sizeof(*b)) != 0)))
         *ret_rc = cu_mega_flush(st);
-    if (*ret_rc != 0)
+    if (!may || m == NULL || *ret_rc != 0)
         return NULL;
     if (b != NULL)
-        m->list.b = *b;
-    if (kv != NULL)
-        m->list.kv = *kv;
+        m->b = *b;
     m->has_b |= b != NULL;
-    m->has_kv |= kv != NULL;
-    m->list.state = s->dev->mega->state;
-    struct mega_op *op = &m->list.op[m->list.n];
-    memset(op, 0, sizeof(*op));
-    op->kind = (int16_t)kind;
-    op->next = op->kv_layer = -1;
-    op->T = (int16_t)T;
-    op->n = n;
-    return op;
+    m->op[m->n].kind = kind;
+    return &m->op[m->n++];
 }
-
-static union mega_args *
-list_added(fdk_stream_t st)
-{
-    struct cu_mega *m = cu_stream_of(st)->mega;
-    return &m->args[m->list.n++];
-}
-
-/* Taken: 1. Else what waits is launched first: 0 or an error. */
-static int
-not_taken(fdk_stream_t st, int rc)
-{
-    return rc != 0 ? rc : cu_mega_flush(st);
-}
-
-static int
-may_take(fdk_stream_t st, int T, enum fdk_dtype act)
-{
-    const struct cu_dev *d = cu_stream_of(st)->dev;
-    return d->mega != NULL && !d->ctx->deterministic && !d->ctx->unfused &&
-        T <= ROWS_TAKEN && act == FDK_BF16;
-}
-
-/* ---- operations ------------------------------------------------------------ */
 
 int
 cu_mega_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
-    int rc = 0;
-    struct mega_op *op = may_take(st, a->T, a->act) && a->C % 8 == 0 &&
-        a->C <= MEGA_NORM_MOST && cu_aligned(a->x, a->y, a->add, a->w) ?
-        list_add(st, MEGA_NORM, a->T, a->n, NULL, NULL, &rc) : NULL;
+    int rc;
+    struct op *op = list_add(st, NORM, a->T, a->act, NULL, &rc);
     if (op == NULL)
-        return not_taken(st, rc);
-    op->norm = { a->y, a->x, a->add, a->w, a->C, a->eps };
-    list_added(st)->norm = *a;
+        return rc;
+    op->norm = *a;
     return 1;
 }
 
-/* Scales of a row of w that the kernel reads beside it, 0: one or none; -1: neither. */
-static int
-scales_of(const struct fdk_gemm_args *a)
+int
+cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
-    if (a->w_group >= a->K)
-        return 0;
-    return a->w_group == 128 && a->K % 512 == 0 && (uintptr_t)a->w_scale % 16 == 0 ?
-        a->K / 128 : -1;
+    int rc;
+    struct op *op = list_add(st, GEMM, a->T, a->act, NULL, &rc);
+    if (op == NULL)
+        return rc;
+    op->gemm = *a;
+    return 1;
+}
+
+int
+cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
+{
+    int rc;
+    struct op *op = list_add(st, QKV, a->T, a->act, a->b, &rc);
+    if (op == NULL)
+        return rc;
+    op->qkv = *a;
+    return 1;
+}
+
+int
+cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    int rc;
+    struct op *op = list_add(st, ATTENTION, a->T, a->act, a->b, &rc);
+    if (op == NULL)
+        return rc;
+    op->attention = *a;
+    return 1;
+}
+
+int
+cu_mega_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
+{
+    int rc;
+    struct op *op = list_add(st, SILU, a->T, a->act, NULL, &rc);
+    if (op == NULL)
+        return rc;
+    op->silu = *a;
+    return 1;
+}
+
+int
+cu_mega_gather(const struct fdk_gather_args *a, fdk_stream_t st)
+{
+    int rc;
+    struct op *op = list_add(st, GATHER, a->O, a->act, a->b, &rc);
+    if (op == NULL)
+        return rc;
+    op->gather = *a;
+    return 1;
 }
 
 static int
-gemm_fits(const struct fdk_gemm_args *a)
+launch_one(struct op *op, const struct fdk_batch *b, fdk_stream_t st)
 {
-    return (a->w_dtype == FDK_I8 || a->w_dtype == FDK_F8E4M3) && a->first == 0 &&
-        a->N % 16 == 0 && a->K % 128 == 0 && a->K <= 1 << 20 && scales_of(a) >= 0 &&
-        cu_aligned(a->w, a->x, NULL, NULL);
+    switch (op->kind) {
+    case NORM:
+        return cu_rmsnorm_launch(&op->norm, st);
+    case GEMM:
+        return cu_gemm_launch(&op->gemm, st);
+    case QKV:
+        op->qkv.b = b;
+        return cu_qkv_launch(&op->qkv, st);
+    case ATTENTION:
+        op->attention.b = b;
+        return cu_attention_launch(&op->attention, st);
+    case SILU:
+        return cu_silu_mul_launch(&op->silu, st);
+    default:
+        op->gather.b = b;
+        return cu_gather_launch(&op->gather, st);
+    }
+}
+
+/* ---- maps of matrices ----------------------------------------------------------- */
+
+/* 128 elements of a row share a scale. */
+static int
+scaled(const struct fdk_gemm_args *a)
+{
+    return a->w_dtype != FDK_BF16 && a->w_group < a->K;
 }
 
 /* A recording in this thread does not hear of the copy. */
@@ -224,7 +220,7 @@ static const struct mega_maps *
 maps_of(struct cu_dev *d, const struct fdk_gemm_args *a)
 {
     const struct map_key key = { a->w, a->w_scale, a->N, a->K, (int32_t)a->w_dtype,
-        scales_of(a) };
+        scaled(a) };
     struct cu_mega_dev *m = d->mega;
     const struct mega_maps *r = NULL;
     struct mega_maps maps = {};
@@ -237,7 +233,7 @@ maps_of(struct cu_dev *d, const struct fdk_gemm_args *a)
             break;
     }
     if (r == NULL && m->key[at].w == NULL && mega_maps_make(&maps, a->w, a->w_scale, a->N,
-        a->K, (int)fdk_dtype_bytes(a->w_dtype), scales_of(a)) == 0 &&
+        a->K, (int)a->w_dtype, scaled(a)) == 0 &&
         maps_put(d, &m->maps[at], &maps) == 0) {
         m->key[at] = key;
         r = &m->maps[at];
@@ -246,107 +242,228 @@ maps_of(struct cu_dev *d, const struct fdk_gemm_args *a)
     return r;
 }
 
-int
-cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+/* ---- layers ------------------------------------------------------------------ */
+
+/* One row, weights that the kernel has, in whole chunks. */
+static int
+gemm_fits(const struct fdk_gemm_args *a)
 {
-    int rc = 0;
-    struct cu_dev *d = cu_stream_of(st)->dev;
-    const struct mega_maps *maps = may_take(st, a->T, a->act) && gemm_fits(a) ?
-        maps_of(d, a) : NULL;
-    struct cu_mega *m = cu_stream_of(st)->mega;
-    if (maps != NULL && m != NULL && m->last >= 0 && m->list.type != (int)a->w_dtype)
-        rc = cu_mega_flush(st);                  /* a list has one type of weights */
-    struct mega_op *op = maps != NULL && rc == 0 ?
-        list_add(st, MEGA_GEMM, a->T, a->n, NULL, NULL, &rc) : NULL;
-    if (op == NULL)
-        return not_taken(st, rc);
-    m = cu_stream_of(st)->mega;
-    m->list.type = (int)a->w_dtype;
-    op->gemm = { a->y, a->x, &maps->w, &maps->scale, a->w_scale, a->bias, a->N, a->K,
-        a->ldy, a->y_dtype == FDK_F32, scales_of(a) > 0 ? 0 : -1 };
-    if (m->last >= 0)
-        m->list.op[m->last].next = (int16_t)m->list.n;
-    else
-        m->list.first = (int16_t)m->list.n;
-    m->last = m->list.n;
-    list_added(st)->gemm = *a;
-    return 1;
+    const int type = (int)a->w_dtype;
+    if (type != FDK_BF16 && type != FDK_F8E4M3 && type != FDK_I8 && type != FDK_I4)
+        return 0;
+    if (scaled(a) && (a->w_group != 128 || a->K % 512 != 0 || (uintptr_t)a->w_scale % 16))
+        return 0;
+    return a->first == 0 && a->y_dtype == FDK_BF16 && a->N % 32 == 0 &&
+        a->K % mega_chunk(type) == 0 && a->K % 128 == 0 && cu_aligned(a->w, a->y, NULL,
+        NULL) && mega_x_bytes(type, a->K) <= MEGA_X_BYTES;
 }
 
 static int
-kv_fits(const struct fdk_kv *kv, int D)
+kv_fits(const struct fdk_kv *kv)
 {
-    return kv->dtype == FDK_BF16 && (D == 64 || D == 128) && kv->block_size % 16 == 0 &&
-        (((uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes) & 15) == 0;
+    return kv->dtype == FDK_BF16 && (kv->head_dim == 64 || kv->head_dim == 128) &&
+        kv->block_size % 16 == 0 && (((uintptr_t)kv->base | kv->block_bytes |
+        kv->layer_bytes | kv->v_bytes) & 15) == 0;
 }
 
-int
-cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
+/* Each reads what the one before it has written, and in the sizes that it has. */
+static int
+layer_linked(const struct op *o)
 {
-    int rc = 0;
-    struct mega_op *op = may_take(st, a->T, a->act) && kv_fits(&a->kv, a->D) &&
-        a->rot % 16 == 0 && cu_aligned(a->qkv, a->q_norm, a->k_norm, a->cs) ?
-        list_add(st, MEGA_QKV, a->T, a->b->n_tok, a->b, &a->kv, &rc) : NULL;
-    if (op == NULL)
-        return not_taken(st, rc);
-    struct cu_mega *m = cu_stream_of(st)->mega;
-    if (m->list.n > 0)
-        m->list.op[m->list.n - 1].kv_layer = (int16_t)a->layer;
-    op->qkv = { a->qkv, a->q_norm, a->k_norm, a->cs, a->H, a->K, a->D, a->rot, a->layer,
-        a->eps };
-    list_added(st)->qkv = *a;
+    static const enum kind kinds[L_OPS] = { NORM, GEMM, QKV, ATTENTION, GEMM, NORM, GEMM,
+        SILU, GEMM };
+    for (int i = 0; i < L_OPS; i++)
+        if (o[i].kind != kinds[i])
+            return 0;
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    const struct fdk_attention_args *t = &o[L_ATTENTION].attention;
+    const struct fdk_gemm_args *gq = &o[L_QKV_GEMM].gemm, *go = &o[L_O].gemm;
+    const struct fdk_gemm_args *gg = &o[L_GU].gemm, *gd = &o[L_DOWN].gemm;
+    const int C = o[L_NORM].norm.C, F = o[L_SILU].silu.F;
+    return gq->x == o[L_NORM].norm.y && q->qkv == gq->y && t->qkv == gq->y &&
+        go->x == t->y && o[L_POST_NORM].norm.add == go->y &&
+        o[L_POST_NORM].norm.x == o[L_NORM].norm.x && gg->x == o[L_POST_NORM].norm.y &&
+        o[L_SILU].silu.gu == gg->y && gd->x == o[L_SILU].silu.y &&
+        o[L_POST_NORM].norm.C == C && gq->K == C && gq->N == (q->H + 2 * q->K) * q->D &&
+        q->H == t->H && q->K == t->K && q->D == t->D && q->layer == t->layer &&
+        go->K == t->H * t->D && go->N == C && gg->K == C && gg->N == 2 * F &&
+        gd->K == F && gd->N == C &&
+        memcmp(&q->kv, &t->kv, sizeof(q->kv)) == 0;
+}
+
+/* The kernel can run it. */
+static int
+layer_fits(const struct op *o)
+{
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    const struct fdk_rmsnorm_args *n = &o[L_NORM].norm, *p = &o[L_POST_NORM].norm;
+    return gemm_fits(&o[L_QKV_GEMM].gemm) && gemm_fits(&o[L_O].gemm) &&
+        gemm_fits(&o[L_GU].gemm) && gemm_fits(&o[L_DOWN].gemm) && kv_fits(&q->kv) &&
+        q->kv.head_dim == q->D && q->rot % 16 == 0 && q->H % q->K == 0 && q->H / q->K <= 8 &&
+        n->C <= MEGA_C_MOST && n->eps == p->eps &&
+        cu_aligned(n->x, n->add, n->w, p->w) &&
+        cu_aligned(q->cs, q->q_norm, q->k_norm, NULL) &&
+        o[L_ATTENTION].attention.scale > 0;
+}
+
+/* Layer o can follow layer before. */
+static int
+layer_follows(const struct op *before, const struct op *o)
+{
+    static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
+    const struct fdk_qkv_args *a = &before[L_QKV].qkv, *b = &o[L_QKV].qkv;
+    const struct fdk_attention_args *t = &before[L_ATTENTION].attention;
+    const struct fdk_attention_args *u = &o[L_ATTENTION].attention;
+    for (int i = 0; i < MEGA_PRODUCTS; i++) {
+        const struct fdk_gemm_args *g = &before[product[i]].gemm, *h = &o[product[i]].gemm;
+        if (g->N != h->N || g->K != h->K || g->w_dtype != h->w_dtype ||
+            scaled(g) != scaled(h))
+            return 0;
+    }
+    return o[L_NORM].norm.add == before[L_DOWN].gemm.y &&
+        o[L_NORM].norm.x == before[L_NORM].norm.x &&
+        o[L_NORM].norm.eps == before[L_NORM].norm.eps && a->H == b->H && a->D == b->D &&
+        a->rot == b->rot && a->cs == b->cs && a->eps == b->eps && t->scale == u->scale &&
+        t->n_work == u->n_work && t->n_done == u->n_done &&
+        memcmp(&a->kv, &b->kv, sizeof(a->kv)) == 0;
+}
+
+/* Blocks that share a KV head: a power of two, so that results can be dealt out evenly. */
+static int
+splits_of(int n_block, int H, int K, int D)
+{
+    int s = 1;
+    while (2 * s <= MEGA_SPLITS && 2 * s * K <= n_block && H / K * D % (4 * s) == 0)
+        s *= 2;
+    return s;
+}
+
+static int
+up4(int n)
+{
+    return (n + 3) & ~3;
+}
+
+static void
+places_of(struct mega_places *p, const struct mega_list *l)
+{
+    p->qkv = 0;
+    p->att = p->qkv + up4((l->H + 2 * l->K) * l->D / 2);
+    p->o = p->att + up4(l->H * l->D / 2);
+    p->hidden = p->o + up4(l->C / 2);
+    p->down = p->hidden + up4(l->F / 2);
+    p->part = p->down + up4(l->C / 2);
+    p->ml = p->part + up4(l->H * l->D * l->splits);
+    p->n = p->ml + up4(2 * l->H * l->splits);
+}
+
+/* What all layers share, of the first one. Blocks: every one must have a part of each
+ * layer's hidden vector (mega_words.cuh). 0: the kernel does not take it. */
+static int
+list_start(struct mega_list *l, const struct op *o, const struct cu_dev *d)
+{
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    const struct fdk_attention_args *t = &o[L_ATTENTION].attention;
+    const int n_block = min(d->n_proc, o[L_SILU].silu.F / 16);
+    l->kv = q->kv;
+    l->state = d->mega->state;
+    l->x = o[L_NORM].norm.x;
+    l->add = o[L_NORM].norm.add;
+    l->cs = q->cs;
+    l->n_work = t->n_work;
+    l->n_done = t->n_done;
+    l->n_work_max = t->n_work_max;
+    l->type = (int)o[L_DOWN].gemm.w_dtype;
+    l->n = 0;
+    l->C = o[L_NORM].norm.C;
+    l->F = o[L_SILU].silu.F;
+    l->H = q->H;
+    l->K = q->K;
+    l->D = q->D;
+    l->rot = q->rot;
+    l->group = q->H / q->K;
+    l->eps = o[L_NORM].norm.eps;
+    l->qk_eps = q->eps;
+    l->scale = t->scale;
+    l->splits = splits_of(n_block, q->H, q->K, q->D);
+    places_of(&l->at, l);
+    return q->K <= n_block && n_block <= MEGA_BLOCKS && l->at.n <= MEGA_WORDS ? n_block : 0;
+}
+
+static int
+matrix_put(struct mega_matrix *m, struct mega_shape *s, struct cu_dev *d,
+    const struct fdk_gemm_args *a)
+{
+    const struct mega_maps *maps = maps_of(d, a);
+    if (maps == NULL)
+        return 0;
+    m->map = &maps->w;
+    m->scale_map = &maps->scale;
+    m->scale = a->w_dtype == FDK_BF16 || scaled(a) ? NULL : a->w_scale;
+    m->bias = a->bias;
+    s->N = a->N;
+    s->K = a->K;
+    s->scaled = scaled(a);
     return 1;
 }
 
-int
-cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st)
+/* Layer o at the end of the list. 0: there is no room for its maps. */
+static int
+layer_put(struct mega_list *l, const struct op *o, struct cu_dev *d)
 {
-    int rc = 0, n_proc = cu_stream_of(st)->dev->n_proc;
-    struct cu_mega *m = cu_stream_of(st)->mega;
-    if (m != NULL && m->attention > 0 && m->list.T != a->T)
-        rc = cu_mega_flush(st);                  /* a list has one number of tokens */
-    struct mega_op *op = rc == 0 && may_take(st, a->T, a->act) && kv_fits(&a->kv, a->D) &&
-        a->H / a->K <= 8 && a->K <= MEGA_HEADS && a->scale > 0 && a->scratch != NULL &&
-        a->scratch_bytes >= mega_attention_scratch(a->T, a->K, a->D, n_proc) &&
-        cu_aligned(a->qkv, a->y, a->scratch, NULL) ?
-        list_add(st, MEGA_ATTENTION, a->T, a->b->n_tok, a->b, &a->kv, &rc) : NULL;
-    if (op == NULL)
-        return not_taken(st, rc);
-    op->attention = { a->y, a->qkv, a->n_work, a->n_done, a->scratch, a->H, a->layer,
-        a->n_work_max, (int16_t)a->K, (int16_t)a->D, a->scale };
-    m = cu_stream_of(st)->mega;
-    m->attention++;
-    m->list.T = a->T;
-    list_added(st)->attention = *a;
+    static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
+    struct mega_layer *y = &l->layer[l->n];
+    for (int i = 0; i < MEGA_PRODUCTS; i++)
+        if (!matrix_put(&y->m[i], &l->shape[i], d, &o[product[i]].gemm))
+            return 0;
+    y->norm[0] = o[L_NORM].norm.w;
+    y->norm[1] = o[L_POST_NORM].norm.w;
+    y->q_norm = o[L_QKV].qkv.q_norm;
+    y->k_norm = o[L_QKV].qkv.k_norm;
+    y->kv_layer = o[L_QKV].qkv.layer;
+    l->y = o[L_DOWN].gemm.y;
+    l->n++;
     return 1;
 }
 
-int
-cu_mega_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
+/* Layers from operation `first` of n on, as far as they go together, in m->list.
+ * ret_block: blocks of the launch. Returns their number, 0: too few. */
+static int
+layers_from(struct cu_mega *m, int first, int n, struct cu_dev *d, int *ret_block)
 {
-    int rc = 0;
-    struct mega_op *op = may_take(st, a->T, a->act) && a->F % 8 == 0 &&
-        cu_aligned(a->gu, a->y, NULL, NULL) ?
-        list_add(st, MEGA_SILU, a->T, a->n, NULL, NULL, &rc) : NULL;
-    if (op == NULL)
-        return not_taken(st, rc);
-    op->silu = { a->y, a->gu, a->F };
-    list_added(st)->silu = *a;
-    return 1;
+    struct mega_list *l = &m->list;
+    int type = 0;
+    l->n = 0;
+    for (const struct op *o = &m->op[first]; l->n < MEGA_LAYERS &&
+         o + L_OPS <= &m->op[n] && layer_linked(o) && layer_fits(o); o += L_OPS) {
+        if (l->n > 0 ? !layer_follows(o - L_OPS, o) : (*ret_block = list_start(l, o, d)) == 0)
+            break;
+        type = l->type;
+        if ((int)o[L_QKV_GEMM].gemm.w_dtype != type || (int)o[L_O].gemm.w_dtype != type ||
+            (int)o[L_GU].gemm.w_dtype != type || !layer_put(l, o, d))
+            break;
+    }
+    l->b = m->b;
+    return l->n >= LAYERS_MIN ? l->n : 0;
 }
 
 int
-cu_mega_gather(const struct fdk_gather_args *a, fdk_stream_t st)
+cu_mega_flush(fdk_stream_t st)
 {
-    int rc = 0;
-    struct mega_op *op = may_take(st, a->O, a->act) && a->C % 8 == 0 &&
-        cu_aligned(a->x, a->y, NULL, NULL) ?
-        list_add(st, MEGA_GATHER, a->O, a->b->n_out, a->b, NULL, &rc) : NULL;
-    if (op == NULL)
-        return not_taken(st, rc);
-    op->gather = { a->y, a->x, a->C };
-    list_added(st)->gather = *a;
-    return 1;
+    struct cu_stream *s = cu_stream_of(st);
+    struct cu_mega *m = s->mega;
+    int rc = 0, n = m == NULL ? 0 : m->n, layers, n_block = 0;
+    if (n == 0)
+        return 0;
+    list_clear(m);                   /* launching comes back here */
+    for (int i = 0; i < n && rc == 0; i += layers > 0 ? layers * L_OPS : 1) {
+        layers = layers_from(m, i, n, s->dev, &n_block);
+        if (layers > 0)
+            rc = cu_result(s->dev, "decode step", mega_launch(&m->list, n_block, s->s));
+        else
+            rc = launch_one(&m->op[i], &m->b, st);
+    }
+    return rc;
 }
 
 /* ---- devices ----------------------------------------------------------------- */

@@ -1,13 +1,18 @@
 /*
- * A decode step's operations as one kernel. With few rows, a step is a few
- * hundred short operations, and between two of them the memory stands still: the last
- * blocks end, the next kernel starts, its first weights are asked for. Here one block
- * per processor stays for the whole list and runs it operation by operation, with a
- * barrier of all blocks between. Weights do not depend on what ran before: those of the
- * products ahead are asked for while others still wait at a barrier.
+ * The layers of a decode step of one row as one kernel. Such a step is a few hundred
+ * short operations, and between two of them the memory stands still: the last blocks end,
+ * the next kernel starts, its first weights are asked for. Here one block per processor
+ * stays for all layers. Weights do not depend on what ran before: one warp of each block
+ * asks for them, product after product, as far ahead as shared memory allows.
  *
- * mega.cu collects what a stream is told to run and launches it, mega_kernel.cu runs it:
- * mega_gemm.cuh, mega_attention.cuh and mega_rows.cuh have the operations.
+ * Blocks never meet at a barrier. What one computes and others need goes through words of
+ * 8 bytes, data and epoch (mega_words.cuh): who needs it reads until the epoch is there.
+ * Every block keeps a residual stream and makes norms of its own; rotation belongs to
+ * attention, and silu_mul to the product of gate and up.
+ *
+ * mega.cu collects what a stream is told to run, finds layers in it and launches them,
+ * mega_kernel.cu runs them: mega_x.cuh makes a product's input, mega_gemm.cuh has the
+ * products, mega_attention.cuh the rest.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_CUH
 #define FDD_KERNELS_CUDA_MEGA_CUH
@@ -15,101 +20,68 @@
 #include "kernels/cuda/fdk_cuda.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
-#define MEGA_ROWS    8           /* of x: columns of the tensor cores' product */
-#define MEGA_OPS     334         /* of a launch: a kernel's arguments are at most 32,764
+#define MEGA_BLOCKS  256         /* processors, at most */
+#define MEGA_LAYERS  128         /* of a launch: a kernel's arguments are at most 32,764
                                     bytes */
-#define MEGA_WARPS   16
+#define MEGA_WARPS   8           /* that compute */
 #define MEGA_THREADS (32 * MEGA_WARPS)
-#define MEGA_NORM_MOST (16 * MEGA_THREADS) /* length of a row */
-#define MEGA_HEADS   256         /* KV heads: MEGA_ROWS * heads arrivals */
+#define MEGA_CHUNKS  16          /* of a row group, which one copy brings */
+#define MEGA_UNITS   4           /* times 8 elements of the residual stream a thread has */
+#define MEGA_C_MOST  (8 * MEGA_UNITS * MEGA_THREADS)
+#define MEGA_X_BYTES 47104       /* of shared memory, for a product's input */
+#define MEGA_SPLITS  32          /* of a KV head's tokens, at most */
+#define MEGA_WORDS   (1 << 19)   /* that blocks exchange in a layer, at most */
 
-enum mega_kind {
-    MEGA_NORM,
-    MEGA_GEMM,
-    MEGA_QKV,
-    MEGA_ATTENTION,
-    MEGA_SILU,
-    MEGA_GATHER
-};
+enum mega_product { MEGA_QKV, MEGA_O, MEGA_GU, MEGA_DOWN, MEGA_PRODUCTS };
 
-struct mega_norm {               /* fdk_rmsnorm_args */
-    void *y;
-    float *x;
-    const void *add;
-    const float *w;
-    int32_t C;
-    float eps;
-};
-struct mega_gemm {               /* fdk_gemm_args with first = 0 */
-    void *y;
-    const void *x;
-    const void *w;               /* tensor map on the device: w in boxes of 128 bytes, 16
-                                    rows, MEGA_WARPS times */
-    const void *scale_map;       /* the same of scales: MEGA_WARPS chunks', 16 rows */
-    const float *scale, *bias;
-    int32_t N, K, ldy;           /* N: a multiple of 16 */
-    int32_t y32;                 /* y is fp32 */
-    int32_t shift;               /* 0: 128 elements share a scale, -1: a row does */
-};
-struct mega_qkv {                /* fdk_qkv_args */
-    void *qkv;
-    const float *q_norm, *k_norm, *cs;
-    int32_t H, K, D, rot, layer;
-    float eps;
-};
-struct mega_attention {          /* fdk_attention_args */
-    void *y;
-    const void *qkv;
-    const int32_t *n_work;
-    uint32_t *n_done;
-    void *scratch;
-    int32_t H, layer, n_work_max;
-    int16_t K, D;
-    float scale;
-};
-struct mega_silu {               /* fdk_silu_mul_args */
-    void *y;
-    const void *gu;
-    int32_t F;
-};
-struct mega_gather {             /* fdk_gather_args */
-    void *y;
-    const void *x;
-    int32_t C;
+struct mega_matrix {             /* w (N, K), as fdk_gemm_args has it */
+    const void *map;             /* tensor map on the device: w in boxes of 128 bytes, 16
+                                    rows, MEGA_CHUNKS times */
+    const void *scale_map;       /* the same of scales, 16 rows */
+    const float *scale, *bias;   /* of rows; NULL: none */
 };
 
-struct mega_op {
-    int16_t kind;                /* enum mega_kind */
-    int16_t next;                /* the next product in the list, -1: none */
-    int16_t T;
-    int16_t kv_layer;            /* whose keys and values are wanted soon, -1: none's */
-    const int32_t *n;            /* [1] live rows */
-    union {
-        struct mega_norm norm;
-        struct mega_gemm gemm;
-        struct mega_qkv qkv;
-        struct mega_attention attention;
-        struct mega_silu silu;
-        struct mega_gather gather;
-    };
+struct mega_layer {
+    struct mega_matrix m[MEGA_PRODUCTS];
+    const float *norm[2], *q_norm, *k_norm;
+    int64_t kv_layer;
 };
+
+struct mega_shape {
+    int32_t N, K;
+    int32_t scaled;              /* 128 elements of a row of w share a scale */
+};
+
+/* Where words lie: of 2 numbers in 16 bits each, of parts one. */
+struct mega_places { int32_t qkv, att, o, hidden, down, part, ml, n; };
 
 /* Device memory, all 0 at first. */
 struct mega_state {
-    unsigned long long arrived;  /* blocks, over all barriers there ever were */
-    uint32_t parts[MEGA_ROWS * MEGA_HEADS]; /* of a token's KV head; 0 between launches */
-    uint32_t claimed[MEGA_OPS];  /* row groups of a product; the same */
+    uint32_t epoch;              /* of the last layer of the last launch */
+    uint32_t claimed[MEGA_LAYERS]; /* pairs of row groups; 0 between launches */
+    __align__(128) float x[MEGA_BLOCKS][MEGA_C_MOST]; /* residual stream of each block */
+    __align__(128) uint2 word[2][MEGA_WORDS]; /* layers take turns */
 };
 
 struct mega_list {
     struct fdk_batch b;
     struct fdk_kv kv;
     struct mega_state *state;
-    int32_t n;
-    int32_t first;               /* the first product, -1: none */
-    int32_t T;                   /* tokens of the step, at most */
-    int32_t type;                /* of all weights: FDK_I8 or FDK_F8E4M3 */
-    struct mega_op op[MEGA_OPS];
+    float *x;                    /* [C] residual stream */
+    const void *add;             /* [C] before the first layer; NULL: nothing */
+    void *y;                     /* [C] the last product */
+    const float *cs;
+    const int32_t *n_work;
+    uint32_t *n_done;
+    struct mega_shape shape[MEGA_PRODUCTS];
+    struct mega_places at;
+    int32_t type;                /* of weights */
+    int32_t n;                   /* layers */
+    int32_t C, F, H, K, D, rot;
+    int32_t group;               /* H / K */
+    int32_t splits, n_work_max;
+    float eps, qk_eps, scale;
+    struct mega_layer layer[MEGA_LAYERS];
 };
 static_assert(sizeof(struct mega_list) <= 32764, "arguments of a kernel");
 
@@ -117,13 +89,25 @@ struct mega_maps {               /* of one matrix, as the kernel takes them */
     CUtensorMap w, scale;
 };
 
-/* Of w (N, K), elements of so many bytes; scales: 0, or K / 128 of a row. -ENOTSUP. */
+/* Elements of a row of w in 128 bytes. */
+static __host__ __device__ constexpr int
+mega_chunk(int type)
+{
+    return type == FDK_I4 ? 256 : type == FDK_BF16 ? 64 : 128;
+}
+
+/* Bytes of shared memory that x of K elements takes. */
+static __host__ __device__ constexpr int
+mega_x_bytes(int type, int K)
+{
+    return type == FDK_I4 || type == FDK_I8 ? 3 * (K + 16) + K / 128 * 4 : 2 * K;
+}
+
+/* Of w (N, K) of this type, with scales of 128 elements or not. -ENOTSUP. */
 int mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
-    int element, int scales);
-/* Bytes of scratch that attention over T tokens needs on n_proc processors. */
-size_t mega_attention_scratch(int T, int K, int D, int n_proc);
-/* All of the list, in order, on n_proc processors, which it has for itself. */
-cudaError_t mega_launch(const struct mega_list *l, int n_proc, cudaStream_t s);
+    int type, int scaled);
+/* All of the list on n_block processors, which it has for itself. */
+cudaError_t mega_launch(const struct mega_list *l, int n_block, cudaStream_t s);
 cudaError_t mega_kernel_load(void);
 /* Device dev can run it, once it is loaded. */
 int mega_kernel_fits(int dev);

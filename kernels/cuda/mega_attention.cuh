@@ -1,105 +1,139 @@
 /*
- * Attention of a few tokens over paged bf16 KV, for mega_kernel.cu. An item is a token's
- * query heads of one KV head and a run of its chunks; a chunk is 16 tokens for each of
- * some warps. Tokens of KV are the M of both products, query heads are N: a warp's keys
- * and values go from memory to registers as operands, with no stop in shared memory. Sums
- * (m, l, o) of a block's warps are merged in their order, those of a KV head's items
- * by the block that comes last, in the order of items.
+ * Attention of one token over paged bf16 KV, for mega_kernel.cu. A KV head's tokens are
+ * dealt out to as many blocks in runs of units of 16 tokens, a unit to a warp. Each of
+ * these blocks makes the head's queries from the qkv product for itself, and the last one
+ * the token's key and value. Tokens of KV are the M of both products, query heads are N: a
+ * warp's keys and values go from memory to registers as operands, the first ones while the
+ * qkv product of other blocks is waited for. Sums (m, l, o) of a block's warps are merged
+ * in their order; those of a head's blocks by each of them for a part of the results.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_ATTENTION_CUH
 #define FDD_KERNELS_CUDA_MEGA_ATTENTION_CUH
 
 #include "kernels/cuda/attention_split_mma.cuh"
 #include "kernels/cuda/mega_gemm.cuh"
+#include "kernels/cuda/qkv_lanes.cuh"
 
 #define UNIT    16               /* tokens of a warp's products */
 #define QUERIES 8                /* query heads of a KV head, at most */
 #define LOG2E   1.4426950408889634f
-#define BLOCKS_KNOWN 8           /* of a warp's chunks: KV blocks are looked up before */
+#define UNITS_KNOWN 8            /* of a warp: where they lie is found out before */
+#define Q_ROW(D) (2 * (D) + 64)  /* bytes of a query; 64 are for the banks */
 
-/* How the tokens' chunks are dealt out to items: the same in every layer, so it is
- * found out once, in shared memory. */
-struct att_item {
-    int t, head;
-    int part, n_part;            /* of the head's items */
-    int first;                   /* item of part 0 */
-    int c0, c1;                  /* chunks */
+/* What this block does: the same in every layer. */
+struct att_place {
+    int head, split;
+    int see;                     /* tokens of KV */
+    int u0, u1;                  /* units; none if the block has no head */
+    int slot;                    /* of the new token, -1: it is not kept */
+    const int32_t *table;
+    int64_t at[MEGA_WARPS][UNITS_KNOWN]; /* of the units' keys, in layer 0 */
 };
 
-struct att_deal {
-    int warps;                   /* that take part: a chunk is UNIT * warps tokens */
-    int per;                     /* chunks of an item */
-    int n;                       /* items */
-    int see[MEGA_ROWS];          /* tokens of KV, 0: the row is not live */
-    int begin[MEGA_ROWS + 1];    /* a token's first item */
-    const int32_t *table[MEGA_ROWS];
-    struct att_item mine;        /* item blockIdx.x */
-    int32_t block[MEGA_WARPS][BLOCKS_KNOWN]; /* of its chunks, by warp */
+/* In shared memory, where a product's input lies else. */
+template<int D>
+struct att_room {
+    __align__(16) float sums[MEGA_WARPS * QUERIES * D];
+    float2 ml[MEGA_WARPS][QUERIES];
+    __align__(16) unsigned char q[QUERIES * Q_ROW(D)];
+    __align__(16) unsigned char own[2][2 * D]; /* the new token's key and value */
 };
+static_assert(sizeof(struct att_room<128>) <= MEGA_X_BYTES, "room");
 
-static __device__ __forceinline__ int
-att_chunks(const struct att_deal &d, int t)
+static __device__ __forceinline__ int64_t
+att_unit_find(const struct att_place &p, const struct mega_list &l, int u)
 {
-    return (d.see[t] + UNIT * d.warps - 1) / (UNIT * d.warps);
+    const int pos = u * UNIT, size = l.kv.block_size, block = p.table[pos / size];
+    return (int64_t)block * (int64_t)l.kv.block_bytes + ((int64_t)p.head * size + pos %
+        size) * l.kv.head_dim * 2;
 }
 
-static __device__ __forceinline__ struct att_item
-att_item_of(const struct att_deal &d, int K, int i)
-{
-    struct att_item x = {};
-    while (x.t < MEGA_ROWS - 1 && i >= d.begin[x.t + 1])
-        x.t++;
-    int at = i - d.begin[x.t];
-    x.n_part = (d.begin[x.t + 1] - d.begin[x.t]) / K;
-    x.head = at / x.n_part;
-    x.part = at - x.head * x.n_part;
-    x.first = i - x.part;
-    x.c0 = x.part * d.per;
-    x.c1 = min(x.c0 + d.per, att_chunks(d, x.t));
-    return x;
-}
-
-/* Few tokens of KV are spread over as many blocks as there are: the fewer warps of a
- * block take part. */
+/* All threads. */
 static __device__ __forceinline__ void
-att_share(struct att_deal &d, int K)
+att_place_find(struct att_place &p, const struct mega_list &l)
 {
-    int all = 0, chunks = 0;
-    for (int t = 0; t < MEGA_ROWS; t++)
-        all += (d.see[t] + UNIT - 1) / UNIT;
-    d.warps = MEGA_WARPS;
-    while (d.warps > 4 && all * K < d.warps * (int)gridDim.x)
-        d.warps /= 2;
-    for (int t = 0; t < MEGA_ROWS; t++)
-        chunks += att_chunks(d, t);
-    d.per = max(1, (chunks * K - 1) / (int)gridDim.x + 1);
-    d.begin[0] = 0;
-    for (int t = 0; t < MEGA_ROWS; t++)
-        d.begin[t + 1] = d.begin[t] + (att_chunks(d, t) + d.per - 1) / d.per * K;
-    d.n = d.begin[MEGA_ROWS];
-    if ((int)blockIdx.x < d.n)
-        d.mine = att_item_of(d, K, (int)blockIdx.x);
-}
-
-/* All threads; rows: live tokens of the step. */
-static __device__ void
-att_deal_out(struct att_deal &d, const struct mega_list &l, int rows)
-{
-    const int t = (int)threadIdx.x, warp = t / 32, lane = t % 32;
-    if (t < MEGA_ROWS) {
-        d.see[t] = t < rows ? l.b.pos[t] + 1 : 0;
-        d.table[t] = t < rows ? l.b.block_table + (int64_t)l.b.state[l.b.row[t]] *
-            l.b.table_stride : NULL;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    if (threadIdx.x == 0) {
+        p.head = (int)blockIdx.x / l.splits;
+        p.split = (int)blockIdx.x % l.splits;
+        p.see = l.b.pos[0] + 1;
+        const int units = p.head < l.K ? (p.see + UNIT - 1) / UNIT : 0;
+        p.u0 = (int)((int64_t)p.split * units / l.splits);
+        p.u1 = (int)((int64_t)(p.split + 1) * units / l.splits);
+        p.slot = l.b.slot_map[0];
+        p.table = l.b.block_table + (int64_t)l.b.state[l.b.row[0]] * l.b.table_stride;
     }
     mega_sync();
-    if (t == 0)
-        att_share(d, l.kv.n_kv_head);
+    const int u = p.u0 + lane * MEGA_WARPS + warp;
+    if (lane < UNITS_KNOWN && u < p.u1)
+        p.at[warp][lane] = att_unit_find(p, l, u);
     mega_sync();
-    if ((int)blockIdx.x >= d.n || lane >= BLOCKS_KNOWN)
+}
+
+/* Keys of this warp's unit k. */
+static __device__ __forceinline__ const char *
+att_unit(const struct att_place &p, const struct mega_list &l, int64_t layer, int k)
+{
+    const int warp = (int)threadIdx.x / 32;
+    return (const char *)l.kv.base + layer * (int64_t)l.kv.layer_bytes + (k < UNITS_KNOWN ?
+        p.at[warp][k] : att_unit_find(p, l, p.u0 + k * MEGA_WARPS + warp));
+}
+
+/* Keys and values of this block's units on their way to the second cache. The new token's
+ * are written there meanwhile, but nobody reads them from there. */
+static __device__ __forceinline__ void
+att_prefetch(const struct att_place &p, const struct mega_list &l, int64_t layer)
+{
+    const int lane = (int)threadIdx.x % 32;
+    int u = p.u0 + (int)threadIdx.x / 32;
+    for (int k = 0; u < p.u1 && k < UNITS_KNOWN; u += MEGA_WARPS, k++)
+        if (lane * 128 < min(p.see - u * UNIT, UNIT) * l.kv.head_dim * 2) {
+            const char *at = att_unit(p, l, layer, k) + lane * 128;
+            asm volatile("prefetch.global.L2 [%0];" :: "l"(at));
+            asm volatile("prefetch.global.L2 [%0];" :: "l"(at + l.kv.v_bytes));
+        }
+}
+
+/* ---- queries, key, value --------------------------------------------------------- */
+
+/* The head's queries go to the room; the new token's key and value there and to KV, by the
+ * last block. A warp takes the vectors of its groups of lanes. */
+template<int D>
+static __device__ __forceinline__ void
+att_vectors(struct att_room<D> *room, const struct att_place &p, const struct mega_list &l,
+    const struct mega_layer &y, const struct words &w)
+{
+    const int n_lane = D / 8, per = 32 / n_lane, group = l.group;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const int i = warp * per + lane / n_lane, live = i < group + 2;
+    const struct lanes g = { n_lane, lane % n_lane, n_lane, l.rot / 16 };
+    struct fdk_qkv_args a = {};
+    struct cu_raw8<float> cs[2];
+    struct cu_raw8<__nv_bfloat16> raw;
+    float v[8];
+    if (warp * per >= group + 2)
         return;
-    int pos = ((d.mine.c0 + lane) * d.warps + warp) * UNIT;
-    if (warp < d.warps && d.mine.c0 + lane < d.mine.c1 && pos < d.see[d.mine.t])
-        d.block[warp][lane] = d.table[d.mine.t][pos / l.kv.block_size];
+    a.cs = l.cs;
+    a.kv = l.kv;
+    a.D = D;
+    a.rot = l.rot;
+    a.layer = (int)y.kv_layer;
+    a.eps = l.qk_eps;
+    /* a dead group of lanes takes the value once more, and does nothing with it */
+    const int vector = i < group ? p.head * group + i : l.H + p.head + (i > group ? l.K : 0);
+    lanes_cs(g, a, 0, cs);
+    words_take4<1>(raw.word, w, l.at.qkv + (vector * D + 8 * g.at) / 2, 0, 1);
+    cu_widen8(raw, v);
+    if (y.q_norm != NULL || y.k_norm != NULL)
+        lanes_norm(g, a, i < group ? y.q_norm : i == group ? y.k_norm : NULL, v);
+    lanes_rotate(g, cs, i <= group, v);
+    if (i < group) {
+        cu_store8((__nv_bfloat16 *)(room->q + i * Q_ROW(D)), (size_t)g.at, v);
+    } else if (live && p.split == l.splits - 1) {
+        cu_store8((__nv_bfloat16 *)room->own[i - group], (size_t)g.at, v);
+        if (p.slot >= 0)
+            lanes_kv<__nv_bfloat16>(g, a, v, p.slot, p.head, i > group, 1);
+    }
 }
 
 /* ---- a warp's products --------------------------------------------------------- */
@@ -112,62 +146,73 @@ struct att_sums {
     float o[D / 64][4][4];
 };
 
-/* Keys of tokens g and g + 8: pieces t, t + 4, ... of 16 bytes. */
+/* A unit's keys of tokens g and g + 8: pieces t, t + 4, ... of 16 bytes; values of tokens
+ * 2 t, 2 t + 1, 2 t + 8, 2 t + 9: pieces g, g + 8. */
+template<int D>
+struct att_kv {
+    uint4 k[2][D / 32], v[4][D / 64];
+};
+
+static __device__ __forceinline__ int
+value_token(int j)
+{
+    return 2 * ((int)threadIdx.x % 4) + j % 2 + j / 2 * 8;
+}
+
+/* n tokens. What lies beyond may be no number: zeros. */
 template<int D>
 static __device__ __forceinline__ void
-att_load_keys(uint4 k[2][D / 32], const __nv_bfloat16 *at, int n)
+att_load(struct att_kv<D> &kv, const char *keys, size_t v_bytes, int n)
+{
+    const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+    const uint4 zero = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int i = 0; i < D / 32; i++)
+            kv.k[h][i] = g + 8 * h < n ? __ldcg((const uint4 *)(keys + (g + 8 * h) * D *
+                2) + t + 4 * i) : zero;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+#pragma unroll
+        for (int c = 0; c < D / 64; c++)
+            kv.v[j][c] = value_token(j) < n ? __ldcg((const uint4 *)(keys + v_bytes +
+                value_token(j) * D * 2) + g + 8 * c) : zero;
+}
+
+/* Token `own` of the unit is the new one. key, value: its vectors in shared memory. */
+template<int D>
+static __device__ __forceinline__ void
+att_own(struct att_kv<D> &kv, int own, const uint4 *key, const uint4 *value)
 {
     const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int i = 0; i < D / 32; i++)
-            k[h][i] = g + 8 * h < n ? __ldcg((const uint4 *)(at + (g + 8 * h) * D) + t +
-                4 * i) : make_uint4(0, 0, 0, 0);
-}
-
-/* Values of tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9: pieces g, g + 8. What lies beyond the
- * last token may be no number: zeros. */
-template<int D>
-static __device__ __forceinline__ void
-att_load_values(uint4 v[4][D / 64], const __nv_bfloat16 *at, int n)
-{
-    const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+            if (g + 8 * h == own)
+                kv.k[h][i] = key[t + 4 * i];
 #pragma unroll
     for (int j = 0; j < 4; j++)
 #pragma unroll
-        for (int c = 0; c < D / 64; c++) {
-            int tok = 2 * t + j % 2 + j / 2 * 8;
-            v[j][c] = tok < n ? __ldcg((const uint4 *)(at + tok * D) + g + 8 * c) :
-                make_uint4(0, 0, 0, 0);
-        }
+        for (int c = 0; c < D / 64; c++)
+            if (value_token(j) == own)
+                kv.v[j][c] = value[g + 8 * c];
 }
 
-/* From the first cache, anew each time: registers are what there is least of. */
-static __device__ __forceinline__ uint4
-att_query(const uint4 *at, bool live)
-{
-    uint4 q = make_uint4(0, 0, 0, 0);
-    if (live)
-        asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-            : "=r"(q.x), "=r"(q.y), "=r"(q.z), "=r"(q.w) : "l"(at) : "memory");
-    return q;
-}
-
-/* query: of this lane's, pieces t, t + 4, ... */
+/* query: this lane's in shared memory, pieces t, t + 4, ... */
 template<int D>
 static __device__ __forceinline__ void
-att_scores(float p[4], const __nv_bfloat16 *keys, int n, const uint4 *query, bool live)
+att_scores(float p[4], const struct att_kv<D> &kv, uint32_t query)
 {
-    uint4 k[2][D / 32];
     float odd[4] = {};
-    att_load_keys<D>(k, keys, n);
     p[0] = p[1] = p[2] = p[3] = 0;
 #pragma unroll
     for (int i = 0; i < D / 32; i++) {
-        uint4 q = att_query(query + 4 * i, live);
-        quant_mma(p, k[0][i].x, k[1][i].x, k[0][i].y, k[1][i].y, q.x, q.y);
-        quant_mma(odd, k[0][i].z, k[1][i].z, k[0][i].w, k[1][i].w, q.z, q.w);
+        uint32_t q[4];
+        quant_take<16>(q, query + (uint32_t)(64 * i));
+        quant_mma(p, kv.k[0][i].x, kv.k[1][i].x, kv.k[0][i].y, kv.k[1][i].y, q[0], q[1]);
+        quant_mma(odd, kv.k[0][i].z, kv.k[1][i].z, kv.k[0][i].w, kv.k[1][i].w, q[2], q[3]);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -240,255 +285,157 @@ att_values(struct att_sums<D> &s, const float p[4], const uint4 v[4][D / 64])
         }
 }
 
-/* Where a chunk's tokens begin, for this warp; ret_n: how many there are. */
-static __device__ __forceinline__ const char *
-att_unit(const struct att_deal &d, const struct mega_list &l, const struct att_item &x,
-    int own, int layer, int c, int *ret_n)
-{
-    const int warp = (int)threadIdx.x / 32, size = l.kv.block_size;
-    int pos = (c * d.warps + warp) * UNIT;
-    *ret_n = warp < d.warps ? min(d.see[x.t] - pos, UNIT) : 0;
-    if (*ret_n <= 0)
-        return NULL;
-    int block = own && c - x.c0 < BLOCKS_KNOWN ? d.block[warp][c - x.c0] :
-        d.table[x.t][pos / size];
-    return kv_layer(l.kv, block, layer) + ((size_t)x.head * (size_t)size +
-        (size_t)(pos % size)) * (size_t)l.kv.head_dim * 2;
-}
-
-/* Keys and values of this block's chunks on their way to the second cache. What is
- * written there meanwhile is seen all the same. */
-static __device__ __forceinline__ void
-att_prefetch(const struct gemm_also &also)
-{
-    const struct att_deal &d = *also.deal;
-    const struct mega_list &l = *also.l;
-    const int lane = (int)threadIdx.x % 32;
-    if ((int)blockIdx.x >= d.n)
-        return;
-    for (int c = d.mine.c0; c < min(d.mine.c1, d.mine.c0 + BLOCKS_KNOWN); c++) {
-        int n;
-        const char *at = att_unit(d, l, d.mine, 1, also.kv_layer, c, &n);
-        if (lane * 128 < n * l.kv.head_dim * 2) {
-            asm volatile("prefetch.global.L2 [%0];" :: "l"(at + lane * 128));
-            asm volatile("prefetch.global.L2 [%0];" :: "l"(at + l.kv.v_bytes + lane * 128));
-        }
-    }
-}
-
-/* This warp's share of an item. own: it is d.mine. */
+/* This warp's units, the first of which has been asked for. */
 template<int D>
 static __device__ __forceinline__ void
-att_warp(struct att_sums<D> &s, const struct att_deal &d, const struct mega_list &l,
-    const struct mega_attention &a, const struct att_item &x, int own)
+att_warp(struct att_sums<D> &s, struct att_kv<D> &kv, const struct att_room<D> *room,
+    const struct att_place &p, const struct mega_list &l, int64_t layer)
 {
-    const int query = (int)threadIdx.x % 32 / 4, group = a.H / a.K;
-    const uint4 *row = (const uint4 *)((const __nv_bfloat16 *)a.qkv + ((int64_t)x.t *
-        (a.H + 2 * a.K) + x.head * group + query) * D) + threadIdx.x % 4;
-    for (int c = x.c0; c < x.c1; c++) {
-        int n;
-        const char *keys = att_unit(d, l, x, own, a.layer, c, &n);
-        if (n <= 0)
-            break;
-        float p[4];
-        att_scores<D>(p, (const __nv_bfloat16 *)keys, n, row, query < group);
-        uint4 v[4][D / 64];
-        att_load_values<D>(v, (const __nv_bfloat16 *)(keys + l.kv.v_bytes), n);
-        att_softmax<D>(p, s, a.scale * LOG2E, n);
-        att_values<D>(s, p, v);
+    const int query = (int)threadIdx.x % 32 / 4, last = (p.see - 1) / UNIT;
+    const uint32_t row = cu_smem(room->q) + (uint32_t)(query * Q_ROW(D) +
+        (int)threadIdx.x % 4 * 16);
+    int u = p.u0 + (int)threadIdx.x / 32;
+#pragma unroll 1
+    for (int k = 0; u < p.u1; u += MEGA_WARPS, k++) {
+        const int n = min(p.see - u * UNIT, UNIT);
+        float w[4];
+        if (k > 0)
+            att_load<D>(kv, att_unit(p, l, layer, k), l.kv.v_bytes, n);
+        if (u == last)
+            att_own<D>(kv, n - 1, (const uint4 *)room->own[0], (const uint4 *)room->own[1]);
+        att_scores<D>(w, kv, row);
+        att_softmax<D>(w, s, l.scale * LOG2E, n);
+        att_values<D>(s, w, kv.v);
     }
 }
 
 /* ---- merging ------------------------------------------------------------------- */
 
-/* A block's sums of an item: o, then m and l of each query. */
-template<int D>
-struct att_part {
-    float o[QUERIES][D];
-    float ml[QUERIES][2];
-};
-
-/* What the block's threads have of the merged o: query i / D, dimension i % D for
+/* What a block's threads have of the merged o: query i / D, dimension i % D for
  * i = thread, thread + MEGA_THREADS. */
 #define OWN(D) (QUERIES * (D) / MEGA_THREADS)
 
+/* A warp's sums to the room. */
 template<int D>
 static __device__ __forceinline__ void
-att_put(float *sums, const struct att_sums<D> &s, const float f[2], int slot, int group)
+att_put(struct att_room<D> *room, const struct att_sums<D> &s, int group)
 {
     const int g = (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+    const int warp = (int)threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
+        const float l = att_sum(s.l[i]);
+        if (g == 0)
+            room->ml[warp][2 * t + i] = make_float2(s.m[i], l);
         if (2 * t + i >= group)
             continue;
-        float *o = sums + (slot * group + 2 * t + i) * D + 8 * g;
+        float *o = room->sums + (warp * QUERIES + 2 * t + i) * D + 8 * g;
 #pragma unroll
         for (int c = 0; c < D / 64; c++)
 #pragma unroll
             for (int w = 0; w < 4; w += 2)
-                *(float4 *)(o + 64 * c + 2 * w) = make_float4(s.o[c][w][i] * f[i],
-                    s.o[c][w][i + 2] * f[i], s.o[c][w + 1][i] * f[i],
-                    s.o[c][w + 1][i + 2] * f[i]);
+                *(float4 *)(o + 64 * c + 2 * w) = make_float4(s.o[c][w][i],
+                    s.o[c][w][i + 2], s.o[c][w + 1][i], s.o[c][w + 1][i + 2]);
     }
 }
 
-/* The warps' sums made one, in their order: o is left with the threads, m and l in
- * ml[query] of shared memory. */
-template<int D>
-static __device__ void
-att_merge(float o[OWN(D)], float *sums, float2 *ml, const struct att_sums<D> &s, int warps,
-    int group)
-{
-    const int warp = (int)threadIdx.x / 32, t = (int)threadIdx.x % 4;
-    const int room = SUMS_BYTES / 4 / (group * D); /* warps at a time */
-    float f[2];
-    float2 *all = ml + QUERIES;                    /* [warp][query] */
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float sum = att_sum(s.l[i]);
-        if (warp < warps && threadIdx.x % 32 < 4)
-            all[warp * QUERIES + 2 * t + i] = make_float2(s.m[i], sum);
-    }
-    mega_sync();
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float m = -INFINITY, sum = 0;
-        for (int w = 0; w < warps; w++)
-            m = fmaxf(m, all[w * QUERIES + 2 * t + i].x);
-        float ref = m == -INFINITY ? 0 : m;
-        for (int w = 0; w < warps; w++)
-            sum = fmaf(all[w * QUERIES + 2 * t + i].y, power2(all[w * QUERIES + 2 * t +
-                i].x - ref), sum);
-        f[i] = power2(s.m[i] - ref);
-        if (threadIdx.x < 4)
-            ml[2 * t + i] = make_float2(m, sum);
-    }
-#pragma unroll
-    for (int i = 0; i < OWN(D); i++)
-        o[i] = 0;
-    for (int w0 = 0; w0 < warps; w0 += room) {
-        if (warp >= w0 && warp < min(w0 + room, warps))
-            att_put<D>(sums, s, f, warp - w0, group);
-        mega_sync();
-#pragma unroll
-        for (int i = 0; i < OWN(D); i++) {
-            int at = (int)threadIdx.x + i * MEGA_THREADS;
-            for (int w = 0; w < min(room, warps - w0) && at < group * D; w++)
-                o[i] += sums[w * group * D + at];
-        }
-        mega_sync();
-    }
-}
-
+/* The warps' sums made one, in their order, for the other blocks of the head. */
 template<int D>
 static __device__ __forceinline__ void
-att_result(const struct mega_attention &a, const struct att_item &x, int at, float o,
-    float l)
+att_give(const struct words &w, const struct att_room<D> *room, const struct att_place &p,
+    const struct mega_list &l, int warps)
 {
-    __nv_bfloat16 *y = (__nv_bfloat16 *)a.y + ((int64_t)x.t * a.H + x.head * (a.H / a.K)) *
-        D + at;
-    *y = __float2bfloat16_rn(o / l);
-}
-
-/* By the last block of a head: its items' sums, in their order. */
-template<int D>
-static __device__ void
-att_combine(const struct mega_attention &a, const struct att_item &x)
-{
-    const struct att_part<D> *part = (const struct att_part<D> *)a.scratch + x.first;
-    const int group = a.H / a.K;
-    for (int at = (int)threadIdx.x; at < group * D; at += MEGA_THREADS) {
-        int q = at / D;
-        float m = -INFINITY, l = 0, o = 0;
-        for (int p0 = 0; p0 < x.n_part; p0 += 8) {
-            float2 ml[8];
-            float v[8];
-#pragma unroll
-            for (int k = 0; k < 8; k++) {
-                const struct att_part<D> *from = part + min(p0 + k, x.n_part - 1);
-                ml[k] = __ldcg((const float2 *)from->ml[q]);
-                v[k] = __ldcg(&from->o[q][at % D]);
-            }
-#pragma unroll
-            for (int k = 0; k < 8; k++)
-                if (p0 + k < x.n_part) {
-                    float top = fmaxf(m, ml[k].x), was = power2(m - top);
-                    float now = power2(ml[k].x - top);
-                    l = fmaf(l, was, ml[k].y * now);
-                    o = fmaf(o, was, v[k] * now);
-                    m = top;
-                }
-        }
-        att_result<D>(a, x, at, o, l);
-    }
-}
-
-/* What attention has in shared memory besides its deal: sums of SUMS_BYTES; m and l of
- * queries, the block's, then its warps'. */
-struct att_room {
-    float *sums;
-    float2 *ml;
-    int *flag;
-};
-
-/* This block's part is there; 1 in the block that is the head's last. */
-static __device__ __forceinline__ int
-att_arrive(const struct mega_list &l, const struct att_item &x, int *flag)
-{
-    mega_sync();
-    if (threadIdx.x == 0) {
-        uint32_t *c = &l.state->parts[x.t * MEGA_HEADS + x.head], before;
-        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
-            : "=r"(before) : "l"(c) : "memory");
-        *flag = before + 1 == (uint32_t)x.n_part;
-        if (*flag)
-            *c = 0;
-    }
-    mega_sync();
-    return *flag;
-}
-
-template<int D>
-static __device__ void
-att_run(const struct att_deal &d, const struct mega_list &l,
-    const struct mega_attention &a, int item, const struct att_room &room)
-{
-    const struct att_item x = item == (int)blockIdx.x ? d.mine : att_item_of(d, a.K, item);
-    const int group = a.H / a.K;
-    struct att_sums<D> s = {};
-    float o[OWN(D)];
-    s.m[0] = s.m[1] = -INFINITY;
-    att_warp<D>(s, d, l, a, x, item == (int)blockIdx.x);
-    att_merge<D>(o, room.sums, room.ml, s, d.warps, group);
-    struct att_part<D> *part = (struct att_part<D> *)a.scratch + item;
+    const int block = p.head * l.splits + p.split;
 #pragma unroll
     for (int i = 0; i < OWN(D); i++) {
-        int at = (int)threadIdx.x + i * MEGA_THREADS;
-        if (at >= group * D)
-            continue;
-        if (x.n_part == 1) {
-            att_result<D>(a, x, at, o[i], room.ml[at / D].y);
+        const int at = (int)threadIdx.x + i * MEGA_THREADS, q = at / D;
+        float m = -INFINITY, sum = 0, o = 0, v[MEGA_WARPS];
+        float2 ml[MEGA_WARPS];
+        if (at >= l.group * D)
+            break;
+        if (warps == 0) {                        /* fewer tokens than blocks */
+            word_put(w, l.at.part + block * l.group * D + at, 0);
+            if (at % D == 0) {
+                word_put(w, l.at.ml + 2 * (block * l.group + q), __float_as_uint(m));
+                word_put(w, l.at.ml + 2 * (block * l.group + q) + 1, 0);
+            }
             continue;
         }
-        part->o[at / D][at % D] = o[i];
-        if (at % D == 0)
-            *(float2 *)part->ml[at / D] = room.ml[at / D];
+#pragma unroll
+        for (int k = 0; k < MEGA_WARPS; k++) {
+            const int j = min(k, warps - 1);
+            ml[k] = room->ml[j][q];
+            v[k] = room->sums[(j * QUERIES + q) * D + at % D];
+            m = fmaxf(m, ml[k].x);
+        }
+#pragma unroll
+        for (int k = 0; k < MEGA_WARPS; k++) {
+            const float f = k < warps ? power2(ml[k].x - m) : 0;
+            sum = fmaf(ml[k].y, f, sum);
+            o = fmaf(v[k], f, o);
+        }
+        word_put(w, l.at.part + block * l.group * D + at, __float_as_uint(o));
+        if (at % D != 0)
+            continue;
+        word_put(w, l.at.ml + 2 * (block * l.group + q), __float_as_uint(m));
+        word_put(w, l.at.ml + 2 * (block * l.group + q) + 1, __float_as_uint(sum));
     }
-    if (x.n_part > 1 && att_arrive(l, x, room.flag))
-        att_combine<D>(a, x);
 }
 
+/* This block's part of the head's results from all its blocks' sums: two results for as
+ * many lanes as there are blocks, each of which has one block's. */
 template<int D>
 static __device__ __forceinline__ void
-mega_run_attention(const struct att_deal &d, const struct mega_list &l,
-    const struct mega_attention &a, const struct att_room &room)
+att_combine(const struct words &w, const struct mega_list &l, const struct att_place &p)
 {
-    if (blockIdx.x == 0 && threadIdx.x == 0)
-        atomicAdd(a.n_done, (uint32_t)max(0, min(a.n_work_max, *a.n_work)));
-    for (int i = (int)blockIdx.x; i < d.n; i += (int)gridDim.x) {
-        att_run<D>(d, l, a, i, room);
-        mega_sync();
+    const int all = l.group * D, bits = 31 - __clz(l.splits), n = all >> bits;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < all / 2; i += MEGA_THREADS) {
+        const int j = p.split * n + 2 * (i >> bits);
+        const int block = p.head * l.splits + (i & (l.splits - 1));
+        const uint2 o = words_take2(w, l.at.part + block * all + j);
+        const uint2 ml = words_take2(w, l.at.ml + 2 * (block * l.group + j / D));
+        float m = __uint_as_float(ml.x), s[3] = { __uint_as_float(ml.y),
+            __uint_as_float(o.x), __uint_as_float(o.y) };
+        for (int k = 1; k < l.splits; k *= 2)
+            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, k));
+        const float f = power2(__uint_as_float(ml.x) - m);
+#pragma unroll
+        for (int e = 0; e < 3; e++)
+            s[e] *= f;
+        for (int k = 1; k < l.splits; k *= 2)
+#pragma unroll
+            for (int e = 0; e < 3; e++)
+                s[e] += __shfl_xor_sync(0xffffffffu, s[e], k);
+        if ((i & (l.splits - 1)) == 0)
+            word_put(w, l.at.att + (p.head * all + j) / 2, pair16(s[1] / s[0], s[2] /
+                s[0]));
     }
+}
+
+/* All blocks; room may be used anew afterwards. */
+template<int D>
+static __device__ __forceinline__ void
+mega_run_attention(struct att_room<D> *room, const struct att_place &p,
+    const struct mega_list &l, const struct mega_layer &y, const struct words &w)
+{
+    struct att_sums<D> s = {};
+    struct att_kv<D> kv;
+    const int u = p.u0 + (int)threadIdx.x / 32;
+    if (p.head >= l.K)
+        return;
+    att_load<D>(kv, att_unit(p, l, y.kv_layer, 0), l.kv.v_bytes, u < p.u1 ? min(p.see - u *
+        UNIT, UNIT) : 0);
+    s.m[0] = s.m[1] = -INFINITY;
+    att_vectors<D>(room, p, l, y, w);
+    mega_sync();
+    att_warp<D>(s, kv, room, p, l, y.kv_layer);
+    if (u < p.u1)
+        att_put<D>(room, s, l.group);
+    mega_sync();
+    att_give<D>(w, room, p, l, min(MEGA_WARPS, p.u1 - p.u0));
+    mega_sync();
+    att_combine<D>(w, l, p);
 }
 
 #endif

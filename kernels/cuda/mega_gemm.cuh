@@ -1,51 +1,39 @@
 /*
- * Products with 8-bit weights, for mega_kernel.cu. A row group is 16 rows of w, the A
- * operand of mma.m16n8k16; MEGA_ROWS rows of x are B. A block has whole row groups. A chunk is 16
- * rows by 128 bytes of w; a stage of the ring is one chunk for each warp, side by side
- * along K, and one copy of the copy engine. The warps' sums are added in their order.
+ * Products of one row, for mega_kernel.cu. A row group is 16 rows of w, the A operand of
+ * the tensor cores; x is B (mega_x.cuh). A block has whole row groups. A chunk is 16 rows
+ * by 128 bytes of w; a stage of the ring is two chunks for each warp, side by side along
+ * K, and one copy of the copy engine. Sums of ROUND row groups wait in shared memory, one
+ * per warp and row, until they are added in the warps' order.
  *
- * One warp does nothing but ask for stages, of all products of the list one after the
- * other: how far it is ahead depends on the ring alone.
+ * One thread does nothing but ask for stages, of all products one after the other: how far
+ * it is ahead depends on the ring alone.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_GEMM_CUH
 #define FDD_KERNELS_CUDA_MEGA_GEMM_CUH
 
-#include "kernels/cuda/gemm_quant.cuh"
-#include "kernels/cuda/mega.cuh"
+#include "kernels/cuda/mega_x.cuh"
 
-#define DEPTH      6             /* stages of the ring */
+#define DEPTH      5             /* stages of the ring */
 #define FLIGHT     2             /* of them on their way at once */
-#define MANY       6             /* row groups a block: they are dealt out */
-#define CHUNK      2048          /* bytes: 128 elements of 16 rows of w */
-#define HALF       8             /* registers of x for half a chunk */
-#define STAGE      (MEGA_WARPS * CHUNK)
-#define SCALES     (16 * MEGA_WARPS) /* of a stage: [row][chunk] */
-#define SUMS       (MEGA_WARPS * 16 * MEGA_ROWS) /* floats of a row group */
-#define SUMS_BYTES (2 * SUMS * 4)
-#define KEEP       2             /* stages whose x stays in registers over all row groups */
+#define CHUNK      2048          /* bytes: 128 of 16 rows of w */
+#define STAGE      (MEGA_CHUNKS * CHUNK)
+#define SCALES     (16 * 2 * MEGA_CHUNKS) /* of a stage, at most: [row][128 elements] */
+#define ROUND      8             /* row groups between two barriers of the block: even */
+#define PUT        (16 * ROUND)  /* threads that add their sums */
+#define SUMS       (MEGA_WARPS * 16 + 16) /* floats of a row group; 16 are for the banks */
 
 struct __align__(1024) mega_ring {
     unsigned char w[DEPTH][STAGE];
     float scale[DEPTH][SCALES];
     uint64_t full[DEPTH], empty[DEPTH];
-    int group[DEPTH];            /* row group of a stage, -1: this product has no more */
-    int at[MEGA_WARPS][2];       /* ring_at of each warp, between products */
+    int2 what[DEPTH];            /* row group of a stage; whether the product has another */
 };
-
-/* Of the warps that compute. */
-static __device__ __forceinline__ void
-mega_sync(void)
-{
-    asm volatile("bar.sync 1, %0;" :: "n"(MEGA_THREADS) : "memory");
-}
 
 /* ---- the ring ---------------------------------------------------------------- */
 
 static __device__ __forceinline__ void
 ring_start(struct mega_ring *r)
 {
-    for (int i = 0; i < MEGA_WARPS; i++)
-        r->at[i][0] = r->at[i][1] = 0;
     for (int i = 0; i < DEPTH; i++) {
         cu_bar_init(cu_smem(&r->full[i]), 1);
         cu_bar_init(cu_smem(&r->empty[i]), MEGA_WARPS);
@@ -67,28 +55,35 @@ struct ring_at {
     }
 };
 
+/* 128 elements of a stage: each has scales of its own. */
+static __host__ __device__ constexpr int
+stage_units(int type)
+{
+    return MEGA_CHUNKS * mega_chunk(type) / 128;
+}
+
 /* Row group `group` from chunk c on: a stage of w, and its scales. */
+template<int W>
 static __device__ __forceinline__ void
-ring_copy(struct mega_ring *r, int slot, const struct mega_gemm &a, int group, int c,
-    uint64_t policy)
+ring_copy(struct mega_ring *r, int slot, const struct mega_matrix &m, int scaled, int group,
+    int c, uint64_t policy)
 {
     const uint32_t bar = cu_smem(&r->full[slot]);
-    const int scaled = a.shift >= 0;
-    r->group[slot] = group;
-    cu_bar_expect(bar, STAGE + scaled * SCALES * 4);
+    cu_bar_expect(bar, STAGE + (scaled ? 16 * stage_units(W) * 4 : 0));
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
         ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(cu_smem(r->w[slot])), "l"(a.w), "r"(0), "r"(group * 16), "r"(c),
+        :: "r"(cu_smem(r->w[slot])), "l"(m.map), "r"(0), "r"(group * 16), "r"(c),
         "r"(bar), "l"(policy) : "memory");
     if (scaled)
-        quant_box2(cu_smem(r->scale[slot]), (const CUtensorMap *)a.scale_map, c, group * 16,
-            bar);
+        quant_box2(cu_smem(r->scale[slot]), (const CUtensorMap *)m.scale_map,
+            c * mega_chunk(W) / 128, group * 16, bar);
 }
 
 /* What the thread that asks knows: where it is, and the stage FLIGHT before. */
 struct ring_ask {
     struct ring_at at, landed;
     int asked;
+    uint64_t policy;
 
     /* The next slot is free, and no more than FLIGHT stages are on their way: what is
      * asked for early must not keep memory from what others wait for. */
@@ -102,63 +97,233 @@ struct ring_ask {
         }
     }
 
-    /* Of a product. */
+    template<int W>
     __device__ __forceinline__ void
-    end(struct mega_ring *r)
+    group(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group,
+        int chunks, int more)
     {
-        wait(r);
-        r->group[at.slot] = -1;
-        cu_bar_arrive(cu_smem(&r->full[at.slot]));
-        at.next();
+#pragma unroll 1
+        for (int c = 0; c < chunks; c += MEGA_CHUNKS) {
+            wait(r);
+            r->what[at.slot] = make_int2(group, more);
+            ring_copy<W>(r, at.slot, m, scaled, group, c, policy);
+            at.next();
+        }
     }
 };
 
-/* Row groups of a product that has many are dealt out as blocks come for them, after each
- * has had its first, as processors are not served alike by memory. Of few, whoever comes
- * early would claim more than its share. Each block is told once that there are no more;
- * the last one puts the counter back. claim: what the counter was. */
-static __device__ __forceinline__ int
-ring_claimed(uint32_t *claimed, uint32_t claim, int groups)
+/*
+ * Row groups of a product, the same number for each block. Of gate and up, pairs of them,
+ * the same rows of both; there are many, and processors are not served alike by memory:
+ * they are dealt out as blocks come for them, after each has had its first two. The next
+ * one is claimed while one is asked for; whoever claims last puts the counter back.
+ */
+template<int W>
+static __device__ __forceinline__ void
+feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
+    const struct mega_shape &s, uint32_t *claimed)
 {
-    const uint32_t c = claim + gridDim.x;
-    if (c == (uint32_t)groups + gridDim.x - 1)
-        *claimed = 0;
-    return (int)min(c, (uint32_t)groups);
-}
-
-/* One thread: everything there is to ask for. The next row group is claimed while this
- * one's stages are asked for. */
-static __device__ void
-ring_feed(const struct mega_list &l, struct mega_ring *r)
-{
-    struct ring_ask ask = { { 0, 1 }, { 0, 0 }, 0 };
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    for (int op = l.first; op >= 0; op = l.op[op].next) {
-        const struct mega_gemm a = l.op[op].gemm;
-        const int n = a.K / 128, groups = a.N / 16;
-        const bool many = groups >= MANY * (int)gridDim.x;
-        uint32_t *claimed = &l.state->claimed[op];
-        for (int g = (int)blockIdx.x; g < groups;) {
-            uint32_t claim = many ? atomicAdd(claimed, 1u) : 0;
-            for (int c = 0; c < n; c += MEGA_WARPS) {
-                ask.wait(r);
-                ring_copy(r, ask.at.slot, a, g, c, policy);
-                ask.at.next();
-            }
-            g = many ? ring_claimed(claimed, claim, groups) : g + (int)gridDim.x;
-        }
-        ask.end(r);
+    const int pairs = claimed != NULL, n = s.N / (pairs ? 32 : 16);
+    int now = (int)blockIdx.x, next = now + (int)gridDim.x;
+#pragma unroll 1
+    while (now < n) {
+        const uint32_t claim = pairs ? atomicAdd(claimed, 1u) : 0;
+#pragma unroll 1
+        for (int h = 0; h <= pairs; h++)
+            ask.group<W>(r, m, s.scaled, now + h * n, s.K / mega_chunk(W),
+                h < pairs || next < n);
+        if (pairs && claim == (uint32_t)n - 1)
+            *claimed = 0;
+        now = next;
+        next = pairs ? (int)claim + 2 * (int)gridDim.x : next + (int)gridDim.x;
     }
 }
 
-/* The row group that comes next; the stage is there when it is known. */
-static __device__ __forceinline__ int
-ring_group(struct mega_ring *r, const struct ring_at &at)
+/* One thread: everything there is to ask for. */
+template<int W>
+static __device__ __forceinline__ void
+ring_feed(const struct mega_list &l, struct mega_ring *r)
 {
-    cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
-    return r->group[at.slot];
+    struct ring_ask ask = { { 0, 1 }, { 0, 0 }, 0, 0 };
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(ask.policy));
+#pragma unroll 1
+    for (int i = 0; i < l.n * MEGA_PRODUCTS; i++) {
+        const int p = i % MEGA_PRODUCTS, layer = i / MEGA_PRODUCTS;
+        feed_product<W>(ask, r, l.layer[layer].m[p], l.shape[p], p == MEGA_GU ?
+            &l.state->claimed[layer] : NULL);
+    }
 }
+
+/* ---- a chunk ------------------------------------------------------------------------ */
+
+static __device__ __forceinline__ void
+mma_s8(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+    uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* e4m3 to bf16, as the value times 2^-120: x is taken 2^60 times as large, and the rest is
+ * for the sums. Pairs are those of quant_pair(). */
+static __device__ __forceinline__ uint32_t
+e4m3_pair(const uint32_t *v, int i)
+{
+    uint32_t w = i % 2 == 0 ? v[i / 2] << 8 : v[i / 2];
+    return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
+}
+
+/* Of int4, times 16: elements 0 2 4 6, or 1 3 5 7, of a word. */
+static __device__ __forceinline__ uint32_t
+int4_even(uint32_t w)
+{
+    return (w << 4) & 0xf0f0f0f0u;
+}
+
+static __device__ __forceinline__ uint32_t
+int4_odd(uint32_t w)
+{
+    return w & 0xf0f0f0f0u;
+}
+
+/* What a lane of a warp has to do with a product: g is its row of w, and of x the digit;
+ * t its part of a chunk. */
+struct gemm_lane {
+    uint32_t w;                  /* row g of this warp's first chunk in stage 0 */
+    uint32_t x;
+    const float *unit;           /* x_units() */
+    int second;                  /* what its second column is multiplied with */
+    float column;                /* and then the sum */
+    int g, t;
+};
+
+template<int W>
+static __device__ __forceinline__ struct gemm_lane
+lane_of(const struct mega_ring *r, const unsigned char *x, int K)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    struct gemm_lane ln;
+    ln.g = lane / 4;
+    ln.t = lane % 4;
+    ln.w = cu_smem(r->w) + (uint32_t)(warp * CHUNK + ln.g * 128);
+    ln.x = cu_smem(x) + (integers(W) ? (uint32_t)(min(ln.g, DIGITS - 1) * (K + 16)) : 0);
+    ln.unit = (const float *)(x + DIGITS * (K + 16));
+    ln.second = ln.t == 0 ? 256 : 0;
+    ln.column = !integers(W) || ln.t == 0 ? 1.0f : ln.t == 1 ? 65536.0f : 0.0f;
+    if (W == FDK_I4)
+        ln.column *= 1 / 16.0f;
+    if (W == FDK_F8E4M3)
+        ln.column = 0x1p60f;
+    return ln;
+}
+
+/* Registers of x that go with 32 bytes of a row of w. */
+static __host__ __device__ constexpr int
+x_registers(int type)
+{
+    return type == FDK_I4 || type == FDK_F8E4M3 ? 16 : 8;
+}
+
+/* A lane's part of a chunk: 16 bytes of rows g and g + 8 of w, twice, what they are
+ * multiplied with, and what scales the products of each half (int4) or of both. */
+template<int W>
+struct gemm_chunk {
+    uint32_t w0[2][4], w1[2][4], x[x_registers(W)];
+    float scale[2][2], unit[2];
+};
+
+/* Rows of w are swizzled as the copy engine does. at: the chunk in the ring, from row g
+ * on; c: its place in x; of_stage: in its stage. */
+template<int W>
+static __device__ __forceinline__ void
+chunk_load(struct gemm_chunk<W> &k, const struct gemm_lane &ln, uint32_t at,
+    const float *scale, int c, int of_stage, int scaled)
+{
+    const int halves = W == FDK_I4 ? 2 : 1;
+#pragma unroll
+    for (int u = 0; u < 2; u++) {
+        /* 128 elements of int4 are 64 bytes: a half for all lanes */
+        const int piece = W == FDK_I4 ? 4 * u + ln.t : 2 * ln.t + u;
+        quant_take<16>(k.w0[u], at + (uint32_t)((piece ^ ln.g) * 16));
+        quant_take<16>(k.w1[u], at + (uint32_t)((piece ^ ln.g) * 16 + 1024));
+        const int n = x_registers(W) / 2;        /* of a half */
+        uint32_t x = ln.x + (uint32_t)(c * 8 * n * 4 + piece * n * 4);
+#pragma unroll
+        for (int i = 0; i < n; i += 4)
+            quant_take<16>(k.x + u * n + i, x + (uint32_t)(4 * i));
+    }
+#pragma unroll
+    for (int u = 0; u < halves; u++) {
+        const float *s = scale + ln.g * stage_units(W) + of_stage * halves + u;
+        k.scale[u][0] = scaled ? s[0] : 1;
+        k.scale[u][1] = scaled ? s[8 * stage_units(W)] : 1;
+        if (integers(W))
+            k.unit[u] = ln.unit[c * halves + u];
+    }
+}
+
+static __device__ __forceinline__ void
+sums_scaled(float acc[2], const int c[4], const struct gemm_lane &ln, float unit,
+    const float scale[2])
+{
+    acc[0] = fmaf((float)(c[0] + c[1] * ln.second), unit * scale[0], acc[0]);
+    acc[1] = fmaf((float)(c[2] + c[3] * ln.second), unit * scale[1], acc[1]);
+}
+
+/* acc += the chunk's products. */
+template<int W>
+static __device__ __forceinline__ void
+chunk_add(float acc[2], const struct gemm_chunk<W> &k, const struct gemm_lane &ln)
+{
+    if constexpr (W == FDK_I4) {
+        int s[2][4] = {};
+#pragma unroll
+        for (int i = 0; i < 8; i++) {            /* the two halves take turns */
+            const int u = i % 2, j = i / 2;
+            const uint32_t *b = k.x + 8 * u + 2 * j;
+            mma_s8(s[u], int4_even(k.w0[u][j]), int4_even(k.w1[u][j]),
+                int4_odd(k.w0[u][j]), int4_odd(k.w1[u][j]), b[0], b[1]);
+        }
+        sums_scaled(acc, s[0], ln, k.unit[0], k.scale[0]);
+        sums_scaled(acc, s[1], ln, k.unit[1], k.scale[1]);
+    } else if constexpr (W == FDK_I8) {
+        int s[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int u = i / 2, j = 2 * (i % 2);
+            mma_s8(s, k.w0[u][j], k.w1[u][j], k.w0[u][j + 1], k.w1[u][j + 1],
+                k.x[2 * i], k.x[2 * i + 1]);
+        }
+        sums_scaled(acc, s, ln, k.unit[0], k.scale[0]);
+    } else {
+        float s[2][4] = {};
+#pragma unroll
+        for (int i = 0; i < (W == FDK_BF16 ? 4 : 8); i++) {
+            uint32_t a[4];
+            if constexpr (W == FDK_F8E4M3) {
+                const uint32_t *w0 = k.w0[i / 4], *w1 = k.w1[i / 4];
+                const int j = 2 * (i % 4);
+                a[0] = e4m3_pair(w0, j);
+                a[1] = e4m3_pair(w1, j);
+                a[2] = e4m3_pair(w0, j + 1);
+                a[3] = e4m3_pair(w1, j + 1);
+            } else {
+                const int u = i / 2, j = 2 * (i % 2);
+                a[0] = k.w0[u][j];
+                a[1] = k.w1[u][j];
+                a[2] = k.w0[u][j + 1];
+                a[3] = k.w1[u][j + 1];
+            }
+            quant_mma(s[i % 2], a[0], a[1], a[2], a[3], k.x[2 * i], k.x[2 * i + 1]);
+        }
+        acc[0] = fmaf(k.scale[0][0], s[0][0] + s[1][0], acc[0]);
+        acc[1] = fmaf(k.scale[0][1], s[0][2] + s[1][2], acc[1]);
+    }
+}
+
+/* ---- a product ------------------------------------------------------------------------ */
 
 /* This warp is done with the stage. */
 static __device__ __forceinline__ void
@@ -170,272 +335,140 @@ ring_leave(struct mega_ring *r, struct ring_at &at)
     at.next();
 }
 
-/* ---- stored weights to pairs of bf16 ----------------------------------------------- */
-
-/* As quant_pair(), but e4m3 stays the value times 2^-120: x is taken 2^60 times as large,
- * and the rest is for the sums. */
+/* One stage, which is there: acc += this warp's two chunks of it. */
 template<int W>
-static __device__ __forceinline__ uint32_t
-weight_pair(const uint32_t *v, int i)
+static __device__ __forceinline__ void
+stage_add(float acc[2], const struct gemm_lane &ln, const struct mega_ring *r, int slot,
+    int c, const struct mega_shape &s, int chunks)
 {
-    if constexpr (W == FDK_I8) {
-        return quant_pair<W>(v, i, 0x43004300u);  /* quant_ones() */
+    const uint32_t at = ln.w + (uint32_t)slot * STAGE;
+    const int warp = (int)threadIdx.x / 32;
+    struct gemm_chunk<W> k[2];
+    if (c >= chunks)
+        return;
+    chunk_load<W>(k[0], ln, at, r->scale[slot], c, warp, s.scaled);
+    if (c + MEGA_WARPS < chunks) {
+        chunk_load<W>(k[1], ln, at + MEGA_WARPS * CHUNK, r->scale[slot], c + MEGA_WARPS,
+            warp + MEGA_WARPS, s.scaled);
+        chunk_add<W>(acc, k[0], ln);
+        chunk_add<W>(acc, k[1], ln);
     } else {
-        uint32_t w = i % 2 == 0 ? v[i / 2] << 8 : v[i / 2];
-        return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
+        chunk_add<W>(acc, k[0], ln);
     }
 }
 
-/* Eight elements of x, in their order, to the pairs of eight weights. */
+/* One row group, whose first stage is there: this warp's sums of 16 rows, to sums. */
 template<int W>
 static __device__ __forceinline__ void
-order_x(uint32_t b[4], uint4 x)
+group_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r, struct ring_at &at,
+    const struct mega_shape &s)
 {
-    quant_order<W>(b, x);
-    if constexpr (W == FDK_F8E4M3)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            b[i] = quant_mul2(b[i], 0x5d805d80u);    /* 2^60 */
+    const int warp = (int)threadIdx.x / 32, chunks = s.K / mega_chunk(W);
+    float acc[2] = {};
+    for (int c = warp;;) {
+        stage_add<W>(acc, ln, r, at.slot, c, s, chunks);
+        ring_leave(r, at);
+        c += MEGA_CHUNKS;
+        if (c >= chunks + warp)
+            break;
+        cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
+    }
+    acc[0] *= ln.column;
+    acc[1] *= ln.column;
+    if (integers(W)) {                           /* the third digit is the next lane's */
+        acc[0] += __shfl_down_sync(0xffffffffu, acc[0], 1);
+        acc[1] += __shfl_down_sync(0xffffffffu, acc[1], 1);
+    }
+    if (ln.t == 0) {
+        sums[warp * 16 + ln.g] = acc[0];
+        sums[warp * 16 + ln.g + 8] = acc[1];
+    }
 }
 
-/* What sums are to be multiplied with. */
-template<int W>
+static __device__ __forceinline__ uint32_t
+pair16(float lo, float hi)
+{
+    __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
+    return *(uint32_t *)&v;
+}
+
 static __device__ __forceinline__ float
-sum_unit(void)
+round16(float v)
 {
-    return W == FDK_F8E4M3 ? 0x1p60f : 1;
+    return __bfloat162float(__float2bfloat16_rn(v));
 }
 
-/* What a lane of a warp has to do with a product. */
-struct gemm_lane {
-    const uint16_t *x;           /* row g of x, at the warp's first chunk and this lane */
-    uint32_t w;                  /* its place in a stage */
-    int live;                    /* row g of x is */
-    int leader;                  /* lane 0 */
+/* Where a product's results go. */
+struct gemm_to {
+    struct words words;
+    int at;
+    void *y;                     /* NULL: words */
 };
 
-/* A lane's part of a chunk of x, n chunks after the warp's first; rows that are not live
- * become zeros. Lane t has what goes with 32 bytes at 32 t of each row of w, 16 of them in
- * each half, so that rows g and g + 1 meet different banks. */
-template<int W>
 static __device__ __forceinline__ void
-take_x(uint32_t *b, const struct gemm_lane &ln, int n)
+result_put(const struct gemm_to &to, int n, uint32_t pair)
 {
-    const uint4 *x = (const uint4 *)(ln.x + n * 128);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        order_x<W>(b + 4 * i, ln.live ? x[i] : make_uint4(0, 0, 0, 0));
+    if (to.y != NULL)
+        ((uint32_t *)to.y)[n / 2] = pair;
+    else
+        word_put(to.words, to.at + n / 2, pair);
 }
 
-static __device__ __forceinline__ struct gemm_lane
-lane_of(const struct mega_gemm &a, const struct mega_ring *r, int rows)
-{
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int g = lane / 4, t = lane % 4;
-    struct gemm_lane ln;
-    ln.live = g < rows;
-    ln.leader = lane == 0;
-    ln.x = (const uint16_t *)a.x + (size_t)g * (size_t)a.K + warp * 128 + 32 * t;
-    ln.w = cu_smem(r->w) + (uint32_t)(warp * CHUNK + g * 128 + ((2 * t ^ g) * 16));
-    return ln;
-}
-
-/* ---- products ---------------------------------------------------------------- */
-
-/* Sums of a row group. Without scales of chunks they gather in c alone. */
-struct gemm_sums {
-    float acc[4], c[2][4];
-};
-
-/* c += half u of the chunk at `at` times b. Rows are swizzled as the copy engine does. */
-template<int W>
+/* The warps' sums of a round made results, by PUT threads: thread i has row i % 16 of row
+ * group i / 16, which is row n of w; those of pairs a row of gate with its row of up 16
+ * lanes behind. */
 static __device__ __forceinline__ void
-half_products(float c[2][4], uint32_t at, int u, const uint32_t *b)
+round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, float bias,
+    const struct gemm_to &to)
 {
-    uint32_t w0[4], w1[4];
-    quant_take<16>(w0, at ^ (16 * u));
-    quant_take<16>(w1, (at ^ (16 * u)) + 1024);
-#pragma unroll
-    for (int i = 0; i < HALF / 2; i++)
-        quant_mma(c[i % 2], weight_pair<W>(w0, 2 * i), weight_pair<W>(w1, 2 * i),
-            weight_pair<W>(w0, 2 * i + 1), weight_pair<W>(w1, 2 * i + 1), b[2 * i],
-            b[2 * i + 1]);
-}
-
-/* scale: of row g in this chunk. */
-static __device__ __forceinline__ void
-scaled_sums(struct gemm_sums &s, const float *scale)
-{
-    float s0 = scale[0], s1 = scale[8 * MEGA_WARPS];
-    s.acc[0] = fmaf(s0, s.c[0][0] + s.c[1][0], s.acc[0]);
-    s.acc[1] = fmaf(s0, s.c[0][1] + s.c[1][1], s.acc[1]);
-    s.acc[2] = fmaf(s1, s.c[0][2] + s.c[1][2], s.acc[2]);
-    s.acc[3] = fmaf(s1, s.c[0][3] + s.c[1][3], s.acc[3]);
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        s.c[i / 4][i % 4] = 0;
-}
-
-/* This warp's chunk of the stage that is next. b: x of it. Beyond the end of a row
- * weights are 0. mma is of the whole warp: after it all lanes have read the stage. */
-template<int W>
-static __device__ __forceinline__ void
-take_chunk(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
-    const struct gemm_lane &ln, int scaled, const uint32_t *b)
-{
-    const uint32_t w = ln.w + (uint32_t)at.slot * STAGE;
-    cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
-#pragma unroll
-    for (int u = 0; u < 2; u++)
-        half_products<W>(s.c, w, u, b + u * HALF);
-    if (scaled)
-        scaled_sums(s, r->scale[at.slot] + threadIdx.x % 32 / 4 * MEGA_WARPS +
-            threadIdx.x / 32);
-    if (ln.leader)
-        cu_bar_arrive(cu_smem(&r->empty[at.slot]));
-    at.next();
-}
-
-/* ---- a row group's end --------------------------------------------------------- */
-
-/* sums: [warp][row of w][row of x]. */
-static __device__ __forceinline__ void
-put_sums(float *sums, const struct gemm_sums &s, float unit)
-{
-    float v[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = (s.acc[i] + (s.c[0][i] + s.c[1][i])) * unit;
-    float2 *at = (float2 *)(sums + threadIdx.x / 32 * 16 * MEGA_ROWS) + threadIdx.x % 32;
-    at[0] = make_float2(v[0], v[1]);
-    at[32] = make_float2(v[2], v[3]);
-}
-
-/* An output of a row group: four warps have one each thread, another four each time. */
-struct gemm_out {
-    int i;                       /* row of w * MEGA_ROWS + row of x */
-    int live;
-    float scale, bias;           /* asked for early, as they come from far */
-};
-
-static __device__ __forceinline__ struct gemm_out
-out_of(const struct mega_gemm &a, int group, int turn, int rows)
-{
-    struct gemm_out o = { ((int)threadIdx.x - turn * 128) & (MEGA_THREADS - 1), 0, 1, 0 };
-    int n = group * 16 + o.i / MEGA_ROWS;
-    o.live = o.i < 16 * MEGA_ROWS && o.i % MEGA_ROWS < rows;
-    if (o.live && a.shift < 0)
-        o.scale = __ldg(a.scale + n);
-    if (o.live && a.bias != NULL)
-        o.bias = __ldg(a.bias + n);
-    return o;
-}
-
-static __device__ __forceinline__ void
-put_y(const struct mega_gemm &a, const float *sums, int group, const struct gemm_out &o)
-{
-    if (!o.live)
-        return;
-    float y = 0;
+    float v[MEGA_WARPS];
 #pragma unroll
     for (int k = 0; k < MEGA_WARPS; k++)
-        y += sums[k * 16 * MEGA_ROWS + o.i];
-    y = y * o.scale + o.bias;
-    size_t at = (size_t)(o.i % MEGA_ROWS) * (size_t)a.ldy + (size_t)(group * 16 + o.i /
-        MEGA_ROWS);
-    if (a.y32)
-        ((float *)a.y)[at] = y;
-    else
-        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(y);
+        v[k] = sums[i / 16 * SUMS + k * 16 + i % 16];
+#pragma unroll
+    for (int k = 1; k < MEGA_WARPS; k++)
+        v[0] += v[k];
+    float y = v[0] * scale + bias;
+    if (pairs) {
+        float up = round16(__shfl_down_sync(0xffffffffu, y, 16)), gate = round16(y);
+        y = __fdividef(gate, 1.0f + __expf(-gate)) * up;
+    }
+    float other = __shfl_down_sync(0xffffffffu, y, 1);
+    if (i / 16 < n_group && i % 2 == 0 && (!pairs || i / 16 % 2 == 0))
+        result_put(to, n, pair16(y, other));
 }
 
-/* x in registers for all row groups: no more than KEEP stages. */
+/* turn: which half of sums is next, and which threads are to make results of them. */
 template<int W>
 static __device__ __forceinline__ void
-sum_kept(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
-    const struct gemm_lane &ln, int scaled, int stages, const uint32_t b[KEEP][2 * HALF])
+mega_run_product(const struct mega_matrix &m, const struct mega_shape &s, int pairs,
+    struct mega_ring *r, struct ring_at &at, const unsigned char *x,
+    float (*sums)[ROUND * SUMS], int &turn, const struct gemm_to &to)
 {
-#pragma unroll
-    for (int k = 0; k < KEEP; k++)
-        if (k < stages)
-            take_chunk<W>(s, r, at, ln, scaled, b[k]);
-}
-
-/* x anew for each row group, KEEP stages ahead. last: the warp's last chunk
- * that is there. */
-template<int W>
-static __device__ __forceinline__ void
-sum_anew(struct gemm_sums &s, struct mega_ring *r, struct ring_at &at,
-    const struct gemm_lane &ln, int scaled, int stages, int last)
-{
-    uint32_t b[KEEP][2 * HALF];
-#pragma unroll
-    for (int k = 0; k < KEEP; k++)
-        take_x<W>(b[k], ln, min(k * MEGA_WARPS, last));
-    for (int c = 0; c < stages; c += KEEP)
-#pragma unroll
-        for (int k = 0; k < KEEP; k++)
-            if (c + k < stages) {
-                take_chunk<W>(s, r, at, ln, scaled, b[k]);
-                take_x<W>(b[k], ln, min((c + k + KEEP) * MEGA_WARPS, last));
+    const struct gemm_lane ln = lane_of<W>(r, x, s.K);
+    int more = (int)blockIdx.x < s.N / (pairs ? 32 : 16);
+#pragma unroll 1
+    while (more) {
+        const int mine = (int)threadIdx.x - turn * (MEGA_THREADS - PUT);
+        int n = 0, i = 0;
+        float scale = 1, bias = 0;
+#pragma unroll 1
+        do {
+            cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
+            const int2 what = r->what[at.slot];
+            if (mine >> 4 == i) {
+                n = what.x * 16 + mine % 16;
+                scale = m.scale != NULL ? __ldg(m.scale + n) : 1;
+                bias = m.bias != NULL ? __ldg(m.bias + n) : 0;
             }
-}
-
-/* What else is asked for once x is: keys and values of attention that comes soon. */
-struct gemm_also {
-    const struct mega_list *l;
-    const struct att_deal *deal;
-    int kv_layer;                /* -1: nothing */
-};
-static __device__ __forceinline__ void att_prefetch(const struct gemm_also &also);
-
-template<int W, int KEPT>
-static __device__ __forceinline__ void
-gemm_groups(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
-    const struct gemm_also &also)
-{
-    const int scaled = a.shift >= 0, n = a.K / 128;
-    const int warp = (int)threadIdx.x / 32, stages = (n + MEGA_WARPS - 1) / MEGA_WARPS;
-    const int last = max((n - 1 - warp) / MEGA_WARPS, 0) * MEGA_WARPS;
-    const struct gemm_lane ln = lane_of(a, r, warp < n ? rows : 0);
-    struct ring_at at = { r->at[warp][0], r->at[warp][1] };
-    uint32_t b[KEEP][2 * HALF];
-    int turn = 0;
-    if (KEPT)
-#pragma unroll
-        for (int k = 0; k < KEEP; k++)
-            take_x<W>(b[k], ln, min(k * MEGA_WARPS, last));
-    for (int g; (g = ring_group(r, at)) >= 0; turn++) {
-        struct gemm_sums s = {};
-        struct gemm_out o = out_of(a, g, turn & 3, rows);
-        if (KEPT)
-            sum_kept<W>(s, r, at, ln, scaled, stages, b);
-        else
-            sum_anew<W>(s, r, at, ln, scaled, stages, last);
-        put_sums(sums + (turn & 1) * SUMS, s, sum_unit<W>());
+            group_sums<W>(sums[turn] + i * SUMS, ln, r, at, s);
+            more = what.y;
+        } while (++i < ROUND && more);
         mega_sync();
-        put_y(a, sums + (turn & 1) * SUMS, g, o);
-        if (turn == 0 && also.kv_layer >= 0)
-            att_prefetch(also);
+        if (mine >= 0 && mine < PUT)
+            round_put(sums[turn], mine, pairs, i, n, scale, bias, to);
+        turn ^= 1;
     }
-    ring_leave(r, at);
-    if (ln.leader) {
-        r->at[warp][0] = at.slot;
-        r->at[warp][1] = at.parity;
-    }
-    __syncwarp();
-}
-
-/* W: the type of the weights. */
-template<int W>
-static __device__ __forceinline__ void
-mega_run_gemm(const struct mega_gemm &a, struct mega_ring *r, float *sums, int rows,
-    const struct gemm_also &also)
-{
-    if (a.K <= KEEP * MEGA_WARPS * 128)
-        gemm_groups<W, 1>(a, r, sums, rows, also);
-    else
-        gemm_groups<W, 0>(a, r, sums, rows, also);
 }
 
 #endif

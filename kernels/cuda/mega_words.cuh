@@ -1,0 +1,115 @@
+/*
+ * Words that blocks of mega_kernel.cu exchange: data and the epoch that it belongs to,
+ * written and read as one. Nobody waits for memory before writing, nobody asks a counter
+ * before reading: from one processor to another it takes a write and a read that meet
+ * in the second cache.
+ *
+ * Epochs are layers, counted over all launches. A word is written anew two layers later,
+ * which is after everyone has read it: every block computes a part of each layer's hidden
+ * vector, and nobody comes past that without all of them.
+ */
+#ifndef FDD_KERNELS_CUDA_MEGA_WORDS_CUH
+#define FDD_KERNELS_CUDA_MEGA_WORDS_CUH
+
+#include "kernels/cuda/mega.cuh"
+
+#define SPINS_MOST (1u << 25)    /* of about half a microsecond: then something is wrong */
+
+struct words {
+    uint2 *word;                 /* of this layer */
+    uint32_t epoch;
+};
+
+static __device__ __forceinline__ struct words
+words_of(const struct mega_list &l, uint32_t epoch)
+{
+    struct words w = { l.state->word[epoch & 1], epoch };
+    return w;
+}
+
+static __device__ __forceinline__ void
+word_put(const struct words &w, int at, uint32_t data)
+{
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};"
+        :: "l"(w.word + at), "r"(data), "r"(w.epoch) : "memory");
+}
+
+/* Words at and at + 1, as they are now. at is even. */
+static __device__ __forceinline__ uint4
+words_now(const struct words &w, int at)
+{
+    uint4 r;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(w.word + at) : "memory");
+    return r;
+}
+
+static __device__ __forceinline__ bool
+words_there(const struct words &w, const uint4 &v)
+{
+    return v.y == w.epoch && v.w == w.epoch;
+}
+
+/* A fault is better than a processor that never comes back. */
+static __device__ __forceinline__ void
+words_spin(uint32_t *spins)
+{
+    if (++*spins == SPINS_MOST)
+        __trap();
+}
+
+static __device__ __forceinline__ uint32_t
+word_take(const struct words &w, int at)
+{
+    uint32_t data, epoch, spins = 0;
+    for (;;) {
+        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+            : "=r"(data), "=r"(epoch) : "l"(w.word + at) : "memory");
+        if (epoch == w.epoch)
+            return data;
+        words_spin(&spins);
+    }
+}
+
+/* Data of words at and at + 1. */
+static __device__ __forceinline__ uint2
+words_take2(const struct words &w, int at)
+{
+    uint32_t spins = 0;
+    uint4 v;
+    while (v = words_now(w, at), !words_there(w, v))
+        words_spin(&spins);
+    return make_uint2(v.x, v.z);
+}
+
+/* N times four words, each at `at + i * step`, i < n: asked for all at once. Others: 0. */
+template<int N>
+static __device__ __forceinline__ void
+words_take4(uint4 r[N], const struct words &w, int at, int step, int n)
+{
+    const uint4 there = make_uint4(0, w.epoch, 0, w.epoch);
+    uint4 v[N][2];
+    uint32_t spins = 0;
+    bool all;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        v[i][0] = i < n ? words_now(w, at + i * step) : there;
+        v[i][1] = i < n ? words_now(w, at + i * step + 2) : there;
+    }
+    do {
+        all = true;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (!words_there(w, v[i][0]) || !words_there(w, v[i][1])) {
+                v[i][0] = words_now(w, at + i * step);
+                v[i][1] = words_now(w, at + i * step + 2);
+                all = false;
+            }
+        words_spin(&spins);
+    } while (!all);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        r[i] = make_uint4(v[i][0].x, v[i][0].z, v[i][1].x, v[i][1].z);
+}
+
+#endif

@@ -1,0 +1,228 @@
+/*
+ * The input of a product, for mega_kernel.cu: one row x, in shared memory as the tensor
+ * cores want it beside the stored weights.
+ *
+ * Weights of bf16 and e4m3 are multiplied with x in bf16. Integer weights stay integers:
+ * 128 elements of x are brought to a common power of two and written in three digits of
+ * base 256, each a column of the product. Digits hold 22 bits and a sign, so that what is
+ * less than 2^-22 of the largest of the 128 is lost, as it would be in a sum of floats.
+ */
+#ifndef FDD_KERNELS_CUDA_MEGA_X_CUH
+#define FDD_KERNELS_CUDA_MEGA_X_CUH
+
+#include "kernels/cuda/gemm_quant.cuh"
+#include "kernels/cuda/mega_words.cuh"
+#include "kernels/cuda/vec8.cuh"
+
+#define DIGITS 3
+#define TAKEN  7                 /* times 8 elements that a thread asks for at once */
+
+/* Of the warps that compute. */
+static __device__ __forceinline__ void
+mega_sync(void)
+{
+    asm volatile("bar.sync 1, %0;" :: "n"(MEGA_THREADS) : "memory");
+}
+
+static __host__ __device__ constexpr bool
+integers(int type)
+{
+    return type == FDK_I4 || type == FDK_I8;
+}
+
+/* Powers of two per 128 elements, behind the digits. */
+static __device__ __forceinline__ float *
+x_units(unsigned char *x, int K)
+{
+    return (float *)(x + DIGITS * (K + 16));
+}
+
+/* Byte d of four words. */
+static __device__ __forceinline__ uint32_t
+bytes4(int d, uint32_t a, uint32_t b, uint32_t c, uint32_t e)
+{
+    const uint32_t pick = (uint32_t)(d | (4 + d) << 4);
+    return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, e, pick), 0x5410);
+}
+
+/* Elements 8 i to 8 i + 7 as digits; the threads of 128 elements are lanes in a row. */
+template<int W>
+static __device__ __forceinline__ void
+x_digits(unsigned char *x, int K, int i, bool in, const float v[8])
+{
+    uint32_t most = 0, u[8];
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        most = max(most, __float_as_uint(v[e]) & 0x7fffffffu);
+#pragma unroll
+    for (int k = 8; k > 0; k /= 2)
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, k));
+    const uint32_t up = max(most >> 23, 22u);    /* 2^(up - 126) is above all of them */
+    const float bring = __uint_as_float((275 - up) << 23);
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        u[e] = ((uint32_t)__float2int_rn(v[e] * bring) + 0x808080u) ^ 0x808080u;
+    if (!in)
+        return;
+#pragma unroll
+    for (int d = 0; d < DIGITS; d++)
+        *(uint2 *)(x + d * (K + 16) + 8 * i) = W == FDK_I4 ?
+            make_uint2(bytes4(d, u[0], u[2], u[4], u[6]), bytes4(d, u[1], u[3], u[5],
+                u[7])) :
+            make_uint2(bytes4(d, u[0], u[1], u[2], u[3]), bytes4(d, u[4], u[5], u[6],
+                u[7]));
+    if (i % 16 == 0)                             /* no number stays none */
+        x_units(x, K)[i / 16] = up == 255 ? NAN : __uint_as_float((up - 21) << 23);
+}
+
+/* Eight elements, bf16, of all lanes of a warp; in: this lane has some. */
+template<int W>
+static __device__ __forceinline__ void
+x_put(unsigned char *x, int K, int i, bool in, const uint4 &v)
+{
+    if constexpr (integers(W)) {
+        struct cu_raw8<__nv_bfloat16> raw = { { v } };
+        float f[8];
+        cu_widen8(raw, f);
+        x_digits<W>(x, K, i, in, f);
+    } else if (in) {
+        uint32_t b[4] = { v.x, v.y, v.z, v.w };
+        if constexpr (W == FDK_F8E4M3) {         /* stored times 2^-120: mega_gemm.cuh */
+            quant_order<W>(b, v);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                b[k] = quant_mul2(b[k], 0x5d805d80u);    /* 2^60 */
+        }
+        *(uint4 *)(x + 16 * i) = make_uint4(b[0], b[1], b[2], b[3]);
+    }
+}
+
+/* x is what other blocks have written from word `at` on. */
+template<int W>
+static __device__ __forceinline__ void
+x_take(unsigned char *x, const struct words &w, int at, int K)
+{
+    const int n = K / 8;
+#pragma unroll 1
+    for (int i0 = 0; i0 < n; i0 += TAKEN * MEGA_THREADS) {
+        const int i = i0 + (int)threadIdx.x;
+        uint4 v[TAKEN];
+        words_take4<TAKEN>(v, w, at + 4 * i, 4 * MEGA_THREADS, (n - i + MEGA_THREADS - 1) /
+            MEGA_THREADS);
+#pragma unroll
+        for (int k = 0; k < TAKEN; k++)
+            if (i0 + k * MEGA_THREADS < n)
+                x_put<W>(x, K, i + k * MEGA_THREADS, i + k * MEGA_THREADS < n, v[k]);
+    }
+    mega_sync();
+}
+
+/* ---- norms ----------------------------------------------------------------------- */
+
+/* The residual stream, or a norm's weights: elements 8 (thread + MEGA_THREADS k) and the
+ * seven behind. A block's stream lies in memory of its own, in the second cache mostly:
+ * it is there before what is to be added to it. */
+struct norm_row {
+    struct cu_raw8<float> v[MEGA_UNITS];
+};
+
+static __device__ __forceinline__ struct norm_row
+row_load(const float *x, int C)
+{
+    struct norm_row r;
+#pragma unroll
+    for (int k = 0; k < MEGA_UNITS; k++) {
+        int i = (int)threadIdx.x + k * MEGA_THREADS;
+        r.v[k] = i < C / 8 ? cu_load8(x, (size_t)i) : cu_zero8<float>();
+    }
+    return r;
+}
+
+/* v = x + add, bf16. Returns the sum of squares. */
+static __device__ __forceinline__ float
+row_add(float v[8], const struct cu_raw8<float> &x, const uint4 &add)
+{
+    struct cu_raw8<__nv_bfloat16> raw = { { add } };
+    float plus[8], sum = 0;
+    cu_widen8(raw, plus);
+    cu_widen8(x, v);
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        v[e] += plus[e];
+        sum = fmaf(v[e], v[e], sum);
+    }
+    return sum;
+}
+
+/* The same in every thread. part: a float for each warp. */
+static __device__ __forceinline__ float
+block_sum(float sum, float *part)
+{
+    sum = cu_warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = sum;
+    mega_sync();
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < MEGA_WARPS; i++)
+        sum += part[i];
+    return sum;
+}
+
+/* What a norm reads and writes. */
+struct norm_of {
+    const float *from;           /* [C] the stream before, */
+    const uint4 *add;            /* plus these, bf16; NULL: */
+    struct words words;          /* words from `at` on, */
+    int at;                      /* -1: nothing */
+    float *to;                   /* [C] the stream now */
+    const float *weight;         /* [C] */
+};
+
+static __device__ __forceinline__ void
+norm_take(uint4 add[MEGA_UNITS], const struct norm_of &n, int C)
+{
+    const int i = (int)threadIdx.x, all = (C / 8 - i + MEGA_THREADS - 1) / MEGA_THREADS;
+    if (n.add == NULL) {
+        words_take4<MEGA_UNITS>(add, n.words, n.at + 4 * i, 4 * MEGA_THREADS, n.at < 0 ? 0 :
+            all);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < MEGA_UNITS; k++)
+        add[k] = k < all ? n.add[i + k * MEGA_THREADS] : make_uint4(0, 0, 0, 0);
+}
+
+/* x is the norm of the residual stream. */
+template<int W>
+static __device__ __forceinline__ void
+x_norm(unsigned char *x, const struct norm_of &n, int C, float eps, float *part)
+{
+    const struct norm_row before = row_load(n.from, C), weight = row_load(n.weight, C);
+    float v[MEGA_UNITS][8], sum = 0;
+    uint4 add[MEGA_UNITS];
+    norm_take(add, n, C);
+#pragma unroll
+    for (int k = 0; k < MEGA_UNITS; k++)
+        sum += row_add(v[k], before.v[k], add[k]);
+    const float inv = rsqrtf(block_sum(sum, part) / (float)C + eps);
+#pragma unroll
+    for (int k = 0; k < MEGA_UNITS; k++) {
+        const int i = (int)threadIdx.x + k * MEGA_THREADS;
+        __align__(16) __nv_bfloat16 y[8];
+        float w[8];
+        if (k * MEGA_THREADS >= C / 8)
+            break;
+        if (i < C / 8)
+            cu_store8(n.to, (size_t)i, v[k]);
+        cu_widen8(weight.v[k], w);
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            w[e] *= v[k][e] * inv;
+        cu_store8(y, 0, w);
+        x_put<W>(x, C, i, i < C / 8, *(const uint4 *)y);
+    }
+    mega_sync();
+}
+
+#endif
