@@ -27,6 +27,7 @@ struct __align__(1024) mega_ring {
     float scale[DEPTH][SCALES];
     uint64_t full[DEPTH], empty[DEPTH];
     int2 what[DEPTH];            /* row group of a stage; whether the product has another */
+    __align__(16) unsigned char zero[64];
 };
 
 /* ---- the ring ---------------------------------------------------------------- */
@@ -34,6 +35,8 @@ struct __align__(1024) mega_ring {
 static __device__ __forceinline__ void
 ring_start(struct mega_ring *r)
 {
+    for (int i = 0; i < (int)sizeof(r->zero); i++)
+        r->zero[i] = 0;
     for (int i = 0; i < DEPTH; i++) {
         cu_bar_init(cu_smem(&r->full[i]), 1);
         cu_bar_init(cu_smem(&r->empty[i]), MEGA_WARPS);
@@ -188,12 +191,26 @@ int4_odd(uint32_t w)
     return w & 0xf0f0f0f0u;
 }
 
-/* What a lane of a warp has to do with a product: g is its row of w, and of x the digit;
- * t its part of a chunk. */
+/* Registers of x that go with 32 bytes of a row of w. */
+static __host__ __device__ constexpr int
+x_registers(int type)
+{
+    return type == FDK_I4 || type == FDK_F8E4M3 ? 16 : 8;
+}
+
+/*
+ * What a lane of a warp has to do with a product: g is its row of w, and of x the column; t
+ * its part of a chunk, and of the result its two columns.
+ *
+ * Columns of int8 are digits, the last one repeated. A chunk of int4 is twice 128 elements
+ * with scales of their own, lanes t = 0, 1 and t = 2, 3: digits of the first are columns 0
+ * to 2, those of the second 4 to 6, and zero is what a column has of the other's elements.
+ */
 struct gemm_lane {
     uint32_t w;                  /* row g of this warp's first chunk in stage 0 */
     uint32_t x;
     const float *unit;           /* x_units() */
+    int step;                    /* bytes of x from chunk to chunk; 0: x is zero */
     int second;                  /* what its second column is multiplied with */
     float column;                /* and then the sum */
     int g, t;
@@ -208,68 +225,61 @@ lane_of(const struct mega_ring *r, const unsigned char *x, int K)
     ln.g = lane / 4;
     ln.t = lane % 4;
     ln.w = cu_smem(r->w) + (uint32_t)(warp * CHUNK + ln.g * 128);
-    ln.x = cu_smem(x) + (integers(W) ? (uint32_t)(min(ln.g, DIGITS - 1) * (K + 16)) : 0);
     ln.unit = (const float *)(x + DIGITS * (K + 16));
-    ln.second = ln.t == 0 ? 256 : 0;
-    ln.column = !integers(W) || ln.t == 0 ? 1.0f : ln.t == 1 ? 65536.0f : 0.0f;
-    if (W == FDK_I4)
-        ln.column *= 1 / 16.0f;
-    if (W == FDK_F8E4M3)
-        ln.column = 0x1p60f;
+    ln.step = 32 * x_registers(W) / 2;
+    ln.x = cu_smem(x) + (uint32_t)(ln.t * 4 * x_registers(W));
+    ln.second = 0;
+    ln.column = W == FDK_F8E4M3 ? 0x1p60f : 1;
+    if (integers(W)) {
+        const int half = W == FDK_I4 ? ln.t % 2 : ln.t;
+        const int digit = W == FDK_I4 ? ln.g % 4 : min(ln.g, DIGITS - 1);
+        ln.x += (uint32_t)(digit * (K + 16));
+        ln.second = half == 0 ? 256 : 0;
+        ln.column = half == 0 ? 1 : half == 1 ? 65536 : 0;
+        if (W == FDK_I4)
+            ln.column *= 1 / 16.0f;
+        if (W == FDK_I4 && (digit == DIGITS || ln.g / 4 != ln.t / 2)) {
+            ln.x = cu_smem(r->zero);
+            ln.step = 0;
+        }
+    }
     return ln;
 }
 
-/* Registers of x that go with 32 bytes of a row of w. */
-static __host__ __device__ constexpr int
-x_registers(int type)
-{
-    return type == FDK_I4 || type == FDK_F8E4M3 ? 16 : 8;
-}
-
 /* A lane's part of a chunk: 16 bytes of rows g and g + 8 of w, twice, what they are
- * multiplied with, and what scales the products of each half (int4) or of both. */
+ * multiplied with, and what scales the products. */
 template<int W>
 struct gemm_chunk {
     uint32_t w0[2][4], w1[2][4], x[x_registers(W)];
-    float scale[2][2], unit[2];
+    float scale[2], unit;
 };
 
-/* Rows of w are swizzled as the copy engine does. at: the chunk in the ring, from row g
- * on; c: its place in x; of_stage: in its stage. */
+/* Rows of w are swizzled as the copy engine does, and rows of scales of 128 bytes. at: the
+ * chunk in the ring, from row g on; c: its place in x; of_stage: in its stage. */
 template<int W>
 static __device__ __forceinline__ void
 chunk_load(struct gemm_chunk<W> &k, const struct gemm_lane &ln, uint32_t at,
     const float *scale, int c, int of_stage, int scaled)
 {
-    const int halves = W == FDK_I4 ? 2 : 1;
+    const uint32_t x = ln.x + (uint32_t)(c * ln.step);
 #pragma unroll
     for (int u = 0; u < 2; u++) {
-        /* 128 elements of int4 are 64 bytes: a half for all lanes */
-        const int piece = W == FDK_I4 ? 4 * u + ln.t : 2 * ln.t + u;
-        quant_take<16>(k.w0[u], at + (uint32_t)((piece ^ ln.g) * 16));
-        quant_take<16>(k.w1[u], at + (uint32_t)((piece ^ ln.g) * 16 + 1024));
-        const int n = x_registers(W) / 2;        /* of a half */
-        uint32_t x = ln.x + (uint32_t)(c * 8 * n * 4 + piece * n * 4);
-#pragma unroll
-        for (int i = 0; i < n; i += 4)
-            quant_take<16>(k.x + u * n + i, x + (uint32_t)(4 * i));
+        const uint32_t piece = (uint32_t)(((2 * ln.t + u) ^ ln.g) * 16);
+        quant_take<16>(k.w0[u], at + piece);
+        quant_take<16>(k.w1[u], at + piece + 1024);
     }
 #pragma unroll
-    for (int u = 0; u < halves; u++) {
-        const float *s = scale + ln.g * stage_units(W) + of_stage * halves + u;
-        k.scale[u][0] = scaled ? s[0] : 1;
-        k.scale[u][1] = scaled ? s[8 * stage_units(W)] : 1;
-        if (integers(W))
-            k.unit[u] = ln.unit[c * halves + u];
+    for (int i = 0; i < x_registers(W); i += 4)
+        quant_take<16>(k.x + i, x + (uint32_t)(4 * i));
+    int n = of_stage;
+    if (W == FDK_I4) {
+        n = 2 * n + ln.t / 2;
+        n = ((n / 4) ^ ln.g) * 4 + n % 4;
     }
-}
-
-static __device__ __forceinline__ void
-sums_scaled(float acc[2], const int c[4], const struct gemm_lane &ln, float unit,
-    const float scale[2])
-{
-    acc[0] = fmaf((float)(c[0] + c[1] * ln.second), unit * scale[0], acc[0]);
-    acc[1] = fmaf((float)(c[2] + c[3] * ln.second), unit * scale[1], acc[1]);
+    k.scale[0] = scaled ? scale[ln.g * stage_units(W) + n] : 1;
+    k.scale[1] = scaled ? scale[(ln.g + 8) * stage_units(W) + n] : 1;
+    if (integers(W))
+        k.unit = ln.unit[W == FDK_I4 ? 2 * c + ln.t / 2 : c];
 }
 
 /* acc += the chunk's products. */
@@ -277,26 +287,25 @@ template<int W>
 static __device__ __forceinline__ void
 chunk_add(float acc[2], const struct gemm_chunk<W> &k, const struct gemm_lane &ln)
 {
-    if constexpr (W == FDK_I4) {
+    if constexpr (integers(W)) {
         int s[2][4] = {};
 #pragma unroll
-        for (int i = 0; i < 8; i++) {            /* the two halves take turns */
-            const int u = i % 2, j = i / 2;
-            const uint32_t *b = k.x + 8 * u + 2 * j;
-            mma_s8(s[u], int4_even(k.w0[u][j]), int4_even(k.w1[u][j]),
-                int4_odd(k.w0[u][j]), int4_odd(k.w1[u][j]), b[0], b[1]);
+        for (int i = 0; i < (W == FDK_I4 ? 8 : 4); i++) {
+            if constexpr (W == FDK_I4) {
+                const uint32_t w0 = k.w0[i / 4][i % 4], w1 = k.w1[i / 4][i % 4];
+                mma_s8(s[i % 2], int4_even(w0), int4_even(w1), int4_odd(w0), int4_odd(w1),
+                    k.x[2 * i], k.x[2 * i + 1]);
+            } else {
+                const uint32_t *w0 = k.w0[i / 2] + i % 2 * 2, *w1 = k.w1[i / 2] + i % 2 * 2;
+                mma_s8(s[i % 2], w0[0], w1[0], w0[1], w1[1], k.x[2 * i], k.x[2 * i + 1]);
+            }
         }
-        sums_scaled(acc, s[0], ln, k.unit[0], k.scale[0]);
-        sums_scaled(acc, s[1], ln, k.unit[1], k.scale[1]);
-    } else if constexpr (W == FDK_I8) {
-        int s[4] = {};
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int u = i / 2, j = 2 * (i % 2);
-            mma_s8(s, k.w0[u][j], k.w1[u][j], k.w0[u][j + 1], k.w1[u][j + 1],
-                k.x[2 * i], k.x[2 * i + 1]);
+        for (int h = 0; h < 2; h++) {
+            int v = s[0][2 * h] + s[1][2 * h] + (s[0][2 * h + 1] + s[1][2 * h + 1]) *
+                ln.second;
+            acc[h] = fmaf((float)v, k.unit * k.scale[h], acc[h]);
         }
-        sums_scaled(acc, s, ln, k.unit[0], k.scale[0]);
     } else {
         float s[2][4] = {};
 #pragma unroll
@@ -318,8 +327,8 @@ chunk_add(float acc[2], const struct gemm_chunk<W> &k, const struct gemm_lane &l
             }
             quant_mma(s[i % 2], a[0], a[1], a[2], a[3], k.x[2 * i], k.x[2 * i + 1]);
         }
-        acc[0] = fmaf(k.scale[0][0], s[0][0] + s[1][0], acc[0]);
-        acc[1] = fmaf(k.scale[0][1], s[0][2] + s[1][2], acc[1]);
+        acc[0] = fmaf(k.scale[0], s[0][0] + s[1][0], acc[0]);
+        acc[1] = fmaf(k.scale[1], s[0][2] + s[1][2], acc[1]);
     }
 }
 
@@ -375,9 +384,10 @@ group_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r, struct 
     }
     acc[0] *= ln.column;
     acc[1] *= ln.column;
-    if (integers(W)) {                           /* the third digit is the next lane's */
-        acc[0] += __shfl_down_sync(0xffffffffu, acc[0], 1);
-        acc[1] += __shfl_down_sync(0xffffffffu, acc[1], 1);
+#pragma unroll
+    for (int k = W == FDK_I4 ? 2 : integers(W); k > 0; k /= 2) { /* lanes have digits */
+        acc[0] += __shfl_down_sync(0xffffffffu, acc[0], k);
+        acc[1] += __shfl_down_sync(0xffffffffu, acc[1], k);
     }
     if (ln.t == 0) {
         sums[warp * 16 + ln.g] = acc[0];

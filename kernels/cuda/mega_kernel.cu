@@ -134,8 +134,8 @@ mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, in
         return -ENOTSUP;
     if (scaled == 0 || encode(&m->scale, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2,
         (void *)scale, s_dim, s_stride, s_box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == 0)
+        type == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == 0)
         return 0;
     return -ENOTSUP;
 }

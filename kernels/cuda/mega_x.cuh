@@ -4,7 +4,7 @@
  *
  * Weights of bf16 and e4m3 are multiplied with x in bf16. Integer weights stay integers:
  * 128 elements of x are brought to a common power of two and written in three digits of
- * base 256, each a column of the product. Digits hold 22 bits and a sign, so that what is
+ * base 256, each a column of the product. Digits hold 21 bits and a sign, so that what is
  * less than 2^-22 of the largest of the 128 is lost, as it would be in a sum of floats.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_X_CUH
@@ -45,34 +45,55 @@ bytes4(int d, uint32_t a, uint32_t b, uint32_t c, uint32_t e)
     return __byte_perm(__byte_perm(a, b, pick), __byte_perm(c, e, pick), 0x5410);
 }
 
-/* Elements 8 i to 8 i + 7 as digits; the threads of 128 elements are lanes in a row. */
-template<int W>
-static __device__ __forceinline__ void
-x_digits(unsigned char *x, int K, int i, bool in, const float v[8])
+static __device__ __forceinline__ uint32_t
+larger2(uint32_t a, uint32_t b)
 {
-    uint32_t most = 0, u[8];
-#pragma unroll
-    for (int e = 0; e < 8; e++)
-        most = max(most, __float_as_uint(v[e]) & 0x7fffffffu);
+    uint32_t r;                                  /* no number stays none */
+    asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+/* The largest magnitude of the 128 elements that 16 lanes in a row have, as a float. */
+static __device__ __forceinline__ uint32_t
+x_most(const uint4 &v)
+{
+    const uint32_t sign = 0x7fff7fffu;
+    uint32_t m = larger2(larger2(v.x & sign, v.y & sign), larger2(v.z & sign, v.w & sign));
 #pragma unroll
     for (int k = 8; k > 0; k /= 2)
-        most = max(most, __shfl_xor_sync(0xffffffffu, most, k));
-    const uint32_t up = max(most >> 23, 22u);    /* 2^(up - 126) is above all of them */
-    const float bring = __uint_as_float((275 - up) << 23);
+        m = larger2(m, __shfl_xor_sync(0xffffffffu, m, k));
+    return max(m << 16, m & 0xffff0000u);
+}
+
+/* Elements 8 i to 8 i + 7, bf16, as digits; the threads of 128 elements are lanes in a row.
+ * An element times a power of two, below 2^21 in magnitude, added to 1.5 * 2^23 + 0x8080 is
+ * an integer in the last three bytes of the sum: digits plus 0x40, 0x80 and 0x80. */
+template<int W>
+static __device__ __forceinline__ void
+x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
+{
+    const uint32_t half[4] = { v.x, v.y, v.z, v.w };
+    const uint32_t up = max(x_most(v) >> 23, 22u); /* 2^(up - 126) is above all of them */
+    const float bring = __uint_as_float((274 - up) << 23);
+    uint32_t u[8];
 #pragma unroll
     for (int e = 0; e < 8; e++)
-        u[e] = ((uint32_t)__float2int_rn(v[e] * bring) + 0x808080u) ^ 0x808080u;
+        u[e] = __float_as_uint(fmaf(__uint_as_float(e % 2 == 0 ? half[e / 2] << 16 :
+            half[e / 2] & 0xffff0000u), bring, 12615808.0f));
     if (!in)
         return;
 #pragma unroll
-    for (int d = 0; d < DIGITS; d++)
-        *(uint2 *)(x + d * (K + 16) + 8 * i) = W == FDK_I4 ?
-            make_uint2(bytes4(d, u[0], u[2], u[4], u[6]), bytes4(d, u[1], u[3], u[5],
-                u[7])) :
-            make_uint2(bytes4(d, u[0], u[1], u[2], u[3]), bytes4(d, u[4], u[5], u[6],
-                u[7]));
+    for (int d = 0; d < DIGITS; d++) {
+        const uint32_t off = d == DIGITS - 1 ? 0x40404040u : 0;
+        uint32_t a = W == FDK_I4 ? bytes4(d, u[0], u[2], u[4], u[6]) :
+            bytes4(d, u[0], u[1], u[2], u[3]);
+        uint32_t b = W == FDK_I4 ? bytes4(d, u[1], u[3], u[5], u[7]) :
+            bytes4(d, u[4], u[5], u[6], u[7]);
+        *(uint2 *)(x + d * (K + 16) + 8 * i) = make_uint2((a + off) ^ 0x80808080u, (b + off) ^
+            0x80808080u);
+    }
     if (i % 16 == 0)                             /* no number stays none */
-        x_units(x, K)[i / 16] = up == 255 ? NAN : __uint_as_float((up - 21) << 23);
+        x_units(x, K)[i / 16] = up == 255 ? NAN : __uint_as_float((up - 20) << 23);
 }
 
 /* Eight elements, bf16, of all lanes of a warp; in: this lane has some. */
@@ -81,10 +102,7 @@ static __device__ __forceinline__ void
 x_put(unsigned char *x, int K, int i, bool in, const uint4 &v)
 {
     if constexpr (integers(W)) {
-        struct cu_raw8<__nv_bfloat16> raw = { { v } };
-        float f[8];
-        cu_widen8(raw, f);
-        x_digits<W>(x, K, i, in, f);
+        x_digits<W>(x, K, i, in, v);
     } else if (in) {
         uint32_t b[4] = { v.x, v.y, v.z, v.w };
         if constexpr (W == FDK_F8E4M3) {         /* stored times 2^-120: mega_gemm.cuh */
