@@ -338,23 +338,17 @@ splits_of(int n_block, int H, int K, int D)
     return s;
 }
 
-static int
-up4(int n)
-{
-    return (n + 3) & ~3;
-}
-
 static void
 places_of(struct mega_places *p, const struct mega_list *l)
 {
     p->qkv = 0;
-    p->att = p->qkv + up4((l->H + 2 * l->K) * l->D / 2);
-    p->o = p->att + up4(l->H * l->D / 2);
-    p->hidden = p->o + up4(l->C / 2);
-    p->down = p->hidden + up4(l->F / 2);
-    p->part = p->down + up4(l->C / 2);
-    p->ml = p->part + up4(l->H * l->D * l->splits);
-    p->n = p->ml + up4(2 * l->H * l->splits);
+    p->att = p->qkv + mega_vector_words((l->H + 2 * l->K) * l->D);
+    p->o = p->att + mega_vector_words(l->H * l->D);
+    p->hidden = p->o + mega_vector_words(l->C);
+    p->down = p->hidden + mega_vector_words(l->F);
+    p->part = p->down + mega_vector_words(l->C);
+    p->ml = p->part + l->H * l->D * l->splits;
+    p->n = p->ml + 2 * l->H * l->splits;
 }
 
 /* What all layers share, of the first one. Blocks: every one must have a part of each

@@ -103,6 +103,13 @@ mega_x_bytes(int type, int K)
     return type == FDK_I4 || type == FDK_I8 ? 3 * (K + 16) + K / 128 * 4 : 2 * K;
 }
 
+/* Words of a vector of n numbers, in whole runs (mega_words.cuh). */
+static __host__ __device__ constexpr int
+mega_vector_words(int n)
+{
+    return (n / 8 + 31) / 32 * 128;
+}
+
 /* Of w (N, K) of this type, with scales of 128 elements or not. -ENOTSUP. */
 int mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
     int type, int scaled);

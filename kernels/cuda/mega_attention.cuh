@@ -122,7 +122,7 @@ att_vectors(struct att_room<D> *room, const struct att_place &p, const struct me
     /* a dead group of lanes takes the value once more, and does nothing with it */
     const int vector = i < group ? p.head * group + i : l.H + p.head + (i > group ? l.K : 0);
     lanes_cs(g, a, 0, cs);
-    words_take4<1>(raw.word, w, l.at.qkv + (vector * D + 8 * g.at) / 2, 0, 1);
+    words_take4<1>(raw.word, w, l.at.qkv + word_of_piece(vector * D / 8 + g.at), 0, 1);
     cu_widen8(raw, v);
     if (y.q_norm != NULL || y.k_norm != NULL)
         lanes_norm(g, a, i < group ? y.q_norm : i == group ? y.k_norm : NULL, v);
@@ -349,30 +349,30 @@ att_give(const struct words &w, const struct att_room<D> *room, const struct att
 #pragma unroll
     for (int i = 0; i < OWN(D); i++) {
         const int at = (int)threadIdx.x + i * MEGA_THREADS, q = at / D;
-        float m = -INFINITY, sum = 0, o = 0, v[MEGA_WARPS];
-        float2 ml[MEGA_WARPS];
+        float m = -INFINITY, sum = 0, o = 0;
         if (at >= l.group * D)
             break;
-        if (warps == 0) {                        /* fewer tokens than blocks */
-            word_put(w, l.at.part + block * l.group * D + at, 0);
-            if (at % D == 0) {
-                word_put(w, l.at.ml + 2 * (block * l.group + q), __float_as_uint(m));
-                word_put(w, l.at.ml + 2 * (block * l.group + q) + 1, 0);
+#pragma unroll 1
+        for (int k0 = 0; k0 < warps; k0 += 4) {
+            float2 ml[4];
+            float v[4], top = m;
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const int j = min(k0 + k, warps - 1);
+                ml[k] = room->ml[j][q];
+                v[k] = room->sums[(j * QUERIES + q) * D + at % D];
+                top = fmaxf(top, ml[k].x);
             }
-            continue;
-        }
+            const float was = power2(m - top);
+            sum *= was;
+            o *= was;
+            m = top;
 #pragma unroll
-        for (int k = 0; k < MEGA_WARPS; k++) {
-            const int j = min(k, warps - 1);
-            ml[k] = room->ml[j][q];
-            v[k] = room->sums[(j * QUERIES + q) * D + at % D];
-            m = fmaxf(m, ml[k].x);
-        }
-#pragma unroll
-        for (int k = 0; k < MEGA_WARPS; k++) {
-            const float f = k < warps ? power2(ml[k].x - m) : 0;
-            sum = fmaf(ml[k].y, f, sum);
-            o = fmaf(v[k], f, o);
+            for (int k = 0; k < 4; k++) {
+                const float f = k0 + k < warps ? power2(ml[k].x - m) : 0;
+                sum = fmaf(ml[k].y, f, sum);
+                o = fmaf(v[k], f, o);
+            }
         }
         word_put(w, l.at.part + block * l.group * D + at, __float_as_uint(o));
         if (at % D != 0)
@@ -408,8 +408,8 @@ att_combine(const struct words &w, const struct mega_list &l, const struct att_p
             for (int e = 0; e < 3; e++)
                 s[e] += __shfl_xor_sync(0xffffffffu, s[e], k);
         if ((i & (l.splits - 1)) == 0)
-            word_put(w, l.at.att + (p.head * all + j) / 2, pair16(s[1] / s[0], s[2] /
-                s[0]));
+            word_put(w, l.at.att + word_of_pair((p.head * all + j) / 2), pair16(s[1] / s[0],
+                s[2] / s[0]));
     }
 }
 

@@ -348,17 +348,17 @@ ring_leave(struct mega_ring *r, struct ring_at &at)
 template<int W>
 static __device__ __forceinline__ void
 stage_add(float acc[2], const struct gemm_lane &ln, const struct mega_ring *r, int slot,
-    int c, const struct mega_shape &s, int chunks)
+    int c, int scaled, int chunks)
 {
     const uint32_t at = ln.w + (uint32_t)slot * STAGE;
     const int warp = (int)threadIdx.x / 32;
     struct gemm_chunk<W> k[2];
     if (c >= chunks)
         return;
-    chunk_load<W>(k[0], ln, at, r->scale[slot], c, warp, s.scaled);
+    chunk_load<W>(k[0], ln, at, r->scale[slot], c, warp, scaled);
     if (c + MEGA_WARPS < chunks) {
         chunk_load<W>(k[1], ln, at + MEGA_WARPS * CHUNK, r->scale[slot], c + MEGA_WARPS,
-            warp + MEGA_WARPS, s.scaled);
+            warp + MEGA_WARPS, scaled);
         chunk_add<W>(acc, k[0], ln);
         chunk_add<W>(acc, k[1], ln);
     } else {
@@ -370,12 +370,12 @@ stage_add(float acc[2], const struct gemm_lane &ln, const struct mega_ring *r, i
 template<int W>
 static __device__ __forceinline__ void
 group_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r, struct ring_at &at,
-    const struct mega_shape &s)
+    int scaled, int chunks)
 {
-    const int warp = (int)threadIdx.x / 32, chunks = s.K / mega_chunk(W);
+    const int warp = (int)threadIdx.x / 32;
     float acc[2] = {};
     for (int c = warp;;) {
-        stage_add<W>(acc, ln, r, at.slot, c, s, chunks);
+        stage_add<W>(acc, ln, r, at.slot, c, scaled, chunks);
         ring_leave(r, at);
         c += MEGA_CHUNKS;
         if (c >= chunks + warp)
@@ -421,7 +421,7 @@ result_put(const struct gemm_to &to, int n, uint32_t pair)
     if (to.y != NULL)
         ((uint32_t *)to.y)[n / 2] = pair;
     else
-        word_put(to.words, to.at + n / 2, pair);
+        word_put(to.words, to.at + word_of_pair(n / 2), pair);
 }
 
 /* The warps' sums of a round made results, by PUT threads: thread i has row i % 16 of row
@@ -448,14 +448,26 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
         result_put(to, n, pair16(y, other));
 }
 
+/* An argument of the kernel that is read at an index is read anew wherever it is used, and
+ * that takes hundreds of clocks. */
+static __device__ __forceinline__ int
+in_register(int v)
+{
+    asm volatile("mov.b32 %0, %0;" : "+r"(v));
+    return v;
+}
+
 /* turn: which half of sums is next, and which threads are to make results of them. */
 template<int W>
 static __device__ __forceinline__ void
-mega_run_product(const struct mega_matrix &m, const struct mega_shape &s, int pairs,
+mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int pairs,
     struct mega_ring *r, struct ring_at &at, const unsigned char *x,
     float (*sums)[ROUND * SUMS], int &turn, const struct gemm_to &to)
 {
+    const struct mega_shape s = { shape.N, in_register(shape.K),
+        in_register(shape.scaled) };
     const struct gemm_lane ln = lane_of<W>(r, x, s.K);
+    const int chunks = in_register(s.K / mega_chunk(W));
     int more = (int)blockIdx.x < s.N / (pairs ? 32 : 16);
 #pragma unroll 1
     while (more) {
@@ -471,7 +483,7 @@ mega_run_product(const struct mega_matrix &m, const struct mega_shape &s, int pa
                 scale = m.scale != NULL ? __ldg(m.scale + n) : 1;
                 bias = m.bias != NULL ? __ldg(m.bias + n) : 0;
             }
-            group_sums<W>(sums[turn] + i * SUMS, ln, r, at, s);
+            group_sums<W>(sums[turn] + i * SUMS, ln, r, at, s.scaled, chunks);
             more = what.y;
         } while (++i < ROUND && more);
         mega_sync();

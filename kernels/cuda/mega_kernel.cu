@@ -77,11 +77,11 @@ run_all(const struct mega_list &l, struct mega_shared *s)
         const enum mega_product p = (enum mega_product)(j % MEGA_PRODUCTS);
         const int i = j / MEGA_PRODUCTS;
         const struct words w = words_of(l, before + 1 + (uint32_t)i);
-        input<W>(l, s, i, p, w);
         if (p == MEGA_QKV)
             att_prefetch(s->place, l, s->layer[i & 1].kv_layer);
         if (p == MEGA_GU && i + 1 < l.n)
             fetch_layer(l, s, i + 1);
+        input<W>(l, s, i, p, w);
         mega_run_product<W>(s->layer[i & 1].m[p], l.shape[p], p == MEGA_GU, &s->ring,
             at, s->x, s->sums, turn, output(l, i, p, w));
         if (p == MEGA_QKV)

@@ -82,34 +82,87 @@ words_take2(const struct words &w, int at)
     return make_uint2(v.x, v.z);
 }
 
-/* N times four words, each at `at + i * step`, i < n: asked for all at once. Others: 0. */
+/*
+ * Vectors of numbers in 16 bits, two in a word. A thread takes eight at a time, a piece: four
+ * words, and a warp 32 pieces. Each piece's first two words lie side by side for all 32,
+ * then the others, so that what a warp reads at once is 512 bytes without a gap.
+ */
+
+/* Of elements 2 i and 2 i + 1. */
+static __device__ __forceinline__ int
+word_of_pair(int i)
+{
+    return (i & ~127) | (i & 2) << 5 | (i >> 1 & 62) | (i & 1);
+}
+
+/* The first of piece i. */
+static __device__ __forceinline__ int
+word_of_piece(int i)
+{
+    return (i >> 5) * 128 + (i & 31) * 2;
+}
+
+/* N pieces, i < n of them, each `step` words from the one before: asked for at once. Others
+ * are 0. at: word_of_piece(). */
+template<int N>
+struct words4 {
+    uint4 v[N][2];
+};
+
+template<int N>
+static __device__ __forceinline__ void
+words_ask(struct words4<N> &a, const struct words &w, int at, int step, int n)
+{
+    const uint4 there = make_uint4(0, w.epoch, 0, w.epoch);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        a.v[i][0] = i < n ? words_now(w, at + i * step) : there;
+        a.v[i][1] = i < n ? words_now(w, at + i * step + 64) : there;
+    }
+}
+
+/* The data of piece i. Until it is there, it and the next one are asked for again. */
+template<int N>
+static __device__ __forceinline__ uint4
+words_get(struct words4<N> &a, int i, const struct words &w, int at, int step)
+{
+    uint32_t spins = 0;
+    while (!words_there(w, a.v[i][0]) || !words_there(w, a.v[i][1])) {
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            if (i + k < N && (!words_there(w, a.v[i + k][0]) ||
+                !words_there(w, a.v[i + k][1]))) {
+                a.v[i + k][0] = words_now(w, at + (i + k) * step);
+                a.v[i + k][1] = words_now(w, at + (i + k) * step + 64);
+            }
+        words_spin(&spins);
+    }
+    return make_uint4(a.v[i][0].x, a.v[i][0].z, a.v[i][1].x, a.v[i][1].z);
+}
+
+/* All of them: r[i] is the data of piece i. */
 template<int N>
 static __device__ __forceinline__ void
 words_take4(uint4 r[N], const struct words &w, int at, int step, int n)
 {
-    const uint4 there = make_uint4(0, w.epoch, 0, w.epoch);
-    uint4 v[N][2];
+    struct words4<N> a;
     uint32_t spins = 0;
     bool all;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        v[i][0] = i < n ? words_now(w, at + i * step) : there;
-        v[i][1] = i < n ? words_now(w, at + i * step + 2) : there;
-    }
+    words_ask(a, w, at, step, n);
     do {
         all = true;
 #pragma unroll
         for (int i = 0; i < N; i++)
-            if (!words_there(w, v[i][0]) || !words_there(w, v[i][1])) {
-                v[i][0] = words_now(w, at + i * step);
-                v[i][1] = words_now(w, at + i * step + 2);
+            if (!words_there(w, a.v[i][0]) || !words_there(w, a.v[i][1])) {
+                a.v[i][0] = words_now(w, at + i * step);
+                a.v[i][1] = words_now(w, at + i * step + 64);
                 all = false;
             }
         words_spin(&spins);
     } while (!all);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        r[i] = make_uint4(v[i][0].x, v[i][0].z, v[i][1].x, v[i][1].z);
+        r[i] = make_uint4(a.v[i][0].x, a.v[i][0].z, a.v[i][1].x, a.v[i][1].z);
 }
 
 #endif

@@ -120,17 +120,17 @@ template<int W>
 static __device__ __forceinline__ void
 x_take(unsigned char *x, const struct words &w, int at, int K)
 {
-    const int n = K / 8;
+    const int n = K / 8, step = 4 * MEGA_THREADS;
 #pragma unroll 1
     for (int i0 = 0; i0 < n; i0 += TAKEN * MEGA_THREADS) {
         const int i = i0 + (int)threadIdx.x;
-        uint4 v[TAKEN];
-        words_take4<TAKEN>(v, w, at + 4 * i, 4 * MEGA_THREADS, (n - i + MEGA_THREADS - 1) /
-            MEGA_THREADS);
+        struct words4<TAKEN> v;
+        words_ask(v, w, at + word_of_piece(i), step, (n - i + MEGA_THREADS - 1) / MEGA_THREADS);
 #pragma unroll
         for (int k = 0; k < TAKEN; k++)
             if (i0 + k * MEGA_THREADS < n)
-                x_put<W>(x, K, i + k * MEGA_THREADS, i + k * MEGA_THREADS < n, v[k]);
+                x_put<W>(x, K, i + k * MEGA_THREADS, i + k * MEGA_THREADS < n,
+                    words_get(v, k, w, at + word_of_piece(i), step));
     }
     mega_sync();
 }
@@ -202,8 +202,8 @@ norm_take(uint4 add[MEGA_UNITS], const struct norm_of &n, int C)
 {
     const int i = (int)threadIdx.x, all = (C / 8 - i + MEGA_THREADS - 1) / MEGA_THREADS;
     if (n.add == NULL) {
-        words_take4<MEGA_UNITS>(add, n.words, n.at + 4 * i, 4 * MEGA_THREADS, n.at < 0 ? 0 :
-            all);
+        words_take4<MEGA_UNITS>(add, n.words, n.at + word_of_piece(i), 4 * MEGA_THREADS,
+            n.at < 0 ? 0 : all);
         return;
     }
 #pragma unroll
