@@ -25,7 +25,6 @@
                                     bytes */
 #define MEGA_WARPS   8           /* that compute */
 #define MEGA_THREADS (32 * MEGA_WARPS)
-#define MEGA_CHUNKS  16          /* of a row group, which one copy brings */
 #define MEGA_UNITS   4           /* times 8 elements of the residual stream a thread has */
 #define MEGA_C_MOST  (8 * MEGA_UNITS * MEGA_THREADS)
 #define MEGA_X_BYTES 47104       /* of shared memory, for a product's input */
@@ -36,7 +35,7 @@ enum mega_product { MEGA_QKV, MEGA_O, MEGA_GU, MEGA_DOWN, MEGA_PRODUCTS };
 
 struct mega_matrix {             /* w (N, K), as fdk_gemm_args has it */
     const void *map;             /* tensor map on the device: w in boxes of 128 bytes, 16
-                                    rows, MEGA_CHUNKS times */
+                                    rows, MEGA_WARPS times */
     const void *scale_map;       /* the same of scales, 16 rows */
     const float *scale, *bias;   /* of rows; NULL: none */
 };
@@ -100,7 +99,8 @@ mega_chunk(int type)
 static __host__ __device__ constexpr int
 mega_x_bytes(int type, int K)
 {
-    return type == FDK_I4 || type == FDK_I8 ? 3 * (K + 16) + K / 128 * 4 : 2 * K;
+    return type == FDK_I4 || type == FDK_I8 ? 3 * (K + 16) + K / 128 * 4 :
+        type == FDK_F8E4M3 ? 2 * K + K / 128 * 4 : 2 * K;
 }
 
 /* Words of a vector of n numbers, in whole runs (mega_words.cuh). */

@@ -1,9 +1,9 @@
 /*
  * Products of one row, for mega_kernel.cu. A row group is 16 rows of w, the A operand of
  * the tensor cores; x is B (mega_x.cuh). A block has whole row groups. A chunk is 16 rows
- * by 128 bytes of w; a stage of the ring is two chunks for each warp, side by side along
- * K, and one copy of the copy engine. Sums of ROUND row groups wait in shared memory, one
- * per warp and row, until they are added in the warps' order.
+ * by 128 bytes of w; a stage of the ring is one chunk for each warp, side by side along
+ * K, of two row groups, so that x is read once for both. Sums of ROUND row groups wait in
+ * shared memory, one per warp and row, until they are added in the warps' order.
  *
  * One thread does nothing but ask for stages, of all products one after the other: how far
  * it is ahead depends on the ring alone.
@@ -16,17 +16,23 @@
 #define DEPTH      5             /* stages of the ring */
 #define FLIGHT     2             /* of them on their way at once */
 #define CHUNK      2048          /* bytes: 128 of 16 rows of w */
-#define STAGE      (MEGA_CHUNKS * CHUNK)
-#define SCALES     (16 * 2 * MEGA_CHUNKS) /* of a stage, at most: [row][128 elements] */
+#define HALF       (MEGA_WARPS * CHUNK) /* of a stage: a row group's */
+#define SCALES     (16 * 2 * MEGA_WARPS) /* of a half, at most: [row][128 elements] */
 #define ROUND      8             /* row groups between two barriers of the block: even */
 #define PUT        (16 * ROUND)  /* threads that add their sums */
 #define SUMS       (MEGA_WARPS * 16 + 16) /* floats of a row group; 16 are for the banks */
 
+struct __align__(16) ring_what {
+    int group[2];                /* row groups of a stage; the second one -1: none */
+    int more;                    /* the product has others behind these */
+    int none;
+};
+
 struct __align__(1024) mega_ring {
-    unsigned char w[DEPTH][STAGE];
-    float scale[DEPTH][SCALES];
+    unsigned char w[DEPTH][2][HALF];
+    float scale[DEPTH][2][SCALES];
     uint64_t full[DEPTH], empty[DEPTH];
-    int2 what[DEPTH];            /* row group of a stage; whether the product has another */
+    struct ring_what what[DEPTH];
     __align__(16) unsigned char zero[64];
 };
 
@@ -58,27 +64,26 @@ struct ring_at {
     }
 };
 
-/* 128 elements of a stage: each has scales of its own. */
+/* 128 elements of a half: each has scales of its own. */
 static __host__ __device__ constexpr int
 stage_units(int type)
 {
-    return MEGA_CHUNKS * mega_chunk(type) / 128;
+    return MEGA_WARPS * mega_chunk(type) / 128;
 }
 
-/* Row group `group` from chunk c on: a stage of w, and its scales. */
+/* A row group from chunk c on: half h of a stage, w and its scales. */
 template<int W>
 static __device__ __forceinline__ void
-ring_copy(struct mega_ring *r, int slot, const struct mega_matrix &m, int scaled, int group,
-    int c, uint64_t policy)
+ring_copy(struct mega_ring *r, int slot, int h, const struct mega_matrix &m, int scaled,
+    int group, int c, uint64_t policy)
 {
     const uint32_t bar = cu_smem(&r->full[slot]);
-    cu_bar_expect(bar, STAGE + (scaled ? 16 * stage_units(W) * 4 : 0));
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
         ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(cu_smem(r->w[slot])), "l"(m.map), "r"(0), "r"(group * 16), "r"(c),
+        :: "r"(cu_smem(r->w[slot][h])), "l"(m.map), "r"(0), "r"(group * 16), "r"(c),
         "r"(bar), "l"(policy) : "memory");
     if (scaled)
-        quant_box2(cu_smem(r->scale[slot]), (const CUtensorMap *)m.scale_map,
+        quant_box2(cu_smem(r->scale[slot][h]), (const CUtensorMap *)m.scale_map,
             c * mega_chunk(W) / 128, group * 16, bar);
 }
 
@@ -102,43 +107,58 @@ struct ring_ask {
 
     template<int W>
     __device__ __forceinline__ void
-    group(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group,
-        int chunks, int more)
+    groups(struct mega_ring *r, const struct mega_matrix &m, int scaled,
+        const struct ring_what &what, int chunks)
     {
+        const int bytes = HALF + (scaled ? 16 * stage_units(W) * 4 : 0);
 #pragma unroll 1
-        for (int c = 0; c < chunks; c += MEGA_CHUNKS) {
+        for (int c = 0; c < chunks; c += MEGA_WARPS) {
             wait(r);
-            r->what[at.slot] = make_int2(group, more);
-            ring_copy<W>(r, at.slot, m, scaled, group, c, policy);
+            r->what[at.slot] = what;
+            cu_bar_expect(cu_smem(&r->full[at.slot]), what.group[1] < 0 ? bytes : 2 * bytes);
+            ring_copy<W>(r, at.slot, 0, m, scaled, what.group[0], c, policy);
+            if (what.group[1] >= 0)
+                ring_copy<W>(r, at.slot, 1, m, scaled, what.group[1], c, policy);
             at.next();
         }
     }
 };
 
-/*
- * Row groups of a product, the same number for each block. Of gate and up, pairs of them,
- * the same rows of both; there are many, and processors are not served alike by memory:
- * they are dealt out as blocks come for them, after each has had its first two. The next
- * one is claimed while one is asked for; whoever claims last puts the counter back.
- */
+/* Row groups of a product, the same number for each block, two at a time. */
 template<int W>
 static __device__ __forceinline__ void
 feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
+    const struct mega_shape &s)
+{
+    const int n = s.N / 16, step = (int)gridDim.x;
+#pragma unroll 1
+    for (int g = (int)blockIdx.x; g < n; g += 2 * step)
+        ask.groups<W>(r, m, s.scaled, { { g, g + step < n ? g + step : -1 },
+            g + 2 * step < n, 0 }, s.K / mega_chunk(W));
+}
+
+/*
+ * Gate and up: the same rows of both. There are many of these pairs, and processors are
+ * not served alike by memory: they are dealt out as blocks come for them, after each has
+ * had its first two. The next one is claimed while one is asked for; whoever claims last
+ * puts the counter back.
+ */
+template<int W>
+static __device__ __forceinline__ void
+feed_pairs(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
     const struct mega_shape &s, uint32_t *claimed)
 {
-    const int pairs = claimed != NULL, n = s.N / (pairs ? 32 : 16);
+    const int n = s.N / 32;
     int now = (int)blockIdx.x, next = now + (int)gridDim.x;
 #pragma unroll 1
     while (now < n) {
-        const uint32_t claim = pairs ? atomicAdd(claimed, 1u) : 0;
-#pragma unroll 1
-        for (int h = 0; h <= pairs; h++)
-            ask.group<W>(r, m, s.scaled, now + h * n, s.K / mega_chunk(W),
-                h < pairs || next < n);
-        if (pairs && claim == (uint32_t)n - 1)
+        const uint32_t claim = atomicAdd(claimed, 1u);
+        ask.groups<W>(r, m, s.scaled, { { now, now + n }, next < n, 0 },
+            s.K / mega_chunk(W));
+        if (claim == (uint32_t)n - 1)
             *claimed = 0;
         now = next;
-        next = pairs ? (int)claim + 2 * (int)gridDim.x : next + (int)gridDim.x;
+        next = (int)claim + 2 * (int)gridDim.x;
     }
 }
 
@@ -152,8 +172,11 @@ ring_feed(const struct mega_list &l, struct mega_ring *r)
 #pragma unroll 1
     for (int i = 0; i < l.n * MEGA_PRODUCTS; i++) {
         const int p = i % MEGA_PRODUCTS, layer = i / MEGA_PRODUCTS;
-        feed_product<W>(ask, r, l.layer[layer].m[p], l.shape[p], p == MEGA_GU ?
-            &l.state->claimed[layer] : NULL);
+        if (p == MEGA_GU)
+            feed_pairs<W>(ask, r, l.layer[layer].m[p], l.shape[p],
+                &l.state->claimed[layer]);
+        else
+            feed_product<W>(ask, r, l.layer[layer].m[p], l.shape[p]);
     }
 }
 
@@ -169,13 +192,22 @@ mma_s8(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* e4m3 to bf16, as the value times 2^-120: x is taken 2^60 times as large, and the rest is
- * for the sums. Pairs are those of quant_pair(). */
-static __device__ __forceinline__ uint32_t
-e4m3_pair(const uint32_t *v, int i)
+static __device__ __forceinline__ void
+mma_f16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+    uint32_t b1)
 {
-    uint32_t w = i % 2 == 0 ? v[i / 2] << 8 : v[i / 2];
-    return (w & 0x80008000u) | ((w >> 4) & 0x07f007f0u);
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* Four of e4m3 as two pairs of half precision, exactly. */
+static __device__ __forceinline__ void
+e4m3_pairs(uint32_t *a, uint32_t *b, uint32_t w)
+{
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; "
+        "cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(*a), "=r"(*b) : "r"(w));
 }
 
 /* Of int4, times 16: elements 0 2 4 6, or 1 3 5 7, of a word. */
@@ -207,7 +239,7 @@ x_registers(int type)
  * to 2, those of the second 4 to 6, and zero is what a column has of the other's elements.
  */
 struct gemm_lane {
-    uint32_t w;                  /* row g of this warp's first chunk in stage 0 */
+    uint32_t w;                  /* row g of this warp's chunk in stage 0 */
     uint32_t x;
     const float *unit;           /* x_units() */
     int step;                    /* bytes of x from chunk to chunk; 0: x is zero */
@@ -225,11 +257,11 @@ lane_of(const struct mega_ring *r, const unsigned char *x, int K)
     ln.g = lane / 4;
     ln.t = lane % 4;
     ln.w = cu_smem(r->w) + (uint32_t)(warp * CHUNK + ln.g * 128);
-    ln.unit = (const float *)(x + DIGITS * (K + 16));
+    ln.unit = x_units<W>(x, K);
     ln.step = 32 * x_registers(W) / 2;
     ln.x = cu_smem(x) + (uint32_t)(ln.t * 4 * x_registers(W));
     ln.second = 0;
-    ln.column = W == FDK_F8E4M3 ? 0x1p60f : 1;
+    ln.column = 1;
     if (integers(W)) {
         const int half = W == FDK_I4 ? ln.t % 2 : ln.t;
         const int digit = W == FDK_I4 ? ln.g % 4 : min(ln.g, DIGITS - 1);
@@ -246,89 +278,97 @@ lane_of(const struct mega_ring *r, const unsigned char *x, int K)
     return ln;
 }
 
-/* A lane's part of a chunk: 16 bytes of rows g and g + 8 of w, twice, what they are
- * multiplied with, and what scales the products. */
+/* A lane's part of x in a chunk, and of w: 16 bytes of rows g and g + 8, twice. */
 template<int W>
-struct gemm_chunk {
-    uint32_t w0[2][4], w1[2][4], x[x_registers(W)];
-    float scale[2], unit;
+struct x_chunk {
+    uint32_t v[x_registers(W)];
+    float unit;
+};
+template<int W>
+struct w_chunk {
+    uint32_t v0[2][4], v1[2][4];
+    float scale[2];
 };
 
-/* Rows of w are swizzled as the copy engine does, and rows of scales of 128 bytes. at: the
- * chunk in the ring, from row g on; c: its place in x; of_stage: in its stage. */
 template<int W>
 static __device__ __forceinline__ void
-chunk_load(struct gemm_chunk<W> &k, const struct gemm_lane &ln, uint32_t at,
-    const float *scale, int c, int of_stage, int scaled)
+x_load(struct x_chunk<W> &x, const struct gemm_lane &ln, int c)
 {
-    const uint32_t x = ln.x + (uint32_t)(c * ln.step);
+    const uint32_t at = ln.x + (uint32_t)(c * ln.step);
+#pragma unroll
+    for (int i = 0; i < x_registers(W); i += 4)
+        quant_take<16>(x.v + i, at + (uint32_t)(4 * i));
+    if (has_units(W))
+        x.unit = ln.unit[W == FDK_I4 ? 2 * c + ln.t / 2 : c];
+}
+
+/* Of half h of a stage. Rows of w are swizzled as the copy engine does, and rows of 64 bytes
+ * of scales. */
+template<int W>
+static __device__ __forceinline__ void
+w_load(struct w_chunk<W> &w, const struct gemm_lane &ln, const struct mega_ring *r,
+    int slot, int h, int scaled)
+{
+    const uint32_t at = ln.w + (uint32_t)((2 * slot + h) * HALF);
+    const float *scale = r->scale[slot][h] + ln.g * stage_units(W);
+    int n = (int)threadIdx.x / 32;
 #pragma unroll
     for (int u = 0; u < 2; u++) {
         const uint32_t piece = (uint32_t)(((2 * ln.t + u) ^ ln.g) * 16);
-        quant_take<16>(k.w0[u], at + piece);
-        quant_take<16>(k.w1[u], at + piece + 1024);
+        quant_take<16>(w.v0[u], at + piece);
+        quant_take<16>(w.v1[u], at + piece + 1024);
     }
-#pragma unroll
-    for (int i = 0; i < x_registers(W); i += 4)
-        quant_take<16>(k.x + i, x + (uint32_t)(4 * i));
-    int n = of_stage;
     if (W == FDK_I4) {
         n = 2 * n + ln.t / 2;
-        n = ((n / 4) ^ ln.g) * 4 + n % 4;
+        n = ((n / 4) ^ (ln.g / 2)) * 4 + n % 4;
     }
-    k.scale[0] = scaled ? scale[ln.g * stage_units(W) + n] : 1;
-    k.scale[1] = scaled ? scale[(ln.g + 8) * stage_units(W) + n] : 1;
-    if (integers(W))
-        k.unit = ln.unit[W == FDK_I4 ? 2 * c + ln.t / 2 : c];
+    w.scale[0] = scaled ? scale[n] : 1;
+    w.scale[1] = scaled ? scale[8 * stage_units(W) + n] : 1;
 }
 
 /* acc += the chunk's products. */
 template<int W>
 static __device__ __forceinline__ void
-chunk_add(float acc[2], const struct gemm_chunk<W> &k, const struct gemm_lane &ln)
+chunk_add(float acc[2], const struct w_chunk<W> &w, const struct x_chunk<W> &x,
+    const struct gemm_lane &ln)
 {
+    const uint32_t *b = x.v;
     if constexpr (integers(W)) {
         int s[2][4] = {};
 #pragma unroll
-        for (int i = 0; i < (W == FDK_I4 ? 8 : 4); i++) {
+        for (int i = 0; i < (W == FDK_I4 ? 8 : 4); i++, b += 2) {
             if constexpr (W == FDK_I4) {
-                const uint32_t w0 = k.w0[i / 4][i % 4], w1 = k.w1[i / 4][i % 4];
-                mma_s8(s[i % 2], int4_even(w0), int4_even(w1), int4_odd(w0), int4_odd(w1),
-                    k.x[2 * i], k.x[2 * i + 1]);
+                const uint32_t v0 = w.v0[i / 4][i % 4], v1 = w.v1[i / 4][i % 4];
+                mma_s8(s[i % 2], int4_even(v0), int4_even(v1), int4_odd(v0), int4_odd(v1),
+                    b[0], b[1]);
             } else {
-                const uint32_t *w0 = k.w0[i / 2] + i % 2 * 2, *w1 = k.w1[i / 2] + i % 2 * 2;
-                mma_s8(s[i % 2], w0[0], w1[0], w0[1], w1[1], k.x[2 * i], k.x[2 * i + 1]);
+                const uint32_t *v0 = w.v0[i / 2] + i % 2 * 2, *v1 = w.v1[i / 2] + i % 2 * 2;
+                mma_s8(s[i % 2], v0[0], v1[0], v0[1], v1[1], b[0], b[1]);
             }
         }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int v = s[0][2 * h] + s[1][2 * h] + (s[0][2 * h + 1] + s[1][2 * h + 1]) *
                 ln.second;
-            acc[h] = fmaf((float)v, k.unit * k.scale[h], acc[h]);
+            acc[h] = fmaf((float)v, x.unit * w.scale[h], acc[h]);
         }
     } else {
         float s[2][4] = {};
 #pragma unroll
-        for (int i = 0; i < (W == FDK_BF16 ? 4 : 8); i++) {
-            uint32_t a[4];
+        for (int i = 0; i < (W == FDK_BF16 ? 4 : 8); i++, b += 2) {
             if constexpr (W == FDK_F8E4M3) {
-                const uint32_t *w0 = k.w0[i / 4], *w1 = k.w1[i / 4];
-                const int j = 2 * (i % 4);
-                a[0] = e4m3_pair(w0, j);
-                a[1] = e4m3_pair(w1, j);
-                a[2] = e4m3_pair(w0, j + 1);
-                a[3] = e4m3_pair(w1, j + 1);
+                uint32_t a[4];
+                e4m3_pairs(&a[0], &a[2], w.v0[i / 4][i % 4]);
+                e4m3_pairs(&a[1], &a[3], w.v1[i / 4][i % 4]);
+                mma_f16(s[i % 2], a[0], a[1], a[2], a[3], b[0], b[1]);
             } else {
-                const int u = i / 2, j = 2 * (i % 2);
-                a[0] = k.w0[u][j];
-                a[1] = k.w1[u][j];
-                a[2] = k.w0[u][j + 1];
-                a[3] = k.w1[u][j + 1];
+                const uint32_t *v0 = w.v0[i / 2] + i % 2 * 2, *v1 = w.v1[i / 2] + i % 2 * 2;
+                quant_mma(s[i % 2], v0[0], v1[0], v0[1], v1[1], b[0], b[1]);
             }
-            quant_mma(s[i % 2], a[0], a[1], a[2], a[3], k.x[2 * i], k.x[2 * i + 1]);
         }
-        acc[0] = fmaf(k.scale[0], s[0][0] + s[1][0], acc[0]);
-        acc[1] = fmaf(k.scale[1], s[0][2] + s[1][2], acc[1]);
+        const float unit = has_units(W) ? x.unit : 1;
+        acc[0] = fmaf(unit * w.scale[0], s[0][0] + s[1][0], acc[0]);
+        acc[1] = fmaf(unit * w.scale[1], s[0][2] + s[1][2], acc[1]);
     }
 }
 
@@ -344,55 +384,51 @@ ring_leave(struct mega_ring *r, struct ring_at &at)
     at.next();
 }
 
-/* One stage, which is there: acc += this warp's two chunks of it. */
+/* This warp's sums of 16 rows, to those of a row group. */
 template<int W>
 static __device__ __forceinline__ void
-stage_add(float acc[2], const struct gemm_lane &ln, const struct mega_ring *r, int slot,
-    int c, int scaled, int chunks)
+sums_store(float *sums, const float acc[2], const struct gemm_lane &ln)
 {
-    const uint32_t at = ln.w + (uint32_t)slot * STAGE;
     const int warp = (int)threadIdx.x / 32;
-    struct gemm_chunk<W> k[2];
-    if (c >= chunks)
-        return;
-    chunk_load<W>(k[0], ln, at, r->scale[slot], c, warp, scaled);
-    if (c + MEGA_WARPS < chunks) {
-        chunk_load<W>(k[1], ln, at + MEGA_WARPS * CHUNK, r->scale[slot], c + MEGA_WARPS,
-            warp + MEGA_WARPS, scaled);
-        chunk_add<W>(acc, k[0], ln);
-        chunk_add<W>(acc, k[1], ln);
-    } else {
-        chunk_add<W>(acc, k[0], ln);
+    float v[2] = { acc[0] * ln.column, acc[1] * ln.column };
+#pragma unroll
+    for (int k = W == FDK_I4 ? 2 : integers(W); k > 0; k /= 2) { /* lanes have digits */
+        v[0] += __shfl_down_sync(0xffffffffu, v[0], k);
+        v[1] += __shfl_down_sync(0xffffffffu, v[1], k);
+    }
+    if (ln.t == 0) {
+        sums[warp * 16 + ln.g] = v[0];
+        sums[warp * 16 + ln.g + 8] = v[1];
     }
 }
 
-/* One row group, whose first stage is there: this warp's sums of 16 rows, to sums. */
+/* Two row groups or one, whose first stage is there: this warp's sums of them. */
 template<int W>
 static __device__ __forceinline__ void
-group_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r, struct ring_at &at,
-    int scaled, int chunks)
+groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
+    struct ring_at &at, int two, int scaled, int chunks)
 {
     const int warp = (int)threadIdx.x / 32;
-    float acc[2] = {};
+    float acc[2][2] = {};
     for (int c = warp;;) {
-        stage_add<W>(acc, ln, r, at.slot, c, scaled, chunks);
+        if (c < chunks) {
+            struct x_chunk<W> x;
+            struct w_chunk<W> w[2];
+            x_load<W>(x, ln, c);
+            w_load<W>(w[0], ln, r, at.slot, 0, scaled);
+            w_load<W>(w[1], ln, r, at.slot, 1, scaled); /* of no second one, anything */
+            chunk_add<W>(acc[0], w[0], x, ln);
+            chunk_add<W>(acc[1], w[1], x, ln);
+        }
         ring_leave(r, at);
-        c += MEGA_CHUNKS;
+        c += MEGA_WARPS;
         if (c >= chunks + warp)
             break;
         cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
     }
-    acc[0] *= ln.column;
-    acc[1] *= ln.column;
-#pragma unroll
-    for (int k = W == FDK_I4 ? 2 : integers(W); k > 0; k /= 2) { /* lanes have digits */
-        acc[0] += __shfl_down_sync(0xffffffffu, acc[0], k);
-        acc[1] += __shfl_down_sync(0xffffffffu, acc[1], k);
-    }
-    if (ln.t == 0) {
-        sums[warp * 16 + ln.g] = acc[0];
-        sums[warp * 16 + ln.g + 8] = acc[1];
-    }
+    sums_store<W>(sums, acc[0], ln);
+    if (two)
+        sums_store<W>(sums + SUMS, acc[1], ln);
 }
 
 static __device__ __forceinline__ uint32_t
@@ -464,11 +500,10 @@ mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, in
     struct mega_ring *r, struct ring_at &at, const unsigned char *x,
     float (*sums)[ROUND * SUMS], int &turn, const struct gemm_to &to)
 {
-    const struct mega_shape s = { shape.N, in_register(shape.K),
-        in_register(shape.scaled) };
-    const struct gemm_lane ln = lane_of<W>(r, x, s.K);
-    const int chunks = in_register(s.K / mega_chunk(W));
-    int more = (int)blockIdx.x < s.N / (pairs ? 32 : 16);
+    const int K = in_register(shape.K), scaled = in_register(shape.scaled);
+    const int chunks = in_register(K / mega_chunk(W));
+    const struct gemm_lane ln = lane_of<W>(r, x, K);
+    int more = (int)blockIdx.x < shape.N / (pairs ? 32 : 16);
 #pragma unroll 1
     while (more) {
         const int mine = (int)threadIdx.x - turn * (MEGA_THREADS - PUT);
@@ -477,15 +512,17 @@ mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, in
 #pragma unroll 1
         do {
             cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
-            const int2 what = r->what[at.slot];
-            if (mine >> 4 == i) {
-                n = what.x * 16 + mine % 16;
+            const struct ring_what what = r->what[at.slot];
+            const int two = what.group[1] >= 0, half = mine >> 4;
+            if (half == i || (two && half == i + 1)) {
+                n = (half == i ? what.group[0] : what.group[1]) * 16 + mine % 16;
                 scale = m.scale != NULL ? __ldg(m.scale + n) : 1;
                 bias = m.bias != NULL ? __ldg(m.bias + n) : 0;
             }
-            group_sums<W>(sums[turn] + i * SUMS, ln, r, at, s.scaled, chunks);
-            more = what.y;
-        } while (++i < ROUND && more);
+            groups_sums<W>(sums[turn] + i * SUMS, ln, r, at, two, scaled, chunks);
+            more = what.more;
+            i += 1 + two;
+        } while (i < ROUND && more);
         mega_sync();
         if (mine >= 0 && mine < PUT)
             round_put(sums[turn], mine, pairs, i, n, scale, bias, to);

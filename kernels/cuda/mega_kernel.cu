@@ -124,17 +124,17 @@ mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, in
 {
     const cuuint64_t chunks = (cuuint64_t)(K / mega_chunk(type)), row = 128 * chunks;
     const cuuint64_t dim[3] = { 128, (cuuint64_t)N, chunks }, stride[2] = { row, 128 };
-    const cuuint32_t box[3] = { 128, 16, MEGA_CHUNKS }, one[3] = { 1, 1, 1 };
+    const cuuint32_t box[3] = { 128, 16, MEGA_WARPS }, one[3] = { 1, 1, 1 };
     const cuuint64_t s_dim[2] = { (cuuint64_t)K / 128, (cuuint64_t)N };
     const cuuint64_t s_stride[1] = { (cuuint64_t)K / 128 * 4 };
-    const cuuint32_t s_box[2] = { (cuuint32_t)(MEGA_CHUNKS * mega_chunk(type) / 128), 16 };
+    const cuuint32_t s_box[2] = { (cuuint32_t)(MEGA_WARPS * mega_chunk(type) / 128), 16 };
     if (encode == NULL || encode(&m->w, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, (void *)w, dim,
         stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
         return -ENOTSUP;
     if (scaled == 0 || encode(&m->scale, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2,
         (void *)scale, s_dim, s_stride, s_box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        type == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+        type == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == 0)
         return 0;
     return -ENOTSUP;

@@ -2,10 +2,11 @@
  * The input of a product, for mega_kernel.cu: one row x, in shared memory as the tensor
  * cores want it beside the stored weights.
  *
- * Weights of bf16 and e4m3 are multiplied with x in bf16. Integer weights stay integers:
- * 128 elements of x are brought to a common power of two and written in three digits of
- * base 256, each a column of the product. Digits hold 21 bits and a sign, so that what is
- * less than 2^-22 of the largest of the 128 is lost, as it would be in a sum of floats.
+ * Weights of bf16 are multiplied with x as it is. For others, 128 elements of x share a
+ * power of two. Beside e4m3 they are in half precision, exactly but for those less than
+ * 2^-28 of the largest. Integer weights stay integers: x is written in three digits of base
+ * 256, each a column of the product. Digits hold 21 bits and a sign, so that what is less
+ * than 2^-22 of the largest of the 128 is lost, as it would be in a sum of floats.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_X_CUH
 #define FDD_KERNELS_CUDA_MEGA_X_CUH
@@ -30,11 +31,29 @@ integers(int type)
     return type == FDK_I4 || type == FDK_I8;
 }
 
-/* Powers of two per 128 elements, behind the digits. */
-static __device__ __forceinline__ float *
-x_units(unsigned char *x, int K)
+static __host__ __device__ constexpr bool
+has_units(int type)
 {
-    return (float *)(x + DIGITS * (K + 16));
+    return type != FDK_BF16;
+}
+
+/* Powers of two per 128 elements, behind them. */
+template<int W>
+static __device__ __forceinline__ const float *
+x_units(const unsigned char *x, int K)
+{
+    return (const float *)(x + (integers(W) ? DIGITS * (K + 16) : 2 * K));
+}
+
+/* up: exponent of the largest of 128 elements and 127; e: they were multiplied with
+ * 2^(e - up). */
+template<int W>
+static __device__ __forceinline__ void
+x_unit_put(unsigned char *x, int K, int i, uint32_t up, uint32_t e)
+{
+    if (i % 16 == 0)                             /* no number stays none */
+        ((float *)x_units<W>(x, K))[i / 16] = up == 255 ? NAN :
+            __uint_as_float((up - (e - 127)) << 23);
 }
 
 /* Byte d of four words. */
@@ -92,8 +111,26 @@ x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
         *(uint2 *)(x + d * (K + 16) + 8 * i) = make_uint2((a + off) ^ 0x80808080u, (b + off) ^
             0x80808080u);
     }
-    if (i % 16 == 0)                             /* no number stays none */
-        x_units(x, K)[i / 16] = up == 255 ? NAN : __uint_as_float((up - 20) << 23);
+    x_unit_put<W>(x, K, i, up, 147);
+}
+
+/* The same in half precision: below 2^15. */
+static __device__ __forceinline__ void
+x_halves(unsigned char *x, int K, int i, bool in, const uint4 &v)
+{
+    const uint32_t half[4] = { v.x, v.y, v.z, v.w };
+    const uint32_t up = max(x_most(v) >> 23, 22u);
+    const float bring = __uint_as_float((268 - up) << 23);
+    uint32_t u[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(u[e]) :
+            "f"(__uint_as_float(half[e] & 0xffff0000u) * bring),
+            "f"(__uint_as_float(half[e] << 16) * bring));
+    if (!in)
+        return;
+    *(uint4 *)(x + 16 * i) = make_uint4(u[0], u[1], u[2], u[3]);
+    x_unit_put<FDK_F8E4M3>(x, K, i, up, 141);
 }
 
 /* Eight elements, bf16, of all lanes of a warp; in: this lane has some. */
@@ -101,18 +138,12 @@ template<int W>
 static __device__ __forceinline__ void
 x_put(unsigned char *x, int K, int i, bool in, const uint4 &v)
 {
-    if constexpr (integers(W)) {
+    if constexpr (integers(W))
         x_digits<W>(x, K, i, in, v);
-    } else if (in) {
-        uint32_t b[4] = { v.x, v.y, v.z, v.w };
-        if constexpr (W == FDK_F8E4M3) {         /* stored times 2^-120: mega_gemm.cuh */
-            quant_order<W>(b, v);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                b[k] = quant_mul2(b[k], 0x5d805d80u);    /* 2^60 */
-        }
-        *(uint4 *)(x + 16 * i) = make_uint4(b[0], b[1], b[2], b[3]);
-    }
+    else if constexpr (W == FDK_F8E4M3)
+        x_halves(x, K, i, in, v);
+    else if (in)
+        *(uint4 *)(x + 16 * i) = v;
 }
 
 /* x is what other blocks have written from word `at` on. */
