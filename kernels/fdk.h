@@ -354,7 +354,10 @@ struct fdk_open_args {
     enum fdk_exec exec;        /* cpu and null: who runs the commands */
     int32_t deterministic;     /* cuda: a row's numbers never depend on how many rows
                                   there are, at some cost; on the cpu they never do */
-    int32_t unfused;           /* cuda: no step is one kernel; else some may be */
+    int32_t unfused;           /* cuda: each operation is a kernel of its own, and what
+                                  it writes is there; else layers of one row may be one,
+                                  and results that nothing but the next operations of
+                                  the same layer read may never be in memory */
     const char *cache_dir;     /* cuda: folder where measured choices of algorithms are
                                   kept from start to start; NULL: nowhere */
 };

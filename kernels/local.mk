@@ -37,7 +37,8 @@ FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/attention_split_unit.cuh %D%/cuda/barrier.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
 	%D%/cuda/gemm_quant.cuh %D%/cuda/gemm_quant_mid.cuh %D%/cuda/gemm_quant_wgmma.cuh \
 	%D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
-	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_words.cuh %D%/cuda/mega_x.cuh \
+	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_ring.cuh %D%/cuda/mega_words.cuh \
+	%D%/cuda/mega_x.cuh \
 	%D%/cuda/qkv_lanes.cuh %D%/cuda/ops_sample_bins.cuh \
 	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
 	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \

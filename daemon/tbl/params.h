@@ -160,7 +160,7 @@ PAR_BOOL(device, deterministic, "enable_deterministic_inference", 0, RESTART,
     "A request's numbers never depend on what else is in the batch, bit for bit; takes the "
     "faster matrix products for few rows away. On the CPU they never do.")
 PAR_BOOL(device, fused_step, "", 1, RESTART,
-    "On a card, steps of up to four rows with 8-bit weights run as one kernel. no: each "
+    "On a card, the layers of a step of one row run as one kernel where it can. no: each "
     "operation is a kernel of its own, the reference.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")

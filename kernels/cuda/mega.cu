@@ -299,7 +299,8 @@ layer_fits(const struct op *o)
     const struct fdk_rmsnorm_args *n = &o[L_NORM].norm, *p = &o[L_POST_NORM].norm;
     return gemm_fits(&o[L_QKV_GEMM].gemm) && gemm_fits(&o[L_O].gemm) &&
         gemm_fits(&o[L_GU].gemm) && gemm_fits(&o[L_DOWN].gemm) && kv_fits(&q->kv) &&
-        q->kv.head_dim == q->D && q->rot % 16 == 0 && q->H % q->K == 0 && q->H / q->K <= 8 &&
+        q->kv.head_dim == q->D && q->rot % 16 == 0 && q->H % q->K == 0 &&
+        q->H / q->K <= MEGA_GROUP &&
         n->C <= MEGA_C_MOST && n->eps == p->eps &&
         cu_aligned(n->x, n->add, n->w, p->w) &&
         cu_aligned(q->cs, q->q_norm, q->k_norm, NULL) &&
@@ -430,7 +431,9 @@ layers_from(struct cu_mega *m, int first, int n, struct cu_dev *d, int *ret_bloc
     l->n = 0;
     for (const struct op *o = &m->op[first]; l->n < MEGA_LAYERS &&
          o + L_OPS <= &m->op[n] && layer_linked(o) && layer_fits(o); o += L_OPS) {
-        if (l->n > 0 ? !layer_follows(o - L_OPS, o) : (*ret_block = list_start(l, o, d)) == 0)
+        if (l->n == 0)
+            *ret_block = list_start(l, o, d);
+        if (*ret_block == 0 || (l->n > 0 && !layer_follows(o - L_OPS, o)))
             break;
         type = l->type;
         if ((int)o[L_QKV_GEMM].gemm.w_dtype != type || (int)o[L_O].gemm.w_dtype != type ||

@@ -11,8 +11,8 @@
  * attention, and silu_mul to the product of gate and up.
  *
  * mega.cu collects what a stream is told to run, finds layers in it and launches them,
- * mega_kernel.cu runs them: mega_x.cuh makes a product's input, mega_gemm.cuh has the
- * products, mega_attention.cuh the rest.
+ * mega_kernel.cu runs them: mega_ring.cuh asks for weights, mega_x.cuh makes a product's
+ * input, mega_gemm.cuh the product, mega_attention.cuh the rest.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_CUH
 #define FDD_KERNELS_CUDA_MEGA_CUH
@@ -28,6 +28,7 @@
 #define MEGA_UNITS   4           /* times 8 elements of the residual stream a thread has */
 #define MEGA_C_MOST  (8 * MEGA_UNITS * MEGA_THREADS)
 #define MEGA_X_BYTES 47104       /* of shared memory, for a product's input */
+#define MEGA_GROUP   8           /* query heads of a KV head, at most */
 #define MEGA_SPLITS  32          /* of a KV head's tokens, at most */
 #define MEGA_WORDS   (1 << 19)   /* that blocks exchange in a layer, at most */
 

@@ -10,12 +10,11 @@
 #ifndef FDD_KERNELS_CUDA_MEGA_ATTENTION_CUH
 #define FDD_KERNELS_CUDA_MEGA_ATTENTION_CUH
 
-#include "kernels/cuda/attention_split_mma.cuh"
 #include "kernels/cuda/mega_gemm.cuh"
 #include "kernels/cuda/qkv_lanes.cuh"
 
 #define UNIT    16               /* tokens of a warp's products */
-#define QUERIES 8                /* query heads of a KV head, at most */
+#define QUERIES MEGA_GROUP
 #define LOG2E   1.4426950408889634f
 #define UNITS_KNOWN 8            /* of a warp: where they lie is found out before */
 #define Q_ROW(D) (2 * (D) + 64)  /* bytes of a query; 64 are for the banks */
@@ -120,7 +119,8 @@ att_vectors(struct att_room<D> *room, const struct att_place &p, const struct me
     a.layer = (int)y.kv_layer;
     a.eps = l.qk_eps;
     /* a dead group of lanes takes the value once more, and does nothing with it */
-    const int vector = i < group ? p.head * group + i : l.H + p.head + (i > group ? l.K : 0);
+    const int vector = i < group ? p.head * group + i : l.H + p.head + (i > group ? l.K :
+        0);
     lanes_cs(g, a, 0, cs);
     words_take4<1>(raw.word, w, l.at.qkv + word_of_piece(vector * D / 8 + g.at), 0, 1);
     cu_widen8(raw, v);
@@ -408,8 +408,8 @@ att_combine(const struct words &w, const struct mega_list &l, const struct att_p
             for (int e = 0; e < 3; e++)
                 s[e] += __shfl_xor_sync(0xffffffffu, s[e], k);
         if ((i & (l.splits - 1)) == 0)
-            word_put(w, l.at.att + word_of_pair((p.head * all + j) / 2), pair16(s[1] / s[0],
-                s[2] / s[0]));
+            word_put(w, l.at.att + word_of_pair((p.head * all + j) / 2),
+                pack<__nv_bfloat16>(s[1] / s[0], s[2] / s[0]));
     }
 }
 

@@ -1,186 +1,20 @@
 /*
- * Products of one row, for mega_kernel.cu. A row group is 16 rows of w, the A operand of
- * the tensor cores; x is B (mega_x.cuh). A block has whole row groups. A chunk is 16 rows
- * by 128 bytes of w; a stage of the ring is one chunk for each warp, side by side along
- * K, of two row groups, so that x is read once for both. Sums of ROUND row groups wait in
- * shared memory, one per warp and row, until they are added in the warps' order.
- *
- * One thread does nothing but ask for stages, of all products one after the other: how far
- * it is ahead depends on the ring alone.
+ * Products of one row, for mega_kernel.cu: 16 rows of w are the A operand of the tensor
+ * cores, x is B (mega_x.cuh). Sums of ROUND row groups wait in shared memory, one per warp
+ * and row, until they are added in the warps' order.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_GEMM_CUH
 #define FDD_KERNELS_CUDA_MEGA_GEMM_CUH
 
+#include "kernels/cuda/attention_split_mma.cuh"
+#include "kernels/cuda/mega_ring.cuh"
 #include "kernels/cuda/mega_x.cuh"
 
-#define DEPTH      5             /* stages of the ring */
-#define FLIGHT     2             /* of them on their way at once */
-#define CHUNK      2048          /* bytes: 128 of 16 rows of w */
-#define HALF       (MEGA_WARPS * CHUNK) /* of a stage: a row group's */
-#define SCALES     (16 * 2 * MEGA_WARPS) /* of a half, at most: [row][128 elements] */
 #define ROUND      8             /* row groups between two barriers of the block: even */
 #define PUT        (16 * ROUND)  /* threads that add their sums */
 #define SUMS       (MEGA_WARPS * 16 + 16) /* floats of a row group; 16 are for the banks */
 
-struct __align__(16) ring_what {
-    int group[2];                /* row groups of a stage; the second one -1: none */
-    int more;                    /* the product has others behind these */
-    int none;
-};
-
-struct __align__(1024) mega_ring {
-    unsigned char w[DEPTH][2][HALF];
-    float scale[DEPTH][2][SCALES];
-    uint64_t full[DEPTH], empty[DEPTH];
-    struct ring_what what[DEPTH];
-    __align__(16) unsigned char zero[64];
-};
-
-/* ---- the ring ---------------------------------------------------------------- */
-
-static __device__ __forceinline__ void
-ring_start(struct mega_ring *r)
-{
-    for (int i = 0; i < (int)sizeof(r->zero); i++)
-        r->zero[i] = 0;
-    for (int i = 0; i < DEPTH; i++) {
-        cu_bar_init(cu_smem(&r->full[i]), 1);
-        cu_bar_init(cu_smem(&r->empty[i]), MEGA_WARPS);
-    }
-    cu_bar_ready();
-}
-
-/* A place in the ring: of the thread that asks, or of a warp that takes. */
-struct ring_at {
-    int slot, parity;
-
-    __device__ __forceinline__ void
-    next(void)
-    {
-        if (++slot == DEPTH) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-/* 128 elements of a half: each has scales of its own. */
-static __host__ __device__ constexpr int
-stage_units(int type)
-{
-    return MEGA_WARPS * mega_chunk(type) / 128;
-}
-
-/* A row group from chunk c on: half h of a stage, w and its scales. */
-template<int W>
-static __device__ __forceinline__ void
-ring_copy(struct mega_ring *r, int slot, int h, const struct mega_matrix &m, int scaled,
-    int group, int c, uint64_t policy)
-{
-    const uint32_t bar = cu_smem(&r->full[slot]);
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
-        ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(cu_smem(r->w[slot][h])), "l"(m.map), "r"(0), "r"(group * 16), "r"(c),
-        "r"(bar), "l"(policy) : "memory");
-    if (scaled)
-        quant_box2(cu_smem(r->scale[slot][h]), (const CUtensorMap *)m.scale_map,
-            c * mega_chunk(W) / 128, group * 16, bar);
-}
-
-/* What the thread that asks knows: where it is, and the stage FLIGHT before. */
-struct ring_ask {
-    struct ring_at at, landed;
-    int asked;
-    uint64_t policy;
-
-    /* The next slot is free, and no more than FLIGHT stages are on their way: what is
-     * asked for early must not keep memory from what others wait for. */
-    __device__ __forceinline__ void
-    wait(struct mega_ring *r)
-    {
-        cu_bar_wait(cu_smem(&r->empty[at.slot]), at.parity);
-        if (++asked > FLIGHT) {
-            cu_bar_wait(cu_smem(&r->full[landed.slot]), landed.parity);
-            landed.next();
-        }
-    }
-
-    template<int W>
-    __device__ __forceinline__ void
-    groups(struct mega_ring *r, const struct mega_matrix &m, int scaled,
-        const struct ring_what &what, int chunks)
-    {
-        const int bytes = HALF + (scaled ? 16 * stage_units(W) * 4 : 0);
-#pragma unroll 1
-        for (int c = 0; c < chunks; c += MEGA_WARPS) {
-            wait(r);
-            r->what[at.slot] = what;
-            cu_bar_expect(cu_smem(&r->full[at.slot]), what.group[1] < 0 ? bytes : 2 * bytes);
-            ring_copy<W>(r, at.slot, 0, m, scaled, what.group[0], c, policy);
-            if (what.group[1] >= 0)
-                ring_copy<W>(r, at.slot, 1, m, scaled, what.group[1], c, policy);
-            at.next();
-        }
-    }
-};
-
-/* Row groups of a product, the same number for each block, two at a time. */
-template<int W>
-static __device__ __forceinline__ void
-feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
-    const struct mega_shape &s)
-{
-    const int n = s.N / 16, step = (int)gridDim.x;
-#pragma unroll 1
-    for (int g = (int)blockIdx.x; g < n; g += 2 * step)
-        ask.groups<W>(r, m, s.scaled, { { g, g + step < n ? g + step : -1 },
-            g + 2 * step < n, 0 }, s.K / mega_chunk(W));
-}
-
-/*
- * Gate and up: the same rows of both. There are many of these pairs, and processors are
- * not served alike by memory: they are dealt out as blocks come for them, after each has
- * had its first two. The next one is claimed while one is asked for; whoever claims last
- * puts the counter back.
- */
-template<int W>
-static __device__ __forceinline__ void
-feed_pairs(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
-    const struct mega_shape &s, uint32_t *claimed)
-{
-    const int n = s.N / 32;
-    int now = (int)blockIdx.x, next = now + (int)gridDim.x;
-#pragma unroll 1
-    while (now < n) {
-        const uint32_t claim = atomicAdd(claimed, 1u);
-        ask.groups<W>(r, m, s.scaled, { { now, now + n }, next < n, 0 },
-            s.K / mega_chunk(W));
-        if (claim == (uint32_t)n - 1)
-            *claimed = 0;
-        now = next;
-        next = (int)claim + 2 * (int)gridDim.x;
-    }
-}
-
-/* One thread: everything there is to ask for. */
-template<int W>
-static __device__ __forceinline__ void
-ring_feed(const struct mega_list &l, struct mega_ring *r)
-{
-    struct ring_ask ask = { { 0, 1 }, { 0, 0 }, 0, 0 };
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(ask.policy));
-#pragma unroll 1
-    for (int i = 0; i < l.n * MEGA_PRODUCTS; i++) {
-        const int p = i % MEGA_PRODUCTS, layer = i / MEGA_PRODUCTS;
-        if (p == MEGA_GU)
-            feed_pairs<W>(ask, r, l.layer[layer].m[p], l.shape[p],
-                &l.state->claimed[layer]);
-        else
-            feed_product<W>(ask, r, l.layer[layer].m[p], l.shape[p]);
-    }
-}
-
-/* ---- a chunk ------------------------------------------------------------------------ */
+/* ---- a chunk ----------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void
 mma_s8(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
@@ -190,24 +24,6 @@ mma_s8(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-static __device__ __forceinline__ void
-mma_f16(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-    uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/* Four of e4m3 as two pairs of half precision, exactly. */
-static __device__ __forceinline__ void
-e4m3_pairs(uint32_t *a, uint32_t *b, uint32_t w)
-{
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; "
-        "cvt.rn.f16x2.e4m3x2 %1, h;}" : "=r"(*a), "=r"(*b) : "r"(w));
 }
 
 /* Of int4, times 16: elements 0 2 4 6, or 1 3 5 7, of a word. */
@@ -302,8 +118,8 @@ x_load(struct x_chunk<W> &x, const struct gemm_lane &ln, int c)
         x.unit = ln.unit[W == FDK_I4 ? 2 * c + ln.t / 2 : c];
 }
 
-/* Of half h of a stage. Rows of w are swizzled as the copy engine does, and rows of 64 bytes
- * of scales. */
+/* Of half h of a stage. Rows of w are swizzled as the copy engine does, and rows of 64
+ * bytes of scales. */
 template<int W>
 static __device__ __forceinline__ void
 w_load(struct w_chunk<W> &w, const struct gemm_lane &ln, const struct mega_ring *r,
@@ -358,9 +174,9 @@ chunk_add(float acc[2], const struct w_chunk<W> &w, const struct x_chunk<W> &x,
         for (int i = 0; i < (W == FDK_BF16 ? 4 : 8); i++, b += 2) {
             if constexpr (W == FDK_F8E4M3) {
                 uint32_t a[4];
-                e4m3_pairs(&a[0], &a[2], w.v0[i / 4][i % 4]);
-                e4m3_pairs(&a[1], &a[3], w.v1[i / 4][i % 4]);
-                mma_f16(s[i % 2], a[0], a[1], a[2], a[3], b[0], b[1]);
+                widen4<__nv_fp8_e4m3, false>(w.v0[i / 4][i % 4], &a[0], &a[2]);
+                widen4<__nv_fp8_e4m3, false>(w.v1[i / 4][i % 4], &a[1], &a[3]);
+                mma<__nv_fp8_e4m3>(s[i % 2], a, b[0], b[1]);
             } else {
                 const uint32_t *v0 = w.v0[i / 2] + i % 2 * 2, *v1 = w.v1[i / 2] + i % 2 * 2;
                 quant_mma(s[i % 2], v0[0], v1[0], v0[1], v1[1], b[0], b[1]);
@@ -372,17 +188,7 @@ chunk_add(float acc[2], const struct w_chunk<W> &w, const struct x_chunk<W> &x,
     }
 }
 
-/* ---- a product ------------------------------------------------------------------------ */
-
-/* This warp is done with the stage. */
-static __device__ __forceinline__ void
-ring_leave(struct mega_ring *r, struct ring_at &at)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        cu_bar_arrive(cu_smem(&r->empty[at.slot]));
-    at.next();
-}
+/* ---- a product --------------------------------------------------------------------- */
 
 /* This warp's sums of 16 rows, to those of a row group. */
 template<int W>
@@ -431,13 +237,6 @@ groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
         sums_store<W>(sums + SUMS, acc[1], ln);
 }
 
-static __device__ __forceinline__ uint32_t
-pair16(float lo, float hi)
-{
-    __nv_bfloat162 v = __floats2bfloat162_rn(lo, hi);
-    return *(uint32_t *)&v;
-}
-
 static __device__ __forceinline__ float
 round16(float v)
 {
@@ -481,7 +280,7 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
     }
     float other = __shfl_down_sync(0xffffffffu, y, 1);
     if (i / 16 < n_group && i % 2 == 0 && (!pairs || i / 16 % 2 == 0))
-        result_put(to, n, pair16(y, other));
+        result_put(to, n, pack<__nv_bfloat16>(y, other));
 }
 
 /* An argument of the kernel that is read at an index is read anew wherever it is used, and

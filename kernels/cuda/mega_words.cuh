@@ -83,9 +83,9 @@ words_take2(const struct words &w, int at)
 }
 
 /*
- * Vectors of numbers in 16 bits, two in a word. A thread takes eight at a time, a piece: four
- * words, and a warp 32 pieces. Each piece's first two words lie side by side for all 32,
- * then the others, so that what a warp reads at once is 512 bytes without a gap.
+ * Vectors of numbers in 16 bits, two in a word. A thread takes eight at a time, a piece:
+ * four words, and a warp 32 pieces. Each piece's first two words lie side by side for all
+ * 32, then the others, so that what a warp reads at once is 512 bytes without a gap.
  */
 
 /* Of elements 2 i and 2 i + 1. */

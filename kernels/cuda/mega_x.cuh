@@ -11,7 +11,6 @@
 #ifndef FDD_KERNELS_CUDA_MEGA_X_CUH
 #define FDD_KERNELS_CUDA_MEGA_X_CUH
 
-#include "kernels/cuda/gemm_quant.cuh"
 #include "kernels/cuda/mega_words.cuh"
 #include "kernels/cuda/vec8.cuh"
 
@@ -108,8 +107,8 @@ x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
             bytes4(d, u[0], u[1], u[2], u[3]);
         uint32_t b = W == FDK_I4 ? bytes4(d, u[1], u[3], u[5], u[7]) :
             bytes4(d, u[4], u[5], u[6], u[7]);
-        *(uint2 *)(x + d * (K + 16) + 8 * i) = make_uint2((a + off) ^ 0x80808080u, (b + off) ^
-            0x80808080u);
+        *(uint2 *)(x + d * (K + 16) + 8 * i) = make_uint2((a + off) ^ 0x80808080u,
+            (b + off) ^ 0x80808080u);
     }
     x_unit_put<W>(x, K, i, up, 147);
 }
@@ -156,7 +155,8 @@ x_take(unsigned char *x, const struct words &w, int at, int K)
     for (int i0 = 0; i0 < n; i0 += TAKEN * MEGA_THREADS) {
         const int i = i0 + (int)threadIdx.x;
         struct words4<TAKEN> v;
-        words_ask(v, w, at + word_of_piece(i), step, (n - i + MEGA_THREADS - 1) / MEGA_THREADS);
+        words_ask(v, w, at + word_of_piece(i), step, (n - i + MEGA_THREADS - 1) /
+            MEGA_THREADS);
 #pragma unroll
         for (int k = 0; k < TAKEN; k++)
             if (i0 + k * MEGA_THREADS < n)
