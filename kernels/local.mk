@@ -27,7 +27,8 @@ endif
 FDK_CUDA_CU = %D%/cuda/attention_plan.cu %D%/cuda/attention_prefill.cu \
 	%D%/cuda/attention_split.cu %D%/cuda/backend_cuda.cu %D%/cuda/gemm_lt.cu \
 	%D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
-	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_stream.cu %D%/cuda/mega.cu \
+	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_stream.cu \
+	%D%/cuda/gemm_stream_wide.cu %D%/cuda/mega.cu \
 	%D%/cuda/mega_kernel.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu \
 	%D%/cuda/ops_gemm.cu %D%/cuda/ops_load.cu %D%/cuda/ops_qkv.cu %D%/cuda/ops_rows.cu \
 	%D%/cuda/ops_sample.cu %D%/cuda/probe.cu %D%/cuda/stream.cu
@@ -36,7 +37,7 @@ FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/attention_split_merge.cuh %D%/cuda/attention_split_mma.cuh \
 	%D%/cuda/attention_split_unit.cuh %D%/cuda/barrier.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
 	%D%/cuda/gemm_quant.cuh %D%/cuda/gemm_quant_mid.cuh %D%/cuda/gemm_quant_wgmma.cuh \
-	%D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
+	%D%/cuda/gemm_stream.cuh %D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
 	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_ring.cuh %D%/cuda/mega_words.cuh \
 	%D%/cuda/mega_x.cuh \
 	%D%/cuda/qkv_lanes.cuh %D%/cuda/ops_sample_bins.cuh \

@@ -157,8 +157,8 @@ PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")
 PAR_BOOL(device, deterministic, "enable_deterministic_inference", 0, RESTART,
-    "A request's numbers never depend on what else is in the batch, bit for bit; takes the "
-    "faster matrix products for few rows away. On the CPU they never do.")
+    "A request's numbers never depend on what else is in the batch, bit for bit; on a card, "
+    "prompts and steps of more than 64 rows take longer. On the CPU they never do.")
 PAR_BOOL(device, fused_step, "", 1, RESTART,
     "On a card, the layers of a step of one row run as one kernel where it can. no: each "
     "operation is a kernel of its own, the reference.")

@@ -212,8 +212,9 @@ int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
 /* These two take only devices with cu_dev.sm90a: elsewhere their kernels are empty.
  *
- * gemm_stream.cu: bf16 weights and activations at the memory's speed, for up to
- * CU_STREAM_ROWS rows. The same bits for a row whatever T. n_proc: of the device. */
+ * gemm_stream.cu: bf16 weights and activations, up to CU_STREAM_ROWS rows at the memory's
+ * speed, more by gemm_stream_wide.cu. The same bits for a row whatever T. n_proc: of the
+ * device. */
 #define CU_STREAM_ROWS 64
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
 size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);

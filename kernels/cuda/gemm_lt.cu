@@ -8,7 +8,8 @@
  * driver and library, from which later starts take it. One may split K, with partial
  * sums in the workspace and added in a fixed order: a row's sums are the same whatever T
  * within a class, and may differ in last bits between two. A context opened
- * deterministic has one class for every T, and none that splits K.
+ * deterministic has one class for every T, and none that splits K; most of its products
+ * are not for this file (gemm_stream.cu).
  *
  * x in another type than the weights' is rounded to it first (the scratch).
  */

@@ -1,5 +1,5 @@
 /*
- * y = x w^T for up to ROWS_MOST rows of x, bf16: weights stream through
+ * y = x w^T for up to CU_STREAM_ROWS rows of x, bf16: weights stream through
  * shared memory into the tensor cores once, at the memory's speed, and whatever
  * else happens hides behind that.
  *
@@ -18,18 +18,12 @@
  * way before the kernel ahead has ended: the kernel behind is let in at once and
  * starts wherever a block has left.
  */
-#include "kernels/cuda/barrier.cuh"
-#include "kernels/cuda/tensor_map.cuh"
-#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/gemm_stream.cuh"
 
-#define PARTS 4                  /* of K */
 #define PAIR  2                  /* blocks of a cluster */
 #define OWN   (PARTS / PAIR)     /* parts of a block, and its 16s of each 64 rows of w */
-#define ROWS_MOST 64             /* of x: beyond, reading x for each tile costs more than
-                                    the weights */
 #define SHARED_MOST (227 * 1024)
 #define RING_MOST   (200 * 1024) /* more is no faster */
-#define UNIT  4                  /* K is cut at multiples of this many blocks of 64 */
 
 static cu_encode_fn encode;         /* cuTensorMapEncodeTiled; written once, by load */
 
@@ -70,13 +64,6 @@ struct work {
     int at, step, n;
 };
 
-/* Blocks of 64 along K in which part `part` begins: what lies behind K reads as 0. */
-static __device__ __forceinline__ int
-cut(int K, int part)
-{
-    return (K + 64 * UNIT - 1) / (64 * UNIT) * part / PARTS * UNIT;
-}
-
 /* ---- instructions ----------------------------------------------------------- */
 
 /* As cu_bar_wait(); around this loop the compiler makes less code. */
@@ -93,40 +80,12 @@ bar_wait(uint64_t *bar, int parity)
 }
 
 static __device__ __forceinline__ void
-load_box(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *bar,
-    uint64_t policy)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
-        ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(dst), "l"(map), "r"(0), "r"(row), "r"(kb), "r"(cu_smem(bar)), "l"(policy)
-        : "memory");
-}
-
-static __device__ __forceinline__ void
 send(uint32_t dst, const float v[4], uint32_t bar)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
         "[%0], {%1, %2, %3, %4}, [%5];"
         :: "r"(dst), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(bar) : "memory");
 }
-
-/* Rows of 128 bytes along K, 8 of them 1024 bytes apart, 128-byte swizzle. */
-static __device__ __forceinline__ uint64_t
-matrix(uint32_t at)
-{
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
-        (uint64_t)1 << 62;
-}
-
-#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
-#define P4(a, b, c, e) "%" #a ", %" #b ", %" #c ", %" #e
-#define P16A P4(0, 1, 2, 3) ", " P4(4, 5, 6, 7) ", " P4(8, 9, 10, 11) ", " \
-    P4(12, 13, 14, 15)
-#define P16B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23) ", " P4(24, 25, 26, 27) ", " \
-    P4(28, 29, 30, 31)
-#define WGMMA(n, regs, a, b) "wgmma.mma_async.sync.aligned.m64n" #n \
-    "k16.f32.bf16.bf16 {" regs "}, %" #a ", %" #b ", 1, 1, 1, 0, 0;"
 
 /* d += w x^T over 16 of K: 64 rows of w, TT of x. */
 template<int TT>
@@ -415,9 +374,8 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
 
 /* ---- launching -------------------------------------------------------------- */
 
-/* (rows, K) as boxes of `box` rows by n blocks of 64; what lies outside reads as 0. */
-static int
-map_matrix(CUtensorMap *m, const void *p, int rows, int K, int box, int n)
+int
+stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n)
 {
     const cuuint64_t dim[3] = { 64, (cuuint64_t)rows, (cuuint64_t)K / 64 };
     const cuuint64_t stride[2] = { (cuuint64_t)K * 2, 128 };
@@ -465,9 +423,9 @@ launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
         g->ldy, g->y_dtype == FDK_F32, h, x_bytes, n_tile,
         n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
     CUtensorMap w, x;
-    int rc = map_matrix(&w, g->w, g->N, g->K, h, KS);
+    int rc = stream_map(&w, g->w, g->N, g->K, h, KS);
     if (rc == 0)
-        rc = map_matrix(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
+        rc = stream_map(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
             g->T, g->K, x_rows, KS);
     if (rc == 0)
         cu_chain(stream_kernel<TT, KS>, dim3((unsigned)((n_tile < n_pair ? n_tile :
@@ -489,7 +447,6 @@ int
 cu_gemm_stream_fits(const struct fdk_gemm_args *a)
 {
     return encode != NULL && a->w_dtype == FDK_BF16 && a->act == FDK_BF16 &&
-        a->T <= ROWS_MOST &&
         a->K % 64 == 0 && (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0 &&
         (a->y_dtype == FDK_BF16 || a->y_dtype == FDK_F32);
 }
@@ -505,6 +462,8 @@ int
 cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
     cudaStream_t s = cu_raw(st);
+    if (a->T > CU_STREAM_ROWS)
+        return cu_gemm_stream_wide(a, n_proc, st);
     int rc = a->T <= 8 ? launch<8, 2>(a, n_proc, s) :
         a->T <= 16 ? launch<16, 2>(a, n_proc, s) :
         a->T <= 32 ? launch<32, 2>(a, n_proc, s) : launch<64, 1>(a, n_proc, s);
@@ -519,5 +478,5 @@ cu_gemm_stream_load(void)
     cudaError_t e = cu_find_encode(&encode);
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]) && e == cudaSuccess; i++)
         e = each[i]();
-    return e;
+    return e == cudaSuccess ? cu_gemm_stream_wide_load() : e;
 }

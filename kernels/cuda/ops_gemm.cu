@@ -1,7 +1,8 @@
 /*
  * y = x w^T: which kernel computes it.
  *
- *   gemm_stream.cu   bf16 weights and activations, few rows
+ *   gemm_stream.cu   bf16 weights and activations, few rows; in a deterministic context
+ *                    any number (gemm_stream_wide.cu)
  *   gemm_lt.cu       16-bit weights through cuBLASLt
  *   gemm_quant.cu    int8, int4 and e4m3 weights
  *   here             a plain tile kernel in fp32 for all the rest (fp32 weights, shapes
@@ -174,7 +175,8 @@ cu_gemm_launch(const struct fdk_gemm_args *a, fdk_stream_t st)
     const struct cu_dev *d = cu_stream_of(st)->dev;
     if (d->sm90a && cu_gemm_quant_fits(a))
         return cu_gemm_quant(a, d->n_proc, d->ctx->deterministic, st);
-    if (d->sm90a && cu_gemm_stream_fits(a) && !d->ctx->deterministic)
+    if (d->sm90a && cu_gemm_stream_fits(a) &&
+        (a->T <= CU_STREAM_ROWS || d->ctx->deterministic))
         return cu_gemm_stream(a, d->n_proc, st);
     int rc = cu_lt_fits(a) ? cu_lt_gemm(a, st) : 1;
     return rc == 1 ? tile_gemm(a, st) : rc;

@@ -1,0 +1,59 @@
+/*
+ * What the two forms of y = x w^T in bf16 share (gemm_stream.cu, gemm_stream_wide.cu): how
+ * K is cut into parts, on which a row's bits depend, and boxes of 64 numbers along K, as
+ * the copy engine brings them and the tensor cores read them.
+ */
+#ifndef FDD_KERNELS_CUDA_GEMM_STREAM_CUH
+#define FDD_KERNELS_CUDA_GEMM_STREAM_CUH
+
+#include "kernels/cuda/barrier.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+#define PARTS 4                  /* of K: added as (0 + 1) + (2 + 3) */
+#define UNIT  4                  /* K is cut at multiples of this many blocks of 64 */
+
+/* Blocks of 64 along K in which part `part` begins: what lies behind K reads as 0. */
+static __device__ __forceinline__ int
+cut(int K, int part)
+{
+    return (K + 64 * UNIT - 1) / (64 * UNIT) * part / PARTS * UNIT;
+}
+
+static __device__ __forceinline__ void
+load_box(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *bar,
+    uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
+        ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
+        :: "r"(dst), "l"(map), "r"(0), "r"(row), "r"(kb), "r"(cu_smem(bar)), "l"(policy)
+        : "memory");
+}
+
+/* Rows of 128 bytes along K, 8 of them 1024 bytes apart, 128-byte swizzle. */
+static __device__ __forceinline__ uint64_t
+matrix(uint32_t at)
+{
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 |
+        (uint64_t)1 << 62;
+}
+
+#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
+#define P4(a, b, c, e) "%" #a ", %" #b ", %" #c ", %" #e
+#define P16A P4(0, 1, 2, 3) ", " P4(4, 5, 6, 7) ", " P4(8, 9, 10, 11) ", " \
+    P4(12, 13, 14, 15)
+#define P16B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23) ", " P4(24, 25, 26, 27) ", " \
+    P4(28, 29, 30, 31)
+#define WGMMA(n, regs, a, b) "wgmma.mma_async.sync.aligned.m64n" #n \
+    "k16.f32.bf16.bf16 {" regs "}, %" #a ", %" #b ", 1, 1, 1, 0, 0;"
+
+/* (rows, K) as boxes of `box` rows by n blocks of 64; what lies outside reads as 0. By
+ * gemm_stream.cu, once it is loaded; -ENOTSUP. */
+int stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n);
+
+/* gemm_stream_wide.cu: more rows than gemm_stream.cu takes, to the same bits. */
+int cu_gemm_stream_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+cudaError_t cu_gemm_stream_wide_load(void);
+
+#endif
