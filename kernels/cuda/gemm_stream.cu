@@ -192,29 +192,19 @@ struct producer {
     }
 };
 
-static __device__ __forceinline__ void
-put(const struct stream_args &a, int m, int n, float v)
-{
-    size_t at = (size_t)m * (size_t)a.ldy + (size_t)n;
-    if (a.y32)
-        ((float *)a.y)[at] = v;
-    else
-        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
-}
-
 /* Two rows of w by two rows of x, as a lane of the tensor cores holds them. */
 static __device__ __forceinline__ void
 put4(const struct stream_args &a, int rows, int m, int n, int n_end, float4 v, float b0,
     float b1)
 {
     if (m < rows && n < n_end)
-        put(a, m, n, v.x + b0);
+        stream_put(a, m, n, v.x + b0);
     if (m + 1 < rows && n < n_end)
-        put(a, m + 1, n, v.y + b0);
+        stream_put(a, m + 1, n, v.y + b0);
     if (m < rows && n + 8 < n_end)
-        put(a, m, n + 8, v.z + b1);
+        stream_put(a, m, n + 8, v.z + b1);
     if (m + 1 < rows && n + 8 < n_end)
-        put(a, m + 1, n + 8, v.w + b1);
+        stream_put(a, m + 1, n + 8, v.w + b1);
 }
 
 /* A warpgroup: one part of K for 64 rows of each tile, its sums to the owners. */

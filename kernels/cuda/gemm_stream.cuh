@@ -48,6 +48,18 @@ matrix(uint32_t at)
 #define WGMMA(n, regs, a, b) "wgmma.mma_async.sync.aligned.m64n" #n \
     "k16.f32.bf16.bf16 {" regs "}, %" #a ", %" #b ", 1, 1, 1, 0, 0;"
 
+/* A: y, ldy and y32, whether y is fp32. */
+template<typename A>
+static __device__ __forceinline__ void
+stream_put(const A &a, int m, int n, float v)
+{
+    size_t at = (size_t)m * (size_t)a.ldy + (size_t)n;
+    if (a.y32)
+        ((float *)a.y)[at] = v;
+    else
+        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
+}
+
 /* (rows, K) as boxes of `box` rows by n blocks of 64; what lies outside reads as 0. By
  * gemm_stream.cu, once it is loaded; -ENOTSUP. */
 int stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n);

@@ -107,16 +107,6 @@ wide_part(float (&d)[SUMS], struct wide_shared *s, struct wide_at &at, int n_blo
         cu_bar_arrive(cu_smem(&s->empty[before]));
 }
 
-static __device__ __forceinline__ void
-wide_put(const struct wide_args &a, int m, int n, float v)
-{
-    size_t at = (size_t)m * (size_t)a.ldy + (size_t)n;
-    if (a.y32)
-        ((float *)a.y)[at] = v;
-    else
-        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
-}
-
 /* Of a lane: rows n and n + 8 of w, rows m0 + 2 (lane % 4) + 8 i and the next of x. */
 static __device__ __forceinline__ void
 wide_store(const struct wide_args &a, const float (&d)[SUMS], int m0, int n0, int rows)
@@ -129,7 +119,7 @@ wide_store(const struct wide_args &a, const float (&d)[SUMS], int m0, int n0, in
     for (int i = 0; i < SUMS; i++) {
         const int m = m0 + i / 4 * 8 + lane % 4 * 2 + i % 2, at = n + i % 4 / 2 * 8;
         if (m < rows && at < a.N)
-            wide_put(a, m, at, d[i] + (i % 4 < 2 ? b0 : b1));
+            stream_put(a, m, at, d[i] + (i % 4 < 2 ? b0 : b1));
     }
 }
 
