@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/mega.cuh"
 
-#define SPINS_MOST (1u << 25)    /* of about half a microsecond: then something is wrong */
+#define SPINS_MOST (1u << 25)    /* of about a microsecond: then something is wrong */
 
 struct words {
     uint2 *word;                 /* of this layer */
