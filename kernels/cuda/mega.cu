@@ -266,6 +266,15 @@ kv_fits(const struct fdk_kv *kv)
         kv->layer_bytes | kv->v_bytes) & 15) == 0;
 }
 
+/* The same row lives in all of them. */
+static int
+layer_lives(const struct op *o)
+{
+    const int32_t *n = o[L_NORM].norm.n;
+    return o[L_QKV_GEMM].gemm.n == n && o[L_O].gemm.n == n && o[L_POST_NORM].norm.n == n &&
+        o[L_GU].gemm.n == n && o[L_SILU].silu.n == n && o[L_DOWN].gemm.n == n;
+}
+
 /* Each reads what the one before it has written, and in the sizes that it has. */
 static int
 layer_linked(const struct op *o)
@@ -323,9 +332,11 @@ layer_follows(const struct op *before, const struct op *o)
     }
     return o[L_NORM].norm.add == before[L_DOWN].gemm.y &&
         o[L_NORM].norm.x == before[L_NORM].norm.x &&
+        o[L_NORM].norm.n == before[L_NORM].norm.n &&
         o[L_NORM].norm.eps == before[L_NORM].norm.eps && a->H == b->H && a->D == b->D &&
         a->rot == b->rot && a->cs == b->cs && a->eps == b->eps && t->scale == u->scale &&
         t->n_work == u->n_work && t->n_done == u->n_done &&
+        t->n_work_max == u->n_work_max &&
         memcmp(&a->kv, &b->kv, sizeof(a->kv)) == 0;
 }
 
@@ -430,7 +441,8 @@ layers_from(struct cu_mega *m, int first, int n, struct cu_dev *d, int *ret_bloc
     int type = 0;
     l->n = 0;
     for (const struct op *o = &m->op[first]; l->n < MEGA_LAYERS &&
-         o + L_OPS <= &m->op[n] && layer_linked(o) && layer_fits(o); o += L_OPS) {
+         o + L_OPS <= &m->op[n] && layer_linked(o) && layer_lives(o) && layer_fits(o);
+         o += L_OPS) {
         if (l->n == 0)
             *ret_block = list_start(l, o, d);
         if (*ret_block == 0 || (l->n > 0 && !layer_follows(o - L_OPS, o)))
