@@ -50,6 +50,21 @@ cu_bar_wait(uint32_t bar, uint32_t parity)
         "@!p bra again_%=;\n\t}" :: "r"(bar), "r"(parity) : "memory");
 }
 
+/* A place in a ring of N stages, each with a barrier, and that barrier's parity there. */
+template<int N>
+struct cu_ring_at {
+    int slot, parity;
+
+    __device__ __forceinline__ void
+    next(void)
+    {
+        if (++slot == N) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 /* In whichever block of the cluster: bar comes from cu_remote(). Orders nothing that
  * another block reads. */
 static __device__ __forceinline__ void

@@ -41,26 +41,14 @@ struct wide_work {
 #define P16D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55) ", " P4(56, 57, 58, 59) ", " \
     P4(60, 61, 62, 63)
 
-/* A place in the ring. */
-struct wide_at {
-    int slot, parity;
-
-    __device__ __forceinline__ void
-    next(void)
-    {
-        if (++slot == STAGES) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
+typedef struct cu_ring_at<STAGES> wide_at;
 
 /* One thread. */
 static __device__ __forceinline__ void
 wide_feed(const CUtensorMap *w, const CUtensorMap *x, const struct wide_args &a,
     const struct wide_work &k, struct wide_shared *s)
 {
-    struct wide_at at = { 0, 1 };
+    wide_at at = { 0, 1 };
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     for (int v = k.at; v < k.n; v += k.step) {
@@ -78,7 +66,7 @@ wide_feed(const CUtensorMap *w, const CUtensorMap *x, const struct wide_args &a,
 
 /* d = the sums of one part, for this warpgroup's 64 rows of w. */
 static __device__ __forceinline__ void
-wide_part(float (&d)[SUMS], struct wide_shared *s, struct wide_at &at, int n_block)
+wide_part(float (&d)[SUMS], struct wide_shared *s, wide_at &at, int n_block)
 {
     const int group = (int)threadIdx.x / 128 - 1, lane = (int)threadIdx.x % 32;
     int before = 0;
@@ -126,7 +114,7 @@ wide_store(const struct wide_args &a, const float (&d)[SUMS], int m0, int n0, in
 static __device__ __forceinline__ void
 wide_multiply(const struct wide_args &a, const struct wide_work &k, struct wide_shared *s)
 {
-    struct wide_at at = { 0, 0 };
+    wide_at at = { 0, 0 };
     for (int v = k.at; v < k.n; v += k.step) {
         float sum[SUMS], half[SUMS], d[SUMS];
         if (v % k.across * SIDE >= k.rows)

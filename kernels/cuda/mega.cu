@@ -31,6 +31,7 @@ struct op {
 /* The operations of a layer, in the order in which they come. */
 enum { L_NORM, L_QKV_GEMM, L_QKV, L_ATTENTION, L_O, L_POST_NORM, L_GU, L_SILU, L_DOWN,
     L_OPS };
+static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
 
 struct map_key {
     const void *w, *scale;
@@ -101,70 +102,54 @@ list_add(fdk_stream_t st, enum kind kind, int T, enum fdk_dtype act,
     return &m->op[m->n++];
 }
 
+/* 1: it waits. Else what waits has been launched: 0 or an error. */
+template<typename A>
+static int
+list_take(fdk_stream_t st, enum kind kind, A op::*place, const A *a, int T,
+    const struct fdk_batch *b)
+{
+    int rc;
+    struct op *o = list_add(st, kind, T, a->act, b, &rc);
+    if (o == NULL)
+        return rc;
+    o->*place = *a;
+    return 1;
+}
+
 int
 cu_mega_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
-    int rc;
-    struct op *op = list_add(st, NORM, a->T, a->act, NULL, &rc);
-    if (op == NULL)
-        return rc;
-    op->norm = *a;
-    return 1;
+    return list_take(st, NORM, &op::norm, a, a->T, NULL);
 }
 
 int
 cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
-    int rc;
-    struct op *op = list_add(st, GEMM, a->T, a->act, NULL, &rc);
-    if (op == NULL)
-        return rc;
-    op->gemm = *a;
-    return 1;
+    return list_take(st, GEMM, &op::gemm, a, a->T, NULL);
 }
 
 int
 cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
 {
-    int rc;
-    struct op *op = list_add(st, QKV, a->T, a->act, a->b, &rc);
-    if (op == NULL)
-        return rc;
-    op->qkv = *a;
-    return 1;
+    return list_take(st, QKV, &op::qkv, a, a->T, a->b);
 }
 
 int
 cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
-    int rc;
-    struct op *op = list_add(st, ATTENTION, a->T, a->act, a->b, &rc);
-    if (op == NULL)
-        return rc;
-    op->attention = *a;
-    return 1;
+    return list_take(st, ATTENTION, &op::attention, a, a->T, a->b);
 }
 
 int
 cu_mega_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
 {
-    int rc;
-    struct op *op = list_add(st, SILU, a->T, a->act, NULL, &rc);
-    if (op == NULL)
-        return rc;
-    op->silu = *a;
-    return 1;
+    return list_take(st, SILU, &op::silu, a, a->T, NULL);
 }
 
 int
 cu_mega_gather(const struct fdk_gather_args *a, fdk_stream_t st)
 {
-    int rc;
-    struct op *op = list_add(st, GATHER, a->O, a->act, a->b, &rc);
-    if (op == NULL)
-        return rc;
-    op->gather = *a;
-    return 1;
+    return list_take(st, GATHER, &op::gather, a, a->O, a->b);
 }
 
 static int
@@ -306,10 +291,12 @@ layer_fits(const struct op *o)
 {
     const struct fdk_qkv_args *q = &o[L_QKV].qkv;
     const struct fdk_rmsnorm_args *n = &o[L_NORM].norm, *p = &o[L_POST_NORM].norm;
-    return gemm_fits(&o[L_QKV_GEMM].gemm) && gemm_fits(&o[L_O].gemm) &&
-        gemm_fits(&o[L_GU].gemm) && gemm_fits(&o[L_DOWN].gemm) && kv_fits(&q->kv) &&
-        q->kv.head_dim == q->D && q->rot % 16 == 0 && q->H % q->K == 0 &&
-        q->H / q->K <= MEGA_GROUP &&
+    for (int i = 0; i < MEGA_PRODUCTS; i++)
+        if (!gemm_fits(&o[product[i]].gemm) ||
+            o[product[i]].gemm.w_dtype != o[L_DOWN].gemm.w_dtype)
+            return 0;
+    return kv_fits(&q->kv) && q->kv.head_dim == q->D && q->rot % 16 == 0 &&
+        q->H % q->K == 0 && q->H / q->K <= MEGA_GROUP &&
         n->C <= MEGA_C_MOST && n->eps == p->eps &&
         cu_aligned(n->x, n->add, n->w, p->w) &&
         cu_aligned(q->cs, q->q_norm, q->k_norm, NULL) &&
@@ -320,7 +307,6 @@ layer_fits(const struct op *o)
 static int
 layer_follows(const struct op *before, const struct op *o)
 {
-    static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
     const struct fdk_qkv_args *a = &before[L_QKV].qkv, *b = &o[L_QKV].qkv;
     const struct fdk_attention_args *t = &before[L_ATTENTION].attention;
     const struct fdk_attention_args *u = &o[L_ATTENTION].attention;
@@ -380,7 +366,6 @@ list_start(struct mega_list *l, const struct op *o, const struct cu_dev *d)
     l->n_done = t->n_done;
     l->n_work_max = t->n_work_max;
     l->type = (int)o[L_DOWN].gemm.w_dtype;
-    l->n = 0;
     l->C = o[L_NORM].norm.C;
     l->F = o[L_SILU].silu.F;
     l->H = q->H;
@@ -417,7 +402,6 @@ matrix_put(struct mega_matrix *m, struct mega_shape *s, struct cu_dev *d,
 static int
 layer_put(struct mega_list *l, const struct op *o, struct cu_dev *d)
 {
-    static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
     struct mega_layer *y = &l->layer[l->n];
     for (int i = 0; i < MEGA_PRODUCTS; i++)
         if (!matrix_put(&y->m[i], &l->shape[i], d, &o[product[i]].gemm))
@@ -438,18 +422,14 @@ static int
 layers_from(struct cu_mega *m, int first, int n, struct cu_dev *d, int *ret_block)
 {
     struct mega_list *l = &m->list;
-    int type = 0;
     l->n = 0;
     for (const struct op *o = &m->op[first]; l->n < MEGA_LAYERS &&
          o + L_OPS <= &m->op[n] && layer_linked(o) && layer_lives(o) && layer_fits(o);
          o += L_OPS) {
         if (l->n == 0)
             *ret_block = list_start(l, o, d);
-        if (*ret_block == 0 || (l->n > 0 && !layer_follows(o - L_OPS, o)))
-            break;
-        type = l->type;
-        if ((int)o[L_QKV_GEMM].gemm.w_dtype != type || (int)o[L_O].gemm.w_dtype != type ||
-            (int)o[L_GU].gemm.w_dtype != type || !layer_put(l, o, d))
+        if (*ret_block == 0 || (l->n > 0 && !layer_follows(o - L_OPS, o)) ||
+            !layer_put(l, o, d))
             break;
     }
     l->b = m->b;

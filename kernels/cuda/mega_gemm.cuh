@@ -212,7 +212,7 @@ sums_store(float *sums, const float acc[2], const struct gemm_lane &ln)
 template<int W>
 static __device__ __forceinline__ void
 groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
-    struct ring_at &at, int two, int scaled, int chunks)
+    ring_at &at, int two, int scaled, int chunks)
 {
     const int warp = (int)threadIdx.x / 32;
     float acc[2][2] = {};
@@ -296,7 +296,7 @@ in_register(int v)
 template<int W>
 static __device__ __forceinline__ void
 mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int pairs,
-    struct mega_ring *r, struct ring_at &at, const unsigned char *x,
+    struct mega_ring *r, ring_at &at, const unsigned char *x,
     float (*sums)[ROUND * SUMS], int &turn, const struct gemm_to &to)
 {
     const int K = in_register(shape.K), scaled = in_register(shape.scaled);

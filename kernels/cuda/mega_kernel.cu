@@ -68,7 +68,7 @@ static __device__ __forceinline__ void
 run_all(const struct mega_list &l, struct mega_shared *s)
 {
     const uint32_t before = *(volatile uint32_t *)&l.state->epoch;
-    struct ring_at at = { 0, 0 };
+    ring_at at = { 0, 0 };
     int turn = 0;
     fetch_layer(l, s, 0);
     att_place_find(s->place, l);

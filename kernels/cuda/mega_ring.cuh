@@ -45,19 +45,8 @@ ring_start(struct mega_ring *r)
     cu_bar_ready();
 }
 
-/* A place in the ring: of the thread that asks, or of a warp that takes. */
-struct ring_at {
-    int slot, parity;
-
-    __device__ __forceinline__ void
-    next(void)
-    {
-        if (++slot == DEPTH) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
+/* Of the thread that asks, or of a warp that takes. */
+typedef struct cu_ring_at<DEPTH> ring_at;
 
 /* 128 elements of a half: each has scales of its own. */
 static __host__ __device__ constexpr int
@@ -84,7 +73,7 @@ ring_copy(struct mega_ring *r, int slot, int h, const struct mega_matrix &m, int
 
 /* What the thread that asks knows: where it is, and the stage FLIGHT before. */
 struct ring_ask {
-    struct ring_at at, landed;
+    ring_at at, landed;
     int asked;
     uint64_t policy;
 
@@ -178,7 +167,7 @@ ring_feed(const struct mega_list &l, struct mega_ring *r)
 
 /* This warp is done with the stage. */
 static __device__ __forceinline__ void
-ring_leave(struct mega_ring *r, struct ring_at &at)
+ring_leave(struct mega_ring *r, ring_at &at)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)

@@ -58,19 +58,6 @@ words_spin(uint32_t *spins)
         __trap();
 }
 
-static __device__ __forceinline__ uint32_t
-word_take(const struct words &w, int at)
-{
-    uint32_t data, epoch, spins = 0;
-    for (;;) {
-        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-            : "=r"(data), "=r"(epoch) : "l"(w.word + at) : "memory");
-        if (epoch == w.epoch)
-            return data;
-        words_spin(&spins);
-    }
-}
-
 /* Data of words at and at + 1. */
 static __device__ __forceinline__ uint2
 words_take2(const struct words &w, int at)

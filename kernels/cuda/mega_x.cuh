@@ -15,6 +15,8 @@
 #include "kernels/cuda/vec8.cuh"
 
 #define DIGITS 3
+#define DIGITS_AT 147            /* 126 and the bits that digits hold: x_bring() */
+#define HALVES_AT 141            /* the same of half precision: 15 */
 #define TAKEN  7                 /* times 8 elements that a thread asks for at once */
 
 /* Of the warps that compute. */
@@ -44,8 +46,15 @@ x_units(const unsigned char *x, int K)
     return (const float *)(x + (integers(W) ? DIGITS * (K + 16) : 2 * K));
 }
 
-/* up: exponent of the largest of 128 elements and 127; e: they were multiplied with
- * 2^(e - up). */
+/* What 128 elements are multiplied with: 2^(e - up). up: exponent of the largest of them
+ * and 127, so that they are below 2^(e - 126). */
+static __device__ __forceinline__ float
+x_bring(uint32_t up, uint32_t e)
+{
+    return __uint_as_float((e + 127 - up) << 23);
+}
+
+/* And what their products are multiplied with. */
 template<int W>
 static __device__ __forceinline__ void
 x_unit_put(unsigned char *x, int K, int i, uint32_t up, uint32_t e)
@@ -92,7 +101,7 @@ x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
 {
     const uint32_t half[4] = { v.x, v.y, v.z, v.w };
     const uint32_t up = max(x_most(v) >> 23, 22u); /* 2^(up - 126) is above all of them */
-    const float bring = __uint_as_float((274 - up) << 23);
+    const float bring = x_bring(up, DIGITS_AT);
     uint32_t u[8];
 #pragma unroll
     for (int e = 0; e < 8; e++)
@@ -110,7 +119,7 @@ x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
         *(uint2 *)(x + d * (K + 16) + 8 * i) = make_uint2((a + off) ^ 0x80808080u,
             (b + off) ^ 0x80808080u);
     }
-    x_unit_put<W>(x, K, i, up, 147);
+    x_unit_put<W>(x, K, i, up, DIGITS_AT);
 }
 
 /* The same in half precision: below 2^15. */
@@ -119,7 +128,7 @@ x_halves(unsigned char *x, int K, int i, bool in, const uint4 &v)
 {
     const uint32_t half[4] = { v.x, v.y, v.z, v.w };
     const uint32_t up = max(x_most(v) >> 23, 22u);
-    const float bring = __uint_as_float((268 - up) << 23);
+    const float bring = x_bring(up, HALVES_AT);
     uint32_t u[4];
 #pragma unroll
     for (int e = 0; e < 4; e++)
@@ -129,7 +138,7 @@ x_halves(unsigned char *x, int K, int i, bool in, const uint4 &v)
     if (!in)
         return;
     *(uint4 *)(x + 16 * i) = make_uint4(u[0], u[1], u[2], u[3]);
-    x_unit_put<FDK_F8E4M3>(x, K, i, up, 141);
+    x_unit_put<FDK_F8E4M3>(x, K, i, up, HALVES_AT);
 }
 
 /* Eight elements, bf16, of all lanes of a warp; in: this lane has some. */
@@ -187,22 +196,6 @@ row_load(const float *x, int C)
     return r;
 }
 
-/* v = x + add, bf16. Returns the sum of squares. */
-static __device__ __forceinline__ float
-row_add(float v[8], const struct cu_raw8<float> &x, const uint4 &add)
-{
-    struct cu_raw8<__nv_bfloat16> raw = { { add } };
-    float plus[8], sum = 0;
-    cu_widen8(raw, plus);
-    cu_widen8(x, v);
-#pragma unroll
-    for (int e = 0; e < 8; e++) {
-        v[e] += plus[e];
-        sum = fmaf(v[e], v[e], sum);
-    }
-    return sum;
-}
-
 /* The same in every thread. part: a float for each warp. */
 static __device__ __forceinline__ float
 block_sum(float sum, float *part)
@@ -252,23 +245,21 @@ x_norm(unsigned char *x, const struct norm_of &n, int C, float eps, float *part)
     uint4 add[MEGA_UNITS];
     norm_take(add, n, C);
 #pragma unroll
-    for (int k = 0; k < MEGA_UNITS; k++)
-        sum += row_add(v[k], before.v[k], add[k]);
+    for (int k = 0; k < MEGA_UNITS; k++) {
+        const struct cu_raw8<__nv_bfloat16> raw = { { add[k] } };
+        cu_widen8(before.v[k], v[k]);
+        sum += cu_norm_add8(v[k], raw);
+    }
     const float inv = rsqrtf(block_sum(sum, part) / (float)C + eps);
 #pragma unroll
     for (int k = 0; k < MEGA_UNITS; k++) {
         const int i = (int)threadIdx.x + k * MEGA_THREADS;
         __align__(16) __nv_bfloat16 y[8];
-        float w[8];
         if (k * MEGA_THREADS >= C / 8)
             break;
         if (i < C / 8)
             cu_store8(n.to, (size_t)i, v[k]);
-        cu_widen8(weight.v[k], w);
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            w[e] *= v[k][e] * inv;
-        cu_store8(y, 0, w);
+        cu_norm_out8(y, weight.v[k], 0, v[k], inv);
         x_put<W>(x, C, i, i < C / 8, *(const uint4 *)y);
     }
     mega_sync();

@@ -181,34 +181,6 @@ norm_sum(float sum, float *part)
     return sum;
 }
 
-/* x += add, and the sum of its squares. */
-template<typename A>
-static __device__ __forceinline__ float
-norm_add(float v[8], const struct cu_raw8<A> &add)
-{
-    float plus[8], sum = 0;
-    cu_widen8(add, plus);
-#pragma unroll
-    for (int k = 0; k < 8; k++) {
-        v[k] += plus[k];
-        sum = fmaf(v[k], v[k], sum);
-    }
-    return sum;
-}
-
-/* y = w (x inv) for vector i of the row. */
-template<typename A>
-static __device__ __forceinline__ void
-norm_out(A *y, const struct cu_raw8<float> &w, size_t i, float v[8], float inv)
-{
-    float s[8];
-    cu_widen8(w, s);
-#pragma unroll
-    for (int k = 0; k < 8; k++)
-        v[k] = s[k] * (v[k] * inv);
-    cu_store8(y, i, v);
-}
-
 /* The row stays in registers: all of it is asked for at once. */
 template<typename A, int N>
 static __global__ void __launch_bounds__(NORM_THREADS, N == 4 ? 1 : 2)
@@ -245,7 +217,7 @@ rmsnorm_vectors(struct fdk_rmsnorm_args a)
 #pragma unroll
     for (int k = 0; k < N; k++) {
         cu_widen8(raw[k], v[k]);
-        sum += norm_add(v[k], add[k]);
+        sum += cu_norm_add8(v[k], add[k]);
         if (first + k * step < n && a.add != NULL)
             cu_store8(x, (size_t)(first + k * step), v[k]);
     }
@@ -253,7 +225,7 @@ rmsnorm_vectors(struct fdk_rmsnorm_args a)
 #pragma unroll
     for (int k = 0; k < N; k++)
         if (first + k * step < n)
-            norm_out((A *)a.y + row, w[k], (size_t)(first + k * step), v[k], inv);
+            cu_norm_out8((A *)a.y + row, w[k], (size_t)(first + k * step), v[k], inv);
 }
 
 /* Rows of any length. */

@@ -61,6 +61,34 @@ cu_store8(__nv_bfloat16 *p, size_t i, const float v[8])
     ((uint4 *)p)[i] = *reinterpret_cast<const uint4 *>(h);
 }
 
+/* v += add, and the sum of its squares. */
+template<typename A>
+static __device__ __forceinline__ float
+cu_norm_add8(float v[8], const struct cu_raw8<A> &add)
+{
+    float plus[8], sum = 0;
+    cu_widen8(add, plus);
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        v[k] += plus[k];
+        sum = fmaf(v[k], v[k], sum);
+    }
+    return sum;
+}
+
+/* y = w (x inv) for vector i of the row. */
+template<typename A>
+static __device__ __forceinline__ void
+cu_norm_out8(A *y, const struct cu_raw8<float> &w, size_t i, float v[8], float inv)
+{
+    float s[8];
+    cu_widen8(w, s);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        v[k] = s[k] * (v[k] * inv);
+    cu_store8(y, i, v);
+}
+
 static __device__ __forceinline__ void
 cu_round(float *p, float x)
 {

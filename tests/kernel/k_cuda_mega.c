@@ -397,12 +397,14 @@ near_memory(struct chain *c, char *got, char *plain)
     for (int i = 0; i < N_KV * c->s.K * c->step.n_tok; i++) {
         int t = i / (N_KV * c->s.K), k = i % (N_KV * c->s.K), q = k % N_KV * PART + Q;
         int slot = c->step.slot_map[t];
+        int v = t * c->region[q].ld + (c->s.H + c->s.K + k / N_KV) * D;
         char *key = keys_at(c, got, slot, k), *want = keys_at(c, c->want, slot, k);
         char *near = keys_at(c, plain, slot, k);
         near_row(c, q, key, near, D);
         near_row(c, q, key + c->kv.v_bytes, near + c->kv.v_bytes, D);
         memcpy(want, key, (size_t)D * 2);
-        memcpy(want + c->kv.v_bytes, key + c->kv.v_bytes, (size_t)D * 2);
+        memcpy(want + c->kv.v_bytes, region_kept(c, q) ? got + c->region[q].at +
+            (size_t)v * 2 : key + c->kv.v_bytes, (size_t)D * 2);
     }
     memcpy(c->want + c->region[DONE].at, plain + c->region[DONE].at, 4);
     same(got, c->want, c->bytes, "memory");
