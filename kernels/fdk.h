@@ -356,10 +356,11 @@ struct fdk_open_args {
                                   there are, at some cost; on the cpu they never do */
     int32_t unfused;           /* cuda: each operation is a kernel of its own, and what
                                   it writes is there; else layers of one row may be one,
-                                  and results that nothing but the next operations of
-                                  the same layer read may never be in memory; one
-                                  stream at a time runs layers, and memory is freed
-                                  after it has been waited for */
+                                  a product and silu_mul behind it may, and results
+                                  that nothing but the next operations of the same
+                                  layer read may never be in memory; one stream at a
+                                  time runs layers, and memory is freed after it has
+                                  been waited for */
     const char *cache_dir;     /* cuda: folder where measured choices of algorithms are
                                   kept from start to start; NULL: nowhere */
 };

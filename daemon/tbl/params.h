@@ -158,10 +158,11 @@ PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "waits for the host. 0 is the simple loop, the reference.")
 PAR_BOOL(device, deterministic, "enable_deterministic_inference", 0, RESTART,
     "A request's numbers never depend on what else is in the batch, bit for bit; on a card, "
-    "prompts and steps of more than 64 rows take longer. On the CPU they never do.")
+    "prompts and steps of more than 128 rows take longer. On the CPU they never do.")
 PAR_BOOL(device, fused_step, "", 1, RESTART,
-    "On a card, the layers of a step of one row run as one kernel where it can. no: each "
-    "operation is a kernel of its own, the reference.")
+    "On a card, the layers of a step of one row run as one kernel where it can, and gate, up "
+    "and their product as one up to 128 rows. no: each operation is a kernel of its own, the "
+    "reference.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")
 

@@ -213,13 +213,19 @@ cudaError_t cu_lt_load(void);
 /* These two take only devices with cu_dev.sm90a: elsewhere their kernels are empty.
  *
  * gemm_stream.cu: bf16 weights and activations, up to CU_STREAM_ROWS rows at the memory's
- * speed, more by gemm_stream_wide.cu. The same bits for a row whatever T. n_proc: of the
- * device. */
-#define CU_STREAM_ROWS 64
+ * speed (most of them by gemm_stream_mid.cu), more by gemm_stream_wide.cu. The same bits
+ * for a row whatever T. n_proc: of the device. */
+#define CU_STREAM_ROWS 128
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
 size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
+/* Both as one kernel (gemm_stream_mid.cu), to the same bits; what s reads is not written.
+ * _fits: they belong together, and it is faster. */
+int cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g,
+    const struct fdk_silu_mul_args *s);
+int cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
+    int n_proc, fdk_stream_t st);
 /* gemm_quant.cu: int8, int4 and e4m3 weights, any number of rows, x fp32 or bf16.
  * The same bits for a row whatever T up to CU_QUANT_ROWS, from there to 64, and beyond;
  * with deterministic set, whatever T. */
@@ -236,9 +242,9 @@ int cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st);
 int cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st);
 int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
 
-/* mega.cu: operations on few rows, as one kernel for all of a step. Each of the first
- * takes a valid operation: 1, it will be launched with others; else these are launched,
- * 0 or an error. */
+/* mega.cu: operations that may be launched together wait for each other. Each of the first
+ * takes a valid operation: 1, it waits; else those that wait have been launched, 0 or an
+ * error. */
 int cu_mega_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
 int cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
 int cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
@@ -298,20 +304,32 @@ cu_dep_next(void)
 
 template<typename... P, typename... A>
 static inline void
-cu_chain(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t s,
-    const A &...args)
+cu_chain_clusters(void (*kernel)(P...), unsigned cluster, dim3 grid, unsigned threads,
+    size_t shared, cudaStream_t s, const A &...args)
 {
-    cudaLaunchAttribute at = {};
-    at.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    at.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute at[2] = {};
+    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    at[0].val.programmaticStreamSerializationAllowed = 1;
+    at[1].id = cudaLaunchAttributeClusterDimension;
+    at[1].val.clusterDim.x = cluster;
+    at[1].val.clusterDim.y = 1;
+    at[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t c = {};
     c.gridDim = grid;
     c.blockDim = dim3(threads);
     c.dynamicSmemBytes = shared;
     c.stream = s;
-    c.attrs = &at;
-    c.numAttrs = 1;
+    c.attrs = at;
+    c.numAttrs = cluster > 0 ? 2 : 1;
     (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
+}
+
+template<typename... P, typename... A>
+static inline void
+cu_chain(void (*kernel)(P...), dim3 grid, unsigned threads, size_t shared, cudaStream_t s,
+    const A &...args)
+{
+    cu_chain_clusters(kernel, 0, grid, threads, shared, s, args...);
 }
 
 /* ---- device helpers ------------------------------------------------------ */
@@ -321,6 +339,19 @@ cu_clip(const int32_t *live, int padded)
 {
     int n = *live;
     return n < 0 ? 0 : n < padded ? n : padded;
+}
+
+static __device__ __forceinline__ float
+cu_round_bf16(float v)
+{
+    return __bfloat162float(__float2bfloat16_rn(v));
+}
+
+/* silu(g) u, to be rounded to 8 bits: exp and the quotient within a few units of fp32. */
+static __device__ __forceinline__ float
+cu_silu_mul_bf16(float g, float u)
+{
+    return __fdividef(g, 1.0f + __expf(-g)) * u;
 }
 
 static __device__ __forceinline__ float

@@ -1,5 +1,5 @@
 /*
- * y = x w^T for up to CU_STREAM_ROWS rows of x, bf16: weights stream through
+ * y = x w^T for up to MOST_ROWS rows of x, bf16: weights stream through
  * shared memory into the tensor cores once, at the memory's speed, and whatever
  * else happens hides behind that.
  *
@@ -22,8 +22,10 @@
 
 #define PAIR  2                  /* blocks of a cluster */
 #define OWN   (PARTS / PAIR)     /* parts of a block, and its 16s of each 64 rows of w */
-#define SHARED_MOST (227 * 1024)
 #define RING_MOST   (200 * 1024) /* more is no faster */
+#define MOST_ROWS 64             /* of x, here; from so many more on ... */
+#define MID_FROM  48             /* ... gemm_stream_mid.cu is faster, if N is ... */
+#define MID_N     4096           /* ... so large */
 
 static cu_encode_fn encode;         /* cuTensorMapEncodeTiled; written once, by load */
 
@@ -378,6 +380,22 @@ stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n)
     return 0;
 }
 
+int
+stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box, int rows)
+{
+    const size_t bytes = y32 ? 4 : 2;
+    const cuuint64_t dim[2] = { (cuuint64_t)N, (cuuint64_t)T };
+    const cuuint64_t stride[1] = { (cuuint64_t)ldy * bytes };
+    const cuuint32_t size[2] = { (cuuint32_t)box, (cuuint32_t)rows };
+    const cuuint32_t one[2] = { 1, 1 };
+    if (encode == NULL || (uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 || encode(m, y32 ?
+        CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, y, dim,
+        stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
+        return -ENOTSUP;
+    return 0;
+}
+
 /* Rows of w in a tile: so that the pair of blocks with the most rows has few, where a
  * tile more costs it about as much as a row. */
 static int
@@ -441,6 +459,21 @@ cu_gemm_stream_fits(const struct fdk_gemm_args *a)
         (a->y_dtype == FDK_BF16 || a->y_dtype == FDK_F32);
 }
 
+/* gemm_stream_mid.cu takes it. */
+static int
+takes_mid(const struct fdk_gemm_args *a)
+{
+    return a->T <= CU_MID_ROWS && (a->T > MOST_ROWS || (a->T > MID_FROM && a->N >= MID_N));
+}
+
+int
+cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
+{
+    return cu_gemm_stream_fits(g) && takes_mid(g) && s->gu == g->y && s->n == g->n &&
+        s->T == g->T && s->act == FDK_BF16 && g->y_dtype == FDK_BF16 && g->first == 0 &&
+        g->N == 2 * s->F && g->ldy == g->N;
+}
+
 size_t
 cu_gemm_stream_scratch(const struct fdk_gemm_args *a)
 {
@@ -452,8 +485,10 @@ int
 cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
     cudaStream_t s = cu_raw(st);
-    if (a->T > CU_STREAM_ROWS)
+    if (a->T > CU_MID_ROWS)
         return cu_gemm_stream_wide(a, n_proc, st);
+    if (takes_mid(a))
+        return cu_gemm_stream_mid(a, n_proc, st);
     int rc = a->T <= 8 ? launch<8, 2>(a, n_proc, s) :
         a->T <= 16 ? launch<16, 2>(a, n_proc, s) :
         a->T <= 32 ? launch<32, 2>(a, n_proc, s) : launch<64, 1>(a, n_proc, s);
@@ -468,5 +503,7 @@ cu_gemm_stream_load(void)
     cudaError_t e = cu_find_encode(&encode);
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]) && e == cudaSuccess; i++)
         e = each[i]();
+    if (e == cudaSuccess)
+        e = cu_gemm_stream_mid_load();
     return e == cudaSuccess ? cu_gemm_stream_wide_load() : e;
 }

@@ -35,12 +35,6 @@ struct wide_work {
     int rows;                    /* of x that live */
 };
 
-#define D64 D16(0), D16(16), D16(32), D16(48)
-#define P16C P4(32, 33, 34, 35) ", " P4(36, 37, 38, 39) ", " P4(40, 41, 42, 43) ", " \
-    P4(44, 45, 46, 47)
-#define P16D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55) ", " P4(56, 57, 58, 59) ", " \
-    P4(60, 61, 62, 63)
-
 typedef struct cu_ring_at<STAGES> wide_at;
 
 /* One thread. */

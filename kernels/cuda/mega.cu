@@ -2,7 +2,8 @@
  * What a stream is told to run, collected to find the layers of a step of one row in it
  * for mega_kernel.cu. Operations on one row of 16-bit activations wait in a list; whatever
  * else a stream is asked for comes after what waits (cu_stream_enter). Two layers in a row
- * and more are one launch, all else is launched one by one, as it would have been.
+ * and more are one launch, all else is launched one by one, as it would have been. Products
+ * of more rows wait too, for silu_mul, where that may be their end (gemm_stream_mid.cu).
  */
 #include "kernels/cuda/mega.cuh"
 #include "kernels/cuda/vec8.cuh"
@@ -84,8 +85,9 @@ list_add(fdk_stream_t st, enum kind kind, int T, enum fdk_dtype act,
 {
     struct cu_stream *s = cu_stream_of(st);
     const struct cu_dev *d = s->dev;
-    const int may = d->mega != NULL && !d->ctx->deterministic && !d->ctx->unfused &&
-        T == 1 && act == FDK_BF16;
+    const int row = T == 1 && !d->ctx->deterministic;
+    const int gate = T > 1 && T <= CU_STREAM_ROWS && (kind == GEMM || kind == SILU);
+    const int may = d->mega != NULL && !d->ctx->unfused && (row || gate) && act == FDK_BF16;
     *ret_rc = 0;
     if (may && s->mega == NULL)
         s->mega = (struct cu_mega *)calloc(1, sizeof(*s->mega));
@@ -238,7 +240,7 @@ gemm_fits(const struct fdk_gemm_args *a)
         return 0;
     if (scaled(a) && (a->w_group != 128 || a->K % 512 != 0 || (uintptr_t)a->w_scale % 16))
         return 0;
-    return a->first == 0 && a->y_dtype == FDK_BF16 && a->N % 32 == 0 &&
+    return a->T == 1 && a->first == 0 && a->y_dtype == FDK_BF16 && a->N % 32 == 0 &&
         a->K % mega_chunk(type) == 0 && a->K % 128 == 0 && cu_aligned(a->w, a->y, NULL,
         NULL) && mega_x_bytes(type, a->K) <= MEGA_X_BYTES;
 }
@@ -416,15 +418,16 @@ layer_put(struct mega_list *l, const struct op *o, struct cu_dev *d)
     return 1;
 }
 
-/* Layers from operation `first` of n on, as far as they go together, in m->list.
+/* Layers from the first of n operations on, as far as they go together, in m->list.
  * ret_block: blocks of the launch. Returns their number, 0: too few. */
 static int
-layers_from(struct cu_mega *m, int first, int n, struct cu_dev *d, int *ret_block)
+layers_from(struct cu_mega *m, const struct op *first, int n, struct cu_dev *d,
+    int *ret_block)
 {
     struct mega_list *l = &m->list;
     l->n = 0;
-    for (const struct op *o = &m->op[first]; l->n < MEGA_LAYERS &&
-         o + L_OPS <= &m->op[n] && layer_linked(o) && layer_lives(o) && layer_fits(o);
+    for (const struct op *o = first; l->n < MEGA_LAYERS &&
+         o + L_OPS <= first + n && layer_linked(o) && layer_lives(o) && layer_fits(o);
          o += L_OPS) {
         if (l->n == 0)
             *ret_block = list_start(l, o, d);
@@ -436,23 +439,36 @@ layers_from(struct cu_mega *m, int first, int n, struct cu_dev *d, int *ret_bloc
     return l->n >= LAYERS_MIN ? l->n : 0;
 }
 
+/* Launches what comes next of n operations from o on. Returns how many, or an error. */
+static int
+launch_some(struct cu_mega *m, struct op *o, int n, fdk_stream_t st)
+{
+    struct cu_stream *s = cu_stream_of(st);
+    int rc, n_block = 0, layers = layers_from(m, o, n, s->dev, &n_block);
+    if (layers > 0) {
+        rc = cu_result(s->dev, "decode step", mega_launch(&m->list, n_block, s->s));
+        return rc != 0 ? rc : layers * L_OPS;
+    }
+    if (n > 1 && o[0].kind == GEMM && o[1].kind == SILU &&
+        cu_gemm_stream_silu_fits(&o[0].gemm, &o[1].silu)) {
+        rc = cu_gemm_stream_silu(&o[0].gemm, &o[1].silu, s->dev->n_proc, st);
+        return rc != 0 ? rc : 2;
+    }
+    rc = launch_one(o, &m->b, st);
+    return rc != 0 ? rc : 1;
+}
+
 int
 cu_mega_flush(fdk_stream_t st)
 {
-    struct cu_stream *s = cu_stream_of(st);
-    struct cu_mega *m = s->mega;
-    int rc = 0, n = m == NULL ? 0 : m->n, layers, n_block = 0;
+    struct cu_mega *m = cu_stream_of(st)->mega;
+    int rc = 0, n = m == NULL ? 0 : m->n;
     if (n == 0)
         return 0;
     list_clear(m);                   /* launching comes back here */
-    for (int i = 0; i < n && rc == 0; i += layers > 0 ? layers * L_OPS : 1) {
-        layers = layers_from(m, i, n, s->dev, &n_block);
-        if (layers > 0)
-            rc = cu_result(s->dev, "decode step", mega_launch(&m->list, n_block, s->s));
-        else
-            rc = launch_one(&m->op[i], &m->b, st);
-    }
-    return rc;
+    for (int i = 0; i < n && rc >= 0; i += rc)
+        rc = launch_some(m, &m->op[i], n - i, st);
+    return rc < 0 ? rc : 0;
 }
 
 /* ---- devices ----------------------------------------------------------------- */

@@ -237,12 +237,6 @@ groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
         sums_store<W>(sums + SUMS, acc[1], ln);
 }
 
-static __device__ __forceinline__ float
-round16(float v)
-{
-    return __bfloat162float(__float2bfloat16_rn(v));
-}
-
 /* Where a product's results go. */
 struct gemm_to {
     struct words words;
@@ -275,8 +269,8 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
         v[0] += v[k];
     float y = v[0] * scale + bias;
     if (pairs) {
-        float up = round16(__shfl_down_sync(0xffffffffu, y, 16)), gate = round16(y);
-        y = __fdividef(gate, 1.0f + __expf(-gate)) * up;
+        float up = cu_round_bf16(__shfl_down_sync(0xffffffffu, y, 16));
+        y = cu_silu_mul_bf16(cu_round_bf16(y), up);
     }
     float other = __shfl_down_sync(0xffffffffu, y, 1);
     if (i / 16 < n_group && i % 2 == 0 && (!pairs || i / 16 % 2 == 0))

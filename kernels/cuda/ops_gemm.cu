@@ -1,8 +1,8 @@
 /*
  * y = x w^T: which kernel computes it.
  *
- *   gemm_stream.cu   bf16 weights and activations, few rows; in a deterministic context
- *                    any number (gemm_stream_wide.cu)
+ *   gemm_stream.cu   bf16 weights and activations, up to CU_STREAM_ROWS rows; in a
+ *                    deterministic context any number (gemm_stream_wide.cu)
  *   gemm_lt.cu       16-bit weights through cuBLASLt
  *   gemm_quant.cu    int8, int4 and e4m3 weights
  *   here             a plain tile kernel in fp32 for all the rest (fp32 weights, shapes

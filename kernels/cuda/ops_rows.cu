@@ -314,11 +314,10 @@ silu_mul(float *y, float g, float u)
     *y = g / (1.0f + expf(-g)) * u;
 }
 
-/* Rounded to 8 bits afterwards: exp and the quotient within a few units of fp32. */
 static __device__ __forceinline__ void
 silu_mul(__nv_bfloat16 *y, float g, float u)
 {
-    *y = __float2bfloat16_rn(__fdividef(g, 1.0f + __expf(-g)) * u);
+    *y = __float2bfloat16_rn(cu_silu_mul_bf16(g, u));
 }
 
 template<typename A>

@@ -12,7 +12,7 @@
 enum {
     PAD = 3,                     /* launch sizes exceed the live counts by this */
     FEW = 8,                     /* up to here a row's bits are the same everywhere */
-    STREAM = 64                  /* rows of a launch that streams 16-bit weights */
+    STREAM = 128                 /* rows of a launch that streams 16-bit weights */
 };
 
 struct kind {                    /* of weights, activations, results */
@@ -144,7 +144,7 @@ gemm_against_cpu(void **state)
  * and with all when the device was opened so. Quantized: k_cuda_quant.c. */
 static const struct { int rows, range; } splits[] = {
     { 1, 0 }, { 3, 0 }, { 8, 0 }, { 9, 0 }, { 16, 0 }, { 20, 0 }, { 32, 0 }, { 40, 0 },
-    { 64, 0 }, { 100, 1 }, { 128, 1 }, { 200, 2 }, { 256, 2 }, { 300, 3 }, { 512, 3 },
+    { 64, 0 }, { 100, 0 }, { 128, 0 }, { 200, 2 }, { 256, 2 }, { 300, 3 }, { 512, 3 },
 };
 
 static void
@@ -234,7 +234,7 @@ ignores_dead_rows(int T, int K, int live)
 static void
 gemm_ignores_dead_rows(void **state)
 {
-    static const int rows[] = { 8, 16, 20, 64, 100 };
+    static const int rows[] = { 8, 16, 20, 64, 100, 200 };
     static const int depth[] = { 256, 1088 };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -242,6 +242,62 @@ gemm_ignores_dead_rows(void **state)
             ignores_dead_rows(rows[i], depth[k], 0);
             ignores_dead_rows(rows[i], depth[k], tw_int(1, rows[i]));
         }
+}
+
+/* A product of gate and up with silu_mul behind it: one launch where that is made for it,
+ * to the bits of two, which a wait in between makes of them. */
+static void
+silu_joined(int T, int live, int F, int K, int bias)
+{
+    struct twin_dev *t = &tw.gpu;
+    struct mat m = { .T = T, .N = 2 * F, .K = K, .ldy = 2 * F, .group = K,
+        .kind = { FDK_BF16, FDK_BF16, FDK_BF16 } };
+    const int32_t n = live;
+    const size_t gu = (size_t)T * (size_t)m.N * 2, out = gu / 2;
+    random_mat(&m);
+    struct fdk_gemm_args a = { .x = tw_new_act(t, m.x, (size_t)T * (size_t)K, FDK_BF16),
+        .w = tw_new(t, m.w, (size_t)m.N * (size_t)K * 2), .n = tw_new(t, &n, 4), .T = T,
+        .bias = bias ? tw_new(t, m.b, (size_t)m.N * 4) : NULL, .N = m.N, .K = K,
+        .ldy = m.N, .w_dtype = FDK_BF16, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+    unsigned char *y[2], *g;
+    a.scratch_bytes = t->d.ops->gemm_scratch(&a);
+    if (a.scratch_bytes > 0)
+        a.scratch = tw_new(t, NULL, a.scratch_bytes);
+    for (int i = 0; i < 2; i++) {
+        a.y = tw_new(t, NULL, gu);
+        const struct fdk_silu_mul_args s = { .y = tw_new(t, NULL, out), .gu = a.y, .n = a.n,
+            .T = T, .F = F, .act = FDK_BF16 };
+        OK(t->d.ops->gemm(&a, t->d.st));
+        if (i == 0)
+            OK(t->d.ops->stream_sync(t->d.st));
+        OK(t->d.ops->silu_mul(&s, t->d.st));
+        y[i] = tw_read(t, s.y, out);
+    }
+    tw_same(y[1], y[0], out, "silu joined");
+    for (size_t i = (size_t)live * (size_t)F * 2; i < out; i++)
+        assert_int_equal(y[1][i], TW_POISON);
+    g = tw_read(t, a.y, gu);
+    for (size_t i = 0; T > STREAM / 2 && T <= STREAM && i < gu; i++)
+        assert_int_equal(g[i], TW_POISON);
+    free(g);
+    free(y[0]);
+    free(y[1]);
+    tw_free(t);
+    free_mat(&m);
+}
+
+static void
+gemm_joins_silu(void **state)
+{
+    static const int shape[][4] = {   /* T, live, F, K */
+        { 128, 128, 14336, 128 }, { 100, 97, 8192, 320 }, { 128, 0, 512, 64 },
+        { 65, 60, 3080, 1088 }, { 70, 70, 333, 128 }, { 127, 16, 5000, 256 },
+        { 56, 56, 6144, 512 }, { 40, 39, 4096, 256 }, { 1, 1, 2048, 256 },
+        { 8, 8, 2048, 64 }, { 129, 128, 1024, 256 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++)
+        silu_joined(shape[i][0], shape[i][1], shape[i][2], shape[i][3], (int)i % 2);
 }
 
 /* fp32 activations as they come, 16-bit weights: the rounding of x is what differs. */
@@ -289,6 +345,7 @@ main(int argc, char **argv)
         cmocka_unit_test(gemm_against_cpu),
         cmocka_unit_test(gemm_rows_stand_alone),
         cmocka_unit_test(gemm_ignores_dead_rows),
+        cmocka_unit_test(gemm_joins_silu),
         cmocka_unit_test(gemm_rounds_activations),
         cmocka_unit_test(gemm_arguments),
     };
@@ -296,6 +353,7 @@ main(int argc, char **argv)
         cmocka_unit_test(gemm_against_cpu),
         cmocka_unit_test(gemm_rows_stand_alone),
         cmocka_unit_test(gemm_ignores_dead_rows),
+        cmocka_unit_test(gemm_joins_silu),
     };
     int rc = tw_open();
     if (rc != 0)

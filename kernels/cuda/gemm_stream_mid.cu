@@ -1,0 +1,605 @@
+/*
+ * y = x w^T for up to CU_MID_ROWS rows of x, bf16, to the bits of gemm_stream.cu: more rows
+ * than that takes, still so few that reading w is most of the work.
+ *
+ * Rows of x are the tensor cores' M, 64 of each of two warpgroups; rows of w their N, H of
+ * them a tile: the more, the less often x is read. A thread asks for boxes of both (tensor
+ * maps, 128-byte swizzle), of w before the kernel ahead has ended. K is cut in the places
+ * of gemm_stream.cuh, and the sums of parts are added in the same order.
+ *
+ * Where there are few tiles two blocks, a cluster, share one: each has two parts of K. A
+ * warp has the sums of 16 rows of x. One of the two blocks is the owner of these rows; the
+ * other one's warp copies its sums to it, into what was the ring, once both have read
+ * theirs.
+ *
+ * A product of gate and up (fdk_silu_mul_args) may end with silu_mul: a tile then has the
+ * same H / 2 rows of both, and their results never are in memory.
+ *
+ * A tile's results leave through shared memory, so that the next one need not wait, and
+ * stay in the second-level cache, where the next kernel finds them.
+ */
+#include <math.h>
+
+#include "kernels/cuda/gemm_stream.cuh"
+
+#define WARPS       8            /* that multiply; another warpgroup asks */
+#define KEPT_MOST   (16u << 20)  /* bytes of y that are to stay in the second-level cache */
+#define MOST_STAGES 16
+
+struct mid_args {
+    void *y;
+    const float *bias;
+    const int32_t *n;
+    int32_t first, T, N, K, ldy, y32; /* N: columns of y */
+    int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
+    int32_t n_tile, n_stage;
+    int32_t boxes;               /* y is written as boxes of 16 rows */
+    int32_t keep;
+};
+
+struct mid_barriers {
+    uint64_t full[MOST_STAGES], empty[MOST_STAGES];
+    uint64_t done;               /* all warps of the cluster have read their rings */
+    uint64_t sent[WARPS];        /* the other block's sums of 16 rows are here */
+    uint64_t taken;              /* and all have been read: the ring is a ring again */
+};
+
+/* H rows of w in a tile, P blocks to a tile, G: of gate and up. Shared memory: the ring, what
+ * leaves, 16 rows of a warp at a time, and barriers. */
+template<int H, int P, int G>
+struct mid_shape {
+    static const int wide = H / (1 + G);             /* columns of y */
+    static const int out = 16 * wide * 2;            /* of a warp */
+    static const int ring = (SHARED_MOST - WARPS * out - (int)sizeof(mid_barriers)) /
+        1024 * 1024;
+    static const int sums = 16 * H * 4;              /* of a warp */
+    static_assert(P == 1 || WARPS * sums <= ring, "what is exchanged fits");
+};
+
+/* What a block does: n tiles at, at + step, ...; of K the parts from `part`. */
+struct mid_work {
+    int at, step, n, part, rank;
+};
+
+struct mid_at {
+    int slot, parity;
+
+    __device__ __forceinline__ void
+    next(int n)
+    {
+        if (++slot == n) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* ---- instructions ----------------------------------------------------------- */
+
+#define P8B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23)
+#define P8C P4(32, 33, 34, 35) ", " P4(36, 37, 38, 39)
+#define P8D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55)
+#define D8(i) D4(i), D4(i + 4)
+
+/* d += x w^T over 16 of K: 64 rows of x, H of w. */
+template<int H>
+static __device__ __forceinline__ void
+mid_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
+{
+    if constexpr (H == 32)
+        asm volatile(WGMMA(32, P16A, 16, 17) : D16(0) : "l"(x), "l"(w));
+    if constexpr (H == 48)
+        asm volatile(WGMMA(48, P16A ", " P8B, 24, 25) : D16(0), D8(16) : "l"(x), "l"(w));
+    if constexpr (H == 64)
+        asm volatile(WGMMA(64, P16A ", " P16B, 32, 33) : D16(0), D16(16) : "l"(x), "l"(w));
+    if constexpr (H == 80)
+        asm volatile(WGMMA(80, P16A ", " P16B ", " P8C, 40, 41)
+            : D16(0), D16(16), D8(32) : "l"(x), "l"(w));
+    if constexpr (H == 96)
+        asm volatile(WGMMA(96, P16A ", " P16B ", " P16C, 48, 49)
+            : D16(0), D16(16), D16(32) : "l"(x), "l"(w));
+    if constexpr (H == 112)
+        asm volatile(WGMMA(112, P16A ", " P16B ", " P16C ", " P8D, 56, 57)
+            : D16(0), D16(16), D16(32), D8(48) : "l"(x), "l"(w));
+    if constexpr (H == 128)
+        asm volatile(WGMMA(128, P16A ", " P16B ", " P16C ", " P16D, 64, 65)
+            : D64 : "l"(x), "l"(w));
+}
+
+/* `bytes` of this block's shared memory to another one's, which bar is of too. */
+static __device__ __forceinline__ void
+mid_copy(uint32_t dst, uint32_t src, int bytes, uint32_t bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
+        "[%0], [%1], %2, [%3];" :: "r"(dst), "r"(src), "r"(bytes), "r"(bar) : "memory");
+}
+
+static __device__ __forceinline__ void
+mid_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
+        "[%0, {%1, %2}], [%3], %4;\n\tcp.async.bulk.commit_group;"
+        :: "l"(map), "r"(n), "r"(m), "r"(src), "l"(policy) : "memory");
+}
+
+/* What was written to shared memory may be copied. */
+static __device__ __forceinline__ void
+mid_written(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+}
+
+/* All that multiply. */
+static __device__ __forceinline__ void
+mid_meet(void)
+{
+    asm volatile("bar.sync 1, %0;" :: "n"(WARPS * 32) : "memory");
+}
+
+/* ---- asking ----------------------------------------------------------------- */
+
+/* One thread. */
+template<int H, int P, int G>
+struct mid_feed {
+    const CUtensorMap *w, *x;
+    const struct mid_args &a;
+    const struct mid_work &k;
+    unsigned char *ring;
+    struct mid_barriers *bar;
+    int k0, k1, stage;
+    uint64_t once, again;        /* cache policies */
+
+    __device__ __forceinline__
+    mid_feed(const CUtensorMap *w_map, const CUtensorMap *x_map,
+        const struct mid_args &args, const struct mid_work &work, unsigned char *shared,
+        struct mid_barriers *barriers) :
+        w(w_map), x(x_map), a(args), k(work), ring(shared), bar(barriers),
+        k0(cut(args.K, work.part)), k1(cut(args.K, work.part + PARTS / P)),
+        stage(H * 128 + args.x_bytes)
+    {
+        asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(once));
+        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(again));
+    }
+
+    __device__ __forceinline__ void
+    load_w(int slot, int tile, int kb)
+    {
+        const int n = (k.at + tile * k.step) * mid_shape<H, P, G>::wide;
+        const uint32_t to = cu_smem(ring + slot * stage);
+        cu_bar_expect(cu_smem(&bar->full[slot]), stage);
+        load_box(to, w, n, kb, &bar->full[slot], once);
+        if (G)
+            load_box(to + H * 64, w, a.N + n, kb, &bar->full[slot], once);
+    }
+
+    __device__ __forceinline__ void
+    load_x(int slot, int kb)
+    {
+        load_box(cu_smem(ring + slot * stage) + H * 128, x, 0, kb, &bar->full[slot], again);
+    }
+
+    __device__ __forceinline__ int
+    ahead(void)
+    {
+        const int n = min(a.n_stage, k1 - k0);
+        for (int i = 0; i < n; i++)
+            load_w(i, 0, k0 + i);
+        return n;
+    }
+
+    __device__ __forceinline__ void
+    rest(int n)
+    {
+        struct mid_at at = { 0, 0 };
+        for (int i = 0; i < n; i++, at.next(a.n_stage))
+            load_x(at.slot, k0 + i);
+        for (int tile = 0; tile < k.n; tile++, n = 0) {
+            for (int kb = k0 + n; kb < k1; kb++, at.next(a.n_stage)) {
+                cu_bar_wait(cu_smem(&bar->empty[at.slot]), at.parity ^ 1);
+                load_w(at.slot, tile, kb);
+                load_x(at.slot, kb);
+            }
+            if (P > 1)
+                cu_bar_wait(cu_smem(&bar->taken), tile & 1);
+        }
+    }
+};
+
+/* ---- multiplying ------------------------------------------------------------ */
+
+/* A warp: 16 rows of x. */
+template<int H, int P, int G>
+struct mid_warp {
+    const CUtensorMap *y;
+    const struct mid_args &a;
+    const struct mid_work &k;
+    unsigned char *ring, *out;
+    struct mid_barriers *bar;
+    int warp, lane, stage, rows; /* of x that live */
+    struct mid_at at;
+    uint64_t policy;
+
+    __device__ __forceinline__
+    mid_warp(const CUtensorMap *y_map, const struct mid_args &args,
+        const struct mid_work &work, unsigned char *shared, struct mid_barriers *barriers) :
+        y(y_map), a(args), k(work), ring(shared), bar(barriers),
+        warp((int)threadIdx.x / 32), lane((int)threadIdx.x % 32),
+        stage(H * 128 + args.x_bytes), rows(max(0, min(args.T, *args.n - args.first)))
+    {
+        at = { 0, 0 };
+        out = shared + mid_shape<H, P, G>::ring + warp * mid_shape<H, P, G>::out;
+        if (a.keep)
+            asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+        else
+            asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+
+    /* d = the sums of one part, of this warpgroup's 64 rows of x. */
+    __device__ __forceinline__ void
+    part(float (&d)[H / 2], int p)
+    {
+        const int n_block = cut(a.K, k.part + p + 1) - cut(a.K, k.part + p);
+        const uint32_t x_at = H * 128 + warp / 4 * 8192;
+        int before = 0;
+#pragma unroll
+        for (int i = 0; i < H / 2; i++)
+            d[i] = 0;
+        for (int kb = 0; kb < n_block; kb++) {
+            cu_bar_wait(cu_smem(&bar->full[at.slot]), at.parity);
+            const uint32_t w = cu_smem(ring) + at.slot * stage;
+            cu_wgmma_begin();
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                mid_multiply<H>(d, matrix(w + x_at + i * 32), matrix(w + i * 32));
+            cu_wgmma_end();
+            cu_wgmma_wait<1>();
+            if (kb > 0 && lane == 0)
+                cu_bar_arrive(cu_smem(&bar->empty[before]));
+            before = at.slot;
+            at.next(a.n_stage);
+        }
+        cu_wgmma_wait<0>();
+        cu_wgmma_hold(d);
+        if (n_block > 0 && lane == 0)
+            cu_bar_arrive(cu_smem(&bar->empty[before]));
+    }
+
+    __device__ __forceinline__ int
+    lives(void)
+    {
+        return 16 * warp < rows;
+    }
+
+    __device__ __forceinline__ int
+    mine(void)
+    {
+        return P == 1 || warp / (WARPS / P) == k.rank;
+    }
+
+    /* The end of a tile of two blocks: this warp's sums to the other block, or the other
+     * one's added to them. The lower half of what was the ring is what comes, the upper
+     * half what leaves. */
+    __device__ __forceinline__ void
+    exchange(float (&d)[H / 2], int parity)
+    {
+        const int bytes = mid_shape<H, P, G>::sums, other = k.rank ^ 1;
+        unsigned char *in = ring + warp % (WARPS / 2) * bytes;
+        unsigned char *leaves = in + WARPS / 2 * bytes;
+        const uint32_t sent = cu_smem(&bar->sent[warp]);
+        if (mine() && lives() && lane == 0)
+            cu_bar_expect(sent, bytes);
+        __syncwarp();
+        if (lane < P)
+            cu_bar_arrive_at(cu_remote(cu_smem(&bar->done), lane));
+        mid_meet();
+        if (!mine()) {
+            if (!lives())
+                return;
+#pragma unroll
+            for (int i = 0; i < H / 8; i++)
+                *(float4 *)(leaves + i * 512 + lane * 16) = make_float4(d[4 * i],
+                    d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
+            mid_written();
+            cu_bar_wait(cu_smem(&bar->done), parity);
+            if (lane == 0)
+                mid_copy(cu_remote(cu_smem(in), other), cu_smem(leaves), bytes,
+                    cu_remote(sent, other));
+            return;
+        }
+        if (lives()) {
+            cu_bar_wait(sent, parity);
+#pragma unroll
+            for (int i = 0; i < H / 8; i++) {
+                const float4 v = *(const float4 *)(in + i * 512 + lane * 16);
+                d[4 * i] += v.x;
+                d[4 * i + 1] += v.y;
+                d[4 * i + 2] += v.z;
+                d[4 * i + 3] += v.w;
+            }
+        }
+        mid_written();
+        if (lane < P)
+            cu_bar_arrive_at(cu_remote(cu_smem(&bar->taken), lane));
+    }
+
+    /* The copies of this warp's results that are under way have read them. */
+    __device__ __forceinline__ void
+    copied(void)
+    {
+        if (lane == 0)
+            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        __syncwarp();
+    }
+
+    /* v[4 i + 2 r + c] of a lane is of its row lane / 4 + 8 r, its column 8 i +
+     * 2 (lane % 4) + c: columns n0 .. as boxes, fp32 ones in two. */
+    template<int W>
+    __device__ __forceinline__ void
+    put_boxes(const float (&v)[W / 2], int n0)
+    {
+        const int pitch = W * 2;                 /* bytes of a row of a box */
+        unsigned char *to = out + lane / 4 * pitch + lane % 4 * (a.y32 ? 8 : 4);
+        if (a.y32) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                copied();
+#pragma unroll
+                for (int i = 0; i < W / 16; i++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++)
+                        *(float2 *)(to + r * 8 * pitch + i * 32) = make_float2(
+                            v[half * (W / 4) + 4 * i + 2 * r],
+                            v[half * (W / 4) + 4 * i + 2 * r + 1]);
+                mid_written();
+                if (lane == 0)
+                    mid_box_out(y, n0 + half * (W / 2), 16 * warp, cu_smem(out), policy);
+            }
+            return;
+        }
+        copied();
+#pragma unroll
+        for (int i = 0; i < W / 8; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                *(__nv_bfloat162 *)(to + r * 8 * pitch + i * 16) =
+                    __floats2bfloat162_rn(v[4 * i + 2 * r], v[4 * i + 2 * r + 1]);
+        mid_written();
+        if (lane == 0)
+            mid_box_out(y, n0, 16 * warp, cu_smem(out), policy);
+    }
+
+    __device__ __forceinline__ int
+    column(int n0, int i)
+    {
+        return n0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
+    }
+
+    template<int W>
+    __device__ __forceinline__ void
+    put(const float (&v)[W / 2], int n0)
+    {
+        if (a.boxes && 16 * warp + 16 <= rows) {
+            put_boxes<W>(v, n0);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < W / 2; i++) {
+            const int n = column(n0, i), m = 16 * warp + lane / 4 + i % 4 / 2 * 8;
+            if (m < rows && n < a.N)
+                stream_put(a, m, n, v[i]);
+        }
+    }
+
+    /* The sums of a tile, as they are or gate and up: then as if they had been bf16. */
+    __device__ __forceinline__ void
+    put_tile(float (&d)[H / 2], int n0)
+    {
+        const int W = mid_shape<H, P, G>::wide;
+        if (a.bias != NULL) {
+#pragma unroll
+            for (int i = 0; i < H / 2; i++) {
+                const int n = column(n0, i % (W / 2)), up = i / (W / 2) * a.N;
+                d[i] += n < a.N ? a.bias[up + n] : 0;
+            }
+        }
+        if constexpr (G) {
+            float v[W / 2];
+#pragma unroll
+            for (int i = 0; i < W / 2; i++)
+                v[i] = cu_silu_mul_bf16(cu_round_bf16(d[i]), cu_round_bf16(d[W / 2 + i]));
+            put<W>(v, n0);
+        } else {
+            put<H>(d, n0);
+        }
+    }
+
+    /* All parts of this block, in the order that gemm_stream.cu adds them in. */
+    __device__ __forceinline__ void
+    parts(float (&sum)[H / 2])
+    {
+        float d[H / 2];
+        part(sum, 0);
+        part(d, 1);
+#pragma unroll
+        for (int i = 0; i < H / 2; i++)
+            sum[i] += d[i];
+        if constexpr (P == 1) {
+            float half[H / 2];
+            part(half, 2);
+            part(d, 3);
+#pragma unroll
+            for (int i = 0; i < H / 2; i++)
+                sum[i] += half[i] + d[i];
+        }
+    }
+
+    __device__ __forceinline__ void
+    run(void)
+    {
+        for (int j = 0; j < k.n; j++) {
+            float sum[H / 2];
+            parts(sum);
+            if (P > 1)
+                exchange(sum, j & 1);
+            if (mine() && lives())
+                put_tile(sum, (k.at + j * k.step) * mid_shape<H, P, G>::wide);
+        }
+        if (lane == 0)
+            asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+};
+
+static __device__ __forceinline__ void
+mid_barriers_init(struct mid_barriers *bar, int n_stage, int P)
+{
+    for (int i = 0; i < n_stage; i++) {
+        cu_bar_init(cu_smem(&bar->full[i]), 1);
+        cu_bar_init(cu_smem(&bar->empty[i]), WARPS);
+    }
+    cu_bar_init(cu_smem(&bar->done), WARPS * P);
+    for (int i = 0; i < WARPS; i++)
+        cu_bar_init(cu_smem(&bar->sent[i]), 1);
+    cu_bar_init(cu_smem(&bar->taken), WARPS);
+    cu_bar_ready();
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+template<int H, int P, int G>
+static __global__ void __launch_bounds__((WARPS + 4) * 32, 1)
+mid_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtensorMap x,
+    const __grid_constant__ CUtensorMap y, const __grid_constant__ struct mid_args a)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) unsigned char shared[];
+    struct mid_barriers *bar = (struct mid_barriers *)(shared + mid_shape<H, P, G>::ring +
+        WARPS * mid_shape<H, P, G>::out);
+    const int rank = P > 1 ? cu_cluster_rank() : 0;
+    const int at = (int)blockIdx.x / P, step = (int)gridDim.x / P;
+    const struct mid_work k = { at, step, (a.n_tile - 1 - at) / step + 1,
+        rank * (PARTS / P), rank };
+    const int asks = threadIdx.x == 32 * WARPS;
+    mid_feed<H, P, G> f(&w, &x, a, k, shared, bar);
+    int ahead = 0;
+    cu_dep_next();
+    if (asks)
+        mid_barriers_init(bar, a.n_stage, P);
+    __syncthreads();
+    if (asks)
+        ahead = f.ahead();
+    __syncwarp();
+    if (P > 1) {
+        cu_cluster_arrive();
+        cu_cluster_wait();
+    }
+    cu_dep_wait();
+    if (threadIdx.x < 32 * WARPS) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        mid_warp<H, P, G>(&y, a, k, shared, bar).run();
+    } else {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        if (asks)
+            f.rest(ahead);
+    }
+#endif
+}
+
+/* ---- launching -------------------------------------------------------------- */
+
+static const struct mid_kind {
+    int height, blocks, gate;    /* H, P, G */
+    void (*kernel)(CUtensorMap, CUtensorMap, CUtensorMap, struct mid_args);
+    int ring;
+} kinds[] = {
+#define KIND(h, p, g) { h, p, g, mid_kernel<h, p, g>, mid_shape<h, p, g>::ring }
+    KIND(32, 2, 0), KIND(48, 2, 0), KIND(64, 2, 0), KIND(80, 2, 0), KIND(96, 2, 0),
+    KIND(112, 2, 0), KIND(128, 2, 0), KIND(64, 1, 0), KIND(80, 1, 0), KIND(96, 1, 0),
+    KIND(112, 1, 0), KIND(128, 1, 0), KIND(64, 1, 1), KIND(80, 1, 1), KIND(96, 1, 1),
+    KIND(112, 1, 1), KIND(128, 1, 1)
+#undef KIND
+};
+#define N_KIND ((int)(sizeof(kinds) / sizeof(kinds[0])))
+
+/* Groups of so many blocks that there is room for at a time, at most. */
+static int
+mid_slots(int n_proc, int blocks)
+{
+    return n_proc < blocks ? 1 : n_proc / blocks;
+}
+
+/* The one that takes the least time, by what was measured on an H200 with 128 rows (us): 64
+ * along K cost a block 0.225 for x and 0.00075 a row of w, or what it takes memory to bring
+ * them, of which each processor gets its share; a tile's end 1, with an exchange 3. */
+static const struct mid_kind *
+mid_choose(int N, int K, int gate, int n_proc)
+{
+    const struct mid_kind *best = NULL;
+    double least = INFINITY;
+    for (int i = 0; i < N_KIND; i++) {
+        const struct mid_kind *m = &kinds[i];
+        const int slots = mid_slots(n_proc, m->blocks);
+        const int rounds = ((N - 1) / m->height + slots) / slots;
+        const double multiply = 0.225 + 0.00075 * m->height;
+        const double bring = 128e-6 * m->height * n_proc / 4.5;
+        const double t = rounds * (K / 64. / m->blocks * (multiply > bring ? multiply :
+            bring) + (m->blocks == 1 ? 1 : 3));
+        if (m->gate == gate && t < least) {
+            least = t;
+            best = m;
+        }
+    }
+    return best;
+}
+
+/* y: where results go. N: columns of it, g->N or, of gate and up, half of that. */
+static int
+mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
+    fdk_stream_t st)
+{
+    const int gate = N < g->N, y32 = g->y_dtype == FDK_F32;
+    const struct mid_kind *m = mid_choose(g->N, g->K, gate, n_proc);
+    const int wide = m->height / (1 + gate), n_tile = (N - 1) / wide + 1;
+    const int x_rows = (g->T + 7) / 8 * 8, x_bytes = x_rows * 128;
+    const int slots = mid_slots(n_proc, m->blocks);
+    /* The tensor cores read CU_MID_ROWS rows of x, of which the last ones are anything. */
+    const int n_stage = (m->ring - (CU_MID_ROWS * 128 - x_bytes)) /
+        (m->height * 128 + x_bytes);
+    const size_t y_bytes = (size_t)g->T * (size_t)N * (y32 ? 4 : 2);
+    struct mid_args a = { y, g->bias, g->n, g->first, g->T, N, g->K, ldy, y32, x_bytes,
+        n_tile, n_stage < MOST_STAGES ? n_stage : MOST_STAGES, 0, y_bytes <= KEPT_MOST };
+    CUtensorMap w, x, out = {};
+    int rc = stream_map(&w, g->w, g->N, g->K, wide, 1);
+    if (rc == 0)
+        rc = stream_map(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
+            g->T, g->K, x_rows, 1);
+    if (rc != 0)
+        return rc;
+    a.boxes = stream_out_map(&out, y, g->T, N, ldy, y32, y32 ? wide / 2 : wide, 16) == 0;
+    cu_chain_clusters(m->kernel, (unsigned)m->blocks, dim3((unsigned)((n_tile < slots ?
+        n_tile : slots) * m->blocks)), (WARPS + 4) * 32, SHARED_MOST, cu_raw(st), w, x, out,
+        a);
+    return cu_launched(st, "gemm");
+}
+
+int
+cu_gemm_stream_mid(const struct fdk_gemm_args *g, int n_proc, fdk_stream_t st)
+{
+    return mid_launch(g, g->y, g->N, g->ldy, n_proc, st);
+}
+
+int
+cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
+    int n_proc, fdk_stream_t st)
+{
+    return mid_launch(g, s->y, s->F, s->F, n_proc, st);
+}
+
+cudaError_t
+cu_gemm_stream_mid_load(void)
+{
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; i < N_KIND && e == cudaSuccess; i++)
+        e = cudaFuncSetAttribute((const void *)kinds[i].kernel,
+            cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_MOST);
+    return e;
+}
