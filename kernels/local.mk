@@ -39,7 +39,7 @@ FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
 	%D%/cuda/gemm_quant.cuh %D%/cuda/gemm_quant_mid.cuh %D%/cuda/gemm_quant_wgmma.cuh \
 	%D%/cuda/gemm_stream.cuh %D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
 	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_ring.cuh %D%/cuda/mega_words.cuh \
-	%D%/cuda/mega_x.cuh \
+	%D%/cuda/mega_x.cuh %D%/cuda/pair.cuh \
 	%D%/cuda/qkv_lanes.cuh %D%/cuda/ops_sample_bins.cuh \
 	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
 	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \

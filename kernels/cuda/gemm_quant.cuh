@@ -182,9 +182,10 @@ int quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m
 
 /* gemm_quant.cu: x, fp32, as bf16 in the scratch. */
 void quant_round(const struct fdk_gemm_args *a, cudaStream_t s);
-/* gemm_quant_wide.cu: any number of rows, and by default those few that
- * gemm_quant_mid.cu takes, whose sums are made in another order. */
+/* gemm_quant_wide.cu: any number of rows. By default gemm_quant_mid.cu takes up to
+ * CU_QUANT_MID, and up to CU_QUANT_FEW may have K cut in two: other orders of sums. */
 #define CU_QUANT_MID 64
+#define CU_QUANT_FEW 128
 size_t cu_quant_wide_scratch(const struct fdk_gemm_args *a);
 int cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
     fdk_stream_t st);

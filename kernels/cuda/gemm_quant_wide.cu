@@ -1,27 +1,39 @@
 /*
  * The wide form: y = x w^T with quantized weights for any number of rows of x,
- * on wgmma (gemm_quant_wgmma.cuh). Two groups of four warps take 64 rows of w each, and
- * BN rows of x, through a ring that tensor copies fill, which one thread asks for. A
- * block takes tiles in turn, and its ring runs on from tile to tile.
+ * on wgmma (gemm_quant_wgmma.cuh). Two groups of four warps take 64 rows of w each and BN
+ * rows of x or, halves, the same 64 rows of w and each half of the rows of x, through a
+ * ring that tensor copies fill, which one thread asks for. A block takes tiles in turn, and
+ * its ring runs on from tile to tile.
  *
- * x is put in order, as bf16, by order_x(), with zeros up to a multiple of BK. A row's
- * bits depend neither on T nor on BN.
+ * By default, up to CU_QUANT_FEW rows make few tiles: what takes least time is chosen, which
+ * may be that two blocks share a tile, each with half of K (pair.cuh). Else a row's bits
+ * depend neither on T nor on BN.
+ *
+ * x is put in order, as bf16, by order_x(), with zeros up to a multiple of BK.
  */
 #include "kernels/cuda/gemm_quant_wgmma.cuh"
+#include "kernels/cuda/pair.cuh"
 
-#define BM 128
+#include <math.h>
+
+#define BN 128                   /* rows of x of a tile */
 #define THREADS 384              /* two groups that compute, one that copies */
 #define STRIP 32                 /* rows of y that a group's room takes at a time */
 #define ACROSS 8                 /* tiles of x that run together through all of w */
 
-template<int W, int BN>
+/* HALVES: of x, one a group, else one has half of the rows of w. */
+template<int W, int HALVES>
 struct wide {
+    static const int rows = HALVES ? 64 : 128;         /* of w, of a tile */
+    static const int across = HALVES ? BN / 2 : BN;    /* rows of x, of a group */
     static const int w_row = BK * quant_bits<W>() / 8;
     static const int x_bytes = BN * BK * 2;
-    static const int stage = x_bytes + BM * w_row;
+    static const int stage = x_bytes + rows * w_row;
     static const int strip = STRIP * 68 * 4;           /* 68: other banks for each row */
     static const int depth = (226 * 1024 - 2048 - 2 * strip) / stage;
-    static const int shared = 1024 + depth * (stage + 16) + 2 * strip;
+    static const int shared = 1024 + depth * (stage + 16) + 2 * strip +
+        (int)sizeof(struct cu_pair);
+    static_assert(cu_pair_bytes(across / 2) <= depth * stage, "what is exchanged fits");
 };
 
 struct wide_args {
@@ -29,6 +41,14 @@ struct wide_args {
     struct fdk_gemm_args g;
     uint32_t ones;
     int32_t groups, units;           /* scales of a row; units that share one, 0: all */
+    int32_t blocks;                  /* of a tile: 1, 2 */
+};
+
+/* What a block does: tiles at, at + step, ... below n, of each the blocks of K from k0 to
+ * k1. */
+struct share {
+    int at, step, n, k0, k1;
+    int tok, rows, rank;             /* tiles of x; its rows that live; in the cluster */
 };
 
 /* ---- x ----------------------------------------------------------------------------- */
@@ -75,27 +95,27 @@ order_x(const __grid_constant__ struct fdk_gemm_args a)
 struct tile { int n0, m0; };
 
 /* Tile i, of tok tiles of x. */
-template<int BN>
+template<int ROWS>
 static __device__ __forceinline__ struct tile
 tile_of(const struct fdk_gemm_args &a, int i, int tok)
 {
-    int rows = (a.N - 1) / BM + 1, band = i / (ACROSS * rows), left = i % (ACROSS * rows);
+    int rows = (a.N - 1) / ROWS + 1, band = i / (ACROSS * rows), left = i % (ACROSS * rows);
     int across = min(ACROSS, tok - band * ACROSS);
-    struct tile r = { left / across * BM, (band * ACROSS + left % across) * BN };
+    struct tile r = { left / across * ROWS, (band * ACROSS + left % across) * BN };
     return r;
 }
 
 /* One thread asks for every stage. */
-template<int W, int BN>
+template<int W, int HALVES>
 static __device__ __forceinline__ void
-feed(const struct wide_args &a, uint32_t at, uint32_t bars, int n_tile, int tok)
+feed(const struct wide_args &a, uint32_t at, uint32_t bars, struct cu_pair *pair,
+    const struct share &f)
 {
-    using S = wide<W, BN>;
-    const int n_kb = (a.g.K - 1) / BK + 1;
+    using S = wide<W, HALVES>;
     struct ring r = { 0, 1 };
-    for (int i = (int)blockIdx.x; i < n_tile; i += (int)gridDim.x) {
-        struct tile to = tile_of<BN>(a.g, i, tok);
-        for (int k = 0; k < n_kb; k++) {
+    for (int i = f.at, j = 0; i < f.n; i += f.step, j++) {
+        struct tile to = tile_of<S::rows>(a.g, i, f.tok);
+        for (int k = f.k0; k < f.k1; k++) {
             uint32_t full = bars + (uint32_t)r.slot * 16;
             uint32_t x = at + (uint32_t)(r.slot * S::stage);
             cu_bar_wait(full + 8, r.parity);
@@ -105,6 +125,8 @@ feed(const struct wide_args &a, uint32_t at, uint32_t bars, int n_tile, int tok)
             quant_box2(x + S::x_bytes / 2, &a.x, k * BK + BK / 2, to.m0, full);
             onward<S::depth>(&r);
         }
+        if (a.blocks > 1)
+            cu_bar_wait(cu_smem(&pair->taken), j & 1);
     }
 }
 
@@ -125,17 +147,18 @@ take_scales(float s[2], const struct scales *p, int unit)
 
 /* All stages of a tile, UNIT = BK. Weights become operands while the products of
  * the ones before run. */
-template<int W, int BN>
+template<int W, int HALVES>
 static __device__ __forceinline__ void
 sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
-    const struct scales *p, float (&total)[BN / 2])
+    const struct scales *p, const struct share &f,
+    float (&total)[wide<W, HALVES>::across / 2])
 {
-    using S = wide<W, BN>;
-    const int n_kb = (a.g.K - 1) / BK + 1, row = (int)threadIdx.x / 32 * 16 +
-        (int)threadIdx.x % 32 / 4;
+    using S = wide<W, HALVES>;
+    const int row = (int)threadIdx.x / 32 * 16 % S::rows + (int)threadIdx.x % 32 / 4;
+    const uint32_t mine = HALVES ? (uint32_t)threadIdx.x / 128 * 8192 : 0;
     uint32_t v[4][2][2], op[2][4][4];
-    float d[BN / 2], s[2], next[2];
-    take_scales(s, p, 0);
+    float d[S::across / 2], s[2], next[2];
+    take_scales(s, p, f.k0);
     cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
     uint32_t x = at + (uint32_t)(r->slot * S::stage);
 #pragma unroll
@@ -143,23 +166,24 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
         take_w<W>(v[j], x + S::x_bytes, row, j);
     widen<W>(&op[0][0], v[0], a.ones);
     widen<W>(&op[0][2], v[1], a.ones);
-    for (int k = 0; k < n_kb; k++) {
+    for (int k = f.k0; k < f.k1; k++) {
         uint32_t empty = bars + (uint32_t)r->slot * 16 + 8;
         cu_wgmma_hold(d);
         cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            multiply(d, op[0][i], operand(x + (uint32_t)i * 32, 0), i > 0);
+            multiply(d, op[0][i], operand(x + mine + (uint32_t)i * 32, 0), i > 0);
         cu_wgmma_end();
         widen<W>(&op[1][0], v[2], a.ones);
         widen<W>(&op[1][2], v[3], a.ones);
         cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            multiply(d, op[1][i], operand(x + S::x_bytes / 2 + (uint32_t)i * 32, 0), 1);
+            multiply(d, op[1][i], operand(x + mine + S::x_bytes / 2 + (uint32_t)i * 32,
+                0), 1);
         cu_wgmma_end();
         onward<S::depth>(r);
-        if (k + 1 < n_kb) {
+        if (k + 1 < f.k1) {
             take_scales(next, p, k + 1);
             cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
             x = at + (uint32_t)(r->slot * S::stage);
@@ -181,14 +205,14 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
 }
 
 /* The same, UNIT = 32. */
-template<int W, int BN>
+template<int W>
 static __device__ __forceinline__ void
 sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
-    const struct scales *p, float (&total)[BN / 2])
+    const struct scales *p, const struct share &f, float (&total)[BN / 2])
 {
-    using S = wide<W, BN>;
+    using S = wide<W, 0>;
     const int row = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
-    for (int k = 0; k < a.g.K; k += BK) {
+    for (int k = f.k0 * BK; k < f.k1 * BK; k += BK) {
         uint32_t x = at + (uint32_t)(r->slot * S::stage);
         cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
 #pragma unroll 1
@@ -251,17 +275,18 @@ put_eight(const struct fdk_gemm_args &a, int m, int n, const float *v, int even)
     }
 }
 
-/* A group's 64 x BN sums to y through its room, STRIP rows of y at a time. */
-template<int BN>
+/* A group's sums, 64 by 2 N, to y through its room, STRIP rows of y at a time. to: of the
+ * group. */
+template<int N>
 static __device__ __forceinline__ void
-put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[BN / 2],
+put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[N],
     float *room, int rows)
 {
     const int group = (int)threadIdx.x / 128, i = (int)threadIdx.x % 128;
     const int n = i / 32 * 16 + i % 32 / 4, t = i % 4;
     const int even = a.ldy % 8 == 0 && (uintptr_t)a.y % 16 == 0;
 #pragma unroll
-    for (int q = 0; q < BN / STRIP; q++) {
+    for (int q = 0; q < 2 * N / STRIP; q++) {
         meet(group);
 #pragma unroll
         for (int j = 0; j < STRIP / 8; j++)
@@ -273,8 +298,8 @@ put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[BN 
 #pragma unroll
         for (int k = 0; k < STRIP / 16; k++) {
             int m = k * 16 + i / 8;
-            if (to.m0 + q * STRIP + m < rows && to.n0 + group * 64 + i % 8 * 8 < a.N)
-                put_eight(a, to.m0 + q * STRIP + m, to.n0 + group * 64 + i % 8 * 8,
+            if (to.m0 + q * STRIP + m < rows && to.n0 + i % 8 * 8 < a.N)
+                put_eight(a, to.m0 + q * STRIP + m, to.n0 + i % 8 * 8,
                     room + m * 68 + i % 8 * 8, even);
         }
     }
@@ -282,59 +307,76 @@ put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[BN 
 
 /* ---- the kernel -------------------------------------------------------------------- */
 
-template<int W, int BN, int UNIT>
+template<int W, int HALVES, int UNIT>
 static __device__ __forceinline__ void
-compute(const struct wide_args &a, uint32_t at, uint32_t bars, float *room, int n_tile,
-    int tok, int rows)
+compute(const struct wide_args &a, unsigned char *base, uint32_t bars, struct cu_pair *pair,
+    float *room, const struct share &f)
 {
-    const int n = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    using S = wide<W, HALVES>;
+    const int group = (int)threadIdx.x / 128;
+    const int n = (int)threadIdx.x / 32 * 16 % S::rows + (int)threadIdx.x % 32 / 4;
     struct ring r = { 0, 0 };
-    for (int i = (int)blockIdx.x; i < n_tile; i += (int)gridDim.x) {
-        struct tile to = tile_of<BN>(a.g, i, tok);
+    for (int i = f.at, j = 0; i < f.n; i += f.step, j++) {
+        struct tile to = tile_of<S::rows>(a.g, i, f.tok);
         struct scales p;
-        float total[BN / 2] = {};
+        float total[S::across / 2] = {};
         p.units = a.units;
 #pragma unroll
         for (int h = 0; h < 2; h++)
             p.row[h] = a.g.w_scale + (size_t)min(to.n0 + n + 8 * h, a.g.N - 1) *
                 (size_t)a.groups;
         if constexpr (UNIT == BK)
-            sum_blocks<W, BN>(a, at, bars, &r, &p, total);
+            sum_blocks<W, HALVES>(a, cu_smem(base), bars, &r, &p, f, total);
         else
-            sum_units<W, BN>(a, at, bars, &r, &p, total);
-        put_tile<BN>(a.g, to, total, room + (int)threadIdx.x / 128 * (STRIP * 68), rows);
+            sum_units<W>(a, cu_smem(base), bars, &r, &p, f, total);
+        if (a.blocks > 1)
+            cu_pair_add(total, base, pair, f.rank, 1, j & 1);
+        to.n0 += HALVES ? 0 : group * 64;
+        to.m0 += HALVES ? group * S::across : 0;
+        if (a.blocks == 1 || cu_pair_mine(f.rank))
+            put_tile(a.g, to, total, room + group * (STRIP * 68), f.rows);
     }
 }
 
-template<int W, int BN, int UNIT>
+template<int W, int HALVES, int UNIT>
 static __global__ void __launch_bounds__(THREADS, 1)
 wide_kernel(const __grid_constant__ struct wide_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using S = wide<W, BN>;
+    using S = wide<W, HALVES>;
     extern __shared__ unsigned char shared[];
     unsigned char *base = shared + (1024 - cu_smem(shared) % 1024) % 1024;
     uint32_t at = cu_smem(base), bars = at + S::depth * S::stage + 2 * S::strip;
     float *room = (float *)(base + S::depth * S::stage);
+    struct cu_pair *pair = (struct cu_pair *)(base + S::depth * (S::stage + 16) +
+        2 * S::strip);
     cu_dep_next();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::depth; i++) {
             cu_bar_init(bars + (uint32_t)i * 16, 1);
             cu_bar_init(bars + (uint32_t)i * 16 + 8, 2);
         }
+        cu_pair_init(pair);
         cu_bar_ready();
     }
     __syncthreads();
+    if (a.blocks > 1) {
+        cu_cluster_arrive();
+        cu_cluster_wait();
+    }
     cu_dep_wait();
+    const int rank = a.blocks > 1 ? cu_cluster_rank() : 0, n_kb = (a.g.K - 1) / BK + 1;
     const int rows = min(a.g.T, *a.g.n - a.g.first), tok = (max(rows, 0) + BN - 1) / BN;
-    const int n_tile = tok * ((a.g.N - 1) / BM + 1);
+    const struct share f = { (int)blockIdx.x / a.blocks, (int)gridDim.x / a.blocks,
+        tok * ((a.g.N - 1) / S::rows + 1), n_kb * rank / a.blocks,
+        n_kb * (rank + 1) / a.blocks, tok, rows, rank };
     if (threadIdx.x >= 256) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 256)
-            feed<W, BN>(a, at, bars, n_tile, tok);
+            feed<W, HALVES>(a, at, bars, pair, f);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        compute<W, BN, UNIT>(a, at, bars, room, n_tile, tok, rows);
+        compute<W, HALVES, UNIT>(a, base, bars, pair, room, f);
     }
 #endif
 }
@@ -366,16 +408,16 @@ quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m)
         CUDA_SUCCESS ? 0 : -ENOTSUP;
 }
 
-template<int W, int BN, int UNIT>
+template<int W, int HALVES, int UNIT>
 static int
-launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
+launch(const struct fdk_gemm_args *a, int blocks, int n_proc, cudaStream_t s)
 {
-    using S = wide<W, BN>;
+    using S = wide<W, HALVES>;
     const size_t row_bytes = (size_t)a->K * quant_bits<W>() / 8, pieces = (size_t)a->T *
         padded(a) / 32;
     struct wide_args b;
     const struct quant_map w = { 0, { row_bytes, (uint64_t)a->N }, row_bytes,
-        { S::w_row, BM }, W == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B :
+        { S::w_row, S::rows }, W == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B :
         CU_TENSOR_MAP_SWIZZLE_128B };
     const struct quant_map x = { 1, { padded(a), (uint64_t)a->T }, padded(a) * 2,
         { BK / 2, BN }, CU_TENSOR_MAP_SWIZZLE_128B };
@@ -383,50 +425,78 @@ launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
     b.ones = quant_ones<W>();
     b.groups = (a->K - 1) / a->w_group + 1;
     b.units = a->w_group < a->K ? a->w_group / UNIT : 0;
+    b.blocks = blocks;
     if (quant_make_map(&b.w, a->w, &w) != 0 || quant_make_map(&b.x, a->scratch, &x) != 0)
         return -ENOTSUP;
-    int n_tile = ((a->N - 1) / BM + 1) * ((a->T - 1) / BN + 1);
+    const int n_tile = ((a->N - 1) / S::rows + 1) * ((a->T - 1) / BN + 1);
+    const int slots = n_proc < blocks ? 1 : n_proc / blocks;
     cu_chain(order_x<W == FDK_I4 ? FDK_I4 : FDK_I8>,
         dim3((unsigned)((pieces + 255) / 256)), 256, 0, s, *a);
-    cu_chain(wide_kernel<W, BN, UNIT>,
-        dim3((unsigned)(n_tile < n_proc ? n_tile : n_proc)), THREADS, S::shared, s, b);
+    cu_chain_clusters(wide_kernel<W, HALVES, UNIT>, (unsigned)blocks,
+        dim3((unsigned)((n_tile < slots ? n_tile : slots) * blocks)), THREADS, S::shared, s,
+        b);
     return 0;
+}
+
+/* Microseconds that a product of up to BN rows takes, about, by what was measured on an
+ * H200: 128 of K 0.55, halves 0.3, a tile's end 1.5, of two blocks 3. */
+static double
+cost(const struct fdk_gemm_args *a, int halves, int blocks, int n_proc)
+{
+    const int n_kb = (a->K - 1) / BK + 1, slots = n_proc < blocks ? 1 : n_proc / blocks;
+    const int n_tile = (a->N - 1) / (halves ? 64 : 128) + 1;
+    if (n_kb < 2 * blocks)
+        return INFINITY;
+    return (double)((n_tile - 1) / slots + 1) * ((halves ? 0.3 : 0.55) * n_kb / blocks +
+        1.5 * blocks);
 }
 
 template<int W>
 static int
-launch_unit(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
+launch_unit(const struct fdk_gemm_args *a, int few, int n_proc, cudaStream_t s)
 {
-    return a->w_group >= a->K || a->w_group % BK == 0 ? launch<W, 128, BK>(a, n_proc, s) :
-        launch<W, 128, 32>(a, n_proc, s);
+    const int whole = a->w_group >= a->K || a->w_group % BK == 0;
+    int halves = 0, blocks = 1;
+    for (int i = 1; i < 4 && few; i++)
+        if ((whole || i / 2 == 0) &&
+            cost(a, i / 2, i % 2 + 1, n_proc) < cost(a, halves, blocks, n_proc)) {
+            halves = i / 2;
+            blocks = i % 2 + 1;
+        }
+    return !whole ? launch<W, 0, 32>(a, blocks, n_proc, s) :
+        halves ? launch<W, 1, BK>(a, blocks, n_proc, s) :
+        launch<W, 0, BK>(a, blocks, n_proc, s);
 }
 
 int
 cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
     fdk_stream_t st)
 {
-    if (!deterministic && a->T <= CU_QUANT_MID)
+    const int few = !deterministic && a->T <= CU_QUANT_FEW;
+    if (few && a->T <= CU_QUANT_MID)
         return cu_quant_mid(a, n_proc, st);
-    int rc = a->w_dtype == FDK_I4 ? launch_unit<FDK_I4>(a, n_proc, cu_raw(st)) :
-        a->w_dtype == FDK_I8 ? launch_unit<FDK_I8>(a, n_proc, cu_raw(st)) :
-        launch_unit<FDK_F8E4M3>(a, n_proc, cu_raw(st));
+    int rc = a->w_dtype == FDK_I4 ? launch_unit<FDK_I4>(a, few, n_proc, cu_raw(st)) :
+        a->w_dtype == FDK_I8 ? launch_unit<FDK_I8>(a, few, n_proc, cu_raw(st)) :
+        launch_unit<FDK_F8E4M3>(a, few, n_proc, cu_raw(st));
     return rc != 0 ? rc : cu_launched(st, "gemm");
 }
 
-template<int W, int BN, int UNIT>
+template<int W, int HALVES, int UNIT>
 static cudaError_t
 prepare(void)
 {
-    return cudaFuncSetAttribute((const void *)wide_kernel<W, BN, UNIT>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, wide<W, BN>::shared);
+    return cudaFuncSetAttribute((const void *)wide_kernel<W, HALVES, UNIT>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, wide<W, HALVES>::shared);
 }
 
 template<int W>
 static cudaError_t
 prepare_units(void)
 {
-    cudaError_t e = prepare<W, 128, BK>();
-    return e != cudaSuccess ? e : prepare<W, 128, 32>();
+    cudaError_t e = prepare<W, 0, BK>();
+    if (e == cudaSuccess)
+        e = prepare<W, 1, BK>();
+    return e != cudaSuccess ? e : prepare<W, 0, 32>();
 }
 
 cudaError_t

@@ -7,10 +7,8 @@
  * maps, 128-byte swizzle), of w before the kernel ahead has ended. K is cut in the places
  * of gemm_stream.cuh, and the sums of parts are added in the same order.
  *
- * Where there are few tiles two blocks, a cluster, share one: each has two parts of K. A
- * warp has the sums of 16 rows of x. One of the two blocks is the owner of these rows; the
- * other one's warp copies its sums to it, into what was the ring, once both have read
- * theirs.
+ * Where there are few tiles two blocks, a cluster, share one: each has two parts of K
+ * (pair.cuh). A warp has the sums of 16 rows of x.
  *
  * A product of gate and up (fdk_silu_mul_args) may end with silu_mul: a tile then has the
  * same H / 2 rows of both, and their results never are in memory.
@@ -21,8 +19,9 @@
 #include <math.h>
 
 #include "kernels/cuda/gemm_stream.cuh"
+#include "kernels/cuda/pair.cuh"
 
-#define WARPS       8            /* that multiply; another warpgroup asks */
+#define WARPS       PAIR_WARPS   /* that multiply; another warpgroup asks */
 #define KEPT_MOST   (16u << 20)  /* bytes of y that are to stay in the second-level cache */
 #define MOST_STAGES 16
 
@@ -39,21 +38,18 @@ struct mid_args {
 
 struct mid_barriers {
     uint64_t full[MOST_STAGES], empty[MOST_STAGES];
-    uint64_t done;               /* all warps of the cluster have read their rings */
-    uint64_t sent[WARPS];        /* the other block's sums of 16 rows are here */
-    uint64_t taken;              /* and all have been read: the ring is a ring again */
+    struct cu_pair pair;
 };
 
-/* H rows of w in a tile, P blocks to a tile, G: of gate and up. Shared memory: the ring, what
- * leaves, 16 rows of a warp at a time, and barriers. */
+/* H rows of w in a tile, P blocks to a tile, G: of gate and up. Shared memory: the ring,
+ * what leaves, 16 rows of a warp at a time, and barriers. */
 template<int H, int P, int G>
 struct mid_shape {
     static const int wide = H / (1 + G);             /* columns of y */
     static const int out = 16 * wide * 2;            /* of a warp */
     static const int ring = (SHARED_MOST - WARPS * out - (int)sizeof(mid_barriers)) /
         1024 * 1024;
-    static const int sums = 16 * H * 4;              /* of a warp */
-    static_assert(P == 1 || WARPS * sums <= ring, "what is exchanged fits");
+    static_assert(P == 1 || cu_pair_bytes(H / 2) <= ring, "what is exchanged fits");
 };
 
 /* What a block does: n tiles at, at + step, ...; of K the parts from `part`. */
@@ -106,35 +102,12 @@ mid_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
             : D64 : "l"(x), "l"(w));
 }
 
-/* `bytes` of this block's shared memory to another one's, which bar is of too. */
-static __device__ __forceinline__ void
-mid_copy(uint32_t dst, uint32_t src, int bytes, uint32_t bar)
-{
-    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-        "[%0], [%1], %2, [%3];" :: "r"(dst), "r"(src), "r"(bytes), "r"(bar) : "memory");
-}
-
 static __device__ __forceinline__ void
 mid_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t policy)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
         "[%0, {%1, %2}], [%3], %4;\n\tcp.async.bulk.commit_group;"
         :: "l"(map), "r"(n), "r"(m), "r"(src), "l"(policy) : "memory");
-}
-
-/* What was written to shared memory may be copied. */
-static __device__ __forceinline__ void
-mid_written(void)
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
-}
-
-/* All that multiply. */
-static __device__ __forceinline__ void
-mid_meet(void)
-{
-    asm volatile("bar.sync 1, %0;" :: "n"(WARPS * 32) : "memory");
 }
 
 /* ---- asking ----------------------------------------------------------------- */
@@ -201,7 +174,7 @@ struct mid_feed {
                 load_x(at.slot, kb);
             }
             if (P > 1)
-                cu_bar_wait(cu_smem(&bar->taken), tile & 1);
+                cu_bar_wait(cu_smem(&bar->pair.taken), tile & 1);
         }
     }
 };
@@ -271,58 +244,6 @@ struct mid_warp {
         return 16 * warp < rows;
     }
 
-    __device__ __forceinline__ int
-    mine(void)
-    {
-        return P == 1 || warp / (WARPS / P) == k.rank;
-    }
-
-    /* The end of a tile of two blocks: this warp's sums to the other block, or the other
-     * one's added to them. The lower half of what was the ring is what comes, the upper
-     * half what leaves. */
-    __device__ __forceinline__ void
-    exchange(float (&d)[H / 2], int parity)
-    {
-        const int bytes = mid_shape<H, P, G>::sums, other = k.rank ^ 1;
-        unsigned char *in = ring + warp % (WARPS / 2) * bytes;
-        unsigned char *leaves = in + WARPS / 2 * bytes;
-        const uint32_t sent = cu_smem(&bar->sent[warp]);
-        if (mine() && lives() && lane == 0)
-            cu_bar_expect(sent, bytes);
-        __syncwarp();
-        if (lane < P)
-            cu_bar_arrive_at(cu_remote(cu_smem(&bar->done), lane));
-        mid_meet();
-        if (!mine()) {
-            if (!lives())
-                return;
-#pragma unroll
-            for (int i = 0; i < H / 8; i++)
-                *(float4 *)(leaves + i * 512 + lane * 16) = make_float4(d[4 * i],
-                    d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]);
-            mid_written();
-            cu_bar_wait(cu_smem(&bar->done), parity);
-            if (lane == 0)
-                mid_copy(cu_remote(cu_smem(in), other), cu_smem(leaves), bytes,
-                    cu_remote(sent, other));
-            return;
-        }
-        if (lives()) {
-            cu_bar_wait(sent, parity);
-#pragma unroll
-            for (int i = 0; i < H / 8; i++) {
-                const float4 v = *(const float4 *)(in + i * 512 + lane * 16);
-                d[4 * i] += v.x;
-                d[4 * i + 1] += v.y;
-                d[4 * i + 2] += v.z;
-                d[4 * i + 3] += v.w;
-            }
-        }
-        mid_written();
-        if (lane < P)
-            cu_bar_arrive_at(cu_remote(cu_smem(&bar->taken), lane));
-    }
-
     /* The copies of this warp's results that are under way have read them. */
     __device__ __forceinline__ void
     copied(void)
@@ -351,7 +272,7 @@ struct mid_warp {
                         *(float2 *)(to + r * 8 * pitch + i * 32) = make_float2(
                             v[half * (W / 4) + 4 * i + 2 * r],
                             v[half * (W / 4) + 4 * i + 2 * r + 1]);
-                mid_written();
+                cu_pair_written();
                 if (lane == 0)
                     mid_box_out(y, n0 + half * (W / 2), 16 * warp, cu_smem(out), policy);
             }
@@ -364,7 +285,7 @@ struct mid_warp {
             for (int r = 0; r < 2; r++)
                 *(__nv_bfloat162 *)(to + r * 8 * pitch + i * 16) =
                     __floats2bfloat162_rn(v[4 * i + 2 * r], v[4 * i + 2 * r + 1]);
-        mid_written();
+        cu_pair_written();
         if (lane == 0)
             mid_box_out(y, n0, 16 * warp, cu_smem(out), policy);
     }
@@ -441,8 +362,8 @@ struct mid_warp {
             float sum[H / 2];
             parts(sum);
             if (P > 1)
-                exchange(sum, j & 1);
-            if (mine() && lives())
+                cu_pair_add(sum, ring, &bar->pair, k.rank, lives(), j & 1);
+            if ((P == 1 || cu_pair_mine(k.rank)) && lives())
                 put_tile(sum, (k.at + j * k.step) * mid_shape<H, P, G>::wide);
         }
         if (lane == 0)
@@ -451,16 +372,13 @@ struct mid_warp {
 };
 
 static __device__ __forceinline__ void
-mid_barriers_init(struct mid_barriers *bar, int n_stage, int P)
+mid_barriers_init(struct mid_barriers *bar, int n_stage)
 {
     for (int i = 0; i < n_stage; i++) {
         cu_bar_init(cu_smem(&bar->full[i]), 1);
         cu_bar_init(cu_smem(&bar->empty[i]), WARPS);
     }
-    cu_bar_init(cu_smem(&bar->done), WARPS * P);
-    for (int i = 0; i < WARPS; i++)
-        cu_bar_init(cu_smem(&bar->sent[i]), 1);
-    cu_bar_init(cu_smem(&bar->taken), WARPS);
+    cu_pair_init(&bar->pair);
     cu_bar_ready();
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -483,7 +401,7 @@ mid_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUtens
     int ahead = 0;
     cu_dep_next();
     if (asks)
-        mid_barriers_init(bar, a.n_stage, P);
+        mid_barriers_init(bar, a.n_stage);
     __syncthreads();
     if (asks)
         ahead = f.ahead();

@@ -124,7 +124,9 @@ against_cpu(void **state)
         { 13, 20, 480, 96 }, { 16, 40, 4096, 64 }, { 17, 64, 128, 32 },
         { 16, 33, 14336, 128 }, { 65, 100, 250, 250 }, { 64, 256, 512, 128 },
         { 129, 96, 1024, 64 }, { 300, 200, 160, 160 }, { 600, 64, 64, 64 },
-        { 20, 4500, 256, 128 }, { 40, 8600, 256, 64 },
+        { 20, 4500, 256, 128 }, { 40, 8600, 256, 64 }, { 100, 4100, 1024, 128 },
+        { 128, 6200, 512, 512 }, { 90, 300, 2048, 64 }, { 65, 8600, 320, 32 },
+        { 127, 9000, 640, 128 },
     };
     static const enum fdk_dtype kinds[][2] = { { FDK_BF16, FDK_BF16 },
         { FDK_BF16, FDK_F32 }, { FDK_F32, FDK_F32 } };
@@ -143,7 +145,7 @@ against_cpu(void **state)
 static void
 parts_of_rows(void **state)
 {
-    static const int split[] = { 5, 16, 24, 130 };
+    static const int split[] = { 5, 16, 24, 100, 130 };
     (void)state;
     for (size_t ti = 0; ti < N_TYPE; ti++)
         for (size_t i = 0; i < sizeof(split) / sizeof(split[0]); i++) {
@@ -182,11 +184,11 @@ every_value(void **state)
 }
 
 /* A row's bits do not depend on how many rows a launch has: among launches of 16 rows
- * at most, of 17 to 64, of more, and among all where the device was opened so. */
+ * at most, of 17 to 64, to 128, of more, and among all where the device was opened so. */
 static void
 rows_stand_alone(void **state)
 {
-    static const int few[] = { 1, 2, 3, 8, 9, 16 }, many[] = { 17, 64, 100, 200 };
+    static const int few[] = { 1, 2, 3, 8, 9, 16 }, many[] = { 17, 64, 100, 128, 150, 200 };
     static const int shape[][3] = { { 64, 128, 64 }, { 512, 4096, 128 },
         { 96, 14336, 128 }, { 256, 5120, 5120 }, { 80, 480, 96 } };
     (void)state;
@@ -197,9 +199,10 @@ rows_stand_alone(void **state)
                 .act = FDK_BF16, .y = FDK_F32 };
             size_t bytes = (size_t)m.T * (size_t)m.N * 4;
             random_mat(&m);
-            float *large[] = { run_gemm(&tw.gpu, &m, 48), run_gemm(&tw.gpu, &m, 130) };
+            float *large[] = { run_gemm(&tw.gpu, &m, 48), run_gemm(&tw.gpu, &m, 70),
+                run_gemm(&tw.gpu, &m, 130) };
             float *small = run_gemm(&tw.gpu, &m, 12);
-            for (int k = 0; k < 2 && tw.deterministic; k++)
+            for (int k = 0; k < 3 && tw.deterministic; k++)
                 tw_same(small, large[k], bytes, "deterministic rows");
             for (size_t k = 0; k < sizeof(few) / sizeof(few[0]); k++) {
                 float *got = run_gemm(&tw.gpu, &m, few[k]);
@@ -213,6 +216,7 @@ rows_stand_alone(void **state)
             }
             free(large[0]);
             free(large[1]);
+            free(large[2]);
             free(small);
             free_mat(&m);
         }
