@@ -350,7 +350,9 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
     }
 }
 
-/* The step's attention tiles; one list serves all layers. */
+/* The step's attention tiles, of its first attention op: one list serves all layers. It
+ * comes before them, as what is between the operations of a layer keeps a backend from
+ * joining these. */
 static int
 run_plan(struct runner *run, const struct run_pad *pad, const struct run_op *op)
 {
@@ -359,31 +361,30 @@ run_plan(struct runner *run, const struct run_pad *pad, const struct run_op *op)
         .plan_bytes = (size_t)run->att_plan_bytes, .work = run->d_work, .n_work = run->d_n_work,
         .n_done = (uint32_t *)run->d_n_work + 1, .b = &pad->b, .a = run->att_a,
         .bt = run->att_b, .n_max = pad->n_work };
+    int rc;
 
     att.b = &pad->b;
     att.T = pad->T;
     att.n_work_max = pad->n_work;
-    return run->k->att_plan(&a, run->stream);
+    rc = run->k->att_plan(&a, run->stream);
+    return rc != 0 ? rc : run_mark(run, run->prog->n_op + RUN_LINE_TILES);
 }
 
 int
 run_program(struct runner *run, const struct run_pad *pad)
 {
     const struct run_op *logits = NULL;
-    int planned = 0;
+    const int32_t n = run->prog->n_op;
+    int32_t i = 0;
+    int rc = 0;
 
-    for (int32_t i = 0; i < run->prog->n_op; i++) {
+    while (i < n && run->op[i].kind != MDL_OP_ATTENTION)
+        i++;
+    if (i < n)
+        rc = run_plan(run, pad, &run->op[i]);
+    for (i = 0; i < n && rc == 0; i++) {
         const struct run_op *op = &run->op[i];
-        int rc = 0;
 
-        if (op->kind == MDL_OP_ATTENTION && !planned) {
-            rc = run_plan(run, pad, op);
-            if (rc == 0)
-                rc = run_mark(run, run->prog->n_op + RUN_LINE_TILES);
-            planned = 1;
-        }
-        if (rc != 0)
-            return rc;
         if (op->kind == MDL_OP_LOGITS) {
             logits = op;
         } else if (op->kind == MDL_OP_SAMPLE) {
@@ -394,8 +395,6 @@ run_program(struct runner *run, const struct run_pad *pad)
             if (rc == 0)
                 rc = run_mark(run, i);
         }
-        if (rc != 0)
-            return rc;
     }
-    return 0;
+    return rc;
 }
