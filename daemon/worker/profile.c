@@ -14,8 +14,12 @@
 /* Blocks of the pool filled between two looks at what came in. */
 #define PRF_FILL 64
 /* Made steps before the first that counts: one brings the rows to the device and
- * records a graph where there is none, one launches each operation once. */
-#define PRF_WARM 2
+ * records a graph where there is none, one launches each operation once, and more of
+ * them, up to PRF_WARM_MOST, until they have taken PRF_WARM_NS: a card that was idle
+ * raises its clocks in that time. */
+#define PRF_WARM      2
+#define PRF_WARM_MOST 64
+#define PRF_WARM_NS   100000000u
 /* The golden ratio's share of a pool apart, blocks that follow each other in a
  * table are far from each other in memory. */
 #define PRF_STRIDE 0.6180339887
@@ -309,17 +313,23 @@ prf_fill(struct prf *p, const struct prf_idle *idle)
 }
 
 static int
+prf_is_warm(const struct prf *p)
+{
+    return p->n_warm >= PRF_WARM_MOST || (p->n_warm >= PRF_WARM && p->warm_ns >= PRF_WARM_NS);
+}
+
+static int
 prf_launch(struct prf *p, const struct prf_idle *idle)
 {
     struct bat_rec *rec = &p->run->rec[0];
     uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager;
-    int plain = p->n_warm == 0 || (p->n_warm >= PRF_WARM && p->n_taken[1] < p->n_taken[0]);
+    int plain = p->n_warm != PRF_WARM - 1 && (!prf_is_warm(p) || p->n_taken[1] < p->n_taken[0]);
     int rc;
 
     ASSERT(rec->epoch == 0);
     bat_make(idle->bat, &p->made, p->n_warm == 0, rec);
     rec->marks = plain ? NULL : &p->marks[0];
-    if (p->n_warm < PRF_WARM) {
+    if (!prf_is_warm(p)) {
         p->n_warm++;
         p->role[0] = PRF_NONE;
     } else {
@@ -349,6 +359,8 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
         rc = run_collect(p->run, rec, &t0, &t1);
         if (rc != 0)
             return rc;
+        if (p->role[0] == PRF_NONE)
+            p->warm_ns += t1 - t0;
         prf_add(p, (enum prf_role)p->role[0], rec, t0, t1);
         rec->marks = NULL;
         p->n_out = 0;

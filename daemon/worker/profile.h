@@ -57,6 +57,7 @@ struct prf {
     int32_t n_out;           /* steps on their way */
     int32_t n_taken[2];      /* launched: measured, plain */
     int32_t n_warm;          /* made: steps before the first that counts */
+    uint64_t warm_ns;        /* which took so long */
     int64_t fill_at;         /* made: blocks of the table looked at */
     struct run_marks *marks; /* [n_rec] */
     struct run_mark *mark;   /* [n_rec][max] */
