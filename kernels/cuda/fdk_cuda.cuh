@@ -221,7 +221,7 @@ size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
 /* Both as one kernel (gemm_stream_mid.cu), to the same bits; what s reads is not written.
- * _fits: they belong together, and it is faster. */
+ * _fits: they belong together, s writes nowhere where g reads, and it is faster. */
 int cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g,
     const struct fdk_silu_mul_args *s);
 int cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,

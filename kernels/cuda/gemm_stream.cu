@@ -466,10 +466,19 @@ takes_mid(const struct fdk_gemm_args *a)
     return a->T <= CU_MID_ROWS && (a->T > MOST_ROWS || (a->T > MID_FROM && a->N >= MID_N));
 }
 
+/* What is written lies beyond what is read. */
+static int
+apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
+{
+    const uintptr_t x = (uintptr_t)g->x, y = (uintptr_t)s->y;
+    return x + (size_t)g->T * (size_t)g->K * 2 <= y ||
+        y + (size_t)s->T * (size_t)s->F * 2 <= x;
+}
+
 int
 cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 {
-    return cu_gemm_stream_fits(g) && takes_mid(g) && s->gu == g->y && s->n == g->n &&
+    return apart(g, s) && cu_gemm_stream_fits(g) && takes_mid(g) && s->gu == g->y && s->n == g->n &&
         s->T == g->T && s->act == FDK_BF16 && g->y_dtype == FDK_BF16 && g->first == 0 &&
         g->N == 2 * s->F && g->ldy == g->N;
 }
