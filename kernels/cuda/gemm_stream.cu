@@ -478,9 +478,9 @@ apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 int
 cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 {
-    return apart(g, s) && cu_gemm_stream_fits(g) && takes_mid(g) && s->gu == g->y && s->n == g->n &&
-        s->T == g->T && s->act == FDK_BF16 && g->y_dtype == FDK_BF16 && g->first == 0 &&
-        g->N == 2 * s->F && g->ldy == g->N;
+    return apart(g, s) && cu_gemm_stream_fits(g) && takes_mid(g) && s->gu == g->y &&
+        s->n == g->n && s->T == g->T && s->act == FDK_BF16 && g->y_dtype == FDK_BF16 &&
+        g->first == 0 && g->N == 2 * s->F && g->ldy == g->N;
 }
 
 size_t
