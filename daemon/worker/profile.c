@@ -359,7 +359,7 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
         rc = run_collect(p->run, rec, &t0, &t1);
         if (rc != 0)
             return rc;
-        if (p->role[0] == PRF_NONE)
+        if (p->role[0] == PRF_NONE && p->n_warm >= PRF_WARM)
             p->warm_ns += t1 - t0;
         prf_add(p, (enum prf_role)p->role[0], rec, t0, t1);
         rec->marks = NULL;

@@ -5,9 +5,9 @@
  * ring that tensor copies fill, which one thread asks for. A block takes tiles in turn, and
  * its ring runs on from tile to tile.
  *
- * By default, up to CU_QUANT_FEW rows make few tiles: what takes least time is chosen, which
- * may be that two blocks share a tile, each with half of K (pair.cuh). Else a row's bits
- * depend neither on T nor on BN.
+ * By default, up to CU_QUANT_FEW rows make few tiles: what takes least time is chosen,
+ * which may be that two blocks share a tile, each with half of K (pair.cuh). Else a row's
+ * bits depend neither on T nor on BN.
  *
  * x is put in order, as bf16, by order_x(), with zeros up to a multiple of BK.
  */
@@ -126,7 +126,7 @@ feed(const struct wide_args &a, uint32_t at, uint32_t bars, struct cu_pair *pair
             onward<S::depth>(&r);
         }
         if (a.blocks > 1)
-            cu_bar_wait(cu_smem(&pair->taken), j & 1);
+            cu_pair_over(pair, j & 1);
     }
 }
 

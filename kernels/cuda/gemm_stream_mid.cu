@@ -174,7 +174,7 @@ struct mid_feed {
                 load_x(at.slot, kb);
             }
             if (P > 1)
-                cu_bar_wait(cu_smem(&bar->pair.taken), tile & 1);
+                cu_pair_over(&bar->pair, tile & 1);
         }
     }
 };
@@ -323,6 +323,10 @@ struct mid_warp {
                 const int n = column(n0, i % (W / 2)), up = i / (W / 2) * a.N;
                 d[i] += n < a.N ? a.bias[up + n] : 0;
             }
+        } else {
+#pragma unroll
+            for (int i = 0; i < H / 2; i++)
+                d[i] += 0;               /* of -0, as gemm_stream.cu adds it too */
         }
         if constexpr (G) {
             float v[W / 2];
@@ -461,6 +465,8 @@ mid_choose(int N, int K, int gate, int n_proc)
         const double bring = 128e-6 * m->height * n_proc / 4.5;
         const double t = rounds * (K / 64. / m->blocks * (multiply > bring ? multiply :
             bring) + (m->blocks == 1 ? 1 : 3));
+        if (m->blocks > 1 && K <= 64 * UNIT)
+            continue;                /* one of them would have nothing to read */
         if (m->gate == gate && t < least) {
             least = t;
             best = m;

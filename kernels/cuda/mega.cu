@@ -276,7 +276,8 @@ layer_linked(const struct op *o)
     const struct fdk_gemm_args *gq = &o[L_QKV_GEMM].gemm, *go = &o[L_O].gemm;
     const struct fdk_gemm_args *gg = &o[L_GU].gemm, *gd = &o[L_DOWN].gemm;
     const int C = o[L_NORM].norm.C, F = o[L_SILU].silu.F;
-    return gq->x == o[L_NORM].norm.y && q->qkv == gq->y && t->qkv == gq->y &&
+    return o[L_SILU].silu.T == 1 && gq->x == o[L_NORM].norm.y && q->qkv == gq->y &&
+        t->qkv == gq->y &&
         go->x == t->y && o[L_POST_NORM].norm.add == go->y &&
         o[L_POST_NORM].norm.x == o[L_NORM].norm.x && gg->x == o[L_POST_NORM].norm.y &&
         o[L_SILU].silu.gu == gg->y && gd->x == o[L_SILU].silu.y &&

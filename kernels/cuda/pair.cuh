@@ -50,9 +50,18 @@ cu_pair_mine(int rank)
     return (int)threadIdx.x / (32 * PAIR_WARPS / 2) == rank;
 }
 
-/* By warps 0 to 7 of both blocks: d += the other block's d, where it is mine. lives: 0, not
- * needed, in both blocks. parity: of how many there were before. Whoever fills the ring
- * waits for p->taken with that parity. Takes named barrier 3. */
+/* By who fills the ring, with the parity of the sums before: it is a ring again, and this
+ * block may end, as nothing more comes from the other one. */
+static __device__ __forceinline__ void
+cu_pair_over(struct cu_pair *p, int parity)
+{
+    cu_bar_wait(cu_smem(&p->done), parity);
+    cu_bar_wait(cu_smem(&p->taken), parity);
+}
+
+/* By warps 0 to 7 of both blocks, each of which has read from its ring: d += the other
+ * block's d, where it is mine. lives: 0, not needed, in both blocks. parity: of how many
+ * there were before. Takes named barrier 3. */
 template<int N>
 static __device__ __forceinline__ void
 cu_pair_add(float (&d)[N], unsigned char *ring, struct cu_pair *p, int rank, int lives,
