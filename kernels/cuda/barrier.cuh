@@ -50,18 +50,27 @@ cu_bar_wait(uint32_t bar, uint32_t parity)
         "@!p bra again_%=;\n\t}" :: "r"(bar), "r"(parity) : "memory");
 }
 
-/* A place in a ring of N stages, each with a barrier, and that barrier's parity there. */
-template<int N>
-struct cu_ring_at {
+/* A place in a ring of stages, each with a barrier, and that barrier's parity there. */
+struct cu_ring_place {
     int slot, parity;
 
     __device__ __forceinline__ void
-    next(void)
+    next(int n_stage)
     {
-        if (++slot == N) {
+        if (++slot == n_stage) {
             slot = 0;
             parity ^= 1;
         }
+    }
+};
+
+/* In a ring of N. */
+template<int N>
+struct cu_ring_at : cu_ring_place {
+    __device__ __forceinline__ void
+    next(void)
+    {
+        cu_ring_place::next(N);
     }
 };
 

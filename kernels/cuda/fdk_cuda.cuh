@@ -302,12 +302,26 @@ cu_dep_next(void)
 #endif
 }
 
-template<typename... P, typename... A>
-static inline void
-cu_chain_clusters(void (*kernel)(P...), unsigned cluster, dim3 grid, unsigned threads,
-    size_t shared, cudaStream_t s, const A &...args)
+/* Groups of so many blocks that have a processor each, at most. */
+static inline int
+cu_slots(int n_proc, int blocks)
 {
-    cudaLaunchAttribute at[2] = {};
+    return n_proc < blocks ? 1 : n_proc / blocks;
+}
+
+/* A group of blocks for each tile, or as many as there is room for. */
+static inline dim3
+cu_groups(int n_tile, int blocks, int n_proc)
+{
+    const int slots = cu_slots(n_proc, blocks);
+    return dim3((unsigned)((n_tile < slots ? n_tile : slots) * blocks));
+}
+
+static inline cudaLaunchConfig_t
+cu_chain_config(cudaLaunchAttribute at[2], unsigned cluster, dim3 grid, unsigned threads,
+    size_t shared, cudaStream_t s)
+{
+    at[0] = at[1] = {};
     at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     at[0].val.programmaticStreamSerializationAllowed = 1;
     at[1].id = cudaLaunchAttributeClusterDimension;
@@ -321,6 +335,16 @@ cu_chain_clusters(void (*kernel)(P...), unsigned cluster, dim3 grid, unsigned th
     c.stream = s;
     c.attrs = at;
     c.numAttrs = cluster > 0 ? 2 : 1;
+    return c;
+}
+
+template<typename... P, typename... A>
+static inline void
+cu_chain_clusters(void (*kernel)(P...), unsigned cluster, dim3 grid, unsigned threads,
+    size_t shared, cudaStream_t s, const A &...args)
+{
+    cudaLaunchAttribute at[2];
+    cudaLaunchConfig_t c = cu_chain_config(at, cluster, grid, threads, shared, s);
     (void)cudaLaunchKernelEx(&c, kernel, P(args)...);
 }
 

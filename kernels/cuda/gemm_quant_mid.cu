@@ -426,7 +426,7 @@ tile_height(int N, int n_pair)
 
 template<int W, int BN, int UNIT>
 static int
-launch(const struct fdk_gemm_args *a, int n_pair, cudaStream_t s)
+launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 {
     using S = mid<W, BN, UNIT>;
     const size_t row_bytes = (size_t)a->K * quant_bits<W>() / 8;
@@ -436,7 +436,7 @@ launch(const struct fdk_gemm_args *a, int n_pair, cudaStream_t s)
     b.groups = (a->K - 1) / a->w_group + 1;
     b.units = a->w_group < a->K ? a->w_group / UNIT : 0;
     b.n_kb = (a->K - 1) / BK + 1;
-    b.height = tile_height(a->N, n_pair);
+    b.height = tile_height(a->N, cu_slots(n_proc, PAIR));
     b.n_tile = (a->N - 1) / b.height + 1;
     const struct quant_map w = { 0, { row_bytes, (uint64_t)a->N }, row_bytes,
         { S::w_row, (uint32_t)b.height }, W == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B :
@@ -449,8 +449,8 @@ launch(const struct fdk_gemm_args *a, int n_pair, cudaStream_t s)
         return -ENOTSUP;
     if (a->act == FDK_F32)
         quant_round(a, s);
-    cu_chain(mid_kernel<W, BN, UNIT>, dim3((unsigned)((b.n_tile < n_pair ? b.n_tile :
-        n_pair) * PAIR)), THREADS, S::shared, s, b);
+    cu_chain(mid_kernel<W, BN, UNIT>, cu_groups(b.n_tile, PAIR, n_proc), THREADS, S::shared,
+        s, b);
     return 0;
 }
 
@@ -458,11 +458,10 @@ template<int W>
 static int
 launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 {
-    int n_pair = n_proc < PAIR ? 1 : n_proc / PAIR;
     int blocks = a->w_group >= a->K || a->w_group % BK == 0;
     return a->T <= 32 ?
-        blocks ? launch<W, 32, BK>(a, n_pair, s) : launch<W, 32, 32>(a, n_pair, s) :
-        blocks ? launch<W, 64, BK>(a, n_pair, s) : launch<W, 64, 32>(a, n_pair, s);
+        blocks ? launch<W, 32, BK>(a, n_proc, s) : launch<W, 32, 32>(a, n_proc, s) :
+        blocks ? launch<W, 64, BK>(a, n_proc, s) : launch<W, 64, 32>(a, n_proc, s);
 }
 
 int

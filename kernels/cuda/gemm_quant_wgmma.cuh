@@ -48,17 +48,6 @@ operand(uint32_t at, uint32_t off)
     return (uint64_t)low | (uint64_t)(1024 >> 4 | 1 << 30) << 32;
 }
 
-#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
-#define P4(a, b, c, e) "%" #a ", %" #b ", %" #c ", %" #e
-#define P16(a, b, c, e) a ", " b ", " c ", " e
-#define P16A P16(P4(0, 1, 2, 3), P4(4, 5, 6, 7), P4(8, 9, 10, 11), P4(12, 13, 14, 15))
-#define P16B P16(P4(16, 17, 18, 19), P4(20, 21, 22, 23), P4(24, 25, 26, 27), \
-    P4(28, 29, 30, 31))
-#define P16C P16(P4(32, 33, 34, 35), P4(36, 37, 38, 39), P4(40, 41, 42, 43), \
-    P4(44, 45, 46, 47))
-#define P16D P16(P4(48, 49, 50, 51), P4(52, 53, 54, 55), P4(56, 57, 58, 59), \
-    P4(60, 61, 62, 63))
 #define WGMMA(n, d, a, b, add) "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t" \
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" d "}, {" a "}, %" #b \
     ", p, 1, 1, 0;\n\t}"
@@ -75,8 +64,9 @@ multiply(float (&d)[N], const uint32_t *a, uint64_t b, int add)
         asm volatile(WGMMA(64, P16A ", " P16B, P4(32, 33, 34, 35), 36, 37)
             : D16(0), D16(16) : AB);
     else
-        asm volatile(WGMMA(128, P16(P16A, P16B, P16C, P16D), P4(64, 65, 66, 67), 68, 69)
-            : D16(0), D16(16), D16(32), D16(48) : AB);
+        asm volatile(WGMMA(128, P16A ", " P16B ", " P16C ", " P16D, P4(64, 65, 66, 67), 68,
+            69)
+            : D64 : AB);
 }
 
 /* ---- a stage ----------------------------------------------------------------------- */

@@ -429,21 +429,20 @@ launch(const struct fdk_gemm_args *a, int blocks, int n_proc, cudaStream_t s)
     if (quant_make_map(&b.w, a->w, &w) != 0 || quant_make_map(&b.x, a->scratch, &x) != 0)
         return -ENOTSUP;
     const int n_tile = ((a->N - 1) / S::rows + 1) * ((a->T - 1) / BN + 1);
-    const int slots = n_proc < blocks ? 1 : n_proc / blocks;
     cu_chain(order_x<W == FDK_I4 ? FDK_I4 : FDK_I8>,
         dim3((unsigned)((pieces + 255) / 256)), 256, 0, s, *a);
     cu_chain_clusters(wide_kernel<W, HALVES, UNIT>, (unsigned)blocks,
-        dim3((unsigned)((n_tile < slots ? n_tile : slots) * blocks)), THREADS, S::shared, s,
-        b);
+        cu_groups(n_tile, blocks, n_proc), THREADS, S::shared, s, b);
     return 0;
 }
 
-/* Microseconds that a product of up to BN rows takes, about, by what was measured on an
- * H200: 128 of K 0.55, halves 0.3, a tile's end 1.5, of two blocks 3. */
+/* Microseconds that a product of up to BN rows would take if the tensor cores were all: 128
+ * of K 0.55, halves 0.3, and, not measured, a tile's end 1.5, of two blocks 3. What was
+ * chosen by it was measured, and takes longer (kernels/NOTES.md). */
 static double
 cost(const struct fdk_gemm_args *a, int halves, int blocks, int n_proc)
 {
-    const int n_kb = (a->K - 1) / BK + 1, slots = n_proc < blocks ? 1 : n_proc / blocks;
+    const int n_kb = (a->K - 1) / BK + 1, slots = cu_slots(n_proc, blocks);
     const int n_tile = (a->N - 1) / (halves ? 64 : 128) + 1;
     if (n_kb < 2 * blocks)
         return INFINITY;

@@ -381,6 +381,16 @@ stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n)
 }
 
 int
+stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, int w_rows,
+    int x_rows, int n)
+{
+    const __nv_bfloat16 *from = (const __nv_bfloat16 *)g->x + (size_t)g->first *
+        (size_t)g->K;
+    int rc = stream_map(w, g->w, g->N, g->K, w_rows, n);
+    return rc != 0 ? rc : stream_map(x, from, g->T, g->K, x_rows, n);
+}
+
+int
 stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box, int rows)
 {
     const size_t bytes = y32 ? 4 : 2;
@@ -417,8 +427,7 @@ static int
 launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
 {
     using Z = shape<TT, KS>;
-    const int n_pair = n_proc < PAIR ? 1 : n_proc / PAIR;
-    const int h = tile_height(g->N, n_pair), n_tile = (g->N - 1) / h + 1;
+    const int h = tile_height(g->N, cu_slots(n_proc, PAIR)), n_tile = (g->N - 1) / h + 1;
     /* The copy engine is slow to fill in rows that are not there. */
     const int x_rows = (g->T + 7) / 8 * 8, x_bytes = KS * x_rows * 128;
     const int stage = KS * h * 128 + x_bytes;
@@ -431,13 +440,9 @@ launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
         g->ldy, g->y_dtype == FDK_F32, h, x_bytes, n_tile,
         n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
     CUtensorMap w, x;
-    int rc = stream_map(&w, g->w, g->N, g->K, h, KS);
+    int rc = stream_maps(&w, &x, g, h, x_rows, KS);
     if (rc == 0)
-        rc = stream_map(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
-            g->T, g->K, x_rows, KS);
-    if (rc == 0)
-        cu_chain(stream_kernel<TT, KS>, dim3((unsigned)((n_tile < n_pair ? n_tile :
-            n_pair) * PAIR)), Z::warps * 32,
+        cu_chain(stream_kernel<TT, KS>, cu_groups(n_tile, PAIR, n_proc), Z::warps * 32,
             Z::ring + Z::fixed, s, w, x, a);
     return rc;
 }

@@ -39,18 +39,6 @@ matrix(uint32_t at)
         (uint64_t)1 << 62;
 }
 
-#define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
-#define D64 D16(0), D16(16), D16(32), D16(48)
-#define P4(a, b, c, e) "%" #a ", %" #b ", %" #c ", %" #e
-#define P16A P4(0, 1, 2, 3) ", " P4(4, 5, 6, 7) ", " P4(8, 9, 10, 11) ", " \
-    P4(12, 13, 14, 15)
-#define P16B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23) ", " P4(24, 25, 26, 27) ", " \
-    P4(28, 29, 30, 31)
-#define P16C P4(32, 33, 34, 35) ", " P4(36, 37, 38, 39) ", " P4(40, 41, 42, 43) ", " \
-    P4(44, 45, 46, 47)
-#define P16D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55) ", " P4(56, 57, 58, 59) ", " \
-    P4(60, 61, 62, 63)
 #define WGMMA(n, regs, a, b) "wgmma.mma_async.sync.aligned.m64n" #n \
     "k16.f32.bf16.bf16 {" regs "}, %" #a ", %" #b ", 1, 1, 1, 0, 0;"
 
@@ -69,6 +57,9 @@ stream_put(const A &a, int m, int n, float v)
 /* (rows, K) as boxes of `box` rows by n blocks of 64; what lies outside reads as 0. By
  * gemm_stream.cu, once it is loaded; -ENOTSUP. */
 int stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n);
+/* Of g's w and x, as boxes of so many rows by n blocks of 64. */
+int stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, int w_rows,
+    int x_rows, int n);
 
 /* y of T rows, ldy apart, N wide, as boxes of `box` of each of `rows`; -ENOTSUP where the
  * copy engine can't write it. */

@@ -57,19 +57,6 @@ struct mid_work {
     int at, step, n, part, rank;
 };
 
-struct mid_at {
-    int slot, parity;
-
-    __device__ __forceinline__ void
-    next(int n)
-    {
-        if (++slot == n) {
-            slot = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 /* ---- instructions ----------------------------------------------------------- */
 
 #define P8B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23)
@@ -164,7 +151,7 @@ struct mid_feed {
     __device__ __forceinline__ void
     rest(int n)
     {
-        struct mid_at at = { 0, 0 };
+        struct cu_ring_place at = { 0, 0 };
         for (int i = 0; i < n; i++, at.next(a.n_stage))
             load_x(at.slot, k0 + i);
         for (int tile = 0; tile < k.n; tile++, n = 0) {
@@ -190,7 +177,7 @@ struct mid_warp {
     unsigned char *ring, *out;
     struct mid_barriers *bar;
     int warp, lane, stage, rows; /* of x that live */
-    struct mid_at at;
+    struct cu_ring_place at;
     uint64_t policy;
 
     __device__ __forceinline__
@@ -442,13 +429,6 @@ static const struct mid_kind {
 };
 #define N_KIND ((int)(sizeof(kinds) / sizeof(kinds[0])))
 
-/* Groups of so many blocks that there is room for at a time, at most. */
-static int
-mid_slots(int n_proc, int blocks)
-{
-    return n_proc < blocks ? 1 : n_proc / blocks;
-}
-
 /* The one that takes the least time, by what was measured on an H200 with 128 rows (us): 64
  * along K cost a block 0.225 for x and 0.00075 a row of w, or what it takes memory to bring
  * them, of which each processor gets its share; a tile's end 1, with an exchange 3. */
@@ -459,15 +439,15 @@ mid_choose(int N, int K, int gate, int n_proc)
     double least = INFINITY;
     for (int i = 0; i < N_KIND; i++) {
         const struct mid_kind *m = &kinds[i];
-        const int slots = mid_slots(n_proc, m->blocks);
+        const int slots = cu_slots(n_proc, m->blocks);
         const int rounds = ((N - 1) / m->height + slots) / slots;
         const double multiply = 0.225 + 0.00075 * m->height;
         const double bring = 128e-6 * m->height * n_proc / 4.5;
         const double t = rounds * (K / 64. / m->blocks * (multiply > bring ? multiply :
             bring) + (m->blocks == 1 ? 1 : 3));
-        if (m->blocks > 1 && K <= 64 * UNIT)
-            continue;                /* one of them would have nothing to read */
-        if (m->gate == gate && t < least) {
+        /* Of one unit of K the first block of two would have nothing to read. */
+        const int fits = m->gate == gate && (m->blocks == 1 || K > 64 * UNIT);
+        if (fits && t < least) {
             least = t;
             best = m;
         }
@@ -484,7 +464,6 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     const struct mid_kind *m = mid_choose(g->N, g->K, gate, n_proc);
     const int wide = m->height / (1 + gate), n_tile = (N - 1) / wide + 1;
     const int x_rows = (g->T + 7) / 8 * 8, x_bytes = x_rows * 128;
-    const int slots = mid_slots(n_proc, m->blocks);
     /* The tensor cores read CU_MID_ROWS rows of x, of which the last ones are anything. */
     const int n_stage = (m->ring - (CU_MID_ROWS * 128 - x_bytes)) /
         (m->height * 128 + x_bytes);
@@ -492,16 +471,12 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     struct mid_args a = { y, g->bias, g->n, g->first, g->T, N, g->K, ldy, y32, x_bytes,
         n_tile, n_stage < MOST_STAGES ? n_stage : MOST_STAGES, 0, y_bytes <= KEPT_MOST };
     CUtensorMap w, x, out = {};
-    int rc = stream_map(&w, g->w, g->N, g->K, wide, 1);
-    if (rc == 0)
-        rc = stream_map(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
-            g->T, g->K, x_rows, 1);
+    int rc = stream_maps(&w, &x, g, wide, x_rows, 1);
     if (rc != 0)
         return rc;
     a.boxes = stream_out_map(&out, y, g->T, N, ldy, y32, y32 ? wide / 2 : wide, 16) == 0;
-    cu_chain_clusters(m->kernel, (unsigned)m->blocks, dim3((unsigned)((n_tile < slots ?
-        n_tile : slots) * m->blocks)), (WARPS + 4) * 32, SHARED_MOST, cu_raw(st), w, x, out,
-        a);
+    cu_chain_clusters(m->kernel, (unsigned)m->blocks, cu_groups(n_tile, m->blocks, n_proc),
+        (WARPS + 4) * 32, SHARED_MOST, cu_raw(st), w, x, out, a);
     return cu_launched(st, "gemm");
 }
 

@@ -166,14 +166,11 @@ cu_gemm_stream_wide(const struct fdk_gemm_args *g, int n_proc, fdk_stream_t st)
         g->y_dtype == FDK_F32 };
     const int n_tile = ((g->N - 1) / SIDE + 1) * ((g->T - 1) / SIDE + 1);
     CUtensorMap w, x;
-    int rc = stream_map(&w, g->w, g->N, g->K, SIDE, 1);
-    if (rc == 0)
-        rc = stream_map(&x, (const __nv_bfloat16 *)g->x + (size_t)g->first * (size_t)g->K,
-            g->T, g->K, SIDE, 1);
+    int rc = stream_maps(&w, &x, g, SIDE, SIDE, 1);
     if (rc != 0)
         return rc;
-    cu_chain(wide_kernel, dim3((unsigned)(n_tile < n_proc ? n_tile : n_proc)),
-        (GROUPS + 1) * 128, sizeof(struct wide_shared), cu_raw(st), w, x, a);
+    cu_chain(wide_kernel, cu_groups(n_tile, 1, n_proc), (GROUPS + 1) * 128,
+        sizeof(struct wide_shared), cu_raw(st), w, x, a);
     return cu_launched(st, "gemm");
 }
 

@@ -276,8 +276,7 @@ layer_linked(const struct op *o)
     const struct fdk_gemm_args *gq = &o[L_QKV_GEMM].gemm, *go = &o[L_O].gemm;
     const struct fdk_gemm_args *gg = &o[L_GU].gemm, *gd = &o[L_DOWN].gemm;
     const int C = o[L_NORM].norm.C, F = o[L_SILU].silu.F;
-    return o[L_SILU].silu.T == 1 && gq->x == o[L_NORM].norm.y && q->qkv == gq->y &&
-        t->qkv == gq->y &&
+    return gq->x == o[L_NORM].norm.y && q->qkv == gq->y && t->qkv == gq->y &&
         go->x == t->y && o[L_POST_NORM].norm.add == go->y &&
         o[L_POST_NORM].norm.x == o[L_NORM].norm.x && gg->x == o[L_POST_NORM].norm.y &&
         o[L_SILU].silu.gu == gg->y && gd->x == o[L_SILU].silu.y &&
@@ -298,7 +297,8 @@ layer_fits(const struct op *o)
         if (!gemm_fits(&o[product[i]].gemm) ||
             o[product[i]].gemm.w_dtype != o[L_DOWN].gemm.w_dtype)
             return 0;
-    return kv_fits(&q->kv) && q->kv.head_dim == q->D && q->rot % 16 == 0 &&
+    return o[L_SILU].silu.T == 1 && kv_fits(&q->kv) && q->kv.head_dim == q->D &&
+        q->rot % 16 == 0 &&
         q->H % q->K == 0 && q->H / q->K <= MEGA_GROUP &&
         n->C <= MEGA_C_MOST && n->eps == p->eps &&
         cu_aligned(n->x, n->add, n->w, p->w) &&

@@ -11,7 +11,6 @@
 #include "kernels/cuda/ops_sample_choose.cuh"
 #include "kernels/cuda/ops_sample_keep.cuh"
 
-#include <string.h>
 
 #define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
 #define S_FEW 8                  /* rows that get a cluster of the largest size */
@@ -294,25 +293,6 @@ cluster_for(int R, int V)
     return logits_bytes(V, n) > S_LOGITS ? 0 : n;
 }
 
-static cudaLaunchConfig_t
-launch_config(cudaLaunchAttribute at[2], unsigned R, unsigned n, size_t shared)
-{
-    cudaLaunchConfig_t c = {};
-    memset(at, 0, 2 * sizeof(at[0]));
-    at[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    at[0].val.programmaticStreamSerializationAllowed = 1;
-    at[1].id = cudaLaunchAttributeClusterDimension;
-    at[1].val.clusterDim.x = n;
-    at[1].val.clusterDim.y = 1;
-    at[1].val.clusterDim.z = 1;
-    c.gridDim = dim3(R * n);
-    c.blockDim = dim3(S_THREADS);
-    c.dynamicSmemBytes = shared;
-    c.attrs = at;
-    c.numAttrs = 2;
-    return c;
-}
-
 size_t
 cu_sample_scratch(const struct fdk_sample_args *a)
 {
@@ -332,10 +312,8 @@ cu_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     unsigned n = cluster_for(a->R, a->V);
     if (n == 0)
         return -ENOTSUP;
-    cudaLaunchAttribute at[2];
-    cudaLaunchConfig_t c = launch_config(at, (unsigned)a->R, n, logits_bytes(a->V, n));
-    c.stream = cu_raw(st);
-    (void)cudaLaunchKernelEx(&c, sample_kernel, *a, *a->b);
+    cu_chain_clusters(sample_kernel, n, dim3((unsigned)a->R * n), S_THREADS,
+        logits_bytes(a->V, n), cu_raw(st), *a, *a->b);
     return cu_launched(st, "sample");
 }
 
@@ -351,7 +329,8 @@ cu_sample_load(void)
         e = cudaFuncSetAttribute(k, cudaFuncAttributePreferredSharedMemoryCarveout,
             cudaSharedmemCarveoutMaxShared);
     cudaLaunchAttribute at[2];
-    cudaLaunchConfig_t c = launch_config(at, 1, S_CLUSTER, S_LOGITS);
+    cudaLaunchConfig_t c = cu_chain_config(at, S_CLUSTER, S_CLUSTER, S_THREADS, S_LOGITS,
+        NULL);
     int fit = 0;
     if (e == cudaSuccess &&
         (cudaOccupancyMaxActiveClusters(&fit, k, &c) != cudaSuccess || fit == 0)) {
