@@ -391,7 +391,8 @@ stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, int w
 }
 
 int
-stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box, int rows)
+stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box, int rows,
+    int swizzled)
 {
     const size_t bytes = y32 ? 4 : 2;
     const cuuint64_t dim[2] = { (cuuint64_t)N, (cuuint64_t)T };
@@ -400,7 +401,8 @@ stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
     const cuuint32_t one[2] = { 1, 1 };
     if (encode == NULL || (uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 || encode(m, y32 ?
         CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, y, dim,
-        stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+        stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzled ?
+        CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
         return -ENOTSUP;
     return 0;

@@ -42,6 +42,86 @@ matrix(uint32_t at)
 #define WGMMA(n, regs, a, b) "wgmma.mma_async.sync.aligned.m64n" #n \
     "k16.f32.bf16.bf16 {" regs "}, %" #a ", %" #b ", 1, 1, 1, 0, 0;"
 
+#define P8B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23)
+#define P8C P4(32, 33, 34, 35) ", " P4(36, 37, 38, 39)
+#define P8D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55)
+#define D8(i) D4(i), D4(i + 4)
+
+/* d += x w^T over 16 of K: 64 rows of x, H of w. */
+template<int H>
+static __device__ __forceinline__ void
+stream_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
+{
+    if constexpr (H == 32)
+        asm volatile(WGMMA(32, P16A, 16, 17) : D16(0) : "l"(x), "l"(w));
+    if constexpr (H == 48)
+        asm volatile(WGMMA(48, P16A ", " P8B, 24, 25) : D16(0), D8(16) : "l"(x), "l"(w));
+    if constexpr (H == 64)
+        asm volatile(WGMMA(64, P16A ", " P16B, 32, 33) : D16(0), D16(16) : "l"(x), "l"(w));
+    if constexpr (H == 80)
+        asm volatile(WGMMA(80, P16A ", " P16B ", " P8C, 40, 41)
+            : D16(0), D16(16), D8(32) : "l"(x), "l"(w));
+    if constexpr (H == 96)
+        asm volatile(WGMMA(96, P16A ", " P16B ", " P16C, 48, 49)
+            : D16(0), D16(16), D16(32) : "l"(x), "l"(w));
+    if constexpr (H == 112)
+        asm volatile(WGMMA(112, P16A ", " P16B ", " P16C ", " P8D, 56, 57)
+            : D16(0), D16(16), D16(32), D8(48) : "l"(x), "l"(w));
+    if constexpr (H == 128)
+        asm volatile(WGMMA(128, P16A ", " P16B ", " P16C ", " P16D, 64, 65)
+            : D64 : "l"(x), "l"(w));
+}
+
+/* d = the sums of n blocks of 64 along K, 64 rows of x by H of w. R: a ring that this warp
+ * reads, `at` its place in it; full(), x() and w(): where a slot's barrier and boxes are in
+ * shared memory; leave(): it has read a slot; next(): to the next place. */
+template<int H, typename R>
+static __device__ __forceinline__ void
+stream_sums(float (&d)[H / 2], int n, R &ring)
+{
+    int before = 0;
+#pragma unroll
+    for (int i = 0; i < H / 2; i++)
+        d[i] = 0;
+    for (int kb = 0; kb < n; kb++) {
+        const int slot = ring.at.slot;
+        cu_bar_wait(ring.full(slot), ring.at.parity);
+        const uint32_t x = ring.x(slot), w = ring.w(slot);
+        cu_wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            stream_multiply<H>(d, matrix(x + i * 32), matrix(w + i * 32));
+        cu_wgmma_end();
+        cu_wgmma_wait<1>();
+        if (kb > 0)
+            ring.leave(before);
+        before = slot;
+        ring.next();
+    }
+    cu_wgmma_wait<0>();
+    cu_wgmma_hold(d);
+    if (n > 0)
+        ring.leave(before);
+}
+
+/* A box of y leaves for column n, row m, as a group of its own. */
+static __device__ __forceinline__ void
+stream_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t policy)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
+        "[%0, {%1, %2}], [%3], %4;\n\tcp.async.bulk.commit_group;"
+        :: "l"(map), "r"(n), "r"(m), "r"(src), "l"(policy) : "memory");
+}
+
+/* What a warp sent so has been read, all of it. */
+static __device__ __forceinline__ void
+stream_boxes_read(void)
+{
+    if (threadIdx.x % 32 == 0)
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    __syncwarp();
+}
+
 /* A: y, ldy and y32, whether y is fp32. */
 template<typename A>
 static __device__ __forceinline__ void
@@ -61,10 +141,10 @@ int stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n);
 int stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, int w_rows,
     int x_rows, int n);
 
-/* y of T rows, ldy apart, N wide, as boxes of `box` of each of `rows`; -ENOTSUP where the
- * copy engine can't write it. */
+/* y of T rows, ldy apart, N wide, as boxes of `box` of each of `rows`, swizzled (128 bytes
+ * of each) or not; -ENOTSUP where the copy engine can't write it. */
 int stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
-    int rows);
+    int rows, int swizzled);
 
 /* gemm_stream_mid.cu: up to CU_MID_ROWS rows, to the same bits. */
 #define CU_MID_ROWS CU_STREAM_ROWS

@@ -57,46 +57,6 @@ struct mid_work {
     int at, step, n, part, rank;
 };
 
-/* ---- instructions ----------------------------------------------------------- */
-
-#define P8B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23)
-#define P8C P4(32, 33, 34, 35) ", " P4(36, 37, 38, 39)
-#define P8D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55)
-#define D8(i) D4(i), D4(i + 4)
-
-/* d += x w^T over 16 of K: 64 rows of x, H of w. */
-template<int H>
-static __device__ __forceinline__ void
-mid_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
-{
-    if constexpr (H == 32)
-        asm volatile(WGMMA(32, P16A, 16, 17) : D16(0) : "l"(x), "l"(w));
-    if constexpr (H == 48)
-        asm volatile(WGMMA(48, P16A ", " P8B, 24, 25) : D16(0), D8(16) : "l"(x), "l"(w));
-    if constexpr (H == 64)
-        asm volatile(WGMMA(64, P16A ", " P16B, 32, 33) : D16(0), D16(16) : "l"(x), "l"(w));
-    if constexpr (H == 80)
-        asm volatile(WGMMA(80, P16A ", " P16B ", " P8C, 40, 41)
-            : D16(0), D16(16), D8(32) : "l"(x), "l"(w));
-    if constexpr (H == 96)
-        asm volatile(WGMMA(96, P16A ", " P16B ", " P16C, 48, 49)
-            : D16(0), D16(16), D16(32) : "l"(x), "l"(w));
-    if constexpr (H == 112)
-        asm volatile(WGMMA(112, P16A ", " P16B ", " P16C ", " P8D, 56, 57)
-            : D16(0), D16(16), D16(32), D8(48) : "l"(x), "l"(w));
-    if constexpr (H == 128)
-        asm volatile(WGMMA(128, P16A ", " P16B ", " P16C ", " P16D, 64, 65)
-            : D64 : "l"(x), "l"(w));
-}
-
-static __device__ __forceinline__ void
-mid_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t policy)
-{
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint "
-        "[%0, {%1, %2}], [%3], %4;\n\tcp.async.bulk.commit_group;"
-        :: "l"(map), "r"(n), "r"(m), "r"(src), "l"(policy) : "memory");
-}
-
 /* ---- asking ----------------------------------------------------------------- */
 
 /* One thread. */
@@ -195,49 +155,48 @@ struct mid_warp {
             asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
     }
 
+    __device__ __forceinline__ uint32_t
+    full(int slot) const
+    {
+        return cu_smem(&bar->full[slot]);
+    }
+
+    __device__ __forceinline__ uint32_t
+    w(int slot) const
+    {
+        return cu_smem(ring) + slot * stage;
+    }
+
+    __device__ __forceinline__ uint32_t
+    x(int slot) const
+    {
+        return w(slot) + H * 128 + warp / 4 * 8192;
+    }
+
+    __device__ __forceinline__ void
+    leave(int slot)
+    {
+        if (lane == 0)
+            cu_bar_arrive(cu_smem(&bar->empty[slot]));
+    }
+
+    __device__ __forceinline__ void
+    next(void)
+    {
+        at.next(a.n_stage);
+    }
+
     /* d = the sums of one part, of this warpgroup's 64 rows of x. */
     __device__ __forceinline__ void
     part(float (&d)[H / 2], int p)
     {
-        const int n_block = cut(a.K, k.part + p + 1) - cut(a.K, k.part + p);
-        const uint32_t x_at = H * 128 + warp / 4 * 8192;
-        int before = 0;
-#pragma unroll
-        for (int i = 0; i < H / 2; i++)
-            d[i] = 0;
-        for (int kb = 0; kb < n_block; kb++) {
-            cu_bar_wait(cu_smem(&bar->full[at.slot]), at.parity);
-            const uint32_t w = cu_smem(ring) + at.slot * stage;
-            cu_wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                mid_multiply<H>(d, matrix(w + x_at + i * 32), matrix(w + i * 32));
-            cu_wgmma_end();
-            cu_wgmma_wait<1>();
-            if (kb > 0 && lane == 0)
-                cu_bar_arrive(cu_smem(&bar->empty[before]));
-            before = at.slot;
-            at.next(a.n_stage);
-        }
-        cu_wgmma_wait<0>();
-        cu_wgmma_hold(d);
-        if (n_block > 0 && lane == 0)
-            cu_bar_arrive(cu_smem(&bar->empty[before]));
+        stream_sums<H>(d, cut(a.K, k.part + p + 1) - cut(a.K, k.part + p), *this);
     }
 
     __device__ __forceinline__ int
     lives(void)
     {
         return 16 * warp < rows;
-    }
-
-    /* The copies of this warp's results that are under way have read them. */
-    __device__ __forceinline__ void
-    copied(void)
-    {
-        if (lane == 0)
-            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        __syncwarp();
     }
 
     /* v[4 i + 2 r + c] of a lane is of its row lane / 4 + 8 r, its column 8 i +
@@ -251,7 +210,7 @@ struct mid_warp {
         if (a.y32) {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                copied();
+                stream_boxes_read();
 #pragma unroll
                 for (int i = 0; i < W / 16; i++)
 #pragma unroll
@@ -261,11 +220,11 @@ struct mid_warp {
                             v[half * (W / 4) + 4 * i + 2 * r + 1]);
                 cu_pair_written();
                 if (lane == 0)
-                    mid_box_out(y, n0 + half * (W / 2), 16 * warp, cu_smem(out), policy);
+                    stream_box_out(y, n0 + half * (W / 2), 16 * warp, cu_smem(out), policy);
             }
             return;
         }
-        copied();
+        stream_boxes_read();
 #pragma unroll
         for (int i = 0; i < W / 8; i++)
 #pragma unroll
@@ -274,7 +233,7 @@ struct mid_warp {
                     __floats2bfloat162_rn(v[4 * i + 2 * r], v[4 * i + 2 * r + 1]);
         cu_pair_written();
         if (lane == 0)
-            mid_box_out(y, n0, 16 * warp, cu_smem(out), policy);
+            stream_box_out(y, n0, 16 * warp, cu_smem(out), policy);
     }
 
     __device__ __forceinline__ int
@@ -474,7 +433,8 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     int rc = stream_maps(&w, &x, g, wide, x_rows, 1);
     if (rc != 0)
         return rc;
-    a.boxes = stream_out_map(&out, y, g->T, N, ldy, y32, y32 ? wide / 2 : wide, 16) == 0;
+    a.boxes = stream_out_map(&out, y, g->T, N, ldy, y32, y32 ? wide / 2 : wide, 16,
+        0) == 0;
     cu_chain_clusters(m->kernel, (unsigned)m->blocks, cu_groups(n_tile, m->blocks, n_proc),
         (WARPS + 4) * 32, SHARED_MOST, cu_raw(st), w, x, out, a);
     return cu_launched(st, "gemm");
