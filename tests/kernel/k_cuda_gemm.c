@@ -124,6 +124,8 @@ gemm_against_cpu(void **state)
     (void)state;
     for (size_t ki = 0; ki < N_KIND; ki++)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+            if (!tw_takes(ki + i, 5))
+                continue;
             struct mat m = { .T = shape[i][0], .N = shape[i][1], .K = shape[i][2],
                 .ldy = shape[i][1] + (i % 2 ? 3 : 0), .group = shape[i][3],
                 .kind = kinds[ki], .bias = (int)(i + ki) % 2 };
@@ -154,6 +156,8 @@ rows_stand_alone(const struct mat *m, int exact, size_t from)
     float *few = run_gemm(&tw.gpu, m, FEW), *same = NULL;
     int range = 0;
     for (size_t k = from; k < sizeof(splits) / sizeof(splits[0]); k++) {
+        if (!tw_takes(k + 1, 5))
+            continue;
         float *got = run_gemm(&tw.gpu, m, splits[k].rows);
         if (exact || splits[k].range == 0) {
             tw_same(got, few, n * 4, "gemm rows");
@@ -184,7 +188,7 @@ gemm_rows_stand_alone(void **state)
         { FDK_I8, FDK_BF16, FDK_BF16 }, { FDK_I4, FDK_BF16, FDK_BF16 } };
     (void)state;
     for (size_t ki = 0; ki < (tw.deterministic ? 5 : 3); ki++)
-        for (size_t i = 0; i < (ki == 0 ? 5 : 2); i++) {
+        for (size_t i = 0; i < (ki == 0 ? 5 : 2) && tw_takes(i, 8); i++) {
             struct mat m = { .T = 200, .N = shape[i][0], .K = shape[i][1],
                 .ldy = shape[i][0], .group = 64, .kind = kind[ki] };
             random_mat(&m);
@@ -238,7 +242,7 @@ gemm_ignores_dead_rows(void **state)
     static const int depth[] = { 256, 1088 };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        for (size_t k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 2 && tw_takes(i + 4 * k, 2); k++) {
             ignores_dead_rows(rows[i], depth[k], 0);
             ignores_dead_rows(rows[i], depth[k], tw_int(1, rows[i]));
         }
@@ -312,7 +316,8 @@ gemm_joins_silu(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++)
-        silu_joined(shape[i][0], shape[i][1], shape[i][2], shape[i][3], (int)i % 2);
+        if (tw_takes(i + 2, 3))
+            silu_joined(shape[i][0], shape[i][1], shape[i][2], shape[i][3], (int)i % 2);
 }
 
 /* fp32 activations as they come, 16-bit weights: the rounding of x is what differs. */

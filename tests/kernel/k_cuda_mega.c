@@ -33,9 +33,9 @@ static const struct shape shapes[] = {
     { FDK_F8E4M3, 256, 256, 512, 1536, 8, 2, 64, 64, 64, 1008, 0, 1 },
     { FDK_BF16, 0, 0, 1024, 2816, 16, 2, 128, 128, 16, 1003, 0, 0 },
     { FDK_BF16, 0, 0, 896, 4864, 14, 2, 64, 64, 64, 1008, 1, 1 },
+    { FDK_I4, 0, 128, 512, 8192, 8, 8, 64, 64, 32, 1003, 1, 0 },
     { FDK_I4, 128, 128, 1024, 1536, 8, 2, 128, 16, 128, 1003, 1, 1 },
     { FDK_I4, 128, 128, 4608, 14336, 16, 4, 128, 128, 64, 1008, 0, 0 },
-    { FDK_I4, 0, 128, 512, 8192, 8, 8, 64, 64, 32, 1003, 1, 0 },
 };
 
 struct matrix { void *w; float *scale; int N, K, group; enum fdk_dtype t; };
@@ -445,6 +445,8 @@ every_count(struct chain *c, int T)
     chain_capture(c, T);
     for (int live = 0; live <= T; live++) {
         int n[T_MAX], before[T_MAX], n_row = 0;
+        if (!tw_takes((size_t)(T - live), 3))
+            continue;
         for (int left = live; left > 0; left -= n[n_row++]) {
             n[n_row] = tw_int(0, 3) == 0 ? tw_int(1, left) : 1;
             before[n_row] = tw_int(0, n_row == 0 && tw_int(0, 1) == 0 ? LONG : 150);
@@ -462,6 +464,8 @@ every_length(struct chain *c)
     const int one = 1;
     chain_capture(c, 1);
     for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
+        if (!tw_takes(i, 6))
+            continue;
         chain_step(c, 1, &one, &before[i]);
         compare_step(c);
     }
@@ -473,6 +477,8 @@ steps_equal_single_operations(void **state)
     static struct chain c;
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        if (!tw_takes(i + 2, 3))
+            continue;
         chain_new(&c, &shapes[i]);
         for (int T = 1; T <= T_MAX; T *= 4)
             every_count(&c, T);

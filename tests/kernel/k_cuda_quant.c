@@ -134,6 +134,8 @@ against_cpu(void **state)
     for (size_t ti = 0; ti < N_TYPE; ti++)
         for (size_t i = 0; i < 3 * sizeof(shape) / sizeof(shape[0]); i++) {
             const int *s = shape[i / 3];
+            if (!tw_takes(i + 5 * ti, 13))
+                continue;
             struct mat m = { .T = s[0], .N = s[1], .K = s[2],
                 .ldy = s[1] + (i / 3 % 2 ? 3 : 0), .group = s[3], .t = types[ti],
                 .act = kinds[i % 3][0], .y = kinds[i % 3][1], .bias = (int)(i + ti) % 2 };
@@ -149,6 +151,8 @@ parts_of_rows(void **state)
     (void)state;
     for (size_t ti = 0; ti < N_TYPE; ti++)
         for (size_t i = 0; i < sizeof(split) / sizeof(split[0]); i++) {
+            if (!tw_takes(ti + i, 3))
+                continue;
             struct mat m = { .T = 140, .N = 96, .K = 512, .ldy = 96, .group = 128,
                 .t = types[ti], .act = i % 2 ? FDK_F32 : FDK_BF16, .y = FDK_F32 };
             check(&m, split[i]);
@@ -161,7 +165,7 @@ every_value(void **state)
 {
     (void)state;
     for (size_t ti = 0; ti < N_TYPE; ti++)
-        for (int T = 1; T <= 33; T += 16) {
+        for (int T = 1; T <= 33 && tw_takes(ti, 2); T += 16) {
             struct mat m = { .T = T, .N = 256, .K = 128, .ldy = 256, .group = 128,
                 .t = types[ti], .act = FDK_BF16, .y = FDK_F32 };
             random_mat(&m);
@@ -194,6 +198,8 @@ rows_stand_alone(void **state)
     (void)state;
     for (size_t ti = 0; ti < N_TYPE; ti++)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+            if (!tw_takes(ti + i, 4))
+                continue;
             struct mat m = { .T = 48, .N = shape[i][0], .K = shape[i][1],
                 .ldy = shape[i][0], .group = shape[i][2], .t = types[ti],
                 .act = FDK_BF16, .y = FDK_F32 };

@@ -113,6 +113,8 @@ greedy_and_scores(void **state)
     static const int sizes[] = { 1, 3, 50, 4097, 32000, 400003 };
     (void)state;
     for (int i = 0; i < 12; i++) {
+        if (!tw_takes((size_t)i, 3))
+            continue;
         draw_new(sizes[i / 2], 3);
         for (int o = 0; o < O; o++) {
             in.s.out[o].n_top = o % 5 == 0 ? -1 : tw_int(0, FDK_MAX_LOGPROBS + 2);
@@ -177,6 +179,8 @@ draws_equal_the_cpu(void **state)
     static const int sizes[] = { 2, 17, 300, 4096, 32000, 151936 };
     (void)state;
     for (int round = 0; round < 36; round++) {
+        if (!tw_takes((size_t)round, 7))
+            continue;
         draw_new(sizes[round % 6], round % 3 ? 2.5f : 6);
         for (int i = 0; i < K_MAX_ROW; i++)
             random_params(&in.rows[i]);
@@ -212,6 +216,8 @@ crowded_draws_equal_the_cpu(void **state)
     static const uint32_t ks[] = { 0, 1, 64, 65, 130, 300, 512, 513, 3000, 20000 };
     (void)state;
     for (int round = 0; round < 24; round++) {
+        if (!tw_takes((size_t)round, 5))
+            continue;
         draw_new(round % 3 == 0 ? 50257 : round % 3 == 1 ? 128256 : 4001, 2);
         for (int i = 0; i < R_MAX; i++)
             crowd((round + i) % 8, (size_t)i);
@@ -231,7 +237,7 @@ a_row_has_its_bits_in_any_company(void **state)
 {
     static struct draw all;
     (void)state;
-    for (int round = 0; round < 4; round++) {
+    for (int round = 0; round < 4 && tw_takes((size_t)round, 4); round++) {
         draw_new(round % 2 ? 128256 : 151936, round < 2 ? 2.5f : 6);
         for (int i = 0; i < K_MAX_ROW; i++) {
             random_params(&in.rows[i]);
@@ -275,6 +281,8 @@ penalties_equal_the_cpu(void **state)
 {
     (void)state;
     for (int round = 0; round < 12; round++) {
+        if (!tw_takes((size_t)round, 5))
+            continue;
         draw_new(round % 2 ? 333 : 20000, 3);
         in.counts = calloc(MAX_POOL * (size_t)in.V, 2);
         for (size_t i = 0; i < MAX_POOL * (size_t)in.V; i++)
