@@ -227,7 +227,7 @@ int cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g,
 int cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
     int n_proc, fdk_stream_t st);
 /* gemm_quant.cu: int8, int4 and e4m3 weights, any number of rows, x fp32 or bf16.
- * The same bits for a row whatever T up to CU_QUANT_ROWS, to 64, to 128, and beyond;
+ * The same bits for a row whatever T up to CU_QUANT_ROWS, to 32, 64, 128, and beyond;
  * with deterministic set, whatever T. */
 #define CU_QUANT_ROWS 16
 int cu_gemm_quant_fits(const struct fdk_gemm_args *a);

@@ -1,10 +1,12 @@
 /*
- * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. Three forms:
+ * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. Four forms:
  *
  * narrow (this file), up to CU_QUANT_ROWS rows of x: weights stream through shared
  * memory into mma.m16n8k16.
  * mid (gemm_quant_mid.cu), up to CU_QUANT_MID rows: wgmma with weights from registers,
  * which stream through shared memory.
+ * widen (gemm_quant_widen.cu), up to CU_QUANT_FEW rows: wgmma with weights that were made
+ * bf16 in shared memory.
  * wide (gemm_quant_wide.cu), any number of rows: wgmma with weights from registers.
  *
  * Within a form a row's bits do not depend on the number of rows, between them the order

@@ -13,13 +13,14 @@
  */
 #include "kernels/cuda/gemm_quant_mid.cuh"
 
+#define BN CU_QUANT_MID          /* rows of x */
 #define PARTS 4                  /* of K */
 #define PAIR 2                   /* blocks of a cluster */
 #define OWN  (PARTS / PAIR)      /* parts of a block, and its 16s of each 64 rows of w */
 #define ROWS 64                  /* of w in a tile, at most */
 #define THREADS 512
 
-template<int WT, int BN, int UNIT>
+template<int WT, int UNIT>
 struct mid {
     static const int W = WT;
     static const int rows = ROWS, units = BK / UNIT;
@@ -210,7 +211,7 @@ order(uint32_t at, int row, int unit)
 }
 
 /* A warp: half of the rows of x, in all stages of a part. */
-template<class S, int BN>
+template<class S>
 static __device__ __forceinline__ void
 order_all(const struct work &k, const struct places &p, uint32_t x_bars, int half)
 {
@@ -241,7 +242,7 @@ send(uint32_t dst, const float v[4], uint32_t bar)
 }
 
 /* Four warps: one part of K of each tile, its sums to the owners. */
-template<class S, int BN, int UNIT>
+template<class S, int UNIT>
 static __device__ __forceinline__ void
 multiply_all(const struct mid_args &a, const struct room &m, int warp, int rank, int rows)
 {
@@ -367,12 +368,12 @@ init(const struct room &m)
 #define CLUSTER __cluster_dims__(PAIR, 1, 1)
 #endif
 
-template<int W, int BN, int UNIT>
+template<int W, int UNIT>
 static __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 mid_kernel(const __grid_constant__ struct mid_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using S = mid<W, BN, UNIT>;
+    using S = mid<W, UNIT>;
     extern __shared__ unsigned char shared[];
     const uint32_t skip = (1024 - cu_smem(shared) % 1024) % 1024;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
@@ -392,7 +393,7 @@ mid_kernel(const __grid_constant__ struct mid_args a)
     const int rows = min(a.g.T, *a.g.n - a.g.first);
     if (warp < 8) {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-        multiply_all<S, BN, UNIT>(a, m, warp, rank, rows);
+        multiply_all<S, UNIT>(a, m, warp, rank, rows);
     } else {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
         if (warp < 10)
@@ -401,7 +402,7 @@ mid_kernel(const __grid_constant__ struct mid_args a)
             collect<S>(a, m, shared + skip + OWN * S::depth * S::stage, warp - 10, rank,
                 rows);
         else
-            order_all<S, BN>(ask.k, ask.p, ask.x_bars, warp % 2);
+            order_all<S>(ask.k, ask.p, ask.x_bars, warp % 2);
     }
 #endif
 }
@@ -424,11 +425,11 @@ tile_height(int N, int n_pair)
     return best;
 }
 
-template<int W, int BN, int UNIT>
+template<int W, int UNIT>
 static int
 launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 {
-    using S = mid<W, BN, UNIT>;
+    using S = mid<W, UNIT>;
     const size_t row_bytes = (size_t)a->K * quant_bits<W>() / 8;
     struct mid_args b;
     b.g = *a;
@@ -449,7 +450,7 @@ launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
         return -ENOTSUP;
     if (a->act == FDK_F32)
         quant_round(a, s);
-    cu_chain(mid_kernel<W, BN, UNIT>, cu_groups(b.n_tile, PAIR, n_proc), THREADS, S::shared,
+    cu_chain(mid_kernel<W, UNIT>, cu_groups(b.n_tile, PAIR, n_proc), THREADS, S::shared,
         s, b);
     return 0;
 }
@@ -459,9 +460,7 @@ static int
 launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 {
     int blocks = a->w_group >= a->K || a->w_group % BK == 0;
-    return a->T <= 32 ?
-        blocks ? launch<W, 32, BK>(a, n_proc, s) : launch<W, 32, 32>(a, n_proc, s) :
-        blocks ? launch<W, 64, BK>(a, n_proc, s) : launch<W, 64, 32>(a, n_proc, s);
+    return blocks ? launch<W, BK>(a, n_proc, s) : launch<W, 32>(a, n_proc, s);
 }
 
 int
@@ -473,24 +472,20 @@ cu_quant_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
     return rc != 0 ? rc : cu_launched(st, "gemm");
 }
 
-template<int W, int BN, int UNIT>
+template<int W, int UNIT>
 static cudaError_t
 prepare(void)
 {
-    return cudaFuncSetAttribute((const void *)mid_kernel<W, BN, UNIT>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, mid<W, BN, UNIT>::shared);
+    return cudaFuncSetAttribute((const void *)mid_kernel<W, UNIT>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, mid<W, UNIT>::shared);
 }
 
 template<int W>
 static cudaError_t
 prepare_all(void)
 {
-    cudaError_t e = prepare<W, 32, BK>();
-    if (e == cudaSuccess)
-        e = prepare<W, 64, BK>();
-    if (e == cudaSuccess)
-        e = prepare<W, 32, 32>();
-    return e != cudaSuccess ? e : prepare<W, 64, 32>();
+    cudaError_t e = prepare<W, BK>();
+    return e != cudaSuccess ? e : prepare<W, 32>();
 }
 
 cudaError_t

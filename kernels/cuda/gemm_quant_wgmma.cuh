@@ -60,9 +60,6 @@ multiply(float (&d)[N], const uint32_t *a, uint64_t b, int add)
 {
     if constexpr (N == 16)
         asm volatile(WGMMA(32, P16A, P4(16, 17, 18, 19), 20, 21) : D16(0) : AB);
-    else if constexpr (N == 32)
-        asm volatile(WGMMA(64, P16A ", " P16B, P4(32, 33, 34, 35), 36, 37)
-            : D16(0), D16(16) : AB);
     else
         asm volatile(WGMMA(128, P16A ", " P16B ", " P16C ", " P16D, P4(64, 65, 66, 67), 68,
             69)

@@ -1,39 +1,28 @@
 /*
  * The wide form: y = x w^T with quantized weights for any number of rows of x,
  * on wgmma (gemm_quant_wgmma.cuh). Two groups of four warps take 64 rows of w each and BN
- * rows of x or, halves, the same 64 rows of w and each half of the rows of x, through a
- * ring that tensor copies fill, which one thread asks for. A block takes tiles in turn, and
- * its ring runs on from tile to tile.
- *
- * By default, up to CU_QUANT_FEW rows make few tiles: what takes least time is chosen,
- * which may be that two blocks share a tile, each with half of K (pair.cuh). Else a row's
- * bits depend neither on T nor on BN.
+ * rows of x, through a ring that tensor copies fill, which one thread asks for. A block
+ * takes tiles in turn, and its ring runs on from tile to tile. A row's bits do not depend
+ * on T.
  *
  * x is put in order, as bf16, by order_x(), with zeros up to a multiple of BK.
  */
 #include "kernels/cuda/gemm_quant_wgmma.cuh"
-#include "kernels/cuda/pair.cuh"
-
-#include <math.h>
 
 #define BN 128                   /* rows of x of a tile */
 #define THREADS 384              /* two groups that compute, one that copies */
 #define STRIP 32                 /* rows of y that a group's room takes at a time */
 #define ACROSS 8                 /* tiles of x that run together through all of w */
 
-/* HALVES: of x, one a group, else one has half of the rows of w. */
-template<int W, int HALVES>
+template<int W>
 struct wide {
-    static const int rows = HALVES ? 64 : 128;         /* of w, of a tile */
-    static const int across = HALVES ? BN / 2 : BN;    /* rows of x, of a group */
+    static const int rows = 128;                       /* of w, of a tile */
     static const int w_row = BK * quant_bits<W>() / 8;
     static const int x_bytes = BN * BK * 2;
     static const int stage = x_bytes + rows * w_row;
     static const int strip = STRIP * 68 * 4;           /* 68: other banks for each row */
     static const int depth = (226 * 1024 - 2048 - 2 * strip) / stage;
-    static const int shared = 1024 + depth * (stage + 16) + 2 * strip +
-        (int)sizeof(struct cu_pair);
-    static_assert(cu_pair_bytes(across / 2) <= depth * stage, "what is exchanged fits");
+    static const int shared = 1024 + depth * (stage + 16) + 2 * strip;
 };
 
 struct wide_args {
@@ -41,14 +30,12 @@ struct wide_args {
     struct fdk_gemm_args g;
     uint32_t ones;
     int32_t groups, units;           /* scales of a row; units that share one, 0: all */
-    int32_t blocks;                  /* of a tile: 1, 2 */
 };
 
-/* What a block does: tiles at, at + step, ... below n, of each the blocks of K from k0 to
- * k1. */
+/* What a block does: tiles at, at + step, ... below n, of each n_kb blocks of K. */
 struct share {
-    int at, step, n, k0, k1;
-    int tok, rows, rank;             /* tiles of x; its rows that live; in the cluster */
+    int at, step, n, n_kb;
+    int tok, rows;                   /* tiles of x; its rows that live */
 };
 
 /* ---- x ----------------------------------------------------------------------------- */
@@ -106,16 +93,15 @@ tile_of(const struct fdk_gemm_args &a, int i, int tok)
 }
 
 /* One thread asks for every stage. */
-template<int W, int HALVES>
+template<int W>
 static __device__ __forceinline__ void
-feed(const struct wide_args &a, uint32_t at, uint32_t bars, struct cu_pair *pair,
-    const struct share &f)
+feed(const struct wide_args &a, uint32_t at, uint32_t bars, const struct share &f)
 {
-    using S = wide<W, HALVES>;
+    using S = wide<W>;
     struct ring r = { 0, 1 };
-    for (int i = f.at, j = 0; i < f.n; i += f.step, j++) {
+    for (int i = f.at; i < f.n; i += f.step) {
         struct tile to = tile_of<S::rows>(a.g, i, f.tok);
-        for (int k = f.k0; k < f.k1; k++) {
+        for (int k = 0; k < f.n_kb; k++) {
             uint32_t full = bars + (uint32_t)r.slot * 16;
             uint32_t x = at + (uint32_t)(r.slot * S::stage);
             cu_bar_wait(full + 8, r.parity);
@@ -125,8 +111,6 @@ feed(const struct wide_args &a, uint32_t at, uint32_t bars, struct cu_pair *pair
             quant_box2(x + S::x_bytes / 2, &a.x, k * BK + BK / 2, to.m0, full);
             onward<S::depth>(&r);
         }
-        if (a.blocks > 1)
-            cu_pair_over(pair, j & 1);
     }
 }
 
@@ -147,18 +131,17 @@ take_scales(float s[2], const struct scales *p, int unit)
 
 /* All stages of a tile, UNIT = BK. Weights become operands while the products of
  * the ones before run. */
-template<int W, int HALVES>
+template<int W>
 static __device__ __forceinline__ void
 sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
     const struct scales *p, const struct share &f,
-    float (&total)[wide<W, HALVES>::across / 2])
+    float (&total)[BN / 2])
 {
-    using S = wide<W, HALVES>;
-    const int row = (int)threadIdx.x / 32 * 16 % S::rows + (int)threadIdx.x % 32 / 4;
-    const uint32_t mine = HALVES ? (uint32_t)threadIdx.x / 128 * 8192 : 0;
+    using S = wide<W>;
+    const int row = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
     uint32_t v[4][2][2], op[2][4][4];
-    float d[S::across / 2], s[2], next[2];
-    take_scales(s, p, f.k0);
+    float d[BN / 2], s[2], next[2];
+    take_scales(s, p, 0);
     cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
     uint32_t x = at + (uint32_t)(r->slot * S::stage);
 #pragma unroll
@@ -166,24 +149,23 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
         take_w<W>(v[j], x + S::x_bytes, row, j);
     widen<W>(&op[0][0], v[0], a.ones);
     widen<W>(&op[0][2], v[1], a.ones);
-    for (int k = f.k0; k < f.k1; k++) {
+    for (int k = 0; k < f.n_kb; k++) {
         uint32_t empty = bars + (uint32_t)r->slot * 16 + 8;
         cu_wgmma_hold(d);
         cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            multiply(d, op[0][i], operand(x + mine + (uint32_t)i * 32, 0), i > 0);
+            multiply(d, op[0][i], operand(x + (uint32_t)i * 32, 0), i > 0);
         cu_wgmma_end();
         widen<W>(&op[1][0], v[2], a.ones);
         widen<W>(&op[1][2], v[3], a.ones);
         cu_wgmma_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            multiply(d, op[1][i], operand(x + mine + S::x_bytes / 2 + (uint32_t)i * 32,
-                0), 1);
+            multiply(d, op[1][i], operand(x + S::x_bytes / 2 + (uint32_t)i * 32, 0), 1);
         cu_wgmma_end();
         onward<S::depth>(r);
-        if (k + 1 < f.k1) {
+        if (k + 1 < f.n_kb) {
             take_scales(next, p, k + 1);
             cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
             x = at + (uint32_t)(r->slot * S::stage);
@@ -210,9 +192,9 @@ static __device__ __forceinline__ void
 sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
     const struct scales *p, const struct share &f, float (&total)[BN / 2])
 {
-    using S = wide<W, 0>;
+    using S = wide<W>;
     const int row = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
-    for (int k = f.k0 * BK; k < f.k1 * BK; k += BK) {
+    for (int k = 0; k < f.n_kb * BK; k += BK) {
         uint32_t x = at + (uint32_t)(r->slot * S::stage);
         cu_bar_wait(bars + (uint32_t)r->slot * 16, r->parity);
 #pragma unroll 1
@@ -275,18 +257,16 @@ put_eight(const struct fdk_gemm_args &a, int m, int n, const float *v, int even)
     }
 }
 
-/* A group's sums, 64 by 2 N, to y through its room, STRIP rows of y at a time. to: of the
- * group. */
-template<int N>
+/* A group's sums to y through its room, STRIP rows of y at a time. */
 static __device__ __forceinline__ void
-put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[N],
+put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[BN / 2],
     float *room, int rows)
 {
     const int group = (int)threadIdx.x / 128, i = (int)threadIdx.x % 128;
     const int n = i / 32 * 16 + i % 32 / 4, t = i % 4;
     const int even = a.ldy % 8 == 0 && (uintptr_t)a.y % 16 == 0;
 #pragma unroll
-    for (int q = 0; q < 2 * N / STRIP; q++) {
+    for (int q = 0; q < BN / STRIP; q++) {
         meet(group);
 #pragma unroll
         for (int j = 0; j < STRIP / 8; j++)
@@ -307,76 +287,63 @@ put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[N],
 
 /* ---- the kernel -------------------------------------------------------------------- */
 
-template<int W, int HALVES, int UNIT>
+template<int W, int UNIT>
 static __device__ __forceinline__ void
-compute(const struct wide_args &a, unsigned char *base, uint32_t bars, struct cu_pair *pair,
-    float *room, const struct share &f)
+compute(const struct wide_args &a, uint32_t at, uint32_t bars, float *room,
+    const struct share &f)
 {
-    using S = wide<W, HALVES>;
+    using S = wide<W>;
     const int group = (int)threadIdx.x / 128;
-    const int n = (int)threadIdx.x / 32 * 16 % S::rows + (int)threadIdx.x % 32 / 4;
+    const int n = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
     struct ring r = { 0, 0 };
-    for (int i = f.at, j = 0; i < f.n; i += f.step, j++) {
+    for (int i = f.at; i < f.n; i += f.step) {
         struct tile to = tile_of<S::rows>(a.g, i, f.tok);
         struct scales p;
-        float total[S::across / 2] = {};
+        float total[BN / 2] = {};
         p.units = a.units;
 #pragma unroll
         for (int h = 0; h < 2; h++)
             p.row[h] = a.g.w_scale + (size_t)min(to.n0 + n + 8 * h, a.g.N - 1) *
                 (size_t)a.groups;
         if constexpr (UNIT == BK)
-            sum_blocks<W, HALVES>(a, cu_smem(base), bars, &r, &p, f, total);
+            sum_blocks<W>(a, at, bars, &r, &p, f, total);
         else
-            sum_units<W>(a, cu_smem(base), bars, &r, &p, f, total);
-        if (a.blocks > 1)
-            cu_pair_add(total, base, pair, f.rank, 1, j & 1);
-        to.n0 += HALVES ? 0 : group * 64;
-        to.m0 += HALVES ? group * S::across : 0;
-        if (a.blocks == 1 || cu_pair_mine(f.rank))
-            put_tile(a.g, to, total, room + group * (STRIP * 68), f.rows);
+            sum_units<W>(a, at, bars, &r, &p, f, total);
+        to.n0 += group * 64;
+        put_tile(a.g, to, total, room + group * (STRIP * 68), f.rows);
     }
 }
 
-template<int W, int HALVES, int UNIT>
+template<int W, int UNIT>
 static __global__ void __launch_bounds__(THREADS, 1)
 wide_kernel(const __grid_constant__ struct wide_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    using S = wide<W, HALVES>;
+    using S = wide<W>;
     extern __shared__ unsigned char shared[];
     unsigned char *base = shared + (1024 - cu_smem(shared) % 1024) % 1024;
     uint32_t at = cu_smem(base), bars = at + S::depth * S::stage + 2 * S::strip;
     float *room = (float *)(base + S::depth * S::stage);
-    struct cu_pair *pair = (struct cu_pair *)(base + S::depth * (S::stage + 16) +
-        2 * S::strip);
     cu_dep_next();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::depth; i++) {
             cu_bar_init(bars + (uint32_t)i * 16, 1);
             cu_bar_init(bars + (uint32_t)i * 16 + 8, 2);
         }
-        cu_pair_init(pair);
         cu_bar_ready();
     }
     __syncthreads();
-    if (a.blocks > 1) {
-        cu_cluster_arrive();
-        cu_cluster_wait();
-    }
     cu_dep_wait();
-    const int rank = a.blocks > 1 ? cu_cluster_rank() : 0, n_kb = (a.g.K - 1) / BK + 1;
     const int rows = min(a.g.T, *a.g.n - a.g.first), tok = (max(rows, 0) + BN - 1) / BN;
-    const struct share f = { (int)blockIdx.x / a.blocks, (int)gridDim.x / a.blocks,
-        tok * ((a.g.N - 1) / S::rows + 1), n_kb * rank / a.blocks,
-        n_kb * (rank + 1) / a.blocks, tok, rows, rank };
+    const struct share f = { (int)blockIdx.x, (int)gridDim.x, tok * ((a.g.N - 1) / S::rows +
+        1), (a.g.K - 1) / BK + 1, tok, rows };
     if (threadIdx.x >= 256) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         if (threadIdx.x == 256)
-            feed<W, HALVES>(a, at, bars, pair, f);
+            feed<W>(a, at, bars, f);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        compute<W, HALVES, UNIT>(a, base, bars, pair, room, f);
+        compute<W, UNIT>(a, at, bars, room, f);
     }
 #endif
 }
@@ -408,11 +375,11 @@ quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m)
         CUDA_SUCCESS ? 0 : -ENOTSUP;
 }
 
-template<int W, int HALVES, int UNIT>
+template<int W, int UNIT>
 static int
-launch(const struct fdk_gemm_args *a, int blocks, int n_proc, cudaStream_t s)
+launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 {
-    using S = wide<W, HALVES>;
+    using S = wide<W>;
     const size_t row_bytes = (size_t)a->K * quant_bits<W>() / 8, pieces = (size_t)a->T *
         padded(a) / 32;
     struct wide_args b;
@@ -425,77 +392,51 @@ launch(const struct fdk_gemm_args *a, int blocks, int n_proc, cudaStream_t s)
     b.ones = quant_ones<W>();
     b.groups = (a->K - 1) / a->w_group + 1;
     b.units = a->w_group < a->K ? a->w_group / UNIT : 0;
-    b.blocks = blocks;
     if (quant_make_map(&b.w, a->w, &w) != 0 || quant_make_map(&b.x, a->scratch, &x) != 0)
         return -ENOTSUP;
     const int n_tile = ((a->N - 1) / S::rows + 1) * ((a->T - 1) / BN + 1);
     cu_chain(order_x<W == FDK_I4 ? FDK_I4 : FDK_I8>,
         dim3((unsigned)((pieces + 255) / 256)), 256, 0, s, *a);
-    cu_chain_clusters(wide_kernel<W, HALVES, UNIT>, (unsigned)blocks,
-        cu_groups(n_tile, blocks, n_proc), THREADS, S::shared, s, b);
+    cu_chain(wide_kernel<W, UNIT>, cu_groups(n_tile, 1, n_proc), THREADS, S::shared, s, b);
     return 0;
-}
-
-/* Microseconds that a product of up to BN rows would take if the tensor cores were all: 128
- * of K 0.55, halves 0.3, and, not measured, a tile's end 1.5, of two blocks 3. What was
- * chosen by it was measured, and takes longer (kernels/NOTES.md). */
-static double
-cost(const struct fdk_gemm_args *a, int halves, int blocks, int n_proc)
-{
-    const int n_kb = (a->K - 1) / BK + 1, slots = cu_slots(n_proc, blocks);
-    const int n_tile = (a->N - 1) / (halves ? 64 : 128) + 1;
-    if (n_kb < 2 * blocks)
-        return INFINITY;
-    return (double)((n_tile - 1) / slots + 1) * ((halves ? 0.3 : 0.55) * n_kb / blocks +
-        1.5 * blocks);
 }
 
 template<int W>
 static int
-launch_unit(const struct fdk_gemm_args *a, int few, int n_proc, cudaStream_t s)
+launch_unit(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 {
-    const int whole = a->w_group >= a->K || a->w_group % BK == 0;
-    int halves = 0, blocks = 1;
-    for (int i = 1; i < 4 && few; i++)
-        if ((whole || i / 2 == 0) &&
-            cost(a, i / 2, i % 2 + 1, n_proc) < cost(a, halves, blocks, n_proc)) {
-            halves = i / 2;
-            blocks = i % 2 + 1;
-        }
-    return !whole ? launch<W, 0, 32>(a, blocks, n_proc, s) :
-        halves ? launch<W, 1, BK>(a, blocks, n_proc, s) :
-        launch<W, 0, BK>(a, blocks, n_proc, s);
+    return a->w_group >= a->K || a->w_group % BK == 0 ? launch<W, BK>(a, n_proc, s) :
+        launch<W, 32>(a, n_proc, s);
 }
 
 int
 cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
     fdk_stream_t st)
 {
-    const int few = !deterministic && a->T <= CU_QUANT_FEW;
-    if (few && a->T <= CU_QUANT_MID)
+    if (!deterministic && a->T <= CU_QUANT_MID)
         return cu_quant_mid(a, n_proc, st);
-    int rc = a->w_dtype == FDK_I4 ? launch_unit<FDK_I4>(a, few, n_proc, cu_raw(st)) :
-        a->w_dtype == FDK_I8 ? launch_unit<FDK_I8>(a, few, n_proc, cu_raw(st)) :
-        launch_unit<FDK_F8E4M3>(a, few, n_proc, cu_raw(st));
+    if (!deterministic && cu_quant_widen_fits(a))
+        return cu_quant_widen(a, n_proc, st);
+    int rc = a->w_dtype == FDK_I4 ? launch_unit<FDK_I4>(a, n_proc, cu_raw(st)) :
+        a->w_dtype == FDK_I8 ? launch_unit<FDK_I8>(a, n_proc, cu_raw(st)) :
+        launch_unit<FDK_F8E4M3>(a, n_proc, cu_raw(st));
     return rc != 0 ? rc : cu_launched(st, "gemm");
 }
 
-template<int W, int HALVES, int UNIT>
+template<int W, int UNIT>
 static cudaError_t
 prepare(void)
 {
-    return cudaFuncSetAttribute((const void *)wide_kernel<W, HALVES, UNIT>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, wide<W, HALVES>::shared);
+    return cudaFuncSetAttribute((const void *)wide_kernel<W, UNIT>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, wide<W>::shared);
 }
 
 template<int W>
 static cudaError_t
 prepare_units(void)
 {
-    cudaError_t e = prepare<W, 0, BK>();
-    if (e == cudaSuccess)
-        e = prepare<W, 1, BK>();
-    return e != cudaSuccess ? e : prepare<W, 0, 32>();
+    cudaError_t e = prepare<W, BK>();
+    return e != cudaSuccess ? e : prepare<W, 32>();
 }
 
 cudaError_t
@@ -514,5 +455,7 @@ cu_quant_wide_load(void)
         e = prepare_units<FDK_I8>();
     if (e == cudaSuccess)
         e = prepare_units<FDK_F8E4M3>();
-    return e != cudaSuccess ? e : cu_quant_mid_load();
+    if (e == cudaSuccess)
+        e = cu_quant_mid_load();
+    return e != cudaSuccess ? e : cu_quant_widen_load();
 }

@@ -126,7 +126,8 @@ against_cpu(void **state)
         { 129, 96, 1024, 64 }, { 300, 200, 160, 160 }, { 600, 64, 64, 64 },
         { 20, 4500, 256, 128 }, { 40, 8600, 256, 64 }, { 100, 4100, 1024, 128 },
         { 128, 6200, 512, 512 }, { 90, 300, 2048, 64 }, { 65, 8600, 320, 32 },
-        { 127, 9000, 640, 128 },
+        { 127, 9000, 640, 128 }, { 80, 5000, 2048, 256 }, { 50, 3000, 4096, 512 },
+        { 33, 30000, 384, 384 }, { 100, 15100, 512, 128 }, { 70, 200, 480, 480 },
     };
     static const enum fdk_dtype kinds[][2] = { { FDK_BF16, FDK_BF16 },
         { FDK_BF16, FDK_F32 }, { FDK_F32, FDK_F32 } };
@@ -188,11 +189,13 @@ every_value(void **state)
 }
 
 /* A row's bits do not depend on how many rows a launch has: among launches of 16 rows
- * at most, of 17 to 64, to 128, of more, and among all where the device was opened so. */
+ * at most, of 17 to 32, to 64, to 128, of more, and among all where the device was opened
+ * so. */
 static void
 rows_stand_alone(void **state)
 {
-    static const int few[] = { 1, 2, 3, 8, 9, 16 }, many[] = { 17, 64, 100, 128, 150, 200 };
+    static const int few[] = { 1, 2, 3, 8, 9, 16 };
+    static const int many[] = { 17, 32, 40, 64, 100, 128, 150, 200 };
     static const int shape[][3] = { { 64, 128, 64 }, { 512, 4096, 128 },
         { 96, 14336, 128 }, { 256, 5120, 5120 }, { 80, 480, 96 } };
     (void)state;
@@ -205,10 +208,10 @@ rows_stand_alone(void **state)
                 .act = FDK_BF16, .y = FDK_F32 };
             size_t bytes = (size_t)m.T * (size_t)m.N * 4;
             random_mat(&m);
-            float *large[] = { run_gemm(&tw.gpu, &m, 48), run_gemm(&tw.gpu, &m, 70),
-                run_gemm(&tw.gpu, &m, 130) };
+            float *large[] = { run_gemm(&tw.gpu, &m, 24), run_gemm(&tw.gpu, &m, 48),
+                run_gemm(&tw.gpu, &m, 70), run_gemm(&tw.gpu, &m, 130) };
             float *small = run_gemm(&tw.gpu, &m, 12);
-            for (int k = 0; k < 3 && tw.deterministic; k++)
+            for (int k = 0; k < 4 && tw.deterministic; k++)
                 tw_same(small, large[k], bytes, "deterministic rows");
             for (size_t k = 0; k < sizeof(few) / sizeof(few[0]); k++) {
                 float *got = run_gemm(&tw.gpu, &m, few[k]);
@@ -220,9 +223,8 @@ rows_stand_alone(void **state)
                 tw_same(got, large[k / 2], bytes, "many rows");
                 free(got);
             }
-            free(large[0]);
-            free(large[1]);
-            free(large[2]);
+            for (int k = 0; k < 4; k++)
+                free(large[k]);
             free(small);
             free_mat(&m);
         }
