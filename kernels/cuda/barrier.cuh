@@ -74,6 +74,15 @@ struct cu_ring_at : cu_ring_place {
     }
 };
 
+/* What this warp wrote to shared memory may be read by the copy engine and the tensor
+ * cores, once who asks them to has been told. */
+static __device__ __forceinline__ void
+cu_written(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+}
+
 /* In whichever block of the cluster: bar comes from cu_remote(). Orders nothing that
  * another block reads. */
 static __device__ __forceinline__ void

@@ -281,9 +281,9 @@ int cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer);
 
 /* ---- dependent launches ------------------------------------------------------
  * A kernel launched by cu_chain() may start while the one before it on the
- * stream still runs. It must call cu_dep_wait() in every thread, before it
- * reads what another kernel writes or writes anything, and may use the time
- * until then for what is constant. cu_dep_next() lets the kernel behind start
+ * stream still runs. Every thread of it that reads what another kernel writes,
+ * or writes to memory, must call cu_dep_wait() before it does, and may use the
+ * time until then for what is constant. cu_dep_next() lets the kernel behind start
  * as soon as every block has called it. Both do nothing after a plain launch. */
 
 static __device__ __forceinline__ void

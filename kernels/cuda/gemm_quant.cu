@@ -9,8 +9,8 @@
  * bf16 in shared memory.
  * wide (gemm_quant_wide.cu), any number of rows: wgmma with weights from registers.
  *
- * Within a form a row's bits do not depend on the number of rows, between them the order
- * of the sums differs.
+ * Within a form a row's bits do not depend on the number of rows (widen: up to 64, and
+ * beyond), between them the order of the sums differs.
  *
  * Narrow: a row group is 16 rows of w, the A operand; 8 NG rows of x are B. The
  * order of k within a product is free as long as both sides agree: lane (g, t)
@@ -493,7 +493,7 @@ cu_gemm_quant_fits(const struct fdk_gemm_args *a)
         (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0;
 }
 
-/* Either form's: what a launch needs does not depend on which one is taken. */
+/* Any form's: what a launch needs does not depend on which one is taken. */
 size_t
 cu_gemm_quant_scratch(const struct fdk_gemm_args *a)
 {

@@ -370,7 +370,7 @@ init(const struct room &m)
 
 template<int W, int UNIT>
 static __global__ void CLUSTER __launch_bounds__(THREADS, 1)
-mid_kernel(const __grid_constant__ struct mid_args a)
+quant_mid_kernel(const __grid_constant__ struct mid_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     using S = mid<W, UNIT>;
@@ -450,8 +450,8 @@ launch(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
         return -ENOTSUP;
     if (a->act == FDK_F32)
         quant_round(a, s);
-    cu_chain(mid_kernel<W, UNIT>, cu_groups(b.n_tile, PAIR, n_proc), THREADS, S::shared,
-        s, b);
+    cu_chain(quant_mid_kernel<W, UNIT>, cu_groups(b.n_tile, PAIR, n_proc), THREADS,
+        S::shared, s, b);
     return 0;
 }
 
@@ -476,7 +476,7 @@ template<int W, int UNIT>
 static cudaError_t
 prepare(void)
 {
-    return cudaFuncSetAttribute((const void *)mid_kernel<W, UNIT>,
+    return cudaFuncSetAttribute((const void *)quant_mid_kernel<W, UNIT>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, mid<W, UNIT>::shared);
 }
 

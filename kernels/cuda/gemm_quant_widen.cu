@@ -1,5 +1,7 @@
 /*
- * y = x w^T with quantized weights for CU_QUANT_MID to CU_QUANT_FEW rows of x, by default.
+ * y = x w^T with quantized weights for more than CU_QUANT_MID and up to CU_QUANT_FEW rows
+ * of x, by default, where a scale belongs to whole 128s of K and those of a row are a
+ * multiple of 4, or one: gemm_quant_wide.cu takes what does not fit.
  *
  * Rows of x are the tensor cores' M, rows of w their N, H of them a tile. Weights come as
  * they are stored, and eight warps make them bf16 in shared memory, in the form in which
@@ -8,11 +10,13 @@
  * of the rows of x. One thread asks for w, from before the kernel ahead has ended, and
  * another one for x.
  *
- * The products of 128 elements of K are summed by the tensor cores; where these have a
- * scale of their own, that sum times the scale is added to a row's in fp32, in ascending
- * order of k, else the tensor cores sum all of K. Where there are few tiles two blocks, a
- * cluster, share one, each with half of K (pair.cuh). Neither H nor that depends on the
- * number of rows: a row's bits are the same for all up to 64 rows, and for all beyond.
+ * The products of 128 elements of K, for up to 64 rows of 64, are summed by the tensor
+ * cores; where these have a scale of their own, that sum times the scale is added to a
+ * warpgroup's in fp32, in ascending order of k, else the tensor cores sum all of K. The two
+ * warpgroups' sums of up to 64 rows are added at the end. Where there are few tiles two
+ * blocks, a cluster, share one, each with half of K (pair.cuh). Neither H nor that depends
+ * on the number of rows: a row's bits are the same for all up to 64 rows, and for all
+ * beyond.
  */
 #include "kernels/cuda/gemm_quant.cuh"
 #include "kernels/cuda/gemm_stream.cuh"
@@ -240,7 +244,7 @@ widen_all(const struct widen_args &a, const struct share &f,
                 cu_bar_arrive(cu_smem(&s->raw_empty[from.slot]));
             cu_bar_wait(cu_smem(&s->empty[at.slot]), at.parity);
             w.put(s->ring[at.slot].w, a.ones);
-            cu_pair_written();
+            cu_written();
             if (lane == 0)
                 cu_bar_arrive(cu_smem(&s->full[at.slot]));
         }
@@ -422,7 +426,7 @@ struct widen_warp {
             for (int r = 0; r < 2; r++)
                 *(__nv_bfloat162 *)(to + r * 8 * pitch + i * 16) =
                     __floats2bfloat162_rn(v[4 * i + 2 * r], v[4 * i + 2 * r + 1]);
-        cu_pair_written();
+        cu_written();
         if (lane == 0 && n < a.g.N)
             stream_box_out(&a.y, n, m, cu_smem(s->out[warp]), policy);
     }
@@ -519,7 +523,7 @@ init(struct widen_shared<W, H, BIG> *s)
 
 template<int W, int H, int BIG>
 static __global__ void __launch_bounds__(THREADS, 1)
-widen_kernel(const __grid_constant__ struct widen_args a)
+quant_widen_kernel(const __grid_constant__ struct widen_args a)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -557,7 +561,9 @@ widen_kernel(const __grid_constant__ struct widen_args a)
 
 static const int heights[] = { 112, 96, 64 };
 
-/* About how long tiles of h rows take, by `blocks` each. Not by T: see above. */
+/* About how long tiles of h rows take, by `blocks` each, in eights of a clock: h for the
+ * products of a BK and 48 for all else there, 300 for a tile's end, 1000 where two blocks
+ * meet. Estimates, and not by T: see above. */
 static int
 cost(const struct fdk_gemm_args *a, int h, int blocks, int n_proc)
 {
@@ -598,8 +604,9 @@ launch(const struct fdk_gemm_args *a, int blocks, int n_proc, cudaStream_t s)
         widen<W, H, BIG>::wide, 16, 0) == 0;
     if (a->act == FDK_F32)
         quant_round(a, s);
-    cu_chain_clusters(widen_kernel<W, H, BIG>, (unsigned)blocks, cu_groups(b.n_tile, blocks,
-        n_proc), THREADS, sizeof(struct widen_shared<W, H, BIG>), s, b);
+    cu_chain_clusters(quant_widen_kernel<W, H, BIG>, (unsigned)blocks,
+        cu_groups(b.n_tile, blocks, n_proc), THREADS,
+        sizeof(struct widen_shared<W, H, BIG>), s, b);
     return 0;
 }
 
@@ -647,7 +654,7 @@ template<int W, int H, int BIG>
 static cudaError_t
 prepare(void)
 {
-    return cudaFuncSetAttribute((const void *)widen_kernel<W, H, BIG>,
+    return cudaFuncSetAttribute((const void *)quant_widen_kernel<W, H, BIG>,
         cudaFuncAttributeMaxDynamicSharedMemorySize,
         sizeof(struct widen_shared<W, H, BIG>));
 }

@@ -56,9 +56,6 @@ stream_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
         asm volatile(WGMMA(32, P16A, 16, 17) : D16(0) : "l"(x), "l"(w));
     if constexpr (H == 48)
         asm volatile(WGMMA(48, P16A ", " P8B, 24, 25) : D16(0), D8(16) : "l"(x), "l"(w));
-    if constexpr (H == 56)
-        asm volatile(WGMMA(56, P16A ", " P8B ", " P4(24, 25, 26, 27), 28, 29)
-            : D16(0), D8(16), D4(24) : "l"(x), "l"(w));
     if constexpr (H == 64)
         asm volatile(WGMMA(64, P16A ", " P16B, 32, 33) : D16(0), D16(16) : "l"(x), "l"(w));
     if constexpr (H == 80)

@@ -218,7 +218,7 @@ struct mid_warp {
                         *(float2 *)(to + r * 8 * pitch + i * 32) = make_float2(
                             v[half * (W / 4) + 4 * i + 2 * r],
                             v[half * (W / 4) + 4 * i + 2 * r + 1]);
-                cu_pair_written();
+                cu_written();
                 if (lane == 0)
                     stream_box_out(y, n0 + half * (W / 2), 16 * warp, cu_smem(out), policy);
             }
@@ -231,7 +231,7 @@ struct mid_warp {
             for (int r = 0; r < 2; r++)
                 *(__nv_bfloat162 *)(to + r * 8 * pitch + i * 16) =
                     __floats2bfloat162_rn(v[4 * i + 2 * r], v[4 * i + 2 * r + 1]);
-        cu_pair_written();
+        cu_written();
         if (lane == 0)
             stream_box_out(y, n0, 16 * warp, cu_smem(out), policy);
     }

@@ -139,6 +139,9 @@ struct wide_feed {
                 cu_pair_over(&s->pair, parity);
             parity ^= 1;
         }
+        /* The other block's warps have told this one of all that they have read. */
+        for (int i = 0; i < STAGES && !SPLIT; i++, at.next())
+            cu_bar_wait(cu_smem(&s->empty[at.slot]), at.parity);
     }
 };
 
@@ -244,7 +247,7 @@ struct wide_warp {
             *in_box(lane / 4, i) = __floats2bfloat162_rn(d[4 * i], d[4 * i + 1]);
             *in_box(lane / 4 + 8, i) = __floats2bfloat162_rn(d[4 * i + 2], d[4 * i + 3]);
         }
-        cu_pair_written();
+        cu_written();
         for (int i = 0; i < SIDE / 64 && lane == 0 && n + 64 * i < a.N; i++)
             stream_box_out(y, n + 64 * i, m, cu_smem(s->out[warp] + 2048 * i), policy);
     }
@@ -363,22 +366,14 @@ launch(const struct fdk_gemm_args *g, int n_tile, int n_proc, fdk_stream_t st)
     return cu_launched(st, "gemm");
 }
 
-/* How often the clusters of a device have to take a tile, where there are n. */
-static int
-rounds(int n, int n_proc)
-{
-    return (n - 1) / cu_slots(n_proc, BLOCKS) + 1;
-}
-
 int
 cu_gemm_stream_wide(const struct fdk_gemm_args *g, int n_proc, fdk_stream_t st)
 {
     const int across = (g->N - 1) / SIDE + 1, n_tile = across * ((g->T - 1) / SIDE + 1);
-    const int n_pair = across * ((g->T - 1) / (BLOCKS * SIDE) + 1);
-    /* Half a tile's K takes more than half of its time: w comes twice. */
-    if (2 * rounds(n_tile, n_proc) < 3 * rounds(n_pair, n_proc))
+    /* No cluster has two of them: of two tiles one may live where the other does not. */
+    if (n_tile <= cu_slots(n_proc, BLOCKS))
         return launch<1>(g, n_tile, n_proc, st);
-    return launch<0>(g, n_pair, n_proc, st);
+    return launch<0>(g, across * ((g->T - 1) / (BLOCKS * SIDE) + 1), n_proc, st);
 }
 
 cudaError_t

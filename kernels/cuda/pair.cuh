@@ -35,14 +35,6 @@ cu_pair_init(struct cu_pair *p)
     cu_bar_init(cu_smem(&p->taken), PAIR_WARPS);
 }
 
-/* What this warp wrote to shared memory may be copied. */
-static __device__ __forceinline__ void
-cu_pair_written(void)
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
-}
-
 /* This block owns what the calling warp has. */
 static __device__ __forceinline__ int
 cu_pair_mine(int rank)
@@ -60,8 +52,8 @@ cu_pair_over(struct cu_pair *p, int parity)
 }
 
 /* By warps 0 to 7 of both blocks, each of which has read from its ring: d += the other
- * block's d, where it is mine. lives: 0, not needed, in both blocks. parity: of how many
- * there were before. Takes named barrier 3. */
+ * block's d, where it is mine. lives: 0, not needed, in both blocks, this time and always.
+ * parity: of how many there were before. Takes named barrier 3. */
 template<int N>
 static __device__ __forceinline__ void
 cu_pair_add(float (&d)[N], unsigned char *ring, struct cu_pair *p, int rank, int lives,
@@ -85,7 +77,7 @@ cu_pair_add(float (&d)[N], unsigned char *ring, struct cu_pair *p, int rank, int
         for (int i = 0; i < N / 4; i++)
             *(float4 *)(leaves + i * 512 + lane * 16) = make_float4(d[4 * i], d[4 * i + 1],
                 d[4 * i + 2], d[4 * i + 3]);
-        cu_pair_written();
+        cu_written();
         cu_bar_wait(cu_smem(&p->done), parity);
         if (lane == 0)
             asm volatile("cp.async.bulk.shared::cluster.shared::cta"
@@ -105,7 +97,7 @@ cu_pair_add(float (&d)[N], unsigned char *ring, struct cu_pair *p, int rank, int
             d[4 * i + 3] += v.w;
         }
     }
-    cu_pair_written();
+    cu_written();
     if (lane < 2)
         cu_bar_arrive_at(cu_remote(cu_smem(&p->taken), lane));
 }

@@ -120,6 +120,7 @@ gemm_against_cpu(void **state)
         { 64, 256, 512, 128 }, { 129, 96, 1024, 64 }, { 600, 64, 64, 64 },
         { 1, 1, 64, 64 }, { 8, 65, 192, 64 }, { 9, 1000, 320, 64 }, { 30, 129, 4160, 64 },
         { 33, 2100, 256, 128 }, { 128, 8200, 128, 128 }, { 100, 20, 1088, 64 },
+        { 600, 3000, 256, 256 }, { 600, 6144, 256, 256 }, { 500, 12000, 128, 128 },
     };
     (void)state;
     for (size_t ki = 0; ki < N_KIND; ki++)
@@ -242,7 +243,7 @@ gemm_ignores_dead_rows(void **state)
     static const int depth[] = { 256, 1088 };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        for (size_t k = 0; k < 2 && tw_takes(i + 4 * k, 2); k++) {
+        for (size_t k = 0; k < 2 && tw_takes(i + k + 1, 2); k++) {
             ignores_dead_rows(rows[i], depth[k], 0);
             ignores_dead_rows(rows[i], depth[k], tw_int(1, rows[i]));
         }

@@ -114,7 +114,8 @@ check(struct mat *m, int split)
     free_mat(m);
 }
 
-/* All forms, several tiles of w a block in the second, and the kernel for what none takes. */
+/* All forms, with several tiles of w a block and with few, and the kernel for what none
+ * takes. */
 static void
 against_cpu(void **state)
 {
@@ -128,6 +129,7 @@ against_cpu(void **state)
         { 128, 6200, 512, 512 }, { 90, 300, 2048, 64 }, { 65, 8600, 320, 32 },
         { 127, 9000, 640, 128 }, { 80, 5000, 2048, 256 }, { 50, 3000, 4096, 512 },
         { 33, 30000, 384, 384 }, { 100, 15100, 512, 128 }, { 70, 200, 480, 480 },
+        { 100, 512, 1536, 128 }, { 64, 16384, 1024, 128 },
     };
     static const enum fdk_dtype kinds[][2] = { { FDK_BF16, FDK_BF16 },
         { FDK_BF16, FDK_F32 }, { FDK_F32, FDK_F32 } };
