@@ -129,6 +129,16 @@ quant_copies_wait(void)
     asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
 }
 
+/* Element `at` of y. */
+static __device__ __forceinline__ void
+quant_store(const struct fdk_gemm_args &a, size_t at, float v)
+{
+    if (a.y_dtype == FDK_BF16)
+        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
+    else
+        ((float *)a.y)[at] = v;
+}
+
 /* What a thread's output of a row group is multiplied with and added to: asked for
  * early, as it comes from far. */
 struct quant_last { float scale, bias; };
@@ -145,12 +155,7 @@ quant_last_of(const struct fdk_gemm_args &a, int row_group, int i)
 static __device__ __forceinline__ void
 quant_put(const struct fdk_gemm_args &a, int m, int n, float y, struct quant_last l)
 {
-    size_t at = (size_t)m * (size_t)a.ldy + (size_t)n;
-    y = y * l.scale + l.bias;
-    if (a.y_dtype == FDK_BF16)
-        ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(y);
-    else
-        ((float *)a.y)[at] = y;
+    quant_store(a, (size_t)m * (size_t)a.ldy + (size_t)n, y * l.scale + l.bias);
 }
 
 /* ---- copies that complete on barriers ----------------------------------------------- */

@@ -455,12 +455,8 @@ struct widen_warp {
         for (int i = 0; i < S::wide / 2; i++) {
             const int r = row + i % 4 / 2 * 8, to = c + i / 4 * 8 + i % 2;
             const size_t at = (size_t)r * (size_t)a.g.ldy + (size_t)to;
-            if (r >= rows || to >= a.g.N)
-                continue;
-            if (a.g.y_dtype == FDK_BF16)
-                ((__nv_bfloat16 *)a.g.y)[at] = __float2bfloat16_rn(v[i]);
-            else
-                ((float *)a.g.y)[at] = v[i];
+            if (r < rows && to < a.g.N)
+                quant_store(a.g, at, v[i]);
         }
     }
 
@@ -492,8 +488,7 @@ struct widen_warp {
                 end(mine, t, parity);
             }
         }
-        if (lane == 0)
-            asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        stream_boxes_gone(lane);
     }
 };
 
@@ -561,7 +556,7 @@ quant_widen_kernel(const __grid_constant__ struct widen_args a)
 
 static const int heights[] = { 112, 96, 64 };
 
-/* About how long tiles of h rows take, by `blocks` each, in eights of a clock: h for the
+/* About how long tiles of h rows take, by `blocks` each, 8 clocks a unit: h for the
  * products of a BK and 48 for all else there, 300 for a tile's end, 1000 where two blocks
  * meet. Estimates, and not by T: see above. */
 static int

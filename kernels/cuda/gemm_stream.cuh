@@ -113,6 +113,14 @@ stream_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t poli
         :: "l"(map), "r"(n), "r"(m), "r"(src), "l"(policy) : "memory");
 }
 
+/* What a warp sent so has arrived, all of it. */
+static __device__ __forceinline__ void
+stream_boxes_gone(int lane)
+{
+    if (lane == 0)
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 /* What a warp sent so has been read, all of it. */
 static __device__ __forceinline__ void
 stream_boxes_read(void)

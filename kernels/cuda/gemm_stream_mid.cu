@@ -316,8 +316,7 @@ struct mid_warp {
             if ((P == 1 || cu_pair_mine(k.rank)) && lives())
                 put_tile(sum, (k.at + j * k.step) * mid_shape<H, P, G>::wide);
         }
-        if (lane == 0)
-            asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        stream_boxes_gone(lane);
     }
 };
 

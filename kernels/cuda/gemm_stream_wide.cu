@@ -299,8 +299,7 @@ struct wide_warp {
                 put(sum, m, n);
             parity ^= 1;
         }
-        if (lane == 0)
-            asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        stream_boxes_gone(lane);
     }
 };
 

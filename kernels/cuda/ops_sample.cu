@@ -11,7 +11,6 @@
 #include "kernels/cuda/ops_sample_choose.cuh"
 #include "kernels/cuda/ops_sample_keep.cuh"
 
-
 #define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
 #define S_FEW 8                  /* rows that get a cluster of the largest size */
 #define S_AHEAD 32               /* rows about that are worked on at a time */

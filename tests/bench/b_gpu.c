@@ -40,60 +40,36 @@ timed(struct fdk_gemm_args *a, unsigned char *pool, size_t most)
     return s;
 }
 
-static void
-table(unsigned char *pool, void *x, void *y, int32_t *live)
-{
-    static const int32_t shape[][2] = { { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 },
-        { 4096, 14336 }, { 128256, 4096 }, { 3072, 2048 }, { 2048, 2048 },
-        { 16384, 2048 }, { 2048, 8192 } };
-    static const int32_t rows[] = { 1, 8, 16, 32, 64, 128 };
+static const int32_t shapes[][2] = { { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 },
+    { 4096, 14336 }, { 128256, 4096 }, { 3072, 2048 }, { 2048, 2048 }, { 16384, 2048 },
+    { 2048, 8192 } };
 
-    (void)printf("\nbf16 weights: us (share of the read ceiling)\n%-16s", "N x K");
-    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+/* The first n_shape shapes by n_row numbers of rows: few, or many. */
+static void
+table(unsigned char *pool, void *x, void *y, int32_t *live, size_t n_shape,
+    const int32_t *rows, size_t n_row, int many)
+{
+    (void)printf("\nbf16 weights: us (%s)\n%-16s", many ? "TFLOP/s" :
+        "share of the read ceiling", "N x K");
+    for (size_t k = 0; k < n_row; k++)
         (void)printf("  %6d rows   ", rows[k]);
-    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
-        struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .N = shape[i][0],
-            .K = shape[i][1], .ldy = shape[i][0], .w_dtype = FDK_BF16, .w = pool,
-            .act = FDK_BF16, .y_dtype = shape[i][0] > 100000 ? FDK_F32 : FDK_BF16 };
+    for (size_t i = 0; i < n_shape; i++) {
+        struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .N = shapes[i][0],
+            .K = shapes[i][1], .ldy = shapes[i][0], .w_dtype = FDK_BF16, .w = pool,
+            .act = FDK_BF16, .y_dtype = shapes[i][0] > 100000 ? FDK_F32 : FDK_BF16 };
+        double weights = (double)a.N * a.K;
 
         (void)printf("\n%6d x %-7d", a.N, a.K);
-        for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        for (size_t k = 0; k < n_row; k++) {
             double s;
 
             a.T = rows[k];
             gb_upload(live, &rows[k], 4);
-            s = timed(&a, pool, 64);
-            (void)printf("  %7.2f (%3.0f%%)", s * 1e6,
-                100 * (double)a.N * (double)a.K * 2 / s / gb.read_rate);
-        }
-        (void)fflush(stdout);
-    }
-    (void)printf("\n");
-}
-
-static void
-table_of_many(unsigned char *pool, void *x, void *y, int32_t *live)
-{
-    static const int32_t shape[][2] = { { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 },
-        { 4096, 14336 } };
-    static const int32_t rows[] = { 256, 512, 2048, MANY };
-
-    (void)printf("\nbf16 weights: us (TFLOP/s)\n%-16s", "N x K");
-    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
-        (void)printf("  %6d rows   ", rows[k]);
-    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
-        struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .N = shape[i][0],
-            .K = shape[i][1], .ldy = shape[i][0], .w_dtype = FDK_BF16, .w = pool,
-            .act = FDK_BF16, .y_dtype = FDK_BF16 };
-
-        (void)printf("\n%6d x %-7d", a.N, a.K);
-        for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
-            double s;
-
-            a.T = rows[k];
-            gb_upload(live, &rows[k], 4);
-            s = timed(&a, pool, a.T > 1000 ? 4 : 16);
-            (void)printf("  %7.1f (%4.0f)", s * 1e6, 2e-12 * a.T * a.N * a.K / s);
+            s = timed(&a, pool, a.T > 1000 ? 4 : many ? 16 : 64);
+            if (many)
+                (void)printf("  %7.1f (%4.0f)", s * 1e6, 2e-12 * a.T * weights / s);
+            else
+                (void)printf("  %7.2f (%3.0f%%)", s * 1e6, 200 * weights / s / gb.read_rate);
         }
         (void)fflush(stdout);
     }
@@ -103,6 +79,7 @@ table_of_many(unsigned char *pool, void *x, void *y, int32_t *live)
 int
 main(int argc, char **argv)
 {
+    static const int32_t few[] = { 1, 8, 16, 32, 64, 128 }, many[] = { 256, 512, 2048, MANY };
     const struct fdk_open_args args = { .n_device = 1,
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
     unsigned char *pool;
@@ -121,7 +98,8 @@ main(int argc, char **argv)
     live = gb_device(4);
     gb_fill(x, (size_t)MANY * 14336 * 2, 0x807f807fu, 0x3f003f00u);
     gb_fill(pool, POOL, 0x807f807fu, 0x3c003c00u); /* finite and small */
-    table(pool, x, y, live);
-    table_of_many(pool, x, y, live);
+    table(pool, x, y, live, sizeof(shapes) / sizeof(shapes[0]), few,
+        sizeof(few) / sizeof(few[0]), 0);
+    table(pool, x, y, live, 4, many, sizeof(many) / sizeof(many[0]), 1);
     return 0;
 }
