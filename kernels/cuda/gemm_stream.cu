@@ -36,7 +36,7 @@ struct stream_args {
     int32_t first, T, N, K, ldy, y32;
     int32_t height;              /* rows of w in a tile: a multiple of 8 */
     int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
-    int32_t n_tile;
+    int32_t each, more;          /* tiles of a pair of blocks; `more` pairs have one more */
     int32_t n_stage;             /* of a part's share of the ring */
 };
 
@@ -307,20 +307,26 @@ collect(const struct stream_args &a, const struct work &k, const unsigned char *
     }
 }
 
+/* Of a part's share of the ring. */
 static __device__ __forceinline__ void
-barriers_init(barriers *bar, int n_stage)
+ring_init(barriers *bar, int p, int n_stage)
 {
-    for (int p = 0; p < OWN; p++)
-        for (int i = 0; i < n_stage; i++) {
-            cu_bar_init(cu_smem(&bar->full[p][i]), 1);
-            cu_bar_init(cu_smem(&bar->empty[p][i]), 4);
-        }
+    for (int i = 0; i < n_stage; i++) {
+        cu_bar_init(cu_smem(&bar->full[p][i]), 1);
+        cu_bar_init(cu_smem(&bar->empty[p][i]), 4);
+    }
+    cu_bar_ready();
+}
+
+/* Of the sums. */
+static __device__ __forceinline__ void
+sums_init(barriers *bar)
+{
     for (int i = 0; i < OWN; i++)
         cu_bar_init(cu_smem(&bar->sent[i]), 1);
     for (int i = 0; i < 4; i++)
         cu_bar_init(cu_smem(&bar->taken[i]), 1);
     cu_bar_ready();
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
@@ -341,16 +347,21 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
     barriers *bar = (barriers *)(shared + Z::ring + OWN * PARTS * Z::sums);
     const int rank = cu_cluster_rank(), at = (int)blockIdx.x / PAIR;
     const int step = (int)gridDim.x / PAIR, role = (int)threadIdx.x / 32 - 4 * OWN;
-    const struct work k = { at, step, (a.n_tile - 1 - at) / step + 1 };
+    const struct work k = { at, step, a.each + (at < a.more) };
     const int mine = role >= 0 && role < OWN ? role : 0;
     producer<TT, KS> p(&w, &x, a, k, shared, bar, mine, rank * OWN + mine);
     cu_dep_next();
-    if (threadIdx.x == 32 * 4 * OWN)
-        barriers_init(bar, a.n_stage);
-    __syncthreads();
-    if (role >= 0 && role < OWN && threadIdx.x % 32 == 0)
+    /* By a thread for each part, which asks for weights before anything else is done. */
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+        if (threadIdx.x == 32 * (4 * OWN + i))
+            ring_init(bar, i, a.n_stage);
+    if (role >= 0 && role < OWN && threadIdx.x % 32 == 0) {
         p.ahead();
-    __syncwarp();
+    } else if (threadIdx.x == 0) {
+        sums_init(bar);
+    }
+    __syncthreads();
     cu_cluster_arrive();
     cu_cluster_wait();
     cu_dep_wait();
@@ -438,14 +449,16 @@ launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
     const int low = (64 - h) * 128 - x_bytes, few = (TT - x_rows) * 128;
     const int behind = low > few ? low : few;
     const int n_stage = (Z::ring - (behind > 0 ? behind : 0)) / OWN / stage;
+    const dim3 grid = cu_groups(n_tile, PAIR, n_proc);
+    const int n_pair = (int)grid.x / PAIR;
     const struct stream_args a = { g->y, g->bias, g->n, g->first, g->T, g->N, g->K,
-        g->ldy, g->y_dtype == FDK_F32, h, x_bytes, n_tile,
-        n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
+        g->ldy, g->y_dtype == FDK_F32, h, x_bytes, n_tile / n_pair,
+        n_tile % n_pair, n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
     CUtensorMap w, x;
     int rc = stream_maps(&w, &x, g, h, x_rows, KS);
     if (rc == 0)
-        cu_chain(stream_kernel<TT, KS>, cu_groups(n_tile, PAIR, n_proc), Z::warps * 32,
-            Z::ring + Z::fixed, s, w, x, a);
+        cu_chain(stream_kernel<TT, KS>, grid, Z::warps * 32, Z::ring + Z::fixed, s, w, x,
+            a);
     return rc;
 }
 
