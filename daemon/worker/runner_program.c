@@ -257,7 +257,7 @@ run_scratch_bytes(struct runner *run)
             op.att.T = pad->T;
             op.att.b = &pad->b;
             op.att.n_work_max = pad->n_work;
-            n = run->k->attention_scratch(&op.att);
+            n = run->k->attention_scratch(run->ctx, &op.att);
         } else if (op.kind == MDL_OP_SAMPLE && run->k->sample_scratch != NULL) {
             op.sample.R = run->R;
             op.sample.b = &pad->b;

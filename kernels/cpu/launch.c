@@ -190,8 +190,9 @@ vdev_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_
 }
 
 size_t
-vdev_attention_scratch(const struct fdk_attention_args *a)
+vdev_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a)
 {
+    (void)ctx;
     (void)a;
     return 0;
 }

@@ -44,7 +44,7 @@ void vdev_graph_free(struct fdk_graph *g);
 void vdev_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt);
 enum fdk_dtype vdev_act(enum fdk_dtype w);
 size_t vdev_gemm_scratch(const struct fdk_gemm_args *a);
-size_t vdev_attention_scratch(const struct fdk_attention_args *a);
+size_t vdev_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 size_t vdev_sample_scratch(const struct fdk_sample_args *a);
 /* What CMD_ROW_UPDATE does, for both virtual devices. */
 void cpu_row_update(const struct fdk_row_update_args *a);

@@ -3,8 +3,13 @@
  * runs once a step and cuts the step's rows into work, in device memory at
  * fdk_att_plan_args.plan: rows with CU_ATT_LONG_MIN query tokens or more, where
  * cu_att_long_fits(), become tiles of attention_prefill.cu; all others are
- * attention_split.cu's where cu_att_split_fits(), else ops_attention.cu's. Those of
- * the kernels that a launch may need run in every layer; one without work ends at once.
+ * attention_split.cu's where cu_att_split_fits(), or attention_chunk.cu's with the same
+ * plan where cu_att_chunk_takes(), else ops_attention.cu's. Those of the kernels that a
+ * launch may need run in every layer; one without work ends at once.
+ *
+ * In deterministic contexts a token's bits must not depend on which kernel it meets:
+ * attention_chunk.cu adds up as attention_prefill.cu does, to the bit; where it does not
+ * take a launch there are no long rows.
  *
  * fdk_att_plan_args.n_done counts tiles of the fdk_work list (att_shape: tiles of bt
  * tokens); a kernel that finishes n tokens from a tile's begin adds ceil(n / bt), once
@@ -21,8 +26,9 @@
 #define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples */
 #define CU_SPLIT_UNIT    16      /* tokens that a warp takes of a chunk */
 #define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
-#define CU_SPLIT_PARTS   16      /* deterministic: parts of a row */
-#define CU_SPLIT_FEW     2       /* and log2 of the chunks in a row of a part */
+#define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a part */
+#define CU_SPLIT_PARTS   16      /* and parts of a row in attention_split.cu */
+#define CU_CHUNK_PARTS   256     /* and in attention_chunk.cu; longer parts before more */
 #define CU_SPLIT_BLOCKS  160     /* blocks of a launch, at most */
 
 struct cu_att_long {             /* query tokens of one row */
@@ -41,11 +47,17 @@ struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
 
 /*
  * The work of attention_split.cu: tiles of up to CU_ATT_QUERIES query vectors, each
- * with the history that its last token sees, in parts of whole chunks. A part is one
- * chunk, or in deterministic mode four and again four after each 64, so that a row has at
- * most 16 parts. The list of all parts, by tile, head set and part, is cut into equal
- * pieces, or about equal ones of whole head sets, one per block. A head set is one KV head with up to 16 of its query heads.
+ * with the history that its last token sees, in parts of whole chunks: struct cu_split_cut.
+ * The list of all parts, by tile, head set and part, is cut into equal pieces, or about
+ * equal ones of whole head sets, one per block. A head set is one KV head with up to 16 of
+ * its query heads.
  */
+struct cu_split_cut {            /* what a part is; by cu_split_cut_of() */
+    int32_t few;                 /* log2 of the chunks in a row of it */
+    int32_t most;                /* parts a row has at most */
+    int32_t skip;                /* chunks from one row of a part to the next */
+    int32_t slots;               /* sums of parts that a block leaves to others, at most */
+};
 struct cu_split_tile {
     int32_t tok, n_tok;          /* query tokens of the step */
     int32_t see;                 /* KV tokens that the first of them sees */
@@ -93,12 +105,11 @@ cu_split_sets(int H, int K)
     return K * ((H / K + CU_ATT_QUERIES - 1) / CU_ATT_QUERIES);
 }
 
-/* Parts of n_chunk chunks. few: log2 of chunks in a row, most: parts at most. */
 static inline __host__ __device__ int
-cu_split_parts(int n_chunk, int few, int most)
+cu_split_parts(int n_chunk, const struct cu_split_cut &c)
 {
-    int n = (n_chunk + (1 << few) - 1) >> few;
-    return n < most ? n : most;
+    int n = (n_chunk + (1 << c.few) - 1) >> c.few;
+    return n < c.most ? n : c.most;
 }
 
 /* Block b of n begins at this one of `total` parts. */
@@ -136,9 +147,14 @@ cu_att_has_long(const struct fdk_attention_args *a, int deterministic)
 
 /* attention_split.cu */
 int cu_att_split_fits(const struct fdk_attention_args *a);
-size_t cu_att_split_scratch(const struct fdk_attention_args *a);
+struct cu_split_cut cu_split_cut_of(const struct fdk_attention_args *a, int deterministic);
+size_t cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 int cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st);
 cudaError_t cu_att_split_load(void);
+
+/* attention_chunk.cu. takes: whatever T, so that a row's tokens have one kernel's bits. */
+int cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic);
+cudaError_t cu_att_chunk_load(void); /* by cu_att_split_load() */
 /* Blocks of a launch on a device of n_proc. */
 static inline int
 cu_split_blocks(int n_proc)

@@ -18,7 +18,7 @@ struct plan_args {
     struct cu_att_plan *plan;    /* NULL: the list of tiles is all */
     struct cu_split_plan split;
     int32_t n_long_max, n_block, n_set;
-    int32_t few, most;           /* of cu_split_parts() */
+    struct cu_split_cut cut;
     int32_t has_long, has_split;
     int32_t block_shift;
 };
@@ -118,7 +118,7 @@ put_split(const struct plan_args &p, struct plan_shared &s, const struct plan_ro
     t.n_chunk = max(n, 1);
     t.state = row.state;
     t.old = row.old;
-    t.first = cu_split_parts(t.n_chunk, p.few, p.most);
+    t.first = cu_split_parts(t.n_chunk, p.cut);
     if (e < FIRST_TILES)
         s.first[e] = t.first;
     if (e < COPIED_TILES)
@@ -278,7 +278,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
     if (t.n > 0) {
         t.tile = find_tile(p, s, n, t.at / p.n_set);
         t.first = t.tile < COPIED_TILES ? s.copy[t.tile] : p.split.tile[t.tile];
-        int each = cu_split_parts(t.first.n_chunk, p.few, p.most);
+        int each = cu_split_parts(t.first.n_chunk, p.cut);
         int in = t.at - t.first.first * p.n_set;
         t.set = in / each;
         t.part = in - t.set * each;
@@ -286,7 +286,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
             (int64_t)t.first.state * p.b.table_stride;
 #pragma unroll
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
-            int pos = (t.part << p.few) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
+            int pos = (t.part << p.cut.few) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
             t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
                 table[pos >> p.block_shift] : 0;
         }
@@ -301,7 +301,7 @@ nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, 
     if (i <= 0 || i >= total)
         return i;
     const struct cu_split_tile &t = tile_at(p, s, find_tile(p, s, n, i / p.n_set));
-    int each = cu_split_parts(t.n_chunk, p.few, p.most);
+    int each = cu_split_parts(t.n_chunk, p.cut);
     int in = (i - t.first * p.n_set) % each;
     return 2 * in < each ? i - in : i + each - in;
 }
@@ -316,7 +316,7 @@ whole_sets(const struct plan_args &p, struct plan_shared &s, int n, int total)
         s.begin[b] = nearest_set(p, s, n, total, cu_split_begin(total, p.n_block, b));
     __syncthreads();
     if (b < p.n_block)
-        longer = (((int64_t)(s.begin[b + 1] - s.begin[b]) * p.n_block - total) << p.few) >
+        longer = (((int64_t)(s.begin[b + 1] - s.begin[b]) * p.n_block - total) << p.cut.few) >
             (int64_t)WHOLE_MORE * p.n_block;
     return !__syncthreads_or(longer);
 }
@@ -430,8 +430,7 @@ cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
         p.n_long_max = cu_att_long_max(t->T, t->b->max_row);
         p.n_block = cu_split_blocks(dev->n_proc);
         p.n_set = cu_split_sets(t->H, t->K);
-        p.few = det ? CU_SPLIT_FEW : 0;
-        p.most = det ? CU_SPLIT_PARTS : INT32_MAX;
+        p.cut = cu_split_cut_of(t, det);
         p.has_long = dev->sm90a && cu_att_has_long(t, det);
         p.has_split = dev->sm90a && cu_att_split_fits(t);
         p.block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);

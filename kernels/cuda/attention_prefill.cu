@@ -31,7 +31,7 @@ struct softmax {                 /* of two queries of a thread; l: of its own co
 };
 
 /* The queries as what a product takes from registers. */
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 load_queries(uint32_t (&r)[D / 4], uint32_t q)
 {
@@ -45,29 +45,29 @@ load_queries(uint32_t (&r)[D / 4], uint32_t q)
     }
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 multiply_keys(float (&sc)[64], uint32_t q, const uint32_t (&r)[D / 4], uint32_t k)
 {
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         uint32_t half = (uint32_t)(i / 4), in = (uint32_t)(i % 4 * 32);
-        uint64_t b = matrix(k + half * 1024 + in, 0, shape<D>::eight);
-        if constexpr (shape<D>::q_regs)
+        uint64_t b = matrix(k + half * 1024 + in, 0, shape<D, F>::eight);
+        if constexpr (shape<D, F>::q_regs)
             mma_rs<0>(sc, r + 4 * i, b, i > 0);
         else
             mma_ss(sc, matrix(q + half * (ROWS * 128) + in, 0, 1024), b, i > 0);
     }
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v, int add)
 {
 #pragma unroll
     for (int i = 0; i < CHUNK / 16; i++)
         mma_rs<1>(o, p + 4 * i,
-            matrix(v + (uint32_t)(i * 2 * shape<D>::eight), 1024, shape<D>::eight),
+            matrix(v + (uint32_t)(i * 2 * shape<D, F>::eight), 1024, shape<D, F>::eight),
             add || i > 0);
 }
 
@@ -98,15 +98,20 @@ weigh(float (&sc)[64], struct softmax *x, float scale)
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         float ref = top == -INFINITY ? 0 : top * scale, sum = 0;
-        x->alpha[r] = exp2_fast(fmaf(x->m[r], scale, -ref));
+        /* 1 where nothing is larger: the product's rounding must not show. */
+        x->alpha[r] = top == x->m[r] ? 1 : exp2_fast(fmaf(x->m[r], scale, -ref));
         x->m[r] = top;
 #pragma unroll
-        for (int i = 0; i < 64; i += 4) {
-            float u = exp2_fast(fmaf(sc[i + 2 * r], scale, -ref));
-            float w = exp2_fast(fmaf(sc[i + 2 * r + 1], scale, -ref));
-            sc[i + 2 * r] = u;
-            sc[i + 2 * r + 1] = w;
-            sum += u + w;
+        for (int i = 0; i < 64; i += 8) {
+            float part[2];
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                float *two = sc + i + 4 * k + 2 * r;
+                two[0] = exp2_fast(fmaf(two[0], scale, -ref));
+                two[1] = exp2_fast(fmaf(two[1], scale, -ref));
+                part[k] = two[0] + two[1];
+            }
+            sum += part[0] + part[1]; /* of a unit of attention_chunk.cu */
         }
         x->l[r] = fmaf(x->l[r], x->alpha[r], sum);
     }
@@ -120,7 +125,7 @@ pack_weights(uint32_t (&p)[32], const float (&sc)[64])
         p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 rescale(float (&o)[D / 2], const struct softmax &x)
 {
@@ -129,21 +134,68 @@ rescale(float (&o)[D / 2], const struct softmax &x)
         o[i] *= x.alpha[i / 2 % 2];
 }
 
+static __device__ __forceinline__ float
+quad_sum(float x)
+{
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
+struct folded {                  /* of two queries of a thread: all parts so far, maxima in
+                                    powers of two; what they have summed up is at `at` */
+    float m[2], l[2];
+    uint32_t at;
+};
+
+/* Another part to those so far, as fold() of attention_split_merge.cuh does; `first`: there
+ * are none; `last`: the results to o. */
+template<int D, bool F>
+static __device__ __forceinline__ void
+fold_part(struct folded *all, float (&o)[D / 2], const struct softmax &x, float scale,
+    bool first, bool last)
+{
+    float a[2], b[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float m = __fmul_rn(x.m[r], scale), l = quad_sum(x.l[r]);
+        float top = first ? m : fmaxf(all->m[r], m), ref = top == -INFINITY ? 0 : top;
+        a[r] = exp2_fast(all->m[r] - ref);
+        b[r] = exp2_fast(m - ref);
+        all->l[r] = first ? l : fmaf(all->l[r], a[r], __fmul_rn(l, b[r]));
+        all->m[r] = top;
+    }
+#pragma unroll
+    for (int i = 0; i < D / 2; i += 4) {
+        const uint32_t at = all->at + (uint32_t)i * (128 * 4);
+        float v[4];
+        if (!first) {
+            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                o[i + k] = fmaf(v[k], a[k / 2], __fmul_rn(o[i + k], b[k / 2]));
+        }
+        if (!last)
+            asm volatile("st.shared.v4.f32 [%4], {%0, %1, %2, %3};" :: "f"(o[i]),
+                "f"(o[i + 1]), "f"(o[i + 2]), "f"(o[i + 3]), "r"(at) : "memory");
+    }
+}
+
 /* Values from token n of a chunk on become zeros. By each warpgroup for itself: it
  * would have to wait for the other otherwise. */
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 clear_values(uint32_t v, int n, int group)
 {
     for (int i = (int)threadIdx.x % 128; i < (CHUNK - n) * (D / 8); i += 128) {
         int tok = n + i / (D / 8), at = i % (D / 8);
-        uint32_t to = v + (uint32_t)(tok / 8 * shape<D>::eight + at / 8 * 1024 +
+        uint32_t to = v + (uint32_t)(tok / 8 * shape<D, F>::eight + at / 8 * 1024 +
             tok % 8 * 128 + at % 8 * 16);
         asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(to), "r"(0)
             : "memory");
     }
     fence_async();
-    named_sync(1 + shape<D>::groups + group, 128);
+    named_sync(1 + shape<D, F>::groups + group, 128);
 }
 
 /* Lane i of four gets word i of each of them, in their order. */
@@ -160,19 +212,17 @@ swap_words(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, int i)
     return high ? make_uint4(x, y, b0, b1) : make_uint4(a0, a1, x, y);
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 store(const struct fdk_attention_args &a, const struct item &it, int unit,
-    const float (&o)[D / 2], const struct softmax &x, int row)
+    const float (&o)[D / 2], const float (&sum)[2], int row)
 {
     int head = it.kv_head * (a.H / a.K) + unit / HALVES, n = unit_rows(it, unit);
     int first = it.at.tok + unit % HALVES * ROWS + row;
     int quarter = (int)threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float l = x.l[r];
-        l += __shfl_xor_sync(0xffffffffu, l, 1);
-        l += __shfl_xor_sync(0xffffffffu, l, 2);
+        float l = sum[r];
         float by = l > 0 ? 1 / l : l;
         __nv_bfloat16 *y = (__nv_bfloat16 *)a.y + ((size_t)(first + 8 * r) *
             (size_t)a.H + (size_t)head) * D;
@@ -190,9 +240,9 @@ store(const struct fdk_attention_args &a, const struct item &it, int unit,
     }
 }
 
-template<int D>
+template<int D, bool F>
 struct consumer {                /* where a warpgroup stands in the rings */
-    struct turn<shape<D>::stages> tk, tv;
+    struct turn<shape<D, F>::stages> tk, tv;
     uint32_t q_phase;
     int group, row;              /* row: this thread's first query in the unit */
     bool speaks;                 /* for its warp */
@@ -206,18 +256,18 @@ let_go(uint32_t bar, bool speaks)
         cu_bar_arrive(bar);
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 wait_turn(int group)
 {
     named_sync(1 + group, 256);
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 pass_turn(int group)
 {
-    named_arrive(1 + (group + 1) % shape<D>::groups, 256);
+    named_arrive(1 + (group + 1) % shape<D, F>::groups, 256);
 }
 
 /* Of chunk c, scores at sc, to weights. first: tokens that query 0 of the unit sees. */
@@ -233,16 +283,16 @@ chunk_weights(float (&sc)[64], struct softmax *x, int first, int c, int row, flo
 
 /* Go along without a unit. The queries are waited for as elsewhere: barriers know how
  * many came, not who, so nobody may come twice in one round. */
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
-skip(const struct shared<D> &s, struct consumer<D> *w, const struct item &it)
+skip(const struct shared<D, F> &s, struct consumer<D, F> *w, const struct item &it)
 {
     cu_bar_wait(s.full_q, w->q_phase);
     let_go(s.empty_q, w->speaks);
 #pragma unroll 1
     for (int c = 0; c < it.n_chunk; c++) {
-        wait_turn<D>(w->group);
-        pass_turn<D>(w->group);
+        wait_turn<D, F>(w->group);
+        pass_turn<D, F>(w->group);
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
@@ -252,64 +302,82 @@ skip(const struct shared<D> &s, struct consumer<D> *w, const struct item &it)
     }
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
-attend(const struct fdk_attention_args &a, const struct shared<D> &s,
-    struct consumer<D> *w, const struct item &it, int unit)
+attend(const struct fdk_attention_args &a, const struct shared<D, F> &s,
+    struct consumer<D, F> *w, const struct item &it, int unit, int few)
 {
     float sc[64], o[D / 2], scale = a.scale * LOG2_E;
-    uint32_t p[32], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D>::q_bytes);
+    uint32_t p[32], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D, F>::q_bytes);
     struct softmax x = { { -INFINITY, -INFINITY }, { 0, 0 }, { 0, 0 } };
+    struct softmax x0 = x;
+    struct folded all = { {}, {}, s.all + (uint32_t)(w->group * shape<D, F>::all_bytes) +
+        threadIdx.x % 128 * 16 };
+    const int in = F ? (1 << few) - 1 : INT32_MAX; /* the chunk of a part is c & in */
     int first = it.at.kv - it.at.n + 1 + unit % HALVES * ROWS;
     cu_bar_wait(s.full_q, w->q_phase);
-    if constexpr (shape<D>::q_regs) {
-        load_queries<D>(r, q);
+    if constexpr (shape<D, F>::q_regs) {
+        load_queries<D, F>(r, q);
         let_go(s.empty_q, w->speaks);
     }
 #pragma unroll 1
     for (int c = 0; c < it.n_chunk; c++) {
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
-        wait_turn<D>(w->group);
+        wait_turn<D, F>(w->group);
         cu_wgmma_begin();
-        multiply_keys<D>(sc, q, r, s.k_at(w->tk.stage));
+        multiply_keys<D, F>(sc, q, r, s.k_at(w->tk.stage));
         cu_wgmma_end();
         if (c > 0) {
             cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
             cu_wgmma_begin();
-            multiply_values<D>(o, p, s.v_at(w->tv.stage), c > 1);
+            multiply_values<D, F>(o, p, s.v_at(w->tv.stage), (c - 1) & in);
             cu_wgmma_end();
-            pass_turn<D>(w->group);
+            pass_turn<D, F>(w->group);
             cu_wgmma_wait<1>();
         } else {
-            pass_turn<D>(w->group);
+            pass_turn<D, F>(w->group);
             cu_wgmma_wait<0>();
         }
         cu_wgmma_hold(sc);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
-        if (!shape<D>::q_regs && c + 1 == it.n_chunk)
+        if (!shape<D, F>::q_regs && c + 1 == it.n_chunk)
             let_go(s.empty_q, w->speaks);
+        if (F && (c & in) == 0) {
+            x0 = x;
+            x.m[0] = x.m[1] = -INFINITY;
+            x.l[0] = x.l[1] = 0;
+        }
         chunk_weights(sc, &x, first, c, w->row, scale);
         if (c > 0) {
             cu_wgmma_wait<0>();
             cu_wgmma_hold(o);
             let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
             w->tv.next();
-            rescale<D>(o, x);
+            if (F && (c & in) == 0)
+                fold_part<D, F>(&all, o, x0, scale, c >> few == 1, false);
+            else
+                rescale<D, F>(o, x);
         }
         pack_weights(p, sc);
     }
     cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
     if (it.at.kv % CHUNK != 0)
-        clear_values<D>(s.v_at(w->tv.stage), it.at.kv % CHUNK, w->group);
+        clear_values<D, F>(s.v_at(w->tv.stage), it.at.kv % CHUNK, w->group);
     cu_wgmma_begin();
-    multiply_values<D>(o, p, s.v_at(w->tv.stage), it.n_chunk > 1);
+    multiply_values<D, F>(o, p, s.v_at(w->tv.stage), (it.n_chunk - 1) & in);
     cu_wgmma_end();
     cu_wgmma_wait<0>();
     cu_wgmma_hold(o);
     let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
     w->tv.next();
-    store<D>(a, it, unit, o, x, w->row);
+    if (F) {
+        fold_part<D, F>(&all, o, x, scale, it.n_chunk - 1 <= in, true);
+    } else {
+        all.l[0] = quad_sum(x.l[0]);
+        all.l[1] = quad_sum(x.l[1]);
+    }
+    store<D, F>(a, it, unit, o, all.l, w->row);
 }
 
 /* That the tile of the i-th item is done: how many tiles of the row begin in it, as those
@@ -324,13 +392,13 @@ report(const struct fdk_attention_args &a, const struct fdk_batch &b, const stru
     atomicAdd(a.n_done, (uint32_t)((at + l.n + bt - 1) / bt - (at + bt - 1) / bt));
 }
 
-template<int D>
+template<int D, bool F>
 static __device__ __forceinline__ void
 consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct cut &u, const struct shared<D> &s, int n, int bt)
+    const struct cut &u, const struct shared<D, F> &s, int n, int bt)
 {
     int thread = (int)threadIdx.x % 128;
-    struct consumer<D> w;
+    struct consumer<D, F> w;
     w.tk = { 0, 0 };
     w.tv = { 0, 0 };
     w.q_phase = 0;
@@ -338,33 +406,34 @@ consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
     w.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0);
     w.row = thread / 32 * 16 + thread % 32 / 4;
     w.speaks = thread % 32 == 0;
-    if (w.group == shape<D>::groups - 1)
-        pass_turn<D>(w.group);
+    if (w.group == shape<D, F>::groups - 1)
+        pass_turn<D, F>(w.group);
     struct agenda g = { n, 0, 0, 0, 0 };
     struct item it;
     for (int i = 0; find_item(a, b, u, &g, i, &it); i++) {
         int unit = it.unit + w.group;
         if (unit_rows(it, unit) > 0)
-            attend<D>(a, s, &w, it, unit);
+            attend<D, F>(a, s, &w, it, unit, u.few);
         else
-            skip<D>(s, &w, it);
+            skip<D, F>(s, &w, it);
         w.q_phase ^= 1;
         if (unit == 0 && it.kv_head == 0 && thread == 0)
             report(a, b, u, i, bt);
     }
     if (w.group == 0)
-        wait_turn<D>(w.group);
+        wait_turn<D, F>(w.group);
 }
 
-template<int D>
-static __device__ __forceinline__ struct shared<D>
+template<int D, bool F>
+static __device__ __forceinline__ struct shared<D, F>
 lay_out(unsigned char *mem, uint64_t *bar)
 {
-    constexpr int N = shape<D>::stages;
-    struct shared<D> s;
+    constexpr int N = shape<D, F>::stages;
+    struct shared<D, F> s;
     s.q = (cu_smem(mem) + 1023) & ~1023u;
-    s.k = s.q + shape<D>::groups * shape<D>::q_bytes;
-    s.v = s.k + N * shape<D>::kv_bytes;
+    s.k = s.q + shape<D, F>::groups * shape<D, F>::q_bytes;
+    s.v = s.k + N * shape<D, F>::kv_bytes;
+    s.all = s.v + N * shape<D, F>::kv_bytes;
     s.full_k = cu_smem(bar);
     s.empty_k = s.full_k + 8 * N;
     s.full_v = s.empty_k + 8 * N;
@@ -375,25 +444,25 @@ lay_out(unsigned char *mem, uint64_t *bar)
         for (uint32_t i = 0; i < N; i++) {
             cu_bar_init(s.full_k + 8 * i, 1);
             cu_bar_init(s.full_v + 8 * i, 1);
-            cu_bar_init(s.empty_k + 8 * i, 4 * shape<D>::groups);
-            cu_bar_init(s.empty_v + 8 * i, 4 * shape<D>::groups);
+            cu_bar_init(s.empty_k + 8 * i, 4 * shape<D, F>::groups);
+            cu_bar_init(s.empty_v + 8 * i, 4 * shape<D, F>::groups);
         }
         cu_bar_init(s.full_q, 1);
-        cu_bar_init(s.empty_q, 4 * shape<D>::groups);
+        cu_bar_init(s.empty_q, 4 * shape<D, F>::groups);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     return s;
 }
 
-template<int D>
-static __global__ void __launch_bounds__(shape<D>::threads, 1)
+template<int D, bool F>
+static __global__ void __launch_bounds__(shape<D, F>::threads, 1)
 long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     int n_max, const __grid_constant__ struct maps m)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mem[];
-    __shared__ uint64_t bar[4 * shape<D>::stages + 2];
-    struct shared<D> s = lay_out<D>(mem, bar);
+    __shared__ uint64_t bar[4 * shape<D, F>::stages + 2];
+    struct shared<D, F> s = lay_out<D, F>(mem, bar);
     cu_dep_next();
     if (threadIdx.x == 0) {
         cu_prefetch_map(&m.q);
@@ -407,10 +476,10 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     if (threadIdx.x < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(D == 128 ? 24 : 32));
         if (threadIdx.x < 32)
-            produce<D>(a, b, m, u, s, n);
+            produce<D, F>(a, b, m, u, s, n);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(D == 128 ? 240 : 160));
-        consume<D>(a, b, u, s, n, plan->bt);
+        consume<D, F>(a, b, u, s, n, plan->bt);
     }
 #endif
 }
@@ -457,28 +526,40 @@ map_queries(CUtensorMap *m, const struct fdk_attention_args *a)
     return encode_map(m, 3, a->qkv, dim, stride, box);
 }
 
-/* Not deterministic: the other kernel computes the same token with other bits, and
- * which of them it is depends on how a prompt was cut into steps. */
+/* Which kernel a token meets depends on how its prompt was cut into steps: there must be
+ * another one with the same bits. */
 int
 cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
 {
     const struct fdk_kv *kv = &a->kv;
     int b = kv->block_size;
     uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
-    return encode != NULL && !deterministic && a->T >= CU_ATT_LONG_MIN &&
-        a->act == FDK_BF16 && kv->dtype == FDK_BF16 && (a->D == 64 || a->D == 128) &&
+    return encode != NULL && (!deterministic || cu_att_chunk_takes(a, 1)) &&
+        a->T >= CU_ATT_LONG_MIN && a->act == FDK_BF16 && kv->dtype == FDK_BF16 &&
+        (a->D == 64 || a->D == 128) &&
         (b == 16 || b == 32 || b == 64 || b == 128) && a->K > 0 && a->H % a->K == 0 &&
         odd % 16 == 0 && kv->block_bytes < (uint64_t)1 << 40 && a->scale > 0;
 }
 
+
 static struct cut
-cut_of(int heads, int groups)
+cut_of(int heads, int groups, int few)
 {
     struct cut u;
+    u.few = few;
     u.units = HALVES * heads;
     u.sets = (u.units + groups - 1) / groups;
     u.per = (u.units + u.sets - 1) / u.sets;
     return u;
+}
+
+template<int D, bool F>
+static void
+launch(const struct fdk_attention_args *a, const struct maps &m, const struct cut &u,
+    int n_max, dim3 grid, cudaStream_t st)
+{
+    typedef struct shape<D, F> sh;
+    cu_chain(long_kernel<D, F>, grid, sh::threads, sh::bytes, st, *a, *a->b, u, n_max, m);
 }
 
 int
@@ -488,7 +569,9 @@ cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st)
     int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
-    if (!cu_att_long_fits(a, 0))
+    const struct cu_dev *dev = cu_stream_of(st)->dev;
+    const int fixed = dev->ctx->deterministic;
+    if (!cu_att_long_fits(a, fixed))
         return -ENOTSUP;
     if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->plan == NULL ||
         a->n_done == NULL || a->layer < 0 || a->kv.head_dim != a->D ||
@@ -502,20 +585,30 @@ cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st)
     if (rc != 0)
         return rc;
     int n_max = cu_att_long_max(a->T, a->b->max_row);
-    int n_proc = cu_stream_of(st)->dev->n_proc;
-    struct cut u = cut_of(a->H / a->K,
-        a->D == 128 ? shape<128>::groups : shape<64>::groups);
+    int n_proc = dev->n_proc;
+    struct cut u = cut_of(a->H / a->K, a->D == 128 ? shape<128, false>::groups :
+        shape<64, false>::groups, cu_split_cut_of(a, fixed).few);
     int64_t items = (int64_t)n_max * a->K * u.sets;
     if (items > INT32_MAX)
         return -ENOTSUP;
     dim3 grid((unsigned)(items < n_proc ? items : n_proc));
-    if (a->D == 128)
-        cu_chain(long_kernel<128>, grid, shape<128>::threads, shape<128>::bytes,
-            cu_raw(st), *a, *a->b, u, n_max, m);
+    if (a->D == 128 && fixed)
+        launch<128, true>(a, m, u, n_max, grid, cu_raw(st));
+    else if (a->D == 128)
+        launch<128, false>(a, m, u, n_max, grid, cu_raw(st));
+    else if (fixed)
+        launch<64, true>(a, m, u, n_max, grid, cu_raw(st));
     else
-        cu_chain(long_kernel<64>, grid, shape<64>::threads, shape<64>::bytes,
-            cu_raw(st), *a, *a->b, u, n_max, m);
+        launch<64, false>(a, m, u, n_max, grid, cu_raw(st));
     return cu_launched(st, "attention_long");
+}
+
+template<int D, bool F>
+static cudaError_t
+prepare(void)
+{
+    return cudaFuncSetAttribute(long_kernel<D, F>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, F>::bytes);
 }
 
 /* Without the driver's call, or compiled for no Hopper, attention does without this
@@ -525,7 +618,9 @@ cu_att_long_load(void)
 {
     struct cudaFuncAttributes attr;
     cu_encode_fn f;
-    cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128>);
+    cudaError_t (*const each[])(void) = { prepare<128, false>, prepare<128, true>,
+        prepare<64, false>, prepare<64, true> };
+    cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128, false>);
     if (e != cudaSuccess || attr.sharedSizeBytes == 0)
         return e;
     e = cu_find_encode(&f);
@@ -533,11 +628,8 @@ cu_att_long_load(void)
         (void)cudaGetLastError();
         return cudaSuccess;
     }
-    e = cudaFuncSetAttribute(long_kernel<128>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, shape<128>::bytes);
-    if (e == cudaSuccess)
-        e = cudaFuncSetAttribute(long_kernel<64>,
-            cudaFuncAttributeMaxDynamicSharedMemorySize, shape<64>::bytes);
+    for (size_t i = 0; i < sizeof(each) / sizeof(each[0]) && e == cudaSuccess; i++)
+        e = each[i]();
     if (e == cudaSuccess)
         __atomic_store_n(&encode, f, __ATOMIC_RELEASE);
     return e;

@@ -65,9 +65,6 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
     }
 }
 
-/* The plan lets nothing begin before it has ended: before the wait it is there, and so
- * are the tables and the tokens of earlier steps. Tokens of this step are not, and some
- * may lie in blocks that a row has from another: cu_split_tile.old. */
 template<int D, typename E>
 static __global__ void __maxnreg__(REGISTERS)
 split_kernel(const __grid_constant__ struct split_args s,
@@ -75,41 +72,11 @@ split_kernel(const __grid_constant__ struct split_args s,
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) char mem[];
-    typedef struct shape<D, E> sh;
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    uint32_t base = (uint32_t)__cvta_generic_to_shared(mem);
-    const struct cu_split_start *start = s.plan.start + blockIdx.x;
-    if (threadIdx.x == 0)
-        cu_prefetch_map(&map);
-    int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
-    struct feed f = {};
-    load_tile(f.w, s, &start->first);
-    f.block = start->block[warp];
-    f.w.tile = x.x;
-    f.w.set = x.y;
-    f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
-    f.w.part = x.z;
-    f.w.chunk = x.z << s.few;
-    f.w.left = x.w;
-    if (f.w.left > 0) {
-        struct walk w = f.w;
-        f.ring = base + (uint32_t)(warp * sh::n_stage * sh::stage);
-        f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
-        f.full = base + (uint32_t)(sh::full + warp * sh::n_stage * 8);
-        if (lane < sh::n_stage)
-            cu_bar_init(f.full + (uint32_t)lane * 8, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        __syncwarp();
-        for (int i = 0; i < sh::n_stage; i++)
-            feed_unit<D, E>(f, s, &map, warp, lane, i);
-        if (!f.waited)
-            cu_dep_wait();
-        f.waited = 1;
-        cu_dep_next();
-        run_parts<D, E>(mem, s, &map, f, w, y.y);
-    } else if (blockIdx.x == 0) {
-        cu_dep_wait();                /* so that the grid ends after the one before it */
-    }
+    struct walk w;
+    struct feed f;
+    int total = begin_parts<D, E>(mem, shape<D, E>::full, s, &map, f, w);
+    if (total > 0)
+        run_parts<D, E>(mem, s, &map, f, w, total);
 #endif
 }
 
@@ -157,11 +124,41 @@ scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
         sizeof(struct part_sum<128>));
 }
 
-size_t
-cu_att_split_scratch(const struct fdk_attention_args *a)
+/* Chunks that a row may have. */
+static int
+chunks_most(const struct fdk_attention_args *a)
 {
-    return a->act == FDK_BF16 && (a->D == 64 || a->D == 128) ?
-        scratch_bytes(a, CU_SPLIT_BLOCKS, CU_SPLIT_PARTS) : 0;
+    return a->b == NULL ? CU_CHUNK_PARTS << CU_SPLIT_FEW : (int)(((int64_t)
+        a->b->table_stride * a->kv.block_size - 1) / CU_SPLIT_CHUNK + 1);
+}
+
+/* A part is a chunk; in deterministic contexts, where it must depend on positions alone,
+ * four chunks, and more where a row may have more than CU_CHUNK_PARTS of these. With 8-bit
+ * KV, which attention_prefill.cu does not know, it is four and again four after each 64, so
+ * that a row has at most 16 parts. */
+struct cu_split_cut
+cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
+{
+    struct cu_split_cut c = { 0, INT32_MAX, 1 << 29, 2 };
+    if (!deterministic)
+        return c;
+    c.few = CU_SPLIT_FEW;
+    if (cu_att_chunk_takes(a, 1)) {
+        while (cu_split_parts(chunks_most(a), c) > CU_CHUNK_PARTS)
+            c.few++;
+        c.slots = cu_split_parts(chunks_most(a), c);
+    } else {
+        c.most = c.slots = CU_SPLIT_PARTS;
+        c.skip = (CU_SPLIT_PARTS - 1) << CU_SPLIT_FEW;
+    }
+    return c;
+}
+
+size_t
+cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a)
+{
+    return a->act == FDK_BF16 && (a->D == 64 || a->D == 128) ? scratch_bytes(a,
+        CU_SPLIT_BLOCKS, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
 template<int D, typename E>
@@ -191,13 +188,10 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
     s.group = a->H / a->K;
     s.inv = 65536 / s.group + 1;
     s.det = det;
-    s.few = det ? CU_SPLIT_FEW : 0;
-    s.most = det ? CU_SPLIT_PARTS : INT32_MAX;
-    s.skip = det ? (CU_SPLIT_PARTS - 1) << CU_SPLIT_FEW : 1 << 29;
-    s.slots = det ? CU_SPLIT_PARTS : 2;
+    s.cut = cu_split_cut_of(a, det);
     s.layer = (const char *)a->kv.base + (uint64_t)a->layer * a->kv.layer_bytes;
     if (a->plan == NULL || ((uintptr_t)a->qkv | (uintptr_t)a->y) % 8 != 0 ||
-        a->scratch == NULL || a->scratch_bytes < scratch_bytes(a, n, s.slots))
+        a->scratch == NULL || a->scratch_bytes < scratch_bytes(a, n, s.cut.slots))
         return -EINVAL;
     cu_att_plan_lay_out(a, a->n_work_max, (void *)(uintptr_t)a->plan, &s.plan);
     CUtensorMap m;
@@ -206,8 +200,8 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
         return rc;
     cudaStream_t raw = cu_raw(st);
     enum fdk_dtype t = a->kv.dtype;
-    if (a->D == 128 && t == FDK_BF16)
-        launch<128, __nv_bfloat16>(s, m, n, raw);
+    if (cu_att_chunk_takes(a, det))
+        cu_att_chunk_launch(s, m, n, raw);
     else if (a->D == 128 && t == FDK_I8)
         launch<128, int8_t>(s, m, n, raw);
     else if (a->D == 128)
@@ -238,8 +232,8 @@ cu_att_split_load(void)
     cu_encode_fn f = NULL;
     int dev = 0, major = 0;
     cudaError_t (*const all[])(void) = {
-        load<128, __nv_bfloat16>, load<128, int8_t>, load<128, __nv_fp8_e4m3>,
-        load<64, __nv_bfloat16>, load<64, int8_t>, load<64, __nv_fp8_e4m3>,
+        load<128, int8_t>, load<128, __nv_fp8_e4m3>, load<64, __nv_bfloat16>,
+        load<64, int8_t>, load<64, __nv_fp8_e4m3>,
     };
     cudaError_t e = cudaFuncGetAttributes(&attr, split_kernel<64, int8_t>);
     if (e == cudaSuccess)
@@ -254,6 +248,8 @@ cu_att_split_load(void)
     }
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && e == cudaSuccess; i++)
         e = all[i]();
+    if (e == cudaSuccess)
+        e = cu_att_chunk_load();
     if (e == cudaSuccess)
         __atomic_store_n(&encode, f, __ATOMIC_RELEASE);
     return e;

@@ -53,11 +53,14 @@ struct split_args {
     int32_t n_set, n_head_set;   /* head sets: all, of one KV head */
     int32_t group;               /* query heads of a KV head */
     int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
-    int32_t det, few, most;      /* deterministic; of cu_split_parts() */
-    int32_t skip;                /* chunks from one row of a part to the next */
-    int32_t slots;               /* of a block in the scratch */
+    int32_t det;                 /* deterministic */
+    struct cu_split_cut cut;
     const char *layer;           /* the layer in block 0 of the pool */
 };
+
+/* attention_chunk.cu: n_block blocks of it instead of attention_split.cu's. */
+void cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
+    cudaStream_t st);
 
 /* Where piece k of 16 bytes of row `row` lies, as the copy engine swizzles. */
 template<int ROW>
@@ -89,14 +92,14 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     w.t.first = y.x;
     w.t.state = y.y;
     w.t.old = y.z;
-    w.n_part = cu_split_parts(w.t.n_chunk, s.few, s.most);
+    w.n_part = cu_split_parts(w.t.n_chunk, s.cut);
 }
 
 static __device__ __forceinline__ int
 next_chunk(const struct walk &w, const struct split_args &s)
 {
     int c = w.chunk + 1;
-    return (c & ((1 << s.few) - 1)) == 0 ? c + s.skip : c;
+    return (c & ((1 << s.cut.few) - 1)) == 0 ? c + s.cut.skip : c;
 }
 
 static __device__ __forceinline__ void
@@ -116,7 +119,7 @@ step(struct walk &w, const struct split_args &s)
         }
         w.head = s.n_head_set == 1 ? w.set : w.set / s.n_head_set;
     }
-    w.chunk = w.part << s.few;
+    w.chunk = w.part << s.cut.few;
 }
 
 /* Tokens of this warp's unit, and where they begin. */
@@ -176,6 +179,56 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
     }
     step(f.w, s);
     feed_entry(f, s, warp);
+}
+
+/* A block's first units are on their way, and what the kernel before has done is there.
+ * full: where the barriers are to be in mem. Returns the parts of all blocks; 0: there is
+ * nothing for this one to do.
+ *
+ * The plan lets nothing begin before it has ended: before the wait it is there, and so are
+ * the tables and the tokens of earlier steps. Tokens of this step are not, and some may lie
+ * in blocks that a row has from another: cu_split_tile.old. */
+template<int D, typename E>
+static __device__ __forceinline__ int
+begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *map,
+    struct feed &f, struct walk &w)
+{
+    typedef struct shape<D, E> sh;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(mem);
+    const struct cu_split_start *start = s.plan.start + blockIdx.x;
+    if (threadIdx.x == 0)
+        cu_prefetch_map(map);
+    int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
+    f = {};
+    load_tile(f.w, s, &start->first);
+    f.block = start->block[warp];
+    f.w.tile = x.x;
+    f.w.set = x.y;
+    f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
+    f.w.part = x.z;
+    f.w.chunk = x.z << s.cut.few;
+    f.w.left = x.w;
+    w = f.w;
+    if (w.left <= 0) {
+        if (blockIdx.x == 0)
+            cu_dep_wait();            /* so that the grid ends after the one before it */
+        return 0;
+    }
+    f.ring = base + (uint32_t)(warp * sh::n_stage * sh::stage);
+    f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
+    f.full = base + (uint32_t)(full + warp * sh::n_stage * 8);
+    if (lane < sh::n_stage)
+        cu_bar_init(f.full + (uint32_t)lane * 8, 1);
+    cu_bar_ready();
+    __syncwarp();
+    for (int i = 0; i < sh::n_stage; i++)
+        feed_unit<D, E>(f, s, map, warp, lane, i);
+    if (!f.waited)
+        cu_dep_wait();
+    f.waited = 1;
+    cu_dep_next();
+    return y.y;
 }
 
 /* Zeros for the values behind the first n: anything may be there, but weights of 0

@@ -93,7 +93,7 @@ template<int D>
 static __device__ __forceinline__ struct part_sum<D> *
 slot_of(const struct split_args &s, int block, int slot)
 {
-    return (struct part_sum<D> *)s.a.scratch + block * s.slots + slot;
+    return (struct part_sum<D> *)s.a.scratch + block * s.cut.slots + slot;
 }
 
 /* A block is through with its parts of a head set. */
@@ -266,6 +266,21 @@ put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
     }
 }
 
+/* A block has put all it has of a head set where it belongs. flag[1]: of an open one, that
+ * all others had arrived. */
+template<int D>
+static __device__ __forceinline__ void
+settle(const struct split_args &s, const struct walk &w, const struct ending &e, int total,
+    int n_q, int *flag)
+{
+    if (e.own && e.last) {
+        if (w.set == 0 && threadIdx.x == 0)
+            atomicAdd(s.a.n_done, 1u);
+    } else if (e.shared && !(e.open && flag[1])) {
+        arrive<D>(s, w, e, total, n_q, flag);
+    }
+}
+
 /* The warps' sums are complete for these parts of the block. own: the block has had
  * the head set from its first part on. It mostly is the last to arrive then, as others
  * have begun with theirs, and its own sums need no scratch. */
@@ -292,12 +307,7 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
                 total, e.open && flag[1], q, col, merge_warps<D, E>(mem, q, col));
         __syncthreads();
     }
-    if (own && e.last) {
-        if (w.set == 0 && tid == 0)
-            atomicAdd(s.a.n_done, 1u);
-    } else if (e.shared && !(e.open && flag[1])) {
-        arrive<D>(s, w, e, total, n_q, flag);
-    }
+    settle<D>(s, w, e, total, n_q, flag);
 }
 
 #endif

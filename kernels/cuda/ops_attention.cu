@@ -409,9 +409,9 @@ plain_scratch(const struct fdk_attention_args *a)
 }
 
 size_t
-cu_attention_scratch(const struct fdk_attention_args *a)
+cu_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a)
 {
-    size_t plain = plain_scratch(a), split = cu_att_split_scratch(a);
+    size_t plain = plain_scratch(a), split = cu_att_split_scratch(ctx, a);
     return plain > split ? plain : split;
 }
 

@@ -160,7 +160,7 @@ attention(struct step *s, int32_t n_launch)
     p.plan_bytes = ops->att_plan_bytes != NULL ? ops->att_plan_bytes(&a, p.n_max) : 0;
     p.plan = device(p.plan_bytes);
     a.plan = p.plan;
-    a.scratch_bytes = ops->attention_scratch(&a);
+    a.scratch_bytes = ops->attention_scratch(gb.ctx, &a);
     a.scratch = device(a.scratch_bytes);
     OK(ops->att_plan(&p, gb.st));
     ret = timed(&a, n_layer, n_launch > 0 ? n_launch : n_layer < 16 ? 16 : n_layer);
@@ -192,7 +192,7 @@ prompts(int32_t D)
 static void
 decoding(int32_t D)
 {
-    static const int32_t rows[] = { 1, 32, 64, 128, 256 }, context[] = { 1024, 8192 };
+    static const int32_t rows[] = { 1, 8, 32, 64, 128, 256 }, context[] = { 1024, 8192 };
 
     (void)printf("\ndecoding, head dim %d: us, TB/s (share of the read ceiling)\n", D);
     for (size_t c = 0; c < 2; c++)

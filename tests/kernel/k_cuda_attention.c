@@ -166,7 +166,7 @@ launch_new(struct launch *l, struct twin_dev *t, int T, enum fdk_dtype act)
         l->p.plan_bytes = ops->att_plan_bytes(&l->a, l->p.n_max);
     if (l->p.plan_bytes > 0)
         l->a.plan = l->p.plan = tw_new(t, NULL, l->p.plan_bytes);
-    l->a.scratch_bytes = ops->attention_scratch(&l->a);
+    l->a.scratch_bytes = ops->attention_scratch(t->d.ctx, &l->a);
     if (l->a.scratch_bytes > 0)
         l->a.scratch = tw_new(t, NULL, l->a.scratch_bytes);
 }

@@ -144,7 +144,7 @@ tiles_new(struct chain *c)
     c->n_work = tw_new(g, NULL, 4);
     c->n_done = tw_new(g, NULL, 4);
     at = att_args(c);
-    c->att_scratch_bytes = k->attention_scratch(&at);
+    c->att_scratch_bytes = k->attention_scratch(g->d.ctx, &at);
     c->att_scratch = tw_new(g, NULL, c->att_scratch_bytes + 4);
     c->plan_bytes = k->att_plan_bytes != NULL ? k->att_plan_bytes(&at, c->n_max) : 0;
     c->plan = c->plan_bytes > 0 ? tw_new(g, NULL, c->plan_bytes) : NULL;

@@ -141,7 +141,7 @@ plan_new(struct chain *c, const struct shape *s)
     g->d.ops->att_shape(a, &qa, &bt);
     a->n_work_max = fdk_tiles_max(T_MAX, T_MAX, qa, bt);
     a->work = tw_new(g, NULL, (size_t)a->n_work_max * sizeof(*a->work));
-    a->scratch_bytes = g->d.ops->attention_scratch(a);
+    a->scratch_bytes = g->d.ops->attention_scratch(g->d.ctx, a);
     a->scratch = tw_new(g, NULL, a->scratch_bytes);
     size_t bytes = g->d.ops->att_plan_bytes(a, a->n_work_max);
     a->plan = tw_new(g, NULL, bytes);

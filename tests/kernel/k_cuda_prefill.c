@@ -117,7 +117,7 @@ launch_new(struct launch *l, struct twin_dev *t, int T, enum fdk_dtype act)
         l->p.plan_bytes = ops->att_plan_bytes(&l->a, l->p.n_max);
     if (l->p.plan_bytes > 0)
         l->a.plan = l->p.plan = tw_new(t, NULL, l->p.plan_bytes);
-    l->a.scratch_bytes = ops->attention_scratch(&l->a);
+    l->a.scratch_bytes = ops->attention_scratch(t->d.ctx, &l->a);
     if (l->a.scratch_bytes > 0)
         l->a.scratch = tw_new(t, NULL, l->a.scratch_bytes);
 }
@@ -270,6 +270,38 @@ rows_stand_alone(void **state)
     }
 }
 
+/* Deterministic: nor on whether the row is long enough for this kernel. */
+static void
+long_and_short(void **state)
+{
+    static const int before[] = { 0, 400, 1900 }, n[] = { 1, 2, 9, 63, 64, 130 };
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        int d = i % 2 ? 128 : 64, at = before[i / 2 % 3], H = i < 6 ? 8 : 3;
+        int K = i < 6 ? 2 : 3;
+        size_t width = (size_t)(H * d);
+        if (!tw_takes((size_t)i, 5))
+            continue;
+        job_new(H, K, d, i % 3 ? 64 : 128);
+        job_row(200, at, 5);
+        float *whole = run(&tw.gpu, 200, FDK_BF16);
+        job_free();
+        for (int k = 0; k < 6; k++) {
+            int skip = tw_int(0, 200 - n[k]);
+            job_new(H, K, d, i % 3 ? 64 : 128);
+            job_row(3, 700, 9);
+            job_row(n[k], at + skip, 5);
+            job_row(70, 130, 10);
+            float *part = run(&tw.gpu, job.s.n_tok, FDK_BF16);
+            tw_same(part + 3 * width, whole + (size_t)skip * width,
+                (size_t)n[k] * width * 4, "a part of the row");
+            free(part);
+            job_free();
+        }
+        free(whole);
+    }
+}
+
 /* Recorded once, replayed for steps of other rows, lengths and blocks. */
 static void
 steps_of_one_graph(void **state)
@@ -317,10 +349,23 @@ main(void)
         cmocka_unit_test(rows_stand_alone),
         cmocka_unit_test(steps_of_one_graph),
     };
+    const struct CMUnitTest deterministic[] = {
+        cmocka_unit_test(rows_of_all_lengths),
+        cmocka_unit_test(edges),
+        cmocka_unit_test(rows_stand_alone),
+        cmocka_unit_test(long_and_short),
+        cmocka_unit_test(steps_of_one_graph),
+    };
     int rc = tw_open();
     if (rc != 0)
         return rc;
     rc = cmocka_run_group_tests_name("k_cuda_prefill", tests, NULL, NULL);
+    tw_close();
+    tw.deterministic = 1;
+    if (tw_open() != 0)
+        return 1;
+    rc += cmocka_run_group_tests_name("k_cuda_prefill deterministic", deterministic, NULL,
+        NULL);
     tw_close();
     return rc;
 }

@@ -172,7 +172,7 @@ exec_open(const char *dir, enum fdk_dtype kv_dtype)
         .max_row = 1};
     aa = attention_args(x, MAX_TOK);
     sa = (struct fdk_sample_args){.b = &x->b, .R = MAX_TOK, .V = x->p->cfg.vocab};
-    x->scratch_bytes = k->attention_scratch(&aa);
+    x->scratch_bytes = k->attention_scratch(x->ctx, &aa);
     n = k->sample_scratch(&sa);
     x->scratch_bytes = n > x->scratch_bytes ? n : x->scratch_bytes;
     x->scratch = dev_alloc(x, x->scratch_bytes);

@@ -1,0 +1,342 @@
+/*
+ * Attention with the history split among blocks, as attention_split.cu, but for bf16 KV and
+ * with a block's warps together on each chunk: they share its largest scores, so what they
+ * sum up needs no merging.
+ *
+ * A chunk's scores are made by units of 16 tokens, a warp each, with dimensions added up in
+ * their order; their largest is found by all warps; weights against it go to shared memory
+ * as the products take them. Then each warp has 16 dimensions of the results, and adds all
+ * units of the chunk to them in their order.
+ *
+ * That is what attention_prefill.cu does, to the bit: a product of 16 dimensions or tokens
+ * has the same bits by mma.sync and by wgmma, with queries as its rows or as its columns.
+ * In deterministic contexts parts depend on positions alone and are folded one by one in
+ * their order, by both, so a token's bits are the same whichever of the two it meets.
+ *
+ * Copies, the walk through a block's parts and the merging of blocks are attention_split's.
+ */
+#include "kernels/cuda/attention_split_merge.cuh"
+
+typedef __nv_bfloat16 bf16;
+
+/* Shared memory of a block: the ring of struct shape, then what warps tell each other. */
+template<int D>
+struct room {
+    typedef struct shape<D, bf16> sh;
+    static const int dims = D / 16;                 /* 16s of dimensions */
+    static const int halves = D == 128 ? 2 : 1;     /* of the queries, that a warp has */
+    static const int wide = D + 8;                  /* of a result: no bank twice */
+    static const int top = sh::merge;               /* [WARPS][CU_ATT_QUERIES] scores */
+    static const int sum = top + WARPS * CU_ATT_QUERIES * 4; /* [WARPS][4][QUERIES] */
+    static const int alpha = sum + WARPS * 4 * CU_ATT_QUERIES * 4;
+    static const int m = alpha + CU_ATT_QUERIES * 4;
+    static const int l = m + CU_ATT_QUERIES * 4;    /* [4][CU_ATT_QUERIES] */
+    static const int p = l + 4 * CU_ATT_QUERIES * 4; /* [WARPS][2][32] pairs of weights */
+    static const int o = p + WARPS * 2 * 32 * 8;    /* [CU_ATT_QUERIES][wide] */
+    static const int fold = o + CU_ATT_QUERIES * wide * 4;
+    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16;
+    static const int flag = full + WARPS * sh::n_stage * 8;
+    static const int bytes = flag + 16;
+    static_assert(bytes <= 232448, "what a block may have");
+    static_assert(WARPS * halves == 2 * dims, "each has its dimensions and queries");
+};
+
+/* Of a warp: results of 16 dimensions by 8 queries, as struct sums has them. */
+template<int D>
+struct chunk_sums {
+    float o[room<D>::halves][4];
+    float m[2][2];
+    float l;                     /* a thread's: of query tid % 16, tokens tid / 16 * 2 and
+                                    the next of each 8 */
+    int see[2][2];
+};
+
+template<int D>
+static __device__ __forceinline__ void
+begin_chunks(struct chunk_sums<D> &u, const struct split_args &s, const struct walk &w,
+    int lane)
+{
+    int h0, n_head = set_heads(s, w, &h0);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u.see[i / 2][i % 2] = w.t.see + vector_token(s, 8 * (i / 2) + lane % 4 * 2 + i % 2,
+            n_head);
+        u.m[i / 2][i % 2] = -INFINITY;
+#pragma unroll
+        for (int h = 0; h < room<D>::halves; h++)
+            u.o[h][i] = 0;
+    }
+    u.l = 0;
+}
+
+/* p[h] = 16 tokens of the unit by the vectors of half h. */
+template<int D>
+static __device__ __forceinline__ void
+chunk_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, int lane)
+{
+    const int row = shape<D, bf16>::row;
+    uint32_t b[4][4];
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        if (k % 4 == 0)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                load4(b[i], at + (uint32_t)piece<row>(lane % 16, 2 * (k + i) + lane / 16));
+        mma<bf16>(p[0], b[k % 4], q.x[0][k][0], q.x[0][k][1]);
+        if (two)
+            mma<bf16>(p[1], b[k % 4], q.x[1][k][0], q.x[1][k][1]);
+    }
+}
+
+/* Scores that a query does not see count nothing; the unit's largest. */
+template<int D>
+static __device__ __forceinline__ void
+unit_top(char *mem, float p[2][4], const struct chunk_sums<D> &u, int pos, bool two,
+    int warp, int lane)
+{
+    float *top = (float *)(mem + room<D>::top) + warp * CU_ATT_QUERIES + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int h = i / 2, c = i % 2;
+        if (h == 1 && !two)
+            continue;
+        if (pos + lane / 4 >= u.see[h][c])
+            p[h][c] = -INFINITY;
+        if (pos + lane / 4 + 8 >= u.see[h][c])
+            p[h][c + 2] = -INFINITY;
+        float most = fmaxf(p[h][c], p[h][c + 2]);
+#pragma unroll
+        for (int k = 4; k < 32; k *= 2)
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, k));
+        if (lane < 4)
+            top[8 * h + c] = most;
+    }
+}
+
+/* Scores of a unit to weights under the largest so far, for all; what the sums so far are
+ * worth against them; a unit's sums of two tokens of each 8. */
+template<int D>
+static __device__ __forceinline__ void
+unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, bool two,
+    int warp, int lane)
+{
+    const float *top = (const float *)(mem + room<D>::top) + lane % 4 * 2;
+    float *sum = (float *)(mem + room<D>::sum) + (warp * 4 + lane / 8) * CU_ATT_QUERIES +
+        lane % 4 * 2;
+    float *alphas = (float *)(mem + room<D>::alpha) + lane % 4 * 2;
+    uint2 *to = (uint2 *)(mem + room<D>::p) + warp * 2 * 32 + lane;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (h == 1 && !two)
+            continue;
+        float most[2] = { u.m[h][0], u.m[h][1] };
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float2 t = *(const float2 *)(top + w * CU_ATT_QUERIES + 8 * h);
+            most[0] = fmaxf(most[0], t.x);
+            most[1] = fmaxf(most[1], t.y);
+        }
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            float ref = most[c] == -INFINITY ? 0 : most[c] * scale;
+            float alpha = most[c] == u.m[h][c] ? 1 : power2(fmaf(u.m[h][c], scale, -ref));
+            float &x = p[h][c], &y = p[h][c + 2];
+            u.m[h][c] = most[c];
+            x = power2(fmaf(x, scale, -ref));
+            y = power2(fmaf(y, scale, -ref));
+            float both = x + __shfl_xor_sync(0xffffffffu, x, 4);
+            both += y + __shfl_xor_sync(0xffffffffu, y, 4);
+            if (lane / 4 % 2 == 0)
+                sum[8 * h + c] = both;
+            if (warp == 0 && lane < 4)
+                alphas[8 * h + c] = alpha;
+#pragma unroll
+            for (int i = 0; i < room<D>::halves; i++)
+                if (room<D>::halves == 2 ? i == h : warp / room<D>::dims == h) {
+                    u.o[i][c] *= alpha;
+                    u.o[i][c + 2] *= alpha;
+                }
+        }
+        to[32 * h] = make_uint2(turn(pack<bf16>(p[h][0], p[h][1])),
+            turn(pack<bf16>(p[h][2], p[h][3])));
+    }
+}
+
+/* The chunk's n units to the results of this warp's dimensions, and to the sums of weights.
+ * stage: of every warp's ring. */
+template<int D>
+static __device__ __forceinline__ void
+chunk_values(char *mem, struct chunk_sums<D> &u, int n, int stage, bool two, int warp,
+    int lane)
+{
+    typedef struct shape<D, bf16> sh;
+    typedef struct room<D> rm;
+    const uint2 *p = (const uint2 *)(mem + rm::p) + lane;
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(mem) + (uint32_t)(stage * sh::stage +
+        sh::half + piece<sh::row>(lane % 16, 2 * (warp % rm::dims) + lane / 16));
+    const int first = rm::halves == 2 ? 0 : warp / rm::dims;
+    if (first == 0 || two)
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            if (w >= n)
+                break;
+            uint32_t b[4];
+            load4_turned(b, at + (uint32_t)(w * sh::n_stage * sh::stage));
+            const uint32_t a[4] = { b[0], b[2], b[1], b[3] };
+            uint2 x = p[(w * 2 + first) * 32];
+            mma<bf16>(u.o[0], a, x.x, x.y);
+            if (rm::halves == 2 && two) {
+                x = p[(w * 2 + 1) * 32];
+                mma<bf16>(u.o[rm::halves - 1], a, x.x, x.y);
+            }
+        }
+    int tid = (int)threadIdx.x;
+    if (tid < 4 * CU_ATT_QUERIES && (tid % CU_ATT_QUERIES < 8 || two)) {
+        const float *from = (const float *)(mem + rm::sum) + tid;
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            sum += from[w * 4 * CU_ATT_QUERIES];
+        u.l = fmaf(u.l, ((const float *)(mem + rm::alpha))[tid % CU_ATT_QUERIES], sum);
+    }
+}
+
+/* A part is complete: its sums to where they belong. own: the block has had the head set
+ * from its first part on. */
+template<int D>
+static __device__ void
+finish_part(char *mem, const struct split_args &s, const struct walk &w,
+    const struct chunk_sums<D> &u, float scale, bool own, int total)
+{
+    typedef struct room<D> rm;
+    int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, h0;
+    int n_q = w.t.n_tok * set_heads(s, w, &h0), *flag = (int *)(mem + rm::flag);
+    float *m = (float *)(mem + rm::m), *l = (float *)(mem + rm::l);
+    float *o = (float *)(mem + rm::o);
+    const struct ending e = ending_of(s, w, own, total);
+    if (e.open && tid == 0)
+        flag[1] = others_here(s, w, e);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (warp == 0 && lane < 4)
+            m[8 * (i / 2) + lane * 2 + i % 2] = u.m[i / 2][i % 2] * scale;
+    if (tid < 4 * CU_ATT_QUERIES)
+        l[tid] = u.l;
+#pragma unroll
+    for (int h = 0; h < rm::halves; h++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int q = 8 * (rm::halves == 2 ? h : warp / rm::dims) + lane % 4 * 2 + i % 2;
+            o[q * rm::wide + 16 * (warp % rm::dims) + lane / 4 + i / 2 * 8] = u.o[h][i];
+        }
+    __syncthreads();
+    int col = tid % (D / 2) * 2;
+    for (int q = tid / (D / 2); q < n_q; q += THREADS / (D / 2)) {
+        float2 x = *(const float2 *)(o + q * rm::wide + col);
+        float l01 = l[q] + l[CU_ATT_QUERIES + q];
+        float l23 = l[2 * CU_ATT_QUERIES + q] + l[3 * CU_ATT_QUERIES + q];
+        struct pair v = { m[q], l01 + l23, x.x, x.y };
+        put_pair<D>((struct pair *)(mem + rm::fold) + q * (D / 2) + col / 2, s, w, e, total,
+            e.open && flag[1], q, col, v);
+    }
+    __syncthreads();
+    settle<D>(s, w, e, total, n_q, flag);
+}
+
+template<int D>
+static __device__ __forceinline__ void
+run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct feed &f,
+    struct walk w, int total)
+{
+    typedef struct shape<D, bf16> sh;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, stage = 0, pos;
+    int before = -1;             /* the stage of the chunk before */
+    bool own = w.part == 0, fresh = true, two = false;
+    uint32_t parity = 0;
+    struct queries<D> q;
+    struct chunk_sums<D> u;
+    const float scale = s.a.scale * LOG2E;
+    load_queries<D, bf16>(q, s, w, lane);
+    while (w.left > 0) {
+        if (fresh) {
+            int h0;
+            begin_chunks<D>(u, s, w, lane);
+            two = w.t.n_tok * set_heads(s, w, &h0) > 8;
+            fresh = false;
+        }
+        int n = unit_tokens(w, warp, &pos), slot = warp * sh::n_stage + stage;
+        float p[2][4] = {};
+        if (n > 0) {
+            cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
+            parity ^= 1u << stage;
+            if (n < UNIT)
+                clear_values<D, bf16>(mem + slot * sh::stage, NULL, n, lane);
+            chunk_scores<D>(p, q, f.ring + (uint32_t)(stage * sh::stage), two, lane);
+        }
+        unit_top<D>(mem, p, u, pos, two, warp, lane);
+        __syncthreads();         /* besides, all are through with the chunk before */
+        if (before >= 0)
+            feed_unit<D, bf16>(f, s, map, warp, lane, before);
+        unit_weights<D>(mem, p, u, scale, two, warp, lane);
+        __syncthreads();
+        int in = w.t.see + w.t.n_tok - 1 - w.chunk * CU_SPLIT_CHUNK;
+        chunk_values<D>(mem, u, (in + UNIT - 1) / UNIT, stage, two, warp, lane);
+        if (next_chunk(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
+            w.part + 1 == w.n_part)) {
+            struct walk next = w;
+            step(next, s);
+            if (next.left > 0)
+                load_queries<D, bf16>(q, s, next, lane); /* on their way meanwhile */
+            finish_part<D>(mem, s, w, u, scale, own, total);
+            fresh = true;
+        }
+        step(w, s);
+        own |= w.part == 0;
+        before = stage;
+        stage = stage + 1 == sh::n_stage ? 0 : stage + 1;
+    }
+}
+
+template<int D>
+static __global__ void __maxnreg__(REGISTERS)
+chunk_kernel(const __grid_constant__ struct split_args s,
+    const __grid_constant__ CUtensorMap map)
+{
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(1024) char mem[];
+    struct walk w;
+    struct feed f;
+    int total = begin_parts<D, bf16>(mem, room<D>::full, s, &map, f, w);
+    if (total > 0)
+        run_chunks<D>(mem, s, &map, f, w, total);
+#endif
+}
+
+/* ---- launching ------------------------------------------------------------- */
+
+/* With a head dim of 64 a chunk is over sooner than what its warps tell each other. */
+int
+cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic)
+{
+    return a->kv.dtype == FDK_BF16 && cu_att_split_fits(a) && (deterministic ||
+        a->D == 128);
+}
+
+void
+cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
+    cudaStream_t st)
+{
+    if (s.a.D == 128)
+        cu_chain(chunk_kernel<128>, n_block, THREADS, room<128>::bytes, st, s, map);
+    else
+        cu_chain(chunk_kernel<64>, n_block, THREADS, room<64>::bytes, st, s, map);
+}
+
+cudaError_t
+cu_att_chunk_load(void)
+{
+    cudaError_t e = cudaFuncSetAttribute((const void *)chunk_kernel<128>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, room<128>::bytes);
+    return e != cudaSuccess ? e : cudaFuncSetAttribute((const void *)chunk_kernel<64>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, room<64>::bytes);
+}
