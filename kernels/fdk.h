@@ -439,6 +439,7 @@ struct fdk_ops {
     /* Bytes of fdk_att_plan_args.plan for n_work_max tiles; may be NULL: 0. */
     size_t (*att_plan_bytes)(const struct fdk_attention_args *, int32_t n_work_max);
     size_t (*gemm_scratch)(const struct fdk_gemm_args *);
+    /* With kv, scale and b->table_stride as in the launch. */
     size_t (*attention_scratch)(struct fdk_ctx *, const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
     /* A backend may launch operations later than it is told to, but before anything

@@ -28,7 +28,7 @@
 #define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
 #define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a part */
 #define CU_SPLIT_PARTS   16      /* and parts of a row in attention_split.cu */
-#define CU_CHUNK_PARTS   256     /* and in attention_chunk.cu; longer parts before more */
+#define CU_PART_GROW     256     /* and chunks from which on parts grow elsewhere */
 #define CU_SPLIT_BLOCKS  160     /* blocks of a launch, at most */
 
 struct cu_att_long {             /* query tokens of one row */
@@ -41,13 +41,13 @@ struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
     int32_t n_long;              /* entries of the list, which begins behind this struct:
                                     those with most KV tokens first, about */
     int32_t bt;
-    int32_t n_split;             /* tiles of attention_split.cu */
+    int32_t n_split;             /* tiles of attention_split.cu or attention_chunk.cu */
     int32_t more[13];
 };
 
 /*
- * The work of attention_split.cu: tiles of up to CU_ATT_QUERIES query vectors, each
- * with the history that its last token sees, in parts of whole chunks: struct cu_split_cut.
+ * The work of attention_split.cu and attention_chunk.cu: tiles of up to CU_ATT_QUERIES
+ * query vectors, each with the history that its last token sees, in parts of whole chunks.
  * The list of all parts, by tile, head set and part, is cut into equal pieces, or about
  * equal ones of whole head sets, one per block. A head set is one KV head with up to 16 of
  * its query heads.
@@ -56,6 +56,7 @@ struct cu_split_cut {            /* what a part is; by cu_split_cut_of() */
     int32_t few;                 /* log2 of the chunks in a row of it */
     int32_t most;                /* parts a row has at most */
     int32_t skip;                /* chunks from one row of a part to the next */
+    int32_t grow;                /* parts are those of cu_part_few() */
     int32_t slots;               /* sums of parts that a block leaves to others, at most */
 };
 struct cu_split_tile {
@@ -106,10 +107,51 @@ cu_split_sets(int H, int K)
 }
 
 static inline __host__ __device__ int
+cu_log2(int x)
+{
+#ifdef __CUDA_ARCH__
+    return 31 - __clz(x);
+#else
+    return 31 - __builtin_clz((unsigned)x);
+#endif
+}
+
+/* Parts of deterministic contexts with bf16 KV: four chunks each, from CU_PART_GROW on
+ * eight, and twice as many whenever the chunks before have doubled, so that few of them
+ * make a long row and positions alone decide. log2 of the chunks of c's part; it begins at
+ * a multiple of these. */
+static inline __host__ __device__ int
+cu_part_few(int c)
+{
+    return CU_SPLIT_FEW + (c < CU_PART_GROW ? 0 : cu_log2(c / CU_PART_GROW) + 1);
+}
+
+/* Chunk c is the first of its part. */
+static inline __host__ __device__ bool
+cu_part_begins(int c)
+{
+    return (c & ((1 << cu_part_few(c)) - 1)) == 0;
+}
+
+static inline __host__ __device__ int
 cu_split_parts(int n_chunk, const struct cu_split_cut &c)
 {
-    int n = (n_chunk + (1 << c.few) - 1) >> c.few;
+    int few = c.grow ? cu_part_few(n_chunk - 1) : c.few;
+    int n = (n_chunk + (1 << few) - 1) >> few;
+    /* In the size of n_chunk's part; each smaller size has half as many more. */
+    n += (few - c.few) * (CU_PART_GROW >> (CU_SPLIT_FEW + 1));
     return n < c.most ? n : c.most;
+}
+
+/* The first chunk of part i. */
+static inline __host__ __device__ int
+cu_part_chunk(int i, const struct cu_split_cut &c)
+{
+    const int each = CU_PART_GROW >> CU_SPLIT_FEW; /* parts of the first size */
+    if (!c.grow || i < each)
+        return i << c.few;
+    const int k = (i - each) / (each / 2) + 1;     /* the size */
+    return (i - each / 2 * k) << (c.few + k);
 }
 
 /* Block b of n begins at this one of `total` parts. */
@@ -142,7 +184,7 @@ cudaError_t cu_att_long_load(void);
 static inline int
 cu_att_has_long(const struct fdk_attention_args *a, int deterministic)
 {
-    return a->T >= CU_ATT_LONG_MIN && cu_att_long_fits(a, deterministic);
+    return cu_att_long_fits(a, deterministic);
 }
 
 /* attention_split.cu */
@@ -155,6 +197,7 @@ cudaError_t cu_att_split_load(void);
 /* attention_chunk.cu. takes: whatever T, so that a row's tokens have one kernel's bits. */
 int cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic);
 cudaError_t cu_att_chunk_load(void); /* by cu_att_split_load() */
+
 /* Blocks of a launch on a device of n_proc. */
 static inline int
 cu_split_blocks(int n_proc)

@@ -75,16 +75,15 @@ static __device__ __forceinline__ void
 chunk_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, int lane)
 {
     const int row = shape<D, bf16>::row;
-    uint32_t b[4][4];
+    uint32_t b[D / 16][4];
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+        load4(b[k], at + (uint32_t)piece<row>(lane % 16, 2 * k + lane / 16));
 #pragma unroll
     for (int k = 0; k < D / 16; k++) {
-        if (k % 4 == 0)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                load4(b[i], at + (uint32_t)piece<row>(lane % 16, 2 * (k + i) + lane / 16));
-        mma<bf16>(p[0], b[k % 4], q.x[0][k][0], q.x[0][k][1]);
+        mma<bf16>(p[0], b[k], q.x[0][k][0], q.x[0][k][1]);
         if (two)
-            mma<bf16>(p[1], b[k % 4], q.x[1][k][0], q.x[1][k][1]);
+            mma<bf16>(p[1], b[k], q.x[1][k][0], q.x[1][k][1]);
     }
 }
 
@@ -114,7 +113,8 @@ unit_top(char *mem, float p[2][4], const struct chunk_sums<D> &u, int pos, bool 
 }
 
 /* Scores of a unit to weights under the largest so far, for all; what the sums so far are
- * worth against them; a unit's sums of two tokens of each 8. */
+ * worth against them; a unit's sums of two tokens of each 8. To the bits of weigh() of
+ * attention_prefill.cu. */
 template<int D>
 static __device__ __forceinline__ void
 unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, bool two,
@@ -162,8 +162,35 @@ unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, boo
     }
 }
 
-/* The chunk's n units to the results of this warp's dimensions, and to the sums of weights.
- * stage: of every warp's ring. */
+/* N units' values, from `at` on, and weights, from p on, to a warp's results. first, two:
+ * of the halves of the queries that it has. All are read before any is multiplied. */
+template<int D, int N>
+static __device__ __forceinline__ void
+add_units(struct chunk_sums<D> &u, uint32_t at, const uint2 *p, int first, bool two)
+{
+    typedef struct shape<D, bf16> sh;
+    const int halves = room<D>::halves;
+    uint32_t b[N][4];
+    uint2 x[N][halves];
+#pragma unroll
+    for (int w = 0; w < N; w++) {
+        load4_turned(b[w], at + (uint32_t)(w * sh::n_stage * sh::stage));
+#pragma unroll
+        for (int h = 0; h < halves; h++)
+            if (h == 0 || two)
+                x[w][h] = p[(2 * w + first + h) * 32];
+    }
+#pragma unroll
+    for (int w = 0; w < N; w++) {
+        const uint32_t a[4] = { b[w][0], b[w][2], b[w][1], b[w][3] };
+        mma<bf16>(u.o[0], a, x[w][0].x, x[w][0].y);
+        if (halves == 2 && two)
+            mma<bf16>(u.o[halves - 1], a, x[w][halves - 1].x, x[w][halves - 1].y);
+    }
+}
+
+/* The chunk's n units to the results of this warp's dimensions, and to the sums of
+ * weights. stage: of every warp's ring. */
 template<int D>
 static __device__ __forceinline__ void
 chunk_values(char *mem, struct chunk_sums<D> &u, int n, int stage, bool two, int warp,
@@ -175,21 +202,15 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int n, int stage, bool two, int
     uint32_t at = (uint32_t)__cvta_generic_to_shared(mem) + (uint32_t)(stage * sh::stage +
         sh::half + piece<sh::row>(lane % 16, 2 * (warp % rm::dims) + lane / 16));
     const int first = rm::halves == 2 ? 0 : warp / rm::dims;
-    if (first == 0 || two)
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            if (w >= n)
-                break;
-            uint32_t b[4];
-            load4_turned(b, at + (uint32_t)(w * sh::n_stage * sh::stage));
-            const uint32_t a[4] = { b[0], b[2], b[1], b[3] };
-            uint2 x = p[(w * 2 + first) * 32];
-            mma<bf16>(u.o[0], a, x.x, x.y);
-            if (rm::halves == 2 && two) {
-                x = p[(w * 2 + 1) * 32];
-                mma<bf16>(u.o[rm::halves - 1], a, x.x, x.y);
-            }
-        }
+    if (first == 0 || two) {
+        if (n >= WARPS)
+            add_units<D, WARPS>(u, at, p, first, two);
+        else
+#pragma unroll 1
+            for (int w = 0; w < n; w++)
+                add_units<D, 1>(u, at + (uint32_t)(w * sh::n_stage * sh::stage),
+                    p + 2 * w * 32, first, two);
+    }
     int tid = (int)threadIdx.x;
     if (tid < 4 * CU_ATT_QUERIES && (tid % CU_ATT_QUERIES < 8 || two)) {
         const float *from = (const float *)(mem + rm::sum) + tid;

@@ -286,7 +286,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
             (int64_t)t.first.state * p.b.table_stride;
 #pragma unroll
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
-            int pos = (t.part << p.cut.few) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
+            int pos = cu_part_chunk(t.part, p.cut) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
             t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
                 table[pos >> p.block_shift] : 0;
         }

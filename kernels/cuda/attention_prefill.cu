@@ -12,7 +12,9 @@
  *
  * A query's sums run over its chunks in ascending order and see nothing of the other
  * queries in the unit: a chunk beyond what a query sees multiplies its sums by 1 and
- * adds 0. So its bits depend on its position and the row's KV alone.
+ * adds 0. So its bits depend on its position and the row's KV alone. In deterministic
+ * contexts they begin anew with each part (cu_part_few()), and parts are folded one by
+ * one, all to the bits of attention_chunk.cu: what has its twin there says so.
  *
  * Tokens of a chunk that the row does not have are not copied, as their blocks may not
  * be mapped: their scores are masked, and their values set to zero, since a weight of
@@ -31,7 +33,7 @@ struct softmax {                 /* of two queries of a thread; l: of its own co
 };
 
 /* The queries as what a product takes from registers. */
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 load_queries(uint32_t (&r)[D / 4], uint32_t q)
 {
@@ -45,29 +47,29 @@ load_queries(uint32_t (&r)[D / 4], uint32_t q)
     }
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 multiply_keys(float (&sc)[64], uint32_t q, const uint32_t (&r)[D / 4], uint32_t k)
 {
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         uint32_t half = (uint32_t)(i / 4), in = (uint32_t)(i % 4 * 32);
-        uint64_t b = matrix(k + half * 1024 + in, 0, shape<D, F>::eight);
-        if constexpr (shape<D, F>::q_regs)
+        uint64_t b = matrix(k + half * 1024 + in, 0, shape<D>::eight);
+        if constexpr (shape<D>::q_regs)
             mma_rs<0>(sc, r + 4 * i, b, i > 0);
         else
             mma_ss(sc, matrix(q + half * (ROWS * 128) + in, 0, 1024), b, i > 0);
     }
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v, int add)
 {
 #pragma unroll
     for (int i = 0; i < CHUNK / 16; i++)
         mma_rs<1>(o, p + 4 * i,
-            matrix(v + (uint32_t)(i * 2 * shape<D, F>::eight), 1024, shape<D, F>::eight),
+            matrix(v + (uint32_t)(i * 2 * shape<D>::eight), 1024, shape<D>::eight),
             add || i > 0);
 }
 
@@ -111,7 +113,7 @@ weigh(float (&sc)[64], struct softmax *x, float scale)
                 two[1] = exp2_fast(fmaf(two[1], scale, -ref));
                 part[k] = two[0] + two[1];
             }
-            sum += part[0] + part[1]; /* of a unit of attention_chunk.cu */
+            sum += part[0] + part[1]; /* as a unit's are in attention_chunk.cu */
         }
         x->l[r] = fmaf(x->l[r], x->alpha[r], sum);
     }
@@ -125,7 +127,7 @@ pack_weights(uint32_t (&p)[32], const float (&sc)[64])
         p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 rescale(float (&o)[D / 2], const struct softmax &x)
 {
@@ -147,9 +149,10 @@ struct folded {                  /* of two queries of a thread: all parts so far
     uint32_t at;
 };
 
-/* Another part to those so far, as fold() of attention_split_merge.cuh does; `first`: there
- * are none; `last`: the results to o. */
-template<int D, bool F>
+/* Another part to those so far, to the bits of fold() of attention_split_merge.cuh. first:
+ * there are none; last: the results to o, else it is 0 for the next part. Of what is in
+ * shared memory each thread has its own. */
+template<int D>
 static __device__ __forceinline__ void
 fold_part(struct folded *all, float (&o)[D / 2], const struct softmax &x, float scale,
     bool first, bool last)
@@ -175,27 +178,29 @@ fold_part(struct folded *all, float (&o)[D / 2], const struct softmax &x, float 
             for (int k = 0; k < 4; k++)
                 o[i + k] = fmaf(v[k], a[k / 2], __fmul_rn(o[i + k], b[k / 2]));
         }
-        if (!last)
-            asm volatile("st.shared.v4.f32 [%4], {%0, %1, %2, %3};" :: "f"(o[i]),
-                "f"(o[i + 1]), "f"(o[i + 2]), "f"(o[i + 3]), "r"(at) : "memory");
+        if (last)
+            continue;
+        asm volatile("st.shared.v4.f32 [%4], {%0, %1, %2, %3};" :: "f"(o[i]),
+            "f"(o[i + 1]), "f"(o[i + 2]), "f"(o[i + 3]), "r"(at) : "memory");
+        o[i] = o[i + 1] = o[i + 2] = o[i + 3] = 0;
     }
 }
 
 /* Values from token n of a chunk on become zeros. By each warpgroup for itself: it
  * would have to wait for the other otherwise. */
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 clear_values(uint32_t v, int n, int group)
 {
     for (int i = (int)threadIdx.x % 128; i < (CHUNK - n) * (D / 8); i += 128) {
         int tok = n + i / (D / 8), at = i % (D / 8);
-        uint32_t to = v + (uint32_t)(tok / 8 * shape<D, F>::eight + at / 8 * 1024 +
+        uint32_t to = v + (uint32_t)(tok / 8 * shape<D>::eight + at / 8 * 1024 +
             tok % 8 * 128 + at % 8 * 16);
         asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(to), "r"(0)
             : "memory");
     }
     fence_async();
-    named_sync(1 + shape<D, F>::groups + group, 128);
+    named_sync(1 + shape<D>::groups + group, 128);
 }
 
 /* Lane i of four gets word i of each of them, in their order. */
@@ -212,7 +217,7 @@ swap_words(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, int i)
     return high ? make_uint4(x, y, b0, b1) : make_uint4(a0, a1, x, y);
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 store(const struct fdk_attention_args &a, const struct item &it, int unit,
     const float (&o)[D / 2], const float (&sum)[2], int row)
@@ -242,7 +247,7 @@ store(const struct fdk_attention_args &a, const struct item &it, int unit,
 
 template<int D, bool F>
 struct consumer {                /* where a warpgroup stands in the rings */
-    struct turn<shape<D, F>::stages> tk, tv;
+    struct turn<ring<D, F>::stages> tk, tv;
     uint32_t q_phase;
     int group, row;              /* row: this thread's first query in the unit */
     bool speaks;                 /* for its warp */
@@ -256,18 +261,18 @@ let_go(uint32_t bar, bool speaks)
         cu_bar_arrive(bar);
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 wait_turn(int group)
 {
     named_sync(1 + group, 256);
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 pass_turn(int group)
 {
-    named_arrive(1 + (group + 1) % shape<D, F>::groups, 256);
+    named_arrive(1 + (group + 1) % shape<D>::groups, 256);
 }
 
 /* Of chunk c, scores at sc, to weights. first: tokens that query 0 of the unit sees. */
@@ -285,14 +290,14 @@ chunk_weights(float (&sc)[64], struct softmax *x, int first, int c, int row, flo
  * many came, not who, so nobody may come twice in one round. */
 template<int D, bool F>
 static __device__ __forceinline__ void
-skip(const struct shared<D, F> &s, struct consumer<D, F> *w, const struct item &it)
+skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
 {
     cu_bar_wait(s.full_q, w->q_phase);
     let_go(s.empty_q, w->speaks);
 #pragma unroll 1
     for (int c = 0; c < it.n_chunk; c++) {
-        wait_turn<D, F>(w->group);
-        pass_turn<D, F>(w->group);
+        wait_turn<D>(w->group);
+        pass_turn<D>(w->group);
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
@@ -304,46 +309,49 @@ skip(const struct shared<D, F> &s, struct consumer<D, F> *w, const struct item &
 
 template<int D, bool F>
 static __device__ __forceinline__ void
-attend(const struct fdk_attention_args &a, const struct shared<D, F> &s,
-    struct consumer<D, F> *w, const struct item &it, int unit, int few)
+attend(const struct fdk_attention_args &a, const struct shared<D> &s,
+    struct consumer<D, F> *w, const struct item &it, int unit)
 {
     float sc[64], o[D / 2], scale = a.scale * LOG2_E;
-    uint32_t p[32], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D, F>::q_bytes);
+    uint32_t p[32], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D>::q_bytes);
     struct softmax x = { { -INFINITY, -INFINITY }, { 0, 0 }, { 0, 0 } };
     struct softmax x0 = x;
-    struct folded all = { {}, {}, s.all + (uint32_t)(w->group * shape<D, F>::all_bytes) +
+    struct folded all = { {}, {}, s.all + (uint32_t)(w->group * ring<D, F>::all_bytes) +
         threadIdx.x % 128 * 16 };
-    const int in = F ? (1 << few) - 1 : INT32_MAX; /* the chunk of a part is c & in */
     int first = it.at.kv - it.at.n + 1 + unit % HALVES * ROWS;
+    /* As attention_chunk.cu begins: a sum of nothing but -0 is 0. */
+#pragma unroll
+    for (int i = 0; i < D / 2 && F; i++)
+        o[i] = 0;
     cu_bar_wait(s.full_q, w->q_phase);
-    if constexpr (shape<D, F>::q_regs) {
-        load_queries<D, F>(r, q);
+    if constexpr (shape<D>::q_regs) {
+        load_queries<D>(r, q);
         let_go(s.empty_q, w->speaks);
     }
 #pragma unroll 1
     for (int c = 0; c < it.n_chunk; c++) {
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
-        wait_turn<D, F>(w->group);
+        wait_turn<D>(w->group);
         cu_wgmma_begin();
-        multiply_keys<D, F>(sc, q, r, s.k_at(w->tk.stage));
+        multiply_keys<D>(sc, q, r, s.k_at(w->tk.stage));
         cu_wgmma_end();
         if (c > 0) {
             cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
             cu_wgmma_begin();
-            multiply_values<D, F>(o, p, s.v_at(w->tv.stage), (c - 1) & in);
+            multiply_values<D>(o, p, s.v_at(w->tv.stage), F || c > 1);
             cu_wgmma_end();
-            pass_turn<D, F>(w->group);
+            pass_turn<D>(w->group);
             cu_wgmma_wait<1>();
         } else {
-            pass_turn<D, F>(w->group);
+            pass_turn<D>(w->group);
             cu_wgmma_wait<0>();
         }
         cu_wgmma_hold(sc);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
-        if (!shape<D, F>::q_regs && c + 1 == it.n_chunk)
+        if (!shape<D>::q_regs && c + 1 == it.n_chunk)
             let_go(s.empty_q, w->speaks);
-        if (F && (c & in) == 0) {
+        if (F && c > 0 && cu_part_begins(c)) {
             x0 = x;
             x.m[0] = x.m[1] = -INFINITY;
             x.l[0] = x.l[1] = 0;
@@ -354,30 +362,30 @@ attend(const struct fdk_attention_args &a, const struct shared<D, F> &s,
             cu_wgmma_hold(o);
             let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
             w->tv.next();
-            if (F && (c & in) == 0)
-                fold_part<D, F>(&all, o, x0, scale, c >> few == 1, false);
+            if (F && cu_part_begins(c))
+                fold_part<D>(&all, o, x0, scale, c == 1 << CU_SPLIT_FEW, false);
             else
-                rescale<D, F>(o, x);
+                rescale<D>(o, x);
         }
         pack_weights(p, sc);
     }
     cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
     if (it.at.kv % CHUNK != 0)
-        clear_values<D, F>(s.v_at(w->tv.stage), it.at.kv % CHUNK, w->group);
+        clear_values<D>(s.v_at(w->tv.stage), it.at.kv % CHUNK, w->group);
     cu_wgmma_begin();
-    multiply_values<D, F>(o, p, s.v_at(w->tv.stage), (it.n_chunk - 1) & in);
+    multiply_values<D>(o, p, s.v_at(w->tv.stage), F || it.n_chunk > 1);
     cu_wgmma_end();
     cu_wgmma_wait<0>();
     cu_wgmma_hold(o);
     let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
     w->tv.next();
     if (F) {
-        fold_part<D, F>(&all, o, x, scale, it.n_chunk - 1 <= in, true);
+        fold_part<D>(&all, o, x, scale, it.n_chunk <= 1 << CU_SPLIT_FEW, true);
     } else {
         all.l[0] = quad_sum(x.l[0]);
         all.l[1] = quad_sum(x.l[1]);
     }
-    store<D, F>(a, it, unit, o, all.l, w->row);
+    store<D>(a, it, unit, o, all.l, w->row);
 }
 
 /* That the tile of the i-th item is done: how many tiles of the row begin in it, as those
@@ -395,7 +403,7 @@ report(const struct fdk_attention_args &a, const struct fdk_batch &b, const stru
 template<int D, bool F>
 static __device__ __forceinline__ void
 consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct cut &u, const struct shared<D, F> &s, int n, int bt)
+    const struct cut &u, const struct shared<D> &s, int n, int bt)
 {
     int thread = (int)threadIdx.x % 128;
     struct consumer<D, F> w;
@@ -406,14 +414,14 @@ consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
     w.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0);
     w.row = thread / 32 * 16 + thread % 32 / 4;
     w.speaks = thread % 32 == 0;
-    if (w.group == shape<D, F>::groups - 1)
-        pass_turn<D, F>(w.group);
+    if (w.group == shape<D>::groups - 1)
+        pass_turn<D>(w.group);
     struct agenda g = { n, 0, 0, 0, 0 };
     struct item it;
     for (int i = 0; find_item(a, b, u, &g, i, &it); i++) {
         int unit = it.unit + w.group;
         if (unit_rows(it, unit) > 0)
-            attend<D, F>(a, s, &w, it, unit, u.few);
+            attend<D, F>(a, s, &w, it, unit);
         else
             skip<D, F>(s, &w, it);
         w.q_phase ^= 1;
@@ -421,19 +429,19 @@ consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
             report(a, b, u, i, bt);
     }
     if (w.group == 0)
-        wait_turn<D, F>(w.group);
+        wait_turn<D>(w.group);
 }
 
 template<int D, bool F>
-static __device__ __forceinline__ struct shared<D, F>
+static __device__ __forceinline__ struct shared<D>
 lay_out(unsigned char *mem, uint64_t *bar)
 {
-    constexpr int N = shape<D, F>::stages;
-    struct shared<D, F> s;
+    constexpr int N = ring<D, F>::stages;
+    struct shared<D> s;
     s.q = (cu_smem(mem) + 1023) & ~1023u;
-    s.k = s.q + shape<D, F>::groups * shape<D, F>::q_bytes;
-    s.v = s.k + N * shape<D, F>::kv_bytes;
-    s.all = s.v + N * shape<D, F>::kv_bytes;
+    s.k = s.q + shape<D>::groups * shape<D>::q_bytes;
+    s.v = s.k + N * shape<D>::kv_bytes;
+    s.all = s.v + N * shape<D>::kv_bytes;
     s.full_k = cu_smem(bar);
     s.empty_k = s.full_k + 8 * N;
     s.full_v = s.empty_k + 8 * N;
@@ -444,25 +452,25 @@ lay_out(unsigned char *mem, uint64_t *bar)
         for (uint32_t i = 0; i < N; i++) {
             cu_bar_init(s.full_k + 8 * i, 1);
             cu_bar_init(s.full_v + 8 * i, 1);
-            cu_bar_init(s.empty_k + 8 * i, 4 * shape<D, F>::groups);
-            cu_bar_init(s.empty_v + 8 * i, 4 * shape<D, F>::groups);
+            cu_bar_init(s.empty_k + 8 * i, 4 * shape<D>::groups);
+            cu_bar_init(s.empty_v + 8 * i, 4 * shape<D>::groups);
         }
         cu_bar_init(s.full_q, 1);
-        cu_bar_init(s.empty_q, 4 * shape<D, F>::groups);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        cu_bar_init(s.empty_q, 4 * shape<D>::groups);
+        cu_bar_ready();
     }
     return s;
 }
 
 template<int D, bool F>
-static __global__ void __launch_bounds__(shape<D, F>::threads, 1)
+static __global__ void __launch_bounds__(shape<D>::threads, 1)
 long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     int n_max, const __grid_constant__ struct maps m)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mem[];
-    __shared__ uint64_t bar[4 * shape<D, F>::stages + 2];
-    struct shared<D, F> s = lay_out<D, F>(mem, bar);
+    __shared__ uint64_t bar[4 * ring<D, F>::stages + 2];
+    struct shared<D> s = lay_out<D, F>(mem, bar);
     cu_dep_next();
     if (threadIdx.x == 0) {
         cu_prefetch_map(&m.q);
@@ -541,12 +549,10 @@ cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
         odd % 16 == 0 && kv->block_bytes < (uint64_t)1 << 40 && a->scale > 0;
 }
 
-
 static struct cut
-cut_of(int heads, int groups, int few)
+cut_of(int heads, int groups)
 {
     struct cut u;
-    u.few = few;
     u.units = HALVES * heads;
     u.sets = (u.units + groups - 1) / groups;
     u.per = (u.units + u.sets - 1) / u.sets;
@@ -558,8 +564,8 @@ static void
 launch(const struct fdk_attention_args *a, const struct maps &m, const struct cut &u,
     int n_max, dim3 grid, cudaStream_t st)
 {
-    typedef struct shape<D, F> sh;
-    cu_chain(long_kernel<D, F>, grid, sh::threads, sh::bytes, st, *a, *a->b, u, n_max, m);
+    cu_chain(long_kernel<D, F>, grid, shape<D>::threads, ring<D, F>::bytes, st, *a, *a->b,
+        u, n_max, m);
 }
 
 int
@@ -586,8 +592,8 @@ cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st)
         return rc;
     int n_max = cu_att_long_max(a->T, a->b->max_row);
     int n_proc = dev->n_proc;
-    struct cut u = cut_of(a->H / a->K, a->D == 128 ? shape<128, false>::groups :
-        shape<64, false>::groups, cu_split_cut_of(a, fixed).few);
+    struct cut u = cut_of(a->H / a->K, a->D == 128 ? shape<128>::groups :
+        shape<64>::groups);
     int64_t items = (int64_t)n_max * a->K * u.sets;
     if (items > INT32_MAX)
         return -ENOTSUP;
@@ -608,7 +614,7 @@ static cudaError_t
 prepare(void)
 {
     return cudaFuncSetAttribute(long_kernel<D, F>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, F>::bytes);
+        cudaFuncAttributeMaxDynamicSharedMemorySize, ring<D, F>::bytes);
 }
 
 /* Without the driver's call, or compiled for no Hopper, attention does without this

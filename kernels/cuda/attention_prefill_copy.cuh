@@ -20,24 +20,29 @@ struct maps {
 };
 
 /* Registers allow three warpgroups with a head dim of 64, and two with 128 that keep
- * their queries in registers besides. F: sums of parts are folded, in shared memory. */
-template<int D, bool F>
+ * their queries in registers besides. */
+template<int D>
 struct shape {
     static constexpr bool q_regs = D == 128;
     static constexpr int groups = D == 128 ? 2 : 3;
     static constexpr int threads = 128 * (groups + 1);
-    static constexpr int stages = F ? (D == 128 ? 2 : 4) : D == 128 ? 3 : 6;
     static constexpr int q_bytes = ROWS * D * 2;        /* of a unit */
     static constexpr int kv_bytes = CHUNK * D * 2;
     static constexpr int eight = 8 * D * 2;     /* eight tokens: D / 64 atoms */
+};
+
+/* F: what parts have summed up is folded in shared memory. */
+template<int D, bool F>
+struct ring {
+    static constexpr int stages = F ? (D == 128 ? 2 : 4) : D == 128 ? 3 : 6;
     static constexpr int all_bytes = F ? ROWS * D * 4 : 0; /* of a unit's parts so far */
-    static constexpr int bytes = groups * (q_bytes + all_bytes) + 2 * stages * kv_bytes +
-        1024;
+    static constexpr int bytes = shape<D>::groups * (shape<D>::q_bytes + all_bytes) +
+        2 * stages * shape<D>::kv_bytes + 1024;
 };
 
 /* Addresses: of the buffers; of barriers for each stage, full and empty, of keys and of
  * values; of those of the queries. */
-template<int D, bool F>
+template<int D>
 struct shared {
     uint32_t q, k, v, all;
     uint32_t full_k, empty_k, full_v, empty_v, full_q, empty_q;
@@ -45,13 +50,13 @@ struct shared {
     __device__ __forceinline__ uint32_t
     k_at(int stage) const
     {
-        return k + (uint32_t)(stage * shape<D, F>::kv_bytes);
+        return k + (uint32_t)(stage * shape<D>::kv_bytes);
     }
 
     __device__ __forceinline__ uint32_t
     v_at(int stage) const
     {
-        return v + (uint32_t)(stage * shape<D, F>::kv_bytes);
+        return v + (uint32_t)(stage * shape<D>::kv_bytes);
     }
 };
 
@@ -80,7 +85,6 @@ struct item {                    /* units of one KV head; items of a tile: first
 
 struct cut {                     /* of a KV head's part of a tile; made by cut_of() */
     int units, sets, per;        /* units, items, units of an item */
-    int few;                     /* F: log2 of the chunks of a part */
 };
 
 /* What this block does, each lane of a warp with an item of 32: reading them one by one
@@ -145,12 +149,12 @@ lane_block(const struct source &s, int chunk, int lane)
     return lane < s.per && i < s.n_block ? s.table[i] : -1;
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
 copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, const struct source &s,
     int block, int lane)
 {
-    int bytes = shape<D, F>::kv_bytes >> s.log_per;
+    int bytes = shape<D>::kv_bytes >> s.log_per;
     int n = __popc(__ballot_sync(0xffffffffu, block >= 0));
     if (lane == 0)
         cu_bar_expect(bar, (uint32_t)(n * bytes));
@@ -159,18 +163,18 @@ copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, const struct sour
         copy_5d(dst + (uint32_t)(lane * bytes), map, bar, s.group0, block);
 }
 
-template<int D, bool F>
+template<int D>
 static __device__ __forceinline__ void
-copy_queries(const struct maps &m, const struct shared<D, F> &s, const struct item &it,
+copy_queries(const struct maps &m, const struct shared<D> &s, const struct item &it,
     int heads)
 {
     uint32_t n = 0;
     for (int u = it.unit; u < it.end; u++)
         n += unit_rows(it, u) > 0;
-    cu_bar_expect(s.full_q, n * shape<D, F>::q_bytes);
+    cu_bar_expect(s.full_q, n * shape<D>::q_bytes);
     for (int u = it.unit; u < it.end; u++)
         if (unit_rows(it, u) > 0)
-            copy_3d(s.q + (uint32_t)((u - it.unit) * shape<D, F>::q_bytes), &m.q,
+            copy_3d(s.q + (uint32_t)((u - it.unit) * shape<D>::q_bytes), &m.q,
                 s.full_q, 0, it.at.tok + u % HALVES * ROWS,
                 (it.kv_head * heads + u / HALVES) * (D / 64));
 }
@@ -193,9 +197,9 @@ find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
 template<int D, bool F>
 static __device__ __forceinline__ void
 produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct maps &m, const struct cut &u, const struct shared<D, F> &s, int n)
+    const struct maps &m, const struct cut &u, const struct shared<D> &s, int n)
 {
-    constexpr int N = shape<D, F>::stages;
+    constexpr int N = ring<D, F>::stages;
     int lane = (int)threadIdx.x % 32, block = -1, next = -1;
     struct turn<N> tk = { 0, 1 }, tv = { 0, 1 };
     struct agenda g = { n, 0, 0, 0, 0 };
@@ -216,19 +220,19 @@ produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
                 next = lane_block(src2, 0, lane);
             if (c < it.n_chunk) {
                 cu_bar_wait(s.empty_k + 8 * (uint32_t)tk.stage, tk.phase);
-                copy_chunk<D, F>(&m.k, s.k_at(tk.stage), s.full_k + 8 * (uint32_t)tk.stage,
+                copy_chunk<D>(&m.k, s.k_at(tk.stage), s.full_k + 8 * (uint32_t)tk.stage,
                     src, block, lane);
                 tk.next();
             }
             if (c == 0) {
                 cu_bar_wait(s.empty_q, ~(uint32_t)i & 1);
                 if (lane == 0)
-                    copy_queries<D, F>(m, s, it, a.H / a.K);
+                    copy_queries<D>(m, s, it, a.H / a.K);
                 __syncwarp();
                 continue;
             }
             cu_bar_wait(s.empty_v + 8 * (uint32_t)tv.stage, tv.phase);
-            copy_chunk<D, F>(&m.v, s.v_at(tv.stage), s.full_v + 8 * (uint32_t)tv.stage, src,
+            copy_chunk<D>(&m.v, s.v_at(tv.stage), s.full_v + 8 * (uint32_t)tv.stage, src,
                 last, lane);
             tv.next();
         }

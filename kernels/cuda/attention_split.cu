@@ -124,29 +124,20 @@ scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
         sizeof(struct part_sum<128>));
 }
 
-/* Chunks that a row may have. */
-static int
-chunks_most(const struct fdk_attention_args *a)
-{
-    return a->b == NULL ? CU_CHUNK_PARTS << CU_SPLIT_FEW : (int)(((int64_t)
-        a->b->table_stride * a->kv.block_size - 1) / CU_SPLIT_CHUNK + 1);
-}
-
-/* A part is a chunk; in deterministic contexts, where it must depend on positions alone,
- * four chunks, and more where a row may have more than CU_CHUNK_PARTS of these. With 8-bit
- * KV, which attention_prefill.cu does not know, it is four and again four after each 64, so
- * that a row has at most 16 parts. */
+/* A part is a chunk. In deterministic contexts, where it must depend on positions alone,
+ * it is cu_part_few(), or, with 8-bit KV, which attention_prefill.cu does not know, four
+ * chunks and again four after each 64, so that a row has at most 16 parts. */
 struct cu_split_cut
 cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
 {
-    struct cu_split_cut c = { 0, INT32_MAX, 1 << 29, 2 };
+    struct cu_split_cut c = { 0, INT32_MAX, 1 << 29, 0, 2 };
     if (!deterministic)
         return c;
     c.few = CU_SPLIT_FEW;
     if (cu_att_chunk_takes(a, 1)) {
-        while (cu_split_parts(chunks_most(a), c) > CU_CHUNK_PARTS)
-            c.few++;
-        c.slots = cu_split_parts(chunks_most(a), c);
+        c.grow = 1;
+        c.slots = a->b == NULL ? CU_SPLIT_PARTS : cu_split_parts((int)(((int64_t)
+            a->b->table_stride * a->kv.block_size - 1) / CU_SPLIT_CHUNK + 1), c);
     } else {
         c.most = c.slots = CU_SPLIT_PARTS;
         c.skip = (CU_SPLIT_PARTS - 1) << CU_SPLIT_FEW;
@@ -157,8 +148,11 @@ cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
 size_t
 cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a)
 {
-    return a->act == FDK_BF16 && (a->D == 64 || a->D == 128) ? scratch_bytes(a,
-        CU_SPLIT_BLOCKS, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
+    int n = 0;
+    for (int i = 0; i < ctx->n_dev; i++)
+        n = max(n, cu_split_blocks(ctx->dev[i].n_proc));
+    return a->act == FDK_BF16 && (a->D == 64 || a->D == 128) ?
+        scratch_bytes(a, n, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
 template<int D, typename E>

@@ -1,6 +1,7 @@
 /*
- * attention_split.cu's view of its work: what lies where in shared memory, the walk
- * through a block's parts, and the copies that run ahead of it.
+ * The view that attention_split.cu and attention_chunk.cu have of their work: what lies
+ * where in shared memory, the walk through a block's parts, and the copies that run ahead
+ * of it.
  */
 #ifndef FDD_KERNELS_CUDA_ATTENTION_SPLIT_CUH
 #define FDD_KERNELS_CUDA_ATTENTION_SPLIT_CUH
@@ -98,8 +99,8 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
 static __device__ __forceinline__ int
 next_chunk(const struct walk &w, const struct split_args &s)
 {
-    int c = w.chunk + 1;
-    return (c & ((1 << s.cut.few) - 1)) == 0 ? c + s.cut.skip : c;
+    int c = w.chunk + 1, few = s.cut.grow ? cu_part_few(c) : s.cut.few;
+    return (c & ((1 << few) - 1)) == 0 ? c + s.cut.skip : c;
 }
 
 static __device__ __forceinline__ void
@@ -119,7 +120,7 @@ step(struct walk &w, const struct split_args &s)
         }
         w.head = s.n_head_set == 1 ? w.set : w.set / s.n_head_set;
     }
-    w.chunk = w.part << s.cut.few;
+    w.chunk = cu_part_chunk(w.part, s.cut);
 }
 
 /* Tokens of this warp's unit, and where they begin. */
@@ -207,7 +208,7 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     f.w.set = x.y;
     f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
     f.w.part = x.z;
-    f.w.chunk = x.z << s.cut.few;
+    f.w.chunk = cu_part_chunk(x.z, s.cut);
     f.w.left = x.w;
     w = f.w;
     if (w.left <= 0) {

@@ -21,7 +21,7 @@ cu_bar_init(uint32_t bar, uint32_t count)
         :: "r"(bar), "r"(count) : "memory");
 }
 
-/* Barriers are ready for copies, in this thread; a block barrier must follow. */
+/* Barriers are ready for copies, in this thread; others must meet it first. */
 static __device__ __forceinline__ void
 cu_bar_ready(void)
 {

@@ -1,5 +1,6 @@
 #include "config.h"
 
+#define K_STRIDE 272             /* a row of 34,816 tokens, in blocks of 128 */
 #include "tests/kernel/k_twin.h"
 
 /*
@@ -28,11 +29,12 @@ struct job {
 
 static struct job job;
 
+/* For rows of max_kv tokens in all. */
 static void
-job_new(int H, int K, int D, int B)
+job_new_of(int H, int K, int D, int B, int max_kv)
 {
     job = (struct job){ .H = H, .K = K, .D = D, .B = B,
-        .n_block = MAX_KV / B + K_MAX_ROW };
+        .n_block = max_kv / B + K_MAX_ROW };
     job.n_block += job.n_block % 5 == 0;
     k_step_init(&job.s);
     for (int i = 0; i < K_MAX_ROW * K_STRIDE; i++)
@@ -47,6 +49,12 @@ job_new(int H, int K, int D, int B)
     assert_non_null(job.kv);
     assert_non_null(job.qkv);
     memset(job.kv, 0xff, job.kv_bytes);
+}
+
+static void
+job_new(int H, int K, int D, int B)
+{
+    job_new_of(H, K, D, B, MAX_KV);
 }
 
 static void
@@ -270,25 +278,33 @@ rows_stand_alone(void **state)
     }
 }
 
-/* Deterministic: nor on whether the row is long enough for this kernel. */
+/* Deterministic: nor on whether the row is long enough for this kernel, at the borders of
+ * parts of four chunks and of longer ones. */
 static void
 long_and_short(void **state)
 {
-    static const int before[] = { 0, 400, 1900 }, n[] = { 1, 2, 9, 63, 64, 130 };
+    static const struct {
+        int H, K, D, B, before;
+    } c[] = {
+        { 8, 2, 128, 64, 0 }, { 8, 2, 64, 128, 400 }, { 8, 2, 128, 16, 1900 },
+        { 3, 3, 64, 64, 1900 }, { 3, 3, 128, 32, 400 }, { 10, 2, 64, 32, 3000 },
+        { 10, 2, 128, 64, 460 }, { 24, 1, 128, 64, 900 }, { 34, 2, 64, 64, 500 },
+        { 4, 1, 128, 128, 32600 }, { 2, 1, 64, 128, 33700 },
+    };
+    static const int n[] = { 1, 2, 9, 63, 64, 130 };
     (void)state;
-    for (int i = 0; i < 12; i++) {
-        int d = i % 2 ? 128 : 64, at = before[i / 2 % 3], H = i < 6 ? 8 : 3;
-        int K = i < 6 ? 2 : 3;
-        size_t width = (size_t)(H * d);
-        if (!tw_takes((size_t)i, 5))
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        int at = c[i].before, H = c[i].H, K = c[i].K, D = c[i].D;
+        size_t width = (size_t)(H * D);
+        if (!tw_takes(i, 5))
             continue;
-        job_new(H, K, d, i % 3 ? 64 : 128);
+        job_new_of(H, K, D, c[i].B, at + MAX_KV);
         job_row(200, at, 5);
         float *whole = run(&tw.gpu, 200, FDK_BF16);
         job_free();
         for (int k = 0; k < 6; k++) {
             int skip = tw_int(0, 200 - n[k]);
-            job_new(H, K, d, i % 3 ? 64 : 128);
+            job_new_of(H, K, D, c[i].B, at + MAX_KV);
             job_row(3, 700, 9);
             job_row(n[k], at + skip, 5);
             job_row(70, 130, 10);

@@ -211,7 +211,9 @@ k_has_isa(const char *isa)
 
 #define K_MAX_TOK 640
 #define K_MAX_ROW 16
-#define K_STRIDE  64
+#ifndef K_STRIDE
+#define K_STRIDE  64              /* blocks of a row */
+#endif
 /* State slot of row r: another order than the rows', as in a running engine. */
 #define K_SLOT(r) (((r) * 5 + 3) % K_MAX_ROW)
 
