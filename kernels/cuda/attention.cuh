@@ -133,10 +133,12 @@ cu_part_begins(int c)
     return (c & ((1 << cu_part_few(c)) - 1)) == 0;
 }
 
+/* Parts of n_chunk chunks. G: they may grow. */
+template<bool G = true>
 static inline __host__ __device__ int
 cu_split_parts(int n_chunk, const struct cu_split_cut &c)
 {
-    int few = c.grow ? cu_part_few(n_chunk - 1) : c.few;
+    int few = G && c.grow ? cu_part_few(n_chunk - 1) : c.few;
     int n = (n_chunk + (1 << few) - 1) >> few;
     /* In the size of n_chunk's part; each smaller size has half as many more. */
     n += (few - c.few) * (CU_PART_GROW >> (CU_SPLIT_FEW + 1));
@@ -144,11 +146,12 @@ cu_split_parts(int n_chunk, const struct cu_split_cut &c)
 }
 
 /* The first chunk of part i. */
+template<bool G = true>
 static inline __host__ __device__ int
 cu_part_chunk(int i, const struct cu_split_cut &c)
 {
     const int each = CU_PART_GROW >> CU_SPLIT_FEW; /* parts of the first size */
-    if (!c.grow || i < each)
+    if (!G || !c.grow || i < each)
         return i << c.few;
     const int k = (i - each) / (each / 2) + 1;     /* the size */
     return (i - each / 2 * k) << (c.few + k);

@@ -297,21 +297,21 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
         unit_top<D>(mem, p, u, pos, two, warp, lane);
         __syncthreads();         /* besides, all are through with the chunk before */
         if (before >= 0)
-            feed_unit<D, bf16>(f, s, map, warp, lane, before);
+            feed_unit<D, bf16, true>(f, s, map, warp, lane, before);
         unit_weights<D>(mem, p, u, scale, two, warp, lane);
         __syncthreads();
         int in = w.t.see + w.t.n_tok - 1 - w.chunk * CU_SPLIT_CHUNK;
         chunk_values<D>(mem, u, (in + UNIT - 1) / UNIT, stage, two, warp, lane);
-        if (next_chunk(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
+        if (next_chunk<true>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
             struct walk next = w;
-            step(next, s);
+            step<true>(next, s);
             if (next.left > 0)
                 load_queries<D, bf16>(q, s, next, lane); /* on their way meanwhile */
             finish_part<D>(mem, s, w, u, scale, own, total);
             fresh = true;
         }
-        step(w, s);
+        step<true>(w, s);
         own |= w.part == 0;
         before = stage;
         stage = stage + 1 == sh::n_stage ? 0 : stage + 1;
@@ -327,7 +327,7 @@ chunk_kernel(const __grid_constant__ struct split_args s,
     extern __shared__ __align__(1024) char mem[];
     struct walk w;
     struct feed f;
-    int total = begin_parts<D, bf16>(mem, room<D>::full, s, &map, f, w);
+    int total = begin_parts<D, bf16, true>(mem, room<D>::full, s, &map, f, w);
     if (total > 0)
         run_chunks<D>(mem, s, &map, f, w, total);
 #endif

@@ -49,17 +49,17 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
                 pos, two, lane);
         }
         __syncwarp();                 /* all have read what the next copy replaces */
-        feed_unit<D, E>(f, s, map, warp, lane, stage);
-        if (next_chunk(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
+        feed_unit<D, E, false>(f, s, map, warp, lane, stage);
+        if (next_chunk<false>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
             struct walk next = w;
-            step(next, s);
+            step<false>(next, s);
             if (next.left > 0)
                 load_queries<D, E>(q, s, next, lane); /* on their way meanwhile */
             finish<D, E>(mem, s, w, u, score, own, total);
             fresh = true;
         }
-        step(w, s);
+        step<false>(w, s);
         own |= w.part == 0;
         stage = stage + 1 == sh::n_stage ? 0 : stage + 1;
     }
@@ -74,7 +74,7 @@ split_kernel(const __grid_constant__ struct split_args s,
     extern __shared__ __align__(1024) char mem[];
     struct walk w;
     struct feed f;
-    int total = begin_parts<D, E>(mem, shape<D, E>::full, s, &map, f, w);
+    int total = begin_parts<D, E, false>(mem, shape<D, E>::full, s, &map, f, w);
     if (total > 0)
         run_parts<D, E>(mem, s, &map, f, w, total);
 #endif

@@ -74,6 +74,9 @@ piece(int row, int k)
 
 /* ---- walking through a block's parts ------------------------------------- */
 
+/* G, here and below: parts may grow (struct cu_split_cut). What never does would pay for
+ * finding out. */
+
 struct walk {
     struct cu_split_tile t;
     int tile, set, head, part, chunk;
@@ -81,6 +84,7 @@ struct walk {
     int left;                    /* parts, this one included */
 };
 
+template<bool G>
 static __device__ __forceinline__ void
 load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile *tile)
 {
@@ -93,20 +97,22 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     w.t.first = y.x;
     w.t.state = y.y;
     w.t.old = y.z;
-    w.n_part = cu_split_parts(w.t.n_chunk, s.cut);
+    w.n_part = cu_split_parts<G>(w.t.n_chunk, s.cut);
 }
 
+template<bool G>
 static __device__ __forceinline__ int
 next_chunk(const struct walk &w, const struct split_args &s)
 {
-    int c = w.chunk + 1, few = s.cut.grow ? cu_part_few(c) : s.cut.few;
+    int c = w.chunk + 1, few = G && s.cut.grow ? cu_part_few(c) : s.cut.few;
     return (c & ((1 << few) - 1)) == 0 ? c + s.cut.skip : c;
 }
 
+template<bool G>
 static __device__ __forceinline__ void
 step(struct walk &w, const struct split_args &s)
 {
-    w.chunk = next_chunk(w, s);
+    w.chunk = next_chunk<G>(w, s);
     if (w.chunk < w.t.n_chunk)
         return;
     w.left--;
@@ -116,11 +122,11 @@ step(struct walk &w, const struct split_args &s)
             w.set = 0;
             w.tile++;
             if (w.left > 0)
-                load_tile(w, s, s.plan.tile + w.tile);
+                load_tile<G>(w, s, s.plan.tile + w.tile);
         }
         w.head = s.n_head_set == 1 ? w.set : w.set / s.n_head_set;
     }
-    w.chunk = cu_part_chunk(w.part, s.cut);
+    w.chunk = cu_part_chunk<G>(w.part, s.cut);
 }
 
 /* Tokens of this warp's unit, and where they begin. */
@@ -149,7 +155,7 @@ feed_entry(struct feed &f, const struct split_args &s, int warp)
 
 /* Ask for the next unit. Tokens of this step are only there once the kernel before
  * has ended. */
-template<int D, typename E>
+template<int D, typename E, bool G>
 static __device__ __forceinline__ void
 feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, int warp,
     int lane, int stage)
@@ -178,7 +184,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
                 from + (int64_t)token * 4, UNIT * 4, bar);
         }
     }
-    step(f.w, s);
+    step<G>(f.w, s);
     feed_entry(f, s, warp);
 }
 
@@ -189,7 +195,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
  * The plan lets nothing begin before it has ended: before the wait it is there, and so are
  * the tables and the tokens of earlier steps. Tokens of this step are not, and some may lie
  * in blocks that a row has from another: cu_split_tile.old. */
-template<int D, typename E>
+template<int D, typename E, bool G>
 static __device__ __forceinline__ int
 begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *map,
     struct feed &f, struct walk &w)
@@ -202,13 +208,13 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
         cu_prefetch_map(map);
     int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
     f = {};
-    load_tile(f.w, s, &start->first);
+    load_tile<G>(f.w, s, &start->first);
     f.block = start->block[warp];
     f.w.tile = x.x;
     f.w.set = x.y;
     f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
     f.w.part = x.z;
-    f.w.chunk = cu_part_chunk(x.z, s.cut);
+    f.w.chunk = cu_part_chunk<G>(x.z, s.cut);
     f.w.left = x.w;
     w = f.w;
     if (w.left <= 0) {
@@ -224,7 +230,7 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     cu_bar_ready();
     __syncwarp();
     for (int i = 0; i < sh::n_stage; i++)
-        feed_unit<D, E>(f, s, map, warp, lane, i);
+        feed_unit<D, E, G>(f, s, map, warp, lane, i);
     if (!f.waited)
         cu_dep_wait();
     f.waited = 1;
