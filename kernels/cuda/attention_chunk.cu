@@ -162,54 +162,38 @@ unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, boo
     }
 }
 
-/* N units' values, from `at` on, and weights, from p on, to a warp's results. first, two:
- * of the halves of the queries that it has. All are read before any is multiplied. */
-template<int D, int N>
-static __device__ __forceinline__ void
-add_units(struct chunk_sums<D> &u, uint32_t at, const uint2 *p, int first, bool two)
-{
-    typedef struct shape<D, bf16> sh;
-    const int halves = room<D>::halves;
-    uint32_t b[N][4];
-    uint2 x[N][halves];
-#pragma unroll
-    for (int w = 0; w < N; w++) {
-        load4_turned(b[w], at + (uint32_t)(w * sh::n_stage * sh::stage));
-#pragma unroll
-        for (int h = 0; h < halves; h++)
-            if (h == 0 || two)
-                x[w][h] = p[(2 * w + first + h) * 32];
-    }
-#pragma unroll
-    for (int w = 0; w < N; w++) {
-        const uint32_t a[4] = { b[w][0], b[w][2], b[w][1], b[w][3] };
-        mma<bf16>(u.o[0], a, x[w][0].x, x[w][0].y);
-        if (halves == 2 && two)
-            mma<bf16>(u.o[halves - 1], a, x[w][halves - 1].x, x[w][halves - 1].y);
-    }
-}
-
-/* The chunk's n units to the results of this warp's dimensions, and to the sums of
- * weights. stage: of every warp's ring. */
+/* A chunk to the results of this warp's dimensions, and to the sums of weights. All is read
+ * before anything is multiplied. stage: of every warp's ring. */
 template<int D>
 static __device__ __forceinline__ void
-chunk_values(char *mem, struct chunk_sums<D> &u, int n, int stage, bool two, int warp,
-    int lane)
+chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, int lane)
 {
     typedef struct shape<D, bf16> sh;
     typedef struct room<D> rm;
-    const uint2 *p = (const uint2 *)(mem + rm::p) + lane;
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(mem) + (uint32_t)(stage * sh::stage +
-        sh::half + piece<sh::row>(lane % 16, 2 * (warp % rm::dims) + lane / 16));
     const int first = rm::halves == 2 ? 0 : warp / rm::dims;
     if (first == 0 || two) {
-        if (n >= WARPS)
-            add_units<D, WARPS>(u, at, p, first, two);
-        else
-#pragma unroll 1
-            for (int w = 0; w < n; w++)
-                add_units<D, 1>(u, at + (uint32_t)(w * sh::n_stage * sh::stage),
-                    p + 2 * w * 32, first, two);
+        const uint2 *p = (const uint2 *)(mem + rm::p) + first * 32 + lane;
+        uint32_t at = (uint32_t)__cvta_generic_to_shared(mem) + (uint32_t)(stage *
+            sh::stage + sh::half + piece<sh::row>(lane % 16, 2 * (warp % rm::dims) + lane /
+            16));
+        uint32_t b[WARPS][4];
+        uint2 x[WARPS][rm::halves];
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            load4_turned(b[w], at + (uint32_t)(w * sh::n_stage * sh::stage));
+#pragma unroll
+            for (int h = 0; h < rm::halves; h++)
+                if (h == 0 || two)
+                    x[w][h] = p[(2 * w + h) * 32];
+        }
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const uint32_t v[4] = { b[w][0], b[w][2], b[w][1], b[w][3] };
+            mma<bf16>(u.o[0], v, x[w][0].x, x[w][0].y);
+            if (rm::halves == 2 && two)
+                mma<bf16>(u.o[rm::halves - 1], v, x[w][rm::halves - 1].x,
+                    x[w][rm::halves - 1].y);
+        }
     }
     int tid = (int)threadIdx.x;
     if (tid < 4 * CU_ATT_QUERIES && (tid % CU_ATT_QUERIES < 8 || two)) {
@@ -290,18 +274,17 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
         if (n > 0) {
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
             parity ^= 1u << stage;
-            if (n < UNIT)
-                clear_values<D, bf16>(mem + slot * sh::stage, NULL, n, lane);
             chunk_scores<D>(p, q, f.ring + (uint32_t)(stage * sh::stage), two, lane);
         }
+        if (n < UNIT)            /* a chunk's products are of all its units */
+            clear_values<D, bf16>(mem + slot * sh::stage, NULL, max(n, 0), lane);
         unit_top<D>(mem, p, u, pos, two, warp, lane);
         __syncthreads();         /* besides, all are through with the chunk before */
         if (before >= 0)
             feed_unit<D, bf16, true>(f, s, map, warp, lane, before);
         unit_weights<D>(mem, p, u, scale, two, warp, lane);
         __syncthreads();
-        int in = w.t.see + w.t.n_tok - 1 - w.chunk * CU_SPLIT_CHUNK;
-        chunk_values<D>(mem, u, (in + UNIT - 1) / UNIT, stage, two, warp, lane);
+        chunk_values<D>(mem, u, stage, two, warp, lane);
         if (next_chunk<true>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
             struct walk next = w;
