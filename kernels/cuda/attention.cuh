@@ -179,16 +179,11 @@ size_t cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, v
     struct cu_split_plan *ret);
 cudaError_t cu_att_plan_load(void);
 
-/* attention_prefill.cu. fits: these heads, types and this T; known at launch. */
+/* attention_prefill.cu. fits: with these heads, types and this T a launch may have long
+ * rows; known when it is made. */
 int cu_att_long_fits(const struct fdk_attention_args *a, int deterministic);
 int cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st);
 cudaError_t cu_att_long_load(void);
-/* May this launch have long rows? */
-static inline int
-cu_att_has_long(const struct fdk_attention_args *a, int deterministic)
-{
-    return cu_att_long_fits(a, deterministic);
-}
 
 /* attention_split.cu */
 int cu_att_split_fits(const struct fdk_attention_args *a);

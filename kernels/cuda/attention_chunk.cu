@@ -287,10 +287,7 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
         chunk_values<D>(mem, u, stage, two, warp, lane);
         if (next_chunk<true>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
-            struct walk next = w;
-            step<true>(next, s);
-            if (next.left > 0)
-                load_queries<D, bf16>(q, s, next, lane); /* on their way meanwhile */
+            load_next_queries<D, bf16, true>(q, s, w, lane);
             finish_part<D>(mem, s, w, u, scale, own, total);
             fresh = true;
         }

@@ -431,7 +431,7 @@ cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
         p.n_block = cu_split_blocks(dev->n_proc);
         p.n_set = cu_split_sets(t->H, t->K);
         p.cut = cu_split_cut_of(t, det);
-        p.has_long = dev->sm90a && cu_att_has_long(t, det);
+        p.has_long = dev->sm90a && cu_att_long_fits(t, det);
         p.has_split = dev->sm90a && cu_att_split_fits(t);
         p.block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);
     }

@@ -188,7 +188,7 @@ find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
     s.n_block = (it.at.kv + a.kv.block_size - 1) / a.kv.block_size;
     s.group0 = it.kv_head * (a.kv.block_size / 8);
     s.per = CHUNK / a.kv.block_size;
-    s.log_per = 31 - __clz(s.per);
+    s.log_per = cu_log2(s.per);
     return s;
 }
 

@@ -52,10 +52,7 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
         feed_unit<D, E, false>(f, s, map, warp, lane, stage);
         if (next_chunk<false>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
-            struct walk next = w;
-            step<false>(next, s);
-            if (next.left > 0)
-                load_queries<D, E>(q, s, next, lane); /* on their way meanwhile */
+            load_next_queries<D, E, false>(q, s, w, lane);
             finish<D, E>(mem, s, w, u, score, own, total);
             fresh = true;
         }

@@ -250,8 +250,7 @@ clear_values(char *stage, float *scales, int n, int lane)
             i % (sh::row / 16))) = make_uint4(0, 0, 0, 0);
     if (sh::scaled && lane < UNIT - n)
         scales[UNIT + n + lane] = 0;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncwarp();
+    cu_written();
 }
 
 #endif

@@ -79,6 +79,16 @@ load_queries(struct queries<D> &q, const struct split_args &s, const struct walk
     }
 }
 
+/* Of the part behind w's: they are on their way while that one is finished. */
+template<int D, typename E, bool G>
+static __device__ __forceinline__ void
+load_next_queries(struct queries<D> &q, const struct split_args &s, struct walk w, int lane)
+{
+    step<G>(w, s);
+    if (w.left > 0)
+        load_queries<D, E>(q, s, w, lane);
+}
+
 /* Nothing is summed up yet; queries as the products take them. */
 template<int D, typename E>
 static __device__ __forceinline__ void

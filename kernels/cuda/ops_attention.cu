@@ -466,7 +466,7 @@ cu_attention_launch(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     const struct cu_dev *dev = cu_stream_of(st)->dev;
     int planned = a->plan != NULL && dev->sm90a;
-    int has_long = planned && cu_att_has_long(a, dev->ctx->deterministic);
+    int has_long = planned && cu_att_long_fits(a, dev->ctx->deterministic);
     int rc = has_long ? cu_att_long(a, st) : 0;
     if (rc != 0)
         return rc;

@@ -606,9 +606,7 @@ main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_skip_filter(argv[1]);
     rc = cmocka_run_group_tests_name("k_cuda_attention", tests, NULL, NULL);
-    tw_close();
-    tw.deterministic = 1;
-    if (tw_open() != 0)
+    if (tw_open_deterministic())
         return 1;
     rc += cmocka_run_group_tests_name("k_cuda_attention deterministic", deterministic,
         NULL, NULL);

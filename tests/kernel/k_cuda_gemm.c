@@ -382,9 +382,7 @@ main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_skip_filter(argv[1]);
     rc = cmocka_run_group_tests_name("k_cuda_gemm", tests, NULL, NULL);
-    tw_close();
-    tw.deterministic = 1;
-    if (tw_open() != 0)
+    if (tw_open_deterministic())
         return 1;
     rc += cmocka_run_group_tests_name("k_cuda_gemm deterministic", deterministic, NULL,
         NULL);

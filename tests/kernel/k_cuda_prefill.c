@@ -376,9 +376,7 @@ main(void)
     if (rc != 0)
         return rc;
     rc = cmocka_run_group_tests_name("k_cuda_prefill", tests, NULL, NULL);
-    tw_close();
-    tw.deterministic = 1;
-    if (tw_open() != 0)
+    if (tw_open_deterministic())
         return 1;
     rc += cmocka_run_group_tests_name("k_cuda_prefill deterministic", deterministic, NULL,
         NULL);

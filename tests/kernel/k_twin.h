@@ -27,7 +27,7 @@ struct twin_dev {
 struct twin {
     struct twin_dev cpu, gpu;
     uint64_t seed;
-    int deterministic;       /* of the gpu; set before tw_open() */
+    int deterministic;       /* of the gpu, when it is opened */
 };
 
 static struct twin tw;
@@ -87,6 +87,15 @@ tw_close(void)
 {
     k_close(&tw.gpu.d);
     k_close(&tw.cpu.d);
+}
+
+/* The same devices, the gpu deterministic. */
+static inline int
+tw_open_deterministic(void)
+{
+    tw_close();
+    tw.deterministic = 1;
+    return tw_open() != 0;
 }
 
 /* bytes of device memory: src, or poison; poison behind. */
