@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The commented configuration is an example: an installed one is never
 # overwritten.
 fddconfdir = $(pkgdatadir)

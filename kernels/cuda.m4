@@ -1,3 +1,5 @@
+dnl SPDX-FileCopyrightText: The fdd authors
+dnl SPDX-License-Identifier: Apache-2.0
 dnl FDD_CUDA: --with-cuda=auto|no|DIR, --with-nvcc-gencode=FLAGS.
 dnl Sets NVCC, CUDA_LIBS and the conditional HAVE_CUDA. Fails only when CUDA
 dnl was asked for by name. cudart is linked statically.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdk: the C ABI of compute. A backend is one const struct fdk_ops: devices,
  * memory, streams, events, graphs, and one launcher per operation.

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Inner loops are built once per instruction set; kernels/cpu/isa_pick.c picks
 # at run time. -ffp-contract=off everywhere: a multiply-add is fused where the
 # source says so and nowhere else, or call sites would differ in their bits.

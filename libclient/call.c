@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Blocking calls: a request of another kind, read to its end; text alone. */
 #include "config.h"
 

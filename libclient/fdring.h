@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Single-producer single-consumer ring of 64- or 128-byte slots over memory
  * that two processes share. Header only; used by the client library, the

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 lib_LTLIBRARIES += libclient/libfdclient.la
 libclient_libfdclient_la_SOURCES = \
 	%D%/attach.c \

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdctl: the daemon from the command line. fdctl.c has the table of
  * commands, fdctl_main.c what all programs do with theirs; each command is a function of the connection, its

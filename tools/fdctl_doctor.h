@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdctl doctor: what this machine has and lacks. A check has a state, what was
  * found and, unless all is well, what repairs it; checks come in groups.

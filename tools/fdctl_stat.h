@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What fdctl stat is made of: a copy of the daemon's counters, its histograms in
  * figures, and the text that Prometheus reads.

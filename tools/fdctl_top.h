@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdctl top: what the daemon does now, from its statistics segment and its
  * admin socket and nothing else. One thread, nothing blocks it for long.

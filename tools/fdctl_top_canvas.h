@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Cells of a screen: text, bars, sparklines, charts, and numbers as short text.
  * Where they are shown is not its business.

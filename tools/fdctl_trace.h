@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The step trace as fdctl shows it: a copy of the ring taken while it is being
  * written, reduced by filters, then printed as tables, JSON or for the viewer.

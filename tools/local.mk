@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 bin_PROGRAMS += fdctl fdbench
 noinst_LIBRARIES += libfdtools.a
 libfdtools_a_SOURCES = \

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # bash completion for fdbench: commands, options (asked from fdbench --help),
 # files and folders.
 _fdbench()

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # bash completion for fdctl: commands, options (asked from fdctl --help),
 # parameter names (asked from the running daemon), files.
 _fdctl()

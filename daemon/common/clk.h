@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Clocks. Everything that decides takes now_ns as an argument, so that
  * tests drive it with a fake clock; only main loops read these.

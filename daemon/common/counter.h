@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counters in the statistics segment: a named POSIX shared-memory object
  * that the gate makes and anyone in the group may map read-only. Gate and

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gate-worker link: one POSIX shared-memory object, made anew for each
  * worker and unlinked at once; the worker inherits the descriptor. Gate and

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Log lines to stderr: "topic: fact value value", lowercase, one line per
  * call, one write() per line of at most LOG_LINE_BYTES, so that lines of

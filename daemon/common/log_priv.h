@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the log share: forming a line, and holding lines back. */
 #ifndef FDD_DAEMON_COMMON_LOG_PRIV_H
 #define FDD_DAEMON_COMMON_LOG_PRIV_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checked allocation. Sizes that overflow fail like memory that is not
  * there; nothing here aborts or logs. Memory is freed with free().

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Assertions and magic-checked objects. Assertions stay on in release; a
  * failed one ends the process through pan_assert(). Never assert what a

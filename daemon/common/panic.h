@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Last words. pan_install() makes fatal signals write a reason and a
  * backtrace to an area (for the worker: lnk_seg.panic, which the gate reads

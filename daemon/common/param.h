@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parameters: one table (daemon/tbl/params.h), one struct of effective
  * values, which the gate fills and hands to the worker as it is.

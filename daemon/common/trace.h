@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The step trace: a ring of the last TRC_STEPS engine steps and one of the
  * last TRC_EVENTS events in the lives of requests, in a named POSIX shared

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The admin socket: one JSON object per line in each direction. Commands,
  * arguments, replies and permissions: CONTROL.md beside this file; the

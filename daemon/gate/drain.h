@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * How fast the worker takes work off the gate, in tokens per second of the
  * requests' cost: what was output, prompts when they are computed, and what

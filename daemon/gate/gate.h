@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The fdd process: gate and supervisor. One thread; all state hangs off
  * struct gate. Every part is a poll function taking the time, so that tests

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Intake: request rings to journal. Rules V1 to V8 of the protocol live
  * here: each shared word is loaded once, each record and each blob is copied

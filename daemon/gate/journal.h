@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Accepted requests, from acceptance to their one terminal record: the
  * request as checked, its items, where it is, what it has been answered so

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 noinst_LIBRARIES += libfddgate.a
 libfddgate_a_SOURCES = \
 	%D%/control.c \

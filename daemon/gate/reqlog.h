@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The request log (log.requests) and the log of slow requests: one line for
  * each request that has ended or was refused, of topic request. Whose it was,

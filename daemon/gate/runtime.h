@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the daemon has in the system: runtime folder, lock, sockets, groups,
  * service manager. Functions return 0 or a sysexits code, with one line

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The statistics segment: named POSIX shared memory, /fdd-<16 hex digits>,
  * the digits being the FNV-1a 64 hash of the runtime folder's path. Mode

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every counter of the statistics segment, once: struct cnt_seg, fdctl stat
  * and the Prometheus names come from here. Append only within a section.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Admin commands, in the order in which help lists them.
  * CTL_CMD(name, permission, help)

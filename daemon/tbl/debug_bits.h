@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Debug bits of log.debug and `fdctl debug +bit -bit`.
  * DBG_BIT(name, help)

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Topics of log lines: the word before the colon of each line's text. A
  * level may be set for each (log.levels, `fdctl debug --topic`).

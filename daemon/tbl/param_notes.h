@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names and values of other servers that fdd knows beside its own
  * (params.h), so that a command line written for them works, or fails with

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every parameter of the daemon, once. From this table come struct par, the
  * parser, --set, fdctl config, conf/fdd.ini and fdd.ini(5).

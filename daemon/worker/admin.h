@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Answers to the gate's admin questions: JSON over a SOCK_SEQPACKET pair, a
  * thread of its own, which reads what is constant after "ready" and asks

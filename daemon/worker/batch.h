@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A step flattened into arrays: struct sch_step to the plan block that is
  * uploaded as it stands, and the step record that remembers what was asked

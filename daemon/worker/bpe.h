@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Byte pair encoding: the token table of a vocabulary, its merge table, and
  * the merging of one word.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which step sizes have a graph. A step of n tokens is padded to the
  * smallest size of the list that holds it; a larger one runs without a

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the device can do at best: bytes read and operations in a second,
  * measured once for each machine and kept in a file of the cache folder,

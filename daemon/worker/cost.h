@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * How long a step takes: a linear model of what is in it, fitted on line to
  * the times of the steps that were collected, so that the scheduler can cut

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Token ids to text, one id at a time. A `struct dtk` is embedded in its
  * sequence and owned by the thread that serves it; it allocates nothing.

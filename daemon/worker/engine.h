@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine stage: schedule, plan, launch, collect. One thread; after
  * "ready" it makes no allocation, takes no lock and touches no file.

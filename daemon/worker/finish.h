@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stop strings, matched byte by byte over the output text of one sample,
  * wherever tokens cut it. The match that is complete first wins (of those

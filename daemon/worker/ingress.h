@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ingress stage: records of the gate to requests the engine can run.
  * One thread; it owns the request pool and is the only stage that

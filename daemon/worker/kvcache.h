@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The KV block pool: who holds which block, and what is in it. Numbers only,
  * no tensors; the bytes live where the runner put them. Engine thread.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Insides of the block pool: kvcache.c, kvcache_setup.c and kvcache_check.c.
  */

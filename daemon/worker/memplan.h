@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The memory plan: every buffer of the worker with its size, computed from
  * configuration, model and device before any of them is allocated, and the

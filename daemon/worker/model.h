@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model is a program: config.json becomes a flat array of operations over
  * numbered buffers and named weights. Pure planning: nothing here touches a

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the files of the model and weights modules and their tests:
  * reading small files of a model directory, and fields of config.json.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What config.json says of a checkpoint whose weights are quantized already.
  * Understood are e4m3 weights with fp32 or 16-bit scales:

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Qwen3, dense: Llama's graph with a norm over each query and key head. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tokenizer of the null model: 256 byte tokens, then <|bos|>, <|eos|>
  * and <|pad|>. Made at load from a tokenizer.json in memory, so that text

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of KV blocks by contents: hash i of a sequence covers its first
  * (i + 1) * block_size token ids, the user and the salt, so that equal

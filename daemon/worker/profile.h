@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps measured operation by operation. Whoever asks makes a struct prf
  * with all the memory and events it takes, gives it to the engine

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weight-only quantization: rows of 16- or 32-bit floating-point weights to
  * integers or 8-bit floats and fp32 scales, while they are loaded. Pure functions; activations,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bounded single-producer single-consumer queues between the worker's
  * threads, and the bell a consumer sleeps on. Header only: every push and

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runner: a device, the program bound to it, and the steps on its way.
  * Opened and filled by the worker's main thread (run_new, run_load,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The header of a safetensors file: text checks before the JSON library sees
  * it (so that no small file can make it allocate much), then the checks on

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The scheduler: which sequences run in the next step, and with how many
  * tokens. Pure policy over struct seq and the block pool; no tensors, no

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the two halves of the scheduler share: scheduler.c keeps lists, slots,
  * ends and deadlines, scheduler_pick.c chooses steps.

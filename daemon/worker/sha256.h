@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * SHA-256 (FIPS 180-4), for digests of model files. Any thread; no state
  * but the caller's.

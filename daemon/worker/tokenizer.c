@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"

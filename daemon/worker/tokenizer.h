@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Text to token ids and back, for tokenizer.json files of the byte-level BPE
  * kinds (GPT-2, Llama 3, Qwen 2 and 3, and what is built of the same parts).

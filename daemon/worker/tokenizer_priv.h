@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of the tokenizer: what tokenizer_load.c builds, tokenizer.c
  * runs, tokenizer_norm.c and tokenizer_regex.c provide.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights: checkpoint files to the program's weights on a device. Main
  * thread of the worker, at load only; wts_load() has threads of its own.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random weights of realistic scale. Counter-based: element i of a weight is
  * a function of (seed, weight, i) alone, made in blocks of DUMMY_BLOCK so

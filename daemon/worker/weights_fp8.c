@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * e4m3 matrices of a checkpoint and the scales that come with them: beside
  * X.weight the tensor X.weight_scale_inv or X.weight_scale (two names for the

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Chunks of weights: how large, where they go, and their conversion on the
  * host.

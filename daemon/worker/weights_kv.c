@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scales of an fp8 KV cache that come with the checkpoint: for each layer one
  * tensor for keys and one for values, under either of two names.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * wts_load(): threads that read chunks of the files, in the plan's order, each
  * into slots of its own. Where the device's memory is the host's, a chunk is

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of wts_load(): reading (weights_read.c), converting on the host
  * (weights_host.c), and what drives both (weights_load.c).

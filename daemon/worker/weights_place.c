@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plan's second half: where in the arena each weight goes, in which type,
  * and the pieces of work that bring it there.

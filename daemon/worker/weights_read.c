@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading weights: one chunk of a file at a time, by pread or through a ring of
  * io_uring, and what every read's result means.

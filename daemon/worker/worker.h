@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The fdd-worker process: everything it holds. main.c fills it in the order
  * of the members and takes it down in reverse.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The virtual device under the cpu and null backends: what kernels/cpu and
  * kernels/null.c share, and the hooks tests use.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inner loops, built once per instruction set from the same sources
  * (isa_*.c with CPU_ISA = 0 generic, 1 avx2 + fma + f16c, 2 avx512) and

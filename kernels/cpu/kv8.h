@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * 8-bit KV: vectors of n floats to bytes and back. Plain loops, which the
  * compiler turns into vectors; no sums, so every instruction set gives the

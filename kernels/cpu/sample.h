@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Choosing a token from one row of logits. Scalar decisions live here, in
  * double precision over the few ids that matter; the passes over the whole

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Entry points of the virtual device, as the ops tables of the cpu and null
  * backends name them. The contracts are those of kernels/fdk.h.

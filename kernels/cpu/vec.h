@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sixteen float lanes as one value, whatever the machine's width. A v16 is
  * explicit pieces: GCC keeps those in registers, but takes a vector type

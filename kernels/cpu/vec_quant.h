@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sixteen quantized weights of one row and group as floats: stored * scale,
  * rounded once, as fdk_gemm_args says. Private to kernels/cpu/isa_gemm.c.

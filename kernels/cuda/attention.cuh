@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * How the attention kernels share a step. The plan kernel (attention_plan.cu)
  * runs once a step and cuts the step's rows into work, in device memory at

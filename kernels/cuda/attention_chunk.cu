@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention with the history split among blocks, as attention_split.cu, but for bf16 KV and
  * with a block's warps together on each chunk: they share its largest scores, so what they

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plan of a step's attention: one block, once a step. PLAN_THREADS rows at a
  * time, their tile counts summed up; then each thread finds the rows of its tiles in

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of many query tokens of a row (cu_att_long): bf16, head dims 64 and 128,
  * on Hopper's asynchronous matrix units.

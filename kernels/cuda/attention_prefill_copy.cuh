@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a block of attention_prefill.cu has to do, and the warp of it that copies: which
  * units, where their queries, keys and values lie, and when there is room for them in

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hopper's instructions as attention_prefill.cu uses them: tensor copies, matrix products
  * of a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"). Only for

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention with the history split among blocks: rows of few query tokens, decode
  * first. Every block has a piece of the step's list of parts (attention.cuh)

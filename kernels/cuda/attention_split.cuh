@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The view that attention_split.cu and attention_chunk.cu have of their work: what lies
  * where in shared memory, the walk through a block's parts, and the copies that run ahead

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sums (m, l, o) of warps, parts and blocks made one, always in the same order.
  */

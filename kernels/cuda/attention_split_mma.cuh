@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Instructions as attention_split.cu uses them: copies of the copy engine
  * (PTX ISA, "cp.async.bulk.tensor"), matrix products of a warp, and stored bytes made

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * 16 tokens against a tile's query vectors, by one warp: scores, weights, values, with
  * all sums in registers.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Barriers in shared memory (mbarrier) and clusters of blocks. Waits and arrivals are of
  * the block: with .acquire.cluster or .release.cluster they would empty the first cache

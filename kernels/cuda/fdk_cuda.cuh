@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the CUDA backend share. Handles of fdk.h are objects of
  * this backend: a stream knows its device, so that every call can refuse a

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with 16-bit weights through cuBLASLt, for many rows. The library is
  * loaded when a context is opened, nothing links it.

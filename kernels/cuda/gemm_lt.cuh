@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What gemm_lt.cu and gemm_lt_file.cu share: the library's entry points, and the
  * algorithms chosen so far.

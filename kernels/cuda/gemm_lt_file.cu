@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file of cuBLASLt's algorithms: text, a line a class, lines added at the end.
  */

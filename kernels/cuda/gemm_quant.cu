@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. Four forms:
  *

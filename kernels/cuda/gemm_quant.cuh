@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the forms of the GEMM with quantized weights share: stored weights
  * to pairs of bf16. Every stored value (int8, int4, e4m3) is exact in bf16.

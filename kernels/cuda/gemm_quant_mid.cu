@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with quantized weights for up to CU_QUANT_MID rows of x: weights stream
  * through shared memory once, on their way to wgmma (gemm_quant_wgmma.cuh).

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the forms of the GEMM with quantized weights that use wgmma share. A is 64 rows
  * of w for a group of four warps, made bf16 in registers; B is rows of x in shared

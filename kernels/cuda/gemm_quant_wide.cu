@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The wide form: y = x w^T with quantized weights for any number of rows of x,
  * on wgmma (gemm_quant_wgmma.cuh). Two groups of four warps take 64 rows of w each and BN

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with quantized weights for more than CU_QUANT_MID and up to CU_QUANT_FEW rows
  * of x, by default, where a scale belongs to whole 128s of K and those of a row are a

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T for up to MOST_ROWS rows of x, bf16: weights stream through
  * shared memory into the tensor cores once, at the memory's speed, and whatever

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the forms of y = x w^T in bf16 share (gemm_stream.cu, gemm_stream_mid.cu,
  * gemm_stream_wide.cu): how K is cut into parts, on which a row's bits depend, and boxes of

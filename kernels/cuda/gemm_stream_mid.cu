@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T for up to CU_MID_ROWS rows of x, bf16, to the bits of gemm_stream.cu: more rows
  * than that takes, still so few that reading w is most of the work.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T for any number of rows of x, bf16, to the bits of gemm_stream.cu: where a
  * context is deterministic, a row's numbers must not depend on how many there are. K is cut

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a stream is told to run, collected to find the layers of a step of one row in it
  * for mega_kernel.cu. Operations on one row of 16-bit activations wait in a list; whatever

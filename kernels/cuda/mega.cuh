@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The layers of a decode step of one row as one kernel. Such a step is a few hundred
  * short operations, and between two of them the memory stands still: the last blocks end,

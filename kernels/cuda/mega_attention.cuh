@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of one token over paged bf16 KV, for mega_kernel.cu. A KV head's tokens are
  * dealt out to as many blocks in runs of units of 16 tokens, a unit to a warp. Each of

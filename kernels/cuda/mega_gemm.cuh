@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Products of one row, for mega_kernel.cu: 16 rows of w are the A operand of the tensor
  * cores, x is B (mega_x.cuh). Sums of ROUND row groups wait in shared memory, one per warp

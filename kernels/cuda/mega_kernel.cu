@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The kernel that runs the layers of a step of one row (mega.cuh): all of its blocks are
  * resident, which a cooperative launch sees to.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights on their way to shared memory, for mega_kernel.cu. A row group is 16 rows of w,
  * and a block has whole ones. A chunk is 16 rows by 128 bytes of w; a stage of the ring is

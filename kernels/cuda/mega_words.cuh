@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Words that blocks of mega_kernel.cu exchange: data and the epoch that it belongs to,
  * written and read as one. Nobody waits for memory before writing, nobody asks a counter

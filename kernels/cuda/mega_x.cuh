@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The input of a product, for mega_kernel.cu: one row x, in shared memory as the tensor
  * cores want it beside the stored weights.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Device and pinned memory, and address ranges that are reserved before there
  * is memory behind them. The latter are calls of the driver, fetched through

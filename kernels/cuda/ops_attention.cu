@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which kernels compute a layer's attention, and the plain one: any types and head
  * dimensions, for what the others (attention.cuh) do not take. One block per (work item,

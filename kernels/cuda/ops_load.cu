@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights on their way in: widened, quantized, or made up. Every result is bit
  * for bit what the loader makes on the host (daemon/worker: wts_to_f32(),

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rotary tables, and query and key norms, rotation and the KV write. A head's
  * vector is eight numbers of each lane of a group of lanes; head dimensions that

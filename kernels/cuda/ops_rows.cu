@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations that take each row for itself. Most are vectors of eight numbers a
  * thread (vec8.cuh); rows of any length and alignment have a plain kernel beside

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Choosing a token: a cluster of blocks per output row, which keeps the row in
  * its shared memory. The rules are those of fdk.h and kernels/cpu/sample.c.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Histograms of a row over the distance from its best logit, and lists of ids
  * in the shared memory of rank 0. For ops_sample.cu only.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which ids top_k and top_p keep, and the few best ids in order. For
  * ops_sample.cu only.

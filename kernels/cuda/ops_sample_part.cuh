@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A row of logits spread over the shared memory of a cluster of blocks, and
  * what the blocks tell each other. For ops_sample.cu only.

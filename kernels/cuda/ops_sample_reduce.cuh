@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sums, orders and extremes over a block and over a cluster. For ops_sample.cu only.
  */

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A row's logits into shared memory, raw and as they may be chosen from. For
  * ops_sample.cu only.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two blocks of a cluster that have computed the same sums, each of a part of K: how they
  * are added. Eight warps multiply; the same warp of both blocks has sums of the same

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the device reaches at best: reading its memory, multiply-adds in fp32,
  * and the large matrix products of its library in 16-bit types.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Query and key norms, rotation and the KV write of a head's vector, eight numbers of
  * each lane of a group of lanes.

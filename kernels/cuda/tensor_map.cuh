@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The driver's call that makes tensor maps, found without linking the driver, and what
  * kernels do with maps whatever their shape.

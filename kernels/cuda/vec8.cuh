@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Eight numbers at a time, in 16-byte words, for operations whose rows are
  * activations of either type: asked for as they lie in memory, widened where

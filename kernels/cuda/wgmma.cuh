@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What every kernel with matrix products of a warpgroup does around them (PTX ISA,
  * "Asynchronous Warpgroup Level Matrix Instructions"). Only for sm_90a.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Status codes on the wire and in libfdclient.
  * FDP_STATUS(name, value, class, retry, text)

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the prefix cache is worth: requests of 2,048 tokens of which nine in
  * ten are alike, 16 tokens out, with the cache and without, on the demo model

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine's own work: host time of a step at 256 and 1,024 rows on a null
  * device whose operations cost nothing, how busy a device with steps of 1 ms

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Does one user's greed show in another's stream? A daemon on the null model
  * whose steps take a fixed time (without that parameter: the demo model),

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * CPU time of the gate per relayed token: 256 sessions, one stream each, a
  * fake worker in this process that sends per stream and step what egress

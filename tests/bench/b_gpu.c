@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matrix products of the CUDA backend by few rows of x (bf16; y bf16, of a
  * vocabulary's size fp32), as a recorded graph replays them: up to 64 launches

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention of the CUDA backend over a paged KV cache, as recorded graphs replay it,
  * layer after layer so that nothing is in a cache by accident: prompts in operations a

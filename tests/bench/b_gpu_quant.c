@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Matrix products with quantized weights, as a recorded graph replays them:
  * launches in a row over weights and scales that take turns, so that none is in a

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sampling of the CUDA backend by rows and by what is asked for, as a recorded
  * graph replays it: launches in a row over logits that take turns (64 rows of

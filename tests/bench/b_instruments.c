@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the instruments cost: the trace, the histograms and readers of both,
  * against the same engine without them. Throughput of 256 rows on the virtual

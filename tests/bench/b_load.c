@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * wts_load() of a model directory: GB/s of what is read, from the page cache when
  * the files are there (the first run of each line brings them in and does not

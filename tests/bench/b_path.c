@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The whole path, from outside: a daemon on the null model, then on the demo
  * model, driven through libfdclient. Prints session set-up, round trips to

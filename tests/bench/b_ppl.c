@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Perplexity of a model under each kind of weights and KV cache, from the
  * engine's own prompt logprobs. The default is the demo model on chapters it

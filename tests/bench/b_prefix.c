@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The prefix cache with a prompt of 100,000 tokens: what naming its blocks
  * costs ingress, and what finding and attaching them costs the engine thread,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ring beside what the machine can do at all: two threads on two
  * processors that hand one word to and fro over two cache lines.

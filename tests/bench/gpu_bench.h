@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the b_gpu programs share: an open card, memory on it, and the time of a
  * recorded graph. Any error ends the program with a line on stderr.

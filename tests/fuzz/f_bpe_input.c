@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hostile text for a good tokenizer: encoded in slices as at once, and back.
  * The first byte picks the tokenizer and the flags. The tokenizers are those

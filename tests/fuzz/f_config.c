@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as config.json and generation_config.json (a NUL byte parts
  * them): refused with one line, or a configuration within the limits whose

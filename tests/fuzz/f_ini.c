@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as a configuration file: accepted or refused with file and
  * line, and what was accepted can be written down and read again.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hostile records, cursors and blobs through the intake, in one gate with a
  * fake worker.

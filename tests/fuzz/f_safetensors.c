@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as the header of a safetensors file, the first eight being the
  * size of the data: refused with a code, or tensors that tile the data.

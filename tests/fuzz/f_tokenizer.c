@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* A hostile tokenizer.json: loading it, and using it if it loads. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs a fuzz target without libFuzzer: every file of its committed corpus,
  * then seeded mutations of them, so that `make check` and the sanitizer

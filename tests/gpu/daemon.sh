@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # A 1B-shaped model with random weights behind the whole daemon on a card: it
 # starts within the memory it planned, serves ids, and its plan is what the
 # card says is taken.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The shipped model on the card and on the processors: greedy tokens are equal,
 # or the first that differs was a near-tie on both sides; with graphs and
 # without, overlapped and not. Then quantized weights

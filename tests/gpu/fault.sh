@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # A kernel writes to an address that is none while clients stream, through the
 # whole daemon: the shipped model and a 1B-shaped one, on a card.
 # tests/sys/027-device-fault.sh says what must be. Steps take a millisecond more, or

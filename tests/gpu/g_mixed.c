@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Mixed load against references: a set of requests of all kinds is first
  * answered one at a time, then for some minutes many at a time, drawn at random,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Greedy tokens of the CUDA backend against the CPU backend's simple loop,
  * for models given as directories (dummy weights where there are none), each

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Minutes of mixed load on a card at 90 % memory use, in deterministic mode: every
 # answer equals the one it was alone, nothing fails, nothing grows.
 #   mixed.sh [SECONDS [SHAPE]]   (480 and the 8B shape)

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
 #define K_STRIDE 272             /* a row of 34,816 tokens, in blocks of 128 */

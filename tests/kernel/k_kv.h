@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * For tests of KV caches and attention: layouts, e4m3 bytes by their
  * definition, and work lists with guards.

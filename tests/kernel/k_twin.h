@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Tests of one backend against another: the cpu and the cuda backend side by
  * side, device buffers with poison in them and behind them, a step's arrays

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the kernel tests share: an open context with one stream, buffers with
  * guards on both sides, seeded numbers, and a step's arrays in one struct.

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Make the models of tests/parity/models whose matrices are e4m3, and what transformers says.
 
 A random model is made as make_random_model.py does. Its matrices are then

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * On the CPU a request's numbers depend on nothing but the request: ids and
  * the bits of every logprob are the same for any max_num_batched_tokens,

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Model directories against what transformers says of them (reference.txt,
  * see tools/dev/dump_reference.py): logprobs of the prompt and of a greedy

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdd's engine with quantized weights against transformers on the matrices
  * that the scheme keeps (quant.txt, made by quant_reference.py): the prompt's

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Write tests/parity/quant.txt: what transformers says of quantized weights.
 
 For each model of tests/parity/models named below and each scheme of

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The reference of a random workload: requests are drawn from a finite set
  * of contents, and what a request answers depends on its content alone, so

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps by graph against steps launched operation by operation: a tiny model
  * on the cpu backend, the same requests in the same steps, the same ids and

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random traffic: long and short prompts, several samples, cancels at any
  * moment, clients that die (all of their requests cancelled at once),

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps launched ahead of the one whose results are awaited, at every depth:
  * the same answers as the simple loop, however host and device interleave;

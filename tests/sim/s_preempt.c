@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Preemption storms: the pool holds one sequence of full length and a few
  * blocks more, and many long outputs run into the wall together. Every

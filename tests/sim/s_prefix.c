@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The prefix cache seen from a request: what is found is reported, what is
  * found is never another token than a cold run's, nobody finds what is not

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random workloads over every way to run them: steps ahead 0 to 4, graphs,
  * prefix cache, host blocks, pools so small that sequences throw each other

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Text through the whole pipeline: stop strings across token borders, text
  * held back, resuming from PRIOR_IDS at any token, long texts tokenized in

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stages on their own threads and a device with a thread of its own that
  * is slower or faster than they are: every answer is the simple loop's.

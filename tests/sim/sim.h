@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The worker's pipeline in one thread: a link segment with this program as
  * the gate, a fake clock, the null backend (or another). Every record that

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Start on the null model, one request by ids and one by text, stop cleanly.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null

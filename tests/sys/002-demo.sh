@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The shipped model: same seed same text, streaming text equals the ids
 # decoded, stop strings, logprobs, parallel samples.
 . "$(dirname "$0")/lib.sh"

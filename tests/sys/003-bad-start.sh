@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # What cannot start says why and how to mend it.
 . "$(dirname "$0")/lib.sh"
 try() { # RC PATTERN ARGS

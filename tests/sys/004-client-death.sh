@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Clients killed at any moment: their requests go, blocks and sessions return.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null --set max_model_len=4096

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The worker dies: requests in flight end with a retryable error, the gate
 # starts another, and new requests work.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Every fdctl command answers, in text and in JSON; wrong words get a hint.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Requests that cannot be: a precise code each, and the daemon goes on.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Clients that lie: the session ends or the request is refused; others see nothing.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null --set ipc.handshake_timeout_ms=500 \

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # 64 clients, random cancels and kills: one terminal event per accepted
 # request, all blocks free at the end, no descriptors or memory kept.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Installed into a staging folder, the daemon runs from there, and the
 # examples of the README and of fdclient(3) compile, in C and C++, and run.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The whole path says what transformers says of the shipped model: greedy
 # ids, their logprobs and the prompt's, alone and in company.
 . "$(dirname "$0")/lib.sh"

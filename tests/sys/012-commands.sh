@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # tools/runtests and tools/setup on a build folder that only pretends:
 # - runtests ended without "N passed, 0 failed", exit 1, when nothing failed;
 # - SIGTERM to runtests left make and the tests running;

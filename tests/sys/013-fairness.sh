@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Users share the worker: weights are checked, one user's queue does not hold
 # up another's stream, what cannot be started in time is refused or expires at
 # the gate, and limits hold exactly.

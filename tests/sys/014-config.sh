@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # What fdctl config shows of a default start is tests/unit/config.golden; to
 # write it anew: FDD_GOLDEN=write tests/sys/014-config.sh. Names of another
 # server's command line, in the file and by --set; the memory table.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # kv.dtype=fp8: the memory table is what was planned, with and without scales
 # in the checkpoint; bad scales end the start with a line that names them.
 . "$(dirname "$0")/lib.sh"

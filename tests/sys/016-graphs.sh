@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Graphs changed while requests run: every output stays what it is without
 # overlap and without graphs, nothing is lost, and what fdctl set took is what
 # the worker does in the end, however fast the changes came.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The prefix cache as a client sees it: the same output cold, warm and with the
 # cache off; hits reported; users apart; samples and twins compute a prompt
 # once; prompt logprobs of all tokens; a pool too small, with host memory.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # fdbench: a report with every metric, the log that gives the same numbers
 # again, a page with plots that a browser shows, the other commands, and
 # what it says to bad input.

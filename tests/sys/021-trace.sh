@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # fdctl trace: table, events, filters, JSON and the viewer's file of a daemon
 # under load; preempted requests; a worker and a daemon that were killed; no right.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # fdctl top on a terminal (tmux): the screens of two sizes under load, keys that
 # ask the daemon, a terminal that changes its size, has no colour or is none, a
 # daemon that hangs, dies and comes back, and a user who may not administer. And

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Counters to the outside: fdctl stat in text, JSON and for Prometheus, the file
 # for node_exporter across a restart of the daemon, the dashboard's metrics.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # fdctl doctor with and without a daemon, fdctl memory, and what --wait does
 # with a daemon that ends or fails.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Logs: levels and topics at run time, JSON lines, the rate of a place, the
 # request log, slow requests, and that contents are in no line.
 . "$(dirname "$0")/lib.sh"

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # fdctl profile: the steps of running requests, synthetic steps on an idle
 # daemon, the file of what the device can do; refusals, bad words, no right, a
 # client that goes away, a daemon that does.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The device fails in the middle of a step while clients stream: the worker ends
 # at once, every stream gets its end, what they had is what they would have had,
 # nothing comes of the step that failed, and a new worker gives the same answers.

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Weights of 8-bit floats: made while loading, and as a checkpoint has them.
 # What is taken is less than before, memory is as planned, and the answers of
 # the checkpoint are those transformers gives.

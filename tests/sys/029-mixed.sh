@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Requests of all kinds, many at a time and with cancels between them, answer what
 # they answered alone: ids and log-probabilities, to the bit.
 . "$(dirname "$0")/lib.sh"

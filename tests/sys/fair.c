@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fair SOCKET N_OPEN OTHER_TOKENS N_REQUESTS N_TOKENS
  *

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Two users of one daemon: one keeps many requests open, the other sends one
  * after the other and measures how its answers flow. Both are users that one

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client that lies, over the raw protocol.  hostile SOCKET ATTACK
  * Each attack returns 0 when the daemon reacted as it must (session closed,

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by the numbered system tests. Gives each its own folder and a
 # daemon that is gone at the end, whatever happens.
 #   start [fdd arguments]   start fdd and wait until it is ready

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Check a Trace Event JSON file as fdctl trace --perfetto writes it against the
 rules of the format. Usage: perfetto_check.py FILE (- is standard input).
 Prints what the file has; exit 1 with the first violation, 2 if unreadable."""

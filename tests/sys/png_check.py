@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Are there plots on a screenshot of fdbench's report?
 
     png_check.py HTML PNG [MIN_PLOTS]

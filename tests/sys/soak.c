@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many client processes, random requests, cancels, early frees and kills:
  * every accepted request must have exactly one terminal event.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A machine made up for doctor's tests: files below a folder, system calls and
  * libraries that answer what the test says. One for each program; the test's

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* What fdbench's two unit tests share: a model, a workload, and what a call
  * prints on standard error. Included behind cmocka.h. */
 #ifndef FDD_TESTS_UNIT_FDBENCH_FIXTURE_H

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A gate in this process, driven by a fake clock: sessions over socketpairs,
  * a client that writes raw records, and a fake worker on the other side of

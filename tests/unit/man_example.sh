@@ -1,4 +1,6 @@
 #!/bin/sh
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # The example in fdclient.3 compiles, as C and as C++, without a warning, and
 # links; run without a daemon it says so. With an argument: only writes the
 # example's source there.

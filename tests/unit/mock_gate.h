@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A gate for libfdclient's tests: one thread that listens on a socket, serves
  * one session at a time with real sealed memfds, and answers by a script

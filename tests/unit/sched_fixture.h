@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The scheduler and the block pool on a device made of numbers: a KV cell
  * holds a digest of all tokens up to its own, so that whoever reads a cell

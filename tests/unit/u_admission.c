@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is accepted, what is refused at once, and when what waits gives up:
  * limits in requests and tokens, deadlines.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Steps as arrays: padding, ids from the row's state, tables by delta,
  * outputs, and the layout's bounds. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Byte pair encoding by itself: the heap and the scan against plain merging. */
 #include "config.h"
 

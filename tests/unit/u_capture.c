@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Which sizes have a graph, and which of them a step takes. */
 #include "config.h"
 

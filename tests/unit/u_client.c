@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* libfdclient against a gate of one thread (mock_gate.h). */
 #include "config.h"
 

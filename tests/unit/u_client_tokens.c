@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* TOKENS records at the client: two events each, and what is none. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The admin commands: what they answer, who may, and over the socket. */
 #include "config.h"
 

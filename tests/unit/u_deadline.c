@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Total deadlines at the gate, when the worker does not keep them. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Incremental detokenization against the reference's decoding of the whole
  * (tests/parity/tok) and, for random bytes, against a plain statement of the

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdctl doctor on made-up machines: trees of /proc and /sys in a folder, system
  * calls that refuse. */
 #include "config.h"

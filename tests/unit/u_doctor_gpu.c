@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdctl doctor and GPUs: a driver of function pointers, none at all, a bad one. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Egress alone, its queues fed by hand: order, grouping, stops, errors. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the engine thread may not do once it is ready: allocate, take a lock,
  * call the system, wait for the device. malloc and its kin and

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine where something runs out: room at egress, memory for graphs. And
  * what it counts when results come late.

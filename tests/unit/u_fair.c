@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weighted deficit round-robin over users, credits counted in sequences, the
  * cap while others wait, priorities, deadlines while queued.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdbench: percentiles, what a run sends, its log and summary, the search for
  * a limit, options and files. */
 #include "config.h"

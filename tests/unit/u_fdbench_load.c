@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdbench's load: runs against a gate that a script answers for. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdbench's reports: numbers over repeats, text, JSON and CSV that agree with
  * each other, ticks, HTML that stays small, closed and escaped. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdctl: options, requests from options and JSON, ids, results, the admin
  * connection. */
 #include "config.h"

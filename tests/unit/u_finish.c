@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings: limits, overlaps, and every split of random texts against a
  * naive search. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gate as a whole: one terminal record per accepted request on every
  * path, relay, slow clients, worker death, drain and stop.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Ingress alone, fed by hand as the gate would: hashing by turns, whose
  * prompts share names, who is refused. */
 #include "config.h"

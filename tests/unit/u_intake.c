@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Rules V1 to V8: each refusal by its code, detail and argument. */
 #include "config.h"
 

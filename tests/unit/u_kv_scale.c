@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Scales of an fp8 KV cache, from tensors of a checkpoint to the bits of
  * logprobs. Checkpoints are those of tests/parity with tensors added.

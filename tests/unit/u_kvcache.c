@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The block pool by hand: misuse, limits, who shares and who gives way. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The block pool at random beside a naive model, with contents: bytes that
  * the orders move and the steps write must be what a sequence that attached

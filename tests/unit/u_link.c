@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The gate-worker link: records, padding, wrap, waking, a lying peer. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The log: levels of topics, both forms of a line whatever it holds, and the
  * rate of a place, alone and with threads against each other. */
 #include "config.h"

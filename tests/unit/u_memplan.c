@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The memory plan: block layouts, sizing by memory, lengths that fit. */
 #include "config.h"
 

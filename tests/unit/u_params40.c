@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The names of the source system's parameter document: each one in a file
  * and by --set, values taken, values refused; constraints between them. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The paused gate: it queues and sends nothing, loses nothing, and what must
  * end ends all the same. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Names of blocks: the hash against its reference, and what a name covers. */
 #include "config.h"
 

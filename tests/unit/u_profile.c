@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps measured operation by operation: the sums, what is computed meanwhile,
  * steps that nobody asked for, and the file of what the device can do.

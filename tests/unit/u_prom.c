@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdctl stat: quantiles, choice of rows, the text for Prometheus, the file. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The protocol's layout, byte for byte, as every released client and daemon
  * know it. A difference here is a new major version, not a new golden table:

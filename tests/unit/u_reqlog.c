@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The request log: which lines come, for whom, with what, and that nothing of
  * a request's contents is among it. */
 #include "config.h"

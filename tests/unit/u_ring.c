@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The ring: cursors, padding, lies of the peer, two threads with parking. */
 #include "config.h"
 

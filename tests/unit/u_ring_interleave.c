@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Both sides of the ring and of its doorbell as coroutines. A seeded
  * scheduler decides at every shared access who goes on, and when a store

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Opening backends, placing buffers by liveness, refusing what is not there. */
 #include "config.h"
 

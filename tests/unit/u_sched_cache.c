@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The prefix cache as the scheduler uses it: what is attached, what is shared,
  * what is copied and what is computed instead. */
 #include "config.h"

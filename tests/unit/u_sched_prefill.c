@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Prompts over steps: chunks, limits on unfinished and long ones, and the time
  * between tokens. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* Random use: invariants after every step, nothing lost, nobody stuck. */
 #include "config.h"
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The policy, by hand: what a step takes, who waits, who gives way. */
 #include "config.h"
 

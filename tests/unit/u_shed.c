@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The measured rate and what follows from it: times to retry after, and the
  * refusal of what would only expire.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tokenizer against the reference library's ids for the texts of
  * tests/parity/tok (see tools/dev/dump_tokenizer_vectors.py), and its answers

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* fdctl top without a terminal: figures, rows, the screen as text, the admin
  * socket that answers late, in pieces or not at all. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /* The step trace: the ring as worker and readers see it, and what fdctl makes
  * of a copy. */
 #include "config.h"

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints with e4m3 matrices: what lands in the arena is the file's bytes
  * and a scale for each row and group, whatever the scales hold for in the

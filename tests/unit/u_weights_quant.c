@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loading with quantization: what lands in the arena is, row by row, what
  * qnt_row() makes of the rows that land there without it.

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Checkpoints of small models for tests of loading: a list of tensors, files
  * made of it, plans, and loads whose arena is looked at. What a tensor holds

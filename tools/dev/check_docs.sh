@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # What is generated from tables is current, manual pages are sound, and every
 # command and parameter is documented. Usage: check_docs.sh [SRC]
 src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Each header compiles alone; public ones as C++ too. Usage: check_headers.sh [SRC]
 src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}
 bld=${FDD_BUILD:-$src/build}

@@ -1,4 +1,6 @@
 #!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Who may include whom: one allow-list over the #include lines.
 # Usage: check_layers.sh [SRC]; exit 1 with the offending lines.
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1

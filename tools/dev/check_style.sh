@@ -1,5 +1,8 @@
 #!/bin/bash
-# What the eye should not meet. Errors: // comments, tabs, stray marks.
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# What the eye should not meet. Errors: // comments, tabs, stray marks, a
+# source file without its SPDX lines.
 # Sizes are reported, not refused. Usage: check_style.sh [SRC]
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
 bad=0
@@ -11,6 +14,9 @@ report "// comments:" "$(grep -nE '(^|[^:"])//( |$)' $files | grep -vE '"[^"]*//
 report "tabs:" "$(grep -nP '\t' $files | head)"
 report "trailing blanks:" "$(grep -nE ' +$' $files | head)"
 }
+report "no SPDX lines:" "$(find daemon libclient kernels tools tests -name '*.patch' -prune -o \
+    \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name '*.mk' \) \
+    -type f -exec grep -L 'SPDX-License-Identifier: Apache-2.0' {} +)"
 for f in $files; do
     n=$(wc -l <"$f")
     case $f in

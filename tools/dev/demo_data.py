@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Write the King James Version as plain text for train_demo.py.
 
 The text comes from the Debian packages bible-kjv (the program) and

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Write what transformers says of a model directory and prompts: reference.txt.
 
 Weights are loaded as stored and computed in fp32 with eager attention.  For

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Writes tests/parity/tok: small tokenizers of the supported kinds and what
 the reference library makes of test texts with them.
 

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prints conf/fdd.ini (argument ini) or daemon/fdd.ini.5 (argument man)
  * from the parameter table. Both are committed; tests/unit/u_param.c

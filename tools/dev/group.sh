@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by tools/setup, quickstart and runtests: long work that a signal to
 # the script ends as a whole.
 #   group CMD...   run in a process group of its own, without a terminal

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Make a random model directory in the Hugging Face layout, with transformers.
 
 Weights are drawn at a scale at which logits are spread like a trained

@@ -1,4 +1,6 @@
 #!/usr/bin/env python3
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
 """Train the demo model: a small Llama with its own byte-level BPE.
 
 The text file holds one verse (or sentence group) a line and an empty

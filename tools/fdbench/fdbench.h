@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdbench: what a daemon does under load, seen from a client. It speaks
  * through libfdclient alone, keeps a raw log of every request and derives

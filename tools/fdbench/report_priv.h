@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the reports of a result share: the metrics by name, how a result is
  * put in words, and the plots. Private to report.c, html.c, curves.c, plot.c

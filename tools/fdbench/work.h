@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a run of fdbench sends: conversations of one turn or more, one after
  * the other. Lengths and tokens follow from the seed and the conversation's

@@ -1,3 +1,5 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Metrics that vLLM has under these names too: dashboards and alerts made for it
  * find here the same meaning, kind, unit, labels and bounds. What vLLM counts and
