@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# Sourced after tests/sys/lib.sh by tests that boot a tree of tests/boot/tree.
+#   boot_make [PACKAGE ...]   a tree in $tree, or SKIP with the reason
+#   boot_install              this build, by make install, into $tree
+#   boot_up                   boot it under systemd-nspawn, or SKIP
+#   inside CMD ...            run there as root
+#   boot_down                 halt it (also done at the end, whatever happens)
+tree=$dir/tree
+boot_pid='' boot_leader=''
+boot_prefix=
+
+boot_end() {
+    local rc=$?
+    boot_down
+    (exit $rc)
+    cleanup
+}
+boot_make() {
+    [ "$(id -u)" = 0 ] || skip "systemd-nspawn needs root"
+    command -v systemd-nspawn >/dev/null ||
+        skip "no systemd-nspawn; tools/setup --with-tests installs systemd-container"
+    "$FDD_SRC/tests/boot/tree" "$tree" "$@" 2>"$dir/tree.out"
+    case $? in
+    0) ;;
+    77) skip "$(tail -n 1 "$dir/tree.out")" ;;
+    *) fail "tests/boot/tree: $(cat "$dir/tree.out")" ;;
+    esac
+    trap boot_end EXIT
+}
+# With the prefix of the build: the paths in its programs are then right.
+# systemd looks for units below /usr and /usr/local; another prefix is linked.
+boot_install() {
+    local d unit
+    boot_prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
+    make -s -C "$FDD_BUILD" install DESTDIR="$tree" >"$dir/install" 2>&1 ||
+        fail "make install: $(tail -n 20 "$dir/install")"
+    echo "$boot_prefix/lib" >"$tree/etc/ld.so.conf.d/fdd.conf"
+    chroot "$tree" ldconfig
+    case $boot_prefix in
+    /usr|/usr/local) return ;;
+    esac
+    for d in sysusers.d tmpfiles.d; do
+        mkdir -p "$tree/etc/$d"
+        cp "$tree$boot_prefix/lib/$d"/*.conf "$tree/etc/$d"
+    done
+    for unit in "$tree$boot_prefix"/lib/systemd/system/*; do
+        ln -s "$boot_prefix/lib/systemd/system/${unit##*/}" "$tree/etc/systemd/system/"
+    done
+}
+boot_up() {
+    # dbus and systemd alone; nothing that waits for a network or a terminal
+    chroot "$tree" systemctl -q mask systemd-networkd-wait-online.service console-getty.service \
+        getty.target systemd-firstboot.service 2>/dev/null
+    mkdir -p "$tree/etc/systemd/journald.conf.d"
+    printf '[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n' \
+        >"$tree/etc/systemd/journald.conf.d/test.conf"
+    setsid systemd-nspawn --quiet --boot --register=no --keep-unit --private-network \
+        --console=pipe -D "$tree" </dev/null >"$dir/console" 2>&1 &
+    boot_pid=$!
+    if ! until_true 30 boot_found || ! until_true 60 boot_is_up; then
+        boot_down
+        skip "systemd-nspawn cannot boot here: $(tail -n 3 "$dir/console" | tr '\n' ' ')"
+    fi
+}
+boot_found() {
+    kill -0 "$boot_pid" 2>/dev/null || return 1
+    boot_leader=$(cat /proc/"$boot_pid"/task/*/children 2>/dev/null | tr ' ' '\n' | head -n 1)
+    [ -n "$boot_leader" ]
+}
+boot_is_up() {
+    case $(inside systemctl is-system-running 2>/dev/null) in
+    running|degraded) return 0 ;;
+    esac
+    return 1
+}
+inside() {
+    nsenter -t "$boot_leader" -m -u -i -n -p -C -r -w env -i \
+        PATH="$boot_prefix/sbin:$boot_prefix/bin:/usr/sbin:/usr/bin" HOME=/root LC_ALL=C "$@"
+}
+boot_down() {
+    [ -n "$boot_pid" ] || return 0
+    # SIGRTMIN+4 to systemd: power off
+    [ -z "$boot_leader" ] || kill -s RTMIN+4 "$boot_leader" 2>/dev/null
+    local n=100
+    while kill -0 "$boot_pid" 2>/dev/null && [ $n -gt 0 ]; do n=$((n - 1)); sleep 0.1; done
+    [ -z "$boot_leader" ] || kill -KILL "$boot_leader" 2>/dev/null
+    kill -KILL "$boot_pid" 2>/dev/null
+    wait "$boot_pid" 2>/dev/null
+    boot_pid='' boot_leader=''
+}
