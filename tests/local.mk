@@ -35,6 +35,7 @@ UNIT_TESTS = \
 	%D%/unit/u_admission \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
+	%D%/unit/u_supervise \
 	%D%/unit/u_deadline \
 	%D%/unit/u_pause \
 	%D%/unit/u_control \

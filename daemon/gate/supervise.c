@@ -72,11 +72,26 @@ sup_load_percent(const struct wrk *w)
     return done >= total ? 99 : (int)(done / (total / 100 + 1));
 }
 
+/* The worker with CUDA is a package of its own and lies next to the plain one. */
+static int
+sup_worker_in(const char *dir, const char *sub, int cuda, char *ret, size_t ret_bytes)
+{
+    static const char *const name[] = { "fdd-worker", "fdd-worker-cuda" };
+
+    for (int i = cuda; i >= 0; i--) {
+        int n = snprintf(ret, ret_bytes, "%s%s/%s", dir, sub, name[i]);
+
+        if (n > 0 && (size_t)n < ret_bytes && access(ret, X_OK) == 0)
+            return 0;
+    }
+    return -ENOENT;
+}
+
 int
 sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
 {
-    static const char *const beside[] = { "/fdd-worker", "/../libexec/fdd-worker",
-        "/../libexec/fdd/fdd-worker", "/../worker/fdd-worker" };
+    const char *backend = g->par->device_backend;
+    int cuda = strcmp(backend, "auto") == 0 || strcmp(backend, "cuda") == 0;
     char exe[PAR_STR_BYTES];
     char *slash;
     ssize_t n;
@@ -91,18 +106,11 @@ sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
         slash = strrchr(exe, '/');
         if (slash != NULL)
             *slash = '\0';
-        for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
-            n = snprintf(ret, ret_bytes, "%s%s", exe, beside[i]);
-            if (n > 0 && (size_t)n < ret_bytes && access(ret, X_OK) == 0)
-                return 0;
-        }
+        if (sup_worker_in(exe, "", cuda, ret, ret_bytes) == 0 ||
+            sup_worker_in(exe, "/../libexec/fdd", cuda, ret, ret_bytes) == 0)
+            return 0;
     }
-#ifdef FDD_LIBEXECDIR
-    (void)snprintf(ret, ret_bytes, "%s/fdd-worker", FDD_LIBEXECDIR);
-    if (access(ret, X_OK) == 0)
-        return 0;
-#endif
-    return -ENOENT;
+    return sup_worker_in(FDD_LIBEXECDIR, "", cuda, ret, ret_bytes);
 }
 
 /* Between fork and exec only async-signal-safe calls. */
@@ -146,9 +154,9 @@ sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
         (void)snprintf(w->error, sizeof(w->error),
             "the program fdd-worker is not there or not executable (%.400s)",
             g->par->daemon_worker[0] != '\0' ? g->par->daemon_worker :
-            "looked beside fdd");
+            "looked in the folder of fdd, ../libexec/fdd and " FDD_LIBEXECDIR);
         (void)snprintf(w->fix, sizeof(w->fix),
-            "set daemon.worker to the path of fdd-worker, or install it beside fdd");
+            "set daemon.worker to the path of fdd-worker, or install it");
         return rc;
     }
     for (int i = 0; i < SUP_N_FD; i++)

@@ -83,7 +83,9 @@ int sup_load_percent(const struct wrk *w);
 const char *sup_phase_name(const struct wrk *w);
 /* The command that repairs a permanent failure, or "". */
 void sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes);
-/* Find the fdd-worker program: 0 or -ENOENT. */
+/* Find the worker program: daemon.worker, else in the folder of fdd, ../libexec/fdd
+ * or the installed place; fdd-worker-cuda before fdd-worker unless device.backend
+ * wants no GPU. 0 or -errno. */
 int sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes);
 
 /* The default for gate.spawn: fork and exec. Returns the pid or -errno. */

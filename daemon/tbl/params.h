@@ -23,7 +23,9 @@ PAR_STR(daemon, runtime_dir, "", "", RESTART,
     "Folder of the sockets and the lock. Empty: $RUNTIME_DIRECTORY, else /run/fdd for "
     "root, else $XDG_RUNTIME_DIR/fdd.")
 PAR_STR(daemon, worker, "", "", RESTART,
-    "Path of the fdd-worker program. Empty: beside fdd, else the installed one.")
+    "Path of the fdd-worker program. Empty: in the folder of fdd, else the installed one; "
+    "fdd-worker-cuda (package fdd-cuda) where it is installed, unless device.backend is "
+    "cpu or null.")
 PAR_INT(daemon, drain_timeout_ms, "timeout_graceful_shutdown*1000", "ms", 0, 30000,
     3600000, RELOAD,
     "How long fdctl drain, fdctl stop and SIGTERM wait for running requests.")

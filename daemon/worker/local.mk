@@ -96,6 +96,6 @@ WORKER_OTHER_LIBS = $(JANSSON_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(URING_LIBS)
 WORKER_LIBS = libfddworker.a $(COMMON_LIBS) $(KERNEL_LIBS) $(WORKER_OTHER_LIBS)
 WORKER_TEST_LIBS = libfddworker.a $(COMMON_LIBS) $(KERNEL_TEST_LIBS) $(WORKER_OTHER_LIBS)
 
-libexec_PROGRAMS += fdd-worker
+pkglibexec_PROGRAMS += fdd-worker
 fdd_worker_SOURCES = %D%/main.c
 fdd_worker_LDADD = $(WORKER_LIBS)

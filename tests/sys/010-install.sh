@@ -10,7 +10,7 @@ make -s -C "$FDD_BUILD" install DESTDIR="$dir/root" >"$dir/install" 2>&1 ||
     fail "make install: $(tail -n 20 "$dir/install")"
 prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
 root=$dir/root$prefix
-for f in sbin/fdd libexec/fdd-worker bin/fdctl lib/libfdclient.so include/fdd/fdclient.h \
+for f in sbin/fdd libexec/fdd/fdd-worker bin/fdctl lib/libfdclient.so include/fdd/fdclient.h \
     lib/pkgconfig/libfdclient.pc share/man/man8/fdd.8 share/man/man5/fdd.ini.5 \
     share/man/man1/fdctl.1 share/man/man3/fdclient.3; do
     [ -e "$root/$f" ] || fail "not installed: $f"
@@ -21,7 +21,7 @@ nm -D --defined-only "$root/lib/libfdclient.so" | awk '{print $3}' | grep -v '^f
     grep -v '^FDCLIENT_1.0' >"$dir/syms"
 [ ! -s "$dir/syms" ] || fail "symbols without version: $(cat "$dir/syms")"
 export LD_LIBRARY_PATH=$root/lib
-FDD=$root/sbin/fdd FDCTL=$root/bin/fdctl WORKER=$root/libexec/fdd-worker
+FDD=$root/sbin/fdd FDCTL=$root/bin/fdctl WORKER=$root/libexec/fdd/fdd-worker
 start --set model.path="$DEMO"
 export FDD_SOCKET=$run/fdd.sock
 sed -n '/^```c$/,/^```$/p' "$FDD_SRC/README.md" | sed '/^```/d' |
