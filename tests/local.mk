@@ -260,7 +260,8 @@ SYS_TESTS = \
 	%D%/sys/026-profile.sh \
 	%D%/sys/027-device-fault.sh \
 	%D%/sys/028-fp8-weights.sh \
-	%D%/sys/029-mixed.sh
+	%D%/sys/029-mixed.sh \
+	%D%/sys/034-other-user.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)

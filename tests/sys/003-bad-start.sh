@@ -39,18 +39,6 @@ if [ -e "$DEMO/model.safetensors" ]; then
     try 78 'tokenizer\.json.*"Metaspace".*ids alone' --set model.path="$dir/m"
     try 78 '1024' --set model.path="$DEMO" --set max_model_len=4096
 fi
-if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
-    # a model directory the daemon's user cannot read
-    mkdir "$dir/secret"; cp "$dir/m/config.json" "$dir/secret/"; chmod 700 "$dir/secret"
-    mkdir "$dir/nrun"; chown 65534 "$dir/nrun"; chmod 700 "$dir/nrun"
-    if setpriv --reuid 65534 --clear-groups test -x "$WORKER"; then
-        expect 77 timeout $((30 * slow)) setpriv --reuid 65534 --clear-groups "$FDD" \
-            --set daemon.runtime_dir="$dir/nrun" --set daemon.worker="$WORKER" \
-            --set model.path="$dir/secret"
-        has "$out" "$dir/secret"
-        has "$out" 'chmod'
-    fi
-fi
 # the socket is busy
 start --set model.path=null --set device.backend=null
 try 73 "$run" --set model.path=null

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # fdctl trace: table, events, filters, JSON and the viewer's file of a daemon
-# under load; preempted requests; a worker and a daemon that were killed; no right.
+# under load; preempted requests; a worker and a daemon that were killed.
 . "$(dirname "$0")/lib.sh"
 check=$FDD_SRC/tests/sys/perfetto_check.py
 json_all() { # an expression over d, the object in $dir/t.json
@@ -220,17 +220,6 @@ for text in ('{"traceEvents":[', '{"traceEvents":[],"displayTimeUnit":"ms","x":N
         sys.exit(f"taken: {text}")
 PY
 expect 0 python3 "$dir/break.py" "$check" "$dir/p.json" "$dir/bad.json"
-
-# ---- no right
-if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
-    nobody() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-    chmod 755 "$run"
-    if nobody "$FDCTL" --version >/dev/null 2>&1; then
-        expect 77 nobody "$FDCTL" --runtime-dir "$run" trace
-        has "$out" "trace of $run: permission denied; the administrators' group"
-        expect 77 nobody "$FDCTL" --runtime-dir "$run" trace --perfetto "$dir/n.json"
-    fi
-fi
 
 # ---- follow has seen every step and every event
 kill -INT "$f_steps" "$f_events" 2>/dev/null

@@ -212,13 +212,12 @@ ctl cancel --all >/dev/null 2>&1
 stop
 
 # who may look and not administer
-as_nobody() { setpriv --reuid nobody --regid nogroup --clear-groups "$@"; }
-if [ "$(id -u)" = 0 ] && as_nobody test -x "$FDCTL" 2>/dev/null &&
-    getent group nogroup >/dev/null; then
+if others && getent group nogroup >/dev/null; then
     start --set model.path="$DEMO" --set ipc.group=nogroup
     load
     chmod 755 "$run"
-    pane nobody 80 24 "cd /; setpriv --reuid nobody --regid nogroup --clear-groups $top"
+    pane nobody 80 24 "cd /; LD_LIBRARY_PATH='$dir/others' setpriv \
+        --reuid nobody --regid nogroup --clear-groups ${top/"$FDCTL"/"$O_FDCTL"}"
     want nobody 'out tok/s +[1-9]'
     want nobody 'user nobody may not use "requests": that takes group fdd-admin'
     want nobody 'usermod -aG fdd-admin'

@@ -271,21 +271,4 @@ expect 74 ctl stat --textfile "$dir/none/fdd.prom" -1
 has "$out" "$dir/none/fdd.prom: No such file"
 expect 74 ctl stat --textfile "$dir/text" -1
 has "$out" 'directory'
-
-# --- others may not read it
-if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
-    as() { setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; }
-    if as test -x "$FDCTL"; then
-        chmod 777 "$dir/text"
-        expect 77 as "$FDCTL" --runtime-dir "$run" stat -1
-        has "$out" 'permission denied|may not|group'
-        expect 77 as "$FDCTL" --runtime-dir "$run" stat --textfile "$dir/text/other.prom" -1
-        [ ! -e "$dir/text/other.prom" ] || fail "a file without permission to read"
-        chmod 755 "$dir/text"
-        expect 77 as "$FDCTL" --runtime-dir "$dir/nothing" stat --textfile "$dir/text/other.prom" -1
-        has "$out" 'other.prom: Permission denied'
-    else
-        echo "note: nobody cannot run $FDCTL, permissions are left out"
-    fi
-fi
 stop

@@ -46,14 +46,6 @@ doctor --json -c "$dir/some.ini" fdd
 check '"some.ini" in c["fdd", "model"]["value"]'
 expect 0 ctl doctor --help
 has "$out" 'io_uring'
-if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid 65534 \
-    --regid 65534 --clear-groups test -x "$FDCTL"; then
-    chmod 755 "$dir"
-    out=$(timeout $((60 * slow)) setpriv --reuid 65534 --regid 65534 --clear-groups \
-        "$FDCTL" --runtime-dir "$run" doctor --json 2>&1); rc=$?
-    [ $rc -le 1 ] || fail "exit $rc for a user without rights: $out"
-    check '"ipc.group" in [k["name"] for k in d["checks"]]'
-fi
 
 # with a daemon: its parameters, its limits, its worker
 start --set model.path=null --set device.backend=null --set ipc.max_clients=7

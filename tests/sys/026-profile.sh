@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # fdctl profile: the steps of running requests, synthetic steps on an idle
-# daemon, the file of what the device can do; refusals, bad words, no right, a
+# daemon, the file of what the device can do; refusals, bad words, a
 # client that goes away, a daemon that does.
 . "$(dirname "$0")/lib.sh"
 cache=$dir/cache
@@ -122,13 +122,6 @@ expect 0 ctl status
 expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4
 kill -KILL $p; wait $p 2>/dev/null
 touch "$dir/enough"; wait $l
-
-# who has no right
-if [ "$(id -u)" = 0 ] && id nobody >/dev/null 2>&1 && command -v setpriv >/dev/null; then
-    chmod 755 "$run" 2>/dev/null
-    expect 77 setpriv --reuid nobody --clear-groups "$FDCTL" --runtime-dir "$run" profile
-    has "$out" 'may not use "profile"|permission'
-fi
 
 # the worker, then the daemon, goes meanwhile
 "$FDCTL" --runtime-dir "$run" profile --within 600 >"$dir/gone" 2>&1 & p=$!

@@ -6,6 +6,7 @@
 #   ctl ARGS                fdctl on that daemon
 #   fail TEXT               end the test
 #   expect RC CMD...        run, demand the exit code; output in $out
+#   others, as_other CMD... another user's programs ($O_FDD, ...), and his hand
 set -u
 : "${FDD_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${FDD_BUILD:=$FDD_SRC/build}"
@@ -81,6 +82,27 @@ json() { # FILTER: a python expression over d, from standard input
 d=[json.loads(l) for l in sys.stdin if l.strip()]
 d=d[0] if len(d)==1 else d
 print('"$1"')'
+}
+# Copies of the programs that another user can run: the tree itself may lie
+# below a folder that only its owner may enter. 1: this machine or user cannot.
+others() {
+    local p real
+    { [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; } || return 1
+    mkdir -p "$dir/others"
+    for p in "$FDD" "$FDCTL" "$WORKER"; do
+        real=${p%/*}/.libs/${p##*/}
+        [ -e "$real" ] || real=$p
+        cp "$real" "$dir/others/" || fail "no copy of $real"
+    done
+    for p in "$FDD_BUILD"/libclient/.libs/libfdclient.so.0 "$FDD_BUILD"/lib/*.so*; do
+        [ ! -e "$p" ] || cp -L "$p" "$dir/others/"
+    done
+    chmod -R a+rX "$dir/others"
+    O_FDD=$dir/others/fdd O_FDCTL=$dir/others/fdctl O_WORKER=$dir/others/fdd-worker
+    as_other "$O_FDCTL" --version >/dev/null 2>&1
+}
+as_other() {
+    LD_LIBRARY_PATH=$dir/others setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
 }
 stop() { # end the daemon, demand a clean exit
     kill -TERM "$fdd_pid" 2>/dev/null

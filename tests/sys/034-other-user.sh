@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# What a user without rights gets from the daemon of another: refusals with
+# exit status 77 that say which group may, and no file that he could not read.
+# Then all of it again with source and build tree below a folder that only
+# root may enter, as a clone in root's home is.
+. "$(dirname "$0")/lib.sh"
+others || skip "needs root and setpriv"
+start --set model.path="$DEMO" --set device.backend=cpu --set ipc.admin_group= --set ipc.group= \
+    --set daemon.cache_dir="$dir/cache"
+chmod 755 "$run"
+expect 0 ctl generate -p 'In the' --max-tokens 2
+other() { as_other "$O_FDCTL" --runtime-dir "$run" "$@"; }
+
+expect 77 other profile
+has "$out" 'may not use "profile"|permission'
+expect 77 other stop
+expect 77 other trace
+has "$out" "trace of $run: permission denied; the administrators' group"
+expect 77 other trace --perfetto "$dir/n.json"
+
+# statistics: refused; a file for others is not made without the right to read
+expect 77 other stat -1
+has "$out" 'permission denied|may not|group'
+mkdir -m 777 "$dir/text"
+expect 77 other stat --textfile "$dir/text/other.prom" -1
+[ ! -e "$dir/text/other.prom" ] || fail "a file without permission to read"
+chmod 755 "$dir/text"
+expect 77 as_other "$O_FDCTL" --runtime-dir "$dir/nothing" stat \
+    --textfile "$dir/text/other.prom" -1
+has "$out" 'other.prom: Permission denied'
+
+# doctor says what it can
+out=$(other doctor --json 2>&1); rc=$?
+[ $rc -le 1 ] || fail "doctor: exit $rc for a user without rights: $out"
+has "$out" '"ipc.group"'
+stop
+
+# another user's daemon, and a model directory that he cannot read
+mkdir -m 700 "$dir/secret" "$dir/nrun"
+cp "$DEMO/config.json" "$dir/secret/"
+chown 65534 "$dir/nrun"
+expect 77 timeout $((30 * slow)) env LD_LIBRARY_PATH="$dir/others" setpriv --reuid 65534 \
+    --regid 65534 --clear-groups "$O_FDD" --set daemon.runtime_dir="$dir/nrun" \
+    --set daemon.worker="$O_WORKER" --set model.path="$dir/secret"
+has "$out" "$dir/secret"
+has "$out" 'chmod'
+
+if [ -z "${FDD_PRIVATE:-}" ]; then
+    mkdir -m 700 "$dir/private"
+    ln -s "$(cd "$FDD_SRC" && pwd)" "$dir/private/src"
+    ln -s "$(cd "$FDD_BUILD" && pwd)" "$dir/private/build"
+    as_other test -e "$dir/private/src" && fail "others can enter $dir/private"
+    FDD_PRIVATE=1 FDD_SRC=$dir/private/src FDD_BUILD=$dir/private/build TMPDIR=$(dirname "$dir") \
+        "$dir/private/src/tests/sys/034-other-user.sh" || fail "below a folder of root's own"
+fi
