@@ -18,11 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libclient/fdwhere.h"
 #include "libclient/priv.h"
-
-#ifndef FDD_DEFAULT_SOCKET
-#define FDD_DEFAULT_SOCKET "/run/fdd/fdd.sock"
-#endif
 
 #define DEFAULT_CONNECT_MS 5000
 #define DEFAULT_UNREAD     (16u << 20)
@@ -62,8 +59,13 @@ fdc__check(const struct fdc *s)
 const char *
 fdc_default_socket(void)
 {
-    const char *p = secure_getenv("FDD_SOCKET");
-    return p && p[0] ? p : FDD_DEFAULT_SOCKET;
+    static _Thread_local char path[FDW_PATH_BYTES];
+    struct fdw_env e;
+
+    fdw_env_get(&e);
+    if (fdw_find_socket(&e, path, sizeof(path)))
+        path[0] = '\0';
+    return path;
 }
 
 static uint64_t
@@ -92,7 +94,7 @@ dial(const char *path, uint32_t timeout_ms, int *ret_fd, int32_t *ret_os)
     int fd;
 
     if (n == 0 || n >= sizeof(sa.sun_path)) {
-        *ret_os = ENAMETOOLONG;
+        *ret_os = n == 0 ? EINVAL : ENAMETOOLONG;
         return FDP_E_CONNECT;
     }
     memcpy(sa.sun_path, path, n + 1);
@@ -363,7 +365,7 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
     int fds[FDP_N_FDS] = { -1, -1, -1 };
     int rc;
 
-    rc = dial(o->path ? o->path : FDD_DEFAULT_SOCKET, ms, &s->sock, &e->os_error);
+    rc = dial(o->path ? o->path : fdc_default_socket(), ms, &s->sock, &e->os_error);
     if (rc)
         return rc;
     rc = handshake(s->sock, o, deadline, &s->w, fds);

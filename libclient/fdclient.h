@@ -48,7 +48,7 @@ struct fdc_open_opts {
     uint32_t size;        /* sizeof(struct fdc_open_opts) */
     uint32_t spin_us;     /* spin so long before sleeping; 0: 20 with more than
                              four processors, else none */
-    const char *path;     /* socket; NULL: the path set when fdd was built */
+    const char *path;     /* socket; NULL: fdc_default_socket() */
     const char *name;     /* program name shown by fdctl clients */
     uint32_t sq_slots, cq_slots, arena_bytes; /* wishes to the daemon */
     uint32_t connect_timeout_ms; /* connect and handshake; 0: 5000 */
@@ -65,8 +65,11 @@ int fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session);
 /* Ends the session and frees it with all its requests. NULL is fine. */
 void fdc_close(fdc_t *s);
 
-/* $FDD_SOCKET, else the built-in path: for programs that want to honour the
- * variable. The library itself never reads the environment. */
+/* Where the daemon is, by the rule that fdctl follows: $FDD_SOCKET;
+ * $FDD_RUNTIME_DIR/fdd.sock; $XDG_RUNTIME_DIR/fdd/fdd.sock if it is there;
+ * /run/fdd/fdd.sock; with $FDD_INSTANCE the same in the folder of that name below
+ * (/run/fdd/NAME/fdd.sock). A setuid program gets the last. Valid until the thread
+ * calls it again; "" when $FDD_INSTANCE is no instance's name. */
 const char *fdc_default_socket(void);
 
 struct fdc_info {

@@ -5,6 +5,8 @@ libclient_libfdclient_la_SOURCES = \
 	%D%/attach.c \
 	%D%/call.c \
 	%D%/error.c \
+	%D%/fdwhere.c \
+	%D%/fdwhere.h \
 	%D%/poll.c \
 	%D%/priv.h \
 	%D%/submit.c
@@ -20,4 +22,5 @@ fddtblinclude_HEADERS = %D%/tbl/status.h
 pkgconfigdir = $(libdir)/pkgconfig
 nodist_pkgconfig_DATA = %D%/libfdclient.pc
 dist_man_MANS += %D%/fdclient.3
-EXTRA_DIST += %D%/fdclient.map %D%/libfdclient.pc.in %D%/README.md
+EXTRA_DIST += %D%/fdclient.map %D%/libfdclient.pc.in \
+	%D%/libfdclient-uninstalled.pc.in %D%/README.md

@@ -79,7 +79,8 @@ UNIT_TESTS = \
 	%D%/unit/u_fdctl \
 	%D%/unit/u_trace \
 	%D%/unit/u_top \
-	%D%/unit/u_egress
+	%D%/unit/u_egress \
+	%D%/unit/u_where
 
 SIM_TESTS = \
 	%D%/sim/s_graph \
@@ -214,6 +215,7 @@ tests_bench_b_gpu_sample_SOURCES = %D%/bench/b_gpu_sample.c $(GPU_BENCH)
 tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
 tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_where_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_top_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_doctor_SOURCES = %D%/unit/u_doctor.c $(DOCTOR_FIXTURE)
 tests_unit_u_doctor_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
@@ -261,7 +263,8 @@ SYS_TESTS = \
 	%D%/sys/027-device-fault.sh \
 	%D%/sys/028-fp8-weights.sh \
 	%D%/sys/029-mixed.sh \
-	%D%/sys/034-other-user.sh
+	%D%/sys/034-other-user.sh \
+	%D%/sys/041-program.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)

@@ -52,15 +52,19 @@
 /* ---- connection ------------------------------------------------------------- */
 
 struct fct {
-    char dir[512];           /* runtime folder, "" if only sockets are named */
+    char dir[512];           /* runtime folder */
     char socket[512], admin[512];
+    char instance[64];       /* "": the main one, or only a path is known */
+    int dir_given;           /* by an option */
     int timeout_ms;          /* of one answer, -1: as long as it takes */
     double wait_s;           /* wait so long for a ready daemon, 0: not */
 };
 
-/* Find the sockets from what the options and the environment name; the
- * arguments may be NULL. 0 or an exit code, with the message printed. */
-int fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir);
+/* Find the sockets from what the options and the environment name
+ * (libclient/fdwhere.h); the arguments may be NULL. 0 or an exit code, with the
+ * message printed. */
+int fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
+    const char *instance);
 /* Says that group gid may use what, and how to get into it; returns 77. */
 int fct_no_permission(const char *what, gid_t gid);
 /* Open a session whose arena holds prompts of prompt_bytes. 0 or an exit

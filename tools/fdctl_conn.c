@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libclient/fdwhere.h"
+
 #define ANSWER_MAX ((size_t)256 << 20)
 
 struct fct_admin {
@@ -36,53 +38,75 @@ exists(const char *dir)
     return stat(path, &st) == 0;
 }
 
-/* The rule of daemon.runtime_dir, and the system's daemon for users who run
- * none of their own. */
 static void
-default_dir(char *ret, size_t ret_bytes)
+folder_of(const char *path, char *ret, size_t ret_bytes)
 {
-    const char *e = getenv("RUNTIME_DIRECTORY");
+    const char *slash = strrchr(path, '/');
 
-    snprintf(ret, ret_bytes, "/run/fdd");
-    if (e != NULL && e[0] != '\0') {
-        snprintf(ret, ret_bytes, "%.*s", (int)strcspn(e, ":"), e);
-        return;
-    }
-    e = getenv("XDG_RUNTIME_DIR");
-    if (geteuid() != 0 && e != NULL && e[0] != '\0') {
-        snprintf(ret, ret_bytes, "%s/fdd", e);
-        if (!exists(ret) && exists("/run/fdd"))
-            snprintf(ret, ret_bytes, "/run/fdd");
-    }
+    if (slash == NULL)
+        snprintf(ret, ret_bytes, ".");
+    else
+        snprintf(ret, ret_bytes, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* The folder of $FDD_SOCKET counts only if an admin socket is there too. */
+static int
+folder_of_env_socket(const struct fdw_env *e, char *ret, size_t ret_bytes)
+{
+    char path[FDW_PATH_BYTES + 16];
+    struct stat st;
+
+    if (e->socket == NULL || e->runtime_dir != NULL)
+        return 0;
+    folder_of(e->socket, ret, ret_bytes);
+    snprintf(path, sizeof(path), "%.500s/admin.sock", ret);
+    return stat(path, &st) == 0;
+}
+
+static int
+find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const char *dir,
+    const char *instance)
+{
+    const char *name = instance != NULL ? instance : e->instance;
+    int rc = 0;
+
+    if (dir == NULL && instance == NULL && socket != NULL)
+        folder_of(socket, f->dir, sizeof(f->dir));
+    else if (dir != NULL || instance != NULL
+        || !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
+        rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
+    if (rc == -EINVAL)
+        return fct_fail(FCT_EX_USAGE, "%s%s: no instance's name: " FDW_NAME_RULE
+            "; see %s ls", instance != NULL ? "--instance " : "$FDD_INSTANCE=", name,
+            fct_prog);
+    if (rc != 0)
+        return fct_fail(FCT_EX_USAGE, "the runtime folder's path is longer than %d bytes",
+            FDW_PATH_BYTES - 1);
+    if (instance != NULL || (dir == NULL && socket == NULL && e->socket == NULL))
+        snprintf(f->instance, sizeof(f->instance), "%s", name != NULL ? name : "");
+    return 0;
 }
 
 int
-fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir)
+fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
+    const char *instance)
 {
-    const char *e = getenv("FDD_SOCKET");
     struct sockaddr_un un;
-    size_t n;
+    struct fdw_env e;
+    int rc;
 
-    if (socket == NULL && dir == NULL && e != NULL && e[0] != '\0')
-        socket = e;
-    if (dir == NULL && (e = getenv("FDD_RUNTIME_DIR")) != NULL && e[0] != '\0')
-        dir = e;
-    if (dir != NULL) {
-        snprintf(f->dir, sizeof(f->dir), "%s", dir);
-        for (n = strlen(f->dir); n > 1 && f->dir[n - 1] == '/'; n--)
-            f->dir[n - 1] = '\0';
-    } else if (socket != NULL && strrchr(socket, '/') != NULL) {
-        snprintf(f->dir, sizeof(f->dir), "%s", socket);
-        *strrchr(f->dir, '/') = '\0';
-    } else if (socket != NULL) {
-        snprintf(f->dir, sizeof(f->dir), ".");
-    } else {
-        default_dir(f->dir, sizeof(f->dir));
-    }
+    fdw_env_get(&e);
+    f->instance[0] = '\0';
+    f->dir_given = dir != NULL;
+    rc = find_folder(f, &e, socket, dir, instance);
+    if (rc != 0)
+        return rc;
+    if (socket == NULL && dir == NULL && instance == NULL)
+        socket = e.socket;
     if (socket != NULL)
         snprintf(f->socket, sizeof(f->socket), "%s", socket);
     else
-        snprintf(f->socket, sizeof(f->socket), "%.*s/fdd.sock", 480, f->dir);
+        snprintf(f->socket, sizeof(f->socket), "%.*s/" FDW_SOCKET, 480, f->dir);
     if (admin != NULL)
         snprintf(f->admin, sizeof(f->admin), "%s", admin);
     else
@@ -124,7 +148,7 @@ fct_no_permission(const char *what, gid_t gid)
 }
 
 static int
-cannot_connect(const char *path, int os_error)
+cannot_connect(const struct fct *f, const char *path, int os_error)
 {
     struct stat st = { .st_gid = 0 };
     const char *slash = strrchr(path, '/');
@@ -134,11 +158,12 @@ cannot_connect(const char *path, int os_error)
         return fct_no_permission(path, st.st_gid);
     }
     return fct_fail(FCT_EX_UNAV, "no daemon at %s: %s; start it:\n"
-        "  sudo systemctl start fdd\n"
+        "  sudo systemctl start fdd%s%s\n"
         "or one of your own:\n"
         "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
-        "or name another one with --runtime-dir DIR", path, strerror(os_error),
-        slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+        "or name another one with --instance NAME (fdctl ls shows them) or "
+        "--runtime-dir DIR", path, strerror(os_error), f->instance[0] != '\0' ? "@" : "",
+        f->instance, slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
 }
 
 /* ---- sessions --------------------------------------------------------------- */
@@ -171,7 +196,7 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
     if (rc >= 0)
         return 0;
     if (rc == FDP_E_CONNECT)
-        return cannot_connect(f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
+        return cannot_connect(f, f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
     if (rc == FDP_E_PERM)
         return fct_fail(FCT_EX_PERM, "%s: refused by the daemon (E_PERM): its "
             "configuration does not allow this user (ipc.group, ipc.refuse_own_uid)",
@@ -209,7 +234,7 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
     fct_admin_close(a);
     if (quiet)
         return e == EACCES || e == EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
-    return cannot_connect(f->admin, e);
+    return cannot_connect(f, f->admin, e);
 }
 
 void
@@ -523,7 +548,7 @@ fct_wait_ready(const struct fct *f)
         if (seen == SEEN_FAILED)
             return fct_fail(FCT_EX_UNAV, "%s", why);
         if (seen == SEEN_NO_RIGHT)
-            return cannot_connect(f->socket, EACCES);
+            return cannot_connect(f, f->socket, EACCES);
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
             return fct_fail(FCT_EX_UNAV, "the daemon at %s ended before it was ready; "
                 "its log says why%s%s%s", f->socket, reached ? " (at last " : "",

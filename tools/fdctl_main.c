@@ -11,10 +11,14 @@
 #include "daemon/common/log.h"
 #include "daemon/common/param_priv.h"
 
-enum { O_HELP = 1, O_VERSION, O_SOCKET, O_ADMIN, O_DIR, O_TIMEOUT, O_WAIT };
+enum {
+    O_HELP = 1, O_VERSION, O_SOCKET, O_ADMIN, O_DIR, O_INSTANCE, O_TIMEOUT, O_WAIT
+};
 
 static const struct fct_opt main_opts[] = {
     { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)", O_DIR },
+    { "instance", 0, "NAME", "the instance of that name ($FDD_INSTANCE); ls lists them",
+    O_INSTANCE },
     { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", O_SOCKET },
     { "admin", 0, "PATH", "its admin socket", O_ADMIN },
     { "timeout", 0, "S", "wait for an answer so many seconds (30; 0: for ever)",
@@ -104,7 +108,7 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 int
 fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
 {
-    const char *socket = NULL, *admin = NULL, *dir = NULL;
+    const char *socket = NULL, *admin = NULL, *dir = NULL, *instance = NULL;
     struct fct_cli c = { .argc = argc, .argv = argv, .is_main = 1 };
     struct fct f = { .timeout_ms = 30000 };
     double timeout;
@@ -128,6 +132,9 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
         case O_DIR:
             dir = c.value;
             break;
+        case O_INSTANCE:
+            instance = c.value;
+            break;
         case O_TIMEOUT:
             rc = fct_dbl("--timeout", c.value, &timeout);
             if (rc == 0 && !(timeout >= 0 && timeout <= 86400))
@@ -148,7 +155,7 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
         return rc;
     if (id != FCT_CLI_WORD)
         return fct_fail(FCT_EX_USAGE, "no command; see %s help", fct_prog);
-    rc = fct_paths(&f, socket, admin, dir);
+    rc = fct_paths(&f, socket, admin, dir, instance);
     if (rc != 0)
         return rc;
     rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);

@@ -33,6 +33,8 @@ libfddcommon_a_SOURCES = \
 	daemon/tbl/histograms.h \
 	daemon/tbl/log_topics.h \
 	daemon/tbl/param_notes.h \
-	daemon/tbl/params.h
+	daemon/tbl/params.h \
+	libclient/fdwhere.c \
+	libclient/fdwhere.h
 libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)
 COMMON_LIBS = libfddcommon.a $(INIH_LIBS) $(JANSSON_LIBS)

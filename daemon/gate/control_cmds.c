@@ -160,6 +160,7 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "uptime_ms", INT((now_ns - g->t_boot) / CLK_MS));
     ctl_put(r, "state", json_string(gate_state_name(g)));
     ctl_put(r, "paused", json_boolean(g->paused));
+    ctl_put(r, "instance", json_string(g->rt.instance));
     ctl_put(r, "runtime_dir", json_string(g->rt.dir));
     ctl_put(r, "socket", json_string(g->rt.socket));
     ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,13 @@
 #include "daemon/common/panic.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/statseg.h"
+#include "libclient/fdwhere.h"
 
 #ifndef FDD_SYSCONFDIR
 #define FDD_SYSCONFDIR "/etc"
 #endif
-#define MAIN_CONF FDD_SYSCONFDIR "/fdd/fdd.ini"
+#define MAIN_CONF_DIR FDD_SYSCONFDIR "/fdd"
+#define MAIN_CONF MAIN_CONF_DIR "/fdd.ini"
 
 static const char main_help[] =
     "usage: fdd [-c FILE] [--set section.key=value]... [option]\n"
@@ -32,6 +35,9 @@ static const char main_help[] =
     "\n"
     "  -c, --config FILE   read this file (" MAIN_CONF " if it exists)\n"
     "  -s, --set K=V       set a parameter; overrides the file; may be repeated\n"
+    "  -i, --instance NAME a further daemon on this machine: reads\n"
+    "                      " MAIN_CONF_DIR "/NAME.ini, lives in a folder of that\n"
+    "                      name, /run/fdd/NAME ($FDD_INSTANCE)\n"
     "      --check-config  check the configuration, print nothing, exit 0 or 78\n"
     "      --foreground    what it does anyway\n"
     "      --print-ini     print a commented configuration file\n"
@@ -44,6 +50,9 @@ static const char main_help[] =
 
 struct args {
     const char *conf;   /* NULL: the default file, if there */
+    const char *instance; /* NULL: the main one */
+    int is_named;       /* by --instance */
+    char conf_path[PATH_MAX];
     char **sets;
     int n_sets;
     int check;
@@ -58,6 +67,7 @@ main_args(int argc, char **argv, struct args *a)
     static const struct option opts[] = {
         { "config", required_argument, NULL, 'c' },
         { "set", required_argument, NULL, 's' },
+        { "instance", required_argument, NULL, 'i' },
         { "check-config", no_argument, NULL, OPT_CHECK },
         { "foreground", no_argument, NULL, OPT_FOREGROUND },
         { "print-ini", no_argument, NULL, OPT_INI },
@@ -68,7 +78,7 @@ main_args(int argc, char **argv, struct args *a)
     };
     int c;
 
-    while ((c = getopt_long(argc, argv, "c:s:hV", opts, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "c:s:i:hV", opts, NULL)) != -1) {
         switch (c) {
         case 'c':
             a->conf = optarg;
@@ -80,6 +90,10 @@ main_args(int argc, char **argv, struct args *a)
                 return EX_USAGE;
             }
             a->sets[a->n_sets++] = optarg;
+            break;
+        case 'i':
+            a->instance = optarg;
+            a->is_named = 1;
             break;
         case OPT_CHECK:
             a->check = 1;
@@ -118,15 +132,36 @@ main_warn(void *arg, const char *text)
     log_warn("config: %s", text);
 }
 
+/* Which daemon this is, and its default file. 0 or an exit code. */
+static int
+main_instance(struct args *a)
+{
+    struct fdw_env e;
+
+    fdw_env_get(&e);
+    if (a->instance == NULL)
+        a->instance = e.instance;
+    if (a->instance != NULL && !fdw_is_name(a->instance)) {
+        (void)fprintf(stderr, "fdd: --instance %s: no instance's name: " FDW_NAME_RULE
+            "\n", a->instance);
+        return EX_USAGE;
+    }
+    (void)snprintf(a->conf_path, sizeof(a->conf_path), MAIN_CONF_DIR "/%s.ini",
+        a->instance != NULL ? a->instance : "fdd");
+    if (a->conf == NULL && access(a->conf_path, F_OK) == 0)
+        a->conf = a->conf_path;
+    return 0;
+}
+
 /* The parameters from file and command line. 0 or an exit code. */
 static int
 main_config(struct par_set *ps, struct args *a)
 {
     char err[RTD_ERR_BYTES] = "";
-    int rc = 0;
+    int rc = main_instance(a);
 
-    if (a->conf == NULL && access(MAIN_CONF, F_OK) == 0)
-        a->conf = MAIN_CONF;
+    if (rc != 0)
+        return rc;
     if (a->conf != NULL)
         rc = par_read_file(ps, a->conf, main_warn, NULL, err, sizeof(err));
     for (int i = 0; rc >= 0 && i < a->n_sets; i++) {
@@ -142,6 +177,13 @@ main_config(struct par_set *ps, struct args *a)
         rc = par_check(ps, err, sizeof(err));
     if (rc >= 0)
         rc = gate_check_par(par_get(ps), err, sizeof(err));
+    if (rc >= 0 && a->instance != NULL && a->conf == NULL &&
+        par_get(ps)->model_path[0] == '\0') {
+        (void)snprintf(err, sizeof(err), "instance %s has neither %s nor a model.path; "
+            "write that file (fdd --print-ini shows a whole one), or name one with -c",
+            a->instance, a->conf_path);
+        rc = -EINVAL;
+    }
     if (rc < 0) {
         log_error("config: %s", err[0] != '\0' ? err : strerror(-rc));
         return rc == -EACCES ? EX_NOPERM : EX_CONFIG;
@@ -227,7 +269,7 @@ main_open(struct gate *g)
 int
 main(int argc, char **argv)
 {
-    struct args a = { NULL, NULL, 0, 0 };
+    struct args a = { .conf = NULL };
     struct par_set *ps;
     struct gate *g;
     char bad[64];
@@ -263,6 +305,9 @@ main(int argc, char **argv)
         free(a.sets);
         return EX_OSERR;
     }
+    g->rt.is_named = a.is_named;
+    if (a.instance != NULL)
+        (void)snprintf(g->rt.instance, sizeof(g->rt.instance), "%s", a.instance);
     if (a.conf != NULL)
         (void)snprintf(g->conf_file, sizeof(g->conf_file), "%s", a.conf);
     g->sets = a.sets;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "daemon/common/log.h"
+#include "libclient/fdwhere.h"
 
 #define RTD_LISTEN_FIRST 3 /* SD_LISTEN_FDS_START */
 #define RTD_BACKLOG 128
@@ -57,32 +58,49 @@ rtd_fini(struct rtd *rt)
 /* ---- folder and lock ----------------------------------------------------- */
 
 static int
-rtd_choose_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
+rtd_choose_dir(struct rtd *rt, const struct par *par, const struct fdw_env *e, char *err,
+    size_t err_bytes)
 {
-    const char *env = getenv("RUNTIME_DIRECTORY");
-    const char *xdg = getenv("XDG_RUNTIME_DIR");
+    const char *dir = par->daemon_runtime_dir[0] != '\0' ? par->daemon_runtime_dir : NULL;
+    const char *name = rt->instance[0] != '\0' ? rt->instance : NULL;
+    int rc = fdw_home(e, dir, name, geteuid() == 0, rt->dir, sizeof(rt->dir));
 
-    if (par->daemon_runtime_dir[0] != '\0')
-        (void)snprintf(rt->dir, sizeof(rt->dir), "%s", par->daemon_runtime_dir);
-    else if (env != NULL && env[0] != '\0')
-        (void)snprintf(rt->dir, sizeof(rt->dir), "%.*s", (int)strcspn(env, ":"), env);
-    else if (geteuid() == 0)
-        (void)snprintf(rt->dir, sizeof(rt->dir), "/run/fdd");
-    else if (xdg != NULL && xdg[0] == '/')
-        (void)snprintf(rt->dir, sizeof(rt->dir), "%s/fdd", xdg);
-    else {
+    if (rc == -ENOENT)
         (void)snprintf(err, err_bytes, "no runtime folder: neither daemon.runtime_dir "
-            "nor XDG_RUNTIME_DIR is set; fix: --set daemon.runtime_dir=DIR");
-        return EX_CONFIG;
-    }
-    if (rt->dir[0] != '/') {
-        (void)snprintf(err, err_bytes, "daemon.runtime_dir \"%s\" is not an absolute "
-            "path", rt->dir);
-        return EX_CONFIG;
-    }
-    while (strlen(rt->dir) > 1 && rt->dir[strlen(rt->dir) - 1] == '/')
-        rt->dir[strlen(rt->dir) - 1] = '\0';
-    return 0;
+            "nor FDD_RUNTIME_DIR nor XDG_RUNTIME_DIR is set; fix: --set "
+            "daemon.runtime_dir=DIR");
+    else if (rc == -EINVAL)
+        (void)snprintf(err, err_bytes, "\"%s\" is no instance's name: " FDW_NAME_RULE,
+            rt->instance);
+    else if (rc != 0)
+        (void)snprintf(err, err_bytes, "the runtime folder's path is longer than %d bytes",
+            FDW_PATH_BYTES - 1);
+    else if (rt->dir[0] != '/')
+        rc = snprintf(err, err_bytes, "runtime folder \"%s\" is not an absolute path; fix: "
+            "daemon.runtime_dir or FDD_RUNTIME_DIR", rt->dir);
+    return rc != 0 ? EX_CONFIG : 0;
+}
+
+/* The folder; that of an instance may be the first in its parent. */
+static int
+rtd_make_dir(const struct rtd *rt)
+{
+    mode_t mode = geteuid() == 0 ? 0755 : 0700;
+    char parent[PAR_STR_BYTES];
+    char *slash;
+
+    if (mkdir(rt->dir, mode) == 0 || errno == EEXIST)
+        return 0;
+    if (errno != ENOENT || rt->instance[0] == '\0')
+        return -errno;
+    (void)snprintf(parent, sizeof(parent), "%s", rt->dir);
+    slash = strrchr(parent, '/');
+    if (slash == NULL || slash == parent)
+        return -ENOENT;
+    *slash = '\0';
+    if (mkdir(parent, mode) != 0 && errno != EEXIST)
+        return -errno;
+    return mkdir(rt->dir, mode) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
 static int
@@ -142,11 +160,19 @@ rtd_lock(struct rtd *rt, char *err, size_t err_bytes)
 int
 rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
 {
-    int rc = rtd_choose_dir(rt, par, err, err_bytes);
+    struct fdw_env e;
+    int rc;
 
+    fdw_env_get(&e);
+    rc = rtd_choose_dir(rt, par, &e, err, err_bytes);
     if (rc != 0)
         return rc;
-    if (mkdir(rt->dir, geteuid() == 0 ? 0755 : 0700) != 0 && errno != EEXIST) {
+    if (fdw_device_dir(&e, rt->dir, (unsigned long)geteuid(), rt->device_dir,
+        sizeof(rt->device_dir)) != 0)
+        rt->device_dir[0] = '\0';
+    rc = rtd_make_dir(rt);
+    if (rc != 0) {
+        errno = -rc;
         (void)snprintf(err, err_bytes, "cannot create runtime folder %s: %s; fix: sudo "
             "install -d -o %u %s, or another daemon.runtime_dir", rt->dir,
             strerror(errno), (unsigned)geteuid(), rt->dir);
@@ -160,6 +186,8 @@ rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
         return rc;
     if (par->ipc_socket[0] != '\0')
         (void)snprintf(rt->socket, sizeof(rt->socket), "%s", par->ipc_socket);
+    else if (par->daemon_runtime_dir[0] == '\0' && !rt->is_named && e.socket != NULL)
+        (void)snprintf(rt->socket, sizeof(rt->socket), "%s", e.socket);
     else
         (void)snprintf(rt->socket, sizeof(rt->socket), "%.*s/fdd.sock",
             (int)sizeof(rt->socket) - 16, rt->dir);

@@ -16,7 +16,10 @@
 #define RTD_ERR_BYTES 1024
 
 struct rtd {
+    char instance[64];          /* "": the main one; set after rtd_init() */
+    int is_named;               /* by an option: $FDD_SOCKET does not count */
     char dir[PAR_STR_BYTES];
+    char device_dir[PAR_STR_BYTES]; /* libclient/fdwhere.h */
     char socket[PAR_STR_BYTES], admin_socket[PAR_STR_BYTES];
     int lock_fd;
     int listen_fd, admin_fd;
@@ -25,7 +28,7 @@ struct rtd {
 };
 
 void rtd_init(struct rtd *rt);
-/* Folder and lock. 73: cannot create or another daemon runs; 77; 78. */
+/* Folder (by the rule of libclient/fdwhere.h) and lock. 73: cannot create or another daemon runs; 77; 78. */
 int rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);
 /* Sockets: taken from the service manager (LISTEN_FDS) or bound. */
 int rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);

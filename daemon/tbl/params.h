@@ -20,8 +20,9 @@
  */
 
 PAR_STR(daemon, runtime_dir, "", "", RESTART,
-    "Folder of the sockets and the lock. Empty: $RUNTIME_DIRECTORY, else /run/fdd for "
-    "root, else $XDG_RUNTIME_DIR/fdd.")
+    "Folder of the sockets and the lock. Empty: $FDD_RUNTIME_DIR, else $RUNTIME_DIRECTORY "
+    "(systemd), else /run/fdd for root, else $XDG_RUNTIME_DIR/fdd; of an instance the "
+    "folder of its name in there.")
 PAR_STR(daemon, worker, "", "", RESTART,
     "Path of the fdd-worker program. Empty: in the folder of fdd, else the installed one; "
     "fdd-worker-cuda (package fdd-cuda) where it is installed, unless device.backend is "
@@ -40,7 +41,8 @@ PAR_STR(daemon, cache_dir, "CacheDirectory", "", RESTART,
     "/var/cache/fdd for root, else $XDG_CACHE_HOME/fdd.")
 
 PAR_STR(ipc, socket, "", "", RESTART,
-    "Client socket. Empty: fdd.sock in daemon.runtime_dir.")
+    "Client socket. Empty: $FDD_SOCKET, unless daemon.runtime_dir or an instance is "
+    "named; else fdd.sock in daemon.runtime_dir.")
 PAR_STR(ipc, admin_socket, "", "", RESTART,
     "Admin socket. Empty: admin.sock in daemon.runtime_dir.")
 PAR_STR(ipc, group, "", "fdd", RESTART,

@@ -133,7 +133,8 @@ test_generate_arguments(void **state)
         "No such file or directory; start it:\n  sudo systemctl start fdd\nor one "
         "of your own:\n"
         "  fdd --set daemon.runtime_dir=/nonexistent --set model.path=MODEL\nor name "
-        "another one with --runtime-dir DIR\n");
+        "another one with --instance NAME (fdctl ls shows them) or --runtime-dir "
+        "DIR\n");
 }
 
 static void
@@ -538,15 +539,15 @@ test_paths(void **state)
     unsetenv("FDD_SOCKET");
     unsetenv("RUNTIME_DIRECTORY");
     setenv("FDD_RUNTIME_DIR", "/env/dir/", 1);
-    assert_int_equal(fct_paths(&f, NULL, NULL, NULL), 0);
+    assert_int_equal(fct_paths(&f, NULL, NULL, NULL, NULL), 0);
     assert_string_equal(f.dir, "/env/dir");
     assert_string_equal(f.socket, "/env/dir/fdd.sock");
     assert_string_equal(f.admin, "/env/dir/admin.sock");
-    assert_int_equal(fct_paths(&f, NULL, "/x/a.sock", "/opt/dir"), 0);
+    assert_int_equal(fct_paths(&f, NULL, "/x/a.sock", "/opt/dir", NULL), 0);
     assert_string_equal(f.socket, "/opt/dir/fdd.sock");
     assert_string_equal(f.admin, "/x/a.sock");
     unsetenv("FDD_RUNTIME_DIR");
-    assert_int_equal(fct_paths(&f, "/s/my.sock", NULL, NULL), 0);
+    assert_int_equal(fct_paths(&f, "/s/my.sock", NULL, NULL, NULL), 0);
     assert_string_equal(f.socket, "/s/my.sock");
     assert_string_equal(f.admin, "/s/admin.sock");
     memset(dir, 'd', sizeof(dir));
@@ -554,7 +555,7 @@ test_paths(void **state)
     dir[100] = '\0';
     snprintf(want, sizeof(want), "fdctl: %s/admin.sock: longer than the 107 bytes a "
         "socket's path can have\n", dir);
-    SAYS(fct_paths(&f, NULL, NULL, dir), 64, want);
+    SAYS(fct_paths(&f, NULL, NULL, dir, NULL), 64, want);
 }
 
 struct server {
@@ -601,7 +602,7 @@ test_admin(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(fct_paths(&f, NULL, NULL, dir), 0);
+    assert_int_equal(fct_paths(&f, NULL, NULL, dir, NULL), 0);
     SAYS(fct_admin_open(&f, 1, &a), 69, "");
     strcpy(un.sun_path, f.admin);
     sv.fd = socket(AF_UNIX, SOCK_STREAM, 0);

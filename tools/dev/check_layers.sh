@@ -15,7 +15,7 @@ rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
         echo "includes not allowed in $1:"; echo "$hits"; bad=1
     fi
 }
-proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/tbl/.*'
+proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdwhere\.h|libclient/tbl/.*'
 rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
 rule kernels 'kernels/.*'
 rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"

@@ -208,7 +208,7 @@ prepare(struct starter *s)
     snprintf(s->run, sizeof(s->run), "%s/run", s->dir);
     snprintf(s->log, sizeof(s->log), "%s/log", s->dir);
     s->f = (struct fct){ .timeout_ms = 1000 };
-    return fct_paths(&s->f, NULL, NULL, s->run);
+    return fct_paths(&s->f, NULL, NULL, s->run, NULL);
 }
 
 /* In the child: becomes the daemon, or says why not in the log. */
