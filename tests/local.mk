@@ -28,6 +28,8 @@ UNIT_TESTS = \
 	%D%/unit/u_params40 \
 	%D%/unit/u_link \
 	%D%/unit/u_log \
+	%D%/unit/u_log_out \
+	%D%/unit/u_log_queue \
 	%D%/unit/u_reqlog \
 	%D%/unit/u_intake \
 	%D%/unit/u_session \
@@ -263,6 +265,7 @@ SYS_TESTS = \
 	%D%/sys/027-device-fault.sh \
 	%D%/sys/028-fp8-weights.sh \
 	%D%/sys/029-mixed.sh \
+	%D%/sys/032-log-stalled.sh \
 	%D%/sys/034-other-user.sh \
 	%D%/sys/041-program.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
@@ -293,6 +296,7 @@ FDD_BENCHES = \
 	%D%/bench/b_gpu_quant \
 	%D%/bench/b_gpu_sample \
 	%D%/bench/b_instruments \
+	%D%/bench/b_log \
 	%D%/bench/b_kernels \
 	%D%/bench/b_load \
 	%D%/bench/b_path \

@@ -26,12 +26,13 @@
 #include <semaphore.h>
 #include <stdint.h>
 
+#include "daemon/common/log_queue.h"
 #include "daemon/common/param.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
 
 #define LNK_MAGIC   0x4b4e4c46u
-#define LNK_VERSION 1
+#define LNK_VERSION 2
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
@@ -94,6 +95,7 @@ struct lnk_seg {
     uint32_t par_seq;       /* odd while the gate writes par */
     struct par par;         /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
+    struct lgq log;         /* its log lines: what was not written, and the last */
     unsigned char down[LNK_DOWN_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
     unsigned char up[LNK_UP_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
 };

@@ -11,7 +11,10 @@ libfddcommon_a_SOURCES = \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/log_form.c \
+	%D%/log_out.c \
 	%D%/log_priv.h \
+	%D%/log_queue.c \
+	%D%/log_queue.h \
 	%D%/log_rate.c \
 	%D%/mem.c \
 	%D%/mem.h \

@@ -79,16 +79,18 @@ log_init(const char *prog, const char *level)
 }
 
 void
-log_fini(void)
-{
-    log_flush(1);
-    log_count(NULL);
-}
-
-void
 log_count(uint64_t *dropped)
 {
     __atomic_store_n(&log_counter, dropped, __ATOMIC_RELAXED);
+}
+
+void
+log_count_one(void)
+{
+    uint64_t *counter = __atomic_load_n(&log_counter, __ATOMIC_RELAXED);
+
+    if (counter != NULL)
+        (void)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
 /* ---- levels --------------------------------------------------------------- */
@@ -388,10 +390,9 @@ log_site_topic(struct log_site *s)
     return i;
 }
 
-static void
-log_write(struct log_msg *m)
+static size_t
+log_form(struct log_msg *m, char *ret)
 {
-    char line[LOG_LINE_BYTES];
     size_t n = log_prefix_bytes(m->text);
 
     m->prog = log_prog;
@@ -403,11 +404,28 @@ log_write(struct log_msg *m)
         m->text += n;
         m->text_bytes -= n;
     }
-    n = __atomic_load_n(&log_json, __ATOMIC_RELAXED) ? log_form_json(m, line) :
-        log_form_text(m, line);
-    if (write(STDERR_FILENO, line, n) < 0) {
-        /* stderr is gone; there is no other sink */
-    }
+    return __atomic_load_n(&log_json, __ATOMIC_RELAXED) ? log_form_json(m, ret) :
+        log_form_text(m, ret);
+}
+
+static void
+log_write(struct log_msg *m)
+{
+    char line[LOG_LINE_BYTES];
+
+    log_put(line, log_form(m, line));
+}
+
+size_t
+log_lost_line(uint64_t n, char *ret)
+{
+    struct log_msg m = { .lv = LOG_LV_WARN };
+    char text[128];
+
+    m.text = text;
+    m.text_bytes = (size_t)snprintf(text, sizeof(text), "log: %llu lines were lost "
+        "because the reader of the log is slow", (unsigned long long)n);
+    return log_form(&m, ret);
 }
 
 static void
@@ -446,7 +464,6 @@ static int
 log_may(struct log_site *s)
 {
     uint32_t dropped = 0;
-    uint64_t *counter;
 
     if (!(s->flags & LOG_F_ALWAYS) && log_topic_at(log_site_topic(s)) < s->lv)
         return 0;
@@ -454,9 +471,7 @@ log_may(struct log_site *s)
         return 1;
     if (!log_rate_take(s, clk_now_ns(), __atomic_load_n(&log_per_second,
         __ATOMIC_RELAXED), &dropped)) {
-        counter = __atomic_load_n(&log_counter, __ATOMIC_RELAXED);
-        if (counter != NULL)
-            (void)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+        log_count_one();
         return 0;
     }
     if (dropped != 0)

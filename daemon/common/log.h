@@ -2,8 +2,24 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Log lines to stderr: "topic: fact value value", lowercase, one line per
- * call, one write() per line of at most LOG_LINE_BYTES, so that lines of
+ * call, written whole and at most LOG_LINE_BYTES at a time, so that lines of
  * several threads and processes do not mix. Any thread; no allocation.
+ *
+ * Logging never blocks: after log_start() a line goes into a queue
+ * (log_queue.h: lock-free, bounded in bytes) and one thread writes the queue
+ * to stderr, in order. When whoever reads stderr is slow and the queue is
+ * full, a line is dropped and counted, and "log: N lines were lost" follows
+ * those that were queued before. stderr is shared with other processes: no
+ * flag of it is changed.
+ *
+ * Who writes without the thread: a program that never calls log_start()
+ * (tools, tests), everything before it and after log_fini(), and the child
+ * of a fork, each directly from the thread that logs. log_fini(), which
+ * exit() calls too, waits at most 1 s for the reader; what it does not take
+ * is dropped, or shown by the gate if the queue is in the link segment. A
+ * panic (panic.h) writes what is queued, then its text, and gives up when
+ * stderr has no room for 0.1 s. Of a process that was killed the gate shows
+ * the lines that it had queued (log_adopt).
  *
  * Text: time stamp, a level letter, the program's name; under systemd
  * (JOURNAL_STREAM names stderr) a "<3>" priority prefix instead. JSON: one
@@ -26,7 +42,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LOG_LINE_BYTES 4096 /* PIPE_BUF: a pipe takes it whole or not at all */
+#include "daemon/common/log_queue.h"
+
+#define LOG_LINE_BYTES LGQ_LINE_BYTES /* PIPE_BUF: a pipe takes it whole or not at all */
 
 enum log_lv { LOG_LV_ERROR, LOG_LV_WARN, LOG_LV_INFO, LOG_LV_DEBUG, LOG_LV_TRACE };
 
@@ -58,8 +76,23 @@ void log_fill_std(void);
 /* prog must be a literal. level: "error", "warn", "info", "debug", "trace"
  * (par->log_level); NULL is info. */
 void log_init(const char *prog, const char *level);
-/* Say what is still held back, and count nothing any more. */
-void log_fini(void);
+/* From here on a thread writes what is logged, from q, which must stay mapped
+ * (NULL: a queue of the log's own). -errno: no thread, lines are written as
+ * before. */
+int log_start(struct lgq *q);
+/* Say what is still held back, write what is queued, end the thread, count
+ * nothing any more. -EBUSY: the thread hangs in write() for good and uses the
+ * queue still. */
+int log_fini(void);
+/* Show the lines that a dead process had queued and not written. */
+void log_adopt(struct lgq *q);
+/* A panic, async-signal-safe: write what is queued, here; then text of its own,
+ * dropped when stderr has no room. */
+void log_panic(void);
+void log_panic_put(const char *text, size_t n);
+/* The last lines that this process queued, as lgq_last() gives them. Empty
+ * before log_start(). */
+size_t log_last(char *ret, size_t ret_bytes);
 /* log.level, log.levels, log.format, log.rate as they are in struct par. What
  * is not valid leaves that one as it is; -EINVAL then. */
 int log_apply(const char *level, const char *levels, const char *format, int64_t rate);

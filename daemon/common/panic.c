@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/log.h"
+
 #define PAN_FRAMES 48
 #define PAN_STACK  65536
 
@@ -30,9 +32,7 @@ pan_put(const char *s, size_t n)
     size_t at;
     size_t room;
 
-    if (write(STDERR_FILENO, s, n) < 0) {
-        /* nothing else can be told */
-    }
+    log_panic_put(s, n);
     if (pan.area == NULL || pan.bytes == 0)
         return;
     at = strnlen(pan.area, pan.bytes - 1);
@@ -113,6 +113,7 @@ pan_handler(int sig, siginfo_t *si, void *uc)
     (void)uc;
     if (!pan.dying) {
         pan.dying = 1;
+        log_panic();
         pan_puts("panic: ");
         pan_puts(pan_signame(sig));
         if (sig != SIGABRT) {
@@ -164,6 +165,7 @@ pan_panic(const char *fmt, ...)
     va_end(ap);
     if (!pan.dying) {
         pan.dying = 1;
+        log_panic();
         pan_puts("panic: ");
         pan_puts(buf);
         pan_puts("\n");
@@ -183,6 +185,7 @@ pan_exit(int status, const char *fmt, ...)
     va_end(ap);
     if (!pan.dying) {
         pan.dying = 1;
+        log_panic();
         pan_puts("panic: ");
         pan_puts(buf);
         pan_puts("\n");

@@ -144,7 +144,7 @@ gate_free(struct gate *g)
     jnl_fini(&g->jnl);
     free(g->ses);
     fair_fini(&g->fair);
-    log_fini();
+    (void)log_fini();
     trc_destroy(g->trc_name, g->trc, g->trc_fd);
     seg_close(g->seg_name, g->seg, g->seg_fd);
     rtd_fini(&g->rt);

@@ -298,6 +298,8 @@ main(int argc, char **argv)
         par_get(ps)->log_format, par_get(ps)->log_rate);
     if (log_set_debug(par_get(ps)->log_debug, bad, sizeof(bad)) != 0)
         log_warn("config: log.debug: unknown bit \"%s\"", bad);
+    if (log_start(NULL) != 0)
+        log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
     main_limits(par_get(ps));
     g = gate_new(ps, clk_now_ns());
     if (g == NULL) {

@@ -473,6 +473,7 @@ sup_bury(struct gate *g, struct wrk *w, uint64_t now_ns)
 {
     int permanent = sup_permanent(g, w);
 
+    log_adopt(&w->seg->log);
     /* What it had published is whole and counts. */
     while (rly_poll(g, w, now_ns) > 0)
         continue;

@@ -223,8 +223,8 @@ PAR_ENUM(log, level, "", "error|warn|info|debug|trace", "info", RELOAD,
     "Log level of all topics that log.levels does not name.")
 PAR_STR(log, levels, "", "", RELOAD,
     "Levels of single topics: topic=level, comma separated (gate=debug,control=warn). "
-    "The topics are config gate session intake relay request supervise control worker load "
-    "ceiling memory ingress engine sched runner.")
+    "The topics are config gate session intake relay request supervise control worker "
+    "load ceiling memory ingress engine sched runner log.")
 PAR_ENUM(log, format, "", "text|json", "text", RELOAD,
     "Form of a log line. json: one object a line with time, level, prog, pid, topic and "
     "msg, and for the request log its values as members.")

@@ -155,6 +155,8 @@ join_gate(struct worker *w, const struct args *a)
     log_count(&w->stat->w.log_dropped);
     trc_init(&w->trc, w->trc_seg, (uint32_t)w->seg->generation);
     w->stat->worker_pid = (int32_t)getpid();
+    if (log_start(&w->seg->log) != 0)
+        log_warn("log: no thread to write it; a slow reader of the log holds the worker up");
     return 0;
 }
 
@@ -280,7 +282,7 @@ main(int argc, char **argv)
 {
     struct args a = { .fd = { -1, -1, -1, -1, -1 } };
     struct worker *w;
-    int rc = parse_args(argc, argv, &a);
+    int logs, rc = parse_args(argc, argv, &a);
 
     if (rc != 0)
         return rc < 0 ? 0 : rc;
@@ -299,13 +301,14 @@ main(int argc, char **argv)
         w->pip = pip_free(w->pip);
         wrk_unload(w);
     }
-    log_fini();
+    logs = log_fini();
     if (w->stat != NULL && w->stat_mapped)
         (void)munmap(w->stat, sizeof(*w->stat));
     else
         free(w->stat);
     trc_leave(w->trc_seg);
-    lnk_leave(w->seg);
+    if (logs == 0) /* else its thread hangs and uses it */
+        lnk_leave(w->seg);
     OBJ_FREE(w, WRK_MAGIC);
     return rc;
 }

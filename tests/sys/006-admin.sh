@@ -46,7 +46,7 @@ kill -HUP "$fdd_pid"
 sleep 0.3
 expect 0 ctl config log.level
 has "$out" info
-grep -q 'nonsense' "$dir/log" || fail "bad reload is not logged"
+until_true 10 grep -q 'nonsense' "$dir/log" || fail "bad reload is not logged"
 # cancel by id
 echo '[5,6,7]' >"$dir/ids"
 # Output to a full disk was reported as success by commands that print a table.

@@ -46,12 +46,12 @@ start --set model.path="$DEMO" --set kv.dtype=fp8
 memory $((layers * 2 * heads * 4))
 expect 0 ctl memory
 has "$out" 'KV scales'
-grep -q 'no KV scales: all are 1' "$dir/log" || fail "nothing said about scales"
+until_true 10 grep -q 'no KV scales: all are 1' "$dir/log" || fail "nothing said about scales"
 one=$(ids)
 stop
 start --set model.path="$dir/scaled" --set kv.dtype=fp8
 memory $((layers * 2 * heads * 4))
-grep -q "$((2 * layers)) KV scales from the checkpoint" "$dir/log" || fail "scales are not read"
+until_true 10 grep -q "$((2 * layers)) KV scales from the checkpoint" "$dir/log" || fail "scales are not read"
 scaled=$(ids)
 [ "$one" != "$scaled" ] || fail "the scales change nothing"
 stop
@@ -63,7 +63,7 @@ stop
 : >"$dir/log"
 start --set model.path="$dir/scaled" --set kv.dtype=fp32
 memory ""
-[ "$(grep -c "$((2 * layers)) KV scales of the checkpoint are without use: kv.dtype = fp32" "$dir/log")" = 1 ] ||
+until_true 10 logged 1 "$((2 * layers)) KV scales of the checkpoint are without use: kv.dtype = fp32" ||
     fail "unused scales are not mentioned once"
 [ "$plain" = "$(ids)" ] || fail "scales change the fp32 cache"
 stop

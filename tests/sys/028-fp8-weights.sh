@@ -35,7 +35,7 @@ serve() { # MODEL WHAT
     : >"$dir/log"
     start --set model.path="$models/$1"
     [ "$(told)" = "$2" ] || fail "fdctl model: $(told)"
-    grep -q "load: the checkpoint is $2; activations are not quantized" "$dir/log" ||
+    until_true 10 grep -q "load: the checkpoint is $2; activations are not quantized" "$dir/log" ||
         fail "the log does not say how $1 is quantized"
     [ "$(quantized)" -gt 0 ] || fail "$1: nothing is quantized"
     got=$(ctl generate --ids-file "$dir/ids" --max-tokens "$(echo "$want" | wc -w)" --temperature 0 --ignore-eos --json |
@@ -47,7 +47,7 @@ serve qwen3-fp8-block 'fp8, a scale per block of 128x128'
 serve llama-fp8-channel 'fp8, a scale per row'
 serve llama-fp8-fbgemm 'fp8, a scale per row'
 serve llama-fp8-tensor 'fp8, a scale per tensor'
-grep -q 'tensors without use: 14: model.layers.0.mlp.down_proj.input_scale' "$dir/log" ||
+until_true 10 grep -q 'tensors without use: 14: model.layers.0.mlp.down_proj.input_scale' "$dir/log" ||
     fail "scales of activations are not mentioned"
 
 # Twice quantized, and not at all to be.

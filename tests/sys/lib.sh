@@ -77,6 +77,9 @@ until_true() { # SECONDS CMD...: poll
         sleep 0.05
     done
 }
+logged() { # TIMES PATTERN: the log may come a moment after what it tells of
+    [ "$(grep -cE -- "$2" "$dir/log")" = "$1" ]
+}
 json() { # FILTER: a python expression over d, from standard input
     python3 -c 'import json,sys
 d=[json.loads(l) for l in sys.stdin if l.strip()]

@@ -1,0 +1,298 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/common/log_priv.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+
+#define OUT_DRAIN_NS  (1 * CLK_S)    /* at the end, for a slow reader */
+#define OUT_CANCEL_NS (200 * CLK_MS)
+#define OUT_NAP_NS    (1 * CLK_MS)   /* gathers lines: whoever logs then wakes nobody */
+#define OUT_IDLE_NS   (1 * CLK_S)
+#define OUT_FULL_MS   100            /* of a descriptor that another made non-blocking,
+                                        and of each text of a panic */
+#define OUT_BUSY_NS   (100 * CLK_MS) /* a panic waits so long for the writer */
+
+static struct {
+    struct lgq own;
+    struct lgq *q;          /* NULL: whoever logs writes */
+    struct lgq *made;       /* the writer's, also after the end */
+    pthread_t th;
+    uint32_t running, stop, done;
+    uint32_t busy, dying;   /* the writer has lines in hand; a panic takes over */
+    uint32_t shut;          /* the reader did not take the rest: say no more */
+    uint32_t mute;          /* in a panic: the same */
+} out;
+
+static uint32_t
+out_get(const uint32_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);
+}
+
+static void
+out_set(uint32_t *p, uint32_t v)
+{
+    __atomic_store_n(p, v, __ATOMIC_SEQ_CST);
+}
+
+/* Can stderr take something within ms? Of a pipe: 4,096 bytes. */
+static int
+out_has_room(int ms)
+{
+    struct pollfd p = { .fd = STDERR_FILENO, .events = POLLOUT };
+
+    return poll(&p, 1, ms) > 0;
+}
+
+static void
+out_write(const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = write(STDERR_FILENO, p, n);
+
+        if (k < 0 && errno == EAGAIN)
+            (void)out_has_room(OUT_FULL_MS);
+        else if (k < 0 && errno != EINTR)
+            return; /* stderr is gone; there is no other sink */
+        if (k > 0) {
+            p += k;
+            n -= (size_t)k;
+        }
+        if (k < 0 && out_get(&out.stop))
+            return;
+    }
+}
+
+void
+log_put(const char *line, size_t n)
+{
+    struct lgq *q = __atomic_load_n(&out.q, __ATOMIC_ACQUIRE);
+
+    if (q == NULL && !out_get(&out.shut))
+        out_write(line, n);
+    else if (q == NULL || lgq_put(q, line, n) != 0)
+        log_count_one();
+}
+
+/* ---- the writer ------------------------------------------------------------ */
+
+static void
+out_tell_lost(uint64_t lost)
+{
+    char line[LOG_LINE_BYTES];
+
+    if (lost != 0)
+        out_write(line, log_lost_line(lost, line));
+}
+
+/* One write of whole lines. 0: there are none. */
+static int
+out_some(struct lgq *q)
+{
+    char buf[LOG_LINE_BYTES];
+    uint64_t next;
+    size_t n;
+
+    out_set(&out.busy, 1); /* then look; log_panic() the other way round */
+    while (out_get(&out.dying)) {
+        out_set(&out.busy, 0);
+        (void)pause(); /* log_panic() goes on from here */
+    }
+    n = lgq_take(q, buf, sizeof(buf), &next);
+    if (n != 0) {
+        out_write(buf, n);
+        lgq_release(q, next);
+    }
+    out_tell_lost(lgq_lost(q));
+    out_set(&out.busy, 0);
+    return n != 0;
+}
+
+static void
+out_ended(void *arg)
+{
+    (void)arg;
+    out_set(&out.done, 1);
+}
+
+static void *
+out_thread(void *arg)
+{
+    struct lgq *q = arg;
+    int some = 0;
+
+    pthread_cleanup_push(out_ended, NULL);
+    for (;;) {
+        uint32_t stop = out_get(&out.stop); /* first: then what was put before is seen */
+
+        if (out_some(q)) {
+            some = 1;
+        } else if (stop) {
+            break;
+        } else if (some) {
+            some = 0;
+            clk_sleep_ns(OUT_NAP_NS);
+        } else {
+            lgq_wait(q, OUT_IDLE_NS);
+        }
+    }
+    pthread_cleanup_pop(1);
+    return NULL;
+}
+
+static void
+out_at_exit(void)
+{
+    (void)log_fini();
+}
+
+/* The child of a fork has no writer: it writes for itself. */
+static void
+out_in_child(void)
+{
+    __atomic_store_n(&out.q, NULL, __ATOMIC_RELEASE);
+    out.running = 0;
+}
+
+int
+log_start(struct lgq *q)
+{
+    static int once;
+    sigset_t all, before;
+    int rc;
+
+    if (out.running)
+        return -EBUSY;
+    if (!once && (atexit(out_at_exit) != 0 || pthread_atfork(NULL, NULL, out_in_child) != 0))
+        return -ENOMEM;
+    once = 1;
+    q = q != NULL ? q : &out.own;
+    lgq_init(q);
+    out.stop = out.done = out.shut = 0;
+    /* Signals are for those who wait for them: the gate reads a signalfd. */
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&out.th, NULL, out_thread, q);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return -rc;
+    (void)pthread_setname_np(out.th, "fdd-log");
+    out.running = 1;
+    out.made = q;
+    __atomic_store_n(&out.q, q, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static int
+out_wait_done(uint64_t ns)
+{
+    uint64_t end = clk_now_ns() + ns;
+
+    while (!out_get(&out.done) && clk_now_ns() < end) {
+        lgq_wake(out.made);
+        clk_sleep_ns(CLK_MS);
+    }
+    return out_get(&out.done) != 0;
+}
+
+int
+log_fini(void)
+{
+    log_flush(1);
+    if (!out.running) {
+        log_count(NULL);
+        return 0;
+    }
+    out.running = 0;
+    out_set(&out.stop, 1);
+    if (!out_wait_done(OUT_DRAIN_NS)) {
+        out_set(&out.shut, 1); /* before anybody writes for himself */
+        (void)pthread_cancel(out.th);
+    }
+    __atomic_store_n(&out.q, NULL, __ATOMIC_RELEASE);
+    log_count(NULL);
+    if (!out_wait_done(OUT_CANCEL_NS)) {
+        (void)pthread_detach(out.th);
+        return -EBUSY;
+    }
+    (void)pthread_join(out.th, NULL);
+    return 0;
+}
+
+/* ---- a death --------------------------------------------------------------- */
+
+void
+log_panic(void)
+{
+    struct lgq *q = __atomic_load_n(&out.q, __ATOMIC_ACQUIRE);
+    char buf[LOG_LINE_BYTES];
+    uint64_t next;
+    size_t n;
+
+    if (q == NULL || out_get(&out.dying))
+        return;
+    out_set(&out.dying, 1);
+    for (uint64_t ns = 0; out_get(&out.busy) && ns < OUT_BUSY_NS; ns += CLK_MS) {
+        lgq_wake(q);
+        clk_sleep_ns(CLK_MS);
+    }
+    while ((n = lgq_take(q, buf, sizeof(buf), &next)) != 0 && !out.mute) {
+        log_panic_put(buf, n);
+        lgq_release(q, next);
+    }
+}
+
+void
+log_panic_put(const char *text, size_t n)
+{
+    if (out.mute || out_get(&out.shut))
+        return;
+    if (!out_has_room(OUT_FULL_MS))
+        out.mute = 1; /* whoever reads is stalled, and we must end */
+    else if (write(STDERR_FILENO, text, n) < 0)
+        out.mute = 1;
+}
+
+size_t
+log_last(char *ret, size_t ret_bytes)
+{
+    if (out.made != NULL)
+        return lgq_last(out.made, ret, ret_bytes);
+    ret[0] = '\0';
+    return 0;
+}
+
+void
+log_adopt(struct lgq *q)
+{
+    char buf[LOG_LINE_BYTES], line[LOG_LINE_BYTES];
+    uint64_t next, lost;
+    size_t n;
+
+    while ((n = lgq_take(q, buf, sizeof(buf), &next)) != 0) {
+        for (size_t at = 0; at < n;) {
+            const char *end = memchr(buf + at, '\n', n - at);
+            size_t len = (end != NULL ? (size_t)(end - buf) : n) - at;
+            size_t k = log_form_clean(buf + at, len, line, sizeof(line) - 1);
+
+            line[k++] = '\n';
+            log_put(line, k);
+            at += len + 1;
+        }
+        lgq_release(q, next);
+    }
+    lost = lgq_lost(q);
+    if (lost != 0)
+        log_put(line, log_lost_line(lost, line));
+}

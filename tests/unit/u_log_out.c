@@ -1,0 +1,361 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* The thread that writes the log: a reader that is slow holds nobody up, and
+ * lines of a process that ends are not lost. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/panic.h"
+
+#define TEXT_BYTES (8u << 20)
+#define PIPE_BYTES 4096
+#define LONG_S 60           /* for what must come at all */
+
+static char text[TEXT_BYTES];
+static size_t text_n;
+static int saved = -1, rd = -1;
+
+/* stderr becomes a small pipe that nobody reads for now. */
+static void
+pipe_begin(void)
+{
+    int fds[2];
+
+    (void)unsetenv("JOURNAL_STREAM");
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    (void)fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES);
+    saved = dup(STDERR_FILENO);
+    assert_true(saved >= 0 && dup2(fds[1], STDERR_FILENO) >= 0);
+    (void)close(fds[1]);
+    rd = fds[0];
+    text_n = 0;
+    text[0] = '\0';
+    log_init("test", "info");
+    assert_int_equal(log_apply("info", "", "text", 0), 0);
+}
+
+static void
+pipe_restore(void)
+{
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    (void)close(saved);
+}
+
+/* Read for at most ms; 0 at the end of the pipe or of the time. */
+static int
+pipe_read(int ms)
+{
+    struct pollfd p = { .fd = rd, .events = POLLIN };
+    ssize_t n;
+
+    if (poll(&p, 1, ms) <= 0)
+        return 0;
+    n = read(rd, text + text_n, TEXT_BYTES - 1 - text_n);
+    if (n <= 0)
+        return 0;
+    text_n += (size_t)n;
+    text[text_n] = '\0';
+    return 1;
+}
+
+static int
+pipe_read_until(const char *what)
+{
+    uint64_t end = clk_now_ns() + LONG_S * CLK_S;
+
+    while (strstr(text, what) == NULL && clk_now_ns() < end)
+        (void)pipe_read(100);
+    return strstr(text, what) != NULL;
+}
+
+/* Lines "gate: number N ..." in order; returns how many. */
+static unsigned
+count_lines(void)
+{
+    unsigned n = 0;
+    long at = -1;
+
+    for (const char *p = text; (p = strstr(p, "gate: number ")) != NULL; p++, n++) {
+        long i = strtol(p + 13, NULL, 10);
+
+        if (i <= at)
+            print_error("number %ld behind %ld\n", i, at);
+        assert_true(i > at);
+        at = i;
+    }
+    return n;
+}
+
+/* How many lines the log says were lost. */
+static unsigned long
+count_lost(void)
+{
+    unsigned long sum = 0;
+
+    for (const char *p = text; (p = strstr(p, " W test: log: ")) != NULL; p++) {
+        char *end;
+
+        sum += strtoul(p + 14, &end, 10);
+        assert_memory_equal(end, " lines were lost because the reader of the log is slow\n",
+            55);
+    }
+    return sum;
+}
+
+static void
+numbers(unsigned from, unsigned to)
+{
+    for (unsigned i = from; i < to; i++)
+        log_info("gate: number %u %080d", i, 0);
+}
+
+/* With the reader stopped for good, 20,000 lines take the time of copying
+ * them; what has no room is counted, told of in its place when the reader goes
+ * on, and what is logged then comes. No flag of stderr has changed. */
+static void
+t_stalled_reader(void **state)
+{
+    const unsigned n = 20000;
+    uint64_t dropped = 0, t;
+
+    (void)state;
+    pipe_begin();
+    log_count(&dropped);
+    assert_int_equal(log_start(NULL), 0);
+    assert_int_equal(log_start(NULL), -EBUSY);
+    t = clk_now_ns();
+    numbers(0, n);
+    assert_true(clk_now_ns() - t < 20 * CLK_S);
+    assert_int_equal(fcntl(STDERR_FILENO, F_GETFL) & O_NONBLOCK, 0);
+    assert_true(dropped > n / 2 && dropped < n);
+    while (count_lines() + count_lost() < n && clk_now_ns() - t < LONG_S * CLK_S)
+        (void)pipe_read(100);
+    log_info("gate: later");
+    assert_true(pipe_read_until("gate: later\n"));
+    assert_int_equal(log_fini(), 0);
+    pipe_restore();
+    assert_int_equal(count_lost(), dropped);
+    assert_int_equal(count_lines() + dropped, n);
+    assert_true(strstr(text, "lines were lost") < strstr(text, "gate: later"));
+    (void)close(rd);
+}
+
+/* The end waits for a slow reader, so that nothing is lost; then lines are
+ * written by who logs. */
+static void
+t_end_writes_the_rest(void **state)
+{
+    pid_t pid;
+    int st;
+
+    (void)state;
+    pipe_begin();
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (log_start(NULL) != 0)
+            _exit(9);
+        numbers(0, 200);
+        exit(0); /* which ends the log too */
+    }
+    pipe_restore();
+    clk_sleep_ns(100 * CLK_MS);
+    while (pipe_read(LONG_S * 1000))
+        continue;
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+    assert_int_equal(count_lines(), 200);
+    (void)close(rd);
+}
+
+/* A reader that never goes on does not keep a process from ending. */
+static void
+t_end_is_bounded(void **state)
+{
+    uint64_t t;
+
+    (void)state;
+    pipe_begin();
+    assert_int_equal(log_start(NULL), 0);
+    numbers(0, 2000);
+    t = clk_now_ns();
+    assert_int_equal(log_fini(), 0);
+    assert_true(clk_now_ns() - t >= 900 * CLK_MS);
+    assert_true(clk_now_ns() - t < 20 * CLK_S);
+    log_info("gate: nobody waits for this");
+    assert_int_equal(log_fini(), 0);
+    pipe_restore();
+    (void)close(rd);
+    /* and it can begin again */
+    pipe_begin();
+    assert_int_equal(log_start(NULL), 0);
+    log_info("gate: again");
+    assert_true(pipe_read_until("gate: again\n"));
+    assert_int_equal(log_fini(), 0);
+    log_info("gate: directly");
+    assert_true(pipe_read(0) && strstr(text, "gate: directly\n") != NULL);
+    pipe_restore();
+    (void)close(rd);
+}
+
+static pid_t
+start_child(struct lgq *q, unsigned n, int sig)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid != 0)
+        return pid;
+    pan_install(NULL, 0);
+    if (log_start(q) != 0)
+        _exit(9);
+    numbers(0, n);
+    if (sig == SIGSEGV)
+        (void)raise(SIGSEGV);
+    if (sig == SIGABRT)
+        pan_panic("number %d", 42);
+    if (sig == 0)
+        pan_exit(70, "device error");
+    if (sig == SIGKILL)
+        (void)raise(SIGKILL);
+    _exit(9);
+}
+
+/* A panic is the last thing in the log, and what was logged before is there. */
+static void
+t_panic_keeps_lines(void **state)
+{
+    static const int sigs[] = { SIGSEGV, SIGABRT, 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++) {
+        int st;
+        pid_t pid;
+        char *p;
+
+        pipe_begin();
+        pid = start_child(NULL, 20, sigs[i]);
+        pipe_restore();
+        while (pipe_read(LONG_S * 1000))
+            continue;
+        assert_int_equal(waitpid(pid, &st, 0), pid);
+        assert_int_equal(count_lines(), 20);
+        p = strstr(text, "panic: ");
+        assert_non_null(p);
+        assert_null(strstr(p, "gate: number"));
+        (void)close(rd);
+    }
+}
+
+/* It ends also with a log that nobody reads. */
+static void
+t_panic_does_not_hang(void **state)
+{
+    uint64_t end = clk_now_ns() + LONG_S * CLK_S;
+    int st = -1;
+    pid_t pid;
+
+    (void)state;
+    pipe_begin();
+    pid = start_child(NULL, 2000, SIGABRT);
+    pipe_restore();
+    while (waitpid(pid, &st, WNOHANG) == 0 && clk_now_ns() < end)
+        clk_sleep_ns(5 * CLK_MS);
+    (void)kill(pid, SIGKILL);
+    assert_true(WIFSIGNALED(st) && WTERMSIG(st) == SIGABRT);
+    (void)close(rd);
+}
+
+/* What a killed process had queued is shown by who shares its queue. */
+static void
+t_killed(void **state)
+{
+    struct lgq *q = mmap(NULL, sizeof(*q), PROT_READ | PROT_WRITE,
+        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char last[256], *p;
+    int st, fd;
+    pid_t pid;
+
+    (void)state;
+    assert_ptr_not_equal(q, MAP_FAILED);
+    pipe_begin();
+    pid = start_child(q, 500, SIGKILL);
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_true(WIFSIGNALED(st));
+    /* what it wrote, then what it did not */
+    fd = fcntl(STDERR_FILENO, F_DUPFD, 10);
+    (void)fcntl(fd, F_SETPIPE_SZ, 1 << 20);
+    assert_true(lgq_last(q, last, sizeof(last)) > 0);
+    assert_non_null(strstr(last, "gate: number 499 "));
+    log_adopt(q);
+    (void)close(fd);
+    pipe_restore();
+    while (pipe_read(0))
+        continue;
+    p = strstr(text, "gate: number 499 ");
+    assert_non_null(p);
+    assert_int_equal(count_lines(), 500);
+    (void)close(rd);
+    (void)munmap(q, sizeof(*q));
+}
+
+/* The child of a fork has no writer and still logs. */
+static void
+t_fork(void **state)
+{
+    int st;
+    pid_t pid;
+
+    (void)state;
+    pipe_begin();
+    assert_int_equal(log_start(NULL), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        log_info("gate: in the child");
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &st, 0), pid);
+    assert_int_equal(st, 0);
+    log_info("gate: in the parent");
+    assert_true(pipe_read_until("gate: in the parent\n"));
+    assert_non_null(strstr(text, "gate: in the child\n"));
+    assert_int_equal(log_fini(), 0);
+    pipe_restore();
+    (void)close(rd);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_end_writes_the_rest),
+        cmocka_unit_test(t_panic_keeps_lines),
+        cmocka_unit_test(t_panic_does_not_hang),
+        cmocka_unit_test(t_killed),
+        cmocka_unit_test(t_fork),
+        cmocka_unit_test(t_stalled_reader),
+        cmocka_unit_test(t_end_is_bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
