@@ -237,6 +237,9 @@ long long fct_num(const json_t *o, const char *key);
 /* Readable text of any JSON value: names and values aligned, arrays of
  * objects as tables. */
 void fct_show(FILE *out, const json_t *j, int indent);
+/* "0.2.0 (abc1234)" of an answer to "status". Returns 1 when this program was
+ * made from another version, or both commits are known and not the same. */
+int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
 uint64_t fct_now_ns(void);
 
 /* ---- programs ------------------------------------------------------------------ */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/version.h"
+
 /* Ask one question over a connection of its own; fdctl's exit code. */
 static int
 ask(const struct fct *f, json_t *question, json_t **ret)
@@ -149,12 +151,16 @@ show_status(const json_t *st)
 {
     const json_t *m = json_object_get(st, "model"), *r = json_object_get(st, "requests");
     const json_t *ws = json_object_get(st, "workers");
-    char age[32];
+    char age[32], version[80];
+    int differs = fct_daemon_version(st, version, sizeof(version));
     size_t i;
 
     age_text(fct_num(st, "uptime_ms"), age, sizeof(age));
-    printf("fdd       %s, %s, pid %lld, up %s\n", fct_str(st, "version"), fct_str(st, "state"),
+    printf("fdd       %s, %s, pid %lld, up %s\n", version, fct_str(st, "state"),
         fct_num(st, "pid"), age);
+    if (differs)
+        printf("          this fdctl is %s: start the daemon again, or install both from "
+            "one build\n", ver_text());
     printf("socket    %s\n", fct_str(st, "socket"));
     for (i = 0; i < json_array_size(ws); i++)
         show_worker(json_array_get(ws, i));

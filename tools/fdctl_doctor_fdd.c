@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/version.h"
+
 #define N_GROUPS_MAX 1024
 
 static int
@@ -160,6 +162,8 @@ check_daemon(struct doc *d)
 {
     const char *state = fct_str(d->status, "state");
     const json_t *ws = json_object_get(d->status, "workers");
+    char version[80];
+    int differs = fct_daemon_version(d->status, version, sizeof(version));
 
     if (d->status == NULL && d->daemon_pid == 0) {
         doc_add(d, DOC_NOTE, "daemon", "none runs in %s", d->f->dir);
@@ -175,16 +179,16 @@ check_daemon(struct doc *d)
     }
     doc_add(d, strcmp(state, "degraded") == 0 ? DOC_FAIL
         : strcmp(state, "running") == 0 ? DOC_OK : DOC_NOTE, "daemon", "%s, pid %lld, "
-        "version %s", state, fct_num(d->status, "pid"), fct_str(d->status, "version"));
+        "version %s", state, fct_num(d->status, "pid"), version);
     if (strcmp(state, "degraded") == 0)
         doc_fix(d, "the worker died too often: journalctl -u fdd, fdctl debug panic");
     else if (strcmp(state, "draining") == 0)
         doc_fix(d, "it takes no requests until fdctl drain --off");
     else if (strcmp(state, "running") != 0)
         doc_fix(d, "wait for it: fdctl --wait 60 ping");
-    if (strcmp(fct_str(d->status, "version"), VERSION) != 0) {
-        doc_add(d, DOC_WARN, "version", "the daemon is %s, this fdctl %s",
-            fct_str(d->status, "version"), VERSION);
+    if (differs) {
+        doc_add(d, DOC_WARN, "version", "the daemon is %s, this fdctl %s", version,
+            ver_text());
         doc_fix(d, "install both from the same release and start the daemon again");
     }
     for (size_t i = 0; i < json_array_size(ws); i++)

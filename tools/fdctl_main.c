@@ -10,6 +10,7 @@
 
 #include "daemon/common/log.h"
 #include "daemon/common/param_priv.h"
+#include "daemon/common/version.h"
 
 enum {
     O_HELP = 1, O_VERSION, O_SOCKET, O_ADMIN, O_DIR, O_INSTANCE, O_TIMEOUT, O_WAIT
@@ -48,7 +49,7 @@ help(const struct fct_cmd *cmds)
 static int
 version(void)
 {
-    printf("%s %s, protocol %d.%d\n", fct_prog, VERSION, FDP_MAJOR, FDP_MINOR);
+    printf("%s %s, protocol %d.%d\n", fct_prog, ver_text(), FDP_MAJOR, FDP_MINOR);
     return 0;
 }
 

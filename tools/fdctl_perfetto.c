@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/version.h"
 #include "tools/fdctl.h"
 
 /* Processes and threads are how the viewer groups tracks. */
@@ -531,10 +532,10 @@ write_all(const struct pf *p)
     /* what the list ends with, without a comma */
     fprintf(p->out, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
         "\"args\":{\"labels\":\"fdd%s\"}}\n],\n\"displayTimeUnit\":\"ms\",\n"
-        "\"otherData\":{\"program\":\"fdctl " VERSION "\",\"steps\":\"%zu\","
+        "\"otherData\":{\"program\":\"fdctl %s\",\"steps\":\"%zu\","
         "\"steps_overwritten\":\"%" PRIu64 "\",\"events_overwritten\":\"%" PRIu64 "\","
         "\"begin_monotonic_ns\":\"%" PRIu64 "\",\"begin_unix_ns\":\"%" PRIu64 "\"}}\n",
-        P_ENGINE, s->ended ? " (ended)" : "", s->n_step, s->lost_steps, s->lost_events,
+        P_ENGINE, s->ended ? " (ended)" : "", ver_text(), s->n_step, s->lost_steps, s->lost_events,
         p->base, ftr_real_ns(&s->clock, p->base));
     errno = EIO;
     return fflush(p->out) != 0 || ferror(p->out) ? -errno : 0;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/version.h"
+
 #define COLS_MAX 24
 
 int
@@ -32,6 +34,16 @@ long long
 fct_num(const json_t *o, const char *key)
 {
     return (long long)json_integer_value(json_object_get(o, key));
+}
+
+int
+fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes)
+{
+    const char *version = fct_str(status, "version"), *commit = fct_str(status, "commit");
+
+    snprintf(ret, ret_bytes, commit[0] != '\0' ? "%s (%s)" : "%s", version, commit);
+    return strcmp(version, PACKAGE_VERSION) != 0 || (commit[0] != '\0' &&
+        ver_commit()[0] != '\0' && strcmp(commit, ver_commit()) != 0);
 }
 
 /* A scalar, or a short list of them, as text. */

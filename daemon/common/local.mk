@@ -30,6 +30,8 @@ libfddcommon_a_SOURCES = \
 	%D%/param_priv.h \
 	%D%/trace.c \
 	%D%/trace.h \
+	%D%/version.c \
+	%D%/version.h \
 	daemon/tbl/counters.h \
 	daemon/tbl/ctl_cmds.h \
 	daemon/tbl/debug_bits.h \
@@ -41,3 +43,13 @@ libfddcommon_a_SOURCES = \
 	libclient/fdwhere.h
 libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)
 COMMON_LIBS = libfddcommon.a $(INIH_LIBS) $(JANSSON_LIBS)
+
+# One file is compiled again when the commit changes.
+%D%/commit.h: FORCE
+	@$(MKDIR_P) $(@D)
+	@$(srcdir)/tools/dev/version.sh --header $@
+FORCE:
+.PHONY: FORCE
+%D%/libfddcommon_a-version.$(OBJEXT): %D%/commit.h
+BUILT_SOURCES += %D%/commit.h
+CLEANFILES += %D%/commit.h

@@ -12,6 +12,7 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
+#include "daemon/common/version.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/statseg.h"
@@ -155,6 +156,7 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         return r;
     r = ctl_ok();
     ctl_put(r, "version", json_string(PACKAGE_VERSION));
+    ctl_put(r, "commit", json_string(ver_commit()));
     ctl_put(r, "pid", INT(getpid()));
     ctl_put(r, "boot_id", ctl_hex(g->boot_id, sizeof(g->boot_id)));
     ctl_put(r, "uptime_ms", INT((now_ns - g->t_boot) / CLK_MS));

@@ -35,4 +35,3 @@ sbin_PROGRAMS += fdd
 fdd_SOURCES = %D%/main.c
 fdd_LDADD = $(GATE_LIBS)
 dist_man_MANS += daemon/fdd.8 daemon/fdd.ini.5
-EXTRA_DIST += daemon/README.md %D%/CONTROL.md

@@ -19,6 +19,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/panic.h"
+#include "daemon/common/version.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/statseg.h"
 #include "libclient/fdwhere.h"
@@ -110,7 +111,7 @@ main_args(int argc, char **argv, struct args *a)
             (void)fputs(main_help, stdout);
             return 0;
         case 'V':
-            (void)printf("fdd %s\n", PACKAGE_VERSION);
+            (void)printf("fdd %s\n", ver_text());
             return 0;
         default:
             (void)fprintf(stderr, "try: fdd --help\n");
@@ -255,7 +256,7 @@ main_open(struct gate *g)
         log_error("gate: cannot watch the sockets: %s", strerror(-rc));
         return EX_OSERR;
     }
-    log_info("gate: fdd %s, pid %d, clients at %s", PACKAGE_VERSION, (int)getpid(),
+    log_info("gate: fdd %s, pid %d, clients at %s", ver_text(), (int)getpid(),
         g->rt.socket);
     rc = sup_start(g, &g->wrk[0], clk_now_ns());
     if (rc != 0) {

@@ -18,6 +18,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/version.h"
 #include "daemon/worker/admin.h"
 #include "daemon/worker/worker.h"
 
@@ -78,7 +79,7 @@ parse_args(int argc, char **argv, struct args *a)
             (void)fputs(usage, stdout);
             return -1;
         case 'V':
-            (void)printf("fdd-worker %s\n", PACKAGE_VERSION);
+            (void)printf("fdd-worker %s\n", ver_text());
             return -1;
         default:
             (void)fputs(usage, stderr);

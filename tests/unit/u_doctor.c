@@ -4,6 +4,7 @@
  * calls that refuse. */
 #include "config.h"
 
+#include "daemon/common/version.h"
 #include "tests/unit/doctor_fixture.h"
 
 /* ---- reading ---------------------------------------------------------------- */
@@ -358,6 +359,12 @@ test_fdd_daemon(void **state)
     run("fdd");
     is("daemon", "ok", "running", NULL);
     is("worker", "warn", "again in 70 ms: signal 9", "panic");
+    if (ver_commit()[0] != '\0') {
+        json_object_set_new((json_t *)(uintptr_t)d.status, "commit", json_string("beef123"));
+        run("fdd");
+        is("daemon", "ok", "version " VERSION " (beef123)", NULL);
+        is("version", "warn", ver_text(), "start the daemon again");
+    }
     is("model", "ok", "fdd-worker --check /m", NULL);
     json_decref((json_t *)(uintptr_t)d.status);
 }

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "daemon/common/version.h"
+
 static const char style[] =
     ":root{color-scheme:light dark;--bg:#f3f5f8;--card:#ffffff;--plot:#fafbfe;"
     "--ink:#161a20;--dim:#59636f;--line:#e2e6ec;--axis:#8b96a3;--c1:#1f5fd0;"
@@ -345,7 +347,7 @@ about(FILE *out, const struct fdb_result *r)
     for (i = 0; i < 8; i++)
         fprintf(out, "%02x", m->model_digest[i]);
     fprintf(out, "</dd>\n<dt>fdbench</dt><dd>%s, protocol %d.%d</dd></dl>\n</div>\n",
-        VERSION, FDP_MAJOR, FDP_MINOR);
+        ver_text(), FDP_MAJOR, FDP_MINOR);
 }
 
 int

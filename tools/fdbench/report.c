@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/version.h"
+
 /* ---- metrics ------------------------------------------------------------------ */
 
 static double
@@ -600,7 +602,7 @@ fdb_report_json(const struct fdb_result *r)
     json_object_set_new(model, "digest", json_string(hex));
     json_object_set_new(model, "vocab", json_integer(m->vocab));
     json_object_set_new(model, "max_model_len", json_integer(m->max_model_len));
-    json_object_set_new(o, "fdbench", json_string(VERSION));
+    json_object_set_new(o, "fdbench", json_string(ver_text()));
     json_object_set_new(o, "command", json_string(r->command));
     json_object_set_new(o, "args", fct_json_text(r->args, strlen(r->args)));
     json_object_set_new(o, "time", fct_json_text(r->time, strlen(r->time)));
