@@ -64,10 +64,13 @@ libfdkernels_a_SOURCES += %D%/cuda/stub.c
 KERNEL_LIBS += $(HOST_KERNEL_LIBS) -lm
 KERNEL_TEST_LIBS += $(HOST_KERNEL_LIBS) -lm
 endif
-EXTRA_DIST += %D%/README.md %D%/NOTES.md %D%/cuda.m4 %D%/cuda/stub.c \
-	$(FDK_CUDA_CU) $(FDK_CUDA_CUH)
 
 .cu.o:
 	@mkdir -p $(@D)
-	$(NVCC) $(NVCC_GENCODE) -std=c++17 -O3 -Xfatbin=-compress-all $(NVCCFLAGS) -I$(srcdir) \
-	    -Xcompiler -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics -c -o $@ $<
+	$(AM_V_NVCC)$(NVCC) $(NVCC_GENCODE) -std=c++17 -O3 -Xfatbin=-compress-all $(NVCCFLAGS) -I$(srcdir) \
+	    -Xcompiler -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics \
+	    $(FDD_NVCC_MAP) -c -o $@ $<
+AM_V_NVCC = $(am__v_NVCC_@AM_V@)
+am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
+am__v_NVCC_0 = @echo "  NVCC    " $@;
+am__v_NVCC_1 =

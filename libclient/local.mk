@@ -22,5 +22,3 @@ fddtblinclude_HEADERS = %D%/tbl/status.h
 pkgconfigdir = $(libdir)/pkgconfig
 nodist_pkgconfig_DATA = %D%/libfdclient.pc
 dist_man_MANS += %D%/fdclient.3
-EXTRA_DIST += %D%/fdclient.map %D%/libfdclient.pc.in \
-	%D%/libfdclient-uninstalled.pc.in %D%/README.md

@@ -267,6 +267,7 @@ SYS_TESTS = \
 	%D%/sys/029-mixed.sh \
 	%D%/sys/032-log-stalled.sh \
 	%D%/sys/034-other-user.sh \
+	%D%/sys/035-dist.sh \
 	%D%/sys/041-program.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
@@ -315,9 +316,3 @@ EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 fuzzers: $(FUZZ_TARGETS)
 .PHONY: fuzzers
 
-EXTRA_DIST += $(SOURCE_TESTS) $(SYS_TESTS) %D%/sys/lib.sh %D%/boot/lib.sh %D%/boot/tree %D%/sys/png_check.py %D%/bench/recompute %D%/sys/perfetto_check.py %D%/model/run %D%/model/doorbell.pml \
-	%D%/README.md %D%/bench/RESULTS.md %D%/check-san %D%/check-long %D%/mutants %D%/tsan.supp %D%/bench/run %D%/bench/held_out.txt \
-	%D%/bench/gpu %D%/bench/gpu_lines %D%/bench/shapes %D%/fuzz/run %D%/gpu/cublaslt.sh %D%/gpu/daemon.sh %D%/gpu/demo.sh %D%/gpu/fault.sh %D%/gpu/mixed.sh %D%/gpu/races %D%/gpu/run %D%/gpu/transformers %D%/gpu/shapes \
-	%D%/fuzz/replay.c %D%/fuzz/corpus %D%/parity/models %D%/parity/tok \
-	%D%/unit/config.golden %D%/parity/regenerate %D%/parity/demo.txt %D%/parity/p_generate %D%/parity/quant.txt \
-	%D%/parity/quant_reference.py %D%/parity/fp8_models.py

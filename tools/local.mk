@@ -72,7 +72,6 @@ fdbench_SOURCES = %D%/fdbench/main.c $(FDBENCH_SOURCES)
 fdbench_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 fdbench_LDADD = $(FDTOOLS_LIBS)
 dist_man_MANS += %D%/fdctl.1 %D%/fdbench.1
-EXTRA_DIST += %D%/package %D%/quickstart %D%/runtests %D%/setup %D%/dev/group.sh
 
 EXTRA_PROGRAMS += gen_params
 gen_params_SOURCES = %D%/dev/gen_params.c

@@ -15,6 +15,12 @@ for f in sbin/fdd libexec/fdd/fdd-worker bin/fdctl lib/libfdclient.so include/fd
     share/man/man1/fdctl.1 share/man/man3/fdclient.3; do
     [ -e "$root/$f" ] || fail "not installed: $f"
 done
+# neither __FILE__ nor debug information says where it was built; gcov's tree must
+src=$(cd "$FDD_SRC" && pwd -P) bld=$(cd "$FDD_BUILD" && pwd -P)
+if ! grep -q -- '--coverage' "$FDD_BUILD/Makefile"; then
+    grep -rlaE "$src/(daemon|kernels|libclient|tools|tests)/|$bld" "$dir/root" >"$dir/paths"
+    [ ! -s "$dir/paths" ] || fail "installed files with the build's path: $(cat "$dir/paths")"
+fi
 flags=$(PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dir/root \
     pkg-config --cflags --libs libfdclient) || fail "pkg-config"
 nm -D --defined-only "$root/lib/libfdclient.so" | awk '{print $3}' | grep -v '^fdc_.*@@FDCLIENT_1.0$' |
