@@ -25,6 +25,7 @@ UNIT_TESTS = \
 	%D%/unit/u_client \
 	%D%/unit/u_client_tokens \
 	%D%/unit/u_param \
+	%D%/unit/u_param_load \
 	%D%/unit/u_params40 \
 	%D%/unit/u_link \
 	%D%/unit/u_log \

@@ -147,6 +147,19 @@ show_worker(const json_t *w)
 }
 
 static void
+show_model(const json_t *m)
+{
+    char own[64] = "";
+
+    if (fct_num(m, "model_len") > fct_num(m, "max_model_len"))
+        snprintf(own, sizeof(own), " (the model itself: %lld)", fct_num(m, "model_len"));
+    printf("model     %s (%s)\n          %lld tokens at most%s, vocabulary %lld, %s\n",
+        fct_str(m, "name"), fct_str(m, "path"), fct_num(m, "max_model_len"), own,
+        fct_num(m, "vocab"), json_is_true(json_object_get(m, "has_tokenizer"))
+        ? "with tokenizer" : "no tokenizer: requests by ids");
+}
+
+static void
 show_status(const json_t *st)
 {
     const json_t *m = json_object_get(st, "model"), *r = json_object_get(st, "requests");
@@ -167,10 +180,7 @@ show_status(const json_t *st)
     if (json_array_size(ws) == 0)
         show_worker(json_object_get(st, "worker"));
     if (json_is_object(m))
-        printf("model     %s (%s)\n          %lld tokens at most, vocabulary %lld, %s\n",
-            fct_str(m, "name"), fct_str(m, "path"), fct_num(m, "max_model_len"), fct_num(m, "vocab"),
-            json_is_true(json_object_get(m, "has_tokenizer")) ? "with tokenizer"
-                : "no tokenizer: requests by ids");
+        show_model(m);
     else
         printf("model     not ready\n");
     printf("requests  %lld running, %lld queued (%lld tokens); %lld done, %lld failed\n"
@@ -337,23 +347,48 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 
 /* ---- config, set, reload ---------------------------------------------------- */
 
+/* "    (auto: 512)", "    (in force: 512)", "    (after a restart: 7, FILE:3)". */
 static void
-show_config(const json_t *o, int origin, int one)
+config_notes(const json_t *p, char *ret, size_t ret_bytes)
+{
+    const json_t *w = json_object_get(p, "waiting");
+    const char *now = fct_str(p, "effective"), *at = fct_str(w, "where");
+    size_t n = 0;
+
+    ret[0] = '\0';
+    if (now[0] != '\0')
+        n = (size_t)snprintf(ret, ret_bytes, "    (%s: %s)",
+            json_is_true(json_object_get(p, "auto")) ? "auto" : "in force", now);
+    if (w != NULL && n < ret_bytes)
+        snprintf(ret + n, ret_bytes - n, "    (after a restart: %s%s%s)",
+            fct_str(w, "value")[0] != '\0' ? fct_str(w, "value") : "nothing",
+            at[0] != '\0' ? ", " : "", at);
+}
+
+/* name: what was asked for, or NULL. A row that goes by its own name is shown as its
+ * value alone, which scripts read; the rest goes to standard error. */
+static void
+show_config(const json_t *o, int origin, const char *name)
 {
     const json_t *list = json_object_get(o, "config"), *p;
-    const char *file = fct_str(o, "file"), *from;
+    char notes[1536];
     size_t i;
 
+    if (fct_str(o, "note")[0] != '\0')
+        fct_fail(0, "%s", fct_str(o, "note"));
     json_array_foreach(list, i, p) {
-        from = fct_str(p, "origin");
-        if (one && !origin) {
+        const char *from = fct_str(p, "origin"), *at = fct_str(p, "where");
+
+        config_notes(p, notes, sizeof(notes));
+        if (name != NULL && !origin && strcmp(name, fct_str(p, "name")) == 0) {
             puts(fct_str(p, "value"));
-        } else if (origin && strcmp(from, "file") == 0 && file[0] != '\0') {
-            printf("%s = %s    (file %s)\n", fct_str(p, "name"), fct_str(p, "value"), file);
+            if (notes[0] != '\0')
+                fct_fail(0, "%s%s", name, notes);
         } else if (origin) {
-            printf("%s = %s    (%s)\n", fct_str(p, "name"), fct_str(p, "value"), from);
+            printf("%s = %s%s    (%s%s%s)\n", fct_str(p, "name"), fct_str(p, "value"),
+                notes, from, at[0] != '\0' ? " " : "", at);
         } else {
-            printf("%s = %s\n", fct_str(p, "name"), fct_str(p, "value"));
+            printf("%s = %s%s\n", fct_str(p, "name"), fct_str(p, "value"), notes);
         }
     }
 }
@@ -382,7 +417,7 @@ fct_cmd_config(const struct fct *f, int argc, char **argv)
         json_object_del(answer, "ok");
         rc = fct_print_json(answer);
     } else {
-        show_config(answer, a.origin, a.n_words == 1);
+        show_config(answer, a.origin, a.n_words == 1 ? a.words[0] : NULL);
     }
     json_decref(answer);
     return rc;
@@ -438,15 +473,25 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
     return rc;
 }
 
+static const char *
+shown(const json_t *o, const char *key)
+{
+    return fct_str(o, key)[0] != '\0' ? fct_str(o, key) : "(nothing)";
+}
+
 static void
 show_reload(const json_t *o)
 {
     const json_t *w;
     size_t i;
 
+    json_array_foreach(json_object_get(o, "changes"), i, w)
+        printf("%s: %s -> %s\n", fct_str(w, "name"), shown(w, "old"), shown(w, "new"));
+    json_array_foreach(json_object_get(o, "waiting"), i, w)
+        printf("%s: %s -> %s waits for a restart%s%s%s\n", fct_str(w, "name"),
+            shown(w, "running"), shown(w, "new"), fct_str(w, "where")[0] != '\0' ? " (" : "",
+            fct_str(w, "where"), fct_str(w, "where")[0] != '\0' ? ")" : "");
     printf("%lld changed\n", fct_num(o, "changed"));
-    if (fct_str(o, "ignored")[0] != '\0')
-        printf("need a restart: %s\n", fct_str(o, "ignored"));
     json_array_foreach(json_object_get(o, "warnings"), i, w)
         printf("warning: %s\n", json_is_string(w) ? json_string_value(w) : "");
 }

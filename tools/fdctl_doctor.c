@@ -22,7 +22,7 @@
 #define GROUP_MS 30000
 /* Of the daemon: doctor is for daemons that do not answer, too. */
 #define ASK_MS 3000
-#define CONFIG_FILE "/etc/fdd/fdd.ini"
+#define CONFIG_FILE FDD_SYSCONFDIR "/fdd/fdd.ini"
 
 static const struct group {
     const char *name;
@@ -578,11 +578,22 @@ resolve_model(const struct doc *d, struct par_set *ps)
         (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
 }
 
+static void
+first_error(void *arg, int is_error, const char *text)
+{
+    char *err = arg;
+
+    if (is_error && err[0] == '\0')
+        snprintf(err, 1024, "%s", text);
+}
+
 /* Fills d's view of the daemon; 0 or an exit code with the message printed. */
 static int
 learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_status)
 {
-    char err[512] = "";
+    char err[1024] = "";
+    struct par_say say = { first_error, err, 0 };
+    struct par_src src;
     int has_par = 0, rc;
 
     d->daemon_pid = fct_daemon_pid(d->f);
@@ -597,12 +608,12 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
         d->par_from = "the daemon";
         resolve_model(d, ps);
     } else {
-        rc = par_read_file(ps, w->config != NULL ? w->config : CONFIG_FILE, NULL, NULL,
-            err, sizeof(err));
+        par_src_init(&src, w->config, d->f->instance[0] != '\0' ? d->f->instance : NULL);
+        rc = par_load(ps, &src, &say);
         if (rc < 0 && w->config != NULL)
             return fct_fail(FCT_EX_DATA, "%s", err[0] != '\0' ? err : strerror(-rc));
-        if (rc >= 0)
-            d->par_from = w->config != NULL ? w->config : CONFIG_FILE;
+        if (par_n_files(ps) > 0)
+            d->par_from = par_file(ps, 0);
     }
     rc = w->model != NULL ? par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err,
         sizeof(err)) : 0;

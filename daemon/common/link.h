@@ -58,7 +58,11 @@ struct lnk_submit {
 };
 struct lnk_cancel { int32_t code; uint32_t rsv; }; /* FDP_E_* of the ERROR */
 struct lnk_tokenized { uint32_t prompt_len, rsv; };
-struct lnk_ready { uint32_t credits, rsv; struct fdp_info info; };
+struct lnk_ready {
+    uint32_t credits;
+    uint32_t model_len;    /* the model's own length; info has the served one */
+    struct fdp_info info;
+};
 
 enum lnk_phase {
     LNK_PH_START = 0, LNK_PH_LOAD, LNK_PH_WARM, LNK_PH_READY, LNK_PH_DRAIN,
@@ -73,6 +77,8 @@ struct lnk_worker_state {   /* the worker writes, the gate reads */
     uint64_t heartbeat;     /* engine thread, every poll or 100 ms */
     uint64_t load_done_bytes, load_total_bytes;
     char error[512];        /* why it failed, set before phase FAILED */
+    char effective[3072];   /* what became of parameters, before READY: lines of
+                               section.key=value, NUL behind the last */
 };
 
 #define LNK_DOWN_SLOTS 8192u

@@ -26,8 +26,11 @@ libfddcommon_a_SOURCES = \
 	%D%/param_check.c \
 	%D%/param_doc.c \
 	%D%/param_file.c \
+	%D%/param_load.c \
+	%D%/param_name.c \
 	%D%/param_note.c \
 	%D%/param_priv.h \
+	%D%/param_value.c \
 	%D%/trace.c \
 	%D%/trace.h \
 	%D%/version.c \

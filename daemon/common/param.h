@@ -53,17 +53,62 @@ int par_set_text(struct par_set *ps, const char *name, const char *value,
 int par_set_checked(struct par_set *ps, const char *name, const char *value,
     enum par_origin from, char *err, size_t err_bytes);
 
-/* Read an ini file (inih through a line reader of our own: refuses NUL,
- * over-long lines and invalid UTF-8, keeps line numbers right). On error
- * nothing is changed and err says file:line: reason. Warnings are passed to
- * warn (may be NULL). -ENOENT, -EACCES, -EINVAL. */
+/* ---- reading ------------------------------------------------------------------ */
+
+/* Where messages go, a line each. */
+#define PAR_MAX_ERRORS 20
+struct par_say {
+    void (*say)(void *arg, int is_error, const char *text);
+    void *arg;
+    unsigned n_errors;       /* so far; the first PAR_MAX_ERRORS of them are said */
+};
+
+__attribute__((format(printf, 2, 3)))
+void par_say_error(struct par_say *say, const char *fmt, ...);
+/* An error or warning about values, with the places that set the parameters it names. */
+void par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
+    const char *text);
+/* Behind the last error: "N more errors" where there were more than were said. */
+void par_say_end(struct par_say *say);
+
+/* What the parameters of a daemon come from. */
+struct par_src {
+    char file[PAR_STR_BYTES];   /* "": none */
+    int may_miss;               /* the file need not exist */
+    char dir[2][PAR_STR_BYTES + 8]; /* folders of further files; "": none */
+    char *const *sets;          /* "name=value" of the command line; not ours */
+    int n_sets;
+};
+
+/* conf is what -c says: FILE and FILE.d. NULL: NAME.ini in SYSCONFDIR/fdd, where it
+ * exists, and the folders NAME.ini.d of PREFIX/lib/fdd and of SYSCONFDIR/fdd. NAME is
+ * the instance's, without one fdd. */
+void par_src_init(struct par_src *src, const char *conf, const char *instance);
+
+/* Read all of it into ps, which has the defaults: the file, then *.ini of the folders
+ * in the order of their names, of which dir[1] hides those of dir[0], then --set. A
+ * value read later holds, lists add up, --set replaces both; then what must fit
+ * together is checked. All errors are said. 0; -EINVAL; what opening a file gave. */
+int par_load(struct par_set *ps, const struct par_src *src, struct par_say *say);
+
+/* One ini file (inih through a line reader of our own: refuses NUL, over-long lines and
+ * invalid UTF-8, keeps line numbers right). On error nothing is changed and err has the
+ * first one, file:line: reason. Warnings are passed to warn (may be NULL). -ENOENT,
+ * -EACCES, -EINVAL. */
 int par_read_file(struct par_set *ps, const char *path,
     void (*warn)(void *arg, const char *text), void *arg, char *err, size_t err_bytes);
 
+/* The files that were read, in their order. */
+size_t par_n_files(const struct par_set *ps);
+const char *par_file(const struct par_set *ps, size_t i);
+
 /* Constraints over several parameters (max_num_batched_tokens >=
- * max_num_seqs, powers of two, ...): one precise line in err each. */
+ * max_num_seqs, powers of two, ...): the first that does not hold, in err. */
 int par_check(const struct par_set *ps, char *err, size_t err_bytes);
 int par_check_values(const struct par *p, char *err, size_t err_bytes);
+/* All of them; how many do not hold. */
+int par_check_each(const struct par *p, void (*each)(void *arg, const char *text),
+    void *arg);
 
 /* Tokens of a step: sched.max_num_batched_tokens, or what 0 there means. */
 int32_t par_max_batched_tokens(const struct par *p, int is_cpu);
@@ -73,15 +118,22 @@ int32_t par_max_logprobs(const struct par *p);
  * 4 % of the served length. */
 int32_t par_long_prefill(const struct par *p, int32_t max_model_len);
 
-/* Take over from ps_new what may change while running (RELOAD). Writes the
- * names of changed RESTART parameters, space separated, to ret_ignored.
- * Returns the number of values changed. */
-int par_reload(struct par_set *ps, const struct par_set *ps_new, char *ret_ignored,
-    size_t ignored_bytes);
+/* Call each for the rows whose values differ; how many. */
+int par_diff(const struct par_set *ps, const struct par_set *ps_new,
+    void (*each)(void *arg, size_t row), void *arg);
+/* Take over from ps_new what may change while running (RELOAD). Returns the number of
+ * values changed. */
+int par_reload(struct par_set *ps, const struct par_set *ps_new);
 /* Do the values fit together that par_reload() would leave in force? 0, or
  * -EINVAL with a message. */
 int par_reload_check(const struct par_set *ps, const struct par_set *ps_new, char *err,
     size_t err_bytes);
+/* What a name stands for: 0 and the one row; 1 and the rows that a name of another
+ * server sets, maybe none, and in text what holds for it; -ENOENT with the reason and
+ * the nearest name in text. */
+#define PAR_NAME_ROWS 4
+int par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n, char *text,
+    size_t text_bytes);
 /* May this parameter change while running? 1, 0, -ENOENT. */
 int par_is_reloadable(const char *name);
 
@@ -90,13 +142,15 @@ struct par_row {
     const char *section, *key, *aliases, *unit, *help, *type, *choices;
     const char *def;         /* as written in the file */
     char min[32], max[32];   /* empty where none */
-    int reload;
+    int reload, list;
 };
 size_t par_count(void);
 void par_row(size_t i, struct par_row *ret);
 /* Current value of row i as text, and its origin. */
 void par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
     enum par_origin *ret_from);
+/* "file:line" that set row i, several for a list; "" where no file did. */
+const char *par_where(const struct par_set *ps, size_t i);
 /* The commented configuration file, and the PARAMETERS part of fdd.ini(5). */
 void par_print_ini(FILE *f);
 void par_print_man(FILE *f);

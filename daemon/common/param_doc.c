@@ -49,7 +49,7 @@ describe(const struct par_def *d, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "yes or no");
         break;
     case PAR_T_STR:
-        snprintf(ret, ret_bytes, "text");
+        snprintf(ret, ret_bytes, d->flags & PAR_F_LIST ? "list" : "text");
         break;
     case PAR_T_ENUM:
         for (i = 0, at = 0; d->choices[i] != '\0' && at + 3 < ret_bytes; i++) {
@@ -96,7 +96,8 @@ par_print_ini(FILE *f)
         "# Each line shows a parameter with its default; remove the ';' to change it.\n"
         "# A line that begins with # or ; is a comment, and so is what follows \" ;\"\n"
         "# behind a value. fdd reads this file at its start and at SIGHUP; parameters\n"
-        "# marked (restart) are only read at the start.\n", f);
+        "# marked (restart) are only read at the start. Numbers take units: 8GB, 32k,\n"
+        "# 30s. Files of fdd.ini.d are read behind this one; lists add up.\n", f);
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];
 
@@ -108,7 +109,7 @@ par_print_ini(FILE *f)
         par_default_text(d, def, sizeof(def));
         fputc('\n', f);
         print_wrapped(f, "# ", d->help);
-        snprintf(line, sizeof(line), "%s%s", text, d->reload ? "" : " (restart)");
+        snprintf(line, sizeof(line), "%s%s", text, d->flags & PAR_F_RELOAD ? "" : " (restart)");
         print_wrapped(f, "# ", line);
         fprintf(f, ";%s =%s%s\n", d->key, def[0] != '\0' ? " " : "", def);
     }
@@ -155,7 +156,7 @@ man_row(FILE *f, const struct par_def *d)
     par_default_text(d, def, sizeof(def));
     snprintf(line, sizeof(line), "Value: %s%s%s; %s.", text,
         def[0] != '\0' ? "; default: " : "", def,
-        d->reload ? "may change while fdd runs" : "read at the start only");
+        d->flags & PAR_F_RELOAD ? "may change while fdd runs" : "read at the start only");
     man_text(f, line);
     if (d->aliases[0] != '\0') {
         alias_text(d->aliases, text, sizeof(text));
@@ -168,13 +169,6 @@ man_row(FILE *f, const struct par_def *d)
 static void
 man_notes(FILE *f)
 {
-    static const char *const kinds[] = { "ignored with a warning",
-        "ignored with a warning", "refused unless off", "refused unless no",
-        "refused unless 1", "refused unless empty",
-        "refused unless its method is none", "JSON whose use_cudagraph, "
-        "cudagraph_capture_sizes and max_capture_shape_prefill set graph.use_cudagraph, "
-        "graph.capture_sizes and graph.prefill_max_tokens",
-        "no sets device.overlap_depth to 0, yes to 2 where it is 0" };
     char line[512];
     size_t i;
 
@@ -186,7 +180,7 @@ man_notes(FILE *f)
     for (i = 0; i < par_n_notes; i++) {
         fputs(".It Cm ", f);
         man_text(f, par_notes[i].key);
-        snprintf(line, sizeof(line), "%s%s%s%s%s.", kinds[par_notes[i].kind],
+        snprintf(line, sizeof(line), "%s%s%s%s%s.", par_note_rule(&par_notes[i]),
             par_notes[i].kind == PAR_N_OFF && par_notes[i].ok[0] != '\0' ? " or " : "",
             par_notes[i].kind == PAR_N_OFF ? par_notes[i].ok : "",
             par_notes[i].text[0] != '\0' ? ": " : "", par_notes[i].text);

@@ -19,69 +19,70 @@
 struct reader {
     FILE *f;
     const char *path;
-    struct par_set *ps;              /* working copy */
-    void (*warn)(void *arg, const char *text);
-    void *warn_arg;
+    struct par_set *ps;              /* of this file alone */
+    struct par_say *say;
+    unsigned char *bad;              /* rows with a wrong value */
     unsigned line;                   /* of the line last handed out */
+    int stop;                        /* nothing behind this can be understood */
+    int skip;                        /* up to the next section: this one is unknown */
     int long_value;                  /* value[] holds what did not fit */
     char value[PAR_MAX_LINE + 1];
     unsigned *def_line, *note_line;  /* line that set a row, 0: none yet */
-    unsigned err_line;               /* 0: no error so far */
-    char reason[512];
+    int bad_lines;
+    char at[PAR_WHERE_BYTES];
 };
 
 __attribute__((format(printf, 2, 3)))
 static void
 fail(struct reader *rd, const char *fmt, ...)
 {
+    char text[1024];
     va_list ap;
 
-    if (rd->err_line != 0)
-        return;
-    rd->err_line = rd->line;
     va_start(ap, fmt);
-    vsnprintf(rd->reason, sizeof(rd->reason), fmt, ap);
+    vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    rd->bad_lines++;
+    par_say_error(rd->say, "%s:%u: %s", rd->path, rd->line, text);
 }
 
-/* Next line without its end: length, -1 at the end of the file or after an
- * error. */
+/* Next line without its end: its length; -1 at the end of the file; -2: said what is
+ * wrong with it. */
 static int
 read_line(struct reader *rd, char *buf, size_t buf_bytes)
 {
     size_t n = 0;
     int c = getc(rd->f);
 
-    if (c == EOF)
-        goto eof;
-    rd->line++;
-    for (; c != EOF && c != '\n'; c = getc(rd->f)) {
+    rd->line += c != EOF;
+    for (; c != EOF && c != '\n'; c = getc(rd->f), n++) {
         if (c == '\0') {
             fail(rd, "NUL byte in column %zu: not a text file", n + 1);
+            rd->stop = 1;
             return -1;
         }
-        if (n + 1 >= buf_bytes) {
-            fail(rd, "line longer than %d bytes", PAR_MAX_LINE);
-            return -1;
-        }
-        buf[n++] = (char)c;
+        if (n + 1 < buf_bytes)
+            buf[n] = (char)c;
     }
-    if (c == EOF && ferror(rd->f))
-        goto eof;
+    if (c == EOF && ferror(rd->f)) {
+        rd->line += rd->line == 0;
+        fail(rd, "cannot be read: %s", strerror(errno));
+        rd->stop = 1;
+    }
+    if (c == EOF && (n == 0 || rd->stop))
+        return -1;
+    if (n + 1 > buf_bytes) {
+        fail(rd, "line longer than %d bytes", PAR_MAX_LINE);
+        return -2;
+    }
     if (n > 0 && buf[n - 1] == '\r')
         n--;
     buf[n] = '\0';
     if (!par_is_utf8(buf, n)) {
         fail(rd, "not valid UTF-8");
-        return -1;
+        return -2;
     }
     return (int)n;
-eof:
-    if (ferror(rd->f)) {
-        rd->line += rd->line == 0;
-        fail(rd, "cannot be read: %s", strerror(errno));
-    }
-    return -1;
 }
 
 /* Cut a comment behind the value and the blanks at its end. */
@@ -100,6 +101,34 @@ trim_value(char *v)
         v[n - 1] = '\0';
 }
 
+/* Is it a line that inih may see? What is wrong is said. */
+static int
+line_is_ok(struct reader *rd, const char *p, int num)
+{
+    const char *sep = p + strcspn(p, "=:");
+
+    if (*p == '[') {
+        /* What follows a section that cannot be read belongs to none that is known. */
+        rd->skip = strchr(p, ']') == NULL || strlen(p) + 2 > (size_t)num;
+        if (strchr(p, ']') == NULL)
+            fail(rd, "section without ']'");
+        else if (rd->skip)
+            fail(rd, "a section or key of that length does not exist");
+        return !rd->skip;
+    }
+    if (*p == '\0' || rd->skip)
+        return *p == '\0';
+    if (*sep == '\0')
+        fail(rd, "neither 'key = value' nor '[section]'");
+    else if (sep == p)
+        fail(rd, "no key before '%c'", *sep);
+    else if (strlen(p) + 2 > (size_t)num && sep + 3 - p > num)
+        fail(rd, "a section or key of that length does not exist");
+    else
+        return 1;
+    return 0;
+}
+
 /* The ini_reader of inih: one line of the file per call. */
 static char *
 next_line(char *str, int num, void *arg)
@@ -109,29 +138,21 @@ next_line(char *str, int num, void *arg)
     int n;
 
     rd->long_value = 0;
-    if (rd->err_line != 0)
+    if (rd->stop)
         return NULL;
     n = read_line(rd, buf, sizeof(buf));
-    if (n < 0)
+    if (n == -1)
         return NULL;
+    if (n == -2)
+        buf[0] = '\0';
     if (rd->line == 1 && strncmp(p, "\xef\xbb\xbf", 3) == 0)
         p += 3;
     while (isspace((unsigned char)*p))
         p++;
-    if (*p == '#' || *p == ';')
+    if (*p == '#' || *p == ';' || !line_is_ok(rd, p, num))
         *p = '\0';
     sep = p + strcspn(p, "=:");
-    if (*p == '[') {
-        if (strchr(p, ']') == NULL)
-            fail(rd, "section without ']'");
-    } else if (*p != '\0' && *sep == '\0') {
-        fail(rd, "neither 'key = value' nor '[section]'");
-    } else if (sep == p && *p != '\0') {
-        fail(rd, "no key before '%c'", *sep);
-    }
-    if (rd->err_line != 0)
-        return NULL;
-    if (strlen(p) + 2 > (size_t)num && *p != '[' && sep + 3 - p <= num) {
+    if (strlen(p) + 2 > (size_t)num) {
         char *v = sep + 1;
 
         while (isspace((unsigned char)*v))
@@ -140,9 +161,6 @@ next_line(char *str, int num, void *arg)
         memcpy(rd->value, v, strlen(v) + 1);
         rd->long_value = 1;
         sep[1] = '\0';
-    } else if (strlen(p) + 2 > (size_t)num) {
-        fail(rd, "a section or key of that length does not exist");
-        return NULL;
     }
     snprintf(str, (size_t)num, "%s\n", p);
     return str;
@@ -152,97 +170,189 @@ static int
 on_value(void *arg, const char *section, const char *name, const char *value)
 {
     struct reader *rd = arg;
-    char err[512], full[128];
+    char err[768], full[128], text[1024];
+    const char *sec = section[0] != '\0' ? section : NULL;
     struct par_ref ref;
     unsigned *line;
     int rc;
 
-    if (rd->err_line != 0)
-        return 1;
     if (rd->long_value)
         value = rd->value;
-    if (par_find(section[0] != '\0' ? section : NULL, name, &ref, err, sizeof(err))
-        != 0) {
+    if (par_find(sec, name, &ref, err, sizeof(err)) != 0) {
+        rd->skip |= sec != NULL && !par_is_section(sec);
         fail(rd, "%s", err);
         return 1;
     }
     line = ref.note ? &rd->note_line[ref.idx] : &rd->def_line[ref.idx];
-    snprintf(full, sizeof(full), "%s%s%s", section, section[0] != '\0' ? "." : "", name);
+    snprintf(full, sizeof(full), "%s%s%s", section, sec != NULL ? "." : "", name);
     if (*line != 0) {
         fail(rd, "%s is set twice, first in line %u", full, *line);
         return 1;
     }
     *line = rd->line;
+    snprintf(rd->at, sizeof(rd->at), "%s:%u", rd->path, rd->line);
     rc = par_set_ref(rd->ps, &ref, full, value, PAR_FROM_FILE, err, sizeof(err));
     if (rc < 0) {
+        if (!ref.note)
+            rd->bad[ref.idx] = 1;
         fail(rd, "%s", err);
-    } else if (rc == 1 && rd->warn != NULL) {
-        char text[1024];
-
+    } else if (rc == 1) {
         snprintf(text, sizeof(text), "%s:%u: %s", rd->path, rd->line, err);
-        rd->warn(rd->warn_arg, text);
+        rd->say->say(rd->say->arg, 0, text);
     }
     return 1;
 }
 
+/* A list adds up over the files; a value that is empty empties it. */
+static void
+add_list(struct par_set *ps, struct reader *rd, size_t i)
+{
+    const struct par_def *d = &par_defs[i];
+    char *old = (char *)&ps->par + d->offset, both[PAR_STR_BYTES];
+    const char *more = (const char *)&rd->ps->par + d->offset;
+    size_t at = strlen(ps->where[i]);
+
+    if (ps->from[i] != PAR_FROM_FILE || old[0] == '\0' || more[0] == '\0') {
+        memcpy(old, more, PAR_STR_BYTES);
+        at = 0;
+    } else if (par_list_add(old, more, both) != 0) {
+        rd->line = rd->def_line[i];
+        rd->bad[i] = 1;
+        fail(rd, "%s.%s: together with what is set in %s more than %d bytes", d->section,
+            d->key, ps->where[i], PAR_STR_BYTES - 1);
+        return;
+    } else {
+        memcpy(old, both, sizeof(both));
+    }
+    snprintf(ps->where[i] + at, PAR_WHERE_BYTES - at, "%s%s", at > 0 ? ", " : "",
+        rd->ps->where[i]);
+}
+
 /* Values of --set stay, wherever the file was read. */
 static void
-take_over(struct par_set *ps, const struct par_set *from_file)
+take_over(struct par_set *ps, struct reader *rd)
 {
     size_t i;
 
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];
-        size_t bytes = d->type == PAR_T_STR || d->type == PAR_T_ENUM
-            ? PAR_STR_BYTES : sizeof(int64_t);
 
-        if (from_file->from[i] != PAR_FROM_FILE || ps->from[i] == PAR_FROM_SET)
+        if (rd->ps->from[i] != PAR_FROM_FILE || ps->from[i] == PAR_FROM_SET)
             continue;
-        memcpy((char *)&ps->par + d->offset, (const char *)&from_file->par + d->offset,
-            bytes);
+        if (d->flags & PAR_F_LIST) {
+            add_list(ps, rd, i);
+        } else {
+            memcpy((char *)&ps->par + d->offset, (char *)&rd->ps->par + d->offset,
+                par_field_bytes(d));
+            memcpy(ps->where[i], rd->ps->where[i], PAR_WHERE_BYTES);
+        }
         ps->from[i] = PAR_FROM_FILE;
+        ps->via[i] = rd->ps->via[i];
     }
+}
+
+/* Remember that it was read. */
+static int
+note_file(struct par_set *ps, const char *path)
+{
+    char **files = realloc(ps->files, (ps->n_files + 1) * sizeof(*files));
+
+    if (files == NULL)
+        return -ENOMEM;
+    ps->files = files;
+    files[ps->n_files] = strdup(path);
+    if (files[ps->n_files] == NULL)
+        return -ENOMEM;
+    ps->n_files++;
+    return 0;
+}
+
+static int
+read_lines(struct par_set *ps, struct reader *rd)
+{
+    int bad = ini_parse_stream(next_line, rd, on_value, rd);
+
+    if (bad != 0 && rd->bad_lines == 0) {
+        rd->line = bad > 0 ? (unsigned)bad : rd->line;
+        fail(rd, "cannot be understood");
+    }
+    take_over(ps, rd);
+    return rd->bad_lines != 0 ? -EINVAL : note_file(ps, rd->path);
+}
+
+int
+par_read_into(struct par_set *ps, const char *path, struct par_say *say,
+    unsigned char *ret_bad)
+{
+    struct reader *rd = calloc(1, sizeof(*rd));
+    int rc = -ENOMEM;
+
+    if (rd == NULL)
+        goto said;
+    rd->path = path;
+    rd->say = say;
+    rd->bad = ret_bad;
+    rd->ps = par_new();
+    rd->def_line = calloc(par_n_defs, sizeof(*rd->def_line));
+    rd->note_line = calloc(par_n_notes, sizeof(*rd->note_line));
+    if (rd->ps == NULL || rd->def_line == NULL || rd->note_line == NULL)
+        goto free_reader;
+    rd->ps->at = rd->at;
+    rd->f = fopen(path, "re");
+    rc = rd->f == NULL ? -errno : read_lines(ps, rd);
+    if (rd->f != NULL)
+        fclose(rd->f);
+free_reader:
+    par_free(rd->ps);
+    free(rd->def_line);
+    free(rd->note_line);
+    free(rd);
+said:
+    if (rc != 0 && rc != -EINVAL)
+        par_say_error(say, "%s: %s", path, rc == -ENOMEM ? "out of memory" :
+            strerror(-rc));
+    return rc;
+}
+
+/* ---- one file ---------------------------------------------------------------------- */
+
+struct first {
+    void (*warn)(void *arg, const char *text);
+    void *arg;
+    char *err;
+    size_t err_bytes;
+};
+
+static void
+keep_first(void *arg, int is_error, const char *text)
+{
+    struct first *f = arg;
+
+    if (!is_error && f->warn != NULL)
+        f->warn(f->arg, text);
+    if (is_error && f->err[0] == '\0')
+        snprintf(f->err, f->err_bytes, "%s", text);
 }
 
 int
 par_read_file(struct par_set *ps, const char *path,
     void (*warn)(void *arg, const char *text), void *arg, char *err, size_t err_bytes)
 {
-    struct reader *rd = calloc(1, sizeof(*rd));
-    int rc = -ENOMEM, bad;
+    struct first f = { warn, arg, err, err_bytes };
+    struct par_say say = { keep_first, &f, 0 };
+    unsigned char *bad = calloc(par_n_defs, 1);
+    struct par_set *work = par_new();
+    int rc = -ENOMEM;
 
-    snprintf(err, err_bytes, "%s: out of memory", path);
-    if (rd == NULL)
-        return rc;
-    rd->path = path;
-    rd->warn = warn;
-    rd->warn_arg = arg;
-    rd->ps = par_new();
-    rd->def_line = calloc(par_n_defs, sizeof(*rd->def_line));
-    rd->note_line = calloc(par_n_notes, sizeof(*rd->note_line));
-    if (rd->ps == NULL || rd->def_line == NULL || rd->note_line == NULL)
-        goto free_reader;
-    rd->f = fopen(path, "re");
-    if (rd->f == NULL) {
-        rc = -errno;
-        snprintf(err, err_bytes, "%s: %s", path, strerror(errno));
-        goto free_reader;
+    if (err_bytes > 0)
+        err[0] = '\0';
+    if (bad != NULL && work != NULL) {
+        par_copy(work, ps);
+        rc = par_read_into(work, path, &say, bad);
     }
-    bad = ini_parse_stream(next_line, rd, on_value, rd);
-    if (bad != 0 && rd->err_line == 0) {
-        rd->line = bad > 0 ? (unsigned)bad : rd->line;
-        fail(rd, "cannot be understood");
-    }
-    rc = rd->err_line != 0 ? -EINVAL : 0;
-    if (rc != 0)
-        snprintf(err, err_bytes, "%s:%u: %s", path, rd->err_line, rd->reason);
-    else
-        take_over(ps, rd->ps);
-    fclose(rd->f);
-free_reader:
-    par_free(rd->ps);
-    free(rd->def_line);
-    free(rd->note_line);
-    free(rd);
+    if (rc == 0)
+        par_copy(ps, work);
+    par_free(work);
+    free(bad);
     return rc;
 }

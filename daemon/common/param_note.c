@@ -178,6 +178,46 @@ is_off(const json_t *v)
 }
 
 static int
+unknown_key(const char *name, const char *key, const char *nearest, char *err,
+    size_t err_bytes)
+{
+    char shown[64];
+
+    snprintf(err, err_bytes, "%s: unknown key '%s'; nearest is %s", name,
+        par_show(key, shown, sizeof(shown)), nearest);
+    return -EINVAL;
+}
+
+/* Every key of the object is one of the note's. */
+static int
+check_keys(const struct par_note *n, const char *name, json_t *o, char *err,
+    size_t err_bytes)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach(o, key, v) {
+        char word[64], nearest[64] = "";
+        unsigned best = ~0u, dist;
+        size_t len;
+
+        if (key[0] != '\0' && par_word_in(key, n->known))
+            continue;
+        for (const char *p = n->known; *p != '\0'; p += len + (p[len] == '|')) {
+            len = strcspn(p, "|");
+            snprintf(word, sizeof(word), "%.*s", (int)len, p);
+            dist = par_distance(key, word);
+            if (dist < best) {
+                best = dist;
+                memcpy(nearest, word, sizeof(nearest));
+            }
+        }
+        return unknown_key(name, key, nearest, err, err_bytes);
+    }
+    return 0;
+}
+
+static int
 set_json(const struct par_note *n, const char *name, const char *value, char *err,
     size_t err_bytes)
 {
@@ -189,8 +229,9 @@ set_json(const struct par_note *n, const char *name, const char *value, char *er
         return rc;
     json_object_foreach(o, key, v)
         off = off && is_off(v);
+    rc = check_keys(n, name, o, err, err_bytes);
     json_decref(o);
-    return off ? 0 : unavailable(n, name, value, "{}", err, err_bytes);
+    return rc != 0 ? rc : off ? 0 : unavailable(n, name, value, "{}", err, err_bytes);
 }
 
 static int
@@ -210,6 +251,8 @@ set_spec(const struct par_note *n, const char *name, const char *value, char *er
         rc = par_bad_value(name, value, err, err_bytes, "method must be text");
     else if (v != NULL && !is_off(v))
         lower(json_string_value(v), method);
+    if (rc == 0)
+        rc = check_keys(n, name, o, err, err_bytes);
     json_decref(o);
     if (rc != 0 || method[0] == '\0')
         return rc;
@@ -289,13 +332,12 @@ graph_sizes(const char *name, const json_t *v, char *ret, size_t ret_bytes, char
 }
 
 static int
-unknown_key(const char *name, const char *key, char *err, size_t err_bytes)
+unknown_graph_key(const char *name, const char *key, char *err, size_t err_bytes)
 {
     static const char *const ours[] = { "use_cudagraph", "cudagraph_capture_sizes",
         "max_capture_shape_prefill" };
     const char *nearest = ours[0];
     unsigned best = ~0u, n;
-    char shown[64];
     size_t i;
 
     for (i = 0; i < N_GRAPH_IGNORED + 3; i++) {
@@ -307,9 +349,7 @@ unknown_key(const char *name, const char *key, char *err, size_t err_bytes)
             nearest = k;
         }
     }
-    snprintf(err, err_bytes, "%s: unknown key '%s'; nearest is %s", name,
-        par_show(key, shown, sizeof(shown)), nearest);
-    return -EINVAL;
+    return unknown_key(name, key, nearest, err, err_bytes);
 }
 
 /* One member. *ret_ignored: it has no effect. */
@@ -346,7 +386,7 @@ graph_member(struct par_set *ps, size_t note, const char *name, const char *key,
             return bad_key(name, key, v, "a number of tokens", err, err_bytes);
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(v));
     } else {
-        return unknown_key(name, key, err, err_bytes);
+        return unknown_graph_key(name, key, err, err_bytes);
     }
     snprintf(what, sizeof(what), "%s: %s", name, key);
     if (rc == 0)
@@ -470,4 +510,49 @@ par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value
         break;
     }
     return set_off(n, name, value, err, err_bytes);
+}
+
+/* ---- names ------------------------------------------------------------------------ */
+
+const char *
+par_note_rule(const struct par_note *n)
+{
+    static const char *const rules[] = { "ignored with a warning",
+        "ignored with a warning", "refused unless off", "refused unless no",
+        "refused unless 1", "refused unless empty",
+        "refused unless its method is none", "JSON whose use_cudagraph, "
+        "cudagraph_capture_sizes and max_capture_shape_prefill set graph.use_cudagraph, "
+        "graph.capture_sizes and graph.prefill_max_tokens",
+        "no sets device.overlap_depth to 0, yes to 2 where it is 0" };
+
+    return rules[n->kind];
+}
+
+int
+par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n, char *text,
+    size_t text_bytes)
+{
+    static const char *const graph[] = { "graph.use_cudagraph", "graph.capture_sizes",
+        "graph.prefill_max_tokens" };
+    static const char *const overlap[] = { "device.overlap_depth" };
+    const struct par_note *n;
+    struct par_ref ref, row;
+    int rc = par_find(NULL, name, &ref, text, text_bytes), is_graph;
+
+    *ret_n = 0;
+    if (rc != 0)
+        return rc;
+    if (!ref.note) {
+        ret_rows[(*ret_n)++] = ref.idx;
+        return 0;
+    }
+    n = &par_notes[ref.idx];
+    is_graph = n->kind == PAR_N_GRAPH;
+    for (size_t i = 0; i < (is_graph ? 3u : n->kind == PAR_N_OVERLAP ? 1u : 0u); i++)
+        if (par_find(NULL, is_graph ? graph[i] : overlap[i], &row, text, text_bytes) == 0)
+            ret_rows[(*ret_n)++] = row.idx;
+    snprintf(text, text_bytes, "%s is a name of another server: %s%s%s%s%s", n->key,
+        par_note_rule(n), n->kind == PAR_N_OFF && n->ok[0] != '\0' ? " or " : "",
+        n->kind == PAR_N_OFF ? n->ok : "", n->text[0] != '\0' ? "; " : "", n->text);
+    return 1;
 }

@@ -15,6 +15,12 @@
 #define PAR_SET_MAGIC 0x52415046u
 #define PAR_MAX_LINE  4096 /* bytes of a line of the file, line feed apart */
 
+#define PAR_WHERE_BYTES 256
+
+/* Flags of the table. */
+#define PAR_F_RELOAD 1
+#define PAR_F_LIST   2
+
 enum par_type { PAR_T_INT, PAR_T_DBL, PAR_T_BOOL, PAR_T_ENUM, PAR_T_STR };
 enum par_note_kind {
     PAR_N_WARN, PAR_N_FLAG, PAR_N_OFF, PAR_N_NEVER, PAR_N_ONE, PAR_N_JSON, PAR_N_SPEC,
@@ -27,7 +33,7 @@ struct par_def {
     size_t offset;           /* in struct par */
     int64_t lo, hi;
     double dlo, dhi;
-    int reload;
+    int flags;               /* PAR_F_* */
 };
 
 struct par_note {
@@ -44,6 +50,10 @@ struct par_set {
     struct par par;
     unsigned char *from;     /* enum par_origin of each row of par_defs */
     unsigned char *via;      /* 1 + index of the note that set the row, 0: its name */
+    char (*where)[PAR_WHERE_BYTES]; /* "file:line" of each row that a file set */
+    const char *at;          /* the line that is read now, else NULL */
+    char **files;            /* read so far */
+    size_t n_files;
 };
 
 /* What a name means: a row of par_defs, or one of par_notes. */
@@ -66,7 +76,22 @@ int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
  * error. */
 int par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
+/* Values, origins and what set them. */
+void par_copy(struct par_set *dst, const struct par_set *src);
 size_t par_field_bytes(const struct par_def *d);
+/* Is there such a section? */
+int par_is_section(const char *section);
+/* Text to a value of the row; units as fdd.ini(5) says. scale: the alias's factor, for
+ * a number without unit. */
+int par_parse_int(const struct par_def *d, const char *name, const char *value,
+    int64_t scale, int64_t *ret, char *err, size_t err_bytes);
+int par_parse_dbl(const struct par_def *d, const char *name, const char *value,
+    double *ret, char *err, size_t err_bytes);
+int par_parse_str(const struct par_def *d, const char *name, const char *value, char *ret,
+    char *err, size_t err_bytes);
+/* The words of both lists, each once; of two words with the same part before = or :,
+ * the later. -ENOSPC: longer than a value may be. */
+int par_list_add(const char *list, const char *more, char ret[PAR_STR_BYTES]);
 int par_parse_bool(const char *name, const char *value, int64_t *ret, char *err,
     size_t err_bytes);
 /* Is word in a list separated by | or , (what follows a * is skipped)? */
@@ -76,11 +101,21 @@ __attribute__((format(printf, 5, 6)))
 int par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
     const char *fmt, ...);
 
+/* ---- param_file.c ------------------------------------------------------------- */
+
+/* Read a file into ps, over what earlier files set there; --set values stay. Every
+ * error is said and the lines without one are taken. ret_bad[row] is set where a
+ * row's value is wrong. 0, -EINVAL, -ENOMEM, or why it cannot be opened. */
+int par_read_into(struct par_set *ps, const char *path, struct par_say *say,
+    unsigned char *ret_bad);
+
 /* ---- param_note.c --------------------------------------------------------------- */
 
 /* What a note makes of a value: 0, 1 with a warning in err, -EINVAL. */
 int par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value,
     enum par_origin from, char *err, size_t err_bytes);
+/* What becomes of its values, for people. */
+const char *par_note_rule(const struct par_note *n);
 /* Other servers' words for values of a row: *value becomes ours. -EINVAL for
  * those that are known and not available. */
 int par_value_word(const struct par_def *d, const char *name, const char **value,

@@ -55,6 +55,12 @@ json_t *ctl_execute(struct gate *g, struct ctl_conn *c, json_t *rq, int perm,
 /* control_cmds.c */
 typedef json_t *ctl_cmd_fn(struct gate *g, struct ctl_conn *c, json_t *rq,
     uint64_t now_ns);
+/* NULL, or an error naming an argument that the command does not take. known: names,
+ * each followed by a space. */
+json_t *ctl_args(json_t *rq, const char *known);
+json_t *ctl_ok(void);
+void ctl_put(json_t *o, const char *key, json_t *v);
+json_t *ctl_unknown_bit(const char *bit);
 json_t *ctl_fail(const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Keep the reply of this connection open until no request is left. */

@@ -19,9 +19,7 @@
 
 #define INT(v) json_integer((json_int_t)(v))
 
-/* NULL, or an error naming an argument that the command does not take.
- * known: names, each followed by a space. */
-static json_t *
+json_t *
 ctl_args(json_t *rq, const char *known)
 {
     const char *key;
@@ -45,13 +43,13 @@ ctl_args(json_t *rq, const char *known)
     return NULL;
 }
 
-static void
+void
 ctl_put(json_t *o, const char *key, json_t *v)
 {
     (void)json_object_set_new(o, key, v);
 }
 
-static json_t *
+json_t *
 ctl_ok(void)
 {
     return json_pack("{s:b}", "ok", 1);
@@ -136,6 +134,7 @@ ctl_model(const struct gate *g)
     ctl_put(o, "path", json_string(g->par->model_path));
     ctl_put(o, "vocab", INT(i->vocab));
     ctl_put(o, "max_model_len", INT(i->max_model_len));
+    ctl_put(o, "model_len", INT(w->ready.model_len));
     ctl_put(o, "block_size", INT(i->block_size));
     ctl_put(o, "max_logprobs", INT(i->max_logprobs));
     ctl_put(o, "has_tokenizer", json_boolean(i->has_tokenizer));
@@ -349,101 +348,7 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
-/* ---- configuration ---------------------------------------------------------- */
-
-static const char *const ctl_origins[] = { "default", "file", "set", "runtime" };
-
-static json_t *
-ctl_param(const struct gate *g, size_t i, const struct par_row *row)
-{
-    char value[PAR_STR_BYTES + 32], name[128];
-    enum par_origin from;
-    json_t *o = json_object();
-
-    par_value(g->ps, i, value, sizeof(value), &from);
-    (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
-    ctl_put(o, "name", json_string(name));
-    ctl_put(o, "value", json_string(value));
-    ctl_put(o, "default", json_string(row->def));
-    ctl_put(o, "origin", json_string(ctl_origins[from]));
-    ctl_put(o, "type", json_string(row->type));
-    ctl_put(o, "unit", json_string(row->unit));
-    ctl_put(o, "min", json_string(row->min));
-    ctl_put(o, "max", json_string(row->max));
-    ctl_put(o, "choices", json_string(row->choices));
-    ctl_put(o, "aliases", json_string(row->aliases));
-    ctl_put(o, "reload", json_boolean(row->reload));
-    ctl_put(o, "help", json_string(row->help));
-    return o;
-}
-
-/* section.key or an alias, - and _ alike. */
-static int
-ctl_names_param(const char *word, const struct par_row *row)
-{
-    char name[128], plain[128];
-    const char *p = row->aliases != NULL ? row->aliases : "";
-    size_t n = 0;
-
-    for (; word[n] != '\0' && n < sizeof(plain) - 1; n++)
-        plain[n] = word[n] == '-' ? '_' : word[n];
-    plain[n] = '\0';
-    (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
-    if (strcasecmp(plain, name) == 0)
-        return 1;
-    while (*p != '\0') {
-        size_t len = strcspn(p, ", ");
-
-        if (len == n && strncasecmp(p, plain, n) == 0)
-            return 1;
-        p += len;
-        p += strspn(p, ", ");
-    }
-    return 0;
-}
-
-static int
-ctl_is_param(const char *word, const char *section, const char *key)
-{
-    for (size_t i = 0; i < par_count(); i++) {
-        struct par_row row;
-
-        par_row(i, &row);
-        if (strcmp(row.section, section) == 0 && strcmp(row.key, key) == 0)
-            return ctl_names_param(word, &row);
-    }
-    return 0;
-}
-
 json_t *
-ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
-{
-    json_t *r = ctl_args(rq, "name ");
-    const char *word = json_string_value(json_object_get(rq, "name"));
-    json_t *list;
-
-    (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    list = json_array();
-    for (size_t i = 0; i < par_count(); i++) {
-        struct par_row row;
-
-        par_row(i, &row);
-        if (word == NULL || ctl_names_param(word, &row))
-            (void)json_array_append_new(list, ctl_param(g, i, &row));
-    }
-    if (word != NULL && json_array_size(list) == 0) {
-        json_decref(list);
-        return ctl_fail("fdctl config", "no parameter is called \"%.80s\"", word);
-    }
-    r = ctl_ok();
-    ctl_put(r, "file", json_string(g->conf_file));
-    ctl_put(r, "config", list);
-    return r;
-}
-
-static json_t *
 ctl_unknown_bit(const char *bit)
 {
     static const char known[] =
@@ -454,99 +359,6 @@ ctl_unknown_bit(const char *bit)
 
     return ctl_fail("fdctl debug", "unknown debug bit \"%s\"; the bits are%s", bit,
         known);
-}
-
-/* What the parameter's type does not say. NULL, or the error. */
-static json_t *
-ctl_check_value(const char *name, const char *value)
-{
-    char text[512];
-    uint32_t before = log_debug_bits;
-    int bad;
-
-    if (ctl_is_param(name, "sched", "user_weights")) {
-        struct fair_weight list[FAIR_WEIGHTS];
-        uint32_t n;
-
-        if (fair_parse_weights(value, list, &n, text, sizeof(text)) != 0)
-            return ctl_fail("fdctl set sched.user_weights=alice:4,1000:2", "%s", text);
-    }
-    if (ctl_is_param(name, "log", "levels") &&
-        log_check_levels(value, text, sizeof(text)) != 0)
-        return ctl_fail("fdctl debug shows topics and levels", "%s", text);
-    if (!ctl_is_param(name, "log", "debug"))
-        return NULL;
-    bad = log_set_debug(value, text, sizeof(text));
-    __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
-    return bad != 0 ? ctl_unknown_bit(text) : NULL;
-}
-
-json_t *
-ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
-{
-    json_t *r = ctl_args(rq, "name value ");
-    const char *name = json_string_value(json_object_get(rq, "name"));
-    const char *value = json_string_value(json_object_get(rq, "value"));
-    char err[1024] = "";
-    char text[PAR_STR_BYTES + 32] = "";
-    int rc;
-
-    (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    if (name == NULL || value == NULL)
-        return ctl_fail("fdctl set section.key=value", "set takes \"name\" and "
-            "\"value\", both text");
-    if (par_is_reloadable(name) == 0)
-        return ctl_fail("change the configuration file, then: sudo systemctl restart fdd",
-            "%s cannot change while fdd runs", name);
-    r = ctl_check_value(name, value);
-    if (r != NULL)
-        return r;
-    rc = par_set_checked(g->ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
-    if (rc < 0)
-        return ctl_fail(rc == -ENOENT ? "fdctl config" : NULL, "%s", err);
-    gate_apply(g);
-    log_info("control: %s = %s", name, value);
-    r = ctl_ok();
-    ctl_put(r, "name", json_string(name));
-    for (size_t i = 0; i < par_count(); i++) {
-        struct par_row row;
-        enum par_origin from;
-
-        par_row(i, &row);
-        if (ctl_names_param(name, &row))
-            par_value(g->ps, i, text, sizeof(text), &from);
-    }
-    ctl_put(r, "value", json_string(text));
-    if (rc > 0)
-        ctl_put(r, "warning", json_string(err));
-    return r;
-}
-
-json_t *
-ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
-{
-    json_t *r = ctl_args(rq, "");
-    json_t *warnings;
-    char err[1024] = "", ignored[1024] = "";
-    int changed = 0;
-
-    (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    warnings = json_array();
-    if (gate_reload(g, err, sizeof(err), ignored, sizeof(ignored), &changed,
-        warnings) != 0) {
-        json_decref(warnings);
-        return ctl_fail("correct the file; the old configuration stays in force", "%s",
-            err);
-    }
-    r = ctl_ok();
-    ctl_put(r, "changed", INT(changed));
-    ctl_put(r, "ignored", json_string(ignored));
-    ctl_put(r, "warnings", warnings);
-    return r;
 }
 
 /* ---- worker, end, debug ------------------------------------------------------ */

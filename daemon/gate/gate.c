@@ -17,6 +17,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/conf.h"
 #include "daemon/gate/intake.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/statseg.h"
@@ -44,17 +45,6 @@ gate_weights(struct gate *g)
     if (fair_parse_weights(g->par->sched_user_weights, list, &n, err, sizeof(err)) != 0)
         log_warn("config: %s; all users have weight 1", err);
     fair_set_weights(g, list, n);
-}
-
-int
-gate_check_par(const struct par *par, char *err, size_t err_bytes)
-{
-    struct fair_weight list[FAIR_WEIGHTS];
-    uint32_t n;
-
-    if (log_check_levels(par->log_levels, err, err_bytes) != 0)
-        return -EINVAL;
-    return fair_parse_weights(par->sched_user_weights, list, &n, err, err_bytes);
 }
 
 struct gate *
@@ -148,6 +138,7 @@ gate_free(struct gate *g)
     trc_destroy(g->trc_name, g->trc, g->trc_fd);
     seg_close(g->seg_name, g->seg, g->seg_fd);
     rtd_fini(&g->rt);
+    (void)par_free(g->ps_file);
     (void)par_free(g->ps);
     g->magic = 0;
     free(g);
@@ -457,14 +448,10 @@ static void
 gate_signal(struct gate *g)
 {
     struct signalfd_siginfo si;
-    char err[RTD_ERR_BYTES], ignored[1024];
-    int changed;
 
     while (read(g->sigfd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
         if (si.ssi_signo == SIGHUP) {
-            if (gate_reload(g, err, sizeof(err), ignored, sizeof(ignored), &changed,
-                NULL) != 0)
-                log_error("gate: configuration not reloaded, the old one stays: %s", err);
+            (void)cnf_reload(g, NULL);
         } else if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT) {
             if (g->n_signals++ == 0 && g->st != GATE_STOPPING)
                 gate_stop(g, g->now,
@@ -625,20 +612,6 @@ gate_run(struct gate *g)
 
 /* ---- configuration ------------------------------------------------------- */
 
-struct gate_warn {
-    json_t *list;
-};
-
-static void
-gate_on_warning(void *arg, const char *text)
-{
-    struct gate_warn *gw = arg;
-
-    log_warn("config: %s", text);
-    if (gw->list != NULL)
-        (void)json_array_append_new(gw->list, json_string(text));
-}
-
 void
 gate_apply(struct gate *g)
 {
@@ -651,43 +624,6 @@ gate_apply(struct gate *g)
     gate_weights(g);
     for (uint32_t i = 0; i < g->n_wrk; i++)
         sup_reload(g, &g->wrk[i]);
-}
-
-int
-gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
-    size_t ignored_bytes, int *ret_changed, json_t *warnings)
-{
-    struct gate_warn gw = { warnings };
-    struct par_set *ps = par_new();
-    int rc = 0;
-
-    if (ps == NULL)
-        return -ENOMEM;
-    ret_ignored[0] = '\0';
-    if (g->conf_file[0] != '\0')
-        rc = par_read_file(ps, g->conf_file, gate_on_warning, &gw, err, err_bytes);
-    for (int i = 0; rc >= 0 && i < g->n_sets; i++) {
-        char name[128];
-        const char *eq = strchr(g->sets[i], '=');
-
-        (void)snprintf(name, sizeof(name), "%.*s", (int)(eq - g->sets[i]), g->sets[i]);
-        rc = par_set_text(ps, name, eq + 1, PAR_FROM_SET, err, err_bytes);
-    }
-    if (rc >= 0)
-        rc = par_check(ps, err, err_bytes);
-    if (rc >= 0)
-        rc = gate_check_par(par_get(ps), err, err_bytes);
-    if (rc >= 0)
-        rc = par_reload_check(g->ps, ps, err, err_bytes);
-    if (rc >= 0) {
-        *ret_changed = par_reload(g->ps, ps, ret_ignored, ignored_bytes);
-        gate_apply(g);
-        log_info("gate: configuration reloaded, %d values changed%s%s", *ret_changed,
-            ret_ignored[0] != '\0' ? "; these need a restart: " : "", ret_ignored);
-        rc = 0;
-    }
-    (void)par_free(ps);
-    return rc;
 }
 
 void

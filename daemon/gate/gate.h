@@ -46,9 +46,8 @@ struct gate {
     int paused;               /* RUNNING, and nothing goes to the worker */
     struct par_set *ps;
     const struct par *par;    /* of ps */
-    char conf_file[PAR_STR_BYTES]; /* "" = none */
-    char **sets;              /* --set arguments, for reload */
-    int n_sets;
+    struct par_src src;       /* what is read at a reload */
+    struct par_set *ps_file;  /* as last read; NULL: as ps */
     uint64_t boot_id[2];
     uint64_t t_boot;
     uint64_t rng;             /* seeds of requests that name none */
@@ -131,13 +130,8 @@ void gate_stop(struct gate *g, uint64_t now_ns, uint64_t timeout_ns, int exit_co
 void gate_stop_now(struct gate *g, int exit_code);
 /* No worker will come: end what is queued, refuse what comes. */
 void gate_degrade(struct gate *g, uint64_t now_ns);
-/* Read the file and the --set arguments again. 0, or -errno with err. */
-int gate_reload(struct gate *g, char *err, size_t err_bytes, char *ret_ignored,
-    size_t ignored_bytes, int *ret_changed, json_t *warnings);
 /* Parameters changed: logs, weights, worker. */
 void gate_apply(struct gate *g);
-/* Values that the tables cannot check: user names. 0, or -EINVAL with err. */
-int gate_check_par(const struct par *par, char *err, size_t err_bytes);
 /* ms after which a refused client may try again: when, as fast as requests end
  * now, one has ended; all of them, if none is taken before. */
 uint32_t gate_retry_ms(const struct gate *g);

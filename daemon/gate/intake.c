@@ -19,7 +19,6 @@
 #define ITK_TTL_MAX_MS 604800000u /* a week */
 #define ITK_BYTES_PER_TOKEN 4 /* of text; few languages need fewer bytes */
 #define ITK_OUTPUT_GUESS 256
-#define ITK_TOKENS_EACH 1024u /* sched.max_queued_tokens = 0, see its help */
 #define ITK_RETRY_MAX_MS 60000u
 
 /* Items that this build refuses with E_UNSUPPORTED. Penalties other than

@@ -25,6 +25,7 @@ struct jreq;
 #define ITK_BATCH        32u         /* records of one session per round */
 #define ITK_BATCH_BYTES  (1u << 20)  /* after so many copied bytes, too */
 #define ITK_ERRORS_PER_S 16u
+#define ITK_TOKENS_EACH  1024u       /* sched.max_queued_tokens = 0, see its help */
 
 struct itk_err {
     int32_t code;      /* enum fdp_status */

@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LIBRARIES += libfddgate.a
 libfddgate_a_SOURCES = \
+	%D%/conf.c \
+	%D%/conf.h \
 	%D%/control.c \
 	%D%/control.h \
 	%D%/control_cmds.c \
+	%D%/control_config.c \
 	%D%/drain.c \
 	%D%/drain.h \
 	%D%/fair.c \

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,13 +19,11 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/panic.h"
 #include "daemon/common/version.h"
+#include "daemon/gate/conf.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/statseg.h"
 #include "libclient/fdwhere.h"
 
-#ifndef FDD_SYSCONFDIR
-#define FDD_SYSCONFDIR "/etc"
-#endif
 #define MAIN_CONF_DIR FDD_SYSCONFDIR "/fdd"
 #define MAIN_CONF MAIN_CONF_DIR "/fdd.ini"
 
@@ -34,12 +31,14 @@ static const char main_help[] =
     "usage: fdd [-c FILE] [--set section.key=value]... [option]\n"
     "The inference daemon: gate and supervisor. Runs in the foreground.\n"
     "\n"
-    "  -c, --config FILE   read this file (" MAIN_CONF " if it exists)\n"
+    "  -c, --config FILE   read this file, then FILE.d/*.ini (" MAIN_CONF " if it\n"
+    "                      exists, then fdd.ini.d/*.ini, see fdd.ini(5))\n"
     "  -s, --set K=V       set a parameter; overrides the file; may be repeated\n"
     "  -i, --instance NAME a further daemon on this machine: reads\n"
     "                      " MAIN_CONF_DIR "/NAME.ini, lives in a folder of that\n"
     "                      name, /run/fdd/NAME ($FDD_INSTANCE)\n"
-    "      --check-config  check the configuration, print nothing, exit 0 or 78\n"
+    "      --check-config  check the configuration and whether this user can read\n"
+    "                      the model, print every error, exit 0 or 78\n"
     "      --foreground    what it does anyway\n"
     "      --print-ini     print a commented configuration file\n"
     "      --print-man     print the parameters as fdd.ini(5)\n"
@@ -53,7 +52,6 @@ struct args {
     const char *conf;   /* NULL: the default file, if there */
     const char *instance; /* NULL: the main one */
     int is_named;       /* by --instance */
-    char conf_path[PATH_MAX];
     char **sets;
     int n_sets;
     int check;
@@ -127,10 +125,13 @@ main_args(int argc, char **argv, struct args *a)
 }
 
 static void
-main_warn(void *arg, const char *text)
+main_say(void *arg, int is_error, const char *text)
 {
     (void)arg;
-    log_warn("config: %s", text);
+    if (is_error)
+        log_error("config: %s", text);
+    else
+        log_warn("config: %s", text);
 }
 
 /* Which daemon this is, and its default file. 0 or an exit code. */
@@ -147,49 +148,40 @@ main_instance(struct args *a)
             "\n", a->instance);
         return EX_USAGE;
     }
-    (void)snprintf(a->conf_path, sizeof(a->conf_path), MAIN_CONF_DIR "/%s.ini",
-        a->instance != NULL ? a->instance : "fdd");
-    if (a->conf == NULL && access(a->conf_path, F_OK) == 0)
-        a->conf = a->conf_path;
     return 0;
 }
 
-/* The parameters from file and command line. 0 or an exit code. */
+/* The parameters from files and command line. 0 or an exit code. */
 static int
-main_config(struct par_set *ps, struct args *a)
+main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
 {
-    char err[RTD_ERR_BYTES] = "";
-    int rc = main_instance(a);
+    struct par_say say = { main_say, NULL, 0 };
+    int rc;
 
-    if (rc != 0)
-        return rc;
-    if (a->conf != NULL)
-        rc = par_read_file(ps, a->conf, main_warn, NULL, err, sizeof(err));
-    for (int i = 0; rc >= 0 && i < a->n_sets; i++) {
-        char name[128];
-        const char *eq = strchr(a->sets[i], '=');
-
-        (void)snprintf(name, sizeof(name), "%.*s", (int)(eq - a->sets[i]), a->sets[i]);
-        rc = par_set_text(ps, name, eq + 1, PAR_FROM_SET, err, sizeof(err));
-        if (rc > 0)
-            log_warn("config: %s", err);
-    }
-    if (rc >= 0)
-        rc = par_check(ps, err, sizeof(err));
-    if (rc >= 0)
-        rc = gate_check_par(par_get(ps), err, sizeof(err));
-    if (rc >= 0 && a->instance != NULL && a->conf == NULL &&
+    par_src_init(ret_src, a->conf, a->instance);
+    ret_src->sets = a->sets;
+    ret_src->n_sets = a->n_sets;
+    rc = cnf_load(ps, ret_src, &say);
+    if (rc == 0 && a->instance != NULL && par_n_files(ps) == 0 &&
         par_get(ps)->model_path[0] == '\0') {
-        (void)snprintf(err, sizeof(err), "instance %s has neither %s nor a model.path; "
-            "write that file (fdd --print-ini shows a whole one), or name one with -c",
-            a->instance, a->conf_path);
+        log_error("config: instance %s has neither %s nor a model.path; write that file "
+            "(fdd --print-ini shows a whole one), or name one with -c", a->instance,
+            ret_src->file);
         rc = -EINVAL;
     }
-    if (rc < 0) {
-        log_error("config: %s", err[0] != '\0' ? err : strerror(-rc));
-        return rc == -EACCES ? EX_NOPERM : EX_CONFIG;
-    }
-    return 0;
+    return rc == 0 ? 0 : rc == -EACCES && !a->check ? EX_NOPERM : EX_CONFIG;
+}
+
+/* --check-config: also what a worker would find. 0 or an exit code. */
+static int
+main_check(const struct gate *g)
+{
+    struct par_say say = { main_say, NULL, 0 };
+
+    cnf_warn_names(g->ps, &say);
+    cnf_check_model(g, &say);
+    par_say_end(&say);
+    return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
 static void
@@ -267,58 +259,87 @@ main_open(struct gate *g)
     return 0;
 }
 
+/* A gate with the parameters; NULL: *ret_rc is the exit code. */
+static struct gate *
+main_gate(struct args *a, int *ret_rc)
+{
+    struct par_set *ps = par_new();
+    struct par_src src;
+    struct gate *g = NULL;
+
+    *ret_rc = EX_OSERR;
+    if (ps == NULL) {
+        log_error("gate: no memory");
+        return NULL;
+    }
+    *ret_rc = main_instance(a);
+    if (*ret_rc != 0) {
+        (void)par_free(ps);
+        return NULL;
+    }
+    *ret_rc = main_config(ps, a, &src);
+    if (*ret_rc != 0 && !a->check) {
+        (void)par_free(ps);
+        return NULL;
+    }
+    g = gate_new(ps, clk_now_ns());
+    if (g == NULL) {
+        log_error("gate: no memory for sched.max_concurrency requests");
+        *ret_rc = EX_OSERR;
+        return NULL;
+    }
+    g->src = src;
+    g->rt.is_named = a->is_named;
+    if (a->instance != NULL)
+        (void)snprintf(g->rt.instance, sizeof(g->rt.instance), "%s", a->instance);
+    return g;
+}
+
+/* All of it; the exit code. */
+static int
+main_run(struct gate *g)
+{
+    struct par_say say = { main_say, NULL, 0 };
+    int rc;
+
+    (void)log_apply(g->par->log_level, g->par->log_levels, g->par->log_format,
+        g->par->log_rate);
+    (void)log_set_debug(g->par->log_debug, NULL, 0);
+    if (log_start(NULL) != 0)
+        log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
+    cnf_warn_names(g->ps, &say);
+    main_limits(g->par);
+    rc = main_open(g);
+    if (rc == 0)
+        rc = gate_run(g);
+    log_info("gate: ends with exit code %d", rc);
+    return rc;
+}
+
 int
 main(int argc, char **argv)
 {
     struct args a = { .conf = NULL };
-    struct par_set *ps;
-    struct gate *g;
-    char bad[64];
+    struct gate *g = NULL;
     int rc;
 
     log_init("fdd", NULL);
     pan_install(NULL, 0);
     a.sets = mem_array((size_t)argc, sizeof(char *));
-    ps = par_new();
-    if (a.sets == NULL || ps == NULL) {
+    if (a.sets == NULL) {
         log_error("gate: no memory");
         return EX_OSERR;
     }
     rc = main_args(argc, argv, &a);
-    if (rc < 0) {
-        rc = main_config(ps, &a);
-        if (rc == 0 && !a.check)
-            rc = -1;
+    if (rc < 0)
+        g = main_gate(&a, &rc);
+    if (g != NULL && a.check) {
+        int bad = main_check(g);
+
+        rc = rc != 0 ? rc : bad;
+    } else if (g != NULL) {
+        rc = main_run(g);
     }
-    if (rc >= 0) {
-        (void)par_free(ps);
-        free(a.sets);
-        return rc;
-    }
-    (void)log_apply(par_get(ps)->log_level, par_get(ps)->log_levels,
-        par_get(ps)->log_format, par_get(ps)->log_rate);
-    if (log_set_debug(par_get(ps)->log_debug, bad, sizeof(bad)) != 0)
-        log_warn("config: log.debug: unknown bit \"%s\"", bad);
-    if (log_start(NULL) != 0)
-        log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
-    main_limits(par_get(ps));
-    g = gate_new(ps, clk_now_ns());
-    if (g == NULL) {
-        log_error("gate: no memory for sched.max_concurrency requests");
-        free(a.sets);
-        return EX_OSERR;
-    }
-    g->rt.is_named = a.is_named;
-    if (a.instance != NULL)
-        (void)snprintf(g->rt.instance, sizeof(g->rt.instance), "%s", a.instance);
-    if (a.conf != NULL)
-        (void)snprintf(g->conf_file, sizeof(g->conf_file), "%s", a.conf);
-    g->sets = a.sets;
-    g->n_sets = a.n_sets;
-    rc = main_open(g);
-    if (rc == 0)
-        rc = gate_run(g);
-    log_info("gate: ends with exit code %d", rc);
     (void)gate_free(g);
     free(a.sets);
     return rc;

@@ -14,8 +14,10 @@
  *             not available; others are no values
  *     NEVER   a boolean that must be no
  *     ONE     the number 1
- *     JSON    an object that is empty or whose members are all off
- *     SPEC    speculative_config: an object without method, or with none
+ *     JSON    an object that is empty or whose members are all off; known are
+ *             its keys
+ *     SPEC    speculative_config: an object without method, or with none; known
+ *             are its keys
  *     GRAPH   graph_optimization_config: sets rows of [graph]
  *     OVERLAP a boolean: device.overlap_depth 0, or not 0
  *
@@ -66,8 +68,13 @@ PAR_NOTE(model, dynamic_load_weight, "reload.enable", NEVER, "", "",
     "weights are loaded once, at the start")
 PAR_NOTE(model, load_strategy, "", OFF, "normal", "ipc|ipc_snapshot|meta|rsync",
     "weights are read from the model's files")
-PAR_NOTE(model, limit_mm_per_prompt, "", JSON, "", "", "prompts are text or token ids")
-PAR_NOTE(model, mm_processor_kwargs, "", JSON, "", "", "prompts are text or token ids")
+PAR_NOTE(model, limit_mm_per_prompt, "", JSON, "", "image|video|audio",
+    "prompts are text or token ids")
+PAR_NOTE(model, mm_processor_kwargs, "", JSON, "",
+    "spatial_conv_size|temporal_conv_size|image_min_pixels|image_max_pixels|"
+    "video_min_pixels|video_max_pixels|video_target_frames|video_frames_sample|"
+    "video_min_frames|video_max_frames|video_fps|min_pixels|max_pixels|num_crops|fps",
+    "prompts are text or token ids")
 PAR_NOTE(model, deploy_modality, "multimodal.deploy", OFF, "text", "mixed",
     "prompts are text or token ids")
 PAR_NOTE(graph, graph_optimization_config, "", GRAPH, "", "",
@@ -75,7 +82,14 @@ PAR_NOTE(graph, graph_optimization_config, "", GRAPH, "", "",
 PAR_NOTE(device, enable_overlap_schedule, "", OVERLAP, "", "", "")
 PAR_NOTE(sched, scheduler_name, "", OFF, "local", "global|splitwise|dp",
     "one scheduler per daemon")
-PAR_NOTE(sched, speculative_config, "", SPEC, "", "",
+PAR_NOTE(sched, speculative_config, "", SPEC, "",
+    "method|mtp_strategy|num_speculative_tokens|num_model_steps|max_candidate_len|"
+    "verify_window|min_ngram_size|max_ngram_size|suffix_decoding_max_tree_depth|"
+    "suffix_decoding_max_cached_requests|suffix_decoding_max_spec_factor|"
+    "suffix_decoding_min_token_prob|model|quantization|num_gpu_block_expand_ratio|"
+    "model_type|sharing_model|benchmark_mode|enf_gen_phase_tag|enable_draft_logprob|"
+    "num_extra_cache_layer|prompt_lookup_min|prompt_lookup_max|max_model_len|revision|"
+    "draft_tensor_parallel_size|disable_by_batch_size",
     "each step adds one token to a sequence")
 PAR_NOTE(output, guided_decoding_backend, "guided.backend", OFF, "",
     "auto|xgrammar|guidance|outlines|builtin", "answers follow no grammar")
@@ -89,7 +103,8 @@ PAR_NOTE(output, logprobs_mode, "", OFF, "raw_logprobs",
     "processed_logprobs|raw_logits|processed_logits",
     "logprobs are those of the raw logits")
 PAR_NOTE(output, enable_early_stop, "", NEVER, "", "", "repetition is not watched")
-PAR_NOTE(output, early_stop_config, "", JSON, "", "", "repetition is not watched")
+PAR_NOTE(output, early_stop_config, "", JSON, "",
+    "enable_early_stop|strategy|window_size|threshold", "repetition is not watched")
 PAR_NOTE(output, enable_entropy, "", NEVER, "", "", "there is no such statistic")
 
 PAR_VALUE(sched, max_num_batched_tokens, "none|null", "0")

@@ -15,8 +15,10 @@
  * "name*1000" is an alias whose unit is 1000 times as large, and whose
  * negative values mean 0. param_notes.h has names without a row.
  * Flags: RELOAD may change while running (SIGHUP, fdctl set); RESTART needs
- * a new start of fdd. Size keys end in _bytes and take the suffixes k, m, g
- * (powers of 1024).
+ * a new start of fdd. LIST: words, comma separated, that add up over the files
+ * of fdd.ini.d; of two with the same part before = or :, the later holds.
+ * Units bytes, GiB, tokens, us, ms and s are understood behind a number, with
+ * their multiples (param_value.c). Size keys end in _bytes.
  */
 
 PAR_STR(daemon, runtime_dir, "", "", RESTART,
@@ -50,7 +52,7 @@ PAR_STR(ipc, group, "", "fdd", RESTART,
     "Ignored when it does not exist.")
 PAR_STR(ipc, admin_group, "", "fdd-admin", RESTART,
     "Group that may use every admin command. Ignored when it does not exist.")
-PAR_STR(ipc, trusted_users, "", "", RELOAD,
+PAR_STR(ipc, trusted_users, "", "", RELOAD | LIST,
     "User names or uids, comma separated, that may act for other users (request.user) "
     "and exceed the limits per client.")
 PAR_INT(ipc, max_clients, "", "sessions", 1, 256, 65536, RELOAD,
@@ -119,7 +121,7 @@ PAR_INT(sched, max_queued_tokens, "", "tokens", 0, 0, 1099511627776, RELOAD,
     "are refused with a time to retry after. 0: 1024 for each of sched.max_concurrency, "
     "so that requests of usual length meet that limit first and long ones this one; a "
     "request that nothing waits before is never too long for it.")
-PAR_STR(sched, user_weights, "", "", RELOAD,
+PAR_STR(sched, user_weights, "", "", RELOAD | LIST,
     "Shares of users in fair queueing: name or uid, a colon, the weight (1 to 1000), "
     "comma separated (alice:4,1000:2). Others have 1.")
 PAR_INT(sched, max_waiting_time_ms, "max_waiting_time*1000,ipc.max_waiting_time*1000",
@@ -221,7 +223,7 @@ PAR_INT(output, default_max_tokens, "", "tokens", 0, 0, 16777216, RELOAD,
 
 PAR_ENUM(log, level, "", "error|warn|info|debug|trace", "info", RELOAD,
     "Log level of all topics that log.levels does not name.")
-PAR_STR(log, levels, "", "", RELOAD,
+PAR_STR(log, levels, "", "", RELOAD | LIST,
     "Levels of single topics: topic=level, comma separated (gate=debug,control=warn). "
     "The topics are config gate session intake relay request supervise control worker "
     "load ceiling memory ingress engine sched runner log.")
@@ -231,7 +233,7 @@ PAR_ENUM(log, format, "", "text|json", "text", RELOAD,
 PAR_INT(log, rate, "", "lines/s", 0, 100, 1000000, RELOAD,
     "Lines a second that one place in the code may log; what is beyond is counted "
     "(log_dropped) and a line says how many were not shown. 0: all are shown.")
-PAR_STR(log, debug, "", "", RELOAD,
+PAR_STR(log, debug, "", "", RELOAD | LIST,
     "Debug bits, comma separated: sched batch kv ring selfcheck faults.")
 PAR_ENUM(log, requests, "", "no|errors|all", "no", RELOAD,
     "A line for each request that ends, of topic request: whose it was, its tokens, how "

@@ -120,6 +120,7 @@ adm_model(struct worker *w)
     adm_set(o, "quantized", json_string(w->cfg.quant != MDL_QUANT_NONE ?
         mdl_quant_name(w->cfg.quant) : w->par.quant_weights));
     adm_set(o, "max_model_len", json_integer(w->max_len));
+    adm_set(o, "model_len", json_integer(w->cfg.max_pos));
     adm_set(o, "config", adm_config(&w->cfg));
     adm_set(o, "backend", json_string(w->run->k->name));
     adm_set(o, "graph", json_boolean(run_uses_graph(w->run)));
@@ -148,14 +149,6 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
     if (r->group != MPL_KV || r->bytes != (uint64_t)m->n_block * m->block_bytes)
         return r->bytes;
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
-}
-
-/* As kv.dtype says it. */
-static const char *
-adm_kv_dtype(enum fdk_dtype t)
-{
-    return t == FDK_F32 ? "fp32" : t == FDK_F8E4M3 ? "fp8" : t == FDK_I8 ? "int8" :
-        fdk_dtype_name(t);
 }
 
 static json_t *
@@ -189,7 +182,7 @@ adm_plan(struct worker *w)
     adm_set(b, "host_used", adm_int(cnt_get(&c->kv_blocks_host)));
     adm_set(b, "block_size", json_integer(m->block_size));
     adm_set(b, "block_bytes", adm_int(m->block_bytes));
-    adm_set(b, "dtype", json_string(adm_kv_dtype(w->kv.dtype)));
+    adm_set(b, "dtype", json_string(wrk_kv_dtype_name(w->kv.dtype)));
     adm_set(o, "blocks", b);
     adm_set(o, "tokens", json_integer(m->tokens));
     adm_set(o, "max_model_len", json_integer(m->max_len));

@@ -249,6 +249,26 @@ wrk_whole_prompts(struct worker *w)
         p->sched_max_num_batched_tokens = n;
 }
 
+/* More tokens than all sequences of a step can have make its buffers larger and
+ * nothing faster. The gate checks that against model.max_model_len; without it, the
+ * model's own length counts. */
+static void
+wrk_limit_tokens(struct worker *w)
+{
+    struct par *p = &w->par;
+    int64_t most = (int64_t)w->cfg.max_pos * p->sched_max_num_seqs;
+
+    if (most < p->kv_block_size)
+        most = p->kv_block_size;
+    if (p->sched_max_num_batched_tokens <= most)
+        return;
+    log_warn("load: sched.max_num_batched_tokens = %lld is more than the model's length "
+        "of %d tokens times sched.max_num_seqs = %lld; a step has %lld",
+        (long long)p->sched_max_num_batched_tokens, w->cfg.max_pos,
+        (long long)p->sched_max_num_seqs, (long long)most);
+    p->sched_max_num_batched_tokens = most;
+}
+
 /* The checkpoint's scales for an fp8 KV cache, into w->kv_scale: before the
  * weights, which take longer to read. */
 static int
@@ -421,6 +441,7 @@ wrk_info(struct worker *w)
     char path[PAR_STR_BYTES];
 
     w->ready.credits = wrk_credits(&w->par);
+    w->ready.model_len = (uint32_t)w->cfg.max_pos;
     in->vocab = (uint32_t)w->cfg.vocab;
     in->max_model_len = (uint32_t)w->max_len;
     in->bos_id = w->tok != NULL && tok_bos_id(w->tok) >= 0 ? tok_bos_id(w->tok) : w->cfg.bos;
@@ -439,6 +460,56 @@ wrk_info(struct worker *w)
     if (name[0] == '\0')
         name = slash != NULL && slash[1] != '\0' ? slash + 1 : path;
     (void)snprintf(in->model_name, sizeof(in->model_name), "%.63s", name);
+}
+
+/* What became of parameters, for fdctl config. */
+static void
+wrk_effective(struct worker *w)
+{
+    const struct par *p = &w->par;
+    struct lnk_worker_state *ws = &w->seg->w;
+    struct fdk_device_info di = { .n_proc = 0 };
+    char cache[512] = "";
+
+    (void)w->run->k->device_info(w->run->ctx, 0, &di);
+    if (cel_dir(p->daemon_cache_dir, cache, sizeof(cache)) != 0)
+        cache[0] = '\0';
+    (void)snprintf(ws->effective, sizeof(ws->effective),
+        "daemon.cache_dir=%s\nmodel.name=%s\nmodel.tokenizer=%s\n"
+        "model.max_model_len=%d\nsched.max_num_batched_tokens=%d\n"
+        "sched.long_prefill_token_threshold=%d\ndevice.backend=%s\n"
+        "kv.num_blocks=%d\nkv.memory_bytes=%llu\nkv.dtype=%s\n", cache,
+        w->ready.info.model_name, w->tok_path, w->max_len,
+        par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
+        w->run->k->name, w->n_block, (unsigned long long)w->run->mem.kv,
+        wrk_kv_dtype_name(w->kv.dtype));
+    if (wrk_on_cpu(w) && !wrk_is_null(w)) {
+        size_t n = strlen(ws->effective);
+
+        (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
+            "device.threads=%d\n", di.n_proc);
+    }
+}
+
+/* Somebody who left the length to us expects the model's. */
+static void
+wrk_warn_length(const struct worker *w)
+{
+    const struct par *p = &w->par;
+    int32_t step = par_max_batched_tokens(p, wrk_on_cpu(w));
+
+    if (p->model_max_model_len != 0 || w->max_len >= w->cfg.max_pos)
+        return;
+    if (!p->sched_enable_chunked_prefill && w->max_len == step)
+        log_warn("load: requests have at most %d tokens, not the model's %d: without "
+            "sched.enable_chunked_prefill a prompt must fit one step; raise "
+            "sched.max_num_batched_tokens, or set model.max_model_len = %d", w->max_len,
+            w->cfg.max_pos, w->max_len);
+    else
+        log_warn("load: requests have at most %d tokens, not the model's %d: the KV cache "
+            "has %d blocks of %d tokens; raise kv.memory_bytes, kv.num_blocks or "
+            "kv.gpu_memory_utilization, or set model.max_model_len = %d", w->max_len,
+            w->cfg.max_pos, w->n_block, w->kv.block_size, w->max_len);
 }
 
 static void
@@ -524,6 +595,7 @@ wrk_load(struct worker *w, char *err, size_t err_bytes)
     wrk_lap(&laps, "files");
     if (rc != 0)
         return rc;
+    wrk_limit_tokens(w);
     wrk_whole_prompts(w);
     wrk_tok_begin(&tok, w);
     rc = wrk_open_device(w, &laps, err, err_bytes);
@@ -543,7 +615,9 @@ wrk_load(struct worker *w, char *err, size_t err_bytes)
     w->load_ns = clk_now_ns() - t0;
     wrk_info(w);
     wrk_count(w);
+    wrk_effective(w);
     wrk_log_plan(w);
+    wrk_warn_length(w);
     wrk_log_laps(w, &laps, tok.ns);
     return 0;
 }

@@ -32,6 +32,13 @@ wrk_kv_dtype(const struct worker *w)
         run_act(w->run->k, w->prog, w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
 }
 
+const char *
+wrk_kv_dtype_name(enum fdk_dtype t)
+{
+    return t == FDK_F32 ? "fp32" : t == FDK_F8E4M3 ? "fp8" : t == FDK_I8 ? "int8" :
+        fdk_dtype_name(t);
+}
+
 /* ---- what the runner will ask for -------------------------------------------------- */
 
 /* Scratch of the largest launch: the runner's own answer, for a program bound

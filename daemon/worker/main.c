@@ -215,6 +215,8 @@ reload(void *arg)
 
     if (lnk_get_par(w->seg, &w->next) != 0)
         return 1;
+    /* as the model limited it */
+    w->next.sched_max_num_batched_tokens = w->par.sched_max_num_batched_tokens;
     (void)log_apply(p->log_level, p->log_levels, p->log_format, p->log_rate);
     (void)log_set_debug(p->log_debug, NULL, 0);
     c->max_logprobs = par_max_logprobs(p);

@@ -71,6 +71,8 @@ int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     struct cap *ret, char *err, size_t err_bytes);
 /* Does the model run on the host? auto: as the runner takes it. */
 int wrk_on_cpu(const struct worker *w);
+/* As kv.dtype says it. */
+const char *wrk_kv_dtype_name(enum fdk_dtype t);
 
 /* load_memory.c, with a device open. Before anything is allocated: mpl, kv,
  * n_block, n_host, max_len. */

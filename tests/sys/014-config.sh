@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What fdctl config shows of a default start is tests/unit/config.golden; to
 # write it anew: FDD_GOLDEN=write tests/sys/014-config.sh. Names of another
-# server's command line, in the file and by --set; the memory table.
+# server's command line, in the file and by --set; the memory table; all errors at
+# once; --check-config; further files; what config and reload say.
 . "$(dirname "$0")/lib.sh"
 golden=$FDD_SRC/tests/unit/config.golden
 start --set model.path=null --set device.backend=null
@@ -79,4 +80,139 @@ start --set model.path=null --set device.backend=null --set kv.memory_bytes=5171
     --set max_model_len=6272
 expect 0 ctl memory
 has "$out" '6400 tokens: 1 requests of max_model_len 6272'
+stop
+
+# All errors at once, those of the files, of --set and of what must fit together.
+printf '[sched]\nmax_num_seqs = many\n[kv]\nblock_size = 48\n' >"$dir/e.ini"
+mkdir -p "$dir/e.ini.d" "$dir/m.ini.d"
+printf '[log]\nlevel = loud\n' >"$dir/e.ini.d/a.ini"
+check() { expect "$1" "$FDD" --check-config "${@:2}"; }
+check 78 -c "$dir/e.ini" --set log.levels=nosuch=info --set port=1 --set ipc.sq_slots=100 \
+    --set model.path="$dir/none"
+has "$out" 'e.ini:2: sched.max_num_seqs = many: not a whole number'
+has "$out" 'e.ini.d/a.ini:2: log.level = loud'
+has "$out" 'kv.block_size = 48: must be .*e.ini:4'
+has "$out" 'ipc.sq_slots = 100: must be a power of two \(ipc.sq_slots: --set\)'
+has "$out" 'unknown log topic "nosuch"'
+has "$out" 'port is accepted'
+has "$out" "model.path: $dir/none: No such file or directory; fix: .*$dir/none"
+expect 78 "$FDD" -c "$dir/e.ini" --set model.path=null
+has "$out" 'max_num_seqs = many'
+has "$out" 'level = loud'
+
+# --check-config looks at the model's folder as the worker would find it.
+check 78
+has "$out" 'model.path is not set'
+check 0 --set model.path="$DEMO"
+check 0 --set model.path=null
+mkdir "$dir/model"
+check 78 --set model.path="$dir/model"
+has "$out" "$dir/model/config.json: No such file or directory"
+has "$out" "$dir/model/\*.safetensors: No such file or directory"
+has "$out" 'tokenizer.json is not there: requests by token ids only'
+cp "$DEMO/config.json" "$dir/model"
+check 0 --set model.path="$dir/model" --set model.load_format=dummy
+check 78 --set model.path="$dir/model" --set model.load_format=dummy --set model.tokenizer="$dir"
+has "$out" "model.tokenizer: $dir/tokenizer.json is not there"
+check 78 --set model.path="$dir/model/config.json"
+has "$out" 'not a folder'
+if [ "$(id -u)" != 0 ]; then
+    chmod 0 "$dir/model/config.json"
+    check 78 --set model.path="$dir/model" --set model.load_format=dummy
+    has "$out" "config.json: Permission denied; fix: "
+fi
+
+# Groups and users that the system lacks.
+names="--set model.path=null --set ipc.group=no-such-group --set ipc.trusted_users=no-such-user,0"
+# shellcheck disable=SC2086
+check 0 $names --set ipc.admin_group=no-such-admins
+has "$out" 'ipc.group = no-such-group: this system has no such group'
+has "$out" 'ipc.admin_group = no-such-admins: this system has no such group'
+has "$out" 'ipc.trusted_users: this system has no user "no-such-user"'
+# shellcheck disable=SC2086
+start $names --set device.backend=null
+grep -q 'ipc.trusted_users: this system has no user "no-such-user"' "$dir/log" || fail "no warning at start"
+stop
+
+# More files; units; what waits for a restart; what automatic values became; other names.
+cat >"$dir/m.ini" <<INI
+[model]
+path = null
+[device]
+backend = null
+[kv]
+memory_bytes = 1MiB
+[ipc]
+trusted_users = 70001
+INI
+printf '[ipc]\ntrusted_users = 70002,70001\n[daemon]\ndrain_timeout_ms = 5s\n' >"$dir/m.ini.d/20.ini"
+printf '[daemon]\ndrain_timeout_ms = 6s\ncrash_window_s = 5min\n' >"$dir/m.ini.d/10.ini"
+start -c "$dir/m.ini" --set model.max_model_len=1k
+row() { ctl config --json "$1" | json "d['config'][0]$2"; }
+[ "$(row ipc.trusted_users "['value']")" = 70002,70001 ] || fail "lists do not add up"
+[ "$(row ipc.trusted_users "['where']")" = "$dir/m.ini:8, $dir/m.ini.d/20.ini:2" ] || fail "where a list is from"
+[ "$(row daemon.drain_timeout_ms "['value']")" = 5000 ] || fail "order of files, or 5s"
+[ "$(row daemon.crash_window_s "['value']")" = 300 ] || fail "5min"
+[ "$(row model.max_model_len "['value']")" = 1024 ] || fail "1k"
+ctl config --json | json 'len(d["files"]) == 3 and d["file"] == d["files"][0]' | grep -q True || fail "files"
+expect 0 ctl config --origin kv.memory_bytes
+has "$out" "kv.memory_bytes = 1048576    \(file $dir/m.ini:6\)"
+expect 0 ctl config
+has "$out" 'sched.max_num_batched_tokens = 0    \(auto: 512\)'
+has "$out" 'kv.num_blocks = 0    \(auto: [1-9][0-9]*\)'
+has "$out" 'daemon.runtime_dir = '"$run"'$'
+has "$out" "ipc.socket =     \(auto: $run/fdd.sock\)"
+has "$out" 'ipc.spin_us = -1    \(auto: [0-9]+\)'
+has "$out" 'sched.max_queued_tokens = 0    \(auto: 524288\)'
+has "$out" 'model.name =     \(auto: null\)'
+expect 0 ctl config max-model-len
+[ "$out" = "model.max_model_len = 1024" ] || fail "max-model-len shows $out"
+expect 0 ctl config max_waiting_time
+has "$out" 'sched.max_waiting_time_ms = 0'
+expect 0 ctl config tensor-parallel-size
+has "$out" 'tensor_parallel_size is a name of another server: refused unless 1'
+expect 0 ctl config enable-overlap-schedule
+has "$out" 'device.overlap_depth = 2'
+expect 65 ctl config max_model_le
+has "$out" 'nearest is model.max_model_len'
+expect 0 ctl set daemon.drain_timeout_ms=7s
+[ "$out" = "daemon.drain_timeout_ms = 7000" ] || fail "set says $out"
+expect 65 ctl set daemon.drain_timeout_ms=7GB
+has "$out" "the unit 'GB' does not fit; write a number of ms, or one with us, ms, s, min, h or d"
+printf '[daemon]\ndrain_timeout_ms = 8s\n[sched]\nmax_num_seqs = 7\n' >"$dir/m.ini.d/30.ini"
+expect 0 ctl reload
+has "$out" 'daemon.drain_timeout_ms: 7000 -> 8000'
+has "$out" "sched.max_num_seqs: 256 -> 7 waits for a restart \($dir/m.ini.d/30.ini:4\)"
+has "$out" '^1 changed'
+grep -q 'I fdd: config: daemon.drain_timeout_ms: 7000 -> 8000' "$dir/log" || fail "the log does not say what changed"
+grep -q 'sched.max_num_seqs: 256 -> 7 waits for a restart' "$dir/log" || fail "the log does not say what waits"
+expect 0 ctl config
+has "$out" "sched.max_num_seqs = 256    \(after a restart: 7, $dir/m.ini.d/30.ini:4\)"
+[ "$(row sched.max_num_seqs "['waiting']['value']")" = 7 ] || fail "config --json does not say what waits"
+printf '[daemon]\ndrain_timeout_ms = x\ncrash_max = y\n' >"$dir/m.ini.d/30.ini"
+expect 65 ctl reload
+has "$out" '30.ini:2: '
+has "$out" '30.ini:3: '
+[ "$(row daemon.drain_timeout_ms "['value']")" = 8000 ] || fail "a bad file changed something"
+rm "$dir/m.ini.d/30.ini"
+expect 0 ctl reload
+expect 0 ctl config sched.max_num_seqs
+[ "$out" = 256 ] || fail "max_num_seqs still waits: $out"
+stop
+
+# A step larger than all sequences is cut, and a length that memory cuts is said.
+start --set model.path="$DEMO" --set sched.max_num_seqs=2 --set sched.max_num_batched_tokens=100k \
+    --set kv.num_blocks=6 --set kv.static_decode_blocks=0
+len=$(ctl status --json | json 'd["model"]["model_len"]')
+grep -q "sched.max_num_batched_tokens = 102400 is more than the model's length of $len tokens times sched.max_num_seqs = 2" \
+    "$dir/log" || fail "no warning of a step that is too large"
+expect 0 ctl config
+has "$out" "sched.max_num_batched_tokens = 102400    \(in force: $((2 * len))\)"
+has "$out" 'model.max_model_len = 0    \(auto: 384\)'
+grep -q "W fdd-worker: load: requests have at most 384 tokens, not the model's $len: the KV cache has 6 blocks" \
+    "$dir/log" || fail "no warning of the shorter length"
+expect 0 ctl status
+has "$out" "384 tokens at most \(the model itself: $len\)"
+expect 0 ctl model
+has "$out" "model_len +$len"
 stop

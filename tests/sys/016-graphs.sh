@@ -66,7 +66,7 @@ start -c "$dir/x.ini" --set model.path="$DEMO"
 expect 0 ctl set graph.capture_sizes=1,4000
 printf '[graph]\ncapture_sizes = 1,5000\nprefill_max_tokens = 5000\n' >"$dir/x.ini"
 expect 65 ctl reload
-has "$out" 'beside what needs a restart: graph.capture_sizes: 5000 is more'
+has "$out" 'with the values that need a restart: graph.capture_sizes: 5000 is more'
 expect 0 ctl debug kill-worker
 until_true 20 grep -q 'worker 0 started.*generation 2' "$dir/log" ||
     fail "no second worker"

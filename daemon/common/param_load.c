@@ -1,0 +1,267 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Which files are read, in which order, and how their errors are said. */
+#include "config.h"
+
+#include "daemon/common/param_priv.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- messages ---------------------------------------------------------------- */
+
+void
+par_say_error(struct par_say *say, const char *fmt, ...)
+{
+    char text[1536];
+    va_list ap;
+
+    if (say->n_errors++ >= PAR_MAX_ERRORS)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    say->say(say->arg, 1, text);
+}
+
+void
+par_say_end(struct par_say *say)
+{
+    char text[64];
+
+    if (say->n_errors <= PAR_MAX_ERRORS)
+        return;
+    snprintf(text, sizeof(text), "%u more errors", say->n_errors - PAR_MAX_ERRORS);
+    say->say(say->arg, 1, text);
+}
+
+/* Does text name the row, as section.key? */
+static int
+names_row(const char *text, const struct par_def *d)
+{
+    char name[128];
+    size_t n = (size_t)snprintf(name, sizeof(name), "%s.%s", d->section, d->key);
+    const char *p;
+
+    for (p = text; (p = strstr(p, name)) != NULL; p += n)
+        if (p[n] == '\0' || strchr(" ,:;=)", p[n]) != NULL)
+            return 1;
+    return 0;
+}
+
+void
+par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
+    const char *text)
+{
+    static const char *const from[] = { "", "", "--set", "fdctl set" };
+    char full[1536];
+    size_t at = (size_t)snprintf(full, sizeof(full), "%s", text), i;
+    int n = 0;
+
+    for (i = 0; i < par_n_defs; i++) {
+        const char *where = ps->where[i][0] != '\0' ? ps->where[i] : from[ps->from[i]];
+
+        if (where[0] == '\0' || at >= sizeof(full) || !names_row(text, &par_defs[i]))
+            continue;
+        at += (size_t)snprintf(full + at, sizeof(full) - at, "%s%s.%s: %s",
+            n++ == 0 ? " (" : "; ", par_defs[i].section, par_defs[i].key, where);
+    }
+    if (n > 0 && at < sizeof(full))
+        snprintf(full + at, sizeof(full) - at, ")");
+    if (is_error)
+        par_say_error(say, "%s", full);
+    else
+        say->say(say->arg, 0, full);
+}
+
+/* ---- folders ------------------------------------------------------------------ */
+
+void
+par_src_init(struct par_src *src, const char *conf, const char *instance)
+{
+    const char *name = instance != NULL ? instance : "fdd";
+
+    memset(src, 0, sizeof(*src));
+    src->may_miss = conf == NULL;
+    if (conf != NULL) {
+        snprintf(src->file, sizeof(src->file), "%s", conf);
+        snprintf(src->dir[1], sizeof(src->dir[1]), "%s.d", conf);
+        return;
+    }
+    snprintf(src->file, sizeof(src->file), FDD_SYSCONFDIR "/fdd/%s.ini", name);
+    snprintf(src->dir[0], sizeof(src->dir[0]), FDD_VENDORDIR "/fdd/%s.ini.d", name);
+    snprintf(src->dir[1], sizeof(src->dir[1]), FDD_SYSCONFDIR "/fdd/%s.ini.d", name);
+}
+
+struct load {
+    struct par_set *ps;
+    struct par_say *say;
+    unsigned char *bad;      /* rows with a wrong value */
+    int rc;                  /* of the first that could not be opened */
+};
+
+/* A file of a folder. */
+struct piece {
+    char name[256];
+    const char *dir;
+};
+struct pieces {
+    struct piece *p;
+    size_t n;
+};
+
+static int
+by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct piece *)a)->name, ((const struct piece *)b)->name);
+}
+
+static int
+add_piece(struct pieces *ps, const char *dir, const char *name)
+{
+    struct piece *p;
+
+    for (size_t i = 0; i < ps->n; i++)
+        if (strcmp(ps->p[i].name, name) == 0) {
+            ps->p[i].dir = dir;
+            return 0;
+        }
+    p = realloc(ps->p, (ps->n + 1) * sizeof(*p));
+    if (p == NULL)
+        return -ENOMEM;
+    ps->p = p;
+    snprintf(p[ps->n].name, sizeof(p[ps->n].name), "%s", name);
+    p[ps->n++].dir = dir;
+    return 0;
+}
+
+/* *.ini of dir, which hide those of the same name. A folder need not exist. */
+static int
+list_dir(const char *dir, struct pieces *ps)
+{
+    DIR *d = dir[0] != '\0' ? opendir(dir) : NULL;
+    struct dirent *e;
+    int rc = 0;
+
+    if (d == NULL)
+        return dir[0] == '\0' || errno == ENOENT ? 0 : -errno;
+    while (rc == 0 && (e = readdir(d)) != NULL) {
+        size_t n = strlen(e->d_name);
+
+        if (e->d_name[0] != '.' && n > 4 && strcmp(e->d_name + n - 4, ".ini") == 0)
+            rc = add_piece(ps, dir, e->d_name);
+    }
+    closedir(d);
+    return rc;
+}
+
+static void
+load_error(struct load *ld, int rc)
+{
+    if (ld->rc == 0)
+        ld->rc = rc;
+}
+
+/* A pipe in a folder would hold up the daemon. A link to /dev/null is an empty file. */
+static void
+load_piece(struct load *ld, const struct piece *p)
+{
+    char path[PAR_STR_BYTES + 300];
+    struct stat st;
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/%s", p->dir, p->name);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) {
+        par_say_error(ld->say, "%s: not a file", path);
+        load_error(ld, -EINVAL);
+        return;
+    }
+    rc = par_read_into(ld->ps, path, ld->say, ld->bad);
+    if (rc != 0)
+        load_error(ld, rc);
+}
+
+static void
+load_dirs(struct load *ld, const struct par_src *src)
+{
+    struct pieces ps = { NULL, 0 };
+
+    for (int i = 0; i < 2; i++) {
+        int rc = list_dir(src->dir[i], &ps);
+
+        if (rc != 0) {
+            par_say_error(ld->say, "%s: %s", src->dir[i], strerror(-rc));
+            load_error(ld, rc);
+        }
+    }
+    if (ps.n > 0)
+        qsort(ps.p, ps.n, sizeof(*ps.p), by_name);
+    for (size_t i = 0; i < ps.n; i++)
+        load_piece(ld, &ps.p[i]);
+    free(ps.p);
+}
+
+/* ---- all of it -------------------------------------------------------------------- */
+
+static void
+load_sets(struct load *ld, const struct par_src *src)
+{
+    char name[128], err[768];
+    struct par_ref ref;
+
+    for (int i = 0; i < src->n_sets; i++) {
+        const char *eq = strchr(src->sets[i], '=');
+        int rc;
+
+        if (eq == NULL) {
+            par_say_error(ld->say, "--set %s: no \"=\"; write --set section.key=value",
+                src->sets[i]);
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)(eq - src->sets[i]), src->sets[i]);
+        rc = par_set_text(ld->ps, name, eq + 1, PAR_FROM_SET, err, sizeof(err));
+        if (rc > 0)
+            ld->say->say(ld->say->arg, 0, err);
+        if (rc >= 0)
+            continue;
+        par_say_error(ld->say, "%s", err);
+        if (par_find(NULL, name, &ref, err, sizeof(err)) == 0 && !ref.note)
+            ld->bad[ref.idx] = 1;
+    }
+}
+
+/* What names a parameter whose own value is wrong says nothing new. */
+static void
+say_check(void *arg, const char *text)
+{
+    struct load *ld = arg;
+
+    for (size_t i = 0; i < par_n_defs; i++)
+        if (ld->bad[i] && names_row(text, &par_defs[i]))
+            return;
+    par_say_about(ld->say, ld->ps, 1, text);
+}
+
+int
+par_load(struct par_set *ps, const struct par_src *src, struct par_say *say)
+{
+    struct load ld = { ps, say, calloc(par_n_defs, 1), 0 };
+    unsigned before = say->n_errors;
+
+    if (ld.bad == NULL) {
+        par_say_error(say, "out of memory");
+        return -ENOMEM;
+    }
+    if (src->file[0] != '\0' && (!src->may_miss || access(src->file, F_OK) == 0))
+        load_error(&ld, par_read_into(ps, src->file, say, ld.bad));
+    load_dirs(&ld, src);
+    load_sets(&ld, src);
+    (void)par_check_each(&ps->par, say_check, &ld);
+    free(ld.bad);
+    return ld.rc != 0 ? ld.rc : say->n_errors != before ? -EINVAL : 0;
+}
