@@ -271,6 +271,7 @@ SYS_TESTS = \
 	%D%/sys/032-log-stalled.sh \
 	%D%/sys/034-other-user.sh \
 	%D%/sys/035-dist.sh \
+	%D%/sys/036-progress.sh \
 	%D%/sys/041-program.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)

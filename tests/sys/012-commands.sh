@@ -44,7 +44,7 @@ until_true 5 gone || fail "a test goes on behind runtests"
 clone=$dir/clone
 mkdir -p "$clone/tools/dev" "$clone/kernels" "$clone/build-aux"
 cp "$FDD_SRC/tools/setup" "$clone/tools"
-cp "$FDD_SRC/tools/dev/group.sh" "$clone/tools/dev"
+cp "$FDD_SRC/tools/dev/group.sh" "$FDD_SRC/tools/dev/progress.sh" "$clone/tools/dev"
 mkdir "$dir/bin"
 cat >"$dir/bin/autoreconf" <<'EOT'
 #!/bin/sh

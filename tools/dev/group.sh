@@ -4,10 +4,13 @@
 # the script ends as a whole.
 #   group CMD...   run in a process group of its own, without a terminal
 #   aside CMD...   run in this group, where sudo may ask for a password
+# shellcheck source=tools/dev/progress.sh
+. "$(dirname "${BASH_SOURCE[0]}")/progress.sh"
 job=
 job_group=
 stop_job() { # EXIT_CODE
     trap '' HUP INT TERM
+    watched
     if [ -n "$job" ]; then
         kill -TERM -- "$job_group$job" 2>/dev/null || true
         wait "$job" 2>/dev/null || true
