@@ -28,9 +28,16 @@ if [ -x "$bld/fdbench" ]; then
             { echo "fdbench.1 does not describe $c"; bad=1; }
     done
 fi
+# files of the README's list of documents
+sed -n '/^## Documents/,/^## /p' README.md | awk -F'|' '/^\| / {print $2}' | grep -oE '[A-Za-z/]+\.(md|tsv)|AUTHORS' |
+    while read -r f; do [ -e "$f" ] || echo "README.md names $f, which is not there"; done | grep . && bad=1
 if command -v mandoc >/dev/null; then
     for m in daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3 tools/fdbench.1; do
         mandoc -Tlint -Wwarning "$m" || { echo "$m: see above"; bad=1; }
     done
+fi
+if command -v python3 >/dev/null; then
+    tools/dev/check_man.py daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3 \
+        tools/fdbench.1 || bad=1
 fi
 exit $bad

@@ -17,7 +17,7 @@ watch() {
     (
     trap 'exit 0' TERM
     trap '' INT HUP
-    name=$1 every=${FDD_PROGRESS_S:-10} t0=$SECONDS next text=
+    name=$1 every=${FDD_PROGRESS_S:-10} t0=$SECONDS
     shift
     [ -t 2 ] && every=0
     next=$((t0 + every))
