@@ -269,6 +269,7 @@ SYS_TESTS = \
 	%D%/sys/028-fp8-weights.sh \
 	%D%/sys/029-mixed.sh \
 	%D%/sys/032-log-stalled.sh \
+	%D%/sys/033-waiting.sh \
 	%D%/sys/034-other-user.sh \
 	%D%/sys/035-dist.sh \
 	%D%/sys/036-progress.sh \

@@ -370,7 +370,8 @@ fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
 
     if (e->code == FDP_E_UNSUPPORTED)
         snprintf(detail, sizeof(detail), ": %s%s", fdc_detail_name(e->detail),
-            e->detail == FDP_D_PENALTY ? "; sched.max_penalty_seqs is 0" : "");
+            e->detail == FDP_D_PENALTY ? "; sched.max_penalty_seqs is 0" :
+            e->detail == FDP_D_LOGPROBS ? "; output.enable_logprob is no" : "");
     else if (float_arg(e, &f))
         snprintf(detail, sizeof(detail), ": %s (%g)", fdc_detail_name(e->detail),
             (double)f);

@@ -54,7 +54,7 @@ struct lnk_submit {
     uint64_t t_submit_ns;  /* CLOCK_MONOTONIC */
     uint64_t deadline_queue_ns, deadline_total_ns; /* absolute, 0 = none */
     uint32_t n_resume;     /* how often this request was resumed */
-    uint32_t rsv;
+    uint32_t place;        /* its own in lnk_seg.started while it is open */
 };
 struct lnk_cancel { int32_t code; uint32_t rsv; }; /* FDP_E_* of the ERROR */
 struct lnk_tokenized { uint32_t prompt_len, rsv; };
@@ -83,6 +83,7 @@ struct lnk_worker_state {   /* the worker writes, the gate reads */
 
 #define LNK_DOWN_SLOTS 8192u
 #define LNK_UP_SLOTS   16384u
+#define LNK_PLACES     65536u  /* sched.max_concurrency at most */
 #define LNK_PANIC_BYTES 8192u
 
 struct lnk_cursor { uint32_t v; uint32_t rsv[31]; } __attribute__((aligned(128)));
@@ -98,6 +99,9 @@ struct lnk_seg {
                                egress threads: 1 = asleep */
     sem_t worker_sem;       /* process-shared, posted by the gate */
     struct lnk_worker_state w;
+    uint64_t started[LNK_PLACES]; /* by place: the worker writes a request's id as its
+                               first step is chosen; the gate ends those in time that
+                               wait behind a long one */
     uint32_t par_seq;       /* odd while the gate writes par */
     struct par par;         /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */

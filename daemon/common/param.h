@@ -112,7 +112,8 @@ int par_check_each(const struct par *p, void (*each)(void *arg, const char *text
 
 /* Tokens of a step: sched.max_num_batched_tokens, or what 0 there means. */
 int32_t par_max_batched_tokens(const struct par *p, int is_cpu);
-/* Log-probabilities a request may ask for: 0 without output.enable_logprob. */
+/* Alternatives a request may ask for; -1 without output.enable_logprob: not even the
+ * log-probability of its own tokens. */
 int32_t par_max_logprobs(const struct par *p);
 /* Prompts longer than this are long: sched.long_prefill_token_threshold, or
  * 4 % of the served length. */

@@ -240,7 +240,7 @@ par_max_batched_tokens(const struct par *p, int is_cpu)
 int32_t
 par_max_logprobs(const struct par *p)
 {
-    return p->output_enable_logprob ? (int32_t)p->output_max_logprobs : 0;
+    return p->output_enable_logprob ? (int32_t)p->output_max_logprobs : -1;
 }
 
 int32_t

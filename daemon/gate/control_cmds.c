@@ -14,6 +14,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/version.h"
 #include "daemon/gate/gate.h"
+#include "daemon/gate/intake.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/statseg.h"
 
@@ -136,7 +137,7 @@ ctl_model(const struct gate *g)
     ctl_put(o, "max_model_len", INT(i->max_model_len));
     ctl_put(o, "model_len", INT(w->ready.model_len));
     ctl_put(o, "block_size", INT(i->block_size));
-    ctl_put(o, "max_logprobs", INT(i->max_logprobs));
+    ctl_put(o, "max_logprobs", INT(itk_max_logprobs(g)));
     ctl_put(o, "has_tokenizer", json_boolean(i->has_tokenizer));
     ctl_put(o, "bos_id", INT(i->bos_id));
     ctl_put(o, "eos_ids", eos);

@@ -298,16 +298,28 @@ fair_activate(struct fair *f, struct lane *l, enum fair_kind kind)
     }
 }
 
+uint64_t
+fair_deadline(const struct jreq *r)
+{
+    uint64_t q = r->deadline_queue, t = r->deadline_total;
+
+    return q == 0 || (t != 0 && t < q) ? t : q;
+}
+
+static void
+fair_note_deadline(struct fair *f, const struct jreq *r)
+{
+    uint64_t t = fair_deadline(r);
+
+    if (t != 0 && (f->t_next == 0 || t < f->t_next))
+        f->t_next = t;
+}
+
 /* Totals of a request that enters or leaves its queue. */
 static void
 fair_enter(struct fair *f, struct lane *l, struct jreq *r)
 {
-    uint64_t t = r->deadline_queue;
-
-    if (t == 0 || (r->deadline_total != 0 && r->deadline_total < t))
-        t = r->deadline_total;
-    if (t != 0 && (f->t_next == 0 || t < f->t_next))
-        f->t_next = t;
+    fair_note_deadline(f, r);
     r->st = JNL_QUEUED;
     l->cost += r->cost;
     f->n_queued++;
@@ -512,6 +524,19 @@ fair_charge(struct gate *g, struct wrk *w, struct jreq *r)
     if (r->kind == FAIR_SIDE)
         g->fair.n_side++;
     fair_note(&g->fair, u);
+    if (r->kind == FAIR_GEN && fair_deadline(r) != 0) {
+        TAILQ_INSERT_TAIL(&w->startq, r, start);
+        r->in_startq = 1;
+        fair_note_deadline(&g->fair, r);
+    }
+}
+
+void
+fair_begun(struct wrk *w, struct jreq *r)
+{
+    if (r->in_startq)
+        TAILQ_REMOVE(&w->startq, r, start);
+    r->in_startq = 0;
 }
 
 void
@@ -522,6 +547,7 @@ fair_return(struct gate *g, struct wrk *w, struct jreq *r)
     if (!r->charged)
         return;
     ASSERT(w->credits_used >= r->price && u->n_held >= r->price);
+    fair_begun(w, r);
     r->charged = 0;
     w->credits_used -= r->price;
     u->n_held -= r->price;

@@ -98,7 +98,8 @@ struct fair {
     uint32_t n_gen;           /* requests of FAIR_GEN, queued or sent */
     uint64_t weight_queued;   /* of users with FAIR_GEN queued */
     uint64_t weight_active;   /* of those and of users with credits */
-    uint64_t t_next;          /* no deadline of a queued request is before; 0: none */
+    uint64_t t_next;          /* no deadline of a request that has not begun is before;
+                               * 0: none */
     struct drain drain;
     uint32_t n_weights;
     struct fair_weight weights[FAIR_WEIGHTS];
@@ -131,6 +132,10 @@ void fair_remove(struct gate *g, struct jreq *r);
 struct jreq *fair_pop(struct gate *g, const struct wrk *w, enum fair_kind kind);
 /* It goes to the worker: take its credits. */
 void fair_charge(struct gate *g, struct wrk *w, struct jreq *r);
+/* When a request that has not begun must end: the earlier of its deadlines. 0: never. */
+uint64_t fair_deadline(const struct jreq *r);
+/* It has begun there, or nobody cares: its deadlines are not looked at any more. */
+void fair_begun(struct wrk *w, struct jreq *r);
 /* It is no longer with the worker: give them back. Nothing if it has none. */
 void fair_return(struct gate *g, struct wrk *w, struct jreq *r);
 /* It ended with the worker: its user pays what it took, not what was thought. */

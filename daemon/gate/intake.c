@@ -141,6 +141,22 @@ itk_check_penalties(const struct fdp_req *q, struct itk_err *e)
 }
 
 static int
+itk_check_logprobs(const struct fdp_req *q, const struct itk_limits *lim,
+    struct itk_err *e)
+{
+    int32_t most = lim->max_logprobs;
+
+    if (most < 0 && (q->flags & (FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS)) != 0)
+        return itk_fail(e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS, 0);
+    most = most < 0 ? 0 : most;
+    if (q->logprobs > most)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->logprobs);
+    if (q->prompt_logprobs > most)
+        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->prompt_logprobs);
+    return 0;
+}
+
+static int
 itk_check_sampling(const struct fdp_req *q, const struct itk_limits *lim,
     struct itk_err *e)
 {
@@ -160,10 +176,8 @@ itk_check_sampling(const struct fdp_req *q, const struct itk_limits *lim,
         return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_TOP_K, q->top_k);
     if (!(q->min_p >= 0.0f && q->min_p <= 1.0f))
         return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_MIN_P, itk_bits(q->min_p));
-    if (q->logprobs > lim->max_logprobs)
-        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->logprobs);
-    if (q->prompt_logprobs > lim->max_logprobs)
-        return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->prompt_logprobs);
+    if (itk_check_logprobs(q, lim, e))
+        return 1;
     if (q->n_prior != 0 && q->n != 1)
         return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, q->n_prior);
     return itk_check_penalties(q, e);
@@ -366,7 +380,7 @@ itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret)
     const struct wrk *w = &g->wrk[0];
 
     memset(ret, 0, sizeof(*ret));
-    ret->max_logprobs = (uint32_t)par_max_logprobs(g->par);
+    ret->max_logprobs = par_max_logprobs(g->par);
     ret->default_max_new = (uint32_t)g->par->output_default_max_tokens;
     ret->trusted = s != NULL && s->trusted;
     ret->has_tokenizer = -1;
@@ -374,9 +388,18 @@ itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret)
         ret->vocab = w->ready.info.vocab;
         ret->max_model_len = w->ready.info.max_model_len;
         ret->has_tokenizer = w->ready.info.has_tokenizer != 0;
-        if (ret->max_logprobs > w->ready.info.max_logprobs)
-            ret->max_logprobs = w->ready.info.max_logprobs;
+        if (ret->max_logprobs > (int32_t)w->ready.info.max_logprobs)
+            ret->max_logprobs = (int32_t)w->ready.info.max_logprobs;
     }
+}
+
+uint32_t
+itk_max_logprobs(const struct gate *g)
+{
+    struct itk_limits lim;
+
+    itk_limits(g, NULL, &lim);
+    return lim.max_logprobs < 0 ? 0 : (uint32_t)lim.max_logprobs;
 }
 
 /* ---- one request of a session -------------------------------------------- */
@@ -528,6 +551,7 @@ itk_check_queue(struct gate *g, const struct usr *u, const struct fdp_req *q,
 static int
 itk_answer(struct gate *g, struct ses *s, const struct fdp_req *q, uint64_t now_ns)
 {
+    struct fdp_info info = g->wrk[0].ready.info;
     struct fdp_done done;
     struct itk_err e;
 
@@ -536,9 +560,9 @@ itk_answer(struct gate *g, struct ses *s, const struct fdp_req *q, uint64_t now_
         itk_refuse(g, s, q, &e, now_ns);
         return 1;
     }
+    info.max_logprobs = itk_max_logprobs(g);
     if (q->op == FDP_OP_INFO)
-        (void)rly_emit(g, s, q->tag, FDP_T_REPLY, 0, 0, &g->wrk[0].ready.info,
-            sizeof(struct fdp_info), 0);
+        (void)rly_emit(g, s, q->tag, FDP_T_REPLY, 0, 0, &info, sizeof(info), 0);
     else if (q->op == FDP_OP_PING && !(q->flags & FDP_F_DEEP))
         cnt_add(&g->cnt->pings, 1);
     else

@@ -37,7 +37,7 @@ struct itk_err {
 /* What a request is checked against. vocab and max_model_len 0: not known. */
 struct itk_limits {
     uint32_t vocab, max_model_len;
-    uint32_t max_logprobs;
+    int32_t max_logprobs;  /* -1: not offered */
     uint32_t default_max_new;
     int trusted;
     int has_tokenizer; /* 1, 0, -1 not known */
@@ -67,5 +67,7 @@ int itk_check_model(const struct fdp_req *req, const unsigned char *blob,
 size_t itk_utf8(const unsigned char *p, size_t n);
 /* The limits in force for a session. */
 void itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret);
+/* Alternatives that a request may ask for now. */
+uint32_t itk_max_logprobs(const struct gate *g);
 
 #endif

@@ -46,6 +46,7 @@ struct jreq {
     uint64_t tag;
     TAILQ_ENTRY(jreq) of_ses; /* the session's requests */
     TAILQ_ENTRY(jreq) link;   /* user's queue or the worker's cancel queue */
+    TAILQ_ENTRY(jreq) start;  /* of those that the worker may not have begun */
     unsigned char *blob;      /* items, private copy */
     uint32_t blob_bytes;
     uint32_t cost;            /* tokens, for fairness */
@@ -60,6 +61,7 @@ struct jreq {
     uint8_t accepted;         /* the worker has its prompt */
     uint8_t logged;           /* the request log has it */
     uint8_t finish;           /* enum fdp_finish of its samples */
+    uint8_t in_startq;
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;

@@ -78,6 +78,7 @@ rly_send_submit(struct gate *g, struct wrk *w, struct jreq *r, uint64_t now_ns)
     sub.deadline_queue_ns = r->deadline_queue;
     sub.deadline_total_ns = r->deadline_total;
     sub.n_resume = r->n_resume;
+    sub.place = (uint32_t)(r - g->jnl.pool);
     memcpy(to, &sub, sizeof(sub));
     r->st = JNL_SENDING;
     r->t_sent = now_ns;
@@ -194,10 +195,44 @@ rly_expire(struct gate *g, struct lane *l, uint64_t now_ns)
             rly_end(g, r, FDP_E_DEADLINE, 0, 0, 0);
             continue;
         }
-        if (r->deadline_queue != 0 && (t == 0 || r->deadline_queue < t))
-            t = r->deadline_queue;
-        if (r->deadline_total != 0 && (t == 0 || r->deadline_total < t))
-            t = r->deadline_total;
+        if (fair_deadline(r) != 0 && (t == 0 || fair_deadline(r) < t))
+            t = fair_deadline(r);
+    }
+    return t;
+}
+
+/* Its client gets the terminal record; what the worker still says is dropped. */
+static void
+rly_end_early(struct gate *g, struct jreq *r)
+{
+    cnt_add(&g->cnt->requests_expired, 1);
+    rly_emit_error(g, r->ses, r->tag, FDP_E_DEADLINE, 0, 0, 0);
+    rql_end(g, r, FDP_E_DEADLINE, NULL);
+    jnl_orphan(g, r);
+    rly_cancel(g, r, FDP_E_DEADLINE);
+}
+
+/* The same of what the worker has and did not begin: it looks at its queue
+ * between steps, and a step may be long. Returns the next deadline, or 0. */
+static uint64_t
+rly_expire_sent(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    struct jreq *r, *next;
+    uint64_t t = 0;
+
+    for (r = TAILQ_FIRST(&w->startq); r != NULL; r = next) {
+        uint64_t *at = &w->seg->started[(uint32_t)(r - g->jnl.pool) % LNK_PLACES];
+        /* pairs with sch_start_row() */
+        int gone = r->st == JNL_ENDING || r->t_first != 0 ||
+            __atomic_load_n(at, __ATOMIC_ACQUIRE) == r->id;
+
+        next = TAILQ_NEXT(r, start);
+        if (gone || rly_expired(r, now_ns))
+            fair_begun(w, r);
+        else if (t == 0 || fair_deadline(r) < t)
+            t = fair_deadline(r);
+        if (!gone && rly_expired(r, now_ns))
+            rly_end_early(g, r);
     }
     return t;
 }
@@ -222,6 +257,12 @@ rly_deadlines(struct gate *g, uint64_t now_ns)
                 t_next = t;
         }
     }
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
+        uint64_t t = g->wrk[i].seg != NULL ? rly_expire_sent(g, &g->wrk[i], now_ns) : 0;
+
+        if (t != 0 && (t_next == 0 || t < t_next))
+            t_next = t;
+    }
     f->t_next = t_next;
 }
 
@@ -234,11 +275,7 @@ rly_overdue(struct gate *g, uint64_t now_ns)
         if (r->st == JNL_FREE || r->st == JNL_QUEUED || r->ses == NULL ||
             r->deadline_total == 0 || now_ns < r->deadline_total + RLY_OVERDUE_NS)
             continue;
-        cnt_add(&g->cnt->requests_expired, 1);
-        rly_emit_error(g, r->ses, r->tag, FDP_E_DEADLINE, 0, 0, 0);
-        rql_end(g, r, FDP_E_DEADLINE, NULL);
-        jnl_orphan(g, r);
-        rly_cancel(g, r, FDP_E_DEADLINE);
+        rly_end_early(g, r);
     }
 }
 

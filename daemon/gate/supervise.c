@@ -42,6 +42,7 @@ sup_init(struct wrk *w, int idx)
     w->idx = idx;
     w->pidfd = w->efd = w->admin_fd = w->link_fd = -1;
     TAILQ_INIT(&w->cancelq);
+    TAILQ_INIT(&w->startq);
 }
 
 const char *

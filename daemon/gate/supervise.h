@@ -55,6 +55,7 @@ struct wrk {
     struct jreq *sending;      /* its blob is going down */
     uint32_t sent;             /* bytes of it sent */
     struct jreq_q cancelq;     /* CANCEL records to send */
+    struct jreq_q startq;      /* with it, a deadline, and not known to have begun */
     uint32_t pend;             /* WRK_PEND_*: other records to send */
     char panic[LNK_PANIC_BYTES]; /* of the last death */
     uint64_t panic_generation;

@@ -215,7 +215,7 @@ PAR_ENUM(kv, dtype, "kv_dtype,kv_cache_dtype", "auto|fp32|bf16|fp8|int8", "auto"
     "else bf16.")
 
 PAR_BOOL(output, enable_logprob, "enable_logprob", 1, RELOAD,
-    "Requests may ask for logprobs.")
+    "Requests may ask for logprobs; else those that do are refused with E_UNSUPPORTED.")
 PAR_INT(output, max_logprobs, "max_logprobs", "", 0, 20, 20, RELOAD,
     "Alternatives a request may ask for per token.")
 PAR_INT(output, default_max_tokens, "", "tokens", 0, 0, 16777216, RELOAD,

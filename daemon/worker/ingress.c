@@ -421,6 +421,7 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
     r->t_submit_ns = s->t_submit_ns;
     r->deadline_queue_ns = s->deadline_queue_ns;
     r->deadline_total_ns = s->deadline_total_ns;
+    r->started = &g->cfg.lnk->seg->started[s->place % LNK_PLACES];
     if (wait_ns > 0 && (r->deadline_queue_ns == 0 ||
         s->t_submit_ns + wait_ns < r->deadline_queue_ns))
         r->deadline_queue_ns = s->t_submit_ns + wait_ns;

@@ -48,7 +48,8 @@ struct ing_cfg {
     struct pfx_key key;
     int32_t n_penalty;       /* entries of the penalty pool, 0: penalties are refused */
     struct cnt_worker *cnt;
-    int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* RELOAD */
+    int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* RELOAD;
+                                  max_logprobs -1: not offered */
     int (*reload)(void *arg); /* LNK_T_RELOAD came; 1: call again; may be NULL */
     void *arg;
 };

@@ -152,6 +152,8 @@ ing_scalars(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n);
     if (ing_penalties(c, r, bad) != 0)
         return -1;
+    if ((p->flags & (FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS)) != 0 && c->max_logprobs < 0)
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS, 0);
     if ((p->flags & FDP_F_LOGPROBS) != 0 && p->logprobs > c->max_logprobs)
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, (uint64_t)c->max_logprobs);
     if ((p->flags & FDP_F_PROMPT_LOGPROBS) != 0 && p->prompt_logprobs > c->max_logprobs)

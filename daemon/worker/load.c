@@ -466,7 +466,7 @@ wrk_info(struct worker *w)
     for (int32_t i = 0; i < w->cfg.n_eos && i < 8; i++)
         in->eos_ids[i] = (uint32_t)w->cfg.eos[i];
     in->block_size = (uint32_t)w->par.kv_block_size;
-    in->max_logprobs = (uint32_t)par_max_logprobs(&w->par);
+    in->max_logprobs = FDP_MAX_LOGPROBS; /* the gate tells of what is allowed */
     if (w->wp != NULL)
         wts_digest(w->wp, in->model_digest);
     (void)snprintf(path, sizeof(path), "%s", w->par.model_path);

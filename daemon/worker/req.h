@@ -90,6 +90,7 @@ struct req {
     struct fdp_req p;
     uint64_t user, t_submit_ns;
     uint64_t deadline_queue_ns, deadline_total_ns;
+    uint64_t *started;         /* where the gate sees that it has; may be NULL */
     uint64_t order;            /* of arrival */
     uint32_t *ids;             /* [n_ids] prompt, then PRIOR_IDS */
     int32_t n_prompt, n_ids;

@@ -21,8 +21,8 @@
  * between tokens, of the time the cost model predicts (at least one block's
  * worth of prefill every fourth step, so that nobody starves). In 2 and 3
  * long prompts get half of it at most. At most max_partial prompts are
- * unfinished after a step, at most max_long of them with more than
- * long_threshold tokens to go; who may not go is skipped, not waited for, but
+ * unfinished after a step, at most max_long of them longer than
+ * long_threshold tokens; who may not go is skipped, not waited for, but
  * nobody takes blocks before a sequence that was passed over too often.
  *
  * A waiting sequence is admitted when the pool can hold its known tokens
@@ -61,7 +61,7 @@ struct sch_cfg {
     int32_t chunked;         /* 0: a prompt runs in one step where it can */
     int32_t max_partial;     /* unfinished prompts after a step; 0: any number */
     int32_t max_long;        /* of these, long ones; 0: any number */
-    int32_t long_threshold;  /* with more tokens to compute a prompt is long; 0: none */
+    int32_t long_threshold;  /* a prompt of more tokens is long; 0: none */
     int32_t reserve_blocks;  /* an admission must leave them available (kv_cache_ratio) */
     int32_t decode_blocks;   /* granted beyond the prompt at admission */
     int32_t n_penalty;       /* entries of the penalty pool */

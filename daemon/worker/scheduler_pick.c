@@ -67,10 +67,11 @@ struct sch_fit {             /* how a waiting sequence would start */
 
 /* ---- a row's tokens -------------------------------------------------------------- */
 
+/* By its length, not by what is left of it: a long prompt stays one to its end. */
 static int
-sch_is_long(const struct sch *sch, int32_t left)
+sch_is_long(const struct sch *sch, const struct seq *s)
 {
-    return sch->cfg.long_threshold > 0 && left > sch->cfg.long_threshold;
+    return sch->cfg.long_threshold > 0 && s->device_len > sch->cfg.long_threshold;
 }
 
 /* Prompt logprobs that q tokens of s from position from on give. */
@@ -142,7 +143,7 @@ sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, i
     whole = whole && need <= p->sch->cfg.max_tokens;
     if (q <= 0 || (whole && q < need))
         return 0;
-    timed = sch_time_cap(p, from, q, p->first && !whole && sch_is_long(p->sch, need));
+    timed = sch_time_cap(p, from, q, p->first && !whole && sch_is_long(p->sch, s));
     if (!whole)
         q = timed;
     else if (timed < q && p->floor == 0)
@@ -256,13 +257,13 @@ sch_pick_decodes(struct sch_pick *p)
 
 /* ---- prefills under way ---------------------------------------------------------- */
 
-/* Tokens that a prompt with so many to go may have in the first round. */
+/* Tokens that a prompt may have in the first round. */
 static int32_t
-sch_share(const struct sch_pick *p, int32_t left)
+sch_share(const struct sch_pick *p, const struct seq *s)
 {
     int32_t n = p->sch->cfg.max_long > 0 ? p->sch->cfg.max_long - p->n_long : 2;
 
-    if (!sch_is_long(p->sch, left))
+    if (!sch_is_long(p->sch, s))
         return p->tokens;
     if (p->long_left <= 0)
         return 0;
@@ -272,12 +273,10 @@ sch_share(const struct sch_pick *p, int32_t left)
 static void
 sch_count_partial(struct sch_pick *p, const struct seq *s)
 {
-    int32_t left = s->device_len - s->cached_len;
-
     if (!req_is_prefill(s))
         return;
     p->n_partial++;
-    p->n_long += sch_is_long(p->sch, left);
+    p->n_long += sch_is_long(p->sch, s);
     if (p->n_twin < SCH_MAX_TWIN && sch_is_cached(p->sch, s))
         p->twin[p->n_twin++] = s;
 }
@@ -286,16 +285,16 @@ static void
 sch_pick_prefills(struct sch_pick *p)
 {
     for (struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
-        int32_t left = s->device_len - s->cached_len, q;
+        int32_t q;
 
         if (!req_is_prefill(s))
             continue;
-        q = sch_chunk(p, s, s->cached_len, sch_share(p, left), 0);
+        q = sch_chunk(p, s, s->cached_len, sch_share(p, s), 0);
         if (q > 0) {
             /* granted at its admission */
             ASSERT_Z(kv_grow(p->sch->kv, s->slot, s->cached_len + q));
             sch_give(p, sch_row(p, s), q);
-            if (sch_is_long(p->sch, left))
+            if (sch_is_long(p->sch, s))
                 p->long_left -= q;
         }
         sch_count_partial(p, s);
@@ -410,7 +409,7 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     const struct sch_cfg *c = &p->sch->cfg;
     int32_t from = f->attach * p->sch->kv->block_size, need = s->device_len - from, left;
     int whole = !c->chunked && s->n_passed < SCH_MAX_PASSED;
-    int32_t most = whole ? p->tokens : sch_share(p, need);
+    int32_t most = whole ? p->tokens : sch_share(p, s);
 
     f->q = sch_chunk(p, s, from, most, whole);
     if (f->q == 0) {
@@ -422,7 +421,7 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     left = need - f->q;
     if (left > 1 && c->max_partial > 0 && p->n_partial >= c->max_partial)
         return SCH_LIMIT;
-    if (left > 1 && sch_is_long(p->sch, left) && c->max_long > 0 &&
+    if (left > 1 && sch_is_long(p->sch, s) && c->max_long > 0 &&
         p->n_long >= c->max_long)
         return SCH_LIMIT;
     return SCH_GOES;
@@ -528,8 +527,11 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     if (s->sample == 0 && s->n_preempted == 0)
         s->req->n_cached = (uint32_t)hit;
     s->n_passed = 0;
-    if (s->req->t_start_ns == 0)
+    if (s->req->t_start_ns == 0) {
         s->req->t_start_ns = p->now_ns;
+        if (s->req->started != NULL) /* pairs with rly_expire_sent() */
+            __atomic_store_n(s->req->started, s->req->id, __ATOMIC_RELEASE);
+    }
     trc_put_event(sch->cfg.trc, p->now_ns, s->n_preempted > 0 ? TRC_RESUME : TRC_START,
         s->req->id, s->sample, hit, s->slot);
     return SCH_GOES;
@@ -570,9 +572,8 @@ sch_admit(struct sch_pick *p, struct seq *s)
         v = sch_start_row(p, s, &f);
     if (v != SCH_GOES)
         return v;
-    left = s->device_len - s->cached_len;
     sch_give(p, sch_row(p, s), f.q);
-    if (sch_is_long(sch, left))
+    if (sch_is_long(sch, s))
         p->long_left -= f.q;
     sch_count_partial(p, s);
     left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];

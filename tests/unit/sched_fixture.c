@@ -397,7 +397,7 @@ fx_check_limits(const struct fx *f)
     for (const struct seq *s = f->sch->running.head; s != NULL; s = s->next) {
         n += req_is_prefill(s);
         n_long += req_is_prefill(s) && c->long_threshold > 0 &&
-            s->device_len - s->cached_len > c->long_threshold;
+            s->device_len > c->long_threshold;
     }
     assert_true(c->max_partial == 0 || n <= c->max_partial);
     assert_true(c->max_long == 0 || n_long <= c->max_long);

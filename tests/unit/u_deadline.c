@@ -36,6 +36,7 @@ t_hung_worker(void **state)
     struct fix f;
     struct fcl c;
     struct frec r;
+    struct lnk_submit sub;
     uint64_t id, other;
     int code = 0;
 
@@ -46,7 +47,8 @@ t_hung_worker(void **state)
     submit(&c, 7, 1500);
     submit(&c, 8, 0);
     fix_step(&f, 1);
-    id = fix_take(&f, NULL, NULL, NULL);
+    id = fix_take(&f, &sub, NULL, NULL);
+    f.seg->started[sub.place] = id;
     other = fix_take(&f, NULL, NULL, NULL);
     assert_true(id != 0 && other != 0);
     while (fcl_recv(&c, &r))
@@ -75,11 +77,102 @@ t_hung_worker(void **state)
     fix_close(&f);
 }
 
+/* A request that the worker has queued and not begun ends at its deadline, though
+ * a step of some seconds keeps the worker from looking; with one terminal record.
+ * One that has begun is the worker's. */
+static void
+t_not_begun(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct frec r;
+    struct lnk_submit sub;
+    uint64_t begun, waits;
+    int code = 0;
+
+    (void)state;
+    fix_open(&f, (const char *const[]) { "sched.max_waiting_time_ms=300", NULL });
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    submit(&c, 7, 0);
+    fix_step(&f, 1);
+    begun = fix_take(&f, &sub, NULL, NULL);
+    assert_true(begun != 0);
+    f.seg->started[sub.place] = begun;
+    submit(&c, 8, 0);
+    fix_step(&f, 1);
+    waits = fix_take(&f, &sub, NULL, NULL);
+    assert_true(waits != 0);
+    fix_step(&f, 290);
+    while (fcl_recv(&c, &r))
+        assert_int_not_equal(r.h.type, FDP_T_ERROR);
+    fix_step(&f, 12);
+    fcl_want_error(&c, 8, FDP_E_DEADLINE, 0);
+    assert_int_equal(fcl_recv(&c, &r), 0);
+    assert_int_equal(fix_take_cancel(&f, &code), waits);
+    assert_int_equal(code, FDP_E_DEADLINE);
+    assert_int_equal(f.g->cnt->requests_expired, 1);
+    /* the worker says so too, later; the other one goes on for as long as it takes */
+    fix_step(&f, 3000);
+    fix_werror(&f, waits, FDP_E_DEADLINE);
+    fix_wtokens(&f, begun, 1);
+    fix_wdone(&f, begun);
+    fix_step(&f, 2);
+    assert_int_equal(fcl_errors(&c, 8), 0);
+    assert_int_equal(f.g->wrk[0].credits_used, 0);
+    assert_int_equal(f.g->cnt->requests_done, 1);
+    gate_check(f.g);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* Its own deadlines count as well, and whoever has tokens or was cancelled is
+ * left alone; the worker may die meanwhile. */
+static void
+t_not_begun_ends(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct frec r;
+    uint64_t id[4];
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_ask(&c, (struct fask) { .tag = 1, .max_new = 4, .ttl_queue_ms = 200 });
+    fcl_ask(&c, (struct fask) { .tag = 2, .max_new = 4, .ttl_total_ms = 250 });
+    fcl_ask(&c, (struct fask) { .tag = 3, .max_new = 4, .ttl_queue_ms = 200 });
+    fcl_ask(&c, (struct fask) { .tag = 4, .max_new = 4, .ttl_queue_ms = 5000 });
+    fix_step(&f, 1);
+    for (int i = 0; i < 4; i++)
+        assert_true((id[i] = fix_take(&f, NULL, NULL, NULL)) != 0);
+    fix_wtokens(&f, id[0], 1);
+    fcl_cancel(&c, 3);
+    fix_step(&f, 1);
+    while (fcl_recv(&c, &r))
+        assert_int_not_equal(r.h.type, FDP_T_ERROR);
+    fix_step(&f, 220);
+    assert_int_equal(fcl_recv(&c, &r), 0);
+    fix_step(&f, 40);
+    fcl_want_error(&c, 2, FDP_E_DEADLINE, 0);
+    assert_int_equal(fcl_recv(&c, &r), 0);
+    fix_die(&f, 9);
+    assert_int_equal(fcl_error(&c, 1).code, FDP_E_GPU_RESET);
+    fix_step(&f, 6000);
+    assert_int_equal(fcl_errors(&c, 2), 0);
+    gate_check(f.g);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_hung_worker),
+        cmocka_unit_test(t_not_begun),
+        cmocka_unit_test(t_not_begun_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

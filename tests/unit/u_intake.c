@@ -83,6 +83,28 @@ t_scalars(void **state)
     SCALAR(user, 5, FDP_E_BAD_PARAM, FDP_D_USER);
 }
 
+/* output.enable_logprob = no still delivered the log-probability of each token. */
+static void
+t_no_logprobs(void **state)
+{
+    struct itk_limits none = lim;
+    struct itk_err e;
+    struct fdp_req q;
+
+    (void)state;
+    none.max_logprobs = -1;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    want(itk_check_req(&q, &none, &e), &e, FDP_OK, 0);
+    q.flags |= FDP_F_LOGPROBS;
+    want(itk_check_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
+    q.flags ^= FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS;
+    want(itk_check_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
+    none.max_logprobs = 0;
+    want(itk_check_req(&q, &none, &e), &e, FDP_OK, 0);
+    q.prompt_logprobs = 1;
+    want(itk_check_req(&q, &none, &e), &e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
+}
+
 /* Items: build, then break. */
 static void
 t_items(void **state)
@@ -500,6 +522,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_scalars),
+        cmocka_unit_test(t_no_logprobs),
         cmocka_unit_test(t_items),
         cmocka_unit_test(t_stops),
         cmocka_unit_test(t_unsupported),

@@ -182,12 +182,37 @@ e11_limit_holds_for_slow_ones(void **state)
     f->keep = 1;
     a = fx_add(f, &(struct fx_ask) { .n_prompt = 900, .max_new = 1, .scores = 1 });
     b = fx_plain(f, 900, 1);
-    while (a->seqs[0].cached_len < 490) {
+    while (a->seqs[0].cached_len < 890) {
         (void)fx_step(f);
         assert_int_equal(fx_row(f, &a->seqs[0])->q_len, 4);
         assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
     }
     fx_cancel(f, a);
+    fx_drain(f, 100);
+    fx_free(f);
+}
+
+/* A long prompt is one until its last token, not only while more than the
+ * threshold is left of it: the next long one starts when it is done. */
+static void
+e11_long_to_its_end(void **state)
+{
+    struct fx *f = fx_new(&mixed);
+    struct req *a = fx_plain(f, 900, 1), *b = fx_plain(f, 900, 1), *sh;
+
+    (void)state;
+    f->keep = 1;
+    while (a->seqs[0].cached_len < 768) {
+        (void)fx_step(f);
+        assert_int_equal(fx_row(f, &a->seqs[0])->q_len, 256);
+        assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
+    }
+    /* the last 132 and what is short, then the other long one takes the rest */
+    sh = fx_plain(f, 40, 1);
+    (void)fx_step(f);
+    assert_true(fx_row(f, &a->seqs[0])->sample);
+    assert_true(fx_row(f, &sh->seqs[0])->sample);
+    assert_int_equal(fx_row(f, &b->seqs[0])->q_len, 256 - 132 - 40);
     fx_drain(f, 100);
     fx_free(f);
 }
@@ -504,6 +529,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a9_chunk_planner),
         cmocka_unit_test(a9_nothing_is_wasted),
+        cmocka_unit_test(e11_long_to_its_end),
         cmocka_unit_test(a9_long_ones_that_fit_go_at_once),
         cmocka_unit_test(whole_prompts_when_not_chunked),
         cmocka_unit_test(whole_prompts_do_not_starve),
