@@ -195,11 +195,18 @@ fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob, uint32_t *r
         fix_wnext(f, r);
     }
     ASSERT(at == sub.req.len);
+    f->seg->started[sub.place] = id;
     if (ret != NULL)
         *ret = sub;
     if (ret_bytes != NULL)
         *ret_bytes = at;
     return id;
+}
+
+void
+fix_unbegin(struct fix *f, const struct lnk_submit *sub)
+{
+    f->seg->started[sub->place] = 0;
 }
 
 uint64_t

@@ -62,7 +62,9 @@ void fix_wdone(struct fix *f, uint64_t id);
 void fix_waccept(struct fix *f, uint64_t id, uint32_t n_prompt);
 void fix_wtokens(struct fix *f, uint64_t id, uint32_t n);
 void fix_werror(struct fix *f, uint64_t id, int code);
-/* Take the next SUBMIT with its blob: returns the id, 0 if there is none. */
+/* Take the next SUBMIT with its blob and begin it: returns the id, 0 if there is
+ * none. fix_unbegin(): it waits, after all. */
+void fix_unbegin(struct fix *f, const struct lnk_submit *sub);
 uint64_t fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob,
     uint32_t *ret_bytes);
 /* Take the next CANCEL: id, 0 if there is none. */

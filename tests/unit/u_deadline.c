@@ -36,7 +36,6 @@ t_hung_worker(void **state)
     struct fix f;
     struct fcl c;
     struct frec r;
-    struct lnk_submit sub;
     uint64_t id, other;
     int code = 0;
 
@@ -47,8 +46,7 @@ t_hung_worker(void **state)
     submit(&c, 7, 1500);
     submit(&c, 8, 0);
     fix_step(&f, 1);
-    id = fix_take(&f, &sub, NULL, NULL);
-    f.seg->started[sub.place] = id;
+    id = fix_take(&f, NULL, NULL, NULL);
     other = fix_take(&f, NULL, NULL, NULL);
     assert_true(id != 0 && other != 0);
     while (fcl_recv(&c, &r))
@@ -96,13 +94,13 @@ t_not_begun(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     submit(&c, 7, 0);
     fix_step(&f, 1);
-    begun = fix_take(&f, &sub, NULL, NULL);
+    begun = fix_take(&f, NULL, NULL, NULL);
     assert_true(begun != 0);
-    f.seg->started[sub.place] = begun;
     submit(&c, 8, 0);
     fix_step(&f, 1);
     waits = fix_take(&f, &sub, NULL, NULL);
     assert_true(waits != 0);
+    fix_unbegin(&f, &sub);
     fix_step(&f, 290);
     while (fcl_recv(&c, &r))
         assert_int_not_equal(r.h.type, FDP_T_ERROR);
@@ -134,6 +132,7 @@ t_not_begun_ends(void **state)
     struct fix f;
     struct fcl c;
     struct frec r;
+    struct lnk_submit sub;
     uint64_t id[4];
 
     (void)state;
@@ -145,8 +144,10 @@ t_not_begun_ends(void **state)
     fcl_ask(&c, (struct fask) { .tag = 3, .max_new = 4, .ttl_queue_ms = 200 });
     fcl_ask(&c, (struct fask) { .tag = 4, .max_new = 4, .ttl_queue_ms = 5000 });
     fix_step(&f, 1);
-    for (int i = 0; i < 4; i++)
-        assert_true((id[i] = fix_take(&f, NULL, NULL, NULL)) != 0);
+    for (int i = 0; i < 4; i++) {
+        assert_true((id[i] = fix_take(&f, &sub, NULL, NULL)) != 0);
+        fix_unbegin(&f, &sub);
+    }
     fix_wtokens(&f, id[0], 1);
     fcl_cancel(&c, 3);
     fix_step(&f, 1);
