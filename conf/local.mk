@@ -18,7 +18,8 @@ dist_tmpfiles_DATA = %D%/tmpfiles.d/fdd.conf
 
 %D%/fdd.service.out: %D%/fdd.service Makefile
 	@mkdir -p $(@D)
-	$(AM_V_GEN)$(SED) 's#/usr/sbin/fdd#$(sbindir)/fdd#' $(srcdir)/%D%/fdd.service >$@
+	$(AM_V_GEN)$(SED) 's#/usr/sbin/fdd#$(sbindir)/fdd#; s#/usr/bin/fdctl#$(bindir)/fdctl#' \
+		$(srcdir)/%D%/fdd.service >$@
 %D%/fdd-textfile.service.out: %D%/fdd-textfile.service Makefile
 	@mkdir -p $(@D)
 	$(AM_V_GEN)$(SED) 's#/usr/bin/fdctl#$(bindir)/fdctl#' $(srcdir)/%D%/fdd-textfile.service >$@

@@ -28,7 +28,6 @@ UNIT_TESTS = \
 	%D%/unit/u_param_load \
 	%D%/unit/u_params40 \
 	%D%/unit/u_link \
-	%D%/unit/u_load \
 	%D%/unit/u_log \
 	%D%/unit/u_log_out \
 	%D%/unit/u_log_queue \
@@ -39,6 +38,7 @@ UNIT_TESTS = \
 	%D%/unit/u_admission \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
+	%D%/unit/u_service \
 	%D%/unit/u_supervise \
 	%D%/unit/u_deadline \
 	%D%/unit/u_pause \
@@ -147,6 +147,7 @@ tests_unit_u_shed_SOURCES = %D%/unit/u_shed.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
 tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
+tests_unit_u_service_SOURCES = %D%/unit/u_service.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
 tests_unit_u_kvcache_SOURCES = %D%/unit/u_kvcache.c $(KV_FIXTURE)
 tests_unit_u_kvcache_random_SOURCES = %D%/unit/u_kvcache_random.c $(KV_FIXTURE)
@@ -257,7 +258,6 @@ SYS_TESTS = \
 	%D%/sys/015-kv-fp8.sh \
 	%D%/sys/016-graphs.sh \
 	%D%/sys/017-prefix-cache.sh \
-	%D%/sys/018-parameters.sh \
 	%D%/sys/020-fdbench.sh \
 	%D%/sys/021-trace.sh \
 	%D%/sys/022-top.sh \
@@ -268,6 +268,8 @@ SYS_TESTS = \
 	%D%/sys/027-device-fault.sh \
 	%D%/sys/028-fp8-weights.sh \
 	%D%/sys/029-mixed.sh \
+	%D%/sys/030-service.sh \
+	%D%/sys/031-boot.sh \
 	%D%/sys/032-log-stalled.sh \
 	%D%/sys/033-waiting.sh \
 	%D%/sys/034-other-user.sh \
@@ -320,3 +322,4 @@ EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 
 fuzzers: $(FUZZ_TARGETS)
 .PHONY: fuzzers
+

@@ -548,8 +548,20 @@ fct_cmd_drain(const struct fct *f, int argc, char **argv)
 static void
 show_stop(const json_t *o)
 {
+    const char *unit = fct_str(o, "socket_unit");
+    int n;
+
     printf("pid %lld is stopping, %lld requests left\n", fct_num(o, "pid"), fct_num(o,
         "requests"));
+    if (unit[0] == '\0')
+        return;
+    n = strlen(unit) > 7 && strcmp(unit + strlen(unit) - 7, ".socket") == 0 ?
+        (int)strlen(unit) - 7 : 0;
+    if (n == 0)
+        printf("the service manager still listens: the next client starts fdd again\n");
+    else
+        printf("%s still listens: the next client starts fdd again; to keep it stopped:\n"
+            "  sudo systemctl stop %s %.*s\n", unit, unit, n, unit);
 }
 
 int

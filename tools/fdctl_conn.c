@@ -541,7 +541,8 @@ fct_wait_ready(const struct fct *f)
          * never answers when no daemon comes. */
         g.timeout_ms = f->timeout_ms >= 0 && f->timeout_ms < left ? f->timeout_ms : left;
         seen = look_admin(&g, why, sizeof(why));
-        if (seen == SEEN_NO_RIGHT)
+        /* Where the service manager listens, a client starts the daemon. */
+        if (seen == SEEN_NO_RIGHT || seen == SEEN_NOTHING)
             seen = look_client(&g, why, sizeof(why));
         if (seen == SEEN_READY)
             return 0;

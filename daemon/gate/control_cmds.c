@@ -145,6 +145,13 @@ ctl_model(const struct gate *g)
     return o;
 }
 
+/* The unit whose socket is ours too and starts the daemon for the next client. */
+static json_t *
+ctl_socket_unit(const struct gate *g)
+{
+    return g->rt.socket_unit[0] != '\0' ? json_string(g->rt.socket_unit) : json_null();
+}
+
 json_t *
 ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
@@ -165,6 +172,7 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "instance", json_string(g->rt.instance));
     ctl_put(r, "runtime_dir", json_string(g->rt.dir));
     ctl_put(r, "socket", json_string(g->rt.socket));
+    ctl_put(r, "socket_unit", ctl_socket_unit(g));
     ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
     ctl_put(r, "shm", json_string(g->seg_name));
     ctl_put(r, "sessions", INT(g->n_ses));
@@ -478,6 +486,7 @@ ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     r = ctl_ok();
     ctl_put(r, "pid", INT(getpid()));
     ctl_put(r, "requests", INT(g->jnl.n_open));
+    ctl_put(r, "socket_unit", ctl_socket_unit(g));
     gate_stop(g, now_ns, (uint64_t)ms * CLK_MS, 0);
     return r;
 }

@@ -28,6 +28,7 @@
 #define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
 #define GATE_STOP_CANCEL_NS  (2 * CLK_S)   /* for terminals after the cancel */
 #define GATE_STOP_WORKER_NS  (5 * CLK_S)
+#define GATE_STOP_SPARE_NS   (5 * CLK_S)   /* what the service manager waits beyond */
 #define GATE_DEGRADED_NS     (5 * CLK_S) /* time to be asked why */
 #define GATE_RETRY_MAX_MS 60000u
 #define GATE_PAUSED_RETRY_MS 1000u /* nobody knows when it goes on */
@@ -256,6 +257,18 @@ gate_drain(struct gate *g, int on)
     }
 }
 
+/* The service manager's own stop timeout must not cut the drain short. */
+static void
+gate_notify_stop(uint64_t drain_ns)
+{
+    char text[96];
+
+    (void)snprintf(text, sizeof(text), "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
+        (unsigned long long)((drain_ns + GATE_STOP_CANCEL_NS + GATE_STOP_WORKER_NS +
+        GATE_STOP_SPARE_NS) / 1000));
+    rtd_notify(text);
+}
+
 void
 gate_stop(struct gate *g, uint64_t now_ns, uint64_t timeout_ns, int exit_code)
 {
@@ -266,7 +279,7 @@ gate_stop(struct gate *g, uint64_t now_ns, uint64_t timeout_ns, int exit_code)
     }
     log_info("gate: stopping, %u requests to go", g->jnl.n_open);
     gate_unpause(g);
-    rtd_notify("STOPPING=1");
+    gate_notify_stop(timeout_ns);
     if (g->st == GATE_DEGRADED)
         exit_code = 75;
     ses_announce(g, FDP_ST_DRAIN, FDP_EV_DRAIN, 0);

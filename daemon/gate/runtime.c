@@ -283,12 +283,28 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
     return 0;
 }
 
+/* The name of the i-th passed descriptor: the socket unit's, unless that says
+ * FileDescriptorName=. "socket" when the service manager gives none. */
+static void
+rtd_listen_name(const char *names, int i, char *ret, size_t ret_bytes)
+{
+    while (names != NULL && i-- > 0) {
+        names = strchr(names, ':');
+        names = names != NULL ? names + 1 : NULL;
+    }
+    (void)snprintf(ret, ret_bytes, "%.*s", names != NULL ? (int)strcspn(names, ":") : 0,
+        names != NULL ? names : "");
+    if (ret[0] == '\0')
+        (void)snprintf(ret, ret_bytes, "socket");
+}
+
 /* Sockets that the service manager holds: told apart by their type. */
 static void
 rtd_take_listen_fds(struct rtd *rt)
 {
     const char *pid = getenv("LISTEN_PID");
     const char *num = getenv("LISTEN_FDS");
+    const char *names = getenv("LISTEN_FDNAMES");
     int n = num != NULL ? atoi(num) : 0;
 
     if (pid == NULL || atoi(pid) != (int)getpid())
@@ -302,9 +318,11 @@ rtd_take_listen_fds(struct rtd *rt)
         if (fl < 0 || fcntl(fd, F_SETFL, fl | O_NONBLOCK) != 0 ||
             getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0)
             continue;
-        if (type == SOCK_SEQPACKET && rt->listen_fd < 0)
+        if (type == SOCK_SEQPACKET && rt->listen_fd < 0) {
             rt->listen_fd = fd;
-        else if (type == SOCK_STREAM && rt->admin_fd < 0)
+            rtd_listen_name(names, fd - RTD_LISTEN_FIRST, rt->socket_unit,
+                sizeof(rt->socket_unit));
+        } else if (type == SOCK_STREAM && rt->admin_fd < 0)
             rt->admin_fd = fd;
         else
             (void)close(fd);

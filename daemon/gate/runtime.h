@@ -24,6 +24,7 @@ struct rtd {
     int lock_fd;
     int listen_fd, admin_fd;
     int own_socket, own_admin;  /* we made the file and unlink it */
+    char socket_unit[128];      /* "fdd.socket": it starts us again; "": none */
     gid_t group, admin_group;   /* (gid_t)-1: no such group */
 };
 

@@ -33,6 +33,8 @@
 #define SUP_HEARTBEAT_NS (5 * CLK_S)
 #define SUP_PROGRESS_NS (2 * CLK_S)
 #define SUP_N_FD 5
+#define SUP_OOM_RAISE 600               /* oom_score_adj of the worker over the gate's */
+#define SUP_OOM_MAX 1000
 #define SUP_ADMIN_BUF (1 << 20)
 
 void
@@ -114,6 +116,37 @@ sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
     return sup_worker_in(FDD_LIBEXECDIR, "", cuda, ret, ret_bytes);
 }
 
+/* Short of memory, the kernel ends the worker, which is started again, rather
+ * than the gate, which holds the requests. Raising needs no privilege. Between
+ * fork and exec only async-signal-safe calls, so no stdio. */
+static void
+sup_oom_raise(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    char text[16], *at = text + sizeof(text);
+    int v = 0, neg;
+    ssize_t n;
+
+    if (fd < 0)
+        return;
+    n = read(fd, text, sizeof(text) - 1);
+    neg = n > 0 && text[0] == '-';
+    for (ssize_t i = neg; i < n && text[i] >= '0' && text[i] <= '9'; i++)
+        v = v * 10 + (text[i] - '0');
+    v = (neg ? -v : v) + SUP_OOM_RAISE;
+    if (v > SUP_OOM_MAX)
+        v = SUP_OOM_MAX;
+    neg = v < 0;
+    for (v = neg ? -v : v; at == text + sizeof(text) || v != 0; v /= 10)
+        *--at = (char)('0' + v % 10);
+    if (neg)
+        *--at = '-';
+    if (pwrite(fd, at, (size_t)(text + sizeof(text) - at), 0) < 0) {
+        /* without /proc all are alike */
+    }
+    (void)close(fd);
+}
+
 /* Between fork and exec only async-signal-safe calls. */
 __attribute__((noreturn))
 static void
@@ -124,6 +157,7 @@ sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t p
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died in between */
         _exit(EX_TEMPFAIL);
+    sup_oom_raise();
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < SUP_N_FD; i++) {
@@ -268,6 +302,7 @@ sup_on_ready(struct gate *g, struct wrk *w, const struct lnk_ready *rd, uint64_t
     w->t_ready = now_ns;
     if (w->st == WRK_STARTING) {
         w->st = WRK_READY;
+        w->n_ready++;
         log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
             "%u tokens at most, %u sequences ahead", w->idx,
             (double)(now_ns - w->t_start) / 1e9, w->ready.info.model_name,
@@ -429,6 +464,21 @@ sup_crash_loop(const struct gate *g, const struct wrk *w, uint64_t now_ns)
     return n >= (uint64_t)g->par->daemon_crash_max;
 }
 
+static void
+sup_back_off(struct wrk *w, uint64_t now_ns)
+{
+    if (w->t_ready > w->t_start && now_ns - w->t_ready >= SUP_STABLE_NS)
+        w->backoff_ms = 0;
+    w->backoff_ms = w->backoff_ms == 0 ? SUP_BACKOFF_MIN_MS : w->backoff_ms * 2;
+    if (w->backoff_ms > SUP_BACKOFF_MAX_MS)
+        w->backoff_ms = SUP_BACKOFF_MAX_MS;
+    w->t_restart = now_ns + w->backoff_ms * CLK_MS;
+    w->st = WRK_BACKOFF;
+    log_warn("supervise: worker %d %s; started again in %u ms%s%s%s%s", w->idx,
+        w->last_death, w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error,
+        w->fix[0] != '\0' ? "; fix: " : "", w->fix);
+}
+
 /* It ended, or could not be started: decide what follows. */
 static void
 sup_after_death(struct gate *g, struct wrk *w, int permanent, uint64_t now_ns)
@@ -437,8 +487,9 @@ sup_after_death(struct gate *g, struct wrk *w, int permanent, uint64_t now_ns)
         w->st = WRK_NONE;
         return;
     }
-    if (permanent != 0) {
+    if (permanent != 0)
         sup_fix_text(g, permanent, w->fix, sizeof(w->fix));
+    if (permanent != 0 && w->n_ready == 0) {
         log_error("supervise: worker %d cannot run: %s%s%s", w->idx,
             w->error[0] != '\0' ? w->error : w->last_death,
             w->fix[0] != '\0' ? "; fix: " : "", w->fix);
@@ -448,8 +499,9 @@ sup_after_death(struct gate *g, struct wrk *w, int permanent, uint64_t now_ns)
     }
     w->n_died++;
     cnt_add(&g->cnt->worker_deaths, 1);
-    w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = now_ns;
-    if (sup_crash_loop(g, w, now_ns)) {
+    if (permanent == 0)
+        w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = now_ns;
+    if (permanent == 0 && sup_crash_loop(g, w, now_ns)) {
         w->st = WRK_FAILED;
         log_error("supervise: worker %d died %lld times within %lld s (daemon.crash_max, "
             "daemon.crash_window_s) and is not started again; last: %s%s%s", w->idx,
@@ -458,15 +510,7 @@ sup_after_death(struct gate *g, struct wrk *w, int permanent, uint64_t now_ns)
         gate_degrade(g, now_ns);
         return;
     }
-    if (w->t_ready > w->t_start && now_ns - w->t_ready >= SUP_STABLE_NS)
-        w->backoff_ms = 0;
-    w->backoff_ms = w->backoff_ms == 0 ? SUP_BACKOFF_MIN_MS : w->backoff_ms * 2;
-    if (w->backoff_ms > SUP_BACKOFF_MAX_MS)
-        w->backoff_ms = SUP_BACKOFF_MAX_MS;
-    w->t_restart = now_ns + w->backoff_ms * CLK_MS;
-    w->st = WRK_BACKOFF;
-    log_warn("supervise: worker %d %s; started again in %u ms%s%s", w->idx, w->last_death,
-        w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error);
+    sup_back_off(w, now_ns);
 }
 
 static void

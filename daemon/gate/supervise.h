@@ -10,6 +10,11 @@
  *   BACKOFF   dead, started again at t_restart
  *   FAILED    not started again: permanent failure or crash loop
  *
+ * A permanent failure is an exit for configuration, permission, a missing
+ * model or device before any worker was ready. The same exit later means that
+ * something is away that was there: it is retried with back-off for as long as
+ * the daemon runs, and does not count towards the crash loop.
+ *
  * Every start makes a new link segment; the old one is thrown away with
  * whatever it holds. The worker dies with the gate (PR_SET_PDEATHSIG).
  */
@@ -49,6 +54,7 @@ struct wrk {
     uint32_t n_deaths;         /* entries of deaths, a ring */
     uint64_t deaths[SUP_DEATHS_MAX];
     uint64_t n_starts, n_died;
+    uint64_t n_ready;          /* of n_starts: those that came to READY */
     uint64_t heartbeat, t_heartbeat;
     int heartbeat_warned;
     uint64_t t_progress;

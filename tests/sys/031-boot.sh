@@ -1,0 +1,186 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# The unit files under a real systemd (tests/boot): each line of output is one
+# thing that was seen. SKIP where systemd-nspawn cannot boot a tree.
+. "$(dirname "$0")/lib.sh"
+. "$FDD_SRC/tests/boot/lib.sh"
+[ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
+[ -e "$DEMO/model.safetensors" ] || skip "no demo model"
+seen() { printf 'seen: %s\n' "$*"; }
+bad() { # with what the service said
+    echo "--- journal"; inside journalctl --no-pager -o cat -u fdd -u fdd.socket 2>/dev/null | tail -n 60
+    fail "$*"
+}
+unit() { inside systemctl show --value -p "$1" "${2:-fdd}"; } # PROPERTY [UNIT]
+oom_end() { # the group of this test, when nothing is in it any more
+    local rc=$?
+    boot_down
+    [ ! -e "$group" ] || rmdir "$group"
+    (exit $rc)
+    boot_end
+}
+unit_is() { [ "$(unit "$1")" = "$2" ]; }
+alice() { inside setpriv --reuid alice --regid alice --init-groups "$@"; }
+state() { inside fdctl --runtime-dir /run/fdd status --json; }
+running() { [ "$(state | json 'd["requests"]["running"]')" -ge 1 ]; }
+ready() { [ "$(state | json 'd["worker"]["phase"]')" = ready ]; }
+said() { inside journalctl --no-pager -o cat -u fdd | grep -qE -- "$1"; }
+# A request that takes seconds, in the background: its answer in $dir/long.
+long_start() {
+    alice fdctl --runtime-dir /run/fdd generate -p 'In the beginning' --max-tokens 1000 --ignore-eos \
+        --n 8 --temperature 1 --seed 1 --json >"$dir/long" 2>"$dir/long.err" &
+    long=$!
+    until_true 30 running || bad "the long request does not run: $(cat "$dir/long.err")"
+}
+long_is_whole() {
+    wait "$long" || bad "$1: the running request failed: $(cat "$dir/long.err" "$dir/long")"
+    [ "$(json '[len(c["ids"]) for c in d["choices"]]' <"$dir/long")" = \
+        '[1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000]' ] ||
+        bad "$1: the running request was cut: $(head -c 500 "$dir/long")"
+}
+
+group=/sys/fs/cgroup/memory/fdd-test-$$
+boot_make
+boot_install
+conf=$tree$(sed -n "s#^sysconfdir = ##p" "$FDD_BUILD/Makefile" | sed "s#\${prefix}#$boot_prefix#")/fdd
+mkdir -p "$conf" "$tree/var/lib/prometheus/node-exporter" "$tree/var/lib/fdd"
+printf '[model]\npath = /var/lib/fdd/demo\nmax_model_len = 1024\n' >"$conf/fdd.ini"
+cp -rL "$DEMO" "$tree/var/lib/fdd/demo"
+boot_up
+inside useradd -m -G fdd alice || fail "useradd"
+seen "booted $(inside systemctl --version | head -n 1)"
+
+[ "$(inside id -gn fdd)" = fdd ] && inside getent group fdd-admin >/dev/null ||
+    bad "sysusers.d made no user fdd or no group fdd-admin"
+[ "$(inside stat -c %U:%G:%a /run/fdd /var/lib/fdd /var/cache/fdd | tr '\n' ' ')" = \
+    'fdd:fdd:755 fdd:fdd:755 fdd:fdd:750 ' ] ||
+    bad "folders: $(inside stat -c '%n %U:%G:%a' /run/fdd /var/lib/fdd /var/cache/fdd)"
+seen "sysusers.d and tmpfiles.d made the user, the groups and the folders"
+
+score=$(inside systemd-analyze security --offline=true --threshold=15 fdd.service --no-pager 2>&1) ||
+    bad "systemd-analyze security: $(tail -n 1 <<<"$score")"
+seen "systemd-analyze security --threshold=15: $(tail -n 1 <<<"$score" | sed 's/[^ -~]*//g')"
+verify=$(inside systemd-analyze verify --man=no fdd.service fdd.socket fdd-textfile.service 2>&1)
+[ -z "$verify" ] || bad "systemd-analyze verify: $verify"
+
+inside systemctl start fdd || bad "systemctl start fdd: $(inside systemctl status fdd)"
+until_true 30 ready || bad "the worker is not ready"
+[ "$(inside stat -c %U:%G:%a /run/fdd/fdd.sock)" = fdd:fdd:660 ] || bad "fdd.sock: wrong owner or mode"
+seen "fdd.service starts and is ready"
+
+gate=$(unit MainPID) worker=$(state | json 'd["worker"]["pid"]')
+a=$(inside cat "/proc/$gate/oom_score_adj") b=$(inside cat "/proc/$worker/oom_score_adj")
+[ "$b" -ge $((a + 600)) ] || bad "oom_score_adj: gate $a, worker $b"
+seen "oom_score_adj: gate $a, worker $b"
+
+reloaded() { inside fdctl --runtime-dir /run/fdd config log.level | grep -q debug; }
+! reloaded || bad "log.level is debug already"
+printf '[log]\nlevel = debug\n' >>"$conf/fdd.ini"
+inside systemctl reload fdd || bad "systemctl reload fdd"
+until_true 10 reloaded || bad "nothing was reloaded"
+printf 'leve = debug\n' >>"$conf/fdd.ini"
+! inside systemctl reload fdd 2>"$dir/reload" || bad "systemctl reload took a configuration with an error"
+sed -i '$d' "$conf/fdd.ini"
+seen "systemctl reload reads the configuration, and fails when it has an error"
+
+long_start
+inside systemctl stop fdd || bad "systemctl stop"
+long_is_whole "systemctl stop"
+unit_is ActiveState inactive || bad "after systemctl stop: $(unit ActiveState), $(unit Result)"
+seen "systemctl stop drains: the running request ended whole"
+
+inside systemctl is-active -q fdd.socket || bad "fdd.socket does not listen while fdd is stopped"
+first=$(alice fdctl --wait 30 --runtime-dir /run/fdd generate -p 'In the beginning' --max-tokens 8 --json 2>&1) ||
+    bad "no answer through fdd.socket: $first"
+until_true 30 ready || bad "not ready after the start through the socket"
+unit_is ActiveState active || bad "fdd is $(unit ActiveState) after the answer"
+seen "fdd.socket started fdd for a client: $(json 'len(d["ids"])' <<<"$first") tokens"
+
+long_start
+inside systemctl restart fdd || bad "systemctl restart"
+long_is_whole "systemctl restart"
+until_true 30 ready || bad "not ready after systemctl restart"
+seen "systemctl restart drains: the running request ended whole"
+
+# a crash of each: started again
+gate=$(unit MainPID)
+inside bash -c 'kill -KILL $0' "$gate"
+restarted() { [ "$(unit MainPID)" != "$gate" ] && [ "$(unit MainPID)" != 0 ] && ready; }
+until_true 60 restarted || bad "not started again after the gate was killed"
+seen "after kill -9 of the gate it is started again"
+gate=$(unit MainPID) worker=$(state | json 'd["worker"]["pid"]')
+inside bash -c 'kill -KILL $0' "$worker"
+other_worker() { ready && [ "$(state | json 'd["worker"]["pid"]')" != "$worker" ]; }
+until_true 60 other_worker || bad "no other worker after kill -9 of the worker"
+[ "$(unit MainPID)" = "$gate" ] || bad "the gate went with its worker"
+seen "after kill -9 of the worker there is another, and the gate lives"
+
+out=$(inside fdctl --runtime-dir /run/fdd stop) || bad "fdctl stop: $out"
+has "$out" 'fdd\.socket still listens: the next client starts fdd again'
+has "$out" 'systemctl stop fdd\.socket fdd'
+until_true 30 unit_is ActiveState inactive || bad "fdctl stop: fdd is $(unit ActiveState)"
+before=$(unit NRestarts)
+alice fdctl --wait 30 --runtime-dir /run/fdd ping >/dev/null 2>&1
+until_true 30 ready || bad "the next client did not start fdd"
+inside fdctl --runtime-dir /run/fdd stop >/dev/null
+until_true 30 unit_is ActiveState inactive || bad "fdctl stop: fdd is $(unit ActiveState)"
+[ "$(unit NRestarts)" -le "$before" ] || bad "fdctl stop was undone"
+seen "fdctl stop says that fdd.socket starts fdd again, and fdd stays stopped"
+
+inside systemctl start fdd fdd-textfile || bad "systemctl start fdd-textfile"
+until_true 30 ready || bad "not ready"
+prom=$tree/var/lib/prometheus/node-exporter/fdd.prom
+until_true 30 test -s "$prom" || bad "no fdd.prom: $(inside systemctl status fdd-textfile)"
+inside systemctl stop fdd-textfile
+[ ! -e "$prom" ] || bad "fdd.prom is left after the textfile unit ended"
+seen "fdd-textfile.service writes fdd.prom and takes it away"
+
+inside systemctl stop fdd.socket fdd
+[ ! -e "$tree/run/fdd/fdd.sock" ] && unit_is ActiveState inactive || bad "stop of both: $(unit ActiveState)"
+seen "systemctl stop fdd.socket fdd ends both"
+
+# A worker that takes more memory than its group has: the kernel must choose it,
+# not the gate. With the unit's own MemoryMax where systemd has that controller,
+# else (control groups of version 1 are not passed on to the tree) in a group
+# made from outside with the same limit.
+inside systemctl start fdd || bad "systemctl start fdd"
+until_true 30 ready || bad "not ready"
+gate=$(unit MainPID) worker=$(state | json 'd["worker"]["pid"]')
+host_pid() { # PID inside: the pid here
+    local f
+    for f in /proc/[0-9]*/status; do
+        [ "$(sed -n 's/^NSpid:.*\t//p' "$f" 2>/dev/null)" = "$1" ] &&
+            [ "$(readlink "${f%status}ns/pid")" = "$(readlink "/proc/$boot_leader/ns/pid")" ] &&
+            basename "${f%/status}" && return
+    done
+}
+limit=$((96 << 20))
+if [ -e "/sys/fs/cgroup$(unit ControlGroup)/memory.max" ]; then
+    inside systemctl set-property --runtime fdd MemoryMax=$limit MemorySwapMax=0
+    how="MemoryMax=96M of the unit"
+elif [ "$(unit MemoryCurrent)" = '[not set]' ] && mkdir "$group" 2>/dev/null &&
+    echo $limit >"$group/memory.limit_in_bytes" 2>/dev/null; then
+    trap oom_end EXIT
+    for p in "$gate" "$worker"; do host_pid "$p" >"$group/cgroup.procs"; done
+    how="a group of 96 MB around both (systemd has no memory controller here: OOMPolicy was not run)"
+else
+    how=
+fi
+if [ -z "$how" ]; then
+    echo "not run: out of memory: no memory controller for a group of this test"
+else
+    # KV memory is taken on first use: 80 different prompts of 900 tokens need 400 MB
+    python3 -c 'import random
+for i in range(80):
+    print({"ids": [random.Random(i).randrange(300, 4000) for _ in range(900)], "max_tokens": 8})' |
+        tr "'" '"' >"$tree/home/alice/batch"
+    alice fdctl --runtime-dir /run/fdd generate --batch /home/alice/batch >"$dir/load" 2>&1 &
+    load=$!
+    until_true 60 other_worker || bad "the worker lives within 96 MB: $(tail -n 3 "$dir/load")"
+    kill "$load" 2>/dev/null
+    wait "$load" 2>/dev/null
+    [ "$(unit MainPID)" = "$gate" ] || bad "the gate went with the worker that was out of memory"
+    said 'worker 0 ended by signal 9' || bad "the worker ended otherwise than by the kernel"
+    seen "out of memory in $how: the worker was killed, the gate lives, another worker is ready"
+fi

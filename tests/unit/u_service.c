@@ -1,0 +1,133 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* The daemon as a service: what it does when the model is away for a moment,
+ * what it tells a service manager, and what it advises. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/gate_fixture.h"
+
+/* ---- a model that is away -------------------------------------------------- */
+
+static void
+die_soon(struct fix *f, int code)
+{
+    (void)snprintf(f->seg->w.error, sizeof(f->seg->w.error), "why");
+    fix_die(f, code << 8);
+}
+
+/* Exits that end the daemon at its start are retried once a worker was ready,
+ * for as long as it takes, and are no crash loop. */
+static void
+t_away(void **state)
+{
+    static const int codes[] = { 66, 78, 77, 69 };
+    static const char *const sets[] = { "model.path=/nonexistent/model",
+        "daemon.crash_max=3", NULL };
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        const struct wrk *w;
+
+        fix_open(&f, sets);
+        w = &f.g->wrk[0];
+        fix_ready(&f);
+        assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+        fix_die(&f, 9);
+        fix_step(&f, 200);
+        for (unsigned n = 0; n < 20; n++) {
+            assert_int_equal(f.n_spawn, 2 + n);
+            die_soon(&f, codes[i]);
+            assert_int_equal(f.g->exit_code, -1);
+            assert_int_equal(w->st, WRK_BACKOFF);
+            assert_string_equal(w->error, "why");
+            assert_true(w->fix[0] != '\0' && w->backoff_ms <= 10000);
+            if (n == 0) /* while it is away, requests wait */
+                fcl_submit(&c, 1, 4, 10);
+            fix_step(&f, 10000);
+        }
+        assert_int_equal(f.g->st, GATE_RUNNING);
+        fix_ready(&f);
+        assert_int_equal(w->st, WRK_READY);
+        assert_true(fix_take(&f, NULL, NULL, NULL) != 0);
+        fcl_close(&c);
+        fix_close(&f);
+    }
+}
+
+/* Crashes go on counting as before. */
+static void
+t_crashes_count(void **state)
+{
+    static const char *const sets[] = { "daemon.crash_max=3", NULL };
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    for (int i = 0; i < 3; i++) {
+        fix_die(&f, 9);
+        fix_step(&f, 1000);
+    }
+    assert_int_equal(f.g->st, GATE_DEGRADED);
+    fix_close(&f);
+}
+
+/* ---- the service manager --------------------------------------------------- */
+
+/* Its stop timeout is extended by what a drain may take. */
+static void
+t_stop_notice(void **state)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    char text[256];
+    unsigned long long us = 0;
+    struct fix f;
+    ssize_t n;
+    int fd;
+
+    (void)state;
+    (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "/tmp/u_service.%d", (int)getpid());
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(setenv("NOTIFY_SOCKET", sa.sun_path, 1), 0);
+    gate_stop(f.g, f.now, 300 * 1000000000ull, 0);
+    assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
+    n = recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT);
+    assert_true(n > 0);
+    text[n] = '\0';
+    assert_int_equal(sscanf(text, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu", &us), 1);
+    assert_true(us > 300 * 1000000ull);
+    (void)close(fd);
+    (void)unlink(sa.sun_path);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_away),
+        cmocka_unit_test(t_crashes_count),
+        cmocka_unit_test(t_stop_notice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
