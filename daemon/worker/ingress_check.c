@@ -130,7 +130,7 @@ ing_penalties(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
         p->repetition_penalty = 1;
     if (!(p->presence_penalty >= -2 && p->presence_penalty <= 2) ||
         !(p->frequency_penalty >= -2 && p->frequency_penalty <= 2) ||
-        !(p->repetition_penalty > 0 && p->repetition_penalty <= 2))
+        !(p->repetition_penalty >= FDP_MIN_REPETITION && p->repetition_penalty <= 2))
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PENALTY, 0);
     r->penalized = p->presence_penalty != 0 || p->frequency_penalty != 0 ||
         p->repetition_penalty != 1;

@@ -382,6 +382,8 @@ penalties_need_a_pool(void **state)
     assert_int_equal(penalties(1, 0, NAN, 1, &used), FDP_E_BAD_PARAM);
     assert_int_equal(penalties(1, 0, 0, -1, &used), FDP_E_BAD_PARAM);
     assert_int_equal(penalties(1, 0, 0, 2.5f, &used), FDP_E_BAD_PARAM);
+    assert_int_equal(penalties(1, 0, 0, 1e-38f, &used), FDP_E_BAD_PARAM);
+    assert_int_equal(penalties(1, 0, 0, 0.001f, &used), 0);
 }
 
 int
