@@ -218,12 +218,10 @@ ing_is_stop(const struct req *r, uint32_t id)
     return 0;
 }
 
-/* Logprobs of prompt tokens come from computing them: KV found in the cache
- * would be a prompt without any, so such a request leaves it alone. */
 static void
 ing_cached(const struct ing_cfg *c, struct req *r)
 {
-    if (c->prefix == 0 || (r->p.flags & FDP_F_PROMPT_LOGPROBS) != 0)
+    if (c->prefix == 0)
         return;
     r->block_size = c->block_size;
     pfx_root(&c->key, r->user, r->p.salt, &r->hash_root);
