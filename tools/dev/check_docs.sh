@@ -31,6 +31,13 @@ fi
 # files of the README's list of documents
 sed -n '/^## Documents/,/^## /p' README.md | awk -F'|' '/^\| / {print $2}' | grep -oE '[A-Za-z/]+\.(md|tsv)|AUTHORS' |
     while read -r f; do [ -e "$f" ] || echo "README.md names $f, which is not there"; done | grep . && bad=1
+# the lines of an installation are the same in both places; README's first two build the packages
+sed 's/\\e/\\/g' daemon/fdd.8 >"$tmp/fdd.8"
+sed -n '/^## Install as a service/,/^## A program/s/^    //p' README.md | sed 1,2d >"$tmp/lines"
+[ -s "$tmp/lines" ] || { echo "README.md has no lines below \"Install as a service\""; bad=1; }
+while IFS= read -r l; do
+    grep -qxF -- "$l" "$tmp/fdd.8" || { echo "fdd.8 lacks this line of README.md: $l"; bad=1; }
+done <"$tmp/lines"
 if command -v mandoc >/dev/null; then
     for m in daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3 tools/fdbench.1; do
         mandoc -Tlint -Wwarning "$m" || { echo "$m: see above"; bad=1; }
