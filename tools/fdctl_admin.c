@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "daemon/common/version.h"
 
@@ -122,6 +123,35 @@ parse(int argc, char **argv, const struct fct_opt *opts, const char *usage,
 /* ---- status ----------------------------------------------------------------- */
 
 static void
+show_texts(const char *what, const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (i == 0)
+            printf("          %s\n", what);
+        printf("            %s\n", json_string_value(json_array_get(list, i)));
+    }
+}
+
+/* How a worker, or the daemon before, ended unasked. */
+static void
+show_crash(const json_t *c)
+{
+    long long end = fct_num(c, "ended_s"), start = fct_num(c, "started_s");
+    time_t t = (time_t)(end != 0 ? end : start);
+    char when[32] = "?";
+    struct tm tm;
+
+    if (!json_is_object(c))
+        return;
+    if (t != 0 && localtime_r(&t, &tm) != NULL)
+        (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
+    printf("crash     %s, pid %lld, %s%s: %s\n", fct_str(c, "program"), fct_num(c, "pid"),
+        end != 0 ? "" : "started ", when, fct_str(c, "how"));
+    show_texts("its last words:", json_object_get(c, "panic"));
+    show_texts("the end of its log:", json_object_get(c, "lines"));
+}
+
+static void
 show_worker(const json_t *w)
 {
     char age[32];
@@ -144,6 +174,7 @@ show_worker(const json_t *w)
         printf("          %s\n", fct_str(w, "fix"));
     if (fct_str(w, "last_death")[0] != '\0')
         printf("          last death: %s\n", fct_str(w, "last_death"));
+    show_crash(json_object_get(w, "last_crash"));
 }
 
 static void
@@ -188,6 +219,7 @@ show_status(const json_t *st)
         fct_num(r, "running"), fct_num(r, "queued"), fct_num(r, "queued_tokens"), fct_num(r, "done"),
         fct_num(r, "error"), fct_num(r, "refused"), fct_num(r, "shed"));
     printf("sessions  %lld\n", fct_num(st, "sessions"));
+    show_crash(json_object_get(st, "last_crash"));
 }
 
 static const struct fct_opt plain_opts[] = { OPT_JSON, OPT_HELP, FCT_OPT_END };

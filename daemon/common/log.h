@@ -102,6 +102,10 @@ void log_count(uint64_t *dropped);
  * none. Logging does it too. */
 void log_flush(int all);
 
+/* Copy text with controls and what is no UTF-8 replaced, as much as fits.
+ * Returns its length; not terminated. */
+size_t log_clean(const char *s, size_t n, char *ret, size_t ret_bytes);
+
 /* The default of all topics. -EINVAL: unknown level, nothing changed. */
 int log_set_level(const char *level);
 const char *log_level_name(void);

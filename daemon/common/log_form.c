@@ -91,7 +91,7 @@ form_text(struct form *o, const char *s, size_t n)
 }
 
 size_t
-log_form_clean(const char *s, size_t n, char *ret, size_t ret_bytes)
+log_clean(const char *s, size_t n, char *ret, size_t ret_bytes)
 {
     struct form o = { ret, 0, ret_bytes, 0 };
 

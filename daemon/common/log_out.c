@@ -284,7 +284,7 @@ log_adopt(struct lgq *q)
         for (size_t at = 0; at < n;) {
             const char *end = memchr(buf + at, '\n', n - at);
             size_t len = (end != NULL ? (size_t)(end - buf) : n) - at;
-            size_t k = log_form_clean(buf + at, len, line, sizeof(line) - 1);
+            size_t k = log_clean(buf + at, len, line, sizeof(line) - 1);
 
             line[k++] = '\n';
             log_put(line, k);

@@ -29,9 +29,6 @@ struct log_msg {
 size_t log_form_text(const struct log_msg *m, char *ret);
 size_t log_form_json(const struct log_msg *m, char *ret);
 const char *log_lv_name(int lv);
-/* Copy text with controls and what is no UTF-8 replaced, as much as fits.
- * Returns its length; not terminated. */
-size_t log_form_clean(const char *s, size_t n, char *ret, size_t ret_bytes);
 
 /* log.c. One line more that nobody sees; and the line that says how many were
  * lost, to ret[LOG_LINE_BYTES]. */

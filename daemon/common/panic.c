@@ -17,13 +17,22 @@
 
 #define PAN_FRAMES 48
 #define PAN_STACK  65536
+#define PAN_LINES  4096
 
 /* Where the text goes besides stderr; the one mutable global here. */
 static struct {
     char *area;
     size_t bytes;
     volatile sig_atomic_t dying;
-} pan;
+    volatile sig_atomic_t fd;   /* -1: no file */
+} pan = { .fd = -1 };
+
+static void
+pan_to_file(const char *s, size_t n)
+{
+    if (pan.fd >= 0 && write(pan.fd, s, n) < 0)
+        pan.fd = -1;
+}
 
 /* Append to the area, keeping it NUL terminated. Signal safe. */
 static void
@@ -33,6 +42,7 @@ pan_put(const char *s, size_t n)
     size_t room;
 
     log_panic_put(s, n);
+    pan_to_file(s, n);
     if (pan.area == NULL || pan.bytes == 0)
         return;
     at = strnlen(pan.area, pan.bytes - 1);
@@ -94,6 +104,29 @@ pan_backtrace(void)
     (void)close(fds[1]);
 }
 
+/* The first words are ours alone. */
+static void
+pan_begin(void)
+{
+    pan.dying = 1;
+    log_panic();
+    pan_to_file(PAN_MARK "panic\n", 7);
+    pan_puts("panic: ");
+}
+
+static void
+pan_last_lines(void)
+{
+    char lines[PAN_LINES];
+    size_t n;
+
+    if (pan.fd < 0)
+        return;
+    n = log_last(lines, sizeof(lines));
+    pan_to_file(PAN_MARK "lines\n", 7);
+    pan_to_file(lines, n);
+}
+
 static const char *
 pan_signame(int sig)
 {
@@ -112,9 +145,7 @@ pan_handler(int sig, siginfo_t *si, void *uc)
 {
     (void)uc;
     if (!pan.dying) {
-        pan.dying = 1;
-        log_panic();
-        pan_puts("panic: ");
+        pan_begin();
         pan_puts(pan_signame(sig));
         if (sig != SIGABRT) {
             pan_puts(" at address ");
@@ -122,6 +153,7 @@ pan_handler(int sig, siginfo_t *si, void *uc)
         }
         pan_puts("\n");
         pan_backtrace();
+        pan_last_lines();
     }
     /* SA_RESETHAND restored the default action: die of the signal. */
     (void)raise(sig);
@@ -155,6 +187,12 @@ pan_install(char *area, size_t area_bytes)
 }
 
 void
+pan_file(int fd)
+{
+    pan.fd = fd;
+}
+
+void
 pan_panic(const char *fmt, ...)
 {
     char buf[1024];
@@ -164,12 +202,11 @@ pan_panic(const char *fmt, ...)
     (void)vsnprintf(buf, sizeof(buf), fmt, ap);
     va_end(ap);
     if (!pan.dying) {
-        pan.dying = 1;
-        log_panic();
-        pan_puts("panic: ");
+        pan_begin();
         pan_puts(buf);
         pan_puts("\n");
         pan_backtrace();
+        pan_last_lines();
     }
     abort();
 }
@@ -184,11 +221,10 @@ pan_exit(int status, const char *fmt, ...)
     (void)vsnprintf(buf, sizeof(buf), fmt, ap);
     va_end(ap);
     if (!pan.dying) {
-        pan.dying = 1;
-        log_panic();
-        pan_puts("panic: ");
+        pan_begin();
         pan_puts(buf);
         pan_puts("\n");
+        pan_last_lines();
     }
     _exit(status);
 }

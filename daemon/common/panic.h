@@ -15,6 +15,11 @@
  * (may be NULL) must stay mapped; calling again replaces the area. */
 void pan_install(char *area, size_t area_bytes);
 
+/* Panics go to this file too, with the last log lines: PAN_MARK "panic\n", the
+ * text, PAN_MARK "lines\n", the lines. -1: to none. */
+#define PAN_MARK "\x1e"
+void pan_file(int fd);
+
 /* Write the text and a backtrace as above, then abort(). */
 __attribute__((noreturn, format(printf, 1, 2)))
 void pan_panic(const char *fmt, ...);

@@ -355,6 +355,12 @@ ctl_unknown(const char *cmd)
     return ctl_fail("fdctl --help", "unknown command \"%.40s\"", cmd);
 }
 
+int
+ctl_is_admin(const struct ctl_conn *c)
+{
+    return c == NULL || c->may_admin;
+}
+
 static json_t *
 ctl_forbidden(const struct gate *g, const struct ctl_conn *c, const char *cmd, int perm)
 {

@@ -59,6 +59,8 @@ typedef json_t *ctl_cmd_fn(struct gate *g, struct ctl_conn *c, json_t *rq,
  * each followed by a space. */
 json_t *ctl_args(json_t *rq, const char *known);
 json_t *ctl_ok(void);
+/* May it use commands of CTL_ADMIN? NULL: yes. */
+int ctl_is_admin(const struct ctl_conn *c);
 void ctl_put(json_t *o, const char *key, json_t *v);
 json_t *ctl_unknown_bit(const char *bit);
 json_t *ctl_fail(const char *fix, const char *fmt, ...)

@@ -89,7 +89,7 @@ ctl_do_help(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 /* ---- status and statistics ------------------------------------------------ */
 
 static json_t *
-ctl_worker(const struct gate *g, const struct wrk *w, uint64_t now_ns)
+ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 {
     char error[512];
     json_t *o = json_object();
@@ -114,7 +114,7 @@ ctl_worker(const struct gate *g, const struct wrk *w, uint64_t now_ns)
     ctl_put(o, "fix", json_string_nocheck(w->fix));
     ctl_put(o, "restart_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
         (w->t_restart - now_ns) / CLK_MS : 0));
-    (void)g;
+    ctl_put(o, "last_crash", crs_json(&w->crash, all));
     return o;
 }
 
@@ -157,8 +157,8 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_args(rq, "");
     json_t *workers;
+    int all = ctl_is_admin(c);
 
-    (void)c;
     if (r != NULL)
         return r;
     r = ctl_ok();
@@ -188,10 +188,11 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         "refused", (json_int_t)g->cnt->requests_refused));
     workers = json_array();
     for (uint32_t i = 0; i < g->n_wrk; i++)
-        (void)json_array_append_new(workers, ctl_worker(g, &g->wrk[i], now_ns));
-    ctl_put(r, "worker", ctl_worker(g, &g->wrk[0], now_ns));
+        (void)json_array_append_new(workers, ctl_worker(&g->wrk[i], all, now_ns));
+    ctl_put(r, "worker", ctl_worker(&g->wrk[0], all, now_ns));
     ctl_put(r, "workers", workers);
     ctl_put(r, "model", ctl_model(g));
+    ctl_put(r, "last_crash", crs_json(&g->before, all));
     return r;
 }
 

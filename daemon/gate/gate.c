@@ -58,7 +58,7 @@ gate_new(struct par_set *ps, uint64_t now_ns)
     g->magic = GATE_MAGIC;
     g->ps = ps;
     g->par = par_get(ps);
-    g->epfd = g->sigfd = g->seg_fd = g->trc_fd = -1;
+    g->epfd = g->sigfd = g->crash_fd = g->seg_fd = g->trc_fd = -1;
     g->exit_code = -1;
     g->t_boot = g->now = now_ns;
     g->next_ses_id = 1;

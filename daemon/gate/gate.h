@@ -52,6 +52,8 @@ struct gate {
     uint64_t t_boot;
     uint64_t rng;             /* seeds of requests that name none */
     struct rtd rt;
+    struct crs before;        /* how the daemon before ended, if badly */
+    int crash_fd;             /* crash.h */
     int epfd, sigfd;
     struct epoll_event *ev;   /* those not dispatched yet */
     int n_ev;

@@ -8,6 +8,8 @@ libfddgate_a_SOURCES = \
 	%D%/control.h \
 	%D%/control_cmds.c \
 	%D%/control_config.c \
+	%D%/crash.c \
+	%D%/crash.h \
 	%D%/drain.c \
 	%D%/drain.h \
 	%D%/fair.c \

@@ -226,6 +226,13 @@ main_open(struct gate *g)
 
     rtd_groups(&g->rt, g->par);
     rc = rtd_open_dir(&g->rt, g->par, err, sizeof(err));
+    if (rc == 0) {
+        g->crash_fd = crs_open(g->rt.dir, &g->before);
+        if (g->before.program[0] != '\0')
+            log_warn("gate: the daemon before did not end well: %s (pid %lld): %s; fdctl "
+                "status tells more", g->before.program, (long long)g->before.pid,
+                g->before.how);
+    }
     if (rc == 0)
         rc = rtd_open_sockets(&g->rt, g->par, err, sizeof(err));
     if (rc != 0) {
@@ -313,6 +320,7 @@ main_run(struct gate *g)
     if (rc == 0)
         rc = gate_run(g);
     log_info("gate: ends with exit code %d", rc);
+    crs_close(g->rt.dir, g->crash_fd, rc != 0 ? &g->wrk[0].crash : NULL);
     return rc;
 }
 

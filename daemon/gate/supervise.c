@@ -528,6 +528,8 @@ sup_bury(struct gate *g, struct wrk *w, uint64_t now_ns)
     memcpy(w->panic, w->seg->panic, sizeof(w->panic));
     w->panic[sizeof(w->panic) - 1] = '\0';
     w->panic_generation = w->generation;
+    if (w->st != WRK_STOPPING && g->st != GATE_STOPPING)
+        crs_worker(&w->crash, w->seg, w->pid, w->last_death);
     ctl_worker_gone(g);
     sup_drop_link(g, w);
     if (g->st == GATE_STOPPING)

@@ -25,6 +25,7 @@
 #include <sys/types.h>
 
 #include "daemon/common/link.h"
+#include "daemon/gate/crash.h"
 #include "daemon/gate/fair.h"
 
 struct gate;
@@ -66,6 +67,7 @@ struct wrk {
     char panic[LNK_PANIC_BYTES]; /* of the last death */
     uint64_t panic_generation;
     char last_death[256];
+    struct crs crash;          /* the last one that was not asked for */
     char error[512];           /* what the last worker reported */
     char fix[768];
 };

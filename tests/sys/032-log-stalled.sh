@@ -6,8 +6,13 @@
 # on. What a killed worker had to say comes too. Nothing hangs at the end.
 . "$(dirname "$0")/lib.sh"
 reader=
-more_cleanup() { [ -z "$reader" ] || kill -KILL "$reader" 2>/dev/null; }
-trap 'more_cleanup; cleanup' EXIT
+reader_cleanup() {
+    local rc=$?
+    [ -z "$reader" ] || kill -KILL "$reader" 2>/dev/null
+    (exit $rc)
+    cleanup
+}
+trap reader_cleanup EXIT
 
 # The log goes through a pipe of one page to a reader that can be stopped. The
 # pipe's other end is fdd's alone.

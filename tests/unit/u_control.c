@@ -335,6 +335,56 @@ t_sharing(void **state)
     fix_close(&f);
 }
 
+/* Last words of a killed worker: whatever they hold, they are UTF-8 without
+ * controls, and only administrators see them. They stay when the next worker is
+ * ready. */
+static void
+t_last_words(void **state)
+{
+    static const char nasty[] = "<6>fdd-worker: x\x1b[2J\xff\xc3 \xe2\x82\xac\n";
+    static const char panic[] = "panic: \x9b\nsecond \"\xf0\x9f\n";
+    struct fix f;
+    json_t *r, *crash, *lines;
+    int fd;
+
+    (void)state;
+    fix_open(&f, NULL);
+    f.g->rt.group = 4242;
+    fix_ready(&f);
+    assert_int_equal(lgq_put(&f.seg->log, nasty, sizeof(nasty) - 1), 0);
+    memcpy(f.seg->panic, panic, sizeof(panic));
+    fix_die(&f, 9);
+    fix_step(&f, 200);
+    fix_ready(&f);
+    r = ask(&f, CTL_ADMIN, "{\"cmd\":\"status\"}");
+    crash = json_object_get(json_object_get(r, "worker"), "last_crash");
+    assert_string_equal(json_string_value(json_object_get(crash, "program")), "fdd-worker");
+    assert_string_equal(json_string_value(json_object_get(crash, "how")),
+        "ended by signal 9 (Killed)");
+    assert_true(json_integer_value(json_object_get(crash, "ended_s")) > 0);
+    lines = json_object_get(crash, "lines");
+    assert_int_equal(json_array_size(lines), 1);
+    assert_string_equal(json_string_value(json_array_get(lines, 0)),
+        "fdd-worker: x?[2J?? \xe2\x82\xac");
+    lines = json_object_get(crash, "panic");
+    assert_int_equal(json_array_size(lines), 2);
+    assert_string_equal(json_string_value(json_array_get(lines, 0)), "panic: ?");
+    assert_string_equal(json_string_value(json_array_get(lines, 1)), "second \"??");
+    assert_true(json_is_null(json_object_get(r, "last_crash")));
+    json_decref(r);
+    fd = dial(&f, 5000, 4242);
+    r = talk(&f, fd, "{\"cmd\":\"status\"}\n");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    crash = json_object_get(json_object_get(r, "worker"), "last_crash");
+    assert_string_equal(json_string_value(json_object_get(crash, "how")),
+        "ended by signal 9 (Killed)");
+    assert_true(json_is_null(json_object_get(crash, "lines")));
+    assert_true(json_is_null(json_object_get(crash, "panic")));
+    json_decref(r);
+    (void)close(fd);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -343,6 +393,7 @@ main(void)
         cmocka_unit_test(t_control_socket),
         cmocka_unit_test(t_drain_wait),
         cmocka_unit_test(t_sharing),
+        cmocka_unit_test(t_last_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
