@@ -28,6 +28,7 @@ UNIT_TESTS = \
 	%D%/unit/u_param_load \
 	%D%/unit/u_params40 \
 	%D%/unit/u_link \
+	%D%/unit/u_load \
 	%D%/unit/u_log \
 	%D%/unit/u_log_out \
 	%D%/unit/u_log_queue \
@@ -258,6 +259,7 @@ SYS_TESTS = \
 	%D%/sys/015-kv-fp8.sh \
 	%D%/sys/016-graphs.sh \
 	%D%/sys/017-prefix-cache.sh \
+	%D%/sys/018-parameters.sh \
 	%D%/sys/020-fdbench.sh \
 	%D%/sys/021-trace.sh \
 	%D%/sys/022-top.sh \
@@ -323,4 +325,3 @@ EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 
 fuzzers: $(FUZZ_TARGETS)
 .PHONY: fuzzers
-

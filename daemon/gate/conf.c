@@ -265,7 +265,7 @@ cnf_on_change(void *arg, size_t i)
 static int
 cnf_take_over(struct gate *g, struct par_set **ps, struct cnf_reading *r)
 {
-    int changed;
+    int changed = 0;
 
     r->ps = *ps;
     (void)par_diff(g->ps, *ps, cnf_on_change, r);

@@ -174,13 +174,19 @@ main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
 
 /* --check-config: also what a worker would find. 0 or an exit code. */
 static int
-main_check(const struct gate *g)
+main_check(struct par_set *ps)
 {
     struct par_say say = { main_say, NULL, 0 };
+    struct gate *g = mem_aligned(128, sizeof(*g));
 
-    cnf_warn_names(g->ps, &say);
+    if (g == NULL)
+        return EX_OSERR;
+    g->ps = ps;
+    g->par = par_get(ps);
+    cnf_warn_names(ps, &say);
     cnf_check_model(g, &say);
     par_say_end(&say);
+    free(g);
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
@@ -273,6 +279,7 @@ main_gate(struct args *a, int *ret_rc)
     struct par_set *ps = par_new();
     struct par_src src;
     struct gate *g = NULL;
+    int rc;
 
     *ret_rc = EX_OSERR;
     if (ps == NULL) {
@@ -280,12 +287,12 @@ main_gate(struct args *a, int *ret_rc)
         return NULL;
     }
     *ret_rc = main_instance(a);
-    if (*ret_rc != 0) {
-        (void)par_free(ps);
-        return NULL;
+    if (*ret_rc == 0) {
+        *ret_rc = main_config(ps, a, &src);
+        rc = a->check ? main_check(ps) : 0;
+        *ret_rc = *ret_rc != 0 ? *ret_rc : rc;
     }
-    *ret_rc = main_config(ps, a, &src);
-    if (*ret_rc != 0 && !a->check) {
+    if (*ret_rc != 0 || a->check) {
         (void)par_free(ps);
         return NULL;
     }
@@ -341,13 +348,8 @@ main(int argc, char **argv)
     rc = main_args(argc, argv, &a);
     if (rc < 0)
         g = main_gate(&a, &rc);
-    if (g != NULL && a.check) {
-        int bad = main_check(g);
-
-        rc = rc != 0 ? rc : bad;
-    } else if (g != NULL) {
+    if (g != NULL)
         rc = main_run(g);
-    }
     (void)gate_free(g);
     free(a.sets);
     return rc;

@@ -294,22 +294,30 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
-static int
-wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
+void
+wrk_open_args(const struct worker *w, struct run_open_args *ret)
 {
     const struct par *p = &w->par;
-    struct run_open_args oa = { .backend = wrk_is_null(w) ? "null" : p->device_backend,
+
+    *ret = (struct run_open_args) { .backend = wrk_is_null(w) ? "null" : p->device_backend,
         .deterministic = p->device_deterministic, .unfused = !p->device_fused_step,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
+    /* Operations follow each other at once: their threads must not go to
+     * sleep between two of them wherever there is a second processor. */
+    if (ret->spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+        ret->spin_us = WRK_SPIN_US;
+}
+
+static int
+wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
+{
+    struct run_open_args oa;
     char cache[512];
     int rc;
 
-    /* Operations follow each other at once: their threads must not go to
-     * sleep between two of them wherever there is a second processor. */
-    if (oa.spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
-        oa.spin_us = WRK_SPIN_US;
-    if (cel_dir(p->daemon_cache_dir, cache, sizeof(cache)) == 0) {
+    wrk_open_args(w, &oa);
+    if (cel_dir(w->par.daemon_cache_dir, cache, sizeof(cache)) == 0) {
         (void)mkdir(cache, 0755);
         oa.cache_dir = cache;
     }
@@ -325,14 +333,22 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
 
 /* On a device of its own memory weights come in while buffers are made and graphs
  * recorded: what the empty steps compute from them does not matter. */
+void
+wrk_load_args(struct worker *w, struct wts_load_args *ret)
+{
+    *ret = (struct wts_load_args) { .use_uring = w->par.model_load_uring != 0,
+        .buffer_bytes = (size_t)w->par.model_load_buffer_bytes, .progress = wrk_progress,
+        .arg = w, .background = !wrk_on_cpu(w) };
+}
+
 static int
 wrk_load_weights(struct worker *w, char *err, size_t err_bytes)
 {
-    const struct par *p = &w->par;
-    const struct wts_load_args la = { .use_uring = p->model_load_uring != 0,
-        .buffer_bytes = (size_t)p->model_load_buffer_bytes, .progress = wrk_progress,
-        .arg = w, .background = !wrk_on_cpu(w) };
-    int rc = run_load(w->run, w->prog, w->wp, &la, err, err_bytes);
+    struct wts_load_args la;
+    int rc;
+
+    wrk_load_args(w, &la);
+    rc = run_load(w->run, w->prog, w->wp, &la, err, err_bytes);
 
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
 }

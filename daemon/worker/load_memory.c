@@ -138,13 +138,13 @@ wrk_rank(const struct worker *w, struct mpl_rank *ret)
     return rc;
 }
 
-int
-wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
+void
+wrk_plan_args(struct worker *w, struct mpl_in *ret)
 {
     const struct par *p = &w->par;
     uint64_t all = w->wp != NULL ? wts_bytes(w->wp) : 0, quant = wrk_quant_bytes(w);
-    struct mpl_rank rank = { 0, 0 };
-    struct mpl_in in = { .is_cpu = wrk_on_cpu(w), .rank = &rank, .n_rank = 1,
+
+    *ret = (struct mpl_in) { .is_cpu = wrk_on_cpu(w),
         .utilization = p->kv_gpu_memory_utilization, .swap_gib = p->kv_swap_space,
         .host_free = fdk_host_mem_free(),
         .num_blocks = p->kv_num_blocks, .memory_bytes = (uint64_t)p->kv_memory_bytes,
@@ -157,9 +157,20 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
         .weights = all - quant, .quant_weights = quant,
         .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float), .sizes = wrk_sizes,
         .arg = w };
+}
+
+int
+wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
+{
+    const struct par *p = &w->par;
+    struct mpl_rank rank = { 0, 0 };
+    struct mpl_in in;
     struct eng_cfg ec;
     int rc;
 
+    wrk_plan_args(w, &in);
+    in.rank = &rank;
+    in.n_rank = 1;
     rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim,
         (int32_t)p->kv_block_size, wrk_kv_dtype(w), &in.kv);
     if (rc == 0)

@@ -193,6 +193,8 @@ run_record(struct runner *run, struct run_pad *pad)
         pad->graph = NULL;
     }
     rc = rc != 0 ? rc : rc2;
+    if (rc == 0)
+        log_debug("runner: recorded a graph of %d tokens", pad->T);
     if (rc != -ENOMEM || run->mem.kv == 0)
         return rc;
     /* the KV pool has taken the memory, and requests run */

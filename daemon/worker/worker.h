@@ -22,6 +22,7 @@
 
 struct tok;
 struct admin;
+struct wts_load_args;
 
 struct worker {
     uint32_t magic;
@@ -64,6 +65,12 @@ int wrk_is_null(const struct worker *w);
  * sysexits.h with one line in err that names cause and fix. */
 int wrk_load(struct worker *w, char *err, size_t err_bytes);
 void wrk_unload(struct worker *w);
+/* Of the parameters: how the device is opened, but for the cache folder; how
+ * weights are read; what the plan of memory starts from, but for device and
+ * layout. */
+void wrk_open_args(const struct worker *w, struct run_open_args *ret);
+void wrk_load_args(struct worker *w, struct wts_load_args *ret);
+void wrk_plan_args(struct worker *w, struct mpl_in *ret);
 /* Engine shape from parameters and the KV plan. */
 void wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret);
 /* What graph.* asks for. -EINVAL with one line in err. */

@@ -373,7 +373,7 @@ a11_larger_steps_are_eager(struct sim_rng *g)
 /* Between graph_begin and graph_end: no allocation, no wait, no copy. */
 static const struct fdk_ops *spied;
 static struct fdk_ops spy;
-static int capturing, n_captured, n_forbidden;
+static int capturing, n_captured, n_forbidden, n_alive;
 
 static int
 spy_begin(fdk_stream_t st)
@@ -386,8 +386,18 @@ spy_begin(fdk_stream_t st)
 static int
 spy_end(fdk_stream_t st, struct fdk_graph **ret)
 {
+    int rc = spied->graph_end(st, ret);
+
     capturing = 0;
-    return spied->graph_end(st, ret);
+    n_alive += rc == 0;
+    return rc;
+}
+
+static void
+spy_free(struct fdk_graph *graph)
+{
+    n_alive--;
+    spied->graph_free(graph);
 }
 
 static int
@@ -487,6 +497,43 @@ graphs_switched_under_load(struct sim_rng *g)
     ref_free(f);
 }
 
+/* Graphs of sizes that are no longer wanted are freed: their memory would be
+ * lost with each change of graph.capture_sizes. */
+static void
+recapture_frees(struct sim_rng *g)
+{
+    static const char *const lists[] = { "1,2,3,4,5,6,7,8", "5,17,64,100", "8" };
+    struct sim_cfg c = base(1);
+    struct sim *s;
+
+    c.lazy = 1;
+    s = sim_new(&c);
+    spied = s->run->k;
+    spy = *spied;
+    spy.graph_begin = spy_begin;
+    spy.graph_end = spy_end;
+    spy.graph_free = spy_free;
+    s->run->k = &spy;
+    n_captured = n_alive = 0;
+    for (int i = 0; i < 30; i++) {
+        struct cap cap;
+        char err[256];
+        int n_held = 0;
+
+        SIM_CHECK(cap_parse(lists[i % 3], 256, &cap, err, sizeof(err)) == 0);
+        SIM_CHECK(eng_set_graph(s->pip->eng, 1, &cap) == 0);
+        for (int k = 0; k < 3; k++)
+            (void)ask(s, *g, sim_range(g, 1, 90), 3);
+        sim_drain(s);
+        for (int32_t k = 0; k < s->run->n_pad; k++)
+            n_held += s->run->pad[k].graph != NULL;
+        SIM_CHECK(n_alive == n_held && n_held > 0);
+    }
+    SIM_CHECK(n_captured >= 30);
+    s->run->k = spied;
+    sim_free(s);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -502,6 +549,7 @@ main(int argc, char **argv)
         SIM_TEST(a11_larger_steps_are_eager),
         SIM_TEST(a13_only_launches_in_a_capture),
         SIM_TEST(graphs_switched_under_load),
+        SIM_TEST(recapture_frees),
     };
     int rc;
 

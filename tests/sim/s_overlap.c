@@ -178,6 +178,28 @@ abort_at(struct sim *s, int polls, int lag, int32_t commands)
     SIM_CHECK(next->code == 0 && next->s[0].n_ids == 3);
 }
 
+/* A device that stands still gets depth steps ahead of the one that is awaited,
+ * and no more. */
+static void
+d2_steps_ahead(struct sim_rng *g)
+{
+    (void)g;
+    for (int depth = 1; depth <= MAX_DEPTH; depth++) {
+        struct sim_cfg c = base(depth);
+        struct sim_req *r;
+        struct sim *s;
+
+        c.pace = SIM_PACE_NONE;
+        s = sim_new(&c);
+        r = ask(s, 10, 20, FDP_F_IGNORE_EOS);
+        for (int i = 0; i < 40; i++)
+            (void)sim_poll(s);
+        SIM_CHECK(s->pip->eng->n_flight == depth + 1);
+        finish(s, r);
+        sim_free(s);
+    }
+}
+
 static void
 d4_abort_at_every_phase(struct sim_rng *g)
 {
@@ -526,6 +548,7 @@ int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = {
+        SIM_TEST(d2_steps_ahead),
         SIM_TEST(d3_same_output_at_every_depth),
         SIM_TEST(d4_abort_at_every_phase),
         SIM_TEST(d4_abort_while_queued),

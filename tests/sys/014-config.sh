@@ -209,6 +209,9 @@ grep -q "sched.max_num_batched_tokens = 102400 is more than the model's length o
 expect 0 ctl config
 has "$out" "sched.max_num_batched_tokens = 102400    \(in force: $((2 * len))\)"
 has "$out" 'model.max_model_len = 0    \(auto: 384\)'
+has "$out" 'device.backend = auto    \(auto: (cpu|cuda)\)'
+has "$out" 'kv.dtype = auto    \(auto: (fp32|bf16)\)'
+case $out in *'(auto: cpu)'*) has "$out" 'device.threads = 0    \(auto: [1-9][0-9]*\)' ;; esac
 grep -q "W fdd-worker: load: requests have at most 384 tokens, not the model's $len: the KV cache has 6 blocks" \
     "$dir/log" || fail "no warning of the shorter length"
 expect 0 ctl status

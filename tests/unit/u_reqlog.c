@@ -351,6 +351,30 @@ t_slow_says_where(void **state)
     world_close(&w, 1);
 }
 
+static void
+t_slow_first_token_alone(void **state)
+{
+    static const char *const sets[] = { "log.slow_first_token_ms=300", NULL };
+    struct world w;
+    uint64_t id;
+    json_t *o;
+
+    (void)state;
+    world_open(&w, sets);
+    cap_begin();
+    id = submit(&w, 5, 11);
+    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 400, 5);
+    assert_int_equal(cap_end(), 0);
+    cap_begin();
+    id = submit(&w, 5, 11);
+    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 800, 5);
+    o = only_line("slow request");
+    assert_int_equal(num(o, "ttft_ms"), 400);
+    json_decref(o);
+    assert_int_equal(w.f.g->cnt->requests_slow, 1);
+    world_close(&w, 1);
+}
+
 /* Whom a trusted program asks for is named, in a refusal too. */
 static void
 t_user_is_whose_it_was(void **state)
@@ -425,6 +449,7 @@ main(void)
         cmocka_unit_test(t_deadlines_are_told_once),
         cmocka_unit_test(t_refused_are_limited),
         cmocka_unit_test(t_slow_says_where),
+        cmocka_unit_test(t_slow_first_token_alone),
         cmocka_unit_test(t_user_is_whose_it_was),
         cmocka_unit_test(t_contents_are_never_logged),
     };

@@ -156,6 +156,45 @@ t_geometry(void **state)
     fix_close(&f);
 }
 
+/* A client that asks for nothing gets what the parameters say. */
+static void
+t_geometry_of_parameters(void **state)
+{
+    static const char *const sets[] = { "ipc.sq_slots=64", "ipc.cq_slots=512",
+        "ipc.arena_bytes=131072", NULL };
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    assert_int_equal(c.w.sq_slots, 64);
+    assert_int_equal(c.w.cq_slots, 512);
+    assert_true(c.w.arena_bytes >= 131072 && c.w.arena_bytes < 262144);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* One that says nothing is closed in time, by default after two seconds. */
+static void
+t_silent(void **state)
+{
+    static const char *const sets[] = { "ipc.handshake_timeout_ms=500", NULL };
+    struct fix f;
+    int sv[2];
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
+    assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+    fix_step(&f, 400);
+    assert_int_equal(f.g->n_ses, 1);
+    fix_step(&f, 200);
+    assert_int_equal(f.g->n_ses, 0);
+    (void)close(sv[1]);
+    fix_close(&f);
+}
+
 /* What the seals promise. */
 static void
 t_seals(void **state)
@@ -425,6 +464,8 @@ main(void)
         cmocka_unit_test(t_hello),
         cmocka_unit_test(t_hello_raw),
         cmocka_unit_test(t_geometry),
+        cmocka_unit_test(t_geometry_of_parameters),
+        cmocka_unit_test(t_silent),
         cmocka_unit_test(t_seals),
         cmocka_unit_test(t_bell),
         cmocka_unit_test(t_limits),

@@ -51,6 +51,47 @@ first_error_of_all(void **state)
     wts_plan_free(wp);
 }
 
+/* Signals interrupt reads, again and again: the load goes on. */
+static int64_t
+interrupt_some(void *arg, uint64_t off, size_t n, int64_t res)
+{
+    uint32_t *count = arg;
+
+    (void)off;
+    (void)n;
+    return __atomic_add_fetch(count, 1, __ATOMIC_RELAXED) % 3 != 0 ? -EINTR : res;
+}
+
+static void
+interrupted_reads(void **state)
+{
+    struct wts_plan *wp;
+    uint32_t n_read = 0;
+    char *want;
+
+    (void)state;
+    model("false", "float32", "F32");
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    want = load(wp, 0, 1 << 20, 0, "");
+    wp->st->fault = interrupt_some;
+    wp->st->fault_arg = &n_read;
+    for (int how = 0; how < 8; how++) {
+        char *got;
+
+        n_reader = how & 1 ? 4 : 0;
+        background = how >> 1 & 1;
+        n_read = 0;
+        got = load(wp, how >> 2 & 1, 1, 0, "");
+        assert_true(n_read >= 3);
+        assert_memory_equal(got, want, (size_t)wts_bytes(wp));
+        free(got);
+    }
+    n_reader = background = 0;
+    free(want);
+    wts_plan_free(wp);
+}
+
 /* A load that is given up leaves nothing running. */
 static void
 given_up(void **state)
@@ -149,6 +190,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_error_of_all),
+        cmocka_unit_test(interrupted_reads),
         cmocka_unit_test(given_up),
         cmocka_unit_test(repeated_rows),
     };

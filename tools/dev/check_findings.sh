@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every line of tests/findings.tsv has three columns, a test that exists and
 # that `make check` runs, and a patch of tests/mutants/ or "-"; every patch
-# names a test that exists and is named by a line.
+# names a test that exists and is named by a line; tests/params.tsv has a test
+# of each parameter.
 # Usage: check_findings.sh [SRC]; exit 1 with what is wrong.
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
 bad=0
@@ -47,4 +48,6 @@ for p in tests/mutants/*.patch; do
     grep -q '^# Breaks: ' "$p" || say "$p: does not say what it breaks (# Breaks: ...)"
     tr ' ' '\n' <<<"$named $design" | grep -qxF "$m" || say "$p: no line of $list names $m"
 done
+# Each parameter has a test that sees its effect, and can be ignored.
+if command -v python3 >/dev/null; then tests/mutants/ignored --check || bad=1; fi
 exit $bad

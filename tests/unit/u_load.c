@@ -1,0 +1,113 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* What the worker makes of the parameters of its device. What they do on a
+ * device is seen where there is one: kernel/k_cuda*, unit/u_memplan. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "daemon/worker/model.h"
+#include "daemon/worker/weights.h"
+#include "daemon/worker/worker.h"
+
+struct fix {
+    struct worker w;
+    struct mdl_program prog;
+};
+
+/* A worker that was given this parameter. */
+static struct fix *
+with(const char *name, const char *value)
+{
+    struct fix *f = calloc(1, sizeof(*f));
+    struct par_set *ps = par_new();
+    char err[512];
+
+    assert_true(f != NULL && ps != NULL);
+    assert_int_equal(par_set_text(ps, "model.path", "null", PAR_FROM_SET, err,
+        sizeof(err)), 0);
+    if (par_set_text(ps, name, value, PAR_FROM_SET, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    f->w.par = *par_get(ps);
+    f->w.prog = &f->prog;
+    par_free(ps);
+    return f;
+}
+
+static void
+t_open_args(void **state)
+{
+    struct run_open_args a;
+    struct fix *f;
+
+    (void)state;
+    f = with("device.deterministic", "yes");
+    wrk_open_args(&f->w, &a);
+    assert_int_equal(a.deterministic, 1);
+    assert_int_equal(a.unfused, 0);
+    free(f);
+    f = with("device.fused_step", "no");
+    wrk_open_args(&f->w, &a);
+    assert_int_equal(a.deterministic, 0);
+    assert_int_equal(a.unfused, 1);
+    free(f);
+    f = with("ipc.spin_us", "70");
+    wrk_open_args(&f->w, &a);
+    assert_int_equal(a.spin_us, 70);
+    free(f);
+}
+
+static void
+t_load_args(void **state)
+{
+    struct wts_load_args a;
+    struct fix *f;
+
+    (void)state;
+    f = with("model.load_buffer_bytes", "3m");
+    wrk_load_args(&f->w, &a);
+    assert_int_equal(a.buffer_bytes, 3 << 20);
+    assert_int_equal(a.use_uring, 1);
+    free(f);
+    f = with("model.load_uring", "no");
+    wrk_load_args(&f->w, &a);
+    assert_int_equal(a.buffer_bytes, 64 << 20);
+    assert_int_equal(a.use_uring, 0);
+    free(f);
+}
+
+static void
+t_plan_args(void **state)
+{
+    struct mpl_in in;
+    struct fix *f;
+
+    (void)state;
+    f = with("kv.gpu_memory_utilization", "0.5");
+    wrk_plan_args(&f->w, &in);
+    assert_true(in.utilization == 0.5);
+    free(f);
+    f = with("kv.swap_space", "1.5");
+    wrk_plan_args(&f->w, &in);
+    assert_true(in.utilization == 0.9 && in.swap_gib == 1.5);
+    free(f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_open_args),
+        cmocka_unit_test(t_load_args),
+        cmocka_unit_test(t_plan_args),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
