@@ -63,6 +63,7 @@ enum fdp_status {
 #define FDP_MAX_STOP_LEN  256         /* bytes of one stop string */
 #define FDP_MAX_STOP_IDS  64
 #define FDP_MAX_N         64          /* parallel samples */
+#define FDP_MIN_REPETITION 0.001f     /* less of it and logits overflow */
 #define FDP_MAX_BIAS      1024
 
 /* ---- handshake ---------------------------------------------------------- */
@@ -176,7 +177,7 @@ struct fdp_req {         /* one request slot */
     float min_p;         /* [0, 1], 0 = off */
     float presence_penalty;   /* [-2, 2], 0 = off */
     float frequency_penalty;  /* [-2, 2], 0 = off */
-    float repetition_penalty; /* (0, 2], 1 = off */
+    float repetition_penalty; /* [0.001, 2], 1 = off */
     uint8_t logprobs;    /* alternatives per token, 0..FDP_MAX_LOGPROBS */
     uint8_t prompt_logprobs;
     uint16_t stream_interval; /* tokens per record at least; 0, 1 = each step */

@@ -46,6 +46,8 @@ UNIT_TESTS = \
 	%D%/unit/u_control \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
+	%D%/unit/u_tok_unset \
+	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
 	%D%/unit/u_model \
 	%D%/unit/u_safetensors \

@@ -159,7 +159,9 @@ parse_line(const char *line, size_t n, const struct fct_req *dflt, struct fct_re
 
     if (rc == 0 && !json_is_object(o)) {
         if (o == NULL)
-            snprintf(err, err_bytes, "column %d: %s", je.column, je.text);
+            snprintf(err, err_bytes, "column %d: %s%s", je.column, je.text,
+                json_error_code(&je) == json_error_numeric_overflow
+                ? "; write a whole number above 9223372036854775807 in quotes" : "");
         else
             snprintf(err, err_bytes, "not a JSON object");
         fct_req_fini(ret);

@@ -27,7 +27,7 @@ enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID 
     X(frequency_penalty, "frequency-penalty", P_F32, frequency_penalty, 0, "X", \
         "-2 to 2 (0)")                                                          \
     X(repetition_penalty, "repetition-penalty", P_F32, repetition_penalty, 0, "X", \
-        "up to 2 (1)")                                                          \
+        "0.001 to 2 (1)")                                                        \
     X(seed, "seed", P_U64, seed, FDP_F_SEED, "N", "same seed, same tokens")     \
     X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)")                   \
     X(logprobs, "logprobs", P_U8, logprobs, FDP_F_LOGPROBS, "K",                \
@@ -256,6 +256,22 @@ json_u64(const json_t *v, uint64_t max, uint64_t *ret)
     return 0;
 }
 
+/* A whole number of 64 bits, as text too: JSON's integers end at 2^63 - 1 here. */
+static int
+json_wide(const json_t *v, uint64_t *ret)
+{
+    const char *s = json_string_value(v);
+    char *end;
+
+    if (s == NULL)
+        return json_u64(v, UINT64_MAX, ret);
+    if (s[0] < '0' || s[0] > '9' || strlen(s) != json_string_length(v))
+        return -EINVAL;
+    errno = 0;
+    *ret = strtoull(s, &end, 10);
+    return errno == 0 && *end == '\0' ? 0 : -EINVAL;
+}
+
 /* A string or an array of them; an id or an array of them. */
 static int
 json_list(struct fct_req *r, enum ptype type, const json_t *v)
@@ -315,8 +331,10 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
     default:
         *ret_want = row->type == P_U8 ? "a whole number from 0 to 255"
             : row->type == P_U16 ? "a whole number from 0 to 65535"
-            : "a whole number, 0 or more";
-        rc = json_u64(v, type_max(row->type), &u);
+            : row->type == P_U32 ? "a whole number from 0 to 4294967295"
+            : "a whole number from 0 to 18446744073709551615, in quotes from "
+              "9223372036854775808 on";
+        rc = row->type == P_U64 ? json_wide(v, &u) : json_u64(v, type_max(row->type), &u);
         if (rc == 0)
             store_u64(r, row, u);
         return rc;

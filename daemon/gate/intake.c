@@ -135,7 +135,7 @@ itk_check_penalties(const struct fdp_req *q, struct itk_err *e)
         if (!(p[i] >= -2.0f && p[i] <= 2.0f))
             return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, itk_bits(p[i]));
     }
-    if (!(p[2] > 0.0f && p[2] <= 2.0f))
+    if (!(p[2] >= FDP_MIN_REPETITION && p[2] <= 2.0f))
         return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, itk_bits(p[2]));
     return 0;
 }

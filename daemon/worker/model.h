@@ -134,6 +134,7 @@ struct mdl_family {
     const char *const *architectures; /* NULL ended */
     const char *const *harmless;      /* extra tensors ignored; * matches digits */
     int default_tied;
+    int32_t default_head_dim;         /* 0: hidden_size / num_attention_heads */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */
     int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);
     int (*build)(struct mdl_program *p);

@@ -160,7 +160,7 @@ read_family(const struct mdl_json *j, struct mdl_config *c, const struct mdl_fam
 }
 
 static int
-read_shape(const struct mdl_json *j, struct mdl_config *c)
+read_shape(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
     static const char *const need[] = {"num_hidden_layers", "num_attention_heads",
         "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"};
@@ -183,7 +183,8 @@ read_shape(const struct mdl_json *j, struct mdl_config *c)
         snprintf(why, sizeof(why), "does not divide num_attention_heads = %d", c->n_head);
         return mdl_json_refuse(j, "num_key_value_heads", why);
     }
-    if (!mdl_json_has(j, "head_dim")) {
+    c->head_dim = f->default_head_dim;
+    if (!mdl_json_has(j, "head_dim") && c->head_dim == 0) {
         if (c->hidden % c->n_head != 0) {
             snprintf(why, sizeof(why), "is not a multiple of num_attention_heads = %d",
                 c->n_head);
@@ -353,7 +354,7 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     const struct mdl_family *f = NULL;
     double eps = 1e-6;
 
-    if (read_family(j, c, &f) != 0 || read_shape(j, c) != 0 || read_rope(j, c) != 0
+    if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 || read_rope(j, c) != 0
         || read_dtype(j, c) != 0 || read_eos(j, c) != 0
         || mdl_quant_read(j, c) != 0 || refuse_unknown(j, c->n_layer) != 0)
         return -EINVAL;

@@ -16,12 +16,10 @@ static const char *const harmless[] = {
 static int
 qwen3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {
-    struct mdl_json j = {json, "config.json", "", err, err_bytes};
-
+    (void)json;
+    (void)err;
+    (void)err_bytes;
     c->qk_norm = 1;
-    /* The family's own default is 128, not hidden_size / num_attention_heads. */
-    if (!mdl_json_has(&j, "head_dim"))
-        c->head_dim = 128;
     return 0;
 }
 
@@ -30,6 +28,7 @@ const struct mdl_family mdl_qwen3 = {
     .architectures = architectures,
     .harmless = harmless,
     .default_tied = 0,
+    .default_head_dim = 128,      /* of Qwen3Config in transformers */
     .config = qwen3_config,
     .build = mdl_build_dense,
 };

@@ -352,6 +352,10 @@ sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
     f->n_h = (s->device_len - 1) / sch->kv->block_size;
     if (f->n_h > s->n_hash)
         f->n_h = s->n_hash;
+    /* logprobs of prompt tokens come from computing the position before */
+    if (req_wants_scores(s) && s->n_scored < r->n_prompt &&
+        f->n_h > (s->n_scored - 1) / sch->kv->block_size)
+        f->n_h = (s->n_scored - 1) / sch->kv->block_size;
     if (f->n_h <= r->n_hash)
         return;
     memcpy(sch->hash_buf, r->hash, (size_t)r->n_hash * sizeof(*r->hash));

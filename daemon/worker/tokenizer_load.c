@@ -123,16 +123,18 @@ ld_type(const json_t *o)
     return s ? s : "(none)";
 }
 
-/* A boolean member; `missing` where it is absent. */
+/* A boolean member; `missing` where it is absent or refused. */
 static int
 ld_bool(struct tok_ld *ld, const json_t *o, const char *name, bool missing, bool *ret)
 {
     const json_t *v = json_object_get(o, name);
 
+    *ret = missing;
     if (v && !json_is_boolean(v))
         return tok_ld_err(ld, -EINVAL, "%s: \"%s\" is not true or false", ld_type(o),
                            name);
-    *ret = v ? json_is_true(v) : missing;
+    if (v)
+        *ret = json_is_true(v);
     return 0;
 }
 

@@ -421,7 +421,9 @@ norm_order(struct tok_norm_run *run, size_t n)
 /*
  * Composes in place. The reference takes marks that its tables lack for
  * starters, and does not know that U+11935 U+11930 compose: to compose the
- * parts between such characters one by one amounts to the same.
+ * parts between such characters one by one amounts to the same. So it does for
+ * U+11A7, which composes with nothing and which utf8proc takes for the empty
+ * trailing consonant of a syllable and drops.
  */
 static int
 norm_compose(int32_t *cp, size_t n, size_t *ret_n)
@@ -432,7 +434,8 @@ norm_compose(int32_t *cp, size_t n, size_t *ret_n)
         utf8proc_ssize_t m;
 
         for (j = i + 1; j < n; j++)
-            if (cp[j] == 0x11930 || NORM_IN(norm_unordered, (uint32_t)cp[j]))
+            if (cp[j] == 0x11930 || cp[j] == 0x11a7 ||
+                NORM_IN(norm_unordered, (uint32_t)cp[j]))
                 break;
         m = utf8proc_normalize_utf32(cp + i, (utf8proc_ssize_t)(j - i),
                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);

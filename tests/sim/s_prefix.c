@@ -16,7 +16,8 @@
 #include "tests/sim/ref.h"
 
 #define B         16
-#define N_CONTENT 48
+#define N_CONTENT 96
+#define SCORED    48              /* contents from here on ask for prompt logprobs */
 
 static char dir[64];
 
@@ -29,12 +30,13 @@ base(int depth)
         .graph = depth % 2 };
 }
 
-/* Prompts around block borders; i / 12: which of four prompts. */
+/* Prompts around block borders; i / 12: which of four prompts; from SCORED on the
+ * same with prompt logprobs. */
 static void
 fill(struct sim_req *r, uint32_t i)
 {
     static const uint32_t n[12] = { 1, 15, 16, 17, 31, 32, 33, 47, 48, 64, 65, 80 };
-    struct sim_rng g = { 900 + i / 12 };
+    struct sim_rng g = { 900 + i % SCORED / 12 };
 
     r->n_prompt = n[i % 12];
     r->prompt = mem_array(r->n_prompt, 4);
@@ -44,6 +46,8 @@ fill(struct sim_req *r, uint32_t i)
     r->p.seed = i;
     r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
     r->p.logprobs = 3;
+    if (i >= SCORED)
+        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
     if (i % 3 == 1) {
         r->p.temperature = 0.8f;
         r->p.top_p = 0.95f;
@@ -172,27 +176,64 @@ users_and_salts_are_apart(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Prompt logprobs are computed, so their prompts are too. */
+/* Prompt logprobs are computed, so their prompts are too. What was computed for
+ * them did not enter the cache: a prompt scored first was computed twice. */
 static void
 prompt_logprobs_are_computed(struct sim_rng *g)
 {
     struct ref *f = reference();
-    struct sim_cfg c = base(2);
-    struct sim *s;
 
-    c.seed = sim_u32(g);
-    s = sim_new(&c);
-    for (int again = 0; again < 2; again++) {
-        struct sim_req *r = sim_req(s);
+    for (int depth = 0; depth <= ENG_MAX_DEPTH; depth++) {
+        struct sim_cfg c = base(depth);
+        struct sim *s;
 
-        ref_fill(f, r, 11);
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
-        sim_submit(s, r, NULL);
-        sim_wait(s, r);
-        SIM_CHECK(r->code == 0 && r->n_scores == r->n_prompt - 1);
+        c.seed = sim_u32(g);
+        s = sim_new(&c);
+        ref_watch(f, s);
+        for (int again = 0; again < 3; again++) {
+            struct sim_req *r = ask_as(f, s, SCORED + 11, 0, 0), *next;
+
+            sim_wait(s, r);
+            SIM_CHECK(r->code == 0 && r->n_scores == r->n_prompt - 1);
+            SIM_CHECK(r->done.cached_tokens == 0);
+            next = ask_as(f, s, 11, 0, 0);
+            sim_wait(s, next);
+            SIM_CHECK(next->code == 0 && next->done.cached_tokens == most_cached(next));
+        }
+        sim_drain(s);
+        sim_free(s);
     }
-    sim_drain(s);
-    sim_free(s);
+    ref_free(f);
+}
+
+/* All of them scored, in a pool that holds few: those that give way in the middle
+ * of a prompt go on where their logprobs stopped. */
+static void
+scored_prompts_give_way(struct sim_rng *g)
+{
+    struct ref *f = reference();
+    uint64_t n_pre = 0, n_hit = 0;
+
+    for (int turn = 0; turn < 20; turn++) {
+        struct sim_cfg c = base(turn % 5);
+        struct sim *s;
+
+        c.n_block = 3 * 7 - 1 - turn % 6;
+        c.max_seqs = 3;
+        c.max_tokens = turn % 2 ? 256 : 24;
+        c.n_host = turn / 10 * 6;
+        c.seed = sim_u32(g);
+        s = sim_new(&c);
+        ref_watch(f, s);
+        for (uint32_t i = 0; i < 12; i++)
+            (void)ask_as(f, s, (i % 4 != 3 ? SCORED : 0) + 11 + i % 3 * 12, 0, 0);
+        sim_drain(s);
+        SIM_CHECK(s->n_done == 12 && s->n_error == 0);
+        n_pre += s->pip->eng->sch->n_preempted;
+        n_hit += s->pip->eng->kv->n_hit;
+        sim_free(s);
+    }
+    SIM_CHECK(n_pre > 0 && n_hit > 0);
     ref_free(f);
 }
 
@@ -301,7 +342,7 @@ main(int argc, char **argv)
         SIM_TEST(hits_are_reported_and_cost_no_bit),
         SIM_TEST(duplicates_share_one_prefill),
         SIM_TEST(users_and_salts_are_apart),
-        SIM_TEST(prompt_logprobs_are_computed),
+        SIM_TEST(prompt_logprobs_are_computed), SIM_TEST(scored_prompts_give_way),
         SIM_TEST(swapped_out_and_back),
         SIM_TEST(penalties_are_its_own),
         SIM_TEST(e10_pool_one_block_short),

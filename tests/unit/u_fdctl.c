@@ -415,6 +415,51 @@ dump(const struct fct_result *r)
     return text;
 }
 
+/* A seed of 2^63 or more that the daemon had drawn could not be sent back: the
+ * result shows it as text, and a batch took numbers alone. */
+static void
+test_wide_seed(void **state)
+{
+    static const uint64_t seeds[] = { 0, 7, INT64_MAX, (uint64_t)INT64_MAX + 1,
+        UINT64_MAX };
+    static const char *const bad[] = { "\"18446744073709551616\"", "\"-1\"", "\"\"",
+        "\"7x\"", "\" 7\"", "-1", "7.0" };
+    struct fct_req dflt, *r = NULL;
+    char line[128], *seed;
+    size_t i, n = 0;
+
+    (void)state;
+    fct_req_init(&dflt);
+    for (i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++) {
+        const struct fdp_accepted acc = { .prompt_len = 1, .seed = seeds[i] };
+        struct fct_result res;
+        json_t *o;
+
+        assert_int_equal(fct_result_init(&res, &dflt, 0), 0);
+        add(&res, FDP_T_ACCEPTED, 0, 0, 1, &acc);
+        o = fct_result_json(&res);
+        seed = json_dumps(json_object_get(o, "seed"), JSON_ENCODE_ANY);
+        snprintf(line, sizeof(line), "{\"ids\": [1], \"seed\": %s}", seed);
+        assert_int_equal(fct_parse_batch("f", line, strlen(line), &dflt, &r, &n), 0);
+        assert_true(r[0].p.seed == seeds[i] && (r[0].p.flags & FDP_F_SEED) != 0);
+        fct_req_fini(&r[0]);
+        free(r);
+        free(seed);
+        json_decref(o);
+        fct_result_fini(&res);
+    }
+    for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(line, sizeof(line), "{\"ids\": [1], \"seed\": %s}", bad[i]);
+        SAYS(fct_parse_batch("f", line, strlen(line), &dflt, &r, &n), 65,
+            "fdctl: f:1: seed: must be a whole number from 0 to 18446744073709551615, "
+            "in quotes from 9223372036854775808 on\n");
+    }
+    SAYS(fct_parse_batch("f", "{\"seed\": 9223372036854775808}", 29, &dflt, &r, &n), 65,
+        "fdctl: f:1: column 28: too big integer near '9223372036854775808'; write a whole "
+        "number above 9223372036854775807 in quotes\n");
+    fct_req_fini(&dflt);
+}
+
 static void
 test_result(void **state)
 {
@@ -635,7 +680,7 @@ main(void)
         cmocka_unit_test(test_ids), cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_json_text), cmocka_unit_test(test_request_options),
         cmocka_unit_test(test_batch), cmocka_unit_test(test_batch_errors),
-        cmocka_unit_test(test_result), cmocka_unit_test(test_result_error),
+        cmocka_unit_test(test_wide_seed), cmocka_unit_test(test_result), cmocka_unit_test(test_result_error),
         cmocka_unit_test(test_show), cmocka_unit_test(test_paths),
         cmocka_unit_test(test_admin),
     };

@@ -75,6 +75,10 @@ t_scalars(void **state)
     SCALAR(frequency_penalty, 2.01f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     SCALAR(repetition_penalty, 0.0f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     SCALAR(repetition_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    /* was accepted and ended with E_NUMERIC: a logit divided by it is infinite */
+    SCALAR(repetition_penalty, 1e-38f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    SCALAR(repetition_penalty, 0.0009f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    SCALAR(repetition_penalty, 0.001f, FDP_OK, 0);
     SCALAR(logprobs, 20, FDP_OK, 0);
     SCALAR(logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
     SCALAR(prompt_logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);

@@ -85,6 +85,29 @@ defaults(void **state)
     assert_int_equal(c.bos, -1);
 }
 
+/* A Qwen3 config.json without head_dim was refused where hidden_size is no multiple
+ * of num_attention_heads, or gives no head size that can be: it is 128. */
+static void
+qwen3_head_dim(void **state)
+{
+    static const char *const shapes[] = { "\"num_attention_heads\":5,\"hidden_size\":64",
+        "\"num_attention_heads\":64,\"hidden_size\":64",
+        "\"num_attention_heads\":4,\"hidden_size\":4096",
+        "\"num_attention_heads\":4,\"head_dim\":null,\"hidden_size\":62" };
+    char json[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        struct mdl_config c;
+
+        snprintf(json, sizeof(json), "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,"
+            "%s,\"intermediate_size\":96,\"vocab_size\":256,"
+            "\"max_position_embeddings\":512}", shapes[i]);
+        c = accepted(json, NULL);
+        assert_int_equal(c.head_dim, 128);
+    }
+}
+
 static void
 values(void **state)
 {
@@ -635,6 +658,7 @@ main(void)
         cmocka_unit_test(refused_numbers),
         cmocka_unit_test(refused_rope),
         cmocka_unit_test(program_llama),
+        cmocka_unit_test(qwen3_head_dim),
         cmocka_unit_test(program_qwen3_tied),
         cmocka_unit_test(frequencies),
         cmocka_unit_test(costs),

@@ -1,0 +1,103 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Normal forms of Hangul against Python's unicodedata: tests/parity/tok/hangul.vec,
+ * made by tools/dev/dump_hangul_vectors.py.
+ */
+#include "config.h"
+
+#include "daemon/worker/tokenizer_priv.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Hexadecimal characters joined by "+" to UTF-8. */
+static size_t
+text_of(const char *s, uint8_t *out)
+{
+    size_t n = 0;
+    char *end;
+
+    for (;; s = end + 1) {
+        n += tok_utf8_put(out + n, (uint32_t)strtoul(s, &end, 16));
+        if (*end != '+')
+            return n;
+    }
+}
+
+static void
+check(enum tok_norm_kind kind, const char *in, const char *want, unsigned line)
+{
+    const struct tok_norm norm = { .op = { { .kind = kind } }, .n_ops = 1 };
+    struct tok_norm_run run = { 0 };
+    struct tok_buf out = { 0 };
+    uint8_t a[256], b[256];
+    size_t n = text_of(in, a), n_want = text_of(want, b);
+
+    assert_int_equal(tok_norm_apply(&norm, &run, a, n, &out), 0);
+    if (out.n != n_want || memcmp(out.p, b, n_want) != 0)
+        fail_msg("hangul.vec line %u: form %d of %s is not %s but %.*s", line, (int)kind,
+            in, want, (int)out.n, (const char *)out.p);
+    tok_buf_fini(&out);
+    tok_norm_run_fini(&run);
+}
+
+/* NFC and NFKC lost U+11A7 after a syllable of two letters. */
+static void
+hangul(void **state)
+{
+    static const enum tok_norm_kind forms[] = { TOK_NORM_NFC, TOK_NORM_NFD, TOK_NORM_NFKC,
+        TOK_NORM_NFKD };
+    const char *dir = getenv("srcdir");
+    char path[4096], *line = NULL, *save = NULL, in[64];
+    unsigned at = 0, n_lv = 0, n_text = 0;
+    size_t cap = 0;
+    FILE *f;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/tests/parity/tok/hangul.vec", dir ? dir : ".");
+    f = fopen(path, "r");
+    assert_non_null(f);
+    while (getline(&line, &cap, f) > 0) {
+        char *kind = strtok_r(line, " \n", &save), *first = strtok_r(NULL, " \n", &save);
+
+        at++;
+        assert_non_null(first);
+        if (strcmp(kind, "lv") == 0) {
+            for (unsigned t = 0x11a7; t < 0x11c4; t++) {
+                char *want = strtok_r(NULL, ",\n", &save);
+
+                assert_non_null(want);
+                snprintf(in, sizeof(in), "%s+%x", first, t);
+                check(TOK_NORM_NFC, in, want, at);
+                check(TOK_NORM_NFKC, in, want, at);
+            }
+            n_lv++;
+            continue;
+        }
+        for (int i = 0; i < 4; i++) {
+            char *want = strtok_r(NULL, " \n", &save);
+
+            assert_non_null(want);
+            check(forms[i], first, want, at);
+        }
+        n_text++;
+    }
+    assert_int_equal(n_lv, 399);
+    assert_int_equal(n_text, 400);
+    free(line);
+    fclose(f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(hangul) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
