@@ -39,6 +39,7 @@ UNIT_TESTS = \
 	%D%/unit/u_admission \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
+	%D%/unit/u_cgroup \
 	%D%/unit/u_service \
 	%D%/unit/u_supervise \
 	%D%/unit/u_deadline \

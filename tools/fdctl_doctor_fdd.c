@@ -61,7 +61,7 @@ check_runtime(struct doc *d)
     } else if ((st.st_mode & 0022) != 0) {
         doc_add(d, DOC_FAIL, "runtime folder", "%s can be written by others (mode %04o), "
             "fdd refuses it", dir, (unsigned)(st.st_mode & 07777));
-        doc_fix(d, "chmod go-w %s", dir);
+        doc_fix(d, "another daemon.runtime_dir, a folder that fdd makes");
     } else {
         doc_add(d, DOC_OK, "runtime folder", "%s of %s, mode %04o%s%s", dir,
             doc_user(st.st_uid, user, sizeof(user)), (unsigned)(st.st_mode & 07777),
@@ -227,7 +227,8 @@ check_model_dir(struct doc *d)
         rc = stat_below(d, config, &st);
     if (rc != 0) {
         doc_add(d, DOC_FAIL, "model", "%s (%s): %s", dir, d->par_from, strerror(-rc));
-        doc_fix(d, rc == -EACCES ? "let the daemon's user read it: sudo chmod -R a+rX %s"
+        doc_fix(d, rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s /var/lib/fdd/"
             : "a model directory holds config.json and *.safetensors: %s", dir);
     } else if (n == 0 && strcmp(d->par->model_load_format, "dummy") != 0) {
         doc_add(d, DOC_FAIL, "model", "%s (%s): no *.safetensors file", dir, d->par_from);

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LIBRARIES += libfddcommon.a
 libfddcommon_a_SOURCES = \
+	%D%/cgroup.c \
+	%D%/cgroup.h \
 	%D%/clk.c \
 	%D%/clk.h \
 	%D%/counter.c \

@@ -4,6 +4,8 @@ noinst_LIBRARIES += libfddgate.a
 libfddgate_a_SOURCES = \
 	%D%/conf.c \
 	%D%/conf.h \
+	%D%/advice.c \
+	%D%/advice.h \
 	%D%/control.c \
 	%D%/control.h \
 	%D%/control_cmds.c \

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "daemon/common/log.h"
+#include "daemon/gate/advice.h"
 #include "libclient/fdwhere.h"
 
 #define RTD_LISTEN_FIRST 3 /* SD_LISTEN_FDS_START */
@@ -106,25 +107,32 @@ rtd_make_dir(const struct rtd *rt)
 static int
 rtd_check_dir(const struct rtd *rt, char *err, size_t err_bytes)
 {
+    char own[PAR_STR_BYTES], owner[64], me[64];
     struct stat st;
+    pid_t pid;
+    uid_t uid;
 
     if (lstat(rt->dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
         (void)snprintf(err, err_bytes, "runtime folder %s is not a directory", rt->dir);
         return EX_CANTCREAT;
     }
-    if (st.st_uid != geteuid()) {
-        (void)snprintf(err, err_bytes, "runtime folder %s belongs to uid %u, not to uid "
-            "%u; fix: sudo chown %u %s, or another daemon.runtime_dir", rt->dir,
-            (unsigned)st.st_uid, (unsigned)geteuid(), (unsigned)geteuid(), rt->dir);
-        return EX_NOPERM;
+    if (st.st_uid == geteuid() && !(st.st_mode & 0022))
+        return 0;
+    if (adv_daemon_in(rt->dir, &pid, &uid)) {
+        adv_other_daemon(rt->dir, pid, uid, err, err_bytes);
+        return EX_CANTCREAT;
     }
-    if (st.st_mode & 0022) {
+    adv_own_dir(own, sizeof(own));
+    rtd_user_name(st.st_uid, owner, sizeof(owner));
+    rtd_user_name(geteuid(), me, sizeof(me));
+    if (st.st_uid != geteuid())
+        (void)snprintf(err, err_bytes, "runtime folder %s belongs to user %s, not to user "
+            "%s; fix: another folder: %s", rt->dir, owner, me, own);
+    else
         (void)snprintf(err, err_bytes, "runtime folder %s can be written by others (mode "
-            "%04o); fix: chmod go-w %s", rt->dir, (unsigned)(st.st_mode & 07777),
-            rt->dir);
-        return EX_NOPERM;
-    }
-    return 0;
+            "%04o); fix: another folder, which fdd makes: %s", rt->dir,
+            (unsigned)(st.st_mode & 07777), own);
+    return EX_NOPERM;
 }
 
 static int
@@ -132,6 +140,7 @@ rtd_lock(struct rtd *rt, char *err, size_t err_bytes)
 {
     char path[PAR_STR_BYTES + 16];
     char pid[32];
+    struct stat st;
     ssize_t n;
 
     (void)snprintf(path, sizeof(path), "%s/fdd.lock", rt->dir);
@@ -143,10 +152,10 @@ rtd_lock(struct rtd *rt, char *err, size_t err_bytes)
     if (flock(rt->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         n = read(rt->lock_fd, pid, sizeof(pid) - 1);
         pid[n > 0 ? n : 0] = '\0';
-        pid[strcspn(pid, "\n")] = '\0';
-        (void)snprintf(err, err_bytes, "another fdd (pid %s) runs in %s; fix: fdctl "
-            "--runtime-dir %s stop, or another daemon.runtime_dir",
-            pid[0] != '\0' ? pid : "?", rt->dir, rt->dir);
+        /* the daemon that holds it has made it, or its folder */
+        if (fstat(rt->lock_fd, &st) != 0)
+            st.st_uid = geteuid();
+        adv_other_daemon(rt->dir, atoi(pid), st.st_uid, err, err_bytes);
         return EX_CANTCREAT;
     }
     n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
@@ -172,11 +181,12 @@ rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
         rt->device_dir[0] = '\0';
     rc = rtd_make_dir(rt);
     if (rc != 0) {
-        errno = -rc;
-        (void)snprintf(err, err_bytes, "cannot create runtime folder %s: %s; fix: sudo "
-            "install -d -o %u %s, or another daemon.runtime_dir", rt->dir,
-            strerror(errno), (unsigned)geteuid(), rt->dir);
-        return errno == EACCES || errno == EPERM ? EX_NOPERM : EX_CANTCREAT;
+        char own[PAR_STR_BYTES];
+
+        adv_own_dir(own, sizeof(own));
+        (void)snprintf(err, err_bytes, "cannot create runtime folder %s: %s; fix: another "
+            "folder: %s", rt->dir, strerror(-rc), own);
+        return rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_CANTCREAT;
     }
     rc = rtd_check_dir(rt, err, err_bytes);
     if (rc != 0)

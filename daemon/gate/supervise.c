@@ -6,8 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +22,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/advice.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/relay.h"
 
@@ -364,33 +363,13 @@ sup_reap(struct gate *g, struct wrk *w)
         (si.si_status & 0x7f);
 }
 
-/* The first part of the path that this user cannot pass or read. 0: none. */
-static int
-sup_blocked_at(const char *path, char *ret, size_t ret_bytes)
-{
-    size_t n = strlen(path);
-
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        (void)snprintf(ret, ret_bytes, "%.*s", (int)i, path);
-        if (access(ret, path[i] == '\0' ? R_OK : X_OK) != 0)
-            return errno;
-    }
-    return 0;
-}
-
 void
 sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes)
 {
     const char *path = g->par->model_path;
-    char at[PAR_STR_BYTES];
-    struct passwd *pw = getpwuid(geteuid());
-    struct group *gr;
-    struct stat st;
-    int rc;
+    char unit[sizeof(g->rt.socket_unit)];
+    char *dot;
 
-    ret[0] = '\0';
     if (exit_code == EX_UNAVAILABLE) {
         (void)snprintf(ret, ret_bytes, "nvidia-smi (does the driver answer?), or run on "
             "the processor: --set device.backend=cpu");
@@ -401,25 +380,11 @@ sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes)
             "directory), or model.path in the configuration file");
         return;
     }
-    rc = sup_blocked_at(path, at, sizeof(at));
-    if (rc == ENOENT) {
-        (void)snprintf(ret, ret_bytes,
-            "ls -ld %s (it does not exist; correct model.path)", at);
-        return;
-    }
-    if (exit_code != EX_NOPERM && rc != EACCES)
-        return;
-    if (rc == EACCES && stat(at, &st) == 0 && (st.st_mode & 0050) == 0050 &&
-        st.st_gid != 0 && (gr = getgrgid(st.st_gid)) != NULL && pw != NULL) {
-        (void)snprintf(ret, ret_bytes, "sudo usermod -aG %s %s, then start fdd again",
-            gr->gr_name, pw->pw_name);
-        return;
-    }
-    if (rc == EACCES && strcmp(at, path) != 0)
-        (void)snprintf(ret, ret_bytes, "sudo chmod a+x %s && sudo chmod -R a+rX %s", at,
-            path);
-    else
-        (void)snprintf(ret, ret_bytes, "sudo chmod -R a+rX %s", path);
+    (void)snprintf(unit, sizeof(unit), "%s", g->rt.socket_unit);
+    dot = strrchr(unit, '.');
+    if (dot != NULL && strcmp(dot, ".socket") == 0)
+        *dot = '\0';
+    adv_model(path, dot != NULL ? unit : "fdd", exit_code == EX_NOPERM, ret, ret_bytes);
 }
 
 static void
@@ -444,7 +409,7 @@ sup_permanent(const struct gate *g, const struct wrk *w)
     code = WEXITSTATUS(w->status);
     if (code == EX_CONFIG && g->par->model_path[0] != '\0' &&
         strcmp(g->par->model_path, "null") != 0 &&
-        sup_blocked_at(g->par->model_path, at, sizeof(at)) == ENOENT)
+        adv_blocked_at(g->par->model_path, at, sizeof(at)) == ENOENT)
         return EX_NOINPUT;
     if (code == EX_CONFIG || code == EX_NOPERM || code == EX_UNAVAILABLE ||
         code == EX_NOINPUT || code == EX_USAGE)

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "daemon/common/cgroup.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
@@ -241,6 +243,32 @@ wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
+/* Beyond the plan: programs, libraries, rings; of CUDA its contexts. */
+#define WRK_HOST_SPARE_CPU  (UINT64_C(256) << 20)
+#define WRK_HOST_SPARE_CUDA (UINT64_C(2) << 30)
+#define WRK_TASKS_SPARE 64   /* fdd, threads that load, serve and log */
+
+/* What the unit allows against what the plan needs: fdd(8), UNDER SYSTEMD. */
+static void
+wrk_check_group(const struct worker *w)
+{
+    const struct mpl *m = &w->mpl;
+    int on_cpu = wrk_on_cpu(w);
+    long n = w->par.device_threads != 0 ? (long)w->par.device_threads :
+        sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t bytes = m->host_bytes + (on_cpu ? m->device_bytes + WRK_HOST_SPARE_CPU :
+        WRK_HOST_SPARE_CUDA);
+    char text[512];
+    struct cgr c;
+
+    cgr_read("", &c);
+    if (cgr_memory_short(&c, bytes, mpl_bytes(m, MPL_HOST_KV), text, sizeof(text)))
+        log_warn("memory: %s", text);
+    if (cgr_tasks_short(&c, WRK_TASKS_SPARE + 2 * (uint64_t)(n > 0 ? n : 1), text,
+        sizeof(text)))
+        log_warn("worker: %s", text);
+}
+
 void
 wrk_log_memory(const struct worker *w)
 {
@@ -256,4 +284,5 @@ wrk_log_memory(const struct worker *w)
     mpl_show_bytes(m->limit, b, sizeof(b));
     log_info("memory: %s of %s, %lld tokens in %d blocks, %d requests of max_model_len %d",
         a, b, (long long)m->tokens, m->n_block, m->concurrency, m->max_len);
+    wrk_check_group(w);
 }

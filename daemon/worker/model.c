@@ -64,9 +64,8 @@ open_failed(const char *dir, const char *name, int rc, char *err, size_t err_byt
 
     if (rc == -EACCES || rc == -EPERM)
         return mdl_fail(-EACCES, err, err_bytes,
-            "%s%s%s: %s for uid %u; as its owner run `chmod -R a+rX %s` (and `chmod a+x` "
-            "on the folders above), or run fdd as a user that can read it",
-            dir, sep, name, strerror(-rc), (unsigned)geteuid(), dir);
+            "%s%s%s: %s for uid %u; give it a copy that it can read, or run fdd as a user "
+            "that can read it", dir, sep, name, strerror(-rc), (unsigned)geteuid());
     if (rc == -ENOENT && name[0] != '\0' && stat(dir, &st) == 0)
         return mdl_fail(rc, err, err_bytes,
             "%s/%s: %s; a model directory holds config.json, *.safetensors and "

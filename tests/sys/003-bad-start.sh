@@ -42,6 +42,6 @@ fi
 # the socket is busy
 start --set model.path=null --set device.backend=null
 try 73 "$run" --set model.path=null
-has "$out" 'fdctl'
+has "$out" "another fdd \\(pid $fdd_pid, user $(id -un)\\) runs in $run.*fdctl --runtime-dir $run stop"
 ctl status >/dev/null || fail "the first daemon suffered"
 stop

@@ -40,7 +40,8 @@ long_is_whole() {
         bad "$1: the running request was cut: $(head -c 500 "$dir/long")"
 }
 
-group=/sys/fs/cgroup/memory/fdd-test-$$
+own=$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+group=/sys/fs/cgroup/memory${own%/}/fdd-test-$$
 boot_make
 boot_install
 conf=$tree$(sed -n "s#^sysconfdir = ##p" "$FDD_BUILD/Makefile" | sed "s#\${prefix}#$boot_prefix#")/fdd
@@ -181,6 +182,8 @@ for i in range(80):
     kill "$load" 2>/dev/null
     wait "$load" 2>/dev/null
     [ "$(unit MainPID)" = "$gate" ] || bad "the gate went with the worker that was out of memory"
+    said 'memory: this control group may have 96 MiB, the plan needs' ||
+        bad "the worker does not warn of its control group"
     said 'worker 0 ended by signal 9' || bad "the worker ended otherwise than by the kernel"
-    seen "out of memory in $how: the worker was killed, the gate lives, another worker is ready"
+    seen "out of memory in $how: the worker was killed, the gate lives, another worker is ready and warns"
 fi

@@ -45,7 +45,30 @@ expect 77 timeout $((30 * slow)) env LD_LIBRARY_PATH="$dir/others" setpriv --reu
     --regid 65534 --clear-groups "$O_FDD" --set daemon.runtime_dir="$dir/nrun" \
     --set daemon.worker="$O_WORKER" --set model.path="$dir/secret"
 has "$out" "$dir/secret"
-has "$out" 'chmod'
+has "$out" 'a copy that user nobody may read: sudo cp -rL --no-preserve=mode,ownership '
+harmless() { [[ $out != *chmod* && $out != *chown* && $out != *install* ]] || fail "advice that changes a folder: $out"; }
+harmless
+
+# runtime folders of others, and everybody's: none of them is to be changed
+foreign() { # RC DIR
+    expect "$1" timeout $((30 * slow)) env -u XDG_RUNTIME_DIR LD_LIBRARY_PATH="$dir/others" setpriv \
+        --reuid 65534 --regid 65534 --clear-groups "$O_FDD" --set daemon.runtime_dir="$2" \
+        --set daemon.worker="$O_WORKER" --set model.path=null --set device.backend=null
+    harmless
+}
+foreign 77 "$dir"
+has "$out" "$dir belongs to user root, not to user nobody; fix: another folder: --set daemon.runtime_dir=/tmp/fdd-65534"
+mkdir -m 1777 "$dir/tmp"
+foreign 77 "$dir/tmp"
+has "$out" 'another folder.*daemon\.runtime_dir=/tmp/fdd-65534'
+foreign 77 "$dir/text/run"
+has "$out" 'cannot create runtime folder .*daemon\.runtime_dir=/tmp/fdd-65534'
+# another user's daemon runs there: that is the cause
+start --set model.path=null --set device.backend=null
+chmod 755 "$run"
+foreign 73 "$run"
+has "$out" "another fdd \\(pid $fdd_pid, user root\\) runs in $run"
+stop
 
 if [ -z "${FDD_PRIVATE:-}" ]; then
     mkdir -m 700 "$dir/private"

@@ -615,7 +615,8 @@ directories(void **state)
     if (geteuid() != 0) {
         chmod(path, 0);
         assert_int_equal(mdl_config_read(dir, &c, err, sizeof(err)), -EACCES);
-        assert_non_null(strstr(err, "chmod -R a+rX"));
+        assert_non_null(strstr(err, "a copy that it can read"));
+        assert_null(strstr(err, "chmod"));
     }
     unlink(path);
     rmdir(dir);

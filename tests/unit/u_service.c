@@ -12,11 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "daemon/gate/advice.h"
 #include "tests/unit/gate_fixture.h"
 
 /* ---- a model that is away -------------------------------------------------- */
@@ -120,6 +122,99 @@ t_stop_notice(void **state)
     fix_close(&f);
 }
 
+/* ---- advice ---------------------------------------------------------------- */
+
+static void
+no_harm(const char *text)
+{
+    assert_null(strstr(text, "chmod"));
+    assert_null(strstr(text, "chown"));
+    assert_null(strstr(text, "install -d"));
+}
+
+/* Below /home the unit sees nothing, whatever the modes are. */
+static void
+t_protect_home(void **state)
+{
+    char text[768];
+
+    (void)state;
+    assert_int_equal(setenv("INVOCATION_ID", "1", 1), 0);
+    adv_model("/home/no-such-user/model", "fdd@a", 0, text, sizeof(text));
+    assert_non_null(strstr(text, "ProtectHome"));
+    assert_non_null(strstr(text, "/var/lib/fdd"));
+    assert_non_null(strstr(text, "systemctl edit fdd@a"));
+    assert_non_null(strstr(text, "\nProtectHome=tmpfs\n"));
+    assert_non_null(strstr(text, "\nBindReadOnlyPaths=/home/no-such-user/model\n"));
+    no_harm(text);
+    adv_model("/srv/nothing/model", "fdd", 0, text, sizeof(text));
+    assert_non_null(strstr(text, "ls -ld /srv/nothing"));
+    assert_int_equal(unsetenv("INVOCATION_ID"), 0);
+    adv_model("/home/no-such-user/model", "fdd", 0, text, sizeof(text));
+    assert_null(strstr(text, "ProtectHome"));
+    assert_non_null(strstr(text, "does not exist"));
+}
+
+/* A file in it cannot be read: a copy, no other mode or owner. */
+static void
+t_no_right(void **state)
+{
+    char text[768];
+
+    (void)state;
+    adv_model("/tmp", "fdd", 1, text, sizeof(text));
+    assert_non_null(strstr(text, "cp -rL --no-preserve=mode,ownership /tmp "));
+    no_harm(text);
+    adv_model("/tmp", "fdd", 0, text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
+static void
+open_dir(const char *dir, int rc, char *err, size_t err_bytes)
+{
+    struct par_set *ps = par_new();
+    struct rtd rt;
+
+    assert_int_equal(par_set_text(ps, "daemon.runtime_dir", dir, PAR_FROM_SET, err,
+        err_bytes), 0);
+    rtd_init(&rt);
+    err[0] = '\0';
+    assert_int_equal(rtd_open_dir(&rt, par_get(ps), err, err_bytes), rc);
+    rtd_fini(&rt);
+    (void)par_free(ps);
+}
+
+/* A folder that others may write, and no daemon in it; then one that answers. */
+static void
+t_folder(void **state)
+{
+    char dir[] = "/tmp/u_service.XXXXXX", err[RTD_ERR_BYTES], want[128];
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    int fd;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 01777), 0);
+    open_dir(dir, 77, err, sizeof(err));
+    assert_non_null(strstr(err, "can be written by others"));
+    assert_non_null(strstr(err, "--set daemon.runtime_dir="));
+    no_harm(err);
+    (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/admin.sock", dir);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    open_dir(dir, 77, err, sizeof(err)); /* dead */
+    assert_int_equal(listen(fd, 4), 0);
+    open_dir(dir, 73, err, sizeof(err));
+    (void)snprintf(want, sizeof(want), "another fdd (pid %d, user ", (int)getpid());
+    assert_non_null(strstr(err, want));
+    assert_non_null(strstr(err, dir));
+    no_harm(err);
+    (void)close(fd);
+    (void)unlink(sa.sun_path);
+    (void)rmdir(dir);
+}
+
 int
 main(void)
 {
@@ -127,6 +222,9 @@ main(void)
         cmocka_unit_test(t_away),
         cmocka_unit_test(t_crashes_count),
         cmocka_unit_test(t_stop_notice),
+        cmocka_unit_test(t_protect_home),
+        cmocka_unit_test(t_no_right),
+        cmocka_unit_test(t_folder),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

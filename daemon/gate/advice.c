@@ -1,0 +1,188 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/gate/advice.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/gate/runtime.h"
+
+#define ADV_MODELS "/var/lib/fdd"
+
+int
+adv_blocked_at(const char *path, char *ret, size_t ret_bytes)
+{
+    size_t n = strlen(path);
+
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        (void)snprintf(ret, ret_bytes, "%.*s", (int)i, path);
+        if (access(ret, path[i] == '\0' ? R_OK : X_OK) != 0)
+            return errno;
+    }
+    return 0;
+}
+
+/* ---- models ---------------------------------------------------------------- */
+
+/* Does the unit's ProtectHome hide it? Then a folder that everybody may enter
+ * is closed (yes), or empty (tmpfs). */
+static int
+adv_is_hidden(const char *path, const char *at, int rc)
+{
+    static const char *const homes[] = { "/home", "/root", "/run/user" };
+
+    if (getenv("INVOCATION_ID") == NULL)
+        return 0;
+    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
+        size_t n = strlen(homes[i]);
+
+        if (strncmp(path, homes[i], n) == 0 && (path[n] == '/' || path[n] == '\0'))
+            return rc == ENOENT || strcmp(at, homes[i]) == 0;
+    }
+    return 0;
+}
+
+/* A group that lets its members read models, and not much more. */
+static int
+adv_is_plain_group(const struct group *gr, uid_t owner)
+{
+    static const char *const strong[] = { "root", "sudo", "wheel", "admin", "adm",
+        "docker", "disk", "kmem", "shadow", "staff", "lxd", "incus-admin", "libvirt",
+        "systemd-journal" };
+    const struct passwd *pw = getpwuid(owner);
+
+    for (size_t i = 0; i < sizeof(strong) / sizeof(strong[0]); i++) {
+        if (strcmp(gr->gr_name, strong[i]) == 0)
+            return 0;
+    }
+    return gr->gr_gid != 0 && (pw == NULL || strcmp(pw->pw_name, gr->gr_name) != 0);
+}
+
+static void
+adv_copy(const char *path, const char *me, char *ret, size_t ret_bytes)
+{
+    const char *base = strrchr(path, '/');
+    struct stat st;
+
+    base = base != NULL && base[1] != '\0' ? base + 1 : "model";
+    if (stat(ADV_MODELS, &st) == 0 && S_ISDIR(st.st_mode))
+        (void)snprintf(ret, ret_bytes, "a copy that user %s may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s %s/, and model.path = %s/%s", me, path,
+            ADV_MODELS, ADV_MODELS, base);
+    else
+        (void)snprintf(ret, ret_bytes, "a copy that user %s may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s DIR/, and model.path = DIR/%s", me, path,
+            base);
+}
+
+void
+adv_model(const char *path, const char *unit, int no_right, char *ret, size_t ret_bytes)
+{
+    char at[PAR_STR_BYTES], me[64];
+    int rc = adv_blocked_at(path, at, sizeof(at));
+    const struct group *gr;
+    struct stat st;
+
+    ret[0] = '\0';
+    rtd_user_name(geteuid(), me, sizeof(me));
+    if (rc != 0 && adv_is_hidden(path, at, rc)) {
+        (void)snprintf(ret, ret_bytes, "ProtectHome of the unit hides %s: move the model "
+            "to " ADV_MODELS ", or sudo systemctl edit %s, with the lines\n[Service]\n"
+            "ProtectHome=tmpfs\nBindReadOnlyPaths=%s\n", path, unit, path);
+        return;
+    }
+    if (rc == ENOENT) {
+        (void)snprintf(ret, ret_bytes,
+            "ls -ld %s (it does not exist; correct model.path)", at);
+        return;
+    }
+    if (!no_right && rc != EACCES)
+        return;
+    if (rc == EACCES && stat(at, &st) == 0 && (st.st_mode & 0050) == 0050 &&
+        (gr = getgrgid(st.st_gid)) != NULL && adv_is_plain_group(gr, st.st_uid)) {
+        (void)snprintf(ret, ret_bytes, "sudo usermod -aG %s %s, then start fdd again",
+            gr->gr_name, me);
+        return;
+    }
+    adv_copy(path, me, ret, ret_bytes);
+}
+
+/* ---- folders --------------------------------------------------------------- */
+
+static int
+adv_answers(const char *dir, const char *name, int type, struct ucred *ret)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    socklen_t len = sizeof(*ret);
+    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", dir, name);
+    int fd, rc = 0;
+
+    if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
+        return 0;
+    fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return 0;
+    if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, ret, &len) == 0)
+        rc = 1;
+    (void)close(fd);
+    return rc;
+}
+
+int
+adv_daemon_in(const char *dir, pid_t *ret_pid, uid_t *ret_uid)
+{
+    struct ucred who;
+    struct stat st;
+
+    if (!adv_answers(dir, "admin.sock", SOCK_STREAM, &who) &&
+        !adv_answers(dir, "fdd.sock", SOCK_SEQPACKET, &who))
+        return 0;
+    /* A service manager's socket is process 1's: the daemon's user is whom the
+     * folder belongs to. */
+    if (who.pid == 1 && stat(dir, &st) == 0) {
+        who.pid = 0;
+        who.uid = st.st_uid;
+    }
+    *ret_pid = who.pid;
+    *ret_uid = who.uid;
+    return 1;
+}
+
+void
+adv_own_dir(char *ret, size_t ret_bytes)
+{
+    const char *xdg = getenv("XDG_RUNTIME_DIR");
+
+    if (xdg != NULL && xdg[0] == '/' && access(xdg, W_OK | X_OK) == 0)
+        (void)snprintf(ret, ret_bytes, "--set daemon.runtime_dir=%s/fdd-other", xdg);
+    else
+        (void)snprintf(ret, ret_bytes, "--set daemon.runtime_dir=/tmp/fdd-%u",
+            (unsigned)geteuid());
+}
+
+void
+adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret, size_t ret_bytes)
+{
+    char user[64], own[PAR_STR_BYTES], who[32] = "";
+
+    rtd_user_name(uid, user, sizeof(user));
+    adv_own_dir(own, sizeof(own));
+    if (pid > 0)
+        (void)snprintf(who, sizeof(who), "pid %d, ", (int)pid);
+    (void)snprintf(ret, ret_bytes, "another fdd (%suser %s) runs in %s; fix: use that one "
+        "(fdctl --runtime-dir %s status) or end it (fdctl --runtime-dir %s stop), or "
+        "another folder: %s", who, user, dir, dir, dir, own);
+}

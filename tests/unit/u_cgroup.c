@@ -1,0 +1,137 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Limits of control groups, read from folders that stand for / . */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "daemon/common/cgroup.h"
+
+static char root[64];
+
+static int
+setup(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/u_cgroup.XXXXXX");
+    return mkdtemp(root) == NULL;
+}
+
+static int
+teardown(void **state)
+{
+    char cmd[128];
+
+    (void)state;
+    (void)snprintf(cmd, sizeof(cmd), "rm -rf %s", root);
+    return system(cmd);
+}
+
+/* A file below root, its folders made on the way. */
+static void
+put(const char *path, const char *text)
+{
+    char full[512];
+    FILE *fp;
+
+    (void)snprintf(full, sizeof(full), "%s%s", root, path);
+    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')) != NULL; p++) {
+        *p = '\0';
+        (void)mkdir(full, 0700);
+        *p = '/';
+    }
+    fp = fopen(full, "w");
+    assert_non_null(fp);
+    (void)fputs(text, fp);
+    assert_int_equal(fclose(fp), 0);
+}
+
+static void
+t_version_2(void **state)
+{
+    struct cgr c;
+
+    (void)state;
+    put("/proc/self/cgroup", "0::/system.slice/fdd.service\n");
+    put("/sys/fs/cgroup/system.slice/fdd.service/memory.max", "max\n");
+    put("/sys/fs/cgroup/system.slice/fdd.service/pids.max", "2112\n");
+    cgr_read(root, &c);
+    assert_true(c.memory_max == CGR_NO_LIMIT);
+    assert_int_equal(c.tasks_max, 2112);
+    put("/sys/fs/cgroup/system.slice/fdd.service/memory.max", "2147483648\n");
+    cgr_read(root, &c);
+    assert_int_equal(c.memory_max, 2147483648);
+    /* a smaller one outside counts */
+    put("/sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
+    cgr_read(root, &c);
+    assert_int_equal(c.memory_max, 1073741824);
+}
+
+static void
+t_version_1(void **state)
+{
+    struct cgr c;
+
+    (void)state;
+    put("/proc/self/cgroup", "9:name=systemd:/a\n8:pids:/a/b\n4:cpu,memory:/a\n0::/\n");
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
+    cgr_read(root, &c);
+    assert_true(c.memory_max == CGR_NO_LIMIT && c.tasks_max == CGR_NO_LIMIT);
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "100663296\n");
+    put("/sys/fs/cgroup/pids/pids.max", "99\n");
+    cgr_read(root, &c);
+    assert_int_equal(c.memory_max, 100663296);
+    assert_int_equal(c.tasks_max, 99);
+    /* seen from another namespace: what lies at the mount */
+    put("/proc/self/cgroup", "4:memory:/../x\n");
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n");
+    cgr_read(root, &c);
+    assert_int_equal(c.memory_max, 4096);
+    put("/proc/self/cgroup", "nonsense\n::\n:\n");
+    cgr_read(root, &c);
+    cgr_read("/nonexistent", &c);
+    assert_true(c.memory_max == CGR_NO_LIMIT && c.tasks_max == CGR_NO_LIMIT);
+}
+
+static void
+t_short(void **state)
+{
+    struct cgr c = { 3ull << 30, 66 };
+    char text[512] = "";
+
+    (void)state;
+    assert_false(cgr_memory_short(&c, 3ull << 30, 0, text, sizeof(text)));
+    assert_false(cgr_tasks_short(&c, 66, text, sizeof(text)));
+    assert_string_equal(text, "");
+    assert_true(cgr_memory_short(&c, 4ull << 30, 1ull << 30, text, sizeof(text)));
+    assert_non_null(strstr(text, "may have 3072 MiB, the plan needs 4096 MiB"));
+    assert_non_null(strstr(text, "1024 MiB of it kv.swap_space, pinned"));
+    assert_non_null(strstr(text, "MemoryMax"));
+    assert_true(cgr_tasks_short(&c, 67, text, sizeof(text)));
+    assert_non_null(strstr(text, "66 threads"));
+    assert_non_null(strstr(text, "TasksMax"));
+    c.memory_max = c.tasks_max = CGR_NO_LIMIT;
+    assert_false(cgr_memory_short(&c, UINT64_MAX, 0, text, sizeof(text)));
+    assert_false(cgr_tasks_short(&c, UINT64_MAX, text, sizeof(text)));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(t_version_2, setup, teardown),
+        cmocka_unit_test_setup_teardown(t_version_1, setup, teardown),
+        cmocka_unit_test(t_short),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
