@@ -7,7 +7,8 @@ dist_fddconf_DATA = %D%/fdd.ini
 completiondir = $(datadir)/bash-completion/completions
 dist_completion_DATA = %D%/completions/fdbench.bash %D%/completions/fdctl.bash
 unitdir = $(prefix)/lib/systemd/system
-nodist_unit_DATA = %D%/fdd.service.out %D%/fdd-textfile.service.out
+nodist_unit_DATA = %D%/fdd.service.out %D%/fdd-textfile.service.out \
+	%D%/fdd-at.service.out %D%/fdd-at.socket.out
 dist_unit_DATA = %D%/fdd.socket
 grafanadir = $(pkgdatadir)/grafana
 dist_grafana_DATA = %D%/grafana/fdd.json
@@ -23,12 +24,21 @@ dist_tmpfiles_DATA = %D%/tmpfiles.d/fdd.conf
 %D%/fdd-textfile.service.out: %D%/fdd-textfile.service Makefile
 	@mkdir -p $(@D)
 	$(AM_V_GEN)$(SED) 's#/usr/bin/fdctl#$(bindir)/fdctl#' $(srcdir)/%D%/fdd-textfile.service >$@
-CLEANFILES += %D%/fdd.service.out %D%/fdd-textfile.service.out
-EXTRA_DIST += %D%/fdd.service %D%/fdd-textfile.service %D%/models
+# The units of instances, fdd@.service and fdd@.socket: the same but for the name.
+%D%/fdd-at.service.out: %D%/fdd.service.out %D%/instance.sed
+	$(AM_V_GEN)$(SED) -f $(srcdir)/%D%/instance.sed %D%/fdd.service.out >$@
+%D%/fdd-at.socket.out: %D%/fdd.socket %D%/instance.sed
+	@mkdir -p $(@D)
+	$(AM_V_GEN)$(SED) -f $(srcdir)/%D%/instance.sed $(srcdir)/%D%/fdd.socket >$@
+CLEANFILES += %D%/fdd.service.out %D%/fdd-textfile.service.out \
+	%D%/fdd-at.service.out %D%/fdd-at.socket.out
+EXTRA_DIST += %D%/instance.sed %D%/fdd.service %D%/fdd-textfile.service %D%/models
 install-data-hook:
 	cd $(DESTDIR)$(unitdir) && mv -f fdd.service.out fdd.service && \
-		mv -f fdd-textfile.service.out fdd-textfile.service
+		mv -f fdd-textfile.service.out fdd-textfile.service && \
+		mv -f fdd-at.service.out fdd@.service && mv -f fdd-at.socket.out fdd@.socket
 	cd $(DESTDIR)$(completiondir) && mv -f fdbench.bash fdbench && mv -f fdctl.bash fdctl
 uninstall-hook:
 	rm -f $(DESTDIR)$(unitdir)/fdd.service $(DESTDIR)$(unitdir)/fdd-textfile.service \
+		$(DESTDIR)$(unitdir)/fdd@.service $(DESTDIR)$(unitdir)/fdd@.socket \
 		$(DESTDIR)$(completiondir)/fdbench $(DESTDIR)$(completiondir)/fdctl

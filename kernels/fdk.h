@@ -350,6 +350,7 @@ enum fdk_exec {
 };
 struct fdk_open_args {
     int32_t n_device;          /* 1.. */
+    int32_t device;            /* cuda: which is the first of them, from 0 */
     int32_t n_thread;          /* cpu: per device; 0 = processors / n_device */
     int32_t max_token;         /* T bound of any launch, for internal scratch; 0: 8192 */
     int32_t spin_us;           /* cpu: how long idle pool threads poll */
@@ -385,6 +386,9 @@ struct fdk_ops {
     /* Activations of a model whose matrices are mostly of type w. */
     enum fdk_dtype (*act)(enum fdk_dtype w);
     int (*available)(char *why, size_t why_bytes); /* devices, or -errno and a reason */
+    /* "GPU-" and 36 characters of the dev-th of available(). Opens no device and takes
+     * no memory of it. NULL: devices of this backend have none. */
+    int (*device_uuid)(int dev, char *ret, size_t ret_bytes);
     int (*open)(const struct fdk_open_args *, struct fdk_ctx **ret, char *err,
         size_t err_bytes);
     void (*close)(struct fdk_ctx *);

@@ -88,7 +88,9 @@ UNIT_TESTS = \
 	%D%/unit/u_trace \
 	%D%/unit/u_top \
 	%D%/unit/u_egress \
-	%D%/unit/u_where
+	%D%/unit/u_where \
+	%D%/unit/u_devlist \
+	%D%/unit/u_devlock
 
 SIM_TESTS = \
 	%D%/sim/s_graph \
@@ -281,7 +283,8 @@ SYS_TESTS = \
 	%D%/sys/036-last-words.sh \
 	%D%/sys/035-dist.sh \
 	%D%/sys/036-progress.sh \
-	%D%/sys/041-program.sh
+	%D%/sys/041-program.sh \
+	%D%/sys/042-instances.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)

@@ -6,6 +6,7 @@
 
 static const struct fct_cmd cmds[] = {
     { "status", fct_cmd_status, "state of the daemon, its worker and its model", 0 },
+    { "ls", fct_cmd_ls, "the daemons of this machine", 0 },
     { "generate", fct_cmd_generate, "text or tokens for a prompt", 0 },
     { "tokenize", fct_cmd_tokenize, "token ids of a text", 0 },
     { "detokenize", fct_cmd_detokenize, "text of token ids", 0 },

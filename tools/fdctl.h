@@ -12,6 +12,7 @@
  *   fdctl_generate.c  running requests; fdctl_result.c their results
  *   fdctl_text.c      tokenize, detokenize
  *   fdctl_admin.c     commands over the admin socket; fdctl_stat.c counters
+ *   fdctl_ls.c        the daemons of this machine
  *   fdctl_memory.c    the memory plan and what is in use
  *   fdctl_seg.c       the statistics and trace segments
  *   fdctl_prom.c      counters as Prometheus reads them
@@ -262,7 +263,7 @@ int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv
 fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
     fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
     fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,
-    fct_cmd_program, fct_cmd_drain, fct_cmd_pause, fct_cmd_stop, fct_cmd_debug,
+    fct_cmd_program, fct_cmd_ls, fct_cmd_drain, fct_cmd_pause, fct_cmd_stop, fct_cmd_debug,
     fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor;
 
 #endif

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -219,6 +220,8 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
 {
     struct sockaddr_un un = { .sun_family = AF_UNIX };
     struct fct_admin *a = calloc(1, sizeof(*a));
+    const struct timeval tv = { .tv_sec = f->timeout_ms / 1000,
+        .tv_usec = f->timeout_ms % 1000 * 1000 };
     int e;
 
     if (a == NULL)
@@ -226,6 +229,9 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
     a->timeout_ms = f->timeout_ms;
     memcpy(un.sun_path, f->admin, strlen(f->admin) + 1);
     a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* Bounds connect() too, where a daemon no longer accepts. */
+    if (a->fd >= 0 && f->timeout_ms >= 0)
+        (void)setsockopt(a->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
     if (a->fd >= 0 && connect(a->fd, (struct sockaddr *)&un, sizeof(un)) == 0) {
         *ret_admin = a;
         return 0;

@@ -16,6 +16,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl_doctor_sys.c \
 	tools/fdctl_generate.c \
 	tools/fdctl_input.c \
+	tools/fdctl_ls.c \
 	tools/fdctl_main.c \
 	tools/fdctl_memory.c \
 	tools/fdctl_params.c \

@@ -76,6 +76,7 @@ struct lnk_worker_state {   /* the worker writes, the gate reads */
     uint32_t rsv;
     uint64_t heartbeat;     /* engine thread, every poll or 100 ms */
     uint64_t load_done_bytes, load_total_bytes;
+    char device[24], device_uuid[48]; /* as device.list writes it; "": not chosen yet */
     char error[512];        /* why it failed, set before phase FAILED */
     char effective[3072];   /* what became of parameters, before READY: lines of
                                section.key=value, NUL behind the last */
@@ -103,6 +104,8 @@ struct lnk_seg {
                                first step is chosen; the gate ends those in time that
                                wait behind a long one */
     uint32_t par_seq;       /* odd while the gate writes par */
+    char instance[64];      /* the gate's, set before the worker starts: its name, */
+    char runtime_dir[PAR_STR_BYTES], device_dir[PAR_STR_BYTES]; /* and its folders */
     struct par par;         /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
     struct lgq log;         /* its log lines: what was not written, and the last */

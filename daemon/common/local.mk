@@ -8,6 +8,8 @@ libfddcommon_a_SOURCES = \
 	%D%/clk.h \
 	%D%/counter.c \
 	%D%/counter.h \
+	%D%/devlist.c \
+	%D%/devlist.h \
 	%D%/link.c \
 	%D%/link.h \
 	%D%/log.c \

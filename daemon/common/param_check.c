@@ -4,6 +4,8 @@
 
 #include "daemon/common/param_priv.h"
 
+#include "daemon/common/devlist.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -178,6 +180,15 @@ check_graph(const struct par *p, struct chk *c)
             "of a step, sched.max_num_batched_tokens = %lld; remove it", most, batch);
 }
 
+static void
+check_device(const struct par *p, struct chk *c)
+{
+    char why[512];
+
+    if (dvl_check(p->device_list, p->device_backend, why, sizeof(why)) != 0)
+        refuse(c, "%s", why);
+}
+
 int
 par_check_each(const struct par *p, void (*each)(void *arg, const char *text), void *arg)
 {
@@ -188,6 +199,7 @@ par_check_each(const struct par *p, void (*each)(void *arg, const char *text), v
     check_batch(p, &c);
     check_prefills(p, &c);
     check_graph(p, &c);
+    check_device(p, &c);
     return c.n;
 }
 

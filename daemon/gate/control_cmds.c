@@ -103,6 +103,8 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "load_percent", INT(sup_load_percent(w)));
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
+    ctl_put(o, "device", json_string_nocheck(ws != NULL ? ws->device : ""));
+    ctl_put(o, "device_uuid", json_string_nocheck(ws != NULL ? ws->device_uuid : ""));
     ctl_put(o, "credits", INT(w->ready.credits));
     ctl_put(o, "credits_used", INT(w->credits_used));
     ctl_put(o, "heartbeat_age_ms", INT(w->seg != NULL ?

@@ -250,6 +250,10 @@ sup_start(struct gate *g, struct wrk *w, uint64_t now_ns)
             strerror(-rc));
         return rc;
     }
+    (void)snprintf(w->seg->instance, sizeof(w->seg->instance), "%s", g->rt.instance);
+    (void)snprintf(w->seg->runtime_dir, sizeof(w->seg->runtime_dir), "%s", g->rt.dir);
+    (void)snprintf(w->seg->device_dir, sizeof(w->seg->device_dir), "%s",
+        g->rt.device_dir);
     w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->efd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
         rc = -errno;

@@ -301,6 +301,7 @@ wrk_open_args(const struct worker *w, struct run_open_args *ret)
 
     *ret = (struct run_open_args) { .backend = wrk_is_null(w) ? "null" : p->device_backend,
         .deterministic = p->device_deterministic, .unfused = !p->device_fused_step,
+        .device = w->device,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
     /* Operations follow each other at once: their threads must not go to
@@ -611,6 +612,9 @@ wrk_load(struct worker *w, char *err, size_t err_bytes)
     wrk_lap(&laps, "files");
     if (rc != 0)
         return rc;
+    rc = wrk_claim_device(w, err, err_bytes);
+    if (rc != 0)
+        return wrk_fail(rc, err, err_bytes, "device.list");
     wrk_limit_tokens(w);
     wrk_whole_prompts(w);
     wrk_tok_begin(&tok, w);

@@ -17,6 +17,9 @@ libfddworker_a_SOURCES = \
 	%D%/cost.c \
 	%D%/cost.h \
 	%D%/detok.c \
+	%D%/device.c \
+	%D%/devlock.c \
+	%D%/devlock.h \
 	%D%/detok.h \
 	%D%/egress.c \
 	%D%/egress.h \

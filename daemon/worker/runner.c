@@ -48,7 +48,7 @@ run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_
 int
 run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes)
 {
-    struct fdk_open_args oa = { .n_device = 1, .n_thread = a->n_thread,
+    struct fdk_open_args oa = { .n_device = 1, .device = a->device, .n_thread = a->n_thread,
         .max_token = a->max_token, .spin_us = a->spin_us, .exec = a->exec,
         .deterministic = a->deterministic, .unfused = a->unfused,
         .cache_dir = a->cache_dir };

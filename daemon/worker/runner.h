@@ -40,6 +40,7 @@
 
 struct run_open_args {
     const char *backend;     /* "auto", "cpu", "cuda", "null" */
+    int32_t device;          /* struct fdk_open_args */
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;      /* virtual devices: who runs the commands */

@@ -42,6 +42,8 @@ struct worker {
     struct wts_plan *wp;         /* NULL: null model */
     struct tok *tok;             /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
+    int32_t device;              /* which of its backend's */
+    int dev_lock, dev_lock_taken; /* devlock.h; never given back before the end */
     struct runner *run;
     struct cap cap;              /* sizes with a graph, as planned at the start */
     int use_graph;
@@ -80,6 +82,11 @@ int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
 int wrk_on_cpu(const struct worker *w);
 /* As kv.dtype says it. */
 const char *wrk_kv_dtype_name(enum fdk_dtype t);
+
+/* device.c: which device device.list means, and its lock; sets device and a
+ * definite par.device_backend. Takes no memory of a device. 0 or -errno with one
+ * line in err. */
+int wrk_claim_device(struct worker *w, char *err, size_t err_bytes);
 
 /* load_memory.c, with a device open. Before anything is allocated: mpl, kv,
  * n_block, n_host, max_len. */

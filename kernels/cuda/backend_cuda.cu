@@ -196,6 +196,31 @@ cu_available(char *why, size_t why_bytes)
 }
 
 static int
+cu_device_uuid(int dev, char *ret, size_t ret_bytes)
+{
+    static const int dash[] = { 4, 6, 8, 10 };
+    struct cudaDeviceProp prop;
+    char text[64] = "GPU-";
+    size_t n = 4, d = 0;
+    if (cudaGetDeviceProperties(&prop, dev) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -ENODEV;
+    }
+    for (int i = 0; i < 16; i++) {
+        if (d < 4 && i == dash[d]) {
+            text[n++] = '-';
+            d++;
+        }
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%02x",
+            (unsigned)(unsigned char)prop.uuid.bytes[i]);
+    }
+    if (n >= ret_bytes)
+        return -ENAMETOOLONG;
+    memcpy(ret, text, n + 1);
+    return 0;
+}
+
+static int
 cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
 {
     struct cudaDeviceProp prop;
@@ -204,7 +229,7 @@ cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     int rc = cu_enter_idx(ctx, dev);
     if (rc == 0)
         rc = cu_result(&ctx->dev[dev], "cudaGetDeviceProperties",
-            cudaGetDeviceProperties(&prop, dev));
+            cudaGetDeviceProperties(&prop, ctx->dev[dev].idx));
     if (rc == 0)
         rc = cu_result(&ctx->dev[dev], "cudaMemGetInfo",
             cudaMemGetInfo(&free_bytes, &total));
@@ -217,7 +242,8 @@ cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     info.peer_mask = 1 << dev;
     for (int i = 0; i < ctx->n_dev; i++) {
         int can = 0;
-        if (i != dev && cudaDeviceCanAccessPeer(&can, dev, i) == cudaSuccess && can)
+        if (i != dev && cudaDeviceCanAccessPeer(&can, ctx->dev[dev].idx,
+            ctx->dev[i].idx) == cudaSuccess && can)
             info.peer_mask |= 1 << i;
     }
     (void)cudaGetLastError();
@@ -323,11 +349,11 @@ device_open(struct cu_dev *d)
     if (rc == 0)
         rc = cu_mega_open(d);
     for (int i = 0; i < d->ctx->n_dev && rc == 0; i++) {
-        int can = 0;
-        if (i == d->idx ||
-            cudaDeviceCanAccessPeer(&can, d->idx, i) != cudaSuccess || !can)
+        int can = 0, peer = d->ctx->dev[i].idx;
+        if (peer == d->idx ||
+            cudaDeviceCanAccessPeer(&can, d->idx, peer) != cudaSuccess || !can)
             continue;
-        cudaError_t e = cudaDeviceEnablePeerAccess(i, 0);
+        cudaError_t e = cudaDeviceEnablePeerAccess(peer, 0);
         if (e == cudaErrorPeerAccessAlreadyEnabled)
             (void)cudaGetLastError();
         else
@@ -337,7 +363,7 @@ device_open(struct cu_dev *d)
 }
 
 static int
-ctx_new(int n_device, struct fdk_ctx **ret)
+ctx_new(int n_device, int first, struct fdk_ctx **ret)
 {
     struct fdk_ctx *ctx = (struct fdk_ctx *)calloc(1, sizeof(*ctx));
     if (ctx == NULL)
@@ -352,7 +378,7 @@ ctx_new(int n_device, struct fdk_ctx **ret)
     pthread_mutex_init(&ctx->lock, NULL);
     for (int i = 0; i < n_device; i++) {
         ctx->dev[i].ctx = ctx;
-        ctx->dev[i].idx = i;
+        ctx->dev[i].idx = first + i;
         pthread_mutex_init(&ctx->dev[i].lock, NULL);
     }
     *ret = ctx;
@@ -367,12 +393,12 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
     int n = cu_available(err, err_bytes), bad = -1;
     if (n < 0)
         return n;
-    if (args->n_device < 1 || args->n_device > n) {
-        snprintf(err, err_bytes, "%d devices asked for: the cuda backend has 1 to %d "
-            "here", args->n_device, n);
+    if (args->n_device < 1 || args->device < 0 || args->device > n - args->n_device) {
+        snprintf(err, err_bytes, "%d devices from cuda:%d on asked for: the cuda backend "
+            "has 1 to %d here", args->n_device, args->device, n);
         return -EINVAL;
     }
-    int rc = ctx_new(args->n_device, &ctx);
+    int rc = ctx_new(args->n_device, args->device, &ctx);
     if (rc != 0) {
         snprintf(err, err_bytes, "out of memory");
         return rc;
@@ -383,7 +409,7 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
         if ((rc = device_open(&ctx->dev[i])) != 0)
             bad = i;
     if (bad >= 0)
-        snprintf(err, err_bytes, "cannot open CUDA device %d: %s", bad,
+        snprintf(err, err_bytes, "cannot open CUDA device %d: %s", ctx->dev[bad].idx,
             rc == -ENOMEM ? "out of device memory" : cu_error_text(ctx, bad));
     if (rc == 0)
         rc = cu_vmm_open(ctx, err, err_bytes);
@@ -413,6 +439,7 @@ table_devices(struct fdk_ops *o)
     o->name = "cuda";
     o->act = cu_act;
     o->available = cu_available;
+    o->device_uuid = cu_device_uuid;
     o->open = cu_open;
     o->close = cu_close;
     o->device_info = cu_device_info;

@@ -289,7 +289,7 @@ cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_byt
         if (rc == 0 && (s = ctx->lt->create(&d->lt->handle)) != CUBLAS_STATUS_SUCCESS)
             rc = -EIO;
         if (rc != 0) {
-            snprintf(err, err_bytes, "cublasLtCreate on CUDA device %d: status %d", i,
+            snprintf(err, err_bytes, "cublasLtCreate on CUDA device %d: status %d", d->idx,
                 (int)s);
             break;
         }

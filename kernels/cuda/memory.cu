@@ -140,7 +140,7 @@ cu_vmm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes)
             return -ENODEV;
         }
     }
-    CUmemAllocationProp p = device_memory(0);
+    CUmemAllocationProp p = device_memory(ctx->dev[0].idx);
     CUresult r = v->granularity(&v->page, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (r != CUDA_SUCCESS || v->page == 0) {
         snprintf(err, err_bytes, "cuMemGetAllocationGranularity: error %d", (int)r);
@@ -212,11 +212,11 @@ piece_map(struct cu_dev *d, struct cu_range *r, struct cu_piece *p)
     rc = vmm_result(d, "cuMemMap", v->map(r->base + p->off, p->bytes, 0, p->handle, 0));
     for (int i = 0; i < d->ctx->n_dev && rc == 0; i++) {
         CUmemAccessDesc acc = {};
-        int can = i == d->idx;
+        int peer = d->ctx->dev[i].idx, can = peer == d->idx;
         acc.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        acc.location.id = i;
+        acc.location.id = peer;
         acc.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        if (!can && (cudaDeviceCanAccessPeer(&can, i, d->idx) != cudaSuccess || !can))
+        if (!can && (cudaDeviceCanAccessPeer(&can, peer, d->idx) != cudaSuccess || !can))
             continue;
         rc = vmm_result(d, "cuMemSetAccess",
             v->access(r->base + p->off, p->bytes, &acc, 1));

@@ -252,7 +252,7 @@ cu_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t, do
         return -ENOTSUP;
     p.d = &ctx->dev[dev];
     rc = cu_result(p.d, "cudaDeviceGetAttribute", cudaDeviceGetAttribute(&n_sm,
-        cudaDevAttrMultiProcessorCount, dev));
+        cudaDevAttrMultiProcessorCount, p.d->idx));
     p.n_sm = (unsigned)n_sm;
     if (rc == 0)
         rc = cu_stream_new(ctx, dev, &p.st);

@@ -352,7 +352,8 @@ cu_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void *s
     if (bytes == 0)
         return 0;
     return cu_result(cu_stream_of(st)->dev, "cudaMemcpyPeerAsync",
-        cudaMemcpyPeerAsync(dst, dst_dev, src, src_dev, bytes, cu_raw(st)));
+        cudaMemcpyPeerAsync(dst, ctx->dev[dst_dev].idx, src, ctx->dev[src_dev].idx, bytes,
+        cu_raw(st)));
 }
 
 int

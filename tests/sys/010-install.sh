@@ -21,6 +21,14 @@ if ! grep -q -- '--coverage' "$FDD_BUILD/Makefile"; then
     grep -rlaE "$src/(daemon|kernels|libclient|tools|tests)/|$bld" "$dir/root" >"$dir/paths"
     [ ! -s "$dir/paths" ] || fail "installed files with the build's path: $(cat "$dir/paths")"
 fi
+units=lib/systemd/system
+for f in fdd.service fdd.socket fdd@.service fdd@.socket fdd-textfile.service; do
+    [ -e "$root/$units/$f" ] || fail "not installed: $units/$f"
+    grep -q '/usr/sbin/fdd\|/usr/bin/fdctl' "$root/$units/$f" && [ "$prefix" != /usr ] &&
+        fail "$f does not name $prefix"
+done
+grep -q "^ExecStart=$prefix/sbin/fdd --instance %i " "$root/$units/fdd@.service" || fail "fdd@.service starts no instance"
+! ls "$root/$units" | grep -q '\.out$' || fail "left over: $(ls "$root/$units")"
 flags=$(PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dir/root \
     pkg-config --cflags --libs libfdclient) || fail "pkg-config"
 nm -D --defined-only "$root/lib/libfdclient.so" | awk '{print $3}' | grep -v '^fdc_.*@@FDCLIENT_1.0$' |

@@ -14,7 +14,7 @@ if [ -x "$bld/fdd" ]; then
         { echo "conf/fdd.ini is not what fdd --print-ini prints"; bad=1; }
 fi
 if [ -x "$bld/fdctl" ]; then
-    for c in status stat generate tokenize detokenize requests cancel clients config model \
+    for c in ls status stat generate tokenize detokenize requests cancel clients config model \
         program drain stop debug set reload ping pause top trace profile doctor memory; do
         "$bld/fdctl" $c --help >/dev/null || { echo "fdctl $c --help fails"; bad=1; }
         grep -qE "^\.(It|Ss|Sh|SS|TP|B|Cm|It Cm|It Ic).*\b$c\b" tools/fdctl.1 ||

@@ -1,0 +1,212 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/common/devlist.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define HEX_CHARS 36             /* of a whole UUID, dashes included */
+
+__attribute__((format(printf, 3, 4)))
+static int
+refuse(char *err, size_t err_bytes, const char *fmt, ...)
+{
+    va_list ap;
+    int n = snprintf(err, err_bytes, "device.list: ");
+
+    va_start(ap, fmt);
+    if (n >= 0 && (size_t)n < err_bytes)
+        (void)vsnprintf(err + n, err_bytes - (size_t)n, fmt, ap);
+    va_end(ap);
+    return -EINVAL;
+}
+
+/* A number of at most 4 digits; -1: none. */
+static int32_t
+number(const char *s)
+{
+    int32_t v = 0;
+    size_t n = strspn(s, "0123456789");
+
+    if (n == 0 || n > 4 || s[n] != '\0')
+        return -1;
+    for (; *s != '\0'; s++)
+        v = v * 10 + (*s - '0');
+    return v;
+}
+
+static int
+parse_uuid(const char *entry, const char *hex, struct dvl_dev *d, char *err,
+    size_t err_bytes)
+{
+    size_t digits = 0, i;
+
+    for (i = 0; hex[i] != '\0'; i++) {
+        int is_dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+        if (i == HEX_CHARS)
+            return refuse(err, err_bytes, "\"%s\": a UUID has %d characters behind GPU-, "
+                "this one has %zu", entry, HEX_CHARS, strlen(hex));
+        if (is_dash ? hex[i] != '-' : !isxdigit((unsigned char)hex[i]))
+            return refuse(err, err_bytes, "\"%s\": '%c' is no %s of a UUID; write its "
+                "start as nvidia-smi -L prints it (GPU-1a2b3c4d-5e6f-...)", entry, hex[i],
+                is_dash ? "dash" : "hex digit");
+        digits += !is_dash;
+        d->uuid[4 + i] = (char)tolower((unsigned char)hex[i]);
+    }
+    if (digits < DVL_UUID_LEAST)
+        return refuse(err, err_bytes, "\"%s\": a UUID of %zu hex digits is too short; "
+            "write at least %d", entry, digits, DVL_UUID_LEAST);
+    memcpy(d->uuid, "GPU-", 4);
+    d->uuid[4 + i] = '\0';
+    d->idx = -1;
+    return 0;
+}
+
+static int
+parse_cuda(const char *entry, const char *what, struct dvl *l, char *err,
+    size_t err_bytes)
+{
+    struct dvl_dev d = { .idx = number(what) };
+    int rc = 0;
+
+    if (strcmp(what, "*") == 0) {
+        if (l->all || l->n > 0)
+            return refuse(err, err_bytes, "\"%s\" stands for all devices: remove the other "
+                "entries", entry);
+        l->all = 1;
+        return 0;
+    }
+    if (strncmp(what, "GPU-", 4) == 0)
+        rc = parse_uuid(entry, what + 4, &d, err, err_bytes);
+    else if (d.idx < 0 && (*what == '\0' || strspn(what, "0123456789") != strlen(what)))
+        rc = refuse(err, err_bytes, "\"%s\": \"%s\" is neither a number, nor the start of a "
+            "UUID (GPU-1a2b3c), nor *", entry, what);
+    else if (d.idx < 0 || d.idx >= DVL_MAX)
+        rc = refuse(err, err_bytes, "\"%s\": the number is too large; devices are counted "
+            "from 0 to %d", entry, DVL_MAX - 1);
+    if (rc != 0)
+        return rc;
+    if (l->all)
+        return refuse(err, err_bytes, "\"%s\": cuda:* stands for all devices: remove it, or "
+            "this entry", entry);
+    for (int32_t i = 0; i < l->n; i++) {
+        const struct dvl_dev *o = &l->dev[i];
+
+        if (d.idx >= 0 ? o->idx == d.idx : o->idx < 0
+            && (dvl_uuid_is(d.uuid, o->uuid) || dvl_uuid_is(o->uuid, d.uuid)))
+            return refuse(err, err_bytes, "\"%s\": the same device is listed before; "
+                "remove one of them", entry);
+    }
+    /* All different, so numbers are never more than this. */
+    if (l->n == DVL_MAX)
+        return refuse(err, err_bytes, "\"%s\": more than %d devices", entry, DVL_MAX);
+    l->dev[l->n++] = d;
+    return 0;
+}
+
+static int
+parse_cpu(const char *entry, const char *what, struct dvl *l, char *err, size_t err_bytes)
+{
+    int32_t n = number(what);
+
+    if (n < 1 || n > DVL_MAX)
+        return refuse(err, err_bytes, "\"%s\": behind cpu: stands how many virtual devices, "
+            "1 to %d", entry, DVL_MAX);
+    if (l->n > 0)
+        return refuse(err, err_bytes, "\"%s\": cpu is listed twice; write one entry with the "
+            "sum", entry);
+    for (l->n = 0; l->n < n; l->n++)
+        l->dev[l->n] = (struct dvl_dev) { .idx = l->n };
+    return 0;
+}
+
+static int
+parse_entry(const char *entry, struct dvl *l, char *err, size_t err_bytes)
+{
+    const char *colon = strchr(entry, ':');
+    size_t n = colon != NULL ? (size_t)(colon - entry) : strlen(entry);
+    enum dvl_kind kind = n == 4 && memcmp(entry, "cuda", 4) == 0 ? DVL_CUDA
+        : n == 3 && memcmp(entry, "cpu", 3) == 0 ? DVL_CPU : DVL_NONE;
+
+    if (n == 0 && colon == NULL)
+        return refuse(err, err_bytes, "there is an empty entry; remove a comma");
+    if (kind == DVL_NONE)
+        return refuse(err, err_bytes, "\"%s\": \"%.*s\" is no kind of device; write cuda:0 "
+            "or cpu:1", entry, (int)n, entry);
+    if (colon == NULL)
+        return refuse(err, err_bytes, "\"%s\" says no device; write %s", entry,
+            kind == DVL_CUDA ? "cuda:0" : "cpu:1");
+    if (l->kind != DVL_NONE && l->kind != kind)
+        return refuse(err, err_bytes, "\"%s\" is of another kind than the entries before; "
+            "all are cuda or all are cpu", entry);
+    l->kind = kind;
+    return kind == DVL_CUDA ? parse_cuda(entry, colon + 1, l, err, err_bytes)
+        : parse_cpu(entry, colon + 1, l, err, err_bytes);
+}
+
+int
+dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes)
+{
+    struct dvl l = { .kind = DVL_NONE };
+    const char *p = list;
+    char entry[64];
+    size_t n, left;
+    int rc;
+
+    if (list[strspn(list, " \t")] == '\0') {
+        *ret = l;
+        return 0;
+    }
+    for (;;) {
+        p += strspn(p, " \t");
+        n = left = strcspn(p, ",");
+        while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
+            n--;
+        if (n >= sizeof(entry))
+            return refuse(err, err_bytes, "\"%.*s...\" is longer than a device's name can "
+                "be; write cuda:0", 20, p);
+        memcpy(entry, p, n);
+        entry[n] = '\0';
+        rc = parse_entry(entry, &l, err, err_bytes);
+        if (rc != 0)
+            return rc;
+        p += left;
+        if (*p == '\0')
+            break;
+        p++;
+    }
+    *ret = l;
+    return 0;
+}
+
+int
+dvl_check(const char *list, const char *backend, char *err, size_t err_bytes)
+{
+    const char *kind;
+    struct dvl l;
+    int rc = dvl_parse(list, &l, err, err_bytes);
+
+    if (rc != 0 || l.kind == DVL_NONE)
+        return rc;
+    kind = l.kind == DVL_CUDA ? "cuda" : "cpu";
+    if (strcmp(backend, "auto") != 0 && strcmp(backend, kind) != 0)
+        return refuse(err, err_bytes, "\"%s\" does not fit device.backend = %s; leave the "
+            "one empty, or set the other to %s", list, backend, kind);
+    if (l.n > 1)
+        return refuse(err, err_bytes, "\"%s\" has %d devices, and this version uses one; "
+            "name one, and start an instance (fdd@NAME) for each other", list, (int)l.n);
+    return 0;
+}
+
+int
+dvl_uuid_is(const char *uuid, const char *start)
+{
+    return strncasecmp(uuid, start, strlen(start)) == 0;
+}

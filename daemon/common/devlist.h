@@ -1,0 +1,48 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.list: which devices a daemon uses, in order. Entries, comma separated,
+ * blanks around them allowed:
+ *
+ *   cuda:N         the N-th CUDA device, from 0
+ *   cuda:GPU-HEX   the one whose UUID begins so, with 4 hex digits at least
+ *   cuda:*         all of them; then it is the only entry
+ *   cpu:N          N virtual devices on the processors; then it is the only entry
+ *
+ * All entries are of one kind. Pure functions, any thread; nothing is asked of a
+ * driver, so whether a device is there, and which one a UUID is, the worker says.
+ */
+#ifndef FDD_DAEMON_COMMON_DEVLIST_H
+#define FDD_DAEMON_COMMON_DEVLIST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DVL_MAX        32        /* devices of a list, and bound of N */
+#define DVL_UUID_BYTES 41        /* "GPU-", 36 characters, NUL */
+#define DVL_UUID_LEAST 4         /* hex digits that name a device */
+
+enum dvl_kind { DVL_NONE, DVL_CUDA, DVL_CPU };
+
+struct dvl_dev {
+    int32_t idx;                 /* -1: by uuid */
+    char uuid[DVL_UUID_BYTES];   /* "GPU-" and lower case hex, or "" */
+};
+struct dvl {
+    enum dvl_kind kind;          /* DVL_NONE: the list is empty */
+    int all;                     /* cuda:*; then n is 0 */
+    int32_t n;
+    struct dvl_dev dev[DVL_MAX];
+};
+
+/* 0, or -EINVAL with one line in err that names the entry and what to write. */
+int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
+
+/* What a configuration may hold: a sound list that fits device.backend, of one
+ * device in this version (cuda:* is left to the worker). As dvl_parse(). */
+int dvl_check(const char *list, const char *backend, char *err, size_t err_bytes);
+
+/* Is a device's whole UUID ("GPU-...") the one that begins with start? */
+int dvl_uuid_is(const char *uuid, const char *start);
+
+#endif

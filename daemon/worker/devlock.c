@@ -1,0 +1,169 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/worker/devlock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DLK_TEXT 700
+
+/* The folder and its parent: a user's own folder of fdd may not be there yet. */
+static int
+make_dir(const char *dir)
+{
+    mode_t mode = geteuid() == 0 ? 0755 : 0700;
+    char parent[600];
+    char *slash;
+
+    if (mkdir(dir, mode) == 0 || errno == EEXIST)
+        return 0;
+    if (errno != ENOENT || strlen(dir) >= sizeof(parent))
+        return -errno;
+    memcpy(parent, dir, strlen(dir) + 1);
+    slash = strrchr(parent, '/');
+    if (slash == NULL || slash == parent)
+        return -ENOENT;
+    *slash = '\0';
+    if (mkdir(parent, mode) != 0 && errno != EEXIST)
+        return -errno;
+    return mkdir(dir, mode) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+/* Nobody else may take a lock's file away. */
+static int
+check_dir(const char *dir, struct stat *st, char *err, size_t err_bytes)
+{
+    if (lstat(dir, st) != 0 || !S_ISDIR(st->st_mode)) {
+        (void)snprintf(err, err_bytes, "the folder of device locks %s is not a directory; "
+            "remove it, or set device.shared = yes where no other fdd uses the device",
+            dir);
+        return -ENOTDIR;
+    }
+    if ((st->st_uid != geteuid() && geteuid() != 0) || (st->st_mode & 0022) != 0) {
+        (void)snprintf(err, err_bytes, "the folder of device locks %s belongs to uid %u, mode "
+            "%04o: other users than uid %u may write it; run fdd as its owner, or choose "
+            "another daemon.runtime_dir", dir, (unsigned)st->st_uid,
+            (unsigned)(st->st_mode & 07777), (unsigned)geteuid());
+        return -EPERM;
+    }
+    return 0;
+}
+
+static int
+open_file(const char *path, const struct stat *dir, int *ret_fd)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    struct stat st;
+
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1) {
+        (void)close(fd);
+        return -EPERM;
+    }
+    /* Made by root in a folder of the daemon's user, who must be able to lock it. */
+    if (geteuid() == 0 && st.st_uid != dir->st_uid
+        && fchown(fd, dir->st_uid, dir->st_gid) != 0) {
+        (void)close(fd);
+        return -EPERM;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+/* Who has it, as the file says: "pid 12, instance qwen, in /run/fdd/qwen". */
+static void
+read_holder(int fd, char *who, size_t who_bytes, char *home, size_t home_bytes)
+{
+    char text[DLK_TEXT], instance[64] = "", dir[600] = "";
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    long pid = 0;
+
+    text[n > 0 ? n : 0] = '\0';
+    (void)snprintf(who, who_bytes, "another fdd");
+    home[0] = '\0';
+    if (sscanf(text, "%ld %63s %599[^\n]", &pid, instance, dir) != 3 || pid <= 0)
+        return;
+    (void)snprintf(who, who_bytes, "another fdd (pid %ld, %s%s, in %s)", pid,
+        strcmp(instance, "-") == 0 ? "no instance" : "instance ",
+        strcmp(instance, "-") == 0 ? "" : instance, dir);
+    (void)snprintf(home, home_bytes, "%s", dir);
+}
+
+static int
+write_holder(int fd, const struct dlk_owner *o)
+{
+    char text[DLK_TEXT];
+    int n = snprintf(text, sizeof(text), "%ld %s %s\n", (long)o->pid,
+        o->instance[0] != '\0' ? o->instance : "-", o->home);
+
+    if (n < 0 || (size_t)n >= sizeof(text))
+        return -ENAMETOOLONG;
+    if (ftruncate(fd, 0) != 0)
+        return -errno;
+    return pwrite(fd, text, (size_t)n, 0) == n ? 0 : -EIO;
+}
+
+static int
+taken(int fd, const char *uuid, int shared, char *err, size_t err_bytes)
+{
+    char who[800], home[600];
+
+    read_holder(fd, who, sizeof(who), home, sizeof(home));
+    (void)snprintf(err, err_bytes, "device %s is taken by %s; name another device in "
+        "device.list, or stop that one%s%s%s, or let them share it: device.shared = yes "
+        "%s", uuid, who, home[0] != '\0' ? " (fdctl --runtime-dir " : "", home,
+        home[0] != '\0' ? " stop)" : "", shared ? "there too" : "for both");
+    return -EBUSY;
+}
+
+int
+dlk_take(const char *dir, const char *uuid, int shared, const struct dlk_owner *o,
+    int *ret_fd, char *err, size_t err_bytes)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+        "0123456789-_";
+    char path[700];
+    struct stat st;
+    int fd = -1, rc;
+
+    if (uuid[0] == '\0' || uuid[strspn(uuid, letters)] != '\0' || strlen(uuid) > 64) {
+        (void)snprintf(err, err_bytes, "device \"%.64s\" has no usable UUID", uuid);
+        return -EINVAL;
+    }
+    rc = make_dir(dir);
+    if (rc == 0 && (rc = check_dir(dir, &st, err, err_bytes)) != 0)
+        return rc;
+    (void)snprintf(path, sizeof(path), "%.600s/%s", dir, uuid);
+    if (rc == 0)
+        rc = open_file(path, &st, &fd);
+    if (rc == 0 && flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+        rc = errno == EWOULDBLOCK ? taken(fd, uuid, shared, err, err_bytes) : -errno;
+    if (rc == 0)
+        rc = write_holder(fd, o);
+    if (rc == 0) {
+        *ret_fd = fd;
+        return 0;
+    }
+    if (rc != -EBUSY)
+        (void)snprintf(err, err_bytes, "cannot lock device %s with the file %s: %s; make the "
+            "folder (sudo systemd-tmpfiles --create fdd.conf under the units), or choose "
+            "another daemon.runtime_dir", uuid, path, strerror(-rc));
+    dlk_drop(fd);
+    return rc;
+}
+
+void
+dlk_drop(int fd)
+{
+    if (fd >= 0)
+        (void)close(fd);
+}

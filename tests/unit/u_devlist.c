@@ -1,0 +1,198 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* device.list: every mistake is one error that names the entry; what is sound is
+ * read as it is written. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+
+#include "daemon/common/devlist.h"
+#include "daemon/common/param.h"
+
+static char err[512];
+
+static void
+refused(const char *list, const char *want)
+{
+    struct dvl l = { .n = -7 };
+
+    err[0] = '\0';
+    if (dvl_parse(list, &l, err, sizeof(err)) != -EINVAL)
+        fail_msg("\"%s\" is taken", list);
+    assert_int_equal(l.n, -7);
+    if (strncmp(err, "device.list: ", 13) != 0 || strstr(err, want) == NULL ||
+        strchr(err, '\n') != NULL)
+        fail_msg("\"%s\": \"%s\" does not say \"%s\"", list, err, want);
+}
+
+static void
+test_refused(void **state)
+{
+    static const struct { const char *list, *want; } bad[] = {
+        { "tpu:0", "\"tpu\" is no kind" }, { "CUDA:0", "\"CUDA\" is no kind" },
+        { "0", "\"0\" is no kind" }, { ":0", "\"\" is no kind" },
+        { "cud:0", "\"cud\" is no kind" }, { "cudax:0", "no kind" },
+        { "cuda", "write cuda:0" }, { "cpu", "write cpu:1" },
+        { ",", "empty entry" }, { "cuda:0,", "empty entry" }, { ",cuda:0", "empty entry" },
+        { "cuda:0, ,cuda:1", "empty entry" },
+        { "cuda:", "neither a number" }, { "cuda:-1", "neither a number" },
+        { "cuda:1x", "neither a number" }, { "cuda: 1", "neither a number" },
+        { "cuda:1 2", "neither a number" }, { "cuda:gpu-1a2b", "neither a number" },
+        { "cuda:**", "neither a number" }, { "cuda:MIG-1234", "neither a number" },
+        { "cuda:32", "too large" }, { "cuda:99999", "too large" },
+        { "cuda:4294967296", "too large" },
+        { "cuda:18446744073709551616", "too large" },
+        { "cuda:0,cuda:0", "listed before" }, { "cuda:1,cuda:0,cuda:01", "listed before" },
+        { "cuda:GPU-1a2b,cuda:GPU-1A2B", "listed before" },
+        { "cuda:GPU-1a2b,cuda:GPU-1a2b3c", "listed before" },
+        { "cuda:GPU-1a2b3c,cuda:GPU-1a2b", "listed before" },
+        { "cuda:*,cuda:0", "remove it" }, { "cuda:0,cuda:*", "remove the other" },
+        { "cuda:*,cuda:*", "remove the other" },
+        { "cuda:0,cpu:1", "another kind" }, { "cpu:1,cuda:0", "another kind" },
+        { "cuda:*,cpu:1", "another kind" },
+        { "cuda:GPU-", "too short" }, { "cuda:GPU-1a2", "too short" },
+        { "cuda:GPU-1a2g", "hex digit" }, { "cuda:GPU-1a2b 3c", "hex digit" },
+        { "cuda:GPU-1a2b3c4d5", "dash" }, { "cuda:GPU-1a2b-3c4d", "hex digit" },
+        { "cuda:GPU-1a2b3c4d-0000-0000-0000-0000000000001", "has 36 characters" },
+        { "cpu:0", "1 to 32" }, { "cpu:33", "1 to 32" }, { "cpu:*", "1 to 32" },
+        { "cpu:-1", "1 to 32" }, { "cpu:GPU-1a2b", "1 to 32" }, { "cpu:", "1 to 32" },
+        { "cpu:1,cpu:1", "listed twice" },
+        { "cuda:0000000000000000000000000000000000000000000000000000000000000000000000",
+          "longer than" },
+    };
+    char list[400] = "";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        refused(bad[i].list, bad[i].want);
+    for (int i = 0; i < DVL_MAX; i++)
+        (void)snprintf(list + strlen(list), sizeof(list) - strlen(list), "cuda:%d,", i);
+    (void)snprintf(list + strlen(list), sizeof(list) - strlen(list), "cuda:GPU-abcd");
+    refused(list, "more than 32");
+}
+
+static void
+parsed(const char *list, struct dvl *l)
+{
+    if (dvl_parse(list, l, err, sizeof(err)) != 0)
+        fail_msg("\"%s\": %s", list, err);
+}
+
+static void
+test_taken(void **state)
+{
+    static const char whole[] = "GPU-1a2b3c4d-5e6f-7081-92a3-b4c5d6e7f809";
+    char text[64];
+    struct dvl l;
+
+    (void)state;
+    parsed("", &l);
+    assert_int_equal(l.kind, DVL_NONE);
+    parsed(" \t ", &l);
+    assert_int_equal(l.kind, DVL_NONE);
+    assert_int_equal(l.n, 0);
+    parsed("cuda:31", &l);
+    assert_int_equal(l.kind, DVL_CUDA);
+    assert_int_equal(l.n, 1);
+    assert_int_equal(l.dev[0].idx, 31);
+    assert_string_equal(l.dev[0].uuid, "");
+    parsed(" cuda:2 ,\tcuda:0,cuda:GPU-1A2B ", &l);
+    assert_int_equal(l.n, 3);
+    assert_int_equal(l.dev[0].idx, 2);
+    assert_int_equal(l.dev[1].idx, 0);
+    assert_int_equal(l.dev[2].idx, -1);
+    assert_string_equal(l.dev[2].uuid, "GPU-1a2b");
+    (void)snprintf(text, sizeof(text), "cuda:%s", whole);
+    parsed(text, &l);
+    assert_string_equal(l.dev[0].uuid, whole);
+    parsed("cuda:*", &l);
+    assert_int_equal(l.all, 1);
+    assert_int_equal(l.n, 0);
+    parsed("cpu:32", &l);
+    assert_int_equal(l.kind, DVL_CPU);
+    assert_int_equal(l.n, 32);
+    assert_int_equal(l.dev[31].idx, 31);
+    assert_int_equal(dvl_uuid_is(whole, "GPU-1A2b3c4d-5"), 1);
+    assert_int_equal(dvl_uuid_is(whole, whole), 1);
+    assert_int_equal(dvl_uuid_is(whole, "GPU-1a2c"), 0);
+    assert_int_equal(dvl_uuid_is("GPU-1a2b", whole), 0);
+}
+
+/* Random text never breaks the parser, and what it takes it would take again. */
+static void
+test_random(void **state)
+{
+    static const char *const piece[] = { "cuda", "cpu", ":", ",", "*", "GPU-", "-", "0",
+        "1", "17", "1a2b3c4d", " ", "x", "" };
+    const char *s = getenv("SEED");
+    unsigned seed = s != NULL ? (unsigned)atoi(s) : 20260817u;
+    struct dvl a, b;
+    char list[256];
+    int taken = 0;
+
+    (void)state;
+    for (int i = 0; i < 200000; i++) {
+        int n = 0;
+
+        for (int k = rand_r(&seed) % 9; k >= 0; k--)
+            n += snprintf(list + n, sizeof(list) - (size_t)n, "%s",
+                piece[(size_t)rand_r(&seed) % (sizeof(piece) / sizeof(piece[0]))]);
+        if (dvl_parse(list, &a, err, sizeof(err)) != 0) {
+            assert_true(strlen(err) > 20);
+            continue;
+        }
+        taken++;
+        assert_true(a.n >= 0 && a.n <= DVL_MAX);
+        assert_int_equal(a.kind == DVL_NONE, a.n == 0 && !a.all);
+        assert_int_equal(dvl_parse(list, &b, err, sizeof(err)), 0);
+        assert_memory_equal(&a, &b, sizeof(a));
+    }
+    assert_true(taken > 100);
+}
+
+static void
+test_check(void **state)
+{
+    struct par_set *ps = par_new();
+
+    (void)state;
+    assert_non_null(ps);
+    assert_int_equal(dvl_check("cuda:0,cuda:1", "auto", err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "has 2 devices, and this version uses one"));
+    assert_int_equal(dvl_check("cpu:2", "cpu", err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cuda:0", "cpu", err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "does not fit device.backend = cpu"));
+    assert_int_equal(dvl_check("cpu:1", "cuda", err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cpu:1", "null", err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("", "null", err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cuda:*", "auto", err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", "cuda", err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cpu:1", "auto", err, sizeof(err)), 0);
+    /* and the configuration's check asks it */
+    assert_true(par_set_text(ps, "device.list", "cuda:0,cpu:1", PAR_FROM_SET, err,
+        sizeof(err)) >= 0);
+    assert_true(par_check(ps, err, sizeof(err)) < 0);
+    assert_non_null(strstr(err, "device.list"));
+    par_free(ps);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_check),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

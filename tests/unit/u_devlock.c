@@ -1,0 +1,218 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* The lock of a device, with a second process. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/worker/devlock.h"
+
+#define UUID "GPU-1a2b3c4d-5e6f-7081-92a3-b4c5d6e7f809"
+
+static char root[64], dir[128], err[1200];
+static const struct dlk_owner me = { 4711, "qwen", "/run/fdd/qwen" };
+static const struct dlk_owner other = { 4712, "", "/run/fdd" };
+
+static int
+setup(void **state)
+{
+    (void)state;
+    strcpy(root, "/tmp/u_devlock.XXXXXX");
+    if (mkdtemp(root) == NULL)
+        return 1;
+    (void)snprintf(dir, sizeof(dir), "%s/fdd/devices", root);
+    err[0] = '\0';
+    return 0;
+}
+
+static int
+teardown(void **state)
+{
+    char cmd[128];
+
+    (void)state;
+    (void)snprintf(cmd, sizeof(cmd), "rm -rf %s", root);
+    return system(cmd);
+}
+
+static int
+take(int shared, const struct dlk_owner *o)
+{
+    int fd = -1, rc = dlk_take(dir, UUID, shared, o, &fd, err, sizeof(err));
+
+    return rc != 0 ? rc : fd;
+}
+
+/* Another process takes the lock and keeps it until it is killed. Its rc. */
+static int
+other_process(int shared, const struct dlk_owner *o, pid_t *ret_pid)
+{
+    int pipe_fd[2], rc = -1;
+
+    assert_int_equal(pipe(pipe_fd), 0);
+    *ret_pid = fork();
+    assert_true(*ret_pid >= 0);
+    if (*ret_pid == 0) {
+        rc = take(shared, o);
+        rc = rc >= 0 ? 0 : rc;
+        if (write(pipe_fd[1], &rc, sizeof(rc)) == sizeof(rc) && rc == 0)
+            for (;;)
+                pause();
+        _exit(0);
+    }
+    assert_int_equal(read(pipe_fd[0], &rc, sizeof(rc)), sizeof(rc));
+    (void)close(pipe_fd[0]);
+    (void)close(pipe_fd[1]);
+    return rc;
+}
+
+static void
+end(pid_t pid)
+{
+    (void)kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void
+test_misuse(void **state)
+{
+    static const char *const bad[] = { "", "..", "a/b", "GPU 1", "../x", "a.b" };
+    char path[300];
+    int fd = -7;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(dlk_take(dir, bad[i], 0, &me, &fd, err, sizeof(err)), -EINVAL);
+        assert_non_null(strstr(err, "no usable UUID"));
+    }
+    assert_int_equal(fd, -7);
+    assert_int_not_equal(access(dir, F_OK), 0);
+    /* a parent that is not there, a file in place of the folder, a folder of others */
+    (void)snprintf(path, sizeof(path), "%s/a/b/c/devices", root);
+    assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -ENOENT);
+    assert_non_null(strstr(err, path));
+    (void)snprintf(path, sizeof(path), "%s/file", root);
+    fclose(fopen(path, "w"));
+    assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -ENOTDIR);
+    (void)snprintf(path, sizeof(path), "%s/open", root);
+    assert_int_equal(mkdir(path, 0777), 0);
+    assert_int_equal(chmod(path, 0777), 0);
+    assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -EPERM);
+    assert_non_null(strstr(err, "mode 0777"));
+    dlk_drop(-1);
+}
+
+/* Somebody else's link in place of the file is not followed. */
+static void
+test_links(void **state)
+{
+    char path[300], victim[300];
+    int fd;
+    struct stat st;
+
+    (void)state;
+    fd = take(0, &me);
+    assert_true(fd >= 0);
+    dlk_drop(fd);
+    (void)snprintf(path, sizeof(path), "%s/" UUID, dir);
+    (void)snprintf(victim, sizeof(victim), "%s/victim", root);
+    assert_int_equal(unlink(path), 0);
+    fclose(fopen(victim, "w"));
+    assert_int_equal(symlink(victim, path), 0);
+    assert_int_equal(take(0, &me), -ELOOP);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(link(victim, path), 0);
+    assert_int_equal(take(0, &me), -EPERM);
+    assert_int_equal(stat(victim, &st), 0);
+    assert_int_equal(st.st_size, 0);
+}
+
+static void
+test_two(void **state)
+{
+    pid_t pid, pid2;
+    int fd;
+
+    (void)state;
+    assert_int_equal(other_process(0, &me, &pid), 0);
+    assert_int_equal(take(0, &other), -EBUSY);
+    assert_non_null(strstr(err, "device " UUID " is taken by another fdd (pid 4711, instance "
+        "qwen, in /run/fdd/qwen)"));
+    assert_non_null(strstr(err, "fdctl --runtime-dir /run/fdd/qwen stop"));
+    assert_non_null(strstr(err, "device.shared = yes for both"));
+    assert_int_equal(take(1, &other), -EBUSY);
+    assert_non_null(strstr(err, "device.shared = yes there too"));
+    /* another device is free */
+    assert_int_equal(dlk_take(dir, "GPU-2", 0, &other, &fd, err, sizeof(err)), 0);
+    dlk_drop(fd);
+    /* an end by SIGKILL gives it back */
+    end(pid);
+    fd = take(0, &other);
+    assert_true(fd >= 0);
+    assert_int_equal(other_process(0, &me, &pid2), -EBUSY);
+    end(pid2);
+    dlk_drop(fd);
+    assert_int_equal(other_process(0, &me, &pid), 0);
+    end(pid);
+}
+
+static void
+test_shared(void **state)
+{
+    pid_t pid;
+    int fd;
+
+    (void)state;
+    assert_int_equal(other_process(1, &other, &pid), 0);
+    assert_int_equal(take(0, &me), -EBUSY);
+    assert_non_null(strstr(err, "pid 4712, no instance, in /run/fdd)"));
+    fd = take(1, &me);
+    assert_true(fd >= 0);
+    end(pid);
+    /* one of two has ended: the other still holds it */
+    assert_int_equal(other_process(0, &other, &pid), -EBUSY);
+    end(pid);
+    dlk_drop(fd);
+    assert_int_equal(other_process(0, &other, &pid), 0);
+    end(pid);
+}
+
+/* The descriptor is not handed to programs that are started. */
+static void
+test_cloexec(void **state)
+{
+    int fd;
+
+    (void)state;
+    fd = take(0, &me);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    dlk_drop(fd);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(test_misuse), T(test_links), T(test_two), T(test_shared), T(test_cloexec),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
