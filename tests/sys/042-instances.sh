@@ -9,7 +9,7 @@ unset FDD_SOCKET FDD_INSTANCE RUNTIME_DIRECTORY XDG_RUNTIME_DIR
 export FDD_RUNTIME_DIR=$run
 pids=()
 end_all() { [ ${#pids[@]} = 0 ] || kill -KILL "${pids[@]}" 2>/dev/null; }
-trap 'end_all; cleanup' EXIT
+trap 'rc=$?; end_all; (exit $rc); cleanup' EXIT
 instance() { # NAME [fdd arguments]: start and wait
     local name=$1; shift
     "$FDD" --instance "$name" --set daemon.worker="$WORKER" "$@" 2>>"$dir/log.$name" &
@@ -18,7 +18,7 @@ instance() { # NAME [fdd arguments]: start and wait
         fail "instance $name: $(cat "$dir/ping" "$dir/log.$name")"
 }
 row() { # NAME FILTER: of fdctl ls
-    "$FDCTL" ls --json | json "[x for x in d if x['name'] == '$1'][0]$2"
+    "$FDCTL" ls --json | json "[x for x in d if x['name'] == '$1'][0]${2-}"
 }
 
 # ---- names: misuse first
@@ -105,11 +105,11 @@ end_all; wait "${pids[@]}" 2>/dev/null; pids=()
 cpu=(--set model.path=null --set device.list=cpu:1)
 instance one "${cpu[@]}"
 [ "$(row one '["device"]')" = cpu:1 ] || fail "device: $(row one)"
-expect 78 "$FDD" --instance two --set daemon.worker="$WORKER" "${cpu[@]}"
+expect 78 timeout $((30 * slow)) "$FDD" --instance two --set daemon.worker="$WORKER" "${cpu[@]}"
 has "$out" "device cpu-0 is taken by another fdd \(pid ${pids[0]}, instance one, in $run/one\)"
 has "$out" "fdctl --runtime-dir $run/one stop"
 has "$out" "device.shared = yes"
-expect 78 "$FDD" --instance two --set daemon.worker="$WORKER" "${cpu[@]}" --set device.shared=yes
+expect 78 timeout $((30 * slow)) "$FDD" --instance two --set daemon.worker="$WORKER" "${cpu[@]}" --set device.shared=yes
 has "$out" "taken by .*yes there too"
 # who does not name the device does not mind, and an end gives it back
 instance three --set model.path=null
@@ -120,7 +120,7 @@ until_true 20 again || fail "the next worker did not get its device: $(cat "$dir
 kill -KILL "${pids[0]}"; wait "${pids[0]}" 2>/dev/null
 instance two "${cpu[@]}" --set device.shared=yes
 instance four "${cpu[@]}" --set device.shared=yes
-expect 78 "$FDD" --instance five --set daemon.worker="$WORKER" "${cpu[@]}"
+expect 78 timeout $((30 * slow)) "$FDD" --instance five --set daemon.worker="$WORKER" "${cpu[@]}"
 has "$out" "yes for both"
 end_all; wait "${pids[@]}" 2>/dev/null; pids=()
 
@@ -146,16 +146,16 @@ for list in cuda:0 cuda:GPU-1a2b3c 'cuda:*' cpu:1 ''; do
 done
 
 # ---- the units: an instance's are the daemon's but for the name
-at=$FDD_BUILD/conf/fdd-at.service.out
-[ -e "$at" ] || make -s -C "$FDD_BUILD" conf/fdd-at.service.out conf/fdd-at.socket.out conf/fdd.service.out ||
-    fail "no units"
+units=$FDD_BUILD/conf
+at=$units/fdd-at.service.out
+[ -e "$at" ] || make -s -C "$FDD_BUILD" conf/fdd-at.service.out conf/fdd-at.socket.out || fail "no units"
 diff <(sed 's/, instance %i$//; s/ --instance %i//; s/@%i\.socket/.socket/g; s#=fdd/%i$#=fdd#
-    /^ReadWritePaths=-.run.fdd.devices$/d' "$at") "$FDD_BUILD/conf/fdd.service.out" ||
+    /^ReadWritePaths=-.run.fdd.devices$/d' "$at") "$units/fdd.service.out" ||
     fail "fdd@.service differs from fdd.service in more than the name"
 for want in 'ExecStart=.*fdd --instance %i' 'RuntimeDirectory=fdd/%i' 'CacheDirectory=fdd/%i' \
     'Requires=fdd@%i.socket' 'Also=fdd@%i.socket' 'ReadWritePaths=-/run/fdd/devices'; do
     grep -qE "^$want( |\$)" "$at" || fail "fdd@.service has no $want"
 done
-grep -qx 'ListenSequentialPacket=/run/fdd/%i/fdd.sock' "$FDD_BUILD/conf/fdd-at.socket.out" ||
+grep -qx 'ListenSequentialPacket=/run/fdd/%i/fdd.sock' "$units/fdd-at.socket.out" ||
     fail "fdd@.socket listens elsewhere"
 grep -q '^d /run/fdd/devices ' "$FDD_SRC/conf/tmpfiles.d/fdd.conf" || fail "nothing makes /run/fdd/devices"
