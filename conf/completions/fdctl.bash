@@ -6,7 +6,7 @@ _fdctl()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local cmd= i glob=()
-    local cmds='status generate tokenize detokenize ping stat top trace profile doctor requests clients cancel
+    local cmds='status ls generate tokenize detokenize ping stat top trace profile doctor requests clients cancel
         config set reload model memory program drain pause stop debug help version'
 
     COMPREPLY=()

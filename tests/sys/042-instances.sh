@@ -142,7 +142,7 @@ EOT
 expect 78 "$FDD" --check-config --set device.list=cuda:0 --set device.backend=cpu
 has "$out" 'does not fit device.backend = cpu'
 for list in cuda:0 cuda:GPU-1a2b3c 'cuda:*' cpu:1 ''; do
-    expect 0 "$FDD" --check-config --set device.list="$list"
+    expect 0 "$FDD" --check-config --set model.path=null --set device.list="$list"
 done
 
 # ---- the units: an instance's are the daemon's but for the name
