@@ -65,7 +65,8 @@ struct par_say {
 
 __attribute__((format(printf, 2, 3)))
 void par_say_error(struct par_say *say, const char *fmt, ...);
-/* An error or warning about values, with the places that set the parameters it names. */
+/* An error or warning about values, with the places that set the parameters it names,
+ * before "; fix: " if it has that. */
 void par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
     const char *text);
 /* Behind the last error: "N more errors" where there were more than were said. */

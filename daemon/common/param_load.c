@@ -18,7 +18,7 @@
 void
 par_say_error(struct par_say *say, const char *fmt, ...)
 {
-    char text[1536];
+    char text[2048];
     va_list ap;
 
     if (say->n_errors++ >= PAR_MAX_ERRORS)
@@ -59,9 +59,10 @@ par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
     const char *text)
 {
     static const char *const from[] = { "", "", "--set", "fdctl set" };
-    char full[1536];
-    size_t at = (size_t)snprintf(full, sizeof(full), "%s", text), i;
-    int n = 0;
+    const char *fix = strstr(text, "; fix: ");
+    int len = fix != NULL ? (int)(fix - text) : (int)strlen(text), n = 0;
+    char full[2048];
+    size_t at = (size_t)snprintf(full, sizeof(full), "%.*s", len, text), i;
 
     for (i = 0; i < par_n_defs; i++) {
         const char *where = ps->where[i][0] != '\0' ? ps->where[i] : from[ps->from[i]];
@@ -71,8 +72,9 @@ par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
         at += (size_t)snprintf(full + at, sizeof(full) - at, "%s%s.%s: %s",
             n++ == 0 ? " (" : "; ", par_defs[i].section, par_defs[i].key, where);
     }
-    if (n > 0 && at < sizeof(full))
-        snprintf(full + at, sizeof(full) - at, ")");
+    if (at < sizeof(full))
+        snprintf(full + at, sizeof(full) - at, "%s%s", n > 0 ? ")" : "",
+            fix != NULL ? fix : "");
     if (is_error)
         par_say_error(say, "%s", full);
     else

@@ -85,7 +85,7 @@ cnf_check_user(const struct par_set *ps, struct par_say *say, const char *name)
     if (*end == '\0' || getpwnam(name) != NULL)
         return;
     (void)snprintf(text, sizeof(text), "ipc.trusted_users: this system has no user "
-        "\"%.128s\"; nobody is trusted by that name", name);
+        "\"%.128s\"; no client is trusted by that name", name);
     par_say_about(say, ps, 0, text);
 }
 

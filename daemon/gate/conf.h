@@ -28,7 +28,7 @@ int cnf_reload(struct gate *g, json_t *ret);
 /* Does row i of the file wait for a restart? */
 int cnf_waits(const struct gate *g, size_t i);
 /* What the value of row i became where that is something else; "" where it is in
- * force as it is, or nobody knows yet. */
+ * force as it is, or is not known yet. */
 void cnf_effective(const struct gate *g, size_t i, char *ret, size_t ret_bytes);
 /* Does the value leave the choice to fdd (0, -1, auto or empty)? */
 int cnf_is_auto(const char *value);

@@ -95,7 +95,7 @@ has "$out" 'kv.block_size = 48: must be .*e.ini:4'
 has "$out" 'ipc.sq_slots = 100: must be a power of two \(ipc.sq_slots: --set\)'
 has "$out" 'unknown log topic "nosuch"'
 has "$out" 'port is accepted'
-has "$out" "model.path: $dir/none: No such file or directory; fix: .*$dir/none"
+has "$out" "model.path: $dir/none: No such file or directory \\(model.path: --set\\); fix: .*$dir/none"
 expect 78 "$FDD" -c "$dir/e.ini" --set model.path=null
 has "$out" 'max_num_seqs = many'
 has "$out" 'level = loud'
