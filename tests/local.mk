@@ -280,9 +280,9 @@ SYS_TESTS = \
 	%D%/sys/032-log-stalled.sh \
 	%D%/sys/033-waiting.sh \
 	%D%/sys/034-other-user.sh \
-	%D%/sys/036-last-words.sh \
 	%D%/sys/035-dist.sh \
 	%D%/sys/036-progress.sh \
+	%D%/sys/037-last-words.sh \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
