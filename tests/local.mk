@@ -278,6 +278,7 @@ SYS_TESTS = \
 	%D%/sys/030-service.sh \
 	%D%/sys/031-boot.sh \
 	%D%/sys/032-log-stalled.sh \
+	%D%/sys/033-restricted.sh \
 	%D%/sys/033-waiting.sh \
 	%D%/sys/034-other-user.sh \
 	%D%/sys/035-dist.sh \
@@ -285,11 +286,13 @@ SYS_TESTS = \
 	%D%/sys/037-last-words.sh \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity
+SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
+	%D%/gpu/g_restricted
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_mixed_LDADD = $(CLIENT_LIBS)
+tests_gpu_g_restricted_LDADD =
 tests_sys_hostile_LDADD =
 
 SOURCE_TESTS = \

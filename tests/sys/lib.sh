@@ -3,6 +3,7 @@
 # Sourced by the numbered system tests. Gives each its own folder and a
 # daemon that is gone at the end, whatever happens.
 #   start [fdd arguments]   start fdd and wait until it is ready
+#                           (FDD_UNDER: a program to start it under)
 #   ctl ARGS                fdctl on that daemon
 #   fail TEXT               end the test
 #   expect RC CMD...        run, demand the exit code; output in $out
@@ -51,7 +52,8 @@ trap 'exit 1' INT TERM
 fail() { echo "FAIL: $*"; exit 1; }
 skip() { echo "SKIP: $*"; exit 77; }
 launch() { # start without waiting
-    "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" "$@" 2>>"$dir/log" &
+    ${FDD_UNDER:+"$FDD_UNDER"} "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" "$@" \
+        2>>"$dir/log" &
     fdd_pid=$!
 }
 start() {
