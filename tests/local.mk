@@ -333,4 +333,7 @@ endif
 EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 
 fuzzers: $(FUZZ_TARGETS)
-.PHONY: fuzzers
+# The names of the tests that run what was built.
+built-tests:
+	@echo $(filter-out $(SOURCE_TESTS) %D%/model/run,$(TESTS))
+.PHONY: fuzzers built-tests

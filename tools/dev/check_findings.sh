@@ -40,6 +40,8 @@ while IFS= read -r line; do
     [ "$mutant" = - ] || [ -e "tests/mutants/$mutant.patch" ] ||
         say "$at: there is no tests/mutants/$mutant.patch; - where no code was at fault"
 done <"$list"
+twice=$(grep -v '^#' "$list" | sort | uniq -d)
+[ -z "$twice" ] || say "$list: twice: $twice"
 named=$(grep -v '^#' "$list" | cut -f 3 | tr '\n' ' ')
 for p in tests/mutants/*.patch; do
     m=$(basename "$p" .patch)
