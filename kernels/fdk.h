@@ -279,9 +279,9 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
 };
 /*
  * Sampling order: logprobs from the raw logits; penalties; stop ids masked
- * below min_len; temperature; top_k; top_p over what top_k left; min_p relative to
- * the best; then argmax of logit / temperature + Gumbel noise. Ties go to
- * the lower id. Noise: Philox4x32-10, key = seed, counter = (position,
+ * below min_len; temperature; min_p relative to the best; top_k; top_p over what
+ * these two left (the order of vLLM's V1 sampler); then argmax of logit /
+ * temperature + Gumbel noise. Ties go to the lower id. Noise: Philox4x32-10, key = seed, counter = (position,
  * sample, purpose 0, id / 4), word id % 4; so one seed gives one stream
  * whatever the batch, and a resumed request goes on in it. Noise of a word w
  * is -log(-log((w + 1/2) / 2^32)), scores are compared in double precision.

@@ -172,9 +172,9 @@ struct fdp_req {         /* one request slot */
     uint32_t max_new;    /* 0 = what the model's length leaves */
     uint32_t min_new;
     float temperature;   /* 0 = greedy */
-    float top_p;         /* (0, 1], 1 = off */
+    float top_p;         /* (0, 1], 1 = off; of what min_p and top_k left */
     uint32_t top_k;      /* 0 = off */
-    float min_p;         /* [0, 1], 0 = off */
+    float min_p;         /* [0, 1], 0 = off; after temperature, before top_k */
     float presence_penalty;   /* [-2, 2], 0 = off */
     float frequency_penalty;  /* [-2, 2], 0 = off */
     float repetition_penalty; /* [0.001, 2], 1 = off */

@@ -223,7 +223,8 @@ mass_all(const struct row *r)
     return z;
 }
 
-/* How many ids, in order, top_k, top_p and min_p leave. */
+/* How many ids, in order, min_p, top_k and top_p leave: each cuts what the one
+ * before it has left, and top_p goes by the mass of that. */
 static int
 keep(struct row *r, struct order *o)
 {
@@ -232,20 +233,23 @@ keep(struct row *r, struct order *o)
     int k = st->top_k > 0 && st->top_k < (uint32_t)r->V ? (int)st->top_k : r->V;
     int by_p = st->top_p < 1, n = 0;
     double z = 0, cum = 0;
-    if (by_p && k == r->V)
+    if (by_p && k == r->V && !(st->min_p > 0))
         z = mass_all(r);
-    else if (by_p || k < r->V)
-        while (o->n_kept < k && order_next(o, &c))
-            z += exp(scaled(r, c.x));
+    else
+        while (o->n_kept < k && order_next(o, &c)) {
+            double p = exp(scaled(r, c.x));
+            if (st->min_p > 0 && o->n_kept > 1 && p < (double)st->min_p)
+                k = o->n_kept - 1;
+            else
+                z += p;
+        }
     for (;; n++) {
         if (n == k || (n == o->n_kept && !order_next(o, &c)))
             return n;
         c = r->heap[r->V - 1 - n];
-        double p = exp(scaled(r, c.x));
-        if (n > 0 && ((by_p && cum >= (double)st->top_p * z) ||
-            (st->min_p > 0 && p < (double)st->min_p)))
+        if (n > 0 && by_p && cum >= (double)st->top_p * z)
             return n;
-        cum += p;
+        cum += exp(scaled(r, c.x));
     }
 }
 

@@ -57,17 +57,18 @@ alternatives(struct shared &s, int n_list, int n_top, double lse)
 
 /* ---- a token -------------------------------------------------------------- */
 
-/* Rank 0: of the best n ids, a key per thread in order, those that top_k, top_p and
- * min_p keep compete. */
+/* Rank 0: of the best n ids, a key per thread in order, those that min_p, top_k and
+ * top_p keep compete. */
 static __device__ int
 choose_listed(struct shared &s, const struct row &r, u64 key, int n)
 {
     int i = (int)threadIdx.x, id = id_of(key);
-    u64 all, w = i < n && key != 0 ? weight<1>(logit_of(key), r.max, r.inv_t) : 0;
+    int in = i < n && key != 0 && passes_min_p(s.st, r, logit_of(key), id);
+    u64 all, w = in ? weight<1>(logit_of(key), r.max, r.inv_t) : 0;
+    __syncwarp();
     u64 before = block_scan(s, w, &all) - w;
     struct best b = { 0, -1 };
-    if (i < n && key != 0 && (!(s.st.top_p < 1) || before < share(s.st.top_p, all)) &&
-        passes_min_p(s.st, r, logit_of(key), id)) {
+    if (in && (!(s.st.top_p < 1) || before < share(s.st.top_p, all))) {
         b.x = score(s.st, r, logit_of(key), id);
         b.id = id;
     }
@@ -116,6 +117,10 @@ next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 
     }
     if (k > 0)
         cut = cut_by_count(s, p, sp, k);
+    if (s.st.top_p < 1 && s.st.min_p > 0) {
+        u64 least = cut_by_ratio(s.st, r);
+        cut = least > cut ? least : cut;
+    }
     if (s.st.top_p < 1)
         cut = cut_by_mass(s, p, sp, r.inv_t, cut, s.st.top_p, r.V);
     return choose(s, p, r, cut);

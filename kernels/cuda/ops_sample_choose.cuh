@@ -91,6 +91,28 @@ passes_min_p(const struct fdk_row &st, const struct row &r, float x, int id)
         exp(scaled(st, r, x)) >= (double)st.min_p;
 }
 
+/* The smallest key that min_p leaves, by the lanes of a warp together: each tries a
+ * place of the range in which the smallest logit is, as ordered bits. */
+static __device__ u64
+cut_by_ratio(const struct fdk_row &st, const struct row &r)
+{
+    uint32_t low = bits_of(-3.4028234e38f), high = bits_of(r.max), lane = threadIdx.x % 32;
+    while (low < high) {
+        uint32_t step = (high - low) / 32 + 1;
+        u64 at = (u64)low + lane * (u64)step;
+        int passes = at >= high ||
+            exp(scaled(st, r, float_of((uint32_t)at))) >= (double)st.min_p;
+        int first = __ffs((int)__ballot_sync(S_ALL, passes)) - 1;
+        uint32_t before = low + (uint32_t)(first < 0 ? 31 : first - 1) * step;
+        if (first == 0)
+            break;
+        if (first > 0 && high - before > step)
+            high = before + step;
+        low = before + 1;
+    }
+    return (u64)low << 32;
+}
+
 static __device__ __forceinline__ int
 ahead(double x, int id, const struct best &b)
 {

@@ -162,7 +162,7 @@ test_greedy(void **state)
         }
 }
 
-/* Exact distribution after temperature, top_k, top_p and min_p. */
+/* Exact distribution after temperature, min_p, top_k and top_p. */
 static void
 distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
 {
@@ -178,6 +178,8 @@ distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
     }
     for (int i = 0; i < V; i++)
         ret_p[i] = exp((x[i] - m) / (double)st->temperature);
+    while (n > 1 && ret_p[order[n - 1]] < (double)st->min_p)
+        n--;
     if (st->top_k > 0 && (int)st->top_k < n)
         n = (int)st->top_k;
     for (int i = 0; i < n; i++)
@@ -187,8 +189,6 @@ distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
         if (cum >= (double)st->top_p * z)
             n = i + 1;
     }
-    while (n > 1 && ret_p[order[n - 1]] < (double)st->min_p)
-        n--;
     z = 0;
     for (int i = 0; i < V; i++)
         if (i >= n)
@@ -274,6 +274,8 @@ test_distributions(void **state)
         { .temperature = 1.5f, .top_p = 0.9f, .top_k = 20 },
         { .temperature = 1, .top_p = 1, .min_p = 0.05f },
         { .temperature = 0.8f, .top_p = 0.95f, .top_k = 40, .min_p = 0.02f },
+        { .temperature = 2, .top_p = 0.6f, .min_p = 0.3f },
+        { .temperature = 1.5f, .top_p = 0.5f, .top_k = 30, .min_p = 0.2f },
         { .temperature = 1, .top_p = 0, .top_k = 0 },
         { .temperature = 1, .top_p = 1, .top_k = 1 },
     };
