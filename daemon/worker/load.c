@@ -133,6 +133,12 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog, strcmp(p->model_load_format, "dummy") == 0,
             (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
+    if (rc == 0 && w->cfg.tied && !w->prog->cfg.tied)
+        log_warn("load: %s: tie_word_embeddings is true, but lm_head.weight differs from "
+            "the embedding: it is used; set tie_word_embeddings to false in config.json",
+            p->model_path);
+    if (rc == 0)
+        w->cfg.tied = w->prog->cfg.tied;
     if (rc == 0 && w->cfg.quant != MDL_QUANT_NONE)
         log_info("load: the checkpoint is %s; activations are not quantized",
             mdl_quant_name(w->cfg.quant));

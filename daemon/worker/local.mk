@@ -91,6 +91,7 @@ libfddworker_a_SOURCES = \
 	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \
+	%D%/weights_tied.c \
 	%D%/worker.h \
 	daemon/tbl/req_states.h
 libfddworker_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(PCRE2_CFLAGS) \

@@ -502,7 +502,7 @@ match_program(struct wts_plan *wp, const struct mdl_program *p, const char *dir,
 /* ---- entry points ---- */
 
 int
-wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t seed,
+wts_plan_new(const char *dir, struct mdl_program *p, int dummy, uint64_t seed,
     struct wts_plan **ret, char *err, size_t err_bytes)
 {
     struct wts_plan *wp;
@@ -524,6 +524,8 @@ wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t s
         rc = mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
     if (rc == 0 && !dummy)
         rc = open_files(wp, dir, err, err_bytes);
+    if (rc == 0 && !dummy)
+        rc = wts_untie(wp, p, err, err_bytes);
     if (rc == 0 && !dummy)
         rc = match_program(wp, p, dir, err, err_bytes);
     if (rc == 0)

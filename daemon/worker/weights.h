@@ -58,8 +58,11 @@ void wts_tensors_free(struct wts_tensor *t, size_t n);
 /* Check dir against the program. -ENOENT, -EACCES, -EINVAL, -EIO; err is one
  * line that begins with the W_ code and names file and tensor. dummy = 1:
  * no files, random weights of realistic scale from seed, in p->cfg.dtype, or
- * e4m3 as of a checkpoint where p->cfg.quant says so. */
-int wts_plan_new(const char *dir, const struct mdl_program *p, int dummy, uint64_t seed,
+ * e4m3 as of a checkpoint where p->cfg.quant says so. Where config.json ties the
+ * head to the embedding and the files hold a head that differs from it, that one is
+ * used, and p->cfg.tied becomes 0. (transformers 5 does so and warns; transformers 4
+ * and vLLM drop the head.) */
+int wts_plan_new(const char *dir, struct mdl_program *p, int dummy, uint64_t seed,
     struct wts_plan **ret, char *err, size_t err_bytes);
 struct wts_plan *wts_plan_free(struct wts_plan *wp);
 

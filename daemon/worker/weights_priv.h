@@ -106,6 +106,10 @@ int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, ch
     size_t err_bytes);
 /* "(2, 3)". */
 void wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim);
+/* weights_tied.c: a tied weight of the program that is in the files too, with other
+ * bytes, type or shape, becomes one of its own. */
+int wts_untie(const struct wts_plan *wp, struct mdl_program *p, char *err,
+    size_t err_bytes);
 /* weights_fp8.c: every e4m3 tensor is one of the program's matrices and has its
  * scales: dtype, shape and values. Others the program asks for are there. */
 int wts_fp8_check(const struct wts_plan *wp, const struct mdl_program *p, char *err,

@@ -177,17 +177,92 @@ expected_set(void **state)
     /* Harmless ones are reported, in any type. */
     model("true", "float32", "F32");
     add_spec("model.layers.1.self_attn.rotary_emb.inv_freq", "U8", 8, 0);
-    add_spec("lm_head.weight", "BF16", 256, 64);
     write_tensors(SINGLE, 0, 1);
     wp = plan(0);
     assert_string_equal(wts_ignored(wp),
-        "2: lm_head.weight model.layers.1.self_attn.rotary_emb.inv_freq");
+        "1: model.layers.1.self_attn.rotary_emb.inv_freq");
     wts_plan_free(wp);
     load_and_check(1, 1);
     model("false", "float32", "F32");
     add_spec("model.layers.x.self_attn.rotary_emb.inv_freq", "F32", 8, 0);
     write_tensors(SINGLE, 0, 1);
     plan_refused(-EINVAL, "W_MODEL", "layers.x");
+}
+
+/* Of the files that there are. */
+static void
+build_again(void)
+{
+    struct mdl_config cfg;
+    char err[512] = "";
+
+    mdl_free(prog);
+    prog = NULL;
+    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0
+        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+}
+
+/* The head's bytes become those of the embedding but for the last flip ones. */
+static void
+head_is_embedding(const struct wts_plan *wp, size_t flip)
+{
+    const struct wts_tensor *head = wts_find(wp, "lm_head.weight");
+    const struct wts_tensor *embed = wts_find(wp, "model.embed_tokens.weight");
+    char path[256], *data = malloc(embed->bytes);
+    FILE *f;
+
+    assert_non_null(data);
+    assert_int_equal(head->bytes, embed->bytes);
+    path_of(path, sizeof(path), SINGLE);
+    f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)embed->off, SEEK_SET), 0);
+    assert_int_equal(fread(data, 1, embed->bytes, f), embed->bytes);
+    for (size_t i = 0; i < flip; i++)
+        data[embed->bytes - 1 - i] ^= 1;
+    assert_int_equal(fseek(f, (long)head->off, SEEK_SET), 0);
+    assert_int_equal(fwrite(data, 1, embed->bytes, f), embed->bytes);
+    assert_int_equal(fclose(f), 0);
+    free(data);
+}
+
+/* A head that config.json ties and the file has too was dropped, whatever it was. */
+static void
+tied_and_there(void **state)
+{
+    struct wts_plan *wp;
+    char *arena;
+
+    (void)state;
+    model("true", "bfloat16", "BF16");
+    add_spec("lm_head.weight", "BF16", 256, 64);
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    assert_int_equal(prog->cfg.tied, 0);
+    assert_string_equal(wts_ignored(wp), "");
+    arena = load(wp, 0, 1 << 20, 0, "");
+    check_arena(wp, arena);
+    free(arena);
+    for (size_t flip = 0; flip < 2; flip++) {
+        head_is_embedding(wp, flip);
+        wts_plan_free(wp);
+        build_again();
+        wp = plan(0);
+        assert_int_equal(prog->cfg.tied, flip == 0);
+        assert_string_equal(wts_ignored(wp), flip == 0 ? "1: lm_head.weight" : "");
+    }
+    wts_plan_free(wp);
+    model("true", "bfloat16", "BF16");
+    add_spec("lm_head.weight", "F32", 256, 64);
+    write_tensors(SINGLE, 0, 1);
+    load_and_check(0, 1 << 20);
+    assert_int_equal(prog->cfg.tied, 0);
+    model("true", "bfloat16", "BF16");
+    add_spec("lm_head.weight", "BF16", 255, 64);
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "tensor lm_head.weight has shape (255, 64); "
+        "config.json asks for (256, 64)");
 }
 
 static void
@@ -455,6 +530,7 @@ main(void)
         cmocka_unit_test(shards),
         cmocka_unit_test(links),
         cmocka_unit_test(expected_set),
+        cmocka_unit_test(tied_and_there),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(faults),
         cmocka_unit_test(changed_files),
