@@ -166,15 +166,12 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     }
     (void)snprintf(w->tok_path, sizeof(w->tok_path), "%s",
         named ? p->model_tokenizer : p->model_path);
-    rc = tok_load(w->tok_path, &w->tok, err, err_bytes);
+    rc = tok_load_for(w->tok_path, w->cfg.vocab, &w->tok, err, err_bytes);
     if (rc == -ENOTSUP && !named) {
         n = strlen(err);
         (void)snprintf(err + n, err_bytes - n, "; token ids alone are served from a "
             "folder with links to config.json and the weights only");
     }
-    if (rc == 0 && tok_vocab_size(w->tok) > (uint32_t)w->cfg.vocab)
-        log_warn("load: the tokenizer knows %u ids, the model %d: a text with tokens "
-            "beyond is refused", (unsigned)tok_vocab_size(w->tok), w->cfg.vocab);
     if (rc == -ENOENT && !named) {
         log_warn("load: %s has no tokenizer.json: requests by token ids only", w->tok_path);
         w->tok_path[0] = '\0';

@@ -44,6 +44,14 @@ struct tok_enc;
 int
 tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes);
 
+/*
+ * The same for a model with vocab ids. A tokenizer with an id beyond is another
+ * model's: -EINVAL.
+ */
+int
+tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
+             size_t err_bytes);
+
 /* Accepts NULL, returns NULL. */
 struct tok *
 tok_free(struct tok *tok);

@@ -103,8 +103,16 @@ ld_json(struct tok_ld *ld, size_t flags, json_t **ret)
 
     if (rc)
         return rc;
+    je = (json_error_t){ .line = 0 };
+    errno = 0;
     *ret = json_loadb(buf, n, JSON_REJECT_DUPLICATES | flags, &je);
+    /* jansson calls most allocations that fail an invalid token, or nothing. */
+    rc = errno == ENOMEM || (!*ret && json_error_code(&je) == json_error_out_of_memory);
     free(buf);
+    if (rc) {
+        json_decref(*ret);
+        return tok_ld_err(ld, -ENOMEM, "out of memory");
+    }
     if (!*ret)
         return tok_ld_err(ld, -EINVAL, "line %d column %d: %s", je.line, je.column,
                            je.text);
@@ -597,6 +605,35 @@ tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes)
     if (!rc)
         *ret = ld.tok;
     return rc;
+}
+
+int
+tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
+             size_t err_bytes)
+{
+    char file[PATH_MAX], config[PATH_MAX];
+    struct tok_ld ld = { .file = file, .err = err, .err_bytes = err_bytes };
+    int rc = tok_load(path, &ld.tok, err, err_bytes);
+    const uint8_t *p;
+    unsigned flags;
+    size_t n;
+
+    if (rc)
+        return rc;
+    if (vocab >= 0 && ld.tok->n_ids <= (uint32_t)vocab) {
+        *ret = ld.tok;
+        return 0;
+    }
+    if (ld_paths(path, file, config, sizeof(file)) ||
+        bpe_token(ld.tok->bpe, ld.tok->n_ids - 1, &p, &n, &flags))
+        n = 0;
+    tok_ld_err(&ld, -EINVAL, "token \"%.*s\" has id %u, config.json says vocab_size = %d: "
+               "the tokenizer is another model's; put this model's tokenizer.json in its "
+               "place, or name its folder with model.tokenizer",
+               (int)(n > 60 ? 60 : n), n ? (const char *)p : "",
+               (unsigned)ld.tok->n_ids - 1, (int)vocab);
+    tok_free(ld.tok);
+    return -EINVAL;
 }
 
 static void

@@ -18,6 +18,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/model_priv.h"
 #include "daemon/worker/sha256.h"
+#include "daemon/worker/tokenizer.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"
@@ -665,18 +666,15 @@ exit_status(int rc)
 }
 
 static void
-report(FILE *out, const char *dir, const struct mdl_program *p, const struct wts_plan *wp)
+report(FILE *out, const struct mdl_program *p, const struct wts_plan *wp,
+    const struct tok *tok)
 {
     static const char *const rope[] = {"default", "linear", "llama3"};
     static const char *const dtype[] = {[FDK_F32] = "F32", [FDK_F16] = "F16",
         [FDK_BF16] = "BF16", [FDK_F8E4M3] = "F8_E4M3"};
     const struct mdl_config *c = &p->cfg;
-    char path[4096];
     uint64_t bytes = 0;
-    int tokenizer;
 
-    snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
-    tokenizer = access(path, R_OK) == 0;
     for (int32_t i = 0; i < wp->n_file; i++)
         bytes += (uint64_t)wp->file[i].size;
     fprintf(out, "model       %s (%s)\n", c->family, c->architecture);
@@ -693,8 +691,11 @@ report(FILE *out, const char *dir, const struct mdl_program *p, const struct wts
         fprintf(out, "quantized   %s\n", mdl_quant_name(c->quant));
     fprintf(out, "files       %d, %llu bytes, %zu tensors\n", wp->n_file,
         (unsigned long long)bytes, wp->n_tensor);
-    fprintf(out, "tokenizer   %s\n", tokenizer ? "tokenizer.json"
-        : errno == ENOENT ? "none (requests by token ids only)" : strerror(errno));
+    if (tok != NULL)
+        fprintf(out, "tokenizer   tokenizer.json, ids below %u\n",
+            (unsigned)tok_vocab_size(tok));
+    else
+        fprintf(out, "tokenizer   none (requests by token ids only)\n");
     if (wp->n_kv_scale > 0)
         fprintf(out, "KV scales   %d tensors, for kv.dtype = fp8\n", wp->n_kv_scale);
     if (wp->ignored != NULL)
@@ -722,6 +723,7 @@ wts_check_dir(const char *dir, FILE *out)
 {
     struct mdl_program *p = NULL;
     struct wts_plan *wp = NULL;
+    struct tok *tok = NULL;
     struct mdl_config cfg;
     char err[1024];
     int rc;
@@ -733,10 +735,15 @@ wts_check_dir(const char *dir, FILE *out)
         rc = wts_plan_new(dir, p, 0, 0, &wp, err, sizeof(err));
     if (rc == 0)
         rc = check_kv_scales(wp, p, err, sizeof(err));
+    if (rc == 0) {
+        rc = tok_load_for(dir, cfg.vocab, &tok, err, sizeof(err));
+        rc = rc == -ENOENT ? 0 : rc;
+    }
     if (rc == 0)
-        report(out, dir, p, wp);
+        report(out, p, wp, tok);
     else
         fprintf(out, "%s\n", err);
+    tok_free(tok);
     wts_plan_free(wp);
     mdl_free(p);
     return rc == 0 ? EX_OK : exit_status(rc);

@@ -128,7 +128,7 @@ void wts_load_stop(const struct wts_plan *wp);
 const char *wts_how(const struct wts_plan *wp);
 uint64_t wts_load_ns(const struct wts_plan *wp);
 
-/* Offline check of a model directory: prints a short report, or one line of
+/* Offline check of a model directory and its tokenizer: prints a short report, or one line of
  * error, to out. Returns an exit status of sysexits.h: EX_OK, EX_NOINPUT,
  * EX_NOPERM, EX_DATAERR, EX_IOERR, EX_OSERR. */
 int wts_check_dir(const char *dir, FILE *out);

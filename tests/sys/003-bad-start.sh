@@ -37,6 +37,22 @@ if [ -e "$DEMO/model.safetensors" ]; then
     echo '{"pre_tokenizer":{"type":"Metaspace"},"model":{"type":"BPE","vocab":{},"merges":[]}}' \
         >"$dir/m/tokenizer.json"
     try 78 'tokenizer\.json.*"Metaspace".*ids alone' --set model.path="$dir/m"
+    # what a start refuses, --check refuses too
+    expect 65 "$WORKER" --check "$dir/m"
+    has "$out" "$dir/m/tokenizer\.json.*\"Metaspace\""
+    echo '{' >"$dir/m/tokenizer.json"
+    expect 65 "$WORKER" --check "$dir/m"
+    # another model's: an id that the model does not have
+    sed 's/"added_tokens": \[/&{"id": 4096, "content": "<more>", "special": true},/' \
+        "$DEMO/tokenizer.json" >"$dir/m/tokenizer.json"
+    other='"<more>" has id 4096, config.json says vocab_size = 4096'
+    try 78 "$dir/m/tokenizer\.json.*$other.*model\.tokenizer" --set model.path="$dir/m"
+    try 78 "$dir/m/tokenizer\.json.*$other" --set model.path="$DEMO" \
+        --set model.tokenizer="$dir/m"
+    expect 65 "$WORKER" --check "$dir/m"
+    has "$out" "$dir/m/tokenizer\.json.*$other"
+    expect 0 "$WORKER" --check "$DEMO"
+    has "$out" 'tokenizer\.json, ids below 4096'
     try 78 '1024' --set model.path="$DEMO" --set max_model_len=4096
 fi
 # the socket is busy

@@ -10,6 +10,7 @@
 #include "daemon/worker/tokenizer.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -399,13 +401,88 @@ endless_length(void **state)
     tok_free(tok);
 }
 
+/* ---- no memory ---- */
+
+static long n_left;
+
+static void *
+failing_malloc(size_t n)
+{
+    if (n_left-- > 0)
+        return malloc(n);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* A tokenizer.json for which there was no memory was "invalid token near ..." */
+static void
+no_memory(void **state)
+{
+    char path[] = "/tmp/u_tokenizer.XXXXXX", err[512], text[600];
+    struct tok *tok = NULL;
+    int rc = -ENOMEM;
+    long n;
+
+    (void)state;
+    close(mkstemp(path));
+    /* names longer than what jansson begins a string with */
+    snprintf(text, sizeof(text), "%s", FILE_OF("null", PRE, "null", DEC, "[{\"id\":3,"
+        "\"content\":\"a token of more bytes than thirty-two, all told\"}]", MODEL));
+    unlink(path);
+    mkdir(path, 0700);
+    put_file(path, "tokenizer.json", text);
+    json_set_alloc_funcs(failing_malloc, free);
+    for (n = 0; rc == -ENOMEM && n < 100000; n++) {
+        n_left = n;
+        err[0] = 0;
+        rc = tok_load(path, &tok, err, sizeof(err));
+        if (rc && (rc != -ENOMEM || !strstr(err, "/tokenizer.json: out of memory")))
+            break;
+    }
+    json_set_alloc_funcs(malloc, free);
+    snprintf(text, sizeof(text), "%s/tokenizer.json", path);
+    unlink(text);
+    rmdir(path);
+    if (rc)
+        fail_msg("%ld allocations: %d \"%s\"", n, rc, err);
+    assert_true(n > 50);
+    tok_free(tok);
+}
+
+/* A tokenizer of another model: "--check" and a start said it was good. */
+static void
+other_vocabulary(void **state)
+{
+    char path[4096], err[512] = "";
+    struct tok *tok = NULL;
+    int32_t n;
+
+    (void)state;
+    data_path(path, sizeof(path), "qwen2", "");
+    tok = load("qwen2");
+    n = (int32_t)tok_vocab_size(tok);
+    tok_free(tok);
+    tok = NULL;
+    assert_int_equal(tok_load_for(path, n - 1, &tok, err, sizeof(err)), -EINVAL);
+    assert_null(tok);
+    snprintf(path + strlen(path), 64, "/tokenizer.json: token \"");
+    assert_ptr_equal(strstr(err, path), err);
+    snprintf(path, sizeof(path), "has id %d, config.json says vocab_size = %d: ", n - 1, n - 1);
+    assert_non_null(strstr(err, path));
+    assert_non_null(strstr(err, "put this model's tokenizer.json in its place"));
+    data_path(path, sizeof(path), "qwen2", "");
+    assert_int_equal(tok_load_for(path, n, &tok, err, sizeof(err)), 0);
+    tok_free(tok);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors),  cmocka_unit_test(tables),    cmocka_unit_test(slices),
         cmocka_unit_test(bad_text), cmocka_unit_test(bad_files),
-        cmocka_unit_test(endless_length),
+        cmocka_unit_test(endless_length), cmocka_unit_test(no_memory),
+        cmocka_unit_test(other_vocabulary),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
