@@ -53,7 +53,7 @@ hangul(void **state)
 {
     static const enum tok_norm_kind forms[] = { TOK_NORM_NFC, TOK_NORM_NFD, TOK_NORM_NFKC,
         TOK_NORM_NFKD };
-    const char *dir = getenv("srcdir");
+    const char *top = getenv("FDD_SRC"), *dir = top ? top : getenv("srcdir");
     char path[4096], *line = NULL, *save = NULL, in[64];
     unsigned at = 0, n_lv = 0, n_text = 0;
     size_t cap = 0;

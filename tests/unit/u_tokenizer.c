@@ -28,7 +28,7 @@ static const char *const kinds[] = { "gpt2", "gpt2-prefix", "llama3", "qwen2", "
 static void
 data_path(char *out, size_t n, const char *kind, const char *tail)
 {
-    const char *dir = getenv("srcdir");
+    const char *top = getenv("FDD_SRC"), *dir = top ? top : getenv("srcdir");
 
     assert_in_range(snprintf(out, n, "%s/tests/parity/tok/%s%s", dir ? dir : ".", kind,
                              tail),
@@ -467,7 +467,8 @@ other_vocabulary(void **state)
     assert_null(tok);
     snprintf(path + strlen(path), 64, "/tokenizer.json: token \"");
     assert_ptr_equal(strstr(err, path), err);
-    snprintf(path, sizeof(path), "has id %d, config.json says vocab_size = %d: ", n - 1, n - 1);
+    snprintf(path, sizeof(path), "has id %d, config.json says vocab_size = %d: ", n - 1,
+             n - 1);
     assert_non_null(strstr(err, path));
     assert_non_null(strstr(err, "put this model's tokenizer.json in its place"));
     data_path(path, sizeof(path), "qwen2", "");
