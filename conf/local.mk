@@ -32,7 +32,6 @@ dist_tmpfiles_DATA = %D%/tmpfiles.d/fdd.conf
 	$(AM_V_GEN)$(SED) -f $(srcdir)/%D%/instance.sed $(srcdir)/%D%/fdd.socket >$@
 CLEANFILES += %D%/fdd.service.out %D%/fdd-textfile.service.out \
 	%D%/fdd-at.service.out %D%/fdd-at.socket.out
-EXTRA_DIST += %D%/instance.sed %D%/fdd.service %D%/fdd-textfile.service %D%/models
 install-data-hook:
 	cd $(DESTDIR)$(unitdir) && mv -f fdd.service.out fdd.service && \
 		mv -f fdd-textfile.service.out fdd-textfile.service && \

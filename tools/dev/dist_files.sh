@@ -12,13 +12,13 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 src=$(cd "$here/../.." && pwd -P)
 list() {
-    if [ -e "$src/.tarball" ]; then
+    if [ -e "$src/.tarball" ] && [ "$(wc -l <"$src/.tarball")" -gt 2 ]; then
         tail -n +3 "$src/.tarball"
     elif [ -e "$src/.git" ]; then
         git -c safe.directory="$src" -c core.quotePath=false -C "$src" ls-files |
             grep -vE '^(\.ci/|\.git)' | LC_ALL=C sort
     else
-        echo "make dist: $src has neither git nor a tarball's list of files" >&2
+        echo "make dist: $src has neither git nor a tarball's list of files (.tarball)" >&2
         return 1
     fi
 }
