@@ -458,7 +458,7 @@ d8_poisoned_records(struct sim_rng *g)
             (void)sim_poll(s);
         }
         sim_drain(s);
-        SIM_CHECK(s->n_done > rounds(600, 6000) / 30);
+        SIM_CHECK(s->n_done > (uint64_t)rounds(600, 6000) / 30);
         sim_free(s);
     }
     ref_free(f);
