@@ -4,8 +4,14 @@
 # overwritten.
 fddconfdir = $(pkgdatadir)
 dist_fddconf_DATA = %D%/fdd.ini
-completiondir = $(datadir)/bash-completion/completions
-dist_completion_DATA = %D%/completions/fdbench.bash %D%/completions/fdctl.bash
+dist_fddconf_DATA += %D%/completions/complete.sh
+# Each shell looks for a file of the command's name; zsh reads which it is for.
+bashcompdir = $(datadir)/bash-completion/completions
+nodist_bashcomp_DATA = %D%/completions/fdd.bash.out
+zshcompdir = $(datadir)/zsh/site-functions
+nodist_zshcomp_DATA = %D%/completions/_fdd.out
+fishcompdir = $(datadir)/fish/vendor_completions.d
+nodist_fishcomp_DATA = %D%/completions/fdd.fish.out
 unitdir = $(prefix)/lib/systemd/system
 nodist_unit_DATA = %D%/fdd.service.out %D%/fdd-textfile.service.out \
 	%D%/fdd-at.service.out %D%/fdd-at.socket.out
@@ -24,6 +30,14 @@ dist_tmpfiles_DATA = %D%/tmpfiles.d/fdd.conf
 %D%/fdd-textfile.service.out: %D%/fdd-textfile.service Makefile
 	@mkdir -p $(@D)
 	$(AM_V_GEN)$(SED) 's#/usr/bin/fdctl#$(bindir)/fdctl#' $(srcdir)/%D%/fdd-textfile.service >$@
+COMPLETIONS = %D%/completions/fdd.bash %D%/completions/_fdd %D%/completions/fdd.fish
+%D%/completions/fdd.bash.out %D%/completions/_fdd.out %D%/completions/fdd.fish.out: \
+		$(COMPLETIONS) Makefile
+	@mkdir -p $(@D)
+	$(AM_V_GEN)$(SED) 's#/usr/share/fdd/#$(pkgdatadir)/#' $(srcdir)/$(@:.out=) >$@
+CLEANFILES += %D%/completions/fdd.bash.out %D%/completions/_fdd.out \
+	%D%/completions/fdd.fish.out
+EXTRA_DIST += $(COMPLETIONS)
 # The units of instances, fdd@.service and fdd@.socket: the same but for the name.
 %D%/fdd-at.service.out: %D%/fdd.service.out %D%/instance.sed
 	$(AM_V_GEN)$(SED) -f $(srcdir)/%D%/instance.sed %D%/fdd.service.out >$@
@@ -36,8 +50,13 @@ install-data-hook:
 	cd $(DESTDIR)$(unitdir) && mv -f fdd.service.out fdd.service && \
 		mv -f fdd-textfile.service.out fdd-textfile.service && \
 		mv -f fdd-at.service.out fdd@.service && mv -f fdd-at.socket.out fdd@.socket
-	cd $(DESTDIR)$(completiondir) && mv -f fdbench.bash fdbench && mv -f fdctl.bash fdctl
+	cd $(DESTDIR)$(bashcompdir) && mv -f fdd.bash.out fdd && cp -f fdd fdctl && cp -f fdd fdbench
+	cd $(DESTDIR)$(zshcompdir) && mv -f _fdd.out _fdd
+	cd $(DESTDIR)$(fishcompdir) && mv -f fdd.fish.out fdd.fish && \
+		cp -f fdd.fish fdctl.fish && cp -f fdd.fish fdbench.fish
 uninstall-hook:
 	rm -f $(DESTDIR)$(unitdir)/fdd.service $(DESTDIR)$(unitdir)/fdd-textfile.service \
 		$(DESTDIR)$(unitdir)/fdd@.service $(DESTDIR)$(unitdir)/fdd@.socket \
-		$(DESTDIR)$(completiondir)/fdbench $(DESTDIR)$(completiondir)/fdctl
+		$(DESTDIR)$(zshcompdir)/_fdd
+	for p in fdd fdctl fdbench; do \
+		rm -f $(DESTDIR)$(bashcompdir)/$$p $(DESTDIR)$(fishcompdir)/$$p.fish; done

@@ -21,6 +21,12 @@ if ! grep -q -- '--coverage' "$FDD_BUILD/Makefile"; then
     grep -rlaE "$src/(daemon|kernels|libclient|tools|tests)/|$bld" "$dir/root" >"$dir/paths"
     [ ! -s "$dir/paths" ] || fail "installed files with the build's path: $(cat "$dir/paths")"
 fi
+for f in bash-completion/completions/fdctl bash-completion/completions/fdbench \
+    bash-completion/completions/fdd zsh/site-functions/_fdd fish/vendor_completions.d/fdctl.fish \
+    fish/vendor_completions.d/fdbench.fish fish/vendor_completions.d/fdd.fish; do
+    grep -q "$prefix/share/fdd/complete.sh" "$root/share/$f" || fail "not installed: share/$f"
+done
+[ -e "$root/share/fdd/complete.sh" ] || fail "not installed: complete.sh"
 units=lib/systemd/system
 for f in fdd.service fdd.socket fdd@.service fdd@.socket fdd-textfile.service; do
     [ -e "$root/$units/$f" ] || fail "not installed: $units/$f"
