@@ -286,9 +286,9 @@ SYS_TESTS = \
 	%D%/sys/037-last-words.sh \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh \
-SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
-	%D%/gpu/g_restricted \
 	%D%/sys/043-completion.sh
+SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
+	%D%/gpu/g_restricted
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
