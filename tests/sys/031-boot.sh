@@ -141,6 +141,23 @@ inside systemctl stop fdd.socket fdd
 [ ! -e "$tree/run/fdd/fdd.sock" ] && unit_is ActiveState inactive || bad "stop of both: $(unit ActiveState)"
 seen "systemctl stop fdd.socket fdd ends both"
 
+# a model in a home: the advice names ProtectHome, and what it says works
+cp -rL "$DEMO" "$tree/home/alice/demo"
+sed -i 's#^path = .*#path = /home/alice/demo#' "$conf/fdd.ini"
+! inside systemctl start fdd 2>/dev/null || bad "started with a model below /home"
+said 'ProtectHome of the unit hides /home/alice/demo.*systemctl edit fdd' || bad "no advice on ProtectHome"
+mkdir -p "$tree/etc/systemd/system/fdd.service.d"
+printf '[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths=/home/alice/demo\n' \
+    >"$tree/etc/systemd/system/fdd.service.d/override.conf"
+inside systemctl daemon-reload
+inside systemctl start fdd || bad "not started with the drop-in that was advised"
+until_true 30 ready || bad "not ready with the drop-in that was advised"
+inside systemctl stop fdd.socket fdd
+rm -r "$tree/etc/systemd/system/fdd.service.d"
+sed -i 's#^path = .*#path = /var/lib/fdd/demo#' "$conf/fdd.ini"
+inside systemctl daemon-reload
+seen "a model below /home: ProtectHome is named, and the advised drop-in serves it"
+
 # A worker that takes more memory than its group has: the kernel must choose it,
 # not the gate. With the unit's own MemoryMax where systemd has that controller,
 # else (control groups of version 1 are not passed on to the tree) in a group
