@@ -16,7 +16,8 @@
  * (tools, tests), everything before it and after log_fini(), and the child
  * of a fork, each directly from the thread that logs. log_fini(), which
  * exit() calls too, waits at most 1 s for the reader; what it does not take
- * is dropped, or shown by the gate if the queue is in the link segment. A
+ * is dropped, or shown by the gate if the queue is in the link segment (SIGRTMAX
+ * takes the thread out of its write()). A
  * panic (panic.h) writes what is queued, then its text, and gives up when
  * stderr has no room for 0.1 s. Of a process that was killed the gate shows
  * the lines that it had queued (log_adopt).

@@ -17,6 +17,7 @@
 
 #define OUT_DRAIN_NS  (1 * CLK_S)    /* at the end, for a slow reader */
 #define OUT_CANCEL_NS (200 * CLK_MS)
+#define OUT_SIGNAL    SIGRTMAX       /* ends a write() that does not end */
 #define OUT_NAP_NS    (1 * CLK_MS)   /* gathers lines: whoever logs then wakes nobody */
 #define OUT_IDLE_NS   (1 * CLK_S)
 #define OUT_FULL_MS   100            /* of a descriptor that another made non-blocking,
@@ -55,7 +56,8 @@ out_has_room(int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-static void
+/* -1: given up at the end, p is not written. */
+static int
 out_write(const char *p, size_t n)
 {
     while (n > 0) {
@@ -64,14 +66,15 @@ out_write(const char *p, size_t n)
         if (k < 0 && errno == EAGAIN)
             (void)out_has_room(OUT_FULL_MS);
         else if (k < 0 && errno != EINTR)
-            return; /* stderr is gone; there is no other sink */
+            return 0; /* stderr is gone; there is no other sink */
         if (k > 0) {
             p += k;
             n -= (size_t)k;
         }
-        if (k < 0 && out_get(&out.stop))
-            return;
+        if (k < 0 && out_get(&out.shut))
+            return -1;
     }
+    return 0;
 }
 
 void
@@ -80,7 +83,7 @@ log_put(const char *line, size_t n)
     struct lgq *q = __atomic_load_n(&out.q, __ATOMIC_ACQUIRE);
 
     if (q == NULL && !out_get(&out.shut))
-        out_write(line, n);
+        (void)out_write(line, n);
     else if (q == NULL || lgq_put(q, line, n) != 0)
         log_count_one();
 }
@@ -93,7 +96,7 @@ out_tell_lost(uint64_t lost)
     char line[LOG_LINE_BYTES];
 
     if (lost != 0)
-        out_write(line, log_lost_line(lost, line));
+        (void)out_write(line, log_lost_line(lost, line));
 }
 
 /* One write of whole lines. 0: there are none. */
@@ -110,20 +113,18 @@ out_some(struct lgq *q)
         (void)pause(); /* log_panic() goes on from here */
     }
     n = lgq_take(q, buf, sizeof(buf), &next);
-    if (n != 0) {
-        out_write(buf, n);
+    if (n != 0 && out_write(buf, n) == 0)
         lgq_release(q, next);
-    }
     out_tell_lost(lgq_lost(q));
     out_set(&out.busy, 0);
     return n != 0;
 }
 
+/* Only so that write() comes back with EINTR. */
 static void
-out_ended(void *arg)
+out_on_signal(int sig)
 {
-    (void)arg;
-    out_set(&out.done, 1);
+    (void)sig;
 }
 
 static void *
@@ -132,8 +133,7 @@ out_thread(void *arg)
     struct lgq *q = arg;
     int some = 0;
 
-    pthread_cleanup_push(out_ended, NULL);
-    for (;;) {
+    while (!out_get(&out.shut)) {
         uint32_t stop = out_get(&out.stop); /* first: then what was put before is seen */
 
         if (out_some(q)) {
@@ -147,7 +147,7 @@ out_thread(void *arg)
             lgq_wait(q, OUT_IDLE_NS);
         }
     }
-    pthread_cleanup_pop(1);
+    out_set(&out.done, 1);
     return NULL;
 }
 
@@ -169,6 +169,7 @@ int
 log_start(struct lgq *q)
 {
     static int once;
+    struct sigaction sa = { .sa_handler = out_on_signal };
     sigset_t all, before;
     int rc;
 
@@ -181,7 +182,9 @@ log_start(struct lgq *q)
     lgq_init(q);
     out.stop = out.done = out.shut = 0;
     /* Signals are for those who wait for them: the gate reads a signalfd. */
+    (void)sigaction(OUT_SIGNAL, &sa, NULL);
     (void)sigfillset(&all);
+    (void)sigdelset(&all, OUT_SIGNAL);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&out.th, NULL, out_thread, q);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -201,6 +204,8 @@ out_wait_done(uint64_t ns)
 
     while (!out_get(&out.done) && clk_now_ns() < end) {
         lgq_wake(out.made);
+        if (out_get(&out.shut))
+            (void)pthread_kill(out.th, OUT_SIGNAL);
         clk_sleep_ns(CLK_MS);
     }
     return out_get(&out.done) != 0;
@@ -216,10 +221,8 @@ log_fini(void)
     }
     out.running = 0;
     out_set(&out.stop, 1);
-    if (!out_wait_done(OUT_DRAIN_NS)) {
+    if (!out_wait_done(OUT_DRAIN_NS))
         out_set(&out.shut, 1); /* before anybody writes for himself */
-        (void)pthread_cancel(out.th);
-    }
     __atomic_store_n(&out.q, NULL, __ATOMIC_RELEASE);
     log_count(NULL);
     if (!out_wait_done(OUT_CANCEL_NS)) {

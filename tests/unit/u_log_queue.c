@@ -227,7 +227,7 @@ t_threads(void **state)
     struct filler f[THREADS] = { { 0 } };
     int seen[THREADS] = { 0 }, n_seen = 0;
     uint64_t lost = 0, told = 0, next, end = clk_now_ns() + 60 * CLK_S;
-    char some[LGQ_LINE_BYTES];
+    char some[LGQ_LINE_BYTES + 1];
     size_t n;
 
     (void)state;
@@ -237,7 +237,8 @@ t_threads(void **state)
         assert_int_equal(pthread_create(&f[i].th, NULL, fill, &f[i]), 0);
     }
     while (n_seen + (int)told < THREADS * EACH && clk_now_ns() < end) {
-        n = lgq_take(&q, some, sizeof(some), &next);
+        n = lgq_take(&q, some, sizeof(some) - 1, &next);
+        some[n] = '\0';
         for (size_t at = 0; at < n;) {
             const char *nl = memchr(some + at, '\n', n - at);
             char *p;
