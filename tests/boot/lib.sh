@@ -63,10 +63,16 @@ boot_up() {
         skip "systemd-nspawn cannot boot here: $(tail -n 3 "$dir/console" | tr '\n' ' ')"
     fi
 }
+# The child that is process 1 of its own namespace: nspawn forks another first.
 boot_found() {
+    local p
     kill -0 "$boot_pid" 2>/dev/null || return 1
-    boot_leader=$(cat /proc/"$boot_pid"/task/*/children 2>/dev/null | tr ' ' '\n' | head -n 1)
-    [ -n "$boot_leader" ]
+    for p in $(cat /proc/"$boot_pid"/task/*/children 2>/dev/null); do
+        grep -qE '^NSpid:.*[[:space:]][0-9]+[[:space:]]1$' "/proc/$p/status" 2>/dev/null || continue
+        boot_leader=$p
+        return 0
+    done
+    return 1
 }
 boot_is_up() {
     case $(inside systemctl is-system-running 2>/dev/null) in
