@@ -277,9 +277,10 @@ par_parse_int(const struct par_def *d, const char *name, const char *value, int6
     if (!big && v % div != 0)
         return par_bad_value(name, value, err, err_bytes, "not a whole number of %s",
             d->unit);
-    *ret = v / div;
-    if (big || *ret < d->lo || *ret > d->hi)
+    /* Too big: div may be anything, 0 too. */
+    if (big || v / div < d->lo || v / div > d->hi)
         return out_of_range(d, name, value, scale, err, err_bytes);
+    *ret = v / div;
     return 0;
 }
 

@@ -257,6 +257,8 @@ units(void **state)
     assert_true(par_get(f->ps)->sched_itl_target_ms == 250);
 }
 
+#define ZEROS_64 "0000000000000000000000000000000000000000000000000000000000000000"
+
 static void
 units_that_do_not_fit(void **state)
 {
@@ -285,6 +287,10 @@ units_that_do_not_fit(void **state)
             "does not fit; write a number of ms, or one with us, ms, s, min, h or d" },
         { "kv.memory_bytes", "9223372036854775807t", "kv.memory_bytes = "
             "9223372036854775807t: must be 0 to 1024g" },
+        /* 10 to the 64th is 0 in 64 bits */
+        { "daemon.crash_window_s", "1." ZEROS_64 "s", "daemon.crash_window_s = 1."
+            "0000000000000000000000000000000000000000000000000000000000: must be 1 to "
+            "86400 s" },
         { "max_waiting_time", "-5s", "max_waiting_time = -5s: must be 0 to 86400000 ms" },
         { "kv.memory_bytes", "8 GB more", "kv.memory_bytes = 8 GB more: not a size; write "
             "a whole number of bytes, or with k, m or g, like 32m" },
