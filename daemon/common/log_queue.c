@@ -97,7 +97,8 @@ lgq_put(struct lgq *q, const char *line, size_t n)
         /* pairs with lgq_release(): what lay there has been read */
         uint64_t head = __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
 
-        if (at + span - head > LGQ_BYTES)
+        /* head past at: the tail read is an old one, and the exchange fails */
+        if ((int64_t)(at + span - head) > (int64_t)LGQ_BYTES)
             return lgq_drop(q, at);
     } while (!__atomic_compare_exchange_n(&q->tail, &at, at + span, 1, __ATOMIC_RELAXED,
         __ATOMIC_RELAXED));
@@ -120,7 +121,7 @@ lgq_take(const struct lgq *q, char *ret, size_t ret_bytes, uint64_t *ret_next)
     if (tail - at > LGQ_BYTES || (at & 7) != 0)
         return 0;
     while (at < tail && (n = lgq_length(q, at)) != 0 && n <= ret_bytes - used &&
-        at + lgq_span(n) <= tail) {
+        lgq_span(n) <= tail - at) {
         lgq_copy_out(q, at + LGQ_HEAD, ret + used, n);
         used += n;
         at += lgq_span(n);
@@ -174,7 +175,7 @@ lgq_last(const struct lgq *q, char *ret, size_t ret_bytes)
 
     while (at < tail) {
         n = lgq_length(q, at);
-        if (n == 0 || at + lgq_span(n) > tail || n > ret_bytes - 1 - used) {
+        if (n == 0 || lgq_span(n) > tail - at || n > ret_bytes - 1 - used) {
             at += 8;
             continue;
         }

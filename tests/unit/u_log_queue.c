@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log_queue.h"
@@ -140,6 +141,11 @@ t_former_laps(void **state)
     assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 0);
     q.tail = UINT64_MAX;
     (void)lgq_last(&q, buf, 4096);
+    /* a last record that would end behind the last position there is */
+    *(uint64_t *)(void *)(q.data + LGQ_BYTES - 16) = ((UINT64_MAX - 15) / 8 + 1) << 16 | 7;
+    (void)alarm(10);
+    assert_int_equal(lgq_last(&q, buf, 4096), 0);
+    (void)alarm(0);
 }
 
 static void
