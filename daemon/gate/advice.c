@@ -43,7 +43,8 @@ adv_is_hidden(const char *path, const char *at, int rc)
 {
     static const char *const homes[] = { "/home", "/root", "/run/user" };
 
-    if (getenv("INVOCATION_ID") == NULL)
+    /* The first alone is also set in the terminals of a desktop session. */
+    if (getenv("INVOCATION_ID") == NULL || getenv("RUNTIME_DIRECTORY") == NULL)
         return 0;
     for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
         size_t n = strlen(homes[i]);

@@ -140,6 +140,7 @@ t_protect_home(void **state)
 
     (void)state;
     assert_int_equal(setenv("INVOCATION_ID", "1", 1), 0);
+    assert_int_equal(setenv("RUNTIME_DIRECTORY", "/run/fdd", 1), 0);
     adv_model("/home/no-such-user/model", "fdd@a", 0, text, sizeof(text));
     assert_non_null(strstr(text, "ProtectHome"));
     assert_non_null(strstr(text, "/var/lib/fdd"));
@@ -149,6 +150,10 @@ t_protect_home(void **state)
     no_harm(text);
     adv_model("/srv/nothing/model", "fdd", 0, text, sizeof(text));
     assert_non_null(strstr(text, "ls -ld /srv/nothing"));
+    /* a terminal of a desktop session */
+    assert_int_equal(unsetenv("RUNTIME_DIRECTORY"), 0);
+    adv_model("/home/no-such-user/model", "fdd", 0, text, sizeof(text));
+    assert_null(strstr(text, "ProtectHome"));
     assert_int_equal(unsetenv("INVOCATION_ID"), 0);
     adv_model("/home/no-such-user/model", "fdd", 0, text, sizeof(text));
     assert_null(strstr(text, "ProtectHome"));
