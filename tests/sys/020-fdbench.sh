@@ -49,11 +49,11 @@ expect 0 bench start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" 
 has "$out" "cold +socket there +[0-9.]+"
 has "$out" "warm +socket there +[0-9.]+"
 has "$out" "first token +[0-9.]+ +[0-9.]+ +[0-9.]+"
-bench start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" --repeats 2 \
+bench start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" --repeats "$(few 2 1)" \
     --json >"$dir/start.json" || fail "start --json"
 holds "$dir/start.json" 'all(0 < r["socket_ms"] < r["ready_ms"] < r["first_token_ms"] for r in d["runs"]) and
-    len(d["runs"]) == 4 and
-    d["cold"]["starts"] == 2'
+    len(d["runs"]) == '"$(few 4 2)"' and
+    d["cold"]["starts"] == '"$(few 2 1)"
 expect 69 bench start --model "$DEMO" --fdd "$FDD" --set sched.no_such=1
 has "$out" "unknown parameter"
 mkdir "$dir/empty"
@@ -74,7 +74,8 @@ unset TMPDIR
 
 # --- serve
 start --set model.path="$DEMO"
-bench serve -c 16 -n 96 -i 16:64 -o 24 --ttft-ms 60000 --tpot-ms 10000 --csv "$dir/a.csv" \
+n_serve=$(few 96 32)
+bench serve -c 16 -n "$n_serve" -i 16:64 -o 24 --ttft-ms 60000 --tpot-ms 10000 --csv "$dir/a.csv" \
     --json "$dir/a.json" --html "$dir/a.html" >"$dir/a.txt" || fail "serve: $(cat "$dir/a.txt")"
 text=$(cat "$dir/a.txt")
 for m in TTFT TPOT ITL E2E queue "request throughput" "output throughput" \
@@ -82,13 +83,13 @@ for m in TTFT TPOT ITL E2E queue "request throughput" "output throughput" \
     "prefix cache" preemptions "own processor use" "lateness"; do
     has "$text" "$m"
 done
-has "$text" "requests that ended well +96"
-has "$text" "output tokens +2304"
+has "$text" "requests that ended well +$n_serve"
+has "$text" "output tokens +$((n_serve * 24))"
 has "$text" "goodput +[0-9.]+"
-holds "$dir/a.json" 'd["repeats"][0]["requests_ok"] == 96 and
+holds "$dir/a.json" 'd["repeats"][0]["requests_ok"] == '"$n_serve"' and
     d["repeats"][0]["attainment"] == 1 and
-    d["repeats"][0]["ttft_ms"]["n"] == 96'
-[ "$(awk -F, '$3 == 0' "$dir/a.csv" | wc -l)" = 96 ] || fail "the log has not 96 requests"
+    d["repeats"][0]["ttft_ms"]["n"] == '"$n_serve"
+[ "$(awk -F, '$3 == 0' "$dir/a.csv" | wc -l)" = "$n_serve" ] || fail "the log has not $n_serve requests"
 
 # --- the log gives the same numbers; a changed log does not
 expect 0 python3 "$recompute" "$dir/a.csv" "$dir/a.json"

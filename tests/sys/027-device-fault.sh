@@ -11,7 +11,7 @@ read -ra more <<<"${FAULT_ARGS:---set model.path=$DEMO --set device.backend=cpu 
 # that sanitizer sleeps a second in every _exit()
 export TSAN_OPTIONS="${TSAN_OPTIONS:-}:atexit_sleep_ms=0"
 start --set log.format=json --set log.rate=0 "${more[@]}"
-clients=6 rounds=${FAULT_ROUNDS:-2} tokens=${FAULT_TOKENS:-900}
+clients=6 rounds=${FAULT_ROUNDS:-2} tokens=${FAULT_TOKENS:-$(few 900 300)}
 for i in $(seq $clients); do echo "[$((i * 7)), $((i * 11 + 3)), 5]" >"$dir/ids$i"; done
 worker() { pgrep -P "$fdd_pid" | head -n 1; }
 ask() { # NAME [CMD...]: all clients at once, CMD beside them; exit codes in $codes
