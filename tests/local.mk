@@ -288,7 +288,8 @@ SYS_TESTS = \
 	%D%/sys/037-last-words.sh \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh \
-	%D%/sys/043-completion.sh
+	%D%/sys/043-completion.sh \
+	%D%/sys/044-boot-instance.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)

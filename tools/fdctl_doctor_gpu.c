@@ -204,8 +204,8 @@ check_device_file(struct doc *d, const char *path, int is_needed)
         return;
     doc_add(d, DOC_WARN, path, "%s", strerror(errno));
     if (access(full, F_OK) == 0)
-        doc_fix(d, "let the daemon's user read and write it: sudo chmod a+rw %s, or its "
-            "group", path);
+        doc_fix(d, "ls -l %s says who may; add the daemon's user to its group (often "
+            "video or render), or see NVreg_DeviceFileMode in the driver's README", path);
     else
         doc_fix(d, "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all");
 }
