@@ -34,6 +34,31 @@ adv_blocked_at(const char *path, char *ret, size_t ret_bytes)
     return 0;
 }
 
+/* A path as one word of a shell command: as it is, or in single quotes. What
+ * does not fit becomes DIR. */
+static const char *
+adv_word(const char *path, char *ret, size_t ret_bytes)
+{
+    size_t at = 0;
+
+    if (path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        "0123456789/._-+,:=@%")] == '\0' && path[0] != '-')
+        return path;
+    ret[at++] = '\'';
+    for (const char *p = path; *p != '\0'; p++) {
+        const char quote[] = "'\\''";
+        size_t n = *p == '\'' ? sizeof(quote) - 1 : 1;
+
+        if (at + n + 2 > ret_bytes)
+            return "DIR";
+        memcpy(ret + at, *p == '\'' ? quote : p, n);
+        at += n;
+    }
+    ret[at++] = '\'';
+    ret[at] = '\0';
+    return ret;
+}
+
 /* ---- models ---------------------------------------------------------------- */
 
 /* Does the unit's ProtectHome hide it? Then a folder that everybody may enter
@@ -53,6 +78,30 @@ adv_is_hidden(const char *path, const char *at, int rc)
             return rc == ENOENT || strcmp(at, homes[i]) == 0;
     }
     return 0;
+}
+
+/* A path as BindReadOnlyPaths= takes it: quoted, its specifiers and colons
+ * escaped. What does not fit becomes DIR. */
+static const char *
+adv_bind(const char *path, char *ret, size_t ret_bytes)
+{
+    size_t at = 0;
+
+    if (path[strcspn(path, " \t\"'\\:%")] == '\0')
+        return path;
+    ret[at++] = '"';
+    for (const char *p = path; *p != '\0'; p++) {
+        if (at + 4 > ret_bytes)
+            return "DIR";
+        if (*p == '%')
+            ret[at++] = '%';
+        else if (*p == '"' || *p == '\\' || *p == ':')
+            ret[at++] = '\\';
+        ret[at++] = *p;
+    }
+    ret[at++] = '"';
+    ret[at] = '\0';
+    return ret;
 }
 
 /* A group that lets its members read models, and not much more. */
@@ -75,23 +124,24 @@ static void
 adv_copy(const char *path, const char *me, char *ret, size_t ret_bytes)
 {
     const char *base = strrchr(path, '/');
+    char word[PAR_STR_BYTES + 16];
     struct stat st;
 
     base = base != NULL && base[1] != '\0' ? base + 1 : "model";
     if (stat(ADV_MODELS, &st) == 0 && S_ISDIR(st.st_mode))
         (void)snprintf(ret, ret_bytes, "a copy that user %s may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s %s/, and model.path = %s/%s", me, path,
-            ADV_MODELS, ADV_MODELS, base);
+            "--no-preserve=mode,ownership %s %s/, and model.path = %s/%s", me,
+            adv_word(path, word, sizeof(word)), ADV_MODELS, ADV_MODELS, base);
     else
         (void)snprintf(ret, ret_bytes, "a copy that user %s may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s DIR/, and model.path = DIR/%s", me, path,
-            base);
+            "--no-preserve=mode,ownership %s DIR/, and model.path = DIR/%s", me,
+            adv_word(path, word, sizeof(word)), base);
 }
 
 void
 adv_model(const char *path, const char *unit, int no_right, char *ret, size_t ret_bytes)
 {
-    char at[PAR_STR_BYTES], me[64];
+    char at[PAR_STR_BYTES], word[PAR_STR_BYTES + 16], me[64];
     int rc = adv_blocked_at(path, at, sizeof(at));
     const struct group *gr;
     struct stat st;
@@ -101,12 +151,14 @@ adv_model(const char *path, const char *unit, int no_right, char *ret, size_t re
     if (rc != 0 && adv_is_hidden(path, at, rc)) {
         (void)snprintf(ret, ret_bytes, "ProtectHome of the unit hides %s: move the model "
             "to " ADV_MODELS ", or sudo systemctl edit %s, with the lines\n[Service]\n"
-            "ProtectHome=tmpfs\nBindReadOnlyPaths=%s\n", path, unit, path);
+            "ProtectHome=tmpfs\nBindReadOnlyPaths=%s\n", path, unit,
+            adv_bind(path, word, sizeof(word)));
         return;
     }
     if (rc == ENOENT) {
         (void)snprintf(ret, ret_bytes,
-            "ls -ld %s (it does not exist; correct model.path)", at);
+            "ls -ld %s (it does not exist; correct model.path)",
+            adv_word(at, word, sizeof(word)));
         return;
     }
     if (!no_right && rc != EACCES)

@@ -174,6 +174,30 @@ t_no_right(void **state)
     assert_string_equal(text, "");
 }
 
+/* Paths are single words of the commands and lines that name them. */
+static void
+t_odd_paths(void **state)
+{
+    char dir[] = "/tmp/u_service XXXXXX", path[64], want[128], text[768];
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    adv_model(dir, "fdd", 1, text, sizeof(text));
+    (void)snprintf(want, sizeof(want), "mode,ownership '%s' ", dir);
+    assert_non_null(strstr(text, want));
+    (void)snprintf(path, sizeof(path), "%s/it's", dir);
+    adv_model(path, "fdd", 0, text, sizeof(text));
+    (void)snprintf(want, sizeof(want), "ls -ld '%s/it'\\''s' ", dir);
+    assert_non_null(strstr(text, want));
+    assert_int_equal(setenv("INVOCATION_ID", "1", 1), 0);
+    assert_int_equal(setenv("RUNTIME_DIRECTORY", "/run/fdd", 1), 0);
+    adv_model("/home/no-such-user/a 100%:b", "fdd", 0, text, sizeof(text));
+    assert_non_null(strstr(text, "=\"/home/no-such-user/a 100%%\\:b\"\n"));
+    assert_int_equal(unsetenv("INVOCATION_ID"), 0);
+    assert_int_equal(unsetenv("RUNTIME_DIRECTORY"), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 static void
 open_dir(const char *dir, int rc, char *err, size_t err_bytes)
 {
@@ -229,6 +253,7 @@ main(void)
         cmocka_unit_test(t_stop_notice),
         cmocka_unit_test(t_protect_home),
         cmocka_unit_test(t_no_right),
+        cmocka_unit_test(t_odd_paths),
         cmocka_unit_test(t_folder),
     };
 
