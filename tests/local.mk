@@ -15,6 +15,7 @@ SCHED_FIXTURE = %D%/unit/sched_fixture.c %D%/unit/sched_fixture.h
 DOCTOR_FIXTURE = %D%/unit/doctor_fixture.h
 FDBENCH_FIXTURE = %D%/unit/fdbench_fixture.h
 KV_FIXTURE = %D%/unit/kv_fixture.h
+TMP_FIXTURE = %D%/unit/tmp_fixture.h
 WEIGHTS_FIXTURE = %D%/unit/weights_fixture.h
 MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
 
@@ -144,6 +145,9 @@ endif
 
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
+tests_unit_u_cgroup_SOURCES = %D%/unit/u_cgroup.c $(TMP_FIXTURE)
+tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)
+tests_unit_u_where_SOURCES = %D%/unit/u_where.c $(TMP_FIXTURE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
 tests_unit_u_reqlog_SOURCES = %D%/unit/u_reqlog.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)

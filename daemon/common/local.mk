@@ -4,6 +4,8 @@ noinst_LIBRARIES += libfddcommon.a
 libfddcommon_a_SOURCES = \
 	%D%/cgroup.c \
 	%D%/cgroup.h \
+	%D%/dir.c \
+	%D%/dir.h \
 	%D%/clk.c \
 	%D%/clk.h \
 	%D%/counter.c \

@@ -18,6 +18,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "daemon/common/dir.h"
 #include "daemon/common/log.h"
 #include "daemon/gate/advice.h"
 #include "libclient/fdwhere.h"
@@ -80,28 +81,6 @@ rtd_choose_dir(struct rtd *rt, const struct par *par, const struct fdw_env *e, c
         rc = snprintf(err, err_bytes, "runtime folder \"%s\" is not an absolute path; fix: "
             "daemon.runtime_dir or FDD_RUNTIME_DIR", rt->dir);
     return rc != 0 ? EX_CONFIG : 0;
-}
-
-/* The folder; that of an instance may be the first in its parent. */
-static int
-rtd_make_dir(const struct rtd *rt)
-{
-    mode_t mode = geteuid() == 0 ? 0755 : 0700;
-    char parent[PAR_STR_BYTES];
-    char *slash;
-
-    if (mkdir(rt->dir, mode) == 0 || errno == EEXIST)
-        return 0;
-    if (errno != ENOENT || rt->instance[0] == '\0')
-        return -errno;
-    (void)snprintf(parent, sizeof(parent), "%s", rt->dir);
-    slash = strrchr(parent, '/');
-    if (slash == NULL || slash == parent)
-        return -ENOENT;
-    *slash = '\0';
-    if (mkdir(parent, mode) != 0 && errno != EEXIST)
-        return -errno;
-    return mkdir(rt->dir, mode) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
 static int
@@ -179,7 +158,7 @@ rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
     if (fdw_device_dir(&e, rt->dir, (unsigned long)geteuid(), rt->device_dir,
         sizeof(rt->device_dir)) != 0)
         rt->device_dir[0] = '\0';
-    rc = rtd_make_dir(rt);
+    rc = dir_make(rt->dir, rt->instance[0] != '\0');
     if (rc != 0) {
         char own[PAR_STR_BYTES];
 

@@ -13,29 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/dir.h"
+
 #define DLK_TEXT 700
-
-/* The folder and its parent: a user's own folder of fdd may not be there yet. */
-static int
-make_dir(const char *dir)
-{
-    mode_t mode = geteuid() == 0 ? 0755 : 0700;
-    char parent[600];
-    char *slash;
-
-    if (mkdir(dir, mode) == 0 || errno == EEXIST)
-        return 0;
-    if (errno != ENOENT || strlen(dir) >= sizeof(parent))
-        return -errno;
-    memcpy(parent, dir, strlen(dir) + 1);
-    slash = strrchr(parent, '/');
-    if (slash == NULL || slash == parent)
-        return -ENOENT;
-    *slash = '\0';
-    if (mkdir(parent, mode) != 0 && errno != EEXIST)
-        return -errno;
-    return mkdir(dir, mode) == 0 || errno == EEXIST ? 0 : -errno;
-}
 
 /* Nobody else may take a lock's file away. */
 static int
@@ -139,7 +119,7 @@ dlk_take(const char *dir, const char *uuid, int shared, const struct dlk_owner *
         (void)snprintf(err, err_bytes, "device \"%.64s\" has no usable UUID", uuid);
         return -EINVAL;
     }
-    rc = make_dir(dir);
+    rc = dir_make(dir, 1);
     if (rc == 0 && (rc = check_dir(dir, &st, err, err_bytes)) != 0)
         return rc;
     (void)snprintf(path, sizeof(path), "%.600s/%s", dir, uuid);

@@ -15,36 +15,17 @@
 #include <cmocka.h>
 
 #include "daemon/common/cgroup.h"
+#include "tests/unit/tmp_fixture.h"
 
-static char root[64];
-
-static int
-setup(void **state)
-{
-    (void)state;
-    strcpy(root, "/tmp/u_cgroup.XXXXXX");
-    return mkdtemp(root) == NULL;
-}
-
-static int
-teardown(void **state)
-{
-    char cmd[128];
-
-    (void)state;
-    (void)snprintf(cmd, sizeof(cmd), "rm -rf %s", root);
-    return system(cmd);
-}
-
-/* A file below root, its folders made on the way. */
+/* A file below tmp_root, its folders made on the way. */
 static void
 put(const char *path, const char *text)
 {
     char full[512];
     FILE *fp;
 
-    (void)snprintf(full, sizeof(full), "%s%s", root, path);
-    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')) != NULL; p++) {
+    (void)snprintf(full, sizeof(full), "%s%s", tmp_root, path);
+    for (char *p = full + strlen(tmp_root) + 1; (p = strchr(p, '/')) != NULL; p++) {
         *p = '\0';
         (void)mkdir(full, 0700);
         *p = '/';
@@ -64,15 +45,15 @@ t_version_2(void **state)
     put("/proc/self/cgroup", "0::/system.slice/fdd.service\n");
     put("/sys/fs/cgroup/system.slice/fdd.service/memory.max", "max\n");
     put("/sys/fs/cgroup/system.slice/fdd.service/pids.max", "2112\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     assert_true(c.memory_max == CGR_NO_LIMIT);
     assert_int_equal(c.tasks_max, 2112);
     put("/sys/fs/cgroup/system.slice/fdd.service/memory.max", "2147483648\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 2147483648);
     /* a smaller one outside counts */
     put("/sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 1073741824);
 }
 
@@ -84,20 +65,20 @@ t_version_1(void **state)
     (void)state;
     put("/proc/self/cgroup", "9:name=systemd:/a\n8:pids:/a/b\n4:cpu,memory:/a\n0::/\n");
     put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     assert_true(c.memory_max == CGR_NO_LIMIT && c.tasks_max == CGR_NO_LIMIT);
     put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "100663296\n");
     put("/sys/fs/cgroup/pids/pids.max", "99\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 100663296);
     assert_int_equal(c.tasks_max, 99);
     /* seen from another namespace: what lies at the mount */
     put("/proc/self/cgroup", "4:memory:/../x\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 4096);
     put("/proc/self/cgroup", "nonsense\n::\n:\n");
-    cgr_read(root, &c);
+    cgr_read(tmp_root, &c);
     cgr_read("/nonexistent", &c);
     assert_true(c.memory_max == CGR_NO_LIMIT && c.tasks_max == CGR_NO_LIMIT);
 }
@@ -128,8 +109,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(t_version_2, setup, teardown),
-        cmocka_unit_test_setup_teardown(t_version_1, setup, teardown),
+        cmocka_unit_test_setup_teardown(t_version_2, tmp_make, tmp_drop),
+        cmocka_unit_test_setup_teardown(t_version_1, tmp_make, tmp_drop),
         cmocka_unit_test(t_short),
     };
 

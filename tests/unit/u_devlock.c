@@ -21,33 +21,22 @@
 #include <unistd.h>
 
 #include "daemon/worker/devlock.h"
+#include "tests/unit/tmp_fixture.h"
 
 #define UUID "GPU-1a2b3c4d-5e6f-7081-92a3-b4c5d6e7f809"
 
-static char root[64], dir[128], err[1200];
+static char dir[128], err[1200];
 static const struct dlk_owner me = { 4711, "qwen", "/run/fdd/qwen" };
 static const struct dlk_owner other = { 4712, "", "/run/fdd" };
 
 static int
 setup(void **state)
 {
-    (void)state;
-    strcpy(root, "/tmp/u_devlock.XXXXXX");
-    if (mkdtemp(root) == NULL)
-        return 1;
-    (void)snprintf(dir, sizeof(dir), "%s/fdd/devices", root);
+    int rc = tmp_make(state);
+
+    (void)snprintf(dir, sizeof(dir), "%s/fdd/devices", tmp_root);
     err[0] = '\0';
-    return 0;
-}
-
-static int
-teardown(void **state)
-{
-    char cmd[128];
-
-    (void)state;
-    (void)snprintf(cmd, sizeof(cmd), "rm -rf %s", root);
-    return system(cmd);
+    return rc;
 }
 
 static int
@@ -103,13 +92,13 @@ test_misuse(void **state)
     assert_int_equal(fd, -7);
     assert_int_not_equal(access(dir, F_OK), 0);
     /* a parent that is not there, a file in place of the folder, a folder of others */
-    (void)snprintf(path, sizeof(path), "%s/a/b/c/devices", root);
+    (void)snprintf(path, sizeof(path), "%s/a/b/c/devices", tmp_root);
     assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -ENOENT);
     assert_non_null(strstr(err, path));
-    (void)snprintf(path, sizeof(path), "%s/file", root);
+    (void)snprintf(path, sizeof(path), "%s/file", tmp_root);
     fclose(fopen(path, "w"));
     assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -ENOTDIR);
-    (void)snprintf(path, sizeof(path), "%s/open", root);
+    (void)snprintf(path, sizeof(path), "%s/open", tmp_root);
     assert_int_equal(mkdir(path, 0777), 0);
     assert_int_equal(chmod(path, 0777), 0);
     assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -EPERM);
@@ -130,7 +119,7 @@ test_links(void **state)
     assert_true(fd >= 0);
     dlk_drop(fd);
     (void)snprintf(path, sizeof(path), "%s/" UUID, dir);
-    (void)snprintf(victim, sizeof(victim), "%s/victim", root);
+    (void)snprintf(victim, sizeof(victim), "%s/victim", tmp_root);
     assert_int_equal(unlink(path), 0);
     fclose(fopen(victim, "w"));
     assert_int_equal(symlink(victim, path), 0);
@@ -205,7 +194,7 @@ test_cloexec(void **state)
     dlk_drop(fd);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, tmp_drop)
 
 int
 main(void)

@@ -18,29 +18,10 @@
 
 #include "libclient/fdclient.h"
 #include "libclient/fdwhere.h"
+#include "tests/unit/tmp_fixture.h"
 #include "tools/fdctl.h"
 
-static char root[64];
-
-static int
-setup(void **state)
-{
-    (void)state;
-    strcpy(root, "/tmp/u_where.XXXXXX");
-    return mkdtemp(root) == NULL;
-}
-
-static int
-teardown(void **state)
-{
-    char cmd[128];
-
-    (void)state;
-    (void)snprintf(cmd, sizeof(cmd), "rm -rf %s", root);
-    return system(cmd);
-}
-
-/* root/path, as a folder, or a file when it ends in .sock; in one of 4 places. */
+/* tmp_root/path, as a folder, or a file when it ends in .sock; in one of 4 places. */
 static const char *
 make(const char *path)
 {
@@ -48,7 +29,7 @@ make(const char *path)
     static int at;
     char *p = full[at++ % 4], *s;
 
-    (void)snprintf(p, sizeof(full[0]), "%s/%s", root, path);
+    (void)snprintf(p, sizeof(full[0]), "%s/%s", tmp_root, path);
     for (s = strchr(p + 1, '/'); s != NULL; s = strchr(s + 1, '/')) {
         *s = '\0';
         (void)mkdir(p, 0755);
@@ -81,7 +62,7 @@ test_names(void **state)
         assert_int_equal(fdw_home(&e, NULL, bad[i], 1, path, sizeof(path)), -EINVAL);
         e.instance = bad[i];
         assert_int_equal(fdw_find_socket(&e, path, sizeof(path)), -EINVAL);
-        e.xdg = root;
+        e.xdg = tmp_root;
         assert_int_equal(fdw_find_socket(&e, path, sizeof(path)), -EINVAL);
         e.instance = e.xdg = NULL;
     }
@@ -118,18 +99,18 @@ static void
 test_order(void **state)
 {
     char path[FDW_PATH_BYTES], want[256];
-    struct fdw_env e = { .system_dir = "/run/fdd", .xdg = root };
+    struct fdw_env e = { .system_dir = "/run/fdd", .xdg = tmp_root };
 
     (void)state;
     /* XDG only once there is a socket */
     FIND(NULL, NULL, "/run/fdd");
     FIND(NULL, "q", "/run/fdd/q");
-    (void)snprintf(want, sizeof(want), "%s/fdd", root);
+    (void)snprintf(want, sizeof(want), "%s/fdd", tmp_root);
     make("fdd/fdd.sock");
     FIND(NULL, NULL, want);
     FIND(NULL, "q", "/run/fdd/q");
     make("fdd/q/fdd.sock");
-    (void)snprintf(want, sizeof(want), "%s/fdd/q", root);
+    (void)snprintf(want, sizeof(want), "%s/fdd/q", tmp_root);
     FIND(NULL, "q", want);
     e.instance = "q";
     FIND(NULL, NULL, want);
@@ -154,12 +135,12 @@ test_order(void **state)
     FIND(NULL, NULL, "/none");
 }
 
-/* root kept by sudo -E the XDG folder of a user, who then answered root's fdctl. */
+/* tmp_root kept by sudo -E the XDG folder of a user, who then answered tmp_root's fdctl. */
 static void
 test_foreign_xdg(void **state)
 {
     char path[FDW_PATH_BYTES];
-    struct fdw_env e = { .system_dir = "/run/fdd", .xdg = root };
+    struct fdw_env e = { .system_dir = "/run/fdd", .xdg = tmp_root };
     const char *dir;
 
     (void)state;
@@ -212,7 +193,7 @@ test_device_dir(void **state)
     } while (0)
     DEVS("/run/fdd", "/run/fdd/devices");
     DEVS("/run/fdd/q", "/run/fdd/devices");
-    (void)snprintf(want, sizeof(want), "%s/fdd-devices-7", root);
+    (void)snprintf(want, sizeof(want), "%s/fdd-devices-7", tmp_root);
     DEVS(make("a"), want);
     DEVS(make("b"), want);
     DEVS("/tmp", access("/", W_OK) == 0 ? "/fdd-devices-7" : "/tmp/devices");
@@ -221,7 +202,7 @@ test_device_dir(void **state)
     DEVS("/run/fdd/q", "/run/fdd/devices");
     DEVS("/run/fddx", "/x/fdd/devices");
     DEVS("/x/fdd/q", "/x/fdd/devices");
-    DEVS(root, "/x/fdd/devices");
+    DEVS(tmp_root, "/x/fdd/devices");
 }
 
 /* What the library and fdctl make of one environment is the same socket. */
@@ -236,10 +217,10 @@ test_both_agree(void **state)
     (void)state;
     make("fdd/fdd.sock");
     make("fdd/q/fdd.sock");
-    (void)snprintf(values[0], sizeof(values[0]), "%s/s.sock", root);
-    (void)snprintf(values[1], sizeof(values[1]), "%s/run", root);
+    (void)snprintf(values[0], sizeof(values[0]), "%s/s.sock", tmp_root);
+    (void)snprintf(values[1], sizeof(values[1]), "%s/run", tmp_root);
     (void)snprintf(values[2], sizeof(values[2]), "q");
-    (void)snprintf(values[3], sizeof(values[3]), "%s", root);
+    (void)snprintf(values[3], sizeof(values[3]), "%s", tmp_root);
     setenv("RUNTIME_DIRECTORY", "/run/another-unit", 1);
     for (int mask = 0; mask < 16; mask++) {
         for (int i = 0; i < 4; i++)
@@ -272,7 +253,7 @@ test_env_socket(void **state)
     assert_string_equal(f.admin, "/run/fdd/admin.sock");
     make("admin.sock");
     assert_int_equal(fct_paths(&f, NULL, NULL, NULL, NULL), 0);
-    (void)snprintf(want, sizeof(want), "%s/admin.sock", root);
+    (void)snprintf(want, sizeof(want), "%s/admin.sock", tmp_root);
     assert_string_equal(f.admin, want);
     /* options before it */
     assert_int_equal(fct_paths(&f, NULL, NULL, NULL, "q"), 0);
@@ -283,7 +264,7 @@ test_env_socket(void **state)
     unsetenv("FDD_SOCKET");
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, tmp_make, tmp_drop)
 
 int
 main(void)
