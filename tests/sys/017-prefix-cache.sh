@@ -6,7 +6,7 @@
 # once; prompt logprobs of all tokens; a pool too small, with host memory.
 . "$(dirname "$0")/lib.sh"
 n_ids=$(few 500 180) n_cached=$(few 448 128) # blocks of 64, and a token is left to compute
-python3 - "$dir" "$n_ids" <<'PY'
+python3 - "$dir" "$n_ids" "$(few 40 12)" <<'PY'
 import json, random, sys
 random.seed(1)
 ids = [random.randrange(300, 4000) for _ in range(int(sys.argv[2]))]
@@ -25,7 +25,7 @@ put("twins", [{"ids": twin}] * 6)
 many = [[random.randrange(300, 4000) for _ in range(random.choice([70, 200, 450]))]
     for _ in range(6)]
 put("many", [{"ids": many[i % 6], "max_tokens": 5 + i, "seed": i, "temperature": i % 2}
-    for i in range(40)])
+    for i in range(int(sys.argv[3]))])
 PY
 ask() { ctl generate --batch "$dir/$1" --json >"$dir/json" || fail "$1"; }
 show() { ask "$1"; json "$2" <"$dir/json"; }
