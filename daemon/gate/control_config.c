@@ -70,6 +70,7 @@ ctl_add_param(const struct gate *g, json_t *list, size_t i)
 json_t *
 ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
+    const struct par_set *ps = g->ps_file != NULL ? g->ps_file : g->ps; /* newest read */
     json_t *r = ctl_args(rq, "name ");
     const char *word = json_string_value(json_object_get(rq, "name"));
     size_t rows[PAR_NAME_ROWS], n = par_count();
@@ -89,9 +90,8 @@ ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     for (size_t i = 0; i < n; i++)
         ctl_add_param(g, list, word != NULL ? rows[i] : i);
     files = json_array();
-    for (size_t i = 0; i < par_n_files(g->ps_file != NULL ? g->ps_file : g->ps); i++)
-        (void)json_array_append_new(files, json_string_nocheck(
-            par_file(g->ps_file != NULL ? g->ps_file : g->ps, i)));
+    for (size_t i = 0; i < par_n_files(ps); i++)
+        (void)json_array_append_new(files, json_string_nocheck(par_file(ps, i)));
     r = ctl_ok();
     ctl_put(r, "file", json_string_nocheck(g->src.file));
     ctl_put(r, "files", files);

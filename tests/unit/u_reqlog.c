@@ -136,6 +136,16 @@ submit(struct world *w, uint64_t tag, uint32_t max_new)
     return id;
 }
 
+/* A request that may have 11 tokens, has 5 and ends in ms. Its id. */
+static uint64_t
+answered_in(struct world *w, uint64_t ms)
+{
+    uint64_t id = submit(w, 5, 11);
+
+    done_in(w, id, jnl_find(&w->f.g->jnl, id)->t_submit, ms, 5);
+    return id;
+}
+
 static void
 t_done_has_its_numbers(void **state)
 {
@@ -147,8 +157,7 @@ t_done_has_its_numbers(void **state)
     (void)state;
     world_open(&w, sets);
     cap_begin();
-    id = submit(&w, 5, 11);
-    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 400, 5);
+    id = answered_in(&w, 400);
     o = only_line("done");
     want_text(o, "level", "info");
     want_text(o, "client", "pro\"gram");
@@ -302,22 +311,20 @@ t_slow_says_where(void **state)
     static const char *const sets[] = { "log.slow_request_ms=500",
         "log.slow_first_token_ms=300", NULL };
     struct world w;
-    uint64_t id, other;
+    uint64_t other;
     json_t *o;
 
     (void)state;
     world_open(&w, sets);
     /* neither limit reached */
     cap_begin();
-    id = submit(&w, 5, 11);
-    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 400, 5);
+    (void)answered_in(&w, 400);
     assert_int_equal(cap_end(), 0);
     assert_int_equal(w.f.g->cnt->requests_slow, 0);
     /* the whole, with another beside it */
     cap_begin();
     other = submit(&w, 6, 11);
-    id = submit(&w, 5, 11);
-    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 520, 5);
+    (void)answered_in(&w, 520);
     o = only_line("slow request");
     want_text(o, "level", "warn");
     assert_int_equal(num(o, "queue_ms"), 130);
@@ -356,18 +363,15 @@ t_slow_first_token_alone(void **state)
 {
     static const char *const sets[] = { "log.slow_first_token_ms=300", NULL };
     struct world w;
-    uint64_t id;
     json_t *o;
 
     (void)state;
     world_open(&w, sets);
     cap_begin();
-    id = submit(&w, 5, 11);
-    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 400, 5);
+    (void)answered_in(&w, 400);
     assert_int_equal(cap_end(), 0);
     cap_begin();
-    id = submit(&w, 5, 11);
-    done_in(&w, id, jnl_find(&w.f.g->jnl, id)->t_submit, 800, 5);
+    (void)answered_in(&w, 800);
     o = only_line("slow request");
     assert_int_equal(num(o, "ttft_ms"), 400);
     json_decref(o);
