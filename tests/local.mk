@@ -46,6 +46,7 @@ UNIT_TESTS = \
 	%D%/unit/u_deadline \
 	%D%/unit/u_pause \
 	%D%/unit/u_control \
+	%D%/unit/u_names \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
 	%D%/unit/u_tok_unset \
@@ -154,6 +155,7 @@ tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
 tests_unit_u_admission_SOURCES = %D%/unit/u_admission.c $(GATE_FIXTURE)
 tests_unit_u_shed_SOURCES = %D%/unit/u_shed.c $(GATE_FIXTURE)
+tests_unit_u_names_SOURCES = %D%/unit/u_names.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
 tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)

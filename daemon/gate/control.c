@@ -368,7 +368,7 @@ ctl_forbidden(const struct gate *g, const struct ctl_conn *c, const char *cmd, i
     const char *group = admin ? g->par->ipc_admin_group : g->par->ipc_group;
     char user[64], fix[256];
 
-    rtd_user_name(c->uid, user, sizeof(user));
+    names_of(&g->names, c->uid, user, sizeof(user));
     if ((admin ? g->rt.admin_group : g->rt.group) == (gid_t)-1 && group[0] != '\0')
         (void)snprintf(fix, sizeof(fix), "sudo groupadd --system %.60s && sudo usermod "
             "-aG %.60s %s, then restart fdd and log in again", group, group, user);

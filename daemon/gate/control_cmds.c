@@ -227,14 +227,14 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 /* ---- requests and clients -------------------------------------------------- */
 
 static json_t *
-ctl_request(const struct jreq *q, uint64_t now_ns)
+ctl_request(const struct gate *g, const struct jreq *q, uint64_t now_ns)
 {
     const struct ses *s = q->ses;
     json_t *o = json_object();
     char user[64];
 
     if (s != NULL && q->usr->key == s->uid)
-        rtd_user_name(s->uid, user, sizeof(user));
+        names_of(&g->names, s->uid, user, sizeof(user));
     else
         (void)snprintf(user, sizeof(user), "%llu", (unsigned long long)q->usr->key);
     ctl_put(o, "id", INT(q->id));
@@ -271,7 +271,7 @@ ctl_do_requests(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     list = json_array();
     for (uint32_t i = 0; i < g->jnl.n_max; i++) {
         if (g->jnl.pool[i].st != JNL_FREE)
-            (void)json_array_append_new(list, ctl_request(&g->jnl.pool[i], now_ns));
+            (void)json_array_append_new(list, ctl_request(g, &g->jnl.pool[i], now_ns));
     }
     ctl_put(r, "requests", list);
     return r;
@@ -337,7 +337,7 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
         if (s->st == SES_HELLO)
             continue;
-        rtd_user_name(s->uid, user, sizeof(user));
+        names_of(&g->names, s->uid, user, sizeof(user));
         ctl_put(o, "session", INT(s->id));
         ctl_put(o, "name", json_string(s->name));
         ctl_put(o, "pid", INT(s->pid));

@@ -48,6 +48,19 @@ gate_weights(struct gate *g)
     fair_set_weights(g, list, n);
 }
 
+static void
+gate_names(struct gate *g)
+{
+    struct names_lists lists = {
+        .trusted = g->par->ipc_trusted_users,
+        .weights = g->par->sched_user_weights,
+        .group = g->par->ipc_group,
+        .admin_group = g->par->ipc_admin_group,
+    };
+
+    names_load(&g->names, &lists);
+}
+
 struct gate *
 gate_new(struct par_set *ps, uint64_t now_ns)
 {
@@ -67,6 +80,7 @@ gate_new(struct par_set *ps, uint64_t now_ns)
     rtd_init(&g->rt);
     fair_init(&g->fair);
     g->fair.fcfs = strcmp(g->par->sched_policy, "fcfs") == 0;
+    gate_names(g);
     gate_weights(g);
     sup_init(&g->wrk[0], 0);
     TAILQ_INIT(&g->outq);
@@ -634,6 +648,7 @@ gate_apply(struct gate *g)
         g->par->log_rate);
     if (log_set_debug(g->par->log_debug, bad, sizeof(bad)) != 0)
         log_warn("config: log.debug: unknown bit \"%s\"", bad);
+    gate_names(g);
     gate_weights(g);
     for (uint32_t i = 0; i < g->n_wrk; i++)
         sup_reload(g, &g->wrk[i]);

@@ -25,6 +25,7 @@
 #include "daemon/gate/control.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
+#include "daemon/gate/names.h"
 #include "daemon/gate/reqlog.h"
 #include "daemon/gate/runtime.h"
 #include "daemon/gate/session.h"
@@ -52,6 +53,7 @@ struct gate {
     uint64_t t_boot;
     uint64_t rng;             /* seeds of requests that name none */
     struct rtd rt;
+    struct names names;
     struct crs before;        /* how the daemon before ended, if badly */
     int crash_fd;             /* crash.h */
     int epfd, sigfd;
@@ -67,7 +69,6 @@ struct gate {
     struct ses_q outq;        /* sessions with output in this round */
 
     struct jnl jnl;
-    struct rql rql;
     struct fair fair;
     struct wrk wrk[1] __attribute__((aligned(16)));
     uint32_t n_wrk;

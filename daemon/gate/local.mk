@@ -22,6 +22,8 @@ libfddgate_a_SOURCES = \
 	%D%/intake.h \
 	%D%/journal.c \
 	%D%/journal.h \
+	%D%/names.c \
+	%D%/names.h \
 	%D%/relay.c \
 	%D%/relay.h \
 	%D%/relay_down.c \

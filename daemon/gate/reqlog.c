@@ -13,7 +13,11 @@
 
 #define RQL_FIELDS 24
 
-struct rql_line { struct log_field f[RQL_FIELDS]; size_t n; };
+struct rql_line {
+    struct log_field f[RQL_FIELDS];
+    size_t n;
+    char user[NAMES_BYTES];
+};
 
 /* ns since submission, and parts of it. */
 struct rql_times {
@@ -50,28 +54,22 @@ rql_finish_name(unsigned finish)
         "?";
 }
 
-static const char *
-rql_user(struct gate *g, uint64_t key, int delegated)
-{
-    struct rql_name *u = &g->rql.names[key % RQL_NAMES];
-    int known = delegated ? 2 : 1;
-
-    if (u->known != known || u->key != key) {
-        u->key = key;
-        u->known = known;
-        if (delegated)
-            (void)snprintf(u->name, sizeof(u->name), "%llu", (unsigned long long)key);
-        else
-            rtd_user_name((uid_t)key, u->name, sizeof(u->name));
-    }
-    return u->name;
-}
-
 static void
 rql_put(struct rql_line *l, struct log_field f)
 {
     if (l->n < RQL_FIELDS)
         l->f[l->n++] = f;
+}
+
+/* Of which user; a delegated one is a number. */
+static void
+rql_user(const struct gate *g, struct rql_line *l, uint64_t key, int delegated)
+{
+    if (delegated)
+        (void)snprintf(l->user, sizeof(l->user), "%llu", (unsigned long long)key);
+    else
+        names_of(&g->names, (uid_t)key, l->user, sizeof(l->user));
+    rql_put(l, LOG_S("user", l->user));
 }
 
 static double
@@ -111,7 +109,7 @@ static void
 rql_who(struct gate *g, const struct jreq *r, struct rql_line *l)
 {
     rql_put(l, LOG_I("id", r->id));
-    rql_put(l, LOG_S("user", rql_user(g, r->usr->key, r->req.user != 0)));
+    rql_user(g, l, r->usr->key, r->req.user != 0);
     rql_put(l, LOG_S("client", r->client));
     rql_put(l, LOG_I("client_pid", r->client_pid));
     rql_put(l, LOG_S("op", rql_op_name(r->req.op)));
@@ -215,7 +213,7 @@ rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int co
 
     if (g->par->log_requests[0] == 'n')
         return;
-    rql_put(&l, LOG_S("user", rql_user(g, delegated ? q->user : s->uid, delegated)));
+    rql_user(g, &l, delegated ? q->user : s->uid, delegated);
     rql_put(&l, LOG_S("client", s->name));
     rql_put(&l, LOG_I("client_pid", s->pid));
     rql_put(&l, LOG_S("op", rql_op_name(q->op)));

@@ -20,12 +20,6 @@ struct gate;
 struct jreq;
 struct ses;
 
-#define RQL_NAMES 64u
-
-/* Names of users lately seen: the user database may be slow to ask. */
-struct rql_name { uint64_t key; int known; char name[33]; };
-struct rql { struct rql_name names[RQL_NAMES]; };
-
 /* r ends with this FDP_E_* code, or with DONE when code is FDP_OK; done: the
  * worker's numbers, NULL when there are none. Before r leaves its session.
  * Once for each request; later calls do nothing. */

@@ -394,35 +394,6 @@ rtd_user_name(uid_t uid, char *ret, size_t ret_bytes)
 }
 
 int
-rtd_user_in_list(uid_t uid, const char *list)
-{
-    while (*list != '\0') {
-        size_t n = strcspn(list, ", ");
-        char word[128];
-        char *end;
-        unsigned long v;
-
-        if (n > 0 && n < sizeof(word)) {
-            memcpy(word, list, n);
-            word[n] = '\0';
-            v = strtoul(word, &end, 10);
-            if (*end == '\0') {
-                if (v == uid)
-                    return 1;
-            } else {
-                const struct passwd *pw = getpwnam(word);
-
-                if (pw != NULL && pw->pw_uid == uid)
-                    return 1;
-            }
-        }
-        list += n;
-        list += strspn(list, ", ");
-    }
-    return 0;
-}
-
-int
 rtd_peer_in_group(int fd, gid_t gid, gid_t want)
 {
     gid_t groups[RTD_GROUPS_MAX];

@@ -203,7 +203,7 @@ ses_admit(struct gate *g, struct usr *u, uid_t uid, int trusted, const char **re
 int
 ses_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns)
 {
-    int trusted = rtd_user_in_list(uid, g->par->ipc_trusted_users);
+    int trusted = names_in_list(&g->names, uid);
     struct usr *u = usr_get(g, uid, now_ns);
     const char *why;
     struct ses *s;
