@@ -41,6 +41,7 @@ UNIT_TESTS = \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
 	%D%/unit/u_cgroup \
+	%D%/unit/u_segment \
 	%D%/unit/u_service \
 	%D%/unit/u_supervise \
 	%D%/unit/u_deadline \
@@ -157,6 +158,7 @@ tests_unit_u_admission_SOURCES = %D%/unit/u_admission.c $(GATE_FIXTURE)
 tests_unit_u_shed_SOURCES = %D%/unit/u_shed.c $(GATE_FIXTURE)
 tests_unit_u_names_SOURCES = %D%/unit/u_names.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
+tests_unit_u_segment_SOURCES = %D%/unit/u_segment.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
 tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
 tests_unit_u_service_SOURCES = %D%/unit/u_service.c $(GATE_FIXTURE)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -119,6 +120,17 @@ mem_share(const char *name, const char *anon, gid_t gid, mode_t alone, size_t by
     *ret = p;
     *ret_fd = fd;
     return 0;
+}
+
+int
+mem_reopen(int fd)
+{
+    char path[32];
+    int ro;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    ro = open(path, O_RDONLY | O_CLOEXEC);
+    return ro >= 0 ? ro : -errno;
 }
 
 void

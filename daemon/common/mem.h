@@ -33,6 +33,9 @@ int mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret);
  * given, the mode is alone. 0 or -errno. */
 int mem_share(const char *name, const char *anon, gid_t gid, mode_t alone, size_t bytes,
     void **ret, int *ret_fd);
+/* Its file opened anew for reading alone, so that who gets this descriptor cannot
+ * write through it: a descriptor, or -errno. Needs /proc. */
+int mem_reopen(int fd);
 /* Unmap, close and unlink what mem_share() made; each may be missing. */
 void mem_unshare(const char *name, void *p, size_t bytes, int fd);
 

@@ -5,11 +5,13 @@
 #include "daemon/gate/control.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +41,8 @@ struct ctl_conn {
     int may_read, may_admin;
     size_t n_in, n_out;
     char *out;
+    int out_fd;               /* goes with the byte out[out_fd_at]; -1: none */
+    size_t out_fd_at;
     char in[CTL_LINE_MAX];
 };
 
@@ -90,6 +94,8 @@ ctl_close(struct gate *g, struct ctl_conn *c)
         json_decref(c->question);
     gate_unwatch(g, c->fd, c);
     (void)close(c->fd);
+    if (c->out_fd >= 0)
+        (void)close(c->out_fd);
     free(c->out);
     OBJ_FREE(c, CTL_CONN_MAGIC);
 }
@@ -104,6 +110,53 @@ ctl_rewatch(struct gate *g, struct ctl_conn *c)
     (void)epoll_ctl(g->epfd, EPOLL_CTL_MOD, c->fd, &e);
 }
 
+int
+ctl_send_fd(struct ctl_conn *c, int fd)
+{
+    int unread = 0;
+
+    /* Descriptors on their way count against a limit of the daemon's user: each
+     * connection has one at most. */
+    if (c == NULL || c->out_fd >= 0 || ioctl(c->fd, SIOCOUTQ, &unread) != 0 || unread != 0) {
+        (void)close(fd);
+        return -EBUSY;
+    }
+    c->out_fd = fd;
+    c->out_fd_at = c->n_out;
+    return 0;
+}
+
+/* send() from out[at] on, with the descriptor where its reply begins. */
+static ssize_t
+ctl_send(struct ctl_conn *c, size_t at)
+{
+    char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = { 0 };
+    struct iovec iov = { c->out + at, c->n_out - at };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
+    int here = c->out_fd >= 0 && at == c->out_fd_at;
+    ssize_t n;
+
+    if (c->out_fd >= 0 && !here)
+        iov.iov_len = c->out_fd_at - at;
+    if (here) {
+        struct cmsghdr *h;
+
+        m.msg_control = ctl;
+        m.msg_controllen = sizeof(ctl);
+        h = CMSG_FIRSTHDR(&m);
+        h->cmsg_level = SOL_SOCKET;
+        h->cmsg_type = SCM_RIGHTS;
+        h->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(h), &c->out_fd, sizeof(int));
+    }
+    n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n > 0 && here) {
+        (void)close(c->out_fd);
+        c->out_fd = -1;
+    }
+    return n;
+}
+
 /* Write what the socket takes. 1: the connection is gone. */
 static int
 ctl_push(struct gate *g, struct ctl_conn *c)
@@ -111,7 +164,7 @@ ctl_push(struct gate *g, struct ctl_conn *c)
     size_t at = 0;
 
     while (at < c->n_out) {
-        ssize_t n = send(c->fd, c->out + at, c->n_out - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = ctl_send(c, at);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -126,6 +179,8 @@ ctl_push(struct gate *g, struct ctl_conn *c)
     if (at != 0)
         memmove(c->out, c->out + at, c->n_out - at);
     c->n_out -= at;
+    if (c->out_fd >= 0)
+        c->out_fd_at -= at;
     if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->eof || c->bye)) {
         ctl_close(g, c);
         return 1;
@@ -494,6 +549,7 @@ ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
         return -EBUSY;
     }
     c->fd = fd;
+    c->out_fd = -1;
     c->slot = slot;
     c->pid = pid;
     c->uid = uid;

@@ -67,6 +67,10 @@ json_t *ctl_fail(const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Keep the reply of this connection open until no request is left. */
 int ctl_defer_drain(struct gate *g, struct ctl_conn *c, uint64_t until_ns);
+/* fd goes to the peer with the first byte of the reply that is queued next, and is
+ * closed then. -EBUSY, and fd closed: no connection, or its peer has not read all
+ * replies before. */
+int ctl_send_fd(struct ctl_conn *c, int fd);
 /* Pass the question to the worker, which may take so long to answer; questions of
  * others to the worker wait meanwhile. NULL or an error reply. */
 json_t *ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq,

@@ -12,6 +12,7 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
+#include "daemon/common/mem.h"
 #include "daemon/common/version.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/intake.h"
@@ -222,6 +223,40 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "shm", json_string(g->seg_name));
     ctl_put(r, "counters", list);
     return r;
+}
+
+/* A segment of ours to this peer. The descriptor is its own open file: the gate's
+ * can write. */
+static json_t *
+ctl_segment(struct ctl_conn *c, json_t *rq, int fd, size_t bytes)
+{
+    json_t *r = ctl_args(rq, "");
+    int ro;
+
+    if (r != NULL)
+        return r;
+    ro = mem_reopen(fd);
+    if (ro < 0)
+        return ctl_fail(NULL, "no descriptor for the segment: %s", strerror(-ro));
+    if (ctl_send_fd(c, ro) != 0)
+        return ctl_fail(NULL, "a descriptor is sent when the replies before have been read");
+    r = ctl_ok();
+    ctl_put(r, "bytes", INT(bytes));
+    return r;
+}
+
+json_t *
+ctl_do_stat_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    (void)now_ns;
+    return ctl_segment(c, rq, g->seg_fd, sizeof(*g->seg));
+}
+
+json_t *
+ctl_do_trace_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+{
+    (void)now_ns;
+    return ctl_segment(c, rq, g->trc_fd, sizeof(*g->trc));
 }
 
 /* ---- requests and clients -------------------------------------------------- */

@@ -10,6 +10,8 @@
 CTL_CMD(help,     READ,  "list the commands")
 CTL_CMD(status,   READ,  "state of the daemon, its worker and its model")
 CTL_CMD(stat,     READ,  "all counters")
+CTL_CMD(stat_fd,  READ,  "the statistics segment as a descriptor, for reading")
+CTL_CMD(trace_fd, ADMIN, "the trace segment as a descriptor, for reading")
 CTL_CMD(requests, ADMIN, "accepted requests that have not ended")
 CTL_CMD(cancel,   ADMIN, "end one request, or all of a session")
 CTL_CMD(clients,  ADMIN, "client sessions")

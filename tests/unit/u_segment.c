@@ -1,0 +1,190 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* The gate's segments: what a peer of the admin socket gets, and what it can do
+ * with it. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/unit/gate_fixture.h"
+
+#define READERS 71000
+#define ADMINS  72000
+
+static int
+dial(struct fix *f, gid_t gid)
+{
+    int sv[2];
+
+    f->g->rt.group = READERS;
+    f->g->rt.admin_group = ADMINS;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+    assert_int_equal(ctl_adopt(f->g, sv[0], 4711, 5000, gid, f->now), 0);
+    return sv[1];
+}
+
+/* The next bytes of the replies, and the descriptor that came with them or -1. */
+static size_t
+take(int fd, char *text, size_t text_bytes, int *ret_fd)
+{
+    char ctl[CMSG_SPACE(sizeof(int) * 4)] __attribute__((aligned(8)));
+    struct iovec iov = { text, text_bytes - 1 };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl,
+        .msg_controllen = sizeof(ctl) };
+    ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    struct cmsghdr *h;
+
+    *ret_fd = -1;
+    if (n < 0)
+        return 0;
+    text[n] = '\0';
+    h = CMSG_FIRSTHDR(&m);
+    if (h != NULL && h->cmsg_type == SCM_RIGHTS) {
+        assert_int_equal(h->cmsg_len, CMSG_LEN(sizeof(int)));
+        memcpy(ret_fd, CMSG_DATA(h), sizeof(int));
+    }
+    return (size_t)n;
+}
+
+static void
+say(struct fix *f, int fd, const char *lines)
+{
+    assert_int_equal(send(fd, lines, strlen(lines), 0), (ssize_t)strlen(lines));
+    fix_step(f, 0);
+}
+
+/* Nothing but reading. */
+static void
+reads_only(int fd, size_t bytes, uint32_t magic)
+{
+    const uint32_t *p;
+
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    assert_ptr_equal(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+        MAP_FAILED);
+    p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    assert_int_equal(p[0], magic);
+    assert_int_equal(mprotect((void *)(uintptr_t)p, bytes, PROT_READ | PROT_WRITE), -1);
+    assert_int_equal(munmap((void *)(uintptr_t)p, bytes), 0);
+}
+
+static void
+test_who_gets_what(void **state)
+{
+    char text[4096];
+    struct fix f;
+    int fd, got;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fd = dial(&f, 5000);
+    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    assert_non_null(strstr(text, "may not use"));
+    assert_int_equal(got, -1);
+    (void)close(fd);
+    fd = dial(&f, READERS);
+    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    assert_non_null(strstr(text, "\"ok\":true"));
+    reads_only(got, sizeof(struct cnt_seg), CNT_MAGIC);
+    (void)close(got);
+    say(&f, fd, "{\"cmd\":\"trace_fd\"}\n");
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    assert_non_null(strstr(text, "may not use"));
+    assert_int_equal(got, -1);
+    (void)close(fd);
+    fd = dial(&f, ADMINS);
+    say(&f, fd, "{\"cmd\":\"trace_fd\"}\n");
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    reads_only(got, sizeof(struct trc_seg), TRC_MAGIC);
+    (void)close(got);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* Replies before it come without it, and a second one is not sent before the first
+ * has been read. */
+static void
+test_one_on_its_way(void **state)
+{
+    char text[65536];
+    struct fix f;
+    int fd, got, other;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fd = dial(&f, READERS);
+    say(&f, fd, "{\"cmd\":\"help\"}\n{\"cmd\":\"stat_fd\"}\n{\"cmd\":\"stat_fd\"}\n");
+    do {
+        assert_int_equal(take(fd, text, 2, &got), 1);
+        assert_int_equal(got, -1);
+    } while (text[0] != '\n');
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    assert_int_equal(strncmp(text, "{\"ok\":true,\"bytes\":", 18), 0);
+    assert_non_null(strstr(text, "replies before have been read"));
+    assert_true(got >= 0);
+    assert_int_equal(take(fd, text, sizeof(text), &other), 0);
+    (void)close(got);
+    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
+    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    assert_true(got >= 0);
+    (void)close(got);
+    (void)take(fd, text, sizeof(text), &got);
+    assert_int_equal(got, -1);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* A peer that goes away before its reply leaves no descriptor open. */
+static void
+test_nothing_is_left(void **state)
+{
+    struct fix f;
+    int fd, before, after;
+
+    (void)state;
+    fix_open(&f, NULL);
+    before = dup(0);
+    assert_true(before >= 0);
+    (void)close(before);
+    for (int i = 0; i < 8; i++) {
+        fd = dial(&f, READERS);
+        say(&f, fd, "{\"cmd\":\"stat_fd\"}\n{\"cmd\":\"stat_fd\"}\n");
+        (void)close(fd);
+        fix_step(&f, 0);
+    }
+    after = dup(0);
+    assert_int_equal(after, before);
+    (void)close(after);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_gets_what),
+        cmocka_unit_test(test_one_on_its_way),
+        cmocka_unit_test(test_nothing_is_left),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
