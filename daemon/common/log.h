@@ -106,6 +106,11 @@ void log_flush(int all);
 /* Copy text with controls and what is no UTF-8 replaced, as much as fits.
  * Returns its length; not terminated. */
 size_t log_clean(const char *s, size_t n, char *ret, size_t ret_bytes);
+/* A name that somebody else chose, for a message: in quotes, with quotes, backslashes,
+ * controls and what is no UTF-8 escaped, so that it cannot pass for other words
+ * of the message. What does not fit is left out, the end quote is not.
+ * ret_bytes is at least 3. Returns ret. */
+const char *log_quote(const char *s, char *ret, size_t ret_bytes);
 
 /* The default of all topics. -EINVAL: unknown level, nothing changed. */
 int log_set_level(const char *level);

@@ -125,6 +125,18 @@ form_escaped(struct form *o, const char *s, size_t n)
     }
 }
 
+const char *
+log_quote(const char *s, char *ret, size_t ret_bytes)
+{
+    struct form o = { ret, 0, ret_bytes - 2, 0 };
+
+    form_put(&o, "\"", 1);
+    form_escaped(&o, s, strlen(s));
+    ret[o.n] = '"';
+    ret[o.n + 1] = '\0';
+    return ret;
+}
+
 /* A message that was cut anywhere must not end within a character. */
 static size_t
 form_whole(const struct log_msg *m)

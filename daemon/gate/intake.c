@@ -428,7 +428,7 @@ itk_refuse(struct gate *g, struct ses *s, const struct fdp_req *q,
     }
     if (++s->n_err >= ITK_ERRORS_PER_S) {
         log_warn("intake: session %llu (%s, pid %d) sent %u bad requests in a second",
-            (unsigned long long)s->id, s->name, (int)s->pid, s->n_err);
+            (unsigned long long)s->id, s->shown, (int)s->pid, s->n_err);
         ses_kill(g, s, FDP_E_PROTO);
     }
 }
@@ -731,7 +731,7 @@ itk_poll(struct gate *g, struct ses *s, uint64_t now_ns)
         return 0;
     if (avail < 0) {
         log_warn("intake: session %llu (%s, pid %d) has an impossible request cursor",
-            (unsigned long long)s->id, s->name, (int)s->pid);
+            (unsigned long long)s->id, s->shown, (int)s->pid);
         ses_kill(g, s, FDP_E_PROTO);
         return 1;
     }

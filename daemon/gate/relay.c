@@ -57,7 +57,7 @@ rly_claim(struct gate *g, struct ses *s, uint32_t n)
     if (room < (int64_t)cost) {
         if (room < 0) { /* V3 */
             log_warn("relay: session %llu (%s, pid %d) has an impossible completion "
-                "cursor", (unsigned long long)s->id, s->name, (int)s->pid);
+                "cursor", (unsigned long long)s->id, s->shown, (int)s->pid);
             ses_kill(g, s, FDP_E_PROTO);
         }
         return NULL;
@@ -86,7 +86,7 @@ rly_slow(struct gate *g, struct ses *s, const char *why)
     s->slow = 1;
     cnt_add(&g->cnt->sessions_slow, 1);
     log_info("relay: session %llu (%s, pid %d) %s: its %u requests end",
-        (unsigned long long)s->id, s->name, (int)s->pid, why, s->n_inflight);
+        (unsigned long long)s->id, s->shown, (int)s->pid, why, s->n_inflight);
     for (r = TAILQ_FIRST(&s->reqs); r != NULL; r = next) {
         next = TAILQ_NEXT(r, of_ses);
         rly_cancel(g, r, FDP_E_SLOW);
@@ -550,7 +550,7 @@ rly_check_slow(struct gate *g, struct ses *s, uint64_t now_ns)
     if (s->slow && s->n_inflight == 0) {
         /* Not even its terminal records were read. */
         log_info("relay: session %llu (%s, pid %d) is closed: it reads nothing",
-            (unsigned long long)s->id, s->name, (int)s->pid);
+            (unsigned long long)s->id, s->shown, (int)s->pid);
         ses_kill(g, s, FDP_E_SLOW);
         return;
     }

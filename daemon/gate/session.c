@@ -121,7 +121,7 @@ ses_end(struct gate *g, struct ses *s)
     }
     if (s->d2c != NULL)
         log_debug("session: %llu closed: %s pid %d uid %u, %llu requests, %s",
-            (unsigned long long)s->id, s->name, (int)s->pid, (unsigned)s->uid,
+            (unsigned long long)s->id, s->shown, (int)s->pid, (unsigned)s->uid,
             (unsigned long long)s->n_requests,
             s->why == FDP_OK ? "client left" : "ended by the daemon");
     ses_unlist(g, s);
@@ -512,6 +512,7 @@ ses_set_name(struct ses *s, const char name[32])
         n++;
     }
     s->name[n] = '\0';
+    (void)log_quote(s->name, s->shown, sizeof(s->shown));
 }
 
 static void
@@ -541,7 +542,7 @@ ses_hello(struct gate *g, struct ses *s, uint64_t now_ns)
             cnt_add(&g->cnt->sessions_total, 1);
             cnt_set(&g->cnt->sessions, g->n_ses);
             log_debug("session: %llu open: %s pid %d uid %u, %u us",
-                (unsigned long long)s->id, s->name, (int)s->pid, (unsigned)s->uid,
+                (unsigned long long)s->id, s->shown, (int)s->pid, (unsigned)s->uid,
                 (unsigned)((clk_now_ns() - now_ns) / CLK_US));
             return;
         }
@@ -583,7 +584,7 @@ ses_event(struct gate *g, struct ses *s, uint64_t now_ns)
         return;
     if (n > 0) {
         log_warn("session: %llu (%s, pid %d) sent data after its handshake",
-            (unsigned long long)s->id, s->name, (int)s->pid);
+            (unsigned long long)s->id, s->shown, (int)s->pid);
         ses_kill(g, s, FDP_E_PROTO);
         return;
     }

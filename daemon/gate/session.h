@@ -64,6 +64,7 @@ struct ses {
     pid_t pid;
     struct usr *usr;
     char name[33];
+    char shown[72];          /* name as log lines have it: log_quote() */
     uint32_t n_inflight;
     uint64_t n_requests;
     struct jreq_q reqs;

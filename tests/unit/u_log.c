@@ -402,6 +402,21 @@ t_threads_lose_no_line(void **state)
     assert_int_equal(told, dropped);
 }
 
+static void
+t_quoted_names(void **state)
+{
+    char b[16];
+
+    (void)state;
+    assert_string_equal(log_quote("plain", b, sizeof(b)), "\"plain\"");
+    assert_string_equal(log_quote("", b, sizeof(b)), "\"\"");
+    assert_string_equal(log_quote("a\"\\\x1b", b, sizeof(b)), "\"a\\\"\\\\\\u001b\"");
+    assert_string_equal(log_quote("\xff\n", b, sizeof(b)), "\"\\ufffd\\n\"");
+    assert_string_equal(log_quote("much longer than it", b, sizeof(b)), "\"much longer t\"");
+    assert_string_equal(log_quote("twelve bytes\"", b, sizeof(b)), "\"twelve bytes\"");
+    assert_string_equal(log_quote("x", b, 3), "\"\"");
+}
+
 int
 main(void)
 {
@@ -409,6 +424,7 @@ main(void)
         cmocka_unit_test_setup(t_topic_levels, setup),
         cmocka_unit_test_setup(t_bad_levels, setup),
         cmocka_unit_test_setup(t_text_lines, setup),
+        cmocka_unit_test_setup(t_quoted_names, setup),
         cmocka_unit_test_setup(t_json_lines, setup),
         cmocka_unit_test_setup(t_long_lines, setup),
         cmocka_unit_test_setup(t_rate_of_a_place, setup),

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
@@ -444,6 +445,31 @@ t_contents_are_never_logged(void **state)
     world_close(&w, 1);
 }
 
+/* A program that calls itself like a part of a log line does not forge one. */
+static void
+t_names_are_quoted(void **state)
+{
+    struct world w;
+    struct fdp_hello h;
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, NULL);
+    (void)log_apply("info", "", "text", 0);
+    fix_ready(&f);
+    fcl_hello(&h);
+    (void)snprintf(h.name, sizeof(h.name), "a, pid 1) left\" \\ \x1b[2J\n");
+    assert_int_equal(fcl_open(&f, &w.c, 1000, &h), FDP_OK);
+    cap_begin();
+    assert_int_equal(send(w.c.fd, "x", 1, MSG_NOSIGNAL), 1);
+    fix_step(&f, 10);
+    assert_int_equal(cap_end(), 1);
+    assert_non_null(strstr(cap_text, "(\"a, pid 1) left\\\" \\\\ ?[2J?\", pid "));
+    fcl_close(&w.c);
+    fix_close(&f);
+    (void)log_apply("error", "", "text", 0);
+}
+
 int
 main(void)
 {
@@ -456,6 +482,7 @@ main(void)
         cmocka_unit_test(t_slow_first_token_alone),
         cmocka_unit_test(t_user_is_whose_it_was),
         cmocka_unit_test(t_contents_are_never_logged),
+        cmocka_unit_test(t_names_are_quoted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
