@@ -44,6 +44,7 @@ UNIT_TESTS = \
 	%D%/unit/u_segment \
 	%D%/unit/u_service \
 	%D%/unit/u_supervise \
+	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
 	%D%/unit/u_pause \
 	%D%/unit/u_control \

@@ -24,6 +24,8 @@ libfddgate_a_SOURCES = \
 	%D%/journal.h \
 	%D%/names.c \
 	%D%/names.h \
+	%D%/offloop.c \
+	%D%/offloop.h \
 	%D%/relay.c \
 	%D%/relay.h \
 	%D%/relay_down.c \

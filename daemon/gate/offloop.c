@@ -1,0 +1,318 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/gate/offloop.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/mem.h"
+#include "daemon/common/obj.h"
+
+#define OFL_MAGIC   0x4f464c31u
+#define OFL_SIGNAL  (SIGRTMAX - 1)   /* the log has SIGRTMAX */
+#define OFL_SLOTS_MAX (1u << 20)
+#define OFL_PIECE   (2u << 20)       /* of a mapping: some 10 us under its lock */
+#define OFL_POLL_NS (1 * CLK_MS)     /* ofl_free() looks so often */
+
+enum ofl_kind { OFL_CLOSE, OFL_UNMAP, OFL_REAP };
+
+struct ofl_job {
+    uint32_t full;          /* the caller sets it, who took the job clears it */
+    int32_t kind;           /* enum ofl_kind */
+    int64_t id;             /* descriptor or pid */
+    char *p;
+    size_t bytes;
+};
+
+struct ofl {
+    uint32_t magic, slots;
+    struct ofl_job *job;    /* [slots] */
+    sem_t posted;           /* jobs put and not taken, and threads to end */
+    uint64_t put;           /* the caller's */
+    uint64_t refused;
+    uint64_t taken;         /* jobs given out to threads */
+    uint64_t done, interrupted;
+    uint32_t threads, busy;
+    uint32_t stop, left;    /* end; threads that did */
+};
+
+/* Says whether the signal of this thread's timer came. */
+static _Thread_local volatile sig_atomic_t ofl_signalled;
+
+/* Only so that a system call comes back. */
+static void
+ofl_on_signal(int sig)
+{
+    (void)sig;
+    ofl_signalled = 1;
+}
+
+/* ---- jobs ---------------------------------------------------------------------- */
+
+/* From the end, so that what is left is one mapping. */
+static void
+ofl_do_unmap(char *p, size_t bytes)
+{
+    while (bytes > OFL_PIECE) {
+        size_t n = bytes % OFL_PIECE != 0 ? bytes % OFL_PIECE : OFL_PIECE;
+
+        bytes -= n;
+        (void)munmap(p + bytes, n);
+    }
+    (void)munmap(p, bytes);
+}
+
+static void
+ofl_do(const struct ofl_job *j)
+{
+    switch ((enum ofl_kind)j->kind) {
+    case OFL_CLOSE:
+        /* EINTR: it is closed all the same */
+        (void)close((int)j->id);
+        break;
+    case OFL_UNMAP:
+        ofl_do_unmap(j->p, j->bytes);
+        break;
+    case OFL_REAP:
+        while (waitpid((pid_t)j->id, NULL, 0) < 0 && errno == EINTR)
+            continue;
+        break;
+    }
+}
+
+static int ofl_thread_new(struct ofl *o);
+
+/* One thread is always free, or as many as there may be are at work. */
+static void
+ofl_busy(struct ofl *o)
+{
+    uint32_t busy = __atomic_add_fetch(&o->busy, 1, __ATOMIC_ACQ_REL);
+    uint32_t n = __atomic_load_n(&o->threads, __ATOMIC_ACQUIRE);
+
+    if (busy < n || n >= OFL_THREADS || __atomic_load_n(&o->stop, __ATOMIC_ACQUIRE))
+        return;
+    /* Two threads may find this at once: one makes the thread. */
+    if (__atomic_compare_exchange_n(&o->threads, &n, n + 1, 0, __ATOMIC_ACQ_REL,
+        __ATOMIC_RELAXED) && ofl_thread_new(o) != 0)
+        (void)__atomic_sub_fetch(&o->threads, 1, __ATOMIC_ACQ_REL);
+}
+
+static void
+ofl_arm(timer_t timer, uint64_t ns)
+{
+    struct timespec t = { .tv_sec = (time_t)(ns / CLK_S), .tv_nsec = (long)(ns % CLK_S) };
+    struct itimerspec its = { .it_interval = t, .it_value = t };
+
+    (void)timer_settime(timer, 0, &its, NULL);
+}
+
+/* The next job, copied: its place is the caller's again. */
+static void
+ofl_take(struct ofl *o, struct ofl_job *ret)
+{
+    uint64_t i = __atomic_fetch_add(&o->taken, 1, __ATOMIC_ACQ_REL);
+    struct ofl_job *j = &o->job[i & (o->slots - 1)];
+
+    /* Pairs with the store in ofl_put(), of which the semaphore told. */
+    ASSERT(__atomic_load_n(&j->full, __ATOMIC_ACQUIRE) != 0);
+    *ret = *j;
+    __atomic_store_n(&j->full, 0, __ATOMIC_RELEASE);
+}
+
+static void
+ofl_run(struct ofl *o, timer_t timer, int has_timer)
+{
+    struct ofl_job j;
+
+    ofl_take(o, &j);
+    ofl_busy(o);
+    ofl_signalled = 0;
+    if (has_timer)
+        ofl_arm(timer, OFL_SIGNAL_MS * CLK_MS);
+    ofl_do(&j);
+    if (has_timer)
+        ofl_arm(timer, 0);
+    if (ofl_signalled)
+        (void)__atomic_add_fetch(&o->interrupted, 1, __ATOMIC_RELAXED);
+    (void)__atomic_sub_fetch(&o->busy, 1, __ATOMIC_ACQ_REL);
+    (void)__atomic_add_fetch(&o->done, 1, __ATOMIC_RELEASE);
+}
+
+static void *
+ofl_thread(void *arg)
+{
+    struct ofl *o = arg;
+    struct sigevent ev;
+    timer_t timer = NULL;
+    int has_timer;
+
+    memset(&ev, 0, sizeof(ev));
+    ev.sigev_notify = SIGEV_THREAD_ID;
+    ev.sigev_signo = OFL_SIGNAL;
+    ev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+    has_timer = timer_create(CLOCK_MONOTONIC, &ev, &timer) == 0;
+    for (;;) {
+        while (sem_wait(&o->posted) != 0)
+            continue;
+        /* Jobs first: those put before the end was asked for are done. */
+        if (__atomic_load_n(&o->stop, __ATOMIC_ACQUIRE))
+            break;
+        ofl_run(o, timer, has_timer);
+    }
+    if (has_timer)
+        (void)timer_delete(timer);
+    (void)__atomic_add_fetch(&o->left, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* Signals of the process are the loop's; here the timer's alone. */
+static int
+ofl_thread_new(struct ofl *o)
+{
+    sigset_t all, old;
+    pthread_attr_t at;
+    pthread_t th;
+    int rc;
+
+    (void)sigfillset(&all);
+    (void)sigdelset(&all, OFL_SIGNAL);
+    if (pthread_attr_init(&at) != 0)
+        return -ENOMEM;
+    (void)pthread_attr_setdetachstate(&at, PTHREAD_CREATE_DETACHED);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    rc = pthread_create(&th, &at, ofl_thread, o);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (rc == 0)
+        (void)pthread_setname_np(th, "fdd-offloop");
+    (void)pthread_attr_destroy(&at);
+    return -rc;
+}
+
+/* ---- the caller's side ------------------------------------------------------------ */
+
+struct ofl *
+ofl_new(uint32_t slots)
+{
+    struct sigaction sa;
+    struct ofl *o;
+    uint32_t n = 64;
+
+    while (n < slots && n < OFL_SLOTS_MAX)
+        n *= 2;
+    memset(&sa, 0, sizeof(sa));
+    sa.sa_handler = ofl_on_signal; /* no SA_RESTART: the call must end */
+    (void)sigemptyset(&sa.sa_mask);
+    OBJ_ALLOC(o, OFL_MAGIC);
+    if (o == NULL)
+        return NULL;
+    o->slots = n;
+    o->job = mem_array(n, sizeof(*o->job));
+    if (o->job == NULL || sem_init(&o->posted, 0, 0) != 0)
+        goto free_job;
+    o->threads = 1;
+    if (sigaction(OFL_SIGNAL, &sa, NULL) != 0 || ofl_thread_new(o) != 0)
+        goto fini_sem;
+    return o;
+
+fini_sem:
+    (void)sem_destroy(&o->posted);
+free_job:
+    free(o->job);
+    OBJ_FREE(o, OFL_MAGIC);
+    return NULL;
+}
+
+struct ofl *
+ofl_free(struct ofl *o, uint64_t wait_ns)
+{
+    uint64_t until = clk_now_ns() + wait_ns;
+
+    if (o == NULL)
+        return NULL;
+    OBJ_CHECK(o, OFL_MAGIC);
+    while (__atomic_load_n(&o->done, __ATOMIC_ACQUIRE) < o->put && clk_now_ns() < until)
+        clk_sleep_ns(OFL_POLL_NS);
+    __atomic_store_n(&o->stop, 1, __ATOMIC_RELEASE);
+    for (uint32_t i = 0; i < OFL_THREADS; i++)
+        (void)sem_post(&o->posted);
+    while (__atomic_load_n(&o->left, __ATOMIC_ACQUIRE) <
+        __atomic_load_n(&o->threads, __ATOMIC_ACQUIRE)) {
+        if (clk_now_ns() >= until)
+            return NULL; /* a thread hangs and uses it still */
+        clk_sleep_ns(OFL_POLL_NS);
+    }
+    (void)sem_destroy(&o->posted);
+    free(o->job);
+    OBJ_FREE(o, OFL_MAGIC);
+    return NULL;
+}
+
+static int
+ofl_put(struct ofl *o, const struct ofl_job *job)
+{
+    struct ofl_job *j;
+
+    if (o == NULL) {
+        ofl_do(job);
+        return 0;
+    }
+    j = &o->job[o->put & (o->slots - 1)];
+    /* Pairs with ofl_take(): its copy is made. */
+    if (__atomic_load_n(&j->full, __ATOMIC_ACQUIRE) != 0) {
+        o->refused++;
+        return -EAGAIN;
+    }
+    j->kind = job->kind;
+    j->id = job->id;
+    j->p = job->p;
+    j->bytes = job->bytes;
+    __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
+    o->put++;
+    (void)sem_post(&o->posted);
+    return 0;
+}
+
+int
+ofl_close(struct ofl *o, int fd)
+{
+    return fd < 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_CLOSE, .id = fd });
+}
+
+int
+ofl_unmap(struct ofl *o, void *p, size_t bytes)
+{
+    return bytes == 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_UNMAP, .p = p,
+        .bytes = bytes });
+}
+
+int
+ofl_reap(struct ofl *o, pid_t pid)
+{
+    return pid <= 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_REAP, .id = pid });
+}
+
+void
+ofl_count(const struct ofl *o, struct ofl_count *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    if (o == NULL)
+        return;
+    ret->put = o->put;
+    ret->refused = o->refused;
+    ret->done = __atomic_load_n(&o->done, __ATOMIC_ACQUIRE);
+    ret->interrupted = __atomic_load_n(&o->interrupted, __ATOMIC_RELAXED);
+    ret->threads = __atomic_load_n(&o->threads, __ATOMIC_RELAXED);
+    ret->busy = __atomic_load_n(&o->busy, __ATOMIC_RELAXED);
+}

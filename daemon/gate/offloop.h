@@ -1,0 +1,59 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * System calls that may sleep, off the gate's loop: closing a descriptor whose
+ * last reference may go with it, unmapping a large mapping, collecting a child
+ * that takes its time to end.
+ *
+ * Close sleeps where a client wants it to: a TCP socket with SO_LINGER and
+ * unsent data, passed over a UNIX socket and never received, is closed together
+ * with that socket, by whoever closes it. A signal ends that sleep, so each
+ * thread here gets one every OFL_SIGNAL_MS while a job runs. What no signal
+ * ends (a file of a FUSE server that does not answer) holds up its own thread
+ * alone: there is always one thread more than jobs that run, up to
+ * OFL_THREADS; then jobs wait.
+ *
+ * One thread calls ofl_close(), ofl_unmap(), ofl_reap() and ofl_free(); they
+ * make no system call but futex wake-ups, take no lock and never sleep. The
+ * queue is bounded; a full one is -EAGAIN, counted, and the caller keeps what it
+ * has. Give it as many slots as there can be descriptors and mappings, and that
+ * does not happen. Jobs begin in the order they came in; they end in any.
+ *
+ * o may be NULL: then the call does the work itself, as without this module
+ * (tests; no thread could be made).
+ */
+#ifndef FDD_DAEMON_GATE_OFFLOOP_H
+#define FDD_DAEMON_GATE_OFFLOOP_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define OFL_THREADS   16
+#define OFL_SIGNAL_MS 100
+
+struct ofl;
+struct ofl_count {
+    uint64_t put, done, refused; /* jobs; refused: the queue was full */
+    uint64_t interrupted;        /* jobs that a signal had to end or found at work */
+    uint32_t threads, busy;
+};
+
+/* A queue of slots jobs (rounded up to a power of two) and its first thread.
+ * NULL: no memory or no thread. */
+struct ofl *ofl_new(uint32_t slots);
+/* End: wait at most wait_ns for the jobs that are queued or run. Threads that
+ * hang then are left alone with what they use, until the process ends. */
+struct ofl *ofl_free(struct ofl *o, uint64_t wait_ns);
+
+/* 0, or -EAGAIN: the queue is full, nothing was taken over. */
+int ofl_close(struct ofl *o, int fd);
+/* p from mmap; in pieces, so that the loop's own page faults and mappings never
+ * wait long for the lock of the address space. */
+int ofl_unmap(struct ofl *o, void *p, size_t bytes);
+/* A child that ended or was killed, whose status nobody wants. */
+int ofl_reap(struct ofl *o, pid_t pid);
+
+void ofl_count(const struct ofl *o, struct ofl_count *ret);
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Calls that sleep are made by others; the caller goes on, and a call that sleeps
+ * for good neither holds up the next ones nor lasts. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/gate/offloop.h"
+
+#define LINGER_S 5        /* each of three, one after the other: beyond WAIT_NS */
+#define CALL_NS  (20 * CLK_MS)  /* far below what a lingering close takes */
+#define WAIT_NS  (10 * CLK_S)
+
+static int
+is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void
+until_done(const struct ofl *o)
+{
+    uint64_t end = clk_now_ns() + WAIT_NS;
+    struct ofl_count c;
+
+    for (;;) {
+        ofl_count(o, &c);
+        if (c.done == c.put)
+            return;
+        if (clk_now_ns() > end)
+            fail_msg("%llu of %llu jobs after %d s", (unsigned long long)c.done,
+                (unsigned long long)c.put, (int)(WAIT_NS / CLK_S));
+        clk_sleep_ns(CLK_MS);
+    }
+}
+
+/* A connected TCP socket with data that nobody reads: its close sleeps. */
+static int
+lingering(int *ret_listener)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET,
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct linger l = { .l_onoff = 1, .l_linger = LINGER_S };
+    static const char junk[1 << 16];
+    socklen_t len = sizeof(a);
+    int small = 4096, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || to < 0)
+        skip(); /* no TCP here */
+    (void)setsockopt(to, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    if (bind(to, (struct sockaddr *)&a, sizeof(a)) != 0 || listen(to, 4) != 0 ||
+        getsockname(to, (struct sockaddr *)&a, &len) != 0 ||
+        connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0)
+        skip();
+    while (send(fd, junk, sizeof(junk), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+        continue;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l)), 0);
+    *ret_listener = to;
+    return fd;
+}
+
+/* A UNIX socket in whose queue n lingering ones wait: the daemon's end. */
+static int
+trap(int n, int *ret_keep)
+{
+    union { struct cmsghdr h; char room[CMSG_SPACE(sizeof(int))]; } ctl;
+    struct iovec io = { (char *)(uintptr_t)"x", 1 };
+    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &ctl,
+        .msg_controllen = sizeof(ctl) };
+    int pair[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    for (int i = 0; i < n; i++) {
+        int fd = lingering(&ret_keep[i]);
+
+        memset(&ctl, 0, sizeof(ctl));
+        ctl.h.cmsg_level = SOL_SOCKET;
+        ctl.h.cmsg_type = SCM_RIGHTS;
+        ctl.h.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&ctl.h), &fd, sizeof(fd));
+        assert_int_equal(sendmsg(pair[0], &m, MSG_NOSIGNAL), 1);
+        /* the one in the queue is the last reference */
+        (void)close(fd);
+    }
+    ret_keep[n] = pair[0];
+    return pair[1];
+}
+
+static void
+t_close(void **state)
+{
+    struct ofl *o = ofl_new(8);
+    int pair[2];
+
+    (void)state;
+    assert_non_null(o);
+    assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+    assert_int_equal(ofl_close(o, pair[0]), 0);
+    assert_int_equal(ofl_close(o, -1), 0);
+    until_done(o);
+    assert_false(is_open(pair[0]));
+    assert_true(is_open(pair[1]));
+    (void)close(pair[1]);
+    assert_null(ofl_free(o, WAIT_NS));
+}
+
+/* Without a thread the call does it. */
+static void
+t_no_thread(void **state)
+{
+    struct ofl_count c;
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+    assert_int_equal(ofl_close(NULL, pair[0]), 0);
+    assert_int_equal(ofl_close(NULL, pair[1]), 0);
+    assert_false(is_open(pair[0]));
+    ofl_count(NULL, &c);
+    assert_int_equal(c.put, 0);
+    assert_null(ofl_free(NULL, 0));
+}
+
+/* The client's trap: the caller goes on at once, others are closed meanwhile, and
+ * the close that would last LINGER_S ends long before. */
+static void
+t_linger(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct ofl_count c;
+    uint64_t t0, t;
+    int keep[4], fd, pair[2];
+
+    (void)state;
+    assert_non_null(o);
+    fd = trap(3, keep);
+    assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+    t0 = clk_now_ns();
+    assert_int_equal(ofl_close(o, fd), 0);
+    assert_int_equal(ofl_close(o, pair[0]), 0);
+    t = clk_now_ns() - t0;
+    if (t > CALL_NS)
+        fail_msg("two calls took %llu us", (unsigned long long)(t / CLK_US));
+    t0 = clk_now_ns();
+    while (is_open(pair[0]) && clk_now_ns() - t0 < WAIT_NS)
+        clk_sleep_ns(CLK_MS);
+    assert_false(is_open(pair[0]));
+    until_done(o);
+    ofl_count(o, &c);
+    assert_true(c.interrupted >= 1);
+    assert_true(c.threads >= 2);
+    for (int i = 0; i < 4; i++)
+        (void)close(keep[i]);
+    (void)close(pair[1]);
+    assert_null(ofl_free(o, WAIT_NS));
+}
+
+/* A job that nothing ends: the others are done by other threads, the queue fills
+ * at some time, and that is said. */
+static void
+t_hang(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct ofl_count c;
+    pid_t hung[OFL_THREADS];
+    int pair[2], n = 0;
+
+    (void)state;
+    assert_non_null(o);
+    for (int i = 0; i < OFL_THREADS - 1; i++) {
+        hung[i] = fork();
+        if (hung[i] == 0) {
+            for (;;)
+                (void)pause();
+        }
+        assert_int_equal(ofl_reap(o, hung[i]), 0);
+    }
+    assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
+    assert_int_equal(ofl_close(o, pair[0]), 0);
+    for (uint64_t t0 = clk_now_ns(); is_open(pair[0]); clk_sleep_ns(CLK_MS))
+        assert_true(clk_now_ns() - t0 < WAIT_NS);
+    /* now all hang */
+    hung[OFL_THREADS - 1] = fork();
+    if (hung[OFL_THREADS - 1] == 0) {
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(ofl_reap(o, hung[OFL_THREADS - 1]), 0);
+    for (uint64_t t0 = clk_now_ns(); clk_now_ns() - t0 < WAIT_NS; clk_sleep_ns(CLK_MS)) {
+        ofl_count(o, &c);
+        if (c.busy == OFL_THREADS)
+            break;
+    }
+    assert_int_equal(c.busy, OFL_THREADS);
+    assert_int_equal(c.threads, OFL_THREADS);
+    while (ofl_close(o, pair[1]) == 0 && n < 1000)
+        pair[1] = dup(2), n++;
+    assert_int_equal(n, 64);
+    assert_int_equal(ofl_close(o, pair[1]), -EAGAIN);
+    assert_true(is_open(pair[1]));
+    ofl_count(o, &c);
+    assert_int_equal(c.refused, 2);
+    for (int i = 0; i < OFL_THREADS; i++)
+        (void)kill(hung[i], SIGKILL);
+    until_done(o);
+    assert_int_equal(ofl_close(o, pair[1]), 0);
+    assert_null(ofl_free(o, WAIT_NS));
+    assert_false(is_open(pair[1]));
+}
+
+static void
+t_reap(void **state)
+{
+    struct ofl *o = ofl_new(8);
+    pid_t pid = fork();
+
+    (void)state;
+    assert_non_null(o);
+    if (pid == 0)
+        _exit(3);
+    assert_int_equal(ofl_reap(o, pid), 0);
+    until_done(o);
+    assert_int_equal(waitpid(pid, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    assert_null(ofl_free(o, WAIT_NS));
+}
+
+/* All of it, also where it is no whole number of pieces. */
+static void
+t_unmap(void **state)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (9u << 20) + 3 * page;
+    struct ofl *o = ofl_new(8);
+    unsigned char vec;
+    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_non_null(o);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    memset(p, 1, bytes);
+    assert_int_equal(ofl_unmap(o, p, bytes), 0);
+    until_done(o);
+    for (size_t at = 0; at < bytes; at += page) {
+        assert_int_equal(mincore(p + at, page, &vec), -1);
+        assert_int_equal(errno, ENOMEM);
+    }
+    assert_null(ofl_free(o, WAIT_NS));
+}
+
+/* What is queued when the end comes is done; a job that hangs does not hold the
+ * end up. */
+static void
+t_end(void **state)
+{
+    struct ofl *o = ofl_new(512);
+    int fds[400];
+    uint64_t t0;
+    pid_t pid;
+
+    (void)state;
+    for (int i = 0; i < 400; i++)
+        fds[i] = dup(2);
+    for (int i = 0; i < 400; i++)
+        assert_int_equal(ofl_close(o, fds[i]), 0);
+    assert_null(ofl_free(o, WAIT_NS));
+    for (int i = 0; i < 400; i++)
+        assert_false(is_open(fds[i]));
+    o = ofl_new(8);
+    pid = fork();
+    if (pid == 0) {
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(ofl_reap(o, pid), 0);
+    t0 = clk_now_ns();
+    assert_null(ofl_free(o, 50 * CLK_MS));
+    assert_true(clk_now_ns() - t0 < 5 * CLK_S);
+    (void)kill(pid, SIGKILL);
+}
+
+/* Many at once from one caller, by all threads: each is done once. */
+static void
+t_many(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct ofl_count c;
+    uint64_t n = 0;
+
+    (void)state;
+    assert_non_null(o);
+    for (int i = 0; i < 20000; i++) {
+        int fd = dup(2);
+
+        assert_true(fd >= 0);
+        while (ofl_close(o, fd) != 0)
+            clk_sleep_ns(10 * CLK_US);
+        n++;
+    }
+    until_done(o);
+    ofl_count(o, &c);
+    assert_int_equal(c.put, n);
+    assert_int_equal(c.done, n);
+    assert_true(c.threads >= 1 && c.threads <= OFL_THREADS);
+    assert_null(ofl_free(o, WAIT_NS));
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_close),
+        cmocka_unit_test(t_no_thread),
+        cmocka_unit_test(t_linger),
+        cmocka_unit_test(t_hang),
+        cmocka_unit_test(t_reap),
+        cmocka_unit_test(t_unmap),
+        cmocka_unit_test(t_end),
+        cmocka_unit_test(t_many),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
