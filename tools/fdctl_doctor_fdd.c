@@ -230,7 +230,7 @@ check_model_dir(struct doc *d)
         doc_fix(d, rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
             "--no-preserve=mode,ownership %s /var/lib/fdd/"
             : "a model directory holds config.json and *.safetensors: %s", dir);
-    } else if (n == 0 && strcmp(d->par->model_load_format, "dummy") != 0) {
+    } else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY) {
         doc_add(d, DOC_FAIL, "model", "%s (%s): no *.safetensors file", dir, d->par_from);
         doc_fix(d, "fetch the weights, or set model.load_format = dummy");
     } else {

@@ -427,7 +427,7 @@ check_model(struct doc *d, uint64_t room)
         "worker"), "phase"));
     const char *model = d->par->model_path;
     int is_loaded = phase != NULL && strcmp(phase, "ready") == 0;
-    int on_cpu = strcmp(d->par->device_backend, "cpu") == 0;
+    int on_cpu = d->par->device_backend == PAR_DEVICE_BACKEND_CPU;
     char a[32], b[32];
     uint64_t bytes;
     unsigned n;

@@ -187,18 +187,19 @@ dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes)
 }
 
 int
-dvl_check(const char *list, const char *backend, char *err, size_t err_bytes)
+dvl_check(const char *list, enum par_device_backend backend, char *err, size_t err_bytes)
 {
-    const char *kind;
+    enum par_device_backend kind;
     struct dvl l;
     int rc = dvl_parse(list, &l, err, err_bytes);
 
     if (rc != 0 || l.kind == DVL_NONE)
         return rc;
-    kind = l.kind == DVL_CUDA ? "cuda" : "cpu";
-    if (strcmp(backend, "auto") != 0 && strcmp(backend, kind) != 0)
+    kind = l.kind == DVL_CUDA ? PAR_DEVICE_BACKEND_CUDA : PAR_DEVICE_BACKEND_CPU;
+    if (backend != PAR_DEVICE_BACKEND_AUTO && backend != kind)
         return refuse(err, err_bytes, "\"%s\" does not fit device.backend = %s; leave the "
-            "one empty, or set the other to %s", list, backend, kind);
+            "one empty, or set the other to %s", list, par_device_backend_words[backend],
+            par_device_backend_words[kind]);
     if (l.n > 1)
         return refuse(err, err_bytes, "\"%s\" has %d devices, and this version uses one; "
             "name one, and start an instance (fdd@NAME) for each other", list, (int)l.n);

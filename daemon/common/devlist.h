@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/common/param.h"
+
 #define DVL_MAX        32        /* devices of a list, and bound of N */
 #define DVL_UUID_BYTES 41        /* "GPU-", 36 characters, NUL */
 #define DVL_UUID_LEAST 4         /* hex digits that name a device */
@@ -40,7 +42,8 @@ int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
 /* What a configuration may hold: a sound list that fits device.backend, of one
  * device in this version (cuda:* is left to the worker). As dvl_parse(). */
-int dvl_check(const char *list, const char *backend, char *err, size_t err_bytes);
+int dvl_check(const char *list, enum par_device_backend backend, char *err,
+    size_t err_bytes);
 
 /* Is a device's whole UUID ("GPU-...") the one that begins with start? */
 int dvl_uuid_is(const char *uuid, const char *start);

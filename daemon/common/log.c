@@ -19,6 +19,12 @@
 #define LOG_AS_DEFAULT (-1)
 #define LOG_UNTOUCHED  (-2)
 
+_Static_assert((int)LOG_LV_ERROR == (int)PAR_LOG_LEVEL_ERROR &&
+    (int)LOG_LV_WARN == (int)PAR_LOG_LEVEL_WARN &&
+    (int)LOG_LV_INFO == (int)PAR_LOG_LEVEL_INFO &&
+    (int)LOG_LV_DEBUG == (int)PAR_LOG_LEVEL_DEBUG &&
+    (int)LOG_LV_TRACE == (int)PAR_LOG_LEVEL_TRACE, "log_apply() takes one for the other");
+
 int log_level = LOG_LV_INFO;
 uint32_t log_debug_bits;
 
@@ -276,17 +282,17 @@ log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err,
 }
 
 int
-log_apply(const char *level, const char *levels, const char *format, int64_t rate)
+log_apply(enum par_log_level level, const char *levels, enum par_log_format format,
+    int64_t rate)
 {
     char err[16];
-    int rc = log_set_level(level);
+    int rc = 0;
 
+    __atomic_store_n(&log_default, (int)level, __ATOMIC_RELAXED);
+    log_raise();
     if (log_set_levels(levels, err, sizeof(err)) != 0)
         rc = -EINVAL;
-    if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0)
-        rc = -EINVAL;
-    else
-        __atomic_store_n(&log_json, strcmp(format, "json") == 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&log_json, format == PAR_LOG_FORMAT_JSON, __ATOMIC_RELAXED);
     if (rate < 0 || rate > INT32_MAX)
         rc = -EINVAL;
     else

@@ -44,6 +44,7 @@
 #include <stdint.h>
 
 #include "daemon/common/log_queue.h"
+#include "daemon/common/param.h"
 
 #define LOG_LINE_BYTES LGQ_LINE_BYTES /* PIPE_BUF: a pipe takes it whole or not at all */
 
@@ -75,7 +76,7 @@ extern uint32_t log_debug_bits;
 void log_fill_std(void);
 
 /* prog must be a literal. level: "error", "warn", "info", "debug", "trace"
- * (par->log_level); NULL is info. */
+ * NULL is info. */
 void log_init(const char *prog, const char *level);
 /* From here on a thread writes what is logged, from q, which must stay mapped
  * (NULL: a queue of the log's own). -errno: no thread, lines are written as
@@ -96,7 +97,8 @@ void log_panic_put(const char *text, size_t n);
 size_t log_last(char *ret, size_t ret_bytes);
 /* log.level, log.levels, log.format, log.rate as they are in struct par. What
  * is not valid leaves that one as it is; -EINVAL then. */
-int log_apply(const char *level, const char *levels, const char *format, int64_t rate);
+int log_apply(enum par_log_level level, const char *levels, enum par_log_format format,
+    int64_t rate);
 /* Lines not shown are added to *dropped, by any thread; NULL: nowhere. */
 void log_count(uint64_t *dropped);
 /* Summaries of places whose second is over, or of all. Cheap when there are

@@ -13,26 +13,44 @@
 
 enum { RESTART = 0, RELOAD = PAR_F_RELOAD, LIST = PAR_F_LIST };
 
+/* ---- the table ---------------------------------------------------------------- */
+
+#define PAR_INT(s, k, a, u, lo, d, hi, f, h)
+#define PAR_DBL(s, k, a, u, lo, d, hi, f, h)
+#define PAR_BOOL(s, k, a, d, f, h)
+#define PAR_C(name, word) word,
+#define PAR_ENUM(s, k, a, c, d, f, h)                                       \
+    const char *const par_##s##_##k##_words[] = { c NULL };                 \
+    _Static_assert(sizeof(enum par_##s##_##k) == sizeof(uint32_t), "enum_field()");
+#define PAR_STR(s, k, a, d, f, h)
+#include "daemon/tbl/params.h"
+#undef PAR_INT
+#undef PAR_DBL
+#undef PAR_BOOL
+#undef PAR_C
+#undef PAR_ENUM
+#undef PAR_STR
+
 const struct par_def par_defs[] = {
 #define PAR_INT(s, k, a, u, lo_, d, hi_, f, h)                          \
     { .section = #s, .key = #k, .aliases = a, .unit = u, .help = h,     \
-      .choices = "", .def = #d, .type = PAR_T_INT,                      \
+      .def = #d, .type = PAR_T_INT,                                     \
       .offset = offsetof(struct par, s##_##k), .lo = lo_, .hi = hi_, .flags = f },
 #define PAR_DBL(s, k, a, u, lo_, d, hi_, f, h)                          \
     { .section = #s, .key = #k, .aliases = a, .unit = u, .help = h,     \
-      .choices = "", .def = #d, .type = PAR_T_DBL,                      \
+      .def = #d, .type = PAR_T_DBL,                                     \
       .offset = offsetof(struct par, s##_##k), .dlo = lo_, .dhi = hi_, .flags = f },
 #define PAR_BOOL(s, k, a, d, f, h)                                      \
     { .section = #s, .key = #k, .aliases = a, .unit = "", .help = h,    \
-      .choices = "", .def = #d, .type = PAR_T_BOOL,                     \
+      .def = #d, .type = PAR_T_BOOL,                                    \
       .offset = offsetof(struct par, s##_##k), .lo = 0, .hi = 1, .flags = f },
 #define PAR_ENUM(s, k, a, c, d, f, h)                                   \
     { .section = #s, .key = #k, .aliases = a, .unit = "", .help = h,    \
-      .choices = c, .def = d, .type = PAR_T_ENUM,                       \
+      .words = par_##s##_##k##_words, .def = d, .type = PAR_T_ENUM,     \
       .offset = offsetof(struct par, s##_##k), .flags = f },
 #define PAR_STR(s, k, a, d, f, h)                                       \
     { .section = #s, .key = #k, .aliases = a, .unit = "", .help = h,    \
-      .choices = "", .def = d, .type = PAR_T_STR,                       \
+      .def = d, .type = PAR_T_STR,                                      \
       .offset = offsetof(struct par, s##_##k), .flags = f },
 #include "daemon/tbl/params.h"
 #undef PAR_INT
@@ -46,7 +64,7 @@ const size_t par_n_defs = sizeof(par_defs) / sizeof(par_defs[0]);
 size_t
 par_field_bytes(const struct par_def *d)
 {
-    return d->type == PAR_T_STR || d->type == PAR_T_ENUM ? PAR_STR_BYTES
+    return d->type == PAR_T_STR ? PAR_STR_BYTES : d->type == PAR_T_ENUM ? sizeof(uint32_t)
         : d->type == PAR_T_DBL ? sizeof(double) : sizeof(int64_t);
 }
 
@@ -62,6 +80,12 @@ dbl_field(struct par *p, const struct par_def *d)
     return (double *)(void *)((char *)p + d->offset);
 }
 
+static uint32_t *
+enum_field(struct par *p, const struct par_def *d)
+{
+    return (uint32_t *)(void *)((char *)p + d->offset);
+}
+
 static char *
 str_field(struct par *p, const struct par_def *d)
 {
@@ -75,6 +99,7 @@ set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
 {
     const struct par_def *d = &par_defs[ref->idx];
     char text[PAR_STR_BYTES];
+    uint32_t choice = 0;
     int64_t i = 0;
     double r = 0;
     int rc;
@@ -95,8 +120,13 @@ set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
         if (rc == 0)
             *dbl_field(&ps->par, d) = r;
         return rc;
+    case PAR_T_ENUM:
+        rc = par_parse_enum(d, name, value, &choice, err, err_bytes);
+        if (rc == 0)
+            *enum_field(&ps->par, d) = choice;
+        return rc;
     default:
-        rc = par_parse_str(d, name, value, text, err, err_bytes);
+        rc = par_parse_str(name, value, text, err, err_bytes);
         if (rc == 0 && d->offset == offsetof(struct par, graph_capture_sizes))
             rc = par_sizes(name, text, text, sizeof(text), err, err_bytes);
         if (rc == 0)
@@ -342,7 +372,7 @@ par_row(size_t i, struct par_row *ret)
     ret->unit = d->unit;
     ret->help = d->help;
     ret->type = types[d->type];
-    ret->choices = d->choices;
+    ret->words = d->words;
     ret->def = d->type != PAR_T_BOOL ? d->def : d->def[0] == '1' ? "yes" : "no";
     ret->reload = (d->flags & PAR_F_RELOAD) != 0;
     ret->list = (d->flags & PAR_F_LIST) != 0;
@@ -383,6 +413,9 @@ par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
             : "no");
     else if (d->type == PAR_T_DBL)
         format_dbl(*(const double *)(const void *)field, ret, ret_bytes);
+    else if (d->type == PAR_T_ENUM)
+        snprintf(ret, ret_bytes, "%s",
+            d->words[*(const uint32_t *)(const void *)field]);
     else
         snprintf(ret, ret_bytes, "%s", field);
     *ret_from = (enum par_origin)ps->from[i];

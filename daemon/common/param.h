@@ -5,8 +5,8 @@
  * values, which the gate fills and hands to the worker as it is.
  *
  * Field names are section_key: par->sched_max_num_seqs. Integers and
- * booleans are int64_t, reals double, strings char[PAR_STR_BYTES], enums
- * strings holding one of the choices. The struct is plain data.
+ * booleans are int64_t, reals double, strings char[PAR_STR_BYTES], choices
+ * enum par_section_key. The struct is plain data.
  */
 #ifndef FDD_DAEMON_COMMON_PARAM_H
 #define FDD_DAEMON_COMMON_PARAM_H
@@ -17,11 +17,29 @@
 
 #define PAR_STR_BYTES 512
 
+/* enum par_sched_policy { PAR_SCHED_POLICY_PRIORITY, ... }, and their words:
+ * par_sched_policy_words[PAR_SCHED_POLICY_FCFS] is "fcfs"; NULL ends them. */
+#define PAR_INT(s, k, a, u, lo, d, hi, f, h)
+#define PAR_DBL(s, k, a, u, lo, d, hi, f, h)
+#define PAR_BOOL(s, k, a, d, f, h)
+#define PAR_C(name, word) PAR_##name,
+#define PAR_ENUM(s, k, a, c, d, f, h)                                       \
+    enum par_##s##_##k { c };                                               \
+    extern const char *const par_##s##_##k##_words[];
+#define PAR_STR(s, k, a, d, f, h)
+#include "daemon/tbl/params.h"
+#undef PAR_INT
+#undef PAR_DBL
+#undef PAR_BOOL
+#undef PAR_C
+#undef PAR_ENUM
+#undef PAR_STR
+
 struct par {
 #define PAR_INT(s, k, a, u, lo, d, hi, f, h) int64_t s##_##k;
 #define PAR_DBL(s, k, a, u, lo, d, hi, f, h) double s##_##k;
 #define PAR_BOOL(s, k, a, d, f, h) int64_t s##_##k;
-#define PAR_ENUM(s, k, a, c, d, f, h) char s##_##k[PAR_STR_BYTES];
+#define PAR_ENUM(s, k, a, c, d, f, h) enum par_##s##_##k s##_##k;
 #define PAR_STR(s, k, a, d, f, h) char s##_##k[PAR_STR_BYTES];
 #include "daemon/tbl/params.h"
 #undef PAR_INT
@@ -141,13 +159,17 @@ int par_is_reloadable(const char *name);
 
 /* Documentation and listing, in table order. */
 struct par_row {
-    const char *section, *key, *aliases, *unit, *help, *type, *choices;
+    const char *section, *key, *aliases, *unit, *help, *type;
+    const char *const *words; /* the choices, NULL behind the last; NULL: no choice */
     const char *def;         /* as written in the file */
     char min[32], max[32];   /* empty where none */
     int reload, list;
 };
 size_t par_count(void);
 void par_row(size_t i, struct par_row *ret);
+/* The choices with sep between them; returns ret. words may be NULL. */
+const char *par_words(const char *const *words, const char *sep, char *ret,
+    size_t ret_bytes);
 /* Current value of row i as text, and its origin. */
 void par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
     enum par_origin *ret_from);

@@ -161,8 +161,8 @@ check_graph(const struct par *p, struct chk *c)
 {
     long long group = p->quant_group_size, batch = p->sched_max_num_batched_tokens, most,
         limit = p->graph_prefill_max_tokens;
-    int on_cpu = strcmp(p->device_backend, "cpu") == 0 ||
-        strcmp(p->device_backend, "null") == 0;
+    int on_cpu = p->device_backend == PAR_DEVICE_BACKEND_CPU ||
+        p->device_backend == PAR_DEVICE_BACKEND_NULL;
     const char *last = strrchr(p->graph_capture_sizes, ',');
 
     if (group != 0 && group != 32 && group != 64 && group != 128)

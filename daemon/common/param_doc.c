@@ -31,7 +31,6 @@ static void
 describe(const struct par_def *d, char *ret, size_t ret_bytes)
 {
     char lo[32], hi[32];
-    size_t i, at;
 
     switch (d->type) {
     case PAR_T_INT:
@@ -52,15 +51,7 @@ describe(const struct par_def *d, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, d->flags & PAR_F_LIST ? "list" : "text");
         break;
     case PAR_T_ENUM:
-        for (i = 0, at = 0; d->choices[i] != '\0' && at + 3 < ret_bytes; i++) {
-            if (d->choices[i] != '|') {
-                ret[at++] = d->choices[i];
-                continue;
-            }
-            ret[at++] = ',';
-            ret[at++] = ' ';
-        }
-        ret[at] = '\0';
+        (void)par_words(d->words, ", ", ret, ret_bytes);
         break;
     }
 }

@@ -28,7 +28,8 @@ enum par_note_kind {
 };
 
 struct par_def {
-    const char *section, *key, *aliases, *unit, *help, *choices, *def;
+    const char *section, *key, *aliases, *unit, *help, *def;
+    const char *const *words; /* of an enum, NULL behind the last */
     enum par_type type;
     size_t offset;           /* in struct par */
     int64_t lo, hi;
@@ -87,8 +88,10 @@ int par_parse_int(const struct par_def *d, const char *name, const char *value,
     int64_t scale, int64_t *ret, char *err, size_t err_bytes);
 int par_parse_dbl(const struct par_def *d, const char *name, const char *value,
     double *ret, char *err, size_t err_bytes);
-int par_parse_str(const struct par_def *d, const char *name, const char *value, char *ret,
-    char *err, size_t err_bytes);
+int par_parse_enum(const struct par_def *d, const char *name, const char *value,
+    uint32_t *ret, char *err, size_t err_bytes);
+int par_parse_str(const char *name, const char *value, char *ret, char *err,
+    size_t err_bytes);
 /* The words of both lists, each once; of two words with the same part before = or :,
  * the later. -ENOSPC: longer than a value may be. */
 int par_list_add(const char *list, const char *more, char ret[PAR_STR_BYTES]);

@@ -357,20 +357,39 @@ par_parse_bool(const char *name, const char *value, int64_t *ret, char *err,
     return par_bad_value(name, value, err, err_bytes, "write yes or no");
 }
 
+const char *
+par_words(const char *const *words, const char *sep, char *ret, size_t ret_bytes)
+{
+    size_t at = 0;
+
+    ret[0] = '\0';
+    for (size_t i = 0; words != NULL && words[i] != NULL && at < ret_bytes; i++)
+        at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? sep : "",
+            words[i]);
+    return ret;
+}
+
 int
-par_parse_str(const struct par_def *d, const char *name, const char *value, char *ret,
-    char *err, size_t err_bytes)
+par_parse_enum(const struct par_def *d, const char *name, const char *value,
+    uint32_t *ret, char *err, size_t err_bytes)
+{
+    char words[128];
+
+    for (uint32_t i = 0; d->words[i] != NULL; i++)
+        if (strcmp(value, d->words[i]) == 0) {
+            *ret = i;
+            return 0;
+        }
+    return par_bad_value(name, value, err, err_bytes, "must be one of: %s",
+        par_words(d->words, " ", words, sizeof(words)));
+}
+
+int
+par_parse_str(const char *name, const char *value, char *ret, char *err,
+    size_t err_bytes)
 {
     size_t i, len = strlen(value);
-    char choices[128];
 
-    if (d->type == PAR_T_ENUM && !par_word_in(value, d->choices)) {
-        snprintf(choices, sizeof(choices), "%s", d->choices);
-        for (i = 0; choices[i] != '\0'; i++)
-            if (choices[i] == '|')
-                choices[i] = ' ';
-        return par_bad_value(name, value, err, err_bytes, "must be one of: %s", choices);
-    }
     if (len >= PAR_STR_BYTES)
         return par_bad_value(name, value, err, err_bytes, "%zu bytes long, at most "
             "%d are allowed", len, PAR_STR_BYTES - 1);

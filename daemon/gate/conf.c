@@ -209,7 +209,7 @@ cnf_check_model(const struct gate *g, struct par_say *say)
     (void)snprintf(path, sizeof(path), "%s/config.json", dir);
     if (access(path, R_OK) != 0)
         cnf_bad_model(g, say, path, errno);
-    if (strcmp(g->par->model_load_format, "dummy") != 0)
+    if (g->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY)
         cnf_check_weights(g, say, dir);
     cnf_check_tokenizer(g, say, tok[0] != '\0' ? tok : dir);
 }

@@ -550,9 +550,9 @@ ctl_debug_state(const struct gate *g)
     ctl_put(r, "level", json_string(log_level_name()));
     ctl_put(r, "levels", json_string(g->par->log_levels));
     ctl_put(r, "topics", topics);
-    ctl_put(r, "format", json_string(g->par->log_format));
+    ctl_put(r, "format", json_string(par_log_format_words[g->par->log_format]));
     ctl_put(r, "rate", INT(g->par->log_rate));
-    ctl_put(r, "requests", json_string(g->par->log_requests));
+    ctl_put(r, "requests", json_string(par_log_requests_words[g->par->log_requests]));
     ctl_put(r, "dropped", INT(cnt_get(&g->cnt->log_dropped) +
         cnt_get(&g->seg->w.log_dropped)));
     ctl_put(r, "bits", json_string(bits));

@@ -30,7 +30,7 @@ ctl_waiting(const struct gate *g, size_t i)
 static json_t *
 ctl_param(const struct gate *g, size_t i, const struct par_row *row)
 {
-    char value[PAR_STR_BYTES], now[PAR_STR_BYTES], name[128];
+    char value[PAR_STR_BYTES], now[PAR_STR_BYTES], name[128], text[128];
     enum par_origin from;
     json_t *o = json_object();
 
@@ -51,7 +51,7 @@ ctl_param(const struct gate *g, size_t i, const struct par_row *row)
     ctl_put(o, "unit", json_string(row->unit));
     ctl_put(o, "min", json_string(row->min));
     ctl_put(o, "max", json_string(row->max));
-    ctl_put(o, "choices", json_string(row->choices));
+    ctl_put(o, "choices", json_string(par_words(row->words, "|", text, sizeof(text))));
     ctl_put(o, "aliases", json_string(row->aliases));
     ctl_put(o, "reload", json_boolean(row->reload));
     ctl_put(o, "help", json_string(row->help));

@@ -79,7 +79,7 @@ gate_new(struct par_set *ps, uint64_t now_ns)
     g->spawn = sup_spawn;
     rtd_init(&g->rt);
     fair_init(&g->fair);
-    g->fair.fcfs = strcmp(g->par->sched_policy, "fcfs") == 0;
+    g->fair.fcfs = g->par->sched_policy == PAR_SCHED_POLICY_FCFS;
     gate_names(g);
     gate_weights(g);
     sup_init(&g->wrk[0], 0);

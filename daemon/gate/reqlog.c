@@ -174,18 +174,18 @@ rql_say(const struct jreq *r, int code, const struct rql_line *l)
 void
 rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done)
 {
-    int what = g->par->log_requests[0]; /* no, errors or all */
+    enum par_log_requests what = g->par->log_requests;
     struct rql_line l = { .n = 0 };
     struct rql_times t;
 
-    if (r->logged || (what == 'n' && g->par->log_slow_request_ms == 0 &&
+    if (r->logged || (what == PAR_LOG_REQUESTS_NO && g->par->log_slow_request_ms == 0 &&
         g->par->log_slow_first_token_ms == 0))
         return;
     r->logged = 1;
     rql_times(g, r, done, &t);
     if (r->kind == FAIR_GEN)
         rql_slow(g, r, done, &t);
-    if (what == 'n' || (what == 'e' && code == FDP_OK))
+    if (what == PAR_LOG_REQUESTS_NO || (what == PAR_LOG_REQUESTS_ERRORS && code == FDP_OK))
         return;
     rql_who(g, r, &l);
     rql_tokens(r, done, &l);
@@ -211,7 +211,7 @@ rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int co
     struct rql_line l = { .n = 0 };
     int delegated = q->user != 0 && s->trusted;
 
-    if (g->par->log_requests[0] == 'n')
+    if (g->par->log_requests == PAR_LOG_REQUESTS_NO)
         return;
     rql_user(g, &l, delegated ? q->user : s->uid, delegated);
     rql_put(&l, LOG_S("client", s->name));

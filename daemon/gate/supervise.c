@@ -92,8 +92,8 @@ sup_worker_in(const char *dir, const char *sub, int cuda, char *ret, size_t ret_
 int
 sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
 {
-    const char *backend = g->par->device_backend;
-    int cuda = strcmp(backend, "auto") == 0 || strcmp(backend, "cuda") == 0;
+    int cuda = g->par->device_backend == PAR_DEVICE_BACKEND_AUTO ||
+        g->par->device_backend == PAR_DEVICE_BACKEND_CUDA;
     char exe[PAR_STR_BYTES];
     char *slash;
     ssize_t n;

@@ -7,7 +7,8 @@
  * PAR_INT (section, key, aliases, unit, min, default, max, flags, help)
  * PAR_DBL (section, key, aliases, unit, min, default, max, flags, help)
  * PAR_BOOL(section, key, aliases, default, flags, help)
- * PAR_ENUM(section, key, aliases, "a|b|c", "default", flags, help)
+ * PAR_ENUM(section, key, aliases, PAR_C(SECTION_KEY_A, "a") PAR_C(...), "default", flags,
+ *     help)
  * PAR_STR (section, key, aliases, "default", flags, help)
  *
  * A key is written with - or _. Aliases are bare names, comma separated,
@@ -108,7 +109,9 @@ PAR_INT(sched, max_long_partial_prefills, "max_long_partial_prefills", "prompts"
 PAR_INT(sched, long_prefill_token_threshold, "long_prefill_token_threshold", "tokens", 0,
     0, 16777216, RESTART,
     "A prompt of more tokens is long. 0: 4 % of model.max_model_len.")
-PAR_ENUM(sched, policy, "", "priority|fcfs", "priority", RESTART,
+PAR_ENUM(sched, policy, "",
+    PAR_C(SCHED_POLICY_PRIORITY, "priority") PAR_C(SCHED_POLICY_FCFS, "fcfs"), "priority",
+    RESTART,
     "Order of waiting requests: by their priority, then by arrival, or by arrival alone.")
 PAR_DBL(sched, itl_target_ms, "", "ms", 0, 0, 100000, RESTART,
     "Prompt tokens of a step are cut so that the predicted time of the step keeps "
@@ -140,8 +143,10 @@ PAR_STR(model, tokenizer, "tokenizer", "", RESTART,
 PAR_INT(model, max_model_len, "max_model_len", "tokens", 0, 0, 16777216, RESTART,
     "Prompt and output of a request. 0: what the model and the KV cache allow; else at "
     "least 16.")
-PAR_ENUM(model, load_format, "load_format,load_choices", "auto|safetensors|dummy", "auto",
-    RESTART,
+PAR_ENUM(model, load_format, "load_format,load_choices",
+    PAR_C(MODEL_LOAD_FORMAT_AUTO, "auto")
+    PAR_C(MODEL_LOAD_FORMAT_SAFETENSORS, "safetensors")
+    PAR_C(MODEL_LOAD_FORMAT_DUMMY, "dummy"), "auto", RESTART,
     "dummy makes random weights of realistic scale from config.json alone.")
 PAR_BOOL(model, load_uring, "", 1, RESTART,
     "Read weights by io_uring where the system allows it, else by pread.")
@@ -150,14 +155,18 @@ PAR_INT(model, load_buffer_bytes, "", "bytes", 1048576, 67108864, 1073741824, RE
 PAR_INT(model, dummy_seed, "", "", 0, 1, 9223372036854775807, RESTART,
     "Seed of dummy weights.")
 
-PAR_ENUM(quant, weights, "quantization", "none|wint8|wint4|fp8", "none", RESTART,
+PAR_ENUM(quant, weights, "quantization",
+    PAR_C(QUANT_WEIGHTS_NONE, "none") PAR_C(QUANT_WEIGHTS_WINT8, "wint8")
+    PAR_C(QUANT_WEIGHTS_WINT4, "wint4") PAR_C(QUANT_WEIGHTS_FP8, "fp8"), "none", RESTART,
     "Quantize 16-bit or 32-bit weights of the model to integers or to 8-bit floats (e4m3) "
     "while they are loaded; activations stay as they are. A checkpoint that is fp8 already "
     "is served as it is and needs none; one quantized otherwise is refused.")
 PAR_INT(quant, group_size, "", "inputs", 0, 0, 128, RESTART,
     "Inputs of an output that share a scale: 32, 64 or 128. 0: all of them.")
 
-PAR_ENUM(device, backend, "", "auto|cpu|cuda|null", "auto", RESTART,
+PAR_ENUM(device, backend, "",
+    PAR_C(DEVICE_BACKEND_AUTO, "auto") PAR_C(DEVICE_BACKEND_CPU, "cpu")
+    PAR_C(DEVICE_BACKEND_CUDA, "cuda") PAR_C(DEVICE_BACKEND_NULL, "null"), "auto", RESTART,
     "Where the model runs. auto: cuda when a device is there, else cpu.")
 PAR_STR(device, list, "", "", RESTART,
     "Device of the model: cuda:0 (by number), cuda:GPU-1a2b3c (start of a UUID), cuda:* (all, "
@@ -190,7 +199,8 @@ PAR_INT(graph, prefill_max_tokens, "max_capture_shape_prefill", "tokens", 0, 512
     RESTART,
     "Largest padded token count that is recorded; larger steps are launched operation "
     "by operation.")
-PAR_ENUM(graph, capture, "", "lazy|eager", "eager", RESTART,
+PAR_ENUM(graph, capture, "",
+    PAR_C(GRAPH_CAPTURE_LAZY, "lazy") PAR_C(GRAPH_CAPTURE_EAGER, "eager"), "eager", RESTART,
     "Record all sizes before the worker is ready, or each at its first use.")
 
 PAR_INT(kv, block_size, "block_size", "tokens", 16, 64, 128, RESTART,
@@ -214,7 +224,9 @@ PAR_BOOL(kv, enable_prefix_caching, "enable_prefix_caching,prefix_caching", 1, R
     "that begin alike.")
 PAR_DBL(kv, swap_space, "swap_space,swap_space_gb", "GiB", 0, 0, 4096, RESTART,
     "Host memory for cached blocks that leave the device.")
-PAR_ENUM(kv, dtype, "kv_dtype,kv_cache_dtype", "auto|fp32|bf16|fp8|int8", "auto", RESTART,
+PAR_ENUM(kv, dtype, "kv_dtype,kv_cache_dtype",
+    PAR_C(KV_DTYPE_AUTO, "auto") PAR_C(KV_DTYPE_FP32, "fp32") PAR_C(KV_DTYPE_BF16, "bf16")
+    PAR_C(KV_DTYPE_FP8, "fp8") PAR_C(KV_DTYPE_INT8, "int8"), "auto", RESTART,
     "Type of cached keys and values. fp8 (e4m3) has a scale per layer and head, which is "
     "the checkpoint's (k_scale and v_scale tensors) or 1; int8 has one per token and head. "
     "auto: fp32 on the CPU, whose activations are fp32; elsewhere fp32 for F32 weights, "
@@ -227,13 +239,17 @@ PAR_INT(output, max_logprobs, "max_logprobs", "", 0, 20, 20, RELOAD,
 PAR_INT(output, default_max_tokens, "", "tokens", 0, 0, 16777216, RELOAD,
     "Output limit of requests that name none. 0: what max_model_len leaves.")
 
-PAR_ENUM(log, level, "", "error|warn|info|debug|trace", "info", RELOAD,
+PAR_ENUM(log, level, "",
+    PAR_C(LOG_LEVEL_ERROR, "error") PAR_C(LOG_LEVEL_WARN, "warn")
+    PAR_C(LOG_LEVEL_INFO, "info") PAR_C(LOG_LEVEL_DEBUG, "debug")
+    PAR_C(LOG_LEVEL_TRACE, "trace"), "info", RELOAD,
     "Log level of all topics that log.levels does not name.")
 PAR_STR(log, levels, "", "", RELOAD | LIST,
     "Levels of single topics: topic=level, comma separated (gate=debug,control=warn). "
     "The topics are config gate session intake relay request supervise control worker "
     "load ceiling memory ingress engine sched runner log.")
-PAR_ENUM(log, format, "", "text|json", "text", RELOAD,
+PAR_ENUM(log, format, "",
+    PAR_C(LOG_FORMAT_TEXT, "text") PAR_C(LOG_FORMAT_JSON, "json"), "text", RELOAD,
     "Form of a log line. json: one object a line with time, level, prog, pid, topic and "
     "msg, and for the request log its values as members.")
 PAR_INT(log, rate, "", "lines/s", 0, 100, 1000000, RELOAD,
@@ -241,7 +257,9 @@ PAR_INT(log, rate, "", "lines/s", 0, 100, 1000000, RELOAD,
     "(log_dropped) and a line says how many were not shown. 0: all are shown.")
 PAR_STR(log, debug, "", "", RELOAD | LIST,
     "Debug bits, comma separated: sched batch kv ring selfcheck faults.")
-PAR_ENUM(log, requests, "", "no|errors|all", "no", RELOAD,
+PAR_ENUM(log, requests, "",
+    PAR_C(LOG_REQUESTS_NO, "no") PAR_C(LOG_REQUESTS_ERRORS, "errors")
+    PAR_C(LOG_REQUESTS_ALL, "all"), "no", RELOAD,
     "A line for each request that ends, of topic request: whose it was, its tokens, how "
     "it ended and its times. errors: only for those that do not end with an answer, refused "
     "ones too. Never what was asked or answered.")

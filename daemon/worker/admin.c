@@ -118,7 +118,7 @@ adm_model(struct worker *w)
     adm_set(o, "dtype", json_string(w->wp != NULL ?
         fdk_dtype_name(wts_main_dtype(w->wp)) : "none"));
     adm_set(o, "quantized", json_string(w->cfg.quant != MDL_QUANT_NONE ?
-        mdl_quant_name(w->cfg.quant) : w->par.quant_weights));
+        mdl_quant_name(w->cfg.quant) : par_quant_weights_words[w->par.quant_weights]));
     adm_set(o, "max_model_len", json_integer(w->max_len));
     adm_set(o, "model_len", json_integer(w->cfg.max_pos));
     adm_set(o, "config", adm_config(&w->cfg));

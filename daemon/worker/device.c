@@ -124,7 +124,7 @@ claim_cuda(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
         rc = take_lock(w, uuid, err, err_bytes);
     if (rc != 0)
         return rc;
-    (void)snprintf(w->par.device_backend, sizeof(w->par.device_backend), "cuda");
+    w->par.device_backend = PAR_DEVICE_BACKEND_CUDA;
     (void)snprintf(name, sizeof(name), "cuda:%d", (int)w->device);
     announce(w, name, uuid);
     return 0;
@@ -148,7 +148,7 @@ wrk_claim_device(struct worker *w, char *err, size_t err_bytes)
     if (l.kind == DVL_CPU) {
         rc = take_lock(w, "cpu-0", err, err_bytes);
         if (rc == 0 && !wrk_is_null(w))
-            (void)snprintf(w->par.device_backend, sizeof(w->par.device_backend), "cpu");
+            w->par.device_backend = PAR_DEVICE_BACKEND_CPU;
     }
     if (rc == 0 && (wrk_is_null(w) || wrk_on_cpu(w)))
         announce(w, l.kind == DVL_CPU ? "cpu:1" : wrk_is_null(w) ? "none" : "cpu", "");

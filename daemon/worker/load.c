@@ -131,8 +131,8 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     if (rc == 0)
         rc = mdl_build(&w->cfg, &w->prog, err, err_bytes);
     if (rc == 0)
-        rc = wts_plan_new(p->model_path, w->prog, strcmp(p->model_load_format, "dummy") == 0,
-            (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
+        rc = wts_plan_new(p->model_path, w->prog, p->model_load_format ==
+            PAR_MODEL_LOAD_FORMAT_DUMMY, (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
     if (rc == 0 && w->cfg.tied && !w->prog->cfg.tied)
         log_warn("load: %s: tie_word_embeddings is true, but lm_head.weight differs from "
             "the embedding: it is used; set tie_word_embeddings to false in config.json",
@@ -230,8 +230,8 @@ wrk_on_cpu(const struct worker *w)
 
     if (w->run != NULL)
         return w->run->k != &fdk_ops_cuda;
-    if (wrk_is_null(w) || strcmp(w->par.device_backend, "auto") != 0)
-        return wrk_is_null(w) || strcmp(w->par.device_backend, "cuda") != 0;
+    if (wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_AUTO)
+        return wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_CUDA;
     return fdk_ops_cuda.available(why, sizeof(why)) <= 0;
 }
 
@@ -283,7 +283,7 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 
     if (n == 0 && have > 0)
         log_info("load: %d KV scales of the checkpoint are without use: kv.dtype = %s is "
-            "not fp8", have, w->par.kv_dtype);
+            "not fp8", have, par_kv_dtype_words[w->par.kv_dtype]);
     if (n > 0 && have == 0 && w->wp != NULL)
         log_info("load: the checkpoint has no KV scales: all are 1");
     if (n == 0 || have == 0)
@@ -302,7 +302,9 @@ wrk_open_args(const struct worker *w, struct run_open_args *ret)
 {
     const struct par *p = &w->par;
 
-    *ret = (struct run_open_args) { .backend = wrk_is_null(w) ? "null" : p->device_backend,
+    *ret = (struct run_open_args) {
+        .backend = par_device_backend_words[wrk_is_null(w) ? PAR_DEVICE_BACKEND_NULL
+            : p->device_backend],
         .deterministic = p->device_deterministic, .unfused = !p->device_fused_step,
         .device = w->device,
         .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
@@ -436,7 +438,7 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
             .decode_blocks = (int32_t)p->kv_static_decode_blocks,
             .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
                 p->sched_max_penalty_seqs : n_seq),
-            .fcfs = strcmp(p->sched_policy, "fcfs") == 0,
+            .fcfs = p->sched_policy == PAR_SCHED_POLICY_FCFS,
             .itl_target_ns = (uint64_t)(p->sched_itl_target_ms * 1e6), .key = w->key
         }
     };
@@ -573,7 +575,7 @@ wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_byte
     if (rc != 0)
         return rc;
     __atomic_store_n(&w->seg->w.phase, LNK_PH_WARM, __ATOMIC_RELEASE);
-    rc = run_warm(w->run, strcmp(w->par.graph_capture, "eager") == 0);
+    rc = run_warm(w->run, w->par.graph_capture == PAR_GRAPH_CAPTURE_EAGER);
     wrk_lap(laps, "graphs");
     if (rc != 0 && run_error(w->run)[0] != '\0')
         (void)snprintf(err, err_bytes, "the first steps: %s", run_error(w->run));

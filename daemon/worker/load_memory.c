@@ -21,13 +21,13 @@
 static enum fdk_dtype
 wrk_kv_dtype(const struct worker *w)
 {
-    static const struct { const char *name; enum fdk_dtype t; } names[] = {
-        { "fp32", FDK_F32 }, { "bf16", FDK_BF16 }, { "fp8", FDK_F8E4M3 }, { "int8", FDK_I8 }
+    static const enum fdk_dtype types[] = {
+        [PAR_KV_DTYPE_FP32] = FDK_F32, [PAR_KV_DTYPE_BF16] = FDK_BF16,
+        [PAR_KV_DTYPE_FP8] = FDK_F8E4M3, [PAR_KV_DTYPE_INT8] = FDK_I8
     };
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(w->par.kv_dtype, names[i].name) == 0)
-            return names[i].t;
+    if (w->par.kv_dtype != PAR_KV_DTYPE_AUTO)
+        return types[w->par.kv_dtype];
     if (w->run->k != &fdk_ops_cuda || w->wp == NULL)
         return FDK_F32;
     return wts_main_dtype(w->wp) == FDK_F32 &&

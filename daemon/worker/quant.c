@@ -26,22 +26,15 @@
 /* ---- parameters ---- */
 
 int
-qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
+qnt_parse(enum par_quant_weights weights, int64_t group, struct qnt *ret, char *err,
     size_t err_bytes)
 {
-    struct qnt q = {FDK_F32, (int32_t)group};
+    static const enum fdk_dtype types[] = {
+        [PAR_QUANT_WEIGHTS_NONE] = FDK_F32, [PAR_QUANT_WEIGHTS_WINT8] = FDK_I8,
+        [PAR_QUANT_WEIGHTS_WINT4] = FDK_I4, [PAR_QUANT_WEIGHTS_FP8] = FDK_F8E4M3
+    };
+    struct qnt q = {types[weights], (int32_t)group};
 
-    if (strcmp(weights, "wint8") == 0) {
-        q.dtype = FDK_I8;
-    } else if (strcmp(weights, "wint4") == 0) {
-        q.dtype = FDK_I4;
-    } else if (strcmp(weights, "fp8") == 0) {
-        q.dtype = FDK_F8E4M3;
-    } else if (strcmp(weights, "none") != 0) {
-        (void)snprintf(err, err_bytes,
-            "quant.weights=%s is not one of none, wint8, wint4, fp8", weights);
-        return -EINVAL;
-    }
     if (group != 0 && group != 32 && group != 64 && group != 128) {
         (void)snprintf(err, err_bytes, "quant.group_size=%lld is not one of 0 (a scale "
             "per row), 32, 64, 128", (long long)group);

@@ -44,6 +44,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/common/param.h"
 #include "kernels/fdk.h"
 
 struct qnt {
@@ -52,8 +53,8 @@ struct qnt {
 };
 
 /* From quant.weights and quant.group_size. -EINVAL with one line in err that
- * names the value and what is allowed. */
-int qnt_parse(const char *weights, int64_t group, struct qnt *ret, char *err,
+ * names the group size and what is allowed. */
+int qnt_parse(enum par_quant_weights weights, int64_t group, struct qnt *ret, char *err,
     size_t err_bytes);
 /* "none", "wint8", "wint4", "fp8" */
 const char *qnt_name(const struct qnt *q);

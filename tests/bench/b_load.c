@@ -114,12 +114,24 @@ open_backend(const char *name)
         die(err);
 }
 
+static uint32_t
+parse_quant(const char *word)
+{
+    uint32_t i = 0;
+
+    while (strcmp(par_quant_weights_words[i], word) != 0)
+        if (par_quant_weights_words[++i] == NULL)
+            die("-q none, wint8, wint4 or fp8");
+    return i;
+}
+
 int
 main(int argc, char **argv)
 {
     int64_t threads[MAX_LIST] = {0}, mib[MAX_LIST] = {32}, group = 0;
     int n_threads = 1, n_mib = 1, c;
-    const char *backend = "cpu", *quant = "none";
+    const char *backend = "cpu";
+    uint32_t quant = PAR_QUANT_WEIGHTS_NONE;
     struct mdl_config cfg;
     struct wts_plan *wp;
     char err[1024];
@@ -131,7 +143,7 @@ main(int argc, char **argv)
         case 'b': backend = optarg; break;
         case 'd': dummy = 1; break;
         case 'p': no_uring = 1; break;
-        case 'q': quant = optarg; break;
+        case 'q': quant = parse_quant(optarg); break;
         case 'g': group = atoi(optarg); break;
         case 't': n_threads = parse_list(optarg, threads); break;
         case 'B': n_mib = parse_list(optarg, mib); break;
@@ -141,7 +153,7 @@ main(int argc, char **argv)
     }
     if (optind + 1 != argc)
         die("name a model directory");
-    if (qnt_parse(quant, group, &q, err, sizeof(err)) != 0
+    if (qnt_parse((enum par_quant_weights)quant, group, &q, err, sizeof(err)) != 0
         || mdl_config_read(argv[optind], &cfg, err, sizeof(err)) != 0
         || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
         die(err);
@@ -151,9 +163,9 @@ main(int argc, char **argv)
     if (k->mem_alloc(ctx, 0, wts_bytes(wp), &arena) != 0)
         die("no memory for the weights");
     (void)printf("%s, quant.weights=%s group %lld: %.2f GB %s, %.2f GB on the device "
-        "(allocated in %.3f s)\n", argv[optind], quant, (long long)group,
-        read_bytes(wp) * 1e-9, dummy ? "made" : "read", (double)wts_bytes(wp) * 1e-9,
-        (double)(clk_now_ns() - t0) * 1e-9);
+        "(allocated in %.3f s)\n", argv[optind], par_quant_weights_words[quant],
+        (long long)group, read_bytes(wp) * 1e-9, dummy ? "made" : "read",
+        (double)wts_bytes(wp) * 1e-9, (double)(clk_now_ns() - t0) * 1e-9);
     for (int i = 0; i < n_threads; i++)
         for (int j = 0; j < n_mib; j++)
             one_line(wp, arena, threads[i], mib[j]);

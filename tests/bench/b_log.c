@@ -66,7 +66,7 @@ main(void)
     int fds[2];
 
     log_init("bench", "info");
-    (void)log_apply("info", "", "text", 0);
+    (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0);
     to_file();
     lines("written by the caller", N_LINE, 1, 0);
     if (log_start(NULL) != 0)

@@ -177,12 +177,18 @@ row(const struct corpus *c, enum fdk_dtype stored, const char *weights, int grou
 int
 main(int argc, char **argv)
 {
-    static const struct { const char *weights; int group; enum fdk_dtype kv; } rows[] = {
-        { "none", 0, FDK_F32 }, { "none", 0, FDK_BF16 }, { "none", 0, FDK_F8E4M3 },
-        { "none", 0, FDK_I8 }, { "wint8", 0, FDK_F32 }, { "wint8", 128, FDK_F32 },
-        { "wint8", 64, FDK_F32 }, { "wint8", 32, FDK_F32 }, { "wint4", 0, FDK_F32 },
-        { "wint4", 128, FDK_F32 }, { "wint4", 64, FDK_F32 }, { "wint4", 32, FDK_F32 },
-        { "wint8", 0, FDK_I8 }, { "wint4", 64, FDK_I8 },
+    static const struct {
+        enum par_quant_weights weights;
+        int group;
+        enum fdk_dtype kv;
+    } rows[] = {
+        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_F32 }, { PAR_QUANT_WEIGHTS_NONE, 0, FDK_BF16 },
+        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_F8E4M3 }, { PAR_QUANT_WEIGHTS_NONE, 0, FDK_I8 },
+        { PAR_QUANT_WEIGHTS_WINT8, 0, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT8, 128, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT8, 64, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT8, 32, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT4, 0, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT4, 128, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT4, 64, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT4, 32, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT8, 0, FDK_I8 }, { PAR_QUANT_WEIGHTS_WINT4, 64, FDK_I8 },
     };
     const char *src = getenv("FDD_SRC") != NULL ? getenv("FDD_SRC") : ".";
     char text[4096], model[4096], err[512];
@@ -217,8 +223,8 @@ main(int argc, char **argv)
             sizeof(err)) == 0);
         cfg.kv_dtype = (int32_t)rows[i].kv + 1;
         run(&c, &cfg, i == 0 ? base : lp);
-        row(&c, mc.dtype, rows[i].weights, rows[i].group, fdk_dtype_name(rows[i].kv),
-            i == 0 ? base : lp, base);
+        row(&c, mc.dtype, par_quant_weights_words[rows[i].weights], rows[i].group,
+            fdk_dtype_name(rows[i].kv), i == 0 ? base : lp, base);
     }
     free(lp);
     free(base);

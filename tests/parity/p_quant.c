@@ -127,6 +127,17 @@ take_line(struct text *t, char *line)
     return 0;
 }
 
+static enum par_quant_weights
+weights_of(const char *word)
+{
+    uint32_t i = 0;
+
+    while (strcmp(par_quant_weights_words[i], word) != 0)
+        if (par_quant_weights_words[++i] == NULL)
+            sim_fail(__FILE__, __LINE__, word);
+    return (enum par_quant_weights)i;
+}
+
 static struct sim *
 open_model(const char *dir, const char *weights, int group)
 {
@@ -135,7 +146,7 @@ open_model(const char *dir, const char *weights, int group)
         .kv_dtype = FDK_F32 + 1, .model_dir = dir };
     char err[256];
 
-    if (qnt_parse(weights, group, &c.quant, err, sizeof(err)) != 0)
+    if (qnt_parse(weights_of(weights), group, &c.quant, err, sizeof(err)) != 0)
         sim_fail(__FILE__, __LINE__, err);
     return sim_new(&c);
 }

@@ -167,17 +167,22 @@ test_check(void **state)
 
     (void)state;
     assert_non_null(ps);
-    assert_int_equal(dvl_check("cuda:0,cuda:1", "auto", err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, err,
+        sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "has 2 devices, and this version uses one"));
-    assert_int_equal(dvl_check("cpu:2", "cpu", err, sizeof(err)), -EINVAL);
-    assert_int_equal(dvl_check("cuda:0", "cpu", err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_CPU, err,
+        sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "does not fit device.backend = cpu"));
-    assert_int_equal(dvl_check("cpu:1", "cuda", err, sizeof(err)), -EINVAL);
-    assert_int_equal(dvl_check("cpu:1", "null", err, sizeof(err)), -EINVAL);
-    assert_int_equal(dvl_check("", "null", err, sizeof(err)), 0);
-    assert_int_equal(dvl_check("cuda:*", "auto", err, sizeof(err)), 0);
-    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", "cuda", err, sizeof(err)), 0);
-    assert_int_equal(dvl_check("cpu:1", "auto", err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_CUDA, err,
+        sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_NULL, err,
+        sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_NULL, err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, err,
+        sizeof(err)), 0);
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
     /* and the configuration's check asks it */
     assert_true(par_set_text(ps, "device.list", "cuda:0,cpu:1", PAR_FROM_SET, err,
         sizeof(err)) >= 0);

@@ -67,7 +67,7 @@ setup(void **state)
     (void)state;
     (void)unsetenv("JOURNAL_STREAM");
     log_init("test", "info");
-    return log_apply("info", "", "text", 0);
+    return log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0);
 }
 
 /* ---- levels --------------------------------------------------------------- */
@@ -133,12 +133,15 @@ t_bad_levels(void **state)
         assert_string_equal(log_topic_level(LOG_T_relay), "info");
         assert_string_equal(log_topic_level(LOG_T_memory), "trace");
     }
-    /* one that is wrong leaves the others to be applied */
-    assert_int_equal(log_apply("loud", "gate=warn", "text", 7), -EINVAL);
+    /* what is wrong leaves the others to be applied */
+    assert_int_equal(log_apply(PAR_LOG_LEVEL_WARN, "gate=loud", PAR_LOG_FORMAT_TEXT, 7),
+        -EINVAL);
+    assert_string_equal(log_level_name(), "warn");
+    assert_string_equal(log_topic_level(LOG_T_memory), "trace");
+    assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "gate=warn", PAR_LOG_FORMAT_TEXT, -1),
+        -EINVAL);
     assert_string_equal(log_level_name(), "info");
     assert_string_equal(log_topic_level(LOG_T_gate), "warn");
-    assert_int_equal(log_apply("info", "", "yaml", 7), -EINVAL);
-    assert_int_equal(log_apply("info", "", "text", -1), -EINVAL);
 }
 
 /* ---- lines ---------------------------------------------------------------- */
@@ -204,7 +207,7 @@ t_json_lines(void **state)
     json_t *o;
 
     (void)state;
-    assert_int_equal(log_apply("info", "", "json", 0), 0);
+    assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_JSON, 0), 0);
     cap_begin();
     log_info("gate: %s", nasty);
     assert_int_equal(cap_end(), 1);
@@ -233,7 +236,7 @@ t_json_lines(void **state)
     json_decref(o);
 
     /* the same in text: what is no plain word is quoted */
-    assert_int_equal(log_apply("info", "", "text", 0), 0);
+    assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0), 0);
     cap_begin();
     log_fields(LOG_LV_WARN, 0, "request: done", f + 1, 3);
     (void)cap_end();
@@ -260,14 +263,14 @@ t_long_lines(void **state)
             memset(text, 'a', shift);
             for (size_t i = shift; i + len < sizeof(text); i += len)
                 memcpy(text + i, pieces[k], len + 1);
-            assert_int_equal(log_apply("info", "", "text", 0), 0);
+            assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0), 0);
             cap_begin();
             log_info("gate: %s", text);
             assert_int_equal(cap_end(), 1);
             assert_true(strlen(cap_text) <= LOG_LINE_BYTES);
             assert_string_equal(cap_text + strlen(cap_text) - 7, " [cut]\n");
             assert_true(len == 1 || strstr(cap_text, "?") == NULL);
-            assert_int_equal(log_apply("info", "", "json", 0), 0);
+            assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_JSON, 0), 0);
             cap_begin();
             log_info("gate: %s", text);
             log_fields(LOG_LV_INFO, 0, "request: done", f, 2);
@@ -347,7 +350,7 @@ t_summary(void **state)
     unsigned shown, told;
 
     (void)state;
-    assert_int_equal(log_apply("info", "", "text", 5), 0);
+    assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 5), 0);
     log_count(&dropped);
     cap_begin();
     flood(200);
@@ -383,15 +386,15 @@ t_threads_lose_no_line(void **state)
     unsigned shown, told;
 
     (void)state;
-    assert_int_equal(log_apply("info", "", "text", 20), 0);
+    assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 20), 0);
     log_count(&dropped);
     cap_begin();
     for (int i = 0; i < FLOOD_THREADS; i++)
         assert_int_equal(pthread_create(&th[i], NULL, flooder, NULL), 0);
     /* levels may change meanwhile */
     for (int i = 0; i < 100; i++)
-        assert_int_equal(log_apply("info", i % 2 ? "gate=error" : "relay=trace", "text",
-            20), 0);
+        assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO,
+            i % 2 ? "gate=error" : "relay=trace", PAR_LOG_FORMAT_TEXT, 20), 0);
     for (int i = 0; i < FLOOD_THREADS; i++)
         assert_int_equal(pthread_join(th[i], NULL), 0);
     log_flush(1);

@@ -73,7 +73,7 @@ pipe_begin(void)
     text_n = 0;
     text[0] = '\0';
     log_init("test", "info");
-    CHECK(log_apply("info", "", "text", 0) == 0);
+    CHECK(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0) == 0);
 }
 
 /* Read for at most ms; 0 at the end of the pipe or of the time. */

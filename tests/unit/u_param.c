@@ -95,7 +95,7 @@ test_defaults(void **state)
     assert_int_equal(p->kv_block_size, 64);
     assert_int_equal(p->ipc_spin_us, -1);
     assert_int_equal(p->graph_use_cudagraph, 1);
-    assert_string_equal(p->kv_dtype, "auto");
+    assert_int_equal(p->kv_dtype, PAR_KV_DTYPE_AUTO);
     assert_string_equal(p->ipc_group, "fdd");
     assert_string_equal(p->model_path, "");
     assert_int_equal(par_check(*state, err, sizeof(err)), 0);
@@ -214,7 +214,7 @@ test_words(void **state)
         "kv.dtype = auto|fp32: must be one of: auto fp32 bf16 fp8 int8");
     REFUSED(set(ps, "kv.dtype", ""), -EINVAL,
         "kv.dtype = (nothing): must be one of: auto fp32 bf16 fp8 int8");
-    assert_string_equal(par_get(ps)->kv_dtype, "bf16");
+    assert_int_equal(par_get(ps)->kv_dtype, PAR_KV_DTYPE_BF16);
 
     memset(text, 'x', sizeof(text));
     text[PAR_STR_BYTES - 1] = '\0';
@@ -271,7 +271,7 @@ test_file(void **state)
     assert_int_equal(p->sched_max_num_seqs, 8);
     assert_int_equal(p->sched_max_num_batched_tokens, 128);
     assert_int_equal(p->kv_block_size, 16);
-    assert_string_equal(p->log_level, "debug");
+    assert_int_equal(p->log_level, PAR_LOG_LEVEL_DEBUG);
     assert_int_equal(read_text(ps, ""), 0);
 
     assert_int_equal(set(ps, "kv.block_size", "32"), 0);
@@ -304,7 +304,7 @@ test_file_long_lines(void **state)
     memset(text + n, 'c', PAR_MAX_LINE - 1);
     strcpy(text + n + PAR_MAX_LINE - 1, "\nlevel = warn\n");
     assert_int_equal(read_text(ps, text), 0);
-    assert_string_equal(par_get(ps)->log_level, "warn");
+    assert_int_equal(par_get(ps)->log_level, PAR_LOG_LEVEL_WARN);
     memset(text + n, 'c', PAR_MAX_LINE);
     strcpy(text + n + PAR_MAX_LINE, "\n");
     REFUSED(read_text(ps, text), -EINVAL, "F:2: line longer than 4096 bytes");
@@ -438,7 +438,7 @@ test_reload(void **state)
     assert_int_equal(par_diff(ps, fresh, add_name, NULL), 3);
     assert_string_equal(warned, "sched.max_num_seqs kv.block_size log.level ");
     assert_int_equal(par_reload(ps, fresh), 1);
-    assert_string_equal(par_get(ps)->log_level, "trace");
+    assert_int_equal(par_get(ps)->log_level, PAR_LOG_LEVEL_TRACE);
     assert_int_equal(par_get(ps)->sched_max_num_seqs, 256);
     for (i = 0; i < par_count(); i++) {
         struct par_row row;
@@ -573,6 +573,34 @@ test_documents_are_current(void **state)
     free(man_now);
 }
 
+/* Each word of a choice gives its enumerator, and is shown for it. */
+static void
+test_choices(void **state)
+{
+    char name[128], value[PAR_STR_BYTES];
+    struct par_set *ps = *state;
+    enum par_origin from;
+    size_t n = 0;
+
+    for (size_t i = 0; i < par_count(); i++) {
+        struct par_row row;
+
+        par_row(i, &row);
+        for (uint32_t k = 0; row.words != NULL && row.words[k] != NULL; k++, n++) {
+            (void)snprintf(name, sizeof(name), "%s.%s", row.section, row.key);
+            assert_int_equal(set(ps, name, row.words[k]), 0);
+            par_value(ps, i, value, sizeof(value), &from);
+            assert_string_equal(value, row.words[k]);
+        }
+    }
+    assert_true(n >= 30);
+    assert_int_equal(par_get(ps)->device_backend, PAR_DEVICE_BACKEND_NULL);
+    assert_int_equal(par_get(ps)->log_level, PAR_LOG_LEVEL_TRACE);
+    assert_int_equal(par_get(ps)->sched_policy, PAR_SCHED_POLICY_FCFS);
+    assert_string_equal(par_quant_weights_words[PAR_QUANT_WEIGHTS_FP8], "fp8");
+    assert_null(par_quant_weights_words[PAR_QUANT_WEIGHTS_FP8 + 1]);
+}
+
 int
 main(void)
 {
@@ -580,7 +608,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         T(test_defaults), T(test_names), T(test_numbers), T(test_words), T(test_notes),
         T(test_file), T(test_file_long_lines), T(test_file_errors), T(test_check),
-        T(test_reload), T(test_rows), T(test_documents_are_current),
+        T(test_reload), T(test_rows), T(test_documents_are_current), T(test_choices),
     };
 
     return cmocka_run_group_tests_name("param", tests, NULL, NULL);

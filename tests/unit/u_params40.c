@@ -341,9 +341,9 @@ e1_messages(void **state)
     REFUSED("max_logprobs", "-1", "max_logprobs = -1: not available in this build; "
         "default is 20");
     OK("kv_cache_dtype", "float8_e4m3");
-    assert_string_equal(par_get(ps)->kv_dtype, "fp8");
+    assert_int_equal(par_get(ps)->kv_dtype, PAR_KV_DTYPE_FP8);
     OK("load_choices", "default_v1");
-    assert_string_equal(par_get(ps)->model_load_format, "auto");
+    assert_int_equal(par_get(ps)->model_load_format, PAR_MODEL_LOAD_FORMAT_AUTO);
     OK("ipc.max_waiting_time", "2");
     assert_int_equal(par_get(ps)->sched_max_waiting_time_ms, 2000);
     OK("ipc.max_concurrency", "7");

@@ -21,7 +21,7 @@
 /* ---- parameters ---- */
 
 static void
-parse_refused(const char *weights, int64_t group, const char *line)
+parse_refused(enum par_quant_weights weights, int64_t group, const char *line)
 {
     struct qnt q = {FDK_U8, 7};
     char err[256] = "";
@@ -41,28 +41,31 @@ parameters(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(qnt_parse("wint8", groups[i], &q, err, sizeof(err)), 0);
+        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_WINT8, groups[i], &q, err,
+            sizeof(err)), 0);
         assert_int_equal(q.dtype, FDK_I8);
         assert_int_equal(q.group, groups[i]);
         assert_string_equal(qnt_name(&q), "wint8");
-        assert_int_equal(qnt_parse("wint4", groups[i], &q, err, sizeof(err)), 0);
+        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_WINT4, groups[i], &q, err,
+            sizeof(err)), 0);
         assert_int_equal(q.dtype, FDK_I4);
         assert_string_equal(qnt_name(&q), "wint4");
-        assert_int_equal(qnt_parse("fp8", groups[i], &q, err, sizeof(err)), 0);
+        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_FP8, groups[i], &q, err,
+            sizeof(err)), 0);
         assert_int_equal(q.dtype, FDK_F8E4M3);
         assert_int_equal(q.group, groups[i]);
         assert_string_equal(qnt_name(&q), "fp8");
     }
-    assert_int_equal(qnt_parse("none", 0, &q, err, sizeof(err)), 0);
+    assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_NONE, 0, &q, err, sizeof(err)), 0);
     assert_int_equal(q.dtype, FDK_F32);
     assert_string_equal(qnt_name(&q), "none");
-    parse_refused("fp4", 0, "quant.weights=fp4 is not one of none, wint8, wint4, fp8");
-    parse_refused("fp8", 16, "quant.group_size=16 is not one of");
-    parse_refused("", 0, "quant.weights= is not one of");
-    parse_refused("wint4", 48, "quant.group_size=48 is not one of 0 (a scale per row), ");
-    parse_refused("wint8", -32, "quant.group_size=-32 is not one of");
-    parse_refused("wint8", (int64_t)1 << 32, "quant.group_size=4294967296 is not one of");
-    parse_refused("none", 64, "quant.group_size=64 has nothing to act on");
+    parse_refused(PAR_QUANT_WEIGHTS_FP8, 16, "quant.group_size=16 is not one of");
+    parse_refused(PAR_QUANT_WEIGHTS_NONE, 64, "quant.group_size=64 has nothing to act on");
+    parse_refused(PAR_QUANT_WEIGHTS_WINT4, 48,
+        "quant.group_size=48 is not one of 0 (a scale per row), ");
+    parse_refused(PAR_QUANT_WEIGHTS_WINT8, -32, "quant.group_size=-32 is not one of");
+    parse_refused(PAR_QUANT_WEIGHTS_WINT8, (int64_t)1 << 32,
+        "quant.group_size=4294967296 is not one of");
 }
 
 static void

@@ -62,7 +62,7 @@ world_open(struct world *w, const char *const *sets)
     struct fdp_hello h;
 
     fix_open(&w->f, sets);
-    (void)log_apply("info", "", "json", 0);
+    (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_JSON, 0);
     fix_ready(&w->f);
     fcl_hello(&h);
     (void)snprintf(h.name, sizeof(h.name), "pro\"gram");
@@ -75,7 +75,7 @@ world_close(struct world *w, int with_client)
     if (with_client)
         fcl_close(&w->c);
     fix_close(&w->f);
-    (void)log_apply("error", "", "text", 0);
+    (void)log_apply(PAR_LOG_LEVEL_ERROR, "", PAR_LOG_FORMAT_TEXT, 0);
 }
 
 /* The only line, as JSON. */
@@ -292,7 +292,7 @@ t_refused_are_limited(void **state)
     assert_int_equal(num(o, "detail"), FDP_D_MAX_NEW);
     assert_int_equal(num(o, "max_new"), FIX_MAX_LEN + 1);
     json_decref(o);
-    (void)log_apply("info", "", "text", 3);
+    (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 3);
     before = w.f.g->cnt->log_dropped;
     cap_begin();
     for (int i = 0; i < 60; i++) {
@@ -455,7 +455,7 @@ t_names_are_quoted(void **state)
 
     (void)state;
     fix_open(&f, NULL);
-    (void)log_apply("info", "", "text", 0);
+    (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0);
     fix_ready(&f);
     fcl_hello(&h);
     (void)snprintf(h.name, sizeof(h.name), "a, pid 1) left\" \\ \x1b[2J\n");
@@ -467,7 +467,7 @@ t_names_are_quoted(void **state)
     assert_non_null(strstr(cap_text, "(\"a, pid 1) left\\\" \\\\ ?[2J?\", pid "));
     fcl_close(&w.c);
     fix_close(&f);
-    (void)log_apply("error", "", "text", 0);
+    (void)log_apply(PAR_LOG_LEVEL_ERROR, "", PAR_LOG_FORMAT_TEXT, 0);
 }
 
 int
