@@ -315,6 +315,7 @@ SOURCE_TESTS = \
 	tools/dev/check_docs.sh \
 	tools/dev/check_findings.sh \
 	tools/dev/check_glossary.sh \
+	%D%/unit/layers.sh \
 	%D%/unit/man_example.sh
 
 FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \

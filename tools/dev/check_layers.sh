@@ -1,12 +1,38 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Who may include whom: one allow-list over the #include lines.
-# Usage: check_layers.sh [SRC]; exit 1 with the offending lines.
-cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
+# Who may know whom. By the sources: one allow-list over the #include lines. By
+# the objects of a build: an arrow from an object that needs a symbol to the
+# one that defines it (nm), and the arrows of calls through pointers, which
+# tools/dev/layers.callbacks lists; the graph has no cycle. A function whose
+# address an object takes, and an object that calls through a pointer, must be
+# on that list (objdump, x86-64 only).
+#
+# Usage: check_layers.sh [--graph|--dot] [SRC]
+#   --graph   print the modules in levels, each above all that it uses
+#   --dot     print the arrows for graphviz
+# FDD_BUILD: the build tree, else SRC/build. 1: something is not allowed, with
+# the lines that say what; 77: no objects to look at, only includes were judged.
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")" && pwd)
+mode=check
+case ${1:-} in
+--graph|--dot) mode=${1#--}; shift ;;
+-h|--help) sed -n '4,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
+-*) echo "check_layers: unknown option $1 (see --help)" >&2; exit 64 ;;
+esac
+src=$(cd "${1:-${FDD_SRC:-$here/../..}}" && pwd) || exit 1
+build=${FDD_BUILD:-$src/build}
+callbacks=$src/tools/dev/layers.callbacks
+cd "$src" || exit 1
 bad=0
+
+# ---- includes ------------------------------------------------------------------
+
 rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
     local hits
+    [ -d "$1" ] || return 0
     hits=$(grep -rnE '^#include "' "$1" --include='*.[ch]' --include='*.cu' --include='*.cuh' |
         grep -vE '#include "(config\.h)"' |
         sed -nE 's/^([^:]+:[0-9]+):#include "([^"]+)".*/\1 \2/p' |
@@ -15,20 +41,309 @@ rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
         echo "includes not allowed in $1:"; echo "$hits"; bad=1
     fi
 }
-proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdwhere\.h|libclient/tbl/.*'
-rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
-rule kernels 'kernels/.*'
-rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"
-rule daemon/gate "daemon/gate/.*|daemon/common/.*|daemon/tbl/.*|$proto"
-rule daemon/worker "daemon/worker/.*|daemon/common/.*|daemon/tbl/.*|kernels/.*|$proto"
-rule tools "tools/.*|libclient/.*|daemon/common/.*|daemon/tbl/.*"
-# the policy knows no tensors
-for f in scheduler kvcache req; do
-    for h in "daemon/worker/$f.c" "daemon/worker/$f.h"; do
-        [ -e "$h" ] || continue
-        if grep -nE '#include "(daemon/worker/(runner|model|weights|egress|ingress)|kernels/cpu)' "$h"; then
-            echo "$h includes what it must not know"; bad=1
-        fi
+includes() {
+    local f h
+    local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdwhere\.h|libclient/tbl/.*'
+    rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
+    rule kernels 'kernels/.*'
+    rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"
+    rule daemon/gate "daemon/gate/.*|daemon/common/.*|daemon/tbl/.*|$proto"
+    rule daemon/worker "daemon/worker/.*|daemon/common/.*|daemon/tbl/.*|kernels/.*|$proto"
+    rule tools "tools/.*|libclient/.*|daemon/common/.*|daemon/tbl/.*"
+    # the policy knows no tensors
+    for f in scheduler kvcache req; do
+        for h in "daemon/worker/$f.c" "daemon/worker/$f.h"; do
+            [ -e "$h" ] || continue
+            if grep -nE '#include "(daemon/worker/(runner|model|weights|egress|ingress)|kernels/cpu)' "$h"; then
+                echo "$h includes what it must not know"; bad=1
+            fi
+        done
     done
-done
-exit $bad
+}
+
+# ---- objects -------------------------------------------------------------------
+
+folders="daemon/common daemon/gate daemon/worker libclient"
+# "OBJECT MODULE" a line: the module is the source's path without its suffix.
+# An object whose source is gone is what an older build left.
+objects() {
+    local d o at m
+    for d in $folders; do
+        at=$build/$d
+        # what libtool makes for the shared library, where there is one
+        [ ! -d "$at/.libs" ] || at=$at/.libs
+        for o in "$at"/*.o; do
+            m=$(basename "$o" .o)
+            m=$d/${m##*-}
+            [ ! -e "$o" ] || [ ! -e "$m.c" ] || echo "$o $m"
+        done
+    done
+}
+
+# The lines that the judge reads: D MODULE SYMBOL (defines), U MODULE SYMBOL
+# (needs), T MODULE FUNCTION (takes its address), I MODULE (calls through a
+# pointer).
+symbols() { # LIST
+    local o m
+    while read -r o m; do
+        nm -P "$o" | awk -v m="$m" '$2 ~ /^[Uvw]$/ { print "U", m, $1; next }
+            $2 ~ /^[A-Z]$/ { print "D", m, $1 }'
+    done <"$1"
+}
+pointers() { # LIST
+    local files
+    files=$(cut -d ' ' -f 1 "$1")
+    # shellcheck disable=SC2086
+    { objdump -t $files; objdump -dr --no-show-raw-insn $files; echo "== data"; objdump -r $files; } |
+        awk -v list="$1" '
+        function clean(s) { sub(/\..*/, "", s); return s }
+        function flush(    keep) {
+            if (held == "") return
+            keep = m; m = held_m; taken(held); m = keep; held = ""
+        }
+        function taken(f) { if (f != "" && !seen[m, f]++) print "T", m, clean(f) }
+        # the function that SYMBOL+OFFSET of a relocation is, or ""
+        function target(s, add,    name, off) {
+            name = s; off = 0
+            if (match(s, /[+-]0x[0-9a-f]+$/)) {
+                name = substr(s, 1, RSTART - 1)
+                off = number(substr(s, RSTART + 3)) * (substr(s, RSTART, 1) == "-" ? -1 : 1)
+            }
+            off += add
+            if (name ~ /^\./)
+                return at[m, name, off]
+            return off == 0 && (name in func_of || (m, name) in here_f) ? name : ""
+        }
+        function number(h,    i, n) {
+            n = 0
+            for (i = 1; i <= length(h); i++)
+                n = n * 16 + index("0123456789abcdef", substr(h, i, 1)) - 1
+            # offsets are small; a carry past 32 bits is a negative number
+            return n >= 4294967296 ? n - 18446744073709551616 : n
+        }
+        BEGIN { while ((getline line < list) > 0) { split(line, w, " "); module[w[1]] = w[2] } }
+        /:     file format / { sub(/:     file format .*/, ""); m = module[$0]; sect = ""; next }
+        /^== data/ { data = 1; next }
+        # the symbol tables: name, section and place of each function
+        !data && substr($0, 24, 1) == "F" && substr($0, 18, 1) != "<" {
+            f = $NF; sect = $0; sub(/\t.*/, "", sect); sub(/.* /, "", sect)
+            at[m, sect, number($1)] = f
+            if (substr($0, 18, 1) == "l") here_f[m, f] = 1
+            else func_of[f] = 1
+            next
+        }
+        # code: what names a function and neither calls nor jumps; a relocation
+        # below it says what objdump could only guess
+        !data && /^ +[0-9a-f]+:\t[a-z]/ {
+            flush()
+            call = $2 ~ /^(call|j|notrack|bnd)/
+            star = $2 ~ /^call/ && $3 ~ /^\*/
+            calls[m] += star
+            if (!call && match($0, /# [0-9a-f]+ <[^>+]+>$/)) {
+                f = substr($0, RSTART, RLENGTH - 1); sub(/.*</, "", f)
+                if ((m, f) in here_f || f in func_of) { held = f; held_m = m }
+            }
+            next
+        }
+        !data && /^\t+[0-9a-f]+: R_/ {
+            held = ""
+            if (star && $2 ~ /GOTPCREL/) calls[m]--
+            if (!call && $2 !~ /PLT32/) taken(target($3, $2 ~ /PC32|GOTPCREL/ ? 4 : 0))
+            next
+        }
+        # data: whole pointers; a table of jumps holds differences
+        data && /^RELOCATION RECORDS FOR/ { flush(); sect = $4; next }
+        data && $2 ~ /^R_X86_64_64$/ && sect ~ /^\[\.(data|rodata|tdata)/ { taken(target($3, 0)) }
+        END { flush(); for (m in calls) if (calls[m] > 0) print "I", m }'
+}
+
+# Judges the lines of symbols(), pointers() and the list of callbacks.
+judge() {
+    awk -v mode="$mode" '
+    function arrow(a, b, why) {
+        if (a == b) return
+        if (!((a, b) in sym)) { out[a] = out[a] " " b }
+        if (index(" " sym[a, b] " ", " " why " ") == 0)
+            sym[a, b] = sym[a, b] (sym[a, b] == "" ? "" : " ") why
+    }
+    function say(s) { print s; bad = 1 }
+    function is_listed(s,    i, w) { # FUNCTION may begin or end with *
+        for (i = 1; i <= n_listed; i++) {
+            if (listed[i] == s) return 1
+            if (index(listed[i], "*") == 0) continue
+            split(listed[i], w, "*")
+            if (index(s, w[1]) == 1 && substr(s, length(s) - length(w[2]) + 1) == w[2]) return 1
+        }
+        return 0
+    }
+    function visit(v,    n, w, i, u, size) {
+        num[v] = low[v] = ++count; stack[++top] = v; on[v] = 1
+        n = split(out[v], w, " ")
+        for (i = 1; i <= n; i++) {
+            u = w[i]
+            if (!(u in num)) { visit(u); if (low[u] < low[v]) low[v] = low[u] }
+            else if (on[u] && num[u] < low[v]) low[v] = num[u]
+        }
+        # components come out behind all that they use: a level is known here
+        if (low[v] == num[v]) {
+            n_comp++; size = 0
+            do { u = stack[top--]; on[u] = 0; comp[u] = n_comp; member[n_comp] = member[n_comp] " " u; size++ } while (u != v)
+            sizes[n_comp] = size
+        }
+    }
+    function cycle(c,    n, w, i, j, k, x, inside, text) {
+        n = split(member[c], w, " "); order(w, n); inside = 1
+        for (i = 1; i <= n; i++) {
+            x[0] = w[i]; sub(/\/[^\/]*$/, "", x[0])
+            if (!(x[0] in tolerated)) inside = 0
+        }
+        text = "a cycle of " n " modules:"
+        for (i = 1; i <= n; i++) {
+            k = split(out[w[i]], x, " ")
+            for (j = 1; j <= k; j++)
+                if (comp[x[j]] == c) text = text "\n  " w[i] " -> " x[j] ": " sym[w[i], x[j]]
+        }
+        if (inside) print "tolerated: " text
+        else say(text)
+    }
+    $1 == "D" { def[$3] = $2; mod[$2] = 1 }
+    $1 == "U" { need[$2] = need[$2] " " $3; mod[$2] = 1 }
+    $1 == "T" { take[$2 " " $3] = 1 }
+    $1 == "I" { through[$2] = 1 }
+    $1 == "M" { missing[$2] = 1 }
+    $1 == "C" && $3 == "tolerated" { tolerated[$4] = 1; next }
+    $1 == "C" { # at, caller, callee, function
+        if ($3 ~ /\// && !($3 in mod)) say($2 ": there is no module " $3)
+        if ($4 ~ /\// && !($4 in mod)) say($2 ": there is no module " $4)
+        listed[++n_listed] = $4 " " $5; caller[$3] = 1
+        if ($3 ~ /\// && $4 ~ /\//) cb[++n_cb] = $3 " " $4 " " $5
+    }
+    END {
+        for (m in missing) say("no object of " m ".c: build first")
+        for (m in need) {
+            n = split(need[m], w, " ")
+            for (i = 1; i <= n; i++) if (w[i] in def) arrow(m, def[w[i]], w[i])
+        }
+        for (i = 1; i <= n_cb; i++) { split(cb[i], w, " "); arrow(w[1], w[2], "*" w[3]) }
+        for (t in take) {
+            split(t, w, " ")
+            d = w[2] in def ? def[w[2]] : w[1]
+            if (!is_listed(d " " w[2]))
+                say(w[1] " takes the address of " w[2] "() of " d ", which layers.callbacks does not list")
+        }
+        for (m in through)
+            if (!(m in caller)) say(m " calls through a pointer, and layers.callbacks does not say whom")
+        for (m in mod) if (!(m in num)) visit(m)
+        for (c = 1; c <= n_comp; c++) if (sizes[c] > 1) cycle(c)
+        if (mode == "graph") graph()
+        if (mode == "dot") dot()
+        exit bad
+    }
+    function graph(    c, i, n, w, j, k, x, l, max, d, nd, dirs, text, name, line) {
+        max = 0
+        for (c = 1; c <= n_comp; c++) {
+            n = split(member[c], w, " "); l = 0
+            for (i = 1; i <= n; i++) {
+                k = split(out[w[i]], x, " ")
+                for (j = 1; j <= k; j++)
+                    if (comp[x[j]] != c && level[comp[x[j]]] + 1 > l) l = level[comp[x[j]]] + 1
+            }
+            level[c] = l
+            if (l > max) max = l
+        }
+        nd = split("daemon/gate daemon/worker daemon/common libclient", dirs, " ")
+        for (d = 1; d <= nd; d++) {
+            print dirs[d]
+            for (l = max; l >= 0; l--) {
+                line = ""
+                for (m in mod)
+                    if (level[comp[m]] == l && index(m, dirs[d] "/") == 1)
+                        line = line " " substr(m, length(dirs[d]) + 2)
+                if (line == "") continue
+                n = split(line, w, " "); order(w, n)
+                for (i = 1; i <= n; i++) {
+                    m = dirs[d] "/" w[i]; text = ""
+                    k = split(out[m], x, " ")
+                    for (j = 1; j <= k; j++)
+                        if (index(x[j], dirs[d] "/") == 1) text = text " " substr(x[j], length(dirs[d]) + 2)
+                    k = split(text, x, " "); order(x, k); text = ""
+                    for (j = 1; j <= k; j++) text = text " " x[j]
+                    print sprintf("  %2d  %-18s", l, w[i]) (text == "" ? "" : " ->" text)
+                }
+            }
+        }
+    }
+    function order(a, n,    i, j, t) {
+        for (i = 2; i <= n; i++) {
+            t = a[i]
+            for (j = i - 1; j >= 1 && a[j] > t; j--) a[j + 1] = a[j]
+            a[j + 1] = t
+        }
+    }
+    function dot(    k, w) {
+        print "digraph fdd {"
+        for (k in sym) { split(k, w, SUBSEP); printf "  \"%s\" -> \"%s\"%s;\n", w[1], w[2], sym[k] ~ /^\*/ ? " [style=dashed]" : "" }
+        print "}"
+    }'
+}
+
+# The list: CALLER CALLEE FUNCTION why. A name without / lies outside. A line
+# "tolerated FOLDER - why": its cycles are only told of.
+list_lines() {
+    [ -e "$callbacks" ] || return 0
+    awk '/^#/ || NF == 0 { next }
+        NF < 4 { print "L", FILENAME ":" FNR; next }
+        { print "C", "layers.callbacks:" FNR, $1, $2, $3 }' "$callbacks"
+}
+list_is_true() { # every function is there
+    local at caller callee fn
+    while read -r _ at caller callee fn; do
+        [ -n "${callee:-}" ] || { echo "$at: CALLER CALLEE FUNCTION WHY"; bad=1; continue; }
+        case $caller:$callee in tolerated:*|*:${callee##*/}) continue ;; esac
+        grep -qE "(^|[^A-Za-z0-9_])${fn//\*/[a-z0-9_]*}([^A-Za-z0-9_]|\$)" "$callee.c" 2>/dev/null ||
+            { echo "$at: $callee.c has no $fn() that $caller may call"; bad=1; }
+    done < <(list_lines)
+}
+
+# The gate's modules have a state of their own each: none sees the whole.
+struct_gate() {
+    local n
+    [ -d daemon/gate ] || return 0
+    n=$(grep -rnw 'struct gate' daemon --include='*.[ch]' | grep -cvE '^daemon/gate/gate\.[ch]:')
+    if [ "$mode" = graph ] || [ "$n" != 0 ]; then echo "lines outside gate.[ch] that name struct gate: $n"; fi
+    [ "$n" = 0 ] || list_lines | grep -q ' tolerated daemon/gate ' || bad=1
+}
+
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+[ "$mode" = dot ] || { includes; struct_gate; list_is_true; }
+objects >"$work/objects"
+if [ ! -s "$work/objects" ]; then
+    echo "no objects in $build: only includes were judged"
+    [ $bad = 0 ] && exit 77
+    exit 1
+fi
+read -r first _ <"$work/objects"
+if ! command -v nm >/dev/null || ! command -v objdump >/dev/null ||
+    objdump -t "$first" | grep -q '__gnu_lto_slim'; then
+    echo "no nm and objdump, or objects without code (-flto) in $build: only includes were judged"
+    [ $bad = 0 ] && exit 77
+    exit 1
+fi
+rc=0
+{
+    for d in $folders; do
+        for f in "$d"/*.c; do
+            m=${f%.c}
+            [ ! -e "$f" ] || grep -q " $m\$" "$work/objects" || echo "M $m"
+        done
+    done
+    symbols "$work/objects"
+    if objdump -f "$first" | grep -q elf64-x86-64; then pointers "$work/objects"; else rc=77; fi
+    list_lines
+    echo "rc $rc" >"$work/rc"
+} | judge || bad=1
+read -r _ rc <"$work/rc"
+[ "$rc" = 0 ] || echo "callbacks are looked for in x86-64 objects only: these were judged by the list"
+[ $bad = 0 ] || exit 1
+exit "$rc"

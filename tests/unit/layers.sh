@@ -1,0 +1,90 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# tools/dev/check_layers.sh on a small tree of its own: a cycle of calls that no
+# #include shows, one that a function pointer closes, and a function pointer
+# that the list lacks are refused; without objects that it can read it says so.
+set -u
+src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+for tool in gcc nm objdump; do
+    command -v $tool >/dev/null || { echo "no $tool"; exit 77; }
+done
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+mkdir -p "$dir"/{daemon/common,daemon/gate,daemon/worker,libclient,tools/dev,build}
+check=$src/tools/dev/check_layers.sh list=$dir/tools/dev/layers.callbacks
+file() { printf '%s\n' "${@:2}" >"$dir/$1.c"; }
+build() { # FLAG ...
+    local f
+    rm -rf "${dir:?}/build"
+    for f in daemon/common daemon/worker libclient; do mkdir -p "$dir/build/$f"; done
+    for f in daemon/worker/up daemon/worker/down daemon/common/sort; do
+        gcc -O1 "$@" -c -o "$dir/build/${f%/*}/libx_a-${f##*/}.o" "$dir/$f.c" || exit 1
+    done
+}
+n=0
+expect() { # RC TEXT [OPTION]: what the check ends with and says
+    local rc
+    n=$((n + 1))
+    FDD_BUILD=$dir/build "$check" ${3+"$3"} "$dir" >"$dir/out" 2>&1; rc=$?
+    if [ $rc = 77 ] && [ "$1" != 77 ] && grep -q 'x86-64 objects only' "$dir/out"; then rc=0; fi
+    [ $rc = "$1" ] && { [ -z "$2" ] || grep -qF -- "$2" "$dir/out"; } && return
+    echo "step $n: status $rc for $1, no '$2' in:"; cat "$dir/out"; exit 1
+}
+: >"$list"
+file daemon/worker/up 'int low(int); int high(int x); int high(int x) { return low(x) + 1; }'
+file daemon/worker/down 'int low(int x); int low(int x) { return 2 * x; }'
+file daemon/common/sort 'int sort(int (*f)(int)); int sort(int (*f)(int)) { return f(1) + 1; }'
+expect 77 'no objects in'
+build
+x86=no
+objdump -f "$dir/build/daemon/worker/libx_a-up.o" | grep -q elf64-x86-64 && x86=yes
+# a call through a pointer that the list does not know
+[ $x86 = no ] || expect 1 'daemon/common/sort calls through a pointer'
+printf 'daemon/common/sort outside - any\n' >"$list"
+expect 0 ''
+expect 0 'up                 -> down' --graph
+expect 0 '"daemon/worker/up" -> "daemon/worker/down"' --dot
+# a call up, declared in place: no #include shows it
+file daemon/worker/down 'int high(int); int low(int x); int low(int x) { return x > 9 ? x : high(x); }'
+build
+expect 1 'daemon/worker/down -> daemon/worker/up: high'
+# a pointer to a static function, given to another module: in code, in data
+for how in 'return sort(me)' 'static int (*const tab[])(int) = { me, 0 }; return sort(tab[x & 1])'; do
+    file daemon/worker/down 'int sort(int (*f)(int)); int low(int x);' \
+        '__attribute__((noinline)) static int me(int x) { return x; }' "int low(int x) { $how; }"
+    build
+    [ $x86 = no ] || expect 1 'takes the address of me()'
+    printf 'daemon/common/sort outside - any\noutside daemon/worker/down m* static\n' >"$list"
+    expect 0 ''
+    # the same call as an arrow: from below to above
+    printf 'daemon/common/sort daemon/worker/down me visitor\n' >"$list"
+    expect 1 'daemon/common/sort -> daemon/worker/down: *me'
+    printf 'daemon/common/sort outside - any\n' >"$list"
+done
+printf 'daemon/common/sort daemon/worker/down you visitor\n' >"$list"
+expect 1 'has no you()'
+printf 'daemon/common/sort outside - any\n' >"$list"
+# a folder may be excused, and says so
+file daemon/worker/down 'int high(int); int low(int x); int low(int x) { return x > 9 ? x : high(x); }'
+build
+printf 'daemon/common/sort outside - any\ntolerated daemon/worker - why\n' >"$list"
+expect 0 'tolerated: a cycle of 2'
+printf 'daemon/common/sort outside - any\ntolerated daemon/gate - why\n' >"$list"
+expect 1 'a cycle of 2'
+# and so is a module that sees the whole gate
+echo 'struct gate *g;' >"$dir/daemon/gate/part.h"
+expect 1 'name struct gate: 1'
+file daemon/worker/down 'int low(int x); int low(int x) { return 2 * x; }'
+build
+expect 0 'name struct gate: 1'
+printf 'daemon/common/sort outside - any\n' >"$list"
+expect 1 'name struct gate: 1'
+rm "$dir/daemon/gate/part.h"
+rm "$dir/build/daemon/worker/libx_a-up.o"
+expect 1 'no object of daemon/worker/up.c'
+file daemon/worker/down 'int low(int x); int low(int x) { return 2 * x; }'
+build -flto -fno-fat-lto-objects
+expect 77 'only includes were judged'
+file daemon/worker/down '#include "libclient/fdclient.h"'
+expect 1 'includes not allowed in daemon/worker'
