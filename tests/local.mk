@@ -141,9 +141,31 @@ FUZZ_TARGETS = \
 if FUZZ
 FUZZ_MAIN =
 FUZZ_LD = -fsanitize=fuzzer
+# What the targets take of the worker: the rest of it, and the kernels, are half
+# of the build.
+EXTRA_LIBRARIES += libfddfuzz.a
+libfddfuzz_a_SOURCES = \
+	daemon/worker/bpe.c \
+	daemon/worker/detok.c \
+	daemon/worker/model.c \
+	daemon/worker/model_build.c \
+	daemon/worker/model_config.c \
+	daemon/worker/model_llama.c \
+	daemon/worker/model_quant.c \
+	daemon/worker/model_qwen3.c \
+	daemon/worker/safetensors.c \
+	daemon/worker/sha256.c \
+	daemon/worker/tokenizer.c \
+	daemon/worker/tokenizer_load.c \
+	daemon/worker/tokenizer_norm.c \
+	daemon/worker/tokenizer_regex.c \
+	daemon/worker/tokenizer_vocab.c
+libfddfuzz_a_CFLAGS = $(libfddworker_a_CFLAGS)
+FUZZ_WORKER_LIBS = libfddfuzz.a $(COMMON_LIBS) $(WORKER_OTHER_LIBS)
 else
 FUZZ_MAIN = %D%/fuzz/replay.c
 FUZZ_LD =
+FUZZ_WORKER_LIBS = $(WORKER_TEST_LIBS)
 endif
 
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
@@ -214,16 +236,22 @@ tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
 tests_gpu_g_parity_SOURCES = %D%/gpu/g_parity.c $(SIM_FIXTURE)
 tests_parity_p_engine_SOURCES = %D%/parity/p_engine.c $(SIM_FIXTURE)
 tests_parity_p_quant_SOURCES = %D%/parity/p_quant.c $(SIM_FIXTURE)
+tests_fuzz_f_bpe_input_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_bpe_input_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_bpe_input_SOURCES = %D%/fuzz/f_bpe_input.c $(FUZZ_MAIN)
+tests_fuzz_f_config_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_config_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_config_SOURCES = %D%/fuzz/f_config.c $(FUZZ_MAIN)
+tests_fuzz_f_ini_LDADD = $(COMMON_LIBS)
 tests_fuzz_f_ini_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_ini_SOURCES = %D%/fuzz/f_ini.c $(FUZZ_MAIN)
+tests_fuzz_f_record_LDADD = $(GATE_LIBS)
 tests_fuzz_f_record_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_record_SOURCES = %D%/fuzz/f_record.c $(GATE_FIXTURE) $(FUZZ_MAIN)
+tests_fuzz_f_safetensors_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_safetensors_SOURCES = %D%/fuzz/f_safetensors.c $(FUZZ_MAIN)
+tests_fuzz_f_tokenizer_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
 tests_bench_b_cache_SOURCES = %D%/bench/b_cache.c $(SIM_FIXTURE)
