@@ -30,6 +30,7 @@ UNIT_TESTS = \
 	%D%/unit/u_params40 \
 	%D%/unit/u_link \
 	%D%/unit/u_load \
+	%D%/unit/u_loopstat \
 	%D%/unit/u_log \
 	%D%/unit/u_log_out \
 	%D%/unit/u_log_queue \

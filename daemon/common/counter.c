@@ -59,6 +59,11 @@ static const uint64_t cnt_bounds_fine[] = {
     US(1), US(2), US(5), US(10), US(20), US(50), US(100), US(200), US(500), MS(1), MS(2), MS(5),
     MS(10), MS(20), MS(50), MS(100), MS(200), MS(500), S(1), S(5)
 };
+static const uint64_t cnt_bounds_loop[] = {
+    US(100), US(200), US(300), US(500), US(700), MS(1), US(1500), MS(2), MS(3), MS(5), MS(7),
+    MS(10), MS(15), MS(20), MS(30), MS(50), MS(70), MS(100), MS(200), MS(300), MS(500), S(1),
+    S(2), S(5), S(10), S(30)
+};
 
 static const struct cnt_hist_row cnt_hist_rows[] = {
 #define CNT_HIST(name, unit, bounds, help)                                              \

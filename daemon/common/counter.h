@@ -9,9 +9,9 @@
  * writing thread (cnt_add, cnt_set); where several threads write the same
  * one, cnt_add_shared. Readers may see neighbours of different moments.
  *
- * Histograms lie beside the counters, all in the worker's section: the sum of
- * what was seen, and how often each range was met. cnt_see() costs a few
- * comparisons; one writing thread each.
+ * Histograms lie beside the counters: the sum of what was seen, and how often
+ * each range was met. cnt_see() costs a few comparisons; one writing thread
+ * each, of the gate or of the worker.
  *
  * Layout: magic is stored last. A reader checks magic, version, n_gate,
  * n_worker and n_hist, then indexes by the tables it was built with.

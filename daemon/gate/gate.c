@@ -115,6 +115,7 @@ gate_open(struct gate *g, const char *seg_shm_name)
     if (seg_shm_name != NULL)
         (void)snprintf(g->seg_name, sizeof(g->seg_name), "%s", seg_shm_name);
     g->cnt = &g->seg->g;
+    loopstat_init(&g->loop, g->cnt, g->seg->h);
     log_count(&g->cnt->log_dropped);
     if (seg_shm_name != NULL)
         (void)snprintf(g->trc_name, sizeof(g->trc_name), "%s" TRC_SUFFIX, seg_shm_name);
@@ -537,10 +538,18 @@ int
 gate_events(struct gate *g, int timeout_ms)
 {
     struct epoll_event ev[GATE_EVENTS];
-    int n = epoll_wait(g->epfd, ev, GATE_EVENTS, timeout_ms);
+    uint64_t now;
+    int n;
 
-    if (n > 0 && timeout_ms != 0)
-        g->now = clk_now_ns();
+    if (timeout_ms != 0)
+        loopstat_sleep(&g->loop, clk_now_ns());
+    n = epoll_wait(g->epfd, ev, GATE_EVENTS, timeout_ms);
+    if (timeout_ms != 0) {
+        now = clk_now_ns();
+        loopstat_wake(&g->loop, now);
+        if (n > 0)
+            g->now = now;
+    }
     for (int i = 0; i < n && g->exit_code < 0; i++) {
         g->ev = ev + i + 1;
         g->n_ev = n - i - 1;
@@ -609,6 +618,7 @@ gate_run(struct gate *g)
         uint64_t now = clk_now_ns();
 
         cnt_add(&g->cnt->loops, 1);
+        loopstat_next(&g->loop, now);
         if (gate_poll(g, now) != 0) {
             g->t_traffic = t_idle = now;
             if (now - t_sockets >= GATE_POLL_SOCKETS_NS) {

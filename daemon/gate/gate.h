@@ -25,6 +25,7 @@
 #include "daemon/gate/control.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
+#include "daemon/gate/loopstat.h"
 #include "daemon/gate/names.h"
 #include "daemon/gate/reqlog.h"
 #include "daemon/gate/runtime.h"
@@ -77,6 +78,7 @@ struct gate {
 
     struct cnt_seg *seg;
     struct cnt_gate *cnt;
+    struct loopstat loop;
     int seg_fd;
     char seg_name[32];
     struct trc_seg *trc;

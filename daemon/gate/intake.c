@@ -599,8 +599,8 @@ itk_check_place(const struct ses *s, const struct fdp_req *q, struct itk_err *e)
 
 /* Copy the items out of the arena, once. */
 static int
-itk_copy_blob(const struct ses *s, const struct fdp_req *q, unsigned char **ret_blob,
-    struct itk_err *e)
+itk_copy_blob(struct gate *g, const struct ses *s, const struct fdp_req *q,
+    unsigned char **ret_blob, struct itk_err *e)
 {
     unsigned char *blob;
 
@@ -610,6 +610,7 @@ itk_copy_blob(const struct ses *s, const struct fdp_req *q, unsigned char **ret_
     if (blob == NULL)
         return itk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
     fdr_copy_in(blob, s->arena + q->off, q->len);
+    cnt_add(&g->cnt->copied_bytes, q->len);
     *ret_blob = blob;
     return 0;
 }
@@ -703,7 +704,7 @@ itk_request(struct gate *g, struct ses *s, struct fdp_req *q, uint64_t now_ns)
     }
     if (itk_check_place(s, q, &e) ||
         itk_check_admission(g, s, u, q->len + sizeof(struct jreq), &e) ||
-        itk_copy_blob(s, q, &blob, &e) ||
+        itk_copy_blob(g, s, q, &blob, &e) ||
         itk_check_items(q, blob, q->len, &items, &e) ||
         (lim.vocab != 0 && itk_check_model(q, blob, q->len, &lim, &e)) ||
         itk_check_queue(g, u, q, itk_cost(q, &items, &lim, &prompt), now_ns, &e))

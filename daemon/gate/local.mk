@@ -22,6 +22,8 @@ libfddgate_a_SOURCES = \
 	%D%/intake.h \
 	%D%/journal.c \
 	%D%/journal.h \
+	%D%/loopstat.c \
+	%D%/loopstat.h \
 	%D%/names.c \
 	%D%/names.h \
 	%D%/offloop.c \

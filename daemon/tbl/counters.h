@@ -44,6 +44,9 @@ CNT_GATE(drain_rate,         gauge,   "tokens/s", "how fast queued work is done;
 CNT_GATE(requests_shed,      counter, "requests", "refused because their deadline would have passed in the queue")
 CNT_GATE(requests_slow,      counter, "requests", "took longer than log.slow_request_ms or log.slow_first_token_ms")
 CNT_GATE(log_dropped,        counter, "lines",    "log lines of the gate not shown (log.rate, or the reader of the log was slow)")
+CNT_GATE(copied_bytes,       counter, "bytes",    "bytes copied out of clients' arenas")
+CNT_GATE(loop_copied_max,    gauge,   "bytes",    "most of them in one iteration of the loop")
+CNT_GATE(loop_switches,      counter, "switches", "voluntary context switches of the loop's thread outside epoll_wait")
 
 CNT_WORKER(steps,             counter, "steps",     "engine steps")
 CNT_WORKER(step_ns,           counter, "ns",        "time in engine steps")

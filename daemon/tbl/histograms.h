@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every histogram of the statistics segment, once. Written by the worker.
- * Append only.
+ * Every histogram of the statistics segment, once. Written by the worker, those
+ * of the loop by the gate. Append only.
  *
  * CNT_HIST(name, unit, bounds, help)
  * unit: ns or a count. bounds: cnt_bounds_<bounds> of counter.c, which hold those
@@ -24,3 +24,5 @@ CNT_HIST(params_max_tokens, tokens,   tokens,  "output tokens a request may have
 CNT_HIST(step_tokens,      tokens,    step,    "tokens of an engine step")
 CNT_HIST(step_ns,          ns,        fine,    "device time of an engine step")
 CNT_HIST(gap_ns,           ns,        fine,    "device idle between two steps although work was there")
+CNT_HIST(loop_ns,          ns,        loop,    "CPU time of an iteration of the gate's loop")
+CNT_HIST(loop_wall_ns,     ns,        loop,    "wall time of an iteration of the gate's loop, without its sleep")

@@ -1,0 +1,53 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one iteration of the gate's loop costs: CPU time of its thread, wall
+ * time, voluntary context switches outside epoll_wait, bytes copied. An
+ * iteration goes from one look at the clock to the next; time asleep in
+ * epoll_wait belongs to none, and what woke the loop belongs to the iteration
+ * that follows.
+ *
+ * The two histograms tell apart what takes longer than LOOPSTAT_QUICK_NS. An
+ * iteration shorter than that by the wall cannot have used more CPU time, so
+ * the thread's CPU clock (a system call) is read for longer ones only, and
+ * once in LOOPSTAT_BASE_NS to have a time to count from: the CPU time of an
+ * iteration is never understated, and overstated by at most that.
+ *
+ * Switches are read after each sleep, and before the next one unless that
+ * comes within LOOPSTAT_AWAKE_NS: what blocks for longer is always seen.
+ *
+ * Called by the thread that runs the loop.
+ */
+#ifndef FDD_DAEMON_GATE_LOOPSTAT_H
+#define FDD_DAEMON_GATE_LOOPSTAT_H
+
+#include <stdint.h>
+
+#include "daemon/common/counter.h"
+
+#define LOOPSTAT_QUICK_NS 100000ull /* the first bound of both histograms */
+#define LOOPSTAT_BASE_NS  50000ull
+#define LOOPSTAT_AWAKE_NS 20000ull
+
+struct loopstat {
+    struct cnt_gate *cnt;
+    struct cnt_hist *hist;    /* the segment's array */
+    uint64_t t_begin;         /* of this iteration; 0: none yet */
+    uint64_t t_base;          /* when cpu_base was read */
+    uint64_t cpu_base;        /* CPU time of the thread then */
+    uint64_t n_quick, quick_ns; /* short iterations not yet in the histograms */
+    uint64_t copied;          /* cnt->copied_bytes when this iteration began */
+    uint64_t t_wake;          /* end of the last sleep */
+    int64_t switches;         /* of the thread so far, but for those of sleeps */
+    int woke;                 /* the next look at the clock begins no iteration */
+};
+
+/* Counts for the thread that calls. cnt and hist outlive ls. */
+void loopstat_init(struct loopstat *ls, struct cnt_gate *cnt, struct cnt_hist *hist);
+/* The loop has looked at the clock: an iteration ends and the next begins. */
+void loopstat_next(struct loopstat *ls, uint64_t now_ns);
+/* Right before an epoll_wait that may sleep, and right after it. */
+void loopstat_sleep(struct loopstat *ls, uint64_t now_ns);
+void loopstat_wake(struct loopstat *ls, uint64_t now_ns);
+
+#endif
