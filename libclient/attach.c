@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "libclient/fdwhere.h"
@@ -25,36 +24,6 @@
 #define DEFAULT_UNREAD     (16u << 20)
 #define DEFAULT_SPIN_NS    20000u
 #define SPIN_MIN_CPUS      5
-
-uint64_t
-fdc__now(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-uint64_t
-fdc__deadline(int timeout_ms)
-{
-    if (timeout_ms < 0)
-        return FDC_NEVER;
-    return timeout_ms == 0 ? 0 : fdc__now() + (uint64_t)timeout_ms * 1000000u;
-}
-
-static int
-is_forked(const struct fdc *s)
-{
-    return s->pid ? s->pid != (uint64_t)getpid() : *s->alive == 0;
-}
-
-int
-fdc__check(const struct fdc *s)
-{
-    if (s == NULL || s->magic != FDC_MAGIC)
-        return FDP_E_INVAL;
-    return is_forked(s) ? FDP_E_FORKED : 0;
-}
 
 const char *
 fdc_default_socket(void)
@@ -424,7 +393,7 @@ fdc_close(fdc_t *s)
 
     if (s == NULL || s->magic != FDC_MAGIC)
         return;
-    forked = is_forked(s);
+    forked = fdc__check(s) != 0;
     while (s->all)
         fdc__req_drop(s->all);
     session_free(s, forked);

@@ -7,8 +7,10 @@ libclient_libfdclient_la_SOURCES = \
 	%D%/error.c \
 	%D%/fdwhere.c \
 	%D%/fdwhere.h \
+	%D%/handle.c \
 	%D%/poll.c \
 	%D%/priv.h \
+	%D%/send.c \
 	%D%/submit.c
 libclient_libfdclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 \
 	-Wl,--version-script=$(srcdir)/%D%/fdclient.map -no-undefined

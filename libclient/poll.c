@@ -400,8 +400,8 @@ fdc__drain(struct fdc *s)
             return (int)total;
         budget -= (uint32_t)n;
     }
-    if (s->n_cancel)
-        fdc__flush_cancels(s);
+    if (s->n_cancel && fdc__flush_cancels(s))
+        fdc__die(s, FDP_E_PROTO);
     if (st == FDP_ST_GOODBYE) {
         uint32_t why = s->state->reason;
         fdc__die(s, why > 0 && why < 1000 ? -(int)why : FDP_E_DISCONNECTED);
@@ -655,12 +655,6 @@ fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
         fdc__unready(r);
     pthread_mutex_unlock(&s->mtx);
     return rc;
-}
-
-int
-fdc__check_req(const struct fdc_req *r)
-{
-    return r == NULL || r->magic != FDC_REQ_MAGIC ? FDP_E_INVAL : fdc__check(r->s);
 }
 
 int

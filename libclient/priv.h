@@ -124,23 +124,30 @@ struct fdc {
 
 #pragma GCC visibility push(hidden)
 
-/* attach.c */
+/* A file calls those that come before it alone. */
+
+/* handle.c */
 int fdc__check(const struct fdc *s);  /* 0, FDP_E_INVAL or FDP_E_FORKED */
+int fdc__check_req(const struct fdc_req *r);
 uint64_t fdc__now(void);
 uint64_t fdc__deadline(int timeout_ms);
 
-/* submit.c */
+/* send.c: what the daemon is sent */
 struct blob {             /* a request's items, sized before they are written */
     int type;             /* of the prompt item, 0 = none */
     const void *prompt;
     size_t prompt_bytes;
     const struct fdc_params *p; /* NULL: none of their items */
 };
-int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
-    int internal, int timeout_ms, struct fdc_req **ret_req);
+void fdc__fill_slot(struct fdp_req *slot, uint16_t op, const struct fdc_params *p);
 void fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags);
-void fdc__flush_cancels(struct fdc *s); /* mtx held */
-void fdc__req_drop(struct fdc_req *r);  /* mtx held: unlink, free */
+/* The bytes of its items; E_TOO_LONG: they do not fit into the arena. */
+int fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes);
+/* mtx_sq held. span: of the blob, which may be NULL with 0. E_AGAIN: full;
+ * E_PROTO: sq_head is impossible. */
+int fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
+/* mtx held. E_PROTO: as fdc__push(), the session must end. */
+int fdc__flush_cancels(struct fdc *s);
 
 /* poll.c */
 int fdc__drain(struct fdc *s);        /* mtx held: records taken, or < 0 */
@@ -151,9 +158,13 @@ void fdc__queue_free(struct fdc_req *r); /* mtx held */
 /* mtx held. 1: the condition holds; 0: time is up; < 0: the session is over */
 int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r,
     uint64_t deadline);
-int fdc__check_req(const struct fdc_req *r);
 int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
 void fdc__look(struct fdc *s);        /* mtx held: drain, notice a hang-up */
+
+/* submit.c */
+int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
+    int internal, int timeout_ms, struct fdc_req **ret_req);
+void fdc__req_drop(struct fdc_req *r);  /* mtx held: unlink, free */
 
 #pragma GCC visibility pop
 

@@ -5,22 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "libclient/priv.h"
 
 /* ---- parameters ---------------------------------------------------------- */
-
-void
-fdc_params_init_sized(struct fdc_params *p, size_t size)
-{
-    struct fdc_params d = { .size = (uint32_t)size, .flags = FDP_F_TEXT,
-        .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .n = 1 };
-    if (p == NULL)
-        return;
-    memset(p, 0, size);
-    memcpy(p, &d, size < sizeof(d) ? size : sizeof(d));
-}
 
 /* The caller's struct, which may be of an older or a newer library. */
 static int
@@ -41,176 +29,6 @@ read_params(const struct fdc_params *in, struct fdc_params *out)
         (out->n_bad_words && !out->bad_words) ||
         (out->grammar_len && !out->grammar))
         return FDP_E_INVAL;
-    return 0;
-}
-
-static void
-fill_slot(struct fdp_req *q, uint16_t op, const struct fdc_params *p)
-{
-    memset(q, 0, sizeof(*q));
-    q->op = op;
-    q->n = p->n;
-    q->flags = p->flags;
-    q->max_new = p->max_new;
-    q->min_new = p->min_new;
-    q->temperature = p->temperature;
-    q->top_p = p->top_p;
-    q->top_k = p->top_k;
-    q->min_p = p->min_p;
-    q->presence_penalty = p->presence_penalty;
-    q->frequency_penalty = p->frequency_penalty;
-    q->repetition_penalty = p->repetition_penalty;
-    q->logprobs = p->logprobs;
-    q->prompt_logprobs = p->prompt_logprobs;
-    q->stream_interval = p->stream_interval;
-    q->seed = p->seed;
-    q->priority = p->priority;
-    q->ttl_queue_ms = p->ttl_queue_ms;
-    q->ttl_total_ms = p->ttl_total_ms;
-    q->n_prior = p->n_prior;
-    q->user = p->user;
-    memcpy(q->salt, p->salt, sizeof(q->salt));
-}
-
-void
-fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags)
-{
-    struct fdc_params p;
-
-    fdc_params_init(&p);
-    p.flags = flags;
-    fill_slot(slot, op, &p);
-}
-
-/* ---- items --------------------------------------------------------------- */
-
-struct item_writer {
-    unsigned char *dst;   /* NULL: only count */
-    uint64_t n, cap;
-    int bad;              /* did not fit, or too long to express */
-};
-
-static void
-put_item(struct item_writer *w, int type, const void *data, uint64_t len)
-{
-    struct fdp_item h = { .type = (uint16_t)type };
-    uint64_t span;
-
-    if (w->bad || len > FDP_MAX_BLOB || w->n + (span = FDP_ITEM_SPAN(len)) > w->cap) {
-        w->bad = 1;
-        return;
-    }
-    if (w->dst) {
-        unsigned char *d = w->dst + w->n;
-        h.len = (uint32_t)len;
-        memset(d + span - 8, 0, 8);
-        memcpy(d, &h, sizeof(h));
-        if (len)
-            memcpy(d + sizeof(h), data, len);
-    }
-    w->n += span;
-}
-
-static void
-put_params(struct item_writer *w, const struct fdc_params *p)
-{
-    if (p->n_prior)
-        put_item(w, FDP_IT_PRIOR_IDS, p->prior_ids, (uint64_t)p->n_prior * 4);
-    for (uint32_t i = 0; i < p->n_stop; i++)
-        put_item(w, FDP_IT_STOP_STRING, p->stop[i],
-            p->stop_len ? p->stop_len[i] : strlen(p->stop[i]));
-    if (p->n_stop_ids)
-        put_item(w, FDP_IT_STOP_IDS, p->stop_ids, (uint64_t)p->n_stop_ids * 4);
-    if (p->n_bias)
-        put_item(w, FDP_IT_LOGIT_BIAS, p->bias, (uint64_t)p->n_bias * 8);
-    for (uint32_t i = 0; i < p->n_bad_words; i++)
-        put_item(w, FDP_IT_BAD_WORDS, p->bad_words[i], strlen(p->bad_words[i]));
-    if (p->n_allowed)
-        put_item(w, FDP_IT_ALLOWED_IDS, p->allowed_ids, (uint64_t)p->n_allowed * 4);
-    if (p->grammar_len)
-        put_item(w, FDP_IT_GRAMMAR, p->grammar, p->grammar_len);
-}
-
-static void
-put_blob(struct item_writer *w, const struct blob *b)
-{
-    if (b->type)
-        put_item(w, b->type, b->prompt, b->prompt_bytes);
-    if (b->p)
-        put_params(w, b->p);
-}
-
-/* ---- the request ring and its arena -------------------------------------- */
-
-/* Spans of slots that the daemon has taken are free again, oldest first. */
-static void
-arena_retire(struct fdc *s)
-{
-    while (s->a_retired != s->sq.head) {
-        s->a_used -= s->a_span[s->a_retired & (s->sq.n_slot - 1)];
-        s->a_retired++;
-    }
-    if (s->a_used == 0)
-        s->a_at = 0;
-}
-
-static int
-arena_take(struct fdc *s, uint32_t span, uint32_t *ret_off, uint32_t *ret_cost)
-{
-    uint32_t left = s->a_size - s->a_used, tail = s->a_size - s->a_at;
-
-    if (span <= tail && span <= left) {
-        *ret_off = s->a_at;
-        *ret_cost = span;
-        return 1;
-    }
-    if (span > left || tail > left - span)
-        return 0;
-    *ret_off = 0;
-    *ret_cost = tail + span;
-    return 1;
-}
-
-/* mtx_sq held. b may be NULL. E_AGAIN: full; E_PROTO: sq_head is impossible. */
-static int
-push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span)
-{
-    uint32_t off = 0, cost = 0, i;
-    int64_t room = fdr_prod_room(&s->sq, 1);
-
-    if (room < 0)
-        return FDP_E_PROTO;
-    arena_retire(s);
-    if (room == 0)
-        return FDP_E_AGAIN;
-    if (span && !arena_take(s, span, &off, &cost)) {
-        if (fdr_prod_room(&s->sq, s->sq.n_slot) < 0)
-            return FDP_E_PROTO;
-        arena_retire(s);
-        if (!arena_take(s, span, &off, &cost))
-            return FDP_E_AGAIN;
-    }
-    if (span) {
-        struct item_writer w = { .dst = s->arena + off, .cap = span };
-        put_blob(&w, b);
-        if (w.bad || w.n != span)
-            return FDP_E_INVAL;
-        s->a_at = off + span;
-        s->a_used += cost;
-    }
-    slot->off = off;
-    slot->len = span;
-    i = s->sq.tail;
-    memcpy(fdr_prod_slot(&s->sq, i), slot, sizeof(*slot));
-    s->a_span[i & (s->sq.n_slot - 1)] = cost;
-    s->sq.tail = s->sq.pub = i + 1;
-    /* Pairs with the gate: flag raised, tails looked at again, then sleep. */
-    fdr_publish(s->sq.p_tail, s->sq.tail);
-    if (fdr_flag_check(s->need_wakeup)) {
-        uint64_t one = 1;
-        ssize_t n = write(s->bell, &one, sizeof(one));
-        (void)n; /* a full counter rings as well */
-    }
     return 0;
 }
 
@@ -310,7 +128,7 @@ try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot,
 
     slot->tag = r->tag;
     pthread_mutex_lock(&s->mtx_sq);
-    rc = push(s, slot, b, span);
+    rc = fdc__push(s, slot, b, span);
     pthread_mutex_unlock(&s->mtx_sq);
     if (rc == 0)
         return 0;
@@ -356,15 +174,13 @@ int
 fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
     int internal, int timeout_ms, struct fdc_req **ret_req)
 {
-    struct item_writer w = { .cap = FDP_MAX_BLOB };
     uint64_t deadline = fdc__deadline(timeout_ms);
-    uint32_t nap_us = 20;
+    uint32_t nap_us = 20, span;
     struct fdc_req *r;
-    int rc;
+    int rc = fdc__blob_bytes(s, b, &span);
 
-    put_blob(&w, b);
-    if (w.bad || w.n > s->a_size)
-        return FDP_E_TOO_LONG;
+    if (rc)
+        return rc;
     r = req_new(s, slot->n ? slot->n : 1, slot->n_prior);
     if (r == NULL)
         return FDP_E_NOMEM;
@@ -374,7 +190,7 @@ fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
     link_req(s, r);
     pthread_mutex_unlock(&s->mtx);
     for (;;) {
-        rc = try_submit(s, r, slot, b, (uint32_t)w.n);
+        rc = try_submit(s, r, slot, b, span);
         if (rc != FDP_E_AGAIN && rc != FDP_E_LIMIT)
             break;
         rc = wait_room(s, rc, deadline, &nap_us);
@@ -414,7 +230,7 @@ submit_prompt(struct fdc *s, int type, const void *data, size_t n, size_t unit,
     rc = read_params(params, &p);
     if (rc)
         return rc;
-    fill_slot(&slot, FDP_OP_SUBMIT, &p);
+    fdc__fill_slot(&slot, FDP_OP_SUBMIT, &p);
     return fdc__submit(s, &slot, &b, p.quiet != 0, p.submit_timeout_ms, ret_req);
 }
 
@@ -441,30 +257,6 @@ fdc_submit_chat(fdc_t *s, const char *json, size_t n_bytes,
 
 /* ---- cancel and free ----------------------------------------------------- */
 
-void
-fdc__flush_cancels(struct fdc *s)
-{
-    struct fdp_req q;
-    int rc = 0;
-
-    fdc__fill_op(&q, FDP_OP_CANCEL, 0);
-    pthread_mutex_lock(&s->mtx_sq);
-    for (uint32_t i = 0; i < s->n_tag && s->n_cancel && rc == 0; i++) {
-        struct tag_entry *t = &s->tags[i];
-        if (!t->cancel)
-            continue;
-        q.tag = (uint64_t)t->gen << 32 | i;
-        rc = push(s, &q, NULL, 0);
-        if (rc == 0) {
-            t->cancel = 0;
-            s->n_cancel--;
-        }
-    }
-    pthread_mutex_unlock(&s->mtx_sq);
-    if (rc == FDP_E_PROTO)
-        fdc__die(s, rc);
-}
-
 static void
 cancel_open(struct fdc *s, struct fdc_req *r)
 {
@@ -474,7 +266,8 @@ cancel_open(struct fdc *s, struct fdc_req *r)
         t->cancel = 1;
         s->n_cancel++;
     }
-    fdc__flush_cancels(s);
+    if (fdc__flush_cancels(s))
+        fdc__die(s, FDP_E_PROTO);
 }
 
 int
