@@ -219,7 +219,9 @@ map_regions(struct fdc *s, const int *fds)
     /* Cursors and slots now; the arena's pages come as prompts touch them
      * (clearing all of them is most of a session's set-up). */
     (void)madvise(c, s->w.arena_off & ~(size_t)4095, MADV_POPULATE_WRITE);
-    d = mmap(NULL, s->w.d2c_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fds[1], 0);
+    /* The daemon has made the pages of what it writes; reading ahead of it would
+     * make the others here, at our expense. */
+    d = mmap(NULL, s->w.d2c_bytes, PROT_READ, MAP_SHARED, fds[1], 0);
     if (d == MAP_FAILED)
         return FDP_E_NOMEM;
     s->d2c = (const unsigned char *)d;

@@ -8,7 +8,12 @@
  * made inconsistent by the same side's own stores:
  *
  *   c2d  client writes, daemon maps read-only.
- *   d2c  daemon writes, client maps read-only; the seal forbids the rest.
+ *   d2c  daemon writes, client maps read-only: its descriptor is opened
+ *        read-only and the file's mode forbids another to other users.
+ *
+ * d2c's pages come as the daemon writes them. When the session is over the
+ * daemon empties both: at once when the client hung up, else some seconds
+ * after GOODBYE. An empty one reads as zeros, struct fdp_state included.
  *
  *   c2d                                    d2c
  *   0x000 sq_tail                          0x000 cq_tail   (futex word)

@@ -390,7 +390,10 @@ fdc__drain(struct fdc *s)
         int64_t n = fdr_cons_avail(&s->cq);
         int taken = n > 0 ? take_slots(s, (uint32_t)n) : (int)n;
         if (taken < 0) {
-            fdc__die(s, FDP_E_PROTO);
+            /* The daemon empties the rings some seconds after it ended the
+             * session; no state is 0 before. */
+            fdc__die(s, fdr_load_acquire(&s->state->state) != 0 ? FDP_E_PROTO :
+                FDP_E_DISCONNECTED);
             return s->dead;
         }
         if (n == 0)

@@ -16,6 +16,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_WRITE /* newer than the oldest headers we build on */
+#define MADV_POPULATE_WRITE 23
+#endif
 #define CPUINFO_BYTES ((size_t)64 << 10)
 
 /* ---- what only the kernel can say ----------------------------------------------- */
@@ -60,15 +63,22 @@ try_pidfd(void)
     return 0;
 }
 
+/* What daemon/gate/region.c needs. */
 static int
 try_memfd(void)
 {
     int fd = memfd_create("fdctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING), rc = 0;
+    void *p = MAP_FAILED;
 
     if (fd < 0)
         return -errno;
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) != 0)
+    if (ftruncate(fd, 4096) == 0)
+        p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED || madvise(p, 4096, MADV_POPULATE_WRITE) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
         rc = -errno;
+    if (p != MAP_FAILED)
+        munmap(p, 4096);
     close(fd);
     return rc;
 }
@@ -303,7 +313,7 @@ doc_system(struct doc *d)
     }
     check_kernel(d);
     check_call(d, "pidfd_open", d->tries->pidfd(), "5.3");
-    check_call(d, "memfd seals", d->tries->memfd(), "5.1");
+    check_call(d, "memfd seals", d->tries->memfd(), "5.14");
     check_call(d, "futex", d->tries->futex(), "2.6");
     if (cpuinfo != NULL) {
         check_cpu(d, cpuinfo);

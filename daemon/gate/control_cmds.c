@@ -386,7 +386,7 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_put(o, "user_running", INT(s->usr->n_held));
         ctl_put(o, "held_records", INT(s->n_held));
         ctl_put(o, "held_bytes", INT(s->held_bytes));
-        ctl_put(o, "shared_bytes", INT((uint64_t)s->c2d_bytes + s->d2c_bytes));
+        ctl_put(o, "shared_bytes", INT((uint64_t)s->c2d.bytes + s->d2c.bytes));
         ctl_put(o, "trusted", json_boolean(s->trusted));
         ctl_put(o, "state", json_string(s->st == SES_OPEN ? "open" : "closing"));
         (void)json_array_append_new(list, o);

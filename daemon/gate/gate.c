@@ -141,6 +141,7 @@ gate_free(struct gate *g)
     if (g->seg != NULL) {
         ctl_fini(g);
         ses_goodbye(g, FDP_E_DISCONNECTED);
+        region_late_fini(&g->late);
         sup_fini(g, &g->wrk[0]);
     }
     if (g->epfd >= 0)

@@ -68,6 +68,7 @@ struct gate {
     uint32_t n_holding;       /* sessions with held records */
     uint64_t next_ses_id;
     struct ses_q outq;        /* sessions with output in this round */
+    struct region_late late;
 
     struct jnl jnl;
     struct fair fair;

@@ -28,6 +28,8 @@ libfddgate_a_SOURCES = \
 	%D%/names.h \
 	%D%/offloop.c \
 	%D%/offloop.h \
+	%D%/region.c \
+	%D%/region.h \
 	%D%/relay.c \
 	%D%/relay.h \
 	%D%/relay_down.c \

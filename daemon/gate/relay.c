@@ -45,6 +45,21 @@ rly_touch(struct gate *g, struct ses *s)
     }
 }
 
+/* In the first pass through the ring: pages for the next cost slots. */
+static __attribute__((noinline)) int
+rly_grow(struct gate *g, struct ses *s, uint32_t cost)
+{
+    uint64_t at = (uint64_t)(s->cq.slots - s->d2c.p);
+    uint64_t until = at + ((uint64_t)s->cq.tail + cost) * FDP_SLOT;
+
+    if (until > s->d2c.bytes) /* cost has padding: goes on at the start */
+        until = s->d2c.bytes;
+    if (region_reserve(&s->d2c, (uint32_t)until, g->now) != 0)
+        return 0;
+    s->growing = s->d2c.ready < s->d2c.bytes;
+    return 1;
+}
+
 /* Place for n slots in the client's ring, NULL when it has none now. */
 static struct fdp_rec *
 rly_claim(struct gate *g, struct ses *s, uint32_t n)
@@ -62,6 +77,8 @@ rly_claim(struct gate *g, struct ses *s, uint32_t n)
         }
         return NULL;
     }
+    if (s->growing && !rly_grow(g, s, cost))
+        return NULL;
     if (cost != n) {
         uint32_t pad = cost - n;
 
@@ -496,7 +513,7 @@ rly_wake(struct gate *g, struct ses *s)
     uint32_t how = fdr_flag_check(s->p_cq_wait);
 
     if (how == FDP_WAIT_FUTEX) {
-        (void)syscall(SYS_futex, s->d2c + FDP_D2C_CQ_TAIL, FUTEX_WAKE, INT_MAX, NULL,
+        (void)syscall(SYS_futex, s->d2c.p + FDP_D2C_CQ_TAIL, FUTEX_WAKE, INT_MAX, NULL,
             NULL, 0);
         cnt_add(&g->cnt->wakes_futex, 1);
     } else if (how == FDP_WAIT_FD) {

@@ -5,12 +5,10 @@
 #include "daemon/gate/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,14 +18,6 @@
 #include "daemon/gate/gate.h"
 #include "daemon/gate/intake.h"
 #include "daemon/gate/relay.h"
-
-/* Newer than the oldest headers and kernels we build on. */
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008u
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 
 #define SES_ACCEPTS 64   /* connections per round */
 #define SES_HELLO_MAX 512
@@ -44,10 +34,11 @@ ses_free(struct gate *g, struct ses *s)
     rly_drop_held(g, s);
     if (s->dirty)
         TAILQ_REMOVE(&g->outq, s, out);
-    if (s->c2d != NULL)
-        (void)munmap(s->c2d, s->c2d_bytes);
-    if (s->d2c != NULL)
-        (void)munmap(s->d2c, s->d2c_bytes);
+    region_empty(&s->c2d);
+    if (s->quiet)
+        region_empty(&s->d2c);
+    else /* its last records and the GOODBYE are still to be read */
+        region_empty_later(&g->late, &s->d2c, g->now);
     if (s->doorbell >= 0) {
         gate_unwatch(g, s->doorbell, s);
         (void)close(s->doorbell);
@@ -97,7 +88,7 @@ ses_kill(struct gate *g, struct ses *s, int code)
 static void
 ses_say_goodbye(struct ses *s)
 {
-    struct fdp_state *st = (struct fdp_state *)(void *)(s->d2c + FDP_D2C_STATE);
+    struct fdp_state *st = (struct fdp_state *)(void *)(s->d2c.p + FDP_D2C_STATE);
 
     if (s->cq.pub != s->cq.tail) {
         s->cq.pub = s->cq.tail;
@@ -113,13 +104,13 @@ ses_end(struct gate *g, struct ses *s)
 {
     struct jreq *r;
 
-    if (!s->quiet && s->d2c != NULL)
+    if (!s->quiet && s->d2c.p != NULL)
         ses_say_goodbye(s);
     while ((r = TAILQ_FIRST(&s->reqs)) != NULL) {
         jnl_orphan(g, r);
         rly_cancel(g, r, FDP_E_CANCELLED);
     }
-    if (s->d2c != NULL)
+    if (s->d2c.p != NULL)
         log_debug("session: %llu closed: %s pid %d uid %u, %llu requests, %s",
             (unsigned long long)s->id, s->shown, (int)s->pid, (unsigned)s->uid,
             (unsigned long long)s->n_requests,
@@ -315,67 +306,18 @@ ses_geometry(const struct gate *g, const struct fdp_hello *h, struct fdp_welcome
     w->arena_bytes = w->c2d_bytes - w->arena_off;
 }
 
-static int
-ses_memfd(const char *name, uint32_t bytes, int ours)
-{
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    int rc;
-
-    if (fd < 0 && errno == EINVAL) /* kernel before 6.3 */
-        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
-    /* Pages now where we write, so that no store of ours can fail later.
-     * The client's own pages come as it touches them, at its expense. */
-    if (ftruncate(fd, bytes) != 0 || (ours && fallocate(fd, 0, 0, bytes) != 0)) {
-        rc = -errno;
-        (void)close(fd);
-        return rc;
-    }
-    return fd;
-}
-
-/* Both regions mapped and sealed; descriptors for the client. */
+/* Both regions; descriptors for the client. */
 static int
 ses_map(struct ses *s, const struct fdp_welcome *w, int ret_fds[2])
 {
-    int c2d = ses_memfd("fdd-c2d", w->c2d_bytes, 0);
-    int d2c = c2d >= 0 ? ses_memfd("fdd-d2c", w->d2c_bytes, 1) : -1;
-    void *p;
-    int rc;
+    int rc = region_make(&s->c2d, "fdd-c2d", w->c2d_bytes, REGION_THEIRS, &ret_fds[0]);
 
-    if (c2d < 0 || d2c < 0) {
-        rc = c2d < 0 ? c2d : d2c;
-        goto close_fds;
-    }
-    p = mmap(NULL, w->c2d_bytes, PROT_READ, MAP_SHARED, c2d, 0);
-    if (p == MAP_FAILED)
-        goto fail;
-    s->c2d = p;
-    s->c2d_bytes = w->c2d_bytes;
-    p = mmap(NULL, w->d2c_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, d2c,
-        0);
-    if (p == MAP_FAILED)
-        goto fail;
-    s->d2c = p;
-    s->d2c_bytes = w->d2c_bytes;
-    /* Best effort: ordinary users may lock 8 MiB. */
-    (void)mlock(s->d2c, s->d2c_bytes);
-    if (fcntl(c2d, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
-        fcntl(d2c, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE |
-        F_SEAL_SEAL) != 0)
-        goto fail;
-    ret_fds[0] = c2d;
-    ret_fds[1] = d2c;
-    return 0;
-
-fail:
-    rc = -errno;
-close_fds:
-    if (c2d >= 0)
-        (void)close(c2d);
-    if (d2c >= 0)
-        (void)close(d2c);
+    if (rc != 0)
+        return rc;
+    rc = region_make(&s->d2c, "fdd-d2c", w->d2c_bytes, REGION_OURS, &ret_fds[1]);
+    if (rc != 0)
+        (void)close(ret_fds[0]);
+    s->growing = 1;
     return rc;
 }
 
@@ -453,18 +395,18 @@ ses_open(struct gate *g, struct ses *s, const struct fdp_hello *h)
     rc = gate_watch(g, s->doorbell, EPOLLIN | EPOLLET, GATE_EV_BELL, s);
     if (rc != 0)
         goto close_fds;
-    s->arena = s->c2d + w.arena_off;
+    s->arena = s->c2d.p + w.arena_off;
     s->arena_bytes = w.arena_bytes;
-    s->p_cq_wait = (uint32_t *)(void *)(s->c2d + FDP_C2D_CQ_WAIT);
-    s->p_need_wakeup = (uint32_t *)(void *)(s->d2c + FDP_D2C_SQ_NEED_WAKEUP);
-    fdr_cons_init(&s->sq, s->c2d + w.sq_off,
-        (uint32_t *)(void *)(s->c2d + FDP_C2D_SQ_TAIL),
-        (uint32_t *)(void *)(s->d2c + FDP_D2C_SQ_HEAD), w.sq_slots,
+    s->p_cq_wait = (uint32_t *)(void *)(s->c2d.p + FDP_C2D_CQ_WAIT);
+    s->p_need_wakeup = (uint32_t *)(void *)(s->d2c.p + FDP_D2C_SQ_NEED_WAKEUP);
+    fdr_cons_init(&s->sq, s->c2d.p + w.sq_off,
+        (uint32_t *)(void *)(s->c2d.p + FDP_C2D_SQ_TAIL),
+        (uint32_t *)(void *)(s->d2c.p + FDP_D2C_SQ_HEAD), w.sq_slots,
         sizeof(struct fdp_req));
-    fdr_prod_init(&s->cq, s->d2c + w.cq_off,
-        (uint32_t *)(void *)(s->d2c + FDP_D2C_CQ_TAIL),
-        (uint32_t *)(void *)(s->c2d + FDP_C2D_CQ_HEAD), w.cq_slots, FDP_SLOT);
-    st = (struct fdp_state *)(void *)(s->d2c + FDP_D2C_STATE);
+    fdr_prod_init(&s->cq, s->d2c.p + w.cq_off,
+        (uint32_t *)(void *)(s->d2c.p + FDP_D2C_CQ_TAIL),
+        (uint32_t *)(void *)(s->c2d.p + FDP_C2D_CQ_HEAD), w.cq_slots, FDP_SLOT);
+    st = (struct fdp_state *)(void *)(s->d2c.p + FDP_D2C_STATE);
     st->boot_id[0] = g->boot_id[0];
     st->boot_id[1] = g->boot_id[1];
     fdr_store_release(&st->state, g->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN);
@@ -599,6 +541,7 @@ ses_tick(struct gate *g, uint64_t now_ns)
 {
     uint64_t limit = (uint64_t)g->par->ipc_handshake_timeout_ms * CLK_MS;
 
+    region_late_tick(&g->late, now_ns);
     if (g->n_hello == 0 && g->n_holding == 0)
         return;
     for (uint32_t i = 0; i < g->n_ses; i++) {
@@ -625,7 +568,7 @@ ses_announce(struct gate *g, uint32_t state, uint32_t kind, uint32_t arg)
 
         if (s->st != SES_OPEN)
             continue;
-        st = (struct fdp_state *)(void *)(s->d2c + FDP_D2C_STATE);
+        st = (struct fdp_state *)(void *)(s->d2c.p + FDP_D2C_STATE);
         fdr_store_release(&st->state, state);
         if (kind != 0)
             (void)rly_emit(g, s, 0, FDP_T_EVENT, 0, 0, &ev, sizeof(ev), 1);
@@ -640,7 +583,7 @@ ses_goodbye(struct gate *g, int code)
 
         if (s->st != SES_DOOMED) {
             ses_kill(g, s, FDP_OK);
-            s->quiet = s->d2c == NULL;
+            s->quiet = s->d2c.p == NULL;
             s->why = code;
         }
     }

@@ -4,9 +4,10 @@
  * Client sessions: accept, identify, handshake, shared memory, end.
  *
  * Identity is SO_PEERCRED of the connected socket. The daemon makes both
- * memfds, maps c2d read-only and d2c read-write, seals them and sends the
- * descriptors; it never receives any (there is never a control buffer).
- * Everything read from c2d is hostile.
+ * regions (region.h: c2d is the client's to write, d2c is ours) and sends
+ * their descriptors; it never receives any (there is never a control
+ * buffer). Everything read from c2d is hostile. When a session ends, its
+ * regions are emptied, d2c of one that the daemon ends some seconds later.
  *
  * A session ends in three steps, so that no caller loses it under its
  * hands: ses_kill() marks it at any place; the end of the round takes its
@@ -20,6 +21,7 @@
 #include <sys/types.h>
 
 #include "daemon/gate/fair.h"
+#include "daemon/gate/region.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
 
@@ -38,6 +40,7 @@ struct ses {
     uint8_t dirty;           /* has output to publish in this round */
     uint8_t quiet;           /* doomed: peer is gone, no GOODBYE */
     uint8_t slow;            /* its requests were cancelled with E_SLOW */
+    uint8_t growing;         /* d2c has not all of its pages yet */
     int32_t why;             /* FDP_E_* of the kill */
     uint32_t slot;           /* place in gate.ses */
     int fd;                  /* control socket */
@@ -56,8 +59,7 @@ struct ses {
     uint64_t t_full;         /* since when the ring is full without progress */
     uint32_t full_head;      /* cq_head then */
 
-    unsigned char *c2d, *d2c;
-    uint32_t c2d_bytes, d2c_bytes;
+    struct region c2d, d2c;
     uint64_t id;
     uid_t uid;
     gid_t gid;
@@ -85,7 +87,7 @@ void ses_event(struct gate *g, struct ses *s, uint64_t now_ns);
 void ses_kill(struct gate *g, struct ses *s, int code);
 /* Close doomed sessions; cancel their requests. */
 void ses_reap(struct gate *g, uint64_t now_ns);
-/* Handshake deadlines, slow clients. */
+/* Handshake deadlines, slow clients, regions to empty. */
 void ses_tick(struct gate *g, uint64_t now_ns);
 /* All sessions: state word (FDP_ST_*) and an EVENT record if kind != 0. */
 void ses_announce(struct gate *g, uint32_t state, uint32_t kind, uint32_t arg);

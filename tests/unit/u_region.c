@@ -1,0 +1,358 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Memory shared with clients: who may write, whose pages, what is left. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/gate/region.h"
+#include "tests/unit/gate_fixture.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define KIB 1024u
+
+static int no_memory;      /* pages cannot be had */
+static unsigned n_populate;
+
+/* In place of libc's. */
+int
+madvise(void *p, size_t n, int advice)
+{
+    if (advice == MADV_POPULATE_WRITE) {
+        n_populate++;
+        if (no_memory) {
+            errno = ENOMEM;
+            return -1;
+        }
+    }
+    return (int)syscall(SYS_madvise, p, n, advice);
+}
+
+static uint64_t
+bytes_of(int fd)
+{
+    struct stat st;
+
+    assert_int_equal(fstat(fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+static void
+t_pages_as_used(void **state)
+{
+    struct region ours, theirs;
+    int fd, fd2;
+
+    (void)state;
+    assert_int_equal(region_make(&ours, "t", 1024 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(region_make(&theirs, "t", 1024 * KIB, REGION_THEIRS, &fd2), 0);
+    assert_int_equal(bytes_of(fd2), 0);
+    assert_int_equal(bytes_of(fd), REGION_STEP);
+    assert_int_equal(ours.ready, REGION_STEP);
+    n_populate = 0;
+    for (uint32_t at = 0; at < 300 * KIB; at += 64) {
+        assert_int_equal(region_reserve(&ours, at + 64, 1), 0);
+        ours.p[at + 63] = 1;
+        assert_in_range(bytes_of(fd), at + 64, at + 64 + REGION_STEP);
+    }
+    assert_int_equal(n_populate, 4); /* not one a record */
+    assert_int_equal(region_reserve(&ours, 1024 * KIB, 1), 0);
+    assert_int_equal(ours.ready, 1024 * KIB);
+    region_empty(&ours);
+    region_empty(&theirs);
+    (void)close(fd);
+    (void)close(fd2);
+}
+
+/* As a user that the file does not belong to; 1: it could be opened. */
+static int
+stranger_opens(int fd)
+{
+    pid_t pid = fork();
+    int st = 0;
+
+    if (pid == 0) {
+        char path[40];
+
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0)
+            _exit(2);
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        _exit(open(path, O_RDWR) >= 0 ? 1 : errno == EACCES ? 0 : 3);
+    }
+    assert_true(pid > 0 && waitpid(pid, &st, 0) == pid && WIFEXITED(st));
+    return WEXITSTATUS(st);
+}
+
+static void
+t_read_only(void **state)
+{
+    struct region r;
+    struct stat st;
+    void *p;
+    int fd;
+
+    (void)state;
+    assert_int_equal(region_make(&r, "t", 64 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0400);
+    assert_int_equal(stranger_opens(fd), 0);
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    assert_int_equal(mprotect(p, 4096, PROT_READ | PROT_WRITE), -1);
+    assert_int_equal(madvise(p, 4096, MADV_REMOVE), -1);
+    assert_int_equal(pwrite(fd, "x", 1, 0), -1);
+    assert_int_equal(ftruncate(fd, 0), -1);
+    assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+    assert_int_equal(fallocate(fd, 0, 0, 65536), -1);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+    r.p[5] = 7;
+    assert_int_equal(((volatile unsigned char *)p)[5], 7);
+    (void)munmap(p, 4096);
+    region_empty(&r);
+    (void)close(fd);
+}
+
+/* Whoever keeps descriptor and mapping, nothing is left. */
+static void
+t_empty(void **state)
+{
+    enum region_kind kinds[] = { REGION_OURS, REGION_THEIRS };
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        int prot = kinds[k] == REGION_OURS ? PROT_READ : PROT_READ | PROT_WRITE;
+        struct region r;
+        unsigned char *p;
+        int fd;
+
+        assert_int_equal(region_make(&r, "t", 512 * KIB, kinds[k], &fd), 0);
+        p = mmap(NULL, 512 * KIB, prot, MAP_SHARED, fd, 0);
+        assert_ptr_not_equal(p, MAP_FAILED);
+        if (kinds[k] == REGION_OURS) {
+            assert_int_equal(region_reserve(&r, 512 * KIB, 0), 0);
+            memset(r.p, 1, 512 * KIB);
+        } else {
+            memset(p, 1, 512 * KIB);
+        }
+        assert_int_equal(bytes_of(fd), 512 * KIB);
+        region_empty(&r);
+        assert_null(r.p);
+        assert_int_equal(bytes_of(fd), 0);
+        (void)munmap(p, 512 * KIB);
+        (void)close(fd);
+    }
+}
+
+static void
+t_no_memory(void **state)
+{
+    struct region r;
+    int fd;
+
+    (void)state;
+    no_memory = 1;
+    assert_int_equal(region_make(&r, "t", 256 * KIB, REGION_OURS, &fd), -ENOMEM);
+    assert_null(r.p);
+    no_memory = 0;
+    assert_int_equal(region_make(&r, "t", 256 * KIB, REGION_OURS, &fd), 0);
+    no_memory = 1;
+    assert_int_equal(region_reserve(&r, REGION_STEP, 1), 0);
+    n_populate = 0;
+    for (uint64_t t = 1; t <= 100; t++) /* 10 ms in steps of 100 us */
+        assert_int_equal(region_reserve(&r, REGION_STEP + 1, CLK_S + t * 100 * CLK_US),
+            -ENOMEM);
+    assert_in_range(n_populate, 1, 2);
+    assert_int_equal(r.ready, REGION_STEP);
+    no_memory = 0;
+    assert_int_equal(region_reserve(&r, REGION_STEP + 1, 2 * CLK_S), 0);
+    region_empty(&r);
+    (void)close(fd);
+}
+
+static void
+t_late(void **state)
+{
+    static struct region_late l;
+    int fd[REGION_LATE_MAX + 1];
+    struct region r;
+
+    (void)state;
+    for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
+        assert_int_equal(region_make(&r, "t", 64 * KIB, REGION_OURS, &fd[i]), 0);
+        region_empty_later(&l, &r, i);
+        assert_null(r.p);
+    }
+    assert_int_equal(bytes_of(fd[0]), 0); /* no place: the oldest goes */
+    assert_int_equal(bytes_of(fd[1]), 64 * KIB);
+    region_late_tick(&l, 4 * CLK_S);
+    assert_int_equal(bytes_of(fd[1]), 64 * KIB);
+    region_late_tick(&l, 6 * CLK_S);
+    for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
+        assert_int_equal(bytes_of(fd[i]), 0);
+        (void)close(fd[i]);
+    }
+    assert_int_equal(l.bytes, 0);
+    /* the pages in them are bounded too */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(region_make(&r, "t", 32u << 20, REGION_OURS, &fd[i]), 0);
+        assert_int_equal(region_reserve(&r, 32u << 20, 0), 0);
+        region_empty_later(&l, &r, CLK_S);
+    }
+    assert_int_equal(bytes_of(fd[0]), 0);
+    assert_int_equal(bytes_of(fd[1]), 32u << 20);
+    assert_int_equal(l.bytes, REGION_LATE_BYTES);
+    region_late_fini(&l); /* the clients may still read */
+    assert_int_equal(bytes_of(fd[2]), 32u << 20);
+    for (int i = 0; i < 3; i++)
+        (void)close(fd[i]);
+}
+
+/* ---- in sessions --------------------------------------------------------- */
+
+/* The largest completion ring costs nothing until it is used, and nothing
+ * when the client has left, though it keeps the descriptors. */
+static void
+t_kept(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fdp_hello h;
+    int kept[2];
+
+    (void)state;
+    fix_open(&f, NULL);
+    fcl_hello(&h);
+    h.cq_slots = 1048576;
+    assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_OK);
+    assert_true(bytes_of(c.d2c_fd) <= 2 * REGION_STEP);
+    memset(c.c2d + c.w.arena_off, 1, c.w.arena_bytes);
+    kept[0] = dup(c.c2d_fd);
+    kept[1] = dup(c.d2c_fd);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(bytes_of(kept[0]), 0);
+    assert_int_equal(bytes_of(kept[1]), 0);
+    (void)close(kept[0]);
+    (void)close(kept[1]);
+    fix_close(&f);
+}
+
+/* Ended by the daemon: the client reads what was said last, for a while. */
+static void
+t_last_words(void **state)
+{
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_submit(&c, 7, 2, 4);
+    fix_step(&f, 0);
+    gate_stop_now(f.g, 0);
+    assert_int_equal(f.g->n_ses, 0);
+    fcl_want_error(&c, 7, FDP_E_DRAINING, 0);
+    assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
+    region_late_tick(&f.g->late, f.now + 2 * CLK_S);
+    assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
+    region_late_tick(&f.g->late, f.now + 10 * CLK_S);
+    assert_int_equal(fcl_state(&c), 0);
+    assert_int_equal(bytes_of(c.d2c_fd) <= 4096, 1); /* the page looked at above */
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* At most n pings, tags from first; fewer when the daemon takes no more. */
+static uint32_t
+pings(struct fix *f, struct fcl *c, uint64_t first, uint32_t n)
+{
+    uint32_t i;
+
+    for (i = 0; i < n && fdr_prod_room(&c->sq, 1) > 0; i++) {
+        struct fdp_req q;
+
+        fcl_req(&q, FDP_OP_PING, first + i);
+        q.max_new = 0;
+        fcl_send(c, &q, NULL, 0, 0);
+        fix_step(f, 0);
+    }
+    return i;
+}
+
+/* No page for the next records: they wait in the session as behind a full
+ * ring and arrive in order when there is memory again. */
+static void
+t_no_page(void **state)
+{
+    uint64_t n = 0, n_sent;
+    struct fix f;
+    struct fcl c;
+    struct frec rec;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    no_memory = 1;
+    n_sent = pings(&f, &c, 1, 1500);
+    assert_true(f.g->ses[0]->n_held > 0);
+    assert_true(f.g->ses[0]->growing);
+    while (fcl_recv(&c, &rec))
+        assert_int_equal(rec.h.tag, ++n);
+    assert_in_range(n, 100, REGION_STEP / FDP_SLOT);
+    no_memory = 0;
+    for (int i = 0; i < 100 && n < n_sent; i++) {
+        fix_step(&f, 20);
+        while (fcl_recv(&c, &rec))
+            assert_int_equal(rec.h.tag, ++n);
+    }
+    assert_int_equal(n, n_sent);
+    assert_int_equal(f.g->ses[0]->n_held, 0);
+    for (int i = 0; i < 50; i++) { /* into the second pass */
+        n_sent += pings(&f, &c, n + 1, 200);
+        while (fcl_recv(&c, &rec))
+            assert_int_equal(rec.h.tag, ++n);
+    }
+    assert_int_equal(n, n_sent);
+    assert_true(n * 2 > c.w.cq_slots);
+    assert_false(f.g->ses[0]->growing);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_pages_as_used),
+        cmocka_unit_test(t_read_only),
+        cmocka_unit_test(t_empty),
+        cmocka_unit_test(t_no_memory),
+        cmocka_unit_test(t_late),
+        cmocka_unit_test(t_kept),
+        cmocka_unit_test(t_last_words),
+        cmocka_unit_test(t_no_page),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
