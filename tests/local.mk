@@ -54,6 +54,7 @@ UNIT_TESTS = \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
 	%D%/unit/u_tok_unset \
+	%D%/unit/u_text \
 	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
 	%D%/unit/u_model \

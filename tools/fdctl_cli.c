@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 const char *fct_prog = "fdctl";
 
@@ -50,7 +50,7 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
     unsigned best = ~0u, n;
 
     for (o = opts; o->name != NULL; o++) {
-        n = par_distance(name, o->name);
+        n = txt_distance(name, o->name);
         if (n < best) {
             best = n;
             nearest = o;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 #define SLURP_MAX ((size_t)1 << 30)
 
@@ -126,26 +127,9 @@ bad:
 long long
 fct_utf8_error(const char *text, size_t n)
 {
-    size_t lo = 0, hi = n;
+    size_t ok = txt_utf8(text, n);
 
-    if (par_is_utf8(text, n))
-        return -1;
-    /* The longest prefix that is valid but for a cut character at its end. */
-    while (lo < hi) {
-        size_t len;
-
-        if ((unsigned char)text[lo] < 0x80) {
-            lo++;
-            continue;
-        }
-        for (len = 2; len <= 4 && lo + len <= hi; len++)
-            if (par_is_utf8(text + lo, len))
-                break;
-        if (len > 4 || lo + len > hi)
-            break;
-        lo += len;
-    }
-    return (long long)lo;
+    return ok == n ? -1 : (long long)ok;
 }
 
 static int

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "daemon/common/log.h"
-#include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 #include "daemon/common/version.h"
 
 enum {
@@ -64,7 +64,7 @@ find(const struct fct_cmd *cmds, const char *name)
         if (strcmp(cmds[i].name, name) == 0)
             return &cmds[i];
     for (i = 0; cmds[i].name != NULL; i++) {
-        n = par_distance(cmds[i].name, name);
+        n = txt_distance(cmds[i].name, name);
         if (n < best) {
             best = n;
             nearest = cmds[i].name;

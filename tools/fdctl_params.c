@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID };
 
@@ -417,7 +417,7 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
         for (i = 0; i < N_PROWS; i++) {
             if (strcmp(prows[i].name, name) == 0)
                 break;
-            n = par_distance(prows[i].name, name);
+            n = txt_distance(prows[i].name, name);
             if (n < best) {
                 best = n;
                 snprintf(nearest, sizeof(nearest), "%s", prows[i].name);

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 /* ---- a copy ------------------------------------------------------------------------ */
 
@@ -127,7 +127,7 @@ nothing_named(const char *word)
             "lists all", word);
     bare = bare != NULL ? bare + 1 : word;
     for (size_t i = 0; i < STT_N_ROW; i++) {
-        n = par_distance(bare, row_name(i));
+        n = txt_distance(bare, row_name(i));
         if (n < best) {
             best = n;
             nearest = row_name(i);

@@ -37,6 +37,8 @@ libfddcommon_a_SOURCES = \
 	%D%/param_note.c \
 	%D%/param_priv.h \
 	%D%/param_value.c \
+	%D%/text.c \
+	%D%/text.h \
 	%D%/trace.c \
 	%D%/trace.h \
 	%D%/version.c \

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/common/log_priv.h"
+#include "daemon/common/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,28 +45,6 @@ form_str(struct form *o, const char *s)
     form_put(o, s, strlen(s));
 }
 
-/* Length of the character at s, its number in *ret_c; 0: no UTF-8. */
-static size_t
-form_char(const unsigned char *s, size_t n, uint32_t *ret_c)
-{
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-    size_t len = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 :
-        s[0] < 0xf5 ? 4 : 0;
-    uint32_t c = len <= 1 ? s[0] : s[0] & (0x7fu >> len);
-
-    if (len == 0 || len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3f);
-    }
-    if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-        return 0;
-    *ret_c = c;
-    return len;
-}
-
 static int
 form_is_control(uint32_t c)
 {
@@ -78,7 +57,7 @@ form_text(struct form *o, const char *s, size_t n)
 {
     for (size_t i = 0; i < n;) {
         uint32_t c = 0;
-        size_t len = form_char((const unsigned char *)s + i, n - i, &c);
+        size_t len = txt_char(s + i, n - i, &c);
 
         if (len == 0)
             form_put(o, "?", 1);
@@ -104,7 +83,7 @@ form_escaped(struct form *o, const char *s, size_t n)
 {
     for (size_t i = 0; i < n;) {
         uint32_t c = 0;
-        size_t len = form_char((const unsigned char *)s + i, n - i, &c);
+        size_t len = txt_char(s + i, n - i, &c);
         char esc[8];
 
         if (len == 0) {
@@ -149,7 +128,7 @@ form_whole(const struct log_msg *m)
 
         if ((*p & 0xc0) == 0x80)
             continue;
-        return *p >= 0xc0 && form_char(p, back, &c) == 0 ? n - back : n;
+        return *p >= 0xc0 && txt_char(p, back, &c) == 0 ? n - back : n;
     }
     return n;
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -78,7 +79,7 @@ read_line(struct reader *rd, char *buf, size_t buf_bytes)
     if (n > 0 && buf[n - 1] == '\r')
         n--;
     buf[n] = '\0';
-    if (!par_is_utf8(buf, n)) {
+    if (txt_utf8(buf, n) != n) {
         fail(rd, "not valid UTF-8");
         return -2;
     }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,32 +19,6 @@ normalize(const char *name, char *ret, size_t ret_bytes)
     ret[i] = '\0';
 }
 
-unsigned
-par_distance(const char *a, const char *b)
-{
-    unsigned char row[65];
-    size_t i, j, n = strnlen(b, 63);
-
-    for (j = 0; j <= n; j++)
-        row[j] = (unsigned char)j;
-    for (i = 0; i < 63 && a[i] != '\0'; i++) {
-        unsigned char diag = row[0];
-
-        row[0] = (unsigned char)(i + 1);
-        for (j = 1; j <= n; j++) {
-            unsigned char up = row[j], best = (unsigned char)(diag + (a[i] != b[j - 1]));
-
-            if (up + 1 < best)
-                best = (unsigned char)(up + 1);
-            if (row[j - 1] + 1 < best)
-                best = (unsigned char)(row[j - 1] + 1);
-            diag = up;
-            row[j] = best;
-        }
-    }
-    return row[n];
-}
-
 /* Distance of a name to a row: its full name, key and aliases. */
 static unsigned
 row_distance(const char *full, const char *key, const struct par_def *d)
@@ -52,13 +27,13 @@ row_distance(const char *full, const char *key, const struct par_def *d)
     unsigned best, n;
 
     snprintf(text, sizeof(text), "%s.%s", d->section, d->key);
-    best = par_distance(full, text);
-    n = par_distance(key, d->key);
+    best = txt_distance(full, text);
+    n = txt_distance(key, d->key);
     best = n < best ? n : best;
     snprintf(text, sizeof(text), "%s", d->aliases);
     for (w = strtok_r(text, ",", &save); w != NULL; w = strtok_r(NULL, ",", &save)) {
         w[strcspn(w, "*")] = '\0';
-        n = par_distance(key, w);
+        n = txt_distance(key, w);
         best = n < best ? n : best;
     }
     return best;
@@ -84,7 +59,7 @@ unknown_section(const char *section, char *err, size_t err_bytes)
     size_t i;
 
     for (i = 0; i < par_n_defs; i++) {
-        n = par_distance(section, par_defs[i].section);
+        n = txt_distance(section, par_defs[i].section);
         if (n < best) {
             best = n;
             nearest = par_defs[i].section;

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -206,7 +207,7 @@ check_keys(const struct par_note *n, const char *name, json_t *o, char *err,
         for (const char *p = n->known; *p != '\0'; p += len + (p[len] == '|')) {
             len = strcspn(p, "|");
             snprintf(word, sizeof(word), "%.*s", (int)len, p);
-            dist = par_distance(key, word);
+            dist = txt_distance(key, word);
             if (dist < best) {
                 best = dist;
                 memcpy(nearest, word, sizeof(nearest));
@@ -343,7 +344,7 @@ unknown_graph_key(const char *name, const char *key, char *err, size_t err_bytes
     for (i = 0; i < N_GRAPH_IGNORED + 3; i++) {
         const char *k = i < 3 ? ours[i] : graph_ignored[i - 3].key;
 
-        n = par_distance(key, k);
+        n = txt_distance(key, k);
         if (n < best) {
             best = n;
             nearest = k;

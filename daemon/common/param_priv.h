@@ -136,9 +136,5 @@ void par_default_text(const struct par_def *d, char *ret, size_t ret_bytes);
 int par_is_size(const struct par_def *d);
 /* Copy text for a message: at most 60 bytes, control bytes shown as '?'. */
 const char *par_show(const char *text, char *buf, size_t buf_bytes);
-/* Is this well-formed UTF-8 (no surrogates, no overlong forms)? */
-int par_is_utf8(const char *s, size_t len);
-/* Levenshtein distance, counting at most 63 bytes of each word. */
-unsigned par_distance(const char *a, const char *b);
 
 #endif

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -24,38 +25,6 @@ par_show(const char *text, char *buf, size_t buf_bytes)
             i--;
     buf[i] = '\0';
     return buf;
-}
-
-int
-par_is_utf8(const char *s, size_t len)
-{
-    const unsigned char *p = (const unsigned char *)s, *end = p + len;
-
-    while (p < end) {
-        unsigned c = *p++, n, min;
-
-        if (c < 0x80)
-            continue;
-        if (c >= 0xc2 && c <= 0xdf) {
-            n = 1, min = 0x80, c &= 0x1f;
-        } else if (c >= 0xe0 && c <= 0xef) {
-            n = 2, min = 0x800, c &= 0x0f;
-        } else if (c >= 0xf0 && c <= 0xf4) {
-            n = 3, min = 0x10000, c &= 0x07;
-        } else {
-            return 0;
-        }
-        if ((size_t)(end - p) < n)
-            return 0;
-        for (; n > 0; n--, p++) {
-            if ((*p & 0xc0) != 0x80)
-                return 0;
-            c = c << 6 | (*p & 0x3f);
-        }
-        if (c < min || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-            return 0;
-    }
-    return 1;
 }
 
 int
@@ -397,7 +366,7 @@ par_parse_str(const char *name, const char *value, char *ret, char *err,
         if ((unsigned char)value[i] < 0x20 || value[i] == 0x7f)
             return par_bad_value(name, value, err, err_bytes,
                 "control character 0x%02x in the value", (unsigned char)value[i]);
-    if (!par_is_utf8(value, len))
+    if (txt_utf8(value, len) != len)
         return par_bad_value(name, value, err, err_bytes, "not valid UTF-8");
     memset(ret, 0, PAR_STR_BYTES);
     memcpy(ret, value, len);

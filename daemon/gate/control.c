@@ -18,6 +18,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/text.h"
 #include "daemon/gate/gate.h"
 
 #define CTL_CONN_MAGIC 0x43544c31u
@@ -361,43 +362,14 @@ static const struct ctl_row {
 };
 #define CTL_N_ROWS (sizeof(ctl_rows) / sizeof(ctl_rows[0]))
 
-/* Edit distance, for words of commands. */
-static size_t
-ctl_distance(const char *a, const char *b)
-{
-    size_t row[32];
-    size_t n = strlen(b);
-
-    if (n >= 31 || strlen(a) >= 31)
-        return 31;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 0; a[i] != '\0'; i++) {
-        size_t diag = row[0];
-
-        row[0] = i + 1;
-        for (size_t j = 0; j < n; j++) {
-            size_t best = diag + (a[i] != b[j]);
-
-            diag = row[j + 1];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (diag + 1 < best)
-                best = diag + 1;
-            row[j + 1] = best;
-        }
-    }
-    return row[n];
-}
-
 static json_t *
 ctl_unknown(const char *cmd)
 {
     const char *near = NULL;
-    size_t best = 4;
+    unsigned best = 4;
 
     for (size_t i = 0; i < CTL_N_ROWS; i++) {
-        size_t d = ctl_distance(cmd, ctl_rows[i].name);
+        unsigned d = txt_distance(cmd, ctl_rows[i].name);
 
         if (d < best) {
             best = d;

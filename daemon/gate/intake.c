@@ -13,6 +13,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/text.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/relay.h"
 
@@ -73,57 +74,6 @@ itk_bits(float f)
 
     memcpy(&u, &f, sizeof(u));
     return u;
-}
-
-size_t
-itk_utf8(const unsigned char *p, size_t n)
-{
-    size_t i = 0;
-
-    while (i < n) {
-        uint64_t w;
-        unsigned c = p[i];
-        size_t len;
-        unsigned lo = 0x80, hi = 0xbf;
-
-        if (n - i >= 8) {
-            memcpy(&w, p + i, 8);
-            if ((w & 0x8080808080808080ull) == 0) {
-                i += 8;
-                continue;
-            }
-        }
-        if (c < 0x80) {
-            i++;
-            continue;
-        }
-        if (c >= 0xc2 && c <= 0xdf)
-            len = 2;
-        else if (c >= 0xe0 && c <= 0xef)
-            len = 3;
-        else if (c >= 0xf0 && c <= 0xf4)
-            len = 4;
-        else
-            return i;
-        if (n - i < len)
-            return i;
-        if (c == 0xe0)
-            lo = 0xa0; /* else overlong */
-        else if (c == 0xed)
-            hi = 0x9f; /* else a surrogate */
-        else if (c == 0xf0)
-            lo = 0x90;
-        else if (c == 0xf4)
-            hi = 0x8f; /* else above U+10FFFF */
-        if (p[i + 1] < lo || p[i + 1] > hi)
-            return i;
-        for (size_t k = 2; k < len; k++) {
-            if ((p[i + k] & 0xc0) != 0x80)
-                return i;
-        }
-        i += len;
-    }
-    return n;
 }
 
 static int
@@ -227,7 +177,7 @@ itk_check_item(const struct fdp_item *it, const unsigned char *p, uint16_t op,
         return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
     switch (it->type) {
     case FDP_IT_PROMPT_TEXT:
-        ok = itk_utf8(p, it->len);
+        ok = txt_utf8(p, it->len);
         if (ok != it->len)
             return itk_fail(e, FDP_E_BAD_TEXT, FDP_D_PROMPT, ok);
         n->has_text = 1;
@@ -249,7 +199,7 @@ itk_check_item(const struct fdp_item *it, const unsigned char *p, uint16_t op,
             return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, it->len);
         if (++n->n_stop > FDP_MAX_STOP)
             return itk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, n->n_stop);
-        ok = itk_utf8(p, it->len);
+        ok = txt_utf8(p, it->len);
         if (ok != it->len)
             return itk_fail(e, FDP_E_BAD_TEXT, FDP_D_STOP, ok);
         return 0;

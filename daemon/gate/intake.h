@@ -62,9 +62,6 @@ int itk_check_items(const struct fdp_req *req, const unsigned char *blob,
 /* Ids against the vocabulary, lengths against the model. */
 int itk_check_model(const struct fdp_req *req, const unsigned char *blob,
     uint32_t blob_bytes, const struct itk_limits *lim, struct itk_err *ret_err);
-/* Strict UTF-8 (no overlong forms, surrogates, or above U+10FFFF). Returns
- * the number of valid bytes: n when all are. */
-size_t itk_utf8(const unsigned char *p, size_t n);
 /* The limits in force for a session. */
 void itk_limits(const struct gate *g, const struct ses *s, struct itk_limits *ret);
 /* Alternatives that a request may ask for now. */

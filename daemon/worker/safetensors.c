@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/text.h"
 #include "daemon/worker/model_priv.h"
 
 #define MAX_INT 9007199254740992ll   /* 2^53: exact in every reader */
@@ -60,35 +61,12 @@ refuse(struct hdr *h, const char *fmt, ...)
 
 /* ---- text ---- */
 
-/* Length of the UTF-8 sequence at p, 0 if there is none. */
-static size_t
-utf8_len(const unsigned char *p, size_t n)
-{
-    size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3
-        : p[0] < 0xf5 ? 4 : 0;
-
-    if (len == 0 || len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)
-        || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return len;
-}
-
 static int
 check_utf8(struct hdr *h)
 {
-    size_t len;
+    size_t ok = txt_utf8(h->text, h->n);
 
-    for (size_t i = 0; i < h->n; i += len) {
-        len = utf8_len((const unsigned char *)h->text + i, h->n - i);
-        if (len == 0)
-            return refuse(h, "header byte %zu is not valid UTF-8", i);
-    }
-    return 0;
+    return ok == h->n ? 0 : refuse(h, "header byte %zu is not valid UTF-8", ok);
 }
 
 /* Numbers outside of strings are plain decimals. */

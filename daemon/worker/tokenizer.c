@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/text.h"
+
 #define ENC_MAGIC 0x54454e31u
 #define ENC_MAX_TEXT ((size_t)512 << 20)
 #define ENC_KEEP_BYTES ((size_t)1 << 20)  /* a larger buffer goes after a text */
@@ -242,7 +244,7 @@ tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags)
         enc->it[k].busy = false;
     if (n > ENC_MAX_TEXT)
         return -E2BIG;
-    if (!tok_utf8_valid((const uint8_t *)text, n))
+    if (txt_utf8(text, n) != n)
         return -EILSEQ;
     enc->flags = flags;
     enc_scan_start(&enc->raw, (const uint8_t *)text, n);

@@ -164,44 +164,6 @@ tok_is_ascii(const uint8_t *s, size_t n)
 }
 
 bool
-tok_utf8_valid(const uint8_t *s, size_t n)
-{
-    size_t i = 0;
-
-    while (i < n) {
-        uint8_t c = s[i], lo = 0x80, hi = 0xbf;
-        unsigned len, k;
-        uint64_t v;
-
-        if (c < 0x80) {
-            if (n - i >= 8 && (memcpy(&v, s + i, 8), !(v & 0x8080808080808080u)))
-                i += 8;
-            else
-                i++;
-            continue;
-        }
-        len = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-        if (c < 0xc2 || c > 0xf4 || n - i < len)
-            return false;
-        if (c == 0xe0)
-            lo = 0xa0;
-        else if (c == 0xed)
-            hi = 0x9f;
-        else if (c == 0xf0)
-            lo = 0x90;
-        else if (c == 0xf4)
-            hi = 0x8f;
-        if (s[i + 1] < lo || s[i + 1] > hi)
-            return false;
-        for (k = 2; k < len; k++)
-            if ((s[i + k] & 0xc0) != 0x80)
-                return false;
-        i += len;
-    }
-    return true;
-}
-
-bool
 tok_is_space(uint32_t cp)
 {
     return (cp >= 9 && cp <= 13) || cp == 32 || cp == 0x85 || cp == 0xa0 ||

@@ -156,9 +156,6 @@ tok_utf8_put(uint8_t *s, uint32_t cp);
 bool
 tok_is_ascii(const uint8_t *s, size_t n);
 
-bool
-tok_utf8_valid(const uint8_t *s, size_t n);
-
 /* White space and word characters as the reference's added tokens see them. */
 bool
 tok_is_space(uint32_t cp);

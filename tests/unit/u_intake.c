@@ -256,53 +256,6 @@ t_model(void **state)
     want(itk_check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
 }
 
-/* Every scalar value and every class of ill-formed sequence. */
-static void
-t_utf8(void **state)
-{
-    static const struct { const char *s; size_t n, ok; } bad[] = {
-        { "\x80", 1, 0 }, { "\xbf", 1, 0 }, { "\xc0\x80", 2, 0 }, { "\xc1\xbf", 2, 0 },
-        { "\xe0\x9f\xbf", 3, 0 }, { "\xed\xa0\x80", 3, 0 }, { "\xf0\x8f\xbf\xbf", 4, 0 },
-        { "\xf4\x90\x80\x80", 4, 0 }, { "\xf5\x80\x80\x80", 4, 0 }, { "\xff", 1, 0 },
-        { "ab\xc3", 3, 2 }, { "\xe2\x82", 2, 0 }, { "abcdefghij\xe2(\xa1", 13, 10 },
-        { "\xf0\x9f\x98", 3, 0 }, { "\xf0\x9f\x98\x41", 4, 0 } };
-    unsigned char b[64];
-
-    (void)state;
-    for (uint32_t cp = 0; cp <= 0x10ffff; cp++) {
-        size_t n, pad = cp % 9;
-
-        if (cp >= 0xd800 && cp <= 0xdfff)
-            continue;
-        memset(b, 'a', sizeof(b));
-        if (cp < 0x80) {
-            b[pad] = (unsigned char)cp;
-            n = 1;
-        } else if (cp < 0x800) {
-            b[pad] = (unsigned char)(0xc0 | cp >> 6);
-            b[pad + 1] = (unsigned char)(0x80 | (cp & 63));
-            n = 2;
-        } else if (cp < 0x10000) {
-            b[pad] = (unsigned char)(0xe0 | cp >> 12);
-            b[pad + 1] = (unsigned char)(0x80 | (cp >> 6 & 63));
-            b[pad + 2] = (unsigned char)(0x80 | (cp & 63));
-            n = 3;
-        } else {
-            b[pad] = (unsigned char)(0xf0 | cp >> 18);
-            b[pad + 1] = (unsigned char)(0x80 | (cp >> 12 & 63));
-            b[pad + 2] = (unsigned char)(0x80 | (cp >> 6 & 63));
-            b[pad + 3] = (unsigned char)(0x80 | (cp & 63));
-            n = 4;
-        }
-        if (itk_utf8(b, pad + n + 9) != pad + n + 9)
-            fail_msg("U+%04X is refused", cp);
-        if (n > 1 && itk_utf8(b, pad + n - 1) != pad)
-            fail_msg("a cut U+%04X is taken", cp);
-    }
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(itk_utf8((const unsigned char *)bad[i].s, bad[i].n), bad[i].ok);
-}
-
 /* ---- through a ring -------------------------------------------------------- */
 
 static void
@@ -531,7 +484,6 @@ main(void)
         cmocka_unit_test(t_stops),
         cmocka_unit_test(t_unsupported),
         cmocka_unit_test(t_model),
-        cmocka_unit_test(t_utf8),
         cmocka_unit_test(t_blob_bounds),
         cmocka_unit_test(t_duplicate_tag),
         cmocka_unit_test(t_error_rate),

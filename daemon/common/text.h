@@ -1,0 +1,24 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text that others wrote: is it UTF-8, and which known word is it close to.
+ * Pure functions, any thread.
+ */
+#ifndef FDD_DAEMON_COMMON_TEXT_H
+#define FDD_DAEMON_COMMON_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the well-formed UTF-8 character (no surrogate, no overlong form) at s,
+ * its code point in *ret_cp; 0: there is none in these n bytes. */
+size_t txt_char(const void *s, size_t n, uint32_t *ret_cp);
+
+/* How many bytes from the start are well-formed UTF-8: n when all are. NUL is a
+ * character like others. */
+size_t txt_utf8(const void *s, size_t n);
+
+/* Levenshtein distance, counting at most 63 bytes of each word. */
+unsigned txt_distance(const char *a, const char *b);
+
+#endif
