@@ -6,8 +6,8 @@
  * worker each write their own section; the worker gets the descriptor.
  *
  * Plain uint64_t, written with relaxed atomics. Each counter has one
- * writing thread (cnt_add, cnt_set); where several threads write the same
- * one, cnt_add_shared. Readers may see neighbours of different moments.
+ * writing thread (cnt_add, cnt_set). Readers may see neighbours of different
+ * moments.
  *
  * Histograms lie beside the counters: the sum of what was seen, and how often
  * each range was met. cnt_see() costs a few comparisons; one writing thread
@@ -112,12 +112,6 @@ static inline void
 cnt_add(uint64_t *c, uint64_t n)
 {
     __atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
-}
-
-static inline void
-cnt_add_shared(uint64_t *c, uint64_t n)
-{
-    (void)__atomic_fetch_add(c, n, __ATOMIC_RELAXED);
 }
 
 #endif

@@ -53,8 +53,8 @@ struct lnk_submit {
     uint64_t user;         /* uid, or delegated user */
     uint64_t t_submit_ns;  /* CLOCK_MONOTONIC */
     uint64_t deadline_queue_ns, deadline_total_ns; /* absolute, 0 = none */
-    uint32_t n_resume;     /* how often this request was resumed */
     uint32_t place;        /* its own in lnk_seg.started while it is open */
+    uint32_t rsv;
 };
 struct lnk_cancel { int32_t code; uint32_t rsv; }; /* FDP_E_* of the ERROR */
 struct lnk_tokenized { uint32_t prompt_len, rsv; };

@@ -160,12 +160,6 @@ log_level_name(void)
 }
 
 const char *
-log_topic_name(int topic)
-{
-    return log_topics[topic];
-}
-
-const char *
 log_topic_level(int topic)
 {
     return log_lv_name(log_topic_at(topic));

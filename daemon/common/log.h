@@ -125,8 +125,7 @@ int log_check_levels(const char *list, char *err, size_t err_bytes);
 /* What the list would be after these changes to the levels in force. */
 int log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err,
     size_t err_bytes);
-/* Name and level in force of a topic. */
-const char *log_topic_name(int topic);
+/* Level in force of a topic. */
 const char *log_topic_level(int topic);
 
 /* Set the bits of a comma or space separated list; "+x" and "-x" change one

@@ -52,17 +52,6 @@ mem_aligned(size_t align, size_t bytes)
     return p;
 }
 
-char *
-mem_strdup(const char *s)
-{
-    size_t n = strlen(s) + 1;
-    char *p = malloc(n);
-
-    if (p != NULL)
-        memcpy(p, s, n);
-    return p;
-}
-
 int
 mem_add_u64(uint64_t a, uint64_t b, uint64_t *ret)
 {

@@ -20,7 +20,6 @@ void *mem_array(size_t n, size_t size);
 void *mem_regrow(void *p, size_t n, size_t size);
 /* Zeroed, aligned (a power of two >= sizeof(void *)). */
 void *mem_aligned(size_t align, size_t bytes);
-char *mem_strdup(const char *s);
 
 /* Sums and products that fail instead of wrapping: 0, or -EOVERFLOW with
  * *ret unchanged. */

@@ -31,9 +31,6 @@
 /* This place cannot be reached. */
 #define WRONG(text) pan_assert(__FILE__, __LINE__, __func__, text)
 
-/* A case to handle later. */
-#define XXX_ASSERT(e) ASSERT(e)
-
 /* Costly checks, --enable-developer only. */
 #ifdef FDD_DEVELOPER
 #define DIAG(e) ASSERT(e)
@@ -62,14 +59,6 @@
         (p)->magic = 0;                                                 \
         free(p);                                                        \
         (p) = NULL;                                                     \
-    } while (0)
-
-/* Ownership passes: dst takes *psrc, which becomes NULL. */
-#define OBJ_TAKE(dst, psrc, m)                                          \
-    do {                                                                \
-        OBJ_CHECK(*(psrc), m);                                          \
-        (dst) = *(psrc);                                                \
-        *(psrc) = NULL;                                                 \
     } while (0)
 
 #endif

@@ -237,14 +237,3 @@ pan_assert(const char *file, int line, const char *func, const char *what)
     pan_panic("%s:%d %s(): assertion failed: %s", base != NULL ? base : file, line,
         func, what);
 }
-
-void
-pan_note(const char *text)
-{
-    size_t at;
-
-    if (pan.area == NULL || pan.bytes == 0)
-        return;
-    at = strnlen(pan.area, pan.bytes - 1);
-    (void)snprintf(pan.area + at, pan.bytes - at, "%s\n", text);
-}

@@ -33,8 +33,4 @@ void pan_exit(int status, const char *fmt, ...);
 __attribute__((noreturn))
 void pan_assert(const char *file, int line, const char *func, const char *what);
 
-/* Append one line to the area without dying: what a later panic should
- * carry (device error, step number). */
-void pan_note(const char *text);
-
 #endif

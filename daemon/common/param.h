@@ -154,8 +154,6 @@ int par_reload_check(const struct par_set *ps, const struct par_set *ps_new, cha
 #define PAR_NAME_ROWS 4
 int par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n, char *text,
     size_t text_bytes);
-/* May this parameter change while running? 1, 0, -ENOENT. */
-int par_is_reloadable(const char *name);
 
 /* Documentation and listing, in table order. */
 struct par_row {

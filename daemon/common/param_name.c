@@ -157,13 +157,3 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     return unknown_name(section, buf, err, err_bytes);
 }
 
-int
-par_is_reloadable(const char *name)
-{
-    struct par_ref ref;
-    char err[8];
-    int rc = par_find(NULL, name, &ref, err, sizeof(err));
-
-    return rc != 0 ? rc : ref.note ? 0 : (par_defs[ref.idx].flags & PAR_F_RELOAD) != 0;
-}
-

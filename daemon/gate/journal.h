@@ -53,7 +53,6 @@ struct jreq {
     uint32_t prompt_len;      /* tokens, 0 = not known yet */
     uint32_t n_out;           /* output tokens relayed */
     int32_t end_code;         /* FDP_E_* of the cancel when ENDING */
-    uint32_t n_resume;
     uint32_t est_prompt;      /* tokens of cost that are prompt */
     uint32_t price;           /* credits, when charged */
     uint8_t kind;             /* enum fair_kind */

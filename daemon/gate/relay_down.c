@@ -77,7 +77,6 @@ rly_send_submit(struct gate *g, struct wrk *w, struct jreq *r, uint64_t now_ns)
     sub.t_submit_ns = r->t_submit;
     sub.deadline_queue_ns = r->deadline_queue;
     sub.deadline_total_ns = r->deadline_total;
-    sub.n_resume = r->n_resume;
     sub.place = (uint32_t)(r - g->jnl.pool);
     memcpy(to, &sub, sizeof(sub));
     r->st = JNL_SENDING;

@@ -39,7 +39,7 @@ adm_set(json_t *o, const char *key, json_t *v)
     (void)json_object_set_new(o, key, v);
 }
 
-json_t *
+static json_t *
 adm_int(uint64_t v)
 {
     return json_integer((json_int_t)v);

@@ -14,7 +14,6 @@
 struct worker;
 
 void adm_set(json_t *o, const char *key, json_t *v);
-json_t *adm_int(uint64_t v);
 json_t *adm_error(const char *text);
 
 /* Means of steps. */

@@ -339,12 +339,6 @@ bpe_seal(struct bpe *bpe, const struct bpe_opts *opts)
     return 0;
 }
 
-uint32_t
-bpe_n_ids(const struct bpe *bpe)
-{
-    return bpe->n_ids;
-}
-
 int
 bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes,
           size_t *ret_n, unsigned *ret_flags)
@@ -391,13 +385,6 @@ bpe_work_trim(struct bpe_work *w)
     w->sym = NULL;
     w->heap = NULL;
     w->cap_sym = w->cap_heap = 0;
-}
-
-void
-bpe_work_reset(struct bpe_work *w)
-{
-    bpe_work_trim(w);
-    memset(w->cache, 0, sizeof(w->cache));
 }
 
 /* Enters the byte's tokens at out; returns how many (0 to 3). */

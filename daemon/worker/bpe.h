@@ -71,9 +71,6 @@ bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
 int
 bpe_seal(struct bpe *bpe, const struct bpe_opts *opts);
 
-uint32_t
-bpe_n_ids(const struct bpe *bpe);
-
 /* The id of a vocabulary entry that is spelled in bytes, or -ENOENT. */
 int
 bpe_find(const struct bpe *bpe, const uint8_t *bytes, size_t n);
@@ -98,17 +95,14 @@ bpe_work_new(void);
 struct bpe_work *
 bpe_work_free(struct bpe_work *w);
 
-/* Forgets cached words and gives back memory that a huge word has taken. */
-void
-bpe_work_reset(struct bpe_work *w);
-
-/* As above, but keeps the cached words: between texts of one vocabulary. */
+/* Gives back memory that a huge word has taken, keeps the cached words: between
+ * texts. */
 void
 bpe_work_trim(struct bpe_work *w);
 
 /*
  * Starts on a word, which must stay valid until it is done. The vocabulary
- * of one bpe_work must stay the same unless bpe_work_reset() was called.
+ * of one bpe_work must stay the same.
  * -E2BIG: longer than BPE_MAX_WORD_BYTES; -ENOMEM.
  */
 int

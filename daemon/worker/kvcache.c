@@ -16,13 +16,6 @@
 /* Orders looked at for one that can give way. */
 #define KV_TRIES 4
 
-int32_t
-kv_owner(int32_t pos)
-{
-    (void)pos;
-    return 0;
-}
-
 int32_t *
 kv_row(const struct kv *kv, int32_t slot)
 {
@@ -674,32 +667,4 @@ kv_copied(struct kv *kv)
     kv->n_copy = 0;
     kv->index->batch++;
     kv->index->n_save = kv->index->save_at = 0;
-}
-
-void
-kv_forget(struct kv *kv)
-{
-    struct kv_index *ix = kv->index;
-    int32_t b;
-
-    kv_let_go(kv, INT32_MAX);
-    while ((b = ix->idle.head) >= 0) {
-        kv_unlink(kv, &ix->idle, b);
-        kv_unname(kv, b);
-        kv->n_cached--;
-        kv_rest(kv, b);
-    }
-    for (int i = 0; i < KV_N_DEFER; i++)
-        while ((b = ix->defer[1][i].head) >= 0) {
-            kv_unlink(kv, &ix->defer[1][i], b);
-            kv_unname(kv, b);
-            kv_defer(kv, b);
-        }
-    while ((b = ix->host_used.head) >= 0) {
-        kv_unlink(kv, &ix->host_used, b);
-        kv_unname(kv, b);
-        kv->block[b].where = KV_HOST_FREE;
-        kv_link_after(kv, &ix->host_free, -1, b);
-        kv->n_host_used--;
-    }
 }

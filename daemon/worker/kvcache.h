@@ -43,10 +43,6 @@
 
 #include "daemon/worker/prefix.h"
 
-/* Ranks that KV is spread over. Whoever needs the place of a position asks
- * kv_owner() and kv_slot(), so that it is decided here alone. One rank has all. */
-#define KV_N_GROUP 1
-
 struct kv_cfg {
     int32_t n_block;         /* usable, without the dummy */
     int32_t block_size;
@@ -98,8 +94,6 @@ struct kv_match {
                                 lowers it, as bringing the n_host back does */
 };
 
-/* Rank that holds position pos of a sequence. */
-int32_t kv_owner(int32_t pos);
 /* KV slot of position pos of table slot: block * block_size + offset. */
 int32_t kv_slot(const struct kv *kv, int32_t slot, int32_t pos);
 
@@ -138,8 +132,6 @@ int32_t kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t 
 void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h);
 /* The copy orders were carried out (launched). */
 void kv_copied(struct kv *kv);
-/* Forget all that is cached and held by nobody (tests, reload). */
-void kv_forget(struct kv *kv);
 /* Could block b be handed out now, without losing anything that is cached? */
 int kv_is_empty(const struct kv *kv, int32_t b);
 /* Could block b be handed out now? */

@@ -234,7 +234,8 @@ sch_slot(const struct sch *sch, int32_t slot, uint32_t generation)
     return sch->slot_seq[slot];
 }
 
-int
+/* Does a launched step that is not collected hold the row? */
+static int
 sch_in_flight(const struct sch *sch, const struct seq *s)
 {
     return s->last_epoch > sch->kv->collected;

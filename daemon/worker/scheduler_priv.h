@@ -9,8 +9,6 @@
 
 #include "daemon/worker/scheduler.h"
 
-/* Does a launched step that is not collected hold the row? */
-int sch_in_flight(const struct sch *sch, const struct seq *s);
 /* Order of waiting: priority, arrival, sample. */
 int sch_before(const struct sch *sch, const struct seq *a, const struct seq *b);
 /* May the sequence's blocks be looked up and registered? */

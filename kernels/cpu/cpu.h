@@ -42,10 +42,9 @@ void fdk_cpu_fail_after(struct fdk_ctx *ctx, int dev, int64_t n);
 void fdk_cpu_limit_memory(struct fdk_ctx *ctx, int dev, uint64_t bytes);
 /* Bytes handed out now. */
 uint64_t fdk_cpu_memory_used(struct fdk_ctx *ctx, int dev);
-/* Name of the instruction set in use: "generic", "avx2", "avx512". With a
- * name, contexts opened later use that one: 0, or -ENOTSUP if the machine
- * or the build lacks it; NULL goes back to the best one. Not thread-safe. */
-const char *fdk_cpu_isa_name(const struct fdk_ctx *ctx);
+/* Contexts opened later use the instruction set of that name ("generic", "avx2",
+ * "avx512"): 0, or -ENOTSUP if the machine or the build lacks it; NULL goes back to
+ * the best one. Not thread-safe. */
 int fdk_cpu_isa_force(const char *name);
 /* What the null backend samples after this input token (see kernels/null.c). */
 int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
@@ -64,7 +63,6 @@ typedef void cpu_item_fn(const void *arg, int item, void *scratch);
  * the pool. */
 int cpu_pool_new(int n_thread, struct cpu_spin *spin, struct cpu_pool **ret_pool);
 void cpu_pool_free(struct cpu_pool *pool);
-int cpu_pool_threads(const struct cpu_pool *pool);
 /* fn for items 0..n-1 in any order on any thread; returns when all are done.
  * If another stream has the pool, the caller does all of them alone. */
 void cpu_pool_run(struct cpu_pool *pool, cpu_item_fn *fn, const void *arg, int n,

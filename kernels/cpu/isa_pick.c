@@ -56,12 +56,6 @@ cpu_isa_pick(void)
     return all[i];
 }
 
-const char *
-fdk_cpu_isa_name(const struct fdk_ctx *ctx)
-{
-    return ctx->isa->name;
-}
-
 int
 fdk_cpu_isa_force(const char *name)
 {

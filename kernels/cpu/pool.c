@@ -230,12 +230,6 @@ cpu_pool_free(struct cpu_pool *p)
     free(p);
 }
 
-int
-cpu_pool_threads(const struct cpu_pool *p)
-{
-    return p->n_thread;
-}
-
 void
 cpu_pool_run(struct cpu_pool *p, cpu_item_fn *fn, const void *arg, int n, void *scratch)
 {

@@ -91,7 +91,7 @@ static void
 cycle_end(struct cycle *y, uint32_t i, int how)
 {
     if (how == 0)
-        fix_werror(&y->f, y->id[i], FDP_E_KV_FULL);
+        fix_werror(&y->f, y->id[i], FDP_E_DEADLINE);
     else
         fix_wdone(&y->f, y->id[i]);
     y->id[i] = y->id[--y->n_id];

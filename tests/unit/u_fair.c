@@ -225,7 +225,7 @@ t_credits(void **state)
     fix_step(&f, 100);
     assert_true(fix_take(&f, NULL, NULL, NULL) == 0);
     fix_wdone(&f, ids[3]);
-    fix_werror(&f, ids[4], FDP_E_KV_FULL);
+    fix_werror(&f, ids[4], FDP_E_DEADLINE);
     fix_step(&f, 0);
     assert_true(fix_take(&f, NULL, NULL, NULL) != 0);
     assert_true(fix_take(&f, NULL, NULL, NULL) != 0);

@@ -441,16 +441,6 @@ m_collect(struct model *m, uint64_t epoch)
 }
 
 static void
-m_forget(struct model *m)
-{
-    for (int32_t b = 1; b <= m->n_block; b++)
-        if (m->ref[b] == 0)
-            m->name[b] = (struct kv_hash) { 0 };
-    memset(m->host_name, 0, sizeof(m->host_name));
-    kv_forget(m->kv);
-}
-
-static void
 m_step(struct model *m)
 {
     int n = 0;
@@ -484,8 +474,6 @@ m_step(struct model *m)
     if (m->epoch_now > m->collected + 4 || pick(m, 2) == 0)
         m_collect(m, m->collected + (uint64_t)pick(m, (int32_t)(m->epoch_now -
             m->collected) + 1));
-    if (pick(m, 200) == 0)
-        m_forget(m);
     m_agree(m);
 }
 
@@ -526,9 +514,8 @@ run(int32_t n_block, int32_t n_host, int32_t max_copy)
     for (int32_t s = 0; s < M_SLOT; s++)
         m_drop(m, s, m->seq[s].last);
     m_collect(m, m->epoch_now);
-    m_forget(m);
     m_agree(m);
-    assert_int_equal(m->kv->n_free, n_block);
+    assert_int_equal(m->kv->n_free + m->kv->n_cached, n_block);
     kv_free(m->kv);
     free(m);
 }

@@ -428,10 +428,6 @@ test_reload(void **state)
     enum par_origin from;
     size_t i;
 
-    assert_int_equal(par_is_reloadable("log.level"), 1);
-    assert_int_equal(par_is_reloadable("sched.max_num_seqs"), 0);
-    assert_int_equal(par_is_reloadable("max_num_seqs"), 0);
-    assert_int_equal(par_is_reloadable("no.such"), -ENOENT);
     assert_int_equal(read_text(fresh, "[log]\nlevel = trace\n[sched]\nmax_num_seqs = 3\n"
         "[kv]\nblock_size = 16\n[ipc]\nmax_clients = 256\n"), 0);
     warned[0] = '\0';

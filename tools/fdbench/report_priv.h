@@ -33,7 +33,6 @@ double rep_scalar(const struct fdb_sum *s, size_t i);
 /* One distribution of a summary. */
 struct rep_dist { const char *key, *label, *unit; size_t offset; };
 #define REP_N_DIST 7
-#define REP_N_TIME 5         /* the first of them are times in ms */
 extern const struct rep_dist rep_dists[REP_N_DIST];
 const struct fdb_dist_sum *rep_dist(const struct fdb_sum *s, size_t i);
 
