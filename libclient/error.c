@@ -5,44 +5,35 @@
 #include <stddef.h>
 
 #include "libclient/fdclient.h"
+#include "libclient/fdname.h"
 
-static const struct {
-    int value, retry;
-    const char *name, *text;
-} statuses[] = {
-#define FDP_STATUS(name, value, cls, retry, text) { value, retry, #name, text },
-#include "libclient/tbl/status.h"
-#undef FDP_STATUS
-};
-
-static int
-find(int status)
+/* What a function returned: every number that is no error is success. */
+static const struct fdn_status *
+result(int status)
 {
-    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
-        if (statuses[i].value == status)
-            return (int)i;
-    return -1;
+    return fdn_status(status > 0 ? 0 : status);
 }
 
 const char *
 fdc_strerror(int status)
 {
-    int i = status > 0 ? find(0) : find(status);
-    return i < 0 ? "unknown status" : statuses[i].text;
+    const struct fdn_status *s = result(status);
+
+    return s != NULL ? s->text : "unknown status";
 }
 
 const char *
 fdc_status_name(int status)
 {
-    int i = status > 0 ? find(0) : find(status);
-    return i < 0 ? "E_?" : statuses[i].name;
+    return fdn_status_name(status > 0 ? 0 : status);
 }
 
 int
 fdc_is_retryable(int status)
 {
-    int i = find(status);
-    return i < 0 ? 0 : statuses[i].retry;
+    const struct fdn_status *s = fdn_status(status);
+
+    return s != NULL && s->retry;
 }
 
 const char *
@@ -69,15 +60,5 @@ fdc_detail_name(uint32_t detail)
 const char *
 fdc_finish_name(uint32_t finish)
 {
-    switch (finish) {
-    case FDP_FIN_NONE:
-        return "none";
-    case FDP_FIN_STOP:
-        return "stop";
-    case FDP_FIN_LENGTH:
-        return "length";
-    case FDP_FIN_ERROR:
-        return "error";
-    }
-    return "?";
+    return fdn_finish_name(finish);
 }

@@ -5,6 +5,8 @@ libclient_libfdclient_la_SOURCES = \
 	%D%/attach.c \
 	%D%/call.c \
 	%D%/error.c \
+	%D%/fdname.c \
+	%D%/fdname.h \
 	%D%/fdwhere.c \
 	%D%/fdwhere.h \
 	%D%/handle.c \

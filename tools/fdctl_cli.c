@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "daemon/common/text.h"
+#include "libclient/fdname.h"
 
 const char *fct_prog = "fdctl";
 
@@ -159,19 +160,11 @@ fct_help_opts(FILE *out, const struct fct_opt *opts)
 int
 fct_exit_code(int status)
 {
-    static const struct { int value; const char *cls; } rows[] = {
-#define FDP_STATUS(name, value, cls, retry, text) { value, #cls },
-#include "libclient/tbl/status.h"
-#undef FDP_STATUS
-    };
-    const char *cls = "NODE";
-    size_t i;
+    const struct fdn_status *s = fdn_status(status);
+    const char *cls = s != NULL ? s->cls : "NODE";
 
     if (status >= 0)
         return 0;
-    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].value == status)
-            cls = rows[i].cls;
     if (status == FDP_E_PERM)
         return FCT_EX_PERM;
     if (status == FDP_E_CONNECT || status == FDP_E_DISCONNECTED)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "libclient/fdname.h"
 #include "tools/fdctl.h"
 
 const char *const ftr_kinds[TRC__N] = TRC_KIND_NAMES;
@@ -20,16 +21,7 @@ ftr_kind(const struct trc_event *e)
 const char *
 ftr_code(int code)
 {
-    static const struct { int value; const char *name; } rows[] = {
-#define FDP_STATUS(name, value, cls, retry, text) { value, #name },
-#include "libclient/tbl/status.h"
-#undef FDP_STATUS
-    };
-
-    for (size_t i = 0; code != 0 && i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].value == code)
-            return rows[i].name;
-    return code == 0 ? "ok" : "unknown error";
+    return code == 0 ? "ok" : fdn_status_name(code);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */

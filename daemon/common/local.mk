@@ -50,6 +50,8 @@ libfddcommon_a_SOURCES = \
 	daemon/tbl/log_topics.h \
 	daemon/tbl/param_notes.h \
 	daemon/tbl/params.h \
+	libclient/fdname.c \
+	libclient/fdname.h \
 	libclient/fdwhere.c \
 	libclient/fdwhere.h
 libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)

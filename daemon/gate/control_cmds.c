@@ -18,6 +18,7 @@
 #include "daemon/gate/intake.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/statseg.h"
+#include "libclient/fdname.h"
 
 #define INT(v) json_integer((json_int_t)(v))
 
@@ -279,7 +280,7 @@ ctl_request(const struct gate *g, const struct jreq *q, uint64_t now_ns)
     ctl_put(o, "uid", INT(s != NULL ? (json_int_t)s->uid : (json_int_t)q->usr->key));
     ctl_put(o, "user", json_string(user));
     ctl_put(o, "tag", INT(q->tag & INT64_MAX));
-    ctl_put(o, "op", json_string(rql_op_name(q->req.op)));
+    ctl_put(o, "op", json_string(fdn_op_name(q->req.op)));
     ctl_put(o, "state", json_string(jnl_state_name(q->st)));
     ctl_put(o, "n", INT(q->req.n));
     ctl_put(o, "prompt_bytes", INT(q->blob_bytes));

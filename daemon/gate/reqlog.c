@@ -10,6 +10,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/gate/gate.h"
+#include "libclient/fdname.h"
 
 #define RQL_FIELDS 24
 
@@ -25,33 +26,10 @@ struct rql_times {
     uint64_t first;          /* 0: no token came */
 };
 
-const char *
-rql_op_name(unsigned op)
-{
-    static const char *const names[] = { "?", "submit", "cancel", "tokenize",
-        "detokenize", "info", "ping" };
-
-    return op < FDP_OP__N ? names[op] : "?";
-}
-
-const char *
-rql_code_name(int code)
-{
-    switch (code) {
-#define FDP_STATUS(name, value, cls, retry, text) case value: return #name;
-#include "libclient/tbl/status.h"
-#undef FDP_STATUS
-    default: return "?";
-    }
-}
-
 static const char *
 rql_finish_name(unsigned finish)
 {
-    static const char *const names[] = { "none", "stop", "length", "error" };
-
-    return finish == JREQ_FIN_MIXED ? "mixed" : finish <= FDP_FIN_ERROR ? names[finish] :
-        "?";
+    return finish == JREQ_FIN_MIXED ? "mixed" : fdn_finish_name(finish);
 }
 
 static void
@@ -112,7 +90,7 @@ rql_who(struct gate *g, const struct jreq *r, struct rql_line *l)
     rql_user(g, l, r->usr->key, r->req.user != 0);
     rql_put(l, LOG_S("client", r->client));
     rql_put(l, LOG_I("client_pid", r->client_pid));
-    rql_put(l, LOG_S("op", rql_op_name(r->req.op)));
+    rql_put(l, LOG_S("op", fdn_op_name(r->req.op)));
     rql_put(l, LOG_I("n", r->req.n));
     rql_put(l, LOG_I("max_new", r->req.max_new));
 }
@@ -192,7 +170,7 @@ rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done)
     if (code == FDP_OK && r->kind == FAIR_GEN) {
         rql_put(&l, LOG_S("finish", rql_finish_name(r->finish)));
     } else if (code != FDP_OK) {
-        rql_put(&l, LOG_S("error", rql_code_name(code)));
+        rql_put(&l, LOG_S("error", fdn_status_name(code)));
         rql_put(&l, LOG_I("code", code));
     }
     rql_put(&l, LOG_R("queue_ms", rql_ms(t.queue)));
@@ -216,10 +194,10 @@ rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int co
     rql_user(g, &l, delegated ? q->user : s->uid, delegated);
     rql_put(&l, LOG_S("client", s->name));
     rql_put(&l, LOG_I("client_pid", s->pid));
-    rql_put(&l, LOG_S("op", rql_op_name(q->op)));
+    rql_put(&l, LOG_S("op", fdn_op_name(q->op)));
     rql_put(&l, LOG_I("n", q->n));
     rql_put(&l, LOG_I("max_new", q->max_new));
-    rql_put(&l, LOG_S("error", rql_code_name(code)));
+    rql_put(&l, LOG_S("error", fdn_status_name(code)));
     rql_put(&l, LOG_I("code", code));
     rql_put(&l, LOG_I("detail", detail));
     log_fields(LOG_LV_WARN, 0, "request: refused", l.f, l.n);

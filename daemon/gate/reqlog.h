@@ -28,7 +28,4 @@ void rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *do
 void rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int code,
     uint32_t detail);
 
-const char *rql_op_name(unsigned op);    /* enum fdp_op, any number */
-const char *rql_code_name(int code);     /* "E_DEADLINE"; "?" */
-
 #endif

@@ -779,6 +779,11 @@ t_names(void **state)
     assert_string_equal(fdc_strerror(-9999), "unknown status");
     assert_int_equal(fdc_is_retryable(FDP_E_OVERLOAD), 1);
     assert_int_equal(fdc_is_retryable(FDP_E_PERM), 0);
+    assert_int_equal(fdc_is_retryable(7), 0);
+    assert_string_equal(fdc_status_name(7), "OK");
+    assert_string_equal(fdc_status_name(-9999), "E_?");
+    assert_string_equal(fdc_finish_name(FDP_FIN_ERROR), "error");
+    assert_string_equal(fdc_finish_name(FDP_FIN_ERROR + 1), "?");
     assert_string_equal(fdc_finish_name(FDP_FIN_STOP), "stop");
     for (uint32_t d = 1; d < FDP_D__N; d++)
         assert_string_not_equal(fdc_detail_name(d), "?");

@@ -23,6 +23,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "libclient/fdname.h"
 #include "tests/unit/gate_fixture.h"
 
 static int cap_fd = -1, cap_saved = -1;
@@ -470,6 +471,18 @@ t_names_are_quoted(void **state)
     (void)log_apply(PAR_LOG_LEVEL_ERROR, "", PAR_LOG_FORMAT_TEXT, 0);
 }
 
+static void
+t_names(void **state)
+{
+    (void)state;
+    for (uint32_t op = 1; op < FDP_OP__N; op++)
+        assert_string_not_equal(fdn_op_name(op), "?");
+    assert_string_equal(fdn_op_name(FDP_OP_DETOKENIZE), "detokenize");
+    assert_string_equal(fdn_op_name(0), "?");
+    assert_string_equal(fdn_op_name(UINT32_MAX), "?");
+    assert_string_equal(fdn_status_name(FDP_E_DEADLINE), "E_DEADLINE");
+}
+
 int
 main(void)
 {
@@ -483,6 +496,7 @@ main(void)
         cmocka_unit_test(t_user_is_whose_it_was),
         cmocka_unit_test(t_contents_are_never_logged),
         cmocka_unit_test(t_names_are_quoted),
+        cmocka_unit_test(t_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,7 @@ rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
 }
 includes() {
     local f h
-    local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdwhere\.h|libclient/tbl/.*'
+    local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdname\.h|libclient/fdwhere\.h|libclient/tbl/.*'
     rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
     rule kernels 'kernels/.*'
     rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"
