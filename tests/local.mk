@@ -17,6 +17,7 @@ FDBENCH_FIXTURE = %D%/unit/fdbench_fixture.h
 KV_FIXTURE = %D%/unit/kv_fixture.h
 TMP_FIXTURE = %D%/unit/tmp_fixture.h
 WEIGHTS_FIXTURE = %D%/unit/weights_fixture.h
+HOSTILE_RAW = %D%/sys/hostile/raw.c %D%/sys/hostile/raw.h
 MOCK_GATE = %D%/unit/mock_gate.c %D%/unit/mock_gate.h
 
 UNIT_TESTS = \
@@ -331,14 +332,22 @@ SYS_TESTS = \
 	%D%/sys/042-instances.sh \
 	%D%/sys/043-completion.sh \
 	%D%/sys/044-boot-instance.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/hostile %D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
+SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_mixed_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_restricted_LDADD =
-tests_sys_hostile_LDADD =
+tests_sys_hostile_attack_SOURCES = %D%/sys/hostile/attack.c %D%/sys/hostile/attack.h \
+	%D%/sys/hostile/attack_admin.c %D%/sys/hostile/attack_connect.c \
+	%D%/sys/hostile/attack_request.c %D%/sys/hostile/attack_ring.c $(HOSTILE_RAW)
+tests_sys_hostile_attack_LDADD =
+tests_sys_hostile_lies_SOURCES = %D%/sys/hostile/lies.c $(HOSTILE_RAW)
+tests_sys_hostile_lies_LDADD =
+tests_sys_hostile_probe_SOURCES = %D%/sys/hostile/probe.c $(HOSTILE_RAW)
+tests_sys_hostile_probe_LDADD = $(CLIENT_LIBS)
 
 SOURCE_TESTS = \
 	tools/dev/check_layers.sh \

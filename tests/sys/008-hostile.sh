@@ -10,7 +10,7 @@ ctl ping >/dev/null
 before=$(ls /proc/$fdd_pid/fd | wc -l)
 for a in tail-jump tail-over tail-back head-lie blob-outside blob-odd reserved op hello-short \
     hello-magic hello-version hello-silent fds bell seals garbage; do
-    out=$("$FDD_BUILD/tests/sys/hostile" "$run/fdd.sock" $a 2>&1) || fail "$a: $out"
+    out=$("$FDD_BUILD/tests/sys/hostile/lies" "$run/fdd.sock" $a 2>&1) || fail "$a: $out"
     kill -0 "$fdd_pid" 2>/dev/null || fail "the daemon died of $a"
     ctl generate --ids-file "$dir/ids" --max-tokens 3 --ignore-eos >/dev/null || fail "no service after $a"
 done

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client that lies, over the raw protocol.  hostile SOCKET ATTACK
+ * A client that lies, over the raw protocol.  lies SOCKET ATTACK
  * Each attack returns 0 when the daemon reacted as it must (session closed,
  * or the request refused) and prints what it saw.
  */
@@ -15,38 +15,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "libclient/fdproto.h"
 #include "libclient/fdring.h"
-
-struct raw {
-    int sock, fd[FDP_N_FDS];
-    struct fdp_welcome w;
-    unsigned char *c2d;
-    const unsigned char *d2c;
-};
-
-static int
-dial(const char *path)
-{
-    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    struct sockaddr_un a = { .sun_family = AF_UNIX };
-    snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-    if (s < 0 || connect(s, (struct sockaddr *)&a, sizeof(a)) < 0) {
-        perror("connect");
-        exit(2);
-    }
-    return s;
-}
-
-static struct fdp_hello
-hello(void)
-{
-    return (struct fdp_hello){ .magic = FDP_MAGIC, .major = FDP_MAJOR, .minor = FDP_MINOR,
-        .size = sizeof(struct fdp_hello), .name = "hostile" };
-}
+#include "tests/sys/hostile/raw.h"
 
 /* Wait for the daemon to close the connection: 0 if it did in time. */
 static int
@@ -67,44 +39,31 @@ closed(int sock, int ms)
 static void
 attach(const char *path, struct raw *r)
 {
-    r->sock = dial(path);
-    struct fdp_hello h = hello();
-    send(r->sock, &h, sizeof(h), MSG_NOSIGNAL);
-    char ctl[CMSG_SPACE(sizeof(int) * FDP_N_FDS)];
-    struct iovec io = { &r->w, sizeof(r->w) };
-    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = ctl,
-        .msg_controllen = sizeof(ctl) };
-    if (recvmsg(r->sock, &m, 0) < (ssize_t)sizeof(r->w) || r->w.err != 0) {
-        fprintf(stderr, "no welcome: %d\n", r->w.err);
-        exit(2);
-    }
-    memcpy(r->fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(r->fd));
-    r->c2d = mmap(NULL, r->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd[0], 0);
-    r->d2c = mmap(NULL, r->w.d2c_bytes, PROT_READ, MAP_SHARED, r->fd[1], 0);
-    if (r->c2d == MAP_FAILED || r->d2c == MAP_FAILED)
-        exit(2);
+    int rc = raw_open(r, path, NULL);
+
+    if (rc == 0)
+        return;
+    fprintf(stderr, "no session: %d\n", rc);
+    exit(2);
 }
 
-static uint32_t *
-word(struct raw *r, size_t off)
+static int
+dial(const char *path)
 {
-    return (uint32_t *)(void *)(r->c2d + off);
+    int s = raw_dial(path, SOCK_SEQPACKET);
+
+    if (s >= 0)
+        return s;
+    perror("connect");
+    exit(2);
 }
 
 static void
-ring(struct raw *r)
+put(struct raw *r, const struct fdp_req *q)
 {
-    uint64_t one = 1;
-    if (write(r->fd[2], &one, 8) < 0)
-        perror("doorbell");
-}
-
-static void
-put(struct raw *r, uint32_t at, const struct fdp_req *q)
-{
-    memcpy(r->c2d + r->w.sq_off + (at & (r->w.sq_slots - 1)) * sizeof(*q), q, sizeof(*q));
-    fdr_publish(word(r, FDP_C2D_SQ_TAIL), at + 1);
-    ring(r);
+    raw_put(r, q);
+    fdr_publish(raw_word(r, FDP_C2D_SQ_TAIL), r->tail);
+    raw_ring(r);
 }
 
 static int
@@ -112,8 +71,8 @@ a_tail_jump(const char *path, uint32_t to)
 {
     struct raw r;
     attach(path, &r);
-    fdr_publish(word(&r, FDP_C2D_SQ_TAIL), to);
-    ring(&r);
+    fdr_publish(raw_word(&r, FDP_C2D_SQ_TAIL), to);
+    raw_ring(&r);
     return closed(r.sock, 2000);
 }
 
@@ -122,7 +81,7 @@ a_head_lie(const char *path)
 {
     struct raw r;
     attach(path, &r);
-    fdr_publish(word(&r, FDP_C2D_CQ_HEAD), 0x40000000);
+    fdr_publish(raw_word(&r, FDP_C2D_CQ_HEAD), 0x40000000);
     struct fdp_req q = { .tag = 1, .op = FDP_OP_PING, .n = 1, .top_p = 1,
         .repetition_penalty = 1 };
     /* the lie shows when the gate needs to know how much room there is */
@@ -132,7 +91,7 @@ a_head_lie(const char *path)
             if (closed(r.sock, 20) == 0)
                 return 0;
         q.tag = i + 1;
-        put(&r, i, &q);
+        put(&r, &q);
     }
     return closed(r.sock, 2000);
 }
@@ -143,7 +102,7 @@ a_refused(const char *path, struct fdp_req q, int32_t want)
 {
     struct raw r;
     attach(path, &r);
-    put(&r, 0, &q);
+    put(&r, &q);
     const uint32_t *tail = (const uint32_t *)(const void *)(r.d2c + FDP_D2C_CQ_TAIL);
     for (int i = 0; i < 2000 && fdr_load_acquire(tail) == 0; i++)
         usleep(1000);
@@ -161,7 +120,7 @@ a_refused(const char *path, struct fdp_req q, int32_t want)
 static int
 a_hello(const char *path, size_t n, uint32_t magic, uint16_t major)
 {
-    struct fdp_hello h = hello();
+    struct fdp_hello h = raw_hello();
     h.magic = magic;
     h.major = major;
     int s = dial(path);
@@ -173,21 +132,11 @@ static int
 a_fds(const char *path)
 {
     int s = dial(path);
-    struct fdp_hello h = hello();
+    struct fdp_hello h = raw_hello();
     int fds[64];
     for (int i = 0; i < 64; i++)
         fds[i] = s;
-    char ctl[CMSG_SPACE(sizeof(fds))];
-    memset(ctl, 0, sizeof(ctl));
-    struct iovec io = { &h, sizeof(h) };
-    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = ctl,
-        .msg_controllen = sizeof(ctl) };
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(fds));
-    memcpy(CMSG_DATA(c), fds, sizeof(fds));
-    sendmsg(s, &m, MSG_NOSIGNAL);
+    raw_send_fds(s, &h, sizeof(h), fds, 64);
     usleep(100000);
     return 0; /* the caller counts the daemon's descriptors */
 }
@@ -226,7 +175,7 @@ a_seals(const char *path)
     }
     /* holes are allowed; the daemon must live with zeros */
     fallocate(r.fd[0], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, r.w.c2d_bytes);
-    ring(&r);
+    raw_ring(&r);
     usleep(50000);
     return 0;
 }
@@ -245,14 +194,10 @@ a_garbage(const char *path)
             if (rand_r(&seed) % 2) /* plausible operations with wild fields */
                 r.c2d[r.w.sq_off + i * sizeof(struct fdp_req) + 8] = (unsigned char)(i % 8),
                 r.c2d[r.w.sq_off + i * sizeof(struct fdp_req) + 9] = 0;
-        fdr_publish(word(&r, FDP_C2D_SQ_TAIL), (uint32_t)rand_r(&seed) % (r.w.sq_slots + 1));
-        ring(&r);
+        fdr_publish(raw_word(&r, FDP_C2D_SQ_TAIL), (uint32_t)rand_r(&seed) % (r.w.sq_slots + 1));
+        raw_ring(&r);
         usleep(3000);
-        close(r.sock);
-        munmap(r.c2d, r.w.c2d_bytes);
-        munmap((void *)(uintptr_t)r.d2c, r.w.d2c_bytes);
-        for (int i = 0; i < FDP_N_FDS; i++)
-            close(r.fd[i]);
+        raw_close(&r);
     }
     return 0;
 }
@@ -261,7 +206,7 @@ int
 main(int argc, char **argv)
 {
     if (argc != 3) {
-        fprintf(stderr, "usage: hostile SOCKET ATTACK\n");
+        fprintf(stderr, "usage: lies SOCKET ATTACK\n");
         return 64;
     }
     const char *p = argv[1], *a = argv[2];

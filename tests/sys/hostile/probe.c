@@ -1,0 +1,150 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * probe CLIENT_SOCKET SECONDS
+ *
+ * A client that behaves, and times itself: round trips to the gate, and the
+ * first token of short requests. Prints one JSON object; times in us. Exit 1:
+ * something was not answered.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "libclient/fdclient.h"
+#include "tests/sys/hostile/raw.h"
+
+#define PROBE_MAX       200000
+#define PROBE_PAUSE_US  2000
+#define PROBE_GENERATE  8      /* every so many pings */
+#define PROBE_TOKENS    4
+#define PROBE_ANSWER_MS 5000
+
+struct times {
+    double us[PROBE_MAX];
+    size_t n;
+};
+
+struct probe {
+    fdc_t *s;
+    struct times ping, ttft;
+    unsigned long errors;
+    int last;                 /* status of the last error */
+};
+
+static void
+times_add(struct times *t, uint64_t since_ns)
+{
+    if (t->n < PROBE_MAX)
+        t->us[t->n++] = (double)(raw_now_ns() - since_ns) / 1e3;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static void
+times_print(const char *name, struct times *t)
+{
+    size_t last = t->n == 0 ? 0 : t->n - 1;
+
+    qsort(t->us, t->n, sizeof(t->us[0]), compare);
+    printf(", \"%s\": {\"n\": %zu", name, t->n);
+    if (t->n != 0)
+        printf(", \"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f", t->us[last / 2],
+            t->us[last * 99 / 100], t->us[last]);
+    printf("}");
+}
+
+static void
+probe_error(struct probe *p, int status)
+{
+    p->errors++;
+    p->last = status;
+}
+
+static void
+probe_ping(struct probe *p)
+{
+    uint64_t t = raw_now_ns();
+    int rc = fdc_ping(p->s, 0, NULL, PROBE_ANSWER_MS);
+
+    if (rc < 0)
+        probe_error(p, rc);
+    else
+        times_add(&p->ping, t);
+}
+
+static void
+probe_generate(struct probe *p)
+{
+    static const uint32_t ids[4] = { 5, 6, 7, 8 };
+    struct fdc_params par;
+    struct fdc_event e;
+    fdc_req_t *r;
+    uint64_t t = raw_now_ns();
+    int rc, first = 1;
+
+    fdc_params_init(&par);
+    par.max_new = PROBE_TOKENS;
+    par.temperature = 0;
+    par.flags |= FDP_F_IGNORE_EOS;
+    rc = fdc_submit_ids(p->s, ids, 4, &par, &r);
+    if (rc < 0) {
+        probe_error(p, rc);
+        return;
+    }
+    while ((rc = fdc_next(r, &e, PROBE_ANSWER_MS)) > 0) {
+        if (e.type == FDP_T_IDS && first) {
+            times_add(&p->ttft, t);
+            first = 0;
+        } else if (e.type == FDP_T_ERROR) {
+            rc = e.error->code;
+            break;
+        }
+    }
+    if (rc < 0)
+        probe_error(p, rc);
+    fdc_req_free(r);
+}
+
+int
+main(int argc, char **argv)
+{
+    static struct probe p;
+    struct fdc_open_opts o = { .size = sizeof(o), .name = "probe",
+        .connect_timeout_ms = PROBE_ANSWER_MS };
+    uint64_t t, t_end;
+    int rc;
+
+    if (argc != 3) {
+        fprintf(stderr, "usage: probe CLIENT_SOCKET SECONDS\n");
+        return 64;
+    }
+    o.path = argv[1];
+    t = raw_now_ns();
+    t_end = t + (uint64_t)(atof(argv[2]) * 1e9);
+    rc = fdc_open(&o, &p.s);
+    printf("{\"open_us\": %.0f", (double)(raw_now_ns() - t) / 1e3);
+    if (rc < 0)
+        probe_error(&p, rc);
+    for (unsigned i = 0; rc >= 0 && raw_now_ns() < t_end && p.last != FDP_E_DISCONNECTED; i++) {
+        probe_ping(&p);
+        if (i % PROBE_GENERATE == 0)
+            probe_generate(&p);
+        usleep(PROBE_PAUSE_US);
+    }
+    times_print("ping", &p.ping);
+    times_print("ttft", &p.ttft);
+    printf(", \"errors\": %lu, \"last\": \"%s\"}\n", p.errors,
+        p.last != 0 ? fdc_status_name(p.last) : "");
+    if (rc >= 0)
+        fdc_close(p.s);
+    return p.errors != 0 || p.ping.n == 0 || p.ttft.n == 0;
+}
