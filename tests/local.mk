@@ -39,6 +39,7 @@ UNIT_TESTS = \
 	%D%/unit/u_intake \
 	%D%/unit/u_session \
 	%D%/unit/u_region \
+	%D%/unit/u_peer \
 	%D%/unit/u_fair \
 	%D%/unit/u_admission \
 	%D%/unit/u_shed \
@@ -179,6 +180,7 @@ tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)
 tests_unit_u_where_SOURCES = %D%/unit/u_where.c $(TMP_FIXTURE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
 tests_unit_u_reqlog_SOURCES = %D%/unit/u_reqlog.c $(GATE_FIXTURE)
+tests_unit_u_peer_SOURCES = %D%/unit/u_peer.c $(GATE_FIXTURE)
 tests_unit_u_region_SOURCES = %D%/unit/u_region.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)

@@ -20,6 +20,8 @@
 #include "daemon/common/obj.h"
 #include "daemon/common/text.h"
 #include "daemon/gate/gate.h"
+#include "daemon/gate/offloop.h"
+#include "daemon/gate/peer.h"
 
 #define CTL_CONN_MAGIC 0x43544c31u
 #define CTL_ANSWER_MAX (8u << 20)
@@ -94,7 +96,7 @@ ctl_close(struct gate *g, struct ctl_conn *c)
     if (c->question != NULL)
         json_decref(c->question);
     gate_unwatch(g, c->fd, c);
-    (void)close(c->fd);
+    (void)ofl_close(g->ofl, c->fd);
     if (c->out_fd >= 0)
         (void)close(c->out_fd);
     free(c->out);
@@ -487,7 +489,7 @@ ctl_event(struct gate *g, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
             ctl_close(g, c);
             return;
         }
-        n = recv(c->fd, c->in + c->n_in, sizeof(c->in) - c->n_in, MSG_DONTWAIT);
+        n = peer_recv(c->fd, c->in + c->n_in, sizeof(c->in) - c->n_in);
         if (n == 0)
             c->eof = 1;
         else if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -517,7 +519,7 @@ ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
         OBJ_ALLOC(c, CTL_CONN_MAGIC);
     if (c == NULL) {
         (void)send(fd, full, sizeof(full) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)close(fd);
+        (void)ofl_close(g->ofl, fd);
         return -EBUSY;
     }
     c->fd = fd;
@@ -528,7 +530,7 @@ ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     c->may_admin = boss || rtd_peer_in_group(fd, gid, g->rt.admin_group);
     c->may_read = c->may_admin || rtd_peer_in_group(fd, gid, readers);
     if (gate_watch(g, fd, EPOLLIN, GATE_EV_CTL, c) != 0) {
-        (void)close(fd);
+        (void)ofl_close(g->ofl, fd);
         OBJ_FREE(c, CTL_CONN_MAGIC);
         return -ENOMEM;
     }
@@ -549,7 +551,7 @@ ctl_accept(struct gate *g, uint64_t now_ns)
         if (fd < 0)
             break;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0) {
-            (void)close(fd);
+            (void)ofl_close(g->ofl, fd);
             continue;
         }
         (void)ctl_adopt(g, fd, cred.pid, cred.uid, cred.gid, now_ns);

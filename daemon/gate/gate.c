@@ -19,6 +19,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/intake.h"
+#include "daemon/gate/offloop.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/statseg.h"
 
@@ -32,6 +33,7 @@
 #define GATE_DEGRADED_NS     (5 * CLK_S) /* time to be asked why */
 #define GATE_RETRY_MAX_MS 60000u
 #define GATE_PAUSED_RETRY_MS 1000u /* nobody knows when it goes on */
+#define GATE_OFFLOOP_NS (1 * CLK_S) /* at the end, for closes that sleep */
 #define GATE_EVENTS 64
 
 /* sched.user_weights, which was checked before it came into force. */
@@ -142,6 +144,7 @@ gate_free(struct gate *g)
         ctl_fini(g);
         ses_goodbye(g, FDP_E_DISCONNECTED);
         region_late_fini(&g->late);
+        g->ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
         sup_fini(g, &g->wrk[0]);
     }
     if (g->epfd >= 0)

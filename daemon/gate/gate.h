@@ -32,6 +32,8 @@
 #include "daemon/gate/session.h"
 #include "daemon/gate/supervise.h"
 
+struct ofl;
+
 #define GATE_MAGIC 0x47415445u
 
 enum gate_st { GATE_RUNNING = 0, GATE_DRAINING, GATE_STOPPING, GATE_DEGRADED };
@@ -69,6 +71,7 @@ struct gate {
     uint64_t next_ses_id;
     struct ses_q outq;        /* sessions with output in this round */
     struct region_late late;
+    struct ofl *ofl;          /* NULL in tests: its work is done at once */
 
     struct jnl jnl;
     struct fair fair;

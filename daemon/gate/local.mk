@@ -28,6 +28,8 @@ libfddgate_a_SOURCES = \
 	%D%/names.h \
 	%D%/offloop.c \
 	%D%/offloop.h \
+	%D%/peer.c \
+	%D%/peer.h \
 	%D%/region.c \
 	%D%/region.h \
 	%D%/relay.c \

@@ -21,9 +21,11 @@
 #include "daemon/common/version.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/gate.h"
+#include "daemon/gate/offloop.h"
 #include "daemon/gate/statseg.h"
 #include "libclient/fdwhere.h"
 
+#define MAIN_FDS 256u /* descriptors besides the sessions' */
 #define MAIN_CONF_DIR FDD_SYSCONFDIR "/fdd"
 #define MAIN_CONF MAIN_CONF_DIR "/fdd.ini"
 
@@ -194,7 +196,7 @@ static void
 main_limits(const struct par *par)
 {
     struct rlimit rl;
-    rlim_t need = (rlim_t)par->ipc_max_clients * 2 + 256;
+    rlim_t need = (rlim_t)par->ipc_max_clients * 2 + MAIN_FDS;
 
     if (getrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur >= need)
         return;
@@ -250,6 +252,12 @@ main_open(struct gate *g)
     if (rc != 0) {
         log_error("gate: cannot make the statistics segments /dev/shm%s*: %s", name,
             strerror(-rc));
+        return EX_OSERR;
+    }
+    /* Each session has a socket to close and two regions to empty. */
+    g->ofl = ofl_new((uint32_t)g->par->ipc_max_clients * 4 + MAIN_FDS);
+    if (g->ofl == NULL) {
+        log_error("gate: no thread for closing sockets");
         return EX_OSERR;
     }
     rc = main_signals(g);

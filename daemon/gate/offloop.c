@@ -26,7 +26,7 @@
 #define OFL_PIECE   (2u << 20)       /* of a mapping: some 10 us under its lock */
 #define OFL_POLL_NS (1 * CLK_MS)     /* ofl_free() looks so often */
 
-enum ofl_kind { OFL_CLOSE, OFL_UNMAP, OFL_REAP };
+enum ofl_kind { OFL_CLOSE, OFL_UNMAP, OFL_EMPTY, OFL_REAP };
 
 struct ofl_job {
     uint32_t full;          /* the caller sets it, who took the job clears it */
@@ -61,17 +61,30 @@ ofl_on_signal(int sig)
 
 /* ---- jobs ---------------------------------------------------------------------- */
 
+static void
+ofl_unmap_piece(char *p, size_t n, int empty)
+{
+    if (empty) {
+        /* A hole is punched through a mapping that may be written and is not
+         * locked. */
+        (void)munlock(p, n);
+        (void)mprotect(p, n, PROT_READ | PROT_WRITE);
+        (void)madvise(p, n, MADV_REMOVE);
+    }
+    (void)munmap(p, n);
+}
+
 /* From the end, so that what is left is one mapping. */
 static void
-ofl_do_unmap(char *p, size_t bytes)
+ofl_do_unmap(char *p, size_t bytes, int empty)
 {
     while (bytes > OFL_PIECE) {
         size_t n = bytes % OFL_PIECE != 0 ? bytes % OFL_PIECE : OFL_PIECE;
 
         bytes -= n;
-        (void)munmap(p + bytes, n);
+        ofl_unmap_piece(p + bytes, n, empty);
     }
-    (void)munmap(p, bytes);
+    ofl_unmap_piece(p, bytes, empty);
 }
 
 static void
@@ -83,7 +96,8 @@ ofl_do(const struct ofl_job *j)
         (void)close((int)j->id);
         break;
     case OFL_UNMAP:
-        ofl_do_unmap(j->p, j->bytes);
+    case OFL_EMPTY:
+        ofl_do_unmap(j->p, j->bytes, j->kind == OFL_EMPTY);
         break;
     case OFL_REAP:
         while (waitpid((pid_t)j->id, NULL, 0) < 0 && errno == EINTR)
@@ -294,6 +308,13 @@ int
 ofl_unmap(struct ofl *o, void *p, size_t bytes)
 {
     return bytes == 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_UNMAP, .p = p,
+        .bytes = bytes });
+}
+
+int
+ofl_empty(struct ofl *o, void *p, size_t bytes)
+{
+    return bytes == 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_EMPTY, .p = p,
         .bytes = bytes });
 }
 

@@ -14,6 +14,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/offloop.h"
 
 /* Newer than the oldest headers and kernels we build on. */
 #ifndef MFD_NOEXEC_SEAL
@@ -79,7 +80,7 @@ region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind
     }
     if (share < 0) {
         rc = share;
-        region_empty(r);
+        region_empty(r, NULL);
         goto close_fd;
     }
     *ret_fd = share;
@@ -116,24 +117,12 @@ region_reserve(struct region *r, uint32_t until, uint64_t now_ns)
     return 0;
 }
 
-static void
-region_unmap(struct region *r)
-{
-    (void)munmap(r->p, r->bytes);
-    memset(r, 0, sizeof(*r));
-}
-
 void
-region_empty(struct region *r)
+region_empty(struct region *r, struct ofl *ofl)
 {
-    if (r->p == NULL)
-        return;
-    /* A hole is punched through a mapping that may be written and is not
-     * locked. */
-    (void)munlock(r->p, r->bytes);
-    (void)mprotect(r->p, r->bytes, PROT_READ | PROT_WRITE);
-    (void)madvise(r->p, r->bytes, MADV_REMOVE);
-    region_unmap(r);
+    if (r->p != NULL && ofl_empty(ofl, r->p, r->bytes) != 0)
+        (void)ofl_empty(NULL, r->p, r->bytes);
+    memset(r, 0, sizeof(*r));
 }
 
 /* ---- later --------------------------------------------------------------- */
@@ -151,7 +140,8 @@ region_late_take(struct region_late *l)
 }
 
 void
-region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns)
+region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns,
+    struct ofl *ofl)
 {
     uint32_t i;
 
@@ -160,7 +150,7 @@ region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns)
     while (l->n == REGION_LATE_MAX || (l->n != 0 && l->bytes + r->ready > REGION_LATE_BYTES)) {
         struct region old = region_late_take(l);
 
-        region_empty(&old);
+        region_empty(&old, ofl);
     }
     i = (l->first + l->n++) % REGION_LATE_MAX;
     l->at[i].r = *r;
@@ -170,12 +160,12 @@ region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns)
 }
 
 void
-region_late_tick(struct region_late *l, uint64_t now_ns)
+region_late_tick(struct region_late *l, uint64_t now_ns, struct ofl *ofl)
 {
     while (l->n != 0 && now_ns >= l->at[l->first].t_due) {
         struct region r = region_late_take(l);
 
-        region_empty(&r);
+        region_empty(&r, ofl);
     }
 }
 
@@ -185,6 +175,6 @@ region_late_fini(struct region_late *l)
     while (l->n != 0) {
         struct region r = region_late_take(l);
 
-        region_unmap(&r);
+        (void)munmap(r.p, r.bytes);
     }
 }

@@ -15,8 +15,8 @@
  *
  * Who pays. A page of a memfd is charged to the cgroup of the process that
  * touches it first, and lives until the last descriptor or mapping is gone. A
- * client that keeps its descriptor would keep what we touched, and nobody can
- * see how long. So:
+ * client that keeps its descriptor would keep what we touched, and no process
+ * can see how long. So:
  *
  *   - Pages come as they are used, never all at the start of a session.
  *   - region_empty() punches the whole file out before it lets go. What the
@@ -42,6 +42,8 @@
 #define REGION_LATE_MAX 64u      /* regions that wait to be emptied */
 #define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
 
+struct ofl;
+
 enum region_kind { REGION_THEIRS = 0, REGION_OURS };
 
 struct region {
@@ -61,8 +63,9 @@ int region_share_fd(int fd);
 /* Make stores below until safe. 0, or -errno: there is no memory now; then
  * the kernel is not asked again for a while. */
 int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);
-/* Give all pages back, whoever holds the file, and unmap. */
-void region_empty(struct region *r);
+/* Give all pages back, also while the client has the file, and unmap: off
+ * the loop, since 64 MiB take 5 ms. */
+void region_empty(struct region *r, struct ofl *ofl);
 
 /*
  * Regions whose client has still to read what was written last: a session
@@ -76,10 +79,11 @@ struct region_late {
 };
 
 /* Takes *r over. */
-void region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns);
+void region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns,
+    struct ofl *ofl);
 /* Empty what is due. */
-void region_late_tick(struct region_late *l, uint64_t now_ns);
-/* The daemon ends: unmap, but leave the contents to who reads them still. */
+void region_late_tick(struct region_late *l, uint64_t now_ns, struct ofl *ofl);
+/* The daemon ends: unmap, and leave the contents to clients that still read. */
 void region_late_fini(struct region_late *l);
 
 #endif

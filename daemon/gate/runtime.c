@@ -21,6 +21,7 @@
 #include "daemon/common/dir.h"
 #include "daemon/common/log.h"
 #include "daemon/gate/advice.h"
+#include "daemon/gate/peer.h"
 #include "libclient/fdwhere.h"
 
 #define RTD_LISTEN_FIRST 3 /* SD_LISTEN_FDS_START */
@@ -343,6 +344,9 @@ rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_by
             return rc;
         rt->own_admin = 1;
     }
+    if (peer_forbid_fds(rt->listen_fd) != 0 || peer_forbid_fds(rt->admin_fd) != 0)
+        log_debug("gate: this kernel cannot refuse passed descriptors (SO_PASSRIGHTS); "
+            "they are closed off the loop");
     return 0;
 }
 

@@ -17,6 +17,8 @@
 #include "daemon/common/obj.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/intake.h"
+#include "daemon/gate/offloop.h"
+#include "daemon/gate/peer.h"
 #include "daemon/gate/relay.h"
 
 #define SES_ACCEPTS 64   /* connections per round */
@@ -34,18 +36,18 @@ ses_free(struct gate *g, struct ses *s)
     rly_drop_held(g, s);
     if (s->dirty)
         TAILQ_REMOVE(&g->outq, s, out);
-    region_empty(&s->c2d);
+    region_empty(&s->c2d, g->ofl);
     if (s->quiet)
-        region_empty(&s->d2c);
+        region_empty(&s->d2c, g->ofl);
     else /* its last records and the GOODBYE are still to be read */
-        region_empty_later(&g->late, &s->d2c, g->now);
+        region_empty_later(&g->late, &s->d2c, g->now, g->ofl);
     if (s->doorbell >= 0) {
         gate_unwatch(g, s->doorbell, s);
         (void)close(s->doorbell);
     }
     if (s->fd >= 0) {
         gate_unwatch(g, s->fd, s);
-        (void)close(s->fd);
+        (void)ofl_close(g->ofl, s->fd);
     }
     if (s->usr != NULL) {
         ASSERT(s->usr->n_ses > 0);
@@ -165,7 +167,7 @@ ses_refuse(struct gate *g, int fd, int code, uint32_t retry_ms)
     w.err = code;
     w.retry_after_ms = retry_ms;
     ses_send_welcome(fd, &w);
-    (void)close(fd);
+    (void)ofl_close(g->ofl, fd);
     cnt_add(&g->cnt->sessions_refused, 1);
     return -EACCES;
 }
@@ -254,7 +256,7 @@ ses_accept(struct gate *g, uint64_t now_ns)
             break;
         }
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0) {
-            (void)close(fd);
+            (void)ofl_close(g->ofl, fd);
             continue;
         }
         (void)ses_adopt(g, fd, cred.pid, cred.uid, cred.gid, now_ns);
@@ -466,10 +468,12 @@ ses_hello(struct gate *g, struct ses *s, uint64_t now_ns)
     ssize_t n;
     int code, rc;
 
-    /* recv has no control buffer: descriptors sent to us are dropped. */
-    n = recv(s->fd, buf, sizeof(buf), MSG_DONTWAIT);
+    n = peer_recv(s->fd, buf, sizeof(buf));
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
+    if (n < 0 && errno == EBADMSG)
+        log_warn("session: pid %d uid %u sent descriptors with its hello", (int)s->pid,
+            (unsigned)s->uid);
     if (n <= 0) {
         ses_kill(g, s, FDP_OK);
         return;
@@ -541,7 +545,7 @@ ses_tick(struct gate *g, uint64_t now_ns)
 {
     uint64_t limit = (uint64_t)g->par->ipc_handshake_timeout_ms * CLK_MS;
 
-    region_late_tick(&g->late, now_ns);
+    region_late_tick(&g->late, now_ns, g->ofl);
     if (g->n_hello == 0 && g->n_holding == 0)
         return;
     for (uint32_t i = 0; i < g->n_ses; i++) {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/gate/offloop.h"
 #include "daemon/gate/region.h"
 #include "tests/unit/gate_fixture.h"
 
@@ -76,8 +77,8 @@ t_pages_as_used(void **state)
     assert_int_equal(n_populate, 4); /* not one a record */
     assert_int_equal(region_reserve(&ours, 1024 * KIB, 1), 0);
     assert_int_equal(ours.ready, 1024 * KIB);
-    region_empty(&ours);
-    region_empty(&theirs);
+    region_empty(&ours, NULL);
+    region_empty(&theirs, NULL);
     (void)close(fd);
     (void)close(fd2);
 }
@@ -128,7 +129,7 @@ t_read_only(void **state)
     r.p[5] = 7;
     assert_int_equal(((volatile unsigned char *)p)[5], 7);
     (void)munmap(p, 4096);
-    region_empty(&r);
+    region_empty(&r, NULL);
     (void)close(fd);
 }
 
@@ -155,12 +156,32 @@ t_empty(void **state)
             memset(p, 1, 512 * KIB);
         }
         assert_int_equal(bytes_of(fd), 512 * KIB);
-        region_empty(&r);
+        region_empty(&r, NULL);
         assert_null(r.p);
         assert_int_equal(bytes_of(fd), 0);
         (void)munmap(p, 512 * KIB);
         (void)close(fd);
     }
+}
+
+/* Off the loop, in pieces: the same. */
+static void
+t_empty_off_loop(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct region r;
+    int fd;
+
+    (void)state;
+    assert_non_null(o);
+    assert_int_equal(region_make(&r, "t", 5000 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(region_reserve(&r, 5000 * KIB, 0), 0);
+    assert_int_equal(bytes_of(fd), 5000 * KIB);
+    region_empty(&r, o);
+    assert_null(r.p);
+    assert_null(ofl_free(o, 10 * CLK_S));
+    assert_int_equal(bytes_of(fd), 0);
+    (void)close(fd);
 }
 
 static void
@@ -185,7 +206,7 @@ t_no_memory(void **state)
     assert_int_equal(r.ready, REGION_STEP);
     no_memory = 0;
     assert_int_equal(region_reserve(&r, REGION_STEP + 1, 2 * CLK_S), 0);
-    region_empty(&r);
+    region_empty(&r, NULL);
     (void)close(fd);
 }
 
@@ -199,14 +220,14 @@ t_late(void **state)
     (void)state;
     for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
         assert_int_equal(region_make(&r, "t", 64 * KIB, REGION_OURS, &fd[i]), 0);
-        region_empty_later(&l, &r, i);
+        region_empty_later(&l, &r, i, NULL);
         assert_null(r.p);
     }
     assert_int_equal(bytes_of(fd[0]), 0); /* no place: the oldest goes */
     assert_int_equal(bytes_of(fd[1]), 64 * KIB);
-    region_late_tick(&l, 4 * CLK_S);
+    region_late_tick(&l, 4 * CLK_S, NULL);
     assert_int_equal(bytes_of(fd[1]), 64 * KIB);
-    region_late_tick(&l, 6 * CLK_S);
+    region_late_tick(&l, 6 * CLK_S, NULL);
     for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
         assert_int_equal(bytes_of(fd[i]), 0);
         (void)close(fd[i]);
@@ -216,7 +237,7 @@ t_late(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(region_make(&r, "t", 32u << 20, REGION_OURS, &fd[i]), 0);
         assert_int_equal(region_reserve(&r, 32u << 20, 0), 0);
-        region_empty_later(&l, &r, CLK_S);
+        region_empty_later(&l, &r, CLK_S, NULL);
     }
     assert_int_equal(bytes_of(fd[0]), 0);
     assert_int_equal(bytes_of(fd[1]), 32u << 20);
@@ -274,9 +295,9 @@ t_last_words(void **state)
     assert_int_equal(f.g->n_ses, 0);
     fcl_want_error(&c, 7, FDP_E_DRAINING, 0);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    region_late_tick(&f.g->late, f.now + 2 * CLK_S);
+    region_late_tick(&f.g->late, f.now + 2 * CLK_S, NULL);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    region_late_tick(&f.g->late, f.now + 10 * CLK_S);
+    region_late_tick(&f.g->late, f.now + 10 * CLK_S, NULL);
     assert_int_equal(fcl_state(&c), 0);
     assert_int_equal(bytes_of(c.d2c_fd) <= 4096, 1); /* the page looked at above */
     fcl_close(&c);
@@ -347,6 +368,7 @@ main(void)
         cmocka_unit_test(t_pages_as_used),
         cmocka_unit_test(t_read_only),
         cmocka_unit_test(t_empty),
+        cmocka_unit_test(t_empty_off_loop),
         cmocka_unit_test(t_no_memory),
         cmocka_unit_test(t_late),
         cmocka_unit_test(t_kept),
