@@ -333,6 +333,7 @@ SYS_TESTS = \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh \
 	%D%/sys/043-completion.sh \
+	%D%/sys/045-segments.sh \
 	%D%/sys/044-boot-instance.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \

@@ -88,12 +88,22 @@ void fct_admin_close(struct fct_admin *a);
  * printed unless quiet. */
 int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
 
+/* The descriptor that the daemon sends with its answer to cmd, or -errno: -ENOENT and
+ * -ECONNREFUSED no daemon, -EACCES, -ETIMEDOUT no answer, -EPIPE it ended, -EPROTO.
+ * Nothing is printed. */
+int fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms);
+
 /* ---- shared memory -------------------------------------------------------------- */
 
-/* Map the daemon's counters. 0 or an exit code, with the message printed. */
+/* Map the daemon's counters: what it sends a descriptor of, or where it gives no
+ * answer, what is found of it in /proc by who may look there. What is mapped has
+ * the layout that this program was made with, and cannot shrink; its numbers and its
+ * text are still whatever its daemon wrote. 0 or an exit code, with the message
+ * printed. */
 int fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg);
-/* The same without asking a daemon and without a message: 0 or negative errno. */
-int fct_seg_try(const struct fct *f, const struct cnt_seg **ret_seg);
+/* The same without a message, waiting for the daemon at most so long: 0, -ENOENT: no
+ * daemon, or another negative errno. */
+int fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg);
 void fct_seg_close(const struct cnt_seg *seg);
 /* 0: the daemon has ended. */
 int fct_seg_alive(const struct cnt_seg *seg);
@@ -101,6 +111,8 @@ uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
 /* Map its step trace, which is for administrators; 0 or an exit code, with the
  * message printed. Never unmapped. */
 int fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg);
+/* As fct_seg_try(). */
+int fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg);
 
 /* ---- command line ------------------------------------------------------------- */
 
@@ -230,6 +242,9 @@ void fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes);
 
 /* ---- output -------------------------------------------------------------------- */
 
+/* Text that is not ours, for a terminal: a control character becomes \xNN, what is no
+ * UTF-8 U+FFFD; it ends at a NUL, after n bytes or where ret is full. */
+void fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes);
 /* One object or array on one line, numbers with 9 digits, and a newline. */
 int fct_print_json(const json_t *j);
 /* A member's text or number; "" or 0 where it is none. */

@@ -5,6 +5,7 @@
 #include "tools/fdctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 
 struct fct_admin {
     int fd, timeout_ms;
+    int got_fd;              /* came with an answer; -1: none */
     char *buf;
     size_t n, cap;
 };
@@ -215,8 +217,9 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
 
 /* ---- admin socket ----------------------------------------------------------- */
 
-int
-fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
+/* 0 or -errno; -EAGAIN: connecting took too long. */
+static int
+dial(const struct fct *f, struct fct_admin **ret_admin)
 {
     struct sockaddr_un un = { .sun_family = AF_UNIX };
     struct fct_admin *a = calloc(1, sizeof(*a));
@@ -225,8 +228,9 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
     int e;
 
     if (a == NULL)
-        return quiet ? FCT_EX_SOFT : fct_fail(FCT_EX_SOFT, "out of memory");
+        return -ENOMEM;
     a->timeout_ms = f->timeout_ms;
+    a->got_fd = -1;
     memcpy(un.sun_path, f->admin, strlen(f->admin) + 1);
     a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     /* Bounds connect() too, where a daemon no longer accepts. */
@@ -238,9 +242,21 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
     }
     e = errno;
     fct_admin_close(a);
+    return -e;
+}
+
+int
+fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
+{
+    int rc = dial(f, ret_admin);
+
+    if (rc == 0)
+        return 0;
+    if (rc == -ENOMEM)
+        return quiet ? FCT_EX_SOFT : fct_fail(FCT_EX_SOFT, "out of memory");
     if (quiet)
-        return e == EACCES || e == EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
-    return cannot_connect(f, f->admin, e);
+        return rc == -EACCES || rc == -EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
+    return cannot_connect(f, f->admin, -rc);
 }
 
 void
@@ -248,6 +264,8 @@ fct_admin_close(struct fct_admin *a)
 {
     if (a->fd >= 0)
         close(a->fd);
+    if (a->got_fd >= 0)
+        close(a->got_fd);
     free(a->buf);
     free(a);
 }
@@ -266,6 +284,26 @@ send_all(int fd, const char *p, size_t n)
         n -= (size_t)k;
     }
     return 0;
+}
+
+/* recv(), with the one descriptor that may come along. */
+static ssize_t
+receive(struct fct_admin *a)
+{
+    char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+    struct iovec iov = { a->buf + a->n, a->cap - a->n };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl,
+        .msg_controllen = sizeof(ctl) };
+    ssize_t k = recvmsg(a->fd, &m, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+
+    if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS
+        && h->cmsg_len == CMSG_LEN(sizeof(int))) {
+        if (a->got_fd >= 0)
+            close(a->got_fd);
+        memcpy(&a->got_fd, CMSG_DATA(h), sizeof(int));
+    }
+    return k;
 }
 
 /* A line into a->buf; its length, or -errno (-EPIPE: closed). */
@@ -295,7 +333,7 @@ read_answer(struct fct_admin *a)
             a->buf = p;
             a->cap = cap;
         }
-        k = recv(a->fd, a->buf + a->n, a->cap - a->n, 0);
+        k = receive(a);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
@@ -319,11 +357,12 @@ refused(const json_t *answer, int quiet)
         fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
 }
 
-int
-fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
+/* Send the question, whose reference passes, and read the answer into a->buf: its
+ * length or -errno. */
+static long long
+exchange(struct fct_admin *a, json_t *ask)
 {
     char *line = ask != NULL ? json_dumps(ask, JSON_COMPACT) : NULL, *p;
-    json_t *answer;
     long long n = -ENOMEM;
 
     json_decref(ask);
@@ -333,6 +372,15 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
         n = n == 0 ? read_answer(a) : n;
     }
     free(line);
+    return n;
+}
+
+int
+fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
+{
+    json_t *answer;
+    long long n = exchange(a, ask);
+
     if (n < 0 && quiet)
         return FCT_EX_UNAV;
     if (n == -ETIMEDOUT)
@@ -355,6 +403,44 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
     }
     *ret_answer = answer;
     return 0;
+}
+
+/* 0: the answer has come; -EACCES: this user may not; -EPROTO: refused otherwise. */
+static int
+judge(const struct fct_admin *a, size_t n)
+{
+    json_t *answer = json_loadb(a->buf, n, JSON_ALLOW_NUL, NULL);
+    int rc = 0;
+
+    if (!json_is_true(json_object_get(answer, "ok")))
+        rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
+    json_decref(answer);
+    return rc;
+}
+
+int
+fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
+{
+    struct fct g = *f;
+    struct fct_admin *a;
+    long long n;
+    int rc;
+
+    if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
+        g.timeout_ms = timeout_ms;
+    rc = dial(&g, &a);
+    if (rc == -EAGAIN)
+        return -ETIMEDOUT;
+    if (rc != 0)
+        return rc;
+    n = exchange(a, json_pack("{s:s}", "cmd", cmd));
+    rc = n < 0 ? (int)n : judge(a, (size_t)n);
+    if (rc == 0) {
+        rc = a->got_fd >= 0 ? a->got_fd : -EPROTO;
+        a->got_fd = -1;
+    }
+    fct_admin_close(a);
+    return rc;
 }
 
 /* ---- waiting ---------------------------------------------------------------- */
@@ -396,11 +482,19 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
     struct stat st;
     long pid = 0;
     FILE *fp;
+    int fd;
 
     snprintf(path, sizeof(path), "%s/fdd.lock", f->dir);
-    fp = fopen(path, "re");
-    if (fp == NULL)
-        return errno == ENOENT ? 0 : -1;
+    /* A FIFO of another user's must not hold us up. */
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fp = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (fp == NULL) {
+        int e = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return e == ENOENT ? 0 : -1;
+    }
     if (fstat(fileno(fp), &st) == 0 && S_ISREG(st.st_mode)
         && fgets(text, sizeof(text), fp) != NULL)
         pid = strtol(text, NULL, 10);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include "daemon/common/link.h"
 #include "libclient/fdproto.h"
 
 #define N_HOLDERS 5
@@ -266,14 +267,14 @@ check_cgroup(struct doc *d)
 static void
 check_shm(struct doc *d)
 {
-    uint64_t need = sizeof(struct cnt_seg) + sizeof(struct trc_seg), size, left;
+    uint64_t need = sizeof(struct lnk_seg), size, left;
     char path[1024], a[32], b[32], c[32];
     struct statvfs vfs;
 
     snprintf(path, sizeof(path), "%s/dev/shm", d->root);
     if (statvfs(path, &vfs) != 0) {
-        doc_add(d, DOC_WARN, "/dev/shm", "%s: counters and trace have no name there, "
-            "fdctl stat and top show nothing", strerror(errno));
+        doc_add(d, DOC_FAIL, "/dev/shm", "%s: fdd starts no worker, for what they share is "
+            "made there", strerror(errno));
         doc_fix(d, "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm");
         return;
     }

@@ -203,8 +203,8 @@ cell(const json_t *o, size_t k, char *ret, size_t ret_bytes)
     else if (json_is_integer(v))
         snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(v));
     else
-        snprintf(ret, ret_bytes, "%s", json_is_string(v) && json_string_length(v) > 0
-            ? json_string_value(v) : "-");
+        fct_plain(json_is_string(v) && json_string_length(v) > 0 ? json_string_value(v)
+            : "-", SIZE_MAX, ret, ret_bytes);
 }
 
 static void

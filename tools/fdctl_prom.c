@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 /* The text is written metric by metric: all samples of one follow its head. */
+#define ASK_MS 5000          /* for the daemon's answer */
+
 struct prm {
     FILE *out;
     const struct cnt_seg *s;
@@ -530,39 +532,46 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
     return prm_file_fail(path);
 }
 
-/* A daemon that starts or ends shows for a moment a segment that is not whole, or
- * not yet its group's. */
-static int
-stt_open(const struct fct *f, const struct cnt_seg **ret_seg)
+static void
+stt_close(const struct cnt_seg **seg)
 {
-    const struct timespec nap = { .tv_nsec = 100000000 };
-    int rc, tries = 20;
+    if (*seg != NULL)
+        fct_seg_close(*seg);
+    *seg = NULL;
+}
 
-    while ((rc = fct_seg_try(f, ret_seg)) != 0 && rc != -ENOENT && --tries > 0)
-        nanosleep(&nap, NULL);
-    if (rc == 0 && !fct_seg_alive(*ret_seg)) {
-        fct_seg_close(*ret_seg);
+/* The daemon's segment: the one before while its daemon lives, for it may be too busy
+ * to send another. -ENOENT: no daemon. */
+static int
+stt_open(const struct fct *f, const struct cnt_seg **seg)
+{
+    int rc;
+
+    if (*seg != NULL && fct_seg_alive(*seg))
+        return 0;
+    stt_close(seg);
+    rc = fct_seg_try(f, ASK_MS, seg);
+    if (rc == 0 && !fct_seg_alive(*seg)) {
+        stt_close(seg);
         return -ENOENT;
     }
     return rc;
 }
 
 static int
-stt_round(const struct fct *f, const char *path, unsigned names)
+stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
 {
-    const struct cnt_seg *seg;
     struct cnt_seg now;
-    int rc = stt_open(f, &seg);
+    int rc = stt_open(f, seg);
 
     if (rc == -ENOENT)
         return stt_textfile(path, NULL, names);
     if (rc != 0) {
-        rc = fct_seg_open(f, &seg); /* for its message */
+        rc = fct_seg_open(f, seg); /* for its message */
         if (rc != 0)
             return rc;
     }
-    stt_snap(seg, &now);
-    fct_seg_close(seg);
+    stt_snap(*seg, &now);
     return stt_textfile(path, &now, names);
 }
 
@@ -572,17 +581,18 @@ stt_export(const struct fct *f, const char *path, unsigned names, double interva
 {
     const struct timespec nap = { .tv_sec = (time_t)interval,
         .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
+    const struct cnt_seg *seg = NULL;
     sigset_t set;
     int rc;
 
-    if (once)
-        return stt_round(f, path, names);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    while ((rc = stt_round(f, path, names)) == 0)
-        if (sigtimedwait(&set, NULL, &nap) > 0)
-            break;
+    if (!once)
+        sigprocmask(SIG_BLOCK, &set, NULL);
+    do
+        rc = stt_round(f, path, names, &seg);
+    while (rc == 0 && !once && sigtimedwait(&set, NULL, &nap) <= 0);
+    stt_close(&seg);
     return rc;
 }

@@ -4,6 +4,7 @@
 
 #include "tools/fdctl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,100 +14,153 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The daemon's rule: FNV-1a of the runtime folder's path. */
-static void
-seg_path(const char *dir, char *ret, size_t ret_bytes)
-{
-    uint64_t h = 0xcbf29ce484222325u;
+#include "daemon/common/mem.h"
 
-    for (; *dir != '\0'; dir++)
-        h = (h ^ (unsigned char)*dir) * 0x100000001b3u;
-    snprintf(ret, ret_bytes, "/fdd-%016llx", (unsigned long long)h);
+/* For the answer of a gate. Root need not wait long: it sees the gate's files. */
+#define SEG_ASK_MS  5000
+#define SEG_ROOT_MS 500
+
+struct segment {
+    const char *what;        /* in messages */
+    const char *cmd;         /* that hands it out */
+    const char *link;        /* what /proc/PID/fd/N says it is */
+    int (*look)(int fd, const void **ret);
+};
+
+static int
+look_stat(int fd, const void **ret)
+{
+    int rc = mem_look(fd, sizeof(struct cnt_seg), ret);
+
+    if (rc == 0 && !cnt_fits(*ret)) {
+        munmap((void *)(uintptr_t)*ret, sizeof(struct cnt_seg));
+        rc = -EPROTO;
+    }
+    return rc;
 }
 
 static int
-map_stat(const char *name, const void **ret)
-{
-    struct cnt_seg *seg;
-    struct stat st;
-    int fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0), rc = 0;
-
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof(*seg)) {
-        close(fd);
-        return -EPROTO;
-    }
-    seg = mmap(NULL, sizeof(*seg), PROT_READ, MAP_SHARED, fd, 0);
-    if (seg == MAP_FAILED)
-        rc = -errno;
-    close(fd);
-    if (rc != 0)
-        return rc;
-    if (__atomic_load_n(&seg->magic, __ATOMIC_ACQUIRE) != CNT_MAGIC
-        || seg->version != CNT_VERSION || seg->n_gate != CNT_N_GATE
-        || seg->n_worker != CNT_N_WORKER || seg->n_hist != CNT_H__N) {
-        munmap(seg, sizeof(*seg));
-        return -EPROTO;
-    }
-    *ret = seg;
-    return 0;
-}
-
-static int
-map_trace(const char *name, const void **ret)
+look_trace(int fd, const void **ret)
 {
     const struct trc_seg *seg;
-    char full[320];
-    int rc;
+    int rc = trc_look(fd, &seg);
 
-    snprintf(full, sizeof(full), "%s" TRC_SUFFIX, name);
-    rc = trc_open(full, &seg);
     if (rc == 0)
         *ret = seg;
     return rc;
 }
 
-/* By the folder's path as given or as resolved. */
-static int
-find_path(const struct fct *f, int (*map)(const char *, const void **), const void **ret)
-{
-    char name[300], *real;
-    int rc;
+static const struct segment seg_stat = { "statistics", "stat_fd",
+    "/memfd:" CNT_MEMFD " (deleted)", look_stat };
+static const struct segment seg_trace = { "trace", "trace_fd",
+    "/memfd:" TRC_MEMFD " (deleted)", look_trace };
 
-    seg_path(f->dir, name, sizeof(name));
-    rc = map(name, ret);
-    if (rc == -ENOENT && (real = realpath(f->dir, NULL)) != NULL) {
-        seg_path(real, name, sizeof(name));
-        free(real);
-        rc = map(name, ret);
+/* ---- a gate that does not answer --------------------------------------------- */
+
+/* Does the process of this folder in /proc act as uid? The owner of the folder does
+ * not say: it is root where the process may not be dumped. */
+static int
+acts_as(int proc, uid_t uid)
+{
+    char text[2048];
+    const char *p;
+    unsigned long real, effective;
+    int fd = openat(proc, "status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return 0;
+    text[n] = '\0';
+    p = strstr(text, "\nUid:");
+    return p != NULL && sscanf(p + 5, "%lu %lu", &real, &effective) == 2
+        && effective == (unsigned long)uid;
+}
+
+/* Among its open files. Opened anew for reading, only what is said to be the memfd:
+ * opening a device or a FIFO may do more than open it. */
+static int
+look_in(int dir, const struct segment *s, const void **ret)
+{
+    DIR *d = fdopendir(dir);
+    struct dirent *e;
+    char link[64];
+    int rc = -ENOENT;
+
+    if (d == NULL) {
+        rc = -errno;
+        close(dir);
+        return rc;
     }
+    while (rc != 0 && (e = readdir(d)) != NULL) {
+        ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof(link));
+        int fd;
+
+        if (n != (ssize_t)strlen(s->link) || memcmp(link, s->link, (size_t)n) != 0)
+            continue;
+        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        rc = s->look(fd, ret);
+        close(fd);
+    }
+    closedir(d);
     return rc;
 }
 
-/* And by what the daemon says. */
+/* The process that the runtime folder's lock names, if it acts as the folder's owner:
+ * it is held while its files are looked at, so that no other gets its number. */
 static int
-find(const struct fct *f, int (*map)(const char *, const void **), const void **ret)
+look_in_proc(const struct fct *f, const struct segment *s, const void **ret)
 {
-    struct fct_admin *a;
-    json_t *st = NULL;
-    char name[300];
-    int rc = find_path(f, map, ret);
+    pid_t pid = fct_daemon_pid(f);
+    struct stat st;
+    char path[32];
+    int proc, dir, rc;
 
-    if (rc == -ENOENT && fct_admin_open(f, 1, &a) == 0) {
-        if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0
-            && json_is_string(json_object_get(st, "shm"))) {
-            snprintf(name, sizeof(name), "%s",
-                json_string_value(json_object_get(st, "shm")));
-            rc = map(name, ret);
-        }
-        json_decref(st);
-        fct_admin_close(a);
+    if (pid <= 0 || stat(f->dir, &st) != 0)
+        return -ENOENT;
+    snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
+    proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0)
+        return -errno;
+    if (acts_as(proc, st.st_uid)) {
+        dir = openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        rc = dir >= 0 ? look_in(dir, s, ret) : -errno;
+    } else {
+        rc = -EPERM;
     }
+    close(proc);
     return rc;
 }
 
-/* The segment's group cannot be asked for; the client socket has the same. */
+/* ---- either way -------------------------------------------------------------- */
+
+static int
+find(const struct fct *f, const struct segment *s, int timeout_ms, const void **ret)
+{
+    int fd = fct_ask_fd(f, s->cmd, timeout_ms), rc = fd;
+
+    if (fd >= 0) {
+        rc = s->look(fd, ret);
+        close(fd);
+        return rc;
+    }
+    if (rc == -EACCES || rc == -EPERM)
+        return rc;
+    if (look_in_proc(f, s, ret) == 0)
+        return 0;
+    return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
+}
+
+static int
+patience(void)
+{
+    return geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS;
+}
+
+/* The client socket has the group whose members may read. */
 static int
 no_permission(const char *what, const struct fct *f, const char *path)
 {
@@ -124,6 +178,9 @@ explain(const struct fct *f, const char *what, int rc)
     if (rc == -EPROTO)
         return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", what,
             f->dir);
+    if (rc == -ETIMEDOUT)
+        return fct_fail(FCT_EX_TEMP, "%s of %s: the daemon gives no answer; root can read "
+            "them all the same", what, f->dir);
     return fct_fail(FCT_EX_UNAV, "no daemon with the runtime folder %s: %s; start it:\n"
         "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
         f->dir, strerror(-rc));
@@ -133,20 +190,20 @@ int
 fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = find(f, map_stat, &p);
+    int rc = find(f, &seg_stat, patience(), &p);
 
     if (rc == 0)
         *ret_seg = p;
     if (rc == -EACCES || rc == -EPERM)
         return no_permission("statistics", f, f->socket);
-    return rc == 0 ? 0 : explain(f, "statistics", rc);
+    return rc == 0 ? 0 : explain(f, seg_stat.what, rc);
 }
 
 int
-fct_seg_try(const struct fct *f, const struct cnt_seg **ret_seg)
+fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = find_path(f, map_stat, &p);
+    int rc = find(f, &seg_stat, timeout_ms, &p);
 
     if (rc == 0)
         *ret_seg = p;
@@ -173,10 +230,21 @@ fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row)
 }
 
 int
+fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg)
+{
+    const void *p = NULL;
+    int rc = find(f, &seg_trace, timeout_ms, &p);
+
+    if (rc == 0)
+        *ret_seg = p;
+    return rc;
+}
+
+int
 fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = find(f, map_trace, &p);
+    int rc = find(f, &seg_trace, patience(), &p);
 
     if (rc == 0)
         *ret_seg = p;
@@ -184,5 +252,5 @@ fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg)
         return fct_fail(FCT_EX_PERM, "trace of %s: permission denied; the administrators' "
             "group (ipc.admin_group) may read it, and root:\n"
             "  sudo fdctl trace", f->dir);
-    return rc == 0 ? 0 : explain(f, "trace", rc);
+    return rc == 0 ? 0 : explain(f, seg_trace.what, rc);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/text.h"
 #include "daemon/common/version.h"
 
 #define COLS_MAX 24
@@ -46,6 +47,40 @@ fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes)
         ver_commit()[0] != '\0' && strcmp(commit, ver_commit()) != 0);
 }
 
+/* One character for a terminal, and how many bytes of text it is. Not more than are
+ * there before a NUL: the length may be SIZE_MAX. */
+static size_t
+plain_char(const char *text, size_t n, char ret[8])
+{
+    uint32_t cp;
+    size_t len = txt_char(text, strnlen(text, n < 4 ? n : 4), &cp);
+
+    if (len == 0)
+        snprintf(ret, 8, "\xef\xbf\xbd");
+    else if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
+        snprintf(ret, 8, "\\x%02x", (unsigned)cp);
+    else
+        snprintf(ret, 8, "%.*s", (int)len, text);
+    return len > 0 ? len : 1;
+}
+
+void
+fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes)
+{
+    size_t at = 0, i = 0, out;
+    char one[8];
+
+    while (i < n && text[i] != '\0') {
+        i += plain_char(text + i, n - i, one);
+        out = strlen(one);
+        if (at + out >= ret_bytes)
+            break;
+        memcpy(ret + at, one, out);
+        at += out;
+    }
+    ret[at] = '\0';
+}
+
 /* A scalar, or a short list of them, as text. */
 static void
 scalar(const json_t *j, char *ret, size_t ret_bytes)
@@ -56,7 +91,7 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
     ret[0] = '\0';
     switch (json_typeof(j)) {
     case JSON_STRING:
-        snprintf(ret, ret_bytes, "%s", json_string_value(j));
+        fct_plain(json_string_value(j), json_string_length(j), ret, ret_bytes);
         break;
     case JSON_INTEGER:
         snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(j));

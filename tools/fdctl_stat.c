@@ -24,7 +24,7 @@ stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
     ret_seg->gate_pid = __atomic_load_n(&seg->gate_pid, __ATOMIC_RELAXED);
     ret_seg->worker_pid = __atomic_load_n(&seg->worker_pid, __ATOMIC_RELAXED);
     ret_seg->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
-    memcpy(ret_seg->model, seg->model, sizeof(ret_seg->model) - 1);
+    fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
     for (size_t i = 0; i < cnt_count(); i++)
         *(uint64_t *)(void *)((char *)ret_seg + cnt_row(i)->offset) =
             fct_seg_value(seg, cnt_row(i));
@@ -437,7 +437,8 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
         puts("usage: fdctl stat [-1] [-i S] [--json] [NAME|GLOB ...]\n"
             "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
             "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]\n\n"
-            "Counters, read from shared memory without asking the daemon.\n");
+            "Counters, read from shared memory; also of a daemon that does not answer, by\n"
+            "root.\n");
         fct_help_opts(stdout, opts);
         return 0;
     }

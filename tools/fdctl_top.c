@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define S_NS 1000000000u
+#define RECONNECT_MS 200        /* the screen stands still so long */
 #define SILENT_S 4              /* the gate moves twice a second at least */
 #define DENIED_NS (15ull * S_NS) /* who may not see the rows, may not at once after */
 #define ROWS_SHARE 20           /* questions for rows take 1/20 of the time at most */
@@ -213,7 +214,7 @@ top_reconnect(struct top *t, uint64_t now)
 {
     const struct cnt_seg *seg;
 
-    if (fct_seg_try(t->f, &seg) != 0)
+    if (fct_seg_try(t->f, RECONNECT_MS, &seg) != 0)
         return;
     if (memcmp(seg->boot_id, t->boot_id, sizeof(t->boot_id)) == 0
         || !fct_seg_alive(seg))

@@ -26,8 +26,7 @@ state_text(const struct top *t)
 static void
 head(const struct top *t, struct top_canvas *c)
 {
-    const char *model = t->seg->model[0] != '\0' ? t->seg->model : "no model yet";
-    char up[24], right[96];
+    char up[24], right[96], model[sizeof(t->seg->model)];
     int x, w;
 
     top_age((double)t->raw.g.uptime_ns / 1e6, up);
@@ -39,7 +38,9 @@ head(const struct top *t, struct top_canvas *c)
     w = (int)strlen(right);
     x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->st.known ? " " : "",
         t->st.known ? t->st.version : "");
-    x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s", model);
+    fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
+    x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s", model[0] != '\0' ? model
+        : "no model yet");
     x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
     if (t->st.known && !t->gone)
         top_print(c, 0, x, c->w - w - 1, TOP_HEAD, ", worker %s", t->st.phase);

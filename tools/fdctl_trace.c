@@ -59,7 +59,7 @@ help(void)
         "           [--until T] [--step A[:B]] [--slow US] [--follow]\n"
         "           [--json | --perfetto [FILE]]\n\n"
         "The last steps of the engine and what happened to requests, read from shared\n"
-        "memory without asking the daemon; for administrators. Times are in us.\n");
+        "memory; for administrators. Times are in us.\n");
     fct_help_opts(stdout, opts);
     return 0;
 }
@@ -480,9 +480,12 @@ check(struct follow *w)
     if (fct_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
         return 0;
     w->t_check = fct_now_ns();
-    rc = fct_trace_open(w->f, &now);
+    rc = fct_trace_try(w->f, CHECK_MS, &now);
+    if (rc == -ETIMEDOUT)
+        return 0;            /* it stands still, and so does its trace */
     if (rc != 0)
-        return rc;
+        return fct_fail(FCT_EX_UNAV, rc == -ENOENT ? "the daemon ended"
+            : "the daemon's trace: %s", strerror(-rc));
     other = memcmp(now->boot_id, w->seg->boot_id, sizeof(now->boot_id)) != 0;
     trc_leave((struct trc_seg *)(uintptr_t)now);
     if (other)
@@ -603,8 +606,7 @@ follow_start(struct follow *w)
         return rc;
     ask_state(w->f, &ended, &w->snap.generation);
     if (ended)
-        return fct_fail(FCT_EX_UNAV, "trace: the daemon has ended; without --follow, "
-            "fdctl trace shows what it left");
+        return fct_fail(FCT_EX_UNAV, "trace: the daemon has ended");
     if (w->o->has_last)
         back = w->o->last;
     else if (w->o->since != NULL || w->o->has_request)

@@ -14,6 +14,14 @@ static const struct cnt_row cnt_rows[] = {
 #undef CNT_WORKER
 };
 
+int
+cnt_fits(const struct cnt_seg *seg)
+{
+    return __atomic_load_n(&seg->magic, __ATOMIC_ACQUIRE) == CNT_MAGIC &&
+        seg->version == CNT_VERSION && seg->n_gate == CNT_N_GATE &&
+        seg->n_worker == CNT_N_WORKER && seg->n_hist == CNT_H__N;
+}
+
 size_t
 cnt_count(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters in the statistics segment: a named POSIX shared-memory object
- * that the gate makes and anyone in the group may map read-only. Gate and
- * worker each write their own section; the worker gets the descriptor.
+ * Counters in the statistics segment: a memfd that the gate makes and hands
+ * out for reading by the admin command stat_fd. Gate and worker each write
+ * their own section; the worker inherits the descriptor.
  *
  * Plain uint64_t, written with relaxed atomics. Each counter has one
  * writing thread (cnt_add, cnt_set). Readers may see neighbours of different
@@ -24,6 +24,7 @@
 
 #define CNT_MAGIC   0x54534446u
 #define CNT_VERSION 2u
+#define CNT_MEMFD   "fdd-stat" /* as /proc/PID/fd of the gate shows it */
 
 struct cnt_gate {
 #define CNT_GATE(name, kind, unit, help) uint64_t name;
@@ -83,6 +84,8 @@ struct cnt_row {
     size_t offset;               /* in struct cnt_seg */
 };
 size_t cnt_count(void);
+/* Is it whole, and of the layout that this program was made with? */
+int cnt_fits(const struct cnt_seg *seg);
 const struct cnt_row *cnt_row(size_t i);
 
 /* One histogram, in the order of enum cnt_hist_idx. */

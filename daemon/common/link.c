@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -18,34 +19,37 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
 
-#define LNK_TRIES 64
-
 /* Waiting for parameters that are half written. */
 #define LNK_PAR_TRIES   100
 #define LNK_PAR_WAIT_NS 50000u
 
-/* A name that only lives between shm_open and shm_unlink; O_EXCL decides. */
+/* A name that only lives between shm_open and shm_unlink. Everybody may make files in
+ * that folder: nobody can guess it, O_EXCL takes none that is there, and what was
+ * opened must be ours. */
 static int
 lnk_shm(void)
 {
     char name[64];
+    uint64_t r[2];
+    struct stat st;
+    int fd, rc = 0;
 
-    for (int i = 0; i < LNK_TRIES; i++) {
-        struct timespec ts;
-        int fd;
-
-        (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-        (void)snprintf(name, sizeof(name), "/fdd-link-%d-%lx-%d", (int)getpid(),
-            (unsigned long)ts.tv_nsec, i);
-        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-        if (fd >= 0) {
-            (void)shm_unlink(name);
-            return fd;
-        }
-        if (errno != EEXIST)
-            return -errno;
-    }
-    return -EEXIST;
+    if (getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
+        return -EIO;
+    (void)snprintf(name, sizeof(name), "/fdd-link-%016llx%016llx", (unsigned long long)r[0],
+        (unsigned long long)r[1]);
+    fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0)
+        return -errno;
+    (void)shm_unlink(name);
+    if (fstat(fd, &st) != 0)
+        rc = -errno;
+    else if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        rc = -EPERM;
+    if (rc == 0)
+        return fd;
+    (void)close(fd);
+    return rc;
 }
 
 int

@@ -13,6 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008u
+#endif
+
 void *
 mem_zalloc(size_t bytes)
 {
@@ -77,38 +81,43 @@ mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret)
 /* ---- shared memory -------------------------------------------------------- */
 
 int
-mem_share(const char *name, const char *anon, gid_t gid, mode_t alone, size_t bytes,
-    void **ret, int *ret_fd)
+mem_share(const char *name, size_t bytes, void **ret, int *ret_fd)
 {
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     void *p;
-    int fd, rc;
+    int rc;
 
-    if (name != NULL) {
-        (void)shm_unlink(name);
-        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
-    } else {
-        fd = memfd_create(anon, MFD_CLOEXEC);
-    }
+    if (fd < 0 && errno == EINVAL) /* kernel before 6.3 */
+        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    if (gid == (gid_t)-1 || fchown(fd, (uid_t)-1, gid) != 0)
-        rc = fchmod(fd, alone);
-    else
-        rc = fchmod(fd, 0640);
-    /* Take the pages now: a full /dev/shm must be an error here, not a
+    rc = fchmod(fd, 0400) != 0 ? -errno : 0;
+    /* Take the pages now: too little memory must be an error here, not a
      * SIGBUS later. */
-    rc = rc != 0 ? -errno : -posix_fallocate(fd, 0, (off_t)bytes);
+    if (rc == 0)
+        rc = -posix_fallocate(fd, 0, (off_t)bytes);
+    if (rc == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        rc = -errno;
     if (rc == 0) {
         p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         rc = p == MAP_FAILED ? -errno : 0;
     }
     if (rc != 0) {
-        mem_unshare(name, NULL, 0, fd);
+        (void)close(fd);
         return rc;
     }
     *ret = p;
     *ret_fd = fd;
     return 0;
+}
+
+void
+mem_unshare(void *p, size_t bytes, int fd)
+{
+    if (p != NULL)
+        (void)munmap(p, bytes);
+    if (fd >= 0)
+        (void)close(fd);
 }
 
 int
@@ -122,13 +131,21 @@ mem_reopen(int fd)
     return ro >= 0 ? ro : -errno;
 }
 
-void
-mem_unshare(const char *name, void *p, size_t bytes, int fd)
+int
+mem_look(int fd, size_t bytes, const void **ret)
 {
-    if (p != NULL)
-        (void)munmap(p, bytes);
-    if (fd >= 0)
-        (void)close(fd);
-    if (name != NULL && name[0] != '\0')
-        (void)shm_unlink(name);
+    struct stat st;
+    void *p;
+    int seals;
+
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != (off_t)bytes)
+        return -EPROTO;
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+        return -EPROTO;
+    p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    *ret = p;
+    return 0;
 }

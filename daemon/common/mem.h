@@ -26,16 +26,20 @@ void *mem_aligned(size_t align, size_t bytes);
 int mem_add_u64(uint64_t a, uint64_t b, uint64_t *ret);
 int mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret);
 
-/* A new shared memory object of bytes zeros, mapped: POSIX shared memory called
- * name (an old one goes first), or an anonymous one called anon where name is
- * NULL. Group gid reads it (mode 0640); where that is (gid_t)-1 or cannot be
- * given, the mode is alone. 0 or -errno. */
-int mem_share(const char *name, const char *anon, gid_t gid, mode_t alone, size_t bytes,
-    void **ret, int *ret_fd);
-/* Its file opened anew for reading alone, so that who gets this descriptor cannot
- * write through it: a descriptor, or -errno. Needs /proc. */
+/* ---- shared memory -------------------------------------------------------- */
+
+/* A new memfd of bytes zeros, mapped. It has no name that others could take first;
+ * name is what /proc/PID/fd shows of it. Mode 0400: a descriptor of it cannot be
+ * opened anew for writing by another user. Sealed against resizing. 0 or -errno. */
+int mem_share(const char *name, size_t bytes, void **ret, int *ret_fd);
+/* Unmap and close what mem_share() made; each may be missing. */
+void mem_unshare(void *p, size_t bytes, int fd);
+/* Its file opened anew for reading alone, to be handed out: a duplicate of fd can
+ * write. A descriptor, or -errno. Needs /proc. */
 int mem_reopen(int fd);
-/* Unmap, close and unlink what mem_share() made; each may be missing. */
-void mem_unshare(const char *name, void *p, size_t bytes, int fd);
+/* Map another process's memfd of exactly these bytes for reading; fd stays open.
+ * 0; -EPROTO: of another size, no memfd, or its owner could shrink it, which would
+ * end a reader by SIGBUS; else -errno. */
+int mem_look(int fd, size_t bytes, const void **ret);
 
 #endif

@@ -5,12 +5,9 @@
 #include "daemon/common/trace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
@@ -19,12 +16,11 @@
 /* ---- gate ------------------------------------------------------------------------- */
 
 int
-trc_create(const char *name, gid_t gid, const uint64_t boot_id[2], struct trc_seg **ret_seg,
-    int *ret_fd)
+trc_create(const uint64_t boot_id[2], struct trc_seg **ret_seg, int *ret_fd)
 {
     struct trc_seg *seg;
     void *p;
-    int rc = mem_share(name, "fdd-trace", gid, 0600, sizeof(*seg), &p, ret_fd);
+    int rc = mem_share(TRC_MEMFD, sizeof(*seg), &p, ret_fd);
 
     if (rc != 0)
         return rc;
@@ -40,11 +36,11 @@ trc_create(const char *name, gid_t gid, const uint64_t boot_id[2], struct trc_se
 }
 
 void
-trc_destroy(const char *name, struct trc_seg *seg, int fd)
+trc_destroy(struct trc_seg *seg, int fd)
 {
     if (seg != NULL)
         fdr_store_release(&seg->magic, 0);
-    mem_unshare(name, seg, sizeof(*seg), fd);
+    mem_unshare(seg, sizeof(*seg), fd);
 }
 
 /* ---- worker ------------------------------------------------------------------------ */
@@ -56,29 +52,23 @@ trc_check(const struct trc_seg *seg)
         seg->n_step == TRC_STEPS && seg->n_event == TRC_EVENTS;
 }
 
-static int
-trc_map(int fd, int prot, struct trc_seg **ret)
+int
+trc_join(int fd, struct trc_seg **ret_seg)
 {
     struct trc_seg *seg;
     struct stat st;
 
     if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof(*seg))
-        return -EPROTO;
-    seg = mmap(NULL, sizeof(*seg), prot, MAP_SHARED, fd, 0);
+        return -EINVAL;
+    seg = mmap(NULL, sizeof(*seg), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (seg == MAP_FAILED)
-        return -errno;
+        return -EINVAL;
     if (!trc_check(seg)) {
         (void)munmap(seg, sizeof(*seg));
-        return -EPROTO;
+        return -EINVAL;
     }
-    *ret = seg;
+    *ret_seg = seg;
     return 0;
-}
-
-int
-trc_join(int fd, struct trc_seg **ret_seg)
-{
-    return trc_map(fd, PROT_READ | PROT_WRITE, ret_seg) != 0 ? -EINVAL : 0;
 }
 
 void
@@ -146,17 +136,17 @@ trc_put_event(struct trc *t, uint64_t t_ns, enum trc_kind kind, uint64_t id,
 /* ---- readers ------------------------------------------------------------------------ */
 
 int
-trc_open(const char *name, const struct trc_seg **ret_seg)
+trc_look(int fd, const struct trc_seg **ret_seg)
 {
-    struct trc_seg *seg;
-    int fd = shm_open(name, O_RDONLY | O_CLOEXEC, 0), rc;
+    const void *p;
+    int rc = mem_look(fd, sizeof(struct trc_seg), &p);
 
-    if (fd < 0)
-        return -errno;
-    rc = trc_map(fd, PROT_READ, &seg);
-    (void)close(fd);
+    if (rc == 0 && !trc_check(p)) {
+        (void)munmap((void *)(uintptr_t)p, sizeof(struct trc_seg));
+        rc = -EPROTO;
+    }
     if (rc == 0)
-        *ret_seg = seg;
+        *ret_seg = p;
     return rc;
 }
 

@@ -2,13 +2,13 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The step trace: a ring of the last TRC_STEPS engine steps and one of the
- * last TRC_EVENTS events in the lives of requests, in a named POSIX shared
- * memory object of its own beside the statistics segment. Always on. The
- * gate makes it, the worker's engine thread alone writes it, and it outlives
- * the worker: what a dead worker did last stays readable.
+ * last TRC_EVENTS events in the lives of requests, in a memfd of its own
+ * beside the statistics segment. Always on. The gate makes it, the worker's
+ * engine thread alone writes it, and it outlives the worker: what a dead
+ * worker did last stays readable.
  *
  * It tells when whose request ran and how long it was, so it is for
- * administrators: mode 0640, group ipc.admin_group. It holds no text.
+ * administrators: the admin command trace_fd hands it out. It holds no text.
  *
  * A record's first word is 0 while it is being written; when it is whole it
  * is its number (counted from 1) shifted left by one, and 1 in the lowest bit
@@ -22,14 +22,12 @@
 #define FDD_DAEMON_COMMON_TRACE_H
 
 #include <stdint.h>
-#include <sys/types.h>
 
 #define TRC_MAGIC   0x43525446u
 #define TRC_VERSION 1u
 #define TRC_STEPS   4096u     /* powers of two */
 #define TRC_EVENTS  16384u
-/* Appended to the statistics segment's name. */
-#define TRC_SUFFIX  "-trace"
+#define TRC_MEMFD   "fdd-trace" /* as /proc/PID/fd of the gate shows it */
 
 enum trc_flag {
     TRC_DONE = 1,             /* collected: the times below are all there */
@@ -102,10 +100,9 @@ struct trc_seg {
 
 /* ---- gate ------------------------------------------------------------------------- */
 
-/* name NULL: anonymous. gid (gid_t)-1: the owner alone. 0 or -errno. */
-int trc_create(const char *name, gid_t gid, const uint64_t boot_id[2],
-    struct trc_seg **ret_seg, int *ret_fd);
-void trc_destroy(const char *name, struct trc_seg *seg, int fd);
+/* 0 or -errno. */
+int trc_create(const uint64_t boot_id[2], struct trc_seg **ret_seg, int *ret_fd);
+void trc_destroy(struct trc_seg *seg, int fd);
 
 /* ---- worker: the engine thread -------------------------------------------------------- */
 
@@ -129,8 +126,9 @@ void trc_put_event(struct trc *t, uint64_t t_ns, enum trc_kind kind, uint64_t id
 
 /* ---- readers -------------------------------------------------------------------------- */
 
-/* Map by name, read-only. 0, -ENOENT, -EACCES, ..., -EPROTO: another version's. */
-int trc_open(const char *name, const struct trc_seg **ret_seg);
+/* Map what fd names, which stays open, for reading. 0; -EPROTO: no trace, or another
+ * version's; else -errno. */
+int trc_look(int fd, const struct trc_seg **ret_seg);
 uint64_t trc_n_step(const struct trc_seg *seg);
 uint64_t trc_n_event(const struct trc_seg *seg);
 /* Record number i, counted from 1. 0: overwritten, being written or not there. */

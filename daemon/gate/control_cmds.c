@@ -17,7 +17,6 @@
 #include "daemon/gate/gate.h"
 #include "daemon/gate/intake.h"
 #include "daemon/gate/relay.h"
-#include "daemon/gate/statseg.h"
 #include "libclient/fdname.h"
 
 #define INT(v) json_integer((json_int_t)(v))
@@ -178,7 +177,6 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "socket", json_string(g->rt.socket));
     ctl_put(r, "socket_unit", ctl_socket_unit(g));
     ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
-    ctl_put(r, "shm", json_string(g->seg_name));
     ctl_put(r, "sessions", INT(g->n_ses));
     ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "queued", (json_int_t)g->fair.n_queued,
@@ -209,7 +207,7 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     (void)c;
     if (r != NULL)
         return r;
-    seg_tick(g, now_ns);
+    gate_gauges(g, now_ns);
     r = ctl_ok();
     list = json_array();
     for (size_t i = 0; i < cnt_count(); i++) {
@@ -221,7 +219,6 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
             "kind", row->kind == CNT_gauge ? "gauge" : "counter", "unit", row->unit,
             "value", (json_int_t)cnt_get(v), "help", row->help));
     }
-    ctl_put(r, "shm", json_string(g->seg_name));
     ctl_put(r, "counters", list);
     return r;
 }

@@ -107,22 +107,17 @@ free_gate:
 }
 
 int
-gate_open(struct gate *g, const char *seg_shm_name)
+gate_open(struct gate *g)
 {
     long n_cpu = sysconf(_SC_NPROCESSORS_ONLN);
-    int rc = seg_open(seg_shm_name, g->rt.group, g->boot_id, &g->seg, &g->seg_fd);
+    int rc = seg_open(g->boot_id, &g->seg, &g->seg_fd);
 
     if (rc != 0)
         return rc;
-    if (seg_shm_name != NULL)
-        (void)snprintf(g->seg_name, sizeof(g->seg_name), "%s", seg_shm_name);
     g->cnt = &g->seg->g;
     loopstat_init(&g->loop, g->cnt, g->seg->h);
     log_count(&g->cnt->log_dropped);
-    if (seg_shm_name != NULL)
-        (void)snprintf(g->trc_name, sizeof(g->trc_name), "%s" TRC_SUFFIX, seg_shm_name);
-    rc = trc_create(seg_shm_name != NULL ? g->trc_name : NULL, g->rt.admin_group, g->boot_id,
-        &g->trc, &g->trc_fd);
+    rc = trc_create(g->boot_id, &g->trc, &g->trc_fd);
     if (rc != 0)
         return rc;
     if (g->par->ipc_spin_us >= 0)
@@ -155,8 +150,8 @@ gate_free(struct gate *g)
     free(g->ses);
     fair_fini(&g->fair);
     (void)log_fini();
-    trc_destroy(g->trc_name, g->trc, g->trc_fd);
-    seg_close(g->seg_name, g->seg, g->seg_fd);
+    trc_destroy(g->trc, g->trc_fd);
+    seg_close(g->seg, g->seg_fd);
     rtd_fini(&g->rt);
     (void)par_free(g->ps_file);
     (void)par_free(g->ps);
@@ -410,6 +405,26 @@ gate_is_full(const struct gate *g)
 }
 
 void
+gate_gauges(struct gate *g, uint64_t now_ns)
+{
+    const struct wrk *w = &g->wrk[0];
+    const struct seg_now now = {
+        .uptime_ns = now_ns - g->t_boot,
+        .sessions = g->n_ses,
+        .requests_queued = g->fair.n_queued,
+        .requests_running = g->jnl.n_open - g->fair.n_queued,
+        .journal_bytes = g->jnl.bytes,
+        .queued_tokens = g->fair.cost_queued,
+        .drain_rate = (uint64_t)drain_rate(&g->fair.drain, now_ns),
+        .generation = w->generation,
+        .worker_pid = (int32_t)w->pid,
+        .model = w->st == WRK_READY ? w->ready.info.model_name : NULL,
+    };
+
+    seg_tick(g->seg, &now);
+}
+
+void
 gate_tick(struct gate *g, uint64_t now_ns)
 {
     g->t_tick = now_ns;
@@ -420,7 +435,7 @@ gate_tick(struct gate *g, uint64_t now_ns)
     for (uint32_t i = 0; i < g->n_wrk && g->exit_code < 0; i++)
         (void)sup_poll(g, &g->wrk[i], now_ns);
     ctl_tick(g, now_ns);
-    seg_tick(g, now_ns);
+    gate_gauges(g, now_ns);
     if (g->st == GATE_STOPPING && g->stop_phase < 3)
         gate_stop_tick(g, now_ns);
     if (g->st == GATE_DEGRADED && now_ns - g->t_degraded >= gate_linger_ns(g))

@@ -84,10 +84,8 @@ struct gate {
     struct cnt_gate *cnt;
     struct loopstat loop;
     int seg_fd;
-    char seg_name[32];
     struct trc_seg *trc;
     int trc_fd;
-    char trc_name[48];
 
     uint64_t now;             /* of this round */
     uint64_t t_tick;
@@ -109,14 +107,16 @@ struct gate {
 
 /* Take over ps. No sockets, folders or processes yet. NULL: no memory. */
 struct gate *gate_new(struct par_set *ps, uint64_t now_ns);
-/* Bring up the statistics segment under name (NULL: anonymous). -errno. */
-int gate_open(struct gate *g, const char *seg_shm_name);
+/* Bring up the statistics and the trace segment. -errno. */
+int gate_open(struct gate *g);
 struct gate *gate_free(struct gate *g);
 
 /* One round without system calls beyond wake-ups. Returns the work done. */
 int gate_poll(struct gate *g, uint64_t now_ns);
 /* Timers; called by gate_poll when a tick has passed. */
 void gate_tick(struct gate *g, uint64_t now_ns);
+/* The gauges of the statistics segment as they are now. */
+void gate_gauges(struct gate *g, uint64_t now_ns);
 /* Look at the sockets, waiting at most timeout_ms. */
 int gate_events(struct gate *g, int timeout_ms);
 /* Until the end; returns the exit code. */

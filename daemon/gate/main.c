@@ -22,7 +22,6 @@
 #include "daemon/gate/conf.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/offloop.h"
-#include "daemon/gate/statseg.h"
 #include "libclient/fdwhere.h"
 
 #define MAIN_FDS 256u /* descriptors besides the sessions' */
@@ -229,7 +228,6 @@ static int
 main_open(struct gate *g)
 {
     char err[RTD_ERR_BYTES] = "";
-    char name[SEG_NAME_BYTES];
     int rc;
 
     rtd_groups(&g->rt, g->par);
@@ -247,10 +245,9 @@ main_open(struct gate *g)
         log_error("gate: %s", err);
         return rc;
     }
-    seg_name(g->rt.dir, name);
-    rc = gate_open(g, name);
+    rc = gate_open(g);
     if (rc != 0) {
-        log_error("gate: cannot make the statistics segments /dev/shm%s*: %s", name,
+        log_error("gate: cannot make the statistics and trace segments: %s",
             strerror(-rc));
         return EX_OSERR;
     }

@@ -5,31 +5,18 @@
 #include "daemon/gate/statseg.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
-#include "daemon/gate/gate.h"
 #include "libclient/fdring.h"
 
-void
-seg_name(const char *runtime_dir, char *ret)
-{
-    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a 64 */
-
-    for (const unsigned char *p = (const unsigned char *)runtime_dir; *p != '\0'; p++)
-        h = (h ^ *p) * 0x100000001b3ull;
-    (void)snprintf(ret, SEG_NAME_BYTES, "/fdd-%016llx", (unsigned long long)h);
-}
-
 int
-seg_open(const char *name, gid_t gid, const uint64_t boot_id[2], struct cnt_seg **ret_seg,
-    int *ret_fd)
+seg_open(const uint64_t boot_id[2], struct cnt_seg **ret_seg, int *ret_fd)
 {
     struct cnt_seg *seg;
     void *p;
-    int rc = mem_share(name, "fdd-stat", gid, 0640, sizeof(*seg), &p, ret_fd);
+    int rc = mem_share(CNT_MEMFD, sizeof(*seg), &p, ret_fd);
 
     if (rc != 0)
         return rc;
@@ -48,29 +35,28 @@ seg_open(const char *name, gid_t gid, const uint64_t boot_id[2], struct cnt_seg 
 }
 
 void
-seg_close(const char *name, struct cnt_seg *seg, int fd)
+seg_close(struct cnt_seg *seg, int fd)
 {
     /* whoever watches sees the end */
     if (seg != NULL)
         fdr_store_release(&seg->magic, 0);
-    mem_unshare(name, seg, sizeof(*seg), fd);
+    mem_unshare(seg, sizeof(*seg), fd);
 }
 
 void
-seg_tick(struct gate *g, uint64_t now_ns)
+seg_tick(struct cnt_seg *seg, const struct seg_now *now)
 {
-    struct cnt_gate *c = g->cnt;
+    struct cnt_gate *c = &seg->g;
 
-    cnt_set(&c->uptime_ns, now_ns - g->t_boot);
-    cnt_set(&c->sessions, g->n_ses);
-    cnt_set(&c->requests_queued, g->fair.n_queued);
-    cnt_set(&c->requests_running, g->jnl.n_open - g->fair.n_queued);
-    cnt_set(&c->journal_bytes, g->jnl.bytes);
-    cnt_set(&c->queued_tokens, g->fair.cost_queued);
-    cnt_set(&c->drain_rate, (uint64_t)drain_rate(&g->fair.drain, now_ns));
-    g->seg->worker_pid = (int32_t)g->wrk[0].pid;
-    g->seg->generation = g->wrk[0].generation;
-    if (g->wrk[0].st == WRK_READY && g->seg->model[0] == '\0')
-        (void)snprintf(g->seg->model, sizeof(g->seg->model), "%.*s",
-            (int)sizeof(g->wrk[0].ready.info.model_name), g->wrk[0].ready.info.model_name);
+    cnt_set(&c->uptime_ns, now->uptime_ns);
+    cnt_set(&c->sessions, now->sessions);
+    cnt_set(&c->requests_queued, now->requests_queued);
+    cnt_set(&c->requests_running, now->requests_running);
+    cnt_set(&c->journal_bytes, now->journal_bytes);
+    cnt_set(&c->queued_tokens, now->queued_tokens);
+    cnt_set(&c->drain_rate, now->drain_rate);
+    seg->worker_pid = now->worker_pid;
+    seg->generation = now->generation;
+    if (now->model != NULL && seg->model[0] == '\0')
+        (void)snprintf(seg->model, sizeof(seg->model), "%s", now->model);
 }

@@ -105,11 +105,13 @@ open_stat(struct worker *w)
         st.st_size >= (off_t)sizeof(struct cnt_seg)) {
         p = mmap(NULL, sizeof(struct cnt_seg), PROT_READ | PROT_WRITE, MAP_SHARED,
             w->stat_fd, 0);
-        if (p != MAP_FAILED) {
+        if (p != MAP_FAILED && cnt_fits(p)) {
             w->stat = p;
             w->stat_mapped = 1;
             return 0;
         }
+        if (p != MAP_FAILED)
+            (void)munmap(p, sizeof(struct cnt_seg));
     }
     w->stat = mem_aligned(_Alignof(struct cnt_seg), sizeof(struct cnt_seg));
     return w->stat != NULL ? 0 : -ENOMEM;

@@ -196,7 +196,7 @@ calls(void)
     uint64_t t0, put, see, ev;
     int fd;
 
-    SIM_CHECK(trc_create(NULL, (gid_t)-1, boot, &seg, &fd) == 0);
+    SIM_CHECK(trc_create(boot, &seg, &fd) == 0);
     trc_init(&t, seg, 1);
     t0 = clk_now_ns();
     for (uint64_t i = 1; i <= N_CALL; i++) {
@@ -217,7 +217,7 @@ calls(void)
     (void)printf("%-52s %8.1f ns\n", "an event in the trace", (double)ev / N_CALL);
     (void)printf("%-52s %8.1f ns\n", "a value in a histogram, 1 ms between tokens",
         (double)see / N_CALL);
-    trc_destroy(NULL, seg, fd);
+    trc_destroy(seg, fd);
 }
 
 int

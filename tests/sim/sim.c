@@ -218,7 +218,7 @@ sim_new(const struct sim_cfg *cfg)
     s->reqs = mem_array((size_t)cfg->max_reqs, sizeof(*s->reqs));
     s->blob = mem_zalloc(SIM_BLOB);
     if (!cfg->no_instruments)
-        SIM_CHECK(trc_create(NULL, (gid_t)-1, boot, &s->trc_seg, &s->trc_fd) == 0);
+        SIM_CHECK(trc_create(boot, &s->trc_seg, &s->trc_fd) == 0);
     trc_init(&s->trc, s->trc_seg, 1);
     SIM_CHECK(s->cnt != NULL && s->reqs != NULL && s->blob != NULL);
     sim_program(s);
@@ -263,7 +263,7 @@ sim_free(struct sim *s)
     (void)mdl_free(s->prog);
     lnk_leave(s->seg);
     if (s->trc_seg != NULL)
-        trc_destroy(NULL, s->trc_seg, s->trc_fd);
+        trc_destroy(s->trc_seg, s->trc_fd);
     (void)close(s->fd);
     free(s->cnt);
     free(s->reqs);

@@ -255,13 +255,13 @@ until_true 20 grep -qx 'fdd_up 0' "$f" || fail "the file does not say that the d
 expect 69 ctl stat -1
 start --set model.path="$DEMO"
 until_true 20 grep -qx 'fdd_up 1' "$f" || fail "the file does not follow the new daemon"
-# a gate that was killed leaves its segment behind
+# a gate that was killed says no goodbye
 kill -KILL "$fdd_pid"
 wait "$fdd_pid" 2>/dev/null
 fdd_pid=
 until_true 20 grep -qx 'fdd_up 0' "$f" || fail "the file trusts a dead daemon"
 expect 69 ctl stat -1
-has "$out" 'has ended'
+has "$out" 'no daemon with the runtime folder'
 start --set model.path="$DEMO"
 until_true 20 grep -qx 'fdd_up 1' "$f" || fail "the file does not follow the third daemon"
 kill -TERM $exporter

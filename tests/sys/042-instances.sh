@@ -61,8 +61,9 @@ done
 [ "$("$FDCTL" --runtime-dir "$run" --instance lamb status --json | json 'd["model"]["name"]')" = lamb ] ||
     fail "--runtime-dir with --instance"
 "$FDCTL" --instance qwen generate -p abc --max-tokens 4 >/dev/null || fail "generate"
-shm() { "$FDCTL" --instance "$1" status --json | json 'd["shm"]'; }
-[ -n "$(shm qwen)" ] && [ "$(shm qwen)" != "$(shm lamb)" ] || fail "two instances share their statistics"
+of() { "$FDCTL" --instance "$1" stat -1 --json | json '(d["gate_pid"], d["model"])'; }
+[ "$(of qwen)" = "(${pids[0]}, 'quail')" ] && [ "$(of lamb)" = "(${pids[1]}, 'lamb')" ] ||
+    fail "two instances share their statistics: $(of qwen), $(of lamb)"
 
 # ---- fdctl ls
 expect 0 "$FDCTL" ls

@@ -59,7 +59,7 @@ fix_open(struct fix *f, const char *const *sets)
     f->g = gate_new(ps, f->now);
     ASSERT(f->g != NULL);
     f->g->spawn = fix_spawn;
-    ASSERT_Z(gate_open(f->g, NULL));
+    ASSERT_Z(gate_open(f->g));
     ASSERT_Z(sup_start(f->g, &f->g->wrk[0], f->now));
 }
 

@@ -141,7 +141,7 @@ test_limits(void **state)
     run("limits");
     is("memlock", "note", "unknown: /proc/self/limits", "host");
     is("huge pages", "note", "unknown", "host");
-    is("/dev/shm", "warn", "No such file", "mount -t tmpfs");
+    is("/dev/shm", "fail", "No such file", "mount -t tmpfs");
     put("/proc/self/limits", LIMITS("8388608              8388608 ", "1024 1048576"));
     put("/dev/shm/x", "");
     put("/proc/meminfo", "MemTotal: 1000 kB\nSwapTotal: 100 kB\nSwapFree: 10 kB\n"

@@ -24,6 +24,7 @@
 
 #include "tests/unit/listen.h"
 #include "tools/fdctl.h"
+#include "tools/fdctl_stat.h"
 
 static char err[512];
 
@@ -671,10 +672,42 @@ test_admin(void **state)
     rmdir(dir);
 }
 
+/* Text of a stranger's does nothing to a terminal. */
+static void
+test_plain(void **state)
+{
+    static const struct { const char *in, *out; } c[] = {
+        { "", "" }, { "Qwen3-0.6B", "Qwen3-0.6B" }, { "caf\xc3\xa9 \xe2\x82\xac", "caf\xc3\xa9 \xe2\x82\xac" },
+        { "a\033[2Jb", "a\\x1b[2Jb" }, { "a\nb\tc\r\x7f", "a\\x0ab\\x09c\\x0d\\x7f" },
+        { "\xc2\x9b" "31m", "\\x9b31m" }, { "\x9b" "31m", "\xef\xbf\xbd" "31m" },
+        { "cut\xe2\x82", "cut\xef\xbf\xbd\xef\xbf\xbd" } };
+    char text[64];
+    struct cnt_seg *seg = calloc(1, sizeof(*seg)), *snap = calloc(1, sizeof(*snap));
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        fct_plain(c[i].in, SIZE_MAX, text, sizeof(text));
+        assert_string_equal(text, c[i].out);
+    }
+    memset(text, 'z', sizeof(text));
+    fct_plain("ab\033c", SIZE_MAX, text, 6);
+    assert_string_equal(text, "ab");
+    fct_plain("abcdef", 3, text, sizeof(text));
+    assert_string_equal(text, "abc");
+    /* nor does a name that has no end */
+    memset(seg->model, '\033', sizeof(seg->model));
+    stt_snap(seg, snap);
+    assert_null(strchr(snap->model, '\033'));
+    assert_true(strlen(snap->model) > 100 && strlen(snap->model) < sizeof(snap->model));
+    free(snap);
+    free(seg);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_cli), cmocka_unit_test(test_cli_errors),
         cmocka_unit_test(test_generate_arguments), cmocka_unit_test(test_exit_codes),
         cmocka_unit_test(test_ids), cmocka_unit_test(test_utf8),

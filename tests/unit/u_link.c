@@ -11,10 +11,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
@@ -59,6 +61,44 @@ t_join_refuses(void **state)
     assert_null(seg);
     (void)close(fd);
     assert_int_equal(lnk_join(-1, &seg), -EBADF);
+}
+
+/* The name that a segment had for a moment says nothing of the next one's. */
+static void
+t_name(void **state)
+{
+    struct lnk_seg *seg[2];
+    char link[64], path[96], *name[2];
+    struct stat st;
+    int fd[2], same = 0;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ssize_t n;
+
+        assert_int_equal(lnk_create(NULL, 1, &seg[i], &fd[i]), 0);
+        assert_int_equal(fstat(fd[i], &st), 0);
+        assert_int_equal(st.st_nlink, 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd[i]);
+        n = readlink(link, path, sizeof(path) - 1);
+        assert_true(n > 0);
+        path[n] = '\0';
+        name[i] = strstr(path, "/fdd-link-");
+        assert_non_null(name[i]);
+        name[i] = strdup(name[i] + 10);
+        assert_int_equal(strspn(name[i], "0123456789abcdef"), 32);
+        assert_string_equal(name[i] + 32, " (deleted)");
+    }
+    /* 2 of 32 on average, by chance */
+    for (int i = 0; i < 32; i++)
+        same += name[0][i] == name[1][i];
+    assert_true(same < 14);
+    for (int i = 0; i < 2; i++) {
+        lnk_leave(seg[i]);
+        (void)close(fd[i]);
+        free(name[i]);
+    }
 }
 
 /* Random lengths through many wraps, both ways, against what was sent. */
@@ -293,6 +333,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_of_one_moment),
         cmocka_unit_test(t_join_refuses),
+        cmocka_unit_test(t_name),
         cmocka_unit_test(t_bad_peer),
         cmocka_unit_test(t_full),
         cmocka_unit_test(t_random),

@@ -13,11 +13,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/gate/statseg.h"
 #include "tests/unit/gate_fixture.h"
 
 #define READERS 71000
@@ -177,6 +181,77 @@ test_nothing_is_left(void **state)
     fix_close(&f);
 }
 
+/* Another user who has a descriptor cannot open its file anew. */
+static void
+test_not_opened_anew(void **state)
+{
+    char text[4096], path[32];
+    struct stat st;
+    struct fix f;
+    int fd, got, status = -1;
+    pid_t pid;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fd = dial(&f, READERS);
+    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
+    assert_true(take(fd, text, sizeof(text), &got) > 0);
+    assert_true(got >= 0);
+    assert_int_equal(fstat(got, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0400);
+    assert_int_equal(fcntl(got, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
+        F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+    pid = fork();
+    if (pid == 0) {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", got);
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(2);
+        if (open(path, O_RDWR) >= 0 || errno != EACCES)
+            _exit(1);
+        /* the owner may read it, and another only what it has */
+        _exit(geteuid() == 65534 && open(path, O_RDONLY) >= 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    (void)close(got);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* The gauges are the numbers given, and the model is told once. */
+static void
+test_gauges(void **state)
+{
+    static const uint64_t boot[2] = { 7, 8 };
+    struct seg_now now = { 1, 2, 3, 4, 5, 6, 7, 8, 9, NULL };
+    struct cnt_seg *seg;
+    int fd;
+
+    (void)state;
+    assert_int_equal(seg_open(boot, &seg, &fd), 0);
+    assert_true(cnt_fits(seg));
+    seg_tick(seg, &now);
+    assert_int_equal(seg->g.uptime_ns, 1);
+    assert_int_equal(seg->g.sessions, 2);
+    assert_int_equal(seg->g.requests_queued, 3);
+    assert_int_equal(seg->g.requests_running, 4);
+    assert_int_equal(seg->g.journal_bytes, 5);
+    assert_int_equal(seg->g.queued_tokens, 6);
+    assert_int_equal(seg->g.drain_rate, 7);
+    assert_int_equal(seg->generation, 8);
+    assert_int_equal(seg->worker_pid, 9);
+    assert_string_equal(seg->model, "");
+    now.model = "one";
+    seg_tick(seg, &now);
+    now.model = "two";
+    seg_tick(seg, &now);
+    assert_string_equal(seg->model, "one");
+    seg->version++;
+    assert_false(cnt_fits(seg));
+    seg_close(seg, fd);
+}
+
 int
 main(void)
 {
@@ -184,6 +259,8 @@ main(void)
         cmocka_unit_test(test_who_gets_what),
         cmocka_unit_test(test_one_on_its_way),
         cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_not_opened_anew),
+        cmocka_unit_test(test_gauges),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,7 @@ setup(void **state)
     struct fx *x = calloc(1, sizeof(*x));
 
     assert_non_null(x);
-    assert_int_equal(trc_create(NULL, (gid_t)-1, boot, &x->seg, &x->fd), 0);
+    assert_int_equal(trc_create(boot, &x->seg, &x->fd), 0);
     trc_init(&x->t, x->seg, 1);
     *state = x;
     return 0;
@@ -51,7 +51,7 @@ teardown(void **state)
 {
     struct fx *x = *state;
 
-    trc_destroy(NULL, x->seg, x->fd);
+    trc_destroy(x->seg, x->fd);
     free(x);
     return 0;
 }
@@ -223,7 +223,7 @@ test_null(void **state)
     assert_int_equal(t.epoch, 0);
     assert_int_equal(s.generation, 0);
     trc_leave(NULL);
-    trc_destroy(NULL, NULL, -1);
+    trc_destroy(NULL, -1);
 }
 
 /* ---- writer and readers at the same time ----------------------------------------- */
@@ -386,36 +386,29 @@ test_join(void **state)
 }
 
 static void
-test_named(void **state)
+test_look(void **state)
 {
-    struct trc_seg *seg;
+    struct fx *x = *state;
     const struct trc_seg *seen;
-    struct stat st;
-    char name[64];
-    int fd, fd2;
+    int fd;
 
-    (void)state;
-    snprintf(name, sizeof(name), "/fdd-u_trace-%ld" TRC_SUFFIX, (long)getpid());
-    assert_int_equal(trc_open(name, &seen), -ENOENT);
-    assert_int_equal(trc_create("/no/such/name", (gid_t)-1, boot, &seg, &fd), -EINVAL);
-    assert_int_equal(trc_create(name, (gid_t)-1, boot, &seg, &fd), 0);
-    assert_int_equal(fstat(fd, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(trc_open(name, &seen), 0);
+    assert_int_equal(trc_look(-1, &seen), -EPROTO);
+    assert_int_equal(trc_look(x->fd, &seen), 0);
     assert_int_equal(seen->boot_id[1], boot[1]);
     trc_leave((struct trc_seg *)(uintptr_t)seen);
-    seg->version++;
-    assert_int_equal(trc_open(name, &seen), -EPROTO);
-    trc_destroy(NULL, seg, fd);
-    /* what a daemon that was killed left is replaced, and may be of another version */
-    assert_int_equal(trc_create(name, getgid(), boot, &seg, &fd2), 0);
-    assert_int_equal(fstat(fd2, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0640);
-    assert_int_equal(trc_open(name, &seen), 0);
-    trc_destroy(name, seg, fd2);
-    assert_int_equal(__atomic_load_n(&seen->magic, __ATOMIC_RELAXED), 0);
+    x->seg->version++;
+    assert_int_equal(trc_look(x->fd, &seen), -EPROTO);
+    x->seg->version--;
+    /* who maps what its owner can cut short may be ended by SIGBUS */
+    fd = memfd_create("cut", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(write(fd, x->seg, sizeof(*x->seg)), (ssize_t)sizeof(*x->seg));
+    assert_int_equal(trc_look(fd, &seen), -EPROTO);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_int_equal(trc_look(fd, &seen), 0);
     trc_leave((struct trc_seg *)(uintptr_t)seen);
-    assert_int_equal(trc_open(name, &seen), -ENOENT);
+    assert_int_equal(ftruncate(fd, sizeof(*x->seg) + 4096), 0);
+    assert_int_equal(trc_look(fd, &seen), -EPROTO);
+    (void)close(fd);
 }
 
 /* ---- what fdctl makes of it ------------------------------------------------------ */
@@ -721,7 +714,7 @@ main(void)
         cmocka_unit_test_setup_teardown(test_race, setup, teardown),
         cmocka_unit_test_setup_teardown(test_half_written, setup, teardown),
         cmocka_unit_test_setup_teardown(test_join, setup, teardown),
-        cmocka_unit_test(test_named),
+        cmocka_unit_test_setup_teardown(test_look, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read_overwritten, setup, teardown),
         cmocka_unit_test_setup_teardown(test_derive, setup, teardown),
         cmocka_unit_test_setup_teardown(test_filter, setup, teardown),
