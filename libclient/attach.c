@@ -24,6 +24,9 @@
 #define DEFAULT_UNREAD     (16u << 20)
 #define DEFAULT_SPIN_NS    20000u
 #define SPIN_MIN_CPUS      5
+#define MAX_SQ_SLOTS       (1u << 16)  /* what a daemon gives at most */
+#define MAX_CQ_SLOTS       (1u << 20)
+#define MAX_GAPS           (1u << 20)  /* of a region beside slots and arena */
 
 const char *
 fdc_default_socket(void)
@@ -118,7 +121,7 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
      * reset first and of the answer that waits behind it then. */
     if (n < 0 && errno == ECONNRESET)
         n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (n <= 0)
+    if (n < 0)
         return FDP_E_DISCONNECTED;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
@@ -133,6 +136,8 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
                 extra = 1, close(fd);
         }
     }
+    if (n == 0)
+        return FDP_E_DISCONNECTED;
     if (extra || (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
         return FDP_E_PROTO;
     if (n < (ssize_t)offsetof(struct fdp_welcome, feat_on))
@@ -142,7 +147,7 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
     if (w->magic != FDP_MAGIC)
         return FDP_E_PROTO;
     if (w->err)
-        return w->err < 0 ? w->err : FDP_E_PROTO;
+        return fdc__told(w->err, FDP_E_PROTO);
     if (w->major != FDP_MAJOR)
         return FDP_E_VERSION;
     return n < (ssize_t)sizeof(*w) || got != FDP_N_FDS ? FDP_E_PROTO : 0;
@@ -179,16 +184,38 @@ fits(uint64_t off, uint64_t len, uint64_t total)
     return off >= FDP_C2D_SLOTS && off % 8 == 0 && off + len <= total;
 }
 
+/* A memfd of that size at least, and for good: what its owner can cut off ends
+ * this process with SIGBUS. */
+static int
+region_ok(int fd, uint32_t bytes)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    struct stat st;
+
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(fd, &st) == 0 &&
+        st.st_size >= (off_t)bytes;
+}
+
+/* A write to a pipe or a socket may block, or raise SIGPIPE; descriptors without
+ * a file type, as an eventfd's, do neither. */
+static int
+doorbell_ok(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == 0 &&
+        fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
+}
+
 /* The welcome message against itself and against the files it came with. */
 static int
 geometry_ok(const struct fdp_welcome *w, const int *fds)
 {
     uint64_t sq = (uint64_t)w->sq_slots * FDC_REQ_SLOT;
     uint64_t cq = (uint64_t)w->cq_slots * FDP_SLOT;
-    struct stat st;
 
     if (!is_pow2(w->sq_slots) || !is_pow2(w->cq_slots) ||
-        w->sq_slots > (1u << 20) || w->cq_slots > (1u << 24))
+        w->sq_slots > MAX_SQ_SLOTS || w->cq_slots > MAX_CQ_SLOTS)
         return 0;
     if (!fits(w->sq_off, sq, w->c2d_bytes) || w->arena_bytes % 8 ||
         !fits(w->arena_off, w->arena_bytes, w->c2d_bytes) ||
@@ -196,9 +223,11 @@ geometry_ok(const struct fdp_welcome *w, const int *fds)
         return 0;
     if (w->arena_off < w->sq_off + sq && w->sq_off < w->arena_off + w->arena_bytes)
         return 0;
-    if (fstat(fds[0], &st) || st.st_size < (off_t)w->c2d_bytes)
+    /* What lies before the arena is taken at once. */
+    if (w->c2d_bytes - sq - w->arena_bytes > MAX_GAPS || w->d2c_bytes - cq > MAX_GAPS)
         return 0;
-    return fstat(fds[1], &st) == 0 && st.st_size >= (off_t)w->d2c_bytes;
+    return region_ok(fds[0], w->c2d_bytes) && region_ok(fds[1], w->d2c_bytes) &&
+        doorbell_ok(fds[2]);
 }
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14; an older kernel says EINVAL */
@@ -213,8 +242,8 @@ map_regions(struct fdc *s, const int *fds)
     void *c, *d;
 
     c = mmap(NULL, s->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-    if (c == MAP_FAILED)
-        return FDP_E_NOMEM;
+    if (c == MAP_FAILED) /* not for writing, by its mode or a seal */
+        return errno == EACCES || errno == EPERM ? FDP_E_PROTO : FDP_E_NOMEM;
     s->c2d = (unsigned char *)c;
     /* Cursors and slots now; the arena's pages come as prompts touch them
      * (clearing all of them is most of a session's set-up). */
@@ -238,7 +267,8 @@ map_regions(struct fdc *s, const int *fds)
     s->arena = s->c2d + s->w.arena_off;
     s->a_size = s->w.arena_bytes;
     s->a_retired = s->sq.tail;
-    return 0;
+    /* A new ring is empty: cursors apart would be slots that nobody put there. */
+    return s->sq.head == s->sq.tail ? 0 : FDP_E_PROTO;
 }
 
 /* A page that reads 0 in a forked child: cheaper than getpid() on each call. */

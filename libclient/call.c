@@ -8,6 +8,8 @@
 
 #include "libclient/priv.h"
 
+#define MAX_ANSWER ((size_t)4 * FDP_MAX_BLOB) /* bytes that a call returns */
+
 typedef int (*take_fn)(void *ctx, const struct fdc_event *ev);
 
 static int
@@ -23,11 +25,13 @@ call(struct fdc *s, struct fdp_req *slot, const struct blob *b, int timeout_ms,
         return rc;
     while ((rc = fdc__next(r, &ev, deadline)) > 0) {
         if (ev.type == FDP_T_ERROR)
-            rc = ev.error->code < 0 ? ev.error->code : FDP_E_INTERNAL;
+            rc = ev.error->code;
         else if (ev.type == FDP_T_DONE)
             rc = 0;
         else
             rc = take(ctx, &ev);
+        if (rc == 0 && ev.type != FDP_T_DONE && fdc__over(deadline))
+            rc = FDP_E_TIMEOUT;
         if (rc < 0 || ev.type == FDP_T_DONE)
             break;
     }
@@ -52,6 +56,8 @@ take_growing(void *ctx, const struct fdc_event *ev)
         return 0;
     if (at != g->n)
         return FDP_E_PROTO;
+    if (at + add > MAX_ANSWER)
+        return FDP_E_NOMEM;
     if (at + add + 1 > g->cap) {
         size_t cap = g->cap ? g->cap * 2 : 4096;
         unsigned char *p;
@@ -142,9 +148,15 @@ fdc_free(void *ptr)
 static int
 take_info(void *ctx, const struct fdc_event *ev)
 {
-    if (ev->type == FDP_T_REPLY)
-        memcpy(ctx, ev->data,
-            ev->n < sizeof(struct fdp_info) ? ev->n : sizeof(struct fdp_info));
+    struct fdp_info *i = (struct fdp_info *)ctx;
+
+    if (ev->type != FDP_T_REPLY)
+        return 0;
+    memcpy(i, ev->data, ev->n < sizeof(*i) ? ev->n : sizeof(*i));
+    /* Callers print the name and walk the ids. */
+    i->model_name[sizeof(i->model_name) - 1] = '\0';
+    if (i->n_eos > sizeof(i->eos_ids) / sizeof(i->eos_ids[0]))
+        i->n_eos = sizeof(i->eos_ids) / sizeof(i->eos_ids[0]);
     return 0;
 }
 
@@ -225,12 +237,13 @@ fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms)
         if (rc < 0)
             return rc;
         if (rc == 0 || ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR)
-            return r->term == FDP_T_ERROR && r->end.error.code < 0 ?
-                r->end.error.code : 0;
+            return r->term == FDP_T_ERROR ? r->end.error.code : 0;
         if (ev.type == FDP_T_TEXT && ev.sample == 0) {
             r->text = ev.text;
             r->text_len = ev.n;
         }
+        if (r->text_len == 0 && fdc__over(deadline))
+            return FDP_E_TIMEOUT;
     }
     n = r->text_len < cap ? r->text_len : (uint32_t)cap;
     memcpy(buf, r->text, n);

@@ -3,15 +3,24 @@
 #include "config.h"
 
 #include <stddef.h>
+#include <string.h>
 
-#include "libclient/fdclient.h"
 #include "libclient/fdname.h"
+#include "libclient/priv.h"
 
 /* What a function returned: every number that is no error is success. */
 static const struct fdn_status *
 result(int status)
 {
     return fdn_status(status > 0 ? 0 : status);
+}
+
+int
+fdc__told(int code, int other)
+{
+    const struct fdn_status *st = fdn_status(code);
+
+    return code < 0 && (st == NULL || strcmp(st->cls, "LIBRARY") != 0) ? code : other;
 }
 
 const char *

@@ -23,6 +23,12 @@ fdc__deadline(int timeout_ms)
     return timeout_ms == 0 ? 0 : fdc__now() + (uint64_t)timeout_ms * 1000000u;
 }
 
+int
+fdc__over(uint64_t deadline)
+{
+    return deadline != 0 && deadline != FDC_NEVER && fdc__now() >= deadline;
+}
+
 static int
 is_forked(const struct fdc *s)
 {

@@ -15,6 +15,7 @@
 
 #include "libclient/priv.h"
 
+#define MAX_WAKEUPS 1024 /* taken in one go: a socket's queue holds fewer */
 #define SPIN_LOOKS 32 /* looks at the ring between looks at the clock */
 
 /* ---- waking -------------------------------------------------------------- */
@@ -225,7 +226,7 @@ payload_ok(const struct fdp_rec *h)
         return h->len % 4 == 0;
     case FDP_T_LOGPROBS:
     case FDP_T_PROMPT_LOGPROBS:
-        return h->len % 8 == 0;
+        return h->len != 0 && h->len % 8 == 0; /* the token taken is always there */
     case FDP_T_CHOICE_END:
         return h->len >= sizeof(struct fdp_choice_end);
     case FDP_T_DONE:
@@ -264,12 +265,15 @@ take_terminal(struct fdc *s, uint32_t i, const struct fdp_rec *h, const void *pa
         memcpy(&r->end.done, payload, sizeof(r->end.done));
     else
         memcpy(&r->end.error, payload, sizeof(r->end.error));
+    if (h->type == FDP_T_ERROR)
+        r->end.error.code = fdc__told(r->end.error.code, FDP_E_INTERNAL);
     r->term = h->type;
     r->open = 0;
     fdc__ready(r);
 }
 
-static void
+/* Returns -1 if it fits no sample of its request. */
+static int
 take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
 {
     uint32_t i = (uint32_t)h->tag;
@@ -279,30 +283,33 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
     if (h->tag == 0) {
         if (h->type == FDP_T_EVENT)
             session_event(s, payload, h->len);
-        return;
+        return 0;
     }
     if (i >= s->n_tag || !s->tags[i].used || s->tags[i].gen != h->tag >> 32)
-        return;
+        return 0;
     if (h->type == FDP_T_DONE || h->type == FDP_T_ERROR) {
         take_terminal(s, i, h, payload);
-        return;
+        return 0;
     }
     t = &s->tags[i];
     r = t->req;
-    if (r == NULL || h->type >= FDP_T__N)
-        return;
-    if (h->type == FDP_T_IDS && h->sample < r->n)
+    if (r == NULL || h->type >= FDP_T__N || h->type == FDP_T_EVENT)
+        return 0;
+    if (h->sample >= r->n)
+        return -1;
+    if (h->type == FDP_T_IDS)
         __atomic_store_n(&r->n_out[h->sample], h->position + h->len / 4,
             __ATOMIC_RELAXED);
     if (queue_put(s, r, h, payload)) {
         fdc__ready(r);
-        return;
+        return 0;
     }
     /* Too much unread: the request ends here, the daemon's part is dropped. */
     t->req = NULL;
+    s->n_cancel += !t->cancel;
     t->cancel = 1;
-    s->n_cancel++;
     end_error(r, FDP_E_NOMEM);
+    return 0;
 }
 
 /* As the two records it stands for. Returns -1 if it is none. */
@@ -319,12 +326,12 @@ take_tokens(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload
         return -1;
     part.type = FDP_T_IDS;
     part.len = t.n_ids * 4u;
-    take_record(s, &part, payload + sizeof(t));
+    if (take_record(s, &part, payload + sizeof(t)))
+        return -1;
     part.type = FDP_T_TEXT;
     part.position = t.text_off;
     part.len = t.n_text;
-    take_record(s, &part, payload + sizeof(t) + t.n_ids * 4u);
-    return 0;
+    return take_record(s, &part, payload + sizeof(t) + t.n_ids * 4u);
 }
 
 /* Takes n slots, which end with a whole record. */
@@ -344,9 +351,8 @@ take_slots(struct fdc *s, uint32_t n)
             if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN ||
                 !payload_ok(&h))
                 return -1;
-            if (h.type != FDP_T_TOKENS)
-                take_record(s, &h, slot + sizeof(h));
-            else if (take_tokens(s, &h, slot + sizeof(h)))
+            if (h.type == FDP_T_TOKENS ? take_tokens(s, &h, slot + sizeof(h)) :
+                take_record(s, &h, slot + sizeof(h)))
                 return -1;
             taken++;
         }
@@ -406,8 +412,9 @@ fdc__drain(struct fdc *s)
     if (s->n_cancel && fdc__flush_cancels(s))
         fdc__die(s, FDP_E_PROTO);
     if (st == FDP_ST_GOODBYE) {
-        uint32_t why = s->state->reason;
-        fdc__die(s, why > 0 && why < 1000 ? -(int)why : FDP_E_DISCONNECTED);
+        uint32_t why = fdr_load_relaxed(&s->state->reason);
+        fdc__die(s, why < 1000 ? fdc__told(-(int)why, FDP_E_DISCONNECTED) :
+            FDP_E_DISCONNECTED);
     } else if (s->eof) {
         fdc__die(s, FDP_E_DISCONNECTED);
     }
@@ -740,11 +747,13 @@ eat_wakeups(struct fdc *s)
     char buf[16];
     uint64_t v;
     ssize_t n;
+    int k = 0;
 
+    /* What is left after so many polls readable again. */
     do
         n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
-    while (n > 0 || (n < 0 && errno == EINTR));
-    if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
+    while (++k < MAX_WAKEUPS && (n > 0 || (n < 0 && errno == EINTR)));
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
         s->eof = 1;
     n = read(s->local, &v, sizeof(v));
     (void)n;

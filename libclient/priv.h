@@ -131,6 +131,12 @@ int fdc__check(const struct fdc *s);  /* 0, FDP_E_INVAL or FDP_E_FORKED */
 int fdc__check_req(const struct fdc_req *r);
 uint64_t fdc__now(void);
 uint64_t fdc__deadline(int timeout_ms);
+int fdc__over(uint64_t deadline);     /* 1: a limit, and it has passed */
+
+/* error.c */
+/* A status that the daemon sent: other where it is no failure, or one that only
+ * this library gives (AGAIN, TIMEOUT, ...), which callers would misread. */
+int fdc__told(int code, int other);
 
 /* send.c: what the daemon is sent */
 struct blob {             /* a request's items, sized before they are written */

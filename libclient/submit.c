@@ -157,6 +157,8 @@ wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
     if (why == FDP_E_LIMIT) {
         pthread_mutex_lock(&s->mtx);
         rc = fdc__wait(s, WAIT_ROOM, NULL, deadline);
+        if (s->dead) /* which may be E_LIMIT itself */
+            rc = s->dead;
         pthread_mutex_unlock(&s->mtx);
         return rc < 0 ? rc : 0;
     }

@@ -25,6 +25,7 @@ UNIT_TESTS = \
 	%D%/unit/u_ring_interleave \
 	%D%/unit/u_proto \
 	%D%/unit/u_client \
+	%D%/unit/u_client_lies \
 	%D%/unit/u_client_tokens \
 	%D%/unit/u_param \
 	%D%/unit/u_param_load \
@@ -137,6 +138,7 @@ PARITY_TESTS = \
 
 FUZZ_TARGETS = \
 	%D%/fuzz/f_bpe_input \
+	%D%/fuzz/f_client \
 	%D%/fuzz/f_config \
 	%D%/fuzz/f_ini \
 	%D%/fuzz/f_record \
@@ -174,6 +176,7 @@ FUZZ_WORKER_LIBS = $(WORKER_TEST_LIBS)
 endif
 
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
+tests_unit_u_client_lies_SOURCES = %D%/unit/u_client_lies.c $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_cgroup_SOURCES = %D%/unit/u_cgroup.c $(TMP_FIXTURE)
 tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)
@@ -246,6 +249,9 @@ tests_parity_p_quant_SOURCES = %D%/parity/p_quant.c $(SIM_FIXTURE)
 tests_fuzz_f_bpe_input_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_bpe_input_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_bpe_input_SOURCES = %D%/fuzz/f_bpe_input.c $(FUZZ_MAIN)
+tests_fuzz_f_client_LDADD = $(CLIENT_LIBS)
+tests_fuzz_f_client_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_client_SOURCES = %D%/fuzz/f_client.c $(FUZZ_MAIN)
 tests_fuzz_f_config_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_config_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_config_SOURCES = %D%/fuzz/f_config.c $(FUZZ_MAIN)
@@ -271,6 +277,7 @@ tests_bench_b_gpu_quant_SOURCES = %D%/bench/b_gpu_quant.c $(GPU_BENCH)
 tests_bench_b_gpu_sample_SOURCES = %D%/bench/b_gpu_sample.c $(GPU_BENCH)
 tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
 tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_client_lies_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_where_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_top_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)

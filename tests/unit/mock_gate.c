@@ -183,6 +183,13 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         put_done(m, q->tag, 0);
         return 0;
     }
+    if (begins(p, n, "rec ")) {
+        struct fdp_rec h;
+        memcpy(&h, p + 4, sizeof(h));
+        put(m, q->tag, h.type, h.sample, h.position, p + 4 + sizeof(h), h.len);
+        put_done(m, q->tag, 0);
+        return 0;
+    }
     put(m, q->tag, FDP_T_ACCEPTED, 0, 0, &a, sizeof(a));
     if (begins(p, n, "echo")) {
         echo(m, q->tag, p, n);
@@ -199,11 +206,25 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         if (begins(p, n, "die"))
             return -1;
         struct fdp_state *st = (struct fdp_state *)(m->d2c + FDP_D2C_STATE);
-        st->reason = (uint32_t)-FDP_E_SLOW;
+        st->reason = (uint32_t)-m->reason;
         fdr_store_release(&st->state, FDP_ST_GOODBYE);
         wake_client(m);
         return -1;
     }
+    return 0;
+}
+
+/* Ids until the client cancels or goes. */
+static int
+flood(struct mock *m, uint64_t tag)
+{
+    const uint32_t ids[64] = { 0 };
+    struct pollfd p = { .fd = m->sock, .events = POLLRDHUP };
+    uint32_t at = 0;
+
+    while (fdr_load_acquire(m->sq.p_tail) == m->sq.head + 1 && poll(&p, 1, 0) == 0 &&
+        put(m, tag, FDP_T_PROMPT_IDS, 0, at, ids, sizeof(ids)))
+        at += 64;
     return 0;
 }
 
@@ -233,6 +254,8 @@ handle(struct mock *m, const struct fdp_req *q)
             }
         return 0;
     case FDP_OP_TOKENIZE:
+        if (m->flood)
+            return flood(m, q->tag);
         for (uint32_t o = 0; o < it.len; o++) {
             uint32_t id = b[8 + o];
             put(m, q->tag, FDP_T_PROMPT_IDS, 0, o, &id, 4);
@@ -245,8 +268,7 @@ handle(struct mock *m, const struct fdp_req *q)
         put_done(m, q->tag, 0);
         return 0;
     case FDP_OP_INFO: {
-        struct fdp_info i = { .vocab = 777, .model_name = "mock" };
-        put(m, q->tag, FDP_T_REPLY, 0, 0, &i, sizeof(i));
+        put(m, q->tag, FDP_T_REPLY, 0, 0, &m->info, sizeof(m->info));
         put_done(m, q->tag, 0);
         return 0;
     }
@@ -261,13 +283,13 @@ handle(struct mock *m, const struct fdp_req *q)
 /* ---- session ------------------------------------------------------------------ */
 
 static int
-region(uint32_t bytes, unsigned char **ret_map, int extra_seal)
+region(uint32_t bytes, unsigned char **ret_map, int seals)
 {
     int fd = memfd_create("mock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(fd >= 0 && ftruncate(fd, bytes) == 0);
     *ret_map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(*ret_map != MAP_FAILED);
-    CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | extra_seal) == 0);
+    CHECK(fcntl(fd, F_ADD_SEALS, seals) == 0);
     return fd;
 }
 
@@ -275,7 +297,7 @@ static void
 send_welcome(struct mock *m, const struct fdp_welcome *w, const int *fds, int n_fd)
 {
     union { struct cmsghdr h; char buf[CMSG_SPACE(sizeof(int) * FDP_N_FDS)]; } ctl;
-    struct iovec iov = { (void *)(uintptr_t)w, sizeof(*w) };
+    struct iovec iov = { (void *)(uintptr_t)w, m->lie == 8 ? 0 : sizeof(*w) };
     struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 
     memset(&ctl, 0, sizeof(ctl));
@@ -299,7 +321,8 @@ attach(struct mock *m)
         .sq_off = FDP_C2D_SLOTS, .cq_off = FDP_D2C_SLOTS, .session_id = 5,
         .arena_bytes = m->arena_bytes, .max_inflight = m->max_inflight,
         .boot_id = { 1, 2 }, .retry_after_ms = m->refuse ? 77 : 0 };
-    int unread = __atomic_load_n(&m->unread, __ATOMIC_ACQUIRE), fds[3];
+    int unread = __atomic_load_n(&m->unread, __ATOMIC_ACQUIRE), fds[3], p[2];
+    int seals = (m->lie == 4 ? 0 : F_SEAL_SHRINK) | (m->lie == 7 ? 0 : F_SEAL_GROW);
 
     if (recv(m->sock, &m->hello, sizeof(m->hello), unread ? MSG_PEEK : 0) !=
         sizeof(m->hello))
@@ -309,14 +332,14 @@ attach(struct mock *m)
     w.c2d_bytes = m->c2d_bytes = w.arena_off + m->arena_bytes;
     w.d2c_bytes = m->d2c_bytes = FDP_D2C_SLOTS + m->cq_slots * FDP_SLOT;
     m->arena_off = w.arena_off;
-    if (m->refuse || m->lie >= 2) {
+    if (m->refuse || m->lie == 2 || m->lie == 3) {
         if (m->lie == 3)
             w.major = 9;
         send_welcome(m, &w, NULL, 0);
         return 0;
     }
-    fds[0] = region(m->c2d_bytes, &m->c2d, 0);
-    fds[1] = region(m->d2c_bytes, &m->d2c, F_SEAL_FUTURE_WRITE);
+    fds[0] = region(m->c2d_bytes, &m->c2d, seals | (m->lie == 9 ? F_SEAL_FUTURE_WRITE : 0));
+    fds[1] = region(m->d2c_bytes, &m->d2c, seals | F_SEAL_FUTURE_WRITE);
     fds[2] = m->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fdr_cons_init(&m->sq, m->c2d + w.sq_off, (const uint32_t *)m->c2d,
         (uint32_t *)(m->d2c + FDP_D2C_SQ_HEAD), m->sq_slots, 128);
@@ -325,8 +348,20 @@ attach(struct mock *m)
     ((struct fdp_state *)(m->d2c + FDP_D2C_STATE))->state = FDP_ST_RUN;
     if (m->lie == 1)
         w.arena_bytes *= 2, w.c2d_bytes *= 2;
+    if (m->lie == 5) {
+        CHECK(pipe2(p, O_CLOEXEC) == 0);
+        fds[2] = p[1];
+    } else if (m->lie == 6) {
+        *(uint32_t *)(m->d2c + FDP_D2C_SQ_HEAD) = 0x80000000u;
+    } else if (m->lie == 7) {
+        w.arena_off = 64u << 20;
+        w.c2d_bytes = w.arena_off + w.arena_bytes;
+        CHECK(ftruncate(fds[0], w.c2d_bytes) == 0);
+    }
     memset(m->st, 0, sizeof(m->st));
     send_welcome(m, &w, fds, 3);
+    if (m->lie == 5)
+        close(p[0]), close(p[1]);
     close(fds[0]);
     close(fds[1]);
     return 1;
@@ -438,6 +473,8 @@ mock_init(struct mock *m)
     m->cq_slots = 256;
     m->arena_bytes = 1 << 16;
     m->max_inflight = 32;
+    m->reason = FDP_E_SLOW;
+    m->info = (struct fdp_info){ .vocab = 777, .model_name = "mock" };
 }
 
 void

@@ -9,10 +9,12 @@
  *   "hold"     ACCEPTED, then nothing until CANCEL
  *   "err"      ERROR BAD_PARAM, detail top_p
  *   "die"      ACCEPTED and one token, then the socket closes
- *   "bye"      one token, then GOODBYE with reason E_SLOW
+ *   "bye"      one token, then GOODBYE with .reason
  *   "bad"      a record of 0 slots
  *   "raw "...  a TOKENS record at position 6 with these bytes as its payload,
  *              then DONE
+ *   "rec "...  a record of this header, with the request's tag, and payload, then
+ *              DONE
  *   "drip"     max_new tokens, 1 ms apart
  *   others     max_new tokens at once
  *
@@ -39,7 +41,14 @@ struct mock {
     /* before mock_start() */
     uint32_t sq_slots, cq_slots, arena_bytes, max_inflight;
     int32_t refuse;       /* welcome.err */
-    int lie;              /* 1 geometry past the file, 2 no descriptors, 3 major */
+    int lie;              /* 1 geometry past the file, 2 no descriptors, 3 major,
+                             4 regions that can be truncated, 5 a pipe for doorbell,
+                             6 request cursors apart, 7 a gap of 64 MiB before the arena,
+                             8 an empty message with descriptors,
+                             9 a region that cannot be written to */
+    int reason;           /* of "bye": E_SLOW */
+    int flood;            /* TOKENIZE is answered without end */
+    struct fdp_info info; /* the answer to INFO */
     /* while it runs: atomics */
     int stall;            /* do not take requests */
     int unread;           /* the hello stays in the socket */

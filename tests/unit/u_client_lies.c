@@ -1,0 +1,299 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* libfdclient against a daemon that lies (mock_gate.h); f_client draws others. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <string.h>
+#include <time.h>
+
+#include "libclient/fdclient.h"
+#include "tests/unit/mock_gate.h"
+
+static struct mock m;
+
+static fdc_t *
+begin(int flood, int reason)
+{
+    struct fdc_open_opts o = { .size = sizeof(o), .path = m.path };
+    fdc_t *s = NULL;
+
+    mock_init(&m);
+    m.flood = flood;
+    m.reason = reason;
+    mock_start(&m);
+    assert_int_equal(fdc_open(&o, &s), 0);
+    return s;
+}
+
+static void
+end(fdc_t *s)
+{
+    fdc_close(s);
+    mock_stop(&m);
+}
+
+static uint64_t
+now_ms(void)
+{
+    struct timespec ts;
+
+    assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &ts), 0);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static int
+count_fds(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    int n = 0;
+
+    assert_non_null(d);
+    while (readdir(d) != NULL)
+        n++;
+    (void)closedir(d);
+    return n;
+}
+
+static void
+open_lie(int lie, int want)
+{
+    struct fdc_open_opts o = { .size = sizeof(o), .path = m.path };
+    fdc_t *s = NULL;
+    int n_fd, rc;
+
+    n_fd = count_fds();
+    mock_init(&m);
+    m.lie = lie;
+    mock_start(&m);
+    rc = fdc_open(&o, &s);
+    if (rc == 0)
+        fdc_close(s);
+    mock_stop(&m);
+    assert_int_equal(rc, want);
+    assert_int_equal(count_fds(), n_fd);
+}
+
+/* A daemon, or who took its place, cut the file off: the program died of SIGBUS. */
+static void
+t_unsealed(void **state)
+{
+    (void)state;
+    open_lie(4, FDP_E_PROTO);
+}
+
+/* A pipe without a reader as the doorbell: the program died of SIGPIPE. */
+static void
+t_doorbell(void **state)
+{
+    (void)state;
+    open_lie(5, FDP_E_PROTO);
+}
+
+/* The first submit walked through 2^31 slots that were never used. */
+static void
+t_cursors(void **state)
+{
+    (void)state;
+    open_lie(6, FDP_E_PROTO);
+}
+
+/* All that lies before the arena became the program's memory. */
+static void
+t_gap(void **state)
+{
+    (void)state;
+    open_lie(7, FDP_E_PROTO);
+}
+
+static void
+t_empty_welcome(void **state)
+{
+    (void)state;
+    open_lie(8, FDP_E_DISCONNECTED);
+}
+
+static void
+t_read_only(void **state)
+{
+    (void)state;
+    open_lie(9, FDP_E_PROTO);
+}
+
+/* A request whose answer is this record, then DONE. */
+static fdc_req_t *
+submit_record(fdc_t *s, struct fdp_rec h, const void *payload)
+{
+    unsigned char text[256] = "rec ";
+    fdc_req_t *r = NULL;
+
+    memcpy(text + 4, &h, sizeof(h));
+    memcpy(text + 4 + sizeof(h), payload, h.len);
+    assert_int_equal(fdc_submit_text(s, (const char *)text, 4 + sizeof(h) + h.len, NULL, &r),
+        0);
+    return r;
+}
+
+/* Codes that end no request: the reader took 0 for success, AGAIN for "not yet". */
+static void
+t_error_codes(void **state)
+{
+    static const int codes[][2] = { { 0, FDP_E_INTERNAL }, { 7, FDP_E_INTERNAL },
+        { FDP_E_AGAIN, FDP_E_INTERNAL }, { FDP_E_TIMEOUT, FDP_E_INTERNAL },
+        { FDP_E_BAD_PARAM, FDP_E_BAD_PARAM }, { -777, -777 } };
+    fdc_t *s = begin(0, FDP_E_SLOW);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        struct fdp_error e = { .code = codes[i][0] };
+        fdc_req_t *r = submit_record(s, (struct fdp_rec){ .type = FDP_T_ERROR,
+            .len = sizeof(e) }, &e);
+        char text[8];
+
+        assert_int_equal(fdc_read_text(r, text, sizeof(text), 5000), codes[i][1]);
+        fdc_req_free(r);
+    }
+    end(s);
+}
+
+static void
+ends_session(struct fdp_rec h, const void *payload)
+{
+    fdc_t *s = begin(0, FDP_E_SLOW);
+    fdc_req_t *r = submit_record(s, h, payload);
+    struct fdc_event e;
+
+    assert_int_equal(fdc_next(r, &e, 5000), 1);
+    assert_int_equal(e.type, FDP_T_ERROR);
+    assert_int_equal(e.error->code, FDP_E_PROTO);
+    assert_int_equal(fdc_next(r, &e, 5000), 0);
+    assert_int_equal(fdc_state(s, NULL), FDP_E_PROTO);
+    end(s);
+}
+
+/* An index of a program's own array. */
+static void
+t_sample(void **state)
+{
+    uint32_t id = 5;
+
+    (void)state;
+    ends_session((struct fdp_rec){ .type = FDP_T_IDS, .sample = 1, .len = 4 }, &id);
+}
+
+/* A program looks at the first without asking how many there are. */
+static void
+t_no_logprobs(void **state)
+{
+    (void)state;
+    ends_session((struct fdp_rec){ .type = FDP_T_LOGPROBS }, "");
+}
+
+/* An event of the session is none of a request. */
+static void
+t_event(void **state)
+{
+    fdc_t *s = begin(0, FDP_E_SLOW);
+    struct fdp_event ev = { FDP_EV_DOWN, 0 };
+    struct fdc_event e;
+    fdc_req_t *r;
+
+    (void)state;
+    r = submit_record(s, (struct fdp_rec){ .type = FDP_T_EVENT, .len = sizeof(ev) }, &ev);
+    assert_int_equal(fdc_next(r, &e, 5000), 1);
+    assert_int_equal(e.type, FDP_T_DONE);
+    end(s);
+}
+
+static int
+bye(fdc_t *s)
+{
+    struct fdc_event e;
+    fdc_req_t *r;
+
+    assert_int_equal(fdc_submit_text(s, "bye", 3, NULL, &r), 0);
+    while (fdc_next(r, &e, 5000) == 1 && e.type != FDP_T_ERROR)
+        continue;
+    assert_int_equal(e.type, FDP_T_ERROR);
+    return e.error->code;
+}
+
+/* A session over for E_LIMIT is no full queue: submit waited, busily. */
+static void
+t_over_limit(void **state)
+{
+    fdc_t *s = begin(0, FDP_E_LIMIT);
+    struct fdc_params p;
+    fdc_req_t *r;
+
+    (void)state;
+    assert_int_equal(bye(s), FDP_E_LIMIT);
+    fdc_params_init(&p);
+    p.submit_timeout_ms = 1000;
+    assert_int_equal(fdc_submit_text(s, "more", 4, &p, &r), FDP_E_LIMIT);
+    end(s);
+}
+
+/* Nor does a session end because there is nothing to read yet. */
+static void
+t_over_again(void **state)
+{
+    fdc_t *s = begin(0, FDP_E_AGAIN);
+
+    (void)state;
+    assert_int_equal(bye(s), FDP_E_DISCONNECTED);
+    assert_int_equal(fdc_state(s, NULL), FDP_E_DISCONNECTED);
+    end(s);
+}
+
+/* An answer that does not end: the time limit did not hold. */
+static void
+t_flood(void **state)
+{
+    fdc_t *s = begin(1, FDP_E_SLOW);
+    uint64_t t0 = now_ms();
+    uint32_t *ids;
+    size_t n;
+
+    (void)state;
+    assert_int_equal(fdc_tokenize(s, "x", 1, 0, &ids, &n, 100), FDP_E_TIMEOUT);
+    assert_true(now_ms() - t0 < 5000);
+    end(s);
+}
+
+/* What programs print as text and walk as a list. */
+static void
+t_info(void **state)
+{
+    fdc_t *s = begin(0, FDP_E_SLOW);
+    struct fdc_info i = { .size = sizeof(i) };
+
+    (void)state;
+    memset(m.info.model_name, 'x', sizeof(m.info.model_name));
+    m.info.n_eos = 1000;
+    assert_int_equal(fdc_info(s, &i, 5000), 0);
+    assert_int_equal(i.model.n_eos, 8);
+    assert_int_equal(strnlen(i.model.model_name, 64), 63);
+    end(s);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_unsealed), cmocka_unit_test(t_doorbell),
+        cmocka_unit_test(t_cursors), cmocka_unit_test(t_gap),
+        cmocka_unit_test(t_empty_welcome), cmocka_unit_test(t_read_only),
+        cmocka_unit_test(t_error_codes), cmocka_unit_test(t_sample),
+        cmocka_unit_test(t_no_logprobs), cmocka_unit_test(t_event),
+        cmocka_unit_test(t_over_limit), cmocka_unit_test(t_over_again),
+        cmocka_unit_test(t_flood), cmocka_unit_test(t_info) };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
