@@ -49,6 +49,7 @@ UNIT_TESTS = \
 	%D%/unit/u_segment \
 	%D%/unit/u_service \
 	%D%/unit/u_supervise \
+	%D%/unit/u_hang \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
 	%D%/unit/u_pause \
@@ -341,6 +342,7 @@ SYS_TESTS = \
 	%D%/sys/042-instances.sh \
 	%D%/sys/043-completion.sh \
 	%D%/sys/045-segments.sh \
+	%D%/sys/046-hang.sh \
 	%D%/sys/044-boot-instance.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \

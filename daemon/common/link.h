@@ -32,7 +32,7 @@
 #include "libclient/fdring.h"
 
 #define LNK_MAGIC   0x4b4e4c46u
-#define LNK_VERSION 2
+#define LNK_VERSION 3
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
@@ -71,10 +71,24 @@ enum lnk_phase {
 #define LNK_PHASE_NAMES \
     { "starting", "loading", "warming up", "ready", "draining", "exiting", "failed" }
 
+/* What the engine thread does. */
+enum lnk_activity { LNK_ACT_LOAD = 0, LNK_ACT_SERVE, LNK_ACT_CAPTURE, LNK_ACT_PROFILE };
+
+/* Signs of life: the engine writes, the gate reads (hang.h). Relaxed: nothing
+ * is published by them, and a value that is one step old does no harm. */
+struct lnk_beat {
+    uint64_t beats;          /* every poll, or 100 ms */
+    uint64_t step_began_ns;  /* launch of the newest step, CLOCK_MONOTONIC; 0: none yet */
+    uint64_t step_expect_ns; /* the longest expected of those on their way then; 0:
+                                nobody knows */
+    uint32_t activity;       /* enum lnk_activity */
+    uint32_t rsv;
+};
+
 struct lnk_worker_state {   /* the worker writes, the gate reads */
     uint32_t phase;         /* enum lnk_phase */
     uint32_t rsv;
-    uint64_t heartbeat;     /* engine thread, every poll or 100 ms */
+    struct lnk_beat beat;
     uint64_t load_done_bytes, load_total_bytes;
     char device[24], device_uuid[48]; /* as device.list writes it; "": not chosen yet */
     char error[512];        /* why it failed, set before phase FAILED */

@@ -109,7 +109,7 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "credits", INT(w->ready.credits));
     ctl_put(o, "credits_used", INT(w->credits_used));
     ctl_put(o, "heartbeat_age_ms", INT(w->seg != NULL ?
-        (now_ns - w->t_heartbeat) / CLK_MS : 0));
+        (now_ns - w->hng.t_beat) / CLK_MS : 0));
     ctl_put(o, "starts", INT(w->n_starts));
     ctl_put(o, "deaths", INT(w->n_died));
     ctl_put(o, "last_death", json_string_nocheck(w->last_death));

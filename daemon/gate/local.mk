@@ -18,6 +18,8 @@ libfddgate_a_SOURCES = \
 	%D%/fair.h \
 	%D%/gate.c \
 	%D%/gate.h \
+	%D%/hang.c \
+	%D%/hang.h \
 	%D%/intake.c \
 	%D%/intake.h \
 	%D%/journal.c \

@@ -29,7 +29,6 @@
 #define SUP_BACKOFF_MIN_MS 100u
 #define SUP_BACKOFF_MAX_MS 10000u
 #define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
-#define SUP_HEARTBEAT_NS (5 * CLK_S)
 #define SUP_PROGRESS_NS (2 * CLK_S)
 #define SUP_N_FD 5
 #define SUP_OOM_RAISE 600               /* oom_score_adj of the worker over the gate's */
@@ -272,9 +271,8 @@ sup_start(struct gate *g, struct wrk *w, uint64_t now_ns)
     w->status = 0;
     w->error[0] = w->fix[0] = '\0';
     w->st = WRK_STARTING;
-    w->t_start = w->t_heartbeat = w->t_progress = now_ns;
-    w->heartbeat = 0;
-    w->heartbeat_warned = 0;
+    w->t_start = w->t_progress = now_ns;
+    hng_init(&w->hng, now_ns);
     w->pend = 0;
     memset(&w->ready, 0, sizeof(w->ready));
     rc = g->spawn(g, w, pair[1]);
@@ -511,23 +509,58 @@ sup_bury(struct gate *g, struct wrk *w, uint64_t now_ns)
     sup_after_death(g, w, permanent, now_ns);
 }
 
+/* Of a process that does not tell, no. */
+static int
+sup_is_traced(pid_t pid)
+{
+    char path[32], text[4096];
+    ssize_t n = -1;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        n = read(fd, text, sizeof(text) - 1);
+        (void)close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    return hng_has_tracer(text);
+}
+
+/* A ready worker that hangs is killed: its requests then end, and another starts. */
+static void
+sup_watch_hang(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    const struct hng_limits l = {
+        .hang_ns = (uint64_t)g->par->daemon_worker_hang_ms * CLK_MS,
+        .first_ns = (uint64_t)g->par->daemon_worker_start_timeout_ms * CLK_MS };
+    enum hng_verdict v;
+    char why[160];
+
+    v = hng_look(&w->hng, &w->seg->w.beat, &l, now_ns, why, sizeof(why));
+    if (w->st != WRK_READY)
+        return; /* other limits hold then */
+    switch (v) {
+    case HNG_KILL:
+        if (!sup_is_traced(w->pid))
+            sup_kill(g, w, why);
+        hng_excuse(&w->hng, now_ns); /* once */
+        break;
+    case HNG_WARN:
+        log_warn("supervise: worker %d seems to hang: %s", w->idx, why);
+        break;
+    case HNG_MOVES:
+        log_info("supervise: worker %d moves again", w->idx);
+        break;
+    case HNG_FINE:
+        break;
+    }
+}
+
 static void
 sup_watch(struct gate *g, struct wrk *w, uint64_t now_ns)
 {
-    uint64_t hb = __atomic_load_n(&w->seg->w.heartbeat, __ATOMIC_RELAXED);
-
-    if (hb != w->heartbeat) {
-        w->heartbeat = hb;
-        w->t_heartbeat = now_ns;
-        if (w->heartbeat_warned)
-            log_info("supervise: worker %d moves again", w->idx);
-        w->heartbeat_warned = 0;
-    } else if (w->st == WRK_READY && !w->heartbeat_warned &&
-        now_ns - w->t_heartbeat > SUP_HEARTBEAT_NS) {
-        w->heartbeat_warned = 1;
-        log_warn("supervise: worker %d has not moved for %d s", w->idx,
-            (int)(SUP_HEARTBEAT_NS / CLK_S));
-    }
+    sup_watch_hang(g, w, now_ns);
     if (w->st == WRK_STARTING) {
         if (now_ns - w->t_start >
             (uint64_t)g->par->daemon_worker_start_timeout_ms * CLK_MS) {

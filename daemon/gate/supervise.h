@@ -27,6 +27,7 @@
 #include "daemon/common/link.h"
 #include "daemon/gate/crash.h"
 #include "daemon/gate/fair.h"
+#include "daemon/gate/hang.h"
 
 struct gate;
 struct jreq;
@@ -56,8 +57,7 @@ struct wrk {
     uint64_t deaths[SUP_DEATHS_MAX];
     uint64_t n_starts, n_died;
     uint64_t n_ready;          /* of n_starts: those that came to READY */
-    uint64_t heartbeat, t_heartbeat;
-    int heartbeat_warned;
+    struct hng hng;
     uint64_t t_progress;
     struct jreq *sending;      /* its blob is going down */
     uint32_t sent;             /* bytes of it sent */

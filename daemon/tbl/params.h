@@ -35,6 +35,11 @@ PAR_INT(daemon, drain_timeout_ms, "timeout_graceful_shutdown*1000", "ms", 0, 300
     "How long fdctl drain, fdctl stop and SIGTERM wait for running requests.")
 PAR_INT(daemon, worker_start_timeout_ms, "", "ms", 1000, 600000, 86400000, RELOAD,
     "A worker that is not ready by then is ended and started again.")
+PAR_INT(daemon, worker_hang_ms, "", "ms", 0, 5000, 86400000, RELOAD,
+    "A ready worker that shows no sign of life for that long, and for ten times as long "
+    "as its step was expected to take, is killed and another started; its requests end "
+    "with E_GPU_RESET. Not while it records graphs, is profiled or held by a debugger. "
+    "0 kills none.")
 PAR_INT(daemon, crash_max, "", "", 1, 5, 1000, RELOAD,
     "Worker deaths within crash_window_s after which no further worker is started.")
 PAR_INT(daemon, crash_window_s, "", "s", 1, 600, 86400, RELOAD,

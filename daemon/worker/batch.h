@@ -76,6 +76,7 @@ struct bat_rec {
     int32_t graph;           /* 1: T_pad is a size of the capture list */
     struct bat_layout layout;
     struct bat_updates upd;
+    uint64_t expect_ns;      /* how long it may take, 0: nobody knows */
     struct cost_step cost;
     uint64_t t_launch_ns;
     uint64_t t_work_ns;      /* since when there was work without a pause */

@@ -105,6 +105,16 @@ cost_fit(struct cost *c)
         c->c[i] = (set >> i & 1) != 0 && x[i] > 0 ? x[i] : 0;
 }
 
+/* The largest counts of all steps, and the longest time. */
+static void
+cost_most(struct cost *c, const struct cost_step *s, uint64_t ns)
+{
+    c->most.n_tok = s->n_tok > c->most.n_tok ? s->n_tok : c->most.n_tok;
+    c->most.n_ctx = s->n_ctx > c->most.n_ctx ? s->n_ctx : c->most.n_ctx;
+    c->most.n_pair = s->n_pair > c->most.n_pair ? s->n_pair : c->most.n_pair;
+    c->longest_ns = ns > c->longest_ns ? ns : c->longest_ns;
+}
+
 void
 cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns)
 {
@@ -125,6 +135,7 @@ cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns)
     }
     cost_fit(c);
     c->n++;
+    cost_most(c, s, ns);
 }
 
 uint64_t
@@ -139,6 +150,35 @@ cost_predict(const struct cost *c, const struct cost_step *s)
     if (ns >= 9e18)
         return (uint64_t)9e18;
     return ns >= 1 ? (uint64_t)ns : 1;
+}
+
+/* How many times as large as the largest before, at least 1. Fewer than a usual
+ * step's make no difference. */
+static double
+cost_larger(double n, double most, double usual)
+{
+    if (most < usual)
+        most = usual;
+    return n > most ? n / most : 1;
+}
+
+uint64_t
+cost_expect(const struct cost *c, const struct cost_step *s)
+{
+    double r = cost_larger(s->n_tok, c->most.n_tok, 1), more;
+    uint64_t ns = cost_predict(c, s);
+
+    more = cost_larger((double)s->n_ctx, (double)c->most.n_ctx, COST_CTX);
+    r = more > r ? more : r;
+    more = cost_larger((double)s->n_pair, (double)c->most.n_pair, COST_PAIR);
+    r = more > r ? more : r;
+    if (r > 1 || ns == 0) {
+        more = (double)c->longest_ns * r;
+        if (more >= 9e18)
+            return (uint64_t)9e18;
+        ns = (uint64_t)more > ns ? (uint64_t)more : ns;
+    }
+    return ns;
 }
 
 void

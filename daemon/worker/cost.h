@@ -33,12 +33,19 @@ struct cost {
     double A[COST_N][COST_N], b[COST_N]; /* normal equations */
     uint64_t n;              /* steps learned */
     double copy_ns;          /* of one block between host and device, 0 unknown */
+    struct cost_step most;   /* the largest counts learned, each by itself, */
+    uint64_t longest_ns;     /* and the longest time */
 };
 
 void cost_init(struct cost *c);
 void cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns);
 /* Predicted ns, 0: unknown. Never decreases when a count grows. */
 uint64_t cost_predict(const struct cost *c, const struct cost_step *s);
+/* What a step may take, for whoever wonders whether it hangs; 0: no step was learned.
+ * Of a step with larger counts than any before a line through few small steps says
+ * nothing: it is expected to take longer than the longest by as much as its counts
+ * are larger. */
+uint64_t cost_expect(const struct cost *c, const struct cost_step *s);
 /* A batch of n blocks took ns to copy. */
 void cost_learn_copy(struct cost *c, int32_t n, uint64_t ns);
 

@@ -438,6 +438,32 @@ eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int grap
     trc_put_step(e->cfg.sch.trc, &rec->trace);
 }
 
+/* A measured step holds up the engine for as long as it was asked to. */
+static void
+eng_activity(struct engine *e, enum lnk_activity act)
+{
+    if (e->cfg.beat != NULL)
+        __atomic_store_n(&e->cfg.beat->activity, (uint32_t)act, __ATOMIC_RELAXED);
+}
+
+/* For whoever watches: until when the steps on their way may last. */
+static void
+eng_expect(struct engine *e, struct bat_rec *rec)
+{
+    uint64_t most;
+
+    rec->expect_ns = most = cost_expect(&e->cost, &rec->cost);
+    for (uint64_t i = 0; i < (uint64_t)e->n_flight; i++) {
+        uint64_t ns = eng_rec(e, e->epoch - i)->expect_ns;
+
+        most = ns > most ? ns : most;
+    }
+    if (e->cfg.beat == NULL)
+        return;
+    __atomic_store_n(&e->cfg.beat->step_expect_ns, most, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->cfg.beat->step_began_ns, rec->t_launch_ns, __ATOMIC_RELAXED);
+}
+
 static void
 eng_launch(struct engine *e)
 {
@@ -451,6 +477,7 @@ eng_launch(struct engine *e)
     rec->t_work_ns = e->t_work_ns;
     rec->marks = e->profile.on != NULL ? prf_take(e->profile.on, rec) : NULL;
     rec->t_launch_ns = clk_now_ns();
+    eng_expect(e, rec);
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
     kv_copied(e->kv);
     if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
@@ -493,6 +520,7 @@ eng_profiling(struct engine *e)
         if (fdr_load_acquire(&p->want) == p->have)
             return 0;
         p->on = p->ask;
+        eng_activity(e, LNK_ACT_PROFILE);
         prf_begin(p->on, sch_busy(e->sch) ? e->n_live : 0);
     }
     if (e->n_flight == 0) {
@@ -505,6 +533,7 @@ eng_profiling(struct engine *e)
     if (!prf_over(p->on))
         return work;
     p->on = NULL;
+    eng_activity(e, LNK_ACT_SERVE);
     fdr_store_release(&p->have, fdr_load_relaxed(&p->want));
     return 1;
 }
@@ -514,10 +543,13 @@ eng_profiling(struct engine *e)
 static void
 eng_apply(struct engine *e)
 {
-    int rc = run_recapture(e->run, e->change.use_graph, &e->change.cap);
+    int rc;
 
+    eng_activity(e, LNK_ACT_CAPTURE);
+    rc = run_recapture(e->run, e->change.use_graph, &e->change.cap);
     if (rc != 0)
         eng_lost_in(e, "recording graphs", rc);
+    eng_activity(e, e->profile.on != NULL ? LNK_ACT_PROFILE : LNK_ACT_SERVE);
     e->bat->cap = e->run->use_graph ? &e->run->cap : NULL;
     log_info("engine: graphs %s, %d sizes up to %d", e->run->use_graph ? "on" : "off",
         e->run->cap.n, e->run->cap.size[e->run->cap.n - 1]);
@@ -560,8 +592,8 @@ eng_poll(struct engine *e, uint64_t now_ns)
         e->t_work_ns = t0;
     e->busy = sch_busy(e->sch);
 
-    if (e->cfg.heartbeat != NULL)
-        __atomic_fetch_add(e->cfg.heartbeat, 1, __ATOMIC_RELAXED);
+    if (e->cfg.beat != NULL)
+        __atomic_fetch_add(&e->cfg.beat->beats, 1, __ATOMIC_RELAXED);
     if (fdr_load_acquire(&e->snap.want) != e->snap.have)
         eng_snapshot(e);
     work |= eng_collect_done(e) > 0;

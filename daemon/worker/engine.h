@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "daemon/common/counter.h"
+#include "daemon/common/link.h"
 #include "daemon/worker/batch.h"
 #include "daemon/worker/kvcache.h"
 #include "daemon/worker/queue.h"
@@ -55,7 +56,7 @@ struct eng_cfg {
     struct que *q_out;       /* to egress, eng_out_slots() at least */
     struct cnt_worker *cnt;
     struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
-    uint64_t *heartbeat;     /* bumped by every poll; may be NULL */
+    struct lnk_beat *beat;   /* signs of life; may be NULL */
 };
 
 /* What `requests` shows. */

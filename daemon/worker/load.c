@@ -426,7 +426,7 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
         .max_reqs = (int32_t)p->sched_max_concurrency, .max_len = w->max_len,
         .n_block = w->n_block, .block_size = (int32_t)p->kv_block_size,
         .n_host = w->n_host, .depth = (int32_t)p->device_overlap_depth,
-        .heartbeat = &w->seg->w.heartbeat,
+        .beat = &w->seg->w.beat,
         .sch = {
             .max_seqs = n_seq, .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
             .chunked = p->sched_enable_chunked_prefill != 0,

@@ -267,6 +267,7 @@ run(struct worker *w)
     rc = pip_new(&pc, &w->pip, err, sizeof(err));
     if (rc != 0)
         return fail(w, rc == -ENOMEM ? EX_OSERR : EX_CONFIG, err);
+    __atomic_store_n(&w->seg->w.beat.activity, (uint32_t)LNK_ACT_SERVE, __ATOMIC_RELAXED);
     set_phase(w, LNK_PH_READY);
     pip_ready(w->pip);
     rc = pip_start(w->pip);

@@ -113,7 +113,7 @@ sim_eng_cfg(const struct sim *s, struct eng_cfg *ret)
 
     *ret = (struct eng_cfg) { .max_reqs = c->max_reqs, .max_len = c->max_len,
         .n_block = c->n_block, .block_size = c->block_size, .n_host = c->n_host,
-        .depth = c->depth, .sch = c->sch };
+        .depth = c->depth, .sch = c->sch, .beat = &s->seg->w.beat };
     ret->sch.max_seqs = c->max_seqs;
     ret->sch.max_tokens = c->max_tokens;
     ret->sch.chunked = c->chunked;

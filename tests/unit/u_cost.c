@@ -230,6 +230,42 @@ copies(void **state)
     assert_true(c.copy_ns > 1990 && c.copy_ns <= 2000);
 }
 
+/* For a watcher: never too short because of what was not seen yet. */
+static void
+expects_no_less_of_larger_steps(void **state)
+{
+    const struct cost_step one = { .n_tok = 1, .n_ctx = 100 };
+    const struct cost_step five = { .n_tok = 5, .n_pair = 15 };
+    const struct cost_step many = { .n_tok = 2000, .n_pair = 2000 * 1000 };
+    const struct cost_step far = { .n_tok = 1, .n_ctx = 1000000 };
+    struct cost c;
+
+    (void)state;
+    cost_init(&c);
+    assert_int_equal(cost_expect(&c, &one), 0);
+    cost_learn(&c, &five, 2000000);
+    /* not enough for a prediction, and yet some idea */
+    assert_int_equal(cost_predict(&c, &one), 0);
+    assert_int_equal(cost_expect(&c, &one), 2000000);
+    assert_int_equal(cost_expect(&c, &five), 2000000);
+    assert_int_equal(cost_expect(&c, &many), 2000000ull * 400);
+    /* a token takes as long as five: the line says nothing of 2,000 */
+    for (int i = 0; i < 200; i++)
+        cost_learn(&c, &one, 2000000);
+    assert_true(cost_predict(&c, &many) < 2000000ull * 40);
+    assert_true(cost_expect(&c, &many) >= 2000000ull * 400);
+    assert_true(cost_expect(&c, &far) >= 2000000ull * 60);
+    assert_int_equal(cost_expect(&c, &one), cost_predict(&c, &one));
+    /* from the first such step on its own time counts */
+    for (int i = 0; i < 50; i++)
+        cost_learn(&c, &many, 40000000);
+    assert_int_equal(cost_expect(&c, &many), cost_predict(&c, &many));
+    assert_true(cost_expect(&c, &many) < 60000000);
+    cost_learn(&c, &one, UINT64_MAX / 2);
+    assert_true(cost_expect(&c, &many) <= (uint64_t)9e18 + 1);
+    assert_true(cost_expect(&c, &(struct cost_step) { .n_tok = INT32_MAX }) <= (uint64_t)9e18);
+}
+
 int
 main(void)
 {
@@ -241,6 +277,7 @@ main(void)
         cmocka_unit_test(best_of_those_not_negative),
         cmocka_unit_test(never_negative_always_monotone),
         cmocka_unit_test(copies),
+        cmocka_unit_test(expects_no_less_of_larger_steps),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

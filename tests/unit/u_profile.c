@@ -75,6 +75,9 @@ all(struct sim *s, struct got *ret)
         ret->lp[i] = r[i]->s[0].lp_hash;
     }
     ret->hits = s->pip->eng->kv->n_hit - hits;
+    /* for whoever watches: the last step is told, and what it was expected to take */
+    SIM_CHECK(s->seg->w.beat.beats > 0 && s->seg->w.beat.step_began_ns > 0);
+    SIM_CHECK(s->seg->w.beat.step_expect_ns > 0);
 }
 
 static void
@@ -99,10 +102,15 @@ begin(struct sim *s, int32_t n_step, const struct bat_made *made)
 static void
 finish(struct sim *s)
 {
+    const struct lnk_beat *b = &s->seg->w.beat;
+
     for (int i = 0; !eng_profile_ready(s->pip->eng); i++) {
         (void)sim_poll(s);
+        /* a measured step takes as long as it takes: nobody may call it hung */
+        SIM_CHECK(eng_profile_ready(s->pip->eng) || b->activity == LNK_ACT_PROFILE);
         SIM_CHECK(i < 1000000);
     }
+    SIM_CHECK(b->activity == LNK_ACT_SERVE);
 }
 
 /* Every operation in every step, and the lines' sum is the steps'. */
@@ -196,6 +204,7 @@ live_stopped(struct sim_rng *g)
     for (int i = 0; i < 50; i++)
         (void)sim_poll(s);
     SIM_CHECK(!eng_profile_ready(s->pip->eng));
+    SIM_CHECK(s->seg->w.beat.activity == LNK_ACT_PROFILE);
     prf_stop(p);
     SIM_CHECK(!eng_profile_ready(s->pip->eng));
     finish(s);
