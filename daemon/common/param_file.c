@@ -7,10 +7,14 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 /*
  * inih copies each line into 200 bytes and cuts what is longer, takes an
@@ -281,6 +285,34 @@ read_lines(struct par_set *ps, struct reader *rd)
     return rd->bad_lines != 0 ? -EINVAL : note_file(ps, rd->path);
 }
 
+/* A file that holds up its reader (a pipe) or never ends must hold up no daemon, which
+ * reads it again at SIGHUP. A link to /dev/null is an empty file. */
+static int
+open_file(struct reader *rd)
+{
+    int fd = open(rd->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    int rc = -EINVAL;
+
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) != 0)
+        rc = -errno;
+    else if (!S_ISREG(st.st_mode) && !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)))
+        par_say_error(rd->say, "%s: not a regular file", rd->path);
+    else if (st.st_size > PAR_MAX_FILE)
+        par_say_error(rd->say, "%s: longer than %d KiB", rd->path, PAR_MAX_FILE >> 10);
+    else
+        rc = 0;
+    if (rc == 0) {
+        rd->f = fdopen(fd, "r");
+        rc = rd->f != NULL ? 0 : -errno;
+    }
+    if (rc != 0)
+        close(fd);
+    return rc;
+}
+
 int
 par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     unsigned char *ret_bad)
@@ -299,8 +331,9 @@ par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     if (rd->ps == NULL || rd->def_line == NULL || rd->note_line == NULL)
         goto free_reader;
     rd->ps->at = rd->at;
-    rd->f = fopen(path, "re");
-    rc = rd->f == NULL ? -errno : read_lines(ps, rd);
+    rc = open_file(rd);
+    if (rc == 0)
+        rc = read_lines(ps, rd);
     if (rd->f != NULL)
         fclose(rd->f);
 free_reader:

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- messages ---------------------------------------------------------------- */
@@ -169,20 +168,13 @@ load_error(struct load *ld, int rc)
         ld->rc = rc;
 }
 
-/* A pipe in a folder would hold up the daemon. A link to /dev/null is an empty file. */
 static void
 load_piece(struct load *ld, const struct piece *p)
 {
     char path[PAR_STR_BYTES + 300];
-    struct stat st;
     int rc;
 
     snprintf(path, sizeof(path), "%s/%s", p->dir, p->name);
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) {
-        par_say_error(ld->say, "%s: not a file", path);
-        load_error(ld, -EINVAL);
-        return;
-    }
     rc = par_read_into(ld->ps, path, ld->say, ld->bad);
     if (rc != 0)
         load_error(ld, rc);

@@ -13,6 +13,7 @@
 #include "daemon/common/param.h"
 
 #define PAR_SET_MAGIC 0x52415046u
+#define PAR_MAX_FILE  (1 << 20) /* bytes of a file */
 #define PAR_MAX_LINE  4096 /* bytes of a line of the file, line feed apart */
 
 #define PAR_WHERE_BYTES 256

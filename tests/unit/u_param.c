@@ -347,7 +347,7 @@ test_file_errors(void **state)
         -ENOENT,
         "/nonexistent/fdd.ini: No such file or directory");
     REFUSED(par_read_file(ps, "/", NULL, NULL, err, sizeof(err)), -EINVAL,
-        "/:1: cannot be read: Is a directory");
+        "/: not a regular file");
 }
 
 static void

@@ -305,6 +305,38 @@ units_that_do_not_fit(void **state)
     assert_memory_equal(&before, par_get(f->ps), sizeof(before));
 }
 
+/* Files that hold up their reader, or never end: the one named by -c too. */
+static void
+files_that_are_none(void **state)
+{
+    struct fix *f = *state;
+    char path[128];
+
+    (void)alarm(20); /* an open() that waits for a writer */
+    snprintf(f->src.file, sizeof(f->src.file), "%s/pipe", f->dir);
+    assert_int_equal(mkfifo(f->src.file, 0600), 0);
+    assert_int_equal(load(f), -EINVAL);
+    assert_string_equal(f->said, "E D/pipe: not a regular file\n");
+    snprintf(f->src.file, sizeof(f->src.file), "/dev/zero");
+    assert_int_equal(load(f), -EINVAL);
+    assert_string_equal(f->said, "E /dev/zero: not a regular file\n");
+    snprintf(f->src.file, sizeof(f->src.file), "/dev/null");
+    assert_int_equal(load(f), 0);
+    use_main(f, "");
+    assert_int_equal(truncate(f->src.file, PAR_MAX_FILE), 0);
+    assert_int_equal(load(f), -EINVAL); /* NULs: read */
+    assert_non_null(strstr(f->said, "NUL byte"));
+    assert_int_equal(truncate(f->src.file, PAR_MAX_FILE + 1), 0);
+    assert_int_equal(load(f), -EINVAL);
+    assert_string_equal(f->said, "E D/fdd.ini: longer than 1024 KiB\n");
+    use_main(f, "");
+    snprintf(path, sizeof(path), "%s/etc.d/a.ini", f->dir);
+    assert_int_equal(symlink("../pipe", path), 0);
+    assert_int_equal(load(f), -EINVAL);
+    assert_string_equal(f->said, "E D/etc.d/a.ini: not a regular file\n");
+    (void)alarm(0);
+}
+
 /* The main file, then both folders in the order of names; /etc hides /usr/lib. */
 static void
 folders(void **state)
@@ -360,7 +392,7 @@ folders_that_are_wrong(void **state)
     snprintf(path, sizeof(path), "%s/etc.d/a.ini", f->dir);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(load(f), -EINVAL);
-    assert_string_equal(f->said, "E D/etc.d/a.ini: not a file\n");
+    assert_string_equal(f->said, "E D/etc.d/a.ini: not a regular file\n");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink("nowhere", path), 0);
     assert_int_equal(load(f), -ENOENT);
@@ -513,6 +545,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         T(all_errors_at_once), T(many_errors_are_bounded), T(units),
         T(units_that_do_not_fit), T(folders), T(folders_that_are_wrong),
+        T(files_that_are_none),
         T(where_files_are), T(lists_add_up), T(lists_have_a_limit),
         T(keys_of_json_values), T(names_stand_for_rows),
     };
