@@ -28,8 +28,6 @@ _Static_assert((int)LOG_LV_ERROR == (int)PAR_LOG_LEVEL_ERROR &&
 int log_level = LOG_LV_INFO;
 uint32_t log_debug_bits;
 
-static const char *log_prog = "fdd";
-static int log_journal;
 /* What follows is read by any thread and written by whoever configures. */
 static int log_default = LOG_LV_INFO;
 static int log_topic_lv[LOG_T__N] = {
@@ -37,9 +35,7 @@ static int log_topic_lv[LOG_T__N] = {
 #include "daemon/tbl/log_topics.h"
 #undef LOG_TOPIC
 };
-static int log_json;
 static uint32_t log_per_second;
-static uint64_t *log_counter;
 
 static const char *const log_topics[] = {
 #define LOG_TOPIC(name, help) #name,
@@ -78,25 +74,35 @@ void
 log_init(const char *prog, const char *level)
 {
     log_fill_std();
-    log_prog = prog;
-    log_journal = log_is_journal();
+    log_form_as(prog, log_is_journal());
     if (level != NULL)
         (void)log_set_level(level);
 }
 
-void
-log_count(uint64_t *dropped)
+/* ---- the writer ----------------------------------------------------------- */
+
+static void
+log_at_exit(void)
 {
-    __atomic_store_n(&log_counter, dropped, __ATOMIC_RELAXED);
+    (void)log_fini();
 }
 
-void
-log_count_one(void)
+int
+log_start(struct lgq *q)
 {
-    uint64_t *counter = __atomic_load_n(&log_counter, __ATOMIC_RELAXED);
+    static int once;
 
-    if (counter != NULL)
-        (void)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+    if (!once && atexit(log_at_exit) != 0)
+        return -ENOMEM;
+    once = 1;
+    return log_out_start(q);
+}
+
+int
+log_fini(void)
+{
+    log_flush(1);
+    return log_out_fini();
 }
 
 /* ---- levels --------------------------------------------------------------- */
@@ -286,7 +292,7 @@ log_apply(enum par_log_level level, const char *levels, enum par_log_format form
     log_raise();
     if (log_set_levels(levels, err, sizeof(err)) != 0)
         rc = -EINVAL;
-    __atomic_store_n(&log_json, format == PAR_LOG_FORMAT_JSON, __ATOMIC_RELAXED);
+    log_form_as_json(format == PAR_LOG_FORMAT_JSON);
     if (rate < 0 || rate > INT32_MAX)
         rc = -EINVAL;
     else
@@ -369,12 +375,6 @@ log_get_debug(char *ret, size_t ret_bytes)
 
 /* ---- lines ---------------------------------------------------------------- */
 
-static size_t
-log_prefix_bytes(const char *fmt)
-{
-    return strspn(fmt, "abcdefghijklmnopqrstuvwxyz_0123456789");
-}
-
 /* The place's topic, -1 for a prefix that the table does not have. */
 static int
 log_site_topic(struct log_site *s)
@@ -390,42 +390,12 @@ log_site_topic(struct log_site *s)
     return i;
 }
 
-static size_t
-log_form(struct log_msg *m, char *ret)
-{
-    size_t n = log_prefix_bytes(m->text);
-
-    m->prog = log_prog;
-    m->journal = log_journal;
-    m->topic = m->text;
-    if (n < m->text_bytes && m->text[n] == ':') {
-        m->topic_bytes = n;
-        n += 1 + (n + 1 < m->text_bytes && m->text[n + 1] == ' ');
-        m->text += n;
-        m->text_bytes -= n;
-    }
-    return __atomic_load_n(&log_json, __ATOMIC_RELAXED) ? log_form_json(m, ret) :
-        log_form_text(m, ret);
-}
-
 static void
 log_write(struct log_msg *m)
 {
     char line[LOG_LINE_BYTES];
 
     log_put(line, log_form(m, line));
-}
-
-size_t
-log_lost_line(uint64_t n, char *ret)
-{
-    struct log_msg m = { .lv = LOG_LV_WARN };
-    char text[128];
-
-    m.text = text;
-    m.text_bytes = (size_t)snprintf(text, sizeof(text), "log: %llu lines were lost "
-        "because the reader of the log is slow", (unsigned long long)n);
-    return log_form(&m, ret);
 }
 
 static void

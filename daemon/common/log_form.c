@@ -20,6 +20,10 @@
 
 struct form { char *p; size_t n, max; int cut; };
 
+/* Read by any thread and written by whoever configures. */
+static const char *form_prog = "fdd";
+static int form_journal, form_is_json;
+
 static const char *const form_levels[] = { "error", "warn", "info", "debug", "trace" };
 
 const char *
@@ -196,8 +200,8 @@ form_prefix(struct form *o, const struct log_msg *m)
     form_str(o, ": ");
 }
 
-size_t
-log_form_text(const struct log_msg *m, char *ret)
+static size_t
+form_line_text(const struct log_msg *m, char *ret)
 {
     struct form o = { ret, 0, LOG_LINE_BYTES - sizeof(FORM_MARK), 0 };
 
@@ -260,8 +264,8 @@ form_time(struct form *o)
     form_string(o, "time", b, n > 0 ? (size_t)n : 0);
 }
 
-size_t
-log_form_json(const struct log_msg *m, char *ret)
+static size_t
+form_line_json(const struct log_msg *m, char *ret)
 {
     struct form o = { ret, 0, LOG_LINE_BYTES - FORM_TAIL, 0 };
     struct log_field pid = LOG_I("pid", getpid());
@@ -301,4 +305,55 @@ log_form_json(const struct log_msg *m, char *ret)
     o.p[o.n++] = '}';
     o.p[o.n++] = '\n';
     return o.n;
+}
+
+/* ---- a line ----------------------------------------------------------------------- */
+
+void
+log_form_as(const char *prog, int journal)
+{
+    form_prog = prog;
+    form_journal = journal;
+}
+
+void
+log_form_as_json(int json)
+{
+    __atomic_store_n(&form_is_json, json, __ATOMIC_RELAXED);
+}
+
+size_t
+log_prefix_bytes(const char *fmt)
+{
+    return strspn(fmt, "abcdefghijklmnopqrstuvwxyz_0123456789");
+}
+
+size_t
+log_form(struct log_msg *m, char *ret)
+{
+    size_t n = log_prefix_bytes(m->text);
+
+    m->prog = form_prog;
+    m->journal = form_journal;
+    m->topic = m->text;
+    if (n < m->text_bytes && m->text[n] == ':') {
+        m->topic_bytes = n;
+        n += 1 + (n + 1 < m->text_bytes && m->text[n + 1] == ' ');
+        m->text += n;
+        m->text_bytes -= n;
+    }
+    return __atomic_load_n(&form_is_json, __ATOMIC_RELAXED) ? form_line_json(m, ret) :
+        form_line_text(m, ret);
+}
+
+size_t
+log_lost_line(uint64_t n, char *ret)
+{
+    struct log_msg m = { .lv = LOG_LV_WARN };
+    char text[128];
+
+    m.text = text;
+    m.text_bytes = (size_t)snprintf(text, sizeof(text), "log: %llu lines were lost "
+        "because the reader of the log is slow", (unsigned long long)n);
+    return log_form(&m, ret);
 }

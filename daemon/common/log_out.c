@@ -34,6 +34,7 @@ static struct {
     uint32_t shut;          /* the reader did not take the rest: say no more */
     uint32_t mute;          /* in a panic: the same */
 } out;
+static uint64_t *out_counter;
 
 static uint32_t
 out_get(const uint32_t *p)
@@ -75,6 +76,21 @@ out_write(const char *p, size_t n)
             return -1;
     }
     return 0;
+}
+
+void
+log_count(uint64_t *dropped)
+{
+    __atomic_store_n(&out_counter, dropped, __ATOMIC_RELAXED);
+}
+
+void
+log_count_one(void)
+{
+    uint64_t *counter = __atomic_load_n(&out_counter, __ATOMIC_RELAXED);
+
+    if (counter != NULL)
+        (void)__atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
 }
 
 void
@@ -151,12 +167,6 @@ out_thread(void *arg)
     return NULL;
 }
 
-static void
-out_at_exit(void)
-{
-    (void)log_fini();
-}
-
 /* The child of a fork has no writer: it writes for itself. */
 static void
 out_in_child(void)
@@ -166,7 +176,7 @@ out_in_child(void)
 }
 
 int
-log_start(struct lgq *q)
+log_out_start(struct lgq *q)
 {
     static int once;
     struct sigaction sa = { .sa_handler = out_on_signal };
@@ -175,7 +185,7 @@ log_start(struct lgq *q)
 
     if (out.running)
         return -EBUSY;
-    if (!once && (atexit(out_at_exit) != 0 || pthread_atfork(NULL, NULL, out_in_child) != 0))
+    if (!once && pthread_atfork(NULL, NULL, out_in_child) != 0)
         return -ENOMEM;
     once = 1;
     q = q != NULL ? q : &out.own;
@@ -212,9 +222,8 @@ out_wait_done(uint64_t ns)
 }
 
 int
-log_fini(void)
+log_out_fini(void)
 {
-    log_flush(1);
     if (!out.running) {
         log_count(NULL);
         return 0;

@@ -24,19 +24,26 @@ struct log_msg {
     int journal;
 };
 
-/* log_form.c. Write the line with its newline to ret[LOG_LINE_BYTES]; returns
- * its length. */
-size_t log_form_text(const struct log_msg *m, char *ret);
-size_t log_form_json(const struct log_msg *m, char *ret);
-const char *log_lv_name(int lv);
-
-/* log.c. One line more that nobody sees; and the line that says how many were
- * lost, to ret[LOG_LINE_BYTES]. */
-void log_count_one(void);
+/* log_form.c. How lines look from now on: whose they are, whether the journal
+ * reads them, JSON or text. */
+void log_form_as(const char *prog, int journal);
+void log_form_as_json(int json);
+/* Take the topic off the message and write the line with its newline to
+ * ret[LOG_LINE_BYTES]; returns its length. */
+size_t log_form(struct log_msg *m, char *ret);
+/* The same of the line that says how many were lost. */
 size_t log_lost_line(uint64_t n, char *ret);
+/* Of the topic that a format or a message begins with. */
+size_t log_prefix_bytes(const char *fmt);
+const char *log_lv_name(int lv);
 
 /* log_out.c. To stderr, or to the queue of the writer. */
 void log_put(const char *line, size_t n);
+/* One line more that nobody sees. */
+void log_count_one(void);
+/* The writer, as log_start() and log_fini() say. */
+int log_out_start(struct lgq *q);
+int log_out_fini(void);
 
 /* log_rate.c. May the place log a line now? 0: no, and it is counted. Writes
  * how many lines its summary is to name, when a second has begun. rate 0: no
