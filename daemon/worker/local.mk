@@ -43,6 +43,8 @@ libfddworker_a_SOURCES = \
 	%D%/model.h \
 	%D%/model_build.c \
 	%D%/model_config.c \
+	%D%/model_file.c \
+	%D%/model_json.c \
 	%D%/model_llama.c \
 	%D%/model_priv.h \
 	%D%/model_quant.c \
@@ -75,6 +77,7 @@ libfddworker_a_SOURCES = \
 	%D%/sha256.h \
 	%D%/tokenizer.c \
 	%D%/tokenizer.h \
+	%D%/tokenizer_base.c \
 	%D%/tokenizer_load.c \
 	%D%/tokenizer_norm.c \
 	%D%/tokenizer_priv.h \
@@ -91,6 +94,7 @@ libfddworker_a_SOURCES = \
 	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \
+	%D%/weights_tensor.c \
 	%D%/weights_tied.c \
 	%D%/worker.h \
 	daemon/tbl/req_states.h

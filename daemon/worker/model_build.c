@@ -95,8 +95,8 @@ mdl_add_op(struct mdl_program *p, struct mdl_op op)
 
 /* In floats and in this order, as the reference computes them: at position
  * 100,000 one bit of a frequency is a thousandth of a radian. */
-static int
-rope_freqs(struct mdl_program *p)
+int
+mdl_rope_freqs(struct mdl_program *p)
 {
     const struct mdl_config *c = &p->cfg;
     float factor = (float)c->rope_factor;
@@ -379,32 +379,9 @@ live(struct mdl_program *p, int32_t buf, int32_t op)
     p->buf[buf].last = op;
 }
 
-int
-mdl_build(
-    const struct mdl_config *cfg, struct mdl_program **ret, char *err, size_t err_bytes)
+void
+mdl_set_lives(struct mdl_program *p)
 {
-    const struct mdl_family *f = mdl_family(cfg->family);
-    struct mdl_program *p;
-    int rc = -EINVAL;
-
-    if (f == NULL)
-        return mdl_fail(
-            -EINVAL, err, err_bytes, "no model family is named %.32s", cfg->family);
-    p = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
-    p->cfg = *cfg;
-    rc = rope_freqs(p);
-    if (rc == 0)
-        rc = f->build(p);
-    if (rc != 0) {
-        mdl_free(p);
-        if (rc == -EDOM)
-            return mdl_fail(-EINVAL, err, err_bytes,
-                "config.json: rope_theta = %g and factor = %g give infinite frequencies",
-                cfg->rope_theta, cfg->rope_factor);
-        return mdl_fail(rc, err, err_bytes, "model program: %s", strerror(-rc));
-    }
     for (int32_t i = 0; i < p->n_op; i++) {
         live(p, p->op[i].in, i);
         live(p, p->op[i].in2, i);
@@ -413,8 +390,6 @@ mdl_build(
         if (p->op[i].kind == MDL_OP_SILU_MUL)
             live(p, p->op[i - 1].in, i);
     }
-    *ret = p;
-    return 0;
 }
 
 struct mdl_program *

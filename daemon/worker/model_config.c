@@ -15,102 +15,6 @@
 /* A number beyond this is refused wherever it stands: keeps float math finite. */
 #define MAX_REAL 1e15
 
-/* ---- fields ---- */
-
-static const json_t *
-field(const struct mdl_json *j, const char *key)
-{
-    const json_t *v = json_object_get(j->o, key);
-
-    return v == NULL || json_is_null(v) ? NULL : v;
-}
-
-int
-mdl_json_has(const struct mdl_json *j, const char *key)
-{
-    return field(j, key) != NULL;
-}
-
-int
-mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why)
-{
-    const json_t *v = json_object_get(j->o, key);
-    char *text = v == NULL ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    char shown[64];
-
-    mdl_printable(shown, sizeof(shown), text != NULL ? text : "(absent)",
-        text != NULL ? strlen(text) : 8);
-    free(text);
-    return mdl_fail(-EINVAL, j->err, j->err_bytes, "%s: %s%s = %s %s", j->file, j->prefix,
-        key, shown, why);
-}
-
-int
-mdl_json_i32(
-    const struct mdl_json *j, const char *key, int32_t min, int32_t max, int32_t *ret)
-{
-    const json_t *v = field(j, key);
-    char why[64];
-
-    if (v == NULL)
-        return 0;
-    if (!json_is_integer(v))
-        return mdl_json_refuse(j, key, "is not an integer");
-    if (json_integer_value(v) < min || json_integer_value(v) > max) {
-        snprintf(why, sizeof(why), "is not in %d..%d", min, max);
-        return mdl_json_refuse(j, key, why);
-    }
-    *ret = (int32_t)json_integer_value(v);
-    return 0;
-}
-
-int
-mdl_json_real(
-    const struct mdl_json *j, const char *key, double min, double max, double *ret)
-{
-    const json_t *v = field(j, key);
-    char why[96];
-    double x;
-
-    if (v == NULL)
-        return 0;
-    if (!json_is_number(v))
-        return mdl_json_refuse(j, key, "is not a number");
-    x = json_number_value(v);
-    if (!(x > min && x <= max)) {
-        snprintf(why, sizeof(why), "is not above %g and at most %g", min, max);
-        return mdl_json_refuse(j, key, why);
-    }
-    *ret = x;
-    return 0;
-}
-
-int
-mdl_json_bool(const struct mdl_json *j, const char *key, int *ret)
-{
-    const json_t *v = field(j, key);
-
-    if (v == NULL)
-        return 0;
-    if (!json_is_boolean(v))
-        return mdl_json_refuse(j, key, "is not true or false");
-    *ret = json_is_true(v);
-    return 0;
-}
-
-int
-mdl_json_str(const struct mdl_json *j, const char *key, const char **ret)
-{
-    const json_t *v = field(j, key);
-
-    if (v == NULL)
-        return 0;
-    if (!json_is_string(v))
-        return mdl_json_refuse(j, key, "is not a string");
-    *ret = json_string_value(v);
-    return 0;
-}
-
 static int
 must_have(const struct mdl_json *j, const char *key)
 {
@@ -217,16 +121,17 @@ read_rope(const struct mdl_json *top, struct mdl_config *c)
     if (mdl_json_real(top, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0
         || mdl_json_real(top, "partial_rotary_factor", 0, 1, &partial) != 0)
         return -EINVAL;
-    o = field(top, "rope_scaling");
+    o = mdl_json_field(top, "rope_scaling");
     if (o == NULL || (json_is_object(o) && json_object_size(o) == 0)) {
         where = "rope_parameters";
-        o = field(top, where);
+        o = mdl_json_field(top, where);
     }
     if (o != NULL) {
         if (!json_is_object(o))
             return mdl_json_refuse(top, where, "is not an object");
         j.o = o;
-        j.prefix = o == field(top, "rope_scaling") ? "rope_scaling." : "rope_parameters.";
+        j.prefix = o == mdl_json_field(top, "rope_scaling") ? "rope_scaling." :
+            "rope_parameters.";
         if (mdl_json_real(&j, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0
             || mdl_json_real(&j, "partial_rotary_factor", 0, 1, &partial) != 0
             || mdl_json_str(&j, "type", &type) != 0
@@ -291,7 +196,7 @@ read_dtype(const struct mdl_json *j, struct mdl_config *c)
 static int
 read_eos(const struct mdl_json *j, struct mdl_config *c)
 {
-    const json_t *v = field(j, "eos_token_id");
+    const json_t *v = mdl_json_field(j, "eos_token_id");
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     char why[64];
 
@@ -332,7 +237,7 @@ refuse_unknown(const struct mdl_json *j, int n_layer)
     if (sliding && mdl_json_has(j, "sliding_window"))
         return mdl_json_refuse(
             j, "sliding_window", "(sliding window attention) is not supported");
-    v = field(j, "layer_types");
+    v = mdl_json_field(j, "layer_types");
     if (v == NULL)
         return 0;
     if (!json_is_array(v) || json_array_size(v) != (size_t)n_layer)

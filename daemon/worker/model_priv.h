@@ -15,6 +15,8 @@ extern const struct mdl_family mdl_llama, mdl_qwen3;
 
 #define MDL_MAX_CONFIG_BYTES (1u << 20)
 
+/* ---- model_file.c --------------------------------------------------------------- */
+
 /* err = the formatted line, cut to err_bytes. Returns rc. */
 __attribute__((format(printf, 4, 5))) int
 mdl_fail(int rc, char *err, size_t err_bytes, const char *fmt, ...);
@@ -32,6 +34,8 @@ int mdl_open_file(const char *dir, const char *name, char *err, size_t err_bytes
 int mdl_read_file(const char *dir, const char *name, size_t max, char **ret,
     size_t *ret_n, char *err, size_t err_bytes);
 
+/* ---- model_json.c --------------------------------------------------------------- */
+
 /*
  * Fields of a JSON object. A field that is absent or null leaves *ret as it
  * was and returns 0; one that is there and not as wanted returns -EINVAL
@@ -44,6 +48,8 @@ struct mdl_json {
     char *err;
     size_t err_bytes;
 };
+/* NULL: absent or null. */
+const json_t *mdl_json_field(const struct mdl_json *j, const char *key);
 int mdl_json_has(const struct mdl_json *j, const char *key);
 int mdl_json_i32(const struct mdl_json *j, const char *key, int32_t min, int32_t max,
     int32_t *ret);
@@ -56,8 +62,15 @@ int mdl_json_str(const struct mdl_json *j, const char *key, const char **ret);
 /* -EINVAL, "FILE: FIELD = VALUE WHY". */
 int mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why);
 
+/* ---- parts of mdl_config_read() and mdl_build() ---------------------------------- */
+
 /* model_quant.c: cfg->quant from quantization_config. -EINVAL: a checkpoint that
  * is quantized in a way that is not supported. */
 int mdl_quant_read(const struct mdl_json *j, struct mdl_config *cfg);
+/* model_build.c: inv_freq, rot and rope_scale of a program that has its cfg. -EDOM:
+ * not finite; -ENOMEM. */
+int mdl_rope_freqs(struct mdl_program *p);
+/* From which operation to which each buffer is alive. */
+void mdl_set_lives(struct mdl_program *p);
 
 #endif

@@ -80,14 +80,6 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     return 0;
 }
 
-uint64_t
-run_mem_free(const struct runner *run)
-{
-    struct fdk_device_info di;
-
-    return run->k->device_info(run->ctx, 0, &di) == 0 ? di.mem_free : 0;
-}
-
 const char *
 run_error(const struct runner *run)
 {
@@ -149,13 +141,6 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
 }
 
 /* ---- graphs ------------------------------------------------------------------------------ */
-
-/* Written by the engine thread alone, read by others too. */
-static void
-run_set_graph(struct runner *run, int on)
-{
-    __atomic_store_n(&run->use_graph, on, __ATOMIC_RELAXED);
-}
 
 static struct run_pad *
 run_pad_of(struct runner *run, int32_t T_pad)
@@ -227,27 +212,6 @@ run_warm(struct runner *run, int record)
     if (before > run_mem_free(run))
         run->mem.graphs += before - run_mem_free(run);
     return rc;
-}
-
-int
-run_recapture(struct runner *run, int use_graph, const struct cap *cap)
-{
-    int rc = run->k->stream_sync(run->stream);
-
-    if (rc != 0)
-        return rc;
-    for (int32_t i = 0; i < run->n_pad; i++)
-        if (run->pad[i].graph != NULL) {
-            run->k->graph_free(run->pad[i].graph);
-            run->pad[i].graph = NULL;
-        }
-    run->cap = *cap;
-    run_set_graph(run, use_graph);
-    run->n_pad = cap->n;
-    for (int32_t i = 0; i < cap->n; i++)
-        run_pad_init(run, cap->size[i], bat_pad_outs(&run->dims, cap->size[i]),
-            &run->pad[i]);
-    return 0;
 }
 
 /* ---- block copies -------------------------------------------------------------------------- */
@@ -351,18 +315,6 @@ run_steps_program(struct runner *run, const struct bat_rec *rec)
 
 /* An operation's launch and event, on a host that was never measured. */
 #define RUN_MARK_NS 10000u
-
-int
-run_mark(struct runner *run, int32_t line)
-{
-    struct run_marks *m = run->marks;
-
-    if (m == NULL)
-        return 0;
-    ASSERT(m->n < m->max);
-    m->at[m->n].line = line;
-    return run->k->event_record(m->at[m->n++].ev, run->stream);
-}
 
 int32_t
 run_max_marks(const struct runner *run)

@@ -235,6 +235,8 @@ int run_mark(struct runner *run, int32_t line);
 
 /* What a launch of T tokens with at most O outputs needs to know. */
 void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret);
+/* Are graphs replayed from now on? The engine thread alone. */
+void run_set_graph(struct runner *run, int on);
 /* The type of activations: what the first matrix of the program asks for. */
 enum fdk_dtype run_act(const struct fdk_ops *k, const struct mdl_program *p,
     const struct wts_plan *wp);

@@ -277,6 +277,18 @@ run_scratch_bytes(struct runner *run)
 
 /* ---- launching ------------------------------------------------------------------------ */
 
+int
+run_mark(struct runner *run, int32_t line)
+{
+    struct run_marks *m = run->marks;
+
+    if (m == NULL)
+        return 0;
+    ASSERT(m->n < m->max);
+    m->at[m->n].line = line;
+    return run->k->event_record(m->at[m->n++].ev, run->stream);
+}
+
 /* LOGITS (NULL: none) and SAMPLE, R output rows at a time. */
 static int
 run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *logits,

@@ -93,6 +93,14 @@ run_teardown(struct runner *run)
         (void)run->k->mem_release(run->ctx, 0, run->d_kv, (size_t)run->kv_reserved);
 }
 
+uint64_t
+run_mem_free(const struct runner *run)
+{
+    struct fdk_device_info di;
+
+    return run->k->device_info(run->ctx, 0, &di) == 0 ? di.mem_free : 0;
+}
+
 int
 run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p, char *err,
     size_t err_bytes)
@@ -181,6 +189,33 @@ run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret
     *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T), .O = O };
     ret->n_work = fdk_tiles_max(ret->S, T, run->att_a, run->att_b);
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
+}
+
+void
+run_set_graph(struct runner *run, int on)
+{
+    __atomic_store_n(&run->use_graph, on, __ATOMIC_RELAXED);
+}
+
+int
+run_recapture(struct runner *run, int use_graph, const struct cap *cap)
+{
+    int rc = run->k->stream_sync(run->stream);
+
+    if (rc != 0)
+        return rc;
+    for (int32_t i = 0; i < run->n_pad; i++)
+        if (run->pad[i].graph != NULL) {
+            run->k->graph_free(run->pad[i].graph);
+            run->pad[i].graph = NULL;
+        }
+    run->cap = *cap;
+    run_set_graph(run, use_graph);
+    run->n_pad = cap->n;
+    for (int32_t i = 0; i < cap->n; i++)
+        run_pad_init(run, cap->size[i], bat_pad_outs(&run->dims, cap->size[i]),
+            &run->pad[i]);
+    return 0;
 }
 
 enum fdk_dtype

@@ -10,7 +10,6 @@
 #include <jansson.h>
 #include <limits.h>
 #include <malloc.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,21 +25,6 @@ static const char ld_gpt2[] =
 
 /* Of Digits, whose table has the numbers of Unicode 17 already. */
 static const char ld_digit[] = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
-
-int
-tok_ld_err(struct tok_ld *ld, int rc, const char *fmt, ...)
-{
-    va_list ap;
-    int n;
-
-    n = snprintf(ld->err, ld->err_bytes, "%s: ", ld->file);
-    if (n >= 0 && (size_t)n < ld->err_bytes) {
-        va_start(ap, fmt);
-        vsnprintf(ld->err + n, ld->err_bytes - (size_t)n, fmt, ap);
-        va_end(ap);
-    }
-    return rc;
-}
 
 static int
 ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)

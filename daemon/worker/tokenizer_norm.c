@@ -70,37 +70,6 @@ norm_in(const struct norm_range *r, size_t n, uint32_t cp)
 
 #define NORM_IN(table, cp) norm_in(table, sizeof(table) / sizeof((table)[0]), cp)
 
-int
-tok_buf_put(struct tok_buf *b, const void *p, size_t n)
-{
-    if (n > b->cap - b->n) {
-        size_t cap = b->cap ? b->cap : 256;
-        uint8_t *q;
-
-        while (cap - b->n < n) {
-            if (cap > SIZE_MAX / 2)
-                return -ENOMEM;
-            cap *= 2;
-        }
-        q = realloc(b->p, cap);
-        if (!q)
-            return -ENOMEM;
-        b->p = q;
-        b->cap = cap;
-    }
-    if (n)
-        memcpy(b->p + b->n, p, n);
-    b->n += n;
-    return 0;
-}
-
-void
-tok_buf_fini(struct tok_buf *b)
-{
-    free(b->p);
-    *b = (struct tok_buf){ 0 };
-}
-
 unsigned
 tok_utf8_get(const uint8_t *s, uint32_t *ret_cp)
 {

@@ -26,28 +26,6 @@
 
 /* ---- files ---- */
 
-int
-wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
-    size_t err_bytes)
-{
-    size_t have = 0;
-
-    while (have < n) {
-        ssize_t r = pread(f->fd, (char *)p + have, n - have, (off_t)(off + have));
-
-        if (r < 0 && errno == EINTR)
-            continue;
-        if (r < 0)
-            return mdl_fail(-EIO, err, err_bytes, "W_IO: %s: reading byte %llu: %s",
-                f->path, (unsigned long long)(off + have), strerror(errno));
-        if (r == 0)
-            return mdl_fail(-EINVAL, err, err_bytes, "W_TRUNC: %s: ends at byte %llu",
-                f->path, (unsigned long long)(off + have));
-        have += (size_t)r;
-    }
-    return 0;
-}
-
 static int
 add_tensors(struct wts_plan *wp, struct wts_tensor *t, size_t n)
 {
@@ -146,43 +124,6 @@ add_file(
     return read_header(wp, f, err, err_bytes);
 }
 
-/* ---- tensors by name ---- */
-
-static int
-by_name(const void *a, const void *b)
-{
-    return strcmp(
-        ((const struct wts_tensor *)a)->name, ((const struct wts_tensor *)b)->name);
-}
-
-const struct wts_tensor *
-wts_find(const struct wts_plan *wp, const char *name)
-{
-    struct wts_tensor key = {.name = (char *)(uintptr_t)name};
-
-    return wp->n_tensor == 0 ? NULL
-        : bsearch(&key, wp->tensor, wp->n_tensor, sizeof(*wp->tensor), by_name);
-}
-
-static int
-sort_tensors(struct wts_plan *wp, char *err, size_t err_bytes)
-{
-    char shown[96];
-
-    if (wp->n_tensor > 0)
-        qsort(wp->tensor, wp->n_tensor, sizeof(*wp->tensor), by_name);
-    for (size_t i = 1; i < wp->n_tensor; i++) {
-        const struct wts_tensor *a = &wp->tensor[i - 1], *b = &wp->tensor[i];
-
-        if (strcmp(a->name, b->name) == 0)
-            return mdl_fail(-EINVAL, err, err_bytes,
-                "W_MODEL: tensor %s is in both %s and %s",
-                mdl_printable(shown, sizeof(shown), a->name, strlen(a->name)),
-                wp->file[a->file].path, wp->file[b->file].path);
-    }
-    return 0;
-}
-
 /* ---- the index of a sharded checkpoint ---- */
 
 static int
@@ -236,7 +177,7 @@ open_shards(struct wts_plan *wp, const char *dir, const json_t *map, char *err,
         if (rc != 0)
             return rc;
     }
-    rc = sort_tensors(wp, err, err_bytes);
+    rc = wts_sort(wp, err, err_bytes);
     if (rc != 0)
         return rc;
     json_object_foreach((json_t *)(uintptr_t)map, key, v) {
@@ -298,22 +239,11 @@ open_files(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
     if (rc == -ENOENT && wp->n_file == 0)
         return open_index(wp, dir, err, err_bytes);
     if (rc == 0)
-        rc = sort_tensors(wp, err, err_bytes);
+        rc = wts_sort(wp, err, err_bytes);
     return rc;
 }
 
 /* ---- what the program asks for ---- */
-
-void
-wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim)
-{
-    size_t at = 0;
-
-    snprintf(s, n, "()");
-    for (int i = 0; i < n_dim && at < n; i++)
-        at += (size_t)snprintf(s + at, n - at, "%s%lld%s", i == 0 ? "(" : ", ",
-            (long long)shape[i], i == n_dim - 1 ? ")" : "");
-}
 
 static int
 check_tensor(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows,

@@ -99,13 +99,16 @@ int wts_header_read(const char *where, const char *json, size_t n, uint64_t data
     uint64_t data_bytes, struct wts_tensor **ret, size_t *ret_n, char *err,
     size_t err_bytes);
 
-/* weights.c: NULL if there is none. */
+/* weights_tensor.c: NULL if there is none. */
 const struct wts_tensor *wts_find(const struct wts_plan *wp, const char *name);
-/* n bytes at off. -EIO, -EINVAL (the file ends), with a line in err. */
-int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
-    size_t err_bytes);
+/* By name, for wts_find(). -EINVAL: one stands in two files. */
+int wts_sort(struct wts_plan *wp, char *err, size_t err_bytes);
 /* "(2, 3)". */
 void wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim);
+/* weights_read.c: n bytes at off. -EIO, -EINVAL (the file ends), with a line in
+ * err. */
+int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
+    size_t err_bytes);
 /* weights_tied.c: a tied weight of the program that is in the files too, with other
  * bytes, type or shape, becomes one of its own. */
 int wts_untie(const struct wts_plan *wp, struct mdl_program *p, char *err,

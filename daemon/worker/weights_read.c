@@ -134,3 +134,25 @@ wts_read_queue(const struct wts_plan *wp, struct io_uring *ring, struct wts_read
     io_uring_sqe_set_data(sqe, r);
     return 0;
 }
+
+int
+wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
+    size_t err_bytes)
+{
+    size_t have = 0;
+
+    while (have < n) {
+        ssize_t r = pread(f->fd, (char *)p + have, n - have, (off_t)(off + have));
+
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0)
+            return mdl_fail(-EIO, err, err_bytes, "W_IO: %s: reading byte %llu: %s",
+                f->path, (unsigned long long)(off + have), strerror(errno));
+        if (r == 0)
+            return mdl_fail(-EINVAL, err, err_bytes, "W_TRUNC: %s: ends at byte %llu",
+                f->path, (unsigned long long)(off + have));
+        have += (size_t)r;
+    }
+    return 0;
+}
