@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the answers of the admin thread share: admin.c and admin_profile.c.
+ * Inside of the admin thread: admin.c takes the questions, admin_profile.c answers one
+ * of them, admin_answer.c has what answers are made of.
  */
 #ifndef FDD_DAEMON_WORKER_ADMIN_PRIV_H
 #define FDD_DAEMON_WORKER_ADMIN_PRIV_H
@@ -14,6 +15,7 @@
 struct worker;
 
 void adm_set(json_t *o, const char *key, json_t *v);
+json_t *adm_int(uint64_t v);
 json_t *adm_error(const char *text);
 
 /* Means of steps. */
@@ -31,7 +33,7 @@ double adm_op(const struct worker *w, int32_t i, const struct adm_shape *s,
 const struct cel *adm_ceilings(struct worker *w, int anew, struct cel *c);
 json_t *adm_ceilings_json(const struct worker *w, const struct cel *c);
 
-/* Measure steps and wait until that is done, at most about within_ms of q. */
+/* admin_profile.c: measure steps and wait until that is done, at most about within_ms of q. */
 json_t *adm_profile(struct worker *w, const json_t *q, int stop_fd);
 
 #endif

@@ -16,6 +16,24 @@
 
 #define DEV_UUID 48
 
+int
+wrk_is_null(const struct worker *w)
+{
+    return strcmp(w->par.model_path, "null") == 0;
+}
+
+int
+wrk_on_cpu(const struct worker *w)
+{
+    char why[256];
+
+    if (w->run != NULL)
+        return w->run->k != &fdk_ops_cuda;
+    if (wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_AUTO)
+        return wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_CUDA;
+    return fdk_ops_cuda.available(why, sizeof(why)) <= 0;
+}
+
 /* The UUIDs of the devices here, for an error. */
 static void
 list_uuids(int n, char *ret, size_t ret_bytes)

@@ -6,7 +6,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/worker/tokenizer.h"
@@ -18,6 +20,7 @@
 #define EGR_JOB_IDS  4096u
 /* Retry hint with errors of class RETRY. */
 #define EGR_RETRY_MS 100
+#define EGR_ROOM_NS  (50 * CLK_US) /* the gate has not drained the up ring */
 
 _Static_assert(REQ_TEXT_BYTES >= 2 * FDP_MAX_STOP_LEN && REQ_TEXT_BYTES <= FDP_REC_MAX_LEN,
     "a sample's text buffer holds a stop string and fits a record");
@@ -31,6 +34,7 @@ egr_new(const struct egr_cfg *cfg)
     if (g == NULL)
         return NULL;
     g->cfg = *cfg;
+    g->parent = getppid();
     g->buf_bytes = cfg->tok != NULL ? dtk_max_bytes(cfg->tok) : 16;
     g->buf = mem_zalloc(g->buf_bytes);
     if (g->buf == NULL)
@@ -50,6 +54,19 @@ egr_free(struct egress *g)
 
 /* ---- records ------------------------------------------------------------------------- */
 
+static void
+egr_wait_room(const struct egress *g)
+{
+    if (g->cfg.wait_room != NULL) {
+        g->cfg.wait_room(g->cfg.arg);
+        return;
+    }
+    /* without a gate nobody drains the ring */
+    if (getppid() != g->parent)
+        _exit(0);
+    clk_sleep_ns(EGR_ROOM_NS);
+}
+
 static void *
 egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample, uint32_t position,
     size_t len)
@@ -60,7 +77,7 @@ egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample, uint32_
         if (p != NULL)
             return p;
         lnk_flush(g->cfg.lnk);
-        g->cfg.wait_room(g->cfg.arg);
+        egr_wait_room(g);
     }
 }
 

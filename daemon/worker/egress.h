@@ -16,12 +16,13 @@
  * string ends its sample here: later tokens are dropped and the engine is
  * told.
  *
- * A full up ring is waited for (wait_room); the gate always drains it.
+ * A full up ring is waited for; the gate always drains it.
  */
 #ifndef FDD_DAEMON_WORKER_EGRESS_H
 #define FDD_DAEMON_WORKER_EGRESS_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "daemon/common/counter.h"
 #include "daemon/common/link.h"
@@ -38,7 +39,7 @@ struct egr_cfg {
     const struct lnk_ready *ready;
     struct cnt_worker *cnt;
     struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
-    void (*wait_room)(void *arg); /* the up ring is full: let time pass */
+    void (*wait_room)(void *arg); /* tests: what happens while the up ring is full; else NULL */
     void *arg;
 };
 
@@ -50,6 +51,7 @@ struct egress {
     unsigned char *buf;      /* [buf_bytes] text of one token */
     size_t buf_bytes;
     struct req *job_head, *job_tail; /* long answers in progress */
+    pid_t parent;
     uint64_t n_terminal;     /* DONE and ERROR records sent */
 };
 

@@ -5,8 +5,12 @@
 #include "daemon/worker/ingress.h"
 
 #include <errno.h>
+#include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
@@ -466,13 +470,59 @@ ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
         ing_cancel_engine(g, r);
 }
 
+/* ---- limits that change ------------------------------------------------------------- */
+
+int
+ing_reloading(const struct ingress *g)
+{
+    return g->n_asked != g->n_taken;
+}
+
+/* Pairs with the publishing of n_told in ing_set_limits(). */
+static void
+ing_take_limits(struct ingress *g)
+{
+    if (fdr_load_acquire(&g->n_told) != g->n_asked)
+        return;
+    g->cfg.max_logprobs = g->limits.max_logprobs;
+    g->cfg.default_max_tokens = g->limits.default_max_tokens;
+    g->cfg.max_waiting_ms = g->limits.max_waiting_ms;
+    g->n_taken = g->n_asked;
+}
+
+int
+ing_wait_reload(const struct ingress *g, uint64_t ns)
+{
+    uint32_t seen = fdr_load_acquire(&g->n_asked);
+    struct timespec ts = { .tv_sec = (time_t)(ns / CLK_S), .tv_nsec = (long)(ns % CLK_S) };
+
+    if (seen == g->n_told)
+        (void)syscall(SYS_futex, &g->n_asked, FUTEX_WAIT_PRIVATE, seen, &ts, NULL, 0);
+    return fdr_load_acquire(&g->n_asked) != g->n_told;
+}
+
+void
+ing_wake(struct ingress *g)
+{
+    (void)syscall(SYS_futex, &g->n_asked, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void
+ing_set_limits(struct ingress *g, const struct ing_limits *l)
+{
+    g->limits = *l;
+    fdr_publish(&g->n_told, g->n_told + 1);
+}
+
+/* ---- records -------------------------------------------------------------------------- */
+
 static int
 ing_records(struct ingress *g)
 {
     const struct fdp_rec *rec;
     int n = 0;
 
-    while (n < ING_RECORDS && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS) &&
+    while (n < ING_RECORDS && !ing_reloading(g) && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS) &&
         (rec = lnk_peek(g->cfg.lnk)) != NULL) {
         switch (rec->type) {
         case LNK_T_SUBMIT:
@@ -488,7 +538,8 @@ ing_records(struct ingress *g)
             g->draining = 1;
             break;
         case LNK_T_RELOAD:
-            g->reloading = g->cfg.reload != NULL;
+            fdr_publish(&g->n_asked, g->n_asked + 1);
+            ing_wake(g);
             break;
         default:
             log_warn("ingress: record of unknown type %u ignored", (unsigned)rec->type);
@@ -522,9 +573,9 @@ ing_poll(struct ingress *g, uint64_t now_ns)
     OBJ_CHECK(g, ING_MAGIC);
     g->now_ns = now_ns;
     work = ing_freed(g);
+    if (ing_reloading(g))
+        ing_take_limits(g);
     work |= ing_records(g) > 0;
-    if (g->reloading)
-        g->reloading = g->cfg.reload(g->cfg.arg);
     work |= ing_texts(g);
     work |= ing_hashes(g);
     return work;

@@ -48,10 +48,13 @@ struct ing_cfg {
     struct pfx_key key;
     int32_t n_penalty;       /* entries of the penalty pool, 0: penalties are refused */
     struct cnt_worker *cnt;
-    int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* RELOAD;
-                                  max_logprobs -1: not offered */
-    int (*reload)(void *arg); /* LNK_T_RELOAD came; 1: call again; may be NULL */
-    void *arg;
+    int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* struct ing_limits */
+};
+
+/* What may change while it runs. */
+struct ing_limits {
+    int64_t max_logprobs;    /* -1: not offered */
+    int64_t default_max_tokens, max_waiting_ms;
 };
 
 struct ing_list { struct req *head, *tail; };
@@ -67,12 +70,21 @@ struct ingress {
     int32_t n_enc;
     uint64_t now_ns;
     int draining;            /* LNK_T_DRAIN came */
-    int reloading;           /* cfg.reload wants to be called again */
+    uint32_t n_asked, n_told; /* LNK_T_RELOAD that came, and that were answered */
+    uint32_t n_taken;        /* answers in cfg */
+    struct ing_limits limits; /* of the last answer */
 };
 
 struct ingress *ing_new(const struct ing_cfg *cfg); /* NULL: no memory */
 struct ingress *ing_free(struct ingress *g);
 int ing_poll(struct ingress *g, uint64_t now_ns);
+/* LNK_T_RELOAD came: another thread owes limits. Records behind it wait for them. */
+int ing_reloading(const struct ingress *g);
+/* That thread: wait until it is so, or ing_wake() is called, or ns have passed, and
+ * whether it is; then give the limits. */
+int ing_wait_reload(const struct ingress *g, uint64_t ns);
+void ing_wake(struct ingress *g);
+void ing_set_limits(struct ingress *g, const struct ing_limits *l);
 /* Requests that have not come back yet. */
 uint32_t ing_open(const struct ingress *g);
 

@@ -49,12 +49,6 @@ wrk_lap(struct wrk_laps *l, const char *what)
         l->n += (size_t)n;
 }
 
-int
-wrk_is_null(const struct worker *w)
-{
-    return strcmp(w->par.model_path, "null") == 0;
-}
-
 int32_t
 wrk_spin_us(const struct par *p)
 {
@@ -90,15 +84,6 @@ wrk_fail(int rc, char *err, size_t err_bytes, const char *what)
     if (err[0] == '\0')
         (void)snprintf(err, err_bytes, "%s: %s", what, strerror(-rc));
     return wrk_status(rc);
-}
-
-static void
-wrk_progress(void *arg, uint64_t done, uint64_t total)
-{
-    struct worker *w = arg;
-
-    __atomic_store_n(&w->seg->w.load_total_bytes, total, __ATOMIC_RELAXED);
-    __atomic_store_n(&w->seg->w.load_done_bytes, done, __ATOMIC_RELAXED);
 }
 
 static int
@@ -223,18 +208,6 @@ wrk_tok_end(struct wrk_tok_job *j, int rc, char *err, size_t err_bytes)
     return j->rc != 0 ? j->rc : rc;
 }
 
-int
-wrk_on_cpu(const struct worker *w)
-{
-    char why[256];
-
-    if (w->run != NULL)
-        return w->run->k != &fdk_ops_cuda;
-    if (wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_AUTO)
-        return wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_CUDA;
-    return fdk_ops_cuda.available(why, sizeof(why)) <= 0;
-}
-
 /* Without chunked prefill a step holds a whole prompt: where neither length
  * nor step is set, the model's own length, as far as that is sane. */
 static void
@@ -343,8 +316,8 @@ void
 wrk_load_args(struct worker *w, struct wts_load_args *ret)
 {
     *ret = (struct wts_load_args) { .use_uring = w->par.model_load_uring != 0,
-        .buffer_bytes = (size_t)w->par.model_load_buffer_bytes, .progress = wrk_progress,
-        .arg = w, .background = !wrk_on_cpu(w) };
+        .buffer_bytes = (size_t)w->par.model_load_buffer_bytes, .done = &w->seg->w.load_done_bytes,
+        .total = &w->seg->w.load_total_bytes, .background = !wrk_on_cpu(w) };
 }
 
 static int
@@ -385,63 +358,6 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
         return wrk_fail(rc, err, err_bytes, "runner");
     w->kv = w->run->kv;
     return 0;
-}
-
-int
-wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph, struct cap *ret,
-    char *err, size_t err_bytes)
-{
-    int32_t tokens = par_max_batched_tokens(p, wrk_on_cpu(w)), max = tokens;
-    int rc = 0;
-
-    /* With both automatic, the gate took the list without knowing the backend. */
-    if (p->sched_max_num_batched_tokens == 0)
-        max = CAP_MAX_TOKENS;
-    if (p->graph_prefill_max_tokens > 0 && p->graph_prefill_max_tokens < max)
-        max = (int32_t)p->graph_prefill_max_tokens;
-    if (p->graph_capture_sizes[0] != '\0')
-        rc = cap_parse(p->graph_capture_sizes, max, ret, err, err_bytes);
-    else
-        cap_default(max < tokens ? max : tokens, ret);
-    if (rc == 0 && ret->size[ret->n - 1] > tokens) {
-        log_warn("worker: graph.capture_sizes beyond %d, the tokens of a step, are left out",
-            tokens);
-        while (ret->n > 1 && ret->size[ret->n - 1] > tokens)
-            ret->n--;
-        if (ret->size[0] > tokens)
-            ret->size[0] = tokens;
-    }
-    if (rc == 0)
-        *ret_use_graph = p->graph_use_cudagraph != 0 && p->graph_prefill_max_tokens > 0;
-    return rc;
-}
-
-void
-wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
-{
-    const struct par *p = &w->par;
-    int32_t n_seq = (int32_t)p->sched_max_num_seqs;
-
-    *ret = (struct eng_cfg) {
-        .max_reqs = (int32_t)p->sched_max_concurrency, .max_len = w->max_len,
-        .n_block = w->n_block, .block_size = (int32_t)p->kv_block_size,
-        .n_host = w->n_host, .depth = (int32_t)p->device_overlap_depth,
-        .beat = &w->seg->w.beat,
-        .sch = {
-            .max_seqs = n_seq, .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
-            .chunked = p->sched_enable_chunked_prefill != 0,
-            .max_partial = (int32_t)p->sched_max_num_partial_prefills,
-            .max_long = (int32_t)p->sched_max_long_partial_prefills,
-            .long_threshold = par_long_prefill(p, w->max_len),
-            .reserve_blocks = w->n_block -
-                mpl_prompt_blocks(w->n_block, p->kv_kv_cache_ratio),
-            .decode_blocks = (int32_t)p->kv_static_decode_blocks,
-            .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
-                p->sched_max_penalty_seqs : n_seq),
-            .fcfs = p->sched_policy == PAR_SCHED_POLICY_FCFS,
-            .itl_target_ns = (uint64_t)(p->sched_itl_target_ms * 1e6), .key = w->key
-        }
-    };
 }
 
 /* Sequences the gate may send: what can run, and enough that a row which

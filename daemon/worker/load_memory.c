@@ -69,11 +69,10 @@ wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
     return rc;
 }
 
-/* mpl_in.sizes: the runner's buffers for sequences of max_len tokens. */
+/* The runner's buffers for sequences of max_len tokens. */
 static int
-wrk_sizes(void *arg, int32_t max_len, struct mpl_sizes *ret)
+wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
 {
-    struct worker *w = arg;
     size_t *off = mem_array((size_t)w->prog->n_buf, sizeof(*off)), act = 0;
     struct runner shape = { .k = w->run->k, .ctx = w->run->ctx, .prog = w->prog,
         .wp = w->wp, .kv = w->kv };
@@ -157,8 +156,26 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
         .long_threshold = p->sched_long_prefill_token_threshold,
         .model_len = w->cfg.max_pos, .vocab = w->cfg.vocab, .n_op = w->prog->n_op,
         .weights = all - quant, .quant_weights = quant,
-        .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float), .sizes = wrk_sizes,
-        .arg = w };
+        .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float) };
+}
+
+static int
+wrk_plan_rounds(struct worker *w, const struct mpl_in *in, char *err, size_t err_bytes)
+{
+    struct mpl_sizes z;
+    int rc = mpl_begin(in, &w->mpl, err, err_bytes);
+
+    if (rc != 0)
+        return rc;
+    do {
+        rc = wrk_sizes(w, w->mpl.max_len, &z);
+        if (rc != 0) {
+            (void)snprintf(err, err_bytes, "sizes of the buffers: %s", strerror(-rc));
+            return rc;
+        }
+        rc = mpl_round(in, &z, &w->mpl, err, err_bytes);
+    } while (rc > 0);
+    return rc;
 }
 
 int
@@ -187,7 +204,7 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     in.n_penalty = ec.sch.n_penalty;
     in.n_rec = ec.depth + 1;
     in.n_graph = w->use_graph ? w->cap.n : 0;
-    rc = mpl_plan(&in, &w->mpl, err, err_bytes);
+    rc = wrk_plan_rounds(w, &in, err, err_bytes);
     if (rc != 0)
         return rc;
     w->n_block = w->mpl.n_block;

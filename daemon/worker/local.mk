@@ -4,6 +4,7 @@ noinst_LIBRARIES += libfddworker.a
 libfddworker_a_SOURCES = \
 	%D%/admin.c \
 	%D%/admin.h \
+	%D%/admin_answer.c \
 	%D%/admin_priv.h \
 	%D%/admin_profile.c \
 	%D%/batch.c \
@@ -37,6 +38,7 @@ libfddworker_a_SOURCES = \
 	%D%/kvcache_setup.c \
 	%D%/load.c \
 	%D%/load_memory.c \
+	%D%/load_shape.c \
 	%D%/memplan.c \
 	%D%/memplan.h \
 	%D%/model.c \

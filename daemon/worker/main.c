@@ -207,27 +207,33 @@ reload_graphs(struct worker *w, const struct par *p)
     return 0;
 }
 
-/* LNK_T_RELOAD, in the ingress thread. */
-static int
-reload(void *arg)
+static struct ing_limits
+limits(const struct par *p)
 {
-    struct worker *w = arg;
-    const struct par *p = &w->next;
-    struct ing_cfg *c = &w->pip->ing->cfg;
+    return (struct ing_limits) { .max_logprobs = par_max_logprobs(p),
+        .default_max_tokens = p->output_default_max_tokens,
+        .max_waiting_ms = p->sched_max_waiting_time_ms };
+}
 
-    if (lnk_get_par(w->seg, &w->next) != 0)
-        return 1;
+/* LNK_T_RELOAD came. */
+static void
+reload(struct worker *w)
+{
+    const struct par *p = &w->next;
+    struct ing_limits l;
+
+    /* the gate is writing */
+    while (lnk_get_par(w->seg, &w->next) != 0 && !pip_stopped(w->pip))
+        clk_sleep_ns(CLK_MS);
     /* as the model limited it */
     w->next.sched_max_num_batched_tokens = w->par.sched_max_num_batched_tokens;
     (void)log_apply(p->log_level, p->log_levels, p->log_format, p->log_rate);
     (void)log_set_debug(p->log_debug, NULL, 0);
-    c->max_logprobs = par_max_logprobs(p);
-    c->default_max_tokens = p->output_default_max_tokens;
-    c->max_waiting_ms = p->sched_max_waiting_time_ms;
-    if (reload_graphs(w, p))
-        return 1;
+    l = limits(p);
+    ing_set_limits(w->pip->ing, &l);
+    while (reload_graphs(w, p) && !pip_stopped(w->pip))
+        clk_sleep_ns(CLK_MS);
     log_info("worker: parameters reloaded");
-    return 0;
 }
 
 static void
@@ -243,7 +249,7 @@ pip_config(struct worker *w, struct pip_cfg *ret)
             .max_len = w->max_len, .n_eos = w->cfg.n_eos,
             .max_logprobs = par_max_logprobs(p),
             .default_max_tokens = p->output_default_max_tokens,
-            .max_waiting_ms = p->sched_max_waiting_time_ms, .reload = reload, .arg = w,
+            .max_waiting_ms = p->sched_max_waiting_time_ms,
             .block_size = (int32_t)p->kv_block_size, .key = w->key,
             .prefix = p->kv_enable_prefix_caching != 0 }
     };
@@ -276,6 +282,8 @@ run(struct worker *w)
     if (w->admin_fd >= 0)
         w->admin = adm_new(w);
     log_info("worker: ready");
+    while (pip_wait_reload(w->pip))
+        reload(w);
     pip_join(w->pip);
     w->admin = adm_free(w->admin);
     set_phase(w, LNK_PH_EXIT);

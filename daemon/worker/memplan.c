@@ -365,12 +365,11 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
 }
 
 int
-mpl_plan(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
+mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
 {
     struct mpl m = { .block_bytes = in->kv.block_bytes, .block_size = in->kv.block_size,
         .decode_blocks = in->decode_blocks, .max_seqs = in->max_num_seqs };
-    struct mpl_sizes z;
-    int64_t len = 0, n = 0, B = in->kv.block_size, max;
+    int64_t len = 0;
     int rc = mpl_length(in, &len, err, err_bytes);
 
     if (rc == 0)
@@ -379,37 +378,50 @@ mpl_plan(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
         return rc;
     m.limit = mpl_limit(in);
     m.by_limit = !in->is_cpu && in->num_blocks == 0 && in->memory_bytes == 0;
-    /* Tables grow with the length: the second round has the final one, whose
-     * buffers are no larger than those of the first. */
-    for (int round = 0; round < 2; round++) {
-        rc = in->sizes(in->arg, (int32_t)len, &z);
-        if (rc != 0)
-            return mpl_fail(rc, err, err_bytes, "sizes of the buffers: %s", strerror(-rc));
-        mpl_fixed_rows(in, &z, &m);
-        rc = mpl_blocks(in, &m, len, &n, err, err_bytes);
-        if (rc != 0)
-            return rc;
-        if (round == 0 && in->want_len == 0 && (n - in->decode_blocks) * B < len)
-            len = (n - in->decode_blocks) * B;
-        if (len < MPL_MIN_LEN && len < in->model_len)
-            len = MPL_MIN_LEN;
-        rc = mpl_check_len(len, n, (int32_t)B, in->decode_blocks, m.block_bytes, m.fixed,
-            err, err_bytes);
-        if (rc != 0)
-            return rc;
-    }
     m.max_len = (int32_t)len;
-    mpl_finish(&m, n);
+    *ret = m;
+    return 0;
+}
+
+/* The pool of n blocks beside the fixed buffers. */
+static int
+mpl_end(const struct mpl_in *in, int64_t n, struct mpl *m, char *err, size_t err_bytes)
+{
+    int64_t B = in->kv.block_size, max;
+
+    mpl_finish(m, n);
     /* What graphs do not take becomes blocks later. */
     max = n + 1;
-    if (m.by_limit)
-        max += (int64_t)(mpl_bytes(&m, MPL_GRAPHS) / m.block_bytes);
-    m.max_block = (int32_t)(max < INT32_MAX / B ? max : INT32_MAX / B);
-    mpl_pool_rows(&m);
-    rc = mpl_check_model(in, &m, err, err_bytes);
-    if (rc == 0)
-        *ret = m;
-    return rc;
+    if (m->by_limit)
+        max += (int64_t)(mpl_bytes(m, MPL_GRAPHS) / m->block_bytes);
+    m->max_block = (int32_t)(max < INT32_MAX / B ? max : INT32_MAX / B);
+    mpl_pool_rows(m);
+    return mpl_check_model(in, m, err, err_bytes);
+}
+
+/* Tables grow with the length: the second round has the final one, whose buffers
+ * are no larger than those of the first. */
+int
+mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m, char *err,
+    size_t err_bytes)
+{
+    int64_t len = m->max_len, n = 0, B = in->kv.block_size;
+    int rc;
+
+    mpl_fixed_rows(in, z, m);
+    rc = mpl_blocks(in, m, len, &n, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    if (m->round == 0 && in->want_len == 0 && (n - in->decode_blocks) * B < len)
+        len = (n - in->decode_blocks) * B;
+    if (len < MPL_MIN_LEN && len < in->model_len)
+        len = MPL_MIN_LEN;
+    rc = mpl_check_len(len, n, (int32_t)B, in->decode_blocks, m->block_bytes, m->fixed,
+        err, err_bytes);
+    if (rc != 0)
+        return rc;
+    m->max_len = (int32_t)len;
+    return m->round++ == 0 ? 1 : mpl_end(in, n, m, err, err_bytes);
 }
 
 int

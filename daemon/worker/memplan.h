@@ -65,9 +65,6 @@ struct mpl_in {
     int32_t model_len, vocab, n_op;
     struct fdk_kv kv;        /* mpl_layout() of all layers */
     uint64_t weights, quant_weights, rope;
-    /* Fill *ret for sequences of max_len tokens. 0 or -errno. */
-    int (*sizes)(void *arg, int32_t max_len, struct mpl_sizes *ret);
-    void *arg;
 };
 
 struct mpl {
@@ -82,6 +79,7 @@ struct mpl {
     int32_t max_block;       /* with the dummy: addresses to reserve */
     int32_t n_host;          /* host blocks */
     int32_t max_len;         /* tokens of a sequence */
+    int round;               /* of planning */
     int64_t tokens;          /* n_block * block_size */
     int32_t concurrency;     /* sequences of max_len that run at a time */
     int32_t decode_blocks, max_seqs;
@@ -100,9 +98,13 @@ int mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head,
  * type has static scales (FDK_F8E4M3), else 0. */
 uint64_t mpl_scale_bytes(const struct fdk_kv *kv);
 
-/* Plan. -ENOSPC, -EINVAL, -EOVERFLOW or what sizes() returned, with one line
- * in err that names value, limit and the largest length that fits. */
-int mpl_plan(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes);
+/* A plan takes rounds: mpl_begin() says for which length the sizes of buffers are
+ * wanted, mpl_round() takes them. 1: with the sizes for the length it now says, again;
+ * 0: planned. -ENOSPC, -EINVAL, -EOVERFLOW with one line in err that names value,
+ * limit and the largest length that fits. */
+int mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes);
+int mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m, char *err,
+    size_t err_bytes);
 
 /* Graphs are recorded and took graphs bytes; rank[i].mem_free is what is
  * left beside fixed buffers, graphs and mapped bytes of the pool. Sizes the

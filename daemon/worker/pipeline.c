@@ -17,19 +17,8 @@
 
 #define PIP_PARK_NS   (100 * CLK_MS) /* bound of any sleep: heartbeat */
 #define PIP_DRAIN_NS  (5 * CLK_MS)   /* while waiting for the last requests */
+#define PIP_LIMITS_NS (50 * CLK_US) /* limits are due */
 #define PIP_STALL_NS  (200 * CLK_US) /* egress has no room */
-#define PIP_ROOM_NS   (50 * CLK_US)  /* the gate has not drained the up ring */
-
-static void
-pip_wait_room(void *arg)
-{
-    struct pipeline *p = arg;
-
-    /* without a gate nobody drains the ring */
-    if (getppid() != p->parent)
-        _exit(0);
-    clk_sleep_ns(PIP_ROOM_NS);
-}
 
 struct pip_wire {
     struct que *q;
@@ -64,10 +53,6 @@ pip_stages(struct pipeline *p, char *err, size_t err_bytes)
         .cnt = c->cnt, .hist = c->hist, .wait_room = c->wait_room, .arg = c->arg };
     int rc;
 
-    if (gc.wait_room == NULL) {
-        gc.wait_room = pip_wait_room;
-        gc.arg = p;
-    }
     c->ing.lnk = c->lnk;
     c->ing.q_eng = &p->q_add;
     c->ing.q_egr = &p->q_open;
@@ -147,7 +132,7 @@ pip_ready(struct pipeline *p)
 
 /* ---- threads ----------------------------------------------------------------------------- */
 
-static int
+int
 pip_stopped(const struct pipeline *p)
 {
     return fdr_load_acquire(&p->stop) != 0;
@@ -159,6 +144,16 @@ pip_stop(struct pipeline *p)
     fdr_publish(&p->stop, 1);
     lnk_ring(p->bell_eng);
     lnk_ring(p->bell_egr);
+    ing_wake(p->ing);
+}
+
+int
+pip_wait_reload(struct pipeline *p)
+{
+    while (!pip_stopped(p))
+        if (ing_wait_reload(p->ing, PIP_PARK_NS))
+            return 1;
+    return 0;
 }
 
 /* Poll on for a while after traffic; 0: time to sleep. */
@@ -187,6 +182,10 @@ pip_ingress(void *arg)
         if (p->ing->draining && ing_open(p->ing) == 0) {
             pip_stop(p);
             return NULL;
+        }
+        if (ing_reloading(p->ing)) {
+            clk_sleep_ns(PIP_LIMITS_NS);
+            continue;
         }
         if (pip_spin(p, last, now))
             continue;

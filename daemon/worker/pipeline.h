@@ -33,7 +33,7 @@ struct pip_cfg {
     struct trc *trc;         /* or NULL */
     struct eng_cfg eng;      /* all but the queues */
     struct ing_cfg ing;      /* all but link, queues, tok and cnt */
-    void (*wait_room)(void *arg); /* NULL: sleep a little, die with the gate */
+    void (*wait_room)(void *arg); /* tests; else NULL */
     void *arg;
     uint64_t spin_ns;
 };
@@ -61,6 +61,10 @@ struct pipeline *pip_free(struct pipeline *p);
 void pip_ready(struct pipeline *p);
 /* -errno. */
 int pip_start(struct pipeline *p);
+/* LNK_T_RELOAD came, and ing_set_limits() is due: 1; the threads end: 0. */
+int pip_wait_reload(struct pipeline *p);
+/* Do the threads end? */
+int pip_stopped(const struct pipeline *p);
 /* Ends when LNK_T_DRAIN came and every request has ended. */
 void pip_join(struct pipeline *p);
 /* All stages once, in one thread. Returns the work done. */

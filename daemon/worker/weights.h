@@ -106,8 +106,7 @@ const char *wts_ignored(const struct wts_plan *wp);
 struct wts_load_args {
     int use_uring;
     size_t buffer_bytes;
-    void (*progress)(void *arg, uint64_t done, uint64_t total); /* may be NULL */
-    void *arg;
+    uint64_t *done, *total;     /* bytes, for other threads to read; both may be NULL */
     int background;             /* wts_load() returns at once, wts_load_wait() waits */
 };
 /* Fill arena (wts_bytes() on device dev). The files must not have changed
@@ -115,8 +114,8 @@ struct wts_load_args {
  * own converts and quantizes itself (fdk_ops.widen and so on). Staging takes
  * buffer_bytes, or what four rows of a matrix to be quantized need where that
  * is more. A weight to be quantized that is not finite is an error (W_MODEL).
- * Of several errors the first one in the files' order is told. progress is
- * called by one thread, in the background by another than the caller. */
+ * Of several errors the first one in the files' order is told. done grows
+ * by relaxed stores of one thread, total comes before it. */
 int wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx,
     int dev, void *arena, const struct wts_load_args *la, char *err, size_t err_bytes);
 /* Wait for a load in the background: its result. 0 when there is none. Before

@@ -578,8 +578,10 @@ watch(struct wts_loading *l)
         running = l->n_running;
         done = l->done;
         pthread_mutex_unlock(&l->lock);
-        if (done > told && l->la.progress != NULL)
-            l->la.progress(l->la.arg, done, l->wp->bytes);
+        if (done > told && l->la.done != NULL) {
+            __atomic_store_n(l->la.total, l->wp->bytes, __ATOMIC_RELAXED);
+            __atomic_store_n(l->la.done, done, __ATOMIC_RELAXED);
+        }
         told = done;
     } while (running > 0);
 }

@@ -36,7 +36,7 @@ struct worker {
     struct trc_seg *trc_seg;     /* NULL: started without */
     struct trc trc;
     struct par par;              /* as it was at the start */
-    struct par next;             /* of the last reload; ingress thread */
+    struct par next;             /* of the last reload; main thread */
     struct mdl_config cfg;
     struct mdl_program *prog;
     struct wts_plan *wp;         /* NULL: null model */
@@ -60,9 +60,6 @@ struct worker {
     int cel_busy;                /* and whether the last ones were measured under load */
 };
 
-/* Is this the echo model? */
-int wrk_is_null(const struct worker *w);
-
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of
  * sysexits.h with one line in err that names cause and fix. */
 int wrk_load(struct worker *w, char *err, size_t err_bytes);
@@ -73,17 +70,17 @@ void wrk_unload(struct worker *w);
 void wrk_open_args(const struct worker *w, struct run_open_args *ret);
 void wrk_load_args(struct worker *w, struct wts_load_args *ret);
 void wrk_plan_args(struct worker *w, struct mpl_in *ret);
-/* Engine shape from parameters and the KV plan. */
+/* load_shape.c: engine shape from parameters and the KV plan. */
 void wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret);
 /* What graph.* asks for. -EINVAL with one line in err. */
 int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     struct cap *ret, char *err, size_t err_bytes);
+
+/* device.c. Is this the echo model? */
+int wrk_is_null(const struct worker *w);
 /* Does the model run on the host? auto: as the runner takes it. */
 int wrk_on_cpu(const struct worker *w);
-/* As kv.dtype says it. */
-const char *wrk_kv_dtype_name(enum fdk_dtype t);
-
-/* device.c: which device device.list means, and its lock; sets device and a
+/* Which device device.list means, and its lock; sets device and a
  * definite par.device_backend. Takes no memory of a device. 0 or -errno with one
  * line in err. */
 int wrk_claim_device(struct worker *w, char *err, size_t err_bytes);
@@ -95,6 +92,8 @@ int wrk_plan_memory(struct worker *w, char *err, size_t err_bytes);
  * compared with the plan (panics). */
 int wrk_settle_memory(struct worker *w, char *err, size_t err_bytes);
 void wrk_log_memory(const struct worker *w);
+/* As kv.dtype says it. */
+const char *wrk_kv_dtype_name(enum fdk_dtype t);
 
 /* Resolved ipc.spin_us. */
 int32_t wrk_spin_us(const struct par *p);

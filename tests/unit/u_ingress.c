@@ -387,6 +387,40 @@ penalties_need_a_pool(void **state)
     assert_int_equal(penalties(1, 0, 0, 0.001f, &used), 0);
 }
 
+/* ---- limits that change --------------------------------------------------------------- */
+
+/* fdctl set output.max_logprobs=30, and at once a request that asks for 25. */
+static void
+records_wait_for_new_limits(void **state)
+{
+    static const struct ing_limits more = { .max_logprobs = 30 };
+    struct fix *f = fix_new(0, 0);
+    uint32_t ids[] = { 1, 2, 3 };
+
+    (void)state;
+    f->p.flags |= FDP_F_LOGPROBS;
+    f->p.logprobs = 20;
+    give_back(f, taken(f, ids, 3));
+    assert_int_equal(ing_wait_reload(f->g, 1), 0);
+    f->p.logprobs = 25;
+    (void)claim(f, 0, LNK_T_RELOAD, 0);
+    (void)submit(f, ids, 3);
+    for (int i = 0; i < 3; i++) {
+        poll(f);
+        assert_int_equal(ing_wait_reload(f->g, 1), 1);
+    }
+    assert_int_equal(f->n_added + f->n_fail, 1);
+    ing_set_limits(f->g, &more);
+    assert_int_equal(ing_wait_reload(f->g, 1), 0);
+    poll(f);
+    assert_int_equal(f->n_fail, 0);
+    assert_int_equal(f->n_added, 2);
+    give_back(f, f->added[1]);
+    poll(f);
+    assert_int_equal(ing_open(f->g), 0);
+    fix_free(f);
+}
+
 int
 main(void)
 {
@@ -397,6 +431,7 @@ main(void)
         cmocka_unit_test(names_are_of_one_user_and_salt),
         cmocka_unit_test(not_everything_is_cached),
         cmocka_unit_test(penalties_need_a_pool),
+        cmocka_unit_test(records_wait_for_new_limits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

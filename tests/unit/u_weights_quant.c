@@ -62,15 +62,6 @@ plan(const char *path, int dummy, const struct qnt *q)
     return wp;
 }
 
-static void
-on_progress(void *arg, uint64_t done, uint64_t total)
-{
-    uint64_t *last = arg;
-
-    assert_true(done > *last && done <= total);
-    *last = done;
-}
-
 /* A device with memory of its own, as far as the loader can tell. */
 static const struct wts_plan *device_plan;
 
@@ -135,8 +126,8 @@ use_device(int on)
 static char *
 load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
 {
-    uint64_t last = 0;
-    struct wts_load_args la = {uring, buffer, on_progress, &last, 0};
+    uint64_t done = 0, total = 0;
+    struct wts_load_args la = {uring, buffer, &done, &total, 0};
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;
@@ -151,6 +142,8 @@ load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
     rc = wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err));
     if ((rc == 0) != (want_err[0] == '\0') || strstr(err, want_err) == NULL)
         fail_msg("rc %d, '%s'; expected '%s'", rc, err, want_err);
+    if (rc == 0)
+        assert_true(done > 0 && done <= total && total == wts_bytes(wp));
     assert_int_equal(k->copy(st, copy, arena, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
     k->stream_free(st);

@@ -1,0 +1,132 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/worker/admin_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/log.h"
+#include "daemon/worker/worker.h"
+
+void
+adm_set(json_t *o, const char *key, json_t *v)
+{
+    (void)json_object_set_new(o, key, v);
+}
+
+json_t *
+adm_int(uint64_t v)
+{
+    return json_integer((json_int_t)v);
+}
+
+json_t *
+adm_error(const char *text)
+{
+    return json_pack("{s:b, s:s}", "ok", 0, "error", text);
+}
+
+/* ---- operations ------------------------------------------------------------------------------- */
+
+static json_t *
+adm_op_weights(const struct mdl_program *p, const struct mdl_op *op)
+{
+    const int32_t ids[] = { op->w, op->w2, op->bias };
+    json_t *a = json_array();
+
+    for (size_t k = 0; k < 3; k++)
+        for (int32_t i = 0; ids[k] >= 0 && i < p->w[ids[k]].n_part; i++)
+            (void)json_array_append_new(a, json_string(p->w[ids[k]].name[i]));
+    return a;
+}
+
+/* What the operation's numbers are held in, for the device's peak. Narrower ones
+ * are widened before they are multiplied. */
+static enum fdk_dtype
+adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
+{
+    enum fdk_dtype t = FDK_F32;
+
+    if (w->wp != NULL && (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS))
+        t = wts_dtype(w->wp, op->w);
+    else if (op->kind == MDL_OP_ATTENTION)
+        t = w->kv.dtype;
+    return t == FDK_F32 || t == FDK_F16 ? t : FDK_BF16;
+}
+
+double
+adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struct cel *c,
+    json_t *o)
+{
+    const struct mdl_op *op = &w->prog->op[i];
+    double bytes = 0, flops = 0, unused, elt = 4, rows, floor_ns = 0;
+    double kv = (double)fdk_dtype_bytes(w->kv.dtype);
+    double act = (double)fdk_dtype_bytes(w->run->act);
+
+    if (op->w >= 0 && w->wp != NULL)
+        elt = wts_elt_bytes(w->wp, op->w);
+    if (op->kind == MDL_OP_ATTENTION) {
+        /* rows of different lengths, and tokens that see a part of theirs */
+        rows = s->row > 0 ? s->row : 1;
+        mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act,
+            &bytes, &unused);
+        mdl_op_cost(w->prog, op, s->tok, rows, s->tok > 0 ? s->pair / s->tok : 0, elt, kv,
+            act, &unused, &flops);
+    } else {
+        mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, act, &bytes, &flops);
+    }
+    if (c != NULL)
+        floor_ns = cel_floor_ns(c, bytes, flops, adm_flop_dtype(w, op));
+    adm_set(o, "index", json_integer(i));
+    adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
+    adm_set(o, "layer", json_integer(op->layer));
+    adm_set(o, "N", json_integer(op->N));
+    adm_set(o, "K", json_integer(op->K));
+    adm_set(o, "weights", adm_op_weights(w->prog, op));
+    adm_set(o, "bytes", json_real(bytes));
+    adm_set(o, "flops", json_real(flops));
+    adm_set(o, "floor_us", json_real(floor_ns / 1e3));
+    return floor_ns;
+}
+
+/* ---- ceilings ---------------------------------------------------------------------------------- */
+
+const struct cel *
+adm_ceilings(struct worker *w, int anew, struct cel *c)
+{
+    const struct cnt_worker *n = &w->stat->w;
+    uint64_t steps = cnt_get(&n->steps);
+    int busy, rc;
+
+    (void)snprintf(w->cel.dir, sizeof(w->cel.dir), "%s", w->par.daemon_cache_dir);
+    busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
+    rc = cel_get(&w->cel, w->run->k, w->run->ctx, busy, anew, c);
+    w->cel_busy = rc == 0 && !w->cel.have && (busy || cnt_get(&n->steps) != steps);
+    if (rc != 0 && rc != -ENOTSUP)
+        log_warn("ceiling: cannot measure what the device can do: %s", strerror(-rc));
+    return rc == 0 ? c : NULL;
+}
+
+json_t *
+adm_ceilings_json(const struct worker *w, const struct cel *c)
+{
+    json_t *o, *f;
+
+    if (c == NULL)
+        return json_null();
+    o = json_object();
+    f = json_object();
+    for (int t = 0; t < FDK_DTYPE__N; t++)
+        if (c->flops[t] > 0)
+            adm_set(f, fdk_dtype_name((enum fdk_dtype)t), json_real(c->flops[t]));
+    adm_set(o, "read_bytes_per_s", json_real(c->read_bps));
+    adm_set(o, "flops_per_s", f);
+    adm_set(o, "measured_s", adm_int(c->measured_s));
+    adm_set(o, "from", json_string(w->cel.from));
+    adm_set(o, "file", json_string(w->cel.file));
+    adm_set(o, "under_load", json_boolean(w->cel_busy));
+    return o;
+}

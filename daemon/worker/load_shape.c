@@ -1,0 +1,65 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* What the parameters make of the engine: sizes of a step, and graphs. */
+#include "config.h"
+
+#include "daemon/worker/worker.h"
+
+#include "daemon/common/log.h"
+
+int
+wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph, struct cap *ret,
+    char *err, size_t err_bytes)
+{
+    int32_t tokens = par_max_batched_tokens(p, wrk_on_cpu(w)), max = tokens;
+    int rc = 0;
+
+    /* With both automatic, the gate took the list without knowing the backend. */
+    if (p->sched_max_num_batched_tokens == 0)
+        max = CAP_MAX_TOKENS;
+    if (p->graph_prefill_max_tokens > 0 && p->graph_prefill_max_tokens < max)
+        max = (int32_t)p->graph_prefill_max_tokens;
+    if (p->graph_capture_sizes[0] != '\0')
+        rc = cap_parse(p->graph_capture_sizes, max, ret, err, err_bytes);
+    else
+        cap_default(max < tokens ? max : tokens, ret);
+    if (rc == 0 && ret->size[ret->n - 1] > tokens) {
+        log_warn("worker: graph.capture_sizes beyond %d, the tokens of a step, are left out",
+            tokens);
+        while (ret->n > 1 && ret->size[ret->n - 1] > tokens)
+            ret->n--;
+        if (ret->size[0] > tokens)
+            ret->size[0] = tokens;
+    }
+    if (rc == 0)
+        *ret_use_graph = p->graph_use_cudagraph != 0 && p->graph_prefill_max_tokens > 0;
+    return rc;
+}
+
+void
+wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
+{
+    const struct par *p = &w->par;
+    int32_t n_seq = (int32_t)p->sched_max_num_seqs;
+
+    *ret = (struct eng_cfg) {
+        .max_reqs = (int32_t)p->sched_max_concurrency, .max_len = w->max_len,
+        .n_block = w->n_block, .block_size = (int32_t)p->kv_block_size,
+        .n_host = w->n_host, .depth = (int32_t)p->device_overlap_depth,
+        .beat = &w->seg->w.beat,
+        .sch = {
+            .max_seqs = n_seq, .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
+            .chunked = p->sched_enable_chunked_prefill != 0,
+            .max_partial = (int32_t)p->sched_max_num_partial_prefills,
+            .max_long = (int32_t)p->sched_max_long_partial_prefills,
+            .long_threshold = par_long_prefill(p, w->max_len),
+            .reserve_blocks = w->n_block -
+                mpl_prompt_blocks(w->n_block, p->kv_kv_cache_ratio),
+            .decode_blocks = (int32_t)p->kv_static_decode_blocks,
+            .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
+                p->sched_max_penalty_seqs : n_seq),
+            .fcfs = p->sched_policy == PAR_SCHED_POLICY_FCFS,
+            .itl_target_ns = (uint64_t)(p->sched_itl_target_ms * 1e6), .key = w->key
+        }
+    };
+}
