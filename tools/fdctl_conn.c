@@ -369,7 +369,8 @@ exchange(struct fct_admin *a, json_t *ask)
     if (line != NULL && (p = realloc(line, strlen(line) + 2)) != NULL) {
         line = strcat(p, "\n");
         n = send_all(a->fd, line, strlen(line));
-        n = n == 0 ? read_answer(a) : n;
+        /* Who has no right gets his answer before he asks. */
+        n = n == 0 || n == -EPIPE || n == -ECONNRESET ? read_answer(a) : n;
     }
     free(line);
     return n;

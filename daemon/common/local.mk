@@ -6,6 +6,8 @@ libfddcommon_a_SOURCES = \
 	%D%/cgroup.h \
 	%D%/dir.c \
 	%D%/dir.h \
+	%D%/cmdtable.c \
+	%D%/cmdtable.h \
 	%D%/clk.c \
 	%D%/clk.h \
 	%D%/counter.c \

@@ -181,6 +181,14 @@ void log_event(struct log_site *site, const struct log_field *f, size_t n_field)
 #define log_info(...)  LOG__AT(LOG_LV_INFO, __VA_ARGS__)
 #define log_debug(...) LOG__AT(LOG_LV_DEBUG, __VA_ARGS__)
 #define log_trace(...) LOG__AT(LOG_LV_TRACE, __VA_ARGS__)
+/* What administrators do: log.rate does not count. */
+#define log_audit(...)                                                      \
+    do {                                                                    \
+        if (__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= LOG_LV_INFO) { \
+            LOG__SITE(LOG_LV_INFO, LOG_F_UNLIMITED, __VA_ARGS__);           \
+            log_at(&log__site, __VA_ARGS__);                                \
+        }                                                                   \
+    } while (0)
 /* Whatever the level is. */
 #define log_line(l, ...)                                                    \
     do {                                                                    \

@@ -5,143 +5,51 @@
 #include "daemon/gate/control.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
-#include "daemon/common/text.h"
+#include "daemon/gate/control_priv.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/peer.h"
 
-#define CTL_CONN_MAGIC 0x43544c31u
-#define CTL_ANSWER_MAX (8u << 20)
-#define CTL_WORKER_LINE 65536u
-
-enum ctl_wait { CTL_WAIT_NONE = 0, CTL_WAIT_DRAIN, CTL_WAIT_ASK, CTL_WAIT_ANSWER };
-
-struct ctl_conn {
-    uint32_t magic;
-    int fd;
-    int slot;
-    uint8_t eof, bye;         /* no more input; close when all is written */
-    uint8_t watch_out;
-    uint8_t wait;             /* enum ctl_wait: the reply comes later */
-    uint64_t t_until;
-    json_t *question;         /* CTL_WAIT_ASK */
-    uint64_t ask_ns;          /* how long its answer may take */
-    pid_t pid;
-    uid_t uid;
-    int may_read, may_admin;
-    size_t n_in, n_out;
-    char *out;
-    int out_fd;               /* goes with the byte out[out_fd_at]; -1: none */
-    size_t out_fd_at;
-    char in[CTL_LINE_MAX];
-};
-
-static void ctl_serve(struct gate *g, struct ctl_conn *c, uint64_t now_ns);
-
-json_t *
-ctl_fail(const char *fix, const char *fmt, ...)
-{
-    char text[1024];
-    va_list ap;
-    json_t *r;
-
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
-    if (r == NULL) { /* cut within a character */
-        for (char *p = text; *p != '\0'; p++)
-            *p = (*p & 0x80) != 0 ? '?' : *p;
-        r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
-    }
-    if (r != NULL && fix != NULL && fix[0] != '\0')
-        (void)json_object_set_new(r, "fix", json_string(fix));
-    return r;
-}
-
-/* Nobody waits for the answer any more. */
-static void
-ctl_give_up(struct gate *g)
-{
-    const struct wrk *w = &g->wrk[0];
-    char line[64];
-    int n = snprintf(line, sizeof(line), "{\"id\":%llu,\"cmd\":\"cancel\"}\n",
-        (unsigned long long)g->ctl.ask_id);
-
-    if (w->admin_fd >= 0)
-        (void)send(w->admin_fd, line, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
+#define CTL_IN_FIRST 4096u /* of an input buffer; it grows for administrators */
 
 static void
 ctl_close(struct gate *g, struct ctl_conn *c)
 {
-    if (g->ctl.asking == c) {
-        g->ctl.asking = NULL;
-        ctl_give_up(g);
-    }
+    ctl_ask_end(&g->ctl, c, g->wrk[0].admin_fd);
     g->ctl.conns[c->slot] = NULL;
-    if (c->question != NULL)
-        json_decref(c->question);
+    g->ctl.out_bytes -= c->n_out;
     gate_unwatch(g, c->fd, c);
     (void)ofl_close(g->ofl, c->fd);
     if (c->out_fd >= 0)
         (void)close(c->out_fd);
+    free(c->in);
     free(c->out);
     OBJ_FREE(c, CTL_CONN_MAGIC);
 }
 
-static void
-ctl_rewatch(struct gate *g, struct ctl_conn *c)
-{
-    struct epoll_event e;
+/* ---- output --------------------------------------------------------------- */
 
-    e.events = (c->eof ? 0 : EPOLLIN) | (c->n_out != 0 ? EPOLLOUT : 0);
-    e.data.u64 = (uint64_t)(uintptr_t)c | GATE_EV_CTL;
-    (void)epoll_ctl(g->epfd, EPOLL_CTL_MOD, c->fd, &e);
-}
-
-int
-ctl_send_fd(struct ctl_conn *c, int fd)
-{
-    int unread = 0;
-
-    /* Descriptors on their way count against a limit of the daemon's user: each
-     * connection has one at most. */
-    if (c == NULL || c->out_fd >= 0 || ioctl(c->fd, SIOCOUTQ, &unread) != 0 || unread != 0) {
-        (void)close(fd);
-        return -EBUSY;
-    }
-    c->out_fd = fd;
-    c->out_fd_at = c->n_out;
-    return 0;
-}
-
-/* send() from out[at] on, with the descriptor where its reply begins. */
+/* send() what is left of the reply, with the descriptor where it begins. */
 static ssize_t
-ctl_send(struct ctl_conn *c, size_t at)
+ctl_send(struct ctl_conn *c)
 {
     char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = { 0 };
-    struct iovec iov = { c->out + at, c->n_out - at };
+    struct iovec iov = { c->out + c->out_at, c->n_out - c->out_at };
     struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
-    int here = c->out_fd >= 0 && at == c->out_fd_at;
     ssize_t n;
 
-    if (c->out_fd >= 0 && !here)
-        iov.iov_len = c->out_fd_at - at;
-    if (here) {
+    if (c->out_fd >= 0) {
         struct cmsghdr *h;
 
         m.msg_control = ctl;
@@ -153,21 +61,52 @@ ctl_send(struct ctl_conn *c, size_t at)
         memcpy(CMSG_DATA(h), &c->out_fd, sizeof(int));
     }
     n = sendmsg(c->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (n > 0 && here) {
+    if (n > 0 && c->out_fd >= 0) {
         (void)close(c->out_fd);
         c->out_fd = -1;
     }
     return n;
 }
 
-/* Write what the socket takes. 1: the connection is gone. */
-static int
-ctl_push(struct gate *g, struct ctl_conn *c)
+/* What would change something: input when none waits, room for output, and at once
+ * (the socket takes output) when there is a line to answer and no turn to wait for. */
+static void
+ctl_rewatch(struct gate *g, struct ctl_conn *c)
 {
-    size_t at = 0;
+    int idle = c->n_out == 0 && c->wait == CTL_WAIT_NONE && !c->bye;
+    uint32_t want = 0;
+    struct epoll_event e;
 
-    while (at < c->n_out) {
-        ssize_t n = ctl_send(c, at);
+    if (idle && c->line == 0 && !c->eof)
+        want |= EPOLLIN;
+    if (c->n_out != 0 || (idle && c->line != 0 && c->may_admin))
+        want |= EPOLLOUT;
+    if (idle && c->line != 0 && !c->may_admin)
+        g->ctl.later = 1;
+    if (want == c->watched)
+        return;
+    c->watched = want;
+    e.events = want;
+    e.data.u64 = (uint64_t)(uintptr_t)c | GATE_EV_CTL;
+    (void)epoll_ctl(g->epfd, EPOLL_CTL_MOD, c->fd, &e);
+}
+
+static void
+ctl_out_free(struct gate *g, struct ctl_conn *c)
+{
+    g->ctl.out_bytes -= c->n_out;
+    free(c->out);
+    c->out = NULL;
+    c->n_out = c->out_at = 0;
+}
+
+/* Write what the socket takes; closes it when it has failed or all is done. 1: the
+ * connection is gone. */
+static int
+ctl_push(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
+{
+    while (c->out_at < c->n_out) {
+        ssize_t n = ctl_send(c);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -177,14 +116,12 @@ ctl_push(struct gate *g, struct ctl_conn *c)
             ctl_close(g, c);
             return 1;
         }
-        at += (size_t)n;
+        c->out_at += (size_t)n;
+        c->t_out = now_ns;
     }
-    if (at != 0)
-        memmove(c->out, c->out + at, c->n_out - at);
-    c->n_out -= at;
-    if (c->out_fd >= 0)
-        c->out_fd_at -= at;
-    if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->eof || c->bye)) {
+    if (c->out_at == c->n_out && c->n_out != 0)
+        ctl_out_free(g, c);
+    if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->bye || (c->eof && c->line == 0))) {
         ctl_close(g, c);
         return 1;
     }
@@ -192,239 +129,101 @@ ctl_push(struct gate *g, struct ctl_conn *c)
     return 0;
 }
 
-/* Queue a reply; the reference passes. */
-static void
-ctl_reply(struct gate *g, struct ctl_conn *c, json_t *r)
+/* The reply as a line; an error instead when it is longer than this peer's or all
+ * replies may be. NULL: no memory. */
+static char *
+ctl_text(const struct gate *g, const struct ctl_conn *c, json_t *r, size_t *ret_n)
 {
+    size_t most = c->may_admin ? CTL_OUT_MAX : CTL_OUT_READER;
+    size_t room = g->ctl.out_bytes < CTL_OUT_ALL ? CTL_OUT_ALL - g->ctl.out_bytes : 0;
     char *text = r != NULL ? json_dumps(r, JSON_COMPACT) : NULL;
     size_t n = text != NULL ? strlen(text) : 0;
-    char *p;
+    char *line;
+
+    if (n + 1 > most || n + 1 > room) {
+        free(text);
+        r = ctl_fail("read the replies before, or ask with sudo",
+            "the reply has %zu bytes, and there is room for %zu", n,
+            most < room ? most : room);
+        text = r != NULL ? json_dumps(r, JSON_COMPACT) : NULL;
+        n = text != NULL ? strlen(text) : 0;
+        json_decref(r);
+    }
+    line = text != NULL ? mem_regrow(text, n + 1, 1) : NULL;
+    if (line == NULL) {
+        free(text);
+        return NULL;
+    }
+    line[n] = '\n';
+    *ret_n = n + 1;
+    return line;
+}
+
+/* Queue a reply; the reference passes. */
+static void
+ctl_reply(struct gate *g, struct ctl_conn *c, json_t *r, uint64_t now_ns)
+{
+    size_t n = 0;
+    char *text = ctl_text(g, c, r, &n);
 
     json_decref(r);
+    ASSERT(c->n_out == 0); /* nothing is answered while output waits */
     c->wait = CTL_WAIT_NONE;
+    c->t_used = c->t_out = now_ns;
     cnt_add(&g->cnt->admin_requests, 1);
-    p = text != NULL && c->n_out + n + 1 <= CTL_OUT_MAX ?
-        mem_regrow(c->out, c->n_out + n + 1, 1) : NULL;
-    if (p == NULL) {
+    if (text == NULL) {
         log_warn("control: no memory for a reply to pid %d", (int)c->pid);
         c->bye = 1;
-    } else {
-        c->out = p;
-        memcpy(p + c->n_out, text, n);
-        p[c->n_out + n] = '\n';
-        c->n_out += n + 1;
-    }
-    free(text);
-}
-
-/* ---- questions to the worker --------------------------------------------- */
-
-static void
-ctl_ask(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
-{
-    struct wrk *w = &g->wrk[0];
-    json_t *q = c->question;
-    char *text;
-    ssize_t n = -1;
-
-    c->question = NULL;
-    (void)json_object_set_new(q, "id", json_integer((json_int_t)++g->ctl.ask_id));
-    text = json_dumps(q, JSON_COMPACT);
-    json_decref(q);
-    if (text != NULL && w->admin_fd >= 0) {
-        size_t len = strlen(text);
-        char *line = mem_regrow(text, len + 2, 1);
-
-        if (line != NULL) {
-            text = line;
-            line[len] = '\n';
-            n = send(w->admin_fd, line, len + 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        }
-    }
-    free(text);
-    if (n < 0) {
-        ctl_reply(g, c, ctl_fail("fdctl status",
-            "the worker does not take questions now"));
         return;
     }
-    c->wait = CTL_WAIT_ANSWER;
-    g->ctl.asking = c;
-    g->ctl.t_ask = now_ns;
-    g->ctl.ask_ns = c->ask_ns;
+    c->out = text;
+    c->n_out = n;
+    g->ctl.out_bytes += n;
 }
 
-json_t *
-ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
-    uint64_t timeout_ns)
+/* ---- input ---------------------------------------------------------------- */
+
+static size_t
+ctl_line_limit(const struct ctl_conn *c)
 {
-    const struct wrk *w = &g->wrk[0];
-
-    if (w->admin_fd < 0 || w->dead)
-        return ctl_fail("fdctl status", "no worker is running");
-    if (c == NULL)
-        return ctl_fail(NULL, "no connection to answer on");
-    c->question = json_incref(rq);
-    c->ask_ns = timeout_ns;
-    c->wait = CTL_WAIT_ASK;
-    if (g->ctl.asking == NULL)
-        ctl_ask(g, c, now_ns);
-    return NULL;
+    return c->may_admin ? CTL_LINE_MAX : CTL_LINE_READER;
 }
 
+/* Where the first line ends. Empty ones are no requests. */
 static void
-ctl_answer(struct gate *g, json_t *r, uint64_t now_ns)
+ctl_find_line(struct ctl_conn *c)
 {
-    struct ctl_conn *c = g->ctl.asking;
+    size_t skip = 0;
+    const char *nl;
 
-    g->ctl.asking = NULL;
-    if (c == NULL) {
-        json_decref(r);
-        return;
-    }
-    (void)json_object_del(r, "id");
-    if (json_object_get(r, "ok") == NULL)
-        (void)json_object_set_new(r, "ok", json_true());
-    ctl_reply(g, c, r);
-    if (ctl_push(g, c) == 0)
-        ctl_serve(g, c, now_ns);
+    while (skip < c->n_in && c->in[skip] == '\n')
+        skip++;
+    memmove(c->in, c->in + skip, c->n_in - skip);
+    c->n_in -= skip;
+    nl = c->n_in != 0 ? memchr(c->in, '\n', c->n_in) : NULL;
+    c->line = nl != NULL ? (size_t)(nl - c->in) + 1 : 0;
 }
 
-void
-ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns)
+/* Room for input. -ENOBUFS: the line is too long already; -ENOMEM. */
+static int
+ctl_make_room(struct ctl_conn *c)
 {
-    struct ctl *ctl = &g->ctl;
-    static char part[CTL_WORKER_LINE * 4];
-    json_t *r;
-    json_int_t id;
+    size_t bytes = c->in_bytes == 0 ? CTL_IN_FIRST : c->in_bytes * 2;
     char *p;
-    ssize_t n = -1;
 
-    while (w->admin_fd >= 0 &&
-        (n = recv(w->admin_fd, part, sizeof(part), MSG_DONTWAIT)) > 0) {
-        p = ctl->ans_bytes + (size_t)n <= CTL_ANSWER_MAX ?
-            mem_regrow(ctl->ans, ctl->ans_bytes + (size_t)n, 1) : NULL;
-        if (p == NULL) {
-            ctl->ans_bytes = 0;
-            ctl_answer(g, ctl_fail(NULL, "the worker's answer is too long"), now_ns);
-            continue;
-        }
-        ctl->ans = p;
-        memcpy(p + ctl->ans_bytes, part, (size_t)n);
-        ctl->ans_bytes += (size_t)n;
-        /* Whole when it ends its line, or parses. */
-        r = json_loadb(ctl->ans, ctl->ans_bytes, 0, NULL);
-        if (r == NULL && ctl->ans[ctl->ans_bytes - 1] != '\n')
-            continue;
-        ctl->ans_bytes = 0;
-        if (!json_is_object(r)) {
-            json_decref(r);
-            r = ctl_fail(NULL, "the worker's answer is not a JSON object");
-        }
-        id = json_integer_value(json_object_get(r, "id"));
-        if (id != 0 && id != (json_int_t)ctl->ask_id) {
-            json_decref(r); /* to a question that was given up */
-            continue;
-        }
-        ctl_answer(g, r, now_ns);
-    }
-    if (w->admin_fd >= 0 && n == 0)
-        (void)epoll_ctl(g->epfd, EPOLL_CTL_DEL, w->admin_fd, NULL);
-}
-
-void
-ctl_worker_gone(struct gate *g)
-{
-    g->ctl.ans_bytes = 0;
-    if (g->ctl.asking != NULL)
-        ctl_answer(g, ctl_fail("fdctl status", "the worker ended before it answered"),
-            g->now);
-}
-
-/* ---- requests ------------------------------------------------------------ */
-
-int
-ctl_defer_drain(struct gate *g, struct ctl_conn *c, uint64_t until_ns)
-{
-    (void)g;
-    if (c == NULL)
-        return -EINVAL;
-    c->wait = CTL_WAIT_DRAIN;
-    c->t_until = until_ns;
+    if (c->n_in < c->in_bytes)
+        return 0;
+    if (c->n_in >= ctl_line_limit(c))
+        return -ENOBUFS;
+    p = mem_regrow(c->in, bytes, 1);
+    if (p == NULL)
+        return -ENOMEM;
+    c->in = p;
+    c->in_bytes = bytes;
     return 0;
 }
 
-static const struct ctl_row {
-    const char *name;
-    int perm;
-    ctl_cmd_fn *fn;
-} ctl_rows[] = {
-#define CTL_CMD(name, perm, help) { #name, CTL_##perm, ctl_do_##name },
-#include "daemon/tbl/ctl_cmds.h"
-#undef CTL_CMD
-};
-#define CTL_N_ROWS (sizeof(ctl_rows) / sizeof(ctl_rows[0]))
-
-static json_t *
-ctl_unknown(const char *cmd)
-{
-    const char *near = NULL;
-    unsigned best = 4;
-
-    for (size_t i = 0; i < CTL_N_ROWS; i++) {
-        unsigned d = txt_distance(cmd, ctl_rows[i].name);
-
-        if (d < best) {
-            best = d;
-            near = ctl_rows[i].name;
-        }
-    }
-    if (near != NULL)
-        return ctl_fail("fdctl --help", "unknown command \"%.40s\"; did you mean \"%s\"?",
-            cmd, near);
-    return ctl_fail("fdctl --help", "unknown command \"%.40s\"", cmd);
-}
-
-int
-ctl_is_admin(const struct ctl_conn *c)
-{
-    return c == NULL || c->may_admin;
-}
-
-static json_t *
-ctl_forbidden(const struct gate *g, const struct ctl_conn *c, const char *cmd, int perm)
-{
-    int admin = perm == CTL_ADMIN || g->rt.group == (gid_t)-1;
-    const char *group = admin ? g->par->ipc_admin_group : g->par->ipc_group;
-    char user[64], fix[256];
-
-    names_of(&g->names, c->uid, user, sizeof(user));
-    if ((admin ? g->rt.admin_group : g->rt.group) == (gid_t)-1 && group[0] != '\0')
-        (void)snprintf(fix, sizeof(fix), "sudo groupadd --system %.60s && sudo usermod "
-            "-aG %.60s %s, then restart fdd and log in again", group, group, user);
-    else
-        (void)snprintf(fix, sizeof(fix), "sudo usermod -aG %.100s %s, then log in again; "
-            "or sudo fdctl %s", group, user, cmd);
-    return ctl_fail(fix, "user %s may not use \"%s\": that takes group %s", user, cmd,
-        group);
-}
-
-json_t *
-ctl_execute(struct gate *g, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns)
-{
-    const char *cmd = json_string_value(json_object_get(rq, "cmd"));
-
-    if (cmd == NULL)
-        return ctl_fail("{\"cmd\": \"status\"}", "the request has no \"cmd\"");
-    for (size_t i = 0; i < CTL_N_ROWS; i++) {
-        if (strcmp(cmd, ctl_rows[i].name) != 0)
-            continue;
-        if (ctl_rows[i].perm > perm && c != NULL)
-            return ctl_forbidden(g, c, cmd, ctl_rows[i].perm);
-        return ctl_rows[i].fn(g, c, rq, now_ns);
-    }
-    return ctl_unknown(cmd);
-}
-
+/* One request. Its reply is queued, or comes later. */
 static void
 ctl_line(struct gate *g, struct ctl_conn *c, const char *line, size_t n, uint64_t now_ns)
 {
@@ -433,45 +232,60 @@ ctl_line(struct gate *g, struct ctl_conn *c, const char *line, size_t n, uint64_
     json_t *r;
 
     if (!json_is_object(rq)) {
-        json_decref(rq);
         ctl_reply(g, c, ctl_fail("{\"cmd\": \"status\"}",
             "the request is not a JSON object: %s",
-            rq == NULL ? je.text : "another type"));
+            rq == NULL ? je.text : "another type"), now_ns);
+        json_decref(rq);
         c->bye = 1;
         return;
     }
-    r = ctl_execute(g, c, rq, c->may_admin ? CTL_ADMIN : c->may_read ? CTL_READ : -1,
-        now_ns);
+    r = ctl_execute(g, c, rq, c->may_admin ? CTL_ADMIN : CTL_READ, now_ns);
     json_decref(rq);
     if (r != NULL)
-        ctl_reply(g, c, r);
+        ctl_reply(g, c, r, now_ns);
     else if (c->wait == CTL_WAIT_NONE && c->n_out == 0)
-        ctl_reply(g, c, ctl_fail(NULL, "no memory"));
+        ctl_reply(g, c, ctl_fail(NULL, "no memory"), now_ns);
 }
 
-/* Requests that are here and may be answered now. */
+/* Answer the first line, and give its place back. */
 static void
+ctl_take_line(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
+{
+    uint64_t t = clk_now_ns();
+    size_t n = c->line;
+
+    ctl_line(g, c, c->in, n - 1, now_ns);
+    memmove(c->in, c->in + n, c->n_in - n);
+    c->n_in -= n;
+    ctl_find_line(c);
+    if (!c->may_admin) {
+        g->ctl.t_reader = now_ns + 1 + CTL_READER_SHARE * (clk_now_ns() - t);
+        g->ctl.turn = c->slot + 1;
+    }
+}
+
+static int
+ctl_is_due(const struct ctl_conn *c)
+{
+    return c->line != 0 && c->wait == CTL_WAIT_NONE && c->n_out == 0 && !c->bye;
+}
+
+/* One line, if one is here and it is its turn. 1: the connection is gone. */
+static int
 ctl_serve(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
 {
-    size_t at = 0;
-    char *nl;
-
-    while (c->wait == CTL_WAIT_NONE && !c->bye &&
-        (nl = memchr(c->in + at, '\n', c->n_in - at)) != NULL) {
-        size_t n = (size_t)(nl - (c->in + at));
-
-        if (n > 0)
-            ctl_line(g, c, c->in + at, n, now_ns);
-        at += n + 1;
-    }
-    memmove(c->in, c->in + at, c->n_in - at);
-    c->n_in -= at;
-    if (c->n_in == sizeof(c->in) && c->wait == CTL_WAIT_NONE && !c->bye) {
-        ctl_reply(g, c, ctl_fail(NULL, "a request line has at most %u bytes",
-            CTL_LINE_MAX));
+    if (ctl_is_due(c)) {
+        if (c->may_admin || (!g->ctl.later && now_ns >= g->ctl.t_reader))
+            ctl_take_line(g, c, now_ns);
+        else
+            g->ctl.later = 1;
+    } else if (c->n_in >= ctl_line_limit(c) && c->line == 0 && c->wait == CTL_WAIT_NONE &&
+        c->n_out == 0 && !c->bye) {
+        ctl_reply(g, c, ctl_fail(NULL, "a request line has at most %zu bytes",
+            ctl_line_limit(c)), now_ns);
         c->bye = 1;
     }
-    (void)ctl_push(g, c);
+    return ctl_push(g, c, now_ns);
 }
 
 void
@@ -484,12 +298,12 @@ ctl_event(struct gate *g, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
         ctl_close(g, c);
         return;
     }
-    if ((events & EPOLLIN) && !c->eof) {
-        if (c->n_in == sizeof(c->in)) { /* it talks on while a reply is due */
+    if ((events & EPOLLIN) && (c->watched & EPOLLIN) != 0) {
+        if (ctl_make_room(c) != 0) {
             ctl_close(g, c);
             return;
         }
-        n = peer_recv(c->fd, c->in + c->n_in, sizeof(c->in) - c->n_in);
+        n = peer_recv(c->fd, c->in + c->n_in, c->in_bytes - c->n_in);
         if (n == 0)
             c->eof = 1;
         else if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -497,42 +311,151 @@ ctl_event(struct gate *g, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
             return;
         } else if (n > 0) {
             c->n_in += (size_t)n;
+            ctl_find_line(c);
         }
     }
-    ctl_serve(g, c, now_ns);
+    (void)ctl_serve(g, c, now_ns);
+}
+
+/* ---- answers of the worker -------------------------------------------------- */
+
+/* r is the answer to what this connection asked; NULL: there is none yet. */
+static void
+ctl_answer(struct gate *g, struct ctl_conn *c, json_t *r, uint64_t now_ns)
+{
+    if (c == NULL || r == NULL) {
+        json_decref(r);
+        return;
+    }
+    ctl_reply(g, c, r, now_ns);
+    (void)ctl_push(g, c, now_ns);
+}
+
+void
+ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns)
+{
+    struct ctl_conn *c;
+    json_t *r;
+    int rc = 1;
+
+    while (w->admin_fd >= 0 && (rc = ctl_ask_read(&g->ctl, w->admin_fd, &c, &r)) > 0)
+        ctl_answer(g, c, r, now_ns);
+    if (w->admin_fd >= 0 && rc == 0)
+        (void)epoll_ctl(g->epfd, EPOLL_CTL_DEL, w->admin_fd, NULL);
+}
+
+void
+ctl_worker_gone(struct gate *g)
+{
+    struct ctl_conn *c = g->ctl.asking;
+
+    g->ctl.ans_bytes = 0;
+    g->ctl.asking = NULL;
+    if (c != NULL)
+        ctl_answer(g, c, ctl_fail("fdctl status", "the worker ended before it answered"),
+            g->now);
+}
+
+/* A question that takes too long, and the next. */
+static void
+ctl_ask_tick(struct gate *g, uint64_t now_ns)
+{
+    struct ctl_conn *c = g->ctl.asking;
+    int fd = g->wrk[0].admin_fd;
+
+    if (c != NULL && now_ns - g->ctl.t_ask >= g->ctl.ask_ns) {
+        ctl_ask_end(&g->ctl, c, fd);
+        ctl_answer(g, c, ctl_fail("fdctl status", "the worker did not answer within %d s",
+            (int)(g->ctl.ask_ns / 1000000000ull)), now_ns);
+    }
+    c = ctl_ask_next(&g->ctl);
+    if (c != NULL)
+        ctl_answer(g, c, ctl_ask_start(&g->ctl, c, fd, now_ns), now_ns);
+}
+
+/* ---- connections ---------------------------------------------------------- */
+
+/* One line for somebody who gets no connection. */
+static int
+ctl_refuse(struct gate *g, int fd, json_t *r, int rc)
+{
+    char line[2048];
+    size_t n = r != NULL ? json_dumpb(r, line, sizeof(line) - 1, JSON_COMPACT) : 0;
+
+    if (n > 0 && n < sizeof(line)) {
+        line[n] = '\n';
+        (void)send(fd, line, n + 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    json_decref(r);
+    (void)ofl_close(g->ofl, fd);
+    return rc;
+}
+
+/* A free slot; -1: administrators have all; -2: readers, or those of this user, have
+ * theirs. */
+static int
+ctl_free_slot(const struct ctl *ctl, uid_t uid, int may_admin)
+{
+    int slot = -1, n_readers = 0, n_user = 0;
+
+    for (int i = CTL_CONNS - 1; i >= 0; i--) {
+        const struct ctl_conn *c = ctl->conns[i];
+
+        if (c == NULL)
+            slot = i;
+        else if (!c->may_admin) {
+            n_readers++;
+            n_user += c->uid == uid;
+        }
+    }
+    if (!may_admin && (n_readers >= CTL_CONNS_READER || n_user >= CTL_CONNS_USER))
+        return -2;
+    return slot;
+}
+
+/* Root; the administrators' group; the daemon's own user, which the worker is too,
+ * unless ipc.refuse_own_uid says no. */
+static int
+ctl_may_admin(const struct gate *g, int fd, uid_t uid, gid_t gid)
+{
+    return uid == 0 || (uid == geteuid() && !g->par->ipc_refuse_own_uid) ||
+        rtd_peer_in_group(fd, gid, g->rt.admin_group);
+}
+
+static int
+ctl_may_read(const struct gate *g, int fd, gid_t gid)
+{
+    return rtd_peer_in_group(fd, gid, g->rt.group != (gid_t)-1 ? g->rt.group : getegid());
 }
 
 int
 ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns)
 {
-    static const char full[] =
-        "{\"ok\":false,\"error\":\"too many admin connections\",\"fix\":\"try again\"}\n";
-    struct ctl_conn *c = NULL;
-    int boss = uid == 0 || uid == geteuid();
-    gid_t readers = g->rt.group != (gid_t)-1 ? g->rt.group : getegid();
+    int may_admin = ctl_may_admin(g, fd, uid, gid);
+    struct ctl_conn *c;
     int slot;
 
-    (void)now_ns;
-    for (slot = 0; slot < CTL_CONNS && g->ctl.conns[slot] != NULL; slot++)
-        continue;
-    if (slot < CTL_CONNS)
-        OBJ_ALLOC(c, CTL_CONN_MAGIC);
-    if (c == NULL) {
-        (void)send(fd, full, sizeof(full) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-        (void)ofl_close(g->ofl, fd);
-        return -EBUSY;
-    }
+    if (!may_admin && !ctl_may_read(g, fd, gid))
+        return ctl_refuse(g, fd, ctl_forbidden(g, uid, NULL, CTL_READ), -EACCES);
+    slot = ctl_free_slot(&g->ctl, uid, may_admin);
+    if (slot < 0)
+        return ctl_refuse(g, fd, ctl_fail("try again", slot == -1 ?
+            "too many admin connections" : "too many admin connections of users who are "
+            "no administrators, or of this one"), -EBUSY);
+    OBJ_ALLOC(c, CTL_CONN_MAGIC);
+    if (c == NULL)
+        return ctl_refuse(g, fd, ctl_fail("try again", "no memory"), -ENOMEM);
     c->fd = fd;
     c->out_fd = -1;
     c->slot = slot;
     c->pid = pid;
     c->uid = uid;
-    c->may_admin = boss || rtd_peer_in_group(fd, gid, g->rt.admin_group);
-    c->may_read = c->may_admin || rtd_peer_in_group(fd, gid, readers);
+    c->may_admin = may_admin != 0;
+    c->t_used = now_ns;
+    c->watched = EPOLLIN;
     if (gate_watch(g, fd, EPOLLIN, GATE_EV_CTL, c) != 0) {
-        (void)ofl_close(g->ofl, fd);
         OBJ_FREE(c, CTL_CONN_MAGIC);
-        return -ENOMEM;
+        return ctl_refuse(g, fd, NULL, -ENOMEM);
     }
     g->ctl.conns[slot] = c;
     return 0;
@@ -543,7 +466,7 @@ ctl_accept(struct gate *g, uint64_t now_ns)
 {
     int n;
 
-    for (n = 0; n < CTL_CONNS; n++) {
+    for (n = 0; n < CTL_ACCEPT_MAX; n++) {
         struct ucred cred;
         socklen_t len = sizeof(cred);
         int fd = accept4(g->rt.admin_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -559,29 +482,56 @@ ctl_accept(struct gate *g, uint64_t now_ns)
     return n;
 }
 
+/* Nobody who may only read keeps a place for nothing, and nobody output. */
+static int
+ctl_is_overdue(const struct ctl_conn *c, uint64_t now_ns)
+{
+    if (c->n_out != 0)
+        return now_ns - c->t_out >= CTL_STALL_NS;
+    return !c->may_admin && c->wait == CTL_WAIT_NONE && c->line == 0 &&
+        now_ns - c->t_used >= CTL_IDLE_NS;
+}
+
+/* The line of one reader, in turn. */
+static void
+ctl_serve_reader(struct gate *g, uint64_t now_ns)
+{
+    int i, slot;
+
+    g->ctl.later = 0;
+    for (i = 0; i < CTL_CONNS; i++) {
+        slot = (g->ctl.turn + i) % CTL_CONNS;
+        if (g->ctl.conns[slot] == NULL || g->ctl.conns[slot]->may_admin ||
+            !ctl_is_due(g->ctl.conns[slot]))
+            continue;
+        if (now_ns < g->ctl.t_reader) {
+            g->ctl.later = 1;
+            return;
+        }
+        (void)ctl_serve(g, g->ctl.conns[slot], now_ns);
+    }
+}
+
 void
 ctl_tick(struct gate *g, uint64_t now_ns)
 {
-    if (g->ctl.asking != NULL && now_ns - g->ctl.t_ask >= g->ctl.ask_ns) {
-        ctl_give_up(g);
-        ctl_answer(g, ctl_fail("fdctl status", "the worker did not answer within %d s",
-            (int)(g->ctl.ask_ns / 1000000000ull)), now_ns);
-    }
+    ctl_ask_tick(g, now_ns);
     for (int i = 0; i < CTL_CONNS; i++) {
         struct ctl_conn *c = g->ctl.conns[i];
 
         if (c == NULL)
             continue;
-        if (c->wait == CTL_WAIT_ASK && g->ctl.asking == NULL) {
-            ctl_ask(g, c, now_ns);
-            if (c->wait == CTL_WAIT_NONE)
-                ctl_serve(g, c, now_ns);
-        } else if (c->wait == CTL_WAIT_DRAIN &&
-            (g->jnl.n_open == 0 || now_ns >= c->t_until)) {
-            ctl_reply(g, c, ctl_drain_state(g));
-            ctl_serve(g, c, now_ns);
+        if (c->wait == CTL_WAIT_DRAIN && (g->jnl.n_open == 0 || now_ns >= c->t_until)) {
+            ctl_reply(g, c, ctl_drain_state(g), now_ns);
+            (void)ctl_push(g, c, now_ns);
+        } else if (ctl_is_overdue(c, now_ns)) {
+            log_debug("control: connection of pid %d closed: it %s", (int)c->pid,
+                c->n_out != 0 ? "does not read" : "asks nothing");
+            ctl_close(g, c);
         }
     }
+    if (g->ctl.later)
+        ctl_serve_reader(g, now_ns);
 }
 
 void

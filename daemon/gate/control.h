@@ -3,7 +3,26 @@
 /*
  * The admin socket: one JSON object per line in each direction. Commands,
  * arguments, replies and permissions: CONTROL.md beside this file; the
- * table is daemon/tbl/ctl_cmds.h.
+ * table is daemon/tbl/ctl_cmds.h. control.c has the connections; below it are
+ * control_exec.c (who may, arguments, log), control_cmds.c and control_config.c (the
+ * commands), control_ask.c (questions to the worker) and control_reply.c.
+ *
+ * Everybody may connect, so that a refusal can say what to do, and nobody without
+ * the right may cost others anything:
+ *   - Who may use no command gets one line and is closed, before anything is
+ *     allocated for him.
+ *   - Administrators (root, ipc.admin_group, the daemon's own user) have half of
+ *     the CTL_CONNS places for themselves. Readers share the others, at most
+ *     CTL_CONNS_USER of one user, and are closed after CTL_IDLE_NS without a request.
+ *   - Of a connection one line is answered per iteration of the loop; of all readers'
+ *     connections together one, in turn, and then none for CTL_READER_SHARE
+ *     times as long as that took.
+ *   - A connection is not read from while a whole line or output of it waits, and
+ *     is closed when its output makes no progress for CTL_STALL_NS.
+ *
+ * Memory: CTL_CONNS connections; of each an input line (CTL_LINE_MAX, readers
+ * CTL_LINE_READER) and one reply (CTL_OUT_MAX, readers CTL_OUT_READER), all replies
+ * together CTL_OUT_ALL; one answer of the worker (CTL_ANSWER_MAX). At most 42 MiB.
  */
 #ifndef FDD_DAEMON_GATE_CONTROL_H
 #define FDD_DAEMON_GATE_CONTROL_H
@@ -12,22 +31,36 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/common/cmdtable.h"
+
 struct gate;
 struct wrk;
 struct ctl_conn;
 
-#define CTL_CONNS      32
-#define CTL_LINE_MAX   65536u
-#define CTL_OUT_MAX    (16u << 20)
+#define CTL_CONNS        32
+#define CTL_CONNS_READER (CTL_CONNS / 2)
+#define CTL_CONNS_USER   4
+#define CTL_ACCEPT_MAX   8         /* in one iteration of the loop */
+#define CTL_LINE_MAX     65536u
+#define CTL_LINE_READER  4096u
+#define CTL_OUT_MAX      (16u << 20)
+#define CTL_OUT_READER   (1u << 20)
+#define CTL_OUT_ALL      (32u << 20)
+#define CTL_ANSWER_MAX   (8u << 20)
+#define CTL_IDLE_NS      30000000000ull
+#define CTL_STALL_NS     30000000000ull
+#define CTL_READER_SHARE 19        /* hence 5 % of the loop's time */
 #define CTL_WORKER_TIMEOUT_NS 5000000000ull
 /* Beyond what a question is told to take: measuring what the device can do, and
  * steps on their way. */
 #define CTL_WORKER_SLOW_NS 60000000000ull
 
-enum ctl_perm { CTL_READ, CTL_ADMIN };
-
 struct ctl {
     struct ctl_conn *conns[CTL_CONNS];
+    size_t out_bytes;         /* replies that wait, of all connections */
+    uint64_t t_reader;        /* no line of a reader before */
+    int turn;                 /* slot behind the reader's that was served last */
+    int later;                /* a reader's line waits: ctl_tick() is due in 2 ms */
     struct ctl_conn *asking;  /* whose question is with the worker */
     uint64_t ask_id, t_ask, ask_ns; /* ask_ns: how long its answer may take */
     char *ans;                /* parts of the answer */
@@ -35,31 +68,29 @@ struct ctl {
 };
 
 int ctl_accept(struct gate *g, uint64_t now_ns);
-/* Take over a connected socket with this identity; closes it when there are
- * too many. */
+/* Take over a connected socket with this identity, or refuse it with a line and
+ * close it: -EACCES, -EBUSY, -ENOMEM. */
 int ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns);
 void ctl_event(struct gate *g, struct ctl_conn *c, uint32_t events, uint64_t now_ns);
 /* The worker answered a question. */
 void ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns);
 /* The worker has gone: its question is answered with an error. */
 void ctl_worker_gone(struct gate *g);
-/* Waiting replies (drain with wait), timeouts. */
+/* Lines and replies that wait, timeouts. */
 void ctl_tick(struct gate *g, uint64_t now_ns);
 void ctl_fini(struct gate *g);
 
-/* Execute one request object as this peer; the reply is a new reference.
- * NULL: the reply comes later (c keeps the question). */
+/* Execute one request object as this peer (c NULL: as the daemon itself); the
+ * reply is a new reference. NULL: the reply comes later (c keeps the question). */
 json_t *ctl_execute(struct gate *g, struct ctl_conn *c, json_t *rq, int perm,
     uint64_t now_ns);
 
-/* control_cmds.c */
+/* For the commands. Their arguments are checked: the type of what is there, and that
+ * what must be is there. */
 typedef json_t *ctl_cmd_fn(struct gate *g, struct ctl_conn *c, json_t *rq,
     uint64_t now_ns);
-/* NULL, or an error naming an argument that the command does not take. known: names,
- * each followed by a space. */
-json_t *ctl_args(json_t *rq, const char *known);
 json_t *ctl_ok(void);
-/* May it use commands of CTL_ADMIN? NULL: yes. */
+/* May it use commands of CTL_ADMIN? */
 int ctl_is_admin(const struct ctl_conn *c);
 void ctl_put(json_t *o, const char *key, json_t *v);
 json_t *ctl_unknown_bit(const char *bit);
@@ -76,8 +107,10 @@ int ctl_send_fd(struct ctl_conn *c, int fd);
 json_t *ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq,
     uint64_t now_ns, uint64_t timeout_ns);
 json_t *ctl_drain_state(struct gate *g);
-#define CTL_CMD(name, perm, help) ctl_cmd_fn ctl_do_##name;
+#define CTL_CMD(name, perm, effect, help) ctl_cmd_fn ctl_do_##name;
+#define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help)
 #include "daemon/tbl/ctl_cmds.h"
 #undef CTL_CMD
+#undef CTL_ARG
 
 #endif

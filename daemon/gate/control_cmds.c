@@ -21,42 +21,6 @@
 
 #define INT(v) json_integer((json_int_t)(v))
 
-json_t *
-ctl_args(json_t *rq, const char *known)
-{
-    const char *key;
-    json_t *v;
-
-    json_object_foreach(rq, key, v) {
-        size_t n = strlen(key);
-        const char *p = known;
-
-        if (strcmp(key, "cmd") == 0)
-            continue;
-        while ((p = strstr(p, key)) != NULL) {
-            if ((p == known || p[-1] == ' ') && p[n] == ' ')
-                break;
-            p++;
-        }
-        if (p == NULL)
-            return ctl_fail(NULL, "unknown argument \"%.60s\"; this command takes: %s",
-                key, known[0] != '\0' ? known : "none");
-    }
-    return NULL;
-}
-
-void
-ctl_put(json_t *o, const char *key, json_t *v)
-{
-    (void)json_object_set_new(o, key, v);
-}
-
-json_t *
-ctl_ok(void)
-{
-    return json_pack("{s:b}", "ok", 1);
-}
-
 static json_t *
 ctl_hex(const void *p, size_t n)
 {
@@ -70,19 +34,15 @@ ctl_hex(const void *p, size_t n)
 json_t *
 ctl_do_help(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "");
+    json_t *r = ctl_ok();
     json_t *list;
 
-    (void)g, (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    r = ctl_ok();
+    (void)g, (void)c, (void)rq, (void)now_ns;
     list = json_array();
-#define CTL_CMD(name, perm, help)                                               \
-    (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", #name, \
-        "permission", #perm, "help", help));
-#include "daemon/tbl/ctl_cmds.h"
-#undef CTL_CMD
+    for (int i = 0; i < CMD_IDX__N; i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}",
+            "name", cmd_rows[i].name, "permission", cmd_rows[i].perm == CTL_ADMIN ?
+            "ADMIN" : "READ", "help", cmd_rows[i].help));
     ctl_put(r, "commands", list);
     return r;
 }
@@ -158,13 +118,11 @@ ctl_socket_unit(const struct gate *g)
 json_t *
 ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "");
+    json_t *r = ctl_ok();
     json_t *workers;
     int all = ctl_is_admin(c);
 
-    if (r != NULL)
-        return r;
-    r = ctl_ok();
+    (void)rq;
     ctl_put(r, "version", json_string(PACKAGE_VERSION));
     ctl_put(r, "commit", json_string(ver_commit()));
     ctl_put(r, "pid", INT(getpid()));
@@ -201,14 +159,11 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "");
+    json_t *r = ctl_ok();
     json_t *list;
 
-    (void)c;
-    if (r != NULL)
-        return r;
+    (void)c, (void)rq;
     gate_gauges(g, now_ns);
-    r = ctl_ok();
     list = json_array();
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *row = cnt_row(i);
@@ -226,14 +181,11 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 /* A segment of ours to this peer. The descriptor is its own open file: the gate's
  * can write. */
 static json_t *
-ctl_segment(struct ctl_conn *c, json_t *rq, int fd, size_t bytes)
+ctl_segment(struct ctl_conn *c, int fd, size_t bytes)
 {
-    json_t *r = ctl_args(rq, "");
-    int ro;
+    int ro = mem_reopen(fd);
+    json_t *r;
 
-    if (r != NULL)
-        return r;
-    ro = mem_reopen(fd);
     if (ro < 0)
         return ctl_fail(NULL, "no descriptor for the segment: %s", strerror(-ro));
     if (ctl_send_fd(c, ro) != 0)
@@ -246,15 +198,15 @@ ctl_segment(struct ctl_conn *c, json_t *rq, int fd, size_t bytes)
 json_t *
 ctl_do_stat_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    (void)now_ns;
-    return ctl_segment(c, rq, g->seg_fd, sizeof(*g->seg));
+    (void)rq, (void)now_ns;
+    return ctl_segment(c, g->seg_fd, sizeof(*g->seg));
 }
 
 json_t *
 ctl_do_trace_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    (void)now_ns;
-    return ctl_segment(c, rq, g->trc_fd, sizeof(*g->trc));
+    (void)rq, (void)now_ns;
+    return ctl_segment(c, g->trc_fd, sizeof(*g->trc));
 }
 
 /* ---- requests and clients -------------------------------------------------- */
@@ -294,13 +246,10 @@ ctl_request(const struct gate *g, const struct jreq *q, uint64_t now_ns)
 json_t *
 ctl_do_requests(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "");
+    json_t *r = ctl_ok();
     json_t *list;
 
-    (void)c;
-    if (r != NULL)
-        return r;
-    r = ctl_ok();
+    (void)c, (void)rq;
     list = json_array();
     for (uint32_t i = 0; i < g->jnl.n_max; i++) {
         if (g->jnl.pool[i].st != JNL_FREE)
@@ -313,17 +262,12 @@ ctl_do_requests(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_cancel(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "id session ");
     json_t *id = json_object_get(rq, "id");
     json_t *session = json_object_get(rq, "session");
     json_int_t n = 0;
+    json_t *r;
 
     (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    if ((id == NULL) == (session == NULL) || !json_is_integer(id != NULL ? id : session))
-        return ctl_fail("fdctl requests", "cancel takes one of \"id\" and \"session\", a "
-            "number");
     for (uint32_t i = 0; i < g->jnl.n_max; i++) {
         struct jreq *q = &g->jnl.pool[i];
 
@@ -355,13 +299,10 @@ found:
 json_t *
 ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "");
+    json_t *r = ctl_ok();
     json_t *list;
 
-    (void)c;
-    if (r != NULL)
-        return r;
-    r = ctl_ok();
+    (void)c, (void)rq;
     list = json_array();
     for (uint32_t i = 0; i < g->n_ses; i++) {
         const struct ses *s = g->ses[i];
@@ -393,19 +334,6 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
-json_t *
-ctl_unknown_bit(const char *bit)
-{
-    static const char known[] =
-#define DBG_BIT(name, help) " " #name
-#include "daemon/tbl/debug_bits.h"
-#undef DBG_BIT
-        ;
-
-    return ctl_fail("fdctl debug", "unknown debug bit \"%s\"; the bits are%s", bit,
-        known);
-}
-
 /* ---- worker, end, debug ------------------------------------------------------ */
 
 json_t *
@@ -430,14 +358,10 @@ ctl_do_program(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_profile(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "steps within_ms batch context prefill measure ");
-    json_int_t ms = json_integer_value(json_object_get(rq, "within_ms"));
+    json_t *within = json_object_get(rq, "within_ms");
 
-    if (r != NULL)
-        return r;
-    ms = ms > 0 && ms < 86400000 ? ms : 86400000;
     return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_SLOW_NS +
-        (json_object_get(rq, "within_ms") != NULL ? (uint64_t)ms * CLK_MS :
+        (within != NULL ? (uint64_t)json_integer_value(within) * CLK_MS :
             CTL_WORKER_SLOW_NS));
 }
 
@@ -452,34 +376,24 @@ ctl_drain_state(struct gate *g)
     return r;
 }
 
-/* timeout_ms of the request, or the parameter. -1: not a number. */
-static int64_t
-ctl_timeout(const struct gate *g, json_t *rq)
+/* timeout_ms of the request, or the parameter. */
+static uint64_t
+ctl_timeout_ns(const struct gate *g, json_t *rq)
 {
     json_t *t = json_object_get(rq, "timeout_ms");
 
-    if (t == NULL)
-        return g->par->daemon_drain_timeout_ms;
-    if (!json_is_integer(t) || json_integer_value(t) < 0 ||
-        json_integer_value(t) > 86400000)
-        return -1;
-    return json_integer_value(t);
+    return (uint64_t)(t != NULL ? json_integer_value(t) : g->par->daemon_drain_timeout_ms) *
+        CLK_MS;
 }
 
 json_t *
 ctl_do_drain(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "wait off timeout_ms ");
-    int64_t ms = ctl_timeout(g, rq);
     int off = json_is_true(json_object_get(rq, "off"));
 
-    if (r != NULL)
-        return r;
-    if (ms < 0)
-        return ctl_fail(NULL, "timeout_ms must be a number from 0 to 86400000");
     gate_drain(g, !off);
     if (!off && json_is_true(json_object_get(rq, "wait")) && g->jnl.n_open != 0 &&
-        ctl_defer_drain(g, c, now_ns + (uint64_t)ms * CLK_MS) == 0)
+        ctl_defer_drain(g, c, now_ns + ctl_timeout_ns(g, rq)) == 0)
         return NULL;
     return ctl_drain_state(g);
 }
@@ -487,15 +401,10 @@ ctl_do_drain(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_pause(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "off ");
-    json_t *off = json_object_get(rq, "off");
+    json_t *r;
 
     (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    if (off != NULL && !json_is_boolean(off))
-        return ctl_fail("fdctl pause --off", "pause: \"off\" must be true or false");
-    if (gate_pause(g, !json_is_true(off)) != 0)
+    if (gate_pause(g, !json_is_true(json_object_get(rq, "off"))) != 0)
         return ctl_fail(g->st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
             "the daemon is %s: what is queued must reach the worker", gate_state_name(g));
     r = ctl_ok();
@@ -509,21 +418,14 @@ ctl_do_pause(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "now timeout_ms ");
-    int64_t ms = ctl_timeout(g, rq);
+    json_t *r = ctl_ok();
 
     (void)c;
-    if (r != NULL)
-        return r;
-    if (ms < 0)
-        return ctl_fail(NULL, "timeout_ms must be a number from 0 to 86400000");
-    if (json_is_true(json_object_get(rq, "now")))
-        ms = 0;
-    r = ctl_ok();
     ctl_put(r, "pid", INT(getpid()));
     ctl_put(r, "requests", INT(g->jnl.n_open));
     ctl_put(r, "socket_unit", ctl_socket_unit(g));
-    gate_stop(g, now_ns, (uint64_t)ms * CLK_MS, 0);
+    gate_stop(g, now_ns, json_is_true(json_object_get(rq, "now")) ? 0 :
+        ctl_timeout_ns(g, rq), 0);
     return r;
 }
 
@@ -593,21 +495,12 @@ ctl_debug_set(struct gate *g, const char *bits, const char *level, const char *t
 json_t *
 ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "bits level topic panic selfcheck kill_worker fail_device ");
     const char *bits = json_string_value(json_object_get(rq, "bits"));
     const char *level = json_string_value(json_object_get(rq, "level"));
     const char *topics = json_string_value(json_object_get(rq, "topic"));
-    static const char *const texts[] = { "bits", "level", "topic" };
     struct wrk *w = &g->wrk[0];
+    json_t *r;
 
-    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && r == NULL; i++) {
-        const json_t *v = json_object_get(rq, texts[i]);
-
-        if (v != NULL && !json_is_string(v))
-            r = ctl_fail("fdctl debug", "debug: \"%s\" must be text", texts[i]);
-    }
-    if (r != NULL)
-        return r;
     if (bits != NULL || level != NULL || topics != NULL)
         return ctl_debug_set(g, bits, level, topics);
     if (json_is_true(json_object_get(rq, "panic"))) {

@@ -71,16 +71,13 @@ json_t *
 ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     const struct par_set *ps = g->ps_file != NULL ? g->ps_file : g->ps; /* newest read */
-    json_t *r = ctl_args(rq, "name ");
     const char *word = json_string_value(json_object_get(rq, "name"));
     size_t rows[PAR_NAME_ROWS], n = par_count();
     char err[768] = "";
-    json_t *list, *files;
+    json_t *list, *files, *r;
     int rc = 0;
 
     (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
     if (word != NULL) {
         rc = par_look_up(word, rows, &n, err, sizeof(err));
         if (rc < 0)
@@ -129,21 +126,16 @@ ctl_check_value(const struct par_row *row, const char *value)
 json_t *
 ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, "name value ");
     const char *name = json_string_value(json_object_get(rq, "name"));
     const char *value = json_string_value(json_object_get(rq, "value"));
     char err[1024] = "", text[PAR_STR_BYTES], full[128];
     size_t rows[PAR_NAME_ROWS], n = 0;
     struct par_row row;
     enum par_origin from;
+    json_t *r;
     int rc;
 
     (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    if (name == NULL || value == NULL)
-        return ctl_fail("fdctl set section.key=value", "set takes \"name\" and "
-            "\"value\", both text");
     rc = par_look_up(name, rows, &n, err, sizeof(err));
     if (rc < 0)
         return ctl_fail("fdctl config", "%s", err);
@@ -175,14 +167,11 @@ ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    json_t *r = ctl_args(rq, ""), *answer, *errors, *e;
+    json_t *answer = ctl_ok(), *errors, *e;
     char text[8192] = "";
     size_t i, at = 0;
 
-    (void)c, (void)now_ns;
-    if (r != NULL)
-        return r;
-    answer = ctl_ok();
+    (void)c, (void)rq, (void)now_ns;
     if (cnf_reload(g, answer) == 0)
         return answer;
     errors = json_object_get(answer, "errors");

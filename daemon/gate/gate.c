@@ -599,6 +599,8 @@ gate_sleep_ms(const struct gate *g)
 
     if (g->n_holding != 0)
         return 1; /* a client that reads again rings no bell */
+    if (g->ctl.later)
+        return 2;
     if (g->st == GATE_STOPPING)
         return 10;
     if (g->n_hello != 0 || (g->fair.n_queued != 0 && !g->paused) || w->st == WRK_BACKOFF)

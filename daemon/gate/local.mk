@@ -8,8 +8,12 @@ libfddgate_a_SOURCES = \
 	%D%/advice.h \
 	%D%/control.c \
 	%D%/control.h \
+	%D%/control_ask.c \
 	%D%/control_cmds.c \
 	%D%/control_config.c \
+	%D%/control_exec.c \
+	%D%/control_priv.h \
+	%D%/control_reply.c \
 	%D%/crash.c \
 	%D%/crash.h \
 	%D%/drain.c \

@@ -1,28 +1,91 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Admin commands, in the order in which help lists them.
- * CTL_CMD(name, permission, help)
- * permission: READ (root, the daemon's user, ipc.group, ipc.admin_group) or
- * ADMIN (root, the daemon's user, ipc.admin_group).
- * Arguments and reply fields: daemon/gate/CONTROL.md.
+ * Admin commands in the order in which help lists them, each followed by its
+ * arguments. From these rows come the check of a request, fdctl's --help and with it
+ * what shells complete, and the table of daemon/gate/CONTROL.md.
+ *
+ * CTL_CMD(name, permission, effect, help)
+ *   permission  READ or ADMIN: CONTROL.md says who that is
+ *   effect      SHOW or CHANGE: how the command is logged
+ * CTL_ARG(command, name, letter, type, need, min, max, form, value, help)
+ *   letter      fdctl's short option, 0: none
+ *   type        BOOL, INT (from min to max), STR (min to max bytes) or ENUM (one of the
+ *               words of value)
+ *   need        ANY: may be left out, MUST, or ONE: exactly one of those marked so
+ *   form        how fdctl writes it: OPT an option, WORD a word, OWN something else
+ *   value       what stands for the value in a help text, "a|b" for ENUM
  */
-CTL_CMD(help,     READ,  "list the commands")
-CTL_CMD(status,   READ,  "state of the daemon, its worker and its model")
-CTL_CMD(stat,     READ,  "all counters")
-CTL_CMD(stat_fd,  READ,  "the statistics segment as a descriptor, for reading")
-CTL_CMD(trace_fd, ADMIN, "the trace segment as a descriptor, for reading")
-CTL_CMD(requests, ADMIN, "accepted requests that have not ended")
-CTL_CMD(cancel,   ADMIN, "end one request, or all of a session")
-CTL_CMD(clients,  ADMIN, "client sessions")
-CTL_CMD(config,   READ,  "all parameters with value, origin and help")
-CTL_CMD(set,      ADMIN, "change a parameter that may change while running")
-CTL_CMD(reload,   ADMIN, "read the configuration file again, as SIGHUP does")
-CTL_CMD(model,    READ,  "the loaded model and its memory")
-CTL_CMD(memory,   READ,  "every buffer of the worker and the KV pool")
-CTL_CMD(program,  READ,  "the model's list of operations")
-CTL_CMD(profile,  ADMIN, "time of every operation of the next steps")
-CTL_CMD(drain,    ADMIN, "refuse new requests and let the running ones end")
-CTL_CMD(pause,    ADMIN, "hand no queued request to the worker, or go on")
-CTL_CMD(stop,     ADMIN, "drain, then end the daemon")
-CTL_CMD(debug,    ADMIN, "debug bits, panic text, selfcheck, kill-worker, fail-device")
+CTL_CMD(help,     READ,  SHOW,   "list the commands")
+CTL_CMD(status,   READ,  SHOW,   "state of the daemon, its worker and its model")
+CTL_CMD(stat,     READ,  SHOW,   "all counters")
+CTL_CMD(stat_fd,  READ,  SHOW,   "the statistics segment as a descriptor, for reading")
+CTL_CMD(trace_fd, ADMIN, SHOW,   "the trace segment as a descriptor, for reading")
+CTL_CMD(requests, ADMIN, SHOW,   "accepted requests that have not ended")
+CTL_CMD(cancel,   ADMIN, CHANGE, "end one request, or all of a session")
+CTL_ARG(cancel, id, 0, INT, ONE, 1, INT64_MAX, WORD, "ID",
+    "the request of this number")
+CTL_ARG(cancel, session, 0, INT, ONE, 1, INT64_MAX, OPT, "N",
+    "every request of this session")
+CTL_CMD(clients,  ADMIN, SHOW,   "client sessions")
+CTL_CMD(config,   READ,  SHOW,   "parameters with value, origin and help")
+CTL_ARG(config, name, 0, STR, ANY, 1, 255, WORD, "NAME",
+    "only this parameter, or those of another server's name")
+CTL_CMD(set,      ADMIN, CHANGE, "change a parameter that may change while running")
+CTL_ARG(set, name, 0, STR, MUST, 1, 255, OWN, "NAME",
+    "the parameter")
+CTL_ARG(set, value, 0, STR, MUST, 0, 511, OWN, "VALUE",
+    "its value, as the configuration file has it")
+CTL_CMD(reload,   ADMIN, CHANGE, "read the configuration file again, as SIGHUP does")
+CTL_CMD(model,    READ,  SHOW,   "the loaded model and its memory")
+CTL_CMD(memory,   READ,  SHOW,   "every buffer of the worker and the KV pool")
+CTL_CMD(program,  READ,  SHOW,   "the model's list of operations")
+CTL_ARG(program, tokens, 0, INT, ANY, 1, 1000000, OPT, "N",
+    "reckon with a step of so many tokens (1)")
+CTL_ARG(program, rows, 0, INT, ANY, 1, 1000000, OPT, "N",
+    "and so many sequences (as many as tokens)")
+CTL_ARG(program, context, 0, INT, ANY, 1, 10000000, OPT, "TOKENS",
+    "with so many tokens each in the KV cache (128)")
+CTL_CMD(profile,  ADMIN, CHANGE, "time of every operation of the next steps")
+CTL_ARG(profile, steps, 'n', INT, ANY, 1, INT32_MAX, OPT, "N",
+    "measure so many steps (32)")
+CTL_ARG(profile, within_ms, 0, INT, ANY, 1, 86400000, OWN, "MS",
+    "and wait for them no longer (10000)")
+CTL_ARG(profile, batch, 'b', INT, ANY, 0, INT32_MAX, OPT, "ROWS",
+    "a synthetic step: rows that decode (0)")
+CTL_ARG(profile, context, 'c', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
+    "tokens in the KV cache of each of them (1024, or the model's length)")
+CTL_ARG(profile, prefill, 'p', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
+    "and one row with a prompt of so many tokens (0)")
+CTL_ARG(profile, measure, 0, BOOL, ANY, 0, 0, OPT, NULL,
+    "measure anew what the device can do")
+CTL_CMD(drain,    ADMIN, CHANGE, "refuse new requests and let the running ones end")
+CTL_ARG(drain, wait, 0, BOOL, ANY, 0, 0, OPT, NULL,
+    "answer when no request is left")
+CTL_ARG(drain, off, 0, BOOL, ANY, 0, 0, OPT, NULL,
+    "take requests again")
+CTL_ARG(drain, timeout_ms, 0, INT, ANY, 0, 86400000, OPT, "MS",
+    "wait no longer (daemon.drain_timeout_ms)")
+CTL_CMD(pause,    ADMIN, CHANGE, "hand no queued request to the worker, or go on")
+CTL_ARG(pause, off, 0, BOOL, ANY, 0, 0, OPT, NULL,
+    "go on")
+CTL_CMD(stop,     ADMIN, CHANGE, "drain, then end the daemon")
+CTL_ARG(stop, now, 0, BOOL, ANY, 0, 0, OPT, NULL,
+    "end running requests at once")
+CTL_ARG(stop, timeout_ms, 0, INT, ANY, 0, 86400000, OPT, "MS",
+    "wait for them no longer (daemon.drain_timeout_ms)")
+CTL_CMD(debug,    ADMIN, CHANGE, "log levels, debug bits, text of a dead worker")
+CTL_ARG(debug, level, 0, ENUM, ANY, 0, 0, OPT, "error|warn|info|debug|trace",
+    "level of all topics that have none of their own")
+CTL_ARG(debug, topic, 0, STR, ANY, 1, 511, OPT, "TOPIC=LEVEL",
+    "level of one topic; default takes it back")
+CTL_ARG(debug, bits, 0, STR, ANY, 0, 511, OWN, "BITS",
+    "debug bits: +BIT and -BIT change one, a list replaces all")
+CTL_ARG(debug, panic, 0, BOOL, ANY, 0, 0, WORD, NULL,
+    "show what the last dead worker said")
+CTL_ARG(debug, selfcheck, 0, BOOL, ANY, 0, 0, WORD, NULL,
+    "walk the gate's structures")
+CTL_ARG(debug, kill_worker, 0, BOOL, ANY, 0, 0, WORD, NULL,
+    "end the worker; it is started again")
+CTL_ARG(debug, fail_device, 0, BOOL, ANY, 0, 0, WORD, NULL,
+    "let its device fail in the next step (tests; takes the bit faults)")

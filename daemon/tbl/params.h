@@ -68,7 +68,8 @@ PAR_INT(ipc, max_clients_per_user, "", "sessions", 1, 64, 65536, RELOAD,
 PAR_INT(ipc, connects_per_second, "", "1/s", 1, 200, 1000000, RELOAD,
     "Connections of one user accepted per second, with a burst of three times as many.")
 PAR_BOOL(ipc, refuse_own_uid, "", 0, RELOAD,
-    "Refuse clients that run as the daemon's own user.")
+    "Refuse clients that run as the daemon's own user, as its worker does, and count "
+    "that user as no administrator on the admin socket.")
 PAR_INT(ipc, handshake_timeout_ms, "", "ms", 10, 2000, 60000, RELOAD,
     "A connection that has not finished its handshake by then is closed.")
 PAR_INT(ipc, sq_slots, "", "slots", 16, 256, 65536, RESTART,

@@ -84,6 +84,10 @@ printf 'leve = debug\n' >>"$conf/fdd.ini"
 ! inside systemctl reload fdd 2>"$dir/reload" || bad "systemctl reload took a configuration with an error"
 sed -i '$d' "$conf/fdd.ini"
 seen "systemctl reload reads the configuration, and fails when it has an error"
+# the user that a worker is, too, is no administrator
+out=$(inside setpriv --reuid fdd --regid fdd --clear-groups fdctl --runtime-dir /run/fdd requests 2>&1)
+[ $? = 77 ] || bad "the daemon's own user is an administrator: $out"
+seen "the user fdd is refused as an administrator"
 
 long_start
 inside systemctl stop fdd || bad "systemctl stop"

@@ -14,7 +14,7 @@ expect 0 ctl generate -p 'In the' --max-tokens 2
 other() { as_other "$O_FDCTL" --runtime-dir "$run" "$@"; }
 
 expect 77 other profile
-has "$out" 'may not use "profile"|permission'
+has "$out" 'user nobody may not use any admin command'
 expect 77 other stop
 expect 77 other trace
 has "$out" "trace of $run: permission denied; the administrators' group"

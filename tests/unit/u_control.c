@@ -9,11 +9,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/common/log.h"
 #include "tests/unit/gate_fixture.h"
 
 static json_t *
@@ -42,8 +47,19 @@ t_control(void **state)
         { "{\"cmd\":\"set\",\"name\":\"log.debug\",\"value\":\"loud\"}", "loud" },
         { "{\"cmd\":\"config\",\"name\":\"nope\"}", "nope" },
         { "{\"cmd\":\"debug\",\"bits\":\"+nope\"}", "nope" },
-        { "{\"cmd\":\"debug\",\"level\":3}", "\"level\" must be text" },
-        { "{\"cmd\":\"debug\",\"bits\":\"+kv\",\"topic\":[]}", "\"topic\" must be text" },
+        { "{\"cmd\":\"debug\",\"level\":3}",
+            "debug: \"level\" is 3; it takes one of error warn info debug trace" },
+        { "{\"cmd\":\"debug\",\"level\":\"debu\"}", "\"level\" is \"debu\"; it takes" },
+        { "{\"cmd\":\"debug\",\"bits\":\"+kv\",\"topic\":[]}",
+            "\"topic\" is []; it takes a text of 1 to 511 bytes" },
+        { "{\"cmd\":\"status\",\"\":1}", "unknown argument \"\"; it takes: none" },
+        { "{\"cmd\":\"drain\",\"\":1}", "it takes: wait, off, timeout_ms" },
+        { "{\"cmd\":\"drain\",\"wait \":true}", "did you mean \"wait\"?" },
+        { "{\"cmd\":\"drain\",\"timeout\":1}", "did you mean \"timeout_ms\"?" },
+        { "{\"cmd\":\"drain\",\"wait\":1}", "\"wait\" is 1; it takes true or false" },
+        { "{\"cmd\":\"cancel\",\"id\":1,\"session\":1}", "exactly one of \"id\" and" },
+        { "{\"cmd\":\"cancel\",\"id\":0}", "\"id\" is 0; it takes a whole number from 1" },
+        { "{\"cmd\":\"set\",\"name\":\"log.level\"}", "\"value\" is missing" },
         /* what a message cuts within a character is still told */
         { "{\"cmd\":\"debug\",\"topic\":\"xéééééééééééééééééééééééééééééé\"}",
             "unknown log topic \"x" },
@@ -109,13 +125,22 @@ talk(struct fix *f, int fd, const char *line)
 }
 
 static int
-dial(struct fix *f, uid_t uid, gid_t gid)
+dial_rc(struct fix *f, uid_t uid, gid_t gid, int *ret_fd)
 {
     int sv[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sv), 0);
-    assert_int_equal(ctl_adopt(f->g, sv[0], 1, uid, gid, f->now), 0);
-    return sv[1];
+    *ret_fd = sv[1];
+    return ctl_adopt(f->g, sv[0], 1, uid, gid, f->now);
+}
+
+static int
+dial(struct fix *f, uid_t uid, gid_t gid)
+{
+    int fd;
+
+    assert_int_equal(dial_rc(f, uid, gid, &fd), 0);
+    return fd;
 }
 
 /* What the worker is asked next that has this in it. */
@@ -186,8 +211,8 @@ t_control_socket(void **state)
     f.g->rt.group = 71000;
     f.g->rt.admin_group = 72000;
     /* who may what */
-    fd = dial(&f, 5000, 70000);
-    r = talk(&f, fd, "{\"cmd\":\"status\"}\n");
+    assert_int_equal(dial_rc(&f, 5000, 70000, &fd), -EACCES);
+    r = talk(&f, fd, NULL);
     assert_non_null(strstr(json_string_value(json_object_get(r, "fix")), "usermod -aG fdd "));
     json_decref(r);
     (void)close(fd);
@@ -196,6 +221,7 @@ t_control_socket(void **state)
     assert_true(json_is_true(json_object_get(r, "ok")));
     assert_string_equal(json_string_value(json_object_get(r, "state")), "starting");
     json_decref(r);
+    fix_step(&f, 1000);
     r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
     assert_non_null(strstr(json_string_value(json_object_get(r, "fix")), "fdd-admin"));
     json_decref(r);
@@ -385,6 +411,420 @@ t_last_words(void **state)
     fix_close(&f);
 }
 
+/* Every argument of the table, with a value of another type, names itself. */
+static void
+t_arguments(void **state)
+{
+    struct fix f;
+    char line[256], want[256], takes[256];
+    json_t *r;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_true(cmd_n_args >= 24);
+    for (size_t i = 0; i < cmd_n_args; i++) {
+        const struct cmd_arg *a = &cmd_args[i];
+        const char *name = cmd_rows[a->cmd].name;
+
+        (void)snprintf(line, sizeof(line), "{\"cmd\":\"%s\",\"%s\":{}}", name, a->name);
+        (void)snprintf(want, sizeof(want), "%s: \"%s\" is {}; it takes %s", name, a->name,
+            cmd_takes(a, takes, sizeof(takes)));
+        r = ask(&f, CTL_ADMIN, line);
+        assert_string_equal(json_string_value(json_object_get(r, "error")), want);
+        json_decref(r);
+    }
+    fix_close(&f);
+}
+
+/* The page beside the source has the table as it is. */
+static void
+t_page(void **state)
+{
+    const char *src = getenv("FDD_SRC");
+    char path[512], *table = NULL, *page = NULL;
+    size_t n_table, n_page;
+    FILE *f, *o;
+    int c;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/daemon/gate/CONTROL.md", src != NULL ? src : ".");
+    f = fopen(path, "re");
+    if (f == NULL)
+        skip();
+    o = open_memstream(&page, &n_page);
+    while ((c = fgetc(f)) != EOF)
+        (void)fputc(c, o);
+    (void)fclose(o);
+    (void)fclose(f);
+    o = open_memstream(&table, &n_table);
+    cmd_print_md(o);
+    (void)fclose(o);
+    if (strstr(page, table) == NULL)
+        fail_msg("the table in daemon/gate/CONTROL.md is not that of ./gen_params commands");
+    free(table);
+    free(page);
+}
+
+static void
+t_places(void **state)
+{
+    int fd[CTL_CONNS], other, n = 0, before;
+    struct fix f;
+    json_t *r;
+
+    (void)state;
+    fix_open(&f, NULL);
+    f.g->rt.group = 71000;
+    f.g->rt.admin_group = 72000;
+    /* without a right: a line, and the end */
+    assert_int_equal(dial_rc(&f, 5000, 70000, &other), -EACCES);
+    r = talk(&f, other, NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(r, "error")),
+        "may not use any admin command: that takes group fdd"));
+    json_decref(r);
+    assert_null(talk(&f, other, NULL));
+    (void)close(other);
+    /* one user, then all readers */
+    for (n = 0; n < CTL_CONNS_USER; n++)
+        fd[n] = dial(&f, 5000, 71000);
+    assert_int_equal(dial_rc(&f, 5000, 71000, &other), -EBUSY);
+    r = talk(&f, other, NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "too many"));
+    json_decref(r);
+    (void)close(other);
+    for (; n < CTL_CONNS_READER; n++)
+        fd[n] = dial(&f, 6000 + (uid_t)(n / CTL_CONNS_USER), 71000);
+    assert_int_equal(dial_rc(&f, 7000, 71000, &other), -EBUSY);
+    (void)close(other);
+    /* administrators find the other half */
+    for (; n < CTL_CONNS; n++)
+        fd[n] = dial(&f, n % 2 == 0 ? 0 : 5000, n % 2 == 0 ? 0 : 72000);
+    assert_int_equal(dial_rc(&f, 0, 0, &other), -EBUSY);
+    (void)close(other);
+    r = talk(&f, fd[n - 1], "{\"cmd\":\"requests\"}\n");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    /* idle: readers go, administrators stay; a byte now and then is no request */
+    before = n;
+    fix_step(&f, CTL_IDLE_NS / 2000000);
+    assert_int_equal(send(fd[1], "{", 1, 0), 1);
+    r = talk(&f, fd[0], "{\"cmd\":\"status\"}\n");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    fix_step(&f, CTL_IDLE_NS / 2000000 + 1);
+    fix_step(&f, 10);
+    for (int i = n = 0; i < CTL_CONNS; i++)
+        n += f.g->ctl.conns[i] != NULL;
+    assert_int_equal(n, before - CTL_CONNS_READER + 1);
+    for (int i = 0; i < CTL_CONNS; i++)
+        (void)close(fd[i]);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* Bytes that have come. */
+static size_t
+got(int fd)
+{
+    static char b[1 << 20];
+    size_t n = 0;
+    ssize_t k;
+
+    while ((k = recv(fd, b, sizeof(b), MSG_DONTWAIT)) > 0)
+        n += (size_t)k;
+    return n;
+}
+
+static int
+lines(int fd)
+{
+    static char b[1 << 20];
+    ssize_t k;
+    int n = 0;
+
+    while ((k = recv(fd, b, sizeof(b), MSG_DONTWAIT)) > 0) {
+        for (ssize_t i = 0; i < k; i++)
+            n += b[i] == '\n';
+    }
+    return n;
+}
+
+static void
+fill(int fd, int n)
+{
+    static const char q[] = "{\"cmd\":\"help\"}\n";
+
+    for (int i = 0; i < n; i++)
+        assert_int_equal(send(fd, q, sizeof(q) - 1, MSG_NOSIGNAL), (ssize_t)sizeof(q) - 1);
+}
+
+/* A connection gets one answer an iteration, readers together one. */
+static void
+t_one_line_at_a_time(void **state)
+{
+    int a, b, r[3], n[3] = { 0 }, least = 1000, most = 0;
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, NULL);
+    f.g->rt.group = 71000;
+    a = dial(&f, 0, 0);
+    b = dial(&f, 0, 0);
+    fill(a, 20);
+    fill(b, 3);
+    (void)gate_events(f.g, 0);
+    assert_int_equal(lines(a), 1);
+    assert_int_equal(lines(b), 1);
+    (void)gate_events(f.g, 0);
+    (void)gate_events(f.g, 0);
+    assert_int_equal(lines(a), 2);
+    assert_int_equal(lines(b), 2);
+    for (int i = 0; i < 40; i++)
+        (void)gate_events(f.g, 0);
+    assert_int_equal(lines(a), 17);
+    for (int i = 0; i < 3; i++) {
+        r[i] = dial(&f, 5000 + (uid_t)i, 71000);
+        fill(r[i], 60);
+    }
+    f.now += 1000000000;
+    f.g->now = f.now;
+    (void)gate_events(f.g, 0);
+    (void)gate_events(f.g, 0);
+    assert_int_equal(lines(r[0]) + lines(r[1]) + lines(r[2]), 1);
+    assert_true(f.g->ctl.later);
+    for (int i = 0; i < 90; i++)
+        fix_step(&f, 1000);
+    for (int i = 0; i < 3; i++) {
+        n[i] = lines(r[i]);
+        least = n[i] < least ? n[i] : least;
+        most = n[i] > most ? n[i] : most;
+    }
+    assert_true(n[0] + n[1] + n[2] >= 85);
+    assert_true(most - least <= 1);
+    (void)close(a);
+    (void)close(b);
+    for (int i = 0; i < 3; i++)
+        (void)close(r[i]);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* What readers' lines cost is paid for with time in which none is answered. */
+static void
+t_readers_share(void **state)
+{
+    uint64_t t;
+    struct fix f;
+    int fd;
+
+    (void)state;
+    fix_open(&f, NULL);
+    f.g->rt.group = 71000;
+    fd = dial(&f, 5000, 71000);
+    assert_int_equal(send(fd, "{\"cmd\":\"config\"}\n", 17, 0), 17);
+    fix_step(&f, 0);
+    (void)gate_events(f.g, 0);
+    assert_int_equal(lines(fd), 1);
+    t = f.g->ctl.t_reader - f.now;
+    assert_true(t > CTL_READER_SHARE * 10000ull); /* a reply takes 10 us and more */
+    fill(fd, 1);
+    f.now += t - 1;
+    f.g->now = f.now;
+    (void)gate_events(f.g, 0);
+    ctl_tick(f.g, f.now);
+    assert_int_equal(lines(fd), 0);
+    ctl_tick(f.g, f.now + 1);
+    assert_int_equal(lines(fd), 1);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* Who does not read is not read from, has one reply waiting, and goes. */
+static void
+t_no_reading(void **state)
+{
+    struct fix f;
+    size_t n_in = 0;
+    int fd, small = 4096;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fd = dial(&f, 0, 0);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    for (int i = 0; i < 4000; i++) {
+        static const char q[] = "{\"cmd\":\"config\"}\n";
+        ssize_t k = send(fd, q, sizeof(q) - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+        n_in += k > 0 ? (size_t)k : 0;
+        fix_step(&f, 1);
+    }
+    assert_in_range(f.g->ctl.out_bytes, 1, 512 << 10); /* one reply */
+    assert_true(n_in < 1 << 20);
+    assert_non_null(f.g->ctl.conns[0]);
+    fix_step(&f, CTL_STALL_NS / 1000000);
+    fix_step(&f, 10);
+    assert_null(f.g->ctl.conns[0]);
+    assert_int_equal(f.g->ctl.out_bytes, 0);
+    assert_true(got(fd) > 0);
+    (void)close(fd);
+    fix_close(&f);
+}
+
+/* A reader's line has 4 KiB, an administrator's 64. */
+static void
+t_long_lines(void **state)
+{
+    static char line[CTL_LINE_MAX + 2];
+    struct fix f;
+    json_t *r;
+    int fd;
+
+    (void)state;
+    fix_open(&f, NULL);
+    f.g->rt.group = 71000;
+    memset(line, ' ', sizeof(line));
+    memcpy(line, "{\"cmd\":\"help\"}", 14);
+    line[CTL_LINE_READER - 1] = '\n';
+    line[CTL_LINE_READER] = '\0';
+    fd = dial(&f, 5000, 71000);
+    r = talk(&f, fd, line);
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    line[CTL_LINE_READER - 1] = ' ';
+    r = talk(&f, fd, line);
+    assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "4096 bytes"));
+    json_decref(r);
+    assert_null(talk(&f, fd, NULL));
+    (void)close(fd);
+    line[CTL_LINE_READER] = ' ';
+    line[CTL_LINE_MAX - 1] = '\n';
+    line[CTL_LINE_MAX] = '\0';
+    fd = dial(&f, 0, 0);
+    r = talk(&f, fd, line);
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    line[CTL_LINE_MAX - 1] = ' ';
+    r = talk(&f, fd, line);
+    assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "65536 bytes"));
+    json_decref(r);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* The daemon's own user, which the worker is too. */
+static void
+t_own_uid(void **state)
+{
+    static const char *const sets[] = { "ipc.refuse_own_uid=yes", NULL };
+    uid_t me = geteuid() != 0 ? geteuid() : 4711;
+    struct fix f;
+    json_t *r;
+    int fd;
+
+    (void)state;
+    if (me == 4711 && seteuid(me) != 0)
+        skip();
+    fix_open(&f, NULL);
+    fd = dial(&f, me, 70000);
+    r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+    fix_open(&f, sets);
+    f.g->rt.group = 71000;
+    f.g->rt.admin_group = 72000;
+    assert_int_equal(dial_rc(&f, me, 70000, &fd), -EACCES);
+    (void)close(fd);
+    fd = dial(&f, me, 71000);
+    r = talk(&f, fd, "{\"cmd\":\"stop\"}\n");
+    assert_true(json_is_false(json_object_get(r, "ok")));
+    json_decref(r);
+    (void)close(fd);
+    fd = dial(&f, me, 72000);
+    r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    (void)close(fd);
+    fd = dial(&f, 0, 0);
+    r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+    assert_int_equal(seteuid(getuid()), 0);
+}
+
+static char said[1 << 16];
+
+/* What the log says while this line is answered, into said. */
+static void
+hear(struct fix *f, int fd, const char *line)
+{
+    int log_fd = memfd_create("log", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
+    ssize_t n;
+
+    assert_true(log_fd >= 0 && saved >= 0 && dup2(log_fd, STDERR_FILENO) >= 0);
+    json_decref(talk(f, fd, line));
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    n = pread(log_fd, said, sizeof(said) - 1, 0);
+    assert_true(n >= 0);
+    said[n] = '\0';
+    (void)close(saved);
+    (void)close(log_fd);
+}
+
+static int
+count(const char *what)
+{
+    int n = 0;
+
+    for (const char *p = said; (p = strstr(p, what)) != NULL; p++)
+        n++;
+    return n;
+}
+
+/* Who did what: what changes something, and what of it failed. */
+static void
+t_commands_are_logged(void **state)
+{
+    struct fix f;
+    int fd;
+
+    (void)state;
+    fix_open(&f, NULL);
+    (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 5);
+    fd = dial(&f, 0, 0);
+    hear(&f, fd, "{\"cmd\":\"set\",\"name\":\"ipc.slow_client_ms\",\"value\":\"501\"}\n");
+    assert_int_equal(count("control: user root (uid 0, pid 1) commands {\"cmd\":\"set\","
+        "\"name\":\"ipc.slow_client_ms\",\"value\":\"501\"}"), 1);
+    hear(&f, fd, "{\"cmd\":\"set\",\"name\":\"a\\nb\\u001b\\u00e9\",\"value\":\"1\"}\n");
+    assert_int_equal(count("\n"), 2);
+    assert_int_equal(count("commands {\"cmd\":\"set\",\"name\":\"a\\nb\\u001B\\u00E9\""), 1);
+    assert_int_equal(count("control: set of pid 1 failed: \""), 1);
+    hear(&f, fd, "{\"cmd\":\"status\"}\n");
+    assert_int_equal(count("control"), 0);
+    hear(&f, fd, "{\"cmd\":\"cancel\",\"x\":\"wrong\"}\n");
+    assert_int_equal(count("control"), 0);
+    (void)log_apply(PAR_LOG_LEVEL_DEBUG, "", PAR_LOG_FORMAT_TEXT, 5);
+    hear(&f, fd, "{\"cmd\":\"status\"}\n");
+    assert_int_equal(count("control: user root (uid 0, pid 1) asks {\"cmd\":\"status\"}"), 1);
+    (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 5);
+    /* as many as there are, whatever log.rate says */
+    for (int i = 0; i < 12; i++) {
+        hear(&f, fd, "{\"cmd\":\"pause\"}\n");
+        assert_int_equal(count(" commands {\"cmd\":\"pause\"}"), 1);
+    }
+    (void)log_apply(PAR_LOG_LEVEL_ERROR, "", PAR_LOG_FORMAT_TEXT, 0);
+    (void)close(fd);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -394,6 +834,15 @@ main(void)
         cmocka_unit_test(t_drain_wait),
         cmocka_unit_test(t_sharing),
         cmocka_unit_test(t_last_words),
+        cmocka_unit_test(t_arguments),
+        cmocka_unit_test(t_page),
+        cmocka_unit_test(t_places),
+        cmocka_unit_test(t_one_line_at_a_time),
+        cmocka_unit_test(t_readers_share),
+        cmocka_unit_test(t_no_reading),
+        cmocka_unit_test(t_long_lines),
+        cmocka_unit_test(t_own_uid),
+        cmocka_unit_test(t_commands_are_logged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

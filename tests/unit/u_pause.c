@@ -114,7 +114,7 @@ t_queues(void **state)
     assert_int_equal(fix_take(&f, NULL, NULL, NULL), 0);
     fix_step(&f, 1);
     counts_are(&f, 0, 0);
-    refused(&f, "{\"cmd\":\"pause\",\"off\":1}", "true or false", "fdctl pause --off");
+    refused(&f, "{\"cmd\":\"pause\",\"off\":1}", "true or false", "fdctl pause --help");
     fcl_close(&c);
     fix_close(&f);
 }

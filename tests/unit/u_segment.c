@@ -35,7 +35,7 @@ dial(struct fix *f, gid_t gid)
     f->g->rt.group = READERS;
     f->g->rt.admin_group = ADMINS;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-    assert_int_equal(ctl_adopt(f->g, sv[0], 4711, 5000, gid, f->now), 0);
+    (void)ctl_adopt(f->g, sv[0], 4711, 5000, gid, f->now);
     return sv[1];
 }
 
@@ -66,7 +66,8 @@ static void
 say(struct fix *f, int fd, const char *lines)
 {
     assert_int_equal(send(fd, lines, strlen(lines), 0), (ssize_t)strlen(lines));
-    fix_step(f, 0);
+    for (int i = 0; i < 4; i++)
+        fix_step(f, 1000); /* a reader's next line has to wait for its turn */
 }
 
 /* Nothing but reading. */
@@ -96,7 +97,6 @@ test_who_gets_what(void **state)
     (void)state;
     fix_open(&f, NULL);
     fd = dial(&f, 5000);
-    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
     assert_true(take(fd, text, sizeof(text), &got) > 0);
     assert_non_null(strstr(text, "may not use"));
     assert_int_equal(got, -1);
@@ -134,17 +134,20 @@ test_one_on_its_way(void **state)
     (void)state;
     fix_open(&f, NULL);
     fd = dial(&f, READERS);
-    say(&f, fd, "{\"cmd\":\"help\"}\n{\"cmd\":\"stat_fd\"}\n{\"cmd\":\"stat_fd\"}\n");
+    say(&f, fd, "{\"cmd\":\"help\"}\n");
     do {
         assert_int_equal(take(fd, text, 2, &got), 1);
         assert_int_equal(got, -1);
     } while (text[0] != '\n');
+    say(&f, fd, "{\"cmd\":\"stat_fd\"}\n{\"cmd\":\"stat_fd\"}\n");
     assert_true(take(fd, text, sizeof(text), &got) > 0);
     assert_int_equal(strncmp(text, "{\"ok\":true,\"bytes\":", 18), 0);
-    assert_non_null(strstr(text, "replies before have been read"));
     assert_true(got >= 0);
-    assert_int_equal(take(fd, text, sizeof(text), &other), 0);
     (void)close(got);
+    if (strstr(text, "replies before have been read") == NULL)
+        assert_true(take(fd, text, sizeof(text), &other) > 0);
+    assert_non_null(strstr(text, "replies before have been read"));
+    assert_int_equal(take(fd, text, sizeof(text), &other), 0);
     say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
     say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
     assert_true(take(fd, text, sizeof(text), &got) > 0);

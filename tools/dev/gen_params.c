@@ -2,14 +2,16 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prints conf/fdd.ini (argument ini) or daemon/fdd.ini.5 (argument man)
- * from the parameter table. Both are committed; tests/unit/u_param.c
- * compares them with the table.
+ * from the parameter table, or the table of admin commands in
+ * daemon/gate/CONTROL.md (argument commands). All are committed;
+ * tests/unit/u_param.c and u_control.c compare them with the tables.
  */
 #include "config.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/cmdtable.h"
 #include "daemon/common/param.h"
 
 static const char man_head[] =
@@ -148,8 +150,10 @@ main(int argc, char **argv)
         fputs(man_head, stdout);
         par_print_man(stdout);
         fputs(man_tail, stdout);
+    } else if (argc == 2 && strcmp(argv[1], "commands") == 0) {
+        cmd_print_md(stdout);
     } else {
-        fputs("usage: gen_params ini|man\n", stderr);
+        fputs("usage: gen_params ini|man|commands\n", stderr);
         return 64;
     }
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 74;

@@ -1,0 +1,64 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of admin commands and their arguments (daemon/tbl/ctl_cmds.h) as data, for
+ * the gate, which checks requests by it, for fdctl, which writes them, and for the
+ * page that documents them.
+ */
+#ifndef FDD_DAEMON_COMMON_CMDTABLE_H
+#define FDD_DAEMON_COMMON_CMDTABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum cmd_perm { CTL_READ, CTL_ADMIN };
+enum cmd_effect { CMD_SHOW, CMD_CHANGE };
+enum cmd_type { CMD_BOOL, CMD_INT, CMD_STR, CMD_ENUM };
+enum cmd_need { CMD_ANY, CMD_MUST, CMD_ONE };
+enum cmd_form { CMD_OPT, CMD_WORD, CMD_OWN };
+
+/* The rows' index: CMD_IDX_status, ... */
+enum cmd_idx {
+#define CTL_CMD(name, perm, effect, help) CMD_IDX_##name,
+#define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help)
+#include "daemon/tbl/ctl_cmds.h"
+#undef CTL_CMD
+#undef CTL_ARG
+    CMD_IDX__N
+};
+
+struct cmd_row {
+    const char *name, *help;
+    int perm, effect;         /* enum cmd_perm, cmd_effect */
+};
+
+struct cmd_arg {
+    const char *name, *value, *help;
+    int cmd;                  /* enum cmd_idx */
+    int type, need, form;     /* enum cmd_type, cmd_need, cmd_form */
+    char letter;
+    int64_t min, max;
+};
+
+extern const struct cmd_row cmd_rows[CMD_IDX__N];
+/* Those of one command stand together. */
+extern const struct cmd_arg cmd_args[];
+extern const size_t cmd_n_args;
+
+/* Index of a command; -1: there is none. */
+int cmd_find(const char *name);
+/* The command of the most similar name; -1: none is similar. */
+int cmd_nearest(const char *name);
+/* An argument of a command; NULL: it has none of that name. */
+const struct cmd_arg *cmd_find_arg(int cmd, const char *name);
+/* The most similar one; NULL: none is similar. */
+const struct cmd_arg *cmd_nearest_arg(int cmd, const char *name);
+/* Is this word of n bytes one of an ENUM's? */
+int cmd_is_choice(const struct cmd_arg *a, const char *word, size_t n);
+/* What it takes, for an error or a page: "a whole number from 1 to 9". Returns ret. */
+const char *cmd_takes(const struct cmd_arg *a, char *ret, size_t ret_bytes);
+/* The table of CONTROL.md. */
+void cmd_print_md(FILE *out);
+
+#endif

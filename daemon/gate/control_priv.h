@@ -1,0 +1,53 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* A connection to the admin socket, for control*.c alone. */
+#ifndef FDD_DAEMON_GATE_CONTROL_PRIV_H
+#define FDD_DAEMON_GATE_CONTROL_PRIV_H
+
+#include "daemon/gate/control.h"
+
+#define CTL_CONN_MAGIC 0x43544c31u
+
+enum ctl_wait { CTL_WAIT_NONE = 0, CTL_WAIT_DRAIN, CTL_WAIT_ASK, CTL_WAIT_ANSWER };
+
+struct ctl_conn {
+    uint32_t magic;
+    int fd;
+    int slot;
+    uint8_t may_admin;        /* else it may read */
+    uint8_t eof, bye;         /* no more input; close when all is written */
+    uint8_t wait;             /* enum ctl_wait: the reply comes later */
+    uint32_t watched;         /* EPOLL* bits now */
+    pid_t pid;
+    uid_t uid;
+    uint64_t t_until;         /* CTL_WAIT_DRAIN */
+    json_t *question;         /* CTL_WAIT_ASK */
+    uint64_t ask_ns;          /* how long its answer may take */
+    uint64_t t_used;          /* last reply, or the accept */
+    uint64_t t_out;           /* last progress of its output */
+    char *in;                 /* in_bytes of space, n_in used */
+    size_t in_bytes, n_in;
+    size_t line;              /* bytes of the first whole line, 0: there is none */
+    char *out;                /* the reply, n_out bytes, written up to out_at */
+    size_t n_out, out_at;
+    int out_fd;               /* goes with its first byte; -1: none */
+};
+
+/* ---- control_exec.c ----------------------------------------------------------- */
+
+/* The error for a peer without the right to a command; cmd NULL: to any. */
+json_t *ctl_forbidden(const struct gate *g, uid_t uid, const char *cmd, int perm);
+
+/* ---- control_ask.c; fd: the gate's end of the worker's admin channel, or -1 --------- */
+
+/* The connection that asks next; NULL: none, or one asks already. */
+struct ctl_conn *ctl_ask_next(const struct ctl *ctl);
+/* Send its question. NULL, or an error reply. */
+json_t *ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, int fd, uint64_t now_ns);
+/* It does not wait for an answer any more. */
+void ctl_ask_end(struct ctl *ctl, struct ctl_conn *c, int fd);
+/* Read a part of an answer. 1: *ret is the whole one, for *ret_conn, or NULL; 0: the
+ * worker has closed the channel; -errno. */
+int ctl_ask_read(struct ctl *ctl, int fd, struct ctl_conn **ret_conn, json_t **ret);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* What commands make their replies of. */
+#include "config.h"
+
+#include "daemon/gate/control.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "daemon/gate/control_priv.h"
+
+json_t *
+ctl_ok(void)
+{
+    return json_pack("{s:b}", "ok", 1);
+}
+
+json_t *
+ctl_fail(const char *fix, const char *fmt, ...)
+{
+    char text[1024];
+    va_list ap;
+    json_t *r;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
+    if (r == NULL) { /* cut within a character */
+        for (char *p = text; *p != '\0'; p++)
+            *p = (*p & 0x80) != 0 ? '?' : *p;
+        r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
+    }
+    if (r != NULL && fix != NULL && fix[0] != '\0')
+        (void)json_object_set_new(r, "fix", json_string(fix));
+    return r;
+}
+
+void
+ctl_put(json_t *o, const char *key, json_t *v)
+{
+    (void)json_object_set_new(o, key, v);
+}
+
+int
+ctl_is_admin(const struct ctl_conn *c)
+{
+    return c == NULL || c->may_admin;
+}
+
+int
+ctl_defer_drain(struct gate *g, struct ctl_conn *c, uint64_t until_ns)
+{
+    (void)g;
+    if (c == NULL)
+        return -1;
+    c->wait = CTL_WAIT_DRAIN;
+    c->t_until = until_ns;
+    return 0;
+}
+
+json_t *
+ctl_unknown_bit(const char *bit)
+{
+    static const char known[] =
+#define DBG_BIT(name, help) " " #name
+#include "daemon/tbl/debug_bits.h"
+#undef DBG_BIT
+        ;
+
+    return ctl_fail("fdctl debug", "unknown debug bit \"%s\"; the bits are%s", bit,
+        known);
+}
+
+int
+ctl_send_fd(struct ctl_conn *c, int fd)
+{
+    int unread = 0;
+
+    /* Descriptors on their way count against a limit of the daemon's user: each
+     * connection has one at most. */
+    if (c == NULL || c->out_fd >= 0 || ioctl(c->fd, SIOCOUTQ, &unread) != 0 || unread != 0) {
+        (void)close(fd);
+        return -EBUSY;
+    }
+    c->out_fd = fd;
+    return 0;
+}
