@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "daemon/common/listened.h"
 #include "libclient/fdwhere.h"
 
 /*
@@ -40,28 +41,6 @@ static json_t *
 text(const char *s)
 {
     return s[0] != '\0' ? fct_json_text(s, strlen(s)) : json_null();
-}
-
-/* Does a program listen at path? A socket unit does while its daemon is down. */
-static int
-is_listened_at(const char *path)
-{
-    char line[1024];
-    unsigned flags;
-    FILE *fp = fopen("/proc/net/unix", "re");
-    int found = 0;
-
-    while (fp != NULL && !found && fgets(line, sizeof(line), fp) != NULL) {
-        const char *at = strchr(line, '/');
-
-        line[strcspn(line, "\n")] = '\0';
-        /* Num RefCount Protocol Flags ...; __SO_ACCEPTCON */
-        found = at != NULL && strcmp(at, path) == 0
-            && sscanf(line, "%*s %*s %*s %x", &flags) == 1 && (flags & 0x10000) != 0;
-    }
-    if (fp != NULL)
-        fclose(fp);
-    return found;
 }
 
 static json_t *
@@ -133,8 +112,8 @@ describe(const struct fct *f, const char *name, const char *lock)
         put(o, "state", json_string(pid != 0 ? "no permission" : "dead"));
     else if (pid > 0)
         put(o, "state", json_string("no answer"));
-    else
-        put(o, "state", json_string(is_listened_at(f->socket) ? "starts on use" : "dead"));
+    else /* a socket unit does while its daemon is down */
+        put(o, "state", json_string(lsn_is_listened(f->socket) ? "starts on use" : "dead"));
     return o;
 }
 

@@ -16,6 +16,8 @@ libfddcommon_a_SOURCES = \
 	%D%/devlist.h \
 	%D%/link.c \
 	%D%/link.h \
+	%D%/listened.c \
+	%D%/listened.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/log_form.c \

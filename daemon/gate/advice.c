@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "daemon/common/listened.h"
 #include "daemon/gate/runtime.h"
 
 #define ADV_MODELS "/var/lib/fdd"
@@ -174,17 +175,19 @@ adv_model(const char *path, const char *unit, int no_right, char *ret, size_t re
 
 /* ---- folders --------------------------------------------------------------- */
 
+/* Who listens at the admin socket, which no socket unit holds: nothing is started by
+ * connecting to it. */
 static int
-adv_answers(const char *dir, const char *name, int type, struct ucred *ret)
+adv_admin(const char *dir, struct ucred *ret)
 {
     struct sockaddr_un sa = { .sun_family = AF_UNIX };
     socklen_t len = sizeof(*ret);
-    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/%s", dir, name);
+    int n = snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/admin.sock", dir);
     int fd, rc = 0;
 
     if (n < 0 || (size_t)n >= sizeof(sa.sun_path))
         return 0;
-    fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return 0;
     if (connect(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0 &&
@@ -197,20 +200,22 @@ adv_answers(const char *dir, const char *name, int type, struct ucred *ret)
 int
 adv_daemon_in(const char *dir, pid_t *ret_pid, uid_t *ret_uid)
 {
+    char path[PAR_STR_BYTES + 16];
     struct ucred who;
     struct stat st;
 
-    if (!adv_answers(dir, "admin.sock", SOCK_STREAM, &who) &&
-        !adv_answers(dir, "fdd.sock", SOCK_SEQPACKET, &who))
-        return 0;
-    /* A service manager's socket is process 1's: the daemon's user is whom the
-     * folder belongs to. */
-    if (who.pid == 1 && stat(dir, &st) == 0) {
-        who.pid = 0;
-        who.uid = st.st_uid;
+    if (adv_admin(dir, &who)) {
+        *ret_pid = who.pid;
+        *ret_uid = who.uid;
+        return 1;
     }
-    *ret_pid = who.pid;
-    *ret_uid = who.uid;
+    /* A service manager may listen for its daemon, whose user is whom the folder
+     * belongs to. */
+    (void)snprintf(path, sizeof(path), "%s/fdd.sock", dir);
+    if (!lsn_is_listened(path) || stat(dir, &st) != 0)
+        return 0;
+    *ret_pid = 0;
+    *ret_uid = st.st_uid;
     return 1;
 }
 

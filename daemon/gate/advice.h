@@ -18,7 +18,8 @@ int adv_blocked_at(const char *path, char *ret, size_t ret_bytes);
  * file in it cannot be read, too. */
 void adv_model(const char *path, const char *unit, int no_right, char *ret,
     size_t ret_bytes);
-/* A daemon listens in this folder; its pid (0: not known) and user. */
+/* A daemon listens in this folder, or the service manager for it; its pid (0: not
+ * known) and user. Starts none. */
 int adv_daemon_in(const char *dir, pid_t *ret_pid, uid_t *ret_uid);
 /* "another fdd (pid, user) runs in dir", and how to go on. */
 void adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret,

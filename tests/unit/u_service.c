@@ -244,6 +244,31 @@ t_folder(void **state)
     (void)rmdir(dir);
 }
 
+/* A service manager that listens for its daemon is told of, and starts none for it. */
+static void
+t_starts_nothing(void **state)
+{
+    char dir[] = "/tmp/u_service.XXXXXX", err[RTD_ERR_BYTES];
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    int fd;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(chmod(dir, 01777), 0);
+    (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/fdd.sock", dir);
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    open_dir(dir, 77, err, sizeof(err)); /* nobody listens */
+    assert_int_equal(listen(fd, 4), 0);
+    open_dir(dir, 73, err, sizeof(err));
+    assert_non_null(strstr(err, "another fdd (user "));
+    assert_int_equal(accept(fd, NULL, NULL), -1);
+    (void)close(fd);
+    (void)unlink(sa.sun_path);
+    (void)rmdir(dir);
+}
+
 int
 main(void)
 {
@@ -255,6 +280,7 @@ main(void)
         cmocka_unit_test(t_no_right),
         cmocka_unit_test(t_odd_paths),
         cmocka_unit_test(t_folder),
+        cmocka_unit_test(t_starts_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
