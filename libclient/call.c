@@ -110,6 +110,10 @@ fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
 
     if (ret_ids == NULL || ret_n == NULL)
         return FDP_E_INVAL;
+    if (flags & FDC_LITERAL)
+        flags &= ~(FDC_LITERAL | FDP_F_PARSE_SPECIAL);
+    else
+        flags |= FDP_F_PARSE_SPECIAL;
     rc = call_growing(s, FDP_OP_TOKENIZE, flags, &b, &g, timeout_ms);
     if (rc)
         return rc;

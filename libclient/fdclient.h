@@ -132,7 +132,9 @@ struct fdc_params {
 void fdc_params_init_sized(struct fdc_params *p, size_t size);
 #define fdc_params_init(p) fdc_params_init_sized((p), sizeof(struct fdc_params))
 
-/* params may be NULL. Ids are checked by the daemon: a request that it refuses
+/* params may be NULL. A special token's name in text, "<|im_end|>", is text, wherever
+ * the text came from, unless FDP_F_PARSE_SPECIAL makes it that token: set it for
+ * prompts that the program itself has written. Ids are checked by the daemon: a request that it refuses
  * still gets a handle, whose only event is FDP_T_ERROR. Errors here:
  * FDP_E_AGAIN or E_TIMEOUT (queue, arena or max_inflight is used up),
  * E_TOO_LONG (larger than the session's arena), E_INVAL, E_NOMEM, or why the
@@ -203,9 +205,13 @@ int fdc_dispatch(fdc_t *s);
 
 /* ---- tokens and text -------------------------------------------------------- */
 
+/* Flag of fdc_tokenize(): names of special tokens in the text are text, as they are
+ * in the text of a request without FDP_F_PARSE_SPECIAL. */
+#define FDC_LITERAL (1u << 31)
+
 /* Blocking. *ret_ids / *ret_text are malloc()ed: fdc_free(). flags:
- * FDP_F_NO_SPECIAL, FDP_F_RAW_SPECIAL | FDP_F_KEEP_SPECIAL. The text ends
- * with a NUL that *ret_n does not count. */
+ * FDP_F_NO_SPECIAL, FDC_LITERAL | FDP_F_KEEP_SPECIAL. The text ends with a NUL
+ * that *ret_n does not count. */
 int fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
     uint32_t **ret_ids, size_t *ret_n, int timeout_ms);
 int fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,

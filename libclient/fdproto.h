@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fdd client protocol, version 1: what libfdclient and the gate share.
+ * The fdd client protocol, version 2: what libfdclient and the gate share.
  *
  * A session is one SOCK_SEQPACKET connection and two sealed memfds. Each
  * side writes exactly one of them, so that nothing one side reads can be
@@ -50,7 +50,7 @@ extern "C" {
 #endif
 
 #define FDP_MAGIC 0x31444446u /* "FDD1" */
-#define FDP_MAJOR 1
+#define FDP_MAJOR 2
 #define FDP_MINOR 0
 
 /* Status codes: FDP_OK, FDP_E_PROTO, ... (tbl/status.h) */
@@ -162,12 +162,14 @@ enum fdp_op {
 #define FDP_F_PROMPT_LOGPROBS (1u << 4)
 #define FDP_F_SEED        (1u << 5) /* .seed is set; else the gate draws one */
 #define FDP_F_NO_SPECIAL  (1u << 6) /* do not add bos etc. to a text prompt */
-#define FDP_F_RAW_SPECIAL (1u << 7) /* special tokens' names in the text are text */
 #define FDP_F_KEEP_SPECIAL (1u << 8) /* special tokens appear in TEXT */
 #define FDP_F_KEEP_STOP   (1u << 9) /* the stop string stays in the text */
 #define FDP_F_DEEP        (1u << 10)
 #define FDP_F_GREEDY      (1u << 11) /* temperature 0 whatever .temperature says */
-#define FDP_F__ALL        ((1u << 12) - 1)
+#define FDP_F_PARSE_SPECIAL (1u << 12) /* special tokens' names in a text prompt are
+                                          those tokens; else they are text */
+/* Bit 7 had the opposite meaning in version 1 and is refused. */
+#define FDP_F__ALL        (((1u << 13) - 1) & ~(1u << 7))
 
 struct fdp_req {         /* one request slot */
     uint64_t tag;        /* chosen by the client, unique among its open requests */

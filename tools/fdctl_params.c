@@ -49,8 +49,8 @@ enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID 
         "the stop text stays in the output")                                    \
     X(no_special, "no-special", P_FLAG, n, FDP_F_NO_SPECIAL, NULL,              \
         "add no begin-of-text token to a text prompt")                          \
-    X(raw_special, "raw-special", P_FLAG, n, FDP_F_RAW_SPECIAL, NULL,           \
-        "names of special tokens in the prompt are text")                       \
+    X(parse_special, "parse-special", P_FLAG, n, FDP_F_PARSE_SPECIAL, NULL,     \
+        "names of special tokens in the prompt are those tokens")               \
     X(keep_special, "keep-special", P_FLAG, n, FDP_F_KEEP_SPECIAL, NULL,        \
         "show special tokens in the output")
 

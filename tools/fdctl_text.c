@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { O_HELP = 1, O_PROMPT, O_FILE, O_IDS, O_LINES, O_JSON_LINES, O_NO_SPECIAL,
-    O_RAW_SPECIAL, O_SKIP_SPECIAL, O_JSON };
+    O_LITERAL, O_SKIP_SPECIAL, O_JSON };
 
 struct text_args {
     const char *text, *file;
@@ -196,7 +196,7 @@ fct_cmd_tokenize(const struct fct *f, int argc, char **argv)
         { "json-lines", 0, NULL, "each line is a text, written as a JSON string",
             O_JSON_LINES },
         { "no-special", 0, NULL, "add no begin-of-text token", O_NO_SPECIAL },
-        { "raw-special", 0, NULL, "names of special tokens are text", O_RAW_SPECIAL },
+        { "literal", 0, NULL, "names of special tokens are text", O_LITERAL },
         { "json", 0, NULL, "{\"ids\": [...], \"n\": N}", O_JSON },
         { "help", 'h', NULL, "this text", O_HELP },
         FCT_OPT_END
@@ -219,8 +219,8 @@ fct_cmd_tokenize(const struct fct *f, int argc, char **argv)
             a.one = id == O_JSON_LINES ? tokenize_json : a.one;
         } else if (id == O_NO_SPECIAL) {
             a.flags |= FDP_F_NO_SPECIAL;
-        } else if (id == O_RAW_SPECIAL) {
-            a.flags |= FDP_F_RAW_SPECIAL;
+        } else if (id == O_LITERAL) {
+            a.flags |= FDC_LITERAL;
         } else if (id == O_JSON) {
             a.json = 1;
         } else if (a.text != NULL || a.file != NULL) {

@@ -431,8 +431,11 @@ ses_check_hello(const unsigned char *buf, size_t n, struct fdp_hello *ret)
     memcpy(&h, buf, sizeof(h));
     if (h.magic != FDP_MAGIC)
         return FDP_E_PROTO;
-    if (h.major != FDP_MAJOR)
+    if (h.major != FDP_MAJOR) {
+        log_warn("session: a client speaks protocol %u.%u, this daemon %d.%d; refused",
+            h.major, h.minor, FDP_MAJOR, FDP_MINOR);
         return FDP_E_VERSION;
+    }
     if (h.size != n || h.rsv0 != 0 || h.rsv1 != 0)
         return FDP_E_PROTO;
     for (size_t i = sizeof(h); i < n; i++) {

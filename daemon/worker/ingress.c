@@ -206,7 +206,7 @@ ing_text_begin(struct ingress *g, struct req *r)
         return -ENOMEM;
     if ((r->p.flags & FDP_F_NO_SPECIAL) == 0)
         flags |= TOK_ADD_SPECIAL;
-    if ((r->p.flags & FDP_F_RAW_SPECIAL) == 0)
+    if ((r->p.flags & FDP_F_PARSE_SPECIAL) != 0)
         flags |= TOK_PARSE_SPECIAL;
     return tok_enc_begin(r->enc, r->text, r->n_text, flags);
 }

@@ -237,16 +237,40 @@ op(struct sim *s, unsigned what, const char *text, const uint32_t *ids, uint32_t
     return r;
 }
 
+/* Names of special tokens in a text, in prompts and for TOKENIZE: text, or with the
+ * flag the token. */
+static void
+special(struct sim *s)
+{
+    static const char text[] = "h\xc3\xa9llo <|eos|>";
+    static const uint32_t flags[] = { 0, FDP_F_PARSE_SPECIAL };
+    const uint32_t n_bytes = sizeof(text) - 1;
+
+    for (int i = 0; i < 4; i++) {
+        struct sim_req *r = sim_req(s);
+        uint32_t n = flags[i % 2] != 0 ? n_bytes - 6 : n_bytes;
+
+        SIM_CHECK(r != NULL);
+        r->p.op = i < 2 ? FDP_OP_TOKENIZE : FDP_OP_SUBMIT;
+        r->p.flags |= flags[i % 2] | FDP_F_PROMPT_IDS;
+        r->p.max_new = 1;
+        sim_submit(s, r, text);
+        sim_wait(s, r);
+        SIM_CHECK(r->code == 0 && r->n_prompt_ids == n && r->done.prompt_tokens == n);
+        for (uint32_t k = 0; k < n; k++)
+            SIM_CHECK(r->prompt_ids[k] == (flags[i % 2] != 0 && k == n - 1 ?
+                (uint32_t)RUN_NULL_EOS : (unsigned char)text[k]));
+    }
+}
+
 static void
 ops(struct sim *s)
 {
     const uint32_t ids[] = { 'h', 0xc3, 0xa9, 257, 'o', 0xe2, 0x82 };
     const uint32_t bad[] = { 1, 259 };
-    struct sim_req *r = op(s, FDP_OP_TOKENIZE, "h\xc3\xa9llo <|eos|>", NULL, 0);
+    struct sim_req *r;
 
-    sim_wait(s, r);
-    SIM_CHECK(r->code == 0 && r->n_prompt_ids == 8 && r->done.prompt_tokens == 8);
-    SIM_CHECK(r->prompt_ids[1] == 0xc3 && r->prompt_ids[7] == RUN_NULL_EOS);
+    special(s);
     r = op(s, FDP_OP_DETOKENIZE, NULL, ids, 7);
     sim_wait(s, r);
     SIM_CHECK(r->code == 0 && strcmp(r->s[0].text, "h\xc3\xa9o\xef\xbf\xbd") == 0);

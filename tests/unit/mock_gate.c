@@ -254,6 +254,7 @@ handle(struct mock *m, const struct fdp_req *q)
             }
         return 0;
     case FDP_OP_TOKENIZE:
+        __atomic_store_n(&m->flags, q->flags, __ATOMIC_RELEASE);
         if (m->flood)
             return flood(m, q->tag);
         for (uint32_t o = 0; o < it.len; o++) {

@@ -770,6 +770,44 @@ t_tokens(void **state)
     end(f);
 }
 
+/* fdc_tokenize() parses names of special tokens unless told; requests do not. */
+static void
+t_special(void **state)
+{
+    static const uint32_t rows[][2] = {
+        { 0, FDP_F_PARSE_SPECIAL },
+        { FDP_F_PARSE_SPECIAL, FDP_F_PARSE_SPECIAL },
+        { FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL | FDP_F_PARSE_SPECIAL },
+        { FDC_LITERAL, 0 },
+        { FDC_LITERAL | FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL } };
+    struct fix *f = *state;
+    struct fdc_params p;
+    struct fdc_event ev;
+    fdc_req_t *r;
+    uint32_t *ids;
+    size_t n;
+
+    begin(f);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(fdc_tokenize(f->s, "x", 1, rows[i][0], &ids, &n, 5000), 0);
+        assert_int_equal(__atomic_load_n(&f->m.flags, __ATOMIC_ACQUIRE), rows[i][1]);
+        fdc_free(ids);
+    }
+    fdc_params_init(&p);
+    assert_int_equal(p.flags & FDP_F_PARSE_SPECIAL, 0);
+    for (int i = 0; i < 2; i++) {
+        p.flags = i ? FDP_F_PARSE_SPECIAL : 0;
+        p.max_new = 1;
+        assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &r), 0);
+        while (fdc_next(r, &ev, 5000) > 0)
+            ;
+        assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), i + 1);
+        assert_int_equal(f->m.last.flags, p.flags);
+        fdc_req_free(r);
+    }
+    end(f);
+}
+
 static void
 t_names(void **state)
 {
@@ -805,7 +843,8 @@ main(void)
         T(t_open), T(t_open_fails), T(t_record), T(t_params_size), T(t_events),
         T(t_read_text), T(t_wrap), T(t_wait_any), T(t_cancel), T(t_full),
         T(t_unread_limit), T(t_no_malloc), T(t_session_ends),
-        T(t_fd), T(t_threads), T(t_fork), T(t_tokens), T(t_names),
+        T(t_fd), T(t_threads), T(t_fork), T(t_tokens), T(t_special),
+        T(t_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

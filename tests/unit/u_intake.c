@@ -46,7 +46,9 @@ t_scalars(void **state)
     SCALAR(op, 0, FDP_E_BAD_PARAM, FDP_D_OP);
     SCALAR(op, FDP_OP__N, FDP_E_BAD_PARAM, FDP_D_OP);
     SCALAR(op, 65535, FDP_E_BAD_PARAM, FDP_D_OP);
-    SCALAR(flags, 1u << 12, FDP_E_BAD_PARAM, FDP_D_FLAGS);
+    SCALAR(flags, 1u << 13, FDP_E_BAD_PARAM, FDP_D_FLAGS);
+    SCALAR(flags, 1u << 7, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 1 */
+    SCALAR(flags, FDP_F_PARSE_SPECIAL, FDP_OK, 0);
     SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
     SCALAR(flags, FDP_F__ALL & ~FDP_F_DEEP, FDP_OK, 0);
     SCALAR(rsv[15], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);

@@ -46,7 +46,9 @@ t_hello(void **state)
     h.magic++;
     assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_E_PROTO);
     fcl_hello(&h);
-    h.major = 2;
+    h.major = FDP_MAJOR + 1;
+    assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_E_VERSION);
+    h.major = FDP_MAJOR - 1;
     assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_E_VERSION);
     fcl_hello(&h);
     h.size = 79;
@@ -98,6 +100,8 @@ t_hello_raw(void **state)
         assert_int_equal(send(sv[1], big, len[i], 0), (ssize_t)len[i]);
         fix_step(&f, 0);
         assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
+        assert_int_equal(w.major, FDP_MAJOR); /* refused ones learn it too */
+        assert_int_equal(w.minor, FDP_MINOR);
         assert_int_equal(w.err, len[i] == 81 ? FDP_E_VERSION :
             len[i] == 120 || len[i] == 512 ? FDP_OK : FDP_E_PROTO);
         (void)close(sv[1]);

@@ -174,8 +174,8 @@ measure_text(struct fdb_load *l)
         return fct_fail(FCT_EX_DATA, "--text: the model has no tokenizer");
     while (n > 0 && n < c->n_words && ((unsigned char)c->words[n] & 0xc0) == 0x80)
         n--;
-    rc = fdc_tokenize(l->session, c->words, n, FDP_F_NO_SPECIAL, &ids, &n_ids,
-        l->f->timeout_ms);
+    rc = fdc_tokenize(l->session, c->words, n, FDP_F_NO_SPECIAL | FDC_LITERAL, &ids,
+        &n_ids, l->f->timeout_ms);
     if (rc < 0)
         return fct_fail(fct_exit_code(rc), "tokenize: %s (%s)", fdc_strerror(rc),
             fdc_status_name(rc));
