@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -205,6 +206,23 @@ main_limits(const struct par *par)
             "LimitNOFILE", (unsigned long long)rl.rlim_cur, (unsigned long long)need);
 }
 
+/* The kernel's table of descriptors grows with the first one that does not fit,
+ * and that call waits for all CPUs where a process has threads: it grows here
+ * for all that there will be, and not under accept4(). */
+static void
+main_grow_table(const struct par *par, int any_fd)
+{
+    struct rlimit rl;
+    rlim_t n = ((rlim_t)par->ipc_max_clients * 2 + MAIN_FDS) * 2;
+    int fd;
+
+    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < n)
+        n = rl.rlim_cur;
+    fd = fcntl(any_fd, F_DUPFD_CLOEXEC, (int)n - 1);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
 static int
 main_signals(struct gate *g)
 {
@@ -328,6 +346,7 @@ main_run(struct gate *g)
         log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
     cnf_warn_names(g->ps, &say);
     main_limits(g->par);
+    main_grow_table(g->par, g->epfd);
     rc = main_open(g);
     if (rc == 0)
         rc = gate_run(g);
