@@ -579,12 +579,16 @@ resolve_model(const struct doc *d, struct par_set *ps)
 }
 
 static void
-first_error(void *arg, int is_error, const char *text)
+first_error(struct par_say *say, char *ret, size_t ret_bytes)
 {
-    char *err = arg;
+    const char *text = NULL;
+    int is_error = 0;
 
-    if (is_error && err[0] == '\0')
-        snprintf(err, 1024, "%s", text);
+    while ((text = par_say_next(say, text, &is_error)) != NULL && !is_error)
+        ;
+    if (text != NULL)
+        (void)snprintf(ret, ret_bytes, "%s", text);
+    par_say_clear(say);
 }
 
 /* Fills d's view of the daemon; 0 or an exit code with the message printed. */
@@ -592,7 +596,7 @@ static int
 learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_status)
 {
     char err[1024] = "";
-    struct par_say say = { first_error, err, 0 };
+    struct par_say say = { .text = NULL };
     struct par_src src;
     int has_par = 0, rc;
 
@@ -610,6 +614,7 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
     } else {
         par_src_init(&src, w->config, d->f->instance[0] != '\0' ? d->f->instance : NULL);
         rc = par_load(ps, &src, &say);
+        first_error(&say, err, sizeof(err));
         if (rc < 0 && w->config != NULL)
             return fct_fail(FCT_EX_DATA, "%s", err[0] != '\0' ? err : strerror(-rc));
         if (par_n_files(ps) > 0)

@@ -40,7 +40,11 @@ libfddcommon_a_SOURCES = \
 	%D%/param_name.c \
 	%D%/param_note.c \
 	%D%/param_priv.h \
+	%D%/param_say.c \
+	%D%/param_set.c \
+	%D%/param_table.c \
 	%D%/param_value.c \
+	%D%/param_word.c \
 	%D%/text.c \
 	%D%/text.h \
 	%D%/trace.c \

@@ -73,16 +73,24 @@ int par_set_checked(struct par_set *ps, const char *name, const char *value,
 
 /* ---- reading ------------------------------------------------------------------ */
 
-/* Where messages go, a line each. */
+/* Messages, a line each; all zero is none. What no memory is left for is lost, and
+ * counted if it is an error. */
 #define PAR_MAX_ERRORS 20
 struct par_say {
-    void (*say)(void *arg, int is_error, const char *text);
-    void *arg;
     unsigned n_errors;       /* so far; the first PAR_MAX_ERRORS of them are said */
+    char *text;              /* of each message E or W, the line, a NUL */
+    size_t bytes;
 };
 
 __attribute__((format(printf, 2, 3)))
 void par_say_error(struct par_say *say, const char *fmt, ...);
+__attribute__((format(printf, 2, 3)))
+void par_say_warning(struct par_say *say, const char *fmt, ...);
+/* The message behind at, the first with NULL; NULL: no more. Valid until the next one
+ * is said. */
+const char *par_say_next(const struct par_say *say, const char *at, int *ret_is_error);
+/* Forget the messages, keep their number. */
+void par_say_clear(struct par_say *say);
 /* An error or warning about values, with the places that set the parameters it names,
  * before "; fix: " if it has that. */
 void par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
@@ -111,11 +119,9 @@ void par_src_init(struct par_src *src, const char *conf, const char *instance);
 int par_load(struct par_set *ps, const struct par_src *src, struct par_say *say);
 
 /* One ini file (inih through a line reader of our own: refuses NUL, over-long lines and
- * invalid UTF-8, keeps line numbers right). On error nothing is changed and err has the
- * first one, file:line: reason. Warnings are passed to warn (may be NULL). -ENOENT,
- * -EACCES, -EINVAL. */
-int par_read_file(struct par_set *ps, const char *path,
-    void (*warn)(void *arg, const char *text), void *arg, char *err, size_t err_bytes);
+ * invalid UTF-8, keeps line numbers right). On error nothing is changed; errors are
+ * said as file:line: reason. -ENOENT, -EACCES, -EINVAL, -ENOMEM. */
+int par_read_file(struct par_set *ps, const char *path, struct par_say *say);
 
 /* The files that were read, in their order. */
 size_t par_n_files(const struct par_set *ps);
@@ -125,9 +131,8 @@ const char *par_file(const struct par_set *ps, size_t i);
  * max_num_seqs, powers of two, ...): the first that does not hold, in err. */
 int par_check(const struct par_set *ps, char *err, size_t err_bytes);
 int par_check_values(const struct par *p, char *err, size_t err_bytes);
-/* All of them; how many do not hold. */
-int par_check_each(const struct par *p, void (*each)(void *arg, const char *text),
-    void *arg);
+/* All that do not hold are said. */
+void par_check_each(const struct par *p, struct par_say *say);
 
 /* Tokens of a step: sched.max_num_batched_tokens, or what 0 there means. */
 int32_t par_max_batched_tokens(const struct par *p, int is_cpu);
@@ -138,9 +143,8 @@ int32_t par_max_logprobs(const struct par *p);
  * 4 % of the served length. */
 int32_t par_long_prefill(const struct par *p, int32_t max_model_len);
 
-/* Call each for the rows whose values differ; how many. */
-int par_diff(const struct par_set *ps, const struct par_set *ps_new,
-    void (*each)(void *arg, size_t row), void *arg);
+/* Does the row's value differ? */
+int par_differs(const struct par_set *ps, const struct par_set *ps_new, size_t row);
 /* Take over from ps_new what may change while running (RELOAD). Returns the number of
  * values changed. */
 int par_reload(struct par_set *ps, const struct par_set *ps_new);

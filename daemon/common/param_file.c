@@ -175,7 +175,7 @@ static int
 on_value(void *arg, const char *section, const char *name, const char *value)
 {
     struct reader *rd = arg;
-    char err[768], full[128], text[1024];
+    char err[768], full[128];
     const char *sec = section[0] != '\0' ? section : NULL;
     struct par_ref ref;
     unsigned *line;
@@ -202,8 +202,7 @@ on_value(void *arg, const char *section, const char *name, const char *value)
             rd->bad[ref.idx] = 1;
         fail(rd, "%s", err);
     } else if (rc == 1) {
-        snprintf(text, sizeof(text), "%s:%u: %s", rd->path, rd->line, err);
-        rd->say->say(rd->say->arg, 0, text);
+        par_say_warning(rd->say, "%s:%u: %s", rd->path, rd->line, err);
     }
     return 1;
 }
@@ -350,39 +349,16 @@ said:
 
 /* ---- one file ---------------------------------------------------------------------- */
 
-struct first {
-    void (*warn)(void *arg, const char *text);
-    void *arg;
-    char *err;
-    size_t err_bytes;
-};
-
-static void
-keep_first(void *arg, int is_error, const char *text)
-{
-    struct first *f = arg;
-
-    if (!is_error && f->warn != NULL)
-        f->warn(f->arg, text);
-    if (is_error && f->err[0] == '\0')
-        snprintf(f->err, f->err_bytes, "%s", text);
-}
-
 int
-par_read_file(struct par_set *ps, const char *path,
-    void (*warn)(void *arg, const char *text), void *arg, char *err, size_t err_bytes)
+par_read_file(struct par_set *ps, const char *path, struct par_say *say)
 {
-    struct first f = { warn, arg, err, err_bytes };
-    struct par_say say = { keep_first, &f, 0 };
     unsigned char *bad = calloc(par_n_defs, 1);
     struct par_set *work = par_new();
     int rc = -ENOMEM;
 
-    if (err_bytes > 0)
-        err[0] = '\0';
     if (bad != NULL && work != NULL) {
         par_copy(work, ps);
-        rc = par_read_into(work, path, &say, bad);
+        rc = par_read_into(work, path, say, bad);
     }
     if (rc == 0)
         par_copy(ps, work);

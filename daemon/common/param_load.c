@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Which files are read, in which order, and how their errors are said. */
+/* Which files are read, in which order. */
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
@@ -11,74 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- messages ---------------------------------------------------------------- */
-
-void
-par_say_error(struct par_say *say, const char *fmt, ...)
-{
-    char text[2048];
-    va_list ap;
-
-    if (say->n_errors++ >= PAR_MAX_ERRORS)
-        return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    say->say(say->arg, 1, text);
-}
-
-void
-par_say_end(struct par_say *say)
-{
-    char text[64];
-
-    if (say->n_errors <= PAR_MAX_ERRORS)
-        return;
-    snprintf(text, sizeof(text), "%u more errors", say->n_errors - PAR_MAX_ERRORS);
-    say->say(say->arg, 1, text);
-}
-
-/* Does text name the row, as section.key? */
-static int
-names_row(const char *text, const struct par_def *d)
-{
-    char name[128];
-    size_t n = (size_t)snprintf(name, sizeof(name), "%s.%s", d->section, d->key);
-    const char *p;
-
-    for (p = text; (p = strstr(p, name)) != NULL; p += n)
-        if (p[n] == '\0' || strchr(" ,:;=)", p[n]) != NULL)
-            return 1;
-    return 0;
-}
-
-void
-par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
-    const char *text)
-{
-    static const char *const from[] = { "", "", "--set", "fdctl set" };
-    const char *fix = strstr(text, "; fix: ");
-    int len = fix != NULL ? (int)(fix - text) : (int)strlen(text), n = 0;
-    char full[2048];
-    size_t at = (size_t)snprintf(full, sizeof(full), "%.*s", len, text), i;
-
-    for (i = 0; i < par_n_defs; i++) {
-        const char *where = ps->where[i][0] != '\0' ? ps->where[i] : from[ps->from[i]];
-
-        if (where[0] == '\0' || at >= sizeof(full) || !names_row(text, &par_defs[i]))
-            continue;
-        at += (size_t)snprintf(full + at, sizeof(full) - at, "%s%s.%s: %s",
-            n++ == 0 ? " (" : "; ", par_defs[i].section, par_defs[i].key, where);
-    }
-    if (at < sizeof(full))
-        snprintf(full + at, sizeof(full) - at, "%s%s", n > 0 ? ")" : "",
-            fix != NULL ? fix : "");
-    if (is_error)
-        par_say_error(say, "%s", full);
-    else
-        say->say(say->arg, 0, full);
-}
 
 /* ---- folders ------------------------------------------------------------------ */
 
@@ -220,7 +152,7 @@ load_sets(struct load *ld, const struct par_src *src)
         snprintf(name, sizeof(name), "%.*s", (int)(eq - src->sets[i]), src->sets[i]);
         rc = par_set_text(ld->ps, name, eq + 1, PAR_FROM_SET, err, sizeof(err));
         if (rc > 0)
-            ld->say->say(ld->say->arg, 0, err);
+            par_say_warning(ld->say, "%s", err);
         if (rc >= 0)
             continue;
         par_say_error(ld->say, "%s", err);
@@ -230,15 +162,27 @@ load_sets(struct load *ld, const struct par_src *src)
 }
 
 /* What names a parameter whose own value is wrong says nothing new. */
-static void
-say_check(void *arg, const char *text)
+static int
+is_known(const struct load *ld, const char *text)
 {
-    struct load *ld = arg;
-
     for (size_t i = 0; i < par_n_defs; i++)
-        if (ld->bad[i] && names_row(text, &par_defs[i]))
-            return;
-    par_say_about(ld->say, ld->ps, 1, text);
+        if (ld->bad[i] && par_names_row(text, &par_defs[i]))
+            return 1;
+    return 0;
+}
+
+static void
+load_check(struct load *ld)
+{
+    struct par_say found = { .text = NULL };
+    const char *text = NULL;
+    int is_error;
+
+    par_check_each(&ld->ps->par, &found);
+    while ((text = par_say_next(&found, text, &is_error)) != NULL)
+        if (!is_known(ld, text))
+            par_say_about(ld->say, ld->ps, 1, text);
+    par_say_clear(&found);
 }
 
 int
@@ -255,7 +199,7 @@ par_load(struct par_set *ps, const struct par_src *src, struct par_say *say)
         load_error(&ld, par_read_into(ps, src->file, say, ld.bad));
     load_dirs(&ld, src);
     load_sets(&ld, src);
-    (void)par_check_each(&ps->par, say_check, &ld);
+    load_check(&ld);
     free(ld.bad);
     return ld.rc != 0 ? ld.rc : say->n_errors != before ? -EINVAL : 0;
 }

@@ -11,41 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct par_note par_notes[] = {
-#define PAR_NOTE(s, k, a, kind_, ok_, known_, t)                        \
-    { .section = #s, .key = #k, .aliases = a, .ok = ok_, .known = known_, .text = t, \
-      .kind = PAR_N_##kind_ },
-#define PAR_VALUE(s, k, w, v)
-#include "daemon/tbl/param_notes.h"
-#undef PAR_NOTE
-#undef PAR_VALUE
-};
-const size_t par_n_notes = sizeof(par_notes) / sizeof(par_notes[0]);
-_Static_assert(sizeof(par_notes) / sizeof(par_notes[0]) < 255, "par_set.via is a byte");
-
-struct value_word {
-    const char *section, *key, *words, *value;
-};
-static const struct value_word value_words[] = {
-#define PAR_NOTE(s, k, a, kind, ok, known, t)
-#define PAR_VALUE(s, k, w, v) { #s, #k, w, v },
-#include "daemon/tbl/param_notes.h"
-#undef PAR_NOTE
-#undef PAR_VALUE
-};
-
 static const char off_words[] = "no|none|null|off|false|0|0.0|{}|[]";
-
-/* Small letters, cut at 63 bytes: no word of the lists is longer. */
-static void
-lower(const char *text, char ret[64])
-{
-    size_t i;
-
-    for (i = 0; i < 63 && text[i] != '\0'; i++)
-        ret[i] = (char)tolower((unsigned char)text[i]);
-    ret[i] = '\0';
-}
 
 static int
 unavailable(const struct par_note *n, const char *name, const char *value,
@@ -65,78 +31,6 @@ warned(const struct par_note *n, const char *name, char *err, size_t err_bytes)
     return 1;
 }
 
-int
-par_value_word(const struct par_def *d, const char *name, const char **value,
-    char *err, size_t err_bytes)
-{
-    char low[64], shown[64];
-    size_t i;
-
-    lower((*value)[0] == '{' ? "{}" : *value, low);
-    for (i = 0; i < sizeof(value_words) / sizeof(value_words[0]); i++) {
-        const struct value_word *w = &value_words[i];
-
-        if (strcmp(w->key, d->key) != 0 || strcmp(w->section, d->section) != 0
-            || !par_word_in(low, w->words))
-            continue;
-        if (w->value != NULL) {
-            *value = w->value;
-            return 0;
-        }
-        snprintf(err, err_bytes, "%s = %s: not available in this build; default is %s",
-            name, par_show(*value, shown, sizeof(shown)), d->def);
-        return -EINVAL;
-    }
-    return 0;
-}
-
-/* ---- lists of sizes --------------------------------------------------------------- */
-
-static int
-by_value(const void *a, const void *b)
-{
-    long x = *(const long *)a, y = *(const long *)b;
-
-    return (x > y) - (x < y);
-}
-
-int
-par_sizes(const char *name, const char *text, char *ret, size_t ret_bytes, char *err,
-    size_t err_bytes)
-{
-    long v[PAR_STR_BYTES / 2];
-    size_t n = 0, i, at = 0;
-    const char *p = text;
-    char *end;
-
-    while (*p != '\0') {
-        while (*p == ' ')
-            p++;
-        errno = 0;
-        v[n] = strtol(p, &end, 10);
-        if (end == p || errno != 0 || !isdigit((unsigned char)*p))
-            return par_bad_value(name, text, err, err_bytes, "a list of token counts, "
-                "comma separated, like 1,2,4,8; nothing for the default list");
-        if (v[n] < 1 || v[n] > 131072)
-            return par_bad_value(name, text, err, err_bytes, "token counts are 1 to "
-                "131072, not %ld", v[n]);
-        n++;
-        for (p = end; *p == ' '; p++)
-            ;
-        if (*p != '\0' && (*p != ',' || p[1] == '\0'))
-            return par_bad_value(name, text, err, err_bytes, "a comma and a number must "
-                "follow %ld", v[n - 1]);
-        p += *p == ',';
-    }
-    qsort(v, n, sizeof(v[0]), by_value);
-    memset(ret, 0, ret_bytes);
-    for (i = 0; i < n; i++)
-        if (i == 0 || v[i] != v[i - 1])
-            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%ld", at > 0 ? "," : "",
-                v[i]);
-    return 0;
-}
-
 /* ---- JSON -------------------------------------------------------------------------- */
 
 /* An object, or null for None, null and nothing. */
@@ -147,7 +41,7 @@ parse_object(const char *name, const char *value, json_t **ret, char *err,
     char low[64];
     json_error_t je;
 
-    lower(value, low);
+    par_lower(value, low);
     if (low[0] == '\0' || par_word_in(low, off_words)) {
         *ret = json_null();
         return 0;
@@ -169,7 +63,7 @@ is_off(const json_t *v)
     char low[64];
 
     if (json_is_string(v)) {
-        lower(json_string_value(v), low);
+        par_lower(json_string_value(v), low);
         return low[0] == '\0' || par_word_in(low, off_words);
     }
     return json_is_null(v) || json_is_false(v)
@@ -251,7 +145,7 @@ set_spec(const struct par_note *n, const char *name, const char *value, char *er
     if (v != NULL && !is_off(v) && !json_is_string(v))
         rc = par_bad_value(name, value, err, err_bytes, "method must be text");
     else if (v != NULL && !is_off(v))
-        lower(json_string_value(v), method);
+        par_lower(json_string_value(v), method);
     if (rc == 0)
         rc = check_keys(n, name, o, err, err_bytes);
     json_decref(o);
@@ -450,7 +344,7 @@ set_off(const struct par_note *n, const char *name, const char *value, char *err
     char low[64], list[128];
     size_t i;
 
-    lower(value, low);
+    par_lower(value, low);
     if (low[0] == '\0' || par_word_in(low, off_words) || par_word_in(low, n->ok))
         return 0;
     if (n->known[0] == '*' || par_word_in(low, n->known))
@@ -491,7 +385,7 @@ par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value
         return warned(n, name, err, err_bytes);
     case PAR_N_FLAG:
         rc = par_parse_bool(name, value, &on, err, err_bytes);
-        lower(value, low);
+        par_lower(value, low);
         return rc != 0 ? rc : par_word_in(low, n->ok) ? 0
             : warned(n, name, err, err_bytes);
     case PAR_N_NEVER:

@@ -70,6 +70,8 @@ struct par_ref {
  * and the nearest known name in err. */
 int par_find(const char *section, const char *name, struct par_ref *ret,
     char *err, size_t err_bytes);
+/* Does text name the row, as section.key? */
+int par_names_row(const char *text, const struct par_def *d);
 /* Set the row that ref names; the rest as par_set_text(). */
 int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
@@ -120,6 +122,11 @@ int par_set_note(struct par_set *ps, size_t idx, const char *name, const char *v
     enum par_origin from, char *err, size_t err_bytes);
 /* What becomes of its values, for people. */
 const char *par_note_rule(const struct par_note *n);
+
+/* ---- param_word.c --------------------------------------------------------------- */
+
+/* Small letters, cut at 63 bytes: no word of the lists is longer. */
+void par_lower(const char *text, char ret[64]);
 /* Other servers' words for values of a row: *value becomes ours. -EINVAL for
  * those that are known and not available. */
 int par_value_word(const struct par_def *d, const char *name, const char **value,

@@ -223,22 +223,25 @@ struct cnf_reading {
 };
 
 static void
-cnf_on_message(void *arg, int is_error, const char *text)
+cnf_tell(struct cnf_reading *r, struct par_say *say)
 {
-    struct cnf_reading *r = arg;
+    const char *text = NULL;
+    int is_error;
 
-    if (is_error)
-        log_error("config: %s", text);
-    else
-        log_warn("config: %s", text);
-    (void)json_array_append_new(is_error ? r->errors : r->warnings, json_string(text));
+    while ((text = par_say_next(say, text, &is_error)) != NULL) {
+        if (is_error)
+            log_error("config: %s", text);
+        else
+            log_warn("config: %s", text);
+        (void)json_array_append_new(is_error ? r->errors : r->warnings, json_string(text));
+    }
+    par_say_clear(say);
 }
 
 /* A row that differs: it changes now, or waits. */
 static void
-cnf_on_change(void *arg, size_t i)
+cnf_on_change(struct cnf_reading *r, size_t i)
 {
-    struct cnf_reading *r = arg;
     char old[PAR_STR_BYTES], new[PAR_STR_BYTES], name[128];
     const char *where = par_where(r->ps, i);
     enum par_origin from;
@@ -268,7 +271,9 @@ cnf_take_over(struct gate *g, struct par_set **ps, struct cnf_reading *r)
     int changed = 0;
 
     r->ps = *ps;
-    (void)par_diff(g->ps, *ps, cnf_on_change, r);
+    for (size_t i = 0; i < par_count(); i++)
+        if (par_differs(g->ps, *ps, i))
+            cnf_on_change(r, i);
     changed = par_reload(g->ps, *ps);
     (void)par_free(g->ps_file);
     g->ps_file = *ps;
@@ -284,7 +289,7 @@ cnf_reload(struct gate *g, json_t *ret)
 {
     struct cnf_reading r = { g, NULL, json_array(), json_array(), json_array(),
         json_array() };
-    struct par_say say = { cnf_on_message, &r, 0 };
+    struct par_say say = { .text = NULL };
     struct par_set *ps = par_new();
     char err[1024];
     int rc = -ENOMEM, changed;
@@ -295,8 +300,10 @@ cnf_reload(struct gate *g, json_t *ret)
         rc = -EINVAL;
         par_say_about(&say, ps, 1, err);
     }
-    if (rc == 0) {
+    if (rc == 0)
         cnf_warn_names(ps, &say);
+    cnf_tell(&r, &say);
+    if (rc == 0) {
         changed = cnf_take_over(g, &ps, &r);
         if (ret != NULL)
             (void)json_object_update_new(ret, json_pack("{s:i, s:O, s:O, s:O}", "changed",

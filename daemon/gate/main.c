@@ -127,13 +127,18 @@ main_args(int argc, char **argv, struct args *a)
 }
 
 static void
-main_say(void *arg, int is_error, const char *text)
+main_tell(struct par_say *say)
 {
-    (void)arg;
-    if (is_error)
-        log_error("config: %s", text);
-    else
-        log_warn("config: %s", text);
+    const char *text = NULL;
+    int is_error;
+
+    while ((text = par_say_next(say, text, &is_error)) != NULL) {
+        if (is_error)
+            log_error("config: %s", text);
+        else
+            log_warn("config: %s", text);
+    }
+    par_say_clear(say);
 }
 
 /* Which daemon this is, and its default file. 0 or an exit code. */
@@ -157,13 +162,14 @@ main_instance(struct args *a)
 static int
 main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
 {
-    struct par_say say = { main_say, NULL, 0 };
+    struct par_say say = { .text = NULL };
     int rc;
 
     par_src_init(ret_src, a->conf, a->instance);
     ret_src->sets = a->sets;
     ret_src->n_sets = a->n_sets;
     rc = cnf_load(ps, ret_src, &say);
+    main_tell(&say);
     if (rc == 0 && a->instance != NULL && par_n_files(ps) == 0 &&
         par_get(ps)->model_path[0] == '\0') {
         log_error("config: instance %s has neither %s nor a model.path; write that file "
@@ -178,7 +184,7 @@ main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
 static int
 main_check(struct par_set *ps)
 {
-    struct par_say say = { main_say, NULL, 0 };
+    struct par_say say = { .text = NULL };
     struct gate *g = mem_aligned(128, sizeof(*g));
 
     if (g == NULL)
@@ -188,6 +194,7 @@ main_check(struct par_set *ps)
     cnf_warn_names(ps, &say);
     cnf_check_model(g, &say);
     par_say_end(&say);
+    main_tell(&say);
     free(g);
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
@@ -336,7 +343,7 @@ main_gate(struct args *a, int *ret_rc)
 static int
 main_run(struct gate *g)
 {
-    struct par_say say = { main_say, NULL, 0 };
+    struct par_say say = { .text = NULL };
     int rc;
 
     (void)log_apply(g->par->log_level, g->par->log_levels, g->par->log_format,
@@ -345,6 +352,7 @@ main_run(struct gate *g)
     if (log_start(NULL) != 0)
         log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
     cnf_warn_names(g->ps, &say);
+    main_tell(&say);
     main_limits(g->par);
     main_grow_table(g->par, g->epfd);
     rc = main_open(g);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "daemon/common/param.h"
+#include "tests/unit/param_fixture.h"
 
 #define MUST(e)                                                         \
     do {                                                                \
@@ -24,13 +25,6 @@
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
-static void
-on_warning(void *arg, const char *text)
-{
-    (void)arg;
-    MUST(text[0] != '\0');
-}
 
 static void
 write_down_and_read_again(const struct par_set *ps)
@@ -58,13 +52,13 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct par_set *ps = par_new(), *before = par_new();
-    char path[64], err[1024] = "";
+    char path[64], err[1024] = "", warned[1024];
     int fd = memfd_create("ini", MFD_CLOEXEC), rc;
 
     MUST(ps != NULL && before != NULL && fd >= 0);
     MUST(write(fd, data, n) == (ssize_t)n);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    rc = par_read_file(ps, path, on_warning, NULL, err, sizeof(err));
+    rc = read_file(ps, path, warned, sizeof(warned), err, sizeof(err));
     if (rc == 0) {
         (void)par_check(ps, err, sizeof(err));
         write_down_and_read_again(ps);

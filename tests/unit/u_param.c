@@ -19,6 +19,7 @@
 
 #include "daemon/common/param.h"
 #include "daemon/common/param_priv.h"
+#include "tests/unit/param_fixture.h"
 
 static char err[1024], warned[1024];
 
@@ -37,13 +38,6 @@ teardown(void **state)
     return 0;
 }
 
-static void
-on_warning(void *arg, const char *text)
-{
-    (void)arg;
-    snprintf(warned, sizeof(warned), "%s", text);
-}
-
 /* Read bytes as a file; the file's name in err becomes "F". */
 static int
 read_bytes(struct par_set *ps, const void *data, size_t n)
@@ -54,7 +48,7 @@ read_bytes(struct par_set *ps, const void *data, size_t n)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, data, n), n);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    rc = par_read_file(ps, path, on_warning, NULL, err, sizeof(err));
+    rc = read_file(ps, path, warned, sizeof(warned), err, sizeof(err));
     close(fd);
     p = rc != 0 ? strstr(err, path) : NULL;
     if (rc != 0) {
@@ -343,10 +337,12 @@ test_file_errors(void **state)
         "F:2: parallel.tensor_parallel_size = 8: not available in this build (the model "
         "runs on one device); remove it or write 1");
     assert_memory_equal(&before, par_get(ps), sizeof(before));
-    REFUSED(par_read_file(ps, "/nonexistent/fdd.ini", NULL, NULL, err, sizeof(err)),
+    REFUSED(read_file(ps, "/nonexistent/fdd.ini", warned, sizeof(warned), err,
+        sizeof(err)),
         -ENOENT,
         "/nonexistent/fdd.ini: No such file or directory");
-    REFUSED(par_read_file(ps, "/", NULL, NULL, err, sizeof(err)), -EINVAL,
+    REFUSED(read_file(ps, "/", warned, sizeof(warned), err,
+        sizeof(err)), -EINVAL,
         "/: not a regular file");
 }
 
@@ -409,15 +405,24 @@ test_check(void **state)
         "4096 for a prompt");
 }
 
-static void
-add_name(void *arg, size_t row)
+/* The names of rows that differ, and how many. */
+static int
+differing(const struct par_set *ps, const struct par_set *fresh)
 {
-    size_t n = strlen(warned);
-    struct par_row r;
+    int n = 0;
 
-    (void)arg;
-    par_row(row, &r);
-    snprintf(warned + n, sizeof(warned) - n, "%s.%s ", r.section, r.key);
+    warned[0] = '\0';
+    for (size_t i = 0; i < par_count(); i++) {
+        size_t at = strlen(warned);
+        struct par_row r;
+
+        if (!par_differs(ps, fresh, i))
+            continue;
+        par_row(i, &r);
+        snprintf(warned + at, sizeof(warned) - at, "%s.%s ", r.section, r.key);
+        n++;
+    }
+    return n;
 }
 
 static void
@@ -430,8 +435,7 @@ test_reload(void **state)
 
     assert_int_equal(read_text(fresh, "[log]\nlevel = trace\n[sched]\nmax_num_seqs = 3\n"
         "[kv]\nblock_size = 16\n[ipc]\nmax_clients = 256\n"), 0);
-    warned[0] = '\0';
-    assert_int_equal(par_diff(ps, fresh, add_name, NULL), 3);
+    assert_int_equal(differing(ps, fresh), 3);
     assert_string_equal(warned, "sched.max_num_seqs kv.block_size log.level ");
     assert_int_equal(par_reload(ps, fresh), 1);
     assert_int_equal(par_get(ps)->log_level, PAR_LOG_LEVEL_TRACE);

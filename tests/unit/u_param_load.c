@@ -90,26 +90,32 @@ short_names(const struct fix *f, char *text)
 }
 
 static void
-on_say(void *arg, int is_error, const char *text)
+keep(struct fix *f, struct par_say *say)
 {
-    struct fix *f = arg;
-    size_t n = strlen(f->said);
+    const char *text = NULL;
+    int is_error;
 
-    snprintf(f->said + n, sizeof(f->said) - n, "%c %s\n", is_error ? 'E' : 'W', text);
+    f->said[0] = '\0';
+    while ((text = par_say_next(say, text, &is_error)) != NULL) {
+        size_t n = strlen(f->said);
+
+        snprintf(f->said + n, sizeof(f->said) - n, "%c %s\n", is_error ? 'E' : 'W', text);
+    }
+    par_say_clear(say);
 }
 
 static int
 load(struct fix *f)
 {
-    struct par_say say = { on_say, f, 0 };
+    struct par_say say = { .text = NULL };
     int rc;
 
-    f->said[0] = '\0';
     par_free(f->ps);
     f->ps = par_new();
     assert_non_null(f->ps);
     rc = par_load(f->ps, &f->src, &say);
     par_say_end(&say);
+    keep(f, &say);
     short_names(f, f->said);
     assert_int_equal(rc != 0, say.n_errors != 0);
     return rc;

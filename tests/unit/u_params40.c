@@ -20,6 +20,7 @@
 
 #include "daemon/common/param.h"
 #include "daemon/common/param_priv.h"
+#include "tests/unit/param_fixture.h"
 
 static char err[1024], warned[1024];
 
@@ -38,13 +39,6 @@ teardown(void **state)
     return 0;
 }
 
-static void
-on_warning(void *arg, const char *text)
-{
-    (void)arg;
-    snprintf(warned, sizeof(warned), "%s", text);
-}
-
 static int
 read_text(struct par_set *ps, const char *text)
 {
@@ -55,7 +49,7 @@ read_text(struct par_set *ps, const char *text)
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     warned[0] = err[0] = '\0';
-    rc = par_read_file(ps, path, on_warning, NULL, err, sizeof(err));
+    rc = read_file(ps, path, warned, sizeof(warned), err, sizeof(err));
     close(fd);
     return rc;
 }
