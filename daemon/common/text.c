@@ -8,25 +8,14 @@
 
 #define TXT_WORD 63
 
-size_t
-txt_char(const void *s, size_t n, uint32_t *ret_cp)
+/* Bytes of the well-formed character at p that begins with no ASCII; 0: none. */
+static inline size_t
+txt_len(const unsigned char *p, size_t n)
 {
-    const unsigned char *p = s;
-    unsigned c, lo = 0x80, hi = 0xbf;
-    uint32_t cp;
-    size_t len;
+    unsigned c = p[0], lo = 0x80, hi = 0xbf;
+    size_t len = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 
-    if (n == 0)
-        return 0;
-    c = p[0];
-    if (c < 0x80) {
-        *ret_cp = c;
-        return 1;
-    }
-    if (c < 0xc2 || c > 0xf4)
-        return 0;
-    len = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (n < len)
+    if (c < 0xc2 || c > 0xf4 || n < len)
         return 0;
     if (c == 0xe0)
         lo = 0xa0; /* overlong below */
@@ -38,12 +27,32 @@ txt_char(const void *s, size_t n, uint32_t *ret_cp)
         hi = 0x8f; /* past U+10FFFF above */
     if (p[1] < lo || p[1] > hi)
         return 0;
-    cp = (c & (0x7fu >> len)) << 6 | (p[1] & 0x3fu);
-    for (size_t i = 2; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-        cp = cp << 6 | (p[i] & 0x3fu);
+    if (len > 2 && (p[2] & 0xc0) != 0x80)
+        return 0;
+    if (len > 3 && (p[3] & 0xc0) != 0x80)
+        return 0;
+    return len;
+}
+
+size_t
+txt_char(const void *s, size_t n, uint32_t *ret_cp)
+{
+    const unsigned char *p = s;
+    uint32_t cp;
+    size_t len;
+
+    if (n == 0)
+        return 0;
+    if (p[0] < 0x80) {
+        *ret_cp = p[0];
+        return 1;
     }
+    len = txt_len(p, n);
+    if (len == 0)
+        return 0;
+    cp = p[0] & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++)
+        cp = cp << 6 | (p[i] & 0x3fu);
     *ret_cp = cp;
     return len;
 }
@@ -52,13 +61,18 @@ size_t
 txt_utf8(const void *s, size_t n)
 {
     const unsigned char *p = s;
-    size_t i = 0;
+    size_t i = 0, len;
 
     while (i < n) {
         uint64_t w;
-        uint32_t cp;
-        size_t len;
 
+        if (p[i] >= 0x80) {
+            len = txt_len(p + i, n - i);
+            if (len == 0)
+                return i;
+            i += len;
+            continue;
+        }
         if (n - i >= 8) {
             memcpy(&w, p + i, 8);
             if ((w & 0x8080808080808080ull) == 0) {
@@ -66,10 +80,7 @@ txt_utf8(const void *s, size_t n)
                 continue;
             }
         }
-        len = txt_char(p + i, n - i, &cp);
-        if (len == 0)
-            return i;
-        i += len;
+        i++;
     }
     return n;
 }
