@@ -334,6 +334,14 @@ doc_proc(const struct doc *d, char *ret, size_t ret_bytes)
     return ret;
 }
 
+void
+doc_cgroup(const struct doc *d, struct cgr *ret)
+{
+    char proc[64];
+
+    cgr_read_of(d->root, doc_proc(d, proc, sizeof(proc)), ret);
+}
+
 const char *
 doc_user(uid_t uid, char *ret, size_t ret_bytes)
 {

@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/common/cgroup.h"
 #include "daemon/common/param.h"
 #include "tools/fdctl.h"
 
@@ -99,11 +100,8 @@ const char *doc_bytes(uint64_t bytes, char *ret, size_t ret_bytes);
 const char *doc_proc(const struct doc *d, char *ret, size_t ret_bytes);
 /* Name of a user, or its number as text. */
 const char *doc_user(uid_t uid, char *ret, size_t ret_bytes);
-/* Least memory limit of the control groups; 0, or -ENOENT: none. Usage is
- * that of the group with this limit. */
-int doc_cgroup_memory(const struct doc *d, uint64_t *ret_limit, uint64_t *ret_used);
-/* Processors' worth of time that they allow; 0 or -ENOENT. */
-int doc_cgroup_cpu(const struct doc *d, double *ret_cpus);
+/* What the control groups of the daemon, else of this process, allow. */
+void doc_cgroup(const struct doc *d, struct cgr *ret);
 /* Bytes of *.safetensors in a folder, and how many files; 0 or -errno. */
 int doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes,
     unsigned *ret_n);

@@ -17,131 +17,6 @@
 #include "libclient/fdproto.h"
 
 #define N_HOLDERS 5
-/* Control groups without a limit say nearly 2^63. */
-#define NO_LIMIT (UINT64_C(1) << 60)
-
-/* ---- control groups ------------------------------------------------------------- */
-
-/* Folder of a controller, below /sys/fs/cgroup, and the process's group in it;
- * 1: version 1, 2: version 2, 0: not known. */
-static int
-cgroup_of(const struct doc *d, const char *controller, char *ret_mount,
-    size_t mount_bytes, char *ret_path, size_t path_bytes)
-{
-    char proc[64], file[96], text[8192], *line, *save = NULL;
-    int version = 0;
-
-    (void)doc_proc(d, proc, sizeof(proc));
-    snprintf(file, sizeof(file), "%s/cgroup", proc);
-    if (doc_read(d, file, text, sizeof(text)) <= 0)
-        return 0;
-    for (line = strtok_r(text, "\n", &save); line != NULL;
-         line = strtok_r(NULL, "\n", &save)) {
-        char *names = strchr(line, ':'), *path = names != NULL ? strchr(names + 1, ':')
-            : NULL;
-        char *name, *save2 = NULL;
-
-        if (path == NULL)
-            continue;
-        *path++ = '\0';
-        if (names[1] == '\0' && version == 0) {
-            version = 2;
-            snprintf(ret_mount, mount_bytes, "/sys/fs/cgroup");
-            snprintf(ret_path, path_bytes, "%s", path);
-        }
-        for (name = strtok_r(names + 1, ",", &save2); name != NULL;
-             name = strtok_r(NULL, ",", &save2)) {
-            if (strcmp(name, controller) != 0)
-                continue;
-            version = 1;
-            snprintf(ret_mount, mount_bytes, "/sys/fs/cgroup/%s", controller);
-            snprintf(ret_path, path_bytes, "%s", path);
-        }
-        if (version == 1)
-            break;
-    }
-    /* Seen from another namespace of control groups. */
-    if (version != 0 && (strstr(ret_path, "..") != NULL || strcmp(ret_path, "/") == 0))
-        ret_path[0] = '\0';
-    return version;
-}
-
-/* The next group outwards; 0: that was the last. */
-static int
-outwards(char *path)
-{
-    char *slash = strrchr(path, '/');
-
-    if (path[0] == '\0')
-        return 0;
-    if (slash != NULL)
-        *slash = '\0';
-    else
-        path[0] = '\0';
-    return 1;
-}
-
-int
-doc_cgroup_memory(const struct doc *d, uint64_t *ret_limit, uint64_t *ret_used)
-{
-    char mount[128], path[512], file[800];
-    int v = cgroup_of(d, "memory", mount, sizeof(mount), path, sizeof(path));
-    uint64_t limit = NO_LIMIT, n, used = 0;
-
-    if (v == 0)
-        return -ENOENT;
-    do {
-        snprintf(file, sizeof(file), "%s%s/%s", mount, path,
-            v == 1 ? "memory.limit_in_bytes" : "memory.max");
-        if (doc_read_u64(d, file, &n) != 0 || n >= limit)
-            continue;
-        limit = n;
-        used = 0;
-        snprintf(file, sizeof(file), "%s%s/%s", mount, path,
-            v == 1 ? "memory.usage_in_bytes" : "memory.current");
-        (void)doc_read_u64(d, file, &used);
-    } while (outwards(path));
-    if (limit == NO_LIMIT)
-        return -ENOENT;
-    *ret_limit = limit;
-    *ret_used = used;
-    return 0;
-}
-
-int
-doc_cgroup_cpu(const struct doc *d, double *ret_cpus)
-{
-    char mount[128], path[512], file[800], text[64];
-    int v = cgroup_of(d, "cpu", mount, sizeof(mount), path, sizeof(path));
-    double least = 0;
-
-    if (v == 0)
-        return -ENOENT;
-    do {
-        long long quota = 0, period = 0;
-
-        if (v == 2) {
-            snprintf(file, sizeof(file), "%s%s/cpu.max", mount, path);
-            if (doc_read_line(d, file, text, sizeof(text)) != 0
-                || sscanf(text, "%lld %lld", &quota, &period) != 2)
-                continue;
-        } else {
-            snprintf(file, sizeof(file), "%s%s/cpu.cfs_quota_us", mount, path);
-            if (doc_read_line(d, file, text, sizeof(text)) == 0)
-                quota = strtoll(text, NULL, 10);
-            snprintf(file, sizeof(file), "%s%s/cpu.cfs_period_us", mount, path);
-            if (doc_read_line(d, file, text, sizeof(text)) == 0)
-                period = strtoll(text, NULL, 10);
-        }
-        if (quota > 0 && period > 0
-            && (least <= 0 || (double)quota / (double)period < least))
-            least = (double)quota / (double)period;
-    } while (outwards(path));
-    if (least <= 0)
-        return -ENOENT;
-    *ret_cpus = least;
-    return 0;
-}
 
 /* ---- limits --------------------------------------------------------------------- */
 
@@ -249,8 +124,12 @@ check_cgroup(struct doc *d)
 {
     uint64_t limit, used;
     char a[32], b[32];
+    struct cgr c;
 
-    if (doc_cgroup_memory(d, &limit, &used) != 0) {
+    doc_cgroup(d, &c);
+    limit = c.memory_max;
+    used = c.memory_used;
+    if (limit == CGR_NO_LIMIT) {
         doc_add(d, DOC_OK, "cgroup memory", "no limit");
         return;
     }
@@ -523,7 +402,8 @@ check_holders(struct doc *d)
 void
 doc_memory(struct doc *d)
 {
-    uint64_t total, room, limit, used;
+    uint64_t total, room;
+    struct cgr c;
     char meminfo[8192], a[32], b[32];
 
     if (doc_read(d, "/proc/meminfo", meminfo, sizeof(meminfo)) <= 0
@@ -537,9 +417,10 @@ doc_memory(struct doc *d)
             doc_fix(d, "end what holds memory (below), or the kernel ends something");
         doc_data(d, "total", json_integer((json_int_t)total));
         doc_data(d, "available", json_integer((json_int_t)room));
-        if (doc_cgroup_memory(d, &limit, &used) == 0 && limit - used < room
-            && used <= limit)
-            room = limit - used;
+        doc_cgroup(d, &c);
+        if (c.memory_max != CGR_NO_LIMIT && c.memory_used <= c.memory_max
+            && c.memory_max - c.memory_used < room)
+            room = c.memory_max - c.memory_used;
         check_model(d, room);
     }
     check_holders(d);

@@ -210,7 +210,7 @@ check_processors(struct doc *d)
 {
     char proc[64], path[96], text[8192], list[4096] = "", online[512] = "";
     unsigned n_all = 0, n = 0;
-    double quota = 0;
+    struct cgr c;
 
     (void)doc_proc(d, proc, sizeof(proc));
     snprintf(path, sizeof(path), "%s/status", proc);
@@ -225,11 +225,12 @@ check_processors(struct doc *d)
         doc_unknown(d, "processors", path);
         return;
     }
-    if (doc_cgroup_cpu(d, &quota) == 0 && quota < n) {
+    doc_cgroup(d, &c);
+    if (c.cpus > 0 && c.cpus < n) {
         doc_add(d, DOC_WARN, "processors", "%u, but the control group gives the time of "
-            "%.1f", n, quota);
+            "%.1f", n, c.cpus);
         doc_fix(d, "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
-            "docker: --cpus)", quota < 2 ? 1 : (unsigned)quota);
+            "docker: --cpus)", c.cpus < 2 ? 1 : (unsigned)c.cpus);
     } else if (n < 2) {
         doc_add(d, DOC_WARN, "processors", "1: daemon, worker and clients take turns");
         doc_fix(d, "give the daemon at least two processors (taskset, CPUAffinity=)");
@@ -238,7 +239,7 @@ check_processors(struct doc *d)
     }
     doc_data(d, "allowed", json_integer(n));
     doc_data(d, "online", json_integer(n_all));
-    doc_data(d, "quota", quota > 0 ? json_real(quota) : json_null());
+    doc_data(d, "quota", c.cpus > 0 ? json_real(c.cpus) : json_null());
 }
 
 static void

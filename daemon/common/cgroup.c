@@ -29,23 +29,84 @@ cgr_number(const char *path)
     return end == text || v >= CGR_HUGE ? CGR_NO_LIMIT : v;
 }
 
-/* The least value of this file from the group at path outwards. */
-static uint64_t
-cgr_least(const char *mount, char *path, const char *file)
+/* The next group outwards; 0: that was the last. */
+static int
+cgr_outwards(char *path)
 {
-    char name[CGR_PATH_BYTES * 2 + 64];
-    uint64_t least = CGR_NO_LIMIT, v;
-    char *slash;
+    char *slash = strrchr(path, '/');
 
-    for (;;) {
+    if (slash == NULL)
+        return 0;
+    *slash = '\0';
+    return 1;
+}
+
+/* The least value of this file from the group at path outwards; with ret_used, what
+ * the file used says in that group. */
+static uint64_t
+cgr_least(const char *mount, const char *from, const char *file, const char *used,
+    uint64_t *ret_used)
+{
+    char path[CGR_PATH_BYTES], name[CGR_PATH_BYTES * 2 + 64];
+    uint64_t least = CGR_NO_LIMIT, v;
+
+    (void)snprintf(path, sizeof(path), "%s", from);
+    do {
         (void)snprintf(name, sizeof(name), "%s%s/%s", mount, path, file);
         v = cgr_number(name);
-        least = v < least ? v : least;
-        slash = strrchr(path, '/');
-        if (slash == NULL)
-            return least;
-        *slash = '\0';
+        if (v >= least)
+            continue;
+        least = v;
+        if (used != NULL) {
+            (void)snprintf(name, sizeof(name), "%s%s/%s", mount, path, used);
+            v = cgr_number(name);
+            *ret_used = v != CGR_NO_LIMIT ? v : 0;
+        }
+    } while (cgr_outwards(path));
+    return least;
+}
+
+/* Quota by period of the group at path; 0: none. */
+static double
+cgr_quota(const char *mount, const char *path, int v2)
+{
+    char name[CGR_PATH_BYTES * 2 + 64], text[64] = "";
+    unsigned long long quota = 0, period = 0;
+    uint64_t q, p;
+    FILE *fp;
+
+    if (!v2) {
+        (void)snprintf(name, sizeof(name), "%s%s/cpu.cfs_quota_us", mount, path);
+        q = cgr_number(name); /* -1 is huge */
+        (void)snprintf(name, sizeof(name), "%s%s/cpu.cfs_period_us", mount, path);
+        p = cgr_number(name);
+        return q != CGR_NO_LIMIT && p != CGR_NO_LIMIT && p != 0 ? (double)q / (double)p : 0;
     }
+    (void)snprintf(name, sizeof(name), "%s%s/cpu.max", mount, path);
+    fp = fopen(name, "re");
+    if (fp == NULL)
+        return 0;
+    if (fgets(text, sizeof(text), fp) == NULL ||
+        sscanf(text, "%llu %llu", &quota, &period) != 2 || period == 0)
+        quota = 0;
+    (void)fclose(fp);
+    return quota != 0 ? (double)quota / (double)period : 0;
+}
+
+/* The least from the group at path outwards. */
+static double
+cgr_cpus(const char *mount, const char *from, int v2)
+{
+    char path[CGR_PATH_BYTES];
+    double least = 0, v;
+
+    (void)snprintf(path, sizeof(path), "%s", from);
+    do {
+        v = cgr_quota(mount, path, v2);
+        if (v > 0 && (least <= 0 || v < least))
+            least = v;
+    } while (cgr_outwards(path));
+    return least;
 }
 
 /* Is this word in a list with commas? */
@@ -65,44 +126,60 @@ cgr_has_word(const char *list, size_t list_len, const char *word)
     return 0;
 }
 
-/* One line "number:controllers:path". */
+/* Is the controller among those of this line, and where is it mounted? */
+static int
+cgr_mount(const char *root, const char *names, size_t names_len, const char *controller,
+    char *ret, size_t ret_bytes)
+{
+    if (names_len != 0 && !cgr_has_word(names, names_len, controller))
+        return 0;
+    (void)snprintf(ret, ret_bytes, "%s/sys/fs/cgroup%s%s", root, names_len == 0 ? "" : "/",
+        names_len == 0 ? "" : controller);
+    return 1;
+}
+
+/* One line "number:controllers:path"; version 2 names no controllers. */
 static void
 cgr_line(const char *root, char *line, struct cgr *ret)
 {
-    static const struct { const char *controller, *v1, *v2; } what[] = {
-        { "memory", "memory.limit_in_bytes", "memory.max" },
-        { "pids", "pids.max", "pids.max" }
-    };
-    uint64_t *out[] = { &ret->memory_max, &ret->tasks_max };
-    char *names = strchr(line, ':'), *path;
+    char mount[CGR_PATH_BYTES], *names = strchr(line, ':'), *path;
+    uint64_t v, used = 0;
+    size_t n;
 
     if (names == NULL || (path = strchr(++names, ':')) == NULL)
         return;
-    for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
-        char mount[CGR_PATH_BYTES], at[CGR_PATH_BYTES];
-        int v2 = path == names;
-        uint64_t v;
+    n = (size_t)(path - names);
+    /* "/" is the mount itself; a path with ".." lies outside of what we see */
+    path = strcmp(path + 1, "/") == 0 || strstr(path, "..") != NULL ? strchr(path, '\0') :
+        path + 1;
+    if (cgr_mount(root, names, n, "memory", mount, sizeof(mount))) {
+        v = cgr_least(mount, path, n == 0 ? "memory.max" : "memory.limit_in_bytes",
+            n == 0 ? "memory.current" : "memory.usage_in_bytes", &used);
+        if (v < ret->memory_max) {
+            ret->memory_max = v;
+            ret->memory_used = used;
+        }
+    }
+    if (cgr_mount(root, names, n, "pids", mount, sizeof(mount))) {
+        v = cgr_least(mount, path, "pids.max", NULL, NULL);
+        ret->tasks_max = v < ret->tasks_max ? v : ret->tasks_max;
+    }
+    if (cgr_mount(root, names, n, "cpu", mount, sizeof(mount))) {
+        double cpus = cgr_cpus(mount, path, n == 0);
 
-        if (!v2 && !cgr_has_word(names, (size_t)(path - names), what[i].controller))
-            continue;
-        (void)snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup%s%s", root,
-            v2 ? "" : "/", v2 ? "" : what[i].controller);
-        /* "/" is the mount itself; a path with ".." lies outside of what we see */
-        (void)snprintf(at, sizeof(at), "%s",
-            strcmp(path + 1, "/") == 0 || strstr(path, "..") != NULL ? "" : path + 1);
-        v = cgr_least(mount, at, v2 ? what[i].v2 : what[i].v1);
-        *out[i] = v < *out[i] ? v : *out[i];
+        if (cpus > 0 && (ret->cpus <= 0 || cpus < ret->cpus))
+            ret->cpus = cpus;
     }
 }
 
 void
-cgr_read(const char *root, struct cgr *ret)
+cgr_read_of(const char *root, const char *proc, struct cgr *ret)
 {
     char name[CGR_PATH_BYTES], line[CGR_PATH_BYTES];
     FILE *fp;
 
-    ret->memory_max = ret->tasks_max = CGR_NO_LIMIT;
-    (void)snprintf(name, sizeof(name), "%s/proc/self/cgroup", root);
+    *ret = (struct cgr) { .memory_max = CGR_NO_LIMIT, .tasks_max = CGR_NO_LIMIT };
+    (void)snprintf(name, sizeof(name), "%s%s/cgroup", root, proc);
     fp = fopen(name, "re");
     if (fp == NULL)
         return;
@@ -111,6 +188,12 @@ cgr_read(const char *root, struct cgr *ret)
         cgr_line(root, line, ret);
     }
     (void)fclose(fp);
+}
+
+void
+cgr_read(const char *root, struct cgr *ret)
+{
+    cgr_read_of(root, "/proc/self", ret);
 }
 
 int

@@ -83,10 +83,46 @@ t_version_1(void **state)
     assert_true(c.memory_max == CGR_NO_LIMIT && c.tasks_max == CGR_NO_LIMIT);
 }
 
+/* Of another process, with what is used and the time of processors. */
+static void
+t_other_process(void **state)
+{
+    struct cgr c;
+
+    (void)state;
+    put("/proc/self/cgroup", "0::/a\n");
+    put("/proc/42/cgroup", "0::/b/c\n");
+    put("/sys/fs/cgroup/b/c/memory.max", "2000\n");
+    put("/sys/fs/cgroup/b/c/memory.current", "300\n");
+    put("/sys/fs/cgroup/b/memory.max", "1000\n");
+    put("/sys/fs/cgroup/b/memory.current", "400\n");
+    put("/sys/fs/cgroup/b/c/cpu.max", "max 100000\n");
+    put("/sys/fs/cgroup/b/cpu.max", "250000 100000\n");
+    put("/sys/fs/cgroup/cpu.max", "400000 100000\n");
+    cgr_read_of(tmp_root, "/proc/42", &c);
+    assert_int_equal(c.memory_max, 1000);
+    assert_int_equal(c.memory_used, 400);
+    assert_true(c.cpus > 2.49 && c.cpus < 2.51);
+    cgr_read(tmp_root, &c);
+    assert_true(c.memory_max == CGR_NO_LIMIT && c.memory_used == 0);
+    assert_true(c.cpus > 3.99 && c.cpus < 4.01);
+    put("/proc/42/cgroup", "3:cpu,cpuacct:/c\n2:memory:/m\n");
+    put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "500\n");
+    put("/sys/fs/cgroup/memory/m/memory.usage_in_bytes", "60\n");
+    put("/sys/fs/cgroup/cpu/c/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/c/cpu.cfs_period_us", "100000\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
+    put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    cgr_read_of(tmp_root, "/proc/42", &c);
+    assert_int_equal(c.memory_max, 500);
+    assert_int_equal(c.memory_used, 60);
+    assert_true(c.cpus > 0.49 && c.cpus < 0.51);
+}
+
 static void
 t_short(void **state)
 {
-    struct cgr c = { 3ull << 30, 66 };
+    struct cgr c = { .memory_max = 3ull << 30, .tasks_max = 66 };
     char text[512] = "";
 
     (void)state;
@@ -111,6 +147,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(t_version_2, tmp_make, tmp_drop),
         cmocka_unit_test_setup_teardown(t_version_1, tmp_make, tmp_drop),
+        cmocka_unit_test_setup_teardown(t_other_process, tmp_make, tmp_drop),
         cmocka_unit_test(t_short),
     };
 

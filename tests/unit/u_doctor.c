@@ -207,22 +207,24 @@ test_odd_contents(void **state)
 static void
 test_cgroup_memory(void **state)
 {
-    uint64_t limit = 0, used = 0;
+    struct cgr c;
 
     (void)state;
-    assert_int_equal(doc_cgroup_memory(&d, &limit, &used), -ENOENT);
+    doc_cgroup(&d, &c);
+    assert_true(c.memory_max == CGR_NO_LIMIT);
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/memory.max", "max\n");
     put("/sys/fs/cgroup/a/memory.max", "1073741824\n");
     put("/sys/fs/cgroup/a/memory.current", "1063741824\n");
-    assert_int_equal(doc_cgroup_memory(&d, &limit, &used), 0);
-    assert_int_equal(limit, 1073741824);
-    assert_int_equal(used, 1063741824);
+    doc_cgroup(&d, &c);
+    assert_int_equal(c.memory_max, 1073741824);
+    assert_int_equal(c.memory_used, 1063741824);
     run("limits");
     is("cgroup memory", "warn", "of 1.0 GiB used", "MemoryMax=");
     put("/proc/self/cgroup", "9:memory:/m\n");
     put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
-    assert_int_equal(doc_cgroup_memory(&d, &limit, &used), -ENOENT);
+    doc_cgroup(&d, &c);
+    assert_true(c.memory_max == CGR_NO_LIMIT);
 }
 
 /* ---- io_uring, memory -------------------------------------------------------- */
