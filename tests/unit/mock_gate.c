@@ -214,20 +214,6 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
     return 0;
 }
 
-/* Ids until the client cancels or goes. */
-static int
-flood(struct mock *m, uint64_t tag)
-{
-    const uint32_t ids[64] = { 0 };
-    struct pollfd p = { .fd = m->sock, .events = POLLRDHUP };
-    uint32_t at = 0;
-
-    while (fdr_load_acquire(m->sq.p_tail) == m->sq.head + 1 && poll(&p, 1, 0) == 0 &&
-        put(m, tag, FDP_T_PROMPT_IDS, 0, at, ids, sizeof(ids)))
-        at += 64;
-    return 0;
-}
-
 static int
 handle(struct mock *m, const struct fdp_req *q)
 {
@@ -255,8 +241,10 @@ handle(struct mock *m, const struct fdp_req *q)
         return 0;
     case FDP_OP_TOKENIZE:
         __atomic_store_n(&m->flags, q->flags, __ATOMIC_RELEASE);
-        if (m->flood)
-            return flood(m, q->tag);
+        if (m->flood) {
+            wake_client(m);
+            return 0;
+        }
         for (uint32_t o = 0; o < it.len; o++) {
             uint32_t id = b[8 + o];
             put(m, q->tag, FDP_T_PROMPT_IDS, 0, o, &id, 4);
@@ -313,6 +301,26 @@ send_welcome(struct mock *m, const struct fdp_welcome *w, const int *fds, int n_
     (void)sendmsg(m->sock, &mh, MSG_NOSIGNAL);
 }
 
+/* Written before the client asks: reading takes it longer than its time limit. */
+static void
+put_flood(struct mock *m)
+{
+    const uint64_t first_tag = 1ull << 32;
+    struct fdp_done d = { .output_tokens = 1 };
+    struct { struct fdp_rec h; uint32_t ids[10]; } r = { .h = { .tag = first_tag,
+        .type = FDP_T_PROMPT_IDS, .n_slot = 1, .len = sizeof(r.ids) } };
+
+    for (uint32_t i = 0; i < m->flood; i++) {
+        memcpy(fdr_prod_slot(&m->cq, m->cq.tail++), &r, sizeof(r));
+        r.h.position += 10;
+    }
+    r.h = (struct fdp_rec){ .tag = first_tag, .type = FDP_T_DONE, .n_slot = 2,
+        .len = sizeof(d) };
+    memcpy(fdr_prod_slot(&m->cq, m->cq.tail), &r, sizeof(r.h));
+    memcpy((struct fdp_rec *)fdr_prod_slot(&m->cq, m->cq.tail) + 1, &d, sizeof(d));
+    m->cq.tail += 2;
+}
+
 /* Returns 0 if the session does not come about. */
 static int
 attach(struct mock *m)
@@ -347,6 +355,8 @@ attach(struct mock *m)
     fdr_prod_init(&m->cq, m->d2c + w.cq_off, (uint32_t *)m->d2c,
         (const uint32_t *)(m->c2d + FDP_C2D_CQ_HEAD), m->cq_slots, FDP_SLOT);
     ((struct fdp_state *)(m->d2c + FDP_D2C_STATE))->state = FDP_ST_RUN;
+    if (m->flood)
+        put_flood(m);
     if (m->lie == 1)
         w.arena_bytes *= 2, w.c2d_bytes *= 2;
     if (m->lie == 5) {
