@@ -145,7 +145,8 @@ FUZZ_TARGETS = \
 	%D%/fuzz/f_ini \
 	%D%/fuzz/f_record \
 	%D%/fuzz/f_safetensors \
-	%D%/fuzz/f_tokenizer
+	%D%/fuzz/f_tokenizer \
+	%D%/fuzz/f_worker
 
 if FUZZ
 FUZZ_MAIN =
@@ -271,6 +272,9 @@ tests_fuzz_f_safetensors_SOURCES = %D%/fuzz/f_safetensors.c $(FUZZ_MAIN)
 tests_fuzz_f_tokenizer_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
+tests_fuzz_f_worker_LDADD = $(GATE_LIBS)
+tests_fuzz_f_worker_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_worker_SOURCES = %D%/fuzz/f_worker.c $(GATE_FIXTURE) $(FUZZ_MAIN)
 tests_bench_b_cache_SOURCES = %D%/bench/b_cache.c $(SIM_FIXTURE)
 tests_bench_b_engine_SOURCES = %D%/bench/b_engine.c $(SIM_FIXTURE)
 tests_bench_b_instruments_SOURCES = %D%/bench/b_instruments.c $(SIM_FIXTURE)

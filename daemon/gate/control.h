@@ -93,6 +93,9 @@ json_t *ctl_ok(void);
 /* May it use commands of CTL_ADMIN? */
 int ctl_is_admin(const struct ctl_conn *c);
 void ctl_put(json_t *o, const char *key, json_t *v);
+/* Text that others wrote, of up to n bytes, cut at 16 KiB, as a value: where it is no
+ * UTF-8, with '?' for each byte beyond ASCII. */
+json_t *ctl_string(const char *p, size_t n);
 json_t *ctl_unknown_bit(const char *bit);
 json_t *ctl_fail(const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

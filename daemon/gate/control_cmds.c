@@ -52,11 +52,9 @@ ctl_do_help(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 static json_t *
 ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 {
-    char error[512];
     json_t *o = json_object();
     const struct lnk_worker_state *ws = w->seg != NULL ? &w->seg->w : NULL;
 
-    (void)snprintf(error, sizeof(error), "%s", ws != NULL ? ws->error : w->error);
     ctl_put(o, "phase", json_string(sup_phase_name(w)));
     ctl_put(o, "pid", INT(w->pid));
     ctl_put(o, "generation", INT(w->generation));
@@ -64,17 +62,18 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "load_percent", INT(sup_load_percent(w)));
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
-    ctl_put(o, "device", json_string_nocheck(ws != NULL ? ws->device : ""));
-    ctl_put(o, "device_uuid", json_string_nocheck(ws != NULL ? ws->device_uuid : ""));
+    ctl_put(o, "device", ctl_string(ws != NULL ? ws->device : "", sizeof(ws->device)));
+    ctl_put(o, "device_uuid", ctl_string(ws != NULL ? ws->device_uuid : "",
+        sizeof(ws->device_uuid)));
     ctl_put(o, "credits", INT(w->ready.credits));
     ctl_put(o, "credits_used", INT(w->credits_used));
     ctl_put(o, "heartbeat_age_ms", INT(w->seg != NULL ?
         (now_ns - w->hng.t_beat) / CLK_MS : 0));
     ctl_put(o, "starts", INT(w->n_starts));
     ctl_put(o, "deaths", INT(w->n_died));
-    ctl_put(o, "last_death", json_string_nocheck(w->last_death));
-    ctl_put(o, "error", json_string_nocheck(error));
-    ctl_put(o, "fix", json_string_nocheck(w->fix));
+    ctl_put(o, "last_death", ctl_string(w->last_death, sizeof(w->last_death)));
+    ctl_put(o, "error", ctl_string(ws != NULL ? ws->error : w->error, sizeof(w->error)));
+    ctl_put(o, "fix", ctl_string(w->fix, sizeof(w->fix)));
     ctl_put(o, "restart_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
         (w->t_restart - now_ns) / CLK_MS : 0));
     ctl_put(o, "last_crash", crs_json(&w->crash, all));
@@ -94,8 +93,8 @@ ctl_model(const struct gate *g)
     eos = json_array();
     for (uint32_t k = 0; k < i->n_eos && k < 8; k++)
         (void)json_array_append_new(eos, INT(i->eos_ids[k]));
-    ctl_put(o, "name", json_string(i->model_name));
-    ctl_put(o, "path", json_string(g->par->model_path));
+    ctl_put(o, "name", ctl_string(i->model_name, sizeof(i->model_name)));
+    ctl_put(o, "path", ctl_string(g->par->model_path, sizeof(g->par->model_path)));
     ctl_put(o, "vocab", INT(i->vocab));
     ctl_put(o, "max_model_len", INT(i->max_model_len));
     ctl_put(o, "model_len", INT(w->ready.model_len));
@@ -505,8 +504,8 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         return ctl_debug_set(g, bits, level, topics);
     if (json_is_true(json_object_get(rq, "panic"))) {
         r = ctl_ok();
-        ctl_put(r, "panic", json_string_nocheck(w->panic[0] != '\0' ? w->panic :
-            w->last_death));
+        ctl_put(r, "panic", ctl_string(w->panic[0] != '\0' ? w->panic :
+            w->last_death, SIZE_MAX));
         ctl_put(r, "generation", INT(w->panic_generation));
         return r;
     }

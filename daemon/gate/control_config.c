@@ -38,12 +38,12 @@ ctl_param(const struct gate *g, size_t i, const struct par_row *row)
     cnf_effective(g, i, now, sizeof(now));
     (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
     ctl_put(o, "name", json_string(name));
-    ctl_put(o, "value", json_string(value));
-    ctl_put(o, "effective", json_string_nocheck(now));
+    ctl_put(o, "value", ctl_string(value, sizeof(value)));
+    ctl_put(o, "effective", ctl_string(now, sizeof(now)));
     ctl_put(o, "auto", json_boolean(now[0] != '\0' && cnf_is_auto(value)));
     ctl_put(o, "default", json_string(row->def));
     ctl_put(o, "origin", json_string(ctl_origins[from]));
-    ctl_put(o, "where", json_string_nocheck(par_where(g->ps, i)));
+    ctl_put(o, "where", ctl_string(par_where(g->ps, i), SIZE_MAX));
     if (cnf_waits(g, i))
         ctl_put(o, "waiting", ctl_waiting(g, i));
     ctl_put(o, "type", json_string(row->type));
@@ -88,9 +88,9 @@ ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_add_param(g, list, word != NULL ? rows[i] : i);
     files = json_array();
     for (size_t i = 0; i < par_n_files(ps); i++)
-        (void)json_array_append_new(files, json_string_nocheck(par_file(ps, i)));
+        (void)json_array_append_new(files, ctl_string(par_file(ps, i), SIZE_MAX));
     r = ctl_ok();
-    ctl_put(r, "file", json_string_nocheck(g->src.file));
+    ctl_put(r, "file", ctl_string(g->src.file, SIZE_MAX));
     ctl_put(r, "files", files);
     ctl_put(r, "config", list);
     if (rc > 0)
@@ -180,7 +180,7 @@ ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
             at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i > 0 ? "\n" : "",
                 json_string_value(e));
     ctl_put(answer, "ok", json_false());
-    ctl_put(answer, "error", json_string_nocheck(text));
+    ctl_put(answer, "error", ctl_string(text, SIZE_MAX));
     ctl_put(answer, "fix", json_string(
         "correct the file; the old configuration stays in force"));
     return answer;

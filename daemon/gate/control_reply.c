@@ -12,6 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "daemon/common/text.h"
 #include "daemon/gate/control_priv.h"
 
 json_t *
@@ -45,6 +46,22 @@ void
 ctl_put(json_t *o, const char *key, json_t *v)
 {
     (void)json_object_set_new(o, key, v);
+}
+
+json_t *
+ctl_string(const char *p, size_t n)
+{
+    char text[16384] = "";
+    size_t len = 0;
+
+    /* A copy first: the worker may write there meanwhile. */
+    for (; len < n && len < sizeof(text) && p[len] != '\0'; len++)
+        text[len] = p[len];
+    if (txt_utf8(text, len) != len) {
+        for (size_t i = 0; i < len; i++)
+            text[i] = (text[i] & 0x80) != 0 ? '?' : text[i];
+    }
+    return json_stringn(text, len);
 }
 
 int

@@ -825,6 +825,33 @@ t_commands_are_logged(void **state)
     fix_close(&f);
 }
 
+/* What a worker wrote without an end, and what is no UTF-8 (a path, cut text): status
+ * read on behind the one, and was not answered at all with the other. */
+static void
+t_foreign_text(void **state)
+{
+    const json_t *w;
+    struct fix f;
+    json_t *r;
+    int fd;
+
+    (void)state;
+    fix_open(&f, NULL);
+    memset(f.seg->w.device, 'd', sizeof(f.seg->w.device));
+    memset(f.seg->w.device_uuid, 'u', sizeof(f.seg->w.device_uuid));
+    (void)snprintf(f.seg->w.error, sizeof(f.seg->w.error), "no model in /m\xff");
+    fd = dial(&f, 0, 0);
+    r = talk(&f, fd, "{\"cmd\":\"status\"}\n");
+    assert_non_null(r);
+    w = json_object_get(r, "worker");
+    assert_int_equal(json_string_length(json_object_get(w, "device")),
+        sizeof(f.seg->w.device));
+    assert_string_equal(json_string_value(json_object_get(w, "error")), "no model in /m?");
+    json_decref(r);
+    (void)close(fd);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -835,6 +862,7 @@ main(void)
         cmocka_unit_test(t_sharing),
         cmocka_unit_test(t_last_words),
         cmocka_unit_test(t_arguments),
+        cmocka_unit_test(t_foreign_text),
         cmocka_unit_test(t_page),
         cmocka_unit_test(t_places),
         cmocka_unit_test(t_one_line_at_a_time),
