@@ -195,17 +195,39 @@ gate_state_name(const struct gate *g)
     return g->paused ? "paused" : names[g->st];
 }
 
+/* While it drains or stops: until the open requests have ended, which a stop cuts
+ * short at its deadline, and when it stops, as long again as its worker took to get
+ * ready, for the next daemon's will. Who drains takes it back when he likes. */
+static uint32_t
+gate_drain_ms(const struct gate *g)
+{
+    const struct wrk *w = &g->wrk[0];
+    uint64_t ms = g->jnl.n_open == 0 ? 0 : drain_ms(&g->fair.drain, g->fair.cost_open,
+        g->now, GATE_RETRY_MAX_MS);
+
+    if (g->st == GATE_STOPPING) {
+        uint64_t left = g->stop_deadline > g->now ? (g->stop_deadline - g->now) / CLK_MS :
+            0;
+
+        ms = ms < left ? ms : left;
+        ms += w->t_ready > w->t_start ? (w->t_ready - w->t_start) / CLK_MS : 0;
+    }
+    return ms == 0 ? GATE_PAUSED_RETRY_MS : ms > GATE_RETRY_MAX_MS ? GATE_RETRY_MAX_MS :
+        (uint32_t)ms;
+}
+
 uint32_t
 gate_retry_ms(const struct gate *g)
 {
     const struct wrk *w = &g->wrk[0];
     int percent;
 
+    if (g->st != GATE_RUNNING)
+        return gate_drain_ms(g);
     if (w->st == WRK_READY && g->paused)
         return GATE_PAUSED_RETRY_MS;
     if (w->st == WRK_READY)
-        return drain_ms(&g->fair.drain, g->st == GATE_RUNNING ? fair_mean_cost(g) :
-            g->fair.cost_open, g->now, GATE_RETRY_MAX_MS);
+        return drain_ms(&g->fair.drain, fair_mean_cost(g), g->now, GATE_RETRY_MAX_MS);
     if (w->st != WRK_STARTING)
         return 1000;
     /* Loading goes on as it went so far. */
@@ -311,6 +333,7 @@ static void
 gate_end_all(struct gate *g, int code)
 {
     struct wrk *w = &g->wrk[0];
+    uint32_t retry_ms = code == FDP_E_DRAINING ? gate_retry_ms(g) : 0;
 
     w->sending = NULL;
     for (uint32_t i = 0; i < g->jnl.n_max; i++) {
@@ -318,7 +341,7 @@ gate_end_all(struct gate *g, int code)
 
         if (r->st != JNL_FREE)
             rly_end(g, r, r->st == JNL_ENDING && r->end_code != 0 ? r->end_code : code,
-                code == FDP_E_DRAINING ? 1000 : 0, 0, 0);
+                retry_ms, 0, 0);
     }
     ASSERT(w->credits_used == 0);
 }
@@ -328,10 +351,11 @@ gate_stop_now(struct gate *g, int exit_code)
 {
     int code = exit_code == 0 ? FDP_E_DRAINING : FDP_E_GPU_LOST;
 
+    g->st = GATE_STOPPING;
+    g->stop_deadline = g->now;
     gate_end_all(g, code);
     rly_flush(g);
     ses_goodbye(g, code);
-    g->st = GATE_STOPPING;
     g->stop_phase = 3;
     g->stop_exit = g->exit_code = exit_code;
     if (g->wrk[0].pid > 0 && !g->wrk[0].dead)

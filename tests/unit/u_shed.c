@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "daemon/common/clk.h"
 #include "tests/unit/gate_fixture.h"
 
 /* Full, at this rate: the hint is the time until a request ends. */
@@ -211,6 +212,58 @@ light_load_is_no_measure(void **state)
     fix_close(&f);
 }
 
+static void
+want_about(uint32_t ms, double want)
+{
+    if (ms < want * 0.8 || ms > want * 1.25)
+        fail_msg("%u ms instead of about %.0f", ms, want);
+}
+
+/* Refused while it drains: until the open requests have ended. While it stops: until
+ * then, or the deadline, and as long again as the worker took to get ready. */
+static void
+t_drain_hint(void **state)
+{
+    static const char *const sets[] = { "sched.max_concurrency=24", NULL };
+    struct fslow w = { .n = 0 };
+    struct fdp_error e;
+    struct fix f;
+    struct fcl c;
+    uint64_t tag = 1;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_step(&f, 3000);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (int i = 0; i < 600; i++) {
+        while (f.g->jnl.n_open < 24) {
+            fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 198 });
+            fix_step(&f, 0);
+        }
+        (void)fcl_errors(&c, 0);
+        fslow_work(&f, &w, 1000, 10);
+    }
+    gate_drain(f.g, 1);
+    fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
+    fix_step(&f, 0);
+    e = fcl_error(&c, tag++);
+    assert_int_equal(e.code, FDP_E_DRAINING);
+    want_about(e.retry_after_ms, (double)f.g->fair.cost_open); /* at 1000 a second */
+    gate_stop(f.g, f.now, 1000 * CLK_MS, 0);
+    fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
+    fix_step(&f, 0);
+    e = fcl_error(&c, tag++);
+    assert_int_equal(e.code, FDP_E_DRAINING);
+    want_about(e.retry_after_ms, 1000 + 3000);
+    gate_stop_now(f.g, 0);
+    e = fcl_error(&c, tag - 3);
+    assert_int_equal(e.code, FDP_E_DRAINING);
+    want_about(e.retry_after_ms, 3000);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -219,6 +272,7 @@ main(void)
         cmocka_unit_test(hints_of_other_limits),
         cmocka_unit_test(shed_what_would_expire),
         cmocka_unit_test(light_load_is_no_measure),
+        cmocka_unit_test(t_drain_hint),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
