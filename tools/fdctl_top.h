@@ -53,8 +53,8 @@ struct top_rates {
     double in, in_cached, out;   /* tokens; in: prompts, cached ones too */
     double steps, busy;          /* busy: share in which the model ran */
     double step_ns, gap_ns;      /* mean of a step */
-    double batch_seqs;           /* of the last step */
-    double batch_tokens, graph;  /* mean of a step; share replayed */
+    double batch_seqs, batch_tokens; /* means of a step */
+    double graph;                /* share of the steps that were replayed */
     double kv, hit;              /* blocks in use; found in the prefix cache */
     double done, errors, refused, cancelled, preempted, evicted;
     struct top_quant lat[TOP_L__N];

@@ -107,7 +107,7 @@ top_rates(const struct top_raw *old, const struct top_raw *now, struct top_rates
         ret->busy = 1; /* a step is counted when it ends */
     ret->step_ns = per(grew(a->model_ns, b->model_ns), steps);
     ret->gap_ns = per(grew(a->gap_ns, b->gap_ns), steps);
-    ret->batch_seqs = steps > 0 ? (double)b->batch_seqs : TOP_NONE;
+    ret->batch_seqs = per(grew(a->step_seqs, b->step_seqs), steps);
     ret->batch_tokens = per(grew(old->h[CNT_H_step_tokens].sum,
         now->h[CNT_H_step_tokens].sum), steps);
     n = grew(a->steps_graph, b->steps_graph);

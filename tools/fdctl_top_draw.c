@@ -233,7 +233,7 @@ step(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
     x = pair(c, y, x, x_end, TOP_VALUE, "gap",
         top_ns(t->has_rates ? t->r.gap_ns : TOP_NONE, v));
     return pair(c, y, x, x_end, TOP_VALUE, "batch",
-        top_count(t->has_rates ? t->r.batch_seqs : TOP_NONE, v));
+        top_rate(t->has_rates ? t->r.batch_seqs : TOP_NONE, v));
 }
 
 /* "errors 3 (0.5/s)" */

@@ -97,3 +97,4 @@ CNT_WORKER(gap_ns,            counter, "ns",        "device idle between two ste
 CNT_WORKER(log_dropped,       counter, "lines",     "log lines of the worker not shown (log.rate, or the reader of the log was slow)")
 CNT_WORKER(kv_block_tokens,   gauge,   "tokens",    "tokens of a KV block")
 CNT_WORKER(requests_broken,   counter, "requests",  "requests ended with ERROR, not for a cancel")
+CNT_WORKER(step_seqs,         counter, "sequences", "sum of the sequences of all steps")

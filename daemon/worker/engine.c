@@ -318,6 +318,7 @@ eng_count(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end
     cnt_set(&c->preemptions, e->sch->n_preempted);
     cnt_set(&c->batch_tokens, (uint64_t)rec->n_tok);
     cnt_set(&c->batch_seqs, (uint64_t)rec->n_row);
+    cnt_add(&c->step_seqs, (uint64_t)rec->n_row);
     cnt_set(&c->steps_graph, e->run->n_graph);
     cnt_set(&c->steps_eager, e->run->n_eager);
 }

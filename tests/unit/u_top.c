@@ -131,7 +131,8 @@ t_rates(void **state)
     b.w.kv_blocks_total = 120;
     b.w.steps_graph = 75;
     b.w.steps_eager = 25;
-    b.w.batch_seqs = 4;
+    b.w.step_seqs = 250;
+    b.w.batch_seqs = 40; /* the last step says nothing about the others */
     b.w.preemptions = 1;
     b.g.requests_done = 13;
     b.h[CNT_H_itl].bucket[0] = 99;
@@ -145,6 +146,7 @@ t_rates(void **state)
     NEAR(r.step_ns, 5e6);
     NEAR(r.gap_ns, 1e4);
     NEAR(r.batch_tokens, 4.6);
+    NEAR(r.batch_seqs, 2.5);
     NEAR(r.graph, 0.75);
     NEAR(r.hit, 0.25);
     NEAR(r.kv, 0.25);
