@@ -135,7 +135,7 @@ atk_admin_empty(struct attack *a)
     static const char *const lines[] = { "{\"cmd\":\"help\",\"\":1}\n",
         "{\"cmd\":\"status\",\"\":1}\n", "{\"cmd\":\"config\",\"\":1}\n",
         "{\"cmd\":\"status\",\" \":1}\n", "{\"cmd\":\"status\",\"\":{\"\":[]}}\n", "{\"\":\"\"}\n",
-        "\n", "{}\n" };
+        "{\"cmd\":\"\"}\n", "{}\n" };
 
     for (uint64_t i = 0; atk_left(a); i++)
         ask(a, lines[i % 8], strlen(lines[i % 8]));
