@@ -550,8 +550,8 @@ main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(all_errors_at_once), T(many_errors_are_bounded), T(units),
-        T(units_that_do_not_fit), T(folders), T(folders_that_are_wrong),
-        T(files_that_are_none),
+        T(units_that_do_not_fit), T(folders),
+        T(files_that_are_none), T(folders_that_are_wrong),
         T(where_files_are), T(lists_add_up), T(lists_have_a_limit),
         T(keys_of_json_values), T(names_stand_for_rows),
     };
