@@ -468,17 +468,14 @@ ctl_accept(struct gate *g, uint64_t now_ns)
 
     for (n = 0; n < CTL_ACCEPT_MAX; n++) {
         struct ucred cred;
-        socklen_t len = sizeof(cred);
-        int fd = accept4(g->rt.admin_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = lsn_accept(&g->lsn_admin, g->rt.admin_fd, "control", g->ofl, now_ns,
+            &cred);
 
         if (fd < 0)
-            break;
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0) {
-            (void)ofl_close(g->ofl, fd);
-            continue;
-        }
+            return n;
         (void)ctl_adopt(g, fd, cred.pid, cred.uid, cred.gid, now_ns);
     }
+    lsn_later(&g->lsn_admin, now_ns);
     return n;
 }
 
@@ -515,6 +512,8 @@ ctl_serve_reader(struct gate *g, uint64_t now_ns)
 void
 ctl_tick(struct gate *g, uint64_t now_ns)
 {
+    if (lsn_due(&g->lsn_admin, now_ns))
+        (void)ctl_accept(g, now_ns);
     ctl_ask_tick(g, now_ns);
     for (int i = 0; i < CTL_CONNS; i++) {
         struct ctl_conn *c = g->ctl.conns[i];

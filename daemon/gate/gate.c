@@ -627,6 +627,8 @@ gate_sleep_ms(const struct gate *g)
         return 2;
     if (g->st == GATE_STOPPING)
         return 10;
+    if (g->lsn.t_retry != 0 || g->lsn_admin.t_retry != 0)
+        return gate_next_ms(g, 10);
     if (g->n_hello != 0 || (g->fair.n_queued != 0 && !g->paused) || w->st == WRK_BACKOFF)
         return gate_next_ms(g, 20);
     if (w->st != WRK_READY)

@@ -25,6 +25,7 @@
 #include "daemon/gate/control.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
+#include "daemon/gate/listen.h"
 #include "daemon/gate/loopstat.h"
 #include "daemon/gate/names.h"
 #include "daemon/gate/reqlog.h"
@@ -71,6 +72,7 @@ struct gate {
     uint64_t next_ses_id;
     struct ses_q outq;        /* sessions with output in this round */
     struct region_late late;
+    struct lsn lsn, lsn_admin;
     struct ofl *ofl;          /* NULL in tests: its work is done at once */
 
     struct jnl jnl;

@@ -697,5 +697,6 @@ itk_poll(struct gate *g, struct ses *s, uint64_t now_ns)
     }
     /* After the copies: the client may use slots and arena again. */
     fdr_cons_release(&s->sq, n);
+    s->t_used = now_ns;
     return (int)n;
 }

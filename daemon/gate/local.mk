@@ -30,12 +30,16 @@ libfddgate_a_SOURCES = \
 	%D%/journal.h \
 	%D%/loopstat.c \
 	%D%/loopstat.h \
+	%D%/listen.c \
+	%D%/listen.h \
 	%D%/names.c \
 	%D%/names.h \
 	%D%/offloop.c \
 	%D%/offloop.h \
 	%D%/peer.c \
 	%D%/peer.h \
+	%D%/places.c \
+	%D%/places.h \
 	%D%/region.c \
 	%D%/region.h \
 	%D%/relay.c \

@@ -23,6 +23,7 @@
 #include "daemon/gate/conf.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/offloop.h"
+#include "daemon/gate/places.h"
 #include "libclient/fdwhere.h"
 
 #define MAIN_FDS 256u /* descriptors besides the sessions' */
@@ -199,18 +200,24 @@ main_check(struct par_set *ps)
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
+/* Descriptors for ipc.max_clients sessions; with fewer, for fewer sessions, so
+ * that some are left for administrators. */
 static void
-main_limits(const struct par *par)
+main_limits(struct gate *g)
 {
     struct rlimit rl;
-    rlim_t need = (rlim_t)par->ipc_max_clients * 2 + MAIN_FDS;
+    rlim_t need = ((rlim_t)g->par->ipc_max_clients + PLC_KEPT) * 2 + MAIN_FDS;
 
-    if (getrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur >= need)
+    if (getrlimit(RLIMIT_NOFILE, &rl) != 0)
         return;
-    rl.rlim_cur = rl.rlim_max < need ? rl.rlim_max : need;
-    if (setrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur < need)
-        log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
-            "LimitNOFILE", (unsigned long long)rl.rlim_cur, (unsigned long long)need);
+    if (rl.rlim_cur < need) {
+        rl.rlim_cur = rl.rlim_max < need ? rl.rlim_max : need;
+        if (setrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur < need)
+            log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
+                "LimitNOFILE", (unsigned long long)rl.rlim_cur, (unsigned long long)need);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur / 2 < g->max_ses + MAIN_FDS / 2)
+        g->max_ses = rl.rlim_cur > MAIN_FDS + 2 ? (uint32_t)(rl.rlim_cur - MAIN_FDS) / 2 : 1;
 }
 
 /* The kernel's table of descriptors grows with the first one that does not fit,
@@ -284,9 +291,9 @@ main_open(struct gate *g)
     }
     rc = main_signals(g);
     if (rc == 0)
-        rc = gate_watch(g, g->rt.listen_fd, EPOLLIN, GATE_EV_LISTEN, NULL);
+        rc = gate_watch(g, g->rt.listen_fd, LSN_EVENTS, GATE_EV_LISTEN, NULL);
     if (rc == 0)
-        rc = gate_watch(g, g->rt.admin_fd, EPOLLIN, GATE_EV_ADMIN, NULL);
+        rc = gate_watch(g, g->rt.admin_fd, LSN_EVENTS, GATE_EV_ADMIN, NULL);
     if (rc != 0) {
         log_error("gate: cannot watch the sockets: %s", strerror(-rc));
         return EX_OSERR;
@@ -353,7 +360,7 @@ main_run(struct gate *g)
         log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
     cnf_warn_names(g->ps, &say);
     main_tell(&say);
-    main_limits(g->par);
+    main_limits(g);
     main_grow_table(g->par, g->epfd);
     rc = main_open(g);
     if (rc == 0)

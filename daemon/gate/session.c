@@ -19,6 +19,7 @@
 #include "daemon/gate/intake.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/peer.h"
+#include "daemon/gate/places.h"
 #include "daemon/gate/relay.h"
 
 #define SES_ACCEPTS 64   /* connections per round */
@@ -172,22 +173,62 @@ ses_refuse(struct gate *g, int fd, int code, uint32_t retry_ms)
     return -EACCES;
 }
 
+/* The table is full for this user: the one that leaves makes room at once. */
 static int
-ses_admit(struct gate *g, struct usr *u, uid_t uid, int trusted, const char **ret_why)
+ses_make_room(struct gate *g, const struct usr *u, uint64_t now_ns)
 {
+    struct ses *s;
+    struct plc p;
+
+    plc_begin(&p, (uint32_t)u->n_ses, now_ns);
+    for (uint32_t i = 0; i < g->n_ses; i++) {
+        s = g->ses[i];
+        if (s->st != SES_DOOMED)
+            plc_look(&p, (int)i, &(struct plc_ses) { (uint32_t)s->usr->n_ses,
+                s->n_inflight, s->t_used });
+    }
+    if (p.at < 0)
+        return 0;
+    s = g->ses[p.at];
+    log_info("session: %llu (%s, pid %d, uid %u) is closed for user %u: "
+        "ipc.max_clients are open, %u of its user, idle for %llu s",
+        (unsigned long long)s->id, s->shown, (int)s->pid, (unsigned)s->uid,
+        (unsigned)u->key, p.best.sessions,
+        (unsigned long long)((now_ns - s->t_used) / CLK_S));
+    ses_kill(g, s, FDP_E_DISCONNECTED);
+    ses_reap(g, now_ns);
+    return 1;
+}
+
+static int
+ses_has_room(const struct gate *g, int is_kept)
+{
+    uint64_t max = (uint64_t)g->par->ipc_max_clients + (is_kept ? PLC_KEPT : 0);
+
+    return g->n_ses < g->max_ses && g->n_ses < max;
+}
+
+static int
+ses_admit(struct gate *g, struct usr *u, uid_t uid, int trusted, uint64_t now_ns,
+    const char **ret_why)
+{
+    int is_kept = trusted || uid == 0 || uid == geteuid();
+
     *ret_why = NULL;
     if (g->par->ipc_refuse_own_uid && uid == geteuid()) {
         *ret_why = "it runs as the daemon's own user (ipc.refuse_own_uid)";
         return FDP_E_PERM;
     }
-    if (g->n_ses >= g->max_ses || g->n_ses >= (uint64_t)g->par->ipc_max_clients) {
-        *ret_why = "ipc.max_clients sessions are open";
+    if (!trusted && u->n_ses >= (uint64_t)g->par->ipc_max_clients_per_user) {
+        *ret_why = "its user has ipc.max_clients_per_user sessions";
         return FDP_E_LIMIT;
     }
-    if (trusted)
-        return FDP_OK;
-    if (u->n_ses >= (uint64_t)g->par->ipc_max_clients_per_user) {
-        *ret_why = "its user has ipc.max_clients_per_user sessions";
+    if (!trusted && !usr_connect(g, u, now_ns)) {
+        *ret_why = "its user connects more often than ipc.connects_per_second";
+        return FDP_E_LIMIT;
+    }
+    if (!ses_has_room(g, is_kept) && !ses_make_room(g, u, now_ns)) {
+        *ret_why = "ipc.max_clients sessions are open, or as many as there are descriptors";
         return FDP_E_LIMIT;
     }
     return FDP_OK;
@@ -204,11 +245,7 @@ ses_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
 
     if (u == NULL)
         return ses_refuse(g, fd, FDP_E_OVERLOAD, ses_retry_ms(g));
-    code = ses_admit(g, u, uid, trusted, &why);
-    if (code == FDP_OK && !trusted && !usr_connect(g, u, now_ns)) {
-        why = "its user connects more often than ipc.connects_per_second";
-        code = FDP_E_LIMIT;
-    }
+    code = ses_admit(g, u, uid, trusted, now_ns, &why);
     if (code != FDP_OK) {
         log_debug("session: pid %d uid %u refused: %s", (int)pid, (unsigned)uid, why);
         return ses_refuse(g, fd, code, code == FDP_E_LIMIT ? ses_retry_ms(g) : 0);
@@ -225,7 +262,7 @@ ses_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     s->uid = uid;
     s->gid = gid;
     s->usr = u;
-    s->t_open = now_ns;
+    s->t_open = s->t_used = now_ns;
     TAILQ_INIT(&s->reqs);
     u->n_ses++;
     if (gate_watch(g, fd, EPOLLIN | EPOLLRDHUP, GATE_EV_SES, s) != 0) {
@@ -246,21 +283,13 @@ ses_accept(struct gate *g, uint64_t now_ns)
 
     for (n = 0; n < SES_ACCEPTS; n++) {
         struct ucred cred;
-        socklen_t len = sizeof(cred);
-        int fd = accept4(g->rt.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = lsn_accept(&g->lsn, g->rt.listen_fd, "session", g->ofl, now_ns, &cred);
 
-        if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-                log_warn("session: cannot accept: %s; raise LimitNOFILE or lower "
-                    "ipc.max_clients", strerror(errno));
-            break;
-        }
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0) {
-            (void)ofl_close(g->ofl, fd);
-            continue;
-        }
+        if (fd < 0)
+            return n;
         (void)ses_adopt(g, fd, cred.pid, cred.uid, cred.gid, now_ns);
     }
+    lsn_later(&g->lsn, now_ns);
     return n;
 }
 
@@ -549,11 +578,16 @@ ses_tick(struct gate *g, uint64_t now_ns)
     uint64_t limit = (uint64_t)g->par->ipc_handshake_timeout_ms * CLK_MS;
 
     region_late_tick(&g->late, now_ns, g->ofl);
+    if (lsn_due(&g->lsn, now_ns))
+        (void)ses_accept(g, now_ns);
     if (g->n_hello == 0 && g->n_holding == 0)
         return;
     for (uint32_t i = 0; i < g->n_ses; i++) {
         struct ses *s = g->ses[i];
 
+        /* After a stall of the loop the hello may be there, unread. */
+        if (s->st == SES_HELLO && now_ns - s->t_open >= limit)
+            ses_hello(g, s, now_ns);
         if (s->st == SES_HELLO && now_ns - s->t_open >= limit) {
             log_debug("session: pid %d did not finish its handshake", (int)s->pid);
             cnt_add(&g->cnt->sessions_refused, 1);

@@ -71,6 +71,7 @@ struct ses {
     uint64_t n_requests;
     struct jreq_q reqs;
     uint64_t t_open;
+    uint64_t t_used;         /* last request; if none, t_open */
     uint64_t t_err;          /* start of the error window */
     uint32_t n_err;          /* errors in it */
 };

@@ -62,7 +62,9 @@ PAR_STR(ipc, trusted_users, "", "", RELOAD | LIST,
     "User names or uids, comma separated, that may act for other users (request.user) "
     "and exceed the limits per client.")
 PAR_INT(ipc, max_clients, "", "sessions", 1, 256, 65536, RELOAD,
-    "Sessions at a time.")
+    "Sessions at a time; root, the daemon's own user and trusted users have 16 places more. "
+    "When they are taken, a new session of a user with fewer ones takes the place of the "
+    "one that has been idle longest, of the user with most.")
 PAR_INT(ipc, max_clients_per_user, "", "sessions", 1, 64, 65536, RELOAD,
     "Sessions of one user at a time.")
 PAR_INT(ipc, connects_per_second, "", "1/s", 1, 200, 1000000, RELOAD,

@@ -1,0 +1,37 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Accepting connections without spinning. A listening socket is watched
+ * edge-triggered: when no descriptor or memory is left, accept() fails, the
+ * connections wait in the backlog, and a timer tries again; a level-triggered
+ * one would be reported in each loop iteration. A caller that stops before
+ * -EAGAIN calls lsn_later(), for no event tells of what is still in the
+ * backlog.
+ */
+#ifndef FDD_DAEMON_GATE_LISTEN_H
+#define FDD_DAEMON_GATE_LISTEN_H
+
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+struct ofl;
+
+#define LSN_EVENTS (EPOLLIN | EPOLLET)
+#define LSN_RETRY_MS 100u
+
+struct lsn {
+    uint64_t t_retry;   /* try again then; 0: an event tells */
+    uint8_t is_short;   /* no descriptor or memory at the last try: logged once */
+};
+
+/* Accept one connection of fd: its descriptor, with who it is. -EAGAIN: none is
+ * there, or none can be taken now. what: of the log line. */
+int lsn_accept(struct lsn *l, int fd, const char *what, struct ofl *ofl, uint64_t now_ns,
+    struct ucred *ret);
+/* There may be more; lsn_due() says so at the next tick. */
+void lsn_later(struct lsn *l, uint64_t now_ns);
+/* Is it time to accept without an event? Then it is no longer. */
+int lsn_due(struct lsn *l, uint64_t now_ns);
+
+#endif

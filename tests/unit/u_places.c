@@ -1,0 +1,279 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Who gets a place among the sessions: a full table, idle sessions, root; no
+ * descriptors left; a hello that waited while the loop stood still. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/gate/places.h"
+#include "tests/unit/gate_fixture.h"
+
+#define N 8
+
+/* ---- the rule -------------------------------------------------------------- */
+
+static int
+pick(uint32_t mine, const struct plc_ses *s, int n)
+{
+    struct plc p;
+
+    plc_begin(&p, mine, 1000 * CLK_S);
+    for (int i = 0; i < n; i++)
+        plc_look(&p, i, &s[i]);
+    return p.at;
+}
+
+static void
+t_rule(void **state)
+{
+    const uint64_t now = 1000 * CLK_S, old = now - PLC_IDLE_S * CLK_S;
+    struct plc_ses s[4] = { { 2, 0, now }, { 3, 0, now - 1 }, { 3, 0, now - 2 },
+        { 9, 1, old } };
+
+    (void)state;
+    assert_int_equal(pick(0, s, 4), 2);     /* most sessions, longest idle */
+    assert_int_equal(pick(1, s, 4), 2);
+    assert_int_equal(pick(2, s, 4), -1);    /* would have more than they */
+    s[3].sessions = 2 + PLC_CROWD;
+    assert_int_equal(pick(2, s, 4), 3);     /* busy, of a crowd */
+    assert_int_equal(pick(1, s, 4), 2);     /* an idle one first */
+    s[0] = (struct plc_ses) { 1, 0, old + 1 };
+    assert_int_equal(pick(0, s, 1), -1);    /* its only one, used of late */
+    s[0].t_used = old;
+    assert_int_equal(pick(0, s, 1), 0);
+    assert_int_equal(pick(1, s, 1), -1);    /* not in turn */
+    s[0] = (struct plc_ses) { 20, 3, now };
+    s[1] = (struct plc_ses) { 20, 1, now };
+    assert_int_equal(pick(0, s, 2), 1);     /* fewest open requests */
+    assert_int_equal(pick(0, s, 0), -1);
+}
+
+/* ---- in the gate ----------------------------------------------------------- */
+
+static const char *const eight[] = { "ipc.max_clients=8", "ipc.max_clients_per_user=4",
+    "ipc.connects_per_second=1000", NULL };
+
+/* Uids 1000 and 1001 have four each, opened in turn, 1 s apart. */
+static void
+crowd(struct fix *f, struct fcl *c)
+{
+    fix_open(f, eight);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(fcl_open(f, &c[i], 1000 + (uid_t)i % 2, NULL), FDP_OK);
+        fix_step(f, 1000);
+    }
+}
+
+static void
+t_idle(void **state)
+{
+    struct fcl c[N], late[4], root;
+    struct frec rec;
+    struct fdp_req q;
+    struct fix f;
+
+    (void)state;
+    crowd(&f, c);
+    /* the oldest works on: answered by the gate, but a request */
+    fcl_req(&q, FDP_OP_PING, 1);
+    q.max_new = 0;
+    fcl_send(&c[0], &q, NULL, 0, 0);
+    fix_step(&f, 1000);
+    assert_true(fcl_recv(&c[0], &rec));
+    assert_int_equal(fcl_open(&f, &late[0], 1002, NULL), FDP_OK);
+    assert_int_equal(f.g->n_ses, N);
+    assert_int_equal(fcl_state(&c[0]), FDP_ST_RUN);
+    assert_int_equal(fcl_state(&c[1]), FDP_ST_GOODBYE);
+    assert_int_equal(fcl_reason(&c[1]), -FDP_E_DISCONNECTED);
+    /* 4 and 3 are left: 1000 loses one, then both one more */
+    assert_int_equal(fcl_open(&f, &late[1], 1002, NULL), FDP_OK);
+    assert_int_equal(fcl_state(&c[0]), FDP_ST_RUN);
+    assert_int_equal(fcl_state(&c[2]), FDP_ST_GOODBYE);
+    /* 3, 3, 2: no more for 1002 */
+    assert_int_equal(fcl_open(&f, &late[2], 1002, NULL), FDP_E_LIMIT);
+    assert_int_equal(fcl_open(&f, &late[2], 1000, NULL), FDP_E_LIMIT);
+    /* but for another, and for root without taking one */
+    assert_int_equal(fcl_open(&f, &late[2], 1003, NULL), FDP_OK);
+    assert_int_equal(f.g->n_ses, N);
+    assert_int_equal(fcl_open(&f, &root, 0, NULL), FDP_OK);
+    assert_int_equal(f.g->n_ses, N + 1);
+    for (int i = 0; i < N; i++)
+        fcl_close(&c[i]);
+    fix_close(&f);
+}
+
+/* With open requests they stay, and root gets in all the same. */
+static void
+t_busy(void **state)
+{
+    struct fcl c[N], late, root[PLC_KEPT + 1];
+    struct fix f;
+
+    (void)state;
+    crowd(&f, c);
+    for (int i = 0; i < N; i++)
+        fcl_submit(&c[i], 1, 2, 4);
+    fix_step(&f, 0);
+    assert_int_equal(fcl_open(&f, &late, 1002, NULL), FDP_E_LIMIT);
+    assert_int_equal(fcl_open(&f, &root[0], 0, NULL), FDP_OK);
+    assert_int_equal(f.g->n_ses, N + 1);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(fcl_state(&c[i]), FDP_ST_RUN);
+    fix_close(&f);
+}
+
+/* A connection that is refused for another reason takes no place. */
+static void
+t_refused(void **state)
+{
+    static const char *const sets[] = { "ipc.max_clients=2", "ipc.connects_per_second=1",
+        NULL };
+    struct fcl c[2], late;
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, sets);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(fcl_open(&f, &c[i], 1000, NULL), FDP_OK);
+    for (int i = 0; i < 3; i++) {
+        int sv[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
+        (void)ses_adopt(f.g, sv[0], 1, 1001, 1001, f.now);
+        (void)close(sv[1]);
+        fix_step(&f, 0);
+    }
+    assert_int_equal(f.g->n_ses, 1); /* one was closed for the first of them */
+    fix_step(&f, 0);
+    assert_int_equal(fcl_open(&f, &late, 1002, NULL), FDP_OK);
+    assert_int_equal(f.g->n_ses, 2);
+    assert_int_equal(fcl_open(&f, &late, 1001, NULL), FDP_E_LIMIT); /* too often */
+    assert_int_equal(f.g->n_ses, 2);
+    fix_close(&f);
+}
+
+/* ---- accept and hello ------------------------------------------------------ */
+
+/* One event, no more, while no descriptor is left; then the connection. */
+static void
+t_no_descriptor(void **state)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    socklen_t len = sizeof(sa);
+    struct rlimit rl, none;
+    struct fix f;
+    int l, c, events = 0;
+
+    (void)state;
+    fix_open(&f, NULL);
+    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    c = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
+    assert_int_equal(listen(l, 4), 0);
+    f.g->rt.listen_fd = l;
+    assert_int_equal(gate_watch(f.g, l, LSN_EVENTS, GATE_EV_LISTEN, NULL), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &rl), 0);
+    none = rl;
+    none.rlim_cur = (rlim_t)dup(c); /* the lowest free one */
+    assert_int_equal(close((int)none.rlim_cur), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(connect(c, (struct sockaddr *)&sa, len), 0);
+    for (int i = 0; i < 20; i++)
+        events += gate_events(f.g, 0) > 0;
+    assert_int_equal(events, 1);
+    assert_int_equal(f.g->n_ses, 0);
+    fix_step(&f, LSN_RETRY_MS + 10); /* tried, in vain */
+    assert_int_equal(f.g->n_ses, 0);
+    assert_int_not_equal(f.g->lsn.t_retry, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
+    fix_step(&f, LSN_RETRY_MS + 10);
+    assert_int_equal(f.g->n_ses, 1);
+    assert_int_equal(f.g->lsn.t_retry, 0);
+    (void)close(c);
+    fix_close(&f);
+}
+
+/* More connections than are accepted at once: no event tells of the rest. */
+static void
+t_backlog(void **state)
+{
+    static const char *const sets[] = { "ipc.connects_per_second=1000",
+        "ipc.max_clients_per_user=100", NULL };
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    socklen_t len = sizeof(sa);
+    struct fix f;
+    int l, c[80];
+
+    (void)state;
+    fix_open(&f, sets);
+    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
+    assert_int_equal(listen(l, 100), 0);
+    f.g->rt.listen_fd = l;
+    assert_int_equal(gate_watch(f.g, l, LSN_EVENTS, GATE_EV_LISTEN, NULL), 0);
+    for (int i = 0; i < 80; i++) {
+        c[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        assert_int_equal(connect(c[i], (struct sockaddr *)&sa, len), 0);
+    }
+    (void)gate_events(f.g, 0);
+    fix_step(&f, 10);
+    assert_int_equal(f.g->n_ses, 80);
+    for (int i = 0; i < 80; i++)
+        (void)close(c[i]);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* The loop stood still for longer than a handshake may take. */
+static void
+t_stall(void **state)
+{
+    struct fdp_welcome w;
+    struct fdp_hello h;
+    struct fix f;
+    int sv[2];
+
+    (void)state;
+    fix_open(&f, NULL);
+    fcl_hello(&h);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
+    assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+    assert_int_equal(send(sv[1], &h, sizeof(h), 0), sizeof(h));
+    f.now += 5 * CLK_S;
+    (void)gate_poll(f.g, f.now); /* timers come before sockets */
+    assert_int_equal(f.g->n_ses, 1);
+    assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
+    assert_int_equal(w.err, FDP_OK);
+    (void)close(sv[1]);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_rule),
+        cmocka_unit_test(t_idle),
+        cmocka_unit_test(t_busy),
+        cmocka_unit_test(t_refused),
+        cmocka_unit_test(t_no_descriptor),
+        cmocka_unit_test(t_backlog),
+        cmocka_unit_test(t_stall),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
