@@ -208,26 +208,35 @@ t_session(void **state)
     }
 }
 
+/* From one who is served, and from one who is refused. */
 static void
 t_admin(void **state)
 {
-    struct fix f;
-    char buf[256];
-    int sv[2];
-
     (void)state;
-    fix_open(&f, NULL);
-    f.g->ofl = ofl_new(64);
-    assert_non_null(f.g->ofl);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sv),
-        0);
-    assert_int_equal(ctl_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
-    assert_true(pass(sv[1], "x", 1, lingering()) > 0);
-    rounds(&f);
-    slept_elsewhere(&f);
-    assert_true(recv(sv[1], buf, sizeof(buf), MSG_DONTWAIT) <= 0 && errno == ECONNRESET);
-    (void)close(sv[1]);
-    fix_close(&f);
+    for (uid_t uid = 0; uid <= 1000; uid += 1000) {
+        uint64_t t;
+        struct fix f;
+        char buf[1024];
+        int sv[2], rc;
+
+        fix_open(&f, NULL);
+        f.g->ofl = ofl_new(64);
+        assert_non_null(f.g->ofl);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+            sv), 0);
+        assert_true(pass(sv[1], "x", 1, lingering()) > 0);
+        t = clk_now_ns();
+        rc = ctl_adopt(f.g, sv[0], 1, uid, uid + 54321, f.now);
+        assert_int_equal(rc != 0, uid != 0);
+        assert_true(clk_now_ns() - t < CALL_NS);
+        rounds(&f);
+        slept_elsewhere(&f);
+        while (recv(sv[1], buf, sizeof(buf), MSG_DONTWAIT) > 0)
+            continue;
+        assert_int_not_equal(errno, EAGAIN); /* closed */
+        (void)close(sv[1]);
+        fix_close(&f);
+    }
 }
 
 int
