@@ -37,8 +37,9 @@
 /* record types beyond FDP_T_* */
 enum lnk_type {
     LNK_T_SUBMIT = 64,  /* down: struct lnk_submit; any fdp_op with an answer */
-    LNK_T_BLOB = 65,    /* down: next len bytes of the submit's blob, in order,
-                           directly behind their LNK_T_SUBMIT */
+    LNK_T_BLOB = 65,    /* down: next len bytes of the submit's blob, in order; those
+                           of several requests may take turns. None follow a
+                           cancel */
     LNK_T_CANCEL = 66,  /* down: struct lnk_cancel */
     LNK_T_DRAIN = 67,   /* down: finish what runs, then exit 0 */
     LNK_T_RELOAD = 68,  /* down: parameters in lnk_seg.par changed */

@@ -17,8 +17,6 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
-#include "daemon/gate/gate.h"
-#include "daemon/gate/intake.h"
 
 /* ---- what only the system knows -------------------------------------------- */
 
@@ -125,22 +123,24 @@ cnf_load(struct par_set *ps, const struct par_src *src, struct par_say *say)
 
 /* One file or folder of the model cannot be used. */
 static void
-cnf_bad_model(const struct gate *g, struct par_say *say, const char *path, int error)
+cnf_bad_model(const struct par_set *ps, const struct rtd *rt, struct par_say *say,
+    const char *path, int error)
 {
     char fix[768], text[1536];
 
-    sup_fix_text(g, error == EACCES ? EX_NOPERM : EX_CONFIG, fix, sizeof(fix));
+    sup_fix_text(par_get(ps), rt, error == EACCES ? EX_NOPERM : EX_CONFIG, fix, sizeof(fix));
     if (fix[0] == '\0')
         (void)snprintf(fix, sizeof(fix), "a model folder holds config.json, tokenizer.json "
             "and *.safetensors; fetch what is missing, or correct model.path");
     (void)snprintf(text, sizeof(text), "model.path: %s: %s; fix: %s", path,
         error == ENOTDIR ? "not a folder" : strerror(error), fix);
-    par_say_about(say, g->ps, 1, text);
+    par_say_about(say, ps, 1, text);
 }
 
 /* Every *.safetensors can be read, and there is one. */
 static void
-cnf_check_weights(const struct gate *g, struct par_say *say, const char *dir)
+cnf_check_weights(const struct par_set *ps, const struct rtd *rt, struct par_say *say,
+    const char *dir)
 {
     char path[PAR_STR_BYTES + 300];
     DIR *d = opendir(dir);
@@ -148,7 +148,7 @@ cnf_check_weights(const struct gate *g, struct par_say *say, const char *dir)
     int n = 0;
 
     if (d == NULL) {
-        cnf_bad_model(g, say, dir, errno);
+        cnf_bad_model(ps, rt, say, dir, errno);
         return;
     }
     while ((e = readdir(d)) != NULL) {
@@ -159,16 +159,17 @@ cnf_check_weights(const struct gate *g, struct par_say *say, const char *dir)
         n++;
         (void)snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
         if (access(path, R_OK) != 0)
-            cnf_bad_model(g, say, path, errno);
+            cnf_bad_model(ps, rt, say, path, errno);
     }
     (void)closedir(d);
     (void)snprintf(path, sizeof(path), "%s/*.safetensors", dir);
     if (n == 0)
-        cnf_bad_model(g, say, path, ENOENT);
+        cnf_bad_model(ps, rt, say, path, ENOENT);
 }
 
 static void
-cnf_check_tokenizer(const struct gate *g, struct par_say *say, const char *dir)
+cnf_check_tokenizer(const struct par_set *ps, const struct rtd *rt, struct par_say *say,
+    const char *dir)
 {
     char path[PAR_STR_BYTES + 300], text[1536];
 
@@ -176,48 +177,99 @@ cnf_check_tokenizer(const struct gate *g, struct par_say *say, const char *dir)
     if (access(path, R_OK) == 0)
         return;
     if (errno != ENOENT) {
-        cnf_bad_model(g, say, path, errno);
+        cnf_bad_model(ps, rt, say, path, errno);
         return;
     }
-    (void)snprintf(text, sizeof(text), g->par->model_tokenizer[0] != '\0' ?
+    (void)snprintf(text, sizeof(text), par_get(ps)->model_tokenizer[0] != '\0' ?
         "model.tokenizer: %s is not there; fix: name the folder that has it, or remove "
         "model.tokenizer" : "model.path: %s is not there: requests by token ids only", path);
-    par_say_about(say, g->ps, g->par->model_tokenizer[0] != '\0', text);
+    par_say_about(say, ps, par_get(ps)->model_tokenizer[0] != '\0', text);
 }
 
 void
-cnf_check_model(const struct gate *g, struct par_say *say)
+cnf_check_model(const struct par_set *ps, const struct rtd *rt, struct par_say *say)
 {
-    const char *dir = g->par->model_path;
-    const char *tok = g->par->model_tokenizer;
+    const char *dir = par_get(ps)->model_path;
+    const char *tok = par_get(ps)->model_tokenizer;
     char path[PAR_STR_BYTES + 300], fix[768];
     struct stat st;
 
     if (strcmp(dir, "null") == 0)
         return;
     if (dir[0] == '\0') {
-        sup_fix_text(g, EX_CONFIG, fix, sizeof(fix));
+        sup_fix_text(par_get(ps), rt, EX_CONFIG, fix, sizeof(fix));
         par_say_error(say, "model.path is not set: no model to serve; fix: %s", fix);
         return;
     }
     if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || access(dir, R_OK | X_OK) != 0) {
         int error = stat(dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? EACCES : ENOTDIR;
 
-        cnf_bad_model(g, say, dir, error);
+        cnf_bad_model(ps, rt, say, dir, error);
         return;
     }
     (void)snprintf(path, sizeof(path), "%s/config.json", dir);
     if (access(path, R_OK) != 0)
-        cnf_bad_model(g, say, path, errno);
-    if (g->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY)
-        cnf_check_weights(g, say, dir);
-    cnf_check_tokenizer(g, say, tok[0] != '\0' ? tok : dir);
+        cnf_bad_model(ps, rt, say, path, errno);
+    if (par_get(ps)->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY)
+        cnf_check_weights(ps, rt, say, dir);
+    cnf_check_tokenizer(ps, rt, say, tok[0] != '\0' ? tok : dir);
+}
+
+/* ---- what follows the parameters ---------------------------------------------- */
+
+/* sched.user_weights, which was checked before it came into force. */
+static void
+cnf_set_weights(struct cnf *c)
+{
+    struct fair_weight list[FAIR_WEIGHTS];
+    char err[512];
+    uint32_t n = 0;
+
+    /* A user may have been removed from the system since. */
+    if (fair_parse_weights(par_get(c->ps)->sched_user_weights, list, &n, err,
+        sizeof(err)) != 0)
+        log_warn("config: %s; all users have weight 1", err);
+    fair_set_weights(c->fair, list, n);
+}
+
+void
+cnf_apply_users(struct cnf *c)
+{
+    const struct par *par = par_get(c->ps);
+    struct names_lists lists = {
+        .trusted = par->ipc_trusted_users,
+        .weights = par->sched_user_weights,
+        .group = par->ipc_group,
+        .admin_group = par->ipc_admin_group,
+    };
+
+    names_load(c->names, &lists);
+    cnf_set_weights(c);
+}
+
+void
+cnf_apply_log(const struct par *par)
+{
+    char bad[64];
+
+    (void)log_apply(par->log_level, par->log_levels, par->log_format, par->log_rate);
+    if (log_set_debug(par->log_debug, bad, sizeof(bad)) != 0)
+        log_warn("config: log.debug: unknown bit \"%s\"", bad);
+}
+
+void
+cnf_apply(struct cnf *c)
+{
+    cnf_apply_log(par_get(c->ps));
+    cnf_apply_users(c);
+    for (uint32_t i = 0; i < c->n_wrk; i++)
+        sup_reload(c->sup, &c->wrk[i]);
 }
 
 /* ---- reading it again --------------------------------------------------------- */
 
 struct cnf_reading {
-    const struct gate *g;
+    const struct cnf *c;
     const struct par_set *ps;  /* as read now */
     json_t *errors, *warnings, *changes, *waiting;
 };
@@ -248,7 +300,7 @@ cnf_on_change(struct cnf_reading *r, size_t i)
     struct par_row row;
 
     par_row(i, &row);
-    par_value(r->g->ps, i, old, sizeof(old), &from);
+    par_value(r->c->ps, i, old, sizeof(old), &from);
     par_value(r->ps, i, new, sizeof(new), &from);
     (void)snprintf(name, sizeof(name), "%s.%s", row.section, row.key);
     if (row.reload) {
@@ -266,28 +318,28 @@ cnf_on_change(struct cnf_reading *r, size_t i)
 }
 
 static int
-cnf_take_over(struct gate *g, struct par_set **ps, struct cnf_reading *r)
+cnf_take_over(struct cnf *c, struct par_set **ps, struct cnf_reading *r)
 {
     int changed = 0;
 
     r->ps = *ps;
     for (size_t i = 0; i < par_count(); i++)
-        if (par_differs(g->ps, *ps, i))
+        if (par_differs(c->ps, *ps, i))
             cnf_on_change(r, i);
-    changed = par_reload(g->ps, *ps);
-    (void)par_free(g->ps_file);
-    g->ps_file = *ps;
+    changed = par_reload(c->ps, *ps);
+    (void)par_free(c->ps_file);
+    c->ps_file = *ps;
     *ps = NULL;
-    gate_apply(g);
+    cnf_apply(c);
     log_info("config: read again, %d values changed, %zu wait for a restart", changed,
         json_array_size(r->waiting));
     return changed;
 }
 
 int
-cnf_reload(struct gate *g, json_t *ret)
+cnf_reload(struct cnf *c, json_t *ret)
 {
-    struct cnf_reading r = { g, NULL, json_array(), json_array(), json_array(),
+    struct cnf_reading r = { c, NULL, json_array(), json_array(), json_array(),
         json_array() };
     struct par_say say = { .text = NULL };
     struct par_set *ps = par_new();
@@ -295,8 +347,8 @@ cnf_reload(struct gate *g, json_t *ret)
     int rc = -ENOMEM, changed;
 
     if (ps != NULL)
-        rc = cnf_load(ps, &g->src, &say);
-    if (rc == 0 && par_reload_check(g->ps, ps, err, sizeof(err)) != 0) {
+        rc = cnf_load(ps, &c->src, &say);
+    if (rc == 0 && par_reload_check(c->ps, ps, err, sizeof(err)) != 0) {
         rc = -EINVAL;
         par_say_about(&say, ps, 1, err);
     }
@@ -304,7 +356,7 @@ cnf_reload(struct gate *g, json_t *ret)
         cnf_warn_names(ps, &say);
     cnf_tell(&r, &say);
     if (rc == 0) {
-        changed = cnf_take_over(g, &ps, &r);
+        changed = cnf_take_over(c, &ps, &r);
         if (ret != NULL)
             (void)json_object_update_new(ret, json_pack("{s:i, s:O, s:O, s:O}", "changed",
                 changed, "changes", r.changes, "waiting", r.waiting, "warnings",
@@ -323,17 +375,17 @@ cnf_reload(struct gate *g, json_t *ret)
 }
 
 int
-cnf_waits(const struct gate *g, size_t i)
+cnf_waits(const struct cnf *c, size_t i)
 {
     char now[PAR_STR_BYTES], file[PAR_STR_BYTES];
     enum par_origin from;
     struct par_row row;
 
     par_row(i, &row);
-    if (g->ps_file == NULL || row.reload)
+    if (c->ps_file == NULL || row.reload)
         return 0;
-    par_value(g->ps, i, now, sizeof(now), &from);
-    par_value(g->ps_file, i, file, sizeof(file), &from);
+    par_value(c->ps, i, now, sizeof(now), &from);
+    par_value(c->ps_file, i, file, sizeof(file), &from);
     return strcmp(now, file) != 0;
 }
 
@@ -348,40 +400,38 @@ cnf_is_auto(const char *value)
 
 /* What the gate itself made of it. */
 static void
-cnf_gate_value(const struct gate *g, const char *name, char *ret, size_t ret_bytes)
+cnf_gate_value(const struct cnf *c, const char *name, char *ret, size_t ret_bytes)
 {
-    uint64_t n = (uint64_t)g->par->sched_max_queued_tokens;
 
     ret[0] = '\0';
     if (strcmp(name, "daemon.runtime_dir") == 0)
-        (void)snprintf(ret, ret_bytes, "%s", g->rt.dir);
+        (void)snprintf(ret, ret_bytes, "%s", c->rt->dir);
     else if (strcmp(name, "ipc.socket") == 0)
-        (void)snprintf(ret, ret_bytes, "%s", g->rt.socket);
+        (void)snprintf(ret, ret_bytes, "%s", c->rt->socket);
     else if (strcmp(name, "ipc.admin_socket") == 0)
-        (void)snprintf(ret, ret_bytes, "%s", g->rt.admin_socket);
+        (void)snprintf(ret, ret_bytes, "%s", c->rt->admin_socket);
     else if (strcmp(name, "ipc.spin_us") == 0)
-        (void)snprintf(ret, ret_bytes, "%llu", (unsigned long long)(g->spin_ns / CLK_US));
+        (void)snprintf(ret, ret_bytes, "%llu", (unsigned long long)(c->spin_ns / CLK_US));
     else if (strcmp(name, "daemon.worker") == 0 &&
-        sup_find_worker(g, ret, ret_bytes) != 0)
+        sup_find_worker(par_get(c->ps), ret, ret_bytes) != 0)
         ret[0] = '\0';
-    else if (strcmp(name, "sched.max_queued_tokens") == 0 && n == 0)
-        (void)snprintf(ret, ret_bytes, "%llu",
-            (unsigned long long)g->jnl.n_max * ITK_TOKENS_EACH);
+    else if (strcmp(name, "sched.max_queued_tokens") == 0)
+        (void)snprintf(ret, ret_bytes, "%llu", (unsigned long long)adm_max_queued(c->adm));
 }
 
 /* What the worker says it made of it: lines of name=value. */
 static void
-cnf_worker_value(const struct gate *g, const char *name, char *ret, size_t ret_bytes)
+cnf_worker_value(const struct cnf *c, const char *name, char *ret, size_t ret_bytes)
 {
-    const struct wrk *w = &g->wrk[0];
+    const struct wrk *w = &c->wrk[0];
     const char *p, *end;
     size_t n = strlen(name);
 
     ret[0] = '\0';
-    if (w->st != WRK_READY || w->seg == NULL)
+    if (w->st != WRK_READY || w->link.seg == NULL)
         return;
-    p = w->seg->w.effective;
-    end = p + strnlen(p, sizeof(w->seg->w.effective));
+    p = w->link.seg->w.effective;
+    end = p + strnlen(p, sizeof(w->link.seg->w.effective));
     while (p < end) {
         const char *nl = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((nl != NULL ? nl : end) - p);
@@ -395,18 +445,18 @@ cnf_worker_value(const struct gate *g, const char *name, char *ret, size_t ret_b
 }
 
 void
-cnf_effective(const struct gate *g, size_t i, char *ret, size_t ret_bytes)
+cnf_effective(const struct cnf *c, size_t i, char *ret, size_t ret_bytes)
 {
     char value[PAR_STR_BYTES], name[128];
     enum par_origin from;
     struct par_row row;
 
     par_row(i, &row);
-    par_value(g->ps, i, value, sizeof(value), &from);
+    par_value(c->ps, i, value, sizeof(value), &from);
     (void)snprintf(name, sizeof(name), "%s.%s", row.section, row.key);
-    cnf_gate_value(g, name, ret, ret_bytes);
+    cnf_gate_value(c, name, ret, ret_bytes);
     if (ret[0] == '\0')
-        cnf_worker_value(g, name, ret, ret_bytes);
+        cnf_worker_value(c, name, ret, ret_bytes);
     if (strcmp(ret, value) == 0)
         ret[0] = '\0';
 }

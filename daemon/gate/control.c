@@ -29,7 +29,7 @@ ctl_close(struct gate *g, struct ctl_conn *c)
     ctl_ask_end(&g->ctl, c, g->wrk[0].admin_fd);
     g->ctl.conns[c->slot] = NULL;
     g->ctl.out_bytes -= c->n_out;
-    gate_unwatch(g, c->fd, c);
+    wch_del(&g->watch, c->fd, c);
     (void)ofl_close(g->ofl, c->fd);
     if (c->out_fd >= 0)
         (void)close(c->out_fd);
@@ -75,7 +75,6 @@ ctl_rewatch(struct gate *g, struct ctl_conn *c)
 {
     int idle = c->n_out == 0 && c->wait == CTL_WAIT_NONE && !c->bye;
     uint32_t want = 0;
-    struct epoll_event e;
 
     if (idle && c->line == 0 && !c->eof)
         want |= EPOLLIN;
@@ -86,9 +85,7 @@ ctl_rewatch(struct gate *g, struct ctl_conn *c)
     if (want == c->watched)
         return;
     c->watched = want;
-    e.events = want;
-    e.data.u64 = (uint64_t)(uintptr_t)c | GATE_EV_CTL;
-    (void)epoll_ctl(g->epfd, EPOLL_CTL_MOD, c->fd, &e);
+    wch_change(&g->watch, c->fd, want, WCH_CTL, c);
 }
 
 static void
@@ -170,7 +167,7 @@ ctl_reply(struct gate *g, struct ctl_conn *c, json_t *r, uint64_t now_ns)
     ASSERT(c->n_out == 0); /* nothing is answered while output waits */
     c->wait = CTL_WAIT_NONE;
     c->t_used = c->t_out = now_ns;
-    cnt_add(&g->cnt->admin_requests, 1);
+    cnt_add(&g->env.cnt->admin_requests, 1);
     if (text == NULL) {
         log_warn("control: no memory for a reply to pid %d", (int)c->pid);
         c->bye = 1;
@@ -341,7 +338,7 @@ ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns)
     while (w->admin_fd >= 0 && (rc = ctl_ask_read(&g->ctl, w->admin_fd, &c, &r)) > 0)
         ctl_answer(g, c, r, now_ns);
     if (w->admin_fd >= 0 && rc == 0)
-        (void)epoll_ctl(g->epfd, EPOLL_CTL_DEL, w->admin_fd, NULL);
+        wch_del(&g->watch, w->admin_fd, NULL);
 }
 
 void
@@ -353,7 +350,7 @@ ctl_worker_gone(struct gate *g)
     g->ctl.asking = NULL;
     if (c != NULL)
         ctl_answer(g, c, ctl_fail("fdctl status", "the worker ended before it answered"),
-            g->now);
+            g->env.now);
 }
 
 /* A question that takes too long, and the next. */
@@ -418,7 +415,7 @@ ctl_free_slot(const struct ctl *ctl, uid_t uid, int may_admin)
 static int
 ctl_may_admin(const struct gate *g, int fd, uid_t uid, gid_t gid)
 {
-    return uid == 0 || (uid == geteuid() && !g->par->ipc_refuse_own_uid) ||
+    return uid == 0 || (uid == geteuid() && !g->env.par->ipc_refuse_own_uid) ||
         rtd_peer_in_group(fd, gid, g->rt.admin_group);
 }
 
@@ -453,7 +450,7 @@ ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     c->may_admin = may_admin != 0;
     c->t_used = now_ns;
     c->watched = EPOLLIN;
-    if (gate_watch(g, fd, EPOLLIN, GATE_EV_CTL, c) != 0) {
+    if (wch_add(&g->watch, fd, EPOLLIN, WCH_CTL, c) != 0) {
         OBJ_FREE(c, CTL_CONN_MAGIC);
         return ctl_refuse(g, fd, NULL, -ENOMEM);
     }
@@ -468,7 +465,7 @@ ctl_accept(struct gate *g, uint64_t now_ns)
 
     for (n = 0; n < CTL_ACCEPT_MAX; n++) {
         struct ucred cred;
-        int fd = lsn_accept(&g->lsn_admin, g->rt.admin_fd, "control", g->ofl, now_ns,
+        int fd = lsn_accept(&g->lsn_admin, g->rt.admin_fd, "connection of the admin socket", g->ofl, now_ns,
             &cred);
 
         if (fd < 0)

@@ -16,7 +16,6 @@
 #include "daemon/common/version.h"
 #include "daemon/gate/gate.h"
 #include "daemon/gate/intake.h"
-#include "daemon/gate/relay.h"
 #include "libclient/fdname.h"
 
 #define INT(v) json_integer((json_int_t)(v))
@@ -53,21 +52,21 @@ static json_t *
 ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 {
     json_t *o = json_object();
-    const struct lnk_worker_state *ws = w->seg != NULL ? &w->seg->w : NULL;
+    const struct lnk_worker_state *ws = w->link.seg != NULL ? &w->link.seg->w : NULL;
 
     ctl_put(o, "phase", json_string(sup_phase_name(w)));
     ctl_put(o, "pid", INT(w->pid));
     ctl_put(o, "generation", INT(w->generation));
-    ctl_put(o, "uptime_ms", INT(w->seg != NULL ? (now_ns - w->t_start) / CLK_MS : 0));
+    ctl_put(o, "uptime_ms", INT(w->link.seg != NULL ? (now_ns - w->t_start) / CLK_MS : 0));
     ctl_put(o, "load_percent", INT(sup_load_percent(w)));
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
     ctl_put(o, "device", ctl_string(ws != NULL ? ws->device : "", sizeof(ws->device)));
     ctl_put(o, "device_uuid", ctl_string(ws != NULL ? ws->device_uuid : "",
         sizeof(ws->device_uuid)));
-    ctl_put(o, "credits", INT(w->ready.credits));
-    ctl_put(o, "credits_used", INT(w->credits_used));
-    ctl_put(o, "heartbeat_age_ms", INT(w->seg != NULL ?
+    ctl_put(o, "credits", INT(w->link.ready.credits));
+    ctl_put(o, "credits_used", INT(w->link.credits_used));
+    ctl_put(o, "heartbeat_age_ms", INT(w->link.seg != NULL ?
         (now_ns - w->hng.t_beat) / CLK_MS : 0));
     ctl_put(o, "starts", INT(w->n_starts));
     ctl_put(o, "deaths", INT(w->n_died));
@@ -84,7 +83,7 @@ static json_t *
 ctl_model(const struct gate *g)
 {
     const struct wrk *w = &g->wrk[0];
-    const struct fdp_info *i = &w->ready.info;
+    const struct fdp_info *i = &w->link.ready.info;
     json_t *o, *eos;
 
     if (w->st != WRK_READY)
@@ -94,12 +93,12 @@ ctl_model(const struct gate *g)
     for (uint32_t k = 0; k < i->n_eos && k < 8; k++)
         (void)json_array_append_new(eos, INT(i->eos_ids[k]));
     ctl_put(o, "name", ctl_string(i->model_name, sizeof(i->model_name)));
-    ctl_put(o, "path", ctl_string(g->par->model_path, sizeof(g->par->model_path)));
+    ctl_put(o, "path", ctl_string(g->env.par->model_path, sizeof(g->env.par->model_path)));
     ctl_put(o, "vocab", INT(i->vocab));
     ctl_put(o, "max_model_len", INT(i->max_model_len));
-    ctl_put(o, "model_len", INT(w->ready.model_len));
+    ctl_put(o, "model_len", INT(w->link.ready.model_len));
     ctl_put(o, "block_size", INT(i->block_size));
-    ctl_put(o, "max_logprobs", INT(itk_max_logprobs(g)));
+    ctl_put(o, "max_logprobs", INT(itk_max_logprobs(&g->itk)));
     ctl_put(o, "has_tokenizer", json_boolean(i->has_tokenizer));
     ctl_put(o, "bos_id", INT(i->bos_id));
     ctl_put(o, "eos_ids", eos);
@@ -125,28 +124,28 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "version", json_string(PACKAGE_VERSION));
     ctl_put(r, "commit", json_string(ver_commit()));
     ctl_put(r, "pid", INT(getpid()));
-    ctl_put(r, "boot_id", ctl_hex(g->boot_id, sizeof(g->boot_id)));
+    ctl_put(r, "boot_id", ctl_hex(g->env.boot_id, sizeof(g->env.boot_id)));
     ctl_put(r, "uptime_ms", INT((now_ns - g->t_boot) / CLK_MS));
-    ctl_put(r, "state", json_string(gate_state_name(g)));
-    ctl_put(r, "paused", json_boolean(g->paused));
+    ctl_put(r, "state", json_string(life_state_name(&g->life)));
+    ctl_put(r, "paused", json_boolean(g->env.paused));
     ctl_put(r, "instance", json_string(g->rt.instance));
     ctl_put(r, "runtime_dir", json_string(g->rt.dir));
     ctl_put(r, "socket", json_string(g->rt.socket));
     ctl_put(r, "socket_unit", ctl_socket_unit(g));
     ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
-    ctl_put(r, "sessions", INT(g->n_ses));
+    ctl_put(r, "sessions", INT(g->ses.n));
     ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "queued", (json_int_t)g->fair.n_queued,
         "queued_tokens", (json_int_t)g->fair.cost_queued,
         "drain_rate", (json_int_t)drain_rate(&g->fair.drain, now_ns),
-        "shed", (json_int_t)g->cnt->requests_shed,
+        "shed", (json_int_t)g->env.cnt->requests_shed,
         "running", (json_int_t)(g->jnl.n_open - g->fair.n_queued),
-        "total", (json_int_t)g->cnt->requests_total,
-        "done", (json_int_t)g->cnt->requests_done,
-        "error", (json_int_t)g->cnt->requests_error,
-        "refused", (json_int_t)g->cnt->requests_refused));
+        "total", (json_int_t)g->env.cnt->requests_total,
+        "done", (json_int_t)g->env.cnt->requests_done,
+        "error", (json_int_t)g->env.cnt->requests_error,
+        "refused", (json_int_t)g->env.cnt->requests_refused));
     workers = json_array();
-    for (uint32_t i = 0; i < g->n_wrk; i++)
+    for (uint32_t i = 0; i < GATE_GROUPS; i++)
         (void)json_array_append_new(workers, ctl_worker(&g->wrk[i], all, now_ns));
     ctl_put(r, "worker", ctl_worker(&g->wrk[0], all, now_ns));
     ctl_put(r, "workers", workers);
@@ -161,8 +160,8 @@ ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     json_t *r = ctl_ok();
     json_t *list;
 
-    (void)c, (void)rq;
-    gate_gauges(g, now_ns);
+    (void)c, (void)rq, (void)now_ns;
+    gate_gauges(g);
     list = json_array();
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *row = cnt_row(i);
@@ -213,7 +212,7 @@ ctl_do_trace_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 static json_t *
 ctl_request(const struct gate *g, const struct jreq *q, uint64_t now_ns)
 {
-    const struct ses *s = q->ses;
+    const struct client *s = q->cli;
     json_t *o = json_object();
     char user[64];
 
@@ -270,20 +269,20 @@ ctl_do_cancel(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     for (uint32_t i = 0; i < g->jnl.n_max; i++) {
         struct jreq *q = &g->jnl.pool[i];
 
-        if (q->st == JNL_FREE || q->ses == NULL)
+        if (q->st == JNL_FREE || q->cli == NULL)
             continue;
         if (id != NULL ? q->id != (uint64_t)json_integer_value(id) :
-            q->ses->id != (uint64_t)json_integer_value(session))
+            q->cli->id != (uint64_t)json_integer_value(session))
             continue;
-        rly_cancel(g, q, FDP_E_CANCELLED);
+        rq_cancel(&g->reqs, q, FDP_E_CANCELLED, 0);
         n++;
     }
     if (n == 0 && id != NULL)
         return ctl_fail("fdctl requests", "no open request has id %lld",
             (long long)json_integer_value(id));
     if (n == 0) {
-        for (uint32_t i = 0; i < g->n_ses; i++) {
-            if (g->ses[i]->id == (uint64_t)json_integer_value(session))
+        for (uint32_t i = 0; i < g->ses.n; i++) {
+            if (g->ses.v[i]->c.id == (uint64_t)json_integer_value(session))
                 goto found;
         }
         return ctl_fail("fdctl clients", "no session has number %lld",
@@ -303,12 +302,12 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
     (void)c, (void)rq;
     list = json_array();
-    for (uint32_t i = 0; i < g->n_ses; i++) {
-        const struct ses *s = g->ses[i];
+    for (uint32_t i = 0; i < g->ses.n; i++) {
+        const struct client *s = &g->ses.v[i]->c;
         json_t *o = json_object();
         char user[64];
 
-        if (s->st == SES_HELLO)
+        if (s->st == CLI_HELLO)
             continue;
         names_of(&g->names, s->uid, user, sizeof(user));
         ctl_put(o, "session", INT(s->id));
@@ -316,7 +315,7 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_put(o, "pid", INT(s->pid));
         ctl_put(o, "uid", INT(s->uid));
         ctl_put(o, "user", json_string(user));
-        ctl_put(o, "age_ms", INT((now_ns - s->t_open) / CLK_MS));
+        ctl_put(o, "age_ms", INT((now_ns - g->ses.v[i]->t_open) / CLK_MS));
         ctl_put(o, "inflight", INT(s->n_inflight));
         ctl_put(o, "requests_total", INT(s->n_requests));
         ctl_put(o, "weight", INT(s->usr->weight));
@@ -326,7 +325,7 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_put(o, "held_bytes", INT(s->held_bytes));
         ctl_put(o, "shared_bytes", INT((uint64_t)s->c2d.bytes + s->d2c.bytes));
         ctl_put(o, "trusted", json_boolean(s->trusted));
-        ctl_put(o, "state", json_string(s->st == SES_OPEN ? "open" : "closing"));
+        ctl_put(o, "state", json_string(s->st == CLI_OPEN ? "open" : "closing"));
         (void)json_array_append_new(list, o);
     }
     ctl_put(r, "clients", list);
@@ -369,9 +368,9 @@ ctl_drain_state(struct gate *g)
 {
     json_t *r = ctl_ok();
 
-    ctl_put(r, "state", json_string(g->st == GATE_RUNNING ? "running" : "draining"));
+    ctl_put(r, "state", json_string(g->env.st == GATE_RUNNING ? "running" : "draining"));
     ctl_put(r, "requests", INT(g->jnl.n_open));
-    ctl_put(r, "drained", json_boolean(g->st != GATE_RUNNING && g->jnl.n_open == 0));
+    ctl_put(r, "drained", json_boolean(g->env.st != GATE_RUNNING && g->jnl.n_open == 0));
     return r;
 }
 
@@ -381,7 +380,7 @@ ctl_timeout_ns(const struct gate *g, json_t *rq)
 {
     json_t *t = json_object_get(rq, "timeout_ms");
 
-    return (uint64_t)(t != NULL ? json_integer_value(t) : g->par->daemon_drain_timeout_ms) *
+    return (uint64_t)(t != NULL ? json_integer_value(t) : g->env.par->daemon_drain_timeout_ms) *
         CLK_MS;
 }
 
@@ -390,7 +389,7 @@ ctl_do_drain(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     int off = json_is_true(json_object_get(rq, "off"));
 
-    gate_drain(g, !off);
+    life_drain(&g->life, !off);
     if (!off && json_is_true(json_object_get(rq, "wait")) && g->jnl.n_open != 0 &&
         ctl_defer_drain(g, c, now_ns + ctl_timeout_ns(g, rq)) == 0)
         return NULL;
@@ -403,12 +402,12 @@ ctl_do_pause(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     json_t *r;
 
     (void)c, (void)now_ns;
-    if (gate_pause(g, !json_is_true(json_object_get(rq, "off"))) != 0)
-        return ctl_fail(g->st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
-            "the daemon is %s: what is queued must reach the worker", gate_state_name(g));
+    if (life_pause(&g->life, !json_is_true(json_object_get(rq, "off"))) != 0)
+        return ctl_fail(g->env.st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
+            "the daemon is %s: what is queued must reach the worker", life_state_name(&g->life));
     r = ctl_ok();
-    ctl_put(r, "paused", json_boolean(g->paused));
-    ctl_put(r, "state", json_string(gate_state_name(g)));
+    ctl_put(r, "paused", json_boolean(g->env.paused));
+    ctl_put(r, "state", json_string(life_state_name(&g->life)));
     ctl_put(r, "queued", INT(g->fair.n_queued));
     ctl_put(r, "running", INT(g->jnl.n_open - g->fair.n_queued));
     return r;
@@ -419,11 +418,11 @@ ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
 
-    (void)c;
+    (void)c, (void)now_ns;
     ctl_put(r, "pid", INT(getpid()));
     ctl_put(r, "requests", INT(g->jnl.n_open));
     ctl_put(r, "socket_unit", ctl_socket_unit(g));
-    gate_stop(g, now_ns, json_is_true(json_object_get(rq, "now")) ? 0 :
+    life_stop(&g->life, json_is_true(json_object_get(rq, "now")) ? 0 :
         ctl_timeout_ns(g, rq), 0);
     return r;
 }
@@ -447,12 +446,12 @@ ctl_debug_state(const struct gate *g)
 #include "daemon/tbl/log_topics.h"
 #undef LOG_TOPIC
     ctl_put(r, "level", json_string(log_level_name()));
-    ctl_put(r, "levels", json_string(g->par->log_levels));
+    ctl_put(r, "levels", json_string(g->env.par->log_levels));
     ctl_put(r, "topics", topics);
-    ctl_put(r, "format", json_string(par_log_format_words[g->par->log_format]));
-    ctl_put(r, "rate", INT(g->par->log_rate));
-    ctl_put(r, "requests", json_string(par_log_requests_words[g->par->log_requests]));
-    ctl_put(r, "dropped", INT(cnt_get(&g->cnt->log_dropped) +
+    ctl_put(r, "format", json_string(par_log_format_words[g->env.par->log_format]));
+    ctl_put(r, "rate", INT(g->env.par->log_rate));
+    ctl_put(r, "requests", json_string(par_log_requests_words[g->env.par->log_requests]));
+    ctl_put(r, "dropped", INT(cnt_get(&g->env.cnt->log_dropped) +
         cnt_get(&g->seg->w.log_dropped)));
     ctl_put(r, "bits", json_string(bits));
     ctl_put(r, "known", known);
@@ -476,15 +475,15 @@ ctl_debug_set(struct gate *g, const char *bits, const char *level, const char *t
     __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
     if (bad != 0)
         return ctl_unknown_bit(err);
-    if (level != NULL && par_set_text(g->ps, "log.level", level, PAR_FROM_RUNTIME, err,
+    if (level != NULL && par_set_text(g->cnf.ps, "log.level", level, PAR_FROM_RUNTIME, err,
         sizeof(err)) < 0)
         return ctl_fail("fdctl debug", "%s", err);
     if (topics != NULL)
-        (void)par_set_text(g->ps, "log.levels", levels, PAR_FROM_RUNTIME, err,
+        (void)par_set_text(g->cnf.ps, "log.levels", levels, PAR_FROM_RUNTIME, err,
             sizeof(err));
     if (bits != NULL)
-        (void)par_set_text(g->ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
-    gate_apply(g);
+        (void)par_set_text(g->cnf.ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
+    cnf_apply(&g->cnf);
     log_info("control: log level %s%s%s%s%s", log_level_name(),
         topics != NULL ? ", topics " : "", topics != NULL ? levels : "",
         bits != NULL ? ", debug bits " : "", bits != NULL ? now : "");
@@ -511,10 +510,10 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     }
     if (json_is_true(json_object_get(rq, "selfcheck"))) {
         gate_check(g);
-        cnt_add(&g->cnt->selfchecks, 1);
+        cnt_add(&g->env.cnt->selfchecks, 1);
         r = ctl_ok();
         ctl_put(r, "selfcheck", json_string("ok"));
-        ctl_put(r, "sessions", INT(g->n_ses));
+        ctl_put(r, "sessions", INT(g->ses.n));
         ctl_put(r, "requests", INT(g->jnl.n_open));
         return r;
     }
@@ -523,7 +522,7 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
             return ctl_fail("fdctl status", "no worker is running");
         r = ctl_ok();
         ctl_put(r, "killed", INT(w->pid));
-        sup_kill(g, w, "fdctl debug kill-worker");
+        sup_kill(w, "fdctl debug kill-worker");
         return r;
     }
     if (json_is_true(json_object_get(rq, "fail_device")))

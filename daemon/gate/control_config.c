@@ -22,9 +22,9 @@ ctl_waiting(const struct gate *g, size_t i)
     char value[PAR_STR_BYTES];
     enum par_origin from;
 
-    par_value(g->ps_file, i, value, sizeof(value), &from);
+    par_value(g->cnf.ps_file, i, value, sizeof(value), &from);
     return json_pack("{s:s, s:s, s:s}", "value", value, "origin", ctl_origins[from],
-        "where", par_where(g->ps_file, i));
+        "where", par_where(g->cnf.ps_file, i));
 }
 
 static json_t *
@@ -34,8 +34,8 @@ ctl_param(const struct gate *g, size_t i, const struct par_row *row)
     enum par_origin from;
     json_t *o = json_object();
 
-    par_value(g->ps, i, value, sizeof(value), &from);
-    cnf_effective(g, i, now, sizeof(now));
+    par_value(g->cnf.ps, i, value, sizeof(value), &from);
+    cnf_effective(&g->cnf, i, now, sizeof(now));
     (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
     ctl_put(o, "name", json_string(name));
     ctl_put(o, "value", ctl_string(value, sizeof(value)));
@@ -43,8 +43,8 @@ ctl_param(const struct gate *g, size_t i, const struct par_row *row)
     ctl_put(o, "auto", json_boolean(now[0] != '\0' && cnf_is_auto(value)));
     ctl_put(o, "default", json_string(row->def));
     ctl_put(o, "origin", json_string(ctl_origins[from]));
-    ctl_put(o, "where", ctl_string(par_where(g->ps, i), SIZE_MAX));
-    if (cnf_waits(g, i))
+    ctl_put(o, "where", ctl_string(par_where(g->cnf.ps, i), SIZE_MAX));
+    if (cnf_waits(&g->cnf, i))
         ctl_put(o, "waiting", ctl_waiting(g, i));
     ctl_put(o, "type", json_string(row->type));
     ctl_put(o, "list", json_boolean(row->list));
@@ -70,7 +70,7 @@ ctl_add_param(const struct gate *g, json_t *list, size_t i)
 json_t *
 ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    const struct par_set *ps = g->ps_file != NULL ? g->ps_file : g->ps; /* newest read */
+    const struct par_set *ps = g->cnf.ps_file != NULL ? g->cnf.ps_file : g->cnf.ps; /* newest read */
     const char *word = json_string_value(json_object_get(rq, "name"));
     size_t rows[PAR_NAME_ROWS], n = par_count();
     char err[768] = "";
@@ -90,7 +90,7 @@ ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     for (size_t i = 0; i < par_n_files(ps); i++)
         (void)json_array_append_new(files, ctl_string(par_file(ps, i), SIZE_MAX));
     r = ctl_ok();
-    ctl_put(r, "file", ctl_string(g->src.file, SIZE_MAX));
+    ctl_put(r, "file", ctl_string(g->cnf.src.file, SIZE_MAX));
     ctl_put(r, "files", files);
     ctl_put(r, "config", list);
     if (rc > 0)
@@ -149,12 +149,12 @@ ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     r = ctl_check_value(&row, value);
     if (r != NULL)
         return r;
-    rc = par_set_checked(g->ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
+    rc = par_set_checked(g->cnf.ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
     if (rc < 0)
         return ctl_fail(NULL, "%s", err);
-    gate_apply(g);
+    cnf_apply(&g->cnf);
     (void)snprintf(full, sizeof(full), "%s.%s", row.section, row.key);
-    par_value(g->ps, rows[0], text, sizeof(text), &from);
+    par_value(g->cnf.ps, rows[0], text, sizeof(text), &from);
     log_info("control: %s = %s", full, text);
     r = ctl_ok();
     ctl_put(r, "name", json_string(full));
@@ -172,7 +172,7 @@ ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     size_t i, at = 0;
 
     (void)c, (void)rq, (void)now_ns;
-    if (cnf_reload(g, answer) == 0)
+    if (cnf_reload(&g->cnf, answer) == 0)
         return answer;
     errors = json_object_get(answer, "errors");
     json_array_foreach(errors, i, e)

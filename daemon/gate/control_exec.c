@@ -132,7 +132,7 @@ json_t *
 ctl_forbidden(const struct gate *g, uid_t uid, const char *cmd, int perm)
 {
     int admin = perm == CTL_ADMIN || g->rt.group == (gid_t)-1;
-    const char *group = admin ? g->par->ipc_admin_group : g->par->ipc_group;
+    const char *group = admin ? g->env.par->ipc_admin_group : g->env.par->ipc_group;
     char user[NAMES_BYTES], fix[256], what[64];
 
     names_of(&g->names, uid, user, sizeof(user));

@@ -15,7 +15,6 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
-#include "daemon/gate/gate.h"
 
 #define USR_BURST 3u /* connects, times connects_per_second */
 
@@ -23,6 +22,7 @@ void
 fair_init(struct fair *f)
 {
     memset(f, 0, sizeof(*f));
+    f->credits = 1;
     for (int k = 0; k < FAIR_KINDS; k++)
         TAILQ_INIT(&f->round[k]);
 }
@@ -150,10 +150,8 @@ fair_weight_of(const struct fair *f, uint64_t key)
 }
 
 void
-fair_set_weights(struct gate *g, const struct fair_weight *list, uint32_t n)
+fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n)
 {
-    struct fair *f = &g->fair;
-
     ASSERT(n <= FAIR_WEIGHTS);
     if (n != 0)
         memcpy(f->weights, list, n * sizeof(*list));
@@ -181,9 +179,8 @@ usr_bucket(uint64_t key)
 }
 
 struct usr *
-usr_get(struct gate *g, uint64_t key, uint64_t now_ns)
+usr_get(struct fair *f, uint64_t key, uint64_t now_ns)
 {
-    struct fair *f = &g->fair;
     uint32_t b = usr_bucket(key);
     struct usr *u;
 
@@ -223,9 +220,9 @@ usr_refill(struct usr *u, uint64_t now_ns)
 }
 
 int
-usr_connect(struct gate *g, struct usr *u, uint64_t now_ns)
+usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns)
 {
-    uint64_t cost = CLK_S / (uint64_t)g->par->ipc_connects_per_second;
+    uint64_t cost = CLK_S / per_second;
 
     OBJ_CHECK(u, USR_MAGIC);
     usr_refill(u, now_ns);
@@ -235,11 +232,37 @@ usr_connect(struct gate *g, struct usr *u, uint64_t now_ns)
     return 1;
 }
 
-void
-usr_sweep(struct gate *g, uint64_t now_ns)
+/* Time pays for refusals. */
+static void
+usr_pay(struct usr *u, uint64_t now_ns)
 {
-    struct fair *f = &g->fair;
+    uint64_t dt = now_ns > u->t_refused ? now_ns - u->t_refused : 0;
 
+    u->refused_ns = u->refused_ns > dt ? u->refused_ns - dt : 0;
+    u->t_refused = now_ns;
+}
+
+void
+usr_refused(struct usr *u, uint32_t per_second, uint64_t now_ns)
+{
+    usr_pay(u, now_ns);
+    u->refused_ns += CLK_S / per_second;
+}
+
+uint32_t
+usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns)
+{
+    uint64_t most = CLK_S - CLK_S / per_second;
+
+    if (u->refused_ns <= most)
+        return 0;
+    usr_pay(u, now_ns);
+    return u->refused_ns <= most ? 0 : (uint32_t)((u->refused_ns - most) / CLK_MS) + 1;
+}
+
+void
+usr_sweep(struct fair *f, uint64_t now_ns)
+{
     for (uint32_t b = 0; b < USR_BUCKETS; b++) {
         struct usr **p = &f->hash[b];
 
@@ -247,8 +270,9 @@ usr_sweep(struct gate *g, uint64_t now_ns)
             struct usr *u = *p;
 
             usr_refill(u, now_ns);
-            if (u->n_ses == 0 && u->n_inflight == 0 &&
-                u->bucket_ns == USR_BURST * CLK_S) {
+            usr_pay(u, now_ns);
+            if (u->n_ses == 0 && u->n_inflight == 0 && u->n_jobs == 0 &&
+                u->bucket_ns == USR_BURST * CLK_S && u->refused_ns == 0) {
                 ASSERT(!u->counted && u->bytes == 0);
                 *p = u->hnext;
                 OBJ_FREE(u, USR_MAGIC);
@@ -306,7 +330,7 @@ fair_deadline(const struct jreq *r)
     return q == 0 || (t != 0 && t < q) ? t : q;
 }
 
-static void
+void
 fair_note_deadline(struct fair *f, const struct jreq *r)
 {
     uint64_t t = fair_deadline(r);
@@ -328,9 +352,8 @@ fair_enter(struct fair *f, struct lane *l, struct jreq *r)
 }
 
 void
-fair_push(struct gate *g, struct jreq *r)
+fair_push(struct fair *f, struct jreq *r)
 {
-    struct fair *f = &g->fair;
     struct lane *l = fair_lane(r);
     struct jreq *at;
 
@@ -355,9 +378,8 @@ fair_push(struct gate *g, struct jreq *r)
 }
 
 void
-fair_unpop(struct gate *g, struct jreq *r)
+fair_unpop(struct fair *f, struct jreq *r)
 {
-    struct fair *f = &g->fair;
     struct lane *l = fair_lane(r);
 
     OBJ_CHECK(r, JREQ_MAGIC);
@@ -372,9 +394,8 @@ fair_unpop(struct gate *g, struct jreq *r)
 }
 
 void
-fair_remove(struct gate *g, struct jreq *r)
+fair_remove(struct fair *f, struct jreq *r)
 {
-    struct fair *f = &g->fair;
     struct lane *l = fair_lane(r);
 
     OBJ_CHECK(r, JREQ_MAGIC);
@@ -396,37 +417,35 @@ fair_remove(struct gate *g, struct jreq *r)
 
 /* ---- whose turn ---------------------------------------------------------- */
 
-static uint32_t
-fair_credits(const struct wrk *w)
+void
+fair_grant(struct fair *f, uint32_t credits)
 {
-    return w->ready.credits != 0 ? w->ready.credits : 1;
+    f->credits = credits != 0 ? credits : 1;
 }
 
 static uint32_t
-fair_price(const struct wrk *w, const struct jreq *r)
+fair_price(const struct fair *f, const struct jreq *r)
 {
-    uint32_t credits = fair_credits(w);
-
     if (r->kind != FAIR_GEN)
         return 0;
-    return r->req.n < credits ? r->req.n : credits;
+    return r->req.n < f->credits ? r->req.n : f->credits;
 }
 
 uint32_t
-fair_cap(const struct gate *g, const struct wrk *w, const struct usr *u)
+fair_cap(const struct fair *f, const struct usr *u)
 {
-    uint64_t all = g->fair.weight_active + (u->counted ? 0 : u->weight);
+    uint64_t all = f->weight_active + (u->counted ? 0 : u->weight);
 
-    return (uint32_t)(((uint64_t)fair_credits(w) * u->weight + all - 1) / all) + 1;
+    return (uint32_t)(((uint64_t)f->credits * u->weight + all - 1) / all) + 1;
 }
 
 static int
-fair_below_cap(const struct gate *g, const struct wrk *w, const struct lane *l)
+fair_below_cap(const struct fair *f, const struct lane *l)
 {
     const struct usr *u = l->usr;
 
     return u->n_held == 0 ||
-        u->n_held + fair_price(w, TAILQ_FIRST(&l->q)) <= fair_cap(g, w, u);
+        u->n_held + fair_price(f, TAILQ_FIRST(&l->q)) <= fair_cap(f, u);
 }
 
 /* Turns that l must wait for until its first request is paid for. */
@@ -445,9 +464,9 @@ fair_turns(const struct lane *l)
  * are passed over; they keep their place and get nothing meanwhile. NULL: there
  * are no others. */
 static struct lane *
-fair_turn(struct gate *g, const struct wrk *w, enum fair_kind kind, int capped)
+fair_turn(struct fair *f, enum fair_kind kind, int capped)
 {
-    struct lane_q *round = &g->fair.round[kind];
+    struct lane_q *round = &f->round[kind];
     struct lane *head = TAILQ_FIRST(round), *best = NULL, *l, *next;
     int64_t turns = 0;
 
@@ -461,7 +480,7 @@ fair_turn(struct gate *g, const struct wrk *w, enum fair_kind kind, int capped)
     TAILQ_FOREACH(l, round, act) {
         int64_t k = fair_turns(l);
 
-        if ((best == NULL || k < turns) && (!capped || fair_below_cap(g, w, l))) {
+        if ((best == NULL || k < turns) && (!capped || fair_below_cap(f, l))) {
             best = l;
             turns = k;
             if (k == 0)
@@ -472,13 +491,13 @@ fair_turn(struct gate *g, const struct wrk *w, enum fair_kind kind, int capped)
         return NULL;
     if (turns != 0) {
         TAILQ_FOREACH(l, round, act) {
-            if (!capped || fair_below_cap(g, w, l))
+            if (!capped || fair_below_cap(f, l))
                 l->deficit += turns * fair_quantum(l->usr);
         }
     }
     for (l = head; l != best; l = next) {
         next = TAILQ_NEXT(l, act);
-        if (capped && !fair_below_cap(g, w, l))
+        if (capped && !fair_below_cap(f, l))
             continue;
         l->deficit += fair_quantum(l->usr);
         TAILQ_REMOVE(round, l, act);
@@ -488,82 +507,67 @@ fair_turn(struct gate *g, const struct wrk *w, enum fair_kind kind, int capped)
 }
 
 struct jreq *
-fair_pop(struct gate *g, const struct wrk *w, enum fair_kind kind)
+fair_pop(struct fair *f, enum fair_kind kind)
 {
     struct lane *l;
     struct jreq *r;
 
-    if (kind == FAIR_GEN ? w->credits_used >= fair_credits(w) :
-        g->fair.n_side >= FAIR_SIDE_MAX)
+    if (kind == FAIR_GEN ? f->credits_used >= f->credits :
+        f->n_side >= FAIR_SIDE_MAX)
         return NULL;
-    l = fair_turn(g, w, kind, kind == FAIR_GEN);
+    l = fair_turn(f, kind, kind == FAIR_GEN);
     if (l == NULL && kind == FAIR_GEN)
-        l = fair_turn(g, w, kind, 0);
+        l = fair_turn(f, kind, 0);
     if (l == NULL)
         return NULL;
     r = TAILQ_FIRST(&l->q);
-    if (kind == FAIR_GEN && w->credits_used + fair_price(w, r) > fair_credits(w))
+    if (kind == FAIR_GEN && f->credits_used + fair_price(f, r) > f->credits)
         return NULL; /* more samples than credits are free */
     l->deficit -= r->cost;
-    fair_remove(g, r);
+    fair_remove(f, r);
     return r;
 }
 
 /* ---- with the worker ----------------------------------------------------- */
 
 void
-fair_charge(struct gate *g, struct wrk *w, struct jreq *r)
+fair_charge(struct fair *f, struct jreq *r)
 {
     struct usr *u = r->usr;
 
     ASSERT(!r->charged);
     r->charged = 1;
-    r->price = fair_price(w, r);
-    w->credits_used += r->price;
+    r->price = fair_price(f, r);
+    f->credits_used += r->price;
     u->n_held += r->price;
     if (r->kind == FAIR_SIDE)
-        g->fair.n_side++;
-    fair_note(&g->fair, u);
-    if (r->kind == FAIR_GEN && fair_deadline(r) != 0) {
-        TAILQ_INSERT_TAIL(&w->startq, r, start);
-        r->in_startq = 1;
-        fair_note_deadline(&g->fair, r);
-    }
+        f->n_side++;
+    fair_note(f, u);
 }
 
 void
-fair_begun(struct wrk *w, struct jreq *r)
-{
-    if (r->in_startq)
-        TAILQ_REMOVE(&w->startq, r, start);
-    r->in_startq = 0;
-}
-
-void
-fair_return(struct gate *g, struct wrk *w, struct jreq *r)
+fair_return(struct fair *f, struct jreq *r)
 {
     struct usr *u = r->usr;
 
     if (!r->charged)
         return;
-    ASSERT(w->credits_used >= r->price && u->n_held >= r->price);
-    fair_begun(w, r);
+    ASSERT(f->credits_used >= r->price && u->n_held >= r->price);
     r->charged = 0;
-    w->credits_used -= r->price;
+    f->credits_used -= r->price;
     u->n_held -= r->price;
     if (r->kind == FAIR_SIDE)
-        g->fair.n_side--;
-    fair_note(&g->fair, u);
+        f->n_side--;
+    fair_note(f, u);
 }
 
 void
-fair_settle(struct gate *g, struct jreq *r)
+fair_settle(struct jreq *r)
 {
     struct lane *l = fair_lane(r);
     int64_t limit = FAIR_SETTLE_ROUNDS * fair_quantum(l->usr);
     int64_t rest;
 
-    (void)g;
     /* A user without a queue starts anew in any case. */
     if (!r->charged || r->kind != FAIR_GEN || !l->active)
         return;
@@ -575,11 +579,8 @@ fair_settle(struct gate *g, struct jreq *r)
 }
 
 void
-fair_drop(struct gate *g, struct jreq *r)
+fair_drop(struct fair *f, struct jreq *r)
 {
-    struct fair *f = &g->fair;
-
-    fair_return(g, &g->wrk[0], r);
     if (r->kind != FAIR_GEN)
         return;
     ASSERT(f->n_gen > 0 && f->cost_open >= r->cost);
@@ -588,9 +589,8 @@ fair_drop(struct gate *g, struct jreq *r)
 }
 
 uint64_t
-fair_ahead(const struct gate *g, const struct usr *u, int32_t priority)
+fair_ahead(const struct fair *f, const struct usr *u, int32_t priority)
 {
-    const struct fair *f = &g->fair;
     const struct lane *l = &u->lane[FAIR_GEN];
     uint64_t weights = f->weight_queued + (l->active ? 0 : u->weight);
     const struct jreq *r;
@@ -606,9 +606,9 @@ fair_ahead(const struct gate *g, const struct usr *u, int32_t priority)
 }
 
 uint64_t
-fair_mean_cost(const struct gate *g)
+fair_mean_cost(const struct fair *f)
 {
-    return g->fair.n_gen != 0 ? g->fair.cost_open / g->fair.n_gen : 0;
+    return f->n_gen != 0 ? f->cost_open / f->n_gen : 0;
 }
 
 /* ---- check --------------------------------------------------------------- */
@@ -633,9 +633,8 @@ fair_check_lane(const struct usr *u, int kind, uint32_t *n)
 }
 
 void
-fair_check(const struct gate *g)
+fair_check(const struct fair *f)
 {
-    const struct fair *f = &g->fair;
     uint32_t n_usr = 0, n_queued = 0, n_held = 0;
     uint64_t cost = 0, active = 0, queued = 0;
 
@@ -661,5 +660,5 @@ fair_check(const struct gate *g)
     ASSERT(n_queued == f->n_queued);
     ASSERT(cost == f->cost_queued && cost <= f->cost_open);
     ASSERT(active == f->weight_active && queued == f->weight_queued);
-    ASSERT(n_held == g->wrk[0].credits_used);
+    ASSERT(n_held == f->credits_used);
 }

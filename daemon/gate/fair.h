@@ -16,9 +16,10 @@
  * differs from its weight's share by at most its tokens per round and one
  * request. What a request turns out to have cost is settled when it ends.
  *
- * Credits. The worker's queue is first come, first served, so what waits
+ * Credits. A worker's queue is first come, first served, so what waits
  * there is beyond fairness; it grants as many credits as sequences fit its
- * batch, and a few more so that a free row never waits for the gate. A
+ * batch, and a few more so that a free row never waits for the gate. Here is
+ * the sum over all workers. A
  * request costs min(n, credits) of them from sending to its terminal record.
  * The request whose turn it is waits until enough of them are free, and those
  * behind it wait too: else one of many samples would never start.
@@ -41,10 +42,7 @@
 #include <sys/queue.h>
 
 #include "daemon/gate/drain.h"
-
-struct gate;
-struct jreq;
-struct wrk;
+#include "daemon/gate/journal.h"
 
 #define USR_MAGIC   0x55535231u
 #define USR_BUCKETS 1024u
@@ -54,8 +52,6 @@ struct wrk;
 #define FAIR_WEIGHTS 128u /* items of sched.user_weights; its text has 511 bytes */
 #define FAIR_SETTLE_ROUNDS 128 /* a settlement moves a user so far at most */
 #define FAIR_SIDE_MAX 64u /* requests of FAIR_SIDE with the worker */
-
-TAILQ_HEAD(jreq_q, jreq);
 
 enum fair_kind { FAIR_GEN = 0, FAIR_SIDE, FAIR_KINDS };
 
@@ -81,6 +77,11 @@ struct usr {
     uint64_t bytes;           /* requests and held records */
     uint64_t bucket_ns;       /* connects: 1e9 / connects_per_second each */
     uint64_t t_bucket;
+    uint64_t refused_ns;      /* refusals: 1e9 / the rate each, in arrears up to a second */
+    uint64_t t_refused;
+    uint64_t loop;            /* iteration that the next two are of */
+    uint32_t loop_bytes, loop_records;
+    uint32_t n_jobs;          /* requests whose items come in pieces */
     struct lane lane[FAIR_KINDS];
 };
 
@@ -92,6 +93,8 @@ struct fair {
     uint32_t n_usr;
     uint32_t n_queued;        /* requests, of both kinds */
     uint32_t n_side;          /* requests of FAIR_SIDE with the worker */
+    uint32_t credits;         /* granted by the workers that take requests, 1 at least */
+    uint32_t credits_used;
     int fcfs;                 /* priorities do not count */
     uint64_t cost_queued;     /* tokens of FAIR_GEN: accepted, not sent */
     uint64_t cost_open;       /* the same, and those with the worker */
@@ -114,42 +117,50 @@ void fair_fini(struct fair *f);
 int fair_parse_weights(const char *text, struct fair_weight *ret, uint32_t *ret_n,
     char *err, size_t err_bytes);
 /* The weights in force, for users that exist and that come. */
-void fair_set_weights(struct gate *g, const struct fair_weight *list, uint32_t n);
+void fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n);
 
 /* Find or make. NULL: no memory or too many users. */
-struct usr *usr_get(struct gate *g, uint64_t key, uint64_t now_ns);
-/* May this user connect now? Takes one token of its bucket. */
-int usr_connect(struct gate *g, struct usr *u, uint64_t now_ns);
+struct usr *usr_get(struct fair *f, uint64_t key, uint64_t now_ns);
+/* May this user connect now, at so many connects a second? Takes one token of its
+ * bucket. */
+int usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns);
+/* A request of u was refused. */
+void usr_refused(struct usr *u, uint32_t per_second, uint64_t now_ns);
+/* ms until u has made up for its refused requests, of which it has so many a second;
+ * 0: it has. */
+uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
 /* Forget users that nothing refers to. */
-void usr_sweep(struct gate *g, uint64_t now_ns);
+void usr_sweep(struct fair *f, uint64_t now_ns);
 
-void fair_push(struct gate *g, struct jreq *r);
+void fair_push(struct fair *f, struct jreq *r);
 /* Back to the front of its queue (it was taken and not sent). */
-void fair_unpop(struct gate *g, struct jreq *r);
-void fair_remove(struct gate *g, struct jreq *r);
+void fair_unpop(struct fair *f, struct jreq *r);
+void fair_remove(struct fair *f, struct jreq *r);
 /* The request of this kind that is due and has its credits, removed from its
  * queue. NULL: none, or it must wait. */
-struct jreq *fair_pop(struct gate *g, const struct wrk *w, enum fair_kind kind);
-/* It goes to the worker: take its credits. */
-void fair_charge(struct gate *g, struct wrk *w, struct jreq *r);
+struct jreq *fair_pop(struct fair *f, enum fair_kind kind);
+/* The workers grant so many credits now. */
+void fair_grant(struct fair *f, uint32_t credits);
+/* It goes to a worker: take its credits, r->price of them. */
+void fair_charge(struct fair *f, struct jreq *r);
 /* When a request that has not begun must end: the earlier of its deadlines. 0: never. */
 uint64_t fair_deadline(const struct jreq *r);
-/* It has begun there, or nobody cares: its deadlines are not looked at any more. */
-void fair_begun(struct wrk *w, struct jreq *r);
-/* It is no longer with the worker: give them back. Nothing if it has none. */
-void fair_return(struct gate *g, struct wrk *w, struct jreq *r);
+/* This one's deadline is to be kept, too. */
+void fair_note_deadline(struct fair *f, const struct jreq *r);
+/* It is no longer with a worker: give them back. Nothing if it has none. */
+void fair_return(struct fair *f, struct jreq *r);
 /* It ended with the worker: its user pays what it took, not what was thought. */
-void fair_settle(struct gate *g, struct jreq *r);
-/* It is over, and in no queue: credits and totals go. */
-void fair_drop(struct gate *g, struct jreq *r);
+void fair_settle(struct jreq *r);
+/* It is over, in no queue and without credits: its part of the totals goes. */
+void fair_drop(struct fair *f, struct jreq *r);
 /* Credits that u may hold while others wait. */
-uint32_t fair_cap(const struct gate *g, const struct wrk *w, const struct usr *u);
+uint32_t fair_cap(const struct fair *f, const struct usr *u);
 /* Tokens that the worker will do before a request of u with this priority
  * starts, if everybody's share goes on as it is. */
-uint64_t fair_ahead(const struct gate *g, const struct usr *u, int32_t priority);
+uint64_t fair_ahead(const struct fair *f, const struct usr *u, int32_t priority);
 /* Tokens of an open request, on average. */
-uint64_t fair_mean_cost(const struct gate *g);
+uint64_t fair_mean_cost(const struct fair *f);
 /* Counts agree with the lists; aborts when they do not. */
-void fair_check(const struct gate *g);
+void fair_check(const struct fair *f);
 
 #endif

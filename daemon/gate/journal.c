@@ -10,7 +10,8 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/fair.h"
 
 int
 jnl_init(struct jnl *j, uint32_t n_max)
@@ -51,9 +52,9 @@ jnl_fini(struct jnl *j)
 }
 
 static struct jreq **
-jnl_tag_at(const struct jnl *j, const struct ses *s, uint64_t tag)
+jnl_tag_at(const struct jnl *j, const struct client *c, uint64_t tag)
 {
-    uint64_t h = (tag ^ (s->id * 0xd6e8feb86659fd93ull)) * 0x9e3779b97f4a7c15ull;
+    uint64_t h = (tag ^ (c->id * 0xd6e8feb86659fd93ull)) * 0x9e3779b97f4a7c15ull;
 
     return &j->by_tag[(uint32_t)(h >> 32) & j->mask];
 }
@@ -65,10 +66,9 @@ jnl_bytes(const struct jreq *r)
 }
 
 struct jreq *
-jnl_add(struct gate *g, struct ses *s, struct usr *u, const struct fdp_req *req,
+jnl_add(struct jnl *j, struct client *c, struct usr *u, const struct fdp_req *req,
     unsigned char *blob, uint32_t blob_bytes, uint64_t now_ns)
 {
-    struct jnl *j = &g->jnl;
     struct jreq *r = TAILQ_FIRST(&j->free);
     struct jreq **at;
 
@@ -79,27 +79,27 @@ jnl_add(struct gate *g, struct ses *s, struct usr *u, const struct fdp_req *req,
     memset(r, 0, sizeof(*r));
     r->magic = JREQ_MAGIC;
     r->id = j->next_id++;
-    r->ses = s;
+    r->cli = c;
     r->usr = u;
     r->tag = req->tag;
     r->req = *req;
     r->blob = blob;
     r->blob_bytes = blob_bytes;
     r->t_submit = now_ns;
-    r->client_pid = s->pid;
-    memcpy(r->client, s->name, sizeof(r->client));
+    r->client_pid = c->pid;
+    memcpy(r->client, c->name, sizeof(r->client));
 
     /* Ids count up, so their low bits spread perfectly. */
     at = &j->by_id[(uint32_t)r->id & j->mask];
     r->id_next = *at;
     *at = r;
-    at = jnl_tag_at(j, s, r->tag);
+    at = jnl_tag_at(j, c, r->tag);
     r->tag_next = *at;
     *at = r;
-    TAILQ_INSERT_TAIL(&s->reqs, r, of_ses);
+    TAILQ_INSERT_TAIL(&c->reqs, r, of_ses);
 
-    s->n_inflight++;
-    s->n_requests++;
+    c->n_inflight++;
+    c->n_requests++;
     u->n_inflight++;
     u->bytes += jnl_bytes(r);
     j->bytes += jnl_bytes(r);
@@ -118,11 +118,11 @@ jnl_find(const struct jnl *j, uint64_t id)
 }
 
 struct jreq *
-jnl_find_tag(const struct jnl *j, const struct ses *s, uint64_t tag)
+jnl_find_tag(const struct jnl *j, const struct client *c, uint64_t tag)
 {
-    struct jreq *r = *jnl_tag_at(j, s, tag);
+    struct jreq *r = *jnl_tag_at(j, c, tag);
 
-    while (r != NULL && (r->ses != s || r->tag != tag))
+    while (r != NULL && (r->cli != c || r->tag != tag))
         r = r->tag_next;
     return r;
 }
@@ -140,43 +140,41 @@ jnl_unhash_id(struct jnl *j, struct jreq *r)
 }
 
 static void
-jnl_leave_session(struct jnl *j, struct jreq *r)
+jnl_leave_client(struct jnl *j, struct jreq *r)
 {
-    struct jreq **p = jnl_tag_at(j, r->ses, r->tag);
+    struct jreq **p = jnl_tag_at(j, r->cli, r->tag);
 
     while (*p != r) {
         ASSERT(*p != NULL);
         p = &(*p)->tag_next;
     }
     *p = r->tag_next;
-    TAILQ_REMOVE(&r->ses->reqs, r, of_ses);
-    ASSERT(r->ses->n_inflight > 0);
-    r->ses->n_inflight--;
-    r->ses = NULL;
+    TAILQ_REMOVE(&r->cli->reqs, r, of_ses);
+    ASSERT(r->cli->n_inflight > 0);
+    r->cli->n_inflight--;
+    r->cli = NULL;
 }
 
 void
-jnl_orphan(struct gate *g, struct jreq *r)
+jnl_orphan(struct jnl *j, struct jreq *r)
 {
     OBJ_CHECK(r, JREQ_MAGIC);
-    ASSERT(r->ses != NULL);
-    jnl_leave_session(&g->jnl, r);
-    TAILQ_INSERT_TAIL(&g->jnl.orphans, r, of_ses);
+    ASSERT(r->cli != NULL);
+    jnl_leave_client(j, r);
+    TAILQ_INSERT_TAIL(&j->orphans, r, of_ses);
 }
 
 void
-jnl_free(struct gate *g, struct jreq *r)
+jnl_free(struct jnl *j, struct jreq *r)
 {
-    struct jnl *j = &g->jnl;
     struct usr *u = r->usr;
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    ASSERT(r->st != JNL_FREE);
-    if (r->ses != NULL)
-        jnl_leave_session(j, r);
+    ASSERT(r->st != JNL_FREE && !r->charged);
+    if (r->cli != NULL)
+        jnl_leave_client(j, r);
     else
         TAILQ_REMOVE(&j->orphans, r, of_ses);
-    fair_drop(g, r);
     jnl_unhash_id(j, r);
     ASSERT(u->n_inflight > 0 && u->bytes >= jnl_bytes(r));
     ASSERT(j->n_open > 0 && j->bytes >= jnl_bytes(r));
@@ -202,35 +200,37 @@ jnl_state_name(int st)
 }
 
 static void
-jnl_check_list(const struct jnl *j, const struct jreq_q *q, const struct ses *s,
+jnl_check_list(const struct jnl *j, const struct jreq_q *q, const struct client *c,
     uint32_t *n, uint64_t *bytes)
 {
     const struct jreq *r;
 
     TAILQ_FOREACH(r, q, of_ses) {
         OBJ_CHECK(r, JREQ_MAGIC);
-        ASSERT(r->ses == s && r->st != JNL_FREE);
+        ASSERT(r->cli == c && r->st != JNL_FREE);
         ASSERT(jnl_find(j, r->id) == r);
-        ASSERT(s == NULL || jnl_find_tag(j, s, r->tag) == r);
+        ASSERT(c == NULL || jnl_find_tag(j, c, r->tag) == r);
         (*n)++;
         *bytes += jnl_bytes(r);
     }
 }
 
 void
-jnl_check(const struct gate *g)
+jnl_check_client(const struct jnl *j, const struct client *c, uint32_t *n,
+    uint64_t *bytes)
 {
-    const struct jnl *j = &g->jnl;
+    uint32_t before = *n;
+
+    jnl_check_list(j, &c->reqs, c, n, bytes);
+    ASSERT(*n - before == c->n_inflight);
+}
+
+void
+jnl_check(const struct jnl *j, uint32_t n, uint64_t bytes)
+{
     const struct jreq *r;
-    uint32_t n = 0, n_free = 0;
-    uint64_t bytes = 0;
+    uint32_t n_free = 0;
 
-    for (uint32_t i = 0; i < g->n_ses; i++) {
-        uint32_t before = n;
-
-        jnl_check_list(j, &g->ses[i]->reqs, g->ses[i], &n, &bytes);
-        ASSERT(n - before == g->ses[i]->n_inflight);
-    }
     jnl_check_list(j, &j->orphans, NULL, &n, &bytes);
     TAILQ_FOREACH(r, &j->free, link)
         n_free++;

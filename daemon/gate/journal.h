@@ -3,15 +3,15 @@
 /*
  * Accepted requests, from acceptance to their one terminal record: the
  * request as checked, its items, where it is, what it has been answered so
- * far. This is what survives a worker.
+ * far. This is what survives a worker. Here they are kept and found; what
+ * happens to them is request.h.
  *
  *   QUEUED   in its user's queue
- *   SENDING  taken from the queue, its items are going down (at most one
- *            per worker)
+ *   SENDING  taken from the queue, its items are going down a link
  *   RUNNING  with the worker
  *   ENDING   with the worker, cancel sent or about to be
  *
- * A terminal record frees the entry. ses is NULL when the client has gone;
+ * A terminal record frees the entry. cli is NULL when the client has gone;
  * such a request is ENDING and its output is dropped.
  */
 #ifndef FDD_DAEMON_GATE_JOURNAL_H
@@ -21,15 +21,16 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "daemon/gate/fair.h"
 #include "libclient/fdproto.h"
 
-struct gate;
-struct ses;
+struct client;
 struct usr;
+struct wlk;
 
 #define JREQ_MAGIC 0x4a524551u
 #define JREQ_FIN_MIXED 255u  /* samples ended differently */
+
+TAILQ_HEAD(jreq_q, jreq);
 
 enum jnl_st { JNL_FREE = 0, JNL_QUEUED, JNL_SENDING, JNL_RUNNING, JNL_ENDING };
 
@@ -38,15 +39,18 @@ struct jreq {
     uint8_t st;               /* enum jnl_st */
     uint8_t checked;          /* against the model's vocabulary and length */
     uint8_t in_cancelq;
-    uint8_t ended;            /* terminal came while its items still go down */
+    uint8_t in_sendq;
     uint64_t id;              /* never reused */
     struct jreq *id_next, *tag_next;
-    struct ses *ses;          /* NULL: client is gone */
+    struct client *cli;       /* NULL: it is gone */
     struct usr *usr;
     uint64_t tag;
     TAILQ_ENTRY(jreq) of_ses; /* the session's requests */
     TAILQ_ENTRY(jreq) link;   /* user's queue or the worker's cancel queue */
     TAILQ_ENTRY(jreq) start;  /* of those that the worker may not have begun */
+    TAILQ_ENTRY(jreq) send;   /* of those whose items go down */
+    struct wlk *with;         /* whose worker has it, while it is charged */
+    uint32_t sent;            /* bytes of blob */
     unsigned char *blob;      /* items, private copy */
     uint32_t blob_bytes;
     uint32_t cost;            /* tokens, for fairness */
@@ -86,18 +90,22 @@ struct jnl {
 int jnl_init(struct jnl *j, uint32_t n_max);
 void jnl_fini(struct jnl *j);
 
-/* Enter a request; blob passes to the journal. NULL: no entry is free, blob
- * stays the caller's. Queueing it is the caller's next step. */
-struct jreq *jnl_add(struct gate *g, struct ses *s, struct usr *u,
+/* Enter a request of c, charged to u; blob passes to the journal. NULL: no
+ * entry is free, blob stays the caller's. Queueing it is the caller's next step. */
+struct jreq *jnl_add(struct jnl *j, struct client *c, struct usr *u,
     const struct fdp_req *req, unsigned char *blob, uint32_t blob_bytes,
     uint64_t now_ns);
 struct jreq *jnl_find(const struct jnl *j, uint64_t id);
-struct jreq *jnl_find_tag(const struct jnl *j, const struct ses *s, uint64_t tag);
+struct jreq *jnl_find_tag(const struct jnl *j, const struct client *c, uint64_t tag);
 /* The client is gone: the tag means nothing any more. */
-void jnl_orphan(struct gate *g, struct jreq *r);
-/* After its terminal record; r must be in no queue. */
-void jnl_free(struct gate *g, struct jreq *r);
+void jnl_orphan(struct jnl *j, struct jreq *r);
+/* r must be in no queue and hold no credits. */
+void jnl_free(struct jnl *j, struct jreq *r);
 const char *jnl_state_name(int st);
-void jnl_check(const struct gate *g);
+/* The requests of one client agree with its count. Adds to *n and *bytes. */
+void jnl_check_client(const struct jnl *j, const struct client *c, uint32_t *n,
+    uint64_t *bytes);
+/* n and bytes: those of all clients. Aborts when anything disagrees. */
+void jnl_check(const struct jnl *j, uint32_t n, uint64_t bytes);
 
 #endif

@@ -2,6 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LIBRARIES += libfddgate.a
 libfddgate_a_SOURCES = \
+	%D%/admit.c \
+	%D%/admit.h \
+	%D%/check.c \
+	%D%/check.h \
+	%D%/client.c \
+	%D%/client.h \
+	%D%/dispatch.c \
+	%D%/dispatch.h \
+	%D%/life.c \
+	%D%/life.h \
+	%D%/request.c \
+	%D%/request.h \
+	%D%/watch.c \
+	%D%/watch.h \
+	%D%/wlink.c \
+	%D%/wlink.h \
+	%D%/env.h \
 	%D%/conf.c \
 	%D%/conf.h \
 	%D%/advice.c \
@@ -44,7 +61,6 @@ libfddgate_a_SOURCES = \
 	%D%/region.h \
 	%D%/relay.c \
 	%D%/relay.h \
-	%D%/relay_down.c \
 	%D%/reqlog.c \
 	%D%/reqlog.h \
 	%D%/runtime.c \

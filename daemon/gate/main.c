@@ -3,30 +3,21 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/panic.h"
 #include "daemon/common/version.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/gate.h"
-#include "daemon/gate/offloop.h"
-#include "daemon/gate/places.h"
 #include "libclient/fdwhere.h"
 
-#define MAIN_FDS 256u /* descriptors besides the sessions' */
 #define MAIN_CONF_DIR FDD_SYSCONFDIR "/fdd"
 #define MAIN_CONF MAIN_CONF_DIR "/fdd.ini"
 
@@ -186,187 +177,51 @@ static int
 main_check(struct par_set *ps)
 {
     struct par_say say = { .text = NULL };
-    struct gate *g = mem_aligned(128, sizeof(*g));
+    struct rtd rt;
 
-    if (g == NULL)
-        return EX_OSERR;
-    g->ps = ps;
-    g->par = par_get(ps);
+    rtd_init(&rt);
     cnf_warn_names(ps, &say);
-    cnf_check_model(g, &say);
+    cnf_check_model(ps, &rt, &say);
     par_say_end(&say);
     main_tell(&say);
-    free(g);
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
-/* Descriptors for ipc.max_clients sessions; with fewer, for fewer sessions, so
- * that some are left for administrators. */
-static void
-main_limits(struct gate *g)
-{
-    struct rlimit rl;
-    rlim_t need = ((rlim_t)g->par->ipc_max_clients + PLC_KEPT) * 2 + MAIN_FDS;
-
-    if (getrlimit(RLIMIT_NOFILE, &rl) != 0)
-        return;
-    if (rl.rlim_cur < need) {
-        rl.rlim_cur = rl.rlim_max < need ? rl.rlim_max : need;
-        if (setrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur < need)
-            log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
-                "LimitNOFILE", (unsigned long long)rl.rlim_cur, (unsigned long long)need);
-    }
-    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur / 2 < g->max_ses + MAIN_FDS / 2)
-        g->max_ses = rl.rlim_cur > MAIN_FDS + 2 ? (uint32_t)(rl.rlim_cur - MAIN_FDS) / 2 : 1;
-}
-
-/* The kernel's table of descriptors grows with the first one that does not fit,
- * and that call waits for all CPUs where a process has threads: it grows here
- * for all that there will be, and not under accept4(). */
-static void
-main_grow_table(const struct par *par, int any_fd)
-{
-    struct rlimit rl;
-    rlim_t n = ((rlim_t)par->ipc_max_clients * 2 + MAIN_FDS) * 2;
-    int fd;
-
-    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < n)
-        n = rl.rlim_cur;
-    fd = fcntl(any_fd, F_DUPFD_CLOEXEC, (int)n - 1);
-    if (fd >= 0)
-        (void)close(fd);
-}
-
 static int
-main_signals(struct gate *g)
+main_serve(struct par_set *ps, const struct gate_opts *o)
 {
-    sigset_t set;
+    struct par_say say = { .text = NULL };
 
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGHUP);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
-        return -errno;
-    g->sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (g->sigfd < 0)
-        return -errno;
-    return gate_watch(g, g->sigfd, EPOLLIN, GATE_EV_SIGNAL, NULL);
+    cnf_apply_log(par_get(ps));
+    cnf_warn_names(ps, &say);
+    main_tell(&say);
+    return gate_serve(ps, o);
 }
 
-/* Everything before the first client. 0 or an exit code. */
+/* The daemon, or its check; the exit code. */
 static int
-main_open(struct gate *g)
-{
-    char err[RTD_ERR_BYTES] = "";
-    int rc;
-
-    rtd_groups(&g->rt, g->par);
-    rc = rtd_open_dir(&g->rt, g->par, err, sizeof(err));
-    if (rc == 0) {
-        g->crash_fd = crs_open(g->rt.dir, &g->before);
-        if (g->before.program[0] != '\0')
-            log_warn("gate: the daemon before did not end well: %s (pid %lld): %s; fdctl "
-                "status tells more", g->before.program, (long long)g->before.pid,
-                g->before.how);
-    }
-    if (rc == 0)
-        rc = rtd_open_sockets(&g->rt, g->par, err, sizeof(err));
-    if (rc != 0) {
-        log_error("gate: %s", err);
-        return rc;
-    }
-    rc = gate_open(g);
-    if (rc != 0) {
-        log_error("gate: cannot make the statistics and trace segments: %s",
-            strerror(-rc));
-        return EX_OSERR;
-    }
-    /* Each session has a socket to close and two regions to empty. */
-    g->ofl = ofl_new((uint32_t)g->par->ipc_max_clients * 4 + MAIN_FDS);
-    if (g->ofl == NULL) {
-        log_error("gate: no thread for closing sockets");
-        return EX_OSERR;
-    }
-    rc = main_signals(g);
-    if (rc == 0)
-        rc = gate_watch(g, g->rt.listen_fd, LSN_EVENTS, GATE_EV_LISTEN, NULL);
-    if (rc == 0)
-        rc = gate_watch(g, g->rt.admin_fd, LSN_EVENTS, GATE_EV_ADMIN, NULL);
-    if (rc != 0) {
-        log_error("gate: cannot watch the sockets: %s", strerror(-rc));
-        return EX_OSERR;
-    }
-    log_info("gate: fdd %s, pid %d, clients at %s", ver_text(), (int)getpid(),
-        g->rt.socket);
-    rc = sup_start(g, &g->wrk[0], clk_now_ns());
-    if (rc != 0) {
-        log_error("supervise: %s%s%s", g->wrk[0].error,
-            g->wrk[0].fix[0] != '\0' ? "; fix: " : "", g->wrk[0].fix);
-        return rc == -ENOENT || rc == -EACCES ? EX_CONFIG : EX_OSERR;
-    }
-    return 0;
-}
-
-/* A gate with the parameters; NULL: *ret_rc is the exit code. */
-static struct gate *
-main_gate(struct args *a, int *ret_rc)
+main_run(struct args *a)
 {
     struct par_set *ps = par_new();
     struct par_src src;
-    struct gate *g = NULL;
-    int rc;
+    struct gate_opts o = { .src = &src };
+    int rc, checked;
 
-    *ret_rc = EX_OSERR;
     if (ps == NULL) {
         log_error("gate: no memory");
-        return NULL;
+        return EX_OSERR;
     }
-    *ret_rc = main_instance(a);
-    if (*ret_rc == 0) {
-        *ret_rc = main_config(ps, a, &src);
-        rc = a->check ? main_check(ps) : 0;
-        *ret_rc = *ret_rc != 0 ? *ret_rc : rc;
+    rc = main_instance(a);
+    if (rc == 0) {
+        rc = main_config(ps, a, &src);
+        checked = a->check ? main_check(ps) : 0;
+        rc = rc != 0 ? rc : checked;
     }
-    if (*ret_rc != 0 || a->check) {
-        (void)par_free(ps);
-        return NULL;
-    }
-    g = gate_new(ps, clk_now_ns());
-    if (g == NULL) {
-        log_error("gate: no memory for sched.max_concurrency requests");
-        *ret_rc = EX_OSERR;
-        return NULL;
-    }
-    g->src = src;
-    g->rt.is_named = a->is_named;
-    if (a->instance != NULL)
-        (void)snprintf(g->rt.instance, sizeof(g->rt.instance), "%s", a->instance);
-    return g;
-}
-
-/* All of it; the exit code. */
-static int
-main_run(struct gate *g)
-{
-    struct par_say say = { .text = NULL };
-    int rc;
-
-    (void)log_apply(g->par->log_level, g->par->log_levels, g->par->log_format,
-        g->par->log_rate);
-    (void)log_set_debug(g->par->log_debug, NULL, 0);
-    if (log_start(NULL) != 0)
-        log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
-    cnf_warn_names(g->ps, &say);
-    main_tell(&say);
-    main_limits(g);
-    main_grow_table(g->par, g->epfd);
-    rc = main_open(g);
-    if (rc == 0)
-        rc = gate_run(g);
-    log_info("gate: ends with exit code %d", rc);
-    crs_close(g->rt.dir, g->crash_fd, rc != 0 ? &g->wrk[0].crash : NULL);
+    o.instance = a->instance;
+    o.is_named = a->is_named;
+    if (rc == 0 && !a->check)
+        return main_serve(ps, &o);
+    (void)par_free(ps);
     return rc;
 }
 
@@ -374,7 +229,6 @@ int
 main(int argc, char **argv)
 {
     struct args a = { .conf = NULL };
-    struct gate *g = NULL;
     int rc;
 
     log_init("fdd", NULL);
@@ -386,10 +240,7 @@ main(int argc, char **argv)
     }
     rc = main_args(argc, argv, &a);
     if (rc < 0)
-        g = main_gate(&a, &rc);
-    if (g != NULL)
-        rc = main_run(g);
-    (void)gate_free(g);
+        rc = main_run(&a);
     free(a.sets);
     return rc;
 }

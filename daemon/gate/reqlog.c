@@ -9,7 +9,7 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/fair.h"
 #include "libclient/fdname.h"
 
 #define RQL_FIELDS 24
@@ -41,12 +41,12 @@ rql_put(struct rql_line *l, struct log_field f)
 
 /* Of which user; a delegated one is a number. */
 static void
-rql_user(const struct gate *g, struct rql_line *l, uint64_t key, int delegated)
+rql_user(const struct rql *q, struct rql_line *l, uint64_t key, int delegated)
 {
     if (delegated)
         (void)snprintf(l->user, sizeof(l->user), "%llu", (unsigned long long)key);
     else
-        names_of(&g->names, (uid_t)key, l->user, sizeof(l->user));
+        names_of(q->names, (uid_t)key, l->user, sizeof(l->user));
     rql_put(l, LOG_S("user", l->user));
 }
 
@@ -63,13 +63,13 @@ rql_since(uint64_t t, uint64_t from)
 }
 
 static void
-rql_times(const struct gate *g, const struct jreq *r, const struct fdp_done *d,
+rql_times(const struct rql *q, const struct jreq *r, const struct fdp_done *d,
     struct rql_times *ret)
 {
     /* The worker's clock is ours; without its numbers, what was seen here. */
     uint64_t start = d != NULL && d->t_start != 0 ? d->t_start : r->t_sent;
     uint64_t first = d != NULL && d->t_first != 0 ? d->t_first : r->t_first;
-    uint64_t end = d != NULL && d->t_end > r->t_submit ? d->t_end : g->now;
+    uint64_t end = d != NULL && d->t_end > r->t_submit ? d->t_end : q->env->now;
 
     memset(ret, 0, sizeof(*ret));
     ret->total = rql_since(end, r->t_submit);
@@ -84,10 +84,10 @@ rql_times(const struct gate *g, const struct jreq *r, const struct fdp_done *d,
 }
 
 static void
-rql_who(struct gate *g, const struct jreq *r, struct rql_line *l)
+rql_who(const struct rql *q, const struct jreq *r, struct rql_line *l)
 {
     rql_put(l, LOG_I("id", r->id));
-    rql_user(g, l, r->usr->key, r->req.user != 0);
+    rql_user(q, l, r->usr->key, r->req.user != 0);
     rql_put(l, LOG_S("client", r->client));
     rql_put(l, LOG_I("client_pid", r->client_pid));
     rql_put(l, LOG_S("op", fdn_op_name(r->req.op)));
@@ -105,19 +105,19 @@ rql_tokens(const struct jreq *r, const struct fdp_done *d, struct rql_line *l)
 }
 
 static void
-rql_slow(struct gate *g, const struct jreq *r, const struct fdp_done *d,
+rql_slow(const struct rql *q, const struct jreq *r, const struct fdp_done *d,
     const struct rql_times *t)
 {
-    uint64_t total = (uint64_t)g->par->log_slow_request_ms * CLK_MS;
-    uint64_t first = (uint64_t)g->par->log_slow_first_token_ms * CLK_MS;
+    uint64_t total = (uint64_t)q->env->par->log_slow_request_ms * CLK_MS;
+    uint64_t first = (uint64_t)q->env->par->log_slow_first_token_ms * CLK_MS;
     uint32_t each = r->n_out / (r->req.n != 0 ? r->req.n : 1);
     struct rql_line l = { .n = 0 };
 
     if ((total == 0 || t->total < total) &&
         (first == 0 || (t->first != 0 ? t->first : t->total) < first))
         return;
-    cnt_add(&g->cnt->requests_slow, 1);
-    rql_who(g, r, &l);
+    cnt_add(&q->env->cnt->requests_slow, 1);
+    rql_who(q, r, &l);
     rql_tokens(r, d, &l);
     rql_put(&l, LOG_R("queue_ms", rql_ms(t->queue)));
     rql_put(&l, LOG_R("prefill_ms", rql_ms(t->prefill)));
@@ -131,7 +131,7 @@ rql_slow(struct gate *g, const struct jreq *r, const struct fdp_done *d,
         rql_put(&l, LOG_I("preempted", d->n_preempted));
     rql_put(&l, LOG_I("beside_start", r->beside));
     /* r is open still, and in no queue any more */
-    rql_put(&l, LOG_I("beside_end", g->jnl.n_open - g->fair.n_queued - 1));
+    rql_put(&l, LOG_I("beside_end", q->jnl->n_open - q->fair->n_queued - 1));
     log_fields(LOG_LV_WARN, 0, "request: slow request", l.f, l.n);
 }
 
@@ -141,7 +141,7 @@ rql_say(const struct jreq *r, int code, const struct rql_line *l)
 {
     if (code == FDP_OK)
         log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "request: done", l->f, l->n);
-    else if (r->ses == NULL)
+    else if (r->cli == NULL)
         log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "request: client gone", l->f, l->n);
     else if (code == FDP_E_CANCELLED)
         log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "request: cancelled", l->f, l->n);
@@ -150,22 +150,22 @@ rql_say(const struct jreq *r, int code, const struct rql_line *l)
 }
 
 void
-rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done)
+rql_end(const struct rql *q, struct jreq *r, int code, const struct fdp_done *done)
 {
-    enum par_log_requests what = g->par->log_requests;
+    enum par_log_requests what = q->env->par->log_requests;
     struct rql_line l = { .n = 0 };
     struct rql_times t;
 
-    if (r->logged || (what == PAR_LOG_REQUESTS_NO && g->par->log_slow_request_ms == 0 &&
-        g->par->log_slow_first_token_ms == 0))
+    if (r->logged || (what == PAR_LOG_REQUESTS_NO && q->env->par->log_slow_request_ms == 0 &&
+        q->env->par->log_slow_first_token_ms == 0))
         return;
     r->logged = 1;
-    rql_times(g, r, done, &t);
+    rql_times(q, r, done, &t);
     if (r->kind == FAIR_GEN)
-        rql_slow(g, r, done, &t);
+        rql_slow(q, r, done, &t);
     if (what == PAR_LOG_REQUESTS_NO || (what == PAR_LOG_REQUESTS_ERRORS && code == FDP_OK))
         return;
-    rql_who(g, r, &l);
+    rql_who(q, r, &l);
     rql_tokens(r, done, &l);
     if (code == FDP_OK && r->kind == FAIR_GEN) {
         rql_put(&l, LOG_S("finish", rql_finish_name(r->finish)));
@@ -183,20 +183,20 @@ rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done)
 }
 
 void
-rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int code,
-    uint32_t detail)
+rql_refused(const struct rql *q, const struct client *c, const struct fdp_req *req,
+    int code, uint32_t detail)
 {
     struct rql_line l = { .n = 0 };
-    int delegated = q->user != 0 && s->trusted;
+    int delegated = req->user != 0 && c->trusted;
 
-    if (g->par->log_requests == PAR_LOG_REQUESTS_NO)
+    if (q->env->par->log_requests == PAR_LOG_REQUESTS_NO)
         return;
-    rql_user(g, &l, delegated ? q->user : s->uid, delegated);
-    rql_put(&l, LOG_S("client", s->name));
-    rql_put(&l, LOG_I("client_pid", s->pid));
-    rql_put(&l, LOG_S("op", fdn_op_name(q->op)));
-    rql_put(&l, LOG_I("n", q->n));
-    rql_put(&l, LOG_I("max_new", q->max_new));
+    rql_user(q, &l, delegated ? req->user : c->uid, delegated);
+    rql_put(&l, LOG_S("client", c->name));
+    rql_put(&l, LOG_I("client_pid", c->pid));
+    rql_put(&l, LOG_S("op", fdn_op_name(req->op)));
+    rql_put(&l, LOG_I("n", req->n));
+    rql_put(&l, LOG_I("max_new", req->max_new));
     rql_put(&l, LOG_S("error", fdn_status_name(code)));
     rql_put(&l, LOG_I("code", code));
     rql_put(&l, LOG_I("detail", detail));

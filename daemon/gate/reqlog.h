@@ -14,18 +14,28 @@
 
 #include <stdint.h>
 
+#include "daemon/gate/client.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/names.h"
 #include "libclient/fdproto.h"
 
-struct gate;
-struct jreq;
-struct ses;
+struct fair;
+
+/* What a line needs to know. */
+struct rql {
+    const struct env *env;
+    const struct names *names;
+    const struct jnl *jnl;
+    const struct fair *fair;
+};
 
 /* r ends with this FDP_E_* code, or with DONE when code is FDP_OK; done: the
  * worker's numbers, NULL when there are none. Before r leaves its session.
  * Once for each request; later calls do nothing. */
-void rql_end(struct gate *g, struct jreq *r, int code, const struct fdp_done *done);
+void rql_end(const struct rql *q, struct jreq *r, int code, const struct fdp_done *done);
 /* A request was refused and is in no journal. */
-void rql_refused(struct gate *g, const struct ses *s, const struct fdp_req *q, int code,
-    uint32_t detail);
+void rql_refused(const struct rql *q, const struct client *c, const struct fdp_req *req,
+    int code, uint32_t detail);
 
 #endif

@@ -23,11 +23,11 @@
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/advice.h"
-#include "daemon/gate/gate.h"
-#include "daemon/gate/relay.h"
 
 #define SUP_BACKOFF_MIN_MS 100u
 #define SUP_BACKOFF_MAX_MS 10000u
+#define SUP_RESTART_MIN_MS 100u
+#define SUP_RESTART_MAX_MS 60000u
 #define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
 #define SUP_PROGRESS_NS (2 * CLK_S)
 #define SUP_N_FD 5
@@ -36,13 +36,29 @@
 #define SUP_ADMIN_BUF (1 << 20)
 
 void
-sup_init(struct wrk *w, int idx)
+sup_init(struct sup *s, const struct env *env, const struct rtd *rt, struct watch *watch)
+{
+    s->env = env;
+    s->rt = rt;
+    s->watch = watch;
+    s->stat_fd = s->trace_fd = -1;
+    s->spawn = sup_spawn;
+}
+
+void
+sup_init_worker(struct wrk *w, int idx)
 {
     memset(w, 0, sizeof(*w));
     w->idx = idx;
     w->pidfd = w->efd = w->admin_fd = w->link_fd = -1;
-    TAILQ_INIT(&w->cancelq);
-    TAILQ_INIT(&w->startq);
+    wlk_init(&w->link, idx);
+}
+
+static void
+sup_set_state(struct wrk *w, enum wrk_st st)
+{
+    w->st = st;
+    w->link.up = st == WRK_READY;
 }
 
 const char *
@@ -51,26 +67,16 @@ sup_phase_name(const struct wrk *w)
     static const char *const names[] = LNK_PHASE_NAMES;
     uint32_t ph;
 
-    if (w->seg == NULL)
+    if (w->link.seg == NULL)
         return w->st == WRK_FAILED ? "failed" : "none";
-    ph = __atomic_load_n(&w->seg->w.phase, __ATOMIC_ACQUIRE);
+    ph = __atomic_load_n(&w->link.seg->w.phase, __ATOMIC_ACQUIRE);
     return ph < LNK_PH__N ? names[ph] : "failed";
 }
 
 int
 sup_load_percent(const struct wrk *w)
 {
-    uint64_t done, total;
-
-    if (w->st == WRK_READY)
-        return 100;
-    if (w->seg == NULL)
-        return 0;
-    done = __atomic_load_n(&w->seg->w.load_done_bytes, __ATOMIC_RELAXED);
-    total = __atomic_load_n(&w->seg->w.load_total_bytes, __ATOMIC_RELAXED);
-    if (total == 0)
-        return 0;
-    return done >= total ? 99 : (int)(done / (total / 100 + 1));
+    return wlk_load_percent(&w->link);
 }
 
 /* The worker with CUDA is a package of its own and lies next to the plain one. */
@@ -89,16 +95,16 @@ sup_worker_in(const char *dir, const char *sub, int cuda, char *ret, size_t ret_
 }
 
 int
-sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes)
+sup_find_worker(const struct par *par, char *ret, size_t ret_bytes)
 {
-    int cuda = g->par->device_backend == PAR_DEVICE_BACKEND_AUTO ||
-        g->par->device_backend == PAR_DEVICE_BACKEND_CUDA;
+    int cuda = par->device_backend == PAR_DEVICE_BACKEND_AUTO ||
+        par->device_backend == PAR_DEVICE_BACKEND_CUDA;
     char exe[PAR_STR_BYTES];
     char *slash;
     ssize_t n;
 
-    if (g->par->daemon_worker[0] != '\0') {
-        (void)snprintf(ret, ret_bytes, "%s", g->par->daemon_worker);
+    if (par->daemon_worker[0] != '\0') {
+        (void)snprintf(ret, ret_bytes, "%s", par->daemon_worker);
         return access(ret, X_OK) == 0 ? 0 : -errno;
     }
     n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -169,11 +175,11 @@ sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t p
 }
 
 int
-sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
+sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
 {
     char path[PAR_STR_BYTES * 2];
     char num[SUP_N_FD][16];
-    int fds[SUP_N_FD] = { w->link_fd, w->efd, worker_admin_fd, g->seg_fd, g->trc_fd };
+    int fds[SUP_N_FD] = { w->link_fd, w->efd, worker_admin_fd, s->stat_fd, s->trace_fd };
     char *argv[] = { path, (char *)(uintptr_t)"--link-fd", num[0],
         (char *)(uintptr_t)"--event-fd", num[1], (char *)(uintptr_t)"--admin-fd", num[2],
         (char *)(uintptr_t)"--stat-fd", num[3], (char *)(uintptr_t)"--trace-fd", num[4],
@@ -182,11 +188,11 @@ sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
     pid_t pid;
     int rc;
 
-    rc = sup_find_worker(g, path, sizeof(path));
+    rc = sup_find_worker(s->env->par, path, sizeof(path));
     if (rc != 0) {
         (void)snprintf(w->error, sizeof(w->error),
             "the program fdd-worker is not there or not executable (%.400s)",
-            g->par->daemon_worker[0] != '\0' ? g->par->daemon_worker :
+            s->env->par->daemon_worker[0] != '\0' ? s->env->par->daemon_worker :
             "looked in the folder of fdd, ../libexec/fdd and " FDD_LIBEXECDIR);
         (void)snprintf(w->fix, sizeof(w->fix),
             "set daemon.worker to the path of fdd-worker, or install it");
@@ -200,7 +206,7 @@ sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
     if (pid == 0)
         sup_child(path, argv, fds, parent);
     w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (w->pidfd < 0 || gate_watch(g, w->pidfd, EPOLLIN, GATE_EV_WRK_PID, w) != 0) {
+    if (w->pidfd < 0 || wch_add(s->watch, w->pidfd, EPOLLIN, WCH_WRK_PID, w) != 0) {
         rc = -errno;
         (void)kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);
@@ -210,133 +216,154 @@ sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
 }
 
 static void
-sup_close(struct gate *g, const struct wrk *w, int *fd)
+sup_close(struct sup *s, const struct wrk *w, int *fd)
 {
     if (*fd >= 0) {
-        gate_unwatch(g, *fd, w);
+        wch_del(s->watch, *fd, w);
         (void)close(*fd);
     }
     *fd = -1;
 }
 
 /* Throw the link away, with whatever is in it. */
-static void
-sup_drop_link(struct gate *g, struct wrk *w)
+void
+sup_drop_link(struct sup *s, struct wrk *w)
 {
-    sup_close(g, w, &w->pidfd);
-    sup_close(g, w, &w->efd);
-    sup_close(g, w, &w->admin_fd);
-    sup_close(g, w, &w->link_fd);
-    lnk_leave(w->seg);
-    w->seg = NULL;
+    sup_close(s, w, &w->pidfd);
+    sup_close(s, w, &w->efd);
+    sup_close(s, w, &w->admin_fd);
+    sup_close(s, w, &w->link_fd);
+    wlk_leave(&w->link);
     w->pid = 0;
 }
 
-int
-sup_start(struct gate *g, struct wrk *w, uint64_t now_ns)
+/* What a worker of this daemon finds in its segment. */
+static void
+sup_fill_seg(const struct sup *s, struct lnk_seg *seg)
 {
-    int pair[2] = { -1, -1 };
+    (void)snprintf(seg->instance, sizeof(seg->instance), "%s", s->rt->instance);
+    (void)snprintf(seg->runtime_dir, sizeof(seg->runtime_dir), "%s", s->rt->dir);
+    (void)snprintf(seg->device_dir, sizeof(seg->device_dir), "%s", s->rt->device_dir);
+}
+
+/* Descriptors between gate and worker, watched on our side. */
+static int
+sup_open_pipes(struct sup *s, struct wrk *w, int *ret_worker_admin)
+{
     int size = SUP_ADMIN_BUF;
+    int pair[2];
     int rc;
 
-    ASSERT(w->seg == NULL && w->pid == 0);
+    w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->efd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        return -errno;
+    w->admin_fd = pair[0];
+    *ret_worker_admin = pair[1];
+    for (int i = 0; i < 2; i++)
+        (void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    rc = wch_add(s->watch, w->efd, EPOLLIN, WCH_WRK_EFD, w);
+    return rc != 0 ? rc : wch_add(s->watch, w->admin_fd, EPOLLIN, WCH_WRK_ADMIN, w);
+}
+
+static void
+sup_reset(struct wrk *w, uint64_t now_ns)
+{
+    w->dead = 0;
+    w->status = w->permanent = 0;
+    w->error[0] = w->fix[0] = '\0';
+    w->t_start = w->t_progress = now_ns;
+    w->is_killed = 0;
+    hng_init(&w->hng, now_ns);
+}
+
+int
+sup_start(struct sup *s, struct wrk *w)
+{
+    struct lnk_seg *seg;
+    int worker_admin = -1;
+    int rc;
+
+    ASSERT(w->link.seg == NULL && w->pid == 0);
     w->generation++;
     w->n_starts++;
-    cnt_add(&g->cnt->worker_starts, 1);
-    rc = lnk_create(g->par, w->generation, &w->seg, &w->link_fd);
+    cnt_add(&s->env->cnt->worker_starts, 1);
+    sup_reset(w, s->env->now);
+    rc = lnk_create(s->env->par, w->generation, &seg, &w->link_fd);
     if (rc != 0) {
         (void)snprintf(w->error, sizeof(w->error), "cannot make the link segment: %s",
             strerror(-rc));
         return rc;
     }
-    (void)snprintf(w->seg->instance, sizeof(w->seg->instance), "%s", g->rt.instance);
-    (void)snprintf(w->seg->runtime_dir, sizeof(w->seg->runtime_dir), "%s", g->rt.dir);
-    (void)snprintf(w->seg->device_dir, sizeof(w->seg->device_dir), "%s",
-        g->rt.device_dir);
-    w->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (w->efd < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        rc = -errno;
-        goto drop;
-    }
-    w->admin_fd = pair[0];
-    (void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-    (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-    lnk_init_gate(&w->lnk, w->seg, w->efd);
-    rc = gate_watch(g, w->efd, EPOLLIN, GATE_EV_WRK_EFD, w);
-    if (rc == 0)
-        rc = gate_watch(g, w->admin_fd, EPOLLIN, GATE_EV_WRK_ADMIN, w);
+    sup_fill_seg(s, seg);
+    rc = sup_open_pipes(s, w, &worker_admin);
+    wlk_join(&w->link, seg, w->efd, s->env->now);
     if (rc != 0)
         goto drop;
-    w->dead = 0;
-    w->status = 0;
-    w->error[0] = w->fix[0] = '\0';
-    w->st = WRK_STARTING;
-    w->t_start = w->t_progress = now_ns;
-    hng_init(&w->hng, now_ns);
-    w->pend = 0;
-    memset(&w->ready, 0, sizeof(w->ready));
-    rc = g->spawn(g, w, pair[1]);
+    sup_set_state(w, WRK_STARTING);
+    rc = s->spawn(s, w, worker_admin);
     if (rc < 0)
         goto drop;
-    (void)close(pair[1]);
+    (void)close(worker_admin);
     w->pid = (pid_t)rc;
     log_info("supervise: worker %d started, pid %d, generation %llu", w->idx,
         (int)w->pid, (unsigned long long)w->generation);
     return 0;
 
 drop:
-    if (pair[1] >= 0)
-        (void)close(pair[1]);
-    sup_drop_link(g, w);
+    if (worker_admin >= 0)
+        (void)close(worker_admin);
+    sup_drop_link(s, w);
     if (w->error[0] == '\0')
         (void)snprintf(w->error, sizeof(w->error), "cannot start: %s", strerror(-rc));
     return rc;
 }
 
-void
-sup_on_ready(struct gate *g, struct wrk *w, const struct lnk_ready *rd, uint64_t now_ns)
+/* READY came: for the first time, or with other numbers. */
+static enum sup_event
+sup_on_ready(struct sup *s, struct wrk *w)
 {
+    const struct lnk_ready *rd = &w->link.ready;
+
+    w->link.is_news = 0;
     if (w->st != WRK_STARTING && w->st != WRK_READY)
-        return;
-    w->ready = *rd;
-    w->ready.info.model_name[sizeof(w->ready.info.model_name) - 1] = '\0';
-    w->t_ready = now_ns;
+        return SUP_NOTHING;
+    w->t_ready = s->env->now;
     if (w->st == WRK_STARTING) {
-        w->st = WRK_READY;
+        sup_set_state(w, WRK_READY);
         w->n_ready++;
+        w->link.loaded_ns = w->t_ready - w->t_start;
         log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
             "%u tokens at most, %u sequences ahead", w->idx,
-            (double)(now_ns - w->t_start) / 1e9, w->ready.info.model_name,
-            w->ready.info.vocab, w->ready.info.max_model_len, w->ready.credits);
+            (double)(w->t_ready - w->t_start) / 1e9, rd->info.model_name,
+            rd->info.vocab, rd->info.max_model_len, rd->credits);
     }
-    ses_announce(g, g->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN, FDP_EV_READY, 0);
+    return SUP_READY;
 }
 
 void
-sup_reload(struct gate *g, struct wrk *w)
+sup_reload(struct sup *s, struct wrk *w)
 {
-    if (w->seg == NULL || w->dead)
+    if (w->link.seg == NULL || w->dead)
         return;
-    lnk_put_par(w->seg, g->par);
-    w->pend |= WRK_PEND_RELOAD;
+    lnk_put_par(w->link.seg, s->env->par);
+    w->link.pend |= WLK_PEND_RELOAD;
 }
 
 void
-sup_kill(struct gate *g, struct wrk *w, const char *why)
+sup_kill(struct wrk *w, const char *why)
 {
-    (void)g;
-    if (w->pid <= 0 || w->dead)
+    if (w->pid <= 0 || w->dead || w->is_killed)
         return;
+    w->is_killed = 1;
     log_warn("supervise: worker %d (pid %d) is killed: %s", w->idx, (int)w->pid, why);
     (void)kill(w->pid, SIGKILL);
 }
 
 void
-sup_stop(struct gate *g, struct wrk *w, uint64_t now_ns, uint64_t grace_ns)
+sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns)
 {
-    (void)g;
     if (w->st == WRK_BACKOFF || w->st == WRK_NONE) {
-        w->st = WRK_NONE;
+        sup_set_state(w, WRK_NONE);
         return;
     }
     if (w->st == WRK_FAILED || w->st == WRK_STOPPING)
@@ -344,32 +371,32 @@ sup_stop(struct gate *g, struct wrk *w, uint64_t now_ns, uint64_t grace_ns)
     /* A loading worker does not read its ring yet. */
     if (w->st == WRK_STARTING && w->pid > 0)
         (void)kill(w->pid, SIGTERM);
-    w->st = WRK_STOPPING;
-    w->pend |= WRK_PEND_DRAIN;
-    w->t_stop = now_ns + grace_ns;
+    sup_set_state(w, WRK_STOPPING);
+    w->link.pend |= WLK_PEND_DRAIN;
+    w->t_stop = s->env->now + grace_ns;
 }
 
 void
-sup_reap(struct gate *g, struct wrk *w)
+sup_reap(struct wrk *w)
 {
     siginfo_t si;
 
-    (void)g;
     if (w->pid <= 0 || w->dead)
         return;
     memset(&si, 0, sizeof(si));
     if (waitid(P_PID, (id_t)w->pid, &si, WEXITED | WNOHANG) != 0 || si.si_pid == 0)
         return;
     w->dead = 1;
+    w->link.is_closed = 1;
     w->status = si.si_code == CLD_EXITED ? (si.si_status & 0xff) << 8 :
         (si.si_status & 0x7f);
 }
 
 void
-sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes)
+sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, char *ret, size_t ret_bytes)
 {
-    const char *path = g->par->model_path;
-    char unit[sizeof(g->rt.socket_unit)];
+    const char *path = par->model_path;
+    char unit[sizeof(rt->socket_unit)];
     char *dot;
 
     if (exit_code == EX_UNAVAILABLE) {
@@ -382,7 +409,7 @@ sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes)
             "directory), or model.path in the configuration file");
         return;
     }
-    (void)snprintf(unit, sizeof(unit), "%s", g->rt.socket_unit);
+    (void)snprintf(unit, sizeof(unit), "%s", rt->socket_unit);
     dot = strrchr(unit, '.');
     if (dot != NULL && strcmp(dot, ".socket") == 0)
         *dot = '\0';
@@ -401,7 +428,7 @@ sup_describe(const struct wrk *w, char *ret, size_t ret_bytes)
 
 /* Exit codes after which another start would end the same way. */
 static int
-sup_permanent(const struct gate *g, const struct wrk *w)
+sup_permanent(const struct sup *s, const struct wrk *w)
 {
     char at[PAR_STR_BYTES];
     int code;
@@ -409,9 +436,9 @@ sup_permanent(const struct gate *g, const struct wrk *w)
     if (!WIFEXITED(w->status))
         return 0;
     code = WEXITSTATUS(w->status);
-    if (code == EX_CONFIG && g->par->model_path[0] != '\0' &&
-        strcmp(g->par->model_path, "null") != 0 &&
-        adv_blocked_at(g->par->model_path, at, sizeof(at)) == ENOENT)
+    if (code == EX_CONFIG && s->env->par->model_path[0] != '\0' &&
+        strcmp(s->env->par->model_path, "null") != 0 &&
+        adv_blocked_at(s->env->par->model_path, at, sizeof(at)) == ENOENT)
         return EX_NOINPUT;
     if (code == EX_CONFIG || code == EX_NOPERM || code == EX_UNAVAILABLE ||
         code == EX_NOINPUT || code == EX_USAGE)
@@ -420,15 +447,15 @@ sup_permanent(const struct gate *g, const struct wrk *w)
 }
 
 static int
-sup_crash_loop(const struct gate *g, const struct wrk *w, uint64_t now_ns)
+sup_crash_loop(const struct sup *s, const struct wrk *w)
 {
-    uint64_t window = (uint64_t)g->par->daemon_crash_window_s * CLK_S;
+    uint64_t window = (uint64_t)s->env->par->daemon_crash_window_s * CLK_S;
     uint32_t n = 0;
     uint32_t have = w->n_deaths < SUP_DEATHS_MAX ? w->n_deaths : SUP_DEATHS_MAX;
 
     for (uint32_t i = 0; i < have; i++)
-        n += now_ns - w->deaths[i] <= window;
-    return n >= (uint64_t)g->par->daemon_crash_max;
+        n += s->env->now - w->deaths[i] <= window;
+    return n >= (uint64_t)s->env->par->daemon_crash_max;
 }
 
 static void
@@ -440,74 +467,66 @@ sup_back_off(struct wrk *w, uint64_t now_ns)
     if (w->backoff_ms > SUP_BACKOFF_MAX_MS)
         w->backoff_ms = SUP_BACKOFF_MAX_MS;
     w->t_restart = now_ns + w->backoff_ms * CLK_MS;
-    w->st = WRK_BACKOFF;
+    sup_set_state(w, WRK_BACKOFF);
     log_warn("supervise: worker %d %s; started again in %u ms%s%s%s%s", w->idx,
         w->last_death, w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error,
         w->fix[0] != '\0' ? "; fix: " : "", w->fix);
 }
 
 /* It ended, or could not be started: decide what follows. */
-static void
-sup_after_death(struct gate *g, struct wrk *w, int permanent, uint64_t now_ns)
+enum sup_verdict
+sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
 {
-    if (w->st == WRK_STOPPING || g->st == GATE_STOPPING) {
-        w->st = WRK_NONE;
-        return;
+    const struct par *par = s->env->par;
+
+    if (w->st == WRK_STOPPING || s->env->st == GATE_STOPPING) {
+        sup_set_state(w, WRK_NONE);
+        return SUP_ENDED;
     }
-    if (permanent != 0)
-        sup_fix_text(g, permanent, w->fix, sizeof(w->fix));
-    if (permanent != 0 && w->n_ready == 0) {
+    if (w->permanent != 0)
+        sup_fix_text(par, s->rt, w->permanent, w->fix, sizeof(w->fix));
+    if (w->permanent != 0 && w->n_ready == 0) {
         log_error("supervise: worker %d cannot run: %s%s%s", w->idx,
             w->error[0] != '\0' ? w->error : w->last_death,
             w->fix[0] != '\0' ? "; fix: " : "", w->fix);
-        w->st = WRK_FAILED;
-        gate_stop_now(g, permanent);
-        return;
+        sup_set_state(w, WRK_FAILED);
+        *ret_exit = w->permanent;
+        return SUP_CANNOT_RUN;
     }
     w->n_died++;
-    cnt_add(&g->cnt->worker_deaths, 1);
-    if (permanent == 0)
-        w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = now_ns;
-    if (permanent == 0 && sup_crash_loop(g, w, now_ns)) {
-        w->st = WRK_FAILED;
+    cnt_add(&s->env->cnt->worker_deaths, 1);
+    if (w->permanent == 0)
+        w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = s->env->now;
+    if (w->permanent == 0 && sup_crash_loop(s, w)) {
+        sup_set_state(w, WRK_FAILED);
         log_error("supervise: worker %d died %lld times within %lld s (daemon.crash_max, "
             "daemon.crash_window_s) and is not started again; last: %s%s%s", w->idx,
-            (long long)g->par->daemon_crash_max, (long long)g->par->daemon_crash_window_s,
+            (long long)par->daemon_crash_max, (long long)par->daemon_crash_window_s,
             w->last_death, w->error[0] != '\0' ? ": " : "", w->error);
-        gate_degrade(g, now_ns);
-        return;
+        return SUP_CRASH_LOOP;
     }
-    sup_back_off(w, now_ns);
+    sup_back_off(w, s->env->now);
+    return SUP_RESTARTS;
 }
 
-static void
-sup_bury(struct gate *g, struct wrk *w, uint64_t now_ns)
+void
+sup_autopsy(struct sup *s, struct wrk *w)
 {
-    int permanent = sup_permanent(g, w);
+    const struct lnk_seg *seg = w->link.seg;
 
-    log_adopt(&w->seg->log);
-    /* What it had published is whole and counts. */
-    while (rly_poll(g, w, now_ns) > 0)
-        continue;
+    w->permanent = sup_permanent(s, w);
+    log_adopt(&w->link.seg->log);
     sup_describe(w, w->last_death, sizeof(w->last_death));
-    memcpy(w->error, w->seg->w.error, sizeof(w->error));
+    memcpy(w->error, seg->w.error, sizeof(w->error));
     w->error[sizeof(w->error) - 1] = '\0';
-    memcpy(w->panic, w->seg->panic, sizeof(w->panic));
+    memcpy(w->panic, seg->panic, sizeof(w->panic));
     w->panic[sizeof(w->panic) - 1] = '\0';
     w->panic_generation = w->generation;
-    if (w->st != WRK_STOPPING && g->st != GATE_STOPPING)
-        crs_worker(&w->crash, w->seg, w->pid, w->last_death);
-    ctl_worker_gone(g);
-    sup_drop_link(g, w);
-    if (g->st == GATE_STOPPING)
-        log_info("supervise: worker %d %s", w->idx, w->last_death);
-    else
-        ses_announce(g, g->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN, FDP_EV_DOWN,
-            0);
-    /* Before the decision: a restart must find nothing in flight. */
-    rly_worker_gone(g, w);
-    sup_after_death(g, w, permanent, now_ns);
+    if (w->st != WRK_STOPPING && s->env->st != GATE_STOPPING)
+        crs_worker(&w->crash, w->link.seg, w->pid, w->last_death);
 }
+
+/* ---- while it runs ----------------------------------------------------------- */
 
 /* Of a process that does not tell, no. */
 static int
@@ -529,22 +548,22 @@ sup_is_traced(pid_t pid)
 
 /* A ready worker that hangs is killed: its requests then end, and another starts. */
 static void
-sup_watch_hang(struct gate *g, struct wrk *w, uint64_t now_ns)
+sup_watch_hang(struct sup *s, struct wrk *w)
 {
     const struct hng_limits l = {
-        .hang_ns = (uint64_t)g->par->daemon_worker_hang_ms * CLK_MS,
-        .first_ns = (uint64_t)g->par->daemon_worker_start_timeout_ms * CLK_MS };
+        .hang_ns = (uint64_t)s->env->par->daemon_worker_hang_ms * CLK_MS,
+        .first_ns = (uint64_t)s->env->par->daemon_worker_start_timeout_ms * CLK_MS };
     enum hng_verdict v;
     char why[160];
 
-    v = hng_look(&w->hng, &w->seg->w.beat, &l, now_ns, why, sizeof(why));
+    v = hng_look(&w->hng, &w->link.seg->w.beat, &l, s->env->now, why, sizeof(why));
     if (w->st != WRK_READY)
         return; /* other limits hold then */
     switch (v) {
     case HNG_KILL:
         if (!sup_is_traced(w->pid))
-            sup_kill(g, w, why);
-        hng_excuse(&w->hng, now_ns); /* once */
+            sup_kill(w, why);
+        hng_excuse(&w->hng, s->env->now); /* once */
         break;
     case HNG_WARN:
         log_warn("supervise: worker %d seems to hang: %s", w->idx, why);
@@ -558,59 +577,73 @@ sup_watch_hang(struct gate *g, struct wrk *w, uint64_t now_ns)
 }
 
 static void
-sup_watch(struct gate *g, struct wrk *w, uint64_t now_ns)
+sup_watch_start(struct sup *s, struct wrk *w)
 {
-    sup_watch_hang(g, w, now_ns);
-    if (w->st == WRK_STARTING) {
-        if (now_ns - w->t_start >
-            (uint64_t)g->par->daemon_worker_start_timeout_ms * CLK_MS) {
-            sup_kill(g, w, "it was not ready within daemon.worker_start_timeout_ms");
-            w->t_start = now_ns; /* once */
-        } else if (now_ns - w->t_progress >= SUP_PROGRESS_NS) {
-            w->t_progress = now_ns;
-            log_info("supervise: worker %d %s, %d %%", w->idx, sup_phase_name(w),
-                sup_load_percent(w));
-        }
+    uint64_t now = s->env->now;
+
+    if (now - w->t_start >
+        (uint64_t)s->env->par->daemon_worker_start_timeout_ms * CLK_MS) {
+        sup_kill(w, "it was not ready within daemon.worker_start_timeout_ms");
+        w->t_start = now; /* once */
+    } else if (now - w->t_progress >= SUP_PROGRESS_NS) {
+        w->t_progress = now;
+        log_info("supervise: worker %d %s, %d %%", w->idx, sup_phase_name(w),
+            sup_load_percent(w));
     }
 }
 
-int
-sup_poll(struct gate *g, struct wrk *w, uint64_t now_ns)
+static enum sup_event
+sup_restart(struct sup *s, struct wrk *w)
 {
-    int rc;
+    if (sup_start(s, w) == 0)
+        return SUP_NOTHING;
+    (void)snprintf(w->last_death, sizeof(w->last_death), "could not be started");
+    return SUP_NO_START;
+}
+
+enum sup_event
+sup_poll(struct sup *s, struct wrk *w)
+{
+    uint64_t now = s->env->now;
 
     if (w->pid > 0 && !w->dead && w->pidfd < 0)
-        sup_reap(g, w);
-    if (w->seg != NULL && w->dead) {
-        sup_bury(g, w, now_ns);
-        return 1;
-    }
-    if (w->st == WRK_BACKOFF && now_ns >= w->t_restart && g->st != GATE_STOPPING) {
-        rc = sup_start(g, w, now_ns);
-        if (rc != 0) {
-            (void)snprintf(w->last_death, sizeof(w->last_death), "could not be started");
-            sup_after_death(g, w, 0, now_ns);
-        }
-        return 1;
-    }
-    if (w->st == WRK_STOPPING && now_ns >= w->t_stop && w->t_stop != 0) {
-        sup_kill(g, w, "it did not end in time");
+        sup_reap(w);
+    if (w->link.seg != NULL && w->dead)
+        return SUP_DEAD;
+    if (w->link.is_news)
+        return sup_on_ready(s, w);
+    if (w->link.seg != NULL && w->link.lnk.bad && w->pid > 0)
+        sup_kill(w, "its rings are corrupt");
+    if (w->st == WRK_BACKOFF && now >= w->t_restart && s->env->st != GATE_STOPPING)
+        return sup_restart(s, w);
+    if (w->st == WRK_STOPPING && now >= w->t_stop && w->t_stop != 0) {
+        sup_kill(w, "it did not end in time");
         w->t_stop = 0;
     }
-    if (w->seg != NULL)
-        sup_watch(g, w, now_ns);
-    return 0;
+    if (w->link.seg != NULL)
+        sup_watch_hang(s, w);
+    if (w->link.seg != NULL && w->st == WRK_STARTING)
+        sup_watch_start(s, w);
+    return SUP_NOTHING;
+}
+
+uint32_t
+sup_restart_ms(const struct wrk *w)
+{
+    uint64_t ms = w->backoff_ms + SUP_RESTART_MIN_MS;
+
+    if (w->t_ready > w->t_start)
+        ms += (w->t_ready - w->t_start) / CLK_MS;
+    return ms < SUP_RESTART_MAX_MS ? (uint32_t)ms : SUP_RESTART_MAX_MS;
 }
 
 void
-sup_fini(struct gate *g, struct wrk *w)
+sup_fini(struct sup *s, struct wrk *w)
 {
     if (w->pid > 0 && !w->dead) {
         (void)kill(w->pid, SIGKILL);
         (void)waitpid(w->pid, NULL, 0);
     }
-    if (w->seg != NULL) {
-        rly_worker_gone(g, w);
-        sup_drop_link(g, w);
-    }
+    if (w->link.seg != NULL)
+        sup_drop_link(s, w);
 }

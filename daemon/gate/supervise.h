@@ -1,7 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers: start, watch, restart, end. One table entry for now.
+ * Workers: start, watch, restart, end. The process of a group is here; the link
+ * to it is wlink.h. What follows for requests and sessions is the caller's:
+ * sup_poll() says what happened.
  *
  *   NONE      not started
  *   STARTING  process runs, READY has not come (start timeout runs)
@@ -25,31 +27,29 @@
 #include <sys/types.h>
 
 #include "daemon/common/link.h"
+#include "daemon/common/param.h"
 #include "daemon/gate/crash.h"
-#include "daemon/gate/fair.h"
+#include "daemon/gate/env.h"
 #include "daemon/gate/hang.h"
-
-struct gate;
-struct jreq;
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/watch.h"
+#include "daemon/gate/wlink.h"
 
 enum wrk_st { WRK_NONE = 0, WRK_STARTING, WRK_READY, WRK_STOPPING, WRK_BACKOFF,
     WRK_FAILED };
 
 #define SUP_DEATHS_MAX 1000u
-#define WRK_PEND_DRAIN  1u
-#define WRK_PEND_RELOAD 2u
 
 struct wrk {
-    int idx;
+    int idx;                   /* of its group */
     int st;                    /* enum wrk_st */
     pid_t pid;                 /* 0: none */
     int pidfd, efd, admin_fd, link_fd;
-    struct lnk_seg *seg;
-    struct lnk lnk;
-    struct lnk_ready ready;    /* of the last READY */
-    uint32_t credits_used;
+    struct wlk link;           /* seg NULL: no process */
+    int is_killed;             /* SIGKILL is on its way */
     uint32_t dead;             /* process ended; status below */
     int status;                /* as waitpid */
+    int permanent;             /* its exit code, when another start would end alike */
     uint64_t generation;
     uint64_t t_start, t_ready, t_restart, t_stop;
     uint32_t backoff_ms;
@@ -59,45 +59,71 @@ struct wrk {
     uint64_t n_ready;          /* of n_starts: those that came to READY */
     struct hng hng;
     uint64_t t_progress;
-    struct jreq *sending;      /* its blob is going down */
-    uint32_t sent;             /* bytes of it sent */
-    struct jreq_q cancelq;     /* CANCEL records to send */
-    struct jreq_q startq;      /* with it, a deadline, and not known to have begun */
-    uint32_t pend;             /* WRK_PEND_*: other records to send */
     char panic[LNK_PANIC_BYTES]; /* of the last death */
     uint64_t panic_generation;
     char last_death[256];
     struct crs crash;          /* the last one that was not asked for */
     char error[512];           /* what the last worker reported */
     char fix[768];
+} __attribute__((aligned(16)));
+
+struct sup {
+    const struct env *env;
+    const struct rtd *rt;
+    struct watch *watch;
+    int stat_fd, trace_fd;     /* segments that a worker writes to, too */
+    /* Start the program: pid, or -errno. Tests have their own. */
+    int (*spawn)(struct sup *s, struct wrk *w, int worker_admin_fd);
 };
 
-void sup_init(struct wrk *w, int idx);
+void sup_init(struct sup *s, const struct env *env, const struct rtd *rt,
+    struct watch *watch);
+void sup_init_worker(struct wrk *w, int idx);
 /* Start at once; 0 or -errno (counted as a death by sup_poll's rules). */
-int sup_start(struct gate *g, struct wrk *w, uint64_t now_ns);
-/* Timers, heartbeat, death. Returns 1 when something changed. */
-int sup_poll(struct gate *g, struct wrk *w, uint64_t now_ns);
+int sup_start(struct sup *s, struct wrk *w);
+
+/* What sup_poll() found. */
+enum sup_event {
+    SUP_NOTHING = 0,
+    SUP_READY,                 /* it says that it serves */
+    SUP_DEAD,                  /* the process ended: drain its link, end what it had,
+                                  then sup_bury() */
+    SUP_NO_START               /* it could not be started: sup_after_death() */
+};
+/* Timers, heartbeat, death. */
+enum sup_event sup_poll(struct sup *s, struct wrk *w);
 /* Collect the status of an ended process (its pidfd is readable). */
-void sup_reap(struct gate *g, struct wrk *w);
+void sup_reap(struct wrk *w);
+/* Before its link is drained: keep what its process said last. */
+void sup_autopsy(struct sup *s, struct wrk *w);
+/* Its link goes. */
+void sup_drop_link(struct sup *s, struct wrk *w);
+
+/* What follows a death. */
+enum sup_verdict { SUP_RESTARTS = 0, SUP_ENDED, SUP_CANNOT_RUN, SUP_CRASH_LOOP };
+/* SUP_CANNOT_RUN: *ret_exit is the daemon's exit code. */
+enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
+
 /* Tell it to drain and exit; killed after grace_ns. */
-void sup_stop(struct gate *g, struct wrk *w, uint64_t now_ns, uint64_t grace_ns);
-void sup_kill(struct gate *g, struct wrk *w, const char *why);
-void sup_fini(struct gate *g, struct wrk *w);
-/* Records of the worker that concern itself. */
-void sup_on_ready(struct gate *g, struct wrk *w, const struct lnk_ready *rd,
-    uint64_t now_ns);
+void sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns);
+void sup_kill(struct wrk *w, const char *why);
+/* Kill, wait, and let the link go. Nothing may be in flight. */
+void sup_fini(struct sup *s, struct wrk *w);
 /* Parameters changed: hand them over. */
-void sup_reload(struct gate *g, struct wrk *w);
+void sup_reload(struct sup *s, struct wrk *w);
+/* ms until the next worker is ready, if it takes as long as this one did. */
+uint32_t sup_restart_ms(const struct wrk *w);
 int sup_load_percent(const struct wrk *w);
 const char *sup_phase_name(const struct wrk *w);
 /* The command that repairs a permanent failure, or "". */
-void sup_fix_text(const struct gate *g, int exit_code, char *ret, size_t ret_bytes);
+void sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, char *ret,
+    size_t ret_bytes);
 /* Find the worker program: daemon.worker, else in the folder of fdd, ../libexec/fdd
  * or the installed place; fdd-worker-cuda before fdd-worker unless device.backend
  * wants no GPU. 0 or -errno. */
-int sup_find_worker(const struct gate *g, char *ret, size_t ret_bytes);
+int sup_find_worker(const struct par *par, char *ret, size_t ret_bytes);
 
-/* The default for gate.spawn: fork and exec. Returns the pid or -errno. */
-int sup_spawn(struct gate *g, struct wrk *w, int worker_admin_fd);
+/* The default for sup.spawn: fork and exec. Returns the pid or -errno. */
+int sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd);
 
 #endif

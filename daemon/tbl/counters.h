@@ -42,6 +42,7 @@ CNT_GATE(selfchecks,         counter, "checks",   "walks over all structures wit
 CNT_GATE(queued_tokens,      gauge,   "tokens",   "prompt estimates and output limits of queued requests")
 CNT_GATE(drain_rate,         gauge,   "tokens/s", "how fast queued work is done; 0: not known")
 CNT_GATE(requests_shed,      counter, "requests", "refused because their deadline would have passed in the queue")
+CNT_GATE(requests_unseen,    counter, "requests", "refused without a look, after too many refused ones of their user")
 CNT_GATE(requests_slow,      counter, "requests", "took longer than log.slow_request_ms or log.slow_first_token_ms")
 CNT_GATE(log_dropped,        counter, "lines",    "log lines of the gate not shown (log.rate, or the reader of the log was slow)")
 CNT_GATE(copied_bytes,       counter, "bytes",    "bytes copied out of clients' arenas")

@@ -368,7 +368,6 @@ ing_complete(struct ingress *g, struct req *r)
 {
     struct ing_bad bad = { 0 };
 
-    g->cur = NULL;
     cnt_add(&g->cfg.cnt->requests_total, 1);
     if (r->cancel != 0) {
         ing_fail(g, r, (struct ing_bad) { r->cancel, 0, 0 });
@@ -410,7 +409,7 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
     uint64_t wait_ns = (uint64_t)g->cfg.max_waiting_ms * CLK_MS;
     struct req *r;
 
-    ASSERT(rec->len == sizeof(*s) && g->cur == NULL);
+    ASSERT(rec->len == sizeof(*s));
     /* the gate may have heard of an end before we looked */
     if (g->pool.n_free == 0)
         (void)ing_freed(g);
@@ -436,7 +435,6 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
             ing_fail(g, r, (struct ing_bad) { FDP_E_OVERLOAD, FDP_D_BLOB, r->p.len });
             return;
         }
-        g->cur = r;
         return;
     }
     ing_complete(g, r);
@@ -445,10 +443,10 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
 static void
 ing_take_blob(struct ingress *g, const struct fdp_rec *rec)
 {
-    struct req *r = g->cur;
+    struct req *r = req_find(&g->pool, rec->tag);
 
-    /* of a request that was refused */
-    if (r == NULL || r->id != rec->tag)
+    /* of a request that was refused or cancelled */
+    if (r == NULL || r->where != REQ_IN_BLOB)
         return;
     ASSERT(rec->len <= r->p.len - r->blob_got);
     memcpy(r->blob + r->blob_got, rec + 1, rec->len);
@@ -468,6 +466,8 @@ ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
     r->cancel = c->code < 0 ? c->code : FDP_E_CANCELLED;
     if (r->where == REQ_IN_ENGINE)
         ing_cancel_engine(g, r);
+    else if (r->where == REQ_IN_BLOB) /* the gate sends no more of its items */
+        ing_fail(g, r, (struct ing_bad) { r->cancel, 0, 0 });
 }
 
 /* ---- limits that change ------------------------------------------------------------- */

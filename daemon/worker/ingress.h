@@ -64,7 +64,6 @@ struct ingress {
 #define ING_MAGIC 0x494e4731u
     struct ing_cfg cfg;
     struct req_pool pool;
-    struct req *cur;         /* its LNK_T_BLOB records come next */
     struct ing_list texts, hashes; /* in progress, by turns */
     struct tok_enc *enc[ING_ENCODERS];
     int32_t n_enc;

@@ -152,15 +152,15 @@ main(void)
         ASSERT((ids[i] = fix_take(&f, NULL, NULL, NULL)) != 0);
     qsort(open_ns, N_STREAM, sizeof(open_ns[0]), cmp_u64);
     (void)bench_tokens(&f, ids, IDS); /* warm */
-    wakes = f.g->cnt->wakes_futex + f.g->cnt->wakes_fd;
+    wakes = f.g->env.cnt->wakes_futex + f.g->env.cnt->wakes_fd;
     printf("relay, ids            %7.1f ns/token  (ceiling 100, bare copy %.1f)\n",
         bench_tokens(&f, ids, IDS), bench_copy(&f));
     printf("relay, ids and text   %7.1f ns/token  (ceiling 100; one TOKENS record)\n",
         bench_tokens(&f, ids, TOKENS));
     printf("  past one slot       %7.1f ns/token  (an IDS and a TEXT record)\n",
         bench_tokens(&f, ids, PAIR));
-    printf("system calls for them %7llu\n", (unsigned long long)(f.g->cnt->wakes_futex +
-        f.g->cnt->wakes_fd - wakes));
+    printf("system calls for them %7llu\n", (unsigned long long)(f.g->env.cnt->wakes_futex +
+        f.g->env.cnt->wakes_fd - wakes));
     printf("idle round            %7.0f ns, %d sessions  (ceiling 3000)\n",
         bench_idle(&f), N_STREAM);
     printf("session set-up        %7.0f us p50, %.0f us p99  (ceiling 1000 p50)\n",

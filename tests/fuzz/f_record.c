@@ -5,7 +5,7 @@
  * fake worker.
  *
  * Input: byte 0 chooses what is attacked; the rest is a program:
- *   0  itk_check_items() and itk_check_model() on the rest as a blob
+ *   0  itk_check_items() and chk_model() on the rest as a blob
  *   1  commands against a session's shared memory: each is an opcode byte
  *      and its arguments (see one_command())
  * After each input all structures must agree and every request be gone.
@@ -37,10 +37,10 @@ take(struct in *in, unsigned bytes)
 static void
 fuzz_blob(const uint8_t *data, size_t n)
 {
-    struct itk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
+    struct chk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
     unsigned char *copy = malloc(n != 0 ? n : 1);
-    struct itk_items items;
-    struct itk_err e;
+    struct chk_scan scan;
+    struct chk_err e;
     struct fdp_req q;
 
     ASSERT(copy != NULL);
@@ -49,8 +49,11 @@ fuzz_blob(const uint8_t *data, size_t n)
         fcl_req(&q, op, 1);
         if (op == FDP_OP_CANCEL)
             continue;
-        if (itk_check_items(&q, copy, (uint32_t)n, &items, &e) == 0)
-            (void)itk_check_model(&q, copy, (uint32_t)n, &lim, &e);
+        q.len = (uint32_t)n;
+        memset(&scan, 0, sizeof(scan));
+        if (chk_scan(&scan, &q, copy, (uint32_t)n / 2, &e) == 0 &&
+            chk_scan(&scan, &q, copy, (uint32_t)n, &e) == 0)
+            (void)chk_model(&q, copy, &lim, &e);
     }
     free(copy);
 }
@@ -164,12 +167,12 @@ fuzz_session(struct in *in)
         one_command(&f, &c, in);
     fix_step(&f, 0);
     fcl_close(&c);
-    for (int i = 0; i < 200 && (f.g->jnl.n_open != 0 || f.g->n_ses != 0); i++) {
+    for (int i = 0; i < 200 && (f.g->jnl.n_open != 0 || f.g->ses.n != 0); i++) {
         fix_step(&f, 2);
         worker_turn(&f, NULL);
     }
-    ASSERT(f.g->jnl.n_open == 0 && f.g->n_ses == 0);
-    ASSERT(f.g->cnt->held_bytes == 0 && f.g->wrk[0].credits_used == 0);
+    ASSERT(f.g->jnl.n_open == 0 && f.g->ses.n == 0);
+    ASSERT(f.g->env.cnt->held_bytes == 0 && f.g->wrk[0].link.credits_used == 0);
 }
 
 int

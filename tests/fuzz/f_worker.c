@@ -315,7 +315,7 @@ worker_honest(struct run *t)
 static int
 link_is_bad(const struct run *t)
 {
-    return t->f.g->wrk[0].seg != NULL && t->f.g->wrk[0].lnk.bad;
+    return t->f.g->wrk[0].link.seg != NULL && t->f.g->wrk[0].link.lnk.bad;
 }
 
 /* ---- the run -------------------------------------------------------------------- */
@@ -397,7 +397,7 @@ finish(struct run *t)
 {
     uint32_t n_spawn;
 
-    if (t->f.g->wrk[0].seg != NULL)
+    if (t->f.g->wrk[0].link.seg != NULL)
         fix_die(&t->f, SIGKILL);
     n_spawn = t->f.n_spawn;
     for (int i = 0; i < 400 && !all_ended(t); i++) {
@@ -408,7 +408,7 @@ finish(struct run *t)
             n_spawn = t->f.n_spawn;
             fix_ready(&t->f);
         }
-        if (t->f.g->wrk[0].seg != NULL)
+        if (t->f.g->wrk[0].link.seg != NULL)
             worker_honest(t);
     }
     for (uint32_t k = 0; k < N_CLIENT; k++) {
@@ -439,7 +439,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         ASSERT(fcl_open(&t.f, &t.c[k], 1000 + k, NULL) == FDP_OK);
     if (take(&in, 1) % 8 != 0)
         fix_ready(&t.f);
-    while (in.n > 0 && t.f.g->exit_code < 0)
+    while (in.n > 0 && t.f.g->life.exit_code < 0)
         one_command(&t, &in);
     finish(&t);
     for (uint32_t k = 0; k < N_CLIENT; k++)

@@ -18,14 +18,14 @@
 /* ASSERT rather than cmocka's: the fuzz target and the benchmark use this
  * file too. */
 
-static struct fix *fix_now; /* gate.spawn has no argument of ours */
+static struct fix *fix_now; /* sup.spawn has no argument of ours */
 
 static int
-fix_spawn(struct gate *g, struct wrk *w, int worker_admin_fd)
+fix_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
 {
     struct fix *f = fix_now;
 
-    (void)g;
+    (void)s;
     if (f->seg != NULL)
         lnk_leave(f->seg);
     if (f->worker_admin_fd >= 0)
@@ -58,15 +58,24 @@ fix_open(struct fix *f, const char *const *sets)
     f->now = 1000 * 1000000000ull;
     f->g = gate_new(ps, f->now);
     ASSERT(f->g != NULL);
-    f->g->spawn = fix_spawn;
+    f->g->sup.spawn = fix_spawn;
     ASSERT_Z(gate_open(f->g));
-    ASSERT_Z(sup_start(f->g, &f->g->wrk[0], f->now));
+    ASSERT_Z(sup_start(&f->g->sup, &f->g->wrk[0]));
+}
+
+static void
+fix_drop_part(struct fix *f, uint32_t i)
+{
+    free(f->part[i].blob);
+    memmove(&f->part[i], &f->part[i + 1], (--f->n_part - i) * sizeof(f->part[0]));
 }
 
 void
 fix_close(struct fix *f)
 {
     gate_check(f->g);
+    while (f->n_part != 0)
+        fix_drop_part(f, 0);
     f->g = gate_free(f->g);
     lnk_leave(f->seg);
     if (f->worker_admin_fd >= 0)
@@ -82,7 +91,7 @@ fix_step(struct fix *f, uint64_t ms)
     if (ms >= 2)
         f->g->t_tick = 0; /* a tick is due */
     do {
-        f->g->now = f->now;
+        f->g->env.now = f->now;
         (void)gate_events(f->g, 0);
         ASSERT(++rounds < 100000);
     } while (gate_poll(f->g, f->now) != 0);
@@ -168,38 +177,84 @@ fix_werror(struct fix *f, uint64_t id, int code)
     fix_wsend(f, id, FDP_T_ERROR, &e, sizeof(e));
 }
 
+static void
+fix_take_submit(struct fix *f, const struct fdp_rec *r)
+{
+    struct fix_part *p = &f->part[f->n_part++];
+
+    ASSERT(f->n_part <= FIX_PARTS && r->len == sizeof(p->sub));
+    p->id = r->tag;
+    p->got = 0;
+    memcpy(&p->sub, r + 1, sizeof(p->sub));
+    p->blob = malloc(p->sub.req.len + 1u);
+    ASSERT(p->blob != NULL);
+}
+
+static void
+fix_take_blob(struct fix *f, const struct fdp_rec *r)
+{
+    for (uint32_t i = 0; i < f->n_part; i++) {
+        struct fix_part *p = &f->part[i];
+
+        if (p->id != r->tag)
+            continue;
+        ASSERT(r->len <= p->sub.req.len - p->got);
+        memcpy(p->blob + p->got, r + 1, r->len);
+        p->got += r->len;
+        return;
+    }
+    ASSERT(0); /* a piece of nothing */
+}
+
+/* Take in what is there up to another kind of record. Returns the first part that is
+ * complete, FIX_PARTS: none. */
+static uint32_t
+fix_take_records(struct fix *f)
+{
+    const struct fdp_rec *r;
+
+    for (;;) {
+        for (uint32_t i = 0; i < f->n_part; i++) {
+            if (f->part[i].got == f->part[i].sub.req.len)
+                return i;
+        }
+        r = fix_wpeek(f);
+        if (r != NULL && r->type == LNK_T_SUBMIT)
+            fix_take_submit(f, r);
+        else if (r != NULL && r->type == LNK_T_BLOB)
+            fix_take_blob(f, r);
+        else
+            return FIX_PARTS;
+        fix_wnext(f, r);
+    }
+}
+
 uint64_t
 fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob, uint32_t *ret_bytes)
 {
-    const struct fdp_rec *r = fix_wpeek(f);
-    struct lnk_submit sub;
+    uint32_t i = fix_take_records(f);
+    struct fix_part *p = &f->part[i];
     uint64_t id;
-    uint32_t at = 0;
 
-    if (r == NULL || r->type != LNK_T_SUBMIT)
-        return 0;
-    ASSERT(r->len == sizeof(sub));
-    memcpy(&sub, r + 1, sizeof(sub));
-    id = r->tag;
-    fix_wnext(f, r);
-    while (at < sub.req.len) {
-        r = fix_wpeek(f);
-        if (r == NULL) { /* its blob comes in parts */
-            fix_step(f, 0);
-            continue;
-        }
-        ASSERT(r->type == LNK_T_BLOB && r->tag == id);
-        if (blob != NULL)
-            memcpy(blob + at, r + 1, r->len);
-        at += r->len;
-        fix_wnext(f, r);
+    /* Long items come over several iterations. */
+    while (i == FIX_PARTS && f->n_part != 0 && fix_wpeek(f) == NULL) {
+        fix_step(f, 0);
+        if (fix_wpeek(f) == NULL)
+            break;
+        i = fix_take_records(f);
+        p = &f->part[i];
     }
-    ASSERT(at == sub.req.len);
-    f->seg->started[sub.place] = id;
+    if (i == FIX_PARTS)
+        return 0;
+    id = p->id;
+    if (blob != NULL)
+        memcpy(blob, p->blob, p->got);
+    f->seg->started[p->sub.place] = id;
     if (ret != NULL)
-        *ret = sub;
+        *ret = p->sub;
     if (ret_bytes != NULL)
-        *ret_bytes = at;
+        *ret_bytes = p->got;
+    fix_drop_part(f, i);
     return id;
 }
 
@@ -218,6 +273,10 @@ fix_take_cancel(struct fix *f, int *ret_code)
     if (r == NULL || r->type != LNK_T_CANCEL)
         return 0;
     id = r->tag;
+    for (uint32_t i = 0; i < f->n_part; i++) {
+        if (f->part[i].id == id)
+            fix_drop_part(f, i--);
+    }
     if (ret_code != NULL)
         *ret_code = ((const struct lnk_cancel *)(const void *)(r + 1))->code;
     fix_wnext(f, r);
@@ -288,7 +347,7 @@ fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
         h = *hello;
     ASSERT_Z(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sv));
     c->fd = sv[1];
-    if (ses_adopt(f->g, sv[0], 100, uid, uid, f->now) == 0) {
+    if (ses_adopt(&f->g->ses, sv[0], 100, uid, uid) == 0) {
         ASSERT(send(c->fd, &h, sizeof(h), MSG_NOSIGNAL) == (ssize_t)sizeof(h));
         fix_step(f, 0);
     }

@@ -20,6 +20,10 @@
 #define FIX_MAX_LEN 4096u
 #define FIX_CREDITS 8u
 
+/* A request on its way down, as far as it is here. */
+struct fix_part { uint64_t id; struct lnk_submit sub; unsigned char *blob; uint32_t got; };
+#define FIX_PARTS 64u
+
 struct fix {
     struct gate *g;
     uint64_t now;
@@ -27,6 +31,8 @@ struct fix {
     struct lnk_seg *seg;
     int worker_admin_fd;     /* the worker's end of the admin pair */
     uint32_t n_spawn;
+    struct fix_part part[FIX_PARTS]; /* in the order they came */
+    uint32_t n_part;
 };
 
 /* A raw client: what a hostile or honest program could do. */
@@ -62,8 +68,8 @@ void fix_wdone(struct fix *f, uint64_t id);
 void fix_waccept(struct fix *f, uint64_t id, uint32_t n_prompt);
 void fix_wtokens(struct fix *f, uint64_t id, uint32_t n);
 void fix_werror(struct fix *f, uint64_t id, int code);
-/* Take the next SUBMIT with its blob and begin it: returns the id, 0 if there is
- * none. fix_unbegin(): it waits, after all. */
+/* Take the next request whose items are all here and begin it: returns the id, 0 if
+ * there is none. Items of several may take turns. fix_unbegin(): it waits, after all. */
 void fix_unbegin(struct fix *f, const struct lnk_submit *sub);
 uint64_t fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob,
     uint32_t *ret_bytes);

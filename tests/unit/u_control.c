@@ -322,7 +322,7 @@ t_sharing(void **state)
             strrchr(bad[i], ',') != NULL ? "\"1:3\"" : bad[i]));
         assert_non_null(json_object_get(r, "fix"));
         json_decref(r);
-        assert_string_equal(f.g->par->sched_user_weights, "");
+        assert_string_equal(f.g->env.par->sched_user_weights, "");
     }
     r = ask(&f, CTL_ADMIN, "{\"cmd\":\"set\",\"name\":\"sched.user_weights\","
         "\"value\":\"1000:7\"}");
@@ -587,7 +587,7 @@ t_one_line_at_a_time(void **state)
         fill(r[i], 60);
     }
     f.now += 1000000000;
-    f.g->now = f.now;
+    f.g->env.now = f.now;
     (void)gate_events(f.g, 0);
     (void)gate_events(f.g, 0);
     assert_int_equal(lines(r[0]) + lines(r[1]) + lines(r[2]), 1);
@@ -629,7 +629,7 @@ t_readers_share(void **state)
     assert_true(t > CTL_READER_SHARE * 10000ull); /* a reply takes 10 us and more */
     fill(fd, 1);
     f.now += t - 1;
-    f.g->now = f.now;
+    f.g->env.now = f.now;
     (void)gate_events(f.g, 0);
     ctl_tick(f.g, f.now);
     assert_int_equal(lines(fd), 0);

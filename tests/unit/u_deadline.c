@@ -61,11 +61,11 @@ t_hung_worker(void **state)
     assert_int_equal(fix_take_cancel(&f, &code), id);
     assert_int_equal(code, FDP_E_DEADLINE);
     /* its own word comes late and reaches nobody; the credit returns */
-    assert_int_equal(f.g->wrk[0].credits_used, 2);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 2);
     fix_werror(&f, id, FDP_E_DEADLINE);
     fix_wdone(&f, other);
     fix_step(&f, 1);
-    assert_int_equal(f.g->wrk[0].credits_used, 0);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 0);
     assert_int_equal(fcl_recv(&c, &r), 1);
     assert_int_equal(r.h.type, FDP_T_DONE);
     assert_int_equal(r.h.tag, 8);
@@ -109,7 +109,7 @@ t_not_begun(void **state)
     assert_int_equal(fcl_recv(&c, &r), 0);
     assert_int_equal(fix_take_cancel(&f, &code), waits);
     assert_int_equal(code, FDP_E_DEADLINE);
-    assert_int_equal(f.g->cnt->requests_expired, 1);
+    assert_int_equal(f.g->env.cnt->requests_expired, 1);
     /* the worker says so too, later; the other one goes on for as long as it takes */
     fix_step(&f, 3000);
     fix_werror(&f, waits, FDP_E_DEADLINE);
@@ -117,8 +117,8 @@ t_not_begun(void **state)
     fix_wdone(&f, begun);
     fix_step(&f, 2);
     assert_int_equal(fcl_errors(&c, 8), 0);
-    assert_int_equal(f.g->wrk[0].credits_used, 0);
-    assert_int_equal(f.g->cnt->requests_done, 1);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 0);
+    assert_int_equal(f.g->env.cnt->requests_done, 1);
     gate_check(f.g);
     fcl_close(&c);
     fix_close(&f);

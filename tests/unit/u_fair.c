@@ -148,7 +148,7 @@ t_tokens(void **state)
     fix_step(&f, 0);
     assert_int_equal(f.g->fair.n_queued, 264);
     fix_ready(&f);
-    while (f.g->ses[0]->usr->lane[FAIR_GEN].active) {
+    while (f.g->ses.v[0]->c.usr->lane[FAIR_GEN].active) {
         while (n < (int)FIX_CREDITS &&
             (row[n].id = fix_take(&f, &sub, NULL, NULL)) != 0) {
             row[n].user = sub.user == 1001;
@@ -265,7 +265,7 @@ t_deadlines(void **state)
     assert_false(fcl_recv(&c, &r));
     fix_step(&f, 100);
     fcl_want_error(&c, 3, FDP_E_DEADLINE, 0);
-    assert_int_equal(f.g->cnt->requests_expired, 3);
+    assert_int_equal(f.g->env.cnt->requests_expired, 3);
     assert_int_equal(f.g->jnl.n_open, 0);
     fcl_close(&c);
     fix_close(&f);
@@ -327,14 +327,13 @@ static void
 share_round(struct fix *f, unsigned *seed)
 {
     static struct crowd c[N_USER];
-    struct wrk *w = &f->g->wrk[0];
     uint64_t all = 0, weights = 0, max = 0;
 
     for (unsigned i = 0; i < N_USER; i++) {
         int shape = rand_r(seed) % 3;
 
         memset(&c[i], 0, sizeof(c[i]));
-        c[i].u = usr_get(f->g, 5000 + i, f->now);
+        c[i].u = usr_get(&f->g->fair, 5000 + i, f->now);
         assert_non_null(c[i].u);
         weights += c[i].u->weight;
         for (unsigned k = 0; k < N_EACH; k++) {
@@ -343,18 +342,18 @@ share_round(struct fix *f, unsigned *seed)
             *r = (struct jreq){ .magic = JREQ_MAGIC, .usr = c[i].u, .req.n = 1,
                 .cost = draw_cost(seed, shape) };
             max = r->cost > max ? r->cost : max;
-            fair_push(f->g, r);
+            fair_push(&f->g->fair, r);
         }
     }
     for (int step = 0; step < 40000; step++) {
-        struct jreq *r = fair_pop(f->g, w, FAIR_GEN);
+        struct jreq *r = fair_pop(&f->g->fair, FAIR_GEN);
         struct crowd *k;
 
         assert_non_null(r);
         k = &c[r->usr->key - 5000];
         k->sent += r->cost;
         all += r->cost;
-        fair_push(f->g, r); /* stays backlogged */
+        fair_push(&f->g->fair, r); /* stays backlogged */
         for (unsigned i = 0; i < N_USER; i++) {
             double share = (double)all * c[i].u->weight / (double)weights;
             double bound = (double)FAIR_QUANTUM * c[i].u->weight + (double)max;
@@ -367,7 +366,7 @@ share_round(struct fix *f, unsigned *seed)
     }
     for (unsigned i = 0; i < N_USER; i++) {
         for (unsigned k = 0; k < N_EACH; k++)
-            fair_remove(f->g, &c[i].r[k]);
+            fair_remove(&f->g->fair, &c[i].r[k]);
     }
     assert_true(f->g->fair.weight_queued == 0 && f->g->fair.cost_queued == 0);
     f->g->fair.cost_open = f->g->fair.n_gen = 0; /* these never were open */
@@ -389,7 +388,7 @@ drr_share_is_within_a_turn_and_a_request(void **state)
         for (unsigned i = 0; i < N_USER; i++)
             list[i] = (struct fair_weight){ 5000 + i, round == 0 ? 1 :
                 1 + (uint32_t)rand_r(&seed) % (round < 4 ? 8 : FAIR_WEIGHT_MAX) };
-        fair_set_weights(f.g, list, N_USER);
+        fair_set_weights(&f.g->fair, list, N_USER);
         share_round(&f, &seed);
         fix_close(&f);
     }
@@ -494,17 +493,17 @@ weights_in_force(void **state)
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
-    assert_int_equal(a.fd >= 0 && f.g->ses[0]->usr->weight == 4, 1);
+    assert_int_equal(a.fd >= 0 && f.g->ses.v[0]->c.usr->weight == 4, 1);
     ratio = ratio_of(&f, &a, &b, 500);
     assert_true(ratio > 3.5 && ratio < 4.5);
-    assert_int_equal(par_set_text(f.g->ps, "sched.user_weights", "1000:1,1001:3",
+    assert_int_equal(par_set_text(f.g->cnf.ps, "sched.user_weights", "1000:1,1001:3",
         PAR_FROM_RUNTIME, err, sizeof(err)), 0);
-    gate_apply(f.g);
+    cnf_apply(&f.g->cnf);
     skip_reload(&f);
     ratio = ratio_of(&f, &a, &b, 500);
     assert_true(ratio > 0.25 && ratio < 0.42);
     /* the file's values again (there is no file): all alike */
-    assert_int_equal(cnf_reload(f.g, NULL), 0);
+    assert_int_equal(cnf_reload(&f.g->cnf, NULL), 0);
     skip_reload(&f);
     ratio = ratio_of(&f, &a, &b, 500);
     assert_true(ratio > 0.85 && ratio < 1.2);
@@ -578,14 +577,14 @@ credits_are_sequences(void **state)
     id[1] = fix_take(&f, &sub, NULL, NULL);
     assert_int_equal(sub.req.tag, 2);
     assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0);
-    assert_int_equal(f.g->wrk[0].credits_used, 7);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 7);
     fix_wdone(&f, id[0]);
     fix_step(&f, 0);
     id[0] = fix_take(&f, &sub, NULL, NULL);
     assert_int_equal(sub.req.tag, 3);
     id[2] = fix_take(&f, &sub, NULL, NULL);
     assert_int_equal(sub.req.tag, 4);
-    assert_int_equal(f.g->wrk[0].credits_used, 7);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 7);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0); /* needs all of them */
         fix_wdone(&f, id[i]);
@@ -593,10 +592,10 @@ credits_are_sequences(void **state)
     }
     assert_true((id[0] = fix_take(&f, &sub, NULL, NULL)) != 0);
     assert_int_equal(sub.req.n, 64);
-    assert_int_equal(f.g->wrk[0].credits_used, FIX_CREDITS);
+    assert_int_equal(f.g->wrk[0].link.credits_used, FIX_CREDITS);
     fix_wdone(&f, id[0]);
     fix_step(&f, 0);
-    assert_int_equal(f.g->wrk[0].credits_used, 0);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 0);
     fcl_close(&c);
     fix_close(&f);
 }
@@ -626,7 +625,7 @@ cap_while_others_wait(void **state)
     for (unsigned i = 1; i <= 10; i++)
         send_n(&b, i, 1, 1, 0);
     fix_step(&f, 0);
-    assert_int_equal(fair_cap(f.g, &f.g->wrk[0], f.g->ses[0]->usr), FIX_CREDITS / 2 + 1);
+    assert_int_equal(fair_cap(&f.g->fair, f.g->ses.v[0]->c.usr), FIX_CREDITS / 2 + 1);
     for (int done = 0; done < 13; done++) { /* b's last goes when 12 rows were freed */
         held[user[from]]--;
         work(&f, id[from++], &sub);
@@ -638,7 +637,7 @@ cap_while_others_wait(void **state)
         assert_int_equal(held[0] + held[1], FIX_CREDITS); /* no row stays unused */
         if (done < 3) /* b first, until it has what is its due */
             assert_int_equal(held[1], done + 1);
-        if (f.g->ses[1]->usr->lane[FAIR_GEN].active && done >= 3)
+        if (f.g->ses.v[1]->c.usr->lane[FAIR_GEN].active && done >= 3)
             assert_true(held[0] <= 5 && held[1] <= 5);
     }
     while (from < n) {
@@ -669,7 +668,8 @@ cap_leaves_no_row_unused(void **state)
     (void)state;
     fix_open(&f, sets);
     fix_ready(&f);
-    f.g->wrk[0].ready.credits = 100;
+    f.g->wrk[0].link.ready.credits = 100;
+    fair_grant(&f.g->fair, 100);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (unsigned i = 0; i < 20; i++)
         send_n(&c, tag++, 1, 10, 100 + i);
@@ -682,7 +682,7 @@ cap_leaves_no_row_unused(void **state)
     while (fix_take(&f, &sub, NULL, NULL) != 0)
         n++;
     assert_int_equal(n, 100);
-    assert_int_equal(f.g->wrk[0].credits_used, 100);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 100);
     fcl_close(&c);
     fix_close(&f);
 }
@@ -718,7 +718,7 @@ questions_wait_for_no_row(void **state)
         assert_int_equal(sub.req.op, FDP_OP_PING);
     }
     assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0); /* they have a limit, too */
-    assert_int_equal(f.g->wrk[0].credits_used, FIX_CREDITS);
+    assert_int_equal(f.g->wrk[0].link.credits_used, FIX_CREDITS);
     fix_wdone(&f, id);
     fix_step(&f, 0);
     assert_true(fix_take(&f, &sub, NULL, NULL) != 0);

@@ -16,10 +16,39 @@
 #include "daemon/gate/intake.h"
 #include "tests/unit/gate_fixture.h"
 
-static const struct itk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
+static const struct chk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
+
+/* A blob at once, and byte by byte: both say the same. */
+static int
+check_items(struct fdp_req *q, const unsigned char *blob, uint32_t n,
+    struct chk_items *ret, struct chk_err *e)
+{
+    struct chk_scan all = { .at = 0 }, piece = { .at = 0 };
+    struct chk_err pe = { 0, 0, 0, 0 };
+    int rc, prc = 0;
+
+    memset(e, 0, sizeof(*e));
+    q->len = n;
+    rc = chk_scan(&all, q, blob, n, e);
+    for (uint32_t have = 0; have <= n && prc == 0; have++)
+        prc = chk_scan(&piece, q, blob, have, &pe);
+    assert_int_equal(rc, prc);
+    assert_memory_equal(e, &pe, sizeof(pe));
+    *ret = all.items;
+    return rc;
+}
+
+static int
+check_model(struct fdp_req *q, const unsigned char *blob, uint32_t n,
+    const struct chk_limits *l, struct chk_err *e)
+{
+    q->len = n;
+    return chk_model(q, blob, l, e);
+}
+
 
 static void
-want(int rc, const struct itk_err *e, int code, unsigned detail)
+want(int rc, const struct chk_err *e, int code, unsigned detail)
 {
     assert_int_equal(rc, code != FDP_OK);
     if (code != FDP_OK) {
@@ -31,10 +60,10 @@ want(int rc, const struct itk_err *e, int code, unsigned detail)
 #define SCALAR(field, value, code, detail)                                      \
     do {                                                                        \
         struct fdp_req q_;                                                      \
-        struct itk_err e_ = { 0, 0, 0, 0 };                                    \
+        struct chk_err e_ = { 0, 0, 0, 0 };                                    \
         fcl_req(&q_, FDP_OP_SUBMIT, 1);                                         \
         q_.field = (value);                                                     \
-        want(itk_check_req(&q_, &lim, &e_), &e_, code, detail);                 \
+        want(chk_req(&q_, &lim, &e_), &e_, code, detail);                 \
     } while (0)
 
 static void
@@ -93,22 +122,22 @@ t_scalars(void **state)
 static void
 t_no_logprobs(void **state)
 {
-    struct itk_limits none = lim;
-    struct itk_err e;
+    struct chk_limits none = lim;
+    struct chk_err e;
     struct fdp_req q;
 
     (void)state;
     none.max_logprobs = -1;
     fcl_req(&q, FDP_OP_SUBMIT, 1);
-    want(itk_check_req(&q, &none, &e), &e, FDP_OK, 0);
+    want(chk_req(&q, &none, &e), &e, FDP_OK, 0);
     q.flags |= FDP_F_LOGPROBS;
-    want(itk_check_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
+    want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
     q.flags ^= FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS;
-    want(itk_check_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
+    want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
     none.max_logprobs = 0;
-    want(itk_check_req(&q, &none, &e), &e, FDP_OK, 0);
+    want(chk_req(&q, &none, &e), &e, FDP_OK, 0);
     q.prompt_logprobs = 1;
-    want(itk_check_req(&q, &none, &e), &e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
+    want(chk_req(&q, &none, &e), &e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
 }
 
 /* Items: build, then break. */
@@ -116,52 +145,52 @@ static void
 t_items(void **state)
 {
     unsigned char b[4096] __attribute__((aligned(8)));
-    struct itk_items items;
-    struct itk_err e;
+    struct chk_items items;
+    struct chk_err e;
     struct fdp_req q;
     uint32_t ids[3] = { 1, 2, 3 };
     uint32_t n;
 
     (void)state;
     fcl_req(&q, FDP_OP_SUBMIT, 1);
-    want(itk_check_items(&q, b, 0, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    want(check_items(&q, b, 0, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
     assert_int_equal(items.n_prompt_ids, 3);
     assert_true(items.has_ids && !items.has_text);
     /* cut at every place */
     for (uint32_t cut = 8; cut < n; cut += 8)
-        want(itk_check_items(&q, b, cut, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
+        want(check_items(&q, b, cut, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
     b[n - 1] = 7; /* padding */
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     b[n - 1] = 0;
     b[2] = 1; /* item.rsv */
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     b[2] = 0;
     memset(b + 4, 0xff, 4); /* item.len: span overflows 32 bits */
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 10);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 0);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
     n = fcl_item(b, n, FDP_IT_PROMPT_IDS, ids, 12);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
     n = fcl_item(b, n, FDP_IT_PROMPT_TEXT, "x", 1);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
     n = fcl_item(b, 0, FDP_IT__N, ids, 12);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
     n = fcl_item(b, 0, 0, ids, 12);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "a\xff", 2);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_PROMPT);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_PROMPT);
     assert_int_equal(e.arg, 1);
     q.n_prior = 2;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PRIOR);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PRIOR);
     n = fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, 8);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
 }
 
 static void
@@ -169,8 +198,8 @@ t_stops(void **state)
 {
     unsigned char b[8192] __attribute__((aligned(8)));
     static const char text[FDP_MAX_STOP_LEN + 1] = "";
-    struct itk_items items;
-    struct itk_err e;
+    struct chk_items items;
+    struct chk_err e;
     struct fdp_req q;
     uint32_t ids[FDP_MAX_STOP_IDS + 1] = { 1 };
     uint32_t base, n;
@@ -179,23 +208,23 @@ t_stops(void **state)
     fcl_req(&q, FDP_OP_SUBMIT, 1);
     base = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "hello", 5);
     n = fcl_item(b, base, FDP_IT_STOP_STRING, "", 0);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
     n = fcl_item(b, base, FDP_IT_STOP_STRING, text, FDP_MAX_STOP_LEN);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
     n = fcl_item(b, base, FDP_IT_STOP_STRING, text, FDP_MAX_STOP_LEN + 1);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
     n = fcl_item(b, base, FDP_IT_STOP_STRING, "\xc0\x80", 2);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_STOP);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_STOP);
     n = base;
     for (unsigned i = 0; i <= FDP_MAX_STOP; i++) {
         n = fcl_item(b, n, FDP_IT_STOP_STRING, "end", 3);
-        want(itk_check_items(&q, b, n, &items, &e), &e,
+        want(check_items(&q, b, n, &items, &e), &e,
             i < FDP_MAX_STOP ? FDP_OK : FDP_E_BAD_PARAM, FDP_D_STOP);
     }
     n = fcl_item(b, base, FDP_IT_STOP_IDS, ids, FDP_MAX_STOP_IDS * 4);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_OK, 0);
     n = fcl_item(b, base, FDP_IT_STOP_IDS, ids, (FDP_MAX_STOP_IDS + 1) * 4);
-    want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
 }
 
 static void
@@ -206,8 +235,8 @@ t_unsupported(void **state)
         { FDP_IT_ALLOWED_IDS, FDP_D_ALLOWED }, { FDP_IT_GRAMMAR, FDP_D_GRAMMAR },
         { FDP_IT_CHAT, FDP_D_CHAT } };
     unsigned char b[256] __attribute__((aligned(8)));
-    struct itk_items items;
-    struct itk_err e;
+    struct chk_items items;
+    struct chk_err e;
     struct fdp_req q;
 
     (void)state;
@@ -216,7 +245,7 @@ t_unsupported(void **state)
         uint32_t n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
 
         n = fcl_item(b, n, rows[i].type, "abcdefgh", 8);
-        want(itk_check_items(&q, b, n, &items, &e), &e, FDP_E_UNSUPPORTED, rows[i].detail);
+        want(check_items(&q, b, n, &items, &e), &e, FDP_E_UNSUPPORTED, rows[i].detail);
     }
 }
 
@@ -225,8 +254,8 @@ t_model(void **state)
 {
     unsigned char b[FIX_MAX_LEN * 4 + 64] __attribute__((aligned(8)));
     static uint32_t ids[FIX_MAX_LEN];
-    struct itk_limits no_tok = lim;
-    struct itk_err e;
+    struct chk_limits no_tok = lim;
+    struct chk_err e;
     struct fdp_req q;
     uint32_t n;
 
@@ -234,28 +263,28 @@ t_model(void **state)
     fcl_req(&q, FDP_OP_SUBMIT, 1);
     ids[1] = FIX_VOCAB - 1;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 8);
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
     ids[1] = FIX_VOCAB;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 8);
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PROMPT_ID);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PROMPT_ID);
     assert_int_equal(e.arg, FIX_VOCAB);
     n = fcl_item(b, 0, FDP_IT_STOP_IDS, ids, 8);
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_STOP);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_STOP);
     n = fcl_item(b, 0, FDP_IT_PRIOR_IDS, ids, 8);
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PRIOR);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PRIOR);
     ids[1] = 0;
     q.max_new = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, (FIX_MAX_LEN - 1) * 4);
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
     q.max_new = 2;
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
     q.max_new = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
-    want(itk_check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
     assert_int_equal(e.arg, FIX_MAX_LEN);
     no_tok.has_tokenizer = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
-    want(itk_check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
+    want(check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
 }
 
 /* ---- through a ring -------------------------------------------------------- */
@@ -308,40 +337,68 @@ t_duplicate_tag(void **state)
     fcl_cancel(&c, 12345);
     fix_step(&f, 0);
     fcl_want_error(&c, 7, FDP_E_BAD_PARAM, FDP_D_TAG);
-    assert_int_equal(f.g->cnt->cancels_unknown, 1);
+    assert_int_equal(f.g->env.cnt->cancels_unknown, 1);
     assert_int_equal(f.g->jnl.n_open, 1);
     fcl_close(&c);
     fix_close(&f);
 }
 
+/* Bad requests are answered, however many, and never end the session; beyond what a
+ * second allows, the user's requests are refused unseen and its ring is looked at
+ * less often. Another user's are taken as ever. */
 static void
 t_error_rate(void **state)
 {
-    struct fix f;
-    struct fcl c;
+    uint32_t n_bad = 0, n_eager = 0, retry = 0;
+    struct fdp_error e;
     struct fdp_req q;
+    struct fcl c, other;
+    struct frec r;
+    struct fix f;
 
     (void)state;
     fix_open(&f, NULL);
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, 1001, NULL), FDP_OK);
     memset(&q, 0, sizeof(q));
     q.tag = 5;
-    q.op = 99;
-    /* slowly: never */
-    for (int i = 0; i < 40; i++) {
+    q.op = FDP_OP_SUBMIT; /* no prompt */
+    q.n = 1;
+    q.top_p = q.repetition_penalty = 1.0f;
+    for (uint32_t i = 0; i < 2 * ITK_REFUSED_PER_S; i++) {
         fcl_send(&c, &q, NULL, 0, 0);
-        fix_step(&f, 200);
+        fix_step(&f, 0);
+        while (fcl_recv(&c, &r)) {
+            memcpy(&e, r.data, sizeof(e));
+            assert_true(r.h.type == FDP_T_ERROR && r.h.tag == 5);
+            n_bad += e.code == FDP_E_BAD_PARAM;
+            n_eager += e.code == FDP_E_LIMIT && e.retry_after_ms != 0;
+            retry = e.retry_after_ms;
+        }
+        if (i == ITK_REFUSED_PER_S - 1)
+            assert_int_equal(n_bad, ITK_REFUSED_PER_S);
+        if (n_eager == ITK_EAGER_BATCH)
+            break;
     }
-    assert_int_equal(fcl_state(&c), FDP_ST_RUN);
-    fix_step(&f, 2000);
-    for (unsigned i = 0; i < ITK_ERRORS_PER_S; i++)
-        fcl_send(&c, &q, NULL, 0, 0);
+    assert_int_equal(n_bad, ITK_REFUSED_PER_S);
+    assert_int_equal(n_eager, ITK_EAGER_BATCH);
+    assert_int_equal(f.g->env.cnt->requests_unseen, ITK_EAGER_BATCH);
+    fcl_submit(&other, 1, 1, 4);
     fix_step(&f, 0);
-    assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    assert_int_equal(fcl_reason(&c), -FDP_E_PROTO);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    /* not looked at; then, after what it was told, looked at as ever */
+    fcl_send(&c, &q, NULL, 0, 0);
+    fix_step(&f, 5);
+    assert_int_equal(fcl_recv(&c, &r), 0);
+    fix_step(&f, retry + 10);
+    assert_true(fcl_recv(&c, &r));
+    memcpy(&e, r.data, sizeof(e));
+    assert_int_equal(e.code, FDP_E_BAD_PARAM);
+    assert_int_equal(fcl_state(&c), FDP_ST_RUN);
     fcl_close(&c);
+    fcl_close(&other);
+    fix_step(&f, 0);
     fix_close(&f);
 }
 
@@ -433,10 +490,10 @@ t_bounded_round(void **state)
         fcl_cancel(&a, 1 + i);
     fcl_submit(&b, 1, 1, 4);
     (void)gate_poll(f.g, f.now);
-    assert_int_equal(f.g->cnt->cancels_unknown, ITK_BATCH);
+    assert_int_equal(f.g->env.cnt->cancels_unknown, ITK_BATCH);
     assert_int_equal(f.g->jnl.n_open, 1);
     fix_step(&f, 0);
-    assert_int_equal(f.g->cnt->cancels_unknown, 200);
+    assert_int_equal(f.g->env.cnt->cancels_unknown, 200);
     fcl_close(&a);
     fcl_close(&b);
     fix_close(&f);
@@ -471,7 +528,7 @@ t_late_check(void **state)
     fcl_want_error(&c, 3, FDP_E_BAD_TOKEN, FDP_D_PROMPT_ID);
     fcl_want_error(&c, 4, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
     assert_int_equal(f.g->jnl.n_open, 1);
-    assert_int_equal(f.g->cnt->requests_error, 2);
+    assert_int_equal(f.g->env.cnt->requests_error, 2);
     fcl_close(&c);
     fix_close(&f);
 }

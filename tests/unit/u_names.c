@@ -187,7 +187,7 @@ t_loop_asks_nothing(void **state)
         fix_step(&f, 10);
     }
     assert_int_equal(n_asked, before);
-    gate_apply(f.g);
+    cnf_apply(&f.g->cnf);
     assert_true(n_asked > before);
     fix_close(&f);
 }

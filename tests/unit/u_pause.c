@@ -97,7 +97,7 @@ t_queues(void **state)
     fix_step(&f, 1);
     assert_int_equal(fix_take(&f, NULL, NULL, NULL), 0);
     counts_are(&f, 3, 0);
-    assert_int_equal(f.g->wrk[0].credits_used, 0);
+    assert_int_equal(f.g->wrk[0].link.credits_used, 0);
     gate_check(f.g);
     /* a cancel reaches a queued one */
     fcl_cancel(&c, 3);
@@ -225,7 +225,7 @@ t_stop_ends_it(void **state)
     pause_is(&f, 1, 1, "paused");
     fcl_submit(&c, 1, 4, 10);
     fix_step(&f, 10);
-    gate_stop(f.g, f.now, 60 * CLK_S, 0);
+    life_stop(&f.g->life, 60 * CLK_S, 0);
     fix_step(&f, 1);
     id = fix_take(&f, NULL, NULL, NULL);
     assert_int_not_equal(id, 0);
@@ -233,7 +233,7 @@ t_stop_ends_it(void **state)
     fix_wdone(&f, id);
     fix_step(&f, 10);
     assert_int_equal(f.g->jnl.n_open, 0);
-    assert_int_equal(f.g->stop_phase, 2);
+    assert_int_equal(f.g->life.step, 2);
     fcl_close(&c);
     fix_close(&f);
 }

@@ -180,25 +180,25 @@ t_session(void **state)
         int sv[2];
 
         fix_open(&f, sets);
-        f.g->ofl = ofl_new(64);
+        f.g->ofl = f.g->ses.ofl = ofl_new(64);
         assert_non_null(f.g->ofl);
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
             0, sv), 0);
         if (how == 0) {
             assert_true(pass(sv[1], &h, sizeof(h), lingering()) > 0);
-            assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+            assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
         } else {
             assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
             assert_true(pass(how == 1 ? c.fd : sv[1], "x", 1, lingering()) > 0);
             if (how == 2) {
                 uint64_t t = clk_now_ns();
 
-                assert_int_not_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+                assert_int_not_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
                 assert_true(clk_now_ns() - t < CALL_NS);
             }
         }
         rounds(&f);
-        assert_int_equal(f.g->n_ses, how == 2);
+        assert_int_equal(f.g->ses.n, how == 2);
         slept_elsewhere(&f);
         (void)close(sv[1]);
         if (how != 0)
@@ -220,7 +220,7 @@ t_admin(void **state)
         int sv[2], rc;
 
         fix_open(&f, NULL);
-        f.g->ofl = ofl_new(64);
+        f.g->ofl = f.g->ses.ofl = ofl_new(64);
         assert_non_null(f.g->ofl);
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
             sv), 0);

@@ -92,7 +92,7 @@ t_idle(void **state)
     fix_step(&f, 1000);
     assert_true(fcl_recv(&c[0], &rec));
     assert_int_equal(fcl_open(&f, &late[0], 1002, NULL), FDP_OK);
-    assert_int_equal(f.g->n_ses, N);
+    assert_int_equal(f.g->ses.n, N);
     assert_int_equal(fcl_state(&c[0]), FDP_ST_RUN);
     assert_int_equal(fcl_state(&c[1]), FDP_ST_GOODBYE);
     assert_int_equal(fcl_reason(&c[1]), -FDP_E_DISCONNECTED);
@@ -105,9 +105,9 @@ t_idle(void **state)
     assert_int_equal(fcl_open(&f, &late[2], 1000, NULL), FDP_E_LIMIT);
     /* but for another, and for root without taking one */
     assert_int_equal(fcl_open(&f, &late[2], 1003, NULL), FDP_OK);
-    assert_int_equal(f.g->n_ses, N);
+    assert_int_equal(f.g->ses.n, N);
     assert_int_equal(fcl_open(&f, &root, 0, NULL), FDP_OK);
-    assert_int_equal(f.g->n_ses, N + 1);
+    assert_int_equal(f.g->ses.n, N + 1);
     for (int i = 0; i < N; i++)
         fcl_close(&c[i]);
     fix_close(&f);
@@ -127,7 +127,7 @@ t_busy(void **state)
     fix_step(&f, 0);
     assert_int_equal(fcl_open(&f, &late, 1002, NULL), FDP_E_LIMIT);
     assert_int_equal(fcl_open(&f, &root[0], 0, NULL), FDP_OK);
-    assert_int_equal(f.g->n_ses, N + 1);
+    assert_int_equal(f.g->ses.n, N + 1);
     for (int i = 0; i < N; i++)
         assert_int_equal(fcl_state(&c[i]), FDP_ST_RUN);
     fix_close(&f);
@@ -150,16 +150,16 @@ t_refused(void **state)
         int sv[2];
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-        (void)ses_adopt(f.g, sv[0], 1, 1001, 1001, f.now);
+        (void)ses_adopt(&f.g->ses, sv[0], 1, 1001, 1001);
         (void)close(sv[1]);
         fix_step(&f, 0);
     }
-    assert_int_equal(f.g->n_ses, 1); /* one was closed for the first of them */
+    assert_int_equal(f.g->ses.n, 1); /* one was closed for the first of them */
     fix_step(&f, 0);
     assert_int_equal(fcl_open(&f, &late, 1002, NULL), FDP_OK);
-    assert_int_equal(f.g->n_ses, 2);
+    assert_int_equal(f.g->ses.n, 2);
     assert_int_equal(fcl_open(&f, &late, 1001, NULL), FDP_E_LIMIT); /* too often */
-    assert_int_equal(f.g->n_ses, 2);
+    assert_int_equal(f.g->ses.n, 2);
     fix_close(&f);
 }
 
@@ -183,7 +183,7 @@ t_no_descriptor(void **state)
     assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
     assert_int_equal(listen(l, 4), 0);
     f.g->rt.listen_fd = l;
-    assert_int_equal(gate_watch(f.g, l, LSN_EVENTS, GATE_EV_LISTEN, NULL), 0);
+    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &rl), 0);
     none = rl;
     none.rlim_cur = (rlim_t)dup(c); /* the lowest free one */
@@ -193,13 +193,13 @@ t_no_descriptor(void **state)
     for (int i = 0; i < 20; i++)
         events += gate_events(f.g, 0) > 0;
     assert_int_equal(events, 1);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     fix_step(&f, LSN_RETRY_MS + 10); /* tried, in vain */
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     assert_int_not_equal(f.g->lsn.t_retry, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
     fix_step(&f, LSN_RETRY_MS + 10);
-    assert_int_equal(f.g->n_ses, 1);
+    assert_int_equal(f.g->ses.n, 1);
     assert_int_equal(f.g->lsn.t_retry, 0);
     (void)close(c);
     fix_close(&f);
@@ -223,14 +223,14 @@ t_backlog(void **state)
     assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
     assert_int_equal(listen(l, 100), 0);
     f.g->rt.listen_fd = l;
-    assert_int_equal(gate_watch(f.g, l, LSN_EVENTS, GATE_EV_LISTEN, NULL), 0);
+    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
     for (int i = 0; i < 80; i++) {
         c[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
         assert_int_equal(connect(c[i], (struct sockaddr *)&sa, len), 0);
     }
     (void)gate_events(f.g, 0);
     fix_step(&f, 10);
-    assert_int_equal(f.g->n_ses, 80);
+    assert_int_equal(f.g->ses.n, 80);
     for (int i = 0; i < 80; i++)
         (void)close(c[i]);
     fix_step(&f, 0);
@@ -250,11 +250,11 @@ t_stall(void **state)
     fix_open(&f, NULL);
     fcl_hello(&h);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-    assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+    assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
     assert_int_equal(send(sv[1], &h, sizeof(h), 0), sizeof(h));
     f.now += 5 * CLK_S;
     (void)gate_poll(f.g, f.now); /* timers come before sockets */
-    assert_int_equal(f.g->n_ses, 1);
+    assert_int_equal(f.g->ses.n, 1);
     assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
     assert_int_equal(w.err, FDP_OK);
     (void)close(sv[1]);

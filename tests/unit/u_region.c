@@ -271,7 +271,7 @@ t_kept(void **state)
     kept[1] = dup(c.d2c_fd);
     fcl_close(&c);
     fix_step(&f, 0);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     assert_int_equal(bytes_of(kept[0]), 0);
     assert_int_equal(bytes_of(kept[1]), 0);
     (void)close(kept[0]);
@@ -291,13 +291,13 @@ t_last_words(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     fcl_submit(&c, 7, 2, 4);
     fix_step(&f, 0);
-    gate_stop_now(f.g, 0);
-    assert_int_equal(f.g->n_ses, 0);
+    life_stop_now(&f.g->life, 0);
+    assert_int_equal(f.g->ses.n, 0);
     fcl_want_error(&c, 7, FDP_E_DRAINING, 0);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    region_late_tick(&f.g->late, f.now + 2 * CLK_S, NULL);
+    region_late_tick(&f.g->ses.late, f.now + 2 * CLK_S, NULL);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    region_late_tick(&f.g->late, f.now + 10 * CLK_S, NULL);
+    region_late_tick(&f.g->ses.late, f.now + 10 * CLK_S, NULL);
     assert_int_equal(fcl_state(&c), 0);
     assert_int_equal(bytes_of(c.d2c_fd) <= 4096, 1); /* the page looked at above */
     fcl_close(&c);
@@ -336,8 +336,8 @@ t_no_page(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     no_memory = 1;
     n_sent = pings(&f, &c, 1, 1500);
-    assert_true(f.g->ses[0]->n_held > 0);
-    assert_true(f.g->ses[0]->growing);
+    assert_true(f.g->ses.v[0]->c.n_held > 0);
+    assert_true(f.g->ses.v[0]->c.growing);
     while (fcl_recv(&c, &rec))
         assert_int_equal(rec.h.tag, ++n);
     assert_in_range(n, 100, REGION_STEP / FDP_SLOT);
@@ -348,7 +348,7 @@ t_no_page(void **state)
             assert_int_equal(rec.h.tag, ++n);
     }
     assert_int_equal(n, n_sent);
-    assert_int_equal(f.g->ses[0]->n_held, 0);
+    assert_int_equal(f.g->ses.v[0]->c.n_held, 0);
     for (int i = 0; i < 50; i++) { /* into the second pass */
         n_sent += pings(&f, &c, n + 1, 200);
         while (fcl_recv(&c, &rec))
@@ -356,7 +356,7 @@ t_no_page(void **state)
     }
     assert_int_equal(n, n_sent);
     assert_true(n * 2 > c.w.cq_slots);
-    assert_false(f.g->ses[0]->growing);
+    assert_false(f.g->ses.v[0]->c.growing);
     fcl_close(&c);
     fix_close(&f);
 }

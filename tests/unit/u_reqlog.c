@@ -166,7 +166,7 @@ t_done_has_its_numbers(void **state)
     want_text(o, "op", "submit");
     want_text(o, "finish", "length");
     assert_int_equal(num(o, "id"), id);
-    assert_int_equal(num(o, "client_pid"), w.f.g->ses[0]->pid);
+    assert_int_equal(num(o, "client_pid"), w.f.g->ses.v[0]->c.pid);
     assert_int_equal(num(o, "n"), 1);
     assert_int_equal(num(o, "max_new"), 11);
     assert_int_equal(num(o, "prompt_tokens"), 7);
@@ -198,11 +198,11 @@ ended(struct world *w, int how, const char *msg)
         break;
     case 1: /* the client goes; its numbers are still known */
         fcl_close(&w->c);
-        for (int i = 0; i < 50 && w->f.g->n_ses != 0; i++) {
+        for (int i = 0; i < 50 && w->f.g->ses.n != 0; i++) {
             (void)gate_events(w->f.g, 10);
             fix_step(&w->f, 1);
         }
-        assert_int_equal(w->f.g->n_ses, 0);
+        assert_int_equal(w->f.g->ses.n, 0);
         fix_werror(&w->f, id, FDP_E_CANCELLED);
         break;
     case 2:
@@ -294,7 +294,7 @@ t_refused_are_limited(void **state)
     assert_int_equal(num(o, "max_new"), FIX_MAX_LEN + 1);
     json_decref(o);
     (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 3);
-    before = w.f.g->cnt->log_dropped;
+    before = w.f.g->env.cnt->log_dropped;
     cap_begin();
     for (int i = 0; i < 60; i++) {
         fcl_ask(&w.c, (struct fask){ .tag = 9, .max_new = FIX_MAX_LEN + 1 });
@@ -302,7 +302,7 @@ t_refused_are_limited(void **state)
     }
     log_flush(1);
     assert_true(cap_end() < 60);
-    assert_true(w.f.g->cnt->log_dropped > before);
+    assert_true(w.f.g->env.cnt->log_dropped > before);
     assert_non_null(strstr(cap_text, "lines like this were not shown: refused"));
     world_close(&w, 1);
 }
@@ -322,7 +322,7 @@ t_slow_says_where(void **state)
     cap_begin();
     (void)answered_in(&w, 400);
     assert_int_equal(cap_end(), 0);
-    assert_int_equal(w.f.g->cnt->requests_slow, 0);
+    assert_int_equal(w.f.g->env.cnt->requests_slow, 0);
     /* the whole, with another beside it */
     cap_begin();
     other = submit(&w, 6, 11);
@@ -345,9 +345,9 @@ t_slow_says_where(void **state)
     assert_int_equal(num(o, "output_tokens"), 0);
     assert_null(json_object_get(o, "ttft_ms"));
     json_decref(o);
-    assert_int_equal(w.f.g->cnt->requests_slow, 2);
+    assert_int_equal(w.f.g->env.cnt->requests_slow, 2);
     /* one that never reached the worker is not beside itself */
-    assert_int_equal(gate_pause(w.f.g, 1), 0);
+    assert_int_equal(life_pause(&w.f.g->life, 1), 0);
     cap_begin();
     fcl_ask(&w.c, (struct fask){ .tag = 7, .max_new = 4, .ttl_queue_ms = 900 });
     fix_step(&w.f, 1);
@@ -377,7 +377,7 @@ t_slow_first_token_alone(void **state)
     o = only_line("slow request");
     assert_int_equal(num(o, "ttft_ms"), 400);
     json_decref(o);
-    assert_int_equal(w.f.g->cnt->requests_slow, 1);
+    assert_int_equal(w.f.g->env.cnt->requests_slow, 1);
     world_close(&w, 1);
 }
 
@@ -425,7 +425,7 @@ t_contents_are_never_logged(void **state)
     (void)state;
     world_open(&w, sets);
     cap_begin();
-    gate_apply(w.f.g);
+    cnf_apply(&w.f.g->cnf);
     for (int k = 0; k < 2; k++) {
         fcl_req(&q, FDP_OP_SUBMIT, 3);
         fcl_send(&w.c, &q, buf, k == 0 ? fcl_item(buf, 0, FDP_IT_PROMPT_TEXT, text,

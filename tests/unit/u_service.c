@@ -54,7 +54,7 @@ t_away(void **state)
         for (unsigned n = 0; n < 20; n++) {
             assert_int_equal(f.n_spawn, 2 + n);
             die_soon(&f, codes[i]);
-            assert_int_equal(f.g->exit_code, -1);
+            assert_int_equal(f.g->life.exit_code, -1);
             assert_int_equal(w->st, WRK_BACKOFF);
             assert_string_equal(w->error, "why");
             assert_true(w->fix[0] != '\0' && w->backoff_ms <= 10000);
@@ -62,7 +62,7 @@ t_away(void **state)
                 fcl_submit(&c, 1, 4, 10);
             fix_step(&f, 10000);
         }
-        assert_int_equal(f.g->st, GATE_RUNNING);
+        assert_int_equal(f.g->env.st, GATE_RUNNING);
         fix_ready(&f);
         assert_int_equal(w->st, WRK_READY);
         assert_true(fix_take(&f, NULL, NULL, NULL) != 0);
@@ -85,7 +85,7 @@ t_crashes_count(void **state)
         fix_die(&f, 9);
         fix_step(&f, 1000);
     }
-    assert_int_equal(f.g->st, GATE_DEGRADED);
+    assert_int_equal(f.g->env.st, GATE_DEGRADED);
     fix_close(&f);
 }
 
@@ -110,7 +110,7 @@ t_stop_notice(void **state)
     fix_open(&f, NULL);
     fix_ready(&f);
     assert_int_equal(setenv("NOTIFY_SOCKET", sa.sun_path, 1), 0);
-    gate_stop(f.g, f.now, 300 * 1000000000ull, 0);
+    life_stop(&f.g->life, 300 * 1000000000ull, 0);
     assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
     n = recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT);
     assert_true(n > 0);

@@ -70,7 +70,7 @@ t_hello(void **state)
     assert_int_equal(fcl_state(&c), FDP_ST_RUN);
     fcl_close(&c);
     fix_step(&f, 0);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     fix_close(&f);
 }
 
@@ -96,7 +96,7 @@ t_hello_raw(void **state)
         if (len[i] == 81)
             big[80] = 1;
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-        assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+        assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
         assert_int_equal(send(sv[1], big, len[i], 0), (ssize_t)len[i]);
         fix_step(&f, 0);
         assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
@@ -107,17 +107,17 @@ t_hello_raw(void **state)
         (void)close(sv[1]);
         fix_step(&f, 0);
     }
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     {
         int sv[2];
         char b;
 
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-        assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+        assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
         fix_step(&f, 1900);
-        assert_int_equal(f.g->n_ses, 1);
+        assert_int_equal(f.g->ses.n, 1);
         fix_step(&f, 200);
-        assert_int_equal(f.g->n_ses, 0);
+        assert_int_equal(f.g->ses.n, 0);
         assert_int_equal(recv(sv[1], &b, 1, 0), 0);
         (void)close(sv[1]);
     }
@@ -190,11 +190,11 @@ t_silent(void **state)
     (void)state;
     fix_open(&f, sets);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-    assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+    assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
     fix_step(&f, 400);
-    assert_int_equal(f.g->n_ses, 1);
+    assert_int_equal(f.g->ses.n, 1);
     fix_step(&f, 200);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     (void)close(sv[1]);
     fix_close(&f);
 }
@@ -269,11 +269,11 @@ t_limits(void **state)
     assert_int_equal(fcl_open(&f, &c[4], 1002, NULL), FDP_OK);
     /* a place of the user who has three (u_places) */
     assert_int_equal(fcl_open(&f, &c[5], 1003, NULL), FDP_OK);
-    assert_int_equal(f.g->n_ses, 5);
+    assert_int_equal(f.g->ses.n, 5);
     for (int i = 0; i < 6; i++)
         fcl_close(&c[i]);
     fix_step(&f, 0);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     /* six at once, then two per second */
     for (int i = 0; i < 20; i++) {
         n += fcl_open(&f, &c[0], 2000, NULL) == FDP_OK;
@@ -342,7 +342,7 @@ kill_case(int which)
         break;
     default: /* completion head ahead of the tail, seen when the ring is full */
         fdr_store_release((uint32_t *)(void *)(c.c2d + FDP_C2D_CQ_HEAD), 1u << 20);
-        for (int i = 0; i < 5000 && f.g->n_ses != 0; i++) {
+        for (int i = 0; i < 5000 && f.g->ses.n != 0; i++) {
             struct fdp_req q;
 
             fcl_req(&q, FDP_OP_PING, 100);
@@ -354,7 +354,7 @@ kill_case(int which)
         break;
     }
     fix_step(&f, 0);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
     assert_int_equal(fcl_reason(&c), -FDP_E_PROTO);
     /* its request is cancelled in the worker, and only then gone */
@@ -424,14 +424,14 @@ t_no_leak(void **state)
         cm->cmsg_len = CMSG_LEN(sizeof(fds));
         memcpy(CMSG_DATA(cm), fds, sizeof(fds));
         assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-        assert_int_equal(ses_adopt(f.g, sv[0], 1, 1000, 1000, f.now), 0);
+        assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
         assert_int_equal(sendmsg(sv[1], &m, 0), sizeof(h));
         fix_step(&f, 0);
         (void)close(sv[1]);
         fix_step(&f, 0);
     }
     assert_int_equal(count_fds(), before);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     fix_close(&f);
 }
 
@@ -450,12 +450,12 @@ t_nothing_after_the_end(void **state)
     fix_open(&f, NULL);
     fcl_hello(&h);
     assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_OK);
-    child = dup(f.g->ses[0]->fd);
+    child = dup(f.g->ses.v[0]->c.fd);
     bell = dup(c.bell);
     assert_true(child >= 0 && bell >= 0);
     fcl_close(&c);
     fix_step(&f, 0);
-    assert_int_equal(f.g->n_ses, 0);
+    assert_int_equal(f.g->ses.n, 0);
     assert_int_equal(eventfd_write(bell, 1), 0);
     assert_int_equal(gate_events(f.g, 0), 0);
     (void)close(child);

@@ -43,7 +43,7 @@ hint_at(double rate)
     assert_true(e.retry_after_ms >= 90 && e.retry_after_ms <= 120);
     for (int i = 0; i < 600; i++) {
         fslow_work(&f, &w, rate, 10);
-        while (f.g->jnl.n_open < 24) {
+        while (f.g->jnl.n_open < 24 - 24 / ADM_KEPT_SHARE) {
             fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 198 });
             fix_step(&f, 0);
         }
@@ -89,15 +89,17 @@ hints_of_other_limits(void **state)
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &other, 1002, NULL), FDP_OK);
     for (int i = 0; i < 300; i++) {
-        while (f.g->ses[0]->n_inflight < 20 || f.g->ses[1]->n_inflight < 20) {
-            fcl_ask(&a, (struct fask){ .tag = tag++, .max_new = 198 });
-            fcl_ask(&b, (struct fask){ .tag = tag++, .max_new = 198 });
+        while (f.g->ses.v[0]->c.n_inflight < 20 || f.g->ses.v[1]->c.n_inflight < 20) {
+            if (f.g->ses.v[0]->c.n_inflight < 20)
+                fcl_ask(&a, (struct fask){ .tag = tag++, .max_new = 198 });
+            if (f.g->ses.v[1]->c.n_inflight < 20)
+                fcl_ask(&b, (struct fask){ .tag = tag++, .max_new = 198 });
             fix_step(&f, 0);
         }
         fslow_work(&f, &w, 1000, 10);
         (void)fcl_errors(&a, 0), (void)fcl_errors(&b, 0);
     }
-    while (f.g->ses[0]->n_inflight < 20)
+    while (f.g->ses.v[0]->c.n_inflight < 20)
         fcl_ask(&a, (struct fask){ .tag = tag++, .max_new = 198 }), fix_step(&f, 0);
     (void)fcl_errors(&a, 0);
     fcl_ask(&a, (struct fask){ .tag = tag, .max_new = 198 });
@@ -161,8 +163,8 @@ shed_what_would_expire(void **state)
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_total_ms = 2000 });
     fix_step(&f, 0);
     assert_int_equal(fcl_error(&a, tag).code, FDP_E_OVERLOAD);
-    assert_int_equal(f.g->cnt->requests_shed, 2);
-    assert_int_equal(f.g->cnt->requests_expired, 1); /* the one nothing was known of */
+    assert_int_equal(f.g->env.cnt->requests_shed, 2);
+    assert_int_equal(f.g->env.cnt->requests_expired, 1); /* the one nothing was known of */
     /* time enough, or none given */
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_queue_ms = 30000 });
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
@@ -173,7 +175,7 @@ shed_what_would_expire(void **state)
     fix_step(&f, 0);
     assert_int_equal(fcl_errors(&b, 1), 0);
     /* the daemon's own limit counts as well */
-    assert_int_equal(par_set_text(f.g->ps, "sched.max_waiting_time_ms", "1500",
+    assert_int_equal(par_set_text(f.g->cnf.ps, "sched.max_waiting_time_ms", "1500",
         PAR_FROM_RUNTIME, err, sizeof(err)), 0);
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
     fix_step(&f, 0);
@@ -206,7 +208,7 @@ light_load_is_no_measure(void **state)
     for (unsigned i = 1; i <= 30; i++)
         fcl_ask(&c, (struct fask){ .tag = i, .max_new = 198, .ttl_queue_ms = 5000 });
     fix_step(&f, 10);
-    assert_int_equal(f.g->cnt->requests_shed, 0);
+    assert_int_equal(f.g->env.cnt->requests_shed, 0);
     assert_int_equal(f.g->jnl.n_open, 31);
     fcl_close(&c);
     fix_close(&f);
@@ -237,26 +239,26 @@ t_drain_hint(void **state)
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (int i = 0; i < 600; i++) {
-        while (f.g->jnl.n_open < 24) {
+        while (f.g->jnl.n_open < 24 - 24 / ADM_KEPT_SHARE) {
             fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 198 });
             fix_step(&f, 0);
         }
         (void)fcl_errors(&c, 0);
         fslow_work(&f, &w, 1000, 10);
     }
-    gate_drain(f.g, 1);
+    life_drain(&f.g->life, 1);
     fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
     fix_step(&f, 0);
     e = fcl_error(&c, tag++);
     assert_int_equal(e.code, FDP_E_DRAINING);
     want_about(e.retry_after_ms, (double)f.g->fair.cost_open); /* at 1000 a second */
-    gate_stop(f.g, f.now, 1000 * CLK_MS, 0);
+    life_stop(&f.g->life, 1000 * CLK_MS, 0);
     fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
     fix_step(&f, 0);
     e = fcl_error(&c, tag++);
     assert_int_equal(e.code, FDP_E_DRAINING);
     want_about(e.retry_after_ms, 1000 + 3000);
-    gate_stop_now(f.g, 0);
+    life_stop_now(&f.g->life, 0);
     e = fcl_error(&c, tag - 3);
     assert_int_equal(e.code, FDP_E_DRAINING);
     want_about(e.retry_after_ms, 3000);

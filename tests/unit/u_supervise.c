@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "daemon/common/param.h"
-#include "daemon/gate/gate.h"
 #include "daemon/gate/supervise.h"
 
 /* Run as a copy: print what is found, or the error number. */
@@ -30,14 +29,13 @@ static int
 probe(const char *backend, const char *worker)
 {
     struct par_set *ps = par_new();
-    struct gate g = { .par = par_get(ps) };
     char at[PAR_STR_BYTES * 2], *real;
     int rc;
 
     if (par_set_text(ps, "device.backend", backend, PAR_FROM_SET, at, sizeof(at)) != 0 ||
         par_set_text(ps, "daemon.worker", worker, PAR_FROM_SET, at, sizeof(at)) != 0)
         return 1;
-    rc = sup_find_worker(&g, at, sizeof(at));
+    rc = sup_find_worker(par_get(ps), at, sizeof(at));
     real = rc == 0 ? realpath(at, NULL) : NULL;
     (void)printf("%d %s\n", rc, real != NULL ? real : "-");
     free(real);

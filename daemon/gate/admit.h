@@ -1,0 +1,51 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * May a request come in? Verdicts from its record alone, before a byte of its
+ * items is copied, and once more from what the items turned out to cost. The
+ * functions change nothing.
+ *
+ * Entries of the journal are kept back: the last of them go to users who have
+ * no request, so that nobody's valid requests shut others out.
+ */
+#ifndef FDD_DAEMON_GATE_ADMIT_H
+#define FDD_DAEMON_GATE_ADMIT_H
+
+#include <stdint.h>
+
+#include "daemon/gate/check.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+
+#define ADM_TOKENS_EACH 1024u  /* sched.max_queued_tokens = 0, see its help */
+#define ADM_RETRY_MAX_MS 60000u
+#define ADM_KEPT_SHARE 16u     /* of the journal's entries, one in so many is kept back */
+#define ADM_KEPT_MAX 64u
+
+struct admit {
+    const struct env *env;
+    const struct jnl *jnl;
+    const struct fair *fair;
+    const struct dispatch *dsp;
+};
+
+/* State of the daemon, entries, and limits of client and user, for a request whose
+ * items take so many bytes. 0, or 1 with *e. */
+int adm_check(const struct admit *a, const struct client *c, const struct usr *u,
+    uint64_t bytes, struct chk_err *e);
+/* Refuse now what would only wait to be refused: more than may wait, or longer
+ * than its deadline lets it. cost: tokens. 0, or 1 with *e. */
+int adm_check_queue(const struct admit *a, const struct usr *u, const struct fdp_req *q,
+    uint64_t cost, struct chk_err *e);
+/* Would one request more have to wait, or be refused? */
+int adm_is_full(const struct admit *a);
+/* sched.max_queued_tokens, or what 0 stands for. */
+uint64_t adm_max_queued(const struct admit *a);
+/* ms after which a refused client may try again: when, as fast as requests end
+ * now, one has ended; all of them, if none is taken before. */
+uint32_t adm_retry_ms(const struct admit *a);
+
+#endif

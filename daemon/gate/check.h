@@ -1,0 +1,73 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Is a request well formed? Rules of the protocol for records and items that
+ * were copied out of a client's memory, and of the model for ids and lengths.
+ * Pure functions: nothing here knows a session.
+ *
+ * A refusal is ERROR with the parameter (FDP_D_*) and the offending value.
+ */
+#ifndef FDD_DAEMON_GATE_CHECK_H
+#define FDD_DAEMON_GATE_CHECK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "daemon/common/link.h"
+#include "daemon/common/param.h"
+#include "libclient/fdproto.h"
+
+#define CHK_CHAR_MAX 4u  /* bytes of a character */
+#define CHK_IDS 1024u    /* looked at in one go */
+
+struct chk_err {
+    int32_t code;      /* enum fdp_status */
+    uint32_t detail;   /* enum fdp_detail */
+    uint32_t arg;
+    uint32_t retry_ms; /* of class RETRY; 0: nothing better is known here */
+};
+
+/* What a request is checked against. vocab and max_model_len 0: not known. */
+struct chk_limits {
+    uint32_t vocab, max_model_len;
+    int32_t max_logprobs;  /* -1: not offered */
+    uint32_t default_max_new;
+    int trusted;
+    int has_tokenizer; /* 1, 0, -1 not known */
+};
+
+/* What the items hold, in tokens and bytes. */
+struct chk_items {
+    uint32_t n_prompt_ids, prompt_text_bytes;
+    int has_ids, has_text;
+    uint32_t n_prior, n_stop, n_stop_ids;
+};
+
+/* A blob that comes in pieces. Zeroed at first. */
+struct chk_scan {
+    struct chk_items items;
+    uint64_t at;       /* of the item that is not complete yet */
+    uint64_t text;     /* bytes of its text found valid */
+    uint32_t seen;     /* types */
+};
+
+/* Set the error; returns 1. */
+int chk_fail(struct chk_err *e, int code, unsigned detail, uint64_t arg);
+/* The limits in force; ready NULL: no model is loaded. */
+void chk_limits(const struct par *par, const struct lnk_ready *ready, int trusted,
+    struct chk_limits *ret);
+
+/* Scalars of a copied record (op, flags, ranges). 0, or 1 with *ret_err. */
+int chk_req(const struct fdp_req *req, const struct chk_limits *lim,
+    struct chk_err *ret_err);
+/* Items of req->len bytes, of which have bytes are there: structure, counts,
+ * UTF-8. Each call goes on where the last one stopped. 0: no error so far, and
+ * none at all once have is req->len; 1: *ret_err. */
+int chk_scan(struct chk_scan *sc, const struct fdp_req *req, const unsigned char *blob,
+    uint32_t have, struct chk_err *ret_err);
+/* Ids against the vocabulary, lengths against the model. The items have passed
+ * chk_scan(). */
+int chk_model(const struct fdp_req *req, const unsigned char *blob,
+    const struct chk_limits *lim, struct chk_err *ret_err);
+
+#endif

@@ -1,0 +1,332 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/gate/client.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+#include "daemon/gate/fair.h"
+
+/* Held records, in order, each as its slots. */
+struct cli_chunk {
+    struct cli_chunk *next;
+    uint32_t used, taken;
+    unsigned char data[CLI_CHUNK];
+};
+
+void
+cli_init(struct clients *k, const struct env *env)
+{
+    memset(k, 0, sizeof(*k));
+    k->env = env;
+    TAILQ_INIT(&k->outq);
+    TAILQ_INIT(&k->holdq);
+}
+
+void
+cli_kill(struct clients *k, struct client *c, int code)
+{
+    if (c->st == CLI_DOOMED)
+        return;
+    if (c->st == CLI_HELLO)
+        k->n_hello--;
+    c->why = code;
+    c->quiet = c->st == CLI_HELLO || code == FDP_OK;
+    c->st = CLI_DOOMED;
+    k->n_doomed++;
+    if (code != FDP_OK)
+        cnt_add(&k->env->cnt->sessions_killed, 1);
+}
+
+static void
+cli_touch(struct clients *k, struct client *c)
+{
+    if (!c->dirty) {
+        c->dirty = 1;
+        TAILQ_INSERT_TAIL(&k->outq, c, out);
+        /* for cli_flush() */
+        __builtin_prefetch(c->cq.p_tail, 1);
+        __builtin_prefetch(c->p_cq_wait, 0);
+    }
+}
+
+/* In the first pass through the ring: pages for the next cost slots. */
+static __attribute__((noinline)) int
+cli_grow(struct clients *k, struct client *c, uint32_t cost)
+{
+    uint64_t at = (uint64_t)(c->cq.slots - c->d2c.p);
+    uint64_t until = at + ((uint64_t)c->cq.tail + cost) * FDP_SLOT;
+
+    if (until > c->d2c.bytes) /* cost has padding: goes on at the start */
+        until = c->d2c.bytes;
+    if (region_reserve(&c->d2c, (uint32_t)until, k->env->now) != 0)
+        return 0;
+    c->growing = c->d2c.ready < c->d2c.bytes;
+    return 1;
+}
+
+/* Place for n slots in the client's ring, NULL when it has none now. */
+static struct fdp_rec *
+cli_claim(struct clients *k, struct client *c, uint32_t n)
+{
+    struct fdr_prod *p = &c->cq;
+    uint32_t cost = fdr_prod_cost(p, n);
+    int64_t room = fdr_prod_room(p, cost);
+    struct fdp_rec *rec;
+
+    if (room < (int64_t)cost) {
+        if (room < 0) { /* V3 */
+            log_warn("session: %llu (%s, pid %d) has an impossible completion "
+                "cursor", (unsigned long long)c->id, c->shown, (int)c->pid);
+            cli_kill(k, c, FDP_E_PROTO);
+        }
+        return NULL;
+    }
+    if (c->growing && !cli_grow(k, c, cost))
+        return NULL;
+    if (cost != n) {
+        uint32_t pad = cost - n;
+
+        rec = fdr_prod_slot(p, p->tail);
+        memset(rec, 0, sizeof(*rec));
+        rec->type = FDP_T_PAD;
+        rec->n_slot = (uint8_t)pad;
+        p->tail += pad;
+    }
+    rec = fdr_prod_slot(p, p->tail);
+    p->tail += n;
+    return rec;
+}
+
+/* ---- held records ---------------------------------------------------------- */
+
+static int
+cli_add_chunk(struct clients *k, struct client *c)
+{
+    struct cli_chunk *b = malloc(sizeof(*b));
+
+    if (b == NULL)
+        return -ENOMEM;
+    b->next = NULL;
+    b->used = b->taken = 0;
+    if (c->hold_last != NULL)
+        c->hold_last->next = b;
+    else
+        c->hold_first = b;
+    c->hold_last = b;
+    c->held_bytes += sizeof(*b);
+    c->usr->bytes += sizeof(*b);
+    cnt_add(&k->env->cnt->held_bytes, sizeof(*b));
+    return 0;
+}
+
+static void
+cli_drop_chunk(struct clients *k, struct client *c)
+{
+    struct cli_chunk *b = c->hold_first;
+
+    c->hold_first = b->next;
+    if (b->next == NULL)
+        c->hold_last = NULL;
+    c->held_bytes -= sizeof(*b);
+    c->usr->bytes -= sizeof(*b);
+    cnt_add(&k->env->cnt->held_bytes, -(uint64_t)sizeof(*b));
+    free(b);
+}
+
+/* Room for a record of n slots behind what is held. */
+static struct fdp_rec *
+cli_hold(struct clients *k, struct client *c, uint32_t n)
+{
+    uint32_t bytes = n * FDP_SLOT;
+
+    if ((c->hold_last == NULL || c->hold_last->used + bytes > CLI_CHUNK) &&
+        cli_add_chunk(k, c) != 0)
+        return NULL;
+    if (c->n_held == 0) {
+        c->t_full = k->env->now;
+        c->full_head = c->cq.head;
+        TAILQ_INSERT_TAIL(&k->holdq, c, hold);
+    }
+    c->n_held++;
+    cnt_add(&k->env->cnt->records_held, 1);
+    c->hold_last->used += bytes;
+    return (struct fdp_rec *)(void *)(c->hold_last->data + c->hold_last->used - bytes);
+}
+
+/* Held records to the ring, as many as fit. */
+static void
+cli_unhold(struct clients *k, struct client *c)
+{
+    while (c->n_held != 0) {
+        struct cli_chunk *b = c->hold_first;
+        const struct fdp_rec *from = (const void *)(b->data + b->taken);
+        struct fdp_rec *to = cli_claim(k, c, from->n_slot);
+
+        if (to == NULL)
+            return;
+        memcpy(to, from, sizeof(*from) + from->len);
+        b->taken += from->n_slot * FDP_SLOT;
+        c->n_held--;
+        cnt_add(&k->env->cnt->records_held, -(uint64_t)1);
+        cli_touch(k, c);
+        if (b->taken == b->used)
+            cli_drop_chunk(k, c);
+    }
+    c->slow = 0;
+    TAILQ_REMOVE(&k->holdq, c, hold);
+}
+
+void
+cli_drop(struct clients *k, struct client *c)
+{
+    while (c->hold_first != NULL)
+        cli_drop_chunk(k, c);
+    if (c->n_held != 0) {
+        cnt_add(&k->env->cnt->records_held, -(uint64_t)c->n_held);
+        c->n_held = 0;
+        TAILQ_REMOVE(&k->holdq, c, hold);
+    }
+    if (c->dirty)
+        TAILQ_REMOVE(&k->outq, c, out);
+    c->dirty = 0;
+}
+
+enum cli_slow
+cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns)
+{
+    if (c->n_held == 0)
+        return CLI_KEEPS_UP;
+    /* Asking for the whole ring looks at the client's cursor in any case. */
+    if (fdr_prod_room(&c->cq, c->cq.n_slot) < 0) {
+        cli_kill(k, c, FDP_E_PROTO);
+        return CLI_KEEPS_UP;
+    }
+    if (c->cq.head != c->full_head) {
+        c->full_head = c->cq.head;
+        c->t_full = k->env->now;
+        return CLI_KEEPS_UP;
+    }
+    if (k->env->now - c->t_full < slow_ns)
+        return CLI_KEEPS_UP;
+    if (c->slow && c->n_inflight == 0)
+        return CLI_STUCK;
+    c->t_full = k->env->now;
+    return CLI_SLOW;
+}
+
+/* ---- records --------------------------------------------------------------- */
+
+/* Where a record of n slots goes; NULL: it is dropped. */
+static struct fdp_rec *
+cli_place(struct clients *k, struct client *c, uint32_t n, int best_effort)
+{
+    struct fdp_rec *to;
+
+    if (best_effort || c->st != CLI_OPEN)
+        return NULL;
+    to = cli_hold(k, c, n);
+    if (to == NULL) {
+        log_warn("session: no memory to hold records of session %llu",
+            (unsigned long long)c->id);
+        cli_kill(k, c, FDP_E_OVERLOAD);
+    }
+    return to;
+}
+
+/* The hot path: a record to a ring with room costs no call. */
+int
+cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec *head,
+    const void *payload, int best_effort)
+{
+    uint32_t n = FDP_REC_SLOTS(head->len);
+    struct fdp_rec *to = NULL;
+
+    if (c->st != CLI_OPEN)
+        return -ENOBUFS;
+    if (c->n_held == 0)
+        to = cli_claim(k, c, n);
+    if (to != NULL) {
+        cli_touch(k, c);
+    } else {
+        to = cli_place(k, c, n, best_effort);
+        if (to == NULL)
+            return -ENOBUFS;
+    }
+    to->tag = tag;
+    to->type = head->type;
+    to->n_slot = (uint8_t)n;
+    to->sample = head->sample;
+    to->position = head->position;
+    to->len = head->len;
+    to->rsv = 0;
+    /* Only len bytes: what follows in the worker's slot may be another
+     * client's. */
+    memcpy(to + 1, payload, head->len);
+    return 0;
+}
+
+int
+cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
+    const void *payload, uint32_t len, int best_effort)
+{
+    struct fdp_rec head = { .type = (uint8_t)type, .len = len };
+
+    ASSERT(len <= FDP_REC_MAX_LEN);
+    return cli_put(k, c, tag, &head, payload, best_effort);
+}
+
+void
+cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_error *e)
+{
+    (void)cli_emit(k, c, tag, FDP_T_ERROR, e, sizeof(*e), 0);
+}
+
+/* ---- publishing -------------------------------------------------------------- */
+
+static void
+cli_wake(struct clients *k, struct client *c)
+{
+    /* pairs with the client's fdr_flag_raise() of cq_wait */
+    uint32_t how = fdr_flag_check(c->p_cq_wait);
+
+    if (how == FDP_WAIT_FUTEX) {
+        (void)syscall(SYS_futex, c->cq.p_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        cnt_add(&k->env->cnt->wakes_futex, 1);
+    } else if (how == FDP_WAIT_FD) {
+        /* A full socket means that a wake-up is waiting there already. */
+        (void)send(c->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        cnt_add(&k->env->cnt->wakes_fd, 1);
+    }
+}
+
+void
+cli_flush(struct clients *k)
+{
+    struct client *c, *next;
+
+    for (c = TAILQ_FIRST(&k->holdq); c != NULL; c = next) {
+        next = TAILQ_NEXT(c, hold);
+        if (c->st == CLI_OPEN)
+            cli_unhold(k, c);
+    }
+    while ((c = TAILQ_FIRST(&k->outq)) != NULL) {
+        TAILQ_REMOVE(&k->outq, c, out);
+        c->dirty = 0;
+        if (c->st != CLI_OPEN || c->cq.pub == c->cq.tail)
+            continue;
+        c->cq.pub = c->cq.tail;
+        fdr_publish(c->cq.p_tail, c->cq.tail);
+        cli_wake(k, c);
+    }
+}

@@ -1,0 +1,110 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client as the modules below its session see it: who it is, its requests,
+ * its two rings. Records go to the completion ring; what does not fit a full
+ * ring is held in memory, in order, and counts in its user's
+ * max_bytes_per_user. Terminal records are always held, so that each accepted
+ * request has one.
+ *
+ * Output becomes visible once per loop iteration and client (cli_flush), with
+ * at most one wake-up.
+ *
+ * cli_kill() only marks: the session ends the client at the end of the loop
+ * iteration, so that no caller loses it under its hands.
+ */
+#ifndef FDD_DAEMON_GATE_CLIENT_H
+#define FDD_DAEMON_GATE_CLIENT_H
+
+#include <stdint.h>
+#include <sys/queue.h>
+#include <sys/types.h>
+
+#include "daemon/gate/env.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/region.h"
+#include "libclient/fdproto.h"
+#include "libclient/fdring.h"
+
+struct cli_chunk;
+struct itk_job;
+struct usr;
+
+#define CLI_CHUNK 16384u     /* bytes of a block of held records */
+
+enum cli_st { CLI_HELLO = 1, CLI_OPEN, CLI_DOOMED };
+
+struct client {
+    uint8_t st;              /* enum cli_st */
+    uint8_t trusted;
+    uint8_t dirty;           /* has output to publish in this iteration */
+    uint8_t quiet;           /* doomed: peer is gone, no GOODBYE */
+    uint8_t slow;            /* its requests were cancelled with E_SLOW */
+    uint8_t growing;         /* d2c has not all of its pages yet */
+    int32_t why;             /* FDP_E_* of the kill */
+    int fd;                  /* control socket, for wake-ups */
+    struct region c2d, d2c;  /* its memory: the client's to write, and ours */
+    struct fdr_cons sq;      /* requests; positions are ours */
+    struct fdr_prod cq;      /* completions */
+    uint32_t *p_cq_wait;     /* in c2d */
+    const unsigned char *arena; /* in c2d */
+    uint32_t arena_bytes;
+    TAILQ_ENTRY(client) out; /* of those with output */
+
+    struct cli_chunk *hold_first, *hold_last; /* records that did not fit */
+    TAILQ_ENTRY(client) hold; /* of those that hold some */
+    uint32_t n_held;
+    uint64_t held_bytes;
+    uint64_t t_full;         /* since when the ring is full without progress */
+    uint32_t full_head;      /* cq_head then */
+
+    uint64_t id;
+    uid_t uid;
+    gid_t gid;
+    pid_t pid;
+    struct usr *usr;
+    char name[33];           /* printable ASCII */
+    char shown[72];          /* name as log lines have it: log_quote() */
+    uint32_t n_inflight;
+    uint64_t n_requests;
+    struct jreq_q reqs;
+    uint64_t t_used;         /* last request; if none, when it came */
+    struct itk_job *job;     /* items that are partly here */
+    uint64_t t_read;         /* its requests are not looked at before */
+    uint64_t t_refused;      /* last refusal; 0: none */
+    uint32_t n_eager;        /* refused unseen since the last pause */
+};
+TAILQ_HEAD(client_q, client);
+
+struct clients {
+    const struct env *env;
+    struct client_q outq;     /* with output in this iteration */
+    struct client_q holdq;    /* with held records */
+    uint32_t n_hello, n_doomed;
+};
+
+void cli_init(struct clients *k, const struct env *env);
+/* Mark for the end of this iteration. code FDP_OK: the peer has gone. */
+void cli_kill(struct clients *k, struct client *c, int code);
+
+/* Send a record with this tag: ring, or held. best_effort: drop instead of hold. 0, or
+ * -ENOBUFS when it was dropped. len is at most FDP_REC_MAX_LEN. */
+int cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec *head,
+    const void *payload, int best_effort);
+/* The same without a sample and a position. */
+int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
+    const void *payload, uint32_t len, int best_effort);
+void cli_error(struct clients *k, struct client *c, uint64_t tag,
+    const struct fdp_error *e);
+/* Move held records to the rings, publish, wake. */
+void cli_flush(struct clients *k);
+/* What is held, or not published yet, goes with the client. */
+void cli_drop(struct clients *k, struct client *c);
+
+enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
+/* How a client with held records reads: CLI_SLOW after slow_ms without
+ * progress; CLI_STUCK if it then did not even read its terminal records. Kills
+ * one whose cursor is impossible. */
+enum cli_slow cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What happens to accepted requests: queued, sent, cancelled, past their
+ * deadline, ended. Every accepted request ends once, in rq_end(), whoever
+ * found that it ends: the worker, a deadline, the client, the death of the
+ * worker, the end of the daemon.
+ */
+#ifndef FDD_DAEMON_GATE_REQUEST_H
+#define FDD_DAEMON_GATE_REQUEST_H
+
+#include <stdint.h>
+
+#include "daemon/gate/client.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/reqlog.h"
+#include "libclient/fdproto.h"
+
+#define RQ_SEND_BATCH 8192u  /* records down per loop iteration */
+
+struct reqs {
+    const struct env *env;
+    struct jnl *jnl;
+    struct fair *fair;
+    struct clients *clients;
+    struct dispatch *dsp;
+    const struct rql *log;
+};
+
+/* A request as the intake found it good. */
+struct rq_new {
+    struct client *cli;
+    struct usr *usr;          /* who pays: the client's user or a delegated one */
+    const struct fdp_req *req;
+    unsigned char *blob;      /* malloc; passes to the request */
+    uint32_t blob_bytes;
+    uint32_t cost, est_prompt; /* tokens; est_prompt of cost are prompt */
+    uint32_t prompt_len;      /* tokens, 0 = not known yet */
+    int checked;              /* against the model's vocabulary and length */
+};
+
+/* Queue it. There must be a free entry in the journal. */
+void rq_add(struct reqs *rs, const struct rq_new *n);
+
+/* The one end of a request: its client, if there still is one, gets rec, the
+ * worker's terminal record, or, where rec is NULL, ERROR with *e. Credits and
+ * the entry come back. */
+void rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
+    const struct fdp_error *e);
+/* Cancel wherever it is: queued requests end now, others when the worker says so.
+ * retry_ms goes with the ERROR of those that end now. */
+void rq_cancel(struct reqs *rs, struct jreq *r, int code, uint32_t retry_ms);
+/* Cancel all of c; orphan: c goes away and hears of none. */
+void rq_cancel_client(struct reqs *rs, struct client *c, int code, int orphan);
+/* c lets its output pile up: its requests are cancelled with E_SLOW, once. */
+void rq_slow(struct reqs *rs, struct client *c, const char *why);
+void rq_cancel_all(struct reqs *rs, int code, uint32_t retry_ms);
+/* End all, here and now; what workers still say of them is dropped. */
+void rq_end_all(struct reqs *rs, int code, uint32_t retry_ms);
+
+/* Send what is due to the workers: queued requests within their credits, items,
+ * cancels. Returns how many records. */
+int rq_send(struct reqs *rs);
+/* Those whose queue or total deadline passes before they have begun end here; the
+ * worker never sees them, or hears of a cancel. */
+void rq_deadlines(struct reqs *rs);
+/* Total deadlines that the worker has not kept (it hangs): the client gets its
+ * ERROR from here, the worker's terminal record only the credit back. */
+void rq_overdue(struct reqs *rs);
+/* The worker of l is gone: requests in flight end with code, those whose items
+ * were still going down are queued again. */
+void rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms);
+void rq_check(const struct reqs *rs);
+
+#endif
