@@ -4,6 +4,7 @@
 
 #include "tools/fdctl_doctor.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <grp.h>
 #include <stdlib.h>
@@ -11,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/devowner.h"
 #include "daemon/common/version.h"
+#include "libclient/fdwhere.h"
 
 #define N_GROUPS_MAX 1024
 
@@ -295,6 +298,61 @@ check_cache(struct doc *d)
     }
 }
 
+/* ---- devices --------------------------------------------------------------------- */
+
+/* One lock's file; 1: somebody has the device. */
+static int
+check_device(struct doc *d, const char *dir, const char *uuid)
+{
+    char path[FDW_PATH_BYTES * 2 + 512], who[800], plain[800], name[300];
+    struct dow o;
+    int rc;
+
+    snprintf(path, sizeof(path), "%s%s/%s", d->root, dir, uuid);
+    rc = dow_look(path, &o);
+    if (rc == 0)
+        return 0;
+    fct_plain(uuid, SIZE_MAX, plain, sizeof(plain));
+    snprintf(name, sizeof(name), "device %.280s", plain);
+    if (rc < 0) {
+        doc_add(d, DOC_NOTE, name, "cannot be looked at: %s", strerror(-rc));
+        doc_fix(d, "sudo fdctl doctor fdd");
+        return 1;
+    }
+    dow_text(&o, who, sizeof(who));
+    fct_plain(who, sizeof(who), plain, sizeof(plain));
+    doc_add(d, DOC_OK, name, "held by %s", plain);
+    doc_data(d, "pid", json_integer(o.pid));
+    return 1;
+}
+
+/* Which fdd holds which device, of those that share this one's folder of locks. */
+static void
+check_devices(struct doc *d)
+{
+    char dir[FDW_PATH_BYTES], full[FDW_PATH_BYTES * 2];
+    struct dirent **names;
+    struct fdw_env e;
+    struct stat st;
+    int n, held = 0;
+
+    fdw_env_get(&e);
+    if (stat_below(d, d->f->dir, &st) != 0
+        || fdw_device_dir(&e, d->f->dir, (unsigned long)st.st_uid, dir, sizeof(dir)) != 0)
+        return;
+    snprintf(full, sizeof(full), "%s%s", d->root, dir);
+    n = scandir(full, &names, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        if (names[i]->d_name[0] != '.')
+            held += check_device(d, dir, names[i]->d_name);
+        free(names[i]);
+    }
+    if (n >= 0)
+        free(names);
+    if (held == 0)
+        doc_add(d, DOC_OK, "devices", "none is held by fdd (locks in %s)", dir);
+}
+
 void
 doc_fdd(struct doc *d)
 {
@@ -307,5 +365,6 @@ doc_fdd(struct doc *d)
     check_group(d, "ipc.group", d->par->ipc_group, "send requests and read statistics");
     check_group(d, "ipc.admin_group", d->par->ipc_admin_group, "use every admin command");
     check_model_dir(d);
+    check_devices(d);
     check_cache(d);
 }

@@ -12,6 +12,8 @@ libfddcommon_a_SOURCES = \
 	%D%/clk.h \
 	%D%/counter.c \
 	%D%/counter.h \
+	%D%/devowner.c \
+	%D%/devowner.h \
 	%D%/devlist.c \
 	%D%/devlist.h \
 	%D%/link.c \

@@ -11,11 +11,15 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/devowner.h"
 #include "daemon/common/dir.h"
 
 #define DLK_TEXT 700
+#define DLK_TRIES  5
+#define DLK_NAP_NS 10000000L
 
 /* Nobody else may take a lock's file away. */
 static int
@@ -59,25 +63,6 @@ open_file(const char *path, const struct stat *dir, int *ret_fd)
     return 0;
 }
 
-/* Who has it, as the file says: "pid 12, instance qwen, in /run/fdd/qwen". */
-static void
-read_holder(int fd, char *who, size_t who_bytes, char *home, size_t home_bytes)
-{
-    char text[DLK_TEXT], instance[64] = "", dir[600] = "";
-    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
-    long pid = 0;
-
-    text[n > 0 ? n : 0] = '\0';
-    (void)snprintf(who, who_bytes, "another fdd");
-    home[0] = '\0';
-    if (sscanf(text, "%ld %63s %599[^\n]", &pid, instance, dir) != 3 || pid <= 0)
-        return;
-    (void)snprintf(who, who_bytes, "another fdd (pid %ld, %s%s, in %s)", pid,
-        strcmp(instance, "-") == 0 ? "no instance" : "instance ",
-        strcmp(instance, "-") == 0 ? "" : instance, dir);
-    (void)snprintf(home, home_bytes, "%s", dir);
-}
-
 static int
 write_holder(int fd, const struct dlk_owner *o)
 {
@@ -95,14 +80,33 @@ write_holder(int fd, const struct dlk_owner *o)
 static int
 taken(int fd, const char *uuid, int shared, char *err, size_t err_bytes)
 {
-    char who[800], home[600];
+    char text[DLK_TEXT], who[800];
+    const char *home;
+    struct dow o;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 
-    read_holder(fd, who, sizeof(who), home, sizeof(home));
-    (void)snprintf(err, err_bytes, "device %s is taken by %s; name another device in "
+    text[n > 0 ? n : 0] = '\0';
+    (void)dow_parse(text, &o);
+    dow_text(&o, who, sizeof(who));
+    home = o.home;
+    (void)snprintf(err, err_bytes, "device %s is taken by another %s; name another device in "
         "device.list, or stop that one%s%s%s, or let them share it: device.shared = yes "
         "%s", uuid, who, home[0] != '\0' ? " (fdctl --runtime-dir " : "", home,
         home[0] != '\0' ? " stop)" : "", shared ? "there too" : "for both");
     return -EBUSY;
+}
+
+/* Who only looks at a lock (dow_look) has it for a moment. */
+static int
+lock(int fd, int shared)
+{
+    const struct timespec nap = { .tv_nsec = DLK_NAP_NS };
+    int rc, tries = DLK_TRIES;
+
+    while ((rc = flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) != 0
+        && errno == EWOULDBLOCK && --tries > 0)
+        (void)nanosleep(&nap, NULL);
+    return rc == 0 ? 0 : -errno;
 }
 
 int
@@ -125,8 +129,10 @@ dlk_take(const char *dir, const char *uuid, int shared, const struct dlk_owner *
     (void)snprintf(path, sizeof(path), "%.600s/%s", dir, uuid);
     if (rc == 0)
         rc = open_file(path, &st, &fd);
-    if (rc == 0 && flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
-        rc = errno == EWOULDBLOCK ? taken(fd, uuid, shared, err, err_bytes) : -errno;
+    if (rc == 0)
+        rc = lock(fd, shared);
+    if (rc == -EWOULDBLOCK)
+        rc = taken(fd, uuid, shared, err, err_bytes);
     if (rc == 0)
         rc = write_holder(fd, o);
     if (rc == 0) {

@@ -16,10 +16,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/common/devowner.h"
 #include "daemon/worker/devlock.h"
 #include "tests/unit/tmp_fixture.h"
 
@@ -160,6 +162,41 @@ test_two(void **state)
     end(pid);
 }
 
+/* Who looks whether a device is held does not keep a daemon from it. */
+static void
+test_looked_at(void **state)
+{
+    char path[300];
+    struct dow o;
+    pid_t pid;
+    int fd, looker;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/" UUID, dir);
+    assert_int_equal(dow_look(path, &o), -ENOENT);
+    fd = take(0, &me);
+    assert_true(fd >= 0);
+    assert_int_equal(dow_look(path, &o), 1);
+    assert_int_equal(o.pid, 4711);
+    assert_string_equal(o.instance, "qwen");
+    assert_string_equal(o.home, "/run/fdd/qwen");
+    dlk_drop(fd);
+    assert_int_equal(dow_look(path, &o), 0);
+    looker = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(flock(looker, LOCK_EX), 0);
+    pid = fork();
+    if (pid == 0) {
+        (void)usleep(15000);
+        (void)flock(looker, LOCK_UN);
+        _exit(0);
+    }
+    fd = take(0, &me);
+    assert_true(fd >= 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    (void)close(looker);
+    dlk_drop(fd);
+}
+
 static void
 test_shared(void **state)
 {
@@ -201,6 +238,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_misuse), T(test_links), T(test_two), T(test_shared), T(test_cloexec),
+        T(test_looked_at),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

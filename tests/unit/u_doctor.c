@@ -4,6 +4,9 @@
  * calls that refuse. */
 #include "config.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include "daemon/common/version.h"
 #include "tests/unit/doctor_fixture.h"
 
@@ -202,6 +205,38 @@ test_odd_contents(void **state)
     is("cgroup memory", "ok", "of 4.0 KiB", NULL);
     run("memory");
     is("held by", "ok", "1.0 KiB", NULL);
+}
+
+/* Who has a device is said by its lock, not by the file that the last one left. */
+static void
+test_devices(void **state)
+{
+    char path[700];
+    int fd;
+
+    (void)state;
+    put("/run/fdd/x", "");
+    run("fdd");
+    is("devices", "ok", "none is held", NULL);
+    put("/run/fdd/devices/cpu-0", "41 - /run/fdd\n");
+    put("/run/fdd/devices/GPU-1", "42 qwen /run/fdd/q\033[2Jwen\n");
+    run("fdd");
+    is("devices", "ok", "none is held", NULL);
+    snprintf(path, sizeof(path), "%s/run/fdd/devices/GPU-1", root);
+    fd = open(path, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_SH), 0);
+    run("fdd");
+    is("device GPU-1", "ok", "held by fdd (pid 42, instance qwen, in /run/fdd/q\\x1b[2Jwen)",
+        NULL);
+    for (size_t i = 0; i < json_array_size(d.checks); i++)
+        assert_string_not_equal(json_string_value(json_object_get(
+            json_array_get(d.checks, i), "name")), "device cpu-0");
+    put("/run/fdd/devices/GPU-1", "nonsense");
+    run("fdd");
+    is("device GPU-1", "ok", "held by fdd", NULL);
+    close(fd);
+    run("fdd");
+    is("devices", "ok", "none is held", NULL);
 }
 
 static void
@@ -408,7 +443,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_reading), T(test_kernel), T(test_processor), T(test_processors),
-        T(test_limits), T(test_odd_contents), T(test_cgroup_memory), T(test_io_uring),
+        T(test_limits), T(test_odd_contents), T(test_cgroup_memory), T(test_devices), T(test_io_uring),
         T(test_memory), T(test_fdd), T(test_fdd_daemon), T(test_report),
     };
 
