@@ -5,7 +5,6 @@
 #include "daemon/gate/client.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
@@ -301,7 +300,7 @@ cli_wake(struct clients *k, struct client *c)
     uint32_t how = fdr_flag_check(c->p_cq_wait);
 
     if (how == FDP_WAIT_FUTEX) {
-        (void)syscall(SYS_futex, c->cq.p_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        (void)syscall(SYS_futex, c->cq.p_tail, FUTEX_WAKE, 1, NULL, NULL, 0);
         cnt_add(&k->env->cnt->wakes_futex, 1);
     } else if (how == FDP_WAIT_FD) {
         /* A full socket means that a wake-up is waiting there already. */

@@ -197,7 +197,7 @@ send_rec(struct end *e, uint32_t v)
     e->out.pub = ++e->out.tail;
     fdr_publish(e->out.p_tail, e->out.tail);
     if (fdr_flag_check(e->wait_out))
-        syscall(SYS_futex, e->out.p_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, e->out.p_tail, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
 static inline uint32_t

@@ -45,7 +45,7 @@ wake_client(struct mock *m)
     fdr_publish(m->cq.p_tail, m->cq.tail);
     how = fdr_flag_check((const uint32_t *)(m->c2d + FDP_C2D_CQ_WAIT));
     if (how == FDP_WAIT_FUTEX)
-        syscall(SYS_futex, m->cq.p_tail, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, m->cq.p_tail, FUTEX_WAKE, 1, NULL, NULL, 0);
     else if (how == FDP_WAIT_FD) {
         (void)send(m->sock, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         __atomic_fetch_add(&m->n_bytes, 1, __ATOMIC_RELAXED);

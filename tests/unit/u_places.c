@@ -137,29 +137,27 @@ t_busy(void **state)
 static void
 t_refused(void **state)
 {
-    static const char *const sets[] = { "ipc.max_clients=2", "ipc.connects_per_second=1",
+    static const char *const sets[] = { "ipc.max_clients=3", "ipc.connects_per_second=1",
         NULL };
-    struct fcl c[2], late;
+    struct fcl c[3], late;
     struct fix f;
 
     (void)state;
     fix_open(&f, sets);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(fcl_open(&f, &c[i], 1000, NULL), FDP_OK);
-    for (int i = 0; i < 3; i++) {
-        int sv[2];
-
-        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-        (void)ses_adopt(&f.g->ses, sv[0], 1, 1001, 1001);
-        (void)close(sv[1]);
+    for (int i = 0; i < 3; i++) { /* all that 1001 may at once */
+        assert_int_equal(fcl_open(&f, &late, 1001, NULL), FDP_OK);
+        fcl_close(&late);
         fix_step(&f, 0);
     }
-    assert_int_equal(f.g->ses.n, 1); /* one was closed for the first of them */
-    fix_step(&f, 0);
-    assert_int_equal(fcl_open(&f, &late, 1002, NULL), FDP_OK);
-    assert_int_equal(f.g->ses.n, 2);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(fcl_open(&f, &c[i], 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &late, 1001, NULL), FDP_E_LIMIT); /* too often */
-    assert_int_equal(f.g->ses.n, 2);
+    assert_int_equal(f.g->ses.n, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(fcl_state(&c[i]), FDP_ST_RUN);
+    assert_int_equal(fcl_open(&f, &late, 1002, NULL), FDP_OK);
+    assert_int_equal(f.g->ses.n, 3);
+    assert_int_equal(fcl_state(&c[0]), FDP_ST_GOODBYE);
     fix_close(&f);
 }
 
