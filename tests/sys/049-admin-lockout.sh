@@ -1,0 +1,102 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# Users without administrators' rights at the admin socket: one who may use no command
+# and connects as fast as he can, one who may read and holds connections, asks without
+# end and reads nothing. The administrator's commands are answered meanwhile, and so
+# are clients.
+. "$(dirname "$0")/lib.sh"
+[ "$(id -u)" = 0 ] || skip "needs root"
+group=$(getent group 65534 | cut -d: -f1)
+[ -n "$group" ] || skip "no group 65534"
+start --set model.path=null --set device.backend=null --set ipc.group="$group" --set ipc.admin_group=
+chmod 755 "$run"
+cat >"$dir/attack.py" <<'EOT'
+import os, socket, sys, time
+path, mode, end = sys.argv[1], sys.argv[2], time.time() + float(sys.argv[3])
+os.setgroups([])
+os.setresgid(*[int(sys.argv[4])] * 3)
+os.setresuid(*[int(sys.argv[4])] * 3)
+def dial():
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    s.settimeout(5)
+    s.connect(path)
+    return s
+n = 0
+if mode == "connect":        # no right: a line, and the end
+    while time.time() < end:
+        s = dial()
+        text = b""
+        while True:
+            b = s.recv(4096)
+            if not b: break
+            text += b
+        assert b"may not use any admin command" in text and text.count(b"\n") == 1, text
+        s.close()
+        n += 1
+    print("refused", n)
+else:                        # hold, or fill with lines and read nothing
+    c = []
+    while time.time() < end:
+        while len(c) < 40:
+            try: s = dial()
+            except OSError: break
+            s.setblocking(False)
+            c.append(s)
+        for s in list(c):
+            try:
+                if mode == "flood": s.send(b'{"cmd":"stat"}\n' * 1000)
+                if s.recv(1, socket.MSG_PEEK) == b"": raise OSError
+            except BlockingIOError: pass
+            except OSError:
+                s.close(); c.remove(s)
+                continue
+            try:             # refused: the line, then the end
+                if b"too many" in s.recv(65536 if mode == "hold" else 1, socket.MSG_PEEK):
+                    s.close(); c.remove(s)
+            except OSError: pass
+        time.sleep(0.02)
+    time.sleep(1)            # those that were not refused yet
+    for s in c:
+        try: s.recv(1, socket.MSG_PEEK)
+        except BlockingIOError: n += 1
+        except OSError: pass
+    print("held", n)
+EOT
+attack() { # UID MODE SECONDS
+    python3 "$dir/attack.py" "$run/admin.sock" "$2" "$3" "$1"
+}
+quick() { # the administrator's commands, each within 2 s
+    local t0 t1
+    for c in "status" "requests" "clients" "debug" "ping"; do
+        t0=$(date +%s%N)
+        expect 0 ctl --timeout $((2 * slow)) $c
+        t1=$(date +%s%N)
+        [ $(((t1 - t0) / 1000000)) -le $((2000 * slow)) ] || fail "$1: $c took $(((t1 - t0) / 1000000)) ms"
+    done
+}
+# who has no right
+attack 65533 connect $((2 * slow)) >"$dir/connect" 2>&1 & a=$!
+for _ in 1 2 3; do quick connect; done
+wait $a || fail "connect: $(cat "$dir/connect")"
+[ "$(sed 's/refused //' "$dir/connect")" -gt 20 ] || fail "$(cat "$dir/connect")"
+# who may read: holds what he gets
+attack 65534 hold $((3 * slow)) >"$dir/hold" 2>&1 & a=$!
+sleep 0.5
+for _ in 1 2 3; do quick hold; done
+wait $a || fail "hold: $(cat "$dir/hold")"
+n=$(sed 's/held //' "$dir/hold")
+[ "$n" -ge 1 ] && [ "$n" -le 4 ] || fail "one user holds $n connections"
+# and asks without end; all other users' commands are logged, his are not
+attack 65534 flood $((3 * slow)) >"$dir/flood" 2>&1 & a=$!
+sleep 0.5
+rss() { awk '/^VmRSS/ { print $2 }' "/proc/$fdd_pid/status"; }
+before=$(rss)
+for _ in 1 2 3; do quick flood; done
+[ $(($(rss) - before)) -le 20000 ] || fail "memory grew from $before to $(rss) KiB"
+expect 0 ctl set log.rate=77
+has "$(grep control: "$dir/log")" 'user root \(uid 0, pid [0-9]+\) commands \{"cmd":"set","name":"log.rate","value":"77"\}'
+expect 0 ctl --timeout $((2 * slow)) stop
+wait $a
+wait "$fdd_pid" || fail "fdd exited $?"
+fdd_pid=
