@@ -137,6 +137,14 @@ struct fct_cli {
 /* Next option's id, or FCT_CLI_*. No abbreviations. */
 int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
 void fct_help_opts(FILE *out, const struct fct_opt *opts);
+/* Options of an admin command: value and help of those that have no help come from
+ * the argument of that name in daemon/tbl/ctl_cmds.h. ret has FCT_OPTS_MAX places. */
+#define FCT_OPTS_MAX 16
+void fct_table_opts(const char *cmd, const struct fct_opt *opts, struct fct_opt *ret);
+/* The words that a command takes instead of values, with their help. */
+void fct_help_words(FILE *out, const char *cmd);
+/* Which BOOL argument a word means; NULL: none. */
+const char *fct_table_word(const char *cmd, const char *word);
 
 /* Name of the program in messages: "fdctl" unless set. */
 extern const char *fct_prog;

@@ -81,8 +81,11 @@ parse(int argc, char **argv, const struct fct_opt *opts, const char *usage,
     int max_words, struct args *a, int *ret_rc)
 {
     struct fct_cli c = { .argc = argc, .argv = argv };
+    struct fct_opt all[FCT_OPTS_MAX];
     int id;
 
+    fct_table_opts(argv[0], opts, all);
+    opts = all;
     memset(a, 0, sizeof(*a));
     *ret_rc = FCT_EX_USAGE;
     while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
@@ -340,7 +343,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 {
     static const struct fct_opt opts[] = {
         { "all", 0, NULL, "every request of every client", O_ALL },
-        { "session", 0, "N", "every request of this session", O_SESSION },
+        { "session", 0, "", NULL, O_SESSION },
         OPT_JSON, OPT_HELP, FCT_OPT_END
     };
     struct fct_admin *adm;
@@ -547,9 +550,9 @@ int
 fct_cmd_drain(const struct fct *f, int argc, char **argv)
 {
     static const struct fct_opt opts[] = {
-        { "wait", 0, NULL, "until no request is left", O_WAIT },
-        { "timeout-ms", 0, "MS", "wait no longer (daemon.drain_timeout_ms)", O_TIMEOUT },
-        { "off", 0, NULL, "take requests again", O_OFF },
+        { "wait", 0, NULL, NULL, O_WAIT },
+        { "timeout-ms", 0, "", NULL, O_TIMEOUT },
+        { "off", 0, NULL, NULL, O_OFF },
         OPT_JSON, OPT_HELP, FCT_OPT_END
     };
     struct fct patient = *f;
@@ -600,9 +603,8 @@ int
 fct_cmd_stop(const struct fct *f, int argc, char **argv)
 {
     static const struct fct_opt opts[] = {
-        { "now", 0, NULL, "end running requests at once", O_NOW },
-        { "timeout-ms", 0, "MS", "wait for them no longer (daemon.drain_timeout_ms)",
-            O_TIMEOUT },
+        { "now", 0, NULL, NULL, O_NOW },
+        { "timeout-ms", 0, "", NULL, O_TIMEOUT },
         OPT_JSON, OPT_HELP, FCT_OPT_END
     };
     json_t *answer, *q;
@@ -713,12 +715,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
         else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
             ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
-        else if (strcmp(w, "panic") == 0 || strcmp(w, "selfcheck") == 0)
-            json_object_set_new(q, w, json_true());
-        else if (strcmp(w, "kill-worker") == 0 || strcmp(w, "kill_worker") == 0)
-            json_object_set_new(q, "kill_worker", json_true());
-        else if (strcmp(w, "fail-device") == 0 || strcmp(w, "fail_device") == 0)
-            json_object_set_new(q, "fail_device", json_true());
+        else if ((v = fct_table_word("debug", w)) != NULL)
+            json_object_set_new(q, v, json_true());
         else
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
         if (!ok)
@@ -734,6 +732,27 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
     return 0;
 }
 
+static void
+help_debug(void)
+{
+    static const struct fct_opt opts[] = {
+        { "level", 0, "", NULL, O_HELP },
+        { "topic", 0, "", NULL, O_HELP },
+        OPT_JSON, OPT_HELP, FCT_OPT_END
+    };
+    struct fct_opt all[FCT_OPTS_MAX];
+
+    fct_table_opts("debug", opts, all);
+    puts("usage: fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
+        "                    BIT,BIT...] [--json]\n"
+        "       fdctl debug WORD [--json]\n\n"
+        "Without words, show log level, topics and debug bits. +BIT and -BIT change one\n"
+        "bit, a list replaces all.\n");
+    fct_help_opts(stdout, all);
+    puts("\nwords:");
+    fct_help_words(stdout, "debug");
+}
+
 int
 fct_cmd_debug(const struct fct *f, int argc, char **argv)
 {
@@ -742,18 +761,7 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
 
     for (i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            puts("usage: fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT "
-                "-BIT... |\n                    BIT,BIT...] [--json]\n"
-                "       fdctl debug panic | selfcheck | kill-worker | fail-device "
-                "[--json]\n\n"
-                "Without words, show log level, topics and debug bits. --level sets the\n"
-                "level of all topics that have none of their own, --topic that of one\n"
-                "(TOPIC=default takes it back). +BIT and -BIT change one bit, a list\n"
-                "replaces all. panic shows what the last dead worker said, selfcheck "
-                "walks\n"
-                "the gate's structures, kill-worker ends the worker to be started anew,\n"
-                "fail-device makes its device fail in the next step, if the bit faults is\n"
-                "set.");
+            help_debug();
             return 0;
         }
     q = question("debug");
@@ -779,7 +787,7 @@ int
 fct_cmd_pause(const struct fct *f, int argc, char **argv)
 {
     static const struct fct_opt opts[] = {
-        { "off", 0, NULL, "go on", O_OFF },
+        { "off", 0, NULL, NULL, O_OFF },
         OPT_JSON, OPT_HELP, FCT_OPT_END
     };
     json_t *answer, *q;

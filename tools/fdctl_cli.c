@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/common/cmdtable.h"
 #include "daemon/common/text.h"
 #include "libclient/fdname.h"
 
@@ -155,6 +156,72 @@ fct_help_opts(FILE *out, const struct fct_opt *opts)
             o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
         fprintf(out, "  %-28s %s\n", left, o->help);
     }
+}
+
+/* "timeout-ms" for "timeout_ms". */
+static void
+dashed(const char *name, char *ret, size_t ret_bytes)
+{
+    snprintf(ret, ret_bytes, "%s", name);
+    for (char *p = ret; *p != '\0'; p++)
+        *p = *p == '_' ? '-' : *p;
+}
+
+static const struct cmd_arg *
+arg_of(const char *cmd, const char *option, int form)
+{
+    char name[64];
+
+    for (size_t i = 0; i < cmd_n_args; i++) {
+        dashed(cmd_args[i].name, name, sizeof(name));
+        if (cmd_args[i].form == form && strcmp(name, option) == 0 &&
+            strcmp(cmd_rows[cmd_args[i].cmd].name, cmd) == 0)
+            return &cmd_args[i];
+    }
+    return NULL;
+}
+
+void
+fct_table_opts(const char *cmd, const struct fct_opt *opts, struct fct_opt *ret)
+{
+    const struct cmd_arg *a;
+    size_t i;
+
+    for (i = 0; opts[i].name != NULL && i + 1 < FCT_OPTS_MAX; i++) {
+        ret[i] = opts[i];
+        a = opts[i].help == NULL ? arg_of(cmd, opts[i].name, CMD_OPT) : NULL;
+        if (a == NULL)
+            continue;
+        ret[i].arg = a->value;
+        ret[i].help = a->help;
+        ret[i].letter = a->letter;
+    }
+    ret[i] = (struct fct_opt)FCT_OPT_END;
+}
+
+void
+fct_help_words(FILE *out, const char *cmd)
+{
+    char name[64];
+
+    for (size_t i = 0; i < cmd_n_args; i++) {
+        if (cmd_args[i].form != CMD_WORD || cmd_args[i].type != CMD_BOOL ||
+            strcmp(cmd_rows[cmd_args[i].cmd].name, cmd) != 0)
+            continue;
+        dashed(cmd_args[i].name, name, sizeof(name));
+        fprintf(out, "  %-28s %s\n", name, cmd_args[i].help);
+    }
+}
+
+const char *
+fct_table_word(const char *cmd, const char *word)
+{
+    char name[64];
+    const struct cmd_arg *a;
+
+    dashed(word, name, sizeof(name));
+    a = arg_of(cmd, name, CMD_WORD);
+    return a != NULL && a->type == CMD_BOOL ? a->name : NULL;
 }
 
 int

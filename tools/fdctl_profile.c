@@ -275,13 +275,13 @@ show(const json_t *o, enum by by)
 enum { O_HELP = 1, O_STEPS, O_WITHIN, O_BATCH, O_CONTEXT, O_PREFILL, O_BY, O_MEASURE, O_JSON };
 
 static const struct fct_opt opts[] = {
-    { "steps", 'n', "N", "measure so many steps (32)", O_STEPS },
+    { "steps", 0, "", NULL, O_STEPS },
     { "within", 0, "SECONDS", "and wait for them no longer (10)", O_WITHIN },
-    { "batch", 'b', "ROWS", "a synthetic step: rows that decode", O_BATCH },
-    { "context", 'c', "TOKENS", "tokens in the KV cache of each of them (1024)", O_CONTEXT },
-    { "prefill", 'p', "TOKENS", "and one row with a prompt of so many tokens", O_PREFILL },
+    { "batch", 0, "", NULL, O_BATCH },
+    { "context", 0, "", NULL, O_CONTEXT },
+    { "prefill", 0, "", NULL, O_PREFILL },
     { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", O_BY },
-    { "measure", 0, NULL, "measure the ceilings anew", O_MEASURE },
+    { "measure", 0, NULL, NULL, O_MEASURE },
     { "json", 0, NULL, "the answer as JSON, with every operation", O_JSON },
     { "help", 'h', NULL, "this text", O_HELP },
     FCT_OPT_END
@@ -356,13 +356,13 @@ take(struct args *a, int id, const char *value)
 }
 
 static int
-help(void)
+help(const struct fct_opt *all)
 {
     puts("usage: fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
         "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]\n\n"
         "Time of every operation of the steps that run, or of a synthetic step on an idle\n"
         "daemon, beside what the device could do at best.\n");
-    fct_help_opts(stdout, opts);
+    fct_help_opts(stdout, all);
     return 0;
 }
 
@@ -395,12 +395,14 @@ fct_cmd_profile(const struct fct *f, int argc, char **argv)
 {
     struct fct_cli c = { .argc = argc, .argv = argv };
     struct args a = { .ask = json_pack("{s:s}", "cmd", "profile"), .within_s = WITHIN_S };
+    struct fct_opt all[FCT_OPTS_MAX];
     int id, rc = 0;
 
-    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+    fct_table_opts("profile", opts, all);
+    while (rc == 0 && (id = fct_cli_next(&c, all)) != FCT_CLI_END) {
         if (id == O_HELP) {
             json_decref(a.ask);
-            return help();
+            return help(all);
         }
         rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take(&a, id, c.value);
     }

@@ -69,7 +69,6 @@ value() { # OPTION VALUE
     --set|-s) echo :nospace; parameters | sed 's/$/=/' | offer; return ;;
     --by) printf 'op\nkind\nlayer\n' | offer; return ;;
     --arrival) printf 'poisson\ngamma\nconstant\nramp\n' | offer; return ;;
-    --level) printf 'error\nwarn\ninfo\ndebug\ntrace\n' | offer; return ;;
     -i) [ "$name" != fdd ] || { instances | sort -u | offer; return; } ;;
     esac
     case $2 in
@@ -84,8 +83,8 @@ word() { # a word that is no option
     config) parameters | offer ;;
     set) echo :nospace; parameters | sed 's/$/=/' | offer ;;
     cancel) ask "$fdctl" --timeout 1 requests | awk 'NR > 1 { print $1 }' | offer ;;
-    debug) printf '%s\n' panic selfcheck kill-worker fail-device +sched +batch +kv +ring \
-        +selfcheck +faults | offer ;;
+    debug) { help_of debug | awk '/^words:/ { on = 1; next } on && NF { print $1 }'
+        printf '%s\n' +sched +batch +kv +ring +selfcheck +faults; } | offer ;;
     doctor) printf '%s\n' system limits io_uring memory gpu fdd | offer ;;
     stat) ask "$fdctl" stat -1 | awk '{ print $2 }' | offer ;;
     tokenize) echo :files ;;

@@ -645,6 +645,7 @@ test_admin(void **state)
     struct fct_admin *a = NULL;
     json_t *answer = NULL;
     pthread_t t;
+    int fd;
 
     (void)state;
     assert_non_null(mkdtemp(dir));
@@ -666,6 +667,15 @@ test_admin(void **state)
     pthread_join(t, NULL);
     SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "help"), 1, &answer), 69, "");
     assert_string_equal(sv.asked[0], "{\"cmd\":\"status\"}\n");
+    fct_admin_close(a);
+    /* refused, and hung up, before anything was asked */
+    assert_int_equal(fct_admin_open(&f, 0, &a), 0);
+    fd = accept(sv.fd, NULL, NULL);
+    assert_int_equal(send(fd, answers[1], strlen(answers[1]), MSG_NOSIGNAL),
+        (ssize_t)strlen(answers[1]));
+    close(fd);
+    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
+        "fdctl: no\n  sudo usermod -aG fdd-admin u\n");
     fct_admin_close(a);
     close(sv.fd);
     unlink(f.admin);
