@@ -141,6 +141,7 @@ PARITY_TESTS = \
 	%D%/parity/p_quant
 
 FUZZ_TARGETS = \
+	%D%/fuzz/f_admin \
 	%D%/fuzz/f_bpe_input \
 	%D%/fuzz/f_client \
 	%D%/fuzz/f_config \
@@ -255,6 +256,9 @@ tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
 tests_gpu_g_parity_SOURCES = %D%/gpu/g_parity.c $(SIM_FIXTURE)
 tests_parity_p_engine_SOURCES = %D%/parity/p_engine.c $(SIM_FIXTURE)
 tests_parity_p_quant_SOURCES = %D%/parity/p_quant.c $(SIM_FIXTURE)
+tests_fuzz_f_admin_LDADD = $(GATE_LIBS)
+tests_fuzz_f_admin_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_admin_SOURCES = %D%/fuzz/f_admin.c $(GATE_FIXTURE) $(FUZZ_MAIN)
 tests_fuzz_f_bpe_input_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_bpe_input_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_bpe_input_SOURCES = %D%/fuzz/f_bpe_input.c $(FUZZ_MAIN)

@@ -8,7 +8,8 @@
  *   0  itk_check_items() and chk_model() on the rest as a blob
  *   1  commands against a session's shared memory: each is an opcode byte
  *      and its arguments (see one_command())
- * After each input all structures must agree and every request be gone.
+ * After each input all structures must agree and every request be gone; an honest
+ * client beside it has its own answer and nothing else.
  */
 #include "config.h"
 
@@ -21,6 +22,9 @@
 #include "tests/unit/gate_fixture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+#define HONEST_UID 2000
+#define HONEST_TAG 77 /* the hostile one's tags are anything, this one too */
 
 struct in { const uint8_t *p; size_t n; };
 
@@ -93,7 +97,7 @@ worker_turn(struct fix *f, struct in *in)
 
     for (;;) {
         if ((id = fix_take(f, &sub, NULL, NULL)) != 0) {
-            if (in != NULL && take(in, 1) % 3 == 0)
+            if (in != NULL && sub.user != HONEST_UID && take(in, 1) % 3 == 0)
                 continue; /* it keeps this one until it is cancelled */
             fix_wsend(f, id, FDP_T_TEXT, "some output", 11);
             fix_wsend(f, id, FDP_T_TOKENS, &tokens, sizeof(tokens));
@@ -146,6 +150,23 @@ one_command(struct fix *f, struct fcl *c, struct in *in)
     }
 }
 
+/* An honest client beside it: its answer whole, and nothing else. */
+static void
+want_own_answer(struct fcl *h)
+{
+    struct frec r;
+    int ended = 0;
+
+    while (fcl_recv(h, &r)) {
+        if (r.h.tag == 0 && r.h.type == FDP_T_EVENT)
+            continue;
+        ASSERT(r.h.tag == HONEST_TAG && !ended);
+        ended = r.h.type == FDP_T_DONE || r.h.type == FDP_T_ERROR;
+        ASSERT(r.h.type != FDP_T_TEXT || memcmp(r.data, "some output", r.h.len) == 0);
+    }
+    ASSERT(ended && fcl_state(h) == FDP_ST_RUN);
+}
+
 static void
 fuzz_session(struct in *in)
 {
@@ -154,7 +175,7 @@ fuzz_session(struct in *in)
         "sched.max_concurrency=64", NULL };
     static struct fix f;
     static int open;
-    struct fcl c;
+    struct fcl c, h;
 
     if (!open) {
         fix_open(&f, sets);
@@ -163,14 +184,20 @@ fuzz_session(struct in *in)
         open = 1;
     }
     ASSERT(fcl_open(&f, &c, 1000, NULL) == FDP_OK);
+    ASSERT(fcl_open(&f, &h, HONEST_UID, NULL) == FDP_OK);
+    fcl_submit(&h, HONEST_TAG, 3, 5);
     while (in->n > 0)
         one_command(&f, &c, in);
     fix_step(&f, 0);
     fcl_close(&c);
-    for (int i = 0; i < 200 && (f.g->jnl.n_open != 0 || f.g->ses.n != 0); i++) {
+    for (int i = 0; i < 200 && (f.g->jnl.n_open != 0 || f.g->ses.n != 1); i++) {
         fix_step(&f, 2);
         worker_turn(&f, NULL);
     }
+    want_own_answer(&h);
+    fcl_close(&h);
+    for (int i = 0; i < 200 && f.g->ses.n != 0; i++)
+        fix_step(&f, 2);
     ASSERT(f.g->jnl.n_open == 0 && f.g->ses.n == 0);
     ASSERT(f.g->env.cnt->held_bytes == 0 && f.g->wrk[0].link.credits_used == 0);
 }
