@@ -53,22 +53,28 @@ signal_local(struct fdc *s)
     s->fd_armed = 0;
 }
 
+/* To the end of the list of those that have something to read. */
+static void
+append_ready(struct fdc *s, struct fdc_req *r)
+{
+    r->ready = 1;
+    r->rdy_prev = s->rdy_last;
+    r->rdy_next = NULL;
+    if (s->rdy_last)
+        s->rdy_last->rdy_next = r;
+    else
+        s->rdy_first = r;
+    s->rdy_last = r;
+    s->n_ready++;
+}
+
 void
 fdc__ready(struct fdc_req *r)
 {
     struct fdc *s = r->s;
 
-    if (!r->internal && !r->ready) {
-        r->ready = 1;
-        r->rdy_prev = s->rdy_last;
-        r->rdy_next = NULL;
-        if (s->rdy_last)
-            s->rdy_last->rdy_next = r;
-        else
-            s->rdy_first = r;
-        s->rdy_last = r;
-        s->n_ready++;
-    }
+    if (!r->internal && !r->ready)
+        append_ready(s, r);
     if (r->n_waiter || s->n_any)
         wake_for(s, r);
 }
@@ -712,18 +718,10 @@ fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms)
     if (rc == 0)
         rc = deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
     if (rc == 1) {
-        /* To the end of the list: all readable requests get their turn. */
+        /* All readable requests get their turn. */
         r = s->rdy_first;
         fdc__unready(r);
-        r->ready = 1;
-        r->rdy_prev = s->rdy_last;
-        r->rdy_next = NULL;
-        if (s->rdy_last)
-            s->rdy_last->rdy_next = r;
-        else
-            s->rdy_first = r;
-        s->rdy_last = r;
-        s->n_ready++;
+        append_ready(s, r);
         *ret_req = r;
     }
 unlock:

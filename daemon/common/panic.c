@@ -192,6 +192,18 @@ pan_file(int fd)
     pan.fd = fd;
 }
 
+/* The first words of a death. 0: they were said already. */
+static int
+pan_first(const char *text)
+{
+    if (pan.dying)
+        return 0;
+    pan_begin();
+    pan_puts(text);
+    pan_puts("\n");
+    return 1;
+}
+
 void
 pan_panic(const char *fmt, ...)
 {
@@ -201,10 +213,7 @@ pan_panic(const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(buf, sizeof(buf), fmt, ap);
     va_end(ap);
-    if (!pan.dying) {
-        pan_begin();
-        pan_puts(buf);
-        pan_puts("\n");
+    if (pan_first(buf)) {
         pan_backtrace();
         pan_last_lines();
     }
@@ -220,12 +229,8 @@ pan_exit(int status, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(buf, sizeof(buf), fmt, ap);
     va_end(ap);
-    if (!pan.dying) {
-        pan_begin();
-        pan_puts(buf);
-        pan_puts("\n");
+    if (pan_first(buf))
         pan_last_lines();
-    }
     _exit(status);
 }
 

@@ -179,6 +179,8 @@ struct fdb_load {
  * first SIGINT or SIGTERM), FCT_EX_UNAV (the session is over). */
 int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret);
+/* Room for need elements of size bytes behind the pointer that p points to. -ENOMEM. */
+int fdb_room(void *p, size_t need, size_t *cap, size_t size);
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
 

@@ -17,15 +17,15 @@ const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
 /* ---- the log ------------------------------------------------------------- */
 
 /* Room for one more after n of *cap elements of size bytes at *p. */
-static int
-grow(void *p, size_t n, size_t add, size_t *cap, size_t size)
+int
+fdb_room(void *p, size_t need, size_t *cap, size_t size)
 {
     size_t want = *cap;
     void *base;
 
-    if (n + add <= *cap)
+    if (need <= *cap)
         return 0;
-    while (want < n + add)
+    while (want < need)
         want = want * 2 + 256;
     memcpy(&base, p, sizeof(base));
     base = reallocarray(base, want, size);
@@ -39,8 +39,8 @@ grow(void *p, size_t n, size_t add, size_t *cap, size_t size)
 int
 fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c)
 {
-    if (grow(&log->rec, log->n_rec, 1, &log->cap_rec, sizeof(*log->rec)) != 0
-        || grow(&log->chunk, log->n_chunk, r->n_chunk, &log->cap_chunk,
+    if (fdb_room(&log->rec, log->n_rec + 1, &log->cap_rec, sizeof(*log->rec)) != 0
+        || fdb_room(&log->chunk, log->n_chunk + r->n_chunk, &log->cap_chunk,
         sizeof(*log->chunk)) != 0)
         return -ENOMEM;
     log->rec[log->n_rec] = *r;

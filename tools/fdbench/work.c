@@ -254,29 +254,10 @@ fdb_work_turn(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_ask 
 
 /* ---- prompts ------------------------------------------------------------- */
 
-static int
-room(void *p, size_t need, size_t *cap, size_t size)
-{
-    size_t want = *cap;
-    void *base;
-
-    if (need <= *cap)
-        return 0;
-    while (want < need)
-        want = want * 2 + 256;
-    memcpy(&base, p, sizeof(base));
-    base = reallocarray(base, want, size);
-    if (base == NULL)
-        return -ENOMEM;
-    memcpy(p, &base, sizeof(base));
-    *cap = want;
-    return 0;
-}
-
 int
 fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n)
 {
-    if (room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*ids)) != 0)
+    if (fdb_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*ids)) != 0)
         return -ENOMEM;
     if (n > 0)
         memcpy(p->ids + p->n_ids, ids, n * sizeof(*ids));
@@ -287,7 +268,7 @@ fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n)
 int
 fdb_prompt_add_text(struct fdb_prompt *p, const char *text, size_t n)
 {
-    if (room(&p->text, p->n_text + n, &p->cap_text, 1) != 0)
+    if (fdb_room(&p->text, p->n_text + n, &p->cap_text, 1) != 0)
         return -ENOMEM;
     if (n > 0)
         memcpy(p->text + p->n_text, text, n);
@@ -322,7 +303,7 @@ add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p
 {
     uint32_t i, id;
 
-    if (room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
+    if (fdb_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
         return -ENOMEM;
     for (i = 0; i < n; i++) {
         do
