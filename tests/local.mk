@@ -80,6 +80,7 @@ UNIT_TESTS = \
 	%D%/unit/u_kv_scale \
 	%D%/unit/u_memplan \
 	%D%/unit/u_req \
+	%D%/unit/u_confine \
 	%D%/unit/u_cost \
 	%D%/unit/u_scheduler \
 	%D%/unit/u_sched_cache \
@@ -358,6 +359,7 @@ SYS_TESTS = \
 	%D%/sys/043-completion.sh \
 	%D%/sys/045-segments.sh \
 	%D%/sys/046-hang.sh \
+	%D%/sys/048-confined.sh \
 	%D%/sys/044-boot-instance.sh \
 	%D%/sys/047-special-text.sh \
 	%D%/sys/048-hostile-load.sh \

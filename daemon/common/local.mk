@@ -16,6 +16,8 @@ libfddcommon_a_SOURCES = \
 	%D%/devowner.h \
 	%D%/devlist.c \
 	%D%/devlist.h \
+	%D%/harden.c \
+	%D%/harden.h \
 	%D%/link.c \
 	%D%/link.h \
 	%D%/listened.c \

@@ -10,6 +10,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "daemon/common/harden.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/panic.h"
@@ -187,11 +188,24 @@ main_check(struct par_set *ps)
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
+/* Before the first client. What the kernel refuses is no reason not to serve. */
+static void
+main_harden(void)
+{
+    int rc = hdn_no_new_privs();
+
+    if (rc == 0 && !hdn_is_open())
+        rc = hdn_no_dump();
+    if (rc != 0)
+        log_warn("gate: programs of this user can look into it: %s", strerror(-rc));
+}
+
 static int
 main_serve(struct par_set *ps, const struct gate_opts *o)
 {
     struct par_say say = { .text = NULL };
 
+    main_harden();
     cnf_apply_log(par_get(ps));
     cnf_warn_names(ps, &say);
     main_tell(&say);

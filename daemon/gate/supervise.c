@@ -13,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sysexits.h>
@@ -31,8 +30,6 @@
 #define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
 #define SUP_PROGRESS_NS (2 * CLK_S)
 #define SUP_N_FD 5
-#define SUP_OOM_RAISE 600               /* oom_score_adj of the worker over the gate's */
-#define SUP_OOM_MAX 1000
 #define SUP_ADMIN_BUF (1 << 20)
 
 void
@@ -120,37 +117,6 @@ sup_find_worker(const struct par *par, char *ret, size_t ret_bytes)
     return sup_worker_in(FDD_LIBEXECDIR, "", cuda, ret, ret_bytes);
 }
 
-/* Short of memory, the kernel ends the worker, which is started again, rather
- * than the gate, which holds the requests. Raising needs no privilege. Between
- * fork and exec only async-signal-safe calls, so no stdio. */
-static void
-sup_oom_raise(void)
-{
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    char text[16], *at = text + sizeof(text);
-    int v = 0, neg;
-    ssize_t n;
-
-    if (fd < 0)
-        return;
-    n = read(fd, text, sizeof(text) - 1);
-    neg = n > 0 && text[0] == '-';
-    for (ssize_t i = neg; i < n && text[i] >= '0' && text[i] <= '9'; i++)
-        v = v * 10 + (text[i] - '0');
-    v = (neg ? -v : v) + SUP_OOM_RAISE;
-    if (v > SUP_OOM_MAX)
-        v = SUP_OOM_MAX;
-    neg = v < 0;
-    for (v = neg ? -v : v; at == text + sizeof(text) || v != 0; v /= 10)
-        *--at = (char)('0' + v % 10);
-    if (neg)
-        *--at = '-';
-    if (pwrite(fd, at, (size_t)(text + sizeof(text) - at), 0) < 0) {
-        /* without /proc all are alike */
-    }
-    (void)close(fd);
-}
-
 /* Between fork and exec only async-signal-safe calls. */
 __attribute__((noreturn))
 static void
@@ -161,7 +127,6 @@ sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t p
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) /* it died in between */
         _exit(EX_TEMPFAIL);
-    sup_oom_raise();
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < SUP_N_FD; i++) {

@@ -317,7 +317,8 @@ wrk_load_args(struct worker *w, struct wts_load_args *ret)
 {
     *ret = (struct wts_load_args) { .use_uring = w->par.model_load_uring != 0,
         .buffer_bytes = (size_t)w->par.model_load_buffer_bytes, .done = &w->seg->w.load_done_bytes,
-        .total = &w->seg->w.load_total_bytes, .background = !wrk_on_cpu(w) };
+        .total = &w->seg->w.load_total_bytes, .background = !wrk_on_cpu(w),
+        .ring = w->ring, .n_ring = w->n_ring };
 }
 
 static int

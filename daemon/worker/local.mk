@@ -15,6 +15,8 @@ libfddworker_a_SOURCES = \
 	%D%/capture.h \
 	%D%/ceiling.c \
 	%D%/ceiling.h \
+	%D%/confine.c \
+	%D%/confine.h \
 	%D%/cost.c \
 	%D%/cost.h \
 	%D%/detok.c \

@@ -15,11 +15,13 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/harden.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/common/version.h"
 #include "daemon/worker/admin.h"
+#include "daemon/worker/confine.h"
 #include "daemon/worker/worker.h"
 
 #ifndef PACKAGE_VERSION
@@ -163,6 +165,39 @@ join_gate(struct worker *w, const struct args *a)
     return 0;
 }
 
+/* From here on, before the first byte of a model. What the kernel refuses is no
+ * reason not to serve. */
+static void
+confine(struct worker *w)
+{
+    int rc = 0;
+
+    if (w != NULL && w->par.model_load_uring && !wrk_is_null(w))
+        w->ring = cfn_rings_new(WTS_MAX_RINGS, WTS_RING_ENTRIES, &w->n_ring);
+    if (!hdn_is_open())
+        rc = hdn_no_dump();
+    if (rc == 0 && !hdn_is_open())
+        rc = cfn_filter(CFN_LOAD);
+    if (rc != 0)
+        log_warn("worker: what takes this process over can do more than it should: %s",
+            strerror(-rc));
+}
+
+/* All files are read. */
+static void
+confine_more(struct worker *w)
+{
+    int rc = 0;
+
+    w->ring = cfn_rings_free(w->ring, w->n_ring);
+    w->n_ring = 0;
+    if (!hdn_is_open())
+        rc = cfn_filter(CFN_SERVE);
+    if (rc != 0)
+        log_warn("worker: io_uring stays open to what takes this process over: %s",
+            strerror(-rc));
+}
+
 static void
 set_phase(struct worker *w, enum lnk_phase ph)
 {
@@ -266,9 +301,11 @@ run(struct worker *w)
     int rc;
 
     set_phase(w, LNK_PH_LOAD);
+    confine(w);
     rc = wrk_load(w, err, sizeof(err));
     if (rc != 0)
         return fail(w, rc, err);
+    confine_more(w);
     pip_config(w, &pc);
     rc = pip_new(&pc, &w->pip, err, sizeof(err));
     if (rc != 0)
@@ -300,8 +337,12 @@ main(int argc, char **argv)
 
     if (rc != 0)
         return rc < 0 ? 0 : rc;
-    if (a.check != NULL)
+    (void)hdn_no_new_privs();
+    if (a.check != NULL) {
+        confine(NULL);
         return wts_check_dir(a.check, stdout);
+    }
+    cfn_oom_raise();
     (void)signal(SIGPIPE, SIG_IGN);
     /* Ctrl-C in the gate's terminal is the gate's business: it drains. */
     (void)signal(SIGINT, SIG_IGN);

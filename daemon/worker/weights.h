@@ -103,11 +103,17 @@ int wts_kv_scales(const struct wts_plan *wp, const struct mdl_program *p, float 
 /* Extra tensors that were ignored, for the log: "n: name name ...", or "". */
 const char *wts_ignored(const struct wts_plan *wp);
 
+#define WTS_MAX_RINGS    16     /* readers at most */
+#define WTS_RING_ENTRIES 8
+struct io_uring;
 struct wts_load_args {
     int use_uring;
     size_t buffer_bytes;
     uint64_t *done, *total;     /* bytes, for other threads to read; both may be NULL */
     int background;             /* wts_load() returns at once, wts_load_wait() waits */
+    struct io_uring *ring;      /* [n_ring], of WTS_RING_ENTRIES at least, one to a
+                                   reader (confine.h); NULL: each opens its own */
+    int n_ring;
 };
 /* Fill arena (wts_bytes() on device dev). The files must not have changed
  * since the plan (W_CHANGED). Several threads read; a device with memory of its

@@ -18,13 +18,14 @@
 #include <string.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/worker/confine.h"
 #include "daemon/worker/model_priv.h"
 
 #define PAGE        4096
-#define MAX_READER  16
+#define MAX_READER  WTS_MAX_RINGS
 #define LINK_READER 8            /* are enough for a device's link */
 #define MIN_SLOT    2            /* of a reader: one is read while one is copied */
-#define MAX_SLOT    8
+#define MAX_SLOT    WTS_RING_ENTRIES
 #define MIN_SLOTS   4            /* of all */
 #define CHUNK_BYTES (4u << 20)   /* when the buffer allows: what a link needs */
 #define MIN_WORK    (1u << 20)   /* raw bytes worth a reader */
@@ -48,8 +49,7 @@ struct reader {
     struct slot slot[MAX_SLOT];
     int n_read;
     uint64_t seq;
-    struct io_uring ring;
-    int uring;
+    struct io_uring own, *ring;  /* NULL: pread */
     char err[1024];
 };
 
@@ -236,7 +236,7 @@ take_result(struct reader *r, struct slot *s, int64_t res)
 static int
 queue_read(struct reader *r, struct slot *s)
 {
-    if (wts_read_queue(r->l->wp, &r->ring, &s->rd) != 0)
+    if (wts_read_queue(r->l->wp, r->ring, &s->rd) != 0)
         return mdl_fail(-EIO, r->err, sizeof(r->err), "W_IO: io_uring has no free entry");
     s->state = SLOT_READ;
     r->n_read++;
@@ -252,16 +252,16 @@ reap(struct reader *r, int wait)
     int rc;
 
     do
-        rc = io_uring_submit_and_wait(&r->ring, (unsigned)wait);
+        rc = io_uring_submit_and_wait(r->ring, (unsigned)wait);
     while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
     if (rc < 0)
         return mdl_fail(
             -EIO, r->err, sizeof(r->err), "W_IO: io_uring: %s", strerror(-rc));
-    while (io_uring_peek_cqe(&r->ring, &cqe) == 0) {
+    while (io_uring_peek_cqe(r->ring, &cqe) == 0) {
         int64_t res = cqe->res;
 
         s = io_uring_cqe_get_data(cqe);
-        io_uring_cqe_seen(&r->ring, cqe);
+        io_uring_cqe_seen(r->ring, cqe);
         r->n_read--;
         s->state = SLOT_FREE;
         rc = take_result(r, s, res);
@@ -286,7 +286,7 @@ start_chunk(struct reader *r, struct slot *s)
         wts_dummy_fill(l->wp, s->c.pc->place, s->c.first, s->c.n_elt, s->rd.to);
         return finish_chunk(r, s);
     }
-    if (r->uring) {
+    if (r->ring != NULL) {
         rc = queue_read(r, s);
         return rc != 0 ? rc : reap(r, 0);
     }
@@ -328,6 +328,31 @@ free_slot(struct reader *r, int wait)
     return oldest;
 }
 
+/* Refused by seccomp or sysctl (EPERM), not built (ENOSYS), without restrictions
+ * (EINVAL), or over the locked memory limit (ENOMEM): pread reads the same bytes. */
+static void
+open_ring(struct reader *r)
+{
+    const struct wts_loading *l = r->l;
+    int i = (int)(r - l->reader);
+
+    r->ring = NULL;
+    if (!l->la.use_uring || l->wp->st->uring_errno != 0 || l->wp->dummy)
+        return;
+    if (l->la.ring != NULL)
+        r->ring = i < l->la.n_ring ? &l->la.ring[i] : NULL;
+    else if (cfn_ring_open(&r->own, MAX_SLOT) == 0)
+        r->ring = &r->own;
+}
+
+static void
+close_ring(struct reader *r)
+{
+    if (r->ring == &r->own)
+        io_uring_queue_exit(&r->own);
+    r->ring = NULL;
+}
+
 /* What is cached is read at once by the call that asks for it, so a reader has
  * one read under way, and as many as it has slots where a disk must be asked. */
 static void
@@ -336,8 +361,7 @@ reader_run(struct reader *r)
     struct wts_loading *l = r->l;
     int rc;
 
-    if (l->la.use_uring && l->wp->st->uring_errno == 0 && !l->wp->dummy)
-        r->uring = io_uring_queue_init(MAX_SLOT, &r->ring, 0) == 0;
+    open_ring(r);
     for (;;) {
         struct slot *s = free_slot(r, r->n_read == 0);
 
@@ -352,8 +376,7 @@ reader_run(struct reader *r)
             break;
         }
     }
-    if (r->uring)
-        io_uring_queue_exit(&r->ring);
+    close_ring(r);
 }
 
 static void *
@@ -511,7 +534,6 @@ open_readers(struct wts_loading *l)
 static int
 load_open(struct wts_loading *l)
 {
-    struct io_uring ring;
     struct wts_state *st = l->wp->st;
     int rc;
 
@@ -527,14 +549,11 @@ load_open(struct wts_loading *l)
         rc = wts_check_unchanged(l->wp, l->err, sizeof(l->err));
     if (l->wp->dummy)
         return rc;
-    /* Refused by seccomp or sysctl (EPERM), not built (ENOSYS), or over the
-     * locked memory limit (ENOMEM): pread reads the same bytes. */
     st->how = "pread";
-    if (l->la.use_uring && st->uring_errno == 0
-        && io_uring_queue_init(MAX_SLOT, &ring, 0) == 0) {
-        io_uring_queue_exit(&ring);
+    open_ring(&l->reader[0]);
+    if (l->reader[0].ring != NULL)
         st->how = "io_uring";
-    }
+    close_ring(&l->reader[0]);
     return rc;
 }
 

@@ -22,6 +22,7 @@
 
 struct tok;
 struct admin;
+struct io_uring;
 struct wts_load_args;
 
 struct worker {
@@ -40,6 +41,8 @@ struct worker {
     struct mdl_config cfg;
     struct mdl_program *prog;
     struct wts_plan *wp;         /* NULL: null model */
+    struct io_uring *ring;       /* [n_ring], confine.h; until the weights are there */
+    int n_ring;
     struct tok *tok;             /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
     int32_t device;              /* which of its backend's */

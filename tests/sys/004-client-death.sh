@@ -4,7 +4,7 @@
 # Clients killed at any moment: their requests go, blocks and sessions return.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null --set max_model_len=4096
-fds() { ls /proc/$fdd_pid/fd | wc -l; }
+fds() { fds_of "$fdd_pid"; }
 quiet() { [ "$(ctl requests --json | json 'len(d["requests"])')" = 0 ]; }
 ctl ping >/dev/null
 sleep 0.2

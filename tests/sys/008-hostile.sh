@@ -11,13 +11,13 @@ ctl ping >/dev/null
 # as 256 clients need.
 size() { awk '/^FDSize:/ { print $2 }' "/proc/$fdd_pid/status"; }
 [ "$(size)" -ge 512 ] || fail "room for $(size) descriptors"
-before=$(ls /proc/$fdd_pid/fd | wc -l)
+before=$(fds_of "$fdd_pid")
 for a in tail-jump tail-over tail-back head-lie blob-outside blob-odd reserved op hello-short \
     hello-magic hello-version hello-silent fds bell seals garbage; do
     out=$("$FDD_BUILD/tests/sys/hostile/lies" "$run/fdd.sock" $a 2>&1) || fail "$a: $out"
     kill -0 "$fdd_pid" 2>/dev/null || fail "the daemon died of $a"
     ctl generate --ids-file "$dir/ids" --max-tokens 3 --ignore-eos >/dev/null || fail "no service after $a"
 done
-until_true 5 test "$(ls /proc/$fdd_pid/fd | wc -l)" -le "$before" ||
-    fail "descriptors leak: $before before, $(ls /proc/$fdd_pid/fd | wc -l) after"
+until_true 5 test "$(fds_of "$fdd_pid")" -le "$before" ||
+    fail "descriptors leak: $before before, $(fds_of "$fdd_pid") after"
 stop

@@ -9,7 +9,7 @@ n=${FDD_SOAK:-3000}
 start --set model.path=null --set device.backend=null --set ipc.connects_per_second=10000 \
     --set max_model_len=1024
 ctl ping >/dev/null
-fds=$(ls /proc/$fdd_pid/fd | wc -l)
+fds=$(fds_of "$fdd_pid")
 "$FDD_BUILD/tests/sys/soak" "$run/fdd.sock" 64 $((n / 10)) 1 200 >/dev/null || fail "warm-up"
 sleep 0.3
 rss=$(awk '/VmRSS/{print $2}' /proc/$fdd_pid/status)
@@ -19,7 +19,7 @@ echo "$out"
 quiet() { [ "$(ctl requests --json | json 'len(d["requests"])')" = 0 ]; }
 until_true 10 quiet || fail "requests left: $(ctl requests)"
 sleep 0.3
-after=$(ls /proc/$fdd_pid/fd | wc -l)
+after=$(fds_of "$fdd_pid")
 [ "$after" -le "$((fds + 1))" ] || fail "descriptors: $fds before, $after after"
 rss2=$(awk '/VmRSS/{print $2}' /proc/$fdd_pid/status)
 [ -n "${FDD_SAN_RUN:-}" ] || [ "$rss2" -le $((rss + 4096)) ] || fail "gate memory: $rss kB before, $rss2 kB after"

@@ -31,7 +31,8 @@ lost() { # gate|worker
     ctl stat -1 --json | json 'd["'"$1"'"]["log_dropped"]'
 }
 both_lost() { [ "$(lost gate)" -gt 0 ] && [ "$(lost worker)" -gt 0 ]; }
-flags() { grep flags: "/proc/$fdd_pid/fdinfo/2"; }
+# Nobody but root looks into fdd, unless it is a build for developers.
+flags() { grep flags: "/proc/$fdd_pid/fdinfo/2" 2>"$dir/flags" || echo "not to be seen"; }
 
 reading --set model.path=null --set device.backend=null --set log.rate=0
 before=$(flags)

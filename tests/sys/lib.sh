@@ -85,6 +85,14 @@ until_true() { # SECONDS CMD...: poll
 logged() { # TIMES PATTERN: the log may come a moment after what it tells of
     [ "$(grep -cE -- "$2" "$dir/log")" = "$1" ]
 }
+# Open descriptors of a process, also where its folder may not be read (Linux 6.2).
+fds_of() {
+    local n
+    n=$(stat -c %s "/proc/$1/fd")
+    [ "$n" -gt 0 ] || n=$(find "/proc/$1/fd" -mindepth 1 | wc -l)
+    [ "$n" -gt 0 ] || fail "descriptors of $1 cannot be counted"
+    echo "$n"
+}
 json() { # FILTER: a python expression over d, from standard input
     python3 -c 'import json,sys
 d=[json.loads(l) for l in sys.stdin if l.strip()]

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "daemon/worker/confine.h"
 #include "tests/unit/weights_fixture.h"
 
 /*
@@ -92,11 +93,41 @@ interrupted_reads(void **state)
     wts_plan_free(wp);
 }
 
+/* Rings made before, fewer than readers; the others read by pread. */
+static void
+rings_made_before(void **state)
+{
+    struct wts_plan *wp;
+    char *want, *got;
+
+    (void)state;
+    ring = cfn_rings_new(2, WTS_RING_ENTRIES, &n_ring);
+    if (ring == NULL)
+        skip();
+    model("false", "float32", "F32");
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    want = load(wp, 0, 1 << 20, 0, "");
+    assert_string_equal(wts_how(wp), "pread");
+    n_reader = 4;
+    for (int i = 0; i < 2; i++) {
+        got = load(wp, 1, 1, 0, "");
+        assert_string_equal(wts_how(wp), "io_uring");
+        assert_memory_equal(got, want, (size_t)wts_bytes(wp));
+        free(got);
+    }
+    n_reader = 0;
+    free(want);
+    wts_plan_free(wp);
+    ring = cfn_rings_free(ring, n_ring);
+    n_ring = 0;
+}
+
 /* A load that is given up leaves nothing running. */
 static void
 given_up(void **state)
 {
-    struct wts_load_args la = {1, 1, NULL, NULL, 1};
+    struct wts_load_args la = {1, 1, NULL, NULL, 1, NULL, 0};
     struct wts_plan *wp;
     char err[1024];
     void *arena;
@@ -191,6 +222,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_error_of_all),
         cmocka_unit_test(interrupted_reads),
+        cmocka_unit_test(rings_made_before),
         cmocka_unit_test(given_up),
         cmocka_unit_test(repeated_rows),
     };

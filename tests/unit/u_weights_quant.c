@@ -127,7 +127,7 @@ static char *
 load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
 {
     uint64_t done = 0, total = 0;
-    struct wts_load_args la = {uring, buffer, &done, &total, 0};
+    struct wts_load_args la = {uring, buffer, &done, &total, 0, NULL, 0};
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;

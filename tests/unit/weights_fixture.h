@@ -36,6 +36,8 @@
 
 static char dir[64];
 static int n_reader, background;    /* of the loads that follow */
+static struct io_uring *ring;       /* and rings that were made before, NULL: none */
+static int n_ring;
 static struct mdl_program *prog;
 static struct fdk_ctx *ctx;
 static const struct fdk_ops *k = &fdk_ops_cpu;
@@ -247,7 +249,7 @@ static inline char *
 load(struct wts_plan *wp, int uring, size_t buffer, int want_rc, const char *want_err)
 {
     uint64_t done = 0, total = 0;
-    struct wts_load_args la = {uring, buffer, &done, &total, background};
+    struct wts_load_args la = {uring, buffer, &done, &total, background, ring, n_ring};
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;
