@@ -47,20 +47,16 @@ cli_kill(struct clients *k, struct client *c, int code)
         cnt_add(&k->env->cnt->sessions_killed, 1);
 }
 
-static void
-cli_touch(struct clients *k, struct client *c)
+void
+cli_bad_cursor(struct clients *k, struct client *c)
 {
-    if (!c->dirty) {
-        c->dirty = 1;
-        TAILQ_INSERT_TAIL(&k->outq, c, out);
-        /* for cli_flush() */
-        __builtin_prefetch(c->cq.p_tail, 1);
-        __builtin_prefetch(c->p_cq_wait, 0);
-    }
+    log_warn("session: %llu (%s, pid %d) has an impossible completion cursor",
+        (unsigned long long)c->id, c->shown, (int)c->pid);
+    cli_kill(k, c, FDP_E_PROTO);
 }
 
 /* In the first pass through the ring: pages for the next cost slots. */
-static __attribute__((noinline)) int
+int
 cli_grow(struct clients *k, struct client *c, uint32_t cost)
 {
     uint64_t at = (uint64_t)(c->cq.slots - c->d2c.p);
@@ -72,39 +68,6 @@ cli_grow(struct clients *k, struct client *c, uint32_t cost)
         return 0;
     c->growing = c->d2c.ready < c->d2c.bytes;
     return 1;
-}
-
-/* Place for n slots in the client's ring, NULL when it has none now. */
-static struct fdp_rec *
-cli_claim(struct clients *k, struct client *c, uint32_t n)
-{
-    struct fdr_prod *p = &c->cq;
-    uint32_t cost = fdr_prod_cost(p, n);
-    int64_t room = fdr_prod_room(p, cost);
-    struct fdp_rec *rec;
-
-    if (room < (int64_t)cost) {
-        if (room < 0) { /* V3 */
-            log_warn("session: %llu (%s, pid %d) has an impossible completion "
-                "cursor", (unsigned long long)c->id, c->shown, (int)c->pid);
-            cli_kill(k, c, FDP_E_PROTO);
-        }
-        return NULL;
-    }
-    if (c->growing && !cli_grow(k, c, cost))
-        return NULL;
-    if (cost != n) {
-        uint32_t pad = cost - n;
-
-        rec = fdr_prod_slot(p, p->tail);
-        memset(rec, 0, sizeof(*rec));
-        rec->type = FDP_T_PAD;
-        rec->n_slot = (uint8_t)pad;
-        p->tail += pad;
-    }
-    rec = fdr_prod_slot(p, p->tail);
-    p->tail += n;
-    return rec;
 }
 
 /* ---- held records ---------------------------------------------------------- */
@@ -226,8 +189,7 @@ cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns)
 
 /* ---- records --------------------------------------------------------------- */
 
-/* Where a record of n slots goes; NULL: it is dropped. */
-static struct fdp_rec *
+struct fdp_rec *
 cli_place(struct clients *k, struct client *c, uint32_t n, int best_effort)
 {
     struct fdp_rec *to;
@@ -241,38 +203,6 @@ cli_place(struct clients *k, struct client *c, uint32_t n, int best_effort)
         cli_kill(k, c, FDP_E_OVERLOAD);
     }
     return to;
-}
-
-/* The hot path: a record to a ring with room costs no call. */
-int
-cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec *head,
-    const void *payload, int best_effort)
-{
-    uint32_t n = FDP_REC_SLOTS(head->len);
-    struct fdp_rec *to = NULL;
-
-    if (c->st != CLI_OPEN)
-        return -ENOBUFS;
-    if (c->n_held == 0)
-        to = cli_claim(k, c, n);
-    if (to != NULL) {
-        cli_touch(k, c);
-    } else {
-        to = cli_place(k, c, n, best_effort);
-        if (to == NULL)
-            return -ENOBUFS;
-    }
-    to->tag = tag;
-    to->type = head->type;
-    to->n_slot = (uint8_t)n;
-    to->sample = head->sample;
-    to->position = head->position;
-    to->len = head->len;
-    to->rsv = 0;
-    /* Only len bytes: what follows in the worker's slot may be another
-     * client's. */
-    memcpy(to + 1, payload, head->len);
-    return 0;
 }
 
 int

@@ -16,7 +16,9 @@
 #ifndef FDD_DAEMON_GATE_CLIENT_H
 #define FDD_DAEMON_GATE_CLIENT_H
 
+#include <errno.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/queue.h>
 #include <sys/types.h>
 
@@ -87,11 +89,9 @@ void cli_init(struct clients *k, const struct env *env);
 /* Mark for the end of this iteration. code FDP_OK: the peer has gone. */
 void cli_kill(struct clients *k, struct client *c, int code);
 
-/* Send a record with this tag: ring, or held. best_effort: drop instead of hold. 0, or
- * -ENOBUFS when it was dropped. len is at most FDP_REC_MAX_LEN. */
-int cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec *head,
-    const void *payload, int best_effort);
-/* The same without a sample and a position. */
+/* Send a record of this type, without a sample and a position: ring, or held.
+ * best_effort: drop instead of hold. 0, or -ENOBUFS when it was dropped. len is at
+ * most FDP_REC_MAX_LEN. */
 int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
     const void *payload, uint32_t len, int best_effort);
 void cli_error(struct clients *k, struct client *c, uint64_t tag,
@@ -106,5 +106,87 @@ enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
  * progress; CLI_STUCK if it then did not even read its terminal records. Kills
  * one whose cursor is impossible. */
 enum cli_slow cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns);
+
+/* ---- the hot path: a record to a ring with room costs no call ------------------ */
+
+/* The client's cursor cannot be. */
+void cli_bad_cursor(struct clients *k, struct client *c);
+/* In the first pass through the ring: pages for the next cost slots. 0: none. */
+int cli_grow(struct clients *k, struct client *c, uint32_t cost);
+/* Room for a record of n slots that the ring does not take; NULL: it is dropped. */
+struct fdp_rec *cli_place(struct clients *k, struct client *c, uint32_t n,
+    int best_effort);
+
+static inline void
+cli_touch(struct clients *k, struct client *c)
+{
+    if (!c->dirty) {
+        c->dirty = 1;
+        TAILQ_INSERT_TAIL(&k->outq, c, out);
+        /* for cli_flush() */
+        __builtin_prefetch(c->cq.p_tail, 1);
+        __builtin_prefetch(c->p_cq_wait, 0);
+    }
+}
+
+/* Place for n slots in the client's ring, NULL when it has none now. */
+static inline struct fdp_rec *
+cli_claim(struct clients *k, struct client *c, uint32_t n)
+{
+    struct fdr_prod *p = &c->cq;
+    uint32_t cost = fdr_prod_cost(p, n);
+    int64_t room = fdr_prod_room(p, cost);
+    struct fdp_rec *rec;
+
+    if (room < (int64_t)cost) {
+        if (room < 0) /* V3 */
+            cli_bad_cursor(k, c);
+        return NULL;
+    }
+    if (c->growing && !cli_grow(k, c, cost))
+        return NULL;
+    rec = fdr_prod_slot(p, p->tail);
+    if (cost != n) {
+        memset(rec, 0, sizeof(*rec));
+        rec->type = FDP_T_PAD;
+        rec->n_slot = (uint8_t)(cost - n);
+        rec = fdr_prod_slot(p, p->tail + cost - n);
+    }
+    p->tail += cost;
+    return rec;
+}
+
+/* Send a record with this tag; head has the rest, and payload head->len bytes. As
+ * cli_emit(). */
+static inline int
+cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec *head,
+    const void *payload, int best_effort)
+{
+    uint32_t n = FDP_REC_SLOTS(head->len);
+    struct fdp_rec *to = NULL;
+
+    if (c->st != CLI_OPEN)
+        return -ENOBUFS;
+    if (c->n_held == 0)
+        to = cli_claim(k, c, n);
+    if (to != NULL) {
+        cli_touch(k, c);
+    } else {
+        to = cli_place(k, c, n, best_effort);
+        if (to == NULL)
+            return -ENOBUFS;
+    }
+    to->tag = tag;
+    to->type = head->type;
+    to->n_slot = (uint8_t)n;
+    to->sample = head->sample;
+    to->position = head->position;
+    to->len = head->len;
+    to->rsv = 0;
+    /* Only len bytes: what follows in the worker's slot may be another
+     * client's. */
+    memcpy(to + 1, payload, head->len);
+    return 0;
+}
 
 #endif

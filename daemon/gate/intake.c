@@ -465,12 +465,9 @@ itk_poll(struct intake *k, struct client *c)
     uint32_t n = 0;
     int work = 0;
 
-    /* A client that does not read its answers is not asked for more. */
-    if (c->st != CLI_OPEN || c->n_held != 0 || c->t_read > k->env->now)
+    if (c->t_read > k->env->now)
         return 0;
     avail = fdr_cons_avail(&c->sq);
-    if (avail == 0)
-        return 0;
     if (avail < 0) {
         log_warn("intake: session %llu (%s, pid %d) has an impossible request cursor",
             (unsigned long long)c->id, c->shown, (int)c->pid);

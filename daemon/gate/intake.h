@@ -51,7 +51,14 @@ struct intake {
 
 /* A new iteration: budgets are fresh. */
 void itk_begin(struct intake *k);
-/* Take records of a client. Returns the work done. */
+/* May c's ring be read, and is something in it? A client that does not read its answers
+ * is not asked for more. */
+static inline int
+itk_is_due(struct client *c)
+{
+    return c->st == CLI_OPEN && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
+}
+/* Take records of a client whose ring is due. Returns the work done. */
 int itk_poll(struct intake *k, struct client *c);
 /* What is partly here of c is not wanted any more. */
 void itk_drop(struct intake *k, struct client *c);

@@ -656,21 +656,30 @@ ses_unpark(struct sessions *t)
     }
 }
 
-int
-ses_poll(struct sessions *t)
+static int
+ses_poll_some(struct sessions *t, uint32_t from, uint32_t to)
 {
     int work = 0;
 
+    for (uint32_t i = from; i < to; i++) {
+        struct client *c = &t->v[i]->c;
+
+        if (itk_is_due(c))
+            work += itk_poll(t->intake, c);
+    }
+    return work;
+}
+
+int
+ses_poll(struct sessions *t)
+{
+    int work;
+
     itk_begin(t->intake);
-    if (t->n == 0)
-        return 0;
     /* Who is looked at last may find the iteration's bytes spent. */
     t->first = t->first + 1 < t->n ? t->first + 1 : 0;
-    for (uint32_t i = t->first; i < t->n; i++)
-        work += itk_poll(t->intake, &t->v[i]->c);
-    for (uint32_t i = 0; i < t->first; i++)
-        work += itk_poll(t->intake, &t->v[i]->c);
-    return work;
+    work = ses_poll_some(t, t->first, t->n);
+    return work + ses_poll_some(t, 0, t->first);
 }
 
 void

@@ -139,7 +139,8 @@ main(void)
     (void)getrusage(RUSAGE_SELF, &before);
     fix_open(&f, sets);
     fix_ready(&f);
-    ((struct lnk_ready *)&f.g->wrk[0].ready)->credits = N_STREAM;
+    f.g->wrk[0].link.ready.credits = N_STREAM;
+    fair_grant(&f.g->fair, N_STREAM);
     for (int i = 0; i < N_STREAM; i++) {
         uint64_t t0 = clk_now_ns();
 
