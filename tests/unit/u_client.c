@@ -711,6 +711,50 @@ t_threads(void **state)
     end(f);
 }
 
+static void *
+next_main(void *arg)
+{
+    struct fdc_event ev;
+    fdc_req_t *r = arg;
+    int rc;
+
+    while ((rc = fdc_next(r, &ev, 20000)) > 0 && ev.type != FDP_T_DONE &&
+        ev.type != FDP_T_ERROR)
+        continue;
+    return rc > 0 ? arg : NULL;
+}
+
+/* The daemon wakes one: the thread at the ring leaves for good, and the one
+ * that waits behind it takes its place. */
+static void
+t_handover(void **state)
+{
+    struct fix *f = *state;
+    fdc_req_t *first, *rest;
+    pthread_t th[2];
+    struct timespec t0, t1;
+    void *ok;
+
+    begin(f);
+    first = submit(f->s, "drip", 200, 0);
+    rest = submit(f->s, "hold", 4, 0);
+    assert_int_equal(pthread_create(&th[0], NULL, next_main, first), 0);
+    usleep(50000); /* at the ring, for 200 ms */
+    assert_int_equal(pthread_create(&th[1], NULL, next_main, rest), 0);
+    pthread_join(th[0], &ok);
+    assert_non_null(ok);
+    usleep(50000);
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    assert_int_equal(fdc_cancel(rest), 0);
+    pthread_join(th[1], &ok);
+    assert_non_null(ok);
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    assert_true(t1.tv_sec - t0.tv_sec < 10); /* not at its own deadline */
+    fdc_req_free(first);
+    fdc_req_free(rest);
+    end(f);
+}
+
 static void
 t_fork(void **state)
 {
@@ -843,7 +887,7 @@ main(void)
         T(t_open), T(t_open_fails), T(t_record), T(t_params_size), T(t_events),
         T(t_read_text), T(t_wrap), T(t_wait_any), T(t_cancel), T(t_full),
         T(t_unread_limit), T(t_no_malloc), T(t_session_ends),
-        T(t_fd), T(t_threads), T(t_fork), T(t_tokens), T(t_special),
+        T(t_fd), T(t_threads), T(t_handover), T(t_fork), T(t_tokens), T(t_special),
         T(t_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
