@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #include "daemon/common/listened.h"
-#include "daemon/gate/runtime.h"
+#include "daemon/common/param.h"
+#include "daemon/gate/names.h"
 
 #define ADV_MODELS "/var/lib/fdd"
 
@@ -148,7 +149,7 @@ adv_model(const char *path, const char *unit, int no_right, char *ret, size_t re
     struct stat st;
 
     ret[0] = '\0';
-    rtd_user_name(geteuid(), me, sizeof(me));
+    names_ask(geteuid(), me, sizeof(me));
     if (rc != 0 && adv_is_hidden(path, at, rc)) {
         (void)snprintf(ret, ret_bytes, "ProtectHome of the unit hides %s: move the model "
             "to " ADV_MODELS ", or sudo systemctl edit %s, with the lines\n[Service]\n"
@@ -236,7 +237,7 @@ adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret, size_t ret_by
 {
     char user[64], own[PAR_STR_BYTES], who[32] = "";
 
-    rtd_user_name(uid, user, sizeof(user));
+    names_ask(uid, user, sizeof(user));
     adv_own_dir(own, sizeof(own));
     if (pid > 0)
         (void)snprintf(who, sizeof(who), "pid %d, ", (int)pid);

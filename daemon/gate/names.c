@@ -141,6 +141,17 @@ names_of(const struct names *n, uid_t uid, char *ret, size_t ret_bytes)
         (void)snprintf(ret, ret_bytes, "%u", (unsigned)uid);
 }
 
+void
+names_ask(uid_t uid, char *ret, size_t ret_bytes)
+{
+    const struct passwd *pw = getpwuid(uid);
+
+    if (pw != NULL)
+        (void)snprintf(ret, ret_bytes, "%s", pw->pw_name);
+    else
+        (void)snprintf(ret, ret_bytes, "%u", (unsigned)uid);
+}
+
 int
 names_in_list(const struct names *n, uid_t uid)
 {

@@ -3,7 +3,7 @@
 /*
  * Names of users, as they were at start or at the last reload. The name service
  * may take seconds (LDAP, sssd) and the gate's loop must not wait for it, so
- * only names_load() asks; everything else reads the table.
+ * only names_load() and names_ask() ask; everything else reads the table.
  *
  * The table has root, the daemon's own user, the users that ipc.trusted_users and
  * sched.user_weights name, the members of ipc.group and ipc.admin_group, and then
@@ -39,6 +39,9 @@ struct names {
 void names_load(struct names *n, const struct names_lists *lists);
 /* Name of a uid, or its number. */
 void names_of(const struct names *n, uid_t uid, char *ret, size_t ret_bytes);
+/* The same from the name service, which may block: for messages about what keeps the
+ * daemon or a worker from starting. */
+void names_ask(uid_t uid, char *ret, size_t ret_bytes);
 /* Does ipc.trusted_users name it? */
 int names_in_list(const struct names *n, uid_t uid);
 

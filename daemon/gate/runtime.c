@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "daemon/common/dir.h"
 #include "daemon/common/log.h"
 #include "daemon/gate/advice.h"
+#include "daemon/gate/names.h"
 #include "daemon/gate/peer.h"
 #include "libclient/fdwhere.h"
 
@@ -103,8 +103,8 @@ rtd_check_dir(const struct rtd *rt, char *err, size_t err_bytes)
         return EX_CANTCREAT;
     }
     adv_own_dir(own, sizeof(own));
-    rtd_user_name(st.st_uid, owner, sizeof(owner));
-    rtd_user_name(geteuid(), me, sizeof(me));
+    names_ask(st.st_uid, owner, sizeof(owner));
+    names_ask(geteuid(), me, sizeof(me));
     if (st.st_uid != geteuid())
         (void)snprintf(err, err_bytes, "runtime folder %s belongs to user %s, not to user "
             "%s; fix: another folder: %s", rt->dir, owner, me, own);
@@ -384,17 +384,6 @@ rtd_watchdog_ns(void)
     if (us == NULL || (pid != NULL && atoi(pid) != (int)getpid()))
         return 0;
     return strtoull(us, NULL, 10) * 500ull; /* half the time, in ns */
-}
-
-void
-rtd_user_name(uid_t uid, char *ret, size_t ret_bytes)
-{
-    const struct passwd *pw = getpwuid(uid);
-
-    if (pw != NULL)
-        (void)snprintf(ret, ret_bytes, "%s", pw->pw_name);
-    else
-        (void)snprintf(ret, ret_bytes, "%u", (unsigned)uid);
 }
 
 int

@@ -39,9 +39,6 @@ void rtd_fini(struct rtd *rt);
 void rtd_notify(const char *text);
 /* Interval at which WATCHDOG=1 is due in ns, 0 = none. */
 unsigned long long rtd_watchdog_ns(void);
-/* "name" of a uid, or the number. Asks the name service, which may block: not
- * in the loop (names.h). */
-void rtd_user_name(uid_t uid, char *ret, size_t ret_bytes);
 /* Is gid, or one of the peer's supplementary groups (SO_PEERGROUPS of fd),
  * want? */
 int rtd_peer_in_group(int fd, gid_t gid, gid_t want);
