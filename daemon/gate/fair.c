@@ -418,9 +418,10 @@ fair_remove(struct fair *f, struct jreq *r)
 /* ---- whose turn ---------------------------------------------------------- */
 
 void
-fair_grant(struct fair *f, uint32_t credits)
+fair_grant(struct fair *f, uint32_t credits, uint32_t kept)
 {
     f->credits = credits != 0 ? credits : 1;
+    f->credits_kept = kept < f->credits ? kept : f->credits - 1;
 }
 
 static uint32_t
@@ -439,13 +440,21 @@ fair_cap(const struct fair *f, const struct usr *u)
     return (uint32_t)(((uint64_t)f->credits * u->weight + all - 1) / all) + 1;
 }
 
+/* Would its first request leave the credits that are kept for others? */
+static int
+fair_leaves_kept(const struct fair *f, const struct lane *l)
+{
+    return l->usr->n_held == 0 || f->credits_used + f->credits_kept +
+        fair_price(f, TAILQ_FIRST(&l->q)) <= f->credits;
+}
+
 static int
 fair_below_cap(const struct fair *f, const struct lane *l)
 {
     const struct usr *u = l->usr;
 
-    return u->n_held == 0 ||
-        u->n_held + fair_price(f, TAILQ_FIRST(&l->q)) <= fair_cap(f, u);
+    return u->n_held == 0 || (fair_leaves_kept(f, l) &&
+        u->n_held + fair_price(f, TAILQ_FIRST(&l->q)) <= fair_cap(f, u));
 }
 
 /* Turns that l must wait for until its first request is paid for. */
@@ -521,7 +530,8 @@ fair_pop(struct fair *f, enum fair_kind kind)
     if (l == NULL)
         return NULL;
     r = TAILQ_FIRST(&l->q);
-    if (kind == FAIR_GEN && f->credits_used + fair_price(f, r) > f->credits)
+    if (kind == FAIR_GEN && (f->credits_used + fair_price(f, r) > f->credits ||
+        !fair_leaves_kept(f, l)))
         return NULL; /* more samples than credits are free */
     l->deficit -= r->cost;
     fair_remove(f, r);

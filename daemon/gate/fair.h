@@ -31,6 +31,10 @@
  * does not count: no credit stays unused. A user that holds nothing may
  * always have one request with the worker, however many samples it has.
  *
+ * Kept back. The last credits, and so the last rows of a batch
+ * (sched.reserved_seqs), go to users that hold none: a user that holds all it
+ * may get does not make a newcomer wait until one of its answers ends.
+ *
  * A user exists while it has sessions or requests, or its connect bucket is
  * not full again (a flood must not earn a new burst by leaving).
  */
@@ -95,6 +99,7 @@ struct fair {
     uint32_t n_side;          /* requests of FAIR_SIDE with the worker */
     uint32_t credits;         /* granted by the workers that take requests, 1 at least */
     uint32_t credits_used;
+    uint32_t credits_kept;    /* of credits: for users that hold none */
     int fcfs;                 /* priorities do not count */
     uint64_t cost_queued;     /* tokens of FAIR_GEN: accepted, not sent */
     uint64_t cost_open;       /* the same, and those with the worker */
@@ -139,8 +144,8 @@ void fair_remove(struct fair *f, struct jreq *r);
 /* The request of this kind that is due and has its credits, removed from its
  * queue. NULL: none, or it must wait. */
 struct jreq *fair_pop(struct fair *f, enum fair_kind kind);
-/* The workers grant so many credits now. */
-void fair_grant(struct fair *f, uint32_t credits);
+/* The workers grant so many credits now, of which kept are for users that hold none. */
+void fair_grant(struct fair *f, uint32_t credits, uint32_t kept);
 /* It goes to a worker: take its credits, r->price of them. */
 void fair_charge(struct fair *f, struct jreq *r);
 /* When a request that has not begun must end: the earlier of its deadlines. 0: never. */

@@ -35,6 +35,8 @@
 #define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
 #define GATE_OFFLOOP_NS (1 * CLK_S) /* at the end, for closes that sleep */
 #define GATE_ACCEPTS 64u /* connections per iteration */
+#define GATE_KEPT_SHARE 128u /* sched.reserved_seqs = -1 */
+#define GATE_KEPT_FROM 16u
 #define GATE_FDS 256u /* descriptors besides the sessions' */
 
 /* ---- the modules, wired up ----------------------------------------------------- */
@@ -215,6 +217,23 @@ gate_after_death(struct gate *g, struct wrk *w)
     }
 }
 
+/* Credits of workers that come and go, and of a parameter that changes. */
+static void
+gate_grant(struct gate *g)
+{
+    const struct par *par = g->env.par;
+    uint32_t credits = dsp_credits(&g->dsp), rows = (uint32_t)par->sched_max_num_seqs;
+    int64_t kept = par->sched_reserved_seqs;
+
+    if (kept < 0)
+        kept = rows < GATE_KEPT_FROM ? 0 : rows < GATE_KEPT_SHARE ? 1 :
+            rows / GATE_KEPT_SHARE;
+    /* What a worker lets wait before its rows would take them as they fall free. */
+    if (kept != 0 && credits > rows)
+        kept += credits - rows;
+    fair_grant(&g->fair, credits, (uint32_t)kept);
+}
+
 static void
 gate_worker(struct gate *g, struct wrk *w)
 {
@@ -232,7 +251,7 @@ gate_worker(struct gate *g, struct wrk *w)
         gate_after_death(g, w);
         break;
     }
-    fair_grant(&g->fair, dsp_credits(&g->dsp));
+    gate_grant(g);
 }
 
 /* ---- an iteration -------------------------------------------------------------- */

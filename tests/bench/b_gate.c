@@ -140,7 +140,7 @@ main(void)
     fix_open(&f, sets);
     fix_ready(&f);
     f.g->wrk[0].link.ready.credits = N_STREAM;
-    fair_grant(&f.g->fair, N_STREAM);
+    fair_grant(&f.g->fair, N_STREAM, 0);
     for (int i = 0; i < N_STREAM; i++) {
         uint64_t t0 = clk_now_ns();
 

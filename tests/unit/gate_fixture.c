@@ -47,6 +47,7 @@ fix_open(struct fix *f, const char *const *sets)
     fix_now = f;
     f->worker_admin_fd = -1;
     ASSERT(ps != NULL);
+    ASSERT_Z(par_set_text(ps, "sched.reserved_seqs", "0", PAR_FROM_SET, err, sizeof(err)));
     for (; sets != NULL && *sets != NULL; sets++) {
         const char *eq = strchr(*sets, '=');
         char name[128];

@@ -51,7 +51,8 @@ struct frec {
     unsigned char data[FDP_REC_MAX_LEN];
 };
 
-/* sets: "section.key=value" strings, NULL-terminated, or NULL. The worker is
+/* sets: "section.key=value" strings, NULL-terminated, or NULL, behind
+ * sched.reserved_seqs=0. The worker is
  * started (faked) but not ready. */
 void fix_open(struct fix *f, const char *const *sets);
 void fix_close(struct fix *f);

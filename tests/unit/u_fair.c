@@ -669,7 +669,7 @@ cap_leaves_no_row_unused(void **state)
     fix_open(&f, sets);
     fix_ready(&f);
     f.g->wrk[0].link.ready.credits = 100;
-    fair_grant(&f.g->fair, 100);
+    fair_grant(&f.g->fair, 100, 0);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (unsigned i = 0; i < 20; i++)
         send_n(&c, tag++, 1, 10, 100 + i);
@@ -688,6 +688,52 @@ cap_leaves_no_row_unused(void **state)
 }
 
 /* A ping of the worker or a question to its tokenizer waits for no row. */
+/* The last rows go to users who have none: one that has all it may get leaves them,
+ * and a newcomer's request goes down at once. */
+static void
+rows_are_kept_for_who_has_none(void **state)
+{
+    static const char *const sets[] = { "sched.reserved_seqs=2", "sched.max_num_seqs=6",
+        NULL };
+    struct fix f;
+    struct fcl a, b, c;
+    struct lnk_submit sub;
+    uint64_t users = 0;
+    int n = 0;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f); /* 8 credits: 2 of them wait in the worker for a row */
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &c, 1002, NULL), FDP_OK);
+    for (uint64_t tag = 1; tag <= 20; tag++)
+        fcl_submit(&a, tag, 1, 1000);
+    fix_step(&f, 2);
+    while (fix_take(&f, &sub, NULL, NULL) != 0)
+        n++;
+    assert_int_equal(n, 4);
+    for (uint64_t tag = 1; tag <= 3; tag++)
+        fcl_submit(&b, tag, 1, 4);
+    fcl_submit(&c, 1, 1, 4);
+    fix_step(&f, 0);
+    for (n = 0; fix_take(&f, &sub, NULL, NULL) != 0; n++)
+        users += sub.user;
+    assert_true(n == 2 && users == 1001 + 1002);
+    /* none kept: all of it is one user's */
+    assert_int_equal(par_set_text(f.g->cnf.ps, "sched.reserved_seqs", "0",
+        PAR_FROM_RUNTIME, (char[256]){ 0 }, 256), 0);
+    fix_step(&f, 2);
+    fix_step(&f, 0);
+    for (n = 0; fix_take(&f, &sub, NULL, NULL) != 0; n++)
+        continue;
+    assert_int_equal(n, 2);
+    fcl_close(&a);
+    fcl_close(&b);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 static void
 questions_wait_for_no_row(void **state)
 {
@@ -775,6 +821,7 @@ main(void)
         cmocka_unit_test(credits_are_sequences),
         cmocka_unit_test(cap_while_others_wait),
         cmocka_unit_test(cap_leaves_no_row_unused),
+        cmocka_unit_test(rows_are_kept_for_who_has_none),
         cmocka_unit_test(questions_wait_for_no_row),
         cmocka_unit_test(fcfs_ignores_priority),
     };
