@@ -17,20 +17,25 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/control_priv.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/listen.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/peer.h"
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/supervise.h"
+#include "daemon/gate/watch.h"
 
 #define CTL_IN_FIRST 4096u /* of an input buffer; it grows for administrators */
 
 static void
-ctl_close(struct gate *g, struct ctl_conn *c)
+ctl_close(struct ctl *ctl, struct ctl_conn *c)
 {
-    ctl_ask_end(&g->ctl, c, g->wrk[0].admin_fd);
-    g->ctl.conns[c->slot] = NULL;
-    g->ctl.out_bytes -= c->n_out;
-    wch_del(&g->watch, c->fd, c);
-    (void)ofl_close(g->ofl, c->fd);
+    ctl_ask_end(ctl, c, ctl->wrk[0].admin_fd);
+    ctl->conns[c->slot] = NULL;
+    ctl->out_bytes -= c->n_out;
+    wch_del(ctl->watch, c->fd, c);
+    (void)ofl_close(ctl->ofl, c->fd);
     if (c->out_fd >= 0)
         (void)close(c->out_fd);
     free(c->in);
@@ -71,7 +76,7 @@ ctl_send(struct ctl_conn *c)
 /* What would change something: input when none waits, room for output, and at once
  * (the socket takes output) when there is a line to answer and no turn to wait for. */
 static void
-ctl_rewatch(struct gate *g, struct ctl_conn *c)
+ctl_rewatch(struct ctl *ctl, struct ctl_conn *c)
 {
     int idle = c->n_out == 0 && c->wait == CTL_WAIT_NONE && !c->bye;
     uint32_t want = 0;
@@ -81,17 +86,17 @@ ctl_rewatch(struct gate *g, struct ctl_conn *c)
     if (c->n_out != 0 || (idle && c->line != 0 && c->may_admin))
         want |= EPOLLOUT;
     if (idle && c->line != 0 && !c->may_admin)
-        g->ctl.later = 1;
+        ctl->later = 1;
     if (want == c->watched)
         return;
     c->watched = want;
-    wch_change(&g->watch, c->fd, want, WCH_CTL, c);
+    wch_change(ctl->watch, c->fd, want, WCH_CTL, c);
 }
 
 static void
-ctl_out_free(struct gate *g, struct ctl_conn *c)
+ctl_out_free(struct ctl *ctl, struct ctl_conn *c)
 {
-    g->ctl.out_bytes -= c->n_out;
+    ctl->out_bytes -= c->n_out;
     free(c->out);
     c->out = NULL;
     c->n_out = c->out_at = 0;
@@ -100,7 +105,7 @@ ctl_out_free(struct gate *g, struct ctl_conn *c)
 /* Write what the socket takes; closes it when it has failed or all is done. 1: the
  * connection is gone. */
 static int
-ctl_push(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
+ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
     while (c->out_at < c->n_out) {
         ssize_t n = ctl_send(c);
@@ -110,29 +115,29 @@ ctl_push(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
         if (n < 0 && errno == EAGAIN)
             break;
         if (n < 0) {
-            ctl_close(g, c);
+            ctl_close(ctl, c);
             return 1;
         }
         c->out_at += (size_t)n;
         c->t_out = now_ns;
     }
     if (c->out_at == c->n_out && c->n_out != 0)
-        ctl_out_free(g, c);
+        ctl_out_free(ctl, c);
     if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->bye || (c->eof && c->line == 0))) {
-        ctl_close(g, c);
+        ctl_close(ctl, c);
         return 1;
     }
-    ctl_rewatch(g, c);
+    ctl_rewatch(ctl, c);
     return 0;
 }
 
 /* The reply as a line; an error instead when it is longer than this peer's or all
  * replies may be. NULL: no memory. */
 static char *
-ctl_text(const struct gate *g, const struct ctl_conn *c, json_t *r, size_t *ret_n)
+ctl_text(const struct ctl *ctl, const struct ctl_conn *c, json_t *r, size_t *ret_n)
 {
     size_t most = c->may_admin ? CTL_OUT_MAX : CTL_OUT_READER;
-    size_t room = g->ctl.out_bytes < CTL_OUT_ALL ? CTL_OUT_ALL - g->ctl.out_bytes : 0;
+    size_t room = ctl->out_bytes < CTL_OUT_ALL ? CTL_OUT_ALL - ctl->out_bytes : 0;
     char *text = r != NULL ? json_dumps(r, JSON_COMPACT) : NULL;
     size_t n = text != NULL ? strlen(text) : 0;
     char *line;
@@ -158,16 +163,16 @@ ctl_text(const struct gate *g, const struct ctl_conn *c, json_t *r, size_t *ret_
 
 /* Queue a reply; the reference passes. */
 static void
-ctl_reply(struct gate *g, struct ctl_conn *c, json_t *r, uint64_t now_ns)
+ctl_reply(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 {
     size_t n = 0;
-    char *text = ctl_text(g, c, r, &n);
+    char *text = ctl_text(ctl, c, r, &n);
 
     json_decref(r);
     ASSERT(c->n_out == 0); /* nothing is answered while output waits */
     c->wait = CTL_WAIT_NONE;
     c->t_used = c->t_out = now_ns;
-    cnt_add(&g->env.cnt->admin_requests, 1);
+    cnt_add(&ctl->env->cnt->admin_requests, 1);
     if (text == NULL) {
         log_warn("control: no memory for a reply to pid %d", (int)c->pid);
         c->bye = 1;
@@ -175,7 +180,7 @@ ctl_reply(struct gate *g, struct ctl_conn *c, json_t *r, uint64_t now_ns)
     }
     c->out = text;
     c->n_out = n;
-    g->ctl.out_bytes += n;
+    ctl->out_bytes += n;
 }
 
 /* ---- input ---------------------------------------------------------------- */
@@ -222,42 +227,42 @@ ctl_make_room(struct ctl_conn *c)
 
 /* One request. Its reply is queued, or comes later. */
 static void
-ctl_line(struct gate *g, struct ctl_conn *c, const char *line, size_t n, uint64_t now_ns)
+ctl_line(struct ctl *ctl, struct ctl_conn *c, const char *line, size_t n, uint64_t now_ns)
 {
     json_error_t je;
     json_t *rq = json_loadb(line, n, JSON_REJECT_DUPLICATES, &je);
     json_t *r;
 
     if (!json_is_object(rq)) {
-        ctl_reply(g, c, ctl_fail("{\"cmd\": \"status\"}",
+        ctl_reply(ctl, c, ctl_fail("{\"cmd\": \"status\"}",
             "the request is not a JSON object: %s",
             rq == NULL ? je.text : "another type"), now_ns);
         json_decref(rq);
         c->bye = 1;
         return;
     }
-    r = ctl_execute(g, c, rq, c->may_admin ? CTL_ADMIN : CTL_READ, now_ns);
+    r = ctl_execute(ctl, c, rq, c->may_admin ? CTL_ADMIN : CTL_READ, now_ns);
     json_decref(rq);
     if (r != NULL)
-        ctl_reply(g, c, r, now_ns);
+        ctl_reply(ctl, c, r, now_ns);
     else if (c->wait == CTL_WAIT_NONE && c->n_out == 0)
-        ctl_reply(g, c, ctl_fail(NULL, "no memory"), now_ns);
+        ctl_reply(ctl, c, ctl_fail(NULL, "no memory"), now_ns);
 }
 
 /* Answer the first line, and give its place back. */
 static void
-ctl_take_line(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
+ctl_take_line(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
     uint64_t t = clk_now_ns();
     size_t n = c->line;
 
-    ctl_line(g, c, c->in, n - 1, now_ns);
+    ctl_line(ctl, c, c->in, n - 1, now_ns);
     memmove(c->in, c->in + n, c->n_in - n);
     c->n_in -= n;
     ctl_find_line(c);
     if (!c->may_admin) {
-        g->ctl.t_reader = now_ns + 1 + CTL_READER_SHARE * (clk_now_ns() - t);
-        g->ctl.turn = c->slot + 1;
+        ctl->t_reader = now_ns + 1 + CTL_READER_SHARE * (clk_now_ns() - t);
+        ctl->turn = c->slot + 1;
     }
 }
 
@@ -269,112 +274,112 @@ ctl_is_due(const struct ctl_conn *c)
 
 /* One line, if one is here and it is its turn. 1: the connection is gone. */
 static int
-ctl_serve(struct gate *g, struct ctl_conn *c, uint64_t now_ns)
+ctl_serve(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
     if (ctl_is_due(c)) {
-        if (c->may_admin || (!g->ctl.later && now_ns >= g->ctl.t_reader))
-            ctl_take_line(g, c, now_ns);
+        if (c->may_admin || (!ctl->later && now_ns >= ctl->t_reader))
+            ctl_take_line(ctl, c, now_ns);
         else
-            g->ctl.later = 1;
+            ctl->later = 1;
     } else if (c->n_in >= ctl_line_limit(c) && c->line == 0 && c->wait == CTL_WAIT_NONE &&
         c->n_out == 0 && !c->bye) {
-        ctl_reply(g, c, ctl_fail(NULL, "a request line has at most %zu bytes",
+        ctl_reply(ctl, c, ctl_fail(NULL, "a request line has at most %zu bytes",
             ctl_line_limit(c)), now_ns);
         c->bye = 1;
     }
-    return ctl_push(g, c, now_ns);
+    return ctl_push(ctl, c, now_ns);
 }
 
 void
-ctl_event(struct gate *g, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
+ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
 {
     ssize_t n;
 
     OBJ_CHECK(c, CTL_CONN_MAGIC);
     if (events & (EPOLLHUP | EPOLLERR)) {
-        ctl_close(g, c);
+        ctl_close(ctl, c);
         return;
     }
     if ((events & EPOLLIN) && (c->watched & EPOLLIN) != 0) {
         if (ctl_make_room(c) != 0) {
-            ctl_close(g, c);
+            ctl_close(ctl, c);
             return;
         }
         n = peer_recv(c->fd, c->in + c->n_in, c->in_bytes - c->n_in);
         if (n == 0)
             c->eof = 1;
         else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            ctl_close(g, c);
+            ctl_close(ctl, c);
             return;
         } else if (n > 0) {
             c->n_in += (size_t)n;
             ctl_find_line(c);
         }
     }
-    (void)ctl_serve(g, c, now_ns);
+    (void)ctl_serve(ctl, c, now_ns);
 }
 
 /* ---- answers of the worker -------------------------------------------------- */
 
 /* r is the answer to what this connection asked; NULL: there is none yet. */
 static void
-ctl_answer(struct gate *g, struct ctl_conn *c, json_t *r, uint64_t now_ns)
+ctl_answer(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 {
     if (c == NULL || r == NULL) {
         json_decref(r);
         return;
     }
-    ctl_reply(g, c, r, now_ns);
-    (void)ctl_push(g, c, now_ns);
+    ctl_reply(ctl, c, r, now_ns);
+    (void)ctl_push(ctl, c, now_ns);
 }
 
 void
-ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns)
+ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns)
 {
     struct ctl_conn *c;
     json_t *r;
     int rc = 1;
 
-    while (w->admin_fd >= 0 && (rc = ctl_ask_read(&g->ctl, w->admin_fd, &c, &r)) > 0)
-        ctl_answer(g, c, r, now_ns);
+    while (w->admin_fd >= 0 && (rc = ctl_ask_read(ctl, w->admin_fd, &c, &r)) > 0)
+        ctl_answer(ctl, c, r, now_ns);
     if (w->admin_fd >= 0 && rc == 0)
-        wch_del(&g->watch, w->admin_fd, NULL);
+        wch_del(ctl->watch, w->admin_fd, NULL);
 }
 
 void
-ctl_worker_gone(struct gate *g)
+ctl_worker_gone(struct ctl *ctl)
 {
-    struct ctl_conn *c = g->ctl.asking;
+    struct ctl_conn *c = ctl->asking;
 
-    g->ctl.ans_bytes = 0;
-    g->ctl.asking = NULL;
+    ctl->ans_bytes = 0;
+    ctl->asking = NULL;
     if (c != NULL)
-        ctl_answer(g, c, ctl_fail("fdctl status", "the worker ended before it answered"),
-            g->env.now);
+        ctl_answer(ctl, c, ctl_fail("fdctl status", "the worker ended before it answered"),
+            ctl->env->now);
 }
 
 /* A question that takes too long, and the next. */
 static void
-ctl_ask_tick(struct gate *g, uint64_t now_ns)
+ctl_ask_tick(struct ctl *ctl, uint64_t now_ns)
 {
-    struct ctl_conn *c = g->ctl.asking;
-    int fd = g->wrk[0].admin_fd;
+    struct ctl_conn *c = ctl->asking;
+    int fd = ctl->wrk[0].admin_fd;
 
-    if (c != NULL && now_ns - g->ctl.t_ask >= g->ctl.ask_ns) {
-        ctl_ask_end(&g->ctl, c, fd);
-        ctl_answer(g, c, ctl_fail("fdctl status", "the worker did not answer within %d s",
-            (int)(g->ctl.ask_ns / 1000000000ull)), now_ns);
+    if (c != NULL && now_ns - ctl->t_ask >= ctl->ask_ns) {
+        ctl_ask_end(ctl, c, fd);
+        ctl_answer(ctl, c, ctl_fail("fdctl status", "the worker did not answer within %d s",
+            (int)(ctl->ask_ns / 1000000000ull)), now_ns);
     }
-    c = ctl_ask_next(&g->ctl);
+    c = ctl_ask_next(ctl);
     if (c != NULL)
-        ctl_answer(g, c, ctl_ask_start(&g->ctl, c, fd, now_ns), now_ns);
+        ctl_answer(ctl, c, ctl_ask_start(ctl, c, fd, now_ns), now_ns);
 }
 
 /* ---- connections ---------------------------------------------------------- */
 
 /* One line for somebody who gets no connection. */
 static int
-ctl_refuse(struct gate *g, int fd, json_t *r, int rc)
+ctl_refuse(struct ctl *ctl, int fd, json_t *r, int rc)
 {
     char line[2048];
     size_t n = r != NULL ? json_dumpb(r, line, sizeof(line) - 1, JSON_COMPACT) : 0;
@@ -384,7 +389,7 @@ ctl_refuse(struct gate *g, int fd, json_t *r, int rc)
         (void)send(fd, line, n + 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     json_decref(r);
-    (void)ofl_close(g->ofl, fd);
+    (void)ofl_close(ctl->ofl, fd);
     return rc;
 }
 
@@ -413,35 +418,35 @@ ctl_free_slot(const struct ctl *ctl, uid_t uid, int may_admin)
 /* Root; the administrators' group; the daemon's own user, which the worker is too,
  * unless ipc.refuse_own_uid says no. */
 static int
-ctl_may_admin(const struct gate *g, int fd, uid_t uid, gid_t gid)
+ctl_may_admin(const struct ctl *ctl, int fd, uid_t uid, gid_t gid)
 {
-    return uid == 0 || (uid == geteuid() && !g->env.par->ipc_refuse_own_uid) ||
-        rtd_peer_in_group(fd, gid, g->rt.admin_group);
+    return uid == 0 || (uid == geteuid() && !ctl->env->par->ipc_refuse_own_uid) ||
+        rtd_peer_in_group(fd, gid, ctl->rt->admin_group);
 }
 
 static int
-ctl_may_read(const struct gate *g, int fd, gid_t gid)
+ctl_may_read(const struct ctl *ctl, int fd, gid_t gid)
 {
-    return rtd_peer_in_group(fd, gid, g->rt.group != (gid_t)-1 ? g->rt.group : getegid());
+    return rtd_peer_in_group(fd, gid, ctl->rt->group != (gid_t)-1 ? ctl->rt->group : getegid());
 }
 
 int
-ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns)
+ctl_adopt(struct ctl *ctl, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns)
 {
-    int may_admin = ctl_may_admin(g, fd, uid, gid);
+    int may_admin = ctl_may_admin(ctl, fd, uid, gid);
     struct ctl_conn *c;
     int slot;
 
-    if (!may_admin && !ctl_may_read(g, fd, gid))
-        return ctl_refuse(g, fd, ctl_forbidden(g, uid, NULL, CTL_READ), -EACCES);
-    slot = ctl_free_slot(&g->ctl, uid, may_admin);
+    if (!may_admin && !ctl_may_read(ctl, fd, gid))
+        return ctl_refuse(ctl, fd, ctl_forbidden(ctl, uid, NULL, CTL_READ), -EACCES);
+    slot = ctl_free_slot(ctl, uid, may_admin);
     if (slot < 0)
-        return ctl_refuse(g, fd, ctl_fail("try again", slot == -1 ?
+        return ctl_refuse(ctl, fd, ctl_fail("try again", slot == -1 ?
             "too many admin connections" : "too many admin connections of users who are "
             "no administrators, or of this one"), -EBUSY);
     OBJ_ALLOC(c, CTL_CONN_MAGIC);
     if (c == NULL)
-        return ctl_refuse(g, fd, ctl_fail("try again", "no memory"), -ENOMEM);
+        return ctl_refuse(ctl, fd, ctl_fail("try again", "no memory"), -ENOMEM);
     c->fd = fd;
     c->out_fd = -1;
     c->slot = slot;
@@ -450,29 +455,29 @@ ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_
     c->may_admin = may_admin != 0;
     c->t_used = now_ns;
     c->watched = EPOLLIN;
-    if (wch_add(&g->watch, fd, EPOLLIN, WCH_CTL, c) != 0) {
+    if (wch_add(ctl->watch, fd, EPOLLIN, WCH_CTL, c) != 0) {
         OBJ_FREE(c, CTL_CONN_MAGIC);
-        return ctl_refuse(g, fd, NULL, -ENOMEM);
+        return ctl_refuse(ctl, fd, NULL, -ENOMEM);
     }
-    g->ctl.conns[slot] = c;
+    ctl->conns[slot] = c;
     return 0;
 }
 
 int
-ctl_accept(struct gate *g, uint64_t now_ns)
+ctl_accept(struct ctl *ctl, uint64_t now_ns)
 {
     int n;
 
     for (n = 0; n < CTL_ACCEPT_MAX; n++) {
         struct ucred cred;
-        int fd = lsn_accept(&g->lsn_admin, g->rt.admin_fd, "connection of the admin socket", g->ofl, now_ns,
-            &cred);
+        int fd = lsn_accept(ctl->lsn, ctl->rt->admin_fd, "connection of the admin socket",
+            ctl->ofl, now_ns, &cred);
 
         if (fd < 0)
             return n;
-        (void)ctl_adopt(g, fd, cred.pid, cred.uid, cred.gid, now_ns);
+        (void)ctl_adopt(ctl, fd, cred.pid, cred.uid, cred.gid, now_ns);
     }
-    lsn_later(&g->lsn_admin, now_ns);
+    lsn_later(ctl->lsn, now_ns);
     return n;
 }
 
@@ -488,55 +493,55 @@ ctl_is_overdue(const struct ctl_conn *c, uint64_t now_ns)
 
 /* The line of one reader, in turn. */
 static void
-ctl_serve_reader(struct gate *g, uint64_t now_ns)
+ctl_serve_reader(struct ctl *ctl, uint64_t now_ns)
 {
     int i, slot;
 
-    g->ctl.later = 0;
+    ctl->later = 0;
     for (i = 0; i < CTL_CONNS; i++) {
-        slot = (g->ctl.turn + i) % CTL_CONNS;
-        if (g->ctl.conns[slot] == NULL || g->ctl.conns[slot]->may_admin ||
-            !ctl_is_due(g->ctl.conns[slot]))
+        slot = (ctl->turn + i) % CTL_CONNS;
+        if (ctl->conns[slot] == NULL || ctl->conns[slot]->may_admin ||
+            !ctl_is_due(ctl->conns[slot]))
             continue;
-        if (now_ns < g->ctl.t_reader) {
-            g->ctl.later = 1;
+        if (now_ns < ctl->t_reader) {
+            ctl->later = 1;
             return;
         }
-        (void)ctl_serve(g, g->ctl.conns[slot], now_ns);
+        (void)ctl_serve(ctl, ctl->conns[slot], now_ns);
     }
 }
 
 void
-ctl_tick(struct gate *g, uint64_t now_ns)
+ctl_tick(struct ctl *ctl, uint64_t now_ns)
 {
-    if (lsn_due(&g->lsn_admin, now_ns))
-        (void)ctl_accept(g, now_ns);
-    ctl_ask_tick(g, now_ns);
+    if (lsn_due(ctl->lsn, now_ns))
+        (void)ctl_accept(ctl, now_ns);
+    ctl_ask_tick(ctl, now_ns);
     for (int i = 0; i < CTL_CONNS; i++) {
-        struct ctl_conn *c = g->ctl.conns[i];
+        struct ctl_conn *c = ctl->conns[i];
 
         if (c == NULL)
             continue;
-        if (c->wait == CTL_WAIT_DRAIN && (g->jnl.n_open == 0 || now_ns >= c->t_until)) {
-            ctl_reply(g, c, ctl_drain_state(g), now_ns);
-            (void)ctl_push(g, c, now_ns);
+        if (c->wait == CTL_WAIT_DRAIN && (ctl->jnl->n_open == 0 || now_ns >= c->t_until)) {
+            ctl_reply(ctl, c, ctl_drain_state(ctl), now_ns);
+            (void)ctl_push(ctl, c, now_ns);
         } else if (ctl_is_overdue(c, now_ns)) {
             log_debug("control: connection of pid %d closed: it %s", (int)c->pid,
                 c->n_out != 0 ? "does not read" : "asks nothing");
-            ctl_close(g, c);
+            ctl_close(ctl, c);
         }
     }
-    if (g->ctl.later)
-        ctl_serve_reader(g, now_ns);
+    if (ctl->later)
+        ctl_serve_reader(ctl, now_ns);
 }
 
 void
-ctl_fini(struct gate *g)
+ctl_fini(struct ctl *ctl)
 {
     for (int i = 0; i < CTL_CONNS; i++) {
-        if (g->ctl.conns[i] != NULL)
-            ctl_close(g, g->ctl.conns[i]);
+        if (ctl->conns[i] != NULL)
+            ctl_close(ctl, ctl->conns[i]);
     }
-    free(g->ctl.ans);
-    g->ctl.ans = NULL;
+    free(ctl->ans);
+    ctl->ans = NULL;
 }

@@ -33,9 +33,24 @@
 
 #include "daemon/common/cmdtable.h"
 
-struct gate;
-struct wrk;
+struct cnf;
+struct cnt_seg;
+struct crs;
 struct ctl_conn;
+struct env;
+struct fair;
+struct gauges;
+struct intake;
+struct jnl;
+struct life;
+struct lsn;
+struct names;
+struct ofl;
+struct reqs;
+struct rtd;
+struct sessions;
+struct watch;
+struct wrk;
 
 #define CTL_CONNS        32
 #define CTL_CONNS_READER (CTL_CONNS / 2)
@@ -55,7 +70,30 @@ struct ctl_conn;
  * steps on their way. */
 #define CTL_WORKER_SLOW_NS 60000000000ull
 
+/* What the connections need, then what the commands show, then what they change. */
 struct ctl {
+    const struct env *env;
+    const struct rtd *rt;
+    struct watch *watch;
+    struct lsn *lsn;
+    struct ofl *ofl;          /* NULL in tests: its work is done at once */
+
+    const struct names *names;
+    const struct sessions *ses;
+    const struct fair *fair;
+    const struct intake *itk;
+    const struct gauges *gauges;
+    const struct cnt_seg *seg;
+    int stat_fd, trace_fd;    /* the segments of statistics and of the trace */
+    const struct crs *before; /* how the daemon before ended, if badly */
+
+    struct jnl *jnl;
+    struct reqs *reqs;
+    struct life *life;
+    struct cnf *cnf;
+    struct wrk *wrk;          /* n of them; questions go to the first */
+    uint32_t n_wrk;
+
     struct ctl_conn *conns[CTL_CONNS];
     size_t out_bytes;         /* replies that wait, of all connections */
     uint64_t t_reader;        /* no line of a reader before */
@@ -67,27 +105,27 @@ struct ctl {
     size_t ans_bytes;
 };
 
-int ctl_accept(struct gate *g, uint64_t now_ns);
+int ctl_accept(struct ctl *ctl, uint64_t now_ns);
 /* Take over a connected socket with this identity, or refuse it with a line and
  * close it: -EACCES, -EBUSY, -ENOMEM. */
-int ctl_adopt(struct gate *g, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns);
-void ctl_event(struct gate *g, struct ctl_conn *c, uint32_t events, uint64_t now_ns);
+int ctl_adopt(struct ctl *ctl, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns);
+void ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t now_ns);
 /* The worker answered a question. */
-void ctl_worker_event(struct gate *g, struct wrk *w, uint64_t now_ns);
+void ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns);
 /* The worker has gone: its question is answered with an error. */
-void ctl_worker_gone(struct gate *g);
+void ctl_worker_gone(struct ctl *ctl);
 /* Lines and replies that wait, timeouts. */
-void ctl_tick(struct gate *g, uint64_t now_ns);
-void ctl_fini(struct gate *g);
+void ctl_tick(struct ctl *ctl, uint64_t now_ns);
+void ctl_fini(struct ctl *ctl);
 
 /* Execute one request object as this peer (c NULL: as the daemon itself); the
  * reply is a new reference. NULL: the reply comes later (c keeps the question). */
-json_t *ctl_execute(struct gate *g, struct ctl_conn *c, json_t *rq, int perm,
+json_t *ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm,
     uint64_t now_ns);
 
 /* For the commands. Their arguments are checked: the type of what is there, and that
  * what must be is there. */
-typedef json_t *ctl_cmd_fn(struct gate *g, struct ctl_conn *c, json_t *rq,
+typedef json_t *ctl_cmd_fn(struct ctl *ctl, struct ctl_conn *c, json_t *rq,
     uint64_t now_ns);
 json_t *ctl_ok(void);
 /* May it use commands of CTL_ADMIN? */
@@ -99,17 +137,18 @@ json_t *ctl_string(const char *p, size_t n);
 json_t *ctl_unknown_bit(const char *bit);
 json_t *ctl_fail(const char *fix, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* What drain answers, at once or later. */
+json_t *ctl_drain_state(const struct ctl *ctl);
 /* Keep the reply of this connection open until no request is left. */
-int ctl_defer_drain(struct gate *g, struct ctl_conn *c, uint64_t until_ns);
+int ctl_defer_drain(struct ctl_conn *c, uint64_t until_ns);
 /* fd goes to the peer with the first byte of the reply that is queued next, and is
  * closed then. -EBUSY, and fd closed: no connection, or its peer has not read all
  * replies before. */
 int ctl_send_fd(struct ctl_conn *c, int fd);
 /* Pass the question to the worker, which may take so long to answer; questions of
  * others to the worker wait meanwhile. NULL or an error reply. */
-json_t *ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq,
+json_t *ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq,
     uint64_t now_ns, uint64_t timeout_ns);
-json_t *ctl_drain_state(struct gate *g);
 #define CTL_CMD(name, perm, effect, help) ctl_cmd_fn ctl_do_##name;
 #define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help)
 #include "daemon/tbl/ctl_cmds.h"

@@ -13,7 +13,7 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/gate/control_priv.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/supervise.h"
 
 #define CTL_WORKER_PART 262144u
 
@@ -72,10 +72,10 @@ ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, int fd, uint64_t now_ns)
 }
 
 json_t *
-ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
+ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     uint64_t timeout_ns)
 {
-    const struct wrk *w = &g->wrk[0];
+    const struct wrk *w = &ctl->wrk[0];
 
     if (w->admin_fd < 0 || w->dead)
         return ctl_fail("fdctl status", "no worker is running");
@@ -84,7 +84,7 @@ ctl_ask_worker(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     c->question = json_incref(rq);
     c->ask_ns = timeout_ns;
     c->wait = CTL_WAIT_ASK;
-    return g->ctl.asking == NULL ? ctl_ask_start(&g->ctl, c, w->admin_fd, now_ns) : NULL;
+    return ctl->asking == NULL ? ctl_ask_start(ctl, c, w->admin_fd, now_ns) : NULL;
 }
 
 /* More of the answer has come. The answer, when it is whole: it ends its line, or

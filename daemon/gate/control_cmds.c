@@ -11,11 +11,21 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
+#include "daemon/common/trace.h"
 #include "daemon/common/version.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/conf.h"
+#include "daemon/gate/crash.h"
+#include "daemon/gate/gauge.h"
 #include "daemon/gate/intake.h"
+#include "daemon/gate/life.h"
+#include "daemon/gate/names.h"
+#include "daemon/gate/request.h"
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/session.h"
+#include "daemon/gate/supervise.h"
 #include "libclient/fdname.h"
 
 #define INT(v) json_integer((json_int_t)(v))
@@ -31,12 +41,12 @@ ctl_hex(const void *p, size_t n)
 }
 
 json_t *
-ctl_do_help(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_help(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
     json_t *list;
 
-    (void)g, (void)c, (void)rq, (void)now_ns;
+    (void)ctl, (void)c, (void)rq, (void)now_ns;
     list = json_array();
     for (int i = 0; i < CMD_IDX__N; i++)
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}",
@@ -80,9 +90,9 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 }
 
 static json_t *
-ctl_model(const struct gate *g)
+ctl_model(const struct ctl *ctl)
 {
-    const struct wrk *w = &g->wrk[0];
+    const struct wrk *w = &ctl->wrk[0];
     const struct fdp_info *i = &w->link.ready.info;
     json_t *o, *eos;
 
@@ -93,12 +103,12 @@ ctl_model(const struct gate *g)
     for (uint32_t k = 0; k < i->n_eos && k < 8; k++)
         (void)json_array_append_new(eos, INT(i->eos_ids[k]));
     ctl_put(o, "name", ctl_string(i->model_name, sizeof(i->model_name)));
-    ctl_put(o, "path", ctl_string(g->env.par->model_path, sizeof(g->env.par->model_path)));
+    ctl_put(o, "path", ctl_string(ctl->env->par->model_path, sizeof(ctl->env->par->model_path)));
     ctl_put(o, "vocab", INT(i->vocab));
     ctl_put(o, "max_model_len", INT(i->max_model_len));
     ctl_put(o, "model_len", INT(w->link.ready.model_len));
     ctl_put(o, "block_size", INT(i->block_size));
-    ctl_put(o, "max_logprobs", INT(itk_max_logprobs(&g->itk)));
+    ctl_put(o, "max_logprobs", INT(itk_max_logprobs(ctl->itk)));
     ctl_put(o, "has_tokenizer", json_boolean(i->has_tokenizer));
     ctl_put(o, "bos_id", INT(i->bos_id));
     ctl_put(o, "eos_ids", eos);
@@ -108,13 +118,13 @@ ctl_model(const struct gate *g)
 
 /* The unit whose socket is ours too and starts the daemon for the next client. */
 static json_t *
-ctl_socket_unit(const struct gate *g)
+ctl_socket_unit(const struct ctl *ctl)
 {
-    return g->rt.socket_unit[0] != '\0' ? json_string(g->rt.socket_unit) : json_null();
+    return ctl->rt->socket_unit[0] != '\0' ? json_string(ctl->rt->socket_unit) : json_null();
 }
 
 json_t *
-ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
     json_t *workers;
@@ -124,48 +134,48 @@ ctl_do_status(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "version", json_string(PACKAGE_VERSION));
     ctl_put(r, "commit", json_string(ver_commit()));
     ctl_put(r, "pid", INT(getpid()));
-    ctl_put(r, "boot_id", ctl_hex(g->env.boot_id, sizeof(g->env.boot_id)));
-    ctl_put(r, "uptime_ms", INT((now_ns - g->t_boot) / CLK_MS));
-    ctl_put(r, "state", json_string(life_state_name(&g->life)));
-    ctl_put(r, "paused", json_boolean(g->env.paused));
-    ctl_put(r, "instance", json_string(g->rt.instance));
-    ctl_put(r, "runtime_dir", json_string(g->rt.dir));
-    ctl_put(r, "socket", json_string(g->rt.socket));
-    ctl_put(r, "socket_unit", ctl_socket_unit(g));
-    ctl_put(r, "admin_socket", json_string(g->rt.admin_socket));
-    ctl_put(r, "sessions", INT(g->ses.n));
+    ctl_put(r, "boot_id", ctl_hex(ctl->env->boot_id, sizeof(ctl->env->boot_id)));
+    ctl_put(r, "uptime_ms", INT((now_ns - ctl->env->t_boot) / CLK_MS));
+    ctl_put(r, "state", json_string(life_state_name(ctl->life)));
+    ctl_put(r, "paused", json_boolean(ctl->env->paused));
+    ctl_put(r, "instance", json_string(ctl->rt->instance));
+    ctl_put(r, "runtime_dir", json_string(ctl->rt->dir));
+    ctl_put(r, "socket", json_string(ctl->rt->socket));
+    ctl_put(r, "socket_unit", ctl_socket_unit(ctl));
+    ctl_put(r, "admin_socket", json_string(ctl->rt->admin_socket));
+    ctl_put(r, "sessions", INT(ctl->ses->n));
     ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-        "queued", (json_int_t)g->fair.n_queued,
-        "queued_tokens", (json_int_t)g->fair.cost_queued,
-        "drain_rate", (json_int_t)drain_rate(&g->fair.drain, now_ns),
-        "shed", (json_int_t)g->env.cnt->requests_shed,
-        "running", (json_int_t)(g->jnl.n_open - g->fair.n_queued),
-        "total", (json_int_t)g->env.cnt->requests_total,
-        "done", (json_int_t)g->env.cnt->requests_done,
-        "error", (json_int_t)g->env.cnt->requests_error,
-        "refused", (json_int_t)g->env.cnt->requests_refused));
+        "queued", (json_int_t)ctl->fair->n_queued,
+        "queued_tokens", (json_int_t)ctl->fair->cost_queued,
+        "drain_rate", (json_int_t)drain_rate(&ctl->fair->drain, now_ns),
+        "shed", (json_int_t)ctl->env->cnt->requests_shed,
+        "running", (json_int_t)(ctl->jnl->n_open - ctl->fair->n_queued),
+        "total", (json_int_t)ctl->env->cnt->requests_total,
+        "done", (json_int_t)ctl->env->cnt->requests_done,
+        "error", (json_int_t)ctl->env->cnt->requests_error,
+        "refused", (json_int_t)ctl->env->cnt->requests_refused));
     workers = json_array();
-    for (uint32_t i = 0; i < GATE_GROUPS; i++)
-        (void)json_array_append_new(workers, ctl_worker(&g->wrk[i], all, now_ns));
-    ctl_put(r, "worker", ctl_worker(&g->wrk[0], all, now_ns));
+    for (uint32_t i = 0; i < ctl->n_wrk; i++)
+        (void)json_array_append_new(workers, ctl_worker(&ctl->wrk[i], all, now_ns));
+    ctl_put(r, "worker", ctl_worker(&ctl->wrk[0], all, now_ns));
     ctl_put(r, "workers", workers);
-    ctl_put(r, "model", ctl_model(g));
-    ctl_put(r, "last_crash", crs_json(&g->before, all));
+    ctl_put(r, "model", ctl_model(ctl));
+    ctl_put(r, "last_crash", crs_json(ctl->before, all));
     return r;
 }
 
 json_t *
-ctl_do_stat(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_stat(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
     json_t *list;
 
     (void)c, (void)rq, (void)now_ns;
-    gate_gauges(g);
+    gau_set(ctl->gauges);
     list = json_array();
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *row = cnt_row(i);
-        const uint64_t *v = (const void *)((const char *)g->seg + row->offset);
+        const uint64_t *v = (const void *)((const char *)ctl->seg + row->offset);
 
         (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s}",
             "name", row->name, "scope", row->worker ? "worker" : "gate",
@@ -194,30 +204,30 @@ ctl_segment(struct ctl_conn *c, int fd, size_t bytes)
 }
 
 json_t *
-ctl_do_stat_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_stat_fd(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     (void)rq, (void)now_ns;
-    return ctl_segment(c, g->seg_fd, sizeof(*g->seg));
+    return ctl_segment(c, ctl->stat_fd, sizeof(struct cnt_seg));
 }
 
 json_t *
-ctl_do_trace_fd(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_trace_fd(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     (void)rq, (void)now_ns;
-    return ctl_segment(c, g->trc_fd, sizeof(*g->trc));
+    return ctl_segment(c, ctl->trace_fd, sizeof(struct trc_seg));
 }
 
 /* ---- requests and clients -------------------------------------------------- */
 
 static json_t *
-ctl_request(const struct gate *g, const struct jreq *q, uint64_t now_ns)
+ctl_request(const struct ctl *ctl, const struct jreq *q, uint64_t now_ns)
 {
     const struct client *s = q->cli;
     json_t *o = json_object();
     char user[64];
 
     if (s != NULL && q->usr->key == s->uid)
-        names_of(&g->names, s->uid, user, sizeof(user));
+        names_of(ctl->names, s->uid, user, sizeof(user));
     else
         (void)snprintf(user, sizeof(user), "%llu", (unsigned long long)q->usr->key);
     ctl_put(o, "id", INT(q->id));
@@ -242,23 +252,23 @@ ctl_request(const struct gate *g, const struct jreq *q, uint64_t now_ns)
 }
 
 json_t *
-ctl_do_requests(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_requests(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
     json_t *list;
 
     (void)c, (void)rq;
     list = json_array();
-    for (uint32_t i = 0; i < g->jnl.n_max; i++) {
-        if (g->jnl.pool[i].st != JNL_FREE)
-            (void)json_array_append_new(list, ctl_request(g, &g->jnl.pool[i], now_ns));
+    for (uint32_t i = 0; i < ctl->jnl->n_max; i++) {
+        if (ctl->jnl->pool[i].st != JNL_FREE)
+            (void)json_array_append_new(list, ctl_request(ctl, &ctl->jnl->pool[i], now_ns));
     }
     ctl_put(r, "requests", list);
     return r;
 }
 
 json_t *
-ctl_do_cancel(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_cancel(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *id = json_object_get(rq, "id");
     json_t *session = json_object_get(rq, "session");
@@ -266,23 +276,23 @@ ctl_do_cancel(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     json_t *r;
 
     (void)c, (void)now_ns;
-    for (uint32_t i = 0; i < g->jnl.n_max; i++) {
-        struct jreq *q = &g->jnl.pool[i];
+    for (uint32_t i = 0; i < ctl->jnl->n_max; i++) {
+        struct jreq *q = &ctl->jnl->pool[i];
 
         if (q->st == JNL_FREE || q->cli == NULL)
             continue;
         if (id != NULL ? q->id != (uint64_t)json_integer_value(id) :
             q->cli->id != (uint64_t)json_integer_value(session))
             continue;
-        rq_cancel(&g->reqs, q, FDP_E_CANCELLED, 0);
+        rq_cancel(ctl->reqs, q, FDP_E_CANCELLED, 0);
         n++;
     }
     if (n == 0 && id != NULL)
         return ctl_fail("fdctl requests", "no open request has id %lld",
             (long long)json_integer_value(id));
     if (n == 0) {
-        for (uint32_t i = 0; i < g->ses.n; i++) {
-            if (g->ses.v[i]->c.id == (uint64_t)json_integer_value(session))
+        for (uint32_t i = 0; i < ctl->ses->n; i++) {
+            if (ctl->ses->v[i]->c.id == (uint64_t)json_integer_value(session))
                 goto found;
         }
         return ctl_fail("fdctl clients", "no session has number %lld",
@@ -295,27 +305,27 @@ found:
 }
 
 json_t *
-ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_clients(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
     json_t *list;
 
     (void)c, (void)rq;
     list = json_array();
-    for (uint32_t i = 0; i < g->ses.n; i++) {
-        const struct client *s = &g->ses.v[i]->c;
+    for (uint32_t i = 0; i < ctl->ses->n; i++) {
+        const struct client *s = &ctl->ses->v[i]->c;
         json_t *o = json_object();
         char user[64];
 
         if (s->st == CLI_HELLO)
             continue;
-        names_of(&g->names, s->uid, user, sizeof(user));
+        names_of(ctl->names, s->uid, user, sizeof(user));
         ctl_put(o, "session", INT(s->id));
         ctl_put(o, "name", json_string(s->name));
         ctl_put(o, "pid", INT(s->pid));
         ctl_put(o, "uid", INT(s->uid));
         ctl_put(o, "user", json_string(user));
-        ctl_put(o, "age_ms", INT((now_ns - g->ses.v[i]->t_open) / CLK_MS));
+        ctl_put(o, "age_ms", INT((now_ns - ctl->ses->v[i]->t_open) / CLK_MS));
         ctl_put(o, "inflight", INT(s->n_inflight));
         ctl_put(o, "requests_total", INT(s->n_requests));
         ctl_put(o, "weight", INT(s->usr->weight));
@@ -335,100 +345,89 @@ ctl_do_clients(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 /* ---- worker, end, debug ------------------------------------------------------ */
 
 json_t *
-ctl_do_model(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_model(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS);
+    return ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS);
 }
 
 json_t *
-ctl_do_memory(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_memory(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS);
+    return ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS);
 }
 
 json_t *
-ctl_do_program(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_program(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_SLOW_NS);
+    return ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_SLOW_NS);
 }
 
 /* The worker checks the numbers: it knows what a step can hold. */
 json_t *
-ctl_do_profile(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_profile(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *within = json_object_get(rq, "within_ms");
 
-    return ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_SLOW_NS +
+    return ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_SLOW_NS +
         (within != NULL ? (uint64_t)json_integer_value(within) * CLK_MS :
             CTL_WORKER_SLOW_NS));
 }
 
-json_t *
-ctl_drain_state(struct gate *g)
-{
-    json_t *r = ctl_ok();
-
-    ctl_put(r, "state", json_string(g->env.st == GATE_RUNNING ? "running" : "draining"));
-    ctl_put(r, "requests", INT(g->jnl.n_open));
-    ctl_put(r, "drained", json_boolean(g->env.st != GATE_RUNNING && g->jnl.n_open == 0));
-    return r;
-}
-
 /* timeout_ms of the request, or the parameter. */
 static uint64_t
-ctl_timeout_ns(const struct gate *g, json_t *rq)
+ctl_timeout_ns(const struct ctl *ctl, json_t *rq)
 {
     json_t *t = json_object_get(rq, "timeout_ms");
 
-    return (uint64_t)(t != NULL ? json_integer_value(t) : g->env.par->daemon_drain_timeout_ms) *
+    return (uint64_t)(t != NULL ? json_integer_value(t) : ctl->env->par->daemon_drain_timeout_ms) *
         CLK_MS;
 }
 
 json_t *
-ctl_do_drain(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_drain(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     int off = json_is_true(json_object_get(rq, "off"));
 
-    life_drain(&g->life, !off);
-    if (!off && json_is_true(json_object_get(rq, "wait")) && g->jnl.n_open != 0 &&
-        ctl_defer_drain(g, c, now_ns + ctl_timeout_ns(g, rq)) == 0)
+    life_drain(ctl->life, !off);
+    if (!off && json_is_true(json_object_get(rq, "wait")) && ctl->jnl->n_open != 0 &&
+        ctl_defer_drain(c, now_ns + ctl_timeout_ns(ctl, rq)) == 0)
         return NULL;
-    return ctl_drain_state(g);
+    return ctl_drain_state(ctl);
 }
 
 json_t *
-ctl_do_pause(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_pause(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r;
 
     (void)c, (void)now_ns;
-    if (life_pause(&g->life, !json_is_true(json_object_get(rq, "off"))) != 0)
-        return ctl_fail(g->env.st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
-            "the daemon is %s: what is queued must reach the worker", life_state_name(&g->life));
+    if (life_pause(ctl->life, !json_is_true(json_object_get(rq, "off"))) != 0)
+        return ctl_fail(ctl->env->st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
+            "the daemon is %s: what is queued must reach the worker", life_state_name(ctl->life));
     r = ctl_ok();
-    ctl_put(r, "paused", json_boolean(g->env.paused));
-    ctl_put(r, "state", json_string(life_state_name(&g->life)));
-    ctl_put(r, "queued", INT(g->fair.n_queued));
-    ctl_put(r, "running", INT(g->jnl.n_open - g->fair.n_queued));
+    ctl_put(r, "paused", json_boolean(ctl->env->paused));
+    ctl_put(r, "state", json_string(life_state_name(ctl->life)));
+    ctl_put(r, "queued", INT(ctl->fair->n_queued));
+    ctl_put(r, "running", INT(ctl->jnl->n_open - ctl->fair->n_queued));
     return r;
 }
 
 json_t *
-ctl_do_stop(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_stop(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *r = ctl_ok();
 
     (void)c, (void)now_ns;
     ctl_put(r, "pid", INT(getpid()));
-    ctl_put(r, "requests", INT(g->jnl.n_open));
-    ctl_put(r, "socket_unit", ctl_socket_unit(g));
-    life_stop(&g->life, json_is_true(json_object_get(rq, "now")) ? 0 :
-        ctl_timeout_ns(g, rq), 0);
+    ctl_put(r, "requests", INT(ctl->jnl->n_open));
+    ctl_put(r, "socket_unit", ctl_socket_unit(ctl));
+    life_stop(ctl->life, json_is_true(json_object_get(rq, "now")) ? 0 :
+        ctl_timeout_ns(ctl, rq), 0);
     return r;
 }
 
 static json_t *
-ctl_debug_state(const struct gate *g)
+ctl_debug_state(const struct ctl *ctl)
 {
     json_t *r = ctl_ok();
     json_t *known = json_array(), *topics = json_array();
@@ -446,13 +445,13 @@ ctl_debug_state(const struct gate *g)
 #include "daemon/tbl/log_topics.h"
 #undef LOG_TOPIC
     ctl_put(r, "level", json_string(log_level_name()));
-    ctl_put(r, "levels", json_string(g->env.par->log_levels));
+    ctl_put(r, "levels", json_string(ctl->env->par->log_levels));
     ctl_put(r, "topics", topics);
-    ctl_put(r, "format", json_string(par_log_format_words[g->env.par->log_format]));
-    ctl_put(r, "rate", INT(g->env.par->log_rate));
-    ctl_put(r, "requests", json_string(par_log_requests_words[g->env.par->log_requests]));
-    ctl_put(r, "dropped", INT(cnt_get(&g->env.cnt->log_dropped) +
-        cnt_get(&g->seg->w.log_dropped)));
+    ctl_put(r, "format", json_string(par_log_format_words[ctl->env->par->log_format]));
+    ctl_put(r, "rate", INT(ctl->env->par->log_rate));
+    ctl_put(r, "requests", json_string(par_log_requests_words[ctl->env->par->log_requests]));
+    ctl_put(r, "dropped", INT(cnt_get(&ctl->env->cnt->log_dropped) +
+        cnt_get(&ctl->seg->w.log_dropped)));
     ctl_put(r, "bits", json_string(bits));
     ctl_put(r, "known", known);
     return r;
@@ -461,7 +460,7 @@ ctl_debug_state(const struct gate *g)
 /* Through the parameters, so that config shows it and the worker has it. All
  * that was asked for, or nothing. */
 static json_t *
-ctl_debug_set(struct gate *g, const char *bits, const char *level, const char *topics)
+ctl_debug_set(struct ctl *ctl, const char *bits, const char *level, const char *topics)
 {
     uint32_t before = log_debug_bits;
     char err[512], now[PAR_STR_BYTES], levels[PAR_STR_BYTES];
@@ -475,32 +474,32 @@ ctl_debug_set(struct gate *g, const char *bits, const char *level, const char *t
     __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
     if (bad != 0)
         return ctl_unknown_bit(err);
-    if (level != NULL && par_set_text(g->cnf.ps, "log.level", level, PAR_FROM_RUNTIME, err,
+    if (level != NULL && par_set_text(ctl->cnf->ps, "log.level", level, PAR_FROM_RUNTIME, err,
         sizeof(err)) < 0)
         return ctl_fail("fdctl debug", "%s", err);
     if (topics != NULL)
-        (void)par_set_text(g->cnf.ps, "log.levels", levels, PAR_FROM_RUNTIME, err,
+        (void)par_set_text(ctl->cnf->ps, "log.levels", levels, PAR_FROM_RUNTIME, err,
             sizeof(err));
     if (bits != NULL)
-        (void)par_set_text(g->cnf.ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
-    cnf_apply(&g->cnf);
+        (void)par_set_text(ctl->cnf->ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
+    cnf_apply(ctl->cnf);
     log_info("control: log level %s%s%s%s%s", log_level_name(),
         topics != NULL ? ", topics " : "", topics != NULL ? levels : "",
         bits != NULL ? ", debug bits " : "", bits != NULL ? now : "");
-    return ctl_debug_state(g);
+    return ctl_debug_state(ctl);
 }
 
 json_t *
-ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_debug(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     const char *bits = json_string_value(json_object_get(rq, "bits"));
     const char *level = json_string_value(json_object_get(rq, "level"));
     const char *topics = json_string_value(json_object_get(rq, "topic"));
-    struct wrk *w = &g->wrk[0];
+    struct wrk *w = &ctl->wrk[0];
     json_t *r;
 
     if (bits != NULL || level != NULL || topics != NULL)
-        return ctl_debug_set(g, bits, level, topics);
+        return ctl_debug_set(ctl, bits, level, topics);
     if (json_is_true(json_object_get(rq, "panic"))) {
         r = ctl_ok();
         ctl_put(r, "panic", ctl_string(w->panic[0] != '\0' ? w->panic :
@@ -509,12 +508,12 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         return r;
     }
     if (json_is_true(json_object_get(rq, "selfcheck"))) {
-        gate_check(g);
-        cnt_add(&g->env.cnt->selfchecks, 1);
+        ses_check(ctl->ses);
+        cnt_add(&ctl->env->cnt->selfchecks, 1);
         r = ctl_ok();
         ctl_put(r, "selfcheck", json_string("ok"));
-        ctl_put(r, "sessions", INT(g->ses.n));
-        ctl_put(r, "requests", INT(g->jnl.n_open));
+        ctl_put(r, "sessions", INT(ctl->ses->n));
+        ctl_put(r, "requests", INT(ctl->jnl->n_open));
         return r;
     }
     if (json_is_true(json_object_get(rq, "kill_worker"))) {
@@ -526,8 +525,8 @@ ctl_do_debug(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         return r;
     }
     if (json_is_true(json_object_get(rq, "fail_device")))
-        return LOG_DBG(faults) ? ctl_ask_worker(g, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS) :
+        return LOG_DBG(faults) ? ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS) :
             ctl_fail("log.debug=faults in the configuration, or fdctl debug +faults",
                 "the debug bit faults is not set");
-    return ctl_debug_state(g);
+    return ctl_debug_state(ctl);
 }

@@ -11,31 +11,31 @@
 
 #include "daemon/common/log.h"
 #include "daemon/gate/conf.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/fair.h"
 
 static const char *const ctl_origins[] = { "default", "file", "set", "runtime" };
 
 /* The value that waits for a restart. */
 static json_t *
-ctl_waiting(const struct gate *g, size_t i)
+ctl_waiting(const struct ctl *ctl, size_t i)
 {
     char value[PAR_STR_BYTES];
     enum par_origin from;
 
-    par_value(g->cnf.ps_file, i, value, sizeof(value), &from);
+    par_value(ctl->cnf->ps_file, i, value, sizeof(value), &from);
     return json_pack("{s:s, s:s, s:s}", "value", value, "origin", ctl_origins[from],
-        "where", par_where(g->cnf.ps_file, i));
+        "where", par_where(ctl->cnf->ps_file, i));
 }
 
 static json_t *
-ctl_param(const struct gate *g, size_t i, const struct par_row *row)
+ctl_param(const struct ctl *ctl, size_t i, const struct par_row *row)
 {
     char value[PAR_STR_BYTES], now[PAR_STR_BYTES], name[128], text[128];
     enum par_origin from;
     json_t *o = json_object();
 
-    par_value(g->cnf.ps, i, value, sizeof(value), &from);
-    cnf_effective(&g->cnf, i, now, sizeof(now));
+    par_value(ctl->cnf->ps, i, value, sizeof(value), &from);
+    cnf_effective(ctl->cnf, i, now, sizeof(now));
     (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
     ctl_put(o, "name", json_string(name));
     ctl_put(o, "value", ctl_string(value, sizeof(value)));
@@ -43,9 +43,9 @@ ctl_param(const struct gate *g, size_t i, const struct par_row *row)
     ctl_put(o, "auto", json_boolean(now[0] != '\0' && cnf_is_auto(value)));
     ctl_put(o, "default", json_string(row->def));
     ctl_put(o, "origin", json_string(ctl_origins[from]));
-    ctl_put(o, "where", ctl_string(par_where(g->cnf.ps, i), SIZE_MAX));
-    if (cnf_waits(&g->cnf, i))
-        ctl_put(o, "waiting", ctl_waiting(g, i));
+    ctl_put(o, "where", ctl_string(par_where(ctl->cnf->ps, i), SIZE_MAX));
+    if (cnf_waits(ctl->cnf, i))
+        ctl_put(o, "waiting", ctl_waiting(ctl, i));
     ctl_put(o, "type", json_string(row->type));
     ctl_put(o, "list", json_boolean(row->list));
     ctl_put(o, "unit", json_string(row->unit));
@@ -59,18 +59,19 @@ ctl_param(const struct gate *g, size_t i, const struct par_row *row)
 }
 
 static void
-ctl_add_param(const struct gate *g, json_t *list, size_t i)
+ctl_add_param(const struct ctl *ctl, json_t *list, size_t i)
 {
     struct par_row row;
 
     par_row(i, &row);
-    (void)json_array_append_new(list, ctl_param(g, i, &row));
+    (void)json_array_append_new(list, ctl_param(ctl, i, &row));
 }
 
 json_t *
-ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_config(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    const struct par_set *ps = g->cnf.ps_file != NULL ? g->cnf.ps_file : g->cnf.ps; /* newest read */
+    const struct cnf *cnf = ctl->cnf;
+    const struct par_set *ps = cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* newest read */
     const char *word = json_string_value(json_object_get(rq, "name"));
     size_t rows[PAR_NAME_ROWS], n = par_count();
     char err[768] = "";
@@ -85,12 +86,12 @@ ctl_do_config(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     }
     list = json_array();
     for (size_t i = 0; i < n; i++)
-        ctl_add_param(g, list, word != NULL ? rows[i] : i);
+        ctl_add_param(ctl, list, word != NULL ? rows[i] : i);
     files = json_array();
     for (size_t i = 0; i < par_n_files(ps); i++)
         (void)json_array_append_new(files, ctl_string(par_file(ps, i), SIZE_MAX));
     r = ctl_ok();
-    ctl_put(r, "file", ctl_string(g->cnf.src.file, SIZE_MAX));
+    ctl_put(r, "file", ctl_string(ctl->cnf->src.file, SIZE_MAX));
     ctl_put(r, "files", files);
     ctl_put(r, "config", list);
     if (rc > 0)
@@ -124,7 +125,7 @@ ctl_check_value(const struct par_row *row, const char *value)
 }
 
 json_t *
-ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_set(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     const char *name = json_string_value(json_object_get(rq, "name"));
     const char *value = json_string_value(json_object_get(rq, "value"));
@@ -149,12 +150,12 @@ ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     r = ctl_check_value(&row, value);
     if (r != NULL)
         return r;
-    rc = par_set_checked(g->cnf.ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
+    rc = par_set_checked(ctl->cnf->ps, name, value, PAR_FROM_RUNTIME, err, sizeof(err));
     if (rc < 0)
         return ctl_fail(NULL, "%s", err);
-    cnf_apply(&g->cnf);
+    cnf_apply(ctl->cnf);
     (void)snprintf(full, sizeof(full), "%s.%s", row.section, row.key);
-    par_value(g->cnf.ps, rows[0], text, sizeof(text), &from);
+    par_value(ctl->cnf->ps, rows[0], text, sizeof(text), &from);
     log_info("control: %s = %s", full, text);
     r = ctl_ok();
     ctl_put(r, "name", json_string(full));
@@ -165,14 +166,14 @@ ctl_do_set(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 }
 
 json_t *
-ctl_do_reload(struct gate *g, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
+ctl_do_reload(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *answer = ctl_ok(), *errors, *e;
     char text[8192] = "";
     size_t i, at = 0;
 
     (void)c, (void)rq, (void)now_ns;
-    if (cnf_reload(&g->cnf, answer) == 0)
+    if (cnf_reload(ctl->cnf, answer) == 0)
         return answer;
     errors = json_object_get(answer, "errors");
     json_array_foreach(errors, i, e)

@@ -12,7 +12,9 @@
 
 #include "daemon/common/log.h"
 #include "daemon/gate/control_priv.h"
-#include "daemon/gate/gate.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/names.h"
+#include "daemon/gate/runtime.h"
 
 #define CTL_SHOWN 60 /* bytes of a wrong value in an error */
 
@@ -129,14 +131,14 @@ ctl_check_args(int cmd, json_t *rq)
 /* ---- who, and what for ------------------------------------------------------ */
 
 json_t *
-ctl_forbidden(const struct gate *g, uid_t uid, const char *cmd, int perm)
+ctl_forbidden(const struct ctl *ctl, uid_t uid, const char *cmd, int perm)
 {
-    int admin = perm == CTL_ADMIN || g->rt.group == (gid_t)-1;
-    const char *group = admin ? g->env.par->ipc_admin_group : g->env.par->ipc_group;
+    int admin = perm == CTL_ADMIN || ctl->rt->group == (gid_t)-1;
+    const char *group = admin ? ctl->env->par->ipc_admin_group : ctl->env->par->ipc_group;
     char user[NAMES_BYTES], fix[256], what[64];
 
-    names_of(&g->names, uid, user, sizeof(user));
-    if ((admin ? g->rt.admin_group : g->rt.group) == (gid_t)-1 && group[0] != '\0')
+    names_of(ctl->names, uid, user, sizeof(user));
+    if ((admin ? ctl->rt->admin_group : ctl->rt->group) == (gid_t)-1 && group[0] != '\0')
         (void)snprintf(fix, sizeof(fix), "sudo groupadd --system %.60s && sudo usermod "
             "-aG %.60s %s, then restart fdd and log in again", group, group, user);
     else
@@ -150,13 +152,13 @@ ctl_forbidden(const struct gate *g, uid_t uid, const char *cmd, int perm)
 
 /* Before it is done: a command that ends the daemon is logged too. */
 static void
-ctl_log(const struct gate *g, const struct ctl_conn *c, int cmd, json_t *rq)
+ctl_log(const struct ctl *ctl, const struct ctl_conn *c, int cmd, json_t *rq)
 {
     char user[NAMES_BYTES], *args;
 
     if (c == NULL || (cmd_rows[cmd].effect == CMD_SHOW && log_level < LOG_LV_DEBUG))
         return;
-    names_of(&g->names, c->uid, user, sizeof(user));
+    names_of(ctl->names, c->uid, user, sizeof(user));
     args = json_dumps(rq, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (cmd_rows[cmd].effect == CMD_SHOW)
         log_debug("control: user %s (uid %u, pid %d) asks %s", user, (unsigned)c->uid,
@@ -191,7 +193,7 @@ ctl_unknown(const char *cmd)
 }
 
 json_t *
-ctl_execute(struct gate *g, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns)
+ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns)
 {
     const char *name = json_string_value(json_object_get(rq, "cmd"));
     int cmd = name != NULL ? cmd_find(name) : -1;
@@ -202,12 +204,12 @@ ctl_execute(struct gate *g, struct ctl_conn *c, json_t *rq, int perm, uint64_t n
     if (cmd < 0)
         return ctl_unknown(name);
     if (c != NULL && cmd_rows[cmd].perm > perm)
-        return ctl_forbidden(g, c->uid, name, cmd_rows[cmd].perm);
+        return ctl_forbidden(ctl, c->uid, name, cmd_rows[cmd].perm);
     r = ctl_check_args(cmd, rq);
     if (r != NULL)
         return r;
-    ctl_log(g, c, cmd, rq);
-    r = ctl_fns[cmd](g, c, rq, now_ns);
+    ctl_log(ctl, c, cmd, rq);
+    r = ctl_fns[cmd](ctl, c, rq, now_ns);
     if (r != NULL)
         ctl_log_failure(c, cmd, r);
     return r;

@@ -36,7 +36,7 @@ struct ctl_conn {
 /* ---- control_exec.c ----------------------------------------------------------- */
 
 /* The error for a peer without the right to a command; cmd NULL: to any. */
-json_t *ctl_forbidden(const struct gate *g, uid_t uid, const char *cmd, int perm);
+json_t *ctl_forbidden(const struct ctl *ctl, uid_t uid, const char *cmd, int perm);
 
 /* ---- control_ask.c; fd: the gate's end of the worker's admin channel, or -1 --------- */
 

@@ -14,6 +14,8 @@
 
 #include "daemon/common/text.h"
 #include "daemon/gate/control_priv.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/journal.h"
 
 json_t *
 ctl_ok(void)
@@ -70,10 +72,20 @@ ctl_is_admin(const struct ctl_conn *c)
     return c == NULL || c->may_admin;
 }
 
-int
-ctl_defer_drain(struct gate *g, struct ctl_conn *c, uint64_t until_ns)
+json_t *
+ctl_drain_state(const struct ctl *ctl)
 {
-    (void)g;
+    json_t *r = ctl_ok();
+
+    ctl_put(r, "state", json_string(ctl->env->st == GATE_RUNNING ? "running" : "draining"));
+    ctl_put(r, "requests", json_integer((json_int_t)ctl->jnl->n_open));
+    ctl_put(r, "drained", json_boolean(ctl->env->st != GATE_RUNNING && ctl->jnl->n_open == 0));
+    return r;
+}
+
+int
+ctl_defer_drain(struct ctl_conn *c, uint64_t until_ns)
+{
     if (c == NULL)
         return -1;
     c->wait = CTL_WAIT_DRAIN;

@@ -21,6 +21,7 @@ struct env {
     const struct par *par;    /* in force */
     struct cnt_gate *cnt;
     uint64_t now;             /* CLOCK_MONOTONIC, ns */
+    uint64_t t_boot;          /* when the daemon began */
     uint64_t boot_id[2];      /* drawn at start */
     int st;                   /* enum gate_st */
     uint64_t stop_deadline;   /* STOPPING: what is left is cancelled then */

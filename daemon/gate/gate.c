@@ -67,6 +67,31 @@ gate_wire(struct gate *g)
     g->life.adm = &g->adm;
     g->life.ses = &g->ses;
     g->life.reqs = &g->reqs;
+    g->gauges = (struct gauges){ env, &g->ses, &g->jnl, &g->fair, g->wrk, NULL };
+}
+
+/* The admin socket, above all of them. */
+static void
+gate_wire_control(struct gate *g)
+{
+    struct ctl *ctl = &g->ctl;
+
+    ctl->env = &g->env;
+    ctl->rt = &g->rt;
+    ctl->watch = &g->watch;
+    ctl->lsn = &g->lsn_admin;
+    ctl->names = &g->names;
+    ctl->ses = &g->ses;
+    ctl->fair = &g->fair;
+    ctl->itk = &g->itk;
+    ctl->gauges = &g->gauges;
+    ctl->before = &g->before;
+    ctl->jnl = &g->jnl;
+    ctl->reqs = &g->reqs;
+    ctl->life = &g->life;
+    ctl->cnf = &g->cnf;
+    ctl->wrk = g->wrk;
+    ctl->n_wrk = GATE_GROUPS;
 }
 
 /* Modules that need no memory. */
@@ -76,7 +101,7 @@ gate_init(struct gate *g, struct par_set *ps, uint64_t now_ns)
     g->magic = GATE_MAGIC;
     g->cnf.ps = ps;
     g->env.par = par_get(ps);
-    g->env.now = g->t_boot = now_ns;
+    g->env.now = g->env.t_boot = now_ns;
     g->sigfd = g->crash_fd = g->seg_fd = g->trc_fd = g->watch.epfd = -1;
     g->life.exit_code = -1;
     rtd_init(&g->rt);
@@ -90,6 +115,7 @@ gate_init(struct gate *g, struct par_set *ps, uint64_t now_ns)
         dsp_add(&g->dsp, &g->wrk[i].link);
     }
     gate_wire(g);
+    gate_wire_control(g);
 }
 
 struct gate *
@@ -137,13 +163,14 @@ gate_open(struct gate *g)
     if (rc != 0)
         return rc;
     g->env.cnt = &g->seg->g;
+    g->ctl.seg = g->gauges.seg = g->seg;
+    g->ctl.stat_fd = g->sup.stat_fd = g->seg_fd;
     loopstat_init(&g->loop, g->env.cnt, g->seg->h);
     log_count(&g->env.cnt->log_dropped);
     rc = trc_create(g->env.boot_id, &g->trc, &g->trc_fd);
     if (rc != 0)
         return rc;
-    g->sup.stat_fd = g->seg_fd;
-    g->sup.trace_fd = g->trc_fd;
+    g->ctl.trace_fd = g->sup.trace_fd = g->trc_fd;
     gate_set_spin(g);
     return 0;
 }
@@ -155,7 +182,7 @@ gate_free(struct gate *g)
         return NULL;
     OBJ_CHECK(g, GATE_MAGIC);
     if (g->seg != NULL) {
-        ctl_fini(g);
+        ctl_fini(&g->ctl);
         ses_goodbye(&g->ses, FDP_E_DISCONNECTED);
     }
     ses_fini(&g->ses);
@@ -190,7 +217,7 @@ gate_bury(struct gate *g, struct wrk *w)
     sup_autopsy(&g->sup, w);
     while (rly_poll(&g->reqs, &w->link) > 0)
         continue;
-    ctl_worker_gone(g);
+    ctl_worker_gone(&g->ctl);
     sup_drop_link(&g->sup, w);
     if (g->env.st == GATE_STOPPING)
         log_info("supervise: worker %d %s", w->idx, w->last_death);
@@ -256,26 +283,6 @@ gate_worker(struct gate *g, struct wrk *w)
 
 /* ---- an iteration -------------------------------------------------------------- */
 
-void
-gate_gauges(struct gate *g)
-{
-    const struct wrk *w = &g->wrk[0];
-    const struct seg_now now = {
-        .uptime_ns = g->env.now - g->t_boot,
-        .sessions = g->ses.n,
-        .requests_queued = g->fair.n_queued,
-        .requests_running = g->jnl.n_open - g->fair.n_queued,
-        .journal_bytes = g->jnl.bytes,
-        .queued_tokens = g->fair.cost_queued,
-        .drain_rate = (uint64_t)drain_rate(&g->fair.drain, g->env.now),
-        .generation = w->generation,
-        .worker_pid = (int32_t)w->pid,
-        .model = w->link.up ? w->link.ready.info.model_name : NULL,
-    };
-
-    seg_tick(g->seg, &now);
-}
-
 /* What is done once a second. */
 static void
 gate_second(struct gate *g)
@@ -321,8 +328,8 @@ gate_tick(struct gate *g)
         adm_is_full(&g->adm), now);
     for (uint32_t i = 0; i < GATE_GROUPS && g->life.exit_code < 0; i++)
         gate_worker(g, &g->wrk[i]);
-    ctl_tick(g, now);
-    gate_gauges(g);
+    ctl_tick(&g->ctl, now);
+    gau_set(&g->gauges);
     life_tick(&g->life);
     if (now - g->t_second >= CLK_S)
         gate_second(g);
@@ -396,7 +403,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         gate_accept(g);
         break;
     case WCH_ADMIN:
-        (void)ctl_accept(g, g->env.now);
+        (void)ctl_accept(&g->ctl, g->env.now);
         break;
     case WCH_SES:
         ses_event(&g->ses, e->obj);
@@ -408,7 +415,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         }
         break;
     case WCH_CTL:
-        ctl_event(g, e->obj, e->events, g->env.now);
+        ctl_event(&g->ctl, e->obj, e->events, g->env.now);
         break;
     case WCH_WRK_EFD:
         gate_read_efd(e->obj);
@@ -417,7 +424,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         sup_reap(e->obj);
         break;
     case WCH_WRK_ADMIN:
-        ctl_worker_event(g, e->obj, g->env.now);
+        ctl_worker_event(&g->ctl, e->obj, g->env.now);
         break;
     case WCH_SIGNAL:
         gate_signal(g);
@@ -655,7 +662,7 @@ gate_open_events(struct gate *g)
     int rc;
 
     /* Each session has a socket to close and two regions to empty. */
-    g->ofl = g->ses.ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 4 + GATE_FDS);
+    g->ofl = g->ses.ofl = g->ctl.ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 4 + GATE_FDS);
     if (g->ofl == NULL) {
         log_error("gate: no thread for closing sockets");
         return EX_OSERR;

@@ -34,6 +34,7 @@
 #include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
+#include "daemon/gate/gauge.h"
 #include "daemon/gate/intake.h"
 #include "daemon/gate/journal.h"
 #include "daemon/gate/life.h"
@@ -55,7 +56,6 @@ struct ofl;
 struct gate {
     uint32_t magic;
     struct env env;
-    uint64_t t_boot;
     struct rtd rt;
     struct crs before;        /* how the daemon before ended, if badly */
     int crash_fd;             /* crash.h */
@@ -77,6 +77,7 @@ struct gate {
     struct sup sup;
     struct wrk wrk[GATE_GROUPS];
     struct life life;
+    struct gauges gauges;
     struct ctl ctl;
 
     struct cnt_seg *seg;
@@ -120,8 +121,6 @@ void gate_tick(struct gate *g);
 int gate_events(struct gate *g, int timeout_ms);
 /* Until the end; returns the exit code. */
 int gate_run(struct gate *g);
-/* The gauges of the statistics segment as they are now. */
-void gate_gauges(struct gate *g);
 /* Walk all structures; aborts when they disagree. */
 void gate_check(const struct gate *g);
 

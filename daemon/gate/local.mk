@@ -39,6 +39,8 @@ libfddgate_a_SOURCES = \
 	%D%/fair.h \
 	%D%/gate.c \
 	%D%/gate.h \
+	%D%/gauge.c \
+	%D%/gauge.h \
 	%D%/hang.c \
 	%D%/hang.h \
 	%D%/intake.c \

@@ -55,7 +55,7 @@ dial(struct peer *p, gid_t gid)
     memset(p, 0, sizeof(*p));
     ASSERT_Z(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv));
     p->fd = sv[1];
-    (void)ctl_adopt(t.f.g, sv[0], 1, 5000, gid, t.f.now);
+    (void)ctl_adopt(&t.f.g->ctl, sv[0], 1, 5000, gid, t.f.now);
 }
 
 static void
@@ -114,7 +114,7 @@ static void
 look(struct state *s)
 {
     json_t *rq = json_loads("{\"cmd\":\"debug\"}", 0, NULL);
-    json_t *r = ctl_execute(t.f.g, NULL, rq, CTL_ADMIN, t.f.now);
+    json_t *r = ctl_execute(&t.f.g->ctl, NULL, rq, CTL_ADMIN, t.f.now);
 
     memset(s, 0, sizeof(*s));
     s->par = *t.f.g->env.par;

@@ -133,7 +133,7 @@ admin_ask(struct run *t, uint32_t what)
     if (t->admin < 0) {
         ASSERT_Z(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sv));
         t->admin = sv[1];
-        (void)ctl_adopt(t->f.g, sv[0], 1, 0, 0, t->f.now);
+        (void)ctl_adopt(&t->f.g->ctl, sv[0], 1, 0, 0, t->f.now);
     }
     (void)send(t->admin, line, strlen(line), MSG_DONTWAIT | MSG_NOSIGNAL);
     fix_step(&t->f, 0);

@@ -29,7 +29,7 @@ ask(struct fix *f, int perm, const char *line)
 
     assert_non_null(rq);
     (void)perm;
-    r = ctl_execute(f->g, NULL, rq, perm, f->now);
+    r = ctl_execute(&f->g->ctl, NULL, rq, perm, f->now);
     json_decref(rq);
     assert_non_null(r);
     return r;
@@ -131,7 +131,7 @@ dial_rc(struct fix *f, uid_t uid, gid_t gid, int *ret_fd)
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sv), 0);
     *ret_fd = sv[1];
-    return ctl_adopt(f->g, sv[0], 1, uid, gid, f->now);
+    return ctl_adopt(&f->g->ctl, sv[0], 1, uid, gid, f->now);
 }
 
 static int
@@ -631,9 +631,9 @@ t_readers_share(void **state)
     f.now += t - 1;
     f.g->env.now = f.now;
     (void)gate_events(f.g, 0);
-    ctl_tick(f.g, f.now);
+    ctl_tick(&f.g->ctl, f.now);
     assert_int_equal(lines(fd), 0);
-    ctl_tick(f.g, f.now + 1);
+    ctl_tick(&f.g->ctl, f.now + 1);
     assert_int_equal(lines(fd), 1);
     (void)close(fd);
     fix_step(&f, 0);

@@ -179,7 +179,7 @@ t_loop_asks_nothing(void **state)
         fix_wdone(&f, fix_take(&f, &sub, NULL, NULL));
         fix_step(&f, 10);
         rq = json_pack("{s:s}", "cmd", "clients");
-        r = ctl_execute(f.g, NULL, rq, CTL_ADMIN, f.now);
+        r = ctl_execute(&f.g->ctl, NULL, rq, CTL_ADMIN, f.now);
         assert_true(json_is_true(json_object_get(r, "ok")));
         json_decref(r);
         json_decref(rq);

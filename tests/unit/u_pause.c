@@ -26,7 +26,7 @@ ask(struct fix *f, const char *line)
     json_t *r;
 
     assert_non_null(rq);
-    r = ctl_execute(f->g, NULL, rq, CTL_ADMIN, f->now);
+    r = ctl_execute(&f->g->ctl, NULL, rq, CTL_ADMIN, f->now);
     json_decref(rq);
     assert_non_null(r);
     return r;

@@ -220,13 +220,13 @@ t_admin(void **state)
         int sv[2], rc;
 
         fix_open(&f, NULL);
-        f.g->ofl = f.g->ses.ofl = ofl_new(64);
+        f.g->ofl = f.g->ctl.ofl = ofl_new(64);
         assert_non_null(f.g->ofl);
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
             sv), 0);
         assert_true(pass(sv[1], "x", 1, lingering()) > 0);
         t = clk_now_ns();
-        rc = ctl_adopt(f.g, sv[0], 1, uid, uid + 54321, f.now);
+        rc = ctl_adopt(&f.g->ctl, sv[0], 1, uid, uid + 54321, f.now);
         assert_int_equal(rc != 0, uid != 0);
         assert_true(clk_now_ns() - t < CALL_NS);
         rounds(&f);

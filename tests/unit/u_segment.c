@@ -36,7 +36,7 @@ dial(struct fix *f, gid_t gid)
     f->g->rt.group = READERS;
     f->g->rt.admin_group = ADMINS;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-    (void)ctl_adopt(f->g, sv[0], 4711, 5000, gid, f->now);
+    (void)ctl_adopt(&f->g->ctl, sv[0], 4711, 5000, gid, f->now);
     return sv[1];
 }
 

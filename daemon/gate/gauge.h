@@ -1,0 +1,29 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gauges of the statistics segment: what the modules have right now. Set at
+ * each tick, and before the admin socket shows them.
+ */
+#ifndef FDD_DAEMON_GATE_GAUGE_H
+#define FDD_DAEMON_GATE_GAUGE_H
+
+#include "daemon/common/counter.h"
+#include "daemon/gate/env.h"
+
+struct fair;
+struct jnl;
+struct sessions;
+struct wrk;
+
+struct gauges {
+    const struct env *env;
+    const struct sessions *ses;
+    const struct jnl *jnl;
+    const struct fair *fair;
+    const struct wrk *wrk;    /* the first worker */
+    struct cnt_seg *seg;
+};
+
+void gau_set(const struct gauges *g);
+
+#endif
