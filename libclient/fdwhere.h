@@ -4,8 +4,9 @@
  * Where the daemon is: the one rule of fdd, fdctl, fdbench and libfdclient. Not
  * installed. Compiled into the library and into the daemon's common library.
  *
- * A daemon has a runtime folder: fdd.sock for clients, admin.sock, fdd.lock. An
- * instance, a further daemon with a name, has the folder of that name in it.
+ * A daemon has a runtime folder: fdd.sock for clients, admin.sock, fdd.lock and
+ * fdd.pid. An instance, a further daemon with a name, has the folder of that name
+ * in it.
  * The first of these that applies is the folder:
  *
  *   1. what an option or parameter says
@@ -29,6 +30,8 @@
 
 #define FDW_SYSTEM_DIR "/run/fdd"
 #define FDW_SOCKET     "fdd.sock"
+#define FDW_LOCK       "fdd.lock"  /* the daemon's user's alone */
+#define FDW_PID        "fdd.pid"   /* whose lock it is, for all to read */
 #define FDW_DEVICES    "devices"   /* folder of device locks: no instance's name */
 #define FDW_PATH_BYTES 512
 #define FDW_NAME_MAX   32

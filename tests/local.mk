@@ -363,7 +363,8 @@ SYS_TESTS = \
 	%D%/sys/044-boot-instance.sh \
 	%D%/sys/047-special-text.sh \
 	%D%/sys/048-hostile-load.sh \
-	%D%/sys/049-admin-lockout.sh
+	%D%/sys/049-admin-lockout.sh \
+	%D%/sys/050-locks.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted

@@ -474,8 +474,8 @@ is_alive(pid_t pid)
         && strstr(strchr(stat, '('), "fdd") != NULL;
 }
 
-/* What the lock of the runtime folder says: its pid, 0 if there is none, and
- * when it was written. */
+/* Who has the lock of the runtime folder, or had it last: the pid that it has
+ * written there, 0 if there is none, and when it was written. */
 static pid_t
 lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
 {
@@ -485,7 +485,7 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
     FILE *fp;
     int fd;
 
-    snprintf(path, sizeof(path), "%s/fdd.lock", f->dir);
+    snprintf(path, sizeof(path), "%s/" FDW_PID, f->dir);
     /* A FIFO of another user's must not hold us up. */
     fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     fp = fd >= 0 ? fdopen(fd, "r") : NULL;

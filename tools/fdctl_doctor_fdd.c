@@ -343,13 +343,16 @@ check_devices(struct doc *d)
     snprintf(full, sizeof(full), "%s%s", d->root, dir);
     n = scandir(full, &names, NULL, alphasort);
     for (int i = 0; i < n; i++) {
-        if (names[i]->d_name[0] != '.')
+        if (strchr(names[i]->d_name, '.') == NULL) /* of locks, not of holders */
             held += check_device(d, dir, names[i]->d_name);
         free(names[i]);
     }
     if (n >= 0)
         free(names);
-    if (held == 0)
+    if (n < 0 && errno == EACCES) {
+        doc_add(d, DOC_NOTE, "devices", "cannot be looked at: %s in %s", strerror(errno), dir);
+        doc_fix(d, "sudo fdctl doctor fdd");
+    } else if (held == 0)
         doc_add(d, DOC_OK, "devices", "none is held by fdd (locks in %s)", dir);
 }
 

@@ -135,7 +135,7 @@ add(struct ls *ls, const char *name, const char *dir)
     snprintf(f.dir, sizeof(f.dir), "%.490s", dir);
     snprintf(f.socket, sizeof(f.socket), "%.490s/" FDW_SOCKET, dir);
     snprintf(f.admin, sizeof(f.admin), "%.490s/admin.sock", dir);
-    snprintf(lock, sizeof(lock), "%.490s/fdd.lock", dir);
+    snprintf(lock, sizeof(lock), "%.490s/" FDW_LOCK, dir);
     if (f.timeout_ms < 0 || f.timeout_ms > LS_TIMEOUT_MS)
         f.timeout_ms = LS_TIMEOUT_MS;
     ls->dev[ls->n] = st.st_dev;

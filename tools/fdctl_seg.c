@@ -109,7 +109,7 @@ look_in(int dir, const struct segment *s, const void **ret)
     return rc;
 }
 
-/* The process that the runtime folder's lock names, if it acts as the folder's owner:
+/* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
  * it is held while its files are looked at, so that no other gets its number. */
 static int
 look_in_proc(const struct fct *f, const struct segment *s, const void **ret)

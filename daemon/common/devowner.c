@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -38,27 +39,70 @@ dow_text(const struct dow *o, char *ret, size_t ret_bytes)
             o->instance[0] == '\0' ? "no instance" : "instance ", o->instance, o->home);
 }
 
-int
-dow_look(const char *path, struct dow *ret)
+/* A regular file: a FIFO in its place must not hold us up. */
+static int
+open_regular(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), rc = 0;
-    char text[DOW_TEXT];
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat st;
-    ssize_t n;
 
     if (fd < 0)
         return -errno;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    (void)close(fd);
+    return -EINVAL;
+}
+
+static size_t
+read_text(const char *path, char *ret, size_t ret_bytes)
+{
+    int fd = open_regular(path);
+    ssize_t n = fd >= 0 ? pread(fd, ret, ret_bytes - 1, 0) : 0;
+
+    ret[n > 0 ? n : 0] = '\0';
+    if (fd >= 0)
         (void)close(fd);
-        return -EINVAL;
+    return strlen(ret);
+}
+
+void
+dow_read(const char *path, struct dow *ret)
+{
+    char name[DOW_TEXT + 100], text[DOW_TEXT];
+
+    (void)snprintf(name, sizeof(name), "%.700s" DOW_SUFFIX, path);
+    (void)read_text(name, text, sizeof(text));
+    (void)dow_parse(text, ret);
+}
+
+/* Does a process fdd of that pid run? Its number may be another program's by now. */
+static int
+is_alive(long pid)
+{
+    char path[64], name[32];
+
+    if (pid <= 0 || (kill((pid_t)pid, 0) != 0 && errno == ESRCH))
+        return 0;
+    (void)snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
+    return read_text(path, name, sizeof(name)) == 0 || strncmp(name, "fdd", 3) == 0;
+}
+
+int
+dow_look(const char *path, struct dow *ret)
+{
+    int fd = open_regular(path), rc = 0;
+
+    if (fd == -EACCES) {
+        dow_read(path, ret);
+        return is_alive(ret->pid);
     }
+    if (fd < 0)
+        return fd;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         rc = errno == EWOULDBLOCK ? 1 : -errno;
-    if (rc == 1) {
-        n = pread(fd, text, sizeof(text) - 1, 0);
-        text[n > 0 ? n : 0] = '\0';
-        (void)dow_parse(text, ret);
-    }
     (void)close(fd); /* and with it the lock */
+    if (rc == 1)
+        dow_read(path, ret);
     return rc;
 }

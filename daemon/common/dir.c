@@ -5,6 +5,7 @@
 #include "daemon/common/dir.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -36,4 +37,36 @@ dir_make(const char *path, int with_parent)
     *slash = '\0';
     rc = dir_one(parent);
     return rc != 0 ? rc : dir_one(path);
+}
+
+int
+dir_open(const char *path, mode_t mode, int *ret_fd)
+{
+    /* A FIFO in its place must not hold us up. */
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+    struct stat st;
+    int rc = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+        rc = -EPERM;
+    else if ((st.st_mode & 07777) != mode && fchmod(fd, mode) != 0)
+        rc = -errno;
+    if (rc != 0) {
+        (void)close(fd);
+        return rc;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int
+dir_put(int fd, const char *text)
+{
+    size_t n = strlen(text);
+
+    if (pwrite(fd, text, n, 0) != (ssize_t)n)
+        return -EIO;
+    return ftruncate(fd, (off_t)n) == 0 ? 0 : -errno;
 }

@@ -115,35 +115,48 @@ rtd_check_dir(const struct rtd *rt, char *err, size_t err_bytes)
     return EX_NOPERM;
 }
 
+/* The daemon that holds the lock has made its file, or the folder. */
+static void
+rtd_locked_by(const struct rtd *rt, int pid_fd, char *err, size_t err_bytes)
+{
+    char pid[32];
+    struct stat st;
+    ssize_t n = pread(pid_fd, pid, sizeof(pid) - 1, 0);
+
+    pid[n > 0 ? n : 0] = '\0';
+    if (fstat(rt->lock_fd, &st) != 0)
+        st.st_uid = geteuid();
+    adv_other_daemon(rt->dir, atoi(pid), st.st_uid, err, err_bytes);
+}
+
 static int
 rtd_lock(struct rtd *rt, char *err, size_t err_bytes)
 {
-    char path[PAR_STR_BYTES + 16];
+    char lock[PAR_STR_BYTES + 16], path[PAR_STR_BYTES + 16];
     char pid[32];
-    struct stat st;
-    ssize_t n;
+    int pid_fd = -1;
+    int rc;
 
-    (void)snprintf(path, sizeof(path), "%s/fdd.lock", rt->dir);
-    rt->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (rt->lock_fd < 0) {
-        (void)snprintf(err, err_bytes, "cannot open %s: %s", path, strerror(errno));
-        return errno == EACCES ? EX_NOPERM : EX_CANTCREAT;
+    (void)snprintf(lock, sizeof(lock), "%s/" FDW_LOCK, rt->dir);
+    (void)snprintf(path, sizeof(path), "%s/" FDW_PID, rt->dir);
+    rc = dir_open(lock, DIR_LOCK, &rt->lock_fd);
+    if (rc == 0)
+        rc = dir_open(path, DIR_READABLE, &pid_fd);
+    if (rc != 0) {
+        (void)snprintf(err, err_bytes, "cannot open %s: %s", rt->lock_fd < 0 ? lock : path,
+            strerror(-rc));
+        return rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_CANTCREAT;
     }
+    (void)snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
     if (flock(rt->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        n = read(rt->lock_fd, pid, sizeof(pid) - 1);
-        pid[n > 0 ? n : 0] = '\0';
-        /* the daemon that holds it has made it, or its folder */
-        if (fstat(rt->lock_fd, &st) != 0)
-            st.st_uid = geteuid();
-        adv_other_daemon(rt->dir, atoi(pid), st.st_uid, err, err_bytes);
-        return EX_CANTCREAT;
+        rtd_locked_by(rt, pid_fd, err, err_bytes);
+        rc = EX_CANTCREAT;
+    } else if ((rc = dir_put(pid_fd, pid)) != 0) {
+        (void)snprintf(err, err_bytes, "cannot write %s: %s", path, strerror(-rc));
+        rc = EX_CANTCREAT;
     }
-    n = snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
-    if (ftruncate(rt->lock_fd, 0) != 0 || pwrite(rt->lock_fd, pid, (size_t)n, 0) != n) {
-        (void)snprintf(err, err_bytes, "cannot write %s: %s", path, strerror(errno));
-        return EX_CANTCREAT;
-    }
-    return 0;
+    (void)close(pid_fd);
+    return rc;
 }
 
 int

@@ -42,20 +42,16 @@ check_dir(const char *dir, struct stat *st, char *err, size_t err_bytes)
 }
 
 static int
-open_file(const char *path, const struct stat *dir, int *ret_fd)
+open_file(const char *path, mode_t mode, const struct stat *dir, int *ret_fd)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd, rc = dir_open(path, mode, &fd);
     struct stat st;
 
-    if (fd < 0)
-        return -errno;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1) {
-        (void)close(fd);
-        return -EPERM;
-    }
-    /* Made by root in a folder of the daemon's user, who must be able to lock it. */
-    if (geteuid() == 0 && st.st_uid != dir->st_uid
-        && fchown(fd, dir->st_uid, dir->st_gid) != 0) {
+    if (rc != 0)
+        return rc;
+    /* Made by root in a folder of the daemon's user, who must be able to open it. */
+    if (geteuid() == 0 && (fstat(fd, &st) != 0 || (st.st_uid != dir->st_uid
+        && fchown(fd, dir->st_uid, dir->st_gid) != 0))) {
         (void)close(fd);
         return -EPERM;
     }
@@ -64,29 +60,31 @@ open_file(const char *path, const struct stat *dir, int *ret_fd)
 }
 
 static int
-write_holder(int fd, const struct dlk_owner *o)
+write_holder(const char *path, const struct stat *dir, const struct dlk_owner *o)
 {
-    char text[DLK_TEXT];
-    int n = snprintf(text, sizeof(text), "%ld %s %s\n", (long)o->pid,
+    char text[DLK_TEXT], name[DLK_TEXT + 100];
+    int fd, rc, n = snprintf(text, sizeof(text), "%ld %s %s\n", (long)o->pid,
         o->instance[0] != '\0' ? o->instance : "-", o->home);
 
     if (n < 0 || (size_t)n >= sizeof(text))
         return -ENAMETOOLONG;
-    if (ftruncate(fd, 0) != 0)
-        return -errno;
-    return pwrite(fd, text, (size_t)n, 0) == n ? 0 : -EIO;
+    (void)snprintf(name, sizeof(name), "%s" DOW_SUFFIX, path);
+    rc = open_file(name, DIR_READABLE, dir, &fd);
+    if (rc != 0)
+        return rc;
+    rc = dir_put(fd, text);
+    (void)close(fd);
+    return rc;
 }
 
 static int
-taken(int fd, const char *uuid, int shared, char *err, size_t err_bytes)
+taken(const char *path, const char *uuid, int shared, char *err, size_t err_bytes)
 {
-    char text[DLK_TEXT], who[800];
+    char who[800];
     const char *home;
     struct dow o;
-    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 
-    text[n > 0 ? n : 0] = '\0';
-    (void)dow_parse(text, &o);
+    dow_read(path, &o);
     dow_text(&o, who, sizeof(who));
     home = o.home;
     (void)snprintf(err, err_bytes, "device %s is taken by another %s; name another device in "
@@ -128,13 +126,13 @@ dlk_take(const char *dir, const char *uuid, int shared, const struct dlk_owner *
         return rc;
     (void)snprintf(path, sizeof(path), "%.600s/%s", dir, uuid);
     if (rc == 0)
-        rc = open_file(path, &st, &fd);
+        rc = open_file(path, DIR_LOCK, &st, &fd);
     if (rc == 0)
         rc = lock(fd, shared);
     if (rc == -EWOULDBLOCK)
-        rc = taken(fd, uuid, shared, err, err_bytes);
+        rc = taken(path, uuid, shared, err, err_bytes);
     if (rc == 0)
-        rc = write_holder(fd, o);
+        rc = write_holder(path, &st, o);
     if (rc == 0) {
         *ret_fd = fd;
         return 0;

@@ -119,13 +119,13 @@ if [ "$python" != none ]; then
     quiet as_other "$O_FDCTL" --runtime-dir "$run" --timeout 0.5 stat -1
     [ $rc = 75 ] || fail "a member of the group reads a stopped gate: exit $rc: $out"
     has "$out" 'gives no answer'
-    # a folder of another user, whose lock names this gate: not his, so not read
+    # a folder of another user, whose fdd.pid names this gate: not his, so not read
     mkdir "$dir/his"
-    cp "$run/fdd.lock" "$dir/his/"
+    cp "$run/fdd.pid" "$dir/his/"
     chown -R 65534:65534 "$dir/his"
     expect 69 "$FDCTL" --runtime-dir "$dir/his" stat -1
     # nor does his FIFO hold root up
-    rm "$dir/his/fdd.lock"; mkfifo "$dir/his/fdd.lock"
+    rm "$dir/his/fdd.pid"; mkfifo "$dir/his/fdd.pid"
     expect 69 timeout $((10 * slow)) "$FDCTL" --runtime-dir "$dir/his" stat -1
 fi
 kill -CONT "$fdd_pid"

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "daemon/common/devowner.h"
+#include "daemon/common/dir.h"
 #include "daemon/worker/devlock.h"
 #include "tests/unit/tmp_fixture.h"
 
@@ -218,6 +219,60 @@ test_shared(void **state)
     end(pid);
 }
 
+static mode_t
+mode_of(const char *name)
+{
+    char path[300];
+    struct stat st;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 07777;
+}
+
+/* Another user could lock, and keep, what he can open; who has the device he is told
+ * all the same. Also where the file is left of a version that let him open it. */
+static void
+test_strangers(void **state)
+{
+    char path[300];
+    mode_t old;
+    struct dow o;
+    pid_t pid;
+    int fd, status;
+
+    (void)state;
+    assert_int_equal(dir_make(dir, 1), 0);
+    old = umask(077);
+    fd = take(0, &me);
+    (void)umask(old);
+    assert_true(fd >= 0);
+    assert_int_equal(mode_of(UUID), 0600);
+    assert_int_equal(mode_of(UUID DOW_SUFFIX), 0644);
+    dlk_drop(fd);
+    (void)snprintf(path, sizeof(path), "%s/" UUID, dir);
+    assert_int_equal(chmod(path, 0644), 0);
+    fd = take(0, &(struct dlk_owner){ getpid(), "qwen", "/run/fdd/qwen" });
+    assert_true(fd >= 0);
+    assert_int_equal(mode_of(UUID), 0600);
+    if (geteuid() != 0)
+        goto drop;
+    assert_int_equal(chmod(tmp_root, 0755), 0);
+    pid = fork();
+    if (pid == 0) { /* this process is no fdd, so not taken for the holder */
+        if (setgid(65534) != 0 || setuid(65534) != 0)
+            _exit(1);
+        if (open(path, O_RDONLY) >= 0 || errno != EACCES)
+            _exit(2);
+        dow_read(path, &o);
+        _exit(o.pid != getppid() ? 3 : dow_look(path, &o) != 0 ? 4 : 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+drop:
+    dlk_drop(fd);
+}
+
 /* The descriptor is not handed to programs that are started. */
 static void
 test_cloexec(void **state)
@@ -238,7 +293,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         T(test_misuse), T(test_links), T(test_two), T(test_shared), T(test_cloexec),
-        T(test_looked_at),
+        T(test_looked_at), T(test_strangers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

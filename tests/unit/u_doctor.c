@@ -218,8 +218,10 @@ test_devices(void **state)
     put("/run/fdd/x", "");
     run("fdd");
     is("devices", "ok", "none is held", NULL);
-    put("/run/fdd/devices/cpu-0", "41 - /run/fdd\n");
-    put("/run/fdd/devices/GPU-1", "42 qwen /run/fdd/q\033[2Jwen\n");
+    put("/run/fdd/devices/cpu-0", "");
+    put("/run/fdd/devices/cpu-0.holder", "41 - /run/fdd\n");
+    put("/run/fdd/devices/GPU-1", "");
+    put("/run/fdd/devices/GPU-1.holder", "42 qwen /run/fdd/q\033[2Jwen\n");
     run("fdd");
     is("devices", "ok", "none is held", NULL);
     snprintf(path, sizeof(path), "%s/run/fdd/devices/GPU-1", root);
@@ -231,7 +233,7 @@ test_devices(void **state)
     for (size_t i = 0; i < json_array_size(d.checks); i++)
         assert_string_not_equal(json_string_value(json_object_get(
             json_array_get(d.checks, i), "name")), "device cpu-0");
-    put("/run/fdd/devices/GPU-1", "nonsense");
+    put("/run/fdd/devices/GPU-1.holder", "nonsense");
     run("fdd");
     is("device GPU-1", "ok", "held by fdd", NULL);
     close(fd);
