@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #define HEX_CHARS 36             /* of a whole UUID, dashes included */
+#define PREFIX_CHARS 4           /* "GPU-", "MIG-" */
 
 __attribute__((format(printf, 3, 4)))
 static int
@@ -42,29 +43,36 @@ number(const char *s)
 }
 
 static int
-parse_uuid(const char *entry, const char *hex, struct dvl_dev *d, char *err,
+is_uuid(const char *s)
+{
+    return strncmp(s, "GPU-", PREFIX_CHARS) == 0 || strncmp(s, "MIG-", PREFIX_CHARS) == 0;
+}
+
+static int
+parse_uuid(const char *entry, const char *uuid, struct dvl_dev *d, char *err,
     size_t err_bytes)
 {
+    const char *hex = uuid + PREFIX_CHARS;
     size_t digits = 0, i;
 
     for (i = 0; hex[i] != '\0'; i++) {
         int is_dash = i == 8 || i == 13 || i == 18 || i == 23;
 
         if (i == HEX_CHARS)
-            return refuse(err, err_bytes, "\"%s\": a UUID has %d characters behind GPU-, "
-                "this one has %zu", entry, HEX_CHARS, strlen(hex));
+            return refuse(err, err_bytes, "\"%s\": a UUID has %d characters behind %.4s, "
+                "this one has %zu", entry, HEX_CHARS, uuid, strlen(hex));
         if (is_dash ? hex[i] != '-' : !isxdigit((unsigned char)hex[i]))
             return refuse(err, err_bytes, "\"%s\": '%c' is no %s of a UUID; write its "
                 "start as nvidia-smi -L prints it (GPU-1a2b3c4d-5e6f-...)", entry, hex[i],
                 is_dash ? "dash" : "hex digit");
         digits += !is_dash;
-        d->uuid[4 + i] = (char)tolower((unsigned char)hex[i]);
+        d->uuid[PREFIX_CHARS + i] = (char)tolower((unsigned char)hex[i]);
     }
     if (digits < DVL_UUID_LEAST)
         return refuse(err, err_bytes, "\"%s\": a UUID of %zu hex digits is too short; "
             "write at least %d", entry, digits, DVL_UUID_LEAST);
-    memcpy(d->uuid, "GPU-", 4);
-    d->uuid[4 + i] = '\0';
+    memcpy(d->uuid, uuid, PREFIX_CHARS);
+    d->uuid[PREFIX_CHARS + i] = '\0';
     d->idx = -1;
     return 0;
 }
@@ -83,8 +91,8 @@ parse_cuda(const char *entry, const char *what, struct dvl *l, char *err,
         l->all = 1;
         return 0;
     }
-    if (strncmp(what, "GPU-", 4) == 0)
-        rc = parse_uuid(entry, what + 4, &d, err, err_bytes);
+    if (is_uuid(what))
+        rc = parse_uuid(entry, what, &d, err, err_bytes);
     else if (d.idx < 0 && (*what == '\0' || strspn(what, "0123456789") != strlen(what)))
         rc = refuse(err, err_bytes, "\"%s\": \"%s\" is neither a number, nor the start of a "
             "UUID (GPU-1a2b3c), nor *", entry, what);
@@ -134,21 +142,29 @@ parse_entry(const char *entry, struct dvl *l, char *err, size_t err_bytes)
     size_t n = colon != NULL ? (size_t)(colon - entry) : strlen(entry);
     enum dvl_kind kind = n == 4 && memcmp(entry, "cuda", 4) == 0 ? DVL_CUDA
         : n == 3 && memcmp(entry, "cpu", 3) == 0 ? DVL_CPU : DVL_NONE;
+    const char *what = colon != NULL ? colon + 1 : NULL;
 
     if (n == 0 && colon == NULL)
         return refuse(err, err_bytes, "there is an empty entry; remove a comma");
+    if (colon == NULL && is_uuid(entry)) {
+        kind = DVL_CUDA;
+        what = entry;
+    }
+    if (number(entry) >= 0)
+        return refuse(err, err_bytes, "\"%s\" says no kind of device; write cuda:%d", entry,
+            (int)number(entry));
     if (kind == DVL_NONE)
         return refuse(err, err_bytes, "\"%s\": \"%.*s\" is no kind of device; write cuda:0 "
             "or cpu:1", entry, (int)n, entry);
-    if (colon == NULL)
+    if (what == NULL)
         return refuse(err, err_bytes, "\"%s\" says no device; write %s", entry,
             kind == DVL_CUDA ? "cuda:0" : "cpu:1");
     if (l->kind != DVL_NONE && l->kind != kind)
         return refuse(err, err_bytes, "\"%s\" is of another kind than the entries before; "
             "all are cuda or all are cpu", entry);
     l->kind = kind;
-    return kind == DVL_CUDA ? parse_cuda(entry, colon + 1, l, err, err_bytes)
-        : parse_cpu(entry, colon + 1, l, err, err_bytes);
+    return kind == DVL_CUDA ? parse_cuda(entry, what, l, err, err_bytes)
+        : parse_cpu(entry, what, l, err, err_bytes);
 }
 
 int
@@ -209,5 +225,7 @@ dvl_check(const char *list, enum par_device_backend backend, char *err, size_t e
 int
 dvl_uuid_is(const char *uuid, const char *start)
 {
-    return strncasecmp(uuid, start, strlen(start)) == 0;
+    return strlen(uuid) > PREFIX_CHARS && strlen(start) > PREFIX_CHARS &&
+        strncasecmp(uuid + PREFIX_CHARS, start + PREFIX_CHARS,
+        strlen(start) - PREFIX_CHARS) == 0;
 }

@@ -5,7 +5,8 @@
  * blanks around them allowed:
  *
  *   cuda:N         the N-th CUDA device, from 0
- *   cuda:GPU-HEX   the one whose UUID begins so, with 4 hex digits at least
+ *   cuda:GPU-HEX   the one whose UUID begins so, with 4 hex digits at least; also
+ *                  MIG-HEX, and either without cuda: as nvidia-smi -L prints it
  *   cuda:*         all of them; then it is the only entry
  *   cpu:N          N virtual devices on the processors; then it is the only entry
  *
@@ -21,14 +22,14 @@
 #include "daemon/common/param.h"
 
 #define DVL_MAX        32        /* devices of a list, and bound of N */
-#define DVL_UUID_BYTES 41        /* "GPU-", 36 characters, NUL */
+#define DVL_UUID_BYTES 41        /* "GPU-" or "MIG-", 36 characters, NUL */
 #define DVL_UUID_LEAST 4         /* hex digits that name a device */
 
 enum dvl_kind { DVL_NONE, DVL_CUDA, DVL_CPU };
 
 struct dvl_dev {
     int32_t idx;                 /* -1: by uuid */
-    char uuid[DVL_UUID_BYTES];   /* "GPU-" and lower case hex, or "" */
+    char uuid[DVL_UUID_BYTES];   /* prefix and lower case hex, or "" */
 };
 struct dvl {
     enum dvl_kind kind;          /* DVL_NONE: the list is empty */
@@ -45,7 +46,8 @@ int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 int dvl_check(const char *list, enum par_device_backend backend, char *err,
     size_t err_bytes);
 
-/* Is a device's whole UUID ("GPU-...") the one that begins with start? */
+/* Is a device's whole UUID the one that begins with start? The prefixes do not count:
+ * CUDA knows a MIG instance by the same 16 bytes, without a kind. */
 int dvl_uuid_is(const char *uuid, const char *start);
 
 #endif

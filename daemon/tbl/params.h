@@ -181,9 +181,10 @@ PAR_ENUM(device, backend, "",
     PAR_C(DEVICE_BACKEND_CUDA, "cuda") PAR_C(DEVICE_BACKEND_NULL, "null"), "auto", RESTART,
     "Where the model runs. auto: cuda when a device is there, else cpu.")
 PAR_STR(device, list, "", "", RESTART,
-    "Device of the model: cuda:0 (by number), cuda:GPU-1a2b3c (start of a UUID), cuda:* (all, "
-    "where there is one) or cpu:1; this version uses one. Empty: the first of device.backend. "
-    "A CUDA device, and cpu:1 if it is listed, is locked against other daemons of the user.")
+    "Device of the model: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of a UUID as "
+    "nvidia-smi -L prints it, with or without cuda:), cuda:* (all, where there is one) or "
+    "cpu:1; this version uses one. Empty: the first of device.backend. A CUDA device, and cpu:1 if it is listed, is locked against other daemons of the "
+    "user.")
 PAR_BOOL(device, shared, "", 0, RESTART,
     "Use the device together with other daemons of the user; each of them must say so.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,

@@ -139,10 +139,11 @@ cuda:GPU-1a|too short
 cuda:GPU-1x2y3z|hex digit
 cuda:0,cuda:1|this version uses one
 cpu:4|this version uses one
+0|write cuda:0
 EOT
 expect 78 "$FDD" --check-config --set device.list=cuda:0 --set device.backend=cpu
 has "$out" 'does not fit device.backend = cpu'
-for list in cuda:0 cuda:GPU-1a2b3c 'cuda:*' cpu:1 ''; do
+for list in cuda:0 cuda:GPU-1a2b3c GPU-1a2b3c MIG-1a2b3c 'cuda:*' cpu:1 ''; do
     expect 0 "$FDD" --check-config --set model.path=null --set device.list="$list"
 done
 

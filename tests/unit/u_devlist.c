@@ -40,7 +40,8 @@ test_refused(void **state)
 {
     static const struct { const char *list, *want; } bad[] = {
         { "tpu:0", "\"tpu\" is no kind" }, { "CUDA:0", "\"CUDA\" is no kind" },
-        { "0", "\"0\" is no kind" }, { ":0", "\"\" is no kind" },
+        { "0", "\"0\" says no kind of device; write cuda:0" },
+        { "7,cuda:1", "\"7\" says no kind of device; write cuda:7" }, { ":0", "\"\" is no kind" },
         { "cud:0", "\"cud\" is no kind" }, { "cudax:0", "no kind" },
         { "cuda", "write cuda:0" }, { "cpu", "write cpu:1" },
         { ",", "empty entry" }, { "cuda:0,", "empty entry" }, { ",cuda:0", "empty entry" },
@@ -48,7 +49,11 @@ test_refused(void **state)
         { "cuda:", "neither a number" }, { "cuda:-1", "neither a number" },
         { "cuda:1x", "neither a number" }, { "cuda: 1", "neither a number" },
         { "cuda:1 2", "neither a number" }, { "cuda:gpu-1a2b", "neither a number" },
-        { "cuda:**", "neither a number" }, { "cuda:MIG-1234", "neither a number" },
+        { "cuda:**", "neither a number" }, { "gpu-1a2b", "no kind" },
+        { "cpu:1,GPU-1a2b", "another kind" }, { "cpu:1,MIG-1a2b", "another kind" },
+        { "GPU-1a2", "too short" }, { "MIG-", "too short" }, { "GPU-1a2x", "hex digit" },
+        { "GPU-1a2b,cuda:GPU-1a2b", "listed before" }, { "12345", "no kind" },
+        { "MIG-1a2b3c4d-0000-0000-0000-0000000000001", "behind MIG-" },
         { "cuda:32", "too large" }, { "cuda:99999", "too large" },
         { "cuda:4294967296", "too large" },
         { "cuda:18446744073709551616", "too large" },
@@ -115,6 +120,19 @@ test_taken(void **state)
     (void)snprintf(text, sizeof(text), "cuda:%s", whole);
     parsed(text, &l);
     assert_string_equal(l.dev[0].uuid, whole);
+    parsed(whole, &l); /* as nvidia-smi -L prints it */
+    assert_int_equal(l.kind, DVL_CUDA);
+    assert_int_equal(l.n, 1);
+    assert_int_equal(l.dev[0].idx, -1);
+    assert_string_equal(l.dev[0].uuid, whole);
+    parsed("GPU-1A2b, MIG-5e6F7081-0000, cuda:MIG-7777,cuda:3", &l);
+    assert_int_equal(l.n, 4);
+    assert_string_equal(l.dev[0].uuid, "GPU-1a2b");
+    assert_string_equal(l.dev[1].uuid, "MIG-5e6f7081-0000");
+    assert_string_equal(l.dev[2].uuid, "MIG-7777");
+    assert_int_equal(l.dev[3].idx, 3);
+    assert_int_equal(dvl_uuid_is(whole, "MIG-1a2b3c4d-5"), 1);
+    assert_int_equal(dvl_uuid_is("", "GPU-1a2b"), 0);
     parsed("cuda:*", &l);
     assert_int_equal(l.all, 1);
     assert_int_equal(l.n, 0);
@@ -132,7 +150,7 @@ test_taken(void **state)
 static void
 test_random(void **state)
 {
-    static const char *const piece[] = { "cuda", "cpu", ":", ",", "*", "GPU-", "-", "0",
+    static const char *const piece[] = { "cuda", "cpu", ":", ",", "*", "GPU-", "MIG-", "-", "0",
         "1", "17", "1a2b3c4d", " ", "x", "" };
     const char *s = getenv("SEED");
     unsigned seed = s != NULL ? (unsigned)atoi(s) : 20260817u;
@@ -181,6 +199,8 @@ test_check(void **state)
     assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_NULL, err, sizeof(err)), 0);
     assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
     assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, err,
+        sizeof(err)), 0);
+    assert_int_equal(dvl_check("GPU-1a2b3c", PAR_DEVICE_BACKEND_AUTO, err,
         sizeof(err)), 0);
     assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
     /* and the configuration's check asks it */
