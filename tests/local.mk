@@ -39,6 +39,7 @@ UNIT_TESTS = \
 	%D%/unit/u_log_queue \
 	%D%/unit/u_reqlog \
 	%D%/unit/u_intake \
+	%D%/unit/u_budget \
 	%D%/unit/u_session \
 	%D%/unit/u_region \
 	%D%/unit/u_wake \
@@ -55,6 +56,7 @@ UNIT_TESTS = \
 	%D%/unit/u_hang \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
+	%D%/unit/u_dispatch \
 	%D%/unit/u_pause \
 	%D%/unit/u_control \
 	%D%/unit/u_names \
@@ -191,6 +193,7 @@ tests_unit_u_param_SOURCES = %D%/unit/u_param.c $(PARAM_FIXTURE)
 tests_unit_u_params40_SOURCES = %D%/unit/u_params40.c $(PARAM_FIXTURE)
 tests_unit_u_where_SOURCES = %D%/unit/u_where.c $(TMP_FIXTURE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
+tests_unit_u_budget_SOURCES = %D%/unit/u_budget.c $(GATE_FIXTURE)
 tests_unit_u_reqlog_SOURCES = %D%/unit/u_reqlog.c $(GATE_FIXTURE)
 tests_unit_u_peer_SOURCES = %D%/unit/u_peer.c $(GATE_FIXTURE)
 tests_unit_u_places_SOURCES = %D%/unit/u_places.c $(GATE_FIXTURE)
@@ -204,6 +207,7 @@ tests_unit_u_names_SOURCES = %D%/unit/u_names.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_segment_SOURCES = %D%/unit/u_segment.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
+tests_unit_u_dispatch_SOURCES = %D%/unit/u_dispatch.c $(GATE_FIXTURE)
 tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
 tests_unit_u_service_SOURCES = %D%/unit/u_service.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)

@@ -73,6 +73,44 @@ e13_n_accepted_next_refused(void **state)
     fix_close(&f);
 }
 
+/* One user's valid requests do not shut the others out: the last entries go to
+ * users who have none, one each. */
+static void
+last_entries_are_kept(void **state)
+{
+    static const char *const sets[] = { "sched.max_concurrency=32",
+        "ipc.trusted_users=1000", NULL };
+    const uint32_t kept = 32 / ADM_KEPT_SHARE;
+    struct fdp_error e;
+    struct fix f;
+    struct fcl greedy, other[3];
+
+    (void)state;
+    assert_int_equal(kept, 2);
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &greedy, 1000, NULL), FDP_OK);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(fcl_open(&f, &other[i], 1001 + i, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 40; i++)
+        fcl_ask(&greedy, (struct fask){ .tag = i, .max_new = 10 });
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 32 - kept);
+    e = fcl_error(&greedy, 32 - kept + 1);
+    assert_true(e.code == FDP_E_QUEUE_FULL && e.retry_after_ms > 0);
+    for (unsigned i = 0; i < 3; i++) {
+        fcl_ask(&other[i], (struct fask){ .tag = 1, .max_new = 10 });
+        fcl_ask(&other[i], (struct fask){ .tag = 2, .max_new = 10 });
+        fix_step(&f, 0);
+        assert_int_equal(f.g->jnl.n_open, 32 - kept + (i < kept ? i + 1 : kept));
+        assert_int_equal(fcl_error(&other[i], i < kept ? 2 : 1).code, FDP_E_QUEUE_FULL);
+    }
+    fcl_close(&greedy);
+    for (unsigned i = 0; i < 3; i++)
+        fcl_close(&other[i]);
+    fix_close(&f);
+}
+
 #define N_MAX 16
 #define N_CLI 3
 
@@ -529,6 +567,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(e13_n_accepted_next_refused),
+        cmocka_unit_test(last_entries_are_kept),
         cmocka_unit_test(e13_open_close_cycles_never_change_n),
         cmocka_unit_test(e13_waiting_time_is_exact),
         cmocka_unit_test(e13_waiting_time_by_the_wall),

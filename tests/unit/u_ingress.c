@@ -132,31 +132,64 @@ claim(struct fix *f, uint64_t id, unsigned type, uint32_t len)
     return p;
 }
 
+/* The request f->p, whose items take so many bytes. */
+static uint64_t
+submit_rec(struct fix *f, uint32_t bytes)
+{
+    uint64_t id = ++f->next_id;
+    struct lnk_submit *s;
+
+    f->p.len = bytes;
+    s = claim(f, id, LNK_T_SUBMIT, sizeof(*s));
+    *s = (struct lnk_submit) { .req = f->p, .user = f->user, .t_submit_ns = f->now };
+    return id;
+}
+
+/* One record of items, from *at on. */
+static void
+submit_piece(struct fix *f, uint64_t id, const unsigned char *blob, uint32_t bytes,
+    uint32_t *at)
+{
+    uint32_t k = bytes - *at < FDP_REC_MAX_LEN ? bytes - *at : FDP_REC_MAX_LEN;
+
+    memcpy(claim(f, id, LNK_T_BLOB, k), blob + *at, k);
+    *at += k;
+}
+
+static unsigned char *
+item(unsigned type, const void *p, uint32_t len)
+{
+    unsigned char *blob = mem_zalloc(FDP_ITEM_SPAN(len));
+    struct fdp_item it = { (uint16_t)type, 0, len };
+
+    assert_non_null(blob);
+    memcpy(blob, &it, sizeof(it));
+    memcpy(blob + sizeof(it), p, len);
+    return blob;
+}
+
 /* The request f->p with this item. */
 static uint64_t
 submit_item(struct fix *f, unsigned type, const void *p, uint32_t len)
 {
-    size_t span = FDP_ITEM_SPAN(len), at = 0;
-    unsigned char *blob = mem_zalloc(span);
-    struct fdp_item *it = (struct fdp_item *)blob;
-    uint64_t id = ++f->next_id;
-    struct lnk_submit *s;
+    uint32_t bytes = (uint32_t)FDP_ITEM_SPAN(len), at = 0;
+    unsigned char *blob = item(type, p, len);
+    uint64_t id = submit_rec(f, bytes);
 
-    it->type = (uint16_t)type;
-    it->len = len;
-    memcpy(it + 1, p, len);
-    f->p.len = (uint32_t)span;
-    s = claim(f, id, LNK_T_SUBMIT, sizeof(*s));
-    *s = (struct lnk_submit) { .req = f->p, .user = f->user, .t_submit_ns = f->now };
-    while (at < span) {
-        uint32_t k = span - at < FDP_REC_MAX_LEN ? (uint32_t)(span - at) : FDP_REC_MAX_LEN;
-
-        memcpy(claim(f, id, LNK_T_BLOB, k), blob + at, k);
-        at += k;
-    }
+    while (at < bytes)
+        submit_piece(f, id, blob, bytes, &at);
     lnk_flush(&f->gate);
     free(blob);
     return id;
+}
+
+static void
+cancel(struct fix *f, uint64_t id)
+{
+    struct lnk_cancel *c = claim(f, id, LNK_T_CANCEL, sizeof(*c));
+
+    *c = (struct lnk_cancel) { .code = FDP_E_CANCELLED };
+    lnk_flush(&f->gate);
 }
 
 static uint64_t
@@ -263,16 +296,13 @@ ends_while_it_is_hashed(void **state)
 {
     uint32_t n = 4 * ING_HASH_SLICE, *ids = prompt(n);
     struct fix *f = fix_new(1, 0);
-    struct lnk_cancel *c;
     uint64_t id;
 
     (void)state;
     id = submit(f, ids, n);
     while (f->g->hashes.head == NULL)
         poll(f);
-    c = claim(f, id, LNK_T_CANCEL, sizeof(*c));
-    *c = (struct lnk_cancel) { .code = FDP_E_CANCELLED };
-    lnk_flush(&f->gate);
+    cancel(f, id);
     poll(f);
     assert_int_equal(f->n_fail, 1);
     assert_int_equal(f->fail.a, FDP_E_CANCELLED);
@@ -280,6 +310,71 @@ ends_while_it_is_hashed(void **state)
     assert_int_equal(ing_open(f->g), 0);
     assert_int_equal(f->n_added + f->n_open, 0);
     free(ids);
+    fix_free(f);
+}
+
+/* ---- items in pieces ------------------------------------------------------------------- */
+
+/* Long items of several requests come by turns, and short ones in between. */
+static void
+pieces_take_turns(void **state)
+{
+    uint32_t n = 60 * B, bytes = (uint32_t)FDP_ITEM_SPAN(n * 4), at[2] = { 0, 0 };
+    uint32_t *ids[2] = { prompt(n), prompt(n) };
+    struct fix *f = fix_new(1, 0);
+    unsigned char *blob[2];
+    uint64_t id[2];
+
+    (void)state;
+    assert_true(bytes > FDP_REC_MAX_LEN);
+    for (uint32_t i = 0; i < n; i++)
+        ids[1][i] = VOCAB - 1 - ids[1][i];
+    for (int i = 0; i < 2; i++) {
+        blob[i] = item(FDP_IT_PROMPT_IDS, ids[i], n * 4);
+        id[i] = submit_rec(f, bytes);
+    }
+    for (int i = 0; at[i] < bytes; i = !i)
+        submit_piece(f, id[i], blob[i], bytes, &at[i]);
+    submit_piece(f, id[1], blob[1], bytes, &at[1]);
+    (void)submit(f, ids[0], 3);
+    poll(f);
+    assert_int_equal(f->n_added, 3);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(f->added[i]->id, id[i]);
+        assert_int_equal(f->added[i]->n_ids, n);
+        assert_memory_equal(f->added[i]->ids, ids[i], n * 4);
+        are_hashes_of(f, f->added[i], ids[i]);
+        free(ids[i]);
+        free(blob[i]);
+    }
+    fix_free(f);
+}
+
+/* The gate sends nothing more of a request that it cancels: it ends at once. */
+static void
+ends_between_pieces(void **state)
+{
+    uint32_t n = 20 * B, bytes = (uint32_t)FDP_ITEM_SPAN(n * 4), at = 0;
+    uint32_t *ids = prompt(n);
+    unsigned char *blob = item(FDP_IT_PROMPT_IDS, ids, n * 4);
+    struct fix *f = fix_new(1, 0);
+    uint64_t id;
+
+    (void)state;
+    for (int i = 0; i < 2 * MAX_REQS; i++) { /* more than it has places for */
+        at = 0;
+        id = submit_rec(f, bytes);
+        submit_piece(f, id, blob, bytes, &at);
+        cancel(f, id);
+        poll(f);
+        assert_int_equal(f->n_fail, i + 1);
+        assert_int_equal(f->fail.a, FDP_E_CANCELLED);
+        poll(f);
+        assert_int_equal(ing_open(f->g), 0);
+    }
+    (void)taken(f, ids, n);
+    free(ids);
+    free(blob);
     fix_free(f);
 }
 
@@ -428,6 +523,8 @@ main(void)
         cmocka_unit_test(long_prompts_are_hashed_by_turns),
         cmocka_unit_test(texts_are_hashed_too),
         cmocka_unit_test(ends_while_it_is_hashed),
+        cmocka_unit_test(pieces_take_turns),
+        cmocka_unit_test(ends_between_pieces),
         cmocka_unit_test(names_are_of_one_user_and_salt),
         cmocka_unit_test(not_everything_is_cached),
         cmocka_unit_test(penalties_need_a_pool),

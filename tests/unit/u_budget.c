@@ -1,0 +1,288 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What one user's requests may cost the loop: bytes and records per iteration,
+ * what is judged before a byte is copied, and who pays for refusals.
+ */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/gate/intake.h"
+#include "tests/unit/gate_fixture.h"
+
+#define UID 1000u
+#define N_USERS 8u
+#define TEXT (ITK_INLINE - 8) /* its item is ITK_INLINE bytes, and copied at once */
+
+static uint64_t
+copied(const struct fix *f)
+{
+    return f->g->env.cnt->copied_bytes;
+}
+
+/* A text of n bytes at the start of the arena. Returns the bytes of its item. */
+static uint32_t
+put_text(struct fcl *c, uint32_t n)
+{
+    struct fdp_item it = { FDP_IT_PROMPT_TEXT, 0, n };
+    unsigned char *to = c->c2d + c->w.arena_off;
+
+    assert_true(FDP_ITEM_SPAN(n) <= c->w.arena_bytes);
+    memset(to, 0, FDP_ITEM_SPAN(n));
+    memcpy(to, &it, sizeof(it));
+    memset(to + sizeof(it), 'x', n);
+    return (uint32_t)FDP_ITEM_SPAN(n);
+}
+
+/* A request whose items are these bytes of the arena. */
+static void
+send_items(struct fcl *c, unsigned op, uint64_t tag, uint32_t bytes)
+{
+    struct fdp_req q;
+
+    fcl_req(&q, op, tag);
+    q.len = bytes;
+    fcl_send(c, &q, NULL, 0, 0);
+}
+
+static struct fdp_error
+answer(struct fcl *c)
+{
+    struct fdp_error e = { FDP_OK, 0, 0, 0 };
+    struct frec r;
+
+    if (fcl_recv(c, &r)) {
+        assert_true(r.h.type == FDP_T_ERROR && r.h.len == sizeof(e));
+        memcpy(&e, r.data, sizeof(e));
+    }
+    return e;
+}
+
+/* ---- one iteration ----------------------------------------------------------- */
+
+/* Sessions of one user share the bytes of an iteration; of many users, all do. */
+static void
+t_bytes(void **state)
+{
+    const uint32_t each = 40000;
+    struct fix f;
+    struct fcl c[N_USERS];
+    uint64_t before;
+
+    (void)state;
+    for (uint32_t users = 1; users <= N_USERS; users += N_USERS - 1) {
+        uint32_t limit = users == 1 ? ITK_USER_BYTES : ITK_LOOP_BYTES;
+
+        fix_open(&f, NULL);
+        for (uint32_t i = 0; i < N_USERS; i++)
+            assert_int_equal(fcl_open(&f, &c[i], UID + i % users, NULL), FDP_OK);
+        for (uint32_t i = 0; i < N_USERS; i++) {
+            for (uint32_t k = 1; k <= 4; k++)
+                send_items(&c[i], FDP_OP_TOKENIZE, k, put_text(&c[i], each));
+        }
+        before = copied(&f);
+        (void)gate_poll(f.g, f.now);
+        /* what was begun within the budget is copied */
+        assert_in_range(copied(&f) - before, limit, limit + each + sizeof(struct fdp_item));
+        fix_step(&f, 0);
+        assert_int_equal(copied(&f) - before, 4 * N_USERS * FDP_ITEM_SPAN(each));
+        assert_int_equal(f.g->jnl.n_open, 4 * N_USERS);
+        for (uint32_t i = 0; i < N_USERS; i++)
+            fcl_close(&c[i]);
+        fix_close(&f);
+    }
+}
+
+/* And records, however many sessions send them. */
+static void
+t_records(void **state)
+{
+    struct fix f;
+    struct fcl c[N_USERS], other;
+
+    (void)state;
+    fix_open(&f, NULL);
+    for (uint32_t i = 0; i < N_USERS; i++)
+        assert_int_equal(fcl_open(&f, &c[i], UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
+    for (uint32_t i = 0; i < N_USERS; i++) {
+        for (uint32_t k = 1; k <= ITK_BATCH; k++)
+            fcl_cancel(&c[i], k);
+    }
+    fcl_submit(&other, 1, 1, 4);
+    (void)gate_poll(f.g, f.now);
+    assert_int_equal(f.g->env.cnt->cancels_unknown, ITK_USER_BATCH);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->env.cnt->cancels_unknown, N_USERS * ITK_BATCH);
+    for (uint32_t i = 0; i < N_USERS; i++)
+        fcl_close(&c[i]);
+    fcl_close(&other);
+    fix_close(&f);
+}
+
+/* More users than an iteration's bytes are enough for: all get the same. */
+static void
+t_rotation(void **state)
+{
+    const uint32_t polls = N_USERS, per_poll = ITK_LOOP_BYTES / ITK_INLINE;
+    struct fix f;
+    struct fcl c[N_USERS];
+
+    (void)state;
+    assert_true(per_poll < N_USERS);
+    fix_open(&f, NULL);
+    for (uint32_t i = 0; i < N_USERS; i++)
+        assert_int_equal(fcl_open(&f, &c[i], UID + i, NULL), FDP_OK);
+    for (uint32_t i = 0; i < N_USERS; i++) {
+        for (uint32_t k = 1; k <= polls; k++)
+            send_items(&c[i], FDP_OP_TOKENIZE, k, put_text(&c[i], TEXT));
+    }
+    for (uint32_t k = 0; k < polls; k++)
+        (void)gate_poll(f.g, f.now);
+    for (uint32_t i = 0; i < N_USERS; i++)
+        assert_int_equal(fdr_load_acquire(c[i].sq.p_head), polls * per_poll / N_USERS);
+    for (uint32_t i = 0; i < N_USERS; i++)
+        fcl_close(&c[i]);
+    fix_close(&f);
+}
+
+/* ---- before the copy ----------------------------------------------------------- */
+
+/* The next record of c is refused with this, at once and without a copy. */
+static void
+refused_unseen(struct fix *f, struct fcl *c, int code, unsigned detail)
+{
+    uint64_t before = copied(f);
+    struct fdp_error e;
+
+    (void)gate_poll(f->g, f->now);
+    e = answer(c);
+    assert_int_equal(e.code, code);
+    assert_int_equal(e.detail, detail);
+    assert_int_equal(copied(f), before);
+    assert_int_equal(f->g->itk.n_jobs, 0);
+}
+
+/* Long items over a limit of tokens, bytes, or requests. */
+static void
+t_cost_first(void **state)
+{
+    static const char *const sets[] = { "sched.max_queued_tokens=1000",
+        "sched.max_bytes_per_user=1048576", "sched.max_inflight_per_client=2",
+        "ipc.arena_bytes=2097152", NULL };
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(fcl_open(&f, &c, UID, NULL), FDP_OK);
+    fcl_submit(&c, 1, 1, 4); /* alone none has too many tokens */
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    send_items(&c, FDP_OP_SUBMIT, 2, put_text(&c, 500000));
+    refused_unseen(&f, &c, FDP_E_LOADING, FDP_D_MAX_NEW);
+    send_items(&c, FDP_OP_TOKENIZE, 3, put_text(&c, 1500000));
+    refused_unseen(&f, &c, FDP_E_LIMIT, FDP_D_BLOB);
+    fcl_submit(&c, 4, 1, 4);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 2);
+    send_items(&c, FDP_OP_TOKENIZE, 5, put_text(&c, 500000));
+    refused_unseen(&f, &c, FDP_E_LIMIT, 0);
+    fcl_cancel(&c, 4);
+    fix_step(&f, 0);
+    (void)fcl_error(&c, 4);
+    send_items(&c, FDP_OP_TOKENIZE, 6, put_text(&c, 500000));
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 2);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* ---- refusals -------------------------------------------------------------------- */
+
+/* One request of this many bytes; was it refused unseen? */
+static int
+is_unseen(struct fix *f, struct fcl *c, uint32_t bytes)
+{
+    uint64_t before = f->g->env.cnt->requests_unseen;
+
+    send_items(c, FDP_OP_TOKENIZE, 2, bytes);
+    fix_step(f, 0);
+    assert_true(answer(c).code != FDP_OK);
+    return f->g->env.cnt->requests_unseen != before;
+}
+
+/* A refusal counts whatever its code says of who is to blame: those after which
+ * the client may try again cost as much. */
+static void
+t_retry_counts(void **state)
+{
+    static const char *const sets[] = { "sched.max_inflight_per_client=1", NULL };
+    struct fix f;
+    struct fcl c;
+    uint32_t n, bytes;
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(fcl_open(&f, &c, UID, NULL), FDP_OK);
+    bytes = put_text(&c, 8);
+    send_items(&c, FDP_OP_TOKENIZE, 1, bytes);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    for (n = 0; n <= ITK_REFUSED_PER_S && !is_unseen(&f, &c, bytes); n++)
+        continue;
+    assert_int_equal(n, ITK_REFUSED_PER_S);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* Another program of the same user, which sent nothing that was refused, is
+ * served as ever. */
+static void
+t_others_of_the_user(void **state)
+{
+    struct fix f;
+    struct fcl bad, good;
+    uint32_t n;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &bad, UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &good, UID, NULL), FDP_OK);
+    for (n = 0; n <= ITK_REFUSED_PER_S && !is_unseen(&f, &bad, 0); n++)
+        continue;
+    assert_int_equal(n, ITK_REFUSED_PER_S);
+    for (uint64_t tag = 1; tag <= 2 * ITK_EAGER_BATCH; tag++)
+        fcl_submit(&good, tag, 1, 4);
+    (void)gate_poll(f.g, f.now);
+    assert_int_equal(f.g->jnl.n_open, 2 * ITK_EAGER_BATCH);
+    assert_int_equal(answer(&good).code, FDP_OK);
+    assert_true(is_unseen(&f, &bad, 0));
+    fcl_close(&bad);
+    fcl_close(&good);
+    fix_close(&f);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_bytes),
+        cmocka_unit_test(t_records),
+        cmocka_unit_test(t_rotation),
+        cmocka_unit_test(t_cost_first),
+        cmocka_unit_test(t_retry_counts),
+        cmocka_unit_test(t_others_of_the_user),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
