@@ -70,17 +70,27 @@ rq_settle(struct reqs *rs, struct jreq *r, int done)
     fair_settle(r);
 }
 
-/* The worker's terminal record, with the time the client sent the request. */
+/* A worker that dies may write anything, and a client ends its session for a record
+ * that cannot be read: it gets none. */
+static int
+rq_is_whole(const struct fdp_rec *rec)
+{
+    return rec->len == (rec->type == FDP_T_DONE ? sizeof(struct fdp_done) :
+        sizeof(struct fdp_error));
+}
+
+/* The worker's terminal record, which is whole, with the time the client sent the
+ * request. */
 static void
 rq_tell_rec(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
     struct fdp_done done;
-    struct fdp_error e = { rec->type == FDP_T_DONE ? FDP_OK : FDP_E_INTERNAL, 0, 0, 0 };
-    int is_done = rec->type == FDP_T_DONE && rec->len == sizeof(done);
+    struct fdp_error e = { FDP_OK, 0, 0, 0 };
+    int is_done = rec->type == FDP_T_DONE;
 
     if (is_done)
         memcpy(&done, rec + 1, sizeof(done));
-    else if (rec->type == FDP_T_ERROR && rec->len >= sizeof(e))
+    else
         memcpy(&e, rec + 1, sizeof(e));
     rql_end(rs->log, r, e.code, is_done ? &done : NULL);
     if (r->cli == NULL)
@@ -104,19 +114,27 @@ void
 rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
     const struct fdp_error *e)
 {
+    static const struct fdp_error broken = { FDP_E_INTERNAL, 0, 0, 0 };
     struct cnt_gate *cnt = rs->env->cnt;
+    int is_told = rec != NULL;
 
     OBJ_CHECK(r, JREQ_MAGIC);
+    if (rec != NULL && !rq_is_whole(rec)) {
+        log_error("request: the worker ended %llu with a record of type %u and %u bytes",
+            (unsigned long long)r->id, rec->type, rec->len);
+        rec = NULL;
+        e = &broken;
+    }
     if (r->st == JNL_QUEUED)
         fair_remove(rs->fair, r);
     cnt_add(r->cli == NULL ? &cnt->requests_dropped : rec != NULL &&
         rec->type == FDP_T_DONE ? &cnt->requests_done : &cnt->requests_error, 1);
-    if (rec != NULL) {
-        rq_settle(rs, r, rec->type == FDP_T_DONE);
+    if (is_told)
+        rq_settle(rs, r, rec != NULL && rec->type == FDP_T_DONE);
+    if (rec != NULL)
         rq_tell_rec(rs, r, rec);
-    } else {
+    else
         rq_tell_error(rs, r, e);
-    }
     dsp_end(r);
     fair_return(rs->fair, r);
     fair_drop(rs->fair, r);

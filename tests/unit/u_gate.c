@@ -103,6 +103,44 @@ t_relay(void **state)
     fix_close(&f);
 }
 
+/* Terminals of a worker that dies, of every length but the right one: the request ends
+ * once, with a record that the client can read. */
+static void
+t_broken_end(void **state)
+{
+    static const struct { uint32_t type, len; } lies[] = {
+        { FDP_T_DONE, 0 }, { FDP_T_DONE, 8 }, { FDP_T_DONE, sizeof(struct fdp_done) - 1 },
+        { FDP_T_DONE, sizeof(struct fdp_done) + 8 }, { FDP_T_ERROR, 0 },
+        { FDP_T_ERROR, sizeof(struct fdp_error) - 1 },
+        { FDP_T_ERROR, sizeof(struct fdp_error) + 1 },
+    };
+    char text[sizeof(struct fdp_done) + 8];
+    struct fix f;
+    struct fcl c;
+    struct frec r;
+    uint64_t id;
+
+    (void)state;
+    memset(text, 1, sizeof(text));
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        fcl_submit(&c, 7 + i, 1, 3);
+        fix_step(&f, 0);
+        id = fix_take(&f, NULL, NULL, NULL);
+        fix_wsend(&f, id, lies[i].type, text, lies[i].len);
+        fix_step(&f, 0);
+        fcl_want_error(&c, 7 + i, FDP_E_INTERNAL, 0);
+        assert_false(fcl_recv(&c, &r));
+        assert_int_equal(f.g->jnl.n_open, 0);
+        assert_int_equal(f.g->env.cnt->requests_error, i + 1);
+        assert_int_equal(f.g->env.cnt->requests_done, 0);
+    }
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 static void
 t_own_answers(void **state)
 {
@@ -753,7 +791,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_relay),
+        cmocka_unit_test(t_relay), cmocka_unit_test(t_broken_end),
         cmocka_unit_test(t_own_answers),
         cmocka_unit_test(t_large_blob),
         cmocka_unit_test(t_cancel),
