@@ -191,27 +191,21 @@ judge() {
             sizes[n_comp] = size
         }
     }
-    function cycle(c,    n, w, i, j, k, x, inside, text) {
-        n = split(member[c], w, " "); order(w, n); inside = 1
-        for (i = 1; i <= n; i++) {
-            x[0] = w[i]; sub(/\/[^\/]*$/, "", x[0])
-            if (!(x[0] in tolerated)) inside = 0
-        }
+    function cycle(c,    n, w, i, j, k, x, text) {
+        n = split(member[c], w, " "); order(w, n)
         text = "a cycle of " n " modules:"
         for (i = 1; i <= n; i++) {
             k = split(out[w[i]], x, " ")
             for (j = 1; j <= k; j++)
                 if (comp[x[j]] == c) text = text "\n  " w[i] " -> " x[j] ": " sym[w[i], x[j]]
         }
-        if (inside) print "tolerated: " text
-        else say(text)
+        say(text)
     }
     $1 == "D" { def[$3] = $2; mod[$2] = 1 }
     $1 == "U" { need[$2] = need[$2] " " $3; mod[$2] = 1 }
     $1 == "T" { take[$2 " " $3] = 1 }
     $1 == "I" { through[$2] = 1 }
     $1 == "M" { missing[$2] = 1 }
-    $1 == "C" && $3 == "tolerated" { tolerated[$4] = 1; next }
     $1 == "C" { # at, caller, callee, function
         if ($3 ~ /\// && !($3 in mod)) say($2 ": there is no module " $3)
         if ($4 ~ /\// && !($4 in mod)) say($2 ": there is no module " $4)
@@ -287,8 +281,7 @@ judge() {
     }'
 }
 
-# The list: CALLER CALLEE FUNCTION why. A name without / lies outside. A line
-# "tolerated FOLDER - why": its cycles are only told of.
+# The list: CALLER CALLEE FUNCTION why. A name without / lies outside.
 list_lines() {
     [ -e "$callbacks" ] || return 0
     awk '/^#/ || NF == 0 { next }
@@ -299,7 +292,7 @@ list_is_true() { # every function is there
     local at caller callee fn
     while read -r _ at caller callee fn; do
         [ -n "${callee:-}" ] || { echo "$at: CALLER CALLEE FUNCTION WHY"; bad=1; continue; }
-        case $caller:$callee in tolerated:*|*:${callee##*/}) continue ;; esac
+        [ "$callee" != "${callee##*/}" ] || continue
         grep -qE "(^|[^A-Za-z0-9_])${fn//\*/[a-z0-9_]*}([^A-Za-z0-9_]|\$)" "$callee.c" 2>/dev/null ||
             { echo "$at: $callee.c has no $fn() that $caller may call"; bad=1; }
     done < <(list_lines)
@@ -311,7 +304,7 @@ struct_gate() {
     [ -d daemon/gate ] || return 0
     n=$(grep -rnw 'struct gate' daemon --include='*.[ch]' | grep -cvE '^daemon/gate/gate\.[ch]:')
     if [ "$mode" = graph ] || [ "$n" != 0 ]; then echo "lines outside gate.[ch] that name struct gate: $n"; fi
-    [ "$n" = 0 ] || list_lines | grep -q ' tolerated daemon/gate ' || bad=1
+    [ "$n" = 0 ] || bad=1
 }
 
 work=$(mktemp -d) || exit 1
