@@ -28,7 +28,6 @@ ask(struct fix *f, int perm, const char *line)
     json_t *r;
 
     assert_non_null(rq);
-    (void)perm;
     r = ctl_execute(&f->g->ctl, NULL, rq, perm, f->now);
     json_decref(rq);
     assert_non_null(r);
@@ -97,6 +96,40 @@ t_control(void **state)
                 json_string_value(json_object_get(r, "error")));
         json_decref(r);
     }
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+static json_int_t
+counter(struct fix *f, const char *name)
+{
+    json_t *r = ask(f, CTL_READ, "{\"cmd\":\"stat\"}"), *row;
+    json_int_t v = -1;
+    size_t i;
+
+    json_array_foreach(json_object_get(r, "counters"), i, row) {
+        if (strcmp(json_string_value(json_object_get(row, "name")), name) == 0)
+            v = json_integer_value(json_object_get(row, "value"));
+    }
+    json_decref(r);
+    return v;
+}
+
+/* stat shows what is there now, not at the last tick. */
+static void
+t_stat_is_now(void **state)
+{
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_step(&f, 10);
+    assert_int_equal(counter(&f, "sessions"), 0);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    f.g->env.now += 5000000000ull;
+    assert_int_equal(counter(&f, "sessions"), 1);
+    assert_int_equal(counter(&f, "uptime_ns"), f.g->env.now - f.g->env.t_boot);
     fcl_close(&c);
     fix_close(&f);
 }
@@ -858,6 +891,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_control),
         cmocka_unit_test(t_control_socket),
+        cmocka_unit_test(t_stat_is_now),
         cmocka_unit_test(t_drain_wait),
         cmocka_unit_test(t_sharing),
         cmocka_unit_test(t_last_words),
