@@ -303,22 +303,21 @@ chk_scan(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob
 static int
 chk_ids(const unsigned char *p, uint32_t n, uint32_t vocab, uint32_t *ret_bad)
 {
-    while (n != 0) {
-        uint32_t part = n < CHK_IDS ? n : CHK_IDS;
-        uint32_t ids[CHK_IDS], most = 0;
+    uint32_t id, most = 0;
 
-        /* The largest of many takes a fraction of the time of the first too large. */
-        memcpy(ids, p, (size_t)part * 4);
-        for (uint32_t i = 0; i < part; i++)
-            most = ids[i] > most ? ids[i] : most;
-        for (uint32_t i = 0; most >= vocab && i < part; i++) {
-            if (ids[i] >= vocab) {
-                *ret_bad = ids[i];
-                return 1;
-            }
+    /* The largest of many takes a fraction of the time of the first too large. */
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&id, p + (size_t)i * 4, 4);
+        most = id > most ? id : most;
+    }
+    if (most < vocab)
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&id, p + (size_t)i * 4, 4);
+        if (id >= vocab) {
+            *ret_bad = id;
+            return 1;
         }
-        p += (size_t)part * 4;
-        n -= part;
     }
     return 0;
 }

@@ -18,7 +18,6 @@
 #include "libclient/fdproto.h"
 
 #define CHK_CHAR_MAX 4u  /* bytes of a character */
-#define CHK_IDS 1024u    /* looked at in one go */
 
 struct chk_err {
     int32_t code;      /* enum fdp_status */

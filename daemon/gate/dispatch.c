@@ -25,22 +25,6 @@ dsp_add(struct dispatch *d, struct wlk *l)
 
 /* ---- what the workers can do ----------------------------------------------- */
 
-int
-dsp_is_up(const struct dispatch *d)
-{
-    return dsp_ready(d) != NULL;
-}
-
-const struct lnk_ready *
-dsp_ready(const struct dispatch *d)
-{
-    for (uint32_t i = 0; i < d->n; i++) {
-        if (d->link[i]->up)
-            return &d->link[i]->ready;
-    }
-    return NULL;
-}
-
 uint32_t
 dsp_credits(const struct dispatch *d)
 {
@@ -208,7 +192,8 @@ dsp_end(struct jreq *r)
         return;
     ASSERT(l->credits_used >= r->price);
     l->credits_used -= r->price;
-    wlk_forget(l, r);
+    if ((r->in_cancelq | r->in_startq | r->in_sendq) != 0)
+        wlk_forget(l, r);
     r->with = NULL;
 }
 

@@ -27,10 +27,22 @@ struct dispatch {
 
 void dsp_init(struct dispatch *d);
 void dsp_add(struct dispatch *d, struct wlk *l);
-/* Do workers take requests? */
-int dsp_is_up(const struct dispatch *d);
 /* What the workers serve; NULL: none is up. */
-const struct lnk_ready *dsp_ready(const struct dispatch *d);
+static inline const struct lnk_ready *
+dsp_ready(const struct dispatch *d)
+{
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->link[i]->up)
+            return &d->link[i]->ready;
+    }
+    return NULL;
+}
+/* Do workers take requests? */
+static inline int
+dsp_is_up(const struct dispatch *d)
+{
+    return dsp_ready(d) != NULL;
+}
 /* Credits that the workers which are up have granted. */
 uint32_t dsp_credits(const struct dispatch *d);
 /* ms until the first worker that is loading takes requests, if loading goes on as
@@ -42,8 +54,19 @@ uint64_t dsp_loaded_ms(const struct dispatch *d);
 /* Send r, whose price is known, down a link. place: its own among all open
  * requests. 1, or 0 when no ring has room now. */
 int dsp_send(struct dispatch *d, struct jreq *r, uint32_t place);
-/* Items of long requests, CANCEL and other records that are due. Returns the
- * records and pieces that went. */
+/* Are items of long requests, CANCEL or other records due? */
+static inline int
+dsp_has_due(const struct dispatch *d)
+{
+    for (uint32_t i = 0; i < d->n; i++) {
+        const struct wlk *l = d->link[i];
+
+        if (l->n_sending != 0 || l->pend != 0 || !TAILQ_EMPTY(&l->cancelq))
+            return 1;
+    }
+    return 0;
+}
+/* Send them. Returns the records and pieces that went. */
 int dsp_send_due(struct dispatch *d);
 /* Are items of a request still to go down? */
 int dsp_is_sending(const struct dispatch *d);

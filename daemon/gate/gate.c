@@ -360,7 +360,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
         work++;
     }
     /* Cancels that this iteration brought must not wait for the next. */
-    if (dsp_send_due(&g->dsp) != 0) {
+    if (dsp_has_due(&g->dsp) && dsp_send_due(&g->dsp) != 0) {
         dsp_flush(&g->dsp);
         work++;
     }

@@ -265,28 +265,22 @@ itk_check_early(struct intake *k, const struct client *c, const struct usr *u,
 /* ---- items --------------------------------------------------------------------- */
 
 /* The items are here and well formed: the request is queued, or refused. */
-static void
+static int
 itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
-    unsigned char *blob, const struct chk_items *items)
+    unsigned char *blob, const struct chk_items *items, const struct chk_limits *lim,
+    struct chk_err *e)
 {
     uint64_t prompt = (uint64_t)items->n_prompt_ids + items->n_prior +
         items->prompt_text_bytes / ITK_BYTES_PER_TOKEN + 1;
-    struct chk_limits lim;
+    uint32_t cost = itk_cost(q, prompt, lim->default_max_new);
     struct rq_new n;
-    struct chk_err e;
 
-    itk_limits(k, c->trusted, &lim);
-    n.cost = itk_cost(q, prompt, lim.default_max_new);
-    if (adm_check(k->adm, c, u, q->len + sizeof(struct jreq), &e) ||
-        (lim.vocab != 0 && chk_model(q, blob, &lim, &e)) ||
-        itk_check_queue(k, u, q, n.cost, &e)) {
-        free(blob);
-        itk_refuse(k, c, u, q, &e);
-        return;
-    }
+    if ((lim->vocab != 0 && chk_model(q, blob, lim, e)) ||
+        itk_check_queue(k, u, q, cost, e))
+        return 1;
     if (q->op == FDP_OP_SUBMIT) {
         if (q->max_new == 0)
-            q->max_new = lim.default_max_new;
+            q->max_new = lim->default_max_new;
         if (!(q->flags & FDP_F_SEED)) {
             q->seed = itk_draw_seed(k);
             q->flags |= FDP_F_SEED;
@@ -298,10 +292,12 @@ itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     n.req = q;
     n.blob = blob;
     n.blob_bytes = q->len;
+    n.cost = cost;
     n.est_prompt = (uint32_t)prompt; /* of 64 MiB at most */
     n.prompt_len = items->n_prompt_ids;
-    n.checked = lim.vocab != 0;
+    n.checked = lim->vocab != 0;
     rq_add(k->reqs, &n);
+    return 0;
 }
 
 static void
@@ -325,16 +321,35 @@ itk_drop(struct intake *k, struct client *c)
     itk_end_job(k, c);
 }
 
+/* All pieces are here. */
+static void
+itk_finish_job(struct intake *k, struct client *c)
+{
+    struct fdp_req q = c->job->req;
+    struct chk_items items = c->job->scan.items;
+    unsigned char *blob = c->job->blob;
+    struct usr *u = c->job->usr;
+    struct chk_limits lim;
+    struct chk_err e;
+
+    itk_end_job(k, c);
+    /* The model, and what others have, may have changed meanwhile. */
+    itk_limits(k, c->trusted, &lim);
+    if (adm_check(k->adm, c, u, q.len + sizeof(struct jreq), &e) ||
+        itk_accept(k, c, u, &q, blob, &items, &lim, &e)) {
+        free(blob);
+        itk_refuse(k, c, u, &q, &e);
+    }
+}
+
 /* The next piece. 1: the request is done with. */
 static int
 itk_piece(struct intake *k, struct client *c)
 {
     struct itk_job *j = c->job;
     uint32_t n = j->req.len - j->copied < ITK_INLINE ? j->req.len - j->copied : ITK_INLINE;
-    struct usr *u = j->usr;
     struct fdp_req q = j->req;
-    struct chk_items items;
-    unsigned char *blob = j->blob;
+    struct usr *u = j->usr;
     struct chk_err e;
 
     fdr_copy_in(j->blob + j->copied, c->arena + j->req.off + j->copied, n);
@@ -347,9 +362,7 @@ itk_piece(struct intake *k, struct client *c)
     }
     if (j->copied < j->req.len)
         return 0;
-    items = j->scan.items;
-    itk_end_job(k, c);
-    itk_accept(k, c, u, &q, blob, &items);
+    itk_finish_job(k, c);
     return 1;
 }
 
@@ -377,7 +390,7 @@ itk_begin_job(struct intake *k, struct client *c, struct usr *u, const struct fd
 /* Short items: all at once. */
 static int
 itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
-    struct chk_err *e)
+    const struct chk_limits *lim, struct chk_err *e)
 {
     struct chk_scan scan;
     unsigned char *blob = NULL;
@@ -390,11 +403,11 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
         itk_spend(k, c->usr, q->len);
     }
     memset(&scan, 0, sizeof(scan));
-    if (chk_scan(&scan, q, blob, q->len, e)) {
+    if (chk_scan(&scan, q, blob, q->len, e) ||
+        itk_accept(k, c, u, q, blob, &scan.items, lim, e)) {
         free(blob);
         return 1;
     }
-    itk_accept(k, c, u, q, blob, &scan.items);
     return 0;
 }
 
@@ -436,7 +449,7 @@ itk_request(struct intake *k, struct client *c, struct fdp_req *q)
             goto refuse;
         return itk_piece(k, c);
     }
-    if (itk_copy(k, c, u, q, &e))
+    if (itk_copy(k, c, u, q, &lim, &e))
         goto refuse;
     return 1;
 

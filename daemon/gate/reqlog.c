@@ -111,12 +111,13 @@ rql_slow(const struct rql *q, const struct jreq *r, const struct fdp_done *d,
     uint64_t total = (uint64_t)q->env->par->log_slow_request_ms * CLK_MS;
     uint64_t first = (uint64_t)q->env->par->log_slow_first_token_ms * CLK_MS;
     uint32_t each = r->n_out / (r->req.n != 0 ? r->req.n : 1);
-    struct rql_line l = { .n = 0 };
+    struct rql_line l;
 
     if ((total == 0 || t->total < total) &&
         (first == 0 || (t->first != 0 ? t->first : t->total) < first))
         return;
     cnt_add(&q->env->cnt->requests_slow, 1);
+    l.n = 0;
     rql_who(q, r, &l);
     rql_tokens(r, d, &l);
     rql_put(&l, LOG_R("queue_ms", rql_ms(t->queue)));
@@ -153,7 +154,7 @@ void
 rql_end(const struct rql *q, struct jreq *r, int code, const struct fdp_done *done)
 {
     enum par_log_requests what = q->env->par->log_requests;
-    struct rql_line l = { .n = 0 };
+    struct rql_line l;
     struct rql_times t;
 
     if (r->logged || (what == PAR_LOG_REQUESTS_NO && q->env->par->log_slow_request_ms == 0 &&
@@ -165,6 +166,7 @@ rql_end(const struct rql *q, struct jreq *r, int code, const struct fdp_done *do
         rql_slow(q, r, done, &t);
     if (what == PAR_LOG_REQUESTS_NO || (what == PAR_LOG_REQUESTS_ERRORS && code == FDP_OK))
         return;
+    l.n = 0;
     rql_who(q, r, &l);
     rql_tokens(r, done, &l);
     if (code == FDP_OK && r->kind == FAIR_GEN) {
@@ -186,11 +188,12 @@ void
 rql_refused(const struct rql *q, const struct client *c, const struct fdp_req *req,
     int code, uint32_t detail)
 {
-    struct rql_line l = { .n = 0 };
+    struct rql_line l;
     int delegated = req->user != 0 && c->trusted;
 
     if (q->env->par->log_requests == PAR_LOG_REQUESTS_NO)
         return;
+    l.n = 0;
     rql_user(q, &l, delegated ? req->user : c->uid, delegated);
     rql_put(&l, LOG_S("client", c->name));
     rql_put(&l, LOG_I("client_pid", c->pid));

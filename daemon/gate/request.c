@@ -303,7 +303,7 @@ rq_send_one(struct reqs *rs, struct jreq *r)
 int
 rq_send(struct reqs *rs)
 {
-    int n = dsp_send_due(rs->dsp);
+    int n = dsp_has_due(rs->dsp) ? dsp_send_due(rs->dsp) : 0;
 
     while (rs->fair->n_queued != 0 && !rs->env->paused && n < (int)RQ_SEND_BATCH &&
         dsp_is_up(rs->dsp)) {
@@ -322,7 +322,8 @@ rq_send(struct reqs *rs)
             break;
         n++;
     }
-    dsp_flush(rs->dsp);
+    if (n != 0)
+        dsp_flush(rs->dsp);
     return n;
 }
 

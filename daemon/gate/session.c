@@ -656,30 +656,23 @@ ses_unpark(struct sessions *t)
     }
 }
 
-static int
-ses_poll_some(struct sessions *t, uint32_t from, uint32_t to)
+int
+ses_poll(struct sessions *t)
 {
+    uint32_t at;
     int work = 0;
 
-    for (uint32_t i = from; i < to; i++) {
-        struct client *c = &t->v[i]->c;
+    itk_begin(t->intake);
+    /* Who is looked at last may find the iteration's bytes spent. */
+    at = t->first = t->first + 1 < t->n ? t->first + 1 : 0;
+    for (uint32_t left = t->n; left != 0; left--) {
+        struct client *c = &t->v[at]->c;
 
+        at = at + 1 < t->n ? at + 1 : 0;
         if (itk_is_due(c))
             work += itk_poll(t->intake, c);
     }
     return work;
-}
-
-int
-ses_poll(struct sessions *t)
-{
-    int work;
-
-    itk_begin(t->intake);
-    /* Who is looked at last may find the iteration's bytes spent. */
-    t->first = t->first + 1 < t->n ? t->first + 1 : 0;
-    work = ses_poll_some(t, t->first, t->n);
-    return work + ses_poll_some(t, 0, t->first);
 }
 
 void

@@ -8,7 +8,7 @@
  * does. Only the gate's rounds are timed. Ceiling: 100 ns per token; beside
  * it a bare copy of the same slots.
  *
- * Also: a round over idle sessions, and session set-up.
+ * Also: short requests, a round over idle sessions, and session set-up.
  */
 #include "config.h"
 
@@ -24,6 +24,7 @@
 
 #define N_STREAM 256
 #define N_STEP 2000
+#define N_REQUEST 20000
 
 static struct fcl cl[N_STREAM];
 
@@ -93,7 +94,7 @@ send_token(struct lnk *w, uint64_t id, uint32_t at, enum form form)
             sizeof(word)), word, sizeof(word));
 }
 
-static double
+static __attribute__((noinline)) double
 bench_tokens(struct fix *f, const uint64_t *ids, enum form form)
 {
     uint64_t spent = 0;
@@ -115,7 +116,34 @@ bench_tokens(struct fix *f, const uint64_t *ids, enum form form)
     return (double)spent / N_STREAM / N_STEP;
 }
 
-static double
+/* A short request from its record to its DONE, with eight ids and one token. */
+static __attribute__((noinline)) double
+bench_requests(struct fix *f)
+{
+    uint64_t spent = 0, id;
+
+    for (uint64_t tag = 10; tag < 10 + N_REQUEST; tag++) {
+        struct fcl *c = &cl[tag % N_STREAM];
+        uint64_t t0;
+
+        fcl_submit(c, tag, 8, 4);
+        f->now += 10000;
+        t0 = clk_now_ns();
+        (void)gate_poll(f->g, f->now);
+        spent += clk_now_ns() - t0;
+        id = fix_take(f, NULL, NULL, NULL);
+        ASSERT(id != 0);
+        send_token(&f->w, id, 0, TOKENS);
+        fix_wdone(f, id);
+        t0 = clk_now_ns();
+        (void)gate_poll(f->g, f->now);
+        spent += clk_now_ns() - t0;
+        drain(c);
+    }
+    return (double)spent / N_REQUEST;
+}
+
+static __attribute__((noinline)) double
 bench_idle(struct fix *f)
 {
     uint64_t t0 = clk_now_ns();
@@ -160,6 +188,10 @@ main(void)
         bench_tokens(&f, ids, TOKENS));
     printf("  past one slot       %7.1f ns/token  (an IDS and a TEXT record)\n",
         bench_tokens(&f, ids, PAIR));
+    f.g->wrk[0].link.ready.credits = 2 * N_STREAM;
+    fair_grant(&f.g->fair, 2 * N_STREAM, 0);
+    printf("request             %9.0f ns, to its DONE, %d sessions\n", bench_requests(&f),
+        N_STREAM);
     printf("system calls for them %7llu\n", (unsigned long long)(f.g->env.cnt->wakes_futex +
         f.g->env.cnt->wakes_fd - wakes));
     printf("idle round            %7.0f ns, %d sessions  (ceiling 3000)\n",
