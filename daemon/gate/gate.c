@@ -187,6 +187,7 @@ gate_free(struct gate *g)
     }
     ses_fini(&g->ses);
     g->ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
+    region_bin_fini(&g->ses.bin);
     for (uint32_t i = 0; i < GATE_GROUPS && g->seg != NULL; i++) {
         rq_link_gone(&g->reqs, &g->wrk[i].link, FDP_E_GPU_RESET, 0);
         sup_fini(&g->sup, &g->wrk[i]);
@@ -571,7 +572,7 @@ static void
 gate_limits(struct gate *g)
 {
     struct rlimit rl;
-    rlim_t need = ((rlim_t)g->env.par->ipc_max_clients + PLC_KEPT) * 2 + GATE_FDS;
+    rlim_t need = ((rlim_t)g->env.par->ipc_max_clients + PLC_KEPT) * SES_FDS + GATE_FDS;
 
     if (getrlimit(RLIMIT_NOFILE, &rl) != 0)
         return;
@@ -581,8 +582,9 @@ gate_limits(struct gate *g)
             log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
                 "LimitNOFILE", (unsigned long long)rl.rlim_cur, (unsigned long long)need);
     }
-    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur / 2 < g->ses.max + GATE_FDS / 2)
-        g->ses.max = rl.rlim_cur > GATE_FDS + 2 ? (uint32_t)(rl.rlim_cur - GATE_FDS) / 2 : 1;
+    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < (rlim_t)g->ses.max * SES_FDS + GATE_FDS)
+        g->ses.max = rl.rlim_cur > GATE_FDS + SES_FDS ?
+            (uint32_t)(rl.rlim_cur - GATE_FDS) / SES_FDS : 1;
 }
 
 /* The kernel's table of descriptors grows with the first one that does not fit,
@@ -592,7 +594,7 @@ static void
 gate_grow_table(const struct par *par, int any_fd)
 {
     struct rlimit rl;
-    rlim_t n = ((rlim_t)par->ipc_max_clients * 2 + GATE_FDS) * 2;
+    rlim_t n = (rlim_t)par->ipc_max_clients * (SES_FDS + 2) + GATE_FDS;
     int fd;
 
     if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < n)
@@ -661,8 +663,9 @@ gate_open_events(struct gate *g)
 {
     int rc;
 
-    /* Each session has a socket to close and two regions to empty. */
-    g->ofl = g->ses.ofl = g->ctl.ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 4 + GATE_FDS);
+    /* Each session has a socket and two regions to close, and these to empty. */
+    g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 5 * 2 + GATE_FDS);
+    g->ses.ofl = g->ctl.ofl = g->ofl;
     if (g->ofl == NULL) {
         log_error("gate: no thread for closing sockets");
         return EX_OSERR;

@@ -5,12 +5,12 @@
 #include "daemon/gate/offloop.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,17 +23,16 @@
 #define OFL_MAGIC   0x4f464c31u
 #define OFL_SIGNAL  (SIGRTMAX - 1)   /* the log has SIGRTMAX */
 #define OFL_SLOTS_MAX (1u << 20)
-#define OFL_PIECE   (2u << 20)       /* of a mapping: some 10 us under its lock */
 #define OFL_POLL_NS (1 * CLK_MS)     /* ofl_free() looks so often */
 
-enum ofl_kind { OFL_CLOSE, OFL_UNMAP, OFL_EMPTY, OFL_REAP };
+enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_REAP };
 
 struct ofl_job {
     uint32_t full;          /* the caller sets it, who took the job clears it */
     int32_t kind;           /* enum ofl_kind */
     int64_t id;             /* descriptor or pid */
-    char *p;
     size_t bytes;
+    uint32_t *ret_done;     /* OFL_PUNCH */
 };
 
 struct ofl {
@@ -62,32 +61,6 @@ ofl_on_signal(int sig)
 /* ---- jobs ---------------------------------------------------------------------- */
 
 static void
-ofl_unmap_piece(char *p, size_t n, int empty)
-{
-    if (empty) {
-        /* A hole is punched through a mapping that may be written and is not
-         * locked. */
-        (void)munlock(p, n);
-        (void)mprotect(p, n, PROT_READ | PROT_WRITE);
-        (void)madvise(p, n, MADV_REMOVE);
-    }
-    (void)munmap(p, n);
-}
-
-/* From the end, so that what is left is one mapping. */
-static void
-ofl_do_unmap(char *p, size_t bytes, int empty)
-{
-    while (bytes > OFL_PIECE) {
-        size_t n = bytes % OFL_PIECE != 0 ? bytes % OFL_PIECE : OFL_PIECE;
-
-        bytes -= n;
-        ofl_unmap_piece(p + bytes, n, empty);
-    }
-    ofl_unmap_piece(p, bytes, empty);
-}
-
-static void
 ofl_do(const struct ofl_job *j)
 {
     switch ((enum ofl_kind)j->kind) {
@@ -95,9 +68,10 @@ ofl_do(const struct ofl_job *j)
         /* EINTR: it is closed all the same */
         (void)close((int)j->id);
         break;
-    case OFL_UNMAP:
-    case OFL_EMPTY:
-        ofl_do_unmap(j->p, j->bytes, j->kind == OFL_EMPTY);
+    case OFL_PUNCH:
+        (void)fallocate((int)j->id, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+            (off_t)j->bytes);
+        __atomic_store_n(j->ret_done, 1, __ATOMIC_RELEASE);
         break;
     case OFL_REAP:
         while (waitpid((pid_t)j->id, NULL, 0) < 0 && errno == EINTR)
@@ -290,8 +264,8 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     }
     j->kind = job->kind;
     j->id = job->id;
-    j->p = job->p;
     j->bytes = job->bytes;
+    j->ret_done = job->ret_done;
     __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
     o->put++;
     (void)sem_post(&o->posted);
@@ -305,17 +279,10 @@ ofl_close(struct ofl *o, int fd)
 }
 
 int
-ofl_unmap(struct ofl *o, void *p, size_t bytes)
+ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done)
 {
-    return bytes == 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_UNMAP, .p = p,
-        .bytes = bytes });
-}
-
-int
-ofl_empty(struct ofl *o, void *p, size_t bytes)
-{
-    return bytes == 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_EMPTY, .p = p,
-        .bytes = bytes });
+    return ofl_put(o, &(struct ofl_job) { .kind = OFL_PUNCH, .id = fd, .bytes = bytes,
+        .ret_done = ret_done });
 }
 
 int

@@ -2,8 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * System calls that may sleep, off the gate's loop: closing a descriptor whose
- * last reference may go with it, unmapping a large mapping, emptying a file in
- * memory, collecting a child that takes its time to end.
+ * last reference may go with it, emptying a file in memory, collecting a child
+ * that takes its time to end.
+ *
+ * No job changes a mapping. The address space has one lock: a thread that holds
+ * it and waits for a processor would hold up every mmap() of the loop, and page
+ * faults too.
  *
  * Close sleeps where a client wants it to: a TCP socket with SO_LINGER and
  * unsent data, passed over a UNIX socket and never received, is closed together
@@ -13,12 +17,11 @@
  * alone: there is always one thread more than jobs that run, up to
  * OFL_THREADS; then jobs wait.
  *
- * One thread calls ofl_close(), ofl_unmap(), ofl_empty(), ofl_reap() and
- * ofl_free(); they make no system call but futex wake-ups, take no lock and
- * never sleep. The
- * queue is bounded; a full one is -EAGAIN, counted, and the caller keeps what it
- * has. Give it as many slots as there can be descriptors and mappings, and that
- * does not happen. Jobs begin in the order they came in; they end in any.
+ * One thread calls ofl_close(), ofl_punch(), ofl_reap() and ofl_free(); they make
+ * no system call but futex wake-ups, take no lock and never sleep. The queue is
+ * bounded; a full one is -EAGAIN, counted, and the caller keeps what it has. Give
+ * it twice as many slots as there can be descriptors, and that does not happen.
+ * Jobs begin in the order they came in; they end in any.
  *
  * o may be NULL: then the call does the work itself, as without this module
  * (tests; no thread could be made).
@@ -49,12 +52,10 @@ struct ofl *ofl_free(struct ofl *o, uint64_t wait_ns);
 
 /* 0, or -EAGAIN: the queue is full, nothing was taken over. */
 int ofl_close(struct ofl *o, int fd);
-/* p from mmap; in pieces, so that the loop's own page faults and mappings never
- * wait long for the lock of the address space. */
-int ofl_unmap(struct ofl *o, void *p, size_t bytes);
-/* The same of a shared mapping of a file in memory that may be mapped for
- * writing; first the file's pages are freed, also while others map it. */
-int ofl_empty(struct ofl *o, void *p, size_t bytes);
+/* Free the first bytes of a file in memory, also while it is mapped; fd stays open.
+ * *ret_done becomes 1 afterwards, and must be there until then; read it with
+ * acquire order. */
+int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
 /* A child that ended or was killed, whose status nobody wants. */
 int ofl_reap(struct ofl *o, pid_t pid);
 

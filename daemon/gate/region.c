@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -26,6 +27,14 @@
 
 #define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may try to reclaim first */
 #define REGION_LATE_NS (5 * CLK_S)    /* for a client to read its last records */
+#define REGION_UNMAPS 16u             /* in a tick: some 5 us each */
+
+/* Has left its session. */
+struct region_dying {
+    STAILQ_ENTRY(region_dying) next;
+    struct region r;
+    uint32_t is_empty;                /* another thread sets it */
+};
 
 static int
 region_memfd(const char *name, uint32_t bytes)
@@ -58,8 +67,7 @@ region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind
 {
     int prot = kind == REGION_OURS ? PROT_READ | PROT_WRITE : PROT_READ;
     int fd = region_memfd(name, bytes);
-    int share = fd;
-    int rc = 0;
+    int rc = 0, share;
     void *p;
 
     memset(r, 0, sizeof(*r));
@@ -68,28 +76,27 @@ region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind
     p = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) {
         rc = -errno;
-        goto close_fd;
+        (void)close(fd);
+        return rc;
     }
     r->p = p;
+    r->fd = fd;
     r->bytes = bytes;
     if (kind == REGION_OURS) {
         /* Best effort: ordinary users may lock 8 MiB. */
         (void)mlock2(p, bytes, MLOCK_ONFAULT);
         rc = region_reserve(r, 1, 0);
         share = rc == 0 ? region_share_fd(fd) : rc;
+    } else {
+        share = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (share < 0)
+            share = -errno;
     }
-    if (share < 0) {
-        rc = share;
-        region_empty(r, NULL);
-        goto close_fd;
-    }
-    *ret_fd = share;
-    if (share == fd)
-        return 0;
-
-close_fd:
-    (void)close(fd);
-    return rc;
+    if (share < 0)
+        region_empty(r);
+    else
+        *ret_fd = share;
+    return share < 0 ? share : 0;
 }
 
 int
@@ -117,64 +124,125 @@ region_reserve(struct region *r, uint32_t until, uint64_t now_ns)
     return 0;
 }
 
-void
-region_empty(struct region *r, struct ofl *ofl)
+/* Its last reference may go with it: not on the loop. 0, or -EAGAIN. */
+static int
+region_unmap(struct region *r, struct ofl *ofl)
 {
-    if (r->p != NULL && ofl_empty(ofl, r->p, r->bytes) != 0)
-        (void)ofl_empty(NULL, r->p, r->bytes);
+    if (r->p != NULL)
+        (void)munmap(r->p, r->bytes);
+    r->p = NULL;
+    return ofl_close(ofl, r->fd);
+}
+
+void
+region_empty(struct region *r)
+{
+    uint32_t is_empty = 0;
+
+    if (r->p != NULL) {
+        (void)ofl_punch(NULL, r->fd, r->bytes, &is_empty);
+        (void)region_unmap(r, NULL);
+    }
     memset(r, 0, sizeof(*r));
 }
 
-/* ---- later --------------------------------------------------------------- */
+/* ---- after the session --------------------------------------------------- */
+
+void
+region_bin_init(struct region_bin *b)
+{
+    memset(b, 0, sizeof(*b));
+    STAILQ_INIT(&b->dying);
+}
+
+void
+region_drop(struct region_bin *b, struct region *r, struct ofl *ofl)
+{
+    struct region_dying *d;
+
+    if (r->p == NULL)
+        return;
+    d = ofl != NULL ? calloc(1, sizeof(*d)) : NULL;
+    if (d == NULL || ofl_punch(ofl, r->fd, r->bytes, &d->is_empty) != 0) {
+        free(d);
+        region_empty(r);
+        return;
+    }
+    d->r = *r;
+    STAILQ_INSERT_TAIL(&b->dying, d, next);
+    memset(r, 0, sizeof(*r));
+}
+
+/* One that has been emptied; NULL: none is first. */
+static struct region_dying *
+region_dead(struct region_bin *b)
+{
+    struct region_dying *d = STAILQ_FIRST(&b->dying);
+
+    /* pairs with the store of offloop's thread */
+    return d != NULL && __atomic_load_n(&d->is_empty, __ATOMIC_ACQUIRE) ? d : NULL;
+}
+
+static void
+region_bury(struct region_bin *b, uint32_t max, struct ofl *ofl)
+{
+    struct region_dying *d;
+
+    while (max-- != 0 && (d = region_dead(b)) != NULL && region_unmap(&d->r, ofl) == 0) {
+        STAILQ_REMOVE_HEAD(&b->dying, next);
+        free(d);
+    }
+}
 
 static struct region
-region_late_take(struct region_late *l)
+region_late_take(struct region_bin *b)
 {
-    struct region r = l->at[l->first].r;
+    struct region r = b->late[b->first].r;
 
-    ASSERT(l->n != 0);
-    l->first = (l->first + 1) % REGION_LATE_MAX;
-    l->n--;
-    l->bytes -= r.ready;
+    ASSERT(b->n != 0);
+    b->first = (b->first + 1) % REGION_LATE_MAX;
+    b->n--;
+    b->bytes -= r.ready;
     return r;
 }
 
 void
-region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns,
-    struct ofl *ofl)
+region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct ofl *ofl)
 {
     uint32_t i;
 
     if (r->p == NULL)
         return;
-    while (l->n == REGION_LATE_MAX || (l->n != 0 && l->bytes + r->ready > REGION_LATE_BYTES)) {
-        struct region old = region_late_take(l);
+    while (b->n == REGION_LATE_MAX || (b->n != 0 && b->bytes + r->ready > REGION_LATE_BYTES)) {
+        struct region old = region_late_take(b);
 
-        region_empty(&old, ofl);
+        region_drop(b, &old, ofl);
     }
-    i = (l->first + l->n++) % REGION_LATE_MAX;
-    l->at[i].r = *r;
-    l->at[i].t_due = now_ns + REGION_LATE_NS;
-    l->bytes += r->ready;
+    i = (b->first + b->n++) % REGION_LATE_MAX;
+    b->late[i].r = *r;
+    b->late[i].t_due = now_ns + REGION_LATE_NS;
+    b->bytes += r->ready;
     memset(r, 0, sizeof(*r));
 }
 
 void
-region_late_tick(struct region_late *l, uint64_t now_ns, struct ofl *ofl)
+region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl)
 {
-    while (l->n != 0 && now_ns >= l->at[l->first].t_due) {
-        struct region r = region_late_take(l);
+    while (b->n != 0 && now_ns >= b->late[b->first].t_due) {
+        struct region r = region_late_take(b);
 
-        region_empty(&r, ofl);
+        region_drop(b, &r, ofl);
     }
+    region_bury(b, REGION_UNMAPS, ofl);
 }
 
 void
-region_late_fini(struct region_late *l)
+region_bin_fini(struct region_bin *b)
 {
-    while (l->n != 0) {
-        struct region r = region_late_take(l);
+    while (b->n != 0) {
+        struct region r = region_late_take(b);
 
-        (void)munmap(r.p, r.bytes);
+        (void)region_unmap(&r, NULL);
     }
+    region_bury(b, UINT32_MAX, NULL);
 }

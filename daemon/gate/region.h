@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that the gate shares with one client: a sealed memfd and its mapping
- * here. One thread at a time uses a region.
+ * Memory that the gate shares with one client: a sealed memfd, its mapping here
+ * and a descriptor that stays with us. The thread of the loop calls.
  *
  * Two kinds:
  *
@@ -22,6 +22,14 @@
  *   - region_empty() punches the whole file out before it lets go. What the
  *     client touches later is charged to the client.
  *
+ * Freeing pages takes longer than an iteration of the loop may (64 MiB: 5 ms), and
+ * so does unmapping pages (60 us a MiB); unmapping a file that was emptied takes a
+ * few us. So a thread of offloop.h empties the file by its descriptor, which needs
+ * no lock of our address space, and the loop unmaps it some ticks later. That is
+ * what the descriptor is kept for: MADV_REMOVE works without one, but a region of
+ * ours is locked in memory, one of theirs is read-only, and to change either takes
+ * the lock that the loop's mmap() waits for.
+ *
  * A page that cannot be had (cgroup limit, strict overcommit) must not kill
  * the daemon: a store into it would raise SIGBUS or wait for the OOM killer
  * in the middle of a record. So a store goes only below `ready`, and
@@ -29,14 +37,12 @@
  * the failure as an error; the caller treats it as a full ring. It reserves
  * REGION_STEP bytes at a time: one system call for a thousand records of the
  * first pass through a ring, none in later passes, since pages stay.
- *
- * Emptying needs no descriptor (MADV_REMOVE works on the mapping), so a
- * session costs no more descriptors than its socket and its doorbell.
  */
 #ifndef FDD_DAEMON_GATE_REGION_H
 #define FDD_DAEMON_GATE_REGION_H
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 #define REGION_STEP 65536u       /* bytes reserved at a time */
 #define REGION_LATE_MAX 64u      /* regions that wait to be emptied */
@@ -48,6 +54,7 @@ enum region_kind { REGION_THEIRS = 0, REGION_OURS };
 
 struct region {
     unsigned char *p;   /* NULL: no region */
+    int fd;             /* ours, for emptying */
     uint32_t bytes;     /* a multiple of the page size */
     uint32_t ready;     /* stores below this cannot fail; REGION_OURS only */
     uint64_t t_retry;   /* after a failure: do not ask the kernel before */
@@ -63,27 +70,33 @@ int region_share_fd(int fd);
 /* Make stores below until safe. 0, or -errno: there is no memory now; then
  * the kernel is not asked again for a while. */
 int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);
-/* Give all pages back, also while the client has the file, and unmap: off
- * the loop, since 64 MiB take 5 ms. */
-void region_empty(struct region *r, struct ofl *ofl);
+/* Give all pages back, also while the client has the file, and unmap, all now. */
+void region_empty(struct region *r);
 
 /*
- * Regions whose client has still to read what was written last: a session
- * that the daemon ended. They are emptied some seconds later, the oldest at
- * once when there are too many or too large ones.
+ * Regions of sessions that have ended: those that are being emptied, and those
+ * whose client has still to read what was written last, since the daemon ended
+ * the session. These are emptied some seconds later, the oldest at once when
+ * there are too many or too large ones.
  */
-struct region_late {
-    struct { struct region r; uint64_t t_due; } at[REGION_LATE_MAX];
-    uint32_t first, n;
-    uint64_t bytes;     /* sum of ready */
+struct region_dying;
+struct region_bin {
+    STAILQ_HEAD(, region_dying) dying; /* being emptied, the oldest first */
+    struct { struct region r; uint64_t t_due; } late[REGION_LATE_MAX];
+    uint32_t first, n;  /* of late */
+    uint64_t bytes;     /* in those: sum of ready */
 };
 
-/* Takes *r over. */
-void region_empty_later(struct region_late *l, struct region *r, uint64_t now_ns,
+void region_bin_init(struct region_bin *b);
+/* The daemon ends, and ofl has: unmap, and leave the contents to clients that still
+ * read. What a thread that hangs was to empty is left alone. */
+void region_bin_fini(struct region_bin *b);
+/* Empty *r, off the loop; ofl NULL: now. Takes it over. */
+void region_drop(struct region_bin *b, struct region *r, struct ofl *ofl);
+/* The same when its client has had time to read. */
+void region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns,
     struct ofl *ofl);
-/* Empty what is due. */
-void region_late_tick(struct region_late *l, uint64_t now_ns, struct ofl *ofl);
-/* The daemon ends: unmap, and leave the contents to clients that still read. */
-void region_late_fini(struct region_late *l);
+/* Empty what is due, unmap what is empty. */
+void region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl);
 
 #endif

@@ -31,6 +31,7 @@ int
 ses_init(struct sessions *t)
 {
     t->next_id = 1;
+    region_bin_init(&t->bin);
     t->max = SES_MAX;
     t->v = mem_array(SES_MAX, sizeof(struct ses *));
     return t->v != NULL ? 0 : -ENOMEM;
@@ -41,7 +42,6 @@ ses_fini(struct sessions *t)
 {
     if (t->n != 0)
         ses_goodbye(t, FDP_E_DISCONNECTED);
-    region_late_fini(&t->late);
     free(t->v);
     t->v = NULL;
 }
@@ -53,11 +53,11 @@ ses_free(struct sessions *t, struct ses *s)
 {
     itk_drop(t->intake, &s->c);
     cli_drop(t->clients, &s->c);
-    region_empty(&s->c.c2d, t->ofl);
+    region_drop(&t->bin, &s->c.c2d, t->ofl);
     if (s->c.quiet)
-        region_empty(&s->c.d2c, t->ofl);
+        region_drop(&t->bin, &s->c.d2c, t->ofl);
     else /* its last records and the GOODBYE are still to be read */
-        region_empty_later(&t->late, &s->c.d2c, t->env->now, t->ofl);
+        region_drop_late(&t->bin, &s->c.d2c, t->env->now, t->ofl);
     if (s->doorbell >= 0) {
         wch_del(t->watch, s->doorbell, s);
         (void)close(s->doorbell);
@@ -576,7 +576,7 @@ ses_tick(struct sessions *t)
     uint64_t limit = (uint64_t)t->env->par->ipc_handshake_timeout_ms * CLK_MS;
     struct client *c, *next;
 
-    region_late_tick(&t->late, t->env->now, t->ofl);
+    region_bin_tick(&t->bin, t->env->now, t->ofl);
     for (c = TAILQ_FIRST(&t->clients->holdq); c != NULL; c = next) {
         next = TAILQ_NEXT(c, hold);
         if (c->st == CLI_OPEN)

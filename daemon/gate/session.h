@@ -34,6 +34,7 @@ struct ofl;
 
 #define SES_MAGIC 0x53455331u
 #define SES_MAX   65536u     /* ipc.max_clients at most */
+#define SES_FDS   4u         /* descriptors of each: socket, doorbell, two regions */
 
 struct ses {
     uint32_t magic;
@@ -57,12 +58,13 @@ struct sessions {
     uint32_t n, max;          /* max: as many as there are descriptors for */
     uint32_t first;           /* whose ring the next iteration looks at first */
     uint64_t next_id;
-    struct region_late late;
+    struct region_bin bin;    /* of sessions that have ended */
 };
 
 /* Room for SES_MAX, so that max_clients can rise by reload. The other fields are
  * set by then. -ENOMEM. */
 int ses_init(struct sessions *t);
+/* Call region_bin_fini() when ofl has ended. */
 void ses_fini(struct sessions *t);
 /* Take over a connected socket with this identity. Refusals are answered and
  * closed. Returns 0 when a session exists now. */

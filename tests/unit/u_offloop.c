@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -246,25 +247,32 @@ t_reap(void **state)
     assert_null(ofl_free(o, WAIT_NS));
 }
 
-/* All of it, also where it is no whole number of pieces. */
+/* All of a file, also while it is mapped; its descriptor stays open. */
 static void
-t_unmap(void **state)
+t_punch(void **state)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (9u << 20) + 3 * page;
+    size_t bytes = (9u << 20) + 4096;
     struct ofl *o = ofl_new(8);
-    unsigned char vec;
-    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fd = memfd_create("t", MFD_CLOEXEC);
+    uint32_t is_done = 0;
+    struct stat st;
+    char *p;
 
     (void)state;
     assert_non_null(o);
+    assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+    p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(p, MAP_FAILED);
     memset(p, 1, bytes);
-    assert_int_equal(ofl_unmap(o, p, bytes), 0);
+    assert_int_equal(ofl_punch(o, fd, bytes, &is_done), 0);
     until_done(o);
-    for (size_t at = 0; at < bytes; at += page) {
-        assert_int_equal(mincore(p + at, page, &vec), -1);
-        assert_int_equal(errno, ENOMEM);
-    }
+    assert_int_equal(is_done, 1);
+    assert_int_equal(fstat(fd, &st), 0);
+    assert_int_equal(st.st_blocks, 0);
+    assert_int_equal(st.st_size, bytes);
+    assert_int_equal(p[bytes - 1], 0);
+    assert_int_equal(munmap(p, bytes), 0);
+    assert_int_equal(close(fd), 0);
     assert_null(ofl_free(o, WAIT_NS));
 }
 
@@ -334,7 +342,7 @@ main(void)
         cmocka_unit_test(t_linger),
         cmocka_unit_test(t_hang),
         cmocka_unit_test(t_reap),
-        cmocka_unit_test(t_unmap),
+        cmocka_unit_test(t_punch),
         cmocka_unit_test(t_end),
         cmocka_unit_test(t_many),
     };

@@ -33,10 +33,47 @@
 static int no_memory;      /* pages cannot be had */
 static unsigned n_populate;
 
+static int looks_at = -1;   /* a descriptor of the region that is dropped */
+static uint64_t full_unmaps; /* bytes of that file while something was unmapped */
+static uint32_t off_loop;   /* calls of other threads that lock the address space */
+
+static void
+note_thread(void)
+{
+    if (syscall(SYS_gettid) != getpid())
+        (void)__atomic_add_fetch(&off_loop, 1, __ATOMIC_RELAXED);
+}
+
 /* In place of libc's. */
+int
+munmap(void *p, size_t n)
+{
+    struct stat st;
+
+    note_thread();
+    if (looks_at >= 0 && fstat(looks_at, &st) == 0)
+        full_unmaps += (uint64_t)st.st_blocks * 512;
+    return (int)syscall(SYS_munmap, p, n);
+}
+
+int
+munlock(const void *p, size_t n)
+{
+    note_thread();
+    return (int)syscall(SYS_munlock, p, n);
+}
+
+int
+mprotect(void *p, size_t n, int prot)
+{
+    note_thread();
+    return (int)syscall(SYS_mprotect, p, n, prot);
+}
+
 int
 madvise(void *p, size_t n, int advice)
 {
+    note_thread();
     if (advice == MADV_POPULATE_WRITE) {
         n_populate++;
         if (no_memory) {
@@ -77,8 +114,8 @@ t_pages_as_used(void **state)
     assert_int_equal(n_populate, 4); /* not one a record */
     assert_int_equal(region_reserve(&ours, 1024 * KIB, 1), 0);
     assert_int_equal(ours.ready, 1024 * KIB);
-    region_empty(&ours, NULL);
-    region_empty(&theirs, NULL);
+    region_empty(&ours);
+    region_empty(&theirs);
     (void)close(fd);
     (void)close(fd2);
 }
@@ -129,7 +166,7 @@ t_read_only(void **state)
     r.p[5] = 7;
     assert_int_equal(((volatile unsigned char *)p)[5], 7);
     (void)munmap(p, 4096);
-    region_empty(&r, NULL);
+    region_empty(&r);
     (void)close(fd);
 }
 
@@ -156,7 +193,7 @@ t_empty(void **state)
             memset(p, 1, 512 * KIB);
         }
         assert_int_equal(bytes_of(fd), 512 * KIB);
-        region_empty(&r, NULL);
+        region_empty(&r);
         assert_null(r.p);
         assert_int_equal(bytes_of(fd), 0);
         (void)munmap(p, 512 * KIB);
@@ -164,24 +201,48 @@ t_empty(void **state)
     }
 }
 
-/* Off the loop, in pieces: the same. */
+/* Off the loop: the same. No other thread changes a mapping, since the loop would
+ * wait for it; and the loop unmaps what has no pages left, which takes no time. */
 static void
-t_empty_off_loop(void **state)
+t_drop(void **state)
 {
+    enum region_kind kinds[] = { REGION_OURS, REGION_THEIRS };
     struct ofl *o = ofl_new(64);
-    struct region r;
-    int fd;
+    static struct region_bin b;
 
     (void)state;
     assert_non_null(o);
-    assert_int_equal(region_make(&r, "t", 5000 * KIB, REGION_OURS, &fd), 0);
-    assert_int_equal(region_reserve(&r, 5000 * KIB, 0), 0);
-    assert_int_equal(bytes_of(fd), 5000 * KIB);
-    region_empty(&r, o);
-    assert_null(r.p);
+    region_bin_init(&b);
+    for (int k = 0; k < 2; k++) {
+        uint64_t until = clk_now_ns() + 10 * CLK_S;
+        struct region r;
+        unsigned char *at;
+        int fd;
+
+        assert_int_equal(region_make(&r, "t", 5000 * KIB, kinds[k], &fd), 0);
+        if (kinds[k] == REGION_OURS)
+            assert_int_equal(region_reserve(&r, 5000 * KIB, 0), 0);
+        else
+            assert_int_equal(fallocate(fd, 0, 0, 5000 * KIB), 0);
+        assert_int_equal(bytes_of(fd), 5000 * KIB);
+        at = r.p;
+        looks_at = fd;
+        region_drop(&b, &r, o);
+        assert_null(r.p);
+        while (!STAILQ_EMPTY(&b.dying) && clk_now_ns() < until) {
+            region_bin_tick(&b, 1, o);
+            clk_sleep_ns(CLK_MS);
+        }
+        looks_at = -1;
+        assert_true(STAILQ_EMPTY(&b.dying));
+        assert_int_equal(bytes_of(fd), 0);
+        assert_int_equal(msync(at, 4096, MS_ASYNC), -1); /* not mapped */
+        (void)close(fd);
+    }
     assert_null(ofl_free(o, 10 * CLK_S));
-    assert_int_equal(bytes_of(fd), 0);
-    (void)close(fd);
+    region_bin_fini(&b);
+    assert_int_equal(full_unmaps, 0);
+    assert_int_equal(off_loop, 0);
 }
 
 static void
@@ -206,28 +267,28 @@ t_no_memory(void **state)
     assert_int_equal(r.ready, REGION_STEP);
     no_memory = 0;
     assert_int_equal(region_reserve(&r, REGION_STEP + 1, 2 * CLK_S), 0);
-    region_empty(&r, NULL);
+    region_empty(&r);
     (void)close(fd);
 }
 
 static void
 t_late(void **state)
 {
-    static struct region_late l;
+    static struct region_bin l;
     int fd[REGION_LATE_MAX + 1];
     struct region r;
 
     (void)state;
     for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
         assert_int_equal(region_make(&r, "t", 64 * KIB, REGION_OURS, &fd[i]), 0);
-        region_empty_later(&l, &r, i, NULL);
+        region_drop_late(&l, &r, i, NULL);
         assert_null(r.p);
     }
     assert_int_equal(bytes_of(fd[0]), 0); /* no place: the oldest goes */
     assert_int_equal(bytes_of(fd[1]), 64 * KIB);
-    region_late_tick(&l, 4 * CLK_S, NULL);
+    region_bin_tick(&l, 4 * CLK_S, NULL);
     assert_int_equal(bytes_of(fd[1]), 64 * KIB);
-    region_late_tick(&l, 6 * CLK_S, NULL);
+    region_bin_tick(&l, 6 * CLK_S, NULL);
     for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
         assert_int_equal(bytes_of(fd[i]), 0);
         (void)close(fd[i]);
@@ -237,12 +298,12 @@ t_late(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(region_make(&r, "t", 32u << 20, REGION_OURS, &fd[i]), 0);
         assert_int_equal(region_reserve(&r, 32u << 20, 0), 0);
-        region_empty_later(&l, &r, CLK_S, NULL);
+        region_drop_late(&l, &r, CLK_S, NULL);
     }
     assert_int_equal(bytes_of(fd[0]), 0);
     assert_int_equal(bytes_of(fd[1]), 32u << 20);
     assert_int_equal(l.bytes, REGION_LATE_BYTES);
-    region_late_fini(&l); /* the clients may still read */
+    region_bin_fini(&l); /* the clients may still read */
     assert_int_equal(bytes_of(fd[2]), 32u << 20);
     for (int i = 0; i < 3; i++)
         (void)close(fd[i]);
@@ -295,9 +356,9 @@ t_last_words(void **state)
     assert_int_equal(f.g->ses.n, 0);
     fcl_want_error(&c, 7, FDP_E_DRAINING, 0);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    region_late_tick(&f.g->ses.late, f.now + 2 * CLK_S, NULL);
+    region_bin_tick(&f.g->ses.bin, f.now + 2 * CLK_S, NULL);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
-    region_late_tick(&f.g->ses.late, f.now + 10 * CLK_S, NULL);
+    region_bin_tick(&f.g->ses.bin, f.now + 10 * CLK_S, NULL);
     assert_int_equal(fcl_state(&c), 0);
     assert_int_equal(bytes_of(c.d2c_fd) <= 4096, 1); /* the page looked at above */
     fcl_close(&c);
@@ -368,7 +429,7 @@ main(void)
         cmocka_unit_test(t_pages_as_used),
         cmocka_unit_test(t_read_only),
         cmocka_unit_test(t_empty),
-        cmocka_unit_test(t_empty_off_loop),
+        cmocka_unit_test(t_drop),
         cmocka_unit_test(t_no_memory),
         cmocka_unit_test(t_late),
         cmocka_unit_test(t_kept),
