@@ -32,6 +32,7 @@
 
 #include "libclient/fdclient.h"
 #include "libclient/fdring.h"
+#include "tests/fuzz/take.h"
 
 #define MUST(e)                                                         \
     do {                                                                \
@@ -50,8 +51,6 @@
 #define HANG_NS  5000000000ull
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
-struct in { const uint8_t *p; size_t n; };
 
 /* bytes: of the map those that the file still has */
 struct region { int fd; unsigned char *map; uint32_t bytes, mapped; };
@@ -75,16 +74,6 @@ static struct client {
     struct { fdc_req_t *r; uint32_t n; int ended; } req[N_REQ];
     uint32_t sum;             /* of all that was delivered: it must be readable */
 } cl;
-
-static uint32_t
-take(struct in *in, unsigned bytes)
-{
-    uint32_t v = 0;
-
-    for (unsigned i = 0; i < bytes && in->n > 0; i++, in->p++, in->n--)
-        v |= (uint32_t)*in->p << (8 * i);
-    return v;
-}
 
 static uint64_t
 now_ns(void)

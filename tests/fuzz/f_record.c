@@ -19,24 +19,13 @@
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/intake.h"
+#include "tests/fuzz/take.h"
 #include "tests/unit/gate_fixture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define HONEST_UID 2000
 #define HONEST_TAG 77 /* the hostile one's tags are anything, this one too */
-
-struct in { const uint8_t *p; size_t n; };
-
-static uint32_t
-take(struct in *in, unsigned bytes)
-{
-    uint32_t v = 0;
-
-    for (unsigned i = 0; i < bytes && in->n > 0; i++, in->p++, in->n--)
-        v |= (uint32_t)*in->p << (8 * i);
-    return v;
-}
 
 static void
 fuzz_blob(const uint8_t *data, size_t n)

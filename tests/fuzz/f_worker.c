@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "daemon/common/obj.h"
+#include "tests/fuzz/take.h"
 #include "tests/unit/gate_fixture.h"
 
 #define N_CLIENT 2
@@ -26,8 +27,6 @@
 #define TAG(client, i) ((uint64_t)((client) + 1) << 40 | (i))
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
-
-struct in { const uint8_t *p; size_t n; };
 
 struct run {
     struct fix f;
@@ -39,16 +38,6 @@ struct run {
     int overlaid;           /* records may lie in others' text: the worker's own doing */
     int admin;
 };
-
-static uint32_t
-take(struct in *in, unsigned bytes)
-{
-    uint32_t v = 0;
-
-    for (unsigned i = 0; i < bytes && in->n > 0; i++, in->p++, in->n--)
-        v |= (uint32_t)*in->p << (8 * i);
-    return v;
-}
 
 /* ---- clients --------------------------------------------------------------- */
 

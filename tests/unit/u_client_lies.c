@@ -9,10 +9,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <string.h>
 
 #include "libclient/fdclient.h"
+#include "tests/unit/count_fds.h"
 #include "tests/unit/mock_gate.h"
 
 #define FLOOD_SLOTS (1u << 19)
@@ -41,19 +41,6 @@ end(fdc_t *s)
 {
     fdc_close(s);
     mock_stop(&m);
-}
-
-static int
-count_fds(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
 }
 
 static void

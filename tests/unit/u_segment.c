@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -23,6 +22,7 @@
 #include <unistd.h>
 
 #include "daemon/gate/statseg.h"
+#include "tests/unit/count_fds.h"
 #include "tests/unit/gate_fixture.h"
 
 #define READERS 71000
@@ -161,19 +161,6 @@ test_one_on_its_way(void **state)
     fix_close(&f);
 }
 
-static int
-n_open(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
-}
-
 /* A peer that goes away before its reply leaves no descriptor open. */
 static void
 test_nothing_is_left(void **state)
@@ -183,7 +170,7 @@ test_nothing_is_left(void **state)
 
     (void)state;
     fix_open(&f, NULL);
-    before = n_open();
+    before = count_fds();
     for (int i = 0; i < 8; i++) {
         fd = dial(&f, READERS);
         if (i % 2 != 0) /* asks, and takes no answer */
@@ -192,9 +179,9 @@ test_nothing_is_left(void **state)
         (void)close(fd);
         fix_step(&f, 0);
     }
-    for (int i = 0; i < 1000 && n_open() != before; i++)
+    for (int i = 0; i < 1000 && count_fds() != before; i++)
         (void)usleep(1000); /* connections may be closed by a thread */
-    assert_int_equal(n_open(), before);
+    assert_int_equal(count_fds(), before);
     fix_close(&f);
 }
 

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -18,20 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/unit/count_fds.h"
 #include "tests/unit/gate_fixture.h"
-
-static int
-count_fds(void)
-{
-    DIR *d = opendir("/proc/self/fd");
-    int n = 0;
-
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
-}
 
 static void
 t_hello(void **state)
