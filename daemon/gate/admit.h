@@ -6,7 +6,7 @@
  * functions change nothing.
  *
  * Entries of the journal are kept back: the last of them go to users who have
- * no request, so that nobody's valid requests shut others out.
+ * no request, so that no user's valid requests shut others out.
  */
 #ifndef FDD_DAEMON_GATE_ADMIT_H
 #define FDD_DAEMON_GATE_ADMIT_H
@@ -22,7 +22,7 @@
 
 #define ADM_TOKENS_EACH 1024u  /* sched.max_queued_tokens = 0, see its help */
 #define ADM_RETRY_MAX_MS 60000u
-#define ADM_KEPT_SHARE 16u     /* of the journal's entries, one in so many is kept back */
+#define ADM_KEPT_SHARE 16u     /* one in that many of the journal's entries is kept back */
 #define ADM_KEPT_MAX 64u
 
 struct admit {
@@ -33,7 +33,7 @@ struct admit {
 };
 
 /* State of the daemon, entries, and limits of client and user, for a request whose
- * items take so many bytes. 0, or 1 with *e. */
+ * items take this number of bytes. 0, or 1 with *e. */
 int adm_check(const struct admit *a, const struct client *c, const struct usr *u,
     uint64_t bytes, struct chk_err *e);
 /* Refuse now what would only wait to be refused: more than may wait, or longer

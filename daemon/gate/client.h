@@ -102,7 +102,7 @@ void cli_flush(struct clients *k);
 void cli_drop(struct clients *k, struct client *c);
 
 enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
-/* How a client with held records reads: CLI_SLOW after slow_ms without
+/* How a client with held records reads: CLI_SLOW after slow_ns without
  * progress; CLI_STUCK if it then did not even read its terminal records. Kills
  * one whose cursor is impossible. */
 enum cli_slow cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns);

@@ -2,13 +2,13 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The admin socket: one JSON object per line in each direction. Commands,
- * arguments, replies and permissions: CONTROL.md beside this file; the
+ * arguments, replies and permissions: CONTROL.md in this folder; the
  * table is daemon/tbl/ctl_cmds.h. control.c has the connections; below it are
  * control_exec.c (who may, arguments, log), control_cmds.c and control_config.c (the
  * commands), control_ask.c (questions to the worker) and control_reply.c.
  *
- * Everybody may connect, so that a refusal can say what to do, and nobody without
- * the right may cost others anything:
+ * Everybody may connect, so that a refusal can say what to do. Who has no right to
+ * it costs others nothing:
  *   - Who may use no command gets one line and is closed, before anything is
  *     allocated for him.
  *   - Administrators (root, ipc.admin_group, the daemon's own user) have half of

@@ -5,7 +5,7 @@
  *
  * A record and the first DSP_PIECE bytes of its items go at once. The rest of
  * long items goes by turns, DSP_PIECE bytes each, as long as half of the ring
- * stays free: a text of megabytes is behind nobody's short request.
+ * stays free: a text of megabytes holds up no short request.
  *
  * There is one link now. With more, the choice among those that are up is made
  * here, at the moment a request leaves its user's queue.
@@ -72,7 +72,7 @@ int dsp_send_due(struct dispatch *d);
 int dsp_is_sending(const struct dispatch *d);
 /* r is with its worker no more: the credits come back. */
 void dsp_end(struct jreq *r);
-/* r has begun, or nobody cares: its deadlines are not looked at any more. */
+/* r has begun, or its client has gone: its deadlines are not looked at any more. */
 void dsp_begun(struct jreq *r);
 /* Publish what was written. */
 void dsp_flush(struct dispatch *d);

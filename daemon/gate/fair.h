@@ -27,7 +27,7 @@
  * Cap. A user that came first must not hold all rows while others wait. With
  * W the weights of all active users (something queued or with the worker), a
  * user holds at most ceil(credits * w / W) + 1 credits as long as somebody
- * below this cap has something queued. When nobody below it has, the cap
+ * below this cap has something queued. When no user below it has, the cap
  * does not count: no credit stays unused. A user that holds nothing may
  * always have one request with the worker, however many samples it has.
  *
@@ -126,12 +126,11 @@ void fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n
 
 /* Find or make. NULL: no memory or too many users. */
 struct usr *usr_get(struct fair *f, uint64_t key, uint64_t now_ns);
-/* May this user connect now, at so many connects a second? Takes one token of its
- * bucket. */
+/* May this user connect now, at this rate? Takes one token of its bucket. */
 int usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns);
 /* A request of u was refused. */
 void usr_refused(struct usr *u, uint32_t per_second, uint64_t now_ns);
-/* ms until u has made up for its refused requests, of which it has so many a second;
+/* ms until u has made up for its refused requests, of which it has per_second;
  * 0: it has. */
 uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
 /* Forget users that nothing refers to. */
@@ -144,7 +143,7 @@ void fair_remove(struct fair *f, struct jreq *r);
 /* The request of this kind that is due and has its credits, removed from its
  * queue. NULL: none, or it must wait. */
 struct jreq *fair_pop(struct fair *f, enum fair_kind kind);
-/* The workers grant so many credits now, of which kept are for users that hold none. */
+/* What the workers grant now; kept of these are for users that hold none. */
 void fair_grant(struct fair *f, uint32_t credits, uint32_t kept);
 /* It goes to a worker: take its credits, r->price of them. */
 void fair_charge(struct fair *f, struct jreq *r);

@@ -315,7 +315,7 @@ gate_accept(struct gate *g)
     lsn_later(&g->lsn, g->env.now);
 }
 
-void
+static void
 gate_tick(struct gate *g)
 {
     uint64_t now = g->env.now;

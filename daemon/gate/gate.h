@@ -7,7 +7,8 @@
  *
  *   listen -> session -> intake -> admit -> request -> fair -> dispatch -> wlink
  *
- * and relay copies what comes up a link. Every module takes the time from
+ * relay copies what comes up a link, and control, the admin socket, shows and
+ * changes what all of them have. Every module takes the time from
  * env.h, so that tests drive the whole with a fake clock and a fake worker on
  * the link.
  *
@@ -95,7 +96,7 @@ struct gate {
     int sigfd;
 };
 
-/* How a daemon is started, beside its parameters. */
+/* How a daemon is started, apart from its parameters. */
 struct gate_opts {
     const struct par_src *src; /* where they came from, for reloads */
     const char *instance;      /* NULL: the main one */
@@ -113,10 +114,9 @@ struct gate *gate_new(struct par_set *ps, uint64_t now_ns);
 int gate_open(struct gate *g);
 struct gate *gate_free(struct gate *g);
 
-/* One iteration without system calls beyond wake-ups. Returns the work done. */
+/* One iteration without system calls beyond wake-ups, and the timers when a tick has
+ * passed. Returns the work done. */
 int gate_poll(struct gate *g, uint64_t now_ns);
-/* Timers; called by gate_poll when a tick has passed. */
-void gate_tick(struct gate *g);
 /* Look at the sockets, waiting at most timeout_ms. */
 int gate_events(struct gate *g, int timeout_ms);
 /* Until the end; returns the exit code. */

@@ -12,7 +12,7 @@
  *
  * and for longer than daemon.worker_start_timeout_ms while nothing is known of
  * its steps yet. Only a worker that serves is judged: loading, recording graphs
- * and profiling take as long as they take. Times in which nobody looked do not
+ * and profiling take as long as they take. Times without a look do not
  * count: then the gate itself, or the machine, stood still.
  */
 #ifndef FDD_DAEMON_GATE_HANG_H
@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #define HNG_FACTOR 10u
-#define HNG_GAP_NS 2000000000ull /* nobody looked for that long: begin again */
+#define HNG_GAP_NS 2000000000ull /* no look for that long: begin again */
 #define HNG_WARN_NS 5000000000ull /* without beat, when none is killed for it */
 
 struct lnk_beat;
@@ -52,7 +52,7 @@ void hng_init(struct hng *h, uint64_t now_ns);
  * hng_excuse() if it is not killed, for example since a debugger holds it. */
 enum hng_verdict hng_look(struct hng *h, const struct lnk_beat *b,
     const struct hng_limits *l, uint64_t now_ns, char *why, size_t why_bytes);
-/* The time without a beat begins anew. */
+/* The time without a beat begins again. */
 void hng_excuse(struct hng *h, uint64_t now_ns);
 /* Does the text of /proc/PID/status name a tracer? */
 int hng_has_tracer(const char *status);

@@ -9,7 +9,7 @@
  * Cost before copy. Length, limits and budgets are judged from the 128-byte
  * record. Then its items are copied, at most ITK_USER_BYTES a user and
  * ITK_LOOP_BYTES in all per loop iteration (one blob of ITK_INLINE more), so
- * that a text of megabytes takes many iterations and nobody else's time. The
+ * that a text of megabytes takes many iterations and no other user's time. The
  * place in the ring is given back when the last piece is here.
  *
  * A bad request is answered, whatever is wrong with it, and never ends the

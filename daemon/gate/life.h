@@ -18,8 +18,6 @@
 #include "daemon/gate/session.h"
 #include "daemon/gate/supervise.h"
 
-#define LIFE_WORKERS DSP_LINKS
-
 enum life_step { LIFE_WAITS = 0, LIFE_CANCELLED, LIFE_ENDS_WORKERS, LIFE_DONE };
 
 struct life {

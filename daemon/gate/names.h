@@ -34,7 +34,7 @@ struct names {
     uid_t trusted[NAMES_TRUSTED_MAX]; /* by uid */
 };
 
-/* Fill the table anew. May block as long as the name service takes: at start and
+/* Fill the table again. May block as long as the name service takes: at start and
  * at reload only. */
 void names_load(struct names *n, const struct names_lists *lists);
 /* Name of a uid, or its number. */

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A UNIX socket whose other end may be hostile: who it is, and reading from
- * it without taking over what it passes.
+ * A UNIX socket whose other end may be hostile: reading from it without taking
+ * over what it passes.
  *
  * The daemon wants no descriptors. One that arrives with a message is closed
  * by the receiver's kernel code if the receiver has no room for it, and that

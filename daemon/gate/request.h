@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What happens to accepted requests: queued, sent, cancelled, past their
- * deadline, ended. Every accepted request ends once, in rq_end(), whoever
- * found that it ends: the worker, a deadline, the client, the death of the
+ * deadline, ended. Every accepted request ends once, in rq_end(), whatever
+ * ends it: the worker, a deadline, the client, the death of the
  * worker, the end of the daemon.
  */
 #ifndef FDD_DAEMON_GATE_REQUEST_H

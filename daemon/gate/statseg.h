@@ -3,7 +3,7 @@
 /*
  * The statistics segment (daemon/common/counter.h), from the gate's side: a
  * memfd that lives as long as the daemon. It has no name in a file system,
- * so nobody can be there first and nothing stays behind.
+ * so no other process can be there first and nothing stays behind.
  */
 #ifndef FDD_DAEMON_GATE_STATSEG_H
 #define FDD_DAEMON_GATE_STATSEG_H

@@ -32,25 +32,6 @@
 #define SUP_N_FD 5
 #define SUP_ADMIN_BUF (1 << 20)
 
-void
-sup_init(struct sup *s, const struct env *env, const struct rtd *rt, struct watch *watch)
-{
-    s->env = env;
-    s->rt = rt;
-    s->watch = watch;
-    s->stat_fd = s->trace_fd = -1;
-    s->spawn = sup_spawn;
-}
-
-void
-sup_init_worker(struct wrk *w, int idx)
-{
-    memset(w, 0, sizeof(*w));
-    w->idx = idx;
-    w->pidfd = w->efd = w->admin_fd = w->link_fd = -1;
-    wlk_init(&w->link, idx);
-}
-
 static void
 sup_set_state(struct wrk *w, enum wrk_st st)
 {
@@ -139,7 +120,7 @@ sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t p
     _exit(errno == EACCES ? EX_NOPERM : EX_UNAVAILABLE);
 }
 
-int
+static int
 sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
 {
     char path[PAR_STR_BYTES * 2];
@@ -178,6 +159,25 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
         return rc;
     }
     return (int)pid;
+}
+
+void
+sup_init(struct sup *s, const struct env *env, const struct rtd *rt, struct watch *watch)
+{
+    s->env = env;
+    s->rt = rt;
+    s->watch = watch;
+    s->stat_fd = s->trace_fd = -1;
+    s->spawn = sup_spawn;
+}
+
+void
+sup_init_worker(struct wrk *w, int idx)
+{
+    memset(w, 0, sizeof(*w));
+    w->idx = idx;
+    w->pidfd = w->efd = w->admin_fd = w->link_fd = -1;
+    wlk_init(&w->link, idx);
 }
 
 static void

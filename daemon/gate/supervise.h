@@ -72,7 +72,8 @@ struct sup {
     const struct rtd *rt;
     struct watch *watch;
     int stat_fd, trace_fd;     /* segments that a worker writes to, too */
-    /* Start the program: pid, or -errno. Tests have their own. */
+    /* Start the program: pid, or -errno. By default fork and exec; tests have
+     * their own. */
     int (*spawn)(struct sup *s, struct wrk *w, int worker_admin_fd);
 };
 
@@ -86,8 +87,9 @@ int sup_start(struct sup *s, struct wrk *w);
 enum sup_event {
     SUP_NOTHING = 0,
     SUP_READY,                 /* it says that it serves */
-    SUP_DEAD,                  /* the process ended: drain its link, end what it had,
-                                  then sup_bury() */
+    SUP_DEAD,                  /* the process ended: sup_autopsy(), drain its link and
+                                  end what it had, sup_drop_link(),
+                                  sup_after_death() */
     SUP_NO_START               /* it could not be started: sup_after_death() */
 };
 /* Timers, heartbeat, death. */
@@ -122,8 +124,5 @@ void sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, ch
  * or the installed place; fdd-worker-cuda before fdd-worker unless device.backend
  * wants no GPU. 0 or -errno. */
 int sup_find_worker(const struct par *par, char *ret, size_t ret_bytes);
-
-/* The default for sup.spawn: fork and exec. Returns the pid or -errno. */
-int sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd);
 
 #endif

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The descriptors that the loop sleeps on: an epoll set whose entries are a
- * kind and an object, and the events of the last wait that nobody has taken
+ * kind and an object, and the events of the last wait that are not taken
  * yet. An object that goes away takes its events with it.
  */
 #ifndef FDD_DAEMON_GATE_WATCH_H
@@ -13,7 +13,7 @@
 
 #define WCH_EVENTS 64 /* of one wait */
 
-/* What an event refers to; in the low bits beside the object's address. */
+/* What an event refers to; in the low bits of the object's address. */
 enum wch_kind { WCH_LISTEN = 0, WCH_ADMIN, WCH_SES, WCH_BELL, WCH_CTL, WCH_WRK_EFD,
     WCH_WRK_PID, WCH_WRK_ADMIN, WCH_SIGNAL, WCH_NONE };
 
