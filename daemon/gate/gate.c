@@ -34,7 +34,6 @@
 #define GATE_SPIN_TRAFFIC_NS (10 * CLK_MS) /* spin only so long after traffic */
 #define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
 #define GATE_OFFLOOP_NS (1 * CLK_S) /* at the end, for closes that sleep */
-#define GATE_ACCEPTS 64u /* connections per iteration */
 #define GATE_KEPT_SHARE 128u /* sched.reserved_seqs = -1 */
 #define GATE_KEPT_FROM 16u
 #define GATE_FDS 256u /* descriptors besides the sessions' */
@@ -435,12 +434,28 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
     }
 }
 
+/* Some events of the last look. */
+static void
+gate_handle(struct gate *g)
+{
+    struct wch_event e;
+    uint32_t n = 0;
+
+    while (n < GATE_EVENTS && g->life.exit_code < 0 && wch_next(&g->watch, &e)) {
+        gate_dispatch(g, &e);
+        n += e.kind != WCH_BELL && e.kind != WCH_NONE;
+    }
+}
+
 int
 gate_events(struct gate *g, int timeout_ms)
 {
-    struct wch_event e;
     int n;
 
+    if (wch_has_more(&g->watch)) {
+        gate_handle(g);
+        return 1;
+    }
     if (timeout_ms != 0)
         loopstat_sleep(&g->loop, clk_now_ns());
     n = wch_wait(&g->watch, timeout_ms);
@@ -451,8 +466,7 @@ gate_events(struct gate *g, int timeout_ms)
         if (n > 0)
             g->env.now = now;
     }
-    while (g->life.exit_code < 0 && wch_next(&g->watch, &e))
-        gate_dispatch(g, &e);
+    gate_handle(g);
     return n;
 }
 
@@ -487,6 +501,8 @@ gate_sleep_ms(const struct gate *g)
         return 2;
     if (g->env.st == GATE_STOPPING)
         return 10;
+    if (lsn_is_late(&g->lsn, g->env.now) || lsn_is_late(&g->lsn_admin, g->env.now))
+        return 1;
     if (g->lsn.t_retry != 0 || g->lsn_admin.t_retry != 0)
         return gate_next_ms(g, 10);
     if (g->clients.n_hello != 0 || (g->fair.n_queued != 0 && !g->env.paused) || waits)
@@ -531,7 +547,7 @@ gate_run(struct gate *g)
         loopstat_next(&g->loop, now);
         if (gate_poll(g, now) != 0) {
             g->t_traffic = t_idle = now;
-            if (now - t_sockets >= GATE_POLL_SOCKETS_NS) {
+            if (wch_has_more(&g->watch) || now - t_sockets >= GATE_POLL_SOCKETS_NS) {
                 (void)gate_events(g, 0);
                 t_sockets = now;
             }
@@ -539,6 +555,10 @@ gate_run(struct gate *g)
         }
         if (g->life.exit_code >= 0)
             break;
+        if (wch_has_more(&g->watch)) {
+            (void)gate_events(g, 0);
+            continue;
+        }
         if (g->cnf.spin_ns != 0 && now - t_idle < g->cnf.spin_ns &&
             now - g->t_traffic < GATE_SPIN_TRAFFIC_NS) {
             clk_relax();

@@ -14,7 +14,9 @@
  *
  * An iteration (gate_poll): take requests from client rings, send what is due
  * to the workers, relay their records, publish and wake once per session, end
- * what is doomed. Nothing in it blocks, and its work per client is bounded.
+ * what is doomed. Nothing in it blocks, and its work per client is bounded. So
+ * is what it does for sockets (gate_events): many that connect or leave at once
+ * do so over many iterations, and requests are taken in between.
  *
  * The loop (gate_run) iterates while there is traffic, spins for ipc.spin_us
  * after it, and else sleeps in epoll_wait with all parking flags raised.
@@ -53,6 +55,8 @@ struct ofl;
 
 #define GATE_MAGIC 0x47415445u
 #define GATE_GROUPS 1u        /* groups of devices, each with a worker */
+#define GATE_EVENTS 8u        /* of sockets in an iteration: a new session takes 60 us */
+#define GATE_ACCEPTS 8u       /* connections in an iteration */
 
 struct gate {
     uint32_t magic;
@@ -117,7 +121,8 @@ struct gate *gate_free(struct gate *g);
 /* One iteration without system calls beyond wake-ups, and the timers when a tick has
  * passed. Returns the work done. */
 int gate_poll(struct gate *g, uint64_t now_ns);
-/* Look at the sockets, waiting at most timeout_ms. */
+/* Look at the sockets, waiting at most timeout_ms; not while events of the last look
+ * are left. Handles GATE_EVENTS of them, besides those that cost nothing. */
 int gate_events(struct gate *g, int timeout_ms);
 /* Until the end; returns the exit code. */
 int gate_run(struct gate *g);

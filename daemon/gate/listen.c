@@ -50,9 +50,15 @@ lsn_later(struct lsn *l, uint64_t now_ns)
 }
 
 int
+lsn_is_late(const struct lsn *l, uint64_t now_ns)
+{
+    return l->t_retry != 0 && now_ns >= l->t_retry;
+}
+
+int
 lsn_due(struct lsn *l, uint64_t now_ns)
 {
-    if (l->t_retry == 0 || now_ns < l->t_retry)
+    if (!lsn_is_late(l, now_ns))
         return 0;
     l->t_retry = 0;
     return 1;

@@ -31,7 +31,9 @@ int lsn_accept(struct lsn *l, int fd, const char *what, struct ofl *ofl, uint64_
     struct ucred *ret);
 /* There may be more; lsn_due() says so at the next tick. */
 void lsn_later(struct lsn *l, uint64_t now_ns);
-/* Is it time to accept without an event? Then it is no longer. */
+/* Is it time to accept without an event? */
+int lsn_is_late(const struct lsn *l, uint64_t now_ns);
+/* The same; then it is no longer. */
 int lsn_due(struct lsn *l, uint64_t now_ns);
 
 #endif

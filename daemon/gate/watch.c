@@ -63,6 +63,12 @@ wch_del(struct watch *w, int fd, const void *obj)
 }
 
 int
+wch_has_more(const struct watch *w)
+{
+    return w->at < w->n;
+}
+
+int
 wch_wait(struct watch *w, int timeout_ms)
 {
     int n = epoll_wait(w->epfd, w->ev, WCH_EVENTS, timeout_ms);

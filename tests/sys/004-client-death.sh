@@ -18,6 +18,7 @@ for i in $(seq 12); do
     wait $p 2>/dev/null
 done
 until_true 10 quiet || fail "requests of dead clients stay: $(ctl requests)"
-until_true 5 test "$(fds)" -le "$before" || fail "descriptors: $before before, $(fds) after"
+all_closed() { [ "$(fds)" -le "$before" ]; }
+until_true 5 all_closed || fail "descriptors: $before before, $(fds) after"
 expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4 --ignore-eos
 stop

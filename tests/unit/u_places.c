@@ -227,11 +227,77 @@ t_backlog(void **state)
         assert_int_equal(connect(c[i], (struct sockaddr *)&sa, len), 0);
     }
     (void)gate_events(f.g, 0);
-    fix_step(&f, 10);
+    assert_in_range(f.g->ses.n, 1, 16);
+    for (int i = 0; i < 20; i++)
+        fix_step(&f, 10);
     assert_int_equal(f.g->ses.n, 80);
     for (int i = 0; i < 80; i++)
         (void)close(c[i]);
     fix_step(&f, 0);
+    fix_close(&f);
+}
+
+static uint32_t
+n_open(const struct fix *f)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < f->g->ses.n; i++)
+        n += f->g->ses.v[i]->c.st == CLI_OPEN;
+    return n;
+}
+
+/* Sessions that begin and end all at once: others are served in between, and no
+ * event is lost that comes but once. */
+static void
+t_many_events(void **state)
+{
+    static const char *const sets[] = { "ipc.connects_per_second=1000",
+        "ipc.max_clients_per_user=100", NULL };
+    enum { MANY = 40 };
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    socklen_t len = sizeof(sa);
+    struct fdp_hello h;
+    struct fix f;
+    struct fcl c;
+    int sv[MANY][2], l, last;
+
+    (void)state;
+    fix_open(&f, sets);
+    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    last = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
+    assert_int_equal(listen(l, 4), 0);
+    f.g->rt.listen_fd = l;
+    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
+    assert_int_equal(fcl_open(&f, &c, 1001, NULL), FDP_OK);
+    fcl_hello(&h);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv[i]), 0);
+        assert_int_equal(ses_adopt(&f.g->ses, sv[i][0], 1, 1000, 1000), 0);
+        assert_int_equal(send(sv[i][1], &h, sizeof(h), 0), sizeof(h));
+    }
+    assert_int_equal(connect(last, (struct sockaddr *)&sa, len), 0);
+    for (uint32_t i = 1; n_open(&f) < MANY + 1; i++) {
+        (void)gate_events(f.g, 0);
+        assert_int_equal(n_open(&f), 1 + i * GATE_EVENTS);
+        (void)gate_poll(f.g, f.now);
+    }
+    assert_int_equal(f.g->ses.n, MANY + 1);
+    (void)gate_events(f.g, 0);
+    assert_int_equal(f.g->ses.n, MANY + 2); /* the connection */
+    for (int i = 0; i < MANY; i++)
+        (void)close(sv[i][1]);
+    for (uint32_t i = 1; n_open(&f) > 1; i++) {
+        (void)gate_events(f.g, 0);
+        (void)gate_poll(f.g, f.now);
+        assert_int_equal(n_open(&f), 1 + MANY - i * GATE_EVENTS);
+    }
+    fcl_close(&c);
+    (void)close(last);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->ses.n, 0);
     fix_close(&f);
 }
 
@@ -270,6 +336,7 @@ main(void)
         cmocka_unit_test(t_refused),
         cmocka_unit_test(t_no_descriptor),
         cmocka_unit_test(t_backlog),
+        cmocka_unit_test(t_many_events),
         cmocka_unit_test(t_stall),
     };
 
