@@ -45,7 +45,8 @@ def refused(what):
     try: what()
     except OSError: return True
 s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(sys.argv[1])
-s.sendall(('{"cmd":"%s"}\n' % sys.argv[2]).encode())
+try: s.sendall(('{"cmd":"%s"}\n' % sys.argv[2]).encode())
+except BrokenPipeError: pass # who may ask nothing is told so, and the socket is closed
 text, anc, _, _ = s.recvmsg(65536, socket.CMSG_SPACE(64))
 fds = array.array("i")
 for _, _, data in anc: fds.frombytes(data[:len(data) // 4 * 4])
