@@ -154,9 +154,24 @@ show_crash(const json_t *c)
     show_texts("the end of its log:", json_object_get(c, "lines"));
 }
 
+/* What a blocked worker waits for. */
+static void
+show_retry(const json_t *y)
+{
+    char age[32], next[32];
+
+    age_text(fct_num(y, "since_ms"), age, sizeof(age));
+    age_text(fct_num(y, "next_in_ms"), next, sizeof(next));
+    printf("          waits for %s since %s, tried %lld times, next in %s\n          %s\n",
+        fct_str(y, "waits_for"), age, fct_num(y, "tries"), next, fct_str(y, "error"));
+    if (fct_str(y, "fix")[0] != '\0')
+        printf("          %s\n", fct_str(y, "fix"));
+}
+
 static void
 show_worker(const json_t *w)
 {
+    const json_t *retry = json_object_get(w, "retry");
     char age[32];
 
     age_text(fct_num(w, "uptime_ms"), age, sizeof(age));
@@ -168,13 +183,17 @@ show_worker(const json_t *w)
             fct_num(w, "load_done_bytes") >> 20, fct_num(w, "load_total_bytes") >> 20);
     if (fct_num(w, "deaths") > 0)
         printf(", %lld deaths", fct_num(w, "deaths"));
-    if (fct_num(w, "restart_in_ms") > 0)
+    if (fct_num(w, "restart_in_ms") > 0 && !json_is_object(retry))
         printf(", next start in %lld ms", fct_num(w, "restart_in_ms"));
     putchar('\n');
-    if (fct_str(w, "error")[0] != '\0')
-        printf("          %s\n", fct_str(w, "error"));
-    if (fct_str(w, "fix")[0] != '\0')
-        printf("          %s\n", fct_str(w, "fix"));
+    if (json_is_object(retry)) {
+        show_retry(retry);
+    } else {
+        if (fct_str(w, "error")[0] != '\0')
+            printf("          %s\n", fct_str(w, "error"));
+        if (fct_str(w, "fix")[0] != '\0')
+            printf("          %s\n", fct_str(w, "fix"));
+    }
     if (fct_str(w, "last_death")[0] != '\0')
         printf("          last death: %s\n", fct_str(w, "last_death"));
     show_crash(json_object_get(w, "last_crash"));

@@ -534,7 +534,7 @@ static enum seen
 look_admin(const struct fct *f, char *why, size_t why_bytes)
 {
     struct fct_admin *a;
-    json_t *st = NULL, *w;
+    json_t *st = NULL, *w, *retry;
     const char *state, *phase, *error, *fix;
     enum seen seen = SEEN_BUSY;
     int rc = fct_admin_open(f, 1, &a);
@@ -548,7 +548,8 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     w = json_object_get(st, "worker");
     state = json_string_value(json_object_get(st, "state"));
     phase = json_string_value(json_object_get(w, "phase"));
-    error = json_string_value(json_object_get(w, "error"));
+    retry = json_object_get(w, "retry");
+    error = json_string_value(json_object_get(json_is_object(retry) ? retry : w, "error"));
     fix = json_string_value(json_object_get(w, "fix"));
     if (error == NULL)
         error = "";

@@ -137,10 +137,16 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 static void
 check_worker(struct doc *d, const json_t *w)
 {
+    const json_t *retry = json_object_get(w, "retry");
     const char *phase = fct_str(w, "phase");
     long long deaths = fct_num(w, "deaths");
 
-    if (strcmp(phase, "failed") == 0) {
+    if (json_is_object(retry)) {
+        doc_add(d, DOC_FAIL, "worker", "blocked, waits for %s, tried %lld times: %s",
+            fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"));
+        doc_fix(d, "%s", fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix") :
+            "its log says why: journalctl -u fdd");
+    } else if (strcmp(phase, "failed") == 0) {
         doc_add(d, DOC_FAIL, "worker", "failed: %s", fct_str(w, "error")[0] != '\0'
             ? fct_str(w, "error") : fct_str(w, "last_death"));
         doc_fix(d, "%s", fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix") : "its log says why: "

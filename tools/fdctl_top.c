@@ -24,14 +24,18 @@ static void
 take_status(struct top_status *s, const json_t *o)
 {
     const json_t *w = json_object_get(o, "worker");
+    const json_t *why = json_object_get(w, "retry");
 
+    s->is_blocked = json_is_object(why);
+    if (!s->is_blocked)
+        why = w;
     s->known = 1;
     s->paused = json_is_true(json_object_get(o, "paused"));
     snprintf(s->version, sizeof(s->version), "%s", fct_str(o, "version"));
     snprintf(s->state, sizeof(s->state), "%s", fct_str(o, "state"));
     snprintf(s->phase, sizeof(s->phase), "%s", fct_str(w, "phase"));
-    snprintf(s->error, sizeof(s->error), "%s", fct_str(w, "error"));
-    snprintf(s->fix, sizeof(s->fix), "%s", fct_str(w, "fix"));
+    snprintf(s->error, sizeof(s->error), "%s", fct_str(why, "error"));
+    snprintf(s->fix, sizeof(s->fix), "%s", fct_str(why, "fix"));
     snprintf(s->death, sizeof(s->death), "%s", fct_str(w, "last_death"));
     s->pid = fct_num(w, "pid");
     s->starts = fct_num(w, "starts");

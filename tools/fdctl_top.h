@@ -153,7 +153,7 @@ void top_link_step(struct top_link *l, uint64_t now_ns);
 
 struct top_status {
     int known;
-    int paused;
+    int paused, is_blocked;
     char version[32], state[16], phase[16], model[80], error[256], fix[256], death[160];
     int64_t load_percent, restart_in_ms, pid, starts, deaths, credits, credits_used,
         queued_tokens;

@@ -56,6 +56,9 @@ worker_text(const struct top_status *s, char *ret, size_t ret_bytes)
 
     if (strcmp(s->phase, "ready") == 0) {
         ret[0] = '\0';
+    } else if (s->is_blocked) {
+        snprintf(ret, ret_bytes, "worker blocked: %s%s%s", s->error,
+            s->fix[0] != '\0' ? "; " : "", s->fix);
     } else if (s->restart_in_ms > 0) {
         snprintf(ret, ret_bytes, "the worker died (%s), a new one starts in %s",
             s->death[0] != '\0' ? s->death : s->error,

@@ -108,7 +108,9 @@ struct lnk_seg {
     uint32_t magic, version;
     uint64_t bytes;
     uint64_t generation;    /* of the worker, counts restarts */
-    int32_t gate_pid, rsv;
+    int32_t gate_pid;
+    uint32_t is_quiet;      /* the worker logs nothing before it is ready: a start that
+                               failed before, of which the gate tells */
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
     struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and

@@ -26,6 +26,7 @@ _Static_assert((int)LOG_LV_ERROR == (int)PAR_LOG_LEVEL_ERROR &&
     (int)LOG_LV_TRACE == (int)PAR_LOG_LEVEL_TRACE, "log_apply() takes one for the other");
 
 int log_level = LOG_LV_INFO;
+static int log_muted;
 uint32_t log_debug_bits;
 
 /* What follows is read by any thread and written by whoever configures. */
@@ -144,6 +145,8 @@ log_raise(void)
 
     for (int i = 0; i < LOG_T__N; i++)
         most = log_topic_at(i) > most ? log_topic_at(i) : most;
+    if (__atomic_load_n(&log_muted, __ATOMIC_RELAXED))
+        most = LOG_LV_ERROR - 1;
     __atomic_store_n(&log_level, most, __ATOMIC_RELAXED);
 }
 
@@ -279,6 +282,13 @@ log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err,
         at += n > 0 ? (size_t)n : 0;
     }
     return 0;
+}
+
+void
+log_mute(int on)
+{
+    __atomic_store_n(&log_muted, on, __ATOMIC_RELAXED);
+    log_raise();
 }
 
 int

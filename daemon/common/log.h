@@ -99,6 +99,8 @@ size_t log_last(char *ret, size_t ret_bytes);
  * is not valid leaves that one as it is; -EINVAL then. */
 int log_apply(enum par_log_level level, const char *levels, enum par_log_format format,
     int64_t rate);
+/* Show no line, whatever its level, or what log_apply() set. A panic is shown. */
+void log_mute(int on);
 /* Lines not shown are added to *dropped, by any thread; NULL: nowhere. */
 void log_count(uint64_t *dropped);
 /* Summaries of places whose second is over, or of all. Cheap when there are

@@ -58,6 +58,27 @@ ctl_do_help(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
 /* ---- status and statistics ------------------------------------------------ */
 
+/* What a blocked worker waits for. */
+static json_t *
+ctl_retry(const struct wrk *w, uint64_t now_ns)
+{
+    const struct rty *y = &w->rty;
+    json_t *o;
+
+    if (y->n == 0)
+        return json_null();
+    o = json_object();
+    ctl_put(o, "waits_for", json_string(rty_what(y->code)));
+    ctl_put(o, "exit_code", INT(y->code));
+    ctl_put(o, "since_ms", INT((now_ns - y->t_since) / CLK_MS));
+    ctl_put(o, "tries", INT(y->n));
+    ctl_put(o, "next_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
+        (w->t_restart - now_ns) / CLK_MS : 0));
+    ctl_put(o, "error", ctl_string(y->error, sizeof(y->error)));
+    ctl_put(o, "fix", ctl_string(y->fix, sizeof(y->fix)));
+    return o;
+}
+
 static json_t *
 ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 {
@@ -85,6 +106,7 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "fix", ctl_string(w->fix, sizeof(w->fix)));
     ctl_put(o, "restart_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
         (w->t_restart - now_ns) / CLK_MS : 0));
+    ctl_put(o, "retry", ctl_retry(w, now_ns));
     ctl_put(o, "last_crash", crs_json(&w->crash, all));
     return o;
 }

@@ -16,13 +16,23 @@
 #define LIFE_SPARE_NS   (5 * CLK_S)   /* what the service manager waits beyond */
 #define LIFE_DEGRADED_NS (5 * CLK_S)  /* time to be asked why */
 
+static int
+life_is_blocked(const struct life *v)
+{
+    for (uint32_t i = 0; i < v->n_wrk; i++) {
+        if (v->wrk[i].rty.n != 0)
+            return 1;
+    }
+    return 0;
+}
+
 const char *
 life_state_name(const struct life *v)
 {
     static const char *const names[] = { "running", "draining", "stopping", "degraded" };
 
     if (v->env->st == GATE_RUNNING && !dsp_is_up(v->reqs->dsp))
-        return "starting";
+        return life_is_blocked(v) ? "blocked" : "starting";
     return v->env->paused ? "paused" : names[v->env->st];
 }
 

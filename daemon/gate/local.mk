@@ -65,6 +65,8 @@ libfddgate_a_SOURCES = \
 	%D%/relay.h \
 	%D%/reqlog.c \
 	%D%/reqlog.h \
+	%D%/retry.c \
+	%D%/retry.h \
 	%D%/runtime.c \
 	%D%/runtime.h \
 	%D%/session.c \

@@ -46,7 +46,7 @@ sup_phase_name(const struct wrk *w)
     uint32_t ph;
 
     if (w->link.seg == NULL)
-        return w->st == WRK_FAILED ? "failed" : "none";
+        return w->st == WRK_FAILED ? "failed" : w->rty.n != 0 ? "blocked" : "none";
     ph = __atomic_load_n(&w->link.seg->w.phase, __ATOMIC_ACQUIRE);
     return ph < LNK_PH__N ? names[ph] : "failed";
 }
@@ -204,8 +204,9 @@ sup_drop_link(struct sup *s, struct wrk *w)
 
 /* What a worker of this daemon finds in its segment. */
 static void
-sup_fill_seg(const struct sup *s, struct lnk_seg *seg)
+sup_fill_seg(const struct sup *s, const struct wrk *w, struct lnk_seg *seg)
 {
+    seg->is_quiet = w->rty.n != 0;
     (void)snprintf(seg->instance, sizeof(seg->instance), "%s", s->rt->instance);
     (void)snprintf(seg->runtime_dir, sizeof(seg->runtime_dir), "%s", s->rt->dir);
     (void)snprintf(seg->device_dir, sizeof(seg->device_dir), "%s", s->rt->device_dir);
@@ -259,7 +260,7 @@ sup_start(struct sup *s, struct wrk *w)
             strerror(-rc));
         return rc;
     }
-    sup_fill_seg(s, seg);
+    sup_fill_seg(s, w, seg);
     rc = sup_open_pipes(s, w, &worker_admin);
     wlk_join(&w->link, seg, w->efd, s->env->now);
     if (rc != 0)
@@ -270,8 +271,9 @@ sup_start(struct sup *s, struct wrk *w)
         goto drop;
     (void)close(worker_admin);
     w->pid = (pid_t)rc;
-    log_info("supervise: worker %d started, pid %d, generation %llu", w->idx,
-        (int)w->pid, (unsigned long long)w->generation);
+    if (w->rty.n == 0)
+        log_info("supervise: worker %d started, pid %d, generation %llu", w->idx,
+            (int)w->pid, (unsigned long long)w->generation);
     return 0;
 
 drop:
@@ -281,6 +283,15 @@ drop:
     if (w->error[0] == '\0')
         (void)snprintf(w->error, sizeof(w->error), "cannot start: %s", strerror(-rc));
     return rc;
+}
+
+/* What was away is there again, or the worker has another trouble. */
+static void
+sup_unblock(struct wrk *w)
+{
+    if (w->rty.n != 0)
+        rtd_notify("STATUS=");
+    memset(&w->rty, 0, sizeof(w->rty));
 }
 
 /* READY came: for the first time, or with other numbers. */
@@ -296,6 +307,10 @@ sup_on_ready(struct sup *s, struct wrk *w)
     if (w->st == WRK_STARTING) {
         sup_set_state(w, WRK_READY);
         w->n_ready++;
+        if (w->rty.n != 0)
+            log_info("supervise: worker %d starts again after %u tries, pid %d, generation "
+                "%llu", w->idx, w->rty.n, (int)w->pid, (unsigned long long)w->generation);
+        sup_unblock(w);
         w->link.loaded_ns = w->t_ready - w->t_start;
         log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
             "%u tokens at most, %u sequences ahead", w->idx,
@@ -433,9 +448,39 @@ sup_back_off(struct wrk *w, uint64_t now_ns)
         w->backoff_ms = SUP_BACKOFF_MAX_MS;
     w->t_restart = now_ns + w->backoff_ms * CLK_MS;
     sup_set_state(w, WRK_BACKOFF);
-    log_warn("supervise: worker %d %s; started again in %u ms%s%s%s%s", w->idx,
-        w->last_death, w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error,
-        w->fix[0] != '\0' ? "; fix: " : "", w->fix);
+}
+
+/* For the log, and for the service manager. */
+static void
+sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
+{
+    const struct rty *y = &w->rty;
+    char text[160], status[1600];
+    size_t n;
+
+    rty_text(y, now_ns, text, sizeof(text));
+    if (to_log)
+        log_error("supervise: worker %d is blocked: it %s, next in %u ms: %s%s%s", w->idx,
+            text, w->backoff_ms, y->error, y->fix[0] != '\0' ? "; fix: " : "", y->fix);
+    n = (size_t)snprintf(status, sizeof(status), "STATUS=blocked: the worker %s: %s%s%s",
+        text, y->error, y->fix[0] != '\0' ? "; fix: " : "", y->fix);
+    /* a line break would begin another of the manager's words */
+    for (size_t i = 0; i < n && i < sizeof(status) - 1; i++) {
+        if ((unsigned char)status[i] < ' ')
+            status[i] = ' ';
+    }
+    rtd_notify(status);
+}
+
+/* Its end would come again; it is started again all the same. */
+static void
+sup_block(struct wrk *w, uint64_t now_ns)
+{
+    int to_log = rty_failed(&w->rty, w->permanent, w->error[0] != '\0' ? w->error :
+        w->last_death, w->fix, now_ns);
+
+    sup_back_off(w, now_ns);
+    sup_tell_blocked(w, to_log, now_ns);
 }
 
 /* It ended, or could not be started: decide what follows. */
@@ -460,9 +505,13 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
     }
     w->n_died++;
     cnt_add(&s->env->cnt->worker_deaths, 1);
-    if (w->permanent == 0)
-        w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = s->env->now;
-    if (w->permanent == 0 && sup_crash_loop(s, w)) {
+    if (w->permanent != 0) {
+        sup_block(w, s->env->now);
+        return SUP_RESTARTS;
+    }
+    sup_unblock(w);
+    w->deaths[w->n_deaths++ % SUP_DEATHS_MAX] = s->env->now;
+    if (sup_crash_loop(s, w)) {
         sup_set_state(w, WRK_FAILED);
         log_error("supervise: worker %d died %lld times within %lld s (daemon.crash_max, "
             "daemon.crash_window_s) and is not started again; last: %s%s%s", w->idx,
@@ -471,6 +520,9 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
         return SUP_CRASH_LOOP;
     }
     sup_back_off(w, s->env->now);
+    log_warn("supervise: worker %d %s; started again in %u ms%s%s%s%s", w->idx,
+        w->last_death, w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error,
+        w->fix[0] != '\0' ? "; fix: " : "", w->fix);
     return SUP_RESTARTS;
 }
 

@@ -15,7 +15,8 @@
  * A permanent failure is an exit for configuration, permission, a missing
  * model or device before any worker was ready. The same exit later means that
  * something is away that was there: it is retried with back-off for as long as
- * the daemon runs, and does not count towards the crash loop.
+ * the daemon runs, and does not count towards the crash loop. The worker is then
+ * blocked (retry.h), until one is ready or ends otherwise.
  *
  * Every start makes a new link segment; the old one is thrown away with
  * whatever it holds. The worker dies with the gate (PR_SET_PDEATHSIG).
@@ -31,6 +32,7 @@
 #include "daemon/gate/crash.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/hang.h"
+#include "daemon/gate/retry.h"
 #include "daemon/gate/runtime.h"
 #include "daemon/gate/watch.h"
 #include "daemon/gate/wlink.h"
@@ -57,6 +59,7 @@ struct wrk {
     uint64_t deaths[SUP_DEATHS_MAX];
     uint64_t n_starts, n_died;
     uint64_t n_ready;          /* of n_starts: those that came to READY */
+    struct rty rty;            /* n != 0: blocked */
     struct hng hng;
     uint64_t t_progress;
     char panic[LNK_PANIC_BYTES]; /* of the last death */
@@ -116,6 +119,7 @@ void sup_reload(struct sup *s, struct wrk *w);
 /* ms until the next worker is ready, if it takes as long as this one did. */
 uint32_t sup_restart_ms(const struct wrk *w);
 int sup_load_percent(const struct wrk *w);
+/* The phase that it is in itself; without a process "blocked", "failed" or "none". */
 const char *sup_phase_name(const struct wrk *w);
 /* The command that repairs a permanent failure, or "". */
 void sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, char *ret,

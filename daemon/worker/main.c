@@ -147,6 +147,7 @@ join_gate(struct worker *w, const struct args *a)
         w->par.log_rate);
     if (w->par.log_debug[0] != '\0')
         (void)log_set_debug(w->par.log_debug, NULL, 0);
+    log_mute(w->seg->is_quiet != 0);
     pan_install(w->seg->panic, sizeof(w->seg->panic));
     if (open_stat(w) != 0)
         return EX_OSERR;
@@ -311,6 +312,7 @@ run(struct worker *w)
     if (rc != 0)
         return fail(w, rc == -ENOMEM ? EX_OSERR : EX_CONFIG, err);
     __atomic_store_n(&w->seg->w.beat.activity, (uint32_t)LNK_ACT_SERVE, __ATOMIC_RELAXED);
+    log_mute(0);
     set_phase(w, LNK_PH_READY);
     pip_ready(w->pip);
     rc = pip_start(w->pip);

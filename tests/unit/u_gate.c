@@ -598,6 +598,53 @@ t_permanent(void **state)
     }
 }
 
+/* What is away after a worker was ready is waited for, and shown: no end of the daemon,
+ * no crash loop. */
+static void
+t_blocked(void **state)
+{
+    static const char *const sets[] = { "model.path=/nonexistent/model",
+        "daemon.crash_max=3", NULL };
+    struct fix f;
+    struct wrk *w;
+
+    (void)state;
+    fix_open(&f, sets);
+    w = &f.g->wrk[0];
+    fix_ready(&f);
+    assert_int_equal(f.seg->is_quiet, 0);
+    assert_string_equal(life_state_name(&f.g->life), "running");
+    for (uint32_t i = 1; i <= 12; i++) {
+        (void)snprintf(f.seg->w.error, sizeof(f.seg->w.error), "no such folder");
+        fix_die(&f, 78 << 8);
+        assert_int_equal(f.g->life.exit_code, -1);
+        assert_int_equal(w->st, WRK_BACKOFF);
+        assert_string_equal(life_state_name(&f.g->life), "blocked");
+        assert_string_equal(sup_phase_name(w), "blocked");
+        assert_int_equal(w->rty.n, i);
+        assert_int_equal(w->rty.code, 66); /* its folder is not there */
+        fix_step(&f, 11000);
+        assert_int_equal(w->st, WRK_STARTING);
+        assert_int_equal(f.seg->is_quiet, 1);
+        /* while a try is under way all of it is still known */
+        assert_string_equal(life_state_name(&f.g->life), "blocked");
+        assert_string_equal(w->rty.error, "no such folder");
+        assert_non_null(strstr(w->rty.fix, "/nonexistent"));
+    }
+    assert_true(f.now - w->rty.t_since >= 11 * 11000000000ull);
+    fix_ready(&f);
+    assert_string_equal(life_state_name(&f.g->life), "running");
+    assert_int_equal(w->rty.n, 0);
+    /* a crash is none of it, also between two tries */
+    fix_die(&f, 78 << 8);
+    assert_int_equal(w->rty.n, 1);
+    fix_step(&f, 11000);
+    fix_die(&f, 9);
+    assert_int_equal(w->rty.n, 0);
+    assert_string_equal(life_state_name(&f.g->life), "starting");
+    fix_close(&f);
+}
+
 /* ---- end ------------------------------------------------------------------- */
 
 static void
@@ -801,7 +848,7 @@ main(void)
         cmocka_unit_test(t_worker_death),
         cmocka_unit_test(t_crash_loop),
         cmocka_unit_test(t_rare_crashes),
-        cmocka_unit_test(t_permanent),
+        cmocka_unit_test(t_permanent), cmocka_unit_test(t_blocked),
         cmocka_unit_test(t_drain_stop),
         cmocka_unit_test(t_chaos),
     };

@@ -131,6 +131,50 @@ found(const struct tree *t, const char *backend, const char *worker)
     return path + strlen(t->dir) + 1;
 }
 
+/* What the log tells of tries that fail every 10 s for a day. */
+static void
+t_retry(void **state)
+{
+    const uint64_t s = 1000000000ull, day = 86400 * s;
+    struct rty y = { 0 };
+    uint64_t t_last = 0, gap = 0;
+    char text[200];
+    int n = 0, tries = 0;
+
+    (void)state;
+    for (uint64_t now = 5 * s; now < day; now += 10 * s) {
+        tries++;
+        if (!rty_failed(&y, 66, "no folder", "ls", now))
+            continue;
+        if (n > 0) { /* each gap is longer, up to an hour */
+            assert_true(now - t_last >= gap);
+            gap = now - t_last;
+            assert_true(gap >= RTY_TELL_NS && gap <= RTY_TELL_MAX_NS + 10 * s);
+        }
+        n++;
+        t_last = now;
+    }
+    assert_true(n > 24 && n < 40);
+    assert_true(gap >= RTY_TELL_MAX_NS);
+    assert_int_equal(y.n, tries);
+    assert_int_equal(y.t_since, 5 * s);
+    assert_string_equal(y.error, "no folder");
+    rty_text(&y, 5 * s + 90 * s, text, sizeof(text));
+    assert_non_null(strstr(text, "waits for the model's files since 90 s, tried 8640 times"));
+    rty_text(&y, day, text, sizeof(text));
+    assert_non_null(strstr(text, "since 1439 min"));
+    /* another error, or another exit code, is told at once, and is old the next time */
+    assert_int_equal(rty_failed(&y, 66, "no config.json", "ls", day), 1);
+    assert_int_equal(rty_failed(&y, 66, "no config.json", "ls", day + 10 * s), 0);
+    assert_int_equal(rty_failed(&y, 77, "no config.json", "", day + 20 * s), 1);
+    assert_int_equal(rty_failed(&y, 77, "no config.json", "", day + 30 * s), 0);
+    assert_int_equal(rty_failed(&y, 77, "no config.json", "", day + 81 * s), 1);
+    assert_int_equal(y.t_since, 5 * s);
+    assert_string_equal(rty_what(69), "the device");
+    assert_string_equal(rty_what(77), "permission to read the model");
+    assert_string_equal(rty_what(78), "a sound configuration or model");
+}
+
 #define PLAIN "libexec/fdd/fdd-worker"
 #define CUDA "libexec/fdd/fdd-worker-cuda"
 
@@ -183,6 +227,7 @@ main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(t_cuda_installed, setup, teardown),
         cmocka_unit_test_setup_teardown(t_cuda_not_executable, setup, teardown),
         cmocka_unit_test_setup_teardown(t_order, setup, teardown),
+        cmocka_unit_test(t_retry),
     };
     const char *only = getenv("SIM_TEST");
 
