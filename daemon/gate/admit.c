@@ -5,6 +5,12 @@
 #include "daemon/gate/admit.h"
 
 #include "daemon/common/clk.h"
+#include "daemon/gate/check.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "libclient/fdproto.h"
 
 #define ADM_PAUSED_MS 1000u /* nobody knows when it goes on */
 #define ADM_AWAY_MS 1000u   /* no worker, or nothing known of how it loads */

@@ -13,12 +13,14 @@
 
 #include <stdint.h>
 
-#include "daemon/gate/check.h"
-#include "daemon/gate/client.h"
-#include "daemon/gate/dispatch.h"
-#include "daemon/gate/env.h"
-#include "daemon/gate/fair.h"
-#include "daemon/gate/journal.h"
+struct chk_err;
+struct client;
+struct dispatch;
+struct env;
+struct fair;
+struct fdp_req;
+struct jnl;
+struct usr;
 
 #define ADM_TOKENS_EACH 1024u  /* sched.max_queued_tokens = 0, see its help */
 #define ADM_RETRY_MAX_MS 60000u

@@ -6,7 +6,10 @@
 
 #include <string.h>
 
+#include "daemon/common/link.h"
+#include "daemon/common/param.h"
 #include "daemon/common/text.h"
+#include "libclient/fdproto.h"
 
 #define CHK_TTL_MAX_MS 604800000u /* a week */
 

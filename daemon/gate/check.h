@@ -13,9 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/common/link.h"
-#include "daemon/common/param.h"
-#include "libclient/fdproto.h"
+struct fdp_req;
+struct lnk_ready;
+struct par;
 
 #define CHK_CHAR_MAX 4u  /* bytes of a character */
 

@@ -12,8 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 
 /* Held records, in order, each as its slots. */

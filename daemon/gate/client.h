@@ -22,13 +22,13 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "daemon/gate/env.h"
 #include "daemon/gate/journal.h"
 #include "daemon/gate/region.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
 
 struct cli_chunk;
+struct env;
 struct itk_job;
 struct usr;
 

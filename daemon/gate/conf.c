@@ -17,6 +17,11 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
+#include "daemon/gate/admit.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/names.h"
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/supervise.h"
 
 /* ---- what only the system knows -------------------------------------------- */
 

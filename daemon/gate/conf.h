@@ -12,11 +12,13 @@
 #include <stddef.h>
 
 #include "daemon/common/param.h"
-#include "daemon/gate/admit.h"
-#include "daemon/gate/fair.h"
-#include "daemon/gate/names.h"
-#include "daemon/gate/runtime.h"
-#include "daemon/gate/supervise.h"
+
+struct admit;
+struct fair;
+struct names;
+struct rtd;
+struct sup;
+struct wrk;
 
 struct cnf {
     struct par_set *ps;       /* in force */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/common/log.h"
+#include "daemon/common/param.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/fair.h"
 

@@ -15,6 +15,7 @@
 
 #include "daemon/common/log.h"
 #include "daemon/common/panic.h"
+#include "daemon/common/param.h"
 
 #define CRS_FILE_BYTES (LNK_PANIC_BYTES + CRS_LINES_BYTES + 2048)
 

@@ -7,8 +7,11 @@
 #include <string.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/link.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/wlink.h"
 
 void
 dsp_init(struct dispatch *d)

@@ -17,15 +17,19 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/param.h"
+#include "daemon/common/trace.h"
 #include "daemon/common/version.h"
 #include "daemon/gate/listen.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/places.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/statseg.h"
+#include "libclient/fdproto.h"
 
 #define GATE_TICK_NS   (2 * CLK_MS)
 #define GATE_ANSWER_NS (40 * CLK_US) /* a worker woken for it answers within that */

@@ -26,9 +26,6 @@
 
 #include <stdint.h>
 
-#include "daemon/common/counter.h"
-#include "daemon/common/param.h"
-#include "daemon/common/trace.h"
 #include "daemon/gate/admit.h"
 #include "daemon/gate/client.h"
 #include "daemon/gate/conf.h"
@@ -51,7 +48,11 @@
 #include "daemon/gate/supervise.h"
 #include "daemon/gate/watch.h"
 
+struct cnt_seg;
 struct ofl;
+struct par_set;
+struct par_src;
+struct trc_seg;
 
 #define GATE_MAGIC 0x47415445u
 #define GATE_GROUPS 1u        /* groups of devices, each with a worker */

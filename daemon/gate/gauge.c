@@ -5,6 +5,7 @@
 #include "daemon/gate/gauge.h"
 
 #include "daemon/gate/drain.h"
+#include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
 #include "daemon/gate/session.h"

@@ -7,9 +7,8 @@
 #ifndef FDD_DAEMON_GATE_GAUGE_H
 #define FDD_DAEMON_GATE_GAUGE_H
 
-#include "daemon/common/counter.h"
-#include "daemon/gate/env.h"
-
+struct cnt_seg;
+struct env;
 struct fair;
 struct jnl;
 struct sessions;

@@ -8,9 +8,18 @@
 #include <string.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/admit.h"
 #include "daemon/gate/check.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/reqlog.h"
+#include "daemon/gate/request.h"
+#include "libclient/fdproto.h"
 
 #define ITK_BYTES_PER_TOKEN 4 /* of text; few languages need fewer bytes */
 #define ITK_OUTPUT_GUESS 256

@@ -22,10 +22,12 @@
 
 #include <stdint.h>
 
-#include "daemon/gate/admit.h"
 #include "daemon/gate/client.h"
-#include "daemon/gate/env.h"
-#include "daemon/gate/request.h"
+
+struct admit;
+struct env;
+struct itk_job;
+struct reqs;
 
 #define ITK_BATCH        32u         /* records of one client per iteration */
 #define ITK_USER_BATCH   64u         /* of one user */
@@ -35,8 +37,6 @@
 #define ITK_REFUSED_PER_S 256u       /* and as many at once */
 #define ITK_EAGER_BATCH  4u
 #define ITK_EAGER_NS     10000000u   /* then this long nothing */
-
-struct itk_job;
 
 struct intake {
     const struct env *env;

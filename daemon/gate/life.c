@@ -10,6 +10,16 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
+#include "daemon/gate/admit.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/request.h"
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/session.h"
+#include "daemon/gate/supervise.h"
+#include "libclient/fdproto.h"
 
 #define LIFE_CANCEL_NS  (2 * CLK_S)   /* for terminals after the cancel */
 #define LIFE_WORKER_NS  (5 * CLK_S)

@@ -12,11 +12,12 @@
 
 #include <stdint.h>
 
-#include "daemon/gate/admit.h"
-#include "daemon/gate/env.h"
-#include "daemon/gate/request.h"
-#include "daemon/gate/session.h"
-#include "daemon/gate/supervise.h"
+struct admit;
+struct env;
+struct reqs;
+struct sessions;
+struct sup;
+struct wrk;
 
 enum life_step { LIFE_WAITS = 0, LIFE_CANCELLED, LIFE_ENDS_WORKERS, LIFE_DONE };
 

@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "daemon/common/counter.h"
+
 static uint64_t
 loopstat_cpu_ns(void)
 {

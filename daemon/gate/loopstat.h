@@ -23,7 +23,8 @@
 
 #include <stdint.h>
 
-#include "daemon/common/counter.h"
+struct cnt_gate;
+struct cnt_hist;
 
 #define LOOPSTAT_QUICK_NS 100000ull /* the first bound of both histograms */
 #define LOOPSTAT_BASE_NS  50000ull

@@ -14,9 +14,11 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/panic.h"
+#include "daemon/common/param.h"
 #include "daemon/common/version.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/gate.h"
+#include "daemon/gate/runtime.h"
 #include "libclient/fdwhere.h"
 
 #define MAIN_CONF_DIR FDD_SYSCONFDIR "/fdd"

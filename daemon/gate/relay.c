@@ -6,8 +6,17 @@
 
 #include <string.h>
 
+#include "daemon/common/counter.h"
+#include "daemon/common/link.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/request.h"
+#include "daemon/gate/wlink.h"
+#include "libclient/fdproto.h"
 
 #define RLY_AHEAD 12u /* slots of the link; measured with tests/bench/b_gate */
 

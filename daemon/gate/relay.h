@@ -9,7 +9,8 @@
 #ifndef FDD_DAEMON_GATE_RELAY_H
 #define FDD_DAEMON_GATE_RELAY_H
 
-#include "daemon/gate/request.h"
+struct reqs;
+struct wlk;
 
 #define RLY_BATCH  8192u      /* records of the up ring per loop iteration */
 

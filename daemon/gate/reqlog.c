@@ -8,8 +8,13 @@
 #include <string.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/names.h"
 #include "libclient/fdname.h"
 
 #define RQL_FIELDS 24

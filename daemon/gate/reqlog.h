@@ -14,13 +14,14 @@
 
 #include <stdint.h>
 
-#include "daemon/gate/client.h"
-#include "daemon/gate/env.h"
-#include "daemon/gate/journal.h"
-#include "daemon/gate/names.h"
-#include "libclient/fdproto.h"
-
+struct client;
+struct env;
 struct fair;
+struct fdp_done;
+struct fdp_req;
+struct jnl;
+struct jreq;
+struct names;
 
 /* What a line needs to know. */
 struct rql {

@@ -7,9 +7,19 @@
 #include <string.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
+#include "daemon/common/link.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/check.h"
+#include "daemon/gate/client.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/reqlog.h"
+#include "daemon/gate/wlink.h"
+#include "libclient/fdproto.h"
 
 /* A worker that lives ends a request sooner than that after its deadline. */
 #define RQ_OVERDUE_NS (1 * CLK_S)

@@ -11,13 +11,19 @@
 
 #include <stdint.h>
 
-#include "daemon/gate/client.h"
-#include "daemon/gate/dispatch.h"
-#include "daemon/gate/env.h"
-#include "daemon/gate/fair.h"
-#include "daemon/gate/journal.h"
-#include "daemon/gate/reqlog.h"
-#include "libclient/fdproto.h"
+struct client;
+struct clients;
+struct dispatch;
+struct env;
+struct fair;
+struct fdp_error;
+struct fdp_rec;
+struct fdp_req;
+struct jnl;
+struct jreq;
+struct rql;
+struct usr;
+struct wlk;
 
 #define RQ_SEND_BATCH 8192u  /* records down per loop iteration */
 

@@ -13,13 +13,23 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/admit.h"
+#include "daemon/gate/dispatch.h"
+#include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
+#include "daemon/gate/intake.h"
+#include "daemon/gate/journal.h"
+#include "daemon/gate/names.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/peer.h"
 #include "daemon/gate/places.h"
+#include "daemon/gate/request.h"
+#include "daemon/gate/watch.h"
+#include "libclient/fdproto.h"
 
 #define SES_HELLO_MAX 512
 #define SES_RETRY_MS 100u

@@ -20,17 +20,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/gate/admit.h"
 #include "daemon/gate/client.h"
-#include "daemon/gate/env.h"
-#include "daemon/gate/intake.h"
-#include "daemon/gate/names.h"
 #include "daemon/gate/region.h"
-#include "daemon/gate/request.h"
-#include "daemon/gate/watch.h"
-#include "libclient/fdproto.h"
 
+struct admit;
+struct env;
+struct intake;
+struct names;
 struct ofl;
+struct reqs;
+struct watch;
 
 #define SES_MAGIC 0x53455331u
 #define SES_MAX   65536u     /* ipc.max_clients at most */

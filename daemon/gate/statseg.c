@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/mem.h"
 #include "libclient/fdring.h"
 

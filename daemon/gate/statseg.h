@@ -8,10 +8,9 @@
 #ifndef FDD_DAEMON_GATE_STATSEG_H
 #define FDD_DAEMON_GATE_STATSEG_H
 
-#include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/common/counter.h"
+struct cnt_seg;
 
 /* 0 or -errno. */
 int seg_open(const uint64_t boot_id[2], struct cnt_seg **ret_seg, int *ret_fd);

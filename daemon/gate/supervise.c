@@ -19,9 +19,14 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/param.h"
 #include "daemon/gate/advice.h"
+#include "daemon/gate/env.h"
+#include "daemon/gate/runtime.h"
+#include "daemon/gate/watch.h"
 
 #define SUP_BACKOFF_MIN_MS 100u
 #define SUP_BACKOFF_MAX_MS 10000u

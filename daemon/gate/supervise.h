@@ -28,14 +28,15 @@
 #include <sys/types.h>
 
 #include "daemon/common/link.h"
-#include "daemon/common/param.h"
 #include "daemon/gate/crash.h"
-#include "daemon/gate/env.h"
 #include "daemon/gate/hang.h"
 #include "daemon/gate/retry.h"
-#include "daemon/gate/runtime.h"
-#include "daemon/gate/watch.h"
 #include "daemon/gate/wlink.h"
+
+struct env;
+struct par;
+struct rtd;
+struct watch;
 
 enum wrk_st { WRK_NONE = 0, WRK_STARTING, WRK_READY, WRK_STOPPING, WRK_BACKOFF,
     WRK_FAILED };

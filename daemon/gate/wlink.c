@@ -8,6 +8,7 @@
 
 #include "daemon/common/obj.h"
 #include "daemon/gate/fair.h"
+#include "libclient/fdproto.h"
 
 void
 wlk_init(struct wlk *l, int group)

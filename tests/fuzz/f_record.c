@@ -18,6 +18,7 @@
 
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/check.h"
 #include "daemon/gate/intake.h"
 #include "tests/fuzz/take.h"
 #include "tests/unit/gate_fixture.h"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/gate/check.h"
 #include "daemon/gate/intake.h"
 #include "tests/unit/gate_fixture.h"
 

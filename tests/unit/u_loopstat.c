@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/counter.h"
 #include "daemon/gate/loopstat.h"
 
 struct world {

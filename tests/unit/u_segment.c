@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/common/trace.h"
 #include "daemon/gate/statseg.h"
 #include "tests/unit/count_fds.h"
 #include "tests/unit/gate_fixture.h"
