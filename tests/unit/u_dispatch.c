@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,8 +157,10 @@ t_by_the_wall(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0)
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* should this test fail */
         _exit(gate_run(f.g));
+    }
     /* The best of three: other programs run here too. */
     for (uint64_t tag = 1; tag <= 3; tag++) {
         uint64_t t0 = clk_now_ns(), one = 1, ns;
@@ -168,10 +171,10 @@ t_by_the_wall(void **state)
         best_ns = ns < best_ns ? ns : best_ns;
         free(blob);
     }
-    print_message("%.1f ms\n", (double)best_ns / 1e6);
-    assert_true(best_ns < 500 * CLK_MS);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
+    print_message("%.1f ms\n", (double)best_ns / 1e6);
+    assert_true(best_ns < 500 * CLK_MS);
     fcl_close(&c);
     fix_close(&f);
 }
