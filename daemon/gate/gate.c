@@ -476,11 +476,11 @@ gate_events(struct gate *g, int timeout_ms)
 
 /* ---- the loop ------------------------------------------------------------------ */
 
-/* At most max ms, and not past the next deadline of a queued request. */
+/* At most max ms, and not past t; 0: whenever. */
 static int
-gate_next_ms(const struct gate *g, int max)
+gate_until_ms(const struct gate *g, uint64_t t, int max)
 {
-    uint64_t t = g->fair.t_next, ms;
+    uint64_t ms;
 
     if (t == 0)
         return max;
@@ -488,9 +488,9 @@ gate_next_ms(const struct gate *g, int max)
     return ms < (uint64_t)max ? (int)ms : max;
 }
 
-/* How long nothing but an event can make a difference. */
+/* How long, apart from what has a time of its own. */
 static int
-gate_sleep_ms(const struct gate *g)
+gate_idle_ms(const struct gate *g)
 {
     int waits = 0, down = 0;
 
@@ -508,14 +508,23 @@ gate_sleep_ms(const struct gate *g)
     if (lsn_is_late(&g->lsn, g->env.now) || lsn_is_late(&g->lsn_admin, g->env.now))
         return 1;
     if (g->lsn.t_retry != 0 || g->lsn_admin.t_retry != 0)
-        return gate_next_ms(g, 10);
+        return 10;
     if (g->clients.n_hello != 0 || (g->fair.n_queued != 0 && !g->env.paused) || waits)
-        return gate_next_ms(g, 20);
+        return 20;
     if (down)
         return 100;
     /* 100 ms is the sweep that finds requests whose bell was broken by
      * their own client. */
-    return gate_next_ms(g, g->ses.n != 0 ? 100 : 500);
+    return g->ses.n != 0 ? 100 : 500;
+}
+
+/* How long nothing but an event can make a difference: not past the next deadline of
+ * a request, nor past the time at which a ring that waits is read. */
+static int
+gate_sleep_ms(const struct gate *g)
+{
+    return gate_until_ms(g, g->fair.t_next,
+        gate_until_ms(g, g->ses.t_read, gate_idle_ms(g)));
 }
 
 static void
@@ -524,13 +533,13 @@ gate_sleep(struct gate *g)
     int found = ses_park(&g->ses);
 
     for (uint32_t i = 0; i < GATE_GROUPS; i++) {
-        if (g->wrk[i].link.seg != NULL)
+        /* nobody reads on from an impossible record */
+        if (g->wrk[i].link.seg != NULL && !g->wrk[i].link.lnk.bad)
             found |= lnk_gate_park(&g->wrk[i].link.lnk);
     }
-    if (!found) {
+    if (!found)
         cnt_add(&g->env.cnt->sleeps, 1);
-        (void)gate_events(g, gate_sleep_ms(g));
-    }
+    (void)gate_events(g, found ? 0 : gate_sleep_ms(g));
     ses_unpark(&g->ses);
     for (uint32_t i = 0; i < GATE_GROUPS; i++) {
         if (g->wrk[i].link.seg != NULL)

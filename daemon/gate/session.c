@@ -639,19 +639,30 @@ ses_goodbye(struct sessions *t, int code)
     ses_reap(t);
 }
 
+/* Would the next iteration read its ring, if something comes? */
+static int
+ses_is_read(const struct sessions *t, const struct client *c)
+{
+    return c->st == CLI_OPEN && c->n_held == 0 && c->t_read <= t->env->now;
+}
+
 int
 ses_park(struct sessions *t)
 {
     int found = 0;
 
+    t->t_read = 0;
     for (uint32_t i = 0; i < t->n; i++) {
-        if (t->v[i]->c.st == CLI_OPEN && t->v[i]->c.n_held == 0)
+        const struct client *c = &t->v[i]->c;
+
+        if (ses_is_read(t, c))
             fdr_flag_raise(t->v[i]->p_need_wakeup, 1);
+        else if (c->t_read > t->env->now && (t->t_read == 0 || c->t_read < t->t_read))
+            t->t_read = c->t_read;
     }
     /* Each flag went up by a full barrier; now look once more. */
     for (uint32_t i = 0; i < t->n; i++) {
-        if (t->v[i]->c.st == CLI_OPEN && t->v[i]->c.n_held == 0 &&
-            fdr_cons_recheck(&t->v[i]->c.sq) != 0)
+        if (ses_is_read(t, &t->v[i]->c) && fdr_cons_recheck(&t->v[i]->c.sq) != 0)
             found = 1;
     }
     return found;

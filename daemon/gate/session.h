@@ -56,6 +56,7 @@ struct sessions {
     struct ses **v;           /* 0..n-1, in no order */
     uint32_t n, max;          /* max: as many as there are descriptors for */
     uint32_t first;           /* whose ring the next iteration looks at first */
+    uint64_t t_read;          /* of ses_park(): a ring that waits is read then; 0: none */
     uint64_t next_id;
     struct region_bin bin;    /* of sessions that have ended */
 };
@@ -81,7 +82,8 @@ void ses_announce(struct sessions *t, uint32_t state, uint32_t kind, uint32_t ar
 /* GOODBYE to all, and close them. */
 void ses_goodbye(struct sessions *t, int code);
 /* Raise or lower sq_need_wakeup of all; raising returns 1 when requests are
- * there already. */
+ * there already. Rings that are not read before a time of their own (eager
+ * clients) do not count: t_read is the first of those times. */
 int ses_park(struct sessions *t);
 void ses_unpark(struct sessions *t);
 /* With all requests and the journal. */
