@@ -213,21 +213,35 @@ gate_free(struct gate *g)
 
 /* ---- workers ------------------------------------------------------------------- */
 
-/* A process has ended: what it published counts, the rest of its requests end, and
- * a restart finds nothing in flight. */
+/* What a process that has ended, or soon will, published counts. */
+static void
+gate_drain(struct gate *g, struct wrk *w)
+{
+    while (rly_poll(&g->reqs, &w->link) > 0)
+        continue;
+    ctl_worker_gone(&g->ctl);
+}
+
+/* The rest of its requests end. */
+static void
+gate_end(struct gate *g, struct wrk *w)
+{
+    if (g->env.st != GATE_STOPPING)
+        life_announce(&g->life, FDP_EV_DOWN);
+    rq_link_gone(&g->reqs, &w->link, FDP_E_GPU_RESET, sup_restart_ms(w));
+}
+
+/* A process has ended: a restart finds nothing in flight. */
 static void
 gate_bury(struct gate *g, struct wrk *w)
 {
     sup_autopsy(&g->sup, w);
-    while (rly_poll(&g->reqs, &w->link) > 0)
-        continue;
-    ctl_worker_gone(&g->ctl);
+    gate_drain(g, w);
     sup_drop_link(&g->sup, w);
     if (g->env.st == GATE_STOPPING)
         log_info("supervise: worker %d %s", w->idx, w->last_death);
-    else
-        life_announce(&g->life, FDP_EV_DOWN);
-    rq_link_gone(&g->reqs, &w->link, FDP_E_GPU_RESET, sup_restart_ms(w));
+    if (!w->is_over)
+        gate_end(g, w);
 }
 
 static void
@@ -273,6 +287,10 @@ gate_worker(struct gate *g, struct wrk *w)
         break;
     case SUP_READY:
         life_announce(&g->life, FDP_EV_READY);
+        break;
+    case SUP_KILLED:
+        gate_drain(g, w);
+        gate_end(g, w);
         break;
     case SUP_DEAD:
         gate_bury(g, w);
@@ -425,7 +443,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         gate_read_efd(e->obj);
         break;
     case WCH_WRK_PID:
-        sup_reap(e->obj);
+        sup_reap(&g->sup, e->obj);
         break;
     case WCH_WRK_ADMIN:
         ctl_worker_event(&g->ctl, e->obj, g->env.now);
@@ -492,16 +510,17 @@ gate_until_ms(const struct gate *g, uint64_t t, int max)
 static int
 gate_idle_ms(const struct gate *g)
 {
-    int waits = 0, down = 0;
+    int waits = 0, down = 0, reaps = 0;
 
     for (uint32_t i = 0; i < GATE_GROUPS; i++) {
         waits |= g->wrk[i].st == WRK_BACKOFF;
+        reaps |= g->wrk[i].exit != NULL;
         down |= !g->wrk[i].link.up;
     }
     /* A client that reads again, and a link that has room again, ring no bell. */
     if (!TAILQ_EMPTY(&g->clients.holdq) || dsp_is_sending(&g->dsp))
         return 1;
-    if (g->ctl.later)
+    if (g->ctl.later || reaps)
         return 2;
     if (g->env.st == GATE_STOPPING)
         return 10;
@@ -698,7 +717,7 @@ gate_open_events(struct gate *g)
 
     /* Each session has a socket and two regions to close, and these to empty. */
     g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 5 * 2 + GATE_FDS);
-    g->ses.ofl = g->ctl.ofl = g->ofl;
+    g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->ofl;
     if (g->ofl == NULL) {
         log_error("gate: no thread for closing sockets");
         return EX_OSERR;

@@ -33,6 +33,7 @@ struct ofl_job {
     int64_t id;             /* descriptor or pid */
     size_t bytes;
     uint32_t *ret_done;     /* OFL_PUNCH */
+    struct ofl_exit *ret_exit; /* OFL_REAP */
 };
 
 struct ofl {
@@ -61,6 +62,23 @@ ofl_on_signal(int sig)
 /* ---- jobs ---------------------------------------------------------------------- */
 
 static void
+ofl_do_reap(pid_t pid, struct ofl_exit *ret)
+{
+    siginfo_t si;
+    int rc;
+
+    memset(&si, 0, sizeof(si));
+    do
+        rc = waitid(P_PID, (id_t)pid, &si, WEXITED);
+    while (rc != 0 && errno == EINTR);
+    if (ret == NULL)
+        return;
+    ret->code = rc == 0 ? si.si_code : CLD_KILLED;
+    ret->status = rc == 0 ? si.si_status : SIGKILL;
+    __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
+}
+
+static void
 ofl_do(const struct ofl_job *j)
 {
     switch ((enum ofl_kind)j->kind) {
@@ -74,8 +92,7 @@ ofl_do(const struct ofl_job *j)
         __atomic_store_n(j->ret_done, 1, __ATOMIC_RELEASE);
         break;
     case OFL_REAP:
-        while (waitpid((pid_t)j->id, NULL, 0) < 0 && errno == EINTR)
-            continue;
+        ofl_do_reap((pid_t)j->id, j->ret_exit);
         break;
     }
 }
@@ -266,6 +283,7 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     j->id = job->id;
     j->bytes = job->bytes;
     j->ret_done = job->ret_done;
+    j->ret_exit = job->ret_exit;
     __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
     o->put++;
     (void)sem_post(&o->posted);
@@ -286,9 +304,10 @@ ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done)
 }
 
 int
-ofl_reap(struct ofl *o, pid_t pid)
+ofl_reap(struct ofl *o, pid_t pid, struct ofl_exit *ret)
 {
-    return pid <= 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_REAP, .id = pid });
+    return pid <= 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_REAP, .id = pid,
+        .ret_exit = ret });
 }
 
 void

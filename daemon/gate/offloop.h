@@ -37,6 +37,8 @@
 #define OFL_SIGNAL_MS 100
 
 struct ofl;
+/* How a child ended. is_done becomes 1 last; read it with acquire order. */
+struct ofl_exit { uint32_t is_done; int code, status; /* as in siginfo_t */ };
 struct ofl_count {
     uint64_t put, done, refused; /* jobs; refused: the queue was full */
     uint64_t interrupted;        /* jobs that a signal had to end or found at work */
@@ -56,8 +58,9 @@ int ofl_close(struct ofl *o, int fd);
  * *ret_done becomes 1 afterwards, and must be there until then; read it with
  * acquire order. */
 int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
-/* A child that ended or was killed, whose status nobody wants. */
-int ofl_reap(struct ofl *o, pid_t pid);
+/* Collect a child that ended or was killed. *ret must be there until it is done; NULL:
+ * nobody wants to know. */
+int ofl_reap(struct ofl *o, pid_t pid, struct ofl_exit *ret);
 
 void ofl_count(const struct ofl *o, struct ofl_count *ret);
 

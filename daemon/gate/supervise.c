@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -25,6 +26,7 @@
 #include "daemon/common/param.h"
 #include "daemon/gate/advice.h"
 #include "daemon/gate/env.h"
+#include "daemon/gate/offloop.h"
 #include "daemon/gate/runtime.h"
 #include "daemon/gate/watch.h"
 
@@ -160,7 +162,7 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
     if (w->pidfd < 0 || wch_add(s->watch, w->pidfd, EPOLLIN, WCH_WRK_PID, w) != 0) {
         rc = -errno;
         (void)kill(pid, SIGKILL);
-        (void)waitpid(pid, NULL, 0);
+        (void)ofl_reap(s->ofl, pid, NULL);
         return rc;
     }
     return (int)pid;
@@ -190,7 +192,8 @@ sup_close(struct sup *s, const struct wrk *w, int *fd)
 {
     if (*fd >= 0) {
         wch_del(s->watch, *fd, w);
-        (void)close(*fd);
+        if (ofl_close(s->ofl, *fd) != 0)
+            (void)ofl_close(NULL, *fd);
     }
     *fd = -1;
 }
@@ -243,7 +246,7 @@ sup_reset(struct wrk *w, uint64_t now_ns)
     w->status = w->permanent = 0;
     w->error[0] = w->fix[0] = '\0';
     w->t_start = w->t_progress = now_ns;
-    w->is_killed = 0;
+    w->is_killed = w->is_over = 0;
     hng_init(&w->hng, now_ns);
 }
 
@@ -342,6 +345,8 @@ sup_kill(struct wrk *w, const char *why)
     w->is_killed = 1;
     log_warn("supervise: worker %d (pid %d) is killed: %s", w->idx, (int)w->pid, why);
     (void)kill(w->pid, SIGKILL);
+    w->link.up = 0;
+    w->link.is_closed = 1;
 }
 
 void
@@ -361,20 +366,52 @@ sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns)
     w->t_stop = s->env->now + grace_ns;
 }
 
-void
-sup_reap(struct wrk *w)
+static void
+sup_is_dead(struct wrk *w, int code, int status)
+{
+    w->dead = 1;
+    w->link.is_closed = 1;
+    w->status = code == CLD_EXITED ? (status & 0xff) << 8 : (status & 0x7f);
+}
+
+/* Here: with no thread for it, or no pidfd that says when. */
+static void
+sup_reap_now(struct wrk *w)
 {
     siginfo_t si;
 
-    if (w->pid <= 0 || w->dead)
-        return;
     memset(&si, 0, sizeof(si));
-    if (waitid(P_PID, (id_t)w->pid, &si, WEXITED | WNOHANG) != 0 || si.si_pid == 0)
+    if (waitid(P_PID, (id_t)w->pid, &si, WEXITED | WNOHANG) == 0 && si.si_pid != 0)
+        sup_is_dead(w, si.si_code, si.si_status);
+}
+
+void
+sup_reap(struct sup *s, struct wrk *w)
+{
+    if (w->pid <= 0 || w->dead || w->exit != NULL)
         return;
-    w->dead = 1;
-    w->link.is_closed = 1;
-    w->status = si.si_code == CLD_EXITED ? (si.si_status & 0xff) << 8 :
-        (si.si_status & 0x7f);
+    if (s->ofl != NULL && w->pidfd >= 0)
+        w->exit = calloc(1, sizeof(*w->exit));
+    if (w->exit == NULL || ofl_reap(s->ofl, w->pid, w->exit) != 0) {
+        free(w->exit);
+        w->exit = NULL;
+        sup_reap_now(w);
+        return;
+    }
+    wch_del(s->watch, w->pidfd, w); /* readable until then */
+}
+
+static void
+sup_look_exit(struct wrk *w)
+{
+    struct ofl_exit *e = w->exit;
+
+    /* pairs with the store of offloop's thread */
+    if (e == NULL || !__atomic_load_n(&e->is_done, __ATOMIC_ACQUIRE))
+        return;
+    sup_is_dead(w, e->code, e->status);
+    free(e);
+    w->exit = NULL;
 }
 
 void
@@ -629,9 +666,16 @@ sup_poll(struct sup *s, struct wrk *w)
     uint64_t now = s->env->now;
 
     if (w->pid > 0 && !w->dead && w->pidfd < 0)
-        sup_reap(w);
+        sup_reap(s, w);
+    sup_look_exit(w);
     if (w->link.seg != NULL && w->dead)
         return SUP_DEAD;
+    if (w->link.seg != NULL && w->is_killed) {
+        int is_said = w->is_over;
+
+        w->is_over = 1;
+        return is_said ? SUP_NOTHING : SUP_KILLED;
+    }
     if (w->link.is_news)
         return sup_on_ready(s, w);
     if (w->link.seg != NULL && w->link.lnk.bad && w->pid > 0)
@@ -666,6 +710,10 @@ sup_fini(struct sup *s, struct wrk *w)
         (void)kill(w->pid, SIGKILL);
         (void)waitpid(w->pid, NULL, 0);
     }
+    if (w->exit != NULL && __atomic_load_n(&w->exit->is_done, __ATOMIC_ACQUIRE))
+        free(w->exit); /* else a thread that hangs has it */
+    w->exit = NULL;
+    s->ofl = NULL;
     if (w->link.seg != NULL)
         sup_drop_link(s, w);
 }

@@ -18,6 +18,10 @@
  * the daemon runs, and does not count towards the crash loop. The worker is then
  * blocked (retry.h), until one is ready or ends otherwise.
  *
+ * A process that was killed has no requests any more at once (SUP_KILLED), but it may
+ * take seconds to end, a GPU's memory being freed then. Its status is collected by a
+ * thread of offloop.h, and another is started only after that.
+ *
  * Every start makes a new link segment; the old one is thrown away with
  * whatever it holds. The worker dies with the gate (PR_SET_PDEATHSIG).
  */
@@ -41,6 +45,9 @@ struct watch;
 enum wrk_st { WRK_NONE = 0, WRK_STARTING, WRK_READY, WRK_STOPPING, WRK_BACKOFF,
     WRK_FAILED };
 
+struct ofl;
+struct ofl_exit;
+
 #define SUP_DEATHS_MAX 1000u
 
 struct wrk {
@@ -50,6 +57,8 @@ struct wrk {
     int pidfd, efd, admin_fd, link_fd;
     struct wlk link;           /* seg NULL: no process */
     int is_killed;             /* SIGKILL is on its way */
+    int is_over;               /* and SUP_KILLED has been said */
+    struct ofl_exit *exit;     /* its status is being collected; of the heap */
     uint32_t dead;             /* process ended; status below */
     int status;                /* as waitpid */
     int permanent;             /* its exit code, when another start would end alike */
@@ -75,6 +84,7 @@ struct sup {
     const struct env *env;
     const struct rtd *rt;
     struct watch *watch;
+    struct ofl *ofl;           /* NULL in tests: its work is done at once */
     int stat_fd, trace_fd;     /* segments that a worker writes to, too */
     /* Start the program: pid, or -errno. By default fork and exec; tests have
      * their own. */
@@ -91,6 +101,7 @@ int sup_start(struct sup *s, struct wrk *w);
 enum sup_event {
     SUP_NOTHING = 0,
     SUP_READY,                 /* it says that it serves */
+    SUP_KILLED,                /* end what it had, once; it is dead later */
     SUP_DEAD,                  /* the process ended: sup_autopsy(), drain its link and
                                   end what it had, sup_drop_link(),
                                   sup_after_death() */
@@ -99,7 +110,7 @@ enum sup_event {
 /* Timers, heartbeat, death. */
 enum sup_event sup_poll(struct sup *s, struct wrk *w);
 /* Collect the status of an ended process (its pidfd is readable). */
-void sup_reap(struct wrk *w);
+void sup_reap(struct sup *s, struct wrk *w);
 /* Before its link is drained: keep what its process said last. */
 void sup_autopsy(struct sup *s, struct wrk *w);
 /* Its link goes. */
@@ -113,7 +124,7 @@ enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
 /* Tell it to drain and exit; killed after grace_ns. */
 void sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns);
 void sup_kill(struct wrk *w, const char *why);
-/* Kill, wait, and let the link go. Nothing may be in flight. */
+/* Kill, wait, and let the link go. Nothing may be in flight, and ofl has ended. */
 void sup_fini(struct sup *s, struct wrk *w);
 /* Parameters changed: hand them over. */
 void sup_reload(struct sup *s, struct wrk *w);

@@ -195,7 +195,7 @@ t_hang(void **state)
             for (;;)
                 (void)pause();
         }
-        assert_int_equal(ofl_reap(o, hung[i]), 0);
+        assert_int_equal(ofl_reap(o, hung[i], NULL), 0);
     }
     assert_int_equal(pipe2(pair, O_CLOEXEC), 0);
     assert_int_equal(ofl_close(o, pair[0]), 0);
@@ -207,7 +207,7 @@ t_hang(void **state)
         for (;;)
             (void)pause();
     }
-    assert_int_equal(ofl_reap(o, hung[OFL_THREADS - 1]), 0);
+    assert_int_equal(ofl_reap(o, hung[OFL_THREADS - 1], NULL), 0);
     for (uint64_t t0 = clk_now_ns(); clk_now_ns() - t0 < WAIT_NS; clk_sleep_ns(CLK_MS)) {
         ofl_count(o, &c);
         if (c.busy == OFL_THREADS)
@@ -240,7 +240,7 @@ t_reap(void **state)
     assert_non_null(o);
     if (pid == 0)
         _exit(3);
-    assert_int_equal(ofl_reap(o, pid), 0);
+    assert_int_equal(ofl_reap(o, pid, NULL), 0);
     until_done(o);
     assert_int_equal(waitpid(pid, NULL, WNOHANG), -1);
     assert_int_equal(errno, ECHILD);
@@ -300,7 +300,7 @@ t_end(void **state)
         for (;;)
             (void)pause();
     }
-    assert_int_equal(ofl_reap(o, pid), 0);
+    assert_int_equal(ofl_reap(o, pid, NULL), 0);
     t0 = clk_now_ns();
     assert_null(ofl_free(o, 50 * CLK_MS));
     assert_true(clk_now_ns() - t0 < 5 * CLK_S);
