@@ -122,6 +122,22 @@ adv_is_plain_group(const struct group *gr, uid_t owner)
     return gr->gr_gid != 0 && (pw == NULL || strcmp(pw->pw_name, gr->gr_name) != 0);
 }
 
+/* The group that may enter and read this folder, where membership is harmless. */
+static int
+adv_group(const char *path, char *ret, size_t ret_bytes)
+{
+    const struct group *gr;
+    struct stat st;
+
+    if (stat(path, &st) != 0 || (st.st_mode & 0050) != 0050)
+        return 0;
+    gr = getgrgid(st.st_gid);
+    if (gr == NULL || !adv_is_plain_group(gr, st.st_uid))
+        return 0;
+    (void)snprintf(ret, ret_bytes, "%s", gr->gr_name);
+    return 1;
+}
+
 static void
 adv_copy(const char *path, const char *me, char *ret, size_t ret_bytes)
 {
@@ -141,15 +157,18 @@ adv_copy(const char *path, const char *me, char *ret, size_t ret_bytes)
 }
 
 void
-adv_model(const char *path, const char *unit, int no_right, char *ret, size_t ret_bytes)
+adv_model(const char *path, const char *unit, int no_right, const struct names *names,
+    char *ret, size_t ret_bytes)
 {
     char at[PAR_STR_BYTES], word[PAR_STR_BYTES + 16], me[64];
     int rc = adv_blocked_at(path, at, sizeof(at));
-    const struct group *gr;
-    struct stat st;
+    char group[64];
 
     ret[0] = '\0';
-    names_ask(geteuid(), me, sizeof(me));
+    if (names != NULL)
+        names_of(names, geteuid(), me, sizeof(me));
+    else
+        names_ask(geteuid(), me, sizeof(me));
     if (rc != 0 && adv_is_hidden(path, at, rc)) {
         (void)snprintf(ret, ret_bytes, "ProtectHome of the unit hides %s: move the model "
             "to " ADV_MODELS ", or sudo systemctl edit %s, with the lines\n[Service]\n"
@@ -165,10 +184,9 @@ adv_model(const char *path, const char *unit, int no_right, char *ret, size_t re
     }
     if (!no_right && rc != EACCES)
         return;
-    if (rc == EACCES && stat(at, &st) == 0 && (st.st_mode & 0050) == 0050 &&
-        (gr = getgrgid(st.st_gid)) != NULL && adv_is_plain_group(gr, st.st_uid)) {
+    if (rc == EACCES && names == NULL && adv_group(at, group, sizeof(group))) {
         (void)snprintf(ret, ret_bytes, "sudo usermod -aG %s %s, then start fdd again",
-            gr->gr_name, me);
+            group, me);
         return;
     }
     adv_copy(path, me, ret, ret_bytes);

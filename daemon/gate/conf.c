@@ -133,7 +133,8 @@ cnf_bad_model(const struct par_set *ps, const struct rtd *rt, struct par_say *sa
 {
     char fix[768], text[1536];
 
-    sup_fix_text(par_get(ps), rt, error == EACCES ? EX_NOPERM : EX_CONFIG, fix, sizeof(fix));
+    sup_fix_text(par_get(ps), rt, NULL, error == EACCES ? EX_NOPERM : EX_CONFIG, fix,
+        sizeof(fix));
     if (fix[0] == '\0')
         (void)snprintf(fix, sizeof(fix), "a model folder holds config.json, tokenizer.json "
             "and *.safetensors; fetch what is missing, or correct model.path");
@@ -202,7 +203,7 @@ cnf_check_model(const struct par_set *ps, const struct rtd *rt, struct par_say *
     if (strcmp(dir, "null") == 0)
         return;
     if (dir[0] == '\0') {
-        sup_fix_text(par_get(ps), rt, EX_CONFIG, fix, sizeof(fix));
+        sup_fix_text(par_get(ps), rt, NULL, EX_CONFIG, fix, sizeof(fix));
         par_say_error(say, "model.path is not set: no model to serve; fix: %s", fix);
         return;
     }

@@ -64,6 +64,7 @@ gate_wire(struct gate *g)
     g->cnf.names = &g->names;
     g->cnf.fair = &g->fair;
     g->cnf.sup = g->life.sup = &g->sup;
+    g->sup.names = &g->names;
     g->cnf.wrk = g->life.wrk = g->wrk;
     g->cnf.n_wrk = g->life.n_wrk = GATE_GROUPS;
     g->life.env = &g->env;

@@ -415,7 +415,8 @@ sup_look_exit(struct wrk *w)
 }
 
 void
-sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, char *ret, size_t ret_bytes)
+sup_fix_text(const struct par *par, const struct rtd *rt, const struct names *names,
+    int exit_code, char *ret, size_t ret_bytes)
 {
     const char *path = par->model_path;
     char unit[sizeof(rt->socket_unit)];
@@ -435,7 +436,8 @@ sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, char *r
     dot = strrchr(unit, '.');
     if (dot != NULL && strcmp(dot, ".socket") == 0)
         *dot = '\0';
-    adv_model(path, dot != NULL ? unit : "fdd", exit_code == EX_NOPERM, ret, ret_bytes);
+    adv_model(path, dot != NULL ? unit : "fdd", exit_code == EX_NOPERM, names,
+        ret, ret_bytes);
 }
 
 static void
@@ -536,7 +538,8 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
         return SUP_ENDED;
     }
     if (w->permanent != 0)
-        sup_fix_text(par, s->rt, w->permanent, w->fix, sizeof(w->fix));
+        sup_fix_text(par, s->rt, w->n_ready != 0 ? s->names : NULL, w->permanent, w->fix,
+            sizeof(w->fix));
     if (w->permanent != 0 && w->n_ready == 0) {
         log_error("supervise: worker %d cannot run: %s%s%s", w->idx,
             w->error[0] != '\0' ? w->error : w->last_death,

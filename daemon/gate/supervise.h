@@ -38,6 +38,7 @@
 #include "daemon/gate/wlink.h"
 
 struct env;
+struct names;
 struct par;
 struct rtd;
 struct watch;
@@ -83,6 +84,7 @@ struct wrk {
 struct sup {
     const struct env *env;
     const struct rtd *rt;
+    const struct names *names;
     struct watch *watch;
     struct ofl *ofl;           /* NULL in tests: its work is done at once */
     int stat_fd, trace_fd;     /* segments that a worker writes to, too */
@@ -133,9 +135,9 @@ uint32_t sup_restart_ms(const struct wrk *w);
 int sup_load_percent(const struct wrk *w);
 /* The phase that it is in itself; without a process "blocked", "failed" or "none". */
 const char *sup_phase_name(const struct wrk *w);
-/* The command that repairs a permanent failure, or "". */
-void sup_fix_text(const struct par *par, const struct rtd *rt, int exit_code, char *ret,
-    size_t ret_bytes);
+/* The command that repairs a permanent failure, or "". names: as of adv_model(). */
+void sup_fix_text(const struct par *par, const struct rtd *rt, const struct names *names,
+    int exit_code, char *ret, size_t ret_bytes);
 /* Find the worker program: daemon.worker, else in the folder of fdd, ../libexec/fdd
  * or the installed place; fdd-worker-cuda before fdd-worker unless device.backend
  * wants no GPU. 0 or -errno. */

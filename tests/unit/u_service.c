@@ -141,21 +141,21 @@ t_protect_home(void **state)
     (void)state;
     assert_int_equal(setenv("INVOCATION_ID", "1", 1), 0);
     assert_int_equal(setenv("RUNTIME_DIRECTORY", "/run/fdd", 1), 0);
-    adv_model("/home/no-such-user/model", "fdd@a", 0, text, sizeof(text));
+    adv_model("/home/no-such-user/model", "fdd@a", 0, NULL, text, sizeof(text));
     assert_non_null(strstr(text, "ProtectHome"));
     assert_non_null(strstr(text, "/var/lib/fdd"));
     assert_non_null(strstr(text, "systemctl edit fdd@a"));
     assert_non_null(strstr(text, "\nProtectHome=tmpfs\n"));
     assert_non_null(strstr(text, "\nBindReadOnlyPaths=/home/no-such-user/model\n"));
     no_harm(text);
-    adv_model("/srv/nothing/model", "fdd", 0, text, sizeof(text));
+    adv_model("/srv/nothing/model", "fdd", 0, NULL, text, sizeof(text));
     assert_non_null(strstr(text, "ls -ld /srv/nothing"));
     /* a terminal of a desktop session */
     assert_int_equal(unsetenv("RUNTIME_DIRECTORY"), 0);
-    adv_model("/home/no-such-user/model", "fdd", 0, text, sizeof(text));
+    adv_model("/home/no-such-user/model", "fdd", 0, NULL, text, sizeof(text));
     assert_null(strstr(text, "ProtectHome"));
     assert_int_equal(unsetenv("INVOCATION_ID"), 0);
-    adv_model("/home/no-such-user/model", "fdd", 0, text, sizeof(text));
+    adv_model("/home/no-such-user/model", "fdd", 0, NULL, text, sizeof(text));
     assert_null(strstr(text, "ProtectHome"));
     assert_non_null(strstr(text, "does not exist"));
 }
@@ -167,11 +167,33 @@ t_no_right(void **state)
     char text[768];
 
     (void)state;
-    adv_model("/tmp", "fdd", 1, text, sizeof(text));
+    adv_model("/tmp", "fdd", 1, NULL, text, sizeof(text));
     assert_non_null(strstr(text, "cp -rL --no-preserve=mode,ownership /tmp "));
     no_harm(text);
-    adv_model("/tmp", "fdd", 0, text, sizeof(text));
+    adv_model("/tmp", "fdd", 0, NULL, text, sizeof(text));
     assert_string_equal(text, "");
+}
+
+/* A worker that was ready and now may not read its model: the advice is made in the
+ * loop, which takes names from its table and not from the name service. */
+static void
+t_advice_in_loop(void **state)
+{
+    static const char *const sets[] = { "model.path=/tmp", NULL };
+    struct names *n;
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, sets);
+    n = &f.g->names;
+    for (uint32_t i = 0; i < n->n_rows; i++) {
+        if (n->rows[i].uid == geteuid())
+            (void)snprintf(n->rows[i].name, sizeof(n->rows[i].name), "of-the-table");
+    }
+    fix_ready(&f);
+    die_soon(&f, 77);
+    assert_non_null(strstr(f.g->wrk[0].fix, "a copy that user of-the-table may read"));
+    fix_close(&f);
 }
 
 /* Paths are single words of the commands and lines that name them. */
@@ -182,16 +204,16 @@ t_odd_paths(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    adv_model(dir, "fdd", 1, text, sizeof(text));
+    adv_model(dir, "fdd", 1, NULL, text, sizeof(text));
     (void)snprintf(want, sizeof(want), "mode,ownership '%s' ", dir);
     assert_non_null(strstr(text, want));
     (void)snprintf(path, sizeof(path), "%s/it's", dir);
-    adv_model(path, "fdd", 0, text, sizeof(text));
+    adv_model(path, "fdd", 0, NULL, text, sizeof(text));
     (void)snprintf(want, sizeof(want), "ls -ld '%s/it'\\''s' ", dir);
     assert_non_null(strstr(text, want));
     assert_int_equal(setenv("INVOCATION_ID", "1", 1), 0);
     assert_int_equal(setenv("RUNTIME_DIRECTORY", "/run/fdd", 1), 0);
-    adv_model("/home/no-such-user/a 100%:b", "fdd", 0, text, sizeof(text));
+    adv_model("/home/no-such-user/a 100%:b", "fdd", 0, NULL, text, sizeof(text));
     assert_non_null(strstr(text, "=\"/home/no-such-user/a 100%%\\:b\"\n"));
     assert_int_equal(unsetenv("INVOCATION_ID"), 0);
     assert_int_equal(unsetenv("RUNTIME_DIRECTORY"), 0);
@@ -278,6 +300,7 @@ main(void)
         cmocka_unit_test(t_stop_notice),
         cmocka_unit_test(t_protect_home),
         cmocka_unit_test(t_no_right),
+        cmocka_unit_test(t_advice_in_loop),
         cmocka_unit_test(t_odd_paths),
         cmocka_unit_test(t_folder),
         cmocka_unit_test(t_starts_nothing),
