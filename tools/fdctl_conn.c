@@ -627,10 +627,10 @@ fct_wait_ready(const struct fct *f)
 {
     uint64_t t_end = fct_now_ns() + (uint64_t)(f->wait_s * 1e9);
     const struct timespec nap = { .tv_nsec = 20000000 };
-    char why[1200] = "no daemon answers";
+    char why[1200] = "no daemon answers", less[1200];
     struct watched w = { .seen = 0 };
     struct fct g = *f;
-    int reached = 0;
+    int reached = 0, told = 0;
 
     clock_gettime(CLOCK_REALTIME_COARSE, &w.began);
     for (;;) {
@@ -643,9 +643,15 @@ fct_wait_ready(const struct fct *f)
          * never answers when no daemon comes. */
         g.timeout_ms = f->timeout_ms >= 0 && f->timeout_ms < left ? f->timeout_ms : left;
         seen = look_admin(&g, why, sizeof(why));
+        told |= seen == SEEN_BUSY;
         /* Where the service manager listens, a client starts the daemon. */
-        if (seen == SEEN_NO_RIGHT || seen == SEEN_NOTHING)
-            seen = look_client(&g, why, sizeof(why));
+        if (seen == SEEN_NO_RIGHT || seen == SEEN_NOTHING) {
+            less[0] = '\0';
+            seen = look_client(&g, less, sizeof(less));
+            /* the last look may come too late for the better answer */
+            if (less[0] != '\0' && !(told && seen == SEEN_BUSY))
+                snprintf(why, sizeof(why), "%s", less);
+        }
         if (seen == SEEN_READY)
             return 0;
         if (seen == SEEN_FAILED)

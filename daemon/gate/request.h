@@ -53,8 +53,7 @@ void rq_add(struct reqs *rs, const struct rq_new *n);
 
 /* The one end of a request: its client, if there still is one, gets rec, the
  * worker's terminal record (E_INTERNAL instead of one of a wrong length), or, where
- * rec is NULL, ERROR with *e. Credits and
- * the entry come back. */
+ * rec is NULL, ERROR with *e. Credits and the entry come back. */
 void rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
     const struct fdp_error *e);
 /* Cancel wherever it is: queued requests end now, others when the worker says so.

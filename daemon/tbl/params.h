@@ -91,7 +91,8 @@ PAR_INT(ipc, spin_us, "", "us", -1, -1, 10000, RESTART,
 
 PAR_INT(sched, max_concurrency, "max_concurrency,ipc.max_concurrency", "requests", 1, 512,
     65536, RESTART,
-    "Requests accepted at a time, running and waiting.")
+    "Requests accepted at a time, running and waiting. The last of them, one in 16 and at most "
+    "64, are kept for users who have none.")
 PAR_INT(sched, max_inflight_per_client, "", "requests", 1, 128, 65536, RELOAD,
     "Requests of one session at a time.")
 PAR_INT(sched, max_inflight_per_user, "", "requests", 1, 512, 65536, RELOAD,
