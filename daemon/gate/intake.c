@@ -85,7 +85,7 @@ static int
 itk_has_budget(const struct intake *k, struct usr *u)
 {
     (void)itk_account(k, u);
-    return k->bytes < ITK_LOOP_BYTES && u->loop_bytes < ITK_USER_BYTES &&
+    return !itk_is_spent(k) && u->loop_bytes < ITK_USER_BYTES &&
         u->loop_records < ITK_USER_BATCH;
 }
 
@@ -146,7 +146,8 @@ itk_refuse_eager(struct intake *k, struct client *c, struct usr *u,
     e.retry_ms = usr_eager_ms(u, ITK_REFUSED_PER_S, k->env->now);
     cnt_add(&k->env->cnt->requests_unseen, 1);
     itk_answer_error(k, c, q, &e);
-    if (++c->n_eager >= ITK_EAGER_BATCH) {
+    /* Others share the ring of a client that asks for somebody else. */
+    if (u == c->usr && ++c->n_eager >= ITK_EAGER_BATCH) {
         c->n_eager = 0;
         c->t_read = k->env->now + ITK_EAGER_NS;
     }

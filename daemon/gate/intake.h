@@ -16,6 +16,7 @@
  * session; an impossible cursor does. Refusals cost: beyond ITK_REFUSED_PER_S
  * a user's requests are refused unseen (E_LIMIT with retry_after_ms) and rings
  * looked at less often, of those of its sessions that sent refused ones lately.
+ * A gateway's ring is not: others share it.
  */
 #ifndef FDD_DAEMON_GATE_INTAKE_H
 #define FDD_DAEMON_GATE_INTAKE_H
@@ -57,6 +58,12 @@ static inline int
 itk_is_due(struct client *c)
 {
     return c->st == CLI_OPEN && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
+}
+/* Is nothing taken any more in this iteration? */
+static inline int
+itk_is_spent(const struct intake *k)
+{
+    return k->bytes >= ITK_LOOP_BYTES;
 }
 /* Take records of a client whose ring is due. Returns the work done. */
 int itk_poll(struct intake *k, struct client *c);

@@ -680,18 +680,22 @@ ses_unpark(struct sessions *t)
 int
 ses_poll(struct sessions *t)
 {
-    uint32_t at;
+    uint32_t at = t->first < t->n ? t->first : 0;
     int work = 0;
 
     itk_begin(t->intake);
-    /* Who is looked at last may find the iteration's bytes spent. */
-    at = t->first = t->first + 1 < t->n ? t->first + 1 : 0;
+    t->first = at + 1;
     for (uint32_t left = t->n; left != 0; left--) {
         struct client *c = &t->v[at]->c;
 
-        at = at + 1 < t->n ? at + 1 : 0;
-        if (itk_is_due(c))
+        if (itk_is_due(c)) {
+            if (itk_is_spent(t->intake)) { /* the next iteration goes on here */
+                t->first = at;
+                break;
+            }
             work += itk_poll(t->intake, c);
+        }
+        at = at + 1 < t->n ? at + 1 : 0;
     }
     return work;
 }

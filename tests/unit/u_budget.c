@@ -155,6 +155,43 @@ t_rotation(void **state)
     fix_close(&f);
 }
 
+/* A few users with many sessions spend the bytes of every iteration. The next one goes
+ * on where the last one stopped: who asks for nothing long waits for one turn of all, in
+ * iterations that serve per_poll sessions each. */
+static void
+t_turn(void **state)
+{
+    const uint32_t n = 40, n_users = 5, per_poll = ITK_LOOP_BYTES / ITK_INLINE;
+    struct fix f;
+    struct fcl c[40], other;
+    struct fdp_req q;
+    struct frec r;
+    uint32_t polls = 0;
+
+    (void)state;
+    fix_open(&f, NULL);
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(fcl_open(&f, &c[i], UID + i % n_users, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, UID + n_users, NULL), FDP_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t k = 1; k <= n; k++)
+            send_items(&c[i], FDP_OP_TOKENIZE, k, put_text(&c[i], TEXT));
+    }
+    fcl_req(&q, FDP_OP_PING, 1);
+    fcl_send(&other, &q, NULL, 0, 0);
+    f.g->ses.first = 0;
+    while (!fcl_recv(&other, &r)) {
+        assert_true(polls < 100);
+        (void)gate_poll(f.g, f.now);
+        polls++;
+    }
+    assert_true(polls > 1 && polls <= n / per_poll + 1);
+    for (uint32_t i = 0; i < n; i++)
+        fcl_close(&c[i]);
+    fcl_close(&other);
+    fix_close(&f);
+}
+
 /* ---- before the copy ----------------------------------------------------------- */
 
 /* The next record of c is refused with this, at once and without a copy. */
@@ -272,6 +309,38 @@ t_others_of_the_user(void **state)
     fix_close(&f);
 }
 
+/* A gateway's ring has the requests of many: that those of one are refused unseen does
+ * not keep it from being read. */
+static void
+t_gateway(void **state)
+{
+    static const char *const sets[] = { "ipc.trusted_users=1000", NULL };
+    struct fdp_req q;
+    struct frec r;
+    struct fcl c;
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, UID, NULL), FDP_OK);
+    fcl_req(&q, FDP_OP_SUBMIT, 5); /* no prompt */
+    q.user = 7;
+    for (uint32_t i = 0; i < ITK_REFUSED_PER_S + 2 * ITK_EAGER_BATCH; i++) {
+        fcl_send(&c, &q, NULL, 0, 0);
+        (void)gate_poll(f.g, f.now);
+        while (fcl_recv(&c, &r))
+            assert_int_equal(r.h.type, FDP_T_ERROR);
+    }
+    assert_int_equal(f.g->env.cnt->requests_unseen, 2 * ITK_EAGER_BATCH);
+    fcl_ask(&c, (struct fask){ .tag = 6, .max_new = 4, .user = 8 });
+    (void)gate_poll(f.g, f.now);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -279,9 +348,11 @@ main(void)
         cmocka_unit_test(t_bytes),
         cmocka_unit_test(t_records),
         cmocka_unit_test(t_rotation),
+        cmocka_unit_test(t_turn),
         cmocka_unit_test(t_cost_first),
         cmocka_unit_test(t_retry_counts),
         cmocka_unit_test(t_others_of_the_user),
+        cmocka_unit_test(t_gateway),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,8 +34,10 @@ start(struct fix *f)
     pid_t pid = fork();
 
     assert_true(pid >= 0);
-    if (pid == 0)
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails does not stop() */
         _exit(gate_run(f->g));
+    }
     return pid;
 }
 
