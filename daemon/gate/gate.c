@@ -387,6 +387,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
         dsp_flush(&g->dsp);
         work++;
     }
+    work += blb_sweep(&g->jnl.blobs);
     if (!TAILQ_EMPTY(&g->clients.holdq) || !TAILQ_EMPTY(&g->clients.outq))
         cli_flush(&g->clients);
     return work + (g->clients.n_doomed != 0);

@@ -327,7 +327,7 @@ itk_drop(struct intake *k, struct client *c)
 {
     if (c->job == NULL)
         return;
-    free(c->job->blob);
+    blb_free(&k->reqs->jnl->blobs, c->job->blob, c->job->req.len);
     itk_end_job(k, c);
 }
 
@@ -347,7 +347,7 @@ itk_finish_job(struct intake *k, struct client *c)
     itk_limits(k, c->trusted, &lim);
     if (adm_check(k->adm, c, u, q.len + sizeof(struct jreq), &e) ||
         itk_accept(k, c, u, &q, blob, &items, &lim, &e)) {
-        free(blob);
+        blb_free(&k->reqs->jnl->blobs, blob, q.len);
         itk_refuse(k, c, u, &q, &e);
     }
 }
@@ -383,7 +383,7 @@ itk_begin_job(struct intake *k, struct client *c, struct usr *u, const struct fd
     struct itk_job *j = calloc(1, sizeof(*j));
 
     if (j != NULL)
-        j->blob = malloc(q->len);
+        j->blob = blb_new(q->len);
     if (j == NULL || j->blob == NULL) {
         free(j);
         return chk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
@@ -406,7 +406,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     unsigned char *blob = NULL;
 
     if (q->len != 0) {
-        blob = malloc(q->len);
+        blob = blb_new(q->len);
         if (blob == NULL)
             return chk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
         fdr_copy_in(blob, c->arena + q->off, q->len);
@@ -415,7 +415,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     memset(&scan, 0, sizeof(scan));
     if (chk_scan(&scan, q, blob, q->len, e) ||
         itk_accept(k, c, u, q, blob, &scan.items, lim, e)) {
-        free(blob);
+        blb_free(&k->reqs->jnl->blobs, blob, q->len);
         return 1;
     }
     return 0;

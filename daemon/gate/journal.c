@@ -43,8 +43,9 @@ jnl_fini(struct jnl *j)
 {
     if (j->pool != NULL) {
         for (uint32_t i = 0; i < j->n_max; i++)
-            free(j->pool[i].blob);
+            blb_free(&j->blobs, j->pool[i].blob, j->pool[i].blob_bytes);
     }
+    blb_fini(&j->blobs);
     free(j->pool);
     free(j->by_id);
     free(j->by_tag);
@@ -182,7 +183,7 @@ jnl_free(struct jnl *j, struct jreq *r)
     u->bytes -= jnl_bytes(r);
     j->bytes -= jnl_bytes(r);
     j->n_open--;
-    free(r->blob);
+    blb_free(&j->blobs, r->blob, r->blob_bytes);
     r->blob = NULL;
     r->magic = 0;
     r->st = JNL_FREE;

@@ -21,6 +21,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
+#include "daemon/gate/blob.h"
 #include "libclient/fdproto.h"
 
 struct client;
@@ -85,12 +86,13 @@ struct jnl {
     uint32_t mask;            /* of both hash tables */
     uint64_t next_id;
     uint64_t bytes;           /* of requests and blobs held */
+    struct blobs blobs;       /* of theirs, freed: blb_sweep() */
 };
 
 int jnl_init(struct jnl *j, uint32_t n_max);
 void jnl_fini(struct jnl *j);
 
-/* Enter a request of c, charged to u; blob passes to the journal. NULL: no
+/* Enter a request of c, charged to u; blob, of blb_new(), passes to the journal. NULL: no
  * entry is free, blob stays the caller's. Queueing it is the caller's next step. */
 struct jreq *jnl_add(struct jnl *j, struct client *c, struct usr *u,
     const struct fdp_req *req, unsigned char *blob, uint32_t blob_bytes,

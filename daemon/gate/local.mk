@@ -6,6 +6,8 @@ libfddgate_a_SOURCES = \
 	%D%/admit.h \
 	%D%/check.c \
 	%D%/check.h \
+	%D%/blob.c \
+	%D%/blob.h \
 	%D%/client.c \
 	%D%/client.h \
 	%D%/dispatch.c \
