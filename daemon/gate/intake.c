@@ -111,9 +111,8 @@ itk_answer_error(struct intake *k, struct client *c, const struct fdp_req *q,
     cli_error(k->clients, c, q->tag, &fe);
 }
 
-/* Whatever the code: a refusal is work that brought its user nothing. */
 static void
-itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q,
+itk_tell_refused(struct intake *k, struct client *c, const struct fdp_req *q,
     const struct chk_err *e)
 {
     log_debug("intake: session %llu request refused: code %d detail %u arg %u",
@@ -122,6 +121,14 @@ itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_r
         cnt_add(&k->env->cnt->requests_shed, 1);
     rql_refused(k->reqs->log, c, q, e->code, e->detail);
     itk_answer_error(k, c, q, e);
+}
+
+/* Whatever the code: a refusal is work that brought its user nothing. */
+static void
+itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q,
+    const struct chk_err *e)
+{
+    itk_tell_refused(k, c, q, e);
     usr_refused(u, ITK_REFUSED_PER_S, k->env->now);
     c->t_refused = k->env->now;
 }
@@ -178,7 +185,7 @@ itk_info(struct intake *k, struct client *c, const struct fdp_req *q)
     if (ready == NULL) {
         (void)chk_fail(&e, k->env->st == GATE_DEGRADED ? FDP_E_GPU_LOST : FDP_E_LOADING,
             0, 0);
-        itk_refuse(k, c, c->usr, q, &e);
+        itk_tell_refused(k, c, q, &e); /* who waits for the model asks often */
         return;
     }
     info = ready->info;

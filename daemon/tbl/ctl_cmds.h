@@ -47,9 +47,9 @@ CTL_ARG(program, rows, 0, INT, ANY, 1, 1000000, OPT, "N",
 CTL_ARG(program, context, 0, INT, ANY, 1, 10000000, OPT, "TOKENS",
     "with so many tokens each in the KV cache (128)")
 CTL_CMD(profile,  ADMIN, CHANGE, "time of every operation of the next steps")
-CTL_ARG(profile, steps, 'n', INT, ANY, 1, INT32_MAX, OPT, "N",
+CTL_ARG(profile, steps, 'n', INT, ANY, 1, 10000, OPT, "N",
     "measure so many steps (32)")
-CTL_ARG(profile, within_ms, 0, INT, ANY, 1, 86400000, OWN, "MS",
+CTL_ARG(profile, within_ms, 0, INT, ANY, 1, 600000, OWN, "MS",
     "and wait for them no longer (10000)")
 CTL_ARG(profile, batch, 'b', INT, ANY, 0, INT32_MAX, OPT, "ROWS",
     "a synthetic step: rows that decode (0)")

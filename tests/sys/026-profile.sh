@@ -83,7 +83,7 @@ expect 64 ctl profile --steps x
 expect 64 ctl profile --within 0
 expect 64 ctl profile gemm
 expect 65 ctl profile --steps 0
-has "$out" 'steps must be a whole number from 1 to 10000, not 0'
+has "$out" '"steps" is 0; it takes a whole number from 1 to 10000'
 expect 65 ctl profile --batch 33
 has "$out" 'sched.max_num_seqs = 32'
 expect 65 ctl profile --batch 1 --context 5000

@@ -403,6 +403,34 @@ t_error_rate(void **state)
     fix_close(&f);
 }
 
+/* Who asks for the model until it is there is not slowed for it. */
+static void
+t_info_while_loading(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (uint64_t tag = 1; tag <= 2 * ITK_REFUSED_PER_S; tag++) {
+        memset(&q, 0, sizeof(q));
+        q.op = FDP_OP_INFO;
+        q.tag = tag;
+        fcl_send(&c, &q, NULL, 0, 0);
+        fix_step(&f, 0);
+        fcl_want_error(&c, tag, FDP_E_LOADING, 0);
+    }
+    fix_ready(&f);
+    fcl_submit(&c, 9999, 1, 4);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
 /* Limits are answered, and do not end the session however many. */
 static void
 t_limits(void **state)
@@ -547,6 +575,7 @@ main(void)
         cmocka_unit_test(t_blob_bounds),
         cmocka_unit_test(t_duplicate_tag),
         cmocka_unit_test(t_error_rate),
+        cmocka_unit_test(t_info_while_loading),
         cmocka_unit_test(t_limits),
         cmocka_unit_test(t_bytes_limit),
         cmocka_unit_test(t_bounded_round),
