@@ -184,7 +184,7 @@ confine(struct worker *w)
             strerror(-rc));
 }
 
-/* All files are read. */
+/* All files are read, or cannot be. */
 static void
 confine_more(struct worker *w)
 {
@@ -304,9 +304,9 @@ run(struct worker *w)
     set_phase(w, LNK_PH_LOAD);
     confine(w);
     rc = wrk_load(w, err, sizeof(err));
+    confine_more(w);
     if (rc != 0)
         return fail(w, rc, err);
-    confine_more(w);
     pip_config(w, &pc);
     rc = pip_new(&pc, &w->pip, err, sizeof(err));
     if (rc != 0)
