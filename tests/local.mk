@@ -102,6 +102,7 @@ UNIT_TESTS = \
 	%D%/unit/u_doctor \
 	%D%/unit/u_doctor_gpu \
 	%D%/unit/u_fdbench \
+	%D%/unit/u_fdbench_against \
 	%D%/unit/u_fdbench_load \
 	%D%/unit/u_fdbench_report \
 	%D%/unit/u_fdctl \
@@ -314,6 +315,8 @@ tests_unit_u_doctor_gpu_SOURCES = %D%/unit/u_doctor_gpu.c $(DOCTOR_FIXTURE)
 tests_unit_u_doctor_gpu_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdbench_SOURCES = %D%/unit/u_fdbench.c $(FDBENCH_FIXTURE) $(FDBENCH_SOURCES)
 tests_unit_u_fdbench_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_fdbench_against_SOURCES = %D%/unit/u_fdbench_against.c $(FDBENCH_SOURCES)
+tests_unit_u_fdbench_against_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdbench_load_SOURCES = %D%/unit/u_fdbench_load.c $(FDBENCH_FIXTURE) \
 	$(MOCK_GATE) $(FDBENCH_SOURCES)
 tests_unit_u_fdbench_load_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)

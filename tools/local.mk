@@ -52,6 +52,7 @@ fdctl_SOURCES = %D%/fdctl.c
 fdctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 fdctl_LDADD = $(FDTOOLS_LIBS)
 FDBENCH_SOURCES = \
+	tools/fdbench/against.c \
 	tools/fdbench/curves.c \
 	tools/fdbench/fdbench.h \
 	tools/fdbench/html.c \

@@ -142,6 +142,46 @@ holds "$dir/e.json" 'not d["search"]["steps"][0]["sent_in_time"] and
     d["search"]["steps"][0]["attainment"] == 1 and
     d["search"]["found"] < 100000'
 
+# --- beside an earlier run: a table of both; another load is refused before it is sent
+printf '0.01,12,4\n0.05,20,6\n0.05,9,5\n' >"$dir/t.csv"
+bench serve --trace "$dir/t.csv" --warmup 0 --ttft-ms 60000 -q --json "$dir/before.json" ||
+    fail "serve --trace"
+holds "$dir/before.json" 'd["format"] == 1 and
+    d["daemon"]["device"] == "cpu" and d["daemon"]["version"] != "" and
+    len(d["config"]["trace_digest"]) == 16'
+cp "$dir/t.csv" "$dir/moved.csv"
+expect 0 bench serve --trace "$dir/moved.csv" --warmup 0 --ttft-ms 60000 --progress \
+    --against "$dir/before.json" --json "$dir/now.json"
+has "$out" "^ +before +now +ratio"
+has "$out" "requests that ended well +3 +3 +1\.000"
+has "$out" "device +both +cpu of "
+has "$out" "limits +both +TTFT 60000 ms"
+for m in "TTFT" "TPOT" "ITL" "E2E"; do
+    for p in p50 p99 max; do
+        has "$out" "^$m $p, ms +[0-9.]+ +[0-9.]+ +[0-9.]+$"
+    done
+done
+has "$out" "goodput, requests/s +[0-9.]+ +[0-9.]+ +[0-9.]+$"
+[[ $out != *"not comparable"* ]] || fail "the same trace is not comparable: $out"
+printf '0.01,12,4\n0.05,20,6\n0.05,9,6\n' >"$dir/moved.csv"
+counted=$(ctl stat -1 requests_done)
+expect 65 bench serve --trace "$dir/moved.csv" --warmup 0 --against "$dir/before.json"
+has "$out" "not comparable: digest of --trace was [0-9a-f]{16}, is [0-9a-f]{16}; --against-any"
+expect 65 bench serve -c 2 -n 3 -i 8 -o 4 --warmup 0 --against "$dir/before.json"
+has "$out" "arrivals was trace, is closed, -c was 0, is 2"
+[ "$(ctl stat -1 requests_done)" = "$counted" ] || fail "a load was sent that is not compared"
+expect 0 bench serve --trace "$dir/moved.csv" --warmup 0 --against "$dir/before.json" --against-any
+has "$out" "not comparable: digest of --trace was"
+has "$out" "^TTFT p50, ms +[0-9.]+ +[0-9.]+ +[0-9.]+$"
+expect 65 bench serve -n 1 --against "$dir/t.csv"
+has "$out" "--against $dir/t.csv:1: "
+expect 66 bench serve -n 1 --against "$dir/none.json"
+expect 64 bench serve -n 1 --against-any
+expect 64 bench serve --search --ttft-ms 1 --against "$dir/before.json"
+has "$out" "not with --search"
+expect 64 bench serve -q --against "$dir/before.json"
+has "$out" "prints a table"
+
 # --- outputs: files of a run that does not begin are not made, one file is not two
 expect 69 timeout 60 "$FDBENCH" --runtime-dir "$dir/nothing" serve --csv "$dir/new.csv"
 [ ! -e "$dir/new.csv" ] || fail "an empty log of no run"

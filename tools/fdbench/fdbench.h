@@ -10,7 +10,7 @@
  *   stat.c      the log to a summary          report.c text, CSV, JSON
  *   html.c      the report with plots         setup.c  session, defaults, options' values
  *   serve.c     options, repeats, results     search.c the load within a limit
- *   latency.c, ipc.c, start.c the other commands
+ *   against.c  a run beside an earlier one   latency.c, ipc.c, start.c the other commands
  *
  * Definitions (the field's, of its serving benchmark):
  *   TTFT   sending of the request to its first token
@@ -193,11 +193,15 @@ struct fdb_step {            /* of a search for the rate or concurrency within a
     int behind;              /* it was not sent in time: fdb_fell_behind() */
 };
 
+/* What the daemon says of itself, "" where it does not. */
+struct fdb_daemon { char version[32], commit[48], device[24], device_uuid[48]; };
+
 struct fdb_result {
     const char *command;     /* serve, latency */
     char args[1024];         /* command line, for the report */
     char time[32], host[128]; /* when and where: ISO 8601, host and processor */
     struct fdc_info info;
+    struct fdb_daemon daemon;
     struct fdb_cfg cfg;
     struct fdb_log log;
     struct fdb_run *run;     /* [n] */
@@ -211,12 +215,30 @@ struct fdb_result {
 
 /* Table on out: every metric, with several repeats their median, min and max. */
 void fdb_report_text(FILE *out, const struct fdb_result *r);
+/* Of the JSON report: another number when a key or a definition changes, so that
+ * figures of two formats are not taken for the same. */
+#define FDB_FORMAT 1
 /* New reference, NULL without memory. Times in ms. */
 json_t *fdb_report_json(const struct fdb_result *r);
 /* One line a request; raw: everything from which the numbers follow. -errno. */
 int fdb_report_csv(FILE *out, const struct fdb_result *r);
 /* One file, no network: tables and SVG plots. -errno. */
 int fdb_report_html(FILE *out, const struct fdb_result *r);
+
+/* ---- a run beside an earlier one: against.c --------------------------------- */
+
+/* The JSON report of an earlier serve that path holds. One of another format is
+ * refused unless any is set. New reference. 0 or an exit code with the message
+ * printed. */
+int fdb_against_read(const char *path, int any, json_t **ret_before);
+/* What makes two reports not comparable: workload, model, or that the earlier run
+ * was broken off. now needs no figures yet. In words in ret, cut where it is full;
+ * returns how many differences there are. */
+unsigned fdb_against_differs(const json_t *before, const json_t *now, char *ret,
+    size_t ret_bytes);
+/* Table on out: what was measured, then before, now and now / before of each
+ * figure. A figure that a report lacks is "-". */
+void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
 
 /* ---- setup.c, input.c, search.c ------------------------------------------- */
 
@@ -227,6 +249,9 @@ void fdb_cfg_fini(struct fdb_cfg *cfg);
 int fdb_cfg_read(struct fdb_cfg *cfg);
 /* Session, what the daemon says of itself, and what of cfg depends on it. */
 int fdb_load_open(const struct fct *f, struct fdb_load *l);
+/* Of the daemon's admin socket; nothing is printed, and ret is empty, when that
+ * cannot be asked. */
+void fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret);
 void fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv);
 /* "N" or "LO:HI", 1 to max; a number from lo to hi. FCT_EX_USAGE with the message. */
 int fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "daemon/common/version.h"
+#include "tools/fdbench/work.h"
 
 /* ---- metrics ------------------------------------------------------------------ */
 
@@ -527,6 +528,56 @@ json_across(const struct fdb_result *r)
 }
 
 static json_t *
+json_digest(uint64_t digest)
+{
+    char hex[17];
+
+    snprintf(hex, sizeof(hex), "%016" PRIx64, digest);
+    return json_string(hex);
+}
+
+/* Of times and lengths, wherever the file lies and however it is spaced. */
+static json_t *
+trace_digest(const struct fdb_cfg *c)
+{
+    uint64_t digest = c->n_row, time_bits;
+    size_t i;
+
+    for (i = 0; i < c->n_row; i++) {
+        memcpy(&time_bits, &c->row[i].time_s, sizeof(time_bits));
+        digest = fdb_mix(fdb_mix(digest, time_bits),
+            ((uint64_t)c->row[i].n_prompt << 32) + c->row[i].n_out);
+    }
+    return c->n_row > 0 ? json_digest(digest) : json_null();
+}
+
+static json_t *
+dataset_digest(const struct fdb_cfg *c)
+{
+    uint64_t digest = c->n_words;
+    size_t i;
+
+    for (i = 0; i < c->n_words; i++)
+        digest = fdb_mix(digest, (unsigned char)c->words[i]);
+    return c->dataset != NULL ? json_digest(digest) : json_null();
+}
+
+/* What every request asks for beside its lengths. */
+static json_t *
+json_sampling(const struct fdc_params *p)
+{
+    return json_pack("{s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:i, s:b, s:b}",
+        "temperature", (double)p->temperature, "top_p", (double)p->top_p, "min_p",
+        (double)p->min_p, "top_k", (int)p->top_k, "presence_penalty",
+        (double)p->presence_penalty, "frequency_penalty", (double)p->frequency_penalty,
+        "repetition_penalty", (double)p->repetition_penalty, "stream_interval",
+        (int)p->stream_interval, "logprobs", p->flags & FDP_F_LOGPROBS
+        ? (int)p->logprobs : -1, "prompt_logprobs", p->flags & FDP_F_PROMPT_LOGPROBS
+        ? (int)p->prompt_logprobs : -1, "greedy", (p->flags & FDP_F_GREEDY) != 0, "eos",
+        (p->flags & FDP_F_IGNORE_EOS) == 0);
+}
+
+static json_t *
 json_cfg(const struct fdb_cfg *c)
 {
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
@@ -548,8 +599,11 @@ json_cfg(const struct fdb_cfg *c)
     json_object_set_new(o, "text", json_boolean(c->text));
     json_object_set_new(o, "trace", c->trace ? fct_json_text(c->trace, strlen(c->trace))
         : json_null());
+    json_object_set_new(o, "trace_digest", trace_digest(c));
     json_object_set_new(o, "dataset", c->dataset
         ? fct_json_text(c->dataset, strlen(c->dataset)) : json_null());
+    json_object_set_new(o, "dataset_digest", dataset_digest(c));
+    json_object_set_new(o, "sampling", json_sampling(&c->req.p));
     /* as text: JSON readers keep 53 bits of a number */
     snprintf(text, sizeof(text), "%" PRIu64, c->seed);
     json_object_set_new(o, "seed", json_string(text));
@@ -587,6 +641,19 @@ json_search(const struct fdb_result *r)
     return o;
 }
 
+static json_t *
+json_daemon(const struct fdb_daemon *d)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "version", fct_json_text(d->version, strlen(d->version)));
+    json_object_set_new(o, "commit", fct_json_text(d->commit, strlen(d->commit)));
+    json_object_set_new(o, "device", fct_json_text(d->device, strlen(d->device)));
+    json_object_set_new(o, "device_uuid", fct_json_text(d->device_uuid,
+        strlen(d->device_uuid)));
+    return o;
+}
+
 json_t *
 fdb_report_json(const struct fdb_result *r)
 {
@@ -602,7 +669,9 @@ fdb_report_json(const struct fdb_result *r)
     json_object_set_new(model, "digest", json_string(hex));
     json_object_set_new(model, "vocab", json_integer(m->vocab));
     json_object_set_new(model, "max_model_len", json_integer(m->max_model_len));
+    json_object_set_new(o, "format", json_integer(FDB_FORMAT));
     json_object_set_new(o, "fdbench", json_string(ver_text()));
+    json_object_set_new(o, "daemon", json_daemon(&r->daemon));
     json_object_set_new(o, "command", json_string(r->command));
     json_object_set_new(o, "args", fct_json_text(r->args, strlen(r->args)));
     json_object_set_new(o, "time", fct_json_text(r->time, strlen(r->time)));

@@ -18,8 +18,9 @@
 struct serve {
     struct fdb_load l;
     struct fdb_result r;
-    const char *csv, *json, *html, *arrival;
-    int search, quiet;
+    const char *csv, *json, *html, *arrival, *against;
+    json_t *before;          /* the report that against holds */
+    int search, quiet, against_any;
     int has_rate, has_from, has_burst, has_in, has_out, has_n, has_turns,
         has_prefix;
 };
@@ -27,7 +28,7 @@ struct serve {
 enum { O_HELP = 1, O_CONC, O_RATE, O_ARRIVAL, O_FROM, O_BURST, O_TRACE, O_IN, O_OUT,
     O_PREFIX, O_GROUPS, O_TURNS, O_TEXT, O_DATASET, O_N, O_WARM, O_DURATION, O_REPEATS,
     O_SEED, O_EOS, O_TTFT, O_TPOT, O_ITL, O_E2E, O_ATTAIN, O_SEARCH, O_CSV, O_JSON,
-    O_HTML, O_PROGRESS, O_QUIET, O_IGNORE_EOS, O_MAX_TOKENS };
+    O_HTML, O_AGAINST, O_ANY, O_PROGRESS, O_QUIET, O_IGNORE_EOS, O_MAX_TOKENS };
 
 static const struct fct_opt load_opts[] = {
     { "concurrency", 'c', "N", "closed loop: so many requests at a time (8)", O_CONC },
@@ -74,6 +75,9 @@ static const struct fct_opt out_opts[] = {
     { "csv", 0, "FILE", "raw log, a line a request (- is standard output)", O_CSV },
     { "json", 0, "FILE", "results as JSON (- is standard output)", O_JSON },
     { "html", 0, "FILE", "report with plots, one file", O_HTML },
+    { "against", 0, "FILE", "compare with the --json of an earlier run: before, now, ratio",
+    O_AGAINST },
+    { "against-any", 0, NULL, "also with one of another load or model", O_ANY },
     { "progress", 0, NULL, "a line every few seconds in place of the bar", O_PROGRESS },
     { "quiet", 'q', NULL, "neither progress nor table", O_QUIET },
     { "help", 'h', NULL, "this text", O_HELP },
@@ -235,6 +239,12 @@ take_option(struct serve *s, int id, const char *v)
     case O_HTML:
         s->html = v;
         return 0;
+    case O_AGAINST:
+        s->against = v;
+        return 0;
+    case O_ANY:
+        s->against_any = 1;
+        return 0;
     case O_PROGRESS:
         s->l.lines = 1;
         return 0;
@@ -313,6 +323,21 @@ is_same(const char *a, const char *b)
 }
 
 static int
+check_against(const struct serve *s)
+{
+    if (s->against == NULL)
+        return s->against_any ? fct_fail(FCT_EX_USAGE, "--against-any: needs --against "
+            "FILE") : 0;
+    if (s->search)
+        return fct_fail(FCT_EX_USAGE, "--against %s: not with --search, whose load is not "
+            "known before", s->against);
+    if (s->quiet)
+        return fct_fail(FCT_EX_USAGE, "--against %s: prints a table, so neither with "
+            "--quiet nor with --csv - or --json -", s->against);
+    return 0;
+}
+
+static int
 check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
@@ -342,7 +367,7 @@ check_options(struct serve *s)
         return fct_fail(FCT_EX_USAGE, "--csv, --json and --html: two of them name the "
             "file %s", is_same(s->csv, s->json) ? s->csv : s->html);
     s->quiet |= n_stdout;
-    return 0;
+    return check_against(s);
 }
 
 /* A path that cannot be written is better known before the run. */
@@ -570,6 +595,38 @@ say_late(const struct serve *s)
             "processor", late);
 }
 
+/* Before the run: is the earlier report one of the same load and model? */
+static int
+compare_loads(const struct serve *s)
+{
+    char text[1024];
+    json_t *now;
+    unsigned n;
+
+    if (s->before == NULL || s->against_any)
+        return 0;
+    now = fdb_report_json(&s->r);
+    if (now == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    n = fdb_against_differs(s->before, now, text, sizeof(text));
+    json_decref(now);
+    return n == 0 ? 0 : fct_fail(FCT_EX_DATA, "--against %s: not comparable: %s; "
+        "--against-any compares all the same", s->against, text);
+}
+
+static int
+report_against(const struct serve *s)
+{
+    json_t *now = fdb_report_json(&s->r);
+
+    if (now == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    printf("\nagainst %s\n", s->against);
+    fdb_against_text(stdout, s->before, now);
+    json_decref(now);
+    return 0;
+}
+
 /* When every request fails the run has failed, for the commonest reason. */
 static int
 exit_of(const struct fdb_result *r)
@@ -599,6 +656,8 @@ report(struct serve *s)
     rc = rc == 0 ? one : rc;
     if (!s->quiet)
         fdb_report_text(stdout, r);
+    one = s->before != NULL ? report_against(s) : 0;
+    rc = rc == 0 ? one : rc;
     say_late(s);
     if (s->search && s->quiet && r->found == 0)
         fct_fail(0, "--search: no load was within the limits");
@@ -622,6 +681,8 @@ serve(struct serve *s, const struct fct *f)
         rc = check_output(s->json);
     if (rc == 0)
         rc = check_output(s->html);
+    if (rc == 0 && s->against != NULL)
+        rc = fdb_against_read(s->against, s->against_any, &s->before);
     if (rc != 0)
         return rc;
     if (s->search && c->arrival != FDB_CLOSED && !s->has_n && !(c->duration_s > 0))
@@ -631,6 +692,10 @@ serve(struct serve *s, const struct fct *f)
         return rc;
     s->r.info = s->l.info;
     s->r.cfg = *c;
+    rc = compare_loads(s);
+    if (rc != 0)
+        return rc;
+    fdb_daemon_ask(f, &s->r.daemon);
     rc = s->search ? run_search(s) : run_repeats(s);
     rc2 = report(s);
     return rc != 0 ? rc : rc2;
@@ -663,6 +728,7 @@ fdb_cmd_serve(const struct fct *f, int argc, char **argv)
     if (rc == 0)
         rc = serve(&s, f);
     fdc_close(s.l.session);
+    json_decref(s.before);
     fdb_cfg_fini(&s.l.cfg);
     fdb_log_fini(&s.r.log);
     free(s.r.run);

@@ -218,6 +218,28 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
 
 /* ---- what a report says of the run --------------------------------------- */
 
+void
+fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret)
+{
+    struct fct_admin *a;
+    const json_t *worker;
+    json_t *st = NULL;
+
+    memset(ret, 0, sizeof(*ret));
+    if (fct_admin_open(f, 1, &a) != 0)
+        return;
+    if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
+        worker = json_object_get(st, "worker");
+        snprintf(ret->version, sizeof(ret->version), "%s", fct_str(st, "version"));
+        snprintf(ret->commit, sizeof(ret->commit), "%s", fct_str(st, "commit"));
+        snprintf(ret->device, sizeof(ret->device), "%s", fct_str(worker, "device"));
+        snprintf(ret->device_uuid, sizeof(ret->device_uuid), "%s",
+            fct_str(worker, "device_uuid"));
+    }
+    json_decref(st);
+    fct_admin_close(a);
+}
+
 /* "host (8 x processor)" */
 static void
 describe_host(char *ret, size_t n)

@@ -1,0 +1,526 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* fdbench serve --against: two reports become a table, and a report of something
+ * else is refused with what differs. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/unit/listen.h"
+#include "tools/fdbench/fdbench.h"
+
+static const struct fdb_row trace_rows[] = { { 0.5, 100, 20, 1 }, { 0.75, 200, 30, 2 },
+    { 2, 50, 5, 4 } };
+
+/* ---- reports ------------------------------------------------------------------- */
+
+static struct fdb_dist_sum
+dist(double p50, double p99, double max)
+{
+    struct fdb_dist_sum d = { .n = 3, .mean = p50, .min = p50, .max = max };
+
+    d.pct[0] = d.pct[1] = d.pct[2] = p50;
+    d.pct[3] = d.pct[4] = p99;
+    d.pct[5] = max;
+    return d;
+}
+
+/* Figures scaled by x, those of time the other way round. */
+static struct fdb_sum
+sum(double x)
+{
+    return (struct fdb_sum){ .n_ok = 3, .wall_s = 4 / x, .req_s = 0.75 * x,
+        .out_tok_s = 13.75 * x, .total_tok_s = 100 * x, .goodput = 0.5 * x,
+        .attain = 1, .ttft = dist(58 / x, 240 / x, 250 / x),
+        .tpot = dist(10 / x, 12 / x, 13 / x), .itl = dist(6 / x, 80 / x, 151 / x),
+        .e2e = dist(300 / x, 400 / x, 500 / x) };
+}
+
+struct made { struct fdb_result r; struct fdb_sum sum[2]; struct fdb_run run[2]; };
+
+static void
+make(struct made *m, double x)
+{
+    struct fdb_result *r = &m->r;
+
+    memset(m, 0, sizeof(*m));
+    m->sum[0] = m->sum[1] = sum(x);
+    fdb_cfg_init(&r->cfg);
+    r->cfg.arrival = FDB_TRACE;
+    r->cfg.trace = "some/open.csv";
+    r->cfg.row = trace_rows;
+    r->cfg.n_row = r->cfg.n_request = 3;
+    r->cfg.n_warm = 0;
+    r->cfg.slo.ttft_ms = 60;
+    r->command = "serve";
+    r->sum = m->sum;
+    r->run = m->run;
+    r->n = 1;
+    snprintf(r->args, sizeof(r->args), "fdbench serve --trace some/open.csv");
+    snprintf(r->time, sizeof(r->time), "2026-01-02T03:04:05Z");
+    snprintf(r->host, sizeof(r->host), "host (2 x processor)");
+    snprintf(r->daemon.commit, sizeof(r->daemon.commit), "abc1234");
+    snprintf(r->daemon.version, sizeof(r->daemon.version), "0.2.0");
+    snprintf(r->daemon.device, sizeof(r->daemon.device), "cuda:0");
+    snprintf(r->daemon.device_uuid, sizeof(r->daemon.device_uuid), "GPU-1");
+    snprintf(r->info.model.model_name, sizeof(r->info.model.model_name), "llama");
+    memset(r->info.model.model_digest, 0x11, sizeof(r->info.model.model_digest));
+}
+
+static json_t *
+report_of(const struct made *m)
+{
+    json_t *j = fdb_report_json(&m->r);
+
+    assert_non_null(j);
+    return j;
+}
+
+/* Into a file, as --json writes it, and back. */
+static json_t *
+through_file(json_t *j, int any, int *ret_rc)
+{
+    char path[] = "/tmp/u_fdbench_against.XXXXXX";
+    json_t *back = NULL;
+    FILE *f = fdopen(mkstemp(path), "w");
+
+    assert_non_null(f);
+    assert_int_equal(0, json_dumpf(j, f, JSON_INDENT(2)));
+    fclose(f);
+    *ret_rc = fdb_against_read(path, any, &back);
+    (void)unlink(path);
+    return back;
+}
+
+static char *
+table(const json_t *before, const json_t *now)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+
+    assert_non_null(f);
+    fdb_against_text(f, before, now);
+    fclose(f);
+    return text;
+}
+
+/* The line that begins with label, its blanks as one. */
+static const char *
+line(const char *text, const char *label)
+{
+    static char ret[512];
+    size_t n = 0, i;
+
+    while (strncmp(text, label, strlen(label)) != 0) {
+        text = strchr(text, '\n');
+        if (text == NULL || text[1] == '\0')
+            fail_msg("no line %s", label);
+        text++;
+    }
+    for (i = 0; text[i] != '\n' && text[i] != '\0' && n + 1 < sizeof(ret); i++)
+        if (text[i] != ' ' || (n > 0 && ret[n - 1] != ' '))
+            ret[n++] = text[i];
+    ret[n] = '\0';
+    return ret;
+}
+
+/* ---- tests --------------------------------------------------------------------- */
+
+static void
+two_files_one_table(void **state)
+{
+    struct made a, b;
+    json_t *was, *is, *j;
+    char *text;
+    int rc;
+
+    (void)state;
+    make(&a, 1);
+    make(&b, 2);
+    /* what may differ: the path of the same trace, the seed, who and where */
+    b.r.cfg.trace = "elsewhere/open.csv";
+    b.r.cfg.seed = a.r.cfg.seed + 1;
+    snprintf(b.r.daemon.commit, sizeof(b.r.daemon.commit), "def5678");
+    snprintf(b.r.daemon.device_uuid, sizeof(b.r.daemon.device_uuid), "GPU-2");
+    j = report_of(&a);
+    was = through_file(j, 0, &rc);
+    assert_int_equal(0, rc);
+    assert_true(json_equal(j, was));
+    json_decref(j);
+    is = report_of(&b);
+    text = table(was, is);
+    assert_null(strstr(text, "not comparable"));
+    assert_null(strstr(text, "medians"));
+    assert_string_equal("before now ratio", line(text, "                    "));
+    assert_string_equal("TTFT p50, ms 58 29 0.500", line(text, "TTFT p50"));
+    assert_string_equal("TTFT p99, ms 240 120 0.500", line(text, "TTFT p99"));
+    assert_string_equal("TTFT max, ms 250 125 0.500", line(text, "TTFT max"));
+    assert_string_equal("TPOT p50, ms 10 5 0.500", line(text, "TPOT p50"));
+    assert_string_equal("TPOT p99, ms 12 6 0.500", line(text, "TPOT p99"));
+    assert_string_equal("TPOT max, ms 13 6.500 0.500", line(text, "TPOT max"));
+    assert_string_equal("ITL p50, ms 6 3 0.500", line(text, "ITL p50"));
+    assert_string_equal("ITL p99, ms 80 40 0.500", line(text, "ITL p99"));
+    assert_string_equal("ITL max, ms 151 75.50 0.500", line(text, "ITL max"));
+    assert_string_equal("E2E max, ms 500 250 0.500", line(text, "E2E max"));
+    assert_string_equal("output throughput, tokens/s 13.75 27.50 2.000",
+        line(text, "output throughput"));
+    assert_string_equal("goodput, requests/s 0.5000 1 2.000", line(text, "goodput"));
+    assert_string_equal("share within the limits 1 1 1.000", line(text, "share"));
+    assert_string_equal("requests that failed 0 0 -", line(text, "requests that failed"));
+    assert_string_equal("commit before abc1234, fdd 0.2.0", line(text, "commit"));
+    assert_non_null(strstr(text, "now     def5678, fdd 0.2.0\n"));
+    assert_string_equal("device before cuda:0 GPU-1 of host (2 x processor)",
+        line(text, "device"));
+    assert_non_null(strstr(text, "now     cuda:0 GPU-2 of host (2 x processor)\n"));
+    assert_string_equal("limits both TTFT 60 ms", line(text, "limits"));
+    free(text);
+    json_decref(was);
+    json_decref(is);
+}
+
+/* Goodput under other limits is another figure; a daemon that said nothing of itself
+ * and control characters of a file do no harm. */
+static void
+limits_and_unknowns(void **state)
+{
+    struct made a, b;
+    json_t *was, *is;
+    char *text;
+
+    (void)state;
+    make(&a, 1);
+    make(&b, 1);
+    b.r.cfg.slo.itl_ms = 50;
+    b.r.cfg.slo_attain = 0.9;
+    memset(&a.r.daemon, 0, sizeof(a.r.daemon));
+    snprintf(a.r.args, sizeof(a.r.args), "fdbench \033[2J");
+    was = report_of(&a);
+    is = report_of(&b);
+    text = table(was, is);
+    assert_string_equal("goodput, requests/s 0.5000 0.5000 -", line(text, "goodput"));
+    assert_string_equal("limits before TTFT 60 ms", line(text, "limits"));
+    assert_non_null(strstr(text, "now     TTFT 60 ms, ITL 50 ms\n"));
+    assert_string_equal("commit before not known", line(text, "commit"));
+    assert_null(strchr(text, '\033'));
+    free(text);
+    json_decref(is);
+    /* of limits that a search alone looks at, none */
+    a.r.cfg.slo_attain = 0.5;
+    b.r.cfg.slo.itl_ms = 0;
+    json_decref(was);
+    was = report_of(&a);
+    is = report_of(&b);
+    text = table(was, is);
+    assert_string_equal("goodput, requests/s 0.5000 0.5000 1.000", line(text, "goodput"));
+    free(text);
+    json_decref(was);
+    json_decref(is);
+    /* no limit in either: no goodput */
+    a.r.cfg.slo.ttft_ms = b.r.cfg.slo.ttft_ms = 0;
+    a.sum[0].goodput = a.sum[0].attain = b.sum[0].goodput = b.sum[0].attain = -1;
+    was = report_of(&a);
+    is = report_of(&b);
+    text = table(was, is);
+    assert_null(strstr(text, "goodput"));
+    assert_null(strstr(text, "nan"));
+    free(text);
+    json_decref(was);
+    json_decref(is);
+}
+
+static void
+several_runs(void **state)
+{
+    struct made a, b;
+    json_t *was, *is;
+    char *text, why[256];
+
+    (void)state;
+    make(&a, 1);
+    make(&b, 1);
+    b.r.n = b.r.cfg.n_repeat = 2;
+    b.sum[1] = sum(2);
+    was = report_of(&a);
+    is = report_of(&b);
+    assert_int_equal(0, fdb_against_differs(was, is, why, sizeof(why)));
+    text = table(was, is);
+    assert_non_null(strstr(text, "medians of 1 and of 2 runs\n"));
+    assert_string_equal("ITL p99, ms 80 60 0.750", line(text, "ITL p99"));
+    free(text);
+    json_decref(was);
+    json_decref(is);
+}
+
+/* ---- what is refused ----------------------------------------------------------- */
+
+static struct fdb_row other_rows[3];
+
+static void
+to_closed(struct fdb_cfg *c)
+{
+    c->arrival = FDB_CLOSED;
+    c->trace = NULL;
+    c->row = NULL;
+    c->n_row = 0;
+    c->concurrency = 8;
+    c->in = c->out = (struct fdb_len){ FDB_FIXED, 16, 16 };
+}
+
+static void
+other_trace(struct made *m)
+{
+    memcpy(other_rows, trace_rows, sizeof(other_rows));
+    other_rows[1].n_out++;
+    m->r.cfg.row = other_rows;
+}
+
+static void
+other_time(struct made *m)
+{
+    memcpy(other_rows, trace_rows, sizeof(other_rows));
+    other_rows[2].time_s += 1e-9;
+    m->r.cfg.row = other_rows;
+}
+
+static void
+closed_loop(struct made *m)
+{
+    to_closed(&m->r.cfg);
+}
+
+static void
+other_model(struct made *m)
+{
+    snprintf(m->r.info.model.model_name, sizeof(m->r.info.model.model_name), "qwen");
+}
+
+static void
+other_files(struct made *m)
+{
+    m->r.info.model.model_digest[31]++;
+}
+
+static void
+warmer(struct made *m)
+{
+    m->r.cfg.n_warm = 8;
+}
+
+static void
+hotter(struct made *m)
+{
+    m->r.cfg.req.p.temperature = 0.5f;
+}
+
+static void
+until_eos(struct made *m)
+{
+    m->r.cfg.req.p.flags &= ~(uint32_t)FDP_F_IGNORE_EOS;
+}
+
+static void
+broken_off(struct made *m)
+{
+    m->sum[0].n_ok = 1;
+}
+
+static void
+one_repeat_short(struct made *m)
+{
+    m->r.cfg.n_repeat = 2;
+}
+
+static void
+as_text(struct made *m)
+{
+    m->r.cfg.text = 1;
+}
+
+/* Each is one change of the earlier report, and named alone. */
+static void
+refused(void **state)
+{
+    static const struct { void (*change)(struct made *); const char *says; } rows[] = {
+        { other_trace, "digest of --trace was " }, { other_time, "digest of --trace was " },
+        { closed_loop, "arrivals was closed, is trace" },
+        { closed_loop, "-c was 8, is 0" },
+        { closed_loop, "digest of --trace was none, is " },
+        { other_model, "model was qwen, is llama" },
+        { other_files, "model llama was of other files (digest " },
+        { warmer, "--warmup was 8, is 0" }, { hotter, "temperature was 0.5000, is " },
+        { until_eos, "eos was true, is false" }, { as_text, "--text was true, is false" },
+        { broken_off, "the earlier run was broken off after 1 of 3 requests" },
+        { one_repeat_short, "the earlier run was broken off after 1 of 2 repeats" } };
+    char why[1024], shown[1100], *text;
+    struct made a, b;
+    json_t *was, *is;
+    size_t i;
+    unsigned n;
+
+    (void)state;
+    make(&b, 1);
+    b.r.n = 0; /* as before the run */
+    is = report_of(&b);
+    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        make(&a, 1);
+        rows[i].change(&a);
+        was = report_of(&a);
+        n = fdb_against_differs(was, is, why, sizeof(why));
+        assert_non_null(strstr(why, rows[i].says));
+        assert_int_equal(rows[i].change == closed_loop ? 3 : 1, n);
+        text = table(was, is);
+        snprintf(shown, sizeof(shown), "not comparable: %s", why);
+        assert_non_null(strstr(text, shown));
+        free(text);
+        json_decref(was);
+    }
+    json_decref(is);
+}
+
+/* Of options that only a closed or a drawn load has. */
+static void
+refused_loads(void **state)
+{
+    static const char *const says[] = { "-c was 8, is 16", "--input was 16, is 16:64",
+        "--output was 16, is 24", "--prefix-len was 0, is 4", "--prefixes was 1, is 2",
+        "--turns was 1, is 3", "-n was 3, is 4", "--duration was 0, is 2.500",
+        "--rate was 0, is 7", "--rate-from was 0, is 2", "--burstiness was 1, is 3" };
+    struct made a, b;
+    json_t *was, *is;
+    char why[1024], cut[20];
+    size_t i;
+
+    (void)state;
+    make(&a, 1);
+    to_closed(&a.r.cfg);
+    was = report_of(&a);
+    make(&b, 1);
+    to_closed(&b.r.cfg);
+    b.r.cfg.concurrency = 16;
+    b.r.cfg.in = (struct fdb_len){ FDB_UNIFORM, 16, 64 };
+    b.r.cfg.out.lo = b.r.cfg.out.hi = 24;
+    b.r.cfg.prefix_len = 4;
+    b.r.cfg.n_prefix = 2;
+    b.r.cfg.n_turn = 3;
+    b.r.cfg.n_request = 4;
+    b.r.cfg.duration_s = 2.5;
+    b.r.cfg.rate = 7;
+    b.r.cfg.rate_from = 2;
+    b.r.cfg.burstiness = 3;
+    is = report_of(&b);
+    assert_int_equal(sizeof(says) / sizeof(says[0]),
+        fdb_against_differs(was, is, why, sizeof(why)));
+    for (i = 0; i < sizeof(says) / sizeof(says[0]); i++)
+        assert_non_null(strstr(why, says[i]));
+    /* counted also where they do not fit */
+    assert_int_equal(sizeof(says) / sizeof(says[0]),
+        fdb_against_differs(was, is, cut, sizeof(cut)));
+    assert_true(strlen(cut) == sizeof(cut) - 1 && strncmp(cut, why, strlen(cut)) == 0);
+    json_decref(was);
+    json_decref(is);
+}
+
+static void
+not_read(json_t *j, int any, const char *says)
+{
+    const char *text;
+    json_t *back;
+    int rc;
+
+    listen_begin();
+    back = through_file(j, any, &rc);
+    text = listen_end();
+    assert_int_equal(FCT_EX_DATA, rc);
+    assert_null(back);
+    assert_non_null(strstr(text, says));
+}
+
+static void
+wrong_files(void **state)
+{
+    struct made a;
+    json_t *j, *back;
+    const char *text;
+    int rc;
+
+    (void)state;
+    make(&a, 1);
+    j = report_of(&a);
+    json_object_set_new(j, "format", json_integer(FDB_FORMAT + 1));
+    not_read(j, 0, "of another version of fdbench");
+    back = through_file(j, 1, &rc);
+    assert_int_equal(0, rc);
+    json_decref(back);
+    json_object_del(j, "format");
+    not_read(j, 0, "report format 0 instead of");
+    json_object_set_new(j, "command", json_string("latency"));
+    not_read(j, 1, "not what fdbench serve --json writes");
+    json_object_set_new(j, "command", json_string("serve"));
+    json_object_del(j, "across_repeats");
+    not_read(j, 1, "not what fdbench serve --json writes");
+    json_decref(j);
+    j = json_array();
+    not_read(j, 1, "not what fdbench serve --json writes");
+    json_decref(j);
+    listen_begin();
+    rc = fdb_against_read("/dev/null", 1, &back);
+    text = listen_end();
+    assert_int_equal(FCT_EX_DATA, rc);
+    assert_non_null(strstr(text, "--against /dev/null:"));
+    listen_begin();
+    rc = fdb_against_read("/nonexistent/before.json", 0, &back);
+    (void)listen_end();
+    assert_int_equal(FCT_EX_NOIN, rc);
+}
+
+/* A file of other contents, let through by --against-any, gives a table of dashes. */
+static void
+empty_report(void **state)
+{
+    struct made a;
+    json_t *was = json_pack("{s:s, s:{s:s}, s:{s:i, s:{s:s}}, s:i, s:s}", "command", "serve",
+        "config", "limits", "none", "across_repeats", "ttft_ms", 3, "tpot_ms", "p50", "x",
+        "repeats", 7, "model", "llama"), *is;
+    char *text;
+
+    (void)state;
+    make(&a, 1);
+    is = report_of(&a);
+    text = table(was, is);
+    assert_string_equal("TTFT p50, ms - 58 -", line(text, "TTFT p50"));
+    assert_string_equal("TPOT p50, ms - 10 -", line(text, "TPOT p50"));
+    assert_non_null(strstr(text, "not comparable: model was none, is llama"));
+    free(text);
+    text = table(is, was);
+    assert_string_equal("ITL max, ms 151 - -", line(text, "ITL max"));
+    free(text);
+    json_decref(was);
+    json_decref(is);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_files_one_table),
+        cmocka_unit_test(limits_and_unknowns),
+        cmocka_unit_test(several_runs),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(refused_loads),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(empty_report),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
