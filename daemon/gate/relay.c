@@ -158,7 +158,7 @@ rly_poll(struct reqs *rs, struct wlk *l)
 
     if (l->seg == NULL)
         return 0;
-    while (n < RLY_BATCH && (rec = lnk_peek(&l->lnk)) != NULL) {
+    while (n_slot < RLY_SLOTS && (rec = lnk_peek(&l->lnk)) != NULL) {
         rly_prefetch(rs, &l->lnk, &run);
         if (rec->type < FDP_T__N)
             n_tok += rly_one(rs, rec);

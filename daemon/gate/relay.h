@@ -12,7 +12,8 @@
 struct reqs;
 struct wlk;
 
-#define RLY_BATCH  8192u      /* records of the up ring per loop iteration */
+/* Of the up ring per loop iteration: 512 KiB. The worker fills it again meanwhile. */
+#define RLY_SLOTS 8192u
 
 /* Records of the worker of l. Returns how many. l->is_news is set when it said
  * that it is ready; l->lnk.bad when its cursors or records are impossible. */

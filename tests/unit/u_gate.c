@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/gate/relay.h"
 #include "tests/unit/gate_fixture.h"
 
 static void
@@ -834,6 +835,32 @@ t_chaos(void **state)
     fix_close(&f);
 }
 
+/* However much the worker has said: an iteration copies a bounded part of it. */
+static void
+t_relay_budget(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    uint64_t id;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_submit(&c, 1, 1, 4000);
+    fix_step(&f, 0);
+    id = fix_take(&f, NULL, NULL, NULL);
+    f.g->env.cnt->slots_up = 0;
+    fix_wtokens(&f, id, 200 * (FDP_REC_MAX_LEN / 4)); /* of 64 slots each */
+    (void)gate_poll(f.g, f.now);
+    assert_in_range(f.g->env.cnt->slots_up, RLY_SLOTS, RLY_SLOTS + FDP_REC_MAX_SLOTS);
+    (void)gate_poll(f.g, f.now);
+    assert_int_equal(f.g->env.cnt->slots_up, 200 * FDP_REC_MAX_SLOTS);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -841,6 +868,7 @@ main(void)
         cmocka_unit_test(t_relay), cmocka_unit_test(t_broken_end),
         cmocka_unit_test(t_own_answers),
         cmocka_unit_test(t_large_blob),
+        cmocka_unit_test(t_relay_budget),
         cmocka_unit_test(t_cancel),
         cmocka_unit_test(t_slow),
         cmocka_unit_test(t_slow_for_good),
