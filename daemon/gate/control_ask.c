@@ -77,7 +77,7 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
 {
     const struct wrk *w = &ctl->wrk[0];
 
-    if (w->admin_fd < 0 || w->dead)
+    if (w->admin_fd < 0 || w->dead || w->is_killed)
         return ctl_fail("fdctl status", "no worker is running");
     if (c == NULL)
         return ctl_fail(NULL, "no connection to answer on");

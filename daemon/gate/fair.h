@@ -33,7 +33,8 @@
  *
  * Kept back. The last credits, and so the last rows of a batch
  * (sched.reserved_seqs), go to users that hold none: a user that holds all it
- * may get does not make a newcomer wait until one of its answers ends.
+ * may get does not make another wait until one of its answers ends. A user that
+ * is alone has all of them.
  *
  * A user exists while it has sessions or requests, or its connect bucket is
  * not full again (a flood must not earn a new burst by leaving).

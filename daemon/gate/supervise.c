@@ -54,6 +54,9 @@ sup_phase_name(const struct wrk *w)
 
     if (w->link.seg == NULL)
         return w->st == WRK_FAILED ? "failed" : w->rty.n != 0 ? "blocked" : "none";
+    /* It was killed, or is collected: what it said last does not hold any more. */
+    if (w->dead || w->is_killed || w->exit != NULL)
+        return names[LNK_PH_EXIT];
     ph = __atomic_load_n(&w->link.seg->w.phase, __ATOMIC_ACQUIRE);
     return ph < LNK_PH__N ? names[ph] : "failed";
 }

@@ -698,15 +698,27 @@ rows_are_kept_for_who_has_none(void **state)
     struct fix f;
     struct fcl a, b, c;
     struct lnk_submit sub;
-    uint64_t users = 0;
+    uint64_t users = 0, id;
     int n = 0;
 
     (void)state;
     fix_open(&f, sets);
     fix_ready(&f); /* 8 credits: 2 of them wait in the worker for a row */
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    for (uint64_t tag = 100; tag < 120; tag++) /* alone: all of them */
+        fcl_submit(&a, tag, 1, 1000);
+    fix_step(&f, 2);
+    for (n = 0; (id = fix_take(&f, &sub, NULL, NULL)) != 0; n++)
+        fix_wdone(&f, id);
+    assert_int_equal(n, 8);
+    for (uint64_t tag = 100; tag < 120; tag++)
+        fcl_cancel(&a, tag);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 0);
+    n = 0;
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &c, 1002, NULL), FDP_OK);
+    fix_step(&f, 2);
     for (uint64_t tag = 1; tag <= 20; tag++)
         fcl_submit(&a, tag, 1, 1000);
     fix_step(&f, 2);

@@ -13,6 +13,7 @@
 
 #include <stdlib.h>
 
+#include "daemon/common/mem.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
 #include "daemon/worker/worker.h"
@@ -20,13 +21,14 @@
 struct fix {
     struct worker w;
     struct mdl_program prog;
+    struct lnk_seg seg;
 };
 
 /* A worker that was given this parameter. */
 static struct fix *
 with(const char *name, const char *value)
 {
-    struct fix *f = calloc(1, sizeof(*f));
+    struct fix *f = mem_aligned(128, sizeof(*f));
     struct par_set *ps = par_new();
     char err[512];
 
@@ -37,6 +39,7 @@ with(const char *name, const char *value)
         fail_msg("%s", err);
     f->w.par = *par_get(ps);
     f->w.prog = &f->prog;
+    f->w.seg = &f->seg;
     par_free(ps);
     return f;
 }

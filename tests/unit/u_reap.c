@@ -60,6 +60,7 @@ t_killed(void **state)
     sup_kill(&f.g->wrk[0], "a test");
     fix_step(&f, 2);
     assert_int_equal(f.g->wrk[0].dead, 0);
+    assert_string_equal(sup_phase_name(&f.g->wrk[0]), "exiting"); /* who waits goes on */
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_EVENT);
     fcl_want_error(&c, 7, FDP_E_GPU_RESET, 0);
     fcl_submit(&other, 8, 2, 4); /* not to the one that ends */
