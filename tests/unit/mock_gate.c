@@ -226,6 +226,7 @@ handle(struct mock *m, const struct fdp_req *q)
     CHECK(it.len <= q->len);
     switch (q->op) {
     case FDP_OP_SUBMIT:
+        __atomic_store_n(&m->flags, q->flags, __ATOMIC_RELEASE);
         m->last = *q;
         free(m->blob);
         m->blob = malloc(q->len + 1);

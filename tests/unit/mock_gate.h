@@ -52,7 +52,7 @@ struct mock {
     /* while it runs: atomics */
     int stall;            /* do not take requests */
     int unread;           /* the hello stays in the socket */
-    uint32_t flags;       /* of the last TOKENIZE */
+    uint32_t flags;       /* of the last SUBMIT or TOKENIZE */
     uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes;
     /* the last SUBMIT, once its answer came and n_submit was read (acquire) */
     struct fdp_req last;

@@ -846,7 +846,7 @@ t_special(void **state)
         while (fdc_next(r, &ev, 5000) > 0)
             ;
         assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), i + 1);
-        assert_int_equal(f->m.last.flags, p.flags);
+        assert_int_equal(__atomic_load_n(&f->m.flags, __ATOMIC_ACQUIRE), p.flags);
         fdc_req_free(r);
     }
     end(f);

@@ -19,21 +19,28 @@
 
 static struct mock m;
 
+/* A session with the daemon that m describes. */
 static fdc_t *
-begin(uint32_t flood, int reason)
+open_mock(void)
 {
     struct fdc_open_opts o = { .size = sizeof(o), .path = m.path,
         .max_unread_bytes = 1u << 30 };
     fdc_t *s = NULL;
 
+    mock_start(&m);
+    assert_int_equal(fdc_open(&o, &s), 0);
+    return s;
+}
+
+static fdc_t *
+begin(uint32_t flood, int reason)
+{
     mock_init(&m);
     m.flood = flood;
     m.reason = reason;
     if (flood)
         m.cq_slots = FLOOD_SLOTS;
-    mock_start(&m);
-    assert_int_equal(fdc_open(&o, &s), 0);
-    return s;
+    return open_mock();
 }
 
 static void
@@ -251,12 +258,14 @@ t_flood(void **state)
 static void
 t_info(void **state)
 {
-    fdc_t *s = begin(0, FDP_E_SLOW);
     struct fdc_info i = { .size = sizeof(i) };
+    fdc_t *s;
 
     (void)state;
+    mock_init(&m);
     memset(m.info.model_name, 'x', sizeof(m.info.model_name));
     m.info.n_eos = 1000;
+    s = open_mock();
     assert_int_equal(fdc_info(s, &i, 5000), 0);
     assert_int_equal(i.model.n_eos, 8);
     assert_int_equal(strnlen(i.model.model_name, 64), 63);
