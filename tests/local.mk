@@ -170,12 +170,15 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model.c \
 	daemon/worker/model_build.c \
 	daemon/worker/model_config.c \
+	daemon/worker/model_file.c \
+	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/sha256.c \
 	daemon/worker/tokenizer.c \
+	daemon/worker/tokenizer_base.c \
 	daemon/worker/tokenizer_load.c \
 	daemon/worker/tokenizer_norm.c \
 	daemon/worker/tokenizer_regex.c \
