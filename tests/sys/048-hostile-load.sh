@@ -6,9 +6,9 @@
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "bounds of time mean nothing under a sanitizer"
 python3 -c '' 2>/dev/null || skip "needs python3"
-# XXX: these are felt still; a name goes from here when the daemon bears it.
-felt=handshake,punch,herd,noread,greedy,blob,republish,big
-"$FDD_SRC/tests/sys/hostile/run" --seconds 2 --runs 1 --no-burners --shared --except "$felt" "$@"
+# These still hold single iterations of the loop up: 5 to 20 ms of texts of megabytes.
+felt=noread,blob,big
+"$FDD_SRC/tests/sys/hostile/run" --seconds 2 --runs 1 --no-burners --shared --slack 3 --except "$felt" "$@"
 rc=$?
 [ $rc != 77 ] || exit 77
 [ $rc = 0 ] || fail "an attack was felt"
