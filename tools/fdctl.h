@@ -56,6 +56,7 @@ struct fct {
     char dir[512];           /* runtime folder */
     char socket[512], admin[512];
     char instance[64];       /* "": the main one, or only a path is known */
+    int is_found;            /* nothing names a place: by what is there now */
     int dir_given;           /* by an option */
     int timeout_ms;          /* of one answer, -1: as long as it takes */
     double wait_s;           /* wait so long for a ready daemon, 0: not */
@@ -73,7 +74,7 @@ int fct_no_permission(const char *what, gid_t gid);
 int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
 /* --wait: 0 when the daemon is ready. Waits for one that is not yet there, and
  * gives up on one that has ended or failed. Its messages are printed. */
-int fct_wait_ready(const struct fct *f);
+int fct_wait_ready(struct fct *f);
 /* The daemon of the runtime folder by its lock: its pid, 0: none runs, -1: the
  * lock does not say. */
 pid_t fct_daemon_pid(const struct fct *f);

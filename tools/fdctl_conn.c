@@ -101,6 +101,8 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     fdw_env_get(&e);
     f->instance[0] = '\0';
     f->dir_given = dir != NULL;
+    f->is_found = socket == NULL && admin == NULL && dir == NULL && instance == NULL
+        && e.socket == NULL && e.runtime_dir == NULL;
     rc = find_folder(f, &e, socket, dir, instance);
     if (rc != 0)
         return rc;
@@ -623,7 +625,7 @@ has_ended(const struct fct *f, struct watched *w)
 }
 
 int
-fct_wait_ready(const struct fct *f)
+fct_wait_ready(struct fct *f)
 {
     uint64_t t_end = fct_now_ns() + (uint64_t)(f->wait_s * 1e9);
     const struct timespec nap = { .tv_nsec = 20000000 };
@@ -639,6 +641,14 @@ fct_wait_ready(const struct fct *f)
             ? (int)((t_end - now) / 1000000) + 1 : INT32_MAX;
         enum seen seen;
 
+        /* The daemon that starts meanwhile may be elsewhere. */
+        if (f->is_found) {
+            int rc = fct_paths(f, NULL, NULL, NULL, NULL);
+
+            if (rc != 0)
+                return rc;
+            g = *f;
+        }
         /* A socket that the service manager holds takes a connection and
          * never answers when no daemon comes. */
         g.timeout_ms = f->timeout_ms >= 0 && f->timeout_ms < left ? f->timeout_ms : left;
