@@ -275,7 +275,8 @@ wait "$fdd_pid" 2>/dev/null
 fdd_pid=
 wait "$f_steps"; rc=$?
 [ $rc = 69 ] || fail "--follow: exit $rc: $(cat "$dir/follow")"
-has "$(cat "$dir/follow")" 'the daemon (has )?ended'
+# seen as it ends, or when its trace is asked for once more
+has "$(cat "$dir/follow")" 'the daemon (has )?ended|no daemon with the runtime folder'
 expect 69 ctl trace --follow
 expect 69 ctl trace
 has "$out" "no daemon with the runtime folder $run"
