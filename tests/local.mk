@@ -87,6 +87,7 @@ UNIT_TESTS = \
 	%D%/unit/u_req \
 	%D%/unit/u_confine \
 	%D%/unit/u_cost \
+	%D%/unit/u_lookahead \
 	%D%/unit/u_scheduler \
 	%D%/unit/u_sched_cache \
 	%D%/unit/u_sched_prefill \

@@ -41,6 +41,8 @@ libfddworker_a_SOURCES = \
 	%D%/load.c \
 	%D%/load_memory.c \
 	%D%/load_shape.c \
+	%D%/lookahead.c \
+	%D%/lookahead.h \
 	%D%/memplan.c \
 	%D%/memplan.h \
 	%D%/model.c \

@@ -1,0 +1,390 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* When the next step is due: on a device of a few lines that takes what it is told. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+
+#include "daemon/worker/lookahead.h"
+
+#define US 1000ull
+#define MS 1000000ull
+#define N_STEP 4000
+
+struct rng { uint64_t s; };
+
+static uint32_t
+rnd(struct rng *r, uint32_t n)
+{
+    r->s = r->s * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(r->s >> 33) % n;
+}
+
+/* ---- a host and a device --------------------------------------------------------------- */
+
+struct sum {
+    int gaps;                /* steps the device waited for */
+    uint64_t idle_ns, device_ns;
+    uint64_t ahead_ns, most_ahead_ns; /* from pick to begin */
+    uint64_t longest_ns;     /* of a gap */
+};
+
+struct play {
+    struct rng rng;
+    int depth, n_step;
+    uint64_t launch_ns;      /* pick to queued */
+    uint64_t (*takes)(struct play *, int i);      /* duration of step i */
+    uint64_t (*predict)(struct play *, int i, uint64_t takes);
+    int64_t jump_at, jump_ns; /* the clock of the host and the device jumps */
+};
+
+struct flight { uint64_t begin, end; };
+
+/* The host waits until a step is due or the oldest has ended. */
+static struct sum
+play(struct play *p)
+{
+    struct flight f[LKA_MAX_DEPTH + 1];
+    uint64_t now = 1000 * MS, last_end = now;
+    struct sum sum = { 0 };
+    struct lka l;
+    int n = 0, i = 0;
+
+    lka_init(&l, p->depth);
+    while (i < p->n_step || n > 0) {
+        uint64_t due = i < p->n_step ? lka_due(&l, now) : UINT64_MAX;
+        uint64_t pick, takes, begin;
+
+        assert_int_equal(l.n, n);
+        assert_true(n > 0 || due <= now);
+        if (due > now && n > 0 && f[0].end <= now) {
+            uint64_t idle = f[0].begin > last_end && i > 1 ? f[0].begin - last_end : 0;
+
+            sum.gaps += idle > 0;
+            sum.idle_ns += idle;
+            sum.longest_ns = idle > sum.longest_ns ? idle : sum.longest_ns;
+            sum.device_ns += f[0].end - f[0].begin;
+            lka_collected(&l, f[0].begin, f[0].end, idle);
+            last_end = f[0].end;
+            n--;
+            for (int k = 0; k < n; k++)
+                f[k] = f[k + 1];
+            continue;
+        }
+        if (due > now) {
+            now = n > 0 && f[0].end < due ? f[0].end : due;
+            continue;
+        }
+        pick = now;
+        takes = p->takes(p, i);
+        now += p->launch_ns;
+        begin = n > 0 && f[n - 1].end > now ? f[n - 1].end : now;
+        if (n == 0 && begin < last_end)
+            begin = last_end;
+        lka_launched(&l, pick, now, p->predict(p, i, takes));
+        assert_true(n <= p->depth);
+        f[n++] = (struct flight) { begin, begin + takes };
+        sum.ahead_ns += begin - pick;
+        sum.most_ahead_ns = begin - pick > sum.most_ahead_ns ? begin - pick : sum.most_ahead_ns;
+        if (++i == p->jump_at) {
+            now += (uint64_t)p->jump_ns;
+            for (int k = 0; k < n; k++) {
+                f[k].begin += (uint64_t)p->jump_ns;
+                f[k].end += (uint64_t)p->jump_ns;
+            }
+        }
+    }
+    return sum;
+}
+
+/* Decodes of 5 ms, every eighth step with 20 to 60 ms of prefill; 2 % of noise. */
+static uint64_t
+mixed(struct play *p, int i)
+{
+    uint64_t us = i % 8 == 7 ? 20000 + rnd(&p->rng, 40000) : 5000;
+
+    return us * (980 + rnd(&p->rng, 41));
+}
+
+static uint64_t
+tiny(struct play *p, int i)
+{
+    (void)i;
+    return (100 + rnd(&p->rng, 20)) * US;
+}
+
+/* Ten times as long from the middle on, and back. */
+static uint64_t
+slower(struct play *p, int i)
+{
+    uint64_t ns = mixed(p, i);
+
+    return i / 500 % 2 == 1 ? 10 * ns : ns;
+}
+
+static uint64_t
+right(struct play *p, int i, uint64_t takes)
+{
+    (void)i;
+    return takes * (990 + rnd(&p->rng, 21)) / 1000;
+}
+
+static uint64_t
+third(struct play *p, int i, uint64_t takes)
+{
+    return right(p, i, takes) / 3;
+}
+
+static uint64_t
+triple(struct play *p, int i, uint64_t takes)
+{
+    return right(p, i, takes) * 3;
+}
+
+/* What a model says that has seen the former pace only. */
+static uint64_t
+stale(struct play *p, int i, uint64_t takes)
+{
+    return i / 500 % 2 == 1 ? right(p, i, takes) / 10 : right(p, i, takes);
+}
+
+static uint64_t
+unknown(struct play *p, int i, uint64_t takes)
+{
+    (void)p;
+    (void)i;
+    (void)takes;
+    return 0;
+}
+
+static uint64_t
+huge(struct play *p, int i, uint64_t takes)
+{
+    (void)p;
+    (void)i;
+    (void)takes;
+    return UINT64_MAX;
+}
+
+/* ---- the tests ----------------------------------------------------------------------------- */
+
+static void
+t_idle_is_due_at_once(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    lka_init(&l, 2);
+    assert_true(lka_due(&l, 5) <= 5);
+    lka_launched(&l, 1 * MS, 2 * MS, 5 * MS);
+    lka_collected(&l, 2 * MS, 7 * MS, 0);
+    assert_true(lka_due(&l, 7 * MS) <= 7 * MS);
+}
+
+static void
+t_never_deeper_than_depth(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    for (int depth = 0; depth <= LKA_MAX_DEPTH; depth++) {
+        lka_init(&l, depth);
+        for (int i = 0; i <= depth; i++) {
+            assert_true(lka_due(&l, 100 * MS) <= 100 * MS);
+            lka_launched(&l, 100 * MS, 100 * MS, i % 2 ? 0 : 10 * US);
+        }
+        assert_true(lka_due(&l, UINT64_MAX - 1) == UINT64_MAX);
+        lka_collected(&l, 100 * MS, 101 * MS, 0);
+        assert_true(depth == 0 || lka_due(&l, 200 * MS) <= 200 * MS);
+    }
+}
+
+static void
+t_unknown_is_due_at_once(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    lka_init(&l, 4);
+    lka_launched(&l, 0, 0, 50 * MS);
+    assert_true(lka_due(&l, 1) > 1);
+    lka_launched(&l, 1, 1, 0);
+    assert_true(lka_due(&l, 1) <= 1);
+    lka_collected(&l, 0, 50 * MS, 0);
+    assert_true(lka_due(&l, 50 * MS) <= 50 * MS);
+}
+
+static void
+t_due_is_the_end_less_the_lead(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    lka_init(&l, 2);
+    for (int i = 0; i < 400; i++) {
+        uint64_t t = (uint64_t)i * 20 * MS;
+
+        lka_launched(&l, t, t + 150 * US, 20 * MS);
+        if (i == 399) {
+            assert_in_range(lka_end(&l), t + 19 * MS, t + 20 * MS);
+            assert_int_equal(lka_due(&l, t + MS), lka_end(&l) - lka_lead(&l));
+            assert_in_range(lka_lead(&l), 200 * US, 500 * US);
+            /* it lasts longer than expected: it may end at any time */
+            assert_true(lka_due(&l, t + 30 * MS) <= t + 30 * MS);
+            lka_launched(&l, t + MS, t + MS, 20 * MS);
+            assert_in_range(lka_due(&l, t + 2 * MS), t + 38 * MS, t + 40 * MS);
+            return;
+        }
+        lka_collected(&l, t, t + 20 * MS, 0);
+    }
+}
+
+/* A device that is told what comes in time never waits, and nothing is picked long
+ * before. */
+static void
+t_late_picks_and_no_gaps(void **state)
+{
+    (void)state;
+    for (int depth = 1; depth <= 4; depth++) {
+        struct play p = { .rng = { 7 }, .depth = depth, .n_step = N_STEP,
+            .launch_ns = 150 * US, .takes = mixed, .predict = right };
+        struct sum s = play(&p);
+
+        assert_true(s.gaps <= N_STEP / 100);
+        assert_true(s.idle_ns * 1000 < s.device_ns);
+        assert_true(s.ahead_ns / N_STEP < 2 * MS);
+        assert_true(s.most_ahead_ns < 35 * MS);
+    }
+}
+
+/* Steps shorter than the lead: as many ahead as depth allows. */
+static void
+t_short_steps_fill_the_queue(void **state)
+{
+    struct play p = { .rng = { 3 }, .depth = 4, .n_step = N_STEP, .launch_ns = 50 * US,
+        .takes = tiny, .predict = right };
+    struct sum s = play(&p);
+
+    (void)state;
+    assert_true(s.gaps <= N_STEP / 100);
+    assert_true(s.ahead_ns / N_STEP > 100 * US);
+}
+
+/* A model that is wrong by 3, steps that take 10 times as long: some gaps, then none. */
+static void
+t_wrong_predictions(void **state)
+{
+    static const struct {
+        uint64_t (*takes)(struct play *, int);
+        uint64_t (*predict)(struct play *, int, uint64_t);
+        int gaps;
+        uint64_t longest;
+    } are[] = {
+        { mixed, third, N_STEP / 100, 60 * MS },
+        { mixed, triple, N_STEP / 100, 60 * MS },
+        { slower, right, N_STEP / 100, 600 * MS },
+        { slower, stale, N_STEP / 50, 600 * MS },
+        { mixed, unknown, 1, MS },
+        { mixed, huge, N_STEP, MS },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(are) / sizeof(are[0]); i++) {
+        struct play p = { .rng = { 11 }, .depth = 2, .n_step = N_STEP,
+            .launch_ns = 150 * US, .takes = are[i].takes, .predict = are[i].predict };
+        struct sum s = play(&p);
+
+        assert_true(s.gaps <= are[i].gaps);
+        assert_true(s.longest_ns <= are[i].longest);
+        /* what gaps there are do not make up a part that anyone sees */
+        assert_true(s.idle_ns * 20 < s.device_ns);
+    }
+}
+
+static void
+t_a_clock_that_jumps(void **state)
+{
+    static const int64_t jumps[] = { 3600000000000, -900000000, -1, 1 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
+        struct play p = { .rng = { 5 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
+            .takes = mixed, .predict = right, .jump_at = 500, .jump_ns = jumps[i] };
+        struct sum s = play(&p);
+
+        assert_true(s.gaps <= N_STEP / 100);
+    }
+}
+
+/* A launch that took long once hardly counts, one that always does counts whole. */
+static void
+t_lead_follows_launches(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    lka_init(&l, 1);
+    for (int i = 0; i < 50; i++) {
+        lka_launched(&l, 0, 100 * US, 0);
+        lka_collected(&l, 0, 1, 0);
+    }
+    assert_true(lka_lead(&l) <= LKA_MARGIN_START + 100 * US);
+    lka_launched(&l, 0, 150 * MS, 0);
+    lka_collected(&l, 0, 1, 0);
+    assert_true(lka_lead(&l) <= LKA_MARGIN_START + 1300 * US);
+    for (int i = 0; i < 5; i++) {
+        lka_launched(&l, 0, 9 * MS, 0);
+        lka_collected(&l, 0, 1, 0);
+    }
+    assert_true(lka_lead(&l) >= 9 * MS);
+    for (int i = 0; i < 1000; i++) {
+        lka_launched(&l, 0, 100 * US, 0);
+        lka_collected(&l, 0, 1, 0);
+    }
+    assert_true(lka_lead(&l) <= LKA_MARGIN_START + 200 * US);
+}
+
+static void
+t_margin_is_bounded(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    lka_init(&l, 1);
+    for (int i = 0; i < 100; i++) {
+        lka_launched(&l, 0, 0, 0);
+        lka_collected(&l, 0, 1, 100 * MS);
+    }
+    assert_int_equal(lka_lead(&l), LKA_MARGIN_MAX);
+    for (int i = 0; i < 3000; i++) {
+        lka_launched(&l, 0, 0, 0);
+        lka_collected(&l, 0, 1, LKA_IDLE_NS);
+    }
+    assert_in_range(lka_lead(&l), LKA_MARGIN_MIN, LKA_MARGIN_MIN + US);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_idle_is_due_at_once),
+        cmocka_unit_test(t_never_deeper_than_depth),
+        cmocka_unit_test(t_unknown_is_due_at_once),
+        cmocka_unit_test(t_due_is_the_end_less_the_lead),
+        cmocka_unit_test(t_late_picks_and_no_gaps),
+        cmocka_unit_test(t_short_steps_fill_the_queue),
+        cmocka_unit_test(t_wrong_predictions),
+        cmocka_unit_test(t_a_clock_that_jumps),
+        cmocka_unit_test(t_lead_follows_launches),
+        cmocka_unit_test(t_margin_is_bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
