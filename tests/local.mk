@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Names say the kind (tests/README.md). A program's source is its name with
+# Names say the kind (doc/testing.md). A program's source is its name with
 # .c unless listed; everything links what it uses of the libraries.
 LDADD = $(GATE_LIBS) $(WORKER_TEST_LIBS) $(CMOCKA_LIBS)
 AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)

@@ -58,7 +58,7 @@ const struct cmd_arg *cmd_nearest_arg(int cmd, const char *name);
 int cmd_is_choice(const struct cmd_arg *a, const char *word, size_t n);
 /* What it takes, for an error or a page: "a whole number from 1 to 9". Returns ret. */
 const char *cmd_takes(const struct cmd_arg *a, char *ret, size_t ret_bytes);
-/* The table of CONTROL.md. */
+/* The table of doc/control.md. */
 void cmd_print_md(FILE *out);
 
 #endif

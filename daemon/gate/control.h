@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The admin socket: one JSON object per line in each direction. Commands,
- * arguments, replies and permissions: CONTROL.md in this folder; the
+ * arguments, replies and permissions: doc/control.md; the
  * table is daemon/tbl/ctl_cmds.h. control.c has the connections; below it are
  * control_exec.c (who may, arguments, log), control_cmds.c and control_config.c (the
  * commands), control_ask.c (questions to the worker) and control_reply.c.

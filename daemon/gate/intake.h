@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Intake: request rings to the journal. The rules of the protocol
- * (libclient/README.md) hold here: each shared word is loaded once, each record and each blob is copied
+ * (doc/protocol.md) hold here: each shared word is loaded once, each record and each blob is copied
  * once and only the copy is looked at; nothing outside the copy follows a
  * number the client wrote.
  *

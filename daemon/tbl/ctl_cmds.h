@@ -3,10 +3,10 @@
 /*
  * Admin commands in the order in which help lists them, each followed by its
  * arguments. From these rows come the check of a request, fdctl's --help and with it
- * what shells complete, and the table of daemon/gate/CONTROL.md.
+ * what shells complete, and the table of doc/control.md.
  *
  * CTL_CMD(name, permission, effect, help)
- *   permission  READ or ADMIN: CONTROL.md says who that is
+ *   permission  READ or ADMIN: doc/control.md says who that is
  *   effect      SHOW or CHANGE: how the command is logged
  * CTL_ARG(command, name, letter, type, need, min, max, form, value, help)
  *   letter      fdctl's short option, 0: none
@@ -41,14 +41,14 @@ CTL_CMD(model,    READ,  SHOW,   "the loaded model and its memory")
 CTL_CMD(memory,   READ,  SHOW,   "every buffer of the worker and the KV pool")
 CTL_CMD(program,  READ,  SHOW,   "the model's list of operations")
 CTL_ARG(program, tokens, 0, INT, ANY, 1, 1000000, OPT, "N",
-    "reckon with a step of so many tokens (1)")
+    "for a step of that many tokens (1)")
 CTL_ARG(program, rows, 0, INT, ANY, 1, 1000000, OPT, "N",
-    "and so many sequences (as many as tokens)")
+    "and that many sequences (as many as tokens)")
 CTL_ARG(program, context, 0, INT, ANY, 1, 10000000, OPT, "TOKENS",
-    "with so many tokens each in the KV cache (128)")
+    "with that many tokens each in the KV cache (128)")
 CTL_CMD(profile,  ADMIN, CHANGE, "time of every operation of the next steps")
 CTL_ARG(profile, steps, 'n', INT, ANY, 1, 10000, OPT, "N",
-    "measure so many steps (32)")
+    "measure that many steps (32)")
 CTL_ARG(profile, within_ms, 0, INT, ANY, 1, 600000, OWN, "MS",
     "and wait for them no longer (10000)")
 CTL_ARG(profile, batch, 'b', INT, ANY, 0, INT32_MAX, OPT, "ROWS",
@@ -56,9 +56,9 @@ CTL_ARG(profile, batch, 'b', INT, ANY, 0, INT32_MAX, OPT, "ROWS",
 CTL_ARG(profile, context, 'c', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
     "tokens in the KV cache of each of them (1024, or the model's length)")
 CTL_ARG(profile, prefill, 'p', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
-    "and one row with a prompt of so many tokens (0)")
+    "and one row with a prompt of that many tokens (0)")
 CTL_ARG(profile, measure, 0, BOOL, ANY, 0, 0, OPT, NULL,
-    "measure anew what the device can do")
+    "measure the device's peak again")
 CTL_CMD(drain,    ADMIN, CHANGE, "refuse new requests and let the running ones end")
 CTL_ARG(drain, wait, 0, BOOL, ANY, 0, 0, OPT, NULL,
     "answer when no request is left")

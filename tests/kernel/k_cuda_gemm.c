@@ -145,7 +145,7 @@ gemm_against_cpu(void **state)
 }
 
 /* A row's bits do not depend on how many rows a launch has: always with fp32 weights, with
- * 16-bit ones up to STREAM rows and within each range of rows above (kernels/README.md),
+ * 16-bit ones up to STREAM rows and within each range of rows above (doc/kernels.md),
  * and with all when the device was opened so. Quantized: k_cuda_quant.c. */
 static const struct { int rows, range; } splits[] = {
     { 1, 0 }, { 3, 0 }, { 8, 0 }, { 9, 0 }, { 16, 0 }, { 20, 0 }, { 32, 0 }, { 40, 0 },

@@ -480,7 +480,7 @@ t_page(void **state)
     int c;
 
     (void)state;
-    (void)snprintf(path, sizeof(path), "%s/daemon/gate/CONTROL.md", src != NULL ? src : ".");
+    (void)snprintf(path, sizeof(path), "%s/doc/control.md", src != NULL ? src : ".");
     f = fopen(path, "re");
     if (f == NULL)
         skip();
@@ -493,7 +493,7 @@ t_page(void **state)
     cmd_print_md(o);
     (void)fclose(o);
     if (strstr(page, table) == NULL)
-        fail_msg("the table in daemon/gate/CONTROL.md is not that of ./gen_params commands");
+        fail_msg("the table in doc/control.md is not that of ./gen_params commands");
     free(table);
     free(page);
 }

@@ -28,9 +28,8 @@ if [ -x "$bld/fdbench" ]; then
             { echo "fdbench.1 does not describe $c"; bad=1; }
     done
 fi
-# files of the README's list of documents
-sed -n '/^## Documents/,/^## /p' README.md | awk -F'|' '/^\| / {print $2}' | grep -oE '[A-Za-z/]+\.(md|tsv)|AUTHORS' |
-    while read -r f; do [ -e "$f" ] || echo "README.md names $f, which is not there"; done | grep . && bad=1
+# what the documents name is there: links, headings, files
+tools/dev/check_links.py || bad=1
 # the lines of an installation are the same in both places; README's first two build the packages
 sed 's/\\e/\\/g' daemon/fdd.8 >"$tmp/fdd.8"
 sed -n '/^## Install as a service/,/^## A program/s/^    //p' README.md | sed 1,2d >"$tmp/lines"

@@ -3,7 +3,7 @@
 /*
  * Prints conf/fdd.ini (argument ini) or daemon/fdd.ini.5 (argument man)
  * from the parameter table, or the table of admin commands in
- * daemon/gate/CONTROL.md (argument commands). All are committed;
+ * doc/control.md (argument commands). All are committed;
  * tests/unit/u_param.c and u_control.c compare them with the tables.
  */
 #include "config.h"
