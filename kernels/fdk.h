@@ -383,6 +383,8 @@ struct fdk_device_info {
 };
 struct fdk_ops {
     const char *name;
+    int32_t gemm_rows;         /* rows of a gemm up to which its time is that of the
+                                  weights' bytes; 0: each row takes time */
     /* Activations of a model whose matrices are mostly of type w. */
     enum fdk_dtype (*act)(enum fdk_dtype w);
     int (*available)(char *why, size_t why_bytes); /* devices, or -errno and a reason */

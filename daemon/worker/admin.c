@@ -197,15 +197,20 @@ adm_program(struct worker *w, const json_t *q)
     json_t *o = json_object(), *ops = json_array();
     struct cel cel;
     const struct cel *c = adm_ceilings(w, 0, &cel);
+    enum mdl_tail tail;
 
     sh.out = adm_arg(q, "rows", sh.tok < w->run->dims.S ? sh.tok : w->run->dims.S, 1e6);
     sh.row = sh.out;
+    tail = run_tail(w->run, (int32_t)sh.tok, (int32_t)sh.out);
     sh.ctx = sh.row * kv;
     sh.pair = sh.tok * kv;
     for (int32_t i = 0; i < w->prog->n_op; i++) {
         const struct mdl_op *op = &w->prog->op[i];
-        json_t *e = json_object();
+        json_t *e;
 
+        if (!mdl_op_runs(op, tail))
+            continue;
+        e = json_object();
         sum_ns += adm_op(w, i, &sh, c, e);
         adm_set(e, "rows", json_string(op->rows == MDL_PER_OUT ? "O" : "T"));
         adm_set(e, "in", json_string(adm_buf(w->prog, op->in)));
@@ -219,7 +224,7 @@ adm_program(struct worker *w, const json_t *q)
     adm_set(o, "context", json_real(kv));
     adm_set(o, "ceilings", adm_ceilings_json(w, c));
     adm_set(o, "floor_us", json_real(sum_ns / 1e3));
-    adm_set(o, "n_ops", json_integer(w->prog->n_op));
+    adm_set(o, "n_ops", json_integer((json_int_t)json_array_size(ops)));
     adm_set(o, "ops", ops);
     return o;
 }

@@ -180,8 +180,9 @@ adm_lines(const struct worker *w, const struct prf *p, const struct cel *c,
         json_t *o = json_object();
         double floor_ns = 0, us = (double)l->sum_ns / n / 1e3;
 
+        /* an operation of a tail that some steps did not have */
         if (i < w->prog->n_op)
-            floor_ns = adm_op(w, i, &sh, c, o);
+            floor_ns = adm_op(w, i, &sh, c, o) * l->n / n;
         else
             adm_other(o, i - w->prog->n_op);
         *ret_floor_ns += floor_ns;

@@ -203,7 +203,7 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     in.max_tokens = ec.sch.max_tokens;
     in.n_penalty = ec.sch.n_penalty;
     in.n_rec = ec.depth + 1;
-    in.n_graph = w->use_graph ? w->cap.n : 0;
+    in.n_graph = w->use_graph ? run_n_graph(w->run->k, w->prog, &w->cap) : 0;
     rc = wrk_plan_rounds(w, &in, err, err_bytes);
     if (rc != 0)
         return rc;

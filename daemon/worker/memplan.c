@@ -168,7 +168,7 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "rope frequencies", MPL_OTHER, 0, in->rope, "a float for two of rot");
     mpl_add(m, "graphs", MPL_GRAPHS, 0,
         mpl_times(mpl_times((uint64_t)in->n_graph, (uint64_t)in->n_op), op),
-        "%d sizes x %d operations x %" PRIu64 " bytes at most", in->n_graph, in->n_op, op);
+        "%d x %d operations x %" PRIu64 " bytes at most", in->n_graph, in->n_op, op);
     mpl_add(m, "activations", MPL_ACTIVATIONS, 0, z->activations,
         "buffers of %d tokens, placed by lifetime", in->max_tokens);
     mpl_add(m, "scratch", MPL_SCRATCH, 0, z->scratch, "the largest operation's");

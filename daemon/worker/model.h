@@ -82,6 +82,22 @@ enum mdl_op_kind {
 /* Rows a buffer or an operation has: tokens of the step or output rows. */
 enum mdl_rows { MDL_PER_TOKEN, MDL_PER_OUT };
 
+/*
+ * Behind the last attention only output rows matter. The program has this tail twice,
+ * and a step runs the operations of one of them besides those of MDL_TAIL_BOTH:
+ *
+ *   TOKENS   all tokens go on; the final norm's output rows are gathered. Nothing is
+ *            launched besides the layers' operations and one gather, so it is the one
+ *            for steps whose tokens are mostly outputs, or so few that the weights' bytes
+ *            are the time
+ *   OUTPUTS  output rows of the attention's result and of the residual stream are gathered;
+ *            output projection, MLP and final norm have these rows alone. A step without
+ *            outputs ends there
+ *
+ * A row's bits are the same in both as far as its GEMMs' are for any number of rows.
+ */
+enum mdl_tail { MDL_TAIL_BOTH, MDL_TAIL_TOKENS, MDL_TAIL_OUTPUTS };
+
 struct mdl_buf {
     char name[16];
     enum mdl_rows rows;
@@ -112,6 +128,7 @@ struct mdl_op {
     enum mdl_op_kind kind;
     int32_t layer;                /* -1 outside of layers */
     enum mdl_rows rows;
+    enum mdl_tail tail;
     int32_t in, in2, out;         /* buffer ids, -1 none; RMSNORM: in = residual
                                      stream, in2 = what is added first */
     int32_t w, w2, bias;          /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
@@ -126,6 +143,7 @@ struct mdl_program {
     struct wts_ref *w;   int32_t n_w;
     float *inv_freq;     int32_t rot;  /* rot / 2 values, rope scaling applied */
     float rope_scale;
+    int has_tails;                /* operations of MDL_TAIL_TOKENS and _OUTPUTS */
     int err;                      /* of the first mdl_add_* that failed, 0 */
 };
 
@@ -159,6 +177,12 @@ struct mdl_program *mdl_free(struct mdl_program *p);
 void mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
     double kv, double w_elt_bytes, double kv_elt_bytes, double act_bytes,
     double *ret_bytes, double *ret_flops);
+/* Does a step with this tail run it? */
+static inline int
+mdl_op_runs(const struct mdl_op *op, enum mdl_tail tail)
+{
+    return op->tail == MDL_TAIL_BOTH || op->tail == tail;
+}
 const char *mdl_op_name(enum mdl_op_kind k);
 /* "none", "fp8, a scale per row" ... */
 const char *mdl_quant_name(enum mdl_quant q);

@@ -141,7 +141,12 @@ struct dense {
     int32_t layer;
     int32_t x, cs;                /* residual stream, rope table */
     int32_t add;                  /* not yet added to x, -1 */
+    enum mdl_rows rows;           /* of x and of what follows */
+    enum mdl_tail tail;
 };
+
+/* Weights of what follows a layer's attention. */
+struct dense_mlp { int32_t o, o_bias, norm, gate_up, gate_up_bias, down, down_bias; };
 
 /* A buffer that no run keeps in a shorter type. */
 static int32_t
@@ -155,12 +160,28 @@ f32_buf(struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t wid
 }
 
 static int32_t
-layer_buf(const struct dense *d, const char *name, int32_t width)
+dense_buf(const struct dense *d, const char *name, int32_t width)
 {
+    const char *more = d->tail == MDL_TAIL_OUTPUTS ? ".out" : "";
     char s[16];
 
-    snprintf(s, sizeof(s), "%d.%s", d->layer, name);
-    return mdl_add_buf(d->p, s, MDL_PER_TOKEN, width);
+    if (d->layer < 0)
+        snprintf(s, sizeof(s), "%s%s", name, more);
+    else
+        snprintf(s, sizeof(s), "%d.%s%s", d->layer, name, more);
+    return mdl_add_buf(d->p, s, d->rows, width);
+}
+
+static struct mdl_op
+dense_op(const struct dense *d, enum mdl_op_kind kind)
+{
+    struct mdl_op op = op_none;
+
+    op.kind = kind;
+    op.layer = d->layer;
+    op.rows = d->rows;
+    op.tail = d->tail;
+    return op;
 }
 
 /* Full name of a tensor of the layer; s has MDL_NAME bytes. */
@@ -195,35 +216,31 @@ layer_w3(const struct dense *d, const char *const name[3], const int32_t rows[3]
         rows[2], cols, WTS_ROWS, cols == 0);
 }
 
+/* Returns out. */
 static int32_t
-emit_norm(struct dense *d, int32_t w, const char *name)
+emit_norm(struct dense *d, int32_t w, int32_t out)
 {
-    struct mdl_op op = op_none;
+    struct mdl_op op = dense_op(d, MDL_OP_RMSNORM);
 
-    op.kind = MDL_OP_RMSNORM;
-    op.layer = d->layer;
     op.in = d->x;
     op.in2 = d->add;
-    op.out = d->layer < 0 ? mdl_add_buf(d->p, name, MDL_PER_TOKEN, d->p->cfg.hidden)
-                          : layer_buf(d, name, d->p->cfg.hidden);
+    op.out = out;
     op.w = w;
     op.N = d->p->cfg.hidden;
     op.f = d->p->cfg.norm_eps;
     mdl_add_op(d->p, op);
     d->add = -1;
-    return op.out;
+    return out;
 }
 
 static int32_t
 emit_gemm(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias,
     int32_t N, int32_t K)
 {
-    struct mdl_op op = op_none;
+    struct mdl_op op = dense_op(d, MDL_OP_GEMM);
 
-    op.kind = MDL_OP_GEMM;
-    op.layer = d->layer;
     op.in = in;
-    op.out = layer_buf(d, out, N);
+    op.out = dense_buf(d, out, N);
     op.w = w;
     op.bias = bias;
     op.N = N;
@@ -232,7 +249,22 @@ emit_gemm(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias,
     return op.out;
 }
 
-static void
+/* Returns out. */
+static int32_t
+emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_GATHER);
+
+    op.rows = MDL_PER_OUT;
+    op.in = in;
+    op.out = out;
+    op.N = N;
+    mdl_add_op(d->p, op);
+    return out;
+}
+
+/* Returns the buffer with what attention gives. */
+static int32_t
 emit_attention(struct dense *d)
 {
     static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj",
@@ -240,18 +272,16 @@ emit_attention(struct dense *d)
     const struct mdl_config *c = &d->p->cfg;
     int32_t hd = c->n_head * c->head_dim, kd = c->n_kv_head * c->head_dim;
     const int32_t rows[3] = {hd, kd, kd};
-    struct mdl_op op = op_none;
+    struct mdl_op op = dense_op(d, MDL_OP_QKV);
     int32_t h, qkv, w, b = -1;
 
     w = layer_w(d, "input_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
-    h = emit_norm(d, w, "norm1");
+    h = emit_norm(d, w, dense_buf(d, "norm1", c->hidden));
     w = layer_w3(d, name, rows, c->hidden, "weight");
     if (c->attn_bias)
         b = layer_w3(d, name, rows, 0, "bias");
     qkv = emit_gemm(d, h, "qkv", w, b, hd + 2 * kd, c->hidden);
 
-    op.kind = MDL_OP_QKV;
-    op.layer = d->layer;
     op.in = op.out = qkv;
     op.in2 = d->cs;
     op.f = c->norm_eps;
@@ -261,79 +291,104 @@ emit_attention(struct dense *d)
     }
     mdl_add_op(d->p, op);
 
-    op = op_none;
-    op.kind = MDL_OP_ATTENTION;
-    op.layer = d->layer;
+    op = dense_op(d, MDL_OP_ATTENTION);
     op.in = qkv;
-    op.out = layer_buf(d, "att", hd);
+    op.out = dense_buf(d, "att", hd);
     op.f = (float)(1.0 / sqrt(c->head_dim));
     mdl_add_op(d->p, op);
-
-    w = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
-    b = c->attn_bias ? layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_WHOLE, 1)
-                     : -1;
-    d->add = emit_gemm(d, op.out, "o", w, b, c->hidden, hd);
+    return op.out;
 }
 
-static void
-emit_mlp(struct dense *d)
+static struct dense_mlp
+mlp_weights(const struct dense *d)
 {
     static const char *const name[3] = {"mlp.gate_proj", "mlp.up_proj", NULL};
     const struct mdl_config *c = &d->p->cfg;
     const int32_t rows[3] = {c->ffn, c->ffn, 0};
-    struct mdl_op op = op_none;
-    int32_t h, w, b = -1;
+    int32_t hd = c->n_head * c->head_dim;
+    struct dense_mlp w = {.o_bias = -1, .gate_up_bias = -1, .down_bias = -1};
 
-    w = layer_w(d, "post_attention_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
-    h = emit_norm(d, w, "norm2");
-    w = layer_w3(d, name, rows, c->hidden, "weight");
+    w.o = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
+    if (c->attn_bias)
+        w.o_bias = layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_WHOLE, 1);
+    w.norm = layer_w(d, "post_attention_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
+    w.gate_up = layer_w3(d, name, rows, c->hidden, "weight");
     if (c->mlp_bias)
-        b = layer_w3(d, name, rows, 0, "bias");
-    op.kind = MDL_OP_SILU_MUL;
-    op.layer = d->layer;
-    op.in = emit_gemm(d, h, "gate_up", w, b, 2 * c->ffn, c->hidden);
-    op.out = layer_buf(d, "act", c->ffn);
+        w.gate_up_bias = layer_w3(d, name, rows, 0, "bias");
+    w.down = layer_w(d, "mlp.down_proj.weight", c->hidden, c->ffn, WTS_COLS, 0);
+    if (c->mlp_bias)
+        w.down_bias = layer_w(d, "mlp.down_proj.bias", c->hidden, 0, WTS_WHOLE, 1);
+    return w;
+}
+
+/* What follows attention, whose result att is. */
+static void
+emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
+{
+    const struct mdl_config *c = &d->p->cfg;
+    struct mdl_op op = dense_op(d, MDL_OP_SILU_MUL);
+    int32_t h;
+
+    d->add = emit_gemm(d, att, "o", w->o, w->o_bias, c->hidden, c->n_head * c->head_dim);
+    h = emit_norm(d, w->norm, dense_buf(d, "norm2", c->hidden));
+    op.in = emit_gemm(d, h, "gate_up", w->gate_up, w->gate_up_bias, 2 * c->ffn, c->hidden);
+    op.out = dense_buf(d, "act", c->ffn);
     op.N = c->ffn;
     mdl_add_op(d->p, op);
-    w = layer_w(d, "mlp.down_proj.weight", c->hidden, c->ffn, WTS_COLS, 0);
-    b = c->mlp_bias ? layer_w(d, "mlp.down_proj.bias", c->hidden, 0, WTS_WHOLE, 1) : -1;
-    d->add = emit_gemm(d, op.out, "down", w, b, c->hidden, c->ffn);
+    d->add = emit_gemm(d, op.out, "down", w->down, w->down_bias, c->hidden, c->ffn);
+}
+
+/* Both ways from the last attention to the final norm of the output rows, which is in
+ * the buffer returned. */
+static int32_t
+emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t att)
+{
+    const struct mdl_config *c = &last->p->cfg;
+    int32_t norm = mdl_add_w(last->p, "model.norm.weight", c->hidden, 0, WTS_WHOLE, 1);
+    int32_t out = mdl_add_buf(last->p, "out", MDL_PER_OUT, c->hidden);
+    int32_t h, hd = c->n_head * c->head_dim;
+    struct dense d = *last;
+
+    d.tail = MDL_TAIL_TOKENS;
+    emit_mlp(&d, w, att);
+    d.layer = -1;
+    h = emit_norm(&d, norm, dense_buf(&d, "norm", c->hidden));
+    (void)emit_gather(&d, h, out, c->hidden);
+
+    d = *last;
+    d.tail = MDL_TAIL_OUTPUTS;
+    d.rows = MDL_PER_OUT;
+    att = emit_gather(&d, att, dense_buf(&d, "att", hd), hd);
+    d.x = emit_gather(&d, d.x, f32_buf(d.p, "x.out", MDL_PER_OUT, c->hidden), c->hidden);
+    emit_mlp(&d, w, att);
+    d.layer = -1;
+    (void)emit_norm(&d, norm, out);
+    last->p->has_tails = 1;
+    return out;
 }
 
 static void
-emit_head(struct dense *d, int32_t embed)
+emit_head(struct mdl_program *p, int32_t in, int32_t embed)
 {
-    const struct mdl_config *c = &d->p->cfg;
+    const struct mdl_config *c = &p->cfg;
     struct mdl_op op = op_none;
-    int32_t h, g, w;
 
-    d->layer = -1;
-    w = mdl_add_w(d->p, "model.norm.weight", c->hidden, 0, WTS_WHOLE, 1);
-    h = emit_norm(d, w, "norm");
-    op.kind = MDL_OP_GATHER;
-    op.rows = MDL_PER_OUT;
-    op.in = h;
-    op.out = g = mdl_add_buf(d->p, "out", MDL_PER_OUT, c->hidden);
-    op.N = c->hidden;
-    mdl_add_op(d->p, op);
-
-    op = op_none;
     op.kind = MDL_OP_LOGITS;
     op.rows = MDL_PER_OUT;
-    op.in = g;
-    op.out = f32_buf(d->p, "logits", MDL_PER_OUT, c->vocab);
-    op.w = mdl_add_w(d->p, "lm_head.weight", c->vocab, c->hidden, WTS_ROWS, 0);
+    op.in = in;
+    op.out = f32_buf(p, "logits", MDL_PER_OUT, c->vocab);
+    op.w = mdl_add_w(p, "lm_head.weight", c->vocab, c->hidden, WTS_ROWS, 0);
     if (c->tied && op.w >= 0)
-        d->p->w[op.w].alias = embed;
+        p->w[op.w].alias = embed;
     op.N = c->vocab;
     op.K = c->hidden;
-    mdl_add_op(d->p, op);
+    mdl_add_op(p, op);
 
     op.kind = MDL_OP_SAMPLE;
     op.in = op.out;
     op.out = op.w = -1;
     op.K = 0;
-    mdl_add_op(d->p, op);
+    mdl_add_op(p, op);
 }
 
 int
@@ -360,10 +415,14 @@ mdl_build_dense(struct mdl_program *p)
     op.f = p->rope_scale;
     mdl_add_op(p, op);
     for (d.layer = 0; d.layer < c->n_layer; d.layer++) {
-        emit_attention(&d);
-        emit_mlp(&d);
+        int32_t att = emit_attention(&d);
+        struct dense_mlp w = mlp_weights(&d);
+
+        if (d.layer < c->n_layer - 1)
+            emit_mlp(&d, &w, att);
+        else
+            emit_head(p, emit_tails(&d, &w, att), embed);
     }
-    emit_head(&d, embed);
     return p->err;
 }
 

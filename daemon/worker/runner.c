@@ -143,7 +143,7 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
 /* ---- graphs ------------------------------------------------------------------------------ */
 
 static struct run_pad *
-run_pad_of(struct runner *run, int32_t T_pad)
+run_pad_of(struct runner *run, int32_t T_pad, int32_t n_out)
 {
     int32_t lo = 0, hi = run->n_pad - 1;
 
@@ -156,7 +156,7 @@ run_pad_of(struct runner *run, int32_t T_pad)
             hi = mid;
     }
     ASSERT(run->pad[lo].T == T_pad);
-    return &run->pad[lo];
+    return run->few[lo].T > 0 && n_out <= run->few[lo].O ? &run->few[lo] : &run->pad[lo];
 }
 
 static int
@@ -179,7 +179,7 @@ run_record(struct runner *run, struct run_pad *pad)
     }
     rc = rc != 0 ? rc : rc2;
     if (rc == 0)
-        log_debug("runner: recorded a graph of %d tokens", pad->T);
+        log_debug("runner: recorded a graph of %d tokens, %d outputs", pad->T, pad->O);
     if (rc != -ENOMEM || run->mem.kv == 0)
         return rc;
     /* the KV pool has taken the memory, and requests run */
@@ -187,6 +187,26 @@ run_record(struct runner *run, struct run_pad *pad)
         "operation by operation", pad->T);
     run_set_graph(run, 0);
     return 0;
+}
+
+/* The largest of the sizes for few outputs is launched once: its kernels are those of
+ * the others. */
+static int
+run_record_size(struct runner *run, int32_t i)
+{
+    struct run_pad *few = &run->few[i];
+    int rc = 0;
+
+    if (run->pad[i].graph == NULL) {
+        rc = run_program(run, &run->pad[i]);
+        if (rc == 0)
+            rc = run_record(run, &run->pad[i]);
+    }
+    if (rc != 0 || few->T == 0 || few->graph != NULL || !run->use_graph)
+        return rc;
+    if (i == run->n_pad - 1)
+        rc = run_program(run, few);
+    return rc != 0 ? rc : run_record(run, few);
 }
 
 int
@@ -202,11 +222,7 @@ run_warm(struct runner *run, int record)
         rc = run->k->stream_sync(run->stream);
     before = run_mem_free(run);
     for (int32_t i = run->n_pad - 1; i >= 0 && record && run->use_graph && rc == 0; i--)
-        if (run->pad[i].graph == NULL) {
-            rc = run_program(run, &run->pad[i]);
-            if (rc == 0)
-                rc = run_record(run, &run->pad[i]);
-        }
+        rc = run_record_size(run, i);
     if (rc == 0)
         rc = run->k->stream_sync(run->stream);
     if (before > run_mem_free(run))
@@ -292,13 +308,17 @@ run_steps_program(struct runner *run, const struct bat_rec *rec)
     struct run_pad *pad;
     int rc = 0;
 
-    if (!rec->graph || !run->use_graph || run->marks != NULL) {
+    if (rec->graph) {
+        pad = run_pad_of(run, rec->T_pad, rec->n_out);
+    } else {
         pad = &run->eager[rec - run->rec];
-        run_pad_init(run, rec->T_pad, rec->n_out > 0 ? rec->n_out : 1, pad);
+        run_pad_init(run, rec->T_pad, rec->n_out, pad);
+    }
+    /* a measured step has the bounds of the graph's */
+    if (!rec->graph || !run->use_graph || run->marks != NULL) {
         run->n_eager++;
         return run_program(run, pad);
     }
-    pad = run_pad_of(run, rec->T_pad);
     if (pad->graph == NULL)
         rc = run_record(run, pad);
     if (rc != 0)

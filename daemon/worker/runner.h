@@ -65,6 +65,7 @@ struct run_setup_args {
 /* One operation with its pointers; T and O are set at launch. */
 struct run_op {
     enum mdl_op_kind kind;
+    enum mdl_rows rows;
     union {
         struct fdk_embed_args embed;
         struct fdk_rope_table_args rope;
@@ -93,7 +94,8 @@ struct run_marks { int32_t n, max; struct run_mark *at; };
 
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
-    int32_t T, S, O;
+    int32_t T, S, O;         /* O 0: no output, and nothing that only outputs need */
+    enum mdl_tail tail;
     int32_t n_work;          /* attention tiles at most */
     struct fdk_batch b;
     struct fdk_graph *graph;
@@ -138,7 +140,8 @@ struct runner {
     uint64_t att_plan_bytes;
     int32_t R;               /* rows of a logits slice */
     struct run_op *op;
-    struct run_pad *pad;     /* [cap.n] */
+    struct run_pad *pad;     /* [cap.n] for as many outputs as there may be */
+    struct run_pad *few;     /* [cap.n] for run_few() outputs; T 0 where that is none */
     int32_t n_pad;
     struct run_pad full;     /* the largest step */
     struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
@@ -233,6 +236,18 @@ int run_mark(struct runner *run, int32_t line);
 
 /* ---- runner_setup.c, run_setup()'s parts ----------------------------------------- */
 
+/*
+ * Up to how many outputs a step of T tokens has a graph of its own, with
+ * MDL_TAIL_OUTPUTS; 0: none. At most half of the tokens, and on a device where the rows
+ * of a GEMM cost nothing up to a number of them, this number, for steps of more tokens.
+ * So a decoding step, all of whose tokens are outputs, never takes it.
+ */
+int32_t run_few(const struct fdk_ops *k, const struct mdl_program *p, int32_t T);
+/* Graphs of all sizes. */
+int32_t run_n_graph(const struct fdk_ops *k, const struct mdl_program *p,
+    const struct cap *cap);
+/* The tail of a step of T tokens with at most O outputs. */
+enum mdl_tail run_tail(const struct runner *run, int32_t T, int32_t O);
 /* What a launch of T tokens with at most O outputs needs to know. */
 void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret);
 /* Are graphs replayed from now on? The engine thread alone. */

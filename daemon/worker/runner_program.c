@@ -158,9 +158,11 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
 {
     const struct mdl_config *c = &run->prog->cfg;
     const struct fdk_batch *b = &run->full.b; /* n_tok, n_out are at one address */
+    const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
     int32_t H = c->n_head, K = c->n_kv_head, D = c->head_dim;
 
     ret->kind = o->kind;
+    ret->rows = o->rows;
     switch (o->kind) {
     case MDL_OP_EMBED:
         ret->embed = (struct fdk_embed_args) { .y = a->out, .w = a->w,
@@ -173,14 +175,12 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
         return 0;
     case MDL_OP_RMSNORM:
         ret->norm = (struct fdk_rmsnorm_args) { .y = a->out, .x = a->in, .add = a->in2,
-            .w = a->w, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out, .C = o->N,
-            .eps = o->f, .act = run->act };
+            .w = a->w, .n = n, .C = o->N, .eps = o->f, .act = run->act };
         return 0;
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
         ret->gemm = (struct fdk_gemm_args) { .y = a->out, .x = a->in, .w = a->w,
-            .bias = a->bias, .n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out,
-            .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype,
+            .bias = a->bias, .n = n, .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype,
             .w_scale = run_scale(run, o->w), .w_group = wts_group(run->wp, o->w),
             .act = run->act, .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
         return 0;
@@ -198,11 +198,11 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
         return 0;
     case MDL_OP_SILU_MUL:
         ret->silu = (struct fdk_silu_mul_args) { .y = a->out, .gu = a->in,
-            .n = b->n_tok, .F = o->N, .act = run->act };
+            .n = n, .F = o->N, .act = run->act };
         return 0;
     case MDL_OP_GATHER:
         ret->gather = (struct fdk_gather_args) { .y = a->out, .x = a->in, .C = o->N,
-            .act = run->act };
+            .act = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
         return 0;
     case MDL_OP_SAMPLE:
         ret->sample = (struct fdk_sample_args) { .results = run->d_results,
@@ -245,6 +245,12 @@ run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O)
     return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
 }
 
+static int32_t
+run_rows(const struct run_pad *pad, enum mdl_rows rows)
+{
+    return rows == MDL_PER_TOKEN ? pad->T : pad->O;
+}
+
 size_t
 run_scratch_bytes(struct runner *run)
 {
@@ -266,7 +272,7 @@ run_scratch_bytes(struct runner *run)
             n = run->k->sample_scratch(&op.sample);
         } else if ((op.kind == MDL_OP_GEMM || op.kind == MDL_OP_LOGITS) &&
             run->k->gemm_scratch != NULL) {
-            op.gemm.T = op.kind == MDL_OP_GEMM ? pad->T : run->R;
+            op.gemm.T = op.kind == MDL_OP_LOGITS ? run->R : run_rows(pad, op.rows);
             n = run->k->gemm_scratch(&op.gemm);
         }
         if (n > most)
@@ -327,6 +333,7 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
 {
     const struct fdk_ops *k = run->k;
     struct run_op o = *op;
+    int32_t rows = run_rows(pad, o.rows);
 
     switch (o.kind) {
     case MDL_OP_EMBED:
@@ -338,10 +345,10 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
         o.rope.T = pad->T;
         return k->rope_table(&o.rope, run->stream);
     case MDL_OP_RMSNORM:
-        o.norm.T = pad->T;
+        o.norm.T = rows;
         return k->rmsnorm(&o.norm, run->stream);
     case MDL_OP_GEMM:
-        o.gemm.T = pad->T;
+        o.gemm.T = rows;
         return k->gemm(&o.gemm, run->stream);
     case MDL_OP_QKV:
         o.qkv.b = &pad->b;
@@ -353,11 +360,11 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
         o.att.n_work_max = pad->n_work;
         return k->attention(&o.att, run->stream);
     case MDL_OP_SILU_MUL:
-        o.silu.T = pad->T;
+        o.silu.T = rows;
         return k->silu_mul(&o.silu, run->stream);
     case MDL_OP_GATHER:
         o.gather.b = &pad->b;
-        o.gather.O = pad->O;
+        o.gather.O = rows;
         return k->gather(&o.gather, run->stream);
     default:
         return -ENOTSUP;
@@ -399,6 +406,8 @@ run_program(struct runner *run, const struct run_pad *pad)
     for (i = 0; i < n && rc == 0; i++) {
         const struct run_op *op = &run->op[i];
 
+        if (!mdl_op_runs(&run->prog->op[i], pad->tail) || run_rows(pad, op->rows) == 0)
+            continue;
         if (op->kind == MDL_OP_LOGITS) {
             logits = op;
         } else if (op->kind == MDL_OP_SAMPLE) {

@@ -63,14 +63,31 @@ run_free_recs(struct runner *run)
     free(run->eager);
 }
 
+static void
+run_free_graph(struct runner *run, struct run_pad *pad)
+{
+    if (pad->graph != NULL)
+        run->k->graph_free(pad->graph);
+    pad->graph = NULL;
+}
+
+static void
+run_free_graphs(struct runner *run)
+{
+    for (int32_t i = 0; i < run->n_pad; i++) {
+        run_free_graph(run, &run->pad[i]);
+        run_free_graph(run, &run->few[i]);
+    }
+    run->n_pad = 0;
+}
+
 void
 run_teardown(struct runner *run)
 {
     run_free_recs(run);
-    for (int32_t i = 0; run->pad != NULL && i < run->n_pad; i++)
-        if (run->pad[i].graph != NULL)
-            run->k->graph_free(run->pad[i].graph);
+    run_free_graphs(run);
     free(run->pad);
+    free(run->few);
     free(run->op);
     run_event_free(run, run->ev_copy[0]);
     run_event_free(run, run->ev_copy[1]);
@@ -183,10 +200,40 @@ run_setup_recs(struct runner *run, int32_t n_rec, char *err, size_t err_bytes)
 
 /* ---- padded sizes --------------------------------------------------------------------- */
 
+int32_t
+run_few(const struct fdk_ops *k, const struct mdl_program *p, int32_t T)
+{
+    int32_t half = T / 2;
+
+    if (!p->has_tails || T <= k->gemm_rows)
+        return 0;
+    return k->gemm_rows > 0 && half > k->gemm_rows ? k->gemm_rows : half;
+}
+
+int32_t
+run_n_graph(const struct fdk_ops *k, const struct mdl_program *p, const struct cap *cap)
+{
+    int32_t n = cap->n;
+
+    for (int32_t i = 0; i < cap->n; i++)
+        n += run_few(k, p, cap->size[i]) > 0;
+    return n;
+}
+
+/* Steps of more tokens than can be outputs have no other. */
+enum mdl_tail
+run_tail(const struct runner *run, int32_t T, int32_t O)
+{
+    int outputs = O <= run_few(run->k, run->prog, T) || T > run->dims.O;
+
+    return run->prog->has_tails && outputs ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS;
+}
+
 void
 run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret)
 {
-    *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T), .O = O };
+    *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T), .O = O,
+        .tail = run_tail(run, T, O) };
     ret->n_work = fdk_tiles_max(ret->S, T, run->att_a, run->att_b);
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
 }
@@ -204,17 +251,18 @@ run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 
     if (rc != 0)
         return rc;
-    for (int32_t i = 0; i < run->n_pad; i++)
-        if (run->pad[i].graph != NULL) {
-            run->k->graph_free(run->pad[i].graph);
-            run->pad[i].graph = NULL;
-        }
+    run_free_graphs(run);
     run->cap = *cap;
     run_set_graph(run, use_graph);
     run->n_pad = cap->n;
-    for (int32_t i = 0; i < cap->n; i++)
-        run_pad_init(run, cap->size[i], bat_pad_outs(&run->dims, cap->size[i]),
-            &run->pad[i]);
+    for (int32_t i = 0; i < cap->n; i++) {
+        int32_t T = cap->size[i], few = run_few(run->k, run->prog, T);
+
+        run_pad_init(run, T, bat_pad_outs(&run->dims, T), &run->pad[i]);
+        run->few[i] = (struct run_pad) { .T = 0 };
+        if (few > 0)
+            run_pad_init(run, T, few, &run->few[i]);
+    }
     return 0;
 }
 
@@ -454,7 +502,9 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
         rc = run_setup_kv_scales(run, a->kv_scale, err, err_bytes);
     if (rc == 0) {
         run->pad = mem_array(CAP_MAX, sizeof(*run->pad));
-        rc = run->pad != NULL ? run_recapture(run, a->use_graph, &a->cap) : -ENOMEM;
+        run->few = mem_array(CAP_MAX, sizeof(*run->few));
+        rc = run->pad != NULL && run->few != NULL ?
+            run_recapture(run, a->use_graph, &a->cap) : -ENOMEM;
     }
     run_pad_init(run, run->dims.T, bat_pad_outs(&run->dims, run->dims.T), &run->full);
     if (rc == 0)

@@ -480,6 +480,7 @@ make_ops(void)
 {
     struct fdk_ops o = {};
     table_devices(&o);
+    o.gemm_rows = CU_STREAM_ROWS;
     o.att_shape = cu_att_shape;
     o.gemm_scratch = cu_gemm_scratch;
     o.att_plan_bytes = cu_att_plan_bytes;

@@ -3,8 +3,9 @@
 /*
  * On the CPU a request's numbers depend on nothing but the request: ids and
  * the bits of every logprob are the same for any max_num_batched_tokens,
- * under preemption, in any company, for any number of threads, with and
- * without recorded graphs, and after resuming. Tiny random models made of a
+ * under preemption, in any company, for any number of threads and steps ahead, with and
+ * without recorded graphs, and after resuming. The reference carries all tokens of a step
+ * to the final norm, the others output rows alone where they may. Tiny random models made of a
  * config.json alone.
  */
 #include "config.h"
@@ -163,17 +164,20 @@ model(const char *dir)
     static struct answer ref[N_REQ], got[N_REQ];
     struct sim_cfg c = base;
     uint64_t pre;
-    char what[64];
+    char what[96];
 
+    base.all_tokens = 1;
     run(&base, 0, 0, ref, &pre);
+    base.all_tokens = 0;
     for (size_t i = 0; i < 4; i++) {
         c = base;
+        c.depth = (int32_t)i;
         c.max_tokens = tokens[i];
         c.max_seqs = tokens[i] < 8 ? tokens[i] : 8;
         c.threads = 1 + (int32_t)i % 3;
         c.graph = (int32_t)i % 2;
-        (void)snprintf(what, sizeof(what), "%d tokens a step, %d threads, graph %d",
-            c.max_tokens, c.threads, c.graph);
+        (void)snprintf(what, sizeof(what), "%d tokens a step, %d threads, graph %d, "
+            "overlap %d", c.max_tokens, c.threads, c.graph, c.depth);
         run(&c, 1, c.graph, got, &pre);
         same(ref, got, what);
     }
@@ -182,6 +186,13 @@ model(const char *dir)
     c.graph = 1;
     run(&c, 0, 0, got, &pre);
     same(ref, got, "alone, 3 threads, graphs recorded as they come");
+    c.depth = 4;
+    c.capture = "3,40,300";
+    run(&c, 1, 1, got, &pre);
+    same(ref, got, "few sizes, overlap 4");
+    c.all_tokens = 1;
+    run(&c, 1, 1, got, &pre);
+    same(ref, got, "few sizes, overlap 4, all tokens");
     c = base;
     c.n_block = 20;
     c.max_tokens = 48;

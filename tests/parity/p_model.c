@@ -310,13 +310,13 @@ set_row(struct exec *x, int32_t len)
 }
 
 /*
- * Tokens ids[0..n) at positions pos.. (ids NULL: one token, the last
+ * A step that goes on from the last attention as tail says. Tokens ids[0..n) at positions pos.. (ids NULL: one token, the last
  * sampled). Scores each by the following one of next[]; where there is none
  * (next[i] < 0) samples. res has n entries.
  */
 static void
-step(struct exec *x, const int32_t *ids, const int32_t *next, int32_t n, int32_t pos,
-    struct fdk_result *res)
+step(struct exec *x, enum mdl_tail tail, const int32_t *ids, const int32_t *next,
+    int32_t n, int32_t pos, struct fdk_result *res)
 {
     struct step_host *h = calloc(1, sizeof(*h));
 
@@ -340,7 +340,8 @@ step(struct exec *x, const int32_t *ids, const int32_t *next, int32_t n, int32_t
     h->state[0] = STATE;
     copy(x, x->dev, h, sizeof(*h));
     for (int32_t i = 0; i < x->p->n_op; i++)
-        MUST(run_op(x, &x->p->op[i], n, n));
+        if (mdl_op_runs(&x->p->op[i], tail))
+            MUST(run_op(x, &x->p->op[i], n, n));
     copy(x, res, x->results, (size_t)n * sizeof(*res));
     free(h);
 }
@@ -452,7 +453,8 @@ compare(
 
 /* Prompt in chunks, then greedy; results by position - 1. */
 static void
-run_case(struct exec *x, const struct ref_case *c, int32_t chunk, struct fdk_result *res)
+run_case(struct exec *x, enum mdl_tail tail, const struct ref_case *c, int32_t chunk,
+    struct fdk_result *res)
 {
     int32_t next[MAX_TOK], n, pos;
 
@@ -461,11 +463,11 @@ run_case(struct exec *x, const struct ref_case *c, int32_t chunk, struct fdk_res
     set_row(x, c->n_prompt);
     for (pos = 0; pos < c->n_prompt; pos += n) {
         n = c->n_prompt - pos < chunk ? c->n_prompt - pos : chunk;
-        step(x, c->prompt + pos, next + pos, n, pos, res + pos);
+        step(x, tail, c->prompt + pos, next + pos, n, pos, res + pos);
     }
     for (; pos < c->n_line; pos++) {
         next[0] = -1;
-        step(x, NULL, next, 1, pos, res + pos);
+        step(x, tail, NULL, next, 1, pos, res + pos);
     }
 }
 
@@ -477,7 +479,7 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
 
     if (a == NULL || b == NULL)
         exit(1);
-    run_case(x, c, chunk[0], a);
+    run_case(x, MDL_TAIL_TOKENS, c, chunk[0], a);
     for (int32_t i = 0; i < c->n_line; i++) {
         const struct line *l = &c->line[i];
 
@@ -490,9 +492,9 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
         if (l->greedy && a[l->pos - 1].token != l->token)
             break;
     }
-    /* The same bits however the prompt is cut. */
-    for (size_t i = 1; i < sizeof(chunk) / sizeof(chunk[0]); i++) {
-        run_case(x, c, chunk[i], b);
+    /* The same bits however the prompt is cut, and by both tails. */
+    for (size_t i = 0; i < sizeof(chunk) / sizeof(chunk[0]); i++) {
+        run_case(x, i % 2 == 0 ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS, c, chunk[i], b);
         for (int32_t j = 0; j < c->n_line; j++) {
             if (a[j].token == b[j].token
                 && memcmp(&a[j].logprob, &b[j].logprob, sizeof(float)) == 0

@@ -526,7 +526,7 @@ recapture_frees(struct sim_rng *g)
             (void)ask(s, *g, sim_range(g, 1, 90), 3);
         sim_drain(s);
         for (int32_t k = 0; k < s->run->n_pad; k++)
-            n_held += s->run->pad[k].graph != NULL;
+            n_held += (s->run->pad[k].graph != NULL) + (s->run->few[k].graph != NULL);
         SIM_CHECK(n_alive == n_held && n_held > 0);
     }
     SIM_CHECK(n_captured >= 30);

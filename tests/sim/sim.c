@@ -104,6 +104,7 @@ sim_program(struct sim *s)
         rc = wts_plan_quantize(s->wp, s->prog, &s->cfg.quant, err, sizeof(err));
     if (rc != 0)
         sim_fail(__FILE__, __LINE__, err);
+    s->prog->has_tails &= !s->cfg.all_tokens;
 }
 
 static void

@@ -63,6 +63,7 @@ struct sim_cfg {
     const char *backend;     /* of a model; NULL: $FDD_SIM_BACKEND, else "cpu" */
     int32_t threads;
     int32_t real_clock;      /* benchmarks */
+    int32_t all_tokens;      /* steps never go on with their output rows alone */
     int32_t any_order;       /* a device's sums may depend on the number of rows */
     int32_t no_instruments;  /* neither histograms nor trace */
     int32_t learn;           /* step times steer the scheduler; else a run depends on

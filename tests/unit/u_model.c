@@ -436,6 +436,38 @@ build(const char *json)
     return p;
 }
 
+/* A step with this tail reads nothing but what it wrote before. Behind the last attention
+ * it has output rows alone, or not before the last norm. */
+static void
+check_tail(const struct mdl_program *p, enum mdl_tail tail)
+{
+    char written[256] = { 0 };
+    int32_t n[MDL_OP__N] = { 0 };
+
+    assert_true(p->has_tails && p->n_buf <= (int32_t)sizeof(written));
+    for (int32_t i = 0; i < p->n_op; i++) {
+        const struct mdl_op *op = &p->op[i];
+
+        if (!mdl_op_runs(op, tail))
+            continue;
+        assert_true(op->in < 0 || written[op->in]);
+        assert_true(op->in2 < 0 || written[op->in2]);
+        if (op->out >= 0)
+            written[op->out] = 1;
+        if (op->kind != MDL_OP_GATHER && op->in >= 0)
+            assert_int_equal(p->buf[op->in].rows, op->rows);
+        assert_true(op->out < 0 || p->buf[op->out].rows == op->rows);
+        if (op->tail == MDL_TAIL_OUTPUTS)
+            assert_int_equal(op->rows, MDL_PER_OUT);
+        n[op->kind]++;
+    }
+    assert_int_equal(n[MDL_OP_GEMM], 4 * p->cfg.n_layer);
+    assert_int_equal(n[MDL_OP_RMSNORM], 2 * p->cfg.n_layer + 1);
+    assert_int_equal(n[MDL_OP_ATTENTION], p->cfg.n_layer);
+    assert_int_equal(n[MDL_OP_GATHER], tail == MDL_TAIL_TOKENS ? 1 : 2);
+    assert_int_equal(n[MDL_OP_LOGITS] + n[MDL_OP_SAMPLE], 2);
+}
+
 /* A buffer is written before it is read, alive exactly as said, and widths
  * agree with the shapes. What a product of gate and up reads is alive until silu_mul
  * is done: 65 equal requests had three answers on a card that computed both at once. */
@@ -475,6 +507,8 @@ check_program(const struct mdl_program *p)
     }
     for (int32_t i = 0; i < p->n_buf; i++)
         assert_true(p->buf[i].first >= 0 && p->buf[i].last > p->buf[i].first);
+    check_tail(p, MDL_TAIL_TOKENS);
+    check_tail(p, MDL_TAIL_OUTPUTS);
 }
 
 static void
@@ -488,7 +522,7 @@ program_llama(void **state)
 
     (void)state;
     check_program(p);
-    assert_int_equal(p->n_op, 2 + 2 * 9 + 4);
+    assert_int_equal(p->n_op, 2 + 2 * 9 + 2 + 8 + 2);
     assert_int_equal(mdl_n_param(p), 2 * 256 * 64 + 64 + 2 * layer);
     assert_int_equal(p->op[0].kind, MDL_OP_EMBED);
     assert_int_equal(p->op[2].kind, MDL_OP_RMSNORM);
@@ -504,8 +538,8 @@ program_llama(void **state)
     /* What the second norm adds is the output projection. */
     assert_int_equal(p->op[7].in2, p->op[6].out);
     assert_int_equal(p->op[p->n_op - 1].kind, MDL_OP_SAMPLE);
-    assert_int_equal(p->op[p->n_op - 4].kind, MDL_OP_RMSNORM);
-    assert_int_equal(p->op[p->n_op - 4].in2, p->op[p->n_op - 5].out);
+    assert_int_equal(p->op[p->n_op - 3].kind, MDL_OP_RMSNORM);
+    assert_int_equal(p->op[p->n_op - 3].in2, p->op[p->n_op - 4].out);
     assert_null(mdl_free(p));
     mdl_free(NULL);
 }
@@ -572,7 +606,8 @@ costs(void **state)
     for (int32_t i = 0; i < p->n_op; i++) {
         mdl_op_cost(p, &p->op[i], 1, 1, 0, 2, 2, 4, &bytes, &flops);
         assert_true(bytes > 0 && isfinite(bytes) && flops >= 0);
-        if (p->op[i].kind == MDL_OP_GEMM || p->op[i].kind == MDL_OP_LOGITS)
+        if ((p->op[i].kind == MDL_OP_GEMM || p->op[i].kind == MDL_OP_LOGITS)
+            && mdl_op_runs(&p->op[i], MDL_TAIL_OUTPUTS))
             sum += flops / 2;
         assert_string_not_equal(mdl_op_name(p->op[i].kind), "?");
     }

@@ -113,11 +113,44 @@ finish(struct sim *s)
     SIM_CHECK(b->activity == LNK_ACT_SERVE);
 }
 
-/* Every operation in every step, and the lines' sum is the steps'. */
+/* Steps that had the operations of a tail: each the same number. */
+static int32_t
+tail_steps(const struct prf *p, enum mdl_tail tail)
+{
+    int32_t n = -1;
+
+    for (int32_t i = 0; i < p->run->prog->n_op; i++) {
+        if (p->run->prog->op[i].tail != tail)
+            continue;
+        SIM_CHECK(n < 0 || p->line[i].n == n);
+        n = p->line[i].n;
+    }
+    SIM_CHECK(n >= 0);
+    return n;
+}
+
+/* Steps that ran line i, of all measured. A step without outputs ends with the last
+ * attention. */
+static int32_t
+line_steps(const struct prf *p, int32_t i)
+{
+    int32_t n_op = p->run->prog->n_op;
+    int32_t tokens = tail_steps(p, MDL_TAIL_TOKENS), outputs = tail_steps(p, MDL_TAIL_OUTPUTS);
+    const struct mdl_op *op = i < n_op ? &p->run->prog->op[i] : NULL;
+
+    SIM_CHECK(tokens + outputs <= p->measured.n);
+    if (op == NULL)
+        return i == n_op + RUN_LINE_DELAY && p->run->delay_ns == 0 ? 0 : p->measured.n;
+    if (op->tail != MDL_TAIL_BOTH)
+        return op->tail == MDL_TAIL_TOKENS ? tokens : outputs;
+    return op->rows == MDL_PER_TOKEN ? p->measured.n : tokens + outputs;
+}
+
+/* Every operation in every step that has it, and the lines' sum is the steps'. */
 static void
 check_sums(const struct prf *p)
 {
-    int32_t n_op = p->run->prog->n_op, others = p->run->delay_ns > 0;
+    int32_t n_op = p->run->prog->n_op;
     const struct prf_steps *m = &p->measured;
     uint64_t sum = 0;
 
@@ -125,7 +158,7 @@ check_sums(const struct prf *p)
     for (int32_t i = 0; i < p->n_line; i++) {
         const struct prf_line *l = &p->line[i];
 
-        SIM_CHECK(l->n == m->n || (i == n_op + RUN_LINE_DELAY && l->n == 0 && !others));
+        SIM_CHECK(l->n == line_steps(p, i));
         SIM_CHECK(l->min_ns * (uint64_t)l->n <= l->sum_ns);
         sum += l->sum_ns;
     }
@@ -319,6 +352,9 @@ made_leaves_no_trace(struct sim_rng *g)
             SIM_CHECK(p->measured.row == 3 * rows && p->measured.out == 3 * rows);
             SIM_CHECK(p->measured.ctx == 3.0 * (m->n_decode * m->context + m->n_prefill));
             SIM_CHECK(trc_n_step(s->trc_seg) == n);
+            /* behind the last attention a prompt has its outputs alone */
+            SIM_CHECK(tail_steps(p, m->n_prefill > 0 ? MDL_TAIL_OUTPUTS :
+                MDL_TAIL_TOKENS) == 3);
             (void)prf_free(p);
             all(s, &warm);
             same(&want, &warm);

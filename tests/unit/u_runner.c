@@ -84,7 +84,7 @@ struct fix {
 
 /* The null program, a KV pool of 9 blocks, graphs for 1, 8 and 64 tokens. */
 static void
-fix_new(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec)
+fix_new_tails(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec, int tails)
 {
     struct run_open_args oa = { .backend = "null", .n_thread = 1, .max_token = 64,
         .exec = exec };
@@ -95,6 +95,7 @@ fix_new(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec)
     char err[512] = "";
 
     f->prog = run_null_program();
+    f->prog->has_tails = tails;
     f->run = NULL;
     eng_dims(&ec, &sa.dims);
     assert_int_equal(sa.dims.O, 4 + ENG_MAX_SCORES);
@@ -105,6 +106,12 @@ fix_new(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec)
     assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F32, &sa.kv), 0);
     assert_int_equal(run_setup(f->run, &sa, err, sizeof(err)), 0);
     assert_int_equal(run_map_kv(f->run, 9, err, sizeof(err)), 0);
+}
+
+static void
+fix_new(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec)
+{
+    fix_new_tails(f, use_graph, n_rec, exec, 0);
 }
 
 static void
@@ -144,8 +151,10 @@ null_program_runs(void **state)
     assert_int_equal(f.run->pad[0].O, 1);
     assert_int_equal(f.run->pad[1].S, 4);
     assert_int_equal(run_warm(f.run, 1), 0);
-    for (int32_t i = 0; i < 3; i++)
+    for (int32_t i = 0; i < 3; i++) {
         assert_non_null(f.run->pad[i].graph);
+        assert_int_equal(f.run->few[i].T, 0);
+    }
     /* an empty step is launched and comes back */
     rec = empty_step(f.run, 1, 8, 1);
     assert_int_equal(run_launch(f.run, rec), 0);
@@ -248,6 +257,86 @@ recapture(void **state)
     fix_free(&f);
 }
 
+/* How many outputs a step has says which of a size's two graphs it replays; one that is
+ * all outputs has that of all tokens. */
+static void
+few_outputs(void **state)
+{
+    static const struct { int32_t T, n_out, O; enum mdl_tail tail; int graph; } steps[] = {
+        { 1, 1, 1, MDL_TAIL_TOKENS, 1 }, { 8, 8, 8, MDL_TAIL_TOKENS, 1 },
+        { 8, 5, 8, MDL_TAIL_TOKENS, 1 }, { 8, 4, 4, MDL_TAIL_OUTPUTS, 1 },
+        { 8, 0, 4, MDL_TAIL_OUTPUTS, 1 }, { 64, 33, 64, MDL_TAIL_TOKENS, 1 },
+        { 64, 32, 32, MDL_TAIL_OUTPUTS, 1 }, { 64, 1, 32, MDL_TAIL_OUTPUTS, 1 },
+        /* without a graph: as many as there are */
+        { 9, 9, 9, MDL_TAIL_TOKENS, 0 }, { 9, 5, 5, MDL_TAIL_TOKENS, 0 },
+        { 9, 3, 3, MDL_TAIL_OUTPUTS, 0 }, { 9, 0, 0, MDL_TAIL_OUTPUTS, 0 },
+    };
+    struct fix f;
+
+    (void)state;
+    fix_new_tails(&f, 1, 1, FDK_EXEC_DEFAULT, 1);
+    assert_int_equal(run_n_graph(f.run->k, f.prog, &f.run->cap), 5);
+    assert_int_equal(f.run->few[0].T, 0);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        struct bat_rec *rec = empty_step(f.run, 0, steps[i].T, steps[i].graph);
+        uint64_t n_graph = f.run->n_graph, t0 = 0, t1 = 0;
+        const struct run_pad *pad = &f.run->eager[0];
+
+        for (int32_t k = 0; k < f.run->n_pad && steps[i].graph; k++)
+            if (f.run->pad[k].T == steps[i].T)
+                pad = steps[i].tail == MDL_TAIL_OUTPUTS ? &f.run->few[k] : &f.run->pad[k];
+        for (int32_t k = 0; k < f.run->n_pad; k++)
+            assert_true(f.run->pad[k].graph == NULL && f.run->few[k].graph == NULL);
+        rec->n_out = steps[i].n_out;
+        assert_int_equal(run_launch(f.run, rec), 0);
+        assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
+        assert_int_equal(pad->T, steps[i].T);
+        assert_int_equal(pad->O, steps[i].O);
+        assert_int_equal(pad->tail, steps[i].tail);
+        assert_int_equal(f.run->n_graph - n_graph, steps[i].graph);
+        assert_int_equal(pad->graph != NULL, steps[i].graph);
+        assert_int_equal(run_recapture(f.run, 1, &f.run->cap), 0);
+    }
+    /* all of them ahead */
+    assert_int_equal(run_warm(f.run, 1), 0);
+    for (int32_t k = 0; k < f.run->n_pad; k++) {
+        assert_non_null(f.run->pad[k].graph);
+        assert_int_equal(f.run->few[k].graph != NULL, k > 0);
+    }
+    fix_free(&f);
+}
+
+/* Where rows of a GEMM cost nothing up to a number of them, steps of so many tokens have
+ * one graph, and a decoding step never gathers more than before. */
+static void
+few_where_rows_are_free(void **state)
+{
+    const struct fdk_ops k = { .gemm_rows = 128 }, each = { .gemm_rows = 0 };
+    struct mdl_program p = { .has_tails = 1 }, none = { 0 };
+    struct runner run = { .k = &k, .prog = &p, .dims = { .T = 8192, .S = 256, .O = 512 } };
+
+    (void)state;
+    assert_int_equal(run_few(&k, &p, 1), 0);
+    assert_int_equal(run_few(&k, &p, 128), 0);
+    assert_int_equal(run_few(&k, &p, 144), 72);
+    assert_int_equal(run_few(&k, &p, 256), 128);
+    assert_int_equal(run_few(&k, &p, 8192), 128);
+    assert_int_equal(run_few(&each, &p, 1), 0);
+    assert_int_equal(run_few(&each, &p, 2), 1);
+    assert_int_equal(run_few(&each, &p, 512), 256);
+    assert_int_equal(run_few(&k, &none, 8192) + run_few(&each, &none, 512), 0);
+    for (int32_t T = 1; T <= 512; T++)
+        assert_int_equal(run_tail(&run, T, T), MDL_TAIL_TOKENS);
+    assert_int_equal(run_tail(&run, 128, 1), MDL_TAIL_TOKENS);
+    assert_int_equal(run_tail(&run, 129, 64), MDL_TAIL_OUTPUTS);
+    assert_int_equal(run_tail(&run, 129, 65), MDL_TAIL_TOKENS);
+    assert_int_equal(run_tail(&run, 512, 129), MDL_TAIL_TOKENS);
+    assert_int_equal(run_tail(&run, 513, 512), MDL_TAIL_OUTPUTS);
+    assert_int_equal(run_tail(&run, 2048, 1), MDL_TAIL_OUTPUTS);
+    run.prog = &none;
+    assert_int_equal(run_tail(&run, 2048, 1), MDL_TAIL_TOKENS);
+}
+
 static void
 depth_is_refused(void **state)
 {
@@ -274,6 +363,8 @@ main(void)
         cmocka_unit_test(steps_follow_each_other),
         cmocka_unit_test(block_copies),
         cmocka_unit_test(recapture),
+        cmocka_unit_test(few_outputs),
+        cmocka_unit_test(few_where_rows_are_free),
         cmocka_unit_test(depth_is_refused),
     };
 
