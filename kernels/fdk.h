@@ -31,7 +31,7 @@
  * CPU numerics: every output element is reduced in one fixed order whatever
  * T, S, the number of threads or the chunking (16 lanes over the reduced
  * index, then one tree; attention in chunks of FDK_ATT_CHUNK tokens at
- * absolute multiples), so a row's numbers never depend on its company.
+ * absolute multiples), so a row's numbers do not depend on the batch composition.
  */
 #ifndef FDD_KERNELS_FDK_H
 #define FDD_KERNELS_FDK_H
@@ -137,7 +137,7 @@ struct fdk_result {
 /* Paged KV of one rank: block b, layer l at base + b * block_bytes +
  * l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes. 8-bit types keep
  * value = stored * scale:
- *   FDK_I8      scales beside the values, float[K][B] at + k_scale_off and
+ *   FDK_I8      scales stored apart from the values, float[K][B] at + k_scale_off and
  *               + v_scale_off: |largest| / 127 of the head's vector at that token
  *   FDK_F8E4M3  one scale per (layer, K or V, head) for all tokens: scale */
 struct fdk_kv {

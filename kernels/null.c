@@ -10,8 +10,8 @@
 /*
  * The null backend: the virtual device (by default executing at once in the
  * caller) with no arithmetic but the bookkeeping of tokens. sample() answers with a hash
- * of the output's input token and position, so whoever knows the prompt can
- * foretell every token:
+ * of the output's input token and position, so the prompt alone
+ * foretells every token:
  *
  *   token = mix(input id at out.tok, out.pos) % V
  *

@@ -26,7 +26,7 @@
 #define SPIN_MIN_CPUS      5
 #define MAX_SQ_SLOTS       (1u << 16)  /* what a daemon gives at most */
 #define MAX_CQ_SLOTS       (1u << 20)
-#define MAX_GAPS           (1u << 20)  /* of a region beside slots and arena */
+#define MAX_GAPS           (1u << 20)  /* of a region outside slots and arena */
 
 const char *
 fdc_default_socket(void)
@@ -267,7 +267,7 @@ map_regions(struct fdc *s, const int *fds)
     s->arena = s->c2d + s->w.arena_off;
     s->a_size = s->w.arena_bytes;
     s->a_retired = s->sq.tail;
-    /* A new ring is empty: cursors apart would be slots that nobody put there. */
+    /* A new ring is empty: cursors apart would be slots that were never written. */
     return s->sq.head == s->sq.tail ? 0 : FDP_E_PROTO;
 }
 

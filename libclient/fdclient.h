@@ -197,7 +197,7 @@ int fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms);
  * fdc_dispatch() has work. Never read it; it lives as long as the session. */
 int fdc_fd(fdc_t *s);
 
-/* Takes what has arrived. > 0: so many requests can be read (fdc_wait_any()
+/* Takes what has arrived. > 0: that many requests can be read (fdc_wait_any()
  * with timeout 0 names them): read, then call again. 0: nothing, and the
  * descriptor is armed: now poll it. Negative: the session is over and all is
  * read. Arms the wake-up, so that it must return 0 before each poll(). */

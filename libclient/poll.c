@@ -498,7 +498,7 @@ park(struct fdc *s, uint32_t seen, uint64_t deadline)
 }
 
 /* After a park, and by fdc_dispatch(): how the daemon is to wake us now.
- * 0: the ring has something. mtx held, nobody parked. */
+ * 0: the ring has something. mtx held, no thread parked. */
 static int
 arm(struct fdc *s)
 {
@@ -597,7 +597,7 @@ fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadli
         else
             wait_parked(s, deadline);
     }
-    /* Whoever leaves hands the place at the ring to one who stays. */
+    /* A thread that leaves hands the place at the ring to one that stays. */
     if (!s->parked && s->waiters)
         wake_waiter(s->waiters);
     return rc;
@@ -747,7 +747,7 @@ eat_wakeups(struct fdc *s)
     ssize_t n;
     int k = 0;
 
-    /* What is left after so many polls readable again. */
+    /* What is left after that many polls is readable again. */
     do
         n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
     while (++k < MAX_WAKEUPS && (n > 0 || (n < 0 && errno == EINTR)));

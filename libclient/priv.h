@@ -9,7 +9,7 @@
  *
  * One thread at a time sleeps on the completion ring ("parked" is its
  * mark); it alone writes cq_wait while it does. Others that wait sleep on a
- * word of their own, in struct waiter. Whoever holds mtx may drain the ring:
+ * word of their own, in struct waiter. The thread that holds mtx may drain the ring:
  * a drain moves cq_tail past what the parked thread has seen, so that its
  * FUTEX_WAIT returns.
  *

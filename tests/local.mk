@@ -408,6 +408,7 @@ SOURCE_TESTS = \
 	tools/dev/check_docs.sh \
 	tools/dev/check_findings.sh \
 	tools/dev/check_glossary.sh \
+	tools/dev/check_words.sh \
 	%D%/unit/layers.sh \
 	%D%/unit/man_example.sh
 

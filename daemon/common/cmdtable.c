@@ -8,7 +8,7 @@
 
 #include "daemon/common/text.h"
 
-#define CMD_NEAR 4u /* of a name that is less similar nobody thought */
+#define CMD_NEAR 4u /* a less similar name was not meant */
 
 const struct cmd_row cmd_rows[CMD_IDX__N] = {
 #define CTL_CMD(name, perm, effect, help) { #name, help, CTL_##perm, CMD_##effect },

@@ -9,7 +9,7 @@
  * writing thread (cnt_add, cnt_set). Readers may see neighbours of different
  * moments.
  *
- * Histograms lie beside the counters: the sum of what was seen, and how often
+ * Histograms follow the counters: the sum of what was seen, and how often
  * each range was met. cnt_see() costs a few comparisons; one writing thread
  * each, of the gate or of the worker.
  *
@@ -96,7 +96,7 @@ struct cnt_hist_row {
 };
 const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: no such */
 
-/* v was met n times. h is the segment's array, NULL: nobody counts. */
+/* v was met n times. h is the segment's array, NULL: not counted. */
 void cnt_see(struct cnt_hist *h, enum cnt_hist_idx i, uint64_t v, uint64_t n);
 
 static inline void

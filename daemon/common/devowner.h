@@ -25,7 +25,7 @@ int dow_parse(const char *text, struct dow *ret);
 void dow_text(const struct dow *o, char *ret, size_t ret_bytes);
 /* The holder of the lock file at path as its own file has it; pid 0: nothing there. */
 void dow_read(const char *path, struct dow *ret);
-/* Whose is the device of the lock file at path? 1: *ret has it, 0: nobody's, else
+/* Whose is the device of the lock file at path? 1: *ret has it, 0: it is free, else
  * -errno. Takes the lock for a moment to see: a worker that wants it then tries
  * again. Who may not open the lock gets the last holder while a process fdd of its
  * pid is there. */

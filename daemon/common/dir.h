@@ -11,13 +11,13 @@
  * what is there may be no folder, or another user's. */
 int dir_make(const char *path, int with_parent);
 
-/* Modes. Whoever may open a file, if only to read it, may lock it (flock) and so keep
+/* Modes. A process that may open a file, if only to read it, may lock it (flock) and so keep
  * others from its lock: a file that is locked is its owner's alone, and what other
  * users need to read is in a file of its own. */
 #define DIR_LOCK     0600
 #define DIR_READABLE 0644
 
-/* A file of ours in a folder that nobody else may write: made if it is not there,
+/* A file of ours in a folder that no other user may write: made if it is not there,
  * open to read and write, of this mode whatever the umask, and whatever mode it had
  * before. 0 or -errno; -EPERM: no regular file with one name. */
 int dir_open(const char *path, mode_t mode, int *ret_fd);

@@ -24,7 +24,7 @@
 #define LNK_PAR_WAIT_NS 50000u
 
 /* A name that only lives between shm_open and shm_unlink. Everybody may make files in
- * that folder: nobody can guess it, O_EXCL takes none that is there, and what was
+ * that folder: it cannot be guessed, O_EXCL takes none that is there, and what was
  * opened must be ours. */
 static int
 lnk_shm(void)

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gate-worker link: one POSIX shared-memory object, made anew for each
+ * The gate-worker link: one POSIX shared-memory object, made for each
  * worker and unlinked at once; the worker inherits the descriptor. Gate and
  * worker trust each other, so records are read in place.
  *
@@ -81,7 +81,7 @@ struct lnk_beat {
     uint64_t beats;          /* every poll, or 100 ms */
     uint64_t step_began_ns;  /* launch of the newest step, CLOCK_MONOTONIC; 0: none yet */
     uint64_t step_expect_ns; /* the longest expected of those on their way then; 0:
-                                nobody knows */
+                                unknown */
     uint32_t activity;       /* enum lnk_activity */
     uint32_t rsv;
 };

@@ -29,7 +29,7 @@ int log_level = LOG_LV_INFO;
 static int log_muted;
 uint32_t log_debug_bits;
 
-/* What follows is read by any thread and written by whoever configures. */
+/* What follows is read by any thread and written by the thread that configures. */
 static int log_default = LOG_LV_INFO;
 static int log_topic_lv[LOG_T__N] = {
 #define LOG_TOPIC(name, help) LOG_AS_DEFAULT,

@@ -7,7 +7,7 @@
  *
  * Logging never blocks: after log_start() a line goes into a queue
  * (log_queue.h: lock-free, bounded in bytes) and one thread writes the queue
- * to stderr, in order. When whoever reads stderr is slow and the queue is
+ * to stderr, in order. When the reader of stderr is slow and the queue is
  * full, a line is dropped and counted, and "log: N lines were lost" follows
  * those that were queued before. stderr is shared with other processes: no
  * flag of it is changed.
@@ -154,7 +154,7 @@ struct log_site {
 __attribute__((format(printf, 2, 3)))
 void log_at(struct log_site *site, const char *fmt, ...);
 
-/* A fact beside the message: in JSON a member, in text "key value". */
+/* A fact that goes with the message: in JSON a member, in text "key value". */
 struct log_field {
     const char *key;
     char kind;                   /* 's' text, 'i' integer, 'f' real, ms or such */

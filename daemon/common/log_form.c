@@ -20,7 +20,7 @@
 
 struct form { char *p; size_t n, max; int cut; };
 
-/* Read by any thread and written by whoever configures. */
+/* Read by any thread and written by the thread that configures. */
 static const char *form_prog = "fdd";
 static int form_journal, form_is_json;
 

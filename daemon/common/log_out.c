@@ -18,7 +18,7 @@
 #define OUT_DRAIN_NS  (1 * CLK_S)    /* at the end, for a slow reader */
 #define OUT_CANCEL_NS (200 * CLK_MS)
 #define OUT_SIGNAL    SIGRTMAX       /* ends a write() that does not end */
-#define OUT_NAP_NS    (1 * CLK_MS)   /* gathers lines: whoever logs then wakes nobody */
+#define OUT_NAP_NS    (1 * CLK_MS)   /* gathers lines: logging then wakes no thread */
 #define OUT_IDLE_NS   (1 * CLK_S)
 #define OUT_FULL_MS   100            /* of a descriptor that another made non-blocking,
                                         and of each text of a panic */
@@ -26,7 +26,7 @@
 
 static struct {
     struct lgq own;
-    struct lgq *q;          /* NULL: whoever logs writes */
+    struct lgq *q;          /* NULL: the logging thread writes */
     struct lgq *made;       /* the writer's, also after the end */
     pthread_t th;
     uint32_t running, stop, done;
@@ -271,7 +271,7 @@ log_panic_put(const char *text, size_t n)
     if (out.mute || out_get(&out.shut))
         return;
     if (!out_has_room(OUT_FULL_MS))
-        out.mute = 1; /* whoever reads is stalled, and we must end */
+        out.mute = 1; /* the reader is stalled, and we must end */
     else if (write(STDERR_FILENO, text, n) < 0)
         out.mute = 1;
 }

@@ -39,7 +39,7 @@ const char *log_lv_name(int lv);
 
 /* log_out.c. To stderr, or to the queue of the writer. */
 void log_put(const char *line, size_t n);
-/* One line more that nobody sees. */
+/* One more dropped line. */
 void log_count_one(void);
 /* The writer, as log_start() and log_fini() say. */
 int log_out_start(struct lgq *q);

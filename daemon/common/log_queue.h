@@ -5,7 +5,7 @@
  * fills and one thread empties.
  *
  * Lock-free for those who fill it, because the engine thread takes no lock and
- * a signal handler must be able to read the queue whoever was interrupted:
+ * a signal handler must be able to read the queue in any interrupted thread:
  * lgq_put() claims room by a compare-and-exchange of tail, copies the line and
  * commits it by one store. It never waits: without room the line is counted
  * and dropped. Lines leave in the order in which room was claimed.

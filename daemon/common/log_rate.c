@@ -23,7 +23,7 @@ rate_drop(struct log_site *s)
         } while (!__atomic_compare_exchange_n(&log_places, &head, s, 1, __ATOMIC_RELEASE,
             __ATOMIC_RELAXED)); /* pairs with log_rate_next() */
     }
-    /* Release, and always: whoever has cleared the mark saw all that was counted
+    /* Release, and always: the thread that cleared the mark saw all that was counted
      * before it was set. */
     __atomic_store_n(&log_any, 1, __ATOMIC_RELEASE);
 }
@@ -41,7 +41,7 @@ log_rate_take(struct log_site *s, uint64_t now_ns, uint32_t rate, uint32_t *ret_
         return 1;
     }
     do {
-        /* A thread that was late must not open a second anew. */
+        /* A thread that was late must not open a second again. */
         if ((old >> 32) >= sec) {
             if ((uint32_t)old >= rate) {
                 rate_drop(s);

@@ -30,11 +30,11 @@ int mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret);
 
 /* A new memfd of bytes zeros, mapped. It has no name that others could take first;
  * name is what /proc/PID/fd shows of it. Mode 0400: a descriptor of it cannot be
- * opened anew for writing by another user. Sealed against resizing. 0 or -errno. */
+ * opened again for writing by another user. Sealed against resizing. 0 or -errno. */
 int mem_share(const char *name, size_t bytes, void **ret, int *ret_fd);
 /* Unmap and close what mem_share() made; each may be missing. */
 void mem_unshare(void *p, size_t bytes, int fd);
-/* Its file opened anew for reading alone, to be handed out: a duplicate of fd can
+/* Its file opened again for reading alone, to be handed out: a duplicate of fd can
  * write. A descriptor, or -errno. Needs /proc. */
 int mem_reopen(int fd);
 /* Map another process's memfd of exactly these bytes for reading; fd stays open.

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The step trace: a ring of the last TRC_STEPS engine steps and one of the
- * last TRC_EVENTS events in the lives of requests, in a memfd of its own
- * beside the statistics segment. Always on. The gate makes it, the worker's
+ * last TRC_EVENTS events in the lives of requests, in a memfd of its own,
+ * apart from the statistics segment. Always on. The gate makes it, the worker's
  * engine thread alone writes it, and it outlives the worker: what a dead
  * worker did last stays readable.
  *

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names and values of other servers that fdd knows beside its own
+ * Names and values of other servers that fdd knows besides its own
  * (params.h), so that a command line written for them works, or fails with
  * a reason. Known and silently ignored is not a kind.
  *

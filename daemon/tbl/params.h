@@ -45,7 +45,7 @@ PAR_INT(daemon, crash_max, "", "", 1, 5, 1000, RELOAD,
 PAR_INT(daemon, crash_window_s, "", "s", 1, 600, 86400, RELOAD,
     "Window of crash_max.")
 PAR_STR(daemon, cache_dir, "CacheDirectory", "", RESTART,
-    "Folder for measured ceilings and tuned choices. Empty: $CACHE_DIRECTORY, else "
+    "Folder for measured peaks and tuned choices. Empty: $CACHE_DIRECTORY, else "
     "/var/cache/fdd for root, else $XDG_CACHE_HOME/fdd.")
 
 PAR_STR(ipc, socket, "", "", RESTART,
@@ -194,10 +194,10 @@ PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")
 PAR_BOOL(device, deterministic, "enable_deterministic_inference", 0, RESTART,
-    "A request's numbers never depend on what else is in the batch, bit for bit; on a card, "
+    "A request's numbers never depend on what else is in the batch, bit for bit; on a GPU, "
     "prompts and steps of more than 128 rows take longer. On the CPU they never do.")
 PAR_BOOL(device, fused_step, "", 1, RESTART,
-    "On a card, the layers of a step of one row run as one kernel where it can, and gate, up "
+    "On a GPU, the layers of a step of one row run as one kernel where it can, and gate, up "
     "and their product as one up to 128 rows. no: each operation is a kernel of its own, the "
     "reference.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,

@@ -9,7 +9,7 @@
  *   THREAD   one thread per stream, over the device's pool; a delay spins
  *   INLINE   the caller, as they are launched; a delay only moves the time at
  *            which the stream's events count as complete
- *   DEFER    whoever waits or calls fdk_vdev_step(), no earlier; a delay takes
+ *   DEFER    the thread that waits or calls fdk_vdev_step(), no earlier; a delay takes
  *            no time and only moves what event_ns() says. A waiter runs what
  *            it waits for and no more: its stream up to there, and of other
  *            streams what that waits for. A queue that is full runs its
@@ -20,8 +20,8 @@
  * a launcher does allocates, except recording, which grows the graph.
  *
  * A device fails once and for good: cpu_fail() keeps the first text; from
- * then on commands are skipped, but events still complete, so that nobody
- * hangs on a dead device.
+ * then on commands are skipped, but events still complete, so that no
+ * thread hangs on a dead device.
  */
 #ifndef FDD_KERNELS_CPU_CPU_H
 #define FDD_KERNELS_CPU_CPU_H
@@ -74,7 +74,7 @@ uint64_t cpu_now_ns(void);
 void cpu_relax(void);
 /* How threads of a context poll before they sleep. They yield between polls:
  * the thread waited for may be queued behind this one. If a yield comes back
- * late the processors are wanted by others, and for a while nobody polls: a
+ * late the processors are wanted by others, and for a while no thread polls: a
  * sleeper is scheduled at once when woken, a poller waits its turn. */
 struct cpu_spin {
     uint64_t ns;                     /* longest polling */
@@ -166,7 +166,7 @@ struct fdk_ctx {
     pthread_mutex_t lock;    /* lists below */
     struct CUevent_st *events, *free_events;
     struct CUstream_st *streams; /* oldest first */
-    pthread_mutex_t run_lock;    /* DEFER: queues, and whoever executes */
+    pthread_mutex_t run_lock;    /* DEFER: queues, and the executing thread */
     struct CUstream_st *turn;    /* DEFER: whose command is next; NULL: the first */
 };
 
@@ -198,7 +198,7 @@ struct CUstream_st {
     struct CUstream_st *next;
     pthread_t thread;
     struct cpu_cmd *ring;         /* [CPU_QUEUE]; NULL if INLINE */
-    void *scratch;                /* of whoever executes */
+    void *scratch;                /* of the executing thread */
     struct fdk_graph *rec;        /* being recorded */
     _Atomic uint64_t ready_ns;    /* INLINE, DEFER: when its work counts as done */
     _Atomic uint32_t push_lock;

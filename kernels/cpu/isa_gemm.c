@@ -12,7 +12,7 @@
  *
  * Few rows: weights are converted in registers on their way from memory.
  * Many rows: panels of NR weight rows are unpacked to floats once per MB rows
- * of x, in slices of KC that stay in the first-level cache, with the lanes of
+ * of x, in slices of KC that stay in L1, with the lanes of
  * the running sums kept in memory from slice to slice.
  *
  * Quantized weights become the floats they stand for, then all is the same:

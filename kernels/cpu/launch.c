@@ -30,7 +30,7 @@ gemm_weights(const struct fdk_gemm_args *a)
     return a->w_group % 16 != 0 && a->w_group != a->K ? -ENOTSUP : 0;
 }
 
-/* Parts of a layer: values of K and V, and scales if they stand beside. */
+/* Parts of a layer: values of K and V, and scales if they are stored apart. */
 static int
 kv_layout_valid(const struct fdk_kv *kv, uint64_t values, uint64_t scales)
 {

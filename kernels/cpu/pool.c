@@ -17,8 +17,8 @@
  * A job is open while its ticket's low half counts items to claim. Threads
  * claim by compare and swap on the whole ticket, so a thread that comes late
  * can never claim an item of a newer job with an older job's fields: the
- * ticket is closed (generation moved on) before the fields change. Nobody
- * waits for a thread that has claimed nothing.
+ * ticket is closed (generation moved on) before the fields change. No
+ * thread waits for one that has claimed nothing.
  */
 #define ITEM_CLOSED 0xffffffffu
 

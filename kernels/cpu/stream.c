@@ -601,7 +601,7 @@ vdev_event_record(fdk_event_t ev, fdk_stream_t st)
     c.u.ev.event = ev;
     c.u.ev.ticket = atomic_fetch_add(&ev->issued, 1) + 1;
     int err = submit(st, &c);
-    /* A device that failed in between takes no commands: nobody may be left
+    /* A device that failed in between takes no commands: no thread may be left
      * waiting for this ticket. */
     if (err != 0)
         run_event(st, ev, c.u.ev.ticket);
