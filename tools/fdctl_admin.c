@@ -194,6 +194,9 @@ show_worker(const json_t *w)
         if (fct_str(w, "fix")[0] != '\0')
             printf("          %s\n", fct_str(w, "fix"));
     }
+    if (fct_num(w, "itl_target_us") > 0)
+        printf("          prompts leave running answers %.1f ms a token at most\n",
+            (double)fct_num(w, "itl_target_us") / 1e3);
     if (fct_str(w, "last_death")[0] != '\0')
         printf("          last death: %s\n", fct_str(w, "last_death"));
     show_crash(json_object_get(w, "last_crash"));

@@ -82,6 +82,7 @@ struct lnk_beat {
     uint64_t step_began_ns;  /* launch of the newest step, CLOCK_MONOTONIC; 0: none yet */
     uint64_t step_expect_ns; /* the longest expected of those on their way then; 0:
                                 unknown */
+    uint64_t itl_target_ns;  /* what sched.itl_target_ms became; 0: none, or not yet */
     uint32_t activity;       /* enum lnk_activity */
     uint32_t rsv;
 };

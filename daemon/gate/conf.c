@@ -425,6 +425,16 @@ cnf_gate_value(const struct cnf *c, const char *name, char *ret, size_t ret_byte
         (void)snprintf(ret, ret_bytes, "%llu", (unsigned long long)adm_max_queued(c->adm));
 }
 
+/* Of an automatic one only: one that was set is in force as it is. */
+static void
+cnf_itl_target(const struct cnf *c, const struct wrk *w, char *ret, size_t ret_bytes)
+{
+    uint64_t ns = __atomic_load_n(&w->link.seg->w.beat.itl_target_ns, __ATOMIC_RELAXED);
+
+    if (par_get(c->ps)->sched_itl_target_ms < 0 && ns != 0)
+        (void)snprintf(ret, ret_bytes, "%.1f", (double)ns / 1e6);
+}
+
 /* What the worker says it made of it: lines of name=value. */
 static void
 cnf_worker_value(const struct cnf *c, const char *name, char *ret, size_t ret_bytes)
@@ -436,6 +446,11 @@ cnf_worker_value(const struct cnf *c, const char *name, char *ret, size_t ret_by
     ret[0] = '\0';
     if (w->st != WRK_READY || w->link.seg == NULL)
         return;
+    /* as the measured steps say */
+    if (strcmp(name, "sched.itl_target_ms") == 0) {
+        cnf_itl_target(c, w, ret, ret_bytes);
+        return;
+    }
     p = w->link.seg->w.effective;
     end = p + strnlen(p, sizeof(w->link.seg->w.effective));
     while (p < end) {

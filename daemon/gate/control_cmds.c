@@ -100,6 +100,8 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
         sizeof(ws->device_uuid)));
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
+    ctl_put(o, "itl_target_us", INT(ws != NULL ? __atomic_load_n(&ws->beat.itl_target_ns,
+        __ATOMIC_RELAXED) / CLK_US : 0));
     ctl_put(o, "heartbeat_age_ms", INT(w->link.seg != NULL ?
         (now_ns - w->hng.t_beat) / CLK_MS : 0));
     ctl_put(o, "starts", INT(w->n_starts));

@@ -107,7 +107,9 @@ PAR_INT(sched, reserved_seqs, "", "sequences", -1, -1, 1024, RELOAD,
     "more. -1: one of 128, and one at least where max_num_seqs is 16 or more.")
 PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 0, 0,
     131072, RESTART,
-    "Tokens in one step. 0: 512 on the CPU, else 8192; without chunked prefill what a "
+    "Tokens in one step: the size of its buffers, and what a prompt alone may have of it. "
+    "While answers run sched.itl_target_ms ends a step before. 0: 512 on the CPU, else "
+    "8192; without chunked prefill what a "
     "prompt can have: model.max_model_len, or the model's own length up to 8192.")
 PAR_BOOL(sched, enable_chunked_prefill, "enable_chunked_prefill,chunked_prefill", 1,
     RESTART,
@@ -126,9 +128,13 @@ PAR_ENUM(sched, policy, "",
     PAR_C(SCHED_POLICY_PRIORITY, "priority") PAR_C(SCHED_POLICY_FCFS, "fcfs"), "priority",
     RESTART,
     "Order of waiting requests: by their priority, then by arrival, or by arrival alone.")
-PAR_DBL(sched, itl_target_ms, "", "ms", 0, 0, 100000, RESTART,
+PAR_DBL(sched, itl_target_ms, "", "ms", -1, -1, 100000, RESTART,
     "Prompt tokens of a step are cut so that the predicted time of the step keeps "
-    "running answers within this time per token. 0: no such limit.")
+    "running answers within this time per token, and a first token does not wait for "
+    "other prompts of its step. Where nothing runs, one prompt may have all of "
+    "sched.max_num_batched_tokens. -1: 44, or the time in which the device is at 80 % "
+    "of its prompt speed where that is longer; fdctl status shows what it came to. "
+    "Without sched.enable_chunked_prefill, none. 0: no such limit.")
 PAR_INT(sched, max_penalty_seqs, "", "sequences", 0, 64, 1024, RESTART,
     "Running sequences that may use penalties at a time; each takes two bytes per "
     "vocabulary entry on the device. 0 refuses such requests.")

@@ -35,6 +35,7 @@ cost_terms(const struct cost_step *s, double x[COST_N])
     x[1] = (double)s->n_tok / COST_TOK;
     x[2] = (double)s->n_ctx / COST_CTX;
     x[3] = (double)s->n_pair / COST_PAIR;
+    x[4] = s->n_tok > COST_KNEE ? (double)(s->n_tok - COST_KNEE) / COST_TOK : 0;
 }
 
 static double
@@ -150,6 +151,27 @@ cost_predict(const struct cost *c, const struct cost_step *s)
     if (ns >= 9e18)
         return (uint64_t)9e18;
     return ns >= 1 ? (uint64_t)ns : 1;
+}
+
+int32_t
+cost_efficient(const struct cost *c, int32_t pct, int32_t most)
+{
+    double slope = (c->c[1] + c->c[4]) / COST_TOK, e = (double)pct / 100, n;
+
+    if (c->n < COST_MIN_STEPS)
+        return 0;
+    /* slope * n = e * time(n), on either side of the knee */
+    n = e * (c->c[0] - c->c[4] * COST_KNEE / COST_TOK);
+    if (n < (1 - e) * slope * COST_KNEE) {
+        n = e * c->c[0];
+        slope -= e * c->c[1] / COST_TOK;
+    } else {
+        slope *= 1 - e;
+    }
+    if (slope * most <= n)
+        return most;
+    n /= slope;
+    return n > 1 ? (int32_t)n : 1;
 }
 
 /* How many times as large as the largest before, at least 1. Fewer than a usual

@@ -6,8 +6,11 @@
  * a prefill to the time there is and weigh a copy against a computation.
  * Engine thread; no allocation.
  *
- *   ns = c0 + c1 * tokens + c2 * context + c3 * pairs,    no c negative
+ *   ns = c0 + c1 * tokens + c2 * context + c3 * pairs + c4 * max(0, tokens - COST_KNEE)
  *
+ * with no c negative. Up to the knee a GPU's step takes the time of reading the
+ * weights, beyond it that of the arithmetic: two slopes. On a CPU, where the knee is
+ * at a few tokens, c4 is 0. The coefficients are fitted
  * by least squares with forgetting, on the relative error, so that a short
  * step counts as much as a long one. What the last steps say nothing about
  * stays as it was. A step that seems far longer than predicted (somebody
@@ -19,8 +22,9 @@
 
 #include <stdint.h>
 
-#define COST_N 4
+#define COST_N 5
 #define COST_MIN_STEPS 32
+#define COST_KNEE 128
 
 struct cost_step {           /* of one step */
     int32_t n_tok;           /* tokens, not padded */
@@ -46,6 +50,10 @@ uint64_t cost_predict(const struct cost *c, const struct cost_step *s);
  * nothing: it is expected to take longer than the longest by as much as its counts
  * are larger. */
 uint64_t cost_expect(const struct cost *c, const struct cost_step *s);
+/* The fewest prompt tokens of a step at which the device reaches pct percent of the
+ * speed that it has with many: what such a step takes beyond its tokens' share is then
+ * 100 - pct percent of its time. Between 1 and most; 0: unknown. */
+int32_t cost_efficient(const struct cost *c, int32_t pct, int32_t most);
 /* A batch of n blocks took ns to copy. */
 void cost_learn_copy(struct cost *c, int32_t n, uint64_t ns);
 

@@ -343,6 +343,22 @@ eng_gauges(struct engine *e)
     cnt_set(&c->steps_in_flight, (uint64_t)e->n_flight);
 }
 
+/* What the target for the time between tokens is, as soon as and whenever step times
+ * are known. */
+static void
+eng_tell_target(struct engine *e)
+{
+    uint64_t ns = sch_itl_target(e->sch);
+
+    if (e->cfg.beat != NULL)
+        __atomic_store_n(&e->cfg.beat->itl_target_ns, ns, __ATOMIC_RELAXED);
+    if (ns == 0 || e->told_target || e->cfg.sch.itl_target_ns != SCH_ITL_AUTO)
+        return;
+    e->told_target = 1;
+    log_info("engine: sched.itl_target_ms is %.1f: prompts share steps with answers for so "
+        "long, or for the least time in which they are efficient", (double)ns / 1e6);
+}
+
 /* The device's errors are final, and so is this: what the gate has not seen yet
  * of steps before was computed before, nothing of this one gets out. */
 __attribute__((noreturn))
@@ -391,6 +407,7 @@ eng_collect(struct engine *e)
         prf_collected(e->profile.on, rec, begin_ns, end_ns);
     if (rec->marks == NULL)
         cost_learn(&e->cost, &rec->cost, end_ns - begin_ns);
+    eng_tell_target(e);
     copy_ns = run_copy_ns(e->run, &n_copy);
     if (copy_ns > 0)
         cost_learn_copy(&e->cost, n_copy, copy_ns);

@@ -105,6 +105,7 @@ struct engine {
     uint64_t t_end_ns;       /* when the device ended it */
     uint64_t t_pick_ns, now_ns;
     uint64_t t_work_ns;      /* since when there is work without a pause */
+    int told_target;         /* what an automatic sched.itl_target_ms became is logged */
     int busy;
     struct eng_live *live;   /* [max_reqs] */
     int32_t n_live;

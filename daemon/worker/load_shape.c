@@ -36,6 +36,15 @@ wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph, str
     return rc;
 }
 
+/* Where prompts are not cut there is nothing to cut by time, unless somebody asked. */
+static uint64_t
+wrk_itl_target(const struct par *p)
+{
+    if (p->sched_itl_target_ms < 0)
+        return p->sched_enable_chunked_prefill ? SCH_ITL_AUTO : 0;
+    return (uint64_t)(p->sched_itl_target_ms * 1e6);
+}
+
 void
 wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
 {
@@ -59,7 +68,7 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
             .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
                 p->sched_max_penalty_seqs : n_seq),
             .fcfs = p->sched_policy == PAR_SCHED_POLICY_FCFS,
-            .itl_target_ns = (uint64_t)(p->sched_itl_target_ms * 1e6), .key = w->key
+            .itl_target_ns = wrk_itl_target(p), .key = w->key
         }
     };
 }

@@ -18,8 +18,13 @@
  *   4. what is left goes to the chunks again, in the order of rows
  *
  * 2 to 4 share what is left of max_tokens and, with a target for the time
- * between tokens, of the time the cost model predicts (at least one block's
- * worth of prefill every fourth step, so that nobody starves). In 2 and 3
+ * between tokens, of the time the cost model predicts: while somebody decodes,
+ * and from the moment the step completes a prompt, whose first token the rest
+ * of the step would hold back (one long prompt alone may fill a step). At
+ * least one block's worth of prefill goes every fourth step, so that nobody
+ * starves. An automatic target is SCH_ITL_NS, but prompts always have as many
+ * tokens of a step as bring the device to SCH_EFFICIENT percent of its speed:
+ * where these take longer, the target is that much later. In 2 and 3
  * long prompts get half of it at most. At most max_partial prompts are
  * unfinished after a step, at most max_long of them longer than
  * long_threshold tokens; who may not go is skipped, not waited for, but
@@ -66,11 +71,19 @@ struct sch_cfg {
     int32_t decode_blocks;   /* granted beyond the prompt at admission */
     int32_t n_penalty;       /* entries of the penalty pool */
     int32_t fcfs;            /* 1: priorities are ignored */
-    uint64_t itl_target_ns;  /* 0: none */
+    uint64_t itl_target_ns;  /* 0: none; SCH_ITL_AUTO */
     struct pfx_key key;      /* for the blocks of generated tokens */
     struct cost *cost;       /* step times; NULL: none known */
     struct trc *trc;         /* starts and preemptions go there; NULL: nowhere */
 };
+
+/* Between two tokens of an answer, as near to 50 ms as a cost model off by some
+ * percent allows. */
+#define SCH_ITL_AUTO  UINT64_MAX
+#define SCH_ITL_NS    44000000u
+#define SCH_EFFICIENT 80
+/* Nor does a prompt's share of a step grow beyond this to be efficient. */
+#define SCH_MAX_EFFICIENT 2048
 
 struct sch_row {             /* one row of a step */
     struct seq *seq;
@@ -158,6 +171,9 @@ void sch_pass(struct sch *sch, struct req *r);
 /* Choose the next step and commit it: blocks are reserved, cached_len and
  * device_len advance. Returns n_row; 0: nothing to do. */
 int32_t sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st);
+/* What a step with one decoding row takes at most, by the target for the time
+ * between tokens; 0: none, or not known yet. */
+uint64_t sch_itl_target(const struct sch *sch);
 /* Every step up to epoch is collected. */
 void sch_collected(struct sch *sch, uint64_t epoch);
 /* A sampled token of a collected step, or one that is about to be; finished =

@@ -37,8 +37,10 @@ struct sch_pick {            /* one step in the making */
     int32_t owed;            /* blocks that sequences sitting out wait for */
     int32_t promised;        /* blocks that running ones will need for known tokens */
     int32_t look_up;         /* blocks that may still be found */
-    int timed;               /* prefill is cut by predicted time */
+    uint64_t target_ns;      /* time of the step; 0: none, or not predicted */
+    int timed;               /* prefill is cut by it: somebody would wait longer */
     int cut;                 /* it was */
+    int dry;                 /* prefill had no time in too many steps: some goes */
     int32_t floor;           /* prefill tokens that may go whatever is predicted */
     int32_t n_prefill;       /* prefill tokens of the step */
     const struct seq *twin[SCH_MAX_TWIN];
@@ -111,7 +113,7 @@ sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
 static int32_t
 sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
 {
-    uint64_t ns = half ? p->long_ns : p->sch->cfg.itl_target_ns;
+    uint64_t ns = half ? p->long_ns : p->target_ns;
     int32_t lo = half ? (p->floor + 1) / 2 : p->floor, hi = q;
 
     if (!p->timed || q <= lo || sch_in_time(p, from, q, ns))
@@ -146,7 +148,7 @@ sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, i
     timed = sch_time_cap(p, from, q, p->first && !whole && sch_is_long(p->sch, s));
     if (!whole)
         q = timed;
-    else if (timed < q && p->floor == 0)
+    else if (timed < q && (!p->dry || p->floor == 0))
         return 0;
     n = sch_scores(s, from, q, &first);
     if (n > p->scores)
@@ -196,6 +198,8 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
         row->sample = 1;
         s->device_len++;
         st->n_sample++;
+        /* its token comes with the end of the step */
+        p->timed = p->target_ns > 0;
     }
     st->n_tok += q;
     st->n_score += n;
@@ -418,7 +422,7 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     f->q = sch_chunk(p, s, from, most, whole);
     if (f->q == 0) {
         if (p->tokens > 0 && most > 0 && p->timed && p->floor == 0 &&
-            !sch_in_time(p, from, 1, c->itl_target_ns))
+            !sch_in_time(p, from, 1, p->target_ns))
             return SCH_STOP;
         return whole && need > p->tokens ? SCH_SHORT : SCH_LIMIT;
     }
@@ -624,19 +628,58 @@ sch_pick_waiting(struct sch_pick *p)
 
 /* ---- a step ---------------------------------------------------------------------- */
 
+/* Prompt tokens that a step has whatever it takes: of an automatic target. */
+static int32_t
+sch_efficient(const struct sch *sch)
+{
+    int32_t most = sch->cfg.max_tokens;
+
+    if (sch->cfg.itl_target_ns != SCH_ITL_AUTO)
+        return 0;
+    return cost_efficient(sch->cfg.cost, SCH_EFFICIENT, most < SCH_MAX_EFFICIENT ? most :
+        SCH_MAX_EFFICIENT);
+}
+
+/* With these decodes alone; 0: there is no target, or nothing to predict by. */
+static uint64_t
+sch_target(const struct sch *sch, const struct cost_step *decodes)
+{
+    const struct sch_cfg *c = &sch->cfg;
+
+    if (c->itl_target_ns == 0 || c->cost == NULL || cost_predict(c->cost, decodes) == 0)
+        return 0;
+    return c->itl_target_ns == SCH_ITL_AUTO ? SCH_ITL_NS : c->itl_target_ns;
+}
+
+uint64_t
+sch_itl_target(const struct sch *sch)
+{
+    struct cost_step s = { .n_tok = 1 };
+    uint64_t ns = sch_target(sch, &s), least;
+
+    if (ns == 0)
+        return 0;
+    s.n_tok += sch_efficient(sch);
+    s.n_pair = sch_pairs(0, s.n_tok - 1);
+    least = s.n_tok > 1 ? cost_predict(sch->cfg.cost, &s) : 0;
+    return ns > least ? ns : least;
+}
+
 static void
 sch_pick_begin(struct sch_pick *p)
 {
     struct sch *sch = p->sch;
-    struct cost *c = sch->cfg.cost;
 
-    p->timed = sch->cfg.itl_target_ns > 0 && c != NULL && p->st->n_decode > 0 &&
-        cost_predict(c, &p->st->cost) > 0;
-    if (p->timed) {
-        uint64_t ns = cost_predict(c, &p->st->cost), most = sch->cfg.itl_target_ns;
+    p->target_ns = sch_target(sch, &p->st->cost);
+    if (p->target_ns > 0) {
+        uint64_t ns = cost_predict(sch->cfg.cost, &p->st->cost), most = p->target_ns;
 
+        p->timed = p->st->n_decode > 0;
         p->long_ns = ns < most ? ns + (most - ns) / 2 : most;
-        p->floor = sch->n_dry >= SCH_MAX_DRY ? sch->kv->block_size : 0;
+        p->dry = sch->n_dry >= SCH_MAX_DRY;
+        p->floor = sch_efficient(sch);
+        if (p->dry && p->floor < sch->kv->block_size)
+            p->floor = sch->kv->block_size;
     }
     p->first = 1;
     p->long_left = (p->tokens + 1) / 2;

@@ -170,6 +170,15 @@ sched_itl_target_ms() { # a prompt beside an answer comes in pieces
     most=$(steps 'max([x["tokens"] for x in s if x["prefill"] and x["decode"]] or [0])')
     [ "$most" -gt 0 ] || fail "no prompt was computed beside an answer"
     [ "$most" -lt 200 ] || fail "a step of $most tokens beside an answer"
+    stop
+    # what the automatic one becomes is told as soon as steps were measured
+    start "${CPU[@]}"
+    answer --max-tokens 60 >/dev/null
+    expect 0 ctl config sched.itl_target_ms
+    has "$out" 'auto: '
+    expect 0 ctl status
+    has "$out" 'prompts leave running answers'
+    logged 1 'sched.itl_target_ms is '
 }
 sched_max_penalty_seqs() {
     start "${CPU[@]}" --set sched.max_penalty_seqs=0

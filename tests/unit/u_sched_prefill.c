@@ -523,6 +523,97 @@ e11_short_beside_long_in_time(void **state)
     }
 }
 
+/* A device of so many us a step and a token. */
+static void
+teach_line(struct cost *c, double step_us, double tok_us)
+{
+    cost_init(c);
+    for (int i = 0; i < 400; i++) {
+        struct cost_step s = { .n_tok = 1 + i * 37 % 900 };
+
+        cost_learn(c, &s, (uint64_t)((step_us + tok_us * s.n_tok) * 1000));
+    }
+}
+
+/* With the automatic target: no step that gives somebody a token is made longer by
+ * prompts than 44 ms, and none is shorter while prompts wait. A prompt alone has all
+ * tokens of a step. */
+static void
+first_tokens_are_not_held_back(void **state)
+{
+    struct cost cost;
+    struct fx_cfg c = { .block_size = 16, .n_block = 2000, .max_len = 16000, .sch = {
+        .max_seqs = 64, .max_tokens = 8192, .max_scores = 1, .chunked = 1,
+        .max_partial = 1, .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
+    struct fx *f;
+    int n = 0;
+
+    (void)state;
+    /* an H200: 80 % of its speed with 800 tokens, in 20 ms */
+    teach_line(&cost, 4000, 20);
+    f = fx_new(&c);
+    assert_in_range(sch_itl_target(f->sch), SCH_ITL_NS, SCH_ITL_NS);
+    f->keep = f->cfg.no_check = 1;
+    (void)fx_plain(f, 12000, 1);
+    assert_int_equal(fx_step(f), 1);
+    assert_int_equal(f->st.n_tok, 8192);
+    /* the rest is a prompt's end, which nothing cuts, but it ends the step */
+    for (int i = 0; i < 12; i++)
+        (void)fx_plain(f, 900, 60);
+    assert_int_equal(fx_step(f), 1);
+    assert_int_equal(f->st.n_tok, 12000 - 8192);
+    while (f->sch->waiting.n > 0) {
+        assert_true(n++ < 7);
+        (void)fx_step(f);
+        assert_true(f->st.n_sample > 0);
+        assert_true(cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS);
+        assert_true(f->sch->waiting.n == 0 || f->st.n_tok > 1900);
+    }
+    assert_true(n > 4);
+    fx_drain(f, 300);
+    fx_free(f);
+}
+
+/* On a device too slow for 44 ms a chunk still is so large that it is at 80 % of its
+ * speed, and a target that was set is kept all the same. */
+static void
+chunks_are_efficient(void **state)
+{
+    struct cost cost;
+    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
+        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
+        .cost = &cost } };
+
+    (void)state;
+    /* 100 ms a step and 10 ms a token: 40 tokens, 510 ms with a row */
+    teach_line(&cost, 100000, 10000);
+    for (int automatic = 0; automatic < 2; automatic++) {
+        struct fx *f;
+        struct req *b;
+
+        c.sch.itl_target_ns = automatic ? SCH_ITL_AUTO : SCH_ITL_NS;
+        f = fx_new(&c);
+        assert_in_range(sch_itl_target(f->sch), automatic ? 500000000 : SCH_ITL_NS,
+            automatic ? 520000000 : SCH_ITL_NS);
+        f->keep = 1;
+        (void)fx_plain(f, 10, 200);
+        (void)fx_step(f);
+        b = fx_plain(f, 210, 1);
+        while (b->n_live > 0) {
+            const struct sch_row *row;
+
+            (void)fx_step(f);
+            row = fx_row(f, &b->seqs[0]);
+            if (!automatic)
+                assert_true(row == NULL || row->q_len <= 16);
+            else if (!row->sample)
+                assert_in_range(row->q_len, 39, 41);
+        }
+        fx_drain(f, 300);
+        fx_free(f);
+    }
+}
+
 int
 main(void)
 {
@@ -542,6 +633,8 @@ main(void)
         cmocka_unit_test(e12_oldest_prompt_gets_a_token),
         cmocka_unit_test(time_budget_cuts_prefill),
         cmocka_unit_test(time_budget_starves_nobody),
+        cmocka_unit_test(first_tokens_are_not_held_back),
+        cmocka_unit_test(chunks_are_efficient),
         cmocka_unit_test(e11_short_beside_long_in_time),
     };
 

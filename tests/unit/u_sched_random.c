@@ -122,7 +122,8 @@ draw_cfg(uint64_t *g, struct fx_cfg *c, struct cost *cost)
     s->fcfs = draw(g, 2);
     if (draw(g, 2)) {
         s->cost = cost;
-        s->itl_target_ns = 200000 + (uint64_t)draw(g, 2000000);
+        s->itl_target_ns = draw(g, 3) == 0 ? SCH_ITL_AUTO :
+            200000 + (uint64_t)draw(g, 2000000);
     }
 }
 
