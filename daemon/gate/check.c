@@ -29,6 +29,7 @@ static const struct chk_unsupported {
 #define ITEM(t) (1u << FDP_IT_##t)
 #define CHK_ONCE (ITEM(PROMPT_TEXT) | ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) |     \
     ITEM(STOP_IDS))
+#define CHK_IDS (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS))
 
 /* Items each operation takes. */
 static const uint32_t chk_allowed[FDP_OP__N] = {
@@ -171,9 +172,10 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim,
     return 0;
 }
 
-/* One item; at most a few comparisons, text is checked once. */
+/* One item; at most a few comparisons, text and ids are looked at once. most: the
+ * largest of its ids. */
 static int
-chk_item(const struct fdp_item *it, const unsigned char *p, uint16_t op,
+chk_item(const struct fdp_item *it, const unsigned char *p, uint16_t op, uint32_t most,
     struct chk_items *n, struct chk_err *e)
 {
     size_t ok;
@@ -194,11 +196,13 @@ chk_item(const struct fdp_item *it, const unsigned char *p, uint16_t op,
             return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, it->len);
         n->has_ids = 1;
         n->n_prompt_ids = it->len / 4;
+        n->most_prompt = most;
         return 0;
     case FDP_IT_PRIOR_IDS:
         if (it->len % 4 != 0)
             return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, it->len);
         n->n_prior = it->len / 4;
+        n->most_prior = most;
         return 0;
     case FDP_IT_STOP_STRING:
         if (it->len == 0 || it->len > FDP_MAX_STOP_LEN)
@@ -213,6 +217,7 @@ chk_item(const struct fdp_item *it, const unsigned char *p, uint16_t op,
         if (it->len % 4 != 0 || it->len / 4 > FDP_MAX_STOP_IDS)
             return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, it->len / 4);
         n->n_stop_ids = it->len / 4;
+        n->most_stop = most;
         return 0;
     }
 }
@@ -245,10 +250,26 @@ chk_text(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
 {
     uint64_t end = have < it->len ? have : it->len;
 
-    sc->text += txt_utf8(p + sc->text, end - sc->text);
-    if (sc->text != end && (end == it->len || end - sc->text >= CHK_CHAR_MAX))
-        return chk_fail(e, FDP_E_BAD_TEXT, FDP_D_PROMPT, sc->text);
+    sc->looked += txt_utf8(p + sc->looked, end - sc->looked);
+    if (sc->looked != end && (end == it->len || end - sc->looked >= CHK_CHAR_MAX))
+        return chk_fail(e, FDP_E_BAD_TEXT, FDP_D_PROMPT, sc->looked);
     return 0;
+}
+
+/* As many ids as are there. */
+static void
+chk_ids(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
+    uint64_t have)
+{
+    uint64_t n = (have < it->len ? have : it->len) / 4;
+    uint32_t id, most = sc->most;
+
+    for (uint64_t i = sc->looked / 4; i < n; i++) {
+        memcpy(&id, p + i * 4, 4);
+        most = id > most ? id : most;
+    }
+    sc->most = most;
+    sc->looked = n * 4;
 }
 
 /* The item at sc->at, of which have bytes are there. */
@@ -257,10 +278,13 @@ chk_scan_item(struct chk_scan *sc, const struct fdp_req *q, const struct fdp_ite
     const unsigned char *p, uint64_t have, struct chk_err *e)
 {
     uint64_t span = FDP_ITEM_SPAN(it->len);
+    uint32_t most;
 
     if (it->type == FDP_IT_PROMPT_TEXT && (chk_allowed[q->op] & (1u << it->type)) &&
         chk_text(sc, it, p + sizeof(*it), have - sizeof(*it), e))
         return 1;
+    if ((CHK_IDS & (1u << it->type)) != 0)
+        chk_ids(sc, it, p + sizeof(*it), have - sizeof(*it));
     if (have < span)
         return 0;
     for (uint64_t i = sizeof(*it) + it->len; i < span; i++) {
@@ -270,9 +294,10 @@ chk_scan_item(struct chk_scan *sc, const struct fdp_req *q, const struct fdp_ite
     if ((sc->seen & (1u << it->type) & CHK_ONCE) != 0)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
     sc->seen |= 1u << it->type;
+    most = sc->most;
     sc->at += span;
-    sc->text = 0;
-    return chk_item(it, p + sizeof(*it), q->op, &sc->items, e);
+    sc->looked = sc->most = 0;
+    return chk_item(it, p + sizeof(*it), q->op, most, &sc->items, e);
 }
 
 int
@@ -302,56 +327,20 @@ chk_scan(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob
     return have < q->len ? 0 : chk_set(q, &sc->items, ret_err);
 }
 
-/* Ids of one item below vocab? Otherwise the first that is not. */
-static int
-chk_ids(const unsigned char *p, uint32_t n, uint32_t vocab, uint32_t *ret_bad)
-{
-    uint32_t id, most = 0;
-
-    /* The largest of many takes a fraction of the time of the first too large. */
-    for (uint32_t i = 0; i < n; i++) {
-        memcpy(&id, p + (size_t)i * 4, 4);
-        most = id > most ? id : most;
-    }
-    if (most < vocab)
-        return 0;
-    for (uint32_t i = 0; i < n; i++) {
-        memcpy(&id, p + (size_t)i * 4, 4);
-        if (id >= vocab) {
-            *ret_bad = id;
-            return 1;
-        }
-    }
-    return 0;
-}
-
 int
-chk_model(const struct fdp_req *q, const unsigned char *blob,
-    const struct chk_limits *lim, struct chk_err *ret_err)
+chk_model(const struct fdp_req *q, const struct chk_items *n, const struct chk_limits *lim,
+    struct chk_err *ret_err)
 {
-    uint64_t n_prompt = 0, total;
-    uint64_t at = 0;
-    uint32_t bad;
+    const struct { unsigned detail; uint32_t most; } ids[] = {
+        { FDP_D_PROMPT_ID, n->most_prompt }, { FDP_D_PRIOR, n->most_prior },
+        { FDP_D_STOP, n->most_stop } };
+    uint64_t n_prompt = (uint64_t)n->n_prompt_ids + n->n_prior;
 
-    while (at < q->len) {
-        struct fdp_item it;
-        unsigned detail = 0;
-
-        memcpy(&it, blob + at, sizeof(it));
-        if (it.type == FDP_IT_PROMPT_IDS)
-            detail = FDP_D_PROMPT_ID;
-        else if (it.type == FDP_IT_PRIOR_IDS)
-            detail = FDP_D_PRIOR;
-        else if (it.type == FDP_IT_STOP_IDS)
-            detail = FDP_D_STOP;
-        else if (it.type == FDP_IT_PROMPT_TEXT && lim->has_tokenizer == 0)
-            return chk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
-        if (detail != 0 && chk_ids(blob + at + sizeof(it), it.len / 4,
-            lim->vocab, &bad))
-            return chk_fail(ret_err, FDP_E_BAD_TOKEN, detail, bad);
-        if (it.type == FDP_IT_PROMPT_IDS || it.type == FDP_IT_PRIOR_IDS)
-            n_prompt += it.len / 4;
-        at += FDP_ITEM_SPAN(it.len);
+    if (n->has_text && lim->has_tokenizer == 0)
+        return chk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        if (ids[i].most != 0 && ids[i].most >= lim->vocab)
+            return chk_fail(ret_err, FDP_E_BAD_TOKEN, ids[i].detail, ids[i].most);
     }
     if (q->op != FDP_OP_SUBMIT)
         return 0;
@@ -359,9 +348,7 @@ chk_model(const struct fdp_req *q, const unsigned char *blob,
         return chk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
     if (n_prompt >= lim->max_model_len)
         return chk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, lim->max_model_len);
-    total = n_prompt + q->max_new;
-    if (total > lim->max_model_len)
+    if (n_prompt + q->max_new > lim->max_model_len)
         return chk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
     return 0;
 }
-

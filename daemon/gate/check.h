@@ -38,15 +38,17 @@ struct chk_limits {
 /* What the items hold, in tokens and bytes. */
 struct chk_items {
     uint32_t n_prompt_ids, prompt_text_bytes;
-    int has_ids, has_text;
+    uint8_t has_ids, has_text;
     uint32_t n_prior, n_stop, n_stop_ids;
+    uint32_t most_prompt, most_prior, most_stop; /* the largest id of each; 0: none */
 };
 
 /* A blob that comes in pieces. Zeroed at first. */
 struct chk_scan {
     struct chk_items items;
     uint64_t at;       /* of the item that is not complete yet */
-    uint64_t text;     /* bytes of its text found valid */
+    uint64_t looked;   /* bytes of it looked at: text that is valid, or ids */
+    uint32_t most;     /* the largest of these ids */
     uint32_t seen;     /* types */
 };
 
@@ -64,9 +66,10 @@ int chk_req(const struct fdp_req *req, const struct chk_limits *lim,
  * none at all once have is req->len; 1: *ret_err. */
 int chk_scan(struct chk_scan *sc, const struct fdp_req *req, const unsigned char *blob,
     uint32_t have, struct chk_err *ret_err);
-/* Ids against the vocabulary, lengths against the model. The items have passed
- * chk_scan(). */
-int chk_model(const struct fdp_req *req, const unsigned char *blob,
+/* Ids against the vocabulary, lengths against the model: of items that have passed
+ * chk_scan(), which looked at each id, so that this takes no time. An id that is too
+ * large is told by the largest. */
+int chk_model(const struct fdp_req *req, const struct chk_items *items,
     const struct chk_limits *lim, struct chk_err *ret_err);
 
 #endif

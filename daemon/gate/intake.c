@@ -292,7 +292,7 @@ itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     uint32_t cost = itk_cost(q, prompt, lim->default_max_new);
     struct rq_new n;
 
-    if ((lim->vocab != 0 && chk_model(q, blob, lim, e)) ||
+    if ((lim->vocab != 0 && chk_model(q, items, lim, e)) ||
         itk_check_queue(k, u, q, cost, e))
         return 1;
     if (q->op == FDP_OP_SUBMIT) {
@@ -311,7 +311,7 @@ itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     n.blob_bytes = q->len;
     n.cost = cost;
     n.est_prompt = (uint32_t)prompt; /* of 64 MiB at most */
-    n.prompt_len = items->n_prompt_ids;
+    n.items = items;
     n.checked = lim->vocab != 0;
     rq_add(k->reqs, &n);
     return 0;

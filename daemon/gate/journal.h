@@ -22,6 +22,7 @@
 #include <sys/types.h>
 
 #include "daemon/gate/blob.h"
+#include "daemon/gate/check.h"
 #include "libclient/fdproto.h"
 
 struct client;
@@ -74,6 +75,7 @@ struct jreq {
     uint32_t beside;          /* requests with the worker when it went there */
     pid_t client_pid;         /* these outlive the session */
     char client[33];
+    struct chk_items items;
     struct fdp_req req;
 };
 

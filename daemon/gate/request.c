@@ -57,7 +57,8 @@ rq_add(struct reqs *rs, const struct rq_new *n)
     r->cost = n->cost;
     r->est_prompt = n->est_prompt;
     r->kind = n->req->op == FDP_OP_SUBMIT ? FAIR_GEN : FAIR_SIDE;
-    r->prompt_len = n->prompt_len;
+    r->prompt_len = n->items->n_prompt_ids;
+    r->items = *n->items;
     r->checked = n->checked != 0;
     rq_set_deadlines(rs->env, r);
     cnt_add(&rs->env->cnt->requests_total, 1);
@@ -260,7 +261,7 @@ rq_check_late(struct reqs *rs, struct jreq *r)
     if (r->checked)
         return 0;
     chk_limits(rs->env->par, dsp_ready(rs->dsp), r->cli != NULL && r->cli->trusted, &lim);
-    if (chk_req(&r->req, &lim, &e) || chk_model(&r->req, r->blob, &lim, &e)) {
+    if (chk_req(&r->req, &lim, &e) || chk_model(&r->req, &r->items, &lim, &e)) {
         fe = (struct fdp_error){ e.code, 0, e.detail, e.arg };
         rq_end(rs, r, NULL, &fe);
         return 1;

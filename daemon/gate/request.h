@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+struct chk_items;
 struct client;
 struct clients;
 struct dispatch;
@@ -41,10 +42,10 @@ struct rq_new {
     struct client *cli;
     struct usr *usr;          /* who pays: the client's user or a delegated one */
     const struct fdp_req *req;
-    unsigned char *blob;      /* malloc; passes to the request */
+    unsigned char *blob;      /* of blb_new(); passes to the request */
     uint32_t blob_bytes;
     uint32_t cost, est_prompt; /* tokens; est_prompt of cost are prompt */
-    uint32_t prompt_len;      /* tokens, 0 = not known yet */
+    const struct chk_items *items; /* what is in it */
     int checked;              /* against the model's vocabulary and length */
 };
 

@@ -47,7 +47,7 @@ fuzz_blob(const uint8_t *data, size_t n)
         memset(&scan, 0, sizeof(scan));
         if (chk_scan(&scan, &q, copy, (uint32_t)n / 2, &e) == 0 &&
             chk_scan(&scan, &q, copy, (uint32_t)n, &e) == 0)
-            (void)chk_model(&q, copy, &lim, &e);
+            (void)chk_model(&q, &scan.items, &lim, &e);
     }
     free(copy);
 }

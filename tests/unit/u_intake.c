@@ -43,8 +43,12 @@ static int
 check_model(struct fdp_req *q, const unsigned char *blob, uint32_t n,
     const struct chk_limits *l, struct chk_err *e)
 {
+    struct chk_scan sc = { .at = 0 };
+
     q->len = n;
-    return chk_model(q, blob, l, e);
+    for (uint32_t have = 0; have <= n; have += 4)
+        (void)chk_scan(&sc, q, blob, have, e);
+    return chk_model(q, &sc.items, l, e);
 }
 
 
@@ -273,7 +277,12 @@ t_model(void **state)
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_STOP);
     n = fcl_item(b, 0, FDP_IT_PRIOR_IDS, ids, 8);
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PRIOR);
+    ids[0] = FIX_VOCAB + 1; /* of all pieces, not of the last */
     ids[1] = 0;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 8);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_BAD_TOKEN, FDP_D_PROMPT_ID);
+    assert_int_equal(e.arg, FIX_VOCAB + 1);
+    ids[0] = 0;
     q.max_new = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, (FIX_MAX_LEN - 1) * 4);
     want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
@@ -286,6 +295,42 @@ t_model(void **state)
     no_tok.has_tokenizer = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
     want(check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
+}
+
+/* Megabytes of ids that waited for a model are not looked at again when it comes. */
+static void
+t_model_late(void **state)
+{
+    static uint32_t ids[FIX_MAX_LEN / 2];
+    unsigned char b[sizeof(ids) + 64] __attribute__((aligned(8)));
+    struct fdp_error e;
+    struct jreq *r = NULL;
+    struct fdp_req q;
+    struct fix f;
+    struct fcl c;
+    uint32_t n;
+
+    (void)state;
+    ids[7] = FIX_VOCAB + 5;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, sizeof(ids));
+    q.len = n;
+    fcl_send(&c, &q, b, n, 0);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->fair.n_queued, 1);
+    for (uint32_t i = 0; i < f.g->jnl.n_max && r == NULL; i++)
+        r = f.g->jnl.pool[i].st == JNL_QUEUED ? &f.g->jnl.pool[i] : NULL;
+    assert_non_null(r);
+    memset(r->blob + sizeof(struct fdp_item), 0, sizeof(ids));
+    fix_ready(&f);
+    e = fcl_error(&c, 1);
+    assert_true(e.code == FDP_E_BAD_TOKEN && e.detail == FDP_D_PROMPT_ID);
+    assert_int_equal(e.arg, FIX_VOCAB + 5);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
 }
 
 /* ---- through a ring -------------------------------------------------------- */
@@ -572,6 +617,7 @@ main(void)
         cmocka_unit_test(t_stops),
         cmocka_unit_test(t_unsupported),
         cmocka_unit_test(t_model),
+        cmocka_unit_test(t_model_late),
         cmocka_unit_test(t_blob_bounds),
         cmocka_unit_test(t_duplicate_tag),
         cmocka_unit_test(t_error_rate),
