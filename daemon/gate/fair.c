@@ -377,13 +377,30 @@ fair_push(struct fair *f, struct jreq *r)
     }
 }
 
+/* Is a's place in their user's queue before b's? */
+static int
+fair_precedes(const struct fair *f, const struct jreq *a, const struct jreq *b)
+{
+    if (!f->fcfs && a->req.priority != b->req.priority)
+        return a->req.priority < b->req.priority;
+    return a->id < b->id;
+}
+
 void
 fair_unpop(struct fair *f, struct jreq *r)
 {
     struct lane *l = fair_lane(r);
+    struct jreq *at;
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    TAILQ_INSERT_HEAD(&l->q, r, link);
+    TAILQ_FOREACH(at, &l->q, link) {
+        if (!fair_precedes(f, at, r))
+            break;
+    }
+    if (at != NULL)
+        TAILQ_INSERT_BEFORE(at, r, link);
+    else
+        TAILQ_INSERT_TAIL(&l->q, r, link);
     fair_enter(f, l, r);
     if (!l->active) {
         fair_activate(f, l, r->kind);

@@ -138,7 +138,8 @@ uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
 void usr_sweep(struct fair *f, uint64_t now_ns);
 
 void fair_push(struct fair *f, struct jreq *r);
-/* Back to the front of its queue (it was taken and not sent). */
+/* Back to its place, which is the front of its queue unless others come back, too (it
+ * was taken and not sent). */
 void fair_unpop(struct fair *f, struct jreq *r);
 void fair_remove(struct fair *f, struct jreq *r);
 /* The request of this kind that is due and has its credits, removed from its

@@ -225,19 +225,20 @@ rq_end_all(struct reqs *rs, int code, uint32_t retry_ms)
 void
 rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms)
 {
+    struct jreq *r;
     uint32_t n = 0;
 
+    /* From the last: the one whose turn it was is the first again. */
+    while ((r = TAILQ_LAST(&l->sendq, jreq_q)) != NULL) {
+        ASSERT(r->st == JNL_SENDING && r->with == l);
+        dsp_end(r);
+        fair_return(rs->fair, r);
+        fair_unpop(rs->fair, r);
+    }
     for (uint32_t i = 0; i < rs->jnl->n_max; i++) {
-        struct jreq *r = &rs->jnl->pool[i];
-
+        r = &rs->jnl->pool[i];
         if (r->st == JNL_FREE || r->with != l)
             continue;
-        if (r->st == JNL_SENDING) {
-            dsp_end(r);
-            fair_return(rs->fair, r);
-            fair_unpop(rs->fair, r);
-            continue;
-        }
         n++;
         rq_end_code(rs, r, r->st == JNL_ENDING ? r->end_code : code,
             r->st == JNL_ENDING ? 0 : retry_ms);

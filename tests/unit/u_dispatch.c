@@ -118,6 +118,42 @@ t_death(void **state)
     free(got);
 }
 
+/* Many are half sent when the worker dies: the next one gets them in the order in which
+ * they came, each once. */
+static void
+t_death_order(void **state)
+{
+    static const char *const sets[] = { "ipc.arena_bytes=8388608", NULL };
+    struct lnk_submit sub;
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (uint64_t tag = 1; tag <= 5; tag++)
+        free(send_text(&c, tag));
+    fix_step(&f, 0);
+    assert_int_equal(f.g->wrk[0].link.n_sending, 5);
+    fix_die(&f, 9);
+    assert_int_equal(f.g->fair.n_queued, 5);
+    while (f.n_part != 0)
+        free(f.part[--f.n_part].blob);
+    fix_step(&f, 1000);
+    fix_ready(&f);
+    for (uint64_t tag = 1; tag <= 5; tag++) {
+        uint64_t id = fix_take(&f, &sub, NULL, NULL);
+
+        assert_int_equal(sub.req.tag, tag);
+        fix_wdone(&f, id);
+        fix_step(&f, 0);
+    }
+    assert_int_equal(f.g->jnl.n_open, 0);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 /* Read what comes down until the items of a request are complete. Returns ns. */
 static uint64_t
 read_items(struct fix *f, uint64_t t0)
@@ -185,6 +221,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_room),
         cmocka_unit_test(t_death),
+        cmocka_unit_test(t_death_order),
         cmocka_unit_test(t_by_the_wall),
     };
 
