@@ -20,46 +20,103 @@
 
 #define RLY_AHEAD 12u /* slots of the link; measured with tests/bench/b_gate */
 
-/* Ids of a TOKENS record; the worker that wrote it may have been dying. */
-static inline uint32_t
-rly_tokens(const struct fdp_rec *rec)
+/* A worker that dies may write anything, and a client ends its session for a record
+ * that it cannot read. */
+#define RLY_BROKEN UINT32_MAX
+
+/* A TOKENS record that is whole, and its ids. Its first slot is there, whatever its
+ * length. */
+static inline int
+rly_is_tokens(const struct fdp_rec *rec, uint32_t *ret_n)
 {
     const struct fdp_tokens *t = (const void *)(rec + 1);
+    uint32_t n_ids = t->n_ids, n_text = t->n_text;
 
-    return rec->len >= sizeof(*t) ? t->n_ids : 0;
+    *ret_n = n_ids;
+    return n_ids != 0 && n_text != 0 && rec->len == FDP_TOKENS_LEN(n_ids, n_text);
 }
 
-/* What a record says of its request. Returns its output tokens. */
+static void
+rly_accepted(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
+{
+    struct fdp_accepted a;
+
+    memcpy(&a, rec + 1, sizeof(a));
+    r->prompt_len = a.prompt_len;
+    r->cached_len = a.cached_len;
+    if (!r->accepted && r->kind == FAIR_GEN)
+        drain_add(&rs->fair->drain, r->est_prompt);
+    r->accepted = 1;
+}
+
+static void
+rly_choice_end(struct jreq *r, const struct fdp_rec *rec)
+{
+    struct fdp_choice_end c;
+
+    memcpy(&c, rec + 1, sizeof(c));
+    if (r->finish == FDP_FIN_NONE && c.finish <= FDP_FIN_ERROR)
+        r->finish = (uint8_t)c.finish;
+    else if (r->finish != c.finish)
+        r->finish = JREQ_FIN_MIXED;
+}
+
+/* Records that no output comes with. 0 or RLY_BROKEN. */
+static __attribute__((noinline)) uint32_t
+rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
+{
+    switch (rec->type) {
+    case FDP_T_ACCEPTED:
+        if (rec->len != sizeof(struct fdp_accepted))
+            return RLY_BROKEN;
+        rly_accepted(rs, r, rec);
+        return 0;
+    case FDP_T_CHOICE_END:
+        if (rec->len != sizeof(struct fdp_choice_end))
+            return RLY_BROKEN;
+        rly_choice_end(r, rec);
+        return 0;
+    case FDP_T_PROMPT_IDS:
+        return rec->len % 4 == 0 ? 0 : RLY_BROKEN;
+    case FDP_T_LOGPROBS:
+    case FDP_T_PROMPT_LOGPROBS:
+        return rec->len != 0 && rec->len % sizeof(struct fdp_logprob) == 0 ? 0 :
+            RLY_BROKEN;
+    case FDP_T_REPLY:
+        return 0;
+    }
+    return RLY_BROKEN;
+}
+
+/* What a record says of its request. Returns its output tokens, or RLY_BROKEN. */
 static inline uint32_t
 rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
-    uint32_t n_tok = 0;
+    uint32_t n_tok;
 
-    if (rec->type == FDP_T_IDS || rec->type == FDP_T_TOKENS) {
-        n_tok = rec->type == FDP_T_IDS ? rec->len / 4 : rly_tokens(rec);
-        r->n_out += n_tok;
-        if (r->t_first == 0)
-            r->t_first = rs->env->now;
-    } else if (rec->type == FDP_T_ACCEPTED && rec->len >= sizeof(struct fdp_accepted)) {
-        struct fdp_accepted a;
-
-        memcpy(&a, rec + 1, sizeof(a));
-        r->prompt_len = a.prompt_len;
-        r->cached_len = a.cached_len;
-        if (!r->accepted && r->kind == FAIR_GEN)
-            drain_add(&rs->fair->drain, r->est_prompt);
-        r->accepted = 1;
-    } else if (rec->type == FDP_T_CHOICE_END &&
-        rec->len >= sizeof(struct fdp_choice_end)) {
-        struct fdp_choice_end c;
-
-        memcpy(&c, rec + 1, sizeof(c));
-        if (r->finish == FDP_FIN_NONE && c.finish <= FDP_FIN_ERROR)
-            r->finish = (uint8_t)c.finish;
-        else if (r->finish != c.finish)
-            r->finish = JREQ_FIN_MIXED;
-    }
+    if (rec->type == FDP_T_IDS && rec->len % 4 == 0)
+        n_tok = rec->len / 4;
+    else if (rec->type == FDP_T_TEXT)
+        return 0;
+    else if (rec->type == FDP_T_TOKENS && rly_is_tokens(rec, &n_tok))
+        ;
+    else
+        return rly_note_other(rs, r, rec);
+    r->n_out += n_tok;
+    if (r->t_first == 0)
+        r->t_first = rs->env->now;
     return n_tok;
+}
+
+/* Its request ends with E_INTERNAL; the record goes nowhere. */
+static __attribute__((noinline)) uint32_t
+rly_broken(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
+{
+    if (r->st != JNL_ENDING)
+        log_error("relay: the worker sent %llu a record of type %u and %u bytes",
+            (unsigned long long)r->id, rec->type, rec->len);
+    rq_cancel(rs, r, FDP_E_INTERNAL, 0);
+    return 0;
 }
 
 static uint32_t
@@ -79,6 +136,8 @@ rly_one(struct reqs *rs, const struct fdp_rec *rec)
         return 0;
     }
     n_tok = rly_note(rs, r, rec);
+    if (n_tok == RLY_BROKEN)
+        return rly_broken(rs, r, rec);
     c = r->cli;
     if (c == NULL)
         return n_tok;

@@ -73,7 +73,6 @@ t_relay(void **state)
     send_tokens(&f, id, 3, 77, "you");
     fix_step(&f, 0);
     assert_int_equal(jnl_find(&f.g->jnl, id)->n_out, 4);
-    fix_wsend(&f, id, FDP_T_TOKENS, "", 0); /* of a worker that dies: no harm */
     fix_wsend(&f, id, FDP_T_CHOICE_END, &ce, sizeof(ce));
     fix_wdone(&f, id);
     fix_step(&f, 0);
@@ -87,7 +86,6 @@ t_relay(void **state)
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_TOKENS && r.h.position == 3);
     assert_true(r.h.len == 15 && r.h.tag == 0xfeedfacecafe);
     assert_memory_equal(r.data, "\5\0\0\0\1\0\3\0\115\0\0\0you", 15);
-    assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_TOKENS && r.h.len == 0);
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_CHOICE_END);
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_DONE);
     memcpy(&d, r.data, sizeof(d));
@@ -138,6 +136,53 @@ t_broken_end(void **state)
         assert_int_equal(f.g->env.cnt->requests_error, i + 1);
         assert_int_equal(f.g->env.cnt->requests_done, 0);
     }
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* The same of records that do not end it: the client gets none of them, and its
+ * session goes on. */
+static void
+t_broken_record(void **state)
+{
+    static const struct { uint32_t type, len; unsigned char text[16]; } lies[] = {
+        { FDP_T_TOKENS, 0, "" }, { FDP_T_TOKENS, 7, "" },
+        { FDP_T_TOKENS, 15, { 0, 0, 0, 0, 2, 0, 3, 0 } },   /* two ids in 4 bytes */
+        { FDP_T_TOKENS, 16, { 0, 0, 0, 0, 1, 0, 3, 0 } },   /* and a byte more */
+        { FDP_T_TOKENS, 12, { 0, 0, 0, 0, 1, 0, 0, 0 } },   /* no text */
+        { FDP_T_ACCEPTED, sizeof(struct fdp_accepted) - 1, "" },
+        { FDP_T_ACCEPTED, 0, "" }, { FDP_T_CHOICE_END, 8, "" },
+        { FDP_T_IDS, 6, "" }, { FDP_T_PROMPT_IDS, 2, "" }, { FDP_T_LOGPROBS, 0, "" },
+        { FDP_T_PROMPT_LOGPROBS, 12, "" },
+        { FDP_T_EVENT, 8, "" },
+    };
+    struct fix f;
+    struct fcl c;
+    struct frec r;
+    uint64_t id;
+    int code;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        fcl_submit(&c, 7 + i, 1, 3);
+        fix_step(&f, 0);
+        id = fix_take(&f, NULL, NULL, NULL);
+        fix_wsend(&f, id, lies[i].type, lies[i].text, lies[i].len);
+        send_ids(&f, id, 0, 1);
+        fix_step(&f, 0);
+        assert_int_equal(jnl_find(&f.g->jnl, id)->finish, FDP_FIN_NONE);
+        assert_int_equal(fix_take_cancel(&f, &code), id);
+        assert_int_equal(code, FDP_E_INTERNAL);
+        fix_werror(&f, id, code);
+        fix_step(&f, 0);
+        assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_IDS);
+        fcl_want_error(&c, 7 + i, FDP_E_INTERNAL, 0);
+        assert_false(fcl_recv(&c, &r));
+    }
+    assert_int_equal(f.g->jnl.n_open, 0);
     fcl_close(&c);
     fix_close(&f);
 }
@@ -866,6 +911,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_relay), cmocka_unit_test(t_broken_end),
+        cmocka_unit_test(t_broken_record),
         cmocka_unit_test(t_own_answers),
         cmocka_unit_test(t_large_blob),
         cmocka_unit_test(t_relay_budget),
