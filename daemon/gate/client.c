@@ -6,8 +6,8 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,12 +18,15 @@
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 
-/* Held records, in order, each as its slots. */
+/* Held records, in order, each as its slots. A mapping: free() of the last of many
+ * would give all of them back at once. */
 struct cli_chunk {
     struct cli_chunk *next;
     uint32_t used, taken;
-    unsigned char data[CLI_CHUNK];
+    unsigned char data[CLI_CHUNK - 16];
 };
+
+_Static_assert(sizeof(struct cli_chunk) == CLI_CHUNK, "whole pages");
 
 void
 cli_init(struct clients *k, const struct env *env)
@@ -57,6 +60,13 @@ cli_bad_cursor(struct clients *k, struct client *c)
     cli_kill(k, c, FDP_E_PROTO);
 }
 
+/* Fresh pages take time from the relay. */
+static void
+cli_charge(struct clients *k, uint32_t slots)
+{
+    k->quota = k->quota > slots ? k->quota - slots : 0;
+}
+
 /* In the first pass through the ring: pages for the next cost slots. */
 int
 cli_grow(struct clients *k, struct client *c, uint32_t cost)
@@ -66,6 +76,9 @@ cli_grow(struct clients *k, struct client *c, uint32_t cost)
 
     if (until > c->d2c.bytes) /* cost has padding: goes on at the start */
         until = c->d2c.bytes;
+    if (until <= c->d2c.ready)
+        return 1;
+    cli_charge(k, CLI_PAGES);
     if (region_reserve(&c->d2c, (uint32_t)until, k->env->now) != 0)
         return 0;
     c->growing = c->d2c.ready < c->d2c.bytes;
@@ -77,12 +90,12 @@ cli_grow(struct clients *k, struct client *c, uint32_t cost)
 static int
 cli_add_chunk(struct clients *k, struct client *c)
 {
-    struct cli_chunk *b = malloc(sizeof(*b));
+    struct cli_chunk *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (b == NULL)
+    if (b == MAP_FAILED)
         return -ENOMEM;
-    b->next = NULL;
-    b->used = b->taken = 0;
+    cli_charge(k, CLI_CHUNK_PAGES);
     if (c->hold_last != NULL)
         c->hold_last->next = b;
     else
@@ -105,7 +118,7 @@ cli_drop_chunk(struct clients *k, struct client *c)
     c->held_bytes -= sizeof(*b);
     c->usr->bytes -= sizeof(*b);
     cnt_add(&k->env->cnt->held_bytes, -(uint64_t)sizeof(*b));
-    free(b);
+    (void)munmap(b, sizeof(*b));
 }
 
 /* Room for a record of n slots behind what is held. */
@@ -114,7 +127,8 @@ cli_hold(struct clients *k, struct client *c, uint32_t n)
 {
     uint32_t bytes = n * FDP_SLOT;
 
-    if ((c->hold_last == NULL || c->hold_last->used + bytes > CLI_CHUNK) &&
+    if ((c->hold_last == NULL ||
+        c->hold_last->used + bytes > sizeof(c->hold_last->data)) &&
         cli_add_chunk(k, c) != 0)
         return NULL;
     if (c->n_held == 0) {
@@ -128,17 +142,18 @@ cli_hold(struct clients *k, struct client *c, uint32_t n)
     return (struct fdp_rec *)(void *)(c->hold_last->data + c->hold_last->used - bytes);
 }
 
-/* Held records to the ring, as many as fit. */
+/* Held records to the ring, as many as fit; *left: slots that may still be copied. */
 static void
-cli_unhold(struct clients *k, struct client *c)
+cli_unhold(struct clients *k, struct client *c, uint32_t *left)
 {
     while (c->n_held != 0) {
         struct cli_chunk *b = c->hold_first;
         const struct fdp_rec *from = (const void *)(b->data + b->taken);
-        struct fdp_rec *to = cli_claim(k, c, from->n_slot);
+        struct fdp_rec *to = *left != 0 ? cli_claim(k, c, from->n_slot) : NULL;
 
         if (to == NULL)
             return;
+        *left -= from->n_slot < *left ? from->n_slot : *left;
         memcpy(to, from, sizeof(*from) + from->len);
         b->taken += from->n_slot * FDP_SLOT;
         c->n_held--;
@@ -154,8 +169,14 @@ cli_unhold(struct clients *k, struct client *c)
 void
 cli_drop(struct clients *k, struct client *c)
 {
-    while (c->hold_first != NULL)
-        cli_drop_chunk(k, c);
+    if (c->hold_first != NULL) {
+        c->hold_last->next = k->old;
+        k->old = c->hold_first;
+        c->hold_first = c->hold_last = NULL;
+        c->usr->bytes -= c->held_bytes;
+        cnt_add(&k->env->cnt->held_bytes, -c->held_bytes);
+        c->held_bytes = 0;
+    }
     if (c->n_held != 0) {
         cnt_add(&k->env->cnt->records_held, -(uint64_t)c->n_held);
         c->n_held = 0;
@@ -241,16 +262,39 @@ cli_wake(struct clients *k, struct client *c)
     }
 }
 
-void
+/* The rest of a client whose ring has room waits for the others' turns. Returns 1 when
+ * there is one. */
+static int
+cli_unhold_all(struct clients *k)
+{
+    struct client *c = TAILQ_FIRST(&k->holdq), *last = TAILQ_LAST(&k->holdq, client_q);
+    uint32_t left = CLI_UNHOLD, since = CLI_UNHOLD;
+
+    while (c != NULL && left != 0) {
+        struct client *next = c != last ? TAILQ_NEXT(c, hold) : NULL;
+
+        if (c->st == CLI_OPEN)
+            cli_unhold(k, c, &left);
+        if (c->n_held != 0) {
+            TAILQ_REMOVE(&k->holdq, c, hold);
+            TAILQ_INSERT_TAIL(&k->holdq, c, hold);
+        }
+        if (since - left >= CLI_PAGES) {
+            since = left;
+            if (env_is_late(k->env))
+                return 1;
+        }
+        c = next;
+    }
+    return left == 0;
+}
+
+int
 cli_flush(struct clients *k)
 {
-    struct client *c, *next;
+    int more = cli_unhold_all(k);
+    struct client *c;
 
-    for (c = TAILQ_FIRST(&k->holdq); c != NULL; c = next) {
-        next = TAILQ_NEXT(c, hold);
-        if (c->st == CLI_OPEN)
-            cli_unhold(k, c);
-    }
     while ((c = TAILQ_FIRST(&k->outq)) != NULL) {
         TAILQ_REMOVE(&k->outq, c, out);
         c->dirty = 0;
@@ -260,4 +304,20 @@ cli_flush(struct clients *k)
         fdr_publish(c->cq.p_tail, c->cq.tail);
         cli_wake(k, c);
     }
+    return more;
+}
+
+int
+cli_sweep(struct clients *k, int all)
+{
+    int n = 0;
+
+    while (k->old != NULL && (all || n < (int)CLI_CHUNKS)) {
+        struct cli_chunk *b = k->old;
+
+        k->old = b->next;
+        (void)munmap(b, sizeof(*b));
+        n++;
+    }
+    return n;
 }

@@ -5,7 +5,8 @@
  * its two rings. Records go to the completion ring; what does not fit a full
  * ring is held in memory, in order, and counts in its user's
  * max_bytes_per_user. Terminal records are always held, so that each accepted
- * request has one.
+ * request has one. Held records may be many megabytes: they go to a client that reads
+ * again, and their memory is given back, some in each iteration.
  *
  * Output becomes visible once per loop iteration and client (cli_flush), with
  * at most one wake-up.
@@ -33,6 +34,10 @@ struct itk_job;
 struct usr;
 
 #define CLI_CHUNK 16384u     /* bytes of a block of held records */
+#define CLI_CHUNKS 64u       /* of these are given back in an iteration */
+#define CLI_UNHOLD 4096u     /* slots of held records go to rings in an iteration */
+#define CLI_PAGES 512u       /* slots that can be copied while REGION_STEP bytes get pages */
+#define CLI_CHUNK_PAGES 128u /* and while a block does */
 
 enum cli_st { CLI_HELLO = 1, CLI_OPEN, CLI_DOOMED };
 
@@ -81,7 +86,9 @@ TAILQ_HEAD(client_q, client);
 struct clients {
     const struct env *env;
     struct client_q outq;     /* with output in this iteration */
-    struct client_q holdq;    /* with held records */
+    struct client_q holdq;    /* with held records, by turns */
+    struct cli_chunk *old;    /* of clients that went: cli_sweep() */
+    uint64_t quota;           /* slots that the relay may go on with; see CLI_PAGES */
     uint32_t n_hello, n_doomed;
 };
 
@@ -96,10 +103,13 @@ int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
     const void *payload, uint32_t len, int best_effort);
 void cli_error(struct clients *k, struct client *c, uint64_t tag,
     const struct fdp_error *e);
-/* Move held records to the rings, publish, wake. */
-void cli_flush(struct clients *k);
+/* Move held records to the rings, publish, wake. 1: some could still be moved. */
+int cli_flush(struct clients *k);
 /* What is held, or not published yet, goes with the client. */
 void cli_drop(struct clients *k, struct client *c);
+/* Give back memory of those that went; all: at the end of the daemon. Returns the work
+ * done. */
+int cli_sweep(struct clients *k, int all);
 
 enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
 /* How a client with held records reads: CLI_SLOW after slow_ns without

@@ -190,6 +190,7 @@ gate_free(struct gate *g)
         ses_goodbye(&g->ses, FDP_E_DISCONNECTED);
     }
     ses_fini(&g->ses);
+    (void)cli_sweep(&g->clients, 1);
     g->ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
     region_bin_fini(&g->ses.bin);
     for (uint32_t i = 0; i < GATE_GROUPS && g->seg != NULL; i++) {
@@ -308,6 +309,13 @@ gate_worker(struct gate *g, struct wrk *w)
 
 /* ---- an iteration -------------------------------------------------------------- */
 
+/* The phase that begins now ends so long after the iteration began. */
+static void
+gate_phase(struct gate *g, uint64_t ns)
+{
+    g->env.until = g->t_begun != 0 ? g->t_begun + ns : 0;
+}
+
 /* What is done once a second. */
 static void
 gate_second(struct gate *g)
@@ -335,6 +343,8 @@ gate_accept(struct gate *g)
         if (fd < 0)
             return;
         (void)ses_adopt(&g->ses, fd, who.pid, who.uid, who.gid);
+        if (env_is_late(&g->env))
+            break;
     }
     lsn_later(&g->lsn, g->env.now);
 }
@@ -366,7 +376,9 @@ gate_poll(struct gate *g, uint64_t now_ns)
     int work, n;
 
     g->env.now = now_ns;
+    gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
+    gate_phase(g, GATE_RELAY_NS);
     for (uint32_t i = 0; i < GATE_GROUPS; i++) {
         struct wlk *l = &g->wrk[i].link;
 
@@ -374,10 +386,12 @@ gate_poll(struct gate *g, uint64_t now_ns)
         if (l->is_news || l->lnk.bad)
             gate_worker(g, &g->wrk[i]);
     }
+    gate_phase(g, GATE_SEND_NS);
     n = rq_send(&g->reqs);
     if (n != 0)
         g->t_down = now_ns;
     work += n;
+    gate_phase(g, GATE_TICK_END_NS);
     if (now_ns - g->t_tick >= GATE_TICK_NS)
         gate_tick(g);
     if (g->clients.n_doomed != 0) {
@@ -390,8 +404,11 @@ gate_poll(struct gate *g, uint64_t now_ns)
         work++;
     }
     work += blb_sweep(&g->jnl.blobs);
+    gate_phase(g, GATE_FLUSH_NS);
     if (!TAILQ_EMPTY(&g->clients.holdq) || !TAILQ_EMPTY(&g->clients.outq))
-        cli_flush(&g->clients);
+        work += cli_flush(&g->clients);
+    if (g->clients.old != NULL)
+        work += cli_sweep(&g->clients, 0);
     return work + (g->clients.n_doomed != 0);
 }
 
@@ -467,9 +484,12 @@ gate_handle(struct gate *g)
     struct wch_event e;
     uint32_t n = 0;
 
+    if (g->t_begun != 0 && wch_has_more(&g->watch))
+        g->env.until = clk_now_ns() + GATE_EVENTS_NS;
     while (n < GATE_EVENTS && g->life.exit_code < 0 && wch_next(&g->watch, &e)) {
         gate_dispatch(g, &e);
-        n += e.kind != WCH_BELL && e.kind != WCH_NONE;
+        if (e.kind != WCH_BELL && e.kind != WCH_NONE && (++n, env_is_late(&g->env)))
+            break;
     }
 }
 
@@ -581,6 +601,7 @@ gate_run(struct gate *g)
 
         cnt_add(&g->env.cnt->loops, 1);
         loopstat_next(&g->loop, now);
+        g->t_begun = now;
         if (gate_poll(g, now) != 0) {
             g->t_traffic = t_idle = now;
             if (wch_has_more(&g->watch) || now - t_sockets >= GATE_POLL_SOCKETS_NS) {

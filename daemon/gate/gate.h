@@ -14,9 +14,10 @@
  *
  * An iteration (gate_poll): take requests from client rings, send what is due
  * to the workers, relay their records, publish and wake once per session, end
- * what is doomed. Nothing in it blocks, and its work per client is bounded. So
- * is what it does for sockets (gate_events): many that connect or leave at once
- * do so over many iterations, and requests are taken in between.
+ * what is doomed. Nothing in it blocks, and its work per client is bounded, by
+ * counts and by time (env.h). So is what it does for sockets (gate_events): many that
+ * connect or leave at once do so over many iterations, and requests are taken in
+ * between.
  *
  * The loop (gate_run) iterates while there is traffic, spins for ipc.spin_us
  * after it, and else sleeps in epoll_wait with all parking flags raised.
@@ -59,6 +60,14 @@ struct trc_seg;
 #define GATE_EVENTS 8u        /* of sockets in an iteration: a new session takes 60 us */
 #define GATE_ACCEPTS 8u       /* connections in an iteration */
 
+/* From the beginning of an iteration: none begins another piece of its work later. */
+#define GATE_INTAKE_NS 400000u
+#define GATE_RELAY_NS  800000u
+#define GATE_SEND_NS   1100000u
+#define GATE_TICK_END_NS 1300000u
+#define GATE_FLUSH_NS  1500000u
+#define GATE_EVENTS_NS 300000u /* from the first event */
+
 struct gate {
     uint32_t magic;
     struct env env;
@@ -92,6 +101,7 @@ struct gate {
     int trc_fd;
     struct loopstat loop;
 
+    uint64_t t_begun;         /* this iteration; 0: time does not bound it (tests) */
     uint64_t t_tick;
     uint64_t t_second;        /* what is done once a second */
     uint64_t t_traffic;       /* last iteration that found work */

@@ -40,7 +40,18 @@ void
 itk_begin(struct intake *k)
 {
     k->loop++;
-    k->bytes = 0;
+    k->bytes = k->cost = 0;
+    k->is_late = 0;
+}
+
+int
+itk_look(struct intake *k)
+{
+    if (!k->is_late) {
+        k->is_late = env_is_late(k->env);
+        k->cost = k->is_late ? k->cost : 0;
+    }
+    return k->is_late;
 }
 
 static void
@@ -82,7 +93,7 @@ itk_account(const struct intake *k, struct usr *u)
 }
 
 static int
-itk_has_budget(const struct intake *k, struct usr *u)
+itk_has_budget(struct intake *k, struct usr *u)
 {
     (void)itk_account(k, u);
     return !itk_is_spent(k) && u->loop_bytes < ITK_USER_BYTES &&
@@ -93,6 +104,7 @@ static void
 itk_spend(struct intake *k, struct usr *u, uint32_t bytes)
 {
     k->bytes += bytes;
+    k->cost += bytes / ITK_LOOK_BYTES;
     cnt_add(&k->env->cnt->copied_bytes, bytes);
     itk_account(k, u)->loop_bytes += bytes;
 }
@@ -485,6 +497,7 @@ itk_next(struct intake *k, struct client *c, uint32_t at)
         return itk_piece(k, c);
     fdr_copy_in(&q, fdr_cons_slot(&c->sq, c->sq.head + at), sizeof(q));
     itk_account(k, c->usr)->loop_records++;
+    k->cost++;
     return itk_request(k, c, &q);
 }
 

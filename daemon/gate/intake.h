@@ -10,7 +10,8 @@
  * record. Then its items are copied, at most ITK_USER_BYTES a user and
  * ITK_LOOP_BYTES in all per loop iteration (one blob of ITK_INLINE more), so
  * that a text of megabytes takes many iterations and no other user's time. The
- * place in the ring is given back when the last piece is here.
+ * place in the ring is given back when the last piece is here. Time bounds all of it
+ * (env.h): the next iteration goes on with the session that this one came to.
  *
  * A bad request is answered, whatever is wrong with it, and never ends the
  * session; an impossible cursor does. Refusals cost: beyond ITK_REFUSED_PER_S
@@ -36,6 +37,8 @@ struct reqs;
 #define ITK_USER_BYTES   65536u
 #define ITK_LOOP_BYTES   262144u
 #define ITK_REFUSED_PER_S 256u       /* and as many at once */
+#define ITK_LOOK         32u         /* records, or as much work, between looks at the clock */
+#define ITK_LOOK_BYTES   2048u       /* copied and checked: a record's work */
 #define ITK_EAGER_BATCH  4u
 #define ITK_EAGER_NS     10000000u   /* then this long nothing */
 
@@ -47,6 +50,8 @@ struct intake {
     uint64_t rng;             /* seeds of requests that name none */
     uint64_t loop;            /* number of the iteration */
     uint32_t bytes;           /* copied in it */
+    uint32_t cost;            /* work since the last look at the clock, in records */
+    int is_late;              /* the time of it is over */
     uint32_t n_jobs;          /* items that are partly here */
 };
 
@@ -59,11 +64,13 @@ itk_is_due(struct client *c)
 {
     return c->st == CLI_OPEN && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
 }
+/* Look at the clock. */
+int itk_look(struct intake *k);
 /* Is nothing taken any more in this iteration? */
 static inline int
-itk_is_spent(const struct intake *k)
+itk_is_spent(struct intake *k)
 {
-    return k->bytes >= ITK_LOOP_BYTES;
+    return k->bytes >= ITK_LOOP_BYTES || (k->cost >= ITK_LOOK && itk_look(k));
 }
 /* Take records of a client whose ring is due. Returns the work done. */
 int itk_poll(struct intake *k, struct client *c);

@@ -210,6 +210,7 @@ int
 rly_poll(struct reqs *rs, struct wlk *l)
 {
     struct cnt_gate *cnt = rs->env->cnt;
+    struct clients *k = rs->clients;
     const struct fdp_rec *rec;
     struct rly_run run = { NULL, 0 };
     uint64_t n_tok = 0, n_slot = 0;
@@ -217,16 +218,19 @@ rly_poll(struct reqs *rs, struct wlk *l)
 
     if (l->seg == NULL)
         return 0;
-    while (n_slot < RLY_SLOTS && (rec = lnk_peek(&l->lnk)) != NULL) {
-        rly_prefetch(rs, &l->lnk, &run);
-        if (rec->type < FDP_T__N)
-            n_tok += rly_one(rs, rec);
-        else
-            rly_special(rs, l, rec);
-        n_slot += rec->n_slot;
-        lnk_next(&l->lnk, rec);
-        n++;
-    }
+    do {
+        k->quota = n_slot + RLY_LOOK < RLY_SLOTS ? n_slot + RLY_LOOK : RLY_SLOTS;
+        while (n_slot < k->quota && (rec = lnk_peek(&l->lnk)) != NULL) {
+            rly_prefetch(rs, &l->lnk, &run);
+            if (rec->type < FDP_T__N)
+                n_tok += rly_one(rs, rec);
+            else
+                rly_special(rs, l, rec);
+            n_slot += rec->n_slot;
+            lnk_next(&l->lnk, rec);
+            n++;
+        }
+    } while (n_slot >= k->quota && n_slot < RLY_SLOTS && !env_is_late(rs->env));
     if (n != 0) {
         cnt_add(&cnt->records_up, n);
         cnt_add(&cnt->slots_up, n_slot);

@@ -14,6 +14,7 @@ struct wlk;
 
 /* Of the up ring per loop iteration: 512 KiB. The worker fills it again meanwhile. */
 #define RLY_SLOTS 8192u
+#define RLY_LOOK  1024u      /* between looks at the clock; fewer where rings grow */
 
 /* Records of the worker of l. Returns how many. l->is_news is set when it said
  * that it is ready; l->lnk.bad when its cursors or records are impossible. */

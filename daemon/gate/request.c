@@ -316,6 +316,7 @@ int
 rq_send(struct reqs *rs)
 {
     int n = dsp_has_due(rs->dsp) ? dsp_send_due(rs->dsp) : 0;
+    uint32_t looked = 0;
 
     while (rs->fair->n_queued != 0 && !rs->env->paused && n < (int)RQ_SEND_BATCH &&
         dsp_is_up(rs->dsp)) {
@@ -323,6 +324,11 @@ rq_send(struct reqs *rs)
 
         if (r == NULL)
             break;
+        if (++looked % RQ_LOOK == 0 && env_is_late(rs->env)) {
+            fair_unpop(rs->fair, r);
+            n++; /* the loop goes on at once */
+            break;
+        }
         r->st = JNL_SENDING;
         if (rq_expired(r, rs->env->now)) {
             rq_end_expired(rs, r);

@@ -27,6 +27,7 @@ struct usr;
 struct wlk;
 
 #define RQ_SEND_BATCH 8192u  /* records down per loop iteration */
+#define RQ_LOOK       16u    /* requests between looks at the clock */
 
 struct reqs {
     const struct env *env;

@@ -133,10 +133,11 @@ ses_reap(struct sessions *t)
     if (t->clients->n_doomed == 0)
         return;
     for (uint32_t i = t->n; i-- > 0;) {
-        if (t->v[i]->c.st == CLI_DOOMED) {
-            ses_end(t, t->v[i]);
-            t->clients->n_doomed--;
-        }
+        if (t->v[i]->c.st != CLI_DOOMED)
+            continue;
+        ses_end(t, t->v[i]);
+        if (--t->clients->n_doomed == 0 || env_is_late(t->env))
+            return;
     }
     ASSERT(t->clients->n_doomed == 0);
 }

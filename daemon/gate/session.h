@@ -73,7 +73,7 @@ int ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid);
 void ses_event(struct sessions *t, struct ses *s);
 /* Take requests from all rings, by turns. Returns the work done. */
 int ses_poll(struct sessions *t);
-/* Close doomed sessions; cancel their requests. */
+/* Close doomed sessions, some where many end at once; cancel their requests. */
 void ses_reap(struct sessions *t);
 /* Handshake deadlines, slow clients, regions to empty. */
 void ses_tick(struct sessions *t);
