@@ -47,18 +47,18 @@ t_intake(void **state)
     fix_open(&f, NULL);
     for (uint32_t i = 0; i < N; i++)
         assert_int_equal(fcl_open(&f, &c[i], UID + i, NULL), FDP_OK);
-    for (uint32_t i = 0; i < N * ITK_LOOK; i++) {
+    for (uint32_t i = 0; i < 2 * N * ITK_LOOK; i++) {
         fcl_req(&q, FDP_OP_PING, 1 + i);
         fcl_send(&c[i % N], &q, NULL, 0, 0);
     }
     f.g->ses.first = 0;
     be_late(&f);
-    for (uint32_t k = 1; k <= N; k++) {
+    for (uint32_t k = 1; k <= 2 * N; k++) {
         (void)gate_poll(f.g, f.now);
         assert_int_equal(taken(&f), k * ITK_LOOK);
         for (uint32_t i = 0; i < N; i++)
-            assert_int_equal(fcl_recv(&c[i], &r), i == k - 1); /* each in its turn */
-        while (fcl_recv(&c[k - 1], &r))
+            assert_int_equal(fcl_recv(&c[i], &r), i == (k - 1) % N); /* each in its turn */
+        while (fcl_recv(&c[(k - 1) % N], &r))
             continue;
     }
     for (uint32_t i = 0; i < N; i++)
