@@ -7,6 +7,8 @@ AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 
 GATE_FIXTURE = %D%/unit/gate_fixture.c %D%/unit/gate_fixture.h
 SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h
+ARRIVALS = %D%/sim/arrivals.c %D%/sim/arrivals.h %D%/sim/arrivals_dev.c \
+	%D%/sim/arrivals_load.c %D%/sim/arrivals_tool.c
 REF_FIXTURE = $(SIM_FIXTURE) %D%/sim/ref.c %D%/sim/ref.h
 FAIR_LOAD = %D%/sys/fair_load.c %D%/sys/fair_load.h
 GPU_BENCH = %D%/bench/gpu_bench.c %D%/bench/gpu_bench.h
@@ -116,6 +118,7 @@ UNIT_TESTS = \
 	%D%/unit/u_devlock
 
 SIM_TESTS = \
+	%D%/sim/s_arrivals \
 	%D%/sim/s_graph \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
@@ -239,6 +242,7 @@ tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
+tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
