@@ -427,6 +427,10 @@ struct fdk_ops {
     int (*event_record)(fdk_event_t, fdk_stream_t);
     int (*event_query)(fdk_event_t);   /* 1 done, 0 not yet, -EIO */
     int (*event_sync)(fdk_event_t);
+    /* The same, but not longer than until until_ns: 1 done, 0 not yet, -EIO. expect_ns:
+     * when it will be done as far as is known, 0 unknown; the caller sleeps until
+     * shortly before. Times as of event_ns(). */
+    int (*event_wait)(fdk_event_t, uint64_t expect_ns, uint64_t until_ns);
     uint64_t (*event_ns)(fdk_event_t); /* when it completed, CLOCK_MONOTONIC-like */
 
     /* Any direction. */

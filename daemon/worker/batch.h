@@ -78,6 +78,8 @@ struct bat_rec {
     struct bat_updates upd;
     uint64_t expect_ns;      /* how long it may take, 0: nobody knows */
     struct cost_step cost;
+    int32_t n_cmd;           /* with the device's queue */
+    int32_t held;            /* nothing but lka_due() held its pick back */
     uint64_t t_launch_ns;
     uint64_t t_work_ns;      /* since when there was work without a pause */
     struct trc_step trace;

@@ -26,6 +26,7 @@ void
 cost_init(struct cost *c)
 {
     memset(c, 0, sizeof(*c));
+    c->scale = 1;
 }
 
 static void
@@ -147,7 +148,7 @@ cost_predict(const struct cost *c, const struct cost_step *s)
     if (c->n < COST_MIN_STEPS)
         return 0;
     cost_terms(s, x);
-    ns = cost_us(c, x) * 1000;
+    ns = cost_us(c, x) * 1000 * c->scale;
     if (ns >= 9e18)
         return (uint64_t)9e18;
     return ns >= 1 ? (uint64_t)ns : 1;

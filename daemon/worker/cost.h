@@ -39,6 +39,7 @@ struct cost {
     double copy_ns;          /* of one block between host and device, 0 unknown */
     struct cost_step most;   /* the largest counts learned, each by itself, */
     uint64_t longest_ns;     /* and the longest time */
+    double scale;            /* tests: what is predicted is wrong by this factor */
 };
 
 void cost_init(struct cost *c);

@@ -72,6 +72,8 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
     e->room = eng_room(cfg);
     kc.max_copy = eng_max_copy(run);
     cost_init(&e->cost);
+    lka_init(&e->lka, cfg->depth);
+    e->max_queued = ENG_MAX_QUEUED;
     e->cfg.sch.max_scores = ENG_MAX_SCORES;
     e->cfg.sch.cost = &e->cost;
     e->kv = kv_new(&kc);
@@ -166,6 +168,8 @@ eng_commands(struct engine *e, struct que *q)
         }
     }
     que_pop(q, n);
+    if (n > 0)
+        e->dry = 0;
     return n > 0;
 }
 
@@ -279,20 +283,29 @@ eng_blocks_used(const struct engine *e)
     return e->cfg.n_block - e->kv->n_free - e->kv->n_deferred - e->kv->n_cached;
 }
 
-/* A step is over: its trace, and the time the device had nothing to do before
- * it although there was work. */
+/* The time the device had nothing to do before a step although there was work. */
+static uint64_t
+eng_gap(const struct engine *e, const struct bat_rec *rec, uint64_t begin_ns)
+{
+    uint64_t from = e->t_end_ns > rec->t_work_ns ? e->t_end_ns : rec->t_work_ns;
+
+    return begin_ns > from ? begin_ns - from : 0;
+}
+
+/* A step is over: its trace. */
 static void
 eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns,
     uint64_t now)
 {
-    uint64_t from = e->t_end_ns > rec->t_work_ns ? e->t_end_ns : rec->t_work_ns;
-    uint64_t gap = begin_ns > from ? begin_ns - from : 0;
+    uint64_t gap = eng_gap(e, rec, begin_ns);
     struct trc_step *t = &rec->trace;
 
     cnt_add(&e->cfg.cnt->gap_ns, gap);
     cnt_see(e->cfg.hist, CNT_H_gap_ns, gap, 1);
     cnt_see(e->cfg.hist, CNT_H_step_ns, end_ns - begin_ns, 1);
     cnt_see(e->cfg.hist, CNT_H_step_tokens, (uint64_t)rec->n_tok, 1);
+    cnt_see(e->cfg.hist, CNT_H_ahead_ns, begin_ns > t->t_pick_ns ? begin_ns - t->t_pick_ns : 0,
+        1);
     t->flags |= TRC_DONE | (rec->t_work_ns <= e->t_end_ns ? TRC_FOLLOWS : 0);
     t->t_begin_ns = begin_ns;
     t->t_end_ns = end_ns;
@@ -387,6 +400,36 @@ eng_rec(const struct engine *e, uint64_t epoch)
     return &e->run->rec[epoch % (uint64_t)e->run->n_rec];
 }
 
+/* The device's clock runs at a pace of its own: after hours it is not the host's. */
+#define ENG_SKEW_NS (500 * CLK_US)
+/* What a step is late by is caught up with by this share of it. */
+#define ENG_SKEW    64
+
+/* The end of a step by the host's clock, as far as it tells the two apart. */
+static int64_t
+eng_skew(struct engine *e, uint64_t end_ns, uint64_t now_ns)
+{
+    int64_t d = (int64_t)(now_ns - end_ns);
+
+    if (e->t_end_ns == 0 || d < e->skew_ns)
+        e->skew_ns = d;
+    else
+        e->skew_ns += (d - e->skew_ns) / ENG_SKEW;
+    return e->skew_ns < 0 || e->skew_ns > (int64_t)ENG_SKEW_NS ? e->skew_ns : 0;
+}
+
+static void
+eng_looked_ahead(struct engine *e, const struct bat_rec *rec, uint64_t begin_ns,
+    uint64_t end_ns)
+{
+    uint64_t skew = (uint64_t)eng_skew(e, end_ns, rec->trace.t_collect_ns);
+
+    lka_collected(&e->lka, begin_ns + skew, end_ns + skew,
+        rec->held ? eng_gap(e, rec, begin_ns) : 0);
+    e->n_queued -= rec->n_cmd;
+    e->dry = 0;
+}
+
 /* Take the results of the oldest step on its way; waits for them. */
 static void
 eng_collect(struct engine *e)
@@ -400,6 +443,7 @@ eng_collect(struct engine *e)
         eng_lost(e, rec, rc);
     e->now_ns = rec->trace.t_collect_ns = clk_now_ns();
     e->n_flight--;
+    eng_looked_ahead(e, rec, begin_ns, end_ns);
     /* tokens first: who was preempted may not go back to the queue without */
     eng_results(e, rec);
     sch_collected(e->sch, rec->epoch);
@@ -496,6 +540,8 @@ eng_launch(struct engine *e)
     rec->marks = e->profile.on != NULL ? prf_take(e->profile.on, rec) : NULL;
     rec->t_launch_ns = clk_now_ns();
     eng_expect(e, rec);
+    rec->held = e->held;
+    e->held = 0;
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
     kv_copied(e->kv);
     if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
@@ -507,6 +553,10 @@ eng_launch(struct engine *e)
     e->epoch = rec->epoch;
     e->n_flight++;
     eng_trace_launch(e, rec, n_copy, e->run->n_graph > n_graph);
+    rec->n_cmd = run_n_cmd(e->run, rec);
+    e->n_queued += rec->n_cmd;
+    lka_launched(&e->lka, rec->trace.t_pick_ns, rec->trace.t_queued_ns,
+        e->sch->cfg.cost != NULL ? cost_predict(e->sch->cfg.cost, &rec->cost) : 0);
     cnt_add(&e->cfg.cnt->cached_tokens, (uint64_t)e->step.n_cached);
     if (LOG_DBG(sched))
         log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d padded %d preempted %d "
@@ -521,10 +571,37 @@ eng_launch(struct engine *e)
 static int
 eng_may_launch(struct engine *e)
 {
-    return e->n_flight <= e->cfg.depth && sch_busy(e->sch) &&
+    return e->n_flight <= e->cfg.depth && sch_busy(e->sch) && !e->dry &&
+        (e->n_flight < 2 || e->n_queued <= e->max_queued) &&
         (e->profile.on == NULL || !prf_has_device(e->profile.on)) &&
         fdr_load_acquire(&e->change.want) == e->change.have &&
         que_has_room(e->cfg.q_out, e->room * (uint32_t)(e->n_flight + 1));
+}
+
+/* When the next step is to be picked; UINT64_MAX: not as things are. */
+static uint64_t
+eng_due(struct engine *e, uint64_t now_ns)
+{
+    return eng_may_launch(e) ? lka_due(&e->lka, now_ns) : UINT64_MAX;
+}
+
+/* Pick and launch a step if one is due. */
+static int
+eng_step(struct engine *e, uint64_t sched_ns)
+{
+    uint64_t now = clk_now_ns(), due = eng_due(e, now);
+
+    if (due > now) {
+        e->held |= due != UINT64_MAX;
+        return 0;
+    }
+    e->t_pick_ns = now;
+    if (sch_pick(e->sch, sched_ns, &e->step) == 0) {
+        e->dry = e->n_flight > 0;
+        return 0;
+    }
+    eng_launch(e);
+    return 1;
 }
 
 /* Begin, go on with, or give back what measures. Returns the work done. */
@@ -606,8 +683,10 @@ eng_poll(struct engine *e, uint64_t now_ns)
 
     e->now_ns = t0;
     work = eng_commands(e, e->cfg.q_in) | eng_commands(e, e->cfg.q_stop);
-    if (sch_busy(e->sch) && !e->busy)
+    if (sch_busy(e->sch) && !e->busy) {
         e->t_work_ns = t0;
+        e->held = 0;
+    }
     e->busy = sch_busy(e->sch);
 
     if (e->cfg.beat != NULL)
@@ -619,13 +698,7 @@ eng_poll(struct engine *e, uint64_t now_ns)
     if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0 &&
         (e->profile.on == NULL || !prf_has_device(e->profile.on)))
         eng_apply(e);
-    if (eng_may_launch(e)) {
-        e->t_pick_ns = clk_now_ns();
-        if (sch_pick(e->sch, now_ns, &e->step) > 0) {
-            eng_launch(e);
-            work = 1;
-        }
-    }
+    work |= eng_step(e, now_ns);
     /* nothing runs: let go of what was left for later steps */
     if (e->kv->n_pending > 0 && e->n_flight == 0 && !sch_busy(e->sch)) {
         (void)kv_reclaim(e->kv, e->cfg.n_block);
@@ -640,6 +713,36 @@ eng_poll(struct engine *e, uint64_t now_ns)
         cnt_add(&e->cfg.cnt->host_ns, clk_now_ns() - t0);
     }
     return work;
+}
+
+/* How long commands may lie before somebody looks at them: without anything to pick
+ * one that brings work is not to wait. */
+#define ENG_LOOK_NS      (CLK_MS)
+#define ENG_LOOK_IDLE_NS (100 * CLK_US)
+
+/* Is there anything that eng_poll() does while steps are on their way? */
+static int
+eng_asked(struct engine *e)
+{
+    return que_recheck(e->cfg.q_in) > 0 || que_recheck(e->cfg.q_stop) > 0 ||
+        fdr_load_acquire(&e->snap.want) != e->snap.have;
+}
+
+/* A step is on its way: wait until it is done, the next is due or a command is there. */
+static int
+eng_wait_step(struct engine *e, const struct bat_rec *rec)
+{
+    uint64_t look = sch_busy(e->sch) ? ENG_LOOK_NS : ENG_LOOK_IDLE_NS;
+    int rc = 0;
+
+    while (rc == 0 && !eng_asked(e)) {
+        uint64_t now = clk_now_ns(), due = eng_due(e, now), until = now + look;
+
+        if (due <= now)
+            break;
+        rc = run_wait_until(e->run, rec, lka_end(&e->lka), due < until ? due : until);
+    }
+    return rc < 0 ? rc : 0;
 }
 
 int
@@ -657,7 +760,7 @@ eng_wait(struct engine *e)
         return 1;
     }
     rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
-    rc = run_wait(e->run, rec);
+    rc = eng_wait_step(e, rec);
     if (rc != 0)
         eng_lost(e, rec, rc);
     return 1;
@@ -666,9 +769,7 @@ eng_wait(struct engine *e)
 int
 eng_pending(struct engine *e)
 {
-    return que_recheck(e->cfg.q_in) > 0 || que_recheck(e->cfg.q_stop) > 0 ||
-        fdr_load_acquire(&e->snap.want) != e->snap.have ||
-        fdr_load_acquire(&e->change.want) != e->change.have ||
+    return eng_asked(e) || fdr_load_acquire(&e->change.want) != e->change.have ||
         (e->profile.on != NULL ? prf_over(e->profile.on) :
             fdr_load_acquire(&e->profile.want) != e->profile.have);
 }

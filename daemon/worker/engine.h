@@ -7,16 +7,17 @@
  *   in    QUE_ADD, QUE_CANCEL from ingress; QUE_STOP from egress
  *   out   QUE_TOKEN, QUE_SCORE, QUE_END to egress
  *
- * eng_poll() collects every step that is done and launches at most one. It
- * launches none while egress has no room for what all steps on their way can
+ * eng_poll() collects every step that is done and launches at most one, when
+ * lookahead.h says that it is due. It launches none while egress has no room for what all steps on their way can
  * send, so a slow reader slows the engine and loses nothing. A message for a
  * request that has ended meanwhile is known by its serial and dropped.
  *
  * Steps go through D + 1 records. With D = 0 each is collected before the
  * next is picked: the simple loop, the reference. Else up to D steps are
- * launched ahead of the one whose results are awaited; what the host learns
- * late (a stop id, a stop string, a cancel) costs the rows concerned at most
- * D steps more, whose results find the row gone and are dropped.
+ * launched ahead of the one whose results are awaited, none sooner than the
+ * device needs it; what the host learns late (a stop id, a stop string, a
+ * cancel) costs the rows concerned at most D steps more, whose results find
+ * the row gone and are dropped.
  * Nothing here waits for the device but eng_wait() and, with D = 0, a step.
  */
 #ifndef FDD_DAEMON_WORKER_ENGINE_H
@@ -29,6 +30,7 @@
 #include "daemon/common/link.h"
 #include "daemon/worker/batch.h"
 #include "daemon/worker/kvcache.h"
+#include "daemon/worker/lookahead.h"
 #include "daemon/worker/queue.h"
 #include "daemon/worker/req.h"
 #include "daemon/worker/runner.h"
@@ -43,6 +45,9 @@
 #define ENG_MAX_COPY 960
 #define ENG_MIN_COPY 64
 #define ENG_COPY_BYTES (512ll << 20)
+/* With more than this in the device's queue no third step is launched: CUDA's holds
+ * 1,024 launches and makes who launches more wait. */
+#define ENG_MAX_QUEUED 350
 
 struct eng_cfg {
     int32_t max_reqs;        /* sched.max_concurrency */
@@ -104,6 +109,13 @@ struct engine {
     uint64_t t_collect_ns;   /* when the last was collected */
     uint64_t t_end_ns;       /* when the device ended it */
     uint64_t t_pick_ns, now_ns;
+    struct lka lka;
+    int64_t skew_ns;         /* the least between the device's end of a step and its
+                                collect, of late */
+    int32_t n_queued, max_queued; /* commands of the steps on their way; ENG_MAX_QUEUED */
+    int held;                /* a pick waits for lka_due() */
+    int dry;                 /* the last pick found nothing: not again before a step is
+                                collected or a command comes */
     uint64_t t_work_ns;      /* since when there is work without a pause */
     int told_target;         /* what an automatic sched.itl_target_ms became is logged */
     int busy;
@@ -128,7 +140,7 @@ struct engine *eng_free(struct engine *e);
 /* Returns the work done: 0 when there was nothing to do. */
 int eng_poll(struct engine *e, uint64_t now_ns);
 /* Steps are on their way and eng_poll() had nothing to do: wait until the
- * oldest is done. Returns 0 when none is. */
+ * oldest is done, the next is due or a command came. Returns 0 when none is. */
 int eng_wait(struct engine *e);
 /* Anything queued? For parking. */
 int eng_pending(struct engine *e);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
@@ -19,6 +20,7 @@
 #define PIP_DRAIN_NS  (5 * CLK_MS)   /* while waiting for the last requests */
 #define PIP_LIMITS_NS (50 * CLK_US) /* limits are due */
 #define PIP_STALL_NS  (200 * CLK_US) /* egress has no room */
+#define PIP_SLACK_NS  CLK_US         /* a sleep of the engine's may end late by this */
 
 struct pip_wire {
     struct que *q;
@@ -203,6 +205,7 @@ pip_engine(void *arg)
     struct pipeline *p = arg;
     uint64_t last = 0;
 
+    (void)prctl(PR_SET_TIMERSLACK, PIP_SLACK_NS);
     while (!pip_stopped(p)) {
         uint64_t now = clk_now_ns();
 

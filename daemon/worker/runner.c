@@ -419,6 +419,24 @@ run_wait(struct runner *run, const struct bat_rec *rec)
 }
 
 int
+run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns,
+    uint64_t until_ns)
+{
+    return run->k->event_wait(rec->ev, expect_ns, until_ns);
+}
+
+/* Two events, the plan, updates of rows, results. */
+#define RUN_CMD_STEP 5
+
+int32_t
+run_n_cmd(const struct runner *run, const struct bat_rec *rec)
+{
+    int graph = rec->graph && run->use_graph && rec->marks == NULL;
+
+    return RUN_CMD_STEP + rec->n_table + rec->n_penalty + (graph ? 1 : run->prog->n_op);
+}
+
+int
 run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
     uint64_t *ret_end_ns)
 {

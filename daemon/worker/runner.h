@@ -195,6 +195,13 @@ int32_t run_max_marks(const struct runner *run);
 int run_done(struct runner *run, const struct bat_rec *rec);
 /* Wait until it is. 0 or -errno. */
 int run_wait(struct runner *run, const struct bat_rec *rec);
+/* The same until until_ns at most: 1 done, 0 not yet, -errno. expect_ns: when it will be
+ * done as far as is known, 0 unknown; host threads sleep until shortly before. */
+int run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns,
+    uint64_t until_ns);
+/* What launching a step puts into the device's queue: a command an operation, to which
+ * a backend adds less than half as many. */
+int32_t run_n_cmd(const struct runner *run, const struct bat_rec *rec);
 /* Wait for it: rec->results[0 .. n_out) are valid. When the device began and
  * ended it: CLOCK_MONOTONIC, ns. */
 int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,

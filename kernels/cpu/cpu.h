@@ -87,6 +87,13 @@ int cpu_spin_more(struct cpu_spin *spin, uint64_t *until);
  * seq_cst on both sides, so one of them sees the other. */
 void cpu_wait_ge(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
     struct cpu_spin *spin);
+/* The same, but not longer than until until_ns: 1 reached, 0 not yet. It sleeps until
+ * shortly before expect_ns, and polls then; 0: it polls at once. */
+int cpu_wait_ge_until(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
+    struct cpu_spin *spin, uint64_t expect_ns, uint64_t until_ns);
+/* A sleep lasts longer than it is told to by about this. */
+#define CPU_NAP_EARLY_NS 100000
+void cpu_nap(uint64_t ns);
 void cpu_wake(_Atomic uint32_t *word, _Atomic uint32_t *n_wait);
 void cpu_futex_wait(_Atomic uint32_t *word, uint32_t val);
 void cpu_futex_wake(_Atomic uint32_t *word);

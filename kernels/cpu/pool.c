@@ -71,6 +71,26 @@ cpu_futex_wait(_Atomic uint32_t *word, uint32_t val)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, val, NULL, NULL, 0);
 }
 
+static struct timespec
+timespec_of(uint64_t ns)
+{
+    return (struct timespec) { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+}
+
+static void
+futex_wait_ns(_Atomic uint32_t *word, uint32_t val, uint64_t ns)
+{
+    struct timespec ts = timespec_of(ns);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, val, &ts, NULL, 0);
+}
+
+void
+cpu_nap(uint64_t ns)
+{
+    struct timespec ts = timespec_of(ns);
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
+}
+
 void
 cpu_futex_wake(_Atomic uint32_t *word)
 {
@@ -117,6 +137,34 @@ cpu_wait_ge(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
         cpu_futex_wait(word, v);
     }
     atomic_fetch_sub(n_wait, 1);
+}
+
+int
+cpu_wait_ge_until(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
+    struct cpu_spin *spin, uint64_t expect_ns, uint64_t until_ns)
+{
+    uint64_t spun = 0, early = spin->ns / 2;
+    uint64_t from = expect_ns > early ? expect_ns - early : 0;
+
+    for (;;) {
+        uint64_t now = cpu_now_ns(), to = now < from && from < until_ns ? from : until_ns;
+        uint32_t v = atomic_load(word);
+        if ((int32_t)(v - target) >= 0)
+            return 1;
+        if (now >= until_ns)
+            return 0;
+        if (now >= from && (expect_ns == 0 || now < expect_ns + early) &&
+            cpu_spin_more(spin, &spun)) {
+            for (int i = 0; i < 64 && atomic_load(word) == v; i++)
+                cpu_relax();
+            continue;
+        }
+        atomic_fetch_add(n_wait, 1);
+        v = atomic_load(word);
+        if ((int32_t)(v - target) < 0)
+            futex_wait_ns(word, v, to - now);
+        atomic_fetch_sub(n_wait, 1);
+    }
 }
 
 void

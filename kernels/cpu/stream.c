@@ -637,6 +637,41 @@ vdev_event_sync(fdk_event_t ev)
     return cpu_failed(ev->dev) ? -EIO : 0;
 }
 
+/* The commands ran when they were given: the time they would have taken is left. */
+static int
+event_sleep(fdk_event_t ev, uint64_t until_ns)
+{
+    for (;;) {
+        uint64_t now = cpu_now_ns(), end = atomic_load(&ev->ns);
+        if (now >= end)
+            return 1;
+        if (now >= until_ns)
+            return 0;
+        end = end < until_ns ? end : until_ns;
+        if (end - now > 2 * CPU_NAP_EARLY_NS)
+            cpu_nap(end - now - CPU_NAP_EARLY_NS);
+        else
+            cpu_relax();
+    }
+}
+
+int
+vdev_event_wait(fdk_event_t ev, uint64_t expect_ns, uint64_t until_ns)
+{
+    if (ev == NULL)
+        return -EINVAL;
+    struct fdk_ctx *ctx = ev->dev->ctx;
+    int done = 1;
+    if (ctx->mode == FDK_EXEC_INLINE)
+        done = event_sleep(ev, until_ns);
+    else if (ctx->mode == FDK_EXEC_DEFER)
+        event_drain(ev);
+    else
+        done = cpu_wait_ge_until(&ev->done, atomic_load(&ev->issued), &ev->n_wait,
+            &ctx->spin, expect_ns, until_ns);
+    return cpu_failed(ev->dev) ? -EIO : done;
+}
+
 uint64_t
 vdev_event_ns(fdk_event_t ev)
 {

@@ -33,6 +33,7 @@ void vdev_event_free(fdk_event_t ev);
 int vdev_event_record(fdk_event_t ev, fdk_stream_t st);
 int vdev_event_query(fdk_event_t ev);
 int vdev_event_sync(fdk_event_t ev);
+int vdev_event_wait(fdk_event_t ev, uint64_t expect_ns, uint64_t until_ns);
 uint64_t vdev_event_ns(fdk_event_t ev);
 int vdev_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes);
 int vdev_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void *src,
@@ -77,6 +78,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .event_new = vdev_event_new,                                              \
     .event_free = vdev_event_free,         .event_record = vdev_event_record, \
     .event_query = vdev_event_query,       .event_sync = vdev_event_sync,     \
+    .event_wait = vdev_event_wait,                                            \
     .event_ns = vdev_event_ns,             .copy = vdev_copy,                 \
     .copy_peer = vdev_copy_peer,           .fill = vdev_fill,                 \
     .graph_begin = vdev_graph_begin,       .graph_end = vdev_graph_end,       \

@@ -464,6 +464,7 @@ table_devices(struct fdk_ops *o)
     o->event_record = cu_event_record;
     o->event_query = cu_event_query;
     o->event_sync = cu_event_sync;
+    o->event_wait = cu_event_wait;
     o->event_ns = cu_event_ns;
     o->copy = cu_copy;
     o->copy_peer = cu_copy_peer;

@@ -164,6 +164,7 @@ void cu_event_free(fdk_event_t ev);
 int cu_event_record(fdk_event_t ev, fdk_stream_t st);
 int cu_event_query(fdk_event_t ev);
 int cu_event_sync(fdk_event_t ev);
+int cu_event_wait(fdk_event_t ev, uint64_t expect_ns, uint64_t until_ns);
 uint64_t cu_event_ns(fdk_event_t ev);
 int cu_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes);
 int cu_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void *src,

@@ -6,6 +6,7 @@
 #include "kernels/cuda/fdk_cuda.cuh"
 
 #include <stdlib.h>
+#include <time.h>
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>
@@ -236,6 +237,45 @@ cu_event_sync(fdk_event_t e)
     if (rc == 0)
         rc = cu_result(ev->dev, "cudaEventSynchronize", cudaEventSynchronize(ev->e));
     return rc != 0 ? rc : cu_enter(ev->dev);
+}
+
+/* How long to sleep before looking at the event again; 0: look at once. A sleep ends
+ * up to WAIT_EARLY_NS late, so it is over that much before anything is expected. One
+ * that is not long makes an event that comes far too early known soon. */
+#define WAIT_EARLY_NS 100000
+#define WAIT_NAP_NS   250000
+/* An event that is later than expected by this may be late by any time. */
+#define WAIT_LATE_NS  2000000
+static uint64_t
+wait_nap(uint64_t now, uint64_t expect_ns, uint64_t until_ns)
+{
+    uint64_t next = expect_ns > now && expect_ns < until_ns ? expect_ns : until_ns;
+    if (expect_ns < now && now - expect_ns < WAIT_LATE_NS)
+        return 0;
+    if (next - now <= WAIT_EARLY_NS + WAIT_EARLY_NS / 2)
+        return 0;
+    next -= now + WAIT_EARLY_NS;
+    if (expect_ns < now)
+        return WAIT_EARLY_NS / 2;
+    return next < WAIT_NAP_NS ? next : WAIT_NAP_NS;
+}
+
+int
+cu_event_wait(fdk_event_t e, uint64_t expect_ns, uint64_t until_ns)
+{
+    for (;;) {
+        int rc = cu_event_query(e);
+        uint64_t now = cu_now_ns();
+        if (rc != 0)
+            return rc;
+        if (now >= until_ns)
+            return 0;
+        uint64_t ns = wait_nap(now, expect_ns, until_ns);
+        if (ns == 0)
+            continue;
+        struct timespec ts = { 0, (long)ns };
+        (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
+    }
 }
 
 /* ---- the clock: events against one of known time ------------------------- */

@@ -141,7 +141,8 @@ own = {'ttft': 'time_to_first_token_seconds', 'itl': 'inter_token_latency_second
     'prompt_tokens': 'request_prompt_tokens', 'gen_tokens': 'request_generation_tokens',
     'max_gen_tokens': 'request_max_num_generation_tokens', 'params_n': 'request_params_n',
     'params_max_tokens': 'request_params_max_tokens', 'step_tokens': 'iteration_tokens',
-    'step_ns': 'step_seconds', 'gap_ns': 'gap_seconds', 'loop_ns': 'loop_seconds', 'loop_wall_ns': 'loop_wall_seconds'}
+    'step_ns': 'step_seconds', 'gap_ns': 'gap_seconds', 'loop_ns': 'loop_seconds', 'loop_wall_ns': 'loop_wall_seconds',
+    'ahead_ns': 'ahead_seconds'}
 assert set(own) == set(h), set(own) ^ set(h)
 for name, x in h.items():
     full = 'fdd_' + own[name]
