@@ -102,6 +102,7 @@ UNIT_TESTS = \
 	%D%/unit/u_engine \
 	%D%/unit/u_engine_limits \
 	%D%/unit/u_pipeline \
+	%D%/unit/u_prime \
 	%D%/unit/u_profile \
 	%D%/unit/u_doctor \
 	%D%/unit/u_doctor_gpu \
@@ -242,6 +243,7 @@ tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
 tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
+tests_unit_u_prime_SOURCES = %D%/unit/u_prime.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)

@@ -140,6 +140,12 @@ cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns)
     cost_most(c, s, ns);
 }
 
+void
+cost_trust(struct cost *c)
+{
+    c->n = c->n > COST_MIN_STEPS ? c->n : COST_MIN_STEPS;
+}
+
 uint64_t
 cost_predict(const struct cost *c, const struct cost_step *s)
 {

@@ -55,6 +55,8 @@ uint64_t cost_expect(const struct cost *c, const struct cost_step *s);
  * speed that it has with many: what such a step takes beyond its tokens' share is then
  * 100 - pct percent of its time. Between 1 and most; 0: unknown. */
 int32_t cost_efficient(const struct cost *c, int32_t pct, int32_t most);
+/* What was learned tells enough to predict from, however few steps it was. */
+void cost_trust(struct cost *c);
 /* A batch of n blocks took ns to copy. */
 void cost_learn_copy(struct cost *c, int32_t n, uint64_t ns);
 

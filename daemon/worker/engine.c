@@ -14,6 +14,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/prime.h"
 #include "daemon/worker/profile.h"
 
 void
@@ -112,6 +113,21 @@ eng_free(struct engine *e)
     (void)kv_free(e->kv);
     OBJ_FREE(e, ENG_MAGIC);
     return NULL;
+}
+
+int
+eng_prime(struct engine *e, uint64_t budget_ns)
+{
+    struct prm_result res;
+    int rc;
+
+    ASSERT(e->epoch == 0 && e->n_live == 0);
+    rc = prm_run(e->run, e->bat, &e->cost, e->cfg.max_len, budget_ns, &res);
+    if (rc == 0)
+        log_info("engine: %d kinds of steps measured in %.1f ms%s", res.n_shape,
+            (double)res.ns / 1e6, e->cost.n >= COST_MIN_STEPS ? "" :
+            ": too few to predict what steps take");
+    return rc;
 }
 
 /* ---- commands ------------------------------------------------------------------------ */

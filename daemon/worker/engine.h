@@ -137,6 +137,8 @@ void eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret);
 int eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes);
 struct engine *eng_free(struct engine *e);
+/* Before the first eng_poll(): learn what steps take (prime.h). -errno. */
+int eng_prime(struct engine *e, uint64_t budget_ns);
 /* Returns the work done: 0 when there was nothing to do. */
 int eng_poll(struct engine *e, uint64_t now_ns);
 /* Steps are on their way and eng_poll() had nothing to do: wait until the

@@ -62,6 +62,8 @@ libfddworker_a_SOURCES = \
 	%D%/prefix.c \
 	%D%/prefix.h \
 	%D%/profile.c \
+	%D%/prime.c \
+	%D%/prime.h \
 	%D%/profile.h \
 	%D%/quant.c \
 	%D%/quant.h \

@@ -294,6 +294,19 @@ pip_config(struct worker *w, struct pip_cfg *ret)
     ret->ing.n_penalty = ret->eng.sch.n_penalty;
 }
 
+/* Time to ready that is given for the first predictions of steps. */
+#define PRIME_NS     (250 * CLK_MS)
+#define PRIME_CPU_NS (40 * CLK_MS)
+
+/* The steps of the null backend take nothing. */
+static int
+prime(struct worker *w)
+{
+    if (w->run->k == &fdk_ops_null)
+        return 0;
+    return eng_prime(w->pip->eng, wrk_on_cpu(w) ? PRIME_CPU_NS : PRIME_NS);
+}
+
 static int
 run(struct worker *w)
 {
@@ -311,6 +324,9 @@ run(struct worker *w)
     rc = pip_new(&pc, &w->pip, err, sizeof(err));
     if (rc != 0)
         return fail(w, rc == -ENOMEM ? EX_OSERR : EX_CONFIG, err);
+    rc = prime(w);
+    if (rc != 0)
+        return fail(w, EX_OSERR, run_error(w->run));
     __atomic_store_n(&w->seg->w.beat.activity, (uint32_t)LNK_ACT_SERVE, __ATOMIC_RELAXED);
     log_mute(0);
     set_phase(w, LNK_PH_READY);
