@@ -139,6 +139,8 @@ int32_t par_max_batched_tokens(const struct par *p, int is_cpu);
 /* Alternatives a request may ask for; -1 without output.enable_logprob: not even the
  * log-probability of its own tokens. */
 int32_t par_max_logprobs(const struct par *p);
+/* Unfinished prompts after a step: sched.max_num_partial_prefills, or what 0 there means. */
+int32_t par_partial_prefills(const struct par *p);
 /* Prompts longer than this are long: sched.long_prefill_token_threshold, or
  * 4 % of the served length. */
 int32_t par_long_prefill(const struct par *p, int32_t max_model_len);

@@ -94,7 +94,7 @@ check_prefills(const struct par *p, struct par_say *say)
     if (partial > 1 && !p->sched_enable_chunked_prefill)
         par_say_error(say, "sched.max_num_partial_prefills = %lld needs "
             "sched.enable_chunked_prefill = yes; without it write 1", partial);
-    if (many > partial)
+    if (partial > 0 && many > partial)
         par_say_error(say, "sched.max_long_partial_prefills = %lld is more "
             "than sched.max_num_partial_prefills = %lld", many, partial);
     if (partial > 1 && len != 0 && threshold >= len)
@@ -220,6 +220,15 @@ int32_t
 par_max_logprobs(const struct par *p)
 {
     return p->output_enable_logprob ? (int32_t)p->output_max_logprobs : -1;
+}
+
+int32_t
+par_partial_prefills(const struct par *p)
+{
+    if (p->sched_max_num_partial_prefills != 0)
+        return (int32_t)p->sched_max_num_partial_prefills;
+    return p->sched_enable_chunked_prefill ?
+        (int32_t)p->sched_max_long_partial_prefills + 1 : 1;
 }
 
 int32_t

@@ -114,9 +114,11 @@ PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 0, 0,
 PAR_BOOL(sched, enable_chunked_prefill, "enable_chunked_prefill,chunked_prefill", 1,
     RESTART,
     "Split prompts over steps.")
-PAR_INT(sched, max_num_partial_prefills, "max_num_partial_prefills", "prompts", 1, 1,
+PAR_INT(sched, max_num_partial_prefills, "max_num_partial_prefills", "prompts", 0, 0,
     1024, RESTART,
     "Prompts that may be split over steps at a time. More than 1 needs "
+    "sched.enable_chunked_prefill. 0: one more than sched.max_long_partial_prefills, so "
+    "that a shorter prompt never waits for a long one; 1 without "
     "sched.enable_chunked_prefill.")
 PAR_INT(sched, max_long_partial_prefills, "max_long_partial_prefills", "prompts", 1, 1,
     1024, RESTART,
@@ -127,13 +129,20 @@ PAR_INT(sched, long_prefill_token_threshold, "long_prefill_token_threshold", "to
 PAR_ENUM(sched, policy, "",
     PAR_C(SCHED_POLICY_PRIORITY, "priority") PAR_C(SCHED_POLICY_FCFS, "fcfs"), "priority",
     RESTART,
-    "Order of waiting requests: by their priority, then by arrival, or by arrival alone.")
+    "Order of waiting requests: by their priority, then by sched.max_overtake_ms, or by "
+    "arrival alone.")
+PAR_INT(sched, max_overtake_ms, "", "ms", 0, 1000, 3600000, RESTART,
+    "A prompt, waiting or partly computed, is passed by prompts of less work left until it "
+    "has waited so long for the worker. Between users only the one that holds no more rows "
+    "passes the other. Not in force with sched.policy = fcfs. 0: none is passed but by "
+    "priority.")
 PAR_DBL(sched, itl_target_ms, "", "ms", -1, -1, 100000, RESTART,
     "Prompt tokens of a step are cut so that the predicted time of the step keeps "
     "running answers within this time per token, and a first token does not wait for "
     "other prompts of its step. Where nothing runs, one prompt may have all of "
-    "sched.max_num_batched_tokens. -1: 44, or the time in which the device is at 80 % "
-    "of its prompt speed where that is longer; fdctl status shows what it came to. "
+    "sched.max_num_batched_tokens. -1: five times what the answers of the step take alone, "
+    "and up to 44 the more the longer the prompts that wait would take, or the time in "
+    "which the device is at 80 % of its prompt speed where that is longer; fdctl status shows what it came to. "
     "Without sched.enable_chunked_prefill, none. 0: no such limit.")
 PAR_INT(sched, max_penalty_seqs, "", "sequences", 0, 64, 1024, RESTART,
     "Running sequences that may use penalties at a time; each takes two bytes per "

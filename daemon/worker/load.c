@@ -416,10 +416,12 @@ wrk_effective(struct worker *w)
     (void)snprintf(ws->effective, sizeof(ws->effective),
         "daemon.cache_dir=%s\nmodel.name=%s\nmodel.tokenizer=%s\n"
         "model.max_model_len=%d\nsched.max_num_batched_tokens=%d\n"
-        "sched.long_prefill_token_threshold=%d\ndevice.backend=%s\n"
+        "sched.long_prefill_token_threshold=%d\n"
+        "sched.max_num_partial_prefills=%d\ndevice.backend=%s\n"
         "kv.num_blocks=%d\nkv.memory_bytes=%llu\nkv.dtype=%s\n", cache,
         w->ready.info.model_name, w->tok_path, w->max_len,
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
+        par_partial_prefills(p),
         w->run->k->name, w->n_block, (unsigned long long)w->run->mem.kv,
         wrk_kv_dtype_name(w->kv.dtype));
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {

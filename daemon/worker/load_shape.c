@@ -59,7 +59,7 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
         .sch = {
             .max_seqs = n_seq, .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
             .chunked = p->sched_enable_chunked_prefill != 0,
-            .max_partial = (int32_t)p->sched_max_num_partial_prefills,
+            .max_partial = par_partial_prefills(p),
             .max_long = (int32_t)p->sched_max_long_partial_prefills,
             .long_threshold = par_long_prefill(p, w->max_len),
             .reserve_blocks = w->n_block -
@@ -68,6 +68,8 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
             .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
                 p->sched_max_penalty_seqs : n_seq),
             .fcfs = p->sched_policy == PAR_SCHED_POLICY_FCFS,
+            .max_overtake_ns = p->sched_policy == PAR_SCHED_POLICY_FCFS ? 0 :
+                (uint64_t)p->sched_max_overtake_ms * 1000000,
             .itl_target_ns = wrk_itl_target(p), .key = w->key
         }
     };

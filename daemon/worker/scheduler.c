@@ -194,6 +194,14 @@ sch_step_fini(struct sch_step *st)
 
 /* ---- slots ----------------------------------------------------------------------- */
 
+/* A counter that two users share takes them for one: each may then pass the other less
+ * often. */
+int32_t *
+sch_served(struct sch *sch, const struct seq *s)
+{
+    return &sch->served[s->req->user * 0x9e3779b97f4a7c15ull >> 54];
+}
+
 static void
 sch_slot_take(struct sch *sch, struct seq *s)
 {
@@ -203,6 +211,7 @@ sch_slot_take(struct sch *sch, struct seq *s)
     s->fresh = 1;
     sch->slot_seq[s->slot] = s;
     sch->n_req_running += s->req->n_slot++ == 0;
+    (*sch_served(sch, s))++;
     s->penalty = -1;
     if (s->req->penalized) {
         ASSERT(sch->n_penalty_free > 0);
@@ -221,6 +230,7 @@ sch_slot_give(struct sch *sch, struct seq *s)
     sch->slot_free[sch->n_slot_free++] = s->slot;
     s->slot = -1;
     sch->n_req_running -= --s->req->n_slot == 0;
+    (*sch_served(sch, s))--;
     if (s->penalty >= 0)
         sch->penalty_free[sch->n_penalty_free++] = s->penalty;
     s->penalty = -1;
@@ -357,6 +367,7 @@ sch_add(struct sch *sch, struct req *r)
     ASSERT(!r->penalized || sch->cfg.n_penalty > 0);
     for (int32_t i = 0; i < r->n_seq; i++) {
         ASSERT(r->seqs[i].state == REQ_ST_NEW);
+        r->seqs[i].n_found = -1;
         sch_wait(sch, &r->seqs[i], 0);
     }
     sch_dl_link(sch, r);
@@ -638,7 +649,7 @@ sch_check_marks(const struct sch *sch)
 void
 sch_check(const struct sch *sch)
 {
-    int32_t held = 0, n_penalty = 0;
+    int32_t held = 0, n_penalty = 0, n_served = 0;
 
     OBJ_CHECK(sch, SCH_MAGIC);
     kv_check(sch->kv);
@@ -654,7 +665,11 @@ sch_check(const struct sch *sch)
         else
             n_penalty += sch->slot_seq[i]->penalty >= 0;
     }
-    ASSERT(held == sch->running.n + sch->leaving.n);
+    for (uint32_t i = 0; i < SCH_N_SERVED; i++) {
+        ASSERT(sch->served[i] >= 0);
+        n_served += sch->served[i];
+    }
+    ASSERT(held == n_served && held == sch->running.n + sch->leaving.n);
     ASSERT(held + sch->n_slot_free == sch->cfg.max_seqs);
     ASSERT(n_penalty + sch->n_penalty_free == sch->cfg.n_penalty);
     for (const struct req *r = sch->ended_head; r != NULL; r = r->ended_next)

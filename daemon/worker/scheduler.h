@@ -13,18 +13,29 @@
  *
  *   1. decodes: every running sequence whose prompt is computed gets its one
  *      token, in the order of admission
- *   2. prefills under way, in the order of admission, by chunks
- *   3. waiting sequences, by (priority, arrival, sample)
- *   4. what is left goes to the chunks again, in the order of rows
+ *   2. prompts in one order: those under way in that of admission, then waiting
+ *      ones by (priority, arrival, sample), each as far ahead as it may pass
+ *   3. what is left goes to prompts under way that got nothing, then to the
+ *      chunks again, in the order of rows
  *
- * 2 to 4 share what is left of max_tokens and, with a target for the time
+ * Who passes whom: a better priority always does. Of equal ones the one with
+ * clearly less work left does, by the cost model and without what the prefix
+ * cache has, as long as the other has not waited for max_overtake_ns and was
+ * not passed over too often; between users only where its own user holds no
+ * more rows. The gate sends users' requests in their fair order, so that
+ * arrival counts between them; a user who is served already does not gain by
+ * short prompts what another has waited for. The oldest prompt under way has a
+ * token of every step in which there is time. A look at who waits is bounded.
+ *
+ * 2 and 3 share what is left of max_tokens and, with a target for the time
  * between tokens, of the time the cost model predicts: while somebody decodes,
  * and from the moment the step completes a prompt, whose first token the rest
  * of the step would hold back (one long prompt alone may fill a step). At
  * least one block's worth of prefill goes every fourth step, so that nobody
- * starves. An automatic target is SCH_ITL_NS, but prompts always have as many
- * tokens of a step as bring the device to SCH_EFFICIENT percent of its speed:
- * where these take longer, the target is that much later. In 2 and 3
+ * starves. An automatic target is SCH_ITL_NS at most and less while little is
+ * left to compute, but prompts always have as many tokens of a step as bring
+ * the device to SCH_EFFICIENT percent of its speed: where these take longer,
+ * the target is that much later. In 2
  * long prompts get half of it at most. At most max_partial prompts are
  * unfinished after a step, at most max_long of them longer than
  * long_threshold tokens; who may not go is skipped, not waited for, but
@@ -71,6 +82,8 @@ struct sch_cfg {
     int32_t decode_blocks;   /* granted beyond the prompt at admission */
     int32_t n_penalty;       /* entries of the penalty pool */
     int32_t fcfs;            /* 1: priorities are ignored */
+    uint64_t max_overtake_ns; /* one that waited so long is passed by none of less work
+                                left; 0: none is */
     uint64_t itl_target_ns;  /* 0: none; SCH_ITL_AUTO */
     struct pfx_key key;      /* for the blocks of generated tokens */
     struct cost *cost;       /* step times; NULL: none known */
@@ -80,7 +93,9 @@ struct sch_cfg {
 /* Between two tokens of an answer, as near to 50 ms as a cost model off by some
  * percent allows. */
 #define SCH_ITL_AUTO  UINT64_MAX
-#define SCH_ITL_NS    44000000u
+#define SCH_ITL_NS    44000000ull
+/* While less of prompts than this is left to compute, it is less. */
+#define SCH_ITL_WORK_NS 400000000ull
 #define SCH_EFFICIENT 80
 /* Nor does a prompt's share of a step grow beyond this to be efficient. */
 #define SCH_MAX_EFFICIENT 2048
@@ -124,6 +139,20 @@ struct sch_short {
 };
 #define SCH_N_SHORT 64       /* remembered, by order */
 
+#define SCH_LOOK 64          /* waiting sequences looked at in a round, and prompts
+                                under way that are put in order with them */
+
+struct sch_cand {            /* a prompt that would have tokens of the step */
+    struct seq *s;
+    uint64_t work;           /* left of it */
+    int32_t pos;             /* by admission, then by arrival */
+    int32_t served;          /* rows that its user holds */
+    uint8_t late;            /* it waited so long that none of less work passes it */
+    uint8_t skipped;         /* it could not go */
+};
+
+#define SCH_N_SERVED 1024    /* counters of users' rows */
+
 #define SCH_N_TICK 1024u     /* of the wheel of deadlines */
 
 struct sch {
@@ -151,6 +180,8 @@ struct sch {
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
     uint64_t n_preempted;
     uint64_t n_found;        /* look-ups of waiting sequences in the prefix cache */
+    struct sch_cand cand[2 * SCH_LOOK]; /* in the order in which they have their turn */
+    int32_t served[SCH_N_SERVED]; /* rows by user; some users share a counter */
     int32_t n_req_running;   /* requests with at least one row */
     struct kv_hash *hash_buf; /* [stride] a sequence's hashes in one piece */
     uint32_t *id_buf;        /* [block_size] */

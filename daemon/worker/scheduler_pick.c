@@ -10,7 +10,6 @@
 /* Waiting sequences looked at in a step: so many of the first, so many
  * further back, from where the last look ended. */
 #define SCH_LOOK_FIRST 32
-#define SCH_LOOK       64
 /* After so many blocks found in the prefix cache for them, those that may
  * have more than a few are not looked up any more. */
 #define SCH_LOOK_UP    2048
@@ -22,6 +21,10 @@
 #define SCH_MAX_DRY    3
 /* Times that waiting ones are looked at again in a step. */
 #define SCH_ROUNDS     4
+/* Who passes another has no more than this share of its work left: the order of
+ * arrival is not given up for little. */
+#define SCH_PASS_NUM   3
+#define SCH_PASS_DEN   4
 /* Unfinished prompts that waiting ones are compared with. */
 #define SCH_MAX_TWIN   16
 
@@ -34,6 +37,13 @@ struct sch_pick {            /* one step in the making */
     uint64_t long_ns;        /* predicted time of the step that they may fill */
     int first;               /* the first round: long prompts have half of it */
     int32_t n_partial, n_long; /* unfinished prompts, with what they got by now */
+    int32_t n_long_had;      /* of the long ones, those that had their turn */
+    const struct seq *oldest; /* prompt under way that has not had its turn, or NULL */
+    int n_wanting;           /* prompts under way that got nothing so far */
+    int closed;              /* no other waiting sequence goes */
+    int admit;               /* waiting ones may go */
+    struct seq *scan;        /* behind the last candidate that waits */
+    int32_t n_waiting;       /* candidates that wait */
     int32_t owed;            /* blocks that sequences sitting out wait for */
     int32_t promised;        /* blocks that running ones will need for known tokens */
     int32_t look_up;         /* blocks that may still be found */
@@ -140,8 +150,8 @@ sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, i
 
     if (q > most)
         q = most;
-    if (q > p->tokens)
-        q = p->tokens;
+    if (q > p->tokens - (p->oldest != NULL && p->oldest != s))
+        q = p->tokens - (p->oldest != NULL && p->oldest != s);
     whole = whole && need <= p->sch->cfg.max_tokens;
     if (q <= 0 || (whole && q < need))
         return 0;
@@ -259,19 +269,23 @@ sch_pick_decodes(struct sch_pick *p)
     }
 }
 
-/* ---- prefills under way ---------------------------------------------------------- */
+/* ---- unfinished prompts ---------------------------------------------------------- */
 
 /* Tokens that a prompt may have in the first round. */
 static int32_t
 sch_share(const struct sch_pick *p, const struct seq *s)
 {
-    int32_t n = p->sch->cfg.max_long > 0 ? p->sch->cfg.max_long - p->n_long : 2;
+    int32_t n = p->sch->cfg.max_long > 0 ? p->sch->cfg.max_long - p->n_long_had : 2;
+    int32_t left = p->long_left;
 
     if (!sch_is_long(p->sch, s))
         return p->tokens;
-    if (p->long_left <= 0)
+    /* nor do long ones that are new take it all */
+    if (p->first && s->state == REQ_ST_WAITING && left > (p->tokens + 1) / 2)
+        left = (p->tokens + 1) / 2;
+    if (left <= 0)
         return 0;
-    return n > 1 ? (p->long_left + n - 1) / n : p->long_left;
+    return n > 1 ? (left + n - 1) / n : left;
 }
 
 static void
@@ -286,34 +300,59 @@ sch_count_partial(struct sch_pick *p, const struct seq *s)
 }
 
 static void
-sch_pick_prefills(struct sch_pick *p)
+sch_count_partials(struct sch_pick *p)
 {
-    for (struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
-        int32_t q;
-
-        if (!req_is_prefill(s))
-            continue;
-        q = sch_chunk(p, s, s->cached_len, sch_share(p, s), 0);
-        if (q > 0) {
-            /* granted at its admission */
-            ASSERT_Z(kv_grow(p->sch->kv, s->slot, s->cached_len + q));
-            sch_give(p, sch_row(p, s), q);
-            if (sch_is_long(p->sch, s))
-                p->long_left -= q;
-        }
+    p->n_partial = p->n_long = p->n_twin = 0;
+    for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next)
         sch_count_partial(p, s);
-    }
-    /* nor do long ones that are new take it all */
-    if (p->long_left > (p->tokens + 1) / 2)
-        p->long_left = (p->tokens + 1) / 2;
+    p->n_long_had = p->n_long;
 }
 
-/* What the first round left. Returns how many prompts that completed. */
+/* A prompt under way that is not in the step yet. Returns its tokens. */
+static int32_t
+sch_go_on(struct sch_pick *p, struct seq *s, int32_t most)
+{
+    int32_t q;
+
+    if (p->oldest == s)
+        p->oldest = NULL;
+    q = sch_chunk(p, s, s->cached_len, most, 0);
+    if (q > 0) {
+        /* granted at its admission */
+        ASSERT_Z(kv_grow(p->sch->kv, s->slot, s->cached_len + q));
+        sch_give(p, sch_row(p, s), q);
+    }
+    return q;
+}
+
+static void
+sch_pick_prefill(struct sch_pick *p, struct seq *s)
+{
+    int is_long = sch_is_long(p->sch, s);
+    int32_t q = sch_go_on(p, s, sch_share(p, s));
+
+    if (is_long)
+        p->long_left -= q;
+    p->n_wanting += q == 0;
+    if (req_is_prefill(s)) {
+        p->n_long_had += is_long;
+    } else {
+        p->n_partial--;
+        p->n_long -= is_long;
+    }
+}
+
+/* What the first round left: to prompts under way that got nothing, then to the
+ * others. Returns how many prompts that completed. */
 static int32_t
 sch_pick_more(struct sch_pick *p)
 {
     int32_t was = p->n_partial, given = 0;
 
+    for (struct seq *s = p->sch->running.head; s != NULL && p->n_wanting > 0; s = s->next)
+        if (req_is_prefill(s) && s->last_epoch < p->st->epoch && p->tokens > 0)
+            given += sch_go_on(p, s, p->tokens);
+    p->n_wanting = 0;
     for (int32_t i = 0; i < p->st->n_row && p->tokens > 0; i++) {
         struct sch_row *row = &p->st->rows[i];
         const struct seq *s = row->seq;
@@ -328,9 +367,7 @@ sch_pick_more(struct sch_pick *p)
     }
     if (given == 0)
         return 0;
-    p->n_partial = p->n_long = p->n_twin = 0;
-    for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next)
-        sch_count_partial(p, s);
+    sch_count_partials(p);
     return was - p->n_partial;
 }
 
@@ -565,6 +602,7 @@ sch_admit(struct sch_pick *p, struct seq *s)
         kv_find(sch->kv, f.h, f.n_h, &f.m);
         sch->n_found++;
         p->look_up -= f.m.n;
+        s->n_found = f.m.n * sch->kv->block_size;
         if (sch_has_twin(p, &f))
             return SCH_LATER;
         sch_weigh_host(p, &f);
@@ -584,46 +622,180 @@ sch_admit(struct sch_pick *p, struct seq *s)
     if (sch_is_long(sch, s))
         p->long_left -= f.q;
     sch_count_partial(p, s);
+    p->n_long_had += req_is_prefill(s) && sch_is_long(sch, s);
     left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];
     p->promised += left > 0 ? left : 0;
     return SCH_GOES;
 }
 
+/* ---- order ----------------------------------------------------------------------- */
+
+/* Time that is left to compute of its prompt; without a model, tokens. What the
+ * prefix cache has of one that waits counts as found when it was last looked up. */
+static uint64_t
+sch_work(struct sch_pick *p, struct seq *s)
+{
+    const struct cost *c = p->sch->cfg.cost;
+    int32_t from = s->state == REQ_ST_RUNNING ? s->cached_len : s->n_found, q;
+    struct cost_step work;
+    uint64_t ns;
+
+    if (from < 0) {
+        struct sch_fit f = { 0 };
+
+        from = 0;
+        if (p->look_up > 0) {
+            sch_hashes(p->sch, s, &f);
+            if (f.n_h > 0)
+                kv_find(p->sch->kv, f.h, f.n_h, &f.m);
+            p->look_up -= f.m.n;
+            from = s->n_found = f.m.n * p->sch->kv->block_size;
+        }
+    }
+    q = s->device_len - from;
+    work = (struct cost_step) { .n_tok = q, .n_pair = sch_pairs(from, q) };
+    ns = c != NULL ? cost_predict(c, &work) : 0;
+    return ns > 0 ? ns : (uint64_t)q;
+}
+
 static void
-sch_pick_waiting(struct sch_pick *p)
+sch_cand(struct sch_pick *p, struct seq *s, int32_t n)
 {
     struct sch *sch = p->sch;
-    struct seq *skipped[SCH_LOOK], *next;
-    int32_t n_skipped = 0, n_passed = 0, n_look = 0;
-    struct seq *s = sch->waiting.head;
 
-    for (; s != NULL && sch->n_slot_free > 0 && p->tokens > 0; s = next) {
-        enum sch_verdict v;
+    if (s->t_seen_ns == 0)
+        s->t_seen_ns = p->now_ns;
+    sch->cand[n] = (struct sch_cand) { .s = s, .pos = n,
+        .late = p->now_ns - s->t_seen_ns >= sch->cfg.max_overtake_ns ||
+            s->n_passed >= SCH_MAX_PASSED };
+    if (sch->cfg.max_overtake_ns > 0 || sch->cfg.itl_target_ns == SCH_ITL_AUTO)
+        sch->cand[n].work = sch_work(p, s);
+    sch->cand[n].served = *sch_served(sch, s);
+}
 
-        next = s->next;
-        v = sch_admit(p, s);
-        if (v == SCH_STOP)
+/* May c go before d, which came before it? */
+static int
+sch_passes(const struct sch *sch, const struct sch_cand *c, const struct sch_cand *d)
+{
+    if (!sch->cfg.fcfs && c->s->req->p.priority != d->s->req->p.priority)
+        return c->s->req->p.priority < d->s->req->p.priority;
+    return !d->late && c->work <= d->work / SCH_PASS_DEN * SCH_PASS_NUM &&
+        (c->s->req->user == d->s->req->user || c->served <= d->served);
+}
+
+/* Candidate n goes where nobody whom it may not pass is behind it. */
+static void
+sch_insert(struct sch *sch, int32_t n)
+{
+    struct sch_cand c = sch->cand[n];
+
+    for (; n > 0 && sch_passes(sch, &c, &sch->cand[n - 1]); n--)
+        sch->cand[n] = sch->cand[n - 1];
+    sch->cand[n] = c;
+}
+
+/* Prompts under way in order of admission, then some that wait in theirs, put in the
+ * order in which they may go. Returns how many. */
+static int32_t
+sch_candidates(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct seq *s = sch->running.head;
+    int32_t n = 0, n_look = 0;
+
+    for (; s != NULL && p->first && p->n_partial > 0; s = s->next) {
+        if (!req_is_prefill(s))
+            continue;
+        if (n == SCH_LOOK) {
+            p->n_wanting++;
             break;
-        if (v == SCH_GOES) {
-            /* each once in a round that admitted somebody */
-            for (; n_passed < n_skipped; n_passed++)
-                skipped[n_passed]->n_passed++;
+        }
+        sch_cand(p, s, n);
+        sch_insert(sch, n++);
+    }
+    if (!p->admit || p->closed || sch->n_slot_free == 0 || p->tokens <= 0)
+        return n;
+    for (s = sch->waiting.head; s != NULL && n_look < SCH_LOOK; s = s->next) {
+        if (n_look == SCH_LOOK_FIRST && sch->scan != NULL && sch_before(sch, s, sch->scan))
+            s = sch->scan;
+        sch_cand(p, s, n);
+        sch_insert(sch, n++);
+        n_look++;
+    }
+    p->scan = s;
+    p->n_waiting = n_look;
+    return n;
+}
+
+/* ---- a round --------------------------------------------------------------------- */
+
+/* Returns whether it goes. */
+static int
+sch_pick_waiting(struct sch_pick *p, struct sch_cand *c)
+{
+    enum sch_verdict v = sch_admit(p, c->s);
+
+    c->skipped = v != SCH_GOES && v != SCH_LATER && v != SCH_STOP;
+    if (v == SCH_STOP || (v == SCH_SHORT && c->s->n_passed >= SCH_MAX_PASSED))
+        p->closed = 1;
+    return v == SCH_GOES;
+}
+
+/* The step's time, and the half of it that is for long prompts in the first round. An
+ * automatic target leaves prompts SCH_EFFICIENT percent of the step while little is to
+ * be computed, and grows with that to SCH_ITL_NS: answers do not pause for one prompt,
+ * and many come through fast. */
+static void
+sch_share_time(struct sch_pick *p, int32_t n)
+{
+    const struct sch *sch = p->sch;
+    uint64_t now = cost_predict(sch->cfg.cost, &p->st->cost), work = 0;
+
+    if (sch->cfg.itl_target_ns == SCH_ITL_AUTO) {
+        for (int32_t i = 0; i < n && work < SCH_ITL_WORK_NS; i++)
+            work += sch->cand[i].work;
+        if (work > SCH_ITL_WORK_NS)
+            work = SCH_ITL_WORK_NS;
+        p->target_ns = now >= SCH_ITL_NS * (100 - SCH_EFFICIENT) / 100 ? SCH_ITL_NS :
+            now * 100 / (100 - SCH_EFFICIENT);
+        p->target_ns += work * (SCH_ITL_NS - p->target_ns) / SCH_ITL_WORK_NS;
+    }
+    p->long_ns = now < p->target_ns ? now + (p->target_ns - now) / 2 : p->target_ns;
+}
+
+/* Each candidate has its turn. Returns whether many were admitted. */
+static int
+sch_round(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    int32_t n = sch_candidates(p), last = -1, n_tried = 0, n_gone = 0;
+
+    if (p->first && p->target_ns > 0)
+        sch_share_time(p, n);
+
+    for (int32_t i = 0; i < n && p->tokens > 0; i++) {
+        struct sch_cand *c = &sch->cand[i];
+
+        if (c->s->state == REQ_ST_RUNNING) {
+            sch_pick_prefill(p, c->s);
             continue;
         }
-        if (v == SCH_SHORT && s->n_passed >= SCH_MAX_PASSED)
-            break;
-        if (v != SCH_LATER)
-            skipped[n_skipped++] = s;
-        if (++n_look == SCH_LOOK) {
-            sch->scan = next;
-            return;
-        }
-        if (n_look == SCH_LOOK_FIRST && next != NULL && sch->scan != NULL &&
-            sch_before(sch, next, sch->scan))
-            next = sch->scan;
+        if (p->closed || sch->n_slot_free == 0)
+            continue;
+        n_tried++;
+        if (!sch_pick_waiting(p, c))
+            continue;
+        n_gone++;
+        last = c->pos > last ? c->pos : last;
     }
-    if (s == NULL)
-        sch->scan = NULL;
+    /* each once in a round that admitted somebody who came later */
+    for (int32_t i = 0; i < n; i++)
+        if (sch->cand[i].skipped && sch->cand[i].pos < last)
+            sch->cand[i].s->n_passed++;
+    /* what was not looked at is the next to be */
+    if (n_tried > 0 && n_tried == p->n_waiting)
+        sch->scan = p->scan;
+    return n_gone * 2 > SCH_LOOK;
 }
 
 /* ---- a step ---------------------------------------------------------------------- */
@@ -672,10 +844,7 @@ sch_pick_begin(struct sch_pick *p)
 
     p->target_ns = sch_target(sch, &p->st->cost);
     if (p->target_ns > 0) {
-        uint64_t ns = cost_predict(sch->cfg.cost, &p->st->cost), most = p->target_ns;
-
         p->timed = p->st->n_decode > 0;
-        p->long_ns = ns < most ? ns + (most - ns) / 2 : most;
         p->dry = sch->n_dry >= SCH_MAX_DRY;
         p->floor = sch_efficient(sch);
         if (p->dry && p->floor < sch->kv->block_size)
@@ -684,6 +853,11 @@ sch_pick_begin(struct sch_pick *p)
     p->first = 1;
     p->long_left = (p->tokens + 1) / 2;
     p->look_up = SCH_LOOK_UP;
+    for (const struct seq *s = sch->running.head; s != NULL; s = s->next) {
+        if (p->oldest == NULL && req_is_prefill(s))
+            p->oldest = s;
+        sch_count_partial(p, s);
+    }
 }
 
 /* Blocks for the tokens that running sequences have or are about to have. */
@@ -702,25 +876,24 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
 {
     struct sch_pick p = { .sch = sch, .st = st, .now_ns = now_ns,
         .tokens = sch->cfg.max_tokens, .scores = sch->cfg.max_scores };
-    int admit;
 
     *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
     sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
     sch_pick_decodes(&p);
     sch_pick_begin(&p);
-    sch_pick_prefills(&p);
-    admit = sch->waiting.n > 0 && st->n_preempted == 0 && p.owed == 0;
-    if (admit)
+    p.admit = sch->waiting.n > 0 && st->n_preempted == 0 && p.owed == 0;
+    if (p.admit)
         sch_promise(&p);
     /* prompts that more tokens complete make room for others */
     for (int i = 0; i < SCH_ROUNDS; i++) {
-        if (admit)
-            sch_pick_waiting(&p);
+        while (sch_round(&p) && !p.closed)
+            p.first = 0;
         p.first = 0;
         if (sch_pick_more(&p) == 0)
             break;
         p.long_left = p.tokens;
+        p.closed = 0;
     }
     sch->n_dry = p.cut && p.n_prefill < sch->kv->block_size ? sch->n_dry + 1 : 0;
     if (st->n_row > 0)

@@ -11,6 +11,8 @@
 
 /* Order of waiting: priority, arrival, sample. */
 int sch_before(const struct sch *sch, const struct seq *a, const struct seq *b);
+/* Rows that its user holds. */
+int32_t *sch_served(struct sch *sch, const struct seq *s);
 /* May the sequence's blocks be looked up and registered? */
 int sch_is_cached(const struct sch *sch, const struct seq *s);
 

@@ -69,7 +69,8 @@ refused 78 'unknown key .use_cudagrap.; nearest is use_cudagraph' \
     --set 'graph_optimization_config={"use_cudagrap":true}'
 refused 78 'contradicts' --set use_cudagraph=no \
     --set 'graph_optimization_config={"use_cudagraph":true}'
-refused 78 'max_long_partial_prefills = 2 is more than' --set max_long_partial_prefills=2
+refused 78 'max_long_partial_prefills = 2 is more than' --set max_long_partial_prefills=2 \
+    --set max_num_partial_prefills=1
 printf '[sched]\n\nguided_decoding_backend = xgrammar\n' >"$dir/y.ini"
 refused 78 'y.ini:3: sched.guided_decoding_backend = xgrammar: not available' -c "$dir/y.ini"
 # What only the worker can know: a block of the null model is 512 bytes, so

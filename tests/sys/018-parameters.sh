@@ -180,6 +180,33 @@ sched_itl_target_ms() { # a prompt beside an answer comes in pieces
     has "$out" 'prompts leave running answers'
     logged 1 'sched.itl_target_ms is '
 }
+# A prompt of 1,000 tokens is under way, one of 20 comes behind it: where in the
+# course of the long one's steps the short one's answer begins, in percent.
+short_behind_long() {
+    local at
+    start "${CPU[@]}" --set sched.max_num_batched_tokens=16 --set sched.max_num_seqs=16 \
+        --set sched.long_prefill_token_threshold=1010 --set sched.itl_target_ms=0 \
+        --set kv.enable_prefix_caching=no --set kv.block_size=16 \
+        --set device.step_delay_us=30000 "$@"
+    prompts 1000 1 >"$dir/long"
+    prompts 20 1 >"$dir/short"
+    ctl generate --batch "$dir/long" --json >"$dir/l" &
+    until_true 10 sh -c "'$FDCTL' --runtime-dir '$run' requests --json | grep -q '\"running\"'" ||
+        fail "the long prompt does not run"
+    ctl generate --batch "$dir/short" --json >"$dir/s" || fail "generate"
+    steps 'sum(1 for x in s if x["prefill"])' >"$dir/at"
+    wait $! || fail "generate"
+    at=$(cat "$dir/at")
+    passed=$((at * 100 / $(steps 'sum(1 for x in s if x["prefill"])')))
+}
+sched_max_overtake_ms() { # a short prompt's answer does not wait for a long prompt
+    local passed
+    short_behind_long --set sched.max_overtake_ms=60000
+    [ "$passed" -lt 70 ] || fail "a short prompt was answered after $passed % of a long one"
+    stop
+    short_behind_long --set sched.max_overtake_ms=0
+    [ "$passed" -ge 98 ] || fail "with 0 a short prompt was answered after $passed %"
+}
 sched_max_penalty_seqs() {
     start "${CPU[@]}" --set sched.max_penalty_seqs=0
     expect 65 ctl generate -p In --max-tokens 4 --repetition-penalty 1.2

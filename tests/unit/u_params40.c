@@ -116,7 +116,7 @@ static const struct row rows[] = {
     { "enable_chunked_prefill", "sched", "no", 0, "sched.enable_chunked_prefill", "no",
         "x", "write yes or no" },
     { "max_num_partial_prefills", "sched", "4", 0, "sched.max_num_partial_prefills", "4",
-        "0", "must be 1 to 1024 prompts" },
+        "-1", "must be 0 to 1024 prompts" },
     { "max_long_partial_prefills", "sched", "2", 0, "sched.max_long_partial_prefills",
         "2", "0", "must be 1 to 1024 prompts" },
     { "long_prefill_token_threshold", "sched", "100", 0,

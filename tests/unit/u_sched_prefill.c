@@ -558,18 +558,22 @@ first_tokens_are_not_held_back(void **state)
     assert_int_equal(fx_step(f), 1);
     assert_int_equal(f->st.n_tok, 8192);
     /* the rest is a prompt's end, which nothing cuts, but it ends the step */
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 30; i++)
         (void)fx_plain(f, 900, 60);
     assert_int_equal(fx_step(f), 1);
     assert_int_equal(f->st.n_tok, 12000 - 8192);
     while (f->sch->waiting.n > 0) {
-        assert_true(n++ < 7);
+        int32_t wait = f->sch->waiting.n;
+
+        assert_true(n++ < 25);
         (void)fx_step(f);
         assert_true(f->st.n_sample > 0);
         assert_true(cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS);
-        assert_true(f->sch->waiting.n == 0 || f->st.n_tok > 1900);
+        /* 300 ms of prompts, and nearly none: 44 and some 20 ms */
+        assert_true(wait < 17 || f->st.n_tok > 1900);
+        assert_true(wait > 1 || cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS * 6 / 10);
     }
-    assert_true(n > 4);
+    assert_true(n > 14);
     fx_drain(f, 300);
     fx_free(f);
 }

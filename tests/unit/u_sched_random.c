@@ -120,6 +120,7 @@ draw_cfg(uint64_t *g, struct fx_cfg *c, struct cost *cost)
     s->decode_blocks = draw(g, 4);
     s->n_penalty = draw(g, 3);
     s->fcfs = draw(g, 2);
+    s->max_overtake_ns = draw(g, 3) == 0 ? 0 : (uint64_t)draw(g, 200) * 1000000;
     if (draw(g, 2)) {
         s->cost = cost;
         s->itl_target_ns = draw(g, 3) == 0 ? SCH_ITL_AUTO :
