@@ -96,6 +96,7 @@ struct ftr_sum {
     uint64_t device_ns;
     uint64_t device_mean_ns, device_p99_ns; /* p99: nearest rank */
     uint64_t gap_mean_ns, gap_p99_ns;       /* of those that have one */
+    uint64_t ahead_p50_ns, ahead_p99_ns, ahead_max_ns; /* from pick to begin */
 };
 /* 0 or -ENOMEM. */
 int ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum);

@@ -384,17 +384,33 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now,
 
 /* ---- sums ----------------------------------------------------------------------- */
 
+/* The nearest rank. */
+static uint64_t
+rank(const uint64_t *v, size_t n, size_t pct)
+{
+    return n > 0 ? v[(n * pct + 99) / 100 - 1] : 0;
+}
+
 static uint64_t
 p99(uint64_t *v, size_t n)
 {
     qsort(v, n, sizeof(*v), cmp_u64);
-    return n > 0 ? v[(n * 99 + 99) / 100 - 1] : 0;
+    return rank(v, n, 99);
+}
+
+static void
+sum_ahead(uint64_t *ahead, struct ftr_sum *s)
+{
+    s->ahead_p99_ns = p99(ahead, s->n_done);
+    s->ahead_p50_ns = rank(ahead, s->n_done, 50);
+    s->ahead_max_ns = rank(ahead, s->n_done, 100);
 }
 
 int
 ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
 {
-    uint64_t *dev = calloc(2 * n + 1, sizeof(*dev)), *gap = dev + n, gap_ns = 0;
+    uint64_t *dev = calloc(3 * n + 1, sizeof(*dev)), *gap = dev + n, gap_ns = 0;
+    uint64_t *ahead = gap + n;
     struct ftr_sum s = { .n = n };
     uint64_t begin = 0, end = 0;
 
@@ -406,6 +422,7 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
         s.n_graph += (t->flags & TRC_GRAPH) != 0;
         if ((t->flags & TRC_DONE) == 0)
             continue;
+        ahead[s.n_done] = ftr_span(t->t_pick_ns, t->t_begin_ns);
         dev[s.n_done] = ftr_span(t->t_begin_ns, t->t_end_ns);
         s.device_ns += dev[s.n_done++];
         s.tokens += (uint64_t)t->n_tok;
@@ -426,6 +443,7 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
     s.gap_mean_ns = s.n_gap > 0 ? gap_ns / s.n_gap : 0;
     s.device_p99_ns = p99(dev, s.n_done);
     s.gap_p99_ns = p99(gap, s.n_gap);
+    sum_ahead(ahead, &s);
     free(dev);
     *ret_sum = s;
     return 0;

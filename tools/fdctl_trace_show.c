@@ -30,10 +30,10 @@ void
 ftr_show_step_head(int generations)
 {
     printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
-        "%8s %8s %9s %8s %8s %8s\n",
+        "%8s %8s %8s %9s %8s %8s %8s\n",
         "time", "step", generations ? " gen " : "", "rows", "tokens", "prefl", "decod",
         "verif", "how", "bucket", "cached", "pree", "copy", "wait", "blocks", "free",
-        "plan us", "launch", "device", "gap", "until", "host");
+        "plan us", "launch", "ahead", "device", "gap", "until", "host");
 }
 
 static double
@@ -62,8 +62,8 @@ ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generati
     if ((s->flags & TRC_DONE) == 0)
         puts(st->lost ? "lost with its worker" : "on its way");
     else
-        printf("%9.1f %8s %8.1f %8.1f%s\n", us(s->t_begin_ns, s->t_end_ns), gap,
-            us(s->t_end_ns, s->t_collect_ns), us(s->t_collect_ns, s->t_done_ns),
+        printf("%8.1f %9.1f %8s %8.1f %8.1f%s\n", us(s->t_pick_ns, s->t_begin_ns),
+            us(s->t_begin_ns, s->t_end_ns), gap, us(s->t_end_ns, s->t_collect_ns), us(s->t_collect_ns, s->t_done_ns),
             (s->flags & TRC_PROFILED) != 0 ? "  profiled" : "");
 }
 
@@ -92,6 +92,8 @@ ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
     if (s.n_gap > 0)
         printf("; gap mean %.1f us, p99 %.1f us", (double)s.gap_mean_ns / 1e3,
             (double)s.gap_p99_ns / 1e3);
+    printf("; picked ahead p50 %.1f us, p99 %.1f us, most %.1f us", (double)s.ahead_p50_ns / 1e3,
+        (double)s.ahead_p99_ns / 1e3, (double)s.ahead_max_ns / 1e3);
     printf("; graphs %.1f %%\n", 100 * (double)s.n_graph / (double)n);
     return 0;
 }
@@ -207,6 +209,8 @@ add_times(json_t *o, const struct ftr_step *st)
 
     json_object_set_new(o, "plan_us", json_us(s->t_pick_ns, s->t_launch_ns));
     json_object_set_new(o, "launch_us", json_us(s->t_launch_ns, s->t_queued_ns));
+    json_object_set_new(o, "ahead_us", done ? json_us(s->t_pick_ns, s->t_begin_ns)
+        : json_null());
     json_object_set_new(o, "device_us", done ? json_us(s->t_begin_ns, s->t_end_ns)
         : json_null());
     json_object_set_new(o, "gap_us", st->gap_ns != FTR_NONE ? json_us(0, st->gap_ns)
@@ -299,6 +303,12 @@ sum_json(const struct ftr_snap *snap)
     json_object_set_new(o, "gap_mean_us", s.n_gap > 0 ? json_us(0, s.gap_mean_ns)
         : json_null());
     json_object_set_new(o, "gap_p99_us", s.n_gap > 0 ? json_us(0, s.gap_p99_ns)
+        : json_null());
+    json_object_set_new(o, "ahead_p50_us", s.n_done > 0 ? json_us(0, s.ahead_p50_ns)
+        : json_null());
+    json_object_set_new(o, "ahead_p99_us", s.n_done > 0 ? json_us(0, s.ahead_p99_ns)
+        : json_null());
+    json_object_set_new(o, "ahead_max_us", s.n_done > 0 ? json_us(0, s.ahead_max_ns)
         : json_null());
     return o;
 }

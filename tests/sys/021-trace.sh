@@ -48,7 +48,8 @@ expect 0 "$check" "$dir/p.json"
 wait $g || fail "requests failed: $(cat "$dir/err")"
 
 expect 0 ctl trace
-has "$out" '^time +step +rows +tokens '
+has "$out" '^time +step +rows +tokens .* launch +ahead +device '
+has "$out" '; picked ahead p50 [0-9.]+ us, p99 [0-9.]+ us, most [0-9.]+ us; graphs'
 [ "$(printf '%s\n' "$out" | grep -cE '^[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6} ')" = 32 ] ||
     fail "not 32 steps: $out"
 has "$out" '^32 steps in .* tokens/s, .*device busy [0-9.]+ %; device mean .* p99 .*graphs [0-9.]+ %$'
@@ -70,6 +71,8 @@ true_of 'all(s["t_pick_ns"] <= s["t_launch_ns"] <= s["t_queued_ns"] <= s["t_done
 true_of 'all(b["t_begin_ns"] >= a["t_end_ns"] for a, b in zip(d["steps"], d["steps"][1:]))'
 true_of 'all(abs(b["gap_us"] * 1e3 - (b["t_begin_ns"] - a["t_end_ns"])) < 2 if b["follows"]
     else b["gap_us"] is None for a, b in zip(d["steps"], d["steps"][1:]))'
+true_of 'all(abs(s["ahead_us"] * 1e3 - max(0, s["t_begin_ns"] - s["t_pick_ns"])) < 2
+    for s in d["steps"]) and d["summary"]["ahead_max_us"] == max(s["ahead_us"] for s in d["steps"])'
 true_of 'sum(s["outputs"] for s in d["steps"]) >= sum((250 + i) * (1 + i % 2) for i in range(6))'
 true_of 'd["summary"]["steps"] == len(d["steps"]) and d["summary"]["tokens"] ==
     sum(s["tokens"] for s in d["steps"])'

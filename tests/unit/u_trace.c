@@ -578,6 +578,8 @@ test_sum(void **state)
         steps[i] = (struct ftr_step) { .s = step(i + 1, TRC_DONE | (i % 4 == 0 ?
             TRC_GRAPH : 0)), .gap_ns = i == 0 ? FTR_NONE : i };
         steps[i].s.t_end_ns = steps[i].s.t_begin_ns + (i + 1) * 1000;
+        if (i > 0)
+            steps[i].s.t_pick_ns = steps[i].s.t_begin_ns - (i + 1) * 100;
     }
     assert_int_equal(ftr_sum(steps, 200, &s), 0);
     assert_int_equal(s.n_done, 200);
@@ -588,6 +590,9 @@ test_sum(void **state)
     assert_int_equal(s.device_p99_ns, 198000);
     assert_int_equal(s.gap_mean_ns, 100);
     assert_int_equal(s.gap_p99_ns, 198); /* the 198th of 199 */
+    assert_int_equal(s.ahead_p50_ns, 10100); /* the 100th of 200, 200 to 20000 and one */
+    assert_int_equal(s.ahead_p99_ns, 19900);
+    assert_int_equal(s.ahead_max_ns, 100000);
     assert_int_equal(s.span_ns, 199 * 1000000 + 100000 + 200000);
     /* the device did others until 7 ns before the first */
     steps[0].gap_ns = 7;
