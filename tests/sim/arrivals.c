@@ -518,20 +518,26 @@ sim_poll(struct sim *s)
 
 /* ---- life ---------------------------------------------------------------------------- */
 
-/* As the engine's first steps at start: what is predicted before anybody asked. */
+/* The shapes that prime.c measures before the first request. */
 static void
 sim_prime(struct sim *s)
 {
-    static const struct cost_step step[] = { { 1, 1024, 0 }, { 8, 8 * 1024, 0 },
-        { 32, 32 * 1024, 0 }, { 128, 128 * 1024, 0 }, { 256, 256 * 1024, 0 },
-        { 128, 0, 128 * 64 }, { 512, 0, 512 * 256 }, { 2048, 0, 2048 * 1024 } };
+    static const struct { int32_t n_decode, context, n_prefill; } shape[] = {
+        { 1, 256, 0 }, { 8, 512, 0 }, { 0, 0, 64 }, { 0, 0, 128 }, { 32, 512, 0 },
+        { 0, 0, 512 }, { 64, 1024, 0 }, { 128, 1024, 0 }, { 0, 0, 2048 }, { 256, 512, 0 } };
     double wrong = s->cfg->fault.wrong > 0 ? s->cfg->fault.wrong : 1;
 
     cost_init(&s->cost);
-    for (int k = 0; k < 5; k++)
-        for (size_t i = 0; i < sizeof(step) / sizeof(step[0]); i++)
-            cost_learn(&s->cost, &step[i],
-                (uint64_t)(arr_dev_ns(&s->cfg->dev, &step[i], step[i].n_tok) * wrong));
+    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+        int32_t q = shape[i].n_prefill;
+        struct cost_step step = { .n_tok = shape[i].n_decode + q,
+            .n_ctx = (int64_t)shape[i].n_decode * shape[i].context,
+            .n_pair = (int64_t)q * (q + 1) / 2 };
+
+        cost_learn(&s->cost, &step,
+            (uint64_t)(arr_dev_ns(&s->cfg->dev, &step, step.n_tok) * wrong));
+    }
+    cost_trust(&s->cost);
 }
 
 static void

@@ -35,7 +35,8 @@ static const char tool_help[] =
     "  --closed C                  C at a time, with --in and --out tokens (1024, 512)\n"
     "  --seed S                    (1)\n"
     "  --policy P                  new (default): steps are picked when they are due;\n"
-    "                              old: as soon as a slot is free, depth 2, no time target;\n"
+    "                              old: as soon as a slot is free, depth 2, no time target,\n"
+    "                              in the order of arrival;\n"
     "                              nochunk: as new, prompts are not split\n"
     "  --target-ms T --max-tokens N --depth D --set NAME=VALUE\n"
     "  --device h200-8b|FILE --noise SHARE\n"
@@ -98,7 +99,8 @@ tool_policy(struct tool *t, const char *name)
     }
     t->cfg.policy = ARR_EARLY;
     t->cfg.late = 1;
-    return tool_par(t, "sched.itl_target_ms", "0") | tool_par(t, "device.overlap_depth", "2");
+    return tool_par(t, "sched.itl_target_ms", "0") | tool_par(t, "device.overlap_depth", "2") |
+        tool_par(t, "sched.policy", "fcfs");
 }
 
 static int
@@ -116,7 +118,6 @@ tool_kind(struct tool *t, const char *name)
 static int
 tool_device(struct tool *t, const char *name)
 {
-    double noise = t->cfg.dev.noise;
     char err[512];
 
     if (strcmp(name, "h200-8b") == 0)
@@ -125,7 +126,6 @@ tool_device(struct tool *t, const char *name)
         (void)fprintf(stderr, "%s\n", err);
         return -EINVAL;
     }
-    (void)noise;
     return 0;
 }
 
