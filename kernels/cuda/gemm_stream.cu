@@ -421,6 +421,21 @@ stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
     return 0;
 }
 
+int
+stream_out_map_16(CUtensorMap *m, void *y, int T, int N, int ldy, int wide)
+{
+    const cuuint64_t dim[3] = { 16, (cuuint64_t)T, (cuuint64_t)N / 16 };
+    const cuuint64_t stride[2] = { (cuuint64_t)ldy * 2, 32 };
+    const cuuint32_t size[3] = { 16, 16, (cuuint32_t)wide / 16 };
+    const cuuint32_t one[3] = { 1, 1, 1 };
+    if (encode == NULL || N % 16 != 0 || (uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 ||
+        encode(m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, y, dim, stride, size, one,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
+        return -ENOTSUP;
+    return 0;
+}
+
 /* Rows of w in a tile: so that the pair of blocks with the most rows has few, where a
  * tile more costs it about as much as a row. */
 static int
@@ -500,9 +515,18 @@ apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 int
 cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 {
-    return apart(g, s) && cu_gemm_stream_fits(g) && takes_mid(g) && s->gu == g->y &&
-        s->n == g->n && s->T == g->T && s->act == FDK_BF16 && g->y_dtype == FDK_BF16 &&
-        g->first == 0 && g->N == 2 * s->F && g->ldy == g->N;
+    const int more = g->T > CU_MID_ROWS && s->F % 16 == 0 && (uintptr_t)s->y % 16 == 0;
+    return apart(g, s) && cu_gemm_stream_fits(g) && (takes_mid(g) || more) &&
+        s->gu == g->y && s->n == g->n && s->T == g->T && s->act == FDK_BF16 &&
+        g->y_dtype == FDK_BF16 && g->first == 0 && g->N == 2 * s->F && g->ldy == g->N;
+}
+
+int
+cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
+    int n_proc, fdk_stream_t st)
+{
+    return g->T > CU_MID_ROWS ? cu_gemm_silu(g, s, n_proc, st) :
+        cu_gemm_stream_mid_silu(g, s, n_proc, st);
 }
 
 size_t
@@ -536,5 +560,7 @@ cu_gemm_stream_load(void)
         e = each[i]();
     if (e == cudaSuccess)
         e = cu_gemm_stream_mid_load();
+    if (e == cudaSuccess)
+        e = cu_gemm_silu_load();
     return e == cudaSuccess ? cu_gemm_stream_wide_load() : e;
 }

@@ -47,6 +47,15 @@ matrix(uint32_t at)
 #define P8B P4(16, 17, 18, 19) ", " P4(20, 21, 22, 23)
 #define P8C P4(32, 33, 34, 35) ", " P4(36, 37, 38, 39)
 #define P8D P4(48, 49, 50, 51) ", " P4(52, 53, 54, 55)
+#define P16E P4(64, 65, 66, 67) ", " P4(68, 69, 70, 71) ", " P4(72, 73, 74, 75) ", " \
+    P4(76, 77, 78, 79)
+#define P16F P4(80, 81, 82, 83) ", " P4(84, 85, 86, 87) ", " P4(88, 89, 90, 91) ", " \
+    P4(92, 93, 94, 95)
+#define P16G P4(96, 97, 98, 99) ", " P4(100, 101, 102, 103) ", " \
+    P4(104, 105, 106, 107) ", " P4(108, 109, 110, 111)
+#define P16H P4(112, 113, 114, 115) ", " P4(116, 117, 118, 119) ", " \
+    P4(120, 121, 122, 123) ", " P4(124, 125, 126, 127)
+#define P64 P16A ", " P16B ", " P16C ", " P16D
 #define D8(i) D4(i), D4(i + 4)
 
 /* d += x w^T over 16 of K: 64 rows of x, H of w. */
@@ -72,6 +81,15 @@ stream_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
     if constexpr (H == 128)
         asm volatile(WGMMA(128, P16A ", " P16B ", " P16C ", " P16D, 64, 65)
             : D64 : "l"(x), "l"(w));
+    if constexpr (H == 192)
+        asm volatile(WGMMA(192, P64 ", " P16E ", " P16F, 96, 97)
+            : D64, D16(64), D16(80) : "l"(x), "l"(w));
+    if constexpr (H == 224)
+        asm volatile(WGMMA(224, P64 ", " P16E ", " P16F ", " P16G, 112, 113)
+            : D64, D16(64), D16(80), D16(96) : "l"(x), "l"(w));
+    if constexpr (H == 256)
+        asm volatile(WGMMA(256, P64 ", " P16E ", " P16F ", " P16G ", " P16H, 128, 129)
+            : D64, D16(64), D16(80), D16(96), D16(112) : "l"(x), "l"(w));
 }
 
 /* d = the sums of n blocks of 64 along K, 64 rows of x by H of w. R: a ring that this warp
@@ -156,13 +174,25 @@ int stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, i
 int stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
     int rows, int swizzled);
 
+/* The same in bf16 as tiles of 16 rows by `wide` columns, of which 16 at a time follow each
+ * other (32 bytes of each row, swizzled). */
+int stream_out_map_16(CUtensorMap *m, void *y, int T, int N, int ldy, int wide);
+
 /* gemm_stream_mid.cu: up to CU_MID_ROWS rows, to the same bits. */
 #define CU_MID_ROWS CU_STREAM_ROWS
 int cu_gemm_stream_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_gemm_stream_mid_silu(const struct fdk_gemm_args *g,
+    const struct fdk_silu_mul_args *s, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_mid_load(void);
 
 /* gemm_stream_wide.cu: any number of rows, to the same bits. */
 int cu_gemm_stream_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_wide_load(void);
+
+/* gemm_silu.cu: more rows, with silu_mul. Gate and up are rounded once, after the bias;
+ * their sums have the bits of a GEMM of cuBLASLt that does not split K. */
+int cu_gemm_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
+    int n_proc, fdk_stream_t st);
+cudaError_t cu_gemm_silu_load(void);
 
 #endif

@@ -448,7 +448,7 @@ cu_gemm_stream_mid(const struct fdk_gemm_args *g, int n_proc, fdk_stream_t st)
 }
 
 int
-cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
+cu_gemm_stream_mid_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
     int n_proc, fdk_stream_t st)
 {
     return mid_launch(g, s->y, s->F, s->F, n_proc, st);

@@ -5,7 +5,8 @@
  * for mega_kernel.cu. Operations on one row of 16-bit activations wait in a list; whatever
  * else a stream is asked for comes after what waits (cu_stream_enter). Two layers in a row
  * and more are one launch, all else is launched one by one, as it would have been. Products
- * of more rows wait too, for silu_mul, where that may be their end (gemm_stream_mid.cu).
+ * of more rows wait too, for silu_mul, where that may be their end (gemm_stream_mid.cu,
+ * gemm_silu.cu).
  */
 #include "kernels/cuda/mega.cuh"
 #include "kernels/cuda/vec8.cuh"
@@ -88,7 +89,7 @@ list_add(fdk_stream_t st, enum kind kind, int T, enum fdk_dtype act,
     struct cu_stream *s = cu_stream_of(st);
     const struct cu_dev *d = s->dev;
     const int row = T == 1 && !d->ctx->deterministic;
-    const int gate = T > 1 && T <= CU_STREAM_ROWS && (kind == GEMM || kind == SILU);
+    const int gate = T > 1 && (kind == GEMM || kind == SILU);
     const int may = d->mega != NULL && !d->ctx->unfused && (row || gate) && act == FDK_BF16;
     *ret_rc = 0;
     if (may && s->mega == NULL)
@@ -453,6 +454,7 @@ launch_some(struct cu_mega *m, struct op *o, int n, fdk_stream_t st)
         return rc != 0 ? rc : layers * L_OPS;
     }
     if (n > 1 && o[0].kind == GEMM && o[1].kind == SILU &&
+        (o[0].gemm.T <= CU_STREAM_ROWS || !s->dev->ctx->deterministic) &&
         cu_gemm_stream_silu_fits(&o[0].gemm, &o[1].silu)) {
         rc = cu_gemm_stream_silu(&o[0].gemm, &o[1].silu, s->dev->n_proc, st);
         return rc != 0 ? rc : 2;

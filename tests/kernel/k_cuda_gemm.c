@@ -265,9 +265,36 @@ silu_behind(const struct fdk_gemm_args *a, void *y, int wait)
     return tw_read(&tw.gpu, y, (size_t)a->T * (size_t)a->N);
 }
 
+/* Both are one launch. */
+static int
+joins(int T, int F)
+{
+    return (T > STREAM / 2 && T <= STREAM) ||
+        (T > STREAM && !tw.deterministic && F % 16 == 0);
+}
+
+/* More rows: of two launches the GEMM may add K in another order, and rounds before it adds
+ * a bias. */
+static void
+silu_near(const uint16_t *got, const uint16_t *want, size_t n, int bias)
+{
+    float *a = malloc(n * 4 + 4), *b = malloc(n * 4 + 4);
+    size_t differ = 0;
+    for (size_t i = 0; i < n; i++) {
+        a[i] = (float)k_from_half(got[i], FDK_BF16);
+        b[i] = (float)k_from_half(want[i], FDK_BF16);
+        differ += got[i] != want[i];
+    }
+    if (!bias)
+        assert_true(differ <= n / 100);
+    assert_true(n == 0 || tw_distance(a, b, n) < 5e-3);
+    free(a);
+    free(b);
+}
+
 /* A product of gate and up with silu_mul behind it: one launch where that is made for it,
- * to the bits of two, which a wait in between makes of them; two where silu_mul writes what
- * the product reads. */
+ * up to STREAM rows to the bits of two, which a wait in between makes of them; two where
+ * silu_mul writes what the product reads. */
 static void
 silu_joined(int T, int live, int F, int K, int bias)
 {
@@ -289,12 +316,15 @@ silu_joined(int T, int live, int F, int K, int bias)
     unsigned char *want = silu_behind(&a, tw_new(t, NULL, out), 1);
     a.y = tw_new(t, NULL, 2 * out);
     unsigned char *got = silu_behind(&a, tw_new(t, NULL, out), 0);
-    tw_same(got, want, out, "silu joined");
+    if (T <= STREAM || tw.deterministic)
+        tw_same(got, want, out, "silu joined");
+    else
+        silu_near((uint16_t *)got, (uint16_t *)want, lives / 2, bias);
     for (size_t i = lives; i < out; i++)
         assert_int_equal(got[i], TW_POISON);
     free(got);
     got = tw_read(t, a.y, 2 * out);
-    for (size_t i = 0; T > STREAM / 2 && T <= STREAM && i < 2 * out; i++)
+    for (size_t i = 0; joins(T, F) && i < 2 * out; i++)
         assert_int_equal(got[i], TW_POISON);
     free(got);
     void *x = tw_new(t, NULL, in > out ? in : out);
@@ -315,7 +345,11 @@ gemm_joins_silu(void **state)
         { 128, 128, 14336, 128 }, { 100, 97, 8192, 320 }, { 128, 0, 512, 64 },
         { 65, 60, 3080, 1088 }, { 70, 70, 333, 128 }, { 127, 16, 5000, 256 },
         { 56, 56, 6144, 512 }, { 40, 39, 4096, 256 }, { 1, 1, 2048, 256 },
-        { 8, 8, 2048, 64 }, { 129, 128, 1024, 256 },
+        { 8, 8, 2048, 64 }, { 129, 128, 1024, 256 }, { 129, 129, 14336, 128 },
+        { 200, 200, 1008, 1088 }, { 255, 130, 4096, 256 }, { 257, 257, 2048, 512 },
+        { 300, 0, 512, 64 }, { 513, 500, 3088, 192 }, { 576, 576, 5008, 320 },
+        { 624, 624, 8192, 128 }, { 600, 300, 333, 128 }, { 2048, 2047, 4096, 256 },
+        { 3000, 1025, 4096, 128 }, { 8191, 8191, 1024, 192 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++)
