@@ -223,7 +223,9 @@ int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
 size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
-/* Both as one kernel (gemm_stream_mid.cu), to the same bits; what s reads is not written.
+/* Both as one kernel; what s reads is not written. Up to CU_STREAM_ROWS rows to the same
+ * bits (gemm_stream_mid.cu), of more as gemm_stream.cuh says (gemm_silu.cu), which is not
+ * for deterministic contexts.
  * _fits: they belong together, s writes nowhere where g reads, and it is faster. */
 int cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g,
     const struct fdk_silu_mul_args *s);
