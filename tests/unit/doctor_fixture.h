@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/fdctl_doctor.h"
+#include "tools/fdctl/doctor/doctor.h"
 
 static char root[512];
 static struct doc d;

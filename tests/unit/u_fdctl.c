@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
-#include "tools/fdctl.h"
-#include "tools/fdctl_stat.h"
+#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/stat/stat.h"
 
 static char err[512];
 

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/fdctl_stat.h"
+#include "tools/fdctl/stat/stat.h"
 
 static char *text;
 static size_t n_text;

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "tools/fdctl_top.h"
+#include "tools/fdctl/top/top.h"
 
 static struct cnt_seg seg;
 static char buf[300000];

@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 #include "daemon/common/trace.h"
-#include "tools/fdctl.h"
-#include "tools/fdctl_trace.h"
+#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/trace/trace.h"
 
 static const uint64_t boot[2] = { 0x1111, 0x2222 };
 

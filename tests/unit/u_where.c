@@ -19,7 +19,7 @@
 #include "libclient/fdclient.h"
 #include "libclient/fdwhere.h"
 #include "tests/unit/tmp_fixture.h"
-#include "tools/fdctl.h"
+#include "tools/fdctl/lib/fct.h"
 
 /* tmp_root/path, as a folder, or a file when it ends in .sock; in one of 4 places. */
 static const char *

@@ -31,7 +31,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "tools/fdctl.h"
+#include "tools/fdctl/lib/fct.h"
 
 /* ---- what is asked for ---------------------------------------------------- */
 

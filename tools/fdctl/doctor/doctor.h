@@ -1,0 +1,171 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fdctl doctor: what this machine has and lacks. A check has a state, what was
+ * found and, unless all is well, what repairs it; checks come in groups.
+ *
+ *   doctor/doctor.c         the command, the report, files under the root
+ *   doctor/sys.c     groups system and io_uring
+ *   doctor/limits.c  groups limits and memory
+ *   doctor/fdd.c     group fdd
+ *   doctor/gpu.c     group gpu; doctor/nvml.c the library it asks
+ *
+ * Everything is read below doc.root, and what only the kernel or a driver can
+ * say comes through doc.tries and doc.nvml, so that tests make up machines. A
+ * file that is missing or odd gives a check "unknown", never an error. The
+ * command runs each group in a process of its own, which it ends when it does
+ * not come back. One thread.
+ */
+#ifndef FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
+#define FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "daemon/common/cgroup.h"
+#include "daemon/common/param.h"
+#include "tools/fdctl/lib/fct.h"
+
+enum doc_state { DOC_OK, DOC_NOTE, DOC_WARN, DOC_FAIL, DOC__N };
+const char *doc_state_name(enum doc_state st);
+
+/* What only a system call can say: 0 or -errno. */
+struct doc_uring {
+    int setup, read_op, buffers;     /* 1: not tried */
+};
+struct doc_tries {
+    void (*uring)(struct doc_uring *ret);
+    int (*pidfd)(void);
+    int (*memfd)(void);              /* sealed against future writes */
+    int (*futex)(void);
+    int (*lib)(const char *name);    /* dlopen: 0 or -ENOENT */
+};
+extern const struct doc_tries doc_real_tries;
+
+struct doc {
+    const char *root;                /* "" or a folder with proc/, sys/, ... */
+    const struct doc_tries *tries;
+    const struct doc_nvml *nvml;     /* NULL: there is no such library */
+    const struct fct *f;
+    const struct par *par;           /* the daemon's parameters as far as known */
+    const char *par_from;            /* where they come from, for people */
+    const json_t *status;            /* the daemon's answer, NULL: none */
+    pid_t daemon_pid;                /* 0: none runs */
+    uid_t uid;                       /* whose rights are judged */
+    const char *kernel;              /* release and machine of uname */
+    const char *machine;
+    json_t *checks;                  /* the report: array of objects */
+    json_t *last;                    /* the check doc_fix and doc_data are for */
+    const char *group;
+};
+
+/* ---- report ------------------------------------------------------------------ */
+
+/* Begin a check; the text is what was found. */
+void doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* What repairs the last check. */
+void doc_fix(struct doc *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A fact of the last check for --json; takes over the reference. */
+void doc_data(struct doc *d, const char *key, json_t *value);
+/* A note that path says nothing. */
+void doc_unknown(struct doc *d, const char *name, const char *path);
+enum doc_state doc_worst(const json_t *checks);
+/* Groups by name, in order; NULL behind the last. */
+const char *doc_group_name(size_t i);
+void doc_run(struct doc *d, size_t group);
+void doc_print(FILE *out, const json_t *checks, int quiet);
+
+/* ---- reading ------------------------------------------------------------------- */
+
+/* A regular file below the root, as far as it fits; a NUL follows. Its length
+ * or -errno. */
+ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
+/* Its first line without the newline; 0 or -errno. */
+int doc_read_line(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
+/* One unsigned number; 0, -errno, -ERANGE for "max" and the like. */
+int doc_read_u64(const struct doc *d, const char *path, uint64_t *ret);
+/* Value of the line "key..." in a text of such lines, without blanks and
+ * colons before it; 0 or -ENOENT. */
+int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
+/* The same as a number; kB are turned into bytes. */
+int doc_field_u64(const char *text, const char *key, uint64_t *ret);
+/* How many numbers "0-3,8" names; 0: none or malformed. */
+unsigned doc_count_list(const char *list);
+/* "2.5 GiB" */
+const char *doc_bytes(uint64_t bytes, char *ret, size_t ret_bytes);
+/* Folder of /proc that stands for the daemon, else for this process. */
+const char *doc_proc(const struct doc *d, char *ret, size_t ret_bytes);
+/* Name of a user, or its number as text. */
+const char *doc_user(uid_t uid, char *ret, size_t ret_bytes);
+/* What the control groups of the daemon, else of this process, allow. */
+void doc_cgroup(const struct doc *d, struct cgr *ret);
+/* Bytes of *.safetensors in a folder, and how many files; 0 or -errno. */
+int doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes,
+    unsigned *ret_n);
+
+/* ---- groups -------------------------------------------------------------------- */
+
+void doc_system(struct doc *d);
+void doc_limits(struct doc *d);
+void doc_io_uring(struct doc *d);
+void doc_memory(struct doc *d);
+void doc_gpu(struct doc *d);
+void doc_fdd(struct doc *d);
+
+/* ---- NVML ---------------------------------------------------------------------- */
+
+#define DOC_NVML_OK            0
+#define DOC_NVML_NOT_SUPPORTED 3
+#define DOC_NVML_NO_PERMISSION 4
+#define DOC_NVML_TOO_SMALL     7
+#define DOC_NVML_NO_DRIVER     9
+#define DOC_NVML_LOST         15
+#define DOC_NVML_MISMATCH     18
+
+/* As the library has them. */
+struct doc_nvml_mem { unsigned long long total, free, used; };
+struct doc_nvml_proc {
+    unsigned pid;
+    unsigned long long bytes;        /* all ones: not known */
+    unsigned gpu_instance, compute_instance;
+};
+
+/* Any but init, shutdown, error, count, handle and name may be NULL. */
+struct doc_nvml {
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error)(int rc);
+    int (*driver_version)(char *ret, unsigned bytes);
+    int (*cuda_version)(int *ret);   /* 12040: 12.4 */
+    int (*count)(unsigned *ret);
+    int (*handle)(unsigned i, void **ret);
+    int (*name)(void *dev, char *ret, unsigned bytes);
+    int (*capability)(void *dev, int *ret_major, int *ret_minor);
+    int (*memory)(void *dev, struct doc_nvml_mem *ret);
+    int (*compute_procs)(void *dev, unsigned *n, struct doc_nvml_proc *ret);
+    int (*graphics_procs)(void *dev, unsigned *n, struct doc_nvml_proc *ret);
+    int (*persistence)(void *dev, int *ret);
+    int (*compute_mode)(void *dev, int *ret);
+    int (*ecc_mode)(void *dev, int *ret_now, int *ret_pending);
+    int (*ecc_errors)(void *dev, int kind, int counter, unsigned long long *ret);
+    int (*mig_mode)(void *dev, unsigned *ret_now, unsigned *ret_pending);
+    int (*throttle)(void *dev, unsigned long long *ret);
+    int (*temperature)(void *dev, int sensor, unsigned *ret);
+    int (*pcie_gen)(void *dev, unsigned *ret);
+    int (*pcie_gen_max)(void *dev, unsigned *ret);
+    int (*pcie_width)(void *dev, unsigned *ret);
+    int (*pcie_width_max)(void *dev, unsigned *ret);
+    int (*p2p)(void *a, void *b, int index, int *ret);
+    int (*topology)(void *a, void *b, int *ret);
+    int (*nvlink)(void *dev, unsigned link, int *ret);
+};
+
+/* Fill *ret from libnvidia-ml.so.1, which stays loaded; 0 or -ENOENT. */
+int doc_nvml_load(struct doc_nvml *ret);
+/* Is code for this capability in flags such as "-gencode=...,code=sm_90a"? */
+int doc_runs_on(const char *gencode, int major, int minor);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/doctor/doctor.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/common/devowner.h"
+#include "daemon/common/version.h"
+#include "libclient/fdwhere.h"
+
+#define N_GROUPS_MAX 1024
+
+static int
+stat_below(const struct doc *d, const char *path, struct stat *ret)
+{
+    char full[2048];
+
+    if ((size_t)snprintf(full, sizeof(full), "%s%s", d->root, path) >= sizeof(full))
+        return -ENAMETOOLONG;
+    return stat(full, ret) == 0 ? 0 : -errno;
+}
+
+static int
+in_group(gid_t gid)
+{
+    gid_t list[N_GROUPS_MAX];
+    int n = getgroups(N_GROUPS_MAX, list);
+
+    if (getegid() == gid)
+        return 1;
+    for (int i = 0; i < n; i++)
+        if (list[i] == gid)
+            return 1;
+    return 0;
+}
+
+/* ---- folders and rights ---------------------------------------------------------- */
+
+static void
+check_runtime(struct doc *d)
+{
+    const char *dir = d->f->dir;
+    char user[64], me[64];
+    struct stat st;
+    int rc = stat_below(d, dir, &st);
+
+    if (rc != 0) {
+        doc_add(d, DOC_NOTE, "runtime folder", "%s: %s", dir, strerror(-rc));
+        doc_fix(d, "no daemon has run here: sudo systemctl start fdd, or name another "
+            "folder with --runtime-dir DIR");
+        return;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        doc_add(d, DOC_FAIL, "runtime folder", "%s is not a folder", dir);
+        doc_fix(d, "remove it, or name another one: daemon.runtime_dir");
+    } else if ((st.st_mode & 0022) != 0) {
+        doc_add(d, DOC_FAIL, "runtime folder", "%s can be written by others (mode %04o), "
+            "fdd refuses it", dir, (unsigned)(st.st_mode & 07777));
+        doc_fix(d, "another daemon.runtime_dir, a folder that fdd makes");
+    } else {
+        doc_add(d, DOC_OK, "runtime folder", "%s of %s, mode %04o%s%s", dir,
+            doc_user(st.st_uid, user, sizeof(user)), (unsigned)(st.st_mode & 07777),
+            st.st_uid != d->uid ? ", read by " : "",
+            st.st_uid != d->uid ? doc_user(d->uid, me, sizeof(me)) : "");
+    }
+}
+
+static void
+check_socket(struct doc *d, const char *name, const char *path)
+{
+    char full[1024], user[64];
+    struct stat st;
+    int rc = stat_below(d, path, &st);
+
+    if (rc != 0) {
+        doc_add(d, d->daemon_pid > 0 ? DOC_FAIL : DOC_NOTE, name, "%s: %s", path,
+            strerror(-rc));
+        doc_fix(d, d->daemon_pid > 0 ? "the daemon runs without it: fdctl stop, then "
+            "start it again" : "start a daemon: sudo systemctl start fdd");
+        return;
+    }
+    if (!S_ISSOCK(st.st_mode)) {
+        doc_add(d, DOC_FAIL, name, "%s is not a socket", path);
+        doc_fix(d, "remove it and start the daemon again");
+        return;
+    }
+    snprintf(full, sizeof(full), "%s%s", d->root, path);
+    if (access(full, W_OK) != 0) {
+        const struct group *gr = getgrgid(st.st_gid);
+
+        doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s", path,
+            (unsigned)(st.st_mode & 07777), doc_user(d->uid, user, sizeof(user)));
+        if (gr != NULL && st.st_gid != 0)
+            doc_fix(d, "sudo usermod -aG %s %s    (then log in again)", gr->gr_name,
+                user);
+        else
+            doc_fix(d, "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
+                "daemon again, log in again", d->par->ipc_group, d->par->ipc_group, user);
+        return;
+    }
+    doc_add(d, DOC_OK, name, "%s, mode %04o", path, (unsigned)(st.st_mode & 07777));
+}
+
+static void
+check_group(struct doc *d, const char *name, const char *group, const char *may)
+{
+    const struct group *gr = getgrnam(group);
+    char user[64];
+
+    (void)doc_user(d->uid, user, sizeof(user));
+    if (d->uid == 0) {
+        doc_add(d, DOC_OK, name, "root may do everything");
+    } else if (gr == NULL) {
+        doc_add(d, DOC_NOTE, name, "the group %s does not exist: only root and the "
+            "daemon's own user may %s", group, may);
+        doc_fix(d, "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
+            "daemon again, log in again", group, group, user);
+    } else if (in_group(gr->gr_gid)) {
+        doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
+    } else {
+        doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s", user, group,
+            may);
+        doc_fix(d, "sudo usermod -aG %s %s    (then log in again)", group, user);
+    }
+}
+
+/* ---- daemon ------------------------------------------------------------------------ */
+
+static void
+check_worker(struct doc *d, const json_t *w)
+{
+    const json_t *retry = json_object_get(w, "retry");
+    const char *phase = fct_str(w, "phase");
+    long long deaths = fct_num(w, "deaths");
+
+    if (json_is_object(retry)) {
+        doc_add(d, DOC_FAIL, "worker", "blocked, waits for %s, tried %lld times: %s",
+            fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"));
+        doc_fix(d, "%s", fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix") :
+            "its log says why: journalctl -u fdd");
+    } else if (strcmp(phase, "failed") == 0) {
+        doc_add(d, DOC_FAIL, "worker", "failed: %s", fct_str(w, "error")[0] != '\0'
+            ? fct_str(w, "error") : fct_str(w, "last_death"));
+        doc_fix(d, "%s", fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix") : "its log says why: "
+            "journalctl -u fdd");
+    } else if (fct_num(w, "restart_in_ms") > 0) {
+        doc_add(d, DOC_WARN, "worker", "died and is started again in %lld ms: %s",
+            fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
+        doc_fix(d, "fdctl debug panic shows its last words; journalctl -u fdd");
+    } else {
+        doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
+    }
+    if (deaths == 0)
+        return;
+    doc_add(d, DOC_WARN, "worker deaths", "%lld, the last: %s", deaths,
+        fct_str(w, "last_death"));
+    doc_fix(d, "fdctl debug panic shows its last words; journalctl -u fdd");
+    doc_data(d, "deaths", json_integer(deaths));
+}
+
+static void
+check_daemon(struct doc *d)
+{
+    const char *state = fct_str(d->status, "state");
+    const json_t *ws = json_object_get(d->status, "workers");
+    char version[80];
+    int differs = fct_daemon_version(d->status, version, sizeof(version));
+
+    if (d->status == NULL && d->daemon_pid == 0) {
+        doc_add(d, DOC_NOTE, "daemon", "none runs in %s", d->f->dir);
+        doc_fix(d, "sudo systemctl start fdd; or fdd --set daemon.runtime_dir=%s --set "
+            "model.path=MODEL", d->f->dir);
+        return;
+    }
+    if (d->status == NULL) {
+        doc_add(d, DOC_WARN, "daemon", "pid %ld does not answer this user",
+            (long)d->daemon_pid);
+        doc_fix(d, "sudo fdctl status; if that says nothing either: journalctl -u fdd");
+        return;
+    }
+    doc_add(d, strcmp(state, "degraded") == 0 ? DOC_FAIL
+        : strcmp(state, "running") == 0 ? DOC_OK : DOC_NOTE, "daemon", "%s, pid %lld, "
+        "version %s", state, fct_num(d->status, "pid"), version);
+    if (strcmp(state, "degraded") == 0)
+        doc_fix(d, "the worker died too often: journalctl -u fdd, fdctl debug panic");
+    else if (strcmp(state, "draining") == 0)
+        doc_fix(d, "it takes no requests until fdctl drain --off");
+    else if (strcmp(state, "running") != 0)
+        doc_fix(d, "wait for it: fdctl --wait 60 ping");
+    if (differs) {
+        doc_add(d, DOC_WARN, "version", "the daemon is %s, this fdctl %s", version,
+            ver_text());
+        doc_fix(d, "install both from the same release and start the daemon again");
+    }
+    for (size_t i = 0; i < json_array_size(ws); i++)
+        check_worker(d, json_array_get(ws, i));
+}
+
+static void
+check_model_dir(struct doc *d)
+{
+    const char *dir = d->par->model_path;
+    char config[2048];
+    uint64_t bytes = 0;
+    struct stat st;
+    unsigned n = 0;
+    int rc;
+
+    if (strcmp(dir, "null") == 0) {
+        doc_add(d, DOC_OK, "model", "null, which echoes");
+        return;
+    }
+    if (dir[0] == '\0') {
+        doc_add(d, DOC_NOTE, "model", "none is named by %s", d->par_from);
+        doc_fix(d, "set model.path in /etc/fdd/fdd.ini, or look at one with fdctl doctor "
+            "--model DIR");
+        return;
+    }
+    if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0) {
+        doc_add(d, DOC_NOTE, "model", "%s, below a folder of the daemon that this user "
+            "may not see", dir);
+        doc_fix(d, "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR");
+        return;
+    }
+    rc = doc_weights(d, dir, &bytes, &n);
+    snprintf(config, sizeof(config), "%s/config.json", dir);
+    if (rc == 0)
+        rc = stat_below(d, config, &st);
+    if (rc != 0) {
+        doc_add(d, DOC_FAIL, "model", "%s (%s): %s", dir, d->par_from, strerror(-rc));
+        doc_fix(d, rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s /var/lib/fdd/"
+            : "a model directory holds config.json and *.safetensors: %s", dir);
+    } else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY) {
+        doc_add(d, DOC_FAIL, "model", "%s (%s): no *.safetensors file", dir, d->par_from);
+        doc_fix(d, "fetch the weights, or set model.load_format = dummy");
+    } else {
+        doc_add(d, DOC_OK, "model", "%s (%s), %u weight file%s; to check all of it: "
+            "fdd-worker --check %s", dir, d->par_from, n, n == 1 ? "" : "s", dir);
+    }
+}
+
+/* The rule of daemon.cache_dir, for the user who asks. */
+static int
+cache_dir(const struct doc *d, char *ret, size_t ret_bytes)
+{
+    const char *e = getenv("CACHE_DIRECTORY");
+
+    if (d->par->daemon_cache_dir[0] != '\0')
+        snprintf(ret, ret_bytes, "%s", d->par->daemon_cache_dir);
+    else if (e != NULL && e[0] != '\0')
+        snprintf(ret, ret_bytes, "%.*s", (int)strcspn(e, ":"), e);
+    else if (d->uid == 0 || strcmp(d->f->dir, "/run/fdd") == 0)
+        snprintf(ret, ret_bytes, "/var/cache/fdd");
+    else if ((e = getenv("XDG_CACHE_HOME")) != NULL && e[0] == '/')
+        snprintf(ret, ret_bytes, "%s/fdd", e);
+    else if ((e = getenv("HOME")) != NULL && e[0] == '/')
+        snprintf(ret, ret_bytes, "%s/.cache/fdd", e);
+    else
+        return -ENOENT;
+    return 0;
+}
+
+static void
+check_cache(struct doc *d)
+{
+    char dir[1024], full[2048], up[1024], user[64];
+    struct stat st;
+    int rc;
+
+    if (cache_dir(d, dir, sizeof(dir)) != 0) {
+        doc_add(d, DOC_NOTE, "cache folder", "none: neither daemon.cache_dir nor HOME");
+        doc_fix(d, "set daemon.cache_dir, or ceilings are measured anew each time");
+        return;
+    }
+    rc = stat_below(d, dir, &st);
+    snprintf(up, sizeof(up), "%s", dir);
+    if (rc == -ENOENT && strrchr(up, '/') > up) {
+        *strrchr(up, '/') = '\0';
+        rc = stat_below(d, up, &st);
+        snprintf(full, sizeof(full), "%s%s", d->root, up);
+    } else {
+        snprintf(full, sizeof(full), "%s%s", d->root, dir);
+    }
+    if (rc == 0 && st.st_uid != d->uid && d->uid != 0)
+        doc_add(d, DOC_OK, "cache folder", "%s of %s", dir,
+            doc_user(st.st_uid, user, sizeof(user)));
+    else if (rc == 0 && access(full, W_OK) == 0)
+        doc_add(d, DOC_OK, "cache folder", "%s%s", dir,
+            strcmp(full + strlen(d->root), dir) != 0 ? " (will be made)" : "");
+    else {
+        doc_add(d, DOC_WARN, "cache folder", "%s: %s", dir, rc != 0 ? strerror(-rc)
+            : "cannot be written");
+        doc_fix(d, "mkdir -p %s and let the daemon's user write it, or set "
+            "daemon.cache_dir; else ceilings are measured anew each time", dir);
+    }
+}
+
+/* ---- devices --------------------------------------------------------------------- */
+
+/* One lock's file; 1: somebody has the device. */
+static int
+check_device(struct doc *d, const char *dir, const char *uuid)
+{
+    char path[FDW_PATH_BYTES * 2 + 512], who[800], plain[800], name[300];
+    struct dow o;
+    int rc;
+
+    snprintf(path, sizeof(path), "%s%s/%s", d->root, dir, uuid);
+    rc = dow_look(path, &o);
+    if (rc == 0)
+        return 0;
+    fct_plain(uuid, SIZE_MAX, plain, sizeof(plain));
+    snprintf(name, sizeof(name), "device %.280s", plain);
+    if (rc < 0) {
+        doc_add(d, DOC_NOTE, name, "cannot be looked at: %s", strerror(-rc));
+        doc_fix(d, "sudo fdctl doctor fdd");
+        return 1;
+    }
+    dow_text(&o, who, sizeof(who));
+    fct_plain(who, sizeof(who), plain, sizeof(plain));
+    doc_add(d, DOC_OK, name, "held by %s", plain);
+    doc_data(d, "pid", json_integer(o.pid));
+    return 1;
+}
+
+/* Which fdd holds which device, of those that share this one's folder of locks. */
+static void
+check_devices(struct doc *d)
+{
+    char dir[FDW_PATH_BYTES], full[FDW_PATH_BYTES * 2];
+    struct dirent **names;
+    struct fdw_env e;
+    struct stat st;
+    int n, held = 0;
+
+    fdw_env_get(&e);
+    if (stat_below(d, d->f->dir, &st) != 0
+        || fdw_device_dir(&e, d->f->dir, (unsigned long)st.st_uid, dir, sizeof(dir)) != 0)
+        return;
+    snprintf(full, sizeof(full), "%s%s", d->root, dir);
+    n = scandir(full, &names, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        if (strchr(names[i]->d_name, '.') == NULL) /* of locks, not of holders */
+            held += check_device(d, dir, names[i]->d_name);
+        free(names[i]);
+    }
+    if (n >= 0)
+        free(names);
+    if (n < 0 && errno == EACCES) {
+        doc_add(d, DOC_NOTE, "devices", "cannot be looked at: %s in %s", strerror(errno), dir);
+        doc_fix(d, "sudo fdctl doctor fdd");
+    } else if (held == 0)
+        doc_add(d, DOC_OK, "devices", "none is held by fdd (locks in %s)", dir);
+}
+
+void
+doc_fdd(struct doc *d)
+{
+    check_daemon(d);
+    check_runtime(d);
+    if (d->daemon_pid != 0 || d->status != NULL) {
+        check_socket(d, "client socket", d->f->socket);
+        check_socket(d, "admin socket", d->f->admin);
+    }
+    check_group(d, "ipc.group", d->par->ipc_group, "send requests and read statistics");
+    check_group(d, "ipc.admin_group", d->par->ipc_admin_group, "use every admin command");
+    check_model_dir(d);
+    check_devices(d);
+    check_cache(d);
+}

@@ -1,0 +1,621 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/doctor/doctor.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define N_GPU_MAX 32
+#define N_PROC_MAX 256
+#define N_LINK_MAX 18
+
+#ifndef FDD_NVCC_GENCODE
+#define FDD_NVCC_GENCODE "-gencode=arch=compute_90a,code=sm_90a"
+#endif
+#ifdef FDD_HAVE_CUDA
+#define HAVE_BACKEND 1
+#else
+#define HAVE_BACKEND 0
+#endif
+
+/* Reasons of lower clocks, as the library counts them. */
+#define SLOW_POWER_CAP 0x04u
+#define SLOW_HARDWARE  0x08u
+#define SLOW_SW_HEAT   0x20u
+#define SLOW_HW_HEAT   0x40u
+#define SLOW_BRAKE     0x80u
+#define SLOW_TROUBLE   (SLOW_HARDWARE | SLOW_SW_HEAT | SLOW_HW_HEAT | SLOW_BRAKE)
+
+#define P2P_READ   0
+#define P2P_NVLINK 2
+
+struct gpu {
+    void *dev;
+    char name[64], check[64];        /* "gpu 0 memory" and the like */
+    unsigned i;
+    int n_worker;                    /* processes of fdd on it */
+};
+
+/* ---- without a GPU --------------------------------------------------------------- */
+
+/* Display or compute functions of NVIDIA on the PCI bus. */
+static unsigned
+count_pci(const struct doc *d)
+{
+    char path[1024], line[32];
+    const struct dirent *e;
+    unsigned n = 0;
+    DIR *dp;
+
+    snprintf(path, sizeof(path), "%s/sys/bus/pci/devices", d->root);
+    dp = opendir(path);
+    while (dp != NULL && (e = readdir(dp)) != NULL) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/vendor", e->d_name);
+        if (doc_read_line(d, path, line, sizeof(line)) != 0
+            || strcmp(line, "0x10de") != 0)
+            continue;
+        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/class", e->d_name);
+        n += doc_read_line(d, path, line, sizeof(line)) == 0
+            && strncmp(line, "0x03", 4) == 0;
+    }
+    if (dp != NULL)
+        closedir(dp);
+    return n;
+}
+
+/* Version of the loaded kernel module; 0 or -ENOENT. */
+static int
+module_version(const struct doc *d, char *ret, size_t ret_bytes)
+{
+    char line[256];
+    const char *p;
+
+    if (doc_read_line(d, "/proc/driver/nvidia/version", line, sizeof(line)) != 0)
+        return -ENOENT;
+    /* The first word that is a number with a dot. */
+    for (p = line; *p != '\0'; p++)
+        if (isdigit((unsigned char)*p) && (p == line || p[-1] == ' ')
+            && p[strspn(p, "0123456789")] == '.')
+            break;
+    snprintf(ret, ret_bytes, "%.*s", (int)strcspn(p, " "), p);
+    return ret[0] != '\0' ? 0 : -ENOENT;
+}
+
+/* What helps against a library that does not start. */
+static const char *
+after_init(int rc)
+{
+    switch (rc) {
+    case DOC_NVML_MISMATCH:
+        return "module and libraries differ since an update: start the machine again";
+    case DOC_NVML_NO_DRIVER:
+        return "sudo modprobe nvidia; in a container: --gpus all";
+    case DOC_NVML_NO_PERMISSION:
+        return "let this user read and write /dev/nvidia*";
+    default:
+        return "dmesg | grep -i nvrm says more";
+    }
+}
+
+/* 1: there is a driver to ask. */
+static int
+check_driver(struct doc *d)
+{
+    char module[64] = "", library[96] = "";
+    unsigned n_pci = count_pci(d);
+    int has_module = module_version(d, module, sizeof(module)) == 0, rc;
+
+    if (!has_module && d->nvml == NULL) {
+        doc_add(d, n_pci > 0 ? DOC_WARN : DOC_NOTE, "driver", n_pci > 0
+            ? "%u NVIDIA device%s, but no driver is loaded" : "no NVIDIA GPU", n_pci,
+            n_pci == 1 ? "" : "s");
+        doc_fix(d, n_pci > 0 ? "install the NVIDIA driver, or set device.backend = cpu"
+            : "nothing to mend: device.backend = auto serves on the processor");
+        return 0;
+    }
+    if (d->nvml == NULL) {
+        doc_add(d, DOC_WARN, "driver", "module %s is loaded, but libnvidia-ml.so.1 is "
+            "not found", module);
+        doc_fix(d, "install the driver's libraries of version %s (in a container: the "
+            "NVIDIA container toolkit, --gpus all)", module);
+        return 0;
+    }
+    rc = d->nvml->init();
+    if (rc != DOC_NVML_OK) {
+        doc_add(d, DOC_WARN, "driver", "%s%s%s", d->nvml->error(rc), has_module
+            ? "; module " : "", module);
+        doc_fix(d, "%s", after_init(rc));
+        return 0;
+    }
+    if (d->nvml->driver_version == NULL
+        || d->nvml->driver_version(library, sizeof(library)) != DOC_NVML_OK)
+        snprintf(library, sizeof(library), "%s", module);
+    doc_add(d, DOC_OK, "driver", "%s", library);
+    return 1;
+}
+
+/* ---- libraries and files ----------------------------------------------------------- */
+
+static void
+check_libraries(struct doc *d)
+{
+    static const char *const usual[] = { "libcublasLt.so.13", "libcublasLt.so.12",
+        "/usr/local/cuda/lib64/libcublasLt.so" };
+    const char *named = getenv("FDD_CUBLASLT");
+    int version = 0;
+
+    if (!HAVE_BACKEND) {
+        doc_add(d, DOC_WARN, "backend", "this build of fdd has no CUDA backend");
+        doc_fix(d, "build it with nvcc in reach: configure --with-cuda=/usr/local/cuda");
+    }
+    if (d->nvml->cuda_version != NULL && d->nvml->cuda_version(&version) == DOC_NVML_OK) {
+        doc_add(d, version >= 12000 ? DOC_OK : DOC_WARN, "cuda",
+            "the driver supports %d.%d",
+            version / 1000, version % 1000 / 10);
+        if (version < 12000)
+            doc_fix(d, "update the driver: CUDA 12 is the least that fdd is built with");
+    }
+    if (d->tries->lib("libcuda.so.1") == 0) {
+        doc_add(d, DOC_OK, "libcuda", "libcuda.so.1");
+    } else {
+        doc_add(d, DOC_FAIL, "libcuda", "libcuda.so.1 is not found");
+        doc_fix(d, "install the driver's CUDA library (Debian: libcuda1; in a container: "
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
+    }
+    if (named != NULL && named[0] != '\0') {
+        int rc = d->tries->lib(named);
+
+        doc_add(d, rc == 0 ? DOC_OK : DOC_FAIL, "cublasLt", rc == 0 ? "%s (FDD_CUBLASLT)"
+            : "FDD_CUBLASLT names %s, which cannot be loaded", named);
+        if (rc != 0)
+            doc_fix(d, "correct FDD_CUBLASLT, or unset it");
+        return;
+    }
+    /* The order of the CUDA backend, kernels/cuda/ops_gemm.cu. */
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+        if (d->tries->lib(usual[i]) == 0) {
+            doc_add(d, DOC_OK, "cublasLt", "%s", usual[i]);
+            return;
+        }
+    doc_add(d, DOC_FAIL, "cublasLt", "neither %s nor %s is found", usual[0], usual[1]);
+    doc_fix(d, "install CUDA's cuBLAS, or name the file: FDD_CUBLASLT=/path/of/%s in the "
+        "daemon's environment", usual[0]);
+}
+
+static void
+check_device_file(struct doc *d, const char *path, int is_needed)
+{
+    char full[1024];
+
+    snprintf(full, sizeof(full), "%s%s", d->root, path);
+    if (access(full, R_OK | W_OK) == 0)
+        return;
+    if (errno == ENOENT && !is_needed)
+        return;
+    doc_add(d, DOC_WARN, path, "%s", strerror(errno));
+    if (access(full, F_OK) == 0)
+        doc_fix(d, "ls -l %s says who may; add the daemon's user to its group (often "
+            "video or render), or see NVreg_DeviceFileMode in the driver's README", path);
+    else
+        doc_fix(d, "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all");
+}
+
+static void
+check_device_files(struct doc *d, unsigned n_gpu)
+{
+    size_t before = json_array_size(d->checks);
+    char path[64];
+
+    check_device_file(d, "/dev/nvidiactl", 1);
+    check_device_file(d, "/dev/nvidia-uvm", 1);
+    /* Numbers of devices need not be those of the files. */
+    for (unsigned i = 0; i < N_GPU_MAX; i++) {
+        snprintf(path, sizeof(path), "/dev/nvidia%u", i);
+        check_device_file(d, path, 0);
+    }
+    if (json_array_size(d->checks) == before)
+        doc_add(d, DOC_OK, "/dev/nvidia*", "can be read and written (%u device%s)", n_gpu,
+            n_gpu == 1 ? "" : "s");
+}
+
+/* ---- one GPU ----------------------------------------------------------------------- */
+
+static const char *
+check_name(struct gpu *g, const char *what)
+{
+    snprintf(g->check, sizeof(g->check), "gpu %u %s", g->i, what);
+    return g->check;
+}
+
+int
+doc_runs_on(const char *gencode, int major, int minor)
+{
+    int any = 0;
+
+    for (const char *p = gencode; (p = strstr(p, "sm_")) != NULL;) {
+        char *end;
+        long sm = strtol(p + 3, &end, 10);
+
+        any = 1;
+        /* a: this capability alone; else later ones of the same generation */
+        if (*end == 'a' ? sm == major * 10 + minor : sm / 10 == major && sm % 10 <= minor)
+            return 1;
+        p = end;
+    }
+    /* compute_NN alone: the driver makes the code. */
+    return !any;
+}
+
+static void
+check_arch(struct doc *d, struct gpu *g)
+{
+    int major = 0, minor = 0, fits;
+
+    if (d->nvml->capability == NULL
+        || d->nvml->capability(g->dev, &major, &minor) != DOC_NVML_OK) {
+        doc_add(d, DOC_OK, check_name(g, "model"), "%s", g->name);
+        return;
+    }
+    fits = doc_runs_on(FDD_NVCC_GENCODE, major, minor);
+    doc_add(d, fits ? DOC_OK : DOC_WARN, check_name(g, "model"), "%s, capability %d.%d%s",
+        g->name, major, minor, fits ? "" : ", for which this fdd has no code");
+    if (!fits)
+        doc_fix(d, "configure "
+            "--with-nvcc-gencode=-gencode=arch=compute_%d%d,code=sm_%d%d (now: %s)",
+            major, minor, major, minor, FDD_NVCC_GENCODE);
+    doc_data(d, "name", json_string(g->name));
+    doc_data(d, "capability", json_real(major + minor / 10.0));
+}
+
+/* Processes that hold memory of the GPU; their number. */
+static unsigned
+list_procs(const struct doc *d, const struct gpu *g, struct doc_nvml_proc *ret)
+{
+    int (*const fn[])(void *, unsigned *, struct doc_nvml_proc *) = {
+        d->nvml->compute_procs, d->nvml->graphics_procs };
+    unsigned n = 0;
+
+    for (size_t k = 0; k < 2; k++) {
+        unsigned got = N_PROC_MAX - n, at = n;
+
+        if (fn[k] == NULL || fn[k](g->dev, &got, ret + n) != DOC_NVML_OK
+            || got > N_PROC_MAX - n)
+            continue;
+        for (unsigned i = 0; i < got; i++) {
+            unsigned j = 0;
+
+            while (j < n && ret[j].pid != ret[at + i].pid)
+                j++;
+            if (j == n)
+                ret[n++] = ret[at + i];
+        }
+    }
+    return n;
+}
+
+static int
+is_daemons(const struct doc *d, unsigned pid)
+{
+    const json_t *ws = json_object_get(d->status, "workers");
+
+    for (size_t i = 0; i < json_array_size(ws); i++)
+        if (json_integer_value(json_object_get(json_array_get(ws, i), "pid")) == (int)pid)
+            return 1;
+    return 0;
+}
+
+struct user_of { char command[64], user[64]; };
+
+static void
+who_is(const struct doc *d, unsigned pid, struct user_of *ret)
+{
+    char path[64], text[4096], uid[64];
+
+    memset(ret, 0, sizeof(*ret));
+    snprintf(path, sizeof(path), "/proc/%u/status", pid);
+    if (doc_read(d, path, text, sizeof(text)) <= 0
+        || doc_field(text, "Name", ret->command, sizeof(ret->command)) != 0)
+        snprintf(ret->command, sizeof(ret->command), "not of this namespace");
+    if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
+        (void)doc_user((uid_t)strtoul(uid, NULL, 10), ret->user, sizeof(ret->user));
+    else
+        snprintf(ret->user, sizeof(ret->user), "unknown");
+}
+
+static void
+check_procs(struct doc *d, struct gpu *g)
+{
+    struct doc_nvml_proc proc[N_PROC_MAX];
+    unsigned n = list_procs(d, g, proc), n_other = 0;
+    char text[3072] = "", pids[256] = "", a[32];
+    size_t at = 0, at_pid = 0;
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < n; i++) {
+        struct user_of w;
+        int known = proc[i].bytes != ULLONG_MAX, own = is_daemons(d, proc[i].pid);
+
+        who_is(d, proc[i].pid, &w);
+        json_array_append_new(list, json_pack("{s:I,s:o,s:s,s:o,s:b}", "pid",
+            (json_int_t)proc[i].pid, "bytes", known ? json_integer((json_int_t)
+            proc[i].bytes) : json_null(), "user", w.user, "command",
+            fct_json_text(w.command, strlen(w.command)), "own", own));
+        if (strcmp(w.command, "fdd-worker") == 0 || own) {
+            g->n_worker++;
+            if (at_pid < sizeof(pids) - 16)
+                at_pid += (size_t)snprintf(pids + at_pid, sizeof(pids) - at_pid, "%s%u",
+                    at_pid > 0 ? " " : "", proc[i].pid);
+        }
+        n_other += !own;
+        if (at < sizeof(text) - 256)
+            at += (size_t)snprintf(text + at, sizeof(text) - at,
+                "%s%10s  %s (pid %u, %s)",
+                at > 0 ? "\n" : "", known ? doc_bytes(proc[i].bytes, a, sizeof(a))
+                : "unknown", w.command, proc[i].pid, w.user);
+    }
+    doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"), "%s",
+        n > 0 ? text : "no process");
+    if (n_other > 0)
+        doc_fix(d, "its memory is not the daemon's: end it, or lower "
+            "kv.gpu_memory_utilization (now %g)", d->par->kv_gpu_memory_utilization);
+    doc_data(d, "processes", list);
+    if (g->n_worker > 1) {
+        doc_add(d, DOC_WARN, check_name(g, "daemons"),
+            "%d workers of fdd share it: pids %s",
+            g->n_worker, pids);
+        doc_fix(d, "stop one (fdctl --runtime-dir DIR stop), or give each a GPU of its "
+            "own: CUDA_VISIBLE_DEVICES in its environment");
+    }
+}
+
+static void
+check_memory(struct doc *d, struct gpu *g)
+{
+    double share = d->par->kv_gpu_memory_utilization;
+    struct doc_nvml_mem m;
+    char a[32], b[32], c[32];
+    uint64_t weights = 0;
+    unsigned n;
+
+    if (d->nvml->memory == NULL || d->nvml->memory(g->dev, &m) != DOC_NVML_OK)
+        return;
+    if (doc_weights(d, d->par->model_path, &weights, &n) != 0)
+        weights = 0;
+    (void)doc_bytes(m.free, a, sizeof(a));
+    (void)doc_bytes(m.total, b, sizeof(b));
+    if (g->n_worker == 0 && weights > m.free) {
+        doc_add(d, DOC_WARN, check_name(g, "memory"),
+            "%s of %s free; the weights have %s",
+            a, b, doc_bytes(weights, c, sizeof(c)));
+        doc_fix(d, "end what holds memory, set quant.weights = wint8, or take a smaller "
+            "model");
+    } else if (g->n_worker == 0 && (double)m.free < share * (double)m.total) {
+        doc_add(d, DOC_NOTE, check_name(g, "memory"), "%s of %s free, less than "
+            "kv.gpu_memory_utilization = %g would take", a, b, share);
+        doc_fix(d, "end what holds memory; else the KV cache gets what is left");
+    } else {
+        doc_add(d, DOC_OK, check_name(g, "memory"), "%s of %s free", a, b);
+    }
+    doc_data(d, "total", json_integer((json_int_t)m.total));
+    doc_data(d, "free", json_integer((json_int_t)m.free));
+}
+
+static void
+check_modes(struct doc *d, struct gpu *g)
+{
+    int v = 0, pending = 0;
+    unsigned mig = 0, mig_pending = 0;
+    unsigned long long errors = 0;
+
+    if (d->nvml->persistence != NULL && d->nvml->persistence(g->dev, &v) == DOC_NVML_OK) {
+        doc_add(d, v != 0 ? DOC_OK : DOC_NOTE, check_name(g, "persistence"), v != 0 ? "on"
+            : "off: the driver unloads between uses, the start takes longer");
+        if (v == 0)
+            doc_fix(d, "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced",
+                g->i);
+    }
+    if (d->nvml->compute_mode != NULL && d->nvml->compute_mode(g->dev, &v) == DOC_NVML_OK
+        && v == 2) {
+        doc_add(d, DOC_FAIL, check_name(g, "compute mode"), "prohibited");
+        doc_fix(d, "sudo nvidia-smi -i %u -c 0", g->i);
+    }
+    if (d->nvml->ecc_mode != NULL
+        && d->nvml->ecc_mode(g->dev, &v, &pending) == DOC_NVML_OK) {
+        if (v != 0 && d->nvml->ecc_errors != NULL)
+            (void)d->nvml->ecc_errors(g->dev, 1, 0, &errors);
+        doc_add(d, errors > 0 ? DOC_FAIL : v != 0 ? DOC_OK : DOC_NOTE,
+            check_name(g, "ecc"), v != 0 ? "on, %llu errors beyond repair" : "off",
+            errors);
+        if (errors > 0)
+            doc_fix(d, "its memory fails: sudo nvidia-smi -i %u -r; if they come back, "
+                "have it replaced", g->i);
+        else if (v == 0)
+            doc_fix(d, "flipped bits go unseen: sudo nvidia-smi -i %u -e 1, then start "
+                "the machine again", g->i);
+    }
+    if (d->nvml->mig_mode != NULL
+        && d->nvml->mig_mode(g->dev, &mig, &mig_pending) == DOC_NVML_OK) {
+        doc_add(d, mig != 0 ? DOC_NOTE : DOC_OK, check_name(g, "mig"), mig != 0
+            ? "on: fdd sees one instance" : "off");
+        if (mig != 0)
+            doc_fix(d, "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
+                "-L; or sudo nvidia-smi -i %u -mig 0", g->i);
+    }
+}
+
+static void
+check_clocks(struct doc *d, struct gpu *g)
+{
+    static const struct { unsigned bit; const char *text; } why[] = {
+        { SLOW_POWER_CAP, "power limit" }, { SLOW_HARDWARE, "hardware" },
+        { SLOW_SW_HEAT, "heat" }, { SLOW_HW_HEAT, "heat (hardware)" },
+        { SLOW_BRAKE, "external power brake" } };
+    unsigned long long bits = 0;
+    unsigned heat = 0;
+    char text[128] = "";
+    size_t at = 0;
+
+    if (d->nvml->throttle == NULL || d->nvml->throttle(g->dev, &bits) != DOC_NVML_OK)
+        return;
+    if (d->nvml->temperature != NULL)
+        (void)d->nvml->temperature(g->dev, 0, &heat);
+    for (size_t i = 0; i < sizeof(why) / sizeof(why[0]); i++)
+        if ((bits & why[i].bit) != 0)
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
+                at > 0 ? ", " : "", why[i].text);
+    doc_add(d, at == 0 ? DOC_OK : (bits & SLOW_TROUBLE) != 0 ? DOC_WARN : DOC_NOTE,
+        check_name(g, "clocks"), at > 0 ? "held back by: %s%s%u C" : "free%s%s%u C", text,
+        at > 0 ? "; " : ", ", heat);
+    if (at > 0)
+        doc_fix(d, "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
+            "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS",
+            g->i,
+            g->i);
+    doc_data(d, "reasons", json_integer((json_int_t)bits));
+}
+
+static void
+check_link(struct doc *d, struct gpu *g)
+{
+    const struct doc_nvml *n = d->nvml;
+    unsigned gen, gen_max, width, width_max;
+
+    if (n->pcie_gen == NULL || n->pcie_gen_max == NULL || n->pcie_width == NULL
+        || n->pcie_width_max == NULL || n->pcie_gen(g->dev, &gen) != DOC_NVML_OK
+        || n->pcie_gen_max(g->dev, &gen_max) != DOC_NVML_OK
+        || n->pcie_width(g->dev, &width) != DOC_NVML_OK
+        || n->pcie_width_max(g->dev, &width_max) != DOC_NVML_OK)
+        return;
+    doc_add(d, width < width_max ? DOC_WARN : DOC_OK, check_name(g, "pcie"), "generation "
+        "%u of %u, x%u of x%u%s", gen, gen_max, width, width_max, gen < gen_max
+        ? " (an idle link is slower)" : "");
+    if (width < width_max)
+        doc_fix(d, "the card has fewer lanes than it can use: another slot, or seat it "
+            "anew; loading the weights takes longer");
+}
+
+/* ---- between GPUs ------------------------------------------------------------------ */
+
+/* "nv": NVLink, "pci": over the bus, "no": through host memory. */
+static const char *
+peer(const struct doc *d, const struct gpu *a, const struct gpu *b)
+{
+    int st = -1;
+
+    if (d->nvml->p2p(a->dev, b->dev, P2P_NVLINK, &st) == DOC_NVML_OK && st == 0)
+        return "nv";
+    if (d->nvml->p2p(a->dev, b->dev, P2P_READ, &st) != DOC_NVML_OK)
+        return "?";
+    return st == 0 ? "pci" : "no";
+}
+
+static void
+check_peers(struct doc *d, const struct gpu *g, unsigned n)
+{
+    char text[8192] = "";
+    size_t at = 0;
+    unsigned missing = 0;
+    json_t *rows;
+
+    if (n < 2 || d->nvml->p2p == NULL)
+        return;
+    rows = json_array();
+    for (unsigned i = 0; i < n; i++) {
+        json_t *row = json_array();
+
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%2u:", i > 0 ? "\n" : "",
+            g[i].i);
+        for (unsigned k = 0; k < n; k++) {
+            const char *cell = i == k ? "-" : peer(d, &g[i], &g[k]);
+
+            missing += strcmp(cell, "no") == 0;
+            at += (size_t)snprintf(text + at, sizeof(text) - at, " %3s", cell);
+            json_array_append_new(row, json_string(cell));
+        }
+        json_array_append_new(rows, row);
+    }
+    doc_add(d, missing > 0 ? DOC_NOTE : DOC_OK, "peer access", "%s", text);
+    if (missing > 0)
+        doc_fix(d, "%u of %u directions go through host memory: look at nvidia-smi topo "
+            "-p2p r; in the firmware allow peer access (ACS, IOMMU), or use GPUs of one "
+            "switch", missing, n * (n - 1));
+    doc_data(d, "matrix", rows);
+}
+
+static void
+check_nvlink(struct doc *d, struct gpu *g)
+{
+    unsigned up = 0, down = 0;
+    int on;
+
+    for (unsigned i = 0; d->nvml->nvlink != NULL && i < N_LINK_MAX; i++) {
+        if (d->nvml->nvlink(g->dev, i, &on) != DOC_NVML_OK)
+            continue;
+        up += on != 0;
+        down += on == 0;
+    }
+    if (up + down > 0)
+        doc_add(d, DOC_OK, check_name(g, "nvlink"), "%u of %u links up", up, up + down);
+}
+
+static void
+check_gpu(struct doc *d, struct gpu *g)
+{
+    check_arch(d, g);
+    check_procs(d, g);
+    check_memory(d, g);
+    check_modes(d, g);
+    check_clocks(d, g);
+    check_link(d, g);
+    check_nvlink(d, g);
+}
+
+void
+doc_gpu(struct doc *d)
+{
+    static struct gpu g[N_GPU_MAX];
+    unsigned n = 0, n_good = 0;
+    int rc;
+
+    if (!check_driver(d))
+        return;
+    memset(g, 0, sizeof(g));
+    rc = d->nvml->count(&n);
+    if (rc != DOC_NVML_OK || n == 0) {
+        doc_add(d, DOC_NOTE, "devices", "%s", rc != DOC_NVML_OK ? d->nvml->error(rc)
+            : "a driver, but no GPU");
+        doc_fix(d, "nvidia-smi -L; in a container: --gpus all");
+    }
+    if (n > 0 && rc == DOC_NVML_OK) {
+        check_libraries(d);
+        check_device_files(d, n);
+    }
+    for (unsigned i = 0; rc == DOC_NVML_OK && i < n && i < N_GPU_MAX; i++) {
+        int bad = d->nvml->handle(i, &g[n_good].dev);
+
+        g[n_good].i = i;
+        if (bad == DOC_NVML_OK)
+            bad = d->nvml->name(g[n_good].dev, g[n_good].name, sizeof(g[n_good].name));
+        if (bad != DOC_NVML_OK) {
+            doc_add(d, DOC_FAIL, check_name(&g[n_good], "model"), "%s",
+                d->nvml->error(bad));
+            doc_fix(d, bad == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
+                "start the machine again" : "dmesg | grep -i nvrm says more");
+            continue;
+        }
+        check_gpu(d, &g[n_good]);
+        n_good++;
+    }
+    check_peers(d, g, n_good);
+    (void)d->nvml->shutdown();
+}

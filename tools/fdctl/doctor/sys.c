@@ -1,0 +1,414 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/doctor/doctor.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/io_uring.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE /* newer than the oldest headers we build on */
+#define MADV_POPULATE_WRITE 23
+#endif
+#define CPUINFO_BYTES ((size_t)64 << 10)
+
+/* ---- what only the kernel can say ----------------------------------------------- */
+
+static void
+try_uring(struct doc_uring *ret)
+{
+    static char page[4096] __attribute__((aligned(4096)));
+    struct {
+        struct io_uring_probe p;
+        struct io_uring_probe_op op[IORING_OP_READ + 1];
+    } probe;
+    struct io_uring_params par;
+    struct iovec iov = { .iov_base = page, .iov_len = sizeof(page) };
+    int fd;
+
+    ret->setup = ret->read_op = ret->buffers = 1;
+    memset(&par, 0, sizeof(par));
+    memset(&probe, 0, sizeof(probe));
+    fd = (int)syscall(SYS_io_uring_setup, 8, &par);
+    ret->setup = fd < 0 ? -errno : 0;
+    if (fd < 0)
+        return;
+    ret->read_op = -ENOSYS;
+    if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_PROBE, &probe,
+        IORING_OP_READ + 1) == 0 && probe.p.last_op >= IORING_OP_READ
+        && (probe.op[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED) != 0)
+        ret->read_op = 0;
+    ret->buffers = syscall(SYS_io_uring_register, fd, IORING_REGISTER_BUFFERS, &iov, 1)
+        < 0 ? -errno : 0;
+    close(fd);
+}
+
+static int
+try_pidfd(void)
+{
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+    if (fd < 0)
+        return -errno;
+    close(fd);
+    return 0;
+}
+
+/* What daemon/gate/region.c needs. */
+static int
+try_memfd(void)
+{
+    int fd = memfd_create("fdctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING), rc = 0;
+    void *p = MAP_FAILED;
+
+    if (fd < 0)
+        return -errno;
+    if (ftruncate(fd, 4096) == 0)
+        p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED || madvise(p, 4096, MADV_POPULATE_WRITE) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        rc = -errno;
+    if (p != MAP_FAILED)
+        munmap(p, 4096);
+    close(fd);
+    return rc;
+}
+
+static int
+try_futex(void)
+{
+    uint32_t word = 0;
+
+    return syscall(SYS_futex, &word, FUTEX_WAKE, 1, NULL, NULL, 0) < 0 ? -errno : 0;
+}
+
+static int
+try_lib(const char *name)
+{
+    /* Stays open: unloading a driver's library is what it is tested least for. */
+    return dlopen(name, RTLD_LAZY | RTLD_LOCAL) != NULL ? 0 : -ENOENT;
+}
+
+const struct doc_tries doc_real_tries = {
+    .uring = try_uring, .pidfd = try_pidfd, .memfd = try_memfd, .futex = try_futex,
+    .lib = try_lib,
+};
+
+/* ---- system --------------------------------------------------------------------- */
+
+static void
+check_kernel(struct doc *d)
+{
+    unsigned major = 0, minor = 0;
+    char os[256], text[4096];
+
+    if (sscanf(d->kernel, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 1000) {
+        doc_add(d, DOC_NOTE, "kernel", "unknown: release '%s'", d->kernel);
+        doc_fix(d, "compare with 5.6 by hand: uname -r");
+    } else if (major * 1000 + minor < 5003) {
+        doc_add(d, DOC_FAIL, "kernel", "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to "
+            "read weights by io_uring", d->kernel);
+        doc_fix(d, "install a kernel of at least 5.6 and start the machine again");
+    } else if (major * 1000 + minor < 5006) {
+        doc_add(d, DOC_WARN, "kernel", "%s: weights are read by pread, io_uring's reads "
+            "came with 5.6", d->kernel);
+        doc_fix(d, "install a kernel of at least 5.6 and start the machine again");
+    } else {
+        doc_add(d, DOC_OK, "kernel", "%s (5.6 needed)", d->kernel);
+    }
+    if (doc_read(d, "/etc/os-release", text, sizeof(text)) > 0
+        && doc_field(text, "PRETTY_NAME", os, sizeof(os)) == 0)
+        doc_add(d, DOC_OK, "distribution", "%s", os);
+    else
+        doc_unknown(d, "distribution", "/etc/os-release");
+}
+
+static void
+check_call(struct doc *d, const char *name, int rc, const char *since)
+{
+    if (rc == 0) {
+        doc_add(d, DOC_OK, name, "works");
+        return;
+    }
+    doc_add(d, DOC_FAIL, name, "refused: %s", strerror(-rc));
+    if (rc == -EPERM || rc == -EACCES)
+        doc_fix(d, "a seccomp filter forbids it: allow it in the container's profile "
+            "(docker run --security-opt seccomp=FILE)");
+    else
+        doc_fix(d, "a kernel of at least %s has it, unless a seccomp filter hides it",
+            since);
+}
+
+static int
+has_flag(const char *flags, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *p = flags; (p = strstr(p, name)) != NULL; p += n)
+        if ((p == flags || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
+            return 1;
+    return 0;
+}
+
+/* The choice of the CPU backend: kernels/cpu/isa_pick.c. */
+static const char *
+instruction_set(const char *flags)
+{
+    if (has_flag(flags, "avx512f") && has_flag(flags, "avx512bw")
+        && has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq"))
+        return "avx512";
+    if (has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c"))
+        return "avx2";
+    return "generic";
+}
+
+static void
+check_cpu(struct doc *d, const char *cpuinfo)
+{
+    static const char *const unused[] = { "avx512_bf16", "avx512_vnni", "amx_tile",
+        "amx_bf16", "amx_int8" };
+    char model[128] = "", flags[8192] = "", more[128] = "";
+    const char *isa;
+    size_t at = 0;
+
+    (void)doc_field(cpuinfo, "model name", model, sizeof(model));
+    (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
+    if (strcmp(d->machine, "x86_64") != 0) {
+        doc_add(d, DOC_WARN, "processor", "%s: the CPU backend has its plain code only",
+            d->machine);
+        doc_fix(d, "serve on a GPU, or on an x86_64 machine with AVX2");
+        return;
+    }
+    if (flags[0] == '\0') {
+        doc_unknown(d, "processor", "/proc/cpuinfo");
+        return;
+    }
+    for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
+        if (has_flag(flags, unused[i]))
+            at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
+    isa = instruction_set(flags);
+    doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
+        "%s%s%s, CPU backend: %s%s%s", d->machine, model[0] != '\0' ? ", " : "", model,
+        isa, more[0] != '\0' ? "; not used:" : "", more);
+    doc_data(d, "isa", json_string(isa));
+    if (strcmp(isa, "generic") == 0)
+        doc_fix(d, "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
+            "host's processor through (-cpu host)");
+}
+
+static void
+check_processors(struct doc *d)
+{
+    char proc[64], path[96], text[8192], list[4096] = "", online[512] = "";
+    unsigned n_all = 0, n = 0;
+    struct cgr c;
+
+    (void)doc_proc(d, proc, sizeof(proc));
+    snprintf(path, sizeof(path), "%s/status", proc);
+    if (doc_read(d, path, text, sizeof(text)) > 0
+        && doc_field(text, "Cpus_allowed_list", list, sizeof(list)) == 0)
+        n = doc_count_list(list);
+    if (doc_read_line(d, "/sys/devices/system/cpu/online", online, sizeof(online)) == 0)
+        n_all = doc_count_list(online);
+    if (n == 0)
+        n = n_all;
+    if (n == 0) {
+        doc_unknown(d, "processors", path);
+        return;
+    }
+    doc_cgroup(d, &c);
+    if (c.cpus > 0 && c.cpus < n) {
+        doc_add(d, DOC_WARN, "processors", "%u, but the control group gives the time of "
+            "%.1f", n, c.cpus);
+        doc_fix(d, "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
+            "docker: --cpus)", c.cpus < 2 ? 1 : (unsigned)c.cpus);
+    } else if (n < 2) {
+        doc_add(d, DOC_WARN, "processors", "1: daemon, worker and clients take turns");
+        doc_fix(d, "give the daemon at least two processors (taskset, CPUAffinity=)");
+    } else {
+        doc_add(d, DOC_OK, "processors", n_all > n ? "%u of %u" : "%u", n, n_all);
+    }
+    doc_data(d, "allowed", json_integer(n));
+    doc_data(d, "online", json_integer(n_all));
+    doc_data(d, "quota", c.cpus > 0 ? json_real(c.cpus) : json_null());
+}
+
+static void
+check_numa(struct doc *d)
+{
+    char list[512];
+    unsigned n;
+
+    if (doc_read_line(d, "/sys/devices/system/node/online", list, sizeof(list)) != 0
+        || (n = doc_count_list(list)) == 0) {
+        doc_add(d, DOC_OK, "numa", "no nodes named");
+    } else if (n == 1) {
+        doc_add(d, DOC_OK, "numa", "1 node");
+    } else {
+        doc_add(d, DOC_NOTE, "numa", "%u nodes: memory of another node is slower", n);
+        doc_fix(d, "on the CPU backend, keep the daemon on one: systemctl edit fdd, "
+            "[Service] NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa");
+        doc_data(d, "nodes", json_integer(n));
+    }
+}
+
+/* Share of processor time that other machines on the host took; -1: unknown. */
+static double
+stolen(const struct doc *d)
+{
+    unsigned long long v[8], sum = 0;
+    char text[256];
+
+    if (doc_read(d, "/proc/stat", text, sizeof(text)) <= 0
+        || sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1],
+        &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) != 8)
+        return -1;
+    for (int i = 0; i < 8; i++)
+        sum += v[i];
+    return sum > 0 ? (double)v[7] / (double)sum : -1;
+}
+
+static void
+check_virtual(struct doc *d, const char *cpuinfo)
+{
+    char flags[8192] = "", vendor[128] = "", kind[64] = "", path[1024];
+    double steal = stolen(d);
+
+    (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
+    (void)doc_read_line(d, "/sys/class/dmi/id/sys_vendor", vendor, sizeof(vendor));
+    (void)doc_read_line(d, "/run/systemd/container", kind, sizeof(kind));
+    snprintf(path, sizeof(path), "%s/.dockerenv", d->root);
+    if (kind[0] == '\0' && access(path, F_OK) == 0)
+        snprintf(kind, sizeof(kind), "docker");
+    if (has_flag(flags, "hypervisor") && steal >= 0.02) {
+        doc_add(d, DOC_NOTE, "virtualization", "virtual machine%s%s; others took %.0f %% "
+            "of its processors' time", vendor[0] != '\0' ? " of " : "", vendor,
+            steal * 100);
+        doc_fix(d, "give it processors of its own on the host");
+    } else {
+        doc_add(d, DOC_OK, "virtualization", "%s%s%s%s%s", has_flag(flags, "hypervisor")
+            ? "virtual machine" : cpuinfo[0] != '\0' ? "none seen" : "unknown",
+            has_flag(flags, "hypervisor") && vendor[0] != '\0' ? " of " : "",
+            has_flag(flags, "hypervisor") ? vendor : "",
+            kind[0] != '\0' ? ", container: " : "", kind);
+    }
+}
+
+void
+doc_system(struct doc *d)
+{
+    char *cpuinfo = malloc(CPUINFO_BYTES);
+
+    if (cpuinfo == NULL || doc_read(d, "/proc/cpuinfo", cpuinfo, CPUINFO_BYTES) < 0) {
+        free(cpuinfo);
+        cpuinfo = calloc(1, 1);
+    }
+    check_kernel(d);
+    check_call(d, "pidfd_open", d->tries->pidfd(), "5.3");
+    check_call(d, "memfd seals", d->tries->memfd(), "5.14");
+    check_call(d, "futex", d->tries->futex(), "2.6");
+    if (cpuinfo != NULL) {
+        check_cpu(d, cpuinfo);
+        check_virtual(d, cpuinfo);
+    }
+    check_processors(d);
+    check_numa(d);
+    free(cpuinfo);
+}
+
+/* ---- io_uring ---------------------------------------------------------------------- */
+
+static void
+check_sysctl(struct doc *d)
+{
+    uint64_t v, gid = 0;
+    int rc = doc_read_u64(d, "/proc/sys/kernel/io_uring_disabled", &v);
+
+    if (rc != 0) {
+        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled is not there");
+        return;
+    }
+    if (v == 0) {
+        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled = 0");
+        return;
+    }
+    (void)doc_read_u64(d, "/proc/sys/kernel/io_uring_group", &gid);
+    if (v == 1)
+        doc_add(d, DOC_WARN, "sysctl", "kernel.io_uring_disabled = 1: for root and the "
+            "group of kernel.io_uring_group (%llu) only", (unsigned long long)gid);
+    else
+        doc_add(d, DOC_WARN, "sysctl", "kernel.io_uring_disabled = %llu: for nobody",
+            (unsigned long long)v);
+    doc_fix(d, "sudo sysctl -w kernel.io_uring_disabled=0    (without it weights are "
+        "read by pread, which takes longer)");
+}
+
+static void
+check_setup(struct doc *d)
+{
+    struct doc_uring u;
+
+    d->tries->uring(&u);
+    if (u.setup != 0) {
+        doc_add(d, DOC_WARN, "setup", "io_uring_setup: %s; weights are read by pread, "
+            "which takes longer", strerror(-u.setup));
+        if (u.setup == -ENOMEM)
+            doc_fix(d, "raise the limit of locked memory: ulimit -l unlimited, in a "
+                "service LimitMEMLOCK=infinity");
+        else if (u.setup == -ENOSYS)
+            doc_fix(d, "a kernel of at least 5.6 has it, unless a seccomp filter hides "
+                "it");
+        else
+            doc_fix(d, "sysctl kernel.io_uring_disabled, or a seccomp filter: allow "
+                "io_uring_setup, io_uring_enter and io_uring_register");
+        return;
+    }
+    doc_add(d, DOC_OK, "setup", "works");
+    if (u.read_op == 0) {
+        doc_add(d, DOC_OK, "read", "supported");
+    } else {
+        doc_add(d, DOC_WARN, "read", "not supported: weights are read by pread");
+        doc_fix(d, "install a kernel of at least 5.6");
+    }
+    if (u.buffers == 0) {
+        doc_add(d, DOC_OK, "buffers", "can be registered");
+    } else {
+        doc_add(d, DOC_NOTE, "buffers", "cannot be registered: %s", strerror(-u.buffers));
+        doc_fix(d, "raise the limit of locked memory: ulimit -l unlimited, in a service "
+            "LimitMEMLOCK=infinity");
+    }
+}
+
+static void
+check_seccomp(struct doc *d)
+{
+    char text[8192], value[16];
+
+    if (doc_read(d, "/proc/self/status", text, sizeof(text)) <= 0
+        || doc_field(text, "Seccomp", value, sizeof(value)) != 0)
+        doc_unknown(d, "seccomp", "/proc/self/status");
+    else
+        doc_add(d, DOC_OK, "seccomp", value[0] == '0' ? "no filter"
+            : "a filter is in force (of fdctl; the daemon may have another)");
+}
+
+void
+doc_io_uring(struct doc *d)
+{
+    check_sysctl(d);
+    check_setup(d);
+    check_seccomp(d);
+    if (d->par->model_load_uring == 0) {
+        doc_add(d, DOC_NOTE, "model.load_uring", "no: weights are read by pread");
+        doc_fix(d, "set model.load_uring = yes");
+    }
+}

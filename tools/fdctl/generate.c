@@ -1,0 +1,667 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define N_REQUESTS_MAX 10000000u
+
+/* One request on its way. The result stands apart: a retry makes it anew. */
+struct slot {
+    const struct fct_req *req;
+    fdc_req_t *handle;
+    struct fct_result res;
+    size_t index, n_printed;     /* bytes of text printed */
+    unsigned tries;
+    uint64_t t_retry;            /* not before this moment */
+    int begun, over;
+};
+
+struct gen {
+    const struct fct *f;
+    fdc_t *s;
+    struct fct_req *reqs;        /* parsed requests */
+    size_t n_reqs;
+    struct slot *slots;
+    size_t n_slots, n_begun, n_over;
+    size_t head;                 /* first one whose output is not complete */
+    size_t n_open, concurrency;
+    int json, stats, header;
+    unsigned retry;
+    int cancelled, exit_code;
+    uint64_t t_begin, t_end, n_tokens;
+    double ttft_sum, ttft_max;
+    size_t n_ttft;
+    char said[256];              /* the last error message */
+    size_t n_same;               /* errors since then that say the same */
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void
+on_signal(int sig)
+{
+    (void)sig;
+    interrupted = 1;
+}
+
+enum { O_HELP = 1, O_PROMPT, O_IDS, O_FILE, O_N_REQ, O_BATCH, O_CONC, O_JSON, O_STATS,
+    O_RETRY };
+
+static const struct fct_opt gen_opts[] = {
+    { "prompt", 'p', "TEXT", "the prompt", O_PROMPT },
+    { "prompt-file", 0, "FILE", "the prompt is the file's text", O_FILE },
+    { "ids-file", 0, "FILE", "the prompt as token ids: JSON list or numbers", O_IDS },
+    { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters", O_BATCH },
+    { "n-requests", 0, "N", "the same prompt so many times", O_N_REQ },
+    { "concurrency", 0, "N", "requests at a time (what the daemon allows)", O_CONC },
+    { "retry", 0, "N", "send again so often after a retryable refusal", O_RETRY },
+    { "json", 0, NULL, "a JSON object per request, in order", O_JSON },
+    { "stats", 0, NULL, "tokens per second and time to first token on stderr", O_STATS },
+    { "help", 'h', NULL, "this text", O_HELP },
+    FCT_OPT_END
+};
+
+static int
+help(void)
+{
+    puts("usage: fdctl generate [-p TEXT | --prompt-file FILE | --ids-file FILE |\n"
+        "                      --batch FILE.jsonl | -] [options]\n\n"
+        "Generate text; - reads the prompt from standard input.\n");
+    fct_help_opts(stdout, gen_opts);
+    puts("\nparameters (also keys of batch lines, with _ for -):");
+    fct_help_opts(stdout, fct_param_opts);
+    return 0;
+}
+
+/* ---- options ------------------------------------------------------------------ */
+
+struct gen_args {
+    const char *text, *file, *ids, *batch;
+    uint64_t n_requests, concurrency, retry;
+};
+
+static int
+set_source(const char **ret, const char *value, const struct gen_args *a)
+{
+    if (a->text != NULL || a->file != NULL || a->ids != NULL || a->batch != NULL)
+        return fct_fail(FCT_EX_USAGE, "generate: one prompt only: -p, --prompt-file, "
+            "--ids-file, --batch or -");
+    *ret = value;
+    return 0;
+}
+
+static int
+take_option(struct gen *g, struct gen_args *a, struct fct_req *dflt, int id,
+    const char *value)
+{
+    switch (id) {
+    case O_PROMPT:
+        return set_source(&a->text, value, a);
+    case O_FILE:
+        return set_source(&a->file, value, a);
+    case O_IDS:
+        return set_source(&a->ids, value, a);
+    case O_BATCH:
+        return set_source(&a->batch, value, a);
+    case FCT_CLI_WORD:
+        if (strcmp(value, "-") != 0)
+            return fct_fail(FCT_EX_USAGE, "generate: unexpected '%s'; a prompt is "
+                "given with -p", value);
+        return set_source(&a->file, value, a);
+    case O_N_REQ:
+        return fct_u64("--n-requests", value, N_REQUESTS_MAX, &a->n_requests);
+    case O_CONC:
+        return fct_u64("--concurrency", value, 1000000, &a->concurrency);
+    case O_RETRY:
+        return fct_u64("--retry", value, 1000000, &a->retry);
+    case O_JSON:
+        g->json = 1;
+        return 0;
+    case O_STATS:
+        g->stats = 1;
+        return 0;
+    default:
+        return fct_req_set_opt(dflt, id, value);
+    }
+}
+
+static int
+check_utf8(const char *what, const char *text, size_t n)
+{
+    long long at = fct_utf8_error(text, n);
+
+    return at < 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
+        what, at, (unsigned char)text[at]);
+}
+
+/* The one prompt, or the batch, into g->reqs. */
+static int
+load_requests(struct gen *g, const struct gen_args *a, const struct fct_req *dflt)
+{
+    const char *path = a->file != NULL ? a->file : a->ids != NULL ? a->ids : a->batch;
+    const char *name = path == NULL ? "-p" : strcmp(path, "-") == 0 ? "standard input"
+        : path;
+    struct fct_req *r;
+    char *text = NULL, err[256];
+    size_t n = 0;
+    int rc;
+
+    if (path != NULL) {
+        rc = fct_slurp(path, &text, &n);
+    } else {
+        text = strdup(a->text);
+        rc = text != NULL ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+        n = rc == 0 ? strlen(text) : 0;
+    }
+    if (rc != 0)
+        return rc;
+    if (a->batch != NULL) {
+        rc = fct_parse_batch(name, text, n, dflt, &g->reqs, &g->n_reqs);
+        free(text);
+        return rc;
+    }
+    g->reqs = r = calloc(1, sizeof(*g->reqs));
+    if (r == NULL || fct_req_copy(r, dflt) != 0) {
+        free(text);
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    }
+    g->n_reqs = 1;
+    r->has_prompt = 1;
+    if (a->ids != NULL) {
+        rc = fct_parse_ids(text, n, &r->ids, &r->n_ids, err, sizeof(err));
+        free(text);
+        return rc == 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: %s", name, err);
+    }
+    r->text = text;
+    r->n_text = n;
+    return check_utf8(name, text, n);
+}
+
+/* ---- output ------------------------------------------------------------------ */
+
+static void
+print_header(const struct gen *g, const struct slot *s, unsigned sample)
+{
+    if (!g->header && s->res.n_choices == 1)
+        return;
+    if (s->res.n_choices > 1)
+        printf("%s=== request %zu, sample %u ===\n", s->index + sample > 0 ? "\n" : "",
+            s->index, sample);
+    else
+        printf("%s=== request %zu ===\n", s->index > 0 ? "\n" : "", s->index);
+}
+
+static void
+print_ids(const struct fct_choice *c)
+{
+    size_t i;
+
+    for (i = 0; i < c->n_ids; i++)
+        printf("%s%u", i > 0 ? " " : "", c->ids[i]);
+}
+
+/* What has come of the head's text and is not on the screen yet. */
+static void
+print_new_text(struct gen *g, struct slot *s)
+{
+    const struct fct_choice *c = s->res.choices;
+
+    if (c == NULL) /* between two tries */
+        return;
+    if (s->n_printed == 0 && c->n_text > 0)
+        print_header(g, s, 0);
+    if (c->n_text > s->n_printed) {
+        fwrite(c->text + s->n_printed, 1, c->n_text - s->n_printed, stdout);
+        s->n_printed = c->n_text;
+        fflush(stdout);
+    }
+}
+
+static void
+print_rest(struct gen *g, struct slot *s)
+{
+    unsigned i;
+
+    print_new_text(g, s);
+    for (i = 0; i < s->res.n_choices; i++) {
+        const struct fct_choice *c = &s->res.choices[i];
+
+        /* A refused request has no output to head. */
+        if (s->res.error.code != FDP_OK && c->n_text == 0 && c->n_ids == 0)
+            continue;
+        if (i > 0 || s->n_printed == 0)
+            print_header(g, s, i);
+        if (i > 0 && c->n_text > 0)
+            fwrite(c->text, 1, c->n_text, stdout);
+        /* A model without a tokenizer sends ids alone. */
+        if (c->n_text == 0 && c->n_ids > 0 && (s->req->p.flags & FDP_F_TEXT) == 0)
+            print_ids(c);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+static void
+flush_same(struct gen *g)
+{
+    if (g->n_same > 0)
+        fct_fail(0, "(the same of %zu more request%s)", g->n_same,
+            g->n_same > 1 ? "s" : "");
+    g->n_same = 0;
+}
+
+/* What ends all requests at once is said once. */
+static void
+say_error(struct gen *g, const struct slot *s)
+{
+    char text[sizeof(g->said)];
+
+    fct_error_text(&s->res.error, text, sizeof(text));
+    if (strcmp(text, g->said) == 0) {
+        g->n_same++;
+        return;
+    }
+    flush_same(g);
+    snprintf(g->said, sizeof(g->said), "%s", text);
+    if (g->header)
+        fct_fail(0, "request %zu: %s", s->index, text);
+    else
+        fct_fail(0, "%s", text);
+    if (s->res.error.code == FDP_E_BAD_TOKEN || s->res.error.code == FDP_E_TOO_LONG)
+        fct_fail(0, "fdctl status shows the model's limits");
+    if (s->res.error.code == FDP_E_NO_MODEL && s->req->text != NULL)
+        fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
+}
+
+static int
+emit(struct gen *g, struct slot *s)
+{
+    int rc = 0;
+
+    if (g->json) {
+        json_t *j = fct_result_json(&s->res);
+
+        rc = j != NULL ? fct_print_json(j) : fct_fail(FCT_EX_SOFT, "out of memory");
+        json_decref(j);
+    } else {
+        print_rest(g, s);
+    }
+    if (s->res.error.code != FDP_OK && !g->cancelled)
+        say_error(g, s);
+    fct_result_fini(&s->res);
+    return rc;
+}
+
+/* Print what is complete, in order, and the head as it comes. */
+static int
+flush_output(struct gen *g)
+{
+    int rc = 0;
+
+    while (g->head < g->n_slots && g->slots[g->head].over && rc == 0)
+        rc = emit(g, &g->slots[g->head++]);
+    if (rc == 0 && !g->json && g->head < g->n_slots && g->slots[g->head].begun)
+        print_new_text(g, &g->slots[g->head]);
+    return rc;
+}
+
+/* ---- running ------------------------------------------------------------------- */
+
+static void
+account(struct gen *g, struct slot *s)
+{
+    const struct fct_result *r = &s->res;
+    int code = fct_exit_code(r->error.code);
+    unsigned i;
+
+    for (i = 0; i < r->n_choices; i++)
+        g->n_tokens += r->choices[i].n_ids;
+    g->t_end = r->t_end;
+    if (r->t_first != 0) {
+        double t = (double)(r->t_first - r->t_submit) / 1e6;
+
+        g->ttft_sum += t;
+        g->ttft_max = t > g->ttft_max ? t : g->ttft_max;
+        g->n_ttft++;
+    }
+    if (g->exit_code == 0)
+        g->exit_code = code;
+}
+
+/* The request is over with the error in its result. 1: it will be tried
+ * again. */
+static int
+try_again(struct gen *g, struct slot *s)
+{
+    int code = s->res.error.code;
+    uint64_t wait_ms = s->res.error.retry_after_ms;
+
+    if (code == FDP_OK || !fdc_is_retryable(code) || code == FDP_E_DISCONNECTED
+        || g->cancelled || s->tries >= g->retry || s->n_printed > 0
+        || fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
+        return 0;
+    if (wait_ms == 0)
+        wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
+    s->tries++;
+    s->t_retry = fct_now_ns() + wait_ms * 1000000u;
+    fct_result_fini(&s->res);
+    return 1;
+}
+
+static void
+finish(struct gen *g, struct slot *s)
+{
+    fdc_req_free(s->handle);
+    s->handle = NULL;
+    if (try_again(g, s))
+        return;
+    account(g, s);
+    s->over = 1;
+    g->n_over++;
+}
+
+static void
+end_here(struct gen *g, struct slot *s, int code)
+{
+    s->res.error.code = code;
+    s->res.is_over = 1;
+    s->res.t_end = fct_now_ns();
+    finish(g, s);
+}
+
+/* 0: sent (or ended), FDP_E_AGAIN: no room now, or an exit code > 0. */
+static int
+submit(struct gen *g, struct slot *s)
+{
+    const struct fct_req *q = s->req;
+    struct fdc_params p = q->p;
+    int rc;
+
+    if (fct_result_init(&s->res, q, s->index) != 0)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    p.stop = (const char *const *)q->stop;
+    p.stop_len = q->stop_len;
+    p.n_stop = q->n_stop;
+    p.stop_ids = q->stop_ids;
+    p.n_stop_ids = q->n_stop_ids;
+    s->res.t_submit = fct_now_ns();
+    rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &s->handle)
+        : fdc_submit_text(g->s, q->text, q->n_text, &p, &s->handle);
+    if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
+        fct_result_fini(&s->res);
+        return FDP_E_AGAIN;
+    }
+    s->begun = 1;
+    if (rc < 0) {
+        end_here(g, s, rc);
+        return 0;
+    }
+    fdc_req_set_user(s->handle, s);
+    g->n_open++;
+    return 0;
+}
+
+/* Send what may be sent. 0 or an exit code. */
+static int
+submit_more(struct gen *g)
+{
+    uint64_t now = fct_now_ns();
+    size_t i;
+    int rc;
+
+    /* Only with --retry are there holes behind n_begun. */
+    for (i = g->head; g->retry > 0 && i < g->n_begun && g->n_open < g->concurrency; i++) {
+        struct slot *s = &g->slots[i];
+
+        if (s->over || s->handle != NULL || s->t_retry > now)
+            continue;
+        rc = submit(g, s);
+        if (rc != 0)
+            return rc > 0 ? rc : 0;
+    }
+    while (g->n_begun < g->n_slots && g->n_open < g->concurrency && !g->cancelled) {
+        rc = submit(g, &g->slots[g->n_begun]);
+        if (rc != 0)
+            return rc > 0 ? rc : 0;
+        g->n_begun++;
+    }
+    return 0;
+}
+
+static int
+read_events(struct gen *g, struct slot *s)
+{
+    struct fdc_event ev;
+    int rc;
+
+    while ((rc = fdc_next(s->handle, &ev, 0)) == 1) {
+        if (fct_result_add(&s->res, &ev, fct_now_ns()) != 0)
+            return fct_fail(FCT_EX_SOFT, "out of memory");
+        if (s->res.is_over)
+            break;
+    }
+    if (s->res.is_over || rc == 0) {
+        g->n_open--;
+        finish(g, s);
+    } else if (rc != FDP_E_AGAIN && rc != FDP_E_TIMEOUT) {
+        g->n_open--;
+        end_here(g, s, rc);
+    }
+    return 0;
+}
+
+static void
+cancel_all(struct gen *g)
+{
+    size_t i;
+
+    g->cancelled = 1;
+    g->exit_code = FCT_EX_INT;
+    for (i = g->head; i < g->n_begun; i++)
+        if (g->slots[i].handle != NULL)
+            (void)fdc_cancel(g->slots[i].handle);
+    g->n_slots = g->n_begun;
+    for (i = g->head; i < g->n_slots; i++) {
+        struct slot *s = &g->slots[i];
+
+        /* Waiting to be tried again. */
+        if (s->handle == NULL && !s->over && fct_result_init(&s->res, s->req, s->index)
+            == 0)
+            end_here(g, s, FDP_E_CANCELLED);
+    }
+}
+
+static int
+run_all(struct gen *g)
+{
+    uint64_t t_limit = 0;
+    fdc_req_t *h;
+    int rc = 0;
+
+    while (rc == 0 && g->n_over < g->n_slots) {
+        if (interrupted && !g->cancelled) {
+            cancel_all(g);
+            t_limit = fct_now_ns() + 3000000000u;
+            continue;
+        }
+        if (t_limit != 0 && fct_now_ns() > t_limit)
+            break;
+        rc = submit_more(g);
+        if (rc == 0 && g->n_open > 0) {
+            rc = fdc_wait_any(g->s, &h, 100);
+            if (rc == 1)
+                rc = read_events(g, fdc_req_user(h));
+            else if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT || rc == 0)
+                rc = 0;
+            else
+                rc = fct_fail(fct_exit_code(rc), "%s", fdc_strerror(rc));
+        } else if (rc == 0 && g->n_over < g->n_slots) {
+            const struct timespec nap = { .tv_nsec = 2000000 };
+
+            nanosleep(&nap, NULL);
+        }
+        if (rc == 0)
+            rc = flush_output(g);
+    }
+    return rc != 0 ? rc : flush_output(g);
+}
+
+static void
+print_stats(const struct gen *g)
+{
+    double secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
+
+    fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
+        (unsigned long long)g->n_tokens, secs, secs > 0 ? (double)g->n_tokens / secs : 0,
+        g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
+    if (g->n_slots > 1)
+        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
+        g->n_slots);
+    fputc('\n', stderr);
+}
+
+/* ---- the command ----------------------------------------------------------------- */
+
+static size_t
+largest_prompt(const struct gen *g)
+{
+    size_t i, n = 0, k;
+
+    for (i = 0; i < g->n_reqs; i++) {
+        k = g->reqs[i].n_text + 4 * g->reqs[i].n_ids;
+        n = k > n ? k : n;
+    }
+    return n;
+}
+
+/* What of the flags depends on the model and the kind of output. */
+static int
+settle_requests(struct gen *g)
+{
+    struct fdc_info info = { .size = sizeof(info) };
+    int rc = fdc_info(g->s, &info, g->f->timeout_ms);
+    size_t i;
+
+    /* While the model loads nothing is known; the requests will be told. */
+    if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDP_E_DISCONNECTED))
+        return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc),
+            fdc_status_name(rc));
+    if (rc < 0)
+        info = (struct fdc_info){ .max_inflight = 64 };
+    for (i = 0; i < g->n_reqs; i++) {
+        if (g->json)
+            g->reqs[i].p.flags |= FDP_F_PROMPT_IDS;
+        if (info.model.vocab != 0 && !info.model.has_tokenizer && g->reqs[i].n_stop == 0)
+            g->reqs[i].p.flags &= ~(uint32_t)FDP_F_TEXT;
+    }
+    if (g->concurrency == 0 || g->concurrency > info.max_inflight)
+        g->concurrency = info.max_inflight > 0 ? info.max_inflight : 1;
+    return 0;
+}
+
+static int
+make_slots(struct gen *g, uint64_t n_requests)
+{
+    size_t i;
+
+    g->n_slots = g->n_reqs * n_requests;
+    g->slots = calloc(g->n_slots, sizeof(*g->slots));
+    if (g->slots == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    for (i = 0; i < g->n_slots; i++) {
+        g->slots[i].req = &g->reqs[i % g->n_reqs];
+        g->slots[i].index = i;
+    }
+    g->header = g->n_slots > 1 && !g->json;
+    return 0;
+}
+
+static void
+gen_fini(struct gen *g)
+{
+    size_t i;
+
+    for (i = 0; g->slots != NULL && i < g->n_slots; i++) {
+        fdc_req_free(g->slots[i].handle);
+        if (i >= g->head)
+            fct_result_fini(&g->slots[i].res);
+    }
+    free(g->slots);
+    for (i = 0; i < g->n_reqs; i++)
+        fct_req_fini(&g->reqs[i]);
+    free(g->reqs);
+    fdc_close(g->s);
+}
+
+static int
+generate(struct gen *g, const struct gen_args *a, const struct fct_req *dflt)
+{
+    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
+    int rc;
+
+    g->retry = (unsigned)a->retry;
+    g->concurrency = a->concurrency;
+    rc = load_requests(g, a, dflt);
+    if (rc == 0)
+        rc = make_slots(g, a->n_requests);
+    if (rc == 0)
+        rc = fct_open(g->f, largest_prompt(g), &g->s);
+    if (rc == 0)
+        rc = settle_requests(g);
+    if (rc != 0)
+        return rc;
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    g->t_begin = fct_now_ns();
+    rc = run_all(g);
+    flush_same(g);
+    if (g->stats)
+        print_stats(g);
+    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
+        rc = fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    return rc != 0 ? rc : g->exit_code;
+}
+
+int
+fct_cmd_generate(const struct fct *f, int argc, char **argv)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct fct_opt opts[64];
+    struct gen_args a = { .n_requests = 1 };
+    struct gen g = { .f = f };
+    struct fct_req dflt;
+    size_t n = 0;
+    int id, rc = 0;
+
+    for (id = 0; gen_opts[id].name != NULL; id++)
+        opts[n++] = gen_opts[id];
+    for (id = 0; fct_param_opts[id].name != NULL; id++)
+        opts[n++] = fct_param_opts[id];
+    opts[n] = (struct fct_opt)FCT_OPT_END;
+    fct_req_init(&dflt);
+    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+        if (id == O_HELP) {
+            fct_req_fini(&dflt);
+            return help();
+        }
+        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take_option(&g, &a, &dflt, id, c.value);
+    }
+    if (rc == 0 && a.text == NULL && a.file == NULL && a.ids == NULL && a.batch == NULL)
+        rc = fct_fail(FCT_EX_USAGE, "generate: no prompt; give -p TEXT, --ids-file FILE, "
+            "--batch FILE or - for standard input");
+    if (rc == 0 && a.n_requests == 0)
+        rc = fct_fail(FCT_EX_USAGE, "--n-requests 0: at least 1");
+    if (rc == 0)
+        rc = generate(&g, &a, &dflt);
+    gen_fini(&g);
+    fct_req_fini(&dflt);
+    return rc;
+}

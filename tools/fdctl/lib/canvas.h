@@ -1,0 +1,66 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cells of a screen: text, bars, sparklines, charts, and numbers as short text.
+ * Where they are shown is not its business.
+ */
+#ifndef FDD_TOOLS_FDCTL_LIB_CANVAS_H
+#define FDD_TOOLS_FDCTL_LIB_CANVAS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TOP_NONE (-1.0) /* a figure that the interval does not give */
+
+/* What a cell means; top/top.c knows how it looks. */
+enum top_attr { TOP_PLAIN, TOP_NAME, TOP_VALUE, TOP_DIM, TOP_GOOD, TOP_WARN, TOP_BAD,
+    TOP_BAR, TOP_HEAD, TOP_SELECTED, TOP_ATTR__N };
+
+struct top_cell {
+    uint32_t ch;             /* Unicode; 0: right half of the one before */
+    uint8_t attr;
+};
+
+struct top_canvas {
+    int w, h;
+    int utf8;                /* else ASCII only */
+    int dim;                 /* everything is old: TOP_DIM whatever was asked */
+    struct top_cell *cell;   /* [h * w] */
+};
+
+/* 0 or -ENOMEM; blank. w and h at least 1. */
+int top_canvas_init(struct top_canvas *c, int w, int h, int utf8);
+void top_canvas_fini(struct top_canvas *c);
+/* Text at (y, x), UTF-8, cut at column x_end (<= 0: the canvas' width). Control
+ * characters become '?', as does what the canvas cannot show. Returns the column
+ * behind it. Outside of the canvas nothing is written. */
+int top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
+    const char *text);
+int top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
+    const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+/* Cells from x to x_end get this attribute, whatever is in them. */
+void top_paint(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr);
+/* Columns that the text takes. */
+int top_width(const char *text);
+/* w cells, filled by share (0 to 1), in brackets. */
+void top_bar(struct top_canvas *c, int y, int x, int w, double share);
+/* The last w values, newest right, h cells high, full at max. Values below 0 are
+ * gaps. v[(at - 1) % n_v] is the newest. */
+struct top_series { const float *v; size_t n_v, at, n; };
+void top_chart(struct top_canvas *c, int y, int x, int w, int h, enum top_attr attr,
+    const struct top_series *s, double max);
+/* Highest of the last w values. */
+double top_series_max(const struct top_series *s, int w);
+/* The canvas as lines without trailing blanks, the last empty ones left out. */
+void top_canvas_print(const struct top_canvas *c, FILE *out);
+
+/* Numbers as short text; TOP_NONE is "-". ret has 24 bytes. */
+const char *top_count(double v, char *ret);      /* 1,234,567 or 12.3M */
+const char *top_rate(double v, char *ret);       /* 0.4, 12.3, 1,234 */
+const char *top_ns(double ns, char *ret);        /* 850 ns, 12.3 us, 1.23 s */
+const char *top_share(double share, char *ret);  /* 45 % */
+const char *top_bytes(double bytes, char *ret);  /* 64 MiB */
+const char *top_age(double ms, char *ret);       /* 12.3 s, 5 m 03, 2 h 05, 3 d */
+
+#endif

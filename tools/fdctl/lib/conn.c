@@ -1,0 +1,681 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libclient/fdwhere.h"
+
+#define ANSWER_MAX ((size_t)256 << 20)
+
+struct fct_admin {
+    int fd, timeout_ms;
+    int got_fd;              /* came with an answer; -1: none */
+    char *buf;
+    size_t n, cap;
+};
+
+/* ---- where the daemon is ---------------------------------------------------- */
+
+static int
+exists(const char *dir)
+{
+    char path[600];
+    struct stat st;
+
+    snprintf(path, sizeof(path), "%s/fdd.sock", dir);
+    return stat(path, &st) == 0;
+}
+
+static void
+folder_of(const char *path, char *ret, size_t ret_bytes)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (slash == NULL)
+        snprintf(ret, ret_bytes, ".");
+    else
+        snprintf(ret, ret_bytes, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* The folder of $FDD_SOCKET counts only if an admin socket is there too. */
+static int
+folder_of_env_socket(const struct fdw_env *e, char *ret, size_t ret_bytes)
+{
+    char path[FDW_PATH_BYTES + 16];
+    struct stat st;
+
+    if (e->socket == NULL || e->runtime_dir != NULL)
+        return 0;
+    folder_of(e->socket, ret, ret_bytes);
+    snprintf(path, sizeof(path), "%.500s/admin.sock", ret);
+    return stat(path, &st) == 0;
+}
+
+static int
+find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const char *dir,
+    const char *instance)
+{
+    const char *name = instance != NULL ? instance : e->instance;
+    int rc = 0;
+
+    if (dir == NULL && instance == NULL && socket != NULL)
+        folder_of(socket, f->dir, sizeof(f->dir));
+    else if (dir != NULL || instance != NULL
+        || !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
+        rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
+    if (rc == -EINVAL)
+        return fct_fail(FCT_EX_USAGE, "%s%s: no instance's name: " FDW_NAME_RULE
+            "; see %s ls", instance != NULL ? "--instance " : "$FDD_INSTANCE=", name,
+            fct_prog);
+    if (rc != 0)
+        return fct_fail(FCT_EX_USAGE, "the runtime folder's path is longer than %d bytes",
+            FDW_PATH_BYTES - 1);
+    if (instance != NULL || (dir == NULL && socket == NULL && e->socket == NULL))
+        snprintf(f->instance, sizeof(f->instance), "%s", name != NULL ? name : "");
+    return 0;
+}
+
+int
+fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
+    const char *instance)
+{
+    struct sockaddr_un un;
+    struct fdw_env e;
+    int rc;
+
+    fdw_env_get(&e);
+    f->instance[0] = '\0';
+    f->dir_given = dir != NULL;
+    f->is_found = socket == NULL && admin == NULL && dir == NULL && instance == NULL
+        && e.socket == NULL && e.runtime_dir == NULL;
+    rc = find_folder(f, &e, socket, dir, instance);
+    if (rc != 0)
+        return rc;
+    if (socket == NULL && dir == NULL && instance == NULL)
+        socket = e.socket;
+    if (socket != NULL)
+        snprintf(f->socket, sizeof(f->socket), "%s", socket);
+    else
+        snprintf(f->socket, sizeof(f->socket), "%.*s/" FDW_SOCKET, 480, f->dir);
+    if (admin != NULL)
+        snprintf(f->admin, sizeof(f->admin), "%s", admin);
+    else
+        snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
+    if (strlen(f->socket) >= sizeof(un.sun_path)
+        || strlen(f->admin) >= sizeof(un.sun_path))
+        return fct_fail(FCT_EX_USAGE, "%s: longer than the %zu bytes a socket's "
+            "path can have", strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
+            sizeof(un.sun_path) - 1);
+    return 0;
+}
+
+/* ---- messages --------------------------------------------------------------- */
+
+int
+fct_no_permission(const char *what, gid_t gid)
+{
+    struct group *gr = gid != 0 ? getgrgid(gid) : getgrnam("fdd");
+    char group[128];
+
+    /* Owned by root's group: there was no group fdd when the daemon began. */
+    if (gid == 0 && gr == NULL)
+        return fct_fail(FCT_EX_PERM, "%s: permission denied; the group fdd, whose "
+            "members may use it, does not exist:\n"
+            "  sudo groupadd --system fdd && sudo usermod -aG fdd $USER\n"
+            "  sudo systemctl restart fdd    (then log in again)", what);
+    if (gid == 0)
+        return fct_fail(FCT_EX_PERM, "%s: permission denied; the group fdd, whose "
+            "members may use it, is newer than the daemon:\n"
+            "  sudo usermod -aG fdd $USER\n"
+            "  sudo systemctl restart fdd    (then log in again)", what);
+    if (gr != NULL)
+        snprintf(group, sizeof(group), "%s", gr->gr_name);
+    else
+        snprintf(group, sizeof(group), "%lu", (unsigned long)gid);
+    return fct_fail(FCT_EX_PERM, "%s: permission denied; members of the group %s "
+        "may use it:\n"
+        "  sudo usermod -aG %s $USER    (then log in again)", what, group, group);
+}
+
+static int
+cannot_connect(const struct fct *f, const char *path, int os_error)
+{
+    struct stat st = { .st_gid = 0 };
+    const char *slash = strrchr(path, '/');
+
+    if (os_error == EACCES || os_error == EPERM) {
+        (void)stat(path, &st);
+        return fct_no_permission(path, st.st_gid);
+    }
+    return fct_fail(FCT_EX_UNAV, "no daemon at %s: %s; start it:\n"
+        "  sudo systemctl start fdd%s%s\n"
+        "or one of your own:\n"
+        "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
+        "or name another one with --instance NAME (fdctl ls shows them) or "
+        "--runtime-dir DIR", path, strerror(os_error), f->instance[0] != '\0' ? "@" : "",
+        f->instance, slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+}
+
+/* ---- sessions --------------------------------------------------------------- */
+
+static int
+try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
+    struct fdc_open_error *ret_err)
+{
+    struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
+        .name = fct_prog,
+        .ret_error = ret_err };
+
+    memset(ret_err, 0, sizeof(*ret_err));
+    /* A request may take a half; the default is 1 MiB. */
+    if (prompt_bytes > (size_t)400 << 10)
+        opts.arena_bytes = prompt_bytes > (size_t)30 << 20
+            ? 64u << 20 : (uint32_t)(2 * prompt_bytes + 65536);
+    if (f->timeout_ms > 0)
+        opts.connect_timeout_ms = (uint32_t)f->timeout_ms;
+    opts.max_unread_bytes = 256u << 20;
+    return fdc_open(&opts, ret);
+}
+
+int
+fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
+{
+    struct fdc_open_error oe;
+    int rc = try_open(f, prompt_bytes, ret_session, &oe);
+
+    if (rc >= 0)
+        return 0;
+    if (rc == FDP_E_CONNECT)
+        return cannot_connect(f, f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
+    if (rc == FDP_E_PERM)
+        return fct_fail(FCT_EX_PERM, "%s: refused by the daemon (E_PERM): its "
+            "configuration does not allow this user (ipc.group, ipc.refuse_own_uid)",
+            f->socket);
+    if (rc == FDP_E_VERSION)
+        return fct_fail(FCT_EX_PROTO, "%s: %s: the daemon speaks protocol %u.%u, this "
+            "fdctl %d.%d; install both from the same release", f->socket,
+            fdc_strerror(rc), oe.major, oe.minor, FDP_MAJOR, FDP_MINOR);
+    if (oe.retry_after_ms != 0)
+        return fct_fail(fct_exit_code(rc), "%s: %s (%s), try again in %u ms", f->socket,
+            fdc_strerror(rc), fdc_status_name(rc), oe.retry_after_ms);
+    return fct_fail(fct_exit_code(rc), "%s: %s (%s)", f->socket, fdc_strerror(rc),
+        fdc_status_name(rc));
+}
+
+/* ---- admin socket ----------------------------------------------------------- */
+
+/* 0 or -errno; -EAGAIN: connecting took too long. */
+static int
+dial(const struct fct *f, struct fct_admin **ret_admin)
+{
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    struct fct_admin *a = calloc(1, sizeof(*a));
+    const struct timeval tv = { .tv_sec = f->timeout_ms / 1000,
+        .tv_usec = f->timeout_ms % 1000 * 1000 };
+    int e;
+
+    if (a == NULL)
+        return -ENOMEM;
+    a->timeout_ms = f->timeout_ms;
+    a->got_fd = -1;
+    memcpy(un.sun_path, f->admin, strlen(f->admin) + 1);
+    a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* Bounds connect() too, where a daemon no longer accepts. */
+    if (a->fd >= 0 && f->timeout_ms >= 0)
+        (void)setsockopt(a->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+    if (a->fd >= 0 && connect(a->fd, (struct sockaddr *)&un, sizeof(un)) == 0) {
+        *ret_admin = a;
+        return 0;
+    }
+    e = errno;
+    fct_admin_close(a);
+    return -e;
+}
+
+int
+fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
+{
+    int rc = dial(f, ret_admin);
+
+    if (rc == 0)
+        return 0;
+    if (rc == -ENOMEM)
+        return quiet ? FCT_EX_SOFT : fct_fail(FCT_EX_SOFT, "out of memory");
+    if (quiet)
+        return rc == -EACCES || rc == -EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
+    return cannot_connect(f, f->admin, -rc);
+}
+
+void
+fct_admin_close(struct fct_admin *a)
+{
+    if (a->fd >= 0)
+        close(a->fd);
+    if (a->got_fd >= 0)
+        close(a->got_fd);
+    free(a->buf);
+    free(a);
+}
+
+static int
+send_all(int fd, const char *p, size_t n)
+{
+    while (n > 0) {
+        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return -errno;
+        p += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+/* recv(), with the one descriptor that may come along. */
+static ssize_t
+receive(struct fct_admin *a)
+{
+    char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+    struct iovec iov = { a->buf + a->n, a->cap - a->n };
+    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl,
+        .msg_controllen = sizeof(ctl) };
+    ssize_t k = recvmsg(a->fd, &m, MSG_CMSG_CLOEXEC);
+    struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+
+    if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS
+        && h->cmsg_len == CMSG_LEN(sizeof(int))) {
+        if (a->got_fd >= 0)
+            close(a->got_fd);
+        memcpy(&a->got_fd, CMSG_DATA(h), sizeof(int));
+    }
+    return k;
+}
+
+/* A line into a->buf; its length, or -errno (-EPIPE: closed). */
+static long long
+read_answer(struct fct_admin *a)
+{
+    uint64_t t_end = fct_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms)
+        * 1000000u;
+    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
+    int left = -1;
+    ssize_t k;
+
+    for (a->n = 0;;) {
+        if (a->timeout_ms >= 0) {
+            uint64_t now = fct_now_ns();
+
+            left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
+        }
+        if (poll(&pfd, 1, left) == 0)
+            return -ETIMEDOUT;
+        if (a->cap - a->n < 65536) {
+            size_t cap = a->cap * 2 + 131072;
+            char *p = cap <= ANSWER_MAX ? realloc(a->buf, cap) : NULL;
+
+            if (p == NULL)
+                return -ENOMEM;
+            a->buf = p;
+            a->cap = cap;
+        }
+        k = receive(a);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return k == 0 ? -EPIPE : -errno;
+        a->n += (size_t)k;
+        if (a->buf[a->n - 1] == '\n')
+            return (long long)a->n;
+    }
+}
+
+static int
+refused(const json_t *answer, int quiet)
+{
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    const char *fix = json_string_value(json_object_get(answer, "fix"));
+    int code = fix != NULL && strstr(fix, "usermod") != NULL ? FCT_EX_PERM : FCT_EX_DATA;
+
+    if (quiet)
+        return code;
+    return fct_fail(code, "%s%s%s", error != NULL ? error : "the daemon refused",
+        fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
+}
+
+/* Send the question, whose reference passes, and read the answer into a->buf: its
+ * length or -errno. */
+static long long
+exchange(struct fct_admin *a, json_t *ask)
+{
+    char *line = ask != NULL ? json_dumps(ask, JSON_COMPACT) : NULL, *p;
+    long long n = -ENOMEM;
+
+    json_decref(ask);
+    if (line != NULL && (p = realloc(line, strlen(line) + 2)) != NULL) {
+        line = strcat(p, "\n");
+        n = send_all(a->fd, line, strlen(line));
+        /* Who has no right gets his answer before he asks. */
+        n = n == 0 || n == -EPIPE || n == -ECONNRESET ? read_answer(a) : n;
+    }
+    free(line);
+    return n;
+}
+
+int
+fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
+{
+    json_t *answer;
+    long long n = exchange(a, ask);
+
+    if (n < 0 && quiet)
+        return FCT_EX_UNAV;
+    if (n == -ETIMEDOUT)
+        return fct_fail(FCT_EX_TEMP, "the daemon gave no answer within %d ms (--timeout)",
+            a->timeout_ms);
+    if (n < 0)
+        return fct_fail(n == -ENOMEM ? FCT_EX_SOFT : FCT_EX_UNAV, "admin socket: %s",
+            n == -EPIPE ? "closed by the daemon" : strerror((int)-n));
+    answer = json_loadb(a->buf, (size_t)n, JSON_ALLOW_NUL, NULL);
+    if (!json_is_object(answer)) {
+        json_decref(answer);
+        return quiet ? FCT_EX_PROTO
+            : fct_fail(FCT_EX_PROTO, "admin socket: the answer is no JSON object");
+    }
+    if (!json_is_true(json_object_get(answer, "ok"))) {
+        int code = refused(answer, quiet);
+
+        json_decref(answer);
+        return code;
+    }
+    *ret_answer = answer;
+    return 0;
+}
+
+/* 0: the answer has come; -EACCES: this user may not; -EPROTO: refused otherwise. */
+static int
+judge(const struct fct_admin *a, size_t n)
+{
+    json_t *answer = json_loadb(a->buf, n, JSON_ALLOW_NUL, NULL);
+    int rc = 0;
+
+    if (!json_is_true(json_object_get(answer, "ok")))
+        rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
+    json_decref(answer);
+    return rc;
+}
+
+int
+fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
+{
+    struct fct g = *f;
+    struct fct_admin *a;
+    long long n;
+    int rc;
+
+    if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
+        g.timeout_ms = timeout_ms;
+    rc = dial(&g, &a);
+    if (rc == -EAGAIN)
+        return -ETIMEDOUT;
+    if (rc != 0)
+        return rc;
+    n = exchange(a, json_pack("{s:s}", "cmd", cmd));
+    rc = n < 0 ? (int)n : judge(a, (size_t)n);
+    if (rc == 0) {
+        rc = a->got_fd >= 0 ? a->got_fd : -EPROTO;
+        a->got_fd = -1;
+    }
+    fct_admin_close(a);
+    return rc;
+}
+
+/* ---- waiting ---------------------------------------------------------------- */
+
+enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
+
+/* Does fdd run as pid? One that has died and is not yet waited for does not,
+ * nor does another program that got the number since. */
+static int
+is_alive(pid_t pid)
+{
+    char path[64], stat[512], *p;
+    size_t n;
+    FILE *fp;
+
+    if (kill(pid, 0) != 0 && errno == ESRCH)
+        return 0;
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    fp = fopen(path, "re");
+    if (fp == NULL)
+        return 1;                        /* /proc does not show others' */
+    n = fread(stat, 1, sizeof(stat) - 1, fp);
+    fclose(fp);
+    stat[n] = '\0';
+    p = strrchr(stat, ')');
+    if (p == NULL || p[1] != ' ')
+        return 1;
+    *p = '\0';
+    return p[2] != 'Z' && p[2] != 'X' && strchr(stat, '(') != NULL
+        && strstr(strchr(stat, '('), "fdd") != NULL;
+}
+
+/* Who has the lock of the runtime folder, or had it last: the pid that it has
+ * written there, 0 if there is none, and when it was written. */
+static pid_t
+lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
+{
+    char path[600], text[32] = "";
+    struct stat st;
+    long pid = 0;
+    FILE *fp;
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/" FDW_PID, f->dir);
+    /* A FIFO of another user's must not hold us up. */
+    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fp = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (fp == NULL) {
+        int e = errno;
+
+        if (fd >= 0)
+            close(fd);
+        return e == ENOENT ? 0 : -1;
+    }
+    if (fstat(fileno(fp), &st) == 0 && S_ISREG(st.st_mode)
+        && fgets(text, sizeof(text), fp) != NULL)
+        pid = strtol(text, NULL, 10);
+    fclose(fp);
+    if (pid <= 0 || pid > INT32_MAX)
+        return 0;
+    *ret_alive = is_alive((pid_t)pid);
+    *ret_written = st.st_mtim;
+    return (pid_t)pid;
+}
+
+pid_t
+fct_daemon_pid(const struct fct *f)
+{
+    struct timespec written;
+    int alive = 0;
+    pid_t pid = lock_pid(f, &alive, &written);
+
+    if (pid > 0)
+        return alive ? pid : 0;
+    return pid < 0 || exists(f->dir) ? -1 : 0;
+}
+
+/* A worker that failed is started again, unless its daemon ends. */
+static int
+has_given_up(const char *state, const char *phase, const json_t *worker)
+{
+    if (state != NULL && strcmp(state, "degraded") == 0)
+        return 1;
+    return phase != NULL && strcmp(phase, "failed") == 0
+        && (json_integer_value(json_object_get(worker, "pid")) == 0
+        || (state != NULL && strcmp(state, "stopping") == 0));
+}
+
+static enum seen
+look_admin(const struct fct *f, char *why, size_t why_bytes)
+{
+    struct fct_admin *a;
+    json_t *st = NULL, *w, *retry;
+    const char *state, *phase, *error, *fix;
+    enum seen seen = SEEN_BUSY;
+    int rc = fct_admin_open(f, 1, &a);
+
+    if (rc != 0)
+        return rc == FCT_EX_PERM ? SEEN_NO_RIGHT : SEEN_NOTHING;
+    rc = fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    fct_admin_close(a);
+    if (rc != 0)
+        return rc == FCT_EX_UNAV ? SEEN_NOTHING : SEEN_NO_RIGHT;
+    w = json_object_get(st, "worker");
+    state = json_string_value(json_object_get(st, "state"));
+    phase = json_string_value(json_object_get(w, "phase"));
+    retry = json_object_get(w, "retry");
+    error = json_string_value(json_object_get(json_is_object(retry) ? retry : w, "error"));
+    fix = json_string_value(json_object_get(w, "fix"));
+    if (error == NULL)
+        error = "";
+    if (phase != NULL && strcmp(phase, "ready") == 0) {
+        seen = SEEN_READY;
+    } else if (has_given_up(state, phase, w)) {
+        seen = SEEN_FAILED;
+        snprintf(why, why_bytes, "%s%s%s",
+            error[0] != '\0' ? error : "the worker does not start",
+            fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
+    } else {
+        snprintf(why, why_bytes, "the worker is %s%s%s", phase != NULL ? phase
+            : "not there", error[0] != '\0' ? ": " : "", error);
+    }
+    json_decref(st);
+    return seen;
+}
+
+/* For users without a right to the admin socket. */
+static enum seen
+look_client(const struct fct *f, char *why, size_t why_bytes)
+{
+    struct fdc_open_error oe;
+    struct fdc_info info = { .size = sizeof(info) };
+    enum seen seen = SEEN_BUSY;
+    fdc_t *s = NULL;
+    int rc = try_open(f, 0, &s, &oe);
+
+    if (rc == FDP_E_CONNECT)
+        return oe.os_error == EACCES || oe.os_error == EPERM ? SEEN_NO_RIGHT
+        : SEEN_NOTHING;
+    snprintf(why, why_bytes, "%s", rc < 0 ? fdc_strerror(rc)
+        : "the model is still loading");
+    if (rc < 0)
+        return fdc_is_retryable(rc) ? SEEN_BUSY : SEEN_FAILED;
+    if (fdc_info(s, &info, 1000) >= 0 && info.model.vocab != 0)
+        seen = SEEN_READY;
+    fdc_close(s);
+    return seen;
+}
+
+/* A daemon that ends before anything of it is seen is told by its lock. */
+struct watched {
+    struct timespec began;       /* of the file system's clock */
+    int seen;                    /* it was alive */
+    uint64_t t_gone;             /* since when it is not, 0: not */
+};
+/* So long another may take its place, and the lock of a daemon in another pid
+ * namespace looks dead while it starts. */
+#define GONE_NS UINT64_C(500000000)
+
+static int
+has_ended(const struct fct *f, struct watched *w)
+{
+    struct timespec written;
+    int alive = 0;
+    pid_t pid = lock_pid(f, &alive, &written);
+
+    if (pid > 0 && alive) {
+        w->seen = 1;
+        w->t_gone = 0;
+        return 0;
+    }
+    /* A lock from before we came may wait for its next daemon. */
+    if (!w->seen && (pid <= 0 || written.tv_sec < w->began.tv_sec
+        || (written.tv_sec == w->began.tv_sec && written.tv_nsec < w->began.tv_nsec)))
+        return 0;
+    if (w->t_gone == 0)
+        w->t_gone = fct_now_ns();
+    return fct_now_ns() - w->t_gone >= GONE_NS;
+}
+
+int
+fct_wait_ready(struct fct *f)
+{
+    uint64_t t_end = fct_now_ns() + (uint64_t)(f->wait_s * 1e9);
+    const struct timespec nap = { .tv_nsec = 20000000 };
+    char why[1200] = "no daemon answers", less[1200];
+    struct watched w = { .seen = 0 };
+    struct fct g = *f;
+    int reached = 0, told = 0;
+
+    clock_gettime(CLOCK_REALTIME_COARSE, &w.began);
+    for (;;) {
+        uint64_t now = fct_now_ns();
+        int left = now >= t_end ? 1 : (t_end - now) / 1000000 < INT32_MAX
+            ? (int)((t_end - now) / 1000000) + 1 : INT32_MAX;
+        enum seen seen;
+
+        /* The daemon that starts meanwhile may be elsewhere. */
+        if (f->is_found) {
+            int rc = fct_paths(f, NULL, NULL, NULL, NULL);
+
+            if (rc != 0)
+                return rc;
+            g = *f;
+        }
+        /* A socket that the service manager holds takes a connection and
+         * never answers when no daemon comes. */
+        g.timeout_ms = f->timeout_ms >= 0 && f->timeout_ms < left ? f->timeout_ms : left;
+        seen = look_admin(&g, why, sizeof(why));
+        told |= seen == SEEN_BUSY;
+        /* Where the service manager listens, a client starts the daemon. */
+        if (seen == SEEN_NO_RIGHT || seen == SEEN_NOTHING) {
+            less[0] = '\0';
+            seen = look_client(&g, less, sizeof(less));
+            /* the last look may come too late for the better answer */
+            if (less[0] != '\0' && !(told && seen == SEEN_BUSY))
+                snprintf(why, sizeof(why), "%s", less);
+        }
+        if (seen == SEEN_READY)
+            return 0;
+        if (seen == SEEN_FAILED)
+            return fct_fail(FCT_EX_UNAV, "%s", why);
+        if (seen == SEEN_NO_RIGHT)
+            return cannot_connect(f, f->socket, EACCES);
+        if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
+            return fct_fail(FCT_EX_UNAV, "the daemon at %s ended before it was ready; "
+                "its log says why%s%s%s", f->socket, reached ? " (at last " : "",
+                reached ? why : "", reached ? ")" : "");
+        reached |= seen == SEEN_BUSY;
+        if (fct_now_ns() >= t_end)
+            return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,
+                f->wait_s, why);
+        nanosleep(&nap, NULL);
+    }
+}

@@ -1,0 +1,286 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fdctl: the daemon from the command line. main.c has the table of commands, and
+ * program.c what all programs do with theirs. Each command is a function of the
+ * connection and its arguments and returns fdctl's exit code. Commands know this folder
+ * and not each other.
+ *
+ *   cli.c       options, messages, exit codes
+ *   conn.c      paths, sessions, admin socket, waiting for the daemon
+ *   params.c    a request's parameters from options and JSON
+ *   input.c     prompts, token ids and batch files
+ *   result.c    what came of a request
+ *   seg.c       the statistics and trace segments
+ *   show.c      JSON as text
+ *   canvas.c    cells of a screen
+ *
+ * All but main.c is a library that fdbench links too (fct_prog).
+ */
+#ifndef FDD_TOOLS_FDCTL_LIB_FCT_H
+#define FDD_TOOLS_FDCTL_LIB_FCT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "daemon/common/counter.h"
+#include "daemon/common/trace.h"
+#include "libclient/fdclient.h"
+
+/* Exit codes; fdctl(1) lists them. */
+#define FCT_EX_ENDED   1  /* a request was cancelled or its deadline passed */
+#define FCT_EX_USAGE  64
+#define FCT_EX_DATA   65
+#define FCT_EX_NOIN   66
+#define FCT_EX_UNAV   69
+#define FCT_EX_SOFT   70
+#define FCT_EX_IO     74
+#define FCT_EX_TEMP   75
+#define FCT_EX_PROTO  76
+#define FCT_EX_PERM   77
+#define FCT_EX_INT   130
+
+/* ---- connection ------------------------------------------------------------- */
+
+struct fct {
+    char dir[512];           /* runtime folder */
+    char socket[512], admin[512];
+    char instance[64];       /* "": the main one, or only a path is known */
+    int is_found;            /* nothing names a place: by what is there now */
+    int dir_given;           /* by an option */
+    int timeout_ms;          /* of one answer, -1: as long as it takes */
+    double wait_s;           /* wait so long for a ready daemon, 0: not */
+};
+
+/* Find the sockets from what the options and the environment name
+ * (libclient/fdwhere.h); the arguments may be NULL. 0 or an exit code, with the
+ * message printed. */
+int fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
+    const char *instance);
+/* Says that group gid may use what, and how to get into it; returns 77. */
+int fct_no_permission(const char *what, gid_t gid);
+/* Open a session whose arena holds prompts of prompt_bytes. 0 or an exit
+ * code, with the message printed. */
+int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
+/* --wait: 0 when the daemon is ready. Waits for one that is not yet there, and
+ * gives up on one that has ended or failed. Its messages are printed. */
+int fct_wait_ready(struct fct *f);
+/* The daemon of the runtime folder by its lock: its pid, 0: none runs, -1: the
+ * lock does not say. */
+pid_t fct_daemon_pid(const struct fct *f);
+
+struct fct_admin;
+/* Connection to the admin socket; 0 or an exit code, with the message
+ * printed unless quiet. */
+int fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin);
+void fct_admin_close(struct fct_admin *a);
+/* One question; takes over the reference to ask. *ret_answer is a new
+ * reference, an object with "ok" true. 0 or an exit code, with the message
+ * printed unless quiet. */
+int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
+
+/* The descriptor that the daemon sends with its answer to cmd, or -errno: -ENOENT and
+ * -ECONNREFUSED no daemon, -EACCES, -ETIMEDOUT no answer, -EPIPE it ended, -EPROTO.
+ * Nothing is printed. */
+int fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms);
+
+/* ---- shared memory -------------------------------------------------------------- */
+
+/* Map the daemon's counters: what it sends a descriptor of, or where it gives no
+ * answer, what is found of it in /proc by who may look there. What is mapped has
+ * the layout that this program was made with, and cannot shrink; its numbers and its
+ * text are still whatever its daemon wrote. 0 or an exit code, with the message
+ * printed. */
+int fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg);
+/* The same without a message, waiting for the daemon at most so long: 0, -ENOENT: no
+ * daemon, or another negative errno. */
+int fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg);
+void fct_seg_close(const struct cnt_seg *seg);
+/* 0: the daemon has ended. */
+int fct_seg_alive(const struct cnt_seg *seg);
+uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
+/* Map its step trace, which is for administrators; 0 or an exit code, with the
+ * message printed. Never unmapped. */
+int fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg);
+/* As fct_seg_try(). */
+int fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg);
+
+/* ---- command line ------------------------------------------------------------- */
+
+struct fct_opt {
+    const char *name;        /* without dashes */
+    char letter;             /* 0: none */
+    const char *arg;         /* name of its value in the help; NULL: has none */
+    const char *help;
+    int id;                  /* > 0 */
+};
+#define FCT_OPT_END { NULL, 0, NULL, NULL, 0 }
+
+struct fct_cli {
+    int argc, at, no_more, is_main;
+    char **argv;             /* argv[0] is the command's name, unless is_main */
+    const char *value;       /* of the last option, or the word itself */
+    const char *rest;        /* further letters of -abc */
+};
+#define FCT_CLI_END   0
+#define FCT_CLI_WORD (-1)
+#define FCT_CLI_BAD  (-2)    /* message printed */
+/* Next option's id, or FCT_CLI_*. No abbreviations. */
+int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
+void fct_help_opts(FILE *out, const struct fct_opt *opts);
+/* Options of an admin command: value and help of those that have no help come from
+ * the argument of that name in daemon/tbl/ctl_cmds.h. ret has FCT_OPTS_MAX places. */
+#define FCT_OPTS_MAX 16
+void fct_table_opts(const char *cmd, const struct fct_opt *opts, struct fct_opt *ret);
+/* The words that a command takes instead of values, with their help. */
+void fct_help_words(FILE *out, const char *cmd);
+/* Which BOOL argument a word means; NULL: none. */
+const char *fct_table_word(const char *cmd, const char *word);
+
+/* Name of the program in messages: "fdctl" unless set. */
+extern const char *fct_prog;
+/* "fdctl: text" on standard error; returns code. */
+int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Exit code that stands for a status; 0 for FDP_OK. */
+int fct_exit_code(int status);
+/* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
+int fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret);
+int fct_dbl(const char *what, const char *text, double *ret);
+
+/* ---- a request ------------------------------------------------------------- */
+
+struct fct_req {
+    char *text;              /* prompt, or */
+    size_t n_text;
+    uint32_t *ids;           /* these ids, or neither */
+    size_t n_ids;
+    int has_prompt;
+    struct fdc_params p;     /* stop and stop_ids are not used: */
+    char **stop;
+    uint32_t *stop_len, *stop_ids;
+    uint32_t n_stop, n_stop_ids;
+    json_t *label;           /* "id" of a batch line, shown in the result */
+};
+
+void fct_req_init(struct fct_req *r);
+void fct_req_fini(struct fct_req *r);
+/* dst has no contents before. 0 or -ENOMEM. */
+int fct_req_copy(struct fct_req *dst, const struct fct_req *src);
+/* Options that set a parameter: ids from FCT_PARAM_BASE on. */
+#define FCT_PARAM_BASE 1000
+extern const struct fct_opt fct_param_opts[];
+/* Set by option; 0 or an exit code with the message printed. */
+int fct_req_set_opt(struct fct_req *r, int id, const char *value);
+/* Set by JSON key ("max_tokens" or "max-tokens"). 0 or -EINVAL/-ENOMEM
+ * with the reason in err. */
+int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *err,
+    size_t err_bytes);
+
+/* ---- input ------------------------------------------------------------------ */
+
+/* Whole file, "-" is standard input; a NUL follows the n bytes. 0 or an
+ * exit code with the message printed. */
+int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
+/* A JSON array of numbers, or numbers between blanks or commas. 0, or
+ * -ENODATA (none), -EINVAL or -ENOMEM with the reason in err. */
+int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,
+    char *err,
+    size_t err_bytes);
+/* Offset of the first byte that is not UTF-8, -1 if all is. */
+long long fct_utf8_error(const char *text, size_t n);
+/* Requests of a batch file's text, one JSON object a line; dflt gives what
+ * a line does not name. 0 or an exit code with the message printed; the
+ * message names path and line. */
+int fct_parse_batch(const char *path, const char *text, size_t n,
+    const struct fct_req *dflt,
+    struct fct_req **ret_reqs, size_t *ret_n);
+
+/* ---- results ------------------------------------------------------------------ */
+
+struct fct_lp { uint32_t at, n; uint32_t position; }; /* entries [at, at + n) */
+
+struct fct_choice {
+    uint32_t *ids;
+    size_t n_ids, cap_ids;
+    char *text;
+    size_t n_text, cap_text;
+    struct fct_lp *lp;
+    size_t n_lp, cap_lp;
+    struct fdp_choice_end end; /* finish FDP_FIN_NONE: has not come */
+};
+
+struct fct_result {
+    const struct fct_req *req;
+    size_t index;
+    struct fct_choice *choices;
+    unsigned n_choices;
+    uint32_t *prompt_ids;
+    size_t n_prompt_ids, cap_prompt_ids;
+    struct fct_lp *plp;      /* prompt logprobs */
+    size_t n_plp, cap_plp;
+    struct fdp_logprob *lps; /* what the fct_lp point into */
+    size_t n_lps, cap_lps;
+    struct fdp_accepted accepted;
+    int is_accepted, is_over;
+    struct fdp_done done;
+    struct fdp_error error;  /* code FDP_OK: DONE came */
+    uint64_t t_submit, t_first, t_end; /* client's CLOCK_MONOTONIC, 0: not yet */
+};
+
+int fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index);
+void fct_result_fini(struct fct_result *r);
+/* Take an event in. 0 or -ENOMEM. */
+int fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns);
+/* New reference, NULL without memory. */
+json_t *fct_result_json(const struct fct_result *r);
+/* json_stringn that replaces what is not UTF-8. */
+json_t *fct_json_text(const char *text, size_t n);
+json_t *fct_json_real(double v);
+/* "E_TOO_LONG: prompt plus ... (max_new, 4096)" */
+void fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes);
+
+/* ---- output -------------------------------------------------------------------- */
+
+/* Text that is not ours, for a terminal: a control character becomes \xNN, what is no
+ * UTF-8 U+FFFD; it ends at a NUL, after n bytes or where ret is full. */
+void fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes);
+/* One object or array on one line, numbers with 9 digits, and a newline. */
+int fct_print_json(const json_t *j);
+/* A member's text or number; "" or 0 where it is none. */
+const char *fct_str(const json_t *o, const char *key);
+long long fct_num(const json_t *o, const char *key);
+/* Readable text of any JSON value: names and values aligned, arrays of
+ * objects as tables. */
+void fct_show(FILE *out, const json_t *j, int indent);
+/* "0.2.0 (abc1234)" of an answer to "status". Returns 1 when this program was
+ * made from another version, or both commits are known and not the same. */
+int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
+uint64_t fct_now_ns(void);
+
+/* ---- programs ------------------------------------------------------------------ */
+
+struct fct;
+typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
+struct fct_cmd {
+    const char *name;
+    fct_cmd_fn *fn;
+    const char *help;
+    int starts_one;          /* 1: starts a daemon of its own, waits for none */
+};
+#define FCT_CMD_END { NULL, NULL, NULL, 0 }
+/* A program of commands: the options before the command, help, version. Returns
+ * its exit code. */
+int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
+
+/* ---- commands ------------------------------------------------------------------ */
+
+fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
+    fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
+    fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,
+    fct_cmd_program, fct_cmd_ls, fct_cmd_drain, fct_cmd_pause, fct_cmd_stop, fct_cmd_debug,
+    fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor;
+
+#endif

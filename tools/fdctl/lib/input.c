@@ -1,0 +1,222 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
+
+#define SLURP_MAX ((size_t)1 << 30)
+
+int
+fct_slurp(const char *path, char **ret_text, size_t *ret_n)
+{
+    FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    const char *name = f == stdin ? "standard input" : path;
+    char *text = NULL, *p;
+    size_t n = 0, cap = 0, k;
+
+    if (f == NULL)
+        return fct_fail(errno == EACCES ? FCT_EX_PERM : FCT_EX_NOIN, "%s: %s", path,
+            strerror(errno));
+    do {
+        if (cap - n < 4096) {
+            cap = cap * 2 + 65536;
+            p = cap <= SLURP_MAX ? realloc(text, cap + 1) : NULL;
+            if (p == NULL)
+                goto too_large;
+            text = p;
+        }
+        k = fread(text + n, 1, cap - n, f);
+        n += k;
+    } while (k > 0);
+    if (ferror(f)) {
+        fct_fail(0, "%s: %s", name, strerror(errno));
+        free(text);
+        if (f != stdin)
+            fclose(f);
+        return FCT_EX_IO;
+    }
+    if (f != stdin)
+        fclose(f);
+    text[n] = '\0';
+    *ret_text = text;
+    *ret_n = n;
+    return 0;
+too_large:
+    free(text);
+    if (f != stdin)
+        fclose(f);
+    return fct_fail(FCT_EX_DATA, "%s: too large", name);
+}
+
+int
+fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, char *err,
+    size_t err_bytes)
+{
+    size_t i = 0, n_ids = 0, cap = 0, line = 1;
+    uint32_t *ids = NULL, *p;
+    int open = 0, closed = 0;
+
+    for (; i < n; i++) {
+        unsigned long long v = 0;
+        char shown[64], word[64];
+        size_t k, len;
+
+        if (isspace((unsigned char)text[i]) || (text[i] == ',' && n_ids > 0 && !closed)) {
+            line += text[i] == '\n';
+            continue;
+        }
+        if (text[i] == '[' && !open && n_ids == 0) {
+            open = 1;
+            continue;
+        }
+        if (text[i] == ']' && open && !closed) {
+            closed = 1;
+            continue;
+        }
+        for (len = 0; i + len < n && strchr(" \t\r\n,]", text[i + len]) == NULL; len++)
+            ;
+        for (k = 0; k < len && isdigit((unsigned char)text[i + k])
+            && v <= UINT32_MAX; k++)
+            v = v * 10 + (unsigned)(text[i + k] - '0');
+        if (k < len || len == 0 || v > UINT32_MAX || closed) {
+            snprintf(word, sizeof(word), "%.*s", (int)(len > 40 ? 40 : len), text + i);
+            snprintf(err, err_bytes, "line %zu: '%s': %s", line,
+                par_show(word, shown, sizeof(shown)), closed
+                ? "behind the end of the list"
+                : "not a token id (a whole number from 0 to 4294967295)");
+            goto bad;
+        }
+        if (n_ids == cap) {
+            cap = cap * 2 + 1024;
+            p = realloc(ids, cap * sizeof(*ids));
+            if (p == NULL) {
+                free(ids);
+                snprintf(err, err_bytes, "out of memory");
+                return -ENOMEM;
+            }
+            ids = p;
+        }
+        ids[n_ids++] = (uint32_t)v;
+        i += len - 1;
+    }
+    if (open && !closed) {
+        snprintf(err, err_bytes, "line %zu: the list has no ']'", line);
+        goto bad;
+    }
+    if (n_ids == 0) {
+        snprintf(err, err_bytes, "empty: no token ids");
+        free(ids);
+        return -ENODATA;
+    }
+    *ret_ids = ids;
+    *ret_n = n_ids;
+    return 0;
+bad:
+    free(ids);
+    return -EINVAL;
+}
+
+long long
+fct_utf8_error(const char *text, size_t n)
+{
+    size_t ok = txt_utf8(text, n);
+
+    return ok == n ? -1 : (long long)ok;
+}
+
+static int
+parse_line(const char *line, size_t n, const struct fct_req *dflt, struct fct_req *ret,
+    char *err, size_t err_bytes)
+{
+    json_error_t je;
+    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je), *v;
+    const char *key;
+    int rc = fct_req_copy(ret, dflt);
+
+    if (rc == 0 && !json_is_object(o)) {
+        if (o == NULL)
+            snprintf(err, err_bytes, "column %d: %s%s", je.column, je.text,
+                json_error_code(&je) == json_error_numeric_overflow
+                ? "; write a whole number above 9223372036854775807 in quotes" : "");
+        else
+            snprintf(err, err_bytes, "not a JSON object");
+        fct_req_fini(ret);
+        rc = -EINVAL;
+    } else if (rc == 0) {
+        json_object_foreach(o, key, v) {
+            rc = fct_req_set_json(ret, key, v, err, err_bytes);
+            if (rc != 0)
+                break;
+        }
+        if (rc == 0 && !ret->has_prompt) {
+            snprintf(err, err_bytes, "no \"prompt\" and no \"ids\"");
+            rc = -EINVAL;
+        }
+        if (rc != 0)
+            fct_req_fini(ret);
+    } else {
+        snprintf(err, err_bytes, "out of memory");
+    }
+    json_decref(o);
+    return rc;
+}
+
+static int
+is_blank(const char *p, size_t n)
+{
+    while (n > 0 && isspace((unsigned char)p[n - 1]))
+        n--;
+    return n == 0;
+}
+
+int
+fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_req *dflt,
+    struct fct_req **ret_reqs, size_t *ret_n)
+{
+    struct fct_req *reqs = NULL, *p;
+    size_t at, len, line = 1, n_reqs = 0, cap = 0;
+    char err[256];
+    int rc = 0;
+
+    for (at = 0; at < n; at += len + 1, line++) {
+        const char *nl = memchr(text + at, '\n', n - at);
+
+        len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
+        if (is_blank(text + at, len))
+            continue;
+        if (n_reqs == cap) {
+            cap = cap * 2 + 64;
+            p = realloc(reqs, cap * sizeof(*reqs));
+            if (p == NULL) {
+                rc = fct_fail(FCT_EX_SOFT, "out of memory");
+                goto bad;
+            }
+            reqs = p;
+        }
+        if (parse_line(text + at, len, dflt, &reqs[n_reqs], err, sizeof(err)) != 0) {
+            rc = fct_fail(FCT_EX_DATA, "%s:%zu: %s", path, line, err);
+            goto bad;
+        }
+        n_reqs++;
+    }
+    if (n_reqs == 0) {
+        rc = fct_fail(FCT_EX_DATA, "%s: empty: no requests", path);
+        goto bad;
+    }
+    *ret_reqs = reqs;
+    *ret_n = n_reqs;
+    return 0;
+bad:
+    while (n_reqs > 0)
+        fct_req_fini(&reqs[--n_reqs]);
+    free(reqs);
+    return rc;
+}

@@ -1,0 +1,441 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/text.h"
+
+enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID };
+
+/* X(id, name, type, field of struct fdc_params, flag, argument, help).
+ * The daemon judges the values; here they only have to fit their type. */
+#define PARAM_ROWS(X)                                                           \
+    X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", "output tokens at most") \
+    X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before so many") \
+    X(temperature, "temperature", P_F32, temperature, 0, "T",                   \
+        "0 is greedy (1)")                                                      \
+    X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P (1: off)") \
+    X(top_k, "top-k", P_U32, top_k, 0, "K", "the K likeliest (0: off)")         \
+    X(min_p, "min-p", P_F32, min_p, 0, "P", "at least P of the likeliest (0: off)") \
+    X(presence_penalty, "presence-penalty", P_F32, presence_penalty, 0, "X",    \
+        "-2 to 2 (0)")                                                          \
+    X(frequency_penalty, "frequency-penalty", P_F32, frequency_penalty, 0, "X", \
+        "-2 to 2 (0)")                                                          \
+    X(repetition_penalty, "repetition-penalty", P_F32, repetition_penalty, 0, "X", \
+        "0.001 to 2 (1)")                                                        \
+    X(seed, "seed", P_U64, seed, FDP_F_SEED, "N", "same seed, same tokens")     \
+    X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)")                   \
+    X(logprobs, "logprobs", P_U8, logprobs, FDP_F_LOGPROBS, "K",                \
+        "log-probabilities of the output, K alternatives")                      \
+    X(prompt_logprobs, "prompt-logprobs", P_U8, prompt_logprobs,                \
+        FDP_F_PROMPT_LOGPROBS, "K", "the same for the prompt")                  \
+    X(priority, "priority", P_I32, priority, 0, "N", "smaller first (0)")       \
+    X(stream_interval, "stream-interval", P_U16, stream_interval, 0, "N",       \
+        "tokens per piece at least")                                            \
+    X(timeout_ms, "timeout-ms", P_U32, ttl_total_ms, 0, "MS", "end after so long") \
+    X(queue_timeout_ms, "queue-timeout-ms", P_U32, ttl_queue_ms, 0, "MS",       \
+        "give up when not begun after so long")                                 \
+    X(user, "user", P_U64, user, 0, "UID", "act for this user (trusted users)") \
+    X(stop, "stop", P_STOP, n, 0, "TEXT", "end at this text; may be repeated")  \
+    X(stop_id, "stop-id", P_STOP_ID, n, 0, "ID", "end at this token; may be repeated") \
+    X(ignore_eos, "ignore-eos", P_FLAG, n, FDP_F_IGNORE_EOS, NULL,              \
+        "go on behind the end of the text")                                     \
+    X(keep_stop, "keep-stop", P_FLAG, n, FDP_F_KEEP_STOP, NULL,                 \
+        "the stop text stays in the output")                                    \
+    X(no_special, "no-special", P_FLAG, n, FDP_F_NO_SPECIAL, NULL,              \
+        "add no begin-of-text token to a text prompt")                          \
+    X(parse_special, "parse-special", P_FLAG, n, FDP_F_PARSE_SPECIAL, NULL,     \
+        "names of special tokens in the prompt are those tokens")               \
+    X(keep_special, "keep-special", P_FLAG, n, FDP_F_KEEP_SPECIAL, NULL,        \
+        "show special tokens in the output")
+
+struct prow {
+    const char *name;
+    enum ptype type;
+    size_t offset;
+    uint32_t flag;
+};
+
+static const struct prow prows[] = {
+#define X(id, name, type, field, flag, arg, help)                               \
+    { name, type, offsetof(struct fdc_params, field), flag },
+    PARAM_ROWS(X)
+#undef X
+};
+#define N_PROWS (sizeof(prows) / sizeof(prows[0]))
+
+enum {
+#define X(id, name, type, field, flag, arg, help) PRM_##id,
+    PARAM_ROWS(X)
+#undef X
+};
+
+const struct fct_opt fct_param_opts[] = {
+#define X(id, name, type, field, flag, arg, help)                               \
+    { name, 0, arg, help, FCT_PARAM_BASE + PRM_##id },
+    PARAM_ROWS(X)
+#undef X
+    FCT_OPT_END
+};
+
+void
+fct_req_init(struct fct_req *r)
+{
+    memset(r, 0, sizeof(*r));
+    fdc_params_init(&r->p);
+}
+
+void
+fct_req_fini(struct fct_req *r)
+{
+    uint32_t i;
+
+    for (i = 0; i < r->n_stop; i++)
+        free(r->stop[i]);
+    free(r->stop);
+    free(r->stop_len);
+    free(r->stop_ids);
+    free(r->text);
+    free(r->ids);
+    json_decref(r->label);
+    memset(r, 0, sizeof(*r));
+}
+
+static void *
+dup_bytes(const void *p, size_t n)
+{
+    void *q = malloc(n + 1);
+
+    if (q != NULL) {
+        if (n > 0)
+            memcpy(q, p, n);
+        ((char *)q)[n] = '\0';
+    }
+    return q;
+}
+
+static int
+add_stop(struct fct_req *r, const char *text, size_t n)
+{
+    char **stop = realloc(r->stop, (r->n_stop + 1) * sizeof(*stop));
+    uint32_t *len;
+
+    if (stop == NULL)
+        return -ENOMEM;
+    r->stop = stop;
+    len = realloc(r->stop_len, (r->n_stop + 1) * sizeof(*len));
+    if (len == NULL)
+        return -ENOMEM;
+    r->stop_len = len;
+    len[r->n_stop] = (uint32_t)n;
+    stop[r->n_stop] = dup_bytes(text, n);
+    if (stop[r->n_stop] == NULL)
+        return -ENOMEM;
+    r->n_stop++;
+    return 0;
+}
+
+static int
+add_stop_id(struct fct_req *r, uint32_t id)
+{
+    uint32_t *ids = realloc(r->stop_ids, (r->n_stop_ids + 1) * sizeof(*ids));
+
+    if (ids == NULL)
+        return -ENOMEM;
+    r->stop_ids = ids;
+    ids[r->n_stop_ids++] = id;
+    return 0;
+}
+
+int
+fct_req_copy(struct fct_req *dst, const struct fct_req *src)
+{
+    uint32_t i;
+    int rc = 0;
+
+    fct_req_init(dst);
+    dst->p = src->p;
+    for (i = 0; i < src->n_stop && rc == 0; i++)
+        rc = add_stop(dst, src->stop[i], src->stop_len[i]);
+    for (i = 0; i < src->n_stop_ids && rc == 0; i++)
+        rc = add_stop_id(dst, src->stop_ids[i]);
+    if (src->text != NULL && rc == 0)
+        rc = (dst->text = dup_bytes(src->text, src->n_text)) != NULL ? 0 : -ENOMEM;
+    if (src->ids != NULL && rc == 0)
+        rc = (dst->ids = dup_bytes(src->ids, src->n_ids * sizeof(*src->ids))) != NULL
+            ? 0 : -ENOMEM;
+    dst->n_text = src->n_text;
+    dst->n_ids = src->n_ids;
+    dst->has_prompt = src->has_prompt;
+    dst->label = json_incref(src->label);
+    if (rc != 0)
+        fct_req_fini(dst);
+    return rc;
+}
+
+static uint64_t
+type_max(enum ptype t)
+{
+    return t == P_U8 ? UINT8_MAX : t == P_U16 ? UINT16_MAX
+        : t == P_U32 || t == P_STOP_ID ? UINT32_MAX : UINT64_MAX;
+}
+
+/* v is known to fit the type. */
+static void
+store_u64(struct fct_req *r, const struct prow *row, uint64_t v)
+{
+    char *field = (char *)&r->p + row->offset;
+
+    r->p.flags |= row->flag;
+    if (row->type == P_U8)
+        *(uint8_t *)field = (uint8_t)v;
+    else if (row->type == P_U16)
+        *(uint16_t *)(void *)field = (uint16_t)v;
+    else if (row->type == P_U32)
+        *(uint32_t *)(void *)field = (uint32_t)v;
+    else
+        *(uint64_t *)(void *)field = v;
+}
+
+int
+fct_req_set_opt(struct fct_req *r, int id, const char *value)
+{
+    const struct prow *row = &prows[id - FCT_PARAM_BASE];
+    char what[64], *end;
+    uint64_t u = 0;
+    double d = 0;
+    long long i;
+    int rc = 0;
+
+    snprintf(what, sizeof(what), "--%s", row->name);
+    switch (row->type) {
+    case P_FLAG:
+        r->p.flags |= row->flag;
+        return 0;
+    case P_STOP:
+        rc = add_stop(r, value, strlen(value));
+        return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+    case P_F32:
+        rc = fct_dbl(what, value, &d);
+        if (rc == 0)
+            *(float *)(void *)((char *)&r->p + row->offset) = (float)d;
+        return rc;
+    case P_I32:
+        i = strtoll(value, &end, 10);
+        if (end == value || *end != '\0' || i < INT32_MIN || i > INT32_MAX)
+            return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number of 32 bits", what,
+                value);
+        *(int32_t *)(void *)((char *)&r->p + row->offset) = (int32_t)i;
+        return 0;
+    default:
+        rc = fct_u64(what, value, type_max(row->type), &u);
+        if (rc != 0)
+            return rc;
+        if (row->type == P_STOP_ID)
+            return add_stop_id(r, (uint32_t)u) == 0 ? 0 : fct_fail(FCT_EX_SOFT,
+                "out of memory");
+        store_u64(r, row, u);
+        return 0;
+    }
+}
+
+/* ---- from JSON -------------------------------------------------------------- */
+
+static int
+json_u64(const json_t *v, uint64_t max, uint64_t *ret)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < 0
+        || (uint64_t)json_integer_value(v) > max)
+        return -EINVAL;
+    *ret = (uint64_t)json_integer_value(v);
+    return 0;
+}
+
+/* A whole number of 64 bits, as text too: JSON's integers end at 2^63 - 1 here. */
+static int
+json_wide(const json_t *v, uint64_t *ret)
+{
+    const char *s = json_string_value(v);
+    char *end;
+
+    if (s == NULL)
+        return json_u64(v, UINT64_MAX, ret);
+    if (s[0] < '0' || s[0] > '9' || strlen(s) != json_string_length(v))
+        return -EINVAL;
+    errno = 0;
+    *ret = strtoull(s, &end, 10);
+    return errno == 0 && *end == '\0' ? 0 : -EINVAL;
+}
+
+/* A string or an array of them; an id or an array of them. */
+static int
+json_list(struct fct_req *r, enum ptype type, const json_t *v)
+{
+    const json_t *e = v;
+    size_t i, n = json_is_array(v) ? json_array_size(v) : 1;
+    uint64_t u;
+    int rc = 0;
+
+    for (i = 0; i < n && rc == 0; i++) {
+        if (json_is_array(v))
+            e = json_array_get(v, i);
+        if (type == P_STOP)
+            rc = json_is_string(e)
+                ? add_stop(r, json_string_value(e), json_string_length(e)) : -EINVAL;
+        else
+            rc = json_u64(e, UINT32_MAX, &u) == 0 ? add_stop_id(r, (uint32_t)u) : -EINVAL;
+    }
+    return rc;
+}
+
+static int
+set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
+    const char **ret_want)
+{
+    char *field = (char *)&r->p + row->offset;
+    uint64_t u;
+    int rc;
+
+    switch (row->type) {
+    case P_FLAG:
+        *ret_want = "true or false";
+        if (!json_is_boolean(v))
+            return -EINVAL;
+        r->p.flags &= ~row->flag;
+        r->p.flags |= json_is_true(v) ? row->flag : 0;
+        return 0;
+    case P_STOP:
+        *ret_want = "a text or a list of texts";
+        return json_list(r, row->type, v);
+    case P_STOP_ID:
+        *ret_want = "a token id or a list of them";
+        return json_list(r, row->type, v);
+    case P_F32:
+        *ret_want = "a number";
+        if (!json_is_number(v))
+            return -EINVAL;
+        *(float *)(void *)field = (float)json_number_value(v);
+        return 0;
+    case P_I32:
+        *ret_want = "a whole number of 32 bits";
+        if (!json_is_integer(v) || json_integer_value(v) < INT32_MIN
+            || json_integer_value(v) > INT32_MAX)
+            return -EINVAL;
+        *(int32_t *)(void *)field = (int32_t)json_integer_value(v);
+        return 0;
+    default:
+        *ret_want = row->type == P_U8 ? "a whole number from 0 to 255"
+            : row->type == P_U16 ? "a whole number from 0 to 65535"
+            : row->type == P_U32 ? "a whole number from 0 to 4294967295"
+            : "a whole number from 0 to 18446744073709551615, in quotes from "
+              "9223372036854775808 on";
+        rc = row->type == P_U64 ? json_wide(v, &u) : json_u64(v, type_max(row->type), &u);
+        if (rc == 0)
+            store_u64(r, row, u);
+        return rc;
+    }
+}
+
+static int
+set_prompt_ids(struct fct_req *r, const json_t *v)
+{
+    size_t i, n = json_array_size(v);
+    uint32_t *ids;
+    uint64_t u;
+
+    if (!json_is_array(v))
+        return -EINVAL;
+    ids = calloc(n + 1, sizeof(*ids));
+    if (ids == NULL)
+        return -ENOMEM;
+    for (i = 0; i < n; i++) {
+        if (json_u64(json_array_get(v, i), UINT32_MAX, &u) != 0) {
+            free(ids);
+            return -EINVAL;
+        }
+        ids[i] = (uint32_t)u;
+    }
+    free(r->ids);
+    r->ids = ids;
+    r->n_ids = n;
+    return 0;
+}
+
+static int
+set_prompt(struct fct_req *r, const json_t *v)
+{
+    char *text;
+
+    if (json_is_array(v))
+        return set_prompt_ids(r, v);
+    if (!json_is_string(v))
+        return -EINVAL;
+    text = dup_bytes(json_string_value(v), json_string_length(v));
+    if (text == NULL)
+        return -ENOMEM;
+    free(r->text);
+    r->text = text;
+    r->n_text = json_string_length(v);
+    return 0;
+}
+
+int
+fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *err,
+    size_t err_bytes)
+{
+    const char *want = "";
+    char name[64], nearest[64] = "";
+    unsigned best = 3, n;
+    size_t i;
+    int rc;
+
+    snprintf(name, sizeof(name), "%s", key);
+    for (i = 0; name[i] != '\0'; i++)
+        if (name[i] == '_')
+            name[i] = '-';
+    if (strcmp(name, "prompt") == 0 || strcmp(name, "ids") == 0
+        || strcmp(name, "prompt-ids") == 0) {
+        want = name[0] == 'p' && name[6] == '\0' ? "a text or a list of token ids"
+            : "a list of token ids";
+        if (r->has_prompt) {
+            snprintf(err, err_bytes, "%s: there is a prompt already", key);
+            return -EINVAL;
+        }
+        rc = strcmp(name, "prompt") == 0 ? set_prompt(r, value) : set_prompt_ids(r,
+            value);
+        r->has_prompt = 1;
+    } else if (strcmp(name, "id") == 0) {
+        json_decref(r->label);
+        r->label = json_deep_copy(value);
+        return r->label != NULL ? 0 : -ENOMEM;
+    } else {
+        for (i = 0; i < N_PROWS; i++) {
+            if (strcmp(prows[i].name, name) == 0)
+                break;
+            n = txt_distance(prows[i].name, name);
+            if (n < best) {
+                best = n;
+                snprintf(nearest, sizeof(nearest), "%s", prows[i].name);
+            }
+        }
+        if (i == N_PROWS) {
+            for (i = 0; nearest[i] != '\0'; i++)
+                if (nearest[i] == '-')
+                    nearest[i] = '_';
+            snprintf(err, err_bytes, "unknown key \"%s\"%s%s%s", name[0] ? key : "",
+                nearest[0] ? "; did you mean \"" : "", nearest, nearest[0] ? "\"?" : "");
+            return -EINVAL;
+        }
+        rc = set_json_row(r, &prows[i], value, &want);
+    }
+    if (rc == -EINVAL)
+        snprintf(err, err_bytes, "%s: must be %s", key, want);
+    else if (rc != 0)
+        snprintf(err, err_bytes, "out of memory");
+    return rc;
+}

@@ -1,0 +1,166 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/log.h"
+#include "daemon/common/text.h"
+#include "daemon/common/version.h"
+
+enum {
+    O_HELP = 1, O_VERSION, O_SOCKET, O_ADMIN, O_DIR, O_INSTANCE, O_TIMEOUT, O_WAIT
+};
+
+static const struct fct_opt main_opts[] = {
+    { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)", O_DIR },
+    { "instance", 0, "NAME", "the instance of that name ($FDD_INSTANCE); ls lists them",
+    O_INSTANCE },
+    { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", O_SOCKET },
+    { "admin", 0, "PATH", "its admin socket", O_ADMIN },
+    { "timeout", 0, "S", "wait for an answer so many seconds (30; 0: for ever)",
+    O_TIMEOUT },
+    { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds", O_WAIT },
+    { "help", 'h', NULL, "this text", O_HELP },
+    { "version", 'V', NULL, "version", O_VERSION },
+    FCT_OPT_END
+};
+
+static int
+help(const struct fct_cmd *cmds)
+{
+    size_t i;
+
+    printf("usage: %s [options] command [arguments]\n\ncommands:\n", fct_prog);
+    for (i = 0; cmds[i].name != NULL; i++)
+        printf("  %-12s %s\n", cmds[i].name, cmds[i].help);
+    printf("  help         this text, or that of a command\n"
+        "  version      version of %s and of the protocol\n\noptions:\n", fct_prog);
+    fct_help_opts(stdout, main_opts);
+    printf("\n%s COMMAND --help shows a command's options; %s(1) says it all.\n", fct_prog,
+        fct_prog);
+    return 0;
+}
+
+static int
+version(void)
+{
+    printf("%s %s, protocol %d.%d\n", fct_prog, ver_text(), FDP_MAJOR, FDP_MINOR);
+    return 0;
+}
+
+static const struct fct_cmd *
+find(const struct fct_cmd *cmds, const char *name)
+{
+    const char *nearest = "help";
+    unsigned n, best = 3;
+    size_t i;
+
+    for (i = 0; cmds[i].name != NULL; i++)
+        if (strcmp(cmds[i].name, name) == 0)
+            return &cmds[i];
+    for (i = 0; cmds[i].name != NULL; i++) {
+        n = txt_distance(cmds[i].name, name);
+        if (n < best) {
+            best = n;
+            nearest = cmds[i].name;
+        }
+    }
+    fct_fail(0, best < 3 ? "unknown command '%s'; did you mean %s %s?"
+        : "unknown command '%s'; see %s %s", name, fct_prog, nearest);
+    return NULL;
+}
+
+static int
+run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
+{
+    const struct fct_cmd *cmd;
+    int rc, i;
+
+    if (strcmp(argv[0], "version") == 0)
+        return version();
+    if (strcmp(argv[0], "help") == 0) {
+        if (argc == 1)
+            return help(cmds);
+        cmd = find(cmds, argv[1]);
+        if (cmd != NULL) {
+            char *words[] = { argv[1], (char *)(uintptr_t)"--help", NULL };
+
+            return cmd->fn(f, 2, words);
+        }
+        return FCT_EX_USAGE;
+    }
+    cmd = find(cmds, argv[0]);
+    if (cmd == NULL)
+        return FCT_EX_USAGE;
+    /* Neither help nor a daemon that is yet to start is waited for. */
+    for (i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            f->wait_s = 0;
+    if (f->wait_s > 0 && !cmd->starts_one && (rc = fct_wait_ready(f)) != 0)
+        return rc;
+    return cmd->fn(f, argc, argv);
+}
+
+int
+fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
+{
+    const char *socket = NULL, *admin = NULL, *dir = NULL, *instance = NULL;
+    struct fct_cli c = { .argc = argc, .argv = argv, .is_main = 1 };
+    struct fct f = { .timeout_ms = 30000 };
+    double timeout;
+    int id = 0, rc = 0;
+
+    log_fill_std();
+    fct_prog = prog;
+    while (rc == 0 && (id = fct_cli_next(&c, main_opts)) != FCT_CLI_END && id
+        != FCT_CLI_WORD) {
+        switch (id) {
+        case O_HELP:
+            return help(cmds);
+        case O_VERSION:
+            return version();
+        case O_SOCKET:
+            socket = c.value;
+            break;
+        case O_ADMIN:
+            admin = c.value;
+            break;
+        case O_DIR:
+            dir = c.value;
+            break;
+        case O_INSTANCE:
+            instance = c.value;
+            break;
+        case O_TIMEOUT:
+            rc = fct_dbl("--timeout", c.value, &timeout);
+            if (rc == 0 && !(timeout >= 0 && timeout <= 86400))
+                rc = fct_fail(FCT_EX_USAGE, "--timeout %s: must be 0 to 86400", c.value);
+            if (rc == 0)
+                f.timeout_ms = timeout > 0 ? (int)(timeout * 1e3) : -1;
+            break;
+        case O_WAIT:
+            rc = fct_dbl("--wait", c.value, &f.wait_s);
+            if (rc == 0 && !(f.wait_s >= 0 && f.wait_s <= 864000))
+                rc = fct_fail(FCT_EX_USAGE, "--wait %s: must be 0 to 864000", c.value);
+            break;
+        default:
+            return FCT_EX_USAGE;
+        }
+    }
+    if (rc != 0)
+        return rc;
+    if (id != FCT_CLI_WORD)
+        return fct_fail(FCT_EX_USAGE, "no command; see %s help", fct_prog);
+    rc = fct_paths(&f, socket, admin, dir, instance);
+    if (rc != 0)
+        return rc;
+    rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
+    if (fflush(stdout) != 0 && rc == 0)
+        return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    return rc;
+}

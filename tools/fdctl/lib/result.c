@@ -1,0 +1,384 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/param_priv.h"
+
+int
+fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index)
+{
+    memset(r, 0, sizeof(*r));
+    r->req = req;
+    r->index = index;
+    r->n_choices = req->p.n > 0 ? req->p.n : 1;
+    r->choices = calloc(r->n_choices, sizeof(*r->choices));
+    return r->choices != NULL ? 0 : -ENOMEM;
+}
+
+void
+fct_result_fini(struct fct_result *r)
+{
+    unsigned i;
+
+    for (i = 0; r->choices != NULL && i < r->n_choices; i++) {
+        free(r->choices[i].ids);
+        free(r->choices[i].text);
+        free(r->choices[i].lp);
+    }
+    free(r->choices);
+    free(r->prompt_ids);
+    free(r->plp);
+    free(r->lps);
+    memset(r, 0, sizeof(*r));
+}
+
+/* Append n elements of size bytes to *p. */
+static int
+append(void *p, size_t *n, size_t *cap, const void *src, size_t add, size_t size)
+{
+    void *base;
+
+    memcpy(&base, p, sizeof(base));
+    if (*n + add > *cap) {
+        size_t want = (*n + add) * 2 + 64;
+
+        base = realloc(base, want * size);
+        if (base == NULL)
+            return -ENOMEM;
+        memcpy(p, &base, sizeof(base));
+        *cap = want;
+    }
+    if (add > 0)
+        memcpy((char *)base + *n * size, src, add * size);
+    *n += add;
+    return 0;
+}
+
+static int
+add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+{
+    struct fct_lp lp = { .at = (uint32_t)r->n_lps, .n = ev->n, .position = ev->position };
+    int rc = append(&r->lps, &r->n_lps, &r->cap_lps, ev->logprobs, ev->n,
+        sizeof(*r->lps));
+
+    if (rc != 0)
+        return rc;
+    return ev->type == FDP_T_LOGPROBS
+        ? append(&c->lp, &c->n_lp, &c->cap_lp, &lp, 1, sizeof(lp))
+        : append(&r->plp, &r->n_plp, &r->cap_plp, &lp, 1, sizeof(lp));
+}
+
+int
+fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns)
+{
+    struct fct_choice *c = &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
+
+    switch (ev->type) {
+    case FDP_T_ACCEPTED:
+        r->accepted = *ev->accepted;
+        r->is_accepted = 1;
+        return 0;
+    case FDP_T_PROMPT_IDS:
+        return append(&r->prompt_ids, &r->n_prompt_ids, &r->cap_prompt_ids, ev->ids,
+            ev->n,
+            sizeof(*r->prompt_ids));
+    case FDP_T_IDS:
+        if (r->t_first == 0)
+            r->t_first = now_ns;
+        return append(&c->ids, &c->n_ids, &c->cap_ids, ev->ids, ev->n, sizeof(*c->ids));
+    case FDP_T_TEXT:
+        return append(&c->text, &c->n_text, &c->cap_text, ev->text, ev->n, 1);
+    case FDP_T_LOGPROBS:
+    case FDP_T_PROMPT_LOGPROBS:
+        return add_logprobs(r, ev, c);
+    case FDP_T_CHOICE_END:
+        c->end = *ev->choice_end;
+        return 0;
+    case FDP_T_DONE:
+        r->done = *ev->done;
+        break;
+    case FDP_T_ERROR:
+        r->error = *ev->error;
+        break;
+    default:
+        return 0;
+    }
+    r->is_over = 1;
+    r->t_end = now_ns;
+    return 0;
+}
+
+json_t *
+fct_json_real(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+json_t *
+fct_json_text(const char *text, size_t n)
+{
+    static const char mark[] = "\xef\xbf\xbd";
+    json_t *j;
+    char *buf;
+    size_t i, at = 0;
+
+    if (text == NULL)
+        return json_string("");
+    if (fct_utf8_error(text, n) < 0)
+        return json_stringn_nocheck(text, n);
+    buf = malloc(3 * n + 1);
+    if (buf == NULL)
+        return NULL;
+    for (i = 0; i < n;) {
+        long long bad = fct_utf8_error(text + i, n - i);
+        size_t good = bad < 0 ? n - i : (size_t)bad;
+
+        memcpy(buf + at, text + i, good);
+        at += good;
+        i += good;
+        if (bad >= 0) {
+            memcpy(buf + at, mark, 3);
+            at += 3;
+            i++;
+        }
+    }
+    j = json_stringn_nocheck(buf, at);
+    free(buf);
+    return j;
+}
+
+static json_t *
+ids_json(const uint32_t *ids, size_t n)
+{
+    json_t *a = json_array();
+    size_t i;
+
+    for (i = 0; a != NULL && i < n; i++)
+        json_array_append_new(a, json_integer(ids[i]));
+    return a;
+}
+
+/* {id, logprob, top: [[id, logprob], ...]} */
+static json_t *
+logprob_json(const struct fct_result *r, const struct fct_lp *lp)
+{
+    const struct fdp_logprob *p = &r->lps[lp->at];
+    json_t *top = json_array(), *o = json_object();
+    uint32_t i;
+
+    for (i = 1; i < lp->n; i++) {
+        json_t *pair = json_array();
+
+        json_array_append_new(pair, json_integer(p[i].id));
+        json_array_append_new(pair, fct_json_real((double)p[i].logprob));
+        json_array_append_new(top, pair);
+    }
+    json_object_set_new(o, "id", json_integer(lp->n > 0 ? p[0].id : 0));
+    json_object_set_new(o, "logprob", fct_json_real(lp->n > 0 ? (double)p[0].logprob
+        : NAN));
+    json_object_set_new(o, "top", top);
+    return o;
+}
+
+/* Entry i for position i; null where none came. */
+static json_t *
+logprobs_json(const struct fct_result *r, const struct fct_lp *lp, size_t n, size_t n_min)
+{
+    json_t *a = json_array();
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        while (json_array_size(a) < lp[i].position && json_array_size(a) < n_min + n)
+            json_array_append_new(a, json_null());
+        json_array_append_new(a, logprob_json(r, &lp[i]));
+    }
+    while (json_array_size(a) < n_min)
+        json_array_append_new(a, json_null());
+    return a;
+}
+
+static const char *
+finish_name(const struct fct_result *r, const struct fct_choice *c)
+{
+    if (c->end.finish == FDP_FIN_STOP || c->end.finish == FDP_FIN_LENGTH)
+        return fdc_finish_name(c->end.finish);
+    return r->error.code == FDP_E_CANCELLED ? "cancelled" : "error";
+}
+
+static json_t *
+stop_reason(const struct fct_result *r, const struct fct_choice *c)
+{
+    const struct fct_req *q = r->req;
+
+    if (c->end.finish != FDP_FIN_STOP)
+        return json_null();
+    if (c->end.stop_str >= 0 && (uint32_t)c->end.stop_str < q->n_stop)
+        return fct_json_text(q->stop[c->end.stop_str], q->stop_len[c->end.stop_str]);
+    return c->end.stop_id >= 0 ? json_integer(c->end.stop_id) : json_null();
+}
+
+static void
+choice_into(const struct fct_result *r, const struct fct_choice *c, json_t *o)
+{
+    json_object_set_new(o, "ids", ids_json(c->ids, c->n_ids));
+    json_object_set_new(o, "text", fct_json_text(c->text, c->n_text));
+    if ((r->req->p.flags & FDP_F_LOGPROBS) != 0)
+        json_object_set_new(o, "logprobs", logprobs_json(r, c->lp, c->n_lp, 0));
+    json_object_set_new(o, "finish_reason", json_string(finish_name(r, c)));
+    json_object_set_new(o, "stop_reason", stop_reason(r, c));
+}
+
+static double
+ms(uint64_t from, uint64_t to)
+{
+    return to > from && from != 0 ? (double)(to - from) / 1e6 : 0;
+}
+
+static json_t *
+timings_json(const struct fct_result *r)
+{
+    const struct fdp_done *d = &r->done;
+    double gen = ms(d->t_first, d->t_end), total = ms(d->t_submit, d->t_end);
+    json_t *o = json_object();
+
+    json_object_set_new(o, "queue_ms", fct_json_real(ms(d->t_submit, d->t_start)));
+    json_object_set_new(o, "ttft_ms", fct_json_real(ms(d->t_submit, d->t_first)));
+    json_object_set_new(o, "total_ms", fct_json_real(total));
+    /* The first tokens come at t_first; the rest takes gen. */
+    json_object_set_new(o, "tokens_per_s", fct_json_real(
+        d->output_tokens > r->n_choices && gen > 0
+            ? (d->output_tokens - r->n_choices) / gen * 1e3
+            : total > 0 ? d->output_tokens / total * 1e3 : 0));
+    return o;
+}
+
+/* The daemon sends a refused float as its bits. 1: *ret is the float. */
+static int
+float_arg(const struct fdp_error *e, float *ret)
+{
+    if (e->code != FDP_E_BAD_PARAM && e->code != FDP_E_UNSUPPORTED)
+        return 0;
+    if (e->detail != FDP_D_TEMPERATURE && e->detail != FDP_D_TOP_P
+        && e->detail != FDP_D_MIN_P && e->detail != FDP_D_PENALTY)
+        return 0;
+    memcpy(ret, &e->arg, sizeof(*ret));
+    return 1;
+}
+
+static json_t *
+error_json(const struct fdp_error *e)
+{
+    json_t *o = json_object();
+    float f;
+
+    json_object_set_new(o, "code", json_integer(e->code));
+    json_object_set_new(o, "name", json_string(fdc_status_name(e->code)));
+    json_object_set_new(o, "message", json_string(fdc_strerror(e->code)));
+    json_object_set_new(o, "detail", e->detail != FDP_D_NONE
+        ? json_string(fdc_detail_name(e->detail)) : json_null());
+    json_object_set_new(o, "arg", float_arg(e, &f) ? fct_json_real((double)f)
+        : json_integer(e->arg));
+    json_object_set_new(o, "retry_after_ms", json_integer(e->retry_after_ms));
+    return o;
+}
+
+static json_t *
+usage_json(const struct fct_result *r)
+{
+    const struct fdp_done *d = &r->done;
+    uint64_t out = d->output_tokens;
+    json_t *o = json_object();
+    unsigned i;
+
+    for (i = 0; r->error.code != FDP_OK && i < r->n_choices; i++)
+        out += r->choices[i].n_ids;
+    json_object_set_new(o, "prompt_tokens", json_integer(
+        d->prompt_tokens != 0 ? d->prompt_tokens : r->accepted.prompt_len));
+    json_object_set_new(o, "cached_tokens", json_integer(
+        d->prompt_tokens != 0 ? d->cached_tokens : r->accepted.cached_len));
+    json_object_set_new(o, "output_tokens", json_integer((json_int_t)out));
+    json_object_set_new(o, "preempted", json_integer(d->n_preempted));
+    return o;
+}
+
+/* As text where JSON's integers end. */
+static json_t *
+seed_json(uint64_t seed)
+{
+    char text[24];
+
+    if (seed <= INT64_MAX)
+        return json_integer((json_int_t)seed);
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
+    return json_string(text);
+}
+
+json_t *
+fct_result_json(const struct fct_result *r)
+{
+    json_t *o = json_object(), *choices, *usage;
+    unsigned i;
+
+    if (o == NULL)
+        return NULL;
+    json_object_set_new(o, "index", json_integer((json_int_t)r->index));
+    if (r->req->label != NULL)
+        json_object_set(o, "id", r->req->label);
+    /* Before the daemon gives them back, the ids are those that were sent. */
+    json_object_set_new(o, "prompt_ids", r->n_prompt_ids > 0
+        ? ids_json(r->prompt_ids, r->n_prompt_ids) : ids_json(r->req->ids,
+        r->req->n_ids));
+    choice_into(r, &r->choices[0], o);
+    if ((r->req->p.flags & FDP_F_PROMPT_LOGPROBS) != 0)
+        json_object_set_new(o, "prompt_logprobs", logprobs_json(r, r->plp, r->n_plp,
+            r->is_accepted ? r->accepted.prompt_len : 0));
+    usage = usage_json(r);
+    json_object_set(o, "cached_tokens", json_object_get(usage, "cached_tokens"));
+    json_object_set_new(o, "usage", usage);
+    if (r->is_accepted)
+        json_object_set_new(o, "seed", seed_json(r->accepted.seed));
+    if (r->error.code == FDP_OK)
+        json_object_set_new(o, "timings", timings_json(r));
+    if (r->n_choices > 1) {
+        choices = json_array();
+        for (i = 0; i < r->n_choices; i++) {
+            json_t *c = json_object();
+
+            json_object_set_new(c, "index", json_integer(i));
+            choice_into(r, &r->choices[i], c);
+            json_array_append_new(choices, c);
+        }
+        json_object_set_new(o, "choices", choices);
+    }
+    if (r->error.code != FDP_OK)
+        json_object_set_new(o, "error", error_json(&r->error));
+    return o;
+}
+
+void
+fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
+{
+    char detail[96] = "";
+    float f;
+
+    if (e->code == FDP_E_UNSUPPORTED)
+        snprintf(detail, sizeof(detail), ": %s%s", fdc_detail_name(e->detail),
+            e->detail == FDP_D_PENALTY ? "; sched.max_penalty_seqs is 0" :
+            e->detail == FDP_D_LOGPROBS ? "; output.enable_logprob is no" : "");
+    else if (float_arg(e, &f))
+        snprintf(detail, sizeof(detail), ": %s (%g)", fdc_detail_name(e->detail),
+            (double)f);
+    else if (e->detail != FDP_D_NONE)
+        snprintf(detail, sizeof(detail), ": %s (%u)", fdc_detail_name(e->detail), e->arg);
+    else if (e->arg != 0)
+        snprintf(detail, sizeof(detail), " (%u)", e->arg);
+    snprintf(ret, ret_bytes, "%s: %s%s", fdc_status_name(e->code), fdc_strerror(e->code),
+        detail);
+}

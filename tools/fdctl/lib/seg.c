@@ -1,0 +1,256 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/common/mem.h"
+
+/* For the answer of a gate. Root need not wait long: it sees the gate's files. */
+#define SEG_ASK_MS  5000
+#define SEG_ROOT_MS 500
+
+struct segment {
+    const char *what;        /* in messages */
+    const char *cmd;         /* that hands it out */
+    const char *link;        /* what /proc/PID/fd/N says it is */
+    int (*look)(int fd, const void **ret);
+};
+
+static int
+look_stat(int fd, const void **ret)
+{
+    int rc = mem_look(fd, sizeof(struct cnt_seg), ret);
+
+    if (rc == 0 && !cnt_fits(*ret)) {
+        munmap((void *)(uintptr_t)*ret, sizeof(struct cnt_seg));
+        rc = -EPROTO;
+    }
+    return rc;
+}
+
+static int
+look_trace(int fd, const void **ret)
+{
+    const struct trc_seg *seg;
+    int rc = trc_look(fd, &seg);
+
+    if (rc == 0)
+        *ret = seg;
+    return rc;
+}
+
+static const struct segment seg_stat = { "statistics", "stat_fd",
+    "/memfd:" CNT_MEMFD " (deleted)", look_stat };
+static const struct segment seg_trace = { "trace", "trace_fd",
+    "/memfd:" TRC_MEMFD " (deleted)", look_trace };
+
+/* ---- a gate that does not answer --------------------------------------------- */
+
+/* Does the process of this folder in /proc act as uid? The owner of the folder does
+ * not say: it is root where the process may not be dumped. */
+static int
+acts_as(int proc, uid_t uid)
+{
+    char text[2048];
+    const char *p;
+    unsigned long real, effective;
+    int fd = openat(proc, "status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    if (n < 0)
+        return 0;
+    text[n] = '\0';
+    p = strstr(text, "\nUid:");
+    return p != NULL && sscanf(p + 5, "%lu %lu", &real, &effective) == 2
+        && effective == (unsigned long)uid;
+}
+
+/* Among its open files. Opened anew for reading, only what is said to be the memfd:
+ * opening a device or a FIFO may do more than open it. */
+static int
+look_in(int dir, const struct segment *s, const void **ret)
+{
+    DIR *d = fdopendir(dir);
+    struct dirent *e;
+    char link[64];
+    int rc = -ENOENT;
+
+    if (d == NULL) {
+        rc = -errno;
+        close(dir);
+        return rc;
+    }
+    while (rc != 0 && (e = readdir(d)) != NULL) {
+        ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof(link));
+        int fd;
+
+        if (n != (ssize_t)strlen(s->link) || memcmp(link, s->link, (size_t)n) != 0)
+            continue;
+        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        rc = s->look(fd, ret);
+        close(fd);
+    }
+    closedir(d);
+    return rc;
+}
+
+/* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
+ * it is held while its files are looked at, so that no other gets its number. */
+static int
+look_in_proc(const struct fct *f, const struct segment *s, const void **ret)
+{
+    pid_t pid = fct_daemon_pid(f);
+    struct stat st;
+    char path[32];
+    int proc, dir, rc;
+
+    if (pid <= 0 || stat(f->dir, &st) != 0)
+        return -ENOENT;
+    snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
+    proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0)
+        return -errno;
+    if (acts_as(proc, st.st_uid)) {
+        dir = openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        rc = dir >= 0 ? look_in(dir, s, ret) : -errno;
+    } else {
+        rc = -EPERM;
+    }
+    close(proc);
+    return rc;
+}
+
+/* ---- either way -------------------------------------------------------------- */
+
+static int
+find(const struct fct *f, const struct segment *s, int timeout_ms, const void **ret)
+{
+    int fd = fct_ask_fd(f, s->cmd, timeout_ms), rc = fd;
+
+    if (fd >= 0) {
+        rc = s->look(fd, ret);
+        close(fd);
+        return rc;
+    }
+    if (rc == -EACCES || rc == -EPERM)
+        return rc;
+    if (look_in_proc(f, s, ret) == 0)
+        return 0;
+    return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
+}
+
+static int
+patience(void)
+{
+    return geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS;
+}
+
+/* The client socket has the group whose members may read. */
+static int
+no_permission(const char *what, const struct fct *f, const char *path)
+{
+    struct stat st = { .st_gid = 0 };
+    char text[600];
+
+    snprintf(text, sizeof(text), "%s of %s", what, f->dir);
+    (void)stat(path, &st);
+    return fct_no_permission(text, st.st_gid);
+}
+
+static int
+explain(const struct fct *f, const char *what, int rc)
+{
+    if (rc == -EPROTO)
+        return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", what,
+            f->dir);
+    if (rc == -ETIMEDOUT)
+        return fct_fail(FCT_EX_TEMP, "%s of %s: the daemon gives no answer; root can read "
+            "them all the same", what, f->dir);
+    return fct_fail(FCT_EX_UNAV, "no daemon with the runtime folder %s: %s; start it:\n"
+        "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
+        f->dir, strerror(-rc));
+}
+
+int
+fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg)
+{
+    const void *p = NULL;
+    int rc = find(f, &seg_stat, patience(), &p);
+
+    if (rc == 0)
+        *ret_seg = p;
+    if (rc == -EACCES || rc == -EPERM)
+        return no_permission("statistics", f, f->socket);
+    return rc == 0 ? 0 : explain(f, seg_stat.what, rc);
+}
+
+int
+fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
+{
+    const void *p = NULL;
+    int rc = find(f, &seg_stat, timeout_ms, &p);
+
+    if (rc == 0)
+        *ret_seg = p;
+    return rc;
+}
+
+void
+fct_seg_close(const struct cnt_seg *seg)
+{
+    munmap((void *)(uintptr_t)seg, sizeof(*seg));
+}
+
+int
+fct_seg_alive(const struct cnt_seg *seg)
+{
+    return __atomic_load_n(&seg->magic, __ATOMIC_ACQUIRE) == CNT_MAGIC
+        && (kill(seg->gate_pid, 0) == 0 || errno == EPERM);
+}
+
+uint64_t
+fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row)
+{
+    return cnt_get((const uint64_t *)(const void *)((const char *)seg + row->offset));
+}
+
+int
+fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg)
+{
+    const void *p = NULL;
+    int rc = find(f, &seg_trace, timeout_ms, &p);
+
+    if (rc == 0)
+        *ret_seg = p;
+    return rc;
+}
+
+int
+fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg)
+{
+    const void *p = NULL;
+    int rc = find(f, &seg_trace, patience(), &p);
+
+    if (rc == 0)
+        *ret_seg = p;
+    if (rc == -EACCES || rc == -EPERM)
+        return fct_fail(FCT_EX_PERM, "trace of %s: permission denied; the administrators' "
+            "group (ipc.admin_group) may read it, and root:\n"
+            "  sudo fdctl trace", f->dir);
+    return rc == 0 ? 0 : explain(f, seg_trace.what, rc);
+}

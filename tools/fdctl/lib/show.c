@@ -1,0 +1,268 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/text.h"
+#include "daemon/common/version.h"
+
+#define COLS_MAX 24
+
+int
+fct_print_json(const json_t *j)
+{
+    if (json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
+        != 0
+        || putchar('\n') == EOF || fflush(stdout) != 0)
+        return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    return 0;
+}
+
+const char *
+fct_str(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s != NULL ? s : "";
+}
+
+long long
+fct_num(const json_t *o, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
+int
+fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes)
+{
+    const char *version = fct_str(status, "version"), *commit = fct_str(status, "commit");
+
+    snprintf(ret, ret_bytes, commit[0] != '\0' ? "%s (%s)" : "%s", version, commit);
+    return strcmp(version, PACKAGE_VERSION) != 0 || (commit[0] != '\0' &&
+        ver_commit()[0] != '\0' && strcmp(commit, ver_commit()) != 0);
+}
+
+/* One character for a terminal, and how many bytes of text it is. Not more than are
+ * there before a NUL: the length may be SIZE_MAX. */
+static size_t
+plain_char(const char *text, size_t n, char ret[8])
+{
+    uint32_t cp;
+    size_t len = txt_char(text, strnlen(text, n < 4 ? n : 4), &cp);
+
+    if (len == 0)
+        snprintf(ret, 8, "\xef\xbf\xbd");
+    else if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
+        snprintf(ret, 8, "\\x%02x", (unsigned)cp);
+    else
+        snprintf(ret, 8, "%.*s", (int)len, text);
+    return len > 0 ? len : 1;
+}
+
+void
+fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes)
+{
+    size_t at = 0, i = 0, out;
+    char one[8];
+
+    while (i < n && text[i] != '\0') {
+        i += plain_char(text + i, n - i, one);
+        out = strlen(one);
+        if (at + out >= ret_bytes)
+            break;
+        memcpy(ret + at, one, out);
+        at += out;
+    }
+    ret[at] = '\0';
+}
+
+/* A scalar, or a short list of them, as text. */
+static void
+scalar(const json_t *j, char *ret, size_t ret_bytes)
+{
+    size_t i, at = 0, n;
+    char item[128];
+
+    ret[0] = '\0';
+    switch (json_typeof(j)) {
+    case JSON_STRING:
+        fct_plain(json_string_value(j), json_string_length(j), ret, ret_bytes);
+        break;
+    case JSON_INTEGER:
+        snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(j));
+        break;
+    case JSON_REAL:
+        snprintf(ret, ret_bytes, "%.6g", json_real_value(j));
+        break;
+    case JSON_TRUE:
+        snprintf(ret, ret_bytes, "yes");
+        break;
+    case JSON_FALSE:
+        snprintf(ret, ret_bytes, "no");
+        break;
+    case JSON_NULL:
+        snprintf(ret, ret_bytes, "-");
+        break;
+    case JSON_ARRAY:
+        for (i = 0, n = json_array_size(j); i < n && at + 1 < ret_bytes; i++) {
+            scalar(json_array_get(j, i), item, sizeof(item));
+            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? " " : "",
+                item);
+        }
+        break;
+    case JSON_OBJECT: {
+        const char *key;
+        json_t *v;
+
+        json_object_foreach((json_t *)(uintptr_t)j, key, v) {
+            if (at + 1 >= ret_bytes)
+                break;
+            scalar(v, item, sizeof(item));
+            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%s=%s", at > 0 ? " " : "",
+                key, item);
+        }
+        break;
+    }
+    }
+}
+
+static int
+is_table(const json_t *j)
+{
+    size_t i;
+
+    for (i = 0; i < json_array_size(j); i++)
+        if (!json_is_object(json_array_get(j, i)))
+            return 0;
+    return json_array_size(j) > 0;
+}
+
+static int
+display_width(const char *s)
+{
+    int n = 0;
+
+    for (; *s != '\0'; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+struct table {
+    const char *cols[COLS_MAX];
+    int width[COLS_MAX], right[COLS_MAX];
+    int n;
+};
+
+static void
+measure(const json_t *rows, struct table *t)
+{
+    char text[1024];
+    const char *key;
+    json_t *v;
+    size_t i;
+    int c, w;
+
+    for (i = 0; i < json_array_size(rows); i++) {
+        json_object_foreach(json_array_get(rows, i), key, v) {
+            for (c = 0; c < t->n && strcmp(t->cols[c], key) != 0; c++)
+                ;
+            if (c == COLS_MAX)
+                continue;
+            if (c == t->n) {
+                t->cols[c] = key;
+                t->width[c] = display_width(key);
+                t->right[c] = 1;
+                t->n++;
+            }
+            scalar(v, text, sizeof(text));
+            w = display_width(text);
+            t->width[c] = w > t->width[c] ? w : t->width[c];
+            t->right[c] &= json_is_number(v) || json_is_null(v);
+        }
+    }
+}
+
+static void
+cell(FILE *out, const struct table *t, int c, const char *text)
+{
+    int pad = t->width[c] - display_width(text), last = c == t->n - 1;
+
+    if (c > 0)
+        fputs("  ", out);
+    if (t->right[c])
+        fprintf(out, "%*s", pad > 0 ? pad : 0, "");
+    fputs(text, out);
+    if (!t->right[c] && !last)
+        fprintf(out, "%*s", pad > 0 ? pad : 0, "");
+}
+
+static void
+show_table(FILE *out, const json_t *rows, int indent)
+{
+    struct table t = { .n = 0 };
+    char text[1024];
+    size_t i;
+    int c;
+
+    measure(rows, &t);
+    fprintf(out, "%*s", indent, "");
+    for (c = 0; c < t.n; c++)
+        cell(out, &t, c, t.cols[c]);
+    fputc('\n', out);
+    for (i = 0; i < json_array_size(rows); i++) {
+        fprintf(out, "%*s", indent, "");
+        for (c = 0; c < t.n; c++) {
+            const json_t *v = json_object_get(json_array_get(rows, i), t.cols[c]);
+
+            text[0] = '\0';
+            if (v != NULL)
+                scalar(v, text, sizeof(text));
+            cell(out, &t, c, text);
+        }
+        fputc('\n', out);
+    }
+}
+
+static void
+show_object(FILE *out, const json_t *j, int indent)
+{
+    char text[4096];
+    const char *key;
+    int width = 0;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)j, key, v)
+        if (!json_is_object(v) && !is_table(v) && display_width(key) > width)
+            width = display_width(key);
+    json_object_foreach((json_t *)(uintptr_t)j, key, v) {
+        if (json_is_object(v) || is_table(v)) {
+            fprintf(out, "%*s%s:\n", indent, "", key);
+            fct_show(out, v, indent + 2);
+            continue;
+        }
+        scalar(v, text, sizeof(text));
+        fprintf(out, "%*s%-*s  %s\n", indent, "", width, key, text);
+    }
+}
+
+void
+fct_show(FILE *out, const json_t *j, int indent)
+{
+    char text[4096];
+
+    if (json_is_object(j)) {
+        show_object(out, j, indent);
+    } else if (is_table(j)) {
+        show_table(out, j, indent);
+    } else if (json_is_array(j) && json_array_size(j) == 0) {
+        fprintf(out, "%*snone\n", indent, "");
+    } else {
+        scalar(j, text, sizeof(text));
+        fprintf(out, "%*s%s\n", indent, "", text);
+    }
+}

@@ -1,0 +1,261 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <dirent.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/common/listened.h"
+#include "libclient/fdwhere.h"
+
+/*
+ * The daemons of this machine: who has, or had, a lock or a socket in one of the
+ * folders that the rule of libclient/fdwhere.h knows, and in a folder of an
+ * instance's name in one of them. Nothing here starts a daemon: only the admin
+ * socket is connected to, which no socket unit holds.
+ */
+
+#define LS_MAX        256
+#define LS_TIMEOUT_MS 2000
+
+struct ls {
+    const struct fct *f;
+    json_t *list;
+    dev_t dev[LS_MAX];
+    ino_t ino[LS_MAX];
+    size_t n;
+};
+
+static void
+put(json_t *o, const char *key, json_t *value)
+{
+    json_object_set_new(o, key, value != NULL ? value : json_null());
+}
+
+static json_t *
+text(const char *s)
+{
+    return s[0] != '\0' ? fct_json_text(s, strlen(s)) : json_null();
+}
+
+static json_t *
+owner(const char *lock, const char *socket)
+{
+    struct stat st;
+    const struct passwd *pw;
+
+    if (stat(lock, &st) != 0 && stat(socket, &st) != 0)
+        return json_null();
+    pw = getpwuid(st.st_uid);
+    return pw != NULL ? text(pw->pw_name)
+        : json_sprintf("%lu", (unsigned long)st.st_uid);
+}
+
+/* What the daemon says of itself, if it answers and we may ask: then 0. */
+static int
+ask_it(const struct fct *f, json_t *o)
+{
+    struct fct_admin *a;
+    json_t *st = NULL;
+    const char *state;
+    int rc = fct_admin_open(f, 1, &a);
+
+    if (rc != 0)
+        return rc;
+    rc = fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    fct_admin_close(a);
+    if (rc != 0)
+        return rc;
+    state = fct_str(st, "state");
+    if (strcmp(state, "running") == 0
+        && strcmp(fct_str(json_object_get(st, "worker"), "phase"), "ready") != 0)
+        state = fct_str(json_object_get(st, "worker"), "phase");
+    put(o, "state", text(state));
+    put(o, "pid", json_integer(fct_num(st, "pid")));
+    put(o, "model", text(fct_str(json_object_get(st, "model"), "name")));
+    put(o, "device", text(fct_str(json_object_get(st, "worker"), "device")));
+    if (fct_str(st, "socket")[0] != '\0')
+        put(o, "socket", text(fct_str(st, "socket")));
+    if (fct_str(st, "instance")[0] != '\0')
+        put(o, "name", text(fct_str(st, "instance")));
+    json_decref(st);
+    return 0;
+}
+
+static json_t *
+describe(const struct fct *f, const char *name, const char *lock)
+{
+    json_t *o = json_object();
+    pid_t pid;
+    int rc;
+
+    put(o, "name", json_string(name));
+    put(o, "state", NULL);
+    put(o, "model", NULL);
+    put(o, "pid", NULL);
+    put(o, "user", owner(lock, f->socket));
+    put(o, "device", NULL);
+    put(o, "socket", text(f->socket));
+    put(o, "runtime_dir", text(f->dir));
+    rc = ask_it(f, o);
+    if (rc == 0)
+        return o;
+    pid = fct_daemon_pid(f);
+    if (pid > 0)
+        put(o, "pid", json_integer(pid));
+    if (rc == FCT_EX_PERM)
+        put(o, "state", json_string(pid != 0 ? "no permission" : "dead"));
+    else if (pid > 0)
+        put(o, "state", json_string("no answer"));
+    else /* a socket unit does while its daemon is down */
+        put(o, "state", json_string(lsn_is_listened(f->socket) ? "starts on use" : "dead"));
+    return o;
+}
+
+/* One folder, unless it has been seen or no daemon was in it. */
+static void
+add(struct ls *ls, const char *name, const char *dir)
+{
+    struct fct f = *ls->f;
+    char lock[FDW_PATH_BYTES + 16];
+    struct stat st;
+    size_t i;
+
+    if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)
+        || ls->n == LS_MAX)
+        return;
+    for (i = 0; i < ls->n; i++)
+        if (ls->dev[i] == st.st_dev && ls->ino[i] == st.st_ino)
+            return;
+    snprintf(f.dir, sizeof(f.dir), "%.490s", dir);
+    snprintf(f.socket, sizeof(f.socket), "%.490s/" FDW_SOCKET, dir);
+    snprintf(f.admin, sizeof(f.admin), "%.490s/admin.sock", dir);
+    snprintf(lock, sizeof(lock), "%.490s/" FDW_LOCK, dir);
+    if (f.timeout_ms < 0 || f.timeout_ms > LS_TIMEOUT_MS)
+        f.timeout_ms = LS_TIMEOUT_MS;
+    ls->dev[ls->n] = st.st_dev;
+    ls->ino[ls->n++] = st.st_ino;
+    if (stat(lock, &st) != 0 && stat(f.socket, &st) != 0)
+        return;
+    json_array_append_new(ls->list, describe(&f, name, lock));
+}
+
+static void
+add_base(struct ls *ls, const char *base)
+{
+    char dir[FDW_PATH_BYTES * 2];
+    struct dirent **names;
+    int n, i;
+
+    add(ls, "", base);
+    n = scandir(base, &names, NULL, alphasort);
+    for (i = 0; i < n; i++) {
+        if (fdw_is_name(names[i]->d_name)) {
+            snprintf(dir, sizeof(dir), "%s/%s", base, names[i]->d_name);
+            add(ls, names[i]->d_name, dir);
+        }
+        free(names[i]);
+    }
+    if (n >= 0)
+        free(names);
+}
+
+static const struct { const char *key, *title; } columns[] = {
+    { "name", "NAME" }, { "state", "STATE" }, { "model", "MODEL" }, { "pid", "PID" },
+    { "user", "USER" }, { "device", "DEVICE" }, { "socket", "SOCKET" }
+};
+#define N_COLUMN (sizeof(columns) / sizeof(columns[0]))
+
+/* Text of a column; o NULL: its title. */
+static void
+cell(const json_t *o, size_t k, char *ret, size_t ret_bytes)
+{
+    const json_t *v = json_object_get(o, columns[k].key);
+
+    if (o == NULL)
+        snprintf(ret, ret_bytes, "%s", columns[k].title);
+    else if (json_is_integer(v))
+        snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(v));
+    else
+        fct_plain(json_is_string(v) && json_string_length(v) > 0 ? json_string_value(v)
+            : "-", SIZE_MAX, ret, ret_bytes);
+}
+
+static void
+show(const json_t *list)
+{
+    int width[N_COLUMN] = { 0 };
+    size_t n = json_array_size(list) + 1, i, k;
+    char text[FDW_PATH_BYTES];
+
+    for (i = 0; i < n; i++)
+        for (k = 0; k < N_COLUMN; k++) {
+            cell(i > 0 ? json_array_get(list, i - 1) : NULL, k, text, sizeof(text));
+            if ((int)strlen(text) > width[k])
+                width[k] = (int)strlen(text);
+        }
+    for (i = 0; i < n; i++)
+        for (k = 0; k < N_COLUMN; k++) {
+            cell(i > 0 ? json_array_get(list, i - 1) : NULL, k, text, sizeof(text));
+            if (k + 1 < N_COLUMN)
+                printf("%-*s  ", width[k], text);
+            else
+                printf("%s\n", text);
+        }
+}
+
+enum { O_HELP = 1, O_JSON };
+
+int
+fct_cmd_ls(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "json", 0, NULL, "the list as JSON", O_JSON },
+        { "help", 'h', NULL, "this text", O_HELP },
+        FCT_OPT_END
+    };
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct ls ls = { .f = f };
+    struct fdw_env e;
+    char dir[FDW_PATH_BYTES + 8];
+    int id, json = 0, rc = 0;
+
+    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+        if (id == O_HELP) {
+            printf("usage: fdctl ls [--json]\n\nThe daemons of this machine, those that "
+                "ended without tidying up too: in\n/run/fdd, $XDG_RUNTIME_DIR/fdd, "
+                "$FDD_RUNTIME_DIR and the folders of instances\nthere; with --runtime-dir "
+                "in that folder alone.\n\n");
+            fct_help_opts(stdout, opts);
+            return 0;
+        }
+        if (id == FCT_CLI_WORD)
+            fct_fail(0, "ls: unexpected '%s'; usage: fdctl ls [--json]", c.value);
+        if (id != O_JSON)
+            return FCT_EX_USAGE;
+        json = 1;
+    }
+    fdw_env_get(&e);
+    ls.list = json_array();
+    if (f->dir_given) {
+        add_base(&ls, f->dir);
+    } else {
+        add_base(&ls, e.system_dir);
+        snprintf(dir, sizeof(dir), "%.500s/fdd", e.xdg != NULL ? e.xdg : "");
+        if (e.xdg != NULL)
+            add_base(&ls, dir);
+        if (e.runtime_dir != NULL)
+            add_base(&ls, e.runtime_dir);
+    }
+    if (json)
+        rc = fct_print_json(ls.list);
+    else if (json_array_size(ls.list) > 0)
+        show(ls.list);
+    json_decref(ls.list);
+    return rc;
+}

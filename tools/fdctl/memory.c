@@ -1,0 +1,168 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <string.h>
+
+static void
+bytes_text(long long bytes, char *ret, size_t ret_bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    double v = (double)bytes;
+    size_t u = 0;
+
+    for (; v >= 1024 && u < 4; u++)
+        v /= 1024;
+    snprintf(ret, ret_bytes, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
+}
+
+/* One place's buffers, from the row of sums of add_places(). */
+static void
+show_place(const json_t *o, const json_t *place)
+{
+    const json_t *rows = json_object_get(o, "rows");
+    const char *where = fct_str(place, "where");
+    char a[32], b[32], c[32];
+    size_t i;
+
+    printf("%s\n  %-24s %10s %10s %10s %7s  %s\n", fct_str(place, "place"), "buffer",
+        "planned", "in use", "free", "share", "how");
+    for (i = 0; i < json_array_size(rows); i++) {
+        const json_t *r = json_array_get(rows, i);
+        long long all = fct_num(place, "bytes");
+
+        if (strcmp(fct_str(r, "where"), where) != 0)
+            continue;
+        bytes_text(fct_num(r, "bytes"), a, sizeof(a));
+        bytes_text(fct_num(r, "in_use"), b, sizeof(b));
+        bytes_text(fct_num(r, "bytes") - fct_num(r, "in_use"), c, sizeof(c));
+        printf("  %-24s %10s %10s %10s %5.1f %%  %s\n", fct_str(r, "name"), a, b, c,
+            all > 0 ? 100.0 * (double)fct_num(r, "bytes") / (double)all : 0.0,
+            fct_str(r, "how"));
+    }
+    bytes_text(fct_num(place, "bytes"), a, sizeof(a));
+    bytes_text(fct_num(place, "in_use"), b, sizeof(b));
+    bytes_text(fct_num(place, "free"), c, sizeof(c));
+    printf("  %-24s %10s %10s %10s\n", "sum", a, b, c);
+    if (json_object_get(place, "headroom") != NULL) {
+        bytes_text(fct_num(place, "limit"), a, sizeof(a));
+        bytes_text(fct_num(place, "headroom"), b, sizeof(b));
+        printf("  %-24s %10s, %s beyond the plan\n", "may be taken", a, b);
+    }
+    putchar('\n');
+}
+
+static void
+show_blocks(const json_t *b, const char *what, const char *key)
+{
+    char size[32];
+
+    bytes_text(fct_num(b, key) * fct_num(b, "block_bytes"), size, sizeof(size));
+    printf("  %-24s %10lld %10s\n", what, fct_num(b, key), size);
+}
+
+static void
+show_memory(const json_t *o)
+{
+    const json_t *b = json_object_get(o, "blocks");
+    const json_t *places = json_object_get(o, "places");
+
+    for (size_t i = 0; i < json_array_size(places); i++)
+        show_place(o, json_array_get(places, i));
+    printf("KV cache, %lld blocks of %lld tokens, %s\n  %-24s %10s %10s\n",
+        fct_num(b, "total"), fct_num(b, "block_size"), fct_str(b, "dtype"), "", "blocks", "bytes");
+    show_blocks(b, "used", "used");
+    show_blocks(b, "cached", "cached");
+    show_blocks(b, "free", "free");
+    show_blocks(b, "sum", "total");
+    if (fct_num(b, "host_total") != 0) {
+        show_blocks(b, "used on host", "host_used");
+        show_blocks(b, "sum on host", "host_total");
+    }
+    printf("holds %lld tokens: %lld requests of max_model_len %lld at a time\n",
+        fct_num(o, "tokens"), fct_num(o, "concurrency"), fct_num(o, "max_model_len"));
+}
+
+/* Sums per place, computed from the rows: "places". */
+static void
+add_places(json_t *o)
+{
+    static const struct { const char *place, *where; } at[] = {
+        { "device 0", "device" }, { "host", "host" } };
+    const json_t *rows = json_object_get(o, "rows");
+    json_t *places = json_array();
+
+    for (size_t p = 0; p < 2; p++) {
+        long long bytes = 0, in_use = 0;
+        json_t *place;
+
+        for (size_t i = 0; i < json_array_size(rows); i++) {
+            const json_t *r = json_array_get(rows, i);
+
+            if (strcmp(fct_str(r, "where"), at[p].where) == 0) {
+                bytes += fct_num(r, "bytes");
+                in_use += fct_num(r, "in_use");
+            }
+        }
+        place = json_pack("{s:s,s:s,s:I,s:I,s:I}", "place", at[p].place, "where",
+            at[p].where, "bytes", (json_int_t)bytes, "in_use", (json_int_t)in_use, "free",
+            (json_int_t)(bytes - in_use));
+        if (p == 0) {
+            long long limit = fct_num(o, "limit_bytes");
+
+            json_object_set_new(place, "limit", json_integer(limit));
+            json_object_set_new(place, "headroom", json_integer(limit > bytes
+                ? limit - bytes : 0));
+        }
+        json_array_append_new(places, place);
+    }
+    json_object_set_new(o, "places", places);
+}
+
+enum { O_HELP = 1, O_JSON };
+
+int
+fct_cmd_memory(const struct fct *f, int argc, char **argv)
+{
+    static const struct fct_opt opts[] = {
+        { "json", 0, NULL, "the answer as JSON", O_JSON },
+        { "help", 'h', NULL, "this text", O_HELP }, FCT_OPT_END
+    };
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct fct_admin *a;
+    json_t *answer;
+    int json = 0, id, rc;
+
+    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+        if (id == FCT_CLI_BAD)
+            return FCT_EX_USAGE;
+        if (id == FCT_CLI_WORD)
+            return fct_fail(FCT_EX_USAGE, "memory: unexpected '%s'; usage: fdctl memory "
+                "[--json]", c.value);
+        if (id == O_HELP) {
+            puts("usage: fdctl memory [--json]\n\nEvery buffer of the worker by where it "
+                "is: bytes planned, in use and free, and its\nshare of the place; the "
+                "blocks of the KV cache; what a device may give beyond the plan.\n");
+            fct_help_opts(stdout, opts);
+            return 0;
+        }
+        json = 1;
+    }
+    rc = fct_admin_open(f, 0, &a);
+    if (rc != 0)
+        return rc;
+    rc = fct_ask(a, json_pack("{s:s}", "cmd", "memory"), 0, &answer);
+    fct_admin_close(a);
+    if (rc != 0)
+        return rc;
+    json_object_del(answer, "ok");
+    add_places(answer);
+    if (json)
+        rc = fct_print_json(answer);
+    else
+        show_memory(answer);
+    json_decref(answer);
+    return rc;
+}

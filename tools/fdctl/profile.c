@@ -1,0 +1,413 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/lib/fct.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The worker takes so much longer than it is told to, at worst: the device may
+ * have to be measured first. */
+#define SLACK_MS    70000
+#define WITHIN_S    10
+#define WITHIN_MOST 600
+#define N_SLOWEST   12
+
+enum by { BY_DEFAULT, BY_OP, BY_KIND, BY_LAYER };
+
+/* A line, or several of one kind or layer. */
+struct row {
+    const char *kind;
+    const json_t *weights;
+    long long index, layer, N, K;
+    int n;
+    double us, min_us, bytes, flops, floor_us;
+};
+
+/* ---- reading the answer ---------------------------------------------------------- */
+
+static double
+real(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+static struct row
+row_of(const json_t *l)
+{
+    return (struct row) { .kind = fct_str(l, "kind"),
+        .weights = json_object_get(l, "weights"),
+        .index = fct_num(l, "index"), .layer = fct_num(l, "layer"), .N = fct_num(l, "N"),
+        .K = fct_num(l, "K"), .n = 1, .us = real(l, "us"), .min_us = real(l, "min_us"),
+        .bytes = real(l, "bytes"), .flops = real(l, "flops"),
+        .floor_us = real(l, "floor_us") };
+}
+
+static int
+same(const struct row *a, const struct row *b, enum by by)
+{
+    return by == BY_KIND ? strcmp(a->kind, b->kind) == 0 :
+        by == BY_LAYER && a->layer == b->layer;
+}
+
+/* Lines put together; at most as many as there are lines. Returns how many. */
+static size_t
+group(const json_t *lines, enum by by, struct row *ret)
+{
+    size_t n = 0, i, k;
+
+    for (i = 0; i < json_array_size(lines); i++) {
+        struct row r = row_of(json_array_get(lines, i));
+
+        for (k = 0; k < n && !same(&ret[k], &r, by); k++)
+            continue;
+        if (k == n) {
+            ret[n++] = r;
+            continue;
+        }
+        ret[k].n++;
+        ret[k].us += r.us;
+        ret[k].min_us += r.min_us;
+        ret[k].bytes += r.bytes;
+        ret[k].flops += r.flops;
+        ret[k].floor_us += r.floor_us;
+    }
+    return n;
+}
+
+static int
+slower(const void *x, const void *y)
+{
+    const struct row *a = x, *b = y;
+
+    return a->us < b->us ? 1 : a->us > b->us ? -1 : a->index < b->index ? -1 :
+        a->index > b->index;
+}
+
+/* ---- printing -------------------------------------------------------------------------- */
+
+/* "q_proj +2" of "model.layers.0.self_attn.q_proj.weight" and two more. */
+static void
+name_of(const struct row *r, char *ret, size_t ret_bytes)
+{
+    const char *s = json_string_value(json_array_get(r->weights, 0)), *dot, *from;
+    size_t n, more = json_array_size(r->weights);
+    char plus[16] = "";
+
+    ret[0] = '\0';
+    if (s == NULL)
+        return;
+    n = strlen(s);
+    if (n > 7 && strcmp(s + n - 7, ".weight") == 0)
+        n -= 7;
+    from = s;
+    for (dot = s; dot < s + n; dot++)
+        if (*dot == '.')
+            from = dot + 1;
+    if (more > 1)
+        snprintf(plus, sizeof(plus), " +%zu", more - 1);
+    snprintf(ret, ret_bytes, "%.*s%s", (int)(s + n - from), from, plus);
+}
+
+static void
+print_rates(const struct row *r, double step_us)
+{
+    printf(" %10.1f %10.1f %5.1f%%", r->us, r->min_us,
+        step_us > 0 ? 100 * r->us / step_us : 0);
+    if (r->us <= 0 || (r->bytes <= 0 && r->flops <= 0)) {
+        putchar('\n');
+        return;
+    }
+    printf(" %8.1f %9.1f", r->bytes / r->us * 1e-3, r->flops / r->us * 1e-3);
+    if (r->floor_us > 0)
+        printf(" %9.1f %5.0f%%", r->floor_us, 100 * r->floor_us / r->us);
+    putchar('\n');
+}
+
+static void
+print_head(const char *left, int width)
+{
+    printf("%-*s %10s %10s %6s %8s %9s %9s %6s\n", width, left, "us", "min us", "step",
+        "GB/s", "GFLOP/s", "floor us", "of it");
+}
+
+static void
+print_groups(const struct row *rows, size_t n, enum by by, double step_us)
+{
+    char left[32];
+
+    print_head(by == BY_KIND ? "kind        lines" : "layer       lines", 17);
+    for (size_t i = 0; i < n; i++) {
+        if (by == BY_KIND)
+            snprintf(left, sizeof(left), "%-11.11s", rows[i].kind);
+        else if (rows[i].layer < 0)
+            snprintf(left, sizeof(left), "%-11s", "none");
+        else
+            snprintf(left, sizeof(left), "%-11lld", rows[i].layer);
+        printf("%s %5d", left, rows[i].n);
+        print_rates(&rows[i], step_us);
+    }
+}
+
+static void
+print_ops(const struct row *rows, size_t n, double step_us)
+{
+    char name[20], shape[24];
+
+    print_head("op   kind       layer name               N x K", 48);
+    for (size_t i = 0; i < n; i++) {
+        const struct row *r = &rows[i];
+        char index[16] = "-", layer[16] = "-";
+
+        name_of(r, name, sizeof(name));
+        shape[0] = '\0';
+        if (r->K > 0)
+            snprintf(shape, sizeof(shape), "%lld x %lld", r->N, r->K);
+        else if (r->N > 0)
+            snprintf(shape, sizeof(shape), "%lld", r->N);
+        if (r->index >= 0)
+            snprintf(index, sizeof(index), "%lld", r->index);
+        if (r->layer >= 0)
+            snprintf(layer, sizeof(layer), "%lld", r->layer);
+        printf("%-4s %-10s %5s %-15.15s %10s", index, r->kind, layer, name, shape);
+        print_rates(r, step_us);
+    }
+}
+
+static void
+show_steps(const json_t *o)
+{
+    const json_t *p = json_object_get(o, "profiled");
+    double rows = real(p, "rows"), decode = real(p, "decode_rows");
+
+    printf("%lld %s, operation by operation%s%s\n", fct_num(p, "steps"),
+        strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests" :
+        "synthetic steps", fct_str(o, "cut")[0] != '\0' ? "; fewer than asked for: " : "",
+        fct_str(o, "cut"));
+    printf("a step: %.1f tokens, padded to %.1f, in %.1f rows (%.1f decode), %.1f tokens of "
+        "context each\n", real(p, "tokens"), real(p, "padded"), rows, decode,
+        real(p, "context"));
+}
+
+static void
+show_ceilings(const json_t *o)
+{
+    const json_t *c = json_object_get(o, "ceilings"), *v;
+    const char *type;
+    char when[32] = "";
+    time_t t = (time_t)fct_num(c, "measured_s");
+    struct tm tm;
+    json_t *flops = json_object_get(c, "flops_per_s");
+
+    if (!json_is_object(c)) {
+        printf("ceilings: not known for this backend\n");
+        return;
+    }
+    if (localtime_r(&t, &tm) != NULL)
+        (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm);
+    printf("ceilings: read %.1f GB/s", real(c, "read_bytes_per_s") * 1e-9);
+    json_object_foreach(flops, type, v)
+        printf(", %s %.1f GFLOP/s", type, json_number_value(v) * 1e-9);
+    printf("; measured %s%s%s\n", when, fct_str(c, "file")[0] != '\0' ? ", kept in " : "",
+        fct_str(c, "file"));
+    if (json_is_true(json_object_get(c, "under_load")))
+        printf("          too low: measured beside running requests, and not kept\n");
+}
+
+static void
+show_sums(const json_t *o)
+{
+    const json_t *p = json_object_get(o, "profiled"), *u = json_object_get(o, "unprofiled");
+    double floor_us = real(o, "floor_us"), usual = real(u, "us");
+
+    printf("\nsum of lines   %10.1f us  %.1f %% of the step\n", real(o, "sum_us"),
+        100 * real(o, "sum_to_profiled"));
+    printf("step, measured %10.1f us  from the device's begin to its end, events included\n",
+        real(p, "us"));
+    if (fct_num(u, "steps") == 0)
+        printf("step, as usual          -     no step came after the measured ones\n");
+    else
+        printf("step, as usual %10.1f us  %lld steps, %lld from a graph, %.1f tokens; measured "
+            "is %.2f times that\n", usual, fct_num(u, "steps"), fct_num(u, "graph"),
+            real(u, "tokens"), real(o, "profiled_to_unprofiled"));
+    if (floor_us > 0)
+        printf("floor of step  %10.1f us  %.1f %% of the step %s\n", floor_us, 100 * floor_us /
+            (usual > 0 ? usual : real(p, "us")), usual > 0 ? "as usual" : "measured");
+}
+
+static int
+show(const json_t *o, enum by by)
+{
+    const json_t *lines = json_object_get(o, "lines");
+    double step = real(o, "sum_us");
+    struct row *rows = calloc(json_array_size(lines) + 1, sizeof(*rows));
+    size_t n;
+
+    if (rows == NULL)
+        return fct_fail(FCT_EX_SOFT, "out of memory");
+    show_steps(o);
+    show_ceilings(o);
+    putchar('\n');
+    if (by == BY_LAYER || by == BY_KIND || by == BY_DEFAULT) {
+        n = group(lines, by == BY_DEFAULT ? BY_KIND : by, rows);
+        if (by != BY_LAYER)
+            qsort(rows, n, sizeof(*rows), slower);
+        print_groups(rows, n, by == BY_LAYER ? BY_LAYER : BY_KIND, step);
+    }
+    if (by == BY_DEFAULT) {
+        n = group(lines, BY_OP, rows);
+        qsort(rows, n, sizeof(*rows), slower);
+        n = n < N_SLOWEST ? n : N_SLOWEST;
+        printf("\nthe %zu slowest (--by op: all)\n", n);
+        print_ops(rows, n, step);
+    } else if (by == BY_OP) {
+        print_ops(rows, group(lines, BY_OP, rows), step);
+    }
+    show_sums(o);
+    free(rows);
+    return 0;
+}
+
+/* ---- the command ------------------------------------------------------------------------ */
+
+enum { O_HELP = 1, O_STEPS, O_WITHIN, O_BATCH, O_CONTEXT, O_PREFILL, O_BY, O_MEASURE, O_JSON };
+
+static const struct fct_opt opts[] = {
+    { "steps", 0, "", NULL, O_STEPS },
+    { "within", 0, "SECONDS", "and wait for them no longer (10)", O_WITHIN },
+    { "batch", 0, "", NULL, O_BATCH },
+    { "context", 0, "", NULL, O_CONTEXT },
+    { "prefill", 0, "", NULL, O_PREFILL },
+    { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", O_BY },
+    { "measure", 0, NULL, NULL, O_MEASURE },
+    { "json", 0, NULL, "the answer as JSON, with every operation", O_JSON },
+    { "help", 'h', NULL, "this text", O_HELP },
+    FCT_OPT_END
+};
+
+struct args {
+    json_t *ask;
+    enum by by;
+    int json;
+    double within_s;
+};
+
+static int
+take_number(struct args *a, const char *key, const char *value)
+{
+    char what[32];
+    uint64_t v;
+    int rc;
+
+    snprintf(what, sizeof(what), "profile: --%s", key);
+    rc = fct_u64(what, value, INT32_MAX, &v);
+    if (rc == 0)
+        json_object_set_new(a->ask, key, json_integer((json_int_t)v));
+    return rc;
+}
+
+static int
+take_by(struct args *a, const char *value)
+{
+    static const char *const names[] = { "", "op", "kind", "layer" };
+
+    for (int i = BY_OP; i <= BY_LAYER; i++)
+        if (strcmp(value, names[i]) == 0) {
+            a->by = (enum by)i;
+            return 0;
+        }
+    return fct_fail(FCT_EX_USAGE, "profile: --by %s: must be op, kind or layer", value);
+}
+
+static int
+take(struct args *a, int id, const char *value)
+{
+    int rc;
+
+    switch (id) {
+    case O_STEPS:
+        return take_number(a, "steps", value);
+    case O_BATCH:
+        return take_number(a, "batch", value);
+    case O_CONTEXT:
+        return take_number(a, "context", value);
+    case O_PREFILL:
+        return take_number(a, "prefill", value);
+    case O_BY:
+        return take_by(a, value);
+    case O_WITHIN:
+        rc = fct_dbl("profile: --within", value, &a->within_s);
+        if (rc == 0 && !(a->within_s >= 0.001 && a->within_s <= WITHIN_MOST))
+            rc = fct_fail(FCT_EX_USAGE, "profile: --within %s: must be 0.001 to %d", value,
+                WITHIN_MOST);
+        return rc;
+    case O_MEASURE:
+        json_object_set_new(a->ask, "measure", json_true());
+        return 0;
+    case O_JSON:
+        a->json = 1;
+        return 0;
+    default:
+        return fct_fail(FCT_EX_USAGE, "profile: unexpected '%s'; see fdctl profile --help",
+            value);
+    }
+}
+
+static int
+help(const struct fct_opt *all)
+{
+    puts("usage: fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
+        "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]\n\n"
+        "Time of every operation of the steps that run, or of a synthetic step on an idle\n"
+        "daemon, beside what the device could do at best.\n");
+    fct_help_opts(stdout, all);
+    return 0;
+}
+
+static int
+ask_and_show(const struct fct *f, struct args *a)
+{
+    struct fct patient = *f;
+    struct fct_admin *adm;
+    json_t *answer = NULL;
+    int rc;
+
+    json_object_set_new(a->ask, "within_ms", json_integer((json_int_t)(a->within_s * 1e3)));
+    if (patient.timeout_ms >= 0)
+        patient.timeout_ms = (int)(a->within_s * 1e3) + SLACK_MS;
+    rc = fct_admin_open(&patient, 0, &adm);
+    if (rc != 0)
+        return rc;
+    rc = fct_ask(adm, json_incref(a->ask), 0, &answer);
+    fct_admin_close(adm);
+    if (rc != 0)
+        return rc;
+    json_object_del(answer, "ok");
+    rc = a->json ? fct_print_json(answer) : show(answer, a->by);
+    json_decref(answer);
+    return rc;
+}
+
+int
+fct_cmd_profile(const struct fct *f, int argc, char **argv)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct args a = { .ask = json_pack("{s:s}", "cmd", "profile"), .within_s = WITHIN_S };
+    struct fct_opt all[FCT_OPTS_MAX];
+    int id, rc = 0;
+
+    fct_table_opts("profile", opts, all);
+    while (rc == 0 && (id = fct_cli_next(&c, all)) != FCT_CLI_END) {
+        if (id == O_HELP) {
+            json_decref(a.ask);
+            return help(all);
+        }
+        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take(&a, id, c.value);
+    }
+    if (rc == 0)
+        rc = ask_and_show(f, &a);
+    json_decref(a.ask);
+    return rc;
+}

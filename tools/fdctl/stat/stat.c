@@ -1,0 +1,466 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/stat/stat.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/common/text.h"
+
+/* ---- a copy ------------------------------------------------------------------------ */
+
+void
+stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
+{
+    memset(ret_seg, 0, sizeof(*ret_seg));
+    ret_seg->t_start_ns = seg->t_start_ns;
+    ret_seg->gate_pid = __atomic_load_n(&seg->gate_pid, __ATOMIC_RELAXED);
+    ret_seg->worker_pid = __atomic_load_n(&seg->worker_pid, __ATOMIC_RELAXED);
+    ret_seg->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
+    fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
+    for (size_t i = 0; i < cnt_count(); i++)
+        *(uint64_t *)(void *)((char *)ret_seg + cnt_row(i)->offset) =
+            fct_seg_value(seg, cnt_row(i));
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        for (size_t b = 0; b <= cnt_hist_row(i)->n_bound; b++)
+            ret_seg->h[i].bucket[b] = cnt_get(&seg->h[i].bucket[b]);
+        ret_seg->h[i].sum = cnt_get(&seg->h[i].sum);
+    }
+}
+
+/* ---- histograms in figures --------------------------------------------------------- */
+
+uint64_t
+stt_hist_count(const struct cnt_hist_row *row, const struct cnt_hist *h)
+{
+    uint64_t n = 0;
+
+    for (uint32_t b = 0; b <= row->n_bound; b++)
+        n += h->bucket[b];
+    return n;
+}
+
+double
+stt_hist_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q)
+{
+    double rank = q * (double)stt_hist_count(row, h), below = 0, from, in;
+
+    if (!(rank >= 0) || stt_hist_count(row, h) == 0)
+        return -1;
+    for (uint32_t b = 0; b < row->n_bound; b++) {
+        in = (double)h->bucket[b];
+        if (in > 0 && below + in >= rank) {
+            from = b > 0 ? (double)row->bound[b - 1] : 0;
+            return from + ((double)row->bound[b] - from) * (rank - below) / in;
+        }
+        below += in;
+    }
+    return HUGE_VAL;
+}
+
+void
+stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
+{
+    static const struct { double from; const char *unit; } steps[] = {
+        { 3600e9, "h" }, { 60e9, "min" }, { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" },
+        { 0, "ns" },
+    };
+    size_t i = 0;
+
+    if (strcmp(unit, "ns") != 0) {
+        snprintf(ret, ret_bytes, v < 1e4 ? "%.4g" : "%.0f", v);
+        return;
+    }
+    while (v < steps[i].from)
+        i++;
+    snprintf(ret, ret_bytes, "%.3g %s", steps[i].from > 0 ? v / steps[i].from : v,
+        steps[i].unit);
+}
+
+static void
+human_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q,
+    char *ret, size_t ret_bytes)
+{
+    double v = stt_hist_quantile(row, h, q), last = (double)row->bound[row->n_bound - 1];
+
+    if (v < 0) {
+        snprintf(ret, ret_bytes, "-");
+    } else if (v > last) {
+        snprintf(ret, ret_bytes, ">");
+        stt_human(row->unit, last, ret + 1, ret_bytes - 1);
+    } else {
+        stt_human(row->unit, v, ret, ret_bytes);
+    }
+}
+
+/* ---- which rows -------------------------------------------------------------------- */
+
+static const char *
+row_name(size_t i)
+{
+    return i < cnt_count() ? cnt_row(i)->name : cnt_hist_row(i - cnt_count())->name;
+}
+
+static const char *
+row_group(size_t i)
+{
+    if (i >= cnt_count())
+        return "hist";
+    return cnt_row(i)->worker ? "worker" : "gate";
+}
+
+static int
+nothing_named(const char *word)
+{
+    const char *nearest = "", *bare = strchr(word, '.');
+    unsigned best = ~0u, n;
+
+    if (strpbrk(word, "*?[") != NULL)
+        return fct_fail(FCT_EX_USAGE, "stat: no counter matches '%s'; fdctl stat -1 "
+            "lists all", word);
+    bare = bare != NULL ? bare + 1 : word;
+    for (size_t i = 0; i < STT_N_ROW; i++) {
+        n = txt_distance(bare, row_name(i));
+        if (n < best) {
+            best = n;
+            nearest = row_name(i);
+        }
+    }
+    return fct_fail(FCT_EX_USAGE, "stat: no counter is named '%s'; the nearest is '%s'; "
+        "fdctl stat -1 lists all", word, nearest);
+}
+
+int
+stt_pick(const char *word, uint8_t pick[STT_N_ROW])
+{
+    char full[128];
+    int n = 0;
+
+    for (size_t i = 0; i < STT_N_ROW; i++) {
+        snprintf(full, sizeof(full), "%s.%s", row_group(i), row_name(i));
+        if (fnmatch(word, row_name(i), 0) != 0 && fnmatch(word, full, 0) != 0)
+            continue;
+        pick[i] = 1;
+        n++;
+    }
+    return n > 0 ? 0 : nothing_named(word);
+}
+
+/* ---- JSON -------------------------------------------------------------------------- */
+
+static json_t *
+hist_json(const struct cnt_hist_row *row, const struct cnt_hist *h)
+{
+    json_t *bounds = json_array(), *counts = json_array();
+
+    for (uint32_t b = 0; b <= row->n_bound; b++) {
+        if (b < row->n_bound)
+            json_array_append_new(bounds, json_integer((json_int_t)row->bound[b]));
+        json_array_append_new(counts, json_integer((json_int_t)h->bucket[b]));
+    }
+    return json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
+        "counts", counts, "count", (json_int_t)stt_hist_count(row, h), "sum",
+        (json_int_t)h->sum);
+}
+
+static int
+print_json(const struct cnt_seg *s, const uint8_t *pick)
+{
+    json_t *o = json_object(), *g = json_object(), *w = json_object(), *h = json_object();
+    size_t i;
+    int rc;
+
+    for (i = 0; i < cnt_count(); i++)
+        if (pick[i])
+            json_object_set_new(cnt_row(i)->worker ? w : g, cnt_row(i)->name,
+                json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
+    for (i = 0; i < CNT_H__N; i++)
+        if (pick[cnt_count() + i])
+            json_object_set_new(h, cnt_hist_row(i)->name, hist_json(cnt_hist_row(i),
+                &s->h[i]));
+    json_object_set_new(o, "t_start_ns", json_integer((json_int_t)s->t_start_ns));
+    json_object_set_new(o, "gate_pid", json_integer(s->gate_pid));
+    json_object_set_new(o, "worker_pid", json_integer(s->worker_pid));
+    json_object_set_new(o, "generation", json_integer((json_int_t)s->generation));
+    json_object_set_new(o, "model", fct_json_text(s->model, strlen(s->model)));
+    json_object_set_new(o, "gate", g);
+    json_object_set_new(o, "worker", w);
+    json_object_set_new(o, "histograms", h);
+    rc = fct_print_json(o);
+    json_decref(o);
+    return rc;
+}
+
+/* ---- text -------------------------------------------------------------------------- */
+
+/* now, and before that secs ago or NULL: then without rates. */
+struct view {
+    const struct cnt_seg *now, *before;
+    const uint8_t *pick;
+    double secs;
+};
+
+static void
+print_counters(const struct view *v)
+{
+    for (size_t i = 0; i < cnt_count(); i++) {
+        const struct cnt_row *r = cnt_row(i);
+        uint64_t n = fct_seg_value(v->now, r), more = 0;
+        char rate[32] = "";
+
+        if (v->before != NULL && r->kind == CNT_counter) {
+            /* a worker that starts again counts some from 0 */
+            more = fct_seg_value(v->before, r);
+            more = n >= more ? n - more : n;
+            if (more == 0)
+                continue;
+            snprintf(rate, sizeof(rate), "%.1f/s", (double)more / v->secs);
+        }
+        if (v->pick[i])
+            printf("%-6s %-18s %16llu %12s %-9s %s\n", row_group(i), r->name,
+                (unsigned long long)n, rate, r->unit, r->help);
+    }
+}
+
+/* What was seen since before. */
+static void
+hist_since(const struct view *v, size_t i, struct cnt_hist *ret)
+{
+    const struct cnt_hist *a = v->before != NULL ? &v->before->h[i] : NULL;
+
+    *ret = v->now->h[i];
+    for (size_t b = 0; a != NULL && b < CNT_MAX_BUCKET; b++)
+        ret->bucket[b] -= a->bucket[b];
+    if (a != NULL)
+        ret->sum -= a->sum;
+}
+
+static void
+print_hists(const struct view *v)
+{
+    static const double qs[] = { 0.5, 0.9, 0.99 };
+    struct cnt_hist h;
+
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        const struct cnt_hist_row *r = cnt_hist_row(i);
+        char rate[32] = "", mean[32] = "-", q[3][32];
+        uint64_t n;
+
+        hist_since(v, i, &h);
+        n = stt_hist_count(r, &h);
+        if (!v->pick[cnt_count() + i] || (v->before != NULL && n == 0))
+            continue;
+        if (n > 0)
+            stt_human(r->unit, (double)h.sum / (double)n, mean, sizeof(mean));
+        if (v->before != NULL)
+            snprintf(rate, sizeof(rate), "%.1f/s", (double)n / v->secs);
+        for (size_t k = 0; k < 3; k++)
+            human_quantile(r, &h, qs[k], q[k], sizeof(q[k]));
+        printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
+            r->name, (unsigned long long)stt_hist_count(r, &v->now->h[i]), rate, mean,
+            q[0], q[1], q[2], r->help);
+    }
+}
+
+static int
+watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
+{
+    const struct timespec nap = { .tv_sec = (time_t)interval,
+        .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
+    struct cnt_seg two[2];
+    struct view v = { .pick = pick };
+    uint64_t t0 = fct_now_ns(), t1;
+    int rc = 0, at = 0;
+
+    stt_snap(seg, &two[0]);
+    for (; rc == 0; t0 = t1) {
+        nanosleep(&nap, NULL);
+        if (!fct_seg_alive(seg))
+            return fct_fail(FCT_EX_UNAV, "stat: the daemon, process %d, has ended; when "
+                "it runs again:\n  fdctl --wait 60 stat", (int)two[at].gate_pid);
+        v.before = &two[at];
+        at ^= 1;
+        v.now = &two[at];
+        stt_snap(seg, &two[at]);
+        t1 = fct_now_ns();
+        v.secs = (double)(t1 - t0) / 1e9;
+        if (json) {
+            rc = print_json(v.now, pick);
+            continue;
+        }
+        if (isatty(STDOUT_FILENO))
+            fputs("\033[H\033[2J", stdout);
+        print_counters(&v);
+        print_hists(&v);
+        putchar('\n');
+        if (fflush(stdout) != 0)
+            rc = fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    }
+    return rc;
+}
+
+/* ---- the command ------------------------------------------------------------------- */
+
+enum { O_HELP = 1, O_ONCE, O_INTERVAL, O_JSON, O_PROM, O_NAMES, O_TEXTFILE };
+
+static const struct fct_opt opts[] = {
+    { "once", '1', NULL, "print once and end", O_ONCE },
+    { "interval", 'i', "S", "seconds between two prints (1) or writes (15)", O_INTERVAL },
+    { "json", 0, NULL, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}",
+    O_JSON },
+    { "prometheus", 0, NULL, "once, in Prometheus' text format", O_PROM },
+    { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)", O_NAMES },
+    { "textfile", 0, "FILE", "write this format into FILE, for node_exporter",
+    O_TEXTFILE },
+    { "help", 'h', NULL, "this text", O_HELP },
+    FCT_OPT_END
+};
+
+struct stat_args {
+    double interval;         /* 0: not given */
+    const char *textfile;
+    unsigned names;          /* 0: not given */
+    int json, once, prom, help;
+    size_t n_word;
+    uint8_t pick[STT_N_ROW];
+};
+
+static int
+take_names(const char *value, unsigned *ret)
+{
+    if (strcmp(value, "fdd") == 0)
+        *ret = STT_NAMES_FDD;
+    else if (strcmp(value, "vllm") == 0)
+        *ret = STT_NAMES_VLLM;
+    else if (strcmp(value, "both") == 0)
+        *ret = STT_NAMES_FDD | STT_NAMES_VLLM;
+    else
+        return fct_fail(FCT_EX_USAGE, "stat: --names %s: must be fdd, vllm or both",
+            value);
+    return 0;
+}
+
+static int
+take(int argc, char **argv, struct stat_args *a)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    int id, rc = 0;
+
+    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+        switch (id) {
+        case FCT_CLI_BAD:
+            return FCT_EX_USAGE;
+        case FCT_CLI_WORD:
+            rc = stt_pick(c.value, a->pick);
+            a->n_word++;
+            break;
+        case O_INTERVAL:
+            rc = fct_dbl("--interval", c.value, &a->interval);
+            if (rc == 0 && !(a->interval >= 0.01 && a->interval <= 86400))
+                rc = fct_fail(FCT_EX_USAGE, "--interval %s: must be 0.01 to 86400 "
+                    "seconds", c.value);
+            break;
+        case O_NAMES:
+            rc = take_names(c.value, &a->names);
+            break;
+        case O_TEXTFILE:
+            a->textfile = c.value;
+            break;
+        default:
+            a->help |= id == O_HELP;
+            a->json |= id == O_JSON;
+            a->once |= id == O_ONCE;
+            a->prom |= id == O_PROM;
+        }
+    }
+    if (a->n_word == 0)
+        memset(a->pick, 1, sizeof(a->pick));
+    return rc;
+}
+
+/* What does not go together. */
+static int
+check(const struct stat_args *a)
+{
+    int prom = a->prom || a->textfile != NULL;
+
+    if (prom && a->json)
+        return fct_fail(FCT_EX_USAGE, "stat: --json and --%s are two formats; name one",
+            a->prom ? "prometheus" : "textfile");
+    if (a->prom && a->textfile != NULL)
+        return fct_fail(FCT_EX_USAGE, "stat: --prometheus prints and --textfile writes a "
+            "file; name one");
+    if (prom && a->n_word > 0)
+        return fct_fail(FCT_EX_USAGE, "stat: --%s has every metric; names of counters go "
+            "with the text and --json", a->prom ? "prometheus" : "textfile");
+    if (a->names != 0 && !prom)
+        return fct_fail(FCT_EX_USAGE, "stat: --names needs --prometheus or --textfile");
+    if (a->prom && a->interval > 0)
+        return fct_fail(FCT_EX_USAGE, "stat: --prometheus prints once; to repeat: "
+            "--textfile FILE -i S");
+    return 0;
+}
+
+static int
+print_once(const struct cnt_seg *seg, const struct stat_args *a)
+{
+    struct cnt_seg now;
+    struct view v = { .now = &now, .pick = a->pick };
+
+    stt_snap(seg, &now);
+    if (a->json)
+        return print_json(&now, a->pick);
+    if (a->prom) {
+        stt_prom(stdout, &now, a->names);
+        return 0;
+    }
+    print_counters(&v);
+    print_hists(&v);
+    return 0;
+}
+
+int
+fct_cmd_stat(const struct fct *f, int argc, char **argv)
+{
+    struct stat_args a = { .interval = 0 };
+    const struct cnt_seg *seg;
+    int rc = take(argc, argv, &a);
+
+    if (rc == 0 && a.help) {
+        puts("usage: fdctl stat [-1] [-i S] [--json] [NAME|GLOB ...]\n"
+            "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
+            "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]\n\n"
+            "Counters, read from shared memory; also of a daemon that does not answer, by\n"
+            "root.\n");
+        fct_help_opts(stdout, opts);
+        return 0;
+    }
+    if (rc == 0)
+        rc = check(&a);
+    if (rc != 0)
+        return rc;
+    if (a.names == 0)
+        a.names = STT_NAMES_FDD;
+    if (a.textfile != NULL)
+        return stt_export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15,
+            a.once);
+    rc = fct_seg_open(f, &seg);
+    if (rc != 0)
+        return rc;
+    if (!fct_seg_alive(seg))
+        rc = fct_fail(FCT_EX_UNAV, "stat: the daemon of %s, process %d, has ended",
+            f->dir, (int)seg->gate_pid);
+    else if (a.once || a.prom)
+        rc = print_once(seg, &a);
+    else
+        rc = watch(seg, a.interval > 0 ? a.interval : 1, a.json, a.pick);
+    fct_seg_close(seg);
+    return rc;
+}

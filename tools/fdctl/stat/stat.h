@@ -1,0 +1,48 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What fdctl stat is made of: a copy of the daemon's counters, its histograms in
+ * figures, and the text that Prometheus reads.
+ */
+#ifndef FDD_TOOLS_FDCTL_STAT_STAT_H
+#define FDD_TOOLS_FDCTL_STAT_STAT_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tools/fdctl/lib/fct.h"
+
+/* Copy every counter, histogram and field, each read once. ret_seg is no mapping
+ * and needs no closing. */
+void stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
+
+uint64_t stt_hist_count(const struct cnt_hist_row *row, const struct cnt_hist *h);
+/* The value that q (0..1) of those seen do not exceed, by interpolation within its
+ * range. HUGE_VAL: above the last bound. -1: nothing was seen. */
+double stt_hist_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h,
+    double q);
+/* "1.25 ms" of ns, else the number. */
+void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
+
+/* Which rows are shown: counters by their place in cnt_row(), then histograms. */
+#define STT_N_ROW (CNT_N_GATE + CNT_N_WORKER + CNT_H__N)
+/* Mark those that word (a name, group.name with the group gate, worker or hist, or
+ * a glob of either) names. 0, or FCT_EX_USAGE with the message printed: none. */
+int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
+
+#define STT_NAMES_FDD  1u    /* fdd_num_requests_running */
+#define STT_NAMES_VLLM 2u    /* vllm:num_requests_running */
+
+/* Prometheus' text format 0.0.4. s NULL: no daemon runs. Errors stay in out. */
+void stt_prom(FILE *out, const struct cnt_seg *s, unsigned names);
+/* Name of a counter there, without labels; written to ret. */
+void stt_prom_name(const struct cnt_row *row, char *ret, size_t ret_bytes);
+/* The same into a file that appears under path when it is complete, mode 0644.
+ * 0 or an exit code, with the message printed. */
+int stt_textfile(const char *path, const struct cnt_seg *s, unsigned names);
+/* stt_textfile() each interval until SIGTERM or SIGINT, or once; goes on when the
+ * daemon ends and starts. 0 or an exit code, with the message printed. */
+int stt_export(const struct fct *f, const char *path, unsigned names, double interval,
+    int once);
+
+#endif

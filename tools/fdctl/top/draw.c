@@ -1,0 +1,540 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/top/top.h"
+
+#include <string.h>
+
+#define WIDE_W 130
+#define WIDE_H 30
+#define CHART_H 3       /* lines of a chart on a wide screen */
+#define FIGURES_W 90    /* of which the figures beside them take so many columns */
+
+/* ---- head ---------------------------------------------------------------- */
+
+static const char *
+state_text(const struct top *t)
+{
+    if (t->gone)
+        return "ended";
+    if (t->silent > 0)
+        return "silent";
+    return t->st.known ? t->st.state : "running";
+}
+
+static void
+head(const struct top *t, struct top_canvas *c)
+{
+    char up[24], right[96], model[sizeof(t->seg->model)];
+    int x, w;
+
+    top_age((double)t->raw.g.uptime_ns / 1e6, up);
+    if (c->w < 78)
+        snprintf(right, sizeof(right), "up %s ", up);
+    else
+        snprintf(right, sizeof(right), "up %s   every %g s   %s ", up, t->interval,
+            t->clock);
+    w = (int)strlen(right);
+    x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->st.known ? " " : "",
+        t->st.known ? t->st.version : "");
+    fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
+    x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s", model[0] != '\0' ? model
+        : "no model yet");
+    x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
+    if (t->st.known && !t->gone)
+        top_print(c, 0, x, c->w - w - 1, TOP_HEAD, ", worker %s", t->st.phase);
+    top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
+    top_paint(c, 0, 0, 0, TOP_HEAD);
+}
+
+/* What the worker does instead of working; "" if it works. */
+static void
+worker_text(const struct top_status *s, char *ret, size_t ret_bytes)
+{
+    char in[24];
+
+    if (strcmp(s->phase, "ready") == 0) {
+        ret[0] = '\0';
+    } else if (s->is_blocked) {
+        snprintf(ret, ret_bytes, "worker blocked: %s%s%s", s->error,
+            s->fix[0] != '\0' ? "; " : "", s->fix);
+    } else if (s->restart_in_ms > 0) {
+        snprintf(ret, ret_bytes, "the worker died (%s), a new one starts in %s",
+            s->death[0] != '\0' ? s->death : s->error,
+            top_age((double)s->restart_in_ms, in));
+    } else if (s->error[0] != '\0') {
+        snprintf(ret, ret_bytes, "worker %s: %s%s%s", s->phase, s->error,
+            s->fix[0] != '\0' ? "; " : "", s->fix);
+    } else if (strcmp(s->phase, "loading") == 0) {
+        snprintf(ret, ret_bytes, "worker loading, %lld %%", (long long)s->load_percent);
+    } else if (s->deaths > 0) {
+        snprintf(ret, ret_bytes, "%s%s; %lld died before%s%s",
+            strcmp(s->phase, "none") == 0 ? "no worker" : "worker ",
+            strcmp(s->phase, "none") == 0 ? "" : s->phase, (long long)s->deaths,
+            s->death[0] != '\0' ? ", the last: " : "", s->death);
+    } else {
+        snprintf(ret, ret_bytes, "worker %s", s->phase);
+    }
+}
+
+/* One line for what is out of the ordinary. */
+static void
+notice(const struct top *t, struct top_canvas *c)
+{
+    char text[768] = "";
+    enum top_attr attr = TOP_WARN;
+
+    if (t->gone) {
+        attr = TOP_BAD;
+        snprintf(text, sizeof(text), "the daemon (pid %d) has ended; its last figures; "
+            "waiting for a new one", (int)t->gate_pid);
+    } else if (t->silent > 0) {
+        attr = TOP_BAD;
+        snprintf(text, sizeof(text), "the daemon (pid %d) has not moved for %d s: "
+            "stopped or hung", (int)t->gate_pid, t->silent);
+    } else if (t->frozen) {
+        snprintf(text, sizeof(text), "frozen at %s; space goes on", t->clock);
+    } else if (t->st.known) {
+        worker_text(&t->st, text, sizeof(text));
+        if (text[0] != '\0' && (strcmp(t->st.state, "degraded") == 0
+            || t->st.restart_in_ms > 0 || t->st.error[0] != '\0'))
+            attr = TOP_BAD;
+        if (text[0] == '\0' && t->st.paused)
+            snprintf(text, sizeof(text), "paused: requests are queued, none is started; "
+                "p goes on");
+        else if (text[0] == '\0' && strcmp(t->st.state, "draining") == 0)
+            snprintf(text, sizeof(text), "draining: new requests are refused; D takes "
+                "them again");
+        else if (text[0] == '\0' && strcmp(t->st.state, "stopping") == 0)
+            snprintf(text, sizeof(text), "stopping: the daemon ends when its requests "
+                "have");
+    }
+    if (text[0] != '\0')
+        top_print(c, 1, 0, 0, attr, " %s %s", t->gone || t->silent > 0 ? "!!" : "*",
+            text);
+}
+
+/* ---- figures ------------------------------------------------------------- */
+
+/* "name value", the name dim. Returns the column behind it. */
+static int
+pair(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const char *name,
+    const char *value)
+{
+    if (x + top_width(name) + 1 + top_width(value) > x_end)
+        return x; /* not a part of a number */
+    x = top_text(c, y, x, x_end, TOP_NAME, name);
+    return top_text(c, y, x + 1, x_end, attr, value) + 2;
+}
+
+static void
+right_aligned(struct top_canvas *c, int y, int x_end, enum top_attr attr,
+    const char *text)
+{
+    top_text(c, y, x_end - top_width(text), x_end, attr, text);
+}
+
+static const char *const line_names[TOP_S__N] = { "out tok/s", "in tok/s", "busy",
+    "KV use" };
+
+/* Newest value and scale of a line. */
+static const char *
+line_value(const struct top *t, enum top_line line, char *ret)
+{
+    const struct top_rates *r = &t->r;
+
+    if (!t->has_rates)
+        return strcpy(ret, "-");
+    switch (line) {
+    case TOP_S_OUT:
+        return top_rate(r->out, ret);
+    case TOP_S_IN:
+        return top_rate(r->in, ret);
+    case TOP_S_BUSY:
+        return top_share(r->busy, ret);
+    default:
+        return top_share(r->kv, ret);
+    }
+}
+
+static enum top_attr
+line_attr(const struct top *t, enum top_line line)
+{
+    if (line == TOP_S_KV && t->has_rates && t->r.kv > 0.95)
+        return TOP_WARN;
+    return TOP_VALUE;
+}
+
+static double
+line_max(const struct top_series *s, enum top_line line, int w)
+{
+    return line == TOP_S_BUSY || line == TOP_S_KV ? 1 : top_series_max(s, w);
+}
+
+/* Four lines: name, value, sparkline. */
+static void
+sparks(const struct top *t, struct top_canvas *c, int y, int w)
+{
+    char value[24];
+    int i;
+
+    for (i = 0; i < TOP_S__N; i++) {
+        enum top_line line = (enum top_line)i;
+        struct top_series s = top_history_line(&t->hist, line);
+
+        top_text(c, y + i, 1, 0, TOP_NAME, line_names[i]);
+        right_aligned(c, y + i, 20, line_attr(t, line), line_value(t, line, value));
+        if (w > 21)
+            top_chart(c, y + i, 21, w - 21, 1, TOP_BAR, &s, line_max(&s, line, w - 21));
+    }
+}
+
+/* "TTFT  p50 12.3 ms  p99 45.6 ms" */
+static void
+latency(const struct top *t, struct top_canvas *c, int y, int x, const char *name,
+    enum top_latency which)
+{
+    const struct top_quant *q = &t->r.lat[which];
+    char p50[24], p99[24];
+
+    top_text(c, y, x, 0, TOP_NAME, name);
+    top_text(c, y, x + 6, 0, TOP_NAME, "p50");
+    right_aligned(c, y, x + 17, TOP_VALUE, top_ns(t->has_rates ? q->p50 : TOP_NONE, p50));
+    top_text(c, y, x + 19, 0, TOP_NAME, "p99");
+    right_aligned(c, y, x + 30, TOP_VALUE, top_ns(t->has_rates ? q->p99 : TOP_NONE, p99));
+}
+
+static enum top_attr
+not_zero(double v, enum top_attr attr)
+{
+    return v > 0 ? attr : TOP_VALUE;
+}
+
+/* Requests that run, wait with the worker, are queued in the gate. */
+static int
+load(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
+{
+    const struct top_raw *w = &t->raw;
+    char v[24];
+
+    x = pair(c, y, x, x_end, TOP_VALUE, "running",
+        top_count((double)w->w.requests_running, v));
+    x = pair(c, y, x, x_end, TOP_VALUE, "waiting",
+        top_count((double)w->w.requests_waiting, v));
+    return pair(c, y, x, x_end, not_zero((double)w->g.requests_queued, TOP_WARN),
+        "queued", top_count((double)w->g.requests_queued, v));
+}
+
+static int
+step(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
+{
+    char v[24];
+
+    x = pair(c, y, x, x_end, TOP_VALUE, "step",
+        top_ns(t->has_rates ? t->r.step_ns : TOP_NONE, v));
+    x = pair(c, y, x, x_end, TOP_VALUE, "gap",
+        top_ns(t->has_rates ? t->r.gap_ns : TOP_NONE, v));
+    return pair(c, y, x, x_end, TOP_VALUE, "batch",
+        top_rate(t->has_rates ? t->r.batch_seqs : TOP_NONE, v));
+}
+
+/* "errors 3 (0.5/s)" */
+static int
+total(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const char *name,
+    uint64_t n, double rate)
+{
+    char v[24], per_s[24], text[64];
+
+    top_count((double)n, v);
+    snprintf(text, sizeof(text), rate > 0 ? "%s (%s/s)" : "%s", v, top_rate(rate, per_s));
+    return pair(c, y, x, x_end, not_zero((double)n, attr), name, text);
+}
+
+static int
+blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
+{
+    const struct cnt_worker *w = &t->raw.w;
+    char used[24], all[24], text[64], v[24];
+
+    snprintf(text, sizeof(text), "%s of %s blocks", top_count((double)w->kv_blocks_used,
+        used), top_count((double)w->kv_blocks_total, all));
+    if (x + top_width(text) <= x_end)
+        x = top_text(c, y, x, x_end, TOP_VALUE, text) + 2;
+    return pair(c, y, x, x_end, TOP_VALUE, "cached",
+        top_count((double)w->kv_blocks_cached, v));
+}
+
+static void
+narrow(const struct top *t, struct top_canvas *c, int y)
+{
+    int right = c->w - 38, x, bar = c->w >= 100 ? c->w - 80 : c->w >= 76 ? c->w - 60 : 8;
+    const struct top_rates *r = &t->r;
+    char v[24];
+
+    sparks(t, c, y, right - 2);
+    load(t, c, y, right, c->w);
+    latency(t, c, y + 1, right, "TTFT", TOP_L_TTFT);
+    latency(t, c, y + 2, right, "ITL", TOP_L_ITL);
+    step(t, c, y + 3, right, c->w);
+    y += TOP_S__N;
+    top_text(c, y, 1, 0, TOP_NAME, "KV");
+    right_aligned(c, y, 9, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
+    top_bar(c, y, 10, bar, t->has_rates ? r->kv : 0);
+    x = pair(c, y, 10 + bar + 1, c->w, TOP_VALUE, "hit rate",
+        top_share(t->has_rates ? r->hit : TOP_NONE, v));
+    blocks(t, c, y, x, c->w);
+    y++;
+    x = total(c, y, 1, c->w, TOP_VALUE, "done", t->raw.g.requests_done, r->done);
+    x = total(c, y, x, c->w, TOP_BAD, "errors", t->raw.g.requests_error, r->errors);
+    x = total(c, y, x, c->w, TOP_WARN, "preempted", t->raw.w.preemptions, r->preempted);
+    x = total(c, y, x, c->w, TOP_WARN, "refused", t->raw.g.requests_refused, r->refused);
+    total(c, y, x, c->w, TOP_VALUE, "cancelled", t->raw.w.cancelled, r->cancelled);
+}
+
+/* ---- a wide screen ------------------------------------------------------- */
+
+static void
+charts(const struct top *t, struct top_canvas *c, int y, int w, int each)
+{
+    char value[24], peak[24], text[48];
+    int i;
+
+    for (i = 0; i < TOP_S__N; i++, y += each) {
+        enum top_line line = (enum top_line)i;
+        struct top_series s = top_history_line(&t->hist, line);
+        double max = line_max(&s, line, w - 15);
+
+        top_text(c, y, 1, 0, TOP_NAME, line_names[i]);
+        right_aligned(c, y + 1, 12, line_attr(t, line), line_value(t, line, value));
+        if (line == TOP_S_OUT || line == TOP_S_IN)
+            snprintf(text, sizeof(text), "max %s", top_rate(max, peak));
+        else
+            snprintf(text, sizeof(text), "max %s", top_share(top_series_max(&s, w - 15),
+                peak));
+        if (s.n > 0)
+            right_aligned(c, y + 2, 12, TOP_DIM, text);
+        top_chart(c, y, 14, w - 15, CHART_H, TOP_BAR, &s, max);
+    }
+}
+
+static int
+latencies(const struct top *t, struct top_canvas *c, int y, int x)
+{
+    static const char *const names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
+    char v[24];
+    int i;
+
+    top_text(c, y, x, 0, TOP_NAME, "latency");
+    right_aligned(c, y, x + 22, TOP_NAME, "p50");
+    right_aligned(c, y, x + 33, TOP_NAME, "p90");
+    right_aligned(c, y, x + 44, TOP_NAME, "p99");
+    right_aligned(c, y, x + 55, TOP_NAME, "seen");
+    for (i = 0; i < TOP_L__N; i++) {
+        const struct top_quant *q = &t->r.lat[i];
+
+        y++;
+        top_text(c, y, x + 2, 0, TOP_NAME, names[i]);
+        right_aligned(c, y, x + 22, TOP_VALUE, top_ns(t->has_rates ? q->p50 : -1, v));
+        right_aligned(c, y, x + 33, TOP_VALUE, top_ns(t->has_rates ? q->p90 : -1, v));
+        right_aligned(c, y, x + 44, TOP_VALUE, top_ns(t->has_rates ? q->p99 : -1, v));
+        right_aligned(c, y, x + 55, TOP_VALUE,
+            top_count(t->has_rates ? (double)q->n : -1, v));
+    }
+    return y + 1;
+}
+
+static void
+worker_line(const struct top *t, struct top_canvas *c, int y, int x)
+{
+    char v[24], text[64];
+    int at = x + 11;
+
+    top_text(c, y, x, 0, TOP_NAME, "worker");
+    snprintf(text, sizeof(text), "%d", (int)t->seg->worker_pid);
+    at = pair(c, y, at, c->w, TOP_VALUE, "pid", t->seg->worker_pid != 0 ? text : "-");
+    at = pair(c, y, at, c->w, not_zero((double)t->raw.g.worker_deaths, TOP_BAD), "deaths",
+        top_count((double)t->raw.g.worker_deaths, v));
+    if (t->st.known && t->st.credits > 0) {
+        snprintf(text, sizeof(text), "%lld of %lld", (long long)t->st.credits_used,
+            (long long)t->st.credits);
+        at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
+    }
+    pair(c, y, at, c->w, TOP_VALUE, "weights", top_bytes((double)t->raw.w.weight_bytes,
+        v));
+}
+
+static void
+figures(const struct top *t, struct top_canvas *c, int y, int x)
+{
+    const struct top_rates *r = &t->r;
+    int at, end = c->w;
+    char v[24];
+
+    top_text(c, y, x, 0, TOP_NAME, "requests");
+    at = load(t, c, y, x + 11, end);
+    at = pair(c, y, at, end, TOP_VALUE, "queued tokens",
+        top_count((double)t->raw.g.queued_tokens, v));
+    pair(c, y++, at, end, TOP_VALUE, "clients", top_count((double)t->raw.g.sessions, v));
+    top_text(c, y, x, 0, TOP_NAME, "ended");
+    at = total(c, y, x + 11, end, TOP_VALUE, "done", t->raw.g.requests_done, r->done);
+    at = total(c, y, at, end, TOP_BAD, "errors", t->raw.g.requests_error, r->errors);
+    at = total(c, y, at, end, TOP_WARN, "refused", t->raw.g.requests_refused, r->refused);
+    total(c, y++, at, end, TOP_VALUE, "cancelled", t->raw.w.cancelled, r->cancelled);
+    y = latencies(t, c, y, x);
+    top_text(c, y, x, 0, TOP_NAME, "device");
+    at = step(t, c, y, x + 11, end);
+    at = pair(c, y, at, end, TOP_VALUE, "tokens",
+        top_rate(t->has_rates ? r->batch_tokens : TOP_NONE, v));
+    at = pair(c, y, at, end, TOP_VALUE, "steps/s", top_rate(t->has_rates ? r->steps
+        : TOP_NONE, v));
+    pair(c, y++, at, end, TOP_VALUE, "graphs", top_share(t->has_rates ? r->graph
+        : TOP_NONE, v));
+    top_text(c, y, x, 0, TOP_NAME, "KV");
+    right_aligned(c, y, x + 10, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
+    top_bar(c, y, x + 11, 20, t->has_rates ? r->kv : 0);
+    at = blocks(t, c, y, x + 32, end);
+    pair(c, y++, at, end, TOP_VALUE, "of", top_bytes((double)t->raw.w.kv_bytes, v));
+    top_text(c, y, x, 0, TOP_NAME, "prefix");
+    at = pair(c, y, x + 11, end, TOP_VALUE, "hit rate", top_share(t->has_rates ? r->hit
+        : TOP_NONE, v));
+    at = pair(c, y, at, end, TOP_VALUE, "cached tok/s", top_rate(t->has_rates
+        ? r->in_cached : TOP_NONE, v));
+    at = total(c, y, at, end, TOP_VALUE, "evicted", t->raw.w.prefix_evictions,
+        r->evicted);
+    total(c, y++, at, end, TOP_WARN, "preempted", t->raw.w.preemptions, r->preempted);
+    worker_line(t, c, y, x);
+}
+
+/* ---- foot, help, all ----------------------------------------------------- */
+
+static void
+keys(const struct top *t, struct top_canvas *c, int y)
+{
+    static const char *const what[][2] = { { "q", "quit" }, { "h", "help" },
+        { "u r c", "views" }, { "s", "sort" }, { "k", "cancel" }, { "p", "pause" },
+        { "d", "drain" }, { "space", "freeze" }, { "+ -", "interval" },
+        { "S", "reverse" }, { "D", "drain off" } };
+    size_t i;
+    int x = 1;
+
+    for (i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
+        const char *text = what[i][1];
+
+        if (what[i][0][0] == 'p' && t->st.paused)
+            text = "go on";
+        if (what[i][0][0] == 's' && what[i][0][1] == 'p' && t->frozen)
+            text = "thaw";
+        if (x + (int)strlen(what[i][0]) + 1 + (int)strlen(text) > c->w)
+            break;
+        x = top_text(c, y, x, 0, TOP_VALUE, what[i][0]);
+        x = top_text(c, y, x + 1, 0, TOP_NAME, text) + 2;
+    }
+}
+
+/* The message, up to three lines; how many. */
+static int
+message(const struct top *t, struct top_canvas *c, int y_end, int draw)
+{
+    enum top_attr attr = t->ask != 0 ? TOP_SELECTED : t->message_bad ? TOP_BAD : TOP_GOOD;
+    int w = c->w - 2, n = 0, y;
+    const char *text = t->message;
+    char part[3][600];
+
+    while (*text != '\0' && n < 3) {
+        size_t len = strcspn(text, "\n");
+
+        if (len > (size_t)w) {
+            for (len = (size_t)w; len > 0 && text[len] != ' '; len--)
+                ;
+            if (len == 0)
+                len = (size_t)w;
+        }
+        snprintf(part[n++], sizeof(part[0]), "%.*s", (int)len, text);
+        text += len;
+        text += strspn(text, " \n");
+    }
+    for (y = 0; y < n && draw; y++)
+        top_text(c, y_end - n + y, 1, 0, attr, part[y]);
+    return n > 0 ? n : 1;
+}
+
+static void
+help(struct top_canvas *c)
+{
+    static const char *const lines[][2] = {
+        { "u r c", "show users, requests or clients" },
+        { "up down pgup pgdn home end", "select a row" },
+        { "s S", "sort by the next column; the other way round" },
+        { "k", "cancel the selected request or client; asks" },
+        { "p", "pause: start no queued request; or go on; asks" },
+        { "d D", "drain: refuse new requests; asks; D takes them again" },
+        { "space", "freeze the screen, and go on" },
+        { "+ -", "longer, shorter interval" },
+        { "ctrl-l", "draw anew" },
+        { "q", "quit" },
+    };
+    static const char *const about[] = {
+        "tok/s, busy, step, gap, TTFT, ITL: over the last interval; - is none.",
+        "busy: share of the time in which the model ran; gap: time the device",
+        "waited between two steps although there was work.", NULL };
+    size_t i;
+    int y = 1;
+
+    top_text(c, 0, 1, 0, TOP_HEAD, "fdctl top: keys (any key goes back)");
+    top_paint(c, 0, 0, 0, TOP_HEAD);
+    for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
+        top_text(c, y, 1, 0, TOP_VALUE, lines[i][0]);
+        top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN,
+            lines[i][1]);
+    }
+    for (i = 0; about[i] != NULL; i++)
+        top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);
+}
+
+static void
+too_small(struct top_canvas *c)
+{
+    char text[80];
+    int y = c->h / 2, x;
+
+    snprintf(text, sizeof(text), "%dx%d is too small: %dx%d at least", c->w, c->h,
+        TOP_MIN_W, TOP_MIN_H);
+    x = (c->w - (int)strlen(text)) / 2;
+    top_text(c, y, x > 0 ? x : 0, 0, TOP_VALUE, text);
+}
+
+void
+top_draw(struct top *t, struct top_canvas *c)
+{
+    int y = 2, y_end = c->h, n;
+
+    if (c->w < TOP_MIN_W || c->h < TOP_MIN_H) {
+        too_small(c);
+        return;
+    }
+    if (t->help) {
+        help(c);
+        return;
+    }
+    head(t, c);
+    notice(t, c);
+    c->dim = t->gone;
+    if (c->w >= WIDE_W && c->h >= WIDE_H) {
+        charts(t, c, y, c->w - FIGURES_W, CHART_H);
+        figures(t, c, y, c->w - FIGURES_W);
+        y += TOP_S__N * CHART_H;
+    } else {
+        narrow(t, c, y);
+        y += TOP_S__N + 2;
+    }
+    n = t->once ? 0 : message(t, c, 0, 0);
+    if (!t->once)
+        y_end = c->h - 1 - (n < c->h - 1 - y - 2 ? n : 1);
+    top_draw_table(t, c, y, y_end);
+    c->dim = 0;
+    if (t->once)
+        return;
+    message(t, c, c->h - 1, 1);
+    keys(t, c, c->h - 1);
+}

@@ -1,0 +1,240 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/top/top.h"
+
+#include <string.h>
+
+static const char *const titles[TOP_V__N] = { "users", "requests", "clients" };
+
+/* ---- selection ----------------------------------------------------------- */
+
+const struct top_row *
+top_selected(const struct top *t)
+{
+    const struct top_rows *rows = &t->rows[t->view];
+
+    return t->sel < rows->n ? &rows->row[t->sel] : NULL;
+}
+
+void
+top_select(struct top *t)
+{
+    const struct top_rows *rows = &t->rows[t->view];
+    size_t i;
+
+    for (i = 0; i < rows->n; i++) {
+        const struct top_row *r = &rows->row[i];
+
+        if (t->view == TOP_V_USERS ? strcmp(r->user, t->sel_user) == 0
+            : r->id == t->sel_id) {
+            t->sel = i;
+            return;
+        }
+    }
+    /* It has gone: whatever is in its place. */
+    t->sel_id = -1;
+    t->sel_user[0] = '\0';
+    if (t->sel >= rows->n)
+        t->sel = rows->n > 0 ? rows->n - 1 : 0;
+}
+
+/* ---- cells --------------------------------------------------------------- */
+
+/* Blanks that the columns leave go to text and bars, 14 cells at most each. */
+static int
+spare(const struct top_col *cols, int w, int *ret_n_text)
+{
+    int sum = 1, n = 0;
+
+    for (; cols->name != NULL; cols++) {
+        if (cols->from > w)
+            continue;
+        sum += cols->width + 1;
+        n += cols->kind == TOP_K_TEXT || cols->kind == TOP_K_BAR;
+    }
+    *ret_n_text = n;
+    return w > sum ? w - sum : 0;
+}
+
+static int
+width_of(const struct top_col *col, int left, int n_text)
+{
+    int more = n_text > 0 ? left / n_text : 0;
+
+    if (col->kind != TOP_K_TEXT && col->kind != TOP_K_BAR)
+        return col->width;
+    return col->width + (more < 14 ? more : 14);
+}
+
+static const char *
+number(const struct top_row *r, const struct top_col *col, char *ret)
+{
+    const char *p = (const char *)r + col->at;
+    int64_t i;
+    double d;
+
+    if (col->kind == TOP_K_RATE) {
+        memcpy(&d, p, sizeof(d));
+        return top_rate(d, ret);
+    }
+    memcpy(&i, p, sizeof(i));
+    if (col->kind == TOP_K_AGE)
+        return top_age((double)i, ret);
+    if (col->kind == TOP_K_COUNT)
+        return top_count((double)i, ret);
+    snprintf(ret, 24, "%lld", (long long)i);
+    return ret;
+}
+
+static void
+cell(struct top_canvas *c, int y, int x, int w, const struct top_row *r,
+    const struct top_col *col)
+{
+    char text[24];
+    double share;
+    int n;
+
+    if (col->kind == TOP_K_TEXT) {
+        top_text(c, y, x, x + w, TOP_PLAIN, (const char *)r + col->at);
+    } else if (col->kind == TOP_K_BAR) {
+        memcpy(&share, (const char *)r + col->at, sizeof(share));
+        if (share >= 0)
+            top_bar(c, y, x, w, share);
+    } else {
+        number(r, col, text);
+        n = (int)strlen(text);
+        /* A number that is cut would be another one. */
+        top_text(c, y, n <= w ? x + w - n : x, x + w, TOP_PLAIN, n <= w ? text : "...");
+    }
+}
+
+static void
+line(struct top_canvas *c, int y, const struct top_col *cols, const struct top_row *r,
+    const struct top_col *sorted, int reverse)
+{
+    int n_text, left = spare(cols, c->w, &n_text), x = 1, w;
+    const struct top_col *col;
+    char name[32];
+
+    for (col = cols; col->name != NULL; col++) {
+        if (col->from > c->w)
+            continue;
+        w = width_of(col, left, n_text);
+        if (r != NULL) {
+            cell(c, y, x, w, r, col);
+        } else {
+            int down = (col->down != 0) != (reverse != 0);
+
+            snprintf(name, sizeof(name), "%s%s", col->name,
+                col != sorted ? "" : c->utf8 ? down ? "\u25be" : "\u25b4"
+                : down ? "v" : "^");
+            if (top_width(name) > w)
+                snprintf(name, sizeof(name), "%s", col->name);
+            top_text(c, y, col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR ? x
+                : x + w - top_width(name), x + w, TOP_HEAD, name);
+        }
+        x += w + 1;
+    }
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+/* "requests 12 of 345, by AGE" in a rule. */
+static void
+title(const struct top *t, struct top_canvas *c, int y)
+{
+    const struct top_rows *rows = &t->rows[t->view];
+    const struct top_col *col = &top_cols((enum top_view)t->view)[t->sort[t->view]];
+    char n[24], to[24];
+    int x;
+
+    for (x = 0; x < c->w; x++)
+        top_text(c, y, x, 0, TOP_DIM, c->utf8 ? "\u2500" : "-");
+    x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", titles[t->view]);
+    if (t->deny[0] != '\0')
+        return;
+    x = top_print(c, y, x, 0, TOP_VALUE, "%s", top_count((double)rows->n, n));
+    if (t->page > 0 && rows->n > (size_t)t->page)
+        x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
+            top_count((double)t->first + 1, n),
+            top_count((double)(t->first + (size_t)t->page < rows->n
+            ? t->first + (size_t)t->page : rows->n), to));
+    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", col->name, t->reverse[t->view]
+        ? " reversed" : "");
+}
+
+/* Words wrapped between x and the canvas' end; the line behind it. */
+static int
+wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr,
+    const char *text)
+{
+    char part[256];
+    int w = c->w - x - 2;
+
+    if (w > (int)sizeof(part) - 1)
+        w = (int)sizeof(part) - 1;
+    while (*text != '\0' && y < y_end && w > 0) {
+        size_t n = strcspn(text, "\n");
+
+        if (n > (size_t)w) {
+            for (n = (size_t)w; n > 0 && text[n] != ' '; n--)
+                ;
+            if (n == 0)
+                n = (size_t)w;
+        }
+        snprintf(part, sizeof(part), "%.*s", (int)n, text);
+        top_text(c, y++, x, 0, attr, part);
+        text += n;
+        text += strspn(text, " \n");
+    }
+    return y;
+}
+
+static void
+no_rows(const struct top *t, struct top_canvas *c, int y, int y_end)
+{
+    if (t->deny[0] != '\0') {
+        y = wrapped(c, y, y_end, 2, TOP_WARN, "No table: the daemon answered");
+        wrapped(c, y, y_end, 4, TOP_PLAIN, t->deny);
+    } else if (t->t_rows != 0) {
+        top_print(c, y, 2, 0, TOP_DIM, "no %s", titles[t->view]);
+    } else if (!t->gone) {
+        top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
+    }
+}
+
+void
+top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
+{
+    const struct top_col *cols = top_cols((enum top_view)t->view);
+    const struct top_rows *rows = &t->rows[t->view];
+    size_t i;
+    int has_title = y_end - y >= 4;
+
+    t->page = y_end - y - 1 - has_title;
+    if (t->page < 1)
+        t->page = 1;
+    if (t->first > t->sel)
+        t->first = t->sel;
+    if (t->sel >= t->first + (size_t)t->page)
+        t->first = t->sel - (size_t)t->page + 1;
+    if (t->first > 0 && t->first + (size_t)t->page > rows->n)
+        t->first = rows->n > (size_t)t->page ? rows->n - (size_t)t->page : 0;
+    if (has_title)
+        title(t, c, y++);
+    top_paint(c, y, 0, 0, TOP_HEAD);
+    line(c, y++, cols, NULL, &cols[t->sort[t->view]], t->reverse[t->view]);
+    if (rows->n == 0 || t->deny[0] != '\0') {
+        no_rows(t, c, y, y_end);
+        return;
+    }
+    for (i = t->first; i < rows->n && y < y_end; i++, y++) {
+        line(c, y, cols, &rows->row[i], NULL, 0);
+        if (i == t->sel && !t->once) {
+            top_text(c, y, 0, 0, TOP_SELECTED, ">");
+            top_paint(c, y, 0, 0, TOP_SELECTED);
+        }
+    }
+}

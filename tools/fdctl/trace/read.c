@@ -1,0 +1,550 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/trace/trace.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/fdctl/lib/fct.h"
+
+/* A record that is being written is whole in a moment, unless its writer died. */
+#define FTR_TRIES 40
+#define FTR_NAP_NS 100000
+
+uint64_t
+ftr_span(uint64_t a, uint64_t b)
+{
+    return b > a ? b - a : 0;
+}
+
+/* ---- reading --------------------------------------------------------------------- */
+
+static void
+nap(void)
+{
+    const struct timespec ts = { .tv_nsec = FTR_NAP_NS };
+
+    nanosleep(&ts, NULL);
+}
+
+void
+ftr_read_steps(const struct trc_seg *seg, uint64_t first, uint64_t last,
+    struct ftr_snap *snap)
+{
+    size_t n = 0;
+
+    /* The newest first: the oldest are the first to vanish. */
+    for (uint64_t i = last; i >= first && i > 0; i--) {
+        struct ftr_step *to = &snap->steps[snap->n_step + n];
+        int got = 0, gone = 0;
+
+        for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
+            if (k > 0)
+                nap();
+            got = trc_get_step(seg, i, &to->s);
+            gone = !got && trc_n_step(seg) >= i + TRC_STEPS;
+        }
+        n += (size_t)got;
+        snap->lost_steps += (uint64_t)gone;
+        snap->torn_steps += !got && !gone;
+    }
+    for (size_t i = 0; i < n / 2; i++) {
+        struct ftr_step *a = &snap->steps[snap->n_step + i];
+        struct ftr_step *b = &snap->steps[snap->n_step + n - 1 - i], c = *a;
+
+        *a = *b;
+        *b = c;
+    }
+    snap->n_step += n;
+}
+
+static void
+read_events(const struct trc_seg *seg, struct ftr_snap *snap)
+{
+    uint64_t last = trc_n_event(seg), i;
+    uint64_t first = last > TRC_EVENTS ? last - TRC_EVENTS + 1 : 1;
+    size_t n = 0;
+
+    for (i = last; i >= first && i > 0; i--) {
+        struct trc_event *to = &snap->events[n];
+        int got = 0, gone = 0;
+
+        for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
+            if (k > 0)
+                nap();
+            got = trc_get_event(seg, i, to);
+            gone = !got && trc_n_event(seg) >= i + TRC_EVENTS;
+        }
+        n += (size_t)got;
+        snap->lost_events += (uint64_t)gone;
+        snap->torn_events += !got && !gone;
+    }
+    for (i = 0; i < n / 2; i++) {
+        struct trc_event c = snap->events[i];
+
+        snap->events[i] = snap->events[n - 1 - i];
+        snap->events[n - 1 - i] = c;
+    }
+    snap->n_event = n;
+}
+
+int
+ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_snap)
+{
+    struct ftr_snap s = { 0 };
+    struct timespec real;
+    uint64_t last, first;
+
+    s.steps = calloc(TRC_STEPS, sizeof(*s.steps));
+    s.events = calloc(TRC_EVENTS, sizeof(*s.events));
+    if (s.steps == NULL || s.events == NULL) {
+        ftr_free(&s);
+        return -ENOMEM;
+    }
+    read_events(seg, &s);
+    last = trc_n_step(seg);
+    first = last > TRC_STEPS ? last - TRC_STEPS + 1 : 1;
+    ftr_read_steps(seg, first_step > first ? first_step : first, last, &s);
+    clock_gettime(CLOCK_REALTIME, &real);
+    s.clock.real_ns = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
+    s.clock.mono_ns = fct_now_ns();
+    *ret_snap = s;
+    return 0;
+}
+
+void
+ftr_free(struct ftr_snap *snap)
+{
+    free(snap->steps);
+    free(snap->events);
+    snap->steps = NULL;
+    snap->events = NULL;
+}
+
+void
+ftr_derive(struct ftr_snap *snap)
+{
+    uint32_t newest = snap->generation;
+
+    if (newest == 0 && snap->n_step > 0)
+        newest = snap->steps[snap->n_step - 1].s.generation;
+    snap->n_base = 0;
+    for (size_t i = snap->n_step; i > 0 && snap->n_base < FTR_BASES; i--) {
+        const struct trc_step *s = &snap->steps[i - 1].s;
+
+        if (snap->n_base == 0
+            || snap->bases[snap->n_base - 1].generation != s->generation)
+            snap->bases[snap->n_base++] = (struct ftr_base) { s->generation,
+                s->seq - s->epoch };
+    }
+    for (size_t i = 0; i < snap->n_step; i++) {
+        struct ftr_step *st = &snap->steps[i];
+        const struct trc_step *before = i > 0 ? &st[-1].s : NULL;
+
+        st->gap_ns = FTR_NONE;
+        st->lost = (st->s.flags & TRC_DONE) == 0
+            && (snap->ended || st->s.generation < newest);
+        if ((st->s.flags & TRC_DONE) != 0 && (st->s.flags & TRC_FOLLOWS) != 0
+            && before != NULL && before->seq + 1 == st->s.seq
+            && before->generation == st->s.generation
+            && (before->flags & TRC_DONE) != 0)
+            st->gap_ns = ftr_span(before->t_end_ns, st->s.t_begin_ns);
+    }
+}
+
+/* ---- filters --------------------------------------------------------------------- */
+
+void
+ftr_filter_init(struct ftr_filter *f)
+{
+    *f = (struct ftr_filter) { .until_ns = FTR_NONE, .step_b = FTR_NONE,
+        .slow_ns = FTR_NONE };
+}
+
+int
+ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f)
+{
+    if (s->s.t_launch_ns < f->since_ns || s->s.t_launch_ns > f->until_ns
+        || s->s.seq < f->step_a || s->s.seq > f->step_b)
+        return 0;
+    if (f->slow_ns == FTR_NONE)
+        return 1;
+    return ((s->s.flags & TRC_DONE) != 0
+        && ftr_span(s->s.t_begin_ns, s->s.t_end_ns) > f->slow_ns)
+        || (s->gap_ns != FTR_NONE && s->gap_ns > f->slow_ns);
+}
+
+int
+ftr_match_event(const struct trc_event *e, const struct ftr_filter *f)
+{
+    return e->t_ns >= f->since_ns && e->t_ns <= f->until_ns
+        && (f->request == 0 || e->id == f->request);
+}
+
+static int
+cmp_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+struct seen { uint64_t id, from, to; };
+
+static int
+cmp_seen(const void *a, const void *b)
+{
+    return cmp_u64(&((const struct seen *)a)->id, &((const struct seen *)b)->id);
+}
+
+/* Requests that lived in the time chosen keep all their events, so that what
+ * they were at at its beginning is known. */
+static void
+keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since,
+    uint64_t until)
+{
+    struct seen *all = calloc(snap->n_event + 1, sizeof(*all)), *s;
+    size_t n = 0, kept = 0, i;
+
+    if (all == NULL) /* too much is shown rather than nothing */
+        return;
+    for (i = 0; i < snap->n_event; i++)
+        all[i] = (struct seen) { snap->events[i].id, snap->events[i].t_ns,
+            snap->events[i].kind == TRC_END ? snap->events[i].t_ns : 0 };
+    qsort(all, snap->n_event, sizeof(*all), cmp_seen);
+    for (i = 0; i < snap->n_event; i++) {
+        if (n == 0 || all[n - 1].id != all[i].id) {
+            all[n++] = all[i];
+            continue;
+        }
+        if (all[i].from < all[n - 1].from)
+            all[n - 1].from = all[i].from;
+        if (all[i].to > all[n - 1].to)
+            all[n - 1].to = all[i].to;
+    }
+    for (i = 0; i < snap->n_event; i++) {
+        struct seen key = { .id = snap->events[i].id };
+
+        s = bsearch(&key, all, n, sizeof(*all), cmp_seen);
+        if (s != NULL && s->from <= until && (s->to == 0 || s->to >= since)
+            && (f->request == 0 || f->request == s->id))
+            snap->events[kept++] = snap->events[i];
+    }
+    snap->n_event = kept;
+    free(all);
+}
+
+void
+ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
+{
+    size_t n = 0, i, n_event = 0;
+    struct ftr_filter g = *f;
+
+    for (i = 0; i < snap->n_step; i++)
+        if (ftr_match_step(&snap->steps[i], f))
+            snap->steps[n++] = snap->steps[i];
+    if (f->last > 0 && n > f->last) {
+        memmove(snap->steps, snap->steps + (n - f->last),
+            (size_t)f->last * sizeof(*snap->steps));
+        n = (size_t)f->last;
+    }
+    snap->n_step = n;
+    /* Steps chosen by number choose a time. */
+    if (f->request == 0 && n > 0
+        && (f->step_a > 0 || f->step_b != FTR_NONE
+            || (f->last > 0 && f->whole_requests))) {
+        const struct trc_step *e = &snap->steps[n - 1].s;
+
+        if (snap->steps[0].s.t_pick_ns > g.since_ns)
+            g.since_ns = snap->steps[0].s.t_pick_ns;
+        if ((e->flags & TRC_DONE) != 0 && e->t_done_ns < g.until_ns)
+            g.until_ns = e->t_done_ns;
+    }
+    if (f->whole_requests) {
+        keep_whole(snap, f, g.since_ns, g.until_ns);
+        return;
+    }
+    for (i = 0; i < snap->n_event; i++)
+        if (ftr_match_event(&snap->events[i], &g))
+            snap->events[n_event++] = snap->events[i];
+    if (f->last > 0 && n_event > f->last) {
+        memmove(snap->events, snap->events + (n_event - f->last),
+            (size_t)f->last * sizeof(*snap->events));
+        n_event = (size_t)f->last;
+    }
+    snap->n_event = n_event;
+}
+
+/* ---- times ----------------------------------------------------------------------- */
+
+uint64_t
+ftr_real_ns(const struct ftr_clock *c, uint64_t t_ns)
+{
+    return c->real_ns - (c->mono_ns - t_ns);
+}
+
+void
+ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32])
+{
+    uint64_t real = ftr_real_ns(c, t_ns);
+    time_t s = (time_t)(real / 1000000000u);
+    struct tm tm;
+    size_t n;
+
+    localtime_r(&s, &tm);
+    n = strftime(ret, 32, "%H:%M:%S", &tm);
+    snprintf(ret + n, 32 - n, ".%06u", (unsigned)(real % 1000000000u / 1000));
+}
+
+/* Digits after the point as ns; what follows the last one read. */
+static const char *
+fraction(const char *p, uint64_t *ret_ns)
+{
+    uint64_t unit = 100000000, v = 0;
+
+    for (; isdigit((unsigned char)*p); p++, unit /= 10)
+        v += (uint64_t)(*p - '0') * unit;
+    *ret_ns = v;
+    return p;
+}
+
+static int
+two(const char *p, int max, int *ret)
+{
+    if (!isdigit((unsigned char)p[0]) || !isdigit((unsigned char)p[1]))
+        return 0;
+    *ret = (p[0] - '0') * 10 + (p[1] - '0');
+    return *ret <= max;
+}
+
+/* HH:MM:SS[.fraction] as UNIX ns, not after now. */
+static int
+wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
+{
+    time_t now = (time_t)(now_real_ns / 1000000000u), t;
+    uint64_t ns = 0;
+    struct tm tm;
+    int h, m, s;
+
+    if (strlen(text) < 8 || text[2] != ':' || text[5] != ':' || !two(text, 23, &h)
+        || !two(text + 3, 59, &m) || !two(text + 6, 60, &s))
+        return 0;
+    if (text[8] == '.' && (text[9] == '\0' || *fraction(text + 9, &ns) != '\0'))
+        return 0;
+    if (text[8] != '.' && text[8] != '\0')
+        return 0;
+    localtime_r(&now, &tm);
+    tm.tm_hour = h;
+    tm.tm_min = m;
+    tm.tm_sec = s;
+    tm.tm_isdst = -1;
+    t = mktime(&tm);
+    if (t > now) {
+        tm.tm_mday--;
+        tm.tm_isdst = -1;
+        t = mktime(&tm);
+    }
+    *ret_ns = (uint64_t)t * 1000000000u + ns;
+    return 1;
+}
+
+int
+ftr_time(const char *what, const char *text, const struct ftr_clock *now,
+    uint64_t *ret_ns)
+{
+    static const struct { const char *name; double ns; } units[] = {
+        { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "m", 60e9 }, { "min", 60e9 },
+        { "h", 3600e9 },
+    };
+    uint64_t real;
+    char *end;
+    double v;
+
+    if (wall(text, now->real_ns, &real)) {
+        uint64_t ago = ftr_span(real, now->real_ns);
+
+        *ret_ns = ago < now->mono_ns ? now->mono_ns - ago : 0;
+        return 0;
+    }
+    v = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+    for (size_t i = 0; v >= 0 && end > text && i < sizeof(units) / sizeof(units[0]); i++)
+        if (strcmp(end, units[i].name) == 0) {
+            v *= units[i].ns;
+            *ret_ns = v < (double)now->mono_ns ? now->mono_ns - (uint64_t)v : 0;
+            return 0;
+        }
+    return fct_fail(FCT_EX_USAGE, "trace: %s %s: not a time; give how long ago, such as "
+        "5s, 200ms or 2m, or a time of day such as 14:03:00 or 14:03:00.250", what, text);
+}
+
+/* ---- sums ----------------------------------------------------------------------- */
+
+/* The nearest rank. */
+static uint64_t
+rank(const uint64_t *v, size_t n, size_t pct)
+{
+    return n > 0 ? v[(n * pct + 99) / 100 - 1] : 0;
+}
+
+static uint64_t
+p99(uint64_t *v, size_t n)
+{
+    qsort(v, n, sizeof(*v), cmp_u64);
+    return rank(v, n, 99);
+}
+
+static void
+sum_ahead(uint64_t *ahead, struct ftr_sum *s)
+{
+    s->ahead_p99_ns = p99(ahead, s->n_done);
+    s->ahead_p50_ns = rank(ahead, s->n_done, 50);
+    s->ahead_max_ns = rank(ahead, s->n_done, 100);
+}
+
+int
+ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
+{
+    uint64_t *dev = calloc(3 * n + 1, sizeof(*dev)), *gap = dev + n, gap_ns = 0;
+    uint64_t *ahead = gap + n;
+    struct ftr_sum s = { .n = n };
+    uint64_t begin = 0, end = 0;
+
+    if (dev == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct trc_step *t = &steps[i].s;
+
+        s.n_graph += (t->flags & TRC_GRAPH) != 0;
+        if ((t->flags & TRC_DONE) == 0)
+            continue;
+        ahead[s.n_done] = ftr_span(t->t_pick_ns, t->t_begin_ns);
+        dev[s.n_done] = ftr_span(t->t_begin_ns, t->t_end_ns);
+        s.device_ns += dev[s.n_done++];
+        s.tokens += (uint64_t)t->n_tok;
+        s.outputs += (uint64_t)t->n_out;
+        if (t->t_end_ns > end)
+            end = t->t_end_ns;
+        if (steps[i].gap_ns != FTR_NONE) {
+            gap[s.n_gap++] = steps[i].gap_ns;
+            gap_ns += steps[i].gap_ns;
+        }
+    }
+    /* A step launched ahead was chosen while the device had others to do. */
+    if (n > 0)
+        begin = steps[0].gap_ns != FTR_NONE ? steps[0].s.t_begin_ns - steps[0].gap_ns
+            : steps[0].s.t_pick_ns;
+    s.span_ns = ftr_span(begin, end);
+    s.device_mean_ns = s.n_done > 0 ? s.device_ns / s.n_done : 0;
+    s.gap_mean_ns = s.n_gap > 0 ? gap_ns / s.n_gap : 0;
+    s.device_p99_ns = p99(dev, s.n_done);
+    s.gap_p99_ns = p99(gap, s.n_gap);
+    sum_ahead(ahead, &s);
+    free(dev);
+    *ret_sum = s;
+    return 0;
+}
+
+int
+ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
+{
+    struct ftr_life l = { .id = id, .t_submit = FTR_NONE, .t_start = FTR_NONE,
+        .t_first = FTR_NONE, .t_end = FTR_NONE };
+    uint64_t out[256] = { 0 }; /* when a sample lost its blocks */
+    size_t seen = 0;
+
+    for (size_t i = 0; i < snap->n_event; i++) {
+        const struct trc_event *e = &snap->events[i];
+        uint64_t *o = &out[e->sample % 256];
+
+        if (e->id != id)
+            continue;
+        seen++;
+        l.generation = e->generation;
+        if (e->kind == TRC_SUBMIT && l.t_submit == FTR_NONE)
+            l.t_submit = e->t_ns;
+        if (e->kind == TRC_START && l.t_start == FTR_NONE)
+            l.t_start = e->t_ns;
+        if (e->kind == TRC_FIRST && l.t_first == FTR_NONE)
+            l.t_first = e->t_ns;
+        if (e->kind == TRC_PREEMPT) {
+            l.n_preempted++;
+            *o = e->t_ns;
+        }
+        if (e->kind == TRC_RESUME && *o > 0) {
+            l.preempted_ns += ftr_span(*o, e->t_ns);
+            *o = 0;
+        }
+        if (e->kind == TRC_END) {
+            l.t_end = e->t_ns;
+            l.code = e->a;
+            l.n_out = e->b;
+        }
+    }
+    l.lost = l.t_end == FTR_NONE && (snap->ended
+        || (snap->generation != 0 && l.generation < snap->generation));
+    if (seen > 0)
+        *ret_life = l;
+    return seen > 0 ? 0 : -ENOENT;
+}
+
+/* The ring's number is the worker's own plus what was in it before the worker. */
+static uint64_t
+step_number(const struct ftr_snap *snap, uint32_t generation, uint64_t epoch)
+{
+    for (size_t i = 0; i < snap->n_base; i++)
+        if (snap->bases[i].generation == generation)
+            return snap->bases[i].base + epoch;
+    return FTR_NONE;
+}
+
+uint64_t
+ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e)
+{
+    return e->epoch == 0 ? FTR_NONE : step_number(snap, e->generation, e->epoch);
+}
+
+int
+ftr_life_steps(const struct ftr_snap *snap, uint64_t id, uint64_t *ret_a, uint64_t *ret_b)
+{
+    uint64_t from = FTR_NONE, to = FTR_NONE, a;
+    uint32_t generation = 0;
+    int queued = 0;
+
+    for (size_t i = 0; i < snap->n_event; i++) {
+        const struct trc_event *e = &snap->events[i];
+
+        if (e->id != id)
+            continue;
+        /* A new worker has it: what the one before did is over. */
+        if (e->generation != generation || e->kind == TRC_SUBMIT) {
+            from = to = FTR_NONE;
+            queued = 0;
+        }
+        generation = e->generation;
+        queued |= e->kind == TRC_SUBMIT || e->kind == TRC_READY;
+        if (e->kind == TRC_END)
+            to = e->epoch;
+        if (from == FTR_NONE && e->kind == TRC_START)
+            from = e->epoch + 1;
+        else if (from == FTR_NONE && !queued) /* its start is overwritten */
+            from = e->epoch;
+    }
+    if (from == FTR_NONE || (a = step_number(snap, generation, from)) == FTR_NONE)
+        return -ENOENT;
+    *ret_a = a;
+    *ret_b = FTR_NONE;
+    if (to != FTR_NONE) {
+        *ret_b = a + ftr_span(from, to);
+        return 0;
+    }
+    /* not past the last step of its worker */
+    for (size_t i = snap->n_step; i > 0 && *ret_b == FTR_NONE; i--)
+        if (snap->steps[i - 1].s.generation == generation)
+            *ret_b = snap->steps[i - 1].s.seq;
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The step trace as fdctl shows it: a copy of the ring taken while it is being
+ * written, reduced by filters, then printed as tables, JSON or for the viewer.
+ *
+ *   trace/trace.c       the command and its options; --follow
+ *   trace/read.c  copies, filters, sums; no output
+ *   trace/show.c  tables and JSON
+ *   trace/perfetto.c    Trace Event JSON
+ *
+ * Times: CLOCK_MONOTONIC, ns, unless a name says otherwise. A step's number is
+ * that in the ring (trc_step.seq), which goes on when a worker is replaced.
+ */
+#ifndef FDD_TOOLS_FDCTL_TRACE_TRACE_H
+#define FDD_TOOLS_FDCTL_TRACE_TRACE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "daemon/common/trace.h"
+
+#define FTR_NONE UINT64_MAX
+
+struct ftr_step {
+    struct trc_step s;
+    uint64_t gap_ns;         /* of the device before it; FTR_NONE: there was no work,
+                                or what was before it is not known */
+    int lost;                /* its worker ended before it was collected */
+};
+
+struct ftr_clock { uint64_t mono_ns, real_ns; }; /* of one moment */
+
+#define FTR_BASES 32
+struct ftr_base { uint32_t generation; uint64_t base; }; /* number - epoch */
+
+struct ftr_snap {
+    struct ftr_step *steps;  /* by number */
+    size_t n_step;
+    struct trc_event *events;
+    size_t n_event;
+    uint64_t lost_steps, lost_events; /* overwritten while reading */
+    uint64_t torn_steps, torn_events; /* begun by a worker that died then */
+    struct ftr_clock clock;
+    int ended;               /* the daemon is not there any more */
+    uint32_t generation;     /* of the worker that writes; 0: not known */
+    struct ftr_base bases[FTR_BASES]; /* of the last workers, newest first */
+    size_t n_base;
+};
+
+/* All of the ring but steps before number first_step. 0 or -ENOMEM; the
+ * copies belong to the caller, ftr_free() frees them. */
+int ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_snap);
+/* Records first..last only. ret_snap->n_step and ->lost_steps are added to;
+ * ->steps has room for last - first + 1 more. */
+void ftr_read_steps(const struct trc_seg *seg, uint64_t first, uint64_t last,
+    struct ftr_snap *snap);
+/* Fill in gaps, what is lost and bases; generation and ended are set before. */
+void ftr_derive(struct ftr_snap *snap);
+void ftr_free(struct ftr_snap *snap);
+
+struct ftr_filter {
+    uint64_t since_ns, until_ns;     /* 0 and FTR_NONE: any time */
+    uint64_t step_a, step_b;         /* 0 and FTR_NONE: any step */
+    uint64_t slow_ns;                /* device time or gap longer than; FTR_NONE: all */
+    uint64_t request;                /* 0: all */
+    uint64_t last;                   /* so many steps or events; 0: all */
+    int whole_requests;              /* all events of the requests that have one or ran
+                                        in the time chosen */
+};
+void ftr_filter_init(struct ftr_filter *f);
+/* Reduce both lists. */
+void ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f);
+int ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f);
+int ftr_match_event(const struct trc_event *e, const struct ftr_filter *f);
+
+/* "5s" ago, or HH:MM:SS[.fraction] of the last 24 hours. 0 or FCT_EX_USAGE
+ * with the message printed. */
+int ftr_time(const char *what, const char *text, const struct ftr_clock *now,
+    uint64_t *ret_ns);
+uint64_t ftr_real_ns(const struct ftr_clock *c, uint64_t t_ns);
+/* HH:MM:SS.uuuuuu, local time. */
+void ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]);
+/* b - a, 0 if it would be negative. */
+uint64_t ftr_span(uint64_t a, uint64_t b);
+
+/* ---- sums ----------------------------------------------------------------------- */
+
+struct ftr_sum {
+    size_t n, n_done, n_graph, n_gap;
+    uint64_t tokens, outputs;
+    uint64_t span_ns;        /* to the last step's end, from the end of the one before
+                                the first, or from its choosing if it waited for work */
+    uint64_t device_ns;
+    uint64_t device_mean_ns, device_p99_ns; /* p99: nearest rank */
+    uint64_t gap_mean_ns, gap_p99_ns;       /* of those that have one */
+    uint64_t ahead_p50_ns, ahead_p99_ns, ahead_max_ns; /* from pick to begin */
+};
+/* 0 or -ENOMEM. */
+int ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum);
+
+struct ftr_life {            /* of a request, from its events; FTR_NONE: not known */
+    uint64_t id;
+    uint64_t t_submit, t_start, t_first, t_end;
+    uint64_t preempted_ns;   /* sum over its samples */
+    uint32_t n_preempted;
+    int32_t n_out, code;     /* if t_end is known */
+    uint32_t generation;     /* of its last worker */
+    int lost;                /* its worker ended before it */
+};
+/* *ret_life of request id. 0 or -ENOENT. */
+int ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life);
+/* Steps between its start and its end, in its worker; 0 or -ENOENT. */
+int ftr_life_steps(const struct ftr_snap *snap, uint64_t id, uint64_t *ret_a,
+    uint64_t *ret_b);
+/* Number in the ring of the step an event came after; FTR_NONE: not known. */
+uint64_t ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e);
+
+/* ---- output --------------------------------------------------------------------- */
+
+extern const char *const ftr_kinds[TRC__N];
+const char *ftr_kind(const struct trc_event *e);
+/* Name of an FDP_E_* code, "ok" for 0. */
+const char *ftr_code(int code);
+void ftr_show_step_head(int generations);
+void ftr_show_step(const struct ftr_clock *c, const struct ftr_step *s, int generations);
+void ftr_show_event_head(void);
+void ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e);
+/* The last line; chosen: the steps are not consecutive, so nothing per time. */
+int ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen);
+void ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l);
+/* New references, NULL without memory. */
+json_t *ftr_step_json(const struct ftr_clock *c, const struct ftr_step *s);
+json_t *ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e);
+json_t *ftr_json(const struct ftr_snap *snap, const struct ftr_life *life);
+/* Trace Event JSON. 0, -ENOMEM, or what writing to out failed with. */
+int ftr_perfetto(FILE *out, const struct ftr_snap *snap);
+
+#endif
