@@ -3,18 +3,27 @@
 bin_PROGRAMS += fdctl fdbench
 noinst_LIBRARIES += libfdtools.a
 libfdtools_a_SOURCES = \
+	tools/fdctl/lib/admin.c \
+	tools/fdctl/lib/admin.h \
 	tools/fdctl/lib/canvas.c \
 	tools/fdctl/lib/canvas.h \
 	tools/fdctl/lib/cli.c \
+	tools/fdctl/lib/cli.h \
 	tools/fdctl/lib/conn.c \
 	tools/fdctl/lib/fct.h \
 	tools/fdctl/lib/input.c \
+	tools/fdctl/lib/lines.c \
+	tools/fdctl/lib/lines.h \
 	tools/fdctl/lib/params.c \
 	tools/fdctl/lib/program.c \
 	tools/fdctl/lib/result.c \
 	tools/fdctl/lib/seg.c \
 	tools/fdctl/lib/show.c \
-	tools/fdctl/admin.c \
+	tools/fdctl/cancel.c \
+	tools/fdctl/commands.h \
+	tools/fdctl/config.c \
+	tools/fdctl/debug.c \
+	tools/fdctl/detokenize.c \
 	tools/fdctl/doctor/doctor.c \
 	tools/fdctl/doctor/doctor.h \
 	tools/fdctl/doctor/fdd.c \
@@ -22,14 +31,22 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/doctor/limits.c \
 	tools/fdctl/doctor/nvml.c \
 	tools/fdctl/doctor/sys.c \
+	tools/fdctl/drain.c \
 	tools/fdctl/generate.c \
 	tools/fdctl/ls.c \
 	tools/fdctl/memory.c \
+	tools/fdctl/pause.c \
+	tools/fdctl/ping.c \
+	tools/fdctl/plain.c \
 	tools/fdctl/profile.c \
+	tools/fdctl/reload.c \
+	tools/fdctl/set.c \
 	tools/fdctl/stat/prom.c \
 	tools/fdctl/stat/stat.c \
 	tools/fdctl/stat/stat.h \
-	tools/fdctl/text.c \
+	tools/fdctl/status.c \
+	tools/fdctl/stop.c \
+	tools/fdctl/tokenize.c \
 	tools/fdctl/top/data.c \
 	tools/fdctl/top/draw.c \
 	tools/fdctl/top/link.c \

@@ -183,4 +183,7 @@ const char *par_where(const struct par_set *ps, size_t i);
 void par_print_ini(FILE *f);
 void par_print_man(FILE *f);
 
+/* Copy text for a message: at most 60 bytes, control bytes shown as '?'. */
+const char *par_show(const char *text, char *buf, size_t buf_bytes);
+
 #endif

@@ -142,7 +142,5 @@ int par_sizes(const char *name, const char *text, char *ret, size_t ret_bytes, c
 void par_format(const struct par_def *d, int64_t v, char *ret, size_t ret_bytes);
 void par_default_text(const struct par_def *d, char *ret, size_t ret_bytes);
 int par_is_size(const struct par_def *d);
-/* Copy text for a message: at most 60 bytes, control bytes shown as '?'. */
-const char *par_show(const char *text, char *buf, size_t buf_bytes);
 
 #endif

@@ -22,7 +22,7 @@ places() { # what differs between two trees, and the version
         -e "s|${v%, protocol*}|VERSION|g"
 }
 figures() { # numbers, and the blanks that align them
-    sed -E -e '/this fdctl is/d; s/-?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?/N/g; s/\bN (ns|us|ms|s|min|h|KiB|MiB|GiB|B|M|G)\b/N UNIT/g' \
+    sed -E -e '/this fdctl is/d; /^time +(both|before) /d; /^ +now +20[0-9-]+T/d; s/-?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?/N/g; s/\bN (ns|us|ms|s|min|h|KiB|MiB|GiB|B|M|G)\b/N U/g' \
         -e 's/(-?N\.?)+/N/g; s/ +/ /g; s/[▁▂▃▄▅▆▇█·▏▎▍▌▋▊▉─_#=.]{3,}/BAR/g; s/ $//'
 }
 shape() { # of JSON: keys in order with types; lists by what their elements have
@@ -44,13 +44,13 @@ try:
 except ValueError:
     for line in text.splitlines(): shape(json.loads(line), "", out)
 for k, v in out.items(): print(k or ".", "|".join(sorted(v.split("|"))))' |
-        grep -v gap_us # which there may be none
+        grep -vE 'gap_us|events\[\]\.(cached_tokens|slot|tokens|prompt_tokens|output_tokens|output_tokens_max|code|result) ' # there may be none
 }
 rows() { figures | sort; }
 metrics() { # names and labels, without values and bounds
     sed -E '/^#/!s/ [^ ]+$//; s/le="[^"]*"/le/' | uniq
 }
-page() { # a report: its words, not its drawings
+page() { # a report without its drawings
     sed -E 's/<(path|circle)[^>]*>//g; s/ (x|y|d)="[^"]*"//g; s/<text class="t[^>]*>[^<]*<.text>//g; s/<pre>.*<.pre>//' |
         grep -v '^[[:space:]]*$' | figures
 }
@@ -105,7 +105,7 @@ for p in "$FDCTL" "$FDBENCH"; do
         cmp -s <("$p" help "$c") <("$p" "$c" --help) || fail "$p help $c is not its --help"
         say cat complete "$p" "$c" --
         say cat complete "$p" "$c" -
-        [ "$c" = doctor ] || say cat timeout 5 "$p" "$c" surplus words
+        [ "$c" = doctor ] || say cat timeout 5 "$p" "$c" surplus args
         say cat "$p" "$c" --nonsense
         say cat "$p" "$c" --jso
         say cat "$p" "$c" -Z
@@ -116,7 +116,7 @@ done
 printf '0.0,8,4\n' >trace.csv; printf '1,x,4\n' >bad.csv; printf '3 4 x' >bad.ids
 printf '{"prompt": "a", "nonsens": 1}\n' >bad.jsonl; printf '\377' >bad.txt; echo '{}' >bad.json
 for w in "generate" "generate -p a -p b" "generate -p a --n-requests 0" "generate --batch bad.jsonl" \
-    "generate --ids-file bad.ids" "generate --prompt-file bad.txt" "generate --prompt-file none" "generate word" \
+    "generate --ids-file bad.ids" "generate --prompt-file bad.txt" "generate --prompt-file none" "generate one" \
     "tokenize -p a -p b" "tokenize --file none" "detokenize 1 --ids-file x" "cancel" "cancel x" "set" "set a" \
     "stat --json --prometheus" "stat --prometheus --textfile f" "stat --prometheus x" "stat --names both" \
     "stat --prometheus -i 2" "stat nonsense" "stat req*" "trace --last 1 --all" "trace --json --perfetto" \
@@ -168,7 +168,7 @@ for w in "ping" "ping --deep -c 2" "generate --batch ok.jsonl" "generate -p Hell
     # shellcheck disable=SC2086
     ctl_ figures $w
 done
-for w in "" "--by op" "--by layer"; do
+for w in "--by op" "--by layer"; do
     # shellcheck disable=SC2086
     ctl_ rows profile --batch 2 --steps 2 $w
 done
@@ -212,6 +212,6 @@ bench_ shape start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" --
 [ "${FDD_TOOLS_ONLY:-}" = static ] || session
 
 if [ "${FDD_GOLDEN:-}" = write ]; then cp "$seen" "$golden"; exit 0; fi
-[ "${FDD_TOOLS_ONLY:-}" != static ] || { head -n "$(wc -l <"$seen")" "$golden" >"$dir/part"; golden=$dir/part; }
+[ "${FDD_TOOLS_ONLY:-}" != static ] || { head -n "$(wc -l <"$seen")" "$golden" >"$dir/head"; golden=$dir/head; }
 diff -u "$golden" "$seen" >"$dir/diff" || fail "other outputs (FDD_GOLDEN=write if they are meant):
 $(head -n 100 "$dir/diff")"

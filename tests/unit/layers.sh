@@ -72,6 +72,20 @@ expect 0 ''
 echo 'struct gate *g;' >"$dir/daemon/gate/part.h"
 expect 1 'name struct gate: 1'
 rm "$dir/daemon/gate/part.h"
+# the tools: what commands share knows none of them, nor does one the other; a folder's
+# private header stays there
+mkdir -p "$dir"/tools/fdctl/{lib,one,two} "$dir"/build/tools/fdctl/lib
+inc() { printf '#include "%s"\n' "$2" >"$dir/$1"; expect 1 "$3"; rm "$dir/$1"; }
+inc tools/fdctl/lib/a.c tools/fdctl/commands.h 'includes not allowed in tools/fdctl/lib'
+inc tools/fdctl/one/a.c tools/fdctl/two/b.h 'includes not allowed in tools/fdctl/one'
+inc tools/fdctl/a.c tools/fdctl/two/b.h 'includes not allowed in tools/fdctl/a.c'
+inc tools/fdctl/lib/a.c daemon/common/b_priv.h 'private headers included from elsewhere'
+file tools/fdctl/lib/a 'int cmd(void); int a(void); int a(void) { return cmd(); }'
+file tools/fdctl/b 'int cmd(void); int cmd(void) { return 1; }'
+gcc -c -o "$dir/build/tools/fdctl/lib/a.o" "$dir/tools/fdctl/lib/a.c" || exit 1
+gcc -c -o "$dir/build/tools/fdctl/b.o" "$dir/tools/fdctl/b.c" || exit 1
+expect 1 'tools/fdctl/lib needs of a command:'
+rm -r "$dir/tools/fdctl" "$dir/build/tools"
 rm "$dir/build/daemon/worker/libx_a-up.o"
 expect 1 'no object of daemon/worker/up.c'
 file daemon/worker/down 'int low(int x); int low(int x) { return 2 * x; }'

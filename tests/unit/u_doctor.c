@@ -33,8 +33,8 @@ test_reading(void **state)
     assert_int_equal(doc_field("", "A", text, sizeof(text)), -ENOENT);
     assert_int_equal(doc_field("X=1\nN=\"a b\"", "N", text, sizeof(text)), 0);
     assert_string_equal(text, "a b");
-    assert_string_equal(doc_bytes(1536, text, sizeof(text)), "1.5 KiB");
-    assert_string_equal(doc_bytes(5, text, sizeof(text)), "5 B");
+    assert_string_equal(fct_bytes((double)1536, text), "1.5 KiB");
+    assert_string_equal(fct_bytes((double)5, text), "5 B");
     /* a folder and a fifo are no files to read */
     put("/proc/x/y", "1");
     assert_int_equal(doc_read(&d, "/proc/x", text, sizeof(text)), -EINVAL);

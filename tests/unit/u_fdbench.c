@@ -547,13 +547,13 @@ test_options(void **state)
     assert_int_equal(fdb_opt_len("--input", "99999999999999999999", 100, &len), 64);
     assert_int_equal(fdb_opt_len("--input", "-3", 100, &len), 64);
     (void)listen_end();
-    assert_int_equal(fdb_opt_u32("-c", "7", 1, 7, &u), 0);
+    assert_int_equal(fct_u32("-c", "7", 1, 7, &u), 0);
     assert_int_equal(u, 7);
-    SAYS(fdb_opt_u32("-c", "8", 1, 7, &u), 64,
+    SAYS(fct_u32("-c", "8", 1, 7, &u), 64,
         "fdctl: -c 8: must be a whole number from 1 to 7\n");
-    SAYS(fdb_opt_u32("-c", "-1", 1, 7, &u), 64,
+    SAYS(fct_u32("-c", "-1", 1, 7, &u), 64,
         "fdctl: -c -1: must be a whole number from 1 to 7\n");
-    SAYS(fdb_opt_dbl("--rate", "nan", 0.01, 10, &d), 64,
+    SAYS(fct_dbl_in("--rate", "nan", 0.01, 10, &d), 64,
         "fdctl: --rate nan: must be a number from 0.01 to 10\n");
     assert_int_equal(u, 7);
 }

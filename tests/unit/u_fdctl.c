@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
 #include "tools/fdctl/stat/stat.h"
 
 static char err[512];
@@ -31,9 +31,8 @@ static char err[512];
 /* ---- options ---------------------------------------------------------------- */
 
 static const struct fct_opt opts[] = {
-    { "alpha", 'a', NULL, "", 1 }, { "beta", 'b', "X", "", 2 }, { "gamma", 0, "Y", "",
-        3 },
-    { "once", '1', NULL, "", 4 }, FCT_OPT_END
+    { "alpha", 'a', NULL, "", .id = 1 }, { "beta", 'b', "X", "", .id = 2 },
+    { "gamma", 0, "Y", "", .id = 3 }, { "once", '1', NULL, "", .id = 4 }, FCT_OPT_END
 };
 
 static void

@@ -32,8 +32,8 @@ bad=0
 
 rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
     local hits
-    [ -d "$1" ] || return 0
-    hits=$(grep -rnE '^#include "' "$1" --include='*.[ch]' --include='*.cu' --include='*.cuh' |
+    [ -e "$1" ] || return 0
+    hits=$(grep -rHnE '^#include "' "$1" --include='*.[ch]' --include='*.cu' --include='*.cuh' |
         grep -vE '#include "(config\.h)"' |
         sed -nE 's/^([^:]+:[0-9]+):#include "([^"]+)".*/\1 \2/p' |
         awk -v ok="^($2)\$" '$2 !~ ok')
@@ -42,7 +42,7 @@ rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
     fi
 }
 includes() {
-    local f h
+    local f h hits
     local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdname\.h|libclient/fdwhere\.h|libclient/tbl/.*'
     rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
     rule kernels 'kernels/.*'
@@ -50,6 +50,24 @@ includes() {
     rule daemon/gate "daemon/gate/.*|daemon/common/.*|daemon/tbl/.*|$proto"
     rule daemon/worker "daemon/worker/.*|daemon/common/.*|daemon/tbl/.*|kernels/.*|$proto"
     rule tools "tools/.*|libclient/.*|daemon/common/.*|daemon/tbl/.*"
+    local below="libclient/.*|daemon/common/.*|daemon/tbl/.*|tools/fdctl/lib/.*|tools/tbl/.*"
+    rule tools/fdctl/lib "$below"
+    rule tools/fdbench "tools/fdbench/.*|$below"
+    # fdctl's commands know what they share, and not each other
+    for f in tools/fdctl/*/; do
+        f=${f%/}
+        [ "$f" = tools/fdctl/lib ] || rule "$f" "$f/.*|tools/fdctl/commands\.h|$below"
+    done
+    for f in tools/fdctl/*.[ch]; do
+        [ ! -e "$f" ] || rule "$f" "tools/fdctl/commands\.h|$below"
+    done
+    # what a folder keeps for itself
+    hits=$(grep -rnE '^#include ".*_priv\.h"' daemon libclient kernels tools --include='*.[ch]' \
+        --include='*.cu' --include='*.cuh' 2>/dev/null | while IFS=: read -r f n h; do
+            h=${h#*\"}; h=${h%\"*}
+            case $h in */*) [ "${f%/*}" = "${h%/*}" ] || echo "$f:$n $h" ;; esac
+        done)
+    if [ -n "$hits" ]; then echo "private headers included from elsewhere:"; echo "$hits"; bad=1; fi
     # the policy knows no tensors
     for f in scheduler kvcache req; do
         for h in "daemon/worker/$f.c" "daemon/worker/$f.h"; do
@@ -64,6 +82,15 @@ includes() {
 # ---- objects -------------------------------------------------------------------
 
 folders="daemon/common daemon/gate daemon/worker libclient"
+# What fdctl's commands share needs none of them, by the objects.
+tools_objects() {
+    local at=$build/tools/fdctl hits
+    compgen -G "$at/lib/*.o" >/dev/null || return 0
+    hits=$(comm -12 <(nm -P "$at"/lib/*.o | awk '$2 == "U" { print $1 }' | sort -u) \
+        <(find "$at" -name '*.o' ! -path "$at/lib/*" -exec nm -P {} + |
+            awk '$2 ~ /^[A-TV-Z]$/ { print $1 }' | sort -u))
+    if [ -n "$hits" ]; then echo "tools/fdctl/lib needs of a command:"; echo "$hits"; bad=1; fi
+}
 # "OBJECT MODULE" a line: the module is the source's path without its suffix.
 # An object whose source is gone is what an older build left.
 objects() {
@@ -323,6 +350,7 @@ if ! command -v nm >/dev/null || ! command -v objdump >/dev/null ||
     [ $bad = 0 ] && exit 77
     exit 1
 fi
+tools_objects
 rc=0
 {
     for d in $folders; do

@@ -25,14 +25,6 @@ round_step(double total, int want)
 }
 
 static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static int
 counts(const struct fdb_rec *r, uint32_t repeat)
 {
     return !r->warm && r->repeat == repeat && r->code == FDP_OK;
@@ -68,7 +60,7 @@ gather(const struct fdb_log *log, uint32_t repeat, size_t dist, double *v)
         if (dist == 3)
             v[n++] = since(r->t_end, r->t_send, 1e6);
     }
-    qsort(v, n, sizeof(*v), by_value);
+    fdb_sort(v, n);
     return n;
 }
 
@@ -439,7 +431,7 @@ gaps(FILE *out, const struct span *s)
 
         for (i = from; i < n && floor(g[i].t / width) <= bin; i++)
             v[i - from] = g[i].ms;
-        qsort(v, i - from, sizeof(*v), by_value);
+        fdb_sort(v, i - from);
         xy[k] = (bin + 0.5) * width;
         xy[cap + k] = fdb_percentile(v, i - from, 50);
         xy[2 * cap + k] = fdb_percentile(v, i - from, 99);

@@ -149,6 +149,7 @@ struct fdb_sum {             /* of one repeat */
     struct fdb_dist_sum ttft, tpot, itl, e2e, queue, n_in, n_gen;
 };
 
+void fdb_sort(double *v, size_t n); /* ascending */
 /* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
 double fdb_percentile(const double *v, size_t n, double p);
 /* v is sorted in place. */
@@ -179,8 +180,6 @@ struct fdb_load {
  * first SIGINT or SIGTERM), FCT_EX_UNAV (the session is over). */
 int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret);
-/* Room for need elements of size bytes behind the pointer that p points to. -ENOMEM. */
-int fdb_room(void *p, size_t need, size_t *cap, size_t size);
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
 
@@ -253,11 +252,8 @@ int fdb_load_open(const struct fct *f, struct fdb_load *l);
  * cannot be asked. */
 void fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret);
 void fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv);
-/* "N" or "LO:HI", 1 to max; a number from lo to hi. FCT_EX_USAGE with the message. */
+/* "N" or "LO:HI", 1 to max. FCT_EX_USAGE with the message. */
 int fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret);
-int fdb_opt_u32(const char *what, const char *text, uint32_t lo, uint32_t hi,
-    uint32_t *ret);
-int fdb_opt_dbl(const char *what, const char *text, double lo, double hi, double *ret);
 
 /* Is load within the limits? 0 or an exit code. */
 typedef int fdb_try_fn(void *arg, double load, int *ret_within);

@@ -71,15 +71,8 @@ split(char *line, char *field[4])
 static int
 add_row(struct trace *t, const struct fdb_row *row)
 {
-    struct fdb_row *p;
-
-    if (t->n == t->cap) {
-        p = reallocarray(t->row, t->cap * 2 + 256, sizeof(*p));
-        if (p == NULL)
-            return fct_fail(FCT_EX_SOFT, "out of memory");
-        t->row = p;
-        t->cap = t->cap * 2 + 256;
-    }
+    if (fct_room(&t->row, t->n + 1, &t->cap, sizeof(*row)) != 0)
+        return fct_oom();
     t->row[t->n++] = *row;
     return 0;
 }
@@ -162,7 +155,7 @@ make_words(struct fdb_cfg *cfg)
     unsigned k;
 
     if (text == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     while (n < WORDS_BYTES) {
         x = x * 6364136223846793005u + 1442695040888963407u;
         for (k = 0; k < 2 + (x >> 62) % 3; k++) {
@@ -181,18 +174,14 @@ make_words(struct fdb_cfg *cfg)
 static int
 read_words(struct fdb_cfg *cfg)
 {
-    long long at;
     char *text;
     size_t n;
     int rc = fct_slurp(cfg->dataset, &text, &n);
 
     if (rc != 0)
         return rc;
-    at = fct_utf8_error(text, n);
-    if (at >= 0)
-        rc = fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
-            cfg->dataset, at, (unsigned char)text[at]);
-    else if (n < 64)
+    rc = fct_check_utf8(cfg->dataset, text, n);
+    if (rc == 0 && n < 64)
         rc = fct_fail(FCT_EX_DATA, "%s: %zu bytes; prompts are cut from 64 bytes of text "
             "or more", cfg->dataset, n);
     if (rc != 0) {

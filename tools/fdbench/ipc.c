@@ -68,20 +68,13 @@ static const char *const trip_keys[4] = { "gate_spinning", "worker_spinning",
 /* ---- sessions ------------------------------------------------------------------- */
 
 static int
-failed(const char *what, int status)
-{
-    return fct_fail(fct_exit_code(status), "%s: %s (%s)", what, fdc_strerror(status),
-        fdc_status_name(status));
-}
-
-static int
 attach(const struct fct *f, uint32_t spin_us, fdc_t **ret)
 {
     struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
         .name = fct_prog, .spin_us = spin_us };
     int rc = fdc_open(&opts, ret);
 
-    return rc < 0 ? failed(f->socket, rc) : 0;
+    return rc < 0 ? fct_status_fail(f->socket, rc) : 0;
 }
 
 static void
@@ -98,7 +91,6 @@ pause_ms(double ms)
 static int
 meet(struct ipc *p)
 {
-    struct fct_admin *a;
     json_t *answer = NULL;
     const json_t *row = NULL;
     const char *value;
@@ -117,7 +109,7 @@ meet(struct ipc *p)
     }
     fdc_close(s);
     if (rc < 0 && rc != FDP_E_LOADING)
-        return failed("the model's sizes", rc);
+        return fct_status_fail("the model's sizes", rc);
     if (rc < 0 || p->info.model.vocab == 0)
         return fct_fail(FCT_EX_TEMP, "the model is still loading; wait for it with\n"
             "  fdbench --wait 60 ipc");
@@ -128,28 +120,17 @@ meet(struct ipc *p)
         return fct_fail(FCT_EX_USAGE, "--streams %u: the daemon allows a session %u "
             "requests at a time; use more --clients", p->cfg.n_stream,
             p->info.max_inflight);
-    if (fct_admin_open(p->f, 1, &a) != 0)
-        return 0;
-    if (fct_ask(a, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"), 1,
-        &answer) == 0)
+    if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name",
+        "ipc.spin_us"), 1, &answer) == 0)
         row = json_array_get(json_object_get(answer, "config"), 0);
     value = json_string_value(json_object_get(row, "value"));
     if (value != NULL)
         snprintf(p->spin, sizeof(p->spin), "%s", value);
     json_decref(answer);
-    fct_admin_close(a);
     return 0;
 }
 
 /* ---- round trips ------------------------------------------------------------------ */
-
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static int
 round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
@@ -161,7 +142,7 @@ round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
     int rc;
 
     if (v == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     rc = attach(p->f, parked ? FDC_SPIN_NONE : SPIN_US, &s);
     if (rc != 0) {
         free(v);
@@ -177,13 +158,14 @@ round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
         v[i] = (double)ns / 1e3;
     }
     fdc_close(s);
-    qsort(v, n, sizeof(*v), by_value);
+    fdb_sort(v, n);
     *ret = (struct trips){ .n = n, .p50 = fdb_percentile(v, n, 50),
         .p90 = fdb_percentile(v, n, 90), .p99 = fdb_percentile(v, n, 99),
         .max = fdb_percentile(v, n, 100) };
     free(v);
     if (rc < 0)
-        return failed(deep ? "round trip to the worker" : "round trip to the gate", rc);
+        return fct_status_fail(deep ? "round trip to the worker" : "round trip to the gate",
+            rc);
     return 0;
 }
 
@@ -323,7 +305,7 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
     differ(&g[0], &g[1], st);
     st->foreign = st->n_token != mine;
     if (rc == 0 && status != 0)
-        rc = failed("streaming", status);
+        rc = fct_status_fail("streaming", status);
     return rc;
 }
 
@@ -336,7 +318,7 @@ stream(struct ipc *p)
     int rc = 0;
 
     if (c == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     for (i = 0; rc == 0 && i < p->cfg.n_client; i++) {
         c[i] = (struct client){ .cfg = &p->cfg, .vocab = p->info.model.vocab,
             .begin = &begin };
@@ -399,9 +381,9 @@ print_text(const struct ipc *p)
 }
 
 static json_t *
-num(double v)
+per_token_json(const struct streaming *st, uint64_t n, double by)
 {
-    return isfinite(v) ? json_real(v) : json_null();
+    return fct_json_real(per_token(st, n) / by);
 }
 
 static int
@@ -416,24 +398,23 @@ print_json(const struct ipc *p)
         const struct trips *t = &p->trip[i];
 
         json_object_set_new(o, trip_keys[i], json_pack("{s:I, s:o, s:o, s:o, s:o}", "n",
-            (json_int_t)t->n, "p50_us", num(t->p50), "p90_us", num(t->p90), "p99_us",
-            num(t->p99), "max_us", num(t->max)));
+            (json_int_t)t->n, "p50_us", fct_json_real(t->p50), "p90_us",
+            fct_json_real(t->p90), "p99_us", fct_json_real(t->p99), "max_us",
+            fct_json_real(t->max)));
     }
-    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->cfg.n_client,
-        "streams", (int)p->cfg.n_stream, "tokens_per_stream", (int)p->cfg.n_token,
-        "tokens_relayed", (json_int_t)st->n_token, "duration_s", num(st->wall_s),
-        "shared_with_others", st->foreign);
-    json_object_set_new(s, "records_per_token", num(per_token(st, st->n_record)));
-    json_object_set_new(s, "wakes_futex_per_token", num(per_token(st, st->futex)));
-    json_object_set_new(s, "wakes_fd_per_token", num(per_token(st, st->fd)));
-    json_object_set_new(s, "gate_sleeps_per_token", num(per_token(st, st->sleeps)));
-    json_object_set_new(s, "gate_rounds_per_token", num(per_token(st, st->loops)));
-    json_object_set_new(s, "gate_cpu_us_per_token",
-        num(per_token(st, st->gate_cpu_ns) / 1e3));
-    json_object_set_new(s, "client_cpu_us_per_token",
-        num(per_token(st, st->client_cpu_ns) / 1e3));
+    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "clients", (int)p->cfg.n_client, "streams", (int)p->cfg.n_stream,
+        "tokens_per_stream", (int)p->cfg.n_token, "tokens_relayed", (json_int_t)st->n_token,
+        "duration_s", fct_json_real(st->wall_s), "shared_with_others", st->foreign,
+        "records_per_token", per_token_json(st, st->n_record, 1),
+        "wakes_futex_per_token", per_token_json(st, st->futex, 1),
+        "wakes_fd_per_token", per_token_json(st, st->fd, 1),
+        "gate_sleeps_per_token", per_token_json(st, st->sleeps, 1),
+        "gate_rounds_per_token", per_token_json(st, st->loops, 1),
+        "gate_cpu_us_per_token", per_token_json(st, st->gate_cpu_ns, 1e3),
+        "client_cpu_us_per_token", per_token_json(st, st->client_cpu_ns, 1e3));
     json_object_set_new(o, "streaming", s);
-    json_object_set_new(o, "gap_ms", num(p->cfg.gap_ms));
+    json_object_set_new(o, "gap_ms", fct_json_real(p->cfg.gap_ms));
     json_object_set_new(o, "daemon_spin_us", p->spin[0] != '\0' ? json_string(p->spin)
         : json_null());
     rc = fct_print_json(o);
@@ -443,74 +424,36 @@ print_json(const struct ipc *p)
 
 /* ---- command ----------------------------------------------------------------------- */
 
-enum { O_HELP = 1, O_PINGS, O_PARKED, O_GAP, O_CLIENTS, O_STREAMS, O_TOKENS, O_JSON };
-
+#define C struct ipc_cfg
 static const struct fct_opt ipc_opts[] = {
-    { "pings", 'n', "N", "round trips with a polling client (10000)", O_PINGS },
-    { "parked", 0, "N", "round trips with a sleeping one (500)", O_PARKED },
-    { "gap", 0, "MS", "idle before each of those (2)", O_GAP },
-    { "clients", 'c', "N", "sessions that take tokens at a time (4)", O_CLIENTS },
-    { "streams", 0, "N", "requests of each (4)", O_STREAMS },
-    { "tokens", 0, "N", "tokens of each request (200)", O_TOKENS },
-    { "json", 0, NULL, "one JSON object", O_JSON },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
+    { "pings", 'n', "N", "round trips with a polling client (10000)",
+        FCT_U32(C, n_ping, 1, 10000000) },
+    { "parked", 0, "N", "round trips with a sleeping one (500)",
+        FCT_U32(C, n_parked, 1, 1000000) },
+    { "gap", 0, "MS", "idle before each of those (2)", FCT_REAL(C, gap_ms, 0, 10000) },
+    { "clients", 'c', "N", "sessions that take tokens at a time (4)",
+        FCT_U32(C, n_client, 1, MAX_CLIENT) },
+    { "streams", 0, "N", "requests of each (4)", FCT_U32(C, n_stream, 1, MAX_STREAM) },
+    { "tokens", 0, "N", "tokens of each request (200)", FCT_U32(C, n_token, 1, 1000000) },
+    FCT_OPT_JSON(C, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
 };
+#undef C
 
-/* -1: go on; else the exit code. */
-static int
-options(struct ipc_cfg *cfg, int argc, char **argv)
-{
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    int id, rc = 0;
-
-    while (rc == 0 && (id = fct_cli_next(&c, ipc_opts)) != FCT_CLI_END) {
-        switch (id) {
-        case FCT_CLI_BAD:
-            return FCT_EX_USAGE;
-        case FCT_CLI_WORD:
-            return fct_fail(FCT_EX_USAGE, "ipc: unexpected '%s'", c.value);
-        case O_HELP:
-            puts("usage: fdbench ipc [options]\n\n"
-                "Round trips through shared memory, and what streaming costs in wake-ups "
-                "and\nprocessor time, from the counters of a daemon that serves nobody "
-                "else.\n");
-            fct_help_opts(stdout, ipc_opts);
-            return 0;
-        case O_PINGS:
-            rc = fdb_opt_u32("--pings", c.value, 1, 10000000, &cfg->n_ping);
-            break;
-        case O_PARKED:
-            rc = fdb_opt_u32("--parked", c.value, 1, 1000000, &cfg->n_parked);
-            break;
-        case O_GAP:
-            rc = fdb_opt_dbl("--gap", c.value, 0, 10000, &cfg->gap_ms);
-            break;
-        case O_CLIENTS:
-            rc = fdb_opt_u32("--clients", c.value, 1, MAX_CLIENT, &cfg->n_client);
-            break;
-        case O_STREAMS:
-            rc = fdb_opt_u32("--streams", c.value, 1, MAX_STREAM, &cfg->n_stream);
-            break;
-        case O_TOKENS:
-            rc = fdb_opt_u32("--tokens", c.value, 1, 1000000, &cfg->n_token);
-            break;
-        case O_JSON:
-            cfg->json = 1;
-            break;
-        }
-    }
-    return rc == 0 ? -1 : rc;
-}
+static const struct fct_line ipc_line = {
+    .usage = "fdbench ipc [options]",
+    .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
+        "processor time, from the counters of a daemon that serves nobody else.",
+    .opts = { ipc_opts }
+};
 
 int
 fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
 {
     struct ipc p = { .f = f, .cfg = { .n_ping = 10000, .n_parked = 500, .n_client = 4,
         .n_stream = 4, .n_token = 200, .gap_ms = 2 } };
-    int rc = options(&p.cfg, argc, argv), i;
+    int rc = fct_parse(&ipc_line, argc, argv, &p.cfg), i;
 
-    if (rc >= 0)
+    if (rc != FCT_GO)
         return rc;
     rc = meet(&p);
     if (rc == 0)

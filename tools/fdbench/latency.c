@@ -33,40 +33,12 @@ struct latency {
     int quiet;
 };
 
-enum { O_HELP = 1, O_BATCH, O_IN, O_OUT, O_REPEATS, O_WARM, O_SEED, O_CSV, O_JSON,
-    O_PROGRESS, O_QUIET };
-
-static const struct fct_opt lat_opts[] = {
-    { "batch", 'b', "N,N...", "requests at once (1)", O_BATCH },
-    { "input", 'i', "N", "prompt tokens of each (512)", O_IN },
-    { "output", 'o', "N", "output tokens of each (128)", O_OUT },
-    { "repeats", 0, "N", "batches of each size: median, minimum, maximum (5)",
-    O_REPEATS },
-    { "warmup", 0, "N", "batches before, not counted (1)", O_WARM },
-    { "seed", 0, "N", "of tokens and sampling (a new one)", O_SEED },
-    { "csv", 0, "FILE", "a line a batch (- is standard output)", O_CSV },
-    { "json", 0, "FILE", "results as JSON (- is standard output)", O_JSON },
-    { "progress", 0, NULL, "a line every few seconds in place of the bar", O_PROGRESS },
-    { "quiet", 'q', NULL, "neither progress nor table", O_QUIET },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
-static int
-help(void)
-{
-    puts("usage: fdbench latency [options]\n\n"
-        "Send batches of equal requests at once: time of the prefill (until every\n"
-        "request has its first token), time per step, tokens per second.\n");
-    fct_help_opts(stdout, lat_opts);
-    return 0;
-}
-
 /* ---- options ------------------------------------------------------------- */
 
 static int
-take_batches(struct latency *a, const char *text)
+take_batches(void *args, const char *text)
 {
+    struct latency *a = args;
     const char *p = text;
     char one[24];
     size_t n;
@@ -79,7 +51,7 @@ take_batches(struct latency *a, const char *text)
         if (a->n_batch == N_BATCH_MAX)
             return fct_fail(FCT_EX_USAGE, "--batch %s: at most %d sizes", text,
                 N_BATCH_MAX);
-        rc = fdb_opt_u32("--batch", one, 1, 65536, &a->batch[a->n_batch]);
+        rc = fct_u32("--batch", one, 1, 65536, &a->batch[a->n_batch]);
         if (rc != 0)
             return rc;
         a->n_batch++;
@@ -93,7 +65,7 @@ static int
 take_length(const char *what, const char *text, struct fdb_len *ret)
 {
     uint32_t n;
-    int rc = fdb_opt_u32(what, text, 1, LEN_MAX, &n);
+    int rc = fct_u32(what, text, 1, LEN_MAX, &n);
 
     if (rc == 0)
         *ret = (struct fdb_len){ .dist = FDB_FIXED, .lo = n, .hi = n };
@@ -101,40 +73,43 @@ take_length(const char *what, const char *text, struct fdb_len *ret)
 }
 
 static int
-take_option(struct latency *a, int id, const char *v)
+take_in(void *args, const char *v)
 {
-    struct fdb_cfg *c = &a->l.cfg;
-
-    switch (id) {
-    case O_BATCH:
-        return take_batches(a, v);
-    case O_IN:
-        return take_length("--input", v, &c->in);
-    case O_OUT:
-        return take_length("--output", v, &c->out);
-    case O_REPEATS:
-        return fdb_opt_u32("--repeats", v, 1, 1000, &c->n_repeat);
-    case O_WARM:
-        return fdb_opt_u32("--warmup", v, 0, 1000, &a->n_warm);
-    case O_SEED:
-        return fct_u64("--seed", v, UINT64_MAX, &c->seed);
-    case O_CSV:
-        a->csv = v;
-        return 0;
-    case O_JSON:
-        a->json = v;
-        return 0;
-    case O_PROGRESS:
-        a->l.lines = 1;
-        return 0;
-    case O_QUIET:
-        a->quiet = a->l.quiet = 1;
-        return 0;
-    default:
-        return fct_fail(FCT_EX_USAGE, "latency: unexpected '%s'; see fdbench latency "
-            "--help", v);
-    }
+    return take_length("--input", v, &((struct latency *)args)->l.cfg.in);
 }
+
+static int
+take_out(void *args, const char *v)
+{
+    return take_length("--output", v, &((struct latency *)args)->l.cfg.out);
+}
+
+#define L struct latency
+static const struct fct_opt lat_opts[] = {
+    { "batch", 'b', "N,N...", "requests at once (1)", FCT_FN(take_batches) },
+    { "input", 'i', "N", "prompt tokens of each (512)", FCT_FN(take_in) },
+    { "output", 'o', "N", "output tokens of each (128)", FCT_FN(take_out) },
+    { "repeats", 0, "N", "batches of each size: median, minimum, maximum (5)",
+        FCT_U32(L, l.cfg.n_repeat, 1, 1000) },
+    { "warmup", 0, "N", "batches before, not counted (1)", FCT_U32(L, n_warm, 0, 1000) },
+    { "seed", 0, "N", "of tokens and sampling (a new one)",
+        FCT_U64(L, l.cfg.seed, UINT64_MAX) },
+    { "csv", 0, "FILE", "a line a batch (- is standard output)", FCT_TEXT(L, csv) },
+    { "json", 0, "FILE", "results as JSON (- is standard output)", FCT_TEXT(L, json) },
+    { "progress", 0, NULL, "a line every few seconds in place of the bar",
+        FCT_FLAG(L, l.lines) },
+    { "quiet", 'q', NULL, "neither progress nor table", FCT_FLAG(L, quiet),
+        FCT_HAS(L, l.quiet) },
+    FCT_OPT_HELP, FCT_OPT_END
+};
+#undef L
+
+static const struct fct_line lat_line = {
+    .usage = "fdbench latency [options]",
+    .about = "Send batches of equal requests at once: time of the prefill (until every\n"
+        "request has its first token), time per step, tokens per second.",
+    .opts = { lat_opts }, .hint = FCT_HINT_SEE
+};
 
 /* ---- runs ---------------------------------------------------------------- */
 
@@ -149,7 +124,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
     size_t i;
 
     if (fdb_summarize(log, repeat, run, &none, &sum) != 0)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     for (i = 0; i < log->n_rec; i++) {
         const struct fdb_rec *r = &log->rec[i];
 
@@ -377,7 +352,7 @@ latency(struct latency *a, const struct fct *f)
         || (a->json != NULL && strcmp(a->json, "-") == 0);
     a->sample = calloc((size_t)a->n_batch * c->n_repeat, sizeof(*a->sample));
     if (a->sample == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     c->concurrency = most;
     rc = fdb_load_open(f, &a->l);
     if (rc != 0)
@@ -399,9 +374,8 @@ latency(struct latency *a, const struct fct *f)
 int
 fdb_cmd_latency(const struct fct *f, int argc, char **argv)
 {
-    struct fct_cli c = { .argc = argc, .argv = argv };
     struct latency a;
-    int id, rc = 0;
+    int rc;
 
     memset(&a, 0, sizeof(a));
     fdb_cfg_init(&a.l.cfg);
@@ -409,14 +383,8 @@ fdb_cmd_latency(const struct fct *f, int argc, char **argv)
     a.l.cfg.n_repeat = 5;
     a.n_warm = 1;
     a.batch[0] = a.n_batch = 1;
-    while (rc == 0 && (id = fct_cli_next(&c, lat_opts)) != FCT_CLI_END) {
-        if (id == O_HELP) {
-            fdb_cfg_fini(&a.l.cfg);
-            return help();
-        }
-        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take_option(&a, id, c.value);
-    }
-    if (rc == 0)
+    rc = fct_parse(&lat_line, argc, argv, &a);
+    if (rc == FCT_GO)
         rc = latency(&a, f);
     fdc_close(a.l.session);
     fdb_cfg_fini(&a.l.cfg);

@@ -356,16 +356,9 @@ take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t n
 {
     struct fdb_rec *r = &s->rec;
 
-    if (r->n_chunk == s->cap_chunk) {
-        size_t cap = s->cap_chunk * 2 + 64;
-        struct fdb_chunk *c = reallocarray(s->chunk, cap, sizeof(*c));
-
-        if (c == NULL) {
-            out_of_memory(p);
-            return;
-        }
-        s->chunk = c;
-        s->cap_chunk = cap;
+    if (fct_room(&s->chunk, (size_t)r->n_chunk + 1, &s->cap_chunk, sizeof(*s->chunk)) != 0) {
+        out_of_memory(p);
+        return;
     }
     if (r->n_chunk == 0)
         r->t_first = now;

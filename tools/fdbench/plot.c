@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "daemon/common/text.h"
+
 /* The drawing's size, and the frame of the axes in it; units of the SVG. */
 #define W   620.0
 #define H   330.0
@@ -44,38 +46,21 @@ plt_add(struct plt *p, enum plt_kind kind, int color, const double *x, const dou
 void
 plt_text(FILE *out, const char *text, size_t n)
 {
-    size_t i;
+    static const struct { char c; const char *html; } marks[] = { { '<', "&lt;" },
+        { '>', "&gt;" }, { '&', "&amp;" }, { '"', "&quot;" }, { '\'', "&#39;" } };
+    uint32_t cp;
+    size_t i, k, len;
 
-    for (i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text[i];
-
-        if (c == '<')
-            fputs("&lt;", out);
-        else if (c == '>')
-            fputs("&gt;", out);
-        else if (c == '&')
-            fputs("&amp;", out);
-        else if (c == '"')
-            fputs("&quot;", out);
-        else if (c == '\'')
-            fputs("&#39;", out);
-        else if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+    for (i = 0; i < n; i += len > 0 ? len : 1) {
+        len = txt_char(text + i, n - i, &cp);
+        for (k = 0; k < 5 && marks[k].c != text[i]; k++)
+            ;
+        if (k < 5)
+            fputs(marks[k].html, out);
+        else if (len == 0 || (cp < 0x20 && cp != '\n' && cp != '\t') || cp == 0x7f)
             fputs("&#xfffd;", out);
-        else if (c < 0x80)
-            putc(c, out);
-        else {
-            long long bad = fct_utf8_error(text + i, n - i);
-            size_t end = bad < 0 ? n - i : (size_t)bad, k = 1;
-
-            if (end == 0) {
-                fputs("&#xfffd;", out);
-                continue;
-            }
-            while (k < end && ((unsigned char)text[i + k] & 0xc0) == 0x80)
-                k++;
-            fwrite(text + i, 1, k, out);
-            i += k - 1;
-        }
+        else
+            fwrite(text + i, 1, len, out);
     }
 }
 

@@ -102,14 +102,6 @@ rep_stat(const struct fdb_dist_sum *d, size_t i)
 }
 
 static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static int
 across(const struct fdb_result *r, size_t scalar, size_t dist, size_t stat,
     struct rep_mmm *ret)
 {
@@ -126,7 +118,7 @@ across(const struct fdb_result *r, size_t scalar, size_t dist, size_t stat,
             break;
     }
     if (i == r->n && i > 0) {
-        qsort(v, r->n, sizeof(*v), by_value);
+        fdb_sort(v, r->n);
         ret->median = fdb_percentile(v, r->n, 50);
         ret->min = v[0];
         ret->max = v[r->n - 1];
@@ -437,19 +429,13 @@ fdb_report_text(FILE *out, const struct fdb_result *r)
 /* ---- JSON --------------------------------------------------------------------- */
 
 static json_t *
-num(double v)
-{
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
-static json_t *
 json_dist(const struct fdb_dist_sum *d)
 {
     json_t *o = json_pack("{s:I}", "n", (json_int_t)d->n);
     size_t i;
 
     for (i = 0; i < REP_N_STAT; i++)
-        json_object_set_new(o, rep_stats[i], num(rep_stat(d, i)));
+        json_object_set_new(o, rep_stats[i], fct_json_real(rep_stat(d, i)));
     return o;
 }
 
@@ -463,7 +449,7 @@ json_sum(const struct fdb_sum *s)
         double v = rep_scalar(s, i);
 
         json_object_set_new(o, rep_scalars[i].key, rep_scalars[i].kind <= REP_U64
-            ? json_integer((json_int_t)v) : num(v));
+            ? json_integer((json_int_t)v) : fct_json_real(v));
     }
     for (i = 0; i < REP_N_DIST; i++)
         json_object_set_new(o, rep_dists[i].key, json_dist(rep_dist(s, i)));
@@ -500,9 +486,9 @@ json_mmm(const struct rep_mmm *m)
 {
     json_t *o = json_object();
 
-    json_object_set_new(o, "median", num(m->median));
-    json_object_set_new(o, "min", num(m->min));
-    json_object_set_new(o, "max", num(m->max));
+    json_object_set_new(o, "median", fct_json_real(m->median));
+    json_object_set_new(o, "min", fct_json_real(m->min));
+    json_object_set_new(o, "max", fct_json_real(m->max));
     return o;
 }
 
@@ -589,10 +575,10 @@ json_cfg(const struct fdb_cfg *c)
         (int)c->out.hi);
     char text[1024];
 
-    json_object_set_new(o, "rate_per_s", num(c->rate));
-    json_object_set_new(o, "rate_from_per_s", num(c->rate_from));
-    json_object_set_new(o, "burstiness", num(c->burstiness));
-    json_object_set_new(o, "duration_s", num(c->duration_s));
+    json_object_set_new(o, "rate_per_s", fct_json_real(c->rate));
+    json_object_set_new(o, "rate_from_per_s", fct_json_real(c->rate_from));
+    json_object_set_new(o, "burstiness", fct_json_real(c->burstiness));
+    json_object_set_new(o, "duration_s", fct_json_real(c->duration_s));
     json_object_set_new(o, "prefix_len", json_integer(c->prefix_len));
     json_object_set_new(o, "prefixes", json_integer(c->n_prefix));
     json_object_set_new(o, "turns", json_integer(c->n_turn));
@@ -625,9 +611,9 @@ json_search(const struct fdb_result *r)
         const struct fdb_step *s = &r->step[i];
 
         o = json_object();
-        json_object_set_new(o, "load", num(s->load));
-        json_object_set_new(o, "goodput_per_s", num(or_nan(s->goodput)));
-        json_object_set_new(o, "attainment", num(or_nan(s->attain)));
+        json_object_set_new(o, "load", fct_json_real(s->load));
+        json_object_set_new(o, "goodput_per_s", fct_json_real(or_nan(s->goodput)));
+        json_object_set_new(o, "attainment", fct_json_real(or_nan(s->attain)));
         json_object_set_new(o, "within", json_boolean(s->within));
         json_object_set_new(o, "sent_in_time", json_boolean(!s->behind));
         json_object_set_new(o, "summary", json_sum(&s->sum));
@@ -635,8 +621,8 @@ json_search(const struct fdb_result *r)
     }
     o = json_object();
     json_object_set_new(o, "unit", json_string(rep_load_unit(&r->cfg)));
-    json_object_set_new(o, "found", r->found > 0 ? num(r->found) : json_null());
-    json_object_set_new(o, "bound", r->bound > 0 ? num(r->bound) : json_null());
+    json_object_set_new(o, "found", r->found > 0 ? fct_json_real(r->found) : json_null());
+    json_object_set_new(o, "bound", r->bound > 0 ? fct_json_real(r->bound) : json_null());
     json_object_set_new(o, "steps", list);
     return o;
 }

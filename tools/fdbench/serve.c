@@ -21,250 +21,125 @@ struct serve {
     const char *csv, *json, *html, *arrival, *against;
     json_t *before;          /* the report that against holds */
     int search, quiet, against_any;
-    int has_rate, has_from, has_burst, has_in, has_out, has_n, has_turns,
-        has_prefix;
+    int has_rate, has_from, has_burst, has_in, has_out, has_n, has_turns;
 };
 
-enum { O_HELP = 1, O_CONC, O_RATE, O_ARRIVAL, O_FROM, O_BURST, O_TRACE, O_IN, O_OUT,
-    O_PREFIX, O_GROUPS, O_TURNS, O_TEXT, O_DATASET, O_N, O_WARM, O_DURATION, O_REPEATS,
-    O_SEED, O_EOS, O_TTFT, O_TPOT, O_ITL, O_E2E, O_ATTAIN, O_SEARCH, O_CSV, O_JSON,
-    O_HTML, O_AGAINST, O_ANY, O_PROGRESS, O_QUIET, O_IGNORE_EOS, O_MAX_TOKENS };
+/* ---- options ------------------------------------------------------------- */
 
+#define CFG(field) l.cfg.field
+
+static int
+take_in(void *args, const char *v)
+{
+    return fdb_opt_len("--input", v, LEN_MAX, &((struct serve *)args)->CFG(in));
+}
+
+static int
+take_out(void *args, const char *v)
+{
+    return fdb_opt_len("--output", v, LEN_MAX, &((struct serve *)args)->CFG(out));
+}
+
+/* What fdctl generate takes and people will write. */
+static int
+take_max_tokens(void *args, const char *v)
+{
+    (void)args;
+    return fct_fail(FCT_EX_USAGE, "--max-tokens %s: lengths of outputs are given by "
+        "--output N or LO:HI", v);
+}
+
+#define S struct serve
 static const struct fct_opt load_opts[] = {
-    { "concurrency", 'c', "N", "closed loop: so many requests at a time (8)", O_CONC },
+    FCT_OPT_HEAD("load:"),
+    { "concurrency", 'c', "N", "closed loop: so many requests at a time (8)",
+        FCT_U32(S, CFG(concurrency), 1, 65536) },
     { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
-    O_RATE },
-    { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)", O_ARRIVAL },
+        FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX), FCT_HAS(S, has_rate) },
+    { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)",
+        FCT_TEXT(S, arrival) },
     { "burstiness", 0, "X", "of gamma and ramp: below 1 in bursts, above 1 even (1)",
-    O_BURST },
-    { "rate-from", 0, "R", "where a ramp begins (a tenth of --rate)", O_FROM },
+        FCT_REAL(S, CFG(burstiness), 0.01, 1e6), FCT_HAS(S, has_burst) },
+    { "rate-from", 0, "R", "where a ramp begins (a tenth of --rate)",
+        FCT_REAL(S, CFG(rate_from), 0, RATE_MAX), FCT_HAS(S, has_from) },
     { "trace", 0, "FILE", "open loop: lines time_s,prompt_tokens,output_tokens",
-    O_TRACE },
-    { "requests", 'n', "N", "requests of a run (10 for each of -c)", O_N },
-    { "duration", 0, "S", "send for so long (open loop: 30)", O_DURATION },
-    { "warmup", 0, "N", "requests before, not counted (as many as -c; 8)", O_WARM },
-    { "repeats", 0, "N", "runs: median, minimum and maximum (1)", O_REPEATS },
-    { "seed", 0, "N", "of lengths, tokens, arrivals and sampling (a new one)", O_SEED },
-    FCT_OPT_END
-};
-
-static const struct fct_opt prompt_opts[] = {
-    { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)", O_IN },
-    { "output", 'o', "N|LO:HI", "output tokens (128)", O_OUT },
-    { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)", O_PREFIX },
-    { "prefixes", 0, "N", "such groups (1)", O_GROUPS },
-    { "turns", 0, "N", "of a conversation; each repeats what came before (1)", O_TURNS },
-    { "text", 0, NULL, "prompts and answers as text instead of ids", O_TEXT },
-    { "dataset", 0, "FILE", "with --text: cut prompts from this text", O_DATASET },
-    { "eos", 0, NULL, "an answer may end before its length", O_EOS },
+        FCT_TEXT(S, CFG(trace)) },
+    { "requests", 'n', "N", "requests of a run (10 for each of -c)",
+        FCT_U32(S, CFG(n_request), 1, 100000000), FCT_HAS(S, has_n) },
+    { "duration", 0, "S", "send for so long (open loop: 30)",
+        FCT_REAL(S, CFG(duration_s), 0.01, 1e6) },
+    { "warmup", 0, "N", "requests before, not counted (as many as -c; 8)",
+        FCT_U32(S, CFG(n_warm), 0, 1000000) },
+    { "repeats", 0, "N", "runs: median, minimum and maximum (1)",
+        FCT_U32(S, CFG(n_repeat), 1, 1000) },
+    { "seed", 0, "N", "of lengths, tokens, arrivals and sampling (a new one)",
+        FCT_U64(S, CFG(seed), UINT64_MAX) },
+    FCT_OPT_HEAD("requests:"),
+    { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)",
+        FCT_FN(take_in), FCT_HAS(S, has_in) },
+    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_FN(take_out),
+        FCT_HAS(S, has_out) },
+    { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)",
+        FCT_U32(S, CFG(prefix_len), 0, LEN_MAX) },
+    { "prefixes", 0, "N", "such groups (1)", FCT_U32(S, CFG(n_prefix), 1, 1000000) },
+    { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
+        FCT_U32(S, CFG(n_turn), 1, 10000), FCT_HAS(S, has_turns) },
+    { "text", 0, NULL, "prompts and answers as text instead of ids",
+        FCT_FLAG(S, CFG(text)) },
+    { "dataset", 0, "FILE", "with --text: cut prompts from this text",
+        FCT_TEXT(S, CFG(dataset)) },
+    { "eos", 0, NULL, "an answer may end before its length",
+        FCT_BITS(S, CFG(req.p.flags), 0, FDP_F_IGNORE_EOS) },
     FCT_OPT_END
 };
 
 static const struct fct_opt limit_opts[] = {
-    { "ttft-ms", 0, "MS", "limit: time to first token", O_TTFT },
-    { "tpot-ms", 0, "MS", "limit: time per output token of a request", O_TPOT },
-    { "itl-ms", 0, "MS", "limit: longest gap between arrivals of a request", O_ITL },
-    { "e2e-ms", 0, "MS", "limit: sending to end", O_E2E },
+    FCT_OPT_HEAD("limits (of a request; goodput counts those within all of them):"),
+    { "ttft-ms", 0, "MS", "limit: time to first token",
+        FCT_REAL(S, CFG(slo.ttft_ms), 0.001, 1e9) },
+    { "tpot-ms", 0, "MS", "limit: time per output token of a request",
+        FCT_REAL(S, CFG(slo.tpot_ms), 0.001, 1e9) },
+    { "itl-ms", 0, "MS", "limit: longest gap between arrivals of a request",
+        FCT_REAL(S, CFG(slo.itl_ms), 0.001, 1e9) },
+    { "e2e-ms", 0, "MS", "limit: sending to end", FCT_REAL(S, CFG(slo.e2e_ms), 0.001, 1e9) },
     { "attain", 0, "P", "share of requests within the limits for --search (0.99)",
-    O_ATTAIN },
-    { "search", 0, NULL, "find the highest -c or --rate within the limits", O_SEARCH },
+        FCT_REAL(S, CFG(slo_attain), 0.01, 1) },
+    { "search", 0, NULL, "find the highest -c or --rate within the limits",
+        FCT_FLAG(S, search) },
     FCT_OPT_END
 };
 
 static const struct fct_opt out_opts[] = {
-    { "csv", 0, "FILE", "raw log, a line a request (- is standard output)", O_CSV },
-    { "json", 0, "FILE", "results as JSON (- is standard output)", O_JSON },
-    { "html", 0, "FILE", "report with plots, one file", O_HTML },
+    FCT_OPT_HEAD("output:"),
+    { "csv", 0, "FILE", "raw log, a line a request (- is standard output)",
+        FCT_TEXT(S, csv) },
+    { "json", 0, "FILE", "results as JSON (- is standard output)", FCT_TEXT(S, json) },
+    { "html", 0, "FILE", "report with plots, one file", FCT_TEXT(S, html) },
     { "against", 0, "FILE", "compare with the --json of an earlier run: before, now, ratio",
-    O_AGAINST },
-    { "against-any", 0, NULL, "also with one of another load or model", O_ANY },
-    { "progress", 0, NULL, "a line every few seconds in place of the bar", O_PROGRESS },
-    { "quiet", 'q', NULL, "neither progress nor table", O_QUIET },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
-/* What fdctl generate takes and people will write, not in the help. */
-static const struct fct_opt other_opts[] = {
-    { "ignore-eos", 0, NULL, "", O_IGNORE_EOS },
-    { "max-tokens", 0, "N", "", O_MAX_TOKENS },
-    FCT_OPT_END
+        FCT_TEXT(S, against) },
+    { "against-any", 0, NULL, "also with one of another load or model",
+        FCT_FLAG(S, against_any) },
+    { "progress", 0, NULL, "a line every few seconds in place of the bar",
+        FCT_FLAG(S, l.lines) },
+    { "quiet", 'q', NULL, "neither progress nor table", FCT_FLAG(S, quiet),
+        FCT_HAS(S, l.quiet) },
+    FCT_OPT_HELP,
+    { "ignore-eos", 0, NULL, "", FCT_BITS(S, CFG(req.p.flags), FDP_F_IGNORE_EOS, 0) },
+    { "max-tokens", 0, "N", "", FCT_FN(take_max_tokens) },
+    FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END
 };
 
 /* Parameters of a request that mean something else here, or nothing. */
-static int
-is_ours(const char *name)
-{
-    static const char *const names[] = { "max-tokens", "seed", "n", "ignore-eos" };
-    size_t i;
+static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos", NULL };
 
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(names[i], name) == 0)
-            return 1;
-    return 0;
-}
-
-/* opts has room for all; returns what follows them. */
-static struct fct_opt *
-add_opts(struct fct_opt *opts, const struct fct_opt *from)
-{
-    for (; from->name != NULL; from++)
-        if (from->id < FCT_PARAM_BASE || !is_ours(from->name))
-            *opts++ = *from;
-    *opts = (struct fct_opt)FCT_OPT_END;
-    return opts;
-}
-
-static int
-help(void)
-{
-    struct fct_opt params[64];
-
-    puts("usage: fdbench serve [options]\n\n"
-        "Send requests and report latencies, throughput and goodput. A closed loop\n"
-        "keeps -c requests open; an open loop sends at --rate whatever happens.\n\n"
-        "load:");
-    fct_help_opts(stdout, load_opts);
-    puts("\nrequests:");
-    fct_help_opts(stdout, prompt_opts);
-    puts("\nlimits (of a request; goodput counts those within all of them):");
-    fct_help_opts(stdout, limit_opts);
-    puts("\noutput:");
-    fct_help_opts(stdout, out_opts);
-    puts("\nparameters of every request:");
-    (void)add_opts(params, fct_param_opts);
-    fct_help_opts(stdout, params);
-    return 0;
-}
-
-/* ---- options ------------------------------------------------------------- */
-
-static int
-take_load_option(struct serve *s, int id, const char *v)
-{
-    struct fdb_cfg *c = &s->l.cfg;
-
-    switch (id) {
-    case O_CONC:
-        return fdb_opt_u32("--concurrency", v, 1, 65536, &c->concurrency);
-    case O_RATE:
-        s->has_rate = 1;
-        return fdb_opt_dbl("--rate", v, RATE_MIN, RATE_MAX, &c->rate);
-    case O_ARRIVAL:
-        s->arrival = v;
-        return 0;
-    case O_FROM:
-        s->has_from = 1;
-        return fdb_opt_dbl("--rate-from", v, 0, RATE_MAX, &c->rate_from);
-    case O_BURST:
-        s->has_burst = 1;
-        return fdb_opt_dbl("--burstiness", v, 0.01, 1e6, &c->burstiness);
-    case O_TRACE:
-        c->trace = v;
-        return 0;
-    case O_N:
-        s->has_n = 1;
-        return fdb_opt_u32("--requests", v, 1, 100000000, &c->n_request);
-    case O_WARM:
-        return fdb_opt_u32("--warmup", v, 0, 1000000, &c->n_warm);
-    case O_DURATION:
-        return fdb_opt_dbl("--duration", v, 0.01, 1e6, &c->duration_s);
-    case O_REPEATS:
-        return fdb_opt_u32("--repeats", v, 1, 1000, &c->n_repeat);
-    default:
-        return fct_u64("--seed", v, UINT64_MAX, &c->seed);
-    }
-}
-
-static int
-take_prompt_option(struct serve *s, int id, const char *v)
-{
-    struct fdb_cfg *c = &s->l.cfg;
-
-    switch (id) {
-    case O_IN:
-        s->has_in = 1;
-        return fdb_opt_len("--input", v, LEN_MAX, &c->in);
-    case O_OUT:
-        s->has_out = 1;
-        return fdb_opt_len("--output", v, LEN_MAX, &c->out);
-    case O_PREFIX:
-        s->has_prefix = 1;
-        return fdb_opt_u32("--prefix-len", v, 0, LEN_MAX, &c->prefix_len);
-    case O_GROUPS:
-        return fdb_opt_u32("--prefixes", v, 1, 1000000, &c->n_prefix);
-    case O_TURNS:
-        s->has_turns = 1;
-        return fdb_opt_u32("--turns", v, 1, 10000, &c->n_turn);
-    case O_TEXT:
-        c->text = 1;
-        return 0;
-    case O_DATASET:
-        c->dataset = v;
-        return 0;
-    default:
-        c->req.p.flags &= ~(uint32_t)FDP_F_IGNORE_EOS;
-        return 0;
-    }
-}
-
-static int
-take_option(struct serve *s, int id, const char *v)
-{
-    struct fdb_cfg *c = &s->l.cfg;
-
-    switch (id) {
-    case FCT_CLI_WORD:
-        return fct_fail(FCT_EX_USAGE, "serve: unexpected '%s'; see fdbench serve --help",
-            v);
-    case O_TTFT:
-        return fdb_opt_dbl("--ttft-ms", v, 0.001, 1e9, &c->slo.ttft_ms);
-    case O_TPOT:
-        return fdb_opt_dbl("--tpot-ms", v, 0.001, 1e9, &c->slo.tpot_ms);
-    case O_ITL:
-        return fdb_opt_dbl("--itl-ms", v, 0.001, 1e9, &c->slo.itl_ms);
-    case O_E2E:
-        return fdb_opt_dbl("--e2e-ms", v, 0.001, 1e9, &c->slo.e2e_ms);
-    case O_ATTAIN:
-        return fdb_opt_dbl("--attain", v, 0.01, 1, &c->slo_attain);
-    case O_SEARCH:
-        s->search = 1;
-        return 0;
-    case O_CSV:
-        s->csv = v;
-        return 0;
-    case O_JSON:
-        s->json = v;
-        return 0;
-    case O_HTML:
-        s->html = v;
-        return 0;
-    case O_AGAINST:
-        s->against = v;
-        return 0;
-    case O_ANY:
-        s->against_any = 1;
-        return 0;
-    case O_PROGRESS:
-        s->l.lines = 1;
-        return 0;
-    case O_MAX_TOKENS:
-        return fct_fail(FCT_EX_USAGE, "--max-tokens %s: lengths of outputs are given by "
-            "--output N or LO:HI", v);
-    case O_IGNORE_EOS:
-        c->req.p.flags |= FDP_F_IGNORE_EOS;
-        return 0;
-    case O_QUIET:
-        s->quiet = s->l.quiet = 1;
-        return 0;
-    case O_CONC: case O_RATE: case O_ARRIVAL: case O_FROM: case O_BURST: case O_TRACE:
-    case O_N: case O_WARM: case O_DURATION: case O_REPEATS: case O_SEED:
-        return take_load_option(s, id, v);
-    default:
-        return id < FCT_PARAM_BASE ? take_prompt_option(s, id, v)
-            : fct_req_set_opt(&c->req, id, v);
-    }
-}
+static const struct fct_line serve_line = {
+    .usage = "fdbench serve [options]",
+    .about = "Send requests and report latencies, throughput and goodput. A closed loop\n"
+        "keeps -c requests open; an open loop sends at --rate whatever happens.",
+    .opts = { load_opts, limit_opts, out_opts, fct_param_opts },
+    .hint = FCT_HINT_SEE, .req = 1 + offsetof(S, CFG(req)), .less = not_here
+};
+#undef S
 
 /* ---- what goes together -------------------------------------------------- */
 
@@ -408,7 +283,7 @@ alloc_runs(struct fdb_result *r, uint32_t n)
 {
     r->run = calloc(n, sizeof(*r->run));
     r->sum = calloc(n, sizeof(*r->sum));
-    return r->run != NULL && r->sum != NULL ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+    return r->run != NULL && r->sum != NULL ? 0 : fct_oom();
 }
 
 static int
@@ -424,7 +299,7 @@ run_repeats(struct serve *s)
         if (!has_ended(&r->log, i))
             break;
         if (fdb_summarize(&r->log, i, &r->run[i], &c->slo, &r->sum[i]) != 0)
-            return fct_fail(FCT_EX_SOFT, "out of memory");
+            return fct_oom();
         r->n++;
     }
     return rc;
@@ -437,7 +312,7 @@ add_step(struct fdb_result *r, double load, const struct fdb_sum *sum, int withi
     struct fdb_step *p = reallocarray(r->step, r->n_step + 1, sizeof(*p));
 
     if (p == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     r->step = p;
     p[r->n_step++] = (struct fdb_step){ .load = load, .goodput = sum->goodput,
         .attain = sum->attain, .sum = *sum, .within = within, .behind = behind };
@@ -492,7 +367,7 @@ one_step(void *arg, double load, int *ret_within)
     }
     if (fdb_summarize(&log, k, &run, &c->slo, &sum) != 0) {
         fdb_log_fini(&log);
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     }
     /* What was broken off, or was another load, proves nothing. */
     behind = c->arrival != FDB_CLOSED && fdb_fell_behind(&log, k);
@@ -607,7 +482,7 @@ compare_loads(const struct serve *s)
         return 0;
     now = fdb_report_json(&s->r);
     if (now == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     n = fdb_against_differs(s->before, now, text, sizeof(text));
     json_decref(now);
     return n == 0 ? 0 : fct_fail(FCT_EX_DATA, "--against %s: not comparable: %s; "
@@ -620,7 +495,7 @@ report_against(const struct serve *s)
     json_t *now = fdb_report_json(&s->r);
 
     if (now == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     printf("\nagainst %s\n", s->against);
     fdb_against_text(stdout, s->before, now);
     json_decref(now);
@@ -704,28 +579,14 @@ serve(struct serve *s, const struct fct *f)
 int
 fdb_cmd_serve(const struct fct *f, int argc, char **argv)
 {
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    struct fct_opt opts[128], *end;
     struct serve s;
-    int id, rc = 0;
+    int rc;
 
     memset(&s, 0, sizeof(s));
     fdb_cfg_init(&s.l.cfg);
     fdb_result_init(&s.r, "serve", argc, argv);
-    end = add_opts(opts, load_opts);
-    end = add_opts(end, prompt_opts);
-    end = add_opts(end, limit_opts);
-    end = add_opts(end, out_opts);
-    end = add_opts(end, other_opts);
-    (void)add_opts(end, fct_param_opts);
-    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == O_HELP) {
-            fdb_cfg_fini(&s.l.cfg);
-            return help();
-        }
-        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take_option(&s, id, c.value);
-    }
-    if (rc == 0)
+    rc = fct_parse(&serve_line, argc, argv, &s);
+    if (rc == FCT_GO)
         rc = serve(&s, f);
     fdc_close(s.l.session);
     json_decref(s.before);

@@ -19,35 +19,6 @@
 /* ---- values of options --------------------------------------------------- */
 
 int
-fdb_opt_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret)
-{
-    unsigned long long v;
-    char *end;
-
-    errno = 0;
-    v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || v < lo
-        || v > hi)
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
-            text, lo, hi);
-    *ret = (uint32_t)v;
-    return 0;
-}
-
-int
-fdb_opt_dbl(const char *what, const char *text, double lo, double hi, double *ret)
-{
-    char *end;
-    double v = strtod(text, &end);
-
-    if (end == text || *end != '\0' || !(v >= lo && v <= hi))
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be a number from %g to %.10g", what,
-            text, lo, hi);
-    *ret = v;
-    return 0;
-}
-
-int
 fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret)
 {
     const char *colon = strchr(text, ':');
@@ -177,8 +148,7 @@ measure_text(struct fdb_load *l)
     rc = fdc_tokenize(l->session, c->words, n, FDP_F_NO_SPECIAL | FDC_LITERAL, &ids,
         &n_ids, l->f->timeout_ms);
     if (rc < 0)
-        return fct_fail(fct_exit_code(rc), "tokenize: %s (%s)", fdc_strerror(rc),
-            fdc_status_name(rc));
+        return fct_status_fail("tokenize", rc);
     fdc_free(ids);
     if (n_ids == 0)
         return fct_fail(FCT_EX_DATA, "--text: the text has no tokens");
@@ -221,14 +191,11 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
 void
 fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret)
 {
-    struct fct_admin *a;
     const json_t *worker;
     json_t *st = NULL;
 
     memset(ret, 0, sizeof(*ret));
-    if (fct_admin_open(f, 1, &a) != 0)
-        return;
-    if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
+    if (fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
         worker = json_object_get(st, "worker");
         snprintf(ret->version, sizeof(ret->version), "%s", fct_str(st, "version"));
         snprintf(ret->commit, sizeof(ret->commit), "%s", fct_str(st, "commit"));
@@ -237,7 +204,6 @@ fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret)
             fct_str(worker, "device_uuid"));
     }
     json_decref(st);
-    fct_admin_close(a);
 }
 
 /* "host (8 x processor)" */

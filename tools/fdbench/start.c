@@ -323,14 +323,11 @@ still_there(struct starter *s, const char *phase)
 static int
 gave_up(struct starter *s)
 {
-    struct fct_admin *a;
     json_t *st = NULL, *w;
     const char *state, *error;
     int bad = 0;
 
-    if (fct_admin_open(&s->f, 1, &a) != 0)
-        return 0;
-    if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
+    if (fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
         w = json_object_get(st, "worker");
         state = json_string_value(json_object_get(st, "state"));
         error = json_string_value(json_object_get(w, "error"));
@@ -340,7 +337,6 @@ gave_up(struct starter *s)
                 : "see below");
     }
     json_decref(st);
-    fct_admin_close(a);
     if (bad)
         show_log(s);
     return bad;
@@ -459,14 +455,6 @@ one(struct starter *s, int cold)
 
 /* ---- results --------------------------------------------------------------------- */
 
-static int
-by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static const struct { const char *name, *key; size_t offset; } fields[] = {
     { "socket there", "socket_ms", offsetof(struct timing, socket) },
     { "model ready", "ready_ms", offsetof(struct timing, ready) },
@@ -485,7 +473,7 @@ over(const struct starter *s, int cold, size_t field, double *v, struct rep_mmm 
         if (s->t[i].cold == cold)
             memcpy(&v[n++], (const char *)&s->t[i] + fields[field].offset, sizeof(*v));
     if (n > 0) {
-        qsort(v, n, sizeof(*v), by_value);
+        fdb_sort(v, n);
         *ret = (struct rep_mmm){ fdb_percentile(v, n, 50), v[0], v[n - 1] };
     }
     return n;
@@ -565,25 +553,10 @@ print_json(const struct starter *s, double *v)
 
 /* ---- command --------------------------------------------------------------------- */
 
-enum { O_HELP = 1, O_MODEL, O_FDD, O_CONFIG, O_SET, O_REPEATS, O_WARM, O_TIMEOUT,
-    O_JSON };
-
-static const struct fct_opt start_opts[] = {
-    { "model", 'm', "DIR", "the model's folder", O_MODEL },
-    { "fdd", 0, "PATH", "the daemon (fdd beside fdbench)", O_FDD },
-    { "config", 0, "FILE", "its configuration file", O_CONFIG },
-    { "set", 's', "K=V", "a parameter of it; may be repeated", O_SET },
-    { "repeats", 'r', "N", "starts, cold and warm each (3)", O_REPEATS },
-    { "warm-only", 0, NULL, "no cold starts", O_WARM },
-    { "timeout", 0, "S", "give a start up after so many seconds (600)", O_TIMEOUT },
-    { "json", 0, NULL, "one JSON object", O_JSON },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
 static int
-take_set(struct start_cfg *cfg, const char *value)
+take_set(void *args, const char *value)
 {
+    struct start_cfg *cfg = args;
     static const char *const own[] = { "daemon.runtime_dir=", "model.path=" };
     size_t i;
 
@@ -601,36 +574,26 @@ take_set(struct start_cfg *cfg, const char *value)
     return 0;
 }
 
-static int
-option(struct start_cfg *cfg, int id, const struct fct_cli *c)
-{
-    switch (id) {
-    case O_MODEL:
-        cfg->model = c->value;
-        return 0;
-    case O_FDD:
-        cfg->fdd = c->value;
-        return 0;
-    case O_CONFIG:
-        cfg->config = c->value;
-        return 0;
-    case O_SET:
-        return take_set(cfg, c->value);
-    case O_REPEATS:
-        return fdb_opt_u32("--repeats", c->value, 1, 1000, &cfg->n_repeat);
-    case O_WARM:
-        cfg->no_cold = 1;
-        return 0;
-    case O_TIMEOUT:
-        return fdb_opt_dbl("--timeout", c->value, 0.001, 86400, &cfg->timeout_s);
-    case O_JSON:
-        cfg->json = 1;
-        return 0;
-    case FCT_CLI_WORD:
-        return fct_fail(FCT_EX_USAGE, "start: unexpected '%s'", c->value);
-    }
-    return FCT_EX_USAGE;
-}
+#define C struct start_cfg
+static const struct fct_opt start_opts[] = {
+    { "model", 'm', "DIR", "the model's folder", FCT_TEXT(C, model) },
+    { "fdd", 0, "PATH", "the daemon (fdd beside fdbench)", FCT_TEXT(C, fdd) },
+    { "config", 0, "FILE", "its configuration file", FCT_TEXT(C, config) },
+    { "set", 's', "K=V", "a parameter of it; may be repeated", FCT_FN(take_set) },
+    { "repeats", 'r', "N", "starts, cold and warm each (3)", FCT_U32(C, n_repeat, 1, 1000) },
+    { "warm-only", 0, NULL, "no cold starts", FCT_FLAG(C, no_cold) },
+    { "timeout", 0, "S", "give a start up after so many seconds (600)",
+        FCT_REAL(C, timeout_s, 0.001, 86400) },
+    FCT_OPT_JSON(C, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
+};
+#undef C
+
+static const struct fct_line start_line = {
+    .usage = "fdbench start --model DIR [options]",
+    .about = "Starts a daemon of its own again and again and measures the time to its "
+        "socket,\nto a ready model and to the first token.",
+    .opts = { start_opts }
+};
 
 static int
 run_all(struct starter *s)
@@ -656,28 +619,17 @@ int
 fdb_cmd_start(const struct fct *f, int argc, char **argv)
 {
     struct starter s = { .cfg = { .n_repeat = 3, .timeout_s = 600 } };
-    struct fct_cli c = { .argc = argc, .argv = argv };
+    int rc = fct_parse(&start_line, argc, argv, &s.cfg);
     double *v;
-    int id, rc = 0;
 
     (void)f;
-    while (rc == 0 && (id = fct_cli_next(&c, start_opts)) != FCT_CLI_END) {
-        if (id == O_HELP) {
-            puts("usage: fdbench start --model DIR [options]\n\n"
-                "Starts a daemon of its own again and again and measures the time to its "
-                "socket,\nto a ready model and to the first token.\n");
-            fct_help_opts(stdout, start_opts);
-            return 0;
-        }
-        rc = option(&s.cfg, id, &c);
-    }
-    if (rc == 0 && s.cfg.model == NULL)
+    if (rc == FCT_GO && s.cfg.model == NULL)
         rc = fct_fail(FCT_EX_USAGE, "start: --model DIR is missing");
-    if (rc != 0)
+    if (rc != FCT_GO)
         return rc;
     s.t = calloc(2 * (size_t)s.cfg.n_repeat, sizeof(*s.t));
     v = calloc(2 * (size_t)s.cfg.n_repeat, sizeof(*v));
-    rc = s.t != NULL && v != NULL ? prepare(&s) : fct_fail(FCT_EX_SOFT, "out of memory");
+    rc = s.t != NULL && v != NULL ? prepare(&s) : fct_oom();
     if (rc == 0)
         rc = run_all(&s);
     if (s.run[0] != '\0')

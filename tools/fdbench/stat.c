@@ -16,31 +16,11 @@ const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
 
 /* ---- the log ------------------------------------------------------------- */
 
-/* Room for one more after n of *cap elements of size bytes at *p. */
-int
-fdb_room(void *p, size_t need, size_t *cap, size_t size)
-{
-    size_t want = *cap;
-    void *base;
-
-    if (need <= *cap)
-        return 0;
-    while (want < need)
-        want = want * 2 + 256;
-    memcpy(&base, p, sizeof(base));
-    base = reallocarray(base, want, size);
-    if (base == NULL)
-        return -ENOMEM;
-    memcpy(p, &base, sizeof(base));
-    *cap = want;
-    return 0;
-}
-
 int
 fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c)
 {
-    if (fdb_room(&log->rec, log->n_rec + 1, &log->cap_rec, sizeof(*log->rec)) != 0
-        || fdb_room(&log->chunk, log->n_chunk + r->n_chunk, &log->cap_chunk,
+    if (fct_room(&log->rec, log->n_rec + 1, &log->cap_rec, sizeof(*log->rec)) != 0
+        || fct_room(&log->chunk, log->n_chunk + r->n_chunk, &log->cap_chunk,
         sizeof(*log->chunk)) != 0)
         return -ENOMEM;
     log->rec[log->n_rec] = *r;
@@ -67,6 +47,12 @@ cmp_dbl(const void *a, const void *b)
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
+}
+
+void
+fdb_sort(double *v, size_t n)
+{
+    qsort(v, n, sizeof(*v), cmp_dbl);
 }
 
 double
@@ -114,7 +100,7 @@ fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret)
     }
     if (n > 0) {
         d.std = sqrt(sum / (double)n);
-        qsort(v, n, sizeof(*v), cmp_dbl);
+        fdb_sort(v, n);
         d.min = v[0];
         d.max = v[n - 1];
     }

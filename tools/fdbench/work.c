@@ -257,7 +257,7 @@ fdb_work_turn(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_ask 
 int
 fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n)
 {
-    if (fdb_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*ids)) != 0)
+    if (fct_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*ids)) != 0)
         return -ENOMEM;
     if (n > 0)
         memcpy(p->ids + p->n_ids, ids, n * sizeof(*ids));
@@ -268,7 +268,7 @@ fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n)
 int
 fdb_prompt_add_text(struct fdb_prompt *p, const char *text, size_t n)
 {
-    if (fdb_room(&p->text, p->n_text + n, &p->cap_text, 1) != 0)
+    if (fct_room(&p->text, p->n_text + n, &p->cap_text, 1) != 0)
         return -ENOMEM;
     if (n > 0)
         memcpy(p->text + p->n_text, text, n);
@@ -303,7 +303,7 @@ add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p
 {
     uint32_t i, id;
 
-    if (fdb_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
+    if (fct_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
         return -ENOMEM;
     for (i = 0; i < n; i++) {
         do

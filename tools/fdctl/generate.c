@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -52,99 +52,60 @@ on_signal(int sig)
     interrupted = 1;
 }
 
-enum { O_HELP = 1, O_PROMPT, O_IDS, O_FILE, O_N_REQ, O_BATCH, O_CONC, O_JSON, O_STATS,
-    O_RETRY };
-
-static const struct fct_opt gen_opts[] = {
-    { "prompt", 'p', "TEXT", "the prompt", O_PROMPT },
-    { "prompt-file", 0, "FILE", "the prompt is the file's text", O_FILE },
-    { "ids-file", 0, "FILE", "the prompt as token ids: JSON list or numbers", O_IDS },
-    { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters", O_BATCH },
-    { "n-requests", 0, "N", "the same prompt so many times", O_N_REQ },
-    { "concurrency", 0, "N", "requests at a time (what the daemon allows)", O_CONC },
-    { "retry", 0, "N", "send again so often after a retryable refusal", O_RETRY },
-    { "json", 0, NULL, "a JSON object per request, in order", O_JSON },
-    { "stats", 0, NULL, "tokens per second and time to first token on stderr", O_STATS },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
-static int
-help(void)
-{
-    puts("usage: fdctl generate [-p TEXT | --prompt-file FILE | --ids-file FILE |\n"
-        "                      --batch FILE.jsonl | -] [options]\n\n"
-        "Generate text; - reads the prompt from standard input.\n");
-    fct_help_opts(stdout, gen_opts);
-    puts("\nparameters (also keys of batch lines, with _ for -):");
-    fct_help_opts(stdout, fct_param_opts);
-    return 0;
-}
-
 /* ---- options ------------------------------------------------------------------ */
 
 struct gen_args {
     const char *text, *file, *ids, *batch;
     uint64_t n_requests, concurrency, retry;
+    int json, stats, has_source;
+    struct fct_req dflt;
 };
 
-static int
-set_source(const char **ret, const char *value, const struct gen_args *a)
-{
-    if (a->text != NULL || a->file != NULL || a->ids != NULL || a->batch != NULL)
-        return fct_fail(FCT_EX_USAGE, "generate: one prompt only: -p, --prompt-file, "
-            "--ids-file, --batch or -");
-    *ret = value;
-    return 0;
-}
+static const struct fct_line line;
 
 static int
-take_option(struct gen *g, struct gen_args *a, struct fct_req *dflt, int id,
-    const char *value)
+take_word(void *args, const char *word)
 {
-    switch (id) {
-    case O_PROMPT:
-        return set_source(&a->text, value, a);
-    case O_FILE:
-        return set_source(&a->file, value, a);
-    case O_IDS:
-        return set_source(&a->ids, value, a);
-    case O_BATCH:
-        return set_source(&a->batch, value, a);
-    case FCT_CLI_WORD:
-        if (strcmp(value, "-") != 0)
-            return fct_fail(FCT_EX_USAGE, "generate: unexpected '%s'; a prompt is "
-                "given with -p", value);
-        return set_source(&a->file, value, a);
-    case O_N_REQ:
-        return fct_u64("--n-requests", value, N_REQUESTS_MAX, &a->n_requests);
-    case O_CONC:
-        return fct_u64("--concurrency", value, 1000000, &a->concurrency);
-    case O_RETRY:
-        return fct_u64("--retry", value, 1000000, &a->retry);
-    case O_JSON:
-        g->json = 1;
-        return 0;
-    case O_STATS:
-        g->stats = 1;
-        return 0;
-    default:
-        return fct_req_set_opt(dflt, id, value);
-    }
+    if (strcmp(word, "-") != 0)
+        return fct_fail(FCT_EX_USAGE, "generate: unexpected '%s'; a prompt is given with "
+            "-p", word);
+    return fct_set(&line, "prompt-file", word, args);
 }
 
-static int
-check_utf8(const char *what, const char *text, size_t n)
-{
-    long long at = fct_utf8_error(text, n);
+#define ONE FCT_HAS(struct gen_args, has_source), .once = "generate: one prompt only: " \
+    "-p, --prompt-file, --ids-file, --batch or -"
+static const struct fct_opt opts[] = {
+    { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(struct gen_args, text), ONE },
+    { "prompt-file", 0, "FILE", "the prompt is the file's text",
+        FCT_TEXT(struct gen_args, file), ONE },
+    { "ids-file", 0, "FILE", "the prompt as token ids: JSON list or numbers",
+        FCT_TEXT(struct gen_args, ids), ONE },
+    { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters",
+        FCT_TEXT(struct gen_args, batch), ONE },
+    { "n-requests", 0, "N", "the same prompt so many times",
+        FCT_U64(struct gen_args, n_requests, N_REQUESTS_MAX) },
+    { "concurrency", 0, "N", "requests at a time (what the daemon allows)",
+        FCT_U64(struct gen_args, concurrency, 1000000) },
+    { "retry", 0, "N", "send again so often after a retryable refusal",
+        FCT_U64(struct gen_args, retry, 1000000) },
+    FCT_OPT_JSON(struct gen_args, "a JSON object per request, in order"),
+    { "stats", 0, NULL, "tokens per second and time to first token on stderr",
+        FCT_FLAG(struct gen_args, stats) },
+    FCT_OPT_HELP, FCT_OPT_HEAD("parameters (also keys of batch lines, with _ for -):"),
+    FCT_OPT_END
+};
 
-    return at < 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
-        what, at, (unsigned char)text[at]);
-}
+static const struct fct_line line = {
+    .usage = "fdctl generate [-p TEXT | --prompt-file FILE | --ids-file FILE |\n"
+        "                      --batch FILE.jsonl | -] [options]",
+    .about = "Generate text; - reads the prompt from standard input.",
+    .opts = { opts, fct_param_opts }, .operand = take_word,
+    .req = 1 + offsetof(struct gen_args, dflt)
+};
 
 /* The one prompt, or the batch, into g->reqs. */
 static int
-load_requests(struct gen *g, const struct gen_args *a, const struct fct_req *dflt)
+load_requests(struct gen *g, const struct gen_args *a)
 {
     const char *path = a->file != NULL ? a->file : a->ids != NULL ? a->ids : a->batch;
     const char *name = path == NULL ? "-p" : strcmp(path, "-") == 0 ? "standard input"
@@ -158,20 +119,20 @@ load_requests(struct gen *g, const struct gen_args *a, const struct fct_req *dfl
         rc = fct_slurp(path, &text, &n);
     } else {
         text = strdup(a->text);
-        rc = text != NULL ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+        rc = text != NULL ? 0 : fct_oom();
         n = rc == 0 ? strlen(text) : 0;
     }
     if (rc != 0)
         return rc;
     if (a->batch != NULL) {
-        rc = fct_parse_batch(name, text, n, dflt, &g->reqs, &g->n_reqs);
+        rc = fct_parse_batch(name, text, n, &a->dflt, &g->reqs, &g->n_reqs);
         free(text);
         return rc;
     }
     g->reqs = r = calloc(1, sizeof(*g->reqs));
-    if (r == NULL || fct_req_copy(r, dflt) != 0) {
+    if (r == NULL || fct_req_copy(r, &a->dflt) != 0) {
         free(text);
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     }
     g->n_reqs = 1;
     r->has_prompt = 1;
@@ -182,7 +143,7 @@ load_requests(struct gen *g, const struct gen_args *a, const struct fct_req *dfl
     }
     r->text = text;
     r->n_text = n;
-    return check_utf8(name, text, n);
+    return fct_check_utf8(name, text, n);
 }
 
 /* ---- output ------------------------------------------------------------------ */
@@ -289,7 +250,7 @@ emit(struct gen *g, struct slot *s)
     if (g->json) {
         json_t *j = fct_result_json(&s->res);
 
-        rc = j != NULL ? fct_print_json(j) : fct_fail(FCT_EX_SOFT, "out of memory");
+        rc = j != NULL ? fct_print_json(j) : fct_oom();
         json_decref(j);
     } else {
         print_rest(g, s);
@@ -386,7 +347,7 @@ submit(struct gen *g, struct slot *s)
     int rc;
 
     if (fct_result_init(&s->res, q, s->index) != 0)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     p.stop = (const char *const *)q->stop;
     p.stop_len = q->stop_len;
     p.n_stop = q->n_stop;
@@ -444,7 +405,7 @@ read_events(struct gen *g, struct slot *s)
 
     while ((rc = fdc_next(s->handle, &ev, 0)) == 1) {
         if (fct_result_add(&s->res, &ev, fct_now_ns()) != 0)
-            return fct_fail(FCT_EX_SOFT, "out of memory");
+            return fct_oom();
         if (s->res.is_over)
             break;
     }
@@ -575,7 +536,7 @@ make_slots(struct gen *g, uint64_t n_requests)
     g->n_slots = g->n_reqs * n_requests;
     g->slots = calloc(g->n_slots, sizeof(*g->slots));
     if (g->slots == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     for (i = 0; i < g->n_slots; i++) {
         g->slots[i].req = &g->reqs[i % g->n_reqs];
         g->slots[i].index = i;
@@ -602,14 +563,16 @@ gen_fini(struct gen *g)
 }
 
 static int
-generate(struct gen *g, const struct gen_args *a, const struct fct_req *dflt)
+generate(struct gen *g, const struct gen_args *a)
 {
     struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
     int rc;
 
+    g->json = a->json;
+    g->stats = a->stats;
     g->retry = (unsigned)a->retry;
     g->concurrency = a->concurrency;
-    rc = load_requests(g, a, dflt);
+    rc = load_requests(g, a);
     if (rc == 0)
         rc = make_slots(g, a->n_requests);
     if (rc == 0)
@@ -625,43 +588,28 @@ generate(struct gen *g, const struct gen_args *a, const struct fct_req *dflt)
     flush_same(g);
     if (g->stats)
         print_stats(g);
-    if (rc == 0 && (fflush(stdout) != 0 || ferror(stdout)))
-        rc = fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    if (rc == 0)
+        rc = fct_flush();
     return rc != 0 ? rc : g->exit_code;
 }
 
 int
 fct_cmd_generate(const struct fct *f, int argc, char **argv)
 {
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    struct fct_opt opts[64];
     struct gen_args a = { .n_requests = 1 };
     struct gen g = { .f = f };
-    struct fct_req dflt;
-    size_t n = 0;
-    int id, rc = 0;
+    int rc;
 
-    for (id = 0; gen_opts[id].name != NULL; id++)
-        opts[n++] = gen_opts[id];
-    for (id = 0; fct_param_opts[id].name != NULL; id++)
-        opts[n++] = fct_param_opts[id];
-    opts[n] = (struct fct_opt)FCT_OPT_END;
-    fct_req_init(&dflt);
-    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == O_HELP) {
-            fct_req_fini(&dflt);
-            return help();
-        }
-        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take_option(&g, &a, &dflt, id, c.value);
-    }
-    if (rc == 0 && a.text == NULL && a.file == NULL && a.ids == NULL && a.batch == NULL)
+    fct_req_init(&a.dflt);
+    rc = fct_parse(&line, argc, argv, &a);
+    if (rc == FCT_GO && !a.has_source)
         rc = fct_fail(FCT_EX_USAGE, "generate: no prompt; give -p TEXT, --ids-file FILE, "
             "--batch FILE or - for standard input");
-    if (rc == 0 && a.n_requests == 0)
+    if (rc == FCT_GO && a.n_requests == 0)
         rc = fct_fail(FCT_EX_USAGE, "--n-requests 0: at least 1");
-    if (rc == 0)
-        rc = generate(&g, &a, &dflt);
+    if (rc == FCT_GO)
+        rc = generate(&g, &a);
     gen_fini(&g);
-    fct_req_fini(&dflt);
+    fct_req_fini(&a.dflt);
     return rc;
 }

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
 
 #include <dirent.h>
 #include <pwd.h>
@@ -60,15 +60,10 @@ owner(const char *lock, const char *socket)
 static int
 ask_it(const struct fct *f, json_t *o)
 {
-    struct fct_admin *a;
     json_t *st = NULL;
     const char *state;
-    int rc = fct_admin_open(f, 1, &a);
+    int rc = fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
 
-    if (rc != 0)
-        return rc;
-    rc = fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st);
-    fct_admin_close(a);
     if (rc != 0)
         return rc;
     state = fct_str(st, "state");
@@ -209,37 +204,31 @@ show(const json_t *list)
         }
 }
 
-enum { O_HELP = 1, O_JSON };
+struct args { int json; };
+
+static const struct fct_opt opts[] = {
+    FCT_OPT_JSON(struct args, "the list as JSON"), FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line line = {
+    .usage = "fdctl ls [--json]",
+    .about = "The daemons of this machine, those that ended without tidying up too: in\n"
+        "/run/fdd, $XDG_RUNTIME_DIR/fdd, $FDD_RUNTIME_DIR and the folders of instances\n"
+        "there; with --runtime-dir in that folder alone.",
+    .opts = { opts }, .hint = FCT_HINT_USAGE
+};
 
 int
 fct_cmd_ls(const struct fct *f, int argc, char **argv)
 {
-    static const struct fct_opt opts[] = {
-        { "json", 0, NULL, "the list as JSON", O_JSON },
-        { "help", 'h', NULL, "this text", O_HELP },
-        FCT_OPT_END
-    };
-    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct args a = { 0 };
     struct ls ls = { .f = f };
     struct fdw_env e;
     char dir[FDW_PATH_BYTES + 8];
-    int id, json = 0, rc = 0;
+    int rc = fct_parse(&line, argc, argv, &a);
 
-    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == O_HELP) {
-            printf("usage: fdctl ls [--json]\n\nThe daemons of this machine, those that "
-                "ended without tidying up too: in\n/run/fdd, $XDG_RUNTIME_DIR/fdd, "
-                "$FDD_RUNTIME_DIR and the folders of instances\nthere; with --runtime-dir "
-                "in that folder alone.\n\n");
-            fct_help_opts(stdout, opts);
-            return 0;
-        }
-        if (id == FCT_CLI_WORD)
-            fct_fail(0, "ls: unexpected '%s'; usage: fdctl ls [--json]", c.value);
-        if (id != O_JSON)
-            return FCT_EX_USAGE;
-        json = 1;
-    }
+    if (rc != FCT_GO)
+        return rc;
     fdw_env_get(&e);
     ls.list = json_array();
     if (f->dir_given) {
@@ -252,7 +241,8 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
         if (e.runtime_dir != NULL)
             add_base(&ls, e.runtime_dir);
     }
-    if (json)
+    rc = 0;
+    if (a.json)
         rc = fct_print_json(ls.list);
     else if (json_array_size(ls.list) > 0)
         show(ls.list);

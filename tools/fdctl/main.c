@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
 
 static const struct fct_cmd cmds[] = {
     { "status", fct_cmd_status, "state of the daemon, its worker and its model", 0 },

@@ -2,21 +2,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
+#include "tools/fdctl/lib/admin.h"
 
 #include <string.h>
-
-static void
-bytes_text(long long bytes, char *ret, size_t ret_bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    double v = (double)bytes;
-    size_t u = 0;
-
-    for (; v >= 1024 && u < 4; u++)
-        v /= 1024;
-    snprintf(ret, ret_bytes, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
-}
 
 /* One place's buffers, from the row of sums of add_places(). */
 static void
@@ -24,7 +13,7 @@ show_place(const json_t *o, const json_t *place)
 {
     const json_t *rows = json_object_get(o, "rows");
     const char *where = fct_str(place, "where");
-    char a[32], b[32], c[32];
+    char a[24], b[24], c[24];
     size_t i;
 
     printf("%s\n  %-24s %10s %10s %10s %7s  %s\n", fct_str(place, "place"), "buffer",
@@ -35,20 +24,20 @@ show_place(const json_t *o, const json_t *place)
 
         if (strcmp(fct_str(r, "where"), where) != 0)
             continue;
-        bytes_text(fct_num(r, "bytes"), a, sizeof(a));
-        bytes_text(fct_num(r, "in_use"), b, sizeof(b));
-        bytes_text(fct_num(r, "bytes") - fct_num(r, "in_use"), c, sizeof(c));
+        fct_bytes((double)(fct_num(r, "bytes")), a);
+        fct_bytes((double)(fct_num(r, "in_use")), b);
+        fct_bytes((double)(fct_num(r, "bytes") - fct_num(r, "in_use")), c);
         printf("  %-24s %10s %10s %10s %5.1f %%  %s\n", fct_str(r, "name"), a, b, c,
             all > 0 ? 100.0 * (double)fct_num(r, "bytes") / (double)all : 0.0,
             fct_str(r, "how"));
     }
-    bytes_text(fct_num(place, "bytes"), a, sizeof(a));
-    bytes_text(fct_num(place, "in_use"), b, sizeof(b));
-    bytes_text(fct_num(place, "free"), c, sizeof(c));
+    fct_bytes((double)(fct_num(place, "bytes")), a);
+    fct_bytes((double)(fct_num(place, "in_use")), b);
+    fct_bytes((double)(fct_num(place, "free")), c);
     printf("  %-24s %10s %10s %10s\n", "sum", a, b, c);
     if (json_object_get(place, "headroom") != NULL) {
-        bytes_text(fct_num(place, "limit"), a, sizeof(a));
-        bytes_text(fct_num(place, "headroom"), b, sizeof(b));
+        fct_bytes((double)(fct_num(place, "limit")), a);
+        fct_bytes((double)(fct_num(place, "headroom")), b);
         printf("  %-24s %10s, %s beyond the plan\n", "may be taken", a, b);
     }
     putchar('\n');
@@ -57,9 +46,9 @@ show_place(const json_t *o, const json_t *place)
 static void
 show_blocks(const json_t *b, const char *what, const char *key)
 {
-    char size[32];
+    char size[24];
 
-    bytes_text(fct_num(b, key) * fct_num(b, "block_bytes"), size, sizeof(size));
+    fct_bytes((double)(fct_num(b, key) * fct_num(b, "block_bytes")), size);
     printf("  %-24s %10lld %10s\n", what, fct_num(b, key), size);
 }
 
@@ -72,7 +61,8 @@ show_memory(const json_t *o)
     for (size_t i = 0; i < json_array_size(places); i++)
         show_place(o, json_array_get(places, i));
     printf("KV cache, %lld blocks of %lld tokens, %s\n  %-24s %10s %10s\n",
-        fct_num(b, "total"), fct_num(b, "block_size"), fct_str(b, "dtype"), "", "blocks", "bytes");
+        fct_num(b, "total"), fct_num(b, "block_size"), fct_str(b, "dtype"), "",
+        "blocks", "bytes");
     show_blocks(b, "used", "used");
     show_blocks(b, "cached", "cached");
     show_blocks(b, "free", "free");
@@ -121,48 +111,16 @@ add_places(json_t *o)
     json_object_set_new(o, "places", places);
 }
 
-enum { O_HELP = 1, O_JSON };
+static const struct fct_line line = {
+    .usage = "fdctl memory [--json]",
+    .about = "Every buffer of the worker by where it is: bytes planned, in use and free, "
+        "and its\nshare of the place; the blocks of the KV cache; what a device may give "
+        "beyond the plan.",
+    .opts = { fct_json_opts }, .command = "memory", .hint = FCT_HINT_USAGE
+};
 
 int
 fct_cmd_memory(const struct fct *f, int argc, char **argv)
 {
-    static const struct fct_opt opts[] = {
-        { "json", 0, NULL, "the answer as JSON", O_JSON },
-        { "help", 'h', NULL, "this text", O_HELP }, FCT_OPT_END
-    };
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    struct fct_admin *a;
-    json_t *answer;
-    int json = 0, id, rc;
-
-    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == FCT_CLI_BAD)
-            return FCT_EX_USAGE;
-        if (id == FCT_CLI_WORD)
-            return fct_fail(FCT_EX_USAGE, "memory: unexpected '%s'; usage: fdctl memory "
-                "[--json]", c.value);
-        if (id == O_HELP) {
-            puts("usage: fdctl memory [--json]\n\nEvery buffer of the worker by where it "
-                "is: bytes planned, in use and free, and its\nshare of the place; the "
-                "blocks of the KV cache; what a device may give beyond the plan.\n");
-            fct_help_opts(stdout, opts);
-            return 0;
-        }
-        json = 1;
-    }
-    rc = fct_admin_open(f, 0, &a);
-    if (rc != 0)
-        return rc;
-    rc = fct_ask(a, json_pack("{s:s}", "cmd", "memory"), 0, &answer);
-    fct_admin_close(a);
-    if (rc != 0)
-        return rc;
-    json_object_del(answer, "ok");
-    add_places(answer);
-    if (json)
-        rc = fct_print_json(answer);
-    else
-        show_memory(answer);
-    json_decref(answer);
-    return rc;
+    return fct_plain_cmd(f, &line, argc, argv, add_places, show_memory);
 }

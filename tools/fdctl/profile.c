@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,21 +28,15 @@ struct row {
 
 /* ---- reading the answer ---------------------------------------------------------- */
 
-static double
-real(const json_t *o, const char *key)
-{
-    return json_number_value(json_object_get(o, key));
-}
-
 static struct row
 row_of(const json_t *l)
 {
     return (struct row) { .kind = fct_str(l, "kind"),
         .weights = json_object_get(l, "weights"),
         .index = fct_num(l, "index"), .layer = fct_num(l, "layer"), .N = fct_num(l, "N"),
-        .K = fct_num(l, "K"), .n = 1, .us = real(l, "us"), .min_us = real(l, "min_us"),
-        .bytes = real(l, "bytes"), .flops = real(l, "flops"),
-        .floor_us = real(l, "floor_us") };
+        .K = fct_num(l, "K"), .n = 1, .us = fct_real(l, "us"), .min_us = fct_real(l, "min_us"),
+        .bytes = fct_real(l, "bytes"), .flops = fct_real(l, "flops"),
+        .floor_us = fct_real(l, "floor_us") };
 }
 
 static int
@@ -180,15 +174,15 @@ static void
 show_steps(const json_t *o)
 {
     const json_t *p = json_object_get(o, "profiled");
-    double rows = real(p, "rows"), decode = real(p, "decode_rows");
+    double rows = fct_real(p, "rows"), decode = fct_real(p, "decode_rows");
 
     printf("%lld %s, operation by operation%s%s\n", fct_num(p, "steps"),
         strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests" :
         "synthetic steps", fct_str(o, "cut")[0] != '\0' ? "; fewer than asked for: " : "",
         fct_str(o, "cut"));
     printf("a step: %.1f tokens, padded to %.1f, in %.1f rows (%.1f decode), %.1f tokens of "
-        "context each\n", real(p, "tokens"), real(p, "padded"), rows, decode,
-        real(p, "context"));
+        "context each\n", fct_real(p, "tokens"), fct_real(p, "padded"), rows, decode,
+        fct_real(p, "context"));
 }
 
 static void
@@ -207,7 +201,7 @@ show_ceilings(const json_t *o)
     }
     if (localtime_r(&t, &tm) != NULL)
         (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm);
-    printf("ceilings: read %.1f GB/s", real(c, "read_bytes_per_s") * 1e-9);
+    printf("ceilings: read %.1f GB/s", fct_real(c, "read_bytes_per_s") * 1e-9);
     json_object_foreach(flops, type, v)
         printf(", %s %.1f GFLOP/s", type, json_number_value(v) * 1e-9);
     printf("; measured %s%s%s\n", when, fct_str(c, "file")[0] != '\0' ? ", kept in " : "",
@@ -220,33 +214,33 @@ static void
 show_sums(const json_t *o)
 {
     const json_t *p = json_object_get(o, "profiled"), *u = json_object_get(o, "unprofiled");
-    double floor_us = real(o, "floor_us"), usual = real(u, "us");
+    double floor_us = fct_real(o, "floor_us"), usual = fct_real(u, "us");
 
-    printf("\nsum of lines   %10.1f us  %.1f %% of the step\n", real(o, "sum_us"),
-        100 * real(o, "sum_to_profiled"));
+    printf("\nsum of lines   %10.1f us  %.1f %% of the step\n", fct_real(o, "sum_us"),
+        100 * fct_real(o, "sum_to_profiled"));
     printf("step, measured %10.1f us  from the device's begin to its end, events included\n",
-        real(p, "us"));
+        fct_real(p, "us"));
     if (fct_num(u, "steps") == 0)
         printf("step, as usual          -     no step came after the measured ones\n");
     else
         printf("step, as usual %10.1f us  %lld steps, %lld from a graph, %.1f tokens; measured "
             "is %.2f times that\n", usual, fct_num(u, "steps"), fct_num(u, "graph"),
-            real(u, "tokens"), real(o, "profiled_to_unprofiled"));
+            fct_real(u, "tokens"), fct_real(o, "profiled_to_unprofiled"));
     if (floor_us > 0)
         printf("floor of step  %10.1f us  %.1f %% of the step %s\n", floor_us, 100 * floor_us /
-            (usual > 0 ? usual : real(p, "us")), usual > 0 ? "as usual" : "measured");
+            (usual > 0 ? usual : fct_real(p, "us")), usual > 0 ? "as usual" : "measured");
 }
 
 static int
 show(const json_t *o, enum by by)
 {
     const json_t *lines = json_object_get(o, "lines");
-    double step = real(o, "sum_us");
+    double step = fct_real(o, "sum_us");
     struct row *rows = calloc(json_array_size(lines) + 1, sizeof(*rows));
     size_t n;
 
     if (rows == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     show_steps(o);
     show_ceilings(o);
     putchar('\n');
@@ -272,21 +266,6 @@ show(const json_t *o, enum by by)
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-enum { O_HELP = 1, O_STEPS, O_WITHIN, O_BATCH, O_CONTEXT, O_PREFILL, O_BY, O_MEASURE, O_JSON };
-
-static const struct fct_opt opts[] = {
-    { "steps", 0, "", NULL, O_STEPS },
-    { "within", 0, "SECONDS", "and wait for them no longer (10)", O_WITHIN },
-    { "batch", 0, "", NULL, O_BATCH },
-    { "context", 0, "", NULL, O_CONTEXT },
-    { "prefill", 0, "", NULL, O_PREFILL },
-    { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", O_BY },
-    { "measure", 0, NULL, NULL, O_MEASURE },
-    { "json", 0, NULL, "the answer as JSON, with every operation", O_JSON },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
 struct args {
     json_t *ask;
     enum by by;
@@ -295,93 +274,50 @@ struct args {
 };
 
 static int
-take_number(struct args *a, const char *key, const char *value)
-{
-    char what[32];
-    uint64_t v;
-    int rc;
-
-    snprintf(what, sizeof(what), "profile: --%s", key);
-    rc = fct_u64(what, value, INT32_MAX, &v);
-    if (rc == 0)
-        json_object_set_new(a->ask, key, json_integer((json_int_t)v));
-    return rc;
-}
-
-static int
-take_by(struct args *a, const char *value)
+take_by(void *args, const char *value)
 {
     static const char *const names[] = { "", "op", "kind", "layer" };
 
     for (int i = BY_OP; i <= BY_LAYER; i++)
         if (strcmp(value, names[i]) == 0) {
-            a->by = (enum by)i;
+            ((struct args *)args)->by = (enum by)i;
             return 0;
         }
     return fct_fail(FCT_EX_USAGE, "profile: --by %s: must be op, kind or layer", value);
 }
 
-static int
-take(struct args *a, int id, const char *value)
-{
-    int rc;
+static const struct fct_opt opts[] = {
+    { "steps", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "within", 0, "SECONDS", "and wait for them no longer (10)",
+        FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },
+    { "batch", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "context", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "prefill", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
+    { "measure", 0, NULL, NULL, FCT_ASK(struct args, ask, 0) },
+    FCT_OPT_JSON(struct args, "the answer as JSON, with every operation"),
+    FCT_OPT_HELP, FCT_OPT_END
+};
 
-    switch (id) {
-    case O_STEPS:
-        return take_number(a, "steps", value);
-    case O_BATCH:
-        return take_number(a, "batch", value);
-    case O_CONTEXT:
-        return take_number(a, "context", value);
-    case O_PREFILL:
-        return take_number(a, "prefill", value);
-    case O_BY:
-        return take_by(a, value);
-    case O_WITHIN:
-        rc = fct_dbl("profile: --within", value, &a->within_s);
-        if (rc == 0 && !(a->within_s >= 0.001 && a->within_s <= WITHIN_MOST))
-            rc = fct_fail(FCT_EX_USAGE, "profile: --within %s: must be 0.001 to %d", value,
-                WITHIN_MOST);
-        return rc;
-    case O_MEASURE:
-        json_object_set_new(a->ask, "measure", json_true());
-        return 0;
-    case O_JSON:
-        a->json = 1;
-        return 0;
-    default:
-        return fct_fail(FCT_EX_USAGE, "profile: unexpected '%s'; see fdctl profile --help",
-            value);
-    }
-}
+static const struct fct_line line = {
+    .usage = "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
+        "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
+    .about = "Time of every operation of the steps that run, or of a synthetic step on an "
+        "idle\ndaemon, beside what the device could do at best.",
+    .opts = { opts }, .command = "profile", .prefix = "profile: ", .hint = FCT_HINT_SEE
+};
 
 static int
-help(const struct fct_opt *all)
-{
-    puts("usage: fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
-        "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]\n\n"
-        "Time of every operation of the steps that run, or of a synthetic step on an idle\n"
-        "daemon, beside what the device could do at best.\n");
-    fct_help_opts(stdout, all);
-    return 0;
-}
-
-static int
-ask_and_show(const struct fct *f, struct args *a)
+ask_and_show(const struct fct *f, const struct args *a)
 {
     struct fct patient = *f;
-    struct fct_admin *adm;
     json_t *answer = NULL;
     int rc;
 
     json_object_set_new(a->ask, "within_ms", json_integer((json_int_t)(a->within_s * 1e3)));
     if (patient.timeout_ms >= 0)
         patient.timeout_ms = (int)(a->within_s * 1e3) + SLACK_MS;
-    rc = fct_admin_open(&patient, 0, &adm);
-    if (rc != 0)
-        return rc;
-    rc = fct_ask(adm, json_incref(a->ask), 0, &answer);
-    fct_admin_close(adm);
+    rc = fct_ask_once(&patient, json_incref(a->ask), 0, &answer);
     if (rc != 0)
         return rc;
     json_object_del(answer, "ok");
@@ -393,20 +329,10 @@ ask_and_show(const struct fct *f, struct args *a)
 int
 fct_cmd_profile(const struct fct *f, int argc, char **argv)
 {
-    struct fct_cli c = { .argc = argc, .argv = argv };
     struct args a = { .ask = json_pack("{s:s}", "cmd", "profile"), .within_s = WITHIN_S };
-    struct fct_opt all[FCT_OPTS_MAX];
-    int id, rc = 0;
+    int rc = fct_parse(&line, argc, argv, &a);
 
-    fct_table_opts("profile", opts, all);
-    while (rc == 0 && (id = fct_cli_next(&c, all)) != FCT_CLI_END) {
-        if (id == O_HELP) {
-            json_decref(a.ask);
-            return help(all);
-        }
-        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : take(&a, id, c.value);
-    }
-    if (rc == 0)
+    if (rc == FCT_GO)
         rc = ask_and_show(f, &a);
     json_decref(a.ask);
     return rc;

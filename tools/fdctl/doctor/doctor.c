@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/fdctl/commands.h"
+
 /* A group that takes longer hangs in the kernel or in a driver. */
 #define GROUP_MS 30000
 /* Of the daemon: doctor is for daemons that do not answer, too. */
@@ -309,19 +311,6 @@ doc_count_list(const char *list)
 }
 
 const char *
-doc_bytes(uint64_t bytes, char *ret, size_t ret_bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-    double v = (double)bytes;
-    size_t u = 0;
-
-    for (; v >= 1024 && u < 6; u++)
-        v /= 1024;
-    snprintf(ret, ret_bytes, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
-    return ret;
-}
-
-const char *
 doc_proc(const struct doc *d, char *ret, size_t ret_bytes)
 {
     char path[64], line[128];
@@ -470,26 +459,15 @@ run_apart(struct doc *d, size_t group)
 
 /* ---- command ------------------------------------------------------------------- */
 
-enum { O_HELP = 1, O_JSON, O_QUIET, O_MODEL, O_CONFIG };
-
-static const struct fct_opt opts[] = {
-    { "json", 0, NULL, "the report as JSON", O_JSON },
-    { "quiet", 'q', NULL, "only what is not well", O_QUIET },
-    { "model", 0, "DIR", "model directory (else the daemon's)", O_MODEL },
-    { "config", 'c', "FILE", "configuration (else the daemon's, else " CONFIG_FILE ")",
-    O_CONFIG },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
 struct want {
     int json, quiet, any, groups[N_GROUPS];
     const char *model, *config;
 };
 
 static int
-want_group(struct want *w, const char *name)
+want_group(void *args, const char *name)
 {
+    struct want *w = args;
     char known[128] = "";
     size_t at = 0;
 
@@ -504,36 +482,29 @@ want_group(struct want *w, const char *name)
     return fct_fail(FCT_EX_USAGE, "doctor: unknown group '%s'; known: %s", name, known);
 }
 
-static int
-parse(int argc, char **argv, struct want *w, int *ret_rc)
-{
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    int id;
+static const struct fct_opt opts[] = {
+    FCT_OPT_JSON(struct want, "the report as JSON"),
+    { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(struct want, quiet) },
+    { "model", 0, "DIR", "model directory (else the daemon's)",
+        FCT_TEXT(struct want, model) },
+    { "config", 'c', "FILE", "configuration (else the daemon's, else " CONFIG_FILE ")",
+        FCT_TEXT(struct want, config) },
+    FCT_OPT_HELP, FCT_OPT_END
+};
 
-    *ret_rc = FCT_EX_USAGE;
-    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == FCT_CLI_BAD || (id == FCT_CLI_WORD && want_group(w, c.value) != 0))
-            return 1;
-        if (id == O_HELP) {
-            printf("usage: fdctl doctor [group ...] [-q] [--model DIR] [-c FILE] "
-                "[--json]\n\nWhat this machine has and lacks, and what repairs it. Needs "
-                "no daemon. Groups:\n");
-            for (size_t i = 0; i < N_GROUPS; i++)
-                printf("  %s\n", groups[i].name);
-            putchar('\n');
-            fct_help_opts(stdout, opts);
-            *ret_rc = 0;
-            return 1;
-        }
-        w->json |= id == O_JSON;
-        w->quiet |= id == O_QUIET;
-        if (id == O_MODEL)
-            w->model = c.value;
-        if (id == O_CONFIG)
-            w->config = c.value;
-    }
-    return 0;
+static void
+list_groups(void)
+{
+    for (size_t i = 0; i < N_GROUPS; i++)
+        printf("  %s\n", groups[i].name);
+    putchar('\n');
 }
+
+static const struct fct_line line = {
+    .usage = "fdctl doctor [group ...] [-q] [--model DIR] [-c FILE] [--json]",
+    .about = "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
+    .opts = { opts }, .operand = want_group, .above = list_groups
+};
 
 /* The daemon's status, and its parameters into ps; NULL: it does not answer. */
 static json_t *
@@ -651,8 +622,7 @@ report(struct doc *d, const struct want *w)
         json_decref(o);
     } else {
         doc_print(stdout, d->checks, w->quiet);
-        if (fflush(stdout) != 0)
-            rc = fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+        rc = fct_flush();
     }
     return rc != 0 ? rc : worst >= DOC_WARN ? 1 : 0;
 }
@@ -665,14 +635,14 @@ fct_cmd_doctor(const struct fct *f, int argc, char **argv)
     struct par_set *ps;
     struct utsname un;
     json_t *status = NULL;
-    int rc;
+    int rc = fct_parse(&line, argc, argv, &w);
 
-    if (parse(argc, argv, &w, &rc) != 0)
+    if (rc != FCT_GO)
         return rc;
     ps = par_new();
     d.checks = json_array();
     if (ps == NULL || d.checks == NULL || uname(&un) != 0) {
-        rc = fct_fail(FCT_EX_SOFT, "out of memory");
+        rc = fct_oom();
         goto done;
     }
     d.kernel = un.release;

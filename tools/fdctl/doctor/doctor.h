@@ -94,8 +94,6 @@ int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
 int doc_field_u64(const char *text, const char *key, uint64_t *ret);
 /* How many numbers "0-3,8" names; 0: none or malformed. */
 unsigned doc_count_list(const char *list);
-/* "2.5 GiB" */
-const char *doc_bytes(uint64_t bytes, char *ret, size_t ret_bytes);
 /* Folder of /proc that stands for the daemon, else for this process. */
 const char *doc_proc(const struct doc *d, char *ret, size_t ret_bytes);
 /* Name of a user, or its number as text. */

@@ -360,7 +360,7 @@ check_procs(struct doc *d, struct gpu *g)
         if (at < sizeof(text) - 256)
             at += (size_t)snprintf(text + at, sizeof(text) - at,
                 "%s%10s  %s (pid %u, %s)",
-                at > 0 ? "\n" : "", known ? doc_bytes(proc[i].bytes, a, sizeof(a))
+                at > 0 ? "\n" : "", known ? fct_bytes((double)proc[i].bytes, a)
                 : "unknown", w.command, proc[i].pid, w.user);
     }
     doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"), "%s",
@@ -391,12 +391,12 @@ check_memory(struct doc *d, struct gpu *g)
         return;
     if (doc_weights(d, d->par->model_path, &weights, &n) != 0)
         weights = 0;
-    (void)doc_bytes(m.free, a, sizeof(a));
-    (void)doc_bytes(m.total, b, sizeof(b));
+    (void)fct_bytes((double)m.free, a);
+    (void)fct_bytes((double)m.total, b);
     if (g->n_worker == 0 && weights > m.free) {
         doc_add(d, DOC_WARN, check_name(g, "memory"),
             "%s of %s free; the weights have %s",
-            a, b, doc_bytes(weights, c, sizeof(c)));
+            a, b, fct_bytes((double)weights, c));
         doc_fix(d, "end what holds memory, set quant.weights = wint8, or take a smaller "
             "model");
     } else if (g->n_worker == 0 && (double)m.free < share * (double)m.total) {

@@ -91,10 +91,9 @@ check_rlimits(struct doc *d)
         int is_free = may_lock_all(d, proc), is_enough = soft >= lock || is_free;
 
         doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock", "%s %s%s; %lld sessions "
-            "lock %s", soft == UINT64_MAX ? "unlimited" : doc_bytes(soft, have,
-            sizeof(have)), who, soft < lock && is_free ? ", which may lock more "
-            "(CAP_IPC_LOCK)" : "", (long long)d->par->ipc_max_clients,
-            doc_bytes(lock, want, sizeof(want)));
+            "lock %s", soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have),
+            who, soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
+            (long long)d->par->ipc_max_clients, fct_bytes((double)lock, want));
         if (!is_enough)
             doc_fix(d, "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
                 "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
@@ -135,7 +134,7 @@ check_cgroup(struct doc *d)
     }
     doc_add(d, used > limit / 10 * 9 ? DOC_WARN : DOC_OK, "cgroup memory",
         "%s of %s used",
-        doc_bytes(used, a, sizeof(a)), doc_bytes(limit, b, sizeof(b)));
+        fct_bytes((double)used, a), fct_bytes((double)limit, b));
     if (used > limit / 10 * 9)
         doc_fix(d, "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
             "kernel ends the daemon");
@@ -160,8 +159,8 @@ check_shm(struct doc *d)
     size = (uint64_t)vfs.f_blocks * vfs.f_frsize;
     left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
     doc_add(d, left >= need ? DOC_OK : DOC_WARN, "/dev/shm", "%s of %s free; %s needed",
-        doc_bytes(left, a, sizeof(a)), doc_bytes(size, b, sizeof(b)),
-        doc_bytes(need, c, sizeof(c)));
+        fct_bytes((double)left, a), fct_bytes((double)size, b),
+        fct_bytes((double)need, c));
     if (left < need)
         doc_fix(d, "remove what nobody uses (ls -l /dev/shm), or make it larger: sudo "
             "mount -o remount,size=1G /dev/shm (docker: --shm-size)");
@@ -197,8 +196,8 @@ check_swap(struct doc *d, const char *meminfo)
         return;
     }
     doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap", total == 0 ? "none"
-        : "%s of %s used", doc_bytes(total - left, a, sizeof(a)),
-        doc_bytes(total, b, sizeof(b)));
+        : "%s of %s used", fct_bytes((double)(total - left), a),
+        fct_bytes((double)total, b));
     if ((total - left) / 2 > left)
         doc_fix(d, "memory is short: weights that are swapped out make every step wait; "
             "look at fdctl doctor memory");
@@ -245,8 +244,8 @@ check_pages(struct doc *d, const char *meminfo)
         return;
     }
     doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages", "%s in hugetlb pages, %s "
-        "of it free; fdd uses none", doc_bytes(total * size, a, sizeof(a)),
-        doc_bytes(left * size, b, sizeof(b)));
+        "of it free; fdd uses none", fct_bytes((double)(total * size), a),
+        fct_bytes((double)(left * size), b));
     if (left > 0)
         doc_fix(d, "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0");
 }
@@ -318,12 +317,12 @@ check_model(struct doc *d, uint64_t room)
         return;                          /* group fdd says why */
     if (bytes <= room || is_loaded) {
         doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s",
-            doc_bytes(bytes, a, sizeof(a)), n, n == 1 ? "" : "s",
+            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s",
             is_loaded ? ", loaded" : "");
     } else {
         doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model", "%s of weights in %u file%s; "
-            "%s of host memory can be had", doc_bytes(bytes, a, sizeof(a)), n,
-            n == 1 ? "" : "s", doc_bytes(room, b, sizeof(b)));
+            "%s of host memory can be had", fct_bytes((double)bytes, a), n,
+            n == 1 ? "" : "s", fct_bytes((double)room, b));
         doc_fix(d, "on the CPU backend: end what holds memory (below), set quant.weights "
             "= wint8, or take a smaller model");
     }
@@ -389,7 +388,7 @@ check_holders(struct doc *d)
     for (size_t i = 0; i < n; i++) {
         (void)doc_user(top[i].uid, user, sizeof(user));
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %ld, %s)",
-            i > 0 ? "\n" : "", doc_bytes(top[i].rss, a, sizeof(a)), top[i].name,
+            i > 0 ? "\n" : "", fct_bytes((double)top[i].rss, a), top[i].name,
             top[i].pid, user);
         json_array_append_new(list, json_pack("{s:I,s:I,s:s,s:o}", "pid",
             (json_int_t)top[i].pid, "bytes", (json_int_t)top[i].rss, "user", user,
@@ -412,7 +411,7 @@ doc_memory(struct doc *d)
         doc_unknown(d, "host", "/proc/meminfo");
     } else {
         doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host", "%s of %s can be had",
-            doc_bytes(room, a, sizeof(a)), doc_bytes(total, b, sizeof(b)));
+            fct_bytes((double)room, a), fct_bytes((double)total, b));
         if (room < total / 20)
             doc_fix(d, "end what holds memory (below), or the kernel ends something");
         doc_data(d, "total", json_integer((json_int_t)total));

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <wchar.h>
 
+#include "daemon/common/text.h"
+
 #define BLOCK 0x2580u /* U+2581 to U+2588: one eighth to a whole block */
 
 /* ---- cells --------------------------------------------------------------- */
@@ -39,27 +41,15 @@ top_canvas_fini(struct top_canvas *c)
     c->cell = NULL;
 }
 
-/* The next character of valid or invalid UTF-8, at least one byte of it. */
+/* The next character; '?' for a byte that is none. */
 static uint32_t
 next_char(const char **text)
 {
-    const unsigned char *p = (const unsigned char *)*text;
-    static const uint32_t least[] = { 0, 0x80, 0x800, 0x10000 };
-    int more = p[0] < 0x80 ? 0 : (p[0] & 0xe0) == 0xc0 ? 1 : (p[0] & 0xf0) == 0xe0 ? 2
-        : (p[0] & 0xf8) == 0xf0 ? 3 : -1;
-    uint32_t ch = more <= 0 ? p[0] : p[0] & (0x3fu >> more);
-    int i;
+    uint32_t cp;
+    size_t n = txt_char(*text, strnlen(*text, 4), &cp);
 
-    ++*text;
-    if (more < 0)
-        return '?';
-    for (i = 1; i <= more; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return '?';
-        ch = ch << 6 | (p[i] & 0x3fu);
-    }
-    *text += more;
-    return ch < least[more] || ch > 0x10ffff || (ch >= 0xd800 && ch < 0xe000) ? '?' : ch;
+    *text += n > 0 ? n : 1;
+    return n > 0 ? cp : '?';
 }
 
 /* Columns of a character; one that cannot be shown becomes '?'. */
@@ -133,6 +123,25 @@ top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     return top_text(c, y, x, x_end, attr, text);
+}
+
+int
+top_wrap(const char **text, int w, char *ret, size_t ret_bytes)
+{
+    size_t n = strcspn(*text, "\n"), max = w > 0 ? (size_t)w : 0;
+
+    max = max < ret_bytes - 1 ? max : ret_bytes - 1;
+    if (**text == '\0' || max == 0)
+        return 0;
+    if (n > max) {
+        for (n = max; n > 0 && (*text)[n] != ' '; n--)
+            ;
+        n = n > 0 ? n : max;
+    }
+    snprintf(ret, ret_bytes, "%.*s", (int)n, *text);
+    *text += n;
+    *text += strspn(*text, " \n");
+    return 1;
 }
 
 void

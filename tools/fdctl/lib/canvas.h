@@ -39,6 +39,8 @@ int top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     const char *text);
 int top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+/* The next line of *text, broken at blanks into w columns; 0: there is none. */
+int top_wrap(const char **text, int w, char *ret, size_t ret_bytes);
 /* Cells from x to x_end get this attribute, whatever is in them. */
 void top_paint(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr);
 /* Columns that the text takes. */

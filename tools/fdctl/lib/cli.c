@@ -5,6 +5,7 @@
 #include "tools/fdctl/lib/fct.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,29 @@ fct_fail(int code, const char *fmt, ...)
     return code;
 }
 
+int
+fct_oom(void)
+{
+    return fct_fail(FCT_EX_SOFT, "out of memory");
+}
+
+int
+fct_status_fail(const char *what, int status)
+{
+    return fct_fail(fct_exit_code(status), "%s: %s (%s)", what, fdc_strerror(status),
+        fdc_status_name(status));
+}
+
+int
+fct_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+}
+
+/* ---- words --------------------------------------------------------------------- */
+
 /* "fdctl: generate: what" or, for main(), "fdctl: what". */
 __attribute__((format(printf, 2, 3)))
 static int
@@ -45,14 +69,16 @@ bad(const struct fct_cli *c, const char *fmt, ...)
 }
 
 static int
-unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *name)
+unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *word)
 {
     const struct fct_opt *o, *nearest = NULL;
     const char *cmd = c->is_main ? "" : c->argv[0];
     unsigned best = ~0u, n;
+    char name[64];
 
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
     for (o = opts; o->name != NULL; o++) {
-        n = txt_distance(name, o->name);
+        n = o->name[0] != '\0' ? txt_distance(name, o->name) : best;
         if (n < best) {
             best = n;
             nearest = o;
@@ -64,84 +90,108 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
         cmd[0] ? " " : "");
 }
 
-static int
-take_value(struct fct_cli *c, const struct fct_opt *o)
+/* The tables of getopt_long(): a long option stands for FIRST_LONG + its place. */
+#define FIRST_LONG 256
+struct tables {
+    struct option longs[FCT_OPTS_MAX + 1];
+    char shorts[2 * FCT_OPTS_MAX + 4];
+};
+
+static void
+make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
 {
-    if (c->at >= c->argc)
-        return bad(c, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
-    c->value = c->argv[c->at++];
-    return o->id;
+    char *s = ret->shorts;
+    size_t i;
+
+    *s++ = is_main ? '+' : '-';
+    *s++ = ':';
+    for (i = 0; opts[i].name != NULL && i < FCT_OPTS_MAX; i++) {
+        const struct fct_opt *o = &opts[i];
+
+        ret->longs[i] = (struct option){ o->name, o->arg == NULL ? no_argument
+            : o->arg[0] == '[' ? optional_argument : required_argument, NULL,
+            FIRST_LONG + (int)i };
+        if (o->letter == 0)
+            continue;
+        *s++ = o->letter;
+        if (o->arg != NULL)
+            *s++ = ':';
+    }
+    *s = '\0';
+    ret->longs[i] = (struct option){ NULL, 0, NULL, 0 };
+}
+
+static const struct fct_opt *
+row_of(const struct fct_opt *opts, int id)
+{
+    for (; id < FIRST_LONG && opts->name != NULL; opts++)
+        if (opts->letter == id)
+            return opts;
+    return id < FIRST_LONG ? NULL : &opts[id - FIRST_LONG];
+}
+
+/* Was the row's name written out, in the word "--name" or "--name=value"? */
+static int
+is_whole(const struct fct_opt *o, const char *word)
+{
+    return strcspn(word + 2, "=") == strlen(o->name);
 }
 
 static int
-long_option(struct fct_cli *c, const struct fct_opt *opts, const char *word)
+refused(const struct fct_cli *c, const struct fct_opt *opts, int id)
 {
-    const char *eq = strchr(word, '=');
-    size_t n = eq != NULL ? (size_t)(eq - word) : strlen(word);
-    const struct fct_opt *o;
-    char name[64];
+    const char *word = c->argv[optind - 1];
+    const struct fct_opt *o = optopt != 0 ? row_of(opts, optopt) : NULL;
 
-    for (o = opts; o->name != NULL; o++) {
-        if (strlen(o->name) != n || strncmp(o->name, word, n) != 0)
-            continue;
-        if (o->arg == NULL && eq != NULL)
-            return bad(c, "--%s takes no value", o->name);
-        if (o->arg == NULL)
-            return o->id;
-        if (eq == NULL)
-            return take_value(c, o);
-        c->value = eq + 1;
-        return o->id;
-    }
-    snprintf(name, sizeof(name), "%.*s", (int)(n < 60 ? n : 60), word);
-    return unknown_option(c, opts, name);
-}
-
-static int
-short_option(struct fct_cli *c, const struct fct_opt *opts, const char *word)
-{
-    const struct fct_opt *o;
-
-    for (o = opts; o->name != NULL; o++) {
-        if (o->letter != word[0])
-            continue;
-        if (o->arg == NULL) {
-            c->rest = word[1] != '\0' ? word + 1 : NULL;
-            return o->id;
-        }
-        c->rest = NULL;
-        if (word[1] == '\0')
-            return take_value(c, o);
-        c->value = word + 1;
-        return o->id;
-    }
-    return bad(c, "unknown option -%c; see --help", word[0]);
+    if (id == '?' && optopt != 0 && optopt < FIRST_LONG)
+        return bad(c, "unknown option -%c; see --help", optopt);
+    if (o == NULL || (optopt >= FIRST_LONG && !is_whole(o, word)))
+        return unknown_option(c, opts, word + 2);
+    if (id == '?')
+        return bad(c, "--%s takes no value", o->name);
+    return bad(c, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
 }
 
 int
 fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
 {
-    const char *word;
+    const struct fct_opt *o;
+    struct tables t;
+    int id, before;
 
     if (c->at == 0)
-        c->at = 1;
-    if (c->rest != NULL)
-        return short_option(c, opts, c->rest);
-    if (c->at >= c->argc)
+        optind = 0;              /* a new line */
+    if (c->no_more && c->at >= c->argc)
         return FCT_CLI_END;
-    word = c->argv[c->at++];
-    if (!c->no_more && strcmp(word, "--") == 0) {
-        c->no_more = 1;
-        if (c->at >= c->argc)
-            return FCT_CLI_END;
-        word = c->argv[c->at++];
-    }
-    if (c->no_more || word[0] != '-' || word[1] == '\0') {
-        c->value = word;
+    c->value = c->no_more ? c->argv[c->at++] : NULL;
+    if (c->no_more)
         return FCT_CLI_WORD;
+    opterr = 0;
+    before = c->at > 0 ? c->at : 1;
+    make_tables(opts, c->is_main, &t);
+    id = getopt_long(c->argc, c->argv, t.shorts, t.longs, NULL);
+    c->at = optind;
+    if (id == -1) {
+        c->no_more = 1;
+        return fct_cli_next(c, opts);
     }
-    return word[1] == '-' ? long_option(c, opts, word + 2) : short_option(c, opts, word
-        + 1);
+    c->value = optarg;
+    if (id == 1)
+        return FCT_CLI_WORD;
+    if (id == '?' || id == ':')
+        return refused(c, opts, id);
+    c->row = o = row_of(opts, id);
+    return id >= FIRST_LONG && !is_whole(o, c->argv[before])
+        ? unknown_option(c, opts, c->argv[before] + 2)
+        : o->id != 0 ? o->id : FCT_CLI_ROW;
+}
+
+/* ---- help ---------------------------------------------------------------------- */
+
+static int
+has_arg(const struct fct_opt *o)
+{
+    return o->arg != NULL && o->arg[0] != '[';
 }
 
 void
@@ -151,9 +201,13 @@ fct_help_opts(FILE *out, const struct fct_opt *opts)
     char left[64];
 
     for (o = opts; o->name != NULL; o++) {
+        if (o->name[0] == '\0')
+            fprintf(out, "%s%s\n", o > opts ? "\n" : "", o->help);
+        if (o->name[0] == '\0' || o->help[0] == '\0')
+            continue;
         snprintf(left, sizeof(left), "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
             o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
-            o->arg != NULL ? " " : "", o->arg != NULL ? o->arg : "");
+            has_arg(o) ? " " : "", has_arg(o) ? o->arg : "");
         fprintf(out, "  %-28s %s\n", left, o->help);
     }
 }
@@ -165,6 +219,14 @@ dashed(const char *name, char *ret, size_t ret_bytes)
     snprintf(ret, ret_bytes, "%s", name);
     for (char *p = ret; *p != '\0'; p++)
         *p = *p == '_' ? '-' : *p;
+}
+
+static void
+undashed(const char *name, char *ret, size_t ret_bytes)
+{
+    snprintf(ret, ret_bytes, "%s", name);
+    for (char *p = ret; *p != '\0'; p++)
+        *p = *p == '-' ? '_' : *p;
 }
 
 static const struct cmd_arg *
@@ -179,24 +241,6 @@ arg_of(const char *cmd, const char *option, int form)
             return &cmd_args[i];
     }
     return NULL;
-}
-
-void
-fct_table_opts(const char *cmd, const struct fct_opt *opts, struct fct_opt *ret)
-{
-    const struct cmd_arg *a;
-    size_t i;
-
-    for (i = 0; opts[i].name != NULL && i + 1 < FCT_OPTS_MAX; i++) {
-        ret[i] = opts[i];
-        a = opts[i].help == NULL ? arg_of(cmd, opts[i].name, CMD_OPT) : NULL;
-        if (a == NULL)
-            continue;
-        ret[i].arg = a->value;
-        ret[i].help = a->help;
-        ret[i].letter = a->letter;
-    }
-    ret[i] = (struct fct_opt)FCT_OPT_END;
 }
 
 void
@@ -223,6 +267,180 @@ fct_table_word(const char *cmd, const char *word)
     a = arg_of(cmd, name, CMD_WORD);
     return a != NULL && a->type == CMD_BOOL ? a->name : NULL;
 }
+
+/* ---- a command's line ----------------------------------------------------------- */
+
+static int
+is_less(const struct fct_line *l, const char *name)
+{
+    for (size_t i = 0; l->less != NULL && l->less[i] != NULL; i++)
+        if (strcmp(l->less[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* One table of all the line's options, in the order of the help. */
+static void
+gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
+{
+    const struct fct_opt *o;
+    const struct cmd_arg *a;
+    size_t n = 0, i;
+
+    for (i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
+        for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
+            if (o->id >= FCT_PARAM_BASE && is_less(l, o->name))
+                continue;
+            ret[n++] = *o;
+            a = o->help == NULL ? arg_of(l->command, o->name, CMD_OPT) : NULL;
+            if (a == NULL)
+                continue;
+            ret[n - 1].arg = a->value;
+            ret[n - 1].help = a->help;
+            ret[n - 1].letter = a->letter;
+        }
+    }
+    ret[n] = (struct fct_opt)FCT_OPT_END;
+}
+
+static int
+take_real(const struct fct_opt *o, const char *what, const char *value, double *ret)
+{
+    double v = 0;
+    int rc;
+
+    if (o->range == NULL)
+        return fct_dbl_in(what, value, o->from, o->to, ret);
+    rc = fct_dbl(what, value, &v);
+    if (rc == 0 && !(v >= o->from && v <= o->to))
+        rc = fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value, o->range);
+    if (rc == 0)
+        *ret = v;
+    return rc;
+}
+
+/* The argument of an admin command into its question. */
+static int
+take_ask(const struct fct_opt *o, const char *what, const char *value, json_t *ask)
+{
+    char key[64];
+    uint64_t v;
+    int rc;
+
+    undashed(o->name, key, sizeof(key));
+    if (o->arg == NULL)
+        return json_object_set_new(ask, key, json_true());
+    rc = fct_u64(what, value, o->hi, &v);
+    if (rc == 0)
+        json_object_set_new(ask, key, json_integer((json_int_t)v));
+    return rc;
+}
+
+static int
+take(const struct fct_line *l, const struct fct_opt *o, const char *value, char *args)
+{
+    void *to = args + o->at;
+    char what[64];
+
+    snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
+    if (o->has != 0 && o->once != NULL && *(int *)(void *)(args + o->has - 1))
+        return fct_fail(FCT_EX_USAGE, "%s", o->once);
+    if (o->has != 0)
+        *(int *)(void *)(args + o->has - 1) = 1;
+    switch (o->take) {
+    case FCT_T_FLAG:
+        *(int *)to = 1;
+        return 0;
+    case FCT_T_TEXT:
+        *(const char **)to = value;
+        return 0;
+    case FCT_T_U64:
+        return fct_u64(what, value, o->hi, to);
+    case FCT_T_U32:
+        return fct_u32(what, value, (uint32_t)o->lo, (uint32_t)o->hi, to);
+    case FCT_T_REAL:
+        return take_real(o, what, value, to);
+    case FCT_T_ASK:
+        return take_ask(o, what, value, *(json_t **)to);
+    case FCT_T_BITS:
+        *(uint32_t *)to |= (uint32_t)o->lo;
+        *(uint32_t *)to &= ~(uint32_t)o->hi;
+        return 0;
+    case FCT_T_FN:
+        return o->fn(args, value);
+    case FCT_BY_ID:
+        break;
+    }
+    return fct_req_set_opt((struct fct_req *)(void *)(args + l->req - 1), o->id, value);
+}
+
+int
+fct_help(const struct fct_line *l)
+{
+    struct fct_opt opts[FCT_OPTS_MAX];
+
+    gather(l, opts);
+    printf("usage: %s\n\n%s\n%s", l->usage, l->about, l->above != NULL ? "" : "\n");
+    if (l->above != NULL)
+        l->above();
+    fct_help_opts(stdout, opts);
+    if (l->below != NULL)
+        l->below();
+    return 0;
+}
+
+int
+fct_set(const struct fct_line *l, const char *name, const char *value, void *args)
+{
+    struct fct_opt opts[FCT_OPTS_MAX], *o = opts;
+
+    gather(l, opts);
+    while (strcmp(o->name, name) != 0)
+        o++;
+    return take(l, o, value, args);
+}
+
+static int
+take_word(const struct fct_line *l, const char *command, const char *word, char *args)
+{
+    struct fct_operands *w = (void *)(args + l->operands - 1);
+    char hint[256] = "";
+
+    if (l->operand != NULL)
+        return l->operand(args, word);
+    if (l->operand_is != NULL)
+        return fct_set(l, l->operand_is, word, args);
+    if (l->operands != 0 && w->n < l->max_operands) {
+        w->text[w->n++] = word;
+        return 0;
+    }
+    if (l->hint == FCT_HINT_USAGE)
+        snprintf(hint, sizeof(hint), "; usage: %s", l->usage);
+    else if (l->hint == FCT_HINT_SEE)
+        snprintf(hint, sizeof(hint), "; see %s %s --help", fct_prog, command);
+    return fct_fail(FCT_EX_USAGE, "%s: unexpected '%s'%s", command, word, hint);
+}
+
+int
+fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
+{
+    struct fct_cli c = { .argc = argc, .argv = argv };
+    struct fct_opt opts[FCT_OPTS_MAX];
+    int id, rc = 0;
+
+    gather(l, opts);
+    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
+        if (id == FCT_CLI_BAD)
+            return FCT_EX_USAGE;
+        if (id == FCT_ID_HELP)
+            return fct_help(l);
+        rc = id == FCT_CLI_WORD ? take_word(l, argv[0], c.value, args)
+            : take(l, c.row, c.value, args);
+    }
+    return rc == 0 ? FCT_GO : rc;
+}
+
+/* ---- values --------------------------------------------------------------------- */
 
 int
 fct_exit_code(int status)
@@ -259,6 +477,35 @@ fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
     if (errno == ERANGE || v > max)
         return fct_fail(FCT_EX_USAGE, "%s %s: at most %llu", what, text,
             (unsigned long long)max);
+    *ret = v;
+    return 0;
+}
+
+int
+fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret)
+{
+    unsigned long long v;
+    char *end;
+
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || v < lo
+        || v > hi)
+        return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
+            text, lo, hi);
+    *ret = (uint32_t)v;
+    return 0;
+}
+
+int
+fct_dbl_in(const char *what, const char *text, double lo, double hi, double *ret)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !(v >= lo && v <= hi))
+        return fct_fail(FCT_EX_USAGE, "%s %s: must be a number from %g to %.10g", what,
+            text, lo, hi);
     *ret = v;
     return 0;
 }

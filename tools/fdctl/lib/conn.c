@@ -408,6 +408,21 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
     return 0;
 }
 
+int
+fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
+{
+    struct fct_admin *a;
+    int rc = fct_admin_open(f, quiet, &a);
+
+    if (rc != 0) {
+        json_decref(ask);
+        return rc;
+    }
+    rc = fct_ask(a, ask, quiet, ret_answer);
+    fct_admin_close(a);
+    return rc;
+}
+
 /* 0: the answer has come; -EACCES: this user may not; -EPROTO: refused otherwise. */
 static int
 judge(const struct fct_admin *a, size_t n)
@@ -535,18 +550,13 @@ has_given_up(const char *state, const char *phase, const json_t *worker)
 static enum seen
 look_admin(const struct fct *f, char *why, size_t why_bytes)
 {
-    struct fct_admin *a;
     json_t *st = NULL, *w, *retry;
     const char *state, *phase, *error, *fix;
     enum seen seen = SEEN_BUSY;
-    int rc = fct_admin_open(f, 1, &a);
+    int rc = fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
 
     if (rc != 0)
-        return rc == FCT_EX_PERM ? SEEN_NO_RIGHT : SEEN_NOTHING;
-    rc = fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st);
-    fct_admin_close(a);
-    if (rc != 0)
-        return rc == FCT_EX_UNAV ? SEEN_NOTHING : SEEN_NO_RIGHT;
+        return rc == FCT_EX_UNAV || rc == FCT_EX_SOFT ? SEEN_NOTHING : SEEN_NO_RIGHT;
     w = json_object_get(st, "worker");
     state = json_string_value(json_object_get(st, "state"));
     phase = json_string_value(json_object_get(w, "phase"));

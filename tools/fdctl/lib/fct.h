@@ -6,14 +6,15 @@
  * connection and its arguments and returns fdctl's exit code. Commands know this folder
  * and not each other.
  *
- *   cli.c       options, messages, exit codes
+ *   cli.c       options, messages, exit codes (cli.h)
+ *   admin.c     commands that ask one question (admin.h)
  *   conn.c      paths, sessions, admin socket, waiting for the daemon
  *   params.c    a request's parameters from options and JSON
- *   input.c     prompts, token ids and batch files
+ *   input.c     prompts, token ids and batch files; lines.c texts line by line (lines.h)
  *   result.c    what came of a request
  *   seg.c       the statistics and trace segments
  *   show.c      JSON as text
- *   canvas.c    cells of a screen
+ *   canvas.c    cells of a screen (canvas.h)
  *
  * All but main.c is a library that fdbench links too (fct_prog).
  */
@@ -29,6 +30,7 @@
 #include "daemon/common/counter.h"
 #include "daemon/common/trace.h"
 #include "libclient/fdclient.h"
+#include "tools/fdctl/lib/cli.h"
 
 /* Exit codes; fdctl(1) lists them. */
 #define FCT_EX_ENDED   1  /* a request was cancelled or its deadline passed */
@@ -81,6 +83,8 @@ void fct_admin_close(struct fct_admin *a);
  * reference, an object with "ok" true. 0 or an exit code, with the message
  * printed unless quiet. */
 int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
+/* The same over a connection of its own. */
+int fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer);
 
 /* The descriptor that the daemon sends with its answer to cmd, or -errno: -ENOENT and
  * -ECONNREFUSED no daemon, -EACCES, -ETIMEDOUT no answer, -EPIPE it ended, -EPROTO.
@@ -102,53 +106,35 @@ void fct_seg_close(const struct cnt_seg *seg);
 /* 0: the daemon has ended. */
 int fct_seg_alive(const struct cnt_seg *seg);
 uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
+/* What the buckets of a histogram count. */
+uint64_t fct_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket);
+/* The value that q (0..1) of those seen do not exceed, by interpolation within its
+ * range. HUGE_VAL: above the last bound. -1: nothing was seen. */
+double fct_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q);
 /* Map its step trace, which is for administrators; 0 or an exit code, with the
  * message printed. Never unmapped. */
 int fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg);
 /* As fct_seg_try(). */
 int fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg);
 
-/* ---- command line ------------------------------------------------------------- */
-
-struct fct_opt {
-    const char *name;        /* without dashes */
-    char letter;             /* 0: none */
-    const char *arg;         /* name of its value in the help; NULL: has none */
-    const char *help;
-    int id;                  /* > 0 */
-};
-#define FCT_OPT_END { NULL, 0, NULL, NULL, 0 }
-
-struct fct_cli {
-    int argc, at, no_more, is_main;
-    char **argv;             /* argv[0] is the command's name, unless is_main */
-    const char *value;       /* of the last option, or the word itself */
-    const char *rest;        /* further letters of -abc */
-};
-#define FCT_CLI_END   0
-#define FCT_CLI_WORD (-1)
-#define FCT_CLI_BAD  (-2)    /* message printed */
-/* Next option's id, or FCT_CLI_*. No abbreviations. */
-int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
-void fct_help_opts(FILE *out, const struct fct_opt *opts);
-/* Options of an admin command: value and help of those that have no help come from
- * the argument of that name in daemon/tbl/ctl_cmds.h. ret has FCT_OPTS_MAX places. */
-#define FCT_OPTS_MAX 16
-void fct_table_opts(const char *cmd, const struct fct_opt *opts, struct fct_opt *ret);
-/* The words that a command takes instead of values, with their help. */
-void fct_help_words(FILE *out, const char *cmd);
-/* Which BOOL argument a word means; NULL: none. */
-const char *fct_table_word(const char *cmd, const char *word);
+/* ---- messages and values ------------------------------------------------------- */
 
 /* Name of the program in messages: "fdctl" unless set. */
 extern const char *fct_prog;
 /* "fdctl: text" on standard error; returns code. */
 int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The same with "out of memory", or "what: text of the status (its name)". */
+int fct_oom(void);
+int fct_status_fail(const char *what, int status);
+/* 0, or FCT_EX_IO with the message printed: what standard output could not take. */
+int fct_flush(void);
 /* Exit code that stands for a status; 0 for FDP_OK. */
 int fct_exit_code(int status);
 /* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
 int fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret);
+int fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret);
 int fct_dbl(const char *what, const char *text, double *ret);
+int fct_dbl_in(const char *what, const char *text, double lo, double hi, double *ret);
 
 /* ---- a request ------------------------------------------------------------- */
 
@@ -181,6 +167,8 @@ int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, ch
 
 /* ---- input ------------------------------------------------------------------ */
 
+/* Room for need elements of size bytes behind the pointer that p points to. -ENOMEM. */
+int fct_room(void *p, size_t need, size_t *cap, size_t size);
 /* Whole file, "-" is standard input; a NUL follows the n bytes. 0 or an
  * exit code with the message printed. */
 int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
@@ -191,6 +179,8 @@ int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,
     size_t err_bytes);
 /* Offset of the first byte that is not UTF-8, -1 if all is. */
 long long fct_utf8_error(const char *text, size_t n);
+/* 0, or FCT_EX_DATA with the message printed, which names the byte. */
+int fct_check_utf8(const char *what, const char *text, size_t n);
 /* Requests of a batch file's text, one JSON object a line; dflt gives what
  * a line does not name. 0 or an exit code with the message printed; the
  * message names path and line. */
@@ -252,6 +242,7 @@ int fct_print_json(const json_t *j);
 /* A member's text or number; "" or 0 where it is none. */
 const char *fct_str(const json_t *o, const char *key);
 long long fct_num(const json_t *o, const char *key);
+double fct_real(const json_t *o, const char *key);
 /* Readable text of any JSON value: names and values aligned, arrays of
  * objects as tables. */
 void fct_show(FILE *out, const json_t *j, int indent);
@@ -259,6 +250,8 @@ void fct_show(FILE *out, const json_t *j, int indent);
  * made from another version, or both commits are known and not the same. */
 int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
 uint64_t fct_now_ns(void);
+/* "2.5 GiB"; ret has 24 bytes. Returns ret. */
+const char *fct_bytes(double bytes, char *ret);
 
 /* ---- programs ------------------------------------------------------------------ */
 
@@ -274,13 +267,5 @@ struct fct_cmd {
 /* A program of commands: the options before the command, help, version. Returns
  * its exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
-
-/* ---- commands ------------------------------------------------------------------ */
-
-fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
-    fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
-    fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,
-    fct_cmd_program, fct_cmd_ls, fct_cmd_drain, fct_cmd_pause, fct_cmd_stop, fct_cmd_debug,
-    fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor;
 
 #endif

@@ -9,51 +9,62 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/param_priv.h"
+#include "daemon/common/param.h"
 #include "daemon/common/text.h"
 
 #define SLURP_MAX ((size_t)1 << 30)
+
+int
+fct_room(void *p, size_t need, size_t *cap, size_t size)
+{
+    size_t want = *cap;
+    void *base;
+
+    if (need <= *cap)
+        return 0;
+    while (want < need)
+        want = want * 2 + 256;
+    memcpy(&base, p, sizeof(base));
+    base = reallocarray(base, want, size);
+    if (base == NULL)
+        return -ENOMEM;
+    memcpy(p, &base, sizeof(base));
+    *cap = want;
+    return 0;
+}
 
 int
 fct_slurp(const char *path, char **ret_text, size_t *ret_n)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     const char *name = f == stdin ? "standard input" : path;
-    char *text = NULL, *p;
-    size_t n = 0, cap = 0, k;
+    size_t n = 0, cap = 0, k = 1;
+    char *text = NULL;
+    int rc = 0;
 
     if (f == NULL)
         return fct_fail(errno == EACCES ? FCT_EX_PERM : FCT_EX_NOIN, "%s: %s", path,
             strerror(errno));
-    do {
-        if (cap - n < 4096) {
-            cap = cap * 2 + 65536;
-            p = cap <= SLURP_MAX ? realloc(text, cap + 1) : NULL;
-            if (p == NULL)
-                goto too_large;
-            text = p;
+    while (rc == 0 && k > 0) {
+        if (n + 4096 > SLURP_MAX || fct_room(&text, n + 4096, &cap, 1) != 0) {
+            rc = fct_fail(FCT_EX_DATA, "%s: too large", name);
+            break;
         }
-        k = fread(text + n, 1, cap - n, f);
+        k = fread(text + n, 1, cap - n - 1, f);
         n += k;
-    } while (k > 0);
-    if (ferror(f)) {
-        fct_fail(0, "%s: %s", name, strerror(errno));
-        free(text);
-        if (f != stdin)
-            fclose(f);
-        return FCT_EX_IO;
     }
+    if (rc == 0 && ferror(f))
+        rc = fct_fail(FCT_EX_IO, "%s: %s", name, strerror(errno));
     if (f != stdin)
         fclose(f);
+    if (rc != 0) {
+        free(text);
+        return rc;
+    }
     text[n] = '\0';
     *ret_text = text;
     *ret_n = n;
     return 0;
-too_large:
-    free(text);
-    if (f != stdin)
-        fclose(f);
-    return fct_fail(FCT_EX_DATA, "%s: too large", name);
 }
 
 int
@@ -61,7 +72,7 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
     size_t err_bytes)
 {
     size_t i = 0, n_ids = 0, cap = 0, line = 1;
-    uint32_t *ids = NULL, *p;
+    uint32_t *ids = NULL;
     int open = 0, closed = 0;
 
     for (; i < n; i++) {
@@ -94,15 +105,10 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
                 : "not a token id (a whole number from 0 to 4294967295)");
             goto bad;
         }
-        if (n_ids == cap) {
-            cap = cap * 2 + 1024;
-            p = realloc(ids, cap * sizeof(*ids));
-            if (p == NULL) {
-                free(ids);
-                snprintf(err, err_bytes, "out of memory");
-                return -ENOMEM;
-            }
-            ids = p;
+        if (fct_room(&ids, n_ids + 1, &cap, sizeof(*ids)) != 0) {
+            free(ids);
+            snprintf(err, err_bytes, "out of memory");
+            return -ENOMEM;
         }
         ids[n_ids++] = (uint32_t)v;
         i += len - 1;
@@ -130,6 +136,15 @@ fct_utf8_error(const char *text, size_t n)
     size_t ok = txt_utf8(text, n);
 
     return ok == n ? -1 : (long long)ok;
+}
+
+int
+fct_check_utf8(const char *what, const char *text, size_t n)
+{
+    long long at = fct_utf8_error(text, n);
+
+    return at < 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
+        what, at, (unsigned char)text[at]);
 }
 
 static int
@@ -181,7 +196,7 @@ int
 fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_req *dflt,
     struct fct_req **ret_reqs, size_t *ret_n)
 {
-    struct fct_req *reqs = NULL, *p;
+    struct fct_req *reqs = NULL;
     size_t at, len, line = 1, n_reqs = 0, cap = 0;
     char err[256];
     int rc = 0;
@@ -192,14 +207,9 @@ fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_r
         len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
         if (is_blank(text + at, len))
             continue;
-        if (n_reqs == cap) {
-            cap = cap * 2 + 64;
-            p = realloc(reqs, cap * sizeof(*reqs));
-            if (p == NULL) {
-                rc = fct_fail(FCT_EX_SOFT, "out of memory");
-                goto bad;
-            }
-            reqs = p;
+        if (fct_room(&reqs, n_reqs + 1, &cap, sizeof(*reqs)) != 0) {
+            rc = fct_oom();
+            goto bad;
         }
         if (parse_line(text + at, len, dflt, &reqs[n_reqs], err, sizeof(err)) != 0) {
             rc = fct_fail(FCT_EX_DATA, "%s:%zu: %s", path, line, err);

@@ -76,8 +76,8 @@ enum {
 };
 
 const struct fct_opt fct_param_opts[] = {
-#define X(id, name, type, field, flag, arg, help)                               \
-    { name, 0, arg, help, FCT_PARAM_BASE + PRM_##id },
+#define X(par, name, type, field, flag, arg, help)                              \
+    { name, 0, arg, help, .id = FCT_PARAM_BASE + PRM_##par },
     PARAM_ROWS(X)
 #undef X
     FCT_OPT_END

@@ -17,16 +17,16 @@ enum {
 };
 
 static const struct fct_opt main_opts[] = {
-    { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)", O_DIR },
+    { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)", .id = O_DIR },
     { "instance", 0, "NAME", "the instance of that name ($FDD_INSTANCE); ls lists them",
-    O_INSTANCE },
-    { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", O_SOCKET },
-    { "admin", 0, "PATH", "its admin socket", O_ADMIN },
+    .id = O_INSTANCE },
+    { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", .id = O_SOCKET },
+    { "admin", 0, "PATH", "its admin socket", .id = O_ADMIN },
     { "timeout", 0, "S", "wait for an answer so many seconds (30; 0: for ever)",
-    O_TIMEOUT },
-    { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds", O_WAIT },
-    { "help", 'h', NULL, "this text", O_HELP },
-    { "version", 'V', NULL, "version", O_VERSION },
+    .id = O_TIMEOUT },
+    { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds", .id = O_WAIT },
+    { "help", 'h', NULL, "this text", .id = O_HELP },
+    { "version", 'V', NULL, "version", .id = O_VERSION },
     FCT_OPT_END
 };
 
@@ -160,7 +160,5 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
     if (rc != 0)
         return rc;
     rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
-    if (fflush(stdout) != 0 && rc == 0)
-        return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
-    return rc;
+    return rc == 0 ? fct_flush() : rc;
 }

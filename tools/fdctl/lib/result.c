@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/param_priv.h"
+#include "daemon/common/text.h"
 
 int
 fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index)
@@ -39,24 +39,17 @@ fct_result_fini(struct fct_result *r)
     memset(r, 0, sizeof(*r));
 }
 
-/* Append n elements of size bytes to *p. */
+/* Append add elements of size bytes to the array behind the pointer at p. */
 static int
 append(void *p, size_t *n, size_t *cap, const void *src, size_t add, size_t size)
 {
-    void *base;
+    char *base;
 
+    if (fct_room(p, *n + add, cap, size) != 0)
+        return -ENOMEM;
     memcpy(&base, p, sizeof(base));
-    if (*n + add > *cap) {
-        size_t want = (*n + add) * 2 + 64;
-
-        base = realloc(base, want * size);
-        if (base == NULL)
-            return -ENOMEM;
-        memcpy(p, &base, sizeof(base));
-        *cap = want;
-    }
     if (add > 0)
-        memcpy((char *)base + *n * size, src, add * size);
+        memcpy(base + *n * size, src, add * size);
     *n += add;
     return 0;
 }
@@ -125,29 +118,22 @@ json_t *
 fct_json_text(const char *text, size_t n)
 {
     static const char mark[] = "\xef\xbf\xbd";
+    size_t i, len, at = 0;
+    uint32_t cp;
     json_t *j;
     char *buf;
-    size_t i, at = 0;
 
     if (text == NULL)
         return json_string("");
-    if (fct_utf8_error(text, n) < 0)
+    if (txt_utf8(text, n) == n)
         return json_stringn_nocheck(text, n);
     buf = malloc(3 * n + 1);
     if (buf == NULL)
         return NULL;
-    for (i = 0; i < n;) {
-        long long bad = fct_utf8_error(text + i, n - i);
-        size_t good = bad < 0 ? n - i : (size_t)bad;
-
-        memcpy(buf + at, text + i, good);
-        at += good;
-        i += good;
-        if (bad >= 0) {
-            memcpy(buf + at, mark, 3);
-            at += 3;
-            i++;
-        }
+    for (i = 0; i < n; i += len > 0 ? len : 1) {
+        len = txt_char(text + i, n - i, &cp);
+        memcpy(buf + at, len > 0 ? text + i : mark, len > 0 ? len : 3);
+        at += len > 0 ? len : 3;
     }
     j = json_stringn_nocheck(buf, at);
     free(buf);

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -227,6 +228,34 @@ uint64_t
 fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row)
 {
     return cnt_get((const uint64_t *)(const void *)((const char *)seg + row->offset));
+}
+
+uint64_t
+fct_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket)
+{
+    uint64_t n = 0;
+
+    for (uint32_t b = 0; b <= row->n_bound; b++)
+        n += bucket[b];
+    return n;
+}
+
+double
+fct_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q)
+{
+    double rank = q * (double)fct_hist_count(row, bucket), below = 0, from, in;
+
+    if (!(rank >= 0) || fct_hist_count(row, bucket) == 0)
+        return -1;
+    for (uint32_t b = 0; b < row->n_bound; b++) {
+        in = (double)bucket[b];
+        if (in > 0 && below + in >= rank) {
+            from = b > 0 ? (double)row->bound[b - 1] : 0;
+            return from + ((double)row->bound[b] - from) * (rank - below) / in;
+        }
+        below += in;
+    }
+    return HUGE_VAL;
 }
 
 int

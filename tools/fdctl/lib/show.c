@@ -17,10 +17,10 @@ int
 fct_print_json(const json_t *j)
 {
     if (json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
-        != 0
-        || putchar('\n') == EOF || fflush(stdout) != 0)
+        != 0)
         return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
-    return 0;
+    putchar('\n');
+    return fct_flush();
 }
 
 const char *
@@ -37,6 +37,12 @@ fct_num(const json_t *o, const char *key)
     return (long long)json_integer_value(json_object_get(o, key));
 }
 
+double
+fct_real(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
 int
 fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes)
 {
@@ -45,6 +51,18 @@ fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes)
     snprintf(ret, ret_bytes, commit[0] != '\0' ? "%s (%s)" : "%s", version, commit);
     return strcmp(version, PACKAGE_VERSION) != 0 || (commit[0] != '\0' &&
         ver_commit()[0] != '\0' && strcmp(commit, ver_commit()) != 0);
+}
+
+const char *
+fct_bytes(double bytes, char *ret)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    size_t u = 0;
+
+    for (; bytes >= 1024 && u < 6; u++)
+        bytes /= 1024;
+    snprintf(ret, 24, u == 0 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
+    return ret;
 }
 
 /* One character for a terminal, and how many bytes of text it is. Not more than are

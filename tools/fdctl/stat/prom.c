@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/text.h"
+
 /* The text is written metric by metric: all samples of one follow its head. */
 #define ASK_MS 5000          /* for the daemon's answer */
 
@@ -33,23 +35,18 @@ struct prm {
 static void
 prm_escape(const char *text, char *ret, size_t ret_bytes)
 {
-    size_t n = strlen(text), at = 0, good;
-    long long bad = -1;
+    size_t n = strlen(text), at = 0, i, len;
+    uint32_t cp;
 
-    for (size_t i = 0; i < n && at + 4 < ret_bytes; i++) {
-        if (bad < (long long)i) {
-            bad = fct_utf8_error(text + i, n - i);
-            bad = bad < 0 ? LLONG_MAX : bad + (long long)i;
-        }
-        good = (long long)i != bad;
-        if (!good)
+    for (i = 0; i < n && at + 4 < ret_bytes; i += len > 0 ? len : 1) {
+        len = txt_char(text + i, n - i, &cp);
+        if (len == 0)
             at += (size_t)snprintf(ret + at, ret_bytes - at, "\xef\xbf\xbd");
         else if (text[i] == '\n')
             at += (size_t)snprintf(ret + at, ret_bytes - at, "\\n");
-        else if (text[i] == '\\' || text[i] == '"')
-            at += (size_t)snprintf(ret + at, ret_bytes - at, "\\%c", text[i]);
         else
-            ret[at++] = text[i];
+            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%.*s",
+                text[i] == '\\' || text[i] == '"' ? "\\" : "", (int)len, text + i);
     }
     ret[at] = '\0';
 }

@@ -4,7 +4,6 @@
 
 #include "tools/fdctl/stat/stat.h"
 
-#include <errno.h>
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/common/text.h"
+#include "tools/fdctl/commands.h"
 
 /* ---- a copy ------------------------------------------------------------------------ */
 
@@ -37,34 +37,6 @@ stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
 
 /* ---- histograms in figures --------------------------------------------------------- */
 
-uint64_t
-stt_hist_count(const struct cnt_hist_row *row, const struct cnt_hist *h)
-{
-    uint64_t n = 0;
-
-    for (uint32_t b = 0; b <= row->n_bound; b++)
-        n += h->bucket[b];
-    return n;
-}
-
-double
-stt_hist_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q)
-{
-    double rank = q * (double)stt_hist_count(row, h), below = 0, from, in;
-
-    if (!(rank >= 0) || stt_hist_count(row, h) == 0)
-        return -1;
-    for (uint32_t b = 0; b < row->n_bound; b++) {
-        in = (double)h->bucket[b];
-        if (in > 0 && below + in >= rank) {
-            from = b > 0 ? (double)row->bound[b - 1] : 0;
-            return from + ((double)row->bound[b] - from) * (rank - below) / in;
-        }
-        below += in;
-    }
-    return HUGE_VAL;
-}
-
 void
 stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
 {
@@ -88,7 +60,8 @@ static void
 human_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q,
     char *ret, size_t ret_bytes)
 {
-    double v = stt_hist_quantile(row, h, q), last = (double)row->bound[row->n_bound - 1];
+    double v = fct_hist_quantile(row, h->bucket, q);
+    double last = (double)row->bound[row->n_bound - 1];
 
     if (v < 0) {
         snprintf(ret, ret_bytes, "-");
@@ -166,14 +139,14 @@ hist_json(const struct cnt_hist_row *row, const struct cnt_hist *h)
         json_array_append_new(counts, json_integer((json_int_t)h->bucket[b]));
     }
     return json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
-        "counts", counts, "count", (json_int_t)stt_hist_count(row, h), "sum",
+        "counts", counts, "count", (json_int_t)fct_hist_count(row, h->bucket), "sum",
         (json_int_t)h->sum);
 }
 
 static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
-    json_t *o = json_object(), *g = json_object(), *w = json_object(), *h = json_object();
+    json_t *o, *g = json_object(), *w = json_object(), *h = json_object();
     size_t i;
     int rc;
 
@@ -185,14 +158,10 @@ print_json(const struct cnt_seg *s, const uint8_t *pick)
         if (pick[cnt_count() + i])
             json_object_set_new(h, cnt_hist_row(i)->name, hist_json(cnt_hist_row(i),
                 &s->h[i]));
-    json_object_set_new(o, "t_start_ns", json_integer((json_int_t)s->t_start_ns));
-    json_object_set_new(o, "gate_pid", json_integer(s->gate_pid));
-    json_object_set_new(o, "worker_pid", json_integer(s->worker_pid));
-    json_object_set_new(o, "generation", json_integer((json_int_t)s->generation));
-    json_object_set_new(o, "model", fct_json_text(s->model, strlen(s->model)));
-    json_object_set_new(o, "gate", g);
-    json_object_set_new(o, "worker", w);
-    json_object_set_new(o, "histograms", h);
+    o = json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}", "t_start_ns",
+        (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid", s->worker_pid,
+        "generation", (json_int_t)s->generation, "model",
+        fct_json_text(s->model, strlen(s->model)), "gate", g, "worker", w, "histograms", h);
     rc = fct_print_json(o);
     json_decref(o);
     return rc;
@@ -254,7 +223,7 @@ print_hists(const struct view *v)
         uint64_t n;
 
         hist_since(v, i, &h);
-        n = stt_hist_count(r, &h);
+        n = fct_hist_count(r, h.bucket);
         if (!v->pick[cnt_count() + i] || (v->before != NULL && n == 0))
             continue;
         if (n > 0)
@@ -264,7 +233,7 @@ print_hists(const struct view *v)
         for (size_t k = 0; k < 3; k++)
             human_quantile(r, &h, qs[k], q[k], sizeof(q[k]));
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
-            r->name, (unsigned long long)stt_hist_count(r, &v->now->h[i]), rate, mean,
+            r->name, (unsigned long long)fct_hist_count(r, v->now->h[i].bucket), rate, mean,
             q[0], q[1], q[2], r->help);
     }
 }
@@ -300,41 +269,27 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
         print_counters(&v);
         print_hists(&v);
         putchar('\n');
-        if (fflush(stdout) != 0)
-            rc = fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+        rc = fct_flush();
     }
     return rc;
 }
 
 /* ---- the command ------------------------------------------------------------------- */
 
-enum { O_HELP = 1, O_ONCE, O_INTERVAL, O_JSON, O_PROM, O_NAMES, O_TEXTFILE };
-
-static const struct fct_opt opts[] = {
-    { "once", '1', NULL, "print once and end", O_ONCE },
-    { "interval", 'i', "S", "seconds between two prints (1) or writes (15)", O_INTERVAL },
-    { "json", 0, NULL, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}",
-    O_JSON },
-    { "prometheus", 0, NULL, "once, in Prometheus' text format", O_PROM },
-    { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)", O_NAMES },
-    { "textfile", 0, "FILE", "write this format into FILE, for node_exporter",
-    O_TEXTFILE },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
 struct stat_args {
     double interval;         /* 0: not given */
     const char *textfile;
     unsigned names;          /* 0: not given */
-    int json, once, prom, help;
+    int json, once, prom;
     size_t n_word;
     uint8_t pick[STT_N_ROW];
 };
 
 static int
-take_names(const char *value, unsigned *ret)
+take_names(void *args, const char *value)
 {
+    unsigned *ret = &((struct stat_args *)args)->names;
+
     if (strcmp(value, "fdd") == 0)
         *ret = STT_NAMES_FDD;
     else if (strcmp(value, "vllm") == 0)
@@ -348,42 +303,37 @@ take_names(const char *value, unsigned *ret)
 }
 
 static int
-take(int argc, char **argv, struct stat_args *a)
+take_word(void *args, const char *word)
 {
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    int id, rc = 0;
+    struct stat_args *a = args;
 
-    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        switch (id) {
-        case FCT_CLI_BAD:
-            return FCT_EX_USAGE;
-        case FCT_CLI_WORD:
-            rc = stt_pick(c.value, a->pick);
-            a->n_word++;
-            break;
-        case O_INTERVAL:
-            rc = fct_dbl("--interval", c.value, &a->interval);
-            if (rc == 0 && !(a->interval >= 0.01 && a->interval <= 86400))
-                rc = fct_fail(FCT_EX_USAGE, "--interval %s: must be 0.01 to 86400 "
-                    "seconds", c.value);
-            break;
-        case O_NAMES:
-            rc = take_names(c.value, &a->names);
-            break;
-        case O_TEXTFILE:
-            a->textfile = c.value;
-            break;
-        default:
-            a->help |= id == O_HELP;
-            a->json |= id == O_JSON;
-            a->once |= id == O_ONCE;
-            a->prom |= id == O_PROM;
-        }
-    }
-    if (a->n_word == 0)
-        memset(a->pick, 1, sizeof(a->pick));
-    return rc;
+    a->n_word++;
+    return stt_pick(word, a->pick);
 }
+
+static const struct fct_opt opts[] = {
+    { "once", '1', NULL, "print once and end", FCT_FLAG(struct stat_args, once) },
+    { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
+        FCT_REAL(struct stat_args, interval, 0.01, 86400), .range = "0.01 to 86400 seconds" },
+    FCT_OPT_JSON(struct stat_args,
+        "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
+    { "prometheus", 0, NULL, "once, in Prometheus' text format",
+        FCT_FLAG(struct stat_args, prom) },
+    { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)",
+        FCT_FN(take_names) },
+    { "textfile", 0, "FILE", "write this format into FILE, for node_exporter",
+        FCT_TEXT(struct stat_args, textfile) },
+    FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line line = {
+    .usage = "fdctl stat [-1] [-i S] [--json] [NAME|GLOB ...]\n"
+        "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
+        "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]",
+    .about = "Counters, read from shared memory; also of a daemon that does not answer, by\n"
+        "root.",
+    .opts = { opts }, .operand = take_word
+};
 
 /* What does not go together. */
 static int
@@ -431,21 +381,16 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
 {
     struct stat_args a = { .interval = 0 };
     const struct cnt_seg *seg;
-    int rc = take(argc, argv, &a);
+    int rc = fct_parse(&line, argc, argv, &a);
 
-    if (rc == 0 && a.help) {
-        puts("usage: fdctl stat [-1] [-i S] [--json] [NAME|GLOB ...]\n"
-            "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
-            "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]\n\n"
-            "Counters, read from shared memory; also of a daemon that does not answer, by\n"
-            "root.\n");
-        fct_help_opts(stdout, opts);
-        return 0;
-    }
-    if (rc == 0)
+    if (rc == FCT_GO)
         rc = check(&a);
+    else
+        return rc;
     if (rc != 0)
         return rc;
+    if (a.n_word == 0)
+        memset(a.pick, 1, sizeof(a.pick));
     if (a.names == 0)
         a.names = STT_NAMES_FDD;
     if (a.textfile != NULL)

@@ -16,11 +16,6 @@
  * and needs no closing. */
 void stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
 
-uint64_t stt_hist_count(const struct cnt_hist_row *row, const struct cnt_hist *h);
-/* The value that q (0..1) of those seen do not exceed, by interpolation within its
- * range. HUGE_VAL: above the last bound. -1: nothing was seen. */
-double stt_hist_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h,
-    double q);
 /* "1.25 ms" of ns, else the number. */
 void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
 

@@ -31,23 +31,10 @@ top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret)
 double
 top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q)
 {
-    uint64_t all = 0;
-    double rank, below = 0;
-    uint32_t b;
+    double v = fct_hist_quantile(row, bucket, q);
 
-    for (b = 0; b <= row->n_bound; b++)
-        all += bucket[b];
-    if (all == 0)
-        return TOP_NONE;
-    rank = q * (double)all;
-    for (b = 0; b < row->n_bound; b++) {
-        double lo = b > 0 ? (double)row->bound[b - 1] : 0;
-
-        if (bucket[b] != 0 && below + (double)bucket[b] >= rank)
-            return lo + ((double)row->bound[b] - lo) * (rank - below) / (double)bucket[b];
-        below += (double)bucket[b];
-    }
-    return (double)row->bound[row->n_bound - 1];
+    return v > (double)row->bound[row->n_bound - 1] ? (double)row->bound[row->n_bound - 1]
+        : v;
 }
 
 static double

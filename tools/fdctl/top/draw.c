@@ -437,23 +437,12 @@ static int
 message(const struct top *t, struct top_canvas *c, int y_end, int draw)
 {
     enum top_attr attr = t->ask != 0 ? TOP_SELECTED : t->message_bad ? TOP_BAD : TOP_GOOD;
-    int w = c->w - 2, n = 0, y;
     const char *text = t->message;
-    char part[3][600];
+    char part[3][256];
+    int n = 0, y;
 
-    while (*text != '\0' && n < 3) {
-        size_t len = strcspn(text, "\n");
-
-        if (len > (size_t)w) {
-            for (len = (size_t)w; len > 0 && text[len] != ' '; len--)
-                ;
-            if (len == 0)
-                len = (size_t)w;
-        }
-        snprintf(part[n++], sizeof(part[0]), "%.*s", (int)len, text);
-        text += len;
-        text += strspn(text, " \n");
-    }
+    while (n < 3 && top_wrap(&text, c->w - 2, part[n], sizeof(part[0])))
+        n++;
     for (y = 0; y < n && draw; y++)
         top_text(c, y_end - n + y, 1, 0, attr, part[y]);
     return n > 0 ? n : 1;

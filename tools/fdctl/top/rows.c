@@ -28,15 +28,8 @@ add(struct top_rows *rows)
 {
     struct top_row *r;
 
-    if (rows->n == rows->cap) {
-        size_t cap = rows->cap * 2 + 64;
-
-        r = realloc(rows->row, cap * sizeof(*r));
-        if (r == NULL)
-            return NULL;
-        rows->row = r;
-        rows->cap = cap;
-    }
+    if (fct_room(&rows->row, rows->n + 1, &rows->cap, sizeof(*r)) != 0)
+        return NULL;
     r = &rows->row[rows->n++];
     memset(r, 0, sizeof(*r));
     r->rate = r->share = TOP_NONE;

@@ -171,24 +171,9 @@ wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr,
     const char *text)
 {
     char part[256];
-    int w = c->w - x - 2;
 
-    if (w > (int)sizeof(part) - 1)
-        w = (int)sizeof(part) - 1;
-    while (*text != '\0' && y < y_end && w > 0) {
-        size_t n = strcspn(text, "\n");
-
-        if (n > (size_t)w) {
-            for (n = (size_t)w; n > 0 && text[n] != ' '; n--)
-                ;
-            if (n == 0)
-                n = (size_t)w;
-        }
-        snprintf(part, sizeof(part), "%.*s", (int)n, text);
+    while (y < y_end && top_wrap(&text, c->w - x - 2, part, sizeof(part)))
         top_text(c, y++, x, 0, attr, part);
-        text += n;
-        text += strspn(text, " \n");
-    }
     return y;
 }
 

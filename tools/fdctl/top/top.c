@@ -7,10 +7,13 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "tools/fdctl/commands.h"
 
 #define S_NS 1000000000u
 #define RECONNECT_MS 200        /* the screen stands still so long */
@@ -325,7 +328,7 @@ print_once(struct top *t, int utf8)
     if (t->gone)
         return fct_fail(FCT_EX_UNAV, "the daemon ended");
     if (top_canvas_init(&c, w, h, utf8) != 0)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     top_draw(t, &c);
     top_canvas_print(&c, stdout);
     top_canvas_fini(&c);
@@ -342,7 +345,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     int rc, utf8, i;
 
     if (t == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     rc = fct_seg_open(f, &seg);
     if (rc != 0) {
         free(t);
@@ -369,46 +372,42 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     return rc;
 }
 
+struct args {
+    int once, ascii, no_color;
+    double interval;
+};
+
+static const struct fct_opt opts[] = {
+    { "interval", 'i', "S", "seconds between two screens (1)",
+        FCT_REAL(struct args, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
+    { "once", 0, NULL, "print one screen as text, COLUMNS wide, LINES high",
+        FCT_FLAG(struct args, once) },
+    { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(struct args, no_color) },
+    { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(struct args, ascii) },
+    FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line line = {
+    .usage = "fdctl top [-i S] [--once] [--no-color] [--ascii]",
+    .about = "What the daemon does now: tokens per second, requests, KV cache,\n"
+        "device, latencies; and a table of users, requests or clients.\n"
+        "h shows the keys.",
+    .opts = { opts }
+};
+
 int
 fct_cmd_top(const struct fct *f, int argc, char **argv)
 {
-    enum { O_HELP = 1, O_INTERVAL, O_NO_COLOR, O_ONCE, O_ASCII };
-    static const struct fct_opt opts[] = {
-        { "interval", 'i', "S", "seconds between two screens (1)", O_INTERVAL },
-        { "once", 0, NULL, "print one screen as text, COLUMNS wide, LINES high", O_ONCE },
-        { "no-color", 0, NULL, "no colours ($NO_COLOR)", O_NO_COLOR },
-        { "ascii", 0, NULL, "no characters beyond ASCII", O_ASCII },
-        { "help", 'h', NULL, "this text", O_HELP },
-        FCT_OPT_END
-    };
-    struct fct_cli c = { .argc = argc, .argv = argv };
-    int id, rc, once = 0, ascii = 0, no_color = 0;
-    double interval = 1;
+    struct args a = { .interval = 1 };
+    int rc = fct_parse(&line, argc, argv, &a);
 
-    while ((id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == FCT_CLI_BAD)
-            return FCT_EX_USAGE;
-        if (id == FCT_CLI_WORD)
-            return fct_fail(FCT_EX_USAGE, "top: unexpected '%s'", c.value);
-        if (id == O_HELP) {
-            puts("usage: fdctl top [-i S] [--once] [--no-color] [--ascii]\n\n"
-                "What the daemon does now: tokens per second, requests, KV cache,\n"
-                "device, latencies; and a table of users, requests or clients.\n"
-                "h shows the keys.\n");
-            fct_help_opts(stdout, opts);
-            return 0;
-        }
-        once |= id == O_ONCE;
-        ascii |= id == O_ASCII;
-        no_color |= id == O_NO_COLOR;
-        if (id == O_INTERVAL && (rc = fct_dbl("--interval", c.value, &interval)) != 0)
-            return rc;
-    }
-    if (!(interval >= 0.1 && interval <= 60))
+    if (rc != FCT_GO)
+        return rc;
+    if (!(a.interval >= 0.1 && a.interval <= 60))
         return fct_fail(FCT_EX_USAGE, "--interval: must be 0.1 to 60 seconds");
-    if (!once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
+    if (!a.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
         return fct_fail(FCT_EX_USAGE, "top: standard %s is not a terminal; print one "
             "screen as text:\n  fdctl top --once", isatty(STDOUT_FILENO) ? "input"
             : "output");
-    return run(f, interval, once, ascii, no_color);
+    return run(f, a.interval, a.once, a.ascii, a.no_color);
 }

@@ -47,16 +47,9 @@ struct pf {
 static struct pf_ev *
 emit(struct pf *p, uint64_t t_ns, enum pf_kind kind)
 {
-    if (p->n == p->cap) {
-        size_t cap = p->cap > 0 ? 2 * p->cap : 4096;
-        struct pf_ev *ev = p->oom ? NULL : realloc(p->ev, cap * sizeof(*ev));
-
-        if (ev == NULL) {
-            p->oom = 1;
-            return &p->none;
-        }
-        p->ev = ev;
-        p->cap = cap;
+    if (p->oom || fct_room(&p->ev, p->n + 1, &p->cap, sizeof(*p->ev)) != 0) {
+        p->oom = 1;
+        return &p->none;
     }
     p->ev[p->n] = (struct pf_ev) { .ts = ftr_span(p->base, t_ns), .order = p->n,
         .kind = kind };
@@ -535,8 +528,8 @@ write_all(const struct pf *p)
         "\"otherData\":{\"program\":\"fdctl %s\",\"steps\":\"%zu\","
         "\"steps_overwritten\":\"%" PRIu64 "\",\"events_overwritten\":\"%" PRIu64 "\","
         "\"begin_monotonic_ns\":\"%" PRIu64 "\",\"begin_unix_ns\":\"%" PRIu64 "\"}}\n",
-        P_ENGINE, s->ended ? " (ended)" : "", ver_text(), s->n_step, s->lost_steps, s->lost_events,
-        p->base, ftr_real_ns(&s->clock, p->base));
+        P_ENGINE, s->ended ? " (ended)" : "", ver_text(), s->n_step, s->lost_steps,
+        s->lost_events, p->base, ftr_real_ns(&s->clock, p->base));
     errno = EIO;
     return fflush(p->out) != 0 || ferror(p->out) ? -errno : 0;
 }

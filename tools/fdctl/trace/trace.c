@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/commands.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -28,45 +28,11 @@ struct opt {
 
 /* ---- command line ------------------------------------------------------------------ */
 
-enum { O_HELP = 1, O_LAST, O_ALL, O_EVENTS, O_REQUEST, O_SINCE, O_UNTIL, O_STEP, O_SLOW,
-    O_FOLLOW, O_JSON, O_PERFETTO };
-
-static const struct fct_opt opts[] = {
-    { "last", 'n', "N", "the last N (32; all with a filter or in JSON)",
-        O_LAST },
-    { "all", 0, NULL, "all that the trace has", O_ALL },
-    { "events", 0, NULL, "what happened to requests instead of steps", O_EVENTS },
-    { "request", 0, "ID", "its events, and the steps from its start to its end",
-        O_REQUEST },
-    { "since", 0, "T", "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]", O_SINCE },
-    { "until", 0, "T", "not after T", O_UNTIL },
-    { "step", 0, "A[:B]", "step number A, or A to B", O_STEP },
-    { "slow", 0, "US", "steps whose device time or gap is longer", O_SLOW },
-    { "follow", 'f', NULL, "print as they come", O_FOLLOW },
-    { "json", 0, NULL, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}",
-        O_JSON },
-    { "perfetto", 0, NULL, "Trace Event JSON for the Perfetto viewer, to FILE or\n"
-        "                               standard output, or to fdd-trace.json if that\n"
-        "                               is a terminal", O_PERFETTO },
-    { "help", 'h', NULL, "this text", O_HELP },
-    FCT_OPT_END
-};
-
 static int
-help(void)
+take_file(void *args, const char *value)
 {
-    puts("usage: fdctl trace [-n N | --all] [--events] [--request ID] [--since T]\n"
-        "           [--until T] [--step A[:B]] [--slow US] [--follow]\n"
-        "           [--json | --perfetto [FILE]]\n\n"
-        "The last steps of the engine and what happened to requests, read from shared\n"
-        "memory; for administrators. Times are in us.\n");
-    fct_help_opts(stdout, opts);
-    return 0;
-}
+    struct opt *o = args;
 
-static int
-word(struct opt *o, const char *value)
-{
     if (!o->perfetto)
         return fct_fail(FCT_EX_USAGE, "trace: unexpected '%s'; filters are --request ID, "
             "--since T, --until T, --step A:B and --slow US", value);
@@ -78,37 +44,59 @@ word(struct opt *o, const char *value)
 }
 
 static int
-set_opt(struct opt *o, int id, const char *value)
+take_perfetto(void *args, const char *value)
 {
-    int rc = 0;
-
-    o->all |= id == O_ALL;
-    o->events |= id == O_EVENTS;
-    o->follow |= id == O_FOLLOW;
-    o->json |= id == O_JSON;
-    o->perfetto |= id == O_PERFETTO;
-    if (id == O_SINCE)
-        o->since = value;
-    else if (id == O_UNTIL)
-        o->until = value;
-    else if (id == O_STEP)
-        o->steps = value;
-    else if (id == O_REQUEST)
-        rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
-    else if (id == O_LAST)
-        rc = fct_u64("trace: -n", value, INT64_MAX, &o->last);
-    else if (id == O_SLOW)
-        rc = fct_dbl("trace: --slow", value, &o->slow_us);
-    if (rc == 0 && id == O_SLOW && !(o->slow_us >= 0 && o->slow_us <= 1e12))
-        rc = fct_fail(FCT_EX_USAGE, "trace: --slow %s: must be 0 or more microseconds",
-            value);
-    if (rc == 0 && id == O_REQUEST && o->request == 0)
-        rc = fct_fail(FCT_EX_USAGE, "trace: --request 0: requests count from 1");
-    o->has_request |= id == O_REQUEST;
-    o->has_last |= id == O_LAST;
-    o->has_slow |= id == O_SLOW;
-    return rc;
+    ((struct opt *)args)->perfetto = 1;
+    return value != NULL ? take_file(args, value) : 0;
 }
+
+static int
+take_request(void *args, const char *value)
+{
+    struct opt *o = args;
+    int rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
+
+    return rc == 0 && o->request == 0 ? fct_fail(FCT_EX_USAGE, "trace: --request 0: "
+        "requests count from 1") : rc;
+}
+
+static int
+take_last(void *args, const char *value)
+{
+    return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->last);
+}
+
+static const struct fct_opt opts[] = {
+    { "last", 'n', "N", "the last N (32; all with a filter or in JSON)",
+        FCT_FN(take_last), FCT_HAS(struct opt, has_last) },
+    { "all", 0, NULL, "all that the trace has", FCT_FLAG(struct opt, all) },
+    { "events", 0, NULL, "what happened to requests instead of steps",
+        FCT_FLAG(struct opt, events) },
+    { "request", 0, "ID", "its events, and the steps from its start to its end",
+        FCT_FN(take_request), FCT_HAS(struct opt, has_request) },
+    { "since", 0, "T", "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]",
+        FCT_TEXT(struct opt, since) },
+    { "until", 0, "T", "not after T", FCT_TEXT(struct opt, until) },
+    { "step", 0, "A[:B]", "step number A, or A to B", FCT_TEXT(struct opt, steps) },
+    { "slow", 0, "US", "steps whose device time or gap is longer",
+        FCT_REAL(struct opt, slow_us, 0, 1e12), .range = "0 or more microseconds",
+        FCT_HAS(struct opt, has_slow) },
+    { "follow", 'f', NULL, "print as they come", FCT_FLAG(struct opt, follow) },
+    FCT_OPT_JSON(struct opt, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
+    { "perfetto", 0, FCT_MAYBE, "Trace Event JSON for the Perfetto viewer, to FILE or\n"
+        "                               standard output, or to fdd-trace.json if that\n"
+        "                               is a terminal", FCT_FN(take_perfetto) },
+    FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line line = {
+    .usage = "fdctl trace [-n N | --all] [--events] [--request ID] [--since T]\n"
+        "           [--until T] [--step A[:B]] [--slow US] [--follow]\n"
+        "           [--json | --perfetto [FILE]]",
+    .about = "The last steps of the engine and what happened to requests, read from shared\n"
+        "memory; for administrators. Times are in us.",
+    .opts = { opts }, .operand = take_file, .prefix = "trace: "
+};
 
 /* Options that exclude each other. */
 static int
@@ -134,41 +122,6 @@ conflicts(const struct opt *o)
             "--events");
     return a == NULL ? 0 : fct_fail(FCT_EX_USAGE, "trace: %s and %s exclude each other",
         a, b);
-}
-
-/* 0: go on; 1: *ret_rc is the exit code. */
-static int
-parse(int argc, char **argv, struct opt *o, int *ret_rc)
-{
-    struct fct_cli c = { .argc = argc, .argv = argv, .at = 1 };
-    int id, rc = 0;
-
-    for (;;) {
-        const char *next = c.at < argc && c.rest == NULL ? argv[c.at] : "";
-
-        if (!c.no_more && strncmp(next, "--perfetto=", 11) == 0) {
-            o->perfetto = 1;
-            c.at++;
-            id = FCT_CLI_WORD;
-            c.value = next + 11;
-        } else {
-            id = fct_cli_next(&c, opts);
-        }
-        if (id == FCT_CLI_END)
-            break;
-        if (id == O_HELP) {
-            *ret_rc = help();
-            return 1;
-        }
-        rc = id == FCT_CLI_BAD ? FCT_EX_USAGE : id == FCT_CLI_WORD ? word(o, c.value)
-            : set_opt(o, id, c.value);
-        if (rc != 0)
-            break;
-    }
-    if (rc == 0)
-        rc = conflicts(o);
-    *ret_rc = rc;
-    return rc != 0;
 }
 
 /* A, A: or A:B */
@@ -407,7 +360,7 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
         first = n > want ? n - want + 1 : 0;
     }
     if (ftr_read(seg, o->events ? 0 : first, &s) != 0)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     ask_state(f, &s.ended, &s.generation);
     if (s.ended)
         fct_fail(0, "trace: the daemon has ended; this is what it left");
@@ -639,8 +592,8 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
             follow_events(&w);
         else
             follow_steps(&w);
-        if (fflush(stdout) != 0)
-            return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+        if (fct_flush() != 0)
+            return FCT_EX_IO;
         say_missed(&w);
         rc = check(&w);
         if (rc == 0 && !interrupted)
@@ -659,9 +612,13 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
     struct ftr_clock now = { .mono_ns = fct_now_ns() };
     struct timespec real;
     struct opt o = { 0 };
-    int rc;
+    int rc = fct_parse(&line, argc, argv, &o);
 
-    if (parse(argc, argv, &o, &rc))
+    if (rc == FCT_GO)
+        rc = conflicts(&o);
+    else
+        return rc;
+    if (rc != 0)
         return rc;
     /* A wrong word is said before the daemon is looked for. */
     clock_gettime(CLOCK_REALTIME, &real);
