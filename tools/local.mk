@@ -72,6 +72,7 @@ FDBENCH_SOURCES = \
 	tools/fdbench/against.c \
 	tools/fdbench/curves.c \
 	tools/fdbench/fdbench.h \
+	tools/fdbench/files.c \
 	tools/fdbench/html.c \
 	tools/fdbench/input.c \
 	tools/fdbench/ipc.c \

@@ -17,12 +17,11 @@ work=$dir/work seen=$dir/seen
 mkdir "$work"; cd "$work" || exit 1
 
 places() { # what differs between two trees, and the version
-    local v; v=$("$FDCTL" --version | cut -d ' ' -f 2-)
-    sed -e "s|$DEMO|DEMO|g; s|$FDD_BUILD|BUILD|g; s|$FDD_SRC|SRC|g; s|$dir|DIR|g" \
-        -e "s|${v%, protocol*}|VERSION|g"
+    sed -E -e "s|$DEMO|DEMO|g; s|$FDD_BUILD|BUILD|g; s|$FDD_SRC|SRC|g; s|$dir|DIR|g" \
+        -e 's/[0-9]+\.[0-9]+\.[0-9]+( \([0-9a-f]{7,40}(-dirty)?\))?/VERSION/g'
 }
 figures() { # numbers, and the blanks that align them
-    sed -E -e '/this fdctl is/d; /^time +(both|before) /d; /^ +now +20[0-9-]+T/d; s/-?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?/N/g; s/\bN (ns|us|ms|s|min|h|KiB|MiB|GiB|B|M|G)\b/N U/g' \
+    sed -E -e '/this fdctl is/d; /^(time|commit) +(both|before) /d; /^ +now +(20[0-9-]+T|[0-9a-f]{7,})/d; s/-?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?/N/g; s/\bN (ns|us|ms|s|min|h|KiB|MiB|GiB|B|M|G)\b/N U/g' \
         -e 's/(-?N\.?)+/N/g; s/ +/ /g; s/[▁▂▃▄▅▆▇█·▏▎▍▌▋▊▉─_#=.]{3,}/BAR/g; s/ $//'
 }
 shape() { # of JSON: keys in order with types; lists by what their elements have
@@ -52,7 +51,7 @@ metrics() { # names and labels, without values and bounds
 }
 page() { # a report without its drawings
     sed -E 's/<(path|circle)[^>]*>//g; s/ (x|y|d)="[^"]*"//g; s/<text class="t[^>]*>[^<]*<.text>//g; s/<pre>.*<.pre>//' |
-        grep -v '^[[:space:]]*$' | figures
+        grep -vE '^[[:space:]]*$|<text class="n|class="note"' | figures
 }
 # say FILTER CMD...: a heading, the exit code, and both outputs through the filter
 say() {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -175,16 +175,12 @@ run_size(struct latency *a, uint32_t at)
 
 /* ---- results ------------------------------------------------------------- */
 
-struct mmm { double median, min, max; };
-
-static struct mmm
+static struct rep_mmm
 across(const struct latency *a, uint32_t at, int metric)
 {
     const struct sample *s = a->sample + (size_t)at * a->l.cfg.n_repeat;
-    struct mmm m = { NAN, NAN, NAN };
     double v[1000];
     size_t n = 0;
-    struct fdb_dist_sum d;
     uint32_t i;
 
     for (i = 0; i < a->n_done[at] && i < 1000; i++) {
@@ -194,11 +190,7 @@ across(const struct latency *a, uint32_t at, int metric)
         if (!isnan(x))
             v[n++] = x;
     }
-    if (n > 0) {
-        fdb_dist_of(v, n, &d);
-        m = (struct mmm){ d.pct[0], d.min, d.max };
-    }
-    return m;
+    return rep_mmm(v, n);
 }
 
 static void
@@ -216,7 +208,7 @@ print_text(const struct latency *a)
     for (i = 0; i < a->n_batch && a->n_done[i] > 0; i++) {
         printf("%7u", a->batch[i]);
         for (k = 0; k < N_METRIC; k++) {
-            struct mmm m = across(a, i, k);
+            struct rep_mmm m = across(a, i, k);
             char text[64];
 
             if (isnan(m.median))
@@ -231,13 +223,6 @@ print_text(const struct latency *a)
 }
 
 static json_t *
-mmm_json(struct mmm m)
-{
-    return json_pack("{s:o, s:o, s:o}", "median", fct_json_real(m.median), "min",
-        fct_json_real(m.min), "max", fct_json_real(m.max));
-}
-
-static json_t *
 to_json(const struct latency *a)
 {
     static const char *const names[N_METRIC] = { "prefill_ms", "step_ms", "batch_ms",
@@ -246,6 +231,7 @@ to_json(const struct latency *a)
     const char *model = a->l.info.model.model_name;
     json_t *list = json_array(), *o;
     uint32_t i, j, n_failed;
+    struct rep_mmm m;
     char seed[24];
     int k;
 
@@ -254,8 +240,10 @@ to_json(const struct latency *a)
             n_failed += a->sample[(size_t)i * c->n_repeat + j].n_failed;
         o = json_pack("{s:I, s:I, s:I}", "batch", (json_int_t)a->batch[i], "batches",
             (json_int_t)a->n_done[i], "requests_failed", (json_int_t)n_failed);
-        for (k = 0; o != NULL && k < N_METRIC; k++)
-            json_object_set_new(o, names[k], mmm_json(across(a, i, k)));
+        for (k = 0; o != NULL && k < N_METRIC; k++) {
+            m = across(a, i, k);
+            json_object_set_new(o, names[k], rep_mmm_json(&m));
+        }
         if (o == NULL || json_array_append_new(list, o) != 0) {
             json_decref(list);
             return NULL;
@@ -272,19 +260,15 @@ to_json(const struct latency *a)
 }
 
 static int
-write_json(FILE *f, const struct latency *a)
+write_json(FILE *f, const void *a)
 {
-    json_t *j = to_json(a);
-    int rc = j == NULL ? -ENOMEM : json_dumpf(j, f, JSON_INDENT(2)) != 0
-        || fputc('\n', f) == EOF ? -EIO : 0;
-
-    json_decref(j);
-    return rc;
+    return rep_dump_json(f, to_json(a));
 }
 
 static int
-write_csv(FILE *f, const struct latency *a)
+write_csv(FILE *f, const void *what)
 {
+    const struct latency *a = what;
     const struct fdb_cfg *c = &a->l.cfg;
     uint32_t i, k;
 
@@ -299,26 +283,6 @@ write_csv(FILE *f, const struct latency *a)
                 s->n_failed);
         }
     return ferror(f) ? -EIO : 0;
-}
-
-static int
-write_file(const char *path, int (*fn)(FILE *, const struct latency *),
-    const struct latency *a)
-{
-    FILE *f;
-    int rc;
-
-    if (path == NULL)
-        return 0;
-    f = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
-    rc = fn(f, a);
-    if (rc == 0 && fflush(f) != 0)
-        rc = -errno;
-    if (f != stdout && fclose(f) != 0 && rc == 0)
-        rc = -errno;
-    return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", path, strerror(-rc));
 }
 
 /* When every request of every batch fails the run has failed. */
@@ -345,11 +309,8 @@ latency(struct latency *a, const struct fct *f)
 
     for (i = 0; i < a->n_batch; i++)
         most = a->batch[i] > most ? a->batch[i] : most;
-    if (a->csv != NULL && a->json != NULL && strcmp(a->csv, "-") == 0
-        && strcmp(a->json, "-") == 0)
-        return fct_fail(FCT_EX_USAGE, "--csv - and --json -: one of them only");
-    a->quiet |= (a->csv != NULL && strcmp(a->csv, "-") == 0)
-        || (a->json != NULL && strcmp(a->json, "-") == 0);
+    if (rep_check_stdout(a->csv, a->json, &a->quiet) != 0)
+        return FCT_EX_USAGE;
     a->sample = calloc((size_t)a->n_batch * c->n_repeat, sizeof(*a->sample));
     if (a->sample == NULL)
         return fct_oom();
@@ -362,9 +323,9 @@ latency(struct latency *a, const struct fct *f)
     if (a->n_done[0] == 0)
         return rc;
     /* Files first: who reads standard output may have gone. */
-    rc2 = write_file(a->csv, write_csv, a);
+    rc2 = rep_write(a->csv, write_csv, a);
     rc = rc == 0 ? rc2 : rc;
-    rc2 = write_file(a->json, write_json, a);
+    rc2 = rep_write(a->json, write_json, a);
     if (!a->quiet)
         print_text(a);
     rc = rc == 0 ? rc2 : rc;

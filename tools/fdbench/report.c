@@ -101,6 +101,15 @@ rep_stat(const struct fdb_dist_sum *d, size_t i)
     return i == 0 ? d->mean : i == 1 ? d->std : i == 2 ? d->min : d->pct[i - 3];
 }
 
+struct rep_mmm
+rep_mmm(double *v, size_t n)
+{
+    if (n == 0)
+        return (struct rep_mmm){ (double)NAN, (double)NAN, (double)NAN };
+    fdb_sort(v, n);
+    return (struct rep_mmm){ fdb_percentile(v, n, 50), v[0], v[n - 1] };
+}
+
 static int
 across(const struct fdb_result *r, size_t scalar, size_t dist, size_t stat,
     struct rep_mmm *ret)
@@ -110,19 +119,13 @@ across(const struct fdb_result *r, size_t scalar, size_t dist, size_t stat,
 
     if (v == NULL)
         return -ENOMEM;
-    ret->median = ret->min = ret->max = (double)NAN;
     for (i = 0; i < r->n; i++) {
         v[i] = scalar < REP_N_SCALAR ? rep_scalar(&r->sum[i], scalar)
             : rep_stat(rep_dist(&r->sum[i], dist), stat);
         if (isnan(v[i]))
             break;
     }
-    if (i == r->n && i > 0) {
-        fdb_sort(v, r->n);
-        ret->median = fdb_percentile(v, r->n, 50);
-        ret->min = v[0];
-        ret->max = v[r->n - 1];
-    }
+    *ret = rep_mmm(v, i == r->n ? i : 0);
     free(v);
     return 0;
 }
@@ -469,27 +472,20 @@ json_repeats(const struct fdb_result *r)
     for (i = 0; i < r->n; i++) {
         json_t *o = json_sum(&r->sum[i]);
 
-        json_object_set_new(o, "repeat", json_integer(i));
-        json_object_set_new(o, "preemptions",
-            json_integer((json_int_t)rep_preempted(&r->log, i)));
-        json_object_set_new(o, "begin_ns", json_integer((json_int_t)r->run[i].t_begin));
-        json_object_set_new(o, "end_ns", json_integer((json_int_t)r->run[i].t_end));
-        json_object_set_new(o, "fdbench_cpu_ns",
-            json_integer((json_int_t)r->run[i].cpu_ns));
+        json_object_update_new(o, json_pack("{s:i, s:I, s:I, s:I, s:I}", "repeat", (int)i,
+            "preemptions", (json_int_t)rep_preempted(&r->log, i), "begin_ns",
+            (json_int_t)r->run[i].t_begin, "end_ns", (json_int_t)r->run[i].t_end,
+            "fdbench_cpu_ns", (json_int_t)r->run[i].cpu_ns));
         json_array_append_new(list, o);
     }
     return list;
 }
 
-static json_t *
-json_mmm(const struct rep_mmm *m)
+json_t *
+rep_mmm_json(const struct rep_mmm *m)
 {
-    json_t *o = json_object();
-
-    json_object_set_new(o, "median", fct_json_real(m->median));
-    json_object_set_new(o, "min", fct_json_real(m->min));
-    json_object_set_new(o, "max", fct_json_real(m->max));
-    return o;
+    return json_pack("{s:o, s:o, s:o}", "median", fct_json_real(m->median), "min",
+        fct_json_real(m->min), "max", fct_json_real(m->max));
 }
 
 static json_t *
@@ -501,13 +497,13 @@ json_across(const struct fdb_result *r)
 
     for (i = 0; i < REP_N_SCALAR; i++)
         if (rep_across_scalar(r, i, &m) == 0)
-            json_object_set_new(o, rep_scalars[i].key, json_mmm(&m));
+            json_object_set_new(o, rep_scalars[i].key, rep_mmm_json(&m));
     for (i = 0; i < REP_N_DIST; i++) {
         json_t *d = json_object();
 
         for (j = 0; j < REP_N_STAT; j++)
             if (rep_across_stat(r, i, j, &m) == 0)
-                json_object_set_new(d, rep_stats[j], json_mmm(&m));
+                json_object_set_new(d, rep_stats[j], rep_mmm_json(&m));
         json_object_set_new(o, rep_dists[i].key, d);
     }
     return o;
@@ -564,6 +560,12 @@ json_sampling(const struct fdc_params *p)
 }
 
 static json_t *
+text_or_null(const char *text)
+{
+    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
+}
+
+static json_t *
 json_cfg(const struct fdb_cfg *c)
 {
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
@@ -575,27 +577,19 @@ json_cfg(const struct fdb_cfg *c)
         (int)c->out.hi);
     char text[1024];
 
-    json_object_set_new(o, "rate_per_s", fct_json_real(c->rate));
-    json_object_set_new(o, "rate_from_per_s", fct_json_real(c->rate_from));
-    json_object_set_new(o, "burstiness", fct_json_real(c->burstiness));
-    json_object_set_new(o, "duration_s", fct_json_real(c->duration_s));
-    json_object_set_new(o, "prefix_len", json_integer(c->prefix_len));
-    json_object_set_new(o, "prefixes", json_integer(c->n_prefix));
-    json_object_set_new(o, "turns", json_integer(c->n_turn));
-    json_object_set_new(o, "text", json_boolean(c->text));
-    json_object_set_new(o, "trace", c->trace ? fct_json_text(c->trace, strlen(c->trace))
-        : json_null());
-    json_object_set_new(o, "trace_digest", trace_digest(c));
-    json_object_set_new(o, "dataset", c->dataset
-        ? fct_json_text(c->dataset, strlen(c->dataset)) : json_null());
-    json_object_set_new(o, "dataset_digest", dataset_digest(c));
-    json_object_set_new(o, "sampling", json_sampling(&c->req.p));
-    /* as text: JSON readers keep 53 bits of a number */
+    /* the seed as text: JSON readers keep 53 bits of a number */
     snprintf(text, sizeof(text), "%" PRIu64, c->seed);
-    json_object_set_new(o, "seed", json_string(text));
-    json_object_set_new(o, "limits", json_pack("{s:f, s:f, s:f, s:f, s:f}", "ttft_ms",
-        c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms",
-        c->slo.e2e_ms, "attainment", c->slo_attain));
+    json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:o, s:o, "
+        "s:o, s:o, s:o, s:s, s:{s:f, s:f, s:f, s:f, s:f}}", "rate_per_s",
+        fct_json_real(c->rate), "rate_from_per_s", fct_json_real(c->rate_from),
+        "burstiness", fct_json_real(c->burstiness), "duration_s",
+        fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len, "prefixes",
+        (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text, "trace",
+        text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
+        text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
+        json_sampling(&c->req.p), "seed", text, "limits", "ttft_ms", c->slo.ttft_ms,
+        "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms,
+        "attainment", c->slo_attain));
     rep_workload(c, text, sizeof(text));
     json_object_set_new(o, "workload", fct_json_text(text, strlen(text)));
     return o;
@@ -610,62 +604,43 @@ json_search(const struct fdb_result *r)
     for (i = 0; i < r->n_step; i++) {
         const struct fdb_step *s = &r->step[i];
 
-        o = json_object();
-        json_object_set_new(o, "load", fct_json_real(s->load));
-        json_object_set_new(o, "goodput_per_s", fct_json_real(or_nan(s->goodput)));
-        json_object_set_new(o, "attainment", fct_json_real(or_nan(s->attain)));
-        json_object_set_new(o, "within", json_boolean(s->within));
-        json_object_set_new(o, "sent_in_time", json_boolean(!s->behind));
-        json_object_set_new(o, "summary", json_sum(&s->sum));
+        o = json_pack("{s:o, s:o, s:o, s:b, s:b, s:o}", "load", fct_json_real(s->load),
+            "goodput_per_s", fct_json_real(or_nan(s->goodput)), "attainment",
+            fct_json_real(or_nan(s->attain)), "within", s->within, "sent_in_time",
+            !s->behind, "summary", json_sum(&s->sum));
         json_array_append_new(list, o);
     }
-    o = json_object();
-    json_object_set_new(o, "unit", json_string(rep_load_unit(&r->cfg)));
-    json_object_set_new(o, "found", r->found > 0 ? fct_json_real(r->found) : json_null());
-    json_object_set_new(o, "bound", r->bound > 0 ? fct_json_real(r->bound) : json_null());
-    json_object_set_new(o, "steps", list);
-    return o;
+    return json_pack("{s:s, s:o, s:o, s:o}", "unit", rep_load_unit(&r->cfg), "found",
+        r->found > 0 ? fct_json_real(r->found) : json_null(), "bound", r->bound > 0
+        ? fct_json_real(r->bound) : json_null(), "steps", list);
 }
 
 static json_t *
 json_daemon(const struct fdb_daemon *d)
 {
-    json_t *o = json_object();
-
-    json_object_set_new(o, "version", fct_json_text(d->version, strlen(d->version)));
-    json_object_set_new(o, "commit", fct_json_text(d->commit, strlen(d->commit)));
-    json_object_set_new(o, "device", fct_json_text(d->device, strlen(d->device)));
-    json_object_set_new(o, "device_uuid", fct_json_text(d->device_uuid,
-        strlen(d->device_uuid)));
-    return o;
+    return json_pack("{s:o, s:o, s:o, s:o}", "version", text_or_null(d->version), "commit",
+        text_or_null(d->commit), "device", text_or_null(d->device), "device_uuid",
+        text_or_null(d->device_uuid));
 }
 
 json_t *
 fdb_report_json(const struct fdb_result *r)
 {
     const struct fdp_info *m = &r->info.model;
-    json_t *o = json_object(), *model = json_object();
+    json_t *o, *model;
     char hex[2 * sizeof(m->model_digest) + 1];
     size_t i;
 
     for (i = 0; i < sizeof(m->model_digest); i++)
         snprintf(hex + 2 * i, 3, "%02x", m->model_digest[i]);
-    json_object_set_new(model, "name", fct_json_text(m->model_name,
-        strnlen(m->model_name, sizeof(m->model_name))));
-    json_object_set_new(model, "digest", json_string(hex));
-    json_object_set_new(model, "vocab", json_integer(m->vocab));
-    json_object_set_new(model, "max_model_len", json_integer(m->max_model_len));
-    json_object_set_new(o, "format", json_integer(FDB_FORMAT));
-    json_object_set_new(o, "fdbench", json_string(ver_text()));
-    json_object_set_new(o, "daemon", json_daemon(&r->daemon));
-    json_object_set_new(o, "command", json_string(r->command));
-    json_object_set_new(o, "args", fct_json_text(r->args, strlen(r->args)));
-    json_object_set_new(o, "time", fct_json_text(r->time, strlen(r->time)));
-    json_object_set_new(o, "host", fct_json_text(r->host, strlen(r->host)));
-    json_object_set_new(o, "model", model);
-    json_object_set_new(o, "config", json_cfg(&r->cfg));
-    json_object_set_new(o, "repeats", json_repeats(r));
-    json_object_set_new(o, "across_repeats", json_across(r));
+    model = json_pack("{s:o, s:s, s:I, s:I}", "name", fct_json_text(m->model_name,
+        strnlen(m->model_name, sizeof(m->model_name))), "digest", hex, "vocab",
+        (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len);
+    o = json_pack("{s:i, s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
+        FDB_FORMAT, "fdbench", ver_text(), "daemon", json_daemon(&r->daemon), "command",
+        r->command, "args", text_or_null(r->args), "time", text_or_null(r->time), "host",
+        text_or_null(r->host), "model", model, "config", json_cfg(&r->cfg), "repeats",
+        json_repeats(r), "across_repeats", json_across(r));
     if (r->n_step > 0)
         json_object_set_new(o, "search", json_search(r));
     return o;

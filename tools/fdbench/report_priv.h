@@ -2,8 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the reports of a result share: the metrics by name, how a result is
- * put in words, and the plots. Private to report.c, html.c, curves.c, plot.c
- * and their unit test.
+ * put in words, the plots, and the files. Private to this folder and its unit tests.
  */
 #ifndef FDD_TOOLS_FDBENCH_REPORT_PRIV_H
 #define FDD_TOOLS_FDBENCH_REPORT_PRIV_H
@@ -43,6 +42,8 @@ double rep_stat(const struct fdb_dist_sum *d, size_t i);
 
 /* Over the repeats; NAN where a repeat has no value. -ENOMEM. */
 struct rep_mmm { double median, min, max; };
+struct rep_mmm rep_mmm(double *v, size_t n); /* sorts v; NAN for n = 0 */
+json_t *rep_mmm_json(const struct rep_mmm *m);
 int rep_across_scalar(const struct fdb_result *r, size_t scalar, struct rep_mmm *ret);
 int rep_across_stat(const struct fdb_result *r, size_t dist, size_t stat,
     struct rep_mmm *ret);
@@ -113,6 +114,19 @@ void plt_ticks(double lo, double hi, int want, double *ret_first, double *ret_st
 int crv_latency(FILE *out, const struct fdb_result *r);
 int crv_time(FILE *out, const struct fdb_result *r);
 int crv_search(FILE *out, const struct fdb_result *r);
+
+/* ---- files: files.c ---------------------------------------------------------------- */
+
+/* What a report's writer returns: 0 or -errno. */
+typedef int rep_write_fn(FILE *out, const void *what);
+/* Write a report to path: "-" is standard output, NULL no file. 0 or an exit code with the
+ * message printed. */
+int rep_write(const char *path, rep_write_fn *fn, const void *what);
+/* Indented, with a newline; takes over the reference. 0 or -errno; NULL is -ENOMEM. */
+int rep_dump_json(FILE *out, json_t *j);
+/* Is standard output one of the two files? FCT_EX_USAGE, with the message printed, if both
+ * are; else 0, and *ret_quiet becomes 1 if one is. */
+int rep_check_stdout(const char *csv, const char *json, int *ret_quiet);
 
 /* Text as HTML; what is not UTF-8 is replaced. */
 void plt_text(FILE *out, const char *text, size_t n);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -217,7 +217,7 @@ check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
     const struct fdb_slo *o = &c->slo;
-    int rc = set_arrival(s), n_stdout = 0;
+    int rc = set_arrival(s);
 
     if (rc == 0)
         rc = set_trace(s);
@@ -232,16 +232,13 @@ check_options(struct serve *s)
     if (s->search && (c->arrival == FDB_RAMP || c->n_repeat > 1))
         return fct_fail(FCT_EX_USAGE, "--search: not with %s", c->n_repeat > 1
             ? "--repeats" : "--arrival ramp");
-    n_stdout = (s->csv != NULL && strcmp(s->csv, "-") == 0)
-        + (s->json != NULL && strcmp(s->json, "-") == 0);
-    if (n_stdout > 1)
-        return fct_fail(FCT_EX_USAGE, "--csv - and --json -: one of them only");
+    if (rep_check_stdout(s->csv, s->json, &s->quiet) != 0)
+        return FCT_EX_USAGE;
     if (s->html != NULL && strcmp(s->html, "-") == 0)
         return fct_fail(FCT_EX_USAGE, "--html -: must be a file");
     if (is_same(s->csv, s->json) || is_same(s->json, s->html) || is_same(s->csv, s->html))
         return fct_fail(FCT_EX_USAGE, "--csv, --json and --html: two of them name the "
             "file %s", is_same(s->csv, s->json) ? s->csv : s->html);
-    s->quiet |= n_stdout;
     return check_against(s);
 }
 
@@ -414,37 +411,21 @@ run_search(struct serve *s)
 /* ---- results ------------------------------------------------------------- */
 
 static int
-write_json(FILE *f, const struct fdb_result *r)
+write_csv(FILE *f, const void *r)
 {
-    json_t *j = fdb_report_json(r);
-    int rc = j == NULL ? -ENOMEM : 0;
-
-    if (rc == 0 && (json_dumpf(j, f, JSON_INDENT(2)) != 0 || fputc('\n', f) == EOF
-        || fflush(f) != 0))
-        rc = errno != 0 ? -errno : -EIO;
-    json_decref(j);
-    return rc;
+    return fdb_report_csv(f, r);
 }
 
 static int
-write_report(const char *path, int (*fn)(FILE *, const struct fdb_result *),
-    const struct fdb_result *r)
+write_json(FILE *f, const void *r)
 {
-    FILE *f;
-    int rc;
+    return rep_dump_json(f, fdb_report_json(r));
+}
 
-    if (path == NULL)
-        return 0;
-    errno = 0;
-    f = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
-    rc = fn(f, r);
-    if (rc == 0 && (fflush(f) != 0 || ferror(f)))
-        rc = errno != 0 ? -errno : -EIO;
-    if (f != stdout && fclose(f) != 0 && rc == 0)
-        rc = -errno;
-    return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", path, strerror(-rc));
+static int
+write_html(FILE *f, const void *r)
+{
+    return fdb_report_html(f, r);
 }
 
 static void
@@ -523,11 +504,11 @@ report(struct serve *s)
     if (r->n == 0)
         return 0;
     /* Files first: who reads standard output may have gone. */
-    one = write_report(s->csv, fdb_report_csv, r);
+    one = rep_write(s->csv, write_csv, r);
     rc = rc == 0 ? one : rc;
-    one = write_report(s->json, write_json, r);
+    one = rep_write(s->json, write_json, r);
     rc = rc == 0 ? one : rc;
-    one = write_report(s->html, fdb_report_html, r);
+    one = rep_write(s->html, write_html, r);
     rc = rc == 0 ? one : rc;
     if (!s->quiet)
         fdb_report_text(stdout, r);

@@ -472,10 +472,7 @@ over(const struct starter *s, int cold, size_t field, double *v, struct rep_mmm 
     for (i = 0; i < s->n; i++)
         if (s->t[i].cold == cold)
             memcpy(&v[n++], (const char *)&s->t[i] + fields[field].offset, sizeof(*v));
-    if (n > 0) {
-        fdb_sort(v, n);
-        *ret = (struct rep_mmm){ fdb_percentile(v, n, 50), v[0], v[n - 1] };
-    }
+    *ret = rep_mmm(v, n);
     return n;
 }
 
@@ -535,8 +532,7 @@ print_json(const struct starter *s, double *v)
         kind = json_object();
         for (i = 0, n = 0; i < N_FIELD; i++)
             if ((n = over(s, cold, i, v, &m)) > 0)
-                json_object_set_new(kind, fields[i].key, json_pack("{s:f, s:f, s:f}",
-                    "median", m.median, "min", m.min, "max", m.max));
+                json_object_set_new(kind, fields[i].key, rep_mmm_json(&m));
         json_object_set_new(kind, "starts", json_integer(n));
         json_object_set_new(o, cold ? "cold" : "warm", kind);
     }

@@ -19,7 +19,8 @@ static const struct fct_opt opts[] = {
 static const struct fct_line line = {
     .usage = "fdctl set NAME=VALUE... [--json]",
     .about = "Change parameters of the running daemon, until its next reload or start.",
-    .opts = { opts }, .operands = 1 + offsetof(struct args, w), .max_operands = FCT_OPERANDS_MAX,
+    .opts = { opts }, .operands = 1 + offsetof(struct args, w),
+    .max_operands = FCT_OPERANDS_MAX,
     .hint = FCT_HINT_USAGE
 };
 

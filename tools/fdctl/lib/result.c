@@ -156,7 +156,7 @@ static json_t *
 logprob_json(const struct fct_result *r, const struct fct_lp *lp)
 {
     const struct fdp_logprob *p = &r->lps[lp->at];
-    json_t *top = json_array(), *o = json_object();
+    json_t *top = json_array();
     uint32_t i;
 
     for (i = 1; i < lp->n; i++) {
@@ -166,11 +166,8 @@ logprob_json(const struct fct_result *r, const struct fct_lp *lp)
         json_array_append_new(pair, fct_json_real((double)p[i].logprob));
         json_array_append_new(top, pair);
     }
-    json_object_set_new(o, "id", json_integer(lp->n > 0 ? p[0].id : 0));
-    json_object_set_new(o, "logprob", fct_json_real(lp->n > 0 ? (double)p[0].logprob
-        : NAN));
-    json_object_set_new(o, "top", top);
-    return o;
+    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)(lp->n > 0 ? p[0].id : 0),
+        "logprob", fct_json_real(lp->n > 0 ? (double)p[0].logprob : NAN), "top", top);
 }
 
 /* Entry i for position i; null where none came. */
@@ -232,17 +229,15 @@ timings_json(const struct fct_result *r)
 {
     const struct fdp_done *d = &r->done;
     double gen = ms(d->t_first, d->t_end), total = ms(d->t_submit, d->t_end);
-    json_t *o = json_object();
-
-    json_object_set_new(o, "queue_ms", fct_json_real(ms(d->t_submit, d->t_start)));
-    json_object_set_new(o, "ttft_ms", fct_json_real(ms(d->t_submit, d->t_first)));
-    json_object_set_new(o, "total_ms", fct_json_real(total));
     /* The first tokens come at t_first; the rest takes gen. */
-    json_object_set_new(o, "tokens_per_s", fct_json_real(
-        d->output_tokens > r->n_choices && gen > 0
-            ? (d->output_tokens - r->n_choices) / gen * 1e3
-            : total > 0 ? d->output_tokens / total * 1e3 : 0));
-    return o;
+    double tok_s = d->output_tokens > r->n_choices && gen > 0
+        ? (d->output_tokens - r->n_choices) / gen * 1e3
+        : total > 0 ? d->output_tokens / total * 1e3 : 0;
+
+    return json_pack("{s:o, s:o, s:o, s:o}", "queue_ms",
+        fct_json_real(ms(d->t_submit, d->t_start)), "ttft_ms",
+        fct_json_real(ms(d->t_submit, d->t_first)), "total_ms", fct_json_real(total),
+        "tokens_per_s", fct_json_real(tok_s));
 }
 
 /* The daemon sends a refused float as its bits. 1: *ret is the float. */
@@ -261,18 +256,13 @@ float_arg(const struct fdp_error *e, float *ret)
 static json_t *
 error_json(const struct fdp_error *e)
 {
-    json_t *o = json_object();
     float f;
 
-    json_object_set_new(o, "code", json_integer(e->code));
-    json_object_set_new(o, "name", json_string(fdc_status_name(e->code)));
-    json_object_set_new(o, "message", json_string(fdc_strerror(e->code)));
-    json_object_set_new(o, "detail", e->detail != FDP_D_NONE
-        ? json_string(fdc_detail_name(e->detail)) : json_null());
-    json_object_set_new(o, "arg", float_arg(e, &f) ? fct_json_real((double)f)
-        : json_integer(e->arg));
-    json_object_set_new(o, "retry_after_ms", json_integer(e->retry_after_ms));
-    return o;
+    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:I}", "code", (int)e->code, "name",
+        fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
+        e->detail != FDP_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
+        "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
+        "retry_after_ms", (json_int_t)e->retry_after_ms);
 }
 
 static json_t *
@@ -280,18 +270,15 @@ usage_json(const struct fct_result *r)
 {
     const struct fdp_done *d = &r->done;
     uint64_t out = d->output_tokens;
-    json_t *o = json_object();
-    unsigned i;
+    const struct fdp_accepted *acc = &r->accepted;
+    int done = d->prompt_tokens != 0;
 
-    for (i = 0; r->error.code != FDP_OK && i < r->n_choices; i++)
+    for (unsigned i = 0; r->error.code != FDP_OK && i < r->n_choices; i++)
         out += r->choices[i].n_ids;
-    json_object_set_new(o, "prompt_tokens", json_integer(
-        d->prompt_tokens != 0 ? d->prompt_tokens : r->accepted.prompt_len));
-    json_object_set_new(o, "cached_tokens", json_integer(
-        d->prompt_tokens != 0 ? d->cached_tokens : r->accepted.cached_len));
-    json_object_set_new(o, "output_tokens", json_integer((json_int_t)out));
-    json_object_set_new(o, "preempted", json_integer(d->n_preempted));
-    return o;
+    return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens",
+        (json_int_t)(done ? d->prompt_tokens : acc->prompt_len), "cached_tokens",
+        (json_int_t)(done ? d->cached_tokens : acc->cached_len), "output_tokens",
+        (json_int_t)out, "preempted", (json_int_t)d->n_preempted);
 }
 
 /* As text where JSON's integers end. */
