@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # What fdctl and fdbench print, against tests/sys/tools.golden: every help text, what each
 # option says to values it does not take, what shells complete, and a session with every
-# command, as text and as JSON. Figures are replaced by N, JSON by its keys and types.
+# command, as text and as JSON. Figures are replaced by N, JSON by its keys and types; lists
+# of counters and parameters, which are the daemon's, are left out.
 # FDD_GOLDEN=write writes the file; FDD_TOOLS_ONLY=static leaves the session out.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "compares outputs; other tests look for errors of memory"
 FDBENCH=${FDD_BIN:-$FDD_BUILD}/fdbench
 [ -x "$FDBENCH" ] || skip "no fdbench in ${FDD_BIN:-$FDD_BUILD}"
-golden=$FDD_SRC/tests/sys/tools.golden
+FDD_SRC=$(cd "$FDD_SRC" && pwd -P) FDD_BUILD=$(cd "$FDD_BUILD" && pwd -P)
+DEMO=$FDD_SRC/conf/models/demo golden=$FDD_SRC/tests/sys/tools.golden
 unset FDD_SOCKET FDD_INSTANCE FDD_RUNTIME_DIR RUNTIME_DIRECTORY XDG_RUNTIME_DIR NO_COLOR
 export LC_ALL=C.UTF-8 TZ=UTC COLUMNS=150 LINES=40 TMPDIR=$dir
 work=$dir/work seen=$dir/seen
@@ -46,9 +48,6 @@ for k, v in out.items(): print(k or ".", "|".join(sorted(v.split("|"))))' |
         grep -vE 'gap_us|events\[\]\.(cached_tokens|slot|tokens|prompt_tokens|output_tokens|output_tokens_max|code|result) ' # there may be none
 }
 rows() { figures | sort; }
-metrics() { # names and labels, without values and bounds
-    sed -E '/^#/!s/ [^ ]+$//; s/le="[^"]*"/le/' | uniq
-}
 page() { # a report without its drawings
     sed -E 's/<(path|circle)[^>]*>//g; s/ (x|y|d)="[^"]*"//g; s/<text class="t[^>]*>[^<]*<.text>//g; s/<pre>.*<.pre>//' |
         grep -vE '^[[:space:]]*$|<text class="n|class="note"' | figures
@@ -154,14 +153,14 @@ for w in "generate -p Hello $greedy" "generate -p Hello --n 2 --seed 3 --max-tok
     ctl_ cat $w
 done
 for w in "generate -p Hello --json $greedy" "generate -p Hello --json --n 2 --logprobs 2 --prompt-logprobs 1 --seed 1 --max-tokens 2" \
-    "generate --batch ok.jsonl --json" "ping --json" "status --json" "stat -1 --json" "stat -1 --json requests_done ttft_ns" \
+    "generate --batch ok.jsonl --json" "ping --json" "status --json" "stat -1 --json requests_done ttft_ns" \
     "requests --json" "clients --json" "config --json" "model --json" "memory --json" "program --json" \
     "profile --batch 1 --steps 2 --json" "trace --json -n 3" "trace --json --request 1" "trace --events --json" "debug --json" "ls --json"; do
     # shellcheck disable=SC2086
     ctl_ shape $w
 done
-for w in "ping" "ping --deep -c 2" "generate --batch ok.jsonl" "generate -p Hello --stats $greedy" "status" "stat -1" \
-    "stat -1 requests_done gate.*up" "config" "config --origin" "model" "memory" "program" \
+for w in "ping" "ping --deep -c 2" "generate --batch ok.jsonl" "generate -p Hello --stats $greedy" "status" \
+    "stat -1 requests_done gate.*up" "model" "memory" "program" \
     "trace -n 1" "trace --step 1" "trace --slow 0.1 -n 1" "trace --events -n 2" "trace --request 1" "trace --request 99999" \
     "trace --step 99999" "debug" "ls" "top --once -i 0.2" "top --once -i 0.2 --ascii"; do
     # shellcheck disable=SC2086
@@ -173,8 +172,6 @@ for w in "--by op" "--by layer"; do
 done
 COLUMNS=80 LINES=24 ctl_ figures top --once -i 0.2
 ctl_ cat stat --textfile out.prom --once --names fdd
-say metrics cat out.prom
-ctl_ metrics stat --prometheus --names both
 ctl_ cat trace --perfetto=out.json
 say shape cat out.json
 ctl_ cat pause
