@@ -69,6 +69,7 @@ UNIT_TESTS = \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
 	%D%/unit/u_tok_unset \
+	%D%/unit/u_chat \
 	%D%/unit/u_text \
 	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
@@ -338,6 +339,7 @@ tests_unit_u_fdbench_load_SOURCES = %D%/unit/u_fdbench_load.c $(FDBENCH_FIXTURE)
 tests_unit_u_fdbench_load_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdbench_report_SOURCES = %D%/unit/u_fdbench_report.c $(FDBENCH_SOURCES)
 tests_unit_u_fdbench_report_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_chat_LDADD = libfdchat.a $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)

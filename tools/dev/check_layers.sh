@@ -45,6 +45,7 @@ includes() {
     local f h hits
     local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdname\.h|libclient/fdwhere\.h|libclient/tbl/.*'
     rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
+    rule chat 'chat/.*|fdclient\.h'
     rule kernels 'kernels/.*'
     rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"
     rule daemon/gate "daemon/gate/.*|daemon/common/.*|daemon/tbl/.*|$proto"

@@ -1,0 +1,129 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "chat/fdchat.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "chat/eval.h"
+#include "chat/json.h"
+
+_Static_assert(FDCHAT_ERR_BYTES == VAL_ERR, "one size of error texts");
+
+struct fdchat_template { struct template *t; };
+
+int
+fdchat_template_new(const char *text, size_t bytes, fdchat_template_t **ret,
+    char err[FDCHAT_ERR_BYTES])
+{
+    fdchat_template_t *t = calloc(1, sizeof(*t));
+    int rc;
+
+    if (t == NULL) {
+        (void)snprintf(err, FDCHAT_ERR_BYTES, "out of memory");
+        return -ENOMEM;
+    }
+    rc = tpl_new(text, bytes, &t->t, err);
+    if (rc != 0) {
+        free(t);
+        return rc;
+    }
+    *ret = t;
+    return 0;
+}
+
+void
+fdchat_template_free(fdchat_template_t *t)
+{
+    if (t == NULL)
+        return;
+    (void)tpl_free(t->t);
+    free(t);
+}
+
+static void
+variables(struct render *r, const char *json, size_t bytes, int marked, const char *whose)
+{
+    struct val v;
+
+    if (json == NULL)
+        return;
+    v = jsn_read(&r->c, json, bytes, marked);
+    if (v.type != VAL_DICT)
+        val_fail(&r->c, "the %s's variables are no JSON object", whose);
+    for (size_t i = 0; i < v.d->n; i++)
+        rnd_set(r, r->scope, (struct tpl_name) { v.d->at[i].key.s->p, v.d->at[i].key.s->n },
+            v.d->at[i].value);
+}
+
+static int
+prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < out->n; i++)
+        n += out->mark[i] && (i == 0 || !out->mark[i - 1]);
+    *ret = (struct fdchat_prompt) { .bytes = out->n, .text = malloc(out->n + 1),
+        .spans = malloc((n + 1) * sizeof(*ret->spans)) };
+    if (ret->text == NULL || ret->spans == NULL) {
+        fdchat_prompt_free(ret);
+        return -ENOMEM;
+    }
+    if (out->n > 0)
+        memcpy(ret->text, out->p, out->n);
+    ret->text[out->n] = '\0';
+    for (size_t i = 0; i < out->n; i++) {
+        if (!out->mark[i])
+            continue;
+        if (i == 0 || !out->mark[i - 1])
+            ret->spans[ret->n_span++] = (struct fdchat_span) { i, 0 };
+        ret->spans[ret->n_span - 1].bytes++;
+    }
+    return 0;
+}
+
+int
+fdchat_render(const fdchat_template_t *t, const struct fdchat_args *a,
+    struct fdchat_prompt *ret, char err[FDCHAT_ERR_BYTES])
+{
+    struct arena mem;
+    struct rnd_scope top = { 0 }, vars = { .up = &top };
+    struct val_buf out = { .limit = RND_MAX_BYTES };
+    struct render r = { .c = { .mem = &mem, .steps = RND_MAX_STEPS, .depth = RND_MAX_DEPTH,
+        .err = err }, .scope = &top, .out = &out };
+    int rc;
+
+    err[0] = '\0';
+    if (a->size < offsetof(struct fdchat_args, now_s)) {
+        (void)snprintf(err, FDCHAT_ERR_BYTES, "fdchat_args.size is not set");
+        return -EINVAL;
+    }
+    r.now_s = a->size >= sizeof(*a) && a->now_s != 0 ? a->now_s : (int64_t)time(NULL);
+    arn_init(&mem, RND_MAX_MEM);
+    if (setjmp(r.c.fail) != 0) {
+        arn_fini(&mem);
+        return -EINVAL;
+    }
+    variables(&r, a->model, a->model_bytes, 0, "model");
+    variables(&r, a->request, a->request_bytes, 1, "request");
+    r.scope = &vars;
+    rnd_run(&r, t->t);
+    rc = prompt_take(ret, &out);
+    if (rc != 0)
+        (void)snprintf(err, FDCHAT_ERR_BYTES, "out of memory");
+    arn_fini(&mem);
+    return rc;
+}
+
+void
+fdchat_prompt_free(struct fdchat_prompt *p)
+{
+    free(p->text);
+    free(p->spans);
+    *p = (struct fdchat_prompt) { 0 };
+}

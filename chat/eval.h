@@ -1,0 +1,85 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rendering a template: statements and expressions over values, with Jinja's
+ * scopes. What is rendered, and which of its bytes came from the request, is in the
+ * arena of the rendering.
+ */
+#ifndef FDD_CHAT_EVAL_H
+#define FDD_CHAT_EVAL_H
+
+#include "chat/template.h"
+
+#define RND_MAX_STEPS  2000000u    /* units of work */
+#define RND_MAX_BYTES  (16u << 20) /* of what is rendered */
+#define RND_MAX_MEM    (256u << 20)
+#define RND_MAX_DEPTH  400         /* of calls, statements, nested values */
+
+struct rnd_var { struct tpl_name name; struct val value; };
+struct rnd_scope {           /* variables by name; what is not here is above */
+    struct rnd_scope *up;
+    struct rnd_var *at;
+    size_t n, room;
+    int kept;                /* a macro was defined in it */
+};
+
+struct tpl_loop {
+    const struct val_list *l;
+    size_t i;
+    int depth;
+    struct val *changed;     /* what loop.changed() saw last */
+};
+
+struct render {
+    struct val_ctx c;
+    struct rnd_scope *scope;
+    struct val_buf *out;
+    int64_t now_s;           /* for strftime_now: seconds since 1970, local time */
+};
+
+/* Arguments of a call when they are values. */
+struct rnd_args {
+    size_t n, n_kw;
+    struct val *at;
+    const struct tpl_name *kw;
+    struct val *kw_at;
+};
+
+/* A function, a method of self, or a macro. */
+struct val_call {
+    struct val (*fn)(struct render *r, struct val self, const struct rnd_args *a);
+    const char *name;
+    struct val self;
+    const struct tpl_node *macro;
+    struct rnd_scope *scope;  /* where the macro was defined */
+};
+
+/* The i-th argument, or the one of that name, or fallback. Both given, or fn called
+ * with ones that it does not have (rnd_args_end()): an error as Python's. */
+struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const char *name,
+    struct val fallback);
+/* No more than most by position, and of names those in the list alone ("a,b"). */
+void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a, size_t least,
+    size_t most, const char *names);
+
+struct val rnd_call(struct render *r, struct val fn, const struct rnd_args *a);
+/* obj.name and obj[key]. */
+struct val rnd_attr(struct render *r, struct val obj, const char *name, size_t n);
+struct val rnd_item(struct render *r, struct val obj, struct val key);
+struct val rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b);
+void rnd_set(struct render *r, struct rnd_scope *s, struct tpl_name name, struct val v);
+
+/* filter.c. NULL: no such one. */
+typedef struct val rnd_filter_fn(struct render *r, struct val v, const struct rnd_args *a);
+rnd_filter_fn *rnd_filter(const char *name, size_t n);
+typedef int rnd_test_fn(struct render *r, struct val v, const struct rnd_args *a);
+rnd_test_fn *rnd_test(const char *name, size_t n);
+
+/* method.c: methods of strings and dicts, globals. VAL_UNDEF: none. */
+struct val rnd_method(struct render *r, struct val obj, const char *name, size_t n);
+struct val rnd_global(struct render *r, const char *name, size_t n);
+
+/* What a template is rendered with: names and values. Fails by jumping to c.fail. */
+void rnd_run(struct render *r, const struct template *t);
+
+#endif
