@@ -140,7 +140,9 @@ t_bounds(void **state)
             fail_msg("%s: %s", bad[i].text, err);
     }
     memset(deep, '(', sizeof(deep));
-    memcpy(deep, "{{ ", 3);
+    memset(deep + sizeof(deep) / 2, ')', sizeof(deep) / 2);
+    memcpy(deep, "{{((", 4);
+    memcpy(deep + sizeof(deep) - 4, "))}}", 4);
     assert_int_equal(render(deep, sizeof(deep), "{}", NULL, &p, err), -EINVAL);
     assert_non_null(strstr(err, "nested too deeply"));
     memset(deep, '[', sizeof(deep) - 1);
