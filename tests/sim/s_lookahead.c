@@ -304,7 +304,7 @@ l6_waiting_is_idle(struct sim_rng *g)
         wall = clk_now_ns() - wall;
         (void)printf("  depth %d: %.1f %% of a processor\n", depth,
             100.0 * (double)cpu / (double)wall);
-        SIM_CHECK(cpu * 4 < wall);
+        SIM_CHECK(cpu * 8 < wall);
         sim_cancel(s, &s->reqs[0], FDP_E_CANCELLED);
         finish(s);
         sim_free(s);
