@@ -259,11 +259,33 @@ sch_room(struct sch_pick *p, const struct seq *s)
 }
 
 static void
+sch_count_partial(struct sch_pick *p, const struct seq *s)
+{
+    if (!req_is_prefill(s))
+        return;
+    p->n_partial++;
+    p->n_long += sch_is_long(p->sch, s);
+    if (p->n_twin < SCH_MAX_TWIN && sch_is_cached(p->sch, s))
+        p->twin[p->n_twin++] = s;
+}
+
+/* One that is no decode: of prompts under way the first is the oldest. */
+static void
+sch_see_partial(struct sch_pick *p, const struct seq *s)
+{
+    if (p->oldest == NULL && req_is_prefill(s))
+        p->oldest = s;
+    sch_count_partial(p, s);
+}
+
+static void
 sch_pick_decodes(struct sch_pick *p)
 {
     for (struct seq *s = p->sch->running.head; s != NULL && p->tokens > 0; s = s->next) {
-        if (s->device_len - s->cached_len != 1 || s->device_len >= s->max_len)
+        if (s->device_len - s->cached_len != 1 || s->device_len >= s->max_len) {
+            sch_see_partial(p, s);
             continue;
+        }
         if (sch_room(p, s))
             sch_give(p, sch_row(p, s), 1);
     }
@@ -286,17 +308,6 @@ sch_share(const struct sch_pick *p, const struct seq *s)
     if (left <= 0)
         return 0;
     return n > 1 ? (left + n - 1) / n : left;
-}
-
-static void
-sch_count_partial(struct sch_pick *p, const struct seq *s)
-{
-    if (!req_is_prefill(s))
-        return;
-    p->n_partial++;
-    p->n_long += sch_is_long(p->sch, s);
-    if (p->n_twin < SCH_MAX_TWIN && sch_is_cached(p->sch, s))
-        p->twin[p->n_twin++] = s;
 }
 
 static void
@@ -853,11 +864,6 @@ sch_pick_begin(struct sch_pick *p)
     p->first = 1;
     p->long_left = (p->tokens + 1) / 2;
     p->look_up = SCH_LOOK_UP;
-    for (const struct seq *s = sch->running.head; s != NULL; s = s->next) {
-        if (p->oldest == NULL && req_is_prefill(s))
-            p->oldest = s;
-        sch_count_partial(p, s);
-    }
 }
 
 /* Blocks for the tokens that running sequences have or are about to have. */
