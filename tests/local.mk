@@ -95,6 +95,7 @@ UNIT_TESTS = \
 	%D%/unit/u_scheduler \
 	%D%/unit/u_sched_cache \
 	%D%/unit/u_sched_order \
+	%D%/unit/u_sched_preempt \
 	%D%/unit/u_sched_prefill \
 	%D%/unit/u_sched_random \
 	%D%/unit/u_batch \
@@ -238,6 +239,7 @@ tests_unit_u_weights_load_SOURCES = %D%/unit/u_weights_load.c $(WEIGHTS_FIXTURE)
 tests_unit_u_scheduler_SOURCES = %D%/unit/u_scheduler.c $(SCHED_FIXTURE)
 tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
 tests_unit_u_sched_order_SOURCES = %D%/unit/u_sched_order.c $(SCHED_FIXTURE)
+tests_unit_u_sched_preempt_SOURCES = %D%/unit/u_sched_preempt.c $(SCHED_FIXTURE)
 tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
 tests_unit_u_sched_random_SOURCES = %D%/unit/u_sched_random.c $(SCHED_FIXTURE)
 # Only what it takes out of the archive needs the shared object of the CUDA side.

@@ -46,7 +46,7 @@ sch_link(struct sch_list *l, struct seq *at, struct seq *s)
     l->n++;
 }
 
-static int32_t
+int32_t
 sch_priority(const struct sch *sch, const struct seq *s)
 {
     return sch->cfg.fcfs ? 0 : s->req->p.priority;
@@ -464,6 +464,17 @@ sch_end_req(struct sch *sch, struct req *r, int32_t code)
 }
 
 /* ---- preemption ------------------------------------------------------------------ */
+
+struct seq *
+sch_victim(const struct sch *sch)
+{
+    struct seq *ret = NULL;
+
+    for (struct seq *s = sch->running.tail; s != NULL; s = s->prev)
+        if (ret == NULL || sch_priority(sch, s) > sch_priority(sch, ret))
+            ret = s;
+    return ret;
+}
 
 static void
 sch_requeue(struct sch *sch, struct seq *s)

@@ -45,13 +45,16 @@
  * beside what running ones are still owed and leaves the reserves (ignored
  * while nothing runs); it gets blocks for all of them at once. What the
  * prefix cache has of it is attached instead of computed, and what a running
- * prompt is about to compute is waited for. A sequence that finds no block
- * for its next token sits out the step; where what leaving ones give back
- * will not do, those admitted last give up theirs and wait. What of them is
- * still cached on the device or the host when they come back is attached,
- * where that is cheaper than computing it, the rest is computed again. The
- * oldest always makes progress and no token is lost. A step in which somebody
- * lacked a block admits nobody.
+ * prompt is about to compute is waited for.
+ *
+ * Where blocks for next tokens lack, those of the best priority, then those
+ * admitted first, have what there is. Another sits out the step; where what
+ * leaving ones give back will not do, the sequence of the worst priority, of
+ * these the one admitted last, is preempted: it gives up its blocks and waits.
+ * What of it is still cached on the device or the host when it comes back is
+ * attached, where that is cheaper than computing it, the rest is computed
+ * again. The oldest of the best priority always makes progress and no token is
+ * lost. A step in which somebody lacked a block admits nobody.
  *
  * Results: for each collected step sch_collected() and sch_append() for its
  * tokens, in either order. sch_pick() may return 0 while steps are in flight

@@ -233,29 +233,58 @@ sch_coming(const struct sch *sch)
     return n;
 }
 
-/* A block for the next token of s, taken from those admitted after it if
- * need be. 0: s sits out this step. */
 static int
-sch_room(struct sch_pick *p, const struct seq *s)
+sch_decodes(const struct seq *s)
+{
+    return s->device_len - s->cached_len == 1 && s->device_len < s->max_len;
+}
+
+/* A block for the next token of s, taken from those behind it if need be; or s
+ * sits out this step. */
+static void
+sch_claim(struct sch_pick *p, const struct seq *s)
 {
     struct sch *sch = p->sch;
 
     while (kv_grow(sch->kv, s->slot, s->cached_len + 1) != 0) {
-        struct seq *victim = sch->running.tail;
+        struct seq *victim = NULL;
 
-        if (sch_coming(sch) <= p->owed) {
-            /* whoever is behind s is not in the step yet */
-            DIAG(victim->last_epoch < p->st->epoch);
-            if (victim != s) {
-                sch_preempt(sch, victim);
-                p->st->n_preempted++;
-                continue;
-            }
+        if (sch_coming(sch) <= p->owed)
+            victim = sch_victim(sch);
+        if (victim == NULL || victim == s) {
+            p->owed++;
+            return;
         }
-        p->owed++;
-        return 0;
+        sch_preempt(sch, victim);
+        p->st->n_preempted++;
     }
-    return 1;
+}
+
+/* Where decodes may lack blocks: to the best priority first, in the order of
+ * admission, before any has its row. Whoever is preempted comes last in that order. */
+static void
+sch_claim_all(struct sch_pick *p)
+{
+    const struct sch *sch = p->sch;
+    int64_t level = INT64_MIN, next;
+
+    if (kv_available(sch->kv) >= sch->running.n)
+        return;
+    do {
+        next = INT64_MAX;
+        for (const struct seq *s = sch->running.head; s != NULL; s = s->next) {
+            int32_t pr = sch_priority(sch, s);
+
+            if (pr < level || !sch_decodes(s) ||
+                kv_blocks(sch->kv, s->cached_len + 1) <= sch->kv->n_held[s->slot])
+                continue;
+            if (pr == level)
+                sch_claim(p, s);
+            else if (pr < next)
+                next = pr;
+        }
+        level = next;
+    } while (next < INT64_MAX);
 }
 
 static void
@@ -282,11 +311,9 @@ static void
 sch_pick_decodes(struct sch_pick *p)
 {
     for (struct seq *s = p->sch->running.head; s != NULL && p->tokens > 0; s = s->next) {
-        if (s->device_len - s->cached_len != 1 || s->device_len >= s->max_len) {
+        if (!sch_decodes(s))
             sch_see_partial(p, s);
-            continue;
-        }
-        if (sch_room(p, s))
+        else if (kv_grow(p->sch->kv, s->slot, s->cached_len + 1) == 0)
             sch_give(p, sch_row(p, s), 1);
     }
 }
@@ -886,6 +913,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
     sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
+    sch_claim_all(&p);
     sch_pick_decodes(&p);
     sch_pick_begin(&p);
     p.admit = sch->waiting.n > 0 && st->n_preempted == 0 && p.owed == 0;

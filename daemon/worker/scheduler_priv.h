@@ -9,6 +9,8 @@
 
 #include "daemon/worker/scheduler.h"
 
+/* Smaller is better; policy fcfs knows one only. */
+int32_t sch_priority(const struct sch *sch, const struct seq *s);
 /* Order of waiting: priority, arrival, sample. */
 int sch_before(const struct sch *sch, const struct seq *a, const struct seq *b);
 /* Rows that its user holds. */
@@ -20,6 +22,8 @@ int sch_is_cached(const struct sch *sch, const struct seq *s);
  * is in no step yet. */
 void sch_start(struct sch *sch, struct seq *s);
 void sch_unstart(struct sch *sch, struct seq *s);
+/* Of the running sequences of the worst priority the one admitted last. */
+struct seq *sch_victim(const struct sch *sch);
 /* Take the blocks of a running sequence, now or when it is collected. */
 void sch_preempt(struct sch *sch, struct seq *s);
 /* Tell the pool about blocks that are issued and whose tokens are known. */

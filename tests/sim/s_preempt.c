@@ -15,7 +15,8 @@
 #include "tests/sim/sim.h"
 
 static void
-submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, uint16_t n)
+submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, uint16_t n,
+    int32_t priority)
 {
     struct sim_req *r = sim_req(s);
 
@@ -26,6 +27,7 @@ submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, ui
         r->prompt[i] = sim_range(g, 0, 255);
     r->p.max_new = max_new;
     r->p.n = n;
+    r->p.priority = priority;
     r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
     if (n == 1) {
         r->p.flags |= FDP_F_PROMPT_LOGPROBS;
@@ -46,7 +48,7 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
 
     for (int i = 0; i < 20; i++)
         submit(s, g, sim_range(g, 1, 60), sim_range(g, 100, 190),
-            sim_u32(g) % 4 == 0 ? SIM_MAX_N : 1);
+            sim_u32(g) % 4 == 0 ? SIM_MAX_N : 1, (int32_t)sim_range(g, 0, 2));
     sim_drain(s);
     SIM_CHECK(s->n_done == 20 && s->n_error == 0);
     n_pre = s->pip->eng->sch->n_preempted;
@@ -56,10 +58,11 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
     sim_free(s);
 }
 
-/* The oldest is done first although all fight for its blocks, and the
- * reserve at admission keeps the storm from starting over with each step. */
+/* The oldest, or the one of the best priority, is done first although all fight
+ * for its blocks, and the reserve at admission keeps the storm from starting over
+ * with each step. */
 static void
-order(struct sim_rng *g)
+order(struct sim_rng *g, int best)
 {
     struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 64, .max_len = 256,
         .n_block = 16, .block_size = 16, .chunked = 1, .check_tokens = 1 };
@@ -67,11 +70,11 @@ order(struct sim_rng *g)
     struct sim_req *first;
 
     for (int i = 0; i < 6; i++)
-        submit(s, g, 20, 200, 1);
-    first = &s->reqs[0];
+        submit(s, g, 20, 200, 1, i != best);
+    first = &s->reqs[best];
     sim_wait(s, first);
-    for (int i = 1; i < 6; i++)
-        SIM_CHECK(!s->reqs[i].terminal);
+    for (int i = 0; i < 6; i++)
+        SIM_CHECK(i == best || !s->reqs[i].terminal);
     SIM_CHECK(first->done.n_preempted == 0);
     sim_drain(s);
     SIM_CHECK(s->pip->eng->sch->n_preempted < 60);
@@ -89,7 +92,8 @@ main(int argc, char **argv)
         storm(&g, 18, 24, 1, 2);
         storm(&g, 33, 256, 0, 0);
         storm(&g, 33, 256, 0, 4);
-        order(&g);
+        order(&g, 0);
+        order(&g, 5);
     }
     return 0;
 }
