@@ -124,6 +124,8 @@ sch_wait_no_more(struct sch *sch, struct seq *s)
     }
     if (sch->scan == s)
         sch->scan = s->next;
+    if (sch->want.s == s)
+        sch->want.s = NULL;
     sch_unlink(&sch->waiting, s);
 }
 
@@ -257,6 +259,8 @@ sch_start(struct sch *sch, struct seq *s)
     sch_wait_no_more(sch, s);
     s->state = REQ_ST_RUNNING;
     sch_slot_take(sch, s);
+    if (sch->running.n == 0 || sch->worst < sch_priority(sch, s))
+        sch->worst = sch_priority(sch, s);
     sch_link(&sch->running, sch->running.tail, s);
 }
 
@@ -476,6 +480,24 @@ sch_victim(const struct sch *sch)
     return ret;
 }
 
+int
+sch_may_urge(const struct sch *sch, int32_t priority, const struct seq *s)
+{
+    return sch_priority(sch, s) > priority && s->n_preempted < SCH_MAX_PREEMPTED;
+}
+
+struct seq *
+sch_victim_of(const struct sch *sch, int32_t priority)
+{
+    struct seq *ret = NULL;
+
+    for (struct seq *s = sch->running.tail; s != NULL; s = s->prev)
+        if (sch_may_urge(sch, priority, s) &&
+            (ret == NULL || sch_priority(sch, s) > sch_priority(sch, ret)))
+            ret = s;
+    return ret;
+}
+
 static void
 sch_requeue(struct sch *sch, struct seq *s)
 {
@@ -648,6 +670,9 @@ sch_check_marks(const struct sch *sch)
         ASSERT(s->next == NULL || sch_priority(sch, s->next) > pr);
     }
     ASSERT(sch->scan == NULL || sch->scan->state == REQ_ST_WAITING);
+    ASSERT(sch->want.s == NULL || sch->want.s->state == REQ_ST_WAITING);
+    for (const struct seq *s = sch->running.head; s != NULL; s = s->next)
+        ASSERT(sch_priority(sch, s) <= sch->worst);
     for (uint32_t i = 0; i < SCH_N_TICK; i++) {
         for (const struct req *r = sch->dl[i]; r != NULL; r = r->dl_next, n++) {
             ASSERT(r->dl == i + 1 && r->n_live > 0);

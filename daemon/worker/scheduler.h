@@ -56,6 +56,14 @@
  * again. The oldest of the best priority always makes progress and no token is
  * lost. A step in which somebody lacked a block admits nobody.
  *
+ * Where the first waiting sequence of a better priority than a running one's is
+ * refused for blocks or for a row, the next step begins with preempting those of
+ * strictly worse priority, in the order above and before any has its row: as many
+ * as are needed, SCH_MAX_URGED in a step, and none that was preempted
+ * SCH_MAX_PREEMPTED times, nor any where all of them would not do. Till it goes
+ * nobody behind it takes blocks. What was preempted for it comes back when there
+ * is room: it can preempt none of a better priority in turn.
+ *
  * Results: for each collected step sch_collected() and sch_append() for its
  * tokens, in either order. sch_pick() may return 0 while steps are in flight
  * though there is work: it needs what they give back.
@@ -103,6 +111,9 @@ struct sch_cfg {
 /* Nor does a prompt's share of a step grow beyond this to be efficient. */
 #define SCH_MAX_EFFICIENT 2048
 
+#define SCH_MAX_URGED 4
+#define SCH_MAX_PREEMPTED 8
+
 struct sch_row {             /* one row of a step */
     struct seq *seq;
     int32_t first;           /* position of its first token */
@@ -117,6 +128,8 @@ struct sch_row {             /* one row of a step */
 struct sch_step {
     uint64_t epoch;
     int32_t n_row, n_tok, n_sample, n_score, n_preempted, n_decode;
+    int32_t n_urged;         /* of n_preempted, for one of a better priority */
+    int32_t urged;           /* best priority of these; only better ones are admitted */
     int32_t n_cached;        /* prompt tokens attached instead of computed */
     struct cost_step cost;   /* what it will take, to learn from */
     struct sch_row *rows;    /* [max_seqs] */
@@ -145,6 +158,15 @@ struct sch_short {
 #define SCH_LOOK 64          /* waiting sequences looked at in a round, and prompts
                                 under way that are put in order with them */
 
+/* A waiting sequence that others are to be preempted for. */
+struct sch_want {
+    struct seq *s;           /* NULL: there is none */
+    int32_t priority;        /* those of a worse one go */
+    int32_t rows;            /* that must be free */
+    int32_t lack;            /* blocks, beyond those that came back since: kv's n_back, */
+    uint64_t n_back;         /* then */
+};
+
 struct sch_cand {            /* a prompt that would have tokens of the step */
     struct seq *s;
     uint64_t work;           /* left of it */
@@ -167,6 +189,8 @@ struct sch {
     struct sch_mark mark[SCH_MAX_MARK]; /* by priority */
     int32_t n_mark;
     struct sch_short lack[SCH_N_SHORT];
+    struct sch_want want;
+    int32_t worst;           /* no running sequence has a worse priority */
     struct seq *scan;        /* waiting: where the next look into the depth starts */
     struct seq **slot_seq;   /* [max_seqs] */
     uint32_t *slot_gen;      /* [max_seqs] counts the owners of a slot */

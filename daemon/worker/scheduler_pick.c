@@ -55,6 +55,9 @@ struct sch_pick {            /* one step in the making */
     int32_t n_prefill;       /* prefill tokens of the step */
     const struct seq *twin[SCH_MAX_TWIN];
     int32_t n_twin;
+    int32_t lack;            /* blocks the pool was short of for the last one refused */
+    const struct seq *wanted; /* others may have been preempted for it already */
+    int weighed;             /* whether some are to be was looked into */
 };
 
 /* What became of a waiting sequence. */
@@ -219,7 +222,7 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
     sch_register(p->sch, s);
 }
 
-/* ---- decodes --------------------------------------------------------------------- */
+/* ---- preemption for a better priority -------------------------------------------- */
 
 /* Blocks that come back when what was launched is collected; those that are
  * shared are counted too: then less comes, and the next step sees that. */
@@ -232,6 +235,68 @@ sch_coming(const struct sch *sch)
         n += sch->kv->n_held[s->slot];
     return n;
 }
+
+/* Before anybody is in the step. */
+static void
+sch_urge(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct sch_want w = sch->want;
+    int64_t lack, rows;
+
+    p->wanted = w.s;
+    if (w.s == NULL)
+        return;
+    lack = w.lack - (int64_t)(sch->kv->n_back - w.n_back) - sch_coming(sch);
+    rows = w.rows - sch->n_slot_free - sch->leaving.n;
+    while ((lack > 0 || rows > 0) && p->st->n_urged < SCH_MAX_URGED) {
+        struct seq *v = sch_victim_of(sch, w.priority);
+
+        if (v == NULL)
+            return;
+        lack -= sch->kv->n_held[v->slot];
+        rows--;
+        p->st->urged = sch_priority(sch, v);
+        p->st->n_urged++;
+        p->st->n_preempted++;
+        sch_preempt(sch, v);
+    }
+}
+
+/* Could s be one that others are preempted for? */
+static int
+sch_is_urgent(const struct sch_pick *p, const struct seq *s)
+{
+    return p->wanted == s ||
+        (p->sch->running.n > 0 && sch_priority(p->sch, s) < p->sch->worst);
+}
+
+/* s is refused: it lacks blocks, or a row. Nobody is preempted where that would
+ * not be enough. */
+static void
+sch_want(struct sch_pick *p, struct seq *s, int32_t lack, int32_t rows)
+{
+    struct sch *sch = p->sch;
+    int32_t pr = sch_priority(sch, s), worst = INT32_MIN;
+    int64_t n_block = sch_coming(sch), n_row = sch->n_slot_free + sch->leaving.n;
+
+    p->weighed = 1;
+    for (const struct seq *v = sch->running.head; v != NULL; v = v->next) {
+        if (sch_priority(sch, v) > worst)
+            worst = sch_priority(sch, v);
+        if (sch_may_urge(sch, pr, v)) {
+            n_block += sch->kv->n_held[v->slot];
+            n_row++;
+        }
+    }
+    sch->worst = worst;
+    if (n_block < lack || n_row == 0)
+        return;
+    sch->want = (struct sch_want) { .s = s, .priority = pr, .lack = lack, .rows = rows,
+        .n_back = sch->kv->n_back };
+}
+
+/* ---- decodes --------------------------------------------------------------------- */
 
 static int
 sch_decodes(const struct seq *s)
@@ -526,7 +591,8 @@ sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
         available = kv_reclaim(sch->kv, f->want + base);
         if (f->want + base > available)
             f->want = available - base;
-        return f->want >= known ? SCH_GOES : SCH_SHORT;
+        f->lack = known - f->want;
+        return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
     }
     need = base + f->want + p->promised + sch->cfg.reserve_blocks;
     /* who had to give way does not come back to the same shortage */
@@ -573,6 +639,7 @@ sch_still_short(struct sch_pick *p, const struct seq *s)
     more = (int64_t)(kv->n_back - k->n_back) + kv->n_pending + k->promised - p->promised;
     if (more >= k->lack)
         return 0;
+    p->lack = (int32_t)(k->lack - more);
     return k->n_found >= k->n_h || !kv_has(kv, req_block_hash(s, k->n_found));
 }
 
@@ -620,6 +687,50 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     return SCH_GOES;
 }
 
+/* What the prefix cache has of s, and whether it may start where there is room. */
+static enum sch_verdict
+sch_look_up(struct sch_pick *p, struct seq *s, struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+
+    if (s->req->penalized && sch->n_penalty_free == 0)
+        return SCH_LIMIT;
+    if (sch_still_short(p, s))
+        return SCH_SHORT;
+    p->lack = 0;
+    sch_hashes(sch, s, f);
+    if (p->look_up <= 0 && f->n_h > SCH_FEW)
+        return SCH_LIMIT;
+    f->ask = f->n_h;
+    if (f->n_h > 0) {
+        kv_find(sch->kv, f->h, f->n_h, &f->m);
+        sch->n_found++;
+        p->look_up -= f->m.n;
+        s->n_found = f->m.n * sch->kv->block_size;
+        if (sch_has_twin(p, f))
+            return SCH_LATER;
+        sch_weigh_host(p, f);
+    }
+    f->attach = f->m.n;
+    return SCH_GOES;
+}
+
+static enum sch_verdict
+sch_fit(struct sch_pick *p, struct seq *s, struct sch_fit *f)
+{
+    enum sch_verdict v = sch_look_up(p, s, f);
+
+    if (v == SCH_GOES)
+        v = sch_fit_step(p, s, f);
+    if (v == SCH_GOES) {
+        v = sch_fit_pool(p, s, f);
+        p->lack = f->lack;
+        if (f->lack > 0)
+            sch_short_note(p, s, f);
+    }
+    return v;
+}
+
 static enum sch_verdict
 sch_admit(struct sch_pick *p, struct seq *s)
 {
@@ -628,30 +739,8 @@ sch_admit(struct sch_pick *p, struct seq *s)
     enum sch_verdict v;
     int32_t left;
 
-    if (s->req->penalized && sch->n_penalty_free == 0)
-        return SCH_LIMIT;
-    if (sch_still_short(p, s))
-        return SCH_SHORT;
-    sch_hashes(sch, s, &f);
-    if (p->look_up <= 0 && f.n_h > SCH_FEW)
-        return SCH_LIMIT;
-    f.ask = f.n_h;
-    if (f.n_h > 0) {
-        kv_find(sch->kv, f.h, f.n_h, &f.m);
-        sch->n_found++;
-        p->look_up -= f.m.n;
-        s->n_found = f.m.n * sch->kv->block_size;
-        if (sch_has_twin(p, &f))
-            return SCH_LATER;
-        sch_weigh_host(p, &f);
-    }
-    f.attach = f.m.n;
-    v = sch_fit_step(p, s, &f);
-    if (v == SCH_GOES) {
-        v = sch_fit_pool(p, s, &f);
-        if (f.lack > 0)
-            sch_short_note(p, s, &f);
-    }
+    p->lack = 0;
+    v = sch_fit(p, s, &f);
     if (v == SCH_GOES)
         v = sch_start_row(p, s, &f);
     if (v != SCH_GOES)
@@ -664,6 +753,30 @@ sch_admit(struct sch_pick *p, struct seq *s)
     left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];
     p->promised += left > 0 ? left : 0;
     return SCH_GOES;
+}
+
+/* With all rows taken: the first that waits, and others of a priority better than a
+ * running one's. */
+static void
+sch_want_rows(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct seq *s = sch->waiting.head;
+    struct sch_fit f = { 0 };
+    enum sch_verdict v;
+    int32_t rows = 0;
+
+    if (!p->first || !p->admit || sch->n_slot_free > 0 || s == NULL ||
+        !sch_is_urgent(p, s))
+        return;
+    p->lack = 0;
+    v = sch_fit(p, s, &f);
+    if (v != SCH_GOES && (v != SCH_SHORT || p->lack <= 0))
+        return;
+    for (const struct seq *w = s; w != NULL && rows < SCH_MAX_URGED &&
+        (w == s || sch_is_urgent(p, w)); w = w->next)
+        rows++;
+    sch_want(p, s, p->lack, rows);
 }
 
 /* ---- order ----------------------------------------------------------------------- */
@@ -773,8 +886,11 @@ sch_pick_waiting(struct sch_pick *p, struct sch_cand *c)
 {
     enum sch_verdict v = sch_admit(p, c->s);
 
+    if (v == SCH_SHORT && p->lack > 0 && !p->weighed && sch_is_urgent(p, c->s))
+        sch_want(p, c->s, p->lack, 1);
     c->skipped = v != SCH_GOES && v != SCH_LATER && v != SCH_STOP;
-    if (v == SCH_STOP || (v == SCH_SHORT && c->s->n_passed >= SCH_MAX_PASSED))
+    if (v == SCH_STOP || (v == SCH_SHORT && (c->s->n_passed >= SCH_MAX_PASSED ||
+        p->sch->want.s == c->s)))
         p->closed = 1;
     return v == SCH_GOES;
 }
@@ -806,8 +922,10 @@ static int
 sch_round(struct sch_pick *p)
 {
     struct sch *sch = p->sch;
-    int32_t n = sch_candidates(p), last = -1, n_tried = 0, n_gone = 0;
+    int32_t n, last = -1, n_tried = 0, n_gone = 0;
 
+    sch_want_rows(p);
+    n = sch_candidates(p);
     if (p->first && p->target_ns > 0)
         sch_share_time(p, n);
 
@@ -819,6 +937,8 @@ sch_round(struct sch_pick *p)
             continue;
         }
         if (p->closed || sch->n_slot_free == 0)
+            continue;
+        if (p->st->n_urged > 0 && sch_priority(sch, c->s) >= p->st->urged)
             continue;
         n_tried++;
         if (!sch_pick_waiting(p, c))
@@ -913,12 +1033,15 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
     sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
+    sch_urge(&p);
     sch_claim_all(&p);
     sch_pick_decodes(&p);
     sch_pick_begin(&p);
-    p.admit = sch->waiting.n > 0 && st->n_preempted == 0 && p.owed == 0;
-    if (p.admit)
+    p.admit = sch->waiting.n > 0 && st->n_preempted == st->n_urged && p.owed == 0;
+    if (p.admit) {
+        sch->want.s = NULL;
         sch_promise(&p);
+    }
     /* prompts that more tokens complete make room for others */
     for (int i = 0; i < SCH_ROUNDS; i++) {
         while (sch_round(&p) && !p.closed)

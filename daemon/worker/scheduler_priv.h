@@ -24,6 +24,9 @@ void sch_start(struct sch *sch, struct seq *s);
 void sch_unstart(struct sch *sch, struct seq *s);
 /* Of the running sequences of the worst priority the one admitted last. */
 struct seq *sch_victim(const struct sch *sch);
+/* The same, of those that may be preempted for one of that priority, or NULL. */
+struct seq *sch_victim_of(const struct sch *sch, int32_t priority);
+int sch_may_urge(const struct sch *sch, int32_t priority, const struct seq *s);
 /* Take the blocks of a running sequence, now or when it is collected. */
 void sch_preempt(struct sch *sch, struct seq *s);
 /* Tell the pool about blocks that are issued and whose tokens are known. */

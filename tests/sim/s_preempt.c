@@ -46,9 +46,13 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
     struct sim *s = sim_new(&cfg);
     uint64_t n_pre, t0 = s->n_poll;
 
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++) {
         submit(s, g, sim_range(g, 1, 60), sim_range(g, 100, 190),
-            sim_u32(g) % 4 == 0 ? SIM_MAX_N : 1, (int32_t)sim_range(g, 0, 2));
+            sim_u32(g) % 4 == 0 ? SIM_MAX_N : 1, (int32_t)sim_range(g, 0, 2) - i / 16);
+        /* the last ones find others running */
+        for (int k = 0; k < 10 && i >= 15; k++)
+            (void)sim_poll(s);
+    }
     sim_drain(s);
     SIM_CHECK(s->n_done == 20 && s->n_error == 0);
     n_pre = s->pip->eng->sch->n_preempted;

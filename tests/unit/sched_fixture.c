@@ -262,8 +262,10 @@ fx_check_row(struct fx *f, const struct sch_row *row)
     struct fx_seq *x = &f->reqs[s->req->idx].seqs[s->sample];
 
     if (row->fresh) {
-        /* nobody comes where somebody had to go */
-        assert_int_equal(f->st.n_preempted, 0);
+        /* nobody comes where somebody had to go, but for whom he went */
+        assert_int_equal(f->st.n_preempted, f->st.n_urged);
+        if (f->st.n_urged > 0)
+            assert_true(!f->cfg.sch.fcfs && s->req->p.priority < f->st.urged);
         assert_int_equal(row->first % f->cfg.block_size, 0);
         assert_true(row->first == 0 || f->cfg.cached);
         f->n_cached += (uint64_t)row->first;
@@ -411,6 +413,8 @@ fx_step(struct fx *f)
     f->now += f->step_ns;
     n = sch_pick(f->sch, f->now, &f->st);
     fx_ended(f);
+    assert_true(f->st.n_urged <= (f->cfg.sch.fcfs ? 0 : SCH_MAX_URGED));
+    f->n_urged += (uint64_t)f->st.n_urged;
     if (!f->cfg.no_check)
         sch_check(f->sch);
     if (n > 0) {

@@ -112,12 +112,190 @@ best_priority_makes_progress(void **state)
     }
 }
 
+/* ---- an urgent arrival ----------------------------------------------------------- */
+
+/* Rows of 40 prompt tokens and up to 32 more, of these priorities. */
+static struct fx *
+running(const struct fx_cfg *c, const int32_t *priority, int n, struct req **r)
+{
+    struct fx *f = fx_new(c);
+
+    f->keep = 1;
+    for (int i = 0; i < n; i++) {
+        r[i] = ask(f, 40, 32, priority[i]);
+        (void)fx_step(f);
+        assert_int_equal(r[i]->seqs[0].state, REQ_ST_RUNNING);
+    }
+    return f;
+}
+
+/* Steps until r has its first row, at most that many; -1: it has none. */
+static int
+steps_to_start(struct fx *f, const struct req *r, int most)
+{
+    for (int i = 0; i < most; i++) {
+        (void)fx_step(f);
+        if (fx_row(f, &r->seqs[0]) != NULL)
+            return i;
+    }
+    return -1;
+}
+
+static unsigned
+gone(struct req **r, int n)
+{
+    unsigned who = 0;
+
+    for (int i = 0; i < n; i++)
+        who |= (unsigned)(n_preempted(r[i]) > 0) << i;
+    return who;
+}
+
+/* The pool is full, or the rows are: for one that needs as much as one or as two of
+ * them, which go. */
+static void
+urgent_preempts(void **state)
+{
+    static const struct { int32_t priority[4], urgent, n_prompt; int rows, fcfs;
+        unsigned who; } t[] = {
+        { { 1, 1, 1, 1 }, 0, 40, 0, 0, 8 }, { { 1, 1, 1, 1 }, 0, 80, 0, 0, 12 },
+        { { 9, 1, 9, 1 }, 0, 40, 0, 0, 4 }, { { 9, 1, 9, 1 }, 0, 80, 0, 0, 5 },
+        { { 9, 1, 5, 1 }, 3, 80, 0, 0, 5 }, { { 9, 1, 1, 0 }, 0, 80, 0, 0, 5 },
+        { { 1, 1, 1, 1 }, 0, 40, 1, 0, 8 }, { { 9, 1, 9, 1 }, 0, 40, 1, 0, 4 },
+        { { 1, 5, 1, 1 }, 1, 40, 1, 0, 2 },
+        /* nobody is worse; or priorities do not count; or those are not enough */
+        { { 1, 1, 1, 1 }, 1, 40, 0, 0, 0 }, { { 1, 1, 1, 1 }, 2, 40, 0, 0, 0 },
+        { { 1, 1, 1, 1 }, 1, 40, 1, 0, 0 }, { { 1, 1, 1, 1 }, 0, 40, 0, 1, 0 },
+        { { 1, 1, 1, 1 }, 0, 40, 1, 1, 0 }, { { 5, 1, 1, 1 }, 1, 80, 0, 0, 0 } };
+
+    (void)state;
+    for (int32_t depth = 0; depth <= 4; depth++) {
+        for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+            struct fx_cfg c = base;
+            struct req *r[4], *u;
+            struct fx *f;
+            int start;
+
+            c.depth = depth;
+            c.sch.fcfs = t[i].fcfs;
+            /* nine blocks each, to the end */
+            c.n_block = t[i].rows ? 64 : 36;
+            c.sch.decode_blocks = 4;
+            c.sch.max_seqs = t[i].rows ? 4 : 8;
+            f = running(&c, t[i].priority, 4, r);
+            u = ask(f, t[i].n_prompt, 8, t[i].urgent);
+            start = steps_to_start(f, u, 2 + depth);
+            assert_int_equal(gone(r, 4), t[i].who);
+            assert_true((start >= 0) == (t[i].who != 0));
+            assert_int_equal(n_preempted(u), 0);
+            fx_drain(f, 1000);
+            fx_free(f);
+        }
+    }
+}
+
+/* Nobody takes what was given up for another, however little he needs. */
+static void
+given_up_blocks_are_for_the_urgent(void **state)
+{
+    (void)state;
+    for (int32_t depth = 0; depth <= 4; depth++) {
+        struct fx_cfg c = base;
+        struct req *r[4], *u, *small;
+        struct fx *f;
+
+        c.depth = depth;
+        c.n_block = 25;
+        c.sch.decode_blocks = 1;
+        f = running(&c, (int32_t[]) { 1, 1, 1, 1 }, 4, r);
+        u = ask(f, 120, 8, 0);
+        small = ask(f, 2, 4, 1);
+        while (u->seqs[0].state == REQ_ST_WAITING) {
+            (void)fx_step(f);
+            assert_true(small->seqs[0].state == REQ_ST_WAITING ||
+                u->seqs[0].state != REQ_ST_WAITING);
+        }
+        fx_drain(f, 1000);
+        fx_free(f);
+    }
+}
+
+/* Many rows for one long prompt go in several steps, and all there are for many
+ * that arrive together. */
+static void
+few_go_in_a_step(void **state)
+{
+    (void)state;
+    for (int32_t depth = 0; depth <= 4; depth++) {
+        for (int many = 0; many < 2; many++) {
+            struct fx_cfg c = base;
+            struct fx *f;
+            int32_t total = 0, most = 0;
+
+            c.depth = depth;
+            c.n_block = many ? 64 : 24;
+            c.sch.max_seqs = 12;
+            f = fx_new(&c);
+            f->keep = 1;
+            for (int i = 0; i < 12; i++)
+                (void)ask(f, 9, 6, 7);
+            (void)fx_step(f);
+            assert_int_equal(f->sch->running.n, 12);
+            for (int i = 0; i < (many ? 6 : 1); i++)
+                (void)ask(f, many ? 9 : 160, 4, 0);
+            for (int i = 0; i < 4 + depth; i++) {
+                (void)fx_step(f);
+                total += f->st.n_urged;
+                most = f->st.n_urged > most ? f->st.n_urged : most;
+            }
+            assert_int_equal(most, SCH_MAX_URGED);
+            assert_true(total > SCH_MAX_URGED);
+            assert_true(!many || total <= 6);
+            fx_drain(f, 1000);
+            fx_free(f);
+        }
+    }
+}
+
+/* Urgent ones arrive without end: the other is preempted so often, then it runs. */
+static void
+urgent_starve_nobody(void **state)
+{
+    (void)state;
+    for (int32_t depth = 0; depth <= 4; depth += 2) {
+        struct fx_cfg c = base;
+        struct req *low;
+        struct fx *f;
+        int i = 0;
+
+        c.depth = depth;
+        c.sch.max_seqs = 1;
+        c.max_req = 256;
+        f = fx_new(&c);
+        low = ask(f, 20, 100, 1);
+        f->keep = 1;
+        for (; low->n_live > 0; i++) {
+            assert_true(i < 1000);
+            if (f->sch->waiting.n == 0 && f->rp.n_free > 0)
+                (void)ask(f, 8, 2, 0);
+            (void)fx_step(f);
+        }
+        assert_int_equal(n_preempted(low), SCH_MAX_PREEMPTED);
+        fx_drain(f, 1000);
+        fx_free(f);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_priority_gives_way),
         cmocka_unit_test(best_priority_makes_progress),
+        cmocka_unit_test(urgent_preempts),
+        cmocka_unit_test(given_up_blocks_are_for_the_urgent),
+        cmocka_unit_test(few_go_in_a_step),
+        cmocka_unit_test(urgent_starve_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,7 +141,7 @@ disturb(struct fx *f)
     }
 }
 
-struct sum { uint64_t preempted, cached, copied, late, tokens, ended; };
+struct sum { uint64_t preempted, urged, cached, copied, late, tokens, ended; };
 
 /* One life of a random configuration. */
 static void
@@ -170,6 +170,7 @@ life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
     }
     fx_drain(f, 1000000);
     sum->preempted += f->sch->n_preempted;
+    sum->urged += f->n_urged;
     sum->cached += f->n_cached;
     sum->copied += f->n_copy;
     sum->late += f->n_late;
@@ -186,12 +187,13 @@ lives(int32_t depth, uint64_t seed)
 
     for (uint64_t i = 0; i * one < total; i++)
         life(seed + i, depth, one, &sum);
-    (void)printf("depth %d: %llu tokens, %llu requests, %llu preempted, %llu tokens "
-        "attached, %llu blocks copied, %llu late\n", depth,
+    (void)printf("depth %d: %llu tokens, %llu requests, %llu preempted, %llu for "
+        "urgent ones, %llu tokens attached, %llu blocks copied, %llu late\n", depth,
         (unsigned long long)sum.tokens, (unsigned long long)sum.ended,
-        (unsigned long long)sum.preempted, (unsigned long long)sum.cached,
+        (unsigned long long)sum.preempted, (unsigned long long)sum.urged,
+        (unsigned long long)sum.cached,
         (unsigned long long)sum.copied, (unsigned long long)sum.late);
-    assert_true(sum.preempted > 0 && sum.cached > 0 && sum.copied > 0);
+    assert_true(sum.urged > 0 && sum.preempted > sum.urged && sum.cached > 0 && sum.copied > 0);
     assert_true((sum.late > 0) == (depth > 0));
 }
 
