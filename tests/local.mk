@@ -244,6 +244,7 @@ tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
 tests_unit_u_sched_random_SOURCES = %D%/unit/u_sched_random.c $(SCHED_FIXTURE)
 # Only what it takes out of the archive needs the shared object of the CUDA side.
 tests_unit_u_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--no-as-needed
+tests_sim_s_arrivals_LDFLAGS = $(AM_LDFLAGS) -Wl,--no-as-needed
 tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
 tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
