@@ -542,6 +542,18 @@ eng_expect(struct engine *e, struct bat_rec *rec)
     __atomic_store_n(&e->cfg.beat->step_began_ns, rec->t_launch_ns, __ATOMIC_RELAXED);
 }
 
+/* When the device had enough of a step to begin it: the rest is queued while it runs. */
+#define ENG_FIRST 32
+static uint64_t
+eng_first_queued(const struct bat_rec *rec)
+{
+    uint64_t took = rec->trace.t_queued_ns - rec->t_launch_ns;
+
+    if (rec->n_cmd > ENG_FIRST)
+        took = took * ENG_FIRST / (uint64_t)rec->n_cmd;
+    return rec->t_launch_ns + took;
+}
+
 static void
 eng_launch(struct engine *e)
 {
@@ -571,7 +583,7 @@ eng_launch(struct engine *e)
     eng_trace_launch(e, rec, n_copy, e->run->n_graph > n_graph);
     rec->n_cmd = run_n_cmd(e->run, rec);
     e->n_queued += rec->n_cmd;
-    lka_launched(&e->lka, rec->trace.t_pick_ns, rec->trace.t_queued_ns,
+    lka_launched(&e->lka, rec->trace.t_pick_ns, eng_first_queued(rec),
         e->sch->cfg.cost != NULL ? cost_predict(e->sch->cfg.cost, &rec->cost) : 0);
     cnt_add(&e->cfg.cnt->cached_tokens, (uint64_t)e->step.n_cached);
     if (LOG_DBG(sched))
@@ -709,7 +721,11 @@ eng_poll(struct engine *e, uint64_t now_ns)
         __atomic_fetch_add(&e->cfg.beat->beats, 1, __ATOMIC_RELAXED);
     if (fdr_load_acquire(&e->snap.want) != e->snap.have)
         eng_snapshot(e);
-    work |= eng_collect_done(e) > 0;
+    if (eng_collect_done(e) > 0) {
+        /* tokens do not wait for the next step's launch */
+        que_publish(e->cfg.q_out);
+        work = 1;
+    }
     work |= eng_profiling(e);
     if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0 &&
         (e->profile.on == NULL || !prf_has_device(e->profile.on)))

@@ -10,7 +10,7 @@
 
 /* Weight of the newest ratio. */
 #define LKA_NEW      0.125
-#define LKA_DEVS     2.0
+#define LKA_DEVS     1.0
 /* Steps of a class before its own figures count; before: those of all steps. */
 #define LKA_FEW      3
 /* Share of the predicted duration that is counted on before any step ended. */

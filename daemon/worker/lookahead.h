@@ -9,10 +9,11 @@
  *
  *   end    begin of the oldest step (end of the one before it, or when it was
  *          picked) + the predicted durations, each corrected by what recent
- *          steps of that length took: mean of actual / predicted minus twice
+ *          steps of that length took: mean of actual / predicted minus
  *          its mean deviation. A step that lasts longer than expected is
  *          expected to end now.
- *   lead   recent maximum of pick to queued + margin. The margin grows when
+ *   lead   recent maximum of pick until the device has enough to begin with +
+ *          margin. The margin grows when
  *          the device was idle and shrinks slowly; LKA_MARGIN_MAX at most.
  *
  * A pick too early costs a request that arrives after it some of its time, a

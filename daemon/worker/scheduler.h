@@ -32,10 +32,10 @@
  * and from the moment the step completes a prompt, whose first token the rest
  * of the step would hold back (one long prompt alone may fill a step). At
  * least one block's worth of prefill goes every fourth step, so that nobody
- * starves. An automatic target is SCH_ITL_NS at most and less while little is
- * left to compute, but prompts always have as many tokens of a step as bring
- * the device to SCH_EFFICIENT percent of its speed: where these take longer,
- * the target is that much later. In 2
+ * starves. An automatic target leaves prompts little room while little is
+ * left to compute, and more with it (SCH_ROOM_LEAST_NS), but they always have as
+ * many tokens of a step as bring the device to SCH_EFFICIENT percent of its
+ * speed: where these take longer, the target is that much later. In 2
  * long prompts get half of it at most. At most max_partial prompts are
  * unfinished after a step, at most max_long of them longer than
  * long_threshold tokens; who may not go is skipped, not waited for, but
@@ -105,8 +105,18 @@ struct sch_cfg {
  * percent allows. */
 #define SCH_ITL_AUTO  UINT64_MAX
 #define SCH_ITL_NS    44000000ull
-/* While less of prompts than this is left to compute, it is less. */
-#define SCH_ITL_WORK_NS 400000000ull
+/* Room for prompts beyond the decodes of a step: the least while no more than
+ * SCH_WORK_FEW_NS of prompts is left to compute, the most from SCH_WORK_MANY_NS on. It is
+ * the room that is bounded, not the end of the step: prompts that start with few
+ * decodes end with many, and would come faster than they are served. */
+#define SCH_ROOM_LEAST_NS 18000000ull
+#define SCH_ROOM_MOST_NS  39000000ull
+#define SCH_WORK_FEW_NS   60000000ull
+#define SCH_WORK_MANY_NS  120000000ull
+/* A step that the time cuts has a multiple of these tokens, of the first that costs no
+ * more than an eighth: GEMMs compute tiles of rows, and on an H200 a step of 525 tokens
+ * takes 18 ms where one of 512 takes 12.5. */
+#define SCH_TILES { 512, 128 }
 #define SCH_EFFICIENT 80
 /* Nor does a prompt's share of a step grow beyond this to be efficient. */
 #define SCH_MAX_EFFICIENT 2048

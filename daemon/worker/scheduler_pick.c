@@ -50,6 +50,7 @@ struct sch_pick {            /* one step in the making */
     uint64_t target_ns;      /* time of the step; 0: none, or not predicted */
     int timed;               /* prefill is cut by it: somebody would wait longer */
     int cut;                 /* it was */
+    int tiled;               /* to a multiple of SCH_TILES */
     int dry;                 /* prefill had no time in too many steps: some goes */
     int32_t floor;           /* prefill tokens that may go whatever is predicted */
     int32_t n_prefill;       /* prefill tokens of the step */
@@ -111,6 +112,27 @@ sch_pairs(int32_t from, int32_t q)
     return (int64_t)q * from + (int64_t)q * (q + 1) / 2;
 }
 
+/* Of q tokens that the time leaves, those that fill tiles: no less than floor. What is
+ * left of the last tile is not filled up again. */
+static int32_t
+sch_tiled(struct sch_pick *p, int32_t q, int32_t floor)
+{
+    static const int32_t tiles[] = SCH_TILES;
+    int32_t all = p->st->n_tok + q;
+
+    if (p->sch->cfg.itl_target_ns != SCH_ITL_AUTO)
+        return q;
+    for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
+        int32_t over = all % tiles[i];
+
+        if (over > q || q - over < floor || (!p->tiled && over > all / 8))
+            continue;
+        p->tiled = 1;
+        return q - over;
+    }
+    return q;
+}
+
 static int
 sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
 {
@@ -141,7 +163,7 @@ sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
             hi = mid;
     }
     p->cut = 1;
-    return lo;
+    return sch_tiled(p, lo, p->floor);
 }
 
 /* Tokens of s from position from on in this step, most at most; 0: none.
@@ -895,10 +917,22 @@ sch_pick_waiting(struct sch_pick *p, struct sch_cand *c)
     return v == SCH_GOES;
 }
 
-/* The step's time, and the half of it that is for long prompts in the first round. An
- * automatic target leaves prompts SCH_EFFICIENT percent of the step while little is to
- * be computed, and grows with that to SCH_ITL_NS: answers do not pause for one prompt,
- * and many come through fast. */
+/* The end of the step with an automatic target: answers do not pause for one prompt,
+ * and many come through fast. decodes: how long those of the step take; work: all
+ * prompts that were looked at. */
+static uint64_t
+sch_auto_target(uint64_t decodes, uint64_t work)
+{
+    uint64_t most = decodes + SCH_ROOM_MOST_NS, least = decodes + SCH_ROOM_LEAST_NS;
+    uint64_t range = SCH_WORK_MANY_NS - SCH_WORK_FEW_NS;
+
+    most = most > SCH_ITL_NS ? most : SCH_ITL_NS;
+    work = work > SCH_WORK_FEW_NS ? work - SCH_WORK_FEW_NS : 0;
+    work = work < range ? work : range;
+    return least + work * ((most - least) / 1000) / (range / 1000);
+}
+
+/* The step's time, and the half of it that is for long prompts in the first round. */
 static void
 sch_share_time(struct sch_pick *p, int32_t n)
 {
@@ -906,13 +940,9 @@ sch_share_time(struct sch_pick *p, int32_t n)
     uint64_t now = cost_predict(sch->cfg.cost, &p->st->cost), work = 0;
 
     if (sch->cfg.itl_target_ns == SCH_ITL_AUTO) {
-        for (int32_t i = 0; i < n && work < SCH_ITL_WORK_NS; i++)
+        for (int32_t i = 0; i < n && work < SCH_WORK_MANY_NS; i++)
             work += sch->cand[i].work;
-        if (work > SCH_ITL_WORK_NS)
-            work = SCH_ITL_WORK_NS;
-        p->target_ns = now >= SCH_ITL_NS * (100 - SCH_EFFICIENT) / 100 ? SCH_ITL_NS :
-            now * 100 / (100 - SCH_EFFICIENT);
-        p->target_ns += work * (SCH_ITL_NS - p->target_ns) / SCH_ITL_WORK_NS;
+        p->target_ns = sch_auto_target(now, work);
     }
     p->long_ns = now < p->target_ns ? now + (p->target_ns - now) / 2 : p->target_ns;
 }

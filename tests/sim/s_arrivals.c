@@ -254,6 +254,22 @@ t_time_target(void **state)
     par_free(off);
 }
 
+/* Answers that start with few others end with many: the room for prompts is the same
+ * in both steps, or a queue would build. */
+static void
+t_many_at_once(void **state)
+{
+    struct par_set *ps = params(NULL, NULL);
+    struct arr_cfg c = config(ps);
+    struct arr_load l = arr_load_closed(256, 512, 1024, 1024);
+    struct arr_sum s = run(&c, &l);
+
+    (void)state;
+    assert_true(s.ttft.p50 < 1300);
+    arr_load_fini(&l);
+    par_free(ps);
+}
+
 static void
 t_same_seed_same_figures(void **state)
 {
@@ -327,6 +343,7 @@ main(int argc, char **argv)
         cmocka_unit_test(t_no_worse_than_committed),
         cmocka_unit_test(t_pick_in_time),
         cmocka_unit_test(t_time_target),
+        cmocka_unit_test(t_many_at_once),
         cmocka_unit_test(t_same_seed_same_figures),
         cmocka_unit_test(t_cost_wrong),
         cmocka_unit_test(t_steps_slow),

@@ -287,10 +287,10 @@ t_wrong_predictions(void **state)
         int gaps;
         uint64_t longest;
     } are[] = {
-        { mixed, third, N_STEP / 100, 60 * MS },
-        { mixed, triple, N_STEP / 100, 60 * MS },
-        { slower, right, N_STEP / 100, 600 * MS },
-        { slower, stale, N_STEP / 50, 600 * MS },
+        { mixed, third, N_STEP / 40, 60 * MS },
+        { mixed, triple, N_STEP / 40, 60 * MS },
+        { slower, right, N_STEP / 40, 600 * MS },
+        { slower, stale, N_STEP / 25, 600 * MS },
         { mixed, unknown, 1, MS },
         { mixed, huge, N_STEP, MS },
     };

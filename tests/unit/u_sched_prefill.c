@@ -535,6 +535,16 @@ teach_line(struct cost *c, double step_us, double tok_us)
     }
 }
 
+/* Does a prompt of the step go on in the next? */
+static int
+is_cut(const struct fx *f)
+{
+    for (int32_t i = 0; i < f->st.n_row; i++)
+        if (!f->st.rows[i].sample)
+            return 1;
+    return 0;
+}
+
 /* With the automatic target: no step that gives somebody a token is made longer by
  * prompts than 44 ms, and none is shorter while prompts wait. A prompt alone has all
  * tokens of a step. */
@@ -546,7 +556,7 @@ first_tokens_are_not_held_back(void **state)
         .max_seqs = 64, .max_tokens = 8192, .max_scores = 1, .chunked = 1,
         .max_partial = 1, .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
     struct fx *f;
-    int n = 0;
+    int n = 0, n_cut = 0, n_tiled = 0;
 
     (void)state;
     /* an H200: 80 % of its speed with 800 tokens, in 20 ms */
@@ -572,8 +582,12 @@ first_tokens_are_not_held_back(void **state)
         /* 300 ms of prompts, and nearly none: 44 and some 20 ms */
         assert_true(wait < 17 || f->st.n_tok > 1900);
         assert_true(wait > 1 || cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS * 6 / 10);
+        n_cut += is_cut(f);
+        n_tiled += is_cut(f) && f->st.n_tok % 128 == 0;
     }
     assert_true(n > 14);
+    /* what the time cuts fills whole tiles */
+    assert_true(n_cut > 8 && n_tiled > n_cut * 3 / 4);
     fx_drain(f, 300);
     fx_free(f);
 }
