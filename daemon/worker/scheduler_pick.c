@@ -326,6 +326,13 @@ sch_decodes(const struct seq *s)
     return s->device_len - s->cached_len == 1 && s->device_len < s->max_len;
 }
 
+/* Has it no place for its next token? */
+static int
+sch_lacks(const struct sch *sch, const struct seq *s)
+{
+    return s->cached_len >= sch->kv->n_held[s->slot] * sch->kv->block_size;
+}
+
 /* A block for the next token of s, taken from those behind it if need be; or s
  * sits out this step. */
 static void
@@ -360,14 +367,14 @@ sch_claim_all(struct sch_pick *p)
     do {
         next = INT64_MAX;
         for (const struct seq *s = sch->running.head; s != NULL; s = s->next) {
-            int32_t pr = sch_priority(sch, s);
+            int32_t pr;
 
-            if (pr < level || !sch_decodes(s) ||
-                kv_blocks(sch->kv, s->cached_len + 1) <= sch->kv->n_held[s->slot])
+            if (!sch_lacks(sch, s) || !sch_decodes(s))
                 continue;
+            pr = sch_priority(sch, s);
             if (pr == level)
                 sch_claim(p, s);
-            else if (pr < next)
+            else if (pr > level && pr < next)
                 next = pr;
         }
         level = next;
@@ -400,7 +407,8 @@ sch_pick_decodes(struct sch_pick *p)
     for (struct seq *s = p->sch->running.head; s != NULL && p->tokens > 0; s = s->next) {
         if (!sch_decodes(s))
             sch_see_partial(p, s);
-        else if (kv_grow(p->sch->kv, s->slot, s->cached_len + 1) == 0)
+        else if (!sch_lacks(p->sch, s) ||
+            kv_grow(p->sch->kv, s->slot, s->cached_len + 1) == 0)
             sch_give(p, sch_row(p, s), 1);
     }
 }
