@@ -130,7 +130,8 @@ PAR_ENUM(sched, policy, "",
     PAR_C(SCHED_POLICY_PRIORITY, "priority") PAR_C(SCHED_POLICY_FCFS, "fcfs"), "priority",
     RESTART,
     "Order of waiting requests: by their priority, then by sched.max_overtake_ms, or by "
-    "arrival alone.")
+    "arrival alone. With priority, one that lacks KV blocks or a place among max_num_seqs "
+    "preempts running ones of a worse priority.")
 PAR_INT(sched, max_overtake_ms, "", "ms", 0, 1000, 3600000, RESTART,
     "A prompt, waiting or partly computed, is passed by prompts of less work left until it "
     "has waited so long for the worker. Between users only the one that holds no more rows "
