@@ -95,3 +95,11 @@ fdk_philox(uint64_t key, const uint32_t ctr[4], uint32_t ret[4])
     ret[2] = c2;
     ret[3] = c3;
 }
+
+int
+fdk_has_output(const struct fdk_batch *b, int32_t *at, int32_t first, int32_t end)
+{
+    while (*at < *b->n_out && b->out[*at].tok < first)
+        ++*at;
+    return *at < *b->n_out && b->out[*at].tok < end;
+}

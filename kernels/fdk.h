@@ -149,13 +149,16 @@ struct fdk_kv {
     enum fdk_dtype dtype;
 };
 
-/* Attention tiles of a step, planned on the device from the row lengths, so
- * that nothing about the split of tokens among rows is known at launch. Row
- * i has ceil(q_len[i] * a / b) tiles; a, b: fdk_ops.att_shape. */
+/* Attention tiles of a step, planned from the row lengths and read from device
+ * memory, so that nothing about the split of tokens among rows is known at launch.
+ * Row i has ceil(q_len[i] * a / b) tiles; a, b: fdk_ops.att_shape. */
 struct fdk_work { int32_t row, tile; };
 /* The most tiles that m tokens in at most n rows can have:
  * floor((m a + min(n, m) (b - gcd(a, b))) / b). */
 int32_t fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b);
+/* Host: has one of tokens [first, end) an output? For ranges that ascend, as the outputs
+ * do; *at begins with 0 and is where the search is. */
+int fdk_has_output(const struct fdk_batch *b, int32_t *at, int32_t first, int32_t end);
 
 /* ---- operations ---------------------------------------------------------- */
 
@@ -182,6 +185,8 @@ struct fdk_att_plan_args {     /* the step's tiles, row by row, tiles ascending 
     const struct fdk_attention_args *att; /* of any layer of the step */
     void *plan;                /* att_plan_bytes(): what the backend notes besides */
     size_t plan_bytes;
+    int32_t outputs;           /* att_plan_host: only tiles with a token of b->out, which
+                                  is ascending by tok; rows of other tiles are not written */
 };
 struct fdk_embed_args {        /* y[t] = w[ids[t]] (or last token of the state) */
     float *y;                  /* (T, C) */
@@ -458,6 +463,9 @@ struct fdk_ops {
      * else that the stream is told; an error may come then. */
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
     int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
+    /* The same on the host, at once: all pointers are the host's, also the block tables
+     * and what is written, which goes to the device as it stands. */
+    int (*att_plan_host)(struct fdk_ctx *, int dev, const struct fdk_att_plan_args *);
     int (*embed)(const struct fdk_embed_args *, fdk_stream_t);
     int (*rmsnorm)(const struct fdk_rmsnorm_args *, fdk_stream_t);
     int (*gemm)(const struct fdk_gemm_args *, fdk_stream_t);

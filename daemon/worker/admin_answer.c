@@ -73,8 +73,12 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
         rows = s->row > 0 ? s->row : 1;
         mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act,
             &bytes, &unused);
-        mdl_op_cost(w->prog, op, s->tok, rows, s->tok > 0 ? s->pair / s->tok : 0, elt, kv,
-            act, &unused, &flops);
+        if (op->tail == MDL_TAIL_OUTPUTS)
+            mdl_op_cost(w->prog, op, s->out, rows, s->ctx / rows, elt, kv, act, &unused,
+                &flops);
+        else
+            mdl_op_cost(w->prog, op, s->tok, rows, s->tok > 0 ? s->pair / s->tok : 0, elt,
+                kv, act, &unused, &flops);
     } else {
         mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, act, &bytes, &flops);
     }

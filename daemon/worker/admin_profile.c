@@ -152,7 +152,7 @@ adm_other(json_t *o, int32_t k)
 {
     static const char *const names[RUN_LINE__N] = { [RUN_LINE_DELAY] = "delay",
         [RUN_LINE_UPLOAD] = "upload", [RUN_LINE_UPDATES] = "updates",
-        [RUN_LINE_TILES] = "tiles", [RUN_LINE_RESULTS] = "results" };
+        [RUN_LINE_RESULTS] = "results" };
 
     adm_set(o, "index", json_integer(-1));
     adm_set(o, "kind", json_string(names[k]));

@@ -49,6 +49,7 @@ bat_layout(const struct bat_dims *d, int32_t T_pad, struct bat_layout *ret)
     ret->pos = bat_place(&at, T, sizeof(int32_t));
     ret->slot_map = bat_place(&at, T, sizeof(int32_t));
     ret->row = bat_place(&at, T, sizeof(int32_t));
+    ret->more = bat_place(&at, d->more != NULL ? d->more[T_pad] : 0, 1);
     ret->bytes = at;
 }
 
@@ -294,6 +295,7 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     ASSERT(st->n_row > 0 && st->n_row <= b->dims.S && st->n_tok <= b->dims.T);
     ASSERT(st->n_sample + st->n_score <= b->dims.O && kv->stride == b->dims.stride);
     bat_size(b, st, kv, rec);
+    rec->tables = kv->table;
     a = bat_at(rec);
     a.q_start[0] = 0;
     rec->n_update = rec->n_delta = 0;
@@ -393,6 +395,7 @@ bat_make(struct bat *b, const struct bat_made *m, int fresh, struct bat_rec *rec
     OBJ_CHECK(b, BAT_MAGIC);
     ASSERT(n_row > 0 && n_row <= b->dims.S && n_tok <= b->dims.T && n_row <= b->dims.O);
     rec->n_row = n_row;
+    rec->tables = m->table;
     rec->n_decode = m->n_decode;
     rec->graph = T_pad > 0;
     rec->T_pad = T_pad > 0 ? T_pad : n_tok;

@@ -10,7 +10,8 @@
  * parts follow each other without gaps for the step's padded size, so that a
  * step is one upload:
  *
- *   head     counts, per row, outputs, per token: bat_layout(), by T_pad alone
+ *   head     counts, per row, outputs, per token, attention plans: bat_layout(), by
+ *            T_pad alone
  *   updates  what changes on the device: rows that are new with their state,
  *            and entries of block tables; directly behind the head
  *
@@ -39,6 +40,8 @@ struct bat_dims {
     int32_t T, S, O;         /* maxima: tokens, rows, outputs of a step */
     int32_t stride;          /* blocks in a table */
     int32_t block_size;
+    const uint32_t *more;    /* [T + 1] bytes that the runner adds to the head of a
+                                padded size; NULL: none */
 };
 
 /* Byte offsets of the head for one padded size. */
@@ -46,6 +49,7 @@ struct bat_layout {
     size_t counts;           /* BAT_N_COUNT x i32 */
     size_t q_start, kv_len, state, out;
     size_t ids, pos, slot_map, row;
+    size_t more;             /* the runner's: attention plans */
     size_t bytes;            /* of the head */
 };
 enum { BAT_N_TOK, BAT_N_ROW, BAT_N_OUT, BAT_N_UPDATE, BAT_N_DELTA, BAT_N_COUNT };
@@ -84,6 +88,7 @@ struct bat_rec {
     uint64_t t_work_ns;      /* since when there was work without a pause */
     struct trc_step trace;
     unsigned char *plan;     /* pinned, bat_plan_bytes() */
+    const int32_t *tables;   /* the host's block tables, [slots][stride] */
     struct fdk_result *results; /* pinned, [O] */
     struct bat_out *outs;    /* [O] */
     struct bat_table *table; /* [S] */

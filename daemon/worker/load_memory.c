@@ -54,12 +54,10 @@ wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
 
     shape->d_weights = shape->d_act = shape->d_inv_freq = base;
     shape->d_plan = base;
-    shape->d_table = shape->d_n_work = base;
+    shape->d_table = base;
     shape->d_state = base;
     shape->d_results = base;
-    shape->d_work = base;
     shape->d_counts = base;
-    shape->d_att_plan = base;
     run_pad_init(shape, shape->dims.T, bat_pad_outs(&shape->dims, shape->dims.T),
         &shape->full);
     rc = run_bind(shape, off);
@@ -90,15 +88,17 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     shape.n_penalty = ec.sch.n_penalty;
     shape.R = run_logits_rows(shape.k, w->cfg.vocab, d->O);
     shape.act = run_act(shape.k, w->prog, w->wp);
-    run_tiles(&shape);
-    rc = run_place(w->prog, d, shape.R, shape.act, off, &act);
+    rc = run_tiles(&shape);
+    if (rc == 0)
+        rc = run_place(w->prog, d, shape.R, shape.act, off, &act);
     if (rc == 0)
         rc = wrk_scratch(w, &shape, off, &scratch);
     free(off);
     z = run_sizes(&shape);
+    free(shape.att_bytes);
     *ret = (struct mpl_sizes) {
         .rows = z.rows, .tables = z.tables, .plan = z.plan, .results = z.results,
-        .tiles = z.tiles + z.tile_counts + z.att_plan, .activations = act, .scratch = scratch,
+        .activations = act, .scratch = scratch,
         .host_plan = z.plan, .host_results = z.results
     };
     return rc;

@@ -175,9 +175,8 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "row states", MPL_STATE, 0, z->rows, "%d sequences and the dummy row",
         in->max_num_seqs);
     mpl_add(m, "block tables", MPL_STATE, 0, z->tables, "rows x blocks of a sequence x 4");
-    mpl_add(m, "step plan", MPL_PLAN, 0, z->plan, "tokens, rows, outputs, updates");
+    mpl_add(m, "step plan", MPL_PLAN, 0, z->plan, "tokens, rows, outputs, attention, updates");
     mpl_add(m, "results", MPL_PLAN, 0, z->results, "outputs of a step");
-    mpl_add(m, "attention tiles", MPL_PLAN, 0, z->tiles, "work list of the largest step");
     mpl_add(m, "penalty counts", MPL_PENALTY, 0, counts,
         "%d sequences x %d vocabulary x 2", in->n_penalty, in->vocab);
     mpl_add(m, "KV scales", MPL_KV_SCALES, 0, mpl_scale_bytes(&in->kv),

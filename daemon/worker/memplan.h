@@ -41,7 +41,7 @@ struct mpl_row {
 
 /* Buffers whose size follows from the served length. */
 struct mpl_sizes {
-    uint64_t rows, tables, plan, results, tiles; /* on the device */
+    uint64_t rows, tables, plan, results;        /* on the device */
     uint64_t activations, scratch;
     uint64_t host_plan, host_results;            /* pinned, of one step record */
 };

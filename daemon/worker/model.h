@@ -83,16 +83,17 @@ enum mdl_op_kind {
 enum mdl_rows { MDL_PER_TOKEN, MDL_PER_OUT };
 
 /*
- * Behind the last attention only output rows matter. The program has this tail twice,
- * and a step runs the operations of one of them besides those of MDL_TAIL_BOTH:
+ * Behind the last layer's keys and values only output rows matter. The program has this
+ * tail twice, and a step runs the operations of one of them besides those of
+ * MDL_TAIL_BOTH:
  *
  *   TOKENS   all tokens go on; the final norm's output rows are gathered. Nothing is
  *            launched besides the layers' operations and one gather, so it is the one
  *            for steps whose tokens are mostly outputs, or so few that the weights' bytes
  *            are the time
- *   OUTPUTS  output rows of the attention's result and of the residual stream are gathered;
- *            output projection, MLP and final norm have these rows alone. A step without
- *            outputs ends there
+ *   OUTPUTS  attention is computed for the tiles that have an output; output rows of its
+ *            result and of the residual stream are gathered; output projection, MLP and
+ *            final norm have these rows alone. A step without outputs has no tail
  *
  * A row's bits are the same in both as far as its GEMMs' are for any number of rows.
  */

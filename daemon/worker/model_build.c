@@ -263,9 +263,9 @@ emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
     return out;
 }
 
-/* Returns the buffer with what attention gives. */
+/* Up to rotated queries and written keys and values; returns their buffer. */
 static int32_t
-emit_attention(struct dense *d)
+emit_qkv(struct dense *d)
 {
     static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj",
         "self_attn.v_proj"};
@@ -290,13 +290,20 @@ emit_attention(struct dense *d)
         op.w2 = layer_w(d, "self_attn.k_norm.weight", c->head_dim, 0, WTS_WHOLE, 1);
     }
     mdl_add_op(d->p, op);
+    return qkv;
+}
 
-    op = dense_op(d, MDL_OP_ATTENTION);
+/* Returns out. */
+static int32_t
+emit_attention(const struct dense *d, int32_t qkv, int32_t out)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_ATTENTION);
+
     op.in = qkv;
-    op.out = dense_buf(d, "att", hd);
-    op.f = (float)(1.0 / sqrt(c->head_dim));
+    op.out = out;
+    op.f = (float)(1.0 / sqrt(d->p->cfg.head_dim));
     mdl_add_op(d->p, op);
-    return op.out;
+    return out;
 }
 
 static struct dense_mlp
@@ -338,31 +345,33 @@ emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
     d->add = emit_gemm(d, op.out, "down", w->down, w->down_bias, c->hidden, c->ffn);
 }
 
-/* Both ways from the last attention to the final norm of the output rows, which is in
- * the buffer returned. */
+/* Both ways from the last layer's queries to the final norm of the output rows, which
+ * is in the buffer returned. OUTPUTS first: what it reads of all tokens is not alive while
+ * the other needs the most memory. */
 static int32_t
-emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t att)
+emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t qkv)
 {
     const struct mdl_config *c = &last->p->cfg;
     int32_t norm = mdl_add_w(last->p, "model.norm.weight", c->hidden, 0, WTS_WHOLE, 1);
     int32_t out = mdl_add_buf(last->p, "out", MDL_PER_OUT, c->hidden);
-    int32_t h, hd = c->n_head * c->head_dim;
+    int32_t h, hd = c->n_head * c->head_dim, att = dense_buf(last, "att", hd);
     struct dense d = *last;
 
+    d.tail = MDL_TAIL_OUTPUTS;
+    (void)emit_attention(&d, qkv, att);
+    d.rows = MDL_PER_OUT;
+    h = emit_gather(&d, att, dense_buf(&d, "att", hd), hd);
+    d.x = emit_gather(&d, d.x, f32_buf(d.p, "x.out", MDL_PER_OUT, c->hidden), c->hidden);
+    emit_mlp(&d, w, h);
+    d.layer = -1;
+    (void)emit_norm(&d, norm, out);
+
+    d = *last;
     d.tail = MDL_TAIL_TOKENS;
-    emit_mlp(&d, w, att);
+    emit_mlp(&d, w, emit_attention(&d, qkv, att));
     d.layer = -1;
     h = emit_norm(&d, norm, dense_buf(&d, "norm", c->hidden));
     (void)emit_gather(&d, h, out, c->hidden);
-
-    d = *last;
-    d.tail = MDL_TAIL_OUTPUTS;
-    d.rows = MDL_PER_OUT;
-    att = emit_gather(&d, att, dense_buf(&d, "att", hd), hd);
-    d.x = emit_gather(&d, d.x, f32_buf(d.p, "x.out", MDL_PER_OUT, c->hidden), c->hidden);
-    emit_mlp(&d, w, att);
-    d.layer = -1;
-    (void)emit_norm(&d, norm, out);
     last->p->has_tails = 1;
     return out;
 }
@@ -415,13 +424,14 @@ mdl_build_dense(struct mdl_program *p)
     op.f = p->rope_scale;
     mdl_add_op(p, op);
     for (d.layer = 0; d.layer < c->n_layer; d.layer++) {
-        int32_t att = emit_attention(&d);
+        int32_t qkv = emit_qkv(&d);
         struct dense_mlp w = mlp_weights(&d);
 
         if (d.layer < c->n_layer - 1)
-            emit_mlp(&d, &w, att);
+            emit_mlp(&d, &w, emit_attention(&d, qkv,
+                dense_buf(&d, "att", c->n_head * c->head_dim)));
         else
-            emit_head(p, emit_tails(&d, &w, att), embed);
+            emit_head(p, emit_tails(&d, &w, qkv), embed);
     }
     return p->err;
 }

@@ -302,19 +302,23 @@ run_updates(struct runner *run, const struct bat_rec *rec)
     return rc;
 }
 
-static int
-run_steps_program(struct runner *run, const struct bat_rec *rec)
+/* The bounds of its size, which a measured step has too, or its own. */
+static struct run_pad *
+run_pad_for(struct runner *run, const struct bat_rec *rec)
 {
-    struct run_pad *pad;
+    struct run_pad *pad = &run->eager[rec - run->rec];
+
+    if (rec->graph)
+        return run_pad_of(run, rec->T_pad, rec->n_out);
+    run_pad_init(run, rec->T_pad, rec->n_out, pad);
+    return pad;
+}
+
+static int
+run_steps_program(struct runner *run, const struct bat_rec *rec, struct run_pad *pad)
+{
     int rc = 0;
 
-    if (rec->graph) {
-        pad = run_pad_of(run, rec->T_pad, rec->n_out);
-    } else {
-        pad = &run->eager[rec - run->rec];
-        run_pad_init(run, rec->T_pad, rec->n_out, pad);
-    }
-    /* a measured step has the bounds of the graph's */
     if (!rec->graph || !run->use_graph || run->marks != NULL) {
         run->n_eager++;
         return run_program(run, pad);
@@ -359,7 +363,11 @@ static int
 run_launch_parts(struct runner *run, struct bat_rec *rec)
 {
     int32_t line = run->prog->n_op;
-    int rc = run->k->event_record(run->ev_begin[rec - run->rec], run->stream);
+    struct run_pad *pad = run_pad_for(run, rec);
+    int rc = run_att_plans(run, rec, pad);
+
+    if (rc == 0)
+        rc = run->k->event_record(run->ev_begin[rec - run->rec], run->stream);
 
     if (rc == 0 && run->delay_ns > 0) {
         rc = run->k->stream_delay(run->stream, run->delay_ns);
@@ -375,7 +383,7 @@ run_launch_parts(struct runner *run, struct bat_rec *rec)
     if (rc == 0)
         rc = run_mark(run, line + RUN_LINE_UPDATES);
     if (rc == 0)
-        rc = run_steps_program(run, rec);
+        rc = run_steps_program(run, rec, pad);
     if (rc == 0 && rec->n_out > 0)
         rc = run->k->copy(run->stream, rec->results, run->d_results,
             (size_t)rec->n_out * sizeof(struct fdk_result));

@@ -85,24 +85,30 @@ enum run_line {               /* counted from the program's end */
     RUN_LINE_DELAY,           /* delay_ns */
     RUN_LINE_UPLOAD,          /* the plan */
     RUN_LINE_UPDATES,         /* row states, block tables, penalty counts */
-    RUN_LINE_TILES,           /* the list of attention tiles */
     RUN_LINE_RESULTS,         /* copied to the host */
     RUN_LINE__N
 };
 struct run_mark { fdk_event_t ev; int32_t line; };
 struct run_marks { int32_t n, max; struct run_mark *at; };
 
+/* A plan of attention, in a step plan of the host or of the device. */
+struct run_att {
+    int32_t *counts;         /* [2] tiles, tiles done */
+    struct fdk_work *work;   /* [n_work] */
+    void *plan;              /* what the backend notes besides */
+};
+
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
     int32_t T, S, O;         /* O 0: no output, and nothing that only outputs need */
     enum mdl_tail tail;
     int32_t n_work;          /* attention tiles at most */
+    struct run_att att[2];   /* of all tiles; of those with outputs, for the tail */
     struct fdk_batch b;
     struct fdk_graph *graph;
 };
 
-/* Bytes. state: rows and block tables; plan: the step plan, results and the
- * attention work list; host: pinned plans and results of all records. */
+/* Bytes. state: rows and block tables; plan: the step plan and results; host: pinned plans and results of all records. */
 struct run_mem {
     uint64_t weights, kv, kv_scales, activations, scratch, state, plan, penalty, graphs;
     uint64_t host, host_kv, host_penalty;
@@ -127,8 +133,6 @@ struct runner {
     int32_t *d_table;        /* [S + 1][stride] */
     unsigned char *d_plan;
     struct fdk_result *d_results; /* [O] */
-    struct fdk_work *d_work; /* attention tiles */
-    int32_t *d_n_work;       /* [1], behind it the tiles done */
     uint16_t *d_counts, *h_counts; /* penalty pool, [n_penalty][vocab] */
     unsigned char *h_kv;     /* [n_host] blocks */
     int32_t n_penalty, n_host;
@@ -136,8 +140,8 @@ struct runner {
     struct bat_dims dims;
     enum fdk_dtype act;      /* of activations */
     int32_t att_a, att_b;    /* query rows per token and of a tile */
-    void *d_att_plan;        /* what the backend notes beside the tiles */
-    uint64_t att_plan_bytes;
+    uint32_t *att_bytes;     /* dims.more: of a size's attention plans */
+    int32_t att_op;          /* the first attention operation, -1: none */
     int32_t R;               /* rows of a logits slice */
     struct run_op *op;
     struct run_pad *pad;     /* [cap.n] for as many outputs as there may be */
@@ -262,10 +266,16 @@ void run_set_graph(struct runner *run, int on);
 /* The type of activations: what the first matrix of the program asks for. */
 enum fdk_dtype run_act(const struct fdk_ops *k, const struct mdl_program *p,
     const struct wts_plan *wp);
-/* The shape of attention tiles and their plan: att_a, att_b, att_plan_bytes. */
-void run_tiles(struct runner *run);
+/* The shape of attention tiles, and room for their plans in dims: att_bytes, the caller's
+ * to free. -ENOMEM. */
+int run_tiles(struct runner *run);
+/* Where plan i of a step of T tokens lies in a step plan at base. */
+struct run_att run_att_at(const struct runner *run, int32_t T, int32_t i,
+    unsigned char *base);
+/* Fill the record's attention plans for the tail that it will have. */
+int run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad);
 /* Bytes of what follows from the dimensions and the tiles alone. */
-struct run_sizes { uint64_t rows, tables, plan, results, tiles, tile_counts, att_plan; };
+struct run_sizes { uint64_t rows, tables, plan, results; };
 struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */
 int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,

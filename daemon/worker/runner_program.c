@@ -193,8 +193,7 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
     case MDL_OP_ATTENTION:
         ret->att = (struct fdk_attention_args) { .y = a->out, .qkv = a->in,
             .kv = run->kv, .H = H, .K = K, .D = D, .layer = o->layer, .scale = o->f,
-            .act = run->act, .plan = run->d_att_plan, .work = run->d_work, .n_work = run->d_n_work,
-            .n_done = (uint32_t *)run->d_n_work + 1 };
+            .act = run->act };
         return 0;
     case MDL_OP_SILU_MUL:
         ret->silu = (struct fdk_silu_mul_args) { .y = a->out, .gu = a->in,
@@ -332,6 +331,7 @@ static int
 run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
 {
     const struct fdk_ops *k = run->k;
+    const struct run_att *at;
     struct run_op o = *op;
     int32_t rows = run_rows(pad, o.rows);
 
@@ -358,6 +358,11 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
         o.att.b = &pad->b;
         o.att.T = pad->T;
         o.att.n_work_max = pad->n_work;
+        at = &pad->att[run->prog->op[op - run->op].tail == MDL_TAIL_OUTPUTS];
+        o.att.work = at->work;
+        o.att.n_work = at->counts;
+        o.att.n_done = (uint32_t *)at->counts + 1;
+        o.att.plan = k->att_plan_bytes != NULL ? at->plan : NULL;
         return k->attention(&o.att, run->stream);
     case MDL_OP_SILU_MUL:
         o.silu.T = rows;
@@ -371,24 +376,14 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
     }
 }
 
-/* The step's attention tiles, of its first attention op: one list serves all layers. It
- * comes before them, as what is between the operations of a layer keeps a backend from
- * joining these. */
+/* Does the step run operation i? Without outputs it has no tail but that of all tokens. */
 static int
-run_plan(struct runner *run, const struct run_pad *pad, const struct run_op *op)
+run_runs(const struct runner *run, const struct run_pad *pad, int32_t i)
 {
-    struct fdk_attention_args att = op->att;
-    struct fdk_att_plan_args a = { .att = &att, .plan = run->d_att_plan,
-        .plan_bytes = (size_t)run->att_plan_bytes, .work = run->d_work, .n_work = run->d_n_work,
-        .n_done = (uint32_t *)run->d_n_work + 1, .b = &pad->b, .a = run->att_a,
-        .bt = run->att_b, .n_max = pad->n_work };
-    int rc;
+    const struct mdl_op *op = &run->prog->op[i];
+    int outputs = op->rows == MDL_PER_OUT || op->tail == MDL_TAIL_OUTPUTS;
 
-    att.b = &pad->b;
-    att.T = pad->T;
-    att.n_work_max = pad->n_work;
-    rc = run->k->att_plan(&a, run->stream);
-    return rc != 0 ? rc : run_mark(run, run->prog->n_op + RUN_LINE_TILES);
+    return mdl_op_runs(op, pad->tail) && (pad->O > 0 || !outputs);
 }
 
 int
@@ -396,17 +391,12 @@ run_program(struct runner *run, const struct run_pad *pad)
 {
     const struct run_op *logits = NULL;
     const int32_t n = run->prog->n_op;
-    int32_t i = 0;
     int rc = 0;
 
-    while (i < n && run->op[i].kind != MDL_OP_ATTENTION)
-        i++;
-    if (i < n)
-        rc = run_plan(run, pad, &run->op[i]);
-    for (i = 0; i < n && rc == 0; i++) {
+    for (int32_t i = 0; i < n && rc == 0; i++) {
         const struct run_op *op = &run->op[i];
 
-        if (!mdl_op_runs(&run->prog->op[i], pad->tail) || run_rows(pad, op->rows) == 0)
+        if (!run_runs(run, pad, i))
             continue;
         if (op->kind == MDL_OP_LOGITS) {
             logits = op;

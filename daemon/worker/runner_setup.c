@@ -88,15 +88,13 @@ run_teardown(struct runner *run)
     run_free_graphs(run);
     free(run->pad);
     free(run->few);
+    free(run->att_bytes);
     free(run->op);
     run_event_free(run, run->ev_copy[0]);
     run_event_free(run, run->ev_copy[1]);
     run_host_free(run, run->h_kv);
     run_host_free(run, run->h_counts);
     run_dev_free(run, run->d_counts);
-    run_dev_free(run, run->d_att_plan);
-    run_dev_free(run, run->d_n_work);
-    run_dev_free(run, run->d_work);
     run_dev_free(run, run->d_results);
     run_dev_free(run, run->d_plan);
     run_dev_free(run, run->d_table);
@@ -198,6 +196,118 @@ run_setup_recs(struct runner *run, int32_t n_rec, char *err, size_t err_bytes)
     return rc;
 }
 
+/* ---- attention plans ------------------------------------------------------------------- */
+
+#define RUN_ATT_ALIGN 64
+
+static size_t
+run_att_round(size_t bytes)
+{
+    return (bytes + RUN_ATT_ALIGN - 1) & ~(size_t)(RUN_ATT_ALIGN - 1);
+}
+
+static int32_t
+run_n_work(const struct runner *run, int32_t T)
+{
+    return fdk_tiles_max(bat_pad_rows(&run->dims, T), T, run->att_a, run->att_b);
+}
+
+/* Plans that a step of T tokens may need. */
+static int32_t
+run_n_att(const struct runner *run, int32_t T)
+{
+    return run->att_op < 0 ? 0 : run_tail(run, T, 1) == MDL_TAIL_OUTPUTS ? 2 : 1;
+}
+
+static struct fdk_attention_args
+run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
+{
+    const struct mdl_config *c = &run->prog->cfg;
+
+    return (struct fdk_attention_args) { .H = c->n_head, .K = c->n_kv_head,
+        .D = c->head_dim, .kv = run->kv, .act = run->act, .T = T, .b = b,
+        .scale = run->att_op < 0 ? 1 : run->prog->op[run->att_op].f };
+}
+
+static size_t
+run_att_plan_bytes(const struct runner *run, int32_t T)
+{
+    struct fdk_batch b = { .max_row = bat_pad_rows(&run->dims, T),
+        .table_stride = run->dims.stride };
+    struct fdk_attention_args a = run_att_shape(run, T, &b);
+
+    return run->k->att_plan_bytes == NULL ? 0 :
+        run->k->att_plan_bytes(&a, run_n_work(run, T));
+}
+
+/* Of one plan: counts, tiles, the backend's. */
+static size_t
+run_att_bytes(const struct runner *run, int32_t T)
+{
+    return RUN_ATT_ALIGN +
+        run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) +
+        run_att_round(run_att_plan_bytes(run, T));
+}
+
+struct run_att
+run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
+{
+    struct bat_layout l;
+    unsigned char *p;
+
+    bat_layout(&run->dims, T, &l);
+    p = base + l.more + (size_t)i * run_att_bytes(run, T);
+    return (struct run_att) { .counts = (int32_t *)p,
+        .work = (struct fdk_work *)(p + RUN_ATT_ALIGN),
+        .plan = p + RUN_ATT_ALIGN +
+            run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) };
+}
+
+int
+run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad)
+{
+    int32_t n = run->att_op < 0 ? 0 : pad->tail == MDL_TAIL_OUTPUTS && pad->O > 0 ? 2 : 1;
+    struct fdk_attention_args att;
+    struct fdk_batch b;
+    int rc = 0;
+
+    bat_view(&run->dims, pad->T, rec->plan, rec->tables, &b);
+    att = run_att_shape(run, pad->T, &b);
+    for (int32_t i = 0; i < n && rc == 0; i++) {
+        struct run_att at = run_att_at(run, pad->T, i, rec->plan);
+        struct fdk_att_plan_args a = { .att = &att, .b = &b, .work = at.work,
+            .n_work = at.counts, .n_done = (uint32_t *)at.counts + 1, .a = run->att_a,
+            .bt = run->att_b, .n_max = pad->n_work, .outputs = i };
+
+        a.plan_bytes = run_att_plan_bytes(run, pad->T);
+        a.plan = a.plan_bytes > 0 ? at.plan : NULL;
+        rc = run->k->att_plan_host(run->ctx, 0, &a);
+    }
+    return rc;
+}
+
+int
+run_tiles(struct runner *run)
+{
+    struct fdk_attention_args a;
+
+    run->att_op = -1;
+    for (int32_t i = run->prog->n_op - 1; i >= 0; i--)
+        if (run->prog->op[i].kind == MDL_OP_ATTENTION)
+            run->att_op = i;
+    a = run_att_shape(run, run->dims.T, NULL);
+    run->att_a = run->att_b = 1;
+    if (run->k->att_shape != NULL)
+        run->k->att_shape(&a, &run->att_a, &run->att_b);
+    run->att_bytes = mem_array((size_t)run->dims.T + 1, sizeof(*run->att_bytes));
+    if (run->att_bytes == NULL)
+        return -ENOMEM;
+    for (int32_t T = 1; T <= run->dims.T && run->att_op >= 0; T++)
+        run->att_bytes[T] = (uint32_t)run_n_att(run, T) * (uint32_t)run_att_bytes(run, T);
+    run->dims.more = run->att_bytes;
+    return 0;
+}
+
 /* ---- padded sizes --------------------------------------------------------------------- */
 
 int32_t
@@ -234,8 +344,10 @@ run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret
 {
     *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T), .O = O,
         .tail = run_tail(run, T, O) };
-    ret->n_work = fdk_tiles_max(ret->S, T, run->att_a, run->att_b);
+    ret->n_work = run_n_work(run, T);
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
+    for (int32_t i = 0; i < run_n_att(run, T); i++)
+        ret->att[i] = run_att_at(run, T, i, run->d_plan);
 }
 
 void
@@ -275,38 +387,17 @@ run_act(const struct fdk_ops *k, const struct mdl_program *p, const struct wts_p
     return FDK_F32;
 }
 
-void
-run_tiles(struct runner *run)
-{
-    const struct mdl_config *c = &run->prog->cfg;
-    struct fdk_attention_args a = { .H = c->n_head, .K = c->n_kv_head, .D = c->head_dim,
-        .kv = run->kv, .act = run->act, .T = run->dims.T };
-    struct fdk_batch b = { .max_row = run->dims.S, .table_stride = run->dims.stride };
-
-    run->att_a = run->att_b = 1;
-    run->att_plan_bytes = 0;
-    if (run->k->att_shape != NULL)
-        run->k->att_shape(&a, &run->att_a, &run->att_b);
-    a.b = &b;
-    if (run->k->att_plan_bytes != NULL)
-        run->att_plan_bytes = run->k->att_plan_bytes(&a, fdk_tiles_max(run->dims.S,
-            run->dims.T, run->att_a, run->att_b));
-}
-
 struct run_sizes
 run_sizes(const struct runner *run)
 {
     const struct bat_dims *d = &run->dims;
     uint64_t S = (uint64_t)d->S + 1; /* with the dummy row */
-    uint64_t n_work = (uint64_t)fdk_tiles_max(d->S, d->T, run->att_a, run->att_b);
 
     return (struct run_sizes) {
         .rows = S * sizeof(struct fdk_row),
         .tables = S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),
-        .results = (uint64_t)d->O * sizeof(struct fdk_result),
-        .tiles = n_work * sizeof(struct fdk_work), .tile_counts = 2 * sizeof(int32_t),
-        .att_plan = run->att_plan_bytes
+        .results = (uint64_t)d->O * sizeof(struct fdk_result)
     };
 }
 
@@ -327,9 +418,6 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
         { "block tables", z.tables, &run->d_table, &m->state },
         { "the step plan", z.plan, &run->d_plan, &m->plan },
         { "results", z.results, &run->d_results, &m->plan },
-        { "attention tiles", z.tiles, &run->d_work, &m->plan },
-        { "tile counts", z.tile_counts, &run->d_n_work, &m->plan },
-        { "the attention plan", z.att_plan, &run->d_att_plan, &m->plan },
         { "penalty counts", counts, &run->d_counts, &m->penalty },
     };
     int rc = 0;
@@ -349,8 +437,6 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
         rc = run->k->fill(run->stream, run->d_state, 0, (size_t)z.rows);
     if (rc == 0)
         rc = run->k->fill(run->stream, run->d_table, 0, (size_t)z.tables);
-    if (rc == 0)
-        rc = run->k->fill(run->stream, run->d_n_work, 0, (size_t)z.tile_counts);
     return rc;
 }
 
@@ -494,8 +580,9 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     run->delay_ns = a->delay_ns;
     run->act = run_act(run->k, run->prog, run->wp);
     run->R = run_logits_rows(run->k, run->prog->cfg.vocab, a->dims.O);
-    run_tiles(run);
-    rc = run_setup_memory(run, a, err, err_bytes);
+    rc = run_tiles(run);
+    if (rc == 0)
+        rc = run_setup_memory(run, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(run, a->max_block, err, err_bytes);
     if (rc == 0)

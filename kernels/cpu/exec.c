@@ -172,28 +172,41 @@ qkv_item(const void *arg, int item, void *scratch)
         j->isa->qkv(j->args, t);
 }
 
-static void
-do_att_plan(struct job *j, const struct fdk_att_plan_args *a)
+int
+cpu_att_plan(const struct fdk_att_plan_args *a)
 {
     const struct fdk_batch *b = a->b;
-    int n_row = clip(b->n_row, b->max_row), n_tok = *b->n_tok, n = 0;
-    for (int r = 0; r < n_row; r++) {
-        int end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
-        int64_t rows = (int64_t)(end - b->q_start[r]) * a->a;
-        for (int tile = 0; tile * (int64_t)a->bt < rows; tile++) {
+    int n_row = clip(b->n_row, b->max_row), n_tok = *b->n_tok, n = 0, full = -1;
+    int32_t at = 0;
+    for (int r = 0; r < n_row && full < 0; r++) {
+        int first = b->q_start[r], end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
+        int64_t rows = (int64_t)(end - first) * a->a;
+        for (int64_t i = 0; i * a->bt < rows; i++) {
+            int64_t last = ((i + 1) * a->bt - 1) / a->a;
+            if (a->outputs && !fdk_has_output(b, &at, first + (int32_t)(i * a->bt / a->a),
+                last < end - first ? first + (int32_t)last + 1 : end))
+                continue;
             if (n == a->n_max) {
-                cpu_fail(j->st->dev, "att_plan: row %d of %d needs more than the %d "
-                    "tiles there is room for", r, n_row, a->n_max);
-                n_row = 0;
+                full = r;
                 break;
             }
-            a->work[n++] = (struct fdk_work){ r, tile };
+            a->work[n++] = (struct fdk_work){ r, (int32_t)i };
         }
     }
     *a->n_work = n;
     *a->n_done = 0;
     for (; n < a->n_max; n++)
         a->work[n] = (struct fdk_work){ -1, -1 };
+    return full;
+}
+
+static void
+do_att_plan(struct job *j, const struct fdk_att_plan_args *a)
+{
+    int row = cpu_att_plan(a);
+    if (row >= 0)
+        cpu_fail(j->st->dev, "att_plan: row %d of %d needs more than the %d tiles there is "
+            "room for", row, clip(a->b->n_row, a->b->max_row), a->n_max);
 }
 
 /* The query tokens of tile i; 0 if it is none of this step. */

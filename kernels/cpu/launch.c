@@ -88,12 +88,30 @@ vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
     return cpu_push(st, &c);
 }
 
+static int
+att_plan_valid(const struct fdk_att_plan_args *a)
+{
+    return a->a > 0 && a->bt > 0 && a->n_max > 0 && a->work != NULL && a->n_work != NULL &&
+        a->n_done != NULL && a->b != NULL && a->b->max_row > 0;
+}
+
+int
+vdev_att_plan_host(struct fdk_ctx *ctx, int dev, const struct fdk_att_plan_args *a)
+{
+    if (dev < 0 || dev >= ctx->n_dev || !att_plan_valid(a))
+        return -EINVAL;
+    if (ctx->math)
+        return cpu_att_plan(a) < 0 ? 0 : -EINVAL;
+    *a->n_work = 0;
+    *a->n_done = 0;
+    return 0;
+}
+
 int
 vdev_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_ATT_PLAN };
-    if (st == NULL || a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
-        a->n_work == NULL || a->n_done == NULL || a->b == NULL || a->b->max_row <= 0)
+    if (st == NULL || !att_plan_valid(a) || a->outputs)
         return -EINVAL;
     c.u.att_plan = *a;
     return cpu_push(st, &c);

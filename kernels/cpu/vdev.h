@@ -51,7 +51,10 @@ size_t vdev_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_ar
 size_t vdev_sample_scratch(const struct fdk_sample_args *a);
 /* What CMD_ROW_UPDATE does, for both virtual devices. */
 void cpu_row_update(const struct fdk_row_update_args *a);
+/* -1, or the first row whose tiles there is no room for. */
+int cpu_att_plan(const struct fdk_att_plan_args *a);
 int vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st);
+int vdev_att_plan_host(struct fdk_ctx *, int dev, const struct fdk_att_plan_args *);
 int vdev_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st);
 int vdev_embed(const struct fdk_embed_args *a, fdk_stream_t st);
 int vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
@@ -88,6 +91,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .attention_scratch = vdev_attention_scratch,                              \
     .sample_scratch = vdev_sample_scratch,                                    \
     .row_update = vdev_row_update,         .att_plan = vdev_att_plan,         \
+    .att_plan_host = vdev_att_plan_host,                                      \
     .embed = vdev_embed,                                                      \
     .rmsnorm = vdev_rmsnorm,               .gemm = vdev_gemm,                 \
     .rope_table = vdev_rope_table,         .qkv = vdev_qkv,                   \

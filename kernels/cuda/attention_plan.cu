@@ -7,6 +7,8 @@
  */
 #include "kernels/cuda/attention.cuh"
 
+#include <algorithm>
+
 #define PLAN_THREADS 1024
 #define SORTED_LONG  1024        /* long tiles that are put in order */
 #define FIRST_TILES  4096        /* split tiles whose sums fit in shared memory */
@@ -405,40 +407,245 @@ cu_att_plan_bytes(const struct fdk_attention_args *a, int32_t n_work_max)
     return cu_att_plan_lay_out(a, n_work_max, NULL, NULL);
 }
 
-int
-cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
+/* What the device and the layers' attention say of the step's plan. */
+static int
+plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev,
+    struct plan_args *ret)
 {
-    int rc = cu_stream_enter(st);
-    if (rc != 0)
-        return rc;
     if (a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
         a->n_work == NULL || a->n_done == NULL || a->b == NULL || a->b->max_row <= 0)
         return -EINVAL;
-    const struct cu_dev *dev = cu_stream_of(st)->dev;
-    struct plan_args p = {};
-    p.a = *a;
-    p.b = *a->b;
-    p.claim = dev->claim;
-    if (a->plan != NULL) {
-        const struct fdk_attention_args *t = a->att;
-        int det = dev->ctx->deterministic;
-        if (t == NULL || t->T <= 0 || t->H <= 0 || t->K <= 0 || t->H % t->K != 0 ||
-            t->b == NULL || t->b->max_row != a->b->max_row || a->a != 1 ||
-            a->b->block_table == NULL ||
-            (uintptr_t)a->plan % 16 != 0 ||
-            cu_att_plan_lay_out(t, a->n_max, a->plan, &p.split) > a->plan_bytes)
-            return -EINVAL;
-        p.plan = (struct cu_att_plan *)a->plan;
-        p.n_long_max = cu_att_long_max(t->T, t->b->max_row);
-        p.n_block = cu_split_blocks(dev->n_proc);
-        p.n_set = cu_split_sets(t->H, t->K);
-        p.cut = cu_split_cut_of(t, det);
-        p.has_long = dev->sm90a && cu_att_long_fits(t, det);
-        p.has_split = dev->sm90a && cu_att_split_fits(t);
-        p.block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);
-    }
+    *ret = {};
+    ret->a = *a;
+    ret->b = *a->b;
+    ret->claim = dev->claim;
+    if (a->plan == NULL)
+        return 0;
+    const struct fdk_attention_args *t = a->att;
+    int det = dev->ctx->deterministic;
+    if (t == NULL || t->T <= 0 || t->H <= 0 || t->K <= 0 || t->H % t->K != 0 ||
+        t->b == NULL || t->b->max_row != a->b->max_row || a->a != 1 ||
+        a->b->block_table == NULL ||
+        (uintptr_t)a->plan % 16 != 0 ||
+        cu_att_plan_lay_out(t, a->n_max, a->plan, &ret->split) > a->plan_bytes)
+        return -EINVAL;
+    ret->plan = (struct cu_att_plan *)a->plan;
+    ret->n_long_max = cu_att_long_max(t->T, t->b->max_row);
+    ret->n_block = cu_split_blocks(dev->n_proc);
+    ret->n_set = cu_split_sets(t->H, t->K);
+    ret->cut = cu_split_cut_of(t, det);
+    ret->has_long = dev->sm90a && cu_att_long_fits(t, det);
+    ret->has_split = dev->sm90a && cu_att_split_fits(t);
+    ret->block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);
+    return 0;
+}
+
+int
+cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
+{
+    struct plan_args p;
+    int rc = cu_stream_enter(st);
+    if (rc == 0)
+        rc = a->outputs ? -EINVAL : plan_args_of(a, cu_stream_of(st)->dev, &p);
+    if (rc != 0)
+        return rc;
     cu_chain(plan_kernel, 1, PLAN_THREADS, sizeof(struct plan_shared), cu_raw(st), p);
     return cu_launched(st, "att_plan");
+}
+
+/* ---- on the host --------------------------------------------------------- */
+
+/* The same lists from the host's arrays. */
+struct host_plan {
+    const struct plan_args *p;
+    struct cu_att_long *tile;    /* of long rows */
+    int n_work, n_long, n_split;
+    int32_t at, long_at;         /* of fdk_has_output(), for each list */
+};
+
+static int
+host_wanted(const struct host_plan *h, int32_t *at, int tok, int n)
+{
+    return !h->p->a.outputs || fdk_has_output(&h->p->b, at, tok, tok + n);
+}
+
+static int
+host_seen(const struct plan_row &row, int tok)
+{
+    return row.kv - (row.tok + row.n - 1 - tok);
+}
+
+static void
+host_put_long(struct host_plan *h, int r, const struct plan_row &row, int tile)
+{
+    struct cu_att_long t;
+    t.row = r;
+    t.tok = row.tok + tile * CU_ATT_LONG_TILE;
+    t.n = std::min(CU_ATT_LONG_TILE, row.tok + row.n - t.tok);
+    t.kv = std::max(host_seen(row, t.tok + t.n - 1), 1);
+    if (h->n_long < h->p->n_long_max && host_wanted(h, &h->long_at, t.tok, t.n))
+        h->tile[h->n_long++] = t;
+}
+
+static void
+host_put_split(struct host_plan *h, const struct plan_row &row, int tok, int n_tok)
+{
+    struct cu_split_tile t = {};
+    t.tok = tok;
+    t.n_tok = n_tok;
+    t.see = host_seen(row, tok);
+    t.n_chunk = std::max((t.see + n_tok - 1 + CU_SPLIT_CHUNK - 1) / CU_SPLIT_CHUNK, 1);
+    t.state = row.state;
+    t.old = row.old;
+    t.first = cu_split_parts(t.n_chunk, h->p->cut);
+    h->p->split.tile[h->n_split++] = t;
+}
+
+/* Tiles of row r. -EINVAL: more than there is room for. */
+static int
+host_row(struct host_plan *h, int r, int n_tok)
+{
+    const struct fdk_batch &b = h->p->b;
+    const int bt = h->p->a.bt, a = h->p->a.a;
+    struct plan_row row = {};
+    row.kv = b.kv_len[r];
+    row.state = b.state[r];
+    row.tok = b.q_start[r];
+    row.n = std::max(std::min((int)b.q_start[r + 1], n_tok) - row.tok, 0);
+    const int is_long = h->p->has_long && row.n >= CU_ATT_LONG_MIN;
+    const int is_split = !is_long && h->p->has_split;
+    if (is_split && row.n > 0 && b.ids != NULL && b.ids[row.tok] < 0)
+        row.old = row.kv - row.n;
+    for (int i = 0; (int64_t)i * bt < (int64_t)row.n * a; i++) {
+        const int tok = row.tok + (int)((int64_t)i * bt / a);
+        const int n = std::min((int)(((int64_t)(i + 1) * bt - 1) / a) + 1, row.n) -
+            (tok - row.tok);
+        if (!host_wanted(h, &h->at, tok, n))
+            continue;
+        if (h->n_work == h->p->a.n_max)
+            return -EINVAL;
+        h->p->a.work[h->n_work++] = fdk_work{ r, i };
+        if (is_split)
+            host_put_split(h, row, tok, n);
+    }
+    for (int i = 0; is_long && i * CU_ATT_LONG_TILE < row.n; i++)
+        host_put_long(h, r, row, i);
+    return 0;
+}
+
+/* The tile with part e of one head set. */
+static int
+host_find(const struct host_plan *h, int e)
+{
+    const struct cu_split_tile *tile = h->p->split.tile;
+    int lo = 0, hi = h->n_split;
+    while (hi - lo > 1) {
+        int mid = (lo + hi) / 2;
+        if (tile[mid].first <= e)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static int
+host_nearest_set(const struct host_plan *h, int total, int i)
+{
+    if (i <= 0 || i >= total)
+        return i;
+    const struct cu_split_tile &t = h->p->split.tile[host_find(h, i / h->p->n_set)];
+    const int each = cu_split_parts(t.n_chunk, h->p->cut);
+    const int in = (i - t.first * h->p->n_set) % each;
+    return 2 * in < each ? i - in : i + each - in;
+}
+
+static void
+host_start(const struct host_plan *h, int total, const int *begin, int b)
+{
+    const struct plan_args &p = *h->p;
+    struct cu_split_start t = {};
+    t.total = total;
+    t.at = begin[b];
+    t.n = begin[b + 1] - t.at;
+    if (t.n > 0) {
+        t.tile = host_find(h, t.at / p.n_set);
+        t.first = p.split.tile[t.tile];
+        const int each = cu_split_parts(t.first.n_chunk, p.cut);
+        const int in = t.at - t.first.first * p.n_set;
+        t.set = in / each;
+        t.part = in - t.set * each;
+        const int32_t *table = p.b.block_table + (int64_t)t.first.state * p.b.table_stride;
+        for (int i = 0; i < CU_SPLIT_UNITS; i++) {
+            int pos = cu_part_chunk(t.part, p.cut) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
+            t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
+                table[pos >> p.block_shift] : 0;
+        }
+    }
+    p.split.start[b] = t;
+}
+
+/* As cut_parts(). */
+static void
+host_cut(const struct host_plan *h)
+{
+    const struct plan_args &p = *h->p;
+    int begin[CU_SPLIT_BLOCKS + 1], total = 0, whole = 1;
+    for (int i = 0; i < h->n_split; i++) {
+        const int own = p.split.tile[i].first;
+        p.split.tile[i].first = total;
+        total += own;
+    }
+    total *= p.n_set;
+    for (int b = 0; b <= p.n_block; b++)
+        begin[b] = host_nearest_set(h, total, cu_split_begin(total, p.n_block, b));
+    for (int b = 0; b < p.n_block; b++)
+        whole &= ((int64_t)(begin[b + 1] - begin[b]) * p.n_block - total) *
+            (1 << p.cut.few) <= (int64_t)WHOLE_MORE * p.n_block;
+    for (int b = 0; b <= p.n_block && !whole; b++)
+        begin[b] = cu_split_begin(total, p.n_block, b);
+    for (int b = 0; b < p.n_block; b++)
+        host_start(h, total, begin, b);
+    memset(p.split.arrived, 0, sizeof(*p.split.arrived) * (size_t)h->n_split *
+        (size_t)p.n_set);
+}
+
+static int
+host_plan(const struct plan_args &p)
+{
+    struct host_plan h = {};
+    const int n_row = std::min(std::max((int)*p.b.n_row, 0), (int)p.b.max_row);
+    h.p = &p;
+    h.tile = p.plan != NULL ? (struct cu_att_long *)(p.plan + 1) : NULL;
+    for (int r = 0; r < n_row; r++) {
+        int rc = host_row(&h, r, *p.b.n_tok);
+        if (rc != 0)
+            return rc;
+    }
+    for (int e = h.n_work; e < p.a.n_max; e++)
+        p.a.work[e] = fdk_work{ -1, -1 };
+    *p.a.n_work = h.n_work;
+    *p.a.n_done = 0;
+    if (p.plan == NULL)
+        return 0;
+    p.plan->n_long = h.n_long;
+    p.plan->bt = p.a.bt;
+    p.plan->n_split = h.n_split;
+    std::sort(h.tile, h.tile + std::min(h.n_long, SORTED_LONG),
+        [](const struct cu_att_long &x, const struct cu_att_long &y) {
+            return x.kv != y.kv ? x.kv > y.kv : x.tok < y.tok;
+        });
+    if (p.has_split)
+        host_cut(&h);
+    return 0;
+}
+
+int
+cu_att_plan_host(struct fdk_ctx *ctx, int dev, const struct fdk_att_plan_args *a)
+{
+    struct plan_args p;
+    int rc = dev < 0 || dev >= ctx->n_dev ? -EINVAL : plan_args_of(a, &ctx->dev[dev], &p);
+    return rc != 0 ? rc : host_plan(p);
 }
 
 cudaError_t

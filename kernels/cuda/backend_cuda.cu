@@ -489,6 +489,7 @@ make_ops(void)
     o.sample_scratch = cu_sample_scratch;
     o.row_update = cu_row_update;
     o.att_plan = cu_att_plan;
+    o.att_plan_host = cu_att_plan_host;
     o.embed = cu_embed;
     o.rmsnorm = cu_rmsnorm;
     o.gemm = cu_gemm;

@@ -189,6 +189,7 @@ void cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *r
 size_t cu_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 size_t cu_att_plan_bytes(const struct fdk_attention_args *a, int32_t n_work_max);
 int cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st);
+int cu_att_plan_host(struct fdk_ctx *, int dev, const struct fdk_att_plan_args *);
 int cu_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 
 cudaError_t cu_qkv_load(void);

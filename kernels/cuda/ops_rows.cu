@@ -58,14 +58,15 @@ cu_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
 /* ---- embed, gather ------------------------------------------------------- */
 
 /* The batch travels by value: a->b is the host's. vectors: C is a multiple of 8
- * and rows are aligned. */
+ * and rows are aligned. It never calls cu_dep_next(): what comes behind the step's first
+ * kernel begins when all that was launched before the step has ended, and may read the
+ * step's plan, block tables and older tokens' KV before its own wait. */
 template<typename W>
 static __global__ void __launch_bounds__(ROW_THREADS)
 embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim,
     int vectors)
 {
     int t = (int)blockIdx.x;
-    cu_dep_next();
     cu_dep_wait();
     if (t >= cu_clip(b.n_tok, a.T))
         return;

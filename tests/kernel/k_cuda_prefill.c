@@ -180,6 +180,7 @@ run(struct twin_dev *t, int T, enum fdk_dtype act)
     struct launch l;
     launch_new(&l, t, T, act);
     launch_fill(&l, t);
+    tw_same_plan(t, &l.p, &job.s);
     launch_ops(&l, t);
     float *y = launch_read(&l, t);
     tw_free(t);

@@ -142,6 +142,60 @@ random_split(int *len, int n_row, int m, uint64_t *seed)
     return n;
 }
 
+/* Outputs at ascending tokens, some of them two at one. */
+static void
+random_outputs(struct k_step *s, uint64_t *seed)
+{
+    int rare = 1 + (int)(k_rand(seed) % 60);
+    s->n_out = 0;
+    for (int t = 0; t < s->n_tok; t++)
+        for (int k = 0; k < 2; k++)
+            if (k_rand(seed) % (uint64_t)rare == 0 && s->n_out < K_MAX_TOK)
+                s->out[s->n_out++].tok = t;
+}
+
+/* Has one of the tile's query rows an output? */
+static int
+tile_wanted(const struct k_step *s, const struct k_plan *p, struct fdk_work w)
+{
+    int n = s->q_start[w.row + 1] < s->n_tok ? s->q_start[w.row + 1] : s->n_tok;
+    n = (n - s->q_start[w.row]) * p->a;
+    for (int q = w.tile * p->bt; q < (w.tile + 1) * p->bt && q < n; q++)
+        for (int o = 0; o < s->n_out; o++)
+            if (s->out[o].tok == s->q_start[w.row] + q / p->a)
+                return 1;
+    return 0;
+}
+
+/* What the host makes is what the device made; asked for outputs, it leaves out the
+ * tiles that have none. */
+static void
+host_lists(struct k_dev *d, struct k_step *s, const struct k_plan *p, uint64_t *seed)
+{
+    int32_t n_work = -7, n = 0;
+    uint32_t n_done = 99;
+    size_t bytes = (size_t)p->n_max * sizeof(*p->work);
+    struct fdk_att_plan_args a = { .work = malloc(bytes), .n_work = &n_work,
+        .n_done = &n_done, .b = &s->b, .a = p->a, .bt = p->bt, .n_max = p->n_max };
+    assert_non_null(a.work);
+    memset(a.work, 0x7f, bytes);
+    assert_int_equal(d->ops->att_plan_host(d->ctx, 0, &a), 0);
+    assert_memory_equal(a.work, p->work, bytes);
+    assert_true(n_work == p->n_work && n_done == 0);
+    random_outputs(s, seed);
+    a.outputs = 1;
+    assert_int_equal(d->ops->att_plan(&a, d->st), -EINVAL);
+    memset(a.work, 0x7f, bytes);
+    assert_int_equal(d->ops->att_plan_host(d->ctx, 0, &a), 0);
+    for (int i = 0; i < p->n_work; i++)
+        if (tile_wanted(s, p, p->work[i]))
+            assert_memory_equal(&a.work[n++], &p->work[i], sizeof(*p->work));
+    assert_int_equal(n_work, n);
+    for (; n < p->n_max; n++)
+        assert_int_equal(a.work[n].row & a.work[n].tile, -1);
+    free(a.work);
+}
+
 static void
 test_list_is_the_hosts(void **state)
 {
@@ -179,26 +233,32 @@ test_list_is_the_hosts(void **state)
         assert_int_equal(p.n_done, 0);
         for (; at < p.n_max; at++)
             assert_int_equal(p.work[at].row & p.work[at].tile, -1);
+        host_lists(&d, &s, &p, &seed);
         k_plan_free(&p);
     }
     k_close(&d);
 }
 
-/* More tiles than the launch has room for is a broken device, not a write. */
+/* More tiles than the launch has room for is a broken device, not a write; on the host an
+ * error. */
 static void
 test_list_never_overflows(void **state)
 {
     static struct k_step s;
     struct k_dev d;
     struct k_plan p = { .a = 5, .bt = 64, .n_max = 3 };
+    struct fdk_att_plan_args host;
     (void)state;
     k_open(&d, 1, NULL);
     k_step_init(&s);
     k_step_row(&s, 13, 0, 16, 8, 0);
     k_step_row(&s, 13, 0, 16, 8, 1);
     p.work = malloc((3 + K_GUARD) * sizeof(*p.work));
+    host = (struct fdk_att_plan_args){ .work = p.work, .n_work = &p.n_work,
+        .n_done = &p.n_done, .b = &s.b, .a = p.a, .bt = p.bt, .n_max = p.n_max };
     memset(p.work, 0x7f, (3 + K_GUARD) * sizeof(*p.work));
     k_plan_launch(&d, &s.b, &p);
+    assert_int_equal(d.ops->att_plan_host(d.ctx, 0, &host), -EINVAL);
     assert_int_equal(d.ops->stream_sync(d.st), -EIO);
     assert_non_null(strstr(d.ops->error_text(d.ctx, 0), "row 1 of 2"));
     k_plan_free(&p);

@@ -188,6 +188,45 @@ tw_free(struct twin_dev *t)
     t->n_buf = 0;
 }
 
+/* The plan that the device makes is the host's, to the byte; what neither writes is
+ * poison. s: the step that p's batch is on the device. */
+static inline void
+tw_same_plan(struct twin_dev *t, const struct fdk_att_plan_args *p, const struct k_step *s)
+{
+    size_t work = (size_t)p->n_max * sizeof(*p->work);
+    size_t bytes = (p->plan_bytes + 15) / 16 * 16;
+    struct fdk_attention_args att = *p->att;
+    struct fdk_att_plan_args h = *p;
+    int32_t n_work = -7;
+    uint32_t n_done = 99;
+    void *got;
+    att.b = h.b = &s->b;
+    h.att = &att;
+    h.work = malloc(work);
+    h.plan = bytes > 0 ? aligned_alloc(16, bytes) : NULL;
+    assert_true(h.work != NULL && (h.plan != NULL || bytes == 0));
+    if (bytes > 0)
+        memset(h.plan, TW_POISON, bytes);
+    h.n_work = &n_work;
+    h.n_done = &n_done;
+    OK(t->d.ops->att_plan_host(t->d.ctx, 0, &h));
+    if (bytes > 0)
+        OK(t->d.ops->fill(t->d.st, p->plan, TW_POISON, p->plan_bytes));
+    OK(t->d.ops->att_plan(p, t->d.st));
+    got = tw_read(t, p->work, work);
+    assert_memory_equal(got, h.work, work);
+    free(got);
+    got = bytes > 0 ? tw_read(t, p->plan, p->plan_bytes) : NULL;
+    if (got != NULL)
+        assert_memory_equal(got, h.plan, p->plan_bytes);
+    free(got);
+    tw_get(t, &work, p->n_work, 4);
+    assert_int_equal((int32_t)work, n_work);
+    assert_int_equal(n_done, 0);
+    free(h.work);
+    free(h.plan);
+}
+
 /* The step's arrays on the device, at *d_step once it is not NULL. */
 static inline struct fdk_batch
 tw_step(struct twin_dev *t, const struct k_step *s, char **d_step)

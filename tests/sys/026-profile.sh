@@ -23,16 +23,16 @@ answer() { # what requests get, and the tokens they found in the cache
 }
 cached() { json 'sum(r["cached_tokens"] for r in d)' <"$dir/json"; }
 # The sum of the lines is the step, every operation is there, shares are floor by time. Behind
-# the last attention (50) a step with a prompt has the operations of its output rows (58 to 65),
-# and computes no more than these rows there.
+# the last keys and values (49) a step with a prompt has the operations of its output rows (50
+# to 58), and computes no more than these rows there.
 check() {
-    local tail='range(51, 58)'
-    case $1 in *prefill*) tail='range(58, 66)' ;; esac
+    local tail='range(59, 67)'
+    case $1 in *prefill*) tail='range(50, 59)' ;; esac
     json '"ok" if abs(d["sum_us"] - d["profiled"]["us"]) <= 0.05 * d["profiled"]["us"] > 0
         and abs(sum(l["us"] for l in d["lines"]) - d["sum_us"]) < 0.01 * d["sum_us"]
-        and [l["index"] for l in d["lines"] if l["index"] >= 0] == [*range(51), *'"$tail"', 66, 67]
+        and [l["index"] for l in d["lines"] if l["index"] >= 0] == [*range(50), *'"$tail"', 67, 68]
         and all(l["flops"] == 2 * l["N"] * l["K"] * d["profiled"]["results"]
-            for l in d["lines"] if l["index"] > 51 and l["kind"] in ("gemm", "logits"))
+            for l in d["lines"] if l["index"] > 49 and l["kind"] in ("gemm", "logits"))
         and all(l["floor_us"] > 0 and l["share"] > 0 for l in d["lines"] if l["kind"] == "gemm")
         and 0 < d["floor_us"]
         and abs(d["floor_us"] - sum(l["floor_us"] for l in d["lines"])) < 0.01 * d["floor_us"]

@@ -123,7 +123,7 @@ sizes(struct fix *f, int32_t max_len, struct mpl_sizes *ret)
 {
     f->asked[f->n++ % 8] = max_len;
     *ret = (struct mpl_sizes) { .rows = 1000, .tables = (uint64_t)max_len *
-        f->tables_per_token, .plan = 2000, .results = 300, .tiles = 40,
+        f->tables_per_token, .plan = 2000, .results = 340,
         .activations = 5 * MIB, .scratch = MIB, .host_plan = 2000, .host_results = 300 };
 }
 
