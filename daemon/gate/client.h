@@ -40,9 +40,20 @@ struct usr;
 #define CLI_CHUNK_PAGES 128u /* and while a block does */
 
 enum cli_st { CLI_HELLO = 1, CLI_OPEN, CLI_DOOMED };
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define CLI_ST_READ ((uint16_t)CLI_OPEN)
+#else
+#define CLI_ST_READ ((uint16_t)(CLI_OPEN << 8))
+#endif
 
 struct client {
-    uint8_t st;              /* enum cli_st */
+    union {
+        struct {
+            uint8_t st;      /* enum cli_st */
+            uint8_t rests;   /* its ring is not looked at before t_read: rest.h */
+        };
+        uint16_t st_rests;   /* both: CLI_ST_READ where it is open and does not rest */
+    };
     uint8_t trusted;
     uint8_t dirty;           /* has output to publish in this iteration */
     uint8_t quiet;           /* doomed: peer is gone, no GOODBYE */

@@ -260,6 +260,17 @@ usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns)
     return u->refused_ns <= most ? 0 : (uint32_t)((u->refused_ns - most) / CLK_MS) + 1;
 }
 
+uint64_t
+usr_rest(struct usr *u, uint64_t now_ns)
+{
+    if (u->rest_ns == 0 || now_ns >= u->t_rest + USR_REST_FORGET_NS)
+        u->rest_ns = USR_REST_MIN_NS;
+    else
+        u->rest_ns = u->rest_ns < USR_REST_MAX_NS / 4 ? 4 * u->rest_ns : USR_REST_MAX_NS;
+    u->t_rest = now_ns + u->rest_ns;
+    return u->t_rest;
+}
+
 void
 usr_sweep(struct fair *f, uint64_t now_ns)
 {
@@ -272,7 +283,8 @@ usr_sweep(struct fair *f, uint64_t now_ns)
             usr_refill(u, now_ns);
             usr_pay(u, now_ns);
             if (u->n_ses == 0 && u->n_inflight == 0 && u->n_jobs == 0 &&
-                u->bucket_ns == USR_BURST * CLK_S && u->refused_ns == 0) {
+                u->bucket_ns == USR_BURST * CLK_S && u->refused_ns == 0 &&
+                (u->rest_ns == 0 || now_ns >= u->t_rest + USR_REST_FORGET_NS)) {
                 ASSERT(!u->counted && u->bytes == 0);
                 *p = u->hnext;
                 OBJ_FREE(u, USR_MAGIC);

@@ -37,7 +37,8 @@
  * is alone has all of them.
  *
  * A user exists while it has sessions or requests, or its connect bucket is
- * not full again (a flood must not earn a new burst by leaving).
+ * not full again (a flood must not earn a new burst by leaving), or it made the loop
+ * wait lately.
  */
 #ifndef FDD_DAEMON_GATE_FAIR_H
 #define FDD_DAEMON_GATE_FAIR_H
@@ -56,6 +57,9 @@
 #define FAIR_WEIGHT_MAX 1000u
 #define FAIR_WEIGHTS 128u /* items of sched.user_weights; its text has 511 bytes */
 #define FAIR_SETTLE_ROUNDS 128 /* a settlement moves a user so far at most */
+#define USR_REST_MIN_NS 100000000u   /* of usr_rest() */
+#define USR_REST_MAX_NS 10000000000ull
+#define USR_REST_FORGET_NS 60000000000ull /* after the last rest */
 #define FAIR_SIDE_MAX 64u /* requests of FAIR_SIDE with the worker */
 
 enum fair_kind { FAIR_GEN = 0, FAIR_SIDE, FAIR_KINDS };
@@ -87,6 +91,8 @@ struct usr {
     uint64_t loop;            /* iteration that the next two are of */
     uint32_t loop_bytes, loop_records;
     uint32_t n_jobs;          /* requests whose items come in pieces */
+    uint64_t rest_ns;         /* how long its rings rested the last time: rest.h */
+    uint64_t t_rest;          /* until then; its sessions' t_read */
     struct lane lane[FAIR_KINDS];
 };
 
@@ -136,6 +142,9 @@ void usr_refused(struct usr *u, uint32_t per_second, uint64_t now_ns);
 uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
 /* Forget users that nothing refers to. */
 void usr_sweep(struct fair *f, uint64_t now_ns);
+/* The loop had to wait for memory of u: its rings rest, each time four times as long.
+ * Returns until when. */
+uint64_t usr_rest(struct usr *u, uint64_t now_ns);
 
 void fair_push(struct fair *f, struct jreq *r);
 /* Back to its place, which is the front of its queue unless others come back, too (it

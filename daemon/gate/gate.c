@@ -28,6 +28,7 @@
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/places.h"
 #include "daemon/gate/relay.h"
+#include "daemon/gate/rest.h"
 #include "daemon/gate/statseg.h"
 #include "libclient/fdproto.h"
 
@@ -602,6 +603,10 @@ gate_run(struct gate *g)
         cnt_add(&g->env.cnt->loops, 1);
         loopstat_next(&g->loop, now);
         g->t_begun = now;
+        if (g->env.cnt->loop_switches != g->switches) {
+            g->switches = g->env.cnt->loop_switches;
+            rst_watch(&g->ses);
+        }
         if (gate_poll(g, now) != 0) {
             g->t_traffic = t_idle = now;
             if (wch_has_more(&g->watch) || now - t_sockets >= GATE_POLL_SOCKETS_NS) {

@@ -102,6 +102,7 @@ struct gate {
     struct loopstat loop;
 
     uint64_t t_begun;         /* this iteration; 0: time does not bound it (tests) */
+    uint64_t switches;        /* cnt->loop_switches, as far as looked into */
     uint64_t t_tick;
     uint64_t t_second;        /* what is done once a second */
     uint64_t t_traffic;       /* last iteration that found work */

@@ -23,6 +23,7 @@
 
 #define ITK_BYTES_PER_TOKEN 4 /* of text; few languages need fewer bytes */
 #define ITK_OUTPUT_GUESS 256
+#define ITK_PAGE 4096u
 #define ITK_EAGER_FOR_NS (2 * CLK_S) /* after the last refusal */
 /* Bytes of a blob that are no prompt, at most: headers, stop strings and ids. */
 #define ITK_NO_PROMPT (64 + FDP_MAX_STOP * (16 + FDP_MAX_STOP_LEN) + 4 * FDP_MAX_STOP_IDS)
@@ -485,6 +486,24 @@ itk_request(struct intake *k, struct client *c, struct fdp_req *q)
 refuse:
     itk_refuse(k, c, u, q, &e);
     return 1;
+}
+
+void
+itk_touch(const struct client *c)
+{
+    uint64_t from, n;
+    struct fdp_req q __attribute__((aligned(8)));
+
+    if (fdr_load_relaxed(c->sq.p_tail) == c->sq.head)
+        return;
+    fdr_copy_in(&q, fdr_cons_slot(&c->sq, c->sq.head), sizeof(q));
+    from = c->job != NULL ? c->job->req.off + (uint64_t)c->job->copied : q.off;
+    n = c->job != NULL ? c->job->req.len - c->job->copied : q.len;
+    if (from > c->arena_bytes || n > c->arena_bytes - from)
+        return;
+    n = n < ITK_INLINE ? n : ITK_INLINE;
+    for (uint64_t i = 0; i < n; i += ITK_PAGE)
+        (void)__atomic_load_n(&c->arena[from + i], __ATOMIC_RELAXED);
 }
 
 /* The record at the head of the ring, or what is left of it. */

@@ -62,7 +62,7 @@ void itk_begin(struct intake *k);
 static inline int
 itk_is_due(struct client *c)
 {
-    return c->st == CLI_OPEN && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
+    return c->st_rests == CLI_ST_READ && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
 }
 /* Look at the clock. */
 int itk_look(struct intake *k);
@@ -72,6 +72,8 @@ itk_is_spent(struct intake *k)
 {
     return k->bytes >= ITK_LOOP_BYTES || (k->cost >= ITK_LOOK && itk_look(k));
 }
+/* Read what itk_poll() would of the client's memory, first of all. */
+void itk_touch(const struct client *c);
 /* Take records of a client whose ring is due. Returns the work done. */
 int itk_poll(struct intake *k, struct client *c);
 /* What is partly here of c is not wanted any more. */

@@ -65,6 +65,8 @@ libfddgate_a_SOURCES = \
 	%D%/region.h \
 	%D%/relay.c \
 	%D%/relay.h \
+	%D%/rest.c \
+	%D%/rest.h \
 	%D%/reqlog.c \
 	%D%/reqlog.h \
 	%D%/retry.c \

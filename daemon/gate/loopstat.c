@@ -20,7 +20,7 @@ loopstat_cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static int64_t
+int64_t
 loopstat_switches(void)
 {
     struct rusage u;

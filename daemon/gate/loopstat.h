@@ -45,6 +45,8 @@ struct loopstat {
 
 /* Counts for the thread that calls. cnt and hist outlive ls. */
 void loopstat_init(struct loopstat *ls, struct cnt_gate *cnt, struct cnt_hist *hist);
+/* Voluntary context switches of the thread that calls, so far. */
+int64_t loopstat_switches(void);
 /* The loop has looked at the clock: an iteration ends and the next begins. */
 void loopstat_next(struct loopstat *ls, uint64_t now_ns);
 /* Right before an epoll_wait that may sleep, and right after it. */

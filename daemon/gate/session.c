@@ -28,6 +28,7 @@
 #include "daemon/gate/peer.h"
 #include "daemon/gate/places.h"
 #include "daemon/gate/request.h"
+#include "daemon/gate/rest.h"
 #include "daemon/gate/watch.h"
 #include "libclient/fdproto.h"
 
@@ -68,6 +69,7 @@ ses_free(struct sessions *t, struct ses *s)
         region_drop(&t->bin, &s->c.d2c, t->ofl);
     else /* its last records and the GOODBYE are still to be read */
         region_drop_late(&t->bin, &s->c.d2c, t->env->now, t->ofl);
+    t->n_rest -= s->c.rests;
     if (s->doorbell >= 0) {
         wch_del(t->watch, s->doorbell, s);
         (void)close(s->doorbell);
@@ -505,6 +507,7 @@ ses_hello(struct sessions *t, struct ses *s)
         rc = ses_open(t, s, &h);
         if (rc == 0) {
             s->c.st = CLI_OPEN;
+            rst_open(t, &s->c);
             t->clients->n_hello--;
             cnt_add(&t->env->cnt->sessions_total, 1);
             cnt_set(&t->env->cnt->sessions, t->n);
@@ -588,6 +591,8 @@ ses_tick(struct sessions *t)
     struct client *c, *next;
 
     region_bin_tick(&t->bin, t->env->now, t->ofl);
+    if (t->n_rest != 0)
+        rst_tick(t);
     for (c = TAILQ_FIRST(&t->clients->holdq); c != NULL; c = next) {
         next = TAILQ_NEXT(c, hold);
         if (c->st == CLI_OPEN)
@@ -644,7 +649,7 @@ ses_goodbye(struct sessions *t, int code)
 static int
 ses_is_read(const struct sessions *t, const struct client *c)
 {
-    return c->st == CLI_OPEN && c->n_held == 0 && c->t_read <= t->env->now;
+    return c->st_rests == CLI_ST_READ && c->n_held == 0 && c->t_read <= t->env->now;
 }
 
 int
@@ -686,6 +691,8 @@ ses_poll(struct sessions *t)
 
     itk_begin(t->intake);
     t->first = at + 1;
+    if (t->t_watch != 0)
+        return rst_poll(t);
     for (uint32_t left = t->n; left != 0; left--) {
         struct client *c = &t->v[at]->c;
 
@@ -704,7 +711,7 @@ ses_poll(struct sessions *t)
 void
 ses_check(const struct sessions *t)
 {
-    uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0;
+    uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0, n_rest = 0;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < t->n; i++) {
@@ -716,10 +723,11 @@ ses_check(const struct sessions *t)
         n_hello += s->c.st == CLI_HELLO;
         n_doomed += s->c.st == CLI_DOOMED;
         n_jobs += s->c.job != NULL;
+        n_rest += s->c.rests;
         jnl_check_client(t->reqs->jnl, &s->c, &n, &bytes);
     }
     ASSERT(n_hello == t->clients->n_hello && n_doomed == t->clients->n_doomed);
-    ASSERT(n_jobs == t->intake->n_jobs);
+    ASSERT(n_jobs == t->intake->n_jobs && n_rest == t->n_rest);
     jnl_check(t->reqs->jnl, n, bytes);
     rq_check(t->reqs);
 }

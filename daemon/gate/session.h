@@ -59,6 +59,8 @@ struct sessions {
     uint64_t t_read;          /* of ses_park(): a ring that waits is read then; 0: none */
     uint64_t next_id;
     struct region_bin bin;    /* of sessions that have ended */
+    uint64_t t_watch;         /* who makes the loop wait is looked for until then */
+    uint32_t n_rest;          /* sessions whose rings rest: rest.h */
 };
 
 /* Room for SES_MAX, so that max_clients can rise by reload. The other fields are

@@ -145,7 +145,7 @@ t_broken_end(void **state)
 static void
 t_broken_record(void **state)
 {
-    static const struct { uint32_t type, len; unsigned char text[16]; } lies[] = {
+    static const struct { uint32_t type, len; unsigned char text[16]; } broken[] = {
         { FDP_T_TOKENS, 0, "" }, { FDP_T_TOKENS, 7, "" },
         { FDP_T_TOKENS, 15, { 0, 0, 0, 0, 2, 0, 3, 0 } },   /* two ids in 4 bytes */
         { FDP_T_TOKENS, 16, { 0, 0, 0, 0, 1, 0, 3, 0 } },   /* and a byte more */
@@ -166,11 +166,11 @@ t_broken_record(void **state)
     fix_open(&f, NULL);
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         fcl_submit(&c, 7 + i, 1, 3);
         fix_step(&f, 0);
         id = fix_take(&f, NULL, NULL, NULL);
-        fix_wsend(&f, id, lies[i].type, lies[i].text, lies[i].len);
+        fix_wsend(&f, id, broken[i].type, broken[i].text, broken[i].len);
         send_ids(&f, id, 0, 1);
         fix_step(&f, 0);
         assert_int_equal(jnl_find(&f.g->jnl, id)->finish, FDP_FIN_NONE);
