@@ -145,6 +145,13 @@ int32_t par_partial_prefills(const struct par *p);
  * 4 % of the served length. */
 int32_t par_long_prefill(const struct par *p, int32_t max_model_len);
 
+/* Descriptors that the gate may have open: for each session, also of those kept for
+ * administrators, and its own. */
+#define PAR_SESSION_FDS  4u  /* socket, doorbell, two regions */
+#define PAR_KEPT_CLIENTS 16u
+#define PAR_OWN_FDS      256u
+uint64_t par_descriptors(const struct par *p);
+
 /* Does the row's value differ? */
 int par_differs(const struct par_set *ps, const struct par_set *ps_new, size_t row);
 /* Take over from ps_new what may change while running (RELOAD). Returns the number of

@@ -222,6 +222,12 @@ par_max_logprobs(const struct par *p)
     return p->output_enable_logprob ? (int32_t)p->output_max_logprobs : -1;
 }
 
+uint64_t
+par_descriptors(const struct par *p)
+{
+    return ((uint64_t)p->ipc_max_clients + PAR_KEPT_CLIENTS) * PAR_SESSION_FDS + PAR_OWN_FDS;
+}
+
 int32_t
 par_partial_prefills(const struct par *p)
 {

@@ -41,7 +41,7 @@
 #define GATE_OFFLOOP_NS (1 * CLK_S) /* at the end, for closes that sleep */
 #define GATE_KEPT_SHARE 128u /* sched.reserved_seqs = -1 */
 #define GATE_KEPT_FROM 16u
-#define GATE_FDS 256u /* descriptors besides the sessions' */
+#define GATE_FDS PAR_OWN_FDS
 
 /* ---- the modules, wired up ----------------------------------------------------- */
 
@@ -654,7 +654,7 @@ static void
 gate_limits(struct gate *g)
 {
     struct rlimit rl;
-    rlim_t need = ((rlim_t)g->env.par->ipc_max_clients + PLC_KEPT) * SES_FDS + GATE_FDS;
+    rlim_t need = par_descriptors(g->env.par);
 
     if (getrlimit(RLIMIT_NOFILE, &rl) != 0)
         return;

@@ -23,7 +23,9 @@
 
 #include <stdint.h>
 
-#define PLC_KEPT   16u
+#include "daemon/common/param.h"
+
+#define PLC_KEPT   PAR_KEPT_CLIENTS
 #define PLC_IDLE_S 60u
 #define PLC_CROWD  8u
 

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "daemon/common/param.h"
 #include "daemon/gate/client.h"
 #include "daemon/gate/region.h"
 
@@ -33,7 +34,7 @@ struct watch;
 
 #define SES_MAGIC 0x53455331u
 #define SES_MAX   65536u     /* ipc.max_clients at most */
-#define SES_FDS   4u         /* descriptors of each: socket, doorbell, two regions */
+#define SES_FDS   PAR_SESSION_FDS
 
 struct ses {
     uint32_t magic;

@@ -54,7 +54,7 @@ check 'c["fdd", "daemon"]["state"] == "ok" and "running" in c["fdd", "daemon"]["
 check 'c["fdd", "worker"]["state"] == "ok" and "ready" in c["fdd", "worker"]["value"]'
 check 'c["fdd", "client socket"]["state"] == "ok" and c["fdd", "admin socket"]["state"] == "ok"'
 check '"of the daemon, pid '"$fdd_pid"'" in c["limits", "nofile"]["value"] and
-    c["limits", "nofile"]["data"]["wanted"] == 540'
+    c["limits", "nofile"]["data"]["wanted"] == 348'
 check '("fdd", "worker deaths") not in c'
 kill -KILL "$(pgrep -P "$fdd_pid" | head -n 1)"
 died() { [ "$(ctl status --json | json 'd["worker"]["deaths"]')" = 1 ]; }

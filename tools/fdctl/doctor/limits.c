@@ -75,7 +75,7 @@ check_rlimits(struct doc *d)
     /* What the gate locks: the ring of answers of every session. */
     uint64_t per = (uint64_t)d->par->ipc_cq_slots * FDP_SLOT + FDP_D2C_SLOTS;
     uint64_t lock = (uint64_t)d->par->ipc_max_clients * per;
-    uint64_t files = (uint64_t)d->par->ipc_max_clients * 4 + 512, soft, hard;
+    uint64_t files = par_descriptors(d->par), soft, hard;
 
     (void)doc_proc(d, proc, sizeof(proc));
     if (strcmp(proc, "/proc/self") != 0)
