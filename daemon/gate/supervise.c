@@ -37,6 +37,8 @@
 #define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
 #define SUP_PROGRESS_NS (2 * CLK_S)
 #define SUP_N_FD 5
+#define SUP_FINI_NS (5 * CLK_S)         /* for a killed worker, at the daemon's end */
+#define SUP_COLLECT_NS (1 * CLK_MS)     /* sup_collect() looks so often */
 #define SUP_ADMIN_BUF (1 << 20)
 
 static void
@@ -709,12 +711,28 @@ sup_restart_ms(const struct wrk *w)
     return ms < SUP_RESTART_MAX_MS ? (uint32_t)ms : SUP_RESTART_MAX_MS;
 }
 
+int
+sup_collect(pid_t pid, uint64_t most_ns)
+{
+    uint64_t t_end = clk_now_ns() + most_ns;
+    pid_t rc;
+
+    while ((rc = waitpid(pid, NULL, WNOHANG)) == 0 || (rc < 0 && errno == EINTR)) {
+        if (clk_now_ns() >= t_end)
+            return 0;
+        clk_sleep_ns(SUP_COLLECT_NS);
+    }
+    return 1;
+}
+
 void
 sup_fini(struct sup *s, struct wrk *w)
 {
     if (w->pid > 0 && !w->dead) {
         (void)kill(w->pid, SIGKILL);
-        (void)waitpid(w->pid, NULL, 0);
+        if (!sup_collect(w->pid, SUP_FINI_NS))
+            log_warn("supervise: worker %d (pid %d) was killed and does not end; it is left "
+                "alone", w->idx, (int)w->pid);
     }
     if (w->exit != NULL && __atomic_load_n(&w->exit->is_done, __ATOMIC_ACQUIRE))
         free(w->exit); /* else a thread that hangs has it */

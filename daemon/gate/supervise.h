@@ -126,7 +126,11 @@ enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
 /* Tell it to drain and exit; killed after grace_ns. */
 void sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns);
 void sup_kill(struct wrk *w, const char *why);
-/* Kill, wait, and let the link go. Nothing may be in flight, and ofl has ended. */
+/* Collect a child that was killed, at most so long: a process that sleeps in a driver
+ * does not end. 0: it did not. */
+int sup_collect(pid_t pid, uint64_t most_ns);
+/* Kill, wait some seconds, and let the link go. Nothing may be in flight, and ofl has
+ * ended. */
 void sup_fini(struct sup *s, struct wrk *w);
 /* Parameters changed: hand them over. */
 void sup_reload(struct sup *s, struct wrk *w);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -135,12 +136,36 @@ t_slow_status(void **state)
     fix_close(&f);
 }
 
+/* At the daemon's end: a child that does not end, and one that does. */
+static void
+t_collect(void **state)
+{
+    uint64_t t = clk_now_ns();
+    pid_t pid = fork();
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            (void)pause();
+    }
+    (void)alarm(20);
+    assert_int_equal(sup_collect(pid, 50 * CLK_MS), 0);
+    assert_true(clk_now_ns() - t >= 50 * CLK_MS);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(sup_collect(pid, 10 * CLK_S), 1);
+    assert_int_equal(sup_collect(pid, 10 * CLK_S), 1); /* nobody's child now */
+    (void)alarm(0);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_killed),
         cmocka_unit_test(t_slow_status),
+        cmocka_unit_test(t_collect),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
