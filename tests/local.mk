@@ -430,6 +430,7 @@ SOURCE_TESTS = \
 	tools/dev/check_glossary.sh \
 	tools/dev/check_words.sh \
 	%D%/unit/layers.sh \
+	%D%/unit/ci_sample.sh \
 	%D%/unit/man_example.sh
 
 FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \

@@ -95,7 +95,8 @@ before=$(rss)
 for _ in 1 2 3; do quick flood; done
 [ $(($(rss) - before)) -le 20000 ] || fail "memory grew from $before to $(rss) KiB"
 expect 0 ctl set log.rate=77
-has "$(grep control: "$dir/log")" 'user root \(uid 0, pid [0-9]+\) commands \{"cmd":"set","name":"log.rate","value":"77"\}'
+until_true 5 logged 1 'user root \(uid 0, pid [0-9]+\) commands \{"cmd":"set","name":"log.rate","value":"77"\}' ||
+    fail "not in the log: log.rate=77 by root"
 expect 0 ctl --timeout $((2 * slow)) stop
 wait $a
 wait "$fdd_pid" || fail "fdd exited $?"

@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# CI's time is bounded: of the mutants of changed files at most so many are run, the
+# same for the same seed, and what is left is said. Unknown phases and parts are
+# refused. Mutants of changed files were left out by chance (grep -q in a pipe).
+set -u
+src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
+fail() { echo "FAIL: $*"; exit 1; }
+for s in .ci/run tests/check-long; do
+    out=$("$src/$s" no-such-phase 2>&1)
+    [ $? = 64 ] || fail "$s no-such-phase: $out"
+    "$src/$s" --help | grep -q mutants || fail "$s --help names no phases"
+done
+command -v git >/dev/null || { echo "SKIP: no git"; exit 77; }
+dir=$(mktemp -d "${TMPDIR:-/tmp}/fdd-test.XXXXXX")
+trap 'rm -rf "$dir"' EXIT
+mkdir -p "$dir/tests/mutants" "$dir/tools/dev"
+cp "$src/tests/mutants/run" "$dir/tests/mutants/"
+cp "$src/tools/dev/progress.sh" "$dir/tools/dev/"
+for i in 1 2 3 4 5 6 7 8 9; do
+    printf '# Breaks: x\n# Killed-by: tests/t\n--- a/f%d\n+++ b/f%d\n' $i $i >"$dir/tests/mutants/m$i.patch"
+    echo >"$dir/f$i"
+done
+repo() { git -C "$dir" -c user.name=t -c user.email=t@localhost "$@" >/dev/null || fail "git $*"; }
+repo init -q; repo add -A; repo commit -qm one
+for i in 1 2 3 4 5 6; do echo x >"$dir/f$i"; done
+list() { "$dir/tests/mutants/run" --list --changed HEAD "$@"; }
+names() { list "$@" | grep '^m' | grep -v '^mutants:' | sort | paste -sd ' '; }
+[ "$(names)" = "m1 m2 m3 m4 m5 m6" ] || fail "all: $(list)"
+[ "$(names --most 6)" = "m1 m2 m3 m4 m5 m6" ] || fail "6: $(list --most 6)"
+a=$(names --most 2 --seed one)
+[ "$(wc -w <<<"$a")" = 2 ] && [ "$a" = "$(names --most 2 --seed one)" ] || fail "2: $a"
+list --most 2 | grep -q '4 are left to make check-long' || fail "unsaid: $(list --most 2)"
+for i in a b c d e f g h; do names --most 2 --seed $i; done | sort -u >"$dir/drawn"
+[ "$(wc -l <"$dir/drawn")" -gt 1 ] || fail "every seed draws $a"
+[ "$(names --most 2 --others 3 | wc -w)" = 5 ] || fail "others: $(list --most 2 --others 3)"
