@@ -55,6 +55,13 @@ has "$(cat "$dir/err")" 'runtests: 10 of 10 tests, 1 failed'
 printf '#!/bin/sh\n' >"$clone/tools/setup"
 FDD_PROGRESS_S=1 "$clone/tests/check-san" asan >"$dir/out" 2>"$dir/err" </dev/null
 grows "$dir/err" 'check-san: asan' '10 tests, [01] failed, [0-9]+ s'
+# both at a time, each with its own tests
+FDD_PROGRESS_S=1 "$clone/tests/check-san" >"$dir/out" 2>"$dir/err" </dev/null
+has "$(cat "$dir/err")" 'check-san: asan [0-9]+ of 10 tests, [01] failed; tsan [0-9]+ of 10 tests, [01] failed, [0-9]+ s'
+[ "$(tail -n 1 "$dir/out")" = "18 passed, 2 failed" ] || fail "last line: $(cat "$dir/out")"
+has "$(cat "$dir/out")" '^asan PASS: tests/1$'
+has "$(cat "$dir/out")" '^tsan FAIL: tests/10$'
+has "$(cat "$dir/out")" '^tsan: [0-9]+ s, [0-9]+ \+ [0-9]+ s of processor time$'
 cp "$FDD_SRC/tools/setup" "$clone/tools"
 
 # ---- on a terminal: one line that changes, and is empty at the end
