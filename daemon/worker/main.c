@@ -298,11 +298,13 @@ pip_config(struct worker *w, struct pip_cfg *ret)
 #define PRIME_NS     (250 * CLK_MS)
 #define PRIME_CPU_NS (40 * CLK_MS)
 
-/* The steps of the null backend take nothing. */
+/* The steps of the null backend take nothing, and a lazy capture records no graph
+ * before a request needs it. */
 static int
 prime(struct worker *w)
 {
-    if (w->run->k == &fdk_ops_null)
+    if (w->run->k == &fdk_ops_null ||
+        w->par.graph_capture != PAR_GRAPH_CAPTURE_EAGER)
         return 0;
     return eng_prime(w->pip->eng, wrk_on_cpu(w) ? PRIME_CPU_NS : PRIME_NS);
 }
