@@ -84,9 +84,8 @@ scope_push(struct render *r, struct rnd_scope *up)
 
 /* ---- operators ---------------------------------------------------------------------- */
 
-__attribute__((noreturn))
-static void
-undefined(struct render *r, struct val v)
+void
+rnd_undefined(struct render *r, struct val v)
 {
     val_fail(&r->c, "'%.*s' is undefined", v.s != NULL ? (int)v.s->n : 0,
         v.s != NULL ? v.s->p : "");
@@ -97,9 +96,9 @@ static void
 bad_operands(struct render *r, const char *op, struct val a, struct val b)
 {
     if (a.type == VAL_UNDEF)
-        undefined(r, a);
+        rnd_undefined(r, a);
     if (b.type == VAL_UNDEF)
-        undefined(r, b);
+        rnd_undefined(r, b);
     val_fail(&r->c, "unsupported operand type(s) for %s: '%s' and '%s'", op, val_type_name(a),
         val_type_name(b));
 }
@@ -355,7 +354,7 @@ rnd_attr(struct render *r, struct val obj, const char *p, size_t n)
     const struct val *found;
 
     if (obj.type == VAL_UNDEF)
-        undefined(r, obj);
+        rnd_undefined(r, obj);
     if (obj.type == VAL_LOOP) {
         v = loop_attr(r, obj.loop, p, n);
         if (v.type != VAL_UNDEF || v.s != NULL)
@@ -396,7 +395,7 @@ rnd_item(struct render *r, struct val obj, struct val key)
     const struct val *found;
 
     if (obj.type == VAL_UNDEF)
-        undefined(r, obj);
+        rnd_undefined(r, obj);
     if (obj.type == VAL_DICT) {
         found = val_find(&r->c, obj.d, key);
         if (found != NULL)
@@ -432,7 +431,7 @@ slice_bound(struct render *r, const struct tpl_node *n, int64_t all, int64_t fal
     if (v.type == VAL_NONE)
         return fallback;
     if (v.type == VAL_UNDEF)
-        undefined(r, v);
+        rnd_undefined(r, v);
     if (!is_int(v))
         val_fail(&r->c, "slice indices must be integers or None");
     i = as_int(v);
@@ -449,7 +448,7 @@ slice_of(struct render *r, struct val obj, const struct tpl_node *n)
     int64_t all, by = 1, from, to;
 
     if (obj.type == VAL_UNDEF)
-        undefined(r, obj);
+        rnd_undefined(r, obj);
     if (!text && obj.type != VAL_LIST && obj.type != VAL_TUPLE)
         return val_undefined(&r->c, "a slice of what has none", 24);
     if (step.type != VAL_NONE) {
@@ -638,7 +637,7 @@ rnd_call(struct render *r, struct val fn, const struct rnd_args *a)
     struct val v;
 
     if (fn.type == VAL_UNDEF)
-        undefined(r, fn);
+        rnd_undefined(r, fn);
     if (fn.type != VAL_FUNC && fn.type != VAL_METHOD && fn.type != VAL_MACRO)
         val_fail(&r->c, "'%s' object is not callable", val_type_name(fn));
     deeper(r);
@@ -718,7 +717,7 @@ eval_sign(struct render *r, const struct tpl_node *n)
     struct val v = eval(r, n->a);
 
     if (v.type == VAL_UNDEF)
-        undefined(r, v);
+        rnd_undefined(r, v);
     if (v.type == VAL_FLOAT)
         return val_float(n->kind == NODE_NEG ? -v.f : v.f);
     if (!is_int(v))

@@ -62,6 +62,8 @@ struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const c
 void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a, size_t least,
     size_t most, const char *names);
 
+/* v is not defined: fails with its name. */
+__attribute__((noreturn)) void rnd_undefined(struct render *r, struct val v);
 struct val rnd_call(struct render *r, struct val fn, const struct rnd_args *a);
 /* obj.name and obj[key]. */
 struct val rnd_attr(struct render *r, struct val obj, const char *name, size_t n);

@@ -14,14 +14,6 @@
 
 #include "chat/json.h"
 
-__attribute__((noreturn))
-static void
-undefined(struct render *r, struct val v)
-{
-    val_fail(&r->c, "'%.*s' is undefined", v.s != NULL ? (int)v.s->n : 0,
-        v.s != NULL ? v.s->p : "");
-}
-
 static const struct val_str *
 text_of(struct render *r, struct val v)
 {
@@ -349,7 +341,7 @@ f_int(struct render *r, struct val v, const struct rnd_args *a)
             return val_int(i);
         return parse_float(v.s, &f) && fabs(f) < 9e18 ? val_int((int64_t)f) : fallback;
     case VAL_UNDEF:
-        undefined(r, v);
+        rnd_undefined(r, v);
     default:
         return fallback;
     }
@@ -363,7 +355,7 @@ f_float(struct render *r, struct val v, const struct rnd_args *a)
 
     rnd_args_end(r, "float", a, 0, 1, "default");
     if (v.type == VAL_UNDEF)
-        undefined(r, v);
+        rnd_undefined(r, v);
     if (val_is_number(v))
         return val_float(val_number(&r->c, v));
     return v.type == VAL_STR && parse_float(v.s, &f) ? val_float(f) : fallback;
@@ -881,7 +873,7 @@ static int64_t
 test_int(struct render *r, struct val v)
 {
     if (v.type == VAL_UNDEF)
-        undefined(r, v);
+        rnd_undefined(r, v);
     if (v.type != VAL_INT && v.type != VAL_BOOL)
         val_fail(&r->c, "unsupported operand type(s) for %%: '%s' and 'int'", val_type_name(v));
     return v.type == VAL_BOOL ? v.b : v.i;
