@@ -27,7 +27,6 @@ struct tpl_loop {
     const struct val_list *l;
     size_t i;
     int depth;
-    struct val *changed;     /* what loop.changed() saw last */
 };
 
 struct render {

@@ -519,12 +519,7 @@ f_reverse(struct render *r, struct val v, const struct rnd_args *a)
     struct val_buf b = { 0 };
 
     rnd_args_end(r, "reverse", a, 0, 0, "");
-    for (size_t i = 0; i < out.l->n / 2; i++) {
-        struct val t = out.l->at[i];
-
-        out.l->at[i] = out.l->at[out.l->n - 1 - i];
-        out.l->at[out.l->n - 1 - i] = t;
-    }
+    val_reverse(out.l);
     if (v.type != VAL_STR) {
         out.l->lazy = 1;
         return out;

@@ -203,15 +203,7 @@ jsn_array(struct jsn_in *in)
         return v;
     }
     for (;;) {
-        if (v.l->n == room) {
-            struct val *was = v.l->at;
-
-            room = room > 0 ? 2 * room : 4;
-            v.l->at = val_array(in->c, room, sizeof(*v.l->at));
-            if (v.l->n > 0)
-                memcpy(v.l->at, was, v.l->n * sizeof(*was));
-        }
-        v.l->at[v.l->n++] = jsn_value(in);
+        val_push(in->c, v.l, &room, jsn_value(in));
         jsn_space(in);
         if (in->at < in->n && in->p[in->at] == ',') {
             in->at++;

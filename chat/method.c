@@ -102,17 +102,7 @@ struct pieces { struct val v; size_t room; };
 static void
 piece(struct render *r, struct pieces *p, struct val v)
 {
-    struct val_list *l = p->v.l;
-
-    if (l->n == p->room) {
-        struct val *was = l->at;
-
-        p->room = p->room > 0 ? 2 * p->room : 8;
-        l->at = val_array(&r->c, p->room, sizeof(*l->at));
-        if (l->n > 0)
-            memcpy(l->at, was, l->n * sizeof(*was));
-    }
-    l->at[l->n++] = v;
+    val_push(&r->c, p->v.l, &p->room, v);
 }
 
 /* Between blanks: no empty ones. */
@@ -201,12 +191,7 @@ m_rsplit(struct render *r, struct val self, const struct rnd_args *a)
         end = k - sep->n;
     }
     piece(r, &out, val_sub(&r->c, s, 0, end));
-    for (size_t i = 0; i < out.v.l->n / 2; i++) {
-        struct val t = out.v.l->at[i];
-
-        out.v.l->at[i] = out.v.l->at[out.v.l->n - 1 - i];
-        out.v.l->at[out.v.l->n - 1 - i] = t;
-    }
+    val_reverse(out.v.l);
     return out.v;
 }
 

@@ -11,7 +11,6 @@
 
 struct parser {
     struct val_ctx *c;
-    struct template *t;
     const struct tpl_tok *tok; /* the next */
     int loops;               /* open ones: break and continue may come */
 };
@@ -896,7 +895,7 @@ parse_body(struct parser *p, struct tpl_body *ret, const char *const *ends)
 void
 tpl_parse(struct val_ctx *c, struct template *t)
 {
-    struct parser p = { .c = c, .t = t, .tok = t->tok };
+    struct parser p = { .c = c, .tok = t->tok };
 
     parse_body(&p, &t->body, NULL);
 }

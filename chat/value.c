@@ -112,6 +112,31 @@ val_list(struct val_ctx *c, enum val_type type, size_t n)
     return (struct val) { .type = type, .l = l };
 }
 
+void
+val_push(struct val_ctx *c, struct val_list *l, size_t *room, struct val v)
+{
+    if (l->n == *room) {
+        struct val *was = l->at;
+
+        *room = *room > 0 ? 2 * *room : 8;
+        l->at = val_array(c, *room, sizeof(*l->at));
+        if (l->n > 0)
+            memcpy(l->at, was, l->n * sizeof(*was));
+    }
+    l->at[l->n++] = v;
+}
+
+void
+val_reverse(struct val_list *l)
+{
+    for (size_t i = 0; i < l->n / 2; i++) {
+        struct val t = l->at[i];
+
+        l->at[i] = l->at[l->n - 1 - i];
+        l->at[l->n - 1 - i] = t;
+    }
+}
+
 struct val
 val_dict(struct val_ctx *c)
 {

@@ -98,6 +98,10 @@ struct val val_undefined(struct val_ctx *c, const char *name, size_t n);
 /* A list with room for n, of which none is there. */
 struct val val_list(struct val_ctx *c, enum val_type type, size_t n);
 struct val val_dict(struct val_ctx *c);
+/* One element more; *room is the caller's, 0 at first. */
+void val_push(struct val_ctx *c, struct val_list *l, size_t *room, struct val v);
+/* In place. */
+void val_reverse(struct val_list *l);
 void val_put(struct val_ctx *c, struct val_dict *d, struct val key, struct val value);
 /* NULL: not there. Fails for a key that Python cannot hash. */
 const struct val *val_find(struct val_ctx *c, const struct val_dict *d, struct val key);

@@ -8,9 +8,10 @@
  *   out   QUE_TOKEN, QUE_SCORE, QUE_END to egress
  *
  * eng_poll() collects every step that is done and launches at most one, when
- * lookahead.h says that it is due. It launches none while egress has no room for what all steps on their way can
- * send, so a slow reader slows the engine and loses nothing. A message for a
- * request that has ended meanwhile is known by its serial and dropped.
+ * lookahead.h says that it is due. It launches none while egress has no room for
+ * what all steps on their way can send, so a slow reader slows the engine and
+ * loses nothing. A message for a request that has ended meanwhile is known by its
+ * serial and dropped.
  *
  * Steps go through D + 1 records. With D = 0 each is collected before the
  * next is picked: the simple loop, the reference. Else up to D steps are
