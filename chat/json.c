@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 const struct jsn_form jsn_plain = { .item = ", ", .key = ": " };
 
@@ -74,21 +75,11 @@ jsn_unicode(struct jsn_in *in)
 static size_t
 jsn_utf8(const char *p, size_t n)
 {
-    const unsigned char *b = (const unsigned char *)p;
-    size_t need = b[0] < 0x80 ? 1 : b[0] < 0xc2 ? 0 : b[0] < 0xe0 ? 2 : b[0] < 0xf0 ? 3 :
-        b[0] < 0xf5 ? 4 : 0, got;
-    uint32_t code;
+    utf8proc_int32_t code;
+    utf8proc_ssize_t got = utf8proc_iterate((const utf8proc_uint8_t *)p, n < 4 ?
+        (utf8proc_ssize_t)n : 4, &code);
 
-    if (need == 0 || need > n)
-        return 0;
-    for (size_t i = 1; i < need; i++)
-        if ((b[i] & 0xc0) != 0x80)
-            return 0;
-    code = val_code(p, n, &got);
-    if ((need == 3 && code < 0x800) || (need == 4 && (code < 0x10000 || code > 0x10ffff)) ||
-        (code >= 0xd800 && code < 0xe000))
-        return 0;
-    return need;
+    return got > 0 ? (size_t)got : 0;
 }
 
 static struct val

@@ -8,30 +8,55 @@
 
 #define TXT_WORD 63
 
+/* Bytes of a character that begins with c, which is no ASCII; 0: none does. */
+static inline size_t
+txt_lead(unsigned c)
+{
+    return c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
+/* Can c stand second in a character that begins with lead? */
+static inline int
+txt_second(unsigned lead, unsigned c)
+{
+    unsigned lo = 0x80, hi = 0xbf;
+
+    if (lead == 0xe0)
+        lo = 0xa0; /* overlong below */
+    else if (lead == 0xed)
+        hi = 0x9f; /* surrogates above */
+    else if (lead == 0xf0)
+        lo = 0x90; /* overlong below */
+    else if (lead == 0xf4)
+        hi = 0x8f; /* past U+10FFFF above */
+    return c >= lo && c <= hi;
+}
+
 /* Bytes of the well-formed character at p that begins with no ASCII; 0: none. */
 static inline size_t
 txt_len(const unsigned char *p, size_t n)
 {
-    unsigned c = p[0], lo = 0x80, hi = 0xbf;
-    size_t len = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    size_t len = txt_lead(p[0]);
 
-    if (c < 0xc2 || c > 0xf4 || n < len)
-        return 0;
-    if (c == 0xe0)
-        lo = 0xa0; /* overlong below */
-    else if (c == 0xed)
-        hi = 0x9f; /* surrogates above */
-    else if (c == 0xf0)
-        lo = 0x90; /* overlong below */
-    else if (c == 0xf4)
-        hi = 0x8f; /* past U+10FFFF above */
-    if (p[1] < lo || p[1] > hi)
+    if (len == 0 || n < len || !txt_second(p[0], p[1]))
         return 0;
     if (len > 2 && (p[2] & 0xc0) != 0x80)
         return 0;
     if (len > 3 && (p[3] & 0xc0) != 0x80)
         return 0;
     return len;
+}
+
+size_t
+txt_goes_on(const void *s, size_t n, unsigned char c)
+{
+    const unsigned char *p = s;
+
+    if (n == 0)
+        return c < 0x80 ? 1 : txt_lead(c);
+    if (n == 1 ? !txt_second(p[0], c) : (c & 0xc0) != 0x80)
+        return 0;
+    return txt_lead(p[0]);
 }
 
 size_t
@@ -83,6 +108,18 @@ txt_utf8(const void *s, size_t n)
         i++;
     }
     return n;
+}
+
+size_t
+txt_put(uint32_t cp, void *ret)
+{
+    size_t len = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4, i;
+    unsigned char *p = ret;
+
+    for (i = len; i-- > 1; cp >>= 6)
+        p[i] = (unsigned char)(0x80 | (cp & 0x3f));
+    p[0] = (unsigned char)(len == 1 ? cp : (0xf00u >> len & 0xff) | cp);
+    return len;
 }
 
 unsigned

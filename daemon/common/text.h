@@ -18,6 +18,13 @@ size_t txt_char(const void *s, size_t n, uint32_t *ret_cp);
  * character like others. */
 size_t txt_utf8(const void *s, size_t n);
 
+/* For text that comes byte by byte: bytes of the character of which c can be the next,
+ * after the n bytes at s that such calls let through; 0: c cannot stand there. */
+size_t txt_goes_on(const void *s, size_t n, unsigned char c);
+
+/* Write the character as 1 to 4 bytes of UTF-8; how many. */
+size_t txt_put(uint32_t cp, void *ret);
+
 /* Levenshtein distance, counting at most 63 bytes of each word. */
 unsigned txt_distance(const char *a, const char *b);
 

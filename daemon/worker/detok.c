@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/worker/detok.h"
+#include "daemon/common/text.h"
 #include "daemon/worker/tokenizer.h"
 #include "daemon/worker/tokenizer_priv.h"
 
@@ -23,52 +24,31 @@ dtk_max_bytes(const struct tok *tok)
     return sizeof(dtk_mark) * (tok->max_token_bytes + 1);
 }
 
-/* Whether byte c can stand behind the pend bytes of a character. */
-static bool
-dtk_fits(const struct dtk *d, uint8_t c)
-{
-    if (d->n_pend == 1) {
-        switch (d->pend[0]) {
-        case 0xe0:
-            return c >= 0xa0 && c <= 0xbf;
-        case 0xed:
-            return c >= 0x80 && c <= 0x9f;
-        case 0xf0:
-            return c >= 0x90 && c <= 0xbf;
-        case 0xf4:
-            return c >= 0x80 && c <= 0x8f;
-        }
-    }
-    return (c & 0xc0) == 0x80;
-}
-
 /* Takes one byte; returns the end of the output. */
 static uint8_t *
 dtk_byte(struct dtk *d, uint8_t c, uint8_t *out)
 {
-    if (d->n_pend) {
-        if (dtk_fits(d, c)) {
-            unsigned len = d->pend[0] < 0xe0 ? 2 : d->pend[0] < 0xf0 ? 3 : 4;
+    size_t len;
 
-            d->pend[d->n_pend++] = c;
-            if (d->n_pend == len) {
-                memcpy(out, d->pend, len);
-                out += len;
-                d->n_pend = 0;
-            }
-            return out;
-        }
-        memcpy(out, dtk_mark, sizeof(dtk_mark));
-        out += sizeof(dtk_mark);
-        d->n_pend = 0;
-    }
-    if (c < 0x80) {
+    if (!d->n_pend && c < 0x80) {
         *out++ = c;
-    } else if (c >= 0xc2 && c <= 0xf4) {
-        d->pend[d->n_pend++] = c;
-    } else {
+        return out;
+    }
+    len = txt_goes_on(d->pend, d->n_pend, c);
+    if (len == 0) {
         memcpy(out, dtk_mark, sizeof(dtk_mark));
         out += sizeof(dtk_mark);
+        if (d->n_pend) { /* c may begin another */
+            d->n_pend = 0;
+            out = dtk_byte(d, c, out);
+        }
+        return out;
+    }
+    d->pend[d->n_pend++] = c;
+    if (d->n_pend == len) {
+        memcpy(out, d->pend, len);
+        out += len;
+        d->n_pend = 0;
     }
     return out;
 }

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "daemon/common/text.h"
+
 #define NORM_PART_BYTES 4096u
 #define NORM_MAX_GROWTH 16u   /* U+FDFA grows elevenfold under NFKC */
 #define NORM_SLACK 65536u
@@ -88,31 +90,6 @@ tok_utf8_get(const uint8_t *s, uint32_t *ret_cp)
     }
     *ret_cp = (uint32_t)(s[0] & 7) << 18 | (uint32_t)(s[1] & 0x3f) << 12 |
         (uint32_t)(s[2] & 0x3f) << 6 | (s[3] & 0x3f);
-    return 4;
-}
-
-unsigned
-tok_utf8_put(uint8_t *s, uint32_t cp)
-{
-    if (cp < 0x80) {
-        s[0] = (uint8_t)cp;
-        return 1;
-    }
-    if (cp < 0x800) {
-        s[0] = (uint8_t)(0xc0 | cp >> 6);
-        s[1] = (uint8_t)(0x80 | (cp & 0x3f));
-        return 2;
-    }
-    if (cp < 0x10000) {
-        s[0] = (uint8_t)(0xe0 | cp >> 12);
-        s[1] = (uint8_t)(0x80 | (cp >> 6 & 0x3f));
-        s[2] = (uint8_t)(0x80 | (cp & 0x3f));
-        return 3;
-    }
-    s[0] = (uint8_t)(0xf0 | cp >> 18);
-    s[1] = (uint8_t)(0x80 | (cp >> 12 & 0x3f));
-    s[2] = (uint8_t)(0x80 | (cp >> 6 & 0x3f));
-    s[3] = (uint8_t)(0x80 | (cp & 0x3f));
     return 4;
 }
 
@@ -399,7 +376,7 @@ norm_form_part(const struct tok_norm_op *op, struct tok_norm_run *run,
     if (compose && (rc = norm_compose(run->cp, k, &k)))
         return rc;
     for (i = 0; i < k; i++) {
-        rc = tok_buf_put(out, utf8, tok_utf8_put(utf8, (uint32_t)run->cp[i]));
+        rc = tok_buf_put(out, utf8, txt_put((uint32_t)run->cp[i], utf8));
         if (rc)
             return rc;
     }
@@ -460,7 +437,7 @@ norm_lower(const uint8_t *s, size_t n, struct tok_buf *out)
             continue;
         }
         cp = norm_lower_one(cp);
-        rc = tok_buf_put(out, utf8, tok_utf8_put(utf8, cp));
+        rc = tok_buf_put(out, utf8, txt_put(cp, utf8));
     }
     return rc;
 }

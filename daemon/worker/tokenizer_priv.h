@@ -149,10 +149,6 @@ tok_norm_apply(const struct tok_norm *norm, struct tok_norm_run *run,
 unsigned
 tok_utf8_get(const uint8_t *s, uint32_t *ret_cp);
 
-/* Writes one character; returns its length, 1 to 4. */
-unsigned
-tok_utf8_put(uint8_t *s, uint32_t cp);
-
 bool
 tok_is_ascii(const uint8_t *s, size_t n);
 

@@ -11,6 +11,21 @@
 
 #include <cmocka.h>
 
+/* Do whole characters come, as txt_goes_on() sees it? */
+static int
+comes_byte_by_byte(const unsigned char *s, size_t n)
+{
+    size_t have = 0, len;
+
+    for (size_t i = 0; i < n; i++) {
+        len = txt_goes_on(s + i - have, have, s[i]);
+        if (len == 0)
+            return 0;
+        have = have + 1 == len ? 0 : have + 1;
+    }
+    return have == 0;
+}
+
 /* Every scalar value and every class of ill-formed sequence. */
 static void
 t_utf8(void **state)
@@ -22,6 +37,7 @@ t_utf8(void **state)
         { "ab\xc3", 3, 2 }, { "\xe2\x82", 2, 0 }, { "abcdefghij\xe2(\xa1", 13, 10 },
         { "\xf0\x9f\x98", 3, 0 }, { "\xf0\x9f\x98\x41", 4, 0 } };
     unsigned char b[64];
+    unsigned char put[4];
     uint32_t got = 0;
 
     (void)state;
@@ -56,12 +72,18 @@ t_utf8(void **state)
             fail_msg("a cut U+%04X is taken", cp);
         if (txt_char(b + pad, 8, &got) != n || got != cp)
             fail_msg("U+%04X is U+%04X", cp, got);
+        if (txt_put(cp, put) != n || memcmp(put, b + pad, n) != 0)
+            fail_msg("U+%04X is written otherwise", cp);
+        for (size_t k = 0; k < n; k++)
+            if (txt_goes_on(b + pad, k, b[pad + k]) != n)
+                fail_msg("byte %zu of U+%04X is refused", k, cp);
     }
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(txt_utf8(bad[i].s, bad[i].n), bad[i].ok);
         got = 7;
         assert_int_equal(txt_char(bad[i].s + bad[i].ok, bad[i].n - bad[i].ok, &got), 0);
         assert_int_equal(got, 7);
+        assert_false(comes_byte_by_byte((const unsigned char *)bad[i].s, bad[i].n));
     }
 }
 

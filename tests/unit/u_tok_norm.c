@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "daemon/common/text.h"
 #include "daemon/worker/tokenizer_priv.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@ text_of(const char *s, uint8_t *out)
     char *end;
 
     for (;; s = end + 1) {
-        n += tok_utf8_put(out + n, (uint32_t)strtoul(s, &end, 16));
+        n += txt_put((uint32_t)strtoul(s, &end, 16), out + n);
         if (*end != '+')
             return n;
     }

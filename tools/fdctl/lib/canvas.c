@@ -157,6 +157,7 @@ void
 top_canvas_print(const struct top_canvas *c, FILE *out)
 {
     int x, y, end, last = -1;
+    char text[4];
 
     for (y = 0; y < c->h; y++)
         for (x = 0; x < c->w; x++)
@@ -170,19 +171,8 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
         for (x = 0; x < end; x++) {
             uint32_t ch = row[x].ch;
 
-            if (ch == 0)
-                continue;
-            if (ch < 0x80)
-                fputc((int)ch, out);
-            else if (ch < 0x800)
-                fprintf(out, "%c%c", (int)(0xc0 | ch >> 6), (int)(0x80 | (ch & 0x3f)));
-            else if (ch < 0x10000)
-                fprintf(out, "%c%c%c", (int)(0xe0 | ch >> 12),
-                    (int)(0x80 | (ch >> 6 & 0x3f)), (int)(0x80 | (ch & 0x3f)));
-            else
-                fprintf(out, "%c%c%c%c", (int)(0xf0 | ch >> 18),
-                    (int)(0x80 | (ch >> 12 & 0x3f)), (int)(0x80 | (ch >> 6 & 0x3f)),
-                    (int)(0x80 | (ch & 0x3f)));
+            if (ch != 0)
+                fwrite(text, 1, txt_put(ch, text), out);
         }
         fputc('\n', out);
     }
