@@ -93,6 +93,7 @@ libfddworker_a_SOURCES = \
 	%D%/tokenizer_vocab.c \
 	%D%/weights.c \
 	%D%/weights.h \
+	%D%/weights_check.c \
 	%D%/weights_dummy.c \
 	%D%/weights_fp8.c \
 	%D%/weights_host.c \

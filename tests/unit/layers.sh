@@ -74,17 +74,39 @@ expect 1 'name struct gate: 1'
 rm "$dir/daemon/gate/part.h"
 # the tools: what commands share knows none of them, nor does one the other; a folder's
 # private header stays there
-mkdir -p "$dir"/tools/fdctl/{lib,one,two} "$dir"/build/tools/fdctl/lib
+mkdir -p "$dir"/tools/fdctl/{lib,one,two}
 inc() { printf '#include "%s"\n' "$2" >"$dir/$1"; expect 1 "$3"; rm "$dir/$1"; }
 inc tools/fdctl/lib/a.c tools/fdctl/commands.h 'includes not allowed in tools/fdctl/lib'
 inc tools/fdctl/one/a.c tools/fdctl/two/b.h 'includes not allowed in tools/fdctl/one'
 inc tools/fdctl/a.c tools/fdctl/two/b.h 'includes not allowed in tools/fdctl/a.c'
 inc tools/fdctl/lib/a.c daemon/common/b_priv.h 'private headers included from elsewhere'
-file tools/fdctl/lib/a 'int cmd(void); int a(void); int a(void) { return cmd(); }'
-file tools/fdctl/b 'int cmd(void); int cmd(void) { return 1; }'
-gcc -c -o "$dir/build/tools/fdctl/lib/a.o" "$dir/tools/fdctl/lib/a.c" || exit 1
-gcc -c -o "$dir/build/tools/fdctl/b.o" "$dir/tools/fdctl/b.c" || exit 1
-expect 1 'tools/fdctl/lib needs of a command:'
+# groups, by symbols that no #include shows
+two() { # FILE SOURCE of two objects
+    file "$1" "$2"; mkdir -p "$dir/build/${1%/*}"
+    gcc -c -o "$dir/build/$1.o" "$dir/$1.c" || exit 1
+}
+put() { printf '%s\n' "$@" >"$dir/tools/dev/layers.groups"; }
+base='daemon: daemon/*/* > none' tools='lib: tools/fdctl/lib/* > none'
+two tools/fdctl/lib/a 'int cmd(void); int a(void); int a(void) { return cmd(); }'
+two tools/fdctl/b 'int cmd(void); int cmd(void) { return 1; }'
+put "$base" "$tools"
+expect 1 'tools/fdctl/b is in no group'
+put "$base" "$tools" 'COMMAND: tools/fdctl/* > lib'
+expect 1 'tools/fdctl/lib/a (lib) needs cmd() of tools/fdctl/b (COMMAND b)'
+two tools/fdctl/lib/a 'int a(void); int a(void) { return 1; }'
+expect 1 'COMMAND does not need lib'
+two tools/fdctl/b 'int a(void); int cmd(void); int cmd(void) { return a(); }'
+expect 0 ''
+expect 0 'COMMAND    ► lib' --draw
+two tools/fdctl/c 'int cmd(void); int see(void); int see(void) { return cmd(); }'
+expect 1 '(COMMAND c) needs cmd() of tools/fdctl/b (COMMAND b)'
+rm "$dir"/tools/fdctl/c.c "$dir"/build/tools/fdctl/c.o
+put "$base" "$tools" 'COMMAND: tools/fdctl/* > lib' 'a: x > b' 'b: y > a'
+expect 1 'a cycle through'
+put "$base" "$tools" 'COMMAND: tools/fdctl/* > lib'
+mkdir "$dir/doc"; printf '<!-- layers -->\nold\n<!-- end of layers -->\n' >"$dir/doc/architecture.md"
+expect 1 'is not what --draw prints'
+rm -r "$dir/doc" "$dir/tools/dev/layers.groups"
 rm -r "$dir/tools/fdctl" "$dir/build/tools"
 rm "$dir/build/daemon/worker/libx_a-up.o"
 expect 1 'no object of daemon/worker/up.c'

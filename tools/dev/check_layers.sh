@@ -8,9 +8,13 @@
 # address an object takes, and an object that calls through a pointer, must be
 # on that list (objdump, x86-64 only).
 #
-# Usage: check_layers.sh [--graph|--dot] [SRC]
+# Which group of modules may need which is in tools/dev/layers.groups, for the
+# worker, the kernels and the tools too; doc/architecture.md shows it.
+#
+# Usage: check_layers.sh [--graph|--dot|--draw] [SRC]
 #   --graph   print the modules in levels, each above all that it uses
 #   --dot     print the arrows for graphviz
+#   --draw    print the groups of layers.groups, each above all that it uses
 # FDD_BUILD: the build tree, else SRC/build. 1: something is not allowed, with
 # the lines that say what; 77: no objects to look at, only includes were judged.
 set -u
@@ -18,13 +22,14 @@ export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 mode=check
 case ${1:-} in
---graph|--dot) mode=${1#--}; shift ;;
+--graph|--dot|--draw) mode=${1#--}; shift ;;
 -h|--help) sed -n '4,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
 -*) echo "check_layers: unknown option $1 (see --help)" >&2; exit 64 ;;
 esac
 src=$(cd "${1:-${FDD_SRC:-$here/../..}}" && pwd) || exit 1
 build=${FDD_BUILD:-$src/build}
-callbacks=$src/tools/dev/layers.callbacks
+callbacks=$src/tools/dev/layers.callbacks groups=$src/tools/dev/layers.groups
+page=$src/doc/architecture.md
 cd "$src" || exit 1
 bad=0
 
@@ -83,27 +88,120 @@ includes() {
 # ---- objects -------------------------------------------------------------------
 
 folders="daemon/common daemon/gate daemon/worker libclient"
-# What fdctl's commands share needs none of them, by the objects.
-tools_objects() {
-    local at=$build/tools/fdctl hits
-    compgen -G "$at/lib/*.o" >/dev/null || return 0
-    hits=$(comm -12 <(nm -P "$at"/lib/*.o | awk '$2 == "U" { print $1 }' | sort -u) \
-        <(find "$at" -name '*.o' ! -path "$at/lib/*" -exec nm -P {} + |
-            awk '$2 ~ /^[A-TV-Z]$/ { print $1 }' | sort -u))
-    if [ -n "$hits" ]; then echo "tools/fdctl/lib needs of a command:"; echo "$hits"; bad=1; fi
+# judged by groups alone
+grouped="chat kernels kernels/cpu kernels/cuda tools/fdbench tools/fdctl $(cd tools/fdctl 2>/dev/null &&
+    find . -mindepth 1 -type d | sed 's|^\.|tools/fdctl|' | sort | tr '\n' ' ')"
+
+# The list of groups and who may use whom (layers.groups): its own errors, with DRAW the
+# groups as text, each above all that it uses; else judges the lines of symbols().
+groups() { # [DRAW]
+    awk -v draw="${1:-}" -v list="$groups" '
+    function say(s) { print s; bad = 1 }
+    function fits(m, p,    re) {
+        re = p; gsub(/\./, "\\.", re); gsub(/\*/, "[^/]*", re)
+        return m ~ "^" re "$"
+    }
+    function group_of(m,    i, w) {
+        if (m in group) return group[m]
+        for (i = 1; i <= n_pat && !fits(m, pat[i]); i++) continue
+        group[m] = i <= n_pat ? of[i] : ""
+        if (group[m] == "COMMAND") { # a folder, or a file of its own
+            split(m, w, "/"); group[m] = "COMMAND " w[3]
+        }
+        return group[m]
+    }
+    function name(g) { return substr(g, 1, 8) == "COMMAND " ? "COMMAND" : g }
+    # level of g, which what is on the way up to it may not be
+    function visit(g,    n, w, i) {
+        if (state[g] == 1) { say("layers.groups: a cycle through " g); return 0 }
+        if (state[g] == 2) return level[g]
+        state[g] = 1
+        n = split(uses[g], w, " ")
+        for (i = 1; i <= n; i++)
+            if (visit(w[i]) >= level[g]) level[g] = level[w[i]] + 1
+        state[g] = 2
+        return level[g]
+    }
+    function reaches(a, b,    n, w, i) { # by two arrows or more
+        n = split(uses[a], w, " ")
+        for (i = 1; i <= n; i++)
+            if (w[i] != b && (index(" " uses[w[i]] " ", " " b " ") || reaches(w[i], b))) return 1
+        return 0
+    }
+    function show(    l, i, n, w, k, text) {
+        for (l = n_group; l >= 0; l--)
+            for (i = 1; i <= n_group; i++) {
+                if (level[order[i]] != l) continue
+                n = split(uses[order[i]], w, " "); text = ""
+                for (k = 1; k <= n; k++)
+                    if (!reaches(order[i], w[k])) text = text " " w[k]
+                print text == "" ? "    " order[i] : sprintf("    %-10s ►", order[i]) text
+            }
+    }
+    BEGIN {
+        while ((getline line < list) > 0) {
+            if (line ~ /^#/ || line == "") continue
+            n = split(line, w, " "); g = w[1]
+            if (sub(/:$/, "", g) != 1 || line !~ / > /) { say("layers.groups: " line); continue }
+            if (!(g in uses)) { order[++n_group] = g; uses[g] = "" }
+            for (i = 2; w[i] != ">"; i++) { pat[++n_pat] = w[i]; of[n_pat] = g }
+            for (i++; i <= n; i++) if (w[i] != "none") uses[g] = uses[g] " " w[i]
+        }
+        for (i = 1; i <= n_group; i++) {
+            n = split(uses[order[i]], w, " ")
+            for (k = 1; k <= n; k++) if (!(w[k] in uses)) say("layers.groups: no group " w[k])
+        }
+        for (i = 1; i <= n_group; i++) visit(order[i])
+        if (draw != "") { show(); exit bad }
+    }
+    $1 == "D" { def[$3] = $2; mod[$2] = 1 }
+    $1 == "U" { need[$2] = need[$2] " " $3; mod[$2] = 1 }
+    END {
+        if (draw != "") exit bad
+        for (m in mod) {
+            if (group_of(m) == "") say(m " is in no group of layers.groups")
+            has[name(group_of(m))] = 1
+        }
+        for (m in need) {
+            a = group_of(m); n = split(need[m], w, " ")
+            for (i = 1; i <= n; i++) {
+                if (!(w[i] in def)) continue
+                b = group_of(def[w[i]])
+                if (a == b || a == "" || b == "") continue
+                if (index(" " uses[name(a)] " ", " " name(b) " ") == 0 || (name(a) == name(b)))
+                    say(m " (" a ") needs " w[i] "() of " def[w[i]] " (" b "), which layers.groups does not allow")
+                used[name(a), name(b)] = 1
+            }
+        }
+        # a build without CUDA has few of its objects
+        for (i = 1; i <= n_group; i++) {
+            n = order[i] == "cuda" ? 0 : split(uses[order[i]], w, " ")
+            for (k = 1; k <= n; k++)
+                if (has[order[i]] && has[w[k]] && !((order[i], w[k]) in used))
+                    say("layers.groups: " order[i] " does not need " w[k])
+        }
+        exit bad
+    }'
+}
+# The page that shows the groups has what the list says.
+page_is_current() {
+    [ -e "$page" ] && [ -e "$groups" ] || return 0
+    diff <(groups draw </dev/null) <(awk '/^<!-- end of layers -->/ { on = 0 }
+        on && NF; /^<!-- layers/ { on = 1 }' "$page") >"$work/page" ||
+        { echo "doc/architecture.md is not what --draw prints:"; cat "$work/page"; bad=1; }
 }
 # "OBJECT MODULE" a line: the module is the source's path without its suffix.
 # An object whose source is gone is what an older build left.
-objects() {
+objects() { # FOLDER ...
     local d o at m
-    for d in $folders; do
+    for d in "$@"; do
         at=$build/$d
         # what libtool makes for the shared library, where there is one
         [ ! -d "$at/.libs" ] || at=$at/.libs
         for o in "$at"/*.o; do
             m=$(basename "$o" .o)
             m=$d/${m##*-}
-            [ ! -e "$o" ] || [ ! -e "$m.c" ] || echo "$o $m"
+            [ ! -e "$o" ] || { [ ! -e "$m.c" ] && [ ! -e "$m.cu" ]; } || echo "$o $m"
         done
     done
 }
@@ -112,11 +210,13 @@ objects() {
 # (needs), T MODULE FUNCTION (takes its address), I MODULE (calls through a
 # pointer).
 symbols() { # LIST
-    local o m
-    while read -r o m; do
-        nm -P "$o" | awk -v m="$m" '$2 ~ /^[Uvw]$/ { print "U", m, $1; next }
-            $2 ~ /^[A-Z]$/ { print "D", m, $1 }'
-    done <"$1"
+    local files
+    files=$(cut -d ' ' -f 1 "$1")
+    # shellcheck disable=SC2086
+    nm -A -P $files | awk -v list="$1" '
+        BEGIN { while ((getline line < list) > 0) { split(line, w, " "); module[w[1] ":"] = w[2] } }
+        $3 ~ /^[Uvw]$/ { print "U", module[$1], $2; next }
+        $3 ~ /^[A-Z]$/ { print "D", module[$1], $2 }'
 }
 pointers() { # LIST
     local files
@@ -337,8 +437,10 @@ struct_gate() {
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-[ "$mode" = dot ] || { includes; struct_gate; list_is_true; }
-objects >"$work/objects"
+[ "$mode" != draw ] || { groups draw </dev/null; exit; }
+[ "$mode" = dot ] || { includes; struct_gate; list_is_true; page_is_current; }
+# shellcheck disable=SC2086
+objects $folders >"$work/objects"
 if [ ! -s "$work/objects" ]; then
     echo "no objects in $build: only includes were judged"
     [ $bad = 0 ] && exit 77
@@ -351,7 +453,11 @@ if ! command -v nm >/dev/null || ! command -v objdump >/dev/null ||
     [ $bad = 0 ] && exit 77
     exit 1
 fi
-tools_objects
+if [ -e "$groups" ] && [ "$mode" = check ]; then
+    # shellcheck disable=SC2086
+    objects $folders $grouped >"$work/all"
+    symbols "$work/all" | groups || bad=1
+fi
 rc=0
 {
     for d in $folders; do
