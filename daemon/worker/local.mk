@@ -79,8 +79,13 @@ libfddworker_a_SOURCES = \
 	%D%/sampler.h \
 	%D%/scheduler.c \
 	%D%/scheduler.h \
+	%D%/scheduler_admit.c \
+	%D%/scheduler_budget.c \
+	%D%/scheduler_order.c \
 	%D%/scheduler_pick.c \
+	%D%/scheduler_pick_priv.h \
 	%D%/scheduler_priv.h \
+	%D%/scheduler_urgent.c \
 	%D%/sha256.c \
 	%D%/sha256.h \
 	%D%/tokenizer.c \

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two halves of the scheduler share: scheduler.c keeps lists, slots,
- * ends and deadlines, scheduler_pick.c chooses steps.
+ * What scheduler.c, which keeps lists, slots, ends and deadlines, offers those that
+ * choose steps (scheduler_pick_priv.h).
  */
 #ifndef FDD_DAEMON_WORKER_SCHEDULER_PRIV_H
 #define FDD_DAEMON_WORKER_SCHEDULER_PRIV_H

@@ -1,0 +1,348 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/worker/scheduler_pick_priv.h"
+
+#include <string.h>
+
+#include "daemon/common/obj.h"
+
+/* A prefix of more blocks is not looked up once p->look_up is used up. */
+#define SCH_FEW 64
+
+struct sch_fit {             /* how a waiting sequence would start */
+    const struct kv_hash *h;
+    int32_t n_h;             /* hashes that may be used */
+    int32_t attach;          /* blocks to attach */
+    int32_t ask;             /* hashes to attach by: attach, or all */
+    int32_t q;               /* tokens in the step */
+    int32_t want;            /* blocks to hold */
+    int32_t lack;            /* blocks the pool is short of */
+    struct kv_match m;       /* of these attach blocks */
+};
+
+/* ---- what the pool and the prefix cache have ------------------------------------- */
+
+static int32_t
+sch_blocks_known(const struct sch *sch, const struct seq *s)
+{
+    return kv_blocks(sch->kv, s->device_len);
+}
+
+void
+sch_promise(struct sch_pick *p)
+{
+    for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
+        int32_t n = sch_blocks_known(p->sch, s) - p->sch->kv->n_held[s->slot];
+
+        p->promised += n > 0 ? n : 0;
+    }
+}
+
+/* The hashes of the leading blocks that may be attached, in one piece: one
+ * token must be left to compute. */
+static void
+sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
+{
+    const struct req *r = s->req;
+
+    f->h = r->hash;
+    f->n_h = 0;
+    if (!sch_is_cached(sch, s))
+        return;
+    f->n_h = (s->device_len - 1) / sch->kv->block_size;
+    if (f->n_h > s->n_hash)
+        f->n_h = s->n_hash;
+    /* logprobs of prompt tokens come from computing the position before */
+    if (req_wants_scores(s) && s->n_scored < r->n_prompt &&
+        f->n_h > (s->n_scored - 1) / sch->kv->block_size)
+        f->n_h = (s->n_scored - 1) / sch->kv->block_size;
+    if (f->n_h <= r->n_hash)
+        return;
+    memcpy(sch->hash_buf, r->hash, (size_t)r->n_hash * sizeof(*r->hash));
+    memcpy(sch->hash_buf + r->n_hash, s->hash,
+        (size_t)(f->n_h - r->n_hash) * sizeof(*r->hash));
+    f->h = sch->hash_buf;
+}
+
+int32_t
+sch_find(struct sch_pick *p, struct seq *s)
+{
+    struct sch_fit f = { 0 };
+
+    sch_hashes(p->sch, s, &f);
+    if (f.n_h > 0)
+        kv_find(p->sch->kv, f.h, f.n_h, &f.m);
+    p->look_up -= f.m.n;
+    return s->n_found = f.m.n * p->sch->kv->block_size;
+}
+
+/* Is somebody about to compute the next block that s would need? */
+static int
+sch_has_twin(const struct sch_pick *p, const struct sch_fit *f)
+{
+    int32_t i = f->m.n;
+
+    if (i >= f->n_h)
+        return 0;
+    for (int32_t k = 0; k < p->n_twin; k++) {
+        const struct seq *t = p->twin[k];
+        const struct kv_hash *h;
+
+        if (i >= t->n_hash || t->cached_len >= (i + 1) * p->sch->kv->block_size)
+            continue;
+        h = req_block_hash(t, i);
+        if (h->a == f->h[i].a && h->b == f->h[i].b)
+            return 1;
+    }
+    return 0;
+}
+
+/* Copies from the host only where they take less than computing. */
+static void
+sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
+{
+    const struct cost *c = p->sch->cfg.cost;
+    int32_t n_all = f->m.n * p->sch->kv->block_size;
+    int32_t n_dev = f->m.n_dev * p->sch->kv->block_size;
+    struct cost_step all = { .n_tok = n_all, .n_pair = sch_pairs(0, n_all) };
+    struct cost_step dev = { .n_tok = n_dev, .n_pair = sch_pairs(0, n_dev) };
+
+    if (f->m.n_host == 0 || c == NULL || c->copy_ns == 0 || cost_predict(c, &all) == 0)
+        return;
+    if (c->copy_ns * f->m.n_host <=
+        (double)(cost_predict(c, &all) - cost_predict(c, &dev)))
+        return;
+    f->ask = f->m.n_dev;
+    f->m = (struct kv_match) { .n = f->m.n_dev, .n_idle = f->m.n_dev_idle,
+        .n_dev = f->m.n_dev, .n_dev_idle = f->m.n_dev_idle };
+}
+
+/* Would s, with the first f->attach blocks attached, have tokens and a place
+ * in this step? Sets f->q. */
+static enum sch_verdict
+sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
+{
+    const struct sch_cfg *c = &p->sch->cfg;
+    int32_t from = f->attach * p->sch->kv->block_size, need = s->device_len - from, left;
+    int whole = !c->chunked && s->n_passed < SCH_MAX_PASSED;
+    int32_t most = whole ? p->tokens : sch_share(p, s);
+
+    f->q = sch_chunk(p, s, from, most, whole);
+    if (f->q == 0) {
+        if (p->tokens > 0 && most > 0 && p->timed && p->floor == 0 &&
+            !sch_in_time(p, from, 1, p->target_ns))
+            return SCH_STOP;
+        return whole && need > p->tokens ? SCH_SHORT : SCH_LIMIT;
+    }
+    left = need - f->q;
+    if (left > 1 && c->max_partial > 0 && p->n_partial >= c->max_partial)
+        return SCH_LIMIT;
+    if (left > 1 && sch_is_long(p->sch, s) && c->max_long > 0 &&
+        p->n_long >= c->max_long)
+        return SCH_LIMIT;
+    return SCH_GOES;
+}
+
+/* Would the pool hold it? Sets f->want and f->lack. */
+static enum sch_verdict
+sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
+{
+    const struct sch *sch = p->sch;
+    int32_t known = sch_blocks_known(sch, s), most = kv_blocks(sch->kv, s->max_len);
+    /* what attaching takes from those that can be handed out */
+    int32_t base = f->m.n_host + f->m.n_idle - f->m.n, need, available;
+
+    f->want = known + sch->cfg.decode_blocks;
+    if (f->want > most)
+        f->want = most;
+    if (sch->running.n == 0) {
+        available = kv_reclaim(sch->kv, f->want + base);
+        if (f->want + base > available)
+            f->want = available - base;
+        f->lack = known - f->want;
+        return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
+    }
+    need = base + f->want + p->promised + sch->cfg.reserve_blocks;
+    /* who had to give way does not come back to the same shortage */
+    if (s->n_preempted > 0)
+        need += (sch->running.n + 3) / 4;
+    available = kv_reclaim(sch->kv, need);
+    f->lack = need - available;
+    return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
+}
+
+/* ---- shortages remembered -------------------------------------------------------- */
+
+static struct sch_short *
+sch_short_at(struct sch *sch, const struct seq *s)
+{
+    return &sch->lack[(s->req->order + s->sample) % SCH_N_SHORT];
+}
+
+static void
+sch_short_note(struct sch_pick *p, const struct seq *s, const struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+
+    *sch_short_at(sch, s) = (struct sch_short) { .order = s->req->order,
+        .sample = s->sample, .n_tok = s->device_len, .n_preempted = s->n_preempted,
+        .n_h = f->n_h, .n_found = f->m.n, .lack = f->lack, .promised = p->promised,
+        .n_running = sch->running.n, .n_back = sch->kv->n_back };
+}
+
+/* Is the pool still too short for s? Each block that came back makes up for
+ * one at most, and what was not found ends the prefix until it is there. */
+static int
+sch_still_short(struct sch_pick *p, const struct seq *s)
+{
+    struct sch *sch = p->sch;
+    const struct sch_short *k = sch_short_at(sch, s);
+    const struct kv *kv = sch->kv;
+    int64_t more;
+
+    if (k->lack <= 0 || k->order != s->req->order || k->sample != s->sample ||
+        k->n_tok != s->device_len || k->n_preempted != s->n_preempted ||
+        sch->running.n == 0 || (s->n_preempted > 0 && sch->running.n < k->n_running))
+        return 0;
+    more = (int64_t)(kv->n_back - k->n_back) + kv->n_pending + k->promised - p->promised;
+    if (more >= k->lack)
+        return 0;
+    p->lack = (int32_t)(k->lack - more);
+    return k->n_found >= k->n_h || !kv_has(kv, req_block_hash(s, k->n_found));
+}
+
+/* ---- one admission --------------------------------------------------------------- */
+
+/* Commit; what the pool then does not give after all is undone. */
+static enum sch_verdict
+sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+    int32_t B = sch->kv->block_size, known = sch_blocks_known(sch, s), got, rc, hit;
+    int idle = sch->running.n == 0;
+
+    sch_start(sch, s);
+    got = f->ask > 0 ? kv_attach(sch->kv, s->slot, f->h, f->ask) : 0;
+    ASSERT(got <= f->n_h);
+    rc = kv_grow(sch->kv, s->slot, f->want * B);
+    if (rc != 0 && idle)
+        rc = kv_grow(sch->kv, s->slot, known * B);
+    if (rc == 0 && got != f->attach) {
+        f->attach = got;
+        rc = (int32_t)sch_fit_step(p, s, f);
+    }
+    if (rc != 0) {
+        /* asked for again when it is admitted */
+        sch->kv->n_lookup -= (uint64_t)f->ask;
+        sch->kv->n_hit -= (uint64_t)got;
+        sch_unstart(sch, s);
+        return SCH_SHORT;
+    }
+    s->cached_len = got * B;
+    s->n_registered = got;
+    hit = s->cached_len < s->req->n_prompt ? s->cached_len : s->req->n_prompt;
+    p->st->n_cached += hit;
+    if (s->sample == 0 && s->n_preempted == 0)
+        s->req->n_cached = (uint32_t)hit;
+    s->n_passed = 0;
+    if (s->req->t_start_ns == 0) {
+        s->req->t_start_ns = p->now_ns;
+        if (s->req->started != NULL) /* pairs with rly_expire_sent() */
+            __atomic_store_n(s->req->started, s->req->id, __ATOMIC_RELEASE);
+    }
+    trc_put_event(sch->cfg.trc, p->now_ns, s->n_preempted > 0 ? TRC_RESUME : TRC_START,
+        s->req->id, s->sample, hit, s->slot);
+    return SCH_GOES;
+}
+
+/* What the prefix cache has of s, and whether it may start where there is room. */
+static enum sch_verdict
+sch_look_up(struct sch_pick *p, struct seq *s, struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+
+    if (s->req->penalized && sch->n_penalty_free == 0)
+        return SCH_LIMIT;
+    if (sch_still_short(p, s))
+        return SCH_SHORT;
+    p->lack = 0;
+    sch_hashes(sch, s, f);
+    if (p->look_up <= 0 && f->n_h > SCH_FEW)
+        return SCH_LIMIT;
+    f->ask = f->n_h;
+    if (f->n_h > 0) {
+        kv_find(sch->kv, f->h, f->n_h, &f->m);
+        sch->n_found++;
+        p->look_up -= f->m.n;
+        s->n_found = f->m.n * sch->kv->block_size;
+        if (sch_has_twin(p, f))
+            return SCH_LATER;
+        sch_weigh_host(p, f);
+    }
+    f->attach = f->m.n;
+    return SCH_GOES;
+}
+
+static enum sch_verdict
+sch_fit(struct sch_pick *p, struct seq *s, struct sch_fit *f)
+{
+    enum sch_verdict v = sch_look_up(p, s, f);
+
+    if (v == SCH_GOES)
+        v = sch_fit_step(p, s, f);
+    if (v == SCH_GOES) {
+        v = sch_fit_pool(p, s, f);
+        p->lack = f->lack;
+        if (f->lack > 0)
+            sch_short_note(p, s, f);
+    }
+    return v;
+}
+
+enum sch_verdict
+sch_admit(struct sch_pick *p, struct seq *s)
+{
+    struct sch *sch = p->sch;
+    struct sch_fit f = { 0 };
+    enum sch_verdict v;
+    int32_t left;
+
+    p->lack = 0;
+    v = sch_fit(p, s, &f);
+    if (v == SCH_GOES)
+        v = sch_start_row(p, s, &f);
+    if (v != SCH_GOES)
+        return v;
+    sch_give(p, sch_row(p, s), f.q);
+    if (sch_is_long(sch, s))
+        p->long_left -= f.q;
+    sch_count_partial(p, s);
+    p->n_long_had += req_is_prefill(s) && sch_is_long(sch, s);
+    left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];
+    p->promised += left > 0 ? left : 0;
+    return SCH_GOES;
+}
+
+void
+sch_want_rows(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct seq *s = sch->waiting.head;
+    struct sch_fit f = { 0 };
+    enum sch_verdict v;
+    int32_t rows = 0;
+
+    if (!p->first || !p->admit || sch->n_slot_free > 0 || s == NULL ||
+        !sch_is_urgent(p, s))
+        return;
+    p->lack = 0;
+    v = sch_fit(p, s, &f);
+    if (v != SCH_GOES && (v != SCH_SHORT || p->lack <= 0))
+        return;
+    for (const struct seq *w = s; w != NULL && rows < SCH_MAX_URGED &&
+        (w == s || sch_is_urgent(p, w)); w = w->next)
+        rows++;
+    sch_want(p, s, p->lack, rows);
+}

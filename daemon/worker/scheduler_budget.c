@@ -1,0 +1,283 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/worker/scheduler_pick_priv.h"
+
+#include "daemon/common/obj.h"
+
+/* With the time used up by decodes, prefill gets a block's worth after so
+ * many steps without. */
+#define SCH_MAX_DRY 3
+
+/* ---- a row's tokens -------------------------------------------------------------- */
+
+/* By its length, not by what is left of it: a long prompt stays one to its end. */
+int
+sch_is_long(const struct sch *sch, const struct seq *s)
+{
+    return sch->cfg.long_threshold > 0 && s->device_len > sch->cfg.long_threshold;
+}
+
+/* Prompt logprobs that q tokens of s from position from on give. */
+static int32_t
+sch_scores(const struct seq *s, int32_t from, int32_t q, int32_t *ret_first)
+{
+    int32_t lo = from, hi = from + q;
+
+    if (!req_wants_scores(s))
+        return 0;
+    if (lo < s->n_scored - 1)
+        lo = s->n_scored - 1;
+    if (hi > s->req->n_prompt - 1)
+        hi = s->req->n_prompt - 1;
+    *ret_first = lo;
+    return hi > lo ? hi - lo : 0;
+}
+
+int64_t
+sch_pairs(int32_t from, int32_t q)
+{
+    return (int64_t)q * from + (int64_t)q * (q + 1) / 2;
+}
+
+/* Of q tokens that the time leaves, those that fill tiles: no less than floor. What is
+ * left of the last tile is not filled up again. */
+static int32_t
+sch_tiled(struct sch_pick *p, int32_t q, int32_t floor)
+{
+    static const int32_t tiles[] = SCH_TILES;
+    int32_t all = p->st->n_tok + q;
+
+    if (p->sch->cfg.itl_target_ns != SCH_ITL_AUTO)
+        return q;
+    for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
+        int32_t over = all % tiles[i];
+
+        if (over > q || q - over < floor || (!p->tiled && over > all / 8))
+            continue;
+        p->tiled = 1;
+        return q - over;
+    }
+    return q;
+}
+
+int
+sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
+{
+    struct cost_step c = p->st->cost;
+
+    c.n_tok += q;
+    c.n_pair += sch_pairs(from, q);
+    return cost_predict(p->sch->cfg.cost, &c) <= ns;
+}
+
+/* As many of q prefill tokens as there is time for; half: of a long prompt
+ * that leaves the other half to others. */
+static int32_t
+sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
+{
+    uint64_t ns = half ? p->long_ns : p->target_ns;
+    int32_t lo = half ? (p->floor + 1) / 2 : p->floor, hi = q;
+
+    if (!p->timed || q <= lo || sch_in_time(p, from, q, ns))
+        return q;
+    /* lo goes, hi does not */
+    while (hi - lo > 1) {
+        int32_t mid = lo + (hi - lo) / 2;
+
+        if (sch_in_time(p, from, mid, ns))
+            lo = mid;
+        else
+            hi = mid;
+    }
+    p->cut = 1;
+    return sch_tiled(p, lo, p->floor);
+}
+
+int32_t
+sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, int whole)
+{
+    int32_t need = s->device_len - from, q = need, timed, first = 0, n;
+
+    if (q > most)
+        q = most;
+    if (q > p->tokens - (p->oldest != NULL && p->oldest != s))
+        q = p->tokens - (p->oldest != NULL && p->oldest != s);
+    whole = whole && need <= p->sch->cfg.max_tokens;
+    if (q <= 0 || (whole && q < need))
+        return 0;
+    timed = sch_time_cap(p, from, q, p->first && !whole && sch_is_long(p->sch, s));
+    if (!whole)
+        q = timed;
+    else if (timed < q && (!p->dry || p->floor == 0))
+        return 0;
+    n = sch_scores(s, from, q, &first);
+    if (n > p->scores)
+        q = first + p->scores - from;
+    return q > 0 ? q : 0;
+}
+
+struct sch_row *
+sch_row(struct sch_pick *p, struct seq *s)
+{
+    struct sch_row *row = &p->st->rows[p->st->n_row++];
+
+    DIAG(p->sch->slot_seq[s->slot] == s && s->last_epoch < p->st->epoch);
+    *row = (struct sch_row) { .seq = s, .first = s->cached_len, .fresh = s->fresh,
+        .decode = s->cached_len >= s->req->n_ids && s->cached_len + 1 == s->device_len };
+    p->st->n_decode += row->decode;
+    s->fresh = 0;
+    s->last_epoch = p->st->epoch;
+    return row;
+}
+
+void
+sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
+{
+    struct sch_step *st = p->st;
+    struct seq *s = row->seq;
+    int32_t first = 0, n = sch_scores(s, s->cached_len, q, &first);
+
+    if (n > 0) {
+        if (row->n_score == 0)
+            row->score_first = first;
+        row->n_score += n;
+        s->n_scored = first + n + 1;
+    }
+    st->cost.n_tok += q;
+    if (row->decode) {
+        st->cost.n_ctx += s->device_len;
+    } else {
+        st->cost.n_pair += sch_pairs(s->cached_len, q);
+        p->n_prefill += q;
+        p->floor -= q < p->floor ? q : p->floor;
+    }
+    row->q_len += q;
+    s->cached_len += q;
+    if (s->cached_len == s->device_len && s->device_len < s->max_len) {
+        row->sample = 1;
+        s->device_len++;
+        st->n_sample++;
+        /* its token comes with the end of the step */
+        p->timed = p->target_ns > 0;
+    }
+    st->n_tok += q;
+    st->n_score += n;
+    p->tokens -= q;
+    p->scores -= n;
+    /* the row is in the step for good: others may share its blocks */
+    sch_register(p->sch, s);
+}
+
+int32_t
+sch_share(const struct sch_pick *p, const struct seq *s)
+{
+    int32_t n = p->sch->cfg.max_long > 0 ? p->sch->cfg.max_long - p->n_long_had : 2;
+    int32_t left = p->long_left;
+
+    if (!sch_is_long(p->sch, s))
+        return p->tokens;
+    /* nor do long ones that are new take it all */
+    if (p->first && s->state == REQ_ST_WAITING && left > (p->tokens + 1) / 2)
+        left = (p->tokens + 1) / 2;
+    if (left <= 0)
+        return 0;
+    return n > 1 ? (left + n - 1) / n : left;
+}
+
+void
+sch_count_partial(struct sch_pick *p, const struct seq *s)
+{
+    if (!req_is_prefill(s))
+        return;
+    p->n_partial++;
+    p->n_long += sch_is_long(p->sch, s);
+    if (p->n_twin < SCH_MAX_TWIN && sch_is_cached(p->sch, s))
+        p->twin[p->n_twin++] = s;
+}
+
+/* ---- time ------------------------------------------------------------------------ */
+
+/* Prompt tokens that a step has whatever it takes: of an automatic target. */
+static int32_t
+sch_efficient(const struct sch *sch)
+{
+    int32_t most = sch->cfg.max_tokens;
+
+    if (sch->cfg.itl_target_ns != SCH_ITL_AUTO)
+        return 0;
+    return cost_efficient(sch->cfg.cost, SCH_EFFICIENT, most < SCH_MAX_EFFICIENT ? most :
+        SCH_MAX_EFFICIENT);
+}
+
+/* With these decodes alone; 0: there is no target, or nothing to predict by. */
+static uint64_t
+sch_target(const struct sch *sch, const struct cost_step *decodes)
+{
+    const struct sch_cfg *c = &sch->cfg;
+
+    if (c->itl_target_ns == 0 || c->cost == NULL || cost_predict(c->cost, decodes) == 0)
+        return 0;
+    return c->itl_target_ns == SCH_ITL_AUTO ? SCH_ITL_NS : c->itl_target_ns;
+}
+
+uint64_t
+sch_itl_target(const struct sch *sch)
+{
+    struct cost_step s = { .n_tok = 1 };
+    uint64_t ns = sch_target(sch, &s), least;
+
+    if (ns == 0)
+        return 0;
+    s.n_tok += sch_efficient(sch);
+    s.n_pair = sch_pairs(0, s.n_tok - 1);
+    least = s.n_tok > 1 ? cost_predict(sch->cfg.cost, &s) : 0;
+    return ns > least ? ns : least;
+}
+
+void
+sch_begin_prompts(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+
+    p->target_ns = sch_target(sch, &p->st->cost);
+    if (p->target_ns > 0) {
+        p->timed = p->st->n_decode > 0;
+        p->dry = sch->n_dry >= SCH_MAX_DRY;
+        p->floor = sch_efficient(sch);
+        if (p->dry && p->floor < sch->kv->block_size)
+            p->floor = sch->kv->block_size;
+    }
+    p->first = 1;
+    p->long_left = (p->tokens + 1) / 2;
+}
+
+/* The end of the step with an automatic target: answers do not pause for one prompt,
+ * and many come through fast. decodes: how long those of the step take; work: all
+ * prompts that were looked at. */
+static uint64_t
+sch_auto_target(uint64_t decodes, uint64_t work)
+{
+    uint64_t most = decodes + SCH_ROOM_MOST_NS, least = decodes + SCH_ROOM_LEAST_NS;
+    uint64_t range = SCH_WORK_MANY_NS - SCH_WORK_FEW_NS;
+
+    most = most > SCH_ITL_NS ? most : SCH_ITL_NS;
+    work = work > SCH_WORK_FEW_NS ? work - SCH_WORK_FEW_NS : 0;
+    work = work < range ? work : range;
+    return least + work * ((most - least) / 1000) / (range / 1000);
+}
+
+void
+sch_share_time(struct sch_pick *p, int32_t n)
+{
+    const struct sch *sch = p->sch;
+    uint64_t now = cost_predict(sch->cfg.cost, &p->st->cost), work = 0;
+
+    if (sch->cfg.itl_target_ns == SCH_ITL_AUTO) {
+        for (int32_t i = 0; i < n && work < SCH_WORK_MANY_NS; i++)
+            work += sch->cand[i].work;
+        p->target_ns = sch_auto_target(now, work);
+    }
+    p->long_ns = now < p->target_ns ? now + (p->target_ns - now) / 2 : p->target_ns;
+}

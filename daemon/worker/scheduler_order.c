@@ -1,0 +1,98 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/worker/scheduler_pick_priv.h"
+
+/* Waiting sequences looked at in a step: so many of the first, so many
+ * further back, from where the last look ended. */
+#define SCH_LOOK_FIRST 32
+/* Who passes another has no more than this share of its work left: the order of
+ * arrival is not given up for little. */
+#define SCH_PASS_NUM   3
+#define SCH_PASS_DEN   4
+
+/* Time that is left to compute of its prompt; without a model, tokens. What the
+ * prefix cache has of one that waits counts as found when it was last looked up. */
+static uint64_t
+sch_work(struct sch_pick *p, struct seq *s)
+{
+    const struct cost *c = p->sch->cfg.cost;
+    int32_t from = s->state == REQ_ST_RUNNING ? s->cached_len : s->n_found, q;
+    struct cost_step work;
+    uint64_t ns;
+
+    if (from < 0)
+        from = p->look_up > 0 ? sch_find(p, s) : 0;
+    q = s->device_len - from;
+    work = (struct cost_step) { .n_tok = q, .n_pair = sch_pairs(from, q) };
+    ns = c != NULL ? cost_predict(c, &work) : 0;
+    return ns > 0 ? ns : (uint64_t)q;
+}
+
+static void
+sch_cand(struct sch_pick *p, struct seq *s, int32_t n)
+{
+    struct sch *sch = p->sch;
+
+    if (s->t_seen_ns == 0)
+        s->t_seen_ns = p->now_ns;
+    sch->cand[n] = (struct sch_cand) { .s = s, .pos = n,
+        .late = p->now_ns - s->t_seen_ns >= sch->cfg.max_overtake_ns ||
+            s->n_passed >= SCH_MAX_PASSED };
+    if (sch->cfg.max_overtake_ns > 0 || sch->cfg.itl_target_ns == SCH_ITL_AUTO)
+        sch->cand[n].work = sch_work(p, s);
+    sch->cand[n].served = *sch_served(sch, s);
+}
+
+/* May c go before d, which came before it? */
+static int
+sch_passes(const struct sch *sch, const struct sch_cand *c, const struct sch_cand *d)
+{
+    if (!sch->cfg.fcfs && c->s->req->p.priority != d->s->req->p.priority)
+        return c->s->req->p.priority < d->s->req->p.priority;
+    return !d->late && c->work <= d->work / SCH_PASS_DEN * SCH_PASS_NUM &&
+        (c->s->req->user == d->s->req->user || c->served <= d->served);
+}
+
+/* Candidate n goes where nobody whom it may not pass is behind it. */
+static void
+sch_insert(struct sch *sch, int32_t n)
+{
+    struct sch_cand c = sch->cand[n];
+
+    for (; n > 0 && sch_passes(sch, &c, &sch->cand[n - 1]); n--)
+        sch->cand[n] = sch->cand[n - 1];
+    sch->cand[n] = c;
+}
+
+int32_t
+sch_candidates(struct sch_pick *p)
+{
+    struct sch *sch = p->sch;
+    struct seq *s = sch->running.head;
+    int32_t n = 0, n_look = 0;
+
+    for (; s != NULL && p->first && p->n_partial > 0; s = s->next) {
+        if (!req_is_prefill(s))
+            continue;
+        if (n == SCH_LOOK) {
+            p->n_wanting++;
+            break;
+        }
+        sch_cand(p, s, n);
+        sch_insert(sch, n++);
+    }
+    if (!p->admit || p->closed || sch->n_slot_free == 0 || p->tokens <= 0)
+        return n;
+    for (s = sch->waiting.head; s != NULL && n_look < SCH_LOOK; s = s->next) {
+        if (n_look == SCH_LOOK_FIRST && sch->scan != NULL && sch_before(sch, s, sch->scan))
+            s = sch->scan;
+        sch_cand(p, s, n);
+        sch_insert(sch, n++);
+        n_look++;
+    }
+    p->scan = s;
+    p->n_waiting = n_look;
+    return n;
+}
