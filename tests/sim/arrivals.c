@@ -630,10 +630,27 @@ sim_fini(struct sim *s)
 }
 
 static void
+sim_record_requests(const struct sim *s)
+{
+    FILE *f = s->cfg->requests != NULL ? fopen(s->cfg->requests, "we") : NULL;
+
+    if (f == NULL)
+        return;
+    for (int32_t i = 0; i < s->load->n; i++) {
+        const struct arr_req *q = &s->load->req[i];
+
+        (void)fprintf(f, "at %.3f in %d out %d user %d ttft %.3f tpot %.3f\n",
+            (double)s->at[i] / 1e6, q->n_in, q->n_out, q->user, s->ttft[i], s->tpot[i]);
+    }
+    (void)fclose(f);
+}
+
+static void
 sim_sum(struct sim *s)
 {
     struct arr_sum *r = s->sum;
 
+    sim_record_requests(s);
     r->tok_s = r->wall_s > 0 ? (double)r->n_out / r->wall_s : 0;
     r->goodput = r->wall_s > 0 ? r->n_good / r->wall_s : 0;
     r->busy = r->wall_s > 0 ? s->busy / r->wall_s / 1e9 : 0;

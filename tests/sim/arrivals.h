@@ -124,6 +124,7 @@ struct arr_cfg {
     struct arr_fault fault;
     int check;               /* sch_check() after every step */
     const char *steps;       /* a file for one line a step, or NULL */
+    const char *requests;    /* a file for one line a request, or NULL */
 };
 
 struct arr_dist { double p50, p99, max; };

@@ -43,11 +43,12 @@ static const char tool_help[] =
     "  --wrong X                   step times are learned X times too long\n"
     "  --ttft-ms T --itl-ms T      limits for goodput (200, 60)\n"
     "  --steps FILE                a line for each step\n"
+    "  --requests FILE             a line for each request\n"
     "  --json\n";
 
 enum { O_TRACE = 256, O_ARRIVALS, O_RATE, O_N, O_CLOSED, O_IN, O_OUT, O_SEED, O_POLICY,
     O_TARGET, O_TOKENS, O_DEPTH, O_SET, O_DEVICE, O_NOISE, O_WRONG, O_TTFT, O_ITL, O_STEPS,
-    O_JSON, O_LATE, O_HELP };
+    O_REQUESTS, O_JSON, O_LATE, O_HELP };
 
 static const struct option tool_options[] = {
     { "trace", 1, NULL, O_TRACE }, { "arrivals", 1, NULL, O_ARRIVALS },
@@ -58,7 +59,8 @@ static const struct option tool_options[] = {
     { "set", 1, NULL, O_SET }, { "device", 1, NULL, O_DEVICE },
     { "noise", 1, NULL, O_NOISE }, { "wrong", 1, NULL, O_WRONG },
     { "ttft-ms", 1, NULL, O_TTFT }, { "itl-ms", 1, NULL, O_ITL },
-    { "steps", 1, NULL, O_STEPS }, { "json", 0, NULL, O_JSON }, { "late", 0, NULL, O_LATE },
+    { "steps", 1, NULL, O_STEPS }, { "requests", 1, NULL, O_REQUESTS },
+    { "json", 0, NULL, O_JSON }, { "late", 0, NULL, O_LATE },
     { "help", 0, NULL, O_HELP }, { NULL, 0, NULL, 0 } };
 
 static int
@@ -152,6 +154,7 @@ tool_option(struct tool *t, int o, char *a)
     case O_TTFT: t->cfg.ttft_ms = strtod(a, NULL); return 0;
     case O_ITL: t->cfg.itl_ms = strtod(a, NULL); return 0;
     case O_STEPS: t->cfg.steps = a; return 0;
+    case O_REQUESTS: t->cfg.requests = a; return 0;
     case O_JSON: t->json = 1; return 0;
     case O_LATE: t->cfg.late = 1; return 0;
     default: return -EINVAL;
