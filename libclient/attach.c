@@ -384,7 +384,11 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
         rc = make_alive(s);
     if (rc == 0)
         rc = make_tables(s);
-    return rc ? rc : make_epoll(s);
+    if (rc == 0)
+        rc = make_epoll(s);
+    if (rc == 0)
+        fdc__ring(s); /* c2d is mapped: from now on the daemon reads it */
+    return rc;
 }
 
 int

@@ -152,6 +152,8 @@ int fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_byt
 /* mtx_sq held. span: of the blob, which may be NULL with 0. E_AGAIN: full;
  * E_PROTO: sq_head is impossible. */
 int fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
+/* The daemon's doorbell. */
+void fdc__ring(const struct fdc *s);
 /* mtx held. E_PROTO: as fdc__push(), the session must end. */
 int fdc__flush_cancels(struct fdc *s);
 

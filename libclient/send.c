@@ -159,6 +159,15 @@ arena_take(struct fdc *s, uint32_t span, uint32_t *ret_off, uint32_t *ret_cost)
     return 1;
 }
 
+void
+fdc__ring(const struct fdc *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->bell, &one, sizeof(one));
+
+    (void)n; /* a full counter rings as well */
+}
+
 int
 fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span)
 {
@@ -193,11 +202,8 @@ fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t sp
     s->sq.tail = s->sq.pub = i + 1;
     /* Pairs with the gate: flag raised, tails looked at again, then sleep. */
     fdr_publish(s->sq.p_tail, s->sq.tail);
-    if (fdr_flag_check(s->need_wakeup)) {
-        uint64_t one = 1;
-        ssize_t n = write(s->bell, &one, sizeof(one));
-        (void)n; /* a full counter rings as well */
-    }
+    if (fdr_flag_check(s->need_wakeup))
+        fdc__ring(s);
     return 0;
 }
 

@@ -39,7 +39,9 @@ struct usr;
 #define CLI_PAGES 512u       /* slots that can be copied while REGION_STEP bytes get pages */
 #define CLI_CHUNK_PAGES 128u /* and while a block does */
 
-enum cli_st { CLI_HELLO = 1, CLI_OPEN, CLI_DOOMED };
+/* MAPS: it has its memory, and has not rung yet, or its memory is not sealed yet; until
+ * then nothing is read of it. */
+enum cli_st { CLI_HELLO = 1, CLI_MAPS, CLI_OPEN, CLI_DOOMED };
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define CLI_ST_READ ((uint16_t)CLI_OPEN)
 #else
@@ -65,8 +67,7 @@ struct client {
     struct fdr_cons sq;      /* requests; positions are ours */
     struct fdr_prod cq;      /* completions */
     uint32_t *p_cq_wait;     /* in c2d */
-    const unsigned char *arena; /* in c2d */
-    uint32_t arena_bytes;
+    uint32_t arena_off, arena_bytes; /* in c2d */
     TAILQ_ENTRY(client) out; /* of those with output */
 
     struct cli_chunk *hold_first, *hold_last; /* records that did not fit */

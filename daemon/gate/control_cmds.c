@@ -362,7 +362,7 @@ ctl_do_clients(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_put(o, "held_bytes", INT(s->held_bytes));
         ctl_put(o, "shared_bytes", INT((uint64_t)s->c2d.bytes + s->d2c.bytes));
         ctl_put(o, "trusted", json_boolean(s->trusted));
-        ctl_put(o, "state", json_string(s->st == CLI_OPEN ? "open" : "closing"));
+        ctl_put(o, "state", json_string(s->st != CLI_DOOMED ? "open" : "closing"));
         (void)json_array_append_new(list, o);
     }
     ctl_put(r, "clients", list);

@@ -428,13 +428,13 @@ gate_signal(struct gate *g)
     }
 }
 
-/* A wake-up of a worker, which we share its descriptor with and trust. */
+/* A wake-up of a worker, which we share its descriptor with and trust, or of a thread. */
 static void
-gate_read_efd(const struct wrk *w)
+gate_read_efd(int efd)
 {
     uint64_t n;
 
-    if (read(w->efd, &n, sizeof(n)) < 0) {
+    if (read(efd, &n, sizeof(n)) < 0) {
         /* another wake-up was read before */
     }
 }
@@ -453,6 +453,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         ses_event(&g->ses, e->obj);
         break;
     case WCH_BELL: /* the poll that follows looks at all rings */
+        ses_bell(&g->ses, e->obj);
         for (uint32_t i = 0; i < GATE_GROUPS && g->cnf.spin_ns != 0; i++) {
             if (wlk_is_open(&g->wrk[i].link))
                 lnk_wake_worker(&g->wrk[i].link.lnk);
@@ -462,7 +463,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         ctl_event(&g->ctl, e->obj, e->events, g->env.now);
         break;
     case WCH_WRK_EFD:
-        gate_read_efd(e->obj);
+        gate_read_efd(((const struct wrk *)e->obj)->efd);
         break;
     case WCH_WRK_PID:
         sup_reap(&g->sup, e->obj);
@@ -472,6 +473,10 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         break;
     case WCH_SIGNAL:
         gate_signal(g);
+        break;
+    case WCH_OFL:
+        gate_read_efd(ofl_fd(g->ofl));
+        ses_sealed(&g->ses);
         break;
     case WCH_NONE:
         break;
@@ -745,14 +750,17 @@ gate_open_events(struct gate *g)
 {
     int rc;
 
-    /* Each session has a socket and two regions to close, and these to empty. */
-    g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 5 * 2 + GATE_FDS);
+    /* Each session has a socket and two regions to close, these to empty, and one of
+     * them to seal. */
+    g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 6 * 2 + GATE_FDS);
     g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->ofl;
     if (g->ofl == NULL) {
         log_error("gate: no thread for closing sockets");
         return EX_OSERR;
     }
     rc = gate_signals(g);
+    if (rc == 0)
+        rc = wch_add(&g->watch, ofl_fd(g->ofl), EPOLLIN, WCH_OFL, NULL);
     if (rc == 0)
         rc = wch_add(&g->watch, g->rt.listen_fd, LSN_EVENTS, WCH_LISTEN, NULL);
     if (rc == 0)

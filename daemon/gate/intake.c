@@ -382,7 +382,8 @@ itk_piece(struct intake *k, struct client *c)
     struct usr *u = j->usr;
     struct chk_err e;
 
-    fdr_copy_in(j->blob + j->copied, c->arena + j->req.off + j->copied, n);
+    region_copy_in(&c->c2d, j->blob + j->copied,
+        (uint64_t)c->arena_off + j->req.off + j->copied, n);
     j->copied += n;
     itk_spend(k, c->usr, n);
     if (chk_scan(&j->scan, &j->req, j->blob, j->copied, &e)) {
@@ -429,7 +430,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
         blob = blb_new(q->len);
         if (blob == NULL)
             return chk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
-        fdr_copy_in(blob, c->arena + q->off, q->len);
+        region_copy_in(&c->c2d, blob, (uint64_t)c->arena_off + q->off, q->len);
         itk_spend(k, c->usr, q->len);
     }
     memset(&scan, 0, sizeof(scan));
@@ -488,22 +489,34 @@ refuse:
     return 1;
 }
 
+/* Place in its memory of the record after n others. */
+static uint64_t
+itk_slot_at(const struct client *c, uint32_t n)
+{
+    return (uint64_t)((const unsigned char *)fdr_cons_slot(&c->sq, c->sq.head + n) -
+        c->c2d.p);
+}
+
 void
 itk_touch(const struct client *c)
 {
-    uint64_t from, n;
+    uint64_t from, n, at = itk_slot_at(c, 0);
     struct fdp_req q __attribute__((aligned(8)));
 
-    if (fdr_load_relaxed(c->sq.p_tail) == c->sq.head)
+    if (fdr_load_relaxed(c->sq.p_tail) == c->sq.head ||
+        !region_is_there(&c->c2d, at, sizeof(q)))
         return;
-    fdr_copy_in(&q, fdr_cons_slot(&c->sq, c->sq.head), sizeof(q));
+    fdr_copy_in(&q, c->c2d.p + at, sizeof(q));
     from = c->job != NULL ? c->job->req.off + (uint64_t)c->job->copied : q.off;
     n = c->job != NULL ? c->job->req.len - c->job->copied : q.len;
     if (from > c->arena_bytes || n > c->arena_bytes - from)
         return;
     n = n < ITK_INLINE ? n : ITK_INLINE;
-    for (uint64_t i = 0; i < n; i += ITK_PAGE)
-        (void)__atomic_load_n(&c->arena[from + i], __ATOMIC_RELAXED);
+    from += c->arena_off;
+    for (uint64_t i = from; i < from + n; i += ITK_PAGE) {
+        if (region_is_there(&c->c2d, i, 1))
+            (void)__atomic_load_n(&c->c2d.p[i], __ATOMIC_RELAXED);
+    }
 }
 
 /* The record at the head of the ring, or what is left of it. */
@@ -514,7 +527,7 @@ itk_next(struct intake *k, struct client *c, uint32_t at)
 
     if (c->job != NULL)
         return itk_piece(k, c);
-    fdr_copy_in(&q, fdr_cons_slot(&c->sq, c->sq.head + at), sizeof(q));
+    region_copy_in(&c->c2d, &q, itk_slot_at(c, at), sizeof(q));
     itk_account(k, c->usr)->loop_records++;
     k->cost++;
     return itk_request(k, c, &q);

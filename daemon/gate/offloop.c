@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -25,14 +26,15 @@
 #define OFL_SLOTS_MAX (1u << 20)
 #define OFL_POLL_NS (1 * CLK_MS)     /* ofl_free() looks so often */
 
-enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_REAP };
+enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_SEAL, OFL_REAP };
 
 struct ofl_job {
     uint32_t full;          /* the caller sets it, who took the job clears it */
     int32_t kind;           /* enum ofl_kind */
     int64_t id;             /* descriptor or pid */
-    size_t bytes;
+    size_t bytes;           /* OFL_PUNCH; of OFL_SEAL the seals */
     uint32_t *ret_done;     /* OFL_PUNCH */
+    struct ofl_sealed *ret_sealed; /* OFL_SEAL */
     struct ofl_exit *ret_exit; /* OFL_REAP */
 };
 
@@ -46,6 +48,7 @@ struct ofl {
     uint64_t done, interrupted;
     uint32_t threads, busy;
     uint32_t stop, left;    /* end; threads that did */
+    int efd;                /* rings when a file is sealed */
 };
 
 /* Says whether the signal of this thread's timer came. */
@@ -78,8 +81,21 @@ ofl_do_reap(pid_t pid, struct ofl_exit *ret)
     __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
 }
 
+/* Waits where a client punches holes into the file: that locks it. */
 static void
-ofl_do(const struct ofl_job *j)
+ofl_do_seal(int fd, int seals, struct ofl_sealed *ret, int efd)
+{
+    uint64_t one = 1;
+
+    ret->rc = fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : -errno;
+    __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
+    if (efd >= 0 && write(efd, &one, sizeof(one)) < 0) {
+        /* rings already */
+    }
+}
+
+static void
+ofl_do(const struct ofl_job *j, int efd)
 {
     switch ((enum ofl_kind)j->kind) {
     case OFL_CLOSE:
@@ -90,6 +106,9 @@ ofl_do(const struct ofl_job *j)
         (void)fallocate((int)j->id, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
             (off_t)j->bytes);
         __atomic_store_n(j->ret_done, 1, __ATOMIC_RELEASE);
+        break;
+    case OFL_SEAL:
+        ofl_do_seal((int)j->id, (int)j->bytes, j->ret_sealed, efd);
         break;
     case OFL_REAP:
         ofl_do_reap((pid_t)j->id, j->ret_exit);
@@ -146,7 +165,7 @@ ofl_run(struct ofl *o, timer_t timer, int has_timer)
     ofl_signalled = 0;
     if (has_timer)
         ofl_arm(timer, OFL_SIGNAL_MS * CLK_MS);
-    ofl_do(&j);
+    ofl_do(&j, o->efd);
     if (has_timer)
         ofl_arm(timer, 0);
     if (ofl_signalled)
@@ -224,7 +243,8 @@ ofl_new(uint32_t slots)
         return NULL;
     o->slots = n;
     o->job = mem_array(n, sizeof(*o->job));
-    if (o->job == NULL || sem_init(&o->posted, 0, 0) != 0)
+    o->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (o->job == NULL || o->efd < 0 || sem_init(&o->posted, 0, 0) != 0)
         goto free_job;
     o->threads = 1;
     if (sigaction(OFL_SIGNAL, &sa, NULL) != 0 || ofl_thread_new(o) != 0)
@@ -234,6 +254,8 @@ ofl_new(uint32_t slots)
 fini_sem:
     (void)sem_destroy(&o->posted);
 free_job:
+    if (o->efd >= 0)
+        (void)close(o->efd);
     free(o->job);
     OBJ_FREE(o, OFL_MAGIC);
     return NULL;
@@ -259,9 +281,16 @@ ofl_free(struct ofl *o, uint64_t wait_ns)
         clk_sleep_ns(OFL_POLL_NS);
     }
     (void)sem_destroy(&o->posted);
+    (void)close(o->efd);
     free(o->job);
     OBJ_FREE(o, OFL_MAGIC);
     return NULL;
+}
+
+int
+ofl_fd(const struct ofl *o)
+{
+    return o != NULL ? o->efd : -1;
 }
 
 static int
@@ -270,7 +299,7 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     struct ofl_job *j;
 
     if (o == NULL) {
-        ofl_do(job);
+        ofl_do(job, -1);
         return 0;
     }
     j = &o->job[o->put & (o->slots - 1)];
@@ -283,6 +312,7 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     j->id = job->id;
     j->bytes = job->bytes;
     j->ret_done = job->ret_done;
+    j->ret_sealed = job->ret_sealed;
     j->ret_exit = job->ret_exit;
     __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
     o->put++;
@@ -301,6 +331,13 @@ ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done)
 {
     return ofl_put(o, &(struct ofl_job) { .kind = OFL_PUNCH, .id = fd, .bytes = bytes,
         .ret_done = ret_done });
+}
+
+int
+ofl_seal(struct ofl *o, int fd, int seals, struct ofl_sealed *ret)
+{
+    return ofl_put(o, &(struct ofl_job) { .kind = OFL_SEAL, .id = fd, .bytes = (size_t)seals,
+        .ret_sealed = ret });
 }
 
 int

@@ -24,10 +24,15 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 #define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may try to reclaim first */
 #define REGION_LATE_NS (5 * CLK_S)    /* for a client to read its last records */
 #define REGION_UNMAPS 16u             /* in a tick: some 5 us each */
+#define REGION_PIECE (1u << 20)       /* with pages, some 60 us */
+#define REGION_PIECES 4u              /* in a tick */
 
 /* Has left its session. */
 struct region_dying {
@@ -36,9 +41,12 @@ struct region_dying {
     uint32_t is_empty;                /* another thread sets it */
 };
 
+/* No F_SEAL_SEAL where a seal is still to come. A client that seals its own memory
+ * against itself gets what it asked for. */
 static int
-region_memfd(const char *name, uint32_t bytes)
+region_memfd(const char *name, uint32_t bytes, enum region_kind kind)
 {
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | (kind == REGION_OURS ? F_SEAL_SEAL : 0);
     int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
     int rc;
 
@@ -47,7 +55,7 @@ region_memfd(const char *name, uint32_t bytes)
     if (fd < 0)
         return -errno;
     if (ftruncate(fd, bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        fcntl(fd, F_ADD_SEALS, seals) != 0) {
         rc = -errno;
         (void)close(fd);
         return rc;
@@ -66,7 +74,7 @@ region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind
     int *ret_fd)
 {
     int prot = kind == REGION_OURS ? PROT_READ | PROT_WRITE : PROT_READ;
-    int fd = region_memfd(name, bytes);
+    int fd = region_memfd(name, bytes, kind);
     int rc = 0, share;
     void *p;
 
@@ -82,15 +90,18 @@ region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind
     r->p = p;
     r->fd = fd;
     r->bytes = bytes;
+    while (1l << r->page_shift < sysconf(_SC_PAGESIZE))
+        r->page_shift++;
     if (kind == REGION_OURS) {
         /* Best effort: ordinary users may lock 8 MiB. */
         (void)mlock2(p, bytes, MLOCK_ONFAULT);
         rc = region_reserve(r, 1, 0);
         share = rc == 0 ? region_share_fd(fd) : rc;
     } else {
-        share = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        r->there = calloc((bytes >> r->page_shift) / 64 + 1, sizeof(*r->there));
+        share = r->there != NULL ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (share < 0)
-            share = -errno;
+            share = r->there != NULL ? -errno : -ENOMEM;
     }
     if (share < 0)
         region_empty(r);
@@ -128,10 +139,73 @@ region_reserve(struct region *r, uint32_t until, uint64_t now_ns)
 static int
 region_unmap(struct region *r, struct ofl *ofl)
 {
-    if (r->p != NULL)
+    if (r->p != NULL && r->bytes != 0)
         (void)munmap(r->p, r->bytes);
     r->p = NULL;
+    free(r->there);
+    free(r->sealed);
+    r->there = NULL;
+    r->sealed = NULL;
     return ofl_close(ofl, r->fd);
+}
+
+/* ---- what a client writes -------------------------------------------------- */
+
+int
+region_seal(struct region *r, struct ofl *ofl)
+{
+    struct ofl_sealed *s = calloc(1, sizeof(*s));
+    int rc = s != NULL ? ofl_seal(ofl, r->fd, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, s) : -ENOMEM;
+
+    if (rc == 0)
+        r->sealed = s;
+    else
+        free(s);
+    return rc;
+}
+
+int
+region_sealed(const struct region *r)
+{
+    /* acquire: rc was stored before */
+    return __atomic_load_n(&r->sealed->is_done, __ATOMIC_ACQUIRE) ? r->sealed->rc :
+        -EINPROGRESS;
+}
+
+/* Look which of n pages are there. */
+static void
+region_look(struct region *r, uint64_t first, uint32_t n)
+{
+    unsigned char is_there[REGION_COPY_MAX / 4096 + 1];
+
+    ASSERT(n <= sizeof(is_there));
+    if (r->there == NULL ||
+        mincore(r->p + (first << r->page_shift), (size_t)n << r->page_shift, is_there) != 0)
+        return;
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_there[i] & 1)
+            r->there[(first + i) / 64] |= 1ull << ((first + i) % 64);
+    }
+}
+
+void
+region_read(struct region *r, void *to, uint64_t at, uint32_t n)
+{
+    uint64_t first = at >> r->page_shift, last = (at + n - 1) >> r->page_shift;
+    ssize_t got = 0;
+
+    region_look(r, first, (uint32_t)(last - first) + 1);
+    if (region_is_there(r, at, n)) {
+        fdr_copy_in(to, r->p + at, n);
+        return;
+    }
+    for (uint32_t done = 0; done < n; done += (uint32_t)got) {
+        got = pread(r->fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (got <= 0) {
+            memset((char *)to + done, 0, n - done);
+            return;
+        }
+    }
 }
 
 void
@@ -139,7 +213,8 @@ region_empty(struct region *r)
 {
     uint32_t is_empty = 0;
 
-    if (r->p != NULL) {
+    /* Another thread has it still: the end of the process gives it back. */
+    if (r->p != NULL && (r->sealed == NULL || region_sealed(r) != -EINPROGRESS)) {
         (void)ofl_punch(NULL, r->fd, r->bytes, &is_empty);
         (void)region_unmap(r, NULL);
     }
@@ -163,7 +238,9 @@ region_drop(struct region_bin *b, struct region *r, struct ofl *ofl)
     if (r->p == NULL)
         return;
     d = ofl != NULL ? calloc(1, sizeof(*d)) : NULL;
-    if (d == NULL || ofl_punch(ofl, r->fd, r->bytes, &d->is_empty) != 0) {
+    if (d != NULL && r->sealed != NULL && region_sealed(r) == 0) {
+        d->is_empty = 1; /* of our pages */
+    } else if (d == NULL || ofl_punch(ofl, r->fd, r->bytes, &d->is_empty) != 0) {
         free(d);
         region_empty(r);
         return;
@@ -180,15 +257,53 @@ region_dead(struct region_bin *b)
     struct region_dying *d = STAILQ_FIRST(&b->dying);
 
     /* pairs with the store of offloop's thread */
-    return d != NULL && __atomic_load_n(&d->is_empty, __ATOMIC_ACQUIRE) ? d : NULL;
+    if (d == NULL || !__atomic_load_n(&d->is_empty, __ATOMIC_ACQUIRE))
+        return NULL;
+    return d->r.sealed == NULL || region_sealed(&d->r) != -EINPROGRESS ? d : NULL;
+}
+
+/* Does our mapping have pages there? One that was emptied has none. */
+static int
+region_has_pages(const struct region *r, uint32_t from, uint32_t to)
+{
+    uint64_t i = from >> r->page_shift, end = ((uint64_t)to - 1) >> r->page_shift;
+
+    while (r->there != NULL && i <= end) {
+        if (r->there[i / 64] != 0)
+            return 1;
+        i += 64;
+    }
+    return 0;
+}
+
+/* From the end, at most *pieces with pages. 1: nothing is mapped any more. */
+static int
+region_unmap_some(struct region *r, uint32_t *pieces)
+{
+    uint32_t keep = r->bytes;
+
+    while (keep != 0) {
+        uint32_t from = (keep - 1) / REGION_PIECE * REGION_PIECE;
+        uint32_t full = (uint32_t)region_has_pages(r, from, keep);
+
+        if (full > *pieces)
+            break;
+        *pieces -= full;
+        keep = from;
+    }
+    if (keep != r->bytes)
+        (void)munmap(r->p + keep, r->bytes - keep);
+    r->bytes = keep;
+    return keep == 0;
 }
 
 static void
-region_bury(struct region_bin *b, uint32_t max, struct ofl *ofl)
+region_bury(struct region_bin *b, uint32_t max, uint32_t pieces, struct ofl *ofl)
 {
     struct region_dying *d;
 
-    while (max-- != 0 && (d = region_dead(b)) != NULL && region_unmap(&d->r, ofl) == 0) {
+    while (max-- != 0 && (d = region_dead(b)) != NULL &&
+        region_unmap_some(&d->r, &pieces) && region_unmap(&d->r, ofl) == 0) {
         STAILQ_REMOVE_HEAD(&b->dying, next);
         free(d);
     }
@@ -233,7 +348,7 @@ region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl)
 
         region_drop(b, &r, ofl);
     }
-    region_bury(b, REGION_UNMAPS, ofl);
+    region_bury(b, REGION_UNMAPS, REGION_PIECES, ofl);
 }
 
 void
@@ -244,5 +359,5 @@ region_bin_fini(struct region_bin *b)
 
         (void)region_unmap(&r, NULL);
     }
-    region_bury(b, UINT32_MAX, NULL);
+    region_bury(b, UINT32_MAX, UINT32_MAX, NULL);
 }

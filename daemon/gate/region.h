@@ -6,12 +6,16 @@
  *
  * Two kinds:
  *
- *   REGION_THEIRS  the client writes, we map read-only.
+ *   REGION_THEIRS  the client writes, we map read-only. A punch of a hole into a file
+ *                  holds up a reader, in a page fault, for as long as it takes.
+ *                  So when the client has mapped it, region_seal() forbids holes
+ *                  (F_SEAL_FUTURE_WRITE: what is mapped for writing stays so), and
+ *                  nothing is read before.
  *   REGION_OURS    we write; the client's descriptor is a second open file of
  *                  the memfd, read-only, and the file's mode is 0400 before it
  *                  is sent. The client can neither map it writable nor open
  *                  it again for writing. F_SEAL_FUTURE_WRITE would forbid the
- *                  same and is not used: under it nobody can punch a hole.
+ *                  same and is not used here: under it we could not punch either.
  *
  * Who pays. A page of a memfd is charged to the cgroup of the process that
  * touches it first, and lives until the last descriptor or mapping is gone. A
@@ -21,10 +25,14 @@
  *   - Pages come as they are used, never all at the start of a session.
  *   - region_empty() punches the whole file out before it lets go. What the
  *     client touches later is charged to the client.
+ *   - Of a sealed file nothing can be punched. There region_copy_in() makes no page: a
+ *     page that the client never wrote is read by pread(), which finds zeros, and not
+ *     by our mapping. So every page is the client's.
  *
  * Freeing pages takes longer than an iteration of the loop may (64 MiB: 5 ms), and
  * so does unmapping pages (60 us a MiB); unmapping a file that was emptied takes a
- * few us. So a thread of offloop.h empties the file by its descriptor, which needs
+ * few us. A sealed one, which cannot be emptied, is unmapped piece by piece, over several
+ * ticks. So a thread of offloop.h empties the file by its descriptor, which needs
  * no lock of our address space, and the loop unmaps it some ticks later. That is
  * what the descriptor is kept for: MADV_REMOVE works without one, but a region of
  * ours is locked in memory, one of theirs is read-only, and to change either takes
@@ -44,11 +52,15 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "libclient/fdring.h"
+
+#define REGION_COPY_MAX 65536u
 #define REGION_STEP 65536u       /* bytes reserved at a time */
 #define REGION_LATE_MAX 64u      /* regions that wait to be emptied */
 #define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
 
 struct ofl;
+struct ofl_sealed;
 
 enum region_kind { REGION_THEIRS = 0, REGION_OURS };
 
@@ -57,7 +69,10 @@ struct region {
     int fd;             /* ours, for emptying */
     uint32_t bytes;     /* a multiple of the page size */
     uint32_t ready;     /* stores below this cannot fail; REGION_OURS only */
+    uint32_t page_shift;
     uint64_t t_retry;   /* after a failure: do not ask the kernel before */
+    uint64_t *there;    /* REGION_THEIRS: a bit a page that was seen to be there, or NULL */
+    struct ofl_sealed *sealed; /* after region_seal() */
 };
 
 /* Make the file, map it, seal it, reserve the first step of one of ours.
@@ -70,6 +85,37 @@ int region_share_fd(int fd);
 /* Make stores below until safe. 0, or -errno: there is no memory now; then
  * the kernel is not asked again for a while. */
 int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);
+/* Forbid holes and new writable mappings of one of theirs, off the loop; ofl NULL: now.
+ * 0, or -errno: it was not begun. */
+int region_seal(struct region *r, struct ofl *ofl);
+/* How that went: -EINPROGRESS, 0, or -errno. -EINVAL: the kernel has no such seal. */
+int region_sealed(const struct region *r);
+/* Copy n bytes at this place of one of theirs, at most REGION_COPY_MAX, where some page
+ * was not seen before. */
+void region_read(struct region *r, void *to, uint64_t at, uint32_t n);
+/* Are all pages of these n > 0 bytes known to be there? */
+static inline int
+region_is_there(const struct region *r, uint64_t at, uint32_t n)
+{
+    uint64_t i = at >> r->page_shift, last = (at + n - 1) >> r->page_shift;
+
+    if (r->there == NULL)
+        return 0;
+    while (r->there[i / 64] >> (i % 64) & 1) {
+        if (i++ == last)
+            return 1;
+    }
+    return 0;
+}
+/* Copy n > 0 bytes of one of theirs, each once. */
+static inline void
+region_copy_in(struct region *r, void *to, uint64_t at, uint32_t n)
+{
+    if (region_is_there(r, at, n))
+        fdr_copy_in(to, r->p + at, n);
+    else
+        region_read(r, to, at, n);
+}
 /* Give all pages back, also while the client has the file, and unmap, all now. */
 void region_empty(struct region *r);
 

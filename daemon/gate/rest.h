@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Clients that make the loop wait. One that punches holes into its own c2d holds up
- * whoever reads it, in a page fault, for as long as the punch takes; no mapping and
- * no seal that leaves it writable prevents that. So what one user can do is bounded:
+ * its reader, in a page fault, for as long as the punch takes. A seal prevents that
+ * (region.h); a kernel before 5.1 has none, and memory may be slow for other reasons. So
+ * what one user can do is bounded:
  *
  * After a wait outside epoll_wait (loopstat.h) the loop watches for RST_WATCH_NS.
  * Before it reads the ring of a session it then touches all that it will read, and

@@ -70,6 +70,7 @@ ses_free(struct sessions *t, struct ses *s)
     else /* its last records and the GOODBYE are still to be read */
         region_drop_late(&t->bin, &s->c.d2c, t->env->now, t->ofl);
     t->n_rest -= s->c.rests;
+    t->n_seals -= s->is_sealing;
     if (s->doorbell >= 0) {
         wch_del(t->watch, s->doorbell, s);
         (void)close(s->doorbell);
@@ -417,7 +418,7 @@ ses_open(struct sessions *t, struct ses *s, const struct fdp_hello *h)
     rc = wch_add(t->watch, s->doorbell, EPOLLIN | EPOLLET, WCH_BELL, s);
     if (rc != 0)
         goto close_fds;
-    s->c.arena = s->c.c2d.p + w.arena_off;
+    s->c.arena_off = w.arena_off;
     s->c.arena_bytes = w.arena_bytes;
     s->c.p_cq_wait = (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_CQ_WAIT);
     s->p_need_wakeup = (uint32_t *)(void *)(s->c.d2c.p + FDP_D2C_SQ_NEED_WAKEUP);
@@ -428,6 +429,7 @@ ses_open(struct sessions *t, struct ses *s, const struct fdp_hello *h)
     fdr_prod_init(&s->c.cq, s->c.d2c.p + w.cq_off,
         (uint32_t *)(void *)(s->c.d2c.p + FDP_D2C_CQ_TAIL),
         (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_CQ_HEAD), w.cq_slots, FDP_SLOT);
+    fdr_store_relaxed(s->p_need_wakeup, 1);
     st = (struct fdp_state *)(void *)(s->c.d2c.p + FDP_D2C_STATE);
     st->boot_id[0] = t->env->boot_id[0];
     st->boot_id[1] = t->env->boot_id[1];
@@ -506,8 +508,7 @@ ses_hello(struct sessions *t, struct ses *s)
         ses_set_name(s, h.name);
         rc = ses_open(t, s, &h);
         if (rc == 0) {
-            s->c.st = CLI_OPEN;
-            rst_open(t, &s->c);
+            s->c.st = CLI_MAPS;
             t->clients->n_hello--;
             cnt_add(&t->env->cnt->sessions_total, 1);
             cnt_set(&t->env->cnt->sessions, t->n);
@@ -534,6 +535,59 @@ ses_hello(struct sessions *t, struct ses *s)
     ses_send_welcome(s->c.fd, &w);
     cnt_add(&t->env->cnt->sessions_refused, 1);
     cli_kill(t->clients, &s->c, FDP_OK);
+}
+
+/* ---- from the welcome to the first request -------------------------------------- */
+
+void
+ses_bell(struct sessions *t, struct ses *s)
+{
+    int rc;
+
+    if (s->c.st != CLI_MAPS || s->is_sealing)
+        return;
+    rc = region_seal(&s->c.c2d, t->ofl);
+    if (rc != 0) {
+        log_warn("session: cannot seal the memory of pid %d: %s", (int)s->c.pid,
+            strerror(-rc));
+        cli_kill(t->clients, &s->c, FDP_E_OVERLOAD);
+        return;
+    }
+    s->is_sealing = 1;
+    t->n_seals++;
+    if (t->ofl == NULL)
+        ses_sealed(t);
+}
+
+static void
+ses_begin(struct sessions *t, struct ses *s, int rc)
+{
+    s->is_sealing = 0;
+    t->n_seals--;
+    if (s->c.st != CLI_MAPS)
+        return;
+    if (rc != 0 && rc != -EINVAL) { /* a kernel before 5.1: rest.h bounds what it costs */
+        log_warn("session: %llu (%s, pid %d) has sealed its memory: %s",
+            (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, strerror(-rc));
+        cli_kill(t->clients, &s->c, FDP_E_PROTO);
+        return;
+    }
+    s->c.st = CLI_OPEN;
+    rst_open(t, &s->c);
+    if (s->ev.kind != 0)
+        (void)cli_emit(t->clients, &s->c, 0, FDP_T_EVENT, &s->ev, sizeof(s->ev), 1);
+}
+
+void
+ses_sealed(struct sessions *t)
+{
+    for (uint32_t i = 0; i < t->n && t->n_seals != 0; i++) {
+        struct ses *s = t->v[i];
+        int rc = s->is_sealing ? region_sealed(&s->c.c2d) : -EINPROGRESS;
+
+        if (rc != -EINPROGRESS)
+            ses_begin(t, s, rc);
+    }
 }
 
 void
@@ -621,11 +675,13 @@ ses_announce(struct sessions *t, uint32_t state, uint32_t kind, uint32_t arg)
         struct ses *s = t->v[i];
         struct fdp_state *st;
 
-        if (s->c.st != CLI_OPEN)
+        if (s->c.st != CLI_OPEN && s->c.st != CLI_MAPS)
             continue;
         st = (struct fdp_state *)(void *)(s->c.d2c.p + FDP_D2C_STATE);
         fdr_store_release(&st->state, state);
-        if (kind != 0)
+        if (kind != 0 && s->c.st == CLI_MAPS)
+            s->ev = ev;
+        else if (kind != 0)
             (void)cli_emit(t->clients, &s->c, 0, FDP_T_EVENT, &ev, sizeof(ev), 1);
     }
 }
@@ -711,7 +767,7 @@ ses_poll(struct sessions *t)
 void
 ses_check(const struct sessions *t)
 {
-    uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0, n_rest = 0;
+    uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0, n_rest = 0, n_seals = 0;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < t->n; i++) {
@@ -724,10 +780,11 @@ ses_check(const struct sessions *t)
         n_doomed += s->c.st == CLI_DOOMED;
         n_jobs += s->c.job != NULL;
         n_rest += s->c.rests;
+        n_seals += s->is_sealing;
         jnl_check_client(t->reqs->jnl, &s->c, &n, &bytes);
     }
     ASSERT(n_hello == t->clients->n_hello && n_doomed == t->clients->n_doomed);
-    ASSERT(n_jobs == t->intake->n_jobs && n_rest == t->n_rest);
+    ASSERT(n_jobs == t->intake->n_jobs && n_rest == t->n_rest && n_seals == t->n_seals);
     jnl_check(t->reqs->jnl, n, bytes);
     rq_check(t->reqs);
 }

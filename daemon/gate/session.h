@@ -7,7 +7,8 @@
  * Identity is SO_PEERCRED of the connected socket. The daemon makes both
  * regions (region.h: c2d is the client's to write, d2c is ours) and sends
  * their descriptors; it never receives any (there is never a control
- * buffer). Everything read from c2d is hostile. When a session ends, its
+ * buffer). Everything read from c2d is hostile, and nothing is read before the client has
+ * rung and c2d is sealed. When a session ends, its
  * regions are emptied, d2c of one that the daemon ends some seconds later.
  *
  * A session ends in three steps, so that no caller loses it under its
@@ -41,8 +42,10 @@ struct ses {
     uint32_t slot;           /* place in the table */
     struct client c;
     int doorbell;
+    uint32_t is_sealing;     /* c2d; its doorbell has rung */
     uint32_t *p_need_wakeup; /* in d2c */
     uint64_t t_open;
+    struct fdp_event ev;     /* of the last announcement while CLI_MAPS */
 };
 
 struct sessions {
@@ -62,6 +65,7 @@ struct sessions {
     struct region_bin bin;    /* of sessions that have ended */
     uint64_t t_watch;         /* who makes the loop wait is looked for until then */
     uint32_t n_rest;          /* sessions whose rings rest: rest.h */
+    uint32_t n_seals;         /* whose memory is being sealed */
 };
 
 /* Room for SES_MAX, so that max_clients can rise by reload. The other fields are
@@ -74,6 +78,10 @@ void ses_fini(struct sessions *t);
 int ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid);
 /* The socket has something: hello, hang-up, or a violation. */
 void ses_event(struct sessions *t, struct ses *s);
+/* Its doorbell rang; the first time its memory is sealed (region.h), off the loop. */
+void ses_bell(struct sessions *t, struct ses *s);
+/* Some memory has been sealed: its session opens. */
+void ses_sealed(struct sessions *t);
 /* Take requests from all rings, by turns. Returns the work done. */
 int ses_poll(struct sessions *t);
 /* Close doomed sessions, some where many end at once; cancel their requests. */

@@ -15,7 +15,7 @@
 
 /* What an event refers to; in the low bits of the object's address. */
 enum wch_kind { WCH_LISTEN = 0, WCH_ADMIN, WCH_SES, WCH_BELL, WCH_CTL, WCH_WRK_EFD,
-    WCH_WRK_PID, WCH_WRK_ADMIN, WCH_SIGNAL, WCH_NONE };
+    WCH_WRK_PID, WCH_WRK_ADMIN, WCH_SIGNAL, WCH_OFL, WCH_NONE };
 
 struct watch {
     int epfd;

@@ -335,7 +335,7 @@ fcl_recv_welcome(struct fcl *c)
 }
 
 int
-fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
+fcl_connect(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
 {
     struct fdp_hello h;
     int sv[2];
@@ -368,6 +368,26 @@ fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
         (uint32_t *)(void *)(c->d2c + FDP_D2C_CQ_TAIL),
         (uint32_t *)(void *)(c->c2d + FDP_C2D_CQ_HEAD), c->w.cq_slots, FDP_SLOT);
     return FDP_OK;
+}
+
+void
+fcl_ring(struct fcl *c)
+{
+    uint64_t one = 1;
+
+    ASSERT(write(c->bell, &one, sizeof(one)) == (ssize_t)sizeof(one));
+}
+
+int
+fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
+{
+    int rc = fcl_connect(f, c, uid, hello);
+
+    if (rc == FDP_OK) {
+        fcl_ring(c);
+        (void)gate_events(f->g, 0); /* no poll: whose turn it is stays */
+    }
+    return rc;
 }
 
 void

@@ -91,7 +91,10 @@ void fslow_take(struct fix *f, struct fslow *w);
 /* Work for so long, in rounds of 10 ms. */
 void fslow_work(struct fix *f, struct fslow *w, double rate, uint64_t ms);
 
-/* Connect with an identity; returns the welcome's err. */
+/* Connect with an identity, and ring; returns the welcome's err. fcl_connect() does not
+ * ring. */
+int fcl_connect(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello);
+void fcl_ring(struct fcl *c);
 int fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello);
 void fcl_hello(struct fdp_hello *h);
 void fcl_close(struct fcl *c);

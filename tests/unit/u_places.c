@@ -243,7 +243,7 @@ n_open(const struct fix *f)
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < f->g->ses.n; i++)
-        n += f->g->ses.v[i]->c.st == CLI_OPEN;
+        n += f->g->ses.v[i]->c.st == CLI_OPEN || f->g->ses.v[i]->c.st == CLI_MAPS;
     return n;
 }
 

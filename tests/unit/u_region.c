@@ -312,13 +312,15 @@ t_late(void **state)
 /* ---- in sessions --------------------------------------------------------- */
 
 /* The largest completion ring costs nothing until it is used, and nothing
- * when the client has left, though it keeps the descriptors. */
+ * when the client has left, though it keeps the descriptors. What the client wrote
+ * itself it keeps. */
 static void
 t_kept(void **state)
 {
     struct fix f;
     struct fcl c;
     struct fdp_hello h;
+    uint64_t wrote;
     int kept[2];
 
     (void)state;
@@ -328,16 +330,106 @@ t_kept(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, &h), FDP_OK);
     assert_true(bytes_of(c.d2c_fd) <= 2 * REGION_STEP);
     memset(c.c2d + c.w.arena_off, 1, c.w.arena_bytes);
+    wrote = bytes_of(c.c2d_fd);
+    fcl_submit(&c, 1, 1000, 4);
+    fix_step(&f, 0);
     kept[0] = dup(c.c2d_fd);
     kept[1] = dup(c.d2c_fd);
     fcl_close(&c);
     fix_step(&f, 0);
     assert_int_equal(f.g->ses.n, 0);
-    assert_int_equal(bytes_of(kept[0]), 0);
+    assert_in_range(bytes_of(kept[0]), wrote, wrote + 4096); /* and a slot's page */
     assert_int_equal(bytes_of(kept[1]), 0);
     (void)close(kept[0]);
     (void)close(kept[1]);
     fix_close(&f);
+}
+
+/* Items in pages that the client never wrote are zeros, and no page is made for them:
+ * it would be ours, and could not be taken back. */
+static void
+t_holes(void **state)
+{
+    static unsigned char copy[REGION_COPY_MAX];
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+    struct region *r;
+    uint64_t before;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_submit(&c, 1, 2, 4); /* pages of the first slots and items */
+    fix_step(&f, 0);
+    before = bytes_of(c.c2d_fd);
+    for (uint32_t off = 65536; off + 262144 <= c.w.arena_bytes; off += 262144) {
+        fcl_req(&q, FDP_OP_SUBMIT, 2 + off);
+        q.off = off;
+        q.len = off % 524288 < 262144 ? 262144 : 65536; /* in pieces, and at once */
+        fcl_send(&c, &q, NULL, 0, 0);
+        fix_step(&f, 0);
+        fcl_want_error(&c, 2 + off, FDP_E_BAD_PARAM, FDP_D_ITEM);
+    }
+    assert_int_equal(bytes_of(c.c2d_fd), before);
+    /* a copy that has both */
+    r = &f.g->ses.v[0]->c.c2d;
+    memset(c.c2d + c.w.arena_off + 131072, 7, 10000);
+    for (int i = 0; i < 2; i++) {
+        memset(copy, 1, sizeof(copy));
+        region_copy_in(r, copy, c.w.arena_off + 131072 - 800, 65536);
+        for (uint32_t k = 0; k < 65536; k++)
+            assert_int_equal(copy[k], k >= 800 && k < 10800 ? 7 : 0);
+        region_copy_in(r, copy, c.w.arena_off + 131072, 10000);
+        for (uint32_t k = 0; k < 10000; k++)
+            assert_int_equal(copy[k], 7);
+    }
+    assert_in_range(bytes_of(c.c2d_fd), before, before + 4 * 4096);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* A sealed region keeps its pages: some are unmapped in a tick. */
+static void
+t_pieces(void **state)
+{
+    static unsigned char copy[4096];
+    static struct region_bin b;
+    uint32_t bytes = 12u << 20, ticks = 0;
+    struct region r;
+    int fd;
+
+    (void)state;
+    region_bin_init(&b);
+    assert_int_equal(region_make(&r, "t", bytes, REGION_THEIRS, &fd), 0);
+    for (uint32_t at = 0; at < bytes; at += 4096)
+        assert_int_equal(pwrite(fd, "x", 1, at), 1);
+    assert_int_equal(region_seal(&r, NULL), 0);
+    assert_int_equal(region_sealed(&r), 0);
+    for (uint32_t at = 0; at < bytes; at += sizeof(copy))
+        region_copy_in(&r, copy, at, sizeof(copy));
+    {
+        struct ofl *o = ofl_new(64);
+        unsigned char *p = r.p;
+
+        assert_non_null(o);
+        region_drop(&b, &r, o);
+        while (!STAILQ_EMPTY(&b.dying)) {
+            assert_int_equal(msync(p, 4096, MS_ASYNC), 0);
+            region_bin_tick(&b, 1, o);
+            ticks++;
+            assert_in_range(ticks, 1, 3);
+            /* from the end */
+            assert_int_equal(msync(p + bytes - (ticks * (4u << 20)), 4096, MS_ASYNC), -1);
+        }
+        assert_int_equal(ticks, 3);
+        assert_null(ofl_free(o, 10 * CLK_S));
+    }
+    region_bin_fini(&b);
+    assert_int_equal(bytes_of(fd), bytes); /* the client's */
+    (void)close(fd);
 }
 
 /* Ended by the daemon: the client reads what was said last, for a while. */
@@ -433,6 +525,8 @@ main(void)
         cmocka_unit_test(t_no_memory),
         cmocka_unit_test(t_late),
         cmocka_unit_test(t_kept),
+        cmocka_unit_test(t_holes),
+        cmocka_unit_test(t_pieces),
         cmocka_unit_test(t_last_words),
         cmocka_unit_test(t_no_page),
     };

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client that makes the loop wait: it fills its own memory and punches it empty, again
- * and again, while the loop reads it. Its user's rings rest, and nobody else's.
+ * and again, while the loop reads it. Its user's rings rest, and nobody else's. Where the
+ * kernel has F_SEAL_FUTURE_WRITE it cannot punch, so here the kernel has not.
  */
 #include "config.h"
 
@@ -12,10 +13,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +29,27 @@
 
 #define UID 1000u
 #define PATIENCE_NS (20 * CLK_S)
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+/* In place of libc's: a kernel before 5.1. */
+int
+fcntl(int fd, int cmd, ...)
+{
+    va_list ap;
+    long arg;
+
+    va_start(ap, cmd);
+    arg = va_arg(ap, long);
+    va_end(ap);
+    if (cmd == F_ADD_SEALS && (arg & F_SEAL_FUTURE_WRITE) != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_fcntl, fd, cmd, arg);
+}
 
 static void
 punch_for_ever(const struct fcl *c)

@@ -214,12 +214,83 @@ t_seals(void **state)
     fix_close(&f);
 }
 
+#define HOLE (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)
+
+/* A client that punches holes holds up its reader: before its first bell it may, and
+ * nothing is read; then it may not, and its memory is read. */
+static void
+t_maps(void **state)
+{
+    struct fix f;
+    struct fcl c, silent;
+    struct frec r;
+    struct fdp_req q;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_connect(&f, &silent, 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_connect(&f, &c, 1000, NULL), FDP_OK);
+    assert_int_equal(*(uint32_t *)(void *)(c.d2c + FDP_D2C_SQ_NEED_WAKEUP), 1);
+    assert_int_equal(fallocate(c.c2d_fd, HOLE, 0, 4096), 0);
+    fcl_req(&q, FDP_OP_PING, 7);
+    q.max_new = 0;
+    fcl_send(&c, &q, NULL, 0, 0);
+    fix_step(&f, 200);
+    assert_false(fcl_recv(&c, &r));
+    fix_ready(&f); /* announced to both */
+    assert_false(fcl_recv(&c, &r));
+    fcl_ring(&c);
+    fcl_ring(&c);
+    fix_step(&f, 0);
+    fcl_ring(&c);
+    fix_step(&f, 0);
+    assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_EVENT);
+    assert_int_equal(((struct fdp_event *)(void *)r.data)->kind, FDP_EV_READY);
+    assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_DONE && r.h.tag == 7);
+    assert_false(fcl_recv(&c, &r));
+    assert_int_equal(fallocate(c.c2d_fd, HOLE, 0, 4096), -1);
+    assert_int_equal(madvise(c.c2d, 4096, MADV_REMOVE), -1);
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, c.c2d_fd, 0),
+        MAP_FAILED);
+    q.tag++;
+    fcl_send(&c, &q, NULL, 0, 0);
+    fix_step(&f, 0);
+    assert_true(fcl_recv(&c, &r) && r.h.tag == 8);
+    assert_false(fcl_recv(&silent, &r));
+    fcl_close(&silent);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->ses.n, 1);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* Without the seal it could punch. */
+static void
+t_sealed_before(void **state)
+{
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_connect(&f, &c, 1000, NULL), FDP_OK);
+    assert_int_equal(fcntl(c.c2d_fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+    fcl_ring(&c);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->ses.n, 0);
+    assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
+    assert_int_equal(fcl_reason(&c), -FDP_E_PROTO);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 static void
 t_bell(void **state)
 {
     struct fix f;
     struct fcl c;
-    uint64_t big = UINT64_MAX - 1;
+    uint64_t big = UINT64_MAX - 2; /* it has rung once */
 
     (void)state;
     fix_open(&f, NULL);
@@ -460,6 +531,8 @@ main(void)
         cmocka_unit_test(t_geometry_of_parameters),
         cmocka_unit_test(t_silent),
         cmocka_unit_test(t_seals),
+        cmocka_unit_test(t_maps),
+        cmocka_unit_test(t_sealed_before),
         cmocka_unit_test(t_bell),
         cmocka_unit_test(t_limits),
         cmocka_unit_test(t_own_uid),

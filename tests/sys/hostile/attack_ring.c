@@ -186,7 +186,8 @@ atk_toctou(struct attack *a)
     }
 }
 
-/* Pages vanish while requests run; with the first one the cursors return to 0. */
+/* Pages vanish while requests run, where the kernel lets them; with the first one the
+ * cursors return to 0. */
 void
 atk_punch(struct attack *a)
 {
@@ -325,6 +326,24 @@ seals_by_proc(struct attack *a, const struct raw *r)
     close(fd);
 }
 
+/* What the daemon reads cannot vanish: asked for when it has read. */
+static void
+seals_when_read(struct attack *a, struct raw *r)
+{
+    struct fdp_req q = raw_req(1, FDP_OP_PING);
+
+    raw_put(r, &q);
+    raw_publish(r);
+    while (atk_left(a) && !raw_gone(r) && raw_skip(r) == 0)
+        usleep(RING_PAUSE_US);
+    if (!atk_left(a) || raw_gone(r))
+        return;
+    must_fail(a, "punch c2d", fallocate(r->fd[0], FALLOC_FL_PUNCH_HOLE |
+        FALLOC_FL_KEEP_SIZE, 0, RING_PAGE) == 0);
+    must_fail(a, "remove pages of c2d", madvise(r->c2d, RING_PAGE, MADV_REMOVE) == 0);
+    must_fail(a, "map c2d writable once more", maps_writable(r->fd[0]));
+}
+
 static void
 seals_of(struct attack *a, const struct raw *r)
 {
@@ -358,6 +377,7 @@ atk_seals(struct attack *a)
         if (atk_session(a, &r, NULL) != 0)
             return;
         seals_of(a, &r);
+        seals_when_read(a, &r);
         raw_close(&r);
         usleep(10000);
     }
