@@ -273,7 +273,9 @@ gate_grant(struct gate *g)
     uint32_t credits = dsp_credits(&g->dsp), rows = (uint32_t)par->sched_max_num_seqs;
     int64_t kept = par->sched_reserved_seqs;
 
-    if (g->fair.n_usr < 2) /* for whom? */
+    /* For whom? Where another may connect it would be late to begin when he does: what
+     * one user has with the worker by then may take minutes. */
+    if (g->fair.n_usr < 2 && !g->rt.is_shared)
         kept = 0;
     if (kept < 0)
         kept = rows < GATE_KEPT_FROM ? 0 : rows < GATE_KEPT_SHARE ? 1 :

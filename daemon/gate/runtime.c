@@ -335,6 +335,18 @@ rtd_take_listen_fds(struct rtd *rt)
     (void)unsetenv("LISTEN_FDNAMES");
 }
 
+/* By the mode and group of the socket: a service manager may have made it. */
+static int
+rtd_look_shared(const struct rtd *rt)
+{
+    struct stat st;
+
+    if (stat(rt->socket, &st) != 0)
+        return 0;
+    return (st.st_mode & S_IWOTH) != 0 ||
+        ((st.st_mode & S_IWGRP) != 0 && st.st_gid == rt->group && st.st_gid != 0);
+}
+
 int
 rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
 {
@@ -360,6 +372,7 @@ rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_by
     if (peer_forbid_fds(rt->listen_fd) != 0 || peer_forbid_fds(rt->admin_fd) != 0)
         log_debug("gate: this kernel cannot refuse passed descriptors (SO_PASSRIGHTS); "
             "they are closed off the loop");
+    rt->is_shared = rtd_look_shared(rt);
     return 0;
 }
 

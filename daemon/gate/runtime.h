@@ -26,6 +26,7 @@ struct rtd {
     int own_socket, own_admin;  /* we made the file and unlink it */
     char socket_unit[128];      /* "fdd.socket": it starts us again; "": none */
     gid_t group, admin_group;   /* (gid_t)-1: no such group */
+    int is_shared;              /* users other than ours and root may connect */
 };
 
 void rtd_init(struct rtd *rt);

@@ -103,8 +103,9 @@ PAR_INT(sched, max_num_seqs, "max_num_seqs", "sequences", 1, 256, 1024, RESTART,
     "Sequences in one step.")
 PAR_INT(sched, reserved_seqs, "", "sequences", -1, -1, 1024, RELOAD,
     "Of max_num_seqs, those that only a user who has none there may take: one user's long "
-    "answers do not keep another from starting. In force while there are two users or "
-    "more. -1: one of 128, and one at least where max_num_seqs is 16 or more.")
+    "answers do not keep another from starting. In force where members of ipc.group may "
+    "connect, and while there are two users or more. -1: one of 128, and one at least "
+    "where max_num_seqs is 16 or more.")
 PAR_INT(sched, max_num_batched_tokens, "max_num_batched_tokens", "tokens", 0, 0,
     131072, RESTART,
     "Tokens in one step: the size of its buffers, and what a prompt alone may have of it. "

@@ -746,6 +746,39 @@ rows_are_kept_for_who_has_none(void **state)
     fix_close(&f);
 }
 
+/* Nor is it too late for the first who comes where one may: what another has with the
+ * worker by then may take minutes. */
+static void
+rows_are_kept_for_who_may_come(void **state)
+{
+    static const char *const sets[] = { "sched.reserved_seqs=2", "sched.max_num_seqs=6",
+        NULL };
+    struct fix f;
+    struct fcl a, b;
+    struct lnk_submit sub;
+    int n = 0;
+
+    (void)state;
+    fix_open(&f, sets);
+    f.g->rt.is_shared = 1;
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
+    fix_step(&f, 2);
+    for (uint64_t tag = 1; tag <= 20; tag++)
+        fcl_submit(&a, tag, 1, 1000);
+    fix_step(&f, 2);
+    while (fix_take(&f, &sub, NULL, NULL) != 0)
+        n++;
+    assert_int_equal(n, 4);
+    assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
+    fcl_submit(&b, 1, 1, 4);
+    fix_step(&f, 0);
+    assert_true(fix_take(&f, &sub, NULL, NULL) != 0 && sub.user == 1001);
+    fcl_close(&a);
+    fcl_close(&b);
+    fix_close(&f);
+}
+
 static void
 questions_wait_for_no_row(void **state)
 {
@@ -834,6 +867,7 @@ main(void)
         cmocka_unit_test(cap_while_others_wait),
         cmocka_unit_test(cap_leaves_no_row_unused),
         cmocka_unit_test(rows_are_kept_for_who_has_none),
+        cmocka_unit_test(rows_are_kept_for_who_may_come),
         cmocka_unit_test(questions_wait_for_no_row),
         cmocka_unit_test(fcfs_ignores_priority),
     };
