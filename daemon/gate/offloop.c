@@ -116,23 +116,6 @@ ofl_do(const struct ofl_job *j, int efd)
     }
 }
 
-static int ofl_thread_new(struct ofl *o);
-
-/* One thread is always free, or as many as there may be are at work. */
-static void
-ofl_busy(struct ofl *o)
-{
-    uint32_t busy = __atomic_add_fetch(&o->busy, 1, __ATOMIC_ACQ_REL);
-    uint32_t n = __atomic_load_n(&o->threads, __ATOMIC_ACQUIRE);
-
-    if (busy < n || n >= OFL_THREADS || __atomic_load_n(&o->stop, __ATOMIC_ACQUIRE))
-        return;
-    /* Two threads may find this at once: one makes the thread. */
-    if (__atomic_compare_exchange_n(&o->threads, &n, n + 1, 0, __ATOMIC_ACQ_REL,
-        __ATOMIC_RELAXED) && ofl_thread_new(o) != 0)
-        (void)__atomic_sub_fetch(&o->threads, 1, __ATOMIC_ACQ_REL);
-}
-
 static void
 ofl_arm(timer_t timer, uint64_t ns)
 {
@@ -161,7 +144,7 @@ ofl_run(struct ofl *o, timer_t timer, int has_timer)
     struct ofl_job j;
 
     ofl_take(o, &j);
-    ofl_busy(o);
+    (void)__atomic_add_fetch(&o->busy, 1, __ATOMIC_ACQ_REL);
     ofl_signalled = 0;
     if (has_timer)
         ofl_arm(timer, OFL_SIGNAL_MS * CLK_MS);
@@ -246,10 +229,12 @@ ofl_new(uint32_t slots)
     o->efd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (o->job == NULL || o->efd < 0 || sem_init(&o->posted, 0, 0) != 0)
         goto free_job;
-    o->threads = 1;
-    if (sigaction(OFL_SIGNAL, &sa, NULL) != 0 || ofl_thread_new(o) != 0)
+    if (sigaction(OFL_SIGNAL, &sa, NULL) != 0)
         goto fini_sem;
-    return o;
+    while (o->threads < OFL_THREADS && ofl_thread_new(o) == 0)
+        o->threads++;
+    if (o->threads != 0)
+        return o;
 
 fini_sem:
     (void)sem_destroy(&o->posted);
@@ -274,8 +259,7 @@ ofl_free(struct ofl *o, uint64_t wait_ns)
     __atomic_store_n(&o->stop, 1, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < OFL_THREADS; i++)
         (void)sem_post(&o->posted);
-    while (__atomic_load_n(&o->left, __ATOMIC_ACQUIRE) <
-        __atomic_load_n(&o->threads, __ATOMIC_ACQUIRE)) {
+    while (__atomic_load_n(&o->left, __ATOMIC_ACQUIRE) < o->threads) {
         if (clk_now_ns() >= until)
             return NULL; /* a thread hangs and uses it still */
         clk_sleep_ns(OFL_POLL_NS);
@@ -357,6 +341,6 @@ ofl_count(const struct ofl *o, struct ofl_count *ret)
     ret->refused = o->refused;
     ret->done = __atomic_load_n(&o->done, __ATOMIC_ACQUIRE);
     ret->interrupted = __atomic_load_n(&o->interrupted, __ATOMIC_RELAXED);
-    ret->threads = __atomic_load_n(&o->threads, __ATOMIC_RELAXED);
+    ret->threads = o->threads;
     ret->busy = __atomic_load_n(&o->busy, __ATOMIC_RELAXED);
 }

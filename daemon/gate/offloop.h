@@ -14,8 +14,8 @@
  * with that socket, by whoever closes it. A signal ends that sleep, so each
  * thread here gets one every OFL_SIGNAL_MS while a job runs. What no signal
  * ends (a file of a FUSE server that does not answer) holds up its own thread
- * alone: there is always one thread more than jobs that run, up to
- * OFL_THREADS; then jobs wait.
+ * alone: there are OFL_THREADS; if all hang, jobs wait. All are made at the start: who
+ * makes one later maps its stack, which takes that lock.
  *
  * One thread calls ofl_close(), ofl_punch(), ofl_seal(), ofl_reap() and ofl_free(); they make
  * no system call but futex wake-ups, take no lock and never sleep. The queue is
@@ -47,7 +47,7 @@ struct ofl_count {
     uint32_t threads, busy;
 };
 
-/* A queue of slots jobs (rounded up to a power of two) and its first thread.
+/* A queue of slots jobs (rounded up to a power of two) and its threads.
  * NULL: no memory or no thread. */
 struct ofl *ofl_new(uint32_t slots);
 /* End: wait at most wait_ns for the jobs that are queued or run. Threads that
