@@ -243,10 +243,10 @@ usr_pay(struct usr *u, uint64_t now_ns)
 }
 
 void
-usr_refused(struct usr *u, uint32_t per_second, uint64_t now_ns)
+usr_refused(struct usr *u, uint32_t n, uint32_t per_second, uint64_t now_ns)
 {
     usr_pay(u, now_ns);
-    u->refused_ns += CLK_S / per_second;
+    u->refused_ns += n * (uint64_t)CLK_S / per_second;
 }
 
 uint32_t

@@ -136,7 +136,7 @@ struct usr *usr_get(struct fair *f, uint64_t key, uint64_t now_ns);
 /* May this user connect now, at this rate? Takes one token of its bucket. */
 int usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns);
 /* A request of u was refused. */
-void usr_refused(struct usr *u, uint32_t per_second, uint64_t now_ns);
+void usr_refused(struct usr *u, uint32_t n, uint32_t per_second, uint64_t now_ns);
 /* ms until u has made up for its refused requests, of which it has per_second;
  * 0: it has. */
 uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);

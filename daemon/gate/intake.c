@@ -136,13 +136,14 @@ itk_tell_refused(struct intake *k, struct client *c, const struct fdp_req *q,
     itk_answer_error(k, c, q, e);
 }
 
-/* Whatever the code: a refusal is work that brought its user nothing. */
+/* Whatever the code: a refusal is work that brought its user nothing, the more the more
+ * was copied and looked at before. */
 static void
 itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q,
-    const struct chk_err *e)
+    uint32_t copied, const struct chk_err *e)
 {
     itk_tell_refused(k, c, q, e);
-    usr_refused(u, ITK_REFUSED_PER_S, k->env->now);
+    usr_refused(u, 1 + copied / ITK_INLINE, ITK_REFUSED_PER_S, k->env->now);
     c->t_refused = k->env->now;
 }
 
@@ -368,7 +369,7 @@ itk_finish_job(struct intake *k, struct client *c)
     if (adm_check(k->adm, c, u, q.len + sizeof(struct jreq), &e) ||
         itk_accept(k, c, u, &q, blob, &items, &lim, &e)) {
         blb_free(&k->reqs->jnl->blobs, blob, q.len);
-        itk_refuse(k, c, u, &q, &e);
+        itk_refuse(k, c, u, &q, q.len, &e);
     }
 }
 
@@ -387,8 +388,9 @@ itk_piece(struct intake *k, struct client *c)
     j->copied += n;
     itk_spend(k, c->usr, n);
     if (chk_scan(&j->scan, &j->req, j->blob, j->copied, &e)) {
+        n = j->copied;
         itk_drop(k, c);
-        itk_refuse(k, c, u, &q, &e);
+        itk_refuse(k, c, u, &q, n, &e);
         return 1;
     }
     if (j->copied < j->req.len)
@@ -485,7 +487,7 @@ itk_request(struct intake *k, struct client *c, struct fdp_req *q)
     return 1;
 
 refuse:
-    itk_refuse(k, c, u, q, &e);
+    itk_refuse(k, c, u, q, 0, &e);
     return 1;
 }
 

@@ -14,7 +14,8 @@
  * (env.h): the next iteration goes on with the session that this one came to.
  *
  * A bad request is answered, whatever is wrong with it, and never ends the
- * session; an impossible cursor does. Refusals cost: beyond ITK_REFUSED_PER_S
+ * session; an impossible cursor does. Refusals cost, one of a long item as many as it has
+ * ITK_INLINE bytes that were copied: beyond ITK_REFUSED_PER_S
  * a user's requests are refused unseen (E_LIMIT with retry_after_ms) and rings
  * looked at less often, of those of its sessions that sent refused ones lately.
  * A gateway's ring is not: others share it.

@@ -311,6 +311,34 @@ t_others_of_the_user(void **state)
 
 /* A gateway's ring has the requests of many: that those of one are refused unseen does
  * not keep it from being read. */
+/* Long items that are refused when they have been looked at: by bytes, not by number. */
+static void
+t_refused_bytes(void **state)
+{
+    uint32_t bytes, end;
+    uint64_t tag = 0;
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, UID, NULL), FDP_OK);
+    bytes = put_text(&c, c.w.arena_bytes / 2);
+    end = fcl_item(c.c2d + c.w.arena_off, bytes, FDP_IT__N, NULL, 0);
+    for (int ms = 0; ms < 3000; ms++) {
+        if (fdr_prod_room(&c.sq, 1) > 0)
+            send_items(&c, FDP_OP_SUBMIT, ++tag, end);
+        fix_step(&f, 1);
+        (void)fcl_errors(&c, 0);
+    }
+    /* a second's worth at once, and so much for each second */
+    assert_in_range(copied(&f), 3 * 128 * (uint64_t)ITK_INLINE, 5 * 256 * (uint64_t)ITK_INLINE);
+    assert_true(f.g->env.cnt->requests_unseen > 100);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 static void
 t_gateway(void **state)
 {
@@ -352,6 +380,7 @@ main(void)
         cmocka_unit_test(t_cost_first),
         cmocka_unit_test(t_retry_counts),
         cmocka_unit_test(t_others_of_the_user),
+        cmocka_unit_test(t_refused_bytes),
         cmocka_unit_test(t_gateway),
     };
 
