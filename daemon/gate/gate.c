@@ -552,7 +552,7 @@ gate_idle_ms(const struct gate *g)
     /* A client that reads again, and a link that has room again, ring no bell. */
     if (!TAILQ_EMPTY(&g->clients.holdq) || dsp_is_sending(&g->dsp))
         return 1;
-    if (g->ctl.later || reaps)
+    if (g->ctl.later || reaps || region_bin_has_dying(&g->ses.bin))
         return 2;
     if (g->env.st == GATE_STOPPING)
         return 10;

@@ -340,6 +340,12 @@ region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct
     memset(r, 0, sizeof(*r));
 }
 
+int
+region_bin_has_dying(const struct region_bin *b)
+{
+    return !STAILQ_EMPTY(&b->dying);
+}
+
 void
 region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl)
 {

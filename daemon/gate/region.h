@@ -142,6 +142,8 @@ void region_drop(struct region_bin *b, struct region *r, struct ofl *ofl);
 /* The same when its client has had time to read. */
 void region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns,
     struct ofl *ofl);
+/* Is there more to empty or to unmap in the next ticks? */
+int region_bin_has_dying(const struct region_bin *b);
 /* Empty what is due, unmap what is empty. */
 void region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl);
 

@@ -418,6 +418,7 @@ t_pieces(void **state)
         region_drop(&b, &r, o);
         while (!STAILQ_EMPTY(&b.dying)) {
             assert_int_equal(msync(p, 4096, MS_ASYNC), 0);
+            assert_true(region_bin_has_dying(&b)); /* the loop sleeps no longer than a tick */
             region_bin_tick(&b, 1, o);
             ticks++;
             assert_in_range(ticks, 1, 3);
@@ -425,6 +426,7 @@ t_pieces(void **state)
             assert_int_equal(msync(p + bytes - (ticks * (4u << 20)), 4096, MS_ASYNC), -1);
         }
         assert_int_equal(ticks, 3);
+        assert_false(region_bin_has_dying(&b));
         assert_null(ofl_free(o, 10 * CLK_S));
     }
     region_bin_fini(&b);
