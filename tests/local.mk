@@ -70,7 +70,7 @@ UNIT_TESTS = \
 	%D%/unit/u_bpe \
 	%D%/unit/u_tokenizer \
 	%D%/unit/u_tok_unset \
-	%D%/unit/u_chat \
+	%D%/unit/u_answer %D%/unit/u_chat \
 	%D%/unit/u_text \
 	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
@@ -160,6 +160,7 @@ PARITY_TESTS = \
 
 FUZZ_TARGETS = \
 	%D%/fuzz/f_admin \
+	%D%/fuzz/f_answer \
 	%D%/fuzz/f_bpe_input \
 	%D%/fuzz/f_client \
 	%D%/fuzz/f_config \
@@ -293,6 +294,9 @@ tests_parity_p_quant_SOURCES = %D%/parity/p_quant.c $(SIM_FIXTURE)
 tests_fuzz_f_admin_LDADD = $(GATE_LIBS)
 tests_fuzz_f_admin_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_admin_SOURCES = %D%/fuzz/f_admin.c $(GATE_FIXTURE) $(FUZZ_MAIN)
+tests_fuzz_f_answer_LDADD = libfdchat.a $(UTF8PROC_LIBS) -lm
+tests_fuzz_f_answer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_answer_SOURCES = %D%/fuzz/f_answer.c $(FUZZ_MAIN)
 tests_fuzz_f_bpe_input_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_bpe_input_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_bpe_input_SOURCES = %D%/fuzz/f_bpe_input.c $(FUZZ_MAIN)
@@ -344,6 +348,7 @@ tests_unit_u_fdbench_load_SOURCES = %D%/unit/u_fdbench_load.c $(FDBENCH_FIXTURE)
 tests_unit_u_fdbench_load_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdbench_report_SOURCES = %D%/unit/u_fdbench_report.c $(FDBENCH_SOURCES)
 tests_unit_u_fdbench_report_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_answer_LDADD = libfdchat.a $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_u_chat_LDADD = libfdchat.a $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)

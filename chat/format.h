@@ -1,0 +1,50 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Formats of answers: how a family of models marks reasoning and tool calls. One row
+ * a format, one string a form of call. A form is text as the model writes it with
+ * these in it, and blanks may stand at each of them:
+ *
+ *   %N         a function's name, up to the text that follows
+ *   %A         its arguments, a JSON object
+ *   %O         {"name": .., "arguments": ..}, or a list of such
+ *   %o         the same if a brace or bracket follows, and then the form ends; else
+ *              nothing
+ *   %P         f(a=1, b='x'), with or without a list around
+ *   %G         k:v,k:v}, strings in <|"|>
+ *   %( %)      parameters, any number: inside %K the key, %S attributes of the tag,
+ *              %V the value
+ *   %{ %}      calls, one or more
+ *   %_         nothing
+ *   ^          in front: at an answer's start alone
+ */
+#ifndef FDD_CHAT_FORMAT_H
+#define FDD_CHAT_FORMAT_H
+
+#include <stddef.h>
+
+#define FMT_TRIM_NL   1u     /* a newline after and before the tags of a value is markup */
+#define FMT_LOOSE     2u     /* a name ends at a blank, < or [, whatever follows */
+#define FMT_KIMI_ID   4u     /* the name is functions.NAME:N, and the call's id */
+#define FMT_SHORT_ID  8u     /* ids are nine letters and digits */
+
+#define FMT_MARKS 2
+#define FMT_CALLS 4
+#define FMT_DROPS 7
+struct fmt {
+    const char *name;
+    const char *has[2];      /* a template of this format holds each of them */
+    const char *lacks;       /* and not this */
+    const char *think[FMT_MARKS], *answer[FMT_MARKS]; /* begin and end of reasoning */
+    const char *call[FMT_CALLS];
+    const char *drop[FMT_DROPS]; /* markup that is neither */
+    unsigned flags;
+};
+
+/* Row i, or NULL behind the last. */
+const struct fmt *fmt_at(size_t i);
+const struct fmt *fmt_named(const char *name);
+/* The first row that the template's text fits, or NULL. */
+const struct fmt *fmt_of_template(const char *text, size_t bytes);
+
+#endif
