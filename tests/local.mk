@@ -430,11 +430,12 @@ SOURCE_TESTS = \
 	tools/dev/check_layers.sh \
 	tools/dev/check_headers.sh \
 	tools/dev/check_style.sh \
+	tools/dev/check_format.sh \
 	tools/dev/check_docs.sh \
 	tools/dev/check_findings.sh \
 	tools/dev/check_glossary.sh \
 	tools/dev/check_words.sh \
-	%D%/unit/layers.sh \
+	%D%/unit/layers.sh %D%/unit/format.sh \
 	%D%/unit/ci_sample.sh \
 	%D%/unit/man_example.sh
 
