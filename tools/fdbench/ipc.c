@@ -5,7 +5,6 @@
 #include "tools/fdbench/fdbench.h"
 #include "tools/fdbench/report_priv.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -77,16 +76,6 @@ attach(const struct fct *f, uint32_t spin_us, fdc_t **ret)
     return rc < 0 ? fct_status_fail(f->socket, rc) : 0;
 }
 
-static void
-pause_ms(double ms)
-{
-    struct timespec t = { .tv_sec = (time_t)(ms / 1e3) };
-
-    t.tv_nsec = (long)((ms - (double)t.tv_sec * 1e3) * 1e6);
-    while (ms > 0 && nanosleep(&t, &t) != 0 && errno == EINTR)
-        ;
-}
-
 /* Messages for a daemon that is not there come from fct_open(). */
 static int
 meet(struct ipc *p)
@@ -105,7 +94,7 @@ meet(struct ipc *p)
         rc = fdc_info(s, &p->info, p->f->timeout_ms);
         if (rc != FDP_E_LOADING && (rc < 0 || p->info.model.vocab != 0))
             break;
-        pause_ms(20);
+        clk_sleep_ns(20 * CLK_MS);
     }
     fdc_close(s);
     if (rc < 0 && rc != FDP_E_LOADING)
@@ -153,7 +142,7 @@ round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
         rc = fdc_ping(s, deep, &ns, p->f->timeout_ms);
     for (i = 0; rc >= 0 && i < n; i++) {
         if (parked)
-            pause_ms(p->cfg.gap_ms);
+            clk_sleep_ns((uint64_t)(p->cfg.gap_ms * 1e6));
         rc = fdc_ping(s, deep, &ns, p->f->timeout_ms);
         v[i] = (double)ns / 1e3;
     }
@@ -291,7 +280,7 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
     pthread_mutex_lock(begin);
     rc = make_threads(p, c, &n);
     snapshot(p->seg, &g[0], &cpu[0]);
-    t = fct_now_ns();
+    t = clk_now_ns();
     pthread_mutex_unlock(begin);
     for (i = 0; i < n; i++) {
         pthread_join(c[i].thread, NULL);
@@ -299,7 +288,7 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
         mine += c[i].n_token;
         st->client_cpu_ns += c[i].cpu_ns;
     }
-    st->wall_s = (double)(fct_now_ns() - t) / 1e9;
+    st->wall_s = (double)(clk_now_ns() - t) / 1e9;
     snapshot(p->seg, &g[1], &cpu[1]);
     st->gate_cpu_ns = cpu[1] - cpu[0];
     differ(&g[0], &g[1], st);

@@ -56,15 +56,6 @@ struct phase {
     int rc;
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void
-on_signal(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
 /* ---- slots --------------------------------------------------------------- */
 
 static void
@@ -289,7 +280,7 @@ account_send(struct phase *p, struct slot *s, uint64_t t_send)
 static int
 send_one(struct phase *p, struct slot *s)
 {
-    uint64_t t_send = fct_now_ns();
+    uint64_t t_send = clk_now_ns();
     int rc = submit(p, s);
 
     if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
@@ -304,7 +295,7 @@ send_one(struct phase *p, struct slot *s)
     if (rc < 0) {
         s->rec.code = rc;
         say_failure(p, s->rec.index, &(struct fdp_error){ .code = rc });
-        end_request(p, s, fct_now_ns(), 0);
+        end_request(p, s, clk_now_ns(), 0);
         return 0;
     }
     p->n_open++;
@@ -320,7 +311,7 @@ send_due(struct phase *p)
     int closed = p->cfg->arrival == FDB_CLOSED;
 
     for (;;) {
-        uint64_t now = fct_now_ns();
+        uint64_t now = clk_now_ns();
         struct slot *s = p->ready.first;
 
         if (p->t_stop != 0 && now >= p->t_stop)
@@ -430,7 +421,7 @@ receive(struct phase *p, uint64_t t_due)
     while (now < t_due && fdc_wait_any(p->l->session, &h, 0) == 1) {
         int rc = fdc_next(h, &ev, 0);
 
-        now = fct_now_ns();
+        now = clk_now_ns();
         if (rc == 1 && take_event(p, fdc_req_user(h), &ev, now))
             return 1;
     }
@@ -537,7 +528,7 @@ static void
 wait_until(struct phase *p, uint64_t t_due)
 {
     struct pollfd pfd = { .fd = fdc_fd(p->l->session), .events = POLLIN };
-    uint64_t now = fct_now_ns();
+    uint64_t now = clk_now_ns();
     struct timespec ts;
     int rc = fdc_dispatch(p->l->session);
 
@@ -567,8 +558,8 @@ loop(struct phase *p)
 
     prepare(p);
     for (;;) {
-        now = fct_now_ns();
-        if (interrupted && p->rc == 0) {
+        now = clk_now_ns();
+        if (fct_interrupted && p->rc == 0) {
             clear_bar(p);
             p->rc = fct_fail(FCT_EX_INT, "interrupted: %u requests ended before, %u are "
                 "cancelled", p->n_over, p->n_open);
@@ -585,7 +576,7 @@ loop(struct phase *p)
             return;
         show(p, now);
         if (!receive(p, next_due(p, now)))
-            wait_until(p, next_due(p, fct_now_ns()));
+            wait_until(p, next_due(p, clk_now_ns()));
     }
 }
 
@@ -613,7 +604,7 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         return rc;
     if (cfg->concurrency > 0 && cfg->concurrency < p.limit)
         p.limit = cfg->concurrency;
-    p.t0 = p.t_shown = fct_now_ns() + LEAD_NS;
+    p.t0 = p.t_shown = clk_now_ns() + LEAD_NS;
     if (cfg->duration_s > 0)
         p.t_stop = p.t0 + (uint64_t)(cfg->duration_s * 1e9);
     loop(&p);
@@ -645,16 +636,15 @@ int
 fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret)
 {
-    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
     struct fdb_cfg warm = l->cfg;
     uint32_t n_warm = repeat == 0 ? warm.n_warm : 0;
     struct fdb_run run = { .n_held = 0 };
     size_t first = log->n_rec;
     int rc = 0;
 
-    if (!interrupted) {
-        sigaction(SIGINT, &sa, NULL);
-        sigaction(SIGTERM, &sa, NULL);
+    if (!fct_interrupted) {
+        fct_catch(SIGINT, SA_RESETHAND);
+        fct_catch(SIGTERM, SA_RESETHAND);
     }
     /* Timers of an open loop: not 50 us late. */
     (void)prctl(PR_SET_TIMERSLACK, 1);

@@ -49,10 +49,7 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
 static uint64_t
 fresh_seed(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return ((uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u) % 1000000007u;
+    return clk_wall_ns() / CLK_US % 1000000007u;
 }
 
 void

@@ -18,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/counter.h"
@@ -27,6 +26,7 @@
 #define LOG_LINES   12
 #define N_PROMPT    16
 #define CHUNK       ((size_t)1 << 30)
+#define NAP_NS      200000
 
 struct start_cfg {
     const char *fdd, *model, *config;
@@ -55,27 +55,10 @@ struct starter {
     uint32_t n;
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void
-on_signal(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
-static void
-nap(void)
-{
-    const struct timespec t = { .tv_nsec = 200000 };
-
-    nanosleep(&t, NULL);
-}
-
 static double
 ms_since(uint64_t t0)
 {
-    return (double)(fct_now_ns() - t0) / 1e6;
+    return (double)(clk_now_ns() - t0) / 1e6;
 }
 
 /* ---- the model's files ------------------------------------------------------------ */
@@ -109,7 +92,7 @@ read_through(int fd)
     const size_t bytes = (size_t)1 << 20;
     char *buf = malloc(bytes);
 
-    while (buf != NULL && !interrupted && read(fd, buf, bytes) > 0)
+    while (buf != NULL && !fct_interrupted && read(fd, buf, bytes) > 0)
         ;
     free(buf);
 }
@@ -254,18 +237,18 @@ become(const struct starter *s, pid_t parent)
 static void
 end_daemon(struct starter *s)
 {
-    uint64_t t_end = fct_now_ns() + 10000000000u;
+    uint64_t t_end = clk_now_ns() + 10000000000u;
 
     if (s->pid == 0)
         return;
     kill(s->pid, SIGTERM);
     while (waitpid(s->pid, NULL, WNOHANG) == 0) {
-        if (fct_now_ns() >= t_end) {
+        if (clk_now_ns() >= t_end) {
             kill(-s->pid, SIGKILL);
             (void)waitpid(s->pid, NULL, 0);
             break;
         }
-        nap();
+        clk_sleep_ns(NAP_NS);
     }
     s->pid = 0;
 }
@@ -300,7 +283,7 @@ still_there(struct starter *s, const char *phase)
 {
     int status;
 
-    if (interrupted)
+    if (fct_interrupted)
         return fct_fail(FCT_EX_INT, "interrupted");
     if (waitpid(s->pid, &status, WNOHANG) == s->pid) {
         s->pid = 0;
@@ -312,7 +295,7 @@ still_there(struct starter *s, const char *phase)
         show_log(s);
         return FCT_EX_UNAV;
     }
-    if (fct_now_ns() < s->t_end)
+    if (clk_now_ns() < s->t_end)
         return 0;
     fct_fail(0, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
     show_log(s);
@@ -350,22 +333,22 @@ wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
     struct fdc_open_opts opts = { .size = sizeof(opts), .path = s->f.socket,
         .name = fct_prog, .connect_timeout_ms = 1000 };
     struct fdc_info info = { .size = sizeof(info) };
-    uint64_t t_look = fct_now_ns();
+    uint64_t t_look = clk_now_ns();
     fdc_t *c = NULL;
     int rc = 0;
 
     while (rc == 0 && (access(s->f.socket, F_OK) != 0 || fdc_open(&opts, &c) < 0)) {
         rc = still_there(s, "its socket was there");
-        nap();
+        clk_sleep_ns(NAP_NS);
     }
     t->socket = ms_since(s->t0);
     while (rc == 0 && (fdc_info(c, &info, 1000) < 0 || info.model.vocab == 0)) {
         rc = still_there(s, "the model was ready");
-        if (rc == 0 && fct_now_ns() > t_look + 200000000u) {
+        if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
             rc = gave_up(s) ? FCT_EX_UNAV : 0;
-            t_look = fct_now_ns();
+            t_look = clk_now_ns();
         }
-        nap();
+        clk_sleep_ns(NAP_NS);
     }
     t->ready = ms_since(s->t0);
     s->vocab = info.model.vocab;
@@ -426,11 +409,11 @@ one(struct starter *s, int cold)
     fdc_t *c = NULL;
     int rc = page_cache(s, cold, &t.cached);
 
-    if (rc == 0 && interrupted)
+    if (rc == 0 && fct_interrupted)
         rc = fct_fail(FCT_EX_INT, "interrupted");
     if (rc != 0)
         return rc;
-    s->t0 = fct_now_ns();
+    s->t0 = clk_now_ns();
     s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
     s->pid = fork();
     if (s->pid == 0)
@@ -594,13 +577,12 @@ static const struct fct_line start_line = {
 static int
 run_all(struct starter *s)
 {
-    struct sigaction act = { .sa_handler = on_signal };
     uint32_t i;
     int rc = 0;
 
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGHUP, &act, NULL);
+    fct_catch(SIGINT, 0);
+    fct_catch(SIGTERM, 0);
+    fct_catch(SIGHUP, 0);
     for (i = 0; rc == 0 && i < s->cfg.n_repeat; i++) {
         if (!s->cfg.no_cold)
             rc = one(s, 1);

@@ -43,15 +43,6 @@ struct gen {
     size_t n_same;               /* errors since then that say the same */
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void
-on_signal(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
 /* ---- options ------------------------------------------------------------------ */
 
 struct gen_args {
@@ -312,7 +303,7 @@ try_again(struct gen *g, struct slot *s)
     if (wait_ms == 0)
         wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
     s->tries++;
-    s->t_retry = fct_now_ns() + wait_ms * 1000000u;
+    s->t_retry = clk_now_ns() + wait_ms * 1000000u;
     fct_result_fini(&s->res);
     return 1;
 }
@@ -334,7 +325,7 @@ end_here(struct gen *g, struct slot *s, int code)
 {
     s->res.error.code = code;
     s->res.is_over = 1;
-    s->res.t_end = fct_now_ns();
+    s->res.t_end = clk_now_ns();
     finish(g, s);
 }
 
@@ -353,7 +344,7 @@ submit(struct gen *g, struct slot *s)
     p.n_stop = q->n_stop;
     p.stop_ids = q->stop_ids;
     p.n_stop_ids = q->n_stop_ids;
-    s->res.t_submit = fct_now_ns();
+    s->res.t_submit = clk_now_ns();
     rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &s->handle)
         : fdc_submit_text(g->s, q->text, q->n_text, &p, &s->handle);
     if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
@@ -374,7 +365,7 @@ submit(struct gen *g, struct slot *s)
 static int
 submit_more(struct gen *g)
 {
-    uint64_t now = fct_now_ns();
+    uint64_t now = clk_now_ns();
     size_t i;
     int rc;
 
@@ -404,7 +395,7 @@ read_events(struct gen *g, struct slot *s)
     int rc;
 
     while ((rc = fdc_next(s->handle, &ev, 0)) == 1) {
-        if (fct_result_add(&s->res, &ev, fct_now_ns()) != 0)
+        if (fct_result_add(&s->res, &ev, clk_now_ns()) != 0)
             return fct_oom();
         if (s->res.is_over)
             break;
@@ -448,12 +439,12 @@ run_all(struct gen *g)
     int rc = 0;
 
     while (rc == 0 && g->n_over < g->n_slots) {
-        if (interrupted && !g->cancelled) {
+        if (fct_interrupted && !g->cancelled) {
             cancel_all(g);
-            t_limit = fct_now_ns() + 3000000000u;
+            t_limit = clk_now_ns() + 3000000000u;
             continue;
         }
-        if (t_limit != 0 && fct_now_ns() > t_limit)
+        if (t_limit != 0 && clk_now_ns() > t_limit)
             break;
         rc = submit_more(g);
         if (rc == 0 && g->n_open > 0) {
@@ -465,9 +456,7 @@ run_all(struct gen *g)
             else
                 rc = fct_fail(fct_exit_code(rc), "%s", fdc_strerror(rc));
         } else if (rc == 0 && g->n_over < g->n_slots) {
-            const struct timespec nap = { .tv_nsec = 2000000 };
-
-            nanosleep(&nap, NULL);
+            clk_sleep_ns(2 * CLK_MS);
         }
         if (rc == 0)
             rc = flush_output(g);
@@ -565,7 +554,6 @@ gen_fini(struct gen *g)
 static int
 generate(struct gen *g, const struct gen_args *a)
 {
-    struct sigaction sa = { .sa_handler = on_signal, .sa_flags = SA_RESETHAND };
     int rc;
 
     g->json = a->json;
@@ -581,9 +569,9 @@ generate(struct gen *g, const struct gen_args *a)
         rc = settle_requests(g);
     if (rc != 0)
         return rc;
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
-    g->t_begin = fct_now_ns();
+    fct_catch(SIGINT, SA_RESETHAND);
+    fct_catch(SIGTERM, SA_RESETHAND);
+    g->t_begin = clk_now_ns();
     rc = run_all(g);
     flush_same(g);
     if (g->stats)

@@ -379,7 +379,7 @@ child(struct doc *d, size_t group, int fd)
 static char *
 collect(int fd, size_t *ret_n)
 {
-    uint64_t t_end = fct_now_ns() + GROUP_MS * UINT64_C(1000000), now;
+    uint64_t t_end = clk_now_ns() + GROUP_MS * UINT64_C(1000000), now;
     struct pollfd pfd = { .fd = fd, .events = POLLIN };
     size_t n = 0, cap = 0;
     char *buf = NULL;
@@ -394,7 +394,7 @@ collect(int fd, size_t *ret_n)
                 break;
             buf = p;
         }
-        now = fct_now_ns();
+        now = clk_now_ns();
         if (now >= t_end || poll(&pfd, 1, (int)((t_end - now) / 1000000) + 1) == 0)
             break;
         k = read(fd, buf + n, cap - n);

@@ -6,10 +6,10 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/common/cmdtable.h"
 #include "daemon/common/text.h"
@@ -41,6 +41,23 @@ fct_status_fail(const char *what, int status)
 {
     return fct_fail(fct_exit_code(status), "%s: %s (%s)", what, fdc_strerror(status),
         fdc_status_name(status));
+}
+
+volatile sig_atomic_t fct_interrupted;
+
+static void
+on_interrupt(int sig)
+{
+    (void)sig;
+    fct_interrupted = 1;
+}
+
+void
+fct_catch(int sig, int flags)
+{
+    struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = flags };
+
+    sigaction(sig, &sa, NULL);
 }
 
 int
@@ -520,13 +537,4 @@ fct_dbl(const char *what, const char *text, double *ret)
         return fct_fail(FCT_EX_USAGE, "%s %s: not a number", what, text);
     *ret = v;
     return 0;
-}
-
-uint64_t
-fct_now_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }

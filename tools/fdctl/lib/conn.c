@@ -312,7 +312,7 @@ receive(struct fct_admin *a)
 static long long
 read_answer(struct fct_admin *a)
 {
-    uint64_t t_end = fct_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms)
+    uint64_t t_end = clk_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms)
         * 1000000u;
     struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
     int left = -1;
@@ -320,7 +320,7 @@ read_answer(struct fct_admin *a)
 
     for (a->n = 0;;) {
         if (a->timeout_ms >= 0) {
-            uint64_t now = fct_now_ns();
+            uint64_t now = clk_now_ns();
 
             left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
         }
@@ -630,15 +630,14 @@ has_ended(const struct fct *f, struct watched *w)
         || (written.tv_sec == w->began.tv_sec && written.tv_nsec < w->began.tv_nsec)))
         return 0;
     if (w->t_gone == 0)
-        w->t_gone = fct_now_ns();
-    return fct_now_ns() - w->t_gone >= GONE_NS;
+        w->t_gone = clk_now_ns();
+    return clk_now_ns() - w->t_gone >= GONE_NS;
 }
 
 int
 fct_wait_ready(struct fct *f)
 {
-    uint64_t t_end = fct_now_ns() + (uint64_t)(f->wait_s * 1e9);
-    const struct timespec nap = { .tv_nsec = 20000000 };
+    uint64_t t_end = clk_now_ns() + (uint64_t)(f->wait_s * 1e9);
     char why[1200] = "no daemon answers", less[1200];
     struct watched w = { .seen = 0 };
     struct fct g = *f;
@@ -646,7 +645,7 @@ fct_wait_ready(struct fct *f)
 
     clock_gettime(CLOCK_REALTIME_COARSE, &w.began);
     for (;;) {
-        uint64_t now = fct_now_ns();
+        uint64_t now = clk_now_ns();
         int left = now >= t_end ? 1 : (t_end - now) / 1000000 < INT32_MAX
             ? (int)((t_end - now) / 1000000) + 1 : INT32_MAX;
         enum seen seen;
@@ -683,9 +682,9 @@ fct_wait_ready(struct fct *f)
                 "its log says why%s%s%s", f->socket, reached ? " (at last " : "",
                 reached ? why : "", reached ? ")" : "");
         reached |= seen == SEEN_BUSY;
-        if (fct_now_ns() >= t_end)
+        if (clk_now_ns() >= t_end)
             return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,
                 f->wait_s, why);
-        nanosleep(&nap, NULL);
+        clk_sleep_ns(20 * CLK_MS);
     }
 }

@@ -22,11 +22,13 @@
 #define FDD_TOOLS_FDCTL_LIB_FCT_H
 
 #include <jansson.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/counter.h"
 #include "daemon/common/trace.h"
 #include "libclient/fdclient.h"
@@ -128,6 +130,9 @@ int fct_oom(void);
 int fct_status_fail(const char *what, int status);
 /* 0, or FCT_EX_IO with the message printed: what standard output could not take. */
 int fct_flush(void);
+/* The signal sets fct_interrupted; flags are those of sigaction(). */
+extern volatile sig_atomic_t fct_interrupted;
+void fct_catch(int sig, int flags);
 /* Exit code that stands for a status; 0 for FDP_OK. */
 int fct_exit_code(int status);
 /* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
@@ -249,7 +254,6 @@ void fct_show(FILE *out, const json_t *j, int indent);
 /* "0.2.0 (abc1234)" of an answer to "status". Returns 1 when this program was
  * made from another version, or both commits are known and not the same. */
 int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
-uint64_t fct_now_ns(void);
 /* "2.5 GiB"; ret has 24 bytes. Returns ret. */
 const char *fct_bytes(double bytes, char *ret);
 

@@ -241,16 +241,14 @@ print_hists(const struct view *v)
 static int
 watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
 {
-    const struct timespec nap = { .tv_sec = (time_t)interval,
-        .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
     struct cnt_seg two[2];
     struct view v = { .pick = pick };
-    uint64_t t0 = fct_now_ns(), t1;
+    uint64_t t0 = clk_now_ns(), t1;
     int rc = 0, at = 0;
 
     stt_snap(seg, &two[0]);
     for (; rc == 0; t0 = t1) {
-        nanosleep(&nap, NULL);
+        clk_sleep_ns((uint64_t)(interval * 1e9));
         if (!fct_seg_alive(seg))
             return fct_fail(FCT_EX_UNAV, "stat: the daemon, process %d, has ended; when "
                 "it runs again:\n  fdctl --wait 60 stat", (int)two[at].gate_pid);
@@ -258,7 +256,7 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
         at ^= 1;
         v.now = &two[at];
         stt_snap(seg, &two[at]);
-        t1 = fct_now_ns();
+        t1 = clk_now_ns();
         v.secs = (double)(t1 - t0) / 1e9;
         if (json) {
             rc = print_json(v.now, pick);

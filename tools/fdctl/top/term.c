@@ -392,15 +392,15 @@ catch_signals(sigset_t *ret_waiting)
 static int
 loop(struct top *t, const struct top_screen *m)
 {
-    uint64_t t_next = fct_now_ns() + S_NS / 4, now, t_wake; /* a first figure soon */
+    uint64_t t_next = clk_now_ns() + S_NS / 4, now, t_wake; /* a first figure soon */
     int rc = 0, keys, key;
 
-    top_ask_all(t, fct_now_ns());
+    top_ask_all(t, clk_now_ns());
     top_set_clock(t);
     while (rc == 0) {
-        top_link_step(&t->link, fct_now_ns());
+        top_link_step(&t->link, clk_now_ns());
         rc = draw(t, m) != 0 ? FCT_EX_SOFT : 0;
-        t_wake = fct_now_ns() + S_NS;
+        t_wake = clk_now_ns() + S_NS;
         if (rc == 0 && top_wait_for(t, t_wake < t_next ? t_wake : t_next,
                 &m->waiting, &keys) != 0)
             rc = FCT_EX_IO;
@@ -414,9 +414,9 @@ loop(struct top *t, const struct top_screen *m)
             if (on_key(t, key, COLS))
                 return 0;
             if (t->interval != interval)
-                t_next = fct_now_ns() + (uint64_t)(t->interval * 1e9);
+                t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
         }
-        now = fct_now_ns();
+        now = clk_now_ns();
         if (now < t_next && (t->gone || fct_seg_alive(t->seg)))
             continue;
         t_next = now + (uint64_t)(t->interval * 1e9);

@@ -61,7 +61,7 @@ take_rows(struct top *t, int what, const json_t *answer)
 {
     struct top_rows next = { NULL, 0, 0 };
     struct top_rows *rows = t->rows;
-    uint64_t now = fct_now_ns();
+    uint64_t now = clk_now_ns();
     double secs = t->t_rows != 0 ? (double)(now - t->t_rows) / 1e9 : 0;
     int rc, i;
 
@@ -277,7 +277,7 @@ int
 top_wait_for(struct top *t, uint64_t t_next, const sigset_t *outside, int *ret_keys)
 {
     struct pollfd pfd[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = -1 } };
-    uint64_t now = fct_now_ns(), ns = t_next > now ? t_next - now : 0;
+    uint64_t now = clk_now_ns(), ns = t_next > now ? t_next - now : 0;
     struct timespec ts;
     int n;
 
@@ -307,23 +307,23 @@ static int
 print_once(struct top *t, int utf8)
 {
     int w = env_size("COLUMNS", 80, TOP_MIN_W), h = env_size("LINES", 24, TOP_MIN_H);
-    uint64_t t_next = fct_now_ns() + (uint64_t)(t->interval * 1e9);
+    uint64_t t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
     struct top_canvas c;
     sigset_t none;
     int keys;
 
     sigemptyset(&none);
-    top_ask_all(t, fct_now_ns());
-    while (fct_now_ns() < t_next) {
-        top_link_step(&t->link, fct_now_ns());
+    top_ask_all(t, clk_now_ns());
+    while (clk_now_ns() < t_next) {
+        top_link_step(&t->link, clk_now_ns());
         (void)top_wait_for(t, t_next, &none, &keys);
     }
-    top_update(t, fct_now_ns());
+    top_update(t, clk_now_ns());
     t->t_may_ask = 0;
-    top_ask_all(t, fct_now_ns());
+    top_ask_all(t, clk_now_ns());
     while (top_link_busy(&t->link)) {
-        (void)top_wait_for(t, fct_now_ns() + S_NS, &none, &keys);
-        top_link_step(&t->link, fct_now_ns());
+        (void)top_wait_for(t, clk_now_ns() + S_NS, &none, &keys);
+        top_link_step(&t->link, clk_now_ns());
     }
     if (t->gone)
         return fct_fail(FCT_EX_UNAV, "the daemon ended");
@@ -361,7 +361,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     top_link_init(&t->link, f->admin);
     t->link.on_answer = on_answer;
     t->link.arg = t;
-    adopt(t, seg, fct_now_ns());
+    adopt(t, seg, clk_now_ns());
     top_set_clock(t);
     rc = once ? print_once(t, utf8) : top_terminal(t, utf8, no_color);
     top_link_fini(&t->link);

@@ -328,135 +328,120 @@ request_tracks(struct pf *p)
 
 /* ---- writing --------------------------------------------------------------------- */
 
-static void
-put_us(FILE *out, const char *key, uint64_t ns)
+static double
+us(uint64_t ns)
 {
-    fprintf(out, "\"%s\":%" PRIu64 ".%03u", key, ns / 1000, (unsigned)(ns % 1000));
+    return (double)ns / 1e3;
+}
+
+/* An object of the list; takes over the reference. */
+static void
+put_object(struct pf *p, json_t *o)
+{
+    if (o == NULL)
+        p->oom = 1;
+    else
+        (void)json_dumpf(o, p->out, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    json_decref(o);
+}
+
+/* An event, with the members of more, which passes. */
+static void
+put(struct pf *p, const struct pf_ev *e, const char *ph, int pid, int tid, json_t *more)
+{
+    json_t *o = json_pack("{s:s, s:i, s:i, s:f}", "ph", ph, "pid", pid, "tid", tid, "ts",
+        us(e->ts));
+
+    json_object_update_new(o, more);
+    put_object(p, o);
+    fputs(",\n", p->out);
+}
+
+static json_t *
+step_args(const struct ftr_step *st)
+{
+    json_t *o = ftr_counts_json(st);
+
+    json_object_del(o, "follows");
+    if ((st->s.flags & TRC_DONE) != 0)
+        json_object_del(o, "state");
+    if (st->gap_ns != FTR_NONE)
+        json_object_set_new(o, "gap_us", json_real(us(st->gap_ns)));
+    return o;
 }
 
 static void
-head(const struct pf *p, const struct pf_ev *e, char ph, int pid, int tid)
-{
-    fprintf(p->out, "{\"ph\":\"%c\",\"pid\":%d,\"tid\":%d,", ph, pid, tid);
-    put_us(p->out, "ts", e->ts);
-    fputc(',', p->out);
-}
-
-static void
-step_args(const struct pf *p, const struct ftr_step *st)
-{
-    const struct trc_step *s = &st->s;
-
-    fprintf(p->out, "\"args\":{\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
-        ",\"generation\":%u,\"rows\":%d,\"tokens\":%d,\"prefill\":%d,\"decode\":%d,"
-        "\"verify\":%d,\"outputs\":%d,\"graph\":%s,\"bucket\":%d,\"cached_tokens\":%d,"
-        "\"preempted\":%d,\"copies\":%d,\"waiting\":%d,\"blocks_used\":%d,"
-        "\"blocks_free\":%d,\"profiled\":%s",
-        s->seq, s->epoch, s->generation, s->n_row, s->n_tok,
-        s->n_row - s->n_decode - s->n_verify, s->n_decode, s->n_verify, s->n_out,
-        (s->flags & TRC_GRAPH) != 0 ? "true" : "false", s->n_pad, s->n_cached,
-        s->n_preempted, s->n_copy, s->n_waiting, s->blocks_used, s->blocks_free,
-        (s->flags & TRC_PROFILED) != 0 ? "true" : "false");
-    if (st->gap_ns != FTR_NONE) {
-        fputc(',', p->out);
-        put_us(p->out, "gap_us", st->gap_ns);
-    }
-    if ((s->flags & TRC_DONE) == 0)
-        fprintf(p->out, ",\"state\":\"%s\"", st->lost ? "lost" : "on its way");
-    fputs("}}", p->out);
-}
-
-static void
-put_slice(const struct pf *p, const struct pf_ev *e)
+put_slice(struct pf *p, const struct pf_ev *e)
 {
     const struct trc_step *s = &e->step->s;
-    int n_prefill = s->n_row - s->n_decode - s->n_verify;
+    int on_device = e->kind == PF_DEVICE;
     char name[48];
 
-    if (e->kind != PF_DEVICE)
+    if (!on_device)
         snprintf(name, sizeof(name), "%s", e->kind == PF_CHOOSE ? "choose"
             : e->kind == PF_LAUNCH ? "launch" : "collect");
     else if (s->n_decode == s->n_row)
         snprintf(name, sizeof(name), "decode %d", s->n_row);
-    else if (s->n_verify == s->n_row)
-        snprintf(name, sizeof(name), "verify %d", s->n_tok);
-    else if (n_prefill == s->n_row)
-        snprintf(name, sizeof(name), "prefill %d", s->n_tok);
     else
-        snprintf(name, sizeof(name), "mixed %d", s->n_tok);
-    head(p, e, 'X', e->kind == PF_DEVICE ? P_DEVICE : P_ENGINE,
-        e->kind == PF_DEVICE ? T_DEVICE : T_ENGINE);
-    put_us(p->out, "dur", e->dur);
-    fprintf(p->out, ",\"name\":\"%s\",\"cat\":\"step,%s\",", name,
-        (s->flags & TRC_GRAPH) != 0 ? "graph" : "eager");
-    step_args(p, e->step);
+        snprintf(name, sizeof(name), "%s %d", s->n_verify == s->n_row ? "verify"
+            : s->n_decode + s->n_verify == 0 ? "prefill" : "mixed", s->n_tok);
+    put(p, e, "X", on_device ? P_DEVICE : P_ENGINE, on_device ? T_DEVICE : T_ENGINE,
+        json_pack("{s:f, s:s, s:s, s:o}", "dur", us(e->dur), "name", name, "cat",
+        (s->flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args",
+        step_args(e->step)));
 }
 
 static void
-counter(const struct pf *p, const struct pf_ev *e, const char *name, int value)
+counter(struct pf *p, const struct pf_ev *e, const char *name, int value)
 {
-    head(p, e, 'C', P_ENGINE, T_ENGINE);
-    fprintf(p->out, "\"name\":\"%s\",\"args\":{\"%s\":%d}}", name, name, value);
+    put(p, e, "C", P_ENGINE, T_ENGINE, json_pack("{s:s, s:{s:i}}", "name", name, "args",
+        name, value));
 }
 
 static void
-counters(const struct pf *p, const struct pf_ev *e)
+counters(struct pf *p, const struct pf_ev *e)
 {
     const struct trc_step *s = e->step != NULL ? &e->step->s : NULL;
 
     if (e->kind == PF_QUEUE) {
         counter(p, e, "waiting", s->n_waiting);
-        fputs(",\n", p->out);
         counter(p, e, "blocks used", s->blocks_used);
-        fputs(",\n", p->out);
         counter(p, e, "blocks free", s->blocks_free);
     } else {
         counter(p, e, "tokens per step", s != NULL ? s->n_tok : 0);
-        fputs(",\n", p->out);
         counter(p, e, "rows", s != NULL ? s->n_row : 0);
     }
 }
 
 static void
-request_args(const struct pf *p, const struct pf_ev *v)
+put_request(struct pf *p, const struct pf_ev *v)
 {
-    const struct trc_event *e = v->event;
+    json_t *args = json_pack("{s:I, s:i}", "request", (json_int_t)v->id, "sample",
+        (int)v->sample);
+    char name[64], id[24];
 
-    fprintf(p->out, ",\"args\":{\"request\":%" PRIu64 ",\"sample\":%u", v->id, v->sample);
-    if (e != NULL && e->kind == TRC_SUBMIT)
-        fprintf(p->out, ",\"prompt_tokens\":%d,\"output_tokens_max\":%d", e->a, e->b);
-    if (e != NULL && (e->kind == TRC_START || e->kind == TRC_RESUME))
-        fprintf(p->out, ",\"cached_tokens\":%d,\"slot\":%d", e->a, e->b);
-    if (e != NULL && e->kind == TRC_PREEMPT)
-        fprintf(p->out, ",\"tokens\":%d", e->a);
-    if (e != NULL && e->kind == TRC_END)
-        fprintf(p->out, ",\"result\":\"%s\",\"output_tokens\":%d", ftr_code(e->a), e->b);
-    if (e == NULL && v->kind == PF_END && v->name == NULL)
-        fputs(",\"result\":\"lost, or not ended yet\"", p->out);
-    fputs("}}", p->out);
-}
-
-static void
-put_request(const struct pf *p, const struct pf_ev *v)
-{
-    char name[64];
-
+    if (v->event != NULL)
+        json_object_update_new(args, ftr_facts_json(v->event));
+    else if (v->kind == PF_END && v->name == NULL)
+        json_object_set_new(args, "result", json_string("lost, or not ended yet"));
     if (v->name != NULL)
         snprintf(name, sizeof(name), "%s", v->name);
     else if (v->sample == 0)
         snprintf(name, sizeof(name), "request %" PRIu64, v->id);
     else
         snprintf(name, sizeof(name), "request %" PRIu64 " sample %u", v->id, v->sample);
-    head(p, v, v->kind == PF_BEGIN ? 'b' : v->kind == PF_END ? 'e' : 'n', P_REQUEST, 0);
     /* A viewer may read the id as a number: one for each sample. */
-    fprintf(p->out, "\"cat\":\"request\",\"id\":\"0x%" PRIx64 "\",\"name\":\"%s\"",
-        v->id << 16 | v->sample, name);
-    request_args(p, v);
+    snprintf(id, sizeof(id), "0x%" PRIx64, v->id << 16 | v->sample);
+    put(p, v, v->kind == PF_BEGIN ? "b" : v->kind == PF_END ? "e" : "n", P_REQUEST, 0,
+        json_pack("{s:s, s:s, s:s, s:o}", "cat", "request", "id", id, "name", name, "args",
+        args));
 }
 
 static void
-put(const struct pf *p, const struct pf_ev *e)
+put_event(struct pf *p, const struct pf_ev *e)
 {
+    char name[24];
+
     switch (e->kind) {
     case PF_CHOOSE:
     case PF_LAUNCH:
@@ -465,14 +450,12 @@ put(const struct pf *p, const struct pf_ev *e)
         put_slice(p, e);
         break;
     case PF_FLOW_OUT:
-        head(p, e, 's', P_ENGINE, T_ENGINE);
-        fprintf(p->out, "\"cat\":\"launch\",\"name\":\"launch\",\"id\":%" PRIu64 "}",
-            e->step->s.seq);
+        put(p, e, "s", P_ENGINE, T_ENGINE, json_pack("{s:s, s:s, s:I}", "cat", "launch",
+            "name", "launch", "id", (json_int_t)e->step->s.seq));
         break;
     case PF_FLOW_IN:
-        head(p, e, 'f', P_DEVICE, T_DEVICE);
-        fprintf(p->out, "\"bp\":\"e\",\"cat\":\"launch\",\"name\":\"launch\",\"id\":%"
-            PRIu64 "}", e->step->s.seq);
+        put(p, e, "f", P_DEVICE, T_DEVICE, json_pack("{s:s, s:s, s:s, s:I}", "bp", "e",
+            "cat", "launch", "name", "launch", "id", (json_int_t)e->step->s.seq));
         break;
     case PF_LOAD:
     case PF_IDLE:
@@ -480,9 +463,9 @@ put(const struct pf *p, const struct pf_ev *e)
         counters(p, e);
         break;
     case PF_WORKER:
-        head(p, e, 'i', P_ENGINE, T_WORKER);
-        fprintf(p->out, "\"s\":\"t\",\"cat\":\"worker\",\"name\":\"worker %u\"}",
-            e->step->s.generation);
+        snprintf(name, sizeof(name), "worker %u", e->step->s.generation);
+        put(p, e, "i", P_ENGINE, T_WORKER, json_pack("{s:s, s:s, s:s}", "s", "t", "cat",
+            "worker", "name", name));
         break;
     case PF_BEGIN:
     case PF_END:
@@ -492,36 +475,36 @@ put(const struct pf *p, const struct pf_ev *e)
     }
 }
 
+/* "process_name" or "thread_name" of a track, and where the viewer puts it. */
 static void
-name_track(const struct pf *p, int pid, int tid, const char *process, const char *thread,
-    int order)
+name_track(struct pf *p, int pid, int tid, const char *what, const char *name, int order)
 {
-    if (process != NULL)
-        fprintf(p->out, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_name\","
-            "\"args\":{\"name\":\"%s\"}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":"
-            "\"process_sort_index\",\"args\":{\"sort_index\":%d}},\n", pid, process, pid,
-            pid);
-    if (thread != NULL)
-        fprintf(p->out, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"thread_name\","
-            "\"args\":{\"name\":\"%s\"}},\n{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":"
-            "\"thread_sort_index\",\"args\":{\"sort_index\":%d}},\n", pid, tid, thread,
-            pid, tid, order);
+    char key[32];
+
+    snprintf(key, sizeof(key), "%s_name", what);
+    put_object(p, json_pack("{s:s, s:i, s:i, s:s, s:{s:s}}", "ph", "M", "pid", pid, "tid", tid,
+        "name", key, "args", "name", name));
+    fputs(",\n", p->out);
+    snprintf(key, sizeof(key), "%s_sort_index", what);
+    put_object(p, json_pack("{s:s, s:i, s:i, s:s, s:{s:i}}", "ph", "M", "pid", pid, "tid", tid,
+        "name", key, "args", "sort_index", order));
+    fputs(",\n", p->out);
 }
 
 static int
-write_all(const struct pf *p)
+write_all(struct pf *p)
 {
     const struct ftr_snap *s = p->snap;
 
     fputs("{\"traceEvents\":[\n", p->out);
-    name_track(p, P_DEVICE, T_DEVICE, "device", "device 0", 1);
-    name_track(p, P_ENGINE, T_ENGINE, "engine", "engine thread", 1);
-    name_track(p, P_ENGINE, T_WORKER, NULL, "workers", 2);
-    name_track(p, P_REQUEST, 0, "requests", NULL, 0);
-    for (size_t i = 0; i < p->n; i++) {
-        put(p, &p->ev[i]);
-        fputs(",\n", p->out);
-    }
+    name_track(p, P_DEVICE, 0, "process", "device", P_DEVICE);
+    name_track(p, P_DEVICE, T_DEVICE, "thread", "device 0", 1);
+    name_track(p, P_ENGINE, 0, "process", "engine", P_ENGINE);
+    name_track(p, P_ENGINE, T_ENGINE, "thread", "engine thread", 1);
+    name_track(p, P_ENGINE, T_WORKER, "thread", "workers", 2);
+    name_track(p, P_REQUEST, 0, "process", "requests", P_REQUEST);
+    for (size_t i = 0; i < p->n; i++)
+        put_event(p, &p->ev[i]);
     /* what the list ends with, without a comma */
     fprintf(p->out, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
         "\"args\":{\"labels\":\"fdd%s\"}}\n],\n\"displayTimeUnit\":\"ms\",\n"
@@ -531,7 +514,7 @@ write_all(const struct pf *p)
         P_ENGINE, s->ended ? " (ended)" : "", ver_text(), s->n_step, s->lost_steps,
         s->lost_events, p->base, ftr_real_ns(&s->clock, p->base));
     errno = EIO;
-    return fflush(p->out) != 0 || ferror(p->out) ? -errno : 0;
+    return p->oom ? -ENOMEM : fflush(p->out) != 0 || ferror(p->out) ? -errno : 0;
 }
 
 /* From the first thing that happened to the last. */

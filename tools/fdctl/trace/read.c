@@ -24,14 +24,6 @@ ftr_span(uint64_t a, uint64_t b)
 
 /* ---- reading --------------------------------------------------------------------- */
 
-static void
-nap(void)
-{
-    const struct timespec ts = { .tv_nsec = FTR_NAP_NS };
-
-    nanosleep(&ts, NULL);
-}
-
 void
 ftr_read_steps(const struct trc_seg *seg, uint64_t first, uint64_t last,
     struct ftr_snap *snap)
@@ -45,7 +37,7 @@ ftr_read_steps(const struct trc_seg *seg, uint64_t first, uint64_t last,
 
         for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
             if (k > 0)
-                nap();
+                clk_sleep_ns(FTR_NAP_NS);
             got = trc_get_step(seg, i, &to->s);
             gone = !got && trc_n_step(seg) >= i + TRC_STEPS;
         }
@@ -76,7 +68,7 @@ read_events(const struct trc_seg *seg, struct ftr_snap *snap)
 
         for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
             if (k > 0)
-                nap();
+                clk_sleep_ns(FTR_NAP_NS);
             got = trc_get_event(seg, i, to);
             gone = !got && trc_n_event(seg) >= i + TRC_EVENTS;
         }
@@ -97,7 +89,6 @@ int
 ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_snap)
 {
     struct ftr_snap s = { 0 };
-    struct timespec real;
     uint64_t last, first;
 
     s.steps = calloc(TRC_STEPS, sizeof(*s.steps));
@@ -110,9 +101,7 @@ ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_sn
     last = trc_n_step(seg);
     first = last > TRC_STEPS ? last - TRC_STEPS + 1 : 1;
     ftr_read_steps(seg, first_step > first ? first_step : first, last, &s);
-    clock_gettime(CLOCK_REALTIME, &real);
-    s.clock.real_ns = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
-    s.clock.mono_ns = fct_now_ns();
+    s.clock = (struct ftr_clock) { clk_now_ns(), clk_wall_ns() };
     *ret_snap = s;
     return 0;
 }

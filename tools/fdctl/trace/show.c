@@ -182,135 +182,15 @@ ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l)
 /* ---- JSON ------------------------------------------------------------------------ */
 
 static json_t *
-json_us(uint64_t a, uint64_t b)
+json_us(int is_known, uint64_t a, uint64_t b)
 {
-    return fct_json_real(floor(us(a, b) * 1e3 + 0.5) / 1e3);
+    return is_known ? fct_json_real(floor(us(a, b) * 1e3 + 0.5) / 1e3) : json_null();
 }
 
 static json_t *
-json_ns(uint64_t ns)
+json_ns(int is_known, uint64_t ns)
 {
-    return json_integer((json_int_t)ns);
-}
-
-static const char *
-state(const struct ftr_step *st)
-{
-    if ((st->s.flags & TRC_DONE) != 0)
-        return "done";
-    return st->lost ? "lost" : "on its way";
-}
-
-static void
-add_times(json_t *o, const struct ftr_step *st)
-{
-    const struct trc_step *s = &st->s;
-    int done = (s->flags & TRC_DONE) != 0;
-
-    json_object_set_new(o, "plan_us", json_us(s->t_pick_ns, s->t_launch_ns));
-    json_object_set_new(o, "launch_us", json_us(s->t_launch_ns, s->t_queued_ns));
-    json_object_set_new(o, "ahead_us", done ? json_us(s->t_pick_ns, s->t_begin_ns)
-        : json_null());
-    json_object_set_new(o, "device_us", done ? json_us(s->t_begin_ns, s->t_end_ns)
-        : json_null());
-    json_object_set_new(o, "gap_us", st->gap_ns != FTR_NONE ? json_us(0, st->gap_ns)
-        : json_null());
-    json_object_set_new(o, "until_us", done ? json_us(s->t_end_ns, s->t_collect_ns)
-        : json_null());
-    json_object_set_new(o, "host_us", done ? json_us(s->t_collect_ns, s->t_done_ns)
-        : json_null());
-    json_object_set_new(o, "t_pick_ns", json_ns(s->t_pick_ns));
-    json_object_set_new(o, "t_launch_ns", json_ns(s->t_launch_ns));
-    json_object_set_new(o, "t_queued_ns", json_ns(s->t_queued_ns));
-    json_object_set_new(o, "t_begin_ns", done ? json_ns(s->t_begin_ns) : json_null());
-    json_object_set_new(o, "t_end_ns", done ? json_ns(s->t_end_ns) : json_null());
-    json_object_set_new(o, "t_collect_ns", done ? json_ns(s->t_collect_ns)
-        : json_null());
-    json_object_set_new(o, "t_done_ns", done ? json_ns(s->t_done_ns) : json_null());
-}
-
-json_t *
-ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
-{
-    const struct trc_step *s = &st->s;
-    json_t *o = json_pack("{s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i}",
-        "step", (json_int_t)s->seq, "epoch", (json_int_t)s->epoch,
-        "generation", (int)s->generation, "state", state(st),
-        "graph", (s->flags & TRC_GRAPH) != 0, "follows", (s->flags & TRC_FOLLOWS) != 0,
-        "profiled", (s->flags & TRC_PROFILED) != 0, "rows", s->n_row,
-        "prefill", s->n_row - s->n_decode - s->n_verify, "decode", s->n_decode,
-        "verify", s->n_verify, "tokens", s->n_tok);
-
-    if (o == NULL)
-        return NULL;
-    json_object_set_new(o, "bucket", json_integer(s->n_pad));
-    json_object_set_new(o, "outputs", json_integer(s->n_out));
-    json_object_set_new(o, "cached_tokens", json_integer(s->n_cached));
-    json_object_set_new(o, "preempted", json_integer(s->n_preempted));
-    json_object_set_new(o, "copies", json_integer(s->n_copy));
-    json_object_set_new(o, "waiting", json_integer(s->n_waiting));
-    json_object_set_new(o, "blocks_used", json_integer(s->blocks_used));
-    json_object_set_new(o, "blocks_free", json_integer(s->blocks_free));
-    json_object_set_new(o, "unix_ns", json_ns(ftr_real_ns(c, s->t_launch_ns)));
-    add_times(o, st);
-    return o;
-}
-
-json_t *
-ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e)
-{
-    uint64_t step = ftr_event_step(snap, e);
-    json_t *o = json_pack("{s:I, s:i, s:s, s:i, s:o, s:I, s:I}",
-        "request", (json_int_t)e->id, "sample", (int)e->sample, "event", ftr_kind(e),
-        "generation", (int)e->generation,
-        "step", step != FTR_NONE ? json_ns(step) : json_null(),
-        "unix_ns", (json_int_t)ftr_real_ns(&snap->clock, e->t_ns),
-        "t_ns", (json_int_t)e->t_ns);
-
-    if (o == NULL)
-        return NULL;
-    if (e->kind == TRC_SUBMIT) {
-        json_object_set_new(o, "prompt_tokens", json_integer(e->a));
-        json_object_set_new(o, "output_tokens_max", json_integer(e->b));
-    } else if (e->kind == TRC_START || e->kind == TRC_RESUME) {
-        json_object_set_new(o, "cached_tokens", json_integer(e->a));
-        json_object_set_new(o, "slot", json_integer(e->b));
-    } else if (e->kind == TRC_PREEMPT) {
-        json_object_set_new(o, "tokens", json_integer(e->a));
-    } else if (e->kind == TRC_END) {
-        json_object_set_new(o, "code", json_integer(e->a));
-        json_object_set_new(o, "result", json_string(ftr_code(e->a)));
-        json_object_set_new(o, "output_tokens", json_integer(e->b));
-    }
-    return o;
-}
-
-static json_t *
-sum_json(const struct ftr_snap *snap)
-{
-    struct ftr_sum s;
-    json_t *o;
-
-    if (ftr_sum(snap->steps, snap->n_step, &s) != 0)
-        return NULL;
-    o = json_pack("{s:I, s:I, s:I, s:I, s:I}", "steps", (json_int_t)s.n,
-        "collected", (json_int_t)s.n_done, "graphs", (json_int_t)s.n_graph,
-        "tokens", (json_int_t)s.tokens, "outputs", (json_int_t)s.outputs);
-    json_object_set_new(o, "span_us", json_us(0, s.span_ns));
-    json_object_set_new(o, "device_us", json_us(0, s.device_ns));
-    json_object_set_new(o, "device_mean_us", json_us(0, s.device_mean_ns));
-    json_object_set_new(o, "device_p99_us", json_us(0, s.device_p99_ns));
-    json_object_set_new(o, "gap_mean_us", s.n_gap > 0 ? json_us(0, s.gap_mean_ns)
-        : json_null());
-    json_object_set_new(o, "gap_p99_us", s.n_gap > 0 ? json_us(0, s.gap_p99_ns)
-        : json_null());
-    json_object_set_new(o, "ahead_p50_us", s.n_done > 0 ? json_us(0, s.ahead_p50_ns)
-        : json_null());
-    json_object_set_new(o, "ahead_p99_us", s.n_done > 0 ? json_us(0, s.ahead_p99_ns)
-        : json_null());
-    json_object_set_new(o, "ahead_max_us", s.n_done > 0 ? json_us(0, s.ahead_max_ns)
-        : json_null());
-    return o;
+    return is_known ? json_integer((json_int_t)ns) : json_null();
 }
 
 static json_t *
@@ -320,44 +200,131 @@ json_ms(uint64_t from, uint64_t to)
         : fct_json_real((double)ftr_span(from, to) / 1e6);
 }
 
+json_t *
+ftr_counts_json(const struct ftr_step *st)
+{
+    const struct trc_step *s = &st->s;
+
+    return json_pack("{s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+        "s:i, s:i, s:i, s:i, s:i, s:i}", "step", (json_int_t)s->seq,
+        "epoch", (json_int_t)s->epoch, "generation", (int)s->generation,
+        "state", (s->flags & TRC_DONE) != 0 ? "done" : st->lost ? "lost" : "on its way",
+        "graph", (s->flags & TRC_GRAPH) != 0, "follows", (s->flags & TRC_FOLLOWS) != 0,
+        "profiled", (s->flags & TRC_PROFILED) != 0, "rows", s->n_row,
+        "prefill", s->n_row - s->n_decode - s->n_verify, "decode", s->n_decode,
+        "verify", s->n_verify, "tokens", s->n_tok, "bucket", s->n_pad, "outputs", s->n_out,
+        "cached_tokens", s->n_cached, "preempted", s->n_preempted, "copies", s->n_copy,
+        "waiting", s->n_waiting, "blocks_used", s->blocks_used,
+        "blocks_free", s->blocks_free);
+}
+
+json_t *
+ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
+{
+    const struct trc_step *s = &st->s;
+    int done = (s->flags & TRC_DONE) != 0;
+    json_t *o = ftr_counts_json(st);
+
+    json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
+        "s:o, s:o, s:o, s:o, s:o}", "unix_ns", json_ns(1, ftr_real_ns(c, s->t_launch_ns)),
+        "plan_us", json_us(1, s->t_pick_ns, s->t_launch_ns),
+        "launch_us", json_us(1, s->t_launch_ns, s->t_queued_ns),
+        "ahead_us", json_us(done, s->t_pick_ns, s->t_begin_ns),
+        "device_us", json_us(done, s->t_begin_ns, s->t_end_ns),
+        "gap_us", json_us(st->gap_ns != FTR_NONE, 0, st->gap_ns),
+        "until_us", json_us(done, s->t_end_ns, s->t_collect_ns),
+        "host_us", json_us(done, s->t_collect_ns, s->t_done_ns),
+        "t_pick_ns", json_ns(1, s->t_pick_ns), "t_launch_ns", json_ns(1, s->t_launch_ns),
+        "t_queued_ns", json_ns(1, s->t_queued_ns), "t_begin_ns", json_ns(done, s->t_begin_ns),
+        "t_end_ns", json_ns(done, s->t_end_ns), "t_collect_ns", json_ns(done, s->t_collect_ns),
+        "t_done_ns", json_ns(done, s->t_done_ns)));
+    return o;
+}
+
+json_t *
+ftr_facts_json(const struct trc_event *e)
+{
+    static const struct { const char *a, *b; } keys[TRC__N] = {
+        [TRC_SUBMIT] = { "prompt_tokens", "output_tokens_max" },
+        [TRC_START] = { "cached_tokens", "slot" }, [TRC_RESUME] = { "cached_tokens", "slot" },
+        [TRC_PREEMPT] = { "tokens", NULL }, [TRC_END] = { "code", "output_tokens" } };
+    size_t k = e->kind < TRC__N ? e->kind : 0;
+    json_t *o = json_object();
+
+    if (keys[k].a != NULL)
+        json_object_set_new(o, keys[k].a, json_integer(e->a));
+    if (k == TRC_END)
+        json_object_set_new(o, "result", json_string(ftr_code(e->a)));
+    if (keys[k].b != NULL)
+        json_object_set_new(o, keys[k].b, json_integer(e->b));
+    return o;
+}
+
+json_t *
+ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e)
+{
+    uint64_t step = ftr_event_step(snap, e);
+    json_t *o = json_pack("{s:I, s:i, s:s, s:i, s:o, s:I, s:I}",
+        "request", (json_int_t)e->id, "sample", (int)e->sample, "event", ftr_kind(e),
+        "generation", (int)e->generation, "step", json_ns(step != FTR_NONE, step),
+        "unix_ns", (json_int_t)ftr_real_ns(&snap->clock, e->t_ns),
+        "t_ns", (json_int_t)e->t_ns);
+
+    json_object_update_new(o, ftr_facts_json(e));
+    return o;
+}
+
+static json_t *
+sum_json(const struct ftr_snap *snap)
+{
+    struct ftr_sum s;
+
+    if (ftr_sum(snap->steps, snap->n_step, &s) != 0)
+        return NULL;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "steps", (json_int_t)s.n, "collected", (json_int_t)s.n_done,
+        "graphs", (json_int_t)s.n_graph, "tokens", (json_int_t)s.tokens,
+        "outputs", (json_int_t)s.outputs, "span_us", json_us(1, 0, s.span_ns),
+        "device_us", json_us(1, 0, s.device_ns),
+        "device_mean_us", json_us(1, 0, s.device_mean_ns),
+        "device_p99_us", json_us(1, 0, s.device_p99_ns),
+        "gap_mean_us", json_us(s.n_gap > 0, 0, s.gap_mean_ns),
+        "gap_p99_us", json_us(s.n_gap > 0, 0, s.gap_p99_ns),
+        "ahead_p50_us", json_us(s.n_done > 0, 0, s.ahead_p50_ns),
+        "ahead_p99_us", json_us(s.n_done > 0, 0, s.ahead_p99_ns),
+        "ahead_max_us", json_us(s.n_done > 0, 0, s.ahead_max_ns));
+}
+
 static json_t *
 life_json(const struct ftr_life *l)
 {
     int ended = l->t_end != FTR_NONE;
-    json_t *o = json_pack("{s:I, s:s, s:i, s:i}", "request", (json_int_t)l->id,
-        "state", ended ? "ended" : l->lost ? "lost" : "running",
-        "generation", (int)l->generation, "preempted", (int)l->n_preempted);
 
-    json_object_set_new(o, "queued_ms", json_ms(l->t_submit, l->t_start));
-    json_object_set_new(o, "prefill_ms", json_ms(l->t_start, l->t_first));
-    json_object_set_new(o, "decode_ms", json_ms(l->t_first, l->t_end));
-    json_object_set_new(o, "preempted_ms", json_ms(0, l->preempted_ns));
-    json_object_set_new(o, "output_tokens", ended ? json_integer(l->n_out)
-        : json_null());
-    json_object_set_new(o, "result", ended ? json_string(ftr_code(l->code))
-        : json_null());
-    return o;
+    return json_pack("{s:I, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "request", (json_int_t)l->id,
+        "state", ended ? "ended" : l->lost ? "lost" : "running",
+        "generation", (int)l->generation, "preempted", (int)l->n_preempted,
+        "queued_ms", json_ms(l->t_submit, l->t_start),
+        "prefill_ms", json_ms(l->t_start, l->t_first),
+        "decode_ms", json_ms(l->t_first, l->t_end),
+        "preempted_ms", json_ms(0, l->preempted_ns),
+        "output_tokens", ended ? json_integer(l->n_out) : json_null(),
+        "result", ended ? json_string(ftr_code(l->code)) : json_null());
 }
 
 json_t *
 ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
 {
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:I}",
-        "daemon", snap->ended ? "ended" : "running",
-        "unix_ns", (json_int_t)snap->clock.real_ns, "t_ns",
-        (json_int_t)snap->clock.mono_ns,
-        "steps_overwritten", (json_int_t)snap->lost_steps,
-        "events_overwritten", (json_int_t)snap->lost_events);
     json_t *steps = json_array(), *events = json_array();
 
     for (size_t i = 0; i < snap->n_step; i++)
         json_array_append_new(steps, ftr_step_json(&snap->clock, &snap->steps[i]));
     for (size_t i = 0; i < snap->n_event; i++)
         json_array_append_new(events, ftr_event_json(snap, &snap->events[i]));
-    json_object_set_new(o, "summary", sum_json(snap));
-    if (life != NULL)
-        json_object_set_new(o, "request", life_json(life));
-    json_object_set_new(o, "steps", steps);
-    json_object_set_new(o, "events", events);
-    return o;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o*, s:o, s:o}",
+        "daemon", snap->ended ? "ended" : "running",
+        "unix_ns", (json_int_t)snap->clock.real_ns, "t_ns", (json_int_t)snap->clock.mono_ns,
+        "steps_overwritten", (json_int_t)snap->lost_steps,
+        "events_overwritten", (json_int_t)snap->lost_events, "summary", sum_json(snap),
+        "request", life != NULL ? life_json(life) : NULL, "steps", steps, "events", events);
 }

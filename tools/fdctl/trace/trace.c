@@ -5,11 +5,9 @@
 #include "tools/fdctl/commands.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tools/fdctl/trace/trace.h"
@@ -411,15 +409,6 @@ struct follow {
     uint64_t shown;
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void
-on_interrupt(int sig)
-{
-    (void)sig;
-    interrupted = 1;
-}
-
 /* The segment in use is not the daemon's any more, or it has ended. */
 static int
 check(struct follow *w)
@@ -430,9 +419,9 @@ check(struct follow *w)
 
     if (__atomic_load_n(&w->seg->magic, __ATOMIC_ACQUIRE) != TRC_MAGIC)
         return fct_fail(FCT_EX_UNAV, "the daemon ended");
-    if (fct_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
+    if (clk_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
         return 0;
-    w->t_check = fct_now_ns();
+    w->t_check = clk_now_ns();
     rc = fct_trace_try(w->f, CHECK_MS, &now);
     if (rc == -ETIMEDOUT)
         return 0;            /* it stands still, and so does its trace */
@@ -483,7 +472,7 @@ follow_steps(struct follow *w)
     uint64_t n = trc_n_step(w->seg);
     struct ftr_step st, newest;
 
-    for (; w->next <= n && !interrupted; w->next++) {
+    for (; w->next <= n && !fct_interrupted; w->next++) {
         if (!trc_get_step(w->seg, w->next, &st.s)) {
             /* being written, unless it is overwritten or its worker died over it */
             if (trc_n_step(w->seg) < w->next + TRC_STEPS && w->torn++ < TORN_POLLS)
@@ -515,7 +504,7 @@ follow_events(struct follow *w)
         w->snap.bases[0] = (struct ftr_base) { s.generation, s.seq - s.epoch };
         w->snap.n_base = 1;
     }
-    for (; w->next <= n && !interrupted; w->next++) {
+    for (; w->next <= n && !fct_interrupted; w->next++) {
         if (!trc_get_event(w->seg, w->next, &e)) {
             w->missed++;
             continue;
@@ -548,12 +537,9 @@ follow_start(struct follow *w)
 {
     uint64_t n = w->o->events ? trc_n_event(w->seg) : trc_n_step(w->seg);
     uint64_t size = w->o->events ? TRC_EVENTS : TRC_STEPS, back = 0;
-    struct timespec real;
     int rc, ended;
 
-    clock_gettime(CLOCK_REALTIME, &real);
-    w->snap.clock.real_ns = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
-    w->snap.clock.mono_ns = fct_now_ns();
+    w->snap.clock = (struct ftr_clock) { clk_now_ns(), clk_wall_ns() };
     rc = make_filter(w->o, &w->snap.clock, &w->filter);
     if (rc != 0)
         return rc;
@@ -567,7 +553,7 @@ follow_start(struct follow *w)
     if (back > size - size / 8)
         back = size - size / 8; /* the rest may vanish before it is read */
     w->next = n > back ? n - back + 1 : 1;
-    w->t_check = fct_now_ns();
+    w->t_check = clk_now_ns();
     return 0;
 }
 
@@ -575,19 +561,17 @@ static int
 follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
 {
     struct follow w = { .f = f, .o = o, .seg = seg };
-    const struct timespec nap = { .tv_nsec = POLL_MS * 1000000L };
-    struct sigaction sa = { .sa_handler = on_interrupt };
     int rc = follow_start(&w);
 
     if (rc != 0)
         return rc;
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
+    fct_catch(SIGINT, 0);
+    fct_catch(SIGTERM, 0);
     if (!o->json && o->events)
         ftr_show_event_head();
     else if (!o->json)
         ftr_show_step_head(1);
-    while (rc == 0 && !interrupted) {
+    while (rc == 0 && !fct_interrupted) {
         if (o->events)
             follow_events(&w);
         else
@@ -596,8 +580,8 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
             return FCT_EX_IO;
         say_missed(&w);
         rc = check(&w);
-        if (rc == 0 && !interrupted)
-            nanosleep(&nap, NULL);
+        if (rc == 0 && !fct_interrupted)
+            clk_sleep_ns(POLL_MS * CLK_MS);
     }
     if (!o->json)
         printf("%llu %s\n", (unsigned long long)w.shown, o->events ? "events" : "steps");
@@ -609,8 +593,7 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
 {
     const struct trc_seg *seg;
     struct ftr_filter filter;
-    struct ftr_clock now = { .mono_ns = fct_now_ns() };
-    struct timespec real;
+    struct ftr_clock now = { clk_now_ns(), clk_wall_ns() };
     struct opt o = { 0 };
     int rc = fct_parse(&line, argc, argv, &o);
 
@@ -621,8 +604,6 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
     if (rc != 0)
         return rc;
     /* A wrong word is said before the daemon is looked for. */
-    clock_gettime(CLOCK_REALTIME, &real);
-    now.real_ns = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec;
     rc = make_filter(&o, &now, &filter);
     if (rc == 0)
         rc = fct_trace_open(f, &seg);

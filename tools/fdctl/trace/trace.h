@@ -131,7 +131,10 @@ void ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e);
 /* The last line; chosen: the steps are not consecutive, so nothing per time. */
 int ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen);
 void ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l);
-/* New references, NULL without memory. */
+/* New references, NULL without memory. What was in a step, and when as well; what an event
+ * of its kind tells, and of whom as well. */
+json_t *ftr_counts_json(const struct ftr_step *s);
+json_t *ftr_facts_json(const struct trc_event *e);
 json_t *ftr_step_json(const struct ftr_clock *c, const struct ftr_step *s);
 json_t *ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e);
 json_t *ftr_json(const struct ftr_snap *snap, const struct ftr_life *life);
