@@ -705,7 +705,7 @@ test_plain(void **state)
     assert_string_equal(text, "abc");
     /* nor does a name that has no end */
     memset(seg->model, '\033', sizeof(seg->model));
-    stt_snap(seg, snap);
+    fct_seg_snap(seg, snap);
     assert_null(strchr(snap->model, '\033'));
     assert_true(strlen(snap->model) > 100 && strlen(snap->model) < sizeof(snap->model));
     free(snap);

@@ -38,32 +38,6 @@ since(uint64_t t, uint64_t t0, double unit)
 
 /* ---- distributions ------------------------------------------------------------ */
 
-/* Values of TTFT, TPOT, ITL or E2E (0..3) in ms; v has room for all. */
-static size_t
-gather(const struct fdb_log *log, uint32_t repeat, size_t dist, double *v)
-{
-    size_t i, n = 0;
-    uint32_t j;
-
-    for (i = 0; i < log->n_rec; i++) {
-        const struct fdb_rec *r = &log->rec[i];
-        const struct fdb_chunk *c = log->chunk + r->chunk;
-
-        if (!counts(r, repeat))
-            continue;
-        if (dist == 0 && r->t_first != 0)
-            v[n++] = since(r->t_first, r->t_send, 1e6);
-        if (dist == 1 && r->n_out >= 2 && r->t_first != 0)
-            v[n++] = since(r->t_end, r->t_first, 1e6) / (r->n_out - 1);
-        for (j = 1; dist == 2 && j < r->n_chunk; j++)
-            v[n++] = since(c[j].t_ns, c[j - 1].t_ns, 1e6);
-        if (dist == 3)
-            v[n++] = since(r->t_end, r->t_send, 1e6);
-    }
-    fdb_sort(v, n);
-    return n;
-}
-
 /* The curve of v[n] sorted: all of it if short, else with a denser tail. */
 static size_t
 curve(const double *v, size_t n, double *x, double *y)
@@ -105,12 +79,13 @@ mark_percentiles(struct plt *p, const struct fdb_dist_sum *d, int color)
 }
 
 static int
-distribution(FILE *out, const struct fdb_result *r, size_t dist, const char *title)
+distribution(FILE *out, const struct fdb_result *r, enum fdb_metric dist,
+    const char *title)
 {
     const size_t cap = N_CURVE + N_TAIL + 1;
     double most = 0;
     uint32_t middle = rep_middle(r), i, n_other = 0;
-    size_t n_v = dist == 2 ? r->log.n_chunk : r->log.n_rec, n, at = 0;
+    size_t n_v = dist == FDB_ITL ? r->log.n_chunk : r->log.n_rec, n, at = 0;
     double *v = calloc(n_v + 1, sizeof(*v));
     double *xy = calloc(2 * PLT_MAX_SERIES * cap, sizeof(*xy));
     const struct fdb_dist_sum *d = rep_dist(&r->sum[middle], dist);
@@ -134,7 +109,8 @@ distribution(FILE *out, const struct fdb_result *r, size_t dist, const char *tit
     for (i = 0; rc == 0 && i <= r->n; i++) {
         if (i == middle || (i < r->n && n_other == PLT_MAX_SERIES - 1))
             continue;
-        n = gather(&r->log, i < r->n ? i : middle, dist, v);
+        n = fdb_values(&r->log, i < r->n ? i : middle, dist, v);
+        fdb_sort(v, n);
         n = curve(v, n, xy + at, xy + at + cap);
         plt_add(&p, PLT_LINE, (int)dist + 1, xy + at, xy + at + cap, n, NULL);
         p.s[p.n_s - 1].faint = i < r->n;
@@ -155,11 +131,10 @@ crv_latency(FILE *out, const struct fdb_result *r)
     static const char *const titles[] = { "Time to first token (TTFT)",
         "Time per output token (TPOT)", "Gap between arrivals (ITL)",
         "End to end (E2E)" };
-    size_t i;
     int rc = 0;
 
-    for (i = 0; rc == 0 && i < 4; i++)
-        rc = distribution(out, r, i, titles[i]);
+    for (int i = FDB_TTFT; rc == 0 && i <= FDB_E2E; i++)
+        rc = distribution(out, r, (enum fdb_metric)i, titles[i]);
     return rc;
 }
 

@@ -152,6 +152,11 @@ struct fdb_sum {             /* of one repeat */
 void fdb_sort(double *v, size_t n); /* ascending */
 /* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
 double fdb_percentile(const double *v, size_t n, double p);
+enum fdb_metric { FDB_TTFT, FDB_TPOT, FDB_ITL, FDB_E2E, FDB_QUEUE, FDB_IN, FDB_OUT,
+    FDB_N_METRIC };
+/* Of the requests of a repeat that ended well, in the order of the log; v has room for one
+ * of each request and, for ITL, of each chunk. Returns how many. */
+size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_metric m, double *v);
 /* v is sorted in place. */
 void fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret);
 /* -ENOMEM. */

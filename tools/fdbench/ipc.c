@@ -26,11 +26,6 @@ struct ipc_cfg {
     int json;
 };
 
-struct trips {
-    size_t n;
-    double p50, p90, p99, max;  /* us */
-};
-
 /* What one client took, and what stands beside it while all take it. */
 struct client {
     fdc_t *s;
@@ -54,7 +49,7 @@ struct ipc {
     struct ipc_cfg cfg;
     struct fdc_info info;
     const struct cnt_seg *seg;
-    struct trips trip[4];
+    struct fdb_dist_sum trip[4]; /* us */
     struct streaming st;
     char spin[24];           /* the daemon's ipc.spin_us, "" if it does not say */
 };
@@ -122,7 +117,7 @@ meet(struct ipc *p)
 /* ---- round trips ------------------------------------------------------------------ */
 
 static int
-round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
+round_trips(const struct ipc *p, int deep, int parked, struct fdb_dist_sum *ret)
 {
     uint32_t i, n = parked ? p->cfg.n_parked : p->cfg.n_ping;
     double *v = calloc((size_t)n + 1, sizeof(*v));
@@ -147,10 +142,7 @@ round_trips(const struct ipc *p, int deep, int parked, struct trips *ret)
         v[i] = (double)ns / 1e3;
     }
     fdc_close(s);
-    fdb_sort(v, n);
-    *ret = (struct trips){ .n = n, .p50 = fdb_percentile(v, n, 50),
-        .p90 = fdb_percentile(v, n, 90), .p99 = fdb_percentile(v, n, 99),
-        .max = fdb_percentile(v, n, 100) };
+    fdb_dist_of(v, n, ret);
     free(v);
     if (rc < 0)
         return fct_status_fail(deep ? "round trip to the worker" : "round trip to the gate",
@@ -226,18 +218,6 @@ gate_cpu(const struct cnt_seg *seg)
 }
 
 static void
-snapshot(const struct cnt_seg *seg, struct cnt_gate *g, uint64_t *ret_cpu)
-{
-    const uint64_t *from = (const void *)&seg->g;
-    uint64_t *to = (void *)g;
-    size_t i;
-
-    for (i = 0; i < CNT_N_GATE; i++)
-        to[i] = cnt_get(&from[i]);
-    *ret_cpu = gate_cpu(seg);
-}
-
-static void
 differ(const struct cnt_gate *a, const struct cnt_gate *b, struct streaming *st)
 {
     st->n_record = b->records_up - a->records_up;
@@ -273,13 +253,14 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
 {
     struct streaming *st = &p->st;
     uint64_t cpu[2], t, mine = 0;
-    struct cnt_gate g[2];
+    struct cnt_seg now[2];
     uint32_t i, n;
     int rc, status = 0;
 
     pthread_mutex_lock(begin);
     rc = make_threads(p, c, &n);
-    snapshot(p->seg, &g[0], &cpu[0]);
+    fct_seg_snap(p->seg, &now[0]);
+    cpu[0] = gate_cpu(p->seg);
     t = clk_now_ns();
     pthread_mutex_unlock(begin);
     for (i = 0; i < n; i++) {
@@ -289,9 +270,10 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
         st->client_cpu_ns += c[i].cpu_ns;
     }
     st->wall_s = (double)(clk_now_ns() - t) / 1e9;
-    snapshot(p->seg, &g[1], &cpu[1]);
+    fct_seg_snap(p->seg, &now[1]);
+    cpu[1] = gate_cpu(p->seg);
     st->gate_cpu_ns = cpu[1] - cpu[0];
-    differ(&g[0], &g[1], st);
+    differ(&now[0].g, &now[1].g, st);
     st->foreign = st->n_token != mine;
     if (rc == 0 && status != 0)
         rc = fct_status_fail("streaming", status);
@@ -339,10 +321,10 @@ print_text(const struct ipc *p)
     printf("%-18s %8s %10s %10s %10s %10s\n", "round trips, us", "n", "p50", "p90", "p99",
         "max");
     for (i = 0; i < 4; i++) {
-        const struct trips *t = &p->trip[i];
+        const struct fdb_dist_sum *t = &p->trip[i];
 
         printf("%-18s %8zu %10s %10s %10s %10s\n", trip_names[i], t->n,
-            rep_num(t->p50, a[0]), rep_num(t->p90, a[1]), rep_num(t->p99, a[2]),
+            rep_num(t->pct[0], a[0]), rep_num(t->pct[1], a[1]), rep_num(t->pct[3], a[2]),
             rep_num(t->max, a[3]));
     }
     printf("spinning: the client polls; parked: it sleeps, and was %g ms idle before\n",
@@ -381,14 +363,13 @@ print_json(const struct ipc *p)
     const struct streaming *st = &p->st;
     json_t *o = json_pack("{s:s}", "command", "ipc"), *s;
     size_t i;
-    int rc;
 
     for (i = 0; i < 4; i++) {
-        const struct trips *t = &p->trip[i];
+        const struct fdb_dist_sum *t = &p->trip[i];
 
         json_object_set_new(o, trip_keys[i], json_pack("{s:I, s:o, s:o, s:o, s:o}", "n",
-            (json_int_t)t->n, "p50_us", fct_json_real(t->p50), "p90_us",
-            fct_json_real(t->p90), "p99_us", fct_json_real(t->p99), "max_us",
+            (json_int_t)t->n, "p50_us", fct_json_real(t->pct[0]), "p90_us",
+            fct_json_real(t->pct[1]), "p99_us", fct_json_real(t->pct[3]), "max_us",
             fct_json_real(t->max)));
     }
     s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
@@ -406,9 +387,7 @@ print_json(const struct ipc *p)
     json_object_set_new(o, "gap_ms", fct_json_real(p->cfg.gap_ms));
     json_object_set_new(o, "daemon_spin_us", p->spin[0] != '\0' ? json_string(p->spin)
         : json_null());
-    rc = fct_print_json(o);
-    json_decref(o);
-    return rc;
+    return fct_print_json(o);
 }
 
 /* ---- command ----------------------------------------------------------------------- */

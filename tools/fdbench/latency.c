@@ -12,15 +12,16 @@
 #define N_BATCH_MAX 64
 #define LEN_MAX 16777216u
 
-/* Of one batch; NAN: no request ended well. */
+/* Of one batch. prefill: first sending to the last request's first token; step: median of
+ * the requests' time per output token. */
+enum { S_PREFILL, S_STEP, S_BATCH, S_TOK, N_METRIC };
+static const char *const metrics[N_METRIC] = { "prefill_ms", "step_ms", "batch_ms",
+    "output_tokens_per_s" };
 struct sample {
-    double prefill_ms;       /* first sending to the last request's first token */
-    double step_ms;          /* median of the requests' time per output token */
-    double batch_ms, tok_s;
+    double v[N_METRIC];      /* NAN: no request ended well */
     uint32_t n_failed;
     int32_t code;            /* the commonest failure, or FDP_OK */
 };
-enum { S_PREFILL, S_STEP, S_BATCH, S_TOK, N_METRIC };
 
 struct latency {
     struct fdb_load l;
@@ -118,7 +119,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
     struct sample *ret)
 {
     static const struct fdb_slo none;
-    struct sample m = { NAN, NAN, NAN, NAN, 0, FDP_OK };
+    struct sample m = { .v = { NAN, NAN, NAN, NAN } };
     uint64_t t_first = 0;
     struct fdb_sum sum;
     size_t i;
@@ -134,10 +135,10 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
     m.n_failed = sum.n_failed;
     m.code = sum.n_fail > 0 ? sum.fail[0].code : FDP_OK;
     if (t_first > run->t_begin) {
-        m.prefill_ms = (double)(t_first - run->t_begin) / 1e6;
-        m.step_ms = sum.tpot.pct[0];
-        m.batch_ms = sum.wall_s * 1e3;
-        m.tok_s = sum.out_tok_s;
+        m.v[S_PREFILL] = (double)(t_first - run->t_begin) / 1e6;
+        m.v[S_STEP] = sum.tpot.pct[0];
+        m.v[S_BATCH] = sum.wall_s * 1e3;
+        m.v[S_TOK] = sum.out_tok_s;
     }
     for (i = 0; i < sum.n_fail; i++)
         fct_fail(0, "batch of %u: %u failed with %s: %s", run->most_open, sum.fail[i].n,
@@ -183,13 +184,9 @@ across(const struct latency *a, uint32_t at, int metric)
     size_t n = 0;
     uint32_t i;
 
-    for (i = 0; i < a->n_done[at] && i < 1000; i++) {
-        double x = metric == S_PREFILL ? s[i].prefill_ms : metric == S_STEP
-            ? s[i].step_ms : metric == S_BATCH ? s[i].batch_ms : s[i].tok_s;
-
-        if (!isnan(x))
-            v[n++] = x;
-    }
+    for (i = 0; i < a->n_done[at] && i < 1000; i++)
+        if (!isnan(s[i].v[metric]))
+            v[n++] = s[i].v[metric];
     return rep_mmm(v, n);
 }
 
@@ -225,8 +222,6 @@ print_text(const struct latency *a)
 static json_t *
 to_json(const struct latency *a)
 {
-    static const char *const names[N_METRIC] = { "prefill_ms", "step_ms", "batch_ms",
-        "output_tokens_per_s" };
     const struct fdb_cfg *c = &a->l.cfg;
     const char *model = a->l.info.model.model_name;
     json_t *list = json_array(), *o;
@@ -242,7 +237,7 @@ to_json(const struct latency *a)
             (json_int_t)a->n_done[i], "requests_failed", (json_int_t)n_failed);
         for (k = 0; o != NULL && k < N_METRIC; k++) {
             m = across(a, i, k);
-            json_object_set_new(o, names[k], rep_mmm_json(&m));
+            json_object_set_new(o, metrics[k], rep_mmm_json(&m));
         }
         if (o == NULL || json_array_append_new(list, o) != 0) {
             json_decref(list);
@@ -279,8 +274,8 @@ write_csv(FILE *f, const void *what)
             const struct sample *s = &a->sample[(size_t)i * c->n_repeat + k];
 
             fprintf(f, "%u,%u,%u,%u,%.17g,%.17g,%.17g,%.17g,%u\n", a->batch[i], k,
-                c->in.hi, c->out.hi, s->prefill_ms, s->step_ms, s->batch_ms, s->tok_s,
-                s->n_failed);
+                c->in.hi, c->out.hi, s->v[S_PREFILL], s->v[S_STEP], s->v[S_BATCH],
+                s->v[S_TOK], s->n_failed);
         }
     return ferror(f) ? -EIO : 0;
 }
@@ -293,7 +288,7 @@ exit_of(const struct latency *a)
 
     for (i = 0; i < a->n_batch; i++)
         for (j = 0; j < a->n_done[i]; j++)
-            if (!isnan(a->sample[(size_t)i * a->l.cfg.n_repeat + j].prefill_ms))
+            if (!isnan(a->sample[(size_t)i * a->l.cfg.n_repeat + j].v[S_PREFILL]))
                 return 0;
     return fct_exit_code(a->sample[0].code);
 }

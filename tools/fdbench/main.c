@@ -5,10 +5,10 @@
 #include "tools/fdbench/fdbench.h"
 
 static const struct fct_cmd cmds[] = {
-    { "serve", fdb_cmd_serve, "load: latencies, throughput, goodput", 0 },
-    { "latency", fdb_cmd_latency, "fixed batches: prefill and time per step", 0 },
-    { "ipc", fdb_cmd_ipc, "round trips, wake-ups, processor time a token", 0 },
-    { "start", fdb_cmd_start, "time to the first token of a daemon that starts", 1 },
+    { "serve", "load: latencies, throughput, goodput", .fn = fdb_cmd_serve },
+    { "latency", "fixed batches: prefill and time per step", .fn = fdb_cmd_latency },
+    { "ipc", "round trips, wake-ups, processor time a token", .fn = fdb_cmd_ipc },
+    { "start", "time to the first token of a daemon that starts", .fn = fdb_cmd_start, .starts_one = 1 },
     FCT_CMD_END
 };
 

@@ -306,17 +306,15 @@ still_there(struct starter *s, const char *phase)
 static int
 gave_up(struct starter *s)
 {
-    json_t *st = NULL, *w;
-    const char *state, *error;
+    json_t *st = NULL;
+    const char *error;
     int bad = 0;
 
     if (fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
-        w = json_object_get(st, "worker");
-        state = json_string_value(json_object_get(st, "state"));
-        error = json_string_value(json_object_get(w, "error"));
-        bad = state != NULL && strcmp(state, "degraded") == 0;
+        error = fct_str(json_object_get(st, "worker"), "error");
+        bad = strcmp(fct_str(st, "state"), "degraded") == 0;
         if (bad)
-            fct_fail(0, "the model does not start: %s", error != NULL ? error
+            fct_fail(0, "the model does not start: %s", error[0] != '\0' ? error
                 : "see below");
     }
     json_decref(st);
@@ -506,7 +504,7 @@ print_json(const struct starter *s, double *v)
         (json_int_t)s->model_bytes), *runs = json_array(), *kind;
     struct rep_mmm m;
     uint32_t n;
-    int cold, rc;
+    int cold;
     size_t i;
 
     json_object_set_new(o, "fdd", fct_json_text(s->fdd, strlen(s->fdd)));
@@ -525,9 +523,7 @@ print_json(const struct starter *s, double *v)
             "socket_ms", s->t[i].socket, "ready_ms", s->t[i].ready, "first_token_ms",
             s->t[i].first, "load_ms", s->t[i].load));
     json_object_set_new(o, "runs", runs);
-    rc = fct_print_json(o);
-    json_decref(o);
-    return rc;
+    return fct_print_json(o);
 }
 
 /* ---- command --------------------------------------------------------------------- */

@@ -198,83 +198,36 @@ count_failure(struct fdb_sum *s, int32_t code)
     }
 }
 
-/* What a metric says of a request; 0: nothing. */
-typedef int value_fn(const struct fdb_rec *r, double *ret);
-
-static int
-v_ttft(const struct fdb_rec *r, double *ret)
+/* What metric m says of the request, from ret on; how many values. */
+static size_t
+values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_metric m, double *ret)
 {
-    *ret = span_ms(r->t_send, r->t_first);
-    return r->t_first != 0;
-}
+    const struct fdb_chunk *c = log->chunk + r->chunk;
 
-static int
-v_tpot(const struct fdb_rec *r, double *ret)
-{
-    if (r->n_out < 2 || r->t_first == 0)
+    if ((m == FDB_TTFT || m == FDB_TPOT) && r->t_first == 0)
         return 0;
-    *ret = tpot_ms(r);
+    if (m == FDB_TPOT && r->n_out < 2)
+        return 0;
+    if (m == FDB_ITL) {
+        for (uint32_t k = 1; k < r->n_chunk; k++)
+            ret[k - 1] = span_ms(c[k - 1].t_ns, c[k].t_ns);
+        return r->n_chunk > 0 ? r->n_chunk - 1 : 0;
+    }
+    *ret = m == FDB_TTFT ? span_ms(r->t_send, r->t_first) : m == FDB_TPOT ? tpot_ms(r)
+        : m == FDB_E2E ? span_ms(r->t_send, r->t_end)
+        : m == FDB_QUEUE ? (double)r->queue_ns / 1e6 : m == FDB_IN ? r->n_prompt : r->n_out;
     return 1;
 }
 
-static int
-v_e2e(const struct fdb_rec *r, double *ret)
-{
-    *ret = span_ms(r->t_send, r->t_end);
-    return 1;
-}
-
-static int
-v_queue(const struct fdb_rec *r, double *ret)
-{
-    *ret = (double)r->queue_ns / 1e6;
-    return 1;
-}
-
-static int
-v_in(const struct fdb_rec *r, double *ret)
-{
-    *ret = r->n_prompt;
-    return 1;
-}
-
-static int
-v_out(const struct fdb_rec *r, double *ret)
-{
-    *ret = r->n_out;
-    return 1;
-}
-
-/* v has room for every request. */
-static void
-metric(const struct fdb_log *log, uint32_t repeat, value_fn *fn, double *v,
-    struct fdb_dist_sum *ret)
+size_t
+fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_metric m, double *v)
 {
     size_t i, n = 0;
 
     for (i = 0; i < log->n_rec; i++)
         if (is_of(&log->rec[i], repeat) && log->rec[i].code == FDP_OK)
-            n += (size_t)fn(&log->rec[i], &v[n]);
-    fdb_dist_of(v, n, ret);
-}
-
-/* v has room for every chunk. */
-static void
-gaps(const struct fdb_log *log, uint32_t repeat, double *v, struct fdb_dist_sum *ret)
-{
-    size_t i, n = 0;
-    uint32_t k;
-
-    for (i = 0; i < log->n_rec; i++) {
-        const struct fdb_rec *r = &log->rec[i];
-        const struct fdb_chunk *c = log->chunk + r->chunk;
-
-        if (!is_of(r, repeat) || r->code != FDP_OK)
-            continue;
-        for (k = 1; k < r->n_chunk; k++)
-            v[n++] = span_ms(c[k - 1].t_ns, c[k].t_ns);
-    }
-    fdb_dist_of(v, n, ret);
+            n += values_of(log, &log->rec[i], m, &v[n]);
+    return n;
 }
 
 static void
@@ -308,6 +261,8 @@ fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *
     size_t i, room = log->n_chunk > log->n_rec ? log->n_chunk : log->n_rec;
     double *v = calloc(room + 1, sizeof(*v));
     struct fdb_sum s = { .n_ok = 0 };
+    struct fdb_dist_sum *to[FDB_N_METRIC] = { &s.ttft, &s.tpot, &s.itl, &s.e2e, &s.queue,
+        &s.n_in, &s.n_gen };
     uint32_t n_within = 0;
 
     if (v == NULL)
@@ -328,13 +283,8 @@ fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *
         n_within += (uint32_t)fdb_within(log, r, slo);
     }
     rates(run, slo, n_within, &s);
-    metric(log, repeat, v_ttft, v, &s.ttft);
-    metric(log, repeat, v_tpot, v, &s.tpot);
-    metric(log, repeat, v_e2e, v, &s.e2e);
-    metric(log, repeat, v_queue, v, &s.queue);
-    metric(log, repeat, v_in, v, &s.n_in);
-    metric(log, repeat, v_out, v, &s.n_gen);
-    gaps(log, repeat, v, &s.itl);
+    for (i = 0; i < FDB_N_METRIC; i++)
+        fdb_dist_of(v, fdb_values(log, repeat, (enum fdb_metric)i, v), to[i]);
     free(v);
     *ret = s;
     return 0;

@@ -9,9 +9,10 @@
 #include "tools/fdctl/lib/fct.h"
 
 fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
-    fct_cmd_status, fct_cmd_stat, fct_cmd_requests, fct_cmd_clients, fct_cmd_cancel,
-    fct_cmd_config, fct_cmd_set, fct_cmd_reload, fct_cmd_model, fct_cmd_memory,
-    fct_cmd_program, fct_cmd_ls, fct_cmd_drain, fct_cmd_pause, fct_cmd_stop, fct_cmd_debug,
-    fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor;
+    fct_cmd_stat, fct_cmd_cancel, fct_cmd_config, fct_cmd_set, fct_cmd_ls, fct_cmd_drain,
+    fct_cmd_debug, fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor;
+extern const struct fct_line fct_line_status, fct_line_requests, fct_line_clients,
+    fct_line_reload, fct_line_model, fct_line_memory, fct_line_program, fct_line_pause,
+    fct_line_stop;
 
 #endif

@@ -88,9 +88,8 @@ fct_cmd_config(const struct fct *f, int argc, char **argv)
         return rc;
     json_object_del(answer, "ok");
     if (a.json)
-        rc = fct_print_json(answer);
-    else
-        show_config(answer, a.origin, a.name.text[0]);
+        return fct_print_json(answer);
+    show_config(answer, a.origin, a.name.text[0]);
     json_decref(answer);
-    return rc;
+    return 0;
 }

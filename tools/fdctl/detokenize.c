@@ -16,7 +16,6 @@ detokenize_text(fdc_t *s, const struct txa *a, const char *name, const char *tex
     char err[256], *out = NULL;
     uint32_t *ids = NULL;
     size_t n_ids = 0, n_out = 0;
-    json_t *o;
     int rc;
 
     /* No ids are no text: so says tokenize of an empty line. */
@@ -36,9 +35,7 @@ detokenize_text(fdc_t *s, const struct txa *a, const char *name, const char *tex
         putchar('\n');
         rc = 0;
     } else {
-        o = json_pack("{s:o}", "text", fct_json_text(out, n_out));
-        rc = o != NULL ? fct_print_json(o) : fct_oom();
-        json_decref(o);
+        rc = fct_print_json(json_pack("{s:o}", "text", fct_json_text(out, n_out)));
     }
     fdc_free(out);
     return rc;

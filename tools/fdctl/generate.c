@@ -238,14 +238,10 @@ emit(struct gen *g, struct slot *s)
 {
     int rc = 0;
 
-    if (g->json) {
-        json_t *j = fct_result_json(&s->res);
-
-        rc = j != NULL ? fct_print_json(j) : fct_oom();
-        json_decref(j);
-    } else {
+    if (g->json)
+        rc = fct_print_json(fct_result_json(&s->res));
+    else
         print_rest(g, s);
-    }
     if (s->res.error.code != FDP_OK && !g->cancelled)
         say_error(g, s);
     fct_result_fini(&s->res);

@@ -241,11 +241,10 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
         if (e.runtime_dir != NULL)
             add_base(&ls, e.runtime_dir);
     }
-    rc = 0;
     if (a.json)
-        rc = fct_print_json(ls.list);
-    else if (json_array_size(ls.list) > 0)
+        return fct_print_json(ls.list);
+    if (json_array_size(ls.list) > 0)
         show(ls.list);
     json_decref(ls.list);
-    return rc;
+    return 0;
 }

@@ -111,16 +111,11 @@ add_places(json_t *o)
     json_object_set_new(o, "places", places);
 }
 
-static const struct fct_line line = {
+const struct fct_line fct_line_memory = {
     .usage = "fdctl memory [--json]",
     .about = "Every buffer of the worker by where it is: bytes planned, in use and free, "
         "and its\nshare of the place; the blocks of the KV cache; what a device may give "
         "beyond the plan.",
-    .opts = { fct_json_opts }, .command = "memory", .hint = FCT_HINT_USAGE
+    .opts = { fct_json_opts }, .command = "memory", .hint = FCT_HINT_USAGE,
+    .show = show_memory, .prepare = add_places
 };
-
-int
-fct_cmd_memory(const struct fct *f, int argc, char **argv)
-{
-    return fct_plain_cmd(f, &line, argc, argv, add_places, show_memory);
-}

@@ -17,15 +17,10 @@ show_pause(const json_t *o)
         fct_num(o, "queued"), fct_num(o, "running"));
 }
 
-static const struct fct_line line = {
+const struct fct_line fct_line_pause = {
     .usage = "fdctl pause [--off] [--json]",
     .about = "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
         "or when the daemon drains or stops.",
-    .opts = { opts }, .command = "pause", .hint = FCT_HINT_USAGE
+    .opts = { opts }, .command = "pause", .hint = FCT_HINT_USAGE,
+    .show = show_pause
 };
-
-int
-fct_cmd_pause(const struct fct *f, int argc, char **argv)
-{
-    return fct_plain_cmd(f, &line, argc, argv, NULL, show_pause);
-}

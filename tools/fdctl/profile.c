@@ -321,7 +321,9 @@ ask_and_show(const struct fct *f, const struct args *a)
     if (rc != 0)
         return rc;
     json_object_del(answer, "ok");
-    rc = a->json ? fct_print_json(answer) : show(answer, a->by);
+    if (a->json)
+        return fct_print_json(answer);
+    rc = show(answer, a->by);
     json_decref(answer);
     return rc;
 }

@@ -28,14 +28,9 @@ show_reload(const json_t *o)
         printf("warning: %s\n", json_is_string(w) ? json_string_value(w) : "");
 }
 
-static const struct fct_line line = {
+const struct fct_line fct_line_reload = {
     .usage = "fdctl reload [--json]",
     .about = "Read the configuration file again and take over what may change.",
-    .opts = { fct_json_opts }, .command = "reload", .hint = FCT_HINT_USAGE
+    .opts = { fct_json_opts }, .command = "reload", .hint = FCT_HINT_USAGE,
+    .show = show_reload
 };
-
-int
-fct_cmd_reload(const struct fct *f, int argc, char **argv)
-{
-    return fct_plain_cmd(f, &line, argc, argv, NULL, show_reload);
-}

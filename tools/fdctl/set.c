@@ -24,6 +24,12 @@ static const struct fct_line line = {
     .hint = FCT_HINT_USAGE
 };
 
+static void
+show_set(const json_t *answer)
+{
+    printf("%s = %s\n", fct_str(answer, "name"), fct_str(answer, "value"));
+}
+
 static int
 set_one(struct fct_admin *adm, const char *word, int json)
 {
@@ -39,13 +45,7 @@ set_one(struct fct_admin *adm, const char *word, int json)
         return rc;
     if (fct_str(answer, "warning")[0] != '\0')
         fct_fail(0, "%s", fct_str(answer, "warning"));
-    json_object_del(answer, "ok");
-    if (json)
-        rc = fct_print_json(answer);
-    else
-        printf("%s = %s\n", fct_str(answer, "name"), fct_str(answer, "value"));
-    json_decref(answer);
-    return rc;
+    return fct_finish(answer, json, show_set);
 }
 
 int

@@ -132,14 +132,9 @@ show_status(const json_t *st)
     show_crash(json_object_get(st, "last_crash"));
 }
 
-static const struct fct_line line = {
+const struct fct_line fct_line_status = {
     .usage = "fdctl status [--json]",
     .about = "State of the daemon, its worker and its model.",
-    .opts = { fct_json_opts }, .command = "status", .hint = FCT_HINT_USAGE
+    .opts = { fct_json_opts }, .command = "status", .hint = FCT_HINT_USAGE,
+    .show = show_status
 };
-
-int
-fct_cmd_status(const struct fct *f, int argc, char **argv)
-{
-    return fct_plain_cmd(f, &line, argc, argv, NULL, show_status);
-}

@@ -32,14 +32,9 @@ show_stop(const json_t *o)
             "  sudo systemctl stop %s %.*s\n", unit, unit, n, unit);
 }
 
-static const struct fct_line line = {
+const struct fct_line fct_line_stop = {
     .usage = "fdctl stop [--now] [--timeout-ms MS] [--json]",
     .about = "End the daemon when the running requests have ended.",
-    .opts = { opts }, .command = "stop", .hint = FCT_HINT_USAGE
+    .opts = { opts }, .command = "stop", .hint = FCT_HINT_USAGE,
+    .show = show_stop
 };
-
-int
-fct_cmd_stop(const struct fct *f, int argc, char **argv)
-{
-    return fct_plain_cmd(f, &line, argc, argv, NULL, show_stop);
-}

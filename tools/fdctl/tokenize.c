@@ -8,9 +8,7 @@
 static int
 print_ids(const struct txa *a, const uint32_t *ids, size_t n)
 {
-    json_t *o, *list;
     size_t i;
-    int rc;
 
     if (!a->json) {
         for (i = 0; i < n; i++)
@@ -18,13 +16,8 @@ print_ids(const struct txa *a, const uint32_t *ids, size_t n)
         putchar('\n');
         return 0;
     }
-    list = json_array();
-    for (i = 0; i < n; i++)
-        json_array_append_new(list, json_integer(ids[i]));
-    o = json_pack("{s:o, s:I}", "ids", list, "n", (json_int_t)n);
-    rc = fct_print_json(o);
-    json_decref(o);
-    return rc;
+    return fct_print_json(json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n), "n",
+        (json_int_t)n));
 }
 
 static int

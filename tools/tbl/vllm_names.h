@@ -13,7 +13,24 @@
  * VLN_BOUNDS(bounds, ...)                   seconds or counts, each one of ours too
  * VLN_HIST(name, own, hist, bounds, help)   own: its name after fdd_; "": has none.
  *     It differs from name where promtool's linter refuses that.
+ *
+ * Who includes this defines those that he wants; none is defined behind it.
  */
+#ifndef VLN_ONE
+#define VLN_ONE(kind, name, label, field, help)
+#endif
+#ifndef VLN_VALUE
+#define VLN_VALUE(kind, name, label, value, help)
+#endif
+#ifndef VLN_OLD
+#define VLN_OLD(kind, name, label, value, help)
+#endif
+#ifndef VLN_BOUNDS
+#define VLN_BOUNDS(bounds, ...)
+#endif
+#ifndef VLN_HIST
+#define VLN_HIST(name, own, hist, bounds, help)
+#endif
 VLN_ONE(gauge, num_requests_running, "", w.requests_running,
     "Requests with at least one sequence in the batch")
 VLN_VALUE(gauge, num_requests_waiting, "", s->w.requests_waiting + s->g.requests_queued,
@@ -92,3 +109,8 @@ VLN_HIST(request_params_max_tokens, "request_params_max_tokens", params_max_toke
     tokens, "Output tokens a request may have")
 VLN_HIST(iteration_tokens_total, "iteration_tokens", step_tokens, step,
     "Tokens of an engine step")
+#undef VLN_ONE
+#undef VLN_VALUE
+#undef VLN_OLD
+#undef VLN_BOUNDS
+#undef VLN_HIST

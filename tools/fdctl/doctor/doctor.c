@@ -71,15 +71,12 @@ text_of(const char *fmt, va_list ap)
 void
 doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
 {
-    json_t *o = json_object();
+    json_t *o;
     va_list ap;
 
     va_start(ap, fmt);
-    json_object_set_new(o, "group", json_string(d->group));
-    json_object_set_new(o, "name", json_string(name));
-    json_object_set_new(o, "state", json_string(doc_state_name(st)));
-    json_object_set_new(o, "value", text_of(fmt, ap));
-    json_object_set_new(o, "fix", json_string(""));
+    o = json_pack("{s:s, s:s, s:s, s:o, s:s}", "group", d->group, "name", name, "state",
+        doc_state_name(st), "value", text_of(fmt, ap), "fix", "");
     va_end(ap);
     d->last = json_array_append_new(d->checks, o) == 0 ? o : NULL;
 }
@@ -116,10 +113,8 @@ doc_unknown(struct doc *d, const char *name, const char *path)
 static enum doc_state
 state_of(const json_t *check)
 {
-    const char *s = json_string_value(json_object_get(check, "state"));
-
-    for (int i = 0; s != NULL && i < DOC__N; i++)
-        if (strcmp(s, state_names[i]) == 0)
+    for (int i = 0; i < DOC__N; i++)
+        if (strcmp(fct_str(check, "state"), state_names[i]) == 0)
             return (enum doc_state)i;
     return DOC_FAIL;
 }
@@ -612,14 +607,12 @@ report(struct doc *d, const struct want *w)
 
     if (w->json) {
         json_t *shown = json_array();
-        json_t *o;
 
         for (size_t i = 0; i < json_array_size(d->checks); i++)
             if (!w->quiet || state_of(json_array_get(d->checks, i)) != DOC_OK)
                 json_array_append(shown, json_array_get(d->checks, i));
-        o = json_pack("{s:s,s:o}", "worst", doc_state_name(worst), "checks", shown);
-        rc = fct_print_json(o);
-        json_decref(o);
+        rc = fct_print_json(json_pack("{s:s,s:o}", "worst", doc_state_name(worst), "checks",
+            shown));
     } else {
         doc_print(stdout, d->checks, w->quiet);
         rc = fct_flush();

@@ -302,10 +302,9 @@ doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned 
 static void
 check_model(struct doc *d, uint64_t room)
 {
-    const char *phase = json_string_value(json_object_get(json_object_get(d->status,
-        "worker"), "phase"));
+    const char *phase = fct_str(json_object_get(d->status, "worker"), "phase");
     const char *model = d->par->model_path;
-    int is_loaded = phase != NULL && strcmp(phase, "ready") == 0;
+    int is_loaded = strcmp(phase, "ready") == 0;
     int on_cpu = d->par->device_backend == PAR_DEVICE_BACKEND_CPU;
     char a[32], b[32];
     uint64_t bytes;

@@ -32,20 +32,16 @@ fct_age(long long ms, char *ret, size_t ret_bytes)
 int
 fct_finish(json_t *answer, int json, void (*show)(const json_t *answer))
 {
-    int rc = 0;
-
     json_object_del(answer, "ok");
     if (json)
-        rc = fct_print_json(answer);
-    else
-        show(answer);
+        return fct_print_json(answer);
+    show(answer);
     json_decref(answer);
-    return rc;
+    return 0;
 }
 
 int
-fct_plain_cmd(const struct fct *f, const struct fct_line *l, int argc, char **argv,
-    void (*prepare)(json_t *answer), void (*show)(const json_t *answer))
+fct_plain_cmd(const struct fct *f, const struct fct_line *l, int argc, char **argv)
 {
     struct fct_plain a = { .ask = fct_question(l->command) };
     json_t *answer = NULL;
@@ -56,7 +52,7 @@ fct_plain_cmd(const struct fct *f, const struct fct_line *l, int argc, char **ar
     json_decref(a.ask);
     if (answer == NULL)
         return rc;
-    if (prepare != NULL)
-        prepare(answer);
-    return fct_finish(answer, a.json, show);
+    if (l->prepare != NULL)
+        l->prepare(answer);
+    return fct_finish(answer, a.json, l->show);
 }

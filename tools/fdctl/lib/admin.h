@@ -20,10 +20,8 @@ extern const struct fct_opt fct_json_opts[];
 json_t *fct_question(const char *name);
 /* Print the answer, which passes, without its "ok"; fdctl's exit code. */
 int fct_finish(json_t *answer, int json, void (*show)(const json_t *answer));
-/* The whole of such a command, whose name is l->command. prepare, if not NULL, changes
- * the answer before it is printed. */
-int fct_plain_cmd(const struct fct *f, const struct fct_line *l, int argc, char **argv,
-    void (*prepare)(json_t *answer), void (*show)(const json_t *answer));
+/* The whole of such a command, whose name is l->command and which l->show() shows. */
+int fct_plain_cmd(const struct fct *f, const struct fct_line *l, int argc, char **argv);
 /* "850 ms", "12.3 s", "5 min", "2.0 h", "3 days" */
 void fct_age(long long ms, char *ret, size_t ret_bytes);
 

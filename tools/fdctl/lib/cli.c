@@ -53,9 +53,9 @@ on_interrupt(int sig)
 }
 
 void
-fct_catch(int sig, int flags)
+fct_catch(int sig, unsigned flags)
 {
-    struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = flags };
+    struct sigaction sa = { .sa_handler = on_interrupt, .sa_flags = (int)flags };
 
     sigaction(sig, &sa, NULL);
 }
@@ -353,11 +353,11 @@ take_ask(const struct fct_opt *o, const char *what, const char *value, json_t *a
     return rc;
 }
 
-static int
-take(const struct fct_line *l, const struct fct_opt *o, const char *value, char *args)
+int
+fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *into)
 {
+    char what[64], *args = into;
     void *to = args + o->at;
-    char what[64];
 
     snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
     if (o->has != 0 && o->once != NULL && *(int *)(void *)(args + o->has - 1))
@@ -414,7 +414,7 @@ fct_set(const struct fct_line *l, const char *name, const char *value, void *arg
     gather(l, opts);
     while (strcmp(o->name, name) != 0)
         o++;
-    return take(l, o, value, args);
+    return fct_take(l, o, value, args);
 }
 
 static int
@@ -452,7 +452,7 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
         if (id == FCT_ID_HELP)
             return fct_help(l);
         rc = id == FCT_CLI_WORD ? take_word(l, argv[0], c.value, args)
-            : take(l, c.row, c.value, args);
+            : fct_take(l, c.row, c.value, args);
     }
     return rc == 0 ? FCT_GO : rc;
 }

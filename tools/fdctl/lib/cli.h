@@ -8,6 +8,7 @@
 #ifndef FDD_TOOLS_FDCTL_LIB_CLI_H
 #define FDD_TOOLS_FDCTL_LIB_CLI_H
 
+#include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -79,6 +80,9 @@ struct fct_line {
     enum fct_hint hint;      /* for one too many */
     const char *command;     /* an admin command: options without help have that of
                                 daemon/tbl/ctl_cmds.h */
+    /* of one that asks one question: print the answer; change it before, or NULL */
+    void (*show)(const json_t *answer);
+    void (*prepare)(json_t *answer);
     const char *prefix;      /* before an option's name in messages, NULL: none */
     size_t req;              /* 1 + offset of the struct fct_req that fct_param_opts
                                 set; 0: it has none */
@@ -89,6 +93,8 @@ struct fct_line {
 /* FCT_GO, or an exit code: help or a message has been printed. */
 int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
 int fct_help(const struct fct_line *l); /* 0 */
+/* Put an option's value where its row says. 0 or an exit code. */
+int fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *args);
 /* As if --name value were in the line. 0 or an exit code. */
 int fct_set(const struct fct_line *l, const char *name, const char *value, void *args);
 

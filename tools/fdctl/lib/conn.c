@@ -349,14 +349,13 @@ read_answer(struct fct_admin *a)
 static int
 refused(const json_t *answer, int quiet)
 {
-    const char *error = json_string_value(json_object_get(answer, "error"));
-    const char *fix = json_string_value(json_object_get(answer, "fix"));
-    int code = fix != NULL && strstr(fix, "usermod") != NULL ? FCT_EX_PERM : FCT_EX_DATA;
+    const char *error = fct_str(answer, "error"), *fix = fct_str(answer, "fix");
+    int code = strstr(fix, "usermod") != NULL ? FCT_EX_PERM : FCT_EX_DATA;
 
     if (quiet)
         return code;
-    return fct_fail(code, "%s%s%s", error != NULL ? error : "the daemon refused",
-        fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
+    return fct_fail(code, "%s%s%s", error[0] != '\0' ? error : "the daemon refused",
+        fix[0] != '\0' ? "\n  " : "", fix);
 }
 
 /* Send the question, whose reference passes, and read the answer into a->buf: its
@@ -540,11 +539,8 @@ fct_daemon_pid(const struct fct *f)
 static int
 has_given_up(const char *state, const char *phase, const json_t *worker)
 {
-    if (state != NULL && strcmp(state, "degraded") == 0)
-        return 1;
-    return phase != NULL && strcmp(phase, "failed") == 0
-        && (json_integer_value(json_object_get(worker, "pid")) == 0
-        || (state != NULL && strcmp(state, "stopping") == 0));
+    return strcmp(state, "degraded") == 0 || (strcmp(phase, "failed") == 0
+        && (fct_num(worker, "pid") == 0 || strcmp(state, "stopping") == 0));
 }
 
 static enum seen
@@ -558,22 +554,20 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     if (rc != 0)
         return rc == FCT_EX_UNAV || rc == FCT_EX_SOFT ? SEEN_NOTHING : SEEN_NO_RIGHT;
     w = json_object_get(st, "worker");
-    state = json_string_value(json_object_get(st, "state"));
-    phase = json_string_value(json_object_get(w, "phase"));
+    state = fct_str(st, "state");
+    phase = fct_str(w, "phase");
     retry = json_object_get(w, "retry");
-    error = json_string_value(json_object_get(json_is_object(retry) ? retry : w, "error"));
-    fix = json_string_value(json_object_get(w, "fix"));
-    if (error == NULL)
-        error = "";
-    if (phase != NULL && strcmp(phase, "ready") == 0) {
+    error = fct_str(json_is_object(retry) ? retry : w, "error");
+    fix = fct_str(w, "fix");
+    if (strcmp(phase, "ready") == 0) {
         seen = SEEN_READY;
     } else if (has_given_up(state, phase, w)) {
         seen = SEEN_FAILED;
         snprintf(why, why_bytes, "%s%s%s",
             error[0] != '\0' ? error : "the worker does not start",
-            fix != NULL && fix[0] != '\0' ? "\n  " : "", fix != NULL ? fix : "");
+            fix[0] != '\0' ? "\n  " : "", fix);
     } else {
-        snprintf(why, why_bytes, "the worker is %s%s%s", phase != NULL ? phase
+        snprintf(why, why_bytes, "the worker is %s%s%s", phase[0] != '\0' ? phase
             : "not there", error[0] != '\0' ? ": " : "", error);
     }
     json_decref(st);

@@ -108,6 +108,8 @@ void fct_seg_close(const struct cnt_seg *seg);
 /* 0: the daemon has ended. */
 int fct_seg_alive(const struct cnt_seg *seg);
 uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
+/* A copy of its numbers, and of the model's name as fct_plain() has it. */
+void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
 /* What the buckets of a histogram count. */
 uint64_t fct_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket);
 /* The value that q (0..1) of those seen do not exceed, by interpolation within its
@@ -132,7 +134,7 @@ int fct_status_fail(const char *what, int status);
 int fct_flush(void);
 /* The signal sets fct_interrupted; flags are those of sigaction(). */
 extern volatile sig_atomic_t fct_interrupted;
-void fct_catch(int sig, int flags);
+void fct_catch(int sig, unsigned flags);
 /* Exit code that stands for a status; 0 for FDP_OK. */
 int fct_exit_code(int status);
 /* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
@@ -234,6 +236,7 @@ json_t *fct_result_json(const struct fct_result *r);
 /* json_stringn that replaces what is not UTF-8. */
 json_t *fct_json_text(const char *text, size_t n);
 json_t *fct_json_real(double v);
+json_t *fct_json_ids(const uint32_t *ids, size_t n);
 /* "E_TOO_LONG: prompt plus ... (max_new, 4096)" */
 void fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes);
 
@@ -242,8 +245,9 @@ void fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes);
 /* Text that is not ours, for a terminal: a control character becomes \xNN, what is no
  * UTF-8 U+FFFD; it ends at a NUL, after n bytes or where ret is full. */
 void fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes);
-/* One object or array on one line, numbers with 9 digits, and a newline. */
-int fct_print_json(const json_t *j);
+/* One object or array on one line, numbers with 9 digits, and a newline. Takes over the
+ * reference; NULL: no memory. 0 or an exit code, with the message printed. */
+int fct_print_json(json_t *j);
 /* A member's text or number; "" or 0 where it is none. */
 const char *fct_str(const json_t *o, const char *key);
 long long fct_num(const json_t *o, const char *key);
@@ -262,12 +266,12 @@ const char *fct_bytes(double bytes, char *ret);
 struct fct;
 typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 struct fct_cmd {
-    const char *name;
-    fct_cmd_fn *fn;
-    const char *help;
+    const char *name, *help;
+    fct_cmd_fn *fn;          /* NULL: */
+    const struct fct_line *ask; /* fct_plain_cmd() of this line */
     int starts_one;          /* 1: starts a daemon of its own, waits for none */
 };
-#define FCT_CMD_END { NULL, NULL, NULL, 0 }
+#define FCT_CMD_END { .name = NULL }
 /* A program of commands: the options before the command, help, version. Returns
  * its exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/fct.h"
+#include "tools/fdctl/lib/admin.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,23 +12,30 @@
 #include "daemon/common/text.h"
 #include "daemon/common/version.h"
 
-enum {
-    O_HELP = 1, O_VERSION, O_SOCKET, O_ADMIN, O_DIR, O_INSTANCE, O_TIMEOUT, O_WAIT
+struct main_args {
+    const char *socket, *admin, *dir, *instance;
+    double timeout_s, wait_s;
 };
 
+enum { O_HELP = 1, O_VERSION };
+
+#define A struct main_args
 static const struct fct_opt main_opts[] = {
-    { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)", .id = O_DIR },
+    { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)",
+        FCT_TEXT(A, dir) },
     { "instance", 0, "NAME", "the instance of that name ($FDD_INSTANCE); ls lists them",
-    .id = O_INSTANCE },
-    { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", .id = O_SOCKET },
-    { "admin", 0, "PATH", "its admin socket", .id = O_ADMIN },
+        FCT_TEXT(A, instance) },
+    { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", FCT_TEXT(A, socket) },
+    { "admin", 0, "PATH", "its admin socket", FCT_TEXT(A, admin) },
     { "timeout", 0, "S", "wait for an answer so many seconds (30; 0: for ever)",
-    .id = O_TIMEOUT },
-    { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds", .id = O_WAIT },
+        FCT_REAL(A, timeout_s, 0, 86400), .range = "0 to 86400" },
+    { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds",
+        FCT_REAL(A, wait_s, 0, 864000), .range = "0 to 864000" },
     { "help", 'h', NULL, "this text", .id = O_HELP },
     { "version", 'V', NULL, "version", .id = O_VERSION },
     FCT_OPT_END
 };
+#undef A
 
 static int
 help(const struct fct_cmd *cmds)
@@ -76,6 +83,13 @@ find(const struct fct_cmd *cmds, const char *name)
 }
 
 static int
+call(const struct fct_cmd *cmd, const struct fct *f, int argc, char **argv)
+{
+    return cmd->fn != NULL ? cmd->fn(f, argc, argv)
+        : fct_plain_cmd(f, cmd->ask, argc, argv);
+}
+
+static int
 run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 {
     const struct fct_cmd *cmd;
@@ -90,7 +104,7 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
         if (cmd != NULL) {
             char *words[] = { argv[1], (char *)(uintptr_t)"--help", NULL };
 
-            return cmd->fn(f, 2, words);
+            return call(cmd, f, 2, words);
         }
         return FCT_EX_USAGE;
     }
@@ -103,60 +117,35 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
             f->wait_s = 0;
     if (f->wait_s > 0 && !cmd->starts_one && (rc = fct_wait_ready(f)) != 0)
         return rc;
-    return cmd->fn(f, argc, argv);
+    return call(cmd, f, argc, argv);
 }
 
 int
 fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
 {
-    const char *socket = NULL, *admin = NULL, *dir = NULL, *instance = NULL;
+    static const struct fct_line line = { .opts = { main_opts } };
+    struct main_args a = { .timeout_s = 30 };
     struct fct_cli c = { .argc = argc, .argv = argv, .is_main = 1 };
-    struct fct f = { .timeout_ms = 30000 };
-    double timeout;
+    struct fct f = { .is_found = 0 };
     int id = 0, rc = 0;
 
     log_fill_std();
     fct_prog = prog;
-    while (rc == 0 && (id = fct_cli_next(&c, main_opts)) != FCT_CLI_END && id
-        != FCT_CLI_WORD) {
-        switch (id) {
-        case O_HELP:
-            return help(cmds);
-        case O_VERSION:
-            return version();
-        case O_SOCKET:
-            socket = c.value;
-            break;
-        case O_ADMIN:
-            admin = c.value;
-            break;
-        case O_DIR:
-            dir = c.value;
-            break;
-        case O_INSTANCE:
-            instance = c.value;
-            break;
-        case O_TIMEOUT:
-            rc = fct_dbl("--timeout", c.value, &timeout);
-            if (rc == 0 && !(timeout >= 0 && timeout <= 86400))
-                rc = fct_fail(FCT_EX_USAGE, "--timeout %s: must be 0 to 86400", c.value);
-            if (rc == 0)
-                f.timeout_ms = timeout > 0 ? (int)(timeout * 1e3) : -1;
-            break;
-        case O_WAIT:
-            rc = fct_dbl("--wait", c.value, &f.wait_s);
-            if (rc == 0 && !(f.wait_s >= 0 && f.wait_s <= 864000))
-                rc = fct_fail(FCT_EX_USAGE, "--wait %s: must be 0 to 864000", c.value);
-            break;
-        default:
-            return FCT_EX_USAGE;
-        }
-    }
+    while (rc == 0 && (id = fct_cli_next(&c, main_opts)) == FCT_CLI_ROW)
+        rc = fct_take(&line, c.row, c.value, &a);
+    if (id == O_HELP)
+        return help(cmds);
+    if (id == O_VERSION)
+        return version();
+    if (id == FCT_CLI_BAD)
+        return FCT_EX_USAGE;
+    f.timeout_ms = a.timeout_s > 0 ? (int)(a.timeout_s * 1e3) : -1;
+    f.wait_s = a.wait_s;
     if (rc != 0)
         return rc;
     if (id != FCT_CLI_WORD)
         return fct_fail(FCT_EX_USAGE, "no command; see %s help", fct_prog);
-    rc = fct_paths(&f, socket, admin, dir, instance);
+    rc = fct_paths(&f, a.socket, a.admin, a.dir, a.instance);
     if (rc != 0)
         return rc;
     rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);

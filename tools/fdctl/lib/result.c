@@ -140,8 +140,8 @@ fct_json_text(const char *text, size_t n)
     return j;
 }
 
-static json_t *
-ids_json(const uint32_t *ids, size_t n)
+json_t *
+fct_json_ids(const uint32_t *ids, size_t n)
 {
     json_t *a = json_array();
     size_t i;
@@ -207,15 +207,28 @@ stop_reason(const struct fct_result *r, const struct fct_choice *c)
     return c->end.stop_id >= 0 ? json_integer(c->end.stop_id) : json_null();
 }
 
-static void
-choice_into(const struct fct_result *r, const struct fct_choice *c, json_t *o)
+static json_t *
+choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
-    json_object_set_new(o, "ids", ids_json(c->ids, c->n_ids));
-    json_object_set_new(o, "text", fct_json_text(c->text, c->n_text));
-    if ((r->req->p.flags & FDP_F_LOGPROBS) != 0)
-        json_object_set_new(o, "logprobs", logprobs_json(r, c->lp, c->n_lp, 0));
-    json_object_set_new(o, "finish_reason", json_string(finish_name(r, c)));
-    json_object_set_new(o, "stop_reason", stop_reason(r, c));
+    return json_pack("{s:o, s:o, s:o*, s:s, s:o}", "ids", fct_json_ids(c->ids, c->n_ids),
+        "text", fct_json_text(c->text, c->n_text), "logprobs",
+        (r->req->p.flags & FDP_F_LOGPROBS) != 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
+        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c));
+}
+
+/* Of more than one, all. */
+static json_t *
+choices_json(const struct fct_result *r)
+{
+    json_t *list = r->n_choices > 1 ? json_array() : NULL;
+
+    for (unsigned i = 0; list != NULL && i < r->n_choices; i++) {
+        json_t *c = json_pack("{s:i}", "index", (int)i);
+
+        json_object_update_new(c, choice_json(r, &r->choices[i]));
+        json_array_append_new(list, c);
+    }
+    return list;
 }
 
 static double
@@ -296,42 +309,22 @@ seed_json(uint64_t seed)
 json_t *
 fct_result_json(const struct fct_result *r)
 {
-    json_t *o = json_object(), *choices, *usage;
-    unsigned i;
-
-    if (o == NULL)
-        return NULL;
-    json_object_set_new(o, "index", json_integer((json_int_t)r->index));
-    if (r->req->label != NULL)
-        json_object_set(o, "id", r->req->label);
+    json_t *usage = usage_json(r);
+    int is_ok = r->error.code == FDP_OK;
     /* Before the daemon gives them back, the ids are those that were sent. */
-    json_object_set_new(o, "prompt_ids", r->n_prompt_ids > 0
-        ? ids_json(r->prompt_ids, r->n_prompt_ids) : ids_json(r->req->ids,
-        r->req->n_ids));
-    choice_into(r, &r->choices[0], o);
-    if ((r->req->p.flags & FDP_F_PROMPT_LOGPROBS) != 0)
-        json_object_set_new(o, "prompt_logprobs", logprobs_json(r, r->plp, r->n_plp,
-            r->is_accepted ? r->accepted.prompt_len : 0));
-    usage = usage_json(r);
-    json_object_set(o, "cached_tokens", json_object_get(usage, "cached_tokens"));
-    json_object_set_new(o, "usage", usage);
-    if (r->is_accepted)
-        json_object_set_new(o, "seed", seed_json(r->accepted.seed));
-    if (r->error.code == FDP_OK)
-        json_object_set_new(o, "timings", timings_json(r));
-    if (r->n_choices > 1) {
-        choices = json_array();
-        for (i = 0; i < r->n_choices; i++) {
-            json_t *c = json_object();
+    json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
+        r->req->label, "prompt_ids", r->n_prompt_ids > 0
+        ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
+        : fct_json_ids(r->req->ids, r->req->n_ids));
 
-            json_object_set_new(c, "index", json_integer(i));
-            choice_into(r, &r->choices[i], c);
-            json_array_append_new(choices, c);
-        }
-        json_object_set_new(o, "choices", choices);
-    }
-    if (r->error.code != FDP_OK)
-        json_object_set_new(o, "error", error_json(&r->error));
+    json_object_update_new(o, choice_json(r, &r->choices[0]));
+    json_object_update_new(o, json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}",
+        "prompt_logprobs", (r->req->p.flags & FDP_F_PROMPT_LOGPROBS) != 0
+        ? logprobs_json(r, r->plp, r->n_plp, r->is_accepted ? r->accepted.prompt_len : 0)
+        : NULL, "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
+        "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL,
+        "timings", is_ok ? timings_json(r) : NULL, "choices", choices_json(r),
+        "error", is_ok ? NULL : error_json(&r->error)));
     return o;
 }
 

@@ -230,6 +230,25 @@ fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row)
     return cnt_get((const uint64_t *)(const void *)((const char *)seg + row->offset));
 }
 
+void
+fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
+{
+    memset(ret_seg, 0, sizeof(*ret_seg));
+    ret_seg->t_start_ns = seg->t_start_ns;
+    ret_seg->gate_pid = __atomic_load_n(&seg->gate_pid, __ATOMIC_RELAXED);
+    ret_seg->worker_pid = __atomic_load_n(&seg->worker_pid, __ATOMIC_RELAXED);
+    ret_seg->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
+    fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
+    for (size_t i = 0; i < cnt_count(); i++)
+        *(uint64_t *)(void *)((char *)ret_seg + cnt_row(i)->offset) =
+            fct_seg_value(seg, cnt_row(i));
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        for (size_t b = 0; b <= cnt_hist_row(i)->n_bound; b++)
+            ret_seg->h[i].bucket[b] = cnt_get(&seg->h[i].bucket[b]);
+        ret_seg->h[i].sum = cnt_get(&seg->h[i].sum);
+    }
+}
+
 uint64_t
 fct_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket)
 {

@@ -14,10 +14,15 @@
 #define COLS_MAX 24
 
 int
-fct_print_json(const json_t *j)
+fct_print_json(json_t *j)
 {
-    if (json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
-        != 0)
+    int rc = j == NULL ? -ENOMEM : json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY
+        | JSON_REAL_PRECISION(9));
+
+    json_decref(j);
+    if (rc == -ENOMEM)
+        return fct_oom();
+    if (rc != 0)
         return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
     putchar('\n');
     return fct_flush();

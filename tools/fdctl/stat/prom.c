@@ -178,17 +178,8 @@ prm_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx 
 
 /* ---- names of others --------------------------------------------------------------- */
 
-#define VLN_ONE(kind, name, label, field, help)
-#define VLN_VALUE(kind, name, label, value, help)
-#define VLN_OLD(kind, name, label, value, help)
 #define VLN_BOUNDS(bounds, ...) static const double vln_##bounds[] = { __VA_ARGS__ };
-#define VLN_HIST(name, own, hist, bounds, help)
 #include "tools/tbl/vllm_names.h"
-#undef VLN_ONE
-#undef VLN_VALUE
-#undef VLN_OLD
-#undef VLN_BOUNDS
-#undef VLN_HIST
 
 static const struct {
     const char *name, *own, *help;
@@ -196,31 +187,17 @@ static const struct {
     const double *bound;
     size_t n_bound;
 } vln_hist[] = {
-#define VLN_ONE(kind, name, label, field, help)
-#define VLN_VALUE(kind, name, label, value, help)
-#define VLN_OLD(kind, name, label, value, help)
-#define VLN_BOUNDS(bounds, ...)
 #define VLN_HIST(name, own, hist, bounds, help)                         \
     { #name, own, help, CNT_H_##hist, vln_##bounds,                     \
         sizeof(vln_##bounds) / sizeof(vln_##bounds[0]) },
 #include "tools/tbl/vllm_names.h"
-#undef VLN_ONE
-#undef VLN_VALUE
-#undef VLN_OLD
-#undef VLN_HIST
 };
 #define N_VLN_HIST (sizeof(vln_hist) / sizeof(vln_hist[0]))
 
 static const struct { size_t offset; const char *name; } vln_one[] = {
 #define VLN_ONE(kind, name, label, field, help)                         \
     { offsetof(struct cnt_seg, field), "fdd_" #name },
-#define VLN_VALUE(kind, name, label, value, help)
-#define VLN_OLD(kind, name, label, value, help)
-#define VLN_HIST(name, own, hist, bounds, help)
 #include "tools/tbl/vllm_names.h"
-#undef VLN_ONE
-#undef VLN_VALUE
-#undef VLN_OLD
 };
 
 static void
@@ -236,11 +213,6 @@ prm_vllm_values(struct prm *p, const char *prefix, int old)
     if (old)                                                            \
         prm_value(p, prefix, #name, #kind, label, (double)(value), help);
 #include "tools/tbl/vllm_names.h"
-#undef VLN_ONE
-#undef VLN_VALUE
-#undef VLN_OLD
-#undef VLN_BOUNDS
-#undef VLN_HIST
 }
 
 static void
@@ -570,7 +542,7 @@ stt_round(const struct fct *f, const char *path, unsigned names, const struct cn
         if (rc != 0)
             return rc;
     }
-    stt_snap(*seg, &now);
+    fct_seg_snap(*seg, &now);
     return stt_textfile(path, &now, names);
 }
 

@@ -14,27 +14,6 @@
 #include "daemon/common/text.h"
 #include "tools/fdctl/commands.h"
 
-/* ---- a copy ------------------------------------------------------------------------ */
-
-void
-stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
-{
-    memset(ret_seg, 0, sizeof(*ret_seg));
-    ret_seg->t_start_ns = seg->t_start_ns;
-    ret_seg->gate_pid = __atomic_load_n(&seg->gate_pid, __ATOMIC_RELAXED);
-    ret_seg->worker_pid = __atomic_load_n(&seg->worker_pid, __ATOMIC_RELAXED);
-    ret_seg->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
-    fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
-    for (size_t i = 0; i < cnt_count(); i++)
-        *(uint64_t *)(void *)((char *)ret_seg + cnt_row(i)->offset) =
-            fct_seg_value(seg, cnt_row(i));
-    for (size_t i = 0; i < CNT_H__N; i++) {
-        for (size_t b = 0; b <= cnt_hist_row(i)->n_bound; b++)
-            ret_seg->h[i].bucket[b] = cnt_get(&seg->h[i].bucket[b]);
-        ret_seg->h[i].sum = cnt_get(&seg->h[i].sum);
-    }
-}
-
 /* ---- histograms in figures --------------------------------------------------------- */
 
 void
@@ -146,9 +125,8 @@ hist_json(const struct cnt_hist_row *row, const struct cnt_hist *h)
 static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
-    json_t *o, *g = json_object(), *w = json_object(), *h = json_object();
+    json_t *g = json_object(), *w = json_object(), *h = json_object();
     size_t i;
-    int rc;
 
     for (i = 0; i < cnt_count(); i++)
         if (pick[i])
@@ -158,13 +136,10 @@ print_json(const struct cnt_seg *s, const uint8_t *pick)
         if (pick[cnt_count() + i])
             json_object_set_new(h, cnt_hist_row(i)->name, hist_json(cnt_hist_row(i),
                 &s->h[i]));
-    o = json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}", "t_start_ns",
-        (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid", s->worker_pid,
+    return fct_print_json(json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}",
+        "t_start_ns", (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid", s->worker_pid,
         "generation", (json_int_t)s->generation, "model",
-        fct_json_text(s->model, strlen(s->model)), "gate", g, "worker", w, "histograms", h);
-    rc = fct_print_json(o);
-    json_decref(o);
-    return rc;
+        fct_json_text(s->model, strlen(s->model)), "gate", g, "worker", w, "histograms", h));
 }
 
 /* ---- text -------------------------------------------------------------------------- */
@@ -246,7 +221,7 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
     uint64_t t0 = clk_now_ns(), t1;
     int rc = 0, at = 0;
 
-    stt_snap(seg, &two[0]);
+    fct_seg_snap(seg, &two[0]);
     for (; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(interval * 1e9));
         if (!fct_seg_alive(seg))
@@ -255,7 +230,7 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
         v.before = &two[at];
         at ^= 1;
         v.now = &two[at];
-        stt_snap(seg, &two[at]);
+        fct_seg_snap(seg, &two[at]);
         t1 = clk_now_ns();
         v.secs = (double)(t1 - t0) / 1e9;
         if (json) {
@@ -362,7 +337,7 @@ print_once(const struct cnt_seg *seg, const struct stat_args *a)
     struct cnt_seg now;
     struct view v = { .now = &now, .pick = a->pick };
 
-    stt_snap(seg, &now);
+    fct_seg_snap(seg, &now);
     if (a->json)
         return print_json(&now, a->pick);
     if (a->prom) {

@@ -12,10 +12,6 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-/* Copy every counter, histogram and field, each read once. ret_seg is no mapping
- * and needs no closing. */
-void stt_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
-
 /* "1.25 ms" of ns, else the number. */
 void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
 

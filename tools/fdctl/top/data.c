@@ -6,26 +6,17 @@
 
 #include <string.h>
 
-static void
-copy(uint64_t *to, const uint64_t *from, size_t bytes)
-{
-    size_t i;
-
-    for (i = 0; i < bytes / sizeof(*to); i++)
-        to[i] = cnt_get(&from[i]);
-}
-
 void
 top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret)
 {
+    struct cnt_seg now;
+
+    fct_seg_snap(seg, &now);
     ret->t_ns = now_ns;
-    ret->generation = cnt_get(&seg->generation);
-    copy((uint64_t *)(void *)&ret->g, (const uint64_t *)(const void *)&seg->g,
-        sizeof(ret->g));
-    copy((uint64_t *)(void *)&ret->w, (const uint64_t *)(const void *)&seg->w,
-        sizeof(ret->w));
-    copy((uint64_t *)(void *)ret->h, (const uint64_t *)(const void *)seg->h,
-        sizeof(ret->h));
+    ret->generation = now.generation;
+    ret->g = now.g;
+    ret->w = now.w;
+    memcpy(ret->h, now.h, sizeof(ret->h));
 }
 
 double

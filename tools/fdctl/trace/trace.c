@@ -380,10 +380,7 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
         say_lost(&s, o->events || o->json || o->perfetto || l != NULL);
         rc = o->perfetto ? write_perfetto(o, &s) : 0;
         if (o->json) {
-            json_t *j = ftr_json(&s, l);
-
-            rc = fct_print_json(j);
-            json_decref(j);
+            rc = fct_print_json(ftr_json(&s, l));
         } else if (!o->perfetto) {
             rc = show_tables(o, &s, l);
         }
@@ -455,14 +452,10 @@ show_followed(struct follow *w, struct ftr_step *st)
     if (!ftr_match_step(&pair[1], &w->filter))
         return;
     w->shown++;
-    if (w->o->json) {
-        json_t *j = ftr_step_json(&w->snap.clock, &pair[1]);
-
-        (void)fct_print_json(j);
-        json_decref(j);
-    } else {
+    if (w->o->json)
+        (void)fct_print_json(ftr_step_json(&w->snap.clock, &pair[1]));
+    else
         ftr_show_step(&w->snap.clock, &pair[1], 1);
-    }
 }
 
 /* All steps there are that are collected, or never will be. */
@@ -512,14 +505,10 @@ follow_events(struct follow *w)
         if (!ftr_match_event(&e, &w->filter))
             continue;
         w->shown++;
-        if (w->o->json) {
-            json_t *j = ftr_event_json(&w->snap, &e);
-
-            (void)fct_print_json(j);
-            json_decref(j);
-        } else {
+        if (w->o->json)
+            (void)fct_print_json(ftr_event_json(&w->snap, &e));
+        else
             ftr_show_event(&w->snap, &e);
-        }
     }
 }
 
