@@ -107,8 +107,8 @@ struct fdc_params {
     uint16_t n;               /* parallel samples: 1 */
     uint16_t stream_interval; /* tokens per record at least: 0 */
     uint8_t logprobs, prompt_logprobs; /* with FDP_F_LOGPROBS, _PROMPT_LOGPROBS */
-    uint16_t quiet;           /* 1: fdc_wait_any() and fdc_dispatch() pass it over;
-                                 for a request with a reading thread of its own */
+    uint16_t exclusive_reader; /* 1: one thread alone reads this request; fdc_wait_any()
+                                 and fdc_dispatch() skip it */
     int32_t priority;         /* 0 */
     uint64_t seed;            /* with FDP_F_SEED */
     uint64_t user;            /* 0: own uid */
@@ -190,7 +190,7 @@ int fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms);
 int64_t fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms);
 
 /* A request that has something to read, in turn. 1: *ret_req is set; 0: no
- * request is open or unread; or negative. Requests marked quiet do not count. */
+ * request is open or unread; or negative. Requests with an exclusive_reader do not count. */
 int fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms);
 
 /* For event loops: a descriptor that polls readable (POLLIN) when

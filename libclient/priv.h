@@ -72,7 +72,8 @@ struct fdc_req {
     size_t unread;        /* bytes queued */
     uint32_t n_waiter;
     uint8_t open;         /* the daemon may send more */
-    uint8_t internal;     /* of a blocking call, not submitted yet, or quiet:
+    uint8_t internal;     /* of a blocking call, not submitted yet, or with
+                             an exclusive reader:
                              never in the ready list */
     uint8_t ready;        /* in the ready list */
     uint8_t term;         /* 0, FDP_T_DONE or FDP_T_ERROR */

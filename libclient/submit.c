@@ -233,7 +233,7 @@ submit_prompt(struct fdc *s, int type, const void *data, size_t n, size_t unit,
     if (rc)
         return rc;
     fdc__fill_slot(&slot, FDP_OP_SUBMIT, &p);
-    return fdc__submit(s, &slot, &b, p.quiet != 0, p.submit_timeout_ms, ret_req);
+    return fdc__submit(s, &slot, &b, p.exclusive_reader != 0, p.submit_timeout_ms, ret_req);
 }
 
 int

@@ -25,7 +25,7 @@ static uint32_t
 adm_drain_ms(const struct admit *a)
 {
     uint64_t now = a->env->now;
-    uint64_t ms = a->jnl->n_open == 0 ? 0 : drain_ms(&a->fair->drain, a->fair->cost_open,
+    uint64_t ms = a->jnl->n_open == 0 ? 0 : svc_ms(&a->fair->svcrate, a->fair->cost_open,
         now, ADM_RETRY_MAX_MS);
 
     if (a->env->st == GATE_STOPPING) {
@@ -48,7 +48,7 @@ adm_retry_ms(const struct admit *a)
     if (dsp_is_up(a->dsp) && a->env->paused)
         return ADM_PAUSED_MS;
     if (dsp_is_up(a->dsp))
-        return drain_ms(&a->fair->drain, fair_mean_cost(a->fair), a->env->now,
+        return svc_ms(&a->fair->svcrate, fair_mean_cost(a->fair), a->env->now,
             ADM_RETRY_MAX_MS);
     ms = dsp_load_ms(a->dsp, a->env->now);
     if (ms == 0)
@@ -63,7 +63,7 @@ adm_tokens_ms(const struct admit *a, uint64_t tokens)
 {
     if (!dsp_is_up(a->dsp) || a->env->paused)
         return 0;
-    return drain_ms(&a->fair->drain, tokens, a->env->now, ADM_RETRY_MAX_MS);
+    return svc_ms(&a->fair->svcrate, tokens, a->env->now, ADM_RETRY_MAX_MS);
 }
 
 /* ---- entries and limits ------------------------------------------------------ */
@@ -164,7 +164,7 @@ adm_lateness_ms(const struct admit *a, const struct usr *u, const struct fdp_req
 
     if (patience == 0)
         return 0;
-    rate = drain_rate(&a->fair->drain, a->env->now);
+    rate = svc_rate(&a->fair->svcrate, a->env->now);
     if (rate <= 0 || (double)a->fair->cost_queued * 1e3 / rate <= (double)patience)
         return 0;
     ms = (double)fair_ahead(a->fair, u, q->priority) * 1e3 / rate;

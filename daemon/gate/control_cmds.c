@@ -18,7 +18,7 @@
 #include "daemon/common/version.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/crash.h"
-#include "daemon/gate/drain.h"
+#include "daemon/gate/svcrate.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/gauge.h"
@@ -174,13 +174,13 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
         "queued", (json_int_t)ctl->fair->n_queued,
         "queued_tokens", (json_int_t)ctl->fair->cost_queued,
-        "drain_rate", (json_int_t)drain_rate(&ctl->fair->drain, now_ns),
+        "service_rate", (json_int_t)svc_rate(&ctl->fair->svcrate, now_ns),
         "shed", (json_int_t)ctl->env->cnt->requests_shed,
         "running", (json_int_t)(ctl->jnl->n_open - ctl->fair->n_queued),
         "total", (json_int_t)ctl->env->cnt->requests_total,
         "done", (json_int_t)ctl->env->cnt->requests_done,
         "error", (json_int_t)ctl->env->cnt->requests_error,
-        "refused", (json_int_t)ctl->env->cnt->requests_refused));
+        "rejected", (json_int_t)ctl->env->cnt->requests_rejected));
     workers = json_array();
     for (uint32_t i = 0; i < ctl->n_wrk; i++)
         (void)json_array_append_new(workers, ctl_worker(&ctl->wrk[i], all, now_ns));

@@ -47,7 +47,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "daemon/gate/drain.h"
+#include "daemon/gate/svcrate.h"
 #include "daemon/gate/journal.h"
 
 #define USR_MAGIC   0x55535231u
@@ -115,7 +115,7 @@ struct fair {
     uint64_t weight_active;   /* of those and of users with credits */
     uint64_t t_next;          /* no deadline of a request that has not begun is before;
                                * 0: none */
-    struct drain drain;
+    struct svcrate svcrate;
     uint32_t n_weights;
     struct fair_weight weights[FAIR_WEIGHTS];
 };

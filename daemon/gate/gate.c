@@ -362,7 +362,7 @@ gate_tick(struct gate *g)
         gate_accept(g);
     ses_tick(&g->ses);
     rq_deadlines(&g->reqs);
-    drain_tick(&g->fair.drain, dsp_is_up(&g->dsp) && !g->env.paused &&
+    svc_tick(&g->fair.svcrate, dsp_is_up(&g->dsp) && !g->env.paused &&
         adm_is_full(&g->adm), now);
     for (uint32_t i = 0; i < GATE_GROUPS && g->life.exit_code < 0; i++)
         gate_worker(g, &g->wrk[i]);

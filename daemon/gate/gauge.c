@@ -4,7 +4,7 @@
 
 #include "daemon/gate/gauge.h"
 
-#include "daemon/gate/drain.h"
+#include "daemon/gate/svcrate.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
@@ -23,7 +23,7 @@ gau_set(const struct gauges *g)
         .requests_running = g->jnl->n_open - g->fair->n_queued,
         .journal_bytes = g->jnl->bytes,
         .queued_tokens = g->fair->cost_queued,
-        .drain_rate = (uint64_t)drain_rate(&g->fair->drain, g->env->now),
+        .service_rate = (uint64_t)svc_rate(&g->fair->svcrate, g->env->now),
         .generation = w->generation,
         .worker_pid = (int32_t)w->pid,
         .model = w->link.up ? w->link.ready.info.model_name : NULL,

@@ -118,7 +118,7 @@ itk_answer_error(struct intake *k, struct client *c, const struct fdp_req *q,
 {
     struct fdp_error fe = { e->code, 0, e->detail, e->arg };
 
-    cnt_add(&k->env->cnt->requests_refused, 1);
+    cnt_add(&k->env->cnt->requests_rejected, 1);
     if (e->code <= FDP_E_QUEUE_FULL && e->code > FDP_E_DEADLINE)
         fe.retry_after_ms = e->retry_ms != 0 ? e->retry_ms : adm_retry_ms(k->adm);
     cli_error(k->clients, c, q->tag, &fe);

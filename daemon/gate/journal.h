@@ -72,7 +72,7 @@ struct jreq {
     uint64_t t_sent;
     uint64_t t_first;         /* first output tokens relayed, 0: none yet */
     uint32_t cached_len;      /* tokens of the prompt */
-    uint32_t beside;          /* requests with the worker when it went there */
+    uint32_t n_concurrent;    /* other requests with the worker when it went there */
     pid_t client_pid;         /* these outlive the session */
     char client[33];
     struct chk_items items;

@@ -35,8 +35,8 @@ libfddgate_a_SOURCES = \
 	%D%/control_reply.c \
 	%D%/crash.c \
 	%D%/crash.h \
-	%D%/drain.c \
-	%D%/drain.h \
+	%D%/svcrate.c \
+	%D%/svcrate.h \
 	%D%/fair.c \
 	%D%/fair.h \
 	%D%/gate.c \

@@ -45,7 +45,7 @@ rly_accepted(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
     r->prompt_len = a.prompt_len;
     r->cached_len = a.cached_len;
     if (!r->accepted && r->kind == FAIR_GEN)
-        drain_add(&rs->fair->drain, r->est_prompt);
+        svc_add(&rs->fair->svcrate, r->est_prompt);
     r->accepted = 1;
 }
 
@@ -232,10 +232,10 @@ rly_poll(struct reqs *rs, struct wlk *l)
         }
     } while (n_slot >= k->quota && n_slot < RLY_SLOTS && !env_is_late(rs->env));
     if (n != 0) {
-        cnt_add(&cnt->records_up, n);
-        cnt_add(&cnt->slots_up, n_slot);
-        cnt_add(&cnt->tokens_up, n_tok);
-        drain_add(&rs->fair->drain, n_tok);
+        cnt_add(&cnt->records_relayed, n);
+        cnt_add(&cnt->slots_relayed, n_slot);
+        cnt_add(&cnt->tokens_relayed, n_tok);
+        svc_add(&rs->fair->svcrate, n_tok);
     }
     return (int)n;
 }

@@ -129,15 +129,15 @@ rql_slow(const struct rql *q, const struct jreq *r, const struct fdp_done *d,
     rql_put(&l, LOG_R("prefill_ms", rql_ms(t->prefill)));
     rql_put(&l, LOG_R("decode_ms", rql_ms(t->decode)));
     if (each > 1)
-        rql_put(&l, LOG_R("per_token_ms", rql_ms(t->decode) / (each - 1)));
+        rql_put(&l, LOG_R("tpot_ms", rql_ms(t->decode) / (each - 1)));
     if (t->first != 0)
         rql_put(&l, LOG_R("ttft_ms", rql_ms(t->first)));
     rql_put(&l, LOG_R("total_ms", rql_ms(t->total)));
     if (d != NULL)
         rql_put(&l, LOG_I("preempted", d->n_preempted));
-    rql_put(&l, LOG_I("beside_start", r->beside));
+    rql_put(&l, LOG_I("concurrent_at_start", r->n_concurrent));
     /* r is open still, and in no queue any more */
-    rql_put(&l, LOG_I("beside_end", q->jnl->n_open - q->fair->n_queued - 1));
+    rql_put(&l, LOG_I("concurrent_at_end", q->jnl->n_open - q->fair->n_queued - 1));
     log_fields(LOG_LV_WARN, 0, "request: slow request", l.f, l.n);
 }
 
@@ -208,5 +208,5 @@ rql_refused(const struct rql *q, const struct client *c, const struct fdp_req *r
     rql_put(&l, LOG_S("error", fdn_status_name(code)));
     rql_put(&l, LOG_I("code", code));
     rql_put(&l, LOG_I("detail", detail));
-    log_fields(LOG_LV_WARN, 0, "request: refused", l.f, l.n);
+    log_fields(LOG_LV_WARN, 0, "request: rejected", l.f, l.n);
 }

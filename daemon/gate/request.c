@@ -77,7 +77,7 @@ rq_settle(struct reqs *rs, struct jreq *r, int done)
         return;
     /* Cancelled work says nothing about how fast work is done. */
     if (done && did < r->cost)
-        drain_add(&rs->fair->drain, r->cost - did);
+        svc_add(&rs->fair->svcrate, r->cost - did);
     fair_settle(r);
 }
 
@@ -244,7 +244,7 @@ rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms)
             r->st == JNL_ENDING ? 0 : retry_ms);
     }
     ASSERT(TAILQ_EMPTY(&l->cancelq) && l->credits_used == 0 && l->n_sending == 0);
-    drain_reset(&rs->fair->drain);
+    svc_reset(&rs->fair->svcrate);
     if (n != 0)
         log_warn("relay: %u requests ended with their worker", n);
 }
@@ -306,7 +306,7 @@ rq_send_one(struct reqs *rs, struct jreq *r)
         return 0;
     }
     r->t_sent = rs->env->now;
-    r->beside = rs->jnl->n_open - rs->fair->n_queued - 1;
+    r->n_concurrent = rs->jnl->n_open - rs->fair->n_queued - 1;
     if (r->in_startq)
         fair_note_deadline(rs->fair, r);
     return 1;

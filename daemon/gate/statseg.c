@@ -55,7 +55,7 @@ seg_tick(struct cnt_seg *seg, const struct seg_now *now)
     cnt_set(&c->requests_running, now->requests_running);
     cnt_set(&c->journal_bytes, now->journal_bytes);
     cnt_set(&c->queued_tokens, now->queued_tokens);
-    cnt_set(&c->drain_rate, now->drain_rate);
+    cnt_set(&c->service_rate, now->service_rate);
     seg->worker_pid = now->worker_pid;
     seg->generation = now->generation;
     if (now->model != NULL && seg->model[0] == '\0')

@@ -21,7 +21,7 @@ struct seg_now {
     uint64_t uptime_ns;
     uint64_t sessions;
     uint64_t requests_queued, requests_running;
-    uint64_t journal_bytes, queued_tokens, drain_rate;
+    uint64_t journal_bytes, queued_tokens, service_rate;
     uint64_t generation;      /* of the worker */
     int32_t worker_pid;       /* 0: none */
     const char *model;        /* NULL: not known yet; told once */

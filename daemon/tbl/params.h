@@ -278,7 +278,7 @@ PAR_ENUM(log, level, "",
 PAR_STR(log, levels, "", "", RELOAD | LIST,
     "Levels of single topics: topic=level, comma separated (gate=debug,control=warn). "
     "The topics are config gate session intake relay request supervise control worker "
-    "load ceiling memory ingress engine sched runner log.")
+    "load peak memory ingress engine sched runner log.")
 PAR_ENUM(log, format, "",
     PAR_C(LOG_FORMAT_TEXT, "text") PAR_C(LOG_FORMAT_JSON, "json"), "text", RELOAD,
     "Form of a log line. json: one object a line with time, level, prog, pid, topic and "

@@ -195,8 +195,8 @@ adm_program(struct worker *w, const json_t *q)
     double kv = adm_arg(q, "context", 128, 1e7), sum_ns = 0;
     struct adm_shape sh = { .tok = adm_arg(q, "tokens", 1, 1e6) };
     json_t *o = json_object(), *ops = json_array();
-    struct cel cel;
-    const struct cel *c = adm_ceilings(w, 0, &cel);
+    struct peak peak;
+    const struct peak *c = adm_peak(w, 0, &peak);
     enum mdl_tail tail;
 
     sh.out = adm_arg(q, "rows", sh.tok < w->run->dims.S ? sh.tok : w->run->dims.S, 1e6);
@@ -222,8 +222,8 @@ adm_program(struct worker *w, const json_t *q)
     adm_set(o, "tokens", json_real(sh.tok));
     adm_set(o, "rows", json_real(sh.out));
     adm_set(o, "context", json_real(kv));
-    adm_set(o, "ceilings", adm_ceilings_json(w, c));
-    adm_set(o, "floor_us", json_real(sum_ns / 1e3));
+    adm_set(o, "measured_peak", adm_peak_json(w, c));
+    adm_set(o, "roofline_us", json_real(sum_ns / 1e3));
     adm_set(o, "n_ops", json_integer((json_int_t)json_array_size(ops)));
     adm_set(o, "ops", ops);
     return o;

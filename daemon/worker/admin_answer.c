@@ -58,11 +58,11 @@ adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
 }
 
 double
-adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struct cel *c,
+adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struct peak *c,
     json_t *o)
 {
     const struct mdl_op *op = &w->prog->op[i];
-    double bytes = 0, flops = 0, unused, elt = 4, rows, floor_ns = 0;
+    double bytes = 0, flops = 0, unused, elt = 4, rows, roofline_ns = 0;
     double kv = (double)fdk_dtype_bytes(w->kv.dtype);
     double act = (double)fdk_dtype_bytes(w->run->act);
 
@@ -83,7 +83,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
         mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, act, &bytes, &flops);
     }
     if (c != NULL)
-        floor_ns = cel_floor_ns(c, bytes, flops, adm_flop_dtype(w, op));
+        roofline_ns = peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op));
     adm_set(o, "index", json_integer(i));
     adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
     adm_set(o, "layer", json_integer(op->layer));
@@ -92,30 +92,30 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
     adm_set(o, "flops", json_real(flops));
-    adm_set(o, "floor_us", json_real(floor_ns / 1e3));
-    return floor_ns;
+    adm_set(o, "roofline_us", json_real(roofline_ns / 1e3));
+    return roofline_ns;
 }
 
-/* ---- ceilings ---------------------------------------------------------------------------------- */
+/* ---- measured peak ---------------------------------------------------------------------------------- */
 
-const struct cel *
-adm_ceilings(struct worker *w, int anew, struct cel *c)
+const struct peak *
+adm_peak(struct worker *w, int anew, struct peak *c)
 {
     const struct cnt_worker *n = &w->stat->w;
     uint64_t steps = cnt_get(&n->steps);
     int busy, rc;
 
-    (void)snprintf(w->cel.dir, sizeof(w->cel.dir), "%s", w->par.daemon_cache_dir);
+    (void)snprintf(w->peak.dir, sizeof(w->peak.dir), "%s", w->par.daemon_cache_dir);
     busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
-    rc = cel_get(&w->cel, w->run->k, w->run->ctx, busy, anew, c);
-    w->cel_busy = rc == 0 && !w->cel.have && (busy || cnt_get(&n->steps) != steps);
+    rc = peak_get(&w->peak, w->run->k, w->run->ctx, busy, anew, c);
+    w->peak_busy = rc == 0 && !w->peak.have && (busy || cnt_get(&n->steps) != steps);
     if (rc != 0 && rc != -ENOTSUP)
-        log_warn("ceiling: cannot measure what the device can do: %s", strerror(-rc));
+        log_warn("peak: cannot measure what the device can do: %s", strerror(-rc));
     return rc == 0 ? c : NULL;
 }
 
 json_t *
-adm_ceilings_json(const struct worker *w, const struct cel *c)
+adm_peak_json(const struct worker *w, const struct peak *c)
 {
     json_t *o, *f;
 
@@ -129,8 +129,8 @@ adm_ceilings_json(const struct worker *w, const struct cel *c)
     adm_set(o, "read_bytes_per_s", json_real(c->read_bps));
     adm_set(o, "flops_per_s", f);
     adm_set(o, "measured_s", adm_int(c->measured_s));
-    adm_set(o, "from", json_string(w->cel.from));
-    adm_set(o, "file", json_string(w->cel.file));
-    adm_set(o, "under_load", json_boolean(w->cel_busy));
+    adm_set(o, "from", json_string(w->peak.from));
+    adm_set(o, "file", json_string(w->peak.file));
+    adm_set(o, "under_load", json_boolean(w->peak_busy));
     return o;
 }

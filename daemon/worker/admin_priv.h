@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
-#include "daemon/worker/ceiling.h"
+#include "daemon/worker/peak.h"
 
 struct worker;
 
@@ -25,13 +25,13 @@ struct adm_shape {
     double pair;                 /* and as seen by each of the tokens */
 };
 /* Name operation i and its cost in o: index, kind, layer, N, K, weights, bytes,
- * flops, floor_us. Returns the floor in ns, 0 where c is NULL. */
+ * flops, roofline_us. Returns the roofline bound in ns, 0 where c is NULL. */
 double adm_op(const struct worker *w, int32_t i, const struct adm_shape *s,
-    const struct cel *c, json_t *o);
+    const struct peak *c, json_t *o);
 /* What the device can do, in c, or NULL where that is not known. May take seconds,
  * does so with anew. */
-const struct cel *adm_ceilings(struct worker *w, int anew, struct cel *c);
-json_t *adm_ceilings_json(const struct worker *w, const struct cel *c);
+const struct peak *adm_peak(struct worker *w, int anew, struct peak *c);
+json_t *adm_peak_json(const struct worker *w, const struct peak *c);
 
 /* admin_profile.c: measure steps and wait until that is done, at most about within_ms of q. */
 json_t *adm_profile(struct worker *w, const json_t *q, int stop_fd);

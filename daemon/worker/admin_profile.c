@@ -138,7 +138,7 @@ adm_steps_json(const struct prf_steps *s)
     adm_set(o, "us", json_real(adm_us(s->sum_ns, s->n)));
     adm_set(o, "min_us", json_real((double)s->min_ns / 1e3));
     adm_set(o, "tokens", json_real(s->tok / n));
-    adm_set(o, "padded", json_real(s->pad / n));
+    adm_set(o, "padded_tokens", json_real(s->pad / n));
     adm_set(o, "rows", json_real(s->row / n));
     adm_set(o, "decode_rows", json_real(s->decode / n));
     adm_set(o, "results", json_real(s->out / n));
@@ -162,12 +162,12 @@ adm_other(json_t *o, int32_t k)
     adm_set(o, "weights", json_array());
     adm_set(o, "bytes", json_real(0));
     adm_set(o, "flops", json_real(0));
-    adm_set(o, "floor_us", json_real(0));
+    adm_set(o, "roofline_us", json_real(0));
 }
 
 static json_t *
-adm_lines(const struct worker *w, const struct prf *p, const struct cel *c,
-    double *ret_floor_ns, uint64_t *ret_sum_ns)
+adm_lines(const struct worker *w, const struct prf *p, const struct peak *c,
+    double *ret_roofline_ns, uint64_t *ret_sum_ns)
 {
     const struct prf_steps *m = &p->measured;
     double n = m->n;
@@ -178,19 +178,19 @@ adm_lines(const struct worker *w, const struct prf *p, const struct cel *c,
     for (int32_t i = 0; i < p->n_line; i++) {
         const struct prf_line *l = &p->line[i];
         json_t *o = json_object();
-        double floor_ns = 0, us = (double)l->sum_ns / n / 1e3;
+        double roofline_ns = 0, us = (double)l->sum_ns / n / 1e3;
 
         /* an operation of a tail that some steps did not have */
         if (i < w->prog->n_op)
-            floor_ns = adm_op(w, i, &sh, c, o) * l->n / n;
+            roofline_ns = adm_op(w, i, &sh, c, o) * l->n / n;
         else
             adm_other(o, i - w->prog->n_op);
-        *ret_floor_ns += floor_ns;
+        *ret_roofline_ns += roofline_ns;
         *ret_sum_ns += l->sum_ns;
         adm_set(o, "calls", json_integer(l->n));
         adm_set(o, "us", json_real(us));
         adm_set(o, "min_us", json_real((double)l->min_ns / 1e3));
-        adm_set(o, "share", json_real(us > 0 ? floor_ns / 1e3 / us : 0));
+        adm_set(o, "roofline_fraction", json_real(us > 0 ? roofline_ns / 1e3 / us : 0));
         if (l->n > 0)
             (void)json_array_append(a, o);
         json_decref(o);
@@ -199,35 +199,35 @@ adm_lines(const struct worker *w, const struct prf *p, const struct cel *c,
 }
 
 static json_t *
-adm_profile_json(const struct worker *w, const struct prf *p, const struct cel *c)
+adm_profile_json(const struct worker *w, const struct prf *p, const struct peak *c)
 {
-    double floor_ns = 0, measured = adm_us(p->measured.sum_ns, p->measured.n);
+    double roofline_ns = 0, measured = adm_us(p->measured.sum_ns, p->measured.n);
     double plain = adm_us(p->plain.sum_ns, p->plain.n), sum;
     json_t *o = json_object(), *lines;
     uint64_t sum_ns = 0;
 
-    lines = adm_lines(w, p, c, &floor_ns, &sum_ns);
+    lines = adm_lines(w, p, c, &roofline_ns, &sum_ns);
     sum = adm_us(sum_ns, p->measured.n);
     adm_set(o, "ok", json_true());
     adm_set(o, "mode", json_string(p->is_made ? "synthetic" : "live"));
     adm_set(o, "backend", json_string(w->run->k->name));
     adm_set(o, "asked", json_integer(p->n_step));
-    adm_set(o, "cut", json_string(p->interrupted ? "a request came in" :
+    adm_set(o, "truncated", json_string(p->interrupted ? "a request came in" :
         p->measured.n < p->n_step || p->plain.n < p->n_step ? "the time was over" : ""));
     adm_set(o, "profiled", adm_steps_json(&p->measured));
     adm_set(o, "unprofiled", adm_steps_json(&p->plain));
     adm_set(o, "sum_us", json_real(sum));
-    adm_set(o, "floor_us", json_real(floor_ns / 1e3));
+    adm_set(o, "roofline_us", json_real(roofline_ns / 1e3));
     adm_set(o, "sum_to_profiled", json_real(measured > 0 ? sum / measured : 0));
     adm_set(o, "profiled_to_unprofiled", json_real(plain > 0 ? measured / plain : 0));
-    adm_set(o, "ceilings", adm_ceilings_json(w, c));
+    adm_set(o, "measured_peak", adm_peak_json(w, c));
     adm_set(o, "lines", lines);
     return o;
 }
 
 static json_t *
 adm_result(const struct worker *w, const struct prf *p, const struct adm_ask *a,
-    const struct cel *c)
+    const struct peak *c)
 {
     char text[200];
 
@@ -255,8 +255,8 @@ adm_profile(struct worker *w, const json_t *q, int stop_fd)
     struct bat_made made;
     struct adm_ask a;
     struct prf *p = NULL;
-    struct cel cel;
-    const struct cel *c;
+    struct peak peak;
+    const struct peak *c;
     char err[512];
     json_t *o = adm_take_all(w, q, &a);
     int rc;
@@ -267,7 +267,7 @@ adm_profile(struct worker *w, const json_t *q, int stop_fd)
         .n_prefill = (int32_t)a.prefill };
     if (a.is_made && prf_made_check(w->run, &made, w->max_len, err, sizeof(err)) != 0)
         return adm_error(err);
-    c = adm_ceilings(w, json_is_true(json_object_get(q, "measure")), &cel);
+    c = adm_peak(w, json_is_true(json_object_get(q, "measure")), &peak);
     rc = prf_new(w->run, (int32_t)a.steps, a.is_made ? &made : NULL, &p);
     if (rc == 0)
         rc = eng_profile(w->pip->eng, p);

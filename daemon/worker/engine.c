@@ -253,7 +253,7 @@ eng_results(struct engine *e, const struct bat_rec *rec)
 
         /* gone since the launch, or ended by an earlier result of this step */
         if (s == NULL || s->state == REQ_ST_FINISHING) {
-            cnt_add(&e->cfg.cnt->rows_late, o->kind == BAT_OUT_SAMPLE);
+            cnt_add(&e->cfg.cnt->rows_discarded, o->kind == BAT_OUT_SAMPLE);
             continue;
         }
         eng_result(e, s, o, &rec->results[i], out[i].n_top);

@@ -17,7 +17,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
-#include "daemon/worker/ceiling.h"
+#include "daemon/worker/peak.h"
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/quant.h"
 #include "daemon/worker/tokenizer.h"
@@ -296,7 +296,7 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
     int rc;
 
     wrk_open_args(w, &oa);
-    if (cel_dir(w->par.daemon_cache_dir, cache, sizeof(cache)) == 0) {
+    if (peak_dir(w->par.daemon_cache_dir, cache, sizeof(cache)) == 0) {
         (void)mkdir(cache, 0755);
         oa.cache_dir = cache;
     }
@@ -411,7 +411,7 @@ wrk_effective(struct worker *w)
     char cache[512] = "";
 
     (void)w->run->k->device_info(w->run->ctx, 0, &di);
-    if (cel_dir(p->daemon_cache_dir, cache, sizeof(cache)) != 0)
+    if (peak_dir(p->daemon_cache_dir, cache, sizeof(cache)) != 0)
         cache[0] = '\0';
     (void)snprintf(ws->effective, sizeof(ws->effective),
         "daemon.cache_dir=%s\nmodel.name=%s\nmodel.tokenizer=%s\n"

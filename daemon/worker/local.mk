@@ -13,8 +13,8 @@ libfddworker_a_SOURCES = \
 	%D%/bpe.h \
 	%D%/capture.c \
 	%D%/capture.h \
-	%D%/ceiling.c \
-	%D%/ceiling.h \
+	%D%/peak.c \
+	%D%/peak.h \
 	%D%/confine.c \
 	%D%/confine.h \
 	%D%/cost.c \

@@ -15,7 +15,7 @@
 #include "daemon/common/link.h"
 #include "daemon/common/param.h"
 #include "daemon/common/trace.h"
-#include "daemon/worker/ceiling.h"
+#include "daemon/worker/peak.h"
 #include "daemon/worker/memplan.h"
 #include "daemon/worker/pipeline.h"
 #include "daemon/worker/runner.h"
@@ -59,8 +59,8 @@ struct worker {
     struct lnk_ready ready;
     struct pipeline *pip;
     struct admin *admin;
-    struct cel_cache cel;        /* admin thread, */
-    int cel_busy;                /* and whether the last ones were measured under load */
+    struct peak_cache peak;        /* admin thread, */
+    int peak_busy;                /* and whether the last ones were measured under load */
 };
 
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of

@@ -489,7 +489,7 @@ submit(struct in *in, uint32_t k)
         return;
     fdc_params_init(&p);
     p.n = (uint16_t)(1 + what % 3);
-    p.quiet = what >> 2 & 1;
+    p.exclusive_reader = what >> 2 & 1;
     p.submit_timeout_ms = what & 8 ? 1 : 0;
     rc = fdc_submit_ids(cl.s, ids, what & 16 ? 64 : 3, &p, &cl.req[k].r);
     MUST(rc <= 0);

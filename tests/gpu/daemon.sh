@@ -21,7 +21,7 @@ done
 ctl generate --ids-file "$dir/ids" --max-tokens 64 --temperature 0 --ignore-eos --stats \
     --n-requests 64 --json >"$dir/many" 2>"$dir/err" || fail "generate: $(cat "$dir/err")"
 cat "$dir/err"
-ctl stat -1 | grep -E 'steps|host_ns|model_ns|prefix_hits|rows_late'
+ctl stat -1 | grep -E 'steps|host_ns|model_ns|prefix_hits|rows_discarded'
 stop
 # Deterministic: whoever else asks, the answer is the same.
 start --set model.path="$FDD_SRC/tests/gpu/shapes/llama-1b" --set model.load_format=dummy \

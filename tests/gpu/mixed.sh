@@ -26,5 +26,5 @@ echo "note: card $before_gpu to $after_gpu MiB, worker $before to $after KiB, ga
 [ "$after_gpu" -le $((before_gpu + 8)) ] || fail "the card's memory grew"
 [ "$after" -le $((before + 20480)) ] || fail "the worker grew"
 [ "$after_gate" -le $((before_gate + 8192)) ] || fail "the daemon grew"
-ctl stat -1 | grep -E 'blocks|rows_running|rows_late' | head -n 8
+ctl stat -1 | grep -E 'blocks|rows_running|rows_discarded' | head -n 8
 stop

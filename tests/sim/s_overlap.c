@@ -374,7 +374,7 @@ d6_slot_reuse(struct sim_rng *g)
             (void)sim_poll(s);
         }
         sim_drain(s);
-        SIM_CHECK(cnt_get(&s->cnt->w.rows_late) > 0);
+        SIM_CHECK(cnt_get(&s->cnt->w.rows_discarded) > 0);
         all_free(s);
         sim_free(s);
     }
@@ -497,7 +497,7 @@ late_rows(int depth, int by_stop, enum sim_pace pace)
         SIM_CHECK(r->code == 0);
         n_stopped += r->s[0].end.finish == FDP_FIN_STOP;
     }
-    late = cnt_get(&s->cnt->w.rows_late);
+    late = cnt_get(&s->cnt->w.rows_discarded);
     SIM_CHECK(by_stop ? n_stopped > 20 : n_stopped == 0);
     SIM_CHECK(late <= n_stopped * (uint64_t)depth);
     sim_drain(s);

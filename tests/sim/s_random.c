@@ -96,7 +96,7 @@ run(struct sim *s, struct sim_rng *g, struct ref *f, uint64_t steps, uint32_t n_
     sum->done += s->n_done;
     sum->errors += s->n_error;
     sum->preempted += e->sch->n_preempted;
-    sum->late += cnt_get(&s->cnt->w.rows_late);
+    sum->late += cnt_get(&s->cnt->w.rows_discarded);
     sum->graph += s->run->n_graph;
     sum->hit += e->kv->n_hit;
     sum->in += e->kv->n_in;

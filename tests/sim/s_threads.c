@@ -72,7 +72,7 @@ run(const struct sim_cfg *c, struct sim_rng *g, struct ref *f)
     (void)printf("  depth %d, delay %llu us: %llu steps, %llu done, %llu errors, %llu late "
         "rows\n", c->depth, (unsigned long long)c->delay_ns / 1000,
         (unsigned long long)cnt_get(&w->steps), (unsigned long long)s->n_done,
-        (unsigned long long)s->n_error, (unsigned long long)cnt_get(&w->rows_late));
+        (unsigned long long)s->n_error, (unsigned long long)cnt_get(&w->rows_discarded));
     SIM_CHECK(s->n_done + s->n_error == N_REQ && s->n_done > N_REQ / 2);
     eng_check(s->pip->eng);
     sim_free(s);

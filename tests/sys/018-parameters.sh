@@ -302,7 +302,7 @@ graph_capture_sizes() {
     start "${CPU[@]}" --set graph.capture_sizes=24,40
     prompts 19 1 >"$dir/batch"
     ctl generate --batch "$dir/batch" --json >/dev/null || fail "generate"
-    is "$(steps 'sorted({x["bucket"] for x in s})')" '[24]' "padded sizes"
+    is "$(steps 'sorted({x["padded_tokens"] for x in s})')" '[24]' "padded sizes"
 }
 graph_prefill_max_tokens() {
     start "${CPU[@]}" --set graph.prefill_max_tokens=64
@@ -406,7 +406,7 @@ log_rate() { # 0: every line is shown
     local i; for i in $(seq 300); do echo '{"ids": [5], "max_tokens": 99999999}'; done >"$dir/batch"
     ctl generate --batch "$dir/batch" >/dev/null 2>&1
     stop
-    is "$(grep -c 'request: refused' "$dir/log")" 300 "refused requests that were logged"
+    is "$(grep -c 'request: rejected' "$dir/log")" 300 "refused requests that were logged"
 }
 
 if [ $# = 1 ]; then

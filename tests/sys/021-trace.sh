@@ -65,7 +65,7 @@ ctl trace --json >"$dir/t.json" || fail "--json"
 true_of 'd["daemon"] == "running" and d["steps_overwritten"] == 0'
 true_of '[s["step"] for s in d["steps"]] == list(range(1, '"$last"' + 1))'
 true_of 'all(s["state"] == "done" and s["rows"] == s["prefill"] + s["decode"] + s["verify"]
-    and s["tokens"] <= s["bucket"] and s["device_us"] > 0 for s in d["steps"])'
+    and s["tokens"] <= s["padded_tokens"] and s["device_us"] > 0 for s in d["steps"])'
 true_of 'all(s["t_pick_ns"] <= s["t_launch_ns"] <= s["t_queued_ns"] <= s["t_done_ns"] and
     s["t_begin_ns"] < s["t_end_ns"] <= s["t_collect_ns"] <= s["t_done_ns"] for s in d["steps"])'
 true_of 'all(b["t_begin_ns"] >= a["t_end_ns"] for a, b in zip(d["steps"], d["steps"][1:]))'

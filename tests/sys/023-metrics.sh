@@ -95,7 +95,7 @@ d = json.load(open(f'{dir}/json'))
 g, w, h = d['gate'], d['worker'], d['histograms']
 fm, fv = load('fdd'); vm, vv = load('vllm'); bm, bv = load('both')
 # what a scrape itself changes
-moves = {'uptime_ns', 'loops', 'sleeps', 'wakes_fd', 'wakes_futex', 'selfchecks', 'drain_rate', 'sessions',
+moves = {'uptime_ns', 'loops', 'sleeps', 'wakes_fd', 'wakes_futex', 'selfchecks', 'service_rate', 'sessions',
     'sessions_total', 'admin_requests'}
 special = {'requests_running', 'preemptions', 'prompt_tokens', 'cached_tokens', 'generation_tokens', 'finished_stop',
     'finished_length', 'cancelled', 'requests_broken', 'numeric_errors'}

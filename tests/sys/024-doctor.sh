@@ -21,22 +21,22 @@ for g in system limits io_uring memory gpu fdd; do
     has "$(printf '%s\n' "$out" | grep -x "$g")" "$g"
 done
 has "$out" 'none runs in '
-has "$out" '[0-9]+ ok, [0-9]+ to note, [0-9]+ to mend, [0-9]+ failed'
+has "$out" '[0-9]+ ok, [0-9]+ info, [0-9]+ warnings, [0-9]+ errors'
 printf '%s\n' "$out" | grep -q 'no answer within\|ended by' && fail "a group did not end: $out"
 doctor --json
-check 'd["worst"] in ("ok", "note") and '$rc' == 0 or d["worst"] in ("warn", "fail") and '$rc' == 1'
-check 'all(k["state"] in ("ok", "note", "warn", "fail") and (k["fix"] == "") == (k["state"] == "ok")
+check 'd["worst"] in ("ok", "info") and '$rc' == 0 or d["worst"] in ("warning", "error") and '$rc' == 1'
+check 'all(k["state"] in ("ok", "info", "warning", "error") and (k["fix"] == "") == (k["state"] == "ok")
     and k["value"] for k in d["checks"])'
 check 'len({k["group"] for k in d["checks"]}) == 6'
 check 'c["memory", "held by"]["data"]["processes"][0]["bytes"] > 0'
 doctor --json fdd
 check '{k["group"] for k in d["checks"]} == {"fdd"}'
-check 'c["fdd", "daemon"]["state"] == "note" and c["fdd", "runtime folder"]["state"] == "note"'
+check 'c["fdd", "daemon"]["state"] == "info" and c["fdd", "runtime folder"]["state"] == "info"'
 doctor -q --json system limits
 check 'not [k for k in d["checks"] if k["state"] == "ok"]'
 doctor --json fdd memory --model "$dir/nowhere"
 [ $rc = 1 ] || fail "exit $rc for a model that is not there"
-check 'c["fdd", "model"]["state"] == "fail" and "nowhere" in c["fdd", "model"]["value"]'
+check 'c["fdd", "model"]["state"] == "error" and "nowhere" in c["fdd", "model"]["value"]'
 expect 64 ctl doctor limit
 has "$out" "unknown group 'limit'; known: system limits io_uring memory gpu fdd"
 expect 65 ctl doctor -c "$dir/nothere.ini"
@@ -61,7 +61,7 @@ died() { [ "$(ctl status --json | json 'd["worker"]["deaths"]')" = 1 ]; }
 until_true 20 died || fail "the worker's death is not counted"
 expect 0 ctl --wait $((20 * slow)) ping
 doctor --json fdd
-check 'c["fdd", "worker deaths"]["state"] == "warn" and
+check 'c["fdd", "worker deaths"]["state"] == "warning" and
     c["fdd", "worker deaths"]["data"]["deaths"] == 1'
 
 # a model named by a path relative to the daemon's folder, asked from another one
@@ -113,7 +113,7 @@ has "$(cat "$dir/wait")" 'ended before it was ready'
 # its lock and sockets are still there: the next daemon is waited for all the same
 [ -e "$run/fdd.lock" ] || fail "no lock is left"
 doctor --json fdd
-check 'c["fdd", "daemon"]["state"] == "note"'
+check 'c["fdd", "daemon"]["state"] == "info"'
 ctl --wait $((60 * slow)) ping >"$dir/wait" 2>&1 &
 w=$!
 sleep 1

@@ -92,8 +92,8 @@ ctl generate -p "$prompt" --max-tokens 900 --ignore-eos --timeout-ms 200 >/dev/n
 until_true 10 grep -q 'W fdd: request: failed: .* error E_DEADLINE code -30 ' "$dir/log" ||
     fail "no line of the request whose deadline passed"
 ctl generate -p "$prompt" --max-tokens 99999999 >/dev/null 2>&1
-until_true 10 grep -qE 'W fdd: request: refused: user [^ ]+ client fdctl .* error E_TOO_LONG ' "$dir/log" ||
-    fail "no line of the refused request"
+until_true 10 grep -qE 'W fdd: request: rejected: user [^ ]+ client fdctl .* error E_TOO_LONG ' "$dir/log" ||
+    fail "no line of the rejected request"
 # errors alone
 expect 0 ctl set log.requests=errors
 before=$(grep -c 'request: done' "$dir/log")
@@ -104,7 +104,7 @@ sleep 0.2
 # Slow requests.
 expect 0 ctl set log.slow_request_ms=1
 expect 0 ctl generate -p "$prompt" --max-tokens 8 --ignore-eos
-until_true 10 grep -qE 'W fdd: request: slow request: id .* queue_ms .* prefill_ms .* decode_ms .* per_token_ms .* ttft_ms .* total_ms .* beside_start 0 beside_end 0' \
+until_true 10 grep -qE 'W fdd: request: slow request: id .* queue_ms .* prefill_ms .* decode_ms .* tpot_ms .* ttft_ms .* total_ms .* concurrent_at_start 0 concurrent_at_end 0' \
     "$dir/log" || fail "no line of the slow request"
 expect 0 ctl set log.slow_request_ms=0
 n=$(grep -c 'slow request' "$dir/log")
@@ -120,7 +120,7 @@ expect 0 ctl set log.slow_first_token_ms=0
 expect 0 ctl set log.rate=5
 for _ in $(seq 300); do echo '{"prompt": "x", "max_tokens": 99999999}'; done >"$dir/batch"
 ctl generate --batch "$dir/batch" >/dev/null 2>&1
-until_true 10 grep -qE 'W fdd: request: [0-9]+ lines like this were not shown: refused' "$dir/log" ||
+until_true 10 grep -qE 'W fdd: request: [0-9]+ lines like this were not shown: rejected' "$dir/log" ||
     fail "no summary of what was not shown"
 [ "$(ctl debug --json | json 'd["dropped"]')" -gt 0 ] || fail "dropped lines are not counted"
 # The worker's lines too: those shown and those told of are all its steps, though

@@ -33,13 +33,13 @@ check() {
         and [l["index"] for l in d["lines"] if l["index"] >= 0] == [*range(50), *'"$tail"', 67, 68]
         and all(l["flops"] == 2 * l["N"] * l["K"] * d["profiled"]["results"]
             for l in d["lines"] if l["index"] > 49 and l["kind"] in ("gemm", "logits"))
-        and all(l["floor_us"] > 0 and l["share"] > 0 for l in d["lines"] if l["kind"] == "gemm")
-        and 0 < d["floor_us"]
-        and abs(d["floor_us"] - sum(l["floor_us"] for l in d["lines"])) < 0.01 * d["floor_us"]
+        and all(l["roofline_us"] > 0 and l["roofline_fraction"] > 0 for l in d["lines"] if l["kind"] == "gemm")
+        and 0 < d["roofline_us"]
+        and abs(d["roofline_us"] - sum(l["roofline_us"] for l in d["lines"])) < 0.01 * d["roofline_us"]
         else d' | grep -x ok >/dev/null || fail "sums of $1: $(head -c 1500 "$dir/prof")"
 }
 
-# nobody asks for anything: said within the time, with the way out
+# no request runs: the answer comes within the time and names the fix
 expect 65 ctl profile --within 0.3
 has "$out" 'no step ran within 0.3 s'
 has "$out" 'profile --batch 1'
@@ -53,7 +53,7 @@ for shape in "--batch 6 --context 300 --prefill 50" "--prefill 120" "--batch 1 -
     # shellcheck disable=SC2086
     ctl profile $shape --steps 4 --within 300 --json >"$dir/prof" || fail "profile $shape"
     check "$shape" <"$dir/prof"
-    json '(d["mode"], d["cut"], d["profiled"]["steps"], d["unprofiled"]["steps"])' <"$dir/prof" |
+    json '(d["mode"], d["truncated"], d["profiled"]["steps"], d["unprofiled"]["steps"])' <"$dir/prof" |
         grep -qF "('synthetic', '', 4, 4)" || fail "profile $shape: $(head -c 600 "$dir/prof")"
     answer | cmp -s - "$dir/want" || fail "other answers after profile $shape"
     [ "$(cached)" = "$hits" ] || fail "other hits after profile $shape: $(cached), not $hits"
@@ -62,20 +62,20 @@ json '(d["profiled"]["tokens"], d["profiled"]["rows"], d["profiled"]["context"])
     grep -qF '(1.0, 1.0, 1.0)' || fail "shape: $(head -c 600 "$dir/prof")"
 
 # what the device can do is kept, and program uses it
-[ "$(find "$cache" -name 'ceilings-*.json' | wc -l)" = 1 ] || fail "no ceilings in $cache"
-ctl program --json | json 'd["ceilings"]["read_bytes_per_s"] > 0 and d["floor_us"] > 0' |
-    grep -q True || fail "program has no ceilings"
-until_true 10 logged 1 'ceiling: .* reads' || fail "measured more than once"
+[ "$(find "$cache" -name 'peaks-*.json' | wc -l)" = 1 ] || fail "no measured peak in $cache"
+ctl program --json | json 'd["measured_peak"]["read_bytes_per_s"] > 0 and d["roofline_us"] > 0' |
+    grep -q True || fail "program has no measured peak"
+until_true 10 logged 1 'peak: .* reads' || fail "measured more than once"
 ctl profile --batch 1 --steps 1 --measure >/dev/null || fail "profile --measure"
-until_true 10 logged 2 'ceiling: .* reads' || fail "not measured again"
+until_true 10 logged 2 'peak: .* reads' || fail "not measured again"
 
 # as text
 for by in "" "--by op" "--by kind" "--by layer"; do
     # shellcheck disable=SC2086
     expect 0 ctl profile --batch 2 --context 64 --steps 2 --within 300 $by
-    has "$out" 'ceilings: read [0-9.]+ GB/s, f32 [0-9.]+ GFLOP/s'
+    has "$out" 'measured peak: read [0-9.]+ GB/s, f32 [0-9.]+ GFLOP/s'
     has "$out" '^sum of lines +[0-9.]+ us +(9[5-9]|10[0-5])\.[0-9] % of the step'
-    has "$out" '^floor of step'
+    has "$out" '^roofline bound'
 done
 has "$out" '^none +[0-9]+ '
 has "$out" '^5 +9 '
@@ -115,7 +115,7 @@ json '(d["mode"], d["profiled"]["steps"], d["profiled"]["graph"])' <"$dir/prof" 
     grep -qF "('live', 8, 0)" || fail "live: $(head -c 600 "$dir/prof")"
 # between two loads there is none for a moment
 refused() { ctl profile --batch 1 --steps 1 2>&1 | grep -E '[0-9]+ requests? (is|are) running'; }
-until_true 10 refused || fail "a synthetic step beside running requests"
+until_true 10 refused || fail "a synthetic step while requests run"
 # a client that goes away: the next question does not wait for its profile
 "$FDCTL" --runtime-dir "$run" profile --steps 10000 --within 600 >/dev/null 2>&1 & p=$!
 sleep 0.5
@@ -138,7 +138,7 @@ wait $p; rc=$?
 grep -q 'worker ended' "$dir/gone" || fail "worker gone: $(cat "$dir/gone")"
 ctl --wait $((20 * slow)) ping >/dev/null || fail "no second worker"
 expect 0 ctl profile --batch 1 --context 8 --steps 1 --within 300
-[ "$(grep -c 'ceiling: .* reads' "$dir/log")" = 2 ] || fail "the file was not used"
+[ "$(grep -c 'peak: .* reads' "$dir/log")" = 2 ] || fail "the file was not used"
 "$FDCTL" --runtime-dir "$run" profile --within 600 >"$dir/gone" 2>&1 & p=$!
 sleep 0.5
 stop
@@ -147,8 +147,8 @@ wait $p; rc=$?
 [ -s "$dir/gone" ] || fail "no message when the daemon ended"
 expect 69 ctl profile
 
-# a device that computes nothing has no ceilings, and is profiled all the same
+# a device that computes nothing has no measured peak, and is profiled all the same
 start --set model.path=null --set device.backend=null --set daemon.cache_dir="$cache"
 expect 0 ctl profile --batch 4 --context 100 --steps 3
-has "$out" 'ceilings: not known'
+has "$out" 'measured peak: not known'
 stop

@@ -58,7 +58,7 @@ see
 kill "$holder" "$holder2"
 chmod 700 "$run/devices"
 out=$(other doctor --json 2>&1)
-has "$out" '"devices","state":"note","value":"cannot be looked at'
+has "$out" '"devices","state":"info","value":"cannot be looked at'
 chmod 755 "$run/devices"
 
 # ---- a second daemon in the folder learns who is there

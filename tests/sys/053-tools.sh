@@ -19,7 +19,7 @@ work=$dir/work seen=$dir/seen
 mkdir "$work"; cd "$work" || exit 1
 
 places() { # what differs between two trees, and the version
-    sed -E -e "s|$DEMO|DEMO|g; s|$FDD_BUILD|BUILD|g; s|$FDD_SRC|SRC|g; s|$dir|DIR|g" \
+    sed -E -e "s|$DEMO|DEMO|g; s|$FDD_BUILD|BUILD|g; s|$FDD_SRC|SRC|g; s|$dir|DIR|g; s|peaks-[0-9a-f]+|peaks-HASH|g" \
         -e 's/[0-9]+\.[0-9]+\.[0-9]+( \([0-9a-f]{7,40}(-dirty)?\))?/VERSION/g'
 }
 figures() { # numbers, and the blanks that align them
@@ -140,7 +140,7 @@ done
 # ---- a session ---------------------------------------------------------------------------
 session() {
 stderr=figures
-start --set model.path="$DEMO"
+start --set model.path="$DEMO" --set daemon.cache_dir="$dir/cache"
 sleep 1
 printf '{"prompt": "One", "id": 7, "max_tokens": 3, "seed": 5}\n{"ids": [5, 6], "max_tokens": 2, "seed": "18446744073709551615"}\n{"prompt": "x", "max_tokens": 99999, "seed": 5}\n' >ok.jsonl
 greedy="--temperature 0 --seed 1 --max-tokens 8"
@@ -161,7 +161,7 @@ for w in "generate -p Hello --json $greedy" "generate -p Hello --json --n 2 --lo
     ctl_ shape $w
 done
 for w in "ping" "ping --deep -c 2" "generate --batch ok.jsonl" "generate -p Hello --stats $greedy" "status" \
-    "stat -1 requests_done gate.*up" "model" "memory" "program" \
+    "stat -1 requests_done gate.*relayed" "model" "memory" "program" \
     "trace -n 1" "trace --step 1" "trace --slow 0.1 -n 1" "trace --events -n 2" "trace --request 1" "trace --request 99999" \
     "trace --step 99999" "debug" "ls" "top --once -i 0.2" "top --once -i 0.2 --ascii"; do
     # shellcheck disable=SC2086

@@ -656,7 +656,7 @@ worker_main(void *arg)
         fdc_params_init(&p);
         p.max_new = want;
         p.submit_timeout_ms = -1;
-        p.quiet = 1;
+        p.exclusive_reader = 1;
         if (fdc_submit_text(w->f->s, i % 4 ? "fast" : "drip", 4, &p, &r))
             return NULL;
         if (i % 5 == 4)

@@ -368,7 +368,7 @@ t_sharing(void **state)
     q = json_object_get(r, "requests");
     assert_int_equal(json_integer_value(json_object_get(q, "queued")), 3);
     assert_int_equal(json_integer_value(json_object_get(q, "queued_tokens")), 300);
-    assert_int_equal(json_integer_value(json_object_get(q, "drain_rate")), 0);
+    assert_int_equal(json_integer_value(json_object_get(q, "service_rate")), 0);
     assert_int_equal(json_integer_value(json_object_get(q, "shed")), 0);
     json_decref(r);
     r = ask(&f, CTL_ADMIN, "{\"cmd\":\"clients\"}");
@@ -387,7 +387,7 @@ t_sharing(void **state)
         fix_step(&f, 10);
     }
     r = ask(&f, CTL_READ, "{\"cmd\":\"status\"}");
-    q = json_object_get(json_object_get(r, "requests"), "drain_rate");
+    q = json_object_get(json_object_get(r, "requests"), "service_rate");
     assert_in_range(json_integer_value(q), 1900, 2100);
     json_decref(r);
     fcl_close(&c);

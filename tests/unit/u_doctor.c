@@ -55,22 +55,22 @@ test_kernel(void **state)
     (void)state;
     d.kernel = "4.18.0-553.el8";
     run("system");
-    is("kernel", "fail", "4.18", "at least 5.6");
+    is("kernel", "error", "4.18", "at least 5.6");
     d.kernel = "5.4.0-generic";
     run("system");
-    is("kernel", "warn", "pread", "5.6");
+    is("kernel", "warning", "pread", "5.6");
     d.kernel = "5.6.0";
     run("system");
     is("kernel", "ok", "5.6.0", NULL);
     d.kernel = "what?";
     run("system");
-    is("kernel", "note", "unknown", "uname");
+    is("kernel", "info", "unknown", "uname");
     pidfd_rc = -ENOSYS;
     run("system");
-    is("pidfd_open", "fail", "refused", "5.3");
+    is("pidfd_open", "error", "refused", "5.3");
     pidfd_rc = -EPERM;
     run("system");
-    is("pidfd_open", "fail", "refused", "seccomp");
+    is("pidfd_open", "error", "refused", "seccomp");
 }
 
 static void
@@ -78,24 +78,24 @@ test_processor(void **state)
 {
     (void)state;
     run("system");
-    is("processor", "note", "unknown", "host");
+    is("processor", "info", "unknown", "host");
     put("/proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: fpu sse2 avx2x fma\n");
     run("system");
-    is("processor", "warn", "generic", "-cpu host");
+    is("processor", "warning", "generic", "-cpu host");
     put("/proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: " FLAGS_2 " hypervisor\n\n"
         "model name\t: Some CPU\n");
     put("/sys/class/dmi/id/sys_vendor", "QEMU\n");
     put("/proc/stat", "cpu  10 0 10 70 0 0 0 10 0 0\n");
     run("system");
     is("processor", "ok", "Some CPU, CPU backend: avx2", NULL);
-    is("virtualization", "note", "of QEMU; others took 10 %", "on the host");
+    is("virtualization", "info", "of QEMU; others took 10 %", "on the host");
     put("/proc/cpuinfo", "flags\t\t: " FLAGS_2 " avx512f avx512bw avx512vl avx512dq "
         "amx_tile\n");
     run("system");
     is("processor", "ok", "avx512; not used: amx_tile", NULL);
     d.machine = "aarch64";
     run("system");
-    is("processor", "warn", "aarch64", "x86_64");
+    is("processor", "warning", "aarch64", "x86_64");
 }
 
 static void
@@ -107,13 +107,13 @@ test_processors(void **state)
     put("/sys/devices/system/node/online", "0-1\n");
     run("system");
     is("processors", "ok", "8 of 16", NULL);
-    is("numa", "note", "2 nodes", "NUMAPolicy");
+    is("numa", "info", "2 nodes", "NUMAPolicy");
     /* version 2: the tightest group outwards counts */
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
     run("system");
-    is("processors", "warn", "8, but the control group gives the time of 2.5",
+    is("processors", "warning", "8, but the control group gives the time of 2.5",
         "threads = 2");
     /* version 1 */
     put("/proc/self/cgroup", "4:memory:/m\n3:cpu,cpuacct:/c\n0::/\n");
@@ -121,13 +121,13 @@ test_processors(void **state)
     put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n");
     put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     run("system");
-    is("processors", "warn", "0.5", "threads = 1");
+    is("processors", "warning", "0.5", "threads = 1");
     /* a daemon that runs has limits of its own */
     put("/proc/42/status", "Cpus_allowed_list:\t3\n");
     put("/proc/42/limits", "x\n");
     d.daemon_pid = 42;
     run("system");
-    is("processors", "warn", "1: daemon", "two processors");
+    is("processors", "warning", "1: daemon", "two processors");
 }
 
 /* ---- limits ----------------------------------------------------------------- */
@@ -142,9 +142,9 @@ test_limits(void **state)
 {
     (void)state;
     run("limits");
-    is("memlock", "note", "unknown: /proc/self/limits", "host");
-    is("huge pages", "note", "unknown", "host");
-    is("/dev/shm", "fail", "No such file", "mount -t tmpfs");
+    is("memlock", "info", "unknown: /proc/self/limits", "host");
+    is("huge pages", "info", "unknown", "host");
+    is("/dev/shm", "error", "No such file", "mount -t tmpfs");
     put("/proc/self/limits", LIMITS("8388608              8388608 ", "1024 1048576"));
     put("/dev/shm/x", "");
     put("/proc/meminfo", "MemTotal: 1000 kB\nSwapTotal: 100 kB\nSwapFree: 10 kB\n"
@@ -152,31 +152,31 @@ test_limits(void **state)
     put("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
     put("/proc/sys/vm/overcommit_memory", "2\n");
     run("limits");
-    is("memlock", "warn", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
+    is("memlock", "warning", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
     /* a capability lifts it, but not one of a user namespace */
     put("/proc/self/status", "Name:\tfdctl\nCapEff:\t0000000000004000\n");
     put("/proc/self/uid_map", "         0     100000      65536\n");
     run("limits");
-    is("memlock", "warn", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
+    is("memlock", "warning", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
     put("/proc/self/uid_map", "         0          0 4294967295\n");
     run("limits");
     is("memlock", "ok", "8.0 MiB of this shell, which may lock more", NULL);
     put("/proc/self/status", "Name:\tfdctl\nCapEff:\t000001ffffffbfff\n");
     run("limits");
-    is("memlock", "warn", "8.0 MiB of this shell;", "LimitMEMLOCK=infinity");
+    is("memlock", "warning", "8.0 MiB of this shell;", "LimitMEMLOCK=infinity");
     is("nofile", "ok", "1024, at most 1048576", NULL);
     is("/dev/shm", "ok", "free", NULL);
-    is("swap", "note", "90.0 KiB of 100.0 KiB", "swapped");
-    is("huge pages", "warn", "never", "echo madvise");
-    is("reserved pages", "note", "16.0 MiB in hugetlb pages, 6.0 MiB", "nr_hugepages=0");
-    is("overcommit", "warn", "2", "overcommit_memory=0");
+    is("swap", "info", "90.0 KiB of 100.0 KiB", "swapped");
+    is("huge pages", "warning", "never", "echo madvise");
+    is("reserved pages", "info", "16.0 MiB in hugetlb pages, 6.0 MiB", "nr_hugepages=0");
+    is("overcommit", "warning", "2", "overcommit_memory=0");
     is("cgroup memory", "ok", "no limit", NULL);
     /* the daemon's limits count, not the shell's */
     put("/proc/42/limits", LIMITS("unlimited            unlimited ", "512 512"));
     d.daemon_pid = 42;
     run("limits");
     is("memlock", "ok", "unlimited of the daemon, pid 42", NULL);
-    is("nofile", "warn", "at most 512", "LimitNOFILE");
+    is("nofile", "warning", "at most 512", "LimitNOFILE");
 }
 
 static void
@@ -200,7 +200,7 @@ test_odd_contents(void **state)
     for (size_t i = 0; doc_group_name(i) != NULL; i++)
         run(doc_group_name(i));
     run("limits");
-    is("memlock", "note", "unknown", "host");
+    is("memlock", "info", "unknown", "host");
     assert_string_equal(get("reserved pages", "value"), "none");
     is("cgroup memory", "ok", "of 4.0 KiB", NULL);
     run("memory");
@@ -257,7 +257,7 @@ test_cgroup_memory(void **state)
     assert_int_equal(c.memory_max, 1073741824);
     assert_int_equal(c.memory_used, 1063741824);
     run("limits");
-    is("cgroup memory", "warn", "of 1.0 GiB used", "MemoryMax=");
+    is("cgroup memory", "warning", "of 1.0 GiB used", "MemoryMax=");
     put("/proc/self/cgroup", "9:memory:/m\n");
     put("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "9223372036854771712\n");
     doc_cgroup(&d, &c);
@@ -279,18 +279,18 @@ test_io_uring(void **state)
     put("/proc/sys/kernel/io_uring_disabled", "2\n");
     uring.setup = -EPERM;
     run("io_uring");
-    is("sysctl", "warn", "= 2: for nobody", "io_uring_disabled=0");
-    is("setup", "warn", "pread", "seccomp");
+    is("sysctl", "warning", "= 2: for nobody", "io_uring_disabled=0");
+    is("setup", "warning", "pread", "seccomp");
     put("/proc/sys/kernel/io_uring_disabled", "1\n");
     put("/proc/sys/kernel/io_uring_group", "990\n");
     uring.setup = -ENOMEM;
     run("io_uring");
-    is("sysctl", "warn", "(990)", "io_uring_disabled=0");
-    is("setup", "warn", "pread", "LimitMEMLOCK");
+    is("sysctl", "warning", "(990)", "io_uring_disabled=0");
+    is("setup", "warning", "pread", "LimitMEMLOCK");
     uring = (struct doc_uring){ 0, -ENOSYS, -ENOMEM };
     run("io_uring");
-    is("read", "warn", "not supported", "5.6");
-    is("buffers", "note", "cannot", "LimitMEMLOCK");
+    is("read", "warning", "not supported", "5.6");
+    is("buffers", "info", "cannot", "LimitMEMLOCK");
 }
 
 static void
@@ -315,7 +315,7 @@ test_memory(void **state)
     assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err,
         sizeof(err)), 0);
     run("memory");
-    is("host", "warn", "2.0 MiB of 97.7 MiB", "end what");
+    is("host", "warning", "2.0 MiB of 97.7 MiB", "end what");
     is("model", "ok", "14 B of weights in 2 files", NULL);
     /* the five largest, in order */
     is("held by", "ok", "p8 (pid 108, 4000000008)", NULL);
@@ -328,11 +328,11 @@ test_memory(void **state)
     put("/proc/self/cgroup", "0::/\n");
     put("/sys/fs/cgroup/memory.max", "10\n");
     run("memory");
-    is("model", "note", "14 B of weights in 2 files; 10 B", "wint8");
+    is("model", "info", "14 B of weights in 2 files; 10 B", "wint8");
     assert_int_equal(par_set_text(ps, "device.backend", "cpu", PAR_FROM_SET, err,
         sizeof(err)), 0);
     run("memory");
-    is("model", "fail", "14 B", "wint8");
+    is("model", "error", "14 B", "wint8");
 }
 
 /* ---- fdd --------------------------------------------------------------------- */
@@ -344,9 +344,9 @@ test_fdd(void **state)
 
     (void)state;
     run("fdd");
-    is("daemon", "note", "none runs in /run/fdd", "systemctl start fdd");
-    is("runtime folder", "note", "No such file", "--runtime-dir");
-    is("model", "note", "none is named by the test", "model.path");
+    is("daemon", "info", "none runs in /run/fdd", "systemctl start fdd");
+    is("runtime folder", "info", "No such file", "--runtime-dir");
+    is("model", "info", "none is named by the test", "model.path");
     put("/run/fdd/x", "");
     snprintf(path, sizeof(path), "%s/run/fdd", root);
     chmod(path, 0777);
@@ -359,14 +359,14 @@ test_fdd(void **state)
     d.uid = 4000000001u;
     d.daemon_pid = 42;
     run("fdd");
-    is("daemon", "warn", "pid 42 does not answer", "sudo fdctl status");
-    is("runtime folder", "fail", "written by others", "another daemon.runtime_dir");
-    is("client socket", "fail", "No such file", "fdctl stop");
-    is("ipc.group", "note", "does not exist", "groupadd --system no-such-group-here");
-    is("model", "fail", "/gone (the test): No such file", "config.json");
+    is("daemon", "warning", "pid 42 does not answer", "sudo fdctl status");
+    is("runtime folder", "error", "written by others", "another daemon.runtime_dir");
+    is("client socket", "error", "No such file", "fdctl stop");
+    is("ipc.group", "info", "does not exist", "groupadd --system no-such-group-here");
+    is("model", "error", "/gone (the test): No such file", "config.json");
     put("/run/fdd/fdd.sock", "");
     run("fdd");
-    is("client socket", "fail", "is not a socket", "remove it");
+    is("client socket", "error", "is not a socket", "remove it");
 }
 
 static void
@@ -384,11 +384,11 @@ test_fdd_daemon(void **state)
         3,
         "last_death", "signal 11", "error", "no room", "fix", "make room");
     run("fdd");
-    is("daemon", "fail", "degraded, pid 42", "journalctl");
-    is("version", "warn", "0.0.1", "same release");
-    is("worker", "fail", "failed: no room", "make room");
-    is("worker deaths", "warn", "3, the last: signal 11", "debug panic");
-    is("model", "fail", "no *.safetensors", "dummy");
+    is("daemon", "error", "degraded, pid 42", "journalctl");
+    is("version", "warning", "0.0.1", "same release");
+    is("worker", "error", "failed: no room", "make room");
+    is("worker deaths", "warning", "3, the last: signal 11", "debug panic");
+    is("model", "error", "no *.safetensors", "dummy");
     json_decref((json_t *)(uintptr_t)d.status);
     d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:i,s:s}]}", "state", "running",
         "pid",
@@ -397,12 +397,12 @@ test_fdd_daemon(void **state)
     put("/m/a.safetensors", "1");
     run("fdd");
     is("daemon", "ok", "running", NULL);
-    is("worker", "warn", "again in 70 ms: signal 9", "panic");
+    is("worker", "warning", "again in 70 ms: signal 9", "panic");
     if (ver_commit()[0] != '\0') {
         json_object_set_new((json_t *)(uintptr_t)d.status, "commit", json_string("beef123"));
         run("fdd");
         is("daemon", "ok", "version " VERSION " (beef123)", NULL);
-        is("version", "warn", ver_text(), "start the daemon again");
+        is("version", "warning", ver_text(), "start the daemon again");
     }
     is("model", "ok", "fdd-worker --check /m", NULL);
     json_decref((json_t *)(uintptr_t)d.status);
@@ -436,7 +436,7 @@ test_report(void **state)
     doc_print(f, d.checks, 0);
     fclose(f);
     assert_non_null(strstr(text, "  ok    one                fine 1\n"));
-    assert_non_null(strstr(text, "\n1 ok, 1 to note, 0 to mend, 0 failed\n"));
+    assert_non_null(strstr(text, "\n1 ok, 1 info, 0 warnings, 0 errors\n"));
     free(text);
 }
 

@@ -155,20 +155,20 @@ test_no_gpu(void **state)
 {
     (void)state;
     run("gpu");
-    is("driver", "note", "no NVIDIA GPU", "auto");
+    is("driver", "info", "no NVIDIA GPU", "auto");
     assert_int_equal(doc_worst(d.checks), DOC_NOTE);
     put("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n");
     put("/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n");
     run("gpu");
-    is("driver", "warn", "1 NVIDIA device, but no driver", "install");
+    is("driver", "warning", "1 NVIDIA device, but no driver", "install");
     machine_with_gpus();
     d.nvml = NULL;
     run("gpu");
-    is("driver", "warn", "module 580.65.06 is loaded", "580.65.06");
+    is("driver", "warning", "module 580.65.06 is loaded", "580.65.06");
     d.nvml = &nvml;
     fake.init_rc = DOC_NVML_MISMATCH;
     run("gpu");
-    is("driver", "warn", "some error; module 580.65.06", "start the machine again");
+    is("driver", "warning", "some error; module 580.65.06", "start the machine again");
 }
 
 static void
@@ -205,23 +205,23 @@ test_bad_gpus(void **state)
     fake.mig = 1;
     libs = 0;
     run("gpu");
-    is("gpu 0 model", "warn", "capability 7.5", "arch=compute_75,code=sm_75");
-    is("gpu 0 persistence", "note", "off", "-i 0 -pm 1");
-    is("gpu 1 ecc", "fail", "4 errors", "-i 1 -r");
-    is("gpu 0 mig", "note", "on", "CUDA_VISIBLE_DEVICES");
-    is("gpu 0 clocks", "warn", "power limit, heat, heat (hardware)", "-i 0");
-    is("gpu 0 pcie", "warn", "x8 of x16", "slot");
-    is("peer access", "note", "0:   -  no\n 1:  no   -", "2 of 2");
-    is("libcuda", "fail", "not found", "libcuda1");
-    is("cublasLt", "fail", "libcublasLt.so.13", "FDD_CUBLASLT");
+    is("gpu 0 model", "warning", "capability 7.5", "arch=compute_75,code=sm_75");
+    is("gpu 0 persistence", "info", "off", "-i 0 -pm 1");
+    is("gpu 1 ecc", "error", "4 errors", "-i 1 -r");
+    is("gpu 0 mig", "info", "on", "CUDA_VISIBLE_DEVICES");
+    is("gpu 0 clocks", "warning", "power limit, heat, heat (hardware)", "-i 0");
+    is("gpu 0 pcie", "warning", "x8 of x16", "slot");
+    is("peer access", "info", "0:   -  no\n 1:  no   -", "2 of 2");
+    is("libcuda", "error", "not found", "libcuda1");
+    is("cublasLt", "error", "libcublasLt.so.13", "FDD_CUBLASLT");
     setenv("FDD_CUBLASLT", "/opt/other.so", 1);
     fake.reasons = 4;
     fake.peer_status = 0;
     fake.lost = 0;
     run("gpu");
-    is("cublasLt", "fail", "FDD_CUBLASLT names /opt/other.so", "correct");
-    is("gpu 1 clocks", "note", "power limit", "-pl");
-    is("gpu 0 model", "fail", "GPU is lost", "left the bus");
+    is("cublasLt", "error", "FDD_CUBLASLT names /opt/other.so", "correct");
+    is("gpu 1 clocks", "info", "power limit", "-pl");
+    is("gpu 0 model", "error", "GPU is lost", "left the bus");
     unsetenv("FDD_CUBLASLT");
 }
 
@@ -238,12 +238,12 @@ test_gpu_held(void **state)
     put("/proc/501/status", "Name:\tpython3\nUid:\t4000000001 1 1 1\n");
     put("/proc/502/status", "Name:\tfdd-worker\nUid:\t0 0 0 0\n");
     run("gpu");
-    is("gpu 0 held by", "note", "50.0 GiB  python3 (pid 501, 4000000001)\n   unknown  "
+    is("gpu 0 held by", "info", "50.0 GiB  python3 (pid 501, 4000000001)\n   unknown  "
         "fdd-worker (pid 502, root)\n   1.0 MiB  not of this namespace (pid 503, "
         "unknown)",
         "gpu_memory_utilization");
     is("gpu 1 held by", "ok", "no process", NULL);
-    is("gpu 1 memory", "note", "20.0 GiB of 80.0 GiB free", "KV cache");
+    is("gpu 1 memory", "info", "20.0 GiB of 80.0 GiB free", "KV cache");
     /* the daemon's own worker is no stranger; a second one is */
     d.status = json_pack("{s:[{s:i},{s:i}]}", "workers", "pid", 502, "pid", 9);
     fake.n_proc = 2;
@@ -256,7 +256,7 @@ test_gpu_held(void **state)
     fake.proc[1] = (struct doc_nvml_proc){ 504, 1 << 30, 0, 0 };
     put("/proc/504/status", "Name:\tfdd-worker\nUid:\t0 0 0 0\n");
     run("gpu");
-    is("gpu 0 daemons", "warn", "2 workers of fdd share it: pids 502 504", "stop one");
+    is("gpu 0 daemons", "warning", "2 workers of fdd share it: pids 502 504", "stop one");
     json_decref((json_t *)(uintptr_t)d.status);
 }
 

@@ -125,8 +125,8 @@ late_rows_are_no_tokens(struct sim_rng *g)
         sim_drain(s);
         (void)printf("  depth %d: %llu tokens, %llu late\n", depth,
             (unsigned long long)cnt_get(&w->generation_tokens),
-            (unsigned long long)cnt_get(&w->rows_late));
-        SIM_CHECK(depth == 0 || cnt_get(&w->rows_late) > 0);
+            (unsigned long long)cnt_get(&w->rows_discarded));
+        SIM_CHECK(depth == 0 || cnt_get(&w->rows_discarded) > 0);
         SIM_CHECK(cnt_get(&w->generation_tokens) == s->n_tokens);
         sim_free(s);
     }

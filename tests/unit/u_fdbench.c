@@ -381,7 +381,7 @@ static void
 test_summary(void **state)
 {
     struct fdb_run run = { .t_begin = T(100), .t_end = T(600), .cpu_ns = T(50),
-        .late_ms = 3, .most_open = 5, .n_held = 2 };
+        .late_ms = 3, .max_concurrent_requests = 5, .n_held = 2 };
     struct fdb_slo slo = { .ttft_ms = 30 };
     struct fdb_log log = { .n_rec = 0 };
     struct fdb_sum s;
@@ -398,7 +398,7 @@ test_summary(void **state)
     assert_true(s.n_prompt == 20 && s.n_cached == 8 && s.n_out == 4);
     assert_true(s.wall_s == 0.5 && s.req_s == 4 && s.out_tok_s == 8
         && s.total_tok_s == 48);
-    assert_true(fabs(s.cpu_share - 0.1) < 1e-12 && s.late_ms == 3 && s.most_open == 5
+    assert_true(fabs(s.cpu_share - 0.1) < 1e-12 && s.late_ms == 3 && s.max_concurrent_requests == 5
         && s.n_held == 2);
     assert_true(s.ttft.n == 2 && s.ttft.mean == 30 && s.ttft.min == 20);
     /* One token has no time per token. */

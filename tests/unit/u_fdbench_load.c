@@ -106,7 +106,7 @@ test_closed_loop(void **state)
     assert_int_equal(fdb_load_run(&l, 0, &log, &run), 0);
     assert_int_equal(log.n_rec, 53);
     check_log(&log, &run, 3);
-    assert_in_range(run.most_open, 1, 4);
+    assert_in_range(run.max_concurrent_requests, 1, 4);
     assert_int_equal(fdb_summarize(&log, 0, &run, &c.slo, &s), 0);
     assert_int_equal(s.n_ok, 50);
     assert_int_equal(s.ttft.n, 50);

@@ -68,7 +68,7 @@ add_repeat(struct fdb_result *r, uint32_t repeat, uint32_t n_request)
 
     for (i = 0; i < 16; i++)
         lane[i] = begin + i * 700000;
-    *run = (struct fdb_run){ .cpu_ns = 12345678, .most_open = 16, .n_held = repeat };
+    *run = (struct fdb_run){ .cpu_ns = 12345678, .max_concurrent_requests = 16, .n_held = repeat };
     for (i = 0; i < n_request; i++) {
         const struct fdb_rec *q;
 

@@ -92,7 +92,7 @@ t_relay(void **state)
     assert_true(d.t_submit == sub.t_submit_ns);
     assert_false(fcl_recv(&c, &r));
     assert_int_equal(f.g->jnl.n_open, 0);
-    assert_int_equal(f.g->env.cnt->tokens_up, 4);
+    assert_int_equal(f.g->env.cnt->tokens_relayed, 4);
     /* what comes for a request that is over goes nowhere */
     send_ids(&f, id, 3, 1);
     fix_wdone(&f, id);
@@ -895,12 +895,12 @@ t_relay_budget(void **state)
     fcl_submit(&c, 1, 1, 4000);
     fix_step(&f, 0);
     id = fix_take(&f, NULL, NULL, NULL);
-    f.g->env.cnt->slots_up = 0;
+    f.g->env.cnt->slots_relayed = 0;
     fix_wtokens(&f, id, 200 * (FDP_REC_MAX_LEN / 4)); /* of 64 slots each */
     (void)gate_poll(f.g, f.now);
-    assert_in_range(f.g->env.cnt->slots_up, RLY_SLOTS, RLY_SLOTS + FDP_REC_MAX_SLOTS);
+    assert_in_range(f.g->env.cnt->slots_relayed, RLY_SLOTS, RLY_SLOTS + FDP_REC_MAX_SLOTS);
     (void)gate_poll(f.g, f.now);
-    assert_int_equal(f.g->env.cnt->slots_up, 200 * FDP_REC_MAX_SLOTS);
+    assert_int_equal(f.g->env.cnt->slots_relayed, 200 * FDP_REC_MAX_SLOTS);
     fcl_close(&c);
     fix_step(&f, 0);
     fix_close(&f);

@@ -168,12 +168,12 @@ t_rate(void **state)
     fix_step(&f, 1);
     fslow_take(&f, &w);
     fslow_work(&f, &w, 2000, 2000);
-    before = drain_rate(&f.g->fair.drain, f.now);
+    before = svc_rate(&f.g->fair.svcrate, f.now);
     assert_true(before > 1500);
     pause_is(&f, 1, 1, "paused");
     for (int i = 0; i < 100; i++)
         fix_step(&f, 50);
-    assert_true(drain_rate(&f.g->fair.drain, f.now) > before * 0.9);
+    assert_true(svc_rate(&f.g->fair.svcrate, f.now) > before * 0.9);
     fcl_close(&c);
     fix_close(&f);
 }

@@ -16,7 +16,7 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
-#include "daemon/worker/ceiling.h"
+#include "daemon/worker/peak.h"
 #include "daemon/worker/profile.h"
 #include "tests/sim/sim.h"
 
@@ -480,7 +480,7 @@ made_shapes_refused(struct sim_rng *g)
     sim_free(s);
 }
 
-/* ---- ceilings ------------------------------------------------------------------------------------ */
+/* ---- measured peak ------------------------------------------------------------------------------------ */
 
 static int n_probe, probe_rc;
 
@@ -506,16 +506,16 @@ put(const char *path, const char *text)
     SIM_CHECK(fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
-struct cel_fix {
+struct peak_fix {
     struct fdk_ops k;
     struct fdk_ctx *ctx;
-    struct cel_cache cc;
+    struct peak_cache cc;
     char dir[64], cache[80];
-    struct cel c;
+    struct peak c;
 };
 
 static void
-cel_open(struct cel_fix *f)
+peak_open(struct peak_fix *f)
 {
     struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
@@ -524,7 +524,7 @@ cel_open(struct cel_fix *f)
     f->k = fdk_ops_cpu;
     f->k.probe = fake_probe;
     SIM_CHECK(f->k.open(&oa, &f->ctx, err, sizeof(err)) == 0);
-    (void)snprintf(f->dir, sizeof(f->dir), "/tmp/fdd-cel-XXXXXX");
+    (void)snprintf(f->dir, sizeof(f->dir), "/tmp/fdd-peak-XXXXXX");
     SIM_CHECK(mkdtemp(f->dir) != NULL);
     (void)snprintf(f->cache, sizeof(f->cache), "%s/cache", f->dir);
     n_probe = probe_rc = 0;
@@ -532,38 +532,38 @@ cel_open(struct cel_fix *f)
 
 /* Another process. Returns how many probes it took. */
 static int
-cel_again(struct cel_fix *f, int busy)
+peak_again(struct peak_fix *f, int busy)
 {
     int n = n_probe;
 
-    f->cc = (struct cel_cache) { 0 };
+    f->cc = (struct peak_cache) { 0 };
     (void)snprintf(f->cc.dir, sizeof(f->cc.dir), "%s", f->cache);
-    SIM_CHECK(cel_get(&f->cc, &f->k, f->ctx, busy, 0, &f->c) == 0);
+    SIM_CHECK(peak_get(&f->cc, &f->k, f->ctx, busy, 0, &f->c) == 0);
     SIM_CHECK(f->c.read_bps == 1e10 && f->c.flops[FDK_F32] == 2e11);
     SIM_CHECK(f->c.flops[FDK_BF16] == 4e11 && f->c.flops[FDK_F16] == 0);
     return n_probe - n;
 }
 
 static void
-ceilings_kept(struct sim_rng *g)
+peaks_kept(struct sim_rng *g)
 {
     static const char *const bad[] = { "", "{", "[]", "{\"version\":2}",
         "{\"version\":1,\"backend\":\"cuda\"}" };
-    struct cel_fix f;
-    struct cel_key key, other;
-    struct cel c;
+    struct peak_fix f;
+    struct peak_key key, other;
+    struct peak c;
     char path[640], text[4096], err[256], *at;
     FILE *in;
     size_t n;
 
     (void)g;
-    cel_open(&f);
-    SIM_CHECK(cel_again(&f, 1) == 4); /* beside other work: not kept */
+    peak_open(&f);
+    SIM_CHECK(peak_again(&f, 1) == 4); /* beside other work: not kept */
     SIM_CHECK(f.cc.have == 0 && f.cc.file[0] == '\0');
-    SIM_CHECK(cel_again(&f, 0) == 4 && strcmp(f.cc.from, "measured") == 0);
-    SIM_CHECK(cel_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 8);
-    SIM_CHECK(cel_again(&f, 0) == 0 && strcmp(f.cc.from, "file") == 0);
-    SIM_CHECK(cel_get(&f.cc, &f.k, f.ctx, 0, 1, &c) == 0 && n_probe == 12);
+    SIM_CHECK(peak_again(&f, 0) == 4 && strcmp(f.cc.from, "measured") == 0);
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 8);
+    SIM_CHECK(peak_again(&f, 0) == 0 && strcmp(f.cc.from, "file") == 0);
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 1, &c) == 0 && n_probe == 12);
     SIM_CHECK(strcmp(f.cc.from, "measured") == 0 && f.cc.have);
     (void)snprintf(path, sizeof(path), "%s", f.cc.file);
     SIM_CHECK(strncmp(path, f.cache, strlen(f.cache)) == 0);
@@ -578,21 +578,21 @@ ceilings_kept(struct sim_rng *g)
     SIM_CHECK(at != NULL);
     at[0] = '-';
     put(path, text);
-    SIM_CHECK(cel_again(&f, 0) == 4 && cel_again(&f, 0) == 0);
+    SIM_CHECK(peak_again(&f, 0) == 4 && peak_again(&f, 0) == 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         put(path, bad[i]);
-        SIM_CHECK(cel_again(&f, 0) == 4 && cel_again(&f, 0) == 0);
+        SIM_CHECK(peak_again(&f, 0) == 4 && peak_again(&f, 0) == 0);
     }
-    SIM_CHECK(cel_key(&f.k, f.ctx, &key) == 0);
+    SIM_CHECK(peak_key(&f.k, f.ctx, &key) == 0);
     other = key;
     other.n_thread++;
-    SIM_CHECK(cel_read(path, &other, &c, err, sizeof(err)) == -EINVAL);
-    SIM_CHECK(cel_path(f.cache, &other, text, sizeof(text)) == 0);
+    SIM_CHECK(peak_read(path, &other, &c, err, sizeof(err)) == -EINVAL);
+    SIM_CHECK(peak_path(f.cache, &other, text, sizeof(text)) == 0);
     SIM_CHECK(strcmp(text, path) != 0);
-    SIM_CHECK(cel_read(path, &key, &c, err, sizeof(err)) == 0);
+    SIM_CHECK(peak_read(path, &key, &c, err, sizeof(err)) == 0);
     c.read_bps = NAN;
     SIM_CHECK(unlink(path) == 0);
-    SIM_CHECK(cel_read(path, &key, &c, err, sizeof(err)) == -ENOENT);
+    SIM_CHECK(peak_read(path, &key, &c, err, sizeof(err)) == -ENOENT);
     (void)rmdir(f.cache);
     (void)rmdir(f.dir);
     f.k.close(f.ctx);
@@ -600,56 +600,56 @@ ceilings_kept(struct sim_rng *g)
 
 /* A folder that cannot be made or written: measured, once a process. */
 static void
-ceilings_without_a_folder(struct sim_rng *g)
+peaks_without_a_folder(struct sim_rng *g)
 {
-    struct cel_fix f;
-    struct cel c;
+    struct peak_fix f;
+    struct peak c;
     char path[96];
 
     (void)g;
-    cel_open(&f);
+    peak_open(&f);
     put(f.cache, "");
-    SIM_CHECK(cel_again(&f, 0) == 4 && f.cc.warned && f.cc.file[0] == '\0');
-    SIM_CHECK(cel_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 4);
-    SIM_CHECK(cel_again(&f, 0) == 4);
+    SIM_CHECK(peak_again(&f, 0) == 4 && f.cc.warned && f.cc.file[0] == '\0');
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 4);
+    SIM_CHECK(peak_again(&f, 0) == 4);
     (void)unlink(f.cache);
     (void)snprintf(path, sizeof(path), "%s/x", f.cache);
     (void)snprintf(f.cache, sizeof(f.cache), "%s", path);
-    SIM_CHECK(cel_again(&f, 0) == 4 && f.cc.warned);
+    SIM_CHECK(peak_again(&f, 0) == 4 && f.cc.warned);
     /* what cannot be measured is told, and nothing is kept */
     probe_rc = -ENOMEM;
-    f.cc = (struct cel_cache) { 0 };
-    SIM_CHECK(cel_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == -ENOMEM && !f.cc.have);
+    f.cc = (struct peak_cache) { 0 };
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == -ENOMEM && !f.cc.have);
     (void)rmdir(f.dir);
     f.k.close(f.ctx);
 }
 
 static void
-ceilings_where(struct sim_rng *g)
+peaks_where(struct sim_rng *g)
 {
     char d[128];
 
     (void)g;
-    SIM_CHECK(cel_dir("/x", d, sizeof(d)) == 0 && strcmp(d, "/x") == 0);
+    SIM_CHECK(peak_dir("/x", d, sizeof(d)) == 0 && strcmp(d, "/x") == 0);
     SIM_CHECK(setenv("CACHE_DIRECTORY", "/a:/b", 1) == 0);
-    SIM_CHECK(cel_dir("", d, sizeof(d)) == 0 && strcmp(d, "/a") == 0);
+    SIM_CHECK(peak_dir("", d, sizeof(d)) == 0 && strcmp(d, "/a") == 0);
     SIM_CHECK(unsetenv("CACHE_DIRECTORY") == 0);
     SIM_CHECK(setenv("XDG_CACHE_HOME", "/c", 1) == 0);
-    SIM_CHECK(cel_dir("", d, sizeof(d)) == 0);
+    SIM_CHECK(peak_dir("", d, sizeof(d)) == 0);
     SIM_CHECK(strcmp(d, geteuid() == 0 ? "/var/cache/fdd" : "/c/fdd") == 0);
-    SIM_CHECK(cel_dir("/x", d, 2) == -ENAMETOOLONG);
+    SIM_CHECK(peak_dir("/x", d, 2) == -ENAMETOOLONG);
 }
 
 static void
-floors(struct sim_rng *g)
+rooflines(struct sim_rng *g)
 {
-    struct cel c = { .read_bps = 1e9, .flops = { [FDK_F32] = 1e9, [FDK_BF16] = 4e9 } };
+    struct peak c = { .read_bps = 1e9, .flops = { [FDK_F32] = 1e9, [FDK_BF16] = 4e9 } };
 
     (void)g;
-    SIM_CHECK(cel_floor_ns(&c, 1000, 10, FDK_F32) == 1000);
-    SIM_CHECK(cel_floor_ns(&c, 1000, 3000, FDK_F32) == 3000);
-    SIM_CHECK(cel_floor_ns(&c, 100, 4000, FDK_BF16) == 1000);
-    SIM_CHECK(cel_floor_ns(&c, 100, 4000, FDK_F16) == 4000); /* as fp32 */
+    SIM_CHECK(peak_roofline_ns(&c, 1000, 10, FDK_F32) == 1000);
+    SIM_CHECK(peak_roofline_ns(&c, 1000, 3000, FDK_F32) == 3000);
+    SIM_CHECK(peak_roofline_ns(&c, 100, 4000, FDK_BF16) == 1000);
+    SIM_CHECK(peak_roofline_ns(&c, 100, 4000, FDK_F16) == 4000); /* as fp32 */
 }
 
 /* What this machine does is more than nothing, and the null device does nothing. */
@@ -681,8 +681,8 @@ main(int argc, char **argv)
         SIM_TEST(live_begins_between_steps), SIM_TEST(live_threads),
         SIM_TEST(made_leaves_no_trace), SIM_TEST(made_reads_the_pool),
         SIM_TEST(made_refused_and_interrupted), SIM_TEST(made_shapes_refused),
-        SIM_TEST(ceilings_kept), SIM_TEST(ceilings_without_a_folder),
-        SIM_TEST(ceilings_where), SIM_TEST(floors), SIM_TEST(probes),
+        SIM_TEST(peaks_kept), SIM_TEST(peaks_without_a_folder),
+        SIM_TEST(peaks_where), SIM_TEST(rooflines), SIM_TEST(probes),
     };
     int rc;
 

@@ -274,7 +274,7 @@ t_deadlines_are_told_once(void **state)
 }
 
 static void
-t_refused_are_limited(void **state)
+t_rejected_are_limited(void **state)
 {
     static const char *const sets[] = { "log.requests=errors", "log.rate=3", NULL };
     struct world w;
@@ -286,7 +286,7 @@ t_refused_are_limited(void **state)
     cap_begin();
     fcl_ask(&w.c, (struct fask){ .tag = 9, .max_new = FIX_MAX_LEN + 1 });
     fix_step(&w.f, 1);
-    o = only_line("refused");
+    o = only_line("rejected");
     want_text(o, "level", "warn");
     want_text(o, "error", "E_TOO_LONG");
     want_text(o, "op", "submit");
@@ -303,7 +303,7 @@ t_refused_are_limited(void **state)
     log_flush(1);
     assert_true(cap_end() < 60);
     assert_true(w.f.g->env.cnt->log_dropped > before);
-    assert_non_null(strstr(cap_text, "lines like this were not shown: refused"));
+    assert_non_null(strstr(cap_text, "lines like this were not shown: rejected"));
     world_close(&w, 1);
 }
 
@@ -332,10 +332,10 @@ t_slow_says_where(void **state)
     assert_int_equal(num(o, "queue_ms"), 130);
     assert_int_equal(num(o, "prefill_ms"), 130);
     assert_int_equal(num(o, "decode_ms"), 260);
-    assert_int_equal(num(o, "per_token_ms"), 65);
+    assert_int_equal(num(o, "tpot_ms"), 65);
     assert_int_equal(num(o, "total_ms"), 520);
-    assert_int_equal(num(o, "beside_start"), 1);
-    assert_int_equal(num(o, "beside_end"), 1);
+    assert_int_equal(num(o, "concurrent_at_start"), 1);
+    assert_int_equal(num(o, "concurrent_at_end"), 1);
     json_decref(o);
     /* no token came at all in that time */
     cap_begin();
@@ -353,8 +353,8 @@ t_slow_says_where(void **state)
     fix_step(&w.f, 1);
     fix_step(&w.f, 1000);
     o = only_line("slow request");
-    assert_int_equal(num(o, "beside_start"), 0);
-    assert_int_equal(num(o, "beside_end"), 0);
+    assert_int_equal(num(o, "concurrent_at_start"), 0);
+    assert_int_equal(num(o, "concurrent_at_end"), 0);
     assert_int_equal(num(o, "queue_ms"), num(o, "total_ms"));
     json_decref(o);
     world_close(&w, 1);
@@ -395,7 +395,7 @@ t_user_is_whose_it_was(void **state)
     cap_begin();
     fcl_ask(&w.c, (struct fask){ .tag = 9, .max_new = FIX_MAX_LEN + 1, .user = 77001 });
     fix_step(&w.f, 1);
-    o = only_line("refused");
+    o = only_line("rejected");
     want_text(o, "user", "77001");
     json_decref(o);
     cap_begin();
@@ -490,7 +490,7 @@ main(void)
         cmocka_unit_test(t_done_has_its_numbers),
         cmocka_unit_test(t_ends_of_all_kinds),
         cmocka_unit_test(t_deadlines_are_told_once),
-        cmocka_unit_test(t_refused_are_limited),
+        cmocka_unit_test(t_rejected_are_limited),
         cmocka_unit_test(t_slow_says_where),
         cmocka_unit_test(t_slow_first_token_alone),
         cmocka_unit_test(t_user_is_whose_it_was),

@@ -243,7 +243,7 @@ test_gauges(void **state)
     assert_int_equal(seg->g.requests_running, 4);
     assert_int_equal(seg->g.journal_bytes, 5);
     assert_int_equal(seg->g.queued_tokens, 6);
-    assert_int_equal(seg->g.drain_rate, 7);
+    assert_int_equal(seg->g.service_rate, 7);
     assert_int_equal(seg->generation, 8);
     assert_int_equal(seg->worker_pid, 9);
     assert_string_equal(seg->model, "");

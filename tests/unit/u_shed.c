@@ -183,7 +183,7 @@ shed_what_would_expire(void **state)
     /* long after, nothing is known any more */
     fslow_work(&f, &w, 100000, 1000);
     fix_step(&f, 20000);
-    assert_true(f.g->jnl.n_open == 0 && drain_rate(&f.g->fair.drain, f.now) == 0);
+    assert_true(f.g->jnl.n_open == 0 && svc_rate(&f.g->fair.svcrate, f.now) == 0);
     fcl_close(&a);
     fcl_close(&b);
     fix_close(&f);
@@ -204,7 +204,7 @@ light_load_is_no_measure(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     fcl_ask(&c, (struct fask){ .tag = 1000, .max_new = 4000 });
     fslow_work(&f, &w, 100, 4000);
-    assert_true(drain_rate(&f.g->fair.drain, f.now) == 0);
+    assert_true(svc_rate(&f.g->fair.svcrate, f.now) == 0);
     for (unsigned i = 1; i <= 30; i++)
         fcl_ask(&c, (struct fask){ .tag = i, .max_new = 198, .ttl_queue_ms = 5000 });
     fix_step(&f, 10);

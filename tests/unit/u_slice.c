@@ -85,13 +85,13 @@ t_relay(void **state)
     fix_step(&f, 0);
     id = fix_take(&f, NULL, NULL, NULL);
     be_late(&f);
-    f.g->env.cnt->slots_up = 0;
+    f.g->env.cnt->slots_relayed = 0;
     fix_wtokens(&f, id, 150 * (FDP_REC_MAX_LEN / 4)); /* of 64 slots each */
-    while (f.g->env.cnt->slots_up != 150 * FDP_REC_MAX_SLOTS) {
+    while (f.g->env.cnt->slots_relayed != 150 * FDP_REC_MAX_SLOTS) {
         (void)gate_poll(f.g, f.now);
-        assert_true(f.g->env.cnt->slots_up > before);
-        assert_in_range(f.g->env.cnt->slots_up - before, 1, RLY_LOOK + FDP_REC_MAX_SLOTS);
-        before = f.g->env.cnt->slots_up;
+        assert_true(f.g->env.cnt->slots_relayed > before);
+        assert_in_range(f.g->env.cnt->slots_relayed - before, 1, RLY_LOOK + FDP_REC_MAX_SLOTS);
+        before = f.g->env.cnt->slots_relayed;
         polls++;
     }
     assert_true(polls > 150 * FDP_REC_MAX_SLOTS / RLY_LOOK);
@@ -123,10 +123,10 @@ t_grow(void **state)
     }
     for (uint32_t i = 0; i < N; i++)
         fix_wtokens(&f, id[i], FDP_REC_MAX_LEN / 4);
-    f.g->env.cnt->slots_up = 0;
+    f.g->env.cnt->slots_relayed = 0;
     be_late(&f);
     (void)gate_poll(f.g, f.now);
-    assert_int_equal(f.g->env.cnt->slots_up, RLY_LOOK / CLI_PAGES * FDP_REC_MAX_SLOTS);
+    assert_int_equal(f.g->env.cnt->slots_relayed, RLY_LOOK / CLI_PAGES * FDP_REC_MAX_SLOTS);
     for (uint32_t i = 0; i < N; i++)
         fcl_close(&c[i]);
     fix_step(&f, 0);

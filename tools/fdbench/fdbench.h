@@ -116,7 +116,7 @@ struct fdb_run {
     uint64_t t_begin, t_end; /* ns */
     uint64_t cpu_ns;         /* fdbench's own */
     double late_ms;          /* worst lateness of a send behind t_due */
-    uint32_t most_open;      /* requests at a time */
+    uint32_t max_concurrent_requests;      /* requests at a time */
     uint32_t n_held;         /* sends that waited for room in the session */
 };
 
@@ -145,7 +145,7 @@ struct fdb_sum {             /* of one repeat */
     double attain;           /* share within the limits, -1 */
     double cpu_share;        /* of a core, fdbench's own */
     double late_ms;
-    uint32_t most_open, n_held;
+    uint32_t max_concurrent_requests, n_held;
     struct fdb_dist_sum ttft, tpot, itl, e2e, queue, n_in, n_gen;
 };
 

@@ -220,8 +220,8 @@ gate_cpu(const struct cnt_seg *seg)
 static void
 differ(const struct cnt_gate *a, const struct cnt_gate *b, struct streaming *st)
 {
-    st->n_record = b->records_up - a->records_up;
-    st->n_token = b->tokens_up - a->tokens_up;
+    st->n_record = b->records_relayed - a->records_relayed;
+    st->n_token = b->tokens_relayed - a->tokens_relayed;
     st->futex = b->wakes_futex - a->wakes_futex;
     st->fd = b->wakes_fd - a->wakes_fd;
     st->sleeps = b->sleeps - a->sleeps;
@@ -380,7 +380,7 @@ print_json(const struct ipc *p)
         "wakes_futex_per_token", per_token_json(st, st->futex, 1),
         "wakes_fd_per_token", per_token_json(st, st->fd, 1),
         "gate_sleeps_per_token", per_token_json(st, st->sleeps, 1),
-        "gate_rounds_per_token", per_token_json(st, st->loops, 1),
+        "gate_iterations_per_token", per_token_json(st, st->loops, 1),
         "gate_cpu_us_per_token", per_token_json(st, st->gate_cpu_ns, 1e3),
         "client_cpu_us_per_token", per_token_json(st, st->client_cpu_ns, 1e3));
     json_object_set_new(o, "streaming", s);

@@ -141,7 +141,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
         m.v[S_TOK] = sum.out_tok_s;
     }
     for (i = 0; i < sum.n_fail; i++)
-        fct_fail(0, "batch of %u: %u failed with %s: %s", run->most_open, sum.fail[i].n,
+        fct_fail(0, "batch of %u: %u failed with %s: %s", run->max_concurrent_requests, sum.fail[i].n,
             fdc_status_name(sum.fail[i].code), fdc_strerror(sum.fail[i].code));
     *ret = m;
     return 0;

@@ -299,8 +299,8 @@ send_one(struct phase *p, struct slot *s)
         return 0;
     }
     p->n_open++;
-    if (p->n_open > p->run->most_open)
-        p->run->most_open = p->n_open;
+    if (p->n_open > p->run->max_concurrent_requests)
+        p->run->max_concurrent_requests = p->n_open;
     return 0;
 }
 

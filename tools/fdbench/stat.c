@@ -239,7 +239,7 @@ rates(const struct fdb_run *run, const struct fdb_slo *slo, uint32_t n_within,
     s->wall_s = run->t_end > run->t_begin
         ? (double)(run->t_end - run->t_begin) / 1e9 : 0;
     s->late_ms = run->late_ms;
-    s->most_open = run->most_open;
+    s->max_concurrent_requests = run->max_concurrent_requests;
     s->n_held = run->n_held;
     s->goodput = s->attain = -1;
     if (s->wall_s > 0) {

@@ -23,7 +23,7 @@ struct row {
     const json_t *weights;
     long long index, layer, N, K;
     int n;
-    double us, min_us, bytes, flops, floor_us;
+    double us, min_us, bytes, flops, roofline_us;
 };
 
 /* ---- reading the answer ---------------------------------------------------------- */
@@ -36,7 +36,7 @@ row_of(const json_t *l)
         .index = fct_num(l, "index"), .layer = fct_num(l, "layer"), .N = fct_num(l, "N"),
         .K = fct_num(l, "K"), .n = 1, .us = fct_real(l, "us"), .min_us = fct_real(l, "min_us"),
         .bytes = fct_real(l, "bytes"), .flops = fct_real(l, "flops"),
-        .floor_us = fct_real(l, "floor_us") };
+        .roofline_us = fct_real(l, "roofline_us") };
 }
 
 static int
@@ -66,7 +66,7 @@ group(const json_t *lines, enum by by, struct row *ret)
         ret[k].min_us += r.min_us;
         ret[k].bytes += r.bytes;
         ret[k].flops += r.flops;
-        ret[k].floor_us += r.floor_us;
+        ret[k].roofline_us += r.roofline_us;
     }
     return n;
 }
@@ -115,16 +115,16 @@ print_rates(const struct row *r, double step_us)
         return;
     }
     printf(" %8.1f %9.1f", r->bytes / r->us * 1e-3, r->flops / r->us * 1e-3);
-    if (r->floor_us > 0)
-        printf(" %9.1f %5.0f%%", r->floor_us, 100 * r->floor_us / r->us);
+    if (r->roofline_us > 0)
+        printf(" %11.1f %9.0f%%", r->roofline_us, 100 * r->roofline_us / r->us);
     putchar('\n');
 }
 
 static void
 print_head(const char *left, int width)
 {
-    printf("%-*s %10s %10s %6s %8s %9s %9s %6s\n", width, left, "us", "min us", "step",
-        "GB/s", "GFLOP/s", "floor us", "of it");
+    printf("%-*s %10s %10s %6s %8s %9s %11s %10s\n", width, left, "us", "min us", "step",
+        "GB/s", "GFLOP/s", "roofline us", "% roofline");
 }
 
 static void
@@ -178,17 +178,17 @@ show_steps(const json_t *o)
 
     printf("%lld %s, operation by operation%s%s\n", fct_num(p, "steps"),
         strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests" :
-        "synthetic steps", fct_str(o, "cut")[0] != '\0' ? "; fewer than asked for: " : "",
-        fct_str(o, "cut"));
+        "synthetic steps", fct_str(o, "truncated")[0] != '\0' ? "; fewer than asked for: " : "",
+        fct_str(o, "truncated"));
     printf("a step: %.1f tokens, padded to %.1f, in %.1f rows (%.1f decode), %.1f tokens of "
-        "context each\n", fct_real(p, "tokens"), fct_real(p, "padded"), rows, decode,
+        "context each\n", fct_real(p, "tokens"), fct_real(p, "padded_tokens"), rows, decode,
         fct_real(p, "context"));
 }
 
 static void
-show_ceilings(const json_t *o)
+show_peak(const json_t *o)
 {
-    const json_t *c = json_object_get(o, "ceilings"), *v;
+    const json_t *c = json_object_get(o, "measured_peak"), *v;
     const char *type;
     char when[32] = "";
     time_t t = (time_t)fct_num(c, "measured_s");
@@ -196,25 +196,25 @@ show_ceilings(const json_t *o)
     json_t *flops = json_object_get(c, "flops_per_s");
 
     if (!json_is_object(c)) {
-        printf("ceilings: not known for this backend\n");
+        printf("measured peak: not known for this backend\n");
         return;
     }
     if (localtime_r(&t, &tm) != NULL)
         (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm);
-    printf("ceilings: read %.1f GB/s", fct_real(c, "read_bytes_per_s") * 1e-9);
+    printf("measured peak: read %.1f GB/s", fct_real(c, "read_bytes_per_s") * 1e-9);
     json_object_foreach(flops, type, v)
         printf(", %s %.1f GFLOP/s", type, json_number_value(v) * 1e-9);
     printf("; measured %s%s%s\n", when, fct_str(c, "file")[0] != '\0' ? ", kept in " : "",
         fct_str(c, "file"));
     if (json_is_true(json_object_get(c, "under_load")))
-        printf("          too low: measured beside running requests, and not kept\n");
+        printf("               too low: measured while requests ran, and not kept\n");
 }
 
 static void
 show_sums(const json_t *o)
 {
     const json_t *p = json_object_get(o, "profiled"), *u = json_object_get(o, "unprofiled");
-    double floor_us = fct_real(o, "floor_us"), usual = fct_real(u, "us");
+    double roofline_us = fct_real(o, "roofline_us"), usual = fct_real(u, "us");
 
     printf("\nsum of lines   %10.1f us  %.1f %% of the step\n", fct_real(o, "sum_us"),
         100 * fct_real(o, "sum_to_profiled"));
@@ -226,8 +226,8 @@ show_sums(const json_t *o)
         printf("step, as usual %10.1f us  %lld steps, %lld from a graph, %.1f tokens; measured "
             "is %.2f times that\n", usual, fct_num(u, "steps"), fct_num(u, "graph"),
             fct_real(u, "tokens"), fct_real(o, "profiled_to_unprofiled"));
-    if (floor_us > 0)
-        printf("floor of step  %10.1f us  %.1f %% of the step %s\n", floor_us, 100 * floor_us /
+    if (roofline_us > 0)
+        printf("roofline bound %10.1f us  %.1f %% of the step %s\n", roofline_us, 100 * roofline_us /
             (usual > 0 ? usual : fct_real(p, "us")), usual > 0 ? "as usual" : "measured");
 }
 
@@ -242,7 +242,7 @@ show(const json_t *o, enum by by)
     if (rows == NULL)
         return fct_oom();
     show_steps(o);
-    show_ceilings(o);
+    show_peak(o);
     putchar('\n');
     if (by == BY_LAYER || by == BY_KIND || by == BY_DEFAULT) {
         n = group(lines, by == BY_DEFAULT ? BY_KIND : by, rows);

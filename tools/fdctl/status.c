@@ -125,9 +125,9 @@ show_status(const json_t *st)
     else
         printf("model     not ready\n");
     printf("requests  %lld running, %lld queued (%lld tokens); %lld done, %lld failed\n"
-        "          %lld refused, %lld of them because they would have waited too long\n",
+        "          %lld rejected, %lld of them because they would have waited too long\n",
         fct_num(r, "running"), fct_num(r, "queued"), fct_num(r, "queued_tokens"),
-        fct_num(r, "done"), fct_num(r, "error"), fct_num(r, "refused"), fct_num(r, "shed"));
+        fct_num(r, "done"), fct_num(r, "error"), fct_num(r, "rejected"), fct_num(r, "shed"));
     printf("sessions  %lld\n", fct_num(st, "sessions"));
     show_crash(json_object_get(st, "last_crash"));
 }

@@ -49,7 +49,7 @@ doc_group_name(size_t i)
 
 /* ---- report ------------------------------------------------------------------ */
 
-static const char *const state_names[DOC__N] = { "ok", "note", "warn", "fail" };
+static const char *const state_names[DOC__N] = { "ok", "info", "warning", "error" };
 
 const char *
 doc_state_name(enum doc_state st)
@@ -159,15 +159,15 @@ doc_print(FILE *out, const json_t *checks, int quiet)
             group = fct_str(c, "group");
             fprintf(out, "%s\n", group);
         }
-        fprintf(out, "  %-5s %-18s ", doc_state_name(st), fct_str(c, "name"));
-        print_lines(out, fct_str(c, "value"), 27);
+        fprintf(out, "  %-7s %-18s ", doc_state_name(st), fct_str(c, "name"));
+        print_lines(out, fct_str(c, "value"), 29);
         if (fct_str(c, "fix")[0] != '\0') {
-            fprintf(out, "%27sfix: ", "");
-            print_lines(out, fct_str(c, "fix"), 32);
+            fprintf(out, "%29sfix: ", "");
+            print_lines(out, fct_str(c, "fix"), 34);
         }
     }
     if (!quiet)
-        fprintf(out, "\n%zu ok, %zu to note, %zu to mend, %zu failed\n", n[DOC_OK],
+        fprintf(out, "\n%zu ok, %zu info, %zu warnings, %zu errors\n", n[DOC_OK],
             n[DOC_NOTE], n[DOC_WARN], n[DOC_FAIL]);
 }
 

@@ -120,7 +120,7 @@ check_driver(struct doc *d)
             ? "%u NVIDIA device%s, but no driver is loaded" : "no NVIDIA GPU", n_pci,
             n_pci == 1 ? "" : "s");
         doc_fix(d, n_pci > 0 ? "install the NVIDIA driver, or set device.backend = cpu"
-            : "nothing to mend: device.backend = auto serves on the processor");
+            : "nothing to fix: device.backend = auto serves on the processor");
         return 0;
     }
     if (d->nvml == NULL) {

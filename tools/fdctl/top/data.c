@@ -95,7 +95,7 @@ top_rates(const struct top_raw *old, const struct top_raw *now, struct top_rates
         grew(a->prefix_lookups, b->prefix_lookups));
     ret->done = per(grew(old->g.requests_done, now->g.requests_done), secs);
     ret->errors = per(grew(old->g.requests_error, now->g.requests_error), secs);
-    ret->refused = per(grew(old->g.requests_refused, now->g.requests_refused), secs);
+    ret->rejected = per(grew(old->g.requests_rejected, now->g.requests_rejected), secs);
     ret->cancelled = per(grew(a->cancelled, b->cancelled), secs);
     ret->preempted = per(grew(a->preemptions, b->preemptions), secs);
     ret->evicted = per(grew(a->prefix_evictions, b->prefix_evictions), secs);

@@ -288,7 +288,7 @@ narrow(const struct top *t, struct top_canvas *c, int y)
     x = total(c, y, 1, c->w, TOP_VALUE, "done", t->raw.g.requests_done, r->done);
     x = total(c, y, x, c->w, TOP_BAD, "errors", t->raw.g.requests_error, r->errors);
     x = total(c, y, x, c->w, TOP_WARN, "preempted", t->raw.w.preemptions, r->preempted);
-    x = total(c, y, x, c->w, TOP_WARN, "refused", t->raw.g.requests_refused, r->refused);
+    x = total(c, y, x, c->w, TOP_WARN, "rejected", t->raw.g.requests_rejected, r->rejected);
     total(c, y, x, c->w, TOP_VALUE, "cancelled", t->raw.w.cancelled, r->cancelled);
 }
 
@@ -379,7 +379,7 @@ figures(const struct top *t, struct top_canvas *c, int y, int x)
     top_text(c, y, x, 0, TOP_NAME, "ended");
     at = total(c, y, x + 11, end, TOP_VALUE, "done", t->raw.g.requests_done, r->done);
     at = total(c, y, at, end, TOP_BAD, "errors", t->raw.g.requests_error, r->errors);
-    at = total(c, y, at, end, TOP_WARN, "refused", t->raw.g.requests_refused, r->refused);
+    at = total(c, y, at, end, TOP_WARN, "rejected", t->raw.g.requests_rejected, r->rejected);
     total(c, y++, at, end, TOP_VALUE, "cancelled", t->raw.w.cancelled, r->cancelled);
     y = latencies(t, c, y, x);
     top_text(c, y, x, 0, TOP_NAME, "device");

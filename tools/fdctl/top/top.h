@@ -56,7 +56,7 @@ struct top_rates {
     double batch_seqs, batch_tokens; /* means of a step */
     double graph;                /* share of the steps that were replayed */
     double kv, hit;              /* blocks in use; found in the prefix cache */
-    double done, errors, refused, cancelled, preempted, evicted;
+    double done, errors, rejected, cancelled, preempted, evicted;
     struct top_quant lat[TOP_L__N];
 };
 

@@ -32,7 +32,7 @@ ftr_show_step_head(int generations)
     printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
         "%8s %8s %8s %9s %8s %8s %8s\n",
         "time", "step", generations ? " gen " : "", "rows", "tokens", "prefl", "decod",
-        "verif", "how", "bucket", "cached", "pree", "copy", "wait", "blocks", "free",
+        "verif", "how", "padded", "cached", "pree", "copy", "wait", "blocks", "free",
         "plan us", "launch", "ahead", "device", "gap", "until", "host");
 }
 
@@ -212,7 +212,7 @@ ftr_counts_json(const struct ftr_step *st)
         "graph", (s->flags & TRC_GRAPH) != 0, "follows", (s->flags & TRC_FOLLOWS) != 0,
         "profiled", (s->flags & TRC_PROFILED) != 0, "rows", s->n_row,
         "prefill", s->n_row - s->n_decode - s->n_verify, "decode", s->n_decode,
-        "verify", s->n_verify, "tokens", s->n_tok, "bucket", s->n_pad, "outputs", s->n_out,
+        "verify", s->n_verify, "tokens", s->n_tok, "padded_tokens", s->n_pad, "outputs", s->n_out,
         "cached_tokens", s->n_cached, "preempted", s->n_preempted, "copies", s->n_copy,
         "waiting", s->n_waiting, "blocks_used", s->blocks_used,
         "blocks_free", s->blocks_free);

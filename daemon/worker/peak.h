@@ -3,38 +3,38 @@
 /*
  * What the device can do at best: bytes read and operations in a second,
  * measured once for each machine and kept in a file of the cache folder,
- * ceilings-KEY.json. The floor of an operation follows from it.
+ * peaks-KEY.json. The floor of an operation follows from it.
  *
  * KEY stands for backend, device, driver (of a virtual device the processor)
  * and threads. A file that says another key, another version or numbers no
  * machine has is measured again and replaced; a folder that cannot be
  * written is told once, and every process measures for itself.
  */
-#ifndef FDD_DAEMON_WORKER_CEILING_H
-#define FDD_DAEMON_WORKER_CEILING_H
+#ifndef FDD_DAEMON_WORKER_PEAK_H
+#define FDD_DAEMON_WORKER_PEAK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/fdk.h"
 
-#define CEL_VERSION 1
+#define PEAK_VERSION 1
 
-struct cel_key {
+struct peak_key {
     char backend[16], device[64], driver[96];
     int32_t n_thread;
 };
-struct cel {
+struct peak {
     double read_bps;         /* bytes/s */
     double flops[FDK_DTYPE__N]; /* operations/s; 0: the device has no such arithmetic */
     uint64_t measured_s;     /* seconds since 1970 */
 };
 
-/* One process's. Zeros, but for dir, before the first cel_get(). */
-struct cel_cache {
-    char dir[512];           /* as daemon.cache_dir says; empty: cel_dir() finds one */
+/* One process's. Zeros, but for dir, before the first peak_get(). */
+struct peak_cache {
+    char dir[512];           /* as daemon.cache_dir says; empty: peak_dir() finds one */
     int have, warned;
-    struct cel c;
+    struct peak c;
     char from[16];           /* "measured" or "file" */
     char file[640];          /* where it is kept; empty: nowhere */
 };
@@ -43,24 +43,24 @@ struct cel_cache {
  * seconds. busy: the device has other work now, so that what is measured is
  * too little: it serves this once and is not kept. anew: measure in any case.
  * -ENOTSUP: a device that computes nothing; -ENOMEM, -EIO. One thread at a time. */
-int cel_get(struct cel_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
-    int anew, struct cel *ret);
+int peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
+    int anew, struct peak *ret);
 /* Time in ns that so many bytes and operations of this type take at least. */
-double cel_floor_ns(const struct cel *c, double bytes, double flops, enum fdk_dtype t);
+double peak_roofline_ns(const struct peak *c, double bytes, double flops, enum fdk_dtype t);
 
-/* ---- parts, for cel_get() and tests ------------------------------------------------ */
+/* ---- parts, for peak_get() and tests ------------------------------------------------ */
 
 /* Folder for measurements: param, or where it is empty $CACHE_DIRECTORY (its
  * first), /var/cache/fdd for root, $XDG_CACHE_HOME/fdd, $HOME/.cache/fdd.
  * -ENOENT: none. */
-int cel_dir(const char *param, char *ret, size_t ret_bytes);
-int cel_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct cel_key *ret);
-int cel_path(const char *dir, const struct cel_key *key, char *ret, size_t ret_bytes);
+int peak_dir(const char *param, char *ret, size_t ret_bytes);
+int peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak_key *ret);
+int peak_path(const char *dir, const struct peak_key *key, char *ret, size_t ret_bytes);
 /* -ENOENT: no file; -EINVAL: not to be used, err says why; other -errno. */
-int cel_read(const char *path, const struct cel_key *key, struct cel *ret, char *err,
+int peak_read(const char *path, const struct peak_key *key, struct peak *ret, char *err,
     size_t err_bytes);
 /* Makes the folder if its parent is there. Whole or not at all. -errno. */
-int cel_write(const char *path, const struct cel_key *key, const struct cel *c);
-int cel_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct cel *ret);
+int peak_write(const char *path, const struct peak_key *key, const struct peak *c);
+int peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak *ret);
 
 #endif

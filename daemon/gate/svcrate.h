@@ -8,20 +8,20 @@
  * done for two hundred.
  *
  * Eight slots of half a second, so that the figure follows the load; slots
- * older than DRAIN_OLD_NS count no more, and then nothing is known.
+ * older than SVC_OLD_NS count no more, and then nothing is known.
  */
-#ifndef FDD_DAEMON_GATE_DRAIN_H
-#define FDD_DAEMON_GATE_DRAIN_H
+#ifndef FDD_DAEMON_GATE_SVCRATE_H
+#define FDD_DAEMON_GATE_SVCRATE_H
 
 #include <stdint.h>
 
-#define DRAIN_SLOTS   8u
-#define DRAIN_SLOT_NS 500000000ull
-#define DRAIN_OLD_NS  10000000000ull
-#define DRAIN_MIN_NS  250000000ull  /* less time than this is no measurement */
+#define SVC_SLOTS   8u
+#define SVC_SLOT_NS 500000000ull
+#define SVC_OLD_NS  10000000000ull
+#define SVC_MIN_NS  250000000ull  /* less time than this is no measurement */
 
-struct drain {
-    struct drain_slot { uint64_t tokens, ns, t_end; } slot[DRAIN_SLOTS];
+struct svcrate {
+    struct svcrate_slot { uint64_t tokens, ns, t_end; } slot[SVC_SLOTS];
     uint32_t at;              /* the slot that is being filled */
     uint64_t pending;         /* tokens since the last tick */
     uint64_t t_tick;          /* 0: none yet */
@@ -29,16 +29,16 @@ struct drain {
 };
 
 /* Tokens were done. */
-void drain_add(struct drain *d, uint64_t tokens);
+void svc_add(struct svcrate *d, uint64_t tokens);
 /* Time goes on; waiting: did work wait just now? */
-void drain_tick(struct drain *d, int waiting, uint64_t now_ns);
+void svc_tick(struct svcrate *d, int waiting, uint64_t now_ns);
 /* The worker is new: what was measured of the old one is not its. */
-void drain_reset(struct drain *d);
+void svc_reset(struct svcrate *d);
 /* Tokens per second; 0: not known. */
-double drain_rate(const struct drain *d, uint64_t now_ns);
+double svc_rate(const struct svcrate *d, uint64_t now_ns);
 /* ms that these tokens take, at least 1, at most limit_ms. As long as no rate
  * is known: as long as work has waited so far. */
-uint32_t drain_ms(const struct drain *d, uint64_t tokens, uint64_t now_ns,
+uint32_t svc_ms(const struct svcrate *d, uint64_t tokens, uint64_t now_ns,
     uint32_t limit_ms);
 
 #endif

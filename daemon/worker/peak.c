@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "daemon/worker/ceiling.h"
+#include "daemon/worker/peak.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,17 +18,17 @@
 #include "daemon/common/log.h"
 #include "daemon/worker/sha256.h"
 
-#define CEL_FILE_MAX 65536
+#define PEAK_FILE_MAX 65536
 
 /* No machine has less, or more. */
-#define CEL_LEAST      1e7
-#define CEL_MOST_READ  1e15
-#define CEL_MOST_FLOPS 1e18
+#define PEAK_LEAST      1e7
+#define PEAK_MOST_READ  1e15
+#define PEAK_MOST_FLOPS 1e18
 
 /* ---- where --------------------------------------------------------------------------- */
 
 int
-cel_dir(const char *param, char *ret, size_t ret_bytes)
+peak_dir(const char *param, char *ret, size_t ret_bytes)
 {
     const char *e = getenv("CACHE_DIRECTORY"), *tail = "";
     int n;
@@ -61,7 +61,7 @@ cel_dir(const char *param, char *ret, size_t ret_bytes)
 
 /* The line of a file that begins with name, from its first kilobytes. */
 static void
-cel_line_of(const char *path, const char *name, char *ret, size_t ret_bytes)
+peak_line_of(const char *path, const char *name, char *ret, size_t ret_bytes)
 {
     char line[512], *p;
     FILE *f = fopen(path, "re");
@@ -85,7 +85,7 @@ cel_line_of(const char *path, const char *name, char *ret, size_t ret_bytes)
 }
 
 int
-cel_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct cel_key *ret)
+peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak_key *ret)
 {
     struct fdk_device_info di;
     int rc = k->device_info(ctx, 0, &di);
@@ -97,15 +97,15 @@ cel_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct cel_key *ret)
     (void)snprintf(ret->device, sizeof(ret->device), "%s", di.name);
     ret->n_thread = di.n_proc;
     if (strcmp(k->name, "cuda") == 0)
-        cel_line_of("/proc/driver/nvidia/version", "NVRM version", ret->driver,
+        peak_line_of("/proc/driver/nvidia/version", "NVRM version", ret->driver,
             sizeof(ret->driver));
     else
-        cel_line_of("/proc/cpuinfo", "model name", ret->driver, sizeof(ret->driver));
+        peak_line_of("/proc/cpuinfo", "model name", ret->driver, sizeof(ret->driver));
     return 0;
 }
 
 int
-cel_path(const char *dir, const struct cel_key *key, char *ret, size_t ret_bytes)
+peak_path(const char *dir, const struct peak_key *key, char *ret, size_t ret_bytes)
 {
     struct sha256 s;
     uint8_t d[32];
@@ -118,14 +118,14 @@ cel_path(const char *dir, const struct cel_key *key, char *ret, size_t ret_bytes
     sha256_end(&s, d);
     for (size_t i = 0; i < 8; i++)
         (void)snprintf(hex + 2 * i, 3, "%02x", d[i]);
-    n = snprintf(ret, ret_bytes, "%s/ceilings-%s.json", dir, hex);
+    n = snprintf(ret, ret_bytes, "%s/peaks-%s.json", dir, hex);
     return n >= 0 && (size_t)n < ret_bytes ? 0 : -ENAMETOOLONG;
 }
 
 /* ---- the file ------------------------------------------------------------------------- */
 
 static int
-cel_same(const json_t *o, const char *name, const char *want)
+peak_same(const json_t *o, const char *name, const char *want)
 {
     const char *s = json_string_value(json_object_get(o, name));
 
@@ -133,34 +133,34 @@ cel_same(const json_t *o, const char *name, const char *want)
 }
 
 static int
-cel_sane(double v, double most)
+peak_sane(double v, double most)
 {
-    return isfinite(v) && v >= CEL_LEAST && v <= most;
+    return isfinite(v) && v >= PEAK_LEAST && v <= most;
 }
 
 static int
-cel_parse(const json_t *o, const struct cel_key *key, struct cel *c, char *err,
+peak_parse(const json_t *o, const struct peak_key *key, struct peak *c, char *err,
     size_t err_bytes)
 {
     const json_t *f = json_object_get(o, "flops_per_s"), *v;
     const char *name;
     json_int_t version = json_integer_value(json_object_get(o, "version"));
 
-    if (version != CEL_VERSION) {
+    if (version != PEAK_VERSION) {
         (void)snprintf(err, err_bytes, "version %lld, not %d", (long long)version,
-            CEL_VERSION);
+            PEAK_VERSION);
         return -EINVAL;
     }
-    if (!cel_same(o, "backend", key->backend) || !cel_same(o, "device", key->device) ||
-        !cel_same(o, "driver", key->driver) ||
+    if (!peak_same(o, "backend", key->backend) || !peak_same(o, "device", key->device) ||
+        !peak_same(o, "driver", key->driver) ||
         json_integer_value(json_object_get(o, "threads")) != key->n_thread) {
         (void)snprintf(err, err_bytes, "it is another machine's");
         return -EINVAL;
     }
-    *c = (struct cel) { .read_bps = json_number_value(json_object_get(o,
+    *c = (struct peak) { .read_bps = json_number_value(json_object_get(o,
         "read_bytes_per_s")),
         .measured_s = (uint64_t)json_integer_value(json_object_get(o, "measured_s")) };
-    if (!cel_sane(c->read_bps, CEL_MOST_READ)) {
+    if (!peak_sane(c->read_bps, PEAK_MOST_READ)) {
         (void)snprintf(err, err_bytes, "read_bytes_per_s %g is no machine's", c->read_bps);
         return -EINVAL;
     }
@@ -170,7 +170,7 @@ cel_parse(const json_t *o, const struct cel_key *key, struct cel *c, char *err,
         if (v == NULL && t != FDK_F32)
             continue;
         c->flops[t] = json_number_value(v);
-        if (!cel_sane(c->flops[t], CEL_MOST_FLOPS)) {
+        if (!peak_sane(c->flops[t], PEAK_MOST_FLOPS)) {
             (void)snprintf(err, err_bytes, "flops_per_s of %s, %g, is no machine's", name,
                 c->flops[t]);
             return -EINVAL;
@@ -180,10 +180,10 @@ cel_parse(const json_t *o, const struct cel_key *key, struct cel *c, char *err,
 }
 
 int
-cel_read(const char *path, const struct cel_key *key, struct cel *ret, char *err,
+peak_read(const char *path, const struct peak_key *key, struct peak *ret, char *err,
     size_t err_bytes)
 {
-    char text[CEL_FILE_MAX];
+    char text[PEAK_FILE_MAX];
     json_error_t je;
     json_t *o;
     ssize_t n;
@@ -207,13 +207,13 @@ cel_read(const char *path, const struct cel_key *key, struct cel *ret, char *err
         json_decref(o);
         return -EINVAL;
     }
-    rc = cel_parse(o, key, ret, err, err_bytes);
+    rc = peak_parse(o, key, ret, err, err_bytes);
     json_decref(o);
     return rc;
 }
 
 static json_t *
-cel_json(const struct cel_key *key, const struct cel *c)
+peak_json(const struct peak_key *key, const struct peak *c)
 {
     json_t *f = json_object();
 
@@ -221,14 +221,14 @@ cel_json(const struct cel_key *key, const struct cel *c)
         if (c->flops[t] > 0)
             (void)json_object_set_new(f, fdk_dtype_name((enum fdk_dtype)t),
                 json_real(c->flops[t]));
-    return json_pack("{s:i, s:s, s:s, s:s, s:i, s:f, s:o, s:I}", "version", CEL_VERSION,
+    return json_pack("{s:i, s:s, s:s, s:s, s:i, s:f, s:o, s:I}", "version", PEAK_VERSION,
         "backend", key->backend, "device", key->device, "driver", key->driver, "threads",
         key->n_thread, "read_bytes_per_s", c->read_bps, "flops_per_s", f, "measured_s",
         (json_int_t)c->measured_s);
 }
 
 static int
-cel_mkdir(const char *path)
+peak_mkdir(const char *path)
 {
     char dir[640];
     char *slash;
@@ -242,18 +242,18 @@ cel_mkdir(const char *path)
 }
 
 int
-cel_write(const char *path, const struct cel_key *key, const struct cel *c)
+peak_write(const char *path, const struct peak_key *key, const struct peak *c)
 {
     char tmp[700];
     json_t *o;
     char *text;
     ssize_t done;
     size_t n;
-    int fd, rc = cel_mkdir(path);
+    int fd, rc = peak_mkdir(path);
 
     if (rc != 0)
         return rc;
-    o = cel_json(key, c);
+    o = peak_json(key, c);
     text = o != NULL ? json_dumps(o, JSON_INDENT(1)) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -279,10 +279,10 @@ cel_write(const char *path, const struct cel_key *key, const struct cel *c)
 /* ---- measuring ------------------------------------------------------------------------- */
 
 int
-cel_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct cel *ret)
+peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak *ret)
 {
     static const enum fdk_dtype types[] = { FDK_F32, FDK_F16, FDK_BF16 };
-    struct cel c = { .measured_s = clk_wall_ns() / CLK_S };
+    struct peak c = { .measured_s = clk_wall_ns() / CLK_S };
     int rc = k->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &c.read_bps);
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && rc == 0; i++) {
@@ -296,30 +296,30 @@ cel_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct cel *ret)
 }
 
 static void
-cel_keep(struct cel_cache *cc, const struct cel_key *key, const char *path)
+peak_keep(struct peak_cache *cc, const struct peak_key *key, const char *path)
 {
-    int rc = cel_write(path, key, &cc->c);
+    int rc = peak_write(path, key, &cc->c);
 
     if (rc == 0) {
         (void)snprintf(cc->file, sizeof(cc->file), "%s", path);
         return;
     }
     if (!cc->warned)
-        log_warn("ceiling: %s cannot be written: %s; what the device can do is measured "
+        log_warn("peak: %s cannot be written: %s; what the device can do is measured "
             "again by every process (daemon.cache_dir)", path, strerror(-rc));
     cc->warned = 1;
 }
 
 /* From the file. */
 static int
-cel_kept(struct cel_cache *cc, const struct cel_key *key, const char *path)
+peak_kept(struct peak_cache *cc, const struct peak_key *key, const char *path)
 {
     char err[256] = "";
-    int rc = cel_read(path, key, &cc->c, err, sizeof(err));
+    int rc = peak_read(path, key, &cc->c, err, sizeof(err));
 
     if (rc != 0) {
         if (rc != -ENOENT && rc != -ENOTDIR)
-            log_warn("ceiling: %s: %s; measured again", path, err);
+            log_warn("peak: %s: %s; measured again", path, err);
         return 0;
     }
     cc->have = 1;
@@ -329,27 +329,27 @@ cel_kept(struct cel_cache *cc, const struct cel_key *key, const char *path)
 }
 
 int
-cel_get(struct cel_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
-    int anew, struct cel *ret)
+peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
+    int anew, struct peak *ret)
 {
-    struct cel_key key;
+    struct peak_key key;
     char dir[512], path[640] = "";
-    struct cel c;
-    int rc = anew || !cc->have ? cel_key(k, ctx, &key) : 0;
+    struct peak c;
+    int rc = anew || !cc->have ? peak_key(k, ctx, &key) : 0;
 
     if (rc != 0)
         return rc;
-    if ((anew || !cc->have) && (cel_dir(cc->dir, dir, sizeof(dir)) != 0 ||
-        cel_path(dir, &key, path, sizeof(path)) != 0))
+    if ((anew || !cc->have) && (peak_dir(cc->dir, dir, sizeof(dir)) != 0 ||
+        peak_path(dir, &key, path, sizeof(path)) != 0))
         path[0] = '\0';
-    if (!anew && (cc->have || (path[0] != '\0' && cel_kept(cc, &key, path)))) {
+    if (!anew && (cc->have || (path[0] != '\0' && peak_kept(cc, &key, path)))) {
         *ret = cc->c;
         return 0;
     }
-    rc = cel_measure(k, ctx, &c);
+    rc = peak_measure(k, ctx, &c);
     if (rc != 0)
         return rc;
-    log_info("ceiling: %s reads %.1f GB/s, computes %.1f GFLOP/s in fp32%s", key.device,
+    log_info("peak: %s reads %.1f GB/s, computes %.1f GFLOP/s in fp32%s", key.device,
         c.read_bps * 1e-9, c.flops[FDK_F32] * 1e-9,
         busy ? "; measured beside other work and not kept" : "");
     *ret = c;
@@ -360,12 +360,12 @@ cel_get(struct cel_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int 
         return 0;
     cc->c = c;
     if (path[0] != '\0')
-        cel_keep(cc, &key, path);
+        peak_keep(cc, &key, path);
     return 0;
 }
 
 double
-cel_floor_ns(const struct cel *c, double bytes, double flops, enum fdk_dtype t)
+peak_roofline_ns(const struct peak *c, double bytes, double flops, enum fdk_dtype t)
 {
     double peak = c->flops[t] > 0 ? c->flops[t] : c->flops[FDK_F32];
     double b = c->read_bps > 0 ? bytes * 1e9 / c->read_bps : 0;
