@@ -10,8 +10,8 @@
  *   fdk_ops_null   kernels/null.c: echoes, costs nothing (tests)
  *
  * Rules: a launcher only launches. It never allocates, synchronizes, prints
- * or reads the environment, so any of them can be recorded into a graph; what a
- * backend notes of an argument that it meets for the first time is excepted.
+ * or reads the environment, so any of them can be captured into a graph. Exception: a
+ * backend may cache what it derives from an argument that is new to it.
  * Launch shapes come from the padded sizes in the argument struct; live
  * counts and all that varies from step to step are read through device
  * pointers when the operation runs. Functions return 0 or -errno: -EINVAL
@@ -26,7 +26,7 @@
  *
  * The residual stream and the logits are fp32. Other activations have the
  * type `act` of the launch: FDK_F32, or what fdk_ops.act() names for the
- * weights (FDK_F32 on virtual devices). Sums are fp32 whatever they come from.
+ * weights (FDK_F32 on virtual devices). Sums are fp32 for all input types.
  *
  * CPU numerics: every output element is reduced in one fixed order whatever
  * T, S, the number of threads or the chunking (16 lanes over the reduced
@@ -62,11 +62,11 @@ const char *fdk_dtype_name(enum fdk_dtype t);
 #define FDK_MAX_LOGPROBS 20
 #define FDK_MAX_STOP_IDS 80
 
-/* ---- what a step is ------------------------------------------------------ */
+/* ---- the arrays of a step ------------------------------------------------------ */
 
 /* Device arrays of one step, at fixed addresses. Rank-neutral but for the
  * block tables. Padding: tokens >= *n_tok, rows >= *n_row, outputs >= *n_out
- * are skipped; the dummy slot takes what a graph must write for them. */
+ * are skipped; where a graph writes for them, it writes to the dummy slot. */
 struct fdk_batch {
     const int32_t *n_tok, *n_row, *n_out;  /* [1] live counts */
     const int32_t *ids;        /* [T] token id, -1 = last token of the row's state */
@@ -79,7 +79,7 @@ struct fdk_batch {
     const int32_t *block_table; /* [slots][table_stride] this rank's blocks, by state
                                   slot: the table of row r begins at entry
                                   state[r] * table_stride */
-    const struct fdk_out *out; /* [O] gather list: whose logits are wanted */
+    const struct fdk_out *out; /* [O] gather list: tokens whose logits are computed */
     int32_t table_stride;
     int32_t max_row;           /* S_pad bound of this step's launch */
 };
@@ -98,8 +98,8 @@ struct fdk_out {
     int32_t pos;               /* absolute position of the token to be chosen */
 };
 
-/* Row state: parameters and what the device carries from step to step, one
- * per running sequence, indexed by state slot. */
+/* Row state: sampling parameters, and the state that the device keeps between steps.
+ * One per running sequence, indexed by state slot. */
 struct fdk_row {
     uint64_t seed;
     uint32_t sample;           /* index among the request's samples */
@@ -149,15 +149,15 @@ struct fdk_kv {
     enum fdk_dtype dtype;
 };
 
-/* Attention tiles of a step, planned from the row lengths and read from device
- * memory, so that nothing about the split of tokens among rows is known at launch.
+/* Attention tiles of a step. They are planned from the row lengths and read from device
+ * memory, so that a launch does not depend on how tokens are divided among rows.
  * Row i has ceil(q_len[i] * a / b) tiles; a, b: fdk_ops.att_shape. */
 struct fdk_work { int32_t row, tile; };
-/* The most tiles that m tokens in at most n rows can have:
+/* Upper bound of the tiles of m tokens in at most n rows:
  * floor((m a + min(n, m) (b - gcd(a, b))) / b). */
 int32_t fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b);
-/* Host: has one of tokens [first, end) an output? For ranges that ascend, as the outputs
- * do; *at begins with 0 and is where the search is. */
+/* Host: has one of tokens [first, end) an output? Call it with ascending ranges; *at,
+ * 0 before the first call, keeps the place in the ascending outputs. */
 int fdk_has_output(const struct fdk_batch *b, int32_t *at, int32_t first, int32_t end);
 
 /* ---- operations ---------------------------------------------------------- */
@@ -183,7 +183,7 @@ struct fdk_att_plan_args {     /* the step's tiles, row by row, tiles ascending 
     int32_t a, bt;             /* query rows per token, query rows of a tile */
     int32_t n_max;             /* fdk_tiles_max(S, T, a, bt) of the launch */
     const struct fdk_attention_args *att; /* of any layer of the step */
-    void *plan;                /* att_plan_bytes(): what the backend notes besides */
+    void *plan;                /* att_plan_bytes(): the backend's own data */
     size_t plan_bytes;
     int32_t outputs;           /* att_plan_host: only tiles with a token of b->out, which
                                   is ascending by tok; rows of other tiles are not written */
@@ -284,11 +284,11 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
 };
 /*
  * Sampling order: logprobs from the raw logits; penalties; stop ids masked
- * below min_len; temperature; min_p relative to the best; top_k; top_p over what
- * these two left (the order of vLLM's V1 sampler); then argmax of logit /
+ * below min_len; temperature; min_p relative to the best; top_k; top_p over the ids
+ * left (the order of vLLM's V1 sampler); then argmax of logit /
  * temperature + Gumbel noise. Ties go to the lower id. Noise: Philox4x32-10, key = seed, counter = (position,
- * sample, purpose 0, id / 4), word id % 4; so one seed gives one stream
- * whatever the batch, and a resumed request goes on in it. Noise of a word w
+ * sample, purpose 0, id / 4), word id % 4. One seed gives one stream for every
+ * batch composition, and a resumed request continues it. Noise of a word w
  * is -log(-log((w + 1/2) / 2^32)), scores are compared in double precision.
  *
  * Penalties of rows with penalty >= 0: ids in prompt or output are divided
@@ -298,16 +298,16 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
  *
  * Stop ids are masked while len < min_len. top_p keeps the shortest prefix,
  * by probability, that reaches it (at least one id); min_p is against the
- * best id's probability. A row that is done already keeps its state: token
+ * best id's probability. A row that is already done keeps its state: token
  * -1, its done bits, no logprob. With bad logits the state stays as it is.
- * FDK_OUT_SCORE neither reads nor writes the state but for its generation; a
+ * FDK_OUT_SCORE reads the state's generation alone and writes nothing; a
  * target outside the vocabulary is bad.
  */
 
 /* ---- weights while they are loaded ---------------------------------------- */
 
-/* These three are NULL where a device's memory is the host's: the loader then
- * makes the same bits there. */
+/* NULL where a device's memory is the host's: the loader then computes the same
+ * bits there. */
 struct fdk_widen_args {        /* y[i] = x[i]; bits of a NaN are kept */
     float *y;                  /* (n) */
     const void *x;             /* (n) x_dtype: FDK_F16 or FDK_BF16 */
@@ -319,7 +319,7 @@ struct fdk_widen_args {        /* y[i] = x[i]; bits of a NaN are kept */
  * its element of largest magnitude, m:
  *
  *   FDK_I8      |m| / 127, values -127..127
- *   FDK_I4      -m / 8, values -8..7; of two such elements the negative counts
+ *   FDK_I4      -m / 8, values -8..7; of two such elements the negative one
  *   FDK_F8E4M3  |m| / 448, values of at most 448
  *
  * value = x / scale rounded to nearest, ties to even. All in IEEE fp32; a
@@ -346,12 +346,12 @@ struct fdk_dummy_args {        /* elements [first, first + n) of random weights 
 
 /* ---- devices ------------------------------------------------------------- */
 
-/* How a virtual device runs what its streams hold. */
+/* When a virtual device runs the commands of its streams. */
 enum fdk_exec {
     FDK_EXEC_DEFAULT = 0,      /* cpu: THREAD, null: INLINE */
     FDK_EXEC_THREAD,           /* a thread per device */
     FDK_EXEC_INLINE,           /* at once, in the caller */
-    FDK_EXEC_DEFER             /* not before somebody waits or calls fdk_vdev_step() */
+    FDK_EXEC_DEFER             /* when a caller waits or calls fdk_vdev_step() */
 };
 struct fdk_open_args {
     int32_t n_device;          /* 1.. */
@@ -360,19 +360,18 @@ struct fdk_open_args {
     int32_t max_token;         /* T bound of any launch, for internal scratch; 0: 8192 */
     int32_t spin_us;           /* cpu: how long idle pool threads poll */
     enum fdk_exec exec;        /* cpu and null: who runs the commands */
-    int32_t deterministic;     /* cuda: a row's numbers never depend on how many rows
-                                  there are, at some cost; on the cpu they never do */
-    int32_t unfused;           /* cuda: each operation is a kernel of its own, and what
-                                  it writes is there; else layers of one row may be one,
-                                  a product and silu_mul behind it may, and results
-                                  that nothing but the next operations of the same
-                                  layer read may never be in memory; one stream at a
-                                  time runs layers, and memory is freed after it has
-                                  been waited for */
-    const char *cache_dir;     /* cuda: folder where measured choices of algorithms are
-                                  kept from start to start; NULL: nowhere */
+    int32_t deterministic;     /* cuda: batch-invariant, at some cost; the cpu backend
+                                  always is */
+    int32_t unfused;           /* cuda: each operation is a kernel of its own and writes
+                                  its result to memory. Else the layers of a single-token
+                                  decode may be one kernel, and a GEMM and the silu_mul
+                                  behind it; results that only the next operations of the
+                                  layer read may stay out of memory; one stream at a time
+                                  runs layers; wait for a stream before freeing memory */
+    const char *cache_dir;     /* cuda: folder that keeps measured choices of algorithms
+                                  for later starts; NULL: none */
 };
-/* What a device can do at best. */
+/* Measured peak of a device. */
 enum fdk_probe {
     FDK_PROBE_READ,            /* bytes/s read from memory far larger than its caches */
     FDK_PROBE_FLOPS            /* operations/s on fp32, bf16 or fp16: on the cpu a loop
@@ -388,8 +387,8 @@ struct fdk_device_info {
 };
 struct fdk_ops {
     const char *name;
-    int32_t gemm_rows;         /* rows of a gemm up to which its time is that of the
-                                  weights' bytes; 0: each row takes time */
+    int32_t gemm_rows;         /* rows of a gemm up to which reading the weights
+                                  determines its time; 0: each row takes time */
     /* Activations of a model whose matrices are mostly of type w. */
     enum fdk_dtype (*act)(enum fdk_dtype w);
     int (*available)(char *why, size_t why_bytes); /* devices, or -errno and a reason */
@@ -401,19 +400,19 @@ struct fdk_ops {
     void (*close)(struct fdk_ctx *);
     int (*device_info)(struct fdk_ctx *, int dev, struct fdk_device_info *ret);
     const char *(*error_text)(struct fdk_ctx *, int dev);
-    /* Measure it, with all processors, best of several runs: takes up to a second
-     * and memory of its own, which it gives back. Any thread, at any time; what runs
-     * meanwhile makes both slower. t: of FDK_PROBE_FLOPS. -ENOTSUP: not here; -ENOMEM. */
+    /* Measure the peak with all processors, best of several runs. Takes up to a second
+     * and allocates memory meanwhile. Any thread, at any time; other work on the device
+     * and the probe slow each other down. t: of FDK_PROBE_FLOPS. -ENOTSUP: not here; -ENOMEM. */
     int (*probe)(struct fdk_ctx *, int dev, enum fdk_probe, enum fdk_dtype t,
         double *ret);
 
     /* 256-byte aligned, contents undefined. */
     int (*mem_alloc)(struct fdk_ctx *, int dev, size_t bytes, void **ret);
-    /* What streams were told to do with it has been waited for. */
+    /* The caller has waited for all work that uses it. */
     void (*mem_free)(struct fdk_ctx *, int dev, void *p);
     int (*host_alloc)(struct fdk_ctx *, size_t bytes, void **ret);  /* pinned */
     void (*host_free)(struct fdk_ctx *, void *p);
-    /* Address range without memory; graphs may be recorded against it. Offsets
+    /* Address range without memory; graphs may be captured with it. Offsets
      * and sizes: multiples of the page on the cpu, of 2 MiB on any backend. */
     int (*mem_reserve)(struct fdk_ctx *, int dev, size_t bytes, void **ret);
     int (*mem_map)(struct fdk_ctx *, int dev, void *base, size_t off, size_t bytes);
@@ -425,16 +424,16 @@ struct fdk_ops {
     int (*stream_sync)(fdk_stream_t);
     int (*stream_wait)(fdk_stream_t, fdk_event_t);   /* later work waits for the event */
     int (*stream_delay)(fdk_stream_t, uint64_t ns);  /* tests: busy device */
-    int (*stream_fail)(fdk_stream_t);  /* tests: the device fails on getting there, on
-                                  cuda by a write to an address that is none */
+    int (*stream_fail)(fdk_stream_t);  /* tests: the device fails when it gets there, on
+                                  cuda by a write to an invalid address */
     int (*event_new)(struct fdk_ctx *, int dev, fdk_event_t *ret);
     void (*event_free)(fdk_event_t);
     int (*event_record)(fdk_event_t, fdk_stream_t);
     int (*event_query)(fdk_event_t);   /* 1 done, 0 not yet, -EIO */
     int (*event_sync)(fdk_event_t);
-    /* The same, but not longer than until until_ns: 1 done, 0 not yet, -EIO. expect_ns:
-     * when it will be done as far as is known, 0 unknown; the caller sleeps until
-     * shortly before. Times as of event_ns(). */
+    /* event_sync() with a timeout at until_ns: 1 done, 0 not yet, -EIO. expect_ns: when
+     * it is expected to be done, 0 unknown; the caller sleeps until shortly before.
+     * Times as of event_ns(). */
     int (*event_wait)(fdk_event_t, uint64_t expect_ns, uint64_t until_ns);
     uint64_t (*event_ns)(fdk_event_t); /* when it completed, CLOCK_MONOTONIC-like */
 
@@ -444,7 +443,7 @@ struct fdk_ops {
         size_t bytes);
     int (*fill)(fdk_stream_t, void *dst, int byte, size_t bytes);
 
-    /* Later launches are recorded, not run. Meanwhile stream_sync, stream_wait
+    /* Later launches are captured, not run. Meanwhile stream_sync, stream_wait
      * and event_record are -EBUSY, graph_begin and graph_launch -EINVAL. */
     int (*graph_begin)(fdk_stream_t);
     int (*graph_end)(fdk_stream_t, struct fdk_graph **ret);
@@ -459,12 +458,12 @@ struct fdk_ops {
     /* With kv, scale and b->table_stride as in the launch. */
     size_t (*attention_scratch)(struct fdk_ctx *, const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
-    /* A backend may launch operations later than it is told to, but before anything
-     * else that the stream is told; an error may come then. */
+    /* A backend may defer these launches until the next other call on the stream; an
+     * error may be returned then. */
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
     int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
-    /* The same on the host, at once: all pointers are the host's, also the block tables
-     * and what is written, which goes to the device as it stands. */
+    /* att_plan on the host, synchronous: all pointers are host pointers, those of block
+     * tables and outputs too. The caller copies the outputs to the device unchanged. */
     int (*att_plan_host)(struct fdk_ctx *, int dev, const struct fdk_att_plan_args *);
     int (*embed)(const struct fdk_embed_args *, fdk_stream_t);
     int (*rmsnorm)(const struct fdk_rmsnorm_args *, fdk_stream_t);
@@ -481,14 +480,14 @@ struct fdk_ops {
 };
 
 extern const struct fdk_ops fdk_ops_cpu;
-extern const struct fdk_ops fdk_ops_cuda; /* a stub that says so when built without */
+extern const struct fdk_ops fdk_ops_cuda; /* a stub without CUDA: available() says so */
 extern const struct fdk_ops fdk_ops_null;
 
-/* Memory of the machine that programs may still take, in bytes; 0 unknown. */
+/* Free memory of the machine in bytes (MemAvailable); 0 unknown. */
 uint64_t fdk_host_mem_free(void);
 
 /* FDK_EXEC_DEFER: run up to n commands that are due, round robin over the
- * streams. Returns how many ran. Tests drive a slow or a fast device so. */
+ * streams. Returns how many ran. Tests simulate a slow or fast device with it. */
 int32_t fdk_vdev_step(struct fdk_ctx *, int32_t n);
 
 /* Philox4x32-10 as the sampler uses it; shared by tests and host code. */

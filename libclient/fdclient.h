@@ -50,7 +50,7 @@ struct fdc_open_opts {
                              four processors, else none */
     const char *path;     /* socket; NULL: fdc_default_socket() */
     const char *name;     /* program name shown by fdctl clients */
-    uint32_t sq_slots, cq_slots, arena_bytes; /* wishes to the daemon */
+    uint32_t sq_slots, cq_slots, arena_bytes; /* hints to the daemon */
     uint32_t connect_timeout_ms; /* connect and handshake; 0: 5000 */
     uint32_t max_unread_bytes;   /* unread events of one request beyond which
                                     it ends with FDP_E_NOMEM; 0: 16 MiB */

@@ -80,7 +80,7 @@ struct fdp_hello {
     uint32_t rsv0;
     uint64_t feat_want;  /* features used if offered */
     uint64_t feat_need;  /* features without which the client gives up */
-    uint32_t sq_slots;   /* wishes; 0 = daemon's default */
+    uint32_t sq_slots;   /* hints; 0 = daemon's default */
     uint32_t cq_slots;
     uint32_t arena_bytes;
     uint32_t rsv1;

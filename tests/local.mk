@@ -265,21 +265,21 @@ tests_sim_s_random_SOURCES = %D%/sim/s_random.c $(REF_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
 tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
-tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_twin.h %D%/kernel/k_util.h
-tests_kernel_k_cuda_gemm_SOURCES = %D%/kernel/k_cuda_gemm.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_two.h %D%/kernel/k_util.h
+tests_kernel_k_cuda_gemm_SOURCES = %D%/kernel/k_cuda_gemm.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
-tests_kernel_k_cuda_attention_SOURCES = %D%/kernel/k_cuda_attention.c %D%/kernel/k_twin.h $(KERNEL_KV)
-tests_kernel_k_cuda_graph_SOURCES = %D%/kernel/k_cuda_graph.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_attention_SOURCES = %D%/kernel/k_cuda_attention.c %D%/kernel/k_two.h $(KERNEL_KV)
+tests_kernel_k_cuda_graph_SOURCES = %D%/kernel/k_cuda_graph.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
-tests_kernel_k_cuda_load_SOURCES = %D%/kernel/k_cuda_load.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_load_SOURCES = %D%/kernel/k_cuda_load.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
-tests_kernel_k_cuda_mega_SOURCES = %D%/kernel/k_cuda_mega.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_mega_SOURCES = %D%/kernel/k_cuda_mega.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
-tests_kernel_k_cuda_prefill_SOURCES = %D%/kernel/k_cuda_prefill.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_prefill_SOURCES = %D%/kernel/k_cuda_prefill.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
-tests_kernel_k_cuda_quant_SOURCES = %D%/kernel/k_cuda_quant.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_quant_SOURCES = %D%/kernel/k_cuda_quant.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
-tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_twin.h \
+tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_embed_SOURCES = %D%/kernel/k_embed.c %D%/kernel/k_util.h
 tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h

@@ -21,8 +21,7 @@ struct cgr {
 void cgr_read(const char *root, struct cgr *ret);
 /* Of the process whose folder in /proc this is: "/proc/12". */
 void cgr_read_of(const char *root, const char *proc, struct cgr *ret);
-/* Is bytes of memory, pinned ones among them, more than it may have? Then what
- * to say. */
+/* Does bytes of memory, pinned included, exceed the limit? Then *ret explains it. */
 int cgr_memory_short(const struct cgr *c, uint64_t bytes, uint64_t pinned, char *ret,
     size_t ret_bytes);
 int cgr_tasks_short(const struct cgr *c, uint64_t tasks, char *ret, size_t ret_bytes);

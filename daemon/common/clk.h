@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clocks. Everything that decides takes now_ns as an argument, so that
- * tests drive it with a fake clock; only main loops read these.
+ * Clocks. Only main loops read them. Functions that decide take now_ns as an
+ * argument, so that tests use a fake clock.
  */
 #ifndef FDD_DAEMON_COMMON_CLK_H
 #define FDD_DAEMON_COMMON_CLK_H
@@ -15,7 +15,7 @@
 
 uint64_t clk_now_ns(void);       /* CLOCK_MONOTONIC */
 uint64_t clk_wall_ns(void);      /* CLOCK_REALTIME */
-void clk_sleep_ns(uint64_t ns);  /* whole, whatever signals arrive */
+void clk_sleep_ns(uint64_t ns);  /* signals do not shorten it */
 
 /* Spin-wait hint. */
 #if defined(__x86_64__) || defined(__i386__)

@@ -9,9 +9,9 @@
  * writing thread (cnt_add, cnt_set). Readers may see neighbours of different
  * moments.
  *
- * Histograms follow the counters: the sum of what was seen, and how often
- * each range was met. cnt_see() costs a few comparisons; one writing thread
- * each, of the gate or of the worker.
+ * Histograms follow the counters: the sum of the values, and a count per range.
+ * cnt_see() costs a few comparisons. Each has one writing thread, of the gate or
+ * of the worker.
  *
  * Layout: magic is stored last. A reader checks magic, version, n_gate,
  * n_worker and n_hist, then indexes by the tables it was built with.
@@ -84,7 +84,7 @@ struct cnt_row {
     size_t offset;               /* in struct cnt_seg */
 };
 size_t cnt_count(void);
-/* Is it whole, and of the layout that this program was made with? */
+/* Is the segment complete and of this program's layout? */
 int cnt_fits(const struct cnt_seg *seg);
 const struct cnt_row *cnt_row(size_t i);
 
@@ -96,7 +96,7 @@ struct cnt_hist_row {
 };
 const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: no such */
 
-/* v was met n times. h is the segment's array, NULL: not counted. */
+/* Count value v n times. h is the segment's array; NULL: nothing is counted. */
 void cnt_see(struct cnt_hist *h, enum cnt_hist_idx i, uint64_t v, uint64_t n);
 
 static inline void

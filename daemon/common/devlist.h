@@ -10,8 +10,8 @@
  *   cuda:*         all of them; then it is the only entry
  *   cpu:N          N virtual devices on the processors; then it is the only entry
  *
- * All entries are of one kind. Pure functions, any thread; nothing is asked of a
- * driver, so whether a device is there, and which one a UUID is, the worker says.
+ * All entries are of one kind. Pure functions, any thread. No driver is called: the
+ * worker finds out whether a device exists and which one a UUID is.
  */
 #ifndef FDD_DAEMON_COMMON_DEVLIST_H
 #define FDD_DAEMON_COMMON_DEVLIST_H

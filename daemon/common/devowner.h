@@ -3,8 +3,8 @@
 /*
  * Who holds a device lock (daemon/worker/devlock.h): one line "pid instance home",
  * with "-" for the instance without a name, in the file PATH.holder next to the
- * lock's, which every user may read. It stays when its daemon has ended; the lock
- * (flock) says whether somebody has the device.
+ * lock's, which every user may read. The file stays when its daemon has ended; the lock
+ * (flock) says whether the device is held.
  */
 #ifndef FDD_DAEMON_COMMON_DEVOWNER_H
 #define FDD_DAEMON_COMMON_DEVOWNER_H
@@ -14,7 +14,7 @@
 #define DOW_SUFFIX ".holder"
 
 struct dow {
-    long pid;                 /* of fdd; 0: the file does not say */
+    long pid;                 /* of fdd; 0: not in the file */
     char instance[64];        /* "": the one without a name */
     char home[600];           /* its runtime folder */
 };
@@ -23,12 +23,11 @@ struct dow {
 int dow_parse(const char *text, struct dow *ret);
 /* "fdd (pid 12, instance qwen, in /run/fdd/qwen)", or "fdd". */
 void dow_text(const struct dow *o, char *ret, size_t ret_bytes);
-/* The holder of the lock file at path as its own file has it; pid 0: nothing there. */
+/* The holder of the lock file at path, from PATH.holder; pid 0: none. */
 void dow_read(const char *path, struct dow *ret);
-/* Whose is the device of the lock file at path? 1: *ret has it, 0: it is free, else
- * -errno. Takes the lock for a moment to see: a worker that wants it then tries
- * again. Who may not open the lock gets the last holder while a process fdd of its
- * pid is there. */
+/* Who holds the device of the lock file at path? 1: *ret, 0: none, else -errno. Takes
+ * the lock for a moment; a worker that wants it then tries again. A caller that may not
+ * open the lock gets the last holder if a process fdd with its pid runs. */
 int dow_look(const char *path, struct dow *ret);
 
 #endif

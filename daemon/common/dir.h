@@ -6,9 +6,8 @@
 
 #include <sys/types.h>
 
-/* Make a folder unless there is something of that name, and with_parent the
- * folder it lies in: open to all for root, else to the user alone. 0 or -errno;
- * what is there may be no folder, or another user's. */
+/* Make a folder unless the name exists; with_parent its parent folder too. Mode 0755
+ * for root, else 0700. 0 or -errno; an existing name may be a file, or another user's. */
 int dir_make(const char *path, int with_parent);
 
 /* Modes. A process that may open a file, if only to read it, may lock it (flock) and so keep
@@ -17,13 +16,13 @@ int dir_make(const char *path, int with_parent);
 #define DIR_LOCK     0600
 #define DIR_READABLE 0644
 
-/* A file of ours in a folder that no other user may write: made if it is not there,
- * open to read and write, of this mode whatever the umask, and whatever mode it had
- * before. 0 or -errno; -EPERM: no regular file with one name. */
+/* Open a file in a folder that no other user may write, for reading and writing; create
+ * it if it is missing. Its mode becomes mode, whatever the umask and its mode before.
+ * 0 or -errno; -EPERM: not a regular file with one link. */
 int dir_open(const char *path, mode_t mode, int *ret_fd);
 
-/* Put text in the place of a file's contents: a reader meanwhile sees the first line
- * of the old or of the new text. 0 or -errno. */
+/* Replace a file's contents by text. A concurrent reader sees the first line of the old
+ * or of the new text. 0 or -errno. */
 int dir_put(int fd, const char *text);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process takes from itself at its start, so that neither another
- * process of its user nor what it starts gets more than it has. Gate and worker
- * call both; the main thread, before there is another.
+ * Rights that a process gives up at its start. Gate and worker call both functions from
+ * the main thread, before another thread exists.
  */
 #ifndef FDD_DAEMON_COMMON_HARDEN_H
 #define FDD_DAEMON_COMMON_HARDEN_H
@@ -15,7 +14,7 @@ int hdn_is_open(void);
  * it has: set-uid programs run without. -errno. */
 int hdn_no_new_privs(void);
 /* Other processes of the same user cannot attach to this one, read its memory or
- * take its descriptors, and it leaves no core dump, for both hold prompts.
+ * take its descriptors, and it leaves no core dump: its memory holds prompts.
  * /proc/PID belongs to root from then on: write oom_score_adj before. Lasts until
  * execve(). Not where hdn_is_open(). -errno. */
 int hdn_no_dump(void);

@@ -72,17 +72,17 @@ enum lnk_phase {
 #define LNK_PHASE_NAMES \
     { "starting", "loading", "warming up", "ready", "draining", "exiting", "failed" }
 
-/* What the engine thread does. */
+/* State of the engine thread. */
 enum lnk_activity { LNK_ACT_LOAD = 0, LNK_ACT_SERVE, LNK_ACT_CAPTURE, LNK_ACT_PROFILE };
 
-/* Signs of life: the engine writes, the gate reads (hang.h). Relaxed: nothing
- * is published by them, and a value that is one step old does no harm. */
+/* Heartbeat: the engine writes, the gate reads (hang.h). Relaxed stores: nothing is
+ * published by them, and a value that is one step old is harmless. */
 struct lnk_beat {
     uint64_t beats;          /* every poll, or 100 ms */
     uint64_t step_began_ns;  /* launch of the newest step, CLOCK_MONOTONIC; 0: none yet */
-    uint64_t step_expect_ns; /* the longest expected of those on their way then; 0:
-                                unknown */
-    uint64_t itl_target_ns;  /* what sched.itl_target_ms became; 0: none, or not yet */
+    uint64_t step_expect_ns; /* the longest expected time of the steps in flight
+                                then; 0: unknown */
+    uint64_t itl_target_ns;  /* effective sched.itl_target_ms; 0: none, or not yet */
     uint32_t activity;       /* enum lnk_activity */
     uint32_t rsv;
 };
@@ -110,31 +110,31 @@ struct lnk_seg {
     uint64_t bytes;
     uint64_t generation;    /* of the worker, counts restarts */
     int32_t gate_pid;
-    uint32_t is_quiet;      /* the worker logs nothing before it is ready: a start that
-                               failed before, of which the gate tells */
+    uint32_t is_quiet;      /* the worker logs nothing before it is ready: the gate
+                               has logged the same failed start before */
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
     struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and
                                egress threads: 1 = asleep */
     sem_t worker_sem;       /* process-shared, posted by the gate */
     struct lnk_worker_state w;
-    uint64_t started[LNK_PLACES]; /* by place: the worker writes a request's id as its
-                               first step is chosen; the gate ends those in time that
-                               wait behind a long one */
+    uint64_t started[LNK_PLACES]; /* by place: the worker writes a request's id when its
+                               first step is planned; the gate ends requests whose
+                               deadline passes before that */
     uint32_t par_seq;       /* odd while the gate writes par */
     char instance[64];      /* the gate's, set before the worker starts: its name, */
     char runtime_dir[PAR_STR_BYTES], device_dir[PAR_STR_BYTES]; /* and its folders */
     struct par par;         /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
-    struct lgq log;         /* its log lines: what was not written, and the last */
+    struct lgq log;         /* its log lines: those not written yet, and the last */
     unsigned char down[LNK_DOWN_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
     unsigned char up[LNK_UP_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
 };
 
 /* Gate: other parameters, before LNK_T_RELOAD. */
 void lnk_put_par(struct lnk_seg *seg, const struct par *par);
-/* Worker: all of one moment. -EAGAIN: the gate did not finish writing them in
- * some milliseconds; try again later. */
+/* Worker: a consistent copy. -EAGAIN: the gate did not finish writing within some
+ * milliseconds; try again later. */
 int lnk_get_par(struct lnk_seg *seg, struct par *ret);
 
 /* One side's view. */
@@ -145,7 +145,7 @@ struct lnk {
     int efd;                /* eventfd that wakes the gate */
     int is_gate;
     int bad;                /* the peer's cursor or record was impossible: the
-                               link is over; claim and peek return NULL */
+                               link is not used any more; claim and peek return NULL */
 };
 
 /* Gate: make a segment (shm_open, unlinked, mapped, formatted with magic
@@ -171,15 +171,15 @@ void lnk_flush(struct lnk *l);
 const struct fdp_rec *lnk_peek(struct lnk *l);
 void lnk_next(struct lnk *l, const struct fdp_rec *rec);
 /* Worker's ingress thread: sleep until the gate posts, at most timeout_ns.
- * Returns at once if a record is there; 1 = woken, 0 = the time is over. */
+ * Returns at once if a record is there; 1 = woken, 0 = timeout. */
 int lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
 /* Gate: raise gate_parked; 1 = records are there, do not sleep. */
 int lnk_gate_park(struct lnk *l);
 void lnk_gate_unpark(struct lnk *l);
 /* Wake the thread that sleeps on a bell, if one does. After publishing. */
 void lnk_ring(struct lnk_cursor *bell);
-/* Gate: wake every thread of the worker that sleeps, ahead of work that is
- * coming: their wake-ups then pass side by side and not one after the other. */
+/* Gate: wake every sleeping thread of the worker before work arrives, so that their
+ * wake-ups overlap. */
 void lnk_wake_worker(struct lnk *l);
 
 #endif

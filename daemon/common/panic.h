@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Last words. pan_install() makes fatal signals write a reason and a
+ * The text of a panic. pan_install() makes fatal signals write a reason and a
  * backtrace to an area (for the worker: lnk_seg.panic, which the gate reads
  * after the death) and to stderr before the process dies of the signal.
  * Failed assertions end the same way. Async-signal-safe after install.
@@ -24,9 +24,8 @@ void pan_file(int fd);
 __attribute__((noreturn, format(printf, 1, 2)))
 void pan_panic(const char *fmt, ...);
 
-/* Something outside the program is lost, and what it holds with it (a device and
- * its memory): write the text, then _exit(status) at once. Nothing is called that
- * could touch what is lost, and there is no core. */
+/* A resource outside the program failed (a device and its memory): write the text, then
+ * _exit(status). Calls nothing that could touch that resource and writes no core. */
 __attribute__((noreturn, format(printf, 2, 3)))
 void pan_exit(int status, const char *fmt, ...);
 

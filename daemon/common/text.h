@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text that others wrote: is it UTF-8, and which known word is it close to.
+ * Foreign text: validation of UTF-8, and distance from known words.
  * Pure functions, any thread.
  */
 #ifndef FDD_DAEMON_COMMON_TEXT_H

@@ -4,15 +4,15 @@
  * The step trace: a ring of the last TRC_STEPS engine steps and one of the
  * last TRC_EVENTS events in the lives of requests, in a memfd of its own,
  * apart from the statistics segment. Always on. The gate makes it, the worker's
- * engine thread alone writes it, and it outlives the worker: what a dead
- * worker did last stays readable.
+ * engine thread alone writes it, and it outlives the worker: the last steps of
+ * a dead worker stay readable.
  *
- * It tells when whose request ran and how long it was, so it is for
- * administrators: the admin command trace_fd hands it out. It holds no text.
+ * It shows users, times and lengths of requests, so only administrators get it, by
+ * the admin command trace_fd. It holds no text.
  *
- * A record's first word is 0 while it is being written; when it is whole it
- * is its number (counted from 1) shifted left by one, and 1 in the lowest bit
- * when it will not be written again. A reader copies it and looks again.
+ * A record's first word is 0 while the record is being written, then its number
+ * (counted from 1) shifted left by one; the lowest bit says that it will not be
+ * written again. A reader copies the record and checks the word again.
  * Steps are written twice: when launched (TRC_DONE not set) and when
  * collected.
  *
@@ -42,7 +42,7 @@ struct trc_step {
     uint64_t epoch;           /* of the step, from 1 for each worker */
     uint32_t generation;      /* of the worker */
     uint32_t flags;           /* enum trc_flag */
-    int32_t n_tok, n_pad;     /* tokens, and as padded to a graph's size (bucket) */
+    int32_t n_tok, n_pad;     /* tokens, padded tokens */
     int32_t n_row;            /* sequences */
     int32_t n_decode;         /* of them with one token, */
     int32_t n_verify;         /* with drafted tokens; the others prefill */
@@ -54,10 +54,10 @@ struct trc_step {
     int32_t blocks_used, blocks_free; /* KV blocks held by sequences; without content */
     uint64_t t_pick_ns;       /* the engine began to choose */
     uint64_t t_launch_ns;     /* began to launch */
-    uint64_t t_queued_ns;     /* all of it is with the device */
+    uint64_t t_queued_ns;     /* all of it was launched */
     uint64_t t_begin_ns, t_end_ns; /* the device's own */
     uint64_t t_collect_ns;    /* the engine took the results */
-    uint64_t t_done_ns;       /* and was through with them */
+    uint64_t t_done_ns;       /* and had processed them */
 };
 _Static_assert(sizeof(struct trc_step) == 128, "a step is two cache lines");
 
@@ -118,8 +118,7 @@ struct trc {
 int trc_join(int fd, struct trc_seg **ret_seg);
 void trc_leave(struct trc_seg *seg);
 void trc_init(struct trc *t, struct trc_seg *seg, uint32_t generation);
-/* s as it stands; seq and generation are filled in. Once at launch, once when
- * collected. */
+/* Write s; seq and generation are filled in. Called at launch and when collected. */
 void trc_put_step(struct trc *t, struct trc_step *s);
 void trc_put_event(struct trc *t, uint64_t t_ns, enum trc_kind kind, uint64_t id,
     uint32_t sample, int32_t a, int32_t b);

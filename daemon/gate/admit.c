@@ -12,7 +12,7 @@
 #include "daemon/gate/fair.h"
 #include "libclient/fdproto.h"
 
-#define ADM_PAUSED_MS 1000u /* nobody knows when it goes on */
+#define ADM_PAUSED_MS 1000u /* the end of a pause is not known */
 #define ADM_AWAY_MS 1000u   /* no worker, or nothing known of how it loads */
 #define ADM_LOAD_MIN_MS 100u
 
@@ -57,7 +57,7 @@ adm_retry_ms(const struct admit *a)
         ADM_RETRY_MAX_MS : (uint32_t)ms;
 }
 
-/* ms that so many tokens take; 0: nothing better than adm_retry_ms() is known. */
+/* ms that this many tokens take at the service rate; 0: unknown, use adm_retry_ms(). */
 static uint32_t
 adm_tokens_ms(const struct admit *a, uint64_t tokens)
 {
@@ -154,8 +154,8 @@ adm_excess(const struct admit *a, uint64_t cost)
     return queued == 0 || queued + cost <= max ? 0 : queued + cost - max;
 }
 
-/* ms by which its deadline would pass before it starts; 0: it will not, or
- * nobody knows. */
+/* ms by which the deadline would pass before the request starts; 0: it would
+ * not, or the wait is unknown. */
 static uint64_t
 adm_lateness_ms(const struct admit *a, const struct usr *u, const struct fdp_req *q)
 {

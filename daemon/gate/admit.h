@@ -1,12 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * May a request come in? Verdicts from its record alone, before a byte of its
- * items is copied, and once more from what the items turned out to cost. The
- * functions change nothing.
+ * Admission control: verdicts from a request's record alone, before a byte of its
+ * items is copied, and again from the cost of the items. Nothing is changed here.
  *
- * Entries of the journal are kept back: the last of them go to users who have
- * no request, so that no user's valid requests shut others out.
+ * The last entries of the journal are reserved for users without a request, so that
+ * one user's valid requests do not shut others out.
  */
 #ifndef FDD_DAEMON_GATE_ADMIT_H
 #define FDD_DAEMON_GATE_ADMIT_H
@@ -38,16 +37,16 @@ struct admit {
  * items take this number of bytes. 0, or 1 with *e. */
 int adm_check(const struct admit *a, const struct client *c, const struct usr *u,
     uint64_t bytes, struct chk_err *e);
-/* Refuse now what would only wait to be refused: more than may wait, or longer
- * than its deadline lets it. cost: tokens. 0, or 1 with *e. */
+/* Queue limit and load shedding: reject a request that the queue has no room for, or
+ * whose deadline would pass before it starts. cost: tokens. 0, or 1 with *e. */
 int adm_check_queue(const struct admit *a, const struct usr *u, const struct fdp_req *q,
     uint64_t cost, struct chk_err *e);
-/* Would one request more have to wait, or be refused? */
+/* Would one more request be queued or rejected? */
 int adm_is_full(const struct admit *a);
 /* sched.max_queued_tokens, or what 0 stands for. */
 uint64_t adm_max_queued(const struct admit *a);
-/* ms after which a refused client may try again: when, as fast as requests end
- * now, one has ended; all of them, if none is taken before. */
+/* retry_after_ms: the time in which, at the current rate, one request ends; all of them,
+ * where none is accepted before. */
 uint32_t adm_retry_ms(const struct admit *a);
 
 #endif

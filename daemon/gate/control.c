@@ -79,7 +79,7 @@ ctl_send(struct ctl_conn *c)
 static void
 ctl_rewatch(struct ctl *ctl, struct ctl_conn *c)
 {
-    int idle = c->n_out == 0 && c->wait == CTL_WAIT_NONE && !c->bye;
+    int idle = c->n_out == 0 && c->wait == CTL_WAIT_NONE && !c->closing;
     uint32_t want = 0;
 
     if (idle && c->line == 0 && !c->eof)
@@ -124,7 +124,7 @@ ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
     }
     if (c->out_at == c->n_out && c->n_out != 0)
         ctl_out_free(ctl, c);
-    if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->bye || (c->eof && c->line == 0))) {
+    if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->closing || (c->eof && c->line == 0))) {
         ctl_close(ctl, c);
         return 1;
     }
@@ -176,7 +176,7 @@ ctl_reply(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
     cnt_add(&ctl->env->cnt->admin_requests, 1);
     if (text == NULL) {
         log_warn("control: no memory for a reply to pid %d", (int)c->pid);
-        c->bye = 1;
+        c->closing = 1;
         return;
     }
     c->out = text;
@@ -239,7 +239,7 @@ ctl_line(struct ctl *ctl, struct ctl_conn *c, const char *line, size_t n, uint64
             "the request is not a JSON object: %s",
             rq == NULL ? je.text : "another type"), now_ns);
         json_decref(rq);
-        c->bye = 1;
+        c->closing = 1;
         return;
     }
     r = ctl_execute(ctl, c, rq, c->may_admin ? CTL_ADMIN : CTL_READ, now_ns);
@@ -270,7 +270,7 @@ ctl_take_line(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 static int
 ctl_is_due(const struct ctl_conn *c)
 {
-    return c->line != 0 && c->wait == CTL_WAIT_NONE && c->n_out == 0 && !c->bye;
+    return c->line != 0 && c->wait == CTL_WAIT_NONE && c->n_out == 0 && !c->closing;
 }
 
 /* One line, if one is here and it is its turn. 1: the connection is gone. */
@@ -283,10 +283,10 @@ ctl_serve(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
         else
             ctl->later = 1;
     } else if (c->n_in >= ctl_line_limit(c) && c->line == 0 && c->wait == CTL_WAIT_NONE &&
-        c->n_out == 0 && !c->bye) {
+        c->n_out == 0 && !c->closing) {
         ctl_reply(ctl, c, ctl_fail(NULL, "a request line has at most %zu bytes",
             ctl_line_limit(c)), now_ns);
-        c->bye = 1;
+        c->closing = 1;
     }
     return ctl_push(ctl, c, now_ns);
 }
@@ -482,7 +482,8 @@ ctl_accept(struct ctl *ctl, uint64_t now_ns)
     return n;
 }
 
-/* Nobody who may only read keeps a place for nothing, and nobody output. */
+/* A reader's connection ends when it has been idle too long, and any connection
+ * when it does not take its reply. */
 static int
 ctl_is_overdue(const struct ctl_conn *c, uint64_t now_ns)
 {

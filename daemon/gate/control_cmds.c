@@ -356,7 +356,7 @@ ctl_do_clients(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         ctl_put(o, "inflight", INT(s->n_inflight));
         ctl_put(o, "requests_total", INT(s->n_requests));
         ctl_put(o, "weight", INT(s->usr->weight));
-        ctl_put(o, "user_queued_tokens", INT(s->usr->lane[FAIR_GEN].cost));
+        ctl_put(o, "user_queued_tokens", INT(s->usr->queue[FAIR_GEN].cost));
         ctl_put(o, "user_running", INT(s->usr->n_held));
         ctl_put(o, "held_records", INT(s->n_held));
         ctl_put(o, "held_bytes", INT(s->held_bytes));

@@ -15,7 +15,7 @@ struct ctl_conn {
     int fd;
     int slot;
     uint8_t may_admin;        /* else it may read */
-    uint8_t eof, bye;         /* no more input; close when all is written */
+    uint8_t eof, closing;         /* no more input; close when all is written */
     uint8_t wait;             /* enum ctl_wait: the reply comes later */
     uint32_t watched;         /* EPOLL* bits now */
     pid_t pid;

@@ -157,7 +157,7 @@ crs_close(const char *dir, int fd, const struct crs *last)
     (void)close(fd);
 }
 
-/* ---- to whoever asks ------------------------------------------------------- */
+/* ---- the answer in JSON ------------------------------------------------------- */
 
 static json_t *
 crs_clean(const char *s, size_t n)

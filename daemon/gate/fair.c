@@ -24,7 +24,7 @@ fair_init(struct fair *f)
     memset(f, 0, sizeof(*f));
     f->credits = 1;
     for (int k = 0; k < FAIR_KINDS; k++)
-        TAILQ_INIT(&f->round[k]);
+        TAILQ_INIT(&f->active[k]);
 }
 
 void
@@ -162,7 +162,7 @@ fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n)
 
             if (u->counted)
                 f->weight_active += (uint64_t)weight - u->weight;
-            if (u->lane[FAIR_GEN].active)
+            if (u->queue[FAIR_GEN].active)
                 f->weight_queued += (uint64_t)weight - u->weight;
             u->weight = weight;
         }
@@ -198,8 +198,8 @@ usr_get(struct fair *f, uint64_t key, uint64_t now_ns)
     u->t_bucket = now_ns;
     u->weight = fair_weight_of(f, key);
     for (int k = 0; k < FAIR_KINDS; k++) {
-        u->lane[k].usr = u;
-        TAILQ_INIT(&u->lane[k].q);
+        u->queue[k].usr = u;
+        TAILQ_INIT(&u->queue[k].q);
     }
     u->hnext = f->hash[b];
     f->hash[b] = u;
@@ -298,10 +298,10 @@ usr_sweep(struct fair *f, uint64_t now_ns)
 
 /* ---- queues -------------------------------------------------------------- */
 
-static struct lane *
-fair_lane(const struct jreq *r)
+static struct uqueue *
+fair_queue_of(const struct jreq *r)
 {
-    return &r->usr->lane[r->kind];
+    return &r->usr->queue[r->kind];
 }
 
 static int64_t
@@ -314,7 +314,7 @@ fair_quantum(const struct usr *u)
 static void
 fair_note(struct fair *f, struct usr *u)
 {
-    int active = u->lane[FAIR_GEN].active || u->n_held != 0;
+    int active = u->queue[FAIR_GEN].active || u->n_held != 0;
 
     if (active == u->counted)
         return;
@@ -323,7 +323,7 @@ fair_note(struct fair *f, struct usr *u)
 }
 
 static void
-fair_activate(struct fair *f, struct lane *l, enum fair_kind kind)
+fair_activate(struct fair *f, struct uqueue *l, enum fair_kind kind)
 {
     l->active = 1;
     /* The tokens of its first turn; later ones come when a turn ends. */
@@ -353,7 +353,7 @@ fair_note_deadline(struct fair *f, const struct jreq *r)
 
 /* Totals of a request that enters or leaves its queue. */
 static void
-fair_enter(struct fair *f, struct lane *l, struct jreq *r)
+fair_enter(struct fair *f, struct uqueue *l, struct jreq *r)
 {
     fair_note_deadline(f, r);
     r->st = JNL_QUEUED;
@@ -366,7 +366,7 @@ fair_enter(struct fair *f, struct lane *l, struct jreq *r)
 void
 fair_push(struct fair *f, struct jreq *r)
 {
-    struct lane *l = fair_lane(r);
+    struct uqueue *l = fair_queue_of(r);
     struct jreq *at;
 
     OBJ_CHECK(r, JREQ_MAGIC);
@@ -385,7 +385,7 @@ fair_push(struct fair *f, struct jreq *r)
     }
     if (!l->active) {
         fair_activate(f, l, r->kind);
-        TAILQ_INSERT_TAIL(&f->round[r->kind], l, act);
+        TAILQ_INSERT_TAIL(&f->active[r->kind], l, act);
     }
 }
 
@@ -401,7 +401,7 @@ fair_precedes(const struct fair *f, const struct jreq *a, const struct jreq *b)
 void
 fair_unpop(struct fair *f, struct jreq *r)
 {
-    struct lane *l = fair_lane(r);
+    struct uqueue *l = fair_queue_of(r);
     struct jreq *at;
 
     OBJ_CHECK(r, JREQ_MAGIC);
@@ -417,7 +417,7 @@ fair_unpop(struct fair *f, struct jreq *r)
     if (!l->active) {
         fair_activate(f, l, r->kind);
         l->deficit = 0;
-        TAILQ_INSERT_HEAD(&f->round[r->kind], l, act); /* it was its turn */
+        TAILQ_INSERT_HEAD(&f->active[r->kind], l, act); /* it was its turn */
     }
     l->deficit += r->cost;
 }
@@ -425,7 +425,7 @@ fair_unpop(struct fair *f, struct jreq *r)
 void
 fair_remove(struct fair *f, struct jreq *r)
 {
-    struct lane *l = fair_lane(r);
+    struct uqueue *l = fair_queue_of(r);
 
     OBJ_CHECK(r, JREQ_MAGIC);
     ASSERT(r->st == JNL_QUEUED && f->n_queued > 0 && l->cost >= r->cost);
@@ -437,7 +437,7 @@ fair_remove(struct fair *f, struct jreq *r)
     if (!TAILQ_EMPTY(&l->q))
         return;
     l->active = 0;
-    TAILQ_REMOVE(&f->round[r->kind], l, act);
+    TAILQ_REMOVE(&f->active[r->kind], l, act);
     if (r->kind == FAIR_GEN) {
         f->weight_queued -= l->usr->weight;
         fair_note(f, l->usr);
@@ -471,14 +471,14 @@ fair_cap(const struct fair *f, const struct usr *u)
 
 /* Would its first request leave the credits that are kept for others? */
 static int
-fair_leaves_kept(const struct fair *f, const struct lane *l)
+fair_leaves_kept(const struct fair *f, const struct uqueue *l)
 {
     return l->usr->n_held == 0 || f->credits_used + f->credits_kept +
         fair_price(f, TAILQ_FIRST(&l->q)) <= f->credits;
 }
 
 static int
-fair_below_cap(const struct fair *f, const struct lane *l)
+fair_below_cap(const struct fair *f, const struct uqueue *l)
 {
     const struct usr *u = l->usr;
 
@@ -488,7 +488,7 @@ fair_below_cap(const struct fair *f, const struct lane *l)
 
 /* Turns that l must wait for until its first request is paid for. */
 static int64_t
-fair_turns(const struct lane *l)
+fair_turns(const struct uqueue *l)
 {
     int64_t need = (int64_t)TAILQ_FIRST(&l->q)->cost - l->deficit;
     int64_t q = fair_quantum(l->usr);
@@ -496,26 +496,26 @@ fair_turns(const struct lane *l)
     return need <= 0 ? 0 : (need + q - 1) / q;
 }
 
-/* Deficit round-robin: the lane at the head sends while its deficit lasts,
+/* Deficit round-robin: the queue at the head sends while its deficit lasts,
  * then gets the tokens of its next turn and goes to the tail. Turns in which
- * nobody could send are taken at once. capped: lanes of users at their cap
+ * no queue could send are taken at once. capped: queues of users at their cap
  * are passed over; they keep their place and get nothing meanwhile. NULL: there
  * are no others. */
-static struct lane *
+static struct uqueue *
 fair_turn(struct fair *f, enum fair_kind kind, int capped)
 {
-    struct lane_q *round = &f->round[kind];
-    struct lane *head = TAILQ_FIRST(round), *best = NULL, *l, *next;
+    struct uqueue_list *list = &f->active[kind];
+    struct uqueue *head = TAILQ_FIRST(list), *best = NULL, *l, *next;
     int64_t turns = 0;
 
     if (head == NULL)
         return NULL;
-    if (TAILQ_NEXT(head, act) == NULL) { /* nobody waits for this turn to end */
+    if (TAILQ_NEXT(head, act) == NULL) { /* no other queue waits for this turn to end */
         if (fair_turns(head) > 0)
             head->deficit = TAILQ_FIRST(&head->q)->cost;
         return head;
     }
-    TAILQ_FOREACH(l, round, act) {
+    TAILQ_FOREACH(l, list, act) {
         int64_t k = fair_turns(l);
 
         if ((best == NULL || k < turns) && (!capped || fair_below_cap(f, l))) {
@@ -528,7 +528,7 @@ fair_turn(struct fair *f, enum fair_kind kind, int capped)
     if (best == NULL)
         return NULL;
     if (turns != 0) {
-        TAILQ_FOREACH(l, round, act) {
+        TAILQ_FOREACH(l, list, act) {
             if (!capped || fair_below_cap(f, l))
                 l->deficit += turns * fair_quantum(l->usr);
         }
@@ -538,8 +538,8 @@ fair_turn(struct fair *f, enum fair_kind kind, int capped)
         if (capped && !fair_below_cap(f, l))
             continue;
         l->deficit += fair_quantum(l->usr);
-        TAILQ_REMOVE(round, l, act);
-        TAILQ_INSERT_TAIL(round, l, act);
+        TAILQ_REMOVE(list, l, act);
+        TAILQ_INSERT_TAIL(list, l, act);
     }
     return best;
 }
@@ -547,11 +547,11 @@ fair_turn(struct fair *f, enum fair_kind kind, int capped)
 struct jreq *
 fair_pop(struct fair *f, enum fair_kind kind)
 {
-    struct lane *l;
+    struct uqueue *l;
     struct jreq *r;
 
     if (kind == FAIR_GEN ? f->credits_used >= f->credits :
-        f->n_side >= FAIR_SIDE_MAX)
+        f->n_side >= FAIR_OTHER_MAX)
         return NULL;
     l = fair_turn(f, kind, kind == FAIR_GEN);
     if (l == NULL && kind == FAIR_GEN)
@@ -579,7 +579,7 @@ fair_charge(struct fair *f, struct jreq *r)
     r->price = fair_price(f, r);
     f->credits_used += r->price;
     u->n_held += r->price;
-    if (r->kind == FAIR_SIDE)
+    if (r->kind == FAIR_OTHER)
         f->n_side++;
     fair_note(f, u);
 }
@@ -595,7 +595,7 @@ fair_return(struct fair *f, struct jreq *r)
     r->charged = 0;
     f->credits_used -= r->price;
     u->n_held -= r->price;
-    if (r->kind == FAIR_SIDE)
+    if (r->kind == FAIR_OTHER)
         f->n_side--;
     fair_note(f, u);
 }
@@ -603,11 +603,11 @@ fair_return(struct fair *f, struct jreq *r)
 void
 fair_settle(struct jreq *r)
 {
-    struct lane *l = fair_lane(r);
-    int64_t limit = FAIR_SETTLE_ROUNDS * fair_quantum(l->usr);
+    struct uqueue *l = fair_queue_of(r);
+    int64_t limit = FAIR_SETTLE_TURNS * fair_quantum(l->usr);
     int64_t rest;
 
-    /* A user without a queue starts anew in any case. */
+    /* A user without a queue starts with a new deficit in any case. */
     if (!r->charged || r->kind != FAIR_GEN || !l->active)
         return;
     rest = (int64_t)r->cost - (int64_t)r->n_out - (r->accepted ? r->prompt_len : 0);
@@ -630,7 +630,7 @@ fair_drop(struct fair *f, struct jreq *r)
 uint64_t
 fair_ahead(const struct fair *f, const struct usr *u, int32_t priority)
 {
-    const struct lane *l = &u->lane[FAIR_GEN];
+    const struct uqueue *l = &u->queue[FAIR_GEN];
     uint64_t weights = f->weight_queued + (l->active ? 0 : u->weight);
     const struct jreq *r;
     double own = 0;
@@ -653,9 +653,9 @@ fair_mean_cost(const struct fair *f)
 /* ---- check --------------------------------------------------------------- */
 
 static void
-fair_check_lane(const struct usr *u, int kind, uint32_t *n)
+fair_check_queue(const struct usr *u, int kind, uint32_t *n)
 {
-    const struct lane *l = &u->lane[kind];
+    const struct uqueue *l = &u->queue[kind];
     const struct jreq *r;
     uint64_t cost = 0;
     uint32_t before = *n;
@@ -679,12 +679,12 @@ fair_check(const struct fair *f)
 
     for (uint32_t b = 0; b < USR_BUCKETS; b++) {
         for (const struct usr *u = f->hash[b]; u != NULL; u = u->hnext) {
-            const struct lane *gen = &u->lane[FAIR_GEN];
+            const struct uqueue *gen = &u->queue[FAIR_GEN];
             uint32_t n = 0;
 
             OBJ_CHECK(u, USR_MAGIC);
             for (int k = 0; k < FAIR_KINDS; k++)
-                fair_check_lane(u, k, &n);
+                fair_check_queue(u, k, &n);
             ASSERT(n <= u->n_inflight);
             ASSERT(u->counted == (gen->active || u->n_held != 0));
             active += u->counted ? u->weight : 0;

@@ -4,41 +4,41 @@
  * Users and the order in which their requests reach the worker.
  *
  * A user is a uid or a delegated user id (one number space). Each has two
- * queues of accepted requests (lanes): those that generate, and all others
+ * queues of accepted requests: those that generate, and all others
  * (tokenize, detokenize, deep ping), which take no row of a batch and must
  * not wait for one.
  *
  * Order. Within a user by priority (sched.policy), then arrival. Between
  * users by weighted deficit round-robin over the requests' token cost
  * (prompt estimate plus output limit): a user of weight w (sched.user_weights,
- * else 1) may send w * FAIR_QUANTUM tokens per round. Over any time in which
- * a set of users stays backlogged and below the cap, what each has sent
- * differs from its weight's share by at most its tokens per round and one
- * request. What a request turns out to have cost is settled when it ends.
+ * else 1) may send w * FAIR_QUANTUM tokens per turn. While a set of users stays
+ * backlogged and below the cap, the tokens each has sent differ from its weight's
+ * share by at most the tokens of one turn and one request. The estimate is
+ * replaced by the actual cost when a request ends.
  *
- * Credits. A worker's queue is first come, first served, so what waits
- * there is beyond fairness; it grants as many credits as sequences fit its
- * batch, and a few more so that a free row never waits for the gate. Here is
- * the sum over all workers. A
- * request costs min(n, credits) of them from sending to its terminal record.
- * The request whose turn it is waits until enough of them are free, and those
- * behind it wait too: else one of many samples would never start.
+ * Credits. A worker serves its queue in the order of arrival, so fairness ends
+ * where a request is sent. A worker grants as many credits as sequences fit its
+ * batch, and a few more so that a free row does not wait for the gate. This
+ * module has the sum over all workers. A request costs min(n, credits) credits
+ * from sending to its terminal record. The request whose turn it is waits until
+ * enough of them are free, and those behind it wait too: otherwise a request of
+ * many samples would not start.
  *
- * Cap. A user that came first must not hold all rows while others wait. With
- * W the weights of all active users (something queued or with the worker), a
- * user holds at most ceil(credits * w / W) + 1 credits as long as somebody
- * below this cap has something queued. When no user below it has, the cap
- * does not count: no credit stays unused. A user that holds nothing may
- * always have one request with the worker, however many samples it has.
+ * Cap. A user must not hold all rows while others wait. With W the sum of the
+ * weights of active users (a request queued or with the worker), a user holds at
+ * most ceil(credits * w / W) + 1 credits while a user below the cap has a request
+ * queued. Otherwise the cap does not apply: no credit stays unused. A user that
+ * holds no credit may always have one request with the worker, however many
+ * samples it has.
  *
- * Kept back. The last credits, and so the last rows of a batch
- * (sched.reserved_seqs), go to users that hold none: a user that holds all it
- * may get does not make another wait until one of its answers ends. A user that
- * is alone has all of them.
+ * Reserve. The last credits, and so the last rows of a batch
+ * (sched.reserved_seqs), go to users that hold none: a user at its cap does not
+ * make another wait until one of its answers ends. A single active user may
+ * use all of them.
  *
- * A user exists while it has sessions or requests, or its connect bucket is
- * not full again (a flood must not earn a new burst by leaving), or it made the loop
- * wait lately.
+ * A user's entry exists while it has sessions or requests, until its connect
+ * bucket is full again (a flood earns no new burst by leaving), and for
+ * USR_REST_FORGET_NS after it made the loop wait.
  */
 #ifndef FDD_DAEMON_GATE_FAIR_H
 #define FDD_DAEMON_GATE_FAIR_H
@@ -53,27 +53,27 @@
 #define USR_MAGIC   0x55535231u
 #define USR_BUCKETS 1024u
 #define USR_MAX     65536u
-#define FAIR_QUANTUM 256 /* tokens a user of weight 1 may send per round */
+#define FAIR_QUANTUM 256 /* tokens a user of weight 1 may send per turn */
 #define FAIR_WEIGHT_MAX 1000u
 #define FAIR_WEIGHTS 128u /* items of sched.user_weights; its text has 511 bytes */
-#define FAIR_SETTLE_ROUNDS 128 /* a settlement moves a user so far at most */
+#define FAIR_SETTLE_TURNS 128 /* limit of one settlement, in turns */
 #define USR_REST_MIN_NS 100000000u   /* of usr_rest() */
 #define USR_REST_MAX_NS 10000000000ull
 #define USR_REST_FORGET_NS 60000000000ull /* after the last rest */
-#define FAIR_SIDE_MAX 64u /* requests of FAIR_SIDE with the worker */
+#define FAIR_OTHER_MAX 64u /* requests of FAIR_OTHER with the worker */
 
-enum fair_kind { FAIR_GEN = 0, FAIR_SIDE, FAIR_KINDS };
+enum fair_kind { FAIR_GEN = 0, FAIR_OTHER, FAIR_KINDS };
 
 /* A user's queue of one kind. */
-struct lane {
-    TAILQ_ENTRY(lane) act;    /* in the round while it is not empty */
+struct uqueue {
+    TAILQ_ENTRY(uqueue) act;    /* in fair.active while it is not empty */
     struct usr *usr;
     int active;
     int64_t deficit;          /* tokens */
     uint64_t cost;            /* tokens queued */
     struct jreq_q q;
 };
-TAILQ_HEAD(lane_q, lane);
+TAILQ_HEAD(uqueue_list, uqueue);
 
 struct usr {
     uint32_t magic;
@@ -86,24 +86,24 @@ struct usr {
     uint64_t bytes;           /* requests and held records */
     uint64_t bucket_ns;       /* connects: 1e9 / connects_per_second each */
     uint64_t t_bucket;
-    uint64_t refused_ns;      /* refusals: 1e9 / the rate each, in arrears up to a second */
+    uint64_t refused_ns;      /* error budget used: 1e9 / the rate per rejection, at most a second */
     uint64_t t_refused;
     uint64_t loop;            /* iteration that the next two are of */
     uint32_t loop_bytes, loop_records;
     uint32_t n_jobs;          /* requests whose items come in pieces */
-    uint64_t rest_ns;         /* how long its rings rested the last time: rest.h */
+    uint64_t rest_ns;         /* length of the last pause of its rings: rest.h */
     uint64_t t_rest;          /* until then; its sessions' t_read */
-    struct lane lane[FAIR_KINDS];
+    struct uqueue queue[FAIR_KINDS];
 };
 
 struct fair_weight { uint64_t key; uint32_t weight; };
 
 struct fair {
     struct usr *hash[USR_BUCKETS];
-    struct lane_q round[FAIR_KINDS]; /* lanes with something queued */
+    struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
     uint32_t n_usr;
     uint32_t n_queued;        /* requests, of both kinds */
-    uint32_t n_side;          /* requests of FAIR_SIDE with the worker */
+    uint32_t n_side;          /* requests of FAIR_OTHER with the worker */
     uint32_t credits;         /* granted by the workers that take requests, 1 at least */
     uint32_t credits_used;
     uint32_t credits_kept;    /* of credits: for users that hold none */
@@ -135,43 +135,42 @@ void fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n
 struct usr *usr_get(struct fair *f, uint64_t key, uint64_t now_ns);
 /* May this user connect now, at this rate? Takes one token of its bucket. */
 int usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns);
-/* A request of u was refused. */
+/* n of u's requests were rejected: counts against its error budget. */
 void usr_refused(struct usr *u, uint32_t n, uint32_t per_second, uint64_t now_ns);
-/* ms until u has made up for its refused requests, of which it has per_second;
- * 0: it has. */
+/* ms until u's error budget, refilled at per_second, allows a request; 0: now. */
 uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
 /* Forget users that nothing refers to. */
 void usr_sweep(struct fair *f, uint64_t now_ns);
-/* The loop had to wait for memory of u: its rings rest, each time four times as long.
- * Returns until when. */
+/* The loop had to wait for memory of u: u's rings are not read until the returned time.
+ * Each such pause is four times as long as the one before. */
 uint64_t usr_rest(struct usr *u, uint64_t now_ns);
 
 void fair_push(struct fair *f, struct jreq *r);
-/* Back to its place, which is the front of its queue unless others come back, too (it
- * was taken and not sent). */
+/* Undo fair_pop() for a request that was not sent. It returns to the front of its queue,
+ * in order with others that return. */
 void fair_unpop(struct fair *f, struct jreq *r);
 void fair_remove(struct fair *f, struct jreq *r);
 /* The request of this kind that is due and has its credits, removed from its
  * queue. NULL: none, or it must wait. */
 struct jreq *fair_pop(struct fair *f, enum fair_kind kind);
-/* What the workers grant now; kept of these are for users that hold none. */
+/* The workers' grants changed; `kept` of the credits are for users that hold none. */
 void fair_grant(struct fair *f, uint32_t credits, uint32_t kept);
-/* It goes to a worker: take its credits, r->price of them. */
+/* r goes to a worker: take its r->price credits. */
 void fair_charge(struct fair *f, struct jreq *r);
-/* When a request that has not begun must end: the earlier of its deadlines. 0: never. */
+/* The earlier of the deadlines that hold before a request has begun. 0: none. */
 uint64_t fair_deadline(const struct jreq *r);
-/* This one's deadline is to be kept, too. */
+/* Include r in fair.t_next. */
 void fair_note_deadline(struct fair *f, const struct jreq *r);
-/* It is no longer with a worker: give them back. Nothing if it has none. */
+/* r has left its worker: give its credits back, if it has any. */
 void fair_return(struct fair *f, struct jreq *r);
-/* It ended with the worker: its user pays what it took, not what was thought. */
+/* r ended at the worker: replace the estimated cost by the actual one. */
 void fair_settle(struct jreq *r);
-/* It is over, in no queue and without credits: its part of the totals goes. */
+/* r has ended, in no queue and without credits: take it out of the totals. */
 void fair_drop(struct fair *f, struct jreq *r);
 /* Credits that u may hold while others wait. */
 uint32_t fair_cap(const struct fair *f, const struct usr *u);
-/* Tokens that the worker will do before a request of u with this priority
- * starts, if everybody's share goes on as it is. */
+/* Tokens that the worker serves before a request of u with this priority starts,
+ * if all shares stay as they are. */
 uint64_t fair_ahead(const struct fair *f, const struct usr *u, int32_t priority);
 /* Tokens of an open request, on average. */
 uint64_t fair_mean_cost(const struct fair *f);

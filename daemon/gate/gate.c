@@ -584,7 +584,7 @@ gate_sleep(struct gate *g)
     int found = ses_park(&g->ses);
 
     for (uint32_t i = 0; i < GATE_GROUPS; i++) {
-        /* nobody reads on from an impossible record */
+        /* after an impossible record the link is not read any more */
         if (g->wrk[i].link.seg != NULL && !g->wrk[i].link.lnk.bad)
             found |= lnk_gate_park(&g->wrk[i].link.lnk);
     }

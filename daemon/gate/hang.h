@@ -1,19 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Is a ready worker hung? A judge without system calls and without a clock of
- * its own: the caller says what the link segment holds and what time it is.
+ * Is a ready worker hung? Pure functions: the caller passes the link segment's
+ * counters and the time.
  *
  * A worker's engine counts a beat in each poll, and at least every 100 ms when
- * it has nothing to do. It counts none while it waits for a step. So a worker
- * is hung that counted no beat for longer than
+ * it has nothing to do. It counts none while it waits for a step. A worker
+ * is hung when it counted no beat for longer than
  *
  *     max(daemon.worker_hang_ms, HNG_FACTOR x the expected time of its step)
  *
- * and for longer than daemon.worker_start_timeout_ms while nothing is known of
- * its steps yet. Only a worker that serves is judged: loading, recording graphs
- * and profiling take as long as they take. Times without a look do not
- * count: then the gate itself, or the machine, stood still.
+ * and, while the time of its steps is unknown, for longer than
+ * daemon.worker_start_timeout_ms. Loading, graph capture and profiling have no
+ * limit. Intervals between two calls that are too long do not count: then the gate
+ * itself, or the machine, was stopped.
  */
 #ifndef FDD_DAEMON_GATE_HANG_H
 #define FDD_DAEMON_GATE_HANG_H
@@ -42,8 +42,8 @@ struct hng_limits {
 
 enum hng_verdict {
     HNG_FINE,
-    HNG_WARN,                /* half of the time is over; said once */
-    HNG_MOVES,               /* it was warned of, and beats again */
+    HNG_WARN,                /* half of the limit has passed; returned once */
+    HNG_MOVES,               /* it beats again after a warning */
     HNG_KILL
 };
 
@@ -52,7 +52,7 @@ void hng_init(struct hng *h, uint64_t now_ns);
  * hng_excuse() if it is not killed, for example since a debugger holds it. */
 enum hng_verdict hng_look(struct hng *h, const struct lnk_beat *b,
     const struct hng_limits *l, uint64_t now_ns, char *why, size_t why_bytes);
-/* The time without a beat begins again. */
+/* Restart the time without a beat. */
 void hng_excuse(struct hng *h, uint64_t now_ns);
 /* Does the text of /proc/PID/status name a tracer? */
 int hng_has_tracer(const char *status);

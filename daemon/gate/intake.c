@@ -262,7 +262,7 @@ itk_cost(const struct fdp_req *q, uint64_t prompt, uint32_t default_max_new)
     return prompt > INT32_MAX ? INT32_MAX : (uint32_t)prompt;
 }
 
-/* Tokens of the prompt, at least, of items that nobody has seen. */
+/* Lower bound of the prompt's tokens, from items that are not read yet. */
 static uint64_t
 itk_least_prompt(const struct fdp_req *q)
 {

@@ -2,16 +2,15 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Accepted requests, from acceptance to their one terminal record: the
- * request as checked, its items, where it is, what it has been answered so
- * far. This is what survives a worker. Here they are kept and found; what
- * happens to them is request.h.
+ * request as checked, its items, its state, and the answers so far. The journal
+ * survives a worker. This module keeps and finds requests; request.h acts on them.
  *
  *   QUEUED   in its user's queue
  *   SENDING  taken from the queue, its items are going down a link
  *   RUNNING  with the worker
  *   ENDING   with the worker, cancel sent or about to be
  *
- * A terminal record frees the entry. cli is NULL when the client has gone;
+ * A terminal record frees the entry. cli is NULL when the client has disconnected;
  * such a request is ENDING and its output is dropped.
  */
 #ifndef FDD_DAEMON_GATE_JOURNAL_H
@@ -44,13 +43,13 @@ struct jreq {
     uint8_t in_sendq;
     uint64_t id;              /* never reused */
     struct jreq *id_next, *tag_next;
-    struct client *cli;       /* NULL: it is gone */
+    struct client *cli;       /* NULL: disconnected */
     struct usr *usr;
     uint64_t tag;
     TAILQ_ENTRY(jreq) of_ses; /* the session's requests */
     TAILQ_ENTRY(jreq) link;   /* user's queue or the worker's cancel queue */
-    TAILQ_ENTRY(jreq) start;  /* of those that the worker may not have begun */
-    TAILQ_ENTRY(jreq) send;   /* of those whose items go down */
+    TAILQ_ENTRY(jreq) start;  /* requests that the worker may not have begun */
+    TAILQ_ENTRY(jreq) send;   /* requests whose items are being sent */
     struct wlk *with;         /* whose worker has it, while it is charged */
     uint32_t sent;            /* bytes of blob */
     unsigned char *blob;      /* items, private copy */
@@ -101,7 +100,7 @@ struct jreq *jnl_add(struct jnl *j, struct client *c, struct usr *u,
     uint64_t now_ns);
 struct jreq *jnl_find(const struct jnl *j, uint64_t id);
 struct jreq *jnl_find_tag(const struct jnl *j, const struct client *c, uint64_t tag);
-/* The client is gone: the tag means nothing any more. */
+/* The client disconnected: its tag is not valid any more. */
 void jnl_orphan(struct jnl *j, struct jreq *r);
 /* r must be in no queue and hold no credits. */
 void jnl_free(struct jnl *j, struct jreq *r);
@@ -109,7 +108,7 @@ const char *jnl_state_name(int st);
 /* The requests of one client agree with its count. Adds to *n and *bytes. */
 void jnl_check_client(const struct jnl *j, const struct client *c, uint32_t *n,
     uint64_t *bytes);
-/* n and bytes: those of all clients. Aborts when anything disagrees. */
+/* n and bytes: the sums over all clients. Aborts on any mismatch. */
 void jnl_check(const struct jnl *j, uint32_t n, uint64_t bytes);
 
 #endif

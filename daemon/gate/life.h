@@ -33,7 +33,7 @@ struct life {
     enum life_step step;
     uint64_t t_step;
     uint64_t t_degraded;
-    int n_signals;            /* to end: the second one means at once */
+    int n_signals;            /* SIGTERM, SIGINT: the second one ends at once */
     int is_ready_told;        /* to the service manager */
     int exit_code;            /* -1: go on */
 };
@@ -49,9 +49,9 @@ int life_pause(struct life *v, int on);
 void life_stop(struct life *v, uint64_t timeout_ns, int exit_code);
 /* End now: every request gets its terminal, sessions GOODBYE. */
 void life_stop_now(struct life *v, int exit_code);
-/* No worker will come: end what is queued, refuse what comes. */
+/* No worker will start: end queued requests, reject new ones. */
 void life_degrade(struct life *v);
-/* All sessions hear what the daemon does now. kind: FDP_EV_*, or 0. */
+/* Tell all sessions the daemon's state. kind: FDP_EV_*, or 0. */
 void life_announce(struct life *v, uint32_t kind);
 void life_tick(struct life *v);
 /* "running", "starting", "paused", ... */

@@ -31,7 +31,7 @@ names_add(struct names *n, uid_t uid, const char *name)
     n->n_rows++;
 }
 
-/* A uid, or a name of the name service. 0, or -ENOENT: nobody. */
+/* A uid, or a name of the name service. 0, or -ENOENT: no such user. */
 static int
 names_look_up(struct names *n, const char *word, uid_t *ret_uid)
 {

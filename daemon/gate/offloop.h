@@ -11,7 +11,7 @@
  *
  * Close sleeps where a client wants it to: a TCP socket with SO_LINGER and
  * unsent data, passed over a UNIX socket and never received, is closed together
- * with that socket, by whoever closes it. A signal ends that sleep, so each
+ * with that socket, in the thread that closes it. A signal ends that sleep, so each
  * thread here gets one every OFL_SIGNAL_MS while a job runs. What no signal
  * ends (a file of a FUSE server that does not answer) holds up its own thread
  * alone: there are OFL_THREADS; if all hang, jobs wait. All are made at the start: who
@@ -66,7 +66,7 @@ int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
  * until then, is done. */
 int ofl_seal(struct ofl *o, int fd, int seals, struct ofl_sealed *ret);
 /* Collect a child that ended or was killed. *ret must be there until it is done; NULL:
- * nobody wants to know. */
+ * the caller does not need it. */
 int ofl_reap(struct ofl *o, pid_t pid, struct ofl_exit *ret);
 
 void ofl_count(const struct ofl *o, struct ofl_count *ret);

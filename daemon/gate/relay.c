@@ -183,8 +183,8 @@ rly_special(struct reqs *rs, struct wlk *l, const struct fdp_rec *rec)
 struct rly_run { const struct client *c; uint32_t n; };
 
 /* Rings of many clients do not stay in the cache: fetch the slot that a
- * later record of the link will be written to. What lies at that place may
- * be the middle of a record; then its tag is nobody's. */
+ * later record of the link will be written to. That place may
+ * be the middle of a record; then its tag matches no request. */
 static inline void
 rly_prefetch(const struct reqs *rs, const struct lnk *l, struct rly_run *run)
 {

@@ -3,8 +3,8 @@
 /*
  * Records of a worker to the rings of clients: each is copied from the link
  * with the client's tag in place of the request id. A terminal record ends its
- * request. The link's ring never waits for a client: what does not fit is held
- * (client.h).
+ * request. The link's ring never waits for a client: a record that does not fit its
+ * ring is held (client.h).
  */
 #ifndef FDD_DAEMON_GATE_RELAY_H
 #define FDD_DAEMON_GATE_RELAY_H
@@ -12,12 +12,12 @@
 struct reqs;
 struct wlk;
 
-/* Of the up ring per loop iteration: 512 KiB. The worker fills it again meanwhile. */
+/* Records read from the up ring per loop iteration, 512 KiB. The worker refills it meanwhile. */
 #define RLY_SLOTS 8192u
 #define RLY_LOOK  1024u      /* between looks at the clock; fewer where rings grow */
 
-/* Records of the worker of l. Returns how many. l->is_news is set when it said
- * that it is ready; l->lnk.bad when its cursors or records are impossible. */
+/* Records of the worker of l. Returns how many. l->is_news is set when it
+ * reported READY; l->lnk.bad when its cursors or records are impossible. */
 int rly_poll(struct reqs *rs, struct wlk *l);
 
 #endif

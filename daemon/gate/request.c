@@ -56,7 +56,7 @@ rq_add(struct reqs *rs, const struct rq_new *n)
     ASSERT(r != NULL);
     r->cost = n->cost;
     r->est_prompt = n->est_prompt;
-    r->kind = n->req->op == FDP_OP_SUBMIT ? FAIR_GEN : FAIR_SIDE;
+    r->kind = n->req->op == FDP_OP_SUBMIT ? FAIR_GEN : FAIR_OTHER;
     r->prompt_len = n->items->n_prompt_ids;
     r->items = *n->items;
     r->checked = n->checked != 0;
@@ -290,7 +290,7 @@ rq_end_expired(struct reqs *rs, struct jreq *r)
 static struct jreq *
 rq_next(struct reqs *rs)
 {
-    struct jreq *r = fair_pop(rs->fair, FAIR_SIDE);
+    struct jreq *r = fair_pop(rs->fair, FAIR_OTHER);
 
     return r != NULL ? r : fair_pop(rs->fair, FAIR_GEN);
 }
@@ -356,7 +356,7 @@ rq_earlier(uint64_t a, uint64_t b)
 
 /* End what has expired in a user's queue. Returns the next deadline in it, or 0. */
 static uint64_t
-rq_expire_queued(struct reqs *rs, struct lane *l)
+rq_expire_queued(struct reqs *rs, struct uqueue *l)
 {
     struct jreq *r, *next;
     uint64_t t = 0;
@@ -417,9 +417,9 @@ rq_deadlines(struct reqs *rs)
     if (f->t_next == 0 || rs->env->now < f->t_next)
         return;
     for (int k = 0; k < FAIR_KINDS; k++) {
-        struct lane *l, *l_next;
+        struct uqueue *l, *l_next;
 
-        for (l = TAILQ_FIRST(&f->round[k]); l != NULL; l = l_next) {
+        for (l = TAILQ_FIRST(&f->active[k]); l != NULL; l = l_next) {
             l_next = TAILQ_NEXT(l, act);
             t_next = rq_earlier(t_next, rq_expire_queued(rs, l));
         }

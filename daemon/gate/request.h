@@ -38,7 +38,7 @@ struct reqs {
     const struct rql *log;
 };
 
-/* A request as the intake found it good. */
+/* A request that the intake accepted. */
 struct rq_new {
     struct client *cli;
     struct usr *usr;          /* who pays: the client's user or a delegated one */
@@ -46,7 +46,7 @@ struct rq_new {
     unsigned char *blob;      /* of blb_new(); passes to the request */
     uint32_t blob_bytes;
     uint32_t cost, est_prompt; /* tokens; est_prompt of cost are prompt */
-    const struct chk_items *items; /* what is in it */
+    const struct chk_items *items; /* its items */
     int checked;              /* against the model's vocabulary and length */
 };
 
@@ -61,25 +61,25 @@ void rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
 /* Cancel wherever it is: queued requests end now, others when the worker says so.
  * retry_ms goes with the ERROR of those that end now. */
 void rq_cancel(struct reqs *rs, struct jreq *r, int code, uint32_t retry_ms);
-/* Cancel all of c; orphan: c goes away and hears of none. */
+/* Cancel all requests of c; orphan: c disconnects and gets no terminal records. */
 void rq_cancel_client(struct reqs *rs, struct client *c, int code, int orphan);
-/* c lets its output pile up: its requests are cancelled with E_SLOW, once. */
+/* c is a slow client: cancel its requests with E_SLOW, once. */
 void rq_slow(struct reqs *rs, struct client *c, const char *why);
 void rq_cancel_all(struct reqs *rs, int code, uint32_t retry_ms);
-/* End all, here and now; what workers still say of them is dropped. */
+/* End all requests immediately; later records of workers for them are dropped. */
 void rq_end_all(struct reqs *rs, int code, uint32_t retry_ms);
 
 /* Send what is due to the workers: queued requests within their credits, items,
  * cancels. Returns how many records. */
 int rq_send(struct reqs *rs);
-/* Those whose queue or total deadline passes before they have begun end here; the
- * worker never sees them, or hears of a cancel. */
+/* End requests whose queue or total deadline passed before they began. The worker does
+ * not see them, or gets a cancel. */
 void rq_deadlines(struct reqs *rs);
-/* Total deadlines that the worker has not kept (it hangs): the client gets its
- * ERROR from here, the worker's terminal record only the credit back. */
+/* Total deadlines that a hung worker did not keep: the client gets ERROR from here; the
+ * worker's terminal record, if it comes, only returns the credit. */
 void rq_overdue(struct reqs *rs);
-/* The worker of l is gone: requests in flight end with code, those whose items
- * were still going down are queued again. */
+/* The worker of l died: requests in flight end with code, those whose items were not
+ * sent completely are queued again. */
 void rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms);
 void rq_check(const struct reqs *rs);
 

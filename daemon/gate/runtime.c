@@ -254,7 +254,7 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
         (void)snprintf(err, err_bytes, "cannot make a socket: %s", strerror(errno));
         return EX_OSERR;
     }
-    /* Nobody connects between bind and chmod. */
+    /* No client connects between bind and chmod. */
     old = umask(0177);
     rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
     if (rc != 0 && errno == EADDRINUSE && !rtd_answers(&sa, type)) {

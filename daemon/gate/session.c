@@ -153,7 +153,7 @@ ses_send_welcome(int fd, const struct fdp_welcome *w)
     (void)send(fd, w, sizeof(*w), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* When sessions end is known to nobody: not sooner than clients may ask. */
+/* The end of a session cannot be predicted: clients retry at their usual interval. */
 static uint32_t
 ses_retry_ms(const struct sessions *t)
 {
@@ -297,7 +297,7 @@ ses_pow2(uint32_t want, uint32_t lo, uint32_t hi)
     return v;
 }
 
-/* The geometry: the client's wishes within the limits. */
+/* The geometry: the client's hints within the limits. */
 static void
 ses_geometry(const struct sessions *t, const struct fdp_hello *h, struct fdp_welcome *w)
 {

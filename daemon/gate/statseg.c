@@ -38,7 +38,7 @@ seg_open(const uint64_t boot_id[2], struct cnt_seg **ret_seg, int *ret_fd)
 void
 seg_close(struct cnt_seg *seg, int fd)
 {
-    /* whoever watches sees the end */
+    /* readers of the segment see the end */
     if (seg != NULL)
         fdr_store_release(&seg->magic, 0);
     mem_unshare(seg, sizeof(*seg), fd);

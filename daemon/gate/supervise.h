@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Workers: start, watch, restart, end. The process of a group is here; the link
- * to it is wlink.h. What follows for requests and sessions is the caller's:
- * sup_poll() says what happened.
+ * to it is wlink.h. sup_poll() returns what happened; the caller acts on
+ * requests and sessions.
  *
  *   NONE      not started
  *   STARTING  process runs, READY has not come (start timeout runs)
@@ -14,13 +14,13 @@
  *
  * A permanent failure is an exit for configuration, permission, a missing
  * model or device before any worker was ready. The same exit later means that
- * something is away that was there: it is retried with back-off for as long as
+ * something is missing that was there: the start is retried with back-off for as long as
  * the daemon runs, and does not count towards the crash loop. The worker is then
  * blocked (retry.h), until one is ready or ends otherwise.
  *
- * A process that was killed has no requests any more at once (SUP_KILLED), but it may
- * take seconds to end, a GPU's memory being freed then. Its status is collected by a
- * thread of offloop.h, and another is started only after that.
+ * A killed process loses its requests immediately (SUP_KILLED) but may take seconds to
+ * end, while the driver frees the GPU's memory. A thread of offloop.h collects its
+ * status; the next process starts only after that.
  *
  * Every start makes a new link segment; the old one is thrown away with
  * whatever it holds. The worker dies with the gate (PR_SET_PDEATHSIG).
@@ -57,12 +57,12 @@ struct wrk {
     pid_t pid;                 /* 0: none */
     int pidfd, efd, admin_fd, link_fd;
     struct wlk link;           /* seg NULL: no process */
-    int is_killed;             /* SIGKILL is on its way */
-    int is_over;               /* and SUP_KILLED has been said */
-    struct ofl_exit *exit;     /* its status is being collected; of the heap */
+    int is_killed;             /* SIGKILL was sent */
+    int is_over;               /* and SUP_KILLED was returned */
+    struct ofl_exit *exit;     /* on the heap while its status is collected */
     uint32_t dead;             /* process ended; status below */
     int status;                /* as waitpid */
-    int permanent;             /* its exit code, when another start would end alike */
+    int permanent;             /* its exit code, where another start would end the same way */
     uint64_t generation;
     uint64_t t_start, t_ready, t_restart, t_stop;
     uint32_t backoff_ms;
@@ -76,7 +76,7 @@ struct wrk {
     char panic[LNK_PANIC_BYTES]; /* of the last death */
     uint64_t panic_generation;
     char last_death[256];
-    struct crs crash;          /* the last one that was not asked for */
+    struct crs crash;          /* the last death that the gate did not cause */
     char error[512];           /* what the last worker reported */
     char fix[768];
 } __attribute__((aligned(16)));
@@ -102,8 +102,8 @@ int sup_start(struct sup *s, struct wrk *w);
 /* What sup_poll() found. */
 enum sup_event {
     SUP_NOTHING = 0,
-    SUP_READY,                 /* it says that it serves */
-    SUP_KILLED,                /* end what it had, once; it is dead later */
+    SUP_READY,                 /* it reported READY */
+    SUP_KILLED,                /* end its requests, once; SUP_DEAD follows */
     SUP_DEAD,                  /* the process ended: sup_autopsy(), drain its link and
                                   end what it had, sup_drop_link(),
                                   sup_after_death() */
@@ -113,9 +113,9 @@ enum sup_event {
 enum sup_event sup_poll(struct sup *s, struct wrk *w);
 /* Collect the status of an ended process (its pidfd is readable). */
 void sup_reap(struct sup *s, struct wrk *w);
-/* Before its link is drained: keep what its process said last. */
+/* Before its link is drained: keep the end of its log and its panic text. */
 void sup_autopsy(struct sup *s, struct wrk *w);
-/* Its link goes. */
+/* Release its link. */
 void sup_drop_link(struct sup *s, struct wrk *w);
 
 /* What follows a death. */
@@ -126,10 +126,10 @@ enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
 /* Tell it to drain and exit; killed after grace_ns. */
 void sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns);
 void sup_kill(struct wrk *w, const char *why);
-/* Collect a child that was killed, at most so long: a process that sleeps in a driver
- * does not end. 0: it did not. */
+/* Wait at most most_ns for a killed child: a process that sleeps in a driver may not
+ * end. 0: it did not. */
 int sup_collect(pid_t pid, uint64_t most_ns);
-/* Kill, wait some seconds, and let the link go. Nothing may be in flight, and ofl has
+/* Kill it, wait some seconds, release the link. Nothing may be in flight, and ofl has
  * ended. */
 void sup_fini(struct sup *s, struct wrk *w);
 /* Parameters changed: hand them over. */

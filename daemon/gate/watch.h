@@ -36,10 +36,10 @@ void wch_change(struct watch *w, int fd, uint32_t events, enum wch_kind kind, vo
  * from a later one. close() alone does not say so while a client or a process
  * forked meanwhile has the same open file. */
 void wch_del(struct watch *w, int fd, const void *obj);
-/* Are there events that nobody has taken? */
+/* Are there events that were not taken yet? */
 int wch_has_more(const struct watch *w);
 /* Wait at most timeout_ms. Returns how many events there are to take. Those that
- * nobody took come again. */
+ * were not taken come again. */
 int wch_wait(struct watch *w, int timeout_ms);
 /* The next event of the last wait. 0: there is none. */
 int wch_next(struct watch *w, struct wch_event *ret);

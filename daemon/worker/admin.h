@@ -6,8 +6,8 @@
  * the engine for snapshots of the rest.
  *
  * {"id": N, "cmd": C, ...} with C one of model, memory, program, profile,
- * requests, debug, ping; and cancel, which says that nobody waits for an answer any
- * more and has none itself: it ends a profile under way. The answer is one JSON object and a newline, cut into messages of at
+ * requests, debug, ping; and cancel: the gate waits for an answer no more. It ends a profile that is running
+ * and has no answer itself. An answer is one JSON object and a newline, cut into messages of at
  * most ADM_CHUNK bytes.
  */
 #ifndef FDD_DAEMON_WORKER_ADMIN_H

@@ -99,7 +99,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
 /* ---- measured peak ---------------------------------------------------------------------------------- */
 
 const struct peak *
-adm_peak(struct worker *w, int anew, struct peak *c)
+adm_peak(struct worker *w, int remeasure, struct peak *c)
 {
     const struct cnt_worker *n = &w->stat->w;
     uint64_t steps = cnt_get(&n->steps);
@@ -107,7 +107,7 @@ adm_peak(struct worker *w, int anew, struct peak *c)
 
     (void)snprintf(w->peak.dir, sizeof(w->peak.dir), "%s", w->par.daemon_cache_dir);
     busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
-    rc = peak_get(&w->peak, w->run->k, w->run->ctx, busy, anew, c);
+    rc = peak_get(&w->peak, w->run->k, w->run->ctx, busy, remeasure, c);
     w->peak_busy = rc == 0 && !w->peak.have && (busy || cnt_get(&n->steps) != steps);
     if (rc != 0 && rc != -ENOTSUP)
         log_warn("peak: cannot measure what the device can do: %s", strerror(-rc));

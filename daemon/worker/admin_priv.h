@@ -28,9 +28,9 @@ struct adm_shape {
  * flops, roofline_us. Returns the roofline bound in ns, 0 where c is NULL. */
 double adm_op(const struct worker *w, int32_t i, const struct adm_shape *s,
     const struct peak *c, json_t *o);
-/* What the device can do, in c, or NULL where that is not known. May take seconds,
- * does so with anew. */
-const struct peak *adm_peak(struct worker *w, int anew, struct peak *c);
+/* The device's measured peak in c, or NULL where it is unknown. May take seconds;
+ * always does with remeasure. */
+const struct peak *adm_peak(struct worker *w, int remeasure, struct peak *c);
 json_t *adm_peak_json(const struct worker *w, const struct peak *c);
 
 /* admin_profile.c: measure steps and wait until that is done, at most about within_ms of q. */

@@ -23,7 +23,7 @@
 
 struct adm_ask {
     int64_t steps, within_ms, batch, context, prefill;
-    int is_made;
+    int is_synthetic;
 };
 
 /* ---- the question ------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ adm_take_all(const struct worker *w, const json_t *q, struct adm_ask *a)
         bad = adm_take(q, "context", 1, INT32_MAX, &a->context);
     if (bad == NULL)
         bad = adm_take(q, "prefill", 0, INT32_MAX, &a->prefill);
-    a->is_made = json_object_get(q, "batch") != NULL ||
+    a->is_synthetic = json_object_get(q, "batch") != NULL ||
         json_object_get(q, "context") != NULL || json_object_get(q, "prefill") != NULL;
     return bad;
 }
@@ -91,7 +91,7 @@ adm_see_end(int stop_fd)
 }
 
 /* Until the engine gives p back. 0, or -ECANCELED: the engine has ended. Whatever
- * the gate sends meanwhile says that nobody waits for the answer. */
+ * the gate sends meanwhile says that the answer is not wanted any more. */
 static int
 adm_await(struct worker *w, struct prf *p, int64_t within_ms, int stop_fd)
 {
@@ -209,7 +209,7 @@ adm_profile_json(const struct worker *w, const struct prf *p, const struct peak 
     lines = adm_lines(w, p, c, &roofline_ns, &sum_ns);
     sum = adm_us(sum_ns, p->measured.n);
     adm_set(o, "ok", json_true());
-    adm_set(o, "mode", json_string(p->is_made ? "synthetic" : "live"));
+    adm_set(o, "mode", json_string(p->is_synthetic ? "synthetic" : "live"));
     adm_set(o, "backend", json_string(w->run->k->name));
     adm_set(o, "asked", json_integer(p->n_step));
     adm_set(o, "truncated", json_string(p->interrupted ? "a request came in" :
@@ -243,8 +243,8 @@ adm_result(const struct worker *w, const struct prf *p, const struct adm_ask *a,
         return adm_fail("a request came in before a step was measured", "again, when no "
             "requests come: fdctl drain");
     (void)snprintf(text, sizeof(text), "no step %s within %g s",
-        p->is_made ? "was done" : "ran", (double)a->within_ms / 1e3);
-    return adm_fail(text, p->is_made ? "fdctl profile --within SECONDS, or a smaller shape" :
+        p->is_synthetic ? "was done" : "ran", (double)a->within_ms / 1e3);
+    return adm_fail(text, p->is_synthetic ? "fdctl profile --within SECONDS, or a smaller shape" :
         "fdctl profile while requests run, or fdctl profile --batch 1 --context 1024 for "
         "a synthetic step");
 }
@@ -252,7 +252,7 @@ adm_result(const struct worker *w, const struct prf *p, const struct adm_ask *a,
 json_t *
 adm_profile(struct worker *w, const json_t *q, int stop_fd)
 {
-    struct bat_made made;
+    struct bat_synth synth;
     struct adm_ask a;
     struct prf *p = NULL;
     struct peak peak;
@@ -263,12 +263,12 @@ adm_profile(struct worker *w, const json_t *q, int stop_fd)
 
     if (o != NULL)
         return o;
-    made = (struct bat_made) { .n_decode = (int32_t)a.batch, .context = (int32_t)a.context,
+    synth = (struct bat_synth) { .n_decode = (int32_t)a.batch, .context = (int32_t)a.context,
         .n_prefill = (int32_t)a.prefill };
-    if (a.is_made && prf_made_check(w->run, &made, w->max_len, err, sizeof(err)) != 0)
+    if (a.is_synthetic && prf_synth_check(w->run, &synth, w->max_len, err, sizeof(err)) != 0)
         return adm_error(err);
     c = adm_peak(w, json_is_true(json_object_get(q, "measure")), &peak);
-    rc = prf_new(w->run, (int32_t)a.steps, a.is_made ? &made : NULL, &p);
+    rc = prf_new(w->run, (int32_t)a.steps, a.is_synthetic ? &synth : NULL, &p);
     if (rc == 0)
         rc = eng_profile(w->pip->eng, p);
     if (rc == 0) {

@@ -321,16 +321,16 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     a.counts[BAT_N_DELTA] = rec->n_delta;
 }
 
-/* ---- made steps ------------------------------------------------------------------ */
+/* ---- synthetic steps ------------------------------------------------------------------ */
 
 int32_t
-bat_made_rows(const struct bat_made *m)
+bat_synth_rows(const struct bat_synth *m)
 {
     return m->n_decode + (m->n_prefill > 0);
 }
 
 static int32_t
-bat_made_len(const struct bat_made *m, int32_t r)
+bat_synth_len(const struct bat_synth *m, int32_t r)
 {
     return r < m->n_decode ? m->context : m->n_prefill;
 }
@@ -342,17 +342,17 @@ bat_blocks(const struct bat_dims *d, int32_t len)
 }
 
 int64_t
-bat_made_blocks(const struct bat_dims *d, const struct bat_made *m)
+bat_synth_blocks(const struct bat_dims *d, const struct bat_synth *m)
 {
     return m->n_decode * bat_blocks(d, m->context) + bat_blocks(d, m->n_prefill);
 }
 
 /* Greedy, without end. */
 static void
-bat_made_fresh(struct bat *b, const struct bat_made *m, struct bat_rec *rec,
+bat_synth_fresh(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
     const struct bat_at *a, int32_t r)
 {
-    int32_t len = bat_made_len(m, r);
+    int32_t len = bat_synth_len(m, r);
 
     a->upd_idx[rec->n_update] = r;
     a->upd_rows[rec->n_update++] = (struct fdk_row) { .len = len, .max_len = INT32_MAX,
@@ -364,10 +364,10 @@ bat_made_fresh(struct bat *b, const struct bat_made *m, struct bat_rec *rec,
 }
 
 static void
-bat_made_row(struct bat *b, const struct bat_made *m, struct bat_rec *rec,
+bat_synth_row(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
     const struct bat_at *a, int32_t r)
 {
-    int32_t len = bat_made_len(m, r), n = r < m->n_decode ? 1 : len, t = rec->n_tok;
+    int32_t len = bat_synth_len(m, r), n = r < m->n_decode ? 1 : len, t = rec->n_tok;
     const int32_t *own = m->own + (size_t)r * (size_t)b->dims.stride;
     int32_t B = b->dims.block_size;
 
@@ -386,9 +386,9 @@ bat_made_row(struct bat *b, const struct bat_made *m, struct bat_rec *rec,
 }
 
 void
-bat_make(struct bat *b, const struct bat_made *m, int fresh, struct bat_rec *rec)
+bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *rec)
 {
-    int32_t n_tok = m->n_decode + m->n_prefill, n_row = bat_made_rows(m);
+    int32_t n_tok = m->n_decode + m->n_prefill, n_row = bat_synth_rows(m);
     int32_t T_pad = b->cap != NULL ? cap_map(b->cap, n_tok) : 0;
     struct bat_at a;
 
@@ -406,9 +406,9 @@ bat_make(struct bat *b, const struct bat_made *m, int fresh, struct bat_rec *rec
     a = bat_at(rec);
     a.q_start[0] = 0;
     for (int32_t r = 0; r < n_row; r++) {
-        bat_made_row(b, m, rec, &a, r);
+        bat_synth_row(b, m, rec, &a, r);
         if (fresh)
-            bat_made_fresh(b, m, rec, &a, r);
+            bat_synth_fresh(b, m, rec, &a, r);
     }
     bat_padding(b, rec, &a);
     a.counts[BAT_N_TOK] = rec->n_tok;

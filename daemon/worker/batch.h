@@ -80,7 +80,7 @@ struct bat_rec {
     int32_t graph;           /* 1: T_pad is a size of the capture list */
     struct bat_layout layout;
     struct bat_updates upd;
-    uint64_t expect_ns;      /* how long it may take, 0: nobody knows */
+    uint64_t expect_ns;      /* how long it may take, 0: unknown */
     struct cost_step cost;
     int32_t n_cmd;           /* with the device's queue */
     int32_t held;            /* nothing but lka_due() held its pick back */
@@ -98,9 +98,9 @@ struct bat_rec {
                                 events; NULL: not measured */
 };
 
-/* A step that nobody asked for: n_decode rows of context tokens that decode one,
+/* A synthetic step: n_decode rows of context tokens that decode one,
  * and a row with a prompt of n_prefill tokens, none if that is 0. */
-struct bat_made {
+struct bat_synth {
     int32_t n_decode, context, n_prefill;
     const int32_t *table;    /* [rows][stride] blocks they read, of slots 0, 1, ... */
     const int32_t *own;      /* the same where they may be written, else the dummy, 0 */
@@ -137,11 +137,11 @@ struct bat *bat_free(struct bat *b);
  * come with their fdk_row in the plan. */
 void bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv,
     struct bat_rec *rec);
-/* Rows of a made step, and blocks that one needs. */
-int32_t bat_made_rows(const struct bat_made *m);
-int64_t bat_made_blocks(const struct bat_dims *d, const struct bat_made *m);
-/* The same for a made step: no sequence may hold a slot. fresh: with states and tables of its rows, which the next owners of
- * their slots replace. */
-void bat_make(struct bat *b, const struct bat_made *m, int fresh, struct bat_rec *rec);
+/* Rows of a synthetic step, and blocks that one needs. */
+int32_t bat_synth_rows(const struct bat_synth *m);
+int64_t bat_synth_blocks(const struct bat_dims *d, const struct bat_synth *m);
+/* bat_fill() for a synthetic step: no sequence may hold a slot. fresh: with states
+ * and tables of its rows, which the next owners of their slots replace. */
+void bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *rec);
 
 #endif

@@ -20,7 +20,7 @@
  * alive. connect fails with ENOENT, which is what the GPU's driver gets in
  * cuInit() where no MPS server runs; a worker cannot be a client of one. Calls of another
  * architecture's numbers, which no part of fdd makes, end the process.
- * The filter is a deny list, since nobody knows what the next driver calls; the
+ * The filter is a deny list, since the calls of the next driver are unknown; the
  * unit's filter stays in force, and the stricter answer wins. What it does not
  * stop: sendmsg() to a UNIX datagram socket whose path the worker may write,
  * files that the daemon's user may write, the device itself.

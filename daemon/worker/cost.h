@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a step takes: a linear model of what is in it, fitted on line to
- * the times of the steps that were collected, so that the scheduler can cut
- * a prefill to the time there is and weigh a copy against a computation.
+ * Cost model: a step's time as a linear function of its contents, fitted online to
+ * the times of collected steps. The scheduler cuts a prefill to the time left with
+ * it and weighs a copy against a computation.
  * Engine thread; no allocation.
  *
  *   ns = c0 + c1 * tokens + c2 * context + c3 * pairs + c4 * max(0, tokens - COST_KNEE)
@@ -12,9 +12,9 @@
  * weights, beyond it that of the arithmetic: two slopes. On a CPU, where the knee is
  * at a few tokens, c4 is 0. The coefficients are fitted
  * by least squares with forgetting, on the relative error, so that a short
- * step counts as much as a long one. What the last steps say nothing about
- * stays as it was. A step that seems far longer than predicted (somebody
- * else had the processor) or far shorter hardly counts.
+ * step counts as much as a long one. A coefficient
+ * that the last steps do not determine stays. A step far longer than predicted (the
+ * processor was taken away) or far shorter has a small weight.
  * Nothing is predicted before COST_MIN_STEPS steps were learned.
  */
 #ifndef FDD_DAEMON_WORKER_COST_H
@@ -39,23 +39,22 @@ struct cost {
     double copy_ns;          /* of one block between host and device, 0 unknown */
     struct cost_step most;   /* the largest counts learned, each by itself, */
     uint64_t longest_ns;     /* and the longest time */
-    double scale;            /* tests: what is predicted is wrong by this factor */
+    double scale;            /* tests: predictions are wrong by this factor */
 };
 
 void cost_init(struct cost *c);
 void cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns);
 /* Predicted ns, 0: unknown. Never decreases when a count grows. */
 uint64_t cost_predict(const struct cost *c, const struct cost_step *s);
-/* What a step may take, for whoever wonders whether it hangs; 0: no step was learned.
- * Of a step with larger counts than any before a line through few small steps says
- * nothing: it is expected to take longer than the longest by as much as its counts
- * are larger. */
+/* What a step may take, for the gate's hang check; 0: no step was learned.
+ * A line through few small steps does not extrapolate: a step with larger counts than
+ * any before is expected to take longer than the longest in proportion. */
 uint64_t cost_expect(const struct cost *c, const struct cost_step *s);
-/* The fewest prompt tokens of a step at which the device reaches pct percent of the
- * speed that it has with many: what such a step takes beyond its tokens' share is then
- * 100 - pct percent of its time. Between 1 and most; 0: unknown. */
+/* The fewest prompt tokens of a step at which the device reaches pct percent of its
+ * throughput with many: fixed costs are then 100 - pct percent of the step's time.
+ * Between 1 and most; 0: unknown. */
 int32_t cost_efficient(const struct cost *c, int32_t pct, int32_t most);
-/* What was learned tells enough to predict from, however few steps it was. */
+/* Predict from the steps learned so far, however few they are. */
 void cost_trust(struct cost *c);
 /* A batch of n blocks took ns to copy. */
 void cost_learn_copy(struct cost *c, int32_t n, uint64_t ns);

@@ -21,7 +21,7 @@
 #define DLK_TRIES  5
 #define DLK_NAP_NS 10000000L
 
-/* Nobody else may take a lock's file away. */
+/* No other user may remove a lock's file. */
 static int
 check_dir(const char *dir, struct stat *st, char *err, size_t err_bytes)
 {

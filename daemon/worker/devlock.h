@@ -4,7 +4,7 @@
  * One daemon to a device: a lock (flock) on a file of the device's UUID, in the
  * folder that all daemons of a user share (libclient/fdwhere.h). The worker holds
  * it as long as it lives, however it ends. The file is its owner's alone, since
- * whoever can open it can lock it; a second one says to all who has the device
+ * a process that can open it can lock it; a second file names the holder to all
  * (daemon/common/devowner.h). Both stay: unlinked, two daemons could hold "the" lock
  * on two files.
  */

@@ -61,7 +61,7 @@ egr_wait_room(const struct egress *g)
         g->cfg.wait_room(g->cfg.arg);
         return;
     }
-    /* without a gate nobody drains the ring */
+    /* without a gate no process reads the ring */
     if (getppid() != g->parent)
         _exit(0);
     clk_sleep_ns(EGR_ROOM_NS);

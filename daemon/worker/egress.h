@@ -16,7 +16,7 @@
  * string ends its sample here: later tokens are dropped and the engine is
  * told.
  *
- * A full up ring is waited for; the gate always drains it.
+ * Egress waits while the up ring is full; the gate always reads it.
  */
 #ifndef FDD_DAEMON_WORKER_EGRESS_H
 #define FDD_DAEMON_WORKER_EGRESS_H

@@ -185,7 +185,7 @@ eng_commands(struct engine *e, struct que *q)
     }
     que_pop(q, n);
     if (n > 0)
-        e->dry = 0;
+        e->nothing_due = 0;
     return n > 0;
 }
 
@@ -443,7 +443,7 @@ eng_looked_ahead(struct engine *e, const struct bat_rec *rec, uint64_t begin_ns,
     lka_collected(&e->lka, begin_ns + skew, end_ns + skew,
         rec->held ? eng_gap(e, rec, begin_ns) : 0);
     e->n_queued -= rec->n_cmd;
-    e->dry = 0;
+    e->nothing_due = 0;
 }
 
 /* Take the results of the oldest step on its way; waits for them. */
@@ -474,7 +474,7 @@ eng_collect(struct engine *e)
     eng_count(e, rec, begin_ns, end_ns);
     rec->epoch = 0;
 #ifdef FDD_DEVELOPER
-    /* whoever reads a result twice, or one that was never written */
+    /* exposes a result that is read twice or was not written */
     memset(rec->results, 0x5a, (size_t)rec->n_out * sizeof(*rec->results));
 #endif
 }
@@ -524,7 +524,7 @@ eng_activity(struct engine *e, enum lnk_activity act)
         __atomic_store_n(&e->cfg.beat->activity, (uint32_t)act, __ATOMIC_RELAXED);
 }
 
-/* For whoever watches: until when the steps on their way may last. */
+/* For the gate's hang check: until when the launched steps may last. */
 static void
 eng_expect(struct engine *e, struct bat_rec *rec)
 {
@@ -599,7 +599,7 @@ eng_launch(struct engine *e)
 static int
 eng_may_launch(struct engine *e)
 {
-    return e->n_flight <= e->cfg.depth && sch_busy(e->sch) && !e->dry &&
+    return e->n_flight <= e->cfg.depth && sch_busy(e->sch) && !e->nothing_due &&
         (e->n_flight < 2 || e->n_queued <= e->max_queued) &&
         (e->profile.on == NULL || !prf_has_device(e->profile.on)) &&
         fdr_load_acquire(&e->change.want) == e->change.have &&
@@ -625,7 +625,7 @@ eng_step(struct engine *e, uint64_t sched_ns)
     }
     e->t_pick_ns = now;
     if (sch_pick(e->sch, sched_ns, &e->step) == 0) {
-        e->dry = e->n_flight > 0;
+        e->nothing_due = e->n_flight > 0;
         return 0;
     }
     eng_launch(e);
@@ -731,7 +731,7 @@ eng_poll(struct engine *e, uint64_t now_ns)
         (e->profile.on == NULL || !prf_has_device(e->profile.on)))
         eng_apply(e);
     work |= eng_step(e, now_ns);
-    /* nothing runs: let go of what was left for later steps */
+    /* nothing runs: free the blocks that were kept for later steps */
     if (e->kv->n_pending > 0 && e->n_flight == 0 && !sch_busy(e->sch)) {
         (void)kv_reclaim(e->kv, e->cfg.n_block);
         work = 1;

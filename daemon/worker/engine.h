@@ -41,8 +41,8 @@
 #define ENG_MAX_SCORES 256
 /* device.overlap_depth */
 #define ENG_MAX_DEPTH 4
-/* Copies of KV blocks between two steps: so many (the CPU device queues 1,024
- * commands), fewer where they are more bytes than that, but some. */
+/* Copies of KV blocks between two steps: at most this many (the CPU device queues
+ * 1,024 commands), fewer where ENG_COPY_BYTES is less, at least ENG_MIN_COPY. */
 #define ENG_MAX_COPY 960
 #define ENG_MIN_COPY 64
 #define ENG_COPY_BYTES (512ll << 20)
@@ -89,7 +89,7 @@ struct eng_change {
 struct prf;
 struct eng_profile {
     uint32_t want, have;     /* as in eng_snap */
-    struct prf *ask;         /* whoever asked has it again when have is want */
+    struct prf *ask;         /* the requester owns it again when have == want */
     struct prf *on;          /* the engine's while it measures */
 };
 
@@ -115,7 +115,7 @@ struct engine {
                                 collect, of late */
     int32_t n_queued, max_queued; /* commands of the steps on their way; ENG_MAX_QUEUED */
     int held;                /* a pick waits for lka_due() */
-    int dry;                 /* the last pick found nothing: not again before a step is
+    int nothing_due;         /* the last pick found nothing: not again before a step is
                                 collected or a command comes */
     uint64_t t_work_ns;      /* since when there is work without a pause */
     int told_target;         /* what an automatic sched.itl_target_ms became is logged */

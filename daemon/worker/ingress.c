@@ -267,7 +267,7 @@ ing_text_done(struct ingress *g, struct req *r)
         ing_answer(g, r);
 }
 
-/* Nobody waits for r any more: it ends here. */
+/* The client of r is gone or cancelled it: it ends here. */
 static int
 ing_given_up(struct ingress *g, struct req *r)
 {

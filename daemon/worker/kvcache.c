@@ -13,7 +13,7 @@
 /* How far ahead buckets and blocks of a big pool are fetched: they are not in the
  * processor's cache. */
 #define KV_AHEAD 8
-/* Orders looked at for one that can give way. */
+/* Copy commands examined for one that can be replaced. */
 #define KV_TRIES 4
 
 int32_t *
@@ -171,7 +171,7 @@ kv_fetch(const struct kv *kv, const struct kv_hash *h, int32_t i, int32_t n)
 }
 
 static void
-kv_name(struct kv *kv, int32_t b, const struct kv_hash *h)
+kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h)
 {
     int32_t *first = kv_bucket(kv, b, h);
 
@@ -181,7 +181,7 @@ kv_name(struct kv *kv, int32_t b, const struct kv_hash *h)
 }
 
 static void
-kv_unname(struct kv *kv, int32_t b)
+kv_unindex(struct kv *kv, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
     int32_t *at = kv_bucket(kv, b, &k->h);
@@ -193,10 +193,10 @@ kv_unname(struct kv *kv, int32_t b)
     k->h = (struct kv_hash) { 0 };
 }
 
-/* ---- blocks that nobody holds --------------------------------------------------- */
+/* ---- blocks without a holder --------------------------------------------------- */
 
 static void
-kv_order(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct kv_hash *h)
+kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct kv_hash *h)
 {
     ASSERT(kv->n_copy < kv->cfg.max_copy);
     kv->index->copied[kv->n_copy] = *h;
@@ -224,14 +224,13 @@ kv_take_host(struct kv *kv)
     if (x < 0)
         return -1;
     kv_unlink(kv, &ix->host_used, x);
-    kv_unname(kv, x);
+    kv_unindex(kv, x);
     return x;
 }
 
-/* Let the host keep what idle block b has, known by h: by an order beside
- * the n_keep the caller needs; where none is left, by that of the first that was
- * evicted since the last launch. That is the end of what b may be the beginning
- * of, and an end without a beginning is never found. */
+/* Save idle block b, indexed by h, to the host. Uses a copy command beyond the n_keep that
+ * the caller needs; where none is left, that of the block evicted first since the last
+ * launch. That block may be a continuation of b, and is not found without b. */
 static void
 kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
 {
@@ -243,13 +242,13 @@ kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
         if (x < 0)
             return;
         kv->block[x].where = KV_HOST_USED;
-        kv_name(kv, x, h);
+        kv_index_block(kv, x, h);
         kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
         ix->save[ix->n_save++] = kv->n_copy;
-        kv_order(kv, b, x, 1, h);
+        kv_command(kv, b, x, 1, h);
         return;
     }
-    /* that order may stand before the one that fills b */
+    /* that command may come before the one that fills b */
     if (kv->block[b].batch == ix->batch)
         return;
     for (int i = 0; i < KV_TRIES && i < ix->n_save; i++) {
@@ -261,8 +260,8 @@ kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
             !kv_same(&k->h, &ix->copied[o]))
             continue;
         kv_unlink(kv, &ix->host_used, x);
-        kv_unname(kv, x);
-        kv_name(kv, x, h);
+        kv_unindex(kv, x);
+        kv_index_block(kv, x, h);
         kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
         ix->copied[o] = *h;
         kv->copy[o].dev = b;
@@ -279,7 +278,7 @@ kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
     int32_t x = kv_find_host(kv, &h);
 
     kv_unlink(kv, &ix->idle, b);
-    kv_unname(kv, b);
+    kv_unindex(kv, b);
     kv->n_cached--;
     kv->n_evicted++;
     if (x < 0 && kv->cfg.n_host > 0) {
@@ -359,24 +358,24 @@ kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch)
 
 /* ---- tables given up, block by block --------------------------------------------- */
 
-/* Let go of the first of those that wait for it, at most n. */
+/* Free the oldest of the pending blocks, at most n. */
 static void
-kv_let_go(struct kv *kv, int32_t n)
+kv_free_pending(struct kv *kv, int32_t n)
 {
     struct kv_index *ix = kv->index;
 
     for (; n > 0 && kv->n_pending > 0; n--) {
-        int32_t ahead = ix->gone_at + KV_AHEAD;
-        struct kv_bye *bye = &ix->bye[ix->bye_at];
+        int32_t ahead = ix->pending_at + KV_AHEAD;
+        struct kv_given *given = &ix->given[ix->given_at];
 
-        __builtin_prefetch(&kv->block[ix->gone[ahead < ix->max_gone ? ahead : 0]], 1);
-        kv_unref(kv, ix->gone[ix->gone_at], bye->epoch);
-        if (++ix->gone_at == ix->max_gone)
-            ix->gone_at = 0;
+        __builtin_prefetch(&kv->block[ix->pending[ahead < ix->max_pending ? ahead : 0]], 1);
+        kv_unref(kv, ix->pending[ix->pending_at], given->epoch);
+        if (++ix->pending_at == ix->max_pending)
+            ix->pending_at = 0;
         kv->n_pending--;
-        if (--bye->n == 0) {
-            ix->bye_at = (ix->bye_at + 1) % kv->n_slot;
-            ix->n_bye--;
+        if (--given->n == 0) {
+            ix->given_at = (ix->given_at + 1) % kv->n_slot;
+            ix->n_given--;
         }
     }
 }
@@ -385,7 +384,7 @@ int32_t
 kv_reclaim(struct kv *kv, int32_t n)
 {
     while (kv_available(kv) < n && kv->n_pending > 0)
-        kv_let_go(kv, 1);
+        kv_free_pending(kv, 1);
     return kv_available(kv);
 }
 
@@ -396,16 +395,16 @@ kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
     struct kv_index *ix = kv->index;
     int32_t at;
 
-    while (ix->max_gone - kv->n_pending < n || ix->n_bye == kv->n_slot)
-        kv_let_go(kv, 1);
-    at = (int32_t)(((int64_t)ix->gone_at + kv->n_pending) % ix->max_gone);
+    while (ix->max_pending - kv->n_pending < n || ix->n_given == kv->n_slot)
+        kv_free_pending(kv, 1);
+    at = (int32_t)(((int64_t)ix->pending_at + kv->n_pending) % ix->max_pending);
     for (int32_t i = n - 1; i >= 0; i--) {
-        ix->gone[at] = t[i];
-        if (++at == ix->max_gone)
+        ix->pending[at] = t[i];
+        if (++at == ix->max_pending)
             at = 0;
     }
-    at = (int32_t)(((int64_t)ix->bye_at + ix->n_bye++) % kv->n_slot);
-    ix->bye[at] = (struct kv_bye) { last_epoch, n };
+    at = (int32_t)(((int64_t)ix->given_at + ix->n_given++) % kv->n_slot);
+    ix->given[at] = (struct kv_given) { last_epoch, n };
     kv->n_pending += n;
 }
 
@@ -522,7 +521,7 @@ kv_collect(struct kv *kv, uint64_t epoch)
         kv_collect_list(kv, &kv->index->defer[0][e % KV_N_DEFER], 0);
         kv_collect_list(kv, &kv->index->defer[1][e % KV_N_DEFER], 1);
     }
-    kv_let_go(kv, kv->cfg.max_drop);
+    kv_free_pending(kv, kv->cfg.max_drop);
     kv->index->quota = kv->cfg.max_drop;
 }
 
@@ -604,8 +603,8 @@ kv_fill(struct kv *kv, int32_t x, int32_t n_keep)
     if (b < 0)
         return -1;
     kv->block[x].batch = kv->index->batch;
-    kv_name(kv, b, &h);
-    kv_order(kv, b, x, 0, &h);
+    kv_index_block(kv, b, &h);
+    kv_command(kv, b, x, 0, &h);
     return b;
 }
 
@@ -658,7 +657,7 @@ kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h)
     /* only what has a name is ever shared */
     ASSERT(k->ref == 1);
     if (kv_find_dev(kv, h) < 0)
-        kv_name(kv, t[i], h);
+        kv_index_block(kv, t[i], h);
 }
 
 void

@@ -1,36 +1,37 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The KV block pool: who holds which block, and what is in it. Numbers only,
- * no tensors; the bytes live where the runner put them. Engine thread.
+ * The KV block pool: holders and contents of blocks. Numbers only, no tensors;
+ * the runner owns the memory. Engine thread.
  *
- * A block holds block_size tokens of all layers. Block 0 is the dummy: what
- * a padded launch must write goes there; it is never handed out. Each slot
+ * A block holds block_size tokens of all layers. Block 0 is the dummy, to
+ * which padded tokens write; it is never allocated. Each slot
  * (running sequence) has a table of blocks in token order. Blocks carry
  * reference counts, because tables share them.
  *
  * Prefix cache: a full block whose contents are known carries the hash of
- * its tokens and of all before them (prefix.h). It may be found by it from
- * the moment the step that fills it is chosen: whoever attaches it runs in
+ * its tokens and of all before them (prefix.h). It is indexed from
+ * the moment the step that fills it is planned: a sequence that attaches it runs in
  * that step or a later one, and in a step all keys are written before any
- * is read. When nobody holds it any more it stays, findable, until its place
- * is needed: least recently used first, the end of a sequence before its
+ * is read. When no sequence holds it any more it stays indexed until it is
+ * evicted: least recently used first, the end of a sequence before its
  * beginning.
  *
- * Host blocks are a second level: a block that loses its place is copied
- * there, and back when somebody asks for it. kv only gives the orders
- * (kv_copy); whoever launches the next step carries them out before it, in
- * their order: an order may read what an earlier one wrote, and may write
- * what an earlier one read. Of the orders between two steps a quarter is kept
- * for what comes back. Where more is evicted than the others can save, what was
- * evicted last is saved: beginnings, without which ends are not found.
+ * Host blocks are a second level: an evicted block is copied
+ * there, and back when a sequence attaches it. kv only queues the copy commands
+ * (kv_copy); the engine runs them before the next step, in
+ * sequence: a command may read what an earlier one wrote, and may write
+ * what an earlier one read. A quarter of
+ * the commands between two steps is reserved for copies back. Where the others do
+ * not suffice, the blocks evicted last are saved: these are beginnings, without
+ * which ends are not found.
  *
- * Freeing is by step epoch: a block let go of while a launched step may
- * still touch it is handed out again only when that step is collected (it
- * may be attached at once). A block's epoch only rises, whoever lets go of it.
+ * Freeing is by step epoch: a block given back while a launched step may
+ * still touch it is allocated again only when that step is collected (it
+ * may be attached at once). A block's epoch only rises, whichever holder gives it back.
  *
- * Work between two steps is bounded: of long tables given up, a number of
- * blocks go in each kv_collect() and the others when they are needed; till
+ * Work between two steps is bounded: of long tables given back, max_drop blocks
+ * are freed in each kv_collect() and the others when they are needed; until
  * then they count as held (n_pending).
  *
  *   n_block == 1 + n_free + n_deferred + n_cached + blocks with ref > 0
@@ -48,8 +49,8 @@ struct kv_cfg {
     int32_t block_size;
     int32_t n_slot, max_len; /* tables, tokens each can hold */
     int32_t n_host;          /* host blocks, 0: no second level */
-    int32_t max_copy;        /* copy orders between two steps */
-    int32_t max_drop;        /* blocks of tables let go of between two collections,
+    int32_t max_copy;        /* copy commands between two steps */
+    int32_t max_drop;        /* blocks of tables freed between two collections,
                                 0: KV_MAX_DROP */
 };
 
@@ -73,7 +74,7 @@ struct kv {
     int32_t *table;          /* [n_slot][stride] */
     int32_t *n_held;         /* [n_slot] */
     uint64_t collected;      /* steps up to this epoch are done */
-    struct kv_copy *copy;    /* [max_copy] orders, oldest first */
+    struct kv_copy *copy;    /* [max_copy] commands, oldest first */
     int32_t n_copy;
     /* blocks, since the start: asked of kv_attach(), attached, that lost their
      * place, copied to the host and back */
@@ -102,18 +103,18 @@ struct kv *kv_free(struct kv *kv);
 
 /* Blocks that n_tok tokens need. */
 int32_t kv_blocks(const struct kv *kv, int32_t n_tok);
-/* Blocks kv_grow() could hand out now: free ones and idle cached ones. */
+/* Blocks kv_grow() could allocate now: free ones and idle cached ones. */
 int32_t kv_available(const struct kv *kv);
-/* The same, after seeing to it that they are n if tables given up have so many. */
+/* The same, after freeing blocks of tables given up until n are available. */
 int32_t kv_reclaim(struct kv *kv, int32_t n);
-/* Make the table of slot cover n_tok tokens, evicting what nobody holds.
+/* Make the table of slot cover n_tok tokens, evicting blocks without a holder.
  * -ENOSPC: not enough; nothing changed. */
 int kv_grow(struct kv *kv, int32_t slot, int32_t n_tok);
-/* Give up all blocks of slot; last_epoch is the last step that may touch them
- * (0: none), at least the one that fills what was registered. Registered
- * blocks stay findable. What is more than max_drop goes later. */
+/* Give back all blocks of slot; last_epoch is the last step that may touch them
+ * (0: none), at least the step that fills registered blocks. Registered
+ * blocks stay indexed. Blocks beyond max_drop are freed later. */
 void kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch);
-/* Steps up to epoch are collected: their deferred blocks can be handed out. */
+/* Steps up to epoch are collected: their deferred blocks can be allocated. */
 void kv_collect(struct kv *kv, uint64_t epoch);
 
 /* How much of the prefix with these block hashes is here. Changes nothing. */
@@ -121,22 +122,22 @@ void kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n,
     struct kv_match *ret);
 /* Is a block known by h on the device? */
 int kv_has(const struct kv *kv, const struct kv_hash *h);
-/* Make the first n blocks of slot's empty table those with the hashes h; what
- * is only on the host gets a block and a copy order. Returns how many it
- * became: n, or fewer when the next is not here or blocks or orders ran out.
- * The blocks are full: whoever attaches them must have a token beyond. */
+/* Make the first n blocks of slot's empty table those with the hashes h; a block
+ * that is only on the host gets a device block and a copy command. Returns the
+ * number attached: n, or fewer when the next is not indexed or blocks or commands ran out.
+ * The blocks are full: the sequence must have a token beyond them. */
 int32_t kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n);
 /* Block i of slot's table is full, or will be after the step being chosen, of
  * the tokens with hash h. It can be attached from now on, so that step must
  * run. When another block is known by h already this one stays private. */
 void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h);
-/* The copy orders were carried out (launched). */
+/* The copy commands were launched. */
 void kv_copied(struct kv *kv);
-/* Could block b be handed out now, without losing anything that is cached? */
+/* Could block b be allocated now without an eviction? */
 int kv_is_empty(const struct kv *kv, int32_t b);
-/* Could block b be handed out now? */
+/* Could block b be allocated now? */
 int kv_is_free(const struct kv *kv, int32_t b);
-/* Walk everything; panics where it disagrees. */
+/* Check all invariants; panics on a mismatch. */
 void kv_check(const struct kv *kv);
 
 #endif

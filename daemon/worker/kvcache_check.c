@@ -9,7 +9,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/kvcache_priv.h"
 
-/* Blocks of a list, all in the state where and held by nobody. */
+/* Blocks of a list, all in the state where and without a holder. */
 static int32_t
 kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
 {
@@ -40,7 +40,7 @@ static void
 kv_check_blocks(const struct kv *kv)
 {
     const struct kv_index *ix = kv->index;
-    int32_t n_deferred = 0, n_held = 0, n_bye = 0;
+    int32_t n_deferred = 0, n_held = 0, n_given = 0;
 
     for (int i = 0; i < KV_N_DEFER; i++)
         n_deferred += kv_check_list(kv, &ix->defer[0][i], KV_DEFERRED) +
@@ -62,10 +62,10 @@ kv_check_blocks(const struct kv *kv)
         }
     }
     for (int32_t i = 0; i < kv->n_pending; i++)
-        ix->mark[ix->gone[(ix->gone_at + (int64_t)i) % ix->max_gone]]++;
-    for (int32_t i = 0; i < ix->n_bye; i++)
-        n_bye += ix->bye[(ix->bye_at + i) % kv->n_slot].n;
-    ASSERT(n_bye == kv->n_pending && (n_bye > 0) == (ix->n_bye > 0));
+        ix->mark[ix->pending[(ix->pending_at + (int64_t)i) % ix->max_pending]]++;
+    for (int32_t i = 0; i < ix->n_given; i++)
+        n_given += ix->given[(ix->given_at + i) % kv->n_slot].n;
+    ASSERT(n_given == kv->n_pending && (n_given > 0) == (ix->n_given > 0));
     for (int32_t b = 1; b < kv->n_block; b++) {
         ASSERT(kv->block[b].ref == ix->mark[b]);
         ASSERT((kv->block[b].where == KV_HELD) == (kv->block[b].ref > 0));
@@ -99,11 +99,11 @@ kv_check_index(const struct kv *kv)
     ASSERT(n_dev + n_host == n_known && n_host == kv->n_host_used);
 }
 
-/* Orders, carried out one after the other, read what they mean to and leave
+/* Copy commands, run one after the other, read what they mean to and leave
  * in every block what it is known by; the device's blocks in them were handed
- * out since, so that nobody else's is touched. */
+ * out since, so that no other sequence's is touched. */
 static void
-kv_check_orders(const struct kv *kv)
+kv_check_commands(const struct kv *kv)
 {
     const struct kv_index *ix = kv->index;
     int32_t n = kv->n_block + kv->cfg.n_host, *last = ix->mark;
@@ -153,5 +153,5 @@ kv_check(const struct kv *kv)
     n_used = kv_check_list(kv, &kv->index->host_used, KV_HOST_USED);
     ASSERT(n_used == kv->n_host_used && n_free + n_used == kv->cfg.n_host);
     kv_check_index(kv);
-    kv_check_orders(kv);
+    kv_check_commands(kv);
 }

@@ -27,7 +27,7 @@ struct kv_block {
     int32_t prev, next;      /* in the list of its state, -1 */
     int32_t chain;           /* next of its bucket, -1 */
     int32_t ref;
-    uint32_t batch;          /* batch of orders in which it was handed out; of a host
+    uint32_t batch;          /* batch of copy commands in which it was allocated; of a host
                                 block: in which it was copied from */
     uint8_t where;
 } __attribute__((aligned(64)));
@@ -35,7 +35,7 @@ struct kv_block {
 struct kv_list { int32_t head, tail, n; };
 
 /* A table given up: its next n blocks in the queue. */
-struct kv_bye { uint64_t epoch; int32_t n; };
+struct kv_given { uint64_t epoch; int32_t n; };
 
 struct kv_index {
     struct kv_list free, idle, host_free, host_used;
@@ -43,14 +43,14 @@ struct kv_index {
     int32_t *dev, *host;     /* buckets: first block, -1 */
     uint32_t dev_mask, host_mask;
     uint32_t batch;          /* counts kv_copied() */
-    struct kv_hash *copied;  /* [max_copy] what each order moves */
-    int32_t *save;           /* [max_save] orders to the host, oldest from save_at on */
-    int32_t n_save, max_save, save_at; /* the other orders are for what comes back */
-    int32_t *gone;           /* [max_gone] ring of n_pending blocks let go of */
-    int32_t max_gone, gone_at;
-    struct kv_bye *bye;      /* [n_slot] ring: the tables they were in */
-    int32_t n_bye, bye_at;
-    int32_t quota;           /* max_drop, less what was let go of since */
+    struct kv_hash *copied;  /* [max_copy] what each command moves */
+    int32_t *save;           /* [max_save] commands to the host, oldest from save_at on */
+    int32_t n_save, max_save, save_at; /* the other commands are for copies back */
+    int32_t *pending;        /* [max_pending] ring of n_pending blocks, pending_free */
+    int32_t max_pending, pending_at;
+    struct kv_given *given;      /* [n_slot] ring: the tables they were in */
+    int32_t n_given, given_at;
+    int32_t quota;           /* max_drop, less the blocks freed since */
     int32_t *mark, *at;      /* [n_block + n_host] kv_check()'s */
 };
 

@@ -48,13 +48,13 @@ kv_alloc(struct kv *kv)
     ix->copied = mem_array(n_copy, sizeof(*ix->copied));
     ix->max_save = kv->cfg.max_copy - kv->cfg.max_copy / 4;
     ix->save = mem_array((size_t)ix->max_save, sizeof(*ix->save));
-    ix->max_gone = kv->n_block > kv->stride ? kv->n_block : kv->stride;
-    ix->gone = mem_array((size_t)ix->max_gone, sizeof(*ix->gone));
-    ix->bye = mem_array((size_t)kv->n_slot, sizeof(*ix->bye));
+    ix->max_pending = kv->n_block > kv->stride ? kv->n_block : kv->stride;
+    ix->pending = mem_array((size_t)ix->max_pending, sizeof(*ix->pending));
+    ix->given = mem_array((size_t)kv->n_slot, sizeof(*ix->given));
     ix->mark = mem_array(n, sizeof(*ix->mark));
     ix->at = mem_array(n, sizeof(*ix->at));
     if (ix->dev == NULL || ix->host == NULL || ix->copied == NULL || ix->mark == NULL ||
-        ix->at == NULL || ix->save == NULL || ix->gone == NULL || ix->bye == NULL)
+        ix->at == NULL || ix->save == NULL || ix->pending == NULL || ix->given == NULL)
         return -ENOMEM;
     return 0;
 }
@@ -107,8 +107,8 @@ kv_free(struct kv *kv)
         free(kv->index->host);
         free(kv->index->copied);
         free(kv->index->save);
-        free(kv->index->gone);
-        free(kv->index->bye);
+        free(kv->index->pending);
+        free(kv->index->given);
         free(kv->index->mark);
         free(kv->index->at);
     }

@@ -22,7 +22,7 @@
 #include "daemon/worker/quant.h"
 #include "daemon/worker/tokenizer.h"
 
-/* Polling after work on machines where it costs nobody anything. */
+/* Polling after work, on machines with processors to spare. */
 #define WRK_SPIN_US    50
 #define WRK_SPIN_PROCS 8
 
@@ -166,7 +166,7 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, w->tok_path) : 0;
 }
 
-/* The tokenizer is read beside everything else. */
+/* A thread reads the tokenizer while the rest loads. */
 struct wrk_tok_job {
     struct worker *w;
     pthread_t thread;
@@ -511,7 +511,7 @@ wrk_log_laps(const struct worker *w, const struct wrk_laps *laps, uint64_t tok_n
 {
     uint64_t ns = w->wp != NULL ? wts_load_ns(w->wp) : 0;
 
-    log_info("load: %.3f s: %s; beside it the tokenizer %.3f", (double)w->load_ns / 1e9,
+    log_info("load: %.3f s: %s; at the same time the tokenizer %.3f", (double)w->load_ns / 1e9,
         laps->text, (double)tok_ns / 1e9);
     if (ns > 0)
         log_info("load: weights %.2f GB on the device in %.3f s by %s: %.1f GB/s",

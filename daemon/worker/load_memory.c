@@ -44,7 +44,7 @@ wrk_kv_dtype_name(enum fdk_dtype t)
 /* ---- what the runner will ask for -------------------------------------------------- */
 
 /* Scratch of the largest launch: the runner's own answer, for a program bound
- * to addresses that nobody reads. */
+ * to addresses that are not read. */
 static int
 wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
     uint64_t *ret)

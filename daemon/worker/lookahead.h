@@ -19,7 +19,7 @@
  * A pick too early costs a request that arrives after it some of its time, a
  * pick too late leaves the device idle: doubts make it early. While a step of
  * unknown duration is queued the next is due at once.
- * Whoever waits for lka_due() ends the wait when the oldest step is done,
+ * The caller that waits for lka_due() ends the wait when the oldest step is done,
  * whatever was predicted.
  */
 #ifndef FDD_DAEMON_WORKER_LOOKAHEAD_H

@@ -203,7 +203,7 @@ static void
 set_phase(struct worker *w, enum lnk_phase ph)
 {
     __atomic_store_n(&w->seg->w.phase, (uint32_t)ph, __ATOMIC_RELEASE);
-    /* before the threads run, and after: nobody else writes the ring then */
+    /* before the threads run, and after: no other thread writes the ring then */
     if (lnk_claim(&w->lnk, 0, LNK_T_STATE, 0, 0, 0) != NULL)
         lnk_flush(&w->lnk);
 }

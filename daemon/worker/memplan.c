@@ -228,7 +228,7 @@ mpl_limit(const struct mpl_in *in)
     return limit;
 }
 
-/* Usable blocks in so many bytes; one more is the dummy. */
+/* Usable blocks in this many bytes; one more is the dummy. */
 static int64_t
 mpl_fit(uint64_t bytes, uint64_t block_bytes)
 {
@@ -262,7 +262,7 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
         mpl_show_bytes(bytes, a, sizeof(a));
         mpl_show_bytes(room, c, sizeof(c));
         return mpl_fail(-ENOSPC, err, err_bytes, "%s asks for a KV cache of %s but %s of %s "
-            "are left beside weights and buffers: at most %" PRId64 " blocks",
+            "are left after weights and buffers: at most %" PRId64 " blocks",
             in->num_blocks > 0 ? "kv.num_blocks" : "kv.memory_bytes", a, c, b,
             mpl_fit(room, in->kv.block_bytes));
     }
@@ -290,7 +290,7 @@ mpl_check_len(int64_t len, int64_t n, int32_t B, int32_t extra, uint64_t block_b
         sizeof(all));
     if (fits < MPL_MIN_LEN)
         return mpl_fail(-ENOSPC, err, err_bytes, "the KV cache has %" PRId64 " blocks of %d "
-            "tokens, too few for any request beside kv.static_decode_blocks = %d; a block "
+            "tokens, too few for any request with kv.static_decode_blocks = %d; a block "
             "is %" PRIu64 " bytes: raise kv.gpu_memory_utilization, kv.memory_bytes or "
             "kv.num_blocks", n, B, extra, block_bytes);
     return mpl_fail(-ENOSPC, err, err_bytes, "model.max_model_len = %" PRId64 " needs %"
@@ -382,7 +382,7 @@ mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
     return 0;
 }
 
-/* The pool of n blocks beside the fixed buffers. */
+/* Add the pool of n blocks to the fixed buffers. */
 static int
 mpl_end(const struct mpl_in *in, int64_t n, struct mpl *m, char *err, size_t err_bytes)
 {

@@ -3,17 +3,17 @@
 /*
  * The memory plan: every buffer of the worker with its size, computed from
  * configuration, model and device before any of them is allocated, and the
- * KV pool that fits beside them. Pure functions over numbers; main thread.
+ * KV pool that fits in the rest. Pure functions over numbers; main thread.
  *
  * On a device, per rank, graphs counted before blocks:
  *
  *   blocks = (min(total * gpu_memory_utilization, free) - fixed) / block_bytes
  *
- * and the smallest over the ranks. Recording tells what graphs really take;
- * mpl_settle() then sizes the pool again before it gets its memory.
+ * and the smallest over the ranks. Capture shows what graphs really take;
+ * mpl_settle() then sizes the pool again before its memory is allocated.
  *
  * On the CPU, whose memory others use too, the pool has a quarter of what is
- * free beside the fixed buffers, at most 4 GiB, and at most what
+ * free after the fixed buffers, at most 4 GiB, and at most what
  * max_num_seqs sequences of full length need.
  */
 #ifndef FDD_DAEMON_WORKER_MEMPLAN_H
@@ -79,7 +79,7 @@ struct mpl {
     int32_t max_block;       /* with the dummy: addresses to reserve */
     int32_t n_host;          /* host blocks */
     int32_t max_len;         /* tokens of a sequence */
-    int round;               /* of planning */
+    int round;               /* iterations of planning so far */
     int64_t tokens;          /* n_block * block_size */
     int32_t concurrency;     /* sequences of max_len that run at a time */
     int32_t decode_blocks, max_seqs;
@@ -98,16 +98,16 @@ int mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head,
  * type has static scales (FDK_F8E4M3), else 0. */
 uint64_t mpl_scale_bytes(const struct fdk_kv *kv);
 
-/* A plan takes rounds: mpl_begin() says for which length the sizes of buffers are
- * wanted, mpl_round() takes them. 1: with the sizes for the length it now says, again;
- * 0: planned. -ENOSPC, -EINVAL, -EOVERFLOW with one line in err that names value,
+/* A plan is made in iterations: mpl_begin() sets m->max_len, the length for which the
+ * caller computes buffer sizes; mpl_round() takes them. 1: again, with the sizes for the new
+ * max_len; 0: planned. -ENOSPC, -EINVAL, -EOVERFLOW with one line in err that names value,
  * limit and the largest length that fits. */
 int mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes);
 int mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m, char *err,
     size_t err_bytes);
 
-/* Graphs are recorded and took graphs bytes; rank[i].mem_free is what is
- * left beside fixed buffers, graphs and mapped bytes of the pool. Sizes the
+/* Graphs are captured and took graphs bytes; rank[i].mem_free is what is
+ * left after fixed buffers, graphs and mapped bytes of the pool. Sizes the
  * pool again, up to max_block. -ENOSPC with one line in err. */
 int mpl_settle(struct mpl *m, uint64_t graphs, uint64_t mapped,
     const struct mpl_rank *rank, int32_t n_rank, char *err, size_t err_bytes);

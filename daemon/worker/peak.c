@@ -330,19 +330,19 @@ peak_kept(struct peak_cache *cc, const struct peak_key *key, const char *path)
 
 int
 peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
-    int anew, struct peak *ret)
+    int remeasure, struct peak *ret)
 {
     struct peak_key key;
     char dir[512], path[640] = "";
     struct peak c;
-    int rc = anew || !cc->have ? peak_key(k, ctx, &key) : 0;
+    int rc = remeasure || !cc->have ? peak_key(k, ctx, &key) : 0;
 
     if (rc != 0)
         return rc;
-    if ((anew || !cc->have) && (peak_dir(cc->dir, dir, sizeof(dir)) != 0 ||
+    if ((remeasure || !cc->have) && (peak_dir(cc->dir, dir, sizeof(dir)) != 0 ||
         peak_path(dir, &key, path, sizeof(path)) != 0))
         path[0] = '\0';
-    if (!anew && (cc->have || (path[0] != '\0' && peak_kept(cc, &key, path)))) {
+    if (!remeasure && (cc->have || (path[0] != '\0' && peak_kept(cc, &key, path)))) {
         *ret = cc->c;
         return 0;
     }
@@ -351,7 +351,7 @@ peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, in
         return rc;
     log_info("peak: %s reads %.1f GB/s, computes %.1f GFLOP/s in fp32%s", key.device,
         c.read_bps * 1e-9, c.flops[FDK_F32] * 1e-9,
-        busy ? "; measured beside other work and not kept" : "");
+        busy ? "; measured while the device had other work, and not kept" : "");
     *ret = c;
     cc->have = !busy;
     (void)snprintf(cc->from, sizeof(cc->from), "measured");

@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the device can do at best: bytes read and operations in a second,
- * measured once for each machine and kept in a file of the cache folder,
- * peaks-KEY.json. The floor of an operation follows from it.
+ * The device's measured peak: bytes read and operations per second,
+ * measured once for each machine and kept in the cache folder's file
+ * peaks-KEY.json. The roofline bound of an operation follows from it.
  *
  * KEY stands for backend, device, driver (of a virtual device the processor)
- * and threads. A file that says another key, another version or numbers no
- * machine has is measured again and replaced; a folder that cannot be
- * written is told once, and every process measures for itself.
+ * and threads. A file with another key, another version or impossible
+ * numbers is measured again and replaced. A folder that cannot be written is
+ * logged once; then every process measures for itself.
  */
 #ifndef FDD_DAEMON_WORKER_PEAK_H
 #define FDD_DAEMON_WORKER_PEAK_H
@@ -39,13 +39,13 @@ struct peak_cache {
     char file[640];          /* where it is kept; empty: nowhere */
 };
 
-/* The device's ceilings: known, from the file, or measured, which takes a few
- * seconds. busy: the device has other work now, so that what is measured is
- * too little: it serves this once and is not kept. anew: measure in any case.
+/* The measured peak: already known, read from the file, or measured, which takes a
+ * few seconds. busy: the device has other work now, so that the figure is too low;
+ * it is returned and not kept. remeasure: measure in any case.
  * -ENOTSUP: a device that computes nothing; -ENOMEM, -EIO. One thread at a time. */
 int peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
-    int anew, struct peak *ret);
-/* Time in ns that so many bytes and operations of this type take at least. */
+    int remeasure, struct peak *ret);
+/* Roofline bound in ns of this many bytes and operations of this type. */
 double peak_roofline_ns(const struct peak *c, double bytes, double flops, enum fdk_dtype t);
 
 /* ---- parts, for peak_get() and tests ------------------------------------------------ */

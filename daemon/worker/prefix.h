@@ -3,7 +3,7 @@
 /*
  * Names of KV blocks by contents: hash i of a sequence covers its first
  * (i + 1) * block_size token ids, the user and the salt, so that equal
- * hashes mean equal KV and nobody can find another user's blocks. SipHash-2-4
+ * hashes mean equal KV and no user finds another user's blocks. SipHash-2-4
  * with 128 bits of output, chained, under a key drawn when the worker starts.
  * Pure functions; ingress hashes prompts, in slices, the engine hashes what
  * was generated. {0, 0} is no hash and is never returned.

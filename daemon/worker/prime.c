@@ -27,7 +27,7 @@ struct prm {
     struct runner *run;
     struct bat *bat;
     struct cost *cost;
-    struct bat_made made;
+    struct bat_synth synth;
     int32_t *table;          /* [S][stride] */
     uint64_t least_ns;       /* of any step, as far as is known */
     uint64_t tok_ns;         /* and of a token, at most */
@@ -47,8 +47,8 @@ prm_tables(struct prm *p)
     const struct bat_dims *d = &p->run->dims;
     int32_t at = 1;
 
-    for (int32_t r = 0; r < bat_made_rows(&p->made); r++) {
-        int32_t len = r < p->made.n_decode ? p->made.context : p->made.n_prefill;
+    for (int32_t r = 0; r < bat_synth_rows(&p->synth); r++) {
+        int32_t len = r < p->synth.n_decode ? p->synth.context : p->synth.n_prefill;
 
         for (int32_t i = 0; i * d->block_size < len; i++)
             p->table[(size_t)r * (size_t)d->stride + (size_t)i] = at++;
@@ -62,7 +62,7 @@ prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
     uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager, t0 = 0, t1 = 0;
     int rc;
 
-    bat_make(p->bat, &p->made, fresh, rec);
+    bat_make(p->bat, &p->synth, fresh, rec);
     rec->marks = NULL;
     rc = run_launch(p->run, rec);
     p->run->n_graph = n_graph;
@@ -74,7 +74,7 @@ prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
 }
 
 static struct cost_step
-prm_cost(const struct bat_made *m)
+prm_cost(const struct bat_synth *m)
 {
     return (struct cost_step) { .n_tok = m->n_decode + m->n_prefill,
         .n_ctx = (int64_t)m->n_decode * m->context,
@@ -84,11 +84,11 @@ prm_cost(const struct bat_made *m)
 static void
 prm_learn(struct prm *p, uint64_t ns)
 {
-    struct cost_step s = prm_cost(&p->made);
+    struct cost_step s = prm_cost(&p->synth);
 
     cost_learn(p->cost, &s, ns);
-    p->n_decode += p->made.n_decode > 0;
-    p->n_prefill += p->made.n_prefill > 0;
+    p->n_decode += p->synth.n_decode > 0;
+    p->n_prefill += p->synth.n_prefill > 0;
     p->tok_ns = ns / (uint64_t)s.n_tok;
     p->least_ns = p->least_ns == 0 || p->n_decode + p->n_prefill == 1 ? ns : p->least_ns;
 }
@@ -98,7 +98,7 @@ prm_learn(struct prm *p, uint64_t ns)
 static uint64_t
 prm_guess(const struct prm *p)
 {
-    uint64_t ns = p->tok_ns * (uint64_t)(p->made.n_decode + p->made.n_prefill);
+    uint64_t ns = p->tok_ns * (uint64_t)(p->synth.n_decode + p->synth.n_prefill);
 
     ns = ns > p->least_ns ? ns : p->least_ns;
     return ns < PRM_LONG_NS ? 2 * ns : ns;
@@ -126,10 +126,10 @@ prm_shapes_run(struct prm *p, int32_t max_len, uint64_t until_ns)
     int rc = 0;
 
     for (size_t i = 0; i < sizeof(prm_shapes) / sizeof(prm_shapes[0]) && rc == 0; i++) {
-        p->made.n_decode = prm_shapes[i].n_decode;
-        p->made.context = prm_shapes[i].context;
-        p->made.n_prefill = prm_shapes[i].n_prefill;
-        if (prf_made_check(p->run, &p->made, max_len, err, sizeof(err)) != 0)
+        p->synth.n_decode = prm_shapes[i].n_decode;
+        p->synth.context = prm_shapes[i].context;
+        p->synth.n_prefill = prm_shapes[i].n_prefill;
+        if (prf_synth_check(p->run, &p->synth, max_len, err, sizeof(err)) != 0)
             continue;
         if (clk_now_ns() + prm_guess(p) > until_ns)
             break;
@@ -152,7 +152,7 @@ prm_run(struct runner *run, struct bat *bat, struct cost *cost, int32_t max_len,
     p.table = mem_array((size_t)run->dims.S * (size_t)run->dims.stride, sizeof(*p.table));
     if (p.table == NULL)
         return -ENOMEM;
-    p.made.table = p.made.own = p.table;
+    p.synth.table = p.synth.own = p.table;
     rc = prm_shapes_run(&p, max_len, t0 + budget_ns);
     free(p.table);
     if (rc == 0 && p.n_decode + p.n_prefill >= PRM_FEW && p.n_prefill >= PRM_FEW_PREFILL)

@@ -15,9 +15,9 @@
 
 /* Blocks of the pool filled between two looks at what came in. */
 #define PRF_FILL 64
-/* Made steps before the first that counts: one brings the rows to the device and
- * records a graph where there is none, one launches each operation once, and more of
- * them, up to PRF_WARM_MOST, until they have taken PRF_WARM_NS: a card that was idle
+/* Synthetic steps before the first that counts: one brings the rows to the device and
+ * captures a graph where there is none, one launches each operation once, and more of
+ * them, up to PRF_WARM_MOST, until they have taken PRF_WARM_NS: an idle GPU
  * raises its clocks in that time. */
 #define PRF_WARM      2
 #define PRF_WARM_MOST 64
@@ -40,12 +40,12 @@ prf_gcd(int32_t a, int32_t b)
     return a;
 }
 
-/* Tables of distinct blocks of the pool, as far as it has so many. */
+/* Tables of distinct blocks of the pool, as far as it has enough. */
 static int
 prf_tables(struct prf *p)
 {
     const struct bat_dims *d = &p->run->dims;
-    int32_t rows = bat_made_rows(&p->made), stride;
+    int32_t rows = bat_synth_rows(&p->synth), stride;
     int32_t n_block = (int32_t)(p->run->mem.kv / p->run->kv.block_bytes) - 1;
     int64_t at = 0;
 
@@ -57,15 +57,15 @@ prf_tables(struct prf *p)
     while (prf_gcd(stride, n_block) != 1)
         stride++;
     for (int32_t r = 0; r < rows; r++) {
-        int32_t len = r < p->made.n_decode ? p->made.context : p->made.n_prefill;
+        int32_t len = r < p->synth.n_decode ? p->synth.context : p->synth.n_prefill;
         int32_t n = (int32_t)(((int64_t)len + d->block_size - 1) / d->block_size);
 
         for (int32_t i = 0; i < n; i++, at++)
             p->table[(size_t)r * (size_t)d->stride + (size_t)i] =
                 1 + (int32_t)(at * stride % n_block);
     }
-    p->made.table = p->table;
-    p->made.own = p->own;
+    p->synth.table = p->table;
+    p->synth.own = p->own;
     return 0;
 }
 
@@ -89,7 +89,7 @@ prf_events(struct prf *p)
 }
 
 int
-prf_new(struct runner *run, int32_t n_step, const struct bat_made *made, struct prf **ret)
+prf_new(struct runner *run, int32_t n_step, const struct bat_synth *synth, struct prf **ret)
 {
     struct prf *p;
     int rc;
@@ -107,9 +107,9 @@ prf_new(struct runner *run, int32_t n_step, const struct bat_made *made, struct 
     rc = p->role != NULL && p->step_ns != NULL && p->line != NULL ? 0 : -ENOMEM;
     if (rc == 0)
         rc = prf_events(p);
-    if (rc == 0 && made != NULL) {
-        p->is_made = 1;
-        p->made = *made;
+    if (rc == 0 && synth != NULL) {
+        p->is_synthetic = 1;
+        p->synth = *synth;
         rc = prf_tables(p);
     }
     if (rc != 0) {
@@ -141,7 +141,7 @@ prf_free(struct prf *p)
 }
 
 int
-prf_made_check(const struct runner *run, const struct bat_made *m, int32_t max_len,
+prf_synth_check(const struct runner *run, const struct bat_synth *m, int32_t max_len,
     char *err, size_t err_bytes)
 {
     const struct bat_dims *d = &run->dims;
@@ -150,7 +150,7 @@ prf_made_check(const struct runner *run, const struct bat_made *m, int32_t max_l
     int64_t n_row = (int64_t)m->n_decode + (m->n_prefill > 0);
 
     if (m->n_decode < 0 || m->n_prefill < 0 || n_row == 0)
-        (void)snprintf(err, err_bytes, "a made step needs rows: batch (rows that decode) "
+        (void)snprintf(err, err_bytes, "a synthetic step needs rows: batch (rows that decode) "
             "or prefill (tokens of a prompt) of at least 1");
     else if (n_row > d->S)
         (void)snprintf(err, err_bytes, "batch %d%s is more than sched.max_num_seqs = %d",
@@ -164,7 +164,7 @@ prf_made_check(const struct runner *run, const struct bat_made *m, int32_t max_l
     else if (m->n_prefill > max_len)
         (void)snprintf(err, err_bytes, "prefill %d is more than the model's length, %d",
             m->n_prefill, max_len);
-    else if ((need = bat_made_blocks(d, m)) > n_block)
+    else if ((need = bat_synth_blocks(d, m)) > n_block)
         (void)snprintf(err, err_bytes, "batch %d of context %d and prefill %d take %lld KV "
             "blocks, the pool has %lld; ask for less, or enlarge it (kv.num_blocks, "
             "kv.gpu_memory_utilization)", m->n_decode, m->context, m->n_prefill,
@@ -248,7 +248,7 @@ void
 prf_begin(struct prf *p, int32_t n_busy)
 {
     OBJ_CHECK(p, PRF_MAGIC);
-    p->n_busy = p->is_made ? n_busy : 0;
+    p->n_busy = p->is_synthetic ? n_busy : 0;
 }
 
 struct run_marks *
@@ -257,7 +257,7 @@ prf_take(struct prf *p, const struct bat_rec *rec)
     size_t i = (size_t)(rec - p->run->rec);
 
     p->role[i] = PRF_NONE;
-    if (p->is_made || fdr_load_acquire(&p->stop) != 0)
+    if (p->is_synthetic || fdr_load_acquire(&p->stop) != 0)
         return NULL;
     if (p->n_taken[0] < p->n_step) {
         p->role[i] = PRF_MEASURED;
@@ -278,14 +278,14 @@ prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns, uint6
     uint8_t *role = &p->role[rec - p->run->rec];
 
     /* launched before the profile began, or while it was being stopped */
-    if (p->is_made || *role == PRF_NONE)
+    if (p->is_synthetic || *role == PRF_NONE)
         return;
     prf_add(p, (enum prf_role)*role, rec, begin_ns, end_ns);
     *role = PRF_NONE;
     p->n_out--;
 }
 
-/* ---- made steps --------------------------------------------------------------------------- */
+/* ---- synthetic steps --------------------------------------------------------------------------- */
 
 /* Blocks without content have no memory yet, or hold anything: zeros in them make
  * it real, and the numbers of the step finite. */
@@ -294,7 +294,7 @@ prf_fill(struct prf *p, const struct prf_idle *idle)
 {
     struct runner *run = p->run;
     const struct bat_dims *d = &run->dims;
-    int64_t n = (int64_t)bat_made_rows(&p->made) * d->stride;
+    int64_t n = (int64_t)bat_synth_rows(&p->synth) * d->stride;
     size_t bytes = (size_t)run->kv.block_bytes;
     int rc = 0;
 
@@ -329,7 +329,7 @@ prf_launch(struct prf *p, const struct prf_idle *idle)
     int rc;
 
     ASSERT(rec->epoch == 0);
-    bat_make(idle->bat, &p->made, p->n_warm == 0, rec);
+    bat_make(idle->bat, &p->synth, p->n_warm == 0, rec);
     rec->marks = plain ? NULL : &p->marks[0];
     if (!prf_is_warm(p)) {
         p->n_warm++;
@@ -352,7 +352,7 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
     uint64_t t0 = 0, t1 = 0;
     int rc;
 
-    if (!p->is_made || prf_over(p))
+    if (!p->is_synthetic || prf_over(p))
         return 0;
     if (p->n_out > 0) {
         rc = run_done(p->run, rec);
@@ -371,7 +371,7 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
     p->interrupted |= idle->busy;
     if (prf_over(p))
         return 0;
-    if (p->fill_at < (int64_t)bat_made_rows(&p->made) * p->run->dims.stride)
+    if (p->fill_at < (int64_t)bat_synth_rows(&p->synth) * p->run->dims.stride)
         return prf_fill(p, idle);
     return prf_launch(p, idle);
 }
@@ -379,7 +379,7 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
 int
 prf_has_device(const struct prf *p)
 {
-    return p->is_made && p->n_out > 0;
+    return p->is_synthetic && p->n_out > 0;
 }
 
 int

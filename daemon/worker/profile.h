@@ -1,20 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps measured operation by operation. Whoever asks makes a struct prf
+ * Steps measured operation by operation. The admin thread makes a struct prf
  * with all the memory and events it takes, gives it to the engine
- * (eng_profile) and has it back when all is measured, or soon after
+ * (eng_profile) and gets it back when all is measured, or soon after
  * prf_stop(); then it reads the sums.
  *
  *   live   the next n_step steps are launched with an event after every
- *          operation, and the n_step after those as they always are, for
- *          comparison. What they compute is the same.
- *   made   on an idle engine: steps of a given shape that nobody asked for,
- *          by turns measured and as they always are. They read blocks all
- *          over the KV pool and write those of them that hold nothing, which
- *          are filled with zeros first; where others keep something, the dummy
- *          block is written. A request that comes in ends it after the step
- *          on its way.
+ *          operation, and the n_step after those without, for comparison.
+ *          Their results do not change.
+ *   synthetic  steps of a given shape on an idle engine, without a request:
+ *          one measured, one without events, in turn. They read blocks all
+ *          over the KV pool and write the free ones among them, which
+ *          are filled with zeros first; instead of a cached block they write
+ *          the dummy block. A request that arrives ends the profile after the
+ *          step in flight.
  *
  * A line of the profile is an operation of the program, by its index, or
  * n_op + enum run_line.
@@ -49,43 +49,43 @@ struct prf {
 #define PRF_MAGIC 0x50524631u
     struct runner *run;
     int32_t n_step;
-    int is_made;
-    struct bat_made made;
+    int is_synthetic;
+    struct bat_synth synth;
     int32_t n_line;
-    uint32_t stop;           /* set by who asks */
+    uint32_t stop;           /* set by the requester */
     /* the engine's while it has it */
-    int32_t n_busy;          /* made: requests that were there; it did not begin */
-    int interrupted;         /* made: ended by a request */
-    int32_t n_out;           /* steps on their way */
+    int32_t n_busy;          /* synthetic: requests that were there; it did not begin */
+    int interrupted;         /* synthetic: ended by a request */
+    int32_t n_out;           /* steps in flight */
     int32_t n_taken[2];      /* launched: measured, plain */
-    int32_t n_warm;          /* made: steps before the first that counts */
-    uint64_t warm_ns;        /* which took so long */
-    int64_t fill_at;         /* made: blocks of the table looked at */
+    int32_t n_warm;          /* synthetic: steps before the first that counts */
+    uint64_t warm_ns;        /* their time */
+    int64_t fill_at;         /* synthetic: blocks of the table looked at */
     struct run_marks *marks; /* [n_rec] */
     struct run_mark *mark;   /* [n_rec][max] */
     uint8_t *role;           /* [n_rec] enum prf_role */
-    int32_t *table, *own;    /* made: [rows][stride], as in struct bat_made */
+    int32_t *table, *own;    /* synthetic: [rows][stride], as in struct bat_synth */
     uint64_t *step_ns;       /* [n_line] of one step */
     struct prf_line *line;   /* [n_line] */
     struct prf_steps measured, plain;
 };
 
-/* ---- who asks: any thread ------------------------------------------------------- */
+/* ---- the requester: any thread ------------------------------------------------------- */
 
-/* made NULL: live. n_step from 1 to PRF_MAX_STEPS; made as prf_made_check() says;
- * made->table and own are not read. 0 or -ENOMEM. */
-int prf_new(struct runner *run, int32_t n_step, const struct bat_made *made,
+/* synth NULL: live. n_step from 1 to PRF_MAX_STEPS; synth as prf_synth_check() says;
+ * synth->table and own are not read. 0 or -ENOMEM. */
+int prf_new(struct runner *run, int32_t n_step, const struct bat_synth *synth,
     struct prf **ret);
 struct prf *prf_free(struct prf *p);
 /* Can the engine make such a step? -EINVAL with one line in err. */
-int prf_made_check(const struct runner *run, const struct bat_made *m, int32_t max_len,
+int prf_synth_check(const struct runner *run, const struct bat_synth *m, int32_t max_len,
     char *err, size_t err_bytes);
 /* No more steps. */
 void prf_stop(struct prf *p);
 
 /* ---- engine thread ----------------------------------------------------------------- */
 
-/* What a made step needs of an engine without steps on their way; busy: it has
+/* What a synthetic step needs of an engine without steps in flight; busy: it has
  * something else to do. */
 struct prf_idle { struct bat *bat; struct kv *kv; int busy; };
 
@@ -96,9 +96,9 @@ struct run_marks *prf_take(struct prf *p, const struct bat_rec *rec);
 /* It is done, and rec is as it was. */
 void prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns,
     uint64_t end_ns);
-/* Made steps: launch or collect one. -errno: the device is lost. */
+/* Synthetic steps: launch or collect one. -errno: the device is lost. */
 int prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work);
-/* Is a made step on its way? */
+/* Is a synthetic step in flight? */
 int prf_has_device(const struct prf *p);
 int prf_wait(struct prf *p);
 /* Nothing is left to do. */

@@ -69,7 +69,7 @@ struct seq {
     int32_t n_found;           /* tokens that the prefix cache had of it when it was last
                                   looked up while waiting, -1: never */
     uint64_t t_seen_ns;        /* when the scheduler first had it in view, 0 */
-    uint32_t n_passed;         /* steps in which it was passed over while waiting */
+    uint32_t n_passed;         /* steps in which it was bypassed while waiting */
 };
 
 /* One sample as egress sees it. */

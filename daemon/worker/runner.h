@@ -11,7 +11,7 @@
  *
  * Steps follow each other on the stream, so a step may be launched before
  * the one ahead of it is done. Copies of KV blocks to and from the host go
- * over a stream of their own beside the step that runs; the next step waits
+ * over a stream of their own while the step runs; the next step waits
  * for them there.
  *
  * The order of setting up keeps graphs from running out of memory: buffers,
@@ -185,7 +185,7 @@ int run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes)
  * dropped; run_warm() records the new ones, or the first steps do. */
 int run_recapture(struct runner *run, int use_graph, const struct cap *cap);
 
-/* Carry out copy orders before the next step that is launched. */
+/* Run copy commands before the next step that is launched. */
 int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */

@@ -31,7 +31,7 @@
  * between tokens, of the time the cost model predicts: while somebody decodes,
  * and from the moment the step completes a prompt, whose first token the rest
  * of the step would hold back (one long prompt alone may fill a step). At
- * least one block's worth of prefill goes every fourth step, so that nobody
+ * least one block's worth of prefill goes every fourth step, so that no prompt
  * starves. An automatic target leaves prompts little room while little is
  * left to compute, and more with it (SCH_ROOM_LEAST_NS), but they always have as
  * many tokens of a step as bring the device to SCH_EFFICIENT percent of its
@@ -39,10 +39,10 @@
  * long prompts get half of it at most. At most max_partial prompts are
  * unfinished after a step, at most max_long of them longer than
  * long_threshold tokens; who may not go is skipped, not waited for, but
- * nobody takes blocks before a sequence that was passed over too often.
+ * none takes blocks before a sequence that was bypassed too often.
  *
  * A waiting sequence is admitted when the pool can hold its known tokens
- * beside what running ones are still owed and leaves the reserves (ignored
+ * in addition to what running ones are still owed and leaves the reserves (ignored
  * while nothing runs); it gets blocks for all of them at once. What the
  * prefix cache has of it is attached instead of computed, and what a running
  * prompt is about to compute is waited for.
@@ -54,14 +54,14 @@
  * What of it is still cached on the device or the host when it comes back is
  * attached, where that is cheaper than computing it, the rest is computed
  * again. The oldest of the best priority always makes progress and no token is
- * lost. A step in which somebody lacked a block admits nobody.
+ * lost. A step in which a running sequence lacked a block admits none.
  *
  * Where the first waiting sequence of a better priority than a running one's is
  * refused for blocks or for a row, the next step begins with preempting those of
  * strictly worse priority, in the order above and before any has its row: as many
  * as are needed, SCH_MAX_URGED in a step, and none that was preempted
  * SCH_MAX_PREEMPTED times, nor any where all of them would not do. Till it goes
- * nobody behind it takes blocks. What was preempted for it comes back when there
+ * no sequence behind it takes blocks. What was preempted for it comes back when there
  * is room: it can preempt none of a better priority in turn.
  *
  * Results: for each collected step sch_collected() and sch_append() for its
@@ -165,7 +165,7 @@ struct sch_short {
 };
 #define SCH_N_SHORT 64       /* remembered, by order */
 
-#define SCH_LOOK 64          /* waiting sequences looked at in a round, and prompts
+#define SCH_LOOK 64          /* waiting sequences examined for a step, and prompts
                                 under way that are put in order with them */
 
 /* A waiting sequence that others are to be preempted for. */
@@ -213,7 +213,7 @@ struct sch {
     struct req **dl;         /* [SCH_N_TICK] requests by deadline */
     uint64_t dl_tick;        /* ticks before are looked at */
     int32_t n_dl;
-    int32_t n_dry;           /* steps in a row whose prefill the time cut short */
+    int32_t n_starved;           /* steps in a row whose prefill the time cut short */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
     uint64_t n_preempted;
     uint64_t n_found;        /* look-ups of waiting sequences in the prefix cache */

@@ -80,14 +80,14 @@ sch_find(struct sch_pick *p, struct seq *s)
 
 /* Is somebody about to compute the next block that s would need? */
 static int
-sch_has_twin(const struct sch_pick *p, const struct sch_fit *f)
+sch_has_duplicate(const struct sch_pick *p, const struct sch_fit *f)
 {
     int32_t i = f->m.n;
 
     if (i >= f->n_h)
         return 0;
-    for (int32_t k = 0; k < p->n_twin; k++) {
-        const struct seq *t = p->twin[k];
+    for (int32_t k = 0; k < p->n_ahead; k++) {
+        const struct seq *t = p->ahead[k];
         const struct kv_hash *h;
 
         if (i >= t->n_hash || t->cached_len >= (i + 1) * p->sch->kv->block_size)
@@ -277,7 +277,7 @@ sch_look_up(struct sch_pick *p, struct seq *s, struct sch_fit *f)
         sch->n_found++;
         p->look_up -= f->m.n;
         s->n_found = f->m.n * sch->kv->block_size;
-        if (sch_has_twin(p, f))
+        if (sch_has_duplicate(p, f))
             return SCH_LATER;
         sch_weigh_host(p, f);
     }

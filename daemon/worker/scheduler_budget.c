@@ -8,7 +8,7 @@
 
 /* With the time used up by decodes, prefill gets a block's worth after so
  * many steps without. */
-#define SCH_MAX_DRY 3
+#define SCH_MAX_STARVED 3
 
 /* ---- a row's tokens -------------------------------------------------------------- */
 
@@ -110,7 +110,7 @@ sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, i
     timed = sch_time_cap(p, from, q, p->first && !whole && sch_is_long(p->sch, s));
     if (!whole)
         q = timed;
-    else if (timed < q && (!p->dry || p->floor == 0))
+    else if (timed < q && (!p->starved || p->floor == 0))
         return 0;
     n = sch_scores(s, from, q, &first);
     if (n > p->scores)
@@ -193,8 +193,8 @@ sch_count_partial(struct sch_pick *p, const struct seq *s)
         return;
     p->n_partial++;
     p->n_long += sch_is_long(p->sch, s);
-    if (p->n_twin < SCH_MAX_TWIN && sch_is_cached(p->sch, s))
-        p->twin[p->n_twin++] = s;
+    if (p->n_ahead < SCH_MAX_DUPLICATE && sch_is_cached(p->sch, s))
+        p->ahead[p->n_ahead++] = s;
 }
 
 /* ---- time ------------------------------------------------------------------------ */
@@ -244,9 +244,9 @@ sch_begin_prompts(struct sch_pick *p)
     p->target_ns = sch_target(sch, &p->st->cost);
     if (p->target_ns > 0) {
         p->timed = p->st->n_decode > 0;
-        p->dry = sch->n_dry >= SCH_MAX_DRY;
+        p->starved = sch->n_starved >= SCH_MAX_STARVED;
         p->floor = sch_efficient(sch);
-        if (p->dry && p->floor < sch->kv->block_size)
+        if (p->starved && p->floor < sch->kv->block_size)
             p->floor = sch->kv->block_size;
     }
     p->first = 1;

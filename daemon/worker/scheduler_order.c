@@ -4,8 +4,8 @@
 
 #include "daemon/worker/scheduler_pick_priv.h"
 
-/* Waiting sequences looked at in a step: so many of the first, so many
- * further back, from where the last look ended. */
+/* Waiting sequences examined in a step: this many of the first, the rest of SCH_LOOK
+ * further back, from where the last step ended. */
 #define SCH_LOOK_FIRST 32
 /* Who passes another has no more than this share of its work left: the order of
  * arrival is not given up for little. */
@@ -55,7 +55,7 @@ sch_passes(const struct sch *sch, const struct sch_cand *c, const struct sch_can
         (c->s->req->user == d->s->req->user || c->served <= d->served);
 }
 
-/* Candidate n goes where nobody whom it may not pass is behind it. */
+/* Insert candidate n so that none it may not bypass is behind it. */
 static void
 sch_insert(struct sch *sch, int32_t n)
 {

@@ -6,8 +6,8 @@
 
 #include "daemon/common/obj.h"
 
-/* After so many blocks found in the prefix cache for waiting sequences, those that may
- * have more than a few are not looked up any more. */
+/* After this many prefix hits in a step, waiting sequences that may have more than a
+ * few blocks are not looked up any more. */
 #define SCH_LOOK_UP 2048
 /* Times that waiting ones are looked at again in a step. */
 #define SCH_ROUNDS  4
@@ -49,7 +49,7 @@ sch_claim(struct sch_pick *p, const struct seq *s)
 }
 
 /* Where decodes may lack blocks: to the best priority first, in the order of
- * admission, before any has its row. Whoever is preempted comes last in that order. */
+ * admission, before any has its row. The preempted sequence is the last in that order. */
 static void
 sch_claim_all(struct sch_pick *p)
 {
@@ -101,7 +101,7 @@ sch_pick_decodes(struct sch_pick *p)
 static void
 sch_count_partials(struct sch_pick *p)
 {
-    p->n_partial = p->n_long = p->n_twin = 0;
+    p->n_partial = p->n_long = p->n_ahead = 0;
     for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next)
         sch_count_partial(p, s);
     p->n_long_had = p->n_long;
@@ -257,7 +257,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
         p.long_left = p.tokens;
         p.closed = 0;
     }
-    sch->n_dry = p.cut && p.n_prefill < sch->kv->block_size ? sch->n_dry + 1 : 0;
+    sch->n_starved = p.cut && p.n_prefill < sch->kv->block_size ? sch->n_starved + 1 : 0;
     if (st->n_row > 0)
         sch->epoch = st->epoch;
     return st->n_row;

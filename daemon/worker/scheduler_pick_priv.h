@@ -11,10 +11,10 @@
 
 #include "daemon/worker/scheduler_priv.h"
 
-/* Passed over so often, a sequence lets nobody else take blocks. */
+/* A sequence bypassed this often lets no other take blocks. */
 #define SCH_MAX_PASSED 16
 /* Unfinished prompts that waiting ones are compared with. */
-#define SCH_MAX_TWIN   16
+#define SCH_MAX_DUPLICATE   16
 
 struct sch_pick {            /* one step in the making */
     struct sch *sch;
@@ -39,11 +39,11 @@ struct sch_pick {            /* one step in the making */
     int timed;               /* prefill is cut by it: somebody would wait longer */
     int cut;                 /* it was */
     int tiled;               /* to a multiple of SCH_TILES */
-    int dry;                 /* prefill had no time in too many steps: some goes */
+    int starved;             /* prefill-starved for too many steps: some goes */
     int32_t floor;           /* prefill tokens that may go whatever is predicted */
     int32_t n_prefill;       /* prefill tokens of the step */
-    const struct seq *twin[SCH_MAX_TWIN];
-    int32_t n_twin;
+    const struct seq *ahead[SCH_MAX_DUPLICATE];
+    int32_t n_ahead;
     int32_t lack;            /* blocks the pool was short of for the last one refused */
     const struct seq *wanted; /* others may have been preempted for it already */
     int weighed;             /* whether some are to be was looked into */
@@ -52,7 +52,7 @@ struct sch_pick {            /* one step in the making */
 /* What became of a waiting sequence. */
 enum sch_verdict {
     SCH_GOES,
-    SCH_STOP,                /* nobody else goes either: nothing is left */
+    SCH_STOP,                /* no other goes either: nothing is left */
     SCH_LATER,               /* its prefix is being computed */
     SCH_LIMIT,               /* no room among unfinished prompts, penalties, scores */
     SCH_SHORT                /* not enough blocks, or tokens to go in one step */
@@ -92,7 +92,7 @@ int32_t sch_coming(const struct sch *sch);
 void sch_urge(struct sch_pick *p);
 /* Could s be one that others are preempted for? */
 int sch_is_urgent(const struct sch_pick *p, const struct seq *s);
-/* s is refused: it lacks blocks, or a row. Nobody is preempted where that would
+/* s is refused: it lacks blocks, or a row. None is preempted where that would
  * not be enough. */
 void sch_want(struct sch_pick *p, struct seq *s, int32_t lack, int32_t rows);
 

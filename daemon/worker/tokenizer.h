@@ -35,7 +35,7 @@ struct tok_enc;
 
 /*
  * Loads a tokenizer. path names tokenizer.json or the directory that holds
- * it; tokenizer_config.json beside it gives the bos and eos tokens and may be
+ * it; tokenizer_config.json in the same folder gives the bos and eos tokens and may be
  * missing. On success *ret is the tokenizer, to be given to tok_free().
  * Otherwise *ret is untouched, err holds one line that names the file, the
  * offending part and what would be accepted, and the result is -ENOENT,

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define DUMMY_BLOCK 2048   /* y and h on the stack: 12 KiB, in the first-level cache */
+#define DUMMY_BLOCK 2048   /* y and h on the stack: 12 KiB, in L1 */
 
 #if defined(__x86_64__)
 #define VARIANT_AVX2 1

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * e4m3 matrices of a checkpoint and the scales that come with them: beside
+ * e4m3 matrices of a checkpoint and the scales that come with them: next to
  * X.weight the tensor X.weight_scale_inv or X.weight_scale (two names for the
  * same: value = stored * scale), of a shape that follows from
  * quantization_config (mdl_config.quant). Scales of activations

@@ -28,9 +28,9 @@
 #define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples */
 #define CU_SPLIT_UNIT    16      /* tokens that a warp takes of a chunk */
 #define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
-#define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a part */
-#define CU_SPLIT_PARTS   16      /* and parts of a row in attention_split.cu */
-#define CU_PART_GROW     256     /* and chunks from which on parts grow elsewhere */
+#define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a split */
+#define CU_SPLIT_PARTS   16      /* and splits of a row in attention_split.cu */
+#define CU_PART_GROW     256     /* and chunks from which on splits grow elsewhere */
 #define CU_SPLIT_BLOCKS  160     /* blocks of a launch, at most */
 
 struct cu_att_long {             /* query tokens of one row */
@@ -49,23 +49,23 @@ struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
 
 /*
  * The work of attention_split.cu and attention_chunk.cu: tiles of up to CU_ATT_QUERIES
- * query vectors, each with the history that its last token sees, in parts of whole chunks.
- * The list of all parts, by tile, head set and part, is cut into equal pieces, or about
+ * query vectors, each with the history that its last token sees, in splits of whole chunks.
+ * The list of all splits, by tile, head set and split, is cut into equal pieces, or about
  * equal ones of whole head sets, one per block. A head set is one KV head with up to 16 of
  * its query heads.
  */
-struct cu_split_cut {            /* what a part is; by cu_split_cut_of() */
+struct cu_split_cut {            /* what a split is; by cu_split_cut_of() */
     int32_t few;                 /* log2 of the chunks in a row of it */
-    int32_t most;                /* parts a row has at most */
-    int32_t skip;                /* chunks from one row of a part to the next */
-    int32_t grow;                /* parts are those of cu_part_few() */
-    int32_t slots;               /* sums of parts that a block leaves to others, at most */
+    int32_t most;                /* splits a row has at most */
+    int32_t skip;                /* chunks from one row of a split to the next */
+    int32_t grow;                /* splits are those of cu_part_few() */
+    int32_t slots;               /* sums of splits that a block leaves to others, at most */
 };
 struct cu_split_tile {
     int32_t tok, n_tok;          /* query tokens of the step */
     int32_t see;                 /* KV tokens that the first of them sees */
     int32_t n_chunk;
-    int32_t first;               /* parts of one head set in all tiles before */
+    int32_t first;               /* splits of one head set in all tiles before */
     int32_t state;               /* state slot of the row */
     int32_t old;                 /* KV tokens of the row that no kernel of this step
                                     writes: all but its own if its first token is the
@@ -75,8 +75,8 @@ struct cu_split_tile {
 };
 struct cu_split_start {          /* where a block begins */
     int32_t tile, set, part;
-    int32_t n;                   /* parts of the block; 0: nothing to do */
-    int32_t at, total;           /* index of its first part, parts in the list */
+    int32_t n;                   /* splits of the block; 0: nothing to do */
+    int32_t at, total;           /* index of its first split, splits in the list */
     int32_t pad[2];
     struct cu_split_tile first;  /* a copy of the tile */
     int32_t block[CU_SPLIT_UNITS]; /* of the KV pool: where its first units are */
@@ -85,7 +85,7 @@ struct cu_split_plan {           /* behind the long list */
     struct cu_split_start *start; /* [CU_SPLIT_BLOCKS] */
     struct cu_split_tile *tile;  /* [n_work_max] */
     uint32_t *arrived;           /* [n_work_max][sets] blocks that are done with their
-                                    parts; 0 between launches */
+                                    splits; 0 between launches */
 };
 
 /* Tiles that T tokens in at most S rows can have. */
@@ -118,9 +118,9 @@ cu_log2(int x)
 #endif
 }
 
-/* Parts of deterministic contexts with bf16 KV: four chunks each, from CU_PART_GROW on
+/* Splits of deterministic contexts with bf16 KV: four chunks each, from CU_PART_GROW on
  * eight, and twice as many whenever the chunks before have doubled, so that few of them
- * make a long row and positions alone decide. log2 of the chunks of c's part; it begins at
+ * make a long row and positions alone decide. log2 of the chunks of c's split; it begins at
  * a multiple of these. */
 static inline __host__ __device__ int
 cu_part_few(int c)
@@ -128,38 +128,38 @@ cu_part_few(int c)
     return CU_SPLIT_FEW + (c < CU_PART_GROW ? 0 : cu_log2(c / CU_PART_GROW) + 1);
 }
 
-/* Chunk c is the first of its part. */
+/* Chunk c is the first of its split. */
 static inline __host__ __device__ bool
 cu_part_begins(int c)
 {
     return (c & ((1 << cu_part_few(c)) - 1)) == 0;
 }
 
-/* Parts of n_chunk chunks. G: they may grow. */
+/* Splits of n_chunk chunks. G: they may grow. */
 template<bool G = true>
 static inline __host__ __device__ int
 cu_split_parts(int n_chunk, const struct cu_split_cut &c)
 {
     int few = G && c.grow ? cu_part_few(n_chunk - 1) : c.few;
     int n = (n_chunk + (1 << few) - 1) >> few;
-    /* In the size of n_chunk's part; each smaller size has half as many more. */
+    /* In the size of n_chunk's split; each smaller size has half as many more. */
     n += (few - c.few) * (CU_PART_GROW >> (CU_SPLIT_FEW + 1));
     return n < c.most ? n : c.most;
 }
 
-/* The first chunk of part i. */
+/* The first chunk of split i. */
 template<bool G = true>
 static inline __host__ __device__ int
 cu_part_chunk(int i, const struct cu_split_cut &c)
 {
-    const int each = CU_PART_GROW >> CU_SPLIT_FEW; /* parts of the first size */
+    const int each = CU_PART_GROW >> CU_SPLIT_FEW; /* splits of the first size */
     if (!G || !c.grow || i < each)
         return i << c.few;
     const int k = (i - each) / (each / 2) + 1;     /* the size */
     return (i - each / 2 * k) << (c.few + k);
 }
 
-/* Block b of n begins at this one of `total` parts. */
+/* Block b of n begins at this one of `total` splits. */
 static inline __host__ __device__ int
 cu_split_begin(int total, int n, int b)
 {
@@ -167,7 +167,7 @@ cu_split_begin(int total, int n, int b)
     return total / n * b + (b < more ? b : more);
 }
 
-/* The block of part i. */
+/* The block of split i. */
 static inline __host__ __device__ int
 cu_split_block(int total, int n, int i)
 {

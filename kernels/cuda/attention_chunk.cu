@@ -12,10 +12,10 @@
  *
  * That is what attention_prefill.cu does, to the bit: a product of 16 dimensions or tokens
  * has the same bits by mma.sync and by wgmma, with queries as its rows or as its columns.
- * In deterministic contexts parts depend on positions alone and are folded one by one in
+ * In deterministic contexts splits depend on positions alone and are folded one by one in
  * their order, by both, so a token's bits are the same whichever of the two it meets.
  *
- * Copies, the walk through a block's parts and the merging of blocks are attention_split's.
+ * Copies, the walk through a block's splits and the merging of blocks are attention_split's.
  */
 #include "kernels/cuda/attention_split_merge.cuh"
 
@@ -208,8 +208,8 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
     }
 }
 
-/* A part is complete: its sums to where they belong. own: the block has had the head set
- * from its first part on. */
+/* A split is complete: its sums to where they belong. own: the block has had the head set
+ * from its first split on. */
 template<int D>
 static __device__ void
 finish_part(char *mem, const struct split_args &s, const struct walk &w,

@@ -40,9 +40,9 @@ struct plan_shared {
     int sum[3][PLAN_THREADS + 1]; /* tiles, long tiles, split tiles: of rows before */
     int64_t warp[PLAN_THREADS / 32];
     int carry;
-    int first[FIRST_TILES + 1];  /* parts in a tile, then those in all before it */
+    int first[FIRST_TILES + 1];  /* splits in a tile, then those in all before it */
     struct cu_att_long tile[SORTED_LONG];
-    int begin[CU_SPLIT_BLOCKS + 1]; /* parts that the blocks begin at */
+    int begin[CU_SPLIT_BLOCKS + 1]; /* splits that the blocks begin at */
 };
 static_assert(sizeof(struct plan_shared) <= 99 * 1024, "what any device gives a block");
 
@@ -230,7 +230,7 @@ tile_at(const struct plan_args &p, struct plan_shared &s, int i)
     return i < COPIED_TILES ? s.copy[i] : p.split.tile[i];
 }
 
-/* Parts before each of n tiles; returns all. */
+/* Splits before each of n tiles; returns all. */
 static __device__ int
 sum_parts(const struct plan_args &p, struct plan_shared &s, int n)
 {
@@ -255,7 +255,7 @@ sum_parts(const struct plan_args &p, struct plan_shared &s, int n)
     return total;
 }
 
-/* The tile with part e of `of` one head set. */
+/* The tile with split e of `of` one head set. */
 static __device__ int
 find_tile(const struct plan_args &p, const struct plan_shared &s, int n, int e)
 {
@@ -298,7 +298,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
     p.split.start[b] = t;
 }
 
-/* The part nearest to i that begins a head set. */
+/* The split nearest to i that begins a head set. */
 static __device__ int
 nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, int i)
 {
@@ -533,7 +533,7 @@ host_row(struct host_plan *h, int r, int n_tok)
     return 0;
 }
 
-/* The tile with part e of one head set. */
+/* The tile with split e of one head set. */
 static int
 host_find(const struct host_plan *h, int e)
 {

@@ -15,8 +15,8 @@
  * A query's sums run over its chunks in ascending order and see nothing of the other
  * queries in the unit: a chunk beyond what a query sees multiplies its sums by 1 and
  * adds 0. So its bits depend on its position and the row's KV alone. In deterministic
- * contexts they begin anew with each part (cu_part_few()), and parts are folded one by
- * one, all to the bits of attention_chunk.cu: what has its twin there says so.
+ * contexts they restart with each split (cu_part_few()), and splits are merged one by
+ * one, to the bits of attention_chunk.cu: code that must match it there says so.
  *
  * Tokens of a chunk that the row does not have are not copied, as their blocks may not
  * be mapped: their scores are masked, and their values set to zero, since a weight of
@@ -145,14 +145,14 @@ quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-struct folded {                  /* of two queries of a thread: all parts so far, maxima in
+struct folded {                  /* of two queries of a thread: all splits so far, maxima in
                                     powers of two; what they have summed up is at `at` */
     float m[2], l[2];
     uint32_t at;
 };
 
-/* Another part to those so far, to the bits of fold() of attention_split_merge.cuh. first:
- * there are none; last: the results to o, else it is 0 for the next part. Of what is in
+/* Another split to those so far, to the bits of fold() of attention_split_merge.cuh. first:
+ * there are none; last: the results to o, else it is 0 for the next split. Of what is in
  * shared memory each thread has its own. */
 template<int D>
 static __device__ __forceinline__ void
@@ -289,7 +289,7 @@ chunk_weights(float (&sc)[64], struct softmax *x, int first, int c, int row, flo
 }
 
 /* Go along without a unit. The queries are waited for as elsewhere: barriers know how
- * many came, not who, so nobody may come twice in one round. */
+ * many arrived, not which, so no warp may arrive twice in one phase. */
 template<int D, bool F>
 static __device__ __forceinline__ void
 skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)

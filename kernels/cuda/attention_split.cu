@@ -2,15 +2,15 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention with the history split among blocks: rows of few query tokens, decode
- * first. Every block has a piece of the step's list of parts (attention.cuh)
+ * first. Every block has a piece of the step's list of splits (attention.cuh)
  * and streams their keys and values through shared memory, each of its warps for
  * itself: 16 tokens at a time, several of these on their way. The block's warps
- * hold 16 tokens of each chunk each; at the end of a part their sums (m, l, o) are merged
- * in their order. A head set whose parts lie in several blocks is finished by the last of
- * them, again in the order of parts.
+ * hold 16 tokens of each chunk each; at the end of a split their sums (m, l, o) are merged
+ * in their order. A head set whose splits lie in several blocks is finished by the last of
+ * them, again in the order of splits.
  *
  * The arithmetic of a query vector is the same whichever others share its tile: tokens
- * that it does not see have weight 0 and change no bit. In deterministic mode parts
+ * that it does not see have weight 0 and change no bit. In deterministic mode splits
  * depend on positions alone; then so do the numbers.
  */
 #include "kernels/cuda/attention_split_merge.cuh"
@@ -123,9 +123,9 @@ scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
         sizeof(struct part_sum<128>));
 }
 
-/* A part is a chunk. In deterministic contexts, where it must depend on positions alone,
+/* A split is a chunk. In deterministic contexts, where it must depend on positions alone,
  * it is cu_part_few(), or, with 8-bit KV, which attention_prefill.cu does not know, four
- * chunks and again four after each 64, so that a row has at most 16 parts. */
+ * chunks and again four after each 64, so that a row has at most 16 splits. */
 struct cu_split_cut
 cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
 {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The view that attention_split.cu and attention_chunk.cu have of their work: what lies
- * where in shared memory, the walk through a block's parts, and the copies that run ahead
+ * where in shared memory, the walk through a block's splits, and the copies that run ahead
  * of it.
  */
 #ifndef FDD_KERNELS_CUDA_ATTENTION_SPLIT_CUH
@@ -40,7 +40,7 @@ struct shape {
     static_assert(stage % 1024 == 0, "swizzled in place");
 };
 
-/* What a part leaves in the scratch if another block has the rest. */
+/* What a split leaves in the scratch if another block has the rest. */
 template<int D>
 struct part_sum {
     float o[CU_ATT_QUERIES][D];
@@ -74,16 +74,16 @@ piece(int row, int k)
         row * 64 + 16 * ((k ^ row >> 1) & 3);
 }
 
-/* ---- walking through a block's parts ------------------------------------- */
+/* ---- walking through a block's splits ------------------------------------- */
 
-/* G, here and below: parts may grow (struct cu_split_cut). What never does would pay for
+/* G, here and below: splits may grow (struct cu_split_cut). What never does would pay for
  * finding out. */
 
 struct walk {
     struct cu_split_tile t;
     int tile, set, head, part, chunk;
     int n_part;                  /* of a head set */
-    int left;                    /* parts, this one included */
+    int left;                    /* splits, this one included */
 };
 
 template<bool G>
@@ -191,7 +191,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
 }
 
 /* A block's first units are on their way, and what the kernel before has done is there.
- * full: where the barriers are to be in mem. Returns the parts of all blocks; 0: there is
+ * full: where the barriers are to be in mem. Returns the splits of all blocks; 0: there is
  * nothing for this one to do.
  *
  * The plan lets nothing begin before it has ended: before the wait it is there, and so are

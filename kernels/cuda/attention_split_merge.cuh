@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums (m, l, o) of warps, parts and blocks made one, always in the same order.
+ * Sums (m, l, o) of warps, splits and blocks made one, always in the same order.
  */
 #ifndef FDD_KERNELS_CUDA_ATTENTION_SPLIT_MERGE_CUH
 #define FDD_KERNELS_CUDA_ATTENTION_SPLIT_MERGE_CUH
@@ -98,12 +98,12 @@ slot_of(const struct split_args &s, int block, int slot)
     return (struct part_sum<D> *)s.a.scratch + block * s.cut.slots + slot;
 }
 
-/* A block is through with its parts of a head set. */
+/* A block is through with its splits of a head set. */
 struct ending {
     bool own, last;              /* it has had the first one; the last one */
     bool open;                   /* own, but other blocks have the rest */
     bool shared;                 /* with other blocks */
-    int at, first, end;          /* shared: the first part, in blocks first .. end */
+    int at, first, end;          /* shared: the first split, in blocks first .. end */
 };
 
 static __device__ __forceinline__ struct ending
@@ -122,7 +122,7 @@ ending_of(const struct split_args &s, const struct walk &w, bool own, int total)
     return e;
 }
 
-/* Two numbers of query vector q: under what the first block has folded, the parts of
+/* Two numbers of query vector q: under what the first block has folded, the splits of
  * the others one by one. */
 template<int D>
 static __device__ __forceinline__ void
@@ -152,7 +152,7 @@ fold_others(const struct split_args &s, const struct ending &e, int total, int n
     }
 }
 
-/* All parts of the head set, by the first n_thread threads of the last of its blocks. */
+/* All splits of the head set, by the first n_thread threads of the last of its blocks. */
 template<int D>
 static __device__ void
 combine(const struct split_args &s, const struct walk &w, const struct ending &e,
@@ -183,7 +183,7 @@ all_arrived(const struct split_args &s, const struct walk &w, uint32_t *arrived)
         atomicAdd(s.a.n_done, 1u);
 }
 
-/* This block has written its parts of the head set: the last one to come merges. A block
+/* This block has written its splits of the head set: the last one to come merges. A block
  * that goes on has one warp for this; at its end all have nothing else to do. */
 template<int D>
 static __device__ void
@@ -211,7 +211,7 @@ arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
     __syncwarp();
 }
 
-/* Have all other blocks of the head set arrived? Then nobody but this one will. */
+/* Have all other blocks of the head set arrived? Then this one is the last. */
 static __device__ __forceinline__ int
 others_here(const struct split_args &s, const struct walk &w, const struct ending &e)
 {
@@ -241,7 +241,7 @@ put_ml(char *mem, const struct sums<D> &u, float score, int warp, int lane)
 }
 
 /* What the block's warps have of query vector q, numbers at col, to where it belongs:
- * under its earlier parts in `held`, the result, or the scratch. here: those of all
+ * under its earlier splits in `held`, the result, or the scratch. here: those of all
  * other blocks are in the scratch. */
 template<int D>
 static __device__ __forceinline__ void
@@ -283,8 +283,8 @@ settle(const struct split_args &s, const struct walk &w, const struct ending &e,
     }
 }
 
-/* The warps' sums are complete for these parts of the block. own: the block has had
- * the head set from its first part on. It mostly is the last to arrive then, as others
+/* The warps' sums are complete for these splits of the block. own: the block has had
+ * the head set from its first split on. It mostly is the last to arrive then, as others
  * have begun with theirs, and its own sums need no scratch. */
 template<int D, typename E>
 static __device__ void

@@ -81,7 +81,7 @@ load_queries(struct queries<D> &q, const struct split_args &s, const struct walk
     }
 }
 
-/* Of the part behind w's: they are on their way while that one is finished. */
+/* Of the split behind w's: they are on their way while that one is finished. */
 template<int D, typename E, bool G>
 static __device__ __forceinline__ void
 load_next_queries(struct queries<D> &q, const struct split_args &s, struct walk w, int lane)

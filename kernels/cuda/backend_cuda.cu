@@ -172,7 +172,7 @@ cu_available(char *why, size_t why_bytes)
         why[0] = '\0';
     if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
         snprintf(why, why_bytes, "no NVIDIA driver found: install the driver for the "
-            "card, or set device.backend = cpu");
+            "GPU, or set device.backend = cpu");
         return -ENODEV;
     }
     cudaError_t err = cudaGetDeviceCount(&n);

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Barriers in shared memory (mbarrier) and clusters of blocks. Waits and arrivals are of
- * the block: with .acquire.cluster or .release.cluster they would empty the first cache
- * and wait for memory, and what the copy engine and the tensor cores share needs neither.
+ * the block: .acquire.cluster and .release.cluster would invalidate L1
+ * and wait for memory, which data shared by TMA and tensor cores does not need.
  */
 #ifndef FDD_KERNELS_CUDA_BARRIER_CUH
 #define FDD_KERNELS_CUDA_BARRIER_CUH

@@ -132,7 +132,7 @@ int cu_result(struct cu_dev *dev, const char *call, cudaError_t e);
 int cu_launched(fdk_stream_t st, const char *op);
 /* -EINVAL for no stream, else cu_enter() of its device. */
 int cu_op_enter(fdk_stream_t st);
-/* The same, and what waits in mega.cu's list has been launched. */
+/* The same, after launching the operations in mega.cu's list. */
 int cu_stream_enter(fdk_stream_t st);
 uint64_t cu_now_ns(void);
 /* Load kernels k[n] now, so that a first use during a capture loads nothing. */
@@ -258,7 +258,7 @@ int cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 int cu_mega_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
 int cu_mega_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int cu_mega_flush(fdk_stream_t st);
-void cu_mega_drop(struct cu_stream *s);      /* forgets what waits */
+void cu_mega_drop(struct cu_stream *s);      /* empties the list */
 void cu_mega_free(struct cu_stream *s);
 int cu_mega_open(struct cu_dev *d);
 void cu_mega_close(struct cu_dev *d);
@@ -308,7 +308,7 @@ cu_dep_next(void)
 #endif
 }
 
-/* Groups of so many blocks that have a processor each, at most. */
+/* Groups of this many blocks, at most, such that each block has a processor. */
 static inline int
 cu_slots(int n_proc, int blocks)
 {

@@ -6,7 +6,7 @@
  *
  * One algorithm serves a class of launches: (N, K, types, range of T). The first
  * launch of a class measures the library's candidates on its own operands and
- * keeps the fastest; it goes to a file of fdk_open_args.cache_dir, keyed by card,
+ * keeps the fastest; it goes to a file of fdk_open_args.cache_dir, keyed by device,
  * driver and library, from which later starts take it. One may split K, with partial
  * sums in the workspace and added in a fixed order: a row's sums are the same whatever T
  * within a class, and may differ in last bits between two. A context opened

@@ -61,7 +61,7 @@ lt_algo_find(struct cu_lt_dev *l, const struct lt_algo *key)
 
 /* gemm_lt_file.cu: the file that keeps choices from start to start. */
 
-/* Where it is: a name of card, driver and library in dir; "" for none. */
+/* Its path: a name of device, driver and library in dir; "" for none. */
 void lt_file_name(struct cu_lt_dev *l, const struct cu_lt *lt, int dev, const char *dir);
 /* Take what it has, to be checked when used. */
 void lt_file_read(struct cu_lt_dev *l);

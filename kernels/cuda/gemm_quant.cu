@@ -25,10 +25,10 @@
  * row groups: no thread waits for another warp but at a row group's end. Weights do
  * not depend on what ran before, so the first copies are under way before the
  * kernel ahead has ended. A block of 8 warps takes less than half of a
- * processor: the next kernel's blocks fit beside it and ask for their weights
- * while this one drains.
+ * processor: the next kernel's blocks fit next to it and issue loads of their
+ * weights while this one drains.
  *
- * x is read once, into registers, where a row has KEEP elements (KEPT), else anew
+ * x is read once, into registers, where a row has KEEP elements (KEPT), else again
  * for every two row groups.
  */
 #include "kernels/cuda/gemm_quant.cuh"
@@ -325,7 +325,7 @@ run_kept(const struct narrow_args &a, struct feed<W, LB, NG, 1> &f, float *red, 
     }
 }
 
-/* The same, x read anew for every two row groups. */
+/* The same, x read again for every two row groups. */
 template<int W, int LB, int NG>
 static __device__ __forceinline__ void
 sum_anew(const struct narrow_args &a, struct feed<W, LB, NG, 0> &f, int rows,

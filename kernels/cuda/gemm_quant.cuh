@@ -178,7 +178,7 @@ quant_box2(uint32_t dst, const CUtensorMap *map, int x, int y, uint32_t bar)
         :: "r"(dst), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
 
-/* A map of rows of bytes or of bf16 numbers, for boxes of them; by gemm_quant_wide.cu. */
+/* A tensor map of rows of bytes or of bf16 numbers; by gemm_quant_wide.cu. */
 struct quant_map {
     int bf16;
     uint64_t dim[2], row_bytes;

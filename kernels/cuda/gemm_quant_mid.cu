@@ -4,11 +4,11 @@
  * y = x w^T with quantized weights for up to CU_QUANT_MID rows of x: weights stream
  * through shared memory once, on their way to wgmma (gemm_quant_wgmma.cuh).
  *
- * A cluster of two blocks shares a tile of rows of w; each has two of the parts of K.
- * A part has its own share of the ring, a warp that asks for stages across the borders
+ * A cluster of two blocks shares a tile of rows of w; each has two of the splits of K.
+ * A split has its own share of the ring, a warp that asks for stages across the borders
  * of tiles, two that put x into the order of its weights, and four that multiply. Each 16
- * rows of a tile have a warp, in one of the two blocks, that all parts' sums are sent to
- * (st.async), and that adds them up and writes y. Nobody else waits for a tile's end.
+ * rows of a tile have a warp, in one of the two blocks, that all splits' sums are sent to
+ * (st.async), and that adds them up and writes y. No other warp waits for a tile's end.
  *
  * Weights and scales are constant: the first stages' are under way before the kernel
  * ahead has ended. Without live rows everything runs but what writes y.
@@ -18,7 +18,7 @@
 #define BN CU_QUANT_MID          /* rows of x */
 #define PARTS 4                  /* of K */
 #define PAIR 2                   /* blocks of a cluster */
-#define OWN  (PARTS / PAIR)      /* parts of a block, and its 16s of each 64 rows of w */
+#define OWN  (PARTS / PAIR)      /* splits of a block, and its 16s of each 64 rows of w */
 #define ROWS 64                  /* of w in a tile, at most */
 #define THREADS 512
 
@@ -30,7 +30,7 @@ struct mid {
     static const int x_bytes = BN * BK * 2;
     static const int stage = x_bytes + ROWS * w_row;
     static const int scale = ROWS * units * 4;
-    static const int sums = BN * 16 * 4;               /* of a part, for 16 rows of w */
+    static const int sums = BN * 16 * 4;               /* of a split, for 16 rows of w */
     static const int fixed = 1024 + OWN * PARTS * sums + 64;
     static const int depth = (227 * 1024 - fixed) / OWN / (stage + scale + 24);
     static const int shared = fixed + OWN * depth * (stage + scale + 24);
@@ -45,7 +45,7 @@ struct mid_args {
     int32_t height, n_tile;      /* rows of w in a tile: 16, 32 or 64 */
 };
 
-/* The k block where part i of n begins. */
+/* The k block where split i of n begins. */
 static __device__ __forceinline__ int
 part_begin(int n, int i)
 {
@@ -212,7 +212,7 @@ order(uint32_t at, int row, int unit)
             b[1][q], b[2][q], b[3][q]);
 }
 
-/* A warp: half of the rows of x, in all stages of a part. */
+/* A warp: half of the rows of x, in all stages of a split. */
 template<class S>
 static __device__ __forceinline__ void
 order_all(const struct work &k, const struct places &p, uint32_t x_bars, int half)
@@ -243,7 +243,7 @@ send(uint32_t dst, const float v[4], uint32_t bar)
         :: "r"(dst), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(bar) : "memory");
 }
 
-/* Four warps: one part of K of each tile, its sums to the owners. */
+/* Four warps: one split of K of each tile, its sums to the owners. */
 template<class S, int UNIT>
 static __device__ __forceinline__ void
 multiply_all(const struct mid_args &a, const struct room &m, int warp, int rank, int rows)
@@ -297,7 +297,7 @@ put4(const struct fdk_gemm_args &a, int rows, int m, int n, int n_end, const flo
             put(a, m + i % 2, n + i / 2 * 8, v[i] + b[i / 2]);
 }
 
-/* All parts' sums, in ascending order. */
+/* All splits' sums, in ascending order. */
 static __device__ __forceinline__ void
 add_parts(float v[4], const float4 *from, int part)
 {

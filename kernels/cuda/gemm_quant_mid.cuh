@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sums of a part of K for few rows of x: what a group of four warps of
+ * The sums of a split of K for few rows of x: what a group of four warps of
  * gemm_quant_mid.cu makes of a ring of stages. S names a stage's sizes.
  */
 #ifndef FDD_KERNELS_CUDA_GEMM_QUANT_MID_CUH

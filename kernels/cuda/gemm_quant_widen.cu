@@ -29,7 +29,7 @@
 #define WARPS   PAIR_WARPS       /* that multiply */
 #define WIDENS  8                /* then, that widen: four each half of a BK */
 #define BOX     4                /* scales of a row that come at once */
-#define BOXES   4                /* of them in a ring */
+#define SCALE_SLOTS   4                /* of them in a ring */
 #define THREADS ((WARPS + WIDENS + 4) * 32)
 
 /* BIG: more than 64 rows of x. Shared memory: stages of x and of w as bf16, HALF of K
@@ -46,7 +46,7 @@ struct widen {
     static const int raws = quant_bits<W>() == 4 ? 6 : 4;
     static const int out = 32 * H;                   /* of a warp */
     static const int scales = H * BOX * 4;
-    static const int stages = (SHARED_MOST - 1024 - raws * raw - WARPS * out - BOXES *
+    static const int stages = (SHARED_MOST - 1024 - raws * raw - WARPS * out - SCALE_SLOTS *
         scales) / stage;
     static_assert(cu_pair_bytes(wide / 2) <= stages * stage, "what is exchanged fits");
 };
@@ -59,10 +59,10 @@ struct widen_shared {
     } ring[S::stages];
     unsigned char raw[S::raws][S::raw];
     unsigned char out[WARPS][S::out];
-    __align__(128) float scale[BOXES][H][BOX];
+    __align__(128) float scale[SCALE_SLOTS][H][BOX];
     uint64_t full[S::stages], empty[S::stages];
     uint64_t raw_full[S::raws], raw_empty[S::raws];
-    uint64_t scale_full[BOXES], scale_empty[BOXES];
+    uint64_t scale_full[SCALE_SLOTS], scale_empty[SCALE_SLOTS];
     struct cu_pair pair;
 };
 
@@ -74,7 +74,7 @@ struct widen_args {
     int32_t each;                    /* BKs that share a scale, 0: all */
     int32_t x_bytes;                 /* of a stage: the 8s of rows of x that there are */
     int32_t n_tile;
-    int32_t boxes;                   /* y is written as boxes of 16 rows */
+    int32_t tma_out;                   /* y is written as TMA tiles of 16 rows */
 };
 
 /* What a block does: tiles at, at + step, ... below n, of each the BKs of K from k0 to
@@ -122,7 +122,7 @@ ask_w(const struct widen_args &a, const struct share &f, struct widen_shared<W, 
 {
     using S = widen<W, H, BIG>;
     struct cu_ring_at<S::raws> at = { 0, 1 };
-    struct cu_ring_at<BOXES> to = { 0, 1 };
+    struct cu_ring_at<SCALE_SLOTS> to = { 0, 1 };
     for (int t = f.at; t < f.n; t += f.step) {
         struct scale_at scale(a, f.k0);
         int other = a.each > 0;
@@ -269,7 +269,7 @@ struct widen_warp {
     int warp, group, lane, rows;
     uint64_t policy;
     struct cu_ring_at<S::stages> at;
-    struct cu_ring_at<BOXES> box;
+    struct cu_ring_at<SCALE_SLOTS> box;
 
     __device__ __forceinline__
     widen_warp(const struct widen_args &args, const struct share &work,
@@ -449,7 +449,7 @@ struct widen_warp {
                 v[4 * i + 2 + j] = v[4 * i + 2 + j] * scale + bias;
             }
         }
-        if (a.boxes && m + 16 <= rows) {
+        if (a.tma_out && m + 16 <= rows) {
             put_box(v, m, n);
             return;
         }
@@ -509,7 +509,7 @@ init(struct widen_shared<W, H, BIG> *s)
         cu_bar_init(cu_smem(&s->raw_full[i]), 1);
         cu_bar_init(cu_smem(&s->raw_empty[i]), WIDENS);
     }
-    for (int i = 0; i < BOXES; i++) {
+    for (int i = 0; i < SCALE_SLOTS; i++) {
         cu_bar_init(cu_smem(&s->scale_full[i]), 1);
         cu_bar_init(cu_smem(&s->scale_empty[i]), WARPS);
     }
@@ -597,7 +597,7 @@ launch(const struct fdk_gemm_args *a, int blocks, int n_proc, cudaStream_t s)
     if (quant_make_map(&b.w, a->w, &w) != 0 || quant_make_map(&b.x, rows, &x) != 0 ||
         (b.each > 0 && quant_make_map(&b.scale, a->w_scale, &scale) != 0))
         return -ENOTSUP;
-    b.boxes = a->y_dtype == FDK_BF16 && stream_out_map(&b.y, a->y, a->T, a->N, a->ldy, 0,
+    b.tma_out = a->y_dtype == FDK_BF16 && stream_out_map(&b.y, a->y, a->T, a->N, a->ldy, 0,
         widen<W, H, BIG>::wide, 16, 0) == 0;
     if (a->act == FDK_F32)
         quant_round(a, s);
@@ -633,7 +633,7 @@ launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 int
 cu_quant_widen_fits(const struct fdk_gemm_args *a)
 {
-    /* Scales of their own come as boxes. */
+    /* Scales of groups are loaded as TMA tiles. */
     return a->T <= CU_QUANT_FEW && (a->w_group >= a->K || (a->w_group % BK == 0 &&
         ((a->K - 1) / a->w_group + 1) % BOX == 0 && (uintptr_t)a->w_scale % 16 == 0));
 }

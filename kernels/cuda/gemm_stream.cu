@@ -6,14 +6,14 @@
  * else happens hides behind that.
  *
  * Rows of w are the tensor cores' M (64 a warpgroup), rows of x their N. K is cut
- * into four parts whose sums are made apart and added as (0 + 1) + (2 + 3). Where
+ * into four splits whose sums are made apart and added as (0 + 1) + (2 + 3). Where
  * it is cut depends on K alone, so a row's bits depend neither on the number of
  * rows nor on the shape of the tiles. Two blocks, a cluster, share a tile of rows
- * of w, each has two of the parts. A part has its own share of the ring, a thread
- * that asks for boxes of w and x (tensor maps, 128-byte swizzle) as soon as a stage
+ * of w, each has two of the splits. A split has its own share of the ring, a thread
+ * that issues loads of tiles of w and x (tensor maps, 128-byte swizzle) as soon as a stage
  * is free, across the borders of tiles, and a warpgroup that multiplies. Each 16
  * rows of a tile have a warp, in one of the two blocks, that the warpgroups send
- * their sums to (st.async), and that adds them up and writes y. Nobody else waits
+ * their sums to (st.async), and that adds them up and writes y. No other warp waits
  * for a tile's end.
  *
  * A block fills its processor. As weights are constant, its first stages are under
@@ -23,9 +23,9 @@
 #include "kernels/cuda/gemm_stream.cuh"
 
 #define PAIR  2                  /* blocks of a cluster */
-#define OWN   (PARTS / PAIR)     /* parts of a block, and its 16s of each 64 rows of w */
+#define OWN   (PARTS / PAIR)     /* splits of a block, and its 16s of each 64 rows of w */
 #define RING_MOST   (200 * 1024) /* more is no faster */
-#define MOST_ROWS 64             /* of x, here; from so many more on ... */
+#define MOST_ROWS 64             /* of x, here; from MID_FROM rows on ... */
 #define MID_FROM  48             /* ... gemm_stream_mid.cu is faster, if N is ... */
 #define MID_N     4096           /* ... so large */
 
@@ -39,14 +39,14 @@ struct stream_args {
     int32_t height;              /* rows of w in a tile: a multiple of 8 */
     int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
     int32_t each, more;          /* tiles of a pair of blocks; `more` pairs have one more */
-    int32_t n_stage;             /* of a part's share of the ring */
+    int32_t n_stage;             /* of a split's share of the ring */
 };
 
 /* Up to TT rows of x, KS blocks of 64 along K in a stage. */
 template<int TT, int KS>
 struct shape {
     static const int x_bytes = KS * TT * 128;
-    static const int sums = TT * 16 * 4;               /* of a part, for 16 rows of w */
+    static const int sums = TT * 16 * 4;               /* of a split, for 16 rows of w */
     static const int fixed = OWN * PARTS * sums + 2048; /* shared memory but the ring */
     static const int ring = (SHARED_MOST - fixed < RING_MOST ? SHARED_MOST - fixed :
         RING_MOST) / 1024 * 1024;
@@ -59,7 +59,7 @@ struct shape {
 /* The barriers of a block, behind its ring and sums. */
 struct barriers {
     uint64_t full[OWN][MOST_STAGES], empty[OWN][MOST_STAGES];
-    uint64_t sent[OWN];          /* all parts' sums of 16 rows that are mine are here */
+    uint64_t sent[OWN];          /* all splits' sums of 16 rows that are mine are here */
     uint64_t taken[4];           /* their owner has read the sums of these 16 rows */
 };
 
@@ -110,7 +110,7 @@ multiply(float d[TT / 2], uint64_t w, uint64_t x)
 
 /* ---- roles ------------------------------------------------------------------ */
 
-/* A thread for a part of K: stage after stage of w and x, the first ones of w before
+/* A thread for a split of K: stage after stage of w and x, the first ones of w before
  * other kernels' results may be read. */
 template<int TT, int KS>
 struct producer {
@@ -211,7 +211,7 @@ put4(const struct stream_args &a, int rows, int m, int n, int n_end, float4 v, f
         stream_put(a, m + 1, n + 8, v.w + b1);
 }
 
-/* A warpgroup: one part of K for 64 rows of each tile, its sums to the owners. */
+/* A warpgroup: one split of K for 64 rows of each tile, its sums to the owners. */
 template<int TT, int KS>
 static __device__ __forceinline__ void
 consume(const struct stream_args &a, const struct work &k, unsigned char *shared,
@@ -275,7 +275,7 @@ add(float4 a, float4 b)
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/* A warp: the sums of all parts for 16 rows of each tile, number `mine` of this
+/* A warp: the sums of all splits for 16 rows of each tile, number `mine` of this
  * block's. Without live rows one group of sums is sent all the same: it is what keeps
  * the collectors from running ahead of the warpgroups that wait for them. */
 template<int TT, int KS>
@@ -309,7 +309,7 @@ collect(const struct stream_args &a, const struct work &k, const unsigned char *
     }
 }
 
-/* Of a part's share of the ring. */
+/* Of a split's share of the ring. */
 static __device__ __forceinline__ void
 ring_init(barriers *bar, int p, int n_stage)
 {
@@ -353,7 +353,7 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
     const int mine = role >= 0 && role < OWN ? role : 0;
     producer<TT, KS> p(&w, &x, a, k, shared, bar, mine, rank * OWN + mine);
     cu_dep_next();
-    /* By a thread for each part, which asks for weights before anything else is done. */
+    /* By a thread for each split, which asks for weights before anything else is done. */
 #pragma unroll
     for (int i = 0; i < OWN; i++)
         if (threadIdx.x == 32 * (4 * OWN + i))

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the forms of y = x w^T in bf16 share (gemm_stream.cu, gemm_stream_mid.cu,
- * gemm_stream_wide.cu): how K is cut into parts, on which a row's bits depend, and boxes of
- * 64 numbers along K, as the copy engine brings them and the tensor cores read them.
+ * gemm_stream_wide.cu): how K is cut into splits, on which a row's bits depend, and TMA tiles of
+ * 64 numbers along K, as the tensor cores read them.
  */
 #ifndef FDD_KERNELS_CUDA_GEMM_STREAM_CUH
 #define FDD_KERNELS_CUDA_GEMM_STREAM_CUH
@@ -16,7 +16,7 @@
 #define UNIT  4                  /* K is cut at multiples of this many blocks of 64 */
 #define SHARED_MOST (227 * 1024) /* of a block */
 
-/* Blocks of 64 along K in which part `part` begins: what lies behind K reads as 0. */
+/* Blocks of 64 along K in which split `part` begins: what lies behind K reads as 0. */
 static __device__ __forceinline__ int
 cut(int K, int part)
 {
@@ -93,7 +93,7 @@ stream_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
 }
 
 /* d = the sums of n blocks of 64 along K, 64 rows of x by H of w. R: a ring that this warp
- * reads, `at` its place in it; full(), x() and w(): where a slot's barrier and boxes are in
+ * reads, `at` its place in it; full(), x() and w(): where a slot's barrier and tiles are in
  * shared memory; leave(): it has read a slot; next(): to the next place. */
 template<int H, typename R>
 static __device__ __forceinline__ void
@@ -162,15 +162,15 @@ stream_put(const A &a, int m, int n, float v)
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
 }
 
-/* (rows, K) as boxes of `box` rows by n blocks of 64; what lies outside reads as 0. By
+/* (rows, K) as tiles of `box` rows by n blocks of 64; what lies outside reads as 0. By
  * gemm_stream.cu, once it is loaded; -ENOTSUP. */
 int stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n);
-/* Of g's w and x, as boxes of so many rows by n blocks of 64. */
+/* Of g's w and x, as tiles of w_rows and x_rows rows by n blocks of 64. */
 int stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, int w_rows,
     int x_rows, int n);
 
-/* y of T rows, ldy apart, N wide, as boxes of `box` of each of `rows`, swizzled (128 bytes
- * of each) or not; -ENOTSUP where the copy engine can't write it. */
+/* y of T rows, ldy apart, N wide, as tiles of `box` of each of `rows`, swizzled (128 bytes
+ * of each) or not; -ENOTSUP where TMA cannot write it. */
 int stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
     int rows, int swizzled);
 

@@ -5,18 +5,18 @@
  * than that takes, still so few that reading w is most of the work.
  *
  * Rows of x are the tensor cores' M, 64 of each of two warpgroups; rows of w their N, H of
- * them a tile: the more, the less often x is read. A thread asks for boxes of both (tensor
+ * them a tile: the more, the less often x is read. A thread issues loads of tiles of both (tensor
  * maps, 128-byte swizzle), of w before the kernel ahead has ended. K is cut in the places
- * of gemm_stream.cuh, and the sums of parts are added in the same order.
+ * of gemm_stream.cuh, and the sums of splits are added in the same order.
  *
- * Where there are few tiles two blocks, a cluster, share one: each has two parts of K
+ * Where there are few tiles two blocks, a cluster, share one: each has two splits of K
  * (pair.cuh). A warp has the sums of 16 rows of x.
  *
  * A product of gate and up (fdk_silu_mul_args) may end with silu_mul: a tile then has the
  * same H / 2 rows of both, and their results never are in memory.
  *
  * A tile's results leave through shared memory, so that the next one need not wait, and
- * stay in the second-level cache, where the next kernel finds them.
+ * stay in L2, where the next kernel finds them.
  */
 #include <math.h>
 
@@ -24,7 +24,7 @@
 #include "kernels/cuda/pair.cuh"
 
 #define WARPS       PAIR_WARPS   /* that multiply; another warpgroup asks */
-#define KEPT_MOST   (16u << 20)  /* bytes of y that are to stay in the second-level cache */
+#define KEPT_MOST   (16u << 20)  /* bytes of y that are to stay in L2 */
 #define MOST_STAGES 16
 
 struct mid_args {
@@ -34,7 +34,7 @@ struct mid_args {
     int32_t first, T, N, K, ldy, y32; /* N: columns of y */
     int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
     int32_t n_tile, n_stage;
-    int32_t boxes;               /* y is written as boxes of 16 rows */
+    int32_t tma_out;               /* y is written as TMA tiles of 16 rows */
     int32_t keep;
 };
 
@@ -54,7 +54,7 @@ struct mid_shape {
     static_assert(P == 1 || cu_pair_bytes(H / 2) <= ring, "what is exchanged fits");
 };
 
-/* What a block does: n tiles at, at + step, ...; of K the parts from `part`. */
+/* What a block does: n tiles at, at + step, ...; of K the splits from `part`. */
 struct mid_work {
     int at, step, n, part, rank;
 };
@@ -188,7 +188,7 @@ struct mid_warp {
         at.next(a.n_stage);
     }
 
-    /* d = the sums of one part, of this warpgroup's 64 rows of x. */
+    /* d = the sums of one split, of this warpgroup's 64 rows of x. */
     __device__ __forceinline__ void
     part(float (&d)[H / 2], int p)
     {
@@ -202,7 +202,7 @@ struct mid_warp {
     }
 
     /* v[4 i + 2 r + c] of a lane is of its row lane / 4 + 8 r, its column 8 i +
-     * 2 (lane % 4) + c: columns n0 .. as boxes, fp32 ones in two. */
+     * 2 (lane % 4) + c: columns n0 .. as TMA tiles, fp32 ones in two. */
     template<int W>
     __device__ __forceinline__ void
     put_boxes(const float (&v)[W / 2], int n0)
@@ -248,7 +248,7 @@ struct mid_warp {
     __device__ __forceinline__ void
     put(const float (&v)[W / 2], int n0)
     {
-        if (a.boxes && 16 * warp + 16 <= rows) {
+        if (a.tma_out && 16 * warp + 16 <= rows) {
             put_boxes<W>(v, n0);
             return;
         }
@@ -287,7 +287,7 @@ struct mid_warp {
         }
     }
 
-    /* All parts of this block, in the order that gemm_stream.cu adds them in. */
+    /* All splits of this block, in the order that gemm_stream.cu adds them in. */
     __device__ __forceinline__ void
     parts(float (&sum)[H / 2])
     {
@@ -434,7 +434,7 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     int rc = stream_maps(&w, &x, g, wide, x_rows, 1);
     if (rc != 0)
         return rc;
-    a.boxes = stream_out_map(&out, y, g->T, N, ldy, y32, y32 ? wide / 2 : wide, 16,
+    a.tma_out = stream_out_map(&out, y, g->T, N, ldy, y32, y32 ? wide / 2 : wide, 16,
         0) == 0;
     cu_chain_clusters(m->kernel, (unsigned)m->blocks, cu_groups(n_tile, m->blocks, n_proc),
         (WARPS + 4) * 32, SHARED_MOST, cu_raw(st), w, x, out, a);

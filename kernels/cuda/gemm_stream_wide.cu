@@ -4,13 +4,13 @@
  * y = x w^T for any number of rows of x, bf16, to the bits of gemm_stream.cu: where a
  * context is deterministic, a row's numbers must not depend on how many there are. K is cut
  * in the same places, what is 64 along K goes through the tensor cores in the same order,
- * and the sums of parts, which begin with 0, are added in the same order.
+ * and the sums of splits, which begin with 0, are added in the same order.
  *
- * A tile is 128 rows of x, the tensor cores' M, by 128 of w. One thread asks for boxes of
+ * A tile is 128 rows of x, the tensor cores' M, by 128 of w. One thread issues loads of tiles of
  * both; two warpgroups have 64 rows of x each. Two blocks are a cluster. Of many tiles,
  * they have the same rows of w and neighbouring ones of x, and each brings half of w to
- * both: how fast the second-level cache gives out boxes is what limits. Of few, they share
- * a tile, and each has two parts of K (pair.cuh).
+ * both: the limit is the rate at which L2 delivers tiles. Of few, they share
+ * a tile, and each has two splits of K (pair.cuh).
  *
  * A tile's results leave by the copy engine while the next one is computed.
  */
@@ -23,14 +23,14 @@
 #define STAGES 6
 #define WARPS  PAIR_WARPS        /* that multiply; another warpgroup asks */
 #define SUMS   (SIDE / 2)        /* of a lane: 64 rows of x by SIDE of w */
-#define BAND   2048              /* rows of x that stay in the second-level cache */
+#define BAND   2048              /* rows of x that stay in L2 */
 
 struct wide_args {
     void *y;
     const float *bias;
     const int32_t *n;
     int32_t first, T, N, K, ldy, y32;
-    int32_t boxes;               /* y is written as boxes of 16 rows by 64 columns */
+    int32_t tma_out;               /* y is written as TMA tiles of 16 rows by 64 columns */
 };
 
 struct wide_shared {
@@ -46,7 +46,7 @@ typedef struct cu_ring_at<STAGES> wide_at;
 
 /* What a cluster does: n_tile tiles of `high` rows of x by SIDE of w, every step-th from
  * `at` on. Those of a band of x that have the same rows of w are side by side. K: this
- * block's parts from `part` on. */
+ * block's splits from `part` on. */
 struct wide_work {
     int at, step, n_tile, high, rank, part;
     int rows;                    /* of x that live */
@@ -203,14 +203,14 @@ struct wide_warp {
         at.next();
     }
 
-    /* d = the sums of one part, for this warpgroup's 64 rows of x. */
+    /* d = the sums of one split, for this warpgroup's 64 rows of x. */
     __device__ __forceinline__ void
     part(float (&d)[SUMS], int i)
     {
         stream_sums<SIDE>(d, cut(a.K, k.part + i + 1) - cut(a.K, k.part + i), *this);
     }
 
-    /* All parts of this block, in the order that gemm_stream.cu adds them in. */
+    /* All splits of this block, in the order that gemm_stream.cu adds them in. */
     __device__ __forceinline__ void
     parts(float (&sum)[SUMS])
     {
@@ -231,7 +231,7 @@ struct wide_warp {
     }
 
     /* Where the copy engine looks for columns 8 i + 2 (lane % 4) and the next of row r: in
-     * boxes of 64 columns, 16 bytes of which are swizzled. */
+     * tiles of 64 columns, 16 bytes of which are swizzled. */
     __device__ __forceinline__ __nv_bfloat162 *
     in_box(int r, int i)
     {
@@ -271,7 +271,7 @@ struct wide_warp {
             d[i + 3] += b1;
             asm volatile("" ::: "memory");
         }
-        if (a.boxes && m + 16 <= k.rows) {
+        if (a.tma_out && m + 16 <= k.rows) {
             put_boxes(d, m, n0);
             return;
         }
@@ -344,7 +344,7 @@ wide_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUten
         wide_warp<SPLIT>(&y, a, k, s).run();
     }
     __syncwarp();
-    cu_cluster_arrive();         /* nobody tells a block that has ended */
+    cu_cluster_arrive();         /* a block that has ended cannot be signalled */
     cu_cluster_wait();
 #endif
 }
@@ -361,7 +361,7 @@ launch(const struct fdk_gemm_args *g, int n_tile, int n_proc, fdk_stream_t st)
     int rc = stream_maps(&w, &x, g, SPLIT ? SIDE : SIDE / BLOCKS, SIDE, 1);
     if (rc != 0)
         return rc;
-    a.boxes = !a.y32 && stream_out_map(&y, g->y, g->T, g->N, g->ldy, 0, 64, 16, 1) == 0;
+    a.tma_out = !a.y32 && stream_out_map(&y, g->y, g->T, g->N, g->ldy, 0, 64, 16, 1) == 0;
     cu_chain_clusters(wide_kernel<SPLIT>, BLOCKS, cu_groups(n_tile, BLOCKS, n_proc),
         (WARPS + 4) * 32, sizeof(struct wide_shared), cu_raw(st), w, x, y, a);
     return cu_launched(st, "gemm");

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a stream is told to run, collected to find the layers of a step of one row in it
- * for mega_kernel.cu. Operations on one row of 16-bit activations wait in a list; whatever
- * else a stream is asked for comes after what waits (cu_stream_enter). Two layers in a row
+ * Collects the operations of a stream to find the layers of a single-token decode
+ * for mega_kernel.cu. Operations on one row of 16-bit activations are kept in a list; any
+ * other operation first launches that list (cu_stream_enter). Two layers in a row
  * and more are one launch, all else is launched one by one, as it would have been. Products
  * of more rows wait too, for silu_mul, where that may be their end (gemm_stream_mid.cu,
  * gemm_silu.cu).
@@ -47,7 +47,7 @@ struct map_key {
 struct cu_mega_dev {
     struct mega_state *state;        /* on the device */
     struct mega_maps *maps;          /* on the device, [MEGA_MAPS] */
-    struct map_key key[MEGA_MAPS];   /* whose they are, by address; w: NULL: nobody's */
+    struct map_key key[MEGA_MAPS];   /* their matrices, by address; w NULL: unused */
 };
 
 struct cu_mega {
@@ -107,7 +107,7 @@ list_add(fdk_stream_t st, enum kind kind, int T, enum fdk_dtype act,
     return &m->op[m->n++];
 }
 
-/* 1: it waits. Else what waits has been launched: 0 or an error. */
+/* 1: it is in the list. Else the list has been launched: 0 or an error. */
 template<typename A>
 static int
 list_take(fdk_stream_t st, enum kind kind, A op::*place, const A *a, int T,

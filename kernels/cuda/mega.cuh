@@ -37,7 +37,7 @@
 enum mega_product { MEGA_QKV, MEGA_O, MEGA_GU, MEGA_DOWN, MEGA_PRODUCTS };
 
 struct mega_matrix {             /* w (N, K), as fdk_gemm_args has it */
-    const void *map;             /* tensor map on the device: w in boxes of 128 bytes, 16
+    const void *map;             /* tensor map on the device: w in tiles of 128 bytes, 16
                                     rows, MEGA_WARPS times */
     const void *scale_map;       /* the same of scales, 16 rows */
     const float *scale, *bias;   /* of rows; NULL: none */

@@ -80,8 +80,8 @@ att_unit(const struct att_place &p, const struct mega_list &l, int64_t layer, in
         p.at[warp][k] : att_unit_find(p, l, p.u0 + k * MEGA_WARPS + warp));
 }
 
-/* Keys and values of this block's units on their way to the second cache. The new token's
- * are written there meanwhile, but nobody reads them from there. */
+/* Prefetch keys and values of this block's work items into L2. The new token's
+ * are written there meanwhile, but no block reads them from there. */
 static __device__ __forceinline__ void
 att_prefetch(const struct att_place &p, const struct mega_list &l, int64_t layer)
 {
@@ -415,7 +415,7 @@ att_combine(const struct words &w, const struct mega_list &l, const struct att_p
     }
 }
 
-/* All blocks; room may be used anew afterwards. */
+/* All blocks; room may be reused afterwards. */
 template<int D>
 static __device__ __forceinline__ void
 mega_run_attention(struct att_room<D> *room, const struct att_place &p,

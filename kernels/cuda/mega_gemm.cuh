@@ -279,8 +279,8 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
         result_put(to, n, pack<__nv_bfloat16>(y, other));
 }
 
-/* An argument of the kernel that is read at an index is read anew wherever it is used, and
- * that takes hundreds of clocks. */
+/* A kernel argument that is indexed is loaded again wherever it is used, which takes
+ * hundreds of clocks. */
 static __device__ __forceinline__ int
 in_register(int v)
 {

@@ -127,8 +127,8 @@ feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix
 /*
  * Gate and up: the same rows of both. There are many of these pairs, and processors are
  * not served alike by memory: they are dealt out as blocks come for them, after each has
- * had its first two. The next one is claimed while one is asked for; whoever claims last
- * puts the counter back.
+ * had its first two. The next one is claimed while one is loaded; the last block to claim
+ * resets the counter.
  */
 template<int W>
 static __device__ __forceinline__ void

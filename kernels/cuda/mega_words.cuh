@@ -1,14 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Words that blocks of mega_kernel.cu exchange: data and the epoch that it belongs to,
- * written and read as one. Nobody waits for memory before writing, nobody asks a counter
- * before reading: from one processor to another it takes a write and a read that meet
- * in the second cache.
+ * Flagged 8-byte packets (LL protocol) between blocks of mega_kernel.cu: data and its
+ * epoch, written and read as one. A writer waits for no barrier and a reader polls no
+ * counter: an exchange costs one write and one read through L2.
  *
- * Epochs are layers, counted over all launches. A word is written anew two layers later,
- * which is after everyone has read it: every block computes a part of each layer's hidden
- * vector, and nobody comes past that without all of them.
+ * Epochs are layers, counted over all launches. A packet is overwritten two layers later,
+ * after every block has read it: each block computes a slice of each layer's hidden
+ * vector, and none continues without the slices of all.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_WORDS_CUH
 #define FDD_KERNELS_CUDA_MEGA_WORDS_CUH

@@ -2,10 +2,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The input of a product, for mega_kernel.cu: one row x, in shared memory as the tensor
- * cores want it beside the stored weights.
+ * cores need it for the stored weights.
  *
  * Weights of bf16 are multiplied with x as it is. For others, 128 elements of x share a
- * power of two. Beside e4m3 they are in half precision, exactly but for those less than
+ * power of two. With e4m3 weights they are in half precision, exactly but for those less than
  * 2^-28 of the largest. Integer weights stay integers: x is written in three digits of base
  * 256, each a column of the product. Digits hold 21 bits and a sign, so that what is less
  * than 2^-22 of the largest of the 128 is lost, as it would be in a sum of floats.
@@ -180,7 +180,7 @@ x_take(unsigned char *x, const struct words &w, int at, int K)
 /* ---- norms ----------------------------------------------------------------------- */
 
 /* The residual stream, or a norm's weights: elements 8 (thread + MEGA_THREADS k) and the
- * seven behind. A block's stream lies in memory of its own, in the second cache mostly:
+ * seven behind. A block's stream lies in memory of its own, mostly in L2:
  * it is there before what is to be added to it. */
 struct norm_row {
     struct cu_raw8<float> v[MEGA_UNITS];

@@ -7,8 +7,8 @@
  * history in chunks of FDK_ATT_CHUNK tokens at absolute multiples, keys and then values
  * of a chunk in shared memory, running maximum and sum per query vector.
  *
- * Chunk c belongs to part c mod PARTS; parts are summed up each for itself and
- * merged in their order. With few query tokens the parts of a row are blocks of
+ * Chunk c belongs to split c mod PARTS; splits are summed up each for itself and
+ * merged in their order. With few query tokens the splits of a row are blocks of
  * their own and a second kernel merges, with many one block does it all: the
  * same numbers to the bit. The arithmetic of a query vector is the same whichever
  * others share its block.
@@ -20,7 +20,7 @@
 #define ATT_QUERIES CU_ATT_QUERIES /* in work at a time */
 #define CHUNK FDK_ATT_CHUNK
 #define PARTS 8
-#define SPLIT_ROWS 4096          /* query vectors up to which parts are blocks */
+#define SPLIT_ROWS 4096          /* query vectors up to which splits are blocks */
 
 static_assert(CHUNK == 64, "two scores per lane");
 
@@ -36,11 +36,11 @@ cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt
 /* ---- attention ----------------------------------------------------------- */
 
 struct att_shared {              /* laid out in dynamic shared memory */
-    float *q, *o, *all;          /* [ATT_QUERIES][D]; o: of a part */
+    float *q, *o, *all;          /* [ATT_QUERIES][D]; o: of a split */
     float *k, *v;                /* [CHUNK][D + 1]: no two tokens in one bank */
     float *p;                    /* [ATT_QUERIES][CHUNK] */
     float *m, *l, *alpha;        /* [ATT_QUERIES] */
-    float *all_m, *all_l;        /* [ATT_QUERIES] of the parts merged so far */
+    float *all_m, *all_l;        /* [ATT_QUERIES] of the splits merged so far */
     int *see;                    /* [ATT_QUERIES] tokens the query sees */
 };
 
@@ -166,7 +166,7 @@ load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
     }
 }
 
-/* Sums (m, l) and what is behind it are scaled by *a, a part's (pm, pl) by *b. */
+/* Sums (m, l) and what is behind it are scaled by *a, a split's (pm, pl) by *b. */
 static __device__ __forceinline__ void
 merge(float *m, float *l, float pm, float pl, float *a, float *b)
 {
@@ -234,7 +234,7 @@ chunk_values(const struct fdk_attention_args &a, const struct att_shared &s, int
     }
 }
 
-/* The chunks of one part, up to the last token a query sees. */
+/* The chunks of one split, up to the last token a query sees. */
 template<typename E>
 static __device__ void
 attend_part(const struct fdk_attention_args &a, const struct att_item &it,
@@ -261,7 +261,7 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
     }
 }
 
-/* Numbers of a query vector's part in the scratch: D values, m, l. */
+/* Numbers of a query vector's split in the scratch: D values, m, l. */
 static __device__ __forceinline__ float *
 part_of(const struct fdk_attention_args &a, int t, int h, int part)
 {
@@ -280,7 +280,7 @@ put_result(const struct fdk_attention_args &a, int t, int h, int d, float x)
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(x);
 }
 
-/* Rows of so many tokens are another kernel's. */
+/* Rows of at least long_min tokens are another kernel's. */
 static __device__ __forceinline__ bool
 is_long(const struct fdk_batch &b, int row, int n_tok, int long_min)
 {
@@ -331,7 +331,7 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     __syncthreads();
 }
 
-/* A block per token and head merges its parts. */
+/* A block per token and head merges its splits. */
 static __global__ void
 merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
 {
@@ -394,14 +394,14 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int lo
         atomicAdd(a.n_done, 1u);
 }
 
-/* Are parts blocks of their own? */
+/* Are splits blocks of their own? */
 static int
 att_splits(const struct fdk_attention_args *a)
 {
     return (int64_t)a->T * a->H <= SPLIT_ROWS;
 }
 
-/* Of the largest launch up to T tokens whose parts are blocks. */
+/* Of the largest launch up to T tokens whose splits are blocks. */
 static size_t
 plain_scratch(const struct fdk_attention_args *a)
 {

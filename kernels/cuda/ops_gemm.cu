@@ -11,7 +11,7 @@
  *                    and devices that the others do not take): sums in ascending
  *                    order of k
  *
- * A row's sums are those of one kernel and order whatever its company within each of
+ * A row's sums are batch-invariant within each of
  * these; between gemm_stream.cu and gemm_lt.cu, that is between CU_STREAM_ROWS rows
  * and more, last bits may differ, unless the context was opened deterministic.
  */

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations that take each row for itself. Most are vectors of eight numbers a
- * thread (vec8.cuh); rows of any length and alignment have a plain kernel beside
- * it. Which one runs depends on the row's length and alignment alone, never on
+ * thread (vec8.cuh); rows of any length and alignment have a plain kernel
+ * too. Which one runs depends on the row's length and alignment alone, never on
  * how many rows there are.
  */
 #include "kernels/cuda/vec8.cuh"

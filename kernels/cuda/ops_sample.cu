@@ -220,14 +220,14 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     int i = (int)threadIdx.x;
     for (int j = i; j < S_LISTS; j += S_THREADS)
         s.n_list[j] = 0;
-    cluster_arrive();            /* nobody writes to a block that has not begun */
+    cluster_arrive();            /* no write may reach a block that has not begun */
     cu_dep_wait();
     cu_dep_next();
     struct part p = { logits, 0, 0, cluster_rank(), cluster_size(), 0, 0 };
     int at = (int)(blockIdx.x / p.size), o = a.first + at;
     struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, a.V, 0, -1, 0, 1 };
     part_of(p, a.V);
-    /* A few rows that nobody asked for may be read; nothing waits for the answer. */
+    /* A few rows beyond the last output may be read; their result is not used. */
     if (a.R > S_FEW && o >= *b.n_out) {
         cluster_wait();
         return;
@@ -284,7 +284,7 @@ logits_bytes(int V, unsigned blocks)
     return (quads + blocks - 1) / blocks * sizeof(float4);
 }
 
-/* Not every part of a card has room for the largest cluster. Written once, by load. */
+/* Not every part of a GPU has room for the largest cluster. Written once, by load. */
 static unsigned most_blocks = S_CLUSTER;
 
 /* Blocks per row, 0: the vocabulary is too large. A quad per thread at least. */

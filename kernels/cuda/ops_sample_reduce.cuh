@@ -121,7 +121,7 @@ sum_of_row(struct shared &s, struct part &p, u64 v)
     return warp_sum(v);
 }
 
-/* A logit that at least `groups` others reach, or so many as there are; slots:
+/* A logit that at least `groups` others reach, or all others if fewer; slots:
  * those of the row's span. */
 static __device__ float
 reached_by(const struct part &p, const u64 *slots, int groups)

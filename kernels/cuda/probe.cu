@@ -198,7 +198,7 @@ whole(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Activations as a model of such weights has them. N is large beside T: where x
+/* Activations as a model of such weights has them. N is much larger than T: where x
  * must be rounded to the type of the weights, that is part of a launch. */
 static int
 probe_gemm(struct probe *p, enum fdk_dtype t, double *ret)

@@ -151,7 +151,7 @@ lanes_kv(const struct lanes &g, const struct fdk_qkv_args &a, const float v[8], 
 }
 
 /* One head of each group, all lanes of the warp together: one group may hold a
- * query beside another's key. dead: a group without a head. */
+ * query while another holds a key. dead: a group without a head. */
 template<typename A, typename E>
 static __device__ __forceinline__ void
 lanes_head(const struct lanes &g, const struct fdk_qkv_args &a, A *row, int h, int slot,

@@ -103,7 +103,7 @@ cu_round(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
-/* Towards the first cache: what is constant, before cu_dep_wait(). */
+/* Prefetch constants into L1, before cu_dep_wait(). */
 static __device__ __forceinline__ void
 cu_prefetch(const void *p)
 {

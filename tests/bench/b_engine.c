@@ -32,11 +32,11 @@ by_value(const void *a, const void *b)
 }
 
 static void
-show(const char *what, double *v, size_t n, const char *ceiling)
+show(const char *what, double *v, size_t n, const char *goal)
 {
     qsort(v, n, sizeof(*v), by_value);
     (void)printf("%-44s p50 %8.2f us  p99 %8.2f us  %s\n", what, v[n / 2] / 1e3,
-        v[n * 99 / 100] / 1e3, ceiling);
+        v[n * 99 / 100] / 1e3, goal);
 }
 
 static struct sim_req *
@@ -213,7 +213,7 @@ period(const char *dir, int graph, int depth)
     (void)printf("%-44s model %8.2f us  step %8.2f us  period %8.2f us\n", "  mean",
         (double)model_ns / (double)steps / 1e3, (double)step_ns / (double)steps / 1e3,
         wall / (N_RUN * (N_TOK - 1)) / 1e3);
-    (void)printf("%-44s %8.2f us  ceiling 50 us\n", "  period beyond the model's own time",
+    (void)printf("%-44s %8.2f us  goal 50 us\n", "  period beyond the model's own time",
         host / 1e3);
     (void)lnk_claim(&s->gate, 0, LNK_T_DRAIN, 0, 0, 0);
     lnk_flush(&s->gate);

@@ -4,8 +4,8 @@
  * Does one user's greed show in another's stream? A daemon on the null model
  * whose steps take a fixed time (without that parameter: the demo model),
  * ROWS rows. One user streams one answer after the other and times its
- * tokens: alone, beside another that keeps its fair share of the rows busy,
- * and beside one that keeps hundreds of requests queued. Goal: p99 of the
+ * tokens: alone, with another user that keeps its fair share of the rows busy,
+ * and with one that keeps hundreds of requests queued. Goal: p99 of the
  * last at most 1.05 times that of the second.
  *
  *   b_fair [FDD [FDD_WORKER [DEMO_DIR]]]; defaults from FDD_BUILD, FDD_SRC
@@ -124,8 +124,8 @@ main(int argc, char **argv)
     printf("%s, %d rows\n", choose_model(path[0], path[2]), ROWS);
     pid = spawn(path[0], 0);
     alone = phase("alone", sock, 0);
-    share = phase("beside a user with half of the rows", sock, ROWS / 2);
-    greedy = phase("beside a user with 400 requests", sock, GREEDY);
+    share = phase("with a user that has half of the rows", sock, ROWS / 2);
+    greedy = phase("with a user that has 400 requests", sock, GREEDY);
     kill(pid, SIGTERM);
     waitpid(pid, NULL, 0);
     if (rmdir(dir) != 0) {
@@ -137,7 +137,7 @@ main(int argc, char **argv)
     }
     if (alone < 0 || share <= 0 || greedy < 0)
         return 1;
-    printf("%-44s %.3f   goal <= 1.05\n", "p99 beside the greedy to the fair share",
+    printf("%-44s %.3f   goal <= 1.05\n", "p99, greedy user to fair user",
         greedy / share);
     return 0;
 }

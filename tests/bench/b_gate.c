@@ -5,7 +5,7 @@
  * fake worker in this process that sends per stream and step what egress
  * sends for a token: an IDS record; with text a TOKENS record, or IDS and
  * TEXT where the two do not fit one slot. Clients read as a spinning client
- * does. Only the gate's rounds are timed. Ceiling: 100 ns per token; beside
+ * does. Only the gate's loop iterations are timed. Goal: 100 ns per token; next to
  * it a bare copy of the same slots.
  *
  * Also: short requests, a round over idle sessions, and session set-up.
@@ -182,9 +182,9 @@ main(void)
     qsort(open_ns, N_STREAM, sizeof(open_ns[0]), cmp_u64);
     (void)bench_tokens(&f, ids, IDS); /* warm */
     wakes = f.g->env.cnt->wakes_futex + f.g->env.cnt->wakes_fd;
-    printf("relay, ids            %7.1f ns/token  (ceiling 100, bare copy %.1f)\n",
+    printf("relay, ids            %7.1f ns/token  (goal 100, bare copy %.1f)\n",
         bench_tokens(&f, ids, IDS), bench_copy(&f));
-    printf("relay, ids and text   %7.1f ns/token  (ceiling 100; one TOKENS record)\n",
+    printf("relay, ids and text   %7.1f ns/token  (goal 100; one TOKENS record)\n",
         bench_tokens(&f, ids, TOKENS));
     printf("  past one slot       %7.1f ns/token  (an IDS and a TEXT record)\n",
         bench_tokens(&f, ids, PAIR));
@@ -194,9 +194,9 @@ main(void)
         N_STREAM);
     printf("system calls for them %7llu\n", (unsigned long long)(f.g->env.cnt->wakes_futex +
         f.g->env.cnt->wakes_fd - wakes));
-    printf("idle round            %7.0f ns, %d sessions  (ceiling 3000)\n",
+    printf("idle iteration        %7.0f ns, %d sessions  (goal 3000)\n",
         bench_idle(&f), N_STREAM);
-    printf("session set-up        %7.0f us p50, %.0f us p99  (ceiling 1000 p50)\n",
+    printf("session set-up        %7.0f us p50, %.0f us p99  (goal 1000 p50)\n",
         (double)open_ns[N_STREAM / 2] / 1e3, (double)open_ns[N_STREAM * 99 / 100] / 1e3);
     (void)getrusage(RUSAGE_SELF, &ru);
     printf("memory                %7.2f MiB for gate, client and worker side of %d "

@@ -3,8 +3,8 @@
 /*
  * Matrix products of the CUDA backend by few rows of x (bf16; y bf16, of a
  * vocabulary's size fp32), as a recorded graph replays them: up to 64 launches
- * in a row over weights that take turns, so that none is in a cache, beside the
- * device's read ceiling measured in the same run. The same by many rows, in
+ * in a row over weights that take turns, so that none is in a cache, and the
+ * device's peak read rate measured in the same run. The same by many rows, in
  * TFLOP/s.
  * Usage: b_gpu [-d] (-d: opened deterministic)
  */
@@ -52,7 +52,7 @@ table(unsigned char *pool, void *x, void *y, int32_t *live, size_t n_shape,
     const int32_t *rows, size_t n_row, int many)
 {
     (void)printf("\nbf16 weights: us (%s)\n%-16s", many ? "TFLOP/s" :
-        "share of the read ceiling", "N x K");
+        "% of peak read", "N x K");
     for (size_t k = 0; k < n_row; k++)
         (void)printf("  %6d rows   ", rows[k]);
     for (size_t i = 0; i < n_shape; i++) {
@@ -92,7 +92,7 @@ main(int argc, char **argv)
     rc = gb_open("b_gpu", &args);
     if (rc != 0)
         return rc;
-    (void)printf("%s, %d multiprocessors%s; read ceiling %.0f GB/s\n", gb.info.name, gb.info.n_proc,
+    (void)printf("%s, %d multiprocessors%s; peak read %.0f GB/s\n", gb.info.name, gb.info.n_proc,
         args.deterministic ? ", deterministic" : "", gb.read_rate / 1e9);
     pool = gb_device(POOL);
     x = gb_device((size_t)MANY * 14336 * 2);

@@ -3,8 +3,8 @@
 /*
  * Attention of the CUDA backend over a paged KV cache, as recorded graphs replay it,
  * layer after layer so that nothing is in a cache by accident: prompts in operations a
- * second, counting the causal half alone, beside the rate of a large product; decoding in
- * bytes of keys and values a second, beside the device's read ceiling. All of one run.
+ * second, counting the causal half alone, and the rate of a large GEMM; decoding in
+ * bytes of keys and values a second, and the device's peak read rate. All of one run.
  * Usage: b_gpu_attention [-d] (-d: opened deterministic)
  */
 #include "config.h"
@@ -196,7 +196,7 @@ decoding(int32_t D)
 {
     static const int32_t rows[] = { 1, 8, 32, 64, 128, 256 }, context[] = { 1024, 8192 };
 
-    (void)printf("\ndecoding, head dim %d: us, TB/s (share of the read ceiling)\n", D);
+    (void)printf("\ndecoding, head dim %d: us, TB/s (%% of peak read)\n", D);
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
             struct step s = { .n_row = rows[i], .n = 1, .before = context[c] - 1,
@@ -221,7 +221,7 @@ main(int argc, char **argv)
     if (rc != 0)
         return rc;
     OK(ops->probe(gb.ctx, 0, FDK_PROBE_FLOPS, FDK_BF16, &flop_rate));
-    (void)printf("%s, %d multiprocessors%s; read ceiling %.2f TB/s, large product %.0f "
+    (void)printf("%s, %d multiprocessors%s; peak read %.2f TB/s, large GEMM %.0f "
         "TFLOP/s; %d heads, %d KV heads\n", gb.info.name, gb.info.n_proc,
         args.deterministic ? ", deterministic" : "", gb.read_rate / 1e12, flop_rate / 1e12,
         H, K);

@@ -3,7 +3,7 @@
 /*
  * Matrix products with quantized weights, as a recorded graph replays them:
  * launches in a row over weights and scales that take turns, so that none is in a
- * cache. Few rows of x beside the device's read ceiling measured in the same run,
+ * cache. Small batches of x and the device's peak read rate measured in the same run,
  * alone and as the four products of a layer of an 8B shape; many rows as TFLOP/s.
  * Usage: b_gpu_quant [-d] (-d: opened deterministic)
  */
@@ -72,7 +72,7 @@ few_rows(enum fdk_dtype t, int32_t group)
     static const int32_t rows[] = { 1, 2, 4, 8, 16, 32, 64, 128 };
     const size_t n = sizeof(rows) / sizeof(rows[0]);
 
-    (void)printf("\n%s weights, a scale per %s: us (share of the read ceiling)\n%-16s",
+    (void)printf("\n%s weights, a scale per %s: us (%% of peak read)\n%-16s",
         fdk_dtype_name(t), group > 0 ? "128" : "row", "N x K");
     for (size_t k = 0; k < n; k++)
         (void)printf("  %6d rows   ", rows[k]);
@@ -132,7 +132,7 @@ main(int argc, char **argv)
     rc = gb_open("b_gpu_quant", &args);
     if (rc != 0)
         return rc;
-    (void)printf("%s, %d multiprocessors%s; read ceiling %.0f GB/s\n", gb.info.name,
+    (void)printf("%s, %d multiprocessors%s; peak read %.0f GB/s\n", gb.info.name,
         gb.info.n_proc, args.deterministic ? ", deterministic" : "", gb.read_rate / 1e9);
     pool = gb_device(POOL);
     scales = gb_device(SCALES);

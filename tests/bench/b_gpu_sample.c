@@ -4,8 +4,8 @@
  * Sampling of the CUDA backend by rows and by what is asked for, as a recorded
  * graph replays it: launches in a row over logits that take turns (64 rows of
  * them for a few rows, which a step finds in the cache too, as its last matrix
- * product has just written them), beside the time that reading the logits once
- * takes at the device's read ceiling.
+ * product has just written them), and the time that reading the logits once
+ * takes at the device's peak read rate.
  * Usage: b_gpu_sample [-w WIDTH] (of the logits' normal distribution, 2.5)
  */
 #include "config.h"
@@ -170,7 +170,7 @@ main(int argc, char **argv)
     rc = gb_open("b_gpu_sample", &args);
     if (rc != 0)
         return rc;
-    (void)printf("%s; read ceiling %.0f GB/s; logits of width %.1f\n", gb.info.name,
+    (void)printf("%s; peak read %.0f GB/s; logits of width %.1f\n", gb.info.name,
         gb.read_rate / 1e9, (double)width);
     logits = gb_device((size_t)POOL * 151936 * 4);
     counts = gb_device((size_t)R_MAX * 151936 * 2);

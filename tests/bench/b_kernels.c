@@ -12,7 +12,7 @@
 #include <string.h>
 
 /*
- * Each operation's rate beside the machine's own, measured in the same run:
+ * Each operation's rate and the machine's measured peak, of the same run:
  * a plain streaming read and a register-only multiply-add loop on all
  * threads. Usage: b_kernels [THREADS]
  */
@@ -38,7 +38,7 @@ seconds_since(uint64_t t0)
     return (double)(cpu_now_ns() - t0) * 1e-9;
 }
 
-/* ---- ceilings ------------------------------------------------------------ */
+/* ---- measured peak ------------------------------------------------------------ */
 
 struct probe {
     pthread_t thread;
@@ -81,7 +81,7 @@ probe_all(const float *x, size_t n, int reps, int fma)
 }
 
 static void
-ceilings(void)
+measure_peak(void)
 {
     size_t n = (size_t)512 << 18;                /* 512 MiB of floats */
     void *x;
@@ -91,7 +91,7 @@ ceilings(void)
     cache_gbs = probe_all(x, 65536 * (size_t)n_thread, 2000, 0) * 4e-9;
     peak_gflops = probe_all(NULL, 0, 1, 1) * 2e-9;
     ops->mem_free(ctx, 0, x);
-    printf("%d threads, %s; ceilings: memory read %.1f GB/s, 256 KiB per thread %.1f GB/s, "
+    printf("%d threads, %s; measured peak: memory read %.1f GB/s, 256 KiB per thread %.1f GB/s, "
         "fma %.1f GFLOP/s\n\n", n_thread, isa->name, peak_gbs, cache_gbs, peak_gflops);
 }
 
@@ -387,7 +387,7 @@ main(int argc, char **argv)
     n_thread = info.n_proc < 256 ? info.n_proc : 256;
     isa = cpu_isa_pick();
     ASSERT_OK(ops->stream_new(ctx, 0, &st));
-    ceilings();
+    measure_peak();
     /* The demo model's shapes, its 10 MB of weights in turn. */
     bench_gemm(1, 512, 256, FDK_BF16, 10 << 20);
     bench_gemm(1, 256, 256, FDK_BF16, 10 << 20);

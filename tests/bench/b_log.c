@@ -4,7 +4,7 @@
  * What a log line costs the thread that logs it: written by that thread to a
  * file, and queued for the writer thread, in bursts, with pauses after which
  * the writer sleeps and must be woken, and with a queue that is full because
- * nobody reads. Each line is timed; median, p99 and maximum.
+ * no process reads. Each line is timed; median, p99 and maximum.
  */
 #include "config.h"
 
@@ -76,6 +76,6 @@ main(void)
     (void)log_fini();
     if (pipe(fds) != 0 || dup2(fds[1], STDERR_FILENO) < 0 || log_start(NULL) != 0)
         return 1;
-    lines("nobody reads, the queue is full", N_LINE, 1, 0);
+    lines("not read, the queue is full", N_LINE, 1, 0);
     return 0;
 }

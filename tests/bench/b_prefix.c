@@ -250,7 +250,7 @@ main(void)
     kv_check(b->kv);
     kv_free(b->kv);
     printf("sequences of %d blocks end:\n", N_LONG);
-    ends(b, 1, "  let go of 2,000");
+    ends(b, 1, "  give back 2,000");
     ends(b, N_ROW, "  64 rows in one step");
     free(b->sweep);
     free(b->ids);

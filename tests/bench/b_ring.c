@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring beside what the machine can do at all: two threads on two
+ * The ring and the machine's own limit: two threads on two
  * processors that hand one word to and fro over two cache lines.
  *
  * A sample is the mean of BATCH round trips, so that reading the clock does

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the b_gpu programs share: an open card, memory on it, and the time of a
+ * What the b_gpu programs share: an open GPU, memory on it, and the time of a
  * recorded graph. Any error ends the program with a line on stderr.
  */
 #ifndef FDD_TESTS_BENCH_GPU_BENCH_H
@@ -30,11 +30,11 @@ struct gpu_bench {
     fdk_stream_t st;
     fdk_event_t ev[2];
     struct fdk_device_info info;
-    double read_rate;            /* bytes/s: the read ceiling, measured at the start */
+    double read_rate;            /* bytes/s: peak read rate, measured at the start */
 };
 extern struct gpu_bench gb;
 
-/* 0, or the program's exit status: 77 where there is no card. */
+/* 0, or the program's exit status: 77 where there is no GPU. */
 int gb_open(const char *program, const struct fdk_open_args *args);
 void *gb_device(size_t bytes);
 void gb_upload(void *dst, const void *src, size_t bytes);

@@ -9,7 +9,7 @@
  *   1  commands against a session's shared memory: each is an opcode byte
  *      and its arguments (see one_command())
  * After each input all structures must agree and every request be gone; an honest
- * client beside it has its own answer and nothing else.
+ * client next to it gets its own answer and nothing else.
  */
 #include "config.h"
 
@@ -140,7 +140,7 @@ one_command(struct fix *f, struct fcl *c, struct in *in)
     }
 }
 
-/* An honest client beside it: its answer whole, and nothing else. */
+/* An honest client next to it gets its whole answer and nothing else. */
 static void
 want_own_answer(struct fcl *h)
 {

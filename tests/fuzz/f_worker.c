@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A gate with a worker that lies on the link, in the words of its segment and
- * on its admin socket; two honest clients and an administrator beside it.
+ * on its admin socket; two honest clients and an administrator run at the same time.
  *
  * Input: commands, each an opcode byte with its arguments (one_command()).
  *

@@ -9,7 +9,7 @@
 
 struct in { const uint8_t *p; size_t n; };
 
-/* A little-endian number of so many bytes; what is not there is 0. */
+/* A little-endian number of n bytes; missing bytes are 0. */
 static inline uint32_t
 take(struct in *in, unsigned bytes)
 {

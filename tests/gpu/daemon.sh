@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# A 1B-shaped model with random weights behind the whole daemon on a card: it
+# A 1B-shaped model with random weights behind the whole daemon on a GPU: it
 # starts within the memory it planned, serves ids, and its plan is what the
-# card says is taken.
+# GPU says is taken.
 . "$FDD_SRC/tests/sys/lib.sh"
 start --set model.path="$FDD_SRC/tests/gpu/shapes/llama-1b" --set model.load_format=dummy \
     --set device.backend=cuda "$@"
 ctl memory || fail "memory"
 used=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits | head -n 1)
 total=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits | head -n 1)
-echo "card: $used of $total MiB in use"
+echo "gpu: $used of $total MiB in use"
 [ "$used" -le $((total * 91 / 100)) ] || fail "more than kv.gpu_memory_utilization in use"
 seq -s ' ' 100 611 >"$dir/ids"
 for i in 1 2 3; do
@@ -23,7 +23,7 @@ ctl generate --ids-file "$dir/ids" --max-tokens 64 --temperature 0 --ignore-eos 
 cat "$dir/err"
 ctl stat -1 | grep -E 'steps|host_ns|model_ns|prefix_hits|rows_discarded'
 stop
-# Deterministic: whoever else asks, the answer is the same.
+# Deterministic: the answer does not depend on the batch composition.
 start --set model.path="$FDD_SRC/tests/gpu/shapes/llama-1b" --set model.load_format=dummy \
     --set device.backend=cuda --set device.deterministic=yes "$@"
 for n in 1 64; do

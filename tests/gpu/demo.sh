@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The shipped model on the card and on the processors: greedy tokens are equal,
+# The shipped model on the GPU and on the processors: greedy tokens are equal,
 # or the first that differs was a near-tie on both sides; with graphs and
 # without, overlapped and not. Then quantized weights
 # and 8-bit KV: both sides round alike, but what they round differs a little.

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # A kernel writes to an address that is none while clients stream, through the
-# whole daemon: the shipped model and a 1B-shaped one, on a card.
+# whole daemon: the shipped model and a 1B-shaped one, on a GPU.
 # tests/sys/027-device-fault.sh says what must be. Steps take a millisecond more, or
 # small models would be done before the fault.
 FDD_SRC=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}

@@ -6,7 +6,7 @@
  * eager and by graphs, overlap 0 and 2, all requests together: deterministic, so
  * that these are equal to the bit, and once more with sums in any order.
  *
- * The CPU keeps activations in fp32, the card rounds them to the weights' type
+ * The CPU keeps activations in fp32, the GPU rounds them to the weights' type
  * before a matrix product. Where the first tokens differ it must be a near
  * tie: by the CPU's own logprobs the two tokens may be no further apart than
  * FACTOR times the largest difference seen between the backends' logprobs of

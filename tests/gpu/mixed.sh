@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Minutes of mixed load on a card at 90 % memory use, in deterministic mode: every
+# Minutes of mixed load on a GPU at 90 % memory use, in deterministic mode: every
 # answer equals the one it was alone, nothing fails, nothing grows.
 #   mixed.sh [SECONDS [SHAPE]]   (480 and the 8B shape)
 . "$FDD_SRC/tests/sys/lib.sh"
@@ -21,9 +21,9 @@ before_gpu=$(used) before=$(rss "$worker") before_gate=$(rss "$fdd_pid")
     fail "mixed load"
 after_gpu=$(used) after=$(rss "$worker") after_gate=$(rss "$fdd_pid")
 [ "$(pgrep -P "$fdd_pid" | head -n 1)" = "$worker" ] || fail "the worker was restarted"
-echo "note: card $before_gpu to $after_gpu MiB, worker $before to $after KiB, gate" \
+echo "note: GPU $before_gpu to $after_gpu MiB, worker $before to $after KiB, gate" \
     "$before_gate to $after_gate KiB"
-[ "$after_gpu" -le $((before_gpu + 8)) ] || fail "the card's memory grew"
+[ "$after_gpu" -le $((before_gpu + 8)) ] || fail "the GPU's memory grew"
 [ "$after" -le $((before + 20480)) ] || fail "the worker grew"
 [ "$after_gate" -le $((before_gate + 8192)) ] || fail "the daemon grew"
 ctl stat -1 | grep -E 'blocks|rows_running|rows_discarded' | head -n 8

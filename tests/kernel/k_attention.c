@@ -195,7 +195,7 @@ test_reference(void **state)
 }
 
 /* Positions 0..LEN in pieces of the given sizes, each piece a step of its own
- * beside another row, in blocks of the given size. */
+ * next to another row, in blocks of the given size. */
 static void
 run_chunked(struct k_dev *d, const struct shape *sh, int piece, float *ret_y)
 {

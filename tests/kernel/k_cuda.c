@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * Rows, rotation and the KV write, and plans of the cuda backend against the cpu
@@ -45,7 +45,7 @@ random_weights(size_t n, enum fdk_dtype t)
 /* ---- rows ---------------------------------------------------------------- */
 
 static float *
-run_embed(struct twin_dev *t, const struct k_step *s, const void *w, enum fdk_dtype wt,
+run_embed(struct two_dev *t, const struct k_step *s, const void *w, enum fdk_dtype wt,
     int C, int V, const struct fdk_row *rows)
 {
     char *d = NULL;
@@ -86,7 +86,7 @@ embed_is_exact(void **state)
 }
 
 static float *
-run_gather(struct twin_dev *t, const struct k_step *s, const float *x, int C,
+run_gather(struct two_dev *t, const struct k_step *s, const float *x, int C,
     enum fdk_dtype act)
 {
     char *d = NULL;
@@ -126,7 +126,7 @@ gather_is_exact(void **state)
 }
 
 static void
-run_row_update(struct twin_dev *t, const struct fdk_row *rows, const int32_t *idx,
+run_row_update(struct two_dev *t, const struct fdk_row *rows, const int32_t *idx,
     const struct fdk_delta *delta, const int32_t n[2], struct fdk_row *ret_rows,
     int32_t *ret_table)
 {
@@ -175,7 +175,7 @@ struct rows_io {
 };
 
 static void
-run_rows(struct twin_dev *t, struct rows_io *r)
+run_rows(struct two_dev *t, struct rows_io *r)
 {
     size_t n = (size_t)r->T * (size_t)r->C;
     const int32_t live = r->live;
@@ -415,7 +415,7 @@ att_free(struct att *a)
 
 /* rope_table and qkv of the step, launched for T tokens, activations of type act. */
 static struct att_out
-run_qkv(struct twin_dev *t, const struct att *a, int T, enum fdk_dtype act)
+run_qkv(struct two_dev *t, const struct att *a, int T, enum fdk_dtype act)
 {
     struct att_out r = { 0 };
     char *d = NULL;

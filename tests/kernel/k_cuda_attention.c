@@ -3,7 +3,7 @@
 #include "config.h"
 
 #include "tests/kernel/k_kv.h"
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * Attention on the cuda backend, for all types of KV, activations and shapes of heads,
@@ -144,7 +144,7 @@ struct launch {                  /* a plan and a layer's attention on a device *
 };
 
 static void
-launch_new(struct launch *l, struct twin_dev *t, int T, enum fdk_dtype act)
+launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
 {
     const struct fdk_ops *ops = t->d.ops;
     size_t width = (size_t)((job.H + 2 * job.K) * job.D);
@@ -174,7 +174,7 @@ launch_new(struct launch *l, struct twin_dev *t, int T, enum fdk_dtype act)
 }
 
 static void
-launch_fill(struct launch *l, struct twin_dev *t)
+launch_fill(struct launch *l, struct two_dev *t)
 {
     size_t n = (size_t)job.s.n_tok * (size_t)((job.H + 2 * job.K) * job.D);
     uint16_t *h = malloc(n * 2);
@@ -191,7 +191,7 @@ launch_fill(struct launch *l, struct twin_dev *t)
 }
 
 static void
-launch_ops(struct launch *l, struct twin_dev *t)
+launch_ops(struct launch *l, struct two_dev *t)
 {
     OK(t->d.ops->att_plan(&l->p, t->d.st));
     OK(t->d.ops->attention(&l->a, t->d.st));
@@ -199,7 +199,7 @@ launch_ops(struct launch *l, struct twin_dev *t)
 
 /* y as floats; behind the step's tokens it must still be poison. */
 static float *
-launch_read(struct launch *l, struct twin_dev *t)
+launch_read(struct launch *l, struct two_dev *t)
 {
     size_t n = (size_t)(l->a.T * job.H * job.D), size = fdk_dtype_bytes(l->a.act);
     size_t live = (size_t)(job.s.n_tok * job.H * job.D);
@@ -213,7 +213,7 @@ launch_read(struct launch *l, struct twin_dev *t)
 }
 
 static float *
-run(struct twin_dev *t, int T, enum fdk_dtype act)
+run(struct two_dev *t, int T, enum fdk_dtype act)
 {
     struct launch l;
     launch_new(&l, t, T, act);
@@ -277,7 +277,7 @@ every_type_and_shape(void **state)
         }
 }
 
-/* Rows that many blocks share, short ones beside them. */
+/* Rows that many blocks share, with short ones between them. */
 static void
 long_histories(void **state)
 {
@@ -395,7 +395,7 @@ share_blocks(void)
 
 /* As a step's second layer: the plan is older than the keys and values. */
 static float *
-run_layer(struct twin_dev *t, enum fdk_dtype act)
+run_layer(struct two_dev *t, enum fdk_dtype act)
 {
     const struct fdk_ops *ops = t->d.ops;
     struct launch l;
@@ -465,24 +465,24 @@ empty_steps(void **state)
 
 /* ---- deterministic devices ----------------------------------------------- */
 
-/* Tokens at .. at + n of the row of seed 5, alone or in company, against `whole`,
+/* Tokens at .. at + n of the row of seed 5, alone or in a batch of two rows, against `whole`,
  * which begins at token `from`. */
 static void
 same_token(const int *shape, enum fdk_dtype t, enum fdk_dtype act, int at, int n,
     const float *whole, int from)
 {
     size_t width = (size_t)(shape[0] * shape[2]);
-    for (int company = 0; company < 2; company++) {
+    for (int batched = 0; batched < 2; batched++) {
         job_new(shape[0], shape[1], shape[2], shape[3], t);
-        if (company) {
+        if (batched) {
             job_row(3, 300, 8);
             job_row(40, 100, 9);
         }
         int first = job.s.n_tok;
         job_row(n, at, 5);
-        if (company)
+        if (batched)
             job_row(1, 900, 10);
-        float *y = run(&tw.gpu, job.s.n_tok + 50 * company, act);
+        float *y = run(&tw.gpu, job.s.n_tok + 50 * batched, act);
         tw_same(y + (size_t)first * width, whole + (size_t)(at - from) * width,
             (size_t)n * width * 4, "the row");
         free(y);
@@ -534,7 +534,7 @@ plan_equals_the_cpu(void **state)
         int n_max = fdk_tiles_max(K_MAX_ROW, K_MAX_TOK, qa, bt);
         size_t bytes = (size_t)n_max * sizeof(**work);
         for (int i = 0; i < 2; i++) {
-            struct twin_dev *t = i == 0 ? &tw.cpu : &tw.gpu;
+            struct two_dev *t = i == 0 ? &tw.cpu : &tw.gpu;
             char *d = NULL;
             struct fdk_batch b = tw_step(t, &s, &d);
             struct fdk_att_plan_args a = { .work = tw_new(t, NULL, bytes), .n_work =

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * Matrix products of the cuda backend against the cpu backend: fresh random
@@ -82,7 +82,7 @@ free_mat(struct mat *m)
 /* Rows first .. of `split` at a time; rows beyond T are poison or anything. The cpu
  * takes and gives fp32. Returns the T live rows as floats, ldy apart. */
 static float *
-run_gemm(struct twin_dev *t, const struct mat *m, int split)
+run_gemm(struct two_dev *t, const struct mat *m, int split)
 {
     const int32_t live = m->T;
     const int cpu = t == &tw.cpu, T = m->T + split; /* the last launch may reach beyond */
@@ -206,7 +206,7 @@ static void
 ignores_dead_rows(int T, int K, int live)
 {
     enum { N = 16904 };
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     struct mat m = { .T = T, .N = N, .K = K, .ldy = N, .group = K,
         .kind = { FDK_BF16, FDK_BF16, FDK_F32 } };
     random_mat(&m);
@@ -298,7 +298,7 @@ silu_near(const uint16_t *got, const uint16_t *want, size_t n, int bias)
 static void
 silu_joined(int T, int live, int F, int K, int bias)
 {
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     struct mat m = { .T = T, .N = 2 * F, .K = K, .ldy = 2 * F, .group = K,
         .kind = { FDK_BF16, FDK_BF16, FDK_BF16 } };
     const int32_t n = live;

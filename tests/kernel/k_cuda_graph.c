@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ enum {
     H = 8, K = 2, D = 32, C = 256, F = 384, V = 1000, QKV = (H + 2 * K) * D,
 };
 
-static struct twin_dev *const g = &tw.gpu;
+static struct two_dev *const g = &tw.gpu;
 
 struct chain {
     struct k_step s;
@@ -522,7 +522,7 @@ a13_waiting_in_a_capture_is_refused(void **state)
     tw_free(g);
 }
 
-/* Shapes nobody has multiplied before, first met while recording. */
+/* Shapes that are multiplied for the first time during a capture. */
 static void
 a13_first_gemm_in_a_capture(void **state)
 {
@@ -695,7 +695,7 @@ bad_token_fails_the_context(void **state)
 {
     static struct k_step s;
     const struct fdk_open_args args = { .n_device = 1 }, none = { .n_device = 99 };
-    struct twin_dev t = { .d.ops = &fdk_ops_cuda };
+    struct two_dev t = { .d.ops = &fdk_ops_cuda };
     char err[256] = "", *d = NULL;
     void *p;
     (void)state;

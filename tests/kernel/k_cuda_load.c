@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 #include "daemon/worker/weights_priv.h"
 
@@ -20,7 +20,7 @@ static const struct qnt schemes[] = {{FDK_F32, 0}, {FDK_I8, 0}, {FDK_I8, 32},
 static void
 widens_every_half(void **state)
 {
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     uint16_t *h = malloc(65536 * 2);
     uint32_t *want = malloc(65536 * 4), *got;
 
@@ -82,7 +82,7 @@ rows_of(int rows, int cols, enum fdk_dtype t)
 static void
 quantize_rows(int rows, int cols, enum fdk_dtype type, const struct qnt *q)
 {
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     size_t elt = fdk_dtype_bytes(type), row = fdk_row_bytes(q->dtype, (size_t)cols);
     size_t n_group = (size_t)qnt_groups(q, cols), n = (size_t)rows;
     char *x = rows_of(rows, cols, type), *want = malloc(n * row), *got;
@@ -133,7 +133,7 @@ finds_the_first_bad_weight(void **state)
 {
     static const uint32_t evil[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xff800001};
     static const int group[] = {32, 128, 1000};
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     const int rows = 40, cols = 1000;
     uint64_t bad;
 
@@ -166,7 +166,7 @@ finds_the_first_bad_weight(void **state)
 static void
 refuses_nonsense(void **state)
 {
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     char *p = tw_new(t, NULL, 4096);
     const struct fdk_quantize_args good = {.y = p, .scale = (void *)p, .x = p,
         .bad = (void *)p, .rows = 1, .cols = 96, .group = 32, .x_dtype = FDK_F32,
@@ -206,7 +206,7 @@ dummies_equal_the_host(void **state)
 {
     static const uint64_t span[][2] = {{0, 1}, {0, 2048}, {1, 2047}, {2047, 2}, {5000, 9001},
         {(1ull << 34) + 17, 6000}};
-    struct twin_dev *t = &tw.gpu;
+    struct two_dev *t = &tw.gpu;
     struct wts_place place[2] = {{.fill = WTS_FILL_NORM, .scale = 0.02f},
         {.fill = WTS_FILL_LINEAR, .scale = 0.015625f}};
     struct wts_plan wp = {.dummy = 1, .seed = tw.seed, .place = place, .n_place = 2};
@@ -235,7 +235,7 @@ dummies_equal_the_host(void **state)
 /* ---- whole checkpoints ---- */
 
 static char *
-load(struct twin_dev *t, struct wts_plan *wp, int uring, size_t buffer)
+load(struct two_dev *t, struct wts_plan *wp, int uring, size_t buffer)
 {
     struct wts_load_args la = {.use_uring = uring, .buffer_bytes = buffer,
         .background = uring};

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * The cuda backend's one kernel for the layers of a step of one row: eagerly and from a
@@ -17,7 +17,7 @@ enum { T_MAX = 4, N_KV = 2, POOL = 5120, STRIDE = 256, LONG = 3600, SCRATCH = 64
 enum { Y, Q, ATT, O, Z, GU, HIDDEN, DOWN, PART };
 enum { X = N_KV * PART, CS, TOP, LAST, LOGITS, DONE, REGION };
 
-static struct twin_dev *const g = &tw.gpu;
+static struct two_dev *const g = &tw.gpu;
 
 struct shape {
     enum fdk_dtype w;
@@ -177,7 +177,7 @@ chain_new(struct chain *c, const struct shape *s)
     c->want = malloc(c->bytes);
     memset(c->init, TW_POISON, c->kv_from);
     tw_get(g, c->init + c->kv_from, random_new(kv_bytes / 2, FDK_BF16, 0, 1), kv_bytes);
-    memset(c->init + c->kv_from, 0xff, c->kv.block_bytes); /* nobody's: no number */
+    memset(c->init + c->kv_from, 0xff, c->kv.block_bytes); /* of no row: not a number */
     plan_new(c, s);
 }
 

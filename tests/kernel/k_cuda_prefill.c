@@ -3,7 +3,7 @@
 #include "config.h"
 
 #define K_STRIDE 272             /* a row of 34,816 tokens, in blocks of 128 */
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * Attention of many query tokens of a row on the cuda backend, bf16 queries and KV,
@@ -105,7 +105,7 @@ struct launch {                  /* a plan and a layer's attention on a device *
 };
 
 static void
-launch_new(struct launch *l, struct twin_dev *t, int T, enum fdk_dtype act)
+launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
 {
     const struct fdk_ops *ops = t->d.ops;
     size_t width = (size_t)((job.H + 2 * job.K) * job.D);
@@ -134,7 +134,7 @@ launch_new(struct launch *l, struct twin_dev *t, int T, enum fdk_dtype act)
 
 /* The job as it is now; the cpu's cache has zeros for NaNs. */
 static void
-launch_fill(struct launch *l, struct twin_dev *t)
+launch_fill(struct launch *l, struct two_dev *t)
 {
     size_t n = (size_t)job.s.n_tok * (size_t)((job.H + 2 * job.K) * job.D);
     uint16_t *h = malloc(n * 2 > job.kv_bytes ? n * 2 : job.kv_bytes);
@@ -153,7 +153,7 @@ launch_fill(struct launch *l, struct twin_dev *t)
 }
 
 static void
-launch_ops(struct launch *l, struct twin_dev *t)
+launch_ops(struct launch *l, struct two_dev *t)
 {
     OK(t->d.ops->att_plan(&l->p, t->d.st));
     OK(t->d.ops->attention(&l->a, t->d.st));
@@ -161,7 +161,7 @@ launch_ops(struct launch *l, struct twin_dev *t)
 
 /* y as floats; behind the step's tokens it must still be poison. */
 static float *
-launch_read(struct launch *l, struct twin_dev *t)
+launch_read(struct launch *l, struct two_dev *t)
 {
     size_t n = (size_t)(l->a.T * job.H * job.D), size = fdk_dtype_bytes(l->a.act);
     size_t live = (size_t)(job.s.n_tok * job.H * job.D);
@@ -175,7 +175,7 @@ launch_read(struct launch *l, struct twin_dev *t)
 }
 
 static float *
-run(struct twin_dev *t, int T, enum fdk_dtype act)
+run(struct two_dev *t, int T, enum fdk_dtype act)
 {
     struct launch l;
     launch_new(&l, t, T, act);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * Matrix products with quantized weights on the cuda backend against the cpu
@@ -32,7 +32,7 @@ largest(enum fdk_dtype t)
 
 /* Rows first .. of `split` at a time; rows beyond T are poison. */
 static float *
-run_gemm(struct twin_dev *t, const struct mat *m, int split)
+run_gemm(struct two_dev *t, const struct mat *m, int split)
 {
     const int32_t live = m->T;
     const enum fdk_dtype act = t == &tw.cpu ? FDK_F32 : m->act;

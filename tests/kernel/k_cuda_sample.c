@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tests/kernel/k_twin.h"
+#include "tests/kernel/k_two.h"
 
 /*
  * Sampling on the cuda backend against the cpu backend: the chosen tokens,
@@ -56,7 +56,7 @@ draw_free(void)
 }
 
 static void
-run(struct twin_dev *t, struct draw *out)
+run(struct two_dev *t, struct draw *out)
 {
     char *d = NULL;
     struct fdk_batch b = tw_step(t, &in.s, &d);

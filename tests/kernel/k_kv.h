@@ -42,7 +42,7 @@ k_to_f8(float x)
     return (uint8_t)(sign | (up ? hi : lo));
 }
 
-/* Layout of a KV cache: values, then scales if the type has them beside. The
+/* Layout of a KV cache: values, then scales if the type has them apart. The
  * caller sets base; returns the bytes of n_block blocks, a multiple of 4. */
 static inline size_t
 k_kv_layout(struct fdk_kv *kv, int K, int B, int D, int n_layer, int n_block,

@@ -3,7 +3,7 @@
 /*
  * On the CPU a request's numbers depend on nothing but the request: ids and
  * the bits of every logprob are the same for any max_num_batched_tokens,
- * under preemption, in any company, for any number of threads and steps ahead, with and
+ * under preemption, in any batch composition, for any number of threads and steps ahead, with and
  * without recorded graphs, and after resuming. The reference carries all tokens of a step
  * to the final norm, the others output rows alone where they may. Tiny random models made of a
  * config.json alone.

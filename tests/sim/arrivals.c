@@ -365,7 +365,7 @@ sim_collect_done(struct sim *s)
 
 /* ---- a step -------------------------------------------------------------------------- */
 
-/* The driver's queue holds so many commands: who adds more waits until the device
+/* The driver's queue holds this many commands: adding more waits until the device
  * took what was there before, in its order. */
 static void
 sim_queue(struct sim *s, int32_t cmds)
@@ -554,7 +554,7 @@ sim_configure(struct sim *s)
     s->w.max_len = d->max_len;
     wrk_eng_cfg(&s->w, &s->ec);
     s->ec.sch.cost = &s->cost;
-    s->ec.sch.max_scores = 1;    /* nobody asks for logprobs of a prompt */
+    s->ec.sch.max_scores = 1;    /* no request wants logprobs of its prompt */
     ASSERT(s->ec.depth >= 0 && s->ec.depth <= MAX_DEPTH);
     n_seq = s->ec.sch.max_seqs;
     ahead = n_seq / 8 > 8 ? n_seq / 8 : 8;

@@ -83,7 +83,7 @@ extern const char *const arr_kinds[ARR_N_ARRIVALS];
 struct arr_load {
     struct arr_req *req;     /* [n] by time */
     int32_t n;
-    int32_t closed;          /* so many at a time, each when one ended; 0: by time */
+    int32_t closed;          /* concurrent requests, a new one when one ended; 0: by time */
 };
 
 uint64_t arr_rand(uint64_t *state);
@@ -108,7 +108,7 @@ enum arr_policy {
 /* What goes wrong; zeroed: nothing. */
 struct arr_fault {
     double wrong;            /* the cost model learns durations times this; 0: 1 */
-    double slow;             /* steps take so many times longer, */
+    double slow;             /* factor by which steps take longer, */
     uint64_t slow_from_ns, slow_to_ns; /* in this time */
     int64_t jump_ns;         /* the clock moves by so much */
     uint64_t jump_at_ns, jump_every_ns; /* 0: once */

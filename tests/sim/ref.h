@@ -5,7 +5,7 @@
  * of contents, and what a request answers depends on its content alone, so
  * each content is computed once, alone, by the simple loop (no step ahead, no
  * graph, no prefix cache, a pool that never runs out). Whatever ran in other
- * company, in other pieces, preempted or resumed must have the same ids, the
+ * batch composition, in other chunks, preempted or resumed must have the same ids, the
  * same text and the same bits of every logprob.
  */
 #ifndef FDD_TESTS_SIM_REF_H

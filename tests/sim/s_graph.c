@@ -459,7 +459,7 @@ a13_only_launches_in_a_capture(struct sim_rng *g)
 
 /* ---- while it runs ------------------------------------------------------------------------ */
 
-/* Other graphs, or none, under load: nobody notices. */
+/* Other graphs, or none, under load: no result changes. */
 static void
 graphs_switched_under_load(struct sim_rng *g)
 {

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps picked just in time, on a virtual device whose steps take real time:
- * arrivals are in the very next step, a wrong cost model hangs and starves
- * nobody, the device idles no more than when steps are picked far ahead.
+ * arrivals are in the very next step, with a wrong cost model no
+ * request hangs or starves, the device idles no more than when steps are picked far ahead.
  */
 #include "config.h"
 

@@ -36,7 +36,7 @@ base(int depth)
         .exec = FDK_EXEC_DEFER, .n_penalty = 8, .check_tokens = 1 };
 }
 
-/* Nobody is there: every block can be had and every slot. */
+/* No request is left: every block and every slot is available. */
 static void
 all_free(const struct sim *s)
 {
@@ -166,7 +166,7 @@ abort_at(struct sim *s, int polls, int lag, int32_t commands)
     (void)ing_poll(s->pip->ing, s->now_ns);
     n = r->s[0].n_ids;
     finish(s, r);
-    /* what the device did after the cancel came is nobody's */
+    /* what the device did after the cancel is discarded */
     SIM_CHECK(r->code == FDP_E_CANCELLED && r->s[0].n_ids <= n + 1);
     for (int i = 0; i < MAX_DEPTH + 2; i++) {
         (void)sim_device(s, INT32_MAX);
@@ -425,7 +425,7 @@ d7_slow_client_blocks_only_itself(struct sim_rng *g)
 
 /* ---- d8 ----------------------------------------------------------------------------------- */
 
-/* Whoever reads of a record what this step did not write gets nonsense. */
+/* Reading fields of a record that this step did not write gives nonsense. */
 static void
 d8_poisoned_records(struct sim_rng *g)
 {

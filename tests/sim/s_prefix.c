@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The prefix cache seen from a request: what is found is reported, what is
- * found is never another token than a cold run's, nobody finds what is not
+ * found is never another token than a cold run's, no user finds what is not
  * his, and what was thrown out to the host comes back as it was. Tiny model
  * on the cpu backend: its tokens depend on every byte of KV.
  */

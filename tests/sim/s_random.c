@@ -23,9 +23,9 @@
 
 #define N_CONTENT     500
 #define N_CONTENT_CPU 60
-#define CPU_SHARE     8      /* one step of so many is the tiny model's */
+#define CPU_SHARE     8      /* one step in this many is the tiny model's */
 
-/* Environments: what a draw is made of beside the switches. */
+/* Environments: what a draw consists of apart from the switches. */
 static const struct sim_cfg envs[] = {
     /* roomy */
     { .max_reqs = 64, .max_seqs = 32, .max_tokens = 128, .max_len = 512, .n_block = 400,

@@ -20,7 +20,7 @@
 
 struct ref {
     uint32_t ids[MAX_OUT], n;     /* the whole chain */
-    size_t at[MAX_OUT + 1];       /* bytes of text after so many tokens */
+    size_t at[MAX_OUT + 1];       /* bytes of text after n tokens */
     size_t n_body;                /* without the mark of an unfinished character */
     char text[MAX_OUT * 4];
     int stop;                     /* the last one is a stop id */

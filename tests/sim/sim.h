@@ -55,7 +55,7 @@ struct sim_cfg {
     struct sch_cfg sch;      /* max_partial, max_long, long_threshold,
                                 reserve_blocks, decode_blocks, fcfs, itl_target_ns */
     int check_tokens;        /* null model: outputs are foretold */
-    int32_t drain_every;     /* the gate reads the up ring each so many steps */
+    int32_t drain_every;     /* the gate reads the up ring once in this many steps */
     const char *model_dir;   /* NULL: the null model; else by ids, on the cpu
                                 backend, dummy weights when it has none */
     struct qnt quant;        /* of the model's weights; zeros: none */

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What cannot start says why and how to mend it.
+# What cannot start says why and how to fix it.
 . "$(dirname "$0")/lib.sh"
 try() { # RC PATTERN ARGS
     local rc=$1 pat=$2; shift 2

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # The whole path says what transformers says of the shipped model: greedy
-# ids, their logprobs and the prompt's, alone and in company.
+# ids, their logprobs and the prompt's, alone and in a batch.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 ref=$FDD_SRC/tests/parity/demo.txt
@@ -10,11 +10,11 @@ start --set model.path="$DEMO"
 awk '$1 == "prompt" { $1 = ""; print > (d "/ids" n++) }' d="$dir" n=0 "$ref"
 [ -s "$dir/ids0" ] && [ -s "$dir/ids1" ] || fail "no prompts in $ref"
 for i in 0 1; do
-    for company in 1 5; do
+    for n_requests in 1 5; do
         ctl generate --ids-file "$dir/ids$i" --max-tokens 48 --temperature 0 --ignore-eos \
-            --prompt-logprobs 5 --logprobs 5 --n-requests $company --json >"$dir/out" ||
+            --prompt-logprobs 5 --logprobs 5 --n-requests $n_requests --json >"$dir/out" ||
             fail "generate: $(head -c 500 "$dir/out")"
-        python3 - "$dir/out" "$ref" "$i" <<'PY' || fail "case $i, $company requests"
+        python3 - "$dir/out" "$ref" "$i" <<'PY' || fail "case $i, $n_requests requests"
 import json, sys
 case, want = -1, []
 for line in open(sys.argv[2]):

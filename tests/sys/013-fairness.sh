@@ -32,7 +32,7 @@ out=$("$fair" "$run/fdd.sock" 300 64 10 16 2>&1) || fail "fair: $out"
 # shellcheck disable=SC2086
 set -- $out
 echo "slowest of ten requests $1 ms, token period $2 ms, others ended $3, refused $4"
-[ "${1%.*}" -lt $((2500 * slow)) ] || fail "a request took $1 ms beside a greedy user"
+[ "${1%.*}" -lt $((2500 * slow)) ] || fail "a request took $1 ms while a greedy user sent"
 [ "$4" = 0 ] || fail "$4 requests of the other user were refused"
 [ "$3" -gt 8 ] || fail "the greedy user was starved: $3 requests ended"
 until_true 20 sh -c "'$FDCTL' --runtime-dir '$run' status --json | grep -q '\"queued\": *0'" ||

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # What fdctl config shows of a default start is tests/unit/config.golden; to
-# write it anew: FDD_GOLDEN=write tests/sys/014-config.sh. Names of another
+# write it again: FDD_GOLDEN=write tests/sys/014-config.sh. Names of another
 # server's command line, in the file and by --set; the memory table; all errors at
 # once; --check-config; further files; what config and reload say.
 . "$(dirname "$0")/lib.sh"
@@ -135,7 +135,7 @@ start $names --set device.backend=null
 grep -q 'ipc.trusted_users: this system has no user "no-such-user"' "$dir/log" || fail "no warning at start"
 stop
 
-# More files; units; what waits for a restart; what automatic values became; other names.
+# More files; units; values that need a restart; what automatic values became; other names.
 cat >"$dir/m.ini" <<INI
 [model]
 path = null
@@ -186,10 +186,10 @@ has "$out" 'daemon.drain_timeout_ms: 7000 -> 8000'
 has "$out" "sched.max_num_seqs: 256 -> 7 waits for a restart \($dir/m.ini.d/30.ini:4\)"
 has "$out" '^1 changed'
 grep -q 'I fdd: config: daemon.drain_timeout_ms: 7000 -> 8000' "$dir/log" || fail "the log does not say what changed"
-grep -q 'sched.max_num_seqs: 256 -> 7 waits for a restart' "$dir/log" || fail "the log does not say what waits"
+grep -q 'sched.max_num_seqs: 256 -> 7 waits for a restart' "$dir/log" || fail "the log does not name the pending value"
 expect 0 ctl config
 has "$out" "sched.max_num_seqs = 256    \(after a restart: 7, $dir/m.ini.d/30.ini:4\)"
-[ "$(row sched.max_num_seqs "['waiting']['value']")" = 7 ] || fail "config --json does not say what waits"
+[ "$(row sched.max_num_seqs "['waiting']['value']")" = 7 ] || fail "config --json does not name the pending value"
 printf '[daemon]\ndrain_timeout_ms = x\ncrash_max = y\n' >"$dir/m.ini.d/30.ini"
 expect 65 ctl reload
 has "$out" '30.ini:2: '

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # The prefix cache as a client sees it: the same output cold, warm and with the
-# cache off; hits reported; users apart; samples and twins compute a prompt
+# cache off; hits reported; users apart; samples and duplicates compute a prompt
 # once; prompt logprobs of all tokens; a pool too small, with host memory.
 . "$(dirname "$0")/lib.sh"
 n_ids=$(few 500 180) n_cached=$(few 448 128) # blocks of 64, and a token is left to compute
@@ -20,8 +20,8 @@ put("user", [{"user": 4242}])
 put("scores", [{"prompt_logprobs": 1}])
 other = [i + 1 for i in ids]
 put("samples", [{"ids": other, "n": 4, "temperature": 1, "seed": 5}])
-twin = [i + 2 for i in ids]
-put("twins", [{"ids": twin}] * 6)
+dup = [i + 2 for i in ids]
+put("dups", [{"ids": dup}] * 6)
 many = [[random.randrange(300, 4000) for _ in range(random.choice([70, 200, 450]))]
     for _ in range(6)]
 put("many", [{"ids": many[i % 6], "max_tokens": 5 + i, "seed": i, "temperature": i % 2}
@@ -54,10 +54,10 @@ show samples "$ids" | cmp -s - "$dir/samples.want" || fail "samples differ"
 n=$(($(computed) - n))
 [ $n -lt $((2 * n_ids)) ] || fail "four samples of $n_ids tokens computed $n"
 n=$(computed)
-ask twins
+ask dups
 n=$(($(computed) - n))
 # five of them compute what is behind the last whole block
-[ $n -lt $((n_ids + 6 * (n_ids - n_cached))) ] || fail "six twins of $n_ids tokens computed $n"
+[ $n -lt $((n_ids + 6 * (n_ids - n_cached))) ] || fail "six duplicates of $n_ids tokens computed $n"
 stop
 
 start --set model.path="$DEMO" --set device.backend=cpu --set kv.num_blocks=20 \

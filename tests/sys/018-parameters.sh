@@ -157,7 +157,7 @@ sched_long_prefill_token_threshold() { # short ones go one after the other
     split_together --set sched.long_prefill_token_threshold=800
     [ "$together" -le 2 ] || fail "$together short prompts in a step"
 }
-sched_itl_target_ms() { # a prompt beside an answer comes in pieces
+sched_itl_target_ms() { # a prompt is computed in chunks while an answer runs
     local most
     start "${CPU[@]}" --set sched.itl_target_ms=1 --set kv.enable_prefix_caching=no \
         --set device.step_delay_us=2000
@@ -168,8 +168,8 @@ sched_itl_target_ms() { # a prompt beside an answer comes in pieces
     running --max-tokens 1000
     ctl generate --batch "$dir/batch" --json >/dev/null || fail "generate"
     most=$(steps 'max([x["tokens"] for x in s if x["prefill"] and x["decode"]] or [0])')
-    [ "$most" -gt 0 ] || fail "no prompt was computed beside an answer"
-    [ "$most" -lt 200 ] || fail "a step of $most tokens beside an answer"
+    [ "$most" -gt 0 ] || fail "no prompt was computed while an answer ran"
+    [ "$most" -lt 200 ] || fail "a step of $most tokens while an answer ran"
     stop
     # what the automatic one becomes is told as soon as steps were measured
     start "${CPU[@]}"

@@ -135,7 +135,7 @@ told() {
         /fdd-worker: sched: [0-9]+ lines like this/ { n += $6 } END { print n }')" = \
         $(($(steps) - before)) ]
 }
-until_true 10 told || fail "lines of steps that nobody tells of: $(tail -n +"$from" "$dir/log")"
+until_true 10 told || fail "dropped lines of steps that no line counts: $(tail -n +"$from" "$dir/log")"
 expect 0 ctl debug -sched
 
 # JSON: every line from here on is an object, the worker's too, whatever is

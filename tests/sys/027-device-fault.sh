@@ -4,7 +4,7 @@
 # The device fails in the middle of a step while clients stream: the worker ends
 # at once, every stream gets its end, what they had is what they would have had,
 # nothing comes of the step that failed, and a new worker gives the same answers.
-# tests/gpu/fault.sh runs this on a card: FAULT_ARGS are for fdd.
+# tests/gpu/fault.sh runs this on a GPU: FAULT_ARGS are for fdd.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 read -ra more <<<"${FAULT_ARGS:---set model.path=$DEMO --set device.backend=cpu --set device.step_delay_us=1000}"
@@ -14,7 +14,7 @@ start --set log.format=json --set log.rate=0 "${more[@]}"
 clients=6 rounds=${FAULT_ROUNDS:-2} tokens=${FAULT_TOKENS:-$(few 900 300)}
 for i in $(seq $clients); do echo "[$((i * 7)), $((i * 11 + 3)), 5]" >"$dir/ids$i"; done
 worker() { pgrep -P "$fdd_pid" | head -n 1; }
-ask() { # NAME [CMD...]: all clients at once, CMD beside them; exit codes in $codes
+ask() { # NAME [CMD...]: all clients at once, CMD meanwhile; exit codes in $codes
     local i pids=()
     for i in $(seq $clients); do
         timeout $((60 * slow)) "$FDCTL" --runtime-dir "$run" generate --ids-file "$dir/ids$i" \
@@ -43,7 +43,7 @@ with open(sys.argv[2], "w") as f:
     print(time.time(), file=f)
 PY
     watcher=$!
-    until_true 10 test -e "$2.on" || fail "nobody watches"
+    until_true 10 test -e "$2.on" || fail "no watcher started"
 }
 count() { ctl stat -1 | awk '/generation_tokens/ { print $3 }'; }
 more_than() { [ "$(count)" -gt "$1" ]; }

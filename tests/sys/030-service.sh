@@ -23,7 +23,7 @@ python3 "$dir/activate.py" "$run/fdd.sock" "$FDD" --set daemon.runtime_dir="$run
     --set model.path=null --set device.backend=null >"$dir/listening" 2>>"$dir/log" &
 fdd_pid=$!
 until_true 20 test -s "$dir/listening" || fail "no listening socket"
-# it waited for an admin socket that nobody made, and started nothing
+# it waited for an admin socket that no process made, and started nothing
 expect 0 ctl --wait $((20 * slow)) ping
 [ "$(ctl status --json | json 'd["socket_unit"]')" = fdd.socket ] || fail "status: $(ctl status --json)"
 gate=$(ctl status --json | json 'd["pid"]') worker=$(ctl status --json | json 'd["worker"]["pid"]')

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Whoever reads the log stands still: requests and administration go on, what
+# The reader of the log stops: requests and administration go on, what
 # has no room is counted, for gate and worker, and told of when the reader goes
 # on. What a killed worker had to say comes too. Nothing hangs at the end.
 . "$(dirname "$0")/lib.sh"
@@ -31,7 +31,7 @@ lost() { # gate|worker
     ctl stat -1 --json | json 'd["'"$1"'"]["log_dropped"]'
 }
 both_lost() { [ "$(lost gate)" -gt 0 ] && [ "$(lost worker)" -gt 0 ]; }
-# Nobody but root looks into fdd, unless it is a build for developers.
+# Only root may inspect fdd, unless it is a build for developers.
 flags() { grep flags: "/proc/$fdd_pid/fdinfo/2" 2>"$dir/flags" || echo "not to be seen"; }
 
 reading --set model.path=null --set device.backend=null --set log.rate=0
@@ -73,14 +73,14 @@ for _ in $(seq 20); do
 done
 expect 0 timeout $((10 * slow)) "$FDCTL" --runtime-dir "$run" generate --batch "$dir/batch"
 [ "$(flags)" = "$before" ] || fail "flags of stderr changed: $before, now $(flags)"
-# A worker that dies meanwhile is replaced, and nobody waits for its log.
+# A worker that dies meanwhile is replaced, and no process waits for its log.
 kill_worker 3
 gate=$(lost gate)
 [ "$gate" -gt 0 ] || fail "the gate counts nothing"
 
 kill -CONT "$reader"
 told() { grep -qE " W $1: log: [0-9]+ lines were lost because the reader of the log is slow\$" "$dir/log"; }
-until_true 20 told fdd || fail "nobody tells of the lost lines"
+until_true 20 told fdd || fail "no line counts the lost lines"
 until_true 20 grep -q 'fdd: supervise: worker 0 ready' "$dir/log" || fail "later lines do not come"
 expect 0 ctl set log.level=info
 expect 0 ctl debug -sched

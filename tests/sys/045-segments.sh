@@ -56,8 +56,8 @@ if not ok:
 fd, = fds
 path = "/proc/self/fd/%d" % fd
 bad = [n for n, f in {
-    "open anew": lambda: os.open(path, os.O_RDWR),
-    "open anew to read": lambda: os.open(path, os.O_RDONLY),
+    "open again": lambda: os.open(path, os.O_RDWR),
+    "open again to read": lambda: os.open(path, os.O_RDONLY),
     "write": lambda: os.write(fd, b"x"), "truncate": lambda: os.ftruncate(fd, 0),
     "truncate by path": lambda: os.truncate(path, 0),
     "chmod": lambda: os.fchmod(fd, 0o666),

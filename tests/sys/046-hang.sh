@@ -45,7 +45,7 @@ kill -STOP "$w"
 until_true 20 logged 2 'is killed: it has not moved' || fail "an idle worker that is stopped stays"
 until_true 20 is_ready || fail "no worker is ready: $(ctl status)"
 
-# not when nobody wants it
+# not when it is switched off
 expect 0 ctl set daemon.worker_hang_ms=0
 w=$(worker)
 kill -STOP "$w"

@@ -24,7 +24,7 @@ serve() {
 mode() { stat -c %a "$1"; }
 other() { as_other "$O_FDCTL" --runtime-dir "$run" "$@"; }
 locks=("$run/fdd.lock" "$run/devices/cpu-0")
-see() { # nobody's hands on the locks, and his eyes on who has them
+see() { # as another user: who holds the locks, and whether they can be opened
     for f in "${locks[@]}"; do
         [ "$(mode "$f")" = 600 ] || fail "$f has mode $(mode "$f")"
         ! as_other flock -n -x "$f" true 2>/dev/null || fail "another user locks $f"
@@ -40,7 +40,7 @@ see
 stop
 
 # ---- not running: he cannot be first, also where the files are left of a version that
-# let everybody open them; and a lock on what he may read is in nobody's way
+# let everybody open them; a lock on a file that he may read blocks no daemon
 expect 0 other ls
 has "$out" ' dead '
 for f in "${locks[@]}"; do

@@ -13,7 +13,7 @@
 
 struct fair_load {
     const char *sock;
-    uint32_t n_open;         /* requests the other user keeps open; 0: nobody else */
+    uint32_t n_open;         /* requests the other user keeps open; 0: no other user */
     uint32_t other_tokens;   /* of each of them */
     uint32_t n_requests;     /* of the measuring user, one at a time */
     uint32_t n_tokens;       /* of each of them; at least 2 */

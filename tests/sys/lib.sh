@@ -18,7 +18,7 @@ DEMO=$FDD_SRC/conf/models/demo
 # sanitizer builds are slower; every wait is scaled
 slow=1; [ -n "${FDD_SAN_RUN:-}" ] && slow=5
 # few N M: how much of something: N, but M where TSan makes compute 20 to 50 times
-# slower and nobody asked for the long form (FDD_LONG)
+# slower and the long form was not asked for (FDD_LONG)
 few() { if [ "${FDD_SAN_RUN:-}" = tsan ] && [ -z "${FDD_LONG:-}" ]; then echo "$2"; else echo "$1"; fi; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fdd-test.XXXXXX")
 chmod 755 "$dir"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# CI's time is bounded: of the mutants of changed files at most so many are run, the
+# CI's time is bounded: of the mutants of changed files at most a given number runs, the
 # same for the same seed, and what is left is said. Unknown phases and parts are
 # refused. Mutants of changed files were left out by chance (grep -q in a pipe).
 set -u

@@ -47,7 +47,7 @@ struct mock {
                              8 an empty message with descriptors,
                              9 a region that cannot be written to */
     int reason;           /* of "bye": E_SLOW */
-    uint32_t flood;       /* a first TOKENIZE is answered with so many records */
+    uint32_t flood;       /* records that answer the first TOKENIZE */
     struct fdp_info info; /* the answer to INFO */
     /* while it runs: atomics */
     int stall;            /* do not take requests */

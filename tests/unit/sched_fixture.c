@@ -262,7 +262,7 @@ fx_check_row(struct fx *f, const struct sch_row *row)
     struct fx_seq *x = &f->reqs[s->req->idx].seqs[s->sample];
 
     if (row->fresh) {
-        /* nobody comes where somebody had to go, but for whom he went */
+        /* after a preemption only the sequence it was made for is admitted */
         assert_int_equal(f->st.n_preempted, f->st.n_urged);
         if (f->st.n_urged > 0)
             assert_true(!f->cfg.sch.fcfs && s->req->p.priority < f->st.urged);

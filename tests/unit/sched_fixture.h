@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The scheduler and the block pool on a device made of numbers: a KV cell
- * holds a digest of all tokens up to its own, so that whoever reads a cell
+ * holds a digest of all tokens up to its own, so that a test that reads a cell
  * that is not what it should be finds out at once; the next token follows
  * from the digest, so every output is foretold. Steps run in order; their
  * results come back depth steps later.
@@ -30,11 +30,11 @@ struct fx_cfg {
 
 struct fx_ask {              /* a request to make */
     int32_t n_prompt, max_new, n; /* n 0: 1 */
-    int32_t n_prior;         /* of n_prompt tokens so many are PRIOR_IDS */
+    int32_t n_prior;         /* of n_prompt tokens, those that are PRIOR_IDS */
     int32_t priority, penalized, scores;
     const uint32_t *ids;     /* the prompt, NULL: by text */
     uint64_t text;           /* requests of one text share their prompts' beginning */
-    int32_t n_same;          /* so many tokens, 0: all */
+    int32_t n_same;          /* tokens in common, 0: all */
     uint64_t user;
     int stops;               /* some tokens end it */
     uint64_t deadline_queue_ns, deadline_total_ns;

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is accepted, what is refused at once, and when what waits gives up:
+ * What is accepted, what is rejected immediately, and when a queued request gives up:
  * limits in requests and tokens, deadlines.
  */
 #include "config.h"

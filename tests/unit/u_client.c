@@ -694,7 +694,7 @@ t_threads(void **state)
         pthread_join(th[i], NULL);
         assert_int_equal(w[i].done, 40);
     }
-    /* An event loop beside a thread that blocks on its own request. */
+    /* An event loop while a thread blocks on its own request. */
     submit(f->s, "drip", 60, 0);
     w[0].done = 0;
     assert_int_equal(pthread_create(&th[0], NULL, worker_main, &w[0]), 0);

@@ -193,7 +193,7 @@ asked(struct fix *f, const char *what)
 }
 
 /* A profile may take as long as it is told to; who goes away ends it, and its
- * late answer is nobody else's. */
+ * late answer goes to no other connection. */
 static void
 slow_questions(struct fix *f, int fd)
 {
@@ -331,7 +331,7 @@ t_drain_wait(void **state)
     fix_close(&f);
 }
 
-/* What waits, how fast it goes, who may have how much. */
+/* Queued requests, the service rate, the users' quotas. */
 static void
 t_sharing(void **state)
 {
@@ -469,7 +469,7 @@ t_arguments(void **state)
     fix_close(&f);
 }
 
-/* The page beside the source has the table as it is. */
+/* doc/control.md has the table as it is. */
 static void
 t_page(void **state)
 {

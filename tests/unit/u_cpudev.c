@@ -502,7 +502,7 @@ ping_pong(struct duo *d, unsigned char *x, int n)
     o->graph_free(g);
 }
 
-/* Whoever executes, the result is that of the streams' order. */
+/* The result is that of the streams' order, whichever thread executes. */
 static void
 test_exec_modes(void **state)
 {

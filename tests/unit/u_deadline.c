@@ -60,7 +60,7 @@ t_hung_worker(void **state)
     assert_int_equal(fcl_recv(&c, &r), 0);
     assert_int_equal(fix_take_cancel(&f, &code), id);
     assert_int_equal(code, FDP_E_DEADLINE);
-    /* its own word comes late and reaches nobody; the credit returns */
+    /* its own terminal record comes late and is discarded; the credit returns */
     assert_int_equal(f.g->wrk[0].link.credits_used, 2);
     fix_werror(&f, id, FDP_E_DEADLINE);
     fix_wdone(&f, other);
@@ -124,7 +124,7 @@ t_not_begun(void **state)
     fix_close(&f);
 }
 
-/* Its own deadlines count as well, and whoever has tokens or was cancelled is
+/* Its own deadlines count as well; a request that has tokens or was cancelled is
  * left alone; the worker may die meanwhile. */
 static void
 t_not_begun_ends(void **state)

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Long items on their way down a link: beside short ones, with the loop asleep
+/* Long items on their way down a link: among short ones, with the loop asleep
  * in between, and when the worker dies. */
 #include "config.h"
 
@@ -71,7 +71,7 @@ t_room(void **state)
     free(blob);
 }
 
-/* What is half sent when the worker dies is nobody's loss: the next one gets it
+/* An item half sent when the worker dies is not lost: the next worker gets it
  * from the start. What it had whole ends with it. */
 static void
 t_death(void **state)

@@ -25,7 +25,7 @@
 #include "daemon/common/mem.h"
 #include "tests/sim/sim.h"
 
-/* volatile: the compiler knows that malloc reads nobody's variables */
+/* volatile: the compiler knows that malloc reads no variable of ours */
 static __thread volatile int counting;
 static volatile unsigned long n_alloc, n_lock, n_wait;
 
@@ -165,7 +165,7 @@ run(struct sim_cfg cfg, int polls)
         (unsigned long long)s->pip->eng->kv->n_hit,
         (unsigned long long)s->pip->eng->kv->n_in, n_alloc, n_lock, n_wait);
     SIM_CHECK(s->n_tokens > 100);
-    /* a card's driver may allocate and lock: what counts there is waiting */
+    /* a GPU's driver may allocate and lock: what counts there is waiting */
     SIM_CHECK(n_alloc == 0 || !sim_is_virtual(s));
     SIM_CHECK(cfg.exec == FDK_EXEC_DEFER || n_lock == 0 || !sim_is_virtual(s));
     SIM_CHECK(cfg.depth == 0 || n_wait == 0);
@@ -259,7 +259,7 @@ on_call(int sig, siginfo_t *si, void *uc)
     n_call++;
 }
 
-/* A thousand steps without the kernel. The device needs nobody to be woken: it
+/* A thousand steps without the kernel. The device needs no wake-up: it
  * executes in the caller, and its steps count as done 20 us later. */
 static int
 call_free(int graph)

@@ -61,7 +61,7 @@ ends_leave_room_for_results(struct sim_rng *g)
     r->p.prompt_logprobs = 20;
     sim_submit(s, r, NULL);
     (void)ing_poll(s->pip->ing, s->now_ns);
-    /* so many collected, and one more step may be launched behind depth others */
+    /* the steps collected; one more may be launched behind depth others */
     full = (room(s) - e->room * (ENG_MAX_DEPTH + 1)) / (256 * 6) + ENG_MAX_DEPTH + 1;
     while (e->epoch < full) {
         (void)eng_poll(e, s->now_ns);

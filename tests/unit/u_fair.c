@@ -120,7 +120,7 @@ t_short_requests(void **state)
     fix_close(&f);
 }
 
-/* Shares go by tokens, not by requests: short ones beside long ones, in a worker
+/* Shares go by tokens, not by requests: short ones among long ones, in a worker
  * that gives each row the same number of tokens in a step. */
 static void
 t_tokens(void **state)
@@ -148,7 +148,7 @@ t_tokens(void **state)
     fix_step(&f, 0);
     assert_int_equal(f.g->fair.n_queued, 264);
     fix_ready(&f);
-    while (f.g->ses.v[0]->c.usr->lane[FAIR_GEN].active) {
+    while (f.g->ses.v[0]->c.usr->queue[FAIR_GEN].active) {
         while (n < (int)FIX_CREDITS &&
             (row[n].id = fix_take(&f, &sub, NULL, NULL)) != 0) {
             row[n].user = sub.user == 1001;
@@ -637,7 +637,7 @@ cap_while_others_wait(void **state)
         assert_int_equal(held[0] + held[1], FIX_CREDITS); /* no row stays unused */
         if (done < 3) /* b first, until it has what is its due */
             assert_int_equal(held[1], done + 1);
-        if (f.g->ses.v[1]->c.usr->lane[FAIR_GEN].active && done >= 3)
+        if (f.g->ses.v[1]->c.usr->queue[FAIR_GEN].active && done >= 3)
             assert_true(held[0] <= 5 && held[1] <= 5);
     }
     while (from < n) {
@@ -798,13 +798,13 @@ questions_wait_for_no_row(void **state)
     for (unsigned i = 0; i < FIX_CREDITS; i++)
         assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
     assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0);
-    for (unsigned i = 0; i < FAIR_SIDE_MAX + 1; i++) {
+    for (unsigned i = 0; i < FAIR_OTHER_MAX + 1; i++) {
         fcl_req(&q, FDP_OP_PING, 100 + i);
         q.flags = FDP_F_DEEP;
         fcl_send(&c, &q, NULL, 0, 0);
     }
     fix_step(&f, 0);
-    for (unsigned i = 0; i < FAIR_SIDE_MAX; i++) {
+    for (unsigned i = 0; i < FAIR_OTHER_MAX; i++) {
         assert_true((id = fix_take(&f, &sub, NULL, NULL)) != 0);
         assert_int_equal(sub.req.op, FDP_OP_PING);
     }
@@ -813,7 +813,7 @@ questions_wait_for_no_row(void **state)
     fix_wdone(&f, id);
     fix_step(&f, 0);
     assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
-    assert_int_equal(sub.req.tag, 100 + FAIR_SIDE_MAX);
+    assert_int_equal(sub.req.tag, 100 + FAIR_OTHER_MAX);
     fcl_close(&c);
     fix_close(&f);
 }

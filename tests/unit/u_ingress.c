@@ -132,7 +132,7 @@ claim(struct fix *f, uint64_t id, unsigned type, uint32_t len)
     return p;
 }
 
-/* The request f->p, whose items take so many bytes. */
+/* The request f->p, whose items take n bytes. */
 static uint64_t
 submit_rec(struct fix *f, uint32_t bytes)
 {

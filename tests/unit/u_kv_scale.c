@@ -129,7 +129,7 @@ write_file(const char *file, const void *a, size_t a_n, const void *b, size_t b_
     assert_int_equal(fclose(f), 0);
 }
 
-/* Rows [first, first + n) of a matrix in a file of so many bytes become zeros. */
+/* Rows [first, first + n) of a matrix in a file of this size become zeros. */
 static void
 zero_rows(char *file, size_t size, const char *name, uint64_t first, uint64_t n)
 {

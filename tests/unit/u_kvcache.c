@@ -138,7 +138,7 @@ shared_from_the_step_that_fills_it(void **state)
     m = found(kv, h, 4);
     assert_int_equal(m.n, 3);
     assert_int_equal(m.n_idle, 0);
-    /* attached while they wait, let go of again, collected */
+    /* attached while pending_free, given back again, collected */
     assert_int_equal(kv_attach(kv, 2, h, 3), 3);
     kv_check(kv);
     assert_int_equal(kv->n_deferred, 0);
@@ -344,7 +344,7 @@ beginnings_are_saved_before_ends(void **state)
     kv_free(kv);
 }
 
-/* A long table goes a part at a time, and whoever needs its blocks has them. */
+/* A long table is freed in slices; an allocation that needs its blocks gets them. */
 static void
 long_tables_go_a_part_at_a_time(void **state)
 {

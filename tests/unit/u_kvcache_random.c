@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The block pool at random beside a naive model, with contents: bytes that
+ * The block pool at random against a naive model, with contents: bytes that
  * the orders move and the steps write must be what a sequence that attached
  * them expects. FDD_SIM_STEPS says how many steps all pools take together.
  */
@@ -138,7 +138,7 @@ m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv
     return c->host;
 }
 
-/* No order is left: that of one evicted earlier, whose copy nobody wants, four
+/* No order is left: that of one evicted earlier, whose copy is not wanted, four
  * looked at. */
 static void
 m_instead(struct model *m, int32_t b)
@@ -423,7 +423,7 @@ m_collect(struct model *m, uint64_t epoch)
     for (uint64_t e = m->collected + 1; e <= epoch; e++) {
         uint64_t done = m->clock;
 
-        /* those of a step go idle as they were let go of */
+        /* blocks of a step go idle in the order in which they were given back */
         for (;;) {
             int32_t first = -1;
 

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The thread that writes the log: a reader that is slow holds nobody up, and
+/* The thread that writes the log: a slow reader delays no thread, and
  * lines of a process that ends are not lost. */
 #include "config.h"
 
@@ -57,7 +57,7 @@ check(int ok, const char *what, int line)
 #define CHECK(e) check((e) != 0, #e, __LINE__)
 
 
-/* stderr becomes a small pipe that nobody reads for now. */
+/* stderr becomes a small pipe that is not read for now. */
 static void
 pipe_begin(void)
 {
@@ -217,7 +217,7 @@ t_end_is_bounded(void **state)
     CHECK(log_fini() == 0);
     CHECK(clk_now_ns() - t >= 900 * CLK_MS);
     CHECK(clk_now_ns() - t < 20 * CLK_S);
-    log_info("gate: nobody waits for this");
+    log_info("gate: no thread waits for this");
     CHECK(log_fini() == 0);
     pipe_restore();
     (void)close(rd);
@@ -256,7 +256,7 @@ start_child(struct lgq *q, unsigned n, int sig)
     _exit(9);
 }
 
-#define PANIC_LINES 400 /* so many that the writer is not done with them */
+#define PANIC_LINES 400 /* more than the writer can finish */
 
 /* A panic is the last thing in the log, and what was logged before is there. */
 static void
@@ -284,7 +284,7 @@ t_panic_keeps_lines(void **state)
     }
 }
 
-/* It ends also with a log that nobody reads. */
+/* It ends also with a log that is not read. */
 static void
 t_panic_does_not_hang(void **state)
 {
@@ -375,6 +375,6 @@ main(void)
         cmocka_unit_test(t_end_is_bounded),
     };
 
-    (void)alarm(3 * LONG_S); /* whoever hangs fails */
+    (void)alarm(3 * LONG_S); /* a test that hangs fails */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,7 +281,7 @@ put_late(void *arg)
     return NULL;
 }
 
-/* Whoever waits for a line is woken by it, not by the end of its time. */
+/* A thread that waits for a line is woken by it, not by its timeout. */
 static void
 t_wakes(void **state)
 {

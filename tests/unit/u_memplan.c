@@ -387,7 +387,7 @@ length_that_fits(void **state)
     in.decode_blocks = 1;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
     assert_non_null(strstr(err, "the KV cache has 1 blocks of 64 tokens, too few for any "
-        "request beside kv.static_decode_blocks = 1"));
+        "request with kv.static_decode_blocks = 1"));
     in.num_blocks = 2;
     assert_int_equal(planned(&in).max_len, 64);
     /* Weights alone are too much. */

@@ -470,7 +470,7 @@ check_tail(const struct mdl_program *p, enum mdl_tail tail)
 
 /* A buffer is written before it is read, alive exactly as said, and widths
  * agree with the shapes. What a product of gate and up reads is alive until silu_mul
- * is done: 65 equal requests had three answers on a card that computed both at once. */
+ * is done: 65 equal requests had three answers on a GPU that computed both at once. */
 static void
 check_program(const struct mdl_program *p)
 {

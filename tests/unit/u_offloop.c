@@ -62,7 +62,7 @@ until_done(const struct ofl *o)
     }
 }
 
-/* A connected TCP socket with data that nobody reads: its close sleeps. */
+/* A connected TCP socket with unread data: its close sleeps. */
 static int
 lingering(int *ret_listener)
 {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steps measured operation by operation: the sums, what is computed meanwhile,
- * steps that nobody asked for, and the file of what the device can do.
+ * synthetic steps, and the file of the measured peak.
  */
 #include "config.h"
 
@@ -75,7 +75,7 @@ all(struct sim *s, struct got *ret)
         ret->lp[i] = r[i]->s[0].lp_hash;
     }
     ret->hits = s->pip->eng->kv->n_hit - hits;
-    /* for whoever watches: the last step is told, and what it was expected to take */
+    /* for the hang check: the last step and the time it was expected to take */
     SIM_CHECK(s->seg->w.beat.beats > 0 && s->seg->w.beat.step_began_ns > 0);
     SIM_CHECK(s->seg->w.beat.step_expect_ns > 0);
 }
@@ -89,7 +89,7 @@ same(const struct got *a, const struct got *b)
 }
 
 static struct prf *
-begin(struct sim *s, int32_t n_step, const struct bat_made *made)
+begin(struct sim *s, int32_t n_step, const struct bat_synth *made)
 {
     struct prf *p = NULL;
 
@@ -106,7 +106,7 @@ finish(struct sim *s)
 
     for (int i = 0; !eng_profile_ready(s->pip->eng); i++) {
         (void)sim_poll(s);
-        /* a measured step takes as long as it takes: nobody may call it hung */
+        /* a measured step takes as long as it takes: it must not count as hung */
         SIM_CHECK(eng_profile_ready(s->pip->eng) || b->activity == LNK_ACT_PROFILE);
         SIM_CHECK(i < 1000000);
     }
@@ -289,7 +289,7 @@ static void
 live_threads(struct sim_rng *g)
 {
     struct sim_cfg c = small(2, 1, FDK_EXEC_THREAD);
-    const struct bat_made made = { .n_decode = 3, .context = 50, .n_prefill = 5 };
+    const struct bat_synth made = { .n_decode = 3, .context = 50, .n_prefill = 5 };
     uint64_t until = clk_now_ns() + 60 * CLK_S;
     struct sim *s;
     struct prf *p;
@@ -319,12 +319,12 @@ live_threads(struct sim_rng *g)
     sim_free(s);
 }
 
-/* ---- made steps -------------------------------------------------------------------------------- */
+/* ---- synthetic steps -------------------------------------------------------------------------------- */
 
 static void
 made_leaves_no_trace(struct sim_rng *g)
 {
-    const struct bat_made shapes[] = {
+    const struct bat_synth shapes[] = {
         { .n_decode = 1, .context = 1 }, { .n_decode = 7, .context = 100, .n_prefill = 41 },
         { .context = 1, .n_prefill = 48 }, { .n_decode = 3, .context = 256 }
     };
@@ -339,7 +339,7 @@ made_leaves_no_trace(struct sim_rng *g)
         all(s, &want);
         all(s, &cold);
         for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-            const struct bat_made *m = &shapes[i];
+            const struct bat_synth *m = &shapes[i];
             uint64_t n = trc_n_step(s->trc_seg);
             struct prf *p = begin(s, 3, m);
             double rows = m->n_decode + (m->n_prefill > 0);
@@ -371,7 +371,7 @@ static void
 made_reads_the_pool(struct sim_rng *g)
 {
     struct sim_cfg c = small(0, 0, FDK_EXEC_THREAD);
-    const struct bat_made made = { .n_decode = 7, .context = 128, .n_prefill = 41 };
+    const struct bat_synth made = { .n_decode = 7, .context = 128, .n_prefill = 41 };
     struct sim *s = sim_new(&c);
     size_t bytes = (size_t)s->run->kv.block_bytes, n = 1;
     unsigned char *before;
@@ -408,7 +408,7 @@ static void
 made_refused_and_interrupted(struct sim_rng *g)
 {
     struct sim_cfg c = small(2, 1, FDK_EXEC_DEFER);
-    const struct bat_made made = { .n_decode = 4, .context = 64 };
+    const struct bat_synth made = { .n_decode = 4, .context = 64 };
     struct sim *s = sim_new(&c);
     struct sim_req *r;
     struct prf *p;
@@ -457,25 +457,25 @@ made_shapes_refused(struct sim_rng *g)
         { 8, 128, 0, "64 KV blocks, the pool has 60" }, /* of 16 tokens */
     };
     struct sim_cfg c = small(0, 0, FDK_EXEC_INLINE);
-    struct bat_made fits = { .n_decode = 7, .context = 128, .n_prefill = 41 };
+    struct bat_synth fits = { .n_decode = 7, .context = 128, .n_prefill = 41 };
     struct sim *s = sim_new(&c);
     char err[512];
 
     (void)g;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        const struct bat_made m = { .n_decode = bad[i].n_decode,
+        const struct bat_synth m = { .n_decode = bad[i].n_decode,
             .context = bad[i].context, .n_prefill = bad[i].n_prefill };
 
-        SIM_CHECK(prf_made_check(s->run, &m, c.max_len, err, sizeof(err)) == -EINVAL);
+        SIM_CHECK(prf_synth_check(s->run, &m, c.max_len, err, sizeof(err)) == -EINVAL);
         if (strstr(err, bad[i].why) == NULL)
             sim_fail(__FILE__, __LINE__, err);
     }
     fits.n_prefill = 41;
-    SIM_CHECK(bat_made_blocks(&s->run->dims, &fits) == 59);
-    SIM_CHECK(prf_made_check(s->run, &fits, c.max_len, err, sizeof(err)) == 0);
-    SIM_CHECK(prf_made_check(s->run, &fits, 40, err, sizeof(err)) == -EINVAL);
+    SIM_CHECK(bat_synth_blocks(&s->run->dims, &fits) == 59);
+    SIM_CHECK(prf_synth_check(s->run, &fits, c.max_len, err, sizeof(err)) == 0);
+    SIM_CHECK(prf_synth_check(s->run, &fits, 40, err, sizeof(err)) == -EINVAL);
     fits.context = 20;
-    SIM_CHECK(prf_made_check(s->run, &fits, 40, err, sizeof(err)) == -EINVAL);
+    SIM_CHECK(prf_synth_check(s->run, &fits, 40, err, sizeof(err)) == -EINVAL);
     SIM_CHECK(strstr(err, "prefill 41") != NULL);
     sim_free(s);
 }
@@ -558,7 +558,7 @@ peaks_kept(struct sim_rng *g)
 
     (void)g;
     peak_open(&f);
-    SIM_CHECK(peak_again(&f, 1) == 4); /* beside other work: not kept */
+    SIM_CHECK(peak_again(&f, 1) == 4); /* while the device has other work: not kept */
     SIM_CHECK(f.cc.have == 0 && f.cc.file[0] == '\0');
     SIM_CHECK(peak_again(&f, 0) == 4 && strcmp(f.cc.from, "measured") == 0);
     SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 8);

@@ -157,7 +157,7 @@ rounding_e4m3(void **state)
     int32_t n = 1;
 
     (void)state;
-    /* Scale 1: each number, what lies half way to the next, and both beside it. */
+    /* Scale 1: each number, what lies half way to the next, and both neighbours. */
     for (unsigned b = 0; b < 0x7e; b++) {
         float lo = (float)e4m3(b), mid = (float)(e4m3(b) + e4m3(b + 1)) / 2;
 

@@ -155,7 +155,7 @@ t_collect(void **state)
     assert_true(clk_now_ns() - t >= 50 * CLK_MS);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(sup_collect(pid, 10 * CLK_S), 1);
-    assert_int_equal(sup_collect(pid, 10 * CLK_S), 1); /* nobody's child now */
+    assert_int_equal(sup_collect(pid, 10 * CLK_S), 1); /* not our child any more */
     (void)alarm(0);
 }
 

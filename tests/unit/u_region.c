@@ -170,7 +170,7 @@ t_read_only(void **state)
     (void)close(fd);
 }
 
-/* Whoever keeps descriptor and mapping, nothing is left. */
+/* Nothing is left, even if a process keeps descriptor and mapping. */
 static void
 t_empty(void **state)
 {

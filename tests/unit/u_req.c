@@ -36,7 +36,7 @@ pool_is_exhausted_and_recovers(void **state)
     assert_null(req_find(&rp, 102));
     r[0] = req_get(&rp, 200);
     assert_ptr_equal(r[0], r[2]);
-    /* whoever kept {idx, serial} of the old owner notices */
+    /* a stale {idx, serial} of the old owner is recognised */
     assert_int_equal(r[0]->serial, 2);
     req_pool_fini(&rp);
 }

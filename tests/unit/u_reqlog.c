@@ -323,7 +323,7 @@ t_slow_says_where(void **state)
     (void)answered_in(&w, 400);
     assert_int_equal(cap_end(), 0);
     assert_int_equal(w.f.g->env.cnt->requests_slow, 0);
-    /* the whole, with another beside it */
+    /* all fields, with another request at the same time */
     cap_begin();
     other = submit(&w, 6, 11);
     (void)answered_in(&w, 520);
@@ -346,7 +346,7 @@ t_slow_says_where(void **state)
     assert_null(json_object_get(o, "ttft_ms"));
     json_decref(o);
     assert_int_equal(w.f.g->env.cnt->requests_slow, 2);
-    /* one that never reached the worker is not beside itself */
+    /* a request that never reached the worker does not count itself */
     assert_int_equal(life_pause(&w.f.g->life, 1), 0);
     cap_begin();
     fcl_ask(&w.c, (struct fask){ .tag = 7, .max_new = 4, .ttl_queue_ms = 900 });

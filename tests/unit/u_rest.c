@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client that makes the loop wait: it fills its own memory and punches it empty, again
- * and again, while the loop reads it. Its user's rings rest, and nobody else's. Where the
+ * and again, while the loop reads it. Its user's rings rest, and no other user's. Where the
  * kernel has F_SEAL_FUTURE_WRITE it cannot punch, so here the kernel has not.
  */
 #include "config.h"

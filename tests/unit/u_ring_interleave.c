@@ -6,7 +6,7 @@
  * leaves a side's store buffer (total store order, as on x86: weaker than
  * what a real machine may do with one access in flight, stronger than what
  * plain interleaving shows). Checked: every record arrives once, in order
- * and whole; nobody sleeps with work in the ring. The same run with the
+ * and whole; no side sleeps with work in the ring. The same run with the
  * barrier or the second look left out must fail, or the test shows nothing.
  */
 #include "config.h"

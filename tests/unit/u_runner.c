@@ -306,7 +306,7 @@ few_outputs(void **state)
     fix_free(&f);
 }
 
-/* Where rows of a GEMM cost nothing up to a number of them, steps of so many tokens have
+/* Where rows of a GEMM cost nothing up to a number of them, steps of that many tokens have
  * one graph, and a decoding step never gathers more than before. */
 static void
 few_where_rows_are_free(void **state)

@@ -205,7 +205,7 @@ others_do_not_wait_for_a_prefix(void **state)
 /* One that waits for another's prefix does not wait for ever: the other goes
  * away. */
 static void
-twin_that_leaves(void **state)
+duplicate_that_leaves(void **state)
 {
     struct fx *f = fx_new(&cached);
     struct req *a = ask(f, 600, 3, 5), *b = ask(f, 600, 3, 5);
@@ -539,7 +539,7 @@ main(void)
         cmocka_unit_test(other_users_find_nothing),
         cmocka_unit_test(duplicates_share_one_prefill),
         cmocka_unit_test(others_do_not_wait_for_a_prefix),
-        cmocka_unit_test(twin_that_leaves),
+        cmocka_unit_test(duplicate_that_leaves),
         cmocka_unit_test(deep_hits_hide_nobody),
         cmocka_unit_test(hits_count_against_the_pool),
         cmocka_unit_test(host_blocks_come_back_where_cheaper),

@@ -135,7 +135,7 @@ passed_so_long_only(void **state)
         if (at < 0 && lng->seqs[0].cached_len >= 256)
             at = n;
         sweep(f, lng);
-        /* 100 steps, and some for itself beside the answers' tokens */
+        /* 100 steps, with room for it next to the answers' tokens */
         assert_true(n < 112);
     }
     assert_true(at > 90);
@@ -174,7 +174,7 @@ users_pass_by_rows(void **state)
     }
 }
 
-/* A better priority goes first, whoever has how much left and however late. */
+/* A better priority goes first, however much is left and however late. */
 static void
 priority_before_work(void **state)
 {

@@ -77,7 +77,7 @@ lowest_priority_gives_way(void **state)
 }
 
 /* The best priority is never preempted, nor waits longer for a block than leaving ones
- * take to give theirs, whoever was admitted before it. */
+ * take to give theirs, whatever was admitted before it. */
 static void
 best_priority_makes_progress(void **state)
 {
@@ -163,7 +163,7 @@ urgent_preempts(void **state)
         { { 9, 1, 5, 1 }, 3, 80, 0, 0, 5 }, { { 9, 1, 1, 0 }, 0, 80, 0, 0, 5 },
         { { 1, 1, 1, 1 }, 0, 40, 1, 0, 8 }, { { 9, 1, 9, 1 }, 0, 40, 1, 0, 4 },
         { { 1, 5, 1, 1 }, 1, 40, 1, 0, 2 },
-        /* nobody is worse; or priorities do not count; or those are not enough */
+        /* none is worse; or priorities do not count; or those are not enough */
         { { 1, 1, 1, 1 }, 1, 40, 0, 0, 0 }, { { 1, 1, 1, 1 }, 2, 40, 0, 0, 0 },
         { { 1, 1, 1, 1 }, 1, 40, 1, 0, 0 }, { { 1, 1, 1, 1 }, 0, 40, 0, 1, 0 },
         { { 1, 1, 1, 1 }, 0, 40, 1, 1, 0 }, { { 5, 1, 1, 1 }, 1, 80, 0, 0, 0 } };
@@ -194,7 +194,7 @@ urgent_preempts(void **state)
     }
 }
 
-/* Nobody takes what was given up for another, however little he needs. */
+/* Blocks given up for one sequence go to no other, however few it needs. */
 static void
 given_up_blocks_are_for_the_urgent(void **state)
 {

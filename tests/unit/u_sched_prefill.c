@@ -113,7 +113,7 @@ whole_prompts_when_not_chunked(void **state)
     fx_free(f);
 }
 
-/* One that never fits beside the others goes by chunks in the end. */
+/* A prompt that never fits with the others is computed in chunks in the end. */
 static void
 whole_prompts_do_not_starve(void **state)
 {
@@ -159,7 +159,7 @@ e11_short_behind_three_long(void **state)
             lng[i] = fx_plain(f, 2000, 4);
         sh = fx_plain(f, 40, 4);
         (void)fx_step(f);
-        /* in this step, whole, beside one long one that gets the rest */
+        /* in this step, whole, next to a long one that gets the rest */
         assert_non_null(fx_row(f, &sh->seqs[0]));
         assert_true(fx_row(f, &sh->seqs[0])->sample);
         assert_int_equal(fx_row(f, &lng[0]->seqs[0])->q_len, 256 - 40);
@@ -297,7 +297,7 @@ e11_wide_one_waits_bounded(void **state)
     wide = fx_plain(f, 58 * 16, 2);
     for (int i = 0; wide->t_start_ns == 0; i++) {
         /* 16 times passed over, then what runs must end; and while the pool is
-         * full nobody is admitted at all */
+         * full none is admitted at all */
         assert_true(i < 16 + 2 * 30);
         if (f->rp.n_free > 0)
             (void)fx_plain(f, 40, 30);
@@ -397,7 +397,7 @@ teach(struct cost *c)
     }
 }
 
-/* Beside running decodes a prompt gets what is left of the time; alone, all
+/* With running decodes a prompt gets what is left of the time; alone, all
  * tokens there are. */
 static void
 time_budget_cuts_prefill(void **state)
@@ -438,7 +438,7 @@ time_budget_cuts_prefill(void **state)
     fx_free(f);
 }
 
-/* No time is left beside the decodes: a block's worth in every fourth step. */
+/* The decodes leave no time: a block's worth in every fourth step. */
 static void
 time_budget_starves_nobody(void **state)
 {
@@ -523,7 +523,7 @@ e11_short_beside_long_in_time(void **state)
     }
 }
 
-/* A device of so many us a step and a token. */
+/* A device with these us per step and per token. */
 static void
 teach_line(struct cost *c, double step_us, double tok_us)
 {

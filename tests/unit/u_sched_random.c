@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Random use: invariants after every step, nothing lost, nobody stuck. */
+/* Random use: invariants after every step, nothing lost, no request stuck. */
 #include "config.h"
 
 #include <setjmp.h>

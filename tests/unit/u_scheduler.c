@@ -399,7 +399,7 @@ rows_in_flight_leave_late(void **state)
     assert_null(f->sch->ended_head);
     assert_int_equal(fx_step(f), 0);
     assert_int_equal(a->seqs[0].state, REQ_ST_ENDED);
-    /* a late token of the old owner finds nobody */
+    /* a late token of the old owner finds no sequence */
     assert_null(sch_slot(f->sch, slot, generation));
     assert_ptr_equal(f->last_ended, a);
     assert_int_equal(f->n_late, 1);

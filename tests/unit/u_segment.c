@@ -186,7 +186,7 @@ test_nothing_is_left(void **state)
     fix_close(&f);
 }
 
-/* Another user who has a descriptor cannot open its file anew. */
+/* Another user who has a descriptor cannot open its file again. */
 static void
 test_not_opened_anew(void **state)
 {

@@ -281,7 +281,7 @@ t_starts_nothing(void **state)
     fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_true(fd >= 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
-    open_dir(dir, 77, err, sizeof(err)); /* nobody listens */
+    open_dir(dir, 77, err, sizeof(err)); /* no process listens */
     assert_int_equal(listen(fd, 4), 0);
     open_dir(dir, 73, err, sizeof(err));
     assert_non_null(strstr(err, "another fdd (user "));

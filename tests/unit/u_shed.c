@@ -144,7 +144,7 @@ shed_what_would_expire(void **state)
         if (tag % 20 == 0)
             fix_step(&f, 0);
     }
-    /* 52 queued; how fast they go is not known: nobody is refused */
+    /* 52 queued; the service rate is unknown: none is rejected */
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_queue_ms = 20 });
     fix_step(&f, 0);
     assert_int_equal(fcl_errors(&a, tag), 0);
@@ -170,7 +170,7 @@ shed_what_would_expire(void **state)
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
     fix_step(&f, 0);
     assert_true(fcl_errors(&a, tag) == 0 && fcl_errors(&a, tag - 1) == 0);
-    /* the other user has nobody before it but its own */
+    /* only its own requests are ahead of the other user's */
     fcl_ask(&b, (struct fask){ .tag = 1, .max_new = 198, .ttl_queue_ms = 500 });
     fix_step(&f, 0);
     assert_int_equal(fcl_errors(&b, 1), 0);

@@ -59,7 +59,7 @@ send_bad(struct fcl *c)
 }
 
 /* A client whose requests are refused unseen has its ring read four at a time, every
- * 10 ms. Meanwhile something waits in it, and nobody burns CPU time over that. */
+ * 10 ms. Meanwhile something waits in it, and no thread burns CPU time over that. */
 static void
 t_eager_ring(void **state)
 {

@@ -638,7 +638,7 @@ t_link(void **state)
     snprintf(path, sizeof(path), "%s/s", dir);
     top_link_init(&l, path);
     l.on_answer = on_answer;
-    /* nobody is there */
+    /* no request and no client */
     assert_int_equal(top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x")), 0);
     top_link_step(&l, 1);
     heard_is(1, 1, "", "No such file");

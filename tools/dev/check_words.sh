@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # The project's words (doc/GLOSSARY.md), counted. words.list has the words: "never"
-# ones have no use left, "fall" ones have legal uses too. words.counts
+# ones have no use left but the lines their third column allows, "fall" ones have
+# legal uses too. words.counts
 # has how many lines of each folder hold one; a folder without a row has none. A count
 # may only fall. Data, corpora, the glossary and the list of renamed names are left out.
 # Usage: check_words.sh [--write | --table | --show WORD [FOLDER]]
@@ -16,29 +17,30 @@ src=${FDD_SRC:-$(cd "$here/../.." && pwd)}
 cd "$src" || exit 1
 list=$here/words.list counts=$here/words.counts
 files() {
-    "$here/dist_files.sh" --list | grep -vE '^(doc/(GLOSSARY\.md|RENAMED\.tsv)|tests/fuzz/corpus/|conf/models/|LICENSE|tests/parity/.*\.(json|txt|bin)|tests/bench/held_out\.txt|tests/unit/config\.golden|tests/sys/tools\.golden|tests/chat/|tests/sys/tools\.golden|tools/dev/(check_)?words\.|tests/mutants/.*\.patch$|tests/findings\.tsv|.*\.(safetensors|png|svg|bin|gz)$)'
+    "$here/dist_files.sh" --list | grep -vE '^(doc/(GLOSSARY\.md|RENAMED\.tsv)|tests/fuzz/corpus/|conf/models/|LICENSE|tests/parity/.*\.(json|txt|bin)|tests/bench/held_out\.txt|tests/unit/config\.golden|tests/sys/tools\.golden|tests/chat/|tests/sys/tools\.golden|tools/dev/(check_(words|glossary)\.sh|words\.)|tests/mutants/.*\.patch$|tests/findings\.tsv|.*\.(safetensors|png|svg|bin|gz)$)'
 }
 # One line per hit: word <TAB> folder (of two levels at most) <TAB> file:line:text
-hits() { # PATTERN
-    files | tr '\n' '\0' | xargs -0 grep -IHniwE -e "$1" -- 2>/dev/null
+hits() { # PATTERN [LEGAL]
+    files | tr '\n' '\0' | xargs -0 grep -IHniwE -e "$1" -- 2>/dev/null |
+        grep -vE -e "${2:-^\$}"
 }
 folder() { awk -F: '{ n = split($1, p, "/"); print n == 1 ? "." : n == 2 ? p[1] : p[1] "/" p[2] }'; }
 rows() { # kind <TAB> pattern <TAB> folder <TAB> count, of what the tree has
-    local kind word
-    while IFS=$'\t' read -r kind word _; do
+    local kind word legal
+    while IFS=$'\t' read -r kind word _ legal; do
         case $kind in never|fall) ;; *) continue ;; esac
-        hits "$word" | folder | sort | uniq -c |
+        hits "$word" "$legal" | folder | sort | uniq -c |
             awk -v k="$kind" -v w="$word" '{ print k "\t" w "\t" $2 "\t" $1 }'
     done <"$list"
 }
 case ${1:-} in
 --show)
     word=${2:?which word}
-    hits "$word" | grep -E "^${3:-.}"
+    hits "$word" "$(awk -F'\t' -v w="$word" '$2 == w { print $4 }' "$list")" | grep -E "^${3:-.}"
     exit 0 ;;
 --table) rows; exit 0 ;;
 --write|'') ;;
-*) sed -n '5,13s/^# //p' "$0"; exit 64 ;;
+*) sed -n '5,14s/^# //p' "$0"; exit 64 ;;
 esac
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

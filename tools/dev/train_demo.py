@@ -379,7 +379,7 @@ def break_loops(model, data, args, teachers, n_prompt=32, n_gen=96, n_row=64):
 
     Its own greedy continuations are scored, and each token that completes
     an 8-gram the text already holds is made less likely; ordinary
-    training goes on beside it.  The mean of the weights before and after,
+    training goes on meanwhile.  The mean of the weights before and after,
     --loop-blend parts of the latter, keeps nearly all of the gain and
     loses little of the held-out loss.
     """

@@ -203,7 +203,7 @@ atk_keepmem(struct attack *a)
     atk_wait(a);
 }
 
-/* ---- a socket that blocks whoever closes it last --------------------------- */
+/* ---- a socket that blocks the process that closes it last --------------------------- */
 
 /* Data that its peer never reads, and an hour of patience. The peer stays in
  * the listening socket's backlog. -1: this machine has no TCP. */

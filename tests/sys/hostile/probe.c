@@ -18,7 +18,7 @@
 
 #define PROBE_MAX       200000
 #define PROBE_PAUSE_US  2000
-#define PROBE_GENERATE  8      /* every so many pings */
+#define PROBE_GENERATE  8      /* one in this many pings */
 #define PROBE_TOKENS    4
 #define PROBE_ANSWER_MS 30000
 

@@ -55,7 +55,7 @@ struct fdp_req raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, ui
 int raw_next(struct raw *r, struct fdp_rec *ret, void *payload, size_t cap);
 /* Read and forget what there is. Returns how many requests ended. */
 unsigned raw_skip(struct raw *r);
-/* Send n descriptors beside len bytes. 0 or -1. */
+/* Send len bytes and n descriptors in one message. 0 or -1. */
 int raw_send_fds(int sock, const void *p, size_t len, const int *fds, int n);
 
 #endif

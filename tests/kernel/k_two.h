@@ -6,8 +6,8 @@
  * on the device, numbers from a seed that is printed. Include k_util.h's way:
  * config.h first.
  */
-#ifndef FDD_TESTS_KERNEL_K_TWIN_H
-#define FDD_TESTS_KERNEL_K_TWIN_H
+#ifndef FDD_TESTS_KERNEL_K_TWO_H
+#define FDD_TESTS_KERNEL_K_TWO_H
 
 #include "tests/kernel/k_util.h"
 
@@ -17,7 +17,7 @@
 #define TW_GUARD  256
 #define TW_BUFS   256
 
-struct twin_dev {
+struct two_dev {
     struct k_dev d;
     struct {
         char *p;
@@ -26,13 +26,13 @@ struct twin_dev {
     int n_buf;
 };
 
-struct twin {
-    struct twin_dev cpu, gpu;
+struct two {
+    struct two_dev cpu, gpu;
     uint64_t seed;
     int deterministic;       /* of the gpu, when it is opened */
 };
 
-static struct twin tw;
+static struct two tw;
 
 #define OK(call) assert_int_equal((call), 0)
 
@@ -43,7 +43,7 @@ tw_int(int32_t low, int32_t high)
 }
 
 /* Whether case i is tried: of each `every` one alone if FDD_TEST_FEW is set, for tools under
- * which a card is some hundred times slower. */
+ * which a GPU is some hundred times slower. */
 static inline int
 tw_takes(size_t i, size_t every)
 {
@@ -102,7 +102,7 @@ tw_open_deterministic(void)
 
 /* bytes of device memory: src, or poison; poison behind. */
 static inline void *
-tw_new(struct twin_dev *t, const void *src, size_t bytes)
+tw_new(struct two_dev *t, const void *src, size_t bytes)
 {
     void *p;
     assert_true(t->n_buf < TW_BUFS);
@@ -117,7 +117,7 @@ tw_new(struct twin_dev *t, const void *src, size_t bytes)
 }
 
 static inline void
-tw_put(struct twin_dev *t, void *dst, const void *src, size_t bytes)
+tw_put(struct two_dev *t, void *dst, const void *src, size_t bytes)
 {
     OK(t->d.ops->copy(t->d.st, dst, src, bytes));
     k_sync(&t->d);
@@ -127,7 +127,7 @@ tw_put(struct twin_dev *t, void *dst, const void *src, size_t bytes)
 
 /* A malloc'd copy of a device buffer. */
 static inline void *
-tw_read(struct twin_dev *t, const void *src, size_t bytes)
+tw_read(struct two_dev *t, const void *src, size_t bytes)
 {
     void *p = malloc(bytes);
     assert_non_null(p);
@@ -147,7 +147,7 @@ tw_as_act(float *x, size_t n, enum fdk_dtype act)
 
 /* n activations on the device: x in their type, or poison. */
 static inline void *
-tw_new_act(struct twin_dev *t, const float *x, size_t n, enum fdk_dtype act)
+tw_new_act(struct two_dev *t, const float *x, size_t n, enum fdk_dtype act)
 {
     uint16_t *h = malloc(n * 2);
     assert_non_null(h);
@@ -161,7 +161,7 @@ tw_new_act(struct twin_dev *t, const float *x, size_t n, enum fdk_dtype act)
 
 /* A malloc'd copy of n activations, as floats. */
 static inline float *
-tw_read_act(struct twin_dev *t, const void *src, size_t n, enum fdk_dtype act)
+tw_read_act(struct two_dev *t, const void *src, size_t n, enum fdk_dtype act)
 {
     float *x = malloc(n * 4);
     assert_non_null(x);
@@ -176,7 +176,7 @@ tw_read_act(struct twin_dev *t, const void *src, size_t n, enum fdk_dtype act)
 
 /* Look behind every buffer and free them all. */
 static inline void
-tw_free(struct twin_dev *t)
+tw_free(struct two_dev *t)
 {
     for (int i = 0; i < t->n_buf; i++) {
         unsigned char guard[TW_GUARD];
@@ -191,7 +191,7 @@ tw_free(struct twin_dev *t)
 /* The plan that the device makes is the host's, to the byte; what neither writes is
  * poison. s: the step that p's batch is on the device. */
 static inline void
-tw_same_plan(struct twin_dev *t, const struct fdk_att_plan_args *p, const struct k_step *s)
+tw_same_plan(struct two_dev *t, const struct fdk_att_plan_args *p, const struct k_step *s)
 {
     size_t work = (size_t)p->n_max * sizeof(*p->work);
     size_t bytes = (p->plan_bytes + 15) / 16 * 16;
@@ -229,7 +229,7 @@ tw_same_plan(struct twin_dev *t, const struct fdk_att_plan_args *p, const struct
 
 /* The step's arrays on the device, at *d_step once it is not NULL. */
 static inline struct fdk_batch
-tw_step(struct twin_dev *t, const struct k_step *s, char **d_step)
+tw_step(struct two_dev *t, const struct k_step *s, char **d_step)
 {
     struct fdk_batch b = s->b;
     char *p = *d_step;
