@@ -450,7 +450,7 @@ slice_of(struct render *r, struct val obj, const struct tpl_node *n)
     if (obj.type == VAL_UNDEF)
         rnd_undefined(r, obj);
     if (!text && obj.type != VAL_LIST && obj.type != VAL_TUPLE)
-        return val_undefined(&r->c, "a slice of what has none", 24);
+        return val_undefined(&r->c, "a slice of a value that has none", 32);
     if (step.type != VAL_NONE) {
         if (!is_int(step))
             val_fail(&r->c, "slice indices must be integers or None");

@@ -298,7 +298,7 @@ jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
         const char *e = code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
         char esc[16];
 
-        /* every second character is what stands behind the backslash */
+        /* pairs: a character, and the letter of its escape sequence */
         if (code == '"' || code == '\\' || (code < 0x20 && e != NULL))
             (void)snprintf(esc, sizeof(esc), "\\%c", e[1]);
         else if (code < 0x20 || (f->ascii && code > 0x7e && code < 0x10000))

@@ -55,7 +55,7 @@ lex_space(const struct lexer *x, size_t at)
     return at;
 }
 
-/* Blanks before `end`, not before `from`: where they begin. */
+/* Start of the blanks that end at `end`, at least `from`. */
 static size_t
 lex_space_before(const struct lexer *x, size_t from, size_t end)
 {

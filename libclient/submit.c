@@ -10,7 +10,7 @@
 
 /* ---- parameters ---------------------------------------------------------- */
 
-/* The caller's struct, which may be of an older or a newer library. */
+/* Copy the caller's struct, whose size may be that of an older or newer library. */
 static int
 read_params(const struct fdc_params *in, struct fdc_params *out)
 {

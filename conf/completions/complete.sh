@@ -99,7 +99,7 @@ while [ $# -gt 1 ]; do
     --*=*) prev= ;;
     -*) prev=$w
         [ "$(value_of "$w")" != - ] && [ -n "$(value_of "$w")" ] && [ $# -gt 1 ] || continue
-        # which daemon is meant decides what is asked
+        # ask the daemon that the command line names
         case $cmd$w in
         --runtime-dir) export FDD_RUNTIME_DIR="$1"; unset FDD_SOCKET FDD_INSTANCE ;;
         --instance) export FDD_INSTANCE="$1"; unset FDD_SOCKET ;;

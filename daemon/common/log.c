@@ -137,7 +137,7 @@ log_topic_at(int topic)
     return lv >= 0 ? lv : __atomic_load_n(&log_default, __ATOMIC_RELAXED);
 }
 
-/* The one number that the macros compare with. */
+/* Recompute log_max, the level that the log macros compare with. */
 static void
 log_raise(void)
 {

@@ -58,7 +58,7 @@ struct client {
     };
     uint8_t trusted;
     uint8_t dirty;           /* has output to publish in this iteration */
-    uint8_t quiet;           /* doomed: peer is gone, no GOODBYE */
+    uint8_t quiet;           /* when closing: send no GOODBYE, the peer disconnected */
     uint8_t slow;            /* its requests were cancelled with E_SLOW */
     uint8_t growing;         /* d2c has not all of its pages yet */
     int32_t why;             /* FDP_E_* of the kill */
@@ -91,7 +91,7 @@ struct client {
     struct itk_job *job;     /* items that are partly here */
     uint64_t t_read;         /* its requests are not looked at before */
     uint64_t t_refused;      /* last refusal; 0: none */
-    uint32_t n_eager;        /* refused unseen since the last pause */
+    uint32_t n_eager;        /* requests rejected unread since the last pause */
 };
 TAILQ_HEAD(client_q, client);
 

@@ -82,7 +82,7 @@ itk_draw_seed(struct intake *k)
 
 /* ---- budgets ----------------------------------------------------------------- */
 
-/* This user's account of the iteration. */
+/* u, with its byte and record budgets reset at its first record of a loop iteration. */
 static struct usr *
 itk_account(const struct intake *k, struct usr *u)
 {

@@ -606,7 +606,7 @@ eng_may_launch(struct engine *e)
         que_has_room(e->cfg.q_out, e->room * (uint32_t)(e->n_flight + 1));
 }
 
-/* When the next step is to be picked; UINT64_MAX: not as things are. */
+/* When to pick the next step; UINT64_MAX: not before something changes. */
 static uint64_t
 eng_due(struct engine *e, uint64_t now_ns)
 {

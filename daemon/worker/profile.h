@@ -91,9 +91,9 @@ struct prf_idle { struct bat *bat; struct kv *kv; int busy; };
 
 /* n_busy: requests that the engine has. */
 void prf_begin(struct prf *p, int32_t n_busy);
-/* A step is about to be launched: its marks, or NULL. */
+/* Before a launch: where to record the step's events, or NULL to launch without. */
 struct run_marks *prf_take(struct prf *p, const struct bat_rec *rec);
-/* It is done, and rec is as it was. */
+/* The step is done; rec is unchanged since its launch. */
 void prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns,
     uint64_t end_ns);
 /* Synthetic steps: launch or collect one. -errno: the device is lost. */

@@ -616,8 +616,8 @@ sch_append(struct sch *sch, struct seq *s, uint32_t token, int finished)
     s->out[s->n_tok - s->req->n_ids] = token;
     s->n_tok++;
     if (finished) {
-        /* nothing more is registered: where the device knew of the end, the
-         * KV of this token is not written */
+        /* no block is indexed any more: a device that ended the row did not
+         * write this token's KV */
         sch_end(sch, s);
         return;
     }

@@ -117,7 +117,7 @@ sch_go_on(struct sch_pick *p, struct seq *s, int32_t most)
         p->oldest = NULL;
     q = sch_chunk(p, s, s->cached_len, most, 0);
     if (q > 0) {
-        /* granted at its admission */
+        /* cannot fail: admission reserved the blocks */
         ASSERT_Z(kv_grow(p->sch->kv, s->slot, s->cached_len + q));
         sch_give(p, sch_row(p, s), q);
     }

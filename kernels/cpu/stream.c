@@ -116,7 +116,7 @@ run_cmd(struct CUstream_st *st, const struct cpu_cmd *cmd)
         atomic_fetch_sub(&dev->fail_after, 1) == 1)
         cpu_fail(dev, "failure injected by a test");
     if (cmd->op == CMD_FAIL)
-        cpu_fail(dev, "a failure was asked for");
+        cpu_fail(dev, "a test made the device fail");
     if (cpu_failed(dev))
         return;
     if (cmd->op == CMD_COPY || cmd->op == CMD_FILL)

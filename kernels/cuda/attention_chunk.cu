@@ -257,7 +257,7 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
 {
     typedef struct shape<D, bf16> sh;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, stage = 0, pos;
-    int before = -1;             /* the stage of the chunk before */
+    int before = -1;             /* ring stage of the previous chunk */
     bool own = w.part == 0, fresh = true, two = false;
     uint32_t parity = 0;
     struct queries<D> q;

@@ -29,7 +29,7 @@
 #define WARPS   PAIR_WARPS       /* that multiply */
 #define WIDENS  8                /* then, that widen: four each half of a BK */
 #define BOX     4                /* scales of a row that come at once */
-#define SCALE_SLOTS   4                /* of them in a ring */
+#define SCALE_SLOTS 4             /* of them in a ring */
 #define THREADS ((WARPS + WIDENS + 4) * 32)
 
 /* BIG: more than 64 rows of x. Shared memory: stages of x and of w as bf16, HALF of K
@@ -74,7 +74,7 @@ struct widen_args {
     int32_t each;                    /* BKs that share a scale, 0: all */
     int32_t x_bytes;                 /* of a stage: the 8s of rows of x that there are */
     int32_t n_tile;
-    int32_t tma_out;                   /* y is written as TMA tiles of 16 rows */
+    int32_t tma_out;                 /* y is written as TMA tiles of 16 rows */
 };
 
 /* What a block does: tiles at, at + step, ... below n, of each the BKs of K from k0 to

@@ -290,7 +290,7 @@ layer_linked(const struct op *o)
         memcmp(&q->kv, &t->kv, sizeof(q->kv)) == 0;
 }
 
-/* The kernel can run it. */
+/* Can the megakernel run this layer? */
 static int
 layer_fits(const struct op *o)
 {

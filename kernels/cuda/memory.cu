@@ -103,7 +103,7 @@ vmm_result(struct cu_dev *d, const char *call, CUresult r)
     if (r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
         r <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
         return -EBUSY;
-    /* The runtime's error numbers are the driver's. */
+    /* CUDA's runtime uses the driver's error numbers. */
     return cu_result(d, call, (cudaError_t)r);
 }
 

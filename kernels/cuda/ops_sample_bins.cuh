@@ -12,11 +12,11 @@
 #define WIDEST 64.0f             /* logits below the best that bins tell apart */
 #define LIGHTEST 27.8f           /* exp(-LIGHTEST) is no mass */
 
-/* A bin: of ids by their distance from the best, then of those by key bits. */
+/* Bins of ids: by distance from the best logit first, then by bits of the key. */
 struct bins {
     float max, scale;
     int near_bin;                /* -1: the first division */
-    int shift, above_shift;      /* of keys; bits above are those of prefix */
+    int shift, above_shift;      /* bits of the key that this division uses; those above equal prefix */
     u64 prefix;
 };
 

@@ -76,7 +76,7 @@ struct step {                    /* n_row rows of n new tokens after `before` ot
     struct fdk_batch b;
 };
 
-/* Blocks of all rows, scattered. */
+/* Give all rows KV blocks in random order. */
 static void
 make_batch(struct step *s)
 {

@@ -88,7 +88,7 @@ worker_turn(struct fix *f, struct in *in)
     for (;;) {
         if ((id = fix_take(f, &sub, NULL, NULL)) != 0) {
             if (in != NULL && sub.user != HONEST_UID && take(in, 1) % 3 == 0)
-                continue; /* it keeps this one until it is cancelled */
+                continue; /* no answer: this request stays open until it is cancelled */
             fix_wsend(f, id, FDP_T_TEXT, "some output", 11);
             fix_wsend(f, id, FDP_T_TOKENS, &tokens, sizeof(tokens));
             fix_wdone(f, id);

@@ -177,7 +177,7 @@ worker_put(struct run *t, struct in *in, uint32_t op)
     struct { struct fdp_rec h; unsigned char data[FDP_REC_MAX_LEN]; } r;
     struct fdr_prod *p = &t->f.w.out;
     uint32_t what = take(in, 1), who = take(in, 1), left, at;
-    int text, mark = 'z'; /* whose it is, is not known */
+    int text, mark = 'z'; /* until its request is known */
 
     memset(&r, 0, sizeof(r));
     r.h.type = types[what % 16];

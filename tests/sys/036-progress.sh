@@ -55,7 +55,7 @@ has "$(cat "$dir/err")" 'runtests: 10 of 10 tests, 1 failed'
 printf '#!/bin/sh\n' >"$clone/tools/setup"
 FDD_PROGRESS_S=1 "$clone/tests/check-san" asan >"$dir/out" 2>"$dir/err" </dev/null
 grows "$dir/err" 'check-san: asan' '10 tests, [01] failed, [0-9]+ s'
-# both at a time, each with its own tests
+# asan and tsan at the same time, each with its own tests
 FDD_PROGRESS_S=1 "$clone/tests/check-san" >"$dir/out" 2>"$dir/err" </dev/null
 has "$(cat "$dir/err")" 'check-san: asan [0-9]+ of 10 tests, [01] failed; tsan [0-9]+ of 10 tests, [01] failed, [0-9]+ s'
 [ "$(tail -n 1 "$dir/out")" = "18 passed, 2 failed" ] || fail "last line: $(cat "$dir/out")"
