@@ -137,7 +137,7 @@ log_topic_at(int topic)
     return lv >= 0 ? lv : __atomic_load_n(&log_default, __ATOMIC_RELAXED);
 }
 
-/* Recompute log_max, the level that the log macros compare with. */
+/* Recompute log_level, which the log macros compare with. */
 static void
 log_raise(void)
 {

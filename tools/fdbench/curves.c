@@ -101,7 +101,7 @@ distribution(FILE *out, const struct fdb_result *r, enum fdb_metric dist,
     /* what arrived together has gaps of nearly nothing */
     if (p.x_log)
         p.x_lo = fmax(d->min / 1.1, d->pct[0] / 50);
-    /* room for the words beside p90 and p99 */
+    /* room for the labels p90 and p99 */
     else if (d->n > 1 && d->pct[3] - d->min > 0.7 * (most - d->min))
         p.x_hi = most + 0.3 * (most - d->min);
     p.note = p.x_log ? "Logarithmic axis." : NULL;
@@ -499,7 +499,7 @@ search_plots(FILE *out, const struct fdb_result *r, const struct fdb_step *step,
                 .above = 1 };
             snprintf(p.mark[p.n_mark++].text, 40, "%s", rep_num(load[i], num));
         }
-    p.note = "Beside each point its load.";
+    p.note = "The label of a point is its load.";
     plt_write(out, &p);
 }
 

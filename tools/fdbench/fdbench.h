@@ -10,7 +10,7 @@
  *   stat.c      the log to a summary          report.c text, CSV, JSON
  *   html.c      the report with plots         setup.c  session, defaults, options' values
  *   serve.c     options, repeats, results     search.c the load within a limit
- *   against.c  a run beside an earlier one   latency.c, ipc.c, start.c the other commands
+ *   against.c  a run against an earlier one   latency.c, ipc.c, start.c the other commands
  *
  * Definitions (the field's, of its serving benchmark):
  *   TTFT   sending of the request to its first token
@@ -229,7 +229,7 @@ int fdb_report_csv(FILE *out, const struct fdb_result *r);
 /* One file, no network: tables and SVG plots. -errno. */
 int fdb_report_html(FILE *out, const struct fdb_result *r);
 
-/* ---- a run beside an earlier one: against.c --------------------------------- */
+/* ---- a run against an earlier one: against.c --------------------------------- */
 
 /* The JSON report of an earlier serve that path holds. One of another format is
  * refused unless any is set. New reference. 0 or an exit code with the message

@@ -26,7 +26,7 @@ struct ipc_cfg {
     int json;
 };
 
-/* What one client took, and what stands beside it while all take it. */
+/* Figures of one client, and of the daemon while all clients run. */
 struct client {
     fdc_t *s;
     const struct ipc_cfg *cfg;
@@ -410,7 +410,7 @@ static const struct fct_opt ipc_opts[] = {
 static const struct fct_line ipc_line = {
     .usage = "fdbench ipc [options]",
     .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
-        "processor time, from the counters of a daemon that serves nobody else.",
+        "processor time, from the counters of a daemon without other clients.",
     .opts = { ipc_opts }
 };
 

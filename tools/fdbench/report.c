@@ -544,7 +544,7 @@ dataset_digest(const struct fdb_cfg *c)
     return c->dataset != NULL ? json_digest(digest) : json_null();
 }
 
-/* What every request asks for beside its lengths. */
+/* Parameters of every request other than its lengths. */
 static json_t *
 json_sampling(const struct fdc_params *p)
 {

@@ -52,7 +52,7 @@ take_max_tokens(void *args, const char *v)
 #define S struct serve
 static const struct fct_opt load_opts[] = {
     FCT_OPT_HEAD("load:"),
-    { "concurrency", 'c', "N", "closed loop: so many requests at a time (8)",
+    { "concurrency", 'c', "N", "closed loop: this many requests at a time (8)",
         FCT_U32(S, CFG(concurrency), 1, 65536) },
     { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
         FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX), FCT_HAS(S, has_rate) },

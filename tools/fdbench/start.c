@@ -142,7 +142,7 @@ remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
     return 0;
 }
 
-/* fdd beside fdbench, where an installation or the build puts it, or in the path. */
+/* fdd next to fdbench, where an installation or the build puts it, or in the path. */
 static int
 find_fdd(struct starter *s)
 {
@@ -552,12 +552,12 @@ take_set(void *args, const char *value)
 #define C struct start_cfg
 static const struct fct_opt start_opts[] = {
     { "model", 'm', "DIR", "the model's folder", FCT_TEXT(C, model) },
-    { "fdd", 0, "PATH", "the daemon (fdd beside fdbench)", FCT_TEXT(C, fdd) },
+    { "fdd", 0, "PATH", "the daemon (fdd next to fdbench)", FCT_TEXT(C, fdd) },
     { "config", 0, "FILE", "its configuration file", FCT_TEXT(C, config) },
     { "set", 's', "K=V", "a parameter of it; may be repeated", FCT_FN(take_set) },
     { "repeats", 'r', "N", "starts, cold and warm each (3)", FCT_U32(C, n_repeat, 1, 1000) },
     { "warm-only", 0, NULL, "no cold starts", FCT_FLAG(C, no_cold) },
-    { "timeout", 0, "S", "give a start up after so many seconds (600)",
+    { "timeout", 0, "S", "give a start up after this many seconds (600)",
         FCT_REAL(C, timeout_s, 0.001, 86400) },
     FCT_OPT_JSON(C, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
 };

@@ -13,7 +13,7 @@
 
 #define N_REQUESTS_MAX 10000000u
 
-/* One request on its way. The result stands apart: a retry makes it anew. */
+/* A request in flight. Its result is apart, since a retry replaces it. */
 struct slot {
     const struct fct_req *req;
     fdc_req_t *handle;
@@ -73,7 +73,7 @@ static const struct fct_opt opts[] = {
         FCT_TEXT(struct gen_args, ids), ONE },
     { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters",
         FCT_TEXT(struct gen_args, batch), ONE },
-    { "n-requests", 0, "N", "the same prompt so many times",
+    { "n-requests", 0, "N", "the same prompt N times",
         FCT_U64(struct gen_args, n_requests, N_REQUESTS_MAX) },
     { "concurrency", 0, "N", "requests at a time (what the daemon allows)",
         FCT_U64(struct gen_args, concurrency, 1000000) },

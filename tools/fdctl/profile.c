@@ -303,7 +303,7 @@ static const struct fct_line line = {
     .usage = "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
         "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
     .about = "Time of every operation of the steps that run, or of a synthetic step on an "
-        "idle\ndaemon, beside what the device could do at best.",
+        "idle\ndaemon, and what the device could do at best.",
     .opts = { opts }, .command = "profile", .prefix = "profile: ", .hint = FCT_HINT_SEE
 };
 

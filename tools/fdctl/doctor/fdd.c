@@ -278,7 +278,7 @@ check_cache(struct doc *d)
 
     if (cache_dir(d, dir, sizeof(dir)) != 0) {
         doc_add(d, DOC_NOTE, "cache folder", "none: neither daemon.cache_dir nor HOME");
-        doc_fix(d, "set daemon.cache_dir, or ceilings are measured anew each time");
+        doc_fix(d, "set daemon.cache_dir, or the peak is measured again each time");
         return;
     }
     rc = stat_below(d, dir, &st);
@@ -300,7 +300,7 @@ check_cache(struct doc *d)
         doc_add(d, DOC_WARN, "cache folder", "%s: %s", dir, rc != 0 ? strerror(-rc)
             : "cannot be written");
         doc_fix(d, "mkdir -p %s and let the daemon's user write it, or set "
-            "daemon.cache_dir; else ceilings are measured anew each time", dir);
+            "daemon.cache_dir; else the peak is measured again each time", dir);
     }
 }
 

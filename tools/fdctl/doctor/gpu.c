@@ -500,8 +500,8 @@ check_link(struct doc *d, struct gpu *g)
         "%u of %u, x%u of x%u%s", gen, gen_max, width, width_max, gen < gen_max
         ? " (an idle link is slower)" : "");
     if (width < width_max)
-        doc_fix(d, "the card has fewer lanes than it can use: another slot, or seat it "
-            "anew; loading the weights takes longer");
+        doc_fix(d, "the GPU has fewer lanes than it can use: another slot, or seat it "
+            "again; loading the weights takes longer");
 }
 
 /* ---- between GPUs ------------------------------------------------------------------ */

@@ -162,7 +162,7 @@ check_shm(struct doc *d)
         fct_bytes((double)left, a), fct_bytes((double)size, b),
         fct_bytes((double)need, c));
     if (left < need)
-        doc_fix(d, "remove what nobody uses (ls -l /dev/shm), or make it larger: sudo "
+        doc_fix(d, "remove unused files (ls -l /dev/shm), or make it larger: sudo "
             "mount -o remount,size=1G /dev/shm (docker: --shm-size)");
     doc_data(d, "size", json_integer((json_int_t)size));
     doc_data(d, "free", json_integer((json_int_t)left));

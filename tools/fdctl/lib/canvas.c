@@ -180,7 +180,7 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
 
 /* ---- pictures ------------------------------------------------------------ */
 
-/* A cell filled to so many eighths. */
+/* A cell of which n eighths are filled. */
 static uint32_t
 filled(const struct top_canvas *c, int eighths, int is_spark)
 {

@@ -16,7 +16,7 @@ enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID 
  * The daemon judges the values; here they only have to fit their type. */
 #define PARAM_ROWS(X)                                                           \
     X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", "output tokens at most") \
-    X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before so many") \
+    X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before this many") \
     X(temperature, "temperature", P_F32, temperature, 0, "T",                   \
         "0 is greedy (1)")                                                      \
     X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P (1: off)") \

@@ -27,7 +27,7 @@ static const struct fct_opt main_opts[] = {
         FCT_TEXT(A, instance) },
     { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", FCT_TEXT(A, socket) },
     { "admin", 0, "PATH", "its admin socket", FCT_TEXT(A, admin) },
-    { "timeout", 0, "S", "wait for an answer so many seconds (30; 0: for ever)",
+    { "timeout", 0, "S", "wait this many seconds for an answer (30; 0: for ever)",
         FCT_REAL(A, timeout_s, 0, 86400), .range = "0 to 86400" },
     { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds",
         FCT_REAL(A, wait_s, 0, 864000), .range = "0 to 864000" },

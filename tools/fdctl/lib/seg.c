@@ -79,7 +79,7 @@ acts_as(int proc, uid_t uid)
         && effective == (unsigned long)uid;
 }
 
-/* Among its open files. Opened anew for reading, only what is said to be the memfd:
+/* Among its open files. Opened again for reading, only what is said to be the memfd:
  * opening a device or a FIFO may do more than open it. */
 static int
 look_in(int dir, const struct segment *s, const void **ret)

@@ -9,7 +9,7 @@
 #define WIDE_W 130
 #define WIDE_H 30
 #define CHART_H 3       /* lines of a chart on a wide screen */
-#define FIGURES_W 90    /* of which the figures beside them take so many columns */
+#define FIGURES_W 90    /* columns of the figures next to the charts */
 
 /* ---- head ---------------------------------------------------------------- */
 
@@ -460,7 +460,7 @@ help(struct top_canvas *c)
         { "d D", "drain: refuse new requests; asks; D takes them again" },
         { "space", "freeze the screen, and go on" },
         { "+ -", "longer, shorter interval" },
-        { "ctrl-l", "draw anew" },
+        { "ctrl-l", "draw again" },
         { "q", "quit" },
     };
     static const char *const about[] = {

@@ -61,7 +61,7 @@ struct top_rates {
 };
 
 void top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret);
-/* A counter that went down began anew: its growth is 0. */
+/* A counter that went down was reset: its growth is 0. */
 void top_rates(const struct top_raw *old, const struct top_raw *now,
     struct top_rates *ret);
 /* The value below which the share q of what the buckets count lies, evenly spread
@@ -192,7 +192,7 @@ struct top {
     int ask_off;
     char message[600];       /* last answer, "" none */
     int message_bad;
-    int message_own;         /* of a question that nobody asked for */
+    int message_own;         /* of a query that the user did not make */
     double interval;
 };
 

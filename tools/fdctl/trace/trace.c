@@ -15,7 +15,7 @@
 #define SHOWN 32             /* without -n, in a table */
 #define POLL_MS 20
 #define CHECK_MS 1000        /* --follow: is the daemon still there */
-#define TORN_POLLS 50        /* --follow: so long nobody writes one step */
+#define TORN_POLLS 50        /* --follow: a step is written within this many polls */
 
 struct opt {
     int events, all, follow, json, perfetto, has_request, has_last, has_slow;
@@ -148,7 +148,7 @@ step_range(const char *text, struct ftr_filter *f)
     return 0;
 }
 
-/* Whoever chooses gets all of it. */
+/* Did options choose records? Then all that match are shown. */
 static int
 chooses(const struct opt *o)
 {
@@ -253,7 +253,7 @@ no_step(const struct ftr_snap *s, const char *asked)
         (unsigned long long)s->steps[s->n_step - 1].s.seq);
 }
 
-/* What the trace has, for whoever chose nothing of it; before it is reduced. */
+/* What the trace holds, if nothing was chosen; before it is reduced. */
 static void
 range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
 {

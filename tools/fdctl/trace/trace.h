@@ -66,7 +66,7 @@ struct ftr_filter {
     uint64_t step_a, step_b;         /* 0 and FTR_NONE: any step */
     uint64_t slow_ns;                /* device time or gap longer than; FTR_NONE: all */
     uint64_t request;                /* 0: all */
-    uint64_t last;                   /* so many steps or events; 0: all */
+    uint64_t last;                   /* number of steps or events; 0: all */
     int whole_requests;              /* all events of the requests that have one or ran
                                         in the time chosen */
 };
