@@ -135,7 +135,7 @@ void fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n
 struct usr *usr_get(struct fair *f, uint64_t key, uint64_t now_ns);
 /* May this user connect now, at this rate? Takes one token of its bucket. */
 int usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns);
-/* n of u's requests were rejected: counts against its error budget. */
+/* A request of u was rejected: takes n from its error budget. */
 void usr_refused(struct usr *u, uint32_t n, uint32_t per_second, uint64_t now_ns);
 /* ms until u's error budget, refilled at per_second, allows a request; 0: now. */
 uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
