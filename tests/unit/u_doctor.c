@@ -428,14 +428,14 @@ test_report(void **state)
     f = open_memstream(&text, &n);
     doc_print(f, d.checks, 1);
     fclose(f);
-    assert_string_equal(text, "test\n  note  two                a\n"
-        "                           b\n"
-        "                           fix: do this\n");
+    assert_string_equal(text, "test\n  info    two                a\n"
+        "                             b\n"
+        "                             fix: do this\n");
     free(text);
     f = open_memstream(&text, &n);
     doc_print(f, d.checks, 0);
     fclose(f);
-    assert_non_null(strstr(text, "  ok    one                fine 1\n"));
+    assert_non_null(strstr(text, "  ok      one                fine 1\n"));
     assert_non_null(strstr(text, "\n1 ok, 1 info, 0 warnings, 0 errors\n"));
     free(text);
 }
