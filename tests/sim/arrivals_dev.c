@@ -9,21 +9,25 @@
 #include <string.h>
 
 /*
- * Decode at context 1,024, batch 1, 8, 32, 128, 256: 3.82, 4.20, 5.05, 8.66 and
- * 14.85 ms; prefill of 128, 2,048, 8,192 tokens: 4.78, 47.4 and 210 ms. A row's
+ * Decode at context 1,024, batch 1, 8, 32, 128, 256: 3.83, 4.16, 5.08, 8.60 and
+ * 14.18 ms; prefill of 128, 2,048, 8,192 tokens: 4.78, 46.1 and 201.7 ms. A row's
  * context is 128 KiB a token at 4.2 TB/s, a pair is 16,384 x 32 operations at 671
- * TFLOP/s; what is left are the points. 512 and 1,024: the products' times at these
- * rows, and 4.7 us a token for the rest, as at 2,048 and 8,192.
+ * TFLOP/s; what is left are the points. From 512 tokens on GEMMs compute tiles of 256
+ * rows: beside some rows a step of 512 tokens took 12.5 ms, of 525 18, of 1,020 26, of
+ * 1,050 32 to 34. The other ends of tiles are interpolated.
  */
 void
 arr_dev_h200_8b(struct arr_dev *ret)
 {
-    static const struct arr_point point[] = { { 1, 3790 }, { 8, 3945 }, { 32, 4045 },
-        { 64, 4380 }, { 128, 4670 }, { 256, 6670 }, { 512, 11800 }, { 1024, 22900 },
-        { 2048, 45700 }, { 4096, 91500 }, { 8192, 184000 } };
+    static const struct arr_point point[] = { { 1, 3790 }, { 8, 3915 }, { 32, 4060 },
+        { 64, 4380 }, { 128, 4660 }, { 256, 6150 }, { 512, 11800 }, { 513, 16300 },
+        { 768, 17200 }, { 769, 21800 }, { 1024, 23300 }, { 1025, 28500 }, { 1280, 29500 },
+        { 1536, 34000 }, { 1537, 37500 }, { 2048, 44500 }, { 4096, 88000 },
+        { 8192, 176000 } };
 
-    *ret = (struct arr_dev) { .name = "h200-8b", .n_point = 11, .ctx_us = 0.0312,
-        .pair_us = 0.000776, .scale = 1.03, .hot = 0.2, .gap_us = 1.3, .noise = 0.01, .graph_tok = 512,
+    *ret = (struct arr_dev) { .name = "h200-8b", .n_point = sizeof(point) / sizeof(point[0]), .ctx_us = 0.0312,
+        .pair_us = 0.000776, .scale = 1.03, .hot = 0.2, .gap_us = 1.3,
+        .noise = 0.01, .graph_tok = 512,
         .graph_us = 60, .eager_us = 300, .row_us = 0.1, .collect_us = 15,
         .eager_cmds = 400, .queue_cmds = 1024, .in_us = 250, .out_us = 200,
         .n_block = 50000, .max_len = 16384 };

@@ -83,11 +83,11 @@ static void
 t_device_is_as_measured(void **state)
 {
     static const struct { struct cost_step s; double ms; } m[] = {
-        { { 1, 1024, 0 }, 3.82 }, { { 8, 8 * 1024, 0 }, 4.20 },
-        { { 32, 32 * 1024, 0 }, 5.05 }, { { 64, 64 * 1500, 0 }, 7.39 },
-        { { 128, 128 * 1024, 0 }, 8.66 }, { { 256, 256 * 1024, 0 }, 14.85 },
+        { { 1, 1024, 0 }, 3.83 }, { { 8, 8 * 1024, 0 }, 4.16 },
+        { { 32, 32 * 1024, 0 }, 5.08 }, { { 64, 64 * 1500, 0 }, 7.39 },
+        { { 128, 128 * 1024, 0 }, 8.60 }, { { 256, 256 * 1024, 0 }, 14.18 },
         { { 128, 0, 128 * 64 }, 4.78 },
-        { { 2048, 0, 2048ll * 1024 }, 47.4 }, { { 8192, 0, 8192ll * 4096 }, 210 } };
+        { { 2048, 0, 2048ll * 1024 }, 46.1 }, { { 8192, 0, 8192ll * 4096 }, 201.7 } };
     struct arr_dev d;
 
     (void)state;
@@ -230,7 +230,7 @@ t_pick_in_time(void **state)
     c.policy = ARR_EARLY;
     early = run_poisson(&c, 16, N_SHORT);
     assert_true(due.ttft.p50 < early.ttft.p50 * 0.85);
-    assert_true(due.ahead.p99 < 3);
+    assert_true(due.ahead.p50 < 1 && due.ahead.p99 < early.ahead.p99 / 4);
     assert_true(due.gap.p50 < 2 && due.gap.p99 < 20);
     assert_true(due.tok_s > early.tok_s * 0.995);
     par_free(ps);
