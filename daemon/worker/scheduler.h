@@ -33,7 +33,8 @@
  * of the step would hold back (one long prompt alone may fill a step). At
  * least one block's worth of prefill goes every fourth step, so that no prompt
  * starves. An automatic target leaves prompts little room while little is
- * left to compute, and more with it (SCH_ROOM_LEAST_NS), but they always have as
+ * left to compute, and more with it or for a long prompt, from its beginning to its end
+ * (SCH_ROOM_LEAST_NS), but they always have as
  * many tokens of a step as bring the device to SCH_EFFICIENT percent of its
  * speed: where these take longer, the target is that much later. In 2
  * long prompts get half of it at most. At most max_partial prompts are
@@ -113,10 +114,17 @@ struct sch_cfg {
 #define SCH_ROOM_MOST_NS  39000000ull
 #define SCH_WORK_FEW_NS   60000000ull
 #define SCH_WORK_MANY_NS  120000000ull
-/* A step that the time cuts has a multiple of these tokens, of the first that costs no
- * more than an eighth: GEMMs compute tiles of rows, and on an H200 a step of 525 tokens
- * takes 18 ms where one of 512 takes 12.5. */
-#define SCH_TILES { 512, 128 }
+/* A prompt that takes longer than this by itself keeps the most room to its end: two
+ * steps of that do not do, and more of the least would hold it up. */
+#define SCH_WORK_LONG_NS  (2 * SCH_ROOM_MOST_NS)
+/* A step that the time cuts has a multiple of these tokens: GEMMs compute tiles of rows,
+ * and on an H200 a step of 525 tokens takes 18 ms where one of 512 takes 12.5, of 1,050
+ * 32 where one of 1,020 takes 26. Of the first, where that is an eighth less at most;
+ * else of the next, a fifth more where that is within the most room, or a quarter less.
+ * A step smaller than the first is a multiple of the last. */
+#define SCH_TILE_BEST 512
+#define SCH_TILE      256
+#define SCH_TILE_FEW  128
 #define SCH_EFFICIENT 80
 /* Nor does a prompt's share of a step grow beyond this to be efficient. */
 #define SCH_MAX_EFFICIENT 2048
@@ -180,6 +188,7 @@ struct sch_want {
 struct sch_cand {            /* a prompt that would have tokens of the step */
     struct seq *s;
     uint64_t work;           /* left of it */
+    uint64_t whole;          /* with what is computed, not what the prefix cache had */
     int32_t pos;             /* by admission, then by arrival */
     int32_t served;          /* rows that its user holds */
     uint8_t late;            /* it waited so long that none of less work passes it */

@@ -41,27 +41,6 @@ sch_pairs(int32_t from, int32_t q)
     return (int64_t)q * from + (int64_t)q * (q + 1) / 2;
 }
 
-/* Of q tokens that the time leaves, those that fill tiles: no less than floor. What is
- * left of the last tile is not filled up again. */
-static int32_t
-sch_tiled(struct sch_pick *p, int32_t q, int32_t floor)
-{
-    static const int32_t tiles[] = SCH_TILES;
-    int32_t all = p->st->n_tok + q;
-
-    if (p->sch->cfg.itl_target_ns != SCH_ITL_AUTO)
-        return q;
-    for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
-        int32_t over = all % tiles[i];
-
-        if (over > q || q - over < floor || (!p->tiled && over > all / 8))
-            continue;
-        p->tiled = 1;
-        return q - over;
-    }
-    return q;
-}
-
 int
 sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
 {
@@ -70,6 +49,39 @@ sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
     c.n_tok += q;
     c.n_pair += sch_pairs(from, q);
     return cost_predict(p->sch->cfg.cost, &c) <= ns;
+}
+
+/* Of q tokens those up to the end of a tile, less most_over at most; negative: that would
+ * be too few. */
+static int32_t
+sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t tile,
+    int32_t most_over)
+{
+    int32_t over = (p->st->n_tok + q) % tile;
+
+    return q - over < p->floor || (!p->tiled && over > most_over) ? -1 : q - over;
+}
+
+/* Of q tokens that the time leaves, and most that there are, those that fill tiles. What is
+ * left of the last tile is not filled up again. */
+static int32_t
+sch_tiled(struct sch_pick *p, int32_t from, int32_t q, int32_t most)
+{
+    int32_t all = p->st->n_tok + q, tile = all < SCH_TILE_BEST ? SCH_TILE_FEW : SCH_TILE;
+    int32_t more = (tile - all % tile) % tile, n;
+
+    if (p->sch->cfg.itl_target_ns != SCH_ITL_AUTO)
+        return q;
+    n = sch_whole_tiles(p, q, SCH_TILE_BEST, all / 8);
+    if (n < 0 && more <= all / 5 && q + more <= most &&
+        sch_in_time(p, from, q + more, p->most_ns))
+        n = q + more;
+    if (n < 0)
+        n = sch_whole_tiles(p, q, tile, all / 4);
+    if (n < 0)
+        return q;
+    p->tiled = 1;
+    return n;
 }
 
 /* As many of q prefill tokens as there is time for; half: of a long prompt
@@ -92,7 +104,8 @@ sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
             hi = mid;
     }
     p->cut = 1;
-    return sch_tiled(p, lo, p->floor);
+    /* nor does the half grow */
+    return sch_tiled(p, from, lo, half ? lo : q);
 }
 
 int32_t
@@ -254,30 +267,30 @@ sch_begin_prompts(struct sch_pick *p)
 }
 
 /* The end of the step with an automatic target: answers do not pause for one prompt,
- * and many come through fast. decodes: how long those of the step take; work: all
- * prompts that were looked at. */
-static uint64_t
-sch_auto_target(uint64_t decodes, uint64_t work)
+ * and many or a long one come through fast. decodes: how long those of the step take;
+ * n: all prompts that were looked at. */
+static void
+sch_auto_target(struct sch_pick *p, uint64_t decodes, int32_t n)
 {
+    const struct sch_cand *cand = p->sch->cand;
     uint64_t most = decodes + SCH_ROOM_MOST_NS, least = decodes + SCH_ROOM_LEAST_NS;
-    uint64_t range = SCH_WORK_MANY_NS - SCH_WORK_FEW_NS;
+    uint64_t range = SCH_WORK_MANY_NS - SCH_WORK_FEW_NS, work = 0;
 
+    for (int32_t i = 0; i < n && work < SCH_WORK_MANY_NS; i++)
+        work += cand[i].whole > SCH_WORK_LONG_NS ? SCH_WORK_MANY_NS : cand[i].work;
     most = most > SCH_ITL_NS ? most : SCH_ITL_NS;
     work = work > SCH_WORK_FEW_NS ? work - SCH_WORK_FEW_NS : 0;
     work = work < range ? work : range;
-    return least + work * ((most - least) / 1000) / (range / 1000);
+    p->target_ns = least + work * ((most - least) / 1000) / (range / 1000);
+    p->most_ns = most;
 }
 
 void
 sch_share_time(struct sch_pick *p, int32_t n)
 {
-    const struct sch *sch = p->sch;
-    uint64_t now = cost_predict(sch->cfg.cost, &p->st->cost), work = 0;
+    uint64_t now = cost_predict(p->sch->cfg.cost, &p->st->cost);
 
-    if (sch->cfg.itl_target_ns == SCH_ITL_AUTO) {
-        for (int32_t i = 0; i < n && work < SCH_WORK_MANY_NS; i++)
-            work += sch->cand[i].work;
-        p->target_ns = sch_auto_target(now, work);
-    }
+    if (p->sch->cfg.itl_target_ns == SCH_ITL_AUTO)
+        sch_auto_target(p, now, n);
     p->long_ns = now < p->target_ns ? now + (p->target_ns - now) / 2 : p->target_ns;
 }

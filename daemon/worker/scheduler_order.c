@@ -12,22 +12,30 @@
 #define SCH_PASS_NUM   3
 #define SCH_PASS_DEN   4
 
-/* Time that is left to compute of its prompt; without a model, tokens. What the
- * prefix cache has of one that waits counts as found when it was last looked up. */
+/* Time to compute its prompt from position from on; without a model, tokens. */
 static uint64_t
-sch_work(struct sch_pick *p, struct seq *s)
+sch_work(const struct sch_pick *p, const struct seq *s, int32_t from)
 {
     const struct cost *c = p->sch->cfg.cost;
-    int32_t from = s->state == REQ_ST_RUNNING ? s->cached_len : s->n_found, q;
-    struct cost_step work;
-    uint64_t ns;
+    int32_t q = s->device_len - from;
+    struct cost_step work = { .n_tok = q, .n_pair = sch_pairs(from, q) };
+    uint64_t ns = c != NULL ? cost_predict(c, &work) : 0;
 
-    if (from < 0)
-        from = p->look_up > 0 ? sch_find(p, s) : 0;
-    q = s->device_len - from;
-    work = (struct cost_step) { .n_tok = q, .n_pair = sch_pairs(from, q) };
-    ns = c != NULL ? cost_predict(c, &work) : 0;
     return ns > 0 ? ns : (uint64_t)q;
+}
+
+/* What the prefix cache has of one that waits counts as found when it was last looked
+ * up. */
+static void
+sch_weigh(struct sch_pick *p, struct sch_cand *c)
+{
+    struct seq *s = c->s;
+    int32_t found = s->n_found;
+
+    if (found < 0)
+        found = s->state == REQ_ST_WAITING && p->look_up > 0 ? sch_find(p, s) : 0;
+    c->whole = sch_work(p, s, found);
+    c->work = s->state == REQ_ST_RUNNING ? sch_work(p, s, s->cached_len) : c->whole;
 }
 
 static void
@@ -41,7 +49,7 @@ sch_cand(struct sch_pick *p, struct seq *s, int32_t n)
         .late = p->now_ns - s->t_seen_ns >= sch->cfg.max_overtake_ns ||
             s->n_passed >= SCH_MAX_PASSED };
     if (sch->cfg.max_overtake_ns > 0 || sch->cfg.itl_target_ns == SCH_ITL_AUTO)
-        sch->cand[n].work = sch_work(p, s);
+        sch_weigh(p, &sch->cand[n]);
     sch->cand[n].served = *sch_served(sch, s);
 }
 

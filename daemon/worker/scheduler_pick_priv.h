@@ -36,9 +36,10 @@ struct sch_pick {            /* one step in the making */
     int32_t promised;        /* blocks that running ones will need for known tokens */
     int32_t look_up;         /* blocks that may still be found */
     uint64_t target_ns;      /* time of the step; 0: none, or not predicted */
+    uint64_t most_ns;        /* with the most room that an automatic target leaves */
     int timed;               /* prefill is cut by it: somebody would wait longer */
     int cut;                 /* it was */
-    int tiled;               /* to a multiple of SCH_TILES */
+    int tiled;               /* to the end of a tile (SCH_TILE) */
     int starved;             /* prefill-starved for too many steps: some goes */
     int32_t floor;           /* prefill tokens that may go whatever is predicted */
     int32_t n_prefill;       /* prefill tokens of the step */

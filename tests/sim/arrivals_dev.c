@@ -13,7 +13,7 @@
  * 14.18 ms; prefill of 128, 2,048, 8,192 tokens: 4.78, 46.1 and 201.7 ms. A row's
  * context is 128 KiB a token at 4.2 TB/s, a pair is 16,384 x 32 operations at 671
  * TFLOP/s; what is left are the points. From 512 tokens on GEMMs compute tiles of 256
- * rows: beside some rows a step of 512 tokens took 12.5 ms, of 525 18, of 1,020 26, of
+ * rows: with some rows a step of 512 tokens took 12.5 ms, of 525 18, of 1,020 26, of
  * 1,050 32 to 34. The other ends of tiles are interpolated.
  */
 void

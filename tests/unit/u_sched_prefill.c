@@ -580,7 +580,7 @@ first_tokens_are_not_held_back(void **state)
         assert_true(f->st.n_sample > 0);
         assert_true(cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS);
         /* 300 ms of prompts, and nearly none: 44 and some 20 ms */
-        assert_true(wait < 17 || f->st.n_tok > 1900);
+        assert_true(wait < 17 || f->st.n_tok > 1700);
         assert_true(wait > 1 || cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS * 6 / 10);
         n_cut += is_cut(f);
         n_tiled += is_cut(f) && f->st.n_tok % 128 == 0;
@@ -590,6 +590,97 @@ first_tokens_are_not_held_back(void **state)
     assert_true(n_cut > 8 && n_tiled > n_cut * 3 / 4);
     fx_drain(f, 300);
     fx_free(f);
+}
+
+/* A prompt of n tokens, of which the prefix cache has some, while a row decodes: the
+ * longest step that it is in, and the longest but one of its last two. */
+static void
+room_of(int32_t n, int32_t n_cached, uint64_t *ret_most, uint64_t *ret_late)
+{
+    struct cost cost;
+    struct fx_cfg c = { .block_size = 16, .n_block = 2000, .max_len = 16000, .cached = 1,
+        .sch = { .max_seqs = 16, .max_tokens = 8192, .max_scores = 1, .chunked = 1,
+        .max_partial = 1, .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
+    struct fx *f;
+    struct req *r;
+    uint64_t last = 0;
+
+    /* 20 us a token, 4 ms a step */
+    teach_line(&cost, 4000, 20);
+    f = fx_new(&c);
+    f->cfg.no_check = 1;
+    if (n_cached > 0) {
+        (void)fx_add(f, &(struct fx_ask) { .n_prompt = n_cached, .max_new = 1, .text = 7,
+            .user = 1 });
+        fx_drain(f, 10);
+    }
+    f->keep = 1;
+    (void)fx_plain(f, 10, 300);
+    (void)fx_step(f);
+    r = fx_add(f, &(struct fx_ask) { .n_prompt = n, .max_new = 1, .text = 7, .user = 1 });
+    *ret_most = *ret_late = 0;
+    while (r->n_live > 0) {
+        uint64_t ns;
+
+        (void)fx_step(f);
+        ns = cost_predict(&cost, &f->st.cost);
+        if (r->n_live > 0)
+            *ret_late = last;
+        last = fx_row(f, &r->seqs[0]) != NULL ? ns : last;
+        *ret_most = last > *ret_most ? last : *ret_most;
+    }
+    assert_int_equal(r->n_cached, n_cached);
+    fx_drain(f, 400);
+    fx_free(f);
+}
+
+/* One that two steps with the most room do not hold has that in all of them, not only
+ * while much is left; another has the least room, as has the rest of a long one that the
+ * prefix cache has. */
+static void
+long_prompt_keeps_its_room(void **state)
+{
+    const uint64_t least = SCH_ROOM_LEAST_NS * 6 / 5 + 4500000;
+    uint64_t most, late;
+
+    (void)state;
+    room_of(5000, 0, &most, &late);
+    assert_in_range(late, SCH_ROOM_MOST_NS * 9 / 10, SCH_ITL_NS);
+    assert_in_range(most, late, SCH_ITL_NS);
+    room_of(2500, 0, &most, &late);
+    assert_in_range(most, SCH_ROOM_LEAST_NS * 3 / 4, least);
+    room_of(7500, 5008, &most, &late);
+    assert_in_range(most, SCH_ROOM_LEAST_NS * 3 / 4, least);
+}
+
+/* What the time cuts fills tiles: of 512 tokens where that takes little away, else of
+ * 256, and rather some more than much less. */
+static void
+cut_steps_fill_tiles(void **state)
+{
+    static const struct { double tok_us; int32_t n; } t[] = {
+        /* room for 530 tokens, 600, 700, 880 and 330 */
+        { 34, 512 }, { 30, 512 }, { 25.7, 768 }, { 20.4, 1024 }, { 54.5, 384 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        struct cost cost;
+        struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
+            .max_tokens = 8192, .max_scores = 1, .chunked = 1, .max_partial = 1,
+            .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
+        struct fx *f;
+
+        teach_line(&cost, 1000, t[i].tok_us);
+        f = fx_new(&c);
+        (void)fx_plain(f, 10, 200);
+        (void)fx_step(f);
+        (void)fx_plain(f, (int32_t)(50000 / t[i].tok_us), 1);
+        (void)fx_step(f);
+        assert_true(cost_predict(&cost, &f->st.cost) <= 1000000 + SCH_ITL_NS);
+        assert_int_equal(f->st.n_tok, t[i].n);
+        fx_drain(f, 300);
+        fx_free(f);
+    }
 }
 
 /* On a device too slow for 44 ms a chunk still is so large that it is at 80 % of its
@@ -652,6 +743,8 @@ main(void)
         cmocka_unit_test(time_budget_cuts_prefill),
         cmocka_unit_test(time_budget_starves_nobody),
         cmocka_unit_test(first_tokens_are_not_held_back),
+        cmocka_unit_test(long_prompt_keeps_its_room),
+        cmocka_unit_test(cut_steps_fill_tiles),
         cmocka_unit_test(chunks_are_efficient),
         cmocka_unit_test(e11_short_beside_long_in_time),
     };
