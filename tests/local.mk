@@ -94,6 +94,7 @@ UNIT_TESTS = \
 	%D%/unit/u_cost \
 	%D%/unit/u_lookahead \
 	%D%/unit/u_scheduler \
+	%D%/unit/u_sched_blocks \
 	%D%/unit/u_sched_cache \
 	%D%/unit/u_sched_order \
 	%D%/unit/u_sched_preempt \
@@ -240,6 +241,7 @@ tests_unit_u_kvcache_random_SOURCES = %D%/unit/u_kvcache_random.c $(KV_FIXTURE)
 tests_unit_u_weights_SOURCES = %D%/unit/u_weights.c $(WEIGHTS_FIXTURE)
 tests_unit_u_weights_load_SOURCES = %D%/unit/u_weights_load.c $(WEIGHTS_FIXTURE)
 tests_unit_u_scheduler_SOURCES = %D%/unit/u_scheduler.c $(SCHED_FIXTURE)
+tests_unit_u_sched_blocks_SOURCES = %D%/unit/u_sched_blocks.c $(SCHED_FIXTURE)
 tests_unit_u_sched_cache_SOURCES = %D%/unit/u_sched_cache.c $(SCHED_FIXTURE)
 tests_unit_u_sched_order_SOURCES = %D%/unit/u_sched_order.c $(SCHED_FIXTURE)
 tests_unit_u_sched_preempt_SOURCES = %D%/unit/u_sched_preempt.c $(SCHED_FIXTURE)

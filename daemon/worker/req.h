@@ -66,6 +66,8 @@ struct seq {
     int32_t n_hash;            /* blocks with a hash, the request's included */
     int32_t n_registered;      /* leading blocks of the table kv knows by hash */
     int32_t penalty;           /* entry of the penalty pool while it holds a slot, -1 */
+    int32_t n_owed;            /* blocks that it was admitted with and does not hold yet */
+    int32_t n_may;             /* of these there are in this step, where blocks are scarce */
     int32_t n_found;           /* tokens that the prefix cache had of it when it was last
                                   looked up while waiting, -1: never */
     uint64_t t_seen_ns;        /* when the scheduler first had it in view, 0 */

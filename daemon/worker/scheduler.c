@@ -253,6 +253,29 @@ sch_in_flight(const struct sch *sch, const struct seq *s)
     return s->last_epoch > sch->kv->collected;
 }
 
+/* ---- blocks ---------------------------------------------------------------------- */
+
+void
+sch_owe(struct sch *sch, struct seq *s, int32_t n)
+{
+    sch->n_owed += n - s->n_owed;
+    s->n_owed = n;
+}
+
+int
+sch_grow(struct sch *sch, struct seq *s, int32_t n_tok)
+{
+    int32_t had = sch->kv->n_held[s->slot], more;
+
+    if (kv_grow(sch->kv, s->slot, n_tok) != 0)
+        return -ENOSPC;
+    more = sch->kv->n_held[s->slot] - had;
+    more = more < s->n_owed ? more : s->n_owed;
+    sch_owe(sch, s, s->n_owed - more);
+    sch->n_filled += (uint64_t)more;
+    return 0;
+}
+
 void
 sch_start(struct sch *sch, struct seq *s)
 {
@@ -262,6 +285,13 @@ sch_start(struct sch *sch, struct seq *s)
     if (sch->running.n == 0 || sch->worst < sch_priority(sch, s))
         sch->worst = sch_priority(sch, s);
     sch_link(&sch->running, sch->running.tail, s);
+}
+
+static void
+sch_run_no_more(struct sch *sch, struct seq *s)
+{
+    sch_owe(sch, s, 0);
+    sch_unlink(&sch->running, s);
 }
 
 /* ---- deadlines: a wheel of ticks, a list of requests in each --------------------- */
@@ -443,7 +473,7 @@ sch_end(struct sch *sch, struct seq *s)
         sch_leave(sch, s);
         return;
     case REQ_ST_RUNNING:
-        sch_unlink(&sch->running, s);
+        sch_run_no_more(sch, s);
         if (sch_in_flight(sch, s)) {
             s->state = REQ_ST_FINISHING;
             sch_link(&sch->leaving, sch->leaving.tail, s);
@@ -511,7 +541,7 @@ sch_requeue(struct sch *sch, struct seq *s)
 void
 sch_unstart(struct sch *sch, struct seq *s)
 {
-    sch_unlink(&sch->running, s);
+    sch_run_no_more(sch, s);
     sch_requeue(sch, s);
 }
 
@@ -519,7 +549,7 @@ void
 sch_preempt(struct sch *sch, struct seq *s)
 {
     ASSERT(s->state == REQ_ST_RUNNING);
-    sch_unlink(&sch->running, s);
+    sch_run_no_more(sch, s);
     s->n_preempted++;
     s->req->n_preempted++;
     sch->n_preempted++;
@@ -650,6 +680,11 @@ sch_check_list(const struct sch *sch, const struct sch_list *l, unsigned states)
             ASSERT(sch->slot_gen[s->slot] == s->generation);
             ASSERT(sch->kv->n_held[s->slot] >= kv_blocks(sch->kv, s->cached_len));
         }
+        ASSERT(s->n_owed >= 0 && (s->n_owed == 0 || l == &sch->running));
+        /* what its prompt lacks is owed to it */
+        if (l == &sch->running && req_is_prefill(s))
+            ASSERT(sch->kv->n_held[s->slot] + s->n_owed >=
+                kv_blocks(sch->kv, s->device_len));
         if (l == &sch->waiting && prev != NULL)
             ASSERT(sch_before(sch, prev, s));
     }
@@ -686,6 +721,7 @@ void
 sch_check(const struct sch *sch)
 {
     int32_t held = 0, n_penalty = 0, n_served = 0;
+    int64_t n_owed = 0;
 
     OBJ_CHECK(sch, SCH_MAGIC);
     kv_check(sch->kv);
@@ -708,6 +744,9 @@ sch_check(const struct sch *sch)
     ASSERT(held == n_served && held == sch->running.n + sch->leaving.n);
     ASSERT(held + sch->n_slot_free == sch->cfg.max_seqs);
     ASSERT(n_penalty + sch->n_penalty_free == sch->cfg.n_penalty);
+    for (const struct seq *s = sch->running.head; s != NULL; s = s->next)
+        n_owed += s->n_owed;
+    ASSERT(n_owed == sch->n_owed);
     for (const struct req *r = sch->ended_head; r != NULL; r = r->ended_next)
         ASSERT(r->n_live == 0);
 }

@@ -44,12 +44,16 @@
  *
  * A waiting sequence is admitted when the pool can hold its known tokens
  * in addition to what running ones are still owed and leaves the reserves (ignored
- * while nothing runs); it gets blocks for all of them at once. What the
+ * while nothing runs). It takes blocks for the tokens of each step; those for the
+ * rest of its prompt are counted as owed to it, and serve the prefix cache
+ * till then. What the
  * prefix cache has of it is attached instead of computed, and what a running
  * prompt is about to compute is waited for.
  *
- * Where blocks for next tokens lack, those of the best priority, then those
- * admitted first, have what there is. Another sits out the step; where what
+ * Where blocks lack, those of the best priority, then those admitted first, have what
+ * there is: a decode its next block, a prompt what it is owed, so that none behind it
+ * takes that, while those before it may. A prompt has as many tokens then as its blocks
+ * hold. Another sits out the step; where what
  * leaving ones give back will not do, the sequence of the worst priority, of
  * these the one admitted last, is preempted: it gives up its blocks and waits.
  * What of it is still cached on the device or the host when it comes back is
@@ -169,7 +173,7 @@ struct sch_short {
     int32_t n_found;         /* of these were there */
     int32_t lack;            /* blocks; 0: nothing is remembered */
     int32_t promised, n_running; /* then */
-    uint64_t n_back;         /* kv's, then */
+    uint64_t n_back, n_filled; /* kv's and sch's, then */
 };
 #define SCH_N_SHORT 64       /* remembered, by order */
 
@@ -222,8 +226,10 @@ struct sch {
     struct req **dl;         /* [SCH_N_TICK] requests by deadline */
     uint64_t dl_tick;        /* ticks before are looked at */
     int32_t n_dl;
-    int32_t n_starved;           /* steps in a row whose prefill the time cut short */
+    int32_t n_starved;       /* steps in a row whose prefill the time cut short */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
+    int64_t n_owed;          /* of all running sequences */
+    uint64_t n_filled;       /* owed blocks that were taken, since the start */
     uint64_t n_preempted;
     uint64_t n_found;        /* look-ups of waiting sequences in the prefix cache */
     struct sch_cand cand[2 * SCH_LOOK]; /* in the order in which they have their turn */

@@ -4,6 +4,7 @@
 
 #include "daemon/worker/scheduler_pick_priv.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "daemon/common/obj.h"
@@ -17,7 +18,7 @@ struct sch_fit {             /* how a waiting sequence would start */
     int32_t attach;          /* blocks to attach */
     int32_t ask;             /* hashes to attach by: attach, or all */
     int32_t q;               /* tokens in the step */
-    int32_t want;            /* blocks to hold */
+    int32_t want;            /* blocks to hold in the end */
     int32_t lack;            /* blocks the pool is short of */
     struct kv_match m;       /* of these attach blocks */
 };
@@ -36,7 +37,7 @@ sch_promise(struct sch_pick *p)
     for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
         int32_t n = sch_blocks_known(p->sch, s) - p->sch->kv->n_held[s->slot];
 
-        p->promised += n > 0 ? n : 0;
+        p->promised += n > s->n_owed ? n : s->n_owed;
     }
 }
 
@@ -189,11 +190,13 @@ sch_short_note(struct sch_pick *p, const struct seq *s, const struct sch_fit *f)
     *sch_short_at(sch, s) = (struct sch_short) { .order = s->req->order,
         .sample = s->sample, .n_tok = s->device_len, .n_preempted = s->n_preempted,
         .n_h = f->n_h, .n_found = f->m.n, .lack = f->lack, .promised = p->promised,
-        .n_running = sch->running.n, .n_back = sch->kv->n_back };
+        .n_running = sch->running.n, .n_back = sch->kv->n_back,
+        .n_filled = sch->n_filled };
 }
 
 /* Is the pool still too short for s? Each block that came back makes up for
- * one at most, and what was not found ends the prefix until it is there. */
+ * one at most, one that is promised no more for one unless it was taken, and what was
+ * not found ends the prefix until it is there. */
 static int
 sch_still_short(struct sch_pick *p, const struct seq *s)
 {
@@ -206,7 +209,8 @@ sch_still_short(struct sch_pick *p, const struct seq *s)
         k->n_tok != s->device_len || k->n_preempted != s->n_preempted ||
         sch->running.n == 0 || (s->n_preempted > 0 && sch->running.n < k->n_running))
         return 0;
-    more = (int64_t)(kv->n_back - k->n_back) + kv->n_pending + k->promised - p->promised;
+    more = (int64_t)(kv->n_back - k->n_back) + kv->n_pending + k->promised - p->promised -
+        (int64_t)(sch->n_filled - k->n_filled);
     if (more >= k->lack)
         return 0;
     p->lack = (int32_t)(k->lack - more);
@@ -215,20 +219,36 @@ sch_still_short(struct sch_pick *p, const struct seq *s)
 
 /* ---- one admission --------------------------------------------------------------- */
 
+/* Owe s what it wants beyond the got blocks that are attached, if the others are not owed
+ * that. Alone it makes do with what its tokens need. */
+static int
+sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int32_t got,
+    int idle)
+{
+    struct sch *sch = p->sch;
+    int32_t n = kv_reclaim(sch->kv, p->promised + f->want - got) - p->promised;
+
+    if (idle && got + n < f->want && got + n >= sch_blocks_known(sch, s))
+        f->want = got + n;
+    if (got + n < f->want)
+        return -ENOSPC;
+    sch_owe(sch, s, f->want - got);
+    s->n_may = s->n_owed;
+    return 0;
+}
+
 /* Commit; what the pool then does not give after all is undone. */
 static enum sch_verdict
 sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
 {
     struct sch *sch = p->sch;
-    int32_t B = sch->kv->block_size, known = sch_blocks_known(sch, s), got, rc, hit;
+    int32_t B = sch->kv->block_size, got, rc, hit;
     int idle = sch->running.n == 0;
 
     sch_start(sch, s);
     got = f->ask > 0 ? kv_attach(sch->kv, s->slot, f->h, f->ask) : 0;
     ASSERT(got <= f->n_h);
-    rc = kv_grow(sch->kv, s->slot, f->want * B);
-    if (rc != 0 && idle)
-        rc = kv_grow(sch->kv, s->slot, known * B);
+    rc = sch_owe_rest(p, s, f, got, idle);
     if (rc == 0 && got != f->attach) {
         f->attach = got;
         rc = (int32_t)sch_fit_step(p, s, f);
@@ -315,12 +335,14 @@ sch_admit(struct sch_pick *p, struct seq *s)
         v = sch_start_row(p, s, &f);
     if (v != SCH_GOES)
         return v;
+    p->promised += s->n_owed;
+    ASSERT(sch_hold(p, s, f.q) == f.q);
     sch_give(p, sch_row(p, s), f.q);
     if (sch_is_long(sch, s))
         p->long_left -= f.q;
     sch_count_partial(p, s);
     p->n_long_had += req_is_prefill(s) && sch_is_long(sch, s);
-    left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot];
+    left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot] - s->n_owed;
     p->promised += left > 0 ? left : 0;
     return SCH_GOES;
 }

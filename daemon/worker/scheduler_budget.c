@@ -145,6 +145,23 @@ sch_row(struct sch_pick *p, struct seq *s)
     return row;
 }
 
+int32_t
+sch_hold(struct sch_pick *p, struct seq *s, int32_t q)
+{
+    struct sch *sch = p->sch;
+    int32_t had = sch->kv->n_held[s->slot], owed = s->n_owed, most;
+
+    most = had + (p->scarce ? s->n_may : owed);
+    if (kv_blocks(sch->kv, s->cached_len + q) > most)
+        q = most * sch->kv->block_size - s->cached_len;
+    if (q <= 0)
+        return 0;
+    ASSERT_Z(sch_grow(sch, s, s->cached_len + q));
+    s->n_may -= sch->kv->n_held[s->slot] - had;
+    p->promised -= owed - s->n_owed;
+    return q;
+}
+
 void
 sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
 {

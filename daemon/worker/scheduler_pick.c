@@ -27,28 +27,49 @@ sch_lacks(const struct sch *sch, const struct seq *s)
     return s->cached_len >= sch->kv->n_held[s->slot] * sch->kv->block_size;
 }
 
+/* And has it one that is to be computed? */
+static int
+sch_wants_block(const struct sch *sch, const struct seq *s)
+{
+    return sch_lacks(sch, s) && (sch_decodes(s) || req_is_prefill(s));
+}
+
 /* A block for the next token of s, taken from those behind it if need be; or s
  * sits out this step. */
 static void
-sch_claim(struct sch_pick *p, const struct seq *s)
+sch_claim_block(struct sch_pick *p, struct seq *s)
 {
     struct sch *sch = p->sch;
 
-    while (kv_grow(sch->kv, s->slot, s->cached_len + 1) != 0) {
+    while (kv_reclaim(sch->kv, p->kept + 1) <= p->kept) {
         struct seq *victim = NULL;
 
-        if (sch_coming(sch) <= p->owed)
+        if (sch_coming(sch) <= p->n_out)
             victim = sch_victim(sch);
         if (victim == NULL || victim == s) {
-            p->owed++;
+            p->n_out++;
             return;
         }
         sch_preempt(sch, victim);
         p->st->n_preempted++;
     }
+    ASSERT_Z(sch_grow(sch, s, s->cached_len + 1));
 }
 
-/* Where decodes may lack blocks: to the best priority first, in the order of
+/* What s needs now, and what there is of what it is owed. */
+static void
+sch_claim(struct sch_pick *p, struct seq *s)
+{
+    int32_t n;
+
+    if (sch_wants_block(p->sch, s))
+        sch_claim_block(p, s);
+    n = kv_reclaim(p->sch->kv, p->kept + s->n_owed) - p->kept;
+    s->n_may = n < s->n_owed ? n : s->n_owed;
+    p->kept += s->n_may;
+}
+
+/* Where blocks may lack: to the best priority first, in the order of
  * admission, before any has its row. The preempted sequence is the last in that order. */
 static void
 sch_claim_all(struct sch_pick *p)
@@ -56,14 +77,15 @@ sch_claim_all(struct sch_pick *p)
     const struct sch *sch = p->sch;
     int64_t level = INT64_MIN, next;
 
-    if (kv_available(sch->kv) >= sch->running.n)
+    p->scarce = kv_available(sch->kv) < sch->running.n + sch->n_owed;
+    if (!p->scarce)
         return;
     do {
         next = INT64_MAX;
-        for (const struct seq *s = sch->running.head; s != NULL; s = s->next) {
+        for (struct seq *s = sch->running.head; s != NULL; s = s->next) {
             int32_t pr;
 
-            if (!sch_lacks(sch, s) || !sch_decodes(s))
+            if (s->n_owed == 0 && !sch_wants_block(sch, s))
                 continue;
             pr = sch_priority(sch, s);
             if (pr == level)
@@ -91,7 +113,7 @@ sch_pick_decodes(struct sch_pick *p)
         if (!sch_decodes(s))
             sch_see_partial(p, s);
         else if (!sch_lacks(p->sch, s) ||
-            kv_grow(p->sch->kv, s->slot, s->cached_len + 1) == 0)
+            (!p->scarce && sch_grow(p->sch, s, s->cached_len + 1) == 0))
             sch_give(p, sch_row(p, s), 1);
     }
 }
@@ -115,12 +137,9 @@ sch_go_on(struct sch_pick *p, struct seq *s, int32_t most)
 
     if (p->oldest == s)
         p->oldest = NULL;
-    q = sch_chunk(p, s, s->cached_len, most, 0);
-    if (q > 0) {
-        /* cannot fail: admission reserved the blocks */
-        ASSERT_Z(kv_grow(p->sch->kv, s->slot, s->cached_len + q));
+    q = sch_hold(p, s, sch_chunk(p, s, s->cached_len, most, 0));
+    if (q > 0)
         sch_give(p, sch_row(p, s), q);
-    }
     return q;
 }
 
@@ -154,10 +173,10 @@ sch_pick_more(struct sch_pick *p)
     p->n_wanting = 0;
     for (int32_t i = 0; i < p->st->n_row && p->tokens > 0; i++) {
         struct sch_row *row = &p->st->rows[i];
-        const struct seq *s = row->seq;
+        struct seq *s = row->seq;
 
         if (!row->sample && s->cached_len < s->device_len) {
-            int32_t q = sch_chunk(p, s, s->cached_len, p->tokens, 0);
+            int32_t q = sch_hold(p, s, sch_chunk(p, s, s->cached_len, p->tokens, 0));
 
             if (q > 0)
                 sch_give(p, row, q);
@@ -242,7 +261,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     sch_claim_all(&p);
     sch_pick_decodes(&p);
     sch_begin_prompts(&p);
-    p.admit = sch->waiting.n > 0 && st->n_preempted == st->n_urged && p.owed == 0;
+    p.admit = sch->waiting.n > 0 && st->n_preempted == st->n_urged && p.n_out == 0;
     if (p.admit) {
         sch->want.s = NULL;
         sch_promise(&p);

@@ -32,8 +32,11 @@ struct sch_pick {            /* one step in the making */
     int admit;               /* waiting ones may go */
     struct seq *scan;        /* behind the last candidate that waits */
     int32_t n_waiting;       /* candidates that wait */
-    int32_t owed;            /* blocks that sequences sitting out wait for */
-    int32_t promised;        /* blocks that running ones will need for known tokens */
+    int scarce;              /* not all have a block and what they are owed */
+    int32_t kept;            /* blocks for those that claimed before */
+    int32_t n_out;           /* sequences that sit out, each for a block */
+    int32_t promised;        /* blocks that running ones are owed or need for known
+                                tokens */
     int32_t look_up;         /* blocks that may still be found */
     uint64_t target_ns;      /* time of the step; 0: none, or not predicted */
     uint64_t most_ns;        /* with the most room that an automatic target leaves */
@@ -74,7 +77,9 @@ int32_t sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t
     int whole);
 /* A new row of the step, without tokens. */
 struct sch_row *sch_row(struct sch_pick *p, struct seq *s);
-/* q more tokens for a row. */
+/* Take blocks for q more tokens of a running sequence. Returns for how many there are. */
+int32_t sch_hold(struct sch_pick *p, struct seq *s, int32_t q);
+/* q more tokens for a row, which holds their blocks. */
 void sch_give(struct sch_pick *p, struct sch_row *row, int32_t q);
 /* One that runs counts where its prompt is unfinished. */
 void sch_count_partial(struct sch_pick *p, const struct seq *s);
@@ -99,7 +104,8 @@ void sch_want(struct sch_pick *p, struct seq *s, int32_t lack, int32_t rows);
 
 /* ---- one waiting sequence: scheduler_admit.c --------------------------------------- */
 
-/* Count the blocks for the tokens that running sequences have or are about to have. */
+/* Count the blocks that running sequences are owed or need for the tokens that they
+ * have or are about to have. */
 void sch_promise(struct sch_pick *p);
 /* Tokens of s that the prefix cache has. */
 int32_t sch_find(struct sch_pick *p, struct seq *s);

@@ -18,6 +18,10 @@ int32_t *sch_served(struct sch *sch, const struct seq *s);
 /* May the sequence's blocks be looked up and registered? */
 int sch_is_cached(const struct sch *sch, const struct seq *s);
 
+/* Blocks of its table for n_tok tokens, owed ones first; -ENOSPC: nothing changed. */
+int sch_grow(struct sch *sch, struct seq *s, int32_t n_tok);
+/* n blocks are kept for what it will hold. */
+void sch_owe(struct sch *sch, struct seq *s, int32_t n);
 /* From waiting to running, with a slot and a penalty entry; and back, when it
  * is in no step yet. */
 void sch_start(struct sch *sch, struct seq *s);

@@ -389,6 +389,21 @@ fx_collect(struct fx *f)
     return 1;
 }
 
+/* No sequence holds more than its tokens need and a block that was claimed for the next.
+ * Where one was admitted all that is kept for prompts is there. */
+static void
+fx_check_blocks(struct fx *f)
+{
+    int fresh = 0;
+
+    for (int32_t i = 0; i < f->st.n_row; i++)
+        fresh |= f->st.rows[i].fresh;
+    if (fresh && f->st.n_preempted == 0)
+        assert_true(kv_available(f->kv) >= f->sch->n_owed);
+    for (const struct seq *s = f->sch->running.head; s != NULL; s = s->next)
+        assert_true(f->kv->n_held[s->slot] <= kv_blocks(f->kv, s->cached_len) + 1);
+}
+
 /* Limits on unfinished prompts hold after every step. */
 static void
 fx_check_limits(const struct fx *f)
@@ -420,6 +435,7 @@ fx_step(struct fx *f)
     if (n > 0) {
         f->n_step++;
         fx_check_limits(f);
+        fx_check_blocks(f);
         fx_run(f);
     } else {
         /* with nothing in flight there is always something to run */

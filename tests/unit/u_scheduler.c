@@ -502,7 +502,7 @@ d5_block_boundaries(void **state)
                         d5_give_way(blocks * 16, m * 16 + d, depth, cached);
 }
 
-/* decode_blocks come with the admission, exactly. */
+/* decode_blocks come with the admission, exactly: kept, not held before they are needed. */
 static void
 e8_decode_blocks(void **state)
 {
@@ -514,20 +514,33 @@ e8_decode_blocks(void **state)
             struct fx_cfg c = roomy;
             struct fx *f;
             struct req *a;
+            const struct seq *s;
 
             c.sch.decode_blocks = grants[i];
             f = fx_new(&c);
             a = fx_plain(f, n_prompt, 160);
-            (void)fx_step(f);
-            assert_int_equal(f->kv->n_held[a->seqs[0].slot],
-                kv_blocks(f->kv, n_prompt) + grants[i]);
-            assert_int_equal(kv_available(f->kv), 64 - kv_blocks(f->kv, n_prompt) -
-                grants[i]);
+            s = &a->seqs[0];
+            do
+                (void)fx_step(f);
+            while (s->cached_len < n_prompt);
+            assert_int_equal(f->kv->n_held[s->slot], kv_blocks(f->kv, n_prompt));
+            assert_int_equal(s->n_owed, grants[i]);
+            assert_int_equal(f->sch->n_owed, grants[i]);
+            /* what it grows into is what it was granted, to the last */
+            for (int k = 1; k < 150; k++) {
+                int32_t more = kv_blocks(f->kv, n_prompt + k) - kv_blocks(f->kv, n_prompt);
+
+                (void)fx_step(f);
+                assert_int_equal(f->kv->n_held[s->slot], kv_blocks(f->kv, n_prompt + k));
+                assert_int_equal(s->n_owed, grants[i] > more ? grants[i] - more : 0);
+            }
             fx_drain(f, 200);
+            assert_int_equal(f->sch->n_owed, 0);
             /* no more than it can ever use */
             a = fx_plain(f, n_prompt, 2);
             (void)fx_step(f);
-            assert_true(f->kv->n_held[a->seqs[0].slot] <= kv_blocks(f->kv, n_prompt + 2));
+            assert_true(f->kv->n_held[a->seqs[0].slot] + a->seqs[0].n_owed <=
+                kv_blocks(f->kv, n_prompt + 2));
             fx_drain(f, 20);
             fx_free(f);
         }
