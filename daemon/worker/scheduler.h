@@ -133,6 +133,9 @@ struct sch_cfg {
 /* Nor does a prompt's share of a step grow beyond this to be efficient. */
 #define SCH_MAX_EFFICIENT 2048
 
+/* Steps that the cost model learns before sch_itl_target() asks it again. */
+#define SCH_ITL_STEPS 64
+
 #define SCH_MAX_URGED 4
 #define SCH_MAX_PREEMPTED 8
 
@@ -226,6 +229,7 @@ struct sch {
     struct req **dl;         /* [SCH_N_TICK] requests by deadline */
     uint64_t dl_tick;        /* ticks before are looked at */
     int32_t n_dl;
+    uint64_t itl_ns, itl_learned; /* sch_itl_target(), and the steps learned then */
     int32_t n_starved;       /* steps in a row whose prefill the time cut short */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
     int64_t n_owed;          /* of all running sequences */
@@ -255,8 +259,9 @@ void sch_pass(struct sch *sch, struct req *r);
  * device_len advance. Returns n_row; 0: nothing to do. */
 int32_t sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st);
 /* What a step with one decoding row takes at most, by the target for the time
- * between tokens; 0: none, or not known yet. */
-uint64_t sch_itl_target(const struct sch *sch);
+ * between tokens, and by the cost model as it was SCH_ITL_STEPS learned steps ago at most;
+ * 0: none, or not known yet. */
+uint64_t sch_itl_target(struct sch *sch);
 /* Every step up to epoch is collected. */
 void sch_collected(struct sch *sch, uint64_t epoch);
 /* A sampled token of a collected step, or one that is about to be; finished =

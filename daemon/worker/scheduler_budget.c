@@ -253,17 +253,22 @@ sch_target(const struct sch *sch, const struct cost_step *decodes)
 }
 
 uint64_t
-sch_itl_target(const struct sch *sch)
+sch_itl_target(struct sch *sch)
 {
     struct cost_step s = { .n_tok = 1 };
-    uint64_t ns = sch_target(sch, &s), least;
+    uint64_t learned = sch->cfg.cost != NULL ? sch->cfg.cost->n : 0, least;
 
-    if (ns == 0)
+    if (sch->itl_ns > 0 && learned < sch->itl_learned + SCH_ITL_STEPS)
+        return sch->itl_ns;
+    sch->itl_learned = learned;
+    sch->itl_ns = sch_target(sch, &s);
+    if (sch->itl_ns == 0)
         return 0;
     s.n_tok += sch_efficient(sch);
     s.n_pair = sch_pairs(0, s.n_tok - 1);
     least = s.n_tok > 1 ? cost_predict(sch->cfg.cost, &s) : 0;
-    return ns > least ? ns : least;
+    sch->itl_ns = sch->itl_ns > least ? sch->itl_ns : least;
+    return sch->itl_ns;
 }
 
 void
@@ -271,6 +276,11 @@ sch_begin_prompts(struct sch_pick *p)
 {
     struct sch *sch = p->sch;
 
+    p->first = 1;
+    p->long_left = (p->tokens + 1) / 2;
+    /* only prompts use it */
+    if (p->st->n_decode == sch->running.n && sch->waiting.n == 0)
+        return;
     p->target_ns = sch_target(sch, &p->st->cost);
     if (p->target_ns > 0) {
         p->timed = p->st->n_decode > 0;
@@ -279,8 +289,6 @@ sch_begin_prompts(struct sch_pick *p)
         if (p->starved && p->floor < sch->kv->block_size)
             p->floor = sch->kv->block_size;
     }
-    p->first = 1;
-    p->long_left = (p->tokens + 1) / 2;
 }
 
 /* The end of the step with an automatic target: answers do not pause for one prompt,

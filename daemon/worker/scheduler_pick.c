@@ -167,6 +167,8 @@ sch_pick_more(struct sch_pick *p)
 {
     int32_t was = p->n_partial, given = 0;
 
+    if (p->st->n_decode == p->st->n_row && p->n_wanting == 0)
+        return 0;
     for (struct seq *s = p->sch->running.head; s != NULL && p->n_wanting > 0; s = s->next)
         if (req_is_prefill(s) && s->last_epoch < p->st->epoch && p->tokens > 0)
             given += sch_go_on(p, s, p->tokens);
