@@ -16,7 +16,7 @@ FDCTL=${FDD_BIN:-$FDD_BUILD}/fdctl
 WORKER=${FDD_BIN:-$FDD_BUILD}/fdd-worker
 DEMO=$FDD_SRC/conf/models/demo
 # sanitizer builds are slower; every wait is scaled
-slow=1; [ -n "${FDD_SAN_RUN:-}" ] && slow=5
+slow=${FDD_SLOW:-1}; [ -n "${FDD_SAN_RUN:-}" ] && slow=5
 # few N M: how much of something: N, but M where TSan makes compute 20 to 50 times
 # slower and the long form was not asked for (FDD_LONG)
 few() { if [ "${FDD_SAN_RUN:-}" = tsan ] && [ -z "${FDD_LONG:-}" ]; then echo "$2"; else echo "$1"; fi; }
@@ -54,9 +54,10 @@ trap cleanup EXIT
 trap 'exit 1' INT TERM
 fail() { echo "FAIL: $*"; exit 1; }
 skip() { echo "SKIP: $*"; exit 77; }
+# Nothing of the machine's: what an earlier daemon measured is kept in /var/cache/fdd.
 launch() { # start without waiting
-    ${FDD_UNDER:+"$FDD_UNDER"} "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" "$@" \
-        2>>"$dir/log" &
+    ${FDD_UNDER:+"$FDD_UNDER"} "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
+        --set daemon.cache_dir="$dir/cache" "$@" 2>>"$dir/log" &
     fdd_pid=$!
 }
 start() {
