@@ -1,12 +1,16 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # Sourced after tests/sys/lib.sh by tests that boot a tree of tests/boot/tree.
-#   boot_make [PACKAGE ...]   a tree in $tree, or SKIP with the reason
+#   boot_make [PACKAGE ...]   a tree in $tree, or SKIP with the reason; of the
+#                             release boot_suite where that is set
 #   boot_install              this build, by make install, into $tree
 #   boot_up                   boot it under systemd-nspawn, or SKIP
 #   inside CMD ...            run there as root
 #   boot_down                 halt it (also done at the end, whatever happens)
+# With FDD_BOOT_HERE the machine that runs the test is the tree, installed and
+# booted (tests/boot/vm): $tree is empty, and all but inside does nothing.
 tree=$dir/tree
+[ -z "${FDD_BOOT_HERE:-}" ] || tree=
 boot_pid='' boot_leader=''
 boot_prefix=
 
@@ -17,10 +21,14 @@ boot_end() {
     cleanup
 }
 boot_make() {
+    if [ -n "${FDD_BOOT_HERE:-}" ]; then
+        trap boot_end EXIT
+        return
+    fi
     [ "$(id -u)" = 0 ] || skip "systemd-nspawn needs root"
     command -v systemd-nspawn >/dev/null ||
         skip "no systemd-nspawn; tools/setup --with-tests installs systemd-container"
-    "$FDD_SRC/tests/boot/tree" "$tree" "$@" 2>"$dir/tree.out"
+    "$FDD_SRC/tests/boot/tree" ${boot_suite:+--suite "$boot_suite"} "$tree" "$@" 2>"$dir/tree.out"
     case $? in
     0) ;;
     77) skip "$(tail -n 1 "$dir/tree.out")" ;;
@@ -31,8 +39,9 @@ boot_make() {
 # With the prefix of the build: the paths in its programs are then right.
 # systemd looks for units below /usr and /usr/local; another prefix is linked.
 boot_install() {
-    local d unit
+    local d u
     boot_prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
+    [ -z "${FDD_BOOT_HERE:-}" ] || return 0
     make -s -C "$FDD_BUILD" install DESTDIR="$tree" >"$dir/install" 2>&1 ||
         fail "make install: $(tail -n 20 "$dir/install")"
     echo "$boot_prefix/lib" >"$tree/etc/ld.so.conf.d/fdd.conf"
@@ -44,17 +53,24 @@ boot_install() {
         mkdir -p "$tree/etc/$d"
         cp "$tree$boot_prefix/lib/$d"/*.conf "$tree/etc/$d"
     done
-    for unit in "$tree$boot_prefix"/lib/systemd/system/*; do
-        ln -s "$boot_prefix/lib/systemd/system/${unit##*/}" "$tree/etc/systemd/system/"
+    for u in "$tree$boot_prefix"/lib/systemd/system/*; do
+        ln -s "$boot_prefix/lib/systemd/system/${u##*/}" "$tree/etc/systemd/system/"
     done
 }
-boot_up() {
-    # dbus and systemd alone; nothing that waits for a network or a terminal
+# dbus and systemd alone; nothing that waits for a network or a terminal
+boot_quiet() {
     chroot "$tree" systemctl -q mask systemd-networkd-wait-online.service console-getty.service \
         getty.target systemd-firstboot.service 2>/dev/null
     mkdir -p "$tree/etc/systemd/journald.conf.d"
     printf '[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n' \
         >"$tree/etc/systemd/journald.conf.d/test.conf"
+}
+boot_up() {
+    if [ -n "${FDD_BOOT_HERE:-}" ]; then
+        until_true 60 boot_is_up || fail "this machine is not up: $(systemctl --failed)"
+        return
+    fi
+    boot_quiet
     setsid systemd-nspawn --quiet --boot --register=no --keep-unit --private-network \
         --console=pipe -D "$tree" </dev/null >"$dir/console" 2>&1 &
     boot_pid=$!
@@ -81,7 +97,9 @@ boot_is_up() {
     return 1
 }
 inside() {
-    nsenter -t "$boot_leader" -m -u -i -n -p -C -r -w env -i \
+    local enter=(nsenter -t "$boot_leader" -m -u -i -n -p -C -r -w)
+    [ -z "${FDD_BOOT_HERE:-}" ] || enter=()
+    ${enter[@]+"${enter[@]}"} env -i \
         PATH="$boot_prefix/sbin:$boot_prefix/bin:/usr/sbin:/usr/bin" HOME=/root LC_ALL=C "$@"
 }
 boot_down() {

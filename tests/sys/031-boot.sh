@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The unit files under a real systemd (tests/boot): each line of output is one
+# fdd.service under a real systemd (tests/boot): each line of output is one
 # thing that was seen. SKIP where systemd-nspawn cannot boot a tree.
 . "$(dirname "$0")/lib.sh"
 . "$FDD_SRC/tests/boot/lib.sh"
@@ -12,7 +12,7 @@ bad() { # with what the service said
     echo "--- journal"; inside journalctl --no-pager -o cat -u fdd -u fdd.socket 2>/dev/null | tail -n 60
     fail "$*"
 }
-unit() { inside systemctl show --value -p "$1" "${2:-fdd}"; } # PROPERTY [UNIT]
+prop() { inside systemctl show --value -p "$1" "${2:-fdd}"; } # PROPERTY [UNIT]
 oom_end() { # the group of this test, when nothing is in it any more
     local rc=$?
     boot_down
@@ -20,7 +20,7 @@ oom_end() { # the group of this test, when nothing is in it any more
     (exit $rc)
     boot_end
 }
-unit_is() { [ "$(unit "$1")" = "$2" ]; }
+prop_is() { [ "$(prop "$1")" = "$2" ]; }
 alice() { inside setpriv --reuid alice --regid alice --init-groups "$@"; }
 state() { inside fdctl --runtime-dir /run/fdd status --json; }
 running() { [ "$(state | json 'd["requests"]["running"]')" -ge 1 ]; }
@@ -34,7 +34,7 @@ long_start() {
     until_true 30 running || bad "the long request does not run: $(cat "$dir/long.err")"
 }
 long_is_whole() {
-    wait "$long" || bad "$1: the running request failed: $(cat "$dir/long.err" "$dir/long")"
+    wait "$long" || bad "$1: the running request failed: $(cat "$dir/long.err" "$dir/long" | head -c 500)"
     [ "$(json '[len(c["ids"]) for c in d["choices"]]' <"$dir/long")" = \
         '[1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000]' ] ||
         bad "$1: the running request was cut: $(head -c 500 "$dir/long")"
@@ -46,7 +46,9 @@ boot_make
 boot_install
 conf=$tree$(sed -n "s#^sysconfdir = ##p" "$FDD_BUILD/Makefile" | sed "s#\${prefix}#$boot_prefix#")/fdd
 mkdir -p "$conf" "$tree/var/lib/prometheus/node-exporter" "$tree/var/lib/fdd"
-printf '[model]\npath = /var/lib/fdd/demo\nmax_model_len = 1024\n' >"$conf/fdd.ini"
+# the request that a stop must let end takes minutes on a slow machine
+printf '[model]\npath = /var/lib/fdd/demo\nmax_model_len = 1024\n[daemon]\ndrain_timeout_ms = 300000\n' \
+    >"$conf/fdd.ini"
 cp -rL "$DEMO" "$tree/var/lib/fdd/demo"
 boot_up
 inside useradd -m -G fdd alice || fail "useradd"
@@ -70,7 +72,7 @@ until_true 30 ready || bad "the worker is not ready"
 [ "$(inside stat -c %U:%G:%a /run/fdd/fdd.sock)" = fdd:fdd:660 ] || bad "fdd.sock: wrong owner or mode"
 seen "fdd.service starts and is ready"
 
-gate=$(unit MainPID) worker=$(state | json 'd["worker"]["pid"]')
+gate=$(prop MainPID) worker=$(state | json 'd["worker"]["pid"]')
 a=$(inside cat "/proc/$gate/oom_score_adj") b=$(inside cat "/proc/$worker/oom_score_adj")
 [ "$b" -ge $((a + 600)) ] || bad "oom_score_adj: gate $a, worker $b"
 seen "oom_score_adj: gate $a, worker $b"
@@ -92,14 +94,14 @@ seen "the user fdd is refused as an administrator"
 long_start
 inside systemctl stop fdd || bad "systemctl stop"
 long_is_whole "systemctl stop"
-unit_is ActiveState inactive || bad "after systemctl stop: $(unit ActiveState), $(unit Result)"
+prop_is ActiveState inactive || bad "after systemctl stop: $(prop ActiveState), $(prop Result)"
 seen "systemctl stop drains: the running request ended whole"
 
 inside systemctl is-active -q fdd.socket || bad "fdd.socket does not listen while fdd is stopped"
 first=$(alice fdctl --wait 30 --runtime-dir /run/fdd generate -p 'In the beginning' --max-tokens 8 --json 2>&1) ||
     bad "no answer through fdd.socket: $first"
 until_true 30 ready || bad "not ready after the start through the socket"
-unit_is ActiveState active || bad "fdd is $(unit ActiveState) after the answer"
+prop_is ActiveState active || bad "fdd is $(prop ActiveState) after the answer"
 seen "fdd.socket started fdd for a client: $(json 'len(d["ids"])' <<<"$first") tokens"
 
 long_start
@@ -109,30 +111,30 @@ until_true 30 ready || bad "not ready after systemctl restart"
 seen "systemctl restart drains: the running request ended whole"
 
 # a crash of each: started again
-gate=$(unit MainPID)
+gate=$(prop MainPID)
 inside bash -c 'kill -KILL $0' "$gate"
-restarted() { [ "$(unit MainPID)" != "$gate" ] && [ "$(unit MainPID)" != 0 ] && ready; }
+restarted() { [ "$(prop MainPID)" != "$gate" ] && [ "$(prop MainPID)" != 0 ] && ready; }
 until_true 60 restarted || bad "not started again after the gate was killed"
 seen "after kill -9 of the gate it is started again"
-gate=$(unit MainPID) worker=$(state | json 'd["worker"]["pid"]')
+gate=$(prop MainPID) worker=$(state | json 'd["worker"]["pid"]')
 inside bash -c 'kill -KILL $0' "$worker"
 other_worker() { # in one answer: another, and it is ready
     [ "$(state | json 'd["worker"]["phase"] == "ready" and d["worker"]["pid"] != '"$worker")" = True ]
 }
 until_true 60 other_worker || bad "no other worker after kill -9 of the worker"
-[ "$(unit MainPID)" = "$gate" ] || bad "the gate went with its worker"
+[ "$(prop MainPID)" = "$gate" ] || bad "the gate went with its worker"
 seen "after kill -9 of the worker there is another, and the gate lives"
 
 out=$(inside fdctl --runtime-dir /run/fdd stop) || bad "fdctl stop: $out"
 has "$out" 'fdd\.socket still listens: the next client starts fdd again'
 has "$out" 'systemctl stop fdd\.socket fdd'
-until_true 30 unit_is ActiveState inactive || bad "fdctl stop: fdd is $(unit ActiveState)"
-before=$(unit NRestarts)
+until_true 30 prop_is ActiveState inactive || bad "fdctl stop: fdd is $(prop ActiveState)"
+before=$(prop NRestarts)
 alice fdctl --wait 30 --runtime-dir /run/fdd ping >/dev/null 2>&1
 until_true 30 ready || bad "the next client did not start fdd"
 inside fdctl --runtime-dir /run/fdd stop >/dev/null
-until_true 30 unit_is ActiveState inactive || bad "fdctl stop: fdd is $(unit ActiveState)"
-[ "$(unit NRestarts)" -le "$before" ] || bad "fdctl stop was undone"
+until_true 30 prop_is ActiveState inactive || bad "fdctl stop: fdd is $(prop ActiveState)"
+[ "$(prop NRestarts)" -le "$before" ] || bad "fdctl stop was undone"
 seen "fdctl stop says that fdd.socket starts fdd again, and fdd stays stopped"
 
 inside systemctl start fdd fdd-textfile || bad "systemctl start fdd-textfile"
@@ -144,7 +146,7 @@ inside systemctl stop fdd-textfile
 seen "fdd-textfile.service writes fdd.prom and takes it away"
 
 inside systemctl stop fdd.socket fdd
-[ ! -e "$tree/run/fdd/fdd.sock" ] && unit_is ActiveState inactive || bad "stop of both: $(unit ActiveState)"
+[ ! -e "$tree/run/fdd/fdd.sock" ] && prop_is ActiveState inactive || bad "stop of both: $(prop ActiveState)"
 seen "systemctl stop fdd.socket fdd ends both"
 
 # a model in a home: the advice names ProtectHome, and what it says works
@@ -170,7 +172,7 @@ seen "a model below /home: ProtectHome is named, and the advised drop-in serves 
 # made from outside with the same limit.
 inside systemctl start fdd || bad "systemctl start fdd"
 until_true 30 ready || bad "not ready"
-gate=$(unit MainPID) worker=$(state | json 'd["worker"]["pid"]')
+gate=$(prop MainPID) worker=$(state | json 'd["worker"]["pid"]')
 host_pid() { # PID inside: the pid here
     local f
     for f in /proc/[0-9]*/status; do
@@ -180,10 +182,18 @@ host_pid() { # PID inside: the pid here
     done
 }
 limit=$((96 << 20))
-if [ -e "/sys/fs/cgroup$(unit ControlGroup)/memory.max" ]; then
+in_group() { inside cat "/sys/fs/cgroup$(prop ControlGroup)/$1" 2>/dev/null; }
+if in_group memory.max >"$dir/memory.max"; then
+    # what the unit's own lines became, of a machine that has this much
+    total=$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) << 10))
+    awk -v max="$(cat "$dir/memory.max")" -v total=$total \
+        'BEGIN { exit !(max > 0.88 * total && max < 0.92 * total) }' ||
+        bad "MemoryMax=90% is $(cat "$dir/memory.max") of $total bytes"
+    [ "$(in_group pids.max)" = 2112 ] || bad "TasksMax: $(in_group pids.max)"
+    seen "MemoryMax=90% is $(cat "$dir/memory.max") of $total bytes, TasksMax $(in_group pids.max)"
     inside systemctl set-property --runtime fdd MemoryMax=$limit MemorySwapMax=0
     how="MemoryMax=96M of the unit"
-elif [ "$(unit MemoryCurrent)" = '[not set]' ] && mkdir "$group" 2>/dev/null &&
+elif [ "$(prop MemoryCurrent)" = '[not set]' ] && mkdir "$group" 2>/dev/null &&
     echo $limit >"$group/memory.limit_in_bytes" 2>/dev/null; then
     trap oom_end EXIT
     for p in "$gate" "$worker"; do host_pid "$p" >"$group/cgroup.procs"; done
@@ -193,20 +203,39 @@ else
 fi
 if [ -z "$how" ]; then
     echo "not run: out of memory: no memory controller for a group of this test"
-else
-    # KV memory is taken on first use: 80 different prompts of 900 tokens need 400 MB
-    python3 -c 'import random
+    exit 0
+fi
+# KV memory is taken on first use: 80 different prompts of 900 tokens need 400 MB
+python3 -c 'import random
 for i in range(80):
     print({"ids": [random.Random(i).randrange(300, 4000) for _ in range(900)], "max_tokens": 8})' |
-        tr "'" '"' >"$tree/home/alice/batch"
+    tr "'" '"' >"$tree/home/alice/batch"
+load_until() { # SECONDS CMD...: prompts, until this holds
     alice fdctl --runtime-dir /run/fdd generate --batch /home/alice/batch >"$dir/load" 2>&1 &
     load=$!
-    until_true 60 other_worker || bad "the worker lives within 96 MB: $(tail -n 3 "$dir/load")"
+    until_true "$@" || bad "within 96 MB not: ${*:2}: $(tail -n 3 "$dir/load")"
     kill "$load" 2>/dev/null
     wait "$load" 2>/dev/null
-    [ "$(unit MainPID)" = "$gate" ] || bad "the gate went with the worker that was out of memory"
-    until_true 10 said 'memory: this control group may have 96 MiB, the plan needs' ||
-        bad "the worker does not warn of its control group"
-    said 'worker 0 ended by signal 9' || bad "the worker ended otherwise than by the kernel"
-    seen "out of memory in $how: the worker was killed, the gate lives, another worker is ready and warns"
-fi
+}
+starts=$(prop NRestarts)
+load_until 60 other_worker
+[ "$(prop MainPID)" = "$gate" ] || bad "the gate went with the worker that was out of memory"
+until_true 10 said 'memory: this control group may have 96 MiB, the plan needs' ||
+    bad "the worker does not warn of its control group"
+said 'worker 0 ended by signal 9' || bad "the worker ended otherwise than by the kernel"
+seen "out of memory in $how: the worker was killed, the gate lives, another worker is ready and warns"
+[[ $how = Memory* ]] || exit 0
+killed=$(in_group memory.events | sed -n 's/^oom_kill //p')
+[ "${killed:-0}" -ge 1 ] || bad "memory.events: $(in_group memory.events | tr '\n' ' ')"
+[ "$(prop ActiveState) $(prop NRestarts)" = "active $starts" ] ||
+    bad "after the kernel killed the worker: $(prop ActiveState), $(prop NRestarts) restarts, not $starts"
+seen "OOMPolicy=$(prop OOMPolicy): the kernel killed $killed, systemd left fdd.service $(prop ActiveState)"
+
+# without that line systemd ends fdd with its worker
+mkdir -p "$tree/etc/systemd/system/fdd.service.d"
+printf '[Service]\nOOMPolicy=stop\nRestart=no\n' >"$tree/etc/systemd/system/fdd.service.d/oom.conf"
+inside systemctl daemon-reload
+inside systemctl restart fdd || bad "systemctl restart fdd"
+until_true 30 ready || bad "not ready within 96 MB"
+load_until 60 prop_is Result oom-kill
+seen "with OOMPolicy=stop instead, systemd ends fdd.service: $(prop ActiveState), $(prop Result)"
