@@ -359,7 +359,11 @@ tests_bench_b_path_LDADD = $(CLIENT_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
 
+# the longest first: the others run meanwhile
 SYS_TESTS = \
+	%D%/sys/048-hostile-load.sh \
+	%D%/sys/031-boot.sh \
+	%D%/sys/053-tools.sh \
 	%D%/sys/001-minimal.sh \
 	%D%/sys/002-demo.sh \
 	%D%/sys/003-bad-start.sh \
@@ -389,7 +393,6 @@ SYS_TESTS = \
 	%D%/sys/028-fp8-weights.sh \
 	%D%/sys/029-mixed.sh \
 	%D%/sys/030-service.sh \
-	%D%/sys/031-boot.sh \
 	%D%/sys/032-log-stalled.sh \
 	%D%/sys/033-restricted.sh \
 	%D%/sys/033-waiting.sh \
@@ -405,12 +408,10 @@ SYS_TESTS = \
 	%D%/sys/048-confined.sh \
 	%D%/sys/044-boot-instance.sh \
 	%D%/sys/047-special-text.sh \
-	%D%/sys/048-hostile-load.sh \
 	%D%/sys/049-admin-lockout.sh \
 	%D%/sys/050-locks.sh \
 	%D%/sys/051-blocked.sh \
-	%D%/sys/052-wait.sh \
-	%D%/sys/053-tools.sh
+	%D%/sys/052-wait.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted

@@ -12,6 +12,12 @@ for s in .ci/run tests/check-long; do
     [ $? = 64 ] || fail "$s no-such-phase: $out"
     "$src/$s" --help | grep -q mutants || fail "$s --help names no phases"
 done
+# what the sanitizers run in CI is named with a reason, and is there
+while read -r name san why; do
+    [ -n "$why" ] && find "$src/tests" \( -path "*/${name%/}" -o -path "*/$name.c" \) | grep -q . ||
+        fail "tests/san.list: $name"
+    case $san in asan|tsan|both) ;; *) fail "tests/san.list: $name: $san" ;; esac
+done < <(grep -v '^#' "$src/tests/san.list")
 command -v git >/dev/null || { echo "SKIP: no git"; exit 77; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fdd-test.XXXXXX")
 trap 'rm -rf "$dir"' EXIT
