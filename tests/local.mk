@@ -296,7 +296,7 @@ tests_parity_p_quant_SOURCES = %D%/parity/p_quant.c $(SIM_FIXTURE)
 tests_fuzz_f_admin_LDADD = $(GATE_LIBS)
 tests_fuzz_f_admin_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_admin_SOURCES = %D%/fuzz/f_admin.c $(GATE_FIXTURE) $(FUZZ_MAIN)
-tests_fuzz_f_answer_LDADD = libfdchat.a $(UTF8PROC_LIBS) -lm
+tests_fuzz_f_answer_LDADD = $(CHAT_LIBS)
 tests_fuzz_f_answer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_answer_SOURCES = %D%/fuzz/f_answer.c $(FUZZ_MAIN)
 tests_fuzz_f_bpe_input_LDADD = $(FUZZ_WORKER_LIBS)
@@ -350,8 +350,8 @@ tests_unit_u_fdbench_load_SOURCES = %D%/unit/u_fdbench_load.c $(FDBENCH_FIXTURE)
 tests_unit_u_fdbench_load_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdbench_report_SOURCES = %D%/unit/u_fdbench_report.c $(FDBENCH_SOURCES)
 tests_unit_u_fdbench_report_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
-tests_unit_u_answer_LDADD = libfdchat.a $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
-tests_unit_u_chat_LDADD = libfdchat.a $(UTF8PROC_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+tests_unit_u_answer_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_chat_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
@@ -440,7 +440,7 @@ SOURCE_TESTS = \
 	tools/dev/check_words.sh \
 	%D%/unit/layers.sh %D%/unit/format.sh \
 	%D%/unit/ci_sample.sh \
-	%D%/unit/man_example.sh
+	%D%/unit/man_chat_example.sh %D%/unit/man_example.sh
 
 FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 	$(FUZZ_TARGETS) $(SYS_HELPERS)
