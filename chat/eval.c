@@ -21,6 +21,13 @@ deeper(struct render *r)
         val_fail(&r->c, "nested too deeply");
 }
 
+void
+rnd_undefined(struct render *r, struct val v)
+{
+    val_fail(&r->c, "'%.*s' is undefined", v.s != NULL ? (int)v.s->n : 0,
+        v.s != NULL ? v.s->p : "");
+}
+
 /* ---- scopes --------------------------------------------------------------------- */
 
 static int
@@ -80,234 +87,6 @@ scope_push(struct render *r, struct rnd_scope *up)
     s->up = up;
     r->scope = s;
     return was;
-}
-
-/* ---- operators ---------------------------------------------------------------------- */
-
-void
-rnd_undefined(struct render *r, struct val v)
-{
-    val_fail(&r->c, "'%.*s' is undefined", v.s != NULL ? (int)v.s->n : 0,
-        v.s != NULL ? v.s->p : "");
-}
-
-__attribute__((noreturn))
-static void
-bad_operands(struct render *r, const char *op, struct val a, struct val b)
-{
-    if (a.type == VAL_UNDEF)
-        rnd_undefined(r, a);
-    if (b.type == VAL_UNDEF)
-        rnd_undefined(r, b);
-    val_fail(&r->c, "unsupported operand type(s) for %s: '%s' and '%s'", op, val_type_name(a),
-        val_type_name(b));
-}
-
-static struct val
-concat(struct render *r, struct val a, struct val b)
-{
-    struct val_buf out = { 0 };
-
-    val_add_value(&r->c, &out, a);
-    val_add_value(&r->c, &out, b);
-    return val_built(&r->c, &out);
-}
-
-static struct val
-add_lists(struct render *r, struct val a, struct val b)
-{
-    struct val v = val_list(&r->c, a.type, a.l->n + b.l->n);
-
-    val_steps(&r->c, (a.l->n + b.l->n) / 16);
-    v.l->n = a.l->n + b.l->n;
-    if (a.l->n > 0)
-        memcpy(v.l->at, a.l->at, a.l->n * sizeof(*a.l->at));
-    if (b.l->n > 0)
-        memcpy(v.l->at + a.l->n, b.l->at, b.l->n * sizeof(*b.l->at));
-    return v;
-}
-
-static struct val
-repeat(struct render *r, struct val v, int64_t times)
-{
-    struct val out;
-    struct val_buf b = { 0 };
-
-    if (v.type == VAL_STR) {
-        for (int64_t i = 0; i < times && v.s->n > 0; i++) {
-            val_steps(&r->c, 1);
-            val_add_str(&r->c, &b, v.s);
-        }
-        return val_built(&r->c, &b);
-    }
-    if (times > 0 && v.l->n > RND_MAX_STEPS / (uint64_t)times)
-        val_fail(&r->c, "the template takes too much memory");
-    out = val_list(&r->c, v.type, times > 0 ? v.l->n * (size_t)times : 0);
-    for (int64_t i = 0; i < times; i++)
-        for (size_t k = 0; k < v.l->n; k++)
-            out.l->at[out.l->n++] = v.l->at[k];
-    val_steps(&r->c, out.l->n);
-    return out;
-}
-
-static int64_t
-as_int(struct val v)
-{
-    return v.type == VAL_BOOL ? v.b : v.i;
-}
-
-static int
-is_int(struct val v)
-{
-    return v.type == VAL_INT || v.type == VAL_BOOL;
-}
-
-__attribute__((noreturn))
-static void
-too_large(struct render *r)
-{
-    val_fail(&r->c, "an integer beyond 64 bits");
-}
-
-static struct val
-int_pow(struct render *r, int64_t a, int64_t b)
-{
-    int64_t v = 1;
-
-    if (b < 0)
-        return val_float(pow((double)a, (double)b));
-    if (b > 64 && a != 0 && a != 1 && a != -1)
-        too_large(r);
-    if (b > 64)
-        b = 64 + (b & 1);
-    for (int64_t i = 0; i < b; i++)
-        if (__builtin_mul_overflow(v, a, &v))
-            too_large(r);
-    return val_int(v);
-}
-
-static struct val
-int_op(struct render *r, enum tok_op op, int64_t a, int64_t b)
-{
-    int64_t v;
-
-    switch (op) {
-    case OP_ADD:
-        if (__builtin_add_overflow(a, b, &v))
-            too_large(r);
-        return val_int(v);
-    case OP_SUB:
-        if (__builtin_sub_overflow(a, b, &v))
-            too_large(r);
-        return val_int(v);
-    case OP_MUL:
-        if (__builtin_mul_overflow(a, b, &v))
-            too_large(r);
-        return val_int(v);
-    case OP_POW:
-        return int_pow(r, a, b);
-    default:
-        break;
-    }
-    if (b == 0)
-        val_fail(&r->c, op == OP_MOD ? "integer modulo by zero" : op == OP_DIV ?
-            "division by zero" : "integer division or modulo by zero");
-    if (op == OP_DIV)
-        return val_float((double)a / (double)b);
-    if (a == INT64_MIN && b == -1) {
-        if (op == OP_MOD)
-            return val_int(0);
-        too_large(r);
-    }
-    v = a / b;
-    if (a % b != 0 && (a < 0) != (b < 0))
-        v--;
-    return val_int(op == OP_MOD ? a - v * b : v);
-}
-
-static struct val
-float_op(struct render *r, enum tok_op op, double a, double b)
-{
-    double m;
-
-    if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
-        val_fail(&r->c, "float division by zero");
-    switch (op) {
-    case OP_ADD:
-        return val_float(a + b);
-    case OP_SUB:
-        return val_float(a - b);
-    case OP_MUL:
-        return val_float(a * b);
-    case OP_DIV:
-        return val_float(a / b);
-    case OP_POW:
-        return val_float(pow(a, b));
-    default:
-        m = fmod(a, b);
-        if (m != 0 && (m < 0) != (b < 0))
-            m += b;
-        return val_float(op == OP_MOD ? m : floor((a - m) / b + 0.5));
-    }
-}
-
-static const char *
-op_text(enum tok_op op)
-{
-    static const char *const text[] = { "+", "-", "*", "/", "//", "%", "** or pow()" };
-
-    return text[op];
-}
-
-struct val
-rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b)
-{
-    if (op == OP_CONCAT)
-        return concat(r, a, b);
-    if (is_int(a) && is_int(b))
-        return int_op(r, op, as_int(a), as_int(b));
-    if (a.type == VAL_BIG || b.type == VAL_BIG) {
-        if (val_is_number(a) && val_is_number(b))
-            too_large(r);
-    } else if (val_is_number(a) && val_is_number(b)) {
-        return float_op(r, op, val_number(&r->c, a), val_number(&r->c, b));
-    }
-    if (op == OP_ADD) {
-        if (a.type == VAL_STR && b.type == VAL_STR)
-            return concat(r, a, b);
-        if (a.type == b.type && (a.type == VAL_LIST || a.type == VAL_TUPLE) &&
-            !a.l->lazy && !b.l->lazy)
-            return add_lists(r, a, b);
-        if (a.type == VAL_STR && b.type != VAL_UNDEF)
-            val_fail(&r->c, "can only concatenate str (not \"%s\") to str", val_type_name(b));
-    }
-    if (op == OP_MUL) {
-        if ((a.type == VAL_STR || a.type == VAL_LIST || a.type == VAL_TUPLE) && is_int(b))
-            return repeat(r, a, as_int(b));
-        if ((b.type == VAL_STR || b.type == VAL_LIST || b.type == VAL_TUPLE) && is_int(a))
-            return repeat(r, b, as_int(a));
-    }
-    bad_operands(r, op_text(op), a, b);
-}
-
-static int
-compare(struct render *r, enum tok_op op, struct val a, struct val b)
-{
-    int d;
-
-    switch (op) {
-    case OP_EQ:
-        return val_equal(&r->c, a, b);
-    case OP_NE:
-        return !val_equal(&r->c, a, b);
-    case OP_IN:
-        return val_contains(&r->c, b, a);
-    case OP_NOT_IN:
-        return !val_contains(&r->c, b, a);
-    default:
-        d = val_compare(&r->c, a, b);
-        return op == OP_LT ? d < 0 : op == OP_LE ? d <= 0 : op == OP_GT ? d > 0 : d >= 0;
-    }
 }
 
 /* ---- attributes and items -------------------------------------------------------- */
@@ -402,8 +181,8 @@ rnd_item(struct render *r, struct val obj, struct val key)
             return *found;
     } else if (obj.type == VAL_STR || ((obj.type == VAL_LIST || obj.type == VAL_TUPLE) &&
         !obj.l->lazy)) {
-        if (is_int(key))
-            return index_of(r, obj, as_int(key));
+        if (rnd_is_int(key))
+            return index_of(r, obj, rnd_int(key));
     }
     if (key.type == VAL_STR) {
         struct val v = obj.type == VAL_LOOP ? loop_attr(r, obj.loop, key.s->p, key.s->n) :
@@ -432,9 +211,9 @@ slice_bound(struct render *r, const struct tpl_node *n, int64_t all, int64_t fal
         return fallback;
     if (v.type == VAL_UNDEF)
         rnd_undefined(r, v);
-    if (!is_int(v))
+    if (!rnd_is_int(v))
         val_fail(&r->c, "slice indices must be integers or None");
-    i = as_int(v);
+    i = rnd_int(v);
     i = i < 0 ? i + all : i;
     return i < least ? least : i > most ? most : i;
 }
@@ -452,9 +231,9 @@ slice_of(struct render *r, struct val obj, const struct tpl_node *n)
     if (!text && obj.type != VAL_LIST && obj.type != VAL_TUPLE)
         return val_undefined(&r->c, "a slice of a value that has none", 32);
     if (step.type != VAL_NONE) {
-        if (!is_int(step))
+        if (!rnd_is_int(step))
             val_fail(&r->c, "slice indices must be integers or None");
-        by = as_int(step);
+        by = rnd_int(step);
         if (by == 0)
             val_fail(&r->c, "slice step cannot be zero");
     }
@@ -679,7 +458,7 @@ eval_compare(struct render *r, const struct tpl_node *n)
     for (size_t i = 1; i < n->n_at; i++) {
         struct val b = eval(r, n->at[i]);
 
-        if (!compare(r, n->ops[i - 1], a, b))
+        if (!rnd_compare(r, n->ops[i - 1], a, b))
             return val_bool(0);
         a = b;
     }
@@ -720,10 +499,10 @@ eval_sign(struct render *r, const struct tpl_node *n)
         rnd_undefined(r, v);
     if (v.type == VAL_FLOAT)
         return val_float(n->kind == NODE_NEG ? -v.f : v.f);
-    if (!is_int(v))
+    if (!rnd_is_int(v))
         val_fail(&r->c, "bad operand type for unary %s: '%s'", n->kind == NODE_NEG ? "-" : "+",
             val_type_name(v));
-    return n->kind == NODE_POS ? val_int(as_int(v)) : int_op(r, OP_SUB, 0, as_int(v));
+    return n->kind == NODE_POS ? val_int(rnd_int(v)) : rnd_binary(r, OP_SUB, val_int(0), v);
 }
 
 static struct val

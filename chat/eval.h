@@ -67,12 +67,28 @@ struct val rnd_call(struct render *r, struct val fn, const struct rnd_args *a);
 /* obj.name and obj[key]. */
 struct val rnd_attr(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_item(struct render *r, struct val obj, struct val key);
+/* operator.c: a op b; a comparison's result. */
 struct val rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b);
+int rnd_compare(struct render *r, enum tok_op op, struct val a, struct val b);
+/* Does v count as an integer? Which? */
+static inline int
+rnd_is_int(struct val v)
+{
+    return v.type == VAL_INT || v.type == VAL_BOOL;
+}
+
+static inline int64_t
+rnd_int(struct val v)
+{
+    return v.type == VAL_BOOL ? v.b : v.i;
+}
+
 void rnd_set(struct render *r, struct rnd_scope *s, struct tpl_name name, struct val v);
 
 /* filter.c. NULL: no such one. */
 typedef struct val rnd_filter_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_filter_fn *rnd_filter(const char *name, size_t n);
+/* test.c. NULL: no such one. */
 typedef int rnd_test_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_test_fn *rnd_test(const char *name, size_t n);
 

@@ -15,7 +15,9 @@ chat_libfdchat_la_SOURCES = \
 	%D%/literal.c \
 	%D%/method.c \
 	%D%/object.c \
+	%D%/operator.c \
 	%D%/parse.c %D%/template.h \
+	%D%/test.c \
 	%D%/types.c %D%/types.h \
 	%D%/value.c %D%/value.h
 chat_libfdchat_la_CFLAGS = $(AM_CFLAGS) $(UTF8PROC_CFLAGS)
