@@ -5,6 +5,8 @@
 
     answers.py N >FILE            N answers of each format, from a fixed seed: the lines of
                                   answers.jsonl are those of N = 8
+    answers.py --vllm FOLDER N    how many of them vLLM's parsers (FOLDER: an unpacked wheel)
+                                  read as they were made; torch is not needed
 
 A line is a list: format, end of the prompt, text, content, reasoning, calls as
 [name, arguments]. Blanks around content and reasoning are not compared: formats put
@@ -187,6 +189,9 @@ def answers(n):
 
 
 def main(args):
+    if args[:1] == ['--vllm']:
+        import answers_vllm
+        return answers_vllm.compare(args[1], TOOLS, list(answers(int(args[2]))))
     print(json.dumps(TOOLS))
     for a in answers(int(args[0])):
         print(json.dumps(a, ensure_ascii=False))
