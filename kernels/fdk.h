@@ -426,6 +426,9 @@ struct fdk_ops {
     int (*stream_delay)(fdk_stream_t, uint64_t ns);  /* tests: busy device */
     int (*stream_fail)(fdk_stream_t);  /* tests: the device fails when it gets there, on
                                   cuda by a write to an invalid address */
+    /* When all before it is done, *host (of host_alloc, 4 bytes) becomes *value of the
+     * device; host threads that load it with acquire see that soon. May be recorded. */
+    int (*stream_mark)(fdk_stream_t, uint32_t *host, const uint32_t *value);
     int (*event_new)(struct fdk_ctx *, int dev, fdk_event_t *ret);
     void (*event_free)(fdk_event_t);
     int (*event_record)(fdk_event_t, fdk_stream_t);

@@ -103,7 +103,7 @@ void cpu_futex_wake(_Atomic uint32_t *word);
 enum cpu_cmd_op {
     CMD_ROW_UPDATE, CMD_ATT_PLAN, CMD_EMBED, CMD_RMSNORM, CMD_GEMM, CMD_ROPE_TABLE,
     CMD_QKV, CMD_ATTENTION, CMD_SILU_MUL, CMD_GATHER, CMD_SAMPLE, CMD_COPY, CMD_FILL,
-    CMD_DELAY, CMD_FAIL, CMD_EVENT, CMD_WAIT, CMD_GRAPH
+    CMD_DELAY, CMD_MARK, CMD_FAIL, CMD_EVENT, CMD_WAIT, CMD_GRAPH
 };
 
 struct cpu_cmd {
@@ -127,6 +127,10 @@ struct cpu_cmd {
             int byte;
         } mem;
         uint64_t delay_ns;
+        struct {
+            uint32_t *host;
+            const uint32_t *value;
+        } mark;
         struct {
             fdk_event_t event;
             uint32_t ticket;

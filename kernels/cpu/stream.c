@@ -123,6 +123,8 @@ run_cmd(struct CUstream_st *st, const struct cpu_cmd *cmd)
         run_mem(st, cmd);
     else if (cmd->op == CMD_DELAY)
         run_delay(st, cmd->u.delay_ns);
+    else if (cmd->op == CMD_MARK)
+        __atomic_store_n(cmd->u.mark.host, *cmd->u.mark.value, __ATOMIC_RELEASE);
     else
         dev->ctx->exec(st, cmd);
 }
@@ -530,6 +532,17 @@ vdev_stream_fail(fdk_stream_t st)
 {
     const struct cpu_cmd c = { .op = CMD_FAIL };
     return st == NULL ? -EINVAL : cpu_push(st, &c);
+}
+
+int
+vdev_stream_mark(fdk_stream_t st, uint32_t *host, const uint32_t *value)
+{
+    struct cpu_cmd c = { .op = CMD_MARK };
+    if (st == NULL || host == NULL || value == NULL)
+        return -EINVAL;
+    c.u.mark.host = host;
+    c.u.mark.value = value;
+    return cpu_push(st, &c);
 }
 
 int

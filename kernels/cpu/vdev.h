@@ -28,6 +28,7 @@ int vdev_stream_sync(fdk_stream_t st);
 int vdev_stream_wait(fdk_stream_t st, fdk_event_t ev);
 int vdev_stream_delay(fdk_stream_t st, uint64_t ns);
 int vdev_stream_fail(fdk_stream_t st);
+int vdev_stream_mark(fdk_stream_t st, uint32_t *host, const uint32_t *value);
 int vdev_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret);
 void vdev_event_free(fdk_event_t ev);
 int vdev_event_record(fdk_event_t ev, fdk_stream_t st);
@@ -78,7 +79,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .stream_new = vdev_stream_new,         .stream_free = vdev_stream_free,   \
     .stream_sync = vdev_stream_sync,       .stream_wait = vdev_stream_wait,   \
     .stream_delay = vdev_stream_delay,     .stream_fail = vdev_stream_fail,   \
-    .event_new = vdev_event_new,                                              \
+    .stream_mark = vdev_stream_mark,       .event_new = vdev_event_new,       \
     .event_free = vdev_event_free,         .event_record = vdev_event_record, \
     .event_query = vdev_event_query,       .event_sync = vdev_event_sync,     \
     .event_wait = vdev_event_wait,                                            \

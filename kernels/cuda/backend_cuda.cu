@@ -296,7 +296,7 @@ static cudaError_t
 load_kernels(struct cu_dev *d)
 {
     cudaError_t (*const load[])(void) = {
-        cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_probe_load,
+        cu_stream_load, cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_probe_load,
         cu_weights_load,
     };
     struct cudaFuncAttributes attr;
@@ -459,6 +459,7 @@ table_devices(struct fdk_ops *o)
     o->stream_wait = cu_stream_wait;
     o->stream_delay = cu_stream_delay;
     o->stream_fail = cu_stream_fail;
+    o->stream_mark = cu_stream_mark;
     o->event_new = cu_event_new;
     o->event_free = cu_event_free;
     o->event_record = cu_event_record;

@@ -159,6 +159,8 @@ int cu_stream_sync(fdk_stream_t st);
 int cu_stream_wait(fdk_stream_t st, fdk_event_t ev);
 int cu_stream_delay(fdk_stream_t st, uint64_t ns);
 int cu_stream_fail(fdk_stream_t st);
+int cu_stream_mark(fdk_stream_t st, uint32_t *host, const uint32_t *value);
+cudaError_t cu_stream_load(void);
 int cu_event_new(struct fdk_ctx *ctx, int dev, fdk_event_t *ret);
 void cu_event_free(fdk_event_t ev);
 int cu_event_record(fdk_event_t ev, fdk_stream_t st);

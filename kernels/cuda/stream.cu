@@ -151,6 +151,35 @@ cu_stream_fail(fdk_stream_t st)
     return cu_launched(st, "stream_fail");
 }
 
+/* What follows may start when this has ended: nothing may read ahead of it more than
+ * without it. */
+static __global__ void
+mark_kernel(uint32_t *host, const uint32_t *value)
+{
+    cu_dep_wait();
+    asm volatile("st.release.sys.global.u32 [%0], %1;" :: "l"(host), "r"(*value)
+        : "memory");
+}
+
+int
+cu_stream_mark(fdk_stream_t st, uint32_t *host, const uint32_t *value)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (host == NULL || value == NULL)
+        return -EINVAL;
+    cu_chain(mark_kernel, dim3(1), 1, 0, cu_raw(st), host, value);
+    return cu_launched(st, "stream_mark");
+}
+
+cudaError_t
+cu_stream_load(void)
+{
+    static const void *const k[] = { (const void *)mark_kernel };
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
+}
+
 /* ---- events -------------------------------------------------------------- */
 
 int

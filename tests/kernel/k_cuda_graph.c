@@ -635,6 +635,44 @@ now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* The host sees how far a stream is, in a recording and out of it. */
+static void
+marks(void **state)
+{
+    const struct fdk_ops *k = g->d.ops;
+    struct fdk_graph *graph;
+    const uint32_t value[4] = { 0, 7, 8, 9 };
+    uint32_t *dev = tw_new(g, value, sizeof(value)), *at;
+    void *host;
+    uint64_t until;
+    (void)state;
+    OK(k->host_alloc(g->d.ctx, 4, &host));
+    at = host;
+    *at = 0;
+    OK(k->stream_delay(g->d.st, 5000000));
+    OK(k->copy(g->d.st, dev, dev + 1, 4));
+    OK(k->stream_mark(g->d.st, at, dev));
+    OK(k->stream_delay(g->d.st, 200000000));
+    assert_int_equal(__atomic_load_n(at, __ATOMIC_ACQUIRE), 0);
+    for (until = now_ns() + 100000000; __atomic_load_n(at, __ATOMIC_ACQUIRE) == 0;)
+        assert_true(now_ns() < until);
+    assert_int_equal(*at, 7);
+    OK(k->stream_sync(g->d.st));
+    OK(k->graph_begin(g->d.st));
+    OK(k->stream_mark(g->d.st, at, dev));
+    OK(k->graph_end(g->d.st, &graph));
+    for (int i = 2; i < 4; i++) {
+        OK(k->copy(g->d.st, dev, dev + i, 4));
+        OK(k->graph_launch(graph, g->d.st));
+        OK(k->stream_sync(g->d.st));
+        assert_int_equal(*at, value[i]);
+    }
+    assert_int_equal(k->stream_mark(g->d.st, NULL, dev), -EINVAL);
+    assert_int_equal(k->stream_mark(g->d.st, at, NULL), -EINVAL);
+    k->graph_free(graph);
+    k->host_free(g->d.ctx, host);
+}
+
 static void
 streams_and_events(void **state)
 {
@@ -756,6 +794,7 @@ main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_and_info),
         cmocka_unit_test(streams_and_events),
+        cmocka_unit_test(marks),
         cmocka_unit_test(reserved_addresses),
         cmocka_unit_test(a13_waiting_in_a_capture_is_refused),
         cmocka_unit_test(a13_allocation_in_a_capture_fails),

@@ -182,6 +182,43 @@ test_fifo(void **state)
     }
 }
 
+/* A host thread sees how far a stream is, in a recording and out of it. */
+static void
+test_mark(void **state)
+{
+    struct fdk_ctx *ctx = open_ctx(ops, 1, 1, 10);
+    struct fdk_graph *g;
+    fdk_stream_t st;
+    uint32_t at = 0, value = 0, next = 9;
+    (void)state;
+    assert_int_equal(ops->stream_new(ctx, 0, &st), 0);
+    assert_int_equal(ops->stream_mark(NULL, &at, &value), -EINVAL);
+    assert_int_equal(ops->stream_mark(st, NULL, &value), -EINVAL);
+    assert_int_equal(ops->stream_mark(st, &at, NULL), -EINVAL);
+    /* the value is the device's when the mark is reached */
+    assert_int_equal(ops->stream_delay(st, 5000000), 0);
+    assert_int_equal(ops->fill(st, &value, 1, 4), 0);
+    assert_int_equal(ops->stream_mark(st, &at, &value), 0);
+    assert_int_equal(ops->stream_delay(st, 500000000), 0);
+    uint64_t t0 = cpu_now_ns();
+    while (__atomic_load_n(&at, __ATOMIC_ACQUIRE) == 0)
+        cpu_relax();
+    assert_true(cpu_now_ns() - t0 < 500000000);
+    assert_int_equal(at, 0x01010101);
+    assert_int_equal(ops->stream_sync(st), 0);
+    assert_int_equal(ops->graph_begin(st), 0);
+    assert_int_equal(ops->stream_mark(st, &at, &value), 0);
+    assert_int_equal(ops->graph_end(st, &g), 0);
+    for (int i = 0; i < 3; i++, next++) {
+        assert_int_equal(ops->copy(st, &value, &next, 4), 0);
+        assert_int_equal(ops->graph_launch(g, st), 0);
+        assert_int_equal(ops->stream_sync(st), 0);
+        assert_int_equal(at, next);
+    }
+    ops->graph_free(g);
+    ops->close(ctx);
+}
+
 static void
 test_events(void **state)
 {
@@ -741,6 +778,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open), cmocka_unit_test(test_memory),
         cmocka_unit_test(test_reserve), cmocka_unit_test(test_fifo),
+        cmocka_unit_test(test_mark),
         cmocka_unit_test(test_events), cmocka_unit_test(test_graph),
         cmocka_unit_test(test_failure), cmocka_unit_test(test_shared_pool),
         cmocka_unit_test(test_null), cmocka_unit_test(test_null_counts),
