@@ -298,6 +298,7 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     rec->tables = kv->table;
     a = bat_at(rec);
     a.q_start[0] = 0;
+    rec->mark = 0;
     rec->n_update = rec->n_delta = 0;
     for (int32_t r = 0; r < st->n_row; r++) {
         const struct sch_row *row = &st->rows[r];
@@ -319,6 +320,7 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     a.counts[BAT_N_OUT] = rec->n_out;
     a.counts[BAT_N_UPDATE] = rec->n_update;
     a.counts[BAT_N_DELTA] = rec->n_delta;
+    a.counts[BAT_EPOCH] = (int32_t)(uint32_t)rec->epoch;
 }
 
 /* ---- synthetic steps ------------------------------------------------------------------ */
@@ -400,7 +402,7 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
     rec->graph = T_pad > 0;
     rec->T_pad = T_pad > 0 ? T_pad : n_tok;
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
-    rec->n_table = rec->n_penalty = 0;
+    rec->n_table = rec->n_penalty = rec->mark = 0;
     bat_layout(&b->dims, rec->T_pad, &rec->layout);
     bat_updates(rec->layout.bytes, fresh ? (size_t)n_row : 0, 0, &rec->upd);
     a = bat_at(rec);
@@ -416,4 +418,5 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
     a.counts[BAT_N_OUT] = rec->n_out;
     a.counts[BAT_N_UPDATE] = rec->n_update;
     a.counts[BAT_N_DELTA] = 0;
+    a.counts[BAT_EPOCH] = 0;
 }

@@ -52,7 +52,11 @@ struct bat_layout {
     size_t more;             /* the runner's: attention plans */
     size_t bytes;            /* of the head */
 };
-enum { BAT_N_TOK, BAT_N_ROW, BAT_N_OUT, BAT_N_UPDATE, BAT_N_DELTA, BAT_N_COUNT };
+enum {
+    BAT_N_TOK, BAT_N_ROW, BAT_N_OUT, BAT_N_UPDATE, BAT_N_DELTA,
+    BAT_EPOCH,               /* of the step, its low half: what its mark says */
+    BAT_N_COUNT
+};
 
 /* A row's new table entries travel with the plan up to this number, more as
  * a copy of their own straight from the pool's table, which does not change
@@ -83,6 +87,7 @@ struct bat_rec {
     uint64_t expect_ns;      /* how long it may take, 0: unknown */
     struct cost_step cost;
     int32_t n_cmd;           /* with the device's queue */
+    int32_t mark;            /* the step is to say when most of it is done */
     int32_t held;            /* nothing but lka_due() held its pick back */
     uint64_t t_launch_ns;
     uint64_t t_work_ns;      /* since when there was work without a pause */

@@ -416,6 +416,12 @@ eng_rec(const struct engine *e, uint64_t epoch)
     return &e->run->rec[epoch % (uint64_t)e->run->n_rec];
 }
 
+static struct bat_rec *
+eng_oldest(const struct engine *e)
+{
+    return eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+}
+
 /* The device's clock runs at a pace of its own: after hours it is not the host's. */
 #define ENG_SKEW_NS (500 * CLK_US)
 /* What a step is late by is caught up with by this share of it. */
@@ -450,7 +456,7 @@ eng_looked_ahead(struct engine *e, const struct bat_rec *rec, uint64_t begin_ns,
 static void
 eng_collect(struct engine *e)
 {
-    struct bat_rec *rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+    struct bat_rec *rec = eng_oldest(e);
     uint64_t begin_ns = 0, end_ns = 0, copy_ns;
     int32_t n_copy = 0;
     int rc = run_collect(e->run, rec, &begin_ns, &end_ns);
@@ -486,7 +492,7 @@ eng_collect_done(struct engine *e)
     int n = 0;
 
     while (e->n_flight > 0) {
-        struct bat_rec *rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+        struct bat_rec *rec = eng_oldest(e);
         int rc = run_done(e->run, rec);
 
         if (rc < 0)
@@ -558,7 +564,7 @@ static void
 eng_launch(struct engine *e)
 {
     struct bat_rec *rec = eng_rec(e, e->step.epoch);
-    uint64_t n_graph = e->run->n_graph;
+    uint64_t n_graph = e->run->n_graph, predict_ns;
     int32_t n_copy = e->kv->n_copy;
     int rc;
 
@@ -568,6 +574,9 @@ eng_launch(struct engine *e)
     rec->marks = e->profile.on != NULL ? prf_take(e->profile.on, rec) : NULL;
     rec->t_launch_ns = clk_now_ns();
     eng_expect(e, rec);
+    predict_ns = e->sch->cfg.cost != NULL ? cost_predict(e->sch->cfg.cost, &rec->cost) : 0;
+    rec->mark = rec->marks == NULL && run_can_mark(e->run, rec->T_pad) &&
+        lka_wants_mark(&e->lka, predict_ns);
     rec->held = e->held;
     e->held = 0;
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
@@ -583,8 +592,9 @@ eng_launch(struct engine *e)
     eng_trace_launch(e, rec, n_copy, e->run->n_graph > n_graph);
     rec->n_cmd = run_n_cmd(e->run, rec);
     e->n_queued += rec->n_cmd;
-    lka_launched(&e->lka, rec->trace.t_pick_ns, eng_first_queued(rec),
-        e->sch->cfg.cost != NULL ? cost_predict(e->sch->cfg.cost, &rec->cost) : 0);
+    lka_launched(&e->lka, rec->trace.t_pick_ns, eng_first_queued(rec), predict_ns);
+    if (rec->mark)
+        lka_will_mark(&e->lka);
     cnt_add(&e->cfg.cnt->cached_tokens, (uint64_t)e->step.n_cached);
     if (LOG_DBG(sched))
         log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d padded %d preempted %d "
@@ -610,6 +620,10 @@ eng_may_launch(struct engine *e)
 static uint64_t
 eng_due(struct engine *e, uint64_t now_ns)
 {
+    const struct bat_rec *rec = eng_oldest(e);
+
+    if (e->n_flight > 0 && rec->mark)
+        lka_look(&e->lka, now_ns, run_marked(e->run, rec));
     return eng_may_launch(e) ? lka_due(&e->lka, now_ns) : UINT64_MAX;
 }
 
@@ -764,7 +778,7 @@ eng_asked(struct engine *e)
 static int
 eng_wait_step(struct engine *e, const struct bat_rec *rec)
 {
-    uint64_t look = sch_busy(e->sch) ? ENG_LOOK_NS : ENG_LOOK_IDLE_NS;
+    uint64_t look = sch_busy(e->sch) ? ENG_LOOK_NS : ENG_LOOK_IDLE_NS, look_at;
     int rc = 0;
 
     while (rc == 0 && !eng_asked(e)) {
@@ -772,6 +786,8 @@ eng_wait_step(struct engine *e, const struct bat_rec *rec)
 
         if (due <= now)
             break;
+        look_at = lka_look_at(&e->lka, now);
+        until = look_at < until ? look_at : until;
         rc = run_wait_until(e->run, rec, lka_end(&e->lka), due < until ? due : until);
     }
     return rc < 0 ? rc : 0;
@@ -791,7 +807,7 @@ eng_wait(struct engine *e)
             eng_lost_in(e, "a measured step", rc);
         return 1;
     }
-    rec = eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
+    rec = eng_oldest(e);
     rc = eng_wait_step(e, rec);
     if (rc != 0)
         eng_lost(e, rec, rc);

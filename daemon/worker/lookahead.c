@@ -28,6 +28,18 @@
  * least. */
 #define LKA_GROW_NS  200000u
 #define LKA_SHRINK   256
+/* What is behind a mark at three quarters, before any was seen: a third of what is
+ * before it. */
+#define LKA_REST     0.31
+#define LKA_REST_DEV 0.02
+#define LKA_REST_MOST 4.0
+/* A mark's time is known where it is to this share of mark - begin. */
+#define LKA_VAGUE    8
+/* It is looked for from half of the time on at which it is expected, each time that this
+ * share of the step has passed. */
+#define LKA_LOOKS    64
+/* A mark that has not passed at this share of a step does not come. */
+#define LKA_MARK_LATE(ns) ((ns) - (ns) / 16)
 
 void
 lka_init(struct lka *l, int32_t depth)
@@ -36,6 +48,7 @@ lka_init(struct lka *l, int32_t depth)
     memset(l, 0, sizeof(*l));
     l->depth = depth;
     l->margin_ns = LKA_MARGIN_START;
+    l->rest = (struct lka_class) { LKA_REST, LKA_REST_DEV, LKA_FEW };
 }
 
 static struct lka_class *
@@ -104,6 +117,108 @@ lka_margin(struct lka *l, uint64_t idle_ns)
     l->margin_ns = m < LKA_MARGIN_MAX ? m : LKA_MARGIN_MAX;
 }
 
+/* ---- marks ---------------------------------------------------------------------------- */
+
+static uint64_t
+lka_begin(const struct lka *l)
+{
+    return l->end_ns > l->step[0].pick_ns ? l->end_ns : l->step[0].pick_ns;
+}
+
+int
+lka_wants_mark(const struct lka *l, uint64_t predict_ns)
+{
+    return l->depth > 0 && l->unmarked == 0 && predict_ns >= LKA_MARK_NS;
+}
+
+void
+lka_will_mark(struct lka *l)
+{
+    ASSERT(l->n > 0);
+    l->step[l->n - 1].marks = 1;
+}
+
+void
+lka_look(struct lka *l, uint64_t now_ns, int passed)
+{
+    struct lka_step *s = &l->step[0];
+
+    if (l->n == 0 || !s->marks || s->mark_ns != 0)
+        return;
+    if (passed)
+        s->mark_ns = now_ns;
+    else
+        s->before_ns = now_ns;
+}
+
+/* When the step passed its mark, rather too early; 0: it has not, or that may have been
+ * long before it was seen. */
+static uint64_t
+lka_mark_at(const struct lka_step *s, uint64_t begin_ns)
+{
+    uint64_t from = s->before_ns > begin_ns ? s->before_ns : begin_ns;
+
+    if (s->mark_ns <= from || (s->mark_ns - from) * LKA_VAGUE > s->mark_ns - begin_ns)
+        return 0;
+    return from;
+}
+
+/* The end of a step that passes its mark at this time. */
+static uint64_t
+lka_end_after(const struct lka *l, uint64_t begin_ns, uint64_t mark_ns)
+{
+    double f = l->rest.mean - LKA_DEVS * l->rest.dev;
+
+    return mark_ns + (uint64_t)((f > 0 ? f : 0) * (double)(mark_ns - begin_ns));
+}
+
+/* The oldest one's that began at begin_ns. */
+static uint64_t
+lka_end_from(const struct lka *l, uint64_t begin_ns)
+{
+    const struct lka_step *s = &l->step[0];
+    uint64_t at = lka_mark_at(s, begin_ns), end = begin_ns + s->expect_ns, least;
+
+    if (at > 0)
+        return lka_end_after(l, begin_ns, at);
+    if (!s->marks || s->mark_ns != 0 || s->before_ns <= begin_ns)
+        return end;
+    least = lka_end_after(l, begin_ns, s->before_ns);
+    return end > least ? end : least;
+}
+
+uint64_t
+lka_look_at(const struct lka *l, uint64_t now_ns)
+{
+    const struct lka_step *s = &l->step[0];
+    uint64_t begin, next, from;
+
+    if (l->n == 0 || !s->marks || s->mark_ns != 0)
+        return UINT64_MAX;
+    begin = lka_begin(l);
+    next = now_ns > begin ? (now_ns - begin) / LKA_LOOKS : 0;
+    next = now_ns + (next > LKA_LOOK_NS ? next : LKA_LOOK_NS);
+    from = begin + (uint64_t)((double)s->expect_ns / (1 + l->rest.mean) / 2);
+    return from > next ? from : next;
+}
+
+static void
+lka_learn_mark(struct lka *l, const struct lka_step *s, uint64_t begin_ns, uint64_t end_ns)
+{
+    uint64_t at = lka_mark_at(s, begin_ns);
+    double r;
+
+    l->unmarked -= l->unmarked > 0;
+    if (!s->marks || end_ns <= begin_ns)
+        return;
+    if (s->mark_ns == 0 && s->before_ns > begin_ns + LKA_MARK_LATE(end_ns - begin_ns))
+        l->unmarked = LKA_UNMARKED;
+    if (at <= begin_ns || at >= end_ns)
+        return;
+    r = (double)(end_ns - at) / (double)(at - begin_ns);
+    lka_ratio(&l->rest, r < LKA_REST_MOST ? r : LKA_REST_MOST);
+}
+
 void
 lka_collected(struct lka *l, uint64_t begin_ns, uint64_t end_ns, uint64_t idle_ns)
 {
@@ -116,6 +231,7 @@ lka_collected(struct lka *l, uint64_t begin_ns, uint64_t end_ns, uint64_t idle_n
         l->step[i] = l->step[i + 1];
     l->end_ns = end_ns;
     lka_margin(l, idle_ns);
+    lka_learn_mark(l, &s, begin_ns, end_ns);
     if (s.predict_ns == 0 || end_ns <= begin_ns)
         return;
     r = (double)(end_ns - begin_ns) / (double)s.predict_ns;
@@ -124,24 +240,34 @@ lka_collected(struct lka *l, uint64_t begin_ns, uint64_t end_ns, uint64_t idle_n
     lka_ratio(&l->all, r);
 }
 
-static uint64_t
-lka_begin(const struct lka *l)
-{
-    return l->end_ns > l->step[0].pick_ns ? l->end_ns : l->step[0].pick_ns;
-}
+/* ---- when ------------------------------------------------------------------------------ */
 
 uint64_t
 lka_end(const struct lka *l)
 {
     if (l->n == 0 || l->step[0].predict_ns == 0)
         return 0;
-    return lka_begin(l) + l->step[0].expect_ns;
+    return lka_end_from(l, lka_begin(l));
 }
 
 uint64_t
 lka_lead(const struct lka *l)
 {
     return l->launch_ns + l->margin_ns;
+}
+
+/* All that is queued can be predicted, and a mark of it is not seen yet. */
+static int
+lka_mark_to_come(const struct lka *l)
+{
+    int n = 0;
+
+    for (int32_t i = 0; i < l->n; i++) {
+        if (l->step[i].predict_ns == 0)
+            return 0;
+        n += l->step[i].marks && l->step[i].mark_ns == 0;
+    }
+    return n > 0;
 }
 
 uint64_t
@@ -151,11 +277,11 @@ lka_due(const struct lka *l, uint64_t now_ns)
 
     if (l->n == 0)
         return 0;
-    if (l->n > l->depth)
+    if (l->n > l->depth || lka_mark_to_come(l))
         return UINT64_MAX;
     /* the oldest runs: it began, and has not ended */
     at = lka_begin(l);
-    at = (at < now_ns ? at : now_ns) + l->step[0].expect_ns;
+    at = lka_end_from(l, at < now_ns ? at : now_ns);
     at = at > now_ns ? at : now_ns;
     for (int32_t i = 0; i < l->n; i++) {
         if (l->step[i].predict_ns == 0)

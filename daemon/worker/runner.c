@@ -171,7 +171,9 @@ run_record(struct runner *run, struct run_pad *pad)
     }
     if (rc != 0)
         return rc;
+    run->marking = run_can_mark(run, pad->T);
     rc = run_program(run, pad);
+    run->marking = 0;
     rc2 = run->k->graph_end(run->stream, &pad->graph);
     if (rc != 0 && rc2 == 0) {           /* a part of the step */
         run->k->graph_free(pad->graph);
@@ -314,23 +316,44 @@ run_pad_for(struct runner *run, const struct bat_rec *rec)
     return pad;
 }
 
+int
+run_can_mark(const struct runner *run, int32_t T_pad)
+{
+    return T_pad > run->k->gemm_rows;
+}
+
+int
+run_marked(const struct runner *run, const struct bat_rec *rec)
+{
+    return __atomic_load_n(run->h_mark, __ATOMIC_ACQUIRE) == (uint32_t)rec->epoch;
+}
+
+/* A measured step has events enough. */
+static int
+run_eagerly(struct runner *run, const struct bat_rec *rec, const struct run_pad *pad)
+{
+    int rc;
+
+    run->n_eager++;
+    run->marking = rec->mark && run->marks == NULL;
+    rc = run_program(run, pad);
+    run->marking = 0;
+    return rc;
+}
+
 static int
 run_steps_program(struct runner *run, const struct bat_rec *rec, struct run_pad *pad)
 {
     int rc = 0;
 
-    if (!rec->graph || !run->use_graph || run->marks != NULL) {
-        run->n_eager++;
-        return run_program(run, pad);
-    }
+    if (!rec->graph || !run->use_graph || run->marks != NULL)
+        return run_eagerly(run, rec, pad);
     if (pad->graph == NULL)
         rc = run_record(run, pad);
     if (rc != 0)
         return rc;
-    if (pad->graph == NULL) {
-        run->n_eager++;
-        return run_program(run, pad);
-    }
+    if (pad->graph == NULL)
+        return run_eagerly(run, rec, pad);
     run->n_graph++;
     return run->k->graph_launch(pad->graph, run->stream);
 }
@@ -364,13 +387,14 @@ run_launch_parts(struct runner *run, struct bat_rec *rec)
 {
     int32_t line = run->prog->n_op;
     struct run_pad *pad = run_pad_for(run, rec);
+    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* and before the mark the rest */
     int rc = run_att_plans(run, rec, pad);
 
     if (rc == 0)
         rc = run->k->event_record(run->ev_begin[rec - run->rec], run->stream);
 
     if (rc == 0 && run->delay_ns > 0) {
-        rc = run->k->stream_delay(run->stream, run->delay_ns);
+        rc = run->k->stream_delay(run->stream, run->delay_ns - after_ns);
         if (rc == 0)
             rc = run_mark(run, line + RUN_LINE_DELAY);
     }
@@ -384,6 +408,8 @@ run_launch_parts(struct runner *run, struct bat_rec *rec)
         rc = run_mark(run, line + RUN_LINE_UPDATES);
     if (rc == 0)
         rc = run_steps_program(run, rec, pad);
+    if (rc == 0 && after_ns > 0)
+        rc = run->k->stream_delay(run->stream, after_ns);
     if (rc == 0 && rec->n_out > 0)
         rc = run->k->copy(run->stream, rec->results, run->d_results,
             (size_t)rec->n_out * sizeof(struct fdk_result));

@@ -14,6 +14,10 @@
  * over a stream of their own while the step runs; the next step waits
  * for them there.
  *
+ * A step that was asked to (bat_rec.mark) says when about three quarters of it are
+ * done: run_marked(). The mark is a launch of its own, so steps of few tokens, whose GEMMs
+ * take the time of their weights (fdk_ops.gemm_rows), have none.
+ *
  * The order of setting up keeps graphs from running out of memory: buffers,
  * the KV pool's addresses without memory (run_setup), graphs (run_warm), the
  * KV pool's memory (run_map_kv). Nothing is allocated after that, but for
@@ -157,6 +161,9 @@ struct runner {
     int32_t n_copy;          /* blocks of those, 0: time taken already */
     uint64_t n_graph, n_eager; /* steps launched */
     struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
+    uint32_t *h_mark;        /* pinned: the epoch of the last step that has passed its mark */
+    int32_t mark_op;         /* the operation that the mark precedes */
+    int marking;             /* the program that is being launched has a mark */
     uint64_t t_marked_ns;    /* least host time that launching a measured step took, 0 */
     struct run_mem mem;
 };
@@ -197,6 +204,10 @@ int run_launch(struct runner *run, struct bat_rec *rec);
 int32_t run_max_marks(const struct runner *run);
 /* Is it done? 1, 0 or -errno. */
 int run_done(struct runner *run, const struct bat_rec *rec);
+/* May steps of that padded size have marks? */
+int run_can_mark(const struct runner *run, int32_t T_pad);
+/* Is the step with rec->mark past its mark? */
+int run_marked(const struct runner *run, const struct bat_rec *rec);
 /* Wait until it is. 0 or -errno. */
 int run_wait(struct runner *run, const struct bat_rec *rec);
 /* The same until until_ns at most: 1 done, 0 not yet, -errno. expect_ns: when it will be
@@ -242,6 +253,8 @@ int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
 size_t run_scratch_bytes(struct runner *run);
 /* Launch the whole program for one padded size. */
 int run_program(struct runner *run, const struct run_pad *pad);
+/* Where marks go: mark_op. */
+void run_place_mark(struct runner *run);
 /* What was launched since the mark before is this line. Nothing without run->marks. */
 int run_mark(struct runner *run, int32_t line);
 

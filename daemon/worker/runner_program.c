@@ -386,6 +386,28 @@ run_runs(const struct runner *run, const struct run_pad *pad, int32_t i)
     return mdl_op_runs(op, pad->tail) && (pad->O > 0 || !outputs);
 }
 
+/* The first norm behind three quarters of the operations: no launch covers it and what
+ * is before it. */
+void
+run_place_mark(struct runner *run)
+{
+    const struct mdl_program *p = run->prog;
+    int32_t i = p->n_op * 3 / 4;
+
+    while (i < p->n_op - 1 && p->op[i].kind != MDL_OP_RMSNORM)
+        i++;
+    run->mark_op = i;
+}
+
+static const uint32_t *
+run_mark_value(const struct runner *run, const struct run_pad *pad)
+{
+    struct bat_layout l;
+
+    bat_layout(&run->dims, pad->T, &l);
+    return (const uint32_t *)(run->d_plan + l.counts) + BAT_EPOCH;
+}
+
 int
 run_program(struct runner *run, const struct run_pad *pad)
 {
@@ -396,7 +418,9 @@ run_program(struct runner *run, const struct run_pad *pad)
     for (int32_t i = 0; i < n && rc == 0; i++) {
         const struct run_op *op = &run->op[i];
 
-        if (!run_runs(run, pad, i))
+        if (run->marking && i == run->mark_op)
+            rc = run->k->stream_mark(run->stream, run->h_mark, run_mark_value(run, pad));
+        if (rc != 0 || !run_runs(run, pad, i))
             continue;
         if (op->kind == MDL_OP_LOGITS) {
             logits = op;

@@ -94,6 +94,7 @@ run_teardown(struct runner *run)
     run_event_free(run, run->ev_copy[1]);
     run_host_free(run, run->h_kv);
     run_host_free(run, run->h_counts);
+    run_host_free(run, run->h_mark);
     run_dev_free(run, run->d_counts);
     run_dev_free(run, run->d_results);
     run_dev_free(run, run->d_plan);
@@ -431,6 +432,9 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
         rc = run_host_alloc(run, "penalty counts", counts, &run->h_counts, err, err_bytes);
     m->host_penalty = counts;
     m->host_kv = (uint64_t)a->n_host * run->kv.block_bytes;
+    if (rc == 0)
+        rc = run_host_alloc(run, "the mark of steps", sizeof(*run->h_mark), &run->h_mark, err,
+            err_bytes);
     if (rc == 0 && a->n_host > 0)
         rc = run_host_alloc(run, "kv.swap_space", m->host_kv, &run->h_kv, err, err_bytes);
     if (rc == 0)
@@ -547,6 +551,7 @@ run_setup_program(struct runner *run, char *err, size_t err_bytes)
     free(off);
     if (rc != 0)
         return rc;
+    run_place_mark(run);
     run->mem.scratch = run_scratch_bytes(run);
     rc = run_dev_alloc(run, "scratch", run->mem.scratch, &run->d_scratch, err, err_bytes);
     for (int32_t i = 0; i < run->prog->n_op && rc == 0; i++) {

@@ -17,6 +17,8 @@
 #define US 1000ull
 #define MS 1000000ull
 #define N_STEP 4000
+#define FAR_NS (3 * MS)
+#define LEARN 20
 
 struct rng { uint64_t s; };
 
@@ -34,6 +36,8 @@ struct sum {
     uint64_t idle_ns, device_ns;
     uint64_t ahead_ns, most_ahead_ns; /* from pick to begin */
     uint64_t longest_ns;     /* of a gap */
+    int far;                 /* picks more than FAR_NS before their begin, the first
+                                LEARN left out */
 };
 
 struct play {
@@ -43,6 +47,9 @@ struct play {
     uint64_t (*takes)(struct play *, int i);      /* duration of step i */
     uint64_t (*predict)(struct play *, int i, uint64_t takes);
     int64_t jump_at, jump_ns; /* the clock of the host and the device jumps */
+    int mark_pct;            /* of a step, where its mark is; more than 100: it never comes;
+                                0: none has any */
+    uint64_t blind_ns;       /* the host looks up to this late */
 };
 
 struct flight { uint64_t begin, end; };
@@ -59,8 +66,11 @@ play(struct play *p)
 
     lka_init(&l, p->depth);
     while (i < p->n_step || n > 0) {
+        if (n > 0)
+            lka_look(&l, now, now >= f[0].begin +
+                (f[0].end - f[0].begin) * (uint64_t)p->mark_pct / 100);
         uint64_t due = i < p->n_step ? lka_due(&l, now) : UINT64_MAX;
-        uint64_t pick, takes, begin;
+        uint64_t pick, takes, begin, predict;
 
         assert_int_equal(l.n, n);
         assert_true(n > 0 || due <= now);
@@ -79,7 +89,12 @@ play(struct play *p)
             continue;
         }
         if (due > now) {
-            now = n > 0 && f[0].end < due ? f[0].end : due;
+            uint64_t look = lka_look_at(&l, now);
+
+            assert_true(look > now);
+            look += look != UINT64_MAX && p->blind_ns > 0 ? rnd(&p->rng, (uint32_t)p->blind_ns) : 0;
+            now = look < due ? look : due;
+            now = n > 0 && f[0].end < now ? f[0].end : now;
             continue;
         }
         pick = now;
@@ -88,10 +103,14 @@ play(struct play *p)
         begin = n > 0 && f[n - 1].end > now ? f[n - 1].end : now;
         if (n == 0 && begin < last_end)
             begin = last_end;
-        lka_launched(&l, pick, now, p->predict(p, i, takes));
+        predict = p->predict(p, i, takes);
+        lka_launched(&l, pick, now, predict);
+        if (p->mark_pct > 0 && lka_wants_mark(&l, predict))
+            lka_will_mark(&l);
         assert_true(n <= p->depth);
         f[n++] = (struct flight) { begin, begin + takes };
         sum.ahead_ns += begin - pick;
+        sum.far += i >= LEARN && begin - pick > FAR_NS;
         sum.most_ahead_ns = begin - pick > sum.most_ahead_ns ? begin - pick : sum.most_ahead_ns;
         if (++i == p->jump_at) {
             now += (uint64_t)p->jump_ns;
@@ -153,6 +172,22 @@ static uint64_t
 stale(struct play *p, int i, uint64_t takes)
 {
     return i / 500 % 2 == 1 ? right(p, i, takes) / 10 : right(p, i, takes);
+}
+
+/* What a model says of steps of kinds that it does not tell apart. */
+static uint64_t
+rough(struct play *p, int i, uint64_t takes)
+{
+    (void)i;
+    return takes * (700 + rnd(&p->rng, 601)) / 1000;
+}
+
+/* A burst of prompts. */
+static uint64_t
+burst(struct play *p, int i)
+{
+    (void)i;
+    return (30000 + rnd(&p->rng, 30000)) * US;
 }
 
 static uint64_t
@@ -323,6 +358,112 @@ t_a_clock_that_jumps(void **state)
     }
 }
 
+/* ---- marks --------------------------------------------------------------------------------- */
+
+/* A mark makes up for a model that is 30 % off, wherever it is and however late the host
+ * looks; without it, many picks are far ahead. */
+static void
+t_marks_tell_the_end(void **state)
+{
+    static const struct { int pct; uint64_t blind_ns; } are[] = { { 0, 0 }, { 75, 0 },
+        { 75, 500 * US }, { 60, 0 }, { 85, 0 } };
+
+    (void)state;
+    for (int depth = 1; depth <= 4; depth++) {
+        for (size_t k = 0; k < sizeof(are) / sizeof(are[0]); k++) {
+            struct play p = { .rng = { 13 }, .depth = depth, .n_step = N_STEP,
+                .launch_ns = 150 * US, .takes = burst, .predict = rough,
+                .mark_pct = are[k].pct, .blind_ns = are[k].blind_ns };
+            struct sum s = play(&p);
+
+            assert_true(s.idle_ns * 1000 < s.device_ns);
+            if (are[k].pct == 0) {
+                assert_true(s.far > N_STEP / 4);
+                continue;
+            }
+            assert_true(s.far <= (are[k].pct == 75 ? 0 : N_STEP / 500));
+            assert_true(s.ahead_ns / N_STEP < 1500 * US);
+        }
+    }
+}
+
+/* Short steps between long ones: those behind a long one are in time too. */
+static void
+t_marks_among_short_steps(void **state)
+{
+    struct play p = { .rng = { 17 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
+        .takes = mixed, .predict = rough, .mark_pct = 75 };
+    struct sum with = play(&p), without;
+
+    (void)state;
+    p.rng.s = 17;
+    p.mark_pct = 0;
+    without = play(&p);
+    assert_true(with.far * 4 < without.far);
+    assert_true(with.idle_ns * 1000 < with.device_ns);
+}
+
+/* A step's end is waited for, not its mark; then none is asked for for a while. */
+static void
+t_a_mark_that_never_comes(void **state)
+{
+    struct play p = { .rng = { 19 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
+        .takes = burst, .predict = right, .mark_pct = 1000 };
+    struct sum s = play(&p);
+
+    (void)state;
+    assert_in_range(s.gaps, N_STEP / LKA_UNMARKED / 2, N_STEP / LKA_UNMARKED + N_STEP / 100);
+    assert_true(s.longest_ns <= MS);
+}
+
+static void
+t_only_long_steps_have_marks(void **state)
+{
+    struct lka l;
+
+    (void)state;
+    lka_init(&l, 2);
+    assert_true(lka_wants_mark(&l, LKA_MARK_NS));
+    assert_false(lka_wants_mark(&l, LKA_MARK_NS - 1));
+    assert_false(lka_wants_mark(&l, 0));
+    assert_true(lka_look_at(&l, 5) == UINT64_MAX);
+    lka_launched(&l, 0, 0, 20 * MS);
+    assert_true(lka_look_at(&l, 5) == UINT64_MAX);
+    lka_will_mark(&l);
+    assert_in_range(lka_look_at(&l, 5), MS, 20 * MS);
+    assert_true(lka_due(&l, 5) == UINT64_MAX);
+    lka_look(&l, 14900 * US, 0);
+    assert_true(lka_due(&l, 14900 * US) == UINT64_MAX);
+    lka_look(&l, 15 * MS, 1);
+    assert_true(lka_look_at(&l, 15 * MS) == UINT64_MAX);
+    assert_in_range(lka_due(&l, 15 * MS), 18 * MS, 20 * MS);
+    /* seen long after it passed: it tells no more than the model */
+    lka_collected(&l, 0, 20 * MS, 0);
+    lka_launched(&l, 20 * MS, 20 * MS, 20 * MS);
+    lka_will_mark(&l);
+    lka_look(&l, 36 * MS, 1);
+    assert_true(lka_due(&l, 36 * MS) <= 36 * MS);
+    lka_init(&l, 0);
+    assert_false(lka_wants_mark(&l, LKA_MARK_NS));
+}
+
+static void
+t_a_clock_that_jumps_at_a_mark(void **state)
+{
+    static const int64_t jumps[] = { 3600000000000, -900000000, -20000000, 20000000 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
+        struct play p = { .rng = { 23 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
+            .takes = burst, .predict = rough, .mark_pct = 75, .jump_at = 500,
+            .jump_ns = jumps[i] };
+        struct sum s = play(&p);
+
+        assert_true(s.gaps <= N_STEP / 50);
+        assert_true(s.far <= 2);
+    }
+}
+
 /* A launch that took long once hardly counts, one that always does counts whole. */
 static void
 t_lead_follows_launches(void **state)
@@ -382,6 +523,11 @@ main(void)
         cmocka_unit_test(t_short_steps_fill_the_queue),
         cmocka_unit_test(t_wrong_predictions),
         cmocka_unit_test(t_a_clock_that_jumps),
+        cmocka_unit_test(t_marks_tell_the_end),
+        cmocka_unit_test(t_marks_among_short_steps),
+        cmocka_unit_test(t_a_mark_that_never_comes),
+        cmocka_unit_test(t_only_long_steps_have_marks),
+        cmocka_unit_test(t_a_clock_that_jumps_at_a_mark),
         cmocka_unit_test(t_lead_follows_launches),
         cmocka_unit_test(t_margin_is_bounded),
     };
