@@ -34,10 +34,13 @@ struct prm {
     int32_t n_decode, n_prefill; /* shapes measured */
 };
 
-/* Short ones first: they tell what the others will take. */
+/* Short ones first: they tell what the others will take. There is a prefill of each range
+ * of rows for which a backend chooses how to multiply them: it measures that when they
+ * first come, for as long as a step or two take. */
 static const struct { int32_t n_decode, context, n_prefill; } prm_shapes[] = {
     { 1, 256, 0 }, { 8, 512, 0 }, { 0, 0, 64 }, { 0, 0, 128 }, { 32, 512, 0 },
-    { 0, 0, 512 }, { 64, 1024, 0 }, { 128, 1024, 0 }, { 0, 0, 2048 }, { 256, 512, 0 },
+    { 0, 0, 512 }, { 64, 1024, 0 }, { 128, 1024, 0 }, { 0, 0, 1024 }, { 0, 0, 2048 },
+    { 256, 512, 0 },
 };
 
 /* Each row has blocks of its own. */

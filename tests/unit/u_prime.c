@@ -130,6 +130,27 @@ m4_requests_answer_the_same(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
+/* A prefill of each range of rows for which GEMMs are chosen, as far as a step may be that
+ * large: what is chosen at a request's step lets all others wait for it. */
+static void
+m5_each_range_of_rows_comes_before_requests(struct sim_rng *g)
+{
+    static const int32_t most[] = { 600, 1100, 2100 }, range[] = { 512, 1024, 2048 };
+
+    (void)g;
+    for (size_t i = 0; i < sizeof(most) / sizeof(most[0]); i++) {
+        struct sim_cfg c = base();
+        struct sim *s;
+
+        c.max_tokens = most[i];
+        c.max_len = 4096;
+        s = sim_new(&c);
+        SIM_CHECK(eng_prime(s->pip->eng, 10 * CLK_S) == 0);
+        SIM_CHECK(s->pip->eng->cost.most.n_tok == range[i]);
+        sim_free(s);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
@@ -138,6 +159,7 @@ main(int argc, char **argv)
         SIM_TEST(m2_within_its_time),
         SIM_TEST(m3_requests_count_for_more),
         SIM_TEST(m4_requests_answer_the_same),
+        SIM_TEST(m5_each_range_of_rows_comes_before_requests),
     };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
