@@ -3,6 +3,7 @@
 /* Blocking calls: a request of another kind, read to its end; text alone. */
 #include "config.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,7 @@ call(struct fdc *s, struct fdp_req *slot, const struct blob *b, int timeout_ms,
 struct growing {          /* bytes, placed by element position */
     unsigned char *p;
     size_t n, cap;
-    uint32_t type, unit;
+    uint32_t type, size;
 };
 
 /* One byte is kept free behind the end for a NUL. */
@@ -50,7 +51,7 @@ static int
 take_growing(void *ctx, const struct fdc_event *ev)
 {
     struct growing *g = (struct growing *)ctx;
-    size_t at = (size_t)ev->position * g->unit, add = (size_t)ev->n * g->unit;
+    size_t at = (size_t)ev->position * g->size, add = (size_t)ev->n * g->size;
 
     if (ev->type != g->type)
         return 0;
@@ -105,7 +106,7 @@ fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
 {
     struct blob b = { .type = FDP_IT_PROMPT_TEXT, .prompt = text,
         .prompt_bytes = n_bytes };
-    struct growing g = { .type = FDP_T_PROMPT_IDS, .unit = 4 };
+    struct growing g = { .type = FDP_T_PROMPT_IDS, .size = 4 };
     int rc;
 
     if (ret_ids == NULL || ret_n == NULL)
@@ -127,7 +128,7 @@ fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
     char **ret_text, size_t *ret_n, int timeout_ms)
 {
     struct blob b = { .type = FDP_IT_PROMPT_IDS, .prompt = ids };
-    struct growing g = { .type = FDP_T_TEXT, .unit = 1 };
+    struct growing g = { .type = FDP_T_TEXT, .size = 1 };
     int rc;
 
     if (ret_text == NULL || ret_n == NULL)
@@ -140,6 +141,90 @@ fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
         return rc;
     *ret_text = (char *)g.p;
     *ret_n = g.n;
+    return 0;
+}
+
+struct reading {          /* a file, piece by piece */
+    struct growing g;
+    uint64_t size;
+    uint32_t from;        /* where the piece begins */
+};
+
+static int
+take_file(void *ctx, const struct fdc_event *ev)
+{
+    struct reading *r = (struct reading *)ctx;
+    struct fdc_event piece = *ev;
+    struct fdp_file f;
+
+    if (ev->type == FDP_T_REPLY && ev->n >= sizeof(f)) {
+        memcpy(&f, ev->data, sizeof(f));
+        r->size = f.size;
+    }
+    if (ev->type != FDP_T_BYTES)
+        return 0;
+    piece.position += r->from;
+    return take_growing(&r->g, &piece);
+}
+
+static int
+left_ms(uint64_t deadline)
+{
+    uint64_t now = fdc__now(), ms;
+
+    if (deadline == FDC_NEVER)
+        return -1;
+    ms = deadline > now ? (deadline - now) / 1000000u + 1 : 0;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+/* The next piece. */
+static int
+read_piece(struct fdc *s, struct reading *r, const char *name, uint64_t deadline)
+{
+    unsigned char item[sizeof(struct fdp_file_ask) + FDP_MAX_FILE_NAME];
+    struct fdp_file_ask ask = { .off = r->g.n, .len = FDP_MAX_FILE_READ };
+    struct blob b = { .type = FDP_IT_FILE, .prompt = item };
+    size_t n = strlen(name);
+    struct fdp_req slot;
+
+    r->from = (uint32_t)r->g.n;
+    memcpy(item, &ask, sizeof(ask));
+    memcpy(item + sizeof(ask), name, n);
+    b.prompt_bytes = sizeof(ask) + n;
+    fdc__fill_op(&slot, FDP_OP_FILE, 0);
+    return call(s, &slot, &b, left_ms(deadline), take_file, r);
+}
+
+int
+fdc_file(fdc_t *s, const char *name, char **ret_bytes, size_t *ret_n, int timeout_ms)
+{
+    struct reading r = { .g = { .type = FDP_T_BYTES, .size = 1 } };
+    struct fdc_event none = { .type = FDP_T_BYTES };
+    uint64_t deadline = fdc__deadline(timeout_ms);
+    int rc = fdc__check(s);
+    size_t before;
+
+    if (rc)
+        return rc;
+    if (!name || !ret_bytes || !ret_n || !*name || strlen(name) > FDP_MAX_FILE_NAME)
+        return FDP_E_INVAL;
+    none.data = "";
+    rc = take_growing(&r.g, &none);
+    do {
+        before = r.g.n;
+        if (rc == 0)
+            rc = read_piece(s, &r, name, deadline);
+        if (rc == 0 && r.g.n == before && r.g.n < r.size)
+            rc = FDP_E_PROTO; /* nothing came though there is more */
+    } while (rc == 0 && r.g.n < r.size);
+    if (rc) {
+        free(r.g.p);
+        return rc;
+    }
+    r.g.p[r.g.n] = 0;
+    *ret_bytes = (char *)r.g.p;
+    *ret_n = r.g.n;
     return 0;
 }
 
@@ -242,7 +327,7 @@ fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms)
             return rc;
         if (rc == 0 || ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR)
             return r->term == FDP_T_ERROR ? r->end.error.code : 0;
-        if (ev.type == FDP_T_TEXT && ev.sample == 0) {
+        if ((ev.type == FDP_T_TEXT || ev.type == FDP_T_PROMPT_TEXT) && ev.sample == 0) {
             r->text = ev.text;
             r->text_len = ev.n;
         }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "libclient/fdname.h"
@@ -48,22 +49,58 @@ fdc_is_retryable(int status)
 const char *
 fdc_detail_name(uint32_t detail)
 {
-    static const char *const names[FDP_D__N] = {
-        [FDP_D_NONE] = "", [FDP_D_OP] = "op", [FDP_D_FLAGS] = "flags",
-        [FDP_D_N] = "n", [FDP_D_MAX_NEW] = "max_new", [FDP_D_MIN_NEW] = "min_new",
-        [FDP_D_TEMPERATURE] = "temperature", [FDP_D_TOP_P] = "top_p",
-        [FDP_D_TOP_K] = "top_k", [FDP_D_MIN_P] = "min_p",
-        [FDP_D_PENALTY] = "penalty", [FDP_D_LOGPROBS] = "logprobs",
-        [FDP_D_STREAM] = "stream_interval", [FDP_D_PRIORITY] = "priority",
-        [FDP_D_TTL] = "ttl", [FDP_D_PRIOR] = "prior_ids", [FDP_D_USER] = "user",
-        [FDP_D_RESERVED] = "reserved bytes", [FDP_D_TAG] = "tag",
-        [FDP_D_BLOB] = "blob", [FDP_D_ITEM] = "item", [FDP_D_PROMPT] = "prompt",
-        [FDP_D_PROMPT_ID] = "prompt id", [FDP_D_STOP] = "stop",
-        [FDP_D_BIAS] = "logit_bias", [FDP_D_ALLOWED] = "allowed_ids",
-        [FDP_D_GRAMMAR] = "grammar", [FDP_D_CHAT] = "chat",
-        [FDP_D_BAD_WORDS] = "bad_words",
-    };
-    return detail < FDP_D__N && names[detail] ? names[detail] : "?";
+    return fdn_detail_name(detail);
+}
+
+/* "temperature is 150, at most 100"; what is not known is left out. */
+static void
+detail_text(const struct fdp_error *e, char *buf, size_t n)
+{
+    const char *name = fdn_detail_name(e->detail);
+    const char *side = "at most";
+    char what[48];
+    float v, lim;
+
+    snprintf(what, sizeof(what), "%s", name);
+    if (e->item != 0 && strcmp(name, fdn_item_name(e->item)) != 0)
+        snprintf(what, sizeof(what), "%s of item %u (%s)", name, (unsigned)e->item,
+            fdn_item_name(e->item));
+    if (e->detail == FDP_D_NONE && e->arg != 0)
+        snprintf(buf, n, ": %u", (unsigned)e->arg);
+    if (e->detail == FDP_D_NONE)
+        return;
+    if (e->code == FDP_E_UNSUPPORTED && e->limit == 0) {
+        snprintf(buf, n, ": %s", what);
+        return;
+    }
+    if (!fdn_detail_is_float(e->detail)) {
+        if (e->limit == 0)
+            snprintf(buf, n, ": %s is %u", what, (unsigned)e->arg);
+        else
+            snprintf(buf, n, ": %s is %u, %s %u", what, (unsigned)e->arg,
+                e->arg < e->limit ? "at least" : side, (unsigned)e->limit);
+        return;
+    }
+    memcpy(&v, &e->arg, sizeof(v));
+    memcpy(&lim, &e->limit, sizeof(lim));
+    if (e->arg == e->limit)
+        side = "above";
+    else if (v < lim)
+        side = "at least";
+    snprintf(buf, n, ": %s is %g, %s %g", what, (double)v, side, (double)lim);
+}
+
+const char *
+fdc_error_text(const struct fdp_error *e, char *buf, size_t n_bytes)
+{
+    char detail[160] = "";
+
+    if (buf == NULL || n_bytes == 0)
+        return "";
+    detail_text(e, detail, sizeof(detail));
+    snprintf(buf, n_bytes, "%s: %s%s", fdc_status_name(e->code), fdc_strerror(e->code),
+        detail);
+    return buf;
 }
 
 const char *

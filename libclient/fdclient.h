@@ -95,22 +95,30 @@ int fdc_ping(fdc_t *s, int deep, uint64_t *ret_ns, int timeout_ms);
 
 struct fdc_bias { uint32_t id; float bias; };
 
+/* What fdc_params_init() puts where a value stands for "not set". A field that holds it
+ * is not in the request: the daemon's default counts, which for temperature,
+ * top_p, top_k, min_p and repetition_penalty is the model's. Any other value is set. */
+#define FDC_UNSET   UINT32_MAX
+#define FDC_UNSET64 UINT64_MAX
+#define FDC_UNSET_F (__builtin_nanf("")) /* any NaN */
+
 /* fdc_params_init() first: the defaults are not all zero. Pointers need to
  * live until the submit call returns. Ranges: struct fdp_req, fdproto.h. */
 struct fdc_params {
     uint32_t size;            /* of this struct, set by fdc_params_init() */
     uint32_t flags;           /* FDP_F_*; default FDP_F_TEXT */
-    uint32_t max_new, min_new; /* 0: what the model's length leaves; 0 */
-    float temperature, top_p, min_p; /* 1; 1; 0 */
-    uint32_t top_k;           /* 0: off */
-    float presence_penalty, frequency_penalty, repetition_penalty; /* 0; 0; 1 */
+    uint32_t max_new;         /* FDC_UNSET; 0: the prompt is only scored */
+    uint32_t min_new;         /* 0 */
+    float temperature, top_p, min_p; /* FDC_UNSET_F */
+    uint32_t top_k;           /* FDC_UNSET */
+    float presence_penalty, frequency_penalty, repetition_penalty; /* FDC_UNSET_F */
     uint16_t n;               /* parallel samples: 1 */
     uint16_t stream_interval; /* tokens per record at least: 0 */
-    uint8_t logprobs, prompt_logprobs; /* with FDP_F_LOGPROBS, _PROMPT_LOGPROBS */
+    int8_t logprobs, prompt_logprobs; /* alternatives; -1: no logprobs at all */
     uint16_t exclusive_reader; /* 1: one thread alone reads this request; fdc_wait_any()
                                  and fdc_dispatch() skip it */
     int32_t priority;         /* 0 */
-    uint64_t seed;            /* with FDP_F_SEED */
+    uint64_t seed;            /* FDC_UNSET64: the daemon draws one */
     uint64_t user;            /* 0: own uid */
     uint8_t salt[16];         /* prefix-cache salt: none */
     uint32_t ttl_queue_ms, ttl_total_ms; /* 0: none */
@@ -123,11 +131,21 @@ struct fdc_params {
     const uint32_t *allowed_ids;
     uint32_t n_stop_ids, n_prior, n_allowed;
     uint32_t n_bias;
-    const struct fdc_bias *bias;
+    const struct fdc_bias *bias; /* biases of an id add up */
     const char *const *bad_words; /* ending with NUL */
     const char *grammar;      /* kind byte, then UTF-8 */
     uint32_t n_bad_words, grammar_len;
     void *user_ptr;           /* fdc_req_user() of the handle from its start */
+    uint32_t best_of;         /* 0: n */
+    uint32_t prompt_from;     /* with prompt_logprobs: from this position on */
+    uint32_t n_bad_ids, n_logprob_ids, n_spans, rsv;
+    const uint32_t *const *bad_ids; /* sequences that may not come, */
+    const uint32_t *bad_ids_len;    /* and their ids */
+    const uint32_t *logprob_ids; /* with logprobs: of these ids too */
+    const struct fdp_span *spans; /* of a text prompt: special names there are text */
+    const struct fdp_repetition *repetition; /* NULL: none */
+    const struct fdp_reasoning *reasoning;   /* NULL: none */
+    const char *adapter;      /* NULL: none */
 };
 void fdc_params_init_sized(struct fdc_params *p, size_t size);
 #define fdc_params_init(p) fdc_params_init_sized((p), sizeof(struct fdc_params))
@@ -142,9 +160,6 @@ void fdc_params_init_sized(struct fdc_params *p, size_t size);
 int fdc_submit_text(fdc_t *s, const char *text, size_t n_bytes,
     const struct fdc_params *params, fdc_req_t **ret_req);
 int fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids,
-    const struct fdc_params *params, fdc_req_t **ret_req);
-/* Chat messages as JSON, formatted by the model's template. */
-int fdc_submit_chat(fdc_t *s, const char *json, size_t n_bytes,
     const struct fdc_params *params, fdc_req_t **ret_req);
 
 /* Asks for an early end: what is under way may still arrive, then comes
@@ -166,11 +181,14 @@ struct fdc_event {
     uint32_t type;        /* FDP_T_ACCEPTED .. FDP_T_ERROR */
     uint32_t sample;
     uint32_t position;    /* index of the first id, byte or token */
-    uint32_t n;           /* elements: ids, bytes of text, logprobs; else 1 */
+    uint32_t n;           /* elements: ids, bytes of text, logprobs; bytes of
+                             TOKEN_TEXT; else 1 */
     union {               /* valid until the next call on this request */
         const void *data;
         const uint32_t *ids;       /* PROMPT_IDS, IDS */
-        const char *text;          /* TEXT; no NUL at the end */
+        const char *text;          /* TEXT, PROMPT_TEXT; no NUL at the end */
+        const struct fdp_special *special;       /* SPECIAL */
+        const struct fdp_token_text *token_text; /* TOKEN_TEXT */
         const struct fdp_logprob *logprobs; /* LOGPROBS, PROMPT_LOGPROBS */
         const struct fdp_accepted *accepted;
         const struct fdp_choice_end *choice_end;
@@ -185,7 +203,7 @@ struct fdc_event {
  * reason, so that negative results other than AGAIN and TIMEOUT are misuse. */
 int fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms);
 
-/* Text of sample 0, other events skipped: bytes written to buf (1..cap), 0
+/* Text of sample 0, behind that of the prompt with FDP_F_PROMPT_TEXT, other events skipped: bytes written to buf (1..cap), 0
  * when the request is done, or negative: the request's error or TIMEOUT. */
 int64_t fdc_read_text(fdc_req_t *r, char *buf, size_t cap, int timeout_ms);
 
@@ -216,6 +234,9 @@ int fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
     uint32_t **ret_ids, size_t *ret_n, int timeout_ms);
 int fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
     char **ret_text, size_t *ret_n, int timeout_ms);
+/* One of the model's files: tbl/files.h of the daemon names them. Blocking, in pieces;
+ * FDP_E_NO_FILE: the model has none of that name. */
+int fdc_file(fdc_t *s, const char *name, char **ret_bytes, size_t *ret_n, int timeout_ms);
 void fdc_free(void *ptr);
 
 /* ---- names ------------------------------------------------------------------ */
@@ -224,6 +245,10 @@ const char *fdc_strerror(int status);     /* "the daemon's queue is full" */
 const char *fdc_status_name(int status);  /* "E_QUEUE_FULL" */
 const char *fdc_detail_name(uint32_t detail); /* "temperature" (enum fdp_detail) */
 const char *fdc_finish_name(uint32_t finish); /* "stop", "length", "error" */
+/* Code, meaning, parameter, its value and the bound as a sentence:
+ * "E_BAD_PARAM: a request parameter is malformed or out of range: temperature is 150, at
+ * most 100". Returns buf. */
+const char *fdc_error_text(const struct fdp_error *e, char *buf, size_t n_bytes);
 int fdc_is_retryable(int status);         /* 1: the same request may succeed later */
 
 #ifdef __cplusplus

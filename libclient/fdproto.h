@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fdd client protocol, version 2: what libfdclient and the gate share.
+ * The fdd client protocol, version 3: what libfdclient and the gate share.
  *
  * A session is one SOCK_SEQPACKET connection and two sealed memfds. Each
  * side writes exactly one of them, so that nothing one side reads can be
@@ -50,7 +50,7 @@ extern "C" {
 #endif
 
 #define FDP_MAGIC 0x31444446u /* "FDD1" */
-#define FDP_MAJOR 2
+#define FDP_MAJOR 3
 #define FDP_MINOR 0
 
 /* Status codes: FDP_OK, FDP_E_PROTO, ... (tbl/status.h) */
@@ -63,13 +63,23 @@ enum fdp_status {
 
 /* Limits of the format itself; the configuration sets lower ones. */
 #define FDP_MAX_BLOB      (64u << 20) /* bytes of one request's items */
-#define FDP_MAX_LOGPROBS  20
+#define FDP_MAX_LOGPROBS  20          /* alternatives of a token */
+#define FDP_MAX_LOGPROB_IDS 64        /* ids whose logprobs are asked for */
 #define FDP_MAX_STOP      16          /* stop strings of a request */
 #define FDP_MAX_STOP_LEN  256         /* bytes of one stop string */
 #define FDP_MAX_STOP_IDS  64
 #define FDP_MAX_N         64          /* parallel samples */
 #define FDP_MIN_REPETITION 0.001f     /* less of it and logits overflow */
-#define FDP_MAX_BIAS      1024
+#define FDP_MAX_BIAS      1024        /* ids with a bias */
+#define FDP_MAX_BAD       256         /* texts, and id sequences, that may not come */
+#define FDP_MAX_BAD_LEN   128         /* bytes of one, */
+#define FDP_MAX_BAD_IDS   32          /* or ids of one */
+#define FDP_MAX_ALLOWED   (1u << 20)  /* allowed ids */
+#define FDP_MAX_SPANS     16384       /* ranges of a text prompt */
+#define FDP_MAX_REPEAT    256         /* ids of a repeated sequence */
+#define FDP_MAX_REPEATS   1024        /* how often it has to come */
+#define FDP_MAX_FILE_NAME 64
+#define FDP_MAX_FILE_READ (1u << 20)  /* bytes of a file per request */
 
 /* ---- handshake ---------------------------------------------------------- */
 
@@ -151,6 +161,7 @@ enum fdp_op {
     FDP_OP_DETOKENIZE = 4, /* PROMPT_IDS to TEXT records, then DONE */
     FDP_OP_INFO = 5,     /* REPLY (struct fdp_info), then DONE */
     FDP_OP_PING = 6,     /* gate answers DONE itself; FDP_F_DEEP: the worker */
+    FDP_OP_FILE = 7,     /* FILE to REPLY (struct fdp_file), BYTES records, DONE */
     FDP_OP__N
 };
 
@@ -158,37 +169,57 @@ enum fdp_op {
 #define FDP_F_TEXT        (1u << 0) /* send TEXT records (ids always flow) */
 #define FDP_F_PROMPT_IDS  (1u << 1) /* send the prompt's ids back */
 #define FDP_F_IGNORE_EOS  (1u << 2)
-#define FDP_F_LOGPROBS    (1u << 3) /* send LOGPROBS; count in .logprobs */
-#define FDP_F_PROMPT_LOGPROBS (1u << 4)
-#define FDP_F_SEED        (1u << 5) /* .seed is set; else the gate draws one */
+#define FDP_F_PROMPT_TEXT (1u << 3) /* echo: send the prompt's text back */
+#define FDP_F_TOKEN_TEXT  (1u << 4) /* a TOKEN_TEXT record behind each of logprobs */
+#define FDP_F_ALONE       (1u << 5) /* special and added tokens come in SPECIAL
+                                       records, not in IDS and TEXT */
 #define FDP_F_NO_SPECIAL  (1u << 6) /* do not add bos etc. to a text prompt */
 #define FDP_F_KEEP_SPECIAL (1u << 8) /* special tokens appear in TEXT */
 #define FDP_F_KEEP_STOP   (1u << 9) /* the stop string stays in the text */
 #define FDP_F_DEEP        (1u << 10)
-#define FDP_F_GREEDY      (1u << 11) /* temperature 0 whatever .temperature says */
 #define FDP_F_PARSE_SPECIAL (1u << 12) /* special tokens' names in a text prompt are
                                           those tokens; else they are text */
-/* Bit 7 had the opposite meaning in version 1 and is refused. */
-#define FDP_F__ALL        (((1u << 13) - 1) & ~(1u << 7))
+/* Bit 7 had the opposite meaning in version 1 and bit 11 another one in version 2:
+ * both are refused. */
+#define FDP_F__ALL        (((1u << 13) - 1) & ~(1u << 7 | 1u << 11))
+
+/* struct fdp_req.set: the fields that the client has set. One that is not set is 0
+ * in the record and has the daemon's default: of temperature, top_p, top_k, min_p and
+ * repetition_penalty the model's own (struct fdp_info), of the others what is said
+ * at the field. */
+#define FDP_S_MAX_NEW     (1u << 0)
+#define FDP_S_TEMPERATURE (1u << 1)
+#define FDP_S_TOP_P       (1u << 2)
+#define FDP_S_TOP_K       (1u << 3)
+#define FDP_S_MIN_P       (1u << 4)
+#define FDP_S_PRESENCE    (1u << 5)
+#define FDP_S_FREQUENCY   (1u << 6)
+#define FDP_S_REPETITION  (1u << 7)
+#define FDP_S_LOGPROBS    (1u << 8)
+#define FDP_S_PROMPT_LOGPROBS (1u << 9)
+#define FDP_S_SEED        (1u << 10)
+#define FDP_S__ALL        ((1u << 11) - 1)
 
 struct fdp_req {         /* one request slot */
     uint64_t tag;        /* chosen by the client, unique among its open requests */
     uint16_t op;         /* enum fdp_op */
-    uint16_t n;          /* parallel samples, 1..FDP_MAX_N */
-    uint32_t flags;
-    uint32_t max_new;    /* 0 = what the model's length leaves */
+    uint16_t n;          /* samples returned, 1..FDP_MAX_N */
+    uint32_t flags;      /* FDP_F_* */
+    uint32_t max_new;    /* 0: the prompt is only scored; not set: what the model's
+                            length, or output.default_max_tokens, leaves */
     uint32_t min_new;
-    float temperature;   /* 0 = greedy */
+    float temperature;   /* [0, 100], 0 = greedy */
     float top_p;         /* (0, 1], 1 = off; of what min_p and top_k left */
     uint32_t top_k;      /* 0 = off */
     float min_p;         /* [0, 1], 0 = off; after temperature, before top_k */
-    float presence_penalty;   /* [-2, 2], 0 = off */
-    float frequency_penalty;  /* [-2, 2], 0 = off */
+    float presence_penalty;   /* [-2, 2], 0 = off, also when not set */
+    float frequency_penalty;  /* [-2, 2], 0 = off, also when not set */
     float repetition_penalty; /* [0.001, 2], 1 = off */
-    uint8_t logprobs;    /* alternatives per token, 0..FDP_MAX_LOGPROBS */
-    uint8_t prompt_logprobs;
+    uint8_t logprobs;    /* set: send LOGPROBS with that many alternatives per token,
+                            0..FDP_MAX_LOGPROBS; not set: none */
+    uint8_t prompt_logprobs; /* the same of the prompt: PROMPT_LOGPROBS */
     uint16_t stream_interval; /* tokens per record at least; 0, 1 = each step */
-    uint64_t seed;
+    uint64_t seed;       /* not set: the daemon draws one, ACCEPTED has it */
     int32_t priority;    /* smaller first; 0 by default */
     uint32_t ttl_queue_ms; /* 0 = none: give up if not started by then */
     uint32_t ttl_total_ms; /* 0 = none: end by then */
@@ -196,33 +227,60 @@ struct fdp_req {         /* one request slot */
     uint64_t user;       /* delegated user, 0 = own uid; trusted clients only */
     uint8_t salt[16];    /* prefix-cache salt, 0 = none */
     uint32_t off, len;   /* items in the arena; off a multiple of 8 */
-    uint8_t rsv[16];     /* zero */
+    uint32_t set;        /* FDP_S_* */
+    uint32_t prompt_from; /* with prompt_logprobs: first position of the prompt whose
+                            logprobs are sent; 0 and 1: all (position 0 has none) */
+    uint16_t best_of;    /* samples drawn, n..FDP_MAX_N: the n of them with the highest
+                            mean logprob are returned, best first; 0: n */
+    uint8_t rsv[6];      /* zero */
 };
 FDP_STATIC_ASSERT(sizeof(struct fdp_req) == 128, "request layout");
 FDP_STATIC_ASSERT(offsetof(struct fdp_req, seed) == 56, "request layout");
 FDP_STATIC_ASSERT(offsetof(struct fdp_req, off) == 104, "request layout");
+FDP_STATIC_ASSERT(offsetof(struct fdp_req, set) == 112, "request layout");
 
-/* Items: header, payload, zero padding to a multiple of 8 bytes. */
+/* Items: header, payload, zero padding to a multiple of 8 bytes. What each holds is in
+ * tbl/items.h. */
 enum fdp_item_type {
-    FDP_IT_PROMPT_TEXT = 1, /* UTF-8, once, excludes PROMPT_IDS */
-    FDP_IT_PROMPT_IDS = 2,  /* u32[], once */
-    FDP_IT_PRIOR_IDS = 3,   /* u32[n_prior], once: output so far, not sent again */
-    FDP_IT_STOP_STRING = 4, /* UTF-8, one item each */
-    FDP_IT_STOP_IDS = 5,    /* u32[], once */
-    FDP_IT_LOGIT_BIAS = 6,  /* {u32 id, f32 bias}[], once */
-    FDP_IT_BAD_WORDS = 7,   /* UTF-8, one item each */
-    FDP_IT_ALLOWED_IDS = 8, /* u32[], once */
-    FDP_IT_GRAMMAR = 9,     /* kind byte, then UTF-8 */
-    FDP_IT_CHAT = 10,       /* JSON messages */
-    FDP_IT__N
+#define FDP_ITEM(name, value, version, text, ops, size, least, most, times, detail) \
+    FDP_IT_##name = value,
+#include "tbl/items.h"
+#undef FDP_ITEM
+    FDP_IT__N = 19
 };
 struct fdp_item {
-    uint16_t type;
-    uint16_t rsv;        /* zero */
+    uint16_t type;       /* enum fdp_item_type */
+    uint8_t version;     /* of the payload's layout: 0 */
+    uint8_t rsv;         /* zero */
     uint32_t len;        /* payload bytes, without padding */
 };
 FDP_STATIC_ASSERT(sizeof(struct fdp_item) == 8, "item layout");
 #define FDP_ITEM_SPAN(len) (sizeof(struct fdp_item) + (((uint64_t)(len) + 7) & ~7ull))
+
+struct fdp_bias { uint32_t id; float bias; }; /* LOGIT_BIAS: [-100, 100] */
+/* SPANS: bytes [off, off + len) of PROMPT_TEXT. In ascending order, not empty, none
+ * overlaps another; both ends are between characters. */
+struct fdp_span { uint32_t off, len; };
+/* REPETITION: a sample ends with FDP_FIN_REPETITION as soon as its last ids are a
+ * sequence of min_len to max_len ids that comes count times in a row. */
+struct fdp_repetition {
+    uint32_t min_len, max_len; /* 1 <= min_len <= max_len <= FDP_MAX_REPEAT */
+    uint32_t count;      /* 2..FDP_MAX_REPEATS */
+    uint32_t rsv;        /* zero */
+};
+/* REASONING: of the tokens between open_id and close_id a sample has max_tokens at most;
+ * then close_id is its next token. It begins there if open_id is the later of the two in
+ * the prompt. */
+struct fdp_reasoning {
+    uint32_t max_tokens;
+    uint32_t open_id, close_id; /* which differ */
+    uint32_t rsv;        /* zero */
+};
+struct fdp_file_ask {    /* FILE; then the name, 1..FDP_MAX_FILE_NAME bytes: tbl/files.h */
+    uint64_t off;        /* first byte */
+    uint32_t len;        /* bytes at most, 1..FDP_MAX_FILE_READ */
+    uint32_t rsv;        /* zero */
+};
 
 /* ---- completions (daemon to client) -------------------------------------- */
 
@@ -242,6 +300,13 @@ enum fdp_type {
     FDP_T_EVENT = 11,    /* struct fdp_event, tag 0 */
     FDP_T_TOKENS = 12,   /* struct fdp_tokens: IDS, then TEXT, of a sample in one
                             record; position = output index of the first id */
+    FDP_T_PROMPT_TEXT = 13, /* as TEXT, of the prompt */
+    FDP_T_TOKEN_TEXT = 14, /* struct fdp_token_text: of the tokens of the record of
+                            logprobs before it, whose position it has */
+    FDP_T_SPECIAL = 15,  /* struct fdp_special: a token that FDP_F_ALONE sets apart;
+                            position = output index */
+    FDP_T_BYTES = 16,    /* len bytes of a file, position = offset from where it was
+                            asked for */
     FDP_T__N
 };
 
@@ -273,17 +338,31 @@ struct fdp_tokens {      /* then u32 ids[n_ids], then n_text bytes of UTF-8 */
 #define FDP_TOKENS_LEN(n_ids, n_text) \
     ((uint64_t)sizeof(struct fdp_tokens) + 4 * (uint64_t)(n_ids) + (uint64_t)(n_text))
 
+/* TOKEN_TEXT: n sizes, then n times the bytes that the token decodes to, which may be
+ * a piece of a character; those of a special token are its name. */
+struct fdp_token_text {
+    uint16_t n;          /* as many as the record before it has */
+    uint16_t len[];      /* [n], then the bytes of all */
+};
+struct fdp_special {     /* then the token's name, not counted in TEXT's positions */
+    uint32_t id;
+    uint32_t n_text;     /* its bytes */
+};
+
 enum fdp_finish {
     FDP_FIN_NONE = 0,
     FDP_FIN_STOP = 1,    /* eos, stop id or stop string */
     FDP_FIN_LENGTH = 2,  /* max_new or the model's length */
-    FDP_FIN_ERROR = 3    /* the terminal ERROR says why */
+    FDP_FIN_ERROR = 3,   /* the terminal ERROR says why */
+    FDP_FIN_REPETITION = 4 /* item REPETITION */
 };
 struct fdp_choice_end {
     uint32_t finish;     /* enum fdp_finish */
     uint32_t n_tokens;   /* output tokens of this sample, PRIOR_IDS included */
     int32_t stop_id;     /* the stop or eos id, -1 if none */
     int32_t stop_str;    /* index of the stop string, -1 if none */
+    uint32_t n_reasoning; /* those of them between the ids of item REASONING */
+    float mean_logprob;  /* of best_of; else 0 */
 };
 
 struct fdp_done {        /* times in ns of the daemon's CLOCK_MONOTONIC */
@@ -296,9 +375,12 @@ struct fdp_done {        /* times in ns of the daemon's CLOCK_MONOTONIC */
 struct fdp_error {
     int32_t code;        /* enum fdp_status */
     uint32_t retry_after_ms;
-    uint32_t detail;     /* FDP_D_*: which parameter, or 0 */
-    uint32_t arg;        /* the limit or the offending value, saturated */
+    uint32_t detail;     /* enum fdp_detail: which parameter, or 0 */
+    uint32_t arg;        /* its value, saturated; of a float its bits */
+    uint32_t limit;      /* the bound that arg passed, 0: none; the same way */
+    uint32_t item;       /* type of the item it is in, as it came; 0: the record */
 };
+/* E_TOO_LONG: arg is the length in tokens, limit what the model allows. */
 struct fdp_event { uint32_t kind; uint32_t arg; };
 #define FDP_EV_READY   1 /* model is (again) ready: INFO has its numbers */
 #define FDP_EV_DOWN    2 /* worker is down, requests will wait */
@@ -311,16 +393,28 @@ struct fdp_info {        /* REPLY of FDP_OP_INFO */
     uint32_t block_size, max_logprobs;
     uint8_t model_digest[32];
     char model_name[64];
+    /* what is taken for a field that is not set */
+    uint32_t set;        /* FDP_S_* of those that the model's generation_config.json
+                            names */
+    float temperature, top_p;
+    uint32_t top_k;
+    float min_p, repetition_penalty;
+    /* limits of a request */
+    uint32_t max_n, max_stop, max_stop_len, max_stop_ids, max_bias, max_bad;
+    uint32_t max_logprob_ids;
+    uint64_t items;      /* 1 << FDP_IT_*: items that this daemon takes */
 };
+FDP_STATIC_ASSERT(sizeof(struct fdp_info) == 216, "info layout");
+
+struct fdp_file { uint64_t size; }; /* REPLY of FDP_OP_FILE: bytes of the whole file */
 
 /* detail of FDP_E_BAD_PARAM and friends: the parameter that was refused */
 enum fdp_detail {
-    FDP_D_NONE = 0, FDP_D_OP, FDP_D_FLAGS, FDP_D_N, FDP_D_MAX_NEW, FDP_D_MIN_NEW,
-    FDP_D_TEMPERATURE, FDP_D_TOP_P, FDP_D_TOP_K, FDP_D_MIN_P, FDP_D_PENALTY,
-    FDP_D_LOGPROBS, FDP_D_STREAM, FDP_D_PRIORITY, FDP_D_TTL, FDP_D_PRIOR,
-    FDP_D_USER, FDP_D_RESERVED, FDP_D_TAG, FDP_D_BLOB, FDP_D_ITEM, FDP_D_PROMPT,
-    FDP_D_PROMPT_ID, FDP_D_STOP, FDP_D_BIAS, FDP_D_ALLOWED, FDP_D_GRAMMAR,
-    FDP_D_CHAT, FDP_D_BAD_WORDS, FDP_D__N
+    FDP_D_NONE = 0,
+#define FDP_DETAIL(name, kind, text) FDP_D_##name,
+#include "tbl/details.h"
+#undef FDP_DETAIL
+    FDP_D__N
 };
 
 #ifdef __cplusplus

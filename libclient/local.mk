@@ -12,6 +12,7 @@ libclient_libfdclient_la_SOURCES = \
 	%D%/handle.c \
 	%D%/poll.c \
 	%D%/priv.h \
+	%D%/record.c \
 	%D%/send.c \
 	%D%/submit.c
 libclient_libfdclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 \
@@ -22,7 +23,8 @@ CLIENT_LIBS = libclient/libfdclient.la
 fddincludedir = $(includedir)/fdd
 fddinclude_HEADERS = %D%/fdclient.h %D%/fdproto.h %D%/fdring.h
 fddtblincludedir = $(includedir)/fdd/tbl
-fddtblinclude_HEADERS = %D%/tbl/status.h
+fddtblinclude_HEADERS = %D%/tbl/details.h %D%/tbl/files.h \
+	%D%/tbl/items.h %D%/tbl/status.h
 pkgconfigdir = $(libdir)/pkgconfig
 nodist_pkgconfig_DATA = %D%/libfdclient.pc
 dist_man_MANS += %D%/fdclient.3

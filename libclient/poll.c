@@ -221,28 +221,6 @@ end_error(struct fdc_req *r, int code)
     fdc__ready(r);
 }
 
-static int
-payload_ok(const struct fdp_rec *h)
-{
-    switch (h->type) {
-    case FDP_T_ACCEPTED:
-        return h->len >= sizeof(struct fdp_accepted);
-    case FDP_T_PROMPT_IDS:
-    case FDP_T_IDS:
-        return h->len % 4 == 0;
-    case FDP_T_LOGPROBS:
-    case FDP_T_PROMPT_LOGPROBS:
-        return h->len != 0 && h->len % 8 == 0; /* the token taken is always there */
-    case FDP_T_CHOICE_END:
-        return h->len >= sizeof(struct fdp_choice_end);
-    case FDP_T_DONE:
-        return h->len >= sizeof(struct fdp_done);
-    case FDP_T_ERROR:
-        return h->len >= sizeof(struct fdp_error);
-    }
-    return 1;
-}
-
 static void
 session_event(struct fdc *s, const void *payload, uint32_t len)
 {
@@ -306,6 +284,8 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
     if (h->type == FDP_T_IDS)
         __atomic_store_n(&r->n_out[h->sample], h->position + h->len / 4,
             __ATOMIC_RELAXED);
+    else if (h->type == FDP_T_SPECIAL)
+        __atomic_store_n(&r->n_out[h->sample], h->position + 1, __ATOMIC_RELAXED);
     if (queue_put(s, r, h, payload)) {
         fdc__ready(r);
         return 0;
@@ -355,7 +335,7 @@ take_slots(struct fdc *s, uint32_t n)
             return -1;
         if (h.type != FDP_T_PAD) {
             if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN ||
-                !payload_ok(&h))
+                !fdc__payload_ok(&h, slot + sizeof(h)))
                 return -1;
             if (h.type == FDP_T_TOKENS ? take_tokens(s, &h, slot + sizeof(h)) :
                 take_record(s, &h, slot + sizeof(h)))
@@ -627,6 +607,9 @@ pop_event(struct fdc_req *r, struct fdc_event *ev)
         ev->n = h.len / 8;
         break;
     case FDP_T_TEXT:
+    case FDP_T_PROMPT_TEXT:
+    case FDP_T_TOKEN_TEXT:
+    case FDP_T_BYTES:
     case FDP_T_REPLY:
         ev->n = h.len;
         break;

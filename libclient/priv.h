@@ -139,6 +139,9 @@ int fdc__over(uint64_t deadline);     /* 1: a limit, and it has passed */
  * this library gives (AGAIN, TIMEOUT, ...), which callers would misread. */
 int fdc__told(int code, int other);
 
+/* record.c: 1 if the payload is as long as its type says */
+int fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload);
+
 /* send.c: what the daemon is sent */
 struct blob {             /* a request's items, sized before they are written */
     int type;             /* of the prompt item, 0 = none */

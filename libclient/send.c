@@ -12,12 +12,43 @@
 void
 fdc_params_init_sized(struct fdc_params *p, size_t size)
 {
-    struct fdc_params d = { .size = (uint32_t)size, .flags = FDP_F_TEXT,
-        .temperature = 1.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .n = 1 };
+    struct fdc_params d = { .size = (uint32_t)size, .flags = FDP_F_TEXT, .n = 1,
+        .max_new = FDC_UNSET, .temperature = FDC_UNSET_F, .top_p = FDC_UNSET_F,
+        .top_k = FDC_UNSET, .min_p = FDC_UNSET_F, .presence_penalty = FDC_UNSET_F,
+        .frequency_penalty = FDC_UNSET_F, .repetition_penalty = FDC_UNSET_F,
+        .logprobs = -1, .prompt_logprobs = -1, .seed = FDC_UNSET64 };
     if (p == NULL)
         return;
     memset(p, 0, size);
     memcpy(p, &d, size < sizeof(d) ? size : sizeof(d));
+}
+
+/* The value and its bit, if it is set. */
+static void
+put_float(float *field, uint32_t *set, uint32_t bit, float v)
+{
+    if (v != v) /* FDC_UNSET_F */
+        return;
+    *field = v;
+    *set |= bit;
+}
+
+static void
+put_u32(uint32_t *field, uint32_t *set, uint32_t bit, uint32_t v)
+{
+    if (v == FDC_UNSET)
+        return;
+    *field = v;
+    *set |= bit;
+}
+
+static void
+put_count(uint8_t *field, uint32_t *set, uint32_t bit, int8_t v)
+{
+    if (v < 0)
+        return;
+    *field = (uint8_t)v;
+    *set |= bit;
 }
 
 void
@@ -27,24 +58,29 @@ fdc__fill_slot(struct fdp_req *q, uint16_t op, const struct fdc_params *p)
     q->op = op;
     q->n = p->n;
     q->flags = p->flags;
-    q->max_new = p->max_new;
+    put_u32(&q->max_new, &q->set, FDP_S_MAX_NEW, p->max_new);
     q->min_new = p->min_new;
-    q->temperature = p->temperature;
-    q->top_p = p->top_p;
-    q->top_k = p->top_k;
-    q->min_p = p->min_p;
-    q->presence_penalty = p->presence_penalty;
-    q->frequency_penalty = p->frequency_penalty;
-    q->repetition_penalty = p->repetition_penalty;
-    q->logprobs = p->logprobs;
-    q->prompt_logprobs = p->prompt_logprobs;
+    put_float(&q->temperature, &q->set, FDP_S_TEMPERATURE, p->temperature);
+    put_float(&q->top_p, &q->set, FDP_S_TOP_P, p->top_p);
+    put_u32(&q->top_k, &q->set, FDP_S_TOP_K, p->top_k);
+    put_float(&q->min_p, &q->set, FDP_S_MIN_P, p->min_p);
+    put_float(&q->presence_penalty, &q->set, FDP_S_PRESENCE, p->presence_penalty);
+    put_float(&q->frequency_penalty, &q->set, FDP_S_FREQUENCY, p->frequency_penalty);
+    put_float(&q->repetition_penalty, &q->set, FDP_S_REPETITION, p->repetition_penalty);
+    put_count(&q->logprobs, &q->set, FDP_S_LOGPROBS, p->logprobs);
+    put_count(&q->prompt_logprobs, &q->set, FDP_S_PROMPT_LOGPROBS, p->prompt_logprobs);
     q->stream_interval = p->stream_interval;
-    q->seed = p->seed;
+    if (p->seed != FDC_UNSET64) {
+        q->seed = p->seed;
+        q->set |= FDP_S_SEED;
+    }
     q->priority = p->priority;
     q->ttl_queue_ms = p->ttl_queue_ms;
     q->ttl_total_ms = p->ttl_total_ms;
     q->n_prior = p->n_prior;
     q->user = p->user;
+    q->prompt_from = p->prompt_from;
+    q->best_of = p->best_of > UINT16_MAX ? UINT16_MAX : (uint16_t)p->best_of;
     memcpy(q->salt, p->salt, sizeof(q->salt));
 }
 
@@ -105,6 +141,18 @@ put_params(struct item_writer *w, const struct fdc_params *p)
         put_item(w, FDP_IT_ALLOWED_IDS, p->allowed_ids, (uint64_t)p->n_allowed * 4);
     if (p->grammar_len)
         put_item(w, FDP_IT_GRAMMAR, p->grammar, p->grammar_len);
+    for (uint32_t i = 0; i < p->n_bad_ids; i++)
+        put_item(w, FDP_IT_BAD_IDS, p->bad_ids[i], (uint64_t)p->bad_ids_len[i] * 4);
+    if (p->n_logprob_ids)
+        put_item(w, FDP_IT_LOGPROB_IDS, p->logprob_ids, (uint64_t)p->n_logprob_ids * 4);
+    if (p->n_spans)
+        put_item(w, FDP_IT_SPANS, p->spans, (uint64_t)p->n_spans * sizeof(*p->spans));
+    if (p->repetition)
+        put_item(w, FDP_IT_REPETITION, p->repetition, sizeof(*p->repetition));
+    if (p->reasoning)
+        put_item(w, FDP_IT_REASONING, p->reasoning, sizeof(*p->reasoning));
+    if (p->adapter)
+        put_item(w, FDP_IT_ADAPTER, p->adapter, strlen(p->adapter));
 }
 
 static void

@@ -27,7 +27,9 @@ read_params(const struct fdc_params *in, struct fdc_params *out)
         (out->n_prior && !out->prior_ids) || (out->n_bias && !out->bias) ||
         (out->n_allowed && !out->allowed_ids) ||
         (out->n_bad_words && !out->bad_words) ||
-        (out->grammar_len && !out->grammar))
+        (out->grammar_len && !out->grammar) || (out->n_spans && !out->spans) ||
+        (out->n_bad_ids && (!out->bad_ids || !out->bad_ids_len)) ||
+        (out->n_logprob_ids && !out->logprob_ids))
         return FDP_E_INVAL;
     return 0;
 }
@@ -248,13 +250,6 @@ fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids,
     const struct fdc_params *params, fdc_req_t **ret_req)
 {
     return submit_prompt(s, FDP_IT_PROMPT_IDS, ids, n_ids, 4, params, ret_req);
-}
-
-int
-fdc_submit_chat(fdc_t *s, const char *json, size_t n_bytes,
-    const struct fdc_params *params, fdc_req_t **ret_req)
-{
-    return submit_prompt(s, FDP_IT_CHAT, json, n_bytes, 1, params, ret_req);
 }
 
 /* ---- cancel and free ----------------------------------------------------- */

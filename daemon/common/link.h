@@ -32,7 +32,7 @@
 #include "libclient/fdring.h"
 
 #define LNK_MAGIC   0x4b4e4c46u
-#define LNK_VERSION 3
+#define LNK_VERSION 4
 
 /* record types beyond FDP_T_* */
 enum lnk_type {

@@ -13,31 +13,37 @@
 
 #define CHK_TTL_MAX_MS 604800000u /* a week */
 
-/* Items that this build refuses with E_UNSUPPORTED. Penalties other than
- * neutral are refused in the same way by chk_sampling(). */
-static const struct chk_unsupported {
-    uint16_t type;
-    uint16_t detail;
-} chk_unsupported[] = {
-    { FDP_IT_LOGIT_BIAS, FDP_D_BIAS },
-    { FDP_IT_BAD_WORDS, FDP_D_BAD_WORDS },
-    { FDP_IT_ALLOWED_IDS, FDP_D_ALLOWED },
-    { FDP_IT_GRAMMAR, FDP_D_GRAMMAR },
-    { FDP_IT_CHAT, FDP_D_CHAT },
+/* What each item may be. ops 0: this build refuses it. */
+struct chk_rule {
+    uint32_t ops;            /* 1 << FDP_OP_* */
+    uint32_t size, least, most, times;
+    uint8_t known, version, detail;
+};
+
+#define CHK_OPS_S (1u << FDP_OP_SUBMIT)
+#define CHK_OPS_ST (CHK_OPS_S | 1u << FDP_OP_TOKENIZE)
+#define CHK_OPS_SD (CHK_OPS_S | 1u << FDP_OP_DETOKENIZE)
+#define CHK_OPS_F (1u << FDP_OP_FILE)
+#define CHK_OPS_NONE 0
+
+static const struct chk_rule chk_rules[FDP_IT__N] = {
+#define FDP_ITEM(name, value, version_, text, ops_, size_, least_, most_, times_, detail_) \
+    [FDP_IT_##name] = { .ops = CHK_OPS_##ops_, .size = size_, .least = least_,            \
+        .most = most_, .times = times_, .known = 1, .version = version_,                  \
+        .detail = FDP_D_##detail_ },
+#include "libclient/tbl/items.h"
+#undef FDP_ITEM
 };
 
 #define ITEM(t) (1u << FDP_IT_##t)
-#define CHK_ONCE (ITEM(PROMPT_TEXT) | ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) |     \
-    ITEM(STOP_IDS))
-#define CHK_IDS (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS))
+#define CHK_IDS (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) |  \
+    ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
+#define CHK_TEXTS (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
 
-/* Items each operation takes. */
-static const uint32_t chk_allowed[FDP_OP__N] = {
-    [FDP_OP_SUBMIT] = ITEM(PROMPT_TEXT) | ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) |
-        ITEM(STOP_STRING) | ITEM(STOP_IDS),
-    [FDP_OP_TOKENIZE] = ITEM(PROMPT_TEXT),
-    [FDP_OP_DETOKENIZE] = ITEM(PROMPT_IDS),
-};
+/* Flags of the protocol that this build refuses. */
+#define CHK_NOT_YET (FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
+#define CHK_MAX_BIAS 100.0f
+#define CHK_MAX_TEMPERATURE 100.0f
 
 static const uint32_t chk_flags[FDP_OP__N] = {
     [FDP_OP_SUBMIT] = FDP_F__ALL & ~FDP_F_DEEP,
@@ -46,16 +52,47 @@ static const uint32_t chk_flags[FDP_OP__N] = {
     [FDP_OP_DETOKENIZE] = FDP_F_KEEP_SPECIAL | FDP_F_TEXT,
     [FDP_OP_INFO] = 0,
     [FDP_OP_PING] = FDP_F_DEEP,
+    [FDP_OP_FILE] = 0,
 };
+
+static uint32_t
+chk_u32(uint64_t v)
+{
+    return v > UINT32_MAX ? UINT32_MAX : (uint32_t)v;
+}
+
+int
+chk_over(struct chk_err *e, int code, unsigned detail, uint64_t arg, uint64_t limit)
+{
+    e->code = code;
+    e->detail = detail;
+    e->arg = chk_u32(arg);
+    e->limit = chk_u32(limit);
+    e->item = e->retry_ms = 0;
+    return 1;
+}
 
 int
 chk_fail(struct chk_err *e, int code, unsigned detail, uint64_t arg)
 {
-    e->code = code;
-    e->detail = detail;
-    e->arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg;
-    e->retry_ms = 0;
-    return 1;
+    return chk_over(e, code, detail, arg, 0);
+}
+
+struct fdp_error
+chk_tell(const struct chk_err *e)
+{
+    return (struct fdp_error) { .code = e->code, .detail = e->detail, .arg = e->arg,
+        .limit = e->limit, .item = e->item };
+}
+
+uint64_t
+chk_offered(void)
+{
+    uint64_t set = 0;
+
+    for (unsigned i = 0; i < FDP_IT__N; i++)
+        set |= (uint64_t)(chk_rules[i].ops != 0) << i;
+    return set;
 }
 
 void
@@ -86,61 +123,97 @@ chk_bits(float f)
     return u;
 }
 
+/* A float between two bounds; NaN is outside. above: the lower one does not count. */
 static int
-chk_penalties(const struct fdp_req *q, struct chk_err *e)
+chk_float(struct chk_err *e, unsigned detail, float v, float least, float most, int above)
 {
-    float p[3] = { q->presence_penalty, q->frequency_penalty, q->repetition_penalty };
+    if (above ? v > least && v <= most : v >= least && v <= most)
+        return 0;
+    return chk_over(e, FDP_E_BAD_PARAM, detail, chk_bits(v), chk_bits(v > most ? most : least));
+}
 
-    for (int i = 0; i < 2; i++) {
-        if (!(p[i] >= -2.0f && p[i] <= 2.0f))
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, chk_bits(p[i]));
+/* What is not set is 0. */
+static int
+chk_unset(const struct fdp_req *q, struct chk_err *e)
+{
+#define CHK_FIELD(bit, field) { FDP_S_##bit, offsetof(struct fdp_req, field),              \
+    sizeof(((struct fdp_req *)0)->field) }
+    static const struct { uint32_t bit, at, bytes; } field[] = {
+        CHK_FIELD(MAX_NEW, max_new), CHK_FIELD(TEMPERATURE, temperature),
+        CHK_FIELD(TOP_P, top_p), CHK_FIELD(TOP_K, top_k), CHK_FIELD(MIN_P, min_p),
+        CHK_FIELD(PRESENCE, presence_penalty), CHK_FIELD(FREQUENCY, frequency_penalty),
+        CHK_FIELD(REPETITION, repetition_penalty), CHK_FIELD(LOGPROBS, logprobs),
+        CHK_FIELD(PROMPT_LOGPROBS, prompt_logprobs), CHK_FIELD(SEED, seed),
+        CHK_FIELD(PROMPT_LOGPROBS, prompt_from) };
+#undef CHK_FIELD
+    uint64_t v;
+
+    if (q->set & ~FDP_S__ALL)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, q->set & ~FDP_S__ALL);
+    for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
+        v = 0;
+        memcpy(&v, (const char *)q + field[i].at, field[i].bytes);
+        if (v != 0 && !(q->set & field[i].bit))
+            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, field[i].bit);
     }
-    if (!(p[2] >= FDP_MIN_REPETITION && p[2] <= 2.0f))
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PENALTY, chk_bits(p[2]));
     return 0;
 }
 
 static int
-chk_logprobs(const struct fdp_req *q, const struct chk_limits *lim,
-    struct chk_err *e)
+chk_logprobs(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *e)
 {
-    int32_t most = lim->max_logprobs;
+    uint32_t most = lim->max_logprobs < 0 ? 0 : (uint32_t)lim->max_logprobs;
 
-    if (most < 0 && (q->flags & (FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS)) != 0)
+    if (lim->max_logprobs < 0 && (q->set & FDP_S_LOGPROBS) != 0)
         return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS, 0);
-    most = most < 0 ? 0 : most;
+    if (lim->max_logprobs < 0 && (q->set & FDP_S_PROMPT_LOGPROBS) != 0)
+        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_PROMPT_LOGPROBS, 0);
     if (q->logprobs > most)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->logprobs);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->logprobs, most);
     if (q->prompt_logprobs > most)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, q->prompt_logprobs);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_PROMPT_LOGPROBS, q->prompt_logprobs, most);
     return 0;
 }
 
 static int
-chk_sampling(const struct fdp_req *q, const struct chk_limits *lim,
-    struct chk_err *e)
+chk_counts(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *e)
 {
     if (q->n < 1 || q->n > FDP_MAX_N)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_N, q->n);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_N, q->n, q->n < 1 ? 1 : FDP_MAX_N);
+    if (q->best_of > FDP_MAX_N || (q->best_of != 0 && q->best_of < q->n))
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_BEST_OF, q->best_of,
+            q->best_of > FDP_MAX_N ? FDP_MAX_N : q->n);
+    if (q->best_of > q->n)
+        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF, q->best_of);
+    if ((q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0)
+        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW, 0);
     if (lim->max_model_len != 0 && q->max_new > lim->max_model_len)
-        return chk_fail(e, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
-    if (q->max_new != 0 && q->min_new > q->max_new)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_MIN_NEW, q->min_new);
+        return chk_over(e, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, lim->max_model_len);
+    if ((q->set & FDP_S_MAX_NEW) != 0 && q->min_new > q->max_new)
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_MIN_NEW, q->min_new, q->max_new);
     if (lim->max_model_len != 0 && q->min_new > lim->max_model_len)
-        return chk_fail(e, FDP_E_TOO_LONG, FDP_D_MIN_NEW, lim->max_model_len);
-    if (!(q->temperature >= 0.0f && q->temperature <= 100.0f))
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE, chk_bits(q->temperature));
-    if (!(q->top_p > 0.0f && q->top_p <= 1.0f))
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TOP_P, chk_bits(q->top_p));
-    if (q->top_k > INT32_MAX)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TOP_K, q->top_k);
-    if (!(q->min_p >= 0.0f && q->min_p <= 1.0f))
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_MIN_P, chk_bits(q->min_p));
-    if (chk_logprobs(q, lim, e))
-        return 1;
+        return chk_over(e, FDP_E_TOO_LONG, FDP_D_MIN_NEW, q->min_new, lim->max_model_len);
     if (q->n_prior != 0 && q->n != 1)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, q->n_prior);
-    return chk_penalties(q, e);
+    return chk_logprobs(q, lim, e);
+}
+
+/* Ranges of what is set. */
+static int
+chk_sampling(const struct fdp_req *q, struct chk_err *e)
+{
+    uint32_t set = q->set;
+
+    return ((set & FDP_S_TEMPERATURE) != 0 && chk_float(e, FDP_D_TEMPERATURE, q->temperature,
+            0, CHK_MAX_TEMPERATURE, 0)) ||
+        ((set & FDP_S_TOP_P) != 0 && chk_float(e, FDP_D_TOP_P, q->top_p, 0, 1, 1)) ||
+        (q->top_k > INT32_MAX && chk_over(e, FDP_E_BAD_PARAM, FDP_D_TOP_K, q->top_k,
+            INT32_MAX)) ||
+        chk_float(e, FDP_D_MIN_P, q->min_p, 0, 1, 0) ||
+        chk_float(e, FDP_D_PRESENCE, q->presence_penalty, -2, 2, 0) ||
+        chk_float(e, FDP_D_FREQUENCY, q->frequency_penalty, -2, 2, 0) ||
+        ((set & FDP_S_REPETITION) != 0 && chk_float(e, FDP_D_PENALTY, q->repetition_penalty,
+            FDP_MIN_REPETITION, 2, 0));
 }
 
 int
@@ -151,6 +224,8 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim,
 
     if (q->op == 0 || q->op >= FDP_OP__N)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_OP, q->op);
+    if (q->op == FDP_OP_FILE)
+        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_OP, q->op);
     if (q->flags & ~chk_flags[q->op])
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_FLAGS, q->flags & ~chk_flags[q->op]);
     for (size_t i = 0; i < sizeof(q->rsv); i++) {
@@ -159,78 +234,227 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim,
     }
     if (q->tag == 0)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TAG, 0);
+    if (q->flags & CHK_NOT_YET)
+        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_FLAGS, q->flags & CHK_NOT_YET);
     if (q->op == FDP_OP_CANCEL)
         return 0;
     if (q->ttl_queue_ms > CHK_TTL_MAX_MS)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TTL, q->ttl_queue_ms);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_TTL, q->ttl_queue_ms, CHK_TTL_MAX_MS);
     if (q->ttl_total_ms > CHK_TTL_MAX_MS)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TTL, q->ttl_total_ms);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_TTL, q->ttl_total_ms, CHK_TTL_MAX_MS);
     if (q->user != 0 && !lim->trusted)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_USER, q->user);
-    if (q->op == FDP_OP_SUBMIT)
-        return chk_sampling(q, lim, e);
+    if (q->op != FDP_OP_SUBMIT)
+        return 0;
+    return chk_unset(q, e) || chk_counts(q, lim, e) || chk_sampling(q, e);
+}
+
+/* ---- one item ------------------------------------------------------------------ */
+
+static int
+chk_biases(const unsigned char *p, uint32_t n, uint32_t *ret_most, struct chk_err *e)
+{
+    struct fdp_bias b;
+
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&b, p + (size_t)i * sizeof(b), sizeof(b));
+        *ret_most = b.id > *ret_most ? b.id : *ret_most;
+        if (chk_float(e, FDP_D_BIAS, b.bias, -CHK_MAX_BIAS, CHK_MAX_BIAS, 0))
+            return 1;
+    }
     return 0;
 }
 
-/* One item; at most a few comparisons, text and ids are looked at once. most: the
- * largest of its ids. */
 static int
-chk_item(const struct fdp_item *it, const unsigned char *p, uint16_t op, uint32_t most,
-    struct chk_items *n, struct chk_err *e)
+chk_spans(const unsigned char *p, uint32_t n, struct chk_err *e)
 {
+    uint64_t end = 0;
+    struct fdp_span sp;
+
+    for (uint32_t i = 0; i < n; i++) {
+        memcpy(&sp, p + (size_t)i * sizeof(sp), sizeof(sp));
+        if (sp.len == 0 || sp.off < end)
+            return chk_over(e, FDP_E_BAD_PARAM, FDP_D_SPANS, sp.len == 0 ? 0 : sp.off, end);
+        end = (uint64_t)sp.off + sp.len;
+    }
+    return 0;
+}
+
+static int
+chk_repetition(const unsigned char *p, struct chk_err *e)
+{
+    struct fdp_repetition r;
+
+    memcpy(&r, p, sizeof(r));
+    if (r.rsv != 0)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, r.rsv);
+    if (r.max_len < 1 || r.max_len > FDP_MAX_REPEAT)
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.max_len, FDP_MAX_REPEAT);
+    if (r.min_len < 1 || r.min_len > r.max_len)
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.min_len, r.max_len);
+    if (r.count < 2 || r.count > FDP_MAX_REPEATS)
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.count,
+            r.count < 2 ? 2 : FDP_MAX_REPEATS);
+    return 0;
+}
+
+static int
+chk_reasoning(const unsigned char *p, uint32_t *ret_most, struct chk_err *e)
+{
+    struct fdp_reasoning r;
+
+    memcpy(&r, p, sizeof(r));
+    if (r.rsv != 0)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, r.rsv);
+    if (r.open_id == r.close_id)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_REASONING, r.close_id);
+    *ret_most = r.open_id > r.close_id ? r.open_id : r.close_id;
+    return 0;
+}
+
+static int
+chk_file(const unsigned char *p, uint32_t len, struct chk_err *e)
+{
+    struct fdp_file_ask f;
     size_t ok;
 
-    for (size_t i = 0; i < sizeof(chk_unsupported) / sizeof(chk_unsupported[0]); i++) {
-        if (it->type == chk_unsupported[i].type)
-            return chk_fail(e, FDP_E_UNSUPPORTED, chk_unsupported[i].detail, it->type);
+    memcpy(&f, p, sizeof(f));
+    if (f.rsv != 0)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, f.rsv);
+    if (f.len < 1 || f.len > FDP_MAX_FILE_READ)
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_FILE, f.len, FDP_MAX_FILE_READ);
+    ok = txt_utf8(p + sizeof(f), len - sizeof(f));
+    return ok != len - sizeof(f) ? chk_fail(e, FDP_E_BAD_TEXT, FDP_D_FILE, ok) : 0;
+}
+
+/* What an item of a length that its rule allows holds. most: the largest of its ids. */
+static int
+chk_payload(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
+    uint32_t *most, struct chk_err *e)
+{
+    const struct chk_rule *u = &chk_rules[it->type];
+    struct chk_items *n = &sc->items;
+    size_t ok;
+
+    if ((CHK_TEXTS & (1u << it->type)) != 0) {
+        ok = txt_utf8(p, it->len);
+        return ok != it->len ? chk_fail(e, FDP_E_BAD_TEXT, u->detail, ok) : 0;
     }
-    if (!(chk_allowed[op] & (1u << it->type)))
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
     switch (it->type) {
     case FDP_IT_PROMPT_TEXT: /* its bytes: chk_text() */
         n->has_text = 1;
         n->prompt_text_bytes = it->len;
+        sc->text_at = (uint32_t)sc->at + (uint32_t)sizeof(*it);
         return 0;
     case FDP_IT_PROMPT_IDS:
-        if (it->len % 4 != 0)
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, it->len);
         n->has_ids = 1;
         n->n_prompt_ids = it->len / 4;
-        n->most_prompt = most;
         return 0;
     case FDP_IT_PRIOR_IDS:
-        if (it->len % 4 != 0)
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, it->len);
         n->n_prior = it->len / 4;
-        n->most_prior = most;
         return 0;
-    case FDP_IT_STOP_STRING:
-        if (it->len == 0 || it->len > FDP_MAX_STOP_LEN)
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, it->len);
-        if (++n->n_stop > FDP_MAX_STOP)
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, n->n_stop);
-        ok = txt_utf8(p, it->len);
-        if (ok != it->len)
-            return chk_fail(e, FDP_E_BAD_TEXT, FDP_D_STOP, ok);
-        return 0;
-    default: /* FDP_IT_STOP_IDS */
-        if (it->len % 4 != 0 || it->len / 4 > FDP_MAX_STOP_IDS)
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_STOP, it->len / 4);
-        n->n_stop_ids = it->len / 4;
-        n->most_stop = most;
-        return 0;
+    case FDP_IT_LOGIT_BIAS:
+        return chk_biases(p, it->len / 8, most, e);
+    case FDP_IT_SPANS:
+        sc->spans_at = (uint32_t)sc->at + (uint32_t)sizeof(*it);
+        sc->n_spans = it->len / 8;
+        return chk_spans(p, sc->n_spans, e);
+    case FDP_IT_REPETITION:
+        return chk_repetition(p, e);
+    case FDP_IT_REASONING:
+        return chk_reasoning(p, most, e);
+    case FDP_IT_FILE:
+        return chk_file(p, it->len, e);
     }
+    return 0;
+}
+
+/* A whole item: by its rule, then what it holds. */
+static int
+chk_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
+    struct chk_err *e)
+{
+    const struct chk_rule *u = &chk_rules[it->type];
+    uint32_t most = sc->most, n = it->len / u->size;
+
+    if (it->len % u->size != 0)
+        return chk_over(e, FDP_E_BAD_PARAM, u->detail, it->len, u->size);
+    if (n < u->least || n > u->most)
+        return chk_over(e, FDP_E_BAD_PARAM, u->detail, n, n < u->least ? u->least : u->most);
+    if (sc->n[it->type] >= u->times)
+        return chk_over(e, FDP_E_BAD_PARAM, u->times == 1 ? FDP_D_ITEM : u->detail,
+            u->times == 1 ? it->type : sc->n[it->type] + 1u, u->times);
+    sc->n[it->type]++;
+    if (chk_payload(sc, it, p, &most, e))
+        return 1;
+    if (most > sc->items.most[it->type])
+        sc->items.most[it->type] = most;
+    return 0;
+}
+
+/* From its header alone: is it known, of this version, offered, and of this operation? */
+static int
+chk_head(const struct fdp_req *q, const struct fdp_item *it, struct chk_err *e)
+{
+    const struct chk_rule *u;
+
+    if (it->type >= FDP_IT__N || !chk_rules[it->type].known)
+        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_ITEM, it->type);
+    u = &chk_rules[it->type];
+    if (it->rsv != 0)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, it->rsv);
+    if (u->ops == 0)
+        return chk_fail(e, FDP_E_UNSUPPORTED, u->detail, it->type);
+    if (it->version > u->version)
+        return chk_over(e, FDP_E_UNSUPPORTED, FDP_D_ITEM, it->version, u->version);
+    if (!(u->ops & (1u << q->op)))
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
+    return 0;
+}
+
+/* ---- all items ----------------------------------------------------------------- */
+
+static int
+chk_is_inside(const unsigned char *text, uint32_t n, uint32_t at)
+{
+    return at < n && (text[at] & 0xc0) == 0x80; /* of a character */
+}
+
+/* Ranges of the text: inside it, between characters. */
+static int
+chk_in_text(const struct chk_scan *sc, const unsigned char *blob, struct chk_err *e)
+{
+    const unsigned char *text = blob + sc->text_at;
+    uint32_t n = sc->items.prompt_text_bytes;
+    struct fdp_span sp;
+
+    for (uint32_t i = 0; i < sc->n_spans; i++) {
+        memcpy(&sp, blob + sc->spans_at + (size_t)i * sizeof(sp), sizeof(sp));
+        if ((uint64_t)sp.off + sp.len > n)
+            (void)chk_over(e, FDP_E_BAD_PARAM, FDP_D_SPANS, (uint64_t)sp.off + sp.len, n);
+        else if (chk_is_inside(text, n, sp.off) || chk_is_inside(text, n, sp.off + sp.len))
+            (void)chk_fail(e, FDP_E_BAD_TEXT, FDP_D_SPANS, sp.off);
+        else
+            continue;
+        e->item = FDP_IT_SPANS;
+        return 1;
+    }
+    return 0;
 }
 
 /* What must and must not be together. */
 static int
-chk_set(const struct fdp_req *q, const struct chk_items *n, struct chk_err *e)
+chk_set(const struct fdp_req *q, const struct chk_scan *sc, const unsigned char *blob,
+    struct chk_err *e)
 {
+    const struct chk_items *n = &sc->items;
     int want_text = q->op == FDP_OP_TOKENIZE;
     int want_ids = q->op == FDP_OP_DETOKENIZE;
 
     if (q->op == FDP_OP_INFO || q->op == FDP_OP_PING)
         return 0;
+    if (q->op == FDP_OP_FILE)
+        return sc->n[FDP_IT_FILE] ? 0 : chk_fail(e, FDP_E_BAD_PARAM, FDP_D_FILE, 0);
     if (n->has_text && n->has_ids)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, 2);
     if ((want_text && !n->has_text) || (want_ids && !n->has_ids) ||
@@ -239,8 +463,10 @@ chk_set(const struct fdp_req *q, const struct chk_items *n, struct chk_err *e)
     if (q->op == FDP_OP_SUBMIT && n->has_ids && n->n_prompt_ids == 0)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
     if (q->op == FDP_OP_SUBMIT && n->n_prior != q->n_prior)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, n->n_prior);
-    return 0;
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, n->n_prior, q->n_prior);
+    if (sc->n_spans != 0 && !n->has_text)
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SPANS, sc->n_spans);
+    return sc->n_spans != 0 ? chk_in_text(sc, blob, e) : 0;
 }
 
 /* As much of a text as is there. have: bytes of it; a character may be cut. */
@@ -274,13 +500,12 @@ chk_ids(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
 
 /* The item at sc->at, of which have bytes are there. */
 static int
-chk_scan_item(struct chk_scan *sc, const struct fdp_req *q, const struct fdp_item *it,
-    const unsigned char *p, uint64_t have, struct chk_err *e)
+chk_scan_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
+    uint64_t have, struct chk_err *e)
 {
     uint64_t span = FDP_ITEM_SPAN(it->len);
-    uint32_t most;
 
-    if (it->type == FDP_IT_PROMPT_TEXT && (chk_allowed[q->op] & (1u << it->type)) &&
+    if (it->type == FDP_IT_PROMPT_TEXT &&
         chk_text(sc, it, p + sizeof(*it), have - sizeof(*it), e))
         return 1;
     if ((CHK_IDS & (1u << it->type)) != 0)
@@ -291,13 +516,28 @@ chk_scan_item(struct chk_scan *sc, const struct fdp_req *q, const struct fdp_ite
         if (p[i] != 0)
             return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, p[i]);
     }
-    if ((sc->seen & (1u << it->type) & CHK_ONCE) != 0)
-        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
-    sc->seen |= 1u << it->type;
-    most = sc->most;
+    if (chk_item(sc, it, p + sizeof(*it), e))
+        return 1;
     sc->at += span;
     sc->looked = sc->most = 0;
-    return chk_item(it, p + sizeof(*it), q->op, most, &sc->items, e);
+    return 0;
+}
+
+/* The next item, or what is there of it. */
+static int
+chk_scan_next(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob,
+    uint32_t have, struct chk_err *e)
+{
+    struct fdp_item it;
+
+    memcpy(&it, blob + sc->at, sizeof(it));
+    if (chk_head(q, &it, e) == 0 &&
+        (FDP_ITEM_SPAN(it.len) > q->len - sc->at ?
+            chk_fail(e, FDP_E_BAD_PARAM, FDP_D_BLOB, it.len) :
+            chk_scan_item(sc, &it, blob + sc->at, have - sc->at, e)) == 0)
+        return 0;
+    e->item = it.type;
+    return 1;
 }
 
 int
@@ -305,50 +545,53 @@ chk_scan(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob
     uint32_t have, struct chk_err *ret_err)
 {
     while (sc->at < q->len) {
-        struct fdp_item it;
         uint64_t before = sc->at;
 
-        if (q->len - sc->at < sizeof(it))
+        if (q->len - sc->at < sizeof(struct fdp_item))
             return chk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_BLOB, q->len - sc->at);
-        if (have < sc->at + sizeof(it))
+        if (have < sc->at + sizeof(struct fdp_item))
             return 0;
-        memcpy(&it, blob + sc->at, sizeof(it));
-        if (it.type == 0 || it.type >= FDP_IT__N)
-            return chk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_ITEM, it.type);
-        if (it.rsv != 0)
-            return chk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_RESERVED, it.rsv);
-        if (FDP_ITEM_SPAN(it.len) > q->len - sc->at)
-            return chk_fail(ret_err, FDP_E_BAD_PARAM, FDP_D_BLOB, it.len);
-        if (chk_scan_item(sc, q, &it, blob + sc->at, have - sc->at, ret_err))
+        if (chk_scan_next(sc, q, blob, have, ret_err))
             return 1;
         if (sc->at == before) /* the rest of it is not there yet */
             return 0;
     }
-    return have < q->len ? 0 : chk_set(q, &sc->items, ret_err);
+    return have < q->len ? 0 : chk_set(q, sc, blob, ret_err);
+}
+
+/* The largest ids against the vocabulary. */
+static int
+chk_vocab(const struct chk_items *n, uint32_t vocab, struct chk_err *e)
+{
+    for (uint32_t i = 0; i < FDP_IT__N; i++) {
+        if (n->most[i] == 0 || n->most[i] < vocab)
+            continue;
+        (void)chk_over(e, FDP_E_BAD_TOKEN, i == FDP_IT_PROMPT_IDS ? FDP_D_PROMPT_ID :
+            chk_rules[i].detail, n->most[i], vocab - 1);
+        e->item = i;
+        return 1;
+    }
+    return 0;
 }
 
 int
 chk_model(const struct fdp_req *q, const struct chk_items *n, const struct chk_limits *lim,
     struct chk_err *ret_err)
 {
-    const struct { unsigned detail; uint32_t most; } ids[] = {
-        { FDP_D_PROMPT_ID, n->most_prompt }, { FDP_D_PRIOR, n->most_prior },
-        { FDP_D_STOP, n->most_stop } };
     uint64_t n_prompt = (uint64_t)n->n_prompt_ids + n->n_prior;
+    uint32_t most = lim->max_model_len;
 
     if (n->has_text && lim->has_tokenizer == 0)
         return chk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
-    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-        if (ids[i].most != 0 && ids[i].most >= lim->vocab)
-            return chk_fail(ret_err, FDP_E_BAD_TOKEN, ids[i].detail, ids[i].most);
-    }
+    if (chk_vocab(n, lim->vocab, ret_err))
+        return 1;
     if (q->op != FDP_OP_SUBMIT)
         return 0;
-    if (q->max_new > lim->max_model_len)
-        return chk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
-    if (n_prompt >= lim->max_model_len)
-        return chk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, lim->max_model_len);
-    if (n_prompt + q->max_new > lim->max_model_len)
-        return chk_fail(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, lim->max_model_len);
+    if (q->max_new > most)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, most);
+    if (n_prompt >= most)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_prompt, most);
+    if (n_prompt + q->max_new > most)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);
     return 0;
 }

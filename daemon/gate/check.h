@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct fdp_req;
+#include "libclient/fdproto.h"
+
 struct lnk_ready;
 struct par;
 
@@ -23,6 +24,8 @@ struct chk_err {
     int32_t code;      /* enum fdp_status */
     uint32_t detail;   /* enum fdp_detail */
     uint32_t arg;
+    uint32_t limit;    /* the bound that arg passed, 0: none */
+    uint32_t item;     /* type of the item, 0: the record */
     uint32_t retry_ms; /* of class RETRY; 0: nothing better is known here */
 };
 
@@ -39,8 +42,8 @@ struct chk_limits {
 struct chk_items {
     uint32_t n_prompt_ids, prompt_text_bytes;
     uint8_t has_ids, has_text;
-    uint32_t n_prior, n_stop, n_stop_ids;
-    uint32_t most_prompt, most_prior, most_stop; /* the largest id of each; 0: none */
+    uint32_t n_prior;
+    uint32_t most[FDP_IT__N];  /* by type, the largest id in it; 0: none */
 };
 
 /* A blob that comes in pieces. Zeroed at first. */
@@ -49,11 +52,18 @@ struct chk_scan {
     uint64_t at;       /* of the item that is not complete yet */
     uint64_t looked;   /* bytes of it looked at: text that is valid, or ids */
     uint32_t most;     /* the largest of these ids */
-    uint32_t seen;     /* types */
+    uint32_t text_at, spans_at, n_spans; /* where they begin in the blob */
+    uint16_t n[FDP_IT__N]; /* items by type */
 };
 
 /* Set the error; returns 1. */
 int chk_fail(struct chk_err *e, int code, unsigned detail, uint64_t arg);
+/* The same with the bound that arg passed. */
+int chk_over(struct chk_err *e, int code, unsigned detail, uint64_t arg, uint64_t limit);
+/* The record that tells it, without retry_after_ms. */
+struct fdp_error chk_tell(const struct chk_err *e);
+/* 1 << FDP_IT_*: the items that are taken. */
+uint64_t chk_offered(void);
 /* The limits in force; ready NULL: no model is loaded. */
 void chk_limits(const struct par *par, const struct lnk_ready *ready, int trusted,
     struct chk_limits *ret);

@@ -458,7 +458,9 @@ fair_price(const struct fair *f, const struct jreq *r)
 {
     if (r->kind != FAIR_GEN)
         return 0;
-    return r->req.n < f->credits ? r->req.n : f->credits;
+    uint32_t n = jnl_samples(&r->req);
+
+    return n < f->credits ? n : f->credits;
 }
 
 uint32_t

@@ -77,7 +77,8 @@ itk_draw_seed(struct intake *k)
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
+    z ^= z >> 31;
+    return z != UINT64_MAX ? z : 0; /* libfdclient says "not set" by it */
 }
 
 /* ---- budgets ----------------------------------------------------------------- */
@@ -116,7 +117,7 @@ static void
 itk_answer_error(struct intake *k, struct client *c, const struct fdp_req *q,
     const struct chk_err *e)
 {
-    struct fdp_error fe = { e->code, 0, e->detail, e->arg };
+    struct fdp_error fe = chk_tell(e);
 
     cnt_add(&k->env->cnt->requests_rejected, 1);
     if (e->code <= FDP_E_QUEUE_FULL && e->code > FDP_E_DEADLINE)
@@ -204,6 +205,14 @@ itk_info(struct intake *k, struct client *c, const struct fdp_req *q)
     }
     info = ready->info;
     info.max_logprobs = itk_max_logprobs(k);
+    info.max_n = FDP_MAX_N;
+    info.max_stop = FDP_MAX_STOP;
+    info.max_stop_len = FDP_MAX_STOP_LEN;
+    info.max_stop_ids = FDP_MAX_STOP_IDS;
+    info.max_bias = FDP_MAX_BIAS;
+    info.max_bad = FDP_MAX_BAD;
+    info.max_logprob_ids = FDP_MAX_LOGPROB_IDS;
+    info.items = chk_offered();
     itk_reply(k, c, q, &info, sizeof(info));
 }
 
@@ -255,10 +264,10 @@ itk_check_place(const struct client *c, const struct fdp_req *q, struct chk_err 
 static uint32_t
 itk_cost(const struct fdp_req *q, uint64_t prompt, uint32_t default_max_new)
 {
-    uint64_t out = q->max_new != 0 ? q->max_new : default_max_new;
+    uint64_t out = (q->set & FDP_S_MAX_NEW) != 0 ? q->max_new : default_max_new;
 
     if (q->op == FDP_OP_SUBMIT)
-        prompt += q->n * (out != 0 ? out : ITK_OUTPUT_GUESS);
+        prompt += jnl_samples(q) * (out != 0 ? out : ITK_OUTPUT_GUESS);
     return prompt > INT32_MAX ? INT32_MAX : (uint32_t)prompt;
 }
 
@@ -310,11 +319,13 @@ itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
         itk_check_queue(k, u, q, cost, e))
         return 1;
     if (q->op == FDP_OP_SUBMIT) {
-        if (q->max_new == 0)
+        if (!(q->set & FDP_S_MAX_NEW) && lim->default_max_new != 0) {
             q->max_new = lim->default_max_new;
-        if (!(q->flags & FDP_F_SEED)) {
+            q->set |= FDP_S_MAX_NEW;
+        }
+        if (!(q->set & FDP_S_SEED)) {
             q->seed = itk_draw_seed(k);
-            q->flags |= FDP_F_SEED;
+            q->set |= FDP_S_SEED;
         }
     }
     q->off = 0;

@@ -35,6 +35,13 @@ TAILQ_HEAD(jreq_q, jreq);
 
 enum jnl_st { JNL_FREE = 0, JNL_QUEUED, JNL_SENDING, JNL_RUNNING, JNL_ENDING };
 
+/* Samples that a request draws. */
+static inline uint32_t
+jnl_samples(const struct fdp_req *q)
+{
+    return q->best_of > q->n ? q->best_of : q->n;
+}
+
 struct jreq {
     uint32_t magic;
     uint8_t st;               /* enum jnl_st */

@@ -55,7 +55,7 @@ rly_choice_end(struct jreq *r, const struct fdp_rec *rec)
     struct fdp_choice_end c;
 
     memcpy(&c, rec + 1, sizeof(c));
-    if (r->finish == FDP_FIN_NONE && c.finish <= FDP_FIN_ERROR)
+    if (r->finish == FDP_FIN_NONE && c.finish <= FDP_FIN_REPETITION)
         r->finish = (uint8_t)c.finish;
     else if (r->finish != c.finish)
         r->finish = JREQ_FIN_MIXED;

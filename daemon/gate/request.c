@@ -96,7 +96,7 @@ static void
 rq_tell_rec(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
     struct fdp_done done;
-    struct fdp_error e = { FDP_OK, 0, 0, 0 };
+    struct fdp_error e = { .code = FDP_OK };
     int is_done = rec->type == FDP_T_DONE;
 
     if (is_done)
@@ -125,7 +125,7 @@ void
 rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
     const struct fdp_error *e)
 {
-    static const struct fdp_error broken = { FDP_E_INTERNAL, 0, 0, 0 };
+    static const struct fdp_error broken = { .code = FDP_E_INTERNAL };
     struct cnt_gate *cnt = rs->env->cnt;
     int is_told = rec != NULL;
 
@@ -155,7 +155,7 @@ rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
 static void
 rq_end_code(struct reqs *rs, struct jreq *r, int code, uint32_t retry_ms)
 {
-    const struct fdp_error e = { code, retry_ms, 0, 0 };
+    const struct fdp_error e = { .code = code, .retry_after_ms = retry_ms };
 
     rq_end(rs, r, NULL, &e);
 }
@@ -263,7 +263,7 @@ rq_check_late(struct reqs *rs, struct jreq *r)
         return 0;
     chk_limits(rs->env->par, dsp_ready(rs->dsp), r->cli != NULL && r->cli->trusted, &lim);
     if (chk_req(&r->req, &lim, &e) || chk_model(&r->req, &r->items, &lim, &e)) {
-        fe = (struct fdp_error){ e.code, 0, e.detail, e.arg };
+        fe = chk_tell(&e);
         rq_end(rs, r, NULL, &fe);
         return 1;
     }
@@ -375,7 +375,7 @@ rq_expire_queued(struct reqs *rs, struct uqueue *l)
 static void
 rq_end_early(struct reqs *rs, struct jreq *r)
 {
-    const struct fdp_error e = { FDP_E_DEADLINE, 0, 0, 0 };
+    const struct fdp_error e = { .code = FDP_E_DEADLINE };
 
     cnt_add(&rs->env->cnt->requests_expired, 1);
     rq_tell_error(rs, r, &e);

@@ -170,6 +170,12 @@ PAR_STR(model, name, "served_model_name", "", RESTART,
     "Name shown to clients. Empty: the directory's name.")
 PAR_STR(model, tokenizer, "tokenizer", "", RESTART,
     "Folder of tokenizer.json. Empty: model.path.")
+PAR_ENUM(model, generation_config, "generation_config",
+    PAR_C(MODEL_GENERATION_CONFIG_AUTO, "auto") PAR_C(MODEL_GENERATION_CONFIG_OFF, "off"),
+    "auto", RESTART,
+    "auto: temperature, top_p, top_k, min_p and repetition_penalty that a request does not "
+    "set are those of the model's generation_config.json; a model with do_sample false is "
+    "greedy where no temperature is set. off: they are 1, 1, 0, 0 and 1.")
 PAR_INT(model, max_model_len, "max_model_len", "tokens", 0, 0, 16777216, RESTART,
     "Prompt and output of a request. 0: what the model and the KV cache allow; else at "
     "least 16.")

@@ -85,6 +85,24 @@ adm_hex(const uint8_t digest[32], char ret[65])
         (void)snprintf(ret + (size_t)i * 2, 3, "%02x", digest[i]);
 }
 
+/* What is taken for what a request does not set, and who says so. */
+static json_t *
+adm_sampling(const struct worker *w)
+{
+    const struct fdp_info *in = &w->ready.info;
+    json_t *o = json_object();
+
+    adm_set(o, "from", json_string(w->par.model_generation_config ==
+        PAR_MODEL_GENERATION_CONFIG_OFF ? "model.generation_config = off" : in->set != 0 ?
+        "generation_config.json" : "fdd"));
+    adm_set(o, "temperature", json_real((double)in->temperature));
+    adm_set(o, "top_p", json_real((double)in->top_p));
+    adm_set(o, "top_k", json_integer(in->top_k));
+    adm_set(o, "min_p", json_real((double)in->min_p));
+    adm_set(o, "repetition_penalty", json_real((double)in->repetition_penalty));
+    return o;
+}
+
 static json_t *
 adm_model(struct worker *w)
 {
@@ -104,6 +122,7 @@ adm_model(struct worker *w)
     adm_set(o, "max_model_len", json_integer(w->max_len));
     adm_set(o, "model_len", json_integer(w->cfg.max_pos));
     adm_set(o, "config", adm_config(&w->cfg));
+    adm_set(o, "sampling", adm_sampling(w));
     adm_set(o, "backend", json_string(w->run->k->name));
     adm_set(o, "graph", json_boolean(run_uses_graph(w->run)));
     adm_set(o, "tokenizer", json_string(w->tok_path));

@@ -82,11 +82,12 @@ egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample, uint32_
 }
 
 static void
-egr_error(struct egress *g, uint64_t id, int32_t code, uint32_t detail, uint32_t arg)
+egr_error(struct egress *g, uint64_t id, int32_t code, const struct que_msg *m)
 {
     struct fdp_error *e = egr_claim(g, id, FDP_T_ERROR, 0, 0, sizeof(*e));
 
-    *e = (struct fdp_error) { .code = code, .detail = detail, .arg = arg,
+    *e = (struct fdp_error) { .code = code, .detail = m->idx, .arg = m->x,
+        .limit = m->serial, .item = m->sample,
         .retry_after_ms = code <= FDP_E_QUEUE_FULL && code > FDP_E_DEADLINE ?
             EGR_RETRY_MS : 0 };
     g->n_terminal++;
@@ -338,6 +339,37 @@ egr_ask_stop(struct egress *g, const struct req *r, unsigned sample)
     que_claim(g->cfg.q_stop)->m = m;
 }
 
+/* ---- repetition ------------------------------------------------------------------------------- */
+
+static uint32_t
+egr_out_id(const struct req *r, unsigned sample, uint32_t at)
+{
+    uint32_t n_prior = (uint32_t)(r->n_ids - r->n_prompt);
+
+    return at < n_prior ? r->ids[(uint32_t)r->n_prompt + at] :
+        r->seqs[sample].out[at - n_prior];
+}
+
+/* Takes output token at, all of those before it were taken. 1: it completes a sequence
+ * that came often enough. */
+static int
+egr_repeats(const struct req *r, unsigned sample, uint32_t at)
+{
+    const struct fdp_repetition *rep = &r->repetition;
+    uint32_t *run = r->choices[sample].run, id, most;
+    int hit = 0;
+
+    if (run == NULL)
+        return 0;
+    id = egr_out_id(r, sample, at);
+    most = rep->max_len < at ? rep->max_len : at;
+    for (uint32_t p = rep->min_len; p <= most; p++) {
+        run[p - 1] = id == egr_out_id(r, sample, at - p) ? run[p - 1] + 1 : 0;
+        hit |= run[p - 1] >= p * (rep->count - 1);
+    }
+    return hit;
+}
+
 /* Is the text of the last token, a stop id, part of the output? */
 static int
 egr_shows_stop_id(const struct req *r)
@@ -353,7 +385,7 @@ egr_token(struct egress *g, uint32_t at)
     struct req_choice *ch = &r->choices[m->sample];
     uint32_t due = r->p.stream_interval > 1 && m->n_top == QUE_NO_LOGPROB ?
         r->p.stream_interval : 1;
-    int hit = -1;
+    int hit = -1, repeats;
 
     if (ch->closed) {
         /* its stop may have come to the engine before the request did */
@@ -361,6 +393,7 @@ egr_token(struct egress *g, uint32_t at)
         return;
     }
     ASSERT(m->x == ch->n_got);
+    repeats = egr_repeats(r, m->sample, ch->n_got) && m->done == FDK_DONE_NO;
     ch->n_got++;
     if (r->t_first_ns == 0) {
         r->t_first_ns = g->now_ns;
@@ -378,12 +411,12 @@ egr_token(struct egress *g, uint32_t at)
             g->buf_bytes), 0);
     if (due > EGR_MAX_IDS)
         due = EGR_MAX_IDS;
-    if (ch->n_got - ch->n_sent >= due || hit >= 0 || m->done != FDK_DONE_NO) {
+    if (ch->n_got - ch->n_sent >= due || hit >= 0 || repeats || m->done != FDK_DONE_NO) {
         if (m->n_top != QUE_NO_LOGPROB) {
             egr_flush_ids(g, r, m->sample);
             egr_logprobs(g, r, FDP_T_LOGPROBS, g->cfg.q_eng, at);
         }
-        if (hit < 0 && m->done == FDK_DONE_NO)
+        if (hit < 0 && !repeats && m->done == FDK_DONE_NO)
             egr_flush(g, r, m->sample,
                 r->stops != NULL ? fin_hold(r->stops, &ch->fin) : 0);
     }
@@ -392,6 +425,10 @@ egr_token(struct egress *g, uint32_t at)
             .stop_id = -1, .stop_str = hit });
         if (m->done == FDK_DONE_NO)
             egr_ask_stop(g, r, m->sample);
+    } else if (repeats) {
+        egr_close(g, r, m->sample, (struct fdp_choice_end) {
+            .finish = FDP_FIN_REPETITION, .stop_id = -1, .stop_str = -1 });
+        egr_ask_stop(g, r, m->sample);
     } else if (m->done == FDK_DONE_STOP) {
         egr_close(g, r, m->sample, (struct fdp_choice_end) { .finish = FDP_FIN_STOP,
             .stop_id = m->a, .stop_str = -1 });
@@ -421,12 +458,18 @@ static void
 egr_prime(struct egress *g, struct req *r, unsigned sample)
 {
     struct req_choice *ch = &r->choices[sample];
-    int hit = -1;
+    int hit = -1, repeats = 0;
 
     ch->n_got = ch->n_sent = (uint32_t)(r->n_ids - r->n_prompt);
     fin_init(&ch->fin);
-    if (!egr_wants_text(g, r))
+    for (uint32_t k = 0; k < ch->n_got; k++)
+        repeats |= egr_repeats(r, sample, k);
+    if (!egr_wants_text(g, r)) {
+        if (repeats)
+            egr_close(g, r, sample, (struct fdp_choice_end) {
+                .finish = FDP_FIN_REPETITION, .stop_id = -1, .stop_str = -1 });
         return;
+    }
     dtk_init(&ch->dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
     for (int32_t i = r->n_prompt; i < r->n_ids && hit < 0; i++) {
         if (egr_is_hidden_stop(r, i))
@@ -440,6 +483,9 @@ egr_prime(struct egress *g, struct req *r, unsigned sample)
     if (hit >= 0)
         egr_close(g, r, sample, (struct fdp_choice_end) { .finish = FDP_FIN_STOP,
             .stop_id = -1, .stop_str = hit });
+    else if (repeats)
+        egr_close(g, r, sample, (struct fdp_choice_end) { .finish = FDP_FIN_REPETITION,
+            .stop_id = -1, .stop_str = -1 });
 }
 
 static void
@@ -482,7 +528,7 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
     if (code == 0)
         egr_done(g, r);
     else
-        egr_error(g, r->id, code, 0, 0);
+        egr_error(g, r->id, code, &(struct que_msg) { .kind = QUE_FAIL });
     egr_release(g, r);
 }
 
@@ -576,10 +622,10 @@ egr_ingress(struct egress *g, const struct que_msg *m)
         egr_open(g, m->req);
         break;
     case QUE_REFUSE:
-        egr_error(g, m->id, m->a, m->idx, m->x);
+        egr_error(g, m->id, m->a, m);
         break;
     case QUE_FAIL:
-        egr_error(g, m->req->id, m->a, m->idx, m->x);
+        egr_error(g, m->req->id, m->a, m);
         egr_release(g, m->req);
         break;
     case QUE_ANSWER:

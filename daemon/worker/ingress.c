@@ -98,7 +98,8 @@ static void
 ing_to_egress(struct ingress *g, struct req *r, enum que_kind kind, struct ing_bad bad)
 {
     struct que_msg m = { .req = r, .kind = (uint8_t)kind, .a = bad.code,
-        .idx = bad.detail, .x = bad.arg, .n_top = QUE_NO_LOGPROB };
+        .idx = bad.detail, .x = bad.arg, .serial = bad.limit, .sample = (uint16_t)bad.item,
+        .n_top = QUE_NO_LOGPROB };
 
     que_push(g->cfg.q_egr, &m);
 }
@@ -181,7 +182,7 @@ ing_answer(struct ingress *g, struct req *r)
         r->n_seq = 1;
         r->max_len = r->n_ids;
         if (r->n_ids > 0 && req_make_seqs(r) != 0) {
-            ing_fail(g, r, (struct ing_bad) { FDP_E_OVERLOAD, 0, 0 });
+            ing_fail(g, r, (struct ing_bad) { .code = FDP_E_OVERLOAD });
             return;
         }
         /* nothing to say: an empty answer, as tokenizing no text is */
@@ -200,6 +201,7 @@ static int
 ing_text_begin(struct ingress *g, struct req *r)
 {
     unsigned flags = 0;
+    int rc;
 
     r->enc = g->n_enc > 0 ? g->enc[--g->n_enc] : tok_enc_new(g->cfg.tok);
     if (r->enc == NULL)
@@ -208,18 +210,22 @@ ing_text_begin(struct ingress *g, struct req *r)
         flags |= TOK_ADD_SPECIAL;
     if ((r->p.flags & FDP_F_PARSE_SPECIAL) != 0)
         flags |= TOK_PARSE_SPECIAL;
-    return tok_enc_begin(r->enc, r->text, r->n_text, flags);
+    rc = tok_enc_begin(r->enc, r->text, r->n_text, flags);
+    if (rc == 0 && r->n_spans > 0)
+        tok_enc_spans(r->enc, r->spans, r->n_spans);
+    return rc;
 }
 
 static void
 ing_text_fail(struct ingress *g, struct req *r, int rc)
 {
-    struct ing_bad bad = { FDP_E_OVERLOAD, FDP_D_PROMPT, 0 };
+    struct ing_bad bad = { .code = FDP_E_OVERLOAD, .detail = FDP_D_PROMPT };
 
     if (rc == -EILSEQ)
         bad.code = FDP_E_BAD_TEXT;
     else if (rc == -E2BIG)
-        bad = (struct ing_bad) { FDP_E_TOO_LONG, FDP_D_PROMPT, (uint32_t)g->cfg.max_len };
+        bad = (struct ing_bad) { FDP_E_TOO_LONG, FDP_D_PROMPT, 0,
+            (uint32_t)g->cfg.max_len, FDP_IT_PROMPT_TEXT };
     ing_fail(g, r, bad);
 }
 
@@ -244,7 +250,8 @@ ing_text_done(struct ingress *g, struct req *r)
     }
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= (uint32_t)g->cfg.vocab) {
-            ing_fail(g, r, (struct ing_bad) { FDP_E_BAD_TOKEN, FDP_D_PROMPT, ids[i] });
+            ing_fail(g, r, (struct ing_bad) { FDP_E_BAD_TOKEN, FDP_D_PROMPT, ids[i],
+                (uint32_t)g->cfg.vocab - 1, FDP_IT_PROMPT_TEXT });
             return;
         }
     }
@@ -277,7 +284,7 @@ ing_given_up(struct ingress *g, struct req *r)
         code = FDP_E_DEADLINE;
     if (code == 0)
         return 0;
-    ing_fail(g, r, (struct ing_bad) { code, 0, 0 });
+    ing_fail(g, r, (struct ing_bad) { .code = code });
     return 1;
 }
 
@@ -370,7 +377,7 @@ ing_complete(struct ingress *g, struct req *r)
 
     cnt_add(&g->cfg.cnt->requests_total, 1);
     if (r->cancel != 0) {
-        ing_fail(g, r, (struct ing_bad) { r->cancel, 0, 0 });
+        ing_fail(g, r, (struct ing_bad) { .code = r->cancel });
         return;
     }
     if (ing_items(&g->cfg, r, &bad) != 0) {
@@ -386,8 +393,8 @@ ing_complete(struct ingress *g, struct req *r)
         break;
     case FDP_OP_TOKENIZE:
         if (r->text == NULL)
-            ing_fail(g, r, (struct ing_bad) { g->cfg.tok == NULL ? FDP_E_NO_MODEL :
-                FDP_E_BAD_PARAM, FDP_D_PROMPT, 0 });
+            ing_fail(g, r, (struct ing_bad) { .code = g->cfg.tok == NULL ? FDP_E_NO_MODEL :
+                FDP_E_BAD_PARAM, .detail = FDP_D_PROMPT });
         else
             ing_text_push(g, r);
         break;
@@ -432,7 +439,8 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
     if (r->p.len > 0) {
         r->blob = malloc(((size_t)r->p.len + 7) & ~(size_t)7);
         if (r->blob == NULL) {
-            ing_fail(g, r, (struct ing_bad) { FDP_E_OVERLOAD, FDP_D_BLOB, r->p.len });
+            ing_fail(g, r, (struct ing_bad) { .code = FDP_E_OVERLOAD,
+                .detail = FDP_D_BLOB, .arg = r->p.len });
             return;
         }
         return;
@@ -467,7 +475,7 @@ ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
     if (r->where == REQ_IN_ENGINE)
         ing_cancel_engine(g, r);
     else if (r->where == REQ_IN_BLOB) /* the gate sends no more of its items */
-        ing_fail(g, r, (struct ing_bad) { r->cancel, 0, 0 });
+        ing_fail(g, r, (struct ing_bad) { .code = r->cancel });
 }
 
 /* ---- limits that change ------------------------------------------------------------- */

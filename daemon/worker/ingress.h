@@ -33,6 +33,12 @@
 
 struct tok;
 
+/* What is taken for what a request does not set. */
+struct ing_defaults {
+    float temperature, top_p, min_p, repetition_penalty;
+    uint32_t top_k;
+};
+
 struct ing_cfg {
     struct lnk *lnk;
     struct que *q_eng;       /* to the engine: 2 slots per request at least */
@@ -47,6 +53,7 @@ struct ing_cfg {
     int32_t prefix;          /* 0: no prefix cache, nothing is hashed */
     struct pfx_key key;
     int32_t n_penalty;       /* entries of the penalty pool, 0: penalties are refused */
+    struct ing_defaults dflt;
     struct cnt_worker *cnt;
     int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* struct ing_limits */
 };
@@ -89,7 +96,7 @@ uint32_t ing_open(const struct ingress *g);
 
 /* ---- ingress_check.c: what a request asks for ------------------------------------ */
 
-struct ing_bad { int32_t code; uint32_t detail, arg; };
+struct ing_bad { int32_t code; uint32_t detail, arg, limit, item; };
 
 /* Walk the blob's items into r. 0, or *ret_bad. */
 int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);

@@ -9,12 +9,23 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/tokenizer.h"
+
+_Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
+
+static int
+ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
+{
+    *b = (struct ing_bad) { .code = code, .detail = detail,
+        .arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg,
+        .limit = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit };
+    return -1;
+}
 
 static int
 ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
 {
-    *b = (struct ing_bad) { code, detail, arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg };
-    return -1;
+    return ing_over(b, code, detail, arg, 0);
 }
 
 /* ---- items ------------------------------------------------------------------------------ */
@@ -35,7 +46,7 @@ ing_ids(const struct ing_cfg *c, const unsigned char *p, uint32_t len, uint32_t 
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_ITEM, len);
     for (uint32_t i = 0; i < len / 4; i++)
         if (ids[i] >= (uint32_t)c->vocab)
-            return ing_bad(bad, FDP_E_BAD_TOKEN, detail, ids[i]);
+            return ing_over(bad, FDP_E_BAD_TOKEN, detail, ids[i], (uint32_t)c->vocab - 1);
     *ret = ids;
     *ret_n = len / 4;
     return 0;
@@ -80,34 +91,33 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
         if (it->len > FDP_MAX_STOP_IDS * 4)
             return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_STOP, it->len / 4);
         return ing_ids(c, p, it->len, FDP_D_STOP, &w->stop, &w->n_stop, bad);
+    case FDP_IT_SPANS: /* as the gate has checked them */
+        r->spans = (const struct tok_span *)(const void *)p;
+        r->n_spans = it->len / (uint32_t)sizeof(*r->spans);
+        return 0;
+    case FDP_IT_REPETITION:
+        if (it->len != sizeof(r->repetition))
+            return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_REPETITION, it->len);
+        memcpy(&r->repetition, p, sizeof(r->repetition));
+        return 0;
     case FDP_IT_STOP_STRING:
         return ing_stop_string(c, r, p, it->len, bad);
-    case FDP_IT_LOGIT_BIAS:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_BIAS, 0);
-    case FDP_IT_BAD_WORDS:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_BAD_WORDS, 0);
-    case FDP_IT_ALLOWED_IDS:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_ALLOWED, 0);
-    case FDP_IT_GRAMMAR:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_GRAMMAR, 0);
-    case FDP_IT_CHAT:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_CHAT, 0);
     default:
-        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_ITEM, it->type);
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_ITEM, it->type);
     }
 }
 
 /* Prompt ids known now, and room for the prior ones behind them. A prompt
  * given as text comes later. */
 static int
-ing_keep_ids(struct req *r, const struct ing_walk *w, struct ing_bad *bad)
+ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w, struct ing_bad *bad)
 {
     size_t n = (size_t)w->n_prompt + w->n_prior;
 
     if (w->n_prior != r->p.n_prior || (w->n_prior > 0 && r->p.n != 1))
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
     if (n > INT32_MAX / 8)
-        return ing_bad(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, n);
+        return ing_over(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, n, (uint64_t)c->max_len);
     r->ids = mem_array(n + 1, sizeof(uint32_t));
     if (r->ids == NULL)
         return ing_bad(bad, FDP_E_OVERLOAD, FDP_D_PROMPT, n);
@@ -120,22 +130,52 @@ ing_keep_ids(struct req *r, const struct ing_walk *w, struct ing_bad *bad)
     return 0;
 }
 
-/* A repetition penalty of 0 is one that was not given. */
+/* What is not set is the model's, or off. */
+static void
+ing_defaults(const struct ing_defaults *d, struct fdp_req *p)
+{
+    if ((p->set & FDP_S_TEMPERATURE) == 0)
+        p->temperature = d->temperature;
+    if ((p->set & FDP_S_TOP_P) == 0)
+        p->top_p = d->top_p;
+    if ((p->set & FDP_S_TOP_K) == 0)
+        p->top_k = d->top_k;
+    if ((p->set & FDP_S_MIN_P) == 0)
+        p->min_p = d->min_p;
+    if ((p->set & FDP_S_REPETITION) == 0)
+        p->repetition_penalty = d->repetition_penalty;
+}
+
 static int
 ing_penalties(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
 {
-    struct fdp_req *p = &r->p;
+    const struct fdp_req *p = &r->p;
 
-    if (p->repetition_penalty == 0)
-        p->repetition_penalty = 1;
-    if (!(p->presence_penalty >= -2 && p->presence_penalty <= 2) ||
-        !(p->frequency_penalty >= -2 && p->frequency_penalty <= 2) ||
-        !(p->repetition_penalty >= FDP_MIN_REPETITION && p->repetition_penalty <= 2))
+    if (!(p->presence_penalty >= -2 && p->presence_penalty <= 2))
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRESENCE, 0);
+    if (!(p->frequency_penalty >= -2 && p->frequency_penalty <= 2))
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_FREQUENCY, 0);
+    if (!(p->repetition_penalty >= FDP_MIN_REPETITION && p->repetition_penalty <= 2))
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PENALTY, 0);
     r->penalized = p->presence_penalty != 0 || p->frequency_penalty != 0 ||
         p->repetition_penalty != 1;
     if (r->penalized && c->n_penalty <= 0)
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_PENALTY, 0);
+        return ing_bad(bad, FDP_E_UNSUPPORTED, p->presence_penalty != 0 ? FDP_D_PRESENCE :
+            p->frequency_penalty != 0 ? FDP_D_FREQUENCY : FDP_D_PENALTY, 0);
+    return 0;
+}
+
+static int
+ing_logprobs(const struct ing_cfg *c, const struct fdp_req *p, struct ing_bad *bad)
+{
+    int64_t most = c->max_logprobs;
+
+    if ((p->set & FDP_S_LOGPROBS) != 0 && p->logprobs > most)
+        return ing_over(bad, most < 0 ? FDP_E_UNSUPPORTED : FDP_E_BAD_PARAM, FDP_D_LOGPROBS,
+            p->logprobs, most < 0 ? 0 : (uint64_t)most);
+    if ((p->set & FDP_S_PROMPT_LOGPROBS) != 0 && p->prompt_logprobs > most)
+        return ing_over(bad, most < 0 ? FDP_E_UNSUPPORTED : FDP_E_BAD_PARAM,
+            FDP_D_PROMPT_LOGPROBS, p->prompt_logprobs, most < 0 ? 0 : (uint64_t)most);
     return 0;
 }
 
@@ -149,15 +189,10 @@ ing_scalars(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     if (p->op != FDP_OP_SUBMIT)
         return 0;
     if (p->n < 1 || p->n > FDP_MAX_N)
-        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n);
-    if (ing_penalties(c, r, bad) != 0)
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n, FDP_MAX_N);
+    ing_defaults(&c->dflt, &r->p);
+    if (ing_penalties(c, r, bad) != 0 || ing_logprobs(c, p, bad) != 0)
         return -1;
-    if ((p->flags & (FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS)) != 0 && c->max_logprobs < 0)
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS, 0);
-    if ((p->flags & FDP_F_LOGPROBS) != 0 && p->logprobs > c->max_logprobs)
-        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, (uint64_t)c->max_logprobs);
-    if ((p->flags & FDP_F_PROMPT_LOGPROBS) != 0 && p->prompt_logprobs > c->max_logprobs)
-        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_LOGPROBS, (uint64_t)c->max_logprobs);
     if (c->tok == NULL && (p->flags & FDP_F_TEXT) != 0)
         return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_FLAGS, FDP_F_TEXT);
     return 0;
@@ -194,8 +229,10 @@ ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad)
 
         if (len - at < sizeof(*it) || len - at < FDP_ITEM_SPAN(it->len))
             return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_ITEM, at);
-        if (ing_item(c, r, it, &w, ret_bad) != 0)
+        if (ing_item(c, r, it, &w, ret_bad) != 0) {
+            ret_bad->item = it->type;
             return -1;
+        }
         at += FDP_ITEM_SPAN(it->len);
     }
     if (r->text != NULL && w.has_ids)
@@ -204,7 +241,7 @@ ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad)
         return ing_bad(ret_bad, FDP_E_NO_MODEL, FDP_D_OP, r->p.op);
     if (ing_stop_ids(c, r, &w, ret_bad) != 0)
         return -1;
-    return ing_keep_ids(r, &w, ret_bad);
+    return ing_keep_ids(c, r, &w, ret_bad);
 }
 
 /* ---- limits ------------------------------------------------------------------------------ */
@@ -236,8 +273,9 @@ ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     if (r->n_prompt < 1)
         return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
     if (r->n_prompt >= c->max_len)
-        return ing_bad(ret_bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)c->max_len);
-    if (max_new == 0)
+        return ing_over(ret_bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)r->n_prompt,
+            (uint64_t)c->max_len);
+    if ((r->p.set & FDP_S_MAX_NEW) == 0)
         max_new = (uint64_t)c->default_max_tokens;
     end = max_new == 0 ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
     r->max_len = end < (uint64_t)c->max_len ? (int32_t)end : c->max_len;
@@ -245,6 +283,9 @@ ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;
     if (r->n_ids > r->max_len)
         return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
+    if (r->p.prompt_from > 1 && r->p.prompt_from >= (uint32_t)r->n_prompt)
+        return ing_over(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT_FROM, r->p.prompt_from,
+            (uint64_t)r->n_prompt - 1);
     r->n_seq = r->p.n;
     ing_cached(c, r);
     if (req_make_seqs(r) != 0)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,6 +373,49 @@ wrk_credits(const struct par *p)
     return (uint32_t)(p->sched_max_num_seqs + (ahead > WRK_AHEAD ? ahead : WRK_AHEAD));
 }
 
+/* One value of generation_config.json: 1 and *ret if it is there and may be taken. */
+static int
+wrk_default(const char *key, double v, double least, double most, int above, float *ret)
+{
+    if (isnan(v))
+        return 0;
+    if (above ? v > least && v <= most : v >= least && v <= most) {
+        *ret = (float)v;
+        return 1;
+    }
+    log_warn("load: generation_config.json: %s = %g is not in %s%g, %g] and not taken", key,
+        v, above ? "(" : "[", least, most);
+    return 0;
+}
+
+/* What is taken for what a request does not set. */
+static void
+wrk_defaults(const struct worker *w, struct fdp_info *in)
+{
+    const struct mdl_sampling *g = &w->cfg.gen;
+    float top_k = 0;
+
+    in->temperature = in->top_p = in->repetition_penalty = 1;
+    if (w->par.model_generation_config == PAR_MODEL_GENERATION_CONFIG_OFF || wrk_is_null(w))
+        return;
+    if (!g->do_sample) {
+        in->temperature = 0;
+        in->set |= FDP_S_TEMPERATURE;
+    } else if (wrk_default("temperature", g->temperature, 0, 100, 0, &in->temperature)) {
+        in->set |= FDP_S_TEMPERATURE;
+    }
+    if (wrk_default("top_p", g->top_p, 0, 1, 1, &in->top_p))
+        in->set |= FDP_S_TOP_P;
+    if (wrk_default("top_k", g->top_k, 0, 1 << 24, 0, &top_k))
+        in->set |= FDP_S_TOP_K;
+    in->top_k = (uint32_t)top_k;
+    if (wrk_default("min_p", g->min_p, 0, 1, 0, &in->min_p))
+        in->set |= FDP_S_MIN_P;
+    if (w->par.sched_max_penalty_seqs > 0 && wrk_default("repetition_penalty",
+        g->repetition_penalty, (double)FDP_MIN_REPETITION, 2, 0, &in->repetition_penalty))
+        in->set |= FDP_S_REPETITION;
+}
+
 static void
 wrk_info(struct worker *w)
 {
@@ -389,6 +433,7 @@ wrk_info(struct worker *w)
     for (int32_t i = 0; i < w->cfg.n_eos && i < 8; i++)
         in->eos_ids[i] = (uint32_t)w->cfg.eos[i];
     in->block_size = (uint32_t)w->par.kv_block_size;
+    wrk_defaults(w, in);
     in->max_logprobs = FDP_MAX_LOGPROBS; /* the gate tells of what is allowed */
     if (w->wp != NULL)
         wts_digest(w->wp, in->model_digest);

@@ -275,6 +275,7 @@ reload(struct worker *w)
 static void
 pip_config(struct worker *w, struct pip_cfg *ret)
 {
+    const struct fdp_info *in = &w->ready.info;
     const struct par *p = &w->par;
 
     *ret = (struct pip_cfg) {
@@ -290,6 +291,9 @@ pip_config(struct worker *w, struct pip_cfg *ret)
             .prefix = p->kv_enable_prefix_caching != 0 }
     };
     memcpy(ret->ing.eos, w->cfg.eos, sizeof(ret->ing.eos));
+    ret->ing.dflt = (struct ing_defaults) { .temperature = in->temperature,
+        .top_p = in->top_p, .min_p = in->min_p, .top_k = in->top_k,
+        .repetition_penalty = in->repetition_penalty };
     wrk_eng_cfg(w, &ret->eng);
     ret->ing.n_penalty = ret->eng.sch.n_penalty;
 }

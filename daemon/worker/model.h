@@ -40,6 +40,12 @@ enum mdl_rope { MDL_ROPE_DEFAULT, MDL_ROPE_LINEAR, MDL_ROPE_LLAMA3 };
 enum mdl_quant { MDL_QUANT_NONE, MDL_QUANT_BLOCK, MDL_QUANT_TENSOR, MDL_QUANT_CHANNEL };
 #define MDL_FP8_BLOCK 128         /* rows and columns of a block */
 
+/* Of generation_config.json; NAN: it says nothing. */
+struct mdl_sampling {
+    int do_sample;                /* 0: false, else 1 */
+    double temperature, top_p, top_k, min_p, repetition_penalty;
+};
+
 struct mdl_config {
     char family[32];              /* "llama", "qwen3" */
     char architecture[64];
@@ -55,6 +61,7 @@ struct mdl_config {
     enum mdl_quant quant;         /* NONE: no e4m3 weights */
     int32_t n_eos, eos[MDL_MAX_EOS];
     int32_t bos;                  /* -1 if none */
+    struct mdl_sampling gen;
     uint64_t digest[4];           /* SHA-256 of config.json's bytes */
 };
 

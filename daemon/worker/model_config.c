@@ -5,6 +5,7 @@
 #include "daemon/worker/model.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +277,20 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     return f->config == NULL ? 0 : f->config(j->o, c, j->err, j->err_bytes);
 }
 
+/* Ranges are those of requests and looked at where the values are taken. */
+static int
+read_sampling(const struct mdl_json *j, struct mdl_sampling *g)
+{
+    const struct { const char *key; double *v; } rows[] = {
+        { "temperature", &g->temperature }, { "top_p", &g->top_p }, { "top_k", &g->top_k },
+        { "min_p", &g->min_p }, { "repetition_penalty", &g->repetition_penalty } };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (mdl_json_real(j, rows[i].key, -DBL_MAX, DBL_MAX, rows[i].v) != 0)
+            return -EINVAL;
+    return mdl_json_bool(j, "do_sample", &g->do_sample);
+}
+
 /* ---- entry points ---- */
 
 static json_t *
@@ -311,6 +326,7 @@ mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
     int rc;
 
     memset(&c, 0, sizeof(c));
+    c.gen = (struct mdl_sampling) { 1, NAN, NAN, NAN, NAN, NAN };
     o = parse(json, n, j.file, err, err_bytes);
     if (o == NULL)
         return -EINVAL;
@@ -328,6 +344,8 @@ mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
         rc = read_eos(&j, &c);
         if (rc == 0)
             rc = mdl_json_i32(&j, "bos_token_id", 0, c.vocab - 1, &c.bos);
+        if (rc == 0)
+            rc = read_sampling(&j, &c.gen);
         json_decref(o);
         if (rc != 0)
             return rc;

@@ -74,9 +74,9 @@ enum que_kind {
     QUE_STOP,            /* idx, serial, sample: a stop string was found */
     /* ingress to egress */
     QUE_OPEN,            /* req: accepted, prompt known; QUE_ADD follows */
-    QUE_REFUSE,          /* id: no room for it; a = code, idx = detail, x = arg */
+    QUE_REFUSE,          /* id: no room for it; a = code, the others as QUE_FAIL */
     QUE_FAIL,            /* req: ends with a = code before the engine saw it;
-                            idx = detail, x = arg */
+                            idx = detail, x = arg, serial = limit, sample = item */
     QUE_ANSWER,          /* req: an op that needs no engine */
     QUE_READY,           /* send LNK_T_READY */
     QUE_STATE,           /* send LNK_T_STATE */

@@ -147,7 +147,8 @@ req_make_seqs(struct req *r)
     size_t n_hash = r->block_size > 0 ? (size_t)(r->n_ids / r->block_size) : 0;
     size_t n_more = r->block_size > 0 ? (size_t)(r->max_len / r->block_size) - n_hash : 0;
     size_t at_choice = n * sizeof(struct seq);
-    size_t at_hash, at_out, at_text, bytes;
+    size_t n_run = r->repetition.count != 0 ? r->repetition.max_len : 0;
+    size_t at_hash, at_out, at_run, at_text, bytes;
     unsigned char *b;
 
     ASSERT(r->n_seq >= 1 && r->n_ids >= 1 && r->max_len >= r->n_ids);
@@ -155,7 +156,8 @@ req_make_seqs(struct req *r)
     at_choice = (at_choice + 63) & ~(size_t)63;
     at_hash = (at_choice + n * sizeof(struct req_choice) + 63) & ~(size_t)63;
     at_out = at_hash + (n_hash + n * n_more) * sizeof(struct kv_hash);
-    at_text = at_out + n * n_out * sizeof(uint32_t);
+    at_run = at_out + n * n_out * sizeof(uint32_t);
+    at_text = at_run + n * n_run * sizeof(uint32_t);
     bytes = at_text + (text ? n * REQ_TEXT_BYTES : 0);
     /* calloc: a long output's pages come when they are written */
     b = mem_zalloc(bytes);
@@ -175,11 +177,13 @@ req_make_seqs(struct req *r)
         s->slot = -1;
         s->n_tok = s->device_len = r->n_ids;
         s->max_len = r->max_len;
-        s->n_scored = 1;
+        s->n_scored = r->p.prompt_from > 1 ? (int32_t)r->p.prompt_from : 1;
         s->out = (uint32_t *)(b + at_out) + i * n_out;
         s->hash = r->hash + n_hash + i * n_more;
         s->n_hash = r->n_hash;
         s->penalty = -1;
+        if (n_run > 0)
+            r->choices[i].run = (uint32_t *)(void *)(b + at_run) + i * n_run;
         if (text)
             r->choices[i].text = b + at_text + i * REQ_TEXT_BYTES;
     }
@@ -229,7 +233,7 @@ req_is_prefill(const struct seq *s)
 int
 req_wants_scores(const struct seq *s)
 {
-    return s->sample == 0 && (s->req->p.flags & FDP_F_PROMPT_LOGPROBS) != 0;
+    return s->sample == 0 && (s->req->p.set & FDP_S_PROMPT_LOGPROBS) != 0;
 }
 
 /* Hashes are of known tokens, names in kv of blocks that are computed or will

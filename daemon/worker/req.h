@@ -47,6 +47,7 @@ enum req_st {
 #define REQ_TEXT_BYTES 1024u
 
 struct tok_enc;
+struct tok_span;
 
 struct seq {
     struct req *req;
@@ -83,6 +84,8 @@ struct req_choice {
     uint32_t text_off;         /* bytes sent, PRIOR_IDS included */
     uint32_t n_got, n_sent;    /* output tokens, PRIOR_IDS included */
     uint8_t closed;            /* CHOICE_END is sent */
+    uint32_t *run;             /* [repetition.max_len]: tokens in a row that equal the one
+                                  1 + i before them; or NULL */
     uint64_t t_last_ns;        /* of its last token, 0 */
 };
 
@@ -109,6 +112,7 @@ struct req {
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
     struct fin_set *stops;     /* or NULL */
+    struct fdp_repetition repetition; /* count 0: none */
     struct seq *seqs;          /* [n_seq] */
     struct req_choice *choices; /* [n_seq] */
     void *body;                /* one allocation behind the two above */
@@ -118,6 +122,8 @@ struct req {
     uint32_t blob_got;
     const char *text;          /* in blob */
     uint32_t n_text;
+    const struct tok_span *spans; /* in blob */
+    uint32_t n_spans;
     int32_t n_hashed;          /* of hash[] are computed */
     struct tok_enc *enc;
     int32_t cancel;            /* FDP_E_* asked for, 0 */

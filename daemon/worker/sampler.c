@@ -20,7 +20,7 @@ smp_row(const struct seq *s, struct fdk_row *ret)
     ret->seed = r->p.seed;
     ret->sample = s->sample;
     ret->top_k = r->p.top_k;
-    ret->temperature = (r->p.flags & FDP_F_GREEDY) != 0 ? 0 : r->p.temperature;
+    ret->temperature = r->p.temperature;
     ret->top_p = r->p.top_p;
     ret->min_p = r->p.min_p;
     ret->last_token = s->n_tok > 0 ? (int32_t)req_token(s, s->n_tok - 1) : 0;
@@ -56,11 +56,11 @@ smp_counts(const struct seq *s, int32_t vocab, uint16_t *row)
 int32_t
 smp_n_top(const struct req *r)
 {
-    return (r->p.flags & FDP_F_LOGPROBS) != 0 ? r->p.logprobs : -1;
+    return (r->p.set & FDP_S_LOGPROBS) != 0 ? r->p.logprobs : -1;
 }
 
 int32_t
 smp_n_top_prompt(const struct req *r)
 {
-    return (r->p.flags & FDP_F_PROMPT_LOGPROBS) != 0 ? r->p.prompt_logprobs : -1;
+    return (r->p.set & FDP_S_PROMPT_LOGPROBS) != 0 ? r->p.prompt_logprobs : -1;
 }

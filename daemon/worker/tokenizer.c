@@ -66,6 +66,8 @@ struct tok_enc {
     uint32_t *ids;
     size_t n_ids, cap_ids;
     unsigned flags;
+    const struct tok_span *spans; /* where special tokens are text */
+    size_t n_spans;
     enum enc_phase phase;
     struct enc_scan raw, normed;
     size_t seg_a, seg_b, seg_at;  /* being normalized, in the text */
@@ -247,12 +249,43 @@ tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags)
     if (txt_utf8(text, n) != n)
         return -EILSEQ;
     enc->flags = flags;
+    enc->n_spans = 0;
     enc_scan_start(&enc->raw, (const uint8_t *)text, n);
     tok_rx_run_limit(&enc->rx, n);
     if (flags & TOK_ADD_SPECIAL && enc_put(enc, enc->tok->prefix, enc->tok->n_prefix))
         return -ENOMEM;
     enc->phase = ENC_RAW;
     return 0;
+}
+
+void
+tok_enc_spans(struct tok_enc *enc, const struct tok_span *spans, size_t n)
+{
+    enc->spans = spans;
+    enc->n_spans = n;
+}
+
+/* Is the name of a special token, found at a .. b, text? */
+static bool
+enc_is_literal(const struct tok_enc *enc, const struct enc_scan *sc, size_t a, size_t b)
+{
+    size_t lo = 0, hi = enc->n_spans;
+
+    if (!(enc->flags & TOK_PARSE_SPECIAL))
+        return true;
+    if (sc != &enc->raw) { /* in the normal form of these bytes of the text */
+        a = enc->seg_a;
+        b = enc->seg_b;
+    }
+    while (lo < hi) { /* the first span that ends behind a */
+        size_t mid = (lo + hi) / 2;
+
+        if ((size_t)enc->spans[mid].off + enc->spans[mid].len > a)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    return lo < enc->n_spans && enc->spans[lo].off < b;
 }
 
 static bool
@@ -362,7 +395,7 @@ enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *s
         t = &set->e[i];
         a = sc->at;
         b = sc->at += t->n;
-        if (t->special && !(enc->flags & TOK_PARSE_SPECIAL))
+        if (t->special && enc_is_literal(enc, sc, a, b))
             continue;
         if (t->single_word && (enc_word_before(sc->s, a) || enc_word_at(sc->s, sc->n, b)))
             continue;

@@ -110,6 +110,20 @@ tok_enc_free(struct tok_enc *enc);
 int
 tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags);
 
+/* Bytes [off, off + len) of a text. */
+struct tok_span {
+    uint32_t off, len;
+};
+
+/*
+ * After tok_enc_begin() with TOK_PARSE_SPECIAL: where the text of special
+ * tokens is text nevertheless, in ascending order; valid as long as the text.
+ * A name of which one byte is there is text, and so is one that is looked
+ * for in normalized text, if any of that text does.
+ */
+void
+tok_enc_spans(struct tok_enc *enc, const struct tok_span *spans, size_t n);
+
 /*
  * Goes on for about max_bytes of text (at least one step of work), plus what
  * finding the end of one word costs. 1: done, tok_enc_ids() is complete; 0:

@@ -16,6 +16,7 @@ FDP_STATUS(E_BAD_PARAM,  -10, REQUEST, 0, "a request parameter is malformed or o
 FDP_STATUS(E_TOO_LONG,   -11, REQUEST, 0, "prompt plus output does not fit the model's maximum length")
 FDP_STATUS(E_BAD_TOKEN,  -12, REQUEST, 0, "a token id is outside the vocabulary")
 FDP_STATUS(E_NO_MODEL,   -13, REQUEST, 0, "no such model, or the model has no tokenizer")
+FDP_STATUS(E_NO_FILE,   -14, REQUEST, 0, "the model has no such file")
 FDP_STATUS(E_BAD_TEXT,   -15, REQUEST, 0, "text is not valid UTF-8")
 FDP_STATUS(E_UNSUPPORTED,-16, REQUEST, 0, "the request asks for something this daemon does not offer")
 FDP_STATUS(E_QUEUE_FULL, -20, RETRY,   1, "the daemon's queue is full")

@@ -227,7 +227,8 @@ demo_model(void)
         struct fdc_params p;
         fdc_params_init(&p);
         p.max_new = TOK;
-        p.flags |= FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+        p.flags |= FDP_F_IGNORE_EOS;
+        p.temperature = 0;
         fdc_req_t *r;
         uint64_t t0 = now_ns(), last = 0;
         if (fdc_submit_text(s, "In the beginning", 16, &p, &r) < 0)

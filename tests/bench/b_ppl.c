@@ -138,7 +138,7 @@ run(const struct corpus *c, const struct sim_cfg *cfg, double *lp)
         SIM_CHECK(r->prompt != NULL);
         memcpy(r->prompt, c->ids + sc.at, r->n_prompt * 4u);
         r->p.max_new = 1;
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.set |= FDP_S_PROMPT_LOGPROBS;
         sim_submit(s, r, NULL);
         sim_wait(s, r);
         SIM_CHECK(r->code == 0);

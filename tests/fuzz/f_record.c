@@ -76,6 +76,34 @@ put_request(struct fcl *c, struct in *in)
     fdr_store_release(c->sq.p_tail, c->sq.tail);
 }
 
+/* A request of items whose frames are right, whatever they hold. */
+static void
+put_items(struct fcl *c, struct in *in)
+{
+    unsigned char *blob = c->c2d + c->w.arena_off, payload[256];
+    struct fdp_req q;
+    uint32_t at = 0, n, len;
+
+    fcl_req(&q, take(in, 1) % 2 ? FDP_OP_SUBMIT : 1 + take(in, 1) % (FDP_OP__N - 1),
+        1 + take(in, 1));
+    q.flags = take(in, 2) & FDP_F__ALL;
+    q.set = take(in, 2) & FDP_S__ALL;
+    for (n = 1 + take(in, 1) % 4; n > 0; n--) {
+        uint32_t type = take(in, 1) % (FDP_IT__N + 1), version = take(in, 1);
+
+        len = take(in, 1);
+        for (uint32_t i = 0; i < len; i++)
+            payload[i] = (unsigned char)take(in, 1);
+        fcl_item(blob, at, type, payload, len);
+        blob[at + 2] = version < 250 ? 0 : (unsigned char)version;
+        at += (uint32_t)FDP_ITEM_SPAN(len);
+    }
+    q.len = at;
+    memcpy(fdr_prod_slot(&c->sq, c->sq.tail), &q, sizeof(q));
+    c->sq.tail++;
+    fdr_store_release(c->sq.p_tail, c->sq.tail);
+}
+
 static void
 worker_turn(struct fix *f, struct in *in)
 {
@@ -133,6 +161,9 @@ one_command(struct fix *f, struct fcl *c, struct in *in)
     case 6: /* what there is to read, honestly */
         fdr_store_release((uint32_t *)(void *)(c->c2d + FDP_C2D_CQ_HEAD),
             fdr_load_acquire((const uint32_t *)(const void *)(c->d2c)));
+        break;
+    case 7:
+        put_items(c, in);
         break;
     default:
         put_request(c, in);

@@ -82,8 +82,8 @@ make_refs(uint32_t vocab, uint32_t longest)
             r->ids[k] = i % 2 == 1 && k < refs[i - 1].n / 2 ? refs[i - 1].ids[k] :
                 rnd(vocab);
         fdc_params_init(&r->p);
-        r->p.flags = FDP_F_SEED | FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
-        r->p.logprobs = (uint8_t)(i % 3 == 0 ? 5 : 0);
+        r->p.flags = FDP_F_IGNORE_EOS;
+        r->p.logprobs = (int8_t)(i % 3 == 0 ? 5 : 0);
         r->p.seed = i;
         r->p.max_new = r->max_new;
         r->p.temperature = i % 2 == 0 ? 0 : 0.8f;

@@ -86,7 +86,9 @@ answers(const char *dir, const char *backend, int graph, int depth, int any_orde
         for (uint32_t k = 0; k < r->n_prompt; k++)
             r->prompt[k] = sim_range(&g, 3, (uint32_t)s->prog->cfg.vocab - 1);
         r->p.max_new = max_new;
-        r->p.flags |= FDP_F_LOGPROBS | FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+        r->p.flags |= FDP_F_IGNORE_EOS;
+        r->p.set |= FDP_S_LOGPROBS;
+        r->p.temperature = 0;
         r->p.logprobs = FDP_MAX_LOGPROBS;
         sim_submit(s, r, NULL);
     }

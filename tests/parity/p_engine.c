@@ -66,11 +66,12 @@ ask(struct sim *s, int i, uint32_t prior, const struct answer *of)
     for (uint32_t k = 0; k < r->n_prompt; k++)
         r->prompt[k] = sim_range(&g, 3, 250);
     r->p.max_new = 24 + (uint32_t)i * 5;
-    r->p.flags |= FDP_F_LOGPROBS | FDP_F_IGNORE_EOS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
     r->p.logprobs = 5;
     r->p.seed = 77u + (uint64_t)i;
     if (prior == 0) {
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.set |= FDP_S_PROMPT_LOGPROBS;
         r->p.prompt_logprobs = 3;
     }
     if (i % 2 == 1) {

@@ -87,7 +87,8 @@ run_text(struct sim *s, const char *what, struct text *t, struct score *sc)
     SIM_CHECK(r->prompt != NULL);
     memcpy(r->prompt, t->prompt, r->n_prompt * 4u);
     r->p.max_new = t->n - t->n_prompt;
-    r->p.flags |= FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS | FDP_F_IGNORE_EOS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS;
     sim_submit(s, r, NULL);
     sim_wait(s, r);
     SIM_CHECK(r->code == 0 && r->s[0].n_ids == r->p.max_new);

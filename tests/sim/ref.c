@@ -148,11 +148,11 @@ ref_fill(const struct ref *f, struct sim_req *r, uint32_t content)
     ref_sampling(f, &g, r);
     ref_stops(f, &g, r);
     if (sim_u32(&g) % 2 == 0) {
-        r->p.flags |= FDP_F_LOGPROBS;
+        r->p.set |= FDP_S_LOGPROBS;
         r->p.logprobs = (uint8_t)sim_range(&g, 0, 5);
     }
     if (ref_asks(f, &g, REF_SCORES, 6)) {
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.set |= FDP_S_PROMPT_LOGPROBS;
         r->p.prompt_logprobs = (uint8_t)sim_range(&g, 0, 5);
     }
 }

@@ -58,7 +58,8 @@ ask(struct sim *s, struct sim_rng g, uint32_t n_prompt, uint32_t max_new)
     for (uint32_t i = 0; i < n_prompt; i++)
         r->prompt[i] = sim_range(&g, 3, 250);
     r->p.max_new = max_new;
-    r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
     r->p.logprobs = 4;
     sim_submit(s, r, NULL);
     return r;

@@ -42,11 +42,11 @@ submit(struct sim *s, struct sim_rng *g)
     if (sim_u32(g) % 2 == 0)
         r->p.flags |= FDP_F_IGNORE_EOS;
     if (sim_u32(g) % 5 == 0) {
-        r->p.flags |= FDP_F_LOGPROBS;
+        r->p.set |= FDP_S_LOGPROBS;
         r->p.logprobs = (uint8_t)sim_range(g, 0, 20);
     }
     if (sim_u32(g) % 5 == 0) {
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.set |= FDP_S_PROMPT_LOGPROBS;
         r->p.prompt_logprobs = (uint8_t)sim_range(g, 0, 20);
     }
     if (sim_u32(g) % 8 == 0) {

@@ -293,7 +293,8 @@ d5_fill(struct sim_req *r, uint32_t i)
     for (uint32_t k = 0; k < r->n_prompt; k++)
         r->prompt[k] = sim_range(&g, 3, 250);
     r->p.max_new = 20 + i;
-    r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
     r->p.logprobs = 2;
     r->p.temperature = i >= 9 ? 0.9f : 0;
     r->p.frequency_penalty = i % 4 == 0 ? 0.5f : 0;

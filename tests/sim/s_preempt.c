@@ -28,9 +28,10 @@ submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, ui
     r->p.max_new = max_new;
     r->p.n = n;
     r->p.priority = priority;
-    r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
     if (n == 1) {
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.set |= FDP_S_PROMPT_LOGPROBS;
         r->p.prompt_logprobs = 2;
     }
     sim_submit(s, r, NULL);

@@ -44,10 +44,11 @@ fill(struct sim_req *r, uint32_t i)
         r->prompt[k] = sim_range(&g, 3, 250);
     r->p.max_new = 20;
     r->p.seed = i;
-    r->p.flags |= FDP_F_IGNORE_EOS | FDP_F_LOGPROBS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
     r->p.logprobs = 3;
     if (i >= SCORED)
-        r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+        r->p.set |= FDP_S_PROMPT_LOGPROBS;
     if (i % 3 == 1) {
         r->p.temperature = 0.8f;
         r->p.top_p = 0.95f;

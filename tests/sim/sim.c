@@ -289,7 +289,8 @@ sim_req(struct sim *s)
         r->used = 1;
         r->id = ++s->next_id;
         r->p = (struct fdp_req) { .op = FDP_OP_SUBMIT, .n = 1, .top_p = 1,
-            .repetition_penalty = 1, .flags = FDP_F_SEED };
+            .repetition_penalty = 1, .set = FDP_S__ALL & ~(FDP_S_LOGPROBS |
+            FDP_S_PROMPT_LOGPROBS | FDP_S_MAX_NEW) };
         r->next_score = 1;
         return r;
     }
@@ -352,6 +353,8 @@ sim_submit(struct sim *s, struct sim_req *r, const char *text)
     if (r->n_prior > 0)
         sim_item(s, r, FDP_IT_PRIOR_IDS, r->prior, r->n_prior * 4);
     r->p.n_prior = r->n_prior;
+    if (r->p.max_new > 0)
+        r->p.set |= FDP_S_MAX_NEW;
     if (r->n_stop > 0)
         sim_item(s, r, FDP_IT_STOP_IDS, r->stop, r->n_stop * 4);
     for (uint32_t i = 0; i < r->n_stop_text; i++)
@@ -474,10 +477,10 @@ sim_terminal(struct sim *s, struct sim_req *r)
         SIM_CHECK(r->s[i].ended);
         if (s->cfg.check_tokens && r->prompt != NULL)
             sim_check_chain(s, r, &r->s[i]);
-        if (r->code == 0 && (r->p.flags & FDP_F_LOGPROBS) != 0)
+        if (r->code == 0 && (r->p.set & FDP_S_LOGPROBS) != 0)
             SIM_CHECK(r->s[i].n_logprobs == r->s[i].n_ids - r->n_prior);
     }
-    if (r->code == 0 && (r->p.flags & FDP_F_PROMPT_LOGPROBS) != 0)
+    if (r->code == 0 && (r->p.set & FDP_S_PROMPT_LOGPROBS) != 0)
         SIM_CHECK(r->n_scores == r->prompt_len - 1);
 }
 
@@ -512,7 +515,7 @@ sim_tokens(struct sim *s, const struct sim_req *r, struct sim_sample *sm,
     const struct fdp_tokens *t = (const struct fdp_tokens *)(rec + 1);
     const unsigned char *ids = (const unsigned char *)(t + 1);
 
-    SIM_CHECK((r->p.flags & FDP_F_TEXT) != 0 && (r->p.flags & FDP_F_LOGPROBS) == 0);
+    SIM_CHECK((r->p.flags & FDP_F_TEXT) != 0 && (r->p.set & FDP_S_LOGPROBS) == 0);
     SIM_CHECK(rec->n_slot == 1 && rec->len == FDP_TOKENS_LEN(t->n_ids, t->n_text));
     sim_ids(s, sm, rec->position, ids, t->n_ids);
     sim_text(sm, t->text_off, ids + t->n_ids * 4u, t->n_text);
@@ -604,6 +607,7 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         r->code = e->code;
         r->detail = e->detail;
         r->arg = e->arg;
+        r->limit = e->limit;
         SIM_CHECK(e->code != 0);
         s->n_error++;
         sim_terminal(s, r);

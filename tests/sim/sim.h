@@ -98,7 +98,7 @@ struct sim_req {
     uint32_t *prompt_ids;    /* PROMPT_IDS delivered */
     uint32_t n_prompt_ids;
     int32_t code;            /* 0: DONE */
-    uint32_t detail, arg;
+    uint32_t detail, arg, limit;
     struct fdp_done done;
     struct fdp_info info;
     struct sim_sample s[SIM_MAX_N];

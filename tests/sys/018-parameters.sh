@@ -234,6 +234,33 @@ model_tokenizer() {
     start --set model.path="$dir/m" --set device.backend=cpu --set model.tokenizer="$DEMO"
     expect 0 ctl tokenize -p 'In the beginning'
 }
+model_generation_config() { # what a request does not set is the model's
+    local a b
+    mkdir "$dir/m"
+    cp "$DEMO"/* "$dir/m"
+    echo '{"do_sample": false, "top_p": 0.5, "top_k": 7, "repetition_penalty": 3}' \
+        >"$dir/m/generation_config.json"
+    start --set model.path="$dir/m" --set device.backend=cpu
+    is "$(ctl model --json | json 'd["sampling"]["temperature"]')" 0.0 "temperature"
+    is "$(ctl model --json | json 'd["sampling"]["top_p"]')" 0.5 "top_p"
+    is "$(ctl model --json | json 'd["sampling"]["top_k"]')" 7 "top_k"
+    is "$(ctl model --json | json 'd["sampling"]["repetition_penalty"]')" 1.0 \
+        "a penalty beyond its range"
+    grep -q 'repetition_penalty = 3 is not in .0.001, 2. and not taken' "$dir/log" ||
+        fail "no warning"
+    a=$(ctl generate -p 'In the' --max-tokens 24 --seed 1)
+    b=$(ctl generate -p 'In the' --max-tokens 24 --seed 2)
+    is "$b" "$a" "greedy by do_sample: false"
+    a=$(ctl generate -p 'In the' --max-tokens 24 --temperature 2 --top-p 1 --top-k 0 --seed 2)
+    [ "$a" != "$b" ] || fail "a temperature that is set does not count"
+    stop
+    start --set model.path="$dir/m" --set device.backend=cpu \
+        --set model.generation_config=off
+    is "$(ctl model --json | json 'd["sampling"]["temperature"]')" 1.0 "temperature, off"
+    a=$(ctl generate -p 'In the' --max-tokens 24 --seed 1)
+    b=$(ctl generate -p 'In the' --max-tokens 24 --seed 2)
+    [ "$a" != "$b" ] || fail "greedy with model.generation_config = off"
+}
 model_max_model_len() {
     start "${CPU[@]}" --set model.max_model_len=64
     prompts 70 1 >"$dir/batch"

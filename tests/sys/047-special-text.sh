@@ -40,9 +40,9 @@ s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 s.connect(sys.argv[1])
 s.send(struct.pack("<IHHIIQQIIII32s", 0x31444446, 1, 0, 80, 0, 0, 0, 0, 0, 0, 0, b"old"))
 magic, major, minor, size, err = struct.unpack_from("<IHHIi", s.recv(4096))
-assert (magic, major, minor, err) == (0x31444446, 2, 0, -2), (magic, major, minor, err)
+assert (magic, major, minor, err) == (0x31444446, 3, 0, -2), (magic, major, minor, err)
 PY
-until_true 5 logged 1 'session: .* protocol 1\.0, this daemon 2\.0' || fail "the log does not name both versions"
+until_true 5 logged 1 'session: .* protocol 1\.0, this daemon 3\.0' || fail "the log does not name both versions"
 stop
 
 # Against the reference: all texts through TOKENIZE, those with a special token's name
@@ -93,5 +93,5 @@ c.send(struct.pack("<IHHIi", 0x31444446, 1, 0, 192, -2) + bytes(176))
 PY
 until_true 5 test -S "$dir/old.sock"
 expect 76 "$FDCTL" --socket "$dir/old.sock" ping
-has "$out" 'protocol 1\.0.*fdctl 2\.0'
+has "$out" 'protocol 1\.0.*fdctl 3\.0'
 wait $old

@@ -84,7 +84,8 @@ submit(fdc_t *s, uint64_t user, uint32_t n_tokens, fdc_req_t **ret)
 
     fdc_params_init(&p);
     p.max_new = n_tokens;
-    p.flags = FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+    p.flags = FDP_F_IGNORE_EOS;
+    p.temperature = 0;
     p.user = user;
     p.submit_timeout_ms = WAIT_MS;
     return fdc_submit_ids(s, ids, 4, &p, ret);

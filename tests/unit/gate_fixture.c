@@ -173,7 +173,7 @@ fix_wtokens(struct fix *f, uint64_t id, uint32_t n)
 void
 fix_werror(struct fix *f, uint64_t id, int code)
 {
-    struct fdp_error e = { code, 0, 0, 0 };
+    struct fdp_error e = { .code = code };
 
     fix_wsend(f, id, FDP_T_ERROR, &e, sizeof(e));
 }
@@ -417,12 +417,14 @@ fcl_req(struct fdp_req *q, unsigned op, uint64_t tag)
     q->max_new = 16;
     q->top_p = 1.0f;
     q->repetition_penalty = 1.0f;
+    q->set = FDP_S_MAX_NEW | FDP_S_TEMPERATURE | FDP_S_TOP_P | FDP_S_TOP_K | FDP_S_MIN_P |
+        FDP_S_PRESENCE | FDP_S_FREQUENCY | FDP_S_REPETITION;
 }
 
 uint32_t
 fcl_item(unsigned char *buf, uint32_t at, unsigned type, const void *p, uint32_t len)
 {
-    struct fdp_item it = { (uint16_t)type, 0, len };
+    struct fdp_item it = { .type = (uint16_t)type, .len = len };
 
     memset(buf + at, 0, FDP_ITEM_SPAN(len));
     memcpy(buf + at, &it, sizeof(it));
@@ -455,7 +457,8 @@ fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new)
     fcl_req(&q, FDP_OP_SUBMIT, tag);
     q.max_new = max_new;
     ASSERT(buf != NULL);
-    *(struct fdp_item *)(void *)buf = (struct fdp_item){ FDP_IT_PROMPT_IDS, 0, n_ids * 4 };
+    *(struct fdp_item *)(void *)buf = (struct fdp_item){ .type = FDP_IT_PROMPT_IDS,
+        .len = n_ids * 4 };
     for (uint32_t i = 0; i < n_ids; i++)
         ((uint32_t *)(void *)(buf + 8))[i] = 1;
     fcl_send(c, &q, buf, (uint32_t)FDP_ITEM_SPAN(n_ids * 4), 0);
@@ -581,7 +584,7 @@ fslow_work(struct fix *f, struct fslow *w, double rate, uint64_t ms)
 struct fdp_error
 fcl_error(struct fcl *c, uint64_t tag)
 {
-    struct fdp_error e = { 0, 0, 0, 0 };
+    struct fdp_error e = { 0 };
     struct frec r;
 
     while (fcl_recv(c, &r)) {

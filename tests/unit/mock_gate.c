@@ -107,7 +107,7 @@ one_token(struct mock *m, struct mock_stream *s)
     int len = snprintf(text, sizeof(text), "t%u ", s->pos);
 
     for (uint32_t k = 0; k < s->n; k++) {
-        if ((s->flags & (FDP_F_TEXT | FDP_F_LOGPROBS)) == FDP_F_TEXT) {
+        if ((s->flags & FDP_F_TEXT) != 0 && !s->logprobs) {
             struct { struct fdp_tokens t; uint32_t id; char text[16]; } both = {
                 { s->bytes, 1, (uint16_t)len }, id, "" };
             memcpy(both.text, text, (size_t)len);
@@ -116,7 +116,7 @@ one_token(struct mock *m, struct mock_stream *s)
             continue;
         }
         put(m, s->tag, FDP_T_IDS, k, s->pos, &id, 4);
-        if (s->flags & FDP_F_LOGPROBS) {
+        if (s->logprobs) {
             struct fdp_logprob lp[2] = { { id, -0.5f }, { 3, -1.5f } };
             put(m, s->tag, FDP_T_LOGPROBS, k, s->pos, lp, sizeof(lp));
         }
@@ -131,7 +131,7 @@ one_token(struct mock *m, struct mock_stream *s)
 static void
 finish(struct mock *m, struct mock_stream *s)
 {
-    struct fdp_choice_end c = { FDP_FIN_LENGTH, s->pos, -1, -1 };
+    struct fdp_choice_end c = { FDP_FIN_LENGTH, s->pos, -1, -1, 0, 0 };
 
     for (uint32_t k = 0; k < s->n; k++)
         put(m, s->tag, FDP_T_CHOICE_END, k, 0, &c, sizeof(c));
@@ -198,7 +198,8 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
     while (s->used)
         s++;
     CHECK(s < m->st + MOCK_STREAMS);
-    *s = (struct mock_stream){ .tag = q->tag, .flags = q->flags, .left = q->max_new,
+    *s = (struct mock_stream){ .tag = q->tag, .flags = q->flags,
+        .logprobs = (q->set & FDP_S_LOGPROBS) != 0, .left = q->max_new,
         .pos = q->n_prior, .n = q->n, .used = 1, .hold = begins(p, n, "hold"),
         .drip = begins(p, n, "drip") };
     if (begins(p, n, "die") || begins(p, n, "bye")) {
@@ -342,9 +343,15 @@ attach(struct mock *m)
     w.c2d_bytes = m->c2d_bytes = w.arena_off + m->arena_bytes;
     w.d2c_bytes = m->d2c_bytes = FDP_D2C_SLOTS + m->cq_slots * FDP_SLOT;
     m->arena_off = w.arena_off;
-    if (m->refuse || m->lie == 2 || m->lie == 3) {
-        if (m->lie == 3)
+    if (m->refuse || m->lie == 2 || m->lie == 3 || m->lie == 10) {
+        switch (m->lie) {
+        case 3:
             w.major = 9;
+            break;
+        case 10:
+            w = (struct fdp_welcome) { .magic = FDP_MAGIC, .major = 2, .size = 192,
+                .err = FDP_E_VERSION };
+        }
         send_welcome(m, &w, NULL, 0);
         return 0;
     }

@@ -33,7 +33,7 @@
 
 struct mock_stream {
     uint64_t tag, next_ns;
-    uint32_t flags, left, pos, bytes, n;
+    uint32_t flags, logprobs, left, pos, bytes, n;
     int used, hold, drip;
 };
 
@@ -45,7 +45,8 @@ struct mock {
                              4 regions that can be truncated, 5 a pipe for doorbell,
                              6 request cursors apart, 7 a gap of 64 MiB before the arena,
                              8 an empty message with descriptors,
-                             9 a region that cannot be written to */
+                             9 a region that cannot be written to,
+                             10 a daemon of protocol 2 */
     int reason;           /* of "bye": E_SLOW */
     uint32_t flood;       /* records that answer the first TOKENIZE */
     struct fdp_info info; /* the answer to INFO */

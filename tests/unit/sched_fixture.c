@@ -161,7 +161,7 @@ fx_add(struct fx *f, const struct fx_ask *a)
     r->n_stop = a->stops;
     r->p.priority = a->priority;
     r->penalized = a->penalized;
-    r->p.flags |= a->scores ? FDP_F_PROMPT_LOGPROBS : 0;
+    r->p.set |= a->scores ? FDP_S_PROMPT_LOGPROBS : 0;
     r->deadline_queue_ns = a->deadline_queue_ns;
     r->deadline_total_ns = a->deadline_total_ns;
     r->ids = mem_array((size_t)a->n_prompt, 4);

@@ -79,7 +79,7 @@ fix_free(struct fix *f)
 }
 
 static struct req *
-add_as(struct fix *f, int32_t n_prompt, unsigned flags, int32_t penalized)
+add_as(struct fix *f, int32_t n_prompt, unsigned set, int32_t penalized)
 {
     struct req *r = req_get(&f->rp, f->rp.order + 50);
 
@@ -87,7 +87,7 @@ add_as(struct fix *f, int32_t n_prompt, unsigned flags, int32_t penalized)
     r->n_prompt = r->n_ids = n_prompt;
     r->max_len = 100;
     r->n_seq = 1;
-    r->p.flags = flags;
+    r->p.set = set;
     r->p.logprobs = 4;
     r->p.prompt_logprobs = 2;
     r->p.seed = 42;
@@ -102,9 +102,9 @@ add_as(struct fix *f, int32_t n_prompt, unsigned flags, int32_t penalized)
 }
 
 static struct req *
-add(struct fix *f, int32_t n_prompt, unsigned flags)
+add(struct fix *f, int32_t n_prompt, unsigned set)
 {
-    return add_as(f, n_prompt, flags, 0);
+    return add_as(f, n_prompt, set, 0);
 }
 
 static void
@@ -187,7 +187,7 @@ static void
 prefill_then_decode(void **state)
 {
     struct fix *f = fix_new();
-    struct req *r = add(f, 20, FDP_F_LOGPROBS);
+    struct req *r = add(f, 20, FDP_S_LOGPROBS);
     struct fdk_row *row;
 
     (void)state;
@@ -321,7 +321,7 @@ static void
 scores_and_company(void **state)
 {
     struct fix *f = fix_new();
-    struct req *a = add(f, 6, FDP_F_PROMPT_LOGPROBS), *b = add(f, 30, FDP_F_PROMPT_LOGPROBS);
+    struct req *a = add(f, 6, FDP_S_PROMPT_LOGPROBS), *b = add(f, 30, FDP_S_PROMPT_LOGPROBS);
 
     (void)state;
     step(f);

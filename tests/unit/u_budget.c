@@ -32,7 +32,7 @@ copied(const struct fix *f)
 static uint32_t
 put_text(struct fcl *c, uint32_t n)
 {
-    struct fdp_item it = { FDP_IT_PROMPT_TEXT, 0, n };
+    struct fdp_item it = { .type = FDP_IT_PROMPT_TEXT, .len = n };
     unsigned char *to = c->c2d + c->w.arena_off;
 
     assert_true(FDP_ITEM_SPAN(n) <= c->w.arena_bytes);
@@ -56,7 +56,7 @@ send_items(struct fcl *c, unsigned op, uint64_t tag, uint32_t bytes)
 static struct fdp_error
 answer(struct fcl *c)
 {
-    struct fdp_error e = { FDP_OK, 0, 0, 0 };
+    struct fdp_error e = { .code = FDP_OK };
     struct frec r;
 
     if (fcl_recv(c, &r)) {

@@ -93,7 +93,7 @@ setup(void **state)
 }
 
 static fdc_req_t *
-submit(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags)
+submit_as(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags, int8_t logprobs)
 {
     struct fdc_params p;
     fdc_req_t *r = NULL;
@@ -101,10 +101,17 @@ submit(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags)
     fdc_params_init(&p);
     p.max_new = max_new;
     p.flags = flags;
+    p.logprobs = logprobs;
     p.submit_timeout_ms = 5000;
     assert_int_equal(fdc_submit_text(s, text, strlen(text), &p, &r), 0);
     assert_non_null(r);
     return r;
+}
+
+static fdc_req_t *
+submit(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags)
+{
+    return submit_as(s, text, max_new, flags, -1);
 }
 
 /* Reads r to its end; returns 0 for DONE or the error's code. */
@@ -162,7 +169,7 @@ t_open_fails(void **state)
     struct fdc_open_opts o = { .size = sizeof(o), .path = "/nonexistent/sock",
         .ret_error = &e };
     static const int lies[][2] = { { 1, FDP_E_PROTO }, { 2, FDP_E_PROTO },
-        { 3, FDP_E_VERSION } };
+        { 3, FDP_E_VERSION }, { 10, FDP_E_VERSION } };
 
     assert_int_equal(fdc_open(&o, NULL), FDP_E_INVAL);
     assert_int_equal(fdc_open(&o, &f->s), FDP_E_CONNECT);
@@ -178,13 +185,14 @@ t_open_fails(void **state)
         assert_int_equal(fdc_open(&o, &f->s), FDP_E_LIMIT);
     mock_stop(&f->m);
     f->m.blob = NULL;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         mock_init(&f->m);
         f->m.lie = lies[i][0];
         mock_start(&f->m);
         assert_int_equal(fdc_open(&o, &f->s), lies[i][1]);
         mock_stop(&f->m);
     }
+    assert_true(e.major == 2 && e.minor == 0); /* which the program can tell */
     assert_null(f->s);
 }
 
@@ -214,7 +222,7 @@ t_record(void **state)
     begin(f);
     fdc_params_init(&p);
     p.max_new = 3;
-    p.flags = FDP_F_SEED;
+    p.flags = 0;
     p.seed = 0x1122334455667788u;
     p.temperature = 0.5f;
     p.top_k = 40;
@@ -245,7 +253,9 @@ t_record(void **state)
     assert_int_equal(f->m.last.priority, -4);
     assert_int_equal(f->m.last.salt[15], 0xee);
     assert_int_equal(f->m.last.n_prior, 2);
-    assert_true(f->m.last.temperature == 0.5f && f->m.last.top_p == 1.0f);
+    assert_true(f->m.last.temperature == 0.5f && f->m.last.top_p == 0);
+    assert_int_equal(f->m.last.set, FDP_S_MAX_NEW | FDP_S_SEED | FDP_S_TEMPERATURE |
+        FDP_S_TOP_K);
     assert_int_equal(f->m.last.tag, fdc_req_tag(r));
     assert_memory_equal(item(&f->m, &at, FDP_IT_PROMPT_IDS, 12), ids, 12);
     assert_memory_equal(item(&f->m, &at, FDP_IT_PRIOR_IDS, 8), prior, 8);
@@ -292,7 +302,7 @@ t_events(void **state)
     fdc_req_t *r;
 
     begin(f);
-    r = submit(f->s, "xyz", 2, FDP_F_TEXT | FDP_F_LOGPROBS);
+    r = submit_as(f->s, "xyz", 2, FDP_F_TEXT, 1);
     for (unsigned i = 0; i < sizeof(want); i++) {
         assert_int_equal(fdc_next(r, &ev, 5000), 1);
         assert_int_equal(ev.type, want[i]);
@@ -529,7 +539,7 @@ t_no_malloc(void **state)
 
     begin(f);
     for (int i = 0; i < 8; i++)
-        r[i] = submit(f->s, "x", 5000, FDP_F_TEXT | (i % 2 ? FDP_F_LOGPROBS : 0));
+        r[i] = submit_as(f->s, "x", 5000, FDP_F_TEXT, i % 2 ? 1 : -1);
     n_alloc = 0;
     counting = 1;
     while (over < 8 && fdc_wait_any(f->s, &any, 5000) > 0)
@@ -865,7 +875,7 @@ t_names(void **state)
     assert_string_equal(fdc_status_name(7), "OK");
     assert_string_equal(fdc_status_name(-9999), "E_?");
     assert_string_equal(fdc_finish_name(FDP_FIN_ERROR), "error");
-    assert_string_equal(fdc_finish_name(FDP_FIN_ERROR + 1), "?");
+    assert_string_equal(fdc_finish_name(FDP_FIN_REPETITION + 1), "?");
     assert_string_equal(fdc_finish_name(FDP_FIN_STOP), "stop");
     for (uint32_t d = 1; d < FDP_D__N; d++)
         assert_string_not_equal(fdc_detail_name(d), "?");

@@ -26,7 +26,7 @@
 static unsigned char *
 send_text(struct fcl *c, uint64_t tag)
 {
-    struct fdp_item it = { FDP_IT_PROMPT_TEXT, 0, TEXT };
+    struct fdp_item it = { .type = FDP_IT_PROMPT_TEXT, .len = TEXT };
     unsigned char *blob = calloc(1, FDP_ITEM_SPAN(TEXT));
     struct fdp_req q;
 

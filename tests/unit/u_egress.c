@@ -81,6 +81,8 @@ fix_free(struct fix *f)
     free(f);
 }
 
+static struct fdp_repetition repetition; /* of the next request */
+
 static struct req *
 make(struct fix *f, unsigned flags, uint16_t interval, const char *stop, int n)
 {
@@ -93,6 +95,7 @@ make(struct fix *f, unsigned flags, uint16_t interval, const char *stop, int n)
     r->n_prompt = r->n_ids = 2;
     r->max_len = 40;
     r->n_seq = n;
+    r->repetition = repetition;
     r->ids = mem_array(2, 4);
     r->ids[1] = 1;
     if (stop != NULL) {
@@ -261,7 +264,7 @@ static void
 logprobs_stand_between(void **state)
 {
     struct fix *f = fix_new();
-    struct req *r = make(f, FDP_F_TEXT | FDP_F_LOGPROBS, 0, NULL, 1);
+    struct req *r = make(f, FDP_F_TEXT, 0, NULL, 1);
     struct que_msg m = { .req = r, .kind = QUE_TOKEN, .a = 'a', .logprob = -2,
         .done = FDK_DONE_NO, .n_top = 0 };
 
@@ -352,10 +355,51 @@ errors(void **state)
     fix_free(f);
 }
 
+/* The first of the texts ends where said, with this sample alone; the others go on. */
+static void
+repetition_ends_a_sample(void **state)
+{
+    static const struct { struct fdp_repetition r; const char *text; uint32_t end; } rows[] = {
+        { { 1, 1, 3, 0 }, "abccc", 5 }, { { 1, 4, 2, 0 }, "xabab", 5 },
+        { { 2, 2, 3, 0 }, "aaaaaa", 6 }, { { 3, 8, 2, 0 }, "abcaabca", 8 },
+        { { 4, 4, 2, 0 }, "abcdabce", 0 }, { { 2, 4, 3, 0 }, "abababa", 6 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fix *f = fix_new();
+        struct fdp_choice_end ce;
+        struct req *r;
+        uint32_t n = (uint32_t)strlen(rows[i].text), end = 0;
+
+        repetition = rows[i].r;
+        r = make(f, FDP_F_TEXT, 0, NULL, 2);
+        memset(&repetition, 0, sizeof(repetition));
+        send_ing(f, r, QUE_OPEN, 0);
+        EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+        for (uint32_t k = 0; k < n && end == 0; k++) {
+            send_token(f, r, 0, k, rows[i].text[k], FDK_DONE_NO);
+            send_token(f, r, 1, k, 'a' + (int)k, FDK_DONE_NO);
+            if (k + 1 != rows[i].end) {
+                EXPECT(f, FDP_T_TOKENS, FDP_T_TOKENS);
+                continue;
+            }
+            EXPECT(f, FDP_T_TOKENS, FDP_T_CHOICE_END, FDP_T_TOKENS);
+            memcpy(&ce, f->body[1], sizeof(ce));
+            assert_true(ce.finish == FDP_FIN_REPETITION && ce.n_tokens == rows[i].end);
+            assert_true(ce.stop_id == -1 && ce.stop_str == -1);
+            assert_int_equal(que_recheck(&f->q_stop), 1); /* the engine is told */
+            end = k + 1;
+        }
+        assert_int_equal(end, rows[i].end);
+        fix_free(f);
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(repetition_ends_a_sample),
         cmocka_unit_test(opening_comes_first),
         cmocka_unit_test(interval_groups_tokens),
         cmocka_unit_test(more_than_a_slot_goes_as_two),

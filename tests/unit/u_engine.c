@@ -129,10 +129,10 @@ ask(struct sim *s, struct sim_rng *g, uint32_t max_new)
         r->prompt[i] = sim_range(g, 0, 200);
     r->p.max_new = max_new;
     r->p.n = (uint16_t)sim_range(g, 1, 3);
-    r->p.flags |= FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS;
+    r->p.set |= FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS;
     r->p.logprobs = r->p.prompt_logprobs = 5;
     if (sim_u32(g) % 2 == 0) {
-        r->p.flags &= ~(unsigned)FDP_F_PROMPT_LOGPROBS;
+        r->p.set &= ~(unsigned)FDP_S_PROMPT_LOGPROBS;
         r->p.presence_penalty = 0.5f;
     }
     sim_submit(s, r, NULL);

@@ -57,7 +57,7 @@ ends_leave_room_for_results(struct sim_rng *g)
 
     (void)g;
     /* a step is 256 logprobs of the prompt with 20 alternatives each */
-    r->p.flags |= FDP_F_PROMPT_LOGPROBS;
+    r->p.set |= FDP_S_PROMPT_LOGPROBS;
     r->p.prompt_logprobs = 20;
     sim_submit(s, r, NULL);
     (void)ing_poll(s->pip->ing, s->now_ns);

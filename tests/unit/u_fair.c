@@ -197,7 +197,7 @@ t_priority(void **state)
     for (unsigned i = 0; i < 6; i++) {
         assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
         assert_int_equal(sub.req.tag, order[i]);
-        assert_true(sub.req.flags & FDP_F_SEED);
+        assert_true(sub.req.set & FDP_S_SEED);
     }
     fcl_close(&c);
     fix_close(&f);

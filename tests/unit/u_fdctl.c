@@ -276,7 +276,7 @@ test_request_options(void **state)
     SET("max-tokens", "7");
     SET("temperature", "0.5");
     SET("top-k", "40");
-    SET("seed", "18446744073709551615");
+    SET("seed", "18446744073709551614");
     SET("priority", "-3");
     SET("logprobs", "5");
     SET("n", "2");
@@ -288,13 +288,13 @@ test_request_options(void **state)
     assert_int_equal(r.p.max_new, 7);
     assert_true(r.p.temperature == 0.5f);
     assert_int_equal(r.p.top_k, 40);
-    assert_true(r.p.seed == UINT64_MAX);
+    assert_true(r.p.seed == UINT64_MAX - 1);
     assert_int_equal(r.p.priority, -3);
     assert_int_equal(r.p.logprobs, 5);
     assert_int_equal(r.p.n, 2);
     assert_int_equal(r.p.ttl_total_ms, 1000);
     assert_int_equal(r.p.flags,
-        FDP_F_TEXT | FDP_F_SEED | FDP_F_LOGPROBS | FDP_F_IGNORE_EOS);
+        FDP_F_TEXT | FDP_F_IGNORE_EOS);
     assert_int_equal(fct_req_copy(&copy, &r), 0);
     fct_req_fini(&r);
     assert_int_equal(copy.n_stop, 2);
@@ -303,7 +303,7 @@ test_request_options(void **state)
     assert_int_equal(copy.n_stop_ids, 1);
     assert_int_equal(copy.stop_ids[0], 9);
     SAYS(fct_req_set_opt(&copy, option_id("logprobs"), "256"), 64,
-        "fdctl: --logprobs 256: at most 255\n");
+        "fdctl: --logprobs 256: at most 127\n");
     SAYS(fct_req_set_opt(&copy, option_id("priority"), "9999999999"), 64,
         "fdctl: --priority 9999999999: not a whole number of 32 bits\n");
     fct_req_fini(&copy);
@@ -380,7 +380,7 @@ test_batch_errors(void **state)
     SAYS(batch("{\"prompt\": \"x\", \"temperature\": \"hot\"}"), 65,
         "fdctl: f:1: temperature: must be a number\n");
     SAYS(batch("{\"prompt\": \"x\", \"logprobs\": 256}"), 65,
-        "fdctl: f:1: logprobs: must be a whole number from 0 to 255\n");
+        "fdctl: f:1: logprobs: must be a whole number from 0 to 127\n");
     SAYS(batch("{\"prompt\": \"x\", \"ignore_eos\": 1}"), 65,
         "fdctl: f:1: ignore_eos: must be true or false\n");
     SAYS(batch("{\"prompt\": \"x\", \"stop\": [1]}"), 65,
@@ -441,7 +441,7 @@ test_wide_seed(void **state)
         seed = json_dumps(json_object_get(o, "seed"), JSON_ENCODE_ANY);
         snprintf(line, sizeof(line), "{\"ids\": [1], \"seed\": %s}", seed);
         assert_int_equal(fct_parse_batch("f", line, strlen(line), &dflt, &r, &n), 0);
-        assert_true(r[0].p.seed == seeds[i] && (r[0].p.flags & FDP_F_SEED) != 0);
+        assert_true(r[0].p.seed == seeds[i]);
         fct_req_fini(&r[0]);
         free(r);
         free(seed);
@@ -467,8 +467,8 @@ test_result(void **state)
     static const struct fdp_logprob lp[] = { { 7, -0.5f }, { 7, -0.5f }, { 3, -1.25f } };
     static const struct fdp_logprob plp[] = { { 2, -0.1f } };
     const struct fdp_accepted acc = { .prompt_len = 2, .cached_len = 0, .seed = 5 };
-    const struct fdp_choice_end stop = { FDP_FIN_STOP, 2, -1, 0 };
-    const struct fdp_choice_end eos = { FDP_FIN_STOP, 1, 9, -1 };
+    const struct fdp_choice_end stop = { FDP_FIN_STOP, 2, -1, 0, 0, 0 };
+    const struct fdp_choice_end eos = { FDP_FIN_STOP, 1, 9, -1, 0, 0 };
     const struct fdp_done done = { 2, 1, 3, 0, 1000000, 2000000, 3000000, 5000000 };
     struct fct_result r;
     struct fct_req q;
@@ -516,8 +516,9 @@ test_result(void **state)
 static void
 test_result_error(void **state)
 {
-    const struct fdp_error e = { FDP_E_BAD_PARAM, 0, FDP_D_TEMPERATURE, 0xbf800000u };
-    const struct fdp_error c = { FDP_E_CANCELLED, 0, 0, 0 };
+    const struct fdp_error e = { .code = FDP_E_BAD_PARAM,
+        .detail = FDP_D_TEMPERATURE, .arg = 0xbf800000u };
+    const struct fdp_error c = { .code = FDP_E_CANCELLED };
     struct fct_result r;
     struct fct_req q;
     char *text, shown[256];
@@ -533,11 +534,11 @@ test_result_error(void **state)
         "\"usage\":{\"prompt_tokens\":0,\"cached_tokens\":0,\"output_tokens\":0,"
         "\"preempted\":0},\"error\":{\"code\":-10,\"name\":\"E_BAD_PARAM\",\"message\":"
         "\"a request parameter is malformed or out of range\",\"detail\":\"temperature\","
-        "\"arg\":-1.0,\"retry_after_ms\":0}}");
+        "\"arg\":-1.0,\"limit\":0.0,\"item\":null,\"retry_after_ms\":0}}");
     free(text);
     fct_error_text(&e, shown, sizeof(shown));
     assert_string_equal(shown, "E_BAD_PARAM: a request parameter is malformed or out of "
-        "range: temperature (-1)");
+        "range: temperature is -1, at least 0");
     add(&r, FDP_T_ERROR, 0, 0, 1, &c);
     text = dump(&r);
     assert_non_null(strstr(text, "\"finish_reason\":\"cancelled\""));

@@ -49,7 +49,7 @@ static void
 t_relay(void **state)
 {
     struct fdp_accepted acc = { 1, 0, 99 };
-    struct fdp_choice_end ce = { FDP_FIN_LENGTH, 3, -1, -1 };
+    struct fdp_choice_end ce = { FDP_FIN_LENGTH, 3, -1, -1, 0, 0 };
     struct lnk_submit sub;
     struct fdp_done d;
     struct fix f;
@@ -250,7 +250,7 @@ t_large_blob(void **state)
             buf[i] = (unsigned char)('a' + i / 1000 % 26);
         memmove(buf + 8, buf, 3000000);
         *(struct fdp_item *)(void *)buf =
-            (struct fdp_item){ FDP_IT_PROMPT_TEXT, 0, 3000000 };
+            (struct fdp_item){ .type = FDP_IT_PROMPT_TEXT, .len = 3000000 };
         n = (uint32_t)FDP_ITEM_SPAN(3000000);
         fcl_req(&q, FDP_OP_SUBMIT, 1);
         fcl_send(&c, &q, buf, n, 0);

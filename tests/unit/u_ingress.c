@@ -66,7 +66,8 @@ fix_new(int prefix, int n_penalty)
     f->now = 1000;
     f->user = 1000;
     f->p = (struct fdp_req) { .op = FDP_OP_SUBMIT, .n = 1, .max_new = 10, .top_p = 1,
-        .repetition_penalty = 1 };
+        .repetition_penalty = 1, .set = FDP_S_MAX_NEW | FDP_S_TEMPERATURE | FDP_S_TOP_P |
+            FDP_S_PRESENCE | FDP_S_FREQUENCY | FDP_S_REPETITION };
     return f;
 }
 
@@ -160,7 +161,7 @@ static unsigned char *
 item(unsigned type, const void *p, uint32_t len)
 {
     unsigned char *blob = mem_zalloc(FDP_ITEM_SPAN(len));
-    struct fdp_item it = { (uint16_t)type, 0, len };
+    struct fdp_item it = { .type = (uint16_t)type, .len = len };
 
     assert_non_null(blob);
     memcpy(blob, &it, sizeof(it));
@@ -420,7 +421,8 @@ not_everything_is_cached(void **state)
     assert_int_equal(r->seqs[0].n_hash, 0);
     req_check(r);
     /* what it computes can be found by others */
-    f->p.flags = FDP_F_PROMPT_LOGPROBS;
+    f->p.flags = 0;
+    f->p.set |= FDP_S_PROMPT_LOGPROBS;
     f->p.prompt_logprobs = 1;
     r = taken(f, ids, 2 * B);
     assert_int_equal(r->n_hash, 2);
@@ -448,11 +450,35 @@ penalties(int n_penalty, float presence, float frequency, float repetition, int 
     assert_int_equal(f->n_added + f->n_fail, 1);
     code = f->fail.a;
     if (f->n_fail > 0)
-        assert_int_equal(f->fail.idx, FDP_D_PENALTY);
+        assert_int_equal(f->fail.idx, presence != 0 ? FDP_D_PRESENCE : frequency != 0 ?
+            FDP_D_FREQUENCY : FDP_D_PENALTY);
     else
         *ret_used = f->added[0]->penalized;
     fix_free(f);
     return code;
+}
+
+/* What a request does not set is the model's; what it sets is its own. */
+static void
+unset_is_the_models(void **state)
+{
+    struct fix *f = fix_new(0, 4);
+    uint32_t id = 1;
+    const struct fdp_req *p;
+
+    (void)state;
+    f->g->cfg.dflt = (struct ing_defaults) { .temperature = 0.6f, .top_p = 0.9f,
+        .min_p = 0.25f, .repetition_penalty = 1.5f, .top_k = 20 };
+    f->p.set = FDP_S_MAX_NEW | FDP_S_TOP_P;
+    f->p.repetition_penalty = 0;
+    (void)submit(f, &id, 1);
+    poll(f);
+    assert_int_equal(f->n_added, 1);
+    p = &f->added[0]->p;
+    assert_true(p->temperature == 0.6f && p->top_p == 1 && p->min_p == 0.25f);
+    assert_true(p->top_k == 20 && p->repetition_penalty == 1.5f);
+    assert_int_equal(f->added[0]->penalized, 1);
+    fix_free(f);
 }
 
 static void
@@ -463,8 +489,7 @@ penalties_need_a_pool(void **state)
     (void)state;
     assert_int_equal(penalties(0, 0, 0, 1, &used), 0);
     assert_int_equal(used, 0);
-    assert_int_equal(penalties(4, 0, 0, 0, &used), 0);
-    assert_int_equal(used, 0);
+    assert_int_equal(penalties(4, 0, 0, 0, &used), FDP_E_BAD_PARAM);
     assert_int_equal(penalties(0, 0.5f, 0, 1, &used), FDP_E_UNSUPPORTED);
     assert_int_equal(penalties(0, 0, -2, 1, &used), FDP_E_UNSUPPORTED);
     assert_int_equal(penalties(0, 0, 0, 1.5f, &used), FDP_E_UNSUPPORTED);
@@ -493,7 +518,7 @@ records_wait_for_new_limits(void **state)
     uint32_t ids[] = { 1, 2, 3 };
 
     (void)state;
-    f->p.flags |= FDP_F_LOGPROBS;
+    f->p.set |= FDP_S_LOGPROBS;
     f->p.logprobs = 20;
     give_back(f, taken(f, ids, 3));
     assert_int_equal(ing_wait_reload(f->g, 1), 0);
@@ -527,7 +552,7 @@ main(void)
         cmocka_unit_test(ends_between_pieces),
         cmocka_unit_test(names_are_of_one_user_and_salt),
         cmocka_unit_test(not_everything_is_cached),
-        cmocka_unit_test(penalties_need_a_pool),
+        cmocka_unit_test(unset_is_the_models), cmocka_unit_test(penalties_need_a_pool),
         cmocka_unit_test(records_wait_for_new_limits),
     };
 

@@ -25,7 +25,7 @@ check_items(struct fdp_req *q, const unsigned char *blob, uint32_t n,
     struct chk_items *ret, struct chk_err *e)
 {
     struct chk_scan all = { .at = 0 }, piece = { .at = 0 };
-    struct chk_err pe = { 0, 0, 0, 0 };
+    struct chk_err pe = { 0 };
     int rc, prc = 0;
 
     memset(e, 0, sizeof(*e));
@@ -65,8 +65,9 @@ want(int rc, const struct chk_err *e, int code, unsigned detail)
 #define SCALAR(field, value, code, detail)                                      \
     do {                                                                        \
         struct fdp_req q_;                                                      \
-        struct chk_err e_ = { 0, 0, 0, 0 };                                    \
+        struct chk_err e_ = { 0 };                                              \
         fcl_req(&q_, FDP_OP_SUBMIT, 1);                                         \
+        q_.set = FDP_S__ALL;                                                    \
         q_.field = (value);                                                     \
         want(chk_req(&q_, &lim, &e_), &e_, code, detail);                 \
     } while (0)
@@ -82,10 +83,16 @@ t_scalars(void **state)
     SCALAR(op, 65535, FDP_E_BAD_PARAM, FDP_D_OP);
     SCALAR(flags, 1u << 13, FDP_E_BAD_PARAM, FDP_D_FLAGS);
     SCALAR(flags, 1u << 7, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 1 */
+    SCALAR(flags, 1u << 11, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 2 */
     SCALAR(flags, FDP_F_PARSE_SPECIAL, FDP_OK, 0);
     SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
-    SCALAR(flags, FDP_F__ALL & ~FDP_F_DEEP, FDP_OK, 0);
-    SCALAR(rsv[15], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
+    SCALAR(flags, FDP_F__ALL & ~(FDP_F_DEEP | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT |
+        FDP_F_ALONE), FDP_OK, 0);
+    SCALAR(flags, FDP_F_ALONE, FDP_E_UNSUPPORTED, FDP_D_FLAGS);
+    SCALAR(best_of, 2, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
+    SCALAR(max_new, 0, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW);
+    SCALAR(op, FDP_OP_FILE, FDP_E_UNSUPPORTED, FDP_D_OP);
+    SCALAR(rsv[5], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     SCALAR(n, 0, FDP_E_BAD_PARAM, FDP_D_N);
     SCALAR(n, FDP_MAX_N, FDP_OK, 0);
     SCALAR(n, FDP_MAX_N + 1, FDP_E_BAD_PARAM, FDP_D_N);
@@ -105,10 +112,10 @@ t_scalars(void **state)
     SCALAR(min_p, 1.5f, FDP_E_BAD_PARAM, FDP_D_MIN_P);
     SCALAR(min_p, NAN, FDP_E_BAD_PARAM, FDP_D_MIN_P);
     SCALAR(min_p, 0.1f, FDP_OK, 0);
-    SCALAR(presence_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
-    SCALAR(presence_penalty, -2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
-    SCALAR(frequency_penalty, NAN, FDP_E_BAD_PARAM, FDP_D_PENALTY);
-    SCALAR(frequency_penalty, 2.01f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
+    SCALAR(presence_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PRESENCE);
+    SCALAR(presence_penalty, -2.5f, FDP_E_BAD_PARAM, FDP_D_PRESENCE);
+    SCALAR(frequency_penalty, NAN, FDP_E_BAD_PARAM, FDP_D_FREQUENCY);
+    SCALAR(frequency_penalty, 2.01f, FDP_E_BAD_PARAM, FDP_D_FREQUENCY);
     SCALAR(repetition_penalty, 0.0f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     SCALAR(repetition_penalty, 2.5f, FDP_E_BAD_PARAM, FDP_D_PENALTY);
     /* was accepted and ended with E_NUMERIC: a logit divided by it is infinite */
@@ -117,7 +124,11 @@ t_scalars(void **state)
     SCALAR(repetition_penalty, 0.001f, FDP_OK, 0);
     SCALAR(logprobs, 20, FDP_OK, 0);
     SCALAR(logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
-    SCALAR(prompt_logprobs, 21, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
+    SCALAR(prompt_logprobs, 21, FDP_E_BAD_PARAM, FDP_D_PROMPT_LOGPROBS);
+    SCALAR(prompt_from, UINT32_MAX, FDP_OK, 0);
+    SCALAR(best_of, 1, FDP_OK, 0);
+    SCALAR(best_of, FDP_MAX_N + 1, FDP_E_BAD_PARAM, FDP_D_BEST_OF);
+    SCALAR(set, FDP_S__ALL + 1, FDP_E_BAD_PARAM, FDP_D_SET);
     SCALAR(ttl_queue_ms, UINT32_MAX, FDP_E_BAD_PARAM, FDP_D_TTL);
     SCALAR(ttl_total_ms, UINT32_MAX, FDP_E_BAD_PARAM, FDP_D_TTL);
     SCALAR(user, 5, FDP_E_BAD_PARAM, FDP_D_USER);
@@ -135,14 +146,14 @@ t_no_logprobs(void **state)
     none.max_logprobs = -1;
     fcl_req(&q, FDP_OP_SUBMIT, 1);
     want(chk_req(&q, &none, &e), &e, FDP_OK, 0);
-    q.flags |= FDP_F_LOGPROBS;
+    q.set |= FDP_S_LOGPROBS;
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
-    q.flags ^= FDP_F_LOGPROBS | FDP_F_PROMPT_LOGPROBS;
-    want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
+    q.set ^= FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS;
+    want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_PROMPT_LOGPROBS);
     none.max_logprobs = 0;
     want(chk_req(&q, &none, &e), &e, FDP_OK, 0);
     q.prompt_logprobs = 1;
-    want(chk_req(&q, &none, &e), &e, FDP_E_BAD_PARAM, FDP_D_LOGPROBS);
+    want(chk_req(&q, &none, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT_LOGPROBS);
 }
 
 /* Items: build, then break. */
@@ -169,9 +180,9 @@ t_items(void **state)
     b[n - 1] = 7; /* padding */
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     b[n - 1] = 0;
-    b[2] = 1; /* item.rsv */
+    b[3] = 1; /* item.rsv */
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_RESERVED);
-    b[2] = 0;
+    b[3] = 0;
     memset(b + 4, 0xff, 4); /* item.len: span overflows 32 bits */
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BLOB);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 10);
@@ -184,10 +195,6 @@ t_items(void **state)
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 12);
     n = fcl_item(b, n, FDP_IT_PROMPT_TEXT, "x", 1);
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_PROMPT);
-    n = fcl_item(b, 0, FDP_IT__N, ids, 12);
-    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
-    n = fcl_item(b, 0, 0, ids, 12);
-    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_ITEM);
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "a\xff", 2);
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_TEXT, FDP_D_PROMPT);
     assert_int_equal(e.arg, 1);
@@ -232,25 +239,177 @@ t_stops(void **state)
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_STOP);
 }
 
+/* Unknown, retired, of another version, not offered, of another operation: by number. */
 static void
 t_unsupported(void **state)
 {
-    static const struct { unsigned type, detail; } rows[] = {
-        { FDP_IT_LOGIT_BIAS, FDP_D_BIAS }, { FDP_IT_BAD_WORDS, FDP_D_BAD_WORDS },
-        { FDP_IT_ALLOWED_IDS, FDP_D_ALLOWED }, { FDP_IT_GRAMMAR, FDP_D_GRAMMAR },
-        { FDP_IT_CHAT, FDP_D_CHAT } };
+    static const struct { unsigned type, version, op; int code; unsigned detail, arg; } rows[] = {
+        { FDP_IT_GRAMMAR, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_GRAMMAR, FDP_IT_GRAMMAR },
+        { FDP_IT_ADAPTER, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ADAPTER, FDP_IT_ADAPTER },
+        { FDP_IT_IMAGE, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_IMAGE, FDP_IT_IMAGE },
+        { 0, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 0 },
+        { 10, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 10 }, /* of version 2 */
+        { FDP_IT__N, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, FDP_IT__N },
+        { 65535, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 65535 },
+        { FDP_IT_STOP_IDS, 1, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 1 },
+        { FDP_IT_STOP_IDS, 255, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 255 },
+        { FDP_IT_STOP_IDS, 0, FDP_OP_TOKENIZE, FDP_E_BAD_PARAM, FDP_D_ITEM, FDP_IT_STOP_IDS },
+        { FDP_IT_FILE, 0, FDP_OP_SUBMIT, FDP_E_BAD_PARAM, FDP_D_ITEM, FDP_IT_FILE } };
     unsigned char b[256] __attribute__((aligned(8)));
     struct chk_items items;
     struct chk_err e;
     struct fdp_req q;
 
     (void)state;
-    fcl_req(&q, FDP_OP_SUBMIT, 1);
-    for (size_t i = 0; i < 5; i++) {
-        uint32_t n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint32_t n, at;
 
+        fcl_req(&q, rows[i].op, 1);
+        at = n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
         n = fcl_item(b, n, rows[i].type, "abcdefgh", 8);
-        want(check_items(&q, b, n, &items, &e), &e, FDP_E_UNSUPPORTED, rows[i].detail);
+        b[at + 2] = (unsigned char)rows[i].version;
+        want(check_items(&q, b, n, &items, &e), &e, rows[i].code, rows[i].detail);
+        assert_int_equal(e.arg, rows[i].arg);
+        assert_int_equal(e.item, rows[i].type);
+    }
+}
+
+/* A value whose bit says that it is not set. */
+static void
+t_unset(void **state)
+{
+    static const struct { uint32_t bit; size_t at; } rows[] = {
+        { FDP_S_MAX_NEW, offsetof(struct fdp_req, max_new) },
+        { FDP_S_TEMPERATURE, offsetof(struct fdp_req, temperature) },
+        { FDP_S_TOP_P, offsetof(struct fdp_req, top_p) },
+        { FDP_S_TOP_K, offsetof(struct fdp_req, top_k) },
+        { FDP_S_MIN_P, offsetof(struct fdp_req, min_p) },
+        { FDP_S_PRESENCE, offsetof(struct fdp_req, presence_penalty) },
+        { FDP_S_FREQUENCY, offsetof(struct fdp_req, frequency_penalty) },
+        { FDP_S_REPETITION, offsetof(struct fdp_req, repetition_penalty) },
+        { FDP_S_LOGPROBS, offsetof(struct fdp_req, logprobs) },
+        { FDP_S_PROMPT_LOGPROBS, offsetof(struct fdp_req, prompt_logprobs) },
+        { FDP_S_PROMPT_LOGPROBS, offsetof(struct fdp_req, prompt_from) },
+        { FDP_S_SEED, offsetof(struct fdp_req, seed) },
+        { FDP_S_SEED, offsetof(struct fdp_req, seed) + 7 } };
+    struct chk_err e;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fdp_req q = { .tag = 1, .op = FDP_OP_SUBMIT, .n = 1 };
+
+        want(chk_req(&q, &lim, &e), &e, FDP_OK, 0);
+        ((unsigned char *)&q)[rows[i].at] = 1;
+        want(chk_req(&q, &lim, &e), &e, FDP_E_BAD_PARAM, FDP_D_SET);
+        assert_int_equal(e.arg, rows[i].bit);
+    }
+}
+
+/* The bound that was passed goes with the value. */
+static void
+t_bounds(void **state)
+{
+    const float cold = -0.5f, hot = 101, least = 0, most = 100;
+    struct chk_err e;
+    struct fdp_req q;
+    uint32_t bits;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    q.n = FDP_MAX_N + 1;
+    want(chk_req(&q, &lim, &e), &e, FDP_E_BAD_PARAM, FDP_D_N);
+    assert_true(e.arg == FDP_MAX_N + 1 && e.limit == FDP_MAX_N && e.item == 0);
+    q.n = 1;
+    q.max_new = FIX_MAX_LEN + 9;
+    want(chk_req(&q, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    assert_true(e.arg == FIX_MAX_LEN + 9 && e.limit == FIX_MAX_LEN);
+    q.max_new = 1;
+    q.temperature = cold;
+    want(chk_req(&q, &lim, &e), &e, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE);
+    memcpy(&bits, &cold, 4);
+    assert_int_equal(e.arg, bits);
+    memcpy(&bits, &least, 4);
+    assert_int_equal(e.limit, bits);
+    q.temperature = hot;
+    want(chk_req(&q, &lim, &e), &e, FDP_E_BAD_PARAM, FDP_D_TEMPERATURE);
+    memcpy(&bits, &most, 4);
+    assert_int_equal(e.limit, bits);
+}
+
+static void
+t_spans(void **state)
+{
+    static const struct { struct fdp_span s[2]; unsigned n; int code; uint32_t arg; } rows[] = {
+        { { { 0, 1 } }, 1, FDP_OK, 0 }, { { { 0, 2 }, { 2, 5 } }, 2, FDP_OK, 0 },
+        { { { 4, 3 } }, 1, FDP_OK, 0 },
+        { { { 0, 0 } }, 1, FDP_E_BAD_PARAM, 0 }, { { { 2, 2 }, { 3, 1 } }, 2, FDP_E_BAD_PARAM, 3 },
+        { { { 4, 4 } }, 1, FDP_E_BAD_PARAM, 8 },
+        { { { UINT32_MAX, UINT32_MAX } }, 1, FDP_E_BAD_PARAM, UINT32_MAX },
+        { { { 0, 3 } }, 1, FDP_E_BAD_TEXT, 0 }, { { { 3, 1 } }, 1, FDP_E_BAD_TEXT, 3 } };
+    unsigned char b[256] __attribute__((aligned(8)));
+    struct chk_items items;
+    struct chk_err e;
+    struct fdp_req q;
+    uint32_t n;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        n = fcl_item(b, 0, FDP_IT_SPANS, rows[i].s, rows[i].n * 8); /* in any order */
+        n = fcl_item(b, n, FDP_IT_PROMPT_TEXT, "ab\xc3\xa9xyz", 7);
+        want(check_items(&q, b, n, &items, &e), &e, rows[i].code, FDP_D_SPANS);
+        if (rows[i].code != FDP_OK)
+            assert_true(e.arg == rows[i].arg && e.item == FDP_IT_SPANS);
+    }
+    n = fcl_item(b, 0, FDP_IT_SPANS, rows[0].s, 8);
+    n = fcl_item(b, n, FDP_IT_PROMPT_IDS, rows[0].s, 8);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_SPANS);
+}
+
+static void
+t_structs(void **state)
+{
+    static const struct { struct fdp_repetition r; int code; unsigned detail; } rep[] = {
+        { { 1, 1, 2, 0 }, FDP_OK, 0 },
+        { { 1, FDP_MAX_REPEAT, FDP_MAX_REPEATS, 0 }, FDP_OK, 0 },
+        { { 0, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
+        { { 5, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
+        { { 1, FDP_MAX_REPEAT + 1, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
+        { { 1, 4, 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
+        { { 1, 4, FDP_MAX_REPEATS + 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
+        { { 1, 4, 2, 1 }, FDP_E_BAD_PARAM, FDP_D_RESERVED } };
+    static const struct { struct fdp_file_ask f; const char *name; int code; unsigned detail; }
+        file[] = {
+        { { 0, 1, 0 }, "vocabulary", FDP_OK, 0 },
+        { { UINT64_MAX, FDP_MAX_FILE_READ, 0 }, "x", FDP_OK, 0 },
+        { { 0, 0, 0 }, "x", FDP_E_BAD_PARAM, FDP_D_FILE },
+        { { 0, FDP_MAX_FILE_READ + 1, 0 }, "x", FDP_E_BAD_PARAM, FDP_D_FILE },
+        { { 0, 1, 7 }, "x", FDP_E_BAD_PARAM, FDP_D_RESERVED },
+        { { 0, 1, 0 }, "\xff", FDP_E_BAD_TEXT, FDP_D_FILE },
+        { { 0, 1, 0 }, "", FDP_E_BAD_PARAM, FDP_D_FILE } };
+    unsigned char b[256] __attribute__((aligned(8))), p[64];
+    struct chk_items items;
+    struct chk_err e;
+    struct fdp_req q;
+    uint32_t n;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    for (size_t i = 0; i < sizeof(rep) / sizeof(rep[0]); i++) {
+        n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
+        n = fcl_item(b, n, FDP_IT_REPETITION, &rep[i].r, 16);
+        want(check_items(&q, b, n, &items, &e), &e, rep[i].code, rep[i].detail);
+    }
+    n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
+    n = fcl_item(b, n, FDP_IT_REPETITION, &rep[0].r, 12);
+    want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_REPETITION);
+    fcl_req(&q, FDP_OP_FILE, 1);
+    want(check_items(&q, b, 0, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_FILE);
+    for (size_t i = 0; i < sizeof(file) / sizeof(file[0]); i++) {
+        memcpy(p, &file[i].f, 16);
+        memcpy(p + 16, file[i].name, strlen(file[i].name));
+        n = fcl_item(b, 0, FDP_IT_FILE, p, 16 + (uint32_t)strlen(file[i].name));
+        want(check_items(&q, b, n, &items, &e), &e, file[i].code, file[i].detail);
     }
 }
 
@@ -288,10 +447,11 @@ t_model(void **state)
     want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
     q.max_new = 2;
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    assert_true(e.arg == FIX_MAX_LEN + 1 && e.limit == FIX_MAX_LEN);
     q.max_new = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
-    assert_int_equal(e.arg, FIX_MAX_LEN);
+    assert_true(e.arg == FIX_MAX_LEN && e.limit == FIX_MAX_LEN);
     no_tok.has_tokenizer = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
     want(check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
@@ -411,7 +571,6 @@ t_error_rate(void **state)
     q.tag = 5;
     q.op = FDP_OP_SUBMIT; /* no prompt */
     q.n = 1;
-    q.top_p = q.repetition_penalty = 1.0f;
     for (uint32_t i = 0; i < 2 * ITK_REFUSED_PER_S; i++) {
         fcl_send(&c, &q, NULL, 0, 0);
         fix_step(&f, 0);
@@ -615,7 +774,8 @@ main(void)
         cmocka_unit_test(t_no_logprobs),
         cmocka_unit_test(t_items),
         cmocka_unit_test(t_stops),
-        cmocka_unit_test(t_unsupported),
+        cmocka_unit_test(t_unsupported), cmocka_unit_test(t_unset), cmocka_unit_test(t_bounds),
+        cmocka_unit_test(t_spans), cmocka_unit_test(t_structs),
         cmocka_unit_test(t_model),
         cmocka_unit_test(t_model_late),
         cmocka_unit_test(t_blob_bounds),

@@ -447,7 +447,8 @@ ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret,
     for (uint32_t i = 0; i < PROMPT; i++)
         r->prompt[i] = 3 + i * i * 7 % 251;
     r->p.max_new = 1;
-    r->p.flags |= FDP_F_PROMPT_LOGPROBS | FDP_F_IGNORE_EOS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_PROMPT_LOGPROBS;
     sim_submit(s, r, NULL);
     sim_wait(s, r);
     assert_int_equal(r->code, 0);

@@ -33,7 +33,10 @@ ask(struct sim *s, struct sim_rng *g)
         r->prompt[i] = sim_range(g, 0, 258);
     r->p.max_new = sim_range(g, 1, 60);
     r->p.n = (uint16_t)sim_range(g, 1, 3);
-    r->p.flags |= sim_u32(g) % 2 ? FDP_F_TEXT : FDP_F_LOGPROBS;
+    if (sim_u32(g) % 2)
+        r->p.flags |= FDP_F_TEXT;
+    else
+        r->p.set |= FDP_S_LOGPROBS;
     if (sim_u32(g) % 3 == 0 && r->p.n == 1) {
         r->n_stop_text = 1;
         (void)snprintf(r->stop_text[0], sizeof(r->stop_text[0]), "%c",

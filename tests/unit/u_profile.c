@@ -47,7 +47,8 @@ ask(struct sim *s, uint32_t i, uint32_t max_new)
     r->p.max_new = max_new;
     r->p.seed = i;
     r->p.temperature = i % 2 ? 1 : 0;
-    r->p.flags |= FDP_F_LOGPROBS | FDP_F_IGNORE_EOS;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
     r->p.logprobs = 3;
     if (i % 3 == 0)
         r->p.presence_penalty = 0.4f;

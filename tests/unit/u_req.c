@@ -90,7 +90,8 @@ sequences(void **state)
     r->n_ids = 5;
     r->max_len = 9;
     r->n_seq = 3;
-    r->p.flags = FDP_F_TEXT | FDP_F_PROMPT_LOGPROBS;
+    r->p.flags = FDP_F_TEXT;
+    r->p.set |= FDP_S_PROMPT_LOGPROBS;
     r->ids = mem_array(5, 4);
     for (uint32_t i = 0; i < 5; i++)
         r->ids[i] = 10 + i;

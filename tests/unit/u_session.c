@@ -111,6 +111,31 @@ t_hello_raw(void **state)
     fix_close(&f);
 }
 
+/* What libfdclient sent when the protocol was 2.0: it learns both versions, and why. */
+static void
+t_hello_recorded(void **state)
+{
+    static const unsigned char hello[80] = "FDD1\x02\0\0\0\x50\0\0\0\0\0\0\0\1";
+    struct fdp_welcome w;
+    struct fix f;
+    int sv[2];
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
+    assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
+    assert_int_equal(send(sv[1], hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
+    fix_step(&f, 0);
+    /* its own struct of 192 bytes: magic, major, minor, size, err come first */
+    assert_int_equal(recv(sv[1], &w, sizeof(w), 0), 192);
+    assert_memory_equal(&w, "FDD1\x03\0\0\0", 8);
+    assert_true(w.size == 192 && w.err == FDP_E_VERSION && w.retry_after_ms == 0);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->ses.n, 0);
+    (void)close(sv[1]);
+    fix_close(&f);
+}
+
 static void
 t_geometry(void **state)
 {
@@ -527,6 +552,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_hello),
         cmocka_unit_test(t_hello_raw),
+        cmocka_unit_test(t_hello_recorded),
         cmocka_unit_test(t_geometry),
         cmocka_unit_test(t_geometry_of_parameters),
         cmocka_unit_test(t_silent),

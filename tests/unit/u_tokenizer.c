@@ -476,11 +476,44 @@ other_vocabulary(void **state)
     tok_free(tok);
 }
 
+/* Names in the ranges are text, as without TOK_PARSE_SPECIAL; others are tokens. */
+static void
+spans(void **state)
+{
+    static const char text[] = "<|im_start|>a<|im_end|>b<|im_end|>";
+    static const struct { struct tok_span s[3]; size_t n; int tokens; } rows[] = {
+        { { { 0, 0 } }, 0, 3 }, { { { 0, 34 } }, 1, 0 }, { { { 12, 1 } }, 1, 3 },
+        { { { 12, 12 } }, 1, 2 }, { { { 0, 1 }, { 22, 1 } }, 2, 1 },
+        { { { 11, 1 }, { 13, 1 }, { 33, 1 } }, 3, 0 }, { { { 24, 10 } }, 1, 2 } };
+    struct tok *tok = load("qwen2");
+    struct tok_enc *enc = tok_enc_new(tok);
+    int start = tok_token_id(tok, "<|im_start|>", 12), stop = tok_token_id(tok,
+        "<|im_end|>", 10), found, rc;
+    const uint32_t *ids;
+    size_t n;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(tok_enc_begin(enc, text, 34, TOK_PARSE_SPECIAL), 0);
+        tok_enc_spans(enc, rows[i].s, rows[i].n);
+        while ((rc = tok_enc_step(enc, 1)) == 0)
+            continue;
+        assert_int_equal(rc, 1);
+        ids = tok_enc_ids(enc, &n);
+        found = 0;
+        for (size_t k = 0; k < n; k++)
+            found += ids[k] == (uint32_t)start || ids[k] == (uint32_t)stop;
+        assert_int_equal(found, rows[i].tokens);
+    }
+    tok_enc_free(enc);
+    tok_free(tok);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors),  cmocka_unit_test(tables),    cmocka_unit_test(slices),
+        cmocka_unit_test(spans), cmocka_unit_test(vectors),  cmocka_unit_test(tables),    cmocka_unit_test(slices),
         cmocka_unit_test(bad_text), cmocka_unit_test(bad_files),
         cmocka_unit_test(endless_length), cmocka_unit_test(no_memory),
         cmocka_unit_test(other_vocabulary),

@@ -185,7 +185,8 @@ run_client(void *arg)
     fdc_req_t *r;
 
     fdc_params_init(&par);
-    par.flags = FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+    par.flags = FDP_F_IGNORE_EOS;
+    par.temperature = 0;
     par.max_new = c->cfg->n_token;
     par.submit_timeout_ms = 10000;
     for (i = 0; i < N_PROMPT; i++)

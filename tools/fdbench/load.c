@@ -250,7 +250,6 @@ submit(struct phase *p, struct slot *s)
     par.n_stop_ids = q->n_stop_ids;
     par.max_new = s->ask.max_new;
     par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
-    par.flags |= FDP_F_SEED;
     par.user_ptr = s;
     if (p->cfg->text)
         return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par,

@@ -544,19 +544,25 @@ dataset_digest(const struct fdb_cfg *c)
     return c->dataset != NULL ? json_digest(digest) : json_null();
 }
 
+/* Not set, a NaN, is null. */
+static json_t *
+real_or_null(float v)
+{
+    return fct_json_real((double)v);
+}
+
 /* Parameters of every request other than its lengths. */
 static json_t *
 json_sampling(const struct fdc_params *p)
 {
-    return json_pack("{s:f, s:f, s:f, s:i, s:f, s:f, s:f, s:i, s:i, s:i, s:b, s:b}",
-        "temperature", (double)p->temperature, "top_p", (double)p->top_p, "min_p",
-        (double)p->min_p, "top_k", (int)p->top_k, "presence_penalty",
-        (double)p->presence_penalty, "frequency_penalty", (double)p->frequency_penalty,
-        "repetition_penalty", (double)p->repetition_penalty, "stream_interval",
-        (int)p->stream_interval, "logprobs", p->flags & FDP_F_LOGPROBS
-        ? (int)p->logprobs : -1, "prompt_logprobs", p->flags & FDP_F_PROMPT_LOGPROBS
-        ? (int)p->prompt_logprobs : -1, "greedy", (p->flags & FDP_F_GREEDY) != 0, "eos",
-        (p->flags & FDP_F_IGNORE_EOS) == 0);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
+        "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
+        "min_p", real_or_null(p->min_p), "top_k", p->top_k == FDC_UNSET ? json_null() :
+        json_integer(p->top_k), "presence_penalty", real_or_null(p->presence_penalty),
+        "frequency_penalty", real_or_null(p->frequency_penalty), "repetition_penalty",
+        real_or_null(p->repetition_penalty), "stream_interval", (int)p->stream_interval,
+        "logprobs", (int)p->logprobs, "prompt_logprobs", (int)p->prompt_logprobs,
+        "greedy", p->temperature == 0, "eos", (p->flags & FDP_F_IGNORE_EOS) == 0);
 }
 
 static json_t *

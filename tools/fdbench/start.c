@@ -367,7 +367,8 @@ first_token(struct starter *s, struct timing *t, fdc_t *c)
     int rc;
 
     fdc_params_init(&par);
-    par.flags = FDP_F_IGNORE_EOS | FDP_F_GREEDY;
+    par.flags = FDP_F_IGNORE_EOS;
+    par.temperature = 0;
     par.max_new = 2;
     par.submit_timeout_ms = 1000;
     for (i = 0; i < N_PROMPT; i++)

@@ -33,7 +33,8 @@ atk_noread(struct attack *a)
             if (raw_room(&ses[i]) == 0)
                 continue;
             q = raw_generate(&ses[i], ++tag, ses[i].tail % 64, 200);
-            q.flags |= FDP_F_TEXT | FDP_F_LOGPROBS;
+            q.flags |= FDP_F_TEXT;
+            q.set |= FDP_S_LOGPROBS;
             q.logprobs = FDP_MAX_LOGPROBS;
             q.n = 4;
             raw_put(&ses[i], &q);
@@ -109,6 +110,7 @@ refused(struct attack *a, int max, uint32_t want)
 
                 q.len = req_len[i];
                 q.max_new = 1;
+                q.set = FDP_S_MAX_NEW;
                 raw_put(r, &q);
                 a->n_op++;
             }
@@ -151,8 +153,10 @@ big_req(struct attack *a, const struct raw *r, uint64_t tag)
     for (uint32_t i = 0; i < n; i += l)
         memcpy(text + i, k, l);
     q.len = raw_item(r, 0, FDP_IT_PROMPT_TEXT, text, n);
-    if (q.op == FDP_OP_SUBMIT)
+    if (q.op == FDP_OP_SUBMIT) {
         q.max_new = 4;
+        q.set = FDP_S_MAX_NEW;
+    }
     free(text);
     return q;
 }

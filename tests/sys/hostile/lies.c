@@ -82,8 +82,7 @@ a_head_lie(const char *path)
     struct raw r;
     attach(path, &r);
     fdr_publish(raw_word(&r, FDP_C2D_CQ_HEAD), 0x40000000);
-    struct fdp_req q = { .tag = 1, .op = FDP_OP_PING, .n = 1, .top_p = 1,
-        .repetition_penalty = 1 };
+    struct fdp_req q = { .tag = 1, .op = FDP_OP_PING, .n = 1 };
     /* the lie shows when the gate needs to know how much room there is */
     const uint32_t *head = (const uint32_t *)(const void *)(r.d2c + FDP_D2C_SQ_HEAD);
     for (uint32_t i = 0; i < 2 * r.w.cq_slots; i++) {
@@ -210,8 +209,8 @@ main(int argc, char **argv)
         return 64;
     }
     const char *p = argv[1], *a = argv[2];
-    struct fdp_req q = { .tag = 1, .op = FDP_OP_SUBMIT, .n = 1, .top_p = 1,
-        .repetition_penalty = 1, .max_new = 4 };
+    struct fdp_req q = { .tag = 1, .op = FDP_OP_SUBMIT, .n = 1, .max_new = 4,
+        .set = FDP_S_MAX_NEW };
     if (strcmp(a, "tail-jump") == 0)
         return a_tail_jump(p, 0x80000000u) != 0;
     if (strcmp(a, "tail-over") == 0)

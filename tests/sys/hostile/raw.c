@@ -149,8 +149,7 @@ raw_read(const struct raw *r, size_t d2c_off)
 struct fdp_req
 raw_req(uint64_t tag, uint16_t op)
 {
-    return (struct fdp_req){ .tag = tag, .op = op, .n = 1, .top_p = 1,
-        .repetition_penalty = 1 };
+    return (struct fdp_req){ .tag = tag, .op = op, .n = 1 };
 }
 
 struct fdp_req *
@@ -215,6 +214,7 @@ raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, uint32_t max_new)
     q.off = slot * 64;
     q.len = raw_item(r, q.off, FDP_IT_PROMPT_IDS, ids, sizeof(ids));
     q.max_new = max_new;
+    q.set |= FDP_S_MAX_NEW;
     q.flags = FDP_F_IGNORE_EOS;
     return q;
 }

@@ -10,7 +10,7 @@
 
 #include "daemon/common/text.h"
 
-enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID };
+enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID };
 
 /* X(id, name, type, field of struct fdc_params, flag, argument, help).
  * The daemon judges the values; here they only have to fit their type. */
@@ -18,22 +18,22 @@ enum ptype { P_U8, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID 
     X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", "output tokens at most") \
     X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before this many") \
     X(temperature, "temperature", P_F32, temperature, 0, "T",                   \
-        "0 is greedy (1)")                                                      \
-    X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P (1: off)") \
-    X(top_k, "top-k", P_U32, top_k, 0, "K", "the K likeliest (0: off)")         \
-    X(min_p, "min-p", P_F32, min_p, 0, "P", "at least P of the likeliest (0: off)") \
+        "0 is greedy (the model's)")                                                      \
+    X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P; 1: off") \
+    X(top_k, "top-k", P_U32, top_k, 0, "K", "the K likeliest; 0: off (the model's)")         \
+    X(min_p, "min-p", P_F32, min_p, 0, "P", "at least P of the likeliest; 0: off") \
     X(presence_penalty, "presence-penalty", P_F32, presence_penalty, 0, "X",    \
         "-2 to 2 (0)")                                                          \
     X(frequency_penalty, "frequency-penalty", P_F32, frequency_penalty, 0, "X", \
         "-2 to 2 (0)")                                                          \
     X(repetition_penalty, "repetition-penalty", P_F32, repetition_penalty, 0, "X", \
-        "0.001 to 2 (1)")                                                        \
-    X(seed, "seed", P_U64, seed, FDP_F_SEED, "N", "same seed, same tokens")     \
+        "0.001 to 2 (the model's)")                                                        \
+    X(seed, "seed", P_U64, seed, 0, "N", "same seed, same tokens")     \
     X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)")                   \
-    X(logprobs, "logprobs", P_U8, logprobs, FDP_F_LOGPROBS, "K",                \
+    X(logprobs, "logprobs", P_COUNT, logprobs, 0, "K",               \
         "log-probabilities of the output, K alternatives")                      \
-    X(prompt_logprobs, "prompt-logprobs", P_U8, prompt_logprobs,                \
-        FDP_F_PROMPT_LOGPROBS, "K", "the same for the prompt")                  \
+    X(prompt_logprobs, "prompt-logprobs", P_COUNT, prompt_logprobs, 0, "K",\
+        "the same for the prompt")                  \
     X(priority, "priority", P_I32, priority, 0, "N", "smaller first (0)")       \
     X(stream_interval, "stream-interval", P_U16, stream_interval, 0, "N",       \
         "tokens per piece at least")                                            \
@@ -181,7 +181,7 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
 static uint64_t
 type_max(enum ptype t)
 {
-    return t == P_U8 ? UINT8_MAX : t == P_U16 ? UINT16_MAX
+    return t == P_COUNT ? INT8_MAX : t == P_U16 ? UINT16_MAX
         : t == P_U32 || t == P_STOP_ID ? UINT32_MAX : UINT64_MAX;
 }
 
@@ -192,8 +192,8 @@ store_u64(struct fct_req *r, const struct prow *row, uint64_t v)
     char *field = (char *)&r->p + row->offset;
 
     r->p.flags |= row->flag;
-    if (row->type == P_U8)
-        *(uint8_t *)field = (uint8_t)v;
+    if (row->type == P_COUNT)
+        *(int8_t *)field = (int8_t)v;
     else if (row->type == P_U16)
         *(uint16_t *)(void *)field = (uint16_t)v;
     else if (row->type == P_U32)
@@ -329,7 +329,7 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
         *(int32_t *)(void *)field = (int32_t)json_integer_value(v);
         return 0;
     default:
-        *ret_want = row->type == P_U8 ? "a whole number from 0 to 255"
+        *ret_want = row->type == P_COUNT ? "a whole number from 0 to 127"
             : row->type == P_U16 ? "a whole number from 0 to 65535"
             : row->type == P_U32 ? "a whole number from 0 to 4294967295"
             : "a whole number from 0 to 18446744073709551615, in quotes from "

@@ -6,10 +6,12 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/text.h"
+#include "libclient/fdname.h"
 
 int
 fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index)
@@ -212,7 +214,7 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
     return json_pack("{s:o, s:o, s:o*, s:s, s:o}", "ids", fct_json_ids(c->ids, c->n_ids),
         "text", fct_json_text(c->text, c->n_text), "logprobs",
-        (r->req->p.flags & FDP_F_LOGPROBS) != 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
+        r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
         "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c));
 }
 
@@ -259,11 +261,23 @@ float_arg(const struct fdp_error *e, float *ret)
 {
     if (e->code != FDP_E_BAD_PARAM && e->code != FDP_E_UNSUPPORTED)
         return 0;
-    if (e->detail != FDP_D_TEMPERATURE && e->detail != FDP_D_TOP_P
-        && e->detail != FDP_D_MIN_P && e->detail != FDP_D_PENALTY)
+    if (!fdn_detail_is_float(e->detail))
         return 0;
     memcpy(ret, &e->arg, sizeof(*ret));
     return 1;
+}
+
+static json_t *
+limit_json(const struct fdp_error *e)
+{
+    float f, lim;
+
+    if (e->limit == 0 && !float_arg(e, &f))
+        return json_null();
+    if (!float_arg(e, &f))
+        return json_integer(e->limit);
+    memcpy(&lim, &e->limit, sizeof(lim));
+    return fct_json_real((double)lim);
 }
 
 static json_t *
@@ -271,10 +285,12 @@ error_json(const struct fdp_error *e)
 {
     float f;
 
-    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:I}", "code", (int)e->code, "name",
+    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code, "name",
         fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
         e->detail != FDP_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
         "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
+        "limit", limit_json(e), "item",
+        e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
         "retry_after_ms", (json_int_t)e->retry_after_ms);
 }
 
@@ -319,7 +335,7 @@ fct_result_json(const struct fct_result *r)
 
     json_object_update_new(o, choice_json(r, &r->choices[0]));
     json_object_update_new(o, json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}",
-        "prompt_logprobs", (r->req->p.flags & FDP_F_PROMPT_LOGPROBS) != 0
+        "prompt_logprobs", r->req->p.prompt_logprobs >= 0
         ? logprobs_json(r, r->plp, r->n_plp, r->is_accepted ? r->accepted.prompt_len : 0)
         : NULL, "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
         "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL,
@@ -331,20 +347,17 @@ fct_result_json(const struct fct_result *r)
 void
 fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
 {
-    char detail[96] = "";
-    float f;
+    const char *why = "";
+    size_t n;
 
-    if (e->code == FDP_E_UNSUPPORTED)
-        snprintf(detail, sizeof(detail), ": %s%s", fdc_detail_name(e->detail),
-            e->detail == FDP_D_PENALTY ? "; sched.max_penalty_seqs is 0" :
-            e->detail == FDP_D_LOGPROBS ? "; output.enable_logprob is no" : "");
-    else if (float_arg(e, &f))
-        snprintf(detail, sizeof(detail), ": %s (%g)", fdc_detail_name(e->detail),
-            (double)f);
-    else if (e->detail != FDP_D_NONE)
-        snprintf(detail, sizeof(detail), ": %s (%u)", fdc_detail_name(e->detail), e->arg);
-    else if (e->arg != 0)
-        snprintf(detail, sizeof(detail), " (%u)", e->arg);
-    snprintf(ret, ret_bytes, "%s: %s%s", fdc_status_name(e->code), fdc_strerror(e->code),
-        detail);
+    fdc_error_text(e, ret, ret_bytes);
+    if (e->code != FDP_E_UNSUPPORTED)
+        return;
+    if (e->detail == FDP_D_PRESENCE || e->detail == FDP_D_FREQUENCY ||
+        e->detail == FDP_D_PENALTY)
+        why = "; sched.max_penalty_seqs is 0";
+    else if (e->detail == FDP_D_LOGPROBS || e->detail == FDP_D_PROMPT_LOGPROBS)
+        why = "; output.enable_logprob is no";
+    n = strlen(ret);
+    snprintf(ret + n, ret_bytes - n, "%s", why);
 }

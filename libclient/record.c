@@ -1,0 +1,59 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <string.h>
+
+#include "libclient/priv.h"
+
+/* Sizes in a payload that add up to it at most. */
+static int
+sizes_ok(const struct fdp_rec *h, const unsigned char *payload)
+{
+    struct fdp_special sp;
+    uint64_t sum;
+    uint16_t n;
+
+    if (h->type == FDP_T_SPECIAL) {
+        if (h->len < sizeof(sp))
+            return 0;
+        memcpy(&sp, payload, sizeof(sp));
+        return sp.n_text <= h->len - sizeof(sp);
+    }
+    if (h->len < sizeof(n))
+        return 0;
+    memcpy(&n, payload, sizeof(n));
+    sum = sizeof(n) + (uint64_t)n * sizeof(n);
+    for (uint32_t i = 0; sum <= h->len && i < n; i++) {
+        uint16_t len;
+
+        memcpy(&len, payload + sizeof(n) * (1 + i), sizeof(len));
+        sum += len;
+    }
+    return sum <= h->len;
+}
+
+int
+fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload)
+{
+    switch (h->type) {
+    case FDP_T_ACCEPTED:
+        return h->len >= sizeof(struct fdp_accepted);
+    case FDP_T_PROMPT_IDS:
+    case FDP_T_IDS:
+        return h->len % 4 == 0;
+    case FDP_T_LOGPROBS:
+    case FDP_T_PROMPT_LOGPROBS:
+        return h->len != 0 && h->len % 8 == 0; /* the token taken is always there */
+    case FDP_T_SPECIAL:
+    case FDP_T_TOKEN_TEXT:
+        return sizes_ok(h, payload);
+    case FDP_T_CHOICE_END:
+        return h->len >= sizeof(struct fdp_choice_end);
+    case FDP_T_DONE:
+        return h->len >= sizeof(struct fdp_done);
+    case FDP_T_ERROR:
+        return h->len >= sizeof(struct fdp_error);
+    }
+    return 1;
+}
