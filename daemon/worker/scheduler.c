@@ -198,10 +198,22 @@ sch_step_fini(struct sch_step *st)
 
 /* A counter that two users share takes them for one: each may then pass the other less
  * often. */
+static uint64_t
+sch_user(const struct seq *s)
+{
+    return s->req->user * 0x9e3779b97f4a7c15ull >> 54;
+}
+
 int32_t *
 sch_served(struct sch *sch, const struct seq *s)
 {
-    return &sch->served[s->req->user * 0x9e3779b97f4a7c15ull >> 54];
+    return &sch->served[sch_user(s)];
+}
+
+uint64_t *
+sch_spent(struct sch *sch, const struct seq *s)
+{
+    return &sch->spent[sch_user(s)];
 }
 
 static void

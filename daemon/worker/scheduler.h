@@ -198,11 +198,14 @@ struct sch_cand {            /* a prompt that would have tokens of the step */
     uint64_t whole;          /* with what is computed, not what the prefix cache had */
     int32_t pos;             /* by admission, then by arrival */
     int32_t served;          /* rows that its user holds */
+    uint64_t spent;          /* prompt tokens that its user had lately */
     uint8_t late;            /* it waited so long that none of less work passes it */
     uint8_t skipped;         /* it could not go */
 };
 
-#define SCH_N_SERVED 1024    /* counters of users' rows */
+#define SCH_N_SERVED 1024    /* counters of users' rows and prompt tokens */
+/* Prompt tokens that a user had count half after this long. */
+#define SCH_HALF_NS  2000000000u
 
 #define SCH_N_TICK 1024u     /* of the wheel of deadlines */
 
@@ -238,6 +241,8 @@ struct sch {
     uint64_t n_found;        /* look-ups of waiting sequences in the prefix cache */
     struct sch_cand cand[2 * SCH_LOOK]; /* in the order in which they have their turn */
     int32_t served[SCH_N_SERVED]; /* rows by user; some users share a counter */
+    uint64_t spent[SCH_N_SERVED]; /* prompt tokens by user, halved at half_ns */
+    uint64_t half_ns;
     int32_t n_req_running;   /* requests with at least one row */
     struct kv_hash *hash_buf; /* [stride] a sequence's hashes in one piece */
     uint32_t *id_buf;        /* [block_size] */

@@ -181,6 +181,7 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
     } else {
         st->cost.n_pair += sch_pairs(s->cached_len, q);
         p->n_prefill += q;
+        *sch_spent(p->sch, s) += (uint64_t)q;
         p->floor -= q < p->floor ? q : p->floor;
     }
     row->q_len += q;

@@ -11,6 +11,8 @@
  * arrival is not given up for little. */
 #define SCH_PASS_NUM   3
 #define SCH_PASS_DEN   4
+/* A user with less than this share of the rows of another is new next to it. */
+#define SCH_NEW_DEN    4
 
 /* Time to compute its prompt from position from on; without a model, tokens. */
 static uint64_t
@@ -51,6 +53,18 @@ sch_cand(struct sch_pick *p, struct seq *s, int32_t n)
     if (sch->cfg.max_overtake_ns > 0 || sch->cfg.itl_target_ns == SCH_ITL_AUTO)
         sch_weigh(p, &sch->cand[n]);
     sch->cand[n].served = *sch_served(sch, s);
+    sch->cand[n].spent = *sch_spent(sch, s);
+}
+
+/* Has the user of c few rows next to that of d, and had no more prompt tokens lately
+ * than that one and a step have? Then it does not wait behind all that the other sent
+ * before it. */
+static int
+sch_is_new(const struct sch *sch, const struct sch_cand *c, const struct sch_cand *d)
+{
+    return sch->cfg.max_overtake_ns > 0 && c->s->req->user != d->s->req->user &&
+        c->served * SCH_NEW_DEN < d->served &&
+        c->spent <= d->spent + (uint64_t)sch->cfg.max_tokens;
 }
 
 /* May c go before d, which came before it? */
@@ -59,6 +73,8 @@ sch_passes(const struct sch *sch, const struct sch_cand *c, const struct sch_can
 {
     if (!sch->cfg.fcfs && c->s->req->p.priority != d->s->req->p.priority)
         return c->s->req->p.priority < d->s->req->p.priority;
+    if (sch_is_new(sch, c, d))
+        return 1;
     return !d->late && c->work <= d->work / SCH_PASS_DEN * SCH_PASS_NUM &&
         (c->s->req->user == d->s->req->user || c->served <= d->served);
 }

@@ -249,6 +249,17 @@ sch_round(struct sch_pick *p)
 
 /* ---- a step ---------------------------------------------------------------------- */
 
+/* What users had long ago counts little. */
+static void
+sch_forget(struct sch *sch, uint64_t now_ns)
+{
+    if (now_ns < sch->half_ns && sch->half_ns - now_ns <= SCH_HALF_NS)
+        return;
+    for (int i = 0; i < SCH_N_SERVED; i++)
+        sch->spent[i] >>= 1;
+    sch->half_ns = now_ns + SCH_HALF_NS;
+}
+
 int32_t
 sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
 {
@@ -259,6 +270,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
     sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
+    sch_forget(sch, now_ns);
     sch_urge(&p);
     sch_claim_all(&p);
     sch_pick_decodes(&p);

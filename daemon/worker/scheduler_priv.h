@@ -15,6 +15,8 @@ int32_t sch_priority(const struct sch *sch, const struct seq *s);
 int sch_before(const struct sch *sch, const struct seq *a, const struct seq *b);
 /* Rows that its user holds. */
 int32_t *sch_served(struct sch *sch, const struct seq *s);
+/* Prompt tokens that its user had lately. */
+uint64_t *sch_spent(struct sch *sch, const struct seq *s);
 /* May the sequence's blocks be looked up and registered? */
 int sch_is_cached(const struct sch *sch, const struct seq *s);
 

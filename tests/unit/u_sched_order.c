@@ -174,6 +174,42 @@ users_pass_by_rows(void **state)
     }
 }
 
+/* One whose user has few rows passes what another's user with many sent before, late
+ * or not; the two share the steps as soon as it had more tokens than the other. */
+static void
+new_user_passes_late(void **state)
+{
+    struct fx_cfg c = order;
+    struct fx *f;
+    struct req *late, *next;
+    int32_t was;
+
+    (void)state;
+    c.sch.max_tokens = 64;
+    c.sch.max_partial = 0;
+    f = fx_new(&c);
+    f->keep = 1;
+    for (int i = 0; i < 4; i++)
+        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 300 });
+    (void)fx_step(f);
+    /* the rows above are of user 0 */
+    late = ask(f, 0, 1800, 0);
+    (void)fx_step(f);
+    f->now += 20 * c.sch.max_overtake_ns;
+    (void)fx_step(f);
+    next = ask(f, 2, 2000, 0);
+    (void)fx_step(f);
+    /* but for a token, by which the other goes on */
+    assert_int_equal(fx_row(f, &late->seqs[0])->q_len, 1);
+    assert_int_equal(fx_row(f, &next->seqs[0])->q_len, 59);
+    was = late->seqs[0].cached_len;
+    for (int i = 0; i < 20; i++)
+        (void)fx_step(f);
+    assert_in_range(late->seqs[0].cached_len - was, 8 * 59, 12 * 59);
+    fx_drain(f, 400);
+    fx_free(f);
+}
+
 /* A better priority goes first, however much is left and however late. */
 static void
 priority_before_work(void **state)
@@ -244,6 +280,7 @@ main(void)
         cmocka_unit_test(cached_prefix_is_no_work),
         cmocka_unit_test(passed_so_long_only),
         cmocka_unit_test(users_pass_by_rows),
+        cmocka_unit_test(new_user_passes_late),
         cmocka_unit_test(priority_before_work),
         cmocka_unit_test(look_is_bounded),
     };

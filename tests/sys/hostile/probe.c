@@ -20,7 +20,7 @@
 #define PROBE_PAUSE_US  2000
 #define PROBE_GENERATE  8      /* one in this many pings */
 #define PROBE_TOKENS    4
-#define PROBE_ANSWER_MS 30000
+#define PROBE_ANSWER_MS 5000
 
 struct times {
     double us[PROBE_MAX];
