@@ -507,7 +507,7 @@ fdchat_answer_next(fdchat_answer_t *a, struct fdchat_piece *ret)
         return 0;
     n = e->n;
     if (last && !a->ended && e->kind != FDCHAT_CALL && e->kind != FDCHAT_CALL_END) {
-        n = whole(a->out.p + e->at, n);
+        n = n > 0 ? whole(a->out.p + e->at, n) : 0;
         if (n == 0)
             return 0;
     }

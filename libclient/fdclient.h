@@ -100,7 +100,7 @@ struct fdc_bias { uint32_t id; float bias; };
  * top_p, top_k, min_p and repetition_penalty is the model's. Any other value is set. */
 #define FDC_UNSET   UINT32_MAX
 #define FDC_UNSET64 UINT64_MAX
-#define FDC_UNSET_F (__builtin_nanf("")) /* any NaN */
+#define FDC_UNSET_F (-3.40282347e38f) /* -FLT_MAX; NaN is a value, and refused */
 
 /* fdc_params_init() first: the defaults are not all zero. Pointers need to
  * live until the submit call returns. Ranges: struct fdp_req, fdproto.h. */

@@ -340,9 +340,8 @@ struct fdp_tokens {      /* then u32 ids[n_ids], then n_text bytes of UTF-8 */
 
 /* TOKEN_TEXT: n sizes, then n times the bytes that the token decodes to, which may be
  * a piece of a character; those of a special token are its name. */
-struct fdp_token_text {
+struct fdp_token_text {  /* then u16 len[n], then the bytes of all */
     uint16_t n;          /* as many as the record before it has */
-    uint16_t len[];      /* [n], then the bytes of all */
 };
 struct fdp_special {     /* then the token's name, not counted in TEXT's positions */
     uint32_t id;

@@ -27,7 +27,7 @@ fdc_params_init_sized(struct fdc_params *p, size_t size)
 static void
 put_float(float *field, uint32_t *set, uint32_t bit, float v)
 {
-    if (v != v) /* FDC_UNSET_F */
+    if (v == FDC_UNSET_F)
         return;
     *field = v;
     *set |= bit;

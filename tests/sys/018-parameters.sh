@@ -371,9 +371,10 @@ kv_kv_cache_ratio() { # half of 20 blocks: two prompts of 6 do not come together
     is "$(steps 'max(x["rows"] for x in s)')" 1 "prompts at a time"
 }
 kv_static_decode_blocks() {
-    start "${CPU[@]}" --set kv.static_decode_blocks=9
-    ctl generate -p In --max-tokens 900 --ignore-eos >/dev/null || fail generate
-    is "$(steps 's[0]["blocks_used"]')" 10 "blocks of a short prompt"
+    start "${CPU[@]}" --set kv.num_blocks=26 --set kv.static_decode_blocks=9 --set device.overlap_depth=0
+    prompts 20 3 '"max_tokens": 500' >"$dir/batch"
+    ctl generate --batch "$dir/batch" --json >/dev/null || fail "generate"
+    is "$(steps 'max(x["rows"] for x in s)')" 2 "prompts at a time"
 }
 kv_enable_prefix_caching() {
     start "${CPU[@]}" --set kv.enable_prefix_caching=no

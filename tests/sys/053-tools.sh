@@ -142,7 +142,7 @@ session() {
 stderr=figures
 start --set model.path="$DEMO" --set daemon.cache_dir="$dir/cache"
 sleep 1
-printf '{"prompt": "One", "id": 7, "max_tokens": 3, "seed": 5}\n{"ids": [5, 6], "max_tokens": 2, "seed": "18446744073709551615"}\n{"prompt": "x", "max_tokens": 99999, "seed": 5}\n' >ok.jsonl
+printf '{"prompt": "One", "id": 7, "max_tokens": 3, "seed": 5}\n{"ids": [5, 6], "max_tokens": 2, "seed": "18446744073709551614"}\n{"prompt": "x", "max_tokens": 99999, "seed": 5}\n' >ok.jsonl
 greedy="--temperature 0 --seed 1 --max-tokens 8"
 for w in "generate -p Hello $greedy" "generate -p Hello --n 2 --seed 3 --max-tokens 4" "generate -p Hello --n-requests 2 $greedy" \
     "tokenize -p Hello" "tokenize -p Hello --json" "tokenize -p <s>Hello --literal --no-special" "detokenize 40 41 42" \

@@ -116,7 +116,7 @@ test_generate_arguments(void **state)
     SAYS(generate(3, "-px", "--max-tokens", "-1"), 64,
         "fdctl: --max-tokens -1: not a whole number\n");
     SAYS(generate(3, "-px", "--max-tokens", "4294967296"), 64,
-        "fdctl: --max-tokens 4294967296: at most 4294967295\n");
+        "fdctl: --max-tokens 4294967296: at most 4294967294\n");
     SAYS(generate(3, "-px", "--temperature", "warm"), 64,
         "fdctl: --temperature warm: not a number\n");
     SAYS(generate(3, "-px", "--n-requests", "0"), 64, "fdctl: --n-requests 0: at least "
@@ -421,9 +421,9 @@ static void
 test_wide_seed(void **state)
 {
     static const uint64_t seeds[] = { 0, 7, INT64_MAX, (uint64_t)INT64_MAX + 1,
-        UINT64_MAX };
-    static const char *const bad[] = { "\"18446744073709551616\"", "\"-1\"", "\"\"",
-        "\"7x\"", "\" 7\"", "-1", "7.0" };
+        UINT64_MAX - 1 };
+    static const char *const bad[] = { "\"18446744073709551615\"",
+        "\"18446744073709551616\"", "\"-1\"", "\"\"", "\"7x\"", "\" 7\"", "-1", "7.0" };
     struct fct_req dflt, *r = NULL;
     char line[128], *seed;
     size_t i, n = 0;
@@ -451,7 +451,7 @@ test_wide_seed(void **state)
     for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         snprintf(line, sizeof(line), "{\"ids\": [1], \"seed\": %s}", bad[i]);
         SAYS(fct_parse_batch("f", line, strlen(line), &dflt, &r, &n), 65,
-            "fdctl: f:1: seed: must be a whole number from 0 to 18446744073709551615, "
+            "fdctl: f:1: seed: must be a whole number from 0 to 18446744073709551614, "
             "in quotes from 9223372036854775808 on\n");
     }
     SAYS(fct_parse_batch("f", "{\"seed\": 9223372036854775808}", 29, &dflt, &r, &n), 65,

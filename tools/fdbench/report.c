@@ -544,11 +544,10 @@ dataset_digest(const struct fdb_cfg *c)
     return c->dataset != NULL ? json_digest(digest) : json_null();
 }
 
-/* Not set, a NaN, is null. */
 static json_t *
 real_or_null(float v)
 {
-    return fct_json_real((double)v);
+    return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
 /* Parameters of every request other than its lengths. */

@@ -178,11 +178,12 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
     return rc;
 }
 
+/* FDC_UNSET and FDC_UNSET64 are no values. */
 static uint64_t
 type_max(enum ptype t)
 {
     return t == P_COUNT ? INT8_MAX : t == P_U16 ? UINT16_MAX
-        : t == P_U32 || t == P_STOP_ID ? UINT32_MAX : UINT64_MAX;
+        : t == P_U32 ? UINT32_MAX - 1 : t == P_STOP_ID ? UINT32_MAX : UINT64_MAX - 1;
 }
 
 /* v is known to fit the type. */
@@ -264,12 +265,12 @@ json_wide(const json_t *v, uint64_t *ret)
     char *end;
 
     if (s == NULL)
-        return json_u64(v, UINT64_MAX, ret);
+        return json_u64(v, type_max(P_U64), ret);
     if (s[0] < '0' || s[0] > '9' || strlen(s) != json_string_length(v))
         return -EINVAL;
     errno = 0;
     *ret = strtoull(s, &end, 10);
-    return errno == 0 && *end == '\0' ? 0 : -EINVAL;
+    return errno == 0 && *end == '\0' && *ret <= type_max(P_U64) ? 0 : -EINVAL;
 }
 
 /* A string or an array of them; an id or an array of them. */
@@ -331,8 +332,8 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
     default:
         *ret_want = row->type == P_COUNT ? "a whole number from 0 to 127"
             : row->type == P_U16 ? "a whole number from 0 to 65535"
-            : row->type == P_U32 ? "a whole number from 0 to 4294967295"
-            : "a whole number from 0 to 18446744073709551615, in quotes from "
+            : row->type == P_U32 ? "a whole number from 0 to 4294967294"
+            : "a whole number from 0 to 18446744073709551614, in quotes from "
               "9223372036854775808 on";
         rc = row->type == P_U64 ? json_wide(v, &u) : json_u64(v, type_max(row->type), &u);
         if (rc == 0)
