@@ -50,7 +50,8 @@ event_add(struct fdchat_answer *a, enum fdchat_kind kind)
         a->event = e;
         a->room_event = room;
     }
-    a->event[a->n_event] = (struct ans_event) { .kind = kind, .at = a->out.n,
+    a->event[a->n_event] = (struct ans_event){ .kind = kind,
+        .at = a->out.n,
         .call = a->n_call > 0 ? a->n_call - 1 : 0 };
     return &a->event[a->n_event++];
 }
@@ -119,7 +120,8 @@ mixed(uint64_t x)
 static void
 id_make(const struct fdchat_answer *a, char id[FDCHAT_ID_BYTES])
 {
-    static const char set[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    static const char set[] =
+        "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     uint64_t x = mixed(a->seed + a->n_call), y = mixed(x);
     char text[25];
 
@@ -224,8 +226,8 @@ held_is(const struct fdchat_answer *a, const struct ans_lit *l)
 }
 
 int
-ans_match(struct fdchat_answer *a, char c, uint8_t special, const struct ans_lit *const *lit,
-    size_t n, char *ret_c)
+ans_match(struct fdchat_answer *a, char c, uint8_t special,
+    const struct ans_lit *const *lit, size_t n, char *ret_c)
 {
     int maybe = 0;
 
@@ -338,7 +340,8 @@ bare_begins(struct fdchat_answer *a, char c, uint8_t special)
     for (size_t i = 0; i < FMT_CALLS && f == NULL; i++)
         if (a->form[i].n > 0 && a->form[i].step[0].op != OP_LIT)
             f = &a->form[i];
-    if (f == NULL || !(c == '[' || (f->step[0].op == OP_OBJECT && c == '{') || (a->chain && c == ';')))
+    if (f == NULL ||
+        !(c == '[' || (f->step[0].op == OP_OBJECT && c == '{') || (a->chain && c == ';')))
         return 0;
     a->bare = 1;
     a->raw.n = 0;
@@ -412,7 +415,7 @@ feed(struct fdchat_answer *a, const char *p, size_t n, int special)
         emit(a, FDCHAT_CONTENT, p, n);
         return a->rc;
     }
-    for (size_t i = 0; i < n && a->rc == 0; ) {
+    for (size_t i = 0; i < n && a->rc == 0;) {
         uint8_t s = special && a->exact ? (i == 0 ? 1 : 2) : 0;
         size_t run = s == 0 ? plain_run(a, p + i, n - i) : 0;
 
@@ -462,7 +465,7 @@ fdchat_answer_end(fdchat_answer_t *a)
             ans_form_end(a);
             break;
         } else if (a->mode == ANS_EXPECT && a->n_call > a->call_before) {
-            break;           /* the end of markup is missing */
+            break; /* the end of markup is missing */
         } else {
             ans_fail(a);
         }
@@ -511,8 +514,10 @@ fdchat_answer_next(fdchat_answer_t *a, struct fdchat_piece *ret)
         if (n == 0)
             return 0;
     }
-    *ret = (struct fdchat_piece) { .kind = e->kind, .call = e->call,
-        .text = n > 0 ? a->out.p + e->at : "", .bytes = n,
+    *ret = (struct fdchat_piece){ .kind = e->kind,
+        .call = e->call,
+        .text = n > 0 ? a->out.p + e->at : "",
+        .bytes = n,
         .id = e->kind == FDCHAT_CALL ? e->id : NULL };
     e->at += n;
     e->n -= n;
@@ -530,7 +535,9 @@ mark_add(struct fdchat_answer *a, int what, const char *text, const struct ans_f
 
     if (text == NULL)
         return;
-    *m = (struct ans_mark) { .what = what, .form = form, .at_start = form != NULL && form->at_start };
+    *m = (struct ans_mark){ .what = what,
+        .form = form,
+        .at_start = form != NULL && form->at_start };
     if (form != NULL)
         m->lit = form->step[0].lit;
     else
@@ -614,7 +621,8 @@ set_up(struct fdchat_answer *a, const struct fdchat_answer_opts *o, char *err)
         return 0;
     a->fmt = fmt_named(o->format);
     if (a->fmt == NULL) {
-        (void)snprintf(err, FDCHAT_ERR_BYTES, "no format of answers is named %.80s", o->format);
+        (void)snprintf(err, FDCHAT_ERR_BYTES, "no format of answers is named %.80s",
+            o->format);
         return -EINVAL;
     }
     if (o->tools != NULL)
@@ -623,7 +631,8 @@ set_up(struct fdchat_answer *a, const struct fdchat_answer_opts *o, char *err)
         rc = special_set(a, o);
     if (rc == 0)
         rc = marks_set(a, o->no_calls);
-    if (rc == 0 && o->prompt != NULL && begins_in_reasoning(a->fmt, o->prompt, o->prompt_bytes)) {
+    if (rc == 0 && o->prompt != NULL &&
+        begins_in_reasoning(a->fmt, o->prompt, o->prompt_bytes)) {
         a->base = FDCHAT_REASONING;
         a->lead = 1;
     }

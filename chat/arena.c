@@ -19,7 +19,7 @@ struct arn_chunk {
 void
 arn_init(struct arena *a, size_t limit)
 {
-    *a = (struct arena) { .limit = limit };
+    *a = (struct arena){ .limit = limit };
 }
 
 void

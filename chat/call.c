@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ENTER 1u             /* parameters begin */
-#define LEAVE 2u             /* and end */
+#define ENTER 1u /* parameters begin */
+#define LEAVE 2u /* and end */
 
 /* ---- a form's text ------------------------------------------------------------------- */
 
@@ -25,10 +25,13 @@ step_add(struct ans_form *f, enum ans_op op)
 static int
 op_of(char c)
 {
-    static const struct { char c; enum ans_op op; } ops[] = { { 'N', OP_NAME }, { 'A', OP_ARGS },
-        { 'O', OP_OBJECT }, { 'o', OP_MAYBE_OBJECT }, { 'P', OP_PYTHON }, { 'G', OP_GEMMA },
-        { '(', OP_PARAMS }, { ')', OP_PARAMS_END }, { '{', OP_CALLS }, { '}', OP_CALLS_END },
-        { 'K', OP_KEY }, { 'S', OP_ATTRS }, { 'V', OP_VALUE } };
+    static const struct {
+        char c;
+        enum ans_op op;
+    } ops[] = { { 'N', OP_NAME }, { 'A', OP_ARGS }, { 'O', OP_OBJECT },
+        { 'o', OP_MAYBE_OBJECT }, { 'P', OP_PYTHON }, { 'G', OP_GEMMA },
+        { '(', OP_PARAMS }, { ')', OP_PARAMS_END }, { '{', OP_CALLS },
+        { '}', OP_CALLS_END }, { 'K', OP_KEY }, { 'S', OP_ATTRS }, { 'V', OP_VALUE } };
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
         if (ops[i].c == c)
@@ -88,8 +91,15 @@ ans_form_read(const struct fdchat_answer *a, const char *text, struct ans_form *
 
 /* ---- from step to step ----------------------------------------------------------------- */
 
-struct choice { const struct ans_lit *lit; size_t next; unsigned acts; };
-struct choices { struct choice at[4]; size_t n; };
+struct choice {
+    const struct ans_lit *lit;
+    size_t next;
+    unsigned acts;
+};
+struct choices {
+    struct choice at[4];
+    size_t n;
+};
 
 /* The texts that may stand at a step. */
 static void
@@ -100,7 +110,7 @@ choices_of(const struct ans_form *f, size_t at, unsigned acts, struct choices *r
     switch (s->op) {
     case OP_LIT:
         if (ret->n < sizeof(ret->at) / sizeof(ret->at[0]))
-            ret->at[ret->n++] = (struct choice) { &s->lit, at + 1, acts };
+            ret->at[ret->n++] = (struct choice){ &s->lit, at + 1, acts };
         break;
     case OP_PARAMS:
         choices_of(f, at + 1, acts | ENTER, ret);
@@ -138,7 +148,8 @@ form_over(struct fdchat_answer *a)
 static void
 value_begin(struct fdchat_answer *a)
 {
-    static const unsigned json = TYP_NULL | TYP_NUMBER | TYP_BOOLEAN | TYP_OBJECT | TYP_ARRAY;
+    static const unsigned json =
+        TYP_NULL | TYP_NUMBER | TYP_BOOLEAN | TYP_OBJECT | TYP_ARRAY;
     const struct ans_buf *attrs = &a->value;
 
     a->types = typ_types(a->schema, a->name, a->key);
@@ -146,7 +157,8 @@ value_begin(struct fdchat_answer *a)
         a->now->step[a->step - 2].op == OP_ATTRS) {
         char text[ANS_NAME + 1];
 
-        (void)snprintf(text, sizeof(text), "%.*s", (int)attrs->n, attrs->n > 0 ? attrs->p : "");
+        (void)snprintf(text, sizeof(text), "%.*s", (int)attrs->n,
+            attrs->n > 0 ? attrs->p : "");
         if (strstr(text, "string=\"true\"") != NULL)
             a->types = TYP_STRING;
         else if (strstr(text, "string=\"false\"") != NULL)
@@ -186,7 +198,7 @@ step_enter(struct fdchat_answer *a, size_t step)
         value_begin(a);
         break;
     case OP_ARGS:
-        a->scan = (struct ans_scan) { 0 };
+        a->scan = (struct ans_scan){ 0 };
         a->mode = ANS_ARGS;
         break;
     case OP_OBJECT:
@@ -222,8 +234,10 @@ ans_form_begin(struct fdchat_answer *a, const struct ans_form *f, size_t step)
 void
 ans_step_next(struct fdchat_answer *a)
 {
-    step_enter(a, a->now->step[a->step].op == OP_OBJECT || a->mode != ANS_OBJECT ? a->step + 1 :
-        a->now->n - 1);
+    step_enter(a,
+        a->now->step[a->step].op == OP_OBJECT || a->mode != ANS_OBJECT
+            ? a->step + 1
+            : a->now->n - 1);
 }
 
 void
@@ -258,7 +272,8 @@ choice_taken(struct fdchat_answer *a, const struct choice *c)
 }
 
 static int
-choose(struct fdchat_answer *a, const struct choices *c, char byte, uint8_t special, char *ret_c)
+choose(struct fdchat_answer *a, const struct choices *c, char byte, uint8_t special,
+    char *ret_c)
 {
     const struct ans_lit *lit[4];
 
@@ -506,12 +521,24 @@ void
 ans_form_byte(struct fdchat_answer *a, char c, uint8_t special)
 {
     switch (a->mode) {
-    case ANS_EXPECT: expect_byte(a, c, special); break;
-    case ANS_ARGS: args_byte(a, c, special); break;
-    case ANS_OBJECT: ans_object_byte(a, c, special); break;
-    case ANS_MAYBE: maybe_byte(a, c, special); break;
-    case ANS_LITERAL: ans_literal_byte(a, c, special); break;
-    default: text_byte(a, c, special); break;
+    case ANS_EXPECT:
+        expect_byte(a, c, special);
+        break;
+    case ANS_ARGS:
+        args_byte(a, c, special);
+        break;
+    case ANS_OBJECT:
+        ans_object_byte(a, c, special);
+        break;
+    case ANS_MAYBE:
+        maybe_byte(a, c, special);
+        break;
+    case ANS_LITERAL:
+        ans_literal_byte(a, c, special);
+        break;
+    default:
+        text_byte(a, c, special);
+        break;
     }
     if (a->raw.n > a->max_held && a->mode != ANS_TEXT && !a->open)
         ans_fail(a);

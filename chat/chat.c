@@ -15,7 +15,9 @@
 
 _Static_assert(FDCHAT_ERR_BYTES == VAL_ERR, "one size of error texts");
 
-struct fdchat_template { struct template *t; };
+struct fdchat_template {
+    struct template *t;
+};
 
 int
 fdchat_template_new(const char *text, size_t bytes, fdchat_template_t **ret,
@@ -57,7 +59,7 @@ variables(struct render *r, const char *json, size_t bytes, int marked, const ch
     if (v.type != VAL_DICT)
         val_fail(&r->c, "the %s's variables are no JSON object", whose);
     for (size_t i = 0; i < v.d->n; i++)
-        rnd_set(r, r->scope, (struct tpl_name) { v.d->at[i].key.s->p, v.d->at[i].key.s->n },
+        rnd_set(r, r->scope, (struct tpl_name){ v.d->at[i].key.s->p, v.d->at[i].key.s->n },
             v.d->at[i].value);
 }
 
@@ -68,7 +70,8 @@ prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
 
     for (size_t i = 0; i < out->n; i++)
         n += out->mark[i] && (i == 0 || !out->mark[i - 1]);
-    *ret = (struct fdchat_prompt) { .bytes = out->n, .text = malloc(out->n + 1),
+    *ret = (struct fdchat_prompt){ .bytes = out->n,
+        .text = malloc(out->n + 1),
         .spans = malloc((n + 1) * sizeof(*ret->spans)) };
     if (ret->text == NULL || ret->spans == NULL) {
         fdchat_prompt_free(ret);
@@ -81,7 +84,7 @@ prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
         if (!out->mark[i])
             continue;
         if (i == 0 || !out->mark[i - 1])
-            ret->spans[ret->n_span++] = (struct fdchat_span) { i, 0 };
+            ret->spans[ret->n_span++] = (struct fdchat_span){ i, 0 };
         ret->spans[ret->n_span - 1].bytes++;
     }
     return 0;
@@ -94,8 +97,11 @@ fdchat_render(const fdchat_template_t *t, const struct fdchat_args *a,
     struct arena mem;
     struct rnd_scope top = { 0 }, vars = { .up = &top };
     struct val_buf out = { .limit = RND_MAX_BYTES };
-    struct render r = { .c = { .mem = &mem, .steps = RND_MAX_STEPS, .depth = RND_MAX_DEPTH,
-        .err = err }, .scope = &top, .out = &out };
+    struct render r = {
+        .c = { .mem = &mem, .steps = RND_MAX_STEPS, .depth = RND_MAX_DEPTH, .err = err },
+        .scope = &top,
+        .out = &out
+    };
     int rc;
 
     err[0] = '\0';
@@ -125,5 +131,5 @@ fdchat_prompt_free(struct fdchat_prompt *p)
 {
     free(p->text);
     free(p->spans);
-    *p = (struct fdchat_prompt) { 0 };
+    *p = (struct fdchat_prompt){ 0 };
 }

@@ -61,7 +61,7 @@ rnd_set(struct render *r, struct rnd_scope *s, struct tpl_name name, struct val 
         if (s->n > 0)
             memcpy(s->at, was, s->n * sizeof(*was));
     }
-    s->at[s->n++] = (struct rnd_var) { name, v };
+    s->at[s->n++] = (struct rnd_var){ name, v };
 }
 
 static struct val
@@ -95,15 +95,19 @@ static struct val
 loop_attr(struct render *r, const struct tpl_loop *l, const char *p, size_t n)
 {
     int64_t i = (int64_t)l->i, all = (int64_t)l->l->n;
-    const struct { const char *name; struct val v; } attrs[] = {
-        { "index", val_int(i + 1) }, { "index0", val_int(i) }, { "first", val_bool(i == 0) },
-        { "last", val_bool(i + 1 == all) }, { "length", val_int(all) },
-        { "revindex", val_int(all - i) }, { "revindex0", val_int(all - i - 1) },
-        { "depth", val_int(l->depth) }, { "depth0", val_int(l->depth - 1) },
-        { "previtem", i > 0 ? l->l->at[i - 1] : val_undefined(&r->c, "there is no previous item",
-            25) },
-        { "nextitem", i + 1 < all ? l->l->at[i + 1] : val_undefined(&r->c,
-            "there is no next item", 21) } };
+    const struct {
+        const char *name;
+        struct val v;
+    } attrs[] = { { "index", val_int(i + 1) }, { "index0", val_int(i) },
+        { "first", val_bool(i == 0) }, { "last", val_bool(i + 1 == all) },
+        { "length", val_int(all) }, { "revindex", val_int(all - i) },
+        { "revindex0", val_int(all - i - 1) }, { "depth", val_int(l->depth) },
+        { "depth0", val_int(l->depth - 1) },
+        { "previtem",
+            i > 0 ? l->l->at[i - 1] : val_undefined(&r->c, "there is no previous item", 25) },
+        { "nextitem",
+            i + 1 < all ? l->l->at[i + 1]
+                        : val_undefined(&r->c, "there is no next item", 21) } };
 
     for (size_t k = 0; k < sizeof(attrs) / sizeof(attrs[0]); k++)
         if (strlen(attrs[k].name) == n && memcmp(attrs[k].name, p, n) == 0)
@@ -179,15 +183,16 @@ rnd_item(struct render *r, struct val obj, struct val key)
         found = val_find(&r->c, obj.d, key);
         if (found != NULL)
             return *found;
-    } else if (obj.type == VAL_STR || ((obj.type == VAL_LIST || obj.type == VAL_TUPLE) &&
-        !obj.l->lazy)) {
+    } else if (obj.type == VAL_STR ||
+        ((obj.type == VAL_LIST || obj.type == VAL_TUPLE) && !obj.l->lazy)) {
         if (rnd_is_int(key))
             return index_of(r, obj, rnd_int(key));
     }
     if (key.type == VAL_STR) {
-        struct val v = obj.type == VAL_LOOP ? loop_attr(r, obj.loop, key.s->p, key.s->n) :
-            obj.type == VAL_NAMESPACE ? rnd_attr(r, obj, key.s->p, key.s->n) :
-            rnd_method(r, obj, key.s->p, key.s->n);
+        struct val v = obj.type == VAL_LOOP ? loop_attr(r, obj.loop, key.s->p, key.s->n)
+            : obj.type == VAL_NAMESPACE
+            ? rnd_attr(r, obj, key.s->p, key.s->n)
+            : rnd_method(r, obj, key.s->p, key.s->n);
 
         if (v.type != VAL_UNDEF)
             return v;
@@ -241,14 +246,15 @@ slice_of(struct render *r, struct val obj, const struct tpl_node *n)
     all = (int64_t)l->n;
     from = slice_bound(r, n->a, all, by > 0 ? 0 : all - 1, by > 0 ? 0 : -1,
         by > 0 ? all : all - 1);
-    to = slice_bound(r, n->b, all, by > 0 ? all : -1, by > 0 ? 0 : -1, by > 0 ? all : all - 1);
+    to = slice_bound(r, n->b, all, by > 0 ? all : -1, by > 0 ? 0 : -1,
+        by > 0 ? all : all - 1);
     if (text && by == 1) {
         size_t a = val_char_at(obj.s, (size_t)from), z = val_char_at(obj.s, (size_t)to);
 
         return val_sub(&r->c, obj.s, a, z > a ? z - a : 0);
     }
     v = val_list(&r->c, text ? VAL_LIST : obj.type, l->n);
-    for (int64_t i = from; by > 0 ? i < to : i > to; ) {
+    for (int64_t i = from; by > 0 ? i < to : i > to;) {
         v.l->at[v.l->n++] = l->at[i];
         if (__builtin_add_overflow(i, by, &i))
             break;
@@ -325,7 +331,7 @@ add_keywords(struct render *r, struct rnd_args *v, struct val d)
 
         if (key.type != VAL_STR)
             val_fail(&r->c, "keywords must be strings");
-        kw[v->n_kw + i] = (struct tpl_name) { key.s->p, key.s->n };
+        kw[v->n_kw + i] = (struct tpl_name){ key.s->p, key.s->n };
         at[v->n_kw + i] = d.d->at[i].value;
     }
     v->kw = kw;
@@ -374,8 +380,8 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
     size_t given = a->n < n->n_names ? a->n : n->n_names;
 
     if (a->n > n->n_names)
-        val_fail(&r->c, "macro '%.*s' takes not more than %zu argument(s)", (int)n->n, n->p,
-            n->n_names);
+        val_fail(&r->c, "macro '%.*s' takes not more than %zu argument(s)", (int)n->n,
+            n->p, n->n_names);
     for (size_t i = 0; i < given; i++)
         rnd_set(r, r->scope, n->names[i], a->at[i]);
     for (size_t k = 0; k < a->n_kw; k++) {
@@ -384,8 +390,8 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
         while (i < n->n_names && !name_is(n->names[i], a->kw[k].p, a->kw[k].n))
             i++;
         if (i == n->n_names)
-            val_fail(&r->c, "macro '%.*s' takes no keyword argument '%.*s'", (int)n->n, n->p,
-                (int)a->kw[k].n, a->kw[k].p);
+            val_fail(&r->c, "macro '%.*s' takes no keyword argument '%.*s'", (int)n->n,
+                n->p, (int)a->kw[k].n, a->kw[k].p);
         rnd_set(r, r->scope, n->names[i], a->kw_at[k]);
     }
     for (size_t i = given; i < n->n_names; i++) {
@@ -393,8 +399,9 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
 
         if (scope_find(r, r->scope, n->names[i].p, n->names[i].n) != NULL)
             continue;
-        rnd_set(r, r->scope, n->names[i], i >= d ? eval(r, n->at[i - d]) :
-            val_undefined(&r->c, n->names[i].p, n->names[i].n));
+        rnd_set(r, r->scope, n->names[i],
+            i >= d ? eval(r, n->at[i - d])
+                   : val_undefined(&r->c, n->names[i].p, n->names[i].n));
     }
 }
 
@@ -468,8 +475,9 @@ eval_compare(struct render *r, const struct tpl_node *n)
 static struct val
 eval_filter(struct render *r, const struct tpl_node *n, const struct val *block)
 {
-    struct val v = n->a != NULL ? (block != NULL ? eval_filter(r, n->a, block) : eval(r, n->a)) :
-        *block;
+    struct val v = n->a != NULL
+        ? (block != NULL ? eval_filter(r, n->a, block) : eval(r, n->a))
+        : *block;
     struct rnd_args a = eval_args(r, n->args);
     rnd_filter_fn *fn = rnd_filter(n->p, n->n);
 
@@ -500,8 +508,8 @@ eval_sign(struct render *r, const struct tpl_node *n)
     if (v.type == VAL_FLOAT)
         return val_float(n->kind == NODE_NEG ? -v.f : v.f);
     if (!rnd_is_int(v))
-        val_fail(&r->c, "bad operand type for unary %s: '%s'", n->kind == NODE_NEG ? "-" : "+",
-            val_type_name(v));
+        val_fail(&r->c, "bad operand type for unary %s: '%s'",
+            n->kind == NODE_NEG ? "-" : "+", val_type_name(v));
     return n->kind == NODE_POS ? val_int(rnd_int(v)) : rnd_binary(r, OP_SUB, val_int(0), v);
 }
 
@@ -519,7 +527,9 @@ eval_item(struct render *r, const struct tpl_node *n)
 {
     struct val obj = eval(r, n->a);
 
-    return n->b->kind == NODE_SLICE ? slice_of(r, obj, n->b) : rnd_item(r, obj, eval(r, n->b));
+    return n->b->kind == NODE_SLICE
+        ? slice_of(r, obj, n->b)
+        : rnd_item(r, obj, eval(r, n->b));
 }
 
 static struct val
@@ -567,7 +577,8 @@ eval_kind(struct render *r, const struct tpl_node *n)
     case NODE_COND:
         if (val_true(eval(r, n->a)))
             return eval(r, n->b);
-        return n->c != NULL ? eval(r, n->c) : val_undefined(&r->c, "the inline if has no else", 25);
+        return n->c != NULL ? eval(r, n->c)
+                            : val_undefined(&r->c, "the inline if has no else", 25);
     default:
         val_fail(&r->c, "line %d: not an expression", n->line);
     }
@@ -593,7 +604,7 @@ assign(struct render *r, const struct tpl_node *target, struct val v)
     struct val ns;
 
     if (target->kind == NODE_NAME) {
-        rnd_set(r, r->scope, (struct tpl_name) { target->p, target->n }, v);
+        rnd_set(r, r->scope, (struct tpl_name){ target->p, target->n }, v);
         return;
     }
     if (target->kind == NODE_ATTR) {
@@ -605,8 +616,10 @@ assign(struct render *r, const struct tpl_node *target, struct val v)
     }
     l = val_iter(&r->c, v);
     if (l->n != target->n_at)
-        val_fail(&r->c, l->n > target->n_at ? "too many values to unpack (expected %zu)" :
-            "not enough values to unpack (expected %zu, got %zu)", target->n_at, l->n);
+        val_fail(&r->c,
+            l->n > target->n_at ? "too many values to unpack (expected %zu)"
+                                : "not enough values to unpack (expected %zu, got %zu)",
+            target->n_at, l->n);
     for (size_t i = 0; i < target->n_at; i++)
         assign(r, target->at[i], l->at[i]);
 }
@@ -639,7 +652,7 @@ run_for(struct render *r, const struct tpl_node *n)
     if (n->c != NULL)
         l = filtered(r, n, l);
     loop = val_get(&r->c, sizeof(*loop));
-    *loop = (struct tpl_loop) { .l = l, .depth = 1 };
+    *loop = (struct tpl_loop){ .l = l, .depth = 1 };
     for (; loop->i < l->n && f != FLOW_BREAK; loop->i++) {
         /* each turn has new variables; their place may be the last turn's */
         if (scope == NULL || scope->kept) {
@@ -648,8 +661,8 @@ run_for(struct render *r, const struct tpl_node *n)
         }
         scope->n = 0;
         r->scope = scope;
-        rnd_set(r, r->scope, (struct tpl_name) { "loop", 4 },
-            (struct val) { .type = VAL_LOOP, .loop = loop });
+        rnd_set(r, r->scope, (struct tpl_name){ "loop", 4 },
+            (struct val){ .type = VAL_LOOP, .loop = loop });
         assign(r, n->a, l->at[loop->i]);
         f = run_body(r, &n->body);
         r->scope = was;
@@ -664,11 +677,11 @@ run_macro(struct render *r, const struct tpl_node *n)
 {
     struct val_call *m = val_get(&r->c, sizeof(*m));
 
-    *m = (struct val_call) { .macro = n, .scope = r->scope };
+    *m = (struct val_call){ .macro = n, .scope = r->scope };
     for (struct rnd_scope *s = r->scope; s != NULL && !s->kept; s = s->up)
         s->kept = 1;
-    rnd_set(r, r->scope, (struct tpl_name) { n->p, n->n },
-        (struct val) { .type = VAL_MACRO, .call = m });
+    rnd_set(r, r->scope, (struct tpl_name){ n->p, n->n },
+        (struct val){ .type = VAL_MACRO, .call = m });
 }
 
 /* A block has a scope of its own. */

@@ -10,17 +10,20 @@
 
 #include "chat/template.h"
 
-#define RND_MAX_STEPS  2000000u    /* units of work */
-#define RND_MAX_BYTES  (16u << 20) /* of what is rendered */
-#define RND_MAX_MEM    (256u << 20)
-#define RND_MAX_DEPTH  400         /* of calls, statements, nested values */
+#define RND_MAX_STEPS 2000000u    /* units of work */
+#define RND_MAX_BYTES (16u << 20) /* of what is rendered */
+#define RND_MAX_MEM   (256u << 20)
+#define RND_MAX_DEPTH 400 /* of calls, statements, nested values */
 
-struct rnd_var { struct tpl_name name; struct val value; };
-struct rnd_scope {           /* variables by name; what is not here is above */
+struct rnd_var {
+    struct tpl_name name;
+    struct val value;
+};
+struct rnd_scope { /* variables by name; what is not here is above */
     struct rnd_scope *up;
     struct rnd_var *at;
     size_t n, room;
-    int kept;                /* a macro was defined in it */
+    int kept; /* a macro was defined in it */
 };
 
 struct tpl_loop {
@@ -33,7 +36,7 @@ struct render {
     struct val_ctx c;
     struct rnd_scope *scope;
     struct val_buf *out;
-    int64_t now_s;           /* for strftime_now: seconds since 1970, local time */
+    int64_t now_s; /* for strftime_now: seconds since 1970, local time */
 };
 
 /* Arguments of a call when they are values. */
@@ -50,7 +53,7 @@ struct val_call {
     const char *name;
     struct val self;
     const struct tpl_node *macro;
-    struct rnd_scope *scope;  /* where the macro was defined */
+    struct rnd_scope *scope; /* where the macro was defined */
 };
 
 /* The i-th argument, or the one of that name, or fallback. Both given, or fn called
@@ -58,8 +61,8 @@ struct val_call {
 struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const char *name,
     struct val fallback);
 /* No more than most by position, and of names those in the list alone ("a,b"). */
-void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a, size_t least,
-    size_t most, const char *names);
+void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a,
+    size_t least, size_t most, const char *names);
 
 /* v is not defined: fails with its name. */
 __attribute__((noreturn)) void rnd_undefined(struct render *r, struct val v);

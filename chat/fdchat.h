@@ -33,17 +33,19 @@ int fdchat_template_new(const char *text, size_t bytes, fdchat_template_t **ret,
     char err[FDCHAT_ERR_BYTES]);
 void fdchat_template_free(fdchat_template_t *t);
 
-struct fdchat_span { size_t at, bytes; };
+struct fdchat_span {
+    size_t at, bytes;
+};
 
 struct fdchat_prompt {
-    char *text;              /* [bytes], and a zero behind it */
+    char *text; /* [bytes], and a zero behind it */
     size_t bytes;
     struct fdchat_span *spans; /* what came out of the request, in order */
     size_t n_span;
 };
 
 struct fdchat_args {
-    size_t size;             /* sizeof(struct fdchat_args) */
+    size_t size; /* sizeof(struct fdchat_args) */
     /* Variables of the model: a JSON object (bos_token, eos_token, ...), or NULL. */
     const char *model;
     size_t model_bytes;
@@ -51,7 +53,7 @@ struct fdchat_args {
      * add_generation_prompt, ...). They win over those of the model. */
     const char *request;
     size_t request_bytes;
-    int64_t now_s;           /* for strftime_now(); 0: now */
+    int64_t now_s; /* for strftime_now(); 0: now */
 };
 
 /* -EINVAL: the template refuses (raise_exception), does what Python refuses, takes too
@@ -69,39 +71,40 @@ const char *fdchat_format_name(size_t i);
 const char *fdchat_format_of_template(const char *text, size_t bytes);
 
 enum fdchat_kind {
-    FDCHAT_CONTENT, FDCHAT_REASONING,
-    FDCHAT_CALL,             /* a call begins: text is the function's name */
-    FDCHAT_ARGUMENTS,        /* of that call: more of a JSON object's text */
-    FDCHAT_CALL_END          /* not sent for a call that the answer's end cut off */
+    FDCHAT_CONTENT,
+    FDCHAT_REASONING,
+    FDCHAT_CALL,      /* a call begins: text is the function's name */
+    FDCHAT_ARGUMENTS, /* of that call: more of a JSON object's text */
+    FDCHAT_CALL_END   /* not sent for a call that the answer's end cut off */
 };
 
 #define FDCHAT_ID_BYTES 64
 struct fdchat_piece {
     enum fdchat_kind kind;
-    uint32_t call;           /* 0, 1, ...: which call */
-    const char *text;        /* [bytes], no zero behind it; whole UTF-8 if the answer is */
+    uint32_t call;    /* 0, 1, ...: which call */
+    const char *text; /* [bytes], no zero behind it; whole UTF-8 if the answer is */
     size_t bytes;
-    const char *id;          /* FDCHAT_CALL: the call's id, ending with zero; else NULL */
+    const char *id; /* FDCHAT_CALL: the call's id, ending with zero; else NULL */
 };
 
 struct fdchat_answer_opts {
-    size_t size;             /* sizeof(struct fdchat_answer_opts) */
-    const char *format;      /* a name; NULL: all is content */
-    const char *prompt;      /* its end says whether the answer begins within reasoning */
+    size_t size;        /* sizeof(struct fdchat_answer_opts) */
+    const char *format; /* a name; NULL: all is content */
+    const char *prompt; /* its end says whether the answer begins within reasoning */
     size_t prompt_bytes;
     /* The request's tools, a JSON array; NULL: not known. A format without markers takes
      * text for a call of a known tool alone; formats that write values without quotes
      * take their types from here. */
     const char *tools;
     size_t tools_bytes;
-    int no_calls;            /* 1: calls stay content (no tools, or tool_choice none) */
+    int no_calls; /* 1: calls stay content (no tools, or tool_choice none) */
     /* Names of the tokenizer's special tokens, where the caller can tell them from text
      * that reads the same (fdchat_answer_special()): then a marker that is such a name is
      * no marker in text. NULL: by text alone. */
     const char *const *special;
     size_t n_special;
-    uint64_t seed;           /* for the calls' ids: another one for each answer */
-    size_t max_held;         /* bytes that may be held undecided; 0: 1 MiB */
+    uint64_t seed;   /* for the calls' ids: another one for each answer */
+    size_t max_held; /* bytes that may be held undecided; 0: 1 MiB */
 };
 
 typedef struct fdchat_answer fdchat_answer_t;

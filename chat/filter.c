@@ -42,8 +42,9 @@ map_text(struct render *r, const struct val_str *s, char_map *map, int words)
             val_add(&r->c, &b, bytes, val_code_put(out[j], bytes),
                 s->mark != NULL ? s->mark[i] : s->marked);
         }
-        first = words && !(utf8proc_category((utf8proc_int32_t)code) >= UTF8PROC_CATEGORY_LU &&
-            utf8proc_category((utf8proc_int32_t)code) <= UTF8PROC_CATEGORY_LT);
+        first = words &&
+            !(utf8proc_category((utf8proc_int32_t)code) >= UTF8PROC_CATEGORY_LU &&
+                utf8proc_category((utf8proc_int32_t)code) <= UTF8PROC_CATEGORY_LT);
     }
     return val_built(&r->c, &b);
 }
@@ -71,8 +72,8 @@ to_lower(uint32_t code, int first, utf8proc_uint32_t out[4])
 static size_t
 to_title(uint32_t code, int first, utf8proc_uint32_t out[4])
 {
-    out[0] = (utf8proc_uint32_t)(first ? utf8proc_totitle((utf8proc_int32_t)code) :
-        utf8proc_tolower((utf8proc_int32_t)code));
+    out[0] = (utf8proc_uint32_t)(first ? utf8proc_totitle((utf8proc_int32_t)code)
+                                       : utf8proc_tolower((utf8proc_int32_t)code));
     return 1;
 }
 
@@ -239,8 +240,9 @@ f_tojson(struct render *r, struct val v, const struct rnd_args *a)
     f.ascii = val_true(rnd_arg(r, a, 0, "ensure_ascii", val_bool(0)));
     f.sort = val_true(rnd_arg(r, a, 3, "sort_keys", val_bool(0)));
     if (indent.type != VAL_NONE) {
-        struct val pad = indent.type == VAL_STR ? indent :
-            rnd_binary(r, OP_MUL, val_text(&r->c, " "), indent);
+        struct val pad = indent.type == VAL_STR
+            ? indent
+            : rnd_binary(r, OP_MUL, val_text(&r->c, " "), indent);
 
         val_add_str(&r->c, &c, pad.s);
         val_add(&r->c, &c, "", 1, 0);
@@ -488,7 +490,8 @@ f_first(struct render *r, struct val v, const struct rnd_args *a)
     struct val_list *l = val_iter(&r->c, v);
 
     rnd_args_end(r, "first", a, 0, 0, "");
-    return l->n > 0 ? l->at[0] : val_undefined(&r->c, "No first item, sequence was empty.", 34);
+    return l->n > 0 ? l->at[0]
+                    : val_undefined(&r->c, "No first item, sequence was empty.", 34);
 }
 
 static struct val
@@ -500,8 +503,8 @@ f_last(struct render *r, struct val v, const struct rnd_args *a)
     if (v.type == VAL_LIST && v.l->lazy)
         val_fail(&r->c, "'generator' object is not reversible");
     l = val_iter(&r->c, v);
-    return l->n > 0 ? l->at[l->n - 1] :
-        val_undefined(&r->c, "No last item, sequence was empty.", 33);
+    return l->n > 0 ? l->at[l->n - 1]
+                    : val_undefined(&r->c, "No last item, sequence was empty.", 33);
 }
 
 static struct val
@@ -581,8 +584,8 @@ sorted(struct render *r, struct val *keys, struct val *at, size_t n, int down)
         int right = i == half;
 
         if (i < half && k < n)
-            right = down ? val_compare(&r->c, keys[i], keys[k]) < 0 :
-                val_compare(&r->c, keys[k], keys[i]) < 0;
+            right = down ? val_compare(&r->c, keys[i], keys[k]) < 0
+                         : val_compare(&r->c, keys[k], keys[i]) < 0;
         tk[out] = right ? keys[k] : keys[i];
         ta[out++] = right ? at[k++] : at[i++];
     }
@@ -693,8 +696,8 @@ f_sum(struct render *r, struct val v, const struct rnd_args *a)
 
     rnd_args_end(r, "sum", a, 0, 2, "attribute,start");
     for (size_t i = 0; i < l->n; i++)
-        sum = rnd_binary(r, OP_ADD, sum, by.type == VAL_NONE ? l->at[i] :
-            attribute(r, l->at[i], by));
+        sum = rnd_binary(r, OP_ADD, sum,
+            by.type == VAL_NONE ? l->at[i] : attribute(r, l->at[i], by));
     return sum;
 }
 
@@ -728,7 +731,8 @@ chosen(struct render *r, struct val v, const struct rnd_args *a, int by, int wan
         test = name.type == VAL_STR ? rnd_test(name.s->p, name.s->n) : NULL;
         if (test == NULL)
             val_fail(&r->c, "No test named '%.*s'.",
-                name.type == VAL_STR ? (int)name.s->n : 0, name.type == VAL_STR ? name.s->p : "");
+                name.type == VAL_STR ? (int)name.s->n : 0,
+                name.type == VAL_STR ? name.s->p : "");
     }
     for (size_t i = 0; i < l->n; i++) {
         struct val e = by ? attribute(r, l->at[i], a->at[0]) : l->at[i];
@@ -779,8 +783,8 @@ f_map(struct render *r, struct val v, const struct rnd_args *a)
         for (size_t i = 0; i < l->n; i++) {
             struct val e = attribute(r, l->at[i], by);
 
-            out.l->at[out.l->n++] = e.type == VAL_UNDEF && fallback.type != VAL_UNDEF ?
-                fallback : e;
+            out.l->at[out.l->n++] =
+                e.type == VAL_UNDEF && fallback.type != VAL_UNDEF ? fallback : e;
         }
         return out;
     }
@@ -789,25 +793,29 @@ f_map(struct render *r, struct val v, const struct rnd_args *a)
             a->at[0].type == VAL_STR ? (int)a->at[0].s->n : 0,
             a->at[0].type == VAL_STR ? a->at[0].s->p : "");
     for (size_t i = 0; i < l->n; i++)
-        out.l->at[out.l->n++] = rnd_filter(a->at[0].s->p, a->at[0].s->n)(r, l->at[i], &rest);
+        out.l->at[out.l->n++] =
+            rnd_filter(a->at[0].s->p, a->at[0].s->n)(r, l->at[i], &rest);
     return out;
 }
 
 rnd_filter_fn *
 rnd_filter(const char *name, size_t n)
 {
-    static const struct { const char *name; rnd_filter_fn *fn; } all[] = {
-        { "abs", f_abs }, { "capitalize", f_capitalize }, { "count", f_length },
+    static const struct {
+        const char *name;
+        rnd_filter_fn *fn;
+    } all[] = { { "abs", f_abs }, { "capitalize", f_capitalize }, { "count", f_length },
         { "d", f_default }, { "default", f_default }, { "dictsort", f_dictsort },
-        { "e", f_escape }, { "escape", f_escape }, { "first", f_first }, { "float", f_float },
-        { "indent", f_indent }, { "int", f_int }, { "items", f_items }, { "join", f_join },
-        { "last", f_last }, { "length", f_length }, { "list", f_list }, { "lower", f_lower },
+        { "e", f_escape }, { "escape", f_escape }, { "first", f_first },
+        { "float", f_float }, { "indent", f_indent }, { "int", f_int },
+        { "items", f_items }, { "join", f_join }, { "last", f_last },
+        { "length", f_length }, { "list", f_list }, { "lower", f_lower },
         { "map", f_map }, { "max", f_max }, { "min", f_min }, { "reject", f_reject },
         { "rejectattr", f_rejectattr }, { "replace", f_replace }, { "reverse", f_reverse },
         { "round", f_round }, { "safe", f_safe }, { "select", f_select },
         { "selectattr", f_selectattr }, { "sort", f_sort }, { "string", f_string },
-        { "sum", f_sum }, { "title", f_title }, { "tojson", f_tojson }, { "trim", f_trim },
-        { "unique", f_unique }, { "upper", f_upper } };
+        { "sum", f_sum }, { "title", f_title }, { "tojson", f_tojson },
+        { "trim", f_trim }, { "unique", f_unique }, { "upper", f_upper } };
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         if (strlen(all[i].name) == n && memcmp(all[i].name, name, n) == 0)

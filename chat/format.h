@@ -23,18 +23,18 @@
 
 #include <stddef.h>
 
-#define FMT_TRIM_NL   1u     /* a newline after and before the tags of a value is markup */
-#define FMT_LOOSE     2u     /* a name ends at a blank, < or [, whatever follows */
-#define FMT_KIMI_ID   4u     /* the name is functions.NAME:N, and the call's id */
-#define FMT_SHORT_ID  8u     /* ids are nine letters and digits */
+#define FMT_TRIM_NL  1u /* a newline after and before the tags of a value is markup */
+#define FMT_LOOSE    2u /* a name ends at a blank, < or [, whatever follows */
+#define FMT_KIMI_ID  4u /* the name is functions.NAME:N, and the call's id */
+#define FMT_SHORT_ID 8u /* ids are nine letters and digits */
 
-#define FMT_MARKS 2
-#define FMT_CALLS 4
-#define FMT_DROPS 7
+#define FMT_MARKS    2
+#define FMT_CALLS    4
+#define FMT_DROPS    7
 struct fmt {
     const char *name;
-    const char *has[2];      /* a template of this format holds each of them */
-    const char *lacks;       /* and not this */
+    const char *has[2]; /* a template of this format holds each of them */
+    const char *lacks;  /* and not this */
     const char *think[FMT_MARKS], *answer[FMT_MARKS]; /* begin and end of reasoning */
     const char *call[FMT_CALLS];
     const char *drop[FMT_DROPS]; /* markup that is neither */

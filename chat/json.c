@@ -15,10 +15,14 @@ const struct jsn_form jsn_plain = { .item = ", ", .key = ": " };
 
 /* ---- reading ------------------------------------------------------------------------ */
 
-struct jsn_in { struct val_ctx *c; const char *p; size_t n, at; int depth, marked; };
+struct jsn_in {
+    struct val_ctx *c;
+    const char *p;
+    size_t n, at;
+    int depth, marked;
+};
 
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 jsn_bad(struct jsn_in *in, const char *what)
 {
     val_fail(in->c, "JSON, byte %zu: %s", in->at, what);
@@ -27,8 +31,9 @@ jsn_bad(struct jsn_in *in, const char *what)
 static void
 jsn_space(struct jsn_in *in)
 {
-    while (in->at < in->n && (in->p[in->at] == ' ' || in->p[in->at] == '\n' ||
-        in->p[in->at] == '\r' || in->p[in->at] == '\t'))
+    while (in->at < in->n &&
+        (in->p[in->at] == ' ' || in->p[in->at] == '\n' || in->p[in->at] == '\r' ||
+            in->p[in->at] == '\t'))
         in->at++;
 }
 
@@ -41,8 +46,10 @@ jsn_hex4(struct jsn_in *in, uint32_t *ret)
         return 0;
     for (int i = 0; i < 4; i++) {
         char ch = in->p[in->at + (size_t)i];
-        int v = ch >= '0' && ch <= '9' ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 :
-            ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
+        int v = ch >= '0' && ch <= '9' ? ch - '0'
+            : ch >= 'a' && ch <= 'f'   ? ch - 'a' + 10
+            : ch >= 'A' && ch <= 'F'   ? ch - 'A' + 10
+                                       : -1;
 
         if (v < 0)
             return 0;
@@ -63,7 +70,8 @@ jsn_unicode(struct jsn_in *in)
         jsn_bad(in, "bad \\u escape");
     if (code < 0xd800 || code >= 0xe000)
         return code;
-    if (code >= 0xdc00 || in->n - in->at < 2 || in->p[in->at] != '\\' || in->p[in->at + 1] != 'u')
+    if (code >= 0xdc00 || in->n - in->at < 2 || in->p[in->at] != '\\' ||
+        in->p[in->at + 1] != 'u')
         jsn_bad(in, "a lone surrogate");
     in->at += 2;
     if (!jsn_hex4(in, &low) || low < 0xdc00 || low >= 0xe000)
@@ -76,8 +84,8 @@ static size_t
 jsn_utf8(const char *p, size_t n)
 {
     utf8proc_int32_t code;
-    utf8proc_ssize_t got = utf8proc_iterate((const utf8proc_uint8_t *)p, n < 4 ?
-        (utf8proc_ssize_t)n : 4, &code);
+    utf8proc_ssize_t got = utf8proc_iterate((const utf8proc_uint8_t *)p,
+        n < 4 ? (utf8proc_ssize_t)n : 4, &code);
 
     return got > 0 ? (size_t)got : 0;
 }
@@ -245,9 +253,11 @@ jsn_object(struct jsn_in *in)
 static struct val
 jsn_value(struct jsn_in *in)
 {
-    static const struct { const char *word; struct val v; } words[] = {
-        { "null", { .type = VAL_NONE } }, { "true", { .type = VAL_BOOL, .b = 1 } },
-        { "false", { .type = VAL_BOOL } } };
+    static const struct {
+        const char *word;
+        struct val v;
+    } words[] = { { "null", { .type = VAL_NONE } },
+        { "true", { .type = VAL_BOOL, .b = 1 } }, { "false", { .type = VAL_BOOL } } };
     struct val v;
 
     val_steps(in->c, 1);
@@ -295,7 +305,8 @@ jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t code = val_code(s->p + i, s->n - i, &n);
         int marked = s->mark != NULL ? s->mark[i] : s->marked;
-        const char *e = code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
+        const char *e =
+            code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
         char esc[16];
 
         /* pairs: a character, and the letter of its escape sequence */
@@ -304,8 +315,8 @@ jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
         else if (code < 0x20 || (f->ascii && code > 0x7e && code < 0x10000))
             (void)snprintf(esc, sizeof(esc), "\\u%04x", code);
         else if (f->ascii && code >= 0x10000)
-            (void)snprintf(esc, sizeof(esc), "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
-                0xdc00 + ((code - 0x10000) & 0x3ff));
+            (void)snprintf(esc, sizeof(esc), "\\u%04x\\u%04x",
+                0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));
         else {
             val_add(c, b, s->p + i, n, marked);
             continue;
@@ -337,7 +348,8 @@ jsn_add_key(struct val_ctx *c, struct val_buf *b, struct val key, const struct j
         jsn_add_string(c, b, text.s, f);
         return;
     default:
-        val_fail(c, "keys must be str, int, float, bool or None, not %s", val_type_name(key));
+        val_fail(c, "keys must be str, int, float, bool or None, not %s",
+            val_type_name(key));
     }
 }
 
@@ -423,7 +435,8 @@ jsn_add_dict(struct val_ctx *c, struct val_buf *b, const struct val_dict *d,
 }
 
 static void
-jsn_add(struct val_ctx *c, struct val_buf *b, struct val v, const struct jsn_form *f, int level)
+jsn_add(struct val_ctx *c, struct val_buf *b, struct val v, const struct jsn_form *f,
+    int level)
 {
     val_steps(c, 1);
     if (--c->depth < 0)

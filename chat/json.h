@@ -17,12 +17,13 @@
 struct val jsn_read(struct val_ctx *c, const char *p, size_t n, int marked);
 
 struct jsn_form {
-    int ascii;               /* escape what is not ASCII */
-    int sort;                /* keys in their order */
-    const char *indent;      /* of a level, NULL: all in one line */
-    const char *item, *key;  /* separators */
+    int ascii;              /* escape what is not ASCII */
+    int sort;               /* keys in their order */
+    const char *indent;     /* of a level, NULL: all in one line */
+    const char *item, *key; /* separators */
 };
 extern const struct jsn_form jsn_plain; /* ", " and ": " */
-void jsn_write(struct val_ctx *c, struct val_buf *b, struct val v, const struct jsn_form *f);
+void
+jsn_write(struct val_ctx *c, struct val_buf *b, struct val v, const struct jsn_form *f);
 
 #endif

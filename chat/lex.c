@@ -11,12 +11,12 @@
 struct lexer {
     struct val_ctx *c;
     struct template *t;
-    const char *p;           /* the text, with \n as line ends and no last one */
+    const char *p; /* the text, with \n as line ends and no last one */
     size_t n, at;
-    size_t room;             /* of tokens */
+    size_t room; /* of tokens */
     int line;
-    int line_start;          /* nothing but blanks since a line's start */
-    int brackets;            /* open in a tag */
+    int line_start; /* nothing but blanks since a line's start */
+    int brackets;   /* open in a tag */
 };
 
 static struct tpl_tok *
@@ -33,7 +33,7 @@ lex_add(struct lexer *x, enum tok_kind kind)
         t->tok = tok;
         x->room = room;
     }
-    t->tok[t->n_tok] = (struct tpl_tok) { .kind = kind, .line = x->line };
+    t->tok[t->n_tok] = (struct tpl_tok){ .kind = kind, .line = x->line };
     return &t->tok[t->n_tok++];
 }
 
@@ -95,7 +95,8 @@ static size_t
 lex_find_tag(const struct lexer *x, size_t at)
 {
     for (; at + 1 < x->n; at++)
-        if (x->p[at] == '{' && (x->p[at + 1] == '%' || x->p[at + 1] == '{' || x->p[at + 1] == '#'))
+        if (x->p[at] == '{' &&
+            (x->p[at + 1] == '%' || x->p[at + 1] == '{' || x->p[at + 1] == '#'))
             return at;
     return x->n;
 }
@@ -134,7 +135,8 @@ lex_comment(struct lexer *x, size_t tag)
 static int
 is_name_start(char ch)
 {
-    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || ch == '_' || (ch & 0x80) != 0;
+    return (ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || ch == '_' ||
+        (ch & 0x80) != 0;
 }
 
 static int
@@ -146,8 +148,10 @@ is_digit(char ch)
 static int
 hex_value(char ch)
 {
-    return is_digit(ch) ? ch - '0' : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 :
-        ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
+    return is_digit(ch)          ? ch - '0'
+        : ch >= 'a' && ch <= 'f' ? ch - 'a' + 10
+        : ch >= 'A' && ch <= 'F' ? ch - 'A' + 10
+                                 : -1;
 }
 
 /* \xhh, \uhhhh, \Uhhhhhhhh at p of n bytes. Bytes taken, 0: it is none. */
@@ -200,7 +204,9 @@ lex_unescape(struct lexer *x, struct tpl_tok *tok, const char *p, size_t n)
         if (p[i + 1] >= '0' && p[i + 1] <= '7') {
             uint32_t code = 0;
 
-            for (took = 1; took < 4 && i + took < n && p[i + took] >= '0' && p[i + took] <= '7'; took++)
+            for (took = 1;
+                 took < 4 && i + took < n && p[i + took] >= '0' && p[i + took] <= '7';
+                 took++)
                 code = code * 8 + (uint32_t)(p[i + took] - '0');
             k += val_code_put(code, out + k);
             i += took;
@@ -238,8 +244,9 @@ lex_string(struct lexer *x)
 static size_t
 lex_digits(const struct lexer *x, size_t at, char *out, size_t *n, size_t room)
 {
-    while (at < x->n && (is_digit(x->p[at]) ||
-        (x->p[at] == '_' && at + 1 < x->n && is_digit(x->p[at + 1]) && *n > 0))) {
+    while (at < x->n &&
+        (is_digit(x->p[at]) ||
+            (x->p[at] == '_' && at + 1 < x->n && is_digit(x->p[at + 1]) && *n > 0))) {
         if (x->p[at] != '_' && *n + 1 < room)
             out[(*n)++] = x->p[at];
         at++;
@@ -287,13 +294,16 @@ lex_number(struct lexer *x)
 static int
 lex_operator(struct lexer *x)
 {
-    static const struct { char text[3]; enum tok_op op; } ops[] = {
-        { "//", OP_FLOORDIV }, { "**", OP_POW }, { "==", OP_EQ }, { "!=", OP_NE },
-        { "<=", OP_LE }, { ">=", OP_GE }, { "+", OP_ADD }, { "-", OP_SUB }, { "*", OP_MUL },
-        { "/", OP_DIV }, { "%", OP_MOD }, { "~", OP_CONCAT }, { "<", OP_LT }, { ">", OP_GT },
-        { "=", OP_ASSIGN }, { ".", OP_DOT }, { ",", OP_COMMA }, { ":", OP_COLON },
-        { "|", OP_PIPE }, { "(", OP_LPAREN }, { ")", OP_RPAREN }, { "[", OP_LBRACKET },
-        { "]", OP_RBRACKET }, { "{", OP_LBRACE }, { "}", OP_RBRACE } };
+    static const struct {
+        char text[3];
+        enum tok_op op;
+    } ops[] = { { "//", OP_FLOORDIV }, { "**", OP_POW }, { "==", OP_EQ }, { "!=", OP_NE },
+        { "<=", OP_LE }, { ">=", OP_GE }, { "+", OP_ADD }, { "-", OP_SUB },
+        { "*", OP_MUL }, { "/", OP_DIV }, { "%", OP_MOD }, { "~", OP_CONCAT },
+        { "<", OP_LT }, { ">", OP_GT }, { "=", OP_ASSIGN }, { ".", OP_DOT },
+        { ",", OP_COMMA }, { ":", OP_COLON }, { "|", OP_PIPE }, { "(", OP_LPAREN },
+        { ")", OP_RPAREN }, { "[", OP_LBRACKET }, { "]", OP_RBRACKET },
+        { "{", OP_LBRACE }, { "}", OP_RBRACE } };
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
         size_t n = strlen(ops[i].text);
@@ -305,8 +315,10 @@ lex_operator(struct lexer *x)
             tok->p = x->p + x->at;
             tok->n = n;
             x->at += n;
-            x->brackets += tok->op == OP_LPAREN || tok->op == OP_LBRACKET || tok->op == OP_LBRACE;
-            x->brackets -= tok->op == OP_RPAREN || tok->op == OP_RBRACKET || tok->op == OP_RBRACE;
+            x->brackets +=
+                tok->op == OP_LPAREN || tok->op == OP_LBRACKET || tok->op == OP_LBRACE;
+            x->brackets -=
+                tok->op == OP_RPAREN || tok->op == OP_RBRACKET || tok->op == OP_RBRACE;
             return 1;
         }
     }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define QUOTE 256            /* Gemma's, which is a token */
+#define QUOTE 256 /* Gemma's, which is a token */
 
 static int
 is_blank(int c)
@@ -72,7 +72,8 @@ closes(const struct ans_literal *l, int c)
 {
     char t = top(l);
 
-    return (c == ')' && (t == 'c' || t == 't')) || (c == ']' && t == 'l') || (c == '}' && t == 'd');
+    return (c == ')' && (t == 'c' || t == 't')) || (c == ']' && t == 'l') ||
+        (c == '}' && t == 'd');
 }
 
 /* 0: there is nothing that c closes. */
@@ -160,7 +161,7 @@ string_begin(struct fdchat_answer *a, int c, int key)
     ans_args(a, "\"", 1);
     l->key = key;
     l->quote = c;
-    l->escape = (struct ans_escape) { .python = 1 };
+    l->escape = (struct ans_escape){ .python = 1 };
     l->at = LIT_STRING;
 }
 
@@ -360,21 +361,32 @@ static int
 next_byte(struct fdchat_answer *a, int c)
 {
     switch (a->literal.at) {
-    case LIT_OPEN: case LIT_FUNC: return open_byte(a, c);
-    case LIT_FIRST: return first_byte(a, c);
-    case LIT_KEY: case LIT_IN_KEY: return key_byte(a, c);
+    case LIT_OPEN:
+    case LIT_FUNC:
+        return open_byte(a, c);
+    case LIT_FIRST:
+        return first_byte(a, c);
+    case LIT_KEY:
+    case LIT_IN_KEY:
+        return key_byte(a, c);
     case LIT_COLON:
         if (c == ':') {
             ans_args(a, ": ", 2);
             a->literal.at = LIT_VALUE;
         }
         return c == ':' || is_blank(c);
-    case LIT_VALUE: return value_byte(a, c);
-    case LIT_SCALAR: return scalar_byte(a, c);
-    case LIT_STRING: return string_byte(a, c);
-    case LIT_CLOSED: return closed_byte(a, c);
-    case LIT_AFTER: return after_byte(a, c);
-    default: return between_calls(a, c);
+    case LIT_VALUE:
+        return value_byte(a, c);
+    case LIT_SCALAR:
+        return scalar_byte(a, c);
+    case LIT_STRING:
+        return string_byte(a, c);
+    case LIT_CLOSED:
+        return closed_byte(a, c);
+    case LIT_AFTER:
+        return after_byte(a, c);
+    default:
+        return between_calls(a, c);
     }
 }
 

@@ -97,7 +97,10 @@ m_rstrip(struct render *r, struct val self, const struct rnd_args *a)
     return stripped(r, self, a, 0, 1);
 }
 
-struct pieces { struct val v; size_t room; };
+struct pieces {
+    struct val v;
+    size_t room;
+};
 
 static void
 piece(struct render *r, struct pieces *p, struct val v)
@@ -205,7 +208,9 @@ line_end(const struct val_str *s, size_t i)
     if (code == '\r' && i + 1 < s->n && s->p[i + 1] == '\n')
         return 2;
     return (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
-        code == 0x2028 || code == 0x2029 ? n : 0;
+            code == 0x2028 || code == 0x2029
+        ? n
+        : 0;
 }
 
 static struct val
@@ -305,7 +310,7 @@ m_count(struct render *r, struct val self, const struct rnd_args *a)
     if (what->n == 0)
         return val_int((int64_t)val_chars(self.s) + 1);
     for (size_t k = find_in(r, self.s, 0, what); k < self.s->n;
-        k = find_in(r, self.s, k + what->n, what))
+         k = find_in(r, self.s, k + what->n, what))
         n++;
     return val_int(n);
 }
@@ -313,8 +318,10 @@ m_count(struct render *r, struct val self, const struct rnd_args *a)
 static struct val
 m_replace(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *old = need_text(r, rnd_arg(r, a, 0, "", val_undef), "replace arg");
-    const struct val_str *new = need_text(r, rnd_arg(r, a, 1, "", val_undef), "replace arg");
+    const struct val_str *old =
+        need_text(r, rnd_arg(r, a, 0, "", val_undef), "replace arg");
+    const struct val_str *new =
+        need_text(r, rnd_arg(r, a, 1, "", val_undef), "replace arg");
     int64_t most = need_int(r, rnd_arg(r, a, 2, "count", val_int(-1)));
     const struct val_str *s = self.s;
     struct val_buf b = { 0 };
@@ -345,7 +352,8 @@ m_replace(struct render *r, struct val self, const struct rnd_args *a)
 static struct val
 m_removeprefix(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *p = need_text(r, rnd_arg(r, a, 0, "", val_undef), "removeprefix arg");
+    const struct val_str *p =
+        need_text(r, rnd_arg(r, a, 0, "", val_undef), "removeprefix arg");
 
     rnd_args_end(r, "removeprefix", a, 1, 1, "");
     return begins(self.s, p, 0) ? val_sub(&r->c, self.s, p->n, self.s->n - p->n) : self;
@@ -354,7 +362,8 @@ m_removeprefix(struct render *r, struct val self, const struct rnd_args *a)
 static struct val
 m_removesuffix(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *p = need_text(r, rnd_arg(r, a, 0, "", val_undef), "removesuffix arg");
+    const struct val_str *p =
+        need_text(r, rnd_arg(r, a, 0, "", val_undef), "removesuffix arg");
 
     rnd_args_end(r, "removesuffix", a, 1, 1, "");
     return begins(self.s, p, 1) ? val_sub(&r->c, self.s, 0, self.s->n - p->n) : self;
@@ -412,8 +421,8 @@ m_title(struct render *r, struct val self, const struct rnd_args *a)
     rnd_args_end(r, "title", a, 0, 0, "");
     for (size_t i = 0, n; i < s->n; i += n) {
         uint32_t code = val_code(s->p + i, s->n - i, &n);
-        utf8proc_int32_t to = first ? utf8proc_totitle((utf8proc_int32_t)code) :
-            utf8proc_tolower((utf8proc_int32_t)code);
+        utf8proc_int32_t to = first ? utf8proc_totitle((utf8proc_int32_t)code)
+                                    : utf8proc_tolower((utf8proc_int32_t)code);
         char bytes[4];
 
         val_add(&r->c, &b, bytes, val_code_put((uint32_t)to, bytes),
@@ -498,7 +507,8 @@ m_join(struct render *r, struct val self, const struct rnd_args *a)
 
 /* What {name.attr[key]} stands for. n bytes at p; *next: for {}. */
 static struct val
-format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a, size_t *next)
+format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a,
+    size_t *next)
 {
     size_t k = 0, i = 0;
     struct val v;
@@ -506,12 +516,15 @@ format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a
     while (k < n && p[k] != '.' && p[k] != '[')
         k++;
     for (size_t j = 0; j < k; j++)
-        i = p[j] >= '0' && p[j] <= '9' && i < 1000 ? i * 10 + (size_t)(p[j] - '0') : SIZE_MAX / 20;
+        i = p[j] >= '0' && p[j] <= '9' && i < 1000
+            ? i * 10 + (size_t)(p[j] - '0')
+            : SIZE_MAX / 20;
     if (k == 0)
         i = (*next)++;
     if (i < 1000) {
         if (i >= a->n)
-            val_fail(&r->c, "Replacement index %zu out of range for positional args tuple", i);
+            val_fail(&r->c,
+                "Replacement index %zu out of range for positional args tuple", i);
         v = a->at[i];
     } else {
         size_t q = 0;
@@ -527,8 +540,8 @@ format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a
 
         while (e < n && p[e] != '.' && p[e] != '[' && p[e] != ']')
             e++;
-        v = p[k - 1] == '.' ? rnd_attr(r, v, p + k, e - k) :
-            rnd_item(r, v, val_str(&r->c, p + k, e - k, 0));
+        v = p[k - 1] == '.' ? rnd_attr(r, v, p + k, e - k)
+                            : rnd_item(r, v, val_str(&r->c, p + k, e - k, 0));
         k = e + (e < n && p[e] == ']');
     }
     return v;
@@ -591,7 +604,7 @@ static struct val
 m_keys(struct render *r, struct val self, const struct rnd_args *a)
 {
     rnd_args_end(r, "keys", a, 0, 0, "");
-    return (struct val) { .type = VAL_LIST, .l = val_iter(&r->c, self) };
+    return (struct val){ .type = VAL_LIST, .l = val_iter(&r->c, self) };
 }
 
 static struct val
@@ -671,15 +684,15 @@ struct method {
 };
 
 static struct val
-bound(struct render *r, const struct method *m, size_t n_m, struct val obj, const char *name,
-    size_t n)
+bound(struct render *r, const struct method *m, size_t n_m, struct val obj,
+    const char *name, size_t n)
 {
     for (size_t i = 0; i < n_m; i++)
         if (strlen(m[i].name) == n && memcmp(m[i].name, name, n) == 0) {
             struct val_call *c = val_get(&r->c, sizeof(*c));
 
-            *c = (struct val_call) { .fn = m[i].fn, .name = m[i].name, .self = obj };
-            return (struct val) { .type = VAL_METHOD, .call = c };
+            *c = (struct val_call){ .fn = m[i].fn, .name = m[i].name, .self = obj };
+            return (struct val){ .type = VAL_METHOD, .call = c };
         }
     return val_undef;
 }
@@ -687,20 +700,20 @@ bound(struct render *r, const struct method *m, size_t n_m, struct val obj, cons
 struct val
 rnd_method(struct render *r, struct val obj, const char *name, size_t n)
 {
-    static const struct method text[] = { { "capitalize", m_capitalize }, { "count", m_count },
-        { "endswith", m_endswith }, { "find", m_find }, { "format", m_format },
-        { "isalnum", m_isalnum }, { "isalpha", m_isalpha }, { "isdigit", m_isdigit },
-        { "isnumeric", m_isdigit }, { "isdecimal", m_isdigit }, { "isspace", m_isspace },
-        { "join", m_join }, { "lower", m_lower }, { "lstrip", m_lstrip },
-        { "removeprefix", m_removeprefix }, { "removesuffix", m_removesuffix },
-        { "replace", m_replace }, { "rfind", m_rfind }, { "rsplit", m_rsplit },
-        { "rstrip", m_rstrip }, { "split", m_split }, { "splitlines", m_splitlines },
-        { "startswith", m_startswith }, { "strip", m_strip }, { "title", m_title },
-        { "upper", m_upper } };
+    static const struct method text[] = { { "capitalize", m_capitalize },
+        { "count", m_count }, { "endswith", m_endswith }, { "find", m_find },
+        { "format", m_format }, { "isalnum", m_isalnum }, { "isalpha", m_isalpha },
+        { "isdigit", m_isdigit }, { "isnumeric", m_isdigit }, { "isdecimal", m_isdigit },
+        { "isspace", m_isspace }, { "join", m_join }, { "lower", m_lower },
+        { "lstrip", m_lstrip }, { "removeprefix", m_removeprefix },
+        { "removesuffix", m_removesuffix }, { "replace", m_replace }, { "rfind", m_rfind },
+        { "rsplit", m_rsplit }, { "rstrip", m_rstrip }, { "split", m_split },
+        { "splitlines", m_splitlines }, { "startswith", m_startswith },
+        { "strip", m_strip }, { "title", m_title }, { "upper", m_upper } };
     static const struct method dict[] = { { "copy", m_copy }, { "get", m_get },
-        { "items", m_items }, { "keys", m_keys }, { "values", m_values }, { "clear", m_unsafe },
-        { "pop", m_unsafe }, { "popitem", m_unsafe }, { "setdefault", m_unsafe },
-        { "update", m_unsafe } };
+        { "items", m_items }, { "keys", m_keys }, { "values", m_values },
+        { "clear", m_unsafe }, { "pop", m_unsafe }, { "popitem", m_unsafe },
+        { "setdefault", m_unsafe }, { "update", m_unsafe } };
     static const struct method list[] = { { "copy", m_copy }, { "count", m_list_count },
         { "index", m_list_index }, { "append", m_unsafe }, { "clear", m_unsafe },
         { "extend", m_unsafe }, { "insert", m_unsafe }, { "pop", m_unsafe },
@@ -753,7 +766,7 @@ g_dict(struct render *r, struct val self, const struct rnd_args *a)
     return keywords(r, self, a, VAL_DICT);
 }
 
-#define RANGE_MAX 100000     /* as the sandbox has it */
+#define RANGE_MAX 100000 /* as the sandbox has it */
 static struct val
 g_range(struct render *r, struct val self, const struct rnd_args *a)
 {
@@ -775,7 +788,8 @@ g_range(struct render *r, struct val self, const struct rnd_args *a)
     n = by > 0 ? (to - from + by - 1) / by : (from - to - by - 1) / -by;
     n = (by > 0 ? to > from : to < from) ? n : 0;
     if (n > RANGE_MAX)
-        val_fail(&r->c, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+        val_fail(&r->c,
+            "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
             RANGE_MAX);
     val_steps(&r->c, (uint64_t)n);
     v = val_list(&r->c, VAL_LIST, (size_t)n);
@@ -787,7 +801,8 @@ g_range(struct render *r, struct val self, const struct rnd_args *a)
 static struct val
 g_raise(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *s = val_to_str(&r->c, rnd_arg(r, a, 0, "message", val_text(&r->c, ""))).s;
+    const struct val_str *s =
+        val_to_str(&r->c, rnd_arg(r, a, 0, "message", val_text(&r->c, ""))).s;
 
     (void)self;
     val_fail(&r->c, "%.*s", (int)(s->n < VAL_ERR ? s->n : VAL_ERR), s->p);
@@ -816,7 +831,8 @@ struct val
 rnd_global(struct render *r, const char *name, size_t n)
 {
     static const struct method all[] = { { "dict", g_dict }, { "namespace", g_namespace },
-        { "raise_exception", g_raise }, { "range", g_range }, { "strftime_now", g_strftime } };
+        { "raise_exception", g_raise }, { "range", g_range },
+        { "strftime_now", g_strftime } };
     struct val v = bound(r, all, sizeof(all) / sizeof(all[0]), val_none, name, n);
 
     if (v.type == VAL_METHOD)

@@ -45,20 +45,29 @@ ans_scan(struct ans_scan *s, char c)
     case '"':
         s->in_string = 1;
         return s->depth == 0 && !first ? SCAN_BAD : SCAN_MORE;
-    case '{': case '[':
+    case '{':
+    case '[':
         if (s->depth == 0 && !first)
             return SCAN_BAD;
         s->depth++;
         return SCAN_MORE;
-    case '}': case ']':
+    case '}':
+    case ']':
         if (s->depth == 0)
             return SCAN_BAD;
         return --s->depth == 0 ? SCAN_DONE : SCAN_MORE;
-    case ',': case ':': case ' ': case '\n': case '\t': case '\r':
+    case ',':
+    case ':':
+    case ' ':
+    case '\n':
+    case '\t':
+    case '\r':
         return s->depth == 0 ? SCAN_BAD : SCAN_MORE;
     default:
-        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-            c == '-' || c == '+' || c == '.' ? SCAN_MORE : SCAN_BAD;
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                (c >= 'A' && c <= 'Z') || c == '-' || c == '+' || c == '.'
+            ? SCAN_MORE
+            : SCAN_BAD;
     }
 }
 
@@ -120,7 +129,10 @@ ans_unescape(struct ans_escape *e, char c, char out[8])
         return e->on ? 0 : 1;
     }
     e->code = 0;
-    e->hex_left = c == 'u' ? 4 : e->python && c == 'x' ? 2 : e->python && c == 'U' ? 8 : 0;
+    e->hex_left = c == 'u'      ? 4
+        : e->python && c == 'x' ? 2
+        : e->python && c == 'U' ? 8
+                                : 0;
     if (e->hex_left > 0)
         return 0;
     e->on = 0;
@@ -144,7 +156,7 @@ ans_object_begin(struct fdchat_answer *a)
 {
     struct ans_buf args = a->object.args;
 
-    a->object = (struct ans_object) { .at = OBJ_OPEN, .args = args };
+    a->object = (struct ans_object){ .at = OBJ_OPEN, .args = args };
     a->mode = ANS_OBJECT;
 }
 
@@ -194,10 +206,11 @@ key_read(struct fdchat_answer *a)
     struct ans_object *o = &a->object;
 
     o->value = key_is(a, name) ? OBJ_NAME : key_is(a, args) ? OBJ_ARGUMENTS : OBJ_OTHER;
-    if ((o->value == OBJ_NAME && o->have_name) || (o->value == OBJ_ARGUMENTS && o->have_args))
+    if ((o->value == OBJ_NAME && o->have_name) ||
+        (o->value == OBJ_ARGUMENTS && o->have_args))
         o->value = OBJ_OTHER;
-    o->scan = (struct ans_scan) { 0 };
-    o->escape = (struct ans_escape) { 0 };
+    o->scan = (struct ans_scan){ 0 };
+    o->escape = (struct ans_escape){ 0 };
     return !a->bare || o->value != OBJ_OTHER || key_is(a, known) || o->have_name;
 }
 

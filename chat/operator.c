@@ -7,16 +7,15 @@
 #include <math.h>
 #include <string.h>
 
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 bad_operands(struct render *r, const char *op, struct val a, struct val b)
 {
     if (a.type == VAL_UNDEF)
         rnd_undefined(r, a);
     if (b.type == VAL_UNDEF)
         rnd_undefined(r, b);
-    val_fail(&r->c, "unsupported operand type(s) for %s: '%s' and '%s'", op, val_type_name(a),
-        val_type_name(b));
+    val_fail(&r->c, "unsupported operand type(s) for %s: '%s' and '%s'", op,
+        val_type_name(a), val_type_name(b));
 }
 
 static struct val
@@ -66,8 +65,7 @@ repeat(struct render *r, struct val v, int64_t times)
     return out;
 }
 
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 too_large(struct render *r)
 {
     val_fail(&r->c, "an integer beyond 64 bits");
@@ -114,8 +112,10 @@ int_op(struct render *r, enum tok_op op, int64_t a, int64_t b)
         break;
     }
     if (b == 0)
-        val_fail(&r->c, op == OP_MOD ? "integer modulo by zero" : op == OP_DIV ?
-            "division by zero" : "integer division or modulo by zero");
+        val_fail(&r->c,
+            op == OP_MOD       ? "integer modulo by zero"
+                : op == OP_DIV ? "division by zero"
+                               : "integer division or modulo by zero");
     if (op == OP_DIV)
         return val_float((double)a / (double)b);
     if (a == INT64_MIN && b == -1) {
@@ -183,12 +183,15 @@ rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b)
             !a.l->lazy && !b.l->lazy)
             return add_lists(r, a, b);
         if (a.type == VAL_STR && b.type != VAL_UNDEF)
-            val_fail(&r->c, "can only concatenate str (not \"%s\") to str", val_type_name(b));
+            val_fail(&r->c, "can only concatenate str (not \"%s\") to str",
+                val_type_name(b));
     }
     if (op == OP_MUL) {
-        if ((a.type == VAL_STR || a.type == VAL_LIST || a.type == VAL_TUPLE) && rnd_is_int(b))
+        if ((a.type == VAL_STR || a.type == VAL_LIST || a.type == VAL_TUPLE) &&
+            rnd_is_int(b))
             return repeat(r, a, rnd_int(b));
-        if ((b.type == VAL_STR || b.type == VAL_LIST || b.type == VAL_TUPLE) && rnd_is_int(a))
+        if ((b.type == VAL_STR || b.type == VAL_LIST || b.type == VAL_TUPLE) &&
+            rnd_is_int(a))
             return repeat(r, b, rnd_int(a));
     }
     bad_operands(r, op_text(op), a, b);

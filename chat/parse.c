@@ -12,10 +12,13 @@
 struct parser {
     struct val_ctx *c;
     const struct tpl_tok *tok; /* the next */
-    int loops;               /* open ones: break and continue may come */
+    int loops;                 /* open ones: break and continue may come */
 };
 
-struct nodes { size_t n, room; struct tpl_node **at; };
+struct nodes {
+    size_t n, room;
+    struct tpl_node **at;
+};
 
 static void
 nodes_add(struct parser *p, struct nodes *l, struct tpl_node *node)
@@ -44,12 +47,12 @@ node_new(struct parser *p, enum node_kind kind)
 
 /* ---- tokens ---------------------------------------------------------------------- */
 
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 unexpected(struct parser *p, const char *want)
 {
-    static const char *const kinds[] = { "end of template", "text", "begin of statement block",
-        "end of statement block", "begin of print statement", "end of print statement" };
+    static const char *const kinds[] = { "end of template", "text",
+        "begin of statement block", "end of statement block", "begin of print statement",
+        "end of print statement" };
     const struct tpl_tok *k = p->tok;
 
     if (k->kind <= TOK_PRINT_END)
@@ -171,7 +174,8 @@ parse_args(struct parser *p)
             r->more = parse_expr(p);
             break;
         }
-        if (p->tok->kind == TOK_NAME && p->tok[1].kind == TOK_OP && p->tok[1].op == OP_ASSIGN) {
+        if (p->tok->kind == TOK_NAME && p->tok[1].kind == TOK_OP &&
+            p->tok[1].op == OP_ASSIGN) {
             if (kw.n == room) {
                 struct tpl_name *was = names;
 
@@ -190,8 +194,13 @@ parse_args(struct parser *p)
         }
     }
     need_op(p, OP_RPAREN, "')'");
-    *r = (struct tpl_args) { .n = at.n, .n_kw = kw.n, .at = at.at, .kw = names, .kw_at = kw.at,
-        .rest = r->rest, .more = r->more };
+    *r = (struct tpl_args){ .n = at.n,
+        .n_kw = kw.n,
+        .at = at.at,
+        .kw = names,
+        .kw_at = kw.at,
+        .rest = r->rest,
+        .more = r->more };
     return r;
 }
 
@@ -210,10 +219,13 @@ parse_strings(struct parser *p)
 static struct tpl_node *
 parse_name(struct parser *p)
 {
-    static const struct { const char *word; struct val v; } consts[] = {
-        { "true", { .type = VAL_BOOL, .b = 1 } }, { "True", { .type = VAL_BOOL, .b = 1 } },
-        { "false", { .type = VAL_BOOL } }, { "False", { .type = VAL_BOOL } },
-        { "none", { .type = VAL_NONE } }, { "None", { .type = VAL_NONE } } };
+    static const struct {
+        const char *word;
+        struct val v;
+    } consts[] = { { "true", { .type = VAL_BOOL, .b = 1 } },
+        { "True", { .type = VAL_BOOL, .b = 1 } }, { "false", { .type = VAL_BOOL } },
+        { "False", { .type = VAL_BOOL } }, { "none", { .type = VAL_NONE } },
+        { "None", { .type = VAL_NONE } } };
     struct tpl_node *n = node_new(p, NODE_NAME);
 
     for (size_t i = 0; i < sizeof(consts) / sizeof(consts[0]); i++)
@@ -380,7 +392,8 @@ is_test_arg(const struct parser *p)
 {
     switch (p->tok->kind) {
     case TOK_NAME:
-        return !is_word(p->tok, "else") && !is_word(p->tok, "or") && !is_word(p->tok, "and");
+        return !is_word(p->tok, "else") && !is_word(p->tok, "or") &&
+            !is_word(p->tok, "and");
     case TOK_STRING:
     case TOK_INT:
     case TOK_FLOAT:
@@ -393,7 +406,7 @@ is_test_arg(const struct parser *p)
 static struct tpl_node *
 parse_test(struct parser *p, struct tpl_node *node)
 {
-    struct tpl_node *n = node_two(p, NODE_TEST, OP_DOT, node, NULL), *not;
+    struct tpl_node *n = node_two(p, NODE_TEST, OP_DOT, node, NULL), *not ;
     int negated = skip_word(p, "not");
 
     need_name(p, &n->p, &n->n);
@@ -414,7 +427,7 @@ parse_test(struct parser *p, struct tpl_node *node)
     if (!negated)
         return n;
     not = node_two(p, NODE_NOT, OP_DOT, n, NULL);
-    return not;
+    return not ;
 }
 
 static struct tpl_node *
@@ -466,7 +479,8 @@ parse_product(struct parser *p)
 {
     struct tpl_node *n = parse_pow(p);
 
-    while (is_op(p, OP_MUL) || is_op(p, OP_DIV) || is_op(p, OP_FLOORDIV) || is_op(p, OP_MOD)) {
+    while (is_op(p, OP_MUL) || is_op(p, OP_DIV) || is_op(p, OP_FLOORDIV) ||
+        is_op(p, OP_MOD)) {
         enum tok_op op = p->tok++->op;
 
         n = node_two(p, NODE_BINARY, op, n, parse_pow(p));
@@ -607,8 +621,9 @@ parse_tuple(struct parser *p, int parentheses, int conditions)
     }
     tuple = node_new(p, NODE_TUPLE);
     for (;;) {
-        if (comma && (p->tok->kind == TOK_BLOCK_END || p->tok->kind == TOK_PRINT_END ||
-            is_op(p, OP_RPAREN)))
+        if (comma &&
+            (p->tok->kind == TOK_BLOCK_END || p->tok->kind == TOK_PRINT_END ||
+                is_op(p, OP_RPAREN)))
             break;
         n = conditions ? parse_expr(p) : parse_or(p);
         nodes_add(p, &l, n);
@@ -678,7 +693,8 @@ parse_target(struct parser *p, int attributes)
 static struct tpl_node *
 parse_for(struct parser *p)
 {
-    static const char *const ends[] = { "else", "endfor", NULL }, *const end[] = { "endfor", NULL };
+    static const char *const ends[] = { "else", "endfor", NULL },
+                             *const end[] = { "endfor", NULL };
     struct tpl_node *n = node_new(p, NODE_FOR);
 
     n->a = parse_target(p, 0);
@@ -777,7 +793,8 @@ parse_macro(struct parser *p)
         if (skip_op(p, OP_ASSIGN))
             nodes_add(p, &defaults, parse_expr(p));
         else if (defaults.n > 0)
-            val_fail(p->c, "line %d: non-default argument follows default argument", n->line);
+            val_fail(p->c, "line %d: non-default argument follows default argument",
+                n->line);
     }
     need_op(p, OP_RPAREN, "')'");
     need_block_end(p);
@@ -822,9 +839,12 @@ parse_generation(struct parser *p)
 static struct tpl_node *
 parse_statement(struct parser *p)
 {
-    static const struct { const char *word; struct tpl_node *(*parse)(struct parser *); } all[] = {
-        { "for", parse_for }, { "if", parse_if }, { "set", parse_set }, { "macro", parse_macro },
-        { "filter", parse_filter_block }, { "generation", parse_generation } };
+    static const struct {
+        const char *word;
+        struct tpl_node *(*parse)(struct parser *);
+    } all[] = { { "for", parse_for }, { "if", parse_if }, { "set", parse_set },
+        { "macro", parse_macro }, { "filter", parse_filter_block },
+        { "generation", parse_generation } };
     int is_break = is_word(p->tok, "break");
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -910,8 +930,8 @@ tpl_new(const char *text, size_t bytes, struct template **ret, char err[VAL_ERR]
     if (t == NULL)
         return -ENOMEM;
     if (bytes > TPL_MAX_BYTES) {
-        (void)snprintf(err, VAL_ERR, "the template has %zu bytes, at most %u are taken", bytes,
-            TPL_MAX_BYTES);
+        (void)snprintf(err, VAL_ERR, "the template has %zu bytes, at most %u are taken",
+            bytes, TPL_MAX_BYTES);
         free(t);
         return -E2BIG;
     }

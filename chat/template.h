@@ -18,30 +18,61 @@
 #include "chat/arena.h"
 #include "chat/value.h"
 
-#define TPL_MAX_BYTES  (1u << 20)  /* of a template's text */
-#define TPL_MAX_MEM    (64u << 20) /* of what is made of it */
-#define TPL_MAX_DEPTH  200         /* of nested statements and expressions */
+#define TPL_MAX_BYTES (1u << 20)  /* of a template's text */
+#define TPL_MAX_MEM   (64u << 20) /* of what is made of it */
+#define TPL_MAX_DEPTH 200         /* of nested statements and expressions */
 
 /* ---- tokens: lex.c ---------------------------------------------------------------- */
 
 enum tok_kind {
-    TOK_END, TOK_TEXT,       /* between tags */
-    TOK_BLOCK, TOK_BLOCK_END, TOK_PRINT, TOK_PRINT_END,
-    TOK_NAME, TOK_STRING, TOK_INT, TOK_FLOAT, TOK_OP
+    TOK_END,
+    TOK_TEXT, /* between tags */
+    TOK_BLOCK,
+    TOK_BLOCK_END,
+    TOK_PRINT,
+    TOK_PRINT_END,
+    TOK_NAME,
+    TOK_STRING,
+    TOK_INT,
+    TOK_FLOAT,
+    TOK_OP
 };
 
-enum tok_op {                /* of TOK_OP */
-    OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT,
-    OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_ASSIGN, OP_DOT, OP_COMMA, OP_COLON,
-    OP_PIPE, OP_LPAREN, OP_RPAREN, OP_LBRACKET, OP_RBRACKET, OP_LBRACE, OP_RBRACE,
-    OP_IN, OP_NOT_IN         /* made by the parser */
+enum tok_op { /* of TOK_OP */
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_CONCAT,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_ASSIGN,
+    OP_DOT,
+    OP_COMMA,
+    OP_COLON,
+    OP_PIPE,
+    OP_LPAREN,
+    OP_RPAREN,
+    OP_LBRACKET,
+    OP_RBRACKET,
+    OP_LBRACE,
+    OP_RBRACE,
+    OP_IN,
+    OP_NOT_IN /* made by the parser */
 };
 
 struct tpl_tok {
     enum tok_kind kind;
     enum tok_op op;
     int line;
-    const char *p;           /* the text; of a string without quotes and escapes */
+    const char *p; /* the text; of a string without quotes and escapes */
     size_t n;
     int64_t i;
     double f;
@@ -51,38 +82,69 @@ struct tpl_tok {
 
 enum node_kind {
     /* expressions */
-    NODE_CONST, NODE_NAME, NODE_LIST, NODE_TUPLE, NODE_DICT, NODE_ATTR, NODE_ITEM,
-    NODE_SLICE, NODE_CALL, NODE_FILTER, NODE_TEST, NODE_NOT, NODE_NEG, NODE_POS,
-    NODE_BINARY, NODE_COMPARE, NODE_AND, NODE_OR, NODE_COND,
+    NODE_CONST,
+    NODE_NAME,
+    NODE_LIST,
+    NODE_TUPLE,
+    NODE_DICT,
+    NODE_ATTR,
+    NODE_ITEM,
+    NODE_SLICE,
+    NODE_CALL,
+    NODE_FILTER,
+    NODE_TEST,
+    NODE_NOT,
+    NODE_NEG,
+    NODE_POS,
+    NODE_BINARY,
+    NODE_COMPARE,
+    NODE_AND,
+    NODE_OR,
+    NODE_COND,
     /* statements */
-    NODE_TEXT, NODE_PRINT, NODE_FOR, NODE_IF, NODE_SET, NODE_SET_BLOCK, NODE_MACRO,
-    NODE_FILTER_BLOCK, NODE_GENERATION, NODE_BREAK, NODE_CONTINUE
+    NODE_TEXT,
+    NODE_PRINT,
+    NODE_FOR,
+    NODE_IF,
+    NODE_SET,
+    NODE_SET_BLOCK,
+    NODE_MACRO,
+    NODE_FILTER_BLOCK,
+    NODE_GENERATION,
+    NODE_BREAK,
+    NODE_CONTINUE
 };
 
-struct tpl_args {            /* of a call, filter or test */
+struct tpl_args { /* of a call, filter or test */
     size_t n, n_kw;
-    struct tpl_node **at;    /* [n] */
-    struct tpl_name { const char *p; size_t n; } *kw; /* [n_kw] */
+    struct tpl_node **at; /* [n] */
+    struct tpl_name {
+        const char *p;
+        size_t n;
+    } * kw;                  /* [n_kw] */
     struct tpl_node **kw_at; /* [n_kw] */
     struct tpl_node *rest;   /* *rest: more by position, or NULL */
     struct tpl_node *more;   /* **more: a dict of keywords, or NULL */
 };
 
-struct tpl_body { size_t n; struct tpl_node **at; };
+struct tpl_body {
+    size_t n;
+    struct tpl_node **at;
+};
 
 struct tpl_node {
     enum node_kind kind;
     int line;
-    enum tok_op op;          /* BINARY; of a chain of comparisons in ops */
-    const char *p;           /* NAME, ATTR, FILTER, TEST, MACRO: the name; TEXT: it */
+    enum tok_op op; /* BINARY; of a chain of comparisons in ops */
+    const char *p;  /* NAME, ATTR, FILTER, TEST, MACRO: the name; TEXT: it */
     size_t n;
-    struct val value;        /* CONST */
+    struct val value; /* CONST */
     struct tpl_node *a, *b, *c;
-    size_t n_at;             /* LIST, TUPLE: elements; DICT: keys and values by turns; */
-    struct tpl_node **at;    /* COMPARE: the operands; MACRO: defaults, of the last ones */
-    enum tok_op *ops;        /* COMPARE: [n_at - 1] */
+    size_t n_at;          /* LIST, TUPLE: elements; DICT: keys and values by turns; */
+    struct tpl_node **at; /* COMPARE: the operands; MACRO: defaults, of the last ones */
+    enum tok_op *ops;     /* COMPARE: [n_at - 1] */
     struct tpl_args *args;
-    struct tpl_name *names;  /* MACRO: parameters */
+    struct tpl_name *names; /* MACRO: parameters */
     size_t n_names;
     struct tpl_body body, other; /* other: else */
 };
@@ -94,9 +156,10 @@ struct tpl_node {
  *  SET     a: target (NAME, ATTR of a namespace, TUPLE), b
  *  SET_BLOCK, FILTER_BLOCK   a: target, b: chain of FILTERs or NULL, body */
 
-struct template {
+struct template
+{
     struct arena mem;
-    struct tpl_tok *tok;     /* while it is parsed */
+    struct tpl_tok *tok; /* while it is parsed */
     size_t n_tok;
     struct tpl_body body;
 };

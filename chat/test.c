@@ -23,7 +23,11 @@ test_arg(struct render *r, const struct rnd_args *a)
 
 #define TEST(name, cond) \
     static int t_##name(struct render *r, struct val v, const struct rnd_args *a) \
-    { (void)r; (void)a; return (cond); }
+    { \
+        (void)r; \
+        (void)a; \
+        return (cond); \
+    }
 TEST(defined, v.type != VAL_UNDEF)
 TEST(undefined, v.type == VAL_UNDEF)
 TEST(none, v.type == VAL_NONE)
@@ -36,10 +40,12 @@ TEST(boolean, v.type == VAL_BOOL)
 TEST(true, v.type == VAL_BOOL && v.b)
 TEST(false, v.type == VAL_BOOL && !v.b)
 TEST(callable, v.type == VAL_FUNC || v.type == VAL_METHOD || v.type == VAL_MACRO)
-TEST(iterable, v.type == VAL_STR || v.type == VAL_LIST || v.type == VAL_TUPLE ||
-    v.type == VAL_DICT || v.type == VAL_UNDEF || v.type == VAL_LOOP)
-TEST(sequence, v.type == VAL_STR || ((v.type == VAL_LIST || v.type == VAL_TUPLE) &&
-    !v.l->lazy) || v.type == VAL_DICT || v.type == VAL_UNDEF)
+TEST(iterable,
+    v.type == VAL_STR || v.type == VAL_LIST || v.type == VAL_TUPLE ||
+        v.type == VAL_DICT || v.type == VAL_UNDEF || v.type == VAL_LOOP)
+TEST(sequence,
+    v.type == VAL_STR || ((v.type == VAL_LIST || v.type == VAL_TUPLE) && !v.l->lazy) ||
+        v.type == VAL_DICT || v.type == VAL_UNDEF)
 TEST(eq, val_equal(&r->c, v, test_arg(r, a)))
 TEST(ne, !val_equal(&r->c, v, test_arg(r, a)))
 TEST(lt, val_compare(&r->c, v, test_arg(r, a)) < 0)
@@ -47,10 +53,12 @@ TEST(le, val_compare(&r->c, v, test_arg(r, a)) <= 0)
 TEST(gt, val_compare(&r->c, v, test_arg(r, a)) > 0)
 TEST(ge, val_compare(&r->c, v, test_arg(r, a)) >= 0)
 TEST(in, val_contains(&r->c, test_arg(r, a), v))
-TEST(lower, v.type == VAL_STR && val_equal(&r->c, v, call_filter(r, "lower", v)) &&
-    !val_equal(&r->c, v, call_filter(r, "upper", v)))
-TEST(upper, v.type == VAL_STR && val_equal(&r->c, v, call_filter(r, "upper", v)) &&
-    !val_equal(&r->c, v, call_filter(r, "lower", v)))
+TEST(lower,
+    v.type == VAL_STR && val_equal(&r->c, v, call_filter(r, "lower", v)) &&
+        !val_equal(&r->c, v, call_filter(r, "upper", v)))
+TEST(upper,
+    v.type == VAL_STR && val_equal(&r->c, v, call_filter(r, "upper", v)) &&
+        !val_equal(&r->c, v, call_filter(r, "lower", v)))
 #undef TEST
 
 static int64_t
@@ -59,7 +67,8 @@ test_int(struct render *r, struct val v)
     if (v.type == VAL_UNDEF)
         rnd_undefined(r, v);
     if (v.type != VAL_INT && v.type != VAL_BOOL)
-        val_fail(&r->c, "unsupported operand type(s) for %%: '%s' and 'int'", val_type_name(v));
+        val_fail(&r->c, "unsupported operand type(s) for %%: '%s' and 'int'",
+            val_type_name(v));
     return v.type == VAL_BOOL ? v.b : v.i;
 }
 
@@ -96,15 +105,18 @@ t_sameas(struct render *r, struct val v, const struct rnd_args *a)
 rnd_test_fn *
 rnd_test(const char *name, size_t n)
 {
-    static const struct { const char *name; rnd_test_fn *fn; } all[] = {
-        { "!=", t_ne }, { "<", t_lt }, { "<=", t_le }, { "==", t_eq }, { ">", t_gt },
-        { ">=", t_ge }, { "boolean", t_boolean }, { "callable", t_callable },
-        { "defined", t_defined }, { "divisibleby", t_divisibleby }, { "eq", t_eq },
-        { "equalto", t_eq }, { "even", t_even }, { "false", t_false }, { "float", t_float },
-        { "ge", t_ge }, { "greaterthan", t_gt }, { "gt", t_gt }, { "in", t_in },
-        { "integer", t_integer }, { "iterable", t_iterable }, { "le", t_le },
-        { "lessthan", t_lt }, { "lower", t_lower }, { "lt", t_lt }, { "mapping", t_mapping },
-        { "ne", t_ne }, { "none", t_none }, { "number", t_number }, { "odd", t_odd },
+    static const struct {
+        const char *name;
+        rnd_test_fn *fn;
+    } all[] = { { "!=", t_ne }, { "<", t_lt }, { "<=", t_le }, { "==", t_eq },
+        { ">", t_gt }, { ">=", t_ge }, { "boolean", t_boolean },
+        { "callable", t_callable }, { "defined", t_defined },
+        { "divisibleby", t_divisibleby }, { "eq", t_eq }, { "equalto", t_eq },
+        { "even", t_even }, { "false", t_false }, { "float", t_float }, { "ge", t_ge },
+        { "greaterthan", t_gt }, { "gt", t_gt }, { "in", t_in }, { "integer", t_integer },
+        { "iterable", t_iterable }, { "le", t_le }, { "lessthan", t_lt },
+        { "lower", t_lower }, { "lt", t_lt }, { "mapping", t_mapping }, { "ne", t_ne },
+        { "none", t_none }, { "number", t_number }, { "odd", t_odd },
         { "sameas", t_sameas }, { "sequence", t_sequence }, { "string", t_string },
         { "true", t_true }, { "undefined", t_undefined }, { "upper", t_upper } };
 

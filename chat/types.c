@@ -11,14 +11,26 @@
 #include "chat/json.h"
 
 #define MAX_STEPS 10000000u
-#define MAX_NEST 16
+#define MAX_NEST  16
 
-struct param { const char *key; unsigned types; };
-struct tool { const char *name; struct param *param; size_t n_param; };
-struct schema { struct tool *tool; size_t n; };
+struct param {
+    const char *key;
+    unsigned types;
+};
+struct tool {
+    const char *name;
+    struct param *param;
+    size_t n_param;
+};
+struct schema {
+    struct tool *tool;
+    size_t n;
+};
 
-static const struct { const char *name; unsigned type; } names[] = {
-    { "null", TYP_NULL }, { "integer", TYP_INTEGER }, { "int", TYP_INTEGER },
+static const struct {
+    const char *name;
+    unsigned type;
+} names[] = { { "null", TYP_NULL }, { "integer", TYP_INTEGER }, { "int", TYP_INTEGER },
     { "number", TYP_NUMBER }, { "float", TYP_NUMBER }, { "boolean", TYP_BOOLEAN },
     { "bool", TYP_BOOLEAN }, { "object", TYP_OBJECT }, { "dict", TYP_OBJECT },
     { "array", TYP_ARRAY }, { "list", TYP_ARRAY }, { "string", TYP_STRING },
@@ -56,13 +68,21 @@ static unsigned
 type_of_value(struct val v)
 {
     switch (v.type) {
-    case VAL_NONE: return TYP_NULL;
-    case VAL_BOOL: return TYP_BOOLEAN;
-    case VAL_INT: case VAL_BIG: return TYP_INTEGER;
-    case VAL_FLOAT: return TYP_NUMBER;
-    case VAL_LIST: return TYP_ARRAY;
-    case VAL_DICT: return TYP_OBJECT;
-    default: return TYP_STRING;
+    case VAL_NONE:
+        return TYP_NULL;
+    case VAL_BOOL:
+        return TYP_BOOLEAN;
+    case VAL_INT:
+    case VAL_BIG:
+        return TYP_INTEGER;
+    case VAL_FLOAT:
+        return TYP_NUMBER;
+    case VAL_LIST:
+        return TYP_ARRAY;
+    case VAL_DICT:
+        return TYP_OBJECT;
+    default:
+        return TYP_STRING;
     }
 }
 
@@ -111,12 +131,13 @@ tool_read(struct val_ctx *c, struct val v, struct tool *t)
         return;
     t->param = val_array(c, props->d->n, sizeof(*t->param));
     for (size_t i = 0; i < props->d->n; i++)
-        t->param[t->n_param++] = (struct param) { text_of(c, props->d->at[i].key),
+        t->param[t->n_param++] = (struct param){ text_of(c, props->d->at[i].key),
             types_of(c, props->d->at[i].value, MAX_NEST) };
 }
 
 int
-typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema **ret, char *err)
+typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema **ret,
+    char *err)
 {
     struct val_ctx c = { .mem = mem, .steps = MAX_STEPS, .depth = JSN_MAX_DEPTH, .err = err };
     struct schema *s;
@@ -180,8 +201,10 @@ type_of_text(const char *text, size_t bytes)
 int
 typ_fits(const char *text, size_t bytes, unsigned types, const char **ret_as)
 {
-    static const struct { const char *text; unsigned type; } plain[] = {
-        { "null", TYP_NULL }, { "true", TYP_BOOLEAN }, { "false", TYP_BOOLEAN } };
+    static const struct {
+        const char *text;
+        unsigned type;
+    } plain[] = { { "null", TYP_NULL }, { "true", TYP_BOOLEAN }, { "false", TYP_BOOLEAN } };
     unsigned type;
 
     *ret_as = NULL;

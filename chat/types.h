@@ -24,7 +24,8 @@ struct schema;
 /* json: a list of tools, each {"type": "function", "function": {"name", "parameters"}} or
  * the function alone. -EINVAL: err says why (512 bytes); -ENOMEM. What it takes of mem
  * lives as long as mem. */
-int typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema **ret, char *err);
+int typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema **ret,
+    char *err);
 /* Is there such a tool? No schema: any may be there. */
 int typ_has(const struct schema *s, const char *name);
 /* TYP_STRING where nothing is said. */

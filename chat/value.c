@@ -55,19 +55,19 @@ val_array(struct val_ctx *c, size_t n, size_t bytes)
 struct val
 val_bool(int b)
 {
-    return (struct val) { .type = VAL_BOOL, .b = b != 0 };
+    return (struct val){ .type = VAL_BOOL, .b = b != 0 };
 }
 
 struct val
 val_int(int64_t i)
 {
-    return (struct val) { .type = VAL_INT, .i = i };
+    return (struct val){ .type = VAL_INT, .i = i };
 }
 
 struct val
 val_float(double f)
 {
-    return (struct val) { .type = VAL_FLOAT, .f = f };
+    return (struct val){ .type = VAL_FLOAT, .f = f };
 }
 
 struct val
@@ -75,8 +75,8 @@ val_str(struct val_ctx *c, const char *p, size_t n, int marked)
 {
     struct val_str *s = val_get(c, sizeof(*s));
 
-    *s = (struct val_str) { .n = n, .p = p, .marked = marked };
-    return (struct val) { .type = VAL_STR, .s = s };
+    *s = (struct val_str){ .n = n, .p = p, .marked = marked };
+    return (struct val){ .type = VAL_STR, .s = s };
 }
 
 struct val
@@ -90,9 +90,11 @@ val_sub(struct val_ctx *c, const struct val_str *s, size_t at, size_t n)
 {
     struct val_str *r = val_get(c, sizeof(*r));
 
-    *r = (struct val_str) { .n = n, .p = s->p + at, .marked = s->marked,
+    *r = (struct val_str){ .n = n,
+        .p = s->p + at,
+        .marked = s->marked,
         .mark = s->mark != NULL ? s->mark + at : NULL };
-    return (struct val) { .type = VAL_STR, .s = r };
+    return (struct val){ .type = VAL_STR, .s = r };
 }
 
 struct val
@@ -110,7 +112,7 @@ val_list(struct val_ctx *c, enum val_type type, size_t n)
     struct val_list *l = val_get(c, sizeof(*l));
 
     l->at = n > 0 ? val_array(c, n, sizeof(struct val)) : NULL;
-    return (struct val) { .type = type, .l = l };
+    return (struct val){ .type = type, .l = l };
 }
 
 void
@@ -141,12 +143,12 @@ val_reverse(struct val_list *l)
 struct val
 val_dict(struct val_ctx *c)
 {
-    return (struct val) { .type = VAL_DICT, .d = val_get(c, sizeof(struct val_dict)) };
+    return (struct val){ .type = VAL_DICT, .d = val_get(c, sizeof(struct val_dict)) };
 }
 
 /* ---- dictionaries --------------------------------------------------------------- */
 
-#define DICT_FEW 8           /* pairs that are searched without an index */
+#define DICT_FEW 8 /* pairs that are searched without an index */
 
 static uint32_t
 hash_bytes(uint32_t h, const void *p, size_t n)
@@ -211,7 +213,8 @@ dict_find(struct val_ctx *c, const struct val_dict *d, struct val key, uint32_t 
                 return &d->at[i];
         return NULL;
     }
-    for (size_t k = hash & (d->n_index - 1); d->index[k] != 0; k = (k + 1) & (d->n_index - 1)) {
+    for (size_t k = hash & (d->n_index - 1); d->index[k] != 0;
+         k = (k + 1) & (d->n_index - 1)) {
         struct val_pair *p = &d->at[d->index[k] - 1];
 
         val_steps(c, 1);
@@ -250,7 +253,7 @@ val_put(struct val_ctx *c, struct val_dict *d, struct val key, struct val value)
         if (d->room > DICT_FEW)
             dict_index(c, d);
     }
-    d->at[d->n++] = (struct val_pair) { key, value, hash };
+    d->at[d->n++] = (struct val_pair){ key, value, hash };
     if (d->index == NULL)
         return;
     k = hash & (d->n_index - 1);
@@ -264,9 +267,9 @@ val_put(struct val_ctx *c, struct val_dict *d, struct val key, struct val value)
 const char *
 val_type_name(struct val v)
 {
-    static const char *const names[VAL__N] = { "Undefined", "NoneType", "bool", "int", "int",
-        "float", "str", "list", "tuple", "dict", "Namespace", "LoopContext", "Macro",
-        "function", "method" };
+    static const char *const names[VAL__N] = { "Undefined", "NoneType", "bool", "int",
+        "int", "float", "str", "list", "tuple", "dict", "Namespace", "LoopContext",
+        "Macro", "function", "method" };
 
     return v.type == VAL_LIST && v.l->lazy ? "generator" : names[v.type];
 }
@@ -299,7 +302,8 @@ val_true(struct val v)
 int
 val_is_number(struct val v)
 {
-    return v.type == VAL_BOOL || v.type == VAL_INT || v.type == VAL_FLOAT || v.type == VAL_BIG;
+    return v.type == VAL_BOOL || v.type == VAL_INT || v.type == VAL_FLOAT ||
+        v.type == VAL_BIG;
 }
 
 double
@@ -347,8 +351,8 @@ number_compare(struct val_ctx *c, struct val a, struct val b)
 
         if (na != nb)
             return nb - na;
-        d = a.s->n != b.s->n ? (a.s->n > b.s->n) - (a.s->n < b.s->n) :
-            str_compare(c, a.s, b.s);
+        d = a.s->n != b.s->n ? (a.s->n > b.s->n) - (a.s->n < b.s->n)
+                             : str_compare(c, a.s, b.s);
         return na ? -d : d;
     }
     if (a.type == VAL_INT && b.type == VAL_INT)
@@ -439,7 +443,8 @@ val_contains(struct val_ctx *c, struct val where, struct val what)
                 val_type_name(what));
         val_steps(c, where.s->n / 64);
         return what.s->n == 0 ||
-            (what.s->n <= where.s->n && memmem(where.s->p, where.s->n, what.s->p, what.s->n));
+            (what.s->n <= where.s->n &&
+                memmem(where.s->p, where.s->n, what.s->p, what.s->n));
     }
     if (where.type == VAL_DICT)
         return val_find(c, where.d, what) != NULL;
@@ -582,8 +587,8 @@ val_built(struct val_ctx *c, const struct val_buf *b)
 {
     struct val_str *s = val_get(c, sizeof(*s));
 
-    *s = (struct val_str) { .n = b->n, .p = b->n > 0 ? b->p : "", .mark = b->mark };
-    return (struct val) { .type = VAL_STR, .s = s };
+    *s = (struct val_str){ .n = b->n, .p = b->n > 0 ? b->p : "", .mark = b->mark };
+    return (struct val){ .type = VAL_STR, .s = s };
 }
 
 /* The shortest digits that give the same double, as repr() writes them. */
@@ -648,15 +653,15 @@ repr_quote(const struct val_str *s)
 static int
 repr_prints(uint32_t code)
 {
-    static const uint32_t not[][2] = { { 0, 0x1f }, { 0x7f, 0xa0 }, { 0xad, 0xad },
+    static const uint32_t not [][2] = { { 0, 0x1f }, { 0x7f, 0xa0 }, { 0xad, 0xad },
         { 0x378, 0x379 }, { 0x600, 0x605 }, { 0x61c, 0x61c }, { 0x6dd, 0x6dd },
         { 0x70f, 0x70f }, { 0x890, 0x891 }, { 0x8e2, 0x8e2 }, { 0x1680, 0x1680 },
         { 0x180e, 0x180e }, { 0x2000, 0x200f }, { 0x2028, 0x202f }, { 0x205f, 0x206f },
         { 0x3000, 0x3000 }, { 0xd800, 0xf8ff }, { 0xfeff, 0xfeff }, { 0xfff0, 0xfffb },
         { 0xfffe, 0xffff }, { 0xe0000, 0xe00ff }, { 0xf0000, 0x10ffff } };
 
-    for (size_t i = 0; i < sizeof(not) / sizeof(not[0]); i++)
-        if (code >= not[i][0] && code <= not[i][1])
+    for (size_t i = 0; i < sizeof(not ) / sizeof(not [0]); i++)
+        if (code >= not [i][0] && code <= not [i][1])
             return 0;
     return 1;
 }
@@ -674,13 +679,19 @@ add_repr_str(struct val_ctx *c, struct val_buf *b, const struct val_str *s)
         if (code == (unsigned char)q || code == '\\')
             (void)snprintf(esc, sizeof(esc), "\\%c", (int)code);
         else if (code == '\n' || code == '\r' || code == '\t')
-            (void)snprintf(esc, sizeof(esc), "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
+            (void)snprintf(esc, sizeof(esc), "\\%c",
+                code == '\n'       ? 'n'
+                    : code == '\r' ? 'r'
+                                   : 't');
         else if (repr_prints(code)) {
             val_add(c, b, s->p + i, n, marked);
             continue;
         } else
-            (void)snprintf(esc, sizeof(esc), code < 0x100 ? "\\x%02x" :
-                code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
+            (void)snprintf(esc, sizeof(esc),
+                code < 0x100         ? "\\x%02x"
+                    : code < 0x10000 ? "\\u%04x"
+                                     : "\\U%08x",
+                code);
         val_add(c, b, esc, strlen(esc), marked);
     }
     val_add(c, b, &q, 1, 0);
@@ -812,5 +823,6 @@ val_is_space(uint32_t code)
 {
     return (code >= 9 && code <= 13) || (code >= 0x1c && code <= 0x20) || code == 0x85 ||
         code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) ||
-        code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+        code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||
+        code == 0x3000;
 }

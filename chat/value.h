@@ -25,15 +25,28 @@
 #include "chat/arena.h"
 
 enum val_type {
-    VAL_UNDEF, VAL_NONE, VAL_BOOL, VAL_INT, VAL_BIG, VAL_FLOAT, VAL_STR, VAL_LIST,
-    VAL_TUPLE, VAL_DICT, VAL_NAMESPACE, VAL_LOOP, VAL_MACRO, VAL_FUNC, VAL_METHOD,
+    VAL_UNDEF,
+    VAL_NONE,
+    VAL_BOOL,
+    VAL_INT,
+    VAL_BIG,
+    VAL_FLOAT,
+    VAL_STR,
+    VAL_LIST,
+    VAL_TUPLE,
+    VAL_DICT,
+    VAL_NAMESPACE,
+    VAL_LOOP,
+    VAL_MACRO,
+    VAL_FUNC,
+    VAL_METHOD,
     VAL__N
 };
 
 struct val_str;
 struct val_list;
 struct val_dict;
-struct val_call;             /* a macro, function or bound method: eval.h */
+struct val_call; /* a macro, function or bound method: eval.h */
 struct tpl_loop;
 
 struct val {
@@ -52,32 +65,39 @@ struct val {
 
 struct val_str {
     size_t n;
-    const char *p;           /* valid UTF-8, not terminated */
-    const uint8_t *mark;     /* [n], or NULL: all of it is as `marked` says */
+    const char *p;       /* valid UTF-8, not terminated */
+    const uint8_t *mark; /* [n], or NULL: all of it is as `marked` says */
     int marked;
 };
 
-struct val_list { size_t n; struct val *at; int lazy; /* a generator, not a list */ };
+struct val_list {
+    size_t n;
+    struct val *at;
+    int lazy; /* a generator, not a list */
+};
 
-struct val_pair { struct val key, value; uint32_t hash; };
-struct val_dict {            /* in the order of insertion */
+struct val_pair {
+    struct val key, value;
+    uint32_t hash;
+};
+struct val_dict { /* in the order of insertion */
     size_t n, room;
     struct val_pair *at;
-    uint32_t *index;         /* [n_index] place + 1, open addressing; NULL: few pairs */
+    uint32_t *index; /* [n_index] place + 1, open addressing; NULL: few pairs */
     size_t n_index;
 };
 
 #define VAL_ERR 512
-struct val_ctx {             /* one rendering */
+struct val_ctx { /* one rendering */
     struct arena *mem;
-    uint64_t steps;          /* left */
-    int depth;               /* left */
+    uint64_t steps; /* left */
+    int depth;      /* left */
     jmp_buf fail;
-    char *err;               /* [VAL_ERR] */
+    char *err; /* [VAL_ERR] */
 };
 
-__attribute__((noreturn, format(printf, 2, 3)))
-void val_fail(struct val_ctx *c, const char *fmt, ...);
+__attribute__((noreturn, format(printf, 2, 3))) void
+val_fail(struct val_ctx *c, const char *fmt, ...);
 /* n units of work are done. Fails when none are left. */
 void val_steps(struct val_ctx *c, uint64_t n);
 /* Never NULL. */
@@ -110,7 +130,7 @@ const struct val *val_find(struct val_ctx *c, const struct val_dict *d, struct v
 
 const char *val_type_name(struct val v); /* Python's */
 int val_true(struct val v);
-int val_is_number(struct val v);         /* a bool is one */
+int val_is_number(struct val v); /* a bool is one */
 double val_number(struct val_ctx *c, struct val v);
 int val_equal(struct val_ctx *c, struct val a, struct val b);
 /* < 0, 0, > 0. Fails where Python does. */
@@ -128,7 +148,12 @@ int val_marked(const struct val_str *s);
 
 /* ---- text in the making ---------------------------------------------------------- */
 
-struct val_buf { size_t n, room; char *p; uint8_t *mark; size_t limit; };
+struct val_buf {
+    size_t n, room;
+    char *p;
+    uint8_t *mark;
+    size_t limit;
+};
 void val_add(struct val_ctx *c, struct val_buf *b, const char *p, size_t n, int marked);
 void val_add_text(struct val_ctx *c, struct val_buf *b, const char *text);
 void val_add_str(struct val_ctx *c, struct val_buf *b, const struct val_str *s);
@@ -146,6 +171,6 @@ void val_float_text(double f, char text[VAL_FLOAT_BYTES]);
 /* At p, of n bytes; *ret_n: its bytes. */
 uint32_t val_code(const char *p, size_t n, size_t *ret_n);
 size_t val_code_put(uint32_t code, char out[4]);
-int val_is_space(uint32_t code);         /* str.isspace() */
+int val_is_space(uint32_t code); /* str.isspace() */
 
 #endif

@@ -11,14 +11,14 @@ static const struct {
     const char *name;
     size_t bytes;
 } dtypes[FDK_DTYPE__N] = {
-    [FDK_F32]    = { "f32", 4 },
-    [FDK_F16]    = { "f16", 2 },
-    [FDK_BF16]   = { "bf16", 2 },
-    [FDK_I32]    = { "i32", 4 },
-    [FDK_U8]     = { "u8", 1 },
-    [FDK_I8]     = { "i8", 1 },
+    [FDK_F32] = { "f32", 4 },
+    [FDK_F16] = { "f16", 2 },
+    [FDK_BF16] = { "bf16", 2 },
+    [FDK_I32] = { "i32", 4 },
+    [FDK_U8] = { "u8", 1 },
+    [FDK_I8] = { "i8", 1 },
     [FDK_F8E4M3] = { "f8e4m3", 1 },
-    [FDK_I4]     = { "i4", 0 },
+    [FDK_I4] = { "i4", 0 },
 };
 
 size_t

@@ -45,20 +45,27 @@ extern "C" {
 
 typedef struct CUstream_st *fdk_stream_t;
 typedef struct CUevent_st *fdk_event_t;
-struct fdk_ctx;              /* an open backend with n devices */
-struct fdk_graph;            /* instantiated, replayable */
+struct fdk_ctx;   /* an open backend with n devices */
+struct fdk_graph; /* instantiated, replayable */
 
 enum fdk_dtype {
-    FDK_F32 = 0, FDK_F16, FDK_BF16, FDK_I32, FDK_U8, FDK_I8, FDK_F8E4M3, FDK_I4,
+    FDK_F32 = 0,
+    FDK_F16,
+    FDK_BF16,
+    FDK_I32,
+    FDK_U8,
+    FDK_I8,
+    FDK_F8E4M3,
+    FDK_I4,
     FDK_DTYPE__N
 };
-size_t fdk_dtype_bytes(enum fdk_dtype t);   /* 0 for FDK_I4 */
+size_t fdk_dtype_bytes(enum fdk_dtype t); /* 0 for FDK_I4 */
 /* Bytes of n elements in a row: FDK_I4 packs two in a byte, the first in the
  * low half, as two's complement; n must be even then. */
 size_t fdk_row_bytes(enum fdk_dtype t, size_t n);
 const char *fdk_dtype_name(enum fdk_dtype t);
 
-#define FDK_ATT_CHUNK 64     /* tokens per attention chunk, absolute */
+#define FDK_ATT_CHUNK    64 /* tokens per attention chunk, absolute */
 #define FDK_MAX_LOGPROBS 20
 #define FDK_MAX_STOP_IDS 80
 
@@ -68,34 +75,34 @@ const char *fdk_dtype_name(enum fdk_dtype t);
  * block tables. Padding: tokens >= *n_tok, rows >= *n_row, outputs >= *n_out
  * are skipped; where a graph writes for them, it writes to the dummy slot. */
 struct fdk_batch {
-    const int32_t *n_tok, *n_row, *n_out;  /* [1] live counts */
-    const int32_t *ids;        /* [T] token id, -1 = last token of the row's state */
-    const int32_t *pos;        /* [T] absolute position */
-    const int32_t *slot_map;   /* [T] KV slot: block * block_size + offset */
-    const int32_t *row;        /* [T] row of the token */
-    const int32_t *q_start;    /* [S + 1] first token of each row */
-    const int32_t *kv_len;     /* [S] KV tokens of the row after this step */
-    const int32_t *state;      /* [S] state slot of the row */
+    const int32_t *n_tok, *n_row, *n_out; /* [1] live counts */
+    const int32_t *ids;         /* [T] token id, -1 = last token of the row's state */
+    const int32_t *pos;         /* [T] absolute position */
+    const int32_t *slot_map;    /* [T] KV slot: block * block_size + offset */
+    const int32_t *row;         /* [T] row of the token */
+    const int32_t *q_start;     /* [S + 1] first token of each row */
+    const int32_t *kv_len;      /* [S] KV tokens of the row after this step */
+    const int32_t *state;       /* [S] state slot of the row */
     const int32_t *block_table; /* [slots][table_stride] this rank's blocks, by state
                                   slot: the table of row r begins at entry
                                   state[r] * table_stride */
-    const struct fdk_out *out; /* [O] gather list: tokens whose logits are computed */
+    const struct fdk_out *out;  /* [O] gather list: tokens whose logits are computed */
     int32_t table_stride;
-    int32_t max_row;           /* S_pad bound of this step's launch */
+    int32_t max_row; /* S_pad bound of this step's launch */
 };
 
 enum fdk_out_kind {
-    FDK_OUT_SAMPLE = 0,        /* sample the row's next token */
-    FDK_OUT_SCORE = 1          /* logprob of token .target (prompt logprobs) */
+    FDK_OUT_SAMPLE = 0, /* sample the row's next token */
+    FDK_OUT_SCORE = 1   /* logprob of token .target (prompt logprobs) */
 };
 struct fdk_out {
-    int32_t tok;               /* index into the step's tokens */
+    int32_t tok; /* index into the step's tokens */
     int32_t row;
-    int32_t kind;              /* enum fdk_out_kind */
-    int32_t target;            /* FDK_OUT_SCORE: token to score */
-    int32_t n_top;             /* alternatives wanted, 0..FDK_MAX_LOGPROBS; -1 = no
+    int32_t kind;   /* enum fdk_out_kind */
+    int32_t target; /* FDK_OUT_SCORE: token to score */
+    int32_t n_top;  /* alternatives wanted, 0..FDK_MAX_LOGPROBS; -1 = no
                                   logprob at all */
-    int32_t pos;               /* absolute position of the token to be chosen */
+    int32_t pos;    /* absolute position of the token to be chosen */
 };
 
 /* Row state: sampling parameters, and the state that the device keeps between steps.
@@ -119,18 +126,18 @@ struct fdk_row {
     int32_t stop_ids[FDK_MAX_STOP_IDS];
 };
 #define FDK_DONE_NO     0
-#define FDK_DONE_STOP   1      /* last_token is a stop id */
+#define FDK_DONE_STOP   1 /* last_token is a stop id */
 #define FDK_DONE_LENGTH 2
 
 /* One per output row, copied to the host after the step. */
 struct fdk_result {
-    int32_t token;             /* sampled, or the scored target */
-    int32_t done;              /* FDK_DONE_* after this token */
+    int32_t token; /* sampled, or the scored target */
+    int32_t done;  /* FDK_DONE_* after this token */
     uint32_t generation;
-    int32_t bad;               /* 1: logits had NaN or Inf; token is -1 */
-    float logprob;             /* of token, log-softmax of the raw logits */
+    int32_t bad;   /* 1: logits had NaN or Inf; token is -1 */
+    float logprob; /* of token, log-softmax of the raw logits */
     int32_t n_top;
-    int32_t top_id[FDK_MAX_LOGPROBS];  /* by logprob, then by id */
+    int32_t top_id[FDK_MAX_LOGPROBS]; /* by logprob, then by id */
     float top_logprob[FDK_MAX_LOGPROBS];
 };
 
@@ -144,7 +151,7 @@ struct fdk_kv {
     void *base;
     uint64_t block_bytes, layer_bytes, v_bytes;
     uint64_t k_scale_off, v_scale_off; /* in a layer; FDK_I8 only */
-    const float *scale;        /* [L][2][K] on the device; NULL: all 1 */
+    const float *scale;                /* [L][2][K] on the device; NULL: all 1 */
     int32_t block_size, n_kv_head, head_dim;
     enum fdk_dtype dtype;
 };
@@ -152,7 +159,9 @@ struct fdk_kv {
 /* Attention tiles of a step. They are planned from the row lengths and read from device
  * memory, so that a launch does not depend on how tokens are divided among rows.
  * Row i has ceil(q_len[i] * a / b) tiles; a, b: fdk_ops.att_shape. */
-struct fdk_work { int32_t row, tile; };
+struct fdk_work {
+    int32_t row, tile;
+};
 /* Upper bound of the tiles of m tokens in at most n rows:
  * floor((m a + min(n, m) (b - gcd(a, b))) / b). */
 int32_t fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b);
@@ -162,93 +171,95 @@ int fdk_has_output(const struct fdk_batch *b, int32_t *at, int32_t first, int32_
 
 /* ---- operations ---------------------------------------------------------- */
 
-struct fdk_delta { int32_t at, block; };
-struct fdk_row_update_args {   /* state[idx[i]] = rows[i], i < *n, and
+struct fdk_delta {
+    int32_t at, block;
+};
+struct fdk_row_update_args {    /* state[idx[i]] = rows[i], i < *n, and
                                   table[delta[i].at] = delta[i].block, i < *n_delta */
-    struct fdk_row *state;     /* [max rows] */
+    struct fdk_row *state;      /* [max rows] */
     const struct fdk_row *rows; /* [n_max] */
-    const int32_t *idx;        /* [n_max] */
-    const int32_t *n;          /* [1] */
+    const int32_t *idx;         /* [n_max] */
+    const int32_t *n;           /* [1] */
     int32_t n_max;
-    int32_t *table;            /* fdk_batch.block_table */
+    int32_t *table;                /* fdk_batch.block_table */
     const struct fdk_delta *delta; /* [n_delta_max] */
-    const int32_t *n_delta;    /* [1]; NULL: no deltas */
+    const int32_t *n_delta;        /* [1]; NULL: no deltas */
     int32_t n_delta_max;
 };
-struct fdk_att_plan_args {     /* the step's tiles, row by row, tiles ascending */
-    struct fdk_work *work;     /* [n_max]; entries >= *n_work are {-1, -1} */
-    int32_t *n_work;           /* [1] */
-    uint32_t *n_done;          /* [1] set to 0 */
+struct fdk_att_plan_args { /* the step's tiles, row by row, tiles ascending */
+    struct fdk_work *work; /* [n_max]; entries >= *n_work are {-1, -1} */
+    int32_t *n_work;       /* [1] */
+    uint32_t *n_done;      /* [1] set to 0 */
     const struct fdk_batch *b;
-    int32_t a, bt;             /* query rows per token, query rows of a tile */
-    int32_t n_max;             /* fdk_tiles_max(S, T, a, bt) of the launch */
+    int32_t a, bt;                        /* query rows per token, query rows of a tile */
+    int32_t n_max;                        /* fdk_tiles_max(S, T, a, bt) of the launch */
     const struct fdk_attention_args *att; /* of any layer of the step */
-    void *plan;                /* att_plan_bytes(): the backend's own data */
+    void *plan;                           /* att_plan_bytes(): the backend's own data */
     size_t plan_bytes;
-    int32_t outputs;           /* att_plan_host: only tiles with a token of b->out, which
+    int32_t outputs; /* att_plan_host: only tiles with a token of b->out, which
                                   is ascending by tok; rows of other tiles are not written */
 };
-struct fdk_embed_args {        /* y[t] = w[ids[t]] (or last token of the state) */
-    float *y;                  /* (T, C) */
-    const void *w;             /* (V, C) */
+struct fdk_embed_args { /* y[t] = w[ids[t]] (or last token of the state) */
+    float *y;           /* (T, C) */
+    const void *w;      /* (V, C) */
     const struct fdk_row *state;
     const struct fdk_batch *b;
     int32_t T, C, V;
     enum fdk_dtype w_dtype;
-    float scale;               /* 1 for most families */
+    float scale; /* 1 for most families */
 };
-struct fdk_rmsnorm_args {      /* x += add (if any); y = x / rms(x) * w */
-    void *y;                   /* (T, C) act */
-    float *x;                  /* (T, C) residual stream */
-    const void *add;           /* (T, C) act, or NULL */
-    const float *w;            /* (C) */
-    const int32_t *n;          /* [1] live rows of x */
+struct fdk_rmsnorm_args { /* x += add (if any); y = x / rms(x) * w */
+    void *y;              /* (T, C) act */
+    float *x;             /* (T, C) residual stream */
+    const void *add;      /* (T, C) act, or NULL */
+    const float *w;       /* (C) */
+    const int32_t *n;     /* [1] live rows of x */
     int32_t T, C;
     float eps;
     enum fdk_dtype act;
 };
-struct fdk_gemm_args {         /* y = x w^T (+ bias) */
-    void *y;                   /* (T, N) y_dtype, rows ldy apart */
-    const void *x;             /* (first + T, K) act, dead rows may hold anything */
-    const void *w;             /* (N, K) */
-    const float *w_scale;      /* FDK_I8, FDK_I4, FDK_F8E4M3: (N, ceil(K / w_group)),
+struct fdk_gemm_args {    /* y = x w^T (+ bias) */
+    void *y;              /* (T, N) y_dtype, rows ldy apart */
+    const void *x;        /* (first + T, K) act, dead rows may hold anything */
+    const void *w;        /* (N, K) */
+    const float *w_scale; /* FDK_I8, FDK_I4, FDK_F8E4M3: (N, ceil(K / w_group)),
                                   value = stored * scale rounded to fp32; else NULL */
-    int32_t w_group;           /* elements of K that share a scale; K: all */
-    const float *bias;         /* (N) or NULL */
-    const int32_t *n;          /* [1] live rows of x */
-    int32_t first;             /* rows [first, min(first + T, *n)) of x are computed;
+    int32_t w_group;      /* elements of K that share a scale; K: all */
+    const float *bias;    /* (N) or NULL */
+    const int32_t *n;     /* [1] live rows of x */
+    int32_t first;        /* rows [first, min(first + T, *n)) of x are computed;
                                   the first row of y is row first */
     int32_t T, N, K, ldy;
     enum fdk_dtype w_dtype, act, y_dtype; /* y_dtype: act or FDK_F32 */
-    void *scratch;             /* gemm_scratch(); NULL where that is 0 */
+    void *scratch;                        /* gemm_scratch(); NULL where that is 0 */
     size_t scratch_bytes;
 };
-struct fdk_rope_table_args {   /* cs[t] = cos, sin of pos[t] * inv_freq, times scale */
-    float *cs;                 /* (T, rot) cos[rot/2] then sin[rot/2] */
-    const float *inv_freq;     /* (rot / 2) */
+struct fdk_rope_table_args { /* cs[t] = cos, sin of pos[t] * inv_freq, times scale */
+    float *cs;               /* (T, rot) cos[rot/2] then sin[rot/2] */
+    const float *inv_freq;   /* (rot / 2) */
     const struct fdk_batch *b;
     int32_t T, rot;
-    float scale;               /* attention factor of the rope type */
+    float scale; /* attention factor of the rope type */
 };
-struct fdk_qkv_args {          /* QK norm, rotary embedding, KV write, in this order */
-    void *qkv;                 /* (T, (H + 2 K) D) act: q is rotated in place */
+struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in this order */
+    void *qkv;                    /* (T, (H + 2 K) D) act: q is rotated in place */
     const float *q_norm, *k_norm; /* (D) or NULL */
-    const float *cs;           /* (T, rot) */
+    const float *cs;              /* (T, rot) */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     int32_t T, H, K, D, rot, layer;
     float eps;
     enum fdk_dtype act;
 };
-struct fdk_attention_args {    /* causal over the row's paged KV */
-    void *y;                   /* (T, H D) act */
-    const void *qkv;           /* (T, (H + 2 K) D) act, q part is read */
+struct fdk_attention_args { /* causal over the row's paged KV */
+    void *y;                /* (T, H D) act */
+    const void *qkv;        /* (T, (H + 2 K) D) act, q part is read */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */
     const int32_t *n_work;
-    uint32_t *n_done;          /* += tiles computed, each once a layer */
-    const void *plan;          /* of att_plan */
+    uint32_t *n_done; /* += tiles computed, each once a layer */
+    const void *plan; /* of att_plan */
     int32_t n_work_max;
     int32_t T, H, K, D, layer;
     float scale;
@@ -256,26 +267,26 @@ struct fdk_attention_args {    /* causal over the row's paged KV */
     void *scratch;
     size_t scratch_bytes;
 };
-struct fdk_silu_mul_args {     /* y = silu(gu[:, :F]) * gu[:, F:] */
-    void *y;                   /* (T, F) act */
-    const void *gu;            /* (T, 2 F) act */
-    const int32_t *n;          /* [1] live rows */
+struct fdk_silu_mul_args { /* y = silu(gu[:, :F]) * gu[:, F:] */
+    void *y;               /* (T, F) act */
+    const void *gu;        /* (T, 2 F) act */
+    const int32_t *n;      /* [1] live rows */
     int32_t T, F;
     enum fdk_dtype act;
 };
-struct fdk_gather_args {       /* y[o] = x[out[o].tok] */
-    void *y;                   /* (O, C) act */
-    const void *x;             /* (T, C) act */
+struct fdk_gather_args { /* y[o] = x[out[o].tok] */
+    void *y;             /* (O, C) act */
+    const void *x;       /* (T, C) act */
     const struct fdk_batch *b;
     int32_t O, C;
     enum fdk_dtype act;
 };
-struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SAMPLE */
+struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_SAMPLE */
     struct fdk_result *results; /* (O) */
     struct fdk_row *state;
-    uint16_t *counts;          /* (pool, V) penalty counts, NULL: none; bit 15: the id
+    uint16_t *counts; /* (pool, V) penalty counts, NULL: none; bit 15: the id
                                   is in the prompt, the rest: how often in the output */
-    float *logits;             /* (R, V): rows first .. first + R of the O outputs;
+    float *logits;    /* (R, V): rows first .. first + R of the O outputs;
                                   may be overwritten */
     const struct fdk_batch *b;
     int32_t first, R, V;
@@ -308,9 +319,9 @@ struct fdk_sample_args {       /* results[o], and the row's state for FDK_OUT_SA
 
 /* NULL where a device's memory is the host's: the loader then computes the same
  * bits there. */
-struct fdk_widen_args {        /* y[i] = x[i]; bits of a NaN are kept */
-    float *y;                  /* (n) */
-    const void *x;             /* (n) x_dtype: FDK_F16 or FDK_BF16 */
+struct fdk_widen_args { /* y[i] = x[i]; bits of a NaN are kept */
+    float *y;           /* (n) */
+    const void *x;      /* (n) x_dtype: FDK_F16 or FDK_BF16 */
     uint64_t n;
     enum fdk_dtype x_dtype;
 };
@@ -327,20 +338,20 @@ struct fdk_widen_args {        /* y[i] = x[i]; bits of a NaN are kept */
  * fdk_row_bytes() says.
  */
 struct fdk_quantize_args {
-    void *y;                   /* (rows, cols) y_dtype */
-    float *scale;              /* (rows, ceil(cols / group)) */
-    const void *x;             /* (rows, cols) x_dtype: FDK_F32, FDK_F16, FDK_BF16 */
-    uint64_t *bad;             /* [1] becomes first + i if element i of x is not
+    void *y;       /* (rows, cols) y_dtype */
+    float *scale;  /* (rows, ceil(cols / group)) */
+    const void *x; /* (rows, cols) x_dtype: FDK_F32, FDK_F16, FDK_BF16 */
+    uint64_t *bad; /* [1] becomes first + i if element i of x is not
                                   finite and that is less; then y is undefined */
     uint64_t first;
     int64_t rows;
-    int32_t cols, group;       /* group: at most cols; a multiple of 32, or cols */
+    int32_t cols, group; /* group: at most cols; a multiple of 32, or cols */
     enum fdk_dtype x_dtype, y_dtype;
 };
-struct fdk_dummy_args {        /* elements [first, first + n) of random weights */
-    void *y;                   /* (n) y_dtype: FDK_F32, FDK_F16, FDK_BF16 */
-    uint64_t key, first, n;    /* one key, one stream of elements */
-    float mean, scale;         /* mean + scale * (-510..510, roughly normal) */
+struct fdk_dummy_args {     /* elements [first, first + n) of random weights */
+    void *y;                /* (n) y_dtype: FDK_F32, FDK_F16, FDK_BF16 */
+    uint64_t key, first, n; /* one key, one stream of elements */
+    float mean, scale;      /* mean + scale * (-510..510, roughly normal) */
     enum fdk_dtype y_dtype;
 };
 
@@ -348,33 +359,33 @@ struct fdk_dummy_args {        /* elements [first, first + n) of random weights 
 
 /* When a virtual device runs the commands of its streams. */
 enum fdk_exec {
-    FDK_EXEC_DEFAULT = 0,      /* cpu: THREAD, null: INLINE */
-    FDK_EXEC_THREAD,           /* a thread per device */
-    FDK_EXEC_INLINE,           /* at once, in the caller */
-    FDK_EXEC_DEFER             /* when a caller waits or calls fdk_vdev_step() */
+    FDK_EXEC_DEFAULT = 0, /* cpu: THREAD, null: INLINE */
+    FDK_EXEC_THREAD,      /* a thread per device */
+    FDK_EXEC_INLINE,      /* at once, in the caller */
+    FDK_EXEC_DEFER        /* when a caller waits or calls fdk_vdev_step() */
 };
 struct fdk_open_args {
-    int32_t n_device;          /* 1.. */
-    int32_t device;            /* cuda: which is the first of them, from 0 */
-    int32_t n_thread;          /* cpu: per device; 0 = processors / n_device */
-    int32_t max_token;         /* T bound of any launch, for internal scratch; 0: 8192 */
-    int32_t spin_us;           /* cpu: how long idle pool threads poll */
-    enum fdk_exec exec;        /* cpu and null: who runs the commands */
-    int32_t deterministic;     /* cuda: batch-invariant, at some cost; the cpu backend
+    int32_t n_device;      /* 1.. */
+    int32_t device;        /* cuda: which is the first of them, from 0 */
+    int32_t n_thread;      /* cpu: per device; 0 = processors / n_device */
+    int32_t max_token;     /* T bound of any launch, for internal scratch; 0: 8192 */
+    int32_t spin_us;       /* cpu: how long idle pool threads poll */
+    enum fdk_exec exec;    /* cpu and null: who runs the commands */
+    int32_t deterministic; /* cuda: batch-invariant, at some cost; the cpu backend
                                   always is */
-    int32_t unfused;           /* cuda: each operation is a kernel of its own and writes
+    int32_t unfused;       /* cuda: each operation is a kernel of its own and writes
                                   its result to memory. Else the layers of a single-token
                                   decode may be one kernel, and a GEMM and the silu_mul
                                   behind it; results that only the next operations of the
                                   layer read may stay out of memory; one stream at a time
                                   runs layers; wait for a stream before freeing memory */
-    const char *cache_dir;     /* cuda: folder that keeps measured choices of algorithms
+    const char *cache_dir; /* cuda: folder that keeps measured choices of algorithms
                                   for later starts; NULL: none */
 };
 /* Measured peak of a device. */
 enum fdk_probe {
-    FDK_PROBE_READ,            /* bytes/s read from memory far larger than its caches */
-    FDK_PROBE_FLOPS            /* operations/s on fp32, bf16 or fp16: on the cpu a loop
+    FDK_PROBE_READ, /* bytes/s read from memory far larger than its caches */
+    FDK_PROBE_FLOPS /* operations/s on fp32, bf16 or fp16: on the cpu a loop
                                   of multiply-adds in registers, as wide as those of
                                   gemm; on cuda such a loop for fp32, for the 16-bit
                                   types a large gemm */
@@ -382,12 +393,12 @@ enum fdk_probe {
 struct fdk_device_info {
     char name[64];
     uint64_t mem_total, mem_free;
-    int32_t n_proc;            /* SMs, or threads */
-    int32_t peer_mask;         /* devices reachable by peer copy */
+    int32_t n_proc;    /* SMs, or threads */
+    int32_t peer_mask; /* devices reachable by peer copy */
 };
 struct fdk_ops {
     const char *name;
-    int32_t gemm_rows;         /* rows of a gemm up to which reading the weights
+    int32_t gemm_rows; /* rows of a gemm up to which reading the weights
                                   determines its time; 0: each row takes time */
     /* Activations of a model whose matrices are mostly of type w. */
     enum fdk_dtype (*act)(enum fdk_dtype w);
@@ -403,14 +414,13 @@ struct fdk_ops {
     /* Measure the peak with all processors, best of several runs. Takes up to a second
      * and allocates memory meanwhile. Any thread, at any time; other work on the device
      * and the probe slow each other down. t: of FDK_PROBE_FLOPS. -ENOTSUP: not here; -ENOMEM. */
-    int (*probe)(struct fdk_ctx *, int dev, enum fdk_probe, enum fdk_dtype t,
-        double *ret);
+    int (*probe)(struct fdk_ctx *, int dev, enum fdk_probe, enum fdk_dtype t, double *ret);
 
     /* 256-byte aligned, contents undefined. */
     int (*mem_alloc)(struct fdk_ctx *, int dev, size_t bytes, void **ret);
     /* The caller has waited for all work that uses it. */
     void (*mem_free)(struct fdk_ctx *, int dev, void *p);
-    int (*host_alloc)(struct fdk_ctx *, size_t bytes, void **ret);  /* pinned */
+    int (*host_alloc)(struct fdk_ctx *, size_t bytes, void **ret); /* pinned */
     void (*host_free)(struct fdk_ctx *, void *p);
     /* Address range without memory; graphs may be captured with it. Offsets
      * and sizes: multiples of the page on the cpu, of 2 MiB on any backend. */
@@ -422,9 +432,9 @@ struct fdk_ops {
     int (*stream_new)(struct fdk_ctx *, int dev, fdk_stream_t *ret);
     void (*stream_free)(fdk_stream_t);
     int (*stream_sync)(fdk_stream_t);
-    int (*stream_wait)(fdk_stream_t, fdk_event_t);   /* later work waits for the event */
-    int (*stream_delay)(fdk_stream_t, uint64_t ns);  /* tests: busy device */
-    int (*stream_fail)(fdk_stream_t);  /* tests: the device fails when it gets there, on
+    int (*stream_wait)(fdk_stream_t, fdk_event_t);  /* later work waits for the event */
+    int (*stream_delay)(fdk_stream_t, uint64_t ns); /* tests: busy device */
+    int (*stream_fail)(fdk_stream_t); /* tests: the device fails when it gets there, on
                                   cuda by a write to an invalid address */
     /* When all before it is done, *host (of host_alloc, 4 bytes) becomes *value of the
      * device; host threads that load it with acquire see that soon. May be recorded. */
@@ -432,7 +442,7 @@ struct fdk_ops {
     int (*event_new)(struct fdk_ctx *, int dev, fdk_event_t *ret);
     void (*event_free)(fdk_event_t);
     int (*event_record)(fdk_event_t, fdk_stream_t);
-    int (*event_query)(fdk_event_t);   /* 1 done, 0 not yet, -EIO */
+    int (*event_query)(fdk_event_t); /* 1 done, 0 not yet, -EIO */
     int (*event_sync)(fdk_event_t);
     /* event_sync() with a timeout at until_ns: 1 done, 0 not yet, -EIO. expect_ns: when
      * it is expected to be done, 0 unknown; the caller sleeps until shortly before.

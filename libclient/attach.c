@@ -24,9 +24,9 @@
 #define DEFAULT_UNREAD     (16u << 20)
 #define DEFAULT_SPIN_NS    20000u
 #define SPIN_MIN_CPUS      5
-#define MAX_SQ_SLOTS       (1u << 16)  /* what a daemon gives at most */
+#define MAX_SQ_SLOTS       (1u << 16) /* what a daemon gives at most */
 #define MAX_CQ_SLOTS       (1u << 20)
-#define MAX_GAPS           (1u << 20)  /* of a region outside slots and arena */
+#define MAX_GAPS           (1u << 20) /* of a region outside slots and arena */
 
 const char *
 fdc_default_socket(void)
@@ -104,8 +104,10 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
     } ctl;
     unsigned char msg[1024];
     struct iovec iov = { msg, sizeof(msg) };
-    struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1,
-        .msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf) };
+    struct msghdr mh = { .msg_iov = &iov,
+        .msg_iovlen = 1,
+        .msg_control = ctl.buf,
+        .msg_controllen = sizeof(ctl.buf) };
     struct pollfd pfd = { .fd = sock, .events = POLLIN };
     int got = 0, rc, extra = 0;
     ssize_t n;
@@ -126,8 +128,7 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&mh); c; c = CMSG_NXTHDR(&mh, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
-        for (size_t o = 0; o + sizeof(int) <= c->cmsg_len - CMSG_LEN(0);
-             o += sizeof(int)) {
+        for (size_t o = 0; o + sizeof(int) <= c->cmsg_len - CMSG_LEN(0); o += sizeof(int)) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + o, sizeof(fd));
             if (got < FDP_N_FDS)
@@ -157,17 +158,21 @@ static int
 handshake(int sock, const struct fdc_open_opts *o, uint64_t deadline,
     struct fdp_welcome *w, int *fds)
 {
-    struct fdp_hello h = { .magic = FDP_MAGIC, .major = FDP_MAJOR,
-        .minor = FDP_MINOR, .size = sizeof(h), .feat_want = FDP_FEAT_ALL,
-        .sq_slots = o->sq_slots, .cq_slots = o->cq_slots,
+    struct fdp_hello h = { .magic = FDP_MAGIC,
+        .major = FDP_MAJOR,
+        .minor = FDP_MINOR,
+        .size = sizeof(h),
+        .feat_want = FDP_FEAT_ALL,
+        .sq_slots = o->sq_slots,
+        .cq_slots = o->cq_slots,
         .arena_bytes = o->arena_bytes };
     if (o->name) {
         size_t n = strlen(o->name);
         memcpy(h.name, o->name, n < sizeof(h.name) ? n : sizeof(h.name) - 1);
     }
     /* A daemon that refuses at once may have answered and closed already. */
-    if (send(sock, &h, sizeof(h), MSG_NOSIGNAL) != (ssize_t)sizeof(h) &&
-        errno != EPIPE && errno != ECONNRESET)
+    if (send(sock, &h, sizeof(h), MSG_NOSIGNAL) != (ssize_t)sizeof(h) && errno != EPIPE &&
+        errno != ECONNRESET)
         return FDP_E_DISCONNECTED;
     return receive_welcome(sock, deadline, w, fds);
 }
@@ -214,8 +219,8 @@ geometry_ok(const struct fdp_welcome *w, const int *fds)
     uint64_t sq = (uint64_t)w->sq_slots * FDC_REQ_SLOT;
     uint64_t cq = (uint64_t)w->cq_slots * FDP_SLOT;
 
-    if (!is_pow2(w->sq_slots) || !is_pow2(w->cq_slots) ||
-        w->sq_slots > MAX_SQ_SLOTS || w->cq_slots > MAX_CQ_SLOTS)
+    if (!is_pow2(w->sq_slots) || !is_pow2(w->cq_slots) || w->sq_slots > MAX_SQ_SLOTS ||
+        w->cq_slots > MAX_CQ_SLOTS)
         return 0;
     if (!fits(w->sq_off, sq, w->c2d_bytes) || w->arena_bytes % 8 ||
         !fits(w->arena_off, w->arena_bytes, w->c2d_bytes) ||

@@ -40,7 +40,7 @@ call(struct fdc *s, struct fdp_req *slot, const struct blob *b, int timeout_ms,
     return rc;
 }
 
-struct growing {          /* bytes, placed by element position */
+struct growing { /* bytes, placed by element position */
     unsigned char *p;
     size_t n, cap;
     uint32_t type, size;
@@ -104,8 +104,7 @@ int
 fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
     uint32_t **ret_ids, size_t *ret_n, int timeout_ms)
 {
-    struct blob b = { .type = FDP_IT_PROMPT_TEXT, .prompt = text,
-        .prompt_bytes = n_bytes };
+    struct blob b = { .type = FDP_IT_PROMPT_TEXT, .prompt = text, .prompt_bytes = n_bytes };
     struct growing g = { .type = FDP_T_PROMPT_IDS, .size = 4 };
     int rc;
 
@@ -144,10 +143,10 @@ fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
     return 0;
 }
 
-struct reading {          /* a file, piece by piece */
+struct reading { /* a file, piece by piece */
     struct growing g;
     uint64_t size;
-    uint32_t from;        /* where the piece begins */
+    uint32_t from; /* where the piece begins */
 };
 
 static int

@@ -37,22 +37,22 @@ typedef struct fdc_req fdc_req_t; /* a request, until fdc_req_free() */
 
 #define FDC_SPIN_NONE UINT32_MAX
 
-struct fdc_open_error {   /* what fdc_open() knows beyond its status */
-    int32_t os_error;     /* errno value behind FDP_E_CONNECT, or 0 */
+struct fdc_open_error { /* what fdc_open() knows beyond its status */
+    int32_t os_error;   /* errno value behind FDP_E_CONNECT, or 0 */
     uint32_t retry_after_ms;
     uint16_t major, minor; /* of the daemon, 0 if it did not answer */
 };
 
 /* Zero it, set size; 0 and NULL stand for the defaults. */
 struct fdc_open_opts {
-    uint32_t size;        /* sizeof(struct fdc_open_opts) */
-    uint32_t spin_us;     /* spin so long before sleeping; 0: 20 with more than
+    uint32_t size;    /* sizeof(struct fdc_open_opts) */
+    uint32_t spin_us; /* spin so long before sleeping; 0: 20 with more than
                              four processors, else none */
-    const char *path;     /* socket; NULL: fdc_default_socket() */
-    const char *name;     /* program name shown by fdctl clients */
+    const char *path; /* socket; NULL: fdc_default_socket() */
+    const char *name; /* program name shown by fdctl clients */
     uint32_t sq_slots, cq_slots, arena_bytes; /* hints to the daemon */
-    uint32_t connect_timeout_ms; /* connect and handshake; 0: 5000 */
-    uint32_t max_unread_bytes;   /* unread events of one request beyond which
+    uint32_t connect_timeout_ms;              /* connect and handshake; 0: 5000 */
+    uint32_t max_unread_bytes;                /* unread events of one request beyond which
                                     it ends with FDP_E_NOMEM; 0: 16 MiB */
     uint32_t rsv;
     struct fdc_open_error *ret_error; /* filled on failure if not NULL */
@@ -73,7 +73,7 @@ void fdc_close(fdc_t *s);
 const char *fdc_default_socket(void);
 
 struct fdc_info {
-    uint32_t size;        /* set by the caller: sizeof(struct fdc_info) */
+    uint32_t size;         /* set by the caller: sizeof(struct fdc_info) */
     uint32_t max_inflight; /* requests of this session at a time */
     uint64_t boot_id[2], session_id, features;
     uint32_t max_request_bytes; /* of one request's items: the arena */
@@ -84,8 +84,8 @@ struct fdc_info {
 int fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms);
 
 /* 0 or, once the session is over, why. *ret_flags (may be NULL) gets FDC_S_*. */
-#define FDC_S_DOWN  1u    /* the worker is down, requests wait or are refused */
-#define FDC_S_DRAIN 2u    /* the daemon takes no new requests */
+#define FDC_S_DOWN  1u /* the worker is down, requests wait or are refused */
+#define FDC_S_DRAIN 2u /* the daemon takes no new requests */
 int fdc_state(fdc_t *s, uint32_t *ret_flags);
 
 /* Round trip to the gate (deep = 0) or to the worker, in nanoseconds. */
@@ -93,7 +93,10 @@ int fdc_ping(fdc_t *s, int deep, uint64_t *ret_ns, int timeout_ms);
 
 /* ---- requests ------------------------------------------------------------- */
 
-struct fdc_bias { uint32_t id; float bias; };
+struct fdc_bias {
+    uint32_t id;
+    float bias;
+};
 
 /* What fdc_params_init() puts where a value stands for "not set". A field that holds it
  * is not in the request: the daemon's default counts, which for temperature,
@@ -105,24 +108,24 @@ struct fdc_bias { uint32_t id; float bias; };
 /* fdc_params_init() first: the defaults are not all zero. Pointers need to
  * live until the submit call returns. Ranges: struct fdp_req, fdproto.h. */
 struct fdc_params {
-    uint32_t size;            /* of this struct, set by fdc_params_init() */
-    uint32_t flags;           /* FDP_F_*; default FDP_F_TEXT */
-    uint32_t max_new;         /* FDC_UNSET; 0: the prompt is only scored */
-    uint32_t min_new;         /* 0 */
+    uint32_t size;                   /* of this struct, set by fdc_params_init() */
+    uint32_t flags;                  /* FDP_F_*; default FDP_F_TEXT */
+    uint32_t max_new;                /* FDC_UNSET; 0: the prompt is only scored */
+    uint32_t min_new;                /* 0 */
     float temperature, top_p, min_p; /* FDC_UNSET_F */
-    uint32_t top_k;           /* FDC_UNSET */
+    uint32_t top_k;                  /* FDC_UNSET */
     float presence_penalty, frequency_penalty, repetition_penalty; /* FDC_UNSET_F */
-    uint16_t n;               /* parallel samples: 1 */
-    uint16_t stream_interval; /* tokens per record at least: 0 */
+    uint16_t n;                       /* parallel samples: 1 */
+    uint16_t stream_interval;         /* tokens per record at least: 0 */
     int8_t logprobs, prompt_logprobs; /* alternatives; -1: no logprobs at all */
     uint16_t exclusive_reader; /* 1: one thread alone reads this request; fdc_wait_any()
                                  and fdc_dispatch() skip it */
-    int32_t priority;         /* 0 */
-    uint64_t seed;            /* FDC_UNSET64: the daemon draws one */
-    uint64_t user;            /* 0: own uid */
-    uint8_t salt[16];         /* prefix-cache salt: none */
+    int32_t priority;          /* 0 */
+    uint64_t seed;             /* FDC_UNSET64: the daemon draws one */
+    uint64_t user;             /* 0: own uid */
+    uint8_t salt[16];          /* prefix-cache salt: none */
     uint32_t ttl_queue_ms, ttl_total_ms; /* 0: none */
-    int32_t submit_timeout_ms; /* wait for room so long; 0: FDP_E_AGAIN */
+    int32_t submit_timeout_ms;           /* wait for room so long; 0: FDP_E_AGAIN */
     uint32_t n_stop;
     const char *const *stop;  /* stop strings */
     const uint32_t *stop_len; /* their bytes; NULL: they end with NUL */
@@ -131,21 +134,21 @@ struct fdc_params {
     const uint32_t *allowed_ids;
     uint32_t n_stop_ids, n_prior, n_allowed;
     uint32_t n_bias;
-    const struct fdc_bias *bias; /* biases of an id add up */
+    const struct fdc_bias *bias;  /* biases of an id add up */
     const char *const *bad_words; /* ending with NUL */
-    const char *grammar;      /* kind byte, then UTF-8 */
+    const char *grammar;          /* kind byte, then UTF-8 */
     uint32_t n_bad_words, grammar_len;
-    void *user_ptr;           /* fdc_req_user() of the handle from its start */
-    uint32_t best_of;         /* 0: n */
-    uint32_t prompt_from;     /* with prompt_logprobs: from this position on */
+    void *user_ptr;       /* fdc_req_user() of the handle from its start */
+    uint32_t best_of;     /* 0: n */
+    uint32_t prompt_from; /* with prompt_logprobs: from this position on */
     uint32_t n_bad_ids, n_logprob_ids, n_spans, rsv;
     const uint32_t *const *bad_ids; /* sequences that may not come, */
     const uint32_t *bad_ids_len;    /* and their ids */
-    const uint32_t *logprob_ids; /* with logprobs: of these ids too */
-    const struct fdp_span *spans; /* of a text prompt: special names there are text */
+    const uint32_t *logprob_ids;    /* with logprobs: of these ids too */
+    const struct fdp_span *spans;   /* of a text prompt: special names there are text */
     const struct fdp_repetition *repetition; /* NULL: none */
     const struct fdp_reasoning *reasoning;   /* NULL: none */
-    const char *adapter;      /* NULL: none */
+    const char *adapter;                     /* NULL: none */
 };
 void fdc_params_init_sized(struct fdc_params *p, size_t size);
 #define fdc_params_init(p) fdc_params_init_sized((p), sizeof(struct fdc_params))
@@ -178,18 +181,18 @@ uint32_t fdc_req_tokens(const fdc_req_t *r, uint32_t sample);
 /* ---- reading --------------------------------------------------------------- */
 
 struct fdc_event {
-    uint32_t type;        /* FDP_T_ACCEPTED .. FDP_T_ERROR */
+    uint32_t type; /* FDP_T_ACCEPTED .. FDP_T_ERROR */
     uint32_t sample;
-    uint32_t position;    /* index of the first id, byte or token */
-    uint32_t n;           /* elements: ids, bytes of text, logprobs; bytes of
+    uint32_t position; /* index of the first id, byte or token */
+    uint32_t n;        /* elements: ids, bytes of text, logprobs; bytes of
                              TOKEN_TEXT; else 1 */
-    union {               /* valid until the next call on this request */
+    union {            /* valid until the next call on this request */
         const void *data;
-        const uint32_t *ids;       /* PROMPT_IDS, IDS */
-        const char *text;          /* TEXT, PROMPT_TEXT; no NUL at the end */
-        const struct fdp_special *special;       /* SPECIAL */
+        const uint32_t *ids;               /* PROMPT_IDS, IDS */
+        const char *text;                  /* TEXT, PROMPT_TEXT; no NUL at the end */
+        const struct fdp_special *special; /* SPECIAL */
         const struct fdp_token_text *token_text; /* TOKEN_TEXT */
-        const struct fdp_logprob *logprobs; /* LOGPROBS, PROMPT_LOGPROBS */
+        const struct fdp_logprob *logprobs;      /* LOGPROBS, PROMPT_LOGPROBS */
         const struct fdp_accepted *accepted;
         const struct fdp_choice_end *choice_end;
         const struct fdp_done *done;
@@ -241,15 +244,15 @@ void fdc_free(void *ptr);
 
 /* ---- names ------------------------------------------------------------------ */
 
-const char *fdc_strerror(int status);     /* "the daemon's queue is full" */
-const char *fdc_status_name(int status);  /* "E_QUEUE_FULL" */
+const char *fdc_strerror(int status);         /* "the daemon's queue is full" */
+const char *fdc_status_name(int status);      /* "E_QUEUE_FULL" */
 const char *fdc_detail_name(uint32_t detail); /* "temperature" (enum fdp_detail) */
 const char *fdc_finish_name(uint32_t finish); /* "stop", "length", "error" */
 /* Code, meaning, parameter, its value and the bound as a sentence:
  * "E_BAD_PARAM: a request parameter is malformed or out of range: temperature is 150, at
  * most 100". Returns buf. */
 const char *fdc_error_text(const struct fdp_error *e, char *buf, size_t n_bytes);
-int fdc_is_retryable(int status);         /* 1: the same request may succeed later */
+int fdc_is_retryable(int status); /* 1: the same request may succeed later */
 
 #ifdef __cplusplus
 }

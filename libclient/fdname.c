@@ -35,9 +35,13 @@ const char *
 fdn_op_name(uint32_t op)
 {
     static const char *const names[FDP_OP__N] = {
-        [FDP_OP_SUBMIT] = "submit", [FDP_OP_CANCEL] = "cancel",
-        [FDP_OP_TOKENIZE] = "tokenize", [FDP_OP_DETOKENIZE] = "detokenize",
-        [FDP_OP_INFO] = "info", [FDP_OP_PING] = "ping", [FDP_OP_FILE] = "file",
+        [FDP_OP_SUBMIT] = "submit",
+        [FDP_OP_CANCEL] = "cancel",
+        [FDP_OP_TOKENIZE] = "tokenize",
+        [FDP_OP_DETOKENIZE] = "detokenize",
+        [FDP_OP_INFO] = "info",
+        [FDP_OP_PING] = "ping",
+        [FDP_OP_FILE] = "file",
     };
 
     return op < FDP_OP__N && names[op] != NULL ? names[op] : "?";
@@ -47,14 +51,20 @@ const char *
 fdn_finish_name(uint32_t finish)
 {
     static const char *const names[] = {
-        [FDP_FIN_NONE] = "none", [FDP_FIN_STOP] = "stop", [FDP_FIN_LENGTH] = "length",
-        [FDP_FIN_ERROR] = "error", [FDP_FIN_REPETITION] = "repetition",
+        [FDP_FIN_NONE] = "none",
+        [FDP_FIN_STOP] = "stop",
+        [FDP_FIN_LENGTH] = "length",
+        [FDP_FIN_ERROR] = "error",
+        [FDP_FIN_REPETITION] = "repetition",
     };
 
     return finish < sizeof(names) / sizeof(names[0]) ? names[finish] : "?";
 }
 
-static const struct { const char *name; char kind; } details[FDP_D__N] = {
+static const struct {
+    const char *name;
+    char kind;
+} details[FDP_D__N] = {
     [FDP_D_NONE] = { "", 'U' },
 #define FDP_DETAIL(name, kind, text) [FDP_D_##name] = { text, #kind[0] },
 #include "libclient/tbl/details.h"
@@ -78,7 +88,7 @@ fdn_item_name(uint32_t type)
 {
     static const char *const names[FDP_IT__N] = {
 #define FDP_ITEM(name, value, version, text, ops, size, least, most, times, detail) \
-        [FDP_IT_##name] = text,
+    [FDP_IT_##name] = text,
 #include "libclient/tbl/items.h"
 #undef FDP_ITEM
     };

@@ -113,18 +113,18 @@ fdr_copy_in(void *dst, const void *src, uint32_t n)
 
 struct fdr_prod {
     unsigned char *slots;
-    uint32_t *p_tail;        /* shared, we write */
-    const uint32_t *p_head;  /* shared, peer writes */
-    uint32_t n_slot;         /* power of two */
+    uint32_t *p_tail;       /* shared, we write */
+    const uint32_t *p_head; /* shared, peer writes */
+    uint32_t n_slot;        /* power of two */
     uint32_t slot_bytes;
-    uint32_t tail;           /* ours: next slot to claim */
-    uint32_t pub;            /* ours: last published */
-    uint32_t head;           /* peer's, last seen */
+    uint32_t tail; /* ours: next slot to claim */
+    uint32_t pub;  /* ours: last published */
+    uint32_t head; /* peer's, last seen */
 };
 
 static inline void
-fdr_prod_init(struct fdr_prod *p, void *slots, uint32_t *p_tail,
-    const uint32_t *p_head, uint32_t n_slot, uint32_t slot_bytes)
+fdr_prod_init(struct fdr_prod *p, void *slots, uint32_t *p_tail, const uint32_t *p_head,
+    uint32_t n_slot, uint32_t slot_bytes)
 {
     p->slots = (unsigned char *)slots;
     p->p_tail = p_tail;
@@ -180,12 +180,12 @@ fdr_prod_commit(struct fdr_prod *p)
 
 struct fdr_cons {
     const unsigned char *slots;
-    const uint32_t *p_tail;  /* shared, peer writes */
-    uint32_t *p_head;        /* shared, we write */
+    const uint32_t *p_tail; /* shared, peer writes */
+    uint32_t *p_head;       /* shared, we write */
     uint32_t n_slot;
     uint32_t slot_bytes;
-    uint32_t head;           /* ours */
-    uint32_t tail;           /* peer's, last seen */
+    uint32_t head; /* ours */
+    uint32_t tail; /* peer's, last seen */
 };
 
 static inline void
@@ -211,8 +211,7 @@ fdr_cons_avail(struct fdr_cons *c)
         uint32_t t = fdr_load_acquire(c->p_tail);
         /* Fetch the next slot together with the cursor, not after it: a
          * tenth of a round trip (tests/bench/b_ring). */
-        __builtin_prefetch(
-            c->slots + (size_t)(c->head & (c->n_slot - 1)) * c->slot_bytes);
+        __builtin_prefetch(c->slots + (size_t)(c->head & (c->n_slot - 1)) * c->slot_bytes);
         if (t - c->head > c->n_slot)
             return -1;
         c->tail = t;

@@ -38,8 +38,8 @@ fdw_is_name(const char *name)
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
     size_t n = strspn(name, letters);
 
-    return n > 0 && n <= FDW_NAME_MAX && name[n] == '\0' && name[0] != '-'
-        && strcmp(name, FDW_DEVICES) != 0 && strcmp(name, "fdd") != 0;
+    return n > 0 && n <= FDW_NAME_MAX && name[n] == '\0' && name[0] != '-' &&
+        strcmp(name, FDW_DEVICES) != 0 && strcmp(name, "fdd") != 0;
 }
 
 /* base, mid and, for an instance, its name; slashes at the end of base do not count. */
@@ -148,8 +148,9 @@ fdw_device_dir(const struct fdw_env *e, const char *home, unsigned long uid, cha
         return join(e->system_dir, "/" FDW_DEVICES, NULL, ret, ret_bytes);
     if (e->xdg != NULL)
         return join(e->xdg, "/fdd/" FDW_DEVICES, NULL, ret, ret_bytes);
-    (void)snprintf(parent, sizeof(parent), "%.*s", slash == NULL || slash == home ? 1
-        : (int)(slash - home), slash == NULL ? "." : home);
+    (void)snprintf(parent, sizeof(parent), "%.*s",
+        slash == NULL || slash == home ? 1 : (int)(slash - home),
+        slash == NULL ? "." : home);
     if (access(parent, W_OK) != 0)
         return join(home, "/" FDW_DEVICES, NULL, ret, ret_bytes);
     (void)snprintf(name, sizeof(name), "/fdd-" FDW_DEVICES "-%lu", uid);

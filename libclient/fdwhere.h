@@ -30,19 +30,20 @@
 
 #define FDW_SYSTEM_DIR "/run/fdd"
 #define FDW_SOCKET     "fdd.sock"
-#define FDW_LOCK       "fdd.lock"  /* the daemon's user's alone */
-#define FDW_PID        "fdd.pid"   /* whose lock it is, for all to read */
-#define FDW_DEVICES    "devices"   /* folder of device locks: no instance's name */
+#define FDW_LOCK       "fdd.lock" /* the daemon's user's alone */
+#define FDW_PID        "fdd.pid"  /* whose lock it is, for all to read */
+#define FDW_DEVICES    "devices"  /* folder of device locks: no instance's name */
 #define FDW_PATH_BYTES 512
 #define FDW_NAME_MAX   32
-#define FDW_NAME_RULE  "1 to 32 of a-z 0-9 _ -, not - first, and neither " \
+#define FDW_NAME_RULE \
+    "1 to 32 of a-z 0-9 _ -, not - first, and neither " \
     "\"devices\" nor \"fdd\""
 
 /* What the environment says; NULL: nothing. */
 struct fdw_env {
     const char *socket, *runtime_dir, *instance, *xdg;
-    const char *unit_dir;      /* $RUNTIME_DIRECTORY */
-    const char *system_dir;    /* FDW_SYSTEM_DIR */
+    const char *unit_dir;   /* $RUNTIME_DIRECTORY */
+    const char *system_dir; /* FDW_SYSTEM_DIR */
 };
 
 /* With secure_getenv(): a setuid program is told nothing. Empty is not set. */
@@ -68,7 +69,7 @@ int fdw_home(const struct fdw_env *e, const char *dir, const char *instance, int
  * lives in home: /run/fdd/devices for what is in /run/fdd, else
  * $XDG_RUNTIME_DIR/fdd/devices, else fdd-devices-UID next to home if that can be
  * written, else home/devices. */
-int fdw_device_dir(const struct fdw_env *e, const char *home, unsigned long uid, char *ret,
-    size_t ret_bytes);
+int fdw_device_dir(const struct fdw_env *e, const char *home, unsigned long uid,
+    char *ret, size_t ret_bytes);
 
 #endif

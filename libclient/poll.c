@@ -16,7 +16,7 @@
 #include "libclient/priv.h"
 
 #define MAX_WAKEUPS 1024 /* taken in one go: a socket's queue holds fewer */
-#define SPIN_LOOKS 32 /* looks at the ring between looks at the clock */
+#define SPIN_LOOKS  32   /* looks at the ring between looks at the clock */
 
 /* ---- waking -------------------------------------------------------------- */
 
@@ -282,8 +282,7 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
     if (h->sample >= r->n)
         return -1;
     if (h->type == FDP_T_IDS)
-        __atomic_store_n(&r->n_out[h->sample], h->position + h->len / 4,
-            __ATOMIC_RELAXED);
+        __atomic_store_n(&r->n_out[h->sample], h->position + h->len / 4, __ATOMIC_RELAXED);
     else if (h->type == FDP_T_SPECIAL)
         __atomic_store_n(&r->n_out[h->sample], h->position + 1, __ATOMIC_RELAXED);
     if (queue_put(s, r, h, payload)) {
@@ -337,8 +336,8 @@ take_slots(struct fdc *s, uint32_t n)
             if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN ||
                 !fdc__payload_ok(&h, slot + sizeof(h)))
                 return -1;
-            if (h.type == FDP_T_TOKENS ? take_tokens(s, &h, slot + sizeof(h)) :
-                take_record(s, &h, slot + sizeof(h)))
+            if (h.type == FDP_T_TOKENS ? take_tokens(s, &h, slot + sizeof(h))
+                                       : take_record(s, &h, slot + sizeof(h)))
                 return -1;
             taken++;
         }
@@ -384,8 +383,8 @@ fdc__drain(struct fdc *s)
         if (taken < 0) {
             /* The daemon empties the rings some seconds after it ended the
              * session; no state is 0 before. */
-            fdc__die(s, fdr_load_acquire(&s->state->state) != 0 ? FDP_E_PROTO :
-                FDP_E_DISCONNECTED);
+            fdc__die(s,
+                fdr_load_acquire(&s->state->state) != 0 ? FDP_E_PROTO : FDP_E_DISCONNECTED);
             return s->dead;
         }
         if (n == 0)
@@ -399,8 +398,8 @@ fdc__drain(struct fdc *s)
         fdc__die(s, FDP_E_PROTO);
     if (st == FDP_ST_GOODBYE) {
         uint32_t why = fdr_load_relaxed(&s->state->reason);
-        fdc__die(s, why < 1000 ? fdc__told(-(int)why, FDP_E_DISCONNECTED) :
-            FDP_E_DISCONNECTED);
+        fdc__die(s,
+            why < 1000 ? fdc__told(-(int)why, FDP_E_DISCONNECTED) : FDP_E_DISCONNECTED);
     } else if (s->eof) {
         fdc__die(s, FDP_E_DISCONNECTED);
     }
@@ -443,8 +442,7 @@ static int
 hung_up(const struct fdc *s)
 {
     struct pollfd p = { .fd = s->sock, .events = POLLRDHUP };
-    return poll(&p, 1, 0) > 0 &&
-        (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
 }
 
 void

@@ -41,16 +41,16 @@
 #define FDC_CHUNK_DATA (FDP_REC_MAX_SLOTS * FDP_SLOT)
 struct chunk {
     struct chunk *next;
-    uint32_t rd, wr;      /* bytes */
+    uint32_t rd, wr; /* bytes */
     uint64_t data[FDC_CHUNK_DATA / 8];
 };
 
 struct tag_entry {
-    struct fdc_req *req;  /* NULL: handle freed, records are dropped */
-    uint32_t gen;         /* never 0 */
-    uint32_t next_free;   /* index + 1 of the free list, 0 at its end */
+    struct fdc_req *req; /* NULL: handle freed, records are dropped */
+    uint32_t gen;        /* never 0 */
+    uint32_t next_free;  /* index + 1 of the free list, 0 at its end */
     uint8_t used;
-    uint8_t cancel;       /* a CANCEL is owed */
+    uint8_t cancel; /* a CANCEL is owed */
 };
 
 enum wait_kind { WAIT_REQ, WAIT_ANY, WAIT_ROOM };
@@ -58,38 +58,41 @@ struct waiter {
     struct waiter *next;
     struct fdc_req *req;
     enum wait_kind kind;
-    uint32_t wake;        /* futex word, private */
+    uint32_t wake; /* futex word, private */
 };
 
 struct fdc_req {
     uint32_t magic;
-    uint32_t n;           /* samples */
+    uint32_t n; /* samples */
     struct fdc *s;
     uint64_t tag;
     struct fdc_req *all_prev, *all_next;
     struct fdc_req *rdy_prev, *rdy_next;
     struct chunk *first, *last;
-    size_t unread;        /* bytes queued */
+    size_t unread; /* bytes queued */
     uint32_t n_waiter;
-    uint8_t open;         /* the daemon may send more */
-    uint8_t internal;     /* of a blocking call, not submitted yet, or with
+    uint8_t open;     /* the daemon may send more */
+    uint8_t internal; /* of a blocking call, not submitted yet, or with
                              an exclusive reader:
                              never in the ready list */
-    uint8_t ready;        /* in the ready list */
-    uint8_t term;         /* 0, FDP_T_DONE or FDP_T_ERROR */
+    uint8_t ready;    /* in the ready list */
+    uint8_t term;     /* 0, FDP_T_DONE or FDP_T_ERROR */
     uint8_t term_read;
     void *user;
-    union { struct fdp_done done; struct fdp_error error; } end;
-    const char *text;     /* rest of a TEXT event for fdc_read_text() */
+    union {
+        struct fdp_done done;
+        struct fdp_error error;
+    } end;
+    const char *text; /* rest of a TEXT event for fdc_read_text() */
     uint32_t text_len;
-    uint32_t n_out[];     /* [n] output tokens so far */
+    uint32_t n_out[]; /* [n] output tokens so far */
 };
 
 struct fdc {
     uint32_t magic;
-    int32_t dead;         /* 0, or why the session is over */
-    uint32_t *alive;      /* 1, wiped to 0 in a forked child */
-    uint64_t pid;         /* used where wiping is not to be had, else 0 */
+    int32_t dead;              /* 0, or why the session is over */
+    uint32_t *alive;           /* 1, wiped to 0 in a forked child */
+    uint64_t pid;              /* used where wiping is not to be had, else 0 */
     int sock, bell, ep, local; /* epoll nests sock and local, an eventfd */
     unsigned char *c2d;
     const unsigned char *d2c;
@@ -100,8 +103,8 @@ struct fdc {
     const uint32_t *need_wakeup;
     unsigned char *arena;
     uint32_t a_size, a_used, a_at; /* free space starts at a_at */
-    uint32_t *a_span;     /* [sq slots] arena bytes a slot holds */
-    uint32_t a_retired;   /* ring cursor up to which spans were given back */
+    uint32_t *a_span;              /* [sq slots] arena bytes a slot holds */
+    uint32_t a_retired;            /* ring cursor up to which spans were given back */
 
     pthread_mutex_t mtx;
     struct fdr_cons cq;
@@ -109,17 +112,17 @@ struct fdc {
     const struct fdp_state *state;
     uint64_t spin_ns;
     uint32_t max_unread;
-    uint32_t flags;       /* FDC_S_* */
+    uint32_t flags; /* FDC_S_* */
     uint8_t parked, fd_armed, eof;
     struct waiter *waiters;
-    uint32_t n_any;       /* waiters that any record concerns */
+    uint32_t n_any; /* waiters that any record concerns */
     struct tag_entry *tags;
     uint32_t n_tag, n_open, n_cancel;
-    uint32_t tag_free;    /* index + 1, 0 = none */
+    uint32_t tag_free; /* index + 1, 0 = none */
     struct fdc_req *all, *rdy_first, *rdy_last;
     uint32_t n_ready;
-    struct chunk *pool;   /* chunks given back */
-    struct chunk *pool_base; /* the block taken at open, touched when needed */
+    struct chunk *pool;          /* chunks given back */
+    struct chunk *pool_base;     /* the block taken at open, touched when needed */
     uint32_t pool_n, pool_fresh; /* its chunks; those never used start here */
 };
 
@@ -128,11 +131,11 @@ struct fdc {
 /* A file calls those that come before it alone. */
 
 /* handle.c */
-int fdc__check(const struct fdc *s);  /* 0, FDP_E_INVAL or FDP_E_FORKED */
+int fdc__check(const struct fdc *s); /* 0, FDP_E_INVAL or FDP_E_FORKED */
 int fdc__check_req(const struct fdc_req *r);
 uint64_t fdc__now(void);
 uint64_t fdc__deadline(int timeout_ms);
-int fdc__over(uint64_t deadline);     /* 1: a limit, and it has passed */
+int fdc__over(uint64_t deadline); /* 1: a limit, and it has passed */
 
 /* error.c */
 /* A status that the daemon sent: other where it is no failure, or one that only
@@ -143,8 +146,8 @@ int fdc__told(int code, int other);
 int fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload);
 
 /* send.c: what the daemon is sent */
-struct blob {             /* a request's items, sized before they are written */
-    int type;             /* of the prompt item, 0 = none */
+struct blob { /* a request's items, sized before they are written */
+    int type; /* of the prompt item, 0 = none */
     const void *prompt;
     size_t prompt_bytes;
     const struct fdc_params *p; /* NULL: none of their items */
@@ -162,21 +165,20 @@ void fdc__ring(const struct fdc *s);
 int fdc__flush_cancels(struct fdc *s);
 
 /* poll.c */
-int fdc__drain(struct fdc *s);        /* mtx held: records taken, or < 0 */
-void fdc__die(struct fdc *s, int why); /* mtx held */
-void fdc__ready(struct fdc_req *r);   /* mtx held: has something to read */
-void fdc__unready(struct fdc_req *r); /* mtx held */
+int fdc__drain(struct fdc *s);           /* mtx held: records taken, or < 0 */
+void fdc__die(struct fdc *s, int why);   /* mtx held */
+void fdc__ready(struct fdc_req *r);      /* mtx held: has something to read */
+void fdc__unready(struct fdc_req *r);    /* mtx held */
 void fdc__queue_free(struct fdc_req *r); /* mtx held */
 /* mtx held. 1: the condition holds; 0: time is up; < 0: the session is over */
-int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r,
-    uint64_t deadline);
+int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline);
 int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
-void fdc__look(struct fdc *s);        /* mtx held: drain, notice a hang-up */
+void fdc__look(struct fdc *s); /* mtx held: drain, notice a hang-up */
 
 /* submit.c */
-int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
-    int internal, int timeout_ms, struct fdc_req **ret_req);
-void fdc__req_drop(struct fdc_req *r);  /* mtx held: unlink, free */
+int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b, int internal,
+    int timeout_ms, struct fdc_req **ret_req);
+void fdc__req_drop(struct fdc_req *r); /* mtx held: unlink, free */
 
 #pragma GCC visibility pop
 

@@ -12,11 +12,20 @@
 void
 fdc_params_init_sized(struct fdc_params *p, size_t size)
 {
-    struct fdc_params d = { .size = (uint32_t)size, .flags = FDP_F_TEXT, .n = 1,
-        .max_new = FDC_UNSET, .temperature = FDC_UNSET_F, .top_p = FDC_UNSET_F,
-        .top_k = FDC_UNSET, .min_p = FDC_UNSET_F, .presence_penalty = FDC_UNSET_F,
-        .frequency_penalty = FDC_UNSET_F, .repetition_penalty = FDC_UNSET_F,
-        .logprobs = -1, .prompt_logprobs = -1, .seed = FDC_UNSET64 };
+    struct fdc_params d = { .size = (uint32_t)size,
+        .flags = FDP_F_TEXT,
+        .n = 1,
+        .max_new = FDC_UNSET,
+        .temperature = FDC_UNSET_F,
+        .top_p = FDC_UNSET_F,
+        .top_k = FDC_UNSET,
+        .min_p = FDC_UNSET_F,
+        .presence_penalty = FDC_UNSET_F,
+        .frequency_penalty = FDC_UNSET_F,
+        .repetition_penalty = FDC_UNSET_F,
+        .logprobs = -1,
+        .prompt_logprobs = -1,
+        .seed = FDC_UNSET64 };
     if (p == NULL)
         return;
     memset(p, 0, size);
@@ -97,9 +106,9 @@ fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags)
 /* ---- items --------------------------------------------------------------- */
 
 struct item_writer {
-    unsigned char *dst;   /* NULL: only count */
+    unsigned char *dst; /* NULL: only count */
     uint64_t n, cap;
-    int bad;              /* did not fit, or too long to express */
+    int bad; /* did not fit, or too long to express */
 };
 
 static void

@@ -25,8 +25,7 @@ read_params(const struct fdc_params *in, struct fdc_params *out)
             return FDP_E_UNSUPPORTED;
     if ((out->n_stop && !out->stop) || (out->n_stop_ids && !out->stop_ids) ||
         (out->n_prior && !out->prior_ids) || (out->n_bias && !out->bias) ||
-        (out->n_allowed && !out->allowed_ids) ||
-        (out->n_bad_words && !out->bad_words) ||
+        (out->n_allowed && !out->allowed_ids) || (out->n_bad_words && !out->bad_words) ||
         (out->grammar_len && !out->grammar) || (out->n_spans && !out->spans) ||
         (out->n_bad_ids && (!out->bad_ids || !out->bad_ids_len)) ||
         (out->n_logprob_ids && !out->logprob_ids))
@@ -115,8 +114,8 @@ fdc__req_drop(struct fdc_req *r)
 
 /* One try: registers r and queues its slot. */
 static int
-try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot,
-    const struct blob *b, uint32_t span)
+try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot, const struct blob *b,
+    uint32_t span)
 {
     int rc, taken;
 
@@ -175,8 +174,8 @@ wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
 }
 
 int
-fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b,
-    int internal, int timeout_ms, struct fdc_req **ret_req)
+fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b, int internal,
+    int timeout_ms, struct fdc_req **ret_req)
 {
     uint64_t deadline = fdc__deadline(timeout_ms);
     uint32_t nap_us = 20, span;
@@ -317,8 +316,9 @@ fdc_req_set_user(fdc_req_t *r, void *ptr)
 void *
 fdc_req_user(const fdc_req_t *r)
 {
-    return r && r->magic == FDC_REQ_MAGIC ?
-        __atomic_load_n(&r->user, __ATOMIC_ACQUIRE) : NULL;
+    return r && r->magic == FDC_REQ_MAGIC
+        ? __atomic_load_n(&r->user, __ATOMIC_ACQUIRE)
+        : NULL;
 }
 
 uint64_t

@@ -133,8 +133,8 @@ cgr_mount(const char *root, const char *names, size_t names_len, const char *con
 {
     if (names_len != 0 && !cgr_has_word(names, names_len, controller))
         return 0;
-    (void)snprintf(ret, ret_bytes, "%s/sys/fs/cgroup%s%s", root, names_len == 0 ? "" : "/",
-        names_len == 0 ? "" : controller);
+    (void)snprintf(ret, ret_bytes, "%s/sys/fs/cgroup%s%s", root,
+        names_len == 0 ? "" : "/", names_len == 0 ? "" : controller);
     return 1;
 }
 
@@ -150,8 +150,9 @@ cgr_line(const char *root, char *line, struct cgr *ret)
         return;
     n = (size_t)(path - names);
     /* "/" is the mount itself; a path with ".." lies outside of what we see */
-    path = strcmp(path + 1, "/") == 0 || strstr(path, "..") != NULL ? strchr(path, '\0') :
-        path + 1;
+    path = strcmp(path + 1, "/") == 0 || strstr(path, "..") != NULL
+        ? strchr(path, '\0')
+        : path + 1;
     if (cgr_mount(root, names, n, "memory", mount, sizeof(mount))) {
         v = cgr_least(mount, path, n == 0 ? "memory.max" : "memory.limit_in_bytes",
             n == 0 ? "memory.current" : "memory.usage_in_bytes", &used);
@@ -178,7 +179,7 @@ cgr_read_of(const char *root, const char *proc, struct cgr *ret)
     char name[CGR_PATH_BYTES], line[CGR_PATH_BYTES];
     FILE *fp;
 
-    *ret = (struct cgr) { .memory_max = CGR_NO_LIMIT, .tasks_max = CGR_NO_LIMIT };
+    *ret = (struct cgr){ .memory_max = CGR_NO_LIMIT, .tasks_max = CGR_NO_LIMIT };
     (void)snprintf(name, sizeof(name), "%s%s/cgroup", root, proc);
     fp = fopen(name, "re");
     if (fp == NULL)
@@ -202,11 +203,13 @@ cgr_memory_short(const struct cgr *c, uint64_t bytes, uint64_t pinned, char *ret
 {
     if (c->memory_max == CGR_NO_LIMIT || c->memory_max >= bytes)
         return 0;
-    (void)snprintf(ret, ret_bytes, "this control group may have %llu MiB, the plan needs "
+    (void)snprintf(ret, ret_bytes,
+        "this control group may have %llu MiB, the plan needs "
         "%llu MiB (%llu MiB of it kv.swap_space, pinned); the worker will be killed when "
         "it uses them: raise MemoryMax of the unit, or lower kv.memory_bytes or "
-        "kv.swap_space", (unsigned long long)(c->memory_max >> 20),
-        (unsigned long long)(bytes >> 20), (unsigned long long)(pinned >> 20));
+        "kv.swap_space",
+        (unsigned long long)(c->memory_max >> 20), (unsigned long long)(bytes >> 20),
+        (unsigned long long)(pinned >> 20));
     return 1;
 }
 
@@ -215,7 +218,8 @@ cgr_tasks_short(const struct cgr *c, uint64_t tasks, char *ret, size_t ret_bytes
 {
     if (c->tasks_max == CGR_NO_LIMIT || c->tasks_max >= tasks)
         return 0;
-    (void)snprintf(ret, ret_bytes, "this control group may have %llu threads, fdd needs "
+    (void)snprintf(ret, ret_bytes,
+        "this control group may have %llu threads, fdd needs "
         "%llu; raise TasksMax of the unit, or lower device.threads",
         (unsigned long long)c->tasks_max, (unsigned long long)tasks);
     return 1;

@@ -11,10 +11,10 @@
 #define CGR_NO_LIMIT UINT64_MAX
 
 struct cgr {
-    uint64_t memory_max;   /* bytes; CGR_NO_LIMIT: none, or not known */
+    uint64_t memory_max; /* bytes; CGR_NO_LIMIT: none, or not known */
     uint64_t tasks_max;
-    uint64_t memory_used;  /* in the group that has memory_max; 0: not known */
-    double cpus;           /* processors' time; 0: no limit, or not known */
+    uint64_t memory_used; /* in the group that has memory_max; 0: not known */
+    double cpus;          /* processors' time; 0: no limit, or not known */
 };
 
 /* Of this process. root: "" or, in tests, a folder that stands for /. Never fails. */

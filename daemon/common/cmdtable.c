@@ -20,8 +20,9 @@ const struct cmd_row cmd_rows[CMD_IDX__N] = {
 
 const struct cmd_arg cmd_args[] = {
 #define CTL_CMD(name, perm, effect, help)
-#define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help)      \
-    { #name, value, help, CMD_IDX_##cmd, CMD_##type, CMD_##need, CMD_##form, letter, min, max },
+#define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help) \
+    { #name, value, help, CMD_IDX_##cmd, CMD_##type, CMD_##need, CMD_##form, letter, \
+        min, max },
 #include "daemon/tbl/ctl_cmds.h"
 #undef CTL_CMD
 #undef CTL_ARG
@@ -72,8 +73,8 @@ cmd_nearest_arg(int cmd, const char *name)
     unsigned best = CMD_NEAR;
 
     for (size_t i = 0; i < cmd_n_args; i++) {
-        unsigned d = cmd_args[i].cmd == cmd ? txt_distance(name, cmd_args[i].name) :
-            CMD_NEAR;
+        unsigned d =
+            cmd_args[i].cmd == cmd ? txt_distance(name, cmd_args[i].name) : CMD_NEAR;
 
         /* every letter another is no similarity */
         if (d < best && d < strlen(cmd_args[i].name)) {
@@ -105,8 +106,10 @@ cmd_takes(const struct cmd_arg *a, char *ret, size_t ret_bytes)
         (void)snprintf(ret, ret_bytes, "true or false");
         break;
     case CMD_INT:
-        (void)snprintf(ret, ret_bytes, a->max == INT64_MAX ? "a whole number from %lld" :
-            "a whole number from %lld to %lld", (long long)a->min, (long long)a->max);
+        (void)snprintf(ret, ret_bytes,
+            a->max == INT64_MAX ? "a whole number from %lld"
+                                : "a whole number from %lld to %lld",
+            (long long)a->min, (long long)a->max);
         break;
     case CMD_STR:
         (void)snprintf(ret, ret_bytes, "a text of %lld to %lld bytes", (long long)a->min,
@@ -124,7 +127,8 @@ cmd_takes(const struct cmd_arg *a, char *ret, size_t ret_bytes)
 static void
 cmd_print_arg(FILE *out, const struct cmd_arg *a, int is_first)
 {
-    static const char *const needs[] = { "", " (must be there)", " (one of those marked so)" };
+    static const char *const needs[] = { "", " (must be there)",
+        " (one of those marked so)" };
     char takes[256];
 
     (void)fprintf(out, "%s`%s`%s: %s: %s%s", is_first ? "" : "; ", a->name,
@@ -138,7 +142,8 @@ cmd_print_md(FILE *out)
     static const char *const perms[] = { "READ", "ADMIN" };
 
     (void)fputs("| command | permission | what it does | arguments |\n"
-        "| --- | --- | --- | --- |\n", out);
+                "| --- | --- | --- | --- |\n",
+        out);
     for (int i = 0; i < CMD_IDX__N; i++) {
         int is_first = 1;
 

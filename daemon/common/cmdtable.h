@@ -30,13 +30,13 @@ enum cmd_idx {
 
 struct cmd_row {
     const char *name, *help;
-    int perm, effect;         /* enum cmd_perm, cmd_effect */
+    int perm, effect; /* enum cmd_perm, cmd_effect */
 };
 
 struct cmd_arg {
     const char *name, *value, *help;
-    int cmd;                  /* enum cmd_idx */
-    int type, need, form;     /* enum cmd_type, cmd_need, cmd_form */
+    int cmd;              /* enum cmd_idx */
+    int type, need, form; /* enum cmd_type, cmd_need, cmd_form */
     char letter;
     int64_t min, max;
 };

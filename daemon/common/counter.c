@@ -5,9 +5,9 @@
 #include "daemon/common/counter.h"
 
 static const struct cnt_row cnt_rows[] = {
-#define CNT_GATE(name, kind, unit, help)                                \
+#define CNT_GATE(name, kind, unit, help) \
     { #name, unit, help, CNT_##kind, 0, offsetof(struct cnt_seg, g.name) },
-#define CNT_WORKER(name, kind, unit, help)                              \
+#define CNT_WORKER(name, kind, unit, help) \
     { #name, unit, help, CNT_##kind, 1, offsetof(struct cnt_seg, w.name) },
 #include "daemon/tbl/counters.h"
 #undef CNT_GATE
@@ -36,46 +36,36 @@ cnt_row(size_t i)
 
 /* ---- histograms ---------------------------------------------------------------------- */
 
-#define US(n) ((n) * 1000ull)
-#define MS(n) ((n) * 1000000ull)
-#define S(n)  ((n) * 1000000000ull)
+#define US(n) ((n)*1000ull)
+#define MS(n) ((n)*1000000ull)
+#define S(n)  ((n)*1000000000ull)
 
-static const uint64_t cnt_bounds_ttft[] = {
-    US(50), US(100), US(250), US(500), MS(1), US(2500), MS(5), MS(10), MS(20), MS(40), MS(60),
-    MS(80), MS(100), MS(250), MS(500), MS(750), S(1), MS(2500), S(5), MS(7500), S(10), S(20),
-    S(40), S(80), S(160), S(640), S(2560)
-};
-static const uint64_t cnt_bounds_itl[] = {
-    US(50), US(100), US(250), US(500), MS(1), US(2500), MS(5), MS(10), MS(25), MS(50), MS(75),
-    MS(100), MS(150), MS(200), MS(300), MS(400), MS(500), MS(750), S(1), MS(2500), S(5),
-    MS(7500), S(10), S(20), S(40), S(80)
-};
-static const uint64_t cnt_bounds_request[] = {
-    MS(1), MS(5), MS(10), MS(25), MS(50), MS(100), MS(200), MS(300), MS(500), MS(800), S(1),
-    MS(1500), S(2), MS(2500), S(5), S(10), S(15), S(20), S(30), S(40), S(50), S(60), S(120),
-    S(240), S(480), S(960), S(1920), S(7680)
-};
-static const uint64_t cnt_bounds_tokens[] = {
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000,
-    500000, 1000000
-};
+static const uint64_t cnt_bounds_ttft[] = { US(50), US(100), US(250), US(500), MS(1),
+    US(2500), MS(5), MS(10), MS(20), MS(40), MS(60), MS(80), MS(100), MS(250), MS(500),
+    MS(750), S(1), MS(2500), S(5), MS(7500), S(10), S(20), S(40), S(80), S(160), S(640),
+    S(2560) };
+static const uint64_t cnt_bounds_itl[] = { US(50), US(100), US(250), US(500), MS(1),
+    US(2500), MS(5), MS(10), MS(25), MS(50), MS(75), MS(100), MS(150), MS(200), MS(300),
+    MS(400), MS(500), MS(750), S(1), MS(2500), S(5), MS(7500), S(10), S(20), S(40), S(80) };
+static const uint64_t cnt_bounds_request[] = { MS(1), MS(5), MS(10), MS(25), MS(50),
+    MS(100), MS(200), MS(300), MS(500), MS(800), S(1), MS(1500), S(2), MS(2500), S(5),
+    S(10), S(15), S(20), S(30), S(40), S(50), S(60), S(120), S(240), S(480), S(960),
+    S(1920), S(7680) };
+static const uint64_t cnt_bounds_tokens[] = { 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000,
+    2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000 };
 static const uint64_t cnt_bounds_n[] = { 1, 2, 5, 10, 20 };
-static const uint64_t cnt_bounds_step[] = {
-    1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384
-};
-static const uint64_t cnt_bounds_fine[] = {
-    US(1), US(2), US(5), US(10), US(20), US(50), US(100), US(200), US(500), MS(1), MS(2), MS(5),
-    MS(10), MS(20), MS(50), MS(100), MS(200), MS(500), S(1), S(5)
-};
-static const uint64_t cnt_bounds_loop[] = {
-    US(100), US(200), US(300), US(500), US(700), MS(1), US(1500), MS(2), MS(3), MS(5), MS(7),
-    MS(10), MS(15), MS(20), MS(30), MS(50), MS(70), MS(100), MS(200), MS(300), MS(500), S(1),
-    S(2), S(5), S(10), S(30)
-};
+static const uint64_t cnt_bounds_step[] = { 1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
+    4096, 8192, 16384 };
+static const uint64_t cnt_bounds_fine[] = { US(1), US(2), US(5), US(10), US(20), US(50),
+    US(100), US(200), US(500), MS(1), MS(2), MS(5), MS(10), MS(20), MS(50), MS(100),
+    MS(200), MS(500), S(1), S(5) };
+static const uint64_t cnt_bounds_loop[] = { US(100), US(200), US(300), US(500), US(700),
+    MS(1), US(1500), MS(2), MS(3), MS(5), MS(7), MS(10), MS(15), MS(20), MS(30), MS(50),
+    MS(70), MS(100), MS(200), MS(300), MS(500), S(1), S(2), S(5), S(10), S(30) };
 
 static const struct cnt_hist_row cnt_hist_rows[] = {
-#define CNT_HIST(name, unit, bounds, help)                                              \
-    { #name, #unit, help, cnt_bounds_##bounds,                                          \
+#define CNT_HIST(name, unit, bounds, help) \
+    { #name, #unit, help, cnt_bounds_##bounds, \
         sizeof(cnt_bounds_##bounds) / sizeof(cnt_bounds_##bounds[0]) },
 #include "daemon/tbl/histograms.h"
 #undef CNT_HIST

@@ -62,13 +62,13 @@ enum cnt_hist_idx {
 
 struct cnt_seg {
     uint32_t magic, version;
-    uint32_t n_gate, n_worker;   /* CNT_N_GATE, CNT_N_WORKER of the writer */
-    uint32_t n_hist, rsv;        /* CNT_H__N */
+    uint32_t n_gate, n_worker; /* CNT_N_GATE, CNT_N_WORKER of the writer */
+    uint32_t n_hist, rsv;      /* CNT_H__N */
     uint64_t boot_id[2];
-    uint64_t t_start_ns;         /* CLOCK_REALTIME of the daemon's start */
+    uint64_t t_start_ns;          /* CLOCK_REALTIME of the daemon's start */
     int32_t gate_pid, worker_pid; /* worker_pid 0: none now */
-    uint64_t generation;         /* of the worker */
-    char model[128];             /* name of the model served, "" before it is known */
+    uint64_t generation;          /* of the worker */
+    char model[128];              /* name of the model served, "" before it is known */
     struct cnt_gate g __attribute__((aligned(128)));
     struct cnt_worker w __attribute__((aligned(128)));
     struct cnt_hist h[CNT_H__N] __attribute__((aligned(128)));
@@ -79,9 +79,9 @@ enum cnt_kind { CNT_counter, CNT_gauge };
 /* One row of the table, in struct order. */
 struct cnt_row {
     const char *name, *unit, *help;
-    int kind;                    /* enum cnt_kind */
-    int worker;                  /* 1: struct cnt_worker, 0: struct cnt_gate */
-    size_t offset;               /* in struct cnt_seg */
+    int kind;      /* enum cnt_kind */
+    int worker;    /* 1: struct cnt_worker, 0: struct cnt_gate */
+    size_t offset; /* in struct cnt_seg */
 };
 size_t cnt_count(void);
 /* Is the segment complete and of this program's layout? */
@@ -91,7 +91,7 @@ const struct cnt_row *cnt_row(size_t i);
 /* One histogram, in the order of enum cnt_hist_idx. */
 struct cnt_hist_row {
     const char *name, *unit, *help;
-    const uint64_t *bound;       /* [n_bound] upper bounds, each within its range */
+    const uint64_t *bound; /* [n_bound] upper bounds, each within its range */
     uint32_t n_bound;
 };
 const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: no such */

@@ -11,11 +11,10 @@
 #include <string.h>
 #include <strings.h>
 
-#define HEX_CHARS 36             /* of a whole UUID, dashes included */
-#define PREFIX_CHARS 4           /* "GPU-", "MIG-" */
+#define HEX_CHARS    36 /* of a whole UUID, dashes included */
+#define PREFIX_CHARS 4  /* "GPU-", "MIG-" */
 
-__attribute__((format(printf, 3, 4)))
-static int
+__attribute__((format(printf, 3, 4))) static int
 refuse(char *err, size_t err_bytes, const char *fmt, ...)
 {
     va_list ap;
@@ -59,18 +58,23 @@ parse_uuid(const char *entry, const char *uuid, struct dvl_dev *d, char *err,
         int is_dash = i == 8 || i == 13 || i == 18 || i == 23;
 
         if (i == HEX_CHARS)
-            return refuse(err, err_bytes, "\"%s\": a UUID has %d characters behind %.4s, "
-                "this one has %zu", entry, HEX_CHARS, uuid, strlen(hex));
+            return refuse(err, err_bytes,
+                "\"%s\": a UUID has %d characters behind %.4s, "
+                "this one has %zu",
+                entry, HEX_CHARS, uuid, strlen(hex));
         if (is_dash ? hex[i] != '-' : !isxdigit((unsigned char)hex[i]))
-            return refuse(err, err_bytes, "\"%s\": '%c' is no %s of a UUID; write its "
-                "start as nvidia-smi -L prints it (GPU-1a2b3c4d-5e6f-...)", entry, hex[i],
-                is_dash ? "dash" : "hex digit");
+            return refuse(err, err_bytes,
+                "\"%s\": '%c' is no %s of a UUID; write its "
+                "start as nvidia-smi -L prints it (GPU-1a2b3c4d-5e6f-...)",
+                entry, hex[i], is_dash ? "dash" : "hex digit");
         digits += !is_dash;
         d->uuid[PREFIX_CHARS + i] = (char)tolower((unsigned char)hex[i]);
     }
     if (digits < DVL_UUID_LEAST)
-        return refuse(err, err_bytes, "\"%s\": a UUID of %zu hex digits is too short; "
-            "write at least %d", entry, digits, DVL_UUID_LEAST);
+        return refuse(err, err_bytes,
+            "\"%s\": a UUID of %zu hex digits is too short; "
+            "write at least %d",
+            entry, digits, DVL_UUID_LEAST);
     memcpy(d->uuid, uuid, PREFIX_CHARS);
     d->uuid[PREFIX_CHARS + i] = '\0';
     d->idx = -1;
@@ -78,39 +82,49 @@ parse_uuid(const char *entry, const char *uuid, struct dvl_dev *d, char *err,
 }
 
 static int
-parse_cuda(const char *entry, const char *what, struct dvl *l, char *err,
-    size_t err_bytes)
+parse_cuda(const char *entry, const char *what, struct dvl *l, char *err, size_t err_bytes)
 {
     struct dvl_dev d = { .idx = number(what) };
     int rc = 0;
 
     if (strcmp(what, "*") == 0) {
         if (l->all || l->n > 0)
-            return refuse(err, err_bytes, "\"%s\" stands for all devices: remove the other "
-                "entries", entry);
+            return refuse(err, err_bytes,
+                "\"%s\" stands for all devices: remove the other "
+                "entries",
+                entry);
         l->all = 1;
         return 0;
     }
     if (is_uuid(what))
         rc = parse_uuid(entry, what, &d, err, err_bytes);
     else if (d.idx < 0 && (*what == '\0' || strspn(what, "0123456789") != strlen(what)))
-        rc = refuse(err, err_bytes, "\"%s\": \"%s\" is neither a number, nor the start of a "
-            "UUID (GPU-1a2b3c), nor *", entry, what);
+        rc = refuse(err, err_bytes,
+            "\"%s\": \"%s\" is neither a number, nor the start of a "
+            "UUID (GPU-1a2b3c), nor *",
+            entry, what);
     else if (d.idx < 0 || d.idx >= DVL_MAX)
-        rc = refuse(err, err_bytes, "\"%s\": the number is too large; devices are counted "
-            "from 0 to %d", entry, DVL_MAX - 1);
+        rc = refuse(err, err_bytes,
+            "\"%s\": the number is too large; devices are counted "
+            "from 0 to %d",
+            entry, DVL_MAX - 1);
     if (rc != 0)
         return rc;
     if (l->all)
-        return refuse(err, err_bytes, "\"%s\": cuda:* stands for all devices: remove it, or "
-            "this entry", entry);
+        return refuse(err, err_bytes,
+            "\"%s\": cuda:* stands for all devices: remove it, or "
+            "this entry",
+            entry);
     for (int32_t i = 0; i < l->n; i++) {
         const struct dvl_dev *o = &l->dev[i];
 
-        if (d.idx >= 0 ? o->idx == d.idx : o->idx < 0
-            && (dvl_uuid_is(d.uuid, o->uuid) || dvl_uuid_is(o->uuid, d.uuid)))
-            return refuse(err, err_bytes, "\"%s\": the same device is listed before; "
-                "remove one of them", entry);
+        if (d.idx >= 0 ? o->idx == d.idx
+                       : o->idx < 0 &&
+                    (dvl_uuid_is(d.uuid, o->uuid) || dvl_uuid_is(o->uuid, d.uuid)))
+            return refuse(err, err_bytes,
+                "\"%s\": the same device is listed before; "
+                "remove one of them",
+                entry);
     }
     /* All different, so numbers are never more than this. */
     if (l->n == DVL_MAX)
@@ -125,13 +139,17 @@ parse_cpu(const char *entry, const char *what, struct dvl *l, char *err, size_t 
     int32_t n = number(what);
 
     if (n < 1 || n > DVL_MAX)
-        return refuse(err, err_bytes, "\"%s\": behind cpu: stands how many virtual devices, "
-            "1 to %d", entry, DVL_MAX);
+        return refuse(err, err_bytes,
+            "\"%s\": behind cpu: stands how many virtual devices, "
+            "1 to %d",
+            entry, DVL_MAX);
     if (l->n > 0)
-        return refuse(err, err_bytes, "\"%s\": cpu is listed twice; write one entry with the "
-            "sum", entry);
+        return refuse(err, err_bytes,
+            "\"%s\": cpu is listed twice; write one entry with the "
+            "sum",
+            entry);
     for (l->n = 0; l->n < n; l->n++)
-        l->dev[l->n] = (struct dvl_dev) { .idx = l->n };
+        l->dev[l->n] = (struct dvl_dev){ .idx = l->n };
     return 0;
 }
 
@@ -141,7 +159,9 @@ parse_entry(const char *entry, struct dvl *l, char *err, size_t err_bytes)
     const char *colon = strchr(entry, ':');
     size_t n = colon != NULL ? (size_t)(colon - entry) : strlen(entry);
     enum dvl_kind kind = n == 4 && memcmp(entry, "cuda", 4) == 0 ? DVL_CUDA
-        : n == 3 && memcmp(entry, "cpu", 3) == 0 ? DVL_CPU : DVL_NONE;
+        : n == 3 && memcmp(entry, "cpu", 3) == 0
+        ? DVL_CPU
+        : DVL_NONE;
     const char *what = colon != NULL ? colon + 1 : NULL;
 
     if (n == 0 && colon == NULL)
@@ -151,20 +171,24 @@ parse_entry(const char *entry, struct dvl *l, char *err, size_t err_bytes)
         what = entry;
     }
     if (number(entry) >= 0)
-        return refuse(err, err_bytes, "\"%s\" says no kind of device; write cuda:%d", entry,
-            (int)number(entry));
+        return refuse(err, err_bytes, "\"%s\" says no kind of device; write cuda:%d",
+            entry, (int)number(entry));
     if (kind == DVL_NONE)
-        return refuse(err, err_bytes, "\"%s\": \"%.*s\" is no kind of device; write cuda:0 "
-            "or cpu:1", entry, (int)n, entry);
+        return refuse(err, err_bytes,
+            "\"%s\": \"%.*s\" is no kind of device; write cuda:0 "
+            "or cpu:1",
+            entry, (int)n, entry);
     if (what == NULL)
         return refuse(err, err_bytes, "\"%s\" says no device; write %s", entry,
             kind == DVL_CUDA ? "cuda:0" : "cpu:1");
     if (l->kind != DVL_NONE && l->kind != kind)
-        return refuse(err, err_bytes, "\"%s\" is of another kind than the entries before; "
-            "all are cuda or all are cpu", entry);
+        return refuse(err, err_bytes,
+            "\"%s\" is of another kind than the entries before; "
+            "all are cuda or all are cpu",
+            entry);
     l->kind = kind;
     return kind == DVL_CUDA ? parse_cuda(entry, what, l, err, err_bytes)
-        : parse_cpu(entry, what, l, err, err_bytes);
+                            : parse_cpu(entry, what, l, err, err_bytes);
 }
 
 int
@@ -186,8 +210,10 @@ dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes)
         while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
             n--;
         if (n >= sizeof(entry))
-            return refuse(err, err_bytes, "\"%.*s...\" is longer than a device's name can "
-                "be; write cuda:0", 20, p);
+            return refuse(err, err_bytes,
+                "\"%.*s...\" is longer than a device's name can "
+                "be; write cuda:0",
+                20, p);
         memcpy(entry, p, n);
         entry[n] = '\0';
         rc = parse_entry(entry, &l, err, err_bytes);
@@ -213,12 +239,15 @@ dvl_check(const char *list, enum par_device_backend backend, char *err, size_t e
         return rc;
     kind = l.kind == DVL_CUDA ? PAR_DEVICE_BACKEND_CUDA : PAR_DEVICE_BACKEND_CPU;
     if (backend != PAR_DEVICE_BACKEND_AUTO && backend != kind)
-        return refuse(err, err_bytes, "\"%s\" does not fit device.backend = %s; leave the "
-            "one empty, or set the other to %s", list, par_device_backend_words[backend],
-            par_device_backend_words[kind]);
+        return refuse(err, err_bytes,
+            "\"%s\" does not fit device.backend = %s; leave the "
+            "one empty, or set the other to %s",
+            list, par_device_backend_words[backend], par_device_backend_words[kind]);
     if (l.n > 1)
-        return refuse(err, err_bytes, "\"%s\" has %d devices, and this version uses one; "
-            "name one, and start an instance (fdd@NAME) for each other", list, (int)l.n);
+        return refuse(err, err_bytes,
+            "\"%s\" has %d devices, and this version uses one; "
+            "name one, and start an instance (fdd@NAME) for each other",
+            list, (int)l.n);
     return 0;
 }
 
@@ -227,5 +256,5 @@ dvl_uuid_is(const char *uuid, const char *start)
 {
     return strlen(uuid) > PREFIX_CHARS && strlen(start) > PREFIX_CHARS &&
         strncasecmp(uuid + PREFIX_CHARS, start + PREFIX_CHARS,
-        strlen(start) - PREFIX_CHARS) == 0;
+            strlen(start) - PREFIX_CHARS) == 0;
 }

@@ -21,19 +21,19 @@
 
 #include "daemon/common/param.h"
 
-#define DVL_MAX        32        /* devices of a list, and bound of N */
-#define DVL_UUID_BYTES 41        /* "GPU-" or "MIG-", 36 characters, NUL */
-#define DVL_UUID_LEAST 4         /* hex digits that name a device */
+#define DVL_MAX        32 /* devices of a list, and bound of N */
+#define DVL_UUID_BYTES 41 /* "GPU-" or "MIG-", 36 characters, NUL */
+#define DVL_UUID_LEAST 4  /* hex digits that name a device */
 
 enum dvl_kind { DVL_NONE, DVL_CUDA, DVL_CPU };
 
 struct dvl_dev {
-    int32_t idx;                 /* -1: by uuid */
-    char uuid[DVL_UUID_BYTES];   /* prefix and lower case hex, or "" */
+    int32_t idx;               /* -1: by uuid */
+    char uuid[DVL_UUID_BYTES]; /* prefix and lower case hex, or "" */
 };
 struct dvl {
-    enum dvl_kind kind;          /* DVL_NONE: the list is empty */
-    int all;                     /* cuda:*; then n is 0 */
+    enum dvl_kind kind; /* DVL_NONE: the list is empty */
+    int all;            /* cuda:*; then n is 0 */
     int32_t n;
     struct dvl_dev dev[DVL_MAX];
 };
@@ -43,8 +43,8 @@ int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
 /* What a configuration may hold: a sound list that fits device.backend, of one
  * device in this version (cuda:* is left to the worker). As dvl_parse(). */
-int dvl_check(const char *list, enum par_device_backend backend, char *err,
-    size_t err_bytes);
+int
+dvl_check(const char *list, enum par_device_backend backend, char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

@@ -14,9 +14,9 @@
 #define DOW_SUFFIX ".holder"
 
 struct dow {
-    long pid;                 /* of fdd; 0: not in the file */
-    char instance[64];        /* "": the one without a name */
-    char home[600];           /* its runtime folder */
+    long pid;          /* of fdd; 0: not in the file */
+    char instance[64]; /* "": the one without a name */
+    char home[600];    /* its runtime folder */
 };
 
 /* 0; -EINVAL: no such line, *ret says nothing. */

@@ -36,8 +36,8 @@ lnk_shm(void)
 
     if (getrandom(r, sizeof(r), 0) != (ssize_t)sizeof(r))
         return -EIO;
-    (void)snprintf(name, sizeof(name), "/fdd-link-%016llx%016llx", (unsigned long long)r[0],
-        (unsigned long long)r[1]);
+    (void)snprintf(name, sizeof(name), "/fdd-link-%016llx%016llx",
+        (unsigned long long)r[0], (unsigned long long)r[1]);
     fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
         return -errno;
@@ -53,8 +53,7 @@ lnk_shm(void)
 }
 
 int
-lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg,
-    int *ret_fd)
+lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg, int *ret_fd)
 {
     struct lnk_seg *seg;
     int fd = lnk_shm();
@@ -174,8 +173,7 @@ lnk_init_gate(struct lnk *l, struct lnk_seg *seg, int efd)
     l->bad = 0;
     fdr_prod_init(&l->out, seg->down, &seg->down_tail.v, &seg->down_head.v,
         LNK_DOWN_SLOTS, FDP_SLOT);
-    fdr_cons_init(&l->in, seg->up, &seg->up_tail.v, &seg->up_head.v, LNK_UP_SLOTS,
-        FDP_SLOT);
+    fdr_cons_init(&l->in, seg->up, &seg->up_tail.v, &seg->up_head.v, LNK_UP_SLOTS, FDP_SLOT);
 }
 
 void
@@ -187,8 +185,8 @@ lnk_init_worker(struct lnk *l, struct lnk_seg *seg, int efd)
     l->bad = 0;
     fdr_prod_init(&l->out, seg->up, &seg->up_tail.v, &seg->up_head.v, LNK_UP_SLOTS,
         FDP_SLOT);
-    fdr_cons_init(&l->in, seg->down, &seg->down_tail.v, &seg->down_head.v,
-        LNK_DOWN_SLOTS, FDP_SLOT);
+    fdr_cons_init(&l->in, seg->down, &seg->down_tail.v, &seg->down_head.v, LNK_DOWN_SLOTS,
+        FDP_SLOT);
 }
 
 static void

@@ -36,41 +36,54 @@
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
-    LNK_T_SUBMIT = 64,  /* down: struct lnk_submit; any fdp_op with an answer */
-    LNK_T_BLOB = 65,    /* down: next len bytes of the submit's blob, in order; those
+    LNK_T_SUBMIT = 64,   /* down: struct lnk_submit; any fdp_op with an answer */
+    LNK_T_BLOB = 65,     /* down: next len bytes of the submit's blob, in order; those
                            of several requests may take turns. None follow a
                            cancel */
-    LNK_T_CANCEL = 66,  /* down: struct lnk_cancel */
-    LNK_T_DRAIN = 67,   /* down: finish what runs, then exit 0 */
-    LNK_T_RELOAD = 68,  /* down: parameters in lnk_seg.par changed */
-    LNK_T_READY = 69,   /* up: struct lnk_ready */
-    LNK_T_STATE = 70,   /* up: phase or progress in lnk_seg.w changed */
+    LNK_T_CANCEL = 66,   /* down: struct lnk_cancel */
+    LNK_T_DRAIN = 67,    /* down: finish what runs, then exit 0 */
+    LNK_T_RELOAD = 68,   /* down: parameters in lnk_seg.par changed */
+    LNK_T_READY = 69,    /* up: struct lnk_ready */
+    LNK_T_STATE = 70,    /* up: phase or progress in lnk_seg.w changed */
     LNK_T_TOKENIZED = 71 /* up: struct lnk_tokenized: the request's prompt
                             length is known (admission by tokens) */
 };
 
 struct lnk_submit {
-    struct fdp_req req;    /* as checked by the gate; seed always set */
-    uint64_t user;         /* uid, or delegated user */
-    uint64_t t_submit_ns;  /* CLOCK_MONOTONIC */
+    struct fdp_req req;   /* as checked by the gate; seed always set */
+    uint64_t user;        /* uid, or delegated user */
+    uint64_t t_submit_ns; /* CLOCK_MONOTONIC */
     uint64_t deadline_queue_ns, deadline_total_ns; /* absolute, 0 = none */
-    uint32_t place;        /* its own in lnk_seg.started while it is open */
+    uint32_t place; /* its own in lnk_seg.started while it is open */
     uint32_t rsv;
 };
-struct lnk_cancel { int32_t code; uint32_t rsv; }; /* FDP_E_* of the ERROR */
-struct lnk_tokenized { uint32_t prompt_len, rsv; };
+struct lnk_cancel {
+    int32_t code;
+    uint32_t rsv;
+}; /* FDP_E_* of the ERROR */
+struct lnk_tokenized {
+    uint32_t prompt_len, rsv;
+};
 struct lnk_ready {
     uint32_t credits;
-    uint32_t model_len;    /* the model's own length; info has the served one */
+    uint32_t model_len; /* the model's own length; info has the served one */
     struct fdp_info info;
 };
 
 enum lnk_phase {
-    LNK_PH_START = 0, LNK_PH_LOAD, LNK_PH_WARM, LNK_PH_READY, LNK_PH_DRAIN,
-    LNK_PH_EXIT, LNK_PH_FAILED, LNK_PH__N
+    LNK_PH_START = 0,
+    LNK_PH_LOAD,
+    LNK_PH_WARM,
+    LNK_PH_READY,
+    LNK_PH_DRAIN,
+    LNK_PH_EXIT,
+    LNK_PH_FAILED,
+    LNK_PH__N
 };
 #define LNK_PHASE_NAMES \
-    { "starting", "loading", "warming up", "ready", "draining", "exiting", "failed" }
+    { \
+        "starting", "loading", "warming up", "ready", "draining", "exiting", "failed" \
+    }
 
 /* State of the engine thread. */
 enum lnk_activity { LNK_ACT_LOAD = 0, LNK_ACT_SERVE, LNK_ACT_CAPTURE, LNK_ACT_PROFILE };
@@ -87,46 +100,49 @@ struct lnk_beat {
     uint32_t rsv;
 };
 
-struct lnk_worker_state {   /* the worker writes, the gate reads */
-    uint32_t phase;         /* enum lnk_phase */
+struct lnk_worker_state { /* the worker writes, the gate reads */
+    uint32_t phase;       /* enum lnk_phase */
     uint32_t rsv;
     struct lnk_beat beat;
     uint64_t load_done_bytes, load_total_bytes;
     char device[24], device_uuid[48]; /* as device.list writes it; "": not chosen yet */
-    char error[512];        /* why it failed, set before phase FAILED */
-    char effective[3072];   /* what became of parameters, before READY: lines of
+    char error[512];                  /* why it failed, set before phase FAILED */
+    char effective[3072];             /* what became of parameters, before READY: lines of
                                section.key=value, NUL behind the last */
 };
 
-#define LNK_DOWN_SLOTS 8192u
-#define LNK_UP_SLOTS   16384u
-#define LNK_PLACES     65536u  /* sched.max_concurrency at most */
+#define LNK_DOWN_SLOTS  8192u
+#define LNK_UP_SLOTS    16384u
+#define LNK_PLACES      65536u /* sched.max_concurrency at most */
 #define LNK_PANIC_BYTES 8192u
 
-struct lnk_cursor { uint32_t v; uint32_t rsv[31]; } __attribute__((aligned(128)));
+struct lnk_cursor {
+    uint32_t v;
+    uint32_t rsv[31];
+} __attribute__((aligned(128)));
 
 struct lnk_seg {
     uint32_t magic, version;
     uint64_t bytes;
-    uint64_t generation;    /* of the worker, counts restarts */
+    uint64_t generation; /* of the worker, counts restarts */
     int32_t gate_pid;
-    uint32_t is_quiet;      /* the worker logs nothing before it is ready: the gate
+    uint32_t is_quiet; /* the worker logs nothing before it is ready: the gate
                                has logged the same failed start before */
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
     struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and
                                egress threads: 1 = asleep */
-    sem_t worker_sem;       /* process-shared, posted by the gate */
+    sem_t worker_sem;                     /* process-shared, posted by the gate */
     struct lnk_worker_state w;
     uint64_t started[LNK_PLACES]; /* by place: the worker writes a request's id when its
                                first step is planned; the gate ends requests whose
                                deadline passes before that */
-    uint32_t par_seq;       /* odd while the gate writes par */
-    char instance[64];      /* the gate's, set before the worker starts: its name, */
+    uint32_t par_seq;             /* odd while the gate writes par */
+    char instance[64]; /* the gate's, set before the worker starts: its name, */
     char runtime_dir[PAR_STR_BYTES], device_dir[PAR_STR_BYTES]; /* and its folders */
-    struct par par;         /* effective parameters: lnk_put_par, lnk_get_par */
+    struct par par;              /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
-    struct lgq log;         /* its log lines: those not written yet, and the last */
+    struct lgq log;              /* its log lines: those not written yet, and the last */
     unsigned char down[LNK_DOWN_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
     unsigned char up[LNK_UP_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
 };
@@ -140,11 +156,11 @@ int lnk_get_par(struct lnk_seg *seg, struct par *ret);
 /* One side's view. */
 struct lnk {
     struct lnk_seg *seg;
-    struct fdr_prod out;    /* gate: down; worker: up */
-    struct fdr_cons in;     /* gate: up;   worker: down */
-    int efd;                /* eventfd that wakes the gate */
+    struct fdr_prod out; /* gate: down; worker: up */
+    struct fdr_cons in;  /* gate: up;   worker: down */
+    int efd;             /* eventfd that wakes the gate */
     int is_gate;
-    int bad;                /* the peer's cursor or record was impossible: the
+    int bad; /* the peer's cursor or record was impossible: the
                                link is not used any more; claim and peek return NULL */
 };
 

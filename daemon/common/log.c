@@ -20,10 +20,11 @@
 #define LOG_UNTOUCHED  (-2)
 
 _Static_assert((int)LOG_LV_ERROR == (int)PAR_LOG_LEVEL_ERROR &&
-    (int)LOG_LV_WARN == (int)PAR_LOG_LEVEL_WARN &&
-    (int)LOG_LV_INFO == (int)PAR_LOG_LEVEL_INFO &&
-    (int)LOG_LV_DEBUG == (int)PAR_LOG_LEVEL_DEBUG &&
-    (int)LOG_LV_TRACE == (int)PAR_LOG_LEVEL_TRACE, "log_apply() takes one for the other");
+        (int)LOG_LV_WARN == (int)PAR_LOG_LEVEL_WARN &&
+        (int)LOG_LV_INFO == (int)PAR_LOG_LEVEL_INFO &&
+        (int)LOG_LV_DEBUG == (int)PAR_LOG_LEVEL_DEBUG &&
+        (int)LOG_LV_TRACE == (int)PAR_LOG_LEVEL_TRACE,
+    "log_apply() takes one for the other");
 
 int log_level = LOG_LV_INFO;
 static int log_muted;
@@ -131,8 +132,8 @@ log_find_topic(const char *word, size_t n)
 static int
 log_topic_at(int topic)
 {
-    int lv = topic >= 0 ? __atomic_load_n(&log_topic_lv[topic], __ATOMIC_RELAXED) :
-        LOG_AS_DEFAULT;
+    int lv = topic >= 0 ? __atomic_load_n(&log_topic_lv[topic], __ATOMIC_RELAXED)
+                        : LOG_AS_DEFAULT;
 
     return lv >= 0 ? lv : __atomic_load_n(&log_default, __ATOMIC_RELAXED);
 }
@@ -208,9 +209,10 @@ log_parse_level(const char *p, size_t n, int *lv, char *err, size_t err_bytes)
     }
     level = log_find_level(eq + 1, n_level);
     if (level < 0) {
-        (void)snprintf(err, err_bytes, "unknown level \"%.*s\" of log topic %s; the "
-            "levels are error, warn, info, debug, trace, default", n_level < 60 ? (int)n_level :
-            60, eq + 1, log_topics[topic]);
+        (void)snprintf(err, err_bytes,
+            "unknown level \"%.*s\" of log topic %s; the "
+            "levels are error, warn, info, debug, trace, default",
+            n_level < 60 ? (int)n_level : 60, eq + 1, log_topics[topic]);
         return -EINVAL;
     }
     lv[topic] = level;
@@ -263,8 +265,7 @@ log_set_levels(const char *list, char *err, size_t err_bytes)
 }
 
 int
-log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err,
-    size_t err_bytes)
+log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err, size_t err_bytes)
 {
     int lv[LOG_T__N];
     size_t at = 0;
@@ -276,8 +277,10 @@ log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err,
     if (ret_bytes > 0)
         ret[0] = '\0';
     for (int i = 0; i < LOG_T__N && at < ret_bytes; i++) {
-        int n = lv[i] < 0 ? 0 : snprintf(ret + at, ret_bytes - at, "%s%s=%s",
-            at > 0 ? "," : "", log_topics[i], log_lv_name(lv[i]));
+        int n = lv[i] < 0
+            ? 0
+            : snprintf(ret + at, ret_bytes - at, "%s%s=%s", at > 0 ? "," : "",
+                  log_topics[i], log_lv_name(lv[i]));
 
         at += n > 0 ? (size_t)n : 0;
     }
@@ -449,8 +452,8 @@ log_may(struct log_site *s)
         return 0;
     if (s->flags & LOG_F_UNLIMITED)
         return 1;
-    if (!log_rate_take(s, clk_now_ns(), __atomic_load_n(&log_per_second,
-        __ATOMIC_RELAXED), &dropped)) {
+    if (!log_rate_take(s, clk_now_ns(),
+            __atomic_load_n(&log_per_second, __ATOMIC_RELAXED), &dropped)) {
         log_count_one();
         return 0;
     }

@@ -57,8 +57,8 @@ enum log_dbg_idx {
 #undef DBG_BIT
     LOG_DBGI__N
 };
-#define LOG_DBG(name) (__atomic_load_n(&log_debug_bits, __ATOMIC_RELAXED) & \
-    (1u << LOG_DBGI_##name))
+#define LOG_DBG(name) \
+    (__atomic_load_n(&log_debug_bits, __ATOMIC_RELAXED) & (1u << LOG_DBGI_##name))
 
 enum log_topic {
 #define LOG_TOPIC(name, help) LOG_T_##name,
@@ -67,7 +67,7 @@ enum log_topic {
     LOG_T__N
 };
 
-extern int log_level;            /* enum log_lv: the highest of any topic */
+extern int log_level; /* enum log_lv: the highest of any topic */
 extern uint32_t log_debug_bits;
 
 /* Put something behind those of descriptors 0 to 2 that are closed, or the
@@ -139,26 +139,26 @@ void log_get_debug(char *ret, size_t ret_bytes);
 
 /* A place in the code that logs; static, one per call. */
 struct log_site {
-    const char *fmt;             /* "topic: ..." */
-    int16_t lv;                  /* enum log_lv */
-    uint16_t flags;              /* LOG_F_* */
-    int32_t topic;               /* found at the first line: index + 1 */
-    uint64_t window;             /* second << 32 | lines shown in it */
-    uint32_t dropped;            /* lines not shown and not yet told */
-    uint32_t listed;             /* in the list of places that dropped some */
+    const char *fmt;  /* "topic: ..." */
+    int16_t lv;       /* enum log_lv */
+    uint16_t flags;   /* LOG_F_* */
+    int32_t topic;    /* found at the first line: index + 1 */
+    uint64_t window;  /* second << 32 | lines shown in it */
+    uint32_t dropped; /* lines not shown and not yet told */
+    uint32_t listed;  /* in the list of places that dropped some */
     struct log_site *next;
 };
-#define LOG_F_ALWAYS    1u       /* whatever the level: a debug bit asks for it */
-#define LOG_F_UNLIMITED 2u       /* log.rate does not count */
+#define LOG_F_ALWAYS    1u /* whatever the level: a debug bit asks for it */
+#define LOG_F_UNLIMITED 2u /* log.rate does not count */
 
-__attribute__((format(printf, 2, 3)))
-void log_at(struct log_site *site, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void
+log_at(struct log_site *site, const char *fmt, ...);
 
 /* A fact that goes with the message: in JSON a member, in text "key value". */
 struct log_field {
     const char *key;
-    char kind;                   /* 's' text, 'i' integer, 'f' real, ms or such */
-    const char *s;               /* may hold anything */
+    char kind;     /* 's' text, 'i' integer, 'f' real, ms or such */
+    const char *s; /* may hold anything */
     int64_t i;
     double f;
 };
@@ -169,14 +169,16 @@ struct log_field {
 void log_event(struct log_site *site, const struct log_field *f, size_t n_field);
 
 #define LOG__FIRST(a, ...) a
-#define LOG__SITE(l, fl, ...) static struct log_site log__site = {          \
-        .fmt = LOG__FIRST(__VA_ARGS__, 0), .lv = (l), .flags = (fl) }
-#define LOG__AT(l, ...)                                                     \
-    do {                                                                    \
-        if (__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= (l)) {         \
-            LOG__SITE(l, 0, __VA_ARGS__);                                   \
-            log_at(&log__site, __VA_ARGS__);                                \
-        }                                                                   \
+#define LOG__SITE(l, fl, ...) \
+    static struct log_site log__site = { .fmt = LOG__FIRST(__VA_ARGS__, 0), \
+        .lv = (l), \
+        .flags = (fl) }
+#define LOG__AT(l, ...) \
+    do { \
+        if (__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= (l)) { \
+            LOG__SITE(l, 0, __VA_ARGS__); \
+            log_at(&log__site, __VA_ARGS__); \
+        } \
     } while (0)
 #define log_error(...) LOG__AT(LOG_LV_ERROR, __VA_ARGS__)
 #define log_warn(...)  LOG__AT(LOG_LV_WARN, __VA_ARGS__)
@@ -184,25 +186,25 @@ void log_event(struct log_site *site, const struct log_field *f, size_t n_field)
 #define log_debug(...) LOG__AT(LOG_LV_DEBUG, __VA_ARGS__)
 #define log_trace(...) LOG__AT(LOG_LV_TRACE, __VA_ARGS__)
 /* What administrators do: log.rate does not count. */
-#define log_audit(...)                                                      \
-    do {                                                                    \
+#define log_audit(...) \
+    do { \
         if (__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= LOG_LV_INFO) { \
-            LOG__SITE(LOG_LV_INFO, LOG_F_UNLIMITED, __VA_ARGS__);           \
-            log_at(&log__site, __VA_ARGS__);                                \
-        }                                                                   \
+            LOG__SITE(LOG_LV_INFO, LOG_F_UNLIMITED, __VA_ARGS__); \
+            log_at(&log__site, __VA_ARGS__); \
+        } \
     } while (0)
 /* Whatever the level is. */
-#define log_line(l, ...)                                                    \
-    do {                                                                    \
-        LOG__SITE(l, LOG_F_ALWAYS, __VA_ARGS__);                            \
-        log_at(&log__site, __VA_ARGS__);                                    \
+#define log_line(l, ...) \
+    do { \
+        LOG__SITE(l, LOG_F_ALWAYS, __VA_ARGS__); \
+        log_at(&log__site, __VA_ARGS__); \
     } while (0)
-#define log_fields(l, fl, msg, f, n_field)                                  \
-    do {                                                                    \
-        if (__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= (l)) {         \
-            LOG__SITE(l, fl, msg);                                          \
-            log_event(&log__site, f, n_field);                              \
-        }                                                                   \
+#define log_fields(l, fl, msg, f, n_field) \
+    do { \
+        if (__atomic_load_n(&log_level, __ATOMIC_RELAXED) >= (l)) { \
+            LOG__SITE(l, fl, msg); \
+            log_event(&log__site, f, n_field); \
+        } \
     } while (0)
 
 #endif

@@ -15,10 +15,14 @@
 #define FORM_MARK " [cut]"
 /* Of a JSON line, for what follows the message: the fields have short keys,
  * and texts of at most FORM_FIELD_BYTES. */
-#define FORM_TAIL 1600u
+#define FORM_TAIL        1600u
 #define FORM_FIELD_BYTES 64u
 
-struct form { char *p; size_t n, max; int cut; };
+struct form {
+    char *p;
+    size_t n, max;
+    int cut;
+};
 
 /* Read by any thread and written by the thread that configures. */
 static const char *form_prog = "fdd";
@@ -160,7 +164,7 @@ static void
 form_word(struct form *o, const char *s)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-        "0123456789_.:/@+-";
+                                "0123456789_.:/@+-";
     size_t n = form_field_bytes(s);
 
     if (n != 0 && strspn(s, plain) >= n) {
@@ -342,8 +346,9 @@ log_form(struct log_msg *m, char *ret)
         m->text += n;
         m->text_bytes -= n;
     }
-    return __atomic_load_n(&form_is_json, __ATOMIC_RELAXED) ? form_line_json(m, ret) :
-        form_line_text(m, ret);
+    return __atomic_load_n(&form_is_json, __ATOMIC_RELAXED)
+        ? form_line_json(m, ret)
+        : form_line_text(m, ret);
 }
 
 size_t
@@ -353,7 +358,9 @@ log_lost_line(uint64_t n, char *ret)
     char text[128];
 
     m.text = text;
-    m.text_bytes = (size_t)snprintf(text, sizeof(text), "log: %llu lines were lost "
-        "because the reader of the log is slow", (unsigned long long)n);
+    m.text_bytes = (size_t)snprintf(text, sizeof(text),
+        "log: %llu lines were lost "
+        "because the reader of the log is slow",
+        (unsigned long long)n);
     return log_form(&m, ret);
 }

@@ -15,24 +15,25 @@
 
 #include "daemon/common/clk.h"
 
-#define OUT_DRAIN_NS  (1 * CLK_S)    /* at the end, for a slow reader */
+#define OUT_DRAIN_NS  (1 * CLK_S) /* at the end, for a slow reader */
 #define OUT_CANCEL_NS (200 * CLK_MS)
-#define OUT_SIGNAL    SIGRTMAX       /* ends a write() that does not end */
-#define OUT_NAP_NS    (1 * CLK_MS)   /* gathers lines: logging then wakes no thread */
+#define OUT_SIGNAL    SIGRTMAX     /* ends a write() that does not end */
+#define OUT_NAP_NS    (1 * CLK_MS) /* gathers lines: logging then wakes no thread */
 #define OUT_IDLE_NS   (1 * CLK_S)
-#define OUT_FULL_MS   100            /* of a descriptor that another made non-blocking,
+#define OUT_FULL_MS \
+    100                            /* of a descriptor that another made non-blocking,
                                         and of each text of a panic */
-#define OUT_BUSY_NS   (100 * CLK_MS) /* a panic waits so long for the writer */
+#define OUT_BUSY_NS (100 * CLK_MS) /* a panic waits so long for the writer */
 
 static struct {
     struct lgq own;
-    struct lgq *q;          /* NULL: the logging thread writes */
-    struct lgq *made;       /* the writer's, also after the end */
+    struct lgq *q;    /* NULL: the logging thread writes */
+    struct lgq *made; /* the writer's, also after the end */
     pthread_t th;
     uint32_t running, stop, done;
-    uint32_t busy, dying;   /* the writer has lines in hand; a panic takes over */
-    uint32_t shut;          /* the reader did not take the rest: say no more */
-    uint32_t mute;          /* in a panic: the same */
+    uint32_t busy, dying; /* the writer has lines in hand; a panic takes over */
+    uint32_t shut;        /* the reader did not take the rest: say no more */
+    uint32_t mute;        /* in a panic: the same */
 } out;
 static uint64_t *out_counter;
 

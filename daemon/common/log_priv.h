@@ -9,16 +9,16 @@
 
 #include "daemon/common/log.h"
 
-#define LOG_MSG_BYTES 2048       /* of a message, before escaping */
+#define LOG_MSG_BYTES 2048 /* of a message, before escaping */
 
 struct log_msg {
     int lv;
     const char *prog;
-    const char *topic;           /* not terminated */
+    const char *topic; /* not terminated */
     size_t topic_bytes;
-    const char *text;            /* behind "topic: " */
+    const char *text; /* behind "topic: " */
     size_t text_bytes;
-    int cut;                     /* text is not all */
+    int cut; /* text is not all */
     const struct log_field *f;
     size_t n_field;
     int journal;
@@ -48,12 +48,12 @@ int log_out_fini(void);
 /* log_rate.c. May the place log a line now? 0: no, and it is counted. Writes
  * how many lines its summary is to name, when a second has begun. rate 0: no
  * limit. */
-int log_rate_take(struct log_site *s, uint64_t now_ns, uint32_t rate,
-    uint32_t *ret_dropped);
+int
+log_rate_take(struct log_site *s, uint64_t now_ns, uint32_t rate, uint32_t *ret_dropped);
 /* Next place that has lines to tell of, of all or of those whose second is
  * over; *it is NULL at first. NULL: no more. */
-struct log_site *log_rate_next(struct log_site **it, uint64_t now_ns, int all,
-    uint32_t *ret_dropped);
+struct log_site *
+log_rate_next(struct log_site **it, uint64_t now_ns, int all, uint32_t *ret_dropped);
 /* Is there anything to tell of? Clears the mark. */
 int log_rate_any(void);
 

@@ -26,15 +26,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LGQ_BYTES (256u << 10)
-#define LGQ_LINE_BYTES 4096u      /* of a line, its newline included */
+#define LGQ_BYTES      (256u << 10)
+#define LGQ_LINE_BYTES 4096u /* of a line, its newline included */
 
 struct lgq {
     uint64_t tail __attribute__((aligned(128))); /* claimed up to here */
-    uint64_t n_lost;              /* dropped and not yet told */
-    uint64_t lost_at;             /* tail when the first of them was dropped */
+    uint64_t n_lost;                             /* dropped and not yet told */
+    uint64_t lost_at; /* tail when the first of them was dropped */
     uint64_t head __attribute__((aligned(128))); /* taken up to here */
-    uint32_t asleep;              /* futex: the reader waits for a line */
+    uint32_t asleep;                             /* futex: the reader waits for a line */
     unsigned char data[LGQ_BYTES] __attribute__((aligned(128)));
 };
 

@@ -69,8 +69,8 @@ struct log_site *
 log_rate_next(struct log_site **it, uint64_t now_ns, int all, uint32_t *ret_dropped)
 {
     uint64_t sec = (now_ns / CLK_S) & UINT32_MAX;
-    struct log_site *s = *it != NULL ? (*it)->next :
-        __atomic_load_n(&log_places, __ATOMIC_ACQUIRE);
+    struct log_site *s =
+        *it != NULL ? (*it)->next : __atomic_load_n(&log_places, __ATOMIC_ACQUIRE);
 
     for (; s != NULL; s = s->next) {
         if (__atomic_load_n(&s->dropped, __ATOMIC_RELAXED) == 0)

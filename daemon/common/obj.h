@@ -15,17 +15,17 @@
 
 #include "daemon/common/panic.h"
 
-#define ASSERT(e)                                                       \
-    do {                                                                \
-        if (__builtin_expect(!(e), 0))                                  \
-            pan_assert(__FILE__, __LINE__, __func__, #e);               \
+#define ASSERT(e) \
+    do { \
+        if (__builtin_expect(!(e), 0)) \
+            pan_assert(__FILE__, __LINE__, __func__, #e); \
     } while (0)
 
 /* The call must return 0; it is evaluated in every build. */
-#define ASSERT_Z(e)                                                     \
-    do {                                                                \
-        if (__builtin_expect((e) != 0, 0))                              \
-            pan_assert(__FILE__, __LINE__, __func__, #e " is 0");       \
+#define ASSERT_Z(e) \
+    do { \
+        if (__builtin_expect((e) != 0, 0)) \
+            pan_assert(__FILE__, __LINE__, __func__, #e " is 0"); \
     } while (0)
 
 /* This place cannot be reached. */
@@ -35,30 +35,30 @@
 #ifdef FDD_DEVELOPER
 #define DIAG(e) ASSERT(e)
 #else
-#define DIAG(e)                                                         \
-    do {                                                                \
-        if (0)                                                          \
-            (void)(e);                                                  \
+#define DIAG(e) \
+    do { \
+        if (0) \
+            (void)(e); \
     } while (0)
 #endif
 
 #define OBJ_CHECK(p, m) ASSERT((p) != NULL && (p)->magic == (m))
 
 /* Zeroed object with its magic set; p is NULL when there is no memory. */
-#define OBJ_ALLOC(p, m)                                                 \
-    do {                                                                \
-        (p) = calloc(1, sizeof(*(p)));                                  \
-        if ((p) != NULL)                                                \
-            (p)->magic = (m);                                           \
+#define OBJ_ALLOC(p, m) \
+    do { \
+        (p) = calloc(1, sizeof(*(p))); \
+        if ((p) != NULL) \
+            (p)->magic = (m); \
     } while (0)
 
 /* Check, clear the magic, free, set the pointer to NULL. */
-#define OBJ_FREE(p, m)                                                  \
-    do {                                                                \
-        OBJ_CHECK(p, m);                                                \
-        (p)->magic = 0;                                                 \
-        free(p);                                                        \
-        (p) = NULL;                                                     \
+#define OBJ_FREE(p, m) \
+    do { \
+        OBJ_CHECK(p, m); \
+        (p)->magic = 0; \
+        free(p); \
+        (p) = NULL; \
     } while (0)
 
 #endif

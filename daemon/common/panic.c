@@ -24,7 +24,7 @@ static struct {
     char *area;
     size_t bytes;
     volatile sig_atomic_t dying;
-    volatile sig_atomic_t fd;   /* -1: no file */
+    volatile sig_atomic_t fd; /* -1: no file */
 } pan = { .fd = -1 };
 
 static void
@@ -131,12 +131,18 @@ static const char *
 pan_signame(int sig)
 {
     switch (sig) {
-    case SIGSEGV: return "SIGSEGV";
-    case SIGBUS: return "SIGBUS";
-    case SIGABRT: return "SIGABRT";
-    case SIGFPE: return "SIGFPE";
-    case SIGILL: return "SIGILL";
-    default: return "signal";
+    case SIGSEGV:
+        return "SIGSEGV";
+    case SIGBUS:
+        return "SIGBUS";
+    case SIGABRT:
+        return "SIGABRT";
+    case SIGFPE:
+        return "SIGFPE";
+    case SIGILL:
+        return "SIGILL";
+    default:
+        return "signal";
     }
 }
 
@@ -239,6 +245,6 @@ pan_assert(const char *file, int line, const char *func, const char *what)
 {
     const char *base = strstr(file, "daemon/");
 
-    pan_panic("%s:%d %s(): assertion failed: %s", base != NULL ? base : file, line,
-        func, what);
+    pan_panic("%s:%d %s(): assertion failed: %s", base != NULL ? base : file, line, func,
+        what);
 }

@@ -21,15 +21,14 @@ void pan_install(char *area, size_t area_bytes);
 void pan_file(int fd);
 
 /* Write the text and a backtrace as above, then abort(). */
-__attribute__((noreturn, format(printf, 1, 2)))
-void pan_panic(const char *fmt, ...);
+__attribute__((noreturn, format(printf, 1, 2))) void pan_panic(const char *fmt, ...);
 
 /* A resource outside the program failed (a device and its memory): write the text, then
  * _exit(status). Calls nothing that could touch that resource and writes no core. */
-__attribute__((noreturn, format(printf, 2, 3)))
-void pan_exit(int status, const char *fmt, ...);
+__attribute__((noreturn, format(printf, 2, 3))) void
+pan_exit(int status, const char *fmt, ...);
 
-__attribute__((noreturn))
-void pan_assert(const char *file, int line, const char *func, const char *what);
+__attribute__((noreturn)) void
+pan_assert(const char *file, int line, const char *func, const char *what);
 
 #endif

@@ -13,7 +13,7 @@ par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes)
 {
     return ref->note ? par_set_note(ps, ref->idx, name, value, from, err, err_bytes)
-        : par_set_row(ps, ref, -1, name, value, from, err, err_bytes);
+                     : par_set_row(ps, ref, -1, name, value, from, err, err_bytes);
 }
 
 void
@@ -117,7 +117,7 @@ par_differs(const struct par_set *ps, const struct par_set *ps_new, size_t row)
     const struct par_def *d = &par_defs[row];
 
     return memcmp((const char *)&ps->par + d->offset,
-        (const char *)&ps_new->par + d->offset, par_field_bytes(d)) != 0;
+               (const char *)&ps_new->par + d->offset, par_field_bytes(d)) != 0;
 }
 
 int
@@ -176,8 +176,7 @@ par_count(void)
 void
 par_row(size_t i, struct par_row *ret)
 {
-    static const char *const types[] = { "integer", "real", "boolean", "choice",
-        "string" };
+    static const char *const types[] = { "integer", "real", "boolean", "choice", "string" };
     const struct par_def *d = &par_defs[i];
 
     memset(ret, 0, sizeof(*ret));

@@ -23,8 +23,8 @@
 #define PAR_DBL(s, k, a, u, lo, d, hi, f, h)
 #define PAR_BOOL(s, k, a, d, f, h)
 #define PAR_C(name, word) PAR_##name,
-#define PAR_ENUM(s, k, a, c, d, f, h)                                       \
-    enum par_##s##_##k { c };                                               \
+#define PAR_ENUM(s, k, a, c, d, f, h) \
+    enum par_##s##_##k{ c }; \
     extern const char *const par_##s##_##k##_words[];
 #define PAR_STR(s, k, a, d, f, h)
 #include "daemon/tbl/params.h"
@@ -38,9 +38,9 @@
 struct par {
 #define PAR_INT(s, k, a, u, lo, d, hi, f, h) int64_t s##_##k;
 #define PAR_DBL(s, k, a, u, lo, d, hi, f, h) double s##_##k;
-#define PAR_BOOL(s, k, a, d, f, h) int64_t s##_##k;
-#define PAR_ENUM(s, k, a, c, d, f, h) enum par_##s##_##k s##_##k;
-#define PAR_STR(s, k, a, d, f, h) char s##_##k[PAR_STR_BYTES];
+#define PAR_BOOL(s, k, a, d, f, h)           int64_t s##_##k;
+#define PAR_ENUM(s, k, a, c, d, f, h)        enum par_##s##_##k s##_##k;
+#define PAR_STR(s, k, a, d, f, h)            char s##_##k[PAR_STR_BYTES];
 #include "daemon/tbl/params.h"
 #undef PAR_INT
 #undef PAR_DBL
@@ -55,7 +55,7 @@ enum par_origin { PAR_FROM_DEFAULT, PAR_FROM_FILE, PAR_FROM_SET, PAR_FROM_RUNTIM
 /* A set of values with their origins; heap, about 64 KiB. */
 struct par_set;
 
-struct par_set *par_new(void);                     /* all defaults; NULL: no memory */
+struct par_set *par_new(void); /* all defaults; NULL: no memory */
 struct par_set *par_free(struct par_set *ps);
 const struct par *par_get(const struct par_set *ps);
 
@@ -77,15 +77,15 @@ int par_set_checked(struct par_set *ps, const char *name, const char *value,
  * counted if it is an error. */
 #define PAR_MAX_ERRORS 20
 struct par_say {
-    unsigned n_errors;       /* so far; the first PAR_MAX_ERRORS of them are said */
-    char *text;              /* of each message E or W, the line, a NUL */
+    unsigned n_errors; /* so far; the first PAR_MAX_ERRORS of them are said */
+    char *text;        /* of each message E or W, the line, a NUL */
     size_t bytes;
 };
 
-__attribute__((format(printf, 2, 3)))
-void par_say_error(struct par_say *say, const char *fmt, ...);
-__attribute__((format(printf, 2, 3)))
-void par_say_warning(struct par_say *say, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void
+par_say_error(struct par_say *say, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void
+par_say_warning(struct par_say *say, const char *fmt, ...);
 /* The message behind at, the first with NULL; NULL: no more. Valid until the next one
  * is said. */
 const char *par_say_next(const struct par_say *say, const char *at, int *ret_is_error);
@@ -100,10 +100,10 @@ void par_say_end(struct par_say *say);
 
 /* What the parameters of a daemon come from. */
 struct par_src {
-    char file[PAR_STR_BYTES];   /* "": none */
-    int may_miss;               /* the file need not exist */
+    char file[PAR_STR_BYTES];       /* "": none */
+    int may_miss;                   /* the file need not exist */
     char dir[2][PAR_STR_BYTES + 8]; /* folders of further files; "": none */
-    char *const *sets;          /* "name=value" of the command line; not ours */
+    char *const *sets;              /* "name=value" of the command line; not ours */
     int n_sets;
 };
 
@@ -147,7 +147,7 @@ int32_t par_long_prefill(const struct par *p, int32_t max_model_len);
 
 /* Descriptors that the gate may have open: for each session, also of those kept for
  * administrators, and its own. */
-#define PAR_SESSION_FDS  4u  /* socket, doorbell, two regions */
+#define PAR_SESSION_FDS  4u /* socket, doorbell, two regions */
 #define PAR_KEPT_CLIENTS 16u
 #define PAR_OWN_FDS      256u
 uint64_t par_descriptors(const struct par *p);
@@ -165,22 +165,22 @@ int par_reload_check(const struct par_set *ps, const struct par_set *ps_new, cha
  * server sets, maybe none, and in text what holds for it; -ENOENT with the reason and
  * the nearest name in text. */
 #define PAR_NAME_ROWS 4
-int par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n, char *text,
-    size_t text_bytes);
+int par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n,
+    char *text, size_t text_bytes);
 
 /* Documentation and listing, in table order. */
 struct par_row {
     const char *section, *key, *aliases, *unit, *help, *type;
     const char *const *words; /* the choices, NULL behind the last; NULL: no choice */
-    const char *def;         /* as written in the file */
-    char min[32], max[32];   /* empty where none */
+    const char *def;          /* as written in the file */
+    char min[32], max[32];    /* empty where none */
     int reload, list;
 };
 size_t par_count(void);
 void par_row(size_t i, struct par_row *ret);
 /* The choices with sep between them; returns ret. words may be NULL. */
-const char *par_words(const char *const *words, const char *sep, char *ret,
-    size_t ret_bytes);
+const char *
+par_words(const char *const *words, const char *sep, char *ret, size_t ret_bytes);
 /* Current value of row i as text, and its origin. */
 void par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
     enum par_origin *ret_from);

@@ -37,21 +37,28 @@ check_ipc(const struct par *p, struct par_say *say)
     /* Two pages of shared words, 128 bytes a request slot, 64 a completion. */
     bytes = p->ipc_sq_slots * 128 + p->ipc_cq_slots * 64 + p->ipc_arena_bytes + 8192;
     if (bytes > p->ipc_max_session_bytes)
-        par_say_error(say, "ipc.max_session_bytes = %lld: a session of the "
+        par_say_error(say,
+            "ipc.max_session_bytes = %lld: a session of the "
             "default size needs %lld bytes (ipc.sq_slots %lld, ipc.cq_slots %lld, "
-            "ipc.arena_bytes %lld)", (long long)p->ipc_max_session_bytes,
-            (long long)bytes, (long long)p->ipc_sq_slots, (long long)p->ipc_cq_slots,
+            "ipc.arena_bytes %lld)",
+            (long long)p->ipc_max_session_bytes, (long long)bytes,
+            (long long)p->ipc_sq_slots, (long long)p->ipc_cq_slots,
             (long long)p->ipc_arena_bytes);
     if (strlen(p->ipc_socket) > path_max)
-        par_say_error(say, "ipc.socket: a path of %zu bytes; a socket's path "
-            "has at most %zu", strlen(p->ipc_socket), path_max);
+        par_say_error(say,
+            "ipc.socket: a path of %zu bytes; a socket's path "
+            "has at most %zu",
+            strlen(p->ipc_socket), path_max);
     if (strlen(p->ipc_admin_socket) > path_max)
-        par_say_error(say, "ipc.admin_socket: a path of %zu bytes; a socket's "
-            "path has at most %zu", strlen(p->ipc_admin_socket), path_max);
+        par_say_error(say,
+            "ipc.admin_socket: a path of %zu bytes; a socket's "
+            "path has at most %zu",
+            strlen(p->ipc_admin_socket), path_max);
     if (strlen(p->daemon_runtime_dir) > path_max - strlen("/admin.sock"))
-        par_say_error(say, "daemon.runtime_dir: a path of %zu bytes; the "
-            "sockets in it leave room for at most %zu", strlen(p->daemon_runtime_dir),
-            path_max - strlen("/admin.sock"));
+        par_say_error(say,
+            "daemon.runtime_dir: a path of %zu bytes; the "
+            "sockets in it leave room for at most %zu",
+            strlen(p->daemon_runtime_dir), path_max - strlen("/admin.sock"));
 }
 
 /* Tokens of a step against sequences, blocks and lengths. 0 fits itself. */
@@ -59,77 +66,98 @@ static void
 check_batch(const struct par *p, struct par_say *say)
 {
     long long batch = p->sched_max_num_batched_tokens, seqs = p->sched_max_num_seqs,
-        len = p->model_max_model_len, block = p->kv_block_size;
+              len = p->model_max_model_len, block = p->kv_block_size;
 
     if (batch == 0) {
         if (!p->sched_enable_chunked_prefill && len > AUTO_MOST)
-            par_say_error(say, "model.max_model_len = %lld: without "
+            par_say_error(say,
+                "model.max_model_len = %lld: without "
                 "sched.enable_chunked_prefill a prompt must fit one step, which has at "
-                "most %d tokens", len, AUTO_MOST);
+                "most %d tokens",
+                len, AUTO_MOST);
         return;
     }
     if (batch < seqs)
-        par_say_error(say, "sched.max_num_batched_tokens = %lld is less than "
-            "sched.max_num_seqs = %lld: each sequence of a step needs a token", batch,
-            seqs);
+        par_say_error(say,
+            "sched.max_num_batched_tokens = %lld is less than "
+            "sched.max_num_seqs = %lld: each sequence of a step needs a token",
+            batch, seqs);
     if (p->sched_enable_chunked_prefill && batch < block)
-        par_say_error(say, "sched.max_num_batched_tokens = %lld is less than "
-            "kv.block_size = %lld: a split prompt advances by a block", batch, block);
+        par_say_error(say,
+            "sched.max_num_batched_tokens = %lld is less than "
+            "kv.block_size = %lld: a split prompt advances by a block",
+            batch, block);
     if (!p->sched_enable_chunked_prefill && len != 0 && batch < len)
-        par_say_error(say, "sched.max_num_batched_tokens = %lld is less than "
+        par_say_error(say,
+            "sched.max_num_batched_tokens = %lld is less than "
             "model.max_model_len = %lld, and without sched.enable_chunked_prefill a "
-            "prompt must fit one step", batch, len);
+            "prompt must fit one step",
+            batch, len);
     if (len != 0 && batch > len * seqs)
-        par_say_error(say, "sched.max_num_batched_tokens = %lld is more than "
-            "model.max_model_len * sched.max_num_seqs = %lld * %lld", batch, len, seqs);
+        par_say_error(say,
+            "sched.max_num_batched_tokens = %lld is more than "
+            "model.max_model_len * sched.max_num_seqs = %lld * %lld",
+            batch, len, seqs);
 }
 
 static void
 check_prefills(const struct par *p, struct par_say *say)
 {
     long long partial = p->sched_max_num_partial_prefills,
-        many = p->sched_max_long_partial_prefills, len = p->model_max_model_len,
-        threshold = p->sched_long_prefill_token_threshold;
+              many = p->sched_max_long_partial_prefills, len = p->model_max_model_len,
+              threshold = p->sched_long_prefill_token_threshold;
 
     if (partial > 1 && !p->sched_enable_chunked_prefill)
-        par_say_error(say, "sched.max_num_partial_prefills = %lld needs "
-            "sched.enable_chunked_prefill = yes; without it write 1", partial);
+        par_say_error(say,
+            "sched.max_num_partial_prefills = %lld needs "
+            "sched.enable_chunked_prefill = yes; without it write 1",
+            partial);
     if (partial > 0 && many > partial)
-        par_say_error(say, "sched.max_long_partial_prefills = %lld is more "
-            "than sched.max_num_partial_prefills = %lld", many, partial);
+        par_say_error(say,
+            "sched.max_long_partial_prefills = %lld is more "
+            "than sched.max_num_partial_prefills = %lld",
+            many, partial);
     if (partial > 1 && len != 0 && threshold >= len)
-        par_say_error(say, "sched.long_prefill_token_threshold = %lld must be "
+        par_say_error(say,
+            "sched.long_prefill_token_threshold = %lld must be "
             "less than model.max_model_len = %lld when sched.max_num_partial_prefills = "
-            "%lld is more than 1: no prompt would be long", threshold, len, partial);
+            "%lld is more than 1: no prompt would be long",
+            threshold, len, partial);
 }
 
 static void
 check_kv(const struct par *p, struct par_say *say)
 {
     long long len = p->model_max_model_len, block = p->kv_block_size,
-        blocks = p->kv_num_blocks, extra = p->kv_static_decode_blocks, need;
+              blocks = p->kv_num_blocks, extra = p->kv_static_decode_blocks, need;
 
     if (block != 16 && block != 32 && block != 64 && block != 128)
-        par_say_error(say, "kv.block_size = %lld: must be 16, 32, 64 or 128",
-            block);
+        par_say_error(say, "kv.block_size = %lld: must be 16, 32, 64 or 128", block);
     if (len != 0 && len < 16)
-        par_say_error(say, "model.max_model_len = %lld: must be 0 "
-            "or at least 16", len);
+        par_say_error(say,
+            "model.max_model_len = %lld: must be 0 "
+            "or at least 16",
+            len);
     if (blocks != 0 && p->kv_memory_bytes != 0)
-        par_say_error(say, "kv.num_blocks = %lld and kv.memory_bytes = %lld "
-            "both give the size of the KV cache: leave one of them 0", blocks,
-            (long long)p->kv_memory_bytes);
+        par_say_error(say,
+            "kv.num_blocks = %lld and kv.memory_bytes = %lld "
+            "both give the size of the KV cache: leave one of them 0",
+            blocks, (long long)p->kv_memory_bytes);
     need = (len + block - 1) / block + extra;
     if (blocks != 0 && len != 0 && blocks < need)
-        par_say_error(say, "kv.num_blocks = %lld: model.max_model_len = %lld "
+        par_say_error(say,
+            "kv.num_blocks = %lld: model.max_model_len = %lld "
             "needs %lld blocks of kv.block_size = %lld and kv.static_decode_blocks = %lld "
-            "more; write at least %lld", blocks, len, need - extra, block, extra, need);
+            "more; write at least %lld",
+            blocks, len, need - extra, block, extra, need);
     if (p->kv_swap_space > 0 && !p->kv_enable_prefix_caching)
-        par_say_error(say, "kv.swap_space = %g needs kv.enable_prefix_caching "
-            "= yes: it holds cached blocks; without them write 0", p->kv_swap_space);
-    if (p->output_default_max_tokens != 0 && len != 0
-        && p->output_default_max_tokens >= len)
-        par_say_error(say, "output.default_max_tokens = %lld leaves no token "
+        par_say_error(say,
+            "kv.swap_space = %g needs kv.enable_prefix_caching "
+            "= yes: it holds cached blocks; without them write 0",
+            p->kv_swap_space);
+    if (p->output_default_max_tokens != 0 && len != 0 && p->output_default_max_tokens >= len)
+        par_say_error(say,
+            "output.default_max_tokens = %lld leaves no token "
             "of model.max_model_len = %lld for a prompt",
             (long long)p->output_default_max_tokens, len);
 }
@@ -138,24 +166,27 @@ static void
 check_graph(const struct par *p, struct par_say *say)
 {
     long long group = p->quant_group_size, batch = p->sched_max_num_batched_tokens, most,
-        limit = p->graph_prefill_max_tokens;
+              limit = p->graph_prefill_max_tokens;
     int on_cpu = p->device_backend == PAR_DEVICE_BACKEND_CPU ||
         p->device_backend == PAR_DEVICE_BACKEND_NULL;
     const char *last = strrchr(p->graph_capture_sizes, ',');
 
     if (group != 0 && group != 32 && group != 64 && group != 128)
-        par_say_error(say, "quant.group_size = %lld: must be 0, 32, 64 or 128",
-            group);
+        par_say_error(say, "quant.group_size = %lld: must be 0, 32, 64 or 128", group);
     /* The list is sorted. */
     most = strtoll(last != NULL ? last + 1 : p->graph_capture_sizes, NULL, 10);
     if (batch == 0)
         batch = par_max_batched_tokens(p, on_cpu);
     if (limit != 0 && most > limit)
-        par_say_error(say, "graph.capture_sizes: %lld is more than "
-            "graph.prefill_max_tokens = %lld; remove it or raise that", most, limit);
+        par_say_error(say,
+            "graph.capture_sizes: %lld is more than "
+            "graph.prefill_max_tokens = %lld; remove it or raise that",
+            most, limit);
     if (most > batch)
-        par_say_error(say, "graph.capture_sizes: %lld is more than the tokens "
-            "of a step, sched.max_num_batched_tokens = %lld; remove it", most, batch);
+        par_say_error(say,
+            "graph.capture_sizes: %lld is more than the tokens "
+            "of a step, sched.max_num_batched_tokens = %lld; remove it",
+            most, batch);
 }
 
 static void
@@ -233,8 +264,9 @@ par_partial_prefills(const struct par *p)
 {
     if (p->sched_max_num_partial_prefills != 0)
         return (int32_t)p->sched_max_num_partial_prefills;
-    return p->sched_enable_chunked_prefill ?
-        (int32_t)p->sched_max_long_partial_prefills + 1 : 1;
+    return p->sched_enable_chunked_prefill
+        ? (int32_t)p->sched_max_long_partial_prefills + 1
+        : 1;
 }
 
 int32_t

@@ -40,9 +40,8 @@ describe(const struct par_def *d, char *ret, size_t ret_bytes)
             d->unit);
         break;
     case PAR_T_DBL:
-        snprintf(ret, ret_bytes, "%g to %g%s%s", d->dlo, d->dhi, d->unit[0] != '\0' ? " "
-            : "",
-            d->unit);
+        snprintf(ret, ret_bytes, "%g to %g%s%s", d->dlo, d->dhi,
+            d->unit[0] != '\0' ? " " : "", d->unit);
         break;
     case PAR_T_BOOL:
         snprintf(ret, ret_bytes, "yes or no");
@@ -83,12 +82,13 @@ par_print_ini(FILE *f)
     size_t i;
 
     fputs("# fdd.ini: configuration of fdd, the inference daemon. See fdd.ini(5).\n"
-        "#\n"
-        "# Each line shows a parameter with its default; remove the ';' to change it.\n"
-        "# A line that begins with # or ; is a comment, and so is what follows \" ;\"\n"
-        "# behind a value. fdd reads this file at its start and at SIGHUP; parameters\n"
-        "# marked (restart) are only read at the start. Numbers take units: 8GB, 32k,\n"
-        "# 30s. Files of fdd.ini.d are read behind this one; lists add up.\n", f);
+          "#\n"
+          "# Each line shows a parameter with its default; remove the ';' to change it.\n"
+          "# A line that begins with # or ; is a comment, and so is what follows \" ;\"\n"
+          "# behind a value. fdd reads this file at its start and at SIGHUP; parameters\n"
+          "# marked (restart) are only read at the start. Numbers take units: 8GB, 32k,\n"
+          "# 30s. Files of fdd.ini.d are read behind this one; lists add up.\n",
+        f);
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];
 
@@ -100,7 +100,8 @@ par_print_ini(FILE *f)
         par_default_text(d, def, sizeof(def));
         fputc('\n', f);
         print_wrapped(f, "# ", d->help);
-        snprintf(line, sizeof(line), "%s%s", text, d->flags & PAR_F_RELOAD ? "" : " (restart)");
+        snprintf(line, sizeof(line), "%s%s", text,
+            d->flags & PAR_F_RELOAD ? "" : " (restart)");
         print_wrapped(f, "# ", line);
         fprintf(f, ";%s =%s%s\n", d->key, def[0] != '\0' ? " " : "", def);
     }
@@ -164,10 +165,11 @@ man_notes(FILE *f)
     size_t i;
 
     fputs(".Ss Names of other servers\n"
-        "These are known by name, so that a command line that was written for\n"
-        "another server fails, or works, with a reason.\n"
-        "They may stand in any section.\n"
-        ".Bl -tag -width Ds\n", f);
+          "These are known by name, so that a command line that was written for\n"
+          "another server fails, or works, with a reason.\n"
+          "They may stand in any section.\n"
+          ".Bl -tag -width Ds\n",
+        f);
     for (i = 0; i < par_n_notes; i++) {
         fputs(".It Cm ", f);
         man_text(f, par_notes[i].key);

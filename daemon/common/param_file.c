@@ -24,21 +24,20 @@
 struct reader {
     FILE *f;
     const char *path;
-    struct par_set *ps;              /* of this file alone */
+    struct par_set *ps; /* of this file alone */
     struct par_say *say;
-    unsigned char *bad;              /* rows with a wrong value */
-    unsigned line;                   /* of the line last handed out */
-    int stop;                        /* nothing behind this can be understood */
-    int skip;                        /* up to the next section: this one is unknown */
-    int long_value;                  /* value[] holds what did not fit */
+    unsigned char *bad; /* rows with a wrong value */
+    unsigned line;      /* of the line last handed out */
+    int stop;           /* nothing behind this can be understood */
+    int skip;           /* up to the next section: this one is unknown */
+    int long_value;     /* value[] holds what did not fit */
     char value[PAR_MAX_LINE + 1];
-    unsigned *def_line, *note_line;  /* line that set a row, 0: none yet */
+    unsigned *def_line, *note_line; /* line that set a row, 0: none yet */
     int bad_lines;
     char at[PAR_WHERE_BYTES];
 };
 
-__attribute__((format(printf, 2, 3)))
-static void
+__attribute__((format(printf, 2, 3))) static void
 fail(struct reader *rd, const char *fmt, ...)
 {
     char text[1024];
@@ -342,8 +341,7 @@ free_reader:
     free(rd);
 said:
     if (rc != 0 && rc != -EINVAL)
-        par_say_error(say, "%s: %s", path, rc == -ENOMEM ? "out of memory" :
-            strerror(-rc));
+        par_say_error(say, "%s: %s", path, rc == -ENOMEM ? "out of memory" : strerror(-rc));
     return rc;
 }
 

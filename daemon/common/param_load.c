@@ -34,8 +34,8 @@ par_src_init(struct par_src *src, const char *conf, const char *instance)
 struct load {
     struct par_set *ps;
     struct par_say *say;
-    unsigned char *bad;      /* rows with a wrong value */
-    int rc;                  /* of the first that could not be opened */
+    unsigned char *bad; /* rows with a wrong value */
+    int rc;             /* of the first that could not be opened */
 };
 
 /* A file of a folder. */

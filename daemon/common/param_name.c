@@ -136,10 +136,13 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
         int own = sec == NULL || strcmp(d->section, sec) == 0;
         int by_key = sec != NULL && own && strcmp(d->key, key) == 0;
         const char *as = own && par_word_in(key, d->aliases) ? key
-            : par_word_in(full, d->aliases) ? full : NULL;
+            : par_word_in(full, d->aliases)
+            ? full
+            : NULL;
 
         if (by_key || as != NULL) {
-            *ret = (struct par_ref){ .note = 0, .idx = i,
+            *ret = (struct par_ref){ .note = 0,
+                .idx = i,
                 .scale = by_key ? 1 : alias_scale(d->aliases, as) };
             return 0;
         }
@@ -156,4 +159,3 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     normalize(name, buf, sizeof(buf));
     return unknown_name(section, buf, err, err_bytes);
 }
-

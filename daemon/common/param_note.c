@@ -19,8 +19,10 @@ unavailable(const struct par_note *n, const char *name, const char *value,
 {
     char shown[64];
 
-    snprintf(err, err_bytes, "%s = %s: not available in this build (%s); remove it or "
-        "write %s", name, par_show(value, shown, sizeof(shown)), n->text, instead);
+    snprintf(err, err_bytes,
+        "%s = %s: not available in this build (%s); remove it or "
+        "write %s",
+        name, par_show(value, shown, sizeof(shown)), n->text, instead);
     return -EINVAL;
 }
 
@@ -35,8 +37,7 @@ warned(const struct par_note *n, const char *name, char *err, size_t err_bytes)
 
 /* An object, or null for None, null and nothing. */
 static int
-parse_object(const char *name, const char *value, json_t **ret, char *err,
-    size_t err_bytes)
+parse_object(const char *name, const char *value, json_t **ret, char *err, size_t err_bytes)
 {
     char low[64];
     json_error_t je;
@@ -66,10 +67,10 @@ is_off(const json_t *v)
         par_lower(json_string_value(v), low);
         return low[0] == '\0' || par_word_in(low, off_words);
     }
-    return json_is_null(v) || json_is_false(v)
-        || (json_is_number(v) && json_number_value(v) == 0)
-        || (json_is_object(v) && json_object_size(v) == 0)
-        || (json_is_array(v) && json_array_size(v) == 0);
+    return json_is_null(v) || json_is_false(v) ||
+        (json_is_number(v) && json_number_value(v) == 0) ||
+        (json_is_object(v) && json_object_size(v) == 0) ||
+        (json_is_array(v) && json_array_size(v) == 0);
 }
 
 static int
@@ -152,8 +153,10 @@ set_spec(const struct par_note *n, const char *name, const char *value, char *er
     if (rc != 0 || method[0] == '\0')
         return rc;
     if (!par_word_in(method, known))
-        return par_bad_value(name, value, err, err_bytes, "method %s is not one of: mtp "
-            "ngram naive suffix none", method);
+        return par_bad_value(name, value, err, err_bytes,
+            "method %s is not one of: mtp "
+            "ngram naive suffix none",
+            method);
     return unavailable(n, name, value, "{\"method\": \"none\"}", err, err_bytes);
 }
 
@@ -162,17 +165,12 @@ set_spec(const struct par_note *n, const char *name, const char *value, char *er
 /* Keys without effect here, and what their values may be. */
 static const struct graph_key {
     const char *key, *type;
-} graph_ignored[] = {
-    { "graph_opt_level", "0, 1 or 2" },
-    { "sot_warmup_sizes", "a list" },
-    { "cudagraph_num_of_warmups", "a number" },
-    { "cudagraph_copy_inputs", "true or false" },
-    { "cudagraph_splitting_ops", "a list" },
-    { "full_cuda_graph", "true or false" },
-    { "cudagraph_only_prefill", "true or false" },
+} graph_ignored[] = { { "graph_opt_level", "0, 1 or 2" },
+    { "sot_warmup_sizes", "a list" }, { "cudagraph_num_of_warmups", "a number" },
+    { "cudagraph_copy_inputs", "true or false" }, { "cudagraph_splitting_ops", "a list" },
+    { "full_cuda_graph", "true or false" }, { "cudagraph_only_prefill", "true or false" },
     { "use_unique_memory_pool", "true or false" },
-    { "draft_model_use_cudagraph", "true or false" }
-};
+    { "draft_model_use_cudagraph", "true or false" } };
 #define N_GRAPH_IGNORED (sizeof(graph_ignored) / sizeof(graph_ignored[0]))
 
 static int
@@ -194,8 +192,7 @@ bad_key(const char *name, const char *key, const json_t *v, const char *must, ch
     char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY), what[96], shown[64];
 
     snprintf(what, sizeof(what), "%s: %s", name, par_show(key, shown, sizeof(shown)));
-    (void)par_bad_value(what, text != NULL ? text : "?", err, err_bytes, "must be %s",
-        must);
+    (void)par_bad_value(what, text != NULL ? text : "?", err, err_bytes, "must be %s", must);
     free(text);
     return -EINVAL;
 }
@@ -262,8 +259,9 @@ graph_member(struct par_set *ps, size_t note, const char *name, const char *key,
     for (i = 0; i < N_GRAPH_IGNORED; i++)
         if (strcmp(graph_ignored[i].key, key) == 0) {
             *ret_ignored = 1;
-            return graph_type_ok(graph_ignored[i].type, v) ? 0 : bad_key(name, key, v,
-                graph_ignored[i].type, err, err_bytes);
+            return graph_type_ok(graph_ignored[i].type, v)
+                ? 0
+                : bad_key(name, key, v, graph_ignored[i].type, err, err_bytes);
         }
     if (strcmp(key, "use_cudagraph") == 0) {
         row = "graph.use_cudagraph";
@@ -286,8 +284,8 @@ graph_member(struct par_set *ps, size_t note, const char *name, const char *key,
     snprintf(what, sizeof(what), "%s: %s", name, key);
     if (rc == 0)
         rc = par_find(NULL, row, &ref, err, err_bytes);
-    return rc != 0 ? rc : par_set_row(ps, &ref, (int)note, what, text, from, err,
-        err_bytes);
+    return rc != 0 ? rc
+                   : par_set_row(ps, &ref, (int)note, what, text, from, err, err_bytes);
 }
 
 static int
@@ -386,8 +384,9 @@ par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value
     case PAR_N_FLAG:
         rc = par_parse_bool(name, value, &on, err, err_bytes);
         par_lower(value, low);
-        return rc != 0 ? rc : par_word_in(low, n->ok) ? 0
-            : warned(n, name, err, err_bytes);
+        return rc != 0                ? rc
+            : par_word_in(low, n->ok) ? 0
+                                      : warned(n, name, err, err_bytes);
     case PAR_N_NEVER:
         rc = par_parse_bool(name, value, &on, err, err_bytes);
         return rc == 0 && on ? unavailable(n, name, value, "no", err, err_bytes) : rc;
@@ -414,8 +413,8 @@ par_note_rule(const struct par_note *n)
 {
     static const char *const rules[] = { "ignored with a warning",
         "ignored with a warning", "refused unless off", "refused unless no",
-        "refused unless 1", "refused unless empty",
-        "refused unless its method is none", "JSON whose use_cudagraph, "
+        "refused unless 1", "refused unless empty", "refused unless its method is none",
+        "JSON whose use_cudagraph, "
         "cudagraph_capture_sizes and max_capture_shape_prefill set graph.use_cudagraph, "
         "graph.capture_sizes and graph.prefill_max_tokens",
         "no sets device.overlap_depth to 0, yes to 2 where it is 0" };

@@ -12,9 +12,9 @@
 
 #include "daemon/common/param.h"
 
-#define PAR_SET_MAGIC 0x52415046u
-#define PAR_MAX_FILE  (1 << 20) /* bytes of a file */
-#define PAR_MAX_LINE  4096 /* bytes of a line of the file, line feed apart */
+#define PAR_SET_MAGIC   0x52415046u
+#define PAR_MAX_FILE    (1 << 20) /* bytes of a file */
+#define PAR_MAX_LINE    4096      /* bytes of a line of the file, line feed apart */
 
 #define PAR_WHERE_BYTES 256
 
@@ -24,18 +24,25 @@
 
 enum par_type { PAR_T_INT, PAR_T_DBL, PAR_T_BOOL, PAR_T_ENUM, PAR_T_STR };
 enum par_note_kind {
-    PAR_N_WARN, PAR_N_FLAG, PAR_N_OFF, PAR_N_NEVER, PAR_N_ONE, PAR_N_JSON, PAR_N_SPEC,
-    PAR_N_GRAPH, PAR_N_OVERLAP
+    PAR_N_WARN,
+    PAR_N_FLAG,
+    PAR_N_OFF,
+    PAR_N_NEVER,
+    PAR_N_ONE,
+    PAR_N_JSON,
+    PAR_N_SPEC,
+    PAR_N_GRAPH,
+    PAR_N_OVERLAP
 };
 
 struct par_def {
     const char *section, *key, *aliases, *unit, *help, *def;
     const char *const *words; /* of an enum, NULL behind the last */
     enum par_type type;
-    size_t offset;           /* in struct par */
+    size_t offset; /* in struct par */
     int64_t lo, hi;
     double dlo, dhi;
-    int flags;               /* PAR_F_* */
+    int flags; /* PAR_F_* */
 };
 
 struct par_note {
@@ -50,26 +57,26 @@ extern const size_t par_n_defs, par_n_notes;
 struct par_set {
     uint32_t magic;
     struct par par;
-    unsigned char *from;     /* enum par_origin of each row of par_defs */
-    unsigned char *via;      /* 1 + index of the note that set the row, 0: its name */
+    unsigned char *from; /* enum par_origin of each row of par_defs */
+    unsigned char *via;  /* 1 + index of the note that set the row, 0: its name */
     char (*where)[PAR_WHERE_BYTES]; /* "file:line" of each row that a file set */
-    const char *at;          /* the line that is read now, else NULL */
-    char **files;            /* read so far */
+    const char *at;                 /* the line that is read now, else NULL */
+    char **files;                   /* read so far */
     size_t n_files;
 };
 
 /* What a name means: a row of par_defs, or one of par_notes. */
 struct par_ref {
-    int note;                /* 1: idx is of par_notes */
+    int note; /* 1: idx is of par_notes */
     size_t idx;
-    int64_t scale;           /* 1, or the alias's factor */
+    int64_t scale; /* 1, or the alias's factor */
 };
 
 /* Find a name. section may be NULL: name is section.key or an alias; else
  * name is a key or an alias of that section. 0, or -ENOENT with the reason
  * and the nearest known name in err. */
-int par_find(const char *section, const char *name, struct par_ref *ret,
-    char *err, size_t err_bytes);
+int par_find(const char *section, const char *name, struct par_ref *ret, char *err,
+    size_t err_bytes);
 /* Does text name the row, as section.key? */
 int par_names_row(const char *text, const struct par_def *d);
 /* Set the row that ref names; the rest as par_set_text(). */
@@ -93,8 +100,8 @@ int par_parse_dbl(const struct par_def *d, const char *name, const char *value,
     double *ret, char *err, size_t err_bytes);
 int par_parse_enum(const struct par_def *d, const char *name, const char *value,
     uint32_t *ret, char *err, size_t err_bytes);
-int par_parse_str(const char *name, const char *value, char *ret, char *err,
-    size_t err_bytes);
+int
+par_parse_str(const char *name, const char *value, char *ret, char *err, size_t err_bytes);
 /* The words of both lists, each once; of two words with the same part before = or :,
  * the later. -ENOSPC: longer than a value may be. */
 int par_list_add(const char *list, const char *more, char ret[PAR_STR_BYTES]);
@@ -103,9 +110,8 @@ int par_parse_bool(const char *name, const char *value, int64_t *ret, char *err,
 /* Is word in a list separated by | or , (what follows a * is skipped)? */
 int par_word_in(const char *word, const char *list);
 /* err = "name = value: " and the reason; returns -EINVAL. */
-__attribute__((format(printf, 5, 6)))
-int par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
-    const char *fmt, ...);
+__attribute__((format(printf, 5, 6))) int par_bad_value(const char *name,
+    const char *value, char *err, size_t err_bytes, const char *fmt, ...);
 
 /* ---- param_file.c ------------------------------------------------------------- */
 

@@ -93,8 +93,7 @@ par_names_row(const char *text, const struct par_def *d)
 }
 
 void
-par_say_about(struct par_say *say, const struct par_set *ps, int is_error,
-    const char *text)
+par_say_about(struct par_say *say, const struct par_set *ps, int is_error, const char *text)
 {
     static const char *const from[] = { "", "", "--set", "fdctl set" };
     const char *fix = strstr(text, "; fix: ");

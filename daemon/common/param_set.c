@@ -108,11 +108,13 @@ par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *
     rc = set_field(ps, ref, name, value, err, err_bytes);
     if (rc != 0)
         return rc;
-    if (origin == from && from != PAR_FROM_DEFAULT && from != PAR_FROM_RUNTIME
-        && was != via && contradicts(ps, d, old, via >= 0 ? via : was)) {
+    if (origin == from && from != PAR_FROM_DEFAULT && from != PAR_FROM_RUNTIME &&
+        was != via && contradicts(ps, d, old, via >= 0 ? via : was)) {
         memcpy((char *)&ps->par + d->offset, old, par_field_bytes(d));
-        snprintf(err, err_bytes, "%s = %s contradicts %s.%s = %s, set by %s; remove one "
-            "of them", name, par_show(value, shown, sizeof(shown)), d->section, d->key,
+        snprintf(err, err_bytes,
+            "%s = %s contradicts %s.%s = %s, set by %s; remove one "
+            "of them",
+            name, par_show(value, shown, sizeof(shown)), d->section, d->key,
             text[0] != '\0' ? text : "(nothing)",
             was >= 0 ? par_notes[was].key : "its own name");
         return -EINVAL;
@@ -145,16 +147,13 @@ par_value(const struct par_set *ps, size_t i, char *ret, size_t ret_bytes,
     const char *field = (const char *)&ps->par + d->offset;
 
     if (d->type == PAR_T_INT)
-        snprintf(ret, ret_bytes, "%lld",
-            (long long)*(const int64_t *)(const void *)field);
+        snprintf(ret, ret_bytes, "%lld", (long long)*(const int64_t *)(const void *)field);
     else if (d->type == PAR_T_BOOL)
-        snprintf(ret, ret_bytes, "%s", *(const int64_t *)(const void *)field ? "yes"
-            : "no");
+        snprintf(ret, ret_bytes, "%s", *(const int64_t *)(const void *)field ? "yes" : "no");
     else if (d->type == PAR_T_DBL)
         format_dbl(*(const double *)(const void *)field, ret, ret_bytes);
     else if (d->type == PAR_T_ENUM)
-        snprintf(ret, ret_bytes, "%s",
-            d->words[*(const uint32_t *)(const void *)field]);
+        snprintf(ret, ret_bytes, "%s", d->words[*(const uint32_t *)(const void *)field]);
     else
         snprintf(ret, ret_bytes, "%s", field);
     *ret_from = (enum par_origin)ps->from[i];

@@ -77,8 +77,7 @@ par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
     va_end(ap);
     snprintf(err, err_bytes, "%s = %s: %s%s", name,
         value[0] == '\0' ? "(nothing)" : par_show(value, shown, sizeof(shown)), reason,
-        strstr(value, " #") != NULL ? "; a comment behind a value begins with \" ;\""
-        : "");
+        strstr(value, " #") != NULL ? "; a comment behind a value begins with \" ;\"" : "");
     return -EINVAL;
 }
 
@@ -86,11 +85,11 @@ par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
 
 /* A unit's size in the smallest one of its kind: us, bytes, tokens. */
 struct unit {
-    const char *names;       /* | between them, in lower case */
+    const char *names; /* | between them, in lower case */
     int64_t size;
 };
 struct unit_kind {
-    const char *units;       /* of the table, that this holds for */
+    const char *units; /* of the table, that this holds for */
     const char *hint;
     int any_case, n;
     struct unit unit[6];
@@ -168,8 +167,10 @@ bad_unit(const struct par_def *d, const char *name, const char *value, const cha
 {
     const struct unit_kind *k = kind_of(d);
 
-    return par_bad_value(name, value, err, err_bytes, "the unit '%s' does not fit; write "
-        "a number%s%s%s%s", word, d->unit[0] != '\0' ? " of " : "", d->unit,
+    return par_bad_value(name, value, err, err_bytes,
+        "the unit '%s' does not fit; write "
+        "a number%s%s%s%s",
+        word, d->unit[0] != '\0' ? " of " : "", d->unit,
         k != NULL ? ", or one with " : " without a unit", k != NULL ? k->hint : "");
 }
 
@@ -237,9 +238,10 @@ par_parse_int(const struct par_def *d, const char *name, const char *value, int6
         scale = 1;
     }
     if (end == NULL || (div > 1 && *word == '\0'))
-        return par_bad_value(name, value, err, err_bytes, par_is_size(d)
-            ? "not a size; write a whole number of bytes, or with k, m or g, like 32m"
-            : "not a whole number");
+        return par_bad_value(name, value, err, err_bytes,
+            par_is_size(d)
+                ? "not a size; write a whole number of bytes, or with k, m or g, like 32m"
+                : "not a whole number");
     if (scale > 1 && v < 0)
         v = 0;
     big |= __builtin_mul_overflow(v, mul, &v);
@@ -333,8 +335,8 @@ par_words(const char *const *words, const char *sep, char *ret, size_t ret_bytes
 
     ret[0] = '\0';
     for (size_t i = 0; words != NULL && words[i] != NULL && at < ret_bytes; i++)
-        at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? sep : "",
-            words[i]);
+        at +=
+            (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? sep : "", words[i]);
     return ret;
 }
 
@@ -354,14 +356,15 @@ par_parse_enum(const struct par_def *d, const char *name, const char *value,
 }
 
 int
-par_parse_str(const char *name, const char *value, char *ret, char *err,
-    size_t err_bytes)
+par_parse_str(const char *name, const char *value, char *ret, char *err, size_t err_bytes)
 {
     size_t i, len = strlen(value);
 
     if (len >= PAR_STR_BYTES)
-        return par_bad_value(name, value, err, err_bytes, "%zu bytes long, at most "
-            "%d are allowed", len, PAR_STR_BYTES - 1);
+        return par_bad_value(name, value, err, err_bytes,
+            "%zu bytes long, at most "
+            "%d are allowed",
+            len, PAR_STR_BYTES - 1);
     for (i = 0; i < len; i++)
         if ((unsigned char)value[i] < 0x20 || value[i] == 0x7f)
             return par_bad_value(name, value, err, err_bytes,

@@ -33,8 +33,8 @@ par_lower(const char *text, char ret[64])
 }
 
 int
-par_value_word(const struct par_def *d, const char *name, const char **value,
-    char *err, size_t err_bytes)
+par_value_word(const struct par_def *d, const char *name, const char **value, char *err,
+    size_t err_bytes)
 {
     char low[64], shown[64];
     size_t i;
@@ -43,8 +43,8 @@ par_value_word(const struct par_def *d, const char *name, const char **value,
     for (i = 0; i < sizeof(value_words) / sizeof(value_words[0]); i++) {
         const struct value_word *w = &value_words[i];
 
-        if (strcmp(w->key, d->key) != 0 || strcmp(w->section, d->section) != 0
-            || !par_word_in(low, w->words))
+        if (strcmp(w->key, d->key) != 0 || strcmp(w->section, d->section) != 0 ||
+            !par_word_in(low, w->words))
             continue;
         if (w->value != NULL) {
             *value = w->value;
@@ -82,17 +82,22 @@ par_sizes(const char *name, const char *text, char *ret, size_t ret_bytes, char 
         errno = 0;
         v[n] = strtol(p, &end, 10);
         if (end == p || errno != 0 || !isdigit((unsigned char)*p))
-            return par_bad_value(name, text, err, err_bytes, "a list of token counts, "
+            return par_bad_value(name, text, err, err_bytes,
+                "a list of token counts, "
                 "comma separated, like 1,2,4,8; nothing for the default list");
         if (v[n] < 1 || v[n] > 131072)
-            return par_bad_value(name, text, err, err_bytes, "token counts are 1 to "
-                "131072, not %ld", v[n]);
+            return par_bad_value(name, text, err, err_bytes,
+                "token counts are 1 to "
+                "131072, not %ld",
+                v[n]);
         n++;
         for (p = end; *p == ' '; p++)
             ;
         if (*p != '\0' && (*p != ',' || p[1] == '\0'))
-            return par_bad_value(name, text, err, err_bytes, "a comma and a number must "
-                "follow %ld", v[n - 1]);
+            return par_bad_value(name, text, err, err_bytes,
+                "a comma and a number must "
+                "follow %ld",
+                v[n - 1]);
         p += *p == ',';
     }
     qsort(v, n, sizeof(v[0]), by_value);

@@ -81,7 +81,7 @@ trc_leave(struct trc_seg *seg)
 void
 trc_init(struct trc *t, struct trc_seg *seg, uint32_t generation)
 {
-    *t = (struct trc) { .seg = seg, .generation = generation };
+    *t = (struct trc){ .seg = seg, .generation = generation };
     if (seg != NULL)
         t->base = __atomic_load_n(&seg->steps, __ATOMIC_RELAXED);
 }
@@ -119,8 +119,12 @@ void
 trc_put_event(struct trc *t, uint64_t t_ns, enum trc_kind kind, uint64_t id,
     uint32_t sample, int32_t a, int32_t b)
 {
-    struct trc_event e = { .t_ns = t_ns, .id = id, .kind = (uint16_t)kind,
-        .sample = (uint16_t)sample, .a = a, .b = b };
+    struct trc_event e = { .t_ns = t_ns,
+        .id = id,
+        .kind = (uint16_t)kind,
+        .sample = (uint16_t)sample,
+        .a = a,
+        .b = b };
     uint64_t seq;
 
     if (t == NULL || t->seg == NULL)
@@ -179,15 +183,15 @@ trc_load(const uint64_t *src, uint64_t *dst, size_t n_word, uint64_t seq)
 int
 trc_get_step(const struct trc_seg *seg, uint64_t i, struct trc_step *ret)
 {
-    return i > 0 && trc_load((const uint64_t *)(const void *)
-        &seg->step[(i - 1) % TRC_STEPS], (uint64_t *)(void *)ret,
-        sizeof(*ret) / sizeof(uint64_t), i);
+    return i > 0 &&
+        trc_load((const uint64_t *)(const void *)&seg->step[(i - 1) % TRC_STEPS],
+            (uint64_t *)(void *)ret, sizeof(*ret) / sizeof(uint64_t), i);
 }
 
 int
 trc_get_event(const struct trc_seg *seg, uint64_t i, struct trc_event *ret)
 {
-    return i > 0 && trc_load((const uint64_t *)(const void *)
-        &seg->event[(i - 1) % TRC_EVENTS], (uint64_t *)(void *)ret,
-        sizeof(*ret) / sizeof(uint64_t), i);
+    return i > 0 &&
+        trc_load((const uint64_t *)(const void *)&seg->event[(i - 1) % TRC_EVENTS],
+            (uint64_t *)(void *)ret, sizeof(*ret) / sizeof(uint64_t), i);
 }

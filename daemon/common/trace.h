@@ -25,63 +25,65 @@
 
 #define TRC_MAGIC   0x43525446u
 #define TRC_VERSION 1u
-#define TRC_STEPS   4096u     /* powers of two */
+#define TRC_STEPS   4096u /* powers of two */
 #define TRC_EVENTS  16384u
 #define TRC_MEMFD   "fdd-trace" /* as /proc/PID/fd of the gate shows it */
 
 enum trc_flag {
-    TRC_DONE = 1,             /* collected: the times below are all there */
-    TRC_GRAPH = 2,            /* replayed a graph; else operation by operation */
-    TRC_FOLLOWS = 4,          /* work was there since the step before: the device's
+    TRC_DONE = 1,    /* collected: the times below are all there */
+    TRC_GRAPH = 2,   /* replayed a graph; else operation by operation */
+    TRC_FOLLOWS = 4, /* work was there since the step before: the device's
                                  time between the two is lost */
-    TRC_PROFILED = 8          /* launched with an event after every operation */
+    TRC_PROFILED = 8 /* launched with an event after every operation */
 };
 
 struct trc_step {
-    uint64_t seq;             /* trc_get_step() gives its number in the ring, from 1 */
-    uint64_t epoch;           /* of the step, from 1 for each worker */
-    uint32_t generation;      /* of the worker */
-    uint32_t flags;           /* enum trc_flag */
-    int32_t n_tok, n_pad;     /* tokens, padded tokens */
-    int32_t n_row;            /* sequences */
-    int32_t n_decode;         /* of them with one token, */
-    int32_t n_verify;         /* with drafted tokens; the others prefill */
-    int32_t n_out;            /* results */
-    int32_t n_preempted;      /* sequences put back while choosing */
-    int32_t n_cached;         /* prompt tokens found in the prefix cache */
-    int32_t n_copy;           /* KV blocks copied to or from the host before it */
-    int32_t n_waiting;        /* sequences, after choosing */
+    uint64_t seq;         /* trc_get_step() gives its number in the ring, from 1 */
+    uint64_t epoch;       /* of the step, from 1 for each worker */
+    uint32_t generation;  /* of the worker */
+    uint32_t flags;       /* enum trc_flag */
+    int32_t n_tok, n_pad; /* tokens, padded tokens */
+    int32_t n_row;        /* sequences */
+    int32_t n_decode;     /* of them with one token, */
+    int32_t n_verify;     /* with drafted tokens; the others prefill */
+    int32_t n_out;        /* results */
+    int32_t n_preempted;  /* sequences put back while choosing */
+    int32_t n_cached;     /* prompt tokens found in the prefix cache */
+    int32_t n_copy;       /* KV blocks copied to or from the host before it */
+    int32_t n_waiting;    /* sequences, after choosing */
     int32_t blocks_used, blocks_free; /* KV blocks held by sequences; without content */
-    uint64_t t_pick_ns;       /* the engine began to choose */
-    uint64_t t_launch_ns;     /* began to launch */
-    uint64_t t_queued_ns;     /* all of it was launched */
-    uint64_t t_begin_ns, t_end_ns; /* the device's own */
-    uint64_t t_collect_ns;    /* the engine took the results */
-    uint64_t t_done_ns;       /* and had processed them */
+    uint64_t t_pick_ns;               /* the engine began to choose */
+    uint64_t t_launch_ns;             /* began to launch */
+    uint64_t t_queued_ns;             /* all of it was launched */
+    uint64_t t_begin_ns, t_end_ns;    /* the device's own */
+    uint64_t t_collect_ns;            /* the engine took the results */
+    uint64_t t_done_ns;               /* and had processed them */
 };
 _Static_assert(sizeof(struct trc_step) == 128, "a step is two cache lines");
 
 enum trc_kind {
-    TRC_SUBMIT = 1,           /* at the gate. a: prompt tokens, b: output tokens asked */
-    TRC_READY,                /* the engine has it: tokenized, checked */
-    TRC_START,                /* its first tokens were scheduled. a: cached tokens,
+    TRC_SUBMIT = 1, /* at the gate. a: prompt tokens, b: output tokens asked */
+    TRC_READY,      /* the engine has it: tokenized, checked */
+    TRC_START,      /* its first tokens were scheduled. a: cached tokens,
                                  b: state slot */
-    TRC_PREEMPT,              /* lost its blocks. a: tokens it had */
-    TRC_RESUME,               /* scheduled again. a: tokens found in the cache, b: slot */
-    TRC_FIRST,                /* first output token collected */
-    TRC_END,                  /* a: 0 or FDP_E_*, b: output tokens of all samples */
+    TRC_PREEMPT,    /* lost its blocks. a: tokens it had */
+    TRC_RESUME,     /* scheduled again. a: tokens found in the cache, b: slot */
+    TRC_FIRST,      /* first output token collected */
+    TRC_END,        /* a: 0 or FDP_E_*, b: output tokens of all samples */
     TRC__N
 };
 #define TRC_KIND_NAMES \
-    { "", "submit", "ready", "start", "preempt", "resume", "first token", "end" }
+    { \
+        "", "submit", "ready", "start", "preempt", "resume", "first token", "end" \
+    }
 
 struct trc_event {
     uint64_t seq;
     uint64_t t_ns;
-    uint64_t id;              /* of the request, as fdctl requests shows it */
-    uint64_t epoch;           /* last step launched before it */
+    uint64_t id;    /* of the request, as fdctl requests shows it */
+    uint64_t epoch; /* last step launched before it */
     uint32_t generation;
-    uint16_t kind;            /* enum trc_kind */
+    uint16_t kind; /* enum trc_kind */
     uint16_t sample;
     int32_t a, b;
     uint64_t rsv[2];
@@ -92,7 +94,7 @@ struct trc_seg {
     uint32_t magic, version;  /* magic is stored last */
     uint32_t n_step, n_event; /* TRC_STEPS, TRC_EVENTS of the writer */
     uint64_t boot_id[2];
-    uint64_t steps __attribute__((aligned(128)));  /* records ever begun */
+    uint64_t steps __attribute__((aligned(128))); /* records ever begun */
     uint64_t events;
     struct trc_step step[TRC_STEPS] __attribute__((aligned(128)));
     struct trc_event event[TRC_EVENTS];
@@ -109,8 +111,8 @@ void trc_destroy(struct trc_seg *seg, int fd);
 /* seg NULL: no trace. The calls below do nothing then, or without t. */
 struct trc {
     struct trc_seg *seg;
-    uint64_t base;            /* steps in the ring before this worker's first */
-    uint64_t epoch;           /* of the last step launched */
+    uint64_t base;  /* steps in the ring before this worker's first */
+    uint64_t epoch; /* of the last step launched */
     uint32_t generation;
 };
 

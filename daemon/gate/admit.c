@@ -12,8 +12,8 @@
 #include "daemon/gate/fair.h"
 #include "libclient/fdproto.h"
 
-#define ADM_PAUSED_MS 1000u /* the end of a pause is not known */
-#define ADM_AWAY_MS 1000u   /* no worker, or nothing known of how it loads */
+#define ADM_PAUSED_MS   1000u /* the end of a pause is not known */
+#define ADM_AWAY_MS     1000u /* no worker, or nothing known of how it loads */
 #define ADM_LOAD_MIN_MS 100u
 
 /* ---- when to try again ------------------------------------------------------- */
@@ -25,17 +25,19 @@ static uint32_t
 adm_drain_ms(const struct admit *a)
 {
     uint64_t now = a->env->now;
-    uint64_t ms = a->jnl->n_open == 0 ? 0 : svc_ms(&a->fair->svcrate, a->fair->cost_open,
-        now, ADM_RETRY_MAX_MS);
+    uint64_t ms = a->jnl->n_open == 0
+        ? 0
+        : svc_ms(&a->fair->svcrate, a->fair->cost_open, now, ADM_RETRY_MAX_MS);
 
     if (a->env->st == GATE_STOPPING) {
-        uint64_t left = a->env->stop_deadline > now ?
-            (a->env->stop_deadline - now) / CLK_MS : 0;
+        uint64_t left =
+            a->env->stop_deadline > now ? (a->env->stop_deadline - now) / CLK_MS : 0;
 
         ms = (ms < left ? ms : left) + dsp_loaded_ms(a->dsp);
     }
-    return ms == 0 ? ADM_PAUSED_MS : ms > ADM_RETRY_MAX_MS ? ADM_RETRY_MAX_MS :
-        (uint32_t)ms;
+    return ms == 0              ? ADM_PAUSED_MS
+        : ms > ADM_RETRY_MAX_MS ? ADM_RETRY_MAX_MS
+                                : (uint32_t)ms;
 }
 
 uint32_t
@@ -53,8 +55,9 @@ adm_retry_ms(const struct admit *a)
     ms = dsp_load_ms(a->dsp, a->env->now);
     if (ms == 0)
         return ADM_AWAY_MS;
-    return ms < ADM_LOAD_MIN_MS ? ADM_LOAD_MIN_MS : ms > ADM_RETRY_MAX_MS ?
-        ADM_RETRY_MAX_MS : (uint32_t)ms;
+    return ms < ADM_LOAD_MIN_MS ? ADM_LOAD_MIN_MS
+        : ms > ADM_RETRY_MAX_MS ? ADM_RETRY_MAX_MS
+                                : (uint32_t)ms;
 }
 
 /* ms that this many tokens take at the service rate; 0: unknown, use adm_retry_ms(). */
@@ -75,8 +78,8 @@ adm_over_limit(const struct admit *a, const struct usr *u, unsigned detail, int6
     struct chk_err *e)
 {
     (void)chk_fail(e, FDP_E_LIMIT, detail, (uint64_t)limit);
-    e->retry_ms = adm_tokens_ms(a, fair_mean_cost(a->fair) * a->fair->weight_active /
-        u->weight);
+    e->retry_ms =
+        adm_tokens_ms(a, fair_mean_cost(a->fair) * a->fair->weight_active / u->weight);
     return 1;
 }
 

@@ -21,10 +21,10 @@ struct fdp_req;
 struct jnl;
 struct usr;
 
-#define ADM_TOKENS_EACH 1024u  /* sched.max_queued_tokens = 0, see its help */
+#define ADM_TOKENS_EACH  1024u /* sched.max_queued_tokens = 0, see its help */
 #define ADM_RETRY_MAX_MS 60000u
-#define ADM_KEPT_SHARE 16u     /* one in that many of the journal's entries is kept back */
-#define ADM_KEPT_MAX 64u
+#define ADM_KEPT_SHARE   16u /* one in that many of the journal's entries is kept back */
+#define ADM_KEPT_MAX     64u
 
 struct admit {
     const struct env *env;

@@ -43,8 +43,10 @@ adv_word(const char *path, char *ret, size_t ret_bytes)
 {
     size_t at = 0;
 
-    if (path[strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-        "0123456789/._-+,:=@%")] == '\0' && path[0] != '-')
+    if (path[strspn(path,
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+            "0123456789/._-+,:=@%")] == '\0' &&
+        path[0] != '-')
         return path;
     ret[at++] = '\'';
     for (const char *p = path; *p != '\0'; p++) {
@@ -147,13 +149,15 @@ adv_copy(const char *path, const char *me, char *ret, size_t ret_bytes)
 
     base = base != NULL && base[1] != '\0' ? base + 1 : "model";
     if (stat(ADV_MODELS, &st) == 0 && S_ISDIR(st.st_mode))
-        (void)snprintf(ret, ret_bytes, "a copy that user %s may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s %s/, and model.path = %s/%s", me,
-            adv_word(path, word, sizeof(word)), ADV_MODELS, ADV_MODELS, base);
+        (void)snprintf(ret, ret_bytes,
+            "a copy that user %s may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s %s/, and model.path = %s/%s",
+            me, adv_word(path, word, sizeof(word)), ADV_MODELS, ADV_MODELS, base);
     else
-        (void)snprintf(ret, ret_bytes, "a copy that user %s may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s DIR/, and model.path = DIR/%s", me,
-            adv_word(path, word, sizeof(word)), base);
+        (void)snprintf(ret, ret_bytes,
+            "a copy that user %s may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s DIR/, and model.path = DIR/%s",
+            me, adv_word(path, word, sizeof(word)), base);
 }
 
 void
@@ -170,15 +174,15 @@ adv_model(const char *path, const char *unit, int no_right, const struct names *
     else
         names_ask(geteuid(), me, sizeof(me));
     if (rc != 0 && adv_is_hidden(path, at, rc)) {
-        (void)snprintf(ret, ret_bytes, "ProtectHome of the unit hides %s: move the model "
+        (void)snprintf(ret, ret_bytes,
+            "ProtectHome of the unit hides %s: move the model "
             "to " ADV_MODELS ", or sudo systemctl edit %s, with the lines\n[Service]\n"
-            "ProtectHome=tmpfs\nBindReadOnlyPaths=%s\n", path, unit,
-            adv_bind(path, word, sizeof(word)));
+            "ProtectHome=tmpfs\nBindReadOnlyPaths=%s\n",
+            path, unit, adv_bind(path, word, sizeof(word)));
         return;
     }
     if (rc == ENOENT) {
-        (void)snprintf(ret, ret_bytes,
-            "ls -ld %s (it does not exist; correct model.path)",
+        (void)snprintf(ret, ret_bytes, "ls -ld %s (it does not exist; correct model.path)",
             adv_word(at, word, sizeof(word)));
         return;
     }
@@ -259,7 +263,9 @@ adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret, size_t ret_by
     adv_own_dir(own, sizeof(own));
     if (pid > 0)
         (void)snprintf(who, sizeof(who), "pid %d, ", (int)pid);
-    (void)snprintf(ret, ret_bytes, "another fdd (%suser %s) runs in %s; fix: use that one "
+    (void)snprintf(ret, ret_bytes,
+        "another fdd (%suser %s) runs in %s; fix: use that one "
         "(fdctl --runtime-dir %s status) or end it (fdctl --runtime-dir %s stop), or "
-        "another folder: %s", who, user, dir, dir, dir, own);
+        "another folder: %s",
+        who, user, dir, dir, dir, own);
 }

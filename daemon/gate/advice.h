@@ -19,14 +19,13 @@ int adv_blocked_at(const char *path, char *ret, size_t ret_bytes);
  * is not at fault. unit: of the service manager, such as "fdd". no_right: a
  * file in it cannot be read, too. names: in the loop, which must not wait for the
  * name service; NULL: it may be asked, also which group would help. */
-void adv_model(const char *path, const char *unit, int no_right, const struct names *names,
-    char *ret, size_t ret_bytes);
+void adv_model(const char *path, const char *unit, int no_right,
+    const struct names *names, char *ret, size_t ret_bytes);
 /* A daemon listens in this folder, or the service manager for it; its pid (0: not
  * known) and user. Starts none. */
 int adv_daemon_in(const char *dir, pid_t *ret_pid, uid_t *ret_uid);
 /* "another fdd (pid, user) runs in dir", and how to go on. */
-void adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret,
-    size_t ret_bytes);
+void adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret, size_t ret_bytes);
 /* A runtime folder that this user may make: for "or another ...". */
 void adv_own_dir(char *ret, size_t ret_bytes);
 

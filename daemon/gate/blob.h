@@ -14,7 +14,9 @@
 #define BLB_PIECE (1u << 20) /* unmapped at a time: some 100 us */
 
 struct blb_old;
-struct blobs { struct blb_old *first; }; /* freed, and still mapped in part */
+struct blobs {
+    struct blb_old *first;
+}; /* freed, and still mapped in part */
 
 /* NULL: no memory. */
 unsigned char *blb_new(uint32_t bytes);

@@ -15,34 +15,40 @@
 
 /* What each item may be. ops 0: this build refuses it. */
 struct chk_rule {
-    uint32_t ops;            /* 1 << FDP_OP_* */
+    uint32_t ops; /* 1 << FDP_OP_* */
     uint32_t size, least, most, times;
     uint8_t known, version, detail;
 };
 
-#define CHK_OPS_S (1u << FDP_OP_SUBMIT)
-#define CHK_OPS_ST (CHK_OPS_S | 1u << FDP_OP_TOKENIZE)
-#define CHK_OPS_SD (CHK_OPS_S | 1u << FDP_OP_DETOKENIZE)
-#define CHK_OPS_F (1u << FDP_OP_FILE)
+#define CHK_OPS_S    (1u << FDP_OP_SUBMIT)
+#define CHK_OPS_ST   (CHK_OPS_S | 1u << FDP_OP_TOKENIZE)
+#define CHK_OPS_SD   (CHK_OPS_S | 1u << FDP_OP_DETOKENIZE)
+#define CHK_OPS_F    (1u << FDP_OP_FILE)
 #define CHK_OPS_NONE 0
 
 static const struct chk_rule chk_rules[FDP_IT__N] = {
 #define FDP_ITEM(name, value, version_, text, ops_, size_, least_, most_, times_, detail_) \
-    [FDP_IT_##name] = { .ops = CHK_OPS_##ops_, .size = size_, .least = least_,            \
-        .most = most_, .times = times_, .known = 1, .version = version_,                  \
+    [FDP_IT_##name] = { .ops = CHK_OPS_##ops_, \
+        .size = size_, \
+        .least = least_, \
+        .most = most_, \
+        .times = times_, \
+        .known = 1, \
+        .version = version_, \
         .detail = FDP_D_##detail_ },
 #include "libclient/tbl/items.h"
 #undef FDP_ITEM
 };
 
 #define ITEM(t) (1u << FDP_IT_##t)
-#define CHK_IDS (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) |  \
-    ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
+#define CHK_IDS \
+    (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) | \
+        ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
 #define CHK_TEXTS (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
 
 /* Flags of the protocol that this build refuses. */
-#define CHK_NOT_YET (FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
-#define CHK_MAX_BIAS 100.0f
+#define CHK_NOT_YET         (FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
+#define CHK_MAX_BIAS        100.0f
 #define CHK_MAX_TEMPERATURE 100.0f
 
 static const uint32_t chk_flags[FDP_OP__N] = {
@@ -81,8 +87,11 @@ chk_fail(struct chk_err *e, int code, unsigned detail, uint64_t arg)
 struct fdp_error
 chk_tell(const struct chk_err *e)
 {
-    return (struct fdp_error) { .code = e->code, .detail = e->detail, .arg = e->arg,
-        .limit = e->limit, .item = e->item };
+    return (struct fdp_error){ .code = e->code,
+        .detail = e->detail,
+        .arg = e->arg,
+        .limit = e->limit,
+        .item = e->item };
 }
 
 uint64_t
@@ -129,17 +138,21 @@ chk_float(struct chk_err *e, unsigned detail, float v, float least, float most, 
 {
     if (above ? v > least && v <= most : v >= least && v <= most)
         return 0;
-    return chk_over(e, FDP_E_BAD_PARAM, detail, chk_bits(v), chk_bits(v > most ? most : least));
+    return chk_over(e, FDP_E_BAD_PARAM, detail, chk_bits(v),
+        chk_bits(v > most ? most : least));
 }
 
 /* What is not set is 0. */
 static int
 chk_unset(const struct fdp_req *q, struct chk_err *e)
 {
-#define CHK_FIELD(bit, field) { FDP_S_##bit, offsetof(struct fdp_req, field),              \
-    sizeof(((struct fdp_req *)0)->field) }
-    static const struct { uint32_t bit, at, bytes; } field[] = {
-        CHK_FIELD(MAX_NEW, max_new), CHK_FIELD(TEMPERATURE, temperature),
+#define CHK_FIELD(bit, field) \
+    { \
+        FDP_S_##bit, offsetof(struct fdp_req, field), sizeof(((struct fdp_req *)0)->field) \
+    }
+    static const struct {
+        uint32_t bit, at, bytes;
+    } field[] = { CHK_FIELD(MAX_NEW, max_new), CHK_FIELD(TEMPERATURE, temperature),
         CHK_FIELD(TOP_P, top_p), CHK_FIELD(TOP_K, top_k), CHK_FIELD(MIN_P, min_p),
         CHK_FIELD(PRESENCE, presence_penalty), CHK_FIELD(FREQUENCY, frequency_penalty),
         CHK_FIELD(REPETITION, repetition_penalty), CHK_FIELD(LOGPROBS, logprobs),
@@ -204,21 +217,20 @@ chk_sampling(const struct fdp_req *q, struct chk_err *e)
 {
     uint32_t set = q->set;
 
-    return ((set & FDP_S_TEMPERATURE) != 0 && chk_float(e, FDP_D_TEMPERATURE, q->temperature,
-            0, CHK_MAX_TEMPERATURE, 0)) ||
+    return ((set & FDP_S_TEMPERATURE) != 0 &&
+               chk_float(e, FDP_D_TEMPERATURE, q->temperature, 0, CHK_MAX_TEMPERATURE, 0)) ||
         ((set & FDP_S_TOP_P) != 0 && chk_float(e, FDP_D_TOP_P, q->top_p, 0, 1, 1)) ||
-        (q->top_k > INT32_MAX && chk_over(e, FDP_E_BAD_PARAM, FDP_D_TOP_K, q->top_k,
-            INT32_MAX)) ||
+        (q->top_k > INT32_MAX &&
+            chk_over(e, FDP_E_BAD_PARAM, FDP_D_TOP_K, q->top_k, INT32_MAX)) ||
         chk_float(e, FDP_D_MIN_P, q->min_p, 0, 1, 0) ||
         chk_float(e, FDP_D_PRESENCE, q->presence_penalty, -2, 2, 0) ||
         chk_float(e, FDP_D_FREQUENCY, q->frequency_penalty, -2, 2, 0) ||
-        ((set & FDP_S_REPETITION) != 0 && chk_float(e, FDP_D_PENALTY, q->repetition_penalty,
-            FDP_MIN_REPETITION, 2, 0));
+        ((set & FDP_S_REPETITION) != 0 &&
+            chk_float(e, FDP_D_PENALTY, q->repetition_penalty, FDP_MIN_REPETITION, 2, 0));
 }
 
 int
-chk_req(const struct fdp_req *q, const struct chk_limits *lim,
-    struct chk_err *ret_err)
+chk_req(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *ret_err)
 {
     struct chk_err *e = ret_err;
 
@@ -532,9 +544,9 @@ chk_scan_next(struct chk_scan *sc, const struct fdp_req *q, const unsigned char 
 
     memcpy(&it, blob + sc->at, sizeof(it));
     if (chk_head(q, &it, e) == 0 &&
-        (FDP_ITEM_SPAN(it.len) > q->len - sc->at ?
-            chk_fail(e, FDP_E_BAD_PARAM, FDP_D_BLOB, it.len) :
-            chk_scan_item(sc, &it, blob + sc->at, have - sc->at, e)) == 0)
+        (FDP_ITEM_SPAN(it.len) > q->len - sc->at
+                ? chk_fail(e, FDP_E_BAD_PARAM, FDP_D_BLOB, it.len)
+                : chk_scan_item(sc, &it, blob + sc->at, have - sc->at, e)) == 0)
         return 0;
     e->item = it.type;
     return 1;
@@ -566,8 +578,9 @@ chk_vocab(const struct chk_items *n, uint32_t vocab, struct chk_err *e)
     for (uint32_t i = 0; i < FDP_IT__N; i++) {
         if (n->most[i] == 0 || n->most[i] < vocab)
             continue;
-        (void)chk_over(e, FDP_E_BAD_TOKEN, i == FDP_IT_PROMPT_IDS ? FDP_D_PROMPT_ID :
-            chk_rules[i].detail, n->most[i], vocab - 1);
+        (void)chk_over(e, FDP_E_BAD_TOKEN,
+            i == FDP_IT_PROMPT_IDS ? FDP_D_PROMPT_ID : chk_rules[i].detail, n->most[i],
+            vocab - 1);
         e->item = i;
         return 1;
     }
@@ -575,8 +588,8 @@ chk_vocab(const struct chk_items *n, uint32_t vocab, struct chk_err *e)
 }
 
 int
-chk_model(const struct fdp_req *q, const struct chk_items *n, const struct chk_limits *lim,
-    struct chk_err *ret_err)
+chk_model(const struct fdp_req *q, const struct chk_items *n,
+    const struct chk_limits *lim, struct chk_err *ret_err)
 {
     uint64_t n_prompt = (uint64_t)n->n_prompt_ids + n->n_prior;
     uint32_t most = lim->max_model_len;

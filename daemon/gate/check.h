@@ -18,11 +18,11 @@
 struct lnk_ready;
 struct par;
 
-#define CHK_CHAR_MAX 4u  /* bytes of a character */
+#define CHK_CHAR_MAX 4u /* bytes of a character */
 
 struct chk_err {
-    int32_t code;      /* enum fdp_status */
-    uint32_t detail;   /* enum fdp_detail */
+    int32_t code;    /* enum fdp_status */
+    uint32_t detail; /* enum fdp_detail */
     uint32_t arg;
     uint32_t limit;    /* the bound that arg passed, 0: none */
     uint32_t item;     /* type of the item, 0: the record */
@@ -32,7 +32,7 @@ struct chk_err {
 /* What a request is checked against. vocab and max_model_len 0: not known. */
 struct chk_limits {
     uint32_t vocab, max_model_len;
-    int32_t max_logprobs;  /* -1: not offered */
+    int32_t max_logprobs; /* -1: not offered */
     uint32_t default_max_new;
     int trusted;
     int has_tokenizer; /* 1, 0, -1 not known */
@@ -43,17 +43,17 @@ struct chk_items {
     uint32_t n_prompt_ids, prompt_text_bytes;
     uint8_t has_ids, has_text;
     uint32_t n_prior;
-    uint32_t most[FDP_IT__N];  /* by type, the largest id in it; 0: none */
+    uint32_t most[FDP_IT__N]; /* by type, the largest id in it; 0: none */
 };
 
 /* A blob that comes in pieces. Zeroed at first. */
 struct chk_scan {
     struct chk_items items;
-    uint64_t at;       /* of the item that is not complete yet */
-    uint64_t looked;   /* bytes of it looked at: text that is valid, or ids */
-    uint32_t most;     /* the largest of these ids */
+    uint64_t at;     /* of the item that is not complete yet */
+    uint64_t looked; /* bytes of it looked at: text that is valid, or ids */
+    uint32_t most;   /* the largest of these ids */
     uint32_t text_at, spans_at, n_spans; /* where they begin in the blob */
-    uint16_t n[FDP_IT__N]; /* items by type */
+    uint16_t n[FDP_IT__N];               /* items by type */
 };
 
 /* Set the error; returns 1. */
@@ -69,8 +69,8 @@ void chk_limits(const struct par *par, const struct lnk_ready *ready, int truste
     struct chk_limits *ret);
 
 /* Scalars of a copied record (op, flags, ranges). 0, or 1 with *ret_err. */
-int chk_req(const struct fdp_req *req, const struct chk_limits *lim,
-    struct chk_err *ret_err);
+int
+chk_req(const struct fdp_req *req, const struct chk_limits *lim, struct chk_err *ret_err);
 /* Items of req->len bytes, of which have bytes are there: structure, counts,
  * UTF-8. Each call goes on where the last one stopped. 0: no error so far, and
  * none at all once have is req->len; 1: *ret_err. */

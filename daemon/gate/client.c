@@ -90,8 +90,8 @@ cli_grow(struct clients *k, struct client *c, uint32_t cost)
 static int
 cli_add_chunk(struct clients *k, struct client *c)
 {
-    struct cli_chunk *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct cli_chunk *b =
+        mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
     if (b == MAP_FAILED)
         return -ENOMEM;
@@ -127,8 +127,7 @@ cli_hold(struct clients *k, struct client *c, uint32_t n)
 {
     uint32_t bytes = n * FDP_SLOT;
 
-    if ((c->hold_last == NULL ||
-        c->hold_last->used + bytes > sizeof(c->hold_last->data)) &&
+    if ((c->hold_last == NULL || c->hold_last->used + bytes > sizeof(c->hold_last->data)) &&
         cli_add_chunk(k, c) != 0)
         return NULL;
     if (c->n_held == 0) {

@@ -33,10 +33,10 @@ struct env;
 struct itk_job;
 struct usr;
 
-#define CLI_CHUNK 16384u     /* bytes of a block of held records */
-#define CLI_CHUNKS 64u       /* of these are given back in an iteration */
-#define CLI_UNHOLD 4096u     /* slots of held records go to rings in an iteration */
-#define CLI_PAGES 512u       /* slots that can be copied while REGION_STEP bytes get pages */
+#define CLI_CHUNK       16384u /* bytes of a block of held records */
+#define CLI_CHUNKS      64u    /* of these are given back in an iteration */
+#define CLI_UNHOLD      4096u  /* slots of held records go to rings in an iteration */
+#define CLI_PAGES       512u /* slots that can be copied while REGION_STEP bytes get pages */
 #define CLI_CHUNK_PAGES 128u /* and while a block does */
 
 /* MAPS: it has its memory, and has not rung yet, or its memory is not sealed yet; until
@@ -51,56 +51,56 @@ enum cli_st { CLI_HELLO = 1, CLI_MAPS, CLI_OPEN, CLI_DOOMED };
 struct client {
     union {
         struct {
-            uint8_t st;      /* enum cli_st */
-            uint8_t rests;   /* its ring is not looked at before t_read: rest.h */
+            uint8_t st;    /* enum cli_st */
+            uint8_t rests; /* its ring is not looked at before t_read: rest.h */
         };
-        uint16_t st_rests;   /* both: CLI_ST_READ where it is open and does not rest */
+        uint16_t st_rests; /* both: CLI_ST_READ where it is open and does not rest */
     };
     uint8_t trusted;
-    uint8_t dirty;           /* has output to publish in this iteration */
-    uint8_t quiet;           /* when closing: send no GOODBYE, the peer disconnected */
-    uint8_t slow;            /* its requests were cancelled with E_SLOW */
-    uint8_t growing;         /* d2c has not all of its pages yet */
-    int32_t why;             /* FDP_E_* of the kill */
-    int fd;                  /* control socket, for wake-ups */
-    struct region c2d, d2c;  /* its memory: the client's to write, and ours */
-    struct fdr_cons sq;      /* requests; positions are ours */
-    struct fdr_prod cq;      /* completions */
-    uint32_t *p_cq_wait;     /* in c2d */
+    uint8_t dirty;          /* has output to publish in this iteration */
+    uint8_t quiet;          /* when closing: send no GOODBYE, the peer disconnected */
+    uint8_t slow;           /* its requests were cancelled with E_SLOW */
+    uint8_t growing;        /* d2c has not all of its pages yet */
+    int32_t why;            /* FDP_E_* of the kill */
+    int fd;                 /* control socket, for wake-ups */
+    struct region c2d, d2c; /* its memory: the client's to write, and ours */
+    struct fdr_cons sq;     /* requests; positions are ours */
+    struct fdr_prod cq;     /* completions */
+    uint32_t *p_cq_wait;    /* in c2d */
     uint32_t arena_off, arena_bytes; /* in c2d */
-    TAILQ_ENTRY(client) out; /* of those with output */
+    TAILQ_ENTRY(client) out;         /* of those with output */
 
     struct cli_chunk *hold_first, *hold_last; /* records that did not fit */
-    TAILQ_ENTRY(client) hold; /* of those that hold some */
+    TAILQ_ENTRY(client) hold;                 /* of those that hold some */
     uint32_t n_held;
     uint64_t held_bytes;
-    uint64_t t_full;         /* since when the ring is full without progress */
-    uint32_t full_head;      /* cq_head then */
+    uint64_t t_full;    /* since when the ring is full without progress */
+    uint32_t full_head; /* cq_head then */
 
     uint64_t id;
     uid_t uid;
     gid_t gid;
     pid_t pid;
     struct usr *usr;
-    char name[33];           /* printable ASCII */
-    char shown[72];          /* name as log lines have it: log_quote() */
+    char name[33];  /* printable ASCII */
+    char shown[72]; /* name as log lines have it: log_quote() */
     uint32_t n_inflight;
     uint64_t n_requests;
     struct jreq_q reqs;
-    uint64_t t_used;         /* last request; if none, when it came */
-    struct itk_job *job;     /* items that are partly here */
-    uint64_t t_read;         /* its requests are not looked at before */
-    uint64_t t_refused;      /* last refusal; 0: none */
-    uint32_t n_eager;        /* requests rejected unread since the last pause */
+    uint64_t t_used;     /* last request; if none, when it came */
+    struct itk_job *job; /* items that are partly here */
+    uint64_t t_read;     /* its requests are not looked at before */
+    uint64_t t_refused;  /* last refusal; 0: none */
+    uint32_t n_eager;    /* requests rejected unread since the last pause */
 };
 TAILQ_HEAD(client_q, client);
 
 struct clients {
     const struct env *env;
-    struct client_q outq;     /* with output in this iteration */
-    struct client_q holdq;    /* with held records, by turns */
-    struct cli_chunk *old;    /* of clients that went: cli_sweep() */
-    uint64_t quota;           /* slots that the relay may go on with; see CLI_PAGES */
+    struct client_q outq;  /* with output in this iteration */
+    struct client_q holdq; /* with held records, by turns */
+    struct cli_chunk *old; /* of clients that went: cli_sweep() */
+    uint64_t quota;        /* slots that the relay may go on with; see CLI_PAGES */
     uint32_t n_hello, n_doomed;
 };
 
@@ -113,8 +113,8 @@ void cli_kill(struct clients *k, struct client *c, int code);
  * most FDP_REC_MAX_LEN. */
 int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
     const void *payload, uint32_t len, int best_effort);
-void cli_error(struct clients *k, struct client *c, uint64_t tag,
-    const struct fdp_error *e);
+void
+cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_error *e);
 /* Move held records to the rings, publish, wake. 1: some could still be moved. */
 int cli_flush(struct clients *k);
 /* What is held, or not published yet, goes with the client. */
@@ -136,8 +136,7 @@ void cli_bad_cursor(struct clients *k, struct client *c);
 /* In the first pass through the ring: pages for the next cost slots. 0: none. */
 int cli_grow(struct clients *k, struct client *c, uint32_t cost);
 /* Room for a record of n slots that the ring does not take; NULL: it is dropped. */
-struct fdp_rec *cli_place(struct clients *k, struct client *c, uint32_t n,
-    int best_effort);
+struct fdp_rec *cli_place(struct clients *k, struct client *c, uint32_t n, int best_effort);
 
 static inline void
 cli_touch(struct clients *k, struct client *c)

@@ -49,8 +49,10 @@ cnf_check(const struct par_set *ps, struct par_say *say)
         par_say_about(say, ps, 1, text);
     }
     if (cnf_bad_debug(par->log_debug, err, sizeof(err)) != 0) {
-        (void)snprintf(text, sizeof(text), "log.debug: unknown bit \"%s\"; fdctl debug "
-            "and fdd.ini(5) list them", err);
+        (void)snprintf(text, sizeof(text),
+            "log.debug: unknown bit \"%s\"; fdctl debug "
+            "and fdd.ini(5) list them",
+            err);
         par_say_about(say, ps, 1, text);
     }
     if (fair_parse_weights(par->sched_user_weights, list, &n, err, sizeof(err)) != 0)
@@ -73,9 +75,10 @@ cnf_check_group(const struct par_set *ps, struct par_say *say, const char *key,
     if (group[0] == '\0' || getgrnam(group) != NULL ||
         (strcmp(group, def) == 0 && !cnf_is_service()))
         return;
-    (void)snprintf(text, sizeof(text), "ipc.%s = %.128s: this system has no such group; "
-        "%s; fix: sudo groupadd --system %.128s, then restart fdd, or another ipc.%s", key,
-        group, who, group, key);
+    (void)snprintf(text, sizeof(text),
+        "ipc.%s = %.128s: this system has no such group; "
+        "%s; fix: sudo groupadd --system %.128s, then restart fdd, or another ipc.%s",
+        key, group, who, group, key);
     par_say_about(say, ps, 0, text);
 }
 
@@ -87,8 +90,10 @@ cnf_check_user(const struct par_set *ps, struct par_say *say, const char *name)
     (void)strtoul(name, &end, 10);
     if (*end == '\0' || getpwnam(name) != NULL)
         return;
-    (void)snprintf(text, sizeof(text), "ipc.trusted_users: this system has no user "
-        "\"%.128s\"; no client is trusted by that name", name);
+    (void)snprintf(text, sizeof(text),
+        "ipc.trusted_users: this system has no user "
+        "\"%.128s\"; no client is trusted by that name",
+        name);
     par_say_about(say, ps, 0, text);
 }
 
@@ -136,7 +141,8 @@ cnf_bad_model(const struct par_set *ps, const struct rtd *rt, struct par_say *sa
     sup_fix_text(par_get(ps), rt, NULL, error == EACCES ? EX_NOPERM : EX_CONFIG, fix,
         sizeof(fix));
     if (fix[0] == '\0')
-        (void)snprintf(fix, sizeof(fix), "a model folder holds config.json, tokenizer.json "
+        (void)snprintf(fix, sizeof(fix),
+            "a model folder holds config.json, tokenizer.json "
             "and *.safetensors; fetch what is missing, or correct model.path");
     (void)snprintf(text, sizeof(text), "model.path: %s: %s; fix: %s", path,
         error == ENOTDIR ? "not a folder" : strerror(error), fix);
@@ -186,9 +192,12 @@ cnf_check_tokenizer(const struct par_set *ps, const struct rtd *rt, struct par_s
         cnf_bad_model(ps, rt, say, path, errno);
         return;
     }
-    (void)snprintf(text, sizeof(text), par_get(ps)->model_tokenizer[0] != '\0' ?
-        "model.tokenizer: %s is not there; fix: name the folder that has it, or remove "
-        "model.tokenizer" : "model.path: %s is not there: requests by token ids only", path);
+    (void)snprintf(text, sizeof(text),
+        par_get(ps)->model_tokenizer[0] != '\0'
+            ? "model.tokenizer: %s is not there; fix: name the folder that has it, or remove "
+              "model.tokenizer"
+            : "model.path: %s is not there: requests by token ids only",
+        path);
     par_say_about(say, ps, par_get(ps)->model_tokenizer[0] != '\0', text);
 }
 
@@ -233,7 +242,7 @@ cnf_set_weights(struct cnf *c)
 
     /* A user may have been removed from the system since. */
     if (fair_parse_weights(par_get(c->ps)->sched_user_weights, list, &n, err,
-        sizeof(err)) != 0)
+            sizeof(err)) != 0)
         log_warn("config: %s; all users have weight 1", err);
     fair_set_weights(c->fair, list, n);
 }
@@ -276,7 +285,7 @@ cnf_apply(struct cnf *c)
 
 struct cnf_reading {
     const struct cnf *c;
-    const struct par_set *ps;  /* as read now */
+    const struct par_set *ps; /* as read now */
     json_t *errors, *warnings, *changes, *waiting;
 };
 
@@ -312,15 +321,16 @@ cnf_on_change(struct cnf_reading *r, size_t i)
     if (row.reload) {
         log_info("config: %s: %s -> %s", name, old[0] != '\0' ? old : "(nothing)",
             new[0] != '\0' ? new : "(nothing)");
-        (void)json_array_append_new(r->changes, json_pack("{s:s, s:s, s:s}", "name", name,
-            "old", old, "new", new));
+        (void)json_array_append_new(r->changes,
+            json_pack("{s:s, s:s, s:s}", "name", name, "old", old, "new", new));
         return;
     }
     log_warn("config: %s: %s -> %s waits for a restart%s%s%s", name,
         old[0] != '\0' ? old : "(nothing)", new[0] != '\0' ? new : "(nothing)",
         where[0] != '\0' ? " (" : "", where, where[0] != '\0' ? ")" : "");
-    (void)json_array_append_new(r->waiting, json_pack("{s:s, s:s, s:s, s:s}", "name", name,
-        "running", old, "new", new, "where", where));
+    (void)json_array_append_new(r->waiting,
+        json_pack("{s:s, s:s, s:s, s:s}", "name", name, "running", old, "new", new,
+            "where", where));
 }
 
 static int
@@ -364,9 +374,9 @@ cnf_reload(struct cnf *c, json_t *ret)
     if (rc == 0) {
         changed = cnf_take_over(c, &ps, &r);
         if (ret != NULL)
-            (void)json_object_update_new(ret, json_pack("{s:i, s:O, s:O, s:O}", "changed",
-                changed, "changes", r.changes, "waiting", r.waiting, "warnings",
-                r.warnings));
+            (void)json_object_update_new(ret,
+                json_pack("{s:i, s:O, s:O, s:O}", "changed", changed, "changes",
+                    r.changes, "waiting", r.waiting, "warnings", r.warnings));
     } else {
         log_error("config: not taken over, the values in force stay");
         if (ret != NULL)

@@ -21,17 +21,17 @@ struct sup;
 struct wrk;
 
 struct cnf {
-    struct par_set *ps;       /* in force */
-    struct par_set *ps_file;  /* as last read; NULL: as ps */
-    struct par_src src;       /* what is read at a reload */
+    struct par_set *ps;      /* in force */
+    struct par_set *ps_file; /* as last read; NULL: as ps */
+    struct par_src src;      /* what is read at a reload */
     const struct rtd *rt;
     const struct admit *adm;
-    struct names *names;      /* these follow the parameters */
+    struct names *names; /* these follow the parameters */
     struct fair *fair;
     struct sup *sup;
-    struct wrk *wrk;          /* n of them */
+    struct wrk *wrk; /* n of them */
     uint32_t n_wrk;
-    uint64_t spin_ns;         /* what ipc.spin_us became */
+    uint64_t spin_ns; /* what ipc.spin_us became */
 };
 
 /* Read everything src names into ps, which has the defaults, and check it; all errors

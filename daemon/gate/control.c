@@ -124,7 +124,8 @@ ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
     }
     if (c->out_at == c->n_out && c->n_out != 0)
         ctl_out_free(ctl, c);
-    if (c->n_out == 0 && c->wait == CTL_WAIT_NONE && (c->closing || (c->eof && c->line == 0))) {
+    if (c->n_out == 0 && c->wait == CTL_WAIT_NONE &&
+        (c->closing || (c->eof && c->line == 0))) {
         ctl_close(ctl, c);
         return 1;
     }
@@ -235,9 +236,10 @@ ctl_line(struct ctl *ctl, struct ctl_conn *c, const char *line, size_t n, uint64
     json_t *r;
 
     if (!json_is_object(rq)) {
-        ctl_reply(ctl, c, ctl_fail("{\"cmd\": \"status\"}",
-            "the request is not a JSON object: %s",
-            rq == NULL ? je.text : "another type"), now_ns);
+        ctl_reply(ctl, c,
+            ctl_fail("{\"cmd\": \"status\"}", "the request is not a JSON object: %s",
+                rq == NULL ? je.text : "another type"),
+            now_ns);
         json_decref(rq);
         c->closing = 1;
         return;
@@ -284,8 +286,9 @@ ctl_serve(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
             ctl->later = 1;
     } else if (c->n_in >= ctl_line_limit(c) && c->line == 0 && c->wait == CTL_WAIT_NONE &&
         c->n_out == 0 && !c->closing) {
-        ctl_reply(ctl, c, ctl_fail(NULL, "a request line has at most %zu bytes",
-            ctl_line_limit(c)), now_ns);
+        ctl_reply(ctl, c,
+            ctl_fail(NULL, "a request line has at most %zu bytes", ctl_line_limit(c)),
+            now_ns);
         c->closing = 1;
     }
     return ctl_push(ctl, c, now_ns);
@@ -368,8 +371,10 @@ ctl_ask_tick(struct ctl *ctl, uint64_t now_ns)
 
     if (c != NULL && now_ns - ctl->t_ask >= ctl->ask_ns) {
         ctl_ask_end(ctl, c, fd);
-        ctl_answer(ctl, c, ctl_fail("fdctl status", "the worker did not answer within %d s",
-            (int)(ctl->ask_ns / 1000000000ull)), now_ns);
+        ctl_answer(ctl, c,
+            ctl_fail("fdctl status", "the worker did not answer within %d s",
+                (int)(ctl->ask_ns / 1000000000ull)),
+            now_ns);
     }
     c = ctl_ask_next(ctl);
     if (c != NULL)
@@ -428,7 +433,8 @@ ctl_may_admin(const struct ctl *ctl, int fd, uid_t uid, gid_t gid)
 static int
 ctl_may_read(const struct ctl *ctl, int fd, gid_t gid)
 {
-    return rtd_peer_in_group(fd, gid, ctl->rt->group != (gid_t)-1 ? ctl->rt->group : getegid());
+    return rtd_peer_in_group(fd, gid,
+        ctl->rt->group != (gid_t)-1 ? ctl->rt->group : getegid());
 }
 
 int
@@ -442,9 +448,12 @@ ctl_adopt(struct ctl *ctl, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now
         return ctl_refuse(ctl, fd, ctl_forbidden(ctl, uid, NULL, CTL_READ), -EACCES);
     slot = ctl_free_slot(ctl, uid, may_admin);
     if (slot < 0)
-        return ctl_refuse(ctl, fd, ctl_fail("try again", slot == -1 ?
-            "too many admin connections" : "too many admin connections of users who are "
-            "no administrators, or of this one"), -EBUSY);
+        return ctl_refuse(ctl, fd,
+            ctl_fail("try again",
+                slot == -1 ? "too many admin connections"
+                           : "too many admin connections of users who are "
+                             "no administrators, or of this one"),
+            -EBUSY);
     OBJ_ALLOC(c, CTL_CONN_MAGIC);
     if (c == NULL)
         return ctl_refuse(ctl, fd, ctl_fail("try again", "no memory"), -ENOMEM);

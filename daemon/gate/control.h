@@ -52,19 +52,19 @@ struct sessions;
 struct watch;
 struct wrk;
 
-#define CTL_CONNS        32
-#define CTL_CONNS_READER (CTL_CONNS / 2)
-#define CTL_CONNS_USER   4
-#define CTL_ACCEPT_MAX   8         /* in one iteration of the loop */
-#define CTL_LINE_MAX     65536u
-#define CTL_LINE_READER  4096u
-#define CTL_OUT_MAX      (16u << 20)
-#define CTL_OUT_READER   (1u << 20)
-#define CTL_OUT_ALL      (32u << 20)
-#define CTL_ANSWER_MAX   (8u << 20)
-#define CTL_IDLE_NS      30000000000ull
-#define CTL_STALL_NS     30000000000ull
-#define CTL_READER_SHARE 19        /* hence 5 % of the loop's time */
+#define CTL_CONNS             32
+#define CTL_CONNS_READER      (CTL_CONNS / 2)
+#define CTL_CONNS_USER        4
+#define CTL_ACCEPT_MAX        8 /* in one iteration of the loop */
+#define CTL_LINE_MAX          65536u
+#define CTL_LINE_READER       4096u
+#define CTL_OUT_MAX           (16u << 20)
+#define CTL_OUT_READER        (1u << 20)
+#define CTL_OUT_ALL           (32u << 20)
+#define CTL_ANSWER_MAX        (8u << 20)
+#define CTL_IDLE_NS           30000000000ull
+#define CTL_STALL_NS          30000000000ull
+#define CTL_READER_SHARE      19 /* hence 5 % of the loop's time */
 #define CTL_WORKER_TIMEOUT_NS 5000000000ull
 /* Beyond what a question is told to take: measuring what the device can do, and
  * steps on their way. */
@@ -76,7 +76,7 @@ struct ctl {
     const struct rtd *rt;
     struct watch *watch;
     struct lsn *lsn;
-    struct ofl *ofl;          /* NULL in tests: its work is done at once */
+    struct ofl *ofl; /* NULL in tests: its work is done at once */
 
     const struct names *names;
     const struct sessions *ses;
@@ -91,17 +91,17 @@ struct ctl {
     struct reqs *reqs;
     struct life *life;
     struct cnf *cnf;
-    struct wrk *wrk;          /* n of them; questions go to the first */
+    struct wrk *wrk; /* n of them; questions go to the first */
     uint32_t n_wrk;
 
     struct ctl_conn *conns[CTL_CONNS];
-    size_t out_bytes;         /* replies that wait, of all connections */
-    uint64_t t_reader;        /* no line of a reader before */
-    int turn;                 /* slot behind the reader's that was served last */
-    int later;                /* a reader's line waits: ctl_tick() is due in 2 ms */
-    struct ctl_conn *asking;  /* whose question is with the worker */
+    size_t out_bytes;               /* replies that wait, of all connections */
+    uint64_t t_reader;              /* no line of a reader before */
+    int turn;                       /* slot behind the reader's that was served last */
+    int later;                      /* a reader's line waits: ctl_tick() is due in 2 ms */
+    struct ctl_conn *asking;        /* whose question is with the worker */
     uint64_t ask_id, t_ask, ask_ns; /* ask_ns: how long its answer may take */
-    char *ans;                /* parts of the answer */
+    char *ans;                      /* parts of the answer */
     size_t ans_bytes;
 };
 
@@ -120,13 +120,13 @@ void ctl_fini(struct ctl *ctl);
 
 /* Execute one request object as this peer (c NULL: as the daemon itself); the
  * reply is a new reference. NULL: the reply comes later (c keeps the question). */
-json_t *ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm,
-    uint64_t now_ns);
+json_t *
+ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns);
 
 /* For the commands. Their arguments are checked: the type of what is there, and that
  * what must be is there. */
-typedef json_t *ctl_cmd_fn(struct ctl *ctl, struct ctl_conn *c, json_t *rq,
-    uint64_t now_ns);
+typedef json_t *
+ctl_cmd_fn(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns);
 json_t *ctl_ok(void);
 /* May it use commands of CTL_ADMIN? */
 int ctl_is_admin(const struct ctl_conn *c);
@@ -135,8 +135,8 @@ void ctl_put(json_t *o, const char *key, json_t *v);
  * UTF-8, with '?' for each byte beyond ASCII. */
 json_t *ctl_string(const char *p, size_t n);
 json_t *ctl_unknown_bit(const char *bit);
-json_t *ctl_fail(const char *fix, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+json_t *
+ctl_fail(const char *fix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* What drain answers, at once or later. */
 json_t *ctl_drain_state(const struct ctl *ctl);
 /* Keep the reply of this connection open until no request is left. */
@@ -147,8 +147,8 @@ int ctl_defer_drain(struct ctl_conn *c, uint64_t until_ns);
 int ctl_send_fd(struct ctl_conn *c, int fd);
 /* Pass the question to the worker, which may take so long to answer; questions of
  * others to the worker wait meanwhile. NULL or an error reply. */
-json_t *ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq,
-    uint64_t now_ns, uint64_t timeout_ns);
+json_t *ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
+    uint64_t timeout_ns);
 #define CTL_CMD(name, perm, effect, help) ctl_cmd_fn ctl_do_##name;
 #define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help)
 #include "daemon/tbl/ctl_cmds.h"

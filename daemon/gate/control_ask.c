@@ -92,8 +92,9 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
 static json_t *
 ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
 {
-    char *p = ctl->ans_bytes + n <= CTL_ANSWER_MAX ?
-        mem_regrow(ctl->ans, ctl->ans_bytes + n, 1) : NULL;
+    char *p = ctl->ans_bytes + n <= CTL_ANSWER_MAX
+        ? mem_regrow(ctl->ans, ctl->ans_bytes + n, 1)
+        : NULL;
     json_t *r;
 
     if (p == NULL) {

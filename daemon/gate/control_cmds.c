@@ -52,9 +52,9 @@ ctl_do_help(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     (void)ctl, (void)c, (void)rq, (void)now_ns;
     list = json_array();
     for (int i = 0; i < CMD_IDX__N; i++)
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s}",
-            "name", cmd_rows[i].name, "permission", cmd_rows[i].perm == CTL_ADMIN ?
-            "ADMIN" : "READ", "help", cmd_rows[i].help));
+        (void)json_array_append_new(list,
+            json_pack("{s:s, s:s, s:s}", "name", cmd_rows[i].name, "permission",
+                cmd_rows[i].perm == CTL_ADMIN ? "ADMIN" : "READ", "help", cmd_rows[i].help));
     ctl_put(r, "commands", list);
     return r;
 }
@@ -75,8 +75,9 @@ ctl_retry(const struct wrk *w, uint64_t now_ns)
     ctl_put(o, "exit_code", INT(y->code));
     ctl_put(o, "since_ms", INT((now_ns - y->t_since) / CLK_MS));
     ctl_put(o, "tries", INT(y->n));
-    ctl_put(o, "next_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
-        (w->t_restart - now_ns) / CLK_MS : 0));
+    ctl_put(o, "next_in_ms",
+        INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ? (w->t_restart - now_ns) / CLK_MS
+                                                          : 0));
     ctl_put(o, "error", ctl_string(y->error, sizeof(y->error)));
     ctl_put(o, "fix", ctl_string(y->fix, sizeof(y->fix)));
     return o;
@@ -96,21 +97,23 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
     ctl_put(o, "device", ctl_string(ws != NULL ? ws->device : "", sizeof(ws->device)));
-    ctl_put(o, "device_uuid", ctl_string(ws != NULL ? ws->device_uuid : "",
-        sizeof(ws->device_uuid)));
+    ctl_put(o, "device_uuid",
+        ctl_string(ws != NULL ? ws->device_uuid : "", sizeof(ws->device_uuid)));
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
-    ctl_put(o, "itl_target_us", INT(ws != NULL ? __atomic_load_n(&ws->beat.itl_target_ns,
-        __ATOMIC_RELAXED) / CLK_US : 0));
-    ctl_put(o, "heartbeat_age_ms", INT(w->link.seg != NULL ?
-        (now_ns - w->hng.t_beat) / CLK_MS : 0));
+    ctl_put(o, "itl_target_us",
+        INT(ws != NULL ? __atomic_load_n(&ws->beat.itl_target_ns, __ATOMIC_RELAXED) / CLK_US
+                       : 0));
+    ctl_put(o, "heartbeat_age_ms",
+        INT(w->link.seg != NULL ? (now_ns - w->hng.t_beat) / CLK_MS : 0));
     ctl_put(o, "starts", INT(w->n_starts));
     ctl_put(o, "deaths", INT(w->n_died));
     ctl_put(o, "last_death", ctl_string(w->last_death, sizeof(w->last_death)));
     ctl_put(o, "error", ctl_string(ws != NULL ? ws->error : w->error, sizeof(w->error)));
     ctl_put(o, "fix", ctl_string(w->fix, sizeof(w->fix)));
-    ctl_put(o, "restart_in_ms", INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ?
-        (w->t_restart - now_ns) / CLK_MS : 0));
+    ctl_put(o, "restart_in_ms",
+        INT(w->st == WRK_BACKOFF && w->t_restart > now_ns ? (w->t_restart - now_ns) / CLK_MS
+                                                          : 0));
     ctl_put(o, "retry", ctl_retry(w, now_ns));
     ctl_put(o, "last_crash", crs_json(&w->crash, all));
     return o;
@@ -130,7 +133,8 @@ ctl_model(const struct ctl *ctl)
     for (uint32_t k = 0; k < i->n_eos && k < 8; k++)
         (void)json_array_append_new(eos, INT(i->eos_ids[k]));
     ctl_put(o, "name", ctl_string(i->model_name, sizeof(i->model_name)));
-    ctl_put(o, "path", ctl_string(ctl->env->par->model_path, sizeof(ctl->env->par->model_path)));
+    ctl_put(o, "path",
+        ctl_string(ctl->env->par->model_path, sizeof(ctl->env->par->model_path)));
     ctl_put(o, "vocab", INT(i->vocab));
     ctl_put(o, "max_model_len", INT(i->max_model_len));
     ctl_put(o, "model_len", INT(w->link.ready.model_len));
@@ -171,16 +175,17 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "socket_unit", ctl_socket_unit(ctl));
     ctl_put(r, "admin_socket", json_string(ctl->rt->admin_socket));
     ctl_put(r, "sessions", INT(ctl->ses->n));
-    ctl_put(r, "requests", json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-        "queued", (json_int_t)ctl->fair->n_queued,
-        "queued_tokens", (json_int_t)ctl->fair->cost_queued,
-        "service_rate", (json_int_t)svc_rate(&ctl->fair->svcrate, now_ns),
-        "shed", (json_int_t)ctl->env->cnt->requests_shed,
-        "running", (json_int_t)(ctl->jnl->n_open - ctl->fair->n_queued),
-        "total", (json_int_t)ctl->env->cnt->requests_total,
-        "done", (json_int_t)ctl->env->cnt->requests_done,
-        "error", (json_int_t)ctl->env->cnt->requests_error,
-        "rejected", (json_int_t)ctl->env->cnt->requests_rejected));
+    ctl_put(r, "requests",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "queued",
+            (json_int_t)ctl->fair->n_queued, "queued_tokens",
+            (json_int_t)ctl->fair->cost_queued, "service_rate",
+            (json_int_t)svc_rate(&ctl->fair->svcrate, now_ns), "shed",
+            (json_int_t)ctl->env->cnt->requests_shed, "running",
+            (json_int_t)(ctl->jnl->n_open - ctl->fair->n_queued), "total",
+            (json_int_t)ctl->env->cnt->requests_total, "done",
+            (json_int_t)ctl->env->cnt->requests_done, "error",
+            (json_int_t)ctl->env->cnt->requests_error, "rejected",
+            (json_int_t)ctl->env->cnt->requests_rejected));
     workers = json_array();
     for (uint32_t i = 0; i < ctl->n_wrk; i++)
         (void)json_array_append_new(workers, ctl_worker(&ctl->wrk[i], all, now_ns));
@@ -204,10 +209,11 @@ ctl_do_stat(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         const struct cnt_row *row = cnt_row(i);
         const uint64_t *v = (const void *)((const char *)ctl->seg + row->offset);
 
-        (void)json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:I, s:s}",
-            "name", row->name, "scope", row->worker ? "worker" : "gate",
-            "kind", row->kind == CNT_gauge ? "gauge" : "counter", "unit", row->unit,
-            "value", (json_int_t)cnt_get(v), "help", row->help));
+        (void)json_array_append_new(list,
+            json_pack("{s:s, s:s, s:s, s:s, s:I, s:s}", "name", row->name, "scope",
+                row->worker ? "worker" : "gate", "kind",
+                row->kind == CNT_gauge ? "gauge" : "counter", "unit", row->unit, "value",
+                (json_int_t)cnt_get(v), "help", row->help));
     }
     ctl_put(r, "counters", list);
     return r;
@@ -308,8 +314,8 @@ ctl_do_cancel(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
         if (q->st == JNL_FREE || q->cli == NULL)
             continue;
-        if (id != NULL ? q->id != (uint64_t)json_integer_value(id) :
-            q->cli->id != (uint64_t)json_integer_value(session))
+        if (id != NULL ? q->id != (uint64_t)json_integer_value(id)
+                       : q->cli->id != (uint64_t)json_integer_value(session))
             continue;
         rq_cancel(ctl->reqs, q, FDP_E_CANCELLED, 0);
         n++;
@@ -395,9 +401,10 @@ ctl_do_profile(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     json_t *within = json_object_get(rq, "within_ms");
 
-    return ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_SLOW_NS +
-        (within != NULL ? (uint64_t)json_integer_value(within) * CLK_MS :
-            CTL_WORKER_SLOW_NS));
+    return ctl_ask_worker(ctl, c, rq, now_ns,
+        CTL_WORKER_SLOW_NS +
+            (within != NULL ? (uint64_t)json_integer_value(within) * CLK_MS
+                            : CTL_WORKER_SLOW_NS));
 }
 
 /* timeout_ms of the request, or the parameter. */
@@ -406,7 +413,8 @@ ctl_timeout_ns(const struct ctl *ctl, json_t *rq)
 {
     json_t *t = json_object_get(rq, "timeout_ms");
 
-    return (uint64_t)(t != NULL ? json_integer_value(t) : ctl->env->par->daemon_drain_timeout_ms) *
+    return (uint64_t)(t != NULL ? json_integer_value(t)
+                                : ctl->env->par->daemon_drain_timeout_ms) *
         CLK_MS;
 }
 
@@ -430,7 +438,8 @@ ctl_do_pause(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     (void)c, (void)now_ns;
     if (life_pause(ctl->life, !json_is_true(json_object_get(rq, "off"))) != 0)
         return ctl_fail(ctl->env->st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
-            "the daemon is %s: what is queued must reach the worker", life_state_name(ctl->life));
+            "the daemon is %s: what is queued must reach the worker",
+            life_state_name(ctl->life));
     r = ctl_ok();
     ctl_put(r, "paused", json_boolean(ctl->env->paused));
     ctl_put(r, "state", json_string(life_state_name(ctl->life)));
@@ -448,8 +457,8 @@ ctl_do_stop(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     ctl_put(r, "pid", INT(getpid()));
     ctl_put(r, "requests", INT(ctl->jnl->n_open));
     ctl_put(r, "socket_unit", ctl_socket_unit(ctl));
-    life_stop(ctl->life, json_is_true(json_object_get(rq, "now")) ? 0 :
-        ctl_timeout_ns(ctl, rq), 0);
+    life_stop(ctl->life,
+        json_is_true(json_object_get(rq, "now")) ? 0 : ctl_timeout_ns(ctl, rq), 0);
     return r;
 }
 
@@ -461,14 +470,15 @@ ctl_debug_state(const struct ctl *ctl)
     char bits[256];
 
     log_get_debug(bits, sizeof(bits));
-#define DBG_BIT(name, help)                                                     \
-    (void)json_array_append_new(known, json_pack("{s:s, s:s}", "name", #name,  \
-        "help", help));
+#define DBG_BIT(name, help) \
+    (void)json_array_append_new(known, \
+        json_pack("{s:s, s:s}", "name", #name, "help", help));
 #include "daemon/tbl/debug_bits.h"
 #undef DBG_BIT
-#define LOG_TOPIC(name, help)                                                   \
-    (void)json_array_append_new(topics, json_pack("{s:s, s:s, s:s}", "name", #name, \
-        "level", log_topic_level(LOG_T_##name), "help", help));
+#define LOG_TOPIC(name, help) \
+    (void)json_array_append_new(topics, \
+        json_pack("{s:s, s:s, s:s}", "name", #name, "level", \
+            log_topic_level(LOG_T_##name), "help", help));
 #include "daemon/tbl/log_topics.h"
 #undef LOG_TOPIC
     ctl_put(r, "level", json_string(log_level_name()));
@@ -477,8 +487,8 @@ ctl_debug_state(const struct ctl *ctl)
     ctl_put(r, "format", json_string(par_log_format_words[ctl->env->par->log_format]));
     ctl_put(r, "rate", INT(ctl->env->par->log_rate));
     ctl_put(r, "requests", json_string(par_log_requests_words[ctl->env->par->log_requests]));
-    ctl_put(r, "dropped", INT(cnt_get(&ctl->env->cnt->log_dropped) +
-        cnt_get(&ctl->seg->w.log_dropped)));
+    ctl_put(r, "dropped",
+        INT(cnt_get(&ctl->env->cnt->log_dropped) + cnt_get(&ctl->seg->w.log_dropped)));
     ctl_put(r, "bits", json_string(bits));
     ctl_put(r, "known", known);
     return r;
@@ -493,22 +503,24 @@ ctl_debug_set(struct ctl *ctl, const char *bits, const char *level, const char *
     char err[512], now[PAR_STR_BYTES], levels[PAR_STR_BYTES];
     int bad;
 
-    if (topics != NULL && log_merge_levels(topics, levels, sizeof(levels), err,
-        sizeof(err)) != 0)
+    if (topics != NULL &&
+        log_merge_levels(topics, levels, sizeof(levels), err, sizeof(err)) != 0)
         return ctl_fail("fdctl debug shows topics and levels", "%s", err);
     bad = bits != NULL ? log_set_debug(bits, err, sizeof(err)) : 0;
     log_get_debug(now, sizeof(now));
     __atomic_store_n(&log_debug_bits, before, __ATOMIC_RELAXED);
     if (bad != 0)
         return ctl_unknown_bit(err);
-    if (level != NULL && par_set_text(ctl->cnf->ps, "log.level", level, PAR_FROM_RUNTIME, err,
-        sizeof(err)) < 0)
+    if (level != NULL &&
+        par_set_text(ctl->cnf->ps, "log.level", level, PAR_FROM_RUNTIME, err,
+            sizeof(err)) < 0)
         return ctl_fail("fdctl debug", "%s", err);
     if (topics != NULL)
         (void)par_set_text(ctl->cnf->ps, "log.levels", levels, PAR_FROM_RUNTIME, err,
             sizeof(err));
     if (bits != NULL)
-        (void)par_set_text(ctl->cnf->ps, "log.debug", now, PAR_FROM_RUNTIME, err, sizeof(err));
+        (void)par_set_text(ctl->cnf->ps, "log.debug", now, PAR_FROM_RUNTIME, err,
+            sizeof(err));
     cnf_apply(ctl->cnf);
     log_info("control: log level %s%s%s%s%s", log_level_name(),
         topics != NULL ? ", topics " : "", topics != NULL ? levels : "",
@@ -529,8 +541,8 @@ ctl_do_debug(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         return ctl_debug_set(ctl, bits, level, topics);
     if (json_is_true(json_object_get(rq, "panic"))) {
         r = ctl_ok();
-        ctl_put(r, "panic", ctl_string(w->panic[0] != '\0' ? w->panic :
-            w->last_death, SIZE_MAX));
+        ctl_put(r, "panic",
+            ctl_string(w->panic[0] != '\0' ? w->panic : w->last_death, SIZE_MAX));
         ctl_put(r, "generation", INT(w->panic_generation));
         return r;
     }
@@ -552,8 +564,9 @@ ctl_do_debug(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         return r;
     }
     if (json_is_true(json_object_get(rq, "fail_device")))
-        return LOG_DBG(faults) ? ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS) :
-            ctl_fail("log.debug=faults in the configuration, or fdctl debug +faults",
-                "the debug bit faults is not set");
+        return LOG_DBG(faults)
+            ? ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS)
+            : ctl_fail("log.debug=faults in the configuration, or fdctl debug +faults",
+                  "the debug bit faults is not set");
     return ctl_debug_state(ctl);
 }

@@ -72,7 +72,8 @@ json_t *
 ctl_do_config(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     const struct cnf *cnf = ctl->cnf;
-    const struct par_set *ps = cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* newest read */
+    const struct par_set *ps =
+        cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* newest read */
     const char *word = json_string_value(json_object_get(rq, "name"));
     size_t rows[PAR_NAME_ROWS], n = par_count();
     char err[768] = "";
@@ -179,11 +180,11 @@ ctl_do_reload(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     errors = json_object_get(answer, "errors");
     json_array_foreach(errors, i, e)
         if (at < sizeof(text))
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i > 0 ? "\n" : "",
-                json_string_value(e));
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
+                i > 0 ? "\n" : "", json_string_value(e));
     ctl_put(answer, "ok", json_false());
     ctl_put(answer, "error", ctl_string(text, SIZE_MAX));
-    ctl_put(answer, "fix", json_string(
-        "correct the file; the old configuration stays in force"));
+    ctl_put(answer, "fix",
+        json_string("correct the file; the old configuration stays in force"));
     return answer;
 }

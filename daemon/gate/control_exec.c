@@ -41,10 +41,12 @@ ctl_unknown_arg(int cmd, const char *key)
                 at != 0 ? ", " : "", cmd_args[i].name);
     (void)snprintf(fix, sizeof(fix), "fdctl %s --help", cmd_rows[cmd].name);
     if (near != NULL)
-        return ctl_fail(fix, "%s: unknown argument \"%.60s\"; did you mean \"%s\"? It takes: "
-            "%s", cmd_rows[cmd].name, key, near->name, takes);
-    return ctl_fail(fix, "%s: unknown argument \"%.60s\"; it takes: %s", cmd_rows[cmd].name,
-        key, at != 0 ? takes : "none");
+        return ctl_fail(fix,
+            "%s: unknown argument \"%.60s\"; did you mean \"%s\"? It takes: "
+            "%s",
+            cmd_rows[cmd].name, key, near->name, takes);
+    return ctl_fail(fix, "%s: unknown argument \"%.60s\"; it takes: %s",
+        cmd_rows[cmd].name, key, at != 0 ? takes : "none");
 }
 
 static int
@@ -60,8 +62,8 @@ ctl_fits(const struct cmd_arg *a, const json_t *v)
         return json_is_string(v) && (int64_t)json_string_length(v) >= a->min &&
             (int64_t)json_string_length(v) <= a->max;
     default: /* CMD_ENUM */
-        return json_is_string(v) && cmd_is_choice(a, json_string_value(v),
-            json_string_length(v));
+        return json_is_string(v) &&
+            cmd_is_choice(a, json_string_value(v), json_string_length(v));
     }
 }
 
@@ -139,13 +141,16 @@ ctl_forbidden(const struct ctl *ctl, uid_t uid, const char *cmd, int perm)
 
     names_of(ctl->names, uid, user, sizeof(user));
     if ((admin ? ctl->rt->admin_group : ctl->rt->group) == (gid_t)-1 && group[0] != '\0')
-        (void)snprintf(fix, sizeof(fix), "sudo groupadd --system %.60s && sudo usermod "
-            "-aG %.60s %s, then restart fdd and log in again", group, group, user);
+        (void)snprintf(fix, sizeof(fix),
+            "sudo groupadd --system %.60s && sudo usermod "
+            "-aG %.60s %s, then restart fdd and log in again",
+            group, group, user);
     else
-        (void)snprintf(fix, sizeof(fix), "sudo usermod -aG %.100s %s, then log in again; "
-            "or sudo fdctl %s", group, user, cmd != NULL ? cmd : "...");
-    (void)snprintf(what, sizeof(what), cmd != NULL ? "\"%s\"" : "any admin command",
-        cmd);
+        (void)snprintf(fix, sizeof(fix),
+            "sudo usermod -aG %.100s %s, then log in again; "
+            "or sudo fdctl %s",
+            group, user, cmd != NULL ? cmd : "...");
+    (void)snprintf(what, sizeof(what), cmd != NULL ? "\"%s\"" : "any admin command", cmd);
     return ctl_fail(fix, "user %s may not use %s: that takes group %.100s", user, what,
         group);
 }

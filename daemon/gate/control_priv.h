@@ -14,23 +14,23 @@ struct ctl_conn {
     uint32_t magic;
     int fd;
     int slot;
-    uint8_t may_admin;        /* else it may read */
-    uint8_t eof, closing;         /* no more input; close when all is written */
-    uint8_t wait;             /* enum ctl_wait: the reply comes later */
-    uint32_t watched;         /* EPOLL* bits now */
+    uint8_t may_admin;    /* else it may read */
+    uint8_t eof, closing; /* no more input; close when all is written */
+    uint8_t wait;         /* enum ctl_wait: the reply comes later */
+    uint32_t watched;     /* EPOLL* bits now */
     pid_t pid;
     uid_t uid;
-    uint64_t t_until;         /* CTL_WAIT_DRAIN */
-    json_t *question;         /* CTL_WAIT_ASK */
-    uint64_t ask_ns;          /* how long its answer may take */
-    uint64_t t_used;          /* last reply, or the accept */
-    uint64_t t_out;           /* last progress of its output */
-    char *in;                 /* in_bytes of space, n_in used */
+    uint64_t t_until; /* CTL_WAIT_DRAIN */
+    json_t *question; /* CTL_WAIT_ASK */
+    uint64_t ask_ns;  /* how long its answer may take */
+    uint64_t t_used;  /* last reply, or the accept */
+    uint64_t t_out;   /* last progress of its output */
+    char *in;         /* in_bytes of space, n_in used */
     size_t in_bytes, n_in;
-    size_t line;              /* bytes of the first whole line, 0: there is none */
-    char *out;                /* the reply, n_out bytes, written up to out_at */
+    size_t line; /* bytes of the first whole line, 0: there is none */
+    char *out;   /* the reply, n_out bytes, written up to out_at */
     size_t n_out, out_at;
-    int out_fd;               /* goes with its first byte; -1: none */
+    int out_fd; /* goes with its first byte; -1: none */
 };
 
 /* ---- control_exec.c ----------------------------------------------------------- */

@@ -79,7 +79,8 @@ ctl_drain_state(const struct ctl *ctl)
 
     ctl_put(r, "state", json_string(ctl->env->st == GATE_RUNNING ? "running" : "draining"));
     ctl_put(r, "requests", json_integer((json_int_t)ctl->jnl->n_open));
-    ctl_put(r, "drained", json_boolean(ctl->env->st != GATE_RUNNING && ctl->jnl->n_open == 0));
+    ctl_put(r, "drained",
+        json_boolean(ctl->env->st != GATE_RUNNING && ctl->jnl->n_open == 0));
     return r;
 }
 
@@ -102,8 +103,7 @@ ctl_unknown_bit(const char *bit)
 #undef DBG_BIT
         ;
 
-    return ctl_fail("fdctl debug", "unknown debug bit \"%s\"; the bits are%s", bit,
-        known);
+    return ctl_fail("fdctl debug", "unknown debug bit \"%s\"; the bits are%s", bit, known);
 }
 
 int

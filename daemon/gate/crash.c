@@ -30,8 +30,8 @@ crs_worker(struct crs *c, const struct lnk_seg *seg, int64_t pid, const char *ho
     c->t_end_s = (int64_t)time(NULL);
     memcpy(error, seg->w.error, sizeof(error));
     error[sizeof(error) - 1] = '\0';
-    (void)snprintf(c->how, sizeof(c->how), "%.100s%s%s", how, error[0] != '\0' ? ": " : "",
-        error);
+    (void)snprintf(c->how, sizeof(c->how), "%.100s%s%s", how,
+        error[0] != '\0' ? ": " : "", error);
     memcpy(c->panic, seg->panic, sizeof(c->panic));
     c->panic[sizeof(c->panic) - 1] = '\0';
     (void)lgq_last(&seg->log, c->lines, sizeof(c->lines));
@@ -65,8 +65,8 @@ crs_parse(const char *text, const struct stat *st, struct crs *c)
     long long pid, start;
 
     crs_section(text, "fdd-crash 1\n", head, sizeof(head));
-    if (sscanf(head, "program %15s\npid %lld\nstart %lld\n", c->program, &pid,
-        &start) != 3) {
+    if (sscanf(head, "program %15s\npid %lld\nstart %lld\n", c->program, &pid, &start) !=
+        3) {
         c->program[0] = '\0';
         return;
     }
@@ -82,7 +82,8 @@ crs_parse(const char *text, const struct stat *st, struct crs *c)
         (void)snprintf(c->how, sizeof(c->how), "%.*s", (int)strcspn(c->panic, "\n"),
             c->panic);
     else if (c->how[0] == '\0')
-        (void)snprintf(c->how, sizeof(c->how), "it was killed, for example for memory, "
+        (void)snprintf(c->how, sizeof(c->how),
+            "it was killed, for example for memory, "
             "without a last word");
 }
 
@@ -144,9 +145,9 @@ crs_close(const char *dir, int fd, const struct crs *last)
     if (last == NULL || last->program[0] == '\0') {
         (void)unlink(path);
     } else if (ftruncate(fd, 0) == 0) {
-        (void)snprintf(head, sizeof(head), "fdd-crash 1\nprogram %s\npid %lld\nstart %lld\n"
-            PAN_MARK "how ", last->program, (long long)last->pid,
-            (long long)last->t_start_s);
+        (void)snprintf(head, sizeof(head),
+            "fdd-crash 1\nprogram %s\npid %lld\nstart %lld\n" PAN_MARK "how ",
+            last->program, (long long)last->pid, (long long)last->t_start_s);
         crs_put(fd, head);
         crs_put(fd, last->how);
         crs_put(fd, "\n" PAN_MARK "panic\n");
@@ -175,8 +176,8 @@ crs_lines(const char *s)
 
     while (*s != '\0') {
         size_t n = strcspn(s, "\n");
-        size_t skip = n >= 3 && s[0] == '<' && s[1] >= '0' && s[1] <= '7' && s[2] == '>' ?
-            3 : 0;
+        size_t skip =
+            n >= 3 && s[0] == '<' && s[1] >= '0' && s[1] <= '7' && s[2] == '>' ? 3 : 0;
 
         (void)json_array_append_new(list, crs_clean(s + skip, n - skip));
         s += n + (s[n] == '\n');
@@ -191,8 +192,8 @@ crs_json(const struct crs *c, int all)
 
     if (c->program[0] == '\0')
         return json_null();
-    o = json_pack("{s:o, s:I, s:I, s:I, s:o}", "program", crs_clean(c->program,
-        strlen(c->program)), "pid", (json_int_t)c->pid, "started_s",
+    o = json_pack("{s:o, s:I, s:I, s:I, s:o}", "program",
+        crs_clean(c->program, strlen(c->program)), "pid", (json_int_t)c->pid, "started_s",
         (json_int_t)c->t_start_s, "ended_s", (json_int_t)c->t_end_s, "how",
         crs_clean(c->how, strlen(c->how)));
     (void)json_object_set_new(o, "panic", all ? crs_lines(c->panic) : json_null());

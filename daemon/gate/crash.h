@@ -19,10 +19,10 @@
 #include "daemon/common/link.h"
 
 #define CRS_LINES_BYTES 4096u
-#define CRS_FILE "fdd.crash"
+#define CRS_FILE        "fdd.crash"
 
 struct crs {
-    char program[16];           /* "": nothing is known of a crash */
+    char program[16]; /* "": nothing is known of a crash */
     int64_t pid;
     int64_t t_start_s, t_end_s; /* by the wall clock, 0: not known */
     char how[640];

@@ -219,7 +219,8 @@ dsp_check(const struct dispatch *d, uint32_t credits_used)
         const struct jreq *r;
         uint32_t n = 0;
 
-        TAILQ_FOREACH(r, &l->sendq, send) {
+        TAILQ_FOREACH(r, &l->sendq, send)
+        {
             ASSERT(r->with == l && r->in_sendq && r->sent < r->blob_bytes);
             n++;
         }

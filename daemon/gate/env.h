@@ -26,15 +26,15 @@
 enum gate_st { GATE_RUNNING = 0, GATE_DRAINING, GATE_STOPPING, GATE_DEGRADED };
 
 struct env {
-    const struct par *par;    /* in force */
+    const struct par *par; /* in force */
     struct cnt_gate *cnt;
-    uint64_t now;             /* CLOCK_MONOTONIC, ns */
-    uint64_t until;           /* what can wait is not begun after it; 0: no limit */
-    uint64_t t_boot;          /* when the daemon began */
-    uint64_t boot_id[2];      /* drawn at start */
-    int st;                   /* enum gate_st */
-    uint64_t stop_deadline;   /* STOPPING: what is left is cancelled then */
-    int paused;               /* RUNNING, and nothing goes to a worker */
+    uint64_t now;           /* CLOCK_MONOTONIC, ns */
+    uint64_t until;         /* what can wait is not begun after it; 0: no limit */
+    uint64_t t_boot;        /* when the daemon began */
+    uint64_t boot_id[2];    /* drawn at start */
+    int st;                 /* enum gate_st */
+    uint64_t stop_deadline; /* STOPPING: what is left is cancelled then */
+    int paused;             /* RUNNING, and nothing goes to a worker */
 };
 
 /* Is the time of this phase over? */

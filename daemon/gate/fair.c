@@ -84,14 +84,18 @@ fair_parse_item(const char *item, struct fair_weight *ret, char *err, size_t err
     char name[128];
 
     if (colon == NULL)
-        return fair_bad_item(item, err, err_bytes, "no weight; write user:weight, like "
+        return fair_bad_item(item, err, err_bytes,
+            "no weight; write user:weight, like "
             "alice:4");
     if (colon == item)
-        return fair_bad_item(item, err, err_bytes, "no user before the colon; write a "
+        return fair_bad_item(item, err, err_bytes,
+            "no user before the colon; write a "
             "name or a uid");
     if (fair_number(colon + 1, FAIR_WEIGHT_MAX, &weight) != 0 || weight == 0)
-        return fair_bad_item(item, err, err_bytes, "the weight must be a whole number "
-            "from 1 to %u", FAIR_WEIGHT_MAX);
+        return fair_bad_item(item, err, err_bytes,
+            "the weight must be a whole number "
+            "from 1 to %u",
+            FAIR_WEIGHT_MAX);
     (void)snprintf(name, sizeof(name), "%.*s", (int)(colon - item), item);
     ret->weight = (uint32_t)weight;
     switch (fair_number(name, UINT64_MAX, &ret->key)) {
@@ -102,7 +106,8 @@ fair_parse_item(const char *item, struct fair_weight *ret, char *err, size_t err
     }
     pw = (size_t)(colon - item) < sizeof(name) ? getpwnam(name) : NULL;
     if (pw == NULL)
-        return fair_bad_item(item, err, err_bytes, "this system has no user of that "
+        return fair_bad_item(item, err, err_bytes,
+            "this system has no user of that "
             "name; write a name of getent passwd, or a uid");
     ret->key = pw->pw_uid;
     return 0;
@@ -126,12 +131,16 @@ fair_parse_weights(const char *text, struct fair_weight *ret, uint32_t *ret_n, c
             return rc;
         for (uint32_t i = 0; i < n; i++) {
             if (ret[i].key == w.key)
-                return fair_bad_item(item, err, err_bytes, "user %" PRIu64 " has a "
-                    "weight already", w.key);
+                return fair_bad_item(item, err, err_bytes,
+                    "user %" PRIu64 " has a "
+                    "weight already",
+                    w.key);
         }
         if (n == FAIR_WEIGHTS)
-            return fair_bad_item(item, err, err_bytes, "at most %u users can have a "
-                "weight", FAIR_WEIGHTS);
+            return fair_bad_item(item, err, err_bytes,
+                "at most %u users can have a "
+                "weight",
+                FAIR_WEIGHTS);
         ret[n++] = w;
         text += len;
     }
@@ -370,7 +379,8 @@ fair_push(struct fair *f, struct jreq *r)
     struct jreq *at;
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    TAILQ_FOREACH_REVERSE(at, &l->q, jreq_q, link) {
+    TAILQ_FOREACH_REVERSE(at, &l->q, jreq_q, link)
+    {
         if (f->fcfs || at->req.priority <= r->req.priority)
             break;
     }
@@ -405,7 +415,8 @@ fair_unpop(struct fair *f, struct jreq *r)
     struct jreq *at;
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    TAILQ_FOREACH(at, &l->q, link) {
+    TAILQ_FOREACH(at, &l->q, link)
+    {
         if (!fair_precedes(f, at, r))
             break;
     }
@@ -475,8 +486,8 @@ fair_cap(const struct fair *f, const struct usr *u)
 static int
 fair_leaves_kept(const struct fair *f, const struct uqueue *l)
 {
-    return l->usr->n_held == 0 || f->credits_used + f->credits_kept +
-        fair_price(f, TAILQ_FIRST(&l->q)) <= f->credits;
+    return l->usr->n_held == 0 ||
+        f->credits_used + f->credits_kept + fair_price(f, TAILQ_FIRST(&l->q)) <= f->credits;
 }
 
 static int
@@ -484,8 +495,9 @@ fair_below_cap(const struct fair *f, const struct uqueue *l)
 {
     const struct usr *u = l->usr;
 
-    return u->n_held == 0 || (fair_leaves_kept(f, l) &&
-        u->n_held + fair_price(f, TAILQ_FIRST(&l->q)) <= fair_cap(f, u));
+    return u->n_held == 0 ||
+        (fair_leaves_kept(f, l) &&
+            u->n_held + fair_price(f, TAILQ_FIRST(&l->q)) <= fair_cap(f, u));
 }
 
 /* Turns that l must wait for until its first request is paid for. */
@@ -517,7 +529,8 @@ fair_turn(struct fair *f, enum fair_kind kind, int capped)
             head->deficit = TAILQ_FIRST(&head->q)->cost;
         return head;
     }
-    TAILQ_FOREACH(l, list, act) {
+    TAILQ_FOREACH(l, list, act)
+    {
         int64_t k = fair_turns(l);
 
         if ((best == NULL || k < turns) && (!capped || fair_below_cap(f, l))) {
@@ -530,7 +543,8 @@ fair_turn(struct fair *f, enum fair_kind kind, int capped)
     if (best == NULL)
         return NULL;
     if (turns != 0) {
-        TAILQ_FOREACH(l, list, act) {
+        TAILQ_FOREACH(l, list, act)
+        {
             if (!capped || fair_below_cap(f, l))
                 l->deficit += turns * fair_quantum(l->usr);
         }
@@ -552,8 +566,7 @@ fair_pop(struct fair *f, enum fair_kind kind)
     struct uqueue *l;
     struct jreq *r;
 
-    if (kind == FAIR_GEN ? f->credits_used >= f->credits :
-        f->n_side >= FAIR_OTHER_MAX)
+    if (kind == FAIR_GEN ? f->credits_used >= f->credits : f->n_side >= FAIR_OTHER_MAX)
         return NULL;
     l = fair_turn(f, kind, kind == FAIR_GEN);
     if (l == NULL && kind == FAIR_GEN)
@@ -561,8 +574,8 @@ fair_pop(struct fair *f, enum fair_kind kind)
     if (l == NULL)
         return NULL;
     r = TAILQ_FIRST(&l->q);
-    if (kind == FAIR_GEN && (f->credits_used + fair_price(f, r) > f->credits ||
-        !fair_leaves_kept(f, l)))
+    if (kind == FAIR_GEN &&
+        (f->credits_used + fair_price(f, r) > f->credits || !fair_leaves_kept(f, l)))
         return NULL; /* more samples than credits are free */
     l->deficit -= r->cost;
     fair_remove(f, r);
@@ -637,7 +650,8 @@ fair_ahead(const struct fair *f, const struct usr *u, int32_t priority)
     const struct jreq *r;
     double own = 0;
 
-    TAILQ_FOREACH(r, &l->q, link) {
+    TAILQ_FOREACH(r, &l->q, link)
+    {
         if (!f->fcfs && r->req.priority > priority)
             break;
         own += r->cost;
@@ -663,7 +677,8 @@ fair_check_queue(const struct usr *u, int kind, uint32_t *n)
     uint32_t before = *n;
 
     ASSERT(l->usr == u);
-    TAILQ_FOREACH(r, &l->q, link) {
+    TAILQ_FOREACH(r, &l->q, link)
+    {
         OBJ_CHECK(r, JREQ_MAGIC);
         ASSERT(r->usr == u && r->st == JNL_QUEUED && r->kind == kind && !r->charged);
         cost += r->cost;

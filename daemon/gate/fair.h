@@ -50,27 +50,27 @@
 #include "daemon/gate/svcrate.h"
 #include "daemon/gate/journal.h"
 
-#define USR_MAGIC   0x55535231u
-#define USR_BUCKETS 1024u
-#define USR_MAX     65536u
-#define FAIR_QUANTUM 256 /* tokens a user of weight 1 may send per turn */
-#define FAIR_WEIGHT_MAX 1000u
-#define FAIR_WEIGHTS 128u /* items of sched.user_weights; its text has 511 bytes */
-#define FAIR_SETTLE_TURNS 128 /* limit of one settlement, in turns */
-#define USR_REST_MIN_NS 100000000u   /* of usr_rest() */
-#define USR_REST_MAX_NS 10000000000ull
+#define USR_MAGIC          0x55535231u
+#define USR_BUCKETS        1024u
+#define USR_MAX            65536u
+#define FAIR_QUANTUM       256 /* tokens a user of weight 1 may send per turn */
+#define FAIR_WEIGHT_MAX    1000u
+#define FAIR_WEIGHTS       128u /* items of sched.user_weights; its text has 511 bytes */
+#define FAIR_SETTLE_TURNS  128  /* limit of one settlement, in turns */
+#define USR_REST_MIN_NS    100000000u /* of usr_rest() */
+#define USR_REST_MAX_NS    10000000000ull
 #define USR_REST_FORGET_NS 60000000000ull /* after the last rest */
-#define FAIR_OTHER_MAX 64u /* requests of FAIR_OTHER with the worker */
+#define FAIR_OTHER_MAX     64u            /* requests of FAIR_OTHER with the worker */
 
 enum fair_kind { FAIR_GEN = 0, FAIR_OTHER, FAIR_KINDS };
 
 /* A user's queue of one kind. */
 struct uqueue {
-    TAILQ_ENTRY(uqueue) act;    /* in fair.active while it is not empty */
+    TAILQ_ENTRY(uqueue) act; /* in fair.active while it is not empty */
     struct usr *usr;
     int active;
-    int64_t deficit;          /* tokens */
-    uint64_t cost;            /* tokens queued */
+    int64_t deficit; /* tokens */
+    uint64_t cost;   /* tokens queued */
     struct jreq_q q;
 };
 TAILQ_HEAD(uqueue_list, uqueue);
@@ -81,39 +81,42 @@ struct usr {
     uint64_t key;
     struct usr *hnext;
     uint32_t n_ses, n_inflight;
-    uint32_t n_held;          /* credits of its requests with the worker */
-    int counted;              /* its weight is in fair.weight_active */
-    uint64_t bytes;           /* requests and held records */
-    uint64_t bucket_ns;       /* connects: 1e9 / connects_per_second each */
+    uint32_t n_held;    /* credits of its requests with the worker */
+    int counted;        /* its weight is in fair.weight_active */
+    uint64_t bytes;     /* requests and held records */
+    uint64_t bucket_ns; /* connects: 1e9 / connects_per_second each */
     uint64_t t_bucket;
-    uint64_t refused_ns;      /* error budget used: 1e9 / the rate per rejection, at most a second */
+    uint64_t refused_ns; /* error budget used: 1e9 / the rate per rejection, at most a second */
     uint64_t t_refused;
-    uint64_t loop;            /* iteration that the next two are of */
+    uint64_t loop; /* iteration that the next two are of */
     uint32_t loop_bytes, loop_records;
-    uint32_t n_jobs;          /* requests whose items come in pieces */
-    uint64_t rest_ns;         /* length of the last pause of its rings: rest.h */
-    uint64_t t_rest;          /* until then; its sessions' t_read */
+    uint32_t n_jobs;  /* requests whose items come in pieces */
+    uint64_t rest_ns; /* length of the last pause of its rings: rest.h */
+    uint64_t t_rest;  /* until then; its sessions' t_read */
     struct uqueue queue[FAIR_KINDS];
 };
 
-struct fair_weight { uint64_t key; uint32_t weight; };
+struct fair_weight {
+    uint64_t key;
+    uint32_t weight;
+};
 
 struct fair {
     struct usr *hash[USR_BUCKETS];
     struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
     uint32_t n_usr;
-    uint32_t n_queued;        /* requests, of both kinds */
-    uint32_t n_side;          /* requests of FAIR_OTHER with the worker */
-    uint32_t credits;         /* granted by the workers that take requests, 1 at least */
+    uint32_t n_queued; /* requests, of both kinds */
+    uint32_t n_side;   /* requests of FAIR_OTHER with the worker */
+    uint32_t credits;  /* granted by the workers that take requests, 1 at least */
     uint32_t credits_used;
-    uint32_t credits_kept;    /* of credits: for users that hold none */
-    int fcfs;                 /* priorities do not count */
-    uint64_t cost_queued;     /* tokens of FAIR_GEN: accepted, not sent */
-    uint64_t cost_open;       /* the same, and those with the worker */
-    uint32_t n_gen;           /* requests of FAIR_GEN, queued or sent */
-    uint64_t weight_queued;   /* of users with FAIR_GEN queued */
-    uint64_t weight_active;   /* of those and of users with credits */
-    uint64_t t_next;          /* no deadline of a request that has not begun is before;
+    uint32_t credits_kept;  /* of credits: for users that hold none */
+    int fcfs;               /* priorities do not count */
+    uint64_t cost_queued;   /* tokens of FAIR_GEN: accepted, not sent */
+    uint64_t cost_open;     /* the same, and those with the worker */
+    uint32_t n_gen;         /* requests of FAIR_GEN, queued or sent */
+    uint64_t weight_queued; /* of users with FAIR_GEN queued */
+    uint64_t weight_active; /* of those and of users with credits */
+    uint64_t t_next;        /* no deadline of a request that has not begun is before;
                                * 0: none */
     struct svcrate svcrate;
     uint32_t n_weights;

@@ -32,16 +32,16 @@
 #include "daemon/gate/statseg.h"
 #include "libclient/fdproto.h"
 
-#define GATE_TICK_NS   (2 * CLK_MS)
-#define GATE_ANSWER_NS (40 * CLK_US) /* a worker woken for it answers within that */
-#define GATE_SPIN_NS   (50 * CLK_US) /* ipc.spin_us = -1, with GATE_SPIN_CPUS */
-#define GATE_SPIN_CPUS 8
+#define GATE_TICK_NS         (2 * CLK_MS)
+#define GATE_ANSWER_NS       (40 * CLK_US) /* a worker woken for it answers within that */
+#define GATE_SPIN_NS         (50 * CLK_US) /* ipc.spin_us = -1, with GATE_SPIN_CPUS */
+#define GATE_SPIN_CPUS       8
 #define GATE_SPIN_TRAFFIC_NS (10 * CLK_MS) /* spin only so long after traffic */
 #define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
-#define GATE_OFFLOOP_NS (1 * CLK_S) /* at the end, for closes that sleep */
-#define GATE_KEPT_SHARE 128u /* sched.reserved_seqs = -1 */
-#define GATE_KEPT_FROM 16u
-#define GATE_FDS PAR_OWN_FDS
+#define GATE_OFFLOOP_NS      (1 * CLK_S)   /* at the end, for closes that sleep */
+#define GATE_KEPT_SHARE      128u          /* sched.reserved_seqs = -1 */
+#define GATE_KEPT_FROM       16u
+#define GATE_FDS             PAR_OWN_FDS
 
 /* ---- the modules, wired up ----------------------------------------------------- */
 
@@ -133,8 +133,7 @@ gate_new(struct par_set *ps, uint64_t now_ns)
         return NULL;
     gate_init(g, ps, now_ns);
     cnf_apply_users(&g->cnf);
-    if (getrandom(g->env.boot_id, sizeof(g->env.boot_id), 0) !=
-        sizeof(g->env.boot_id) ||
+    if (getrandom(g->env.boot_id, sizeof(g->env.boot_id), 0) != sizeof(g->env.boot_id) ||
         getrandom(&g->itk.rng, sizeof(g->itk.rng), 0) != sizeof(g->itk.rng))
         return gate_free(g);
     if (par->sched_seed != 0)
@@ -278,8 +277,9 @@ gate_grant(struct gate *g)
     if (g->fair.n_usr < 2 && !g->rt.is_shared)
         kept = 0;
     if (kept < 0)
-        kept = rows < GATE_KEPT_FROM ? 0 : rows < GATE_KEPT_SHARE ? 1 :
-            rows / GATE_KEPT_SHARE;
+        kept = rows < GATE_KEPT_FROM ? 0
+            : rows < GATE_KEPT_SHARE ? 1
+                                     : rows / GATE_KEPT_SHARE;
     /* What a worker lets wait before its rows would take them as they fall free. */
     if (kept != 0 && credits > rows)
         kept += credits - rows;
@@ -362,8 +362,8 @@ gate_tick(struct gate *g)
         gate_accept(g);
     ses_tick(&g->ses);
     rq_deadlines(&g->reqs);
-    svc_tick(&g->fair.svcrate, dsp_is_up(&g->dsp) && !g->env.paused &&
-        adm_is_full(&g->adm), now);
+    svc_tick(&g->fair.svcrate,
+        dsp_is_up(&g->dsp) && !g->env.paused && adm_is_full(&g->adm), now);
     for (uint32_t i = 0; i < GATE_GROUPS && g->life.exit_code < 0; i++)
         gate_worker(g, &g->wrk[i]);
     ctl_tick(&g->ctl, now);
@@ -669,11 +669,14 @@ gate_limits(struct gate *g)
         rl.rlim_cur = rl.rlim_max < need ? rl.rlim_max : need;
         if (setrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur < need)
             log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
-                "LimitNOFILE", (unsigned long long)rl.rlim_cur, (unsigned long long)need);
+                     "LimitNOFILE",
+                (unsigned long long)rl.rlim_cur, (unsigned long long)need);
     }
-    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 && rl.rlim_cur < (rlim_t)g->ses.max * SES_FDS + GATE_FDS)
-        g->ses.max = rl.rlim_cur > GATE_FDS + SES_FDS ?
-            (uint32_t)(rl.rlim_cur - GATE_FDS) / SES_FDS : 1;
+    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 &&
+        rl.rlim_cur < (rlim_t)g->ses.max * SES_FDS + GATE_FDS)
+        g->ses.max = rl.rlim_cur > GATE_FDS + SES_FDS
+            ? (uint32_t)(rl.rlim_cur - GATE_FDS) / SES_FDS
+            : 1;
 }
 
 /* The kernel's table of descriptors grows with the first one that does not fit,
@@ -725,8 +728,8 @@ gate_open_runtime(struct gate *g)
         g->crash_fd = crs_open(g->rt.dir, &g->before);
         if (g->before.program[0] != '\0')
             log_warn("gate: the daemon before did not end well: %s (pid %lld): %s; fdctl "
-                "status tells more", g->before.program, (long long)g->before.pid,
-                g->before.how);
+                     "status tells more",
+                g->before.program, (long long)g->before.pid, g->before.how);
         rc = rtd_open_sockets(&g->rt, par, err, sizeof(err));
     }
     if (rc != 0)
@@ -803,8 +806,7 @@ gate_begin(struct gate *g)
         rc = gate_open_events(g);
     if (rc != 0)
         return rc;
-    log_info("gate: fdd %s, pid %d, clients at %s", ver_text(), (int)getpid(),
-        g->rt.socket);
+    log_info("gate: fdd %s, pid %d, clients at %s", ver_text(), (int)getpid(), g->rt.socket);
     return gate_start_workers(g);
 }
 

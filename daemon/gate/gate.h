@@ -55,30 +55,30 @@ struct par_set;
 struct par_src;
 struct trc_seg;
 
-#define GATE_MAGIC 0x47415445u
-#define GATE_GROUPS 1u        /* groups of devices, each with a worker */
-#define GATE_EVENTS 8u        /* of sockets in an iteration: a new session takes 60 us */
-#define GATE_ACCEPTS 8u       /* connections in an iteration */
+#define GATE_MAGIC   0x47415445u
+#define GATE_GROUPS  1u /* groups of devices, each with a worker */
+#define GATE_EVENTS  8u /* of sockets in an iteration: a new session takes 60 us */
+#define GATE_ACCEPTS 8u /* connections in an iteration */
 
 /* From the beginning of an iteration: none begins another piece of its work later. */
-#define GATE_INTAKE_NS 400000u
-#define GATE_RELAY_NS  800000u
-#define GATE_SEND_NS   1100000u
+#define GATE_INTAKE_NS   400000u
+#define GATE_RELAY_NS    800000u
+#define GATE_SEND_NS     1100000u
 #define GATE_TICK_END_NS 1300000u
-#define GATE_FLUSH_NS  1500000u
-#define GATE_EVENTS_NS 300000u /* from the first event */
+#define GATE_FLUSH_NS    1500000u
+#define GATE_EVENTS_NS   300000u /* from the first event */
 
 struct gate {
     uint32_t magic;
     struct env env;
     struct rtd rt;
-    struct crs before;        /* how the daemon before ended, if badly */
-    int crash_fd;             /* crash.h */
+    struct crs before; /* how the daemon before ended, if badly */
+    int crash_fd;      /* crash.h */
     struct cnf cnf;
     struct names names;
     struct watch watch;
     struct lsn lsn, lsn_admin;
-    struct ofl *ofl;          /* NULL in tests: its work is done at once */
+    struct ofl *ofl; /* NULL in tests: its work is done at once */
 
     struct clients clients;
     struct jnl jnl;
@@ -101,14 +101,14 @@ struct gate {
     int trc_fd;
     struct loopstat loop;
 
-    uint64_t t_begun;         /* this iteration; 0: time does not bound it (tests) */
-    uint64_t switches;        /* cnt->loop_switches, as far as looked into */
+    uint64_t t_begun;  /* this iteration; 0: time does not bound it (tests) */
+    uint64_t switches; /* cnt->loop_switches, as far as looked into */
     uint64_t t_tick;
-    uint64_t t_second;        /* what is done once a second */
-    uint64_t t_traffic;       /* last iteration that found work */
-    uint64_t t_down;          /* last record to a worker */
+    uint64_t t_second;  /* what is done once a second */
+    uint64_t t_traffic; /* last iteration that found work */
+    uint64_t t_down;    /* last record to a worker */
     uint64_t watchdog_ns;
-    uint64_t answer_ns;       /* poll so long for the answer to what went down */
+    uint64_t answer_ns; /* poll so long for the answer to what went down */
     int sigfd;
 };
 

@@ -19,7 +19,7 @@ struct gauges {
     const struct sessions *ses;
     const struct jnl *jnl;
     const struct fair *fair;
-    const struct wrk *wrk;    /* the first worker */
+    const struct wrk *wrk; /* the first worker */
     struct cnt_seg *seg;
 };
 

@@ -36,8 +36,8 @@ hng_limit(const struct hng_limits *l, uint64_t began_ns, uint64_t expect_ns)
 }
 
 static void
-hng_text(uint64_t quiet_ns, uint64_t began_ns, uint64_t expect_ns, uint64_t now_ns, char *ret,
-    size_t ret_bytes)
+hng_text(uint64_t quiet_ns, uint64_t began_ns, uint64_t expect_ns, uint64_t now_ns,
+    char *ret, size_t ret_bytes)
 {
     int n = snprintf(ret, ret_bytes, "it has not moved for %.1f s", (double)quiet_ns / 1e9);
 
@@ -47,9 +47,10 @@ hng_text(uint64_t quiet_ns, uint64_t began_ns, uint64_t expect_ns, uint64_t now_
         (void)snprintf(ret + n, ret_bytes - (size_t)n, "; its last step began %.1f s ago",
             (double)(now_ns - began_ns) / 1e9);
     else
-        (void)snprintf(ret + n, ret_bytes - (size_t)n, "; its last step began %.1f s ago "
-            "and was expected to take %.3f s", (double)(now_ns - began_ns) / 1e9,
-            (double)expect_ns / 1e9);
+        (void)snprintf(ret + n, ret_bytes - (size_t)n,
+            "; its last step began %.1f s ago "
+            "and was expected to take %.3f s",
+            (double)(now_ns - began_ns) / 1e9, (double)expect_ns / 1e9);
 }
 
 enum hng_verdict

@@ -21,29 +21,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HNG_FACTOR 10u
-#define HNG_GAP_NS 2000000000ull /* no look for that long: begin again */
+#define HNG_FACTOR  10u
+#define HNG_GAP_NS  2000000000ull /* no look for that long: begin again */
 #define HNG_WARN_NS 5000000000ull /* without beat, when none is killed for it */
 
 struct lnk_beat;
 
 /* One worker's. Zeroed by hng_init(). */
 struct hng {
-    uint64_t beats, t_beat;  /* the last beat, and when it was seen */
+    uint64_t beats, t_beat; /* the last beat, and when it was seen */
     uint64_t t_look;
     int warned;
 };
 
 /* What the parameters say. */
 struct hng_limits {
-    uint64_t hang_ns;        /* daemon.worker_hang_ms; 0: none is killed */
-    uint64_t first_ns;       /* daemon.worker_start_timeout_ms */
+    uint64_t hang_ns;  /* daemon.worker_hang_ms; 0: none is killed */
+    uint64_t first_ns; /* daemon.worker_start_timeout_ms */
 };
 
 enum hng_verdict {
     HNG_FINE,
-    HNG_WARN,                /* half of the limit has passed; returned once */
-    HNG_MOVES,               /* it beats again after a warning */
+    HNG_WARN,  /* half of the limit has passed; returned once */
+    HNG_MOVES, /* it beats again after a warning */
     HNG_KILL
 };
 

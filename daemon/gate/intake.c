@@ -22,16 +22,16 @@
 #include "libclient/fdproto.h"
 
 #define ITK_BYTES_PER_TOKEN 4 /* of text; few languages need fewer bytes */
-#define ITK_OUTPUT_GUESS 256
-#define ITK_PAGE 4096u
-#define ITK_EAGER_FOR_NS (2 * CLK_S) /* after the last refusal */
+#define ITK_OUTPUT_GUESS    256
+#define ITK_PAGE            4096u
+#define ITK_EAGER_FOR_NS    (2 * CLK_S) /* after the last refusal */
 /* Bytes of a blob that are no prompt, at most: headers, stop strings and ids. */
 #define ITK_NO_PROMPT (64 + FDP_MAX_STOP * (16 + FDP_MAX_STOP_LEN) + 4 * FDP_MAX_STOP_IDS)
 
 /* Items that come in pieces. */
 struct itk_job {
     struct fdp_req req;
-    struct usr *usr;         /* its bytes are charged to it */
+    struct usr *usr; /* its bytes are charged to it */
     unsigned char *blob;
     uint32_t copied;
     struct chk_scan scan;
@@ -159,8 +159,7 @@ itk_is_eager(const struct intake *k, const struct client *c, struct usr *u)
 
 /* This one is not looked at. */
 static void
-itk_refuse_eager(struct intake *k, struct client *c, struct usr *u,
-    const struct fdp_req *q)
+itk_refuse_eager(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q)
 {
     struct chk_err e;
 
@@ -178,8 +177,8 @@ itk_refuse_eager(struct intake *k, struct client *c, struct usr *u,
 /* ---- operations without items -------------------------------------------------- */
 
 static void
-itk_reply(struct intake *k, struct client *c, const struct fdp_req *q, const void *payload,
-    uint32_t len)
+itk_reply(struct intake *k, struct client *c, const struct fdp_req *q,
+    const void *payload, uint32_t len)
 {
     struct fdp_done done;
 
@@ -298,8 +297,9 @@ itk_check_early(struct intake *k, const struct client *c, const struct usr *u,
 {
     return itk_check_place(c, q, e) ||
         adm_check(k->adm, c, u, q->len + sizeof(struct jreq), e) ||
-        (q->len > ITK_NO_PROMPT && itk_check_queue(k, u, q,
-        itk_cost(q, itk_least_prompt(q), lim->default_max_new), e));
+        (q->len > ITK_NO_PROMPT &&
+            itk_check_queue(k, u, q,
+                itk_cost(q, itk_least_prompt(q), lim->default_max_new), e));
 }
 
 /* ---- items --------------------------------------------------------------------- */
@@ -506,8 +506,8 @@ refuse:
 static uint64_t
 itk_slot_at(const struct client *c, uint32_t n)
 {
-    return (uint64_t)((const unsigned char *)fdr_cons_slot(&c->sq, c->sq.head + n) -
-        c->c2d.p);
+    return (
+        uint64_t)((const unsigned char *)fdr_cons_slot(&c->sq, c->sq.head + n) - c->c2d.p);
 }
 
 void

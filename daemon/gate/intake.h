@@ -32,28 +32,28 @@ struct env;
 struct itk_job;
 struct reqs;
 
-#define ITK_BATCH        32u         /* records of one client per iteration */
-#define ITK_USER_BATCH   64u         /* of one user */
-#define ITK_INLINE       65536u      /* longer items come in pieces of this size */
-#define ITK_USER_BYTES   65536u
-#define ITK_LOOP_BYTES   262144u
-#define ITK_REFUSED_PER_S 256u       /* and as many at once */
-#define ITK_LOOK         32u         /* records, or as much work, between looks at the clock */
-#define ITK_LOOK_BYTES   2048u       /* copied and checked: a record's work */
-#define ITK_EAGER_BATCH  4u
-#define ITK_EAGER_NS     10000000u   /* then this long nothing */
+#define ITK_BATCH         32u    /* records of one client per iteration */
+#define ITK_USER_BATCH    64u    /* of one user */
+#define ITK_INLINE        65536u /* longer items come in pieces of this size */
+#define ITK_USER_BYTES    65536u
+#define ITK_LOOP_BYTES    262144u
+#define ITK_REFUSED_PER_S 256u  /* and as many at once */
+#define ITK_LOOK          32u   /* records, or as much work, between looks at the clock */
+#define ITK_LOOK_BYTES    2048u /* copied and checked: a record's work */
+#define ITK_EAGER_BATCH   4u
+#define ITK_EAGER_NS      10000000u /* then this long nothing */
 
 struct intake {
     const struct env *env;
     struct clients *clients;
     struct reqs *reqs;
     const struct admit *adm;
-    uint64_t rng;             /* seeds of requests that name none */
-    uint64_t loop;            /* number of the iteration */
-    uint32_t bytes;           /* copied in it */
-    uint32_t cost;            /* work since the last look at the clock, in records */
-    int is_late;              /* the time of it is over */
-    uint32_t n_jobs;          /* items that are partly here */
+    uint64_t rng;    /* seeds of requests that name none */
+    uint64_t loop;   /* number of the iteration */
+    uint32_t bytes;  /* copied in it */
+    uint32_t cost;   /* work since the last look at the clock, in records */
+    int is_late;     /* the time of it is over */
+    uint32_t n_jobs; /* items that are partly here */
 };
 
 /* A new iteration: budgets are fresh. */

@@ -194,8 +194,7 @@ jnl_free(struct jnl *j, struct jreq *r)
 const char *
 jnl_state_name(int st)
 {
-    static const char *const names[] = { "free", "queued", "running", "running",
-        "ending" };
+    static const char *const names[] = { "free", "queued", "running", "running", "ending" };
 
     return st >= 0 && st <= JNL_ENDING ? names[st] : "?";
 }
@@ -206,7 +205,8 @@ jnl_check_list(const struct jnl *j, const struct jreq_q *q, const struct client 
 {
     const struct jreq *r;
 
-    TAILQ_FOREACH(r, q, of_ses) {
+    TAILQ_FOREACH(r, q, of_ses)
+    {
         OBJ_CHECK(r, JREQ_MAGIC);
         ASSERT(r->cli == c && r->st != JNL_FREE);
         ASSERT(jnl_find(j, r->id) == r);
@@ -217,8 +217,7 @@ jnl_check_list(const struct jnl *j, const struct jreq_q *q, const struct client 
 }
 
 void
-jnl_check_client(const struct jnl *j, const struct client *c, uint32_t *n,
-    uint64_t *bytes)
+jnl_check_client(const struct jnl *j, const struct client *c, uint32_t *n, uint64_t *bytes)
 {
     uint32_t before = *n;
 
@@ -234,7 +233,7 @@ jnl_check(const struct jnl *j, uint32_t n, uint64_t bytes)
 
     jnl_check_list(j, &j->orphans, NULL, &n, &bytes);
     TAILQ_FOREACH(r, &j->free, link)
-        n_free++;
+    n_free++;
     ASSERT(n == j->n_open && bytes == j->bytes);
     ASSERT(n + n_free == j->n_max);
 }

@@ -28,8 +28,8 @@ struct client;
 struct usr;
 struct wlk;
 
-#define JREQ_MAGIC 0x4a524551u
-#define JREQ_FIN_MIXED 255u  /* samples ended differently */
+#define JREQ_MAGIC     0x4a524551u
+#define JREQ_FIN_MIXED 255u /* samples ended differently */
 
 TAILQ_HEAD(jreq_q, jreq);
 
@@ -44,13 +44,13 @@ jnl_samples(const struct fdp_req *q)
 
 struct jreq {
     uint32_t magic;
-    uint8_t st;               /* enum jnl_st */
-    uint8_t checked;          /* against the model's vocabulary and length */
+    uint8_t st;      /* enum jnl_st */
+    uint8_t checked; /* against the model's vocabulary and length */
     uint8_t in_cancelq;
     uint8_t in_sendq;
-    uint64_t id;              /* never reused */
+    uint64_t id; /* never reused */
     struct jreq *id_next, *tag_next;
-    struct client *cli;       /* NULL: disconnected */
+    struct client *cli; /* NULL: disconnected */
     struct usr *usr;
     uint64_t tag;
     TAILQ_ENTRY(jreq) of_ses; /* the session's requests */
@@ -61,25 +61,25 @@ struct jreq {
     uint32_t sent;            /* bytes of blob */
     unsigned char *blob;      /* items, private copy */
     uint32_t blob_bytes;
-    uint32_t cost;            /* tokens, for fairness */
-    uint32_t prompt_len;      /* tokens, 0 = not known yet */
-    uint32_t n_out;           /* output tokens relayed */
-    int32_t end_code;         /* FDP_E_* of the cancel when ENDING */
-    uint32_t est_prompt;      /* tokens of cost that are prompt */
-    uint32_t price;           /* credits, when charged */
-    uint8_t kind;             /* enum fair_kind */
-    uint8_t charged;          /* with the worker: holds its price */
-    uint8_t accepted;         /* the worker has its prompt */
-    uint8_t logged;           /* the request log has it */
-    uint8_t finish;           /* enum fdp_finish of its samples */
+    uint32_t cost;       /* tokens, for fairness */
+    uint32_t prompt_len; /* tokens, 0 = not known yet */
+    uint32_t n_out;      /* output tokens relayed */
+    int32_t end_code;    /* FDP_E_* of the cancel when ENDING */
+    uint32_t est_prompt; /* tokens of cost that are prompt */
+    uint32_t price;      /* credits, when charged */
+    uint8_t kind;        /* enum fair_kind */
+    uint8_t charged;     /* with the worker: holds its price */
+    uint8_t accepted;    /* the worker has its prompt */
+    uint8_t logged;      /* the request log has it */
+    uint8_t finish;      /* enum fdp_finish of its samples */
     uint8_t in_startq;
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;
-    uint64_t t_first;         /* first output tokens relayed, 0: none yet */
-    uint32_t cached_len;      /* tokens of the prompt */
-    uint32_t n_concurrent;    /* other requests with the worker when it went there */
-    pid_t client_pid;         /* these outlive the session */
+    uint64_t t_first;      /* first output tokens relayed, 0: none yet */
+    uint32_t cached_len;   /* tokens of the prompt */
+    uint32_t n_concurrent; /* other requests with the worker when it went there */
+    pid_t client_pid;      /* these outlive the session */
     char client[33];
     struct chk_items items;
     struct fdp_req req;
@@ -89,12 +89,12 @@ struct jnl {
     struct jreq *pool;
     struct jreq **by_id, **by_tag;
     struct jreq_q free;
-    struct jreq_q orphans;    /* requests without session, of_ses links */
+    struct jreq_q orphans; /* requests without session, of_ses links */
     uint32_t n_max, n_open;
-    uint32_t mask;            /* of both hash tables */
+    uint32_t mask; /* of both hash tables */
     uint64_t next_id;
-    uint64_t bytes;           /* of requests and blobs held */
-    struct blobs blobs;       /* of theirs, freed: blb_sweep() */
+    uint64_t bytes;     /* of requests and blobs held */
+    struct blobs blobs; /* of theirs, freed: blb_sweep() */
 };
 
 int jnl_init(struct jnl *j, uint32_t n_max);
@@ -103,8 +103,7 @@ void jnl_fini(struct jnl *j);
 /* Enter a request of c, charged to u; blob, of blb_new(), passes to the journal. NULL: no
  * entry is free, blob stays the caller's. Queueing it is the caller's next step. */
 struct jreq *jnl_add(struct jnl *j, struct client *c, struct usr *u,
-    const struct fdp_req *req, unsigned char *blob, uint32_t blob_bytes,
-    uint64_t now_ns);
+    const struct fdp_req *req, unsigned char *blob, uint32_t blob_bytes, uint64_t now_ns);
 struct jreq *jnl_find(const struct jnl *j, uint64_t id);
 struct jreq *jnl_find_tag(const struct jnl *j, const struct client *c, uint64_t tag);
 /* The client disconnected: its tag is not valid any more. */

@@ -21,10 +21,10 @@
 #include "daemon/gate/supervise.h"
 #include "libclient/fdproto.h"
 
-#define LIFE_CANCEL_NS  (2 * CLK_S)   /* for terminals after the cancel */
-#define LIFE_WORKER_NS  (5 * CLK_S)
-#define LIFE_SPARE_NS   (5 * CLK_S)   /* what the service manager waits beyond */
-#define LIFE_DEGRADED_NS (5 * CLK_S)  /* time to be asked why */
+#define LIFE_CANCEL_NS   (2 * CLK_S) /* for terminals after the cancel */
+#define LIFE_WORKER_NS   (5 * CLK_S)
+#define LIFE_SPARE_NS    (5 * CLK_S) /* what the service manager waits beyond */
+#define LIFE_DEGRADED_NS (5 * CLK_S) /* time to be asked why */
 
 static int
 life_is_blocked(const struct life *v)
@@ -102,8 +102,8 @@ life_notify_stop(uint64_t drain_ns)
     char text[96];
 
     (void)snprintf(text, sizeof(text), "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
-        (unsigned long long)((drain_ns + LIFE_CANCEL_NS + LIFE_WORKER_NS +
-        LIFE_SPARE_NS) / 1000));
+        (unsigned long long)((drain_ns + LIFE_CANCEL_NS + LIFE_WORKER_NS + LIFE_SPARE_NS) /
+            1000));
     rtd_notify(text);
 }
 

@@ -27,15 +27,15 @@ struct life {
     struct sessions *ses;
     struct reqs *reqs;
     struct sup *sup;
-    struct wrk *wrk;          /* n of them */
+    struct wrk *wrk; /* n of them */
     uint32_t n_wrk;
-    int stop_exit;            /* exit code when the stop is done */
+    int stop_exit; /* exit code when the stop is done */
     enum life_step step;
     uint64_t t_step;
     uint64_t t_degraded;
-    int n_signals;            /* SIGTERM, SIGINT: the second one ends at once */
-    int is_ready_told;        /* to the service manager */
-    int exit_code;            /* -1: go on */
+    int n_signals;     /* SIGTERM, SIGINT: the second one ends at once */
+    int is_ready_told; /* to the service manager */
+    int exit_code;     /* -1: go on */
 };
 
 /* SIGTERM or SIGINT: drain and end; a second one ends at once. */

@@ -16,7 +16,8 @@ lsn_short(struct lsn *l, const char *what, int error, uint64_t now_ns)
 {
     if (!l->is_short)
         log_warn("session: cannot accept a %s: %s; connections wait; raise LimitNOFILE or lower "
-            "ipc.max_clients", what, strerror(error));
+                 "ipc.max_clients",
+            what, strerror(error));
     l->is_short = 1;
     l->t_retry = now_ns + LSN_RETRY_MS * CLK_MS;
 }

@@ -17,12 +17,12 @@
 
 struct ofl;
 
-#define LSN_EVENTS (EPOLLIN | EPOLLET)
+#define LSN_EVENTS   (EPOLLIN | EPOLLET)
 #define LSN_RETRY_MS 100u
 
 struct lsn {
-    uint64_t t_retry;   /* try again then; 0: an event tells */
-    uint8_t is_short;   /* no descriptor or memory at the last try: logged once */
+    uint64_t t_retry; /* try again then; 0: an event tells */
+    uint8_t is_short; /* no descriptor or memory at the last try: logged once */
 };
 
 /* Accept one connection of fd: its descriptor, with who it is. -EAGAIN: none is

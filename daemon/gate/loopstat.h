@@ -32,15 +32,15 @@ struct cnt_hist;
 
 struct loopstat {
     struct cnt_gate *cnt;
-    struct cnt_hist *hist;    /* the segment's array */
-    uint64_t t_begin;         /* of this iteration; 0: none yet */
-    uint64_t t_base;          /* when cpu_base was read */
-    uint64_t cpu_base;        /* CPU time of the thread then */
+    struct cnt_hist *hist;      /* the segment's array */
+    uint64_t t_begin;           /* of this iteration; 0: none yet */
+    uint64_t t_base;            /* when cpu_base was read */
+    uint64_t cpu_base;          /* CPU time of the thread then */
     uint64_t n_quick, quick_ns; /* short iterations not yet in the histograms */
-    uint64_t copied;          /* cnt->copied_bytes when this iteration began */
-    uint64_t t_wake;          /* end of the last sleep */
-    int64_t switches;         /* of the thread so far, but for those of sleeps */
-    int woke;                 /* the next look at the clock begins no iteration */
+    uint64_t copied;            /* cnt->copied_bytes when this iteration began */
+    uint64_t t_wake;            /* end of the last sleep */
+    int64_t switches;           /* of the thread so far, but for those of sleeps */
+    int woke;                   /* the next look at the clock begins no iteration */
 };
 
 /* Counts for the thread that calls. cnt and hist outlive ls. */

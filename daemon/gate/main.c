@@ -22,7 +22,7 @@
 #include "libclient/fdwhere.h"
 
 #define MAIN_CONF_DIR FDD_SYSCONFDIR "/fdd"
-#define MAIN_CONF MAIN_CONF_DIR "/fdd.ini"
+#define MAIN_CONF     MAIN_CONF_DIR "/fdd.ini"
 
 static const char main_help[] =
     "usage: fdd [-c FILE] [--set section.key=value]... [option]\n"
@@ -46,9 +46,9 @@ static const char main_help[] =
     "See fdd(8), fdd.ini(5), fdctl(1).\n";
 
 struct args {
-    const char *conf;   /* NULL: the default file, if there */
+    const char *conf;     /* NULL: the default file, if there */
     const char *instance; /* NULL: the main one */
-    int is_named;       /* by --instance */
+    int is_named;         /* by --instance */
     char **sets;
     int n_sets;
     int check;
@@ -81,8 +81,10 @@ main_args(int argc, char **argv, struct args *a)
             break;
         case 's':
             if (strchr(optarg, '=') == NULL) {
-                (void)fprintf(stderr, "fdd: --set %s: no \"=\"; write --set "
-                    "section.key=value\n", optarg);
+                (void)fprintf(stderr,
+                    "fdd: --set %s: no \"=\"; write --set "
+                    "section.key=value\n",
+                    optarg);
                 return EX_USAGE;
             }
             a->sets[a->n_sets++] = optarg;
@@ -146,8 +148,8 @@ main_instance(struct args *a)
     if (a->instance == NULL)
         a->instance = e.instance;
     if (a->instance != NULL && !fdw_is_name(a->instance)) {
-        (void)fprintf(stderr, "fdd: --instance %s: no instance's name: " FDW_NAME_RULE
-            "\n", a->instance);
+        (void)fprintf(stderr,
+            "fdd: --instance %s: no instance's name: " FDW_NAME_RULE "\n", a->instance);
         return EX_USAGE;
     }
     return 0;
@@ -168,8 +170,8 @@ main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
     if (rc == 0 && a->instance != NULL && par_n_files(ps) == 0 &&
         par_get(ps)->model_path[0] == '\0') {
         log_error("config: instance %s has neither %s nor a model.path; write that file "
-            "(fdd --print-ini shows a whole one), or name one with -c", a->instance,
-            ret_src->file);
+                  "(fdd --print-ini shows a whole one), or name one with -c",
+            a->instance, ret_src->file);
         rc = -EINVAL;
     }
     return rc == 0 ? 0 : rc == -EACCES && !a->check ? EX_NOPERM : EX_CONFIG;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define NAMES_PASSWD "/etc/passwd"
-#define NAMES_SEP ", "
+#define NAMES_SEP    ", "
 
 static void
 names_add(struct names *n, uid_t uid, const char *name)
@@ -82,8 +82,8 @@ names_add_members(struct names *n, const char *group)
 {
     const struct group *gr = group[0] != '\0' ? getgrnam(group) : NULL;
 
-    for (char **m = gr != NULL ? gr->gr_mem : NULL; m != NULL && *m != NULL &&
-        n->n_rows < NAMES_MAX; m++) {
+    for (char **m = gr != NULL ? gr->gr_mem : NULL;
+         m != NULL && *m != NULL && n->n_rows < NAMES_MAX; m++) {
         const struct passwd *pw = getpwnam(*m);
 
         if (pw != NULL)
@@ -132,8 +132,8 @@ names_load(struct names *n, const struct names_lists *lists)
 void
 names_of(const struct names *n, uid_t uid, char *ret, size_t ret_bytes)
 {
-    const struct names_row *r = bsearch(&uid, n->rows, n->n_rows, sizeof(n->rows[0]),
-        names_order);
+    const struct names_row *r =
+        bsearch(&uid, n->rows, n->n_rows, sizeof(n->rows[0]), names_order);
 
     if (r != NULL)
         (void)snprintf(ret, ret_bytes, "%s", r->name);

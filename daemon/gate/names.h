@@ -16,18 +16,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define NAMES_MAX 1024u
-#define NAMES_BYTES 64u       /* of one, with its NUL; a longer name counts as none */
+#define NAMES_MAX         1024u
+#define NAMES_BYTES       64u  /* of one, with its NUL; a longer name counts as none */
 #define NAMES_TRUSTED_MAX 256u /* a text parameter holds no more items */
 
 /* Texts of parameters: NULL is "". */
 struct names_lists {
-    const char *trusted;      /* ipc.trusted_users: names and uids */
-    const char *weights;      /* sched.user_weights: user:weight */
+    const char *trusted; /* ipc.trusted_users: names and uids */
+    const char *weights; /* sched.user_weights: user:weight */
     const char *group, *admin_group;
 };
 
-struct names_row { uid_t uid; char name[NAMES_BYTES]; };
+struct names_row {
+    uid_t uid;
+    char name[NAMES_BYTES];
+};
 struct names {
     uint32_t n_rows, n_trusted;
     struct names_row rows[NAMES_MAX]; /* by uid */

@@ -21,34 +21,34 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-#define OFL_MAGIC   0x4f464c31u
-#define OFL_SIGNAL  (SIGRTMAX - 1)   /* the log has SIGRTMAX */
+#define OFL_MAGIC     0x4f464c31u
+#define OFL_SIGNAL    (SIGRTMAX - 1) /* the log has SIGRTMAX */
 #define OFL_SLOTS_MAX (1u << 20)
-#define OFL_POLL_NS (1 * CLK_MS)     /* ofl_free() looks so often */
+#define OFL_POLL_NS   (1 * CLK_MS) /* ofl_free() looks so often */
 
 enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_SEAL, OFL_REAP };
 
 struct ofl_job {
-    uint32_t full;          /* the caller sets it, who took the job clears it */
-    int32_t kind;           /* enum ofl_kind */
-    int64_t id;             /* descriptor or pid */
-    size_t bytes;           /* OFL_PUNCH; of OFL_SEAL the seals */
-    uint32_t *ret_done;     /* OFL_PUNCH */
+    uint32_t full;                 /* the caller sets it, who took the job clears it */
+    int32_t kind;                  /* enum ofl_kind */
+    int64_t id;                    /* descriptor or pid */
+    size_t bytes;                  /* OFL_PUNCH; of OFL_SEAL the seals */
+    uint32_t *ret_done;            /* OFL_PUNCH */
     struct ofl_sealed *ret_sealed; /* OFL_SEAL */
-    struct ofl_exit *ret_exit; /* OFL_REAP */
+    struct ofl_exit *ret_exit;     /* OFL_REAP */
 };
 
 struct ofl {
     uint32_t magic, slots;
-    struct ofl_job *job;    /* [slots] */
-    sem_t posted;           /* jobs put and not taken, and threads to end */
-    uint64_t put;           /* the caller's */
+    struct ofl_job *job; /* [slots] */
+    sem_t posted;        /* jobs put and not taken, and threads to end */
+    uint64_t put;        /* the caller's */
     uint64_t refused;
-    uint64_t taken;         /* jobs given out to threads */
+    uint64_t taken; /* jobs given out to threads */
     uint64_t done, interrupted;
     uint32_t threads, busy;
-    uint32_t stop, left;    /* end; threads that did */
-    int efd;                /* rings when a file is sealed */
+    uint32_t stop, left; /* end; threads that did */
+    int efd;             /* rings when a file is sealed */
 };
 
 /* Says whether the signal of this thread's timer came. */
@@ -307,28 +307,32 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
 int
 ofl_close(struct ofl *o, int fd)
 {
-    return fd < 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_CLOSE, .id = fd });
+    return fd < 0 ? 0 : ofl_put(o, &(struct ofl_job){ .kind = OFL_CLOSE, .id = fd });
 }
 
 int
 ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done)
 {
-    return ofl_put(o, &(struct ofl_job) { .kind = OFL_PUNCH, .id = fd, .bytes = bytes,
-        .ret_done = ret_done });
+    return ofl_put(o,
+        &(struct ofl_job){ .kind = OFL_PUNCH, .id = fd, .bytes = bytes, .ret_done = ret_done });
 }
 
 int
 ofl_seal(struct ofl *o, int fd, int seals, struct ofl_sealed *ret)
 {
-    return ofl_put(o, &(struct ofl_job) { .kind = OFL_SEAL, .id = fd, .bytes = (size_t)seals,
-        .ret_sealed = ret });
+    return ofl_put(o,
+        &(struct ofl_job){ .kind = OFL_SEAL,
+            .id = fd,
+            .bytes = (size_t)seals,
+            .ret_sealed = ret });
 }
 
 int
 ofl_reap(struct ofl *o, pid_t pid, struct ofl_exit *ret)
 {
-    return pid <= 0 ? 0 : ofl_put(o, &(struct ofl_job) { .kind = OFL_REAP, .id = pid,
-        .ret_exit = ret });
+    return pid <= 0
+        ? 0
+        : ofl_put(o, &(struct ofl_job){ .kind = OFL_REAP, .id = pid, .ret_exit = ret });
 }
 
 void

@@ -38,9 +38,15 @@
 
 struct ofl;
 /* How a child ended. is_done becomes 1 last; read it with acquire order. */
-struct ofl_exit { uint32_t is_done; int code, status; /* as in siginfo_t */ };
+struct ofl_exit {
+    uint32_t is_done;
+    int code, status; /* as in siginfo_t */
+};
 /* How sealing a file went: 0 or -errno. is_done likewise. */
-struct ofl_sealed { uint32_t is_done; int rc; };
+struct ofl_sealed {
+    uint32_t is_done;
+    int rc;
+};
 struct ofl_count {
     uint64_t put, done, refused; /* jobs; refused: the queue was full */
     uint64_t interrupted;        /* jobs that a signal had to end or found at work */

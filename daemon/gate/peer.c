@@ -15,8 +15,9 @@ peer_forbid_fds(int listen_fd)
 {
     int off = 0;
 
-    return setsockopt(listen_fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)) == 0 ? 0 :
-        -errno;
+    return setsockopt(listen_fd, SOL_SOCKET, SO_PASSRIGHTS, &off, sizeof(off)) == 0
+        ? 0
+        : -errno;
 }
 
 ssize_t

@@ -30,15 +30,15 @@
 #define PLC_CROWD  8u
 
 struct plc_ses {
-    uint32_t sessions;  /* of its user */
-    uint32_t n_open;    /* its open requests */
-    uint64_t t_used;    /* its last request; if none, when it came */
+    uint32_t sessions; /* of its user */
+    uint32_t n_open;   /* its open requests */
+    uint64_t t_used;   /* its last request; if none, when it came */
 };
 
 struct plc {
-    uint32_t mine;      /* sessions of the newcomer's user, without it */
+    uint32_t mine; /* sessions of the newcomer's user, without it */
     uint64_t now;
-    int at;             /* the one to leave; -1: none */
+    int at; /* the one to leave; -1: none */
     struct plc_ses best;
 };
 

@@ -29,16 +29,16 @@
 #endif
 
 #define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may try to reclaim first */
-#define REGION_LATE_NS (5 * CLK_S)    /* for a client to read its last records */
-#define REGION_UNMAPS 16u             /* in a tick: some 5 us each */
-#define REGION_PIECE (1u << 20)       /* with pages, some 60 us */
-#define REGION_PIECES 4u              /* in a tick */
+#define REGION_LATE_NS  (5 * CLK_S)   /* for a client to read its last records */
+#define REGION_UNMAPS   16u           /* in a tick: some 5 us each */
+#define REGION_PIECE    (1u << 20)    /* with pages, some 60 us */
+#define REGION_PIECES   4u            /* in a tick */
 
 /* Has left its session. */
 struct region_dying {
     STAILQ_ENTRY(region_dying) next;
     struct region r;
-    uint32_t is_empty;                /* another thread sets it */
+    uint32_t is_empty; /* another thread sets it */
 };
 
 /* No F_SEAL_SEAL where a seal is still to come. A client that seals its own memory
@@ -54,8 +54,7 @@ region_memfd(const char *name, uint32_t bytes, enum region_kind kind)
         fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    if (ftruncate(fd, bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, seals) != 0) {
+    if (ftruncate(fd, bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0) {
         rc = -errno;
         (void)close(fd);
         return rc;
@@ -155,7 +154,8 @@ int
 region_seal(struct region *r, struct ofl *ofl)
 {
     struct ofl_sealed *s = calloc(1, sizeof(*s));
-    int rc = s != NULL ? ofl_seal(ofl, r->fd, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, s) : -ENOMEM;
+    int rc =
+        s != NULL ? ofl_seal(ofl, r->fd, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, s) : -ENOMEM;
 
     if (rc == 0)
         r->sealed = s;
@@ -168,8 +168,9 @@ int
 region_sealed(const struct region *r)
 {
     /* acquire: rc was stored before */
-    return __atomic_load_n(&r->sealed->is_done, __ATOMIC_ACQUIRE) ? r->sealed->rc :
-        -EINPROGRESS;
+    return __atomic_load_n(&r->sealed->is_done, __ATOMIC_ACQUIRE)
+        ? r->sealed->rc
+        : -EINPROGRESS;
 }
 
 /* Look which of n pages are there. */
@@ -328,7 +329,8 @@ region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct
 
     if (r->p == NULL)
         return;
-    while (b->n == REGION_LATE_MAX || (b->n != 0 && b->bytes + r->ready > REGION_LATE_BYTES)) {
+    while (b->n == REGION_LATE_MAX ||
+        (b->n != 0 && b->bytes + r->ready > REGION_LATE_BYTES)) {
         struct region old = region_late_take(b);
 
         region_drop(b, &old, ofl);

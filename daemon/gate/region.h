@@ -54,9 +54,9 @@
 
 #include "libclient/fdring.h"
 
-#define REGION_COPY_MAX 65536u
-#define REGION_STEP 65536u       /* bytes reserved at a time */
-#define REGION_LATE_MAX 64u      /* regions that wait to be emptied */
+#define REGION_COPY_MAX   65536u
+#define REGION_STEP       65536u        /* bytes reserved at a time */
+#define REGION_LATE_MAX   64u           /* regions that wait to be emptied */
 #define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
 
 struct ofl;
@@ -65,13 +65,13 @@ struct ofl_sealed;
 enum region_kind { REGION_THEIRS = 0, REGION_OURS };
 
 struct region {
-    unsigned char *p;   /* NULL: no region */
-    int fd;             /* ours, for emptying */
-    uint32_t bytes;     /* a multiple of the page size */
-    uint32_t ready;     /* stores below this cannot fail; REGION_OURS only */
+    unsigned char *p; /* NULL: no region */
+    int fd;           /* ours, for emptying */
+    uint32_t bytes;   /* a multiple of the page size */
+    uint32_t ready;   /* stores below this cannot fail; REGION_OURS only */
     uint32_t page_shift;
-    uint64_t t_retry;   /* after a failure: do not ask the kernel before */
-    uint64_t *there;    /* REGION_THEIRS: a bit a page that was seen to be there, or NULL */
+    uint64_t t_retry; /* after a failure: do not ask the kernel before */
+    uint64_t *there;  /* REGION_THEIRS: a bit a page that was seen to be there, or NULL */
     struct ofl_sealed *sealed; /* after region_seal() */
 };
 
@@ -128,9 +128,12 @@ void region_empty(struct region *r);
 struct region_dying;
 struct region_bin {
     STAILQ_HEAD(, region_dying) dying; /* being emptied, the oldest first */
-    struct { struct region r; uint64_t t_due; } late[REGION_LATE_MAX];
-    uint32_t first, n;  /* of late */
-    uint64_t bytes;     /* in those: sum of ready */
+    struct {
+        struct region r;
+        uint64_t t_due;
+    } late[REGION_LATE_MAX];
+    uint32_t first, n; /* of late */
+    uint64_t bytes;    /* in those: sum of ready */
 };
 
 void region_bin_init(struct region_bin *b);
@@ -140,8 +143,8 @@ void region_bin_fini(struct region_bin *b);
 /* Empty *r, off the loop; ofl NULL: now. Takes it over. */
 void region_drop(struct region_bin *b, struct region *r, struct ofl *ofl);
 /* The same when its client has had time to read. */
-void region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns,
-    struct ofl *ofl);
+void
+region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct ofl *ofl);
 /* Is there more to empty or to unmap in the next ticks? */
 int region_bin_has_dying(const struct region_bin *b);
 /* Empty what is due, unmap what is empty. */

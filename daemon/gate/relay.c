@@ -80,8 +80,7 @@ rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
         return rec->len % 4 == 0 ? 0 : RLY_BROKEN;
     case FDP_T_LOGPROBS:
     case FDP_T_PROMPT_LOGPROBS:
-        return rec->len != 0 && rec->len % sizeof(struct fdp_logprob) == 0 ? 0 :
-            RLY_BROKEN;
+        return rec->len != 0 && rec->len % sizeof(struct fdp_logprob) == 0 ? 0 : RLY_BROKEN;
     case FDP_T_REPLY:
         return 0;
     }
@@ -180,7 +179,10 @@ rly_special(struct reqs *rs, struct wlk *l, const struct fdp_rec *rec)
 }
 
 /* How many records in a row were for one session, seen from rly_prefetch(). */
-struct rly_run { const struct client *c; uint32_t n; };
+struct rly_run {
+    const struct client *c;
+    uint32_t n;
+};
 
 /* Rings of many clients do not stay in the cache: fetch the slot that a
  * later record of the link will be written to. That place may

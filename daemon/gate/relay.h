@@ -14,7 +14,7 @@ struct wlk;
 
 /* Records read from the up ring per loop iteration, 512 KiB. The worker refills it meanwhile. */
 #define RLY_SLOTS 8192u
-#define RLY_LOOK  1024u      /* between looks at the clock; fewer where rings grow */
+#define RLY_LOOK  1024u /* between looks at the clock; fewer where rings grow */
 
 /* Records of the worker of l. Returns how many. l->is_news is set when it
  * reported READY; l->lnk.bad when its cursors or records are impossible. */

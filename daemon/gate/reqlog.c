@@ -28,7 +28,7 @@ struct rql_line {
 /* ns since submission, and parts of it. */
 struct rql_times {
     uint64_t queue, prefill, decode, total;
-    uint64_t first;          /* 0: no token came */
+    uint64_t first; /* 0: no token came */
 };
 
 static const char *
@@ -103,8 +103,9 @@ rql_who(const struct rql *q, const struct jreq *r, struct rql_line *l)
 static void
 rql_tokens(const struct jreq *r, const struct fdp_done *d, struct rql_line *l)
 {
-    rql_put(l, LOG_I("prompt_tokens", d != NULL && d->prompt_tokens != 0 ?
-        d->prompt_tokens : r->prompt_len));
+    rql_put(l,
+        LOG_I("prompt_tokens",
+            d != NULL && d->prompt_tokens != 0 ? d->prompt_tokens : r->prompt_len));
     rql_put(l, LOG_I("cached_tokens", d != NULL ? d->cached_tokens : r->cached_len));
     rql_put(l, LOG_I("output_tokens", d != NULL ? d->output_tokens : r->n_out));
 }
@@ -162,8 +163,9 @@ rql_end(const struct rql *q, struct jreq *r, int code, const struct fdp_done *do
     struct rql_line l;
     struct rql_times t;
 
-    if (r->logged || (what == PAR_LOG_REQUESTS_NO && q->env->par->log_slow_request_ms == 0 &&
-        q->env->par->log_slow_first_token_ms == 0))
+    if (r->logged ||
+        (what == PAR_LOG_REQUESTS_NO && q->env->par->log_slow_request_ms == 0 &&
+            q->env->par->log_slow_first_token_ms == 0))
         return;
     r->logged = 1;
     rql_times(q, r, done, &t);

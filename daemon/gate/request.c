@@ -50,8 +50,8 @@ rq_set_deadlines(const struct env *env, struct jreq *r)
 void
 rq_add(struct reqs *rs, const struct rq_new *n)
 {
-    struct jreq *r = jnl_add(rs->jnl, n->cli, n->usr, n->req, n->blob, n->blob_bytes,
-        rs->env->now);
+    struct jreq *r =
+        jnl_add(rs->jnl, n->cli, n->usr, n->req, n->blob, n->blob_bytes, rs->env->now);
 
     ASSERT(r != NULL);
     r->cost = n->cost;
@@ -86,8 +86,8 @@ rq_settle(struct reqs *rs, struct jreq *r, int done)
 static int
 rq_is_whole(const struct fdp_rec *rec)
 {
-    return rec->len == (rec->type == FDP_T_DONE ? sizeof(struct fdp_done) :
-        sizeof(struct fdp_error));
+    return rec->len ==
+        (rec->type == FDP_T_DONE ? sizeof(struct fdp_done) : sizeof(struct fdp_error));
 }
 
 /* The worker's terminal record, which is whole, with the time the client sent the
@@ -108,8 +108,8 @@ rq_tell_rec(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
         return;
     if (is_done)
         done.t_submit = r->t_submit;
-    (void)cli_put(rs->clients, r->cli, r->tag, rec, is_done ? (const void *)&done : rec + 1,
-        0);
+    (void)cli_put(rs->clients, r->cli, r->tag, rec,
+        is_done ? (const void *)&done : rec + 1, 0);
 }
 
 static void
@@ -122,8 +122,7 @@ rq_tell_error(struct reqs *rs, struct jreq *r, const struct fdp_error *e)
 }
 
 void
-rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
-    const struct fdp_error *e)
+rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec, const struct fdp_error *e)
 {
     static const struct fdp_error broken = { .code = FDP_E_INTERNAL };
     struct cnt_gate *cnt = rs->env->cnt;
@@ -138,8 +137,10 @@ rq_end(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec,
     }
     if (r->st == JNL_QUEUED)
         fair_remove(rs->fair, r);
-    cnt_add(r->cli == NULL ? &cnt->requests_dropped : rec != NULL &&
-        rec->type == FDP_T_DONE ? &cnt->requests_done : &cnt->requests_error, 1);
+    cnt_add(r->cli == NULL                           ? &cnt->requests_dropped
+            : rec != NULL && rec->type == FDP_T_DONE ? &cnt->requests_done
+                                                     : &cnt->requests_error,
+        1);
     if (is_told)
         rq_settle(rs, r, rec != NULL && rec->type == FDP_T_DONE);
     if (rec != NULL)
@@ -216,8 +217,8 @@ rq_end_all(struct reqs *rs, int code, uint32_t retry_ms)
         struct jreq *r = &rs->jnl->pool[i];
 
         if (r->st != JNL_FREE)
-            rq_end_code(rs, r, r->st == JNL_ENDING && r->end_code != 0 ? r->end_code :
-                code, retry_ms);
+            rq_end_code(rs, r,
+                r->st == JNL_ENDING && r->end_code != 0 ? r->end_code : code, retry_ms);
     }
     ASSERT(rs->fair->credits_used == 0);
 }

@@ -26,8 +26,8 @@ struct rql;
 struct usr;
 struct wlk;
 
-#define RQ_SEND_BATCH 8192u  /* records down per loop iteration */
-#define RQ_LOOK       16u    /* requests between looks at the clock */
+#define RQ_SEND_BATCH 8192u /* records down per loop iteration */
+#define RQ_LOOK       16u   /* requests between looks at the clock */
 
 struct reqs {
     const struct env *env;
@@ -41,13 +41,13 @@ struct reqs {
 /* A request that the intake accepted. */
 struct rq_new {
     struct client *cli;
-    struct usr *usr;          /* who pays: the client's user or a delegated one */
+    struct usr *usr; /* who pays: the client's user or a delegated one */
     const struct fdp_req *req;
-    unsigned char *blob;      /* of blb_new(); passes to the request */
+    unsigned char *blob; /* of blb_new(); passes to the request */
     uint32_t blob_bytes;
-    uint32_t cost, est_prompt; /* tokens; est_prompt of cost are prompt */
+    uint32_t cost, est_prompt;     /* tokens; est_prompt of cost are prompt */
     const struct chk_items *items; /* its items */
-    int checked;              /* against the model's vocabulary and length */
+    int checked;                   /* against the model's vocabulary and length */
 };
 
 /* Queue it. There must be a free entry in the journal. */

@@ -54,8 +54,9 @@ rst_waited(struct sessions *t, const struct client *c)
     uint64_t until = usr_rest(u, t->env->now);
 
     log_info("session: %llu (%s, pid %d) makes the daemon wait for its memory: requests of "
-        "user %llu are not looked at for %llu ms", (unsigned long long)c->id, c->shown,
-        (int)c->pid, (unsigned long long)u->key, (unsigned long long)(u->rest_ns / CLK_MS));
+             "user %llu are not looked at for %llu ms",
+        (unsigned long long)c->id, c->shown, (int)c->pid, (unsigned long long)u->key,
+        (unsigned long long)(u->rest_ns / CLK_MS));
     for (uint32_t i = 0; i < t->n; i++) {
         if (t->v[i]->c.usr == u && t->v[i]->c.st == CLI_OPEN)
             rst_begin(t, &t->v[i]->c, until);

@@ -38,8 +38,10 @@ rty_failed(struct rty *y, int code, const char *error, const char *fix, uint64_t
     (void)snprintf(y->fix, sizeof(y->fix), "%s", fix);
     if (!is_new && now_ns < y->t_tell)
         return 0;
-    y->tell_ns = is_new ? RTY_TELL_NS : y->tell_ns < RTY_TELL_MAX_NS / 2 ? y->tell_ns * 2 :
-        RTY_TELL_MAX_NS;
+    y->tell_ns = is_new ? RTY_TELL_NS
+        : y->tell_ns < RTY_TELL_MAX_NS / 2
+        ? y->tell_ns * 2
+        : RTY_TELL_MAX_NS;
     y->t_tell = now_ns + y->tell_ns;
     return 1;
 }
@@ -50,6 +52,6 @@ rty_text(const struct rty *y, uint64_t now_ns, char *ret, size_t ret_bytes)
     uint64_t s = (now_ns - y->t_since) / CLK_S;
 
     (void)snprintf(ret, ret_bytes, "waits for %s since %llu %s, tried %u time%s",
-        rty_what(y->code), (unsigned long long)(s < 120 ? s : s / 60), s < 120 ? "s" : "min",
-        y->n, y->n == 1 ? "" : "s");
+        rty_what(y->code), (unsigned long long)(s < 120 ? s : s / 60),
+        s < 120 ? "s" : "min", y->n, y->n == 1 ? "" : "s");
 }

@@ -19,17 +19,17 @@
 
 /* One worker's. Zeroed: it does not wait. */
 struct rty {
-    uint32_t n;                /* starts that ended so; 0: it does not wait */
-    int code;                  /* exit code of the last */
-    uint64_t t_since;          /* end of the first */
-    uint64_t t_tell, tell_ns;  /* the log tells again, and the interval before */
-    char error[512];           /* what the last said */
+    uint32_t n;               /* starts that ended so; 0: it does not wait */
+    int code;                 /* exit code of the last */
+    uint64_t t_since;         /* end of the first */
+    uint64_t t_tell, tell_ns; /* the log tells again, and the interval before */
+    char error[512];          /* what the last said */
     char fix[768];
 };
 
 /* A start ended with this exit code. Returns 1 when the log is to tell of it. */
-int rty_failed(struct rty *y, int code, const char *error, const char *fix,
-    uint64_t now_ns);
+int
+rty_failed(struct rty *y, int code, const char *error, const char *fix, uint64_t now_ns);
 /* What it waits for: "the model's files". */
 const char *rty_what(int code);
 /* "waits for the model's files since 12 min, tried 80 times". */

@@ -25,8 +25,8 @@
 #include "libclient/fdwhere.h"
 
 #define RTD_LISTEN_FIRST 3 /* SD_LISTEN_FDS_START */
-#define RTD_BACKLOG 128
-#define RTD_GROUPS_MAX 256
+#define RTD_BACKLOG      128
+#define RTD_GROUPS_MAX   256
 
 #ifndef SO_PEERGROUPS
 #define SO_PEERGROUPS 59
@@ -69,18 +69,21 @@ rtd_choose_dir(struct rtd *rt, const struct par *par, const struct fdw_env *e, c
     int rc = fdw_home(e, dir, name, geteuid() == 0, rt->dir, sizeof(rt->dir));
 
     if (rc == -ENOENT)
-        (void)snprintf(err, err_bytes, "no runtime folder: neither daemon.runtime_dir "
+        (void)snprintf(err, err_bytes,
+            "no runtime folder: neither daemon.runtime_dir "
             "nor FDD_RUNTIME_DIR nor XDG_RUNTIME_DIR is set; fix: --set "
             "daemon.runtime_dir=DIR");
     else if (rc == -EINVAL)
         (void)snprintf(err, err_bytes, "\"%s\" is no instance's name: " FDW_NAME_RULE,
             rt->instance);
     else if (rc != 0)
-        (void)snprintf(err, err_bytes, "the runtime folder's path is longer than %d bytes",
-            FDW_PATH_BYTES - 1);
+        (void)snprintf(err, err_bytes,
+            "the runtime folder's path is longer than %d bytes", FDW_PATH_BYTES - 1);
     else if (rt->dir[0] != '/')
-        rc = snprintf(err, err_bytes, "runtime folder \"%s\" is not an absolute path; fix: "
-            "daemon.runtime_dir or FDD_RUNTIME_DIR", rt->dir);
+        rc = snprintf(err, err_bytes,
+            "runtime folder \"%s\" is not an absolute path; fix: "
+            "daemon.runtime_dir or FDD_RUNTIME_DIR",
+            rt->dir);
     return rc != 0 ? EX_CONFIG : 0;
 }
 
@@ -106,12 +109,15 @@ rtd_check_dir(const struct rtd *rt, char *err, size_t err_bytes)
     names_ask(st.st_uid, owner, sizeof(owner));
     names_ask(geteuid(), me, sizeof(me));
     if (st.st_uid != geteuid())
-        (void)snprintf(err, err_bytes, "runtime folder %s belongs to user %s, not to user "
-            "%s; fix: another folder: %s", rt->dir, owner, me, own);
+        (void)snprintf(err, err_bytes,
+            "runtime folder %s belongs to user %s, not to user "
+            "%s; fix: another folder: %s",
+            rt->dir, owner, me, own);
     else
-        (void)snprintf(err, err_bytes, "runtime folder %s can be written by others (mode "
-            "%04o); fix: another folder, which fdd makes: %s", rt->dir,
-            (unsigned)(st.st_mode & 07777), own);
+        (void)snprintf(err, err_bytes,
+            "runtime folder %s can be written by others (mode "
+            "%04o); fix: another folder, which fdd makes: %s",
+            rt->dir, (unsigned)(st.st_mode & 07777), own);
     return EX_NOPERM;
 }
 
@@ -143,8 +149,8 @@ rtd_lock(struct rtd *rt, char *err, size_t err_bytes)
     if (rc == 0)
         rc = dir_open(path, DIR_READABLE, &pid_fd);
     if (rc != 0) {
-        (void)snprintf(err, err_bytes, "cannot open %s: %s", rt->lock_fd < 0 ? lock : path,
-            strerror(-rc));
+        (void)snprintf(err, err_bytes, "cannot open %s: %s",
+            rt->lock_fd < 0 ? lock : path, strerror(-rc));
         return rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_CANTCREAT;
     }
     (void)snprintf(pid, sizeof(pid), "%d\n", (int)getpid());
@@ -170,15 +176,17 @@ rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes)
     if (rc != 0)
         return rc;
     if (fdw_device_dir(&e, rt->dir, (unsigned long)geteuid(), rt->device_dir,
-        sizeof(rt->device_dir)) != 0)
+            sizeof(rt->device_dir)) != 0)
         rt->device_dir[0] = '\0';
     rc = dir_make(rt->dir, rt->instance[0] != '\0');
     if (rc != 0) {
         char own[PAR_STR_BYTES];
 
         adv_own_dir(own, sizeof(own));
-        (void)snprintf(err, err_bytes, "cannot create runtime folder %s: %s; fix: another "
-            "folder: %s", rt->dir, strerror(-rc), own);
+        (void)snprintf(err, err_bytes,
+            "cannot create runtime folder %s: %s; fix: another "
+            "folder: %s",
+            rt->dir, strerror(-rc), own);
         return rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_CANTCREAT;
     }
     rc = rtd_check_dir(rt, err, err_bytes);
@@ -243,9 +251,10 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
     memset(&sa, 0, sizeof(sa));
     sa.sun_family = AF_UNIX;
     if (strlen(path) >= sizeof(sa.sun_path)) {
-        (void)snprintf(err, err_bytes, "socket path %s has %zu bytes, the system allows "
-            "%zu; fix: a shorter daemon.runtime_dir", path, strlen(path),
-            sizeof(sa.sun_path) - 1);
+        (void)snprintf(err, err_bytes,
+            "socket path %s has %zu bytes, the system allows "
+            "%zu; fix: a shorter daemon.runtime_dir",
+            path, strlen(path), sizeof(sa.sun_path) - 1);
         return EX_CONFIG;
     }
     memcpy(sa.sun_path, path, strlen(path));
@@ -266,16 +275,19 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
     rc = rc != 0 ? errno : 0;
     (void)umask(old);
     if (rc != 0) {
-        (void)snprintf(err, err_bytes, rc == EADDRINUSE ?
-            "socket %s is in use by another program: %s; fix: stop that one, or another "
-            "ipc.socket, ipc.admin_socket or daemon.runtime_dir" :
-            "cannot bind socket %s: %s", path, strerror(rc));
+        (void)snprintf(err, err_bytes,
+            rc == EADDRINUSE
+                ? "socket %s is in use by another program: %s; fix: stop that one, or another "
+                  "ipc.socket, ipc.admin_socket or daemon.runtime_dir"
+                : "cannot bind socket %s: %s",
+            path, strerror(rc));
         (void)close(fd);
         return rc == EACCES ? EX_NOPERM : EX_CANTCREAT;
     }
     if (gid != (gid_t)-1 && chown(path, (uid_t)-1, gid) != 0)
         log_warn("gate: cannot give %s to group %u: %s; only the daemon's own user and "
-            "group may connect", path, (unsigned)gid, strerror(errno));
+                 "group may connect",
+            path, (unsigned)gid, strerror(errno));
     if (chmod(path, mode) != 0 || listen(fd, RTD_BACKLOG) != 0) {
         (void)snprintf(err, err_bytes, "cannot listen at %s: %s", path, strerror(errno));
         (void)unlink(path);
@@ -371,7 +383,7 @@ rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_by
     }
     if (peer_forbid_fds(rt->listen_fd) != 0 || peer_forbid_fds(rt->admin_fd) != 0)
         log_debug("gate: this kernel cannot refuse passed descriptors (SO_PASSRIGHTS); "
-            "they are closed off the loop");
+                  "they are closed off the loop");
     rt->is_shared = rtd_look_shared(rt);
     return 0;
 }

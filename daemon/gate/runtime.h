@@ -16,17 +16,17 @@
 #define RTD_ERR_BYTES 1024
 
 struct rtd {
-    char instance[64];          /* "": the main one; set after rtd_init() */
-    int is_named;               /* by an option: $FDD_SOCKET does not count */
+    char instance[64]; /* "": the main one; set after rtd_init() */
+    int is_named;      /* by an option: $FDD_SOCKET does not count */
     char dir[PAR_STR_BYTES];
     char device_dir[PAR_STR_BYTES]; /* libclient/fdwhere.h */
     char socket[PAR_STR_BYTES], admin_socket[PAR_STR_BYTES];
     int lock_fd;
     int listen_fd, admin_fd;
-    int own_socket, own_admin;  /* we made the file and unlink it */
-    char socket_unit[128];      /* "fdd.socket": it starts us again; "": none */
-    gid_t group, admin_group;   /* (gid_t)-1: no such group */
-    int is_shared;              /* users other than ours and root may connect */
+    int own_socket, own_admin; /* we made the file and unlink it */
+    char socket_unit[128];     /* "fdd.socket": it starts us again; "": none */
+    gid_t group, admin_group;  /* (gid_t)-1: no such group */
+    int is_shared;             /* users other than ours and root may connect */
 };
 
 void rtd_init(struct rtd *rt);

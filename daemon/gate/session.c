@@ -33,8 +33,8 @@
 #include "libclient/fdproto.h"
 
 #define SES_HELLO_MAX 512
-#define SES_RETRY_MS 100u
-#define SES_CQ_MIN 128u  /* a record of 64 slots and its padding */
+#define SES_RETRY_MS  100u
+#define SES_CQ_MIN    128u /* a record of 64 slots and its padding */
 
 _Static_assert(SES_CQ_MIN >= 2 * FDP_REC_MAX_SLOTS, "a longest record always fits");
 
@@ -192,14 +192,15 @@ ses_make_room(struct sessions *t, const struct usr *u)
     for (uint32_t i = 0; i < t->n; i++) {
         s = t->v[i];
         if (s->c.st != CLI_DOOMED)
-            plc_look(&p, (int)i, &(struct plc_ses) { (uint32_t)s->c.usr->n_ses,
-                s->c.n_inflight, s->c.t_used });
+            plc_look(&p, (int)i,
+                &(struct plc_ses){ (uint32_t)s->c.usr->n_ses, s->c.n_inflight,
+                    s->c.t_used });
     }
     if (p.at < 0)
         return 0;
     s = t->v[p.at];
     log_info("session: %llu (%s, pid %d, uid %u) is closed for user %u: "
-        "ipc.max_clients are open, %u of its user, idle for %llu s",
+             "ipc.max_clients are open, %u of its user, idle for %llu s",
         (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
         (unsigned)u->key, p.best.sessions,
         (unsigned long long)((t->env->now - s->c.t_used) / CLK_S));
@@ -217,8 +218,7 @@ ses_has_room(const struct sessions *t, int is_kept)
 }
 
 static int
-ses_admit(struct sessions *t, struct usr *u, uid_t uid, int trusted,
-    const char **ret_why)
+ses_admit(struct sessions *t, struct usr *u, uid_t uid, int trusted, const char **ret_why)
 {
     int is_kept = trusted || uid == 0 || uid == geteuid();
 
@@ -231,8 +231,8 @@ ses_admit(struct sessions *t, struct usr *u, uid_t uid, int trusted,
         *ret_why = "its user has ipc.max_clients_per_user sessions";
         return FDP_E_LIMIT;
     }
-    if (!trusted && !usr_connect(u, (uint64_t)t->env->par->ipc_connects_per_second,
-        t->env->now)) {
+    if (!trusted &&
+        !usr_connect(u, (uint64_t)t->env->par->ipc_connects_per_second, t->env->now)) {
         *ret_why = "its user connects more often than ipc.connects_per_second";
         return FDP_E_LIMIT;
     }
@@ -304,8 +304,8 @@ ses_geometry(const struct sessions *t, const struct fdp_hello *h, struct fdp_wel
     uint64_t max = (uint64_t)t->env->par->ipc_max_session_bytes;
     uint32_t sq = h->sq_slots != 0 ? h->sq_slots : (uint32_t)t->env->par->ipc_sq_slots;
     uint32_t cq = h->cq_slots != 0 ? h->cq_slots : (uint32_t)t->env->par->ipc_cq_slots;
-    uint64_t arena = h->arena_bytes != 0 ? h->arena_bytes :
-        (uint64_t)t->env->par->ipc_arena_bytes;
+    uint64_t arena =
+        h->arena_bytes != 0 ? h->arena_bytes : (uint64_t)t->env->par->ipc_arena_bytes;
     uint64_t rest;
 
     w->sq_slots = ses_pow2(sq, 16, 65536);
@@ -363,8 +363,7 @@ ses_send_fds(int fd, const struct fdp_welcome *w, const int fds[FDP_N_FDS])
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int) * FDP_N_FDS);
     memcpy(CMSG_DATA(c), fds, sizeof(int) * FDP_N_FDS);
-    return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*w) ? 0 :
-        -errno;
+    return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*w) ? 0 : -errno;
 }
 
 static void
@@ -383,8 +382,8 @@ ses_fill_welcome(const struct sessions *t, const struct ses *s, const struct fdp
     w->boot_id[1] = t->env->boot_id[1];
     w->session_id = s->c.id;
     ses_geometry(t, h, w);
-    w->max_inflight = s->c.trusted ? t->reqs->jnl->n_max :
-        (uint32_t)t->env->par->sched_max_inflight_per_client;
+    w->max_inflight = s->c.trusted ? t->reqs->jnl->n_max
+                                   : (uint32_t)t->env->par->sched_max_inflight_per_client;
     if (w->max_inflight > t->reqs->jnl->n_max)
         w->max_inflight = t->reqs->jnl->n_max;
     if (ready != NULL) {
@@ -513,8 +512,8 @@ ses_hello(struct sessions *t, struct ses *s)
             cnt_add(&t->env->cnt->sessions_total, 1);
             cnt_set(&t->env->cnt->sessions, t->n);
             log_debug("session: %llu open: %s pid %d uid %u, %u us",
-                (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
-                (unsigned)((clk_now_ns() - t->env->now) / CLK_US));
+                (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid,
+                (unsigned)s->c.uid, (unsigned)((clk_now_ns() - t->env->now) / CLK_US));
             return;
         }
         if (rc == -EPIPE || rc == -ECONNRESET) {
@@ -622,8 +621,8 @@ ses_event(struct sessions *t, struct ses *s)
 static void
 ses_check_slow(struct sessions *t, struct client *c)
 {
-    switch (cli_check_slow(t->clients, c,
-        (uint64_t)t->env->par->ipc_slow_client_ms * CLK_MS)) {
+    switch (
+        cli_check_slow(t->clients, c, (uint64_t)t->env->par->ipc_slow_client_ms * CLK_MS)) {
     case CLI_KEEPS_UP:
         break;
     case CLI_SLOW:

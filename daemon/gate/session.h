@@ -34,18 +34,18 @@ struct reqs;
 struct watch;
 
 #define SES_MAGIC 0x53455331u
-#define SES_MAX   65536u     /* ipc.max_clients at most */
+#define SES_MAX   65536u /* ipc.max_clients at most */
 #define SES_FDS   PAR_SESSION_FDS
 
 struct ses {
     uint32_t magic;
-    uint32_t slot;           /* place in the table */
+    uint32_t slot; /* place in the table */
     struct client c;
     int doorbell;
     uint32_t is_sealing;     /* c2d; its doorbell has rung */
     uint32_t *p_need_wakeup; /* in d2c */
     uint64_t t_open;
-    struct fdp_event ev;     /* of the last announcement while CLI_MAPS */
+    struct fdp_event ev; /* of the last announcement while CLI_MAPS */
 };
 
 struct sessions {
@@ -56,16 +56,16 @@ struct sessions {
     struct clients *clients;
     struct reqs *reqs;
     struct intake *intake;
-    struct ofl *ofl;          /* NULL in tests: its work is done at once */
-    struct ses **v;           /* 0..n-1, in no order */
-    uint32_t n, max;          /* max: as many as there are descriptors for */
-    uint32_t first;           /* whose ring the next iteration looks at first */
-    uint64_t t_read;          /* of ses_park(): a ring that waits is read then; 0: none */
+    struct ofl *ofl; /* NULL in tests: its work is done at once */
+    struct ses **v;  /* 0..n-1, in no order */
+    uint32_t n, max; /* max: as many as there are descriptors for */
+    uint32_t first;  /* whose ring the next iteration looks at first */
+    uint64_t t_read; /* of ses_park(): a ring that waits is read then; 0: none */
     uint64_t next_id;
-    struct region_bin bin;    /* of sessions that have ended */
-    uint64_t t_watch;         /* who makes the loop wait is looked for until then */
-    uint32_t n_rest;          /* sessions whose rings rest: rest.h */
-    uint32_t n_seals;         /* whose memory is being sealed */
+    struct region_bin bin; /* of sessions that have ended */
+    uint64_t t_watch;      /* who makes the loop wait is looked for until then */
+    uint32_t n_rest;       /* sessions whose rings rest: rest.h */
+    uint32_t n_seals;      /* whose memory is being sealed */
 };
 
 /* Room for SES_MAX, so that max_clients can rise by reload. The other fields are

@@ -22,9 +22,9 @@ struct seg_now {
     uint64_t sessions;
     uint64_t requests_queued, requests_running;
     uint64_t journal_bytes, queued_tokens, service_rate;
-    uint64_t generation;      /* of the worker */
-    int32_t worker_pid;       /* 0: none */
-    const char *model;        /* NULL: not known yet; told once */
+    uint64_t generation; /* of the worker */
+    int32_t worker_pid;  /* 0: none */
+    const char *model;   /* NULL: not known yet; told once */
 };
 void seg_tick(struct cnt_seg *seg, const struct seg_now *now);
 

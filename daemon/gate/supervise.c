@@ -34,12 +34,12 @@
 #define SUP_BACKOFF_MAX_MS 10000u
 #define SUP_RESTART_MIN_MS 100u
 #define SUP_RESTART_MAX_MS 60000u
-#define SUP_STABLE_NS (60 * CLK_S)      /* ready that long: back-off forgotten */
-#define SUP_PROGRESS_NS (2 * CLK_S)
-#define SUP_N_FD 5
-#define SUP_FINI_NS (5 * CLK_S)         /* for a killed worker, at the daemon's end */
-#define SUP_COLLECT_NS (1 * CLK_MS)     /* sup_collect() looks so often */
-#define SUP_ADMIN_BUF (1 << 20)
+#define SUP_STABLE_NS      (60 * CLK_S) /* ready that long: back-off forgotten */
+#define SUP_PROGRESS_NS    (2 * CLK_S)
+#define SUP_N_FD           5
+#define SUP_FINI_NS        (5 * CLK_S)  /* for a killed worker, at the daemon's end */
+#define SUP_COLLECT_NS     (1 * CLK_MS) /* sup_collect() looks so often */
+#define SUP_ADMIN_BUF      (1 << 20)
 
 static void
 sup_set_state(struct wrk *w, enum wrk_st st)
@@ -111,8 +111,7 @@ sup_find_worker(const struct par *par, char *ret, size_t ret_bytes)
 }
 
 /* Between fork and exec only async-signal-safe calls. */
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t parent)
 {
     sigset_t none;
@@ -138,10 +137,10 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
     char path[PAR_STR_BYTES * 2];
     char num[SUP_N_FD][16];
     int fds[SUP_N_FD] = { w->link_fd, w->efd, worker_admin_fd, s->stat_fd, s->trace_fd };
-    char *argv[] = { path, (char *)(uintptr_t)"--link-fd", num[0],
-        (char *)(uintptr_t)"--event-fd", num[1], (char *)(uintptr_t)"--admin-fd", num[2],
-        (char *)(uintptr_t)"--stat-fd", num[3], (char *)(uintptr_t)"--trace-fd", num[4],
-        NULL };
+    char *argv[] = { path, (char *)(uintptr_t) "--link-fd", num[0],
+        (char *)(uintptr_t) "--event-fd", num[1], (char *)(uintptr_t) "--admin-fd",
+        num[2], (char *)(uintptr_t) "--stat-fd", num[3], (char *)(uintptr_t) "--trace-fd",
+        num[4], NULL };
     pid_t parent = getpid();
     pid_t pid;
     int rc;
@@ -150,8 +149,9 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
     if (rc != 0) {
         (void)snprintf(w->error, sizeof(w->error),
             "the program fdd-worker is not there or not executable (%.400s)",
-            s->env->par->daemon_worker[0] != '\0' ? s->env->par->daemon_worker :
-            "looked in the folder of fdd, ../libexec/fdd and " FDD_LIBEXECDIR);
+            s->env->par->daemon_worker[0] != '\0'
+                ? s->env->par->daemon_worker
+                : "looked in the folder of fdd, ../libexec/fdd and " FDD_LIBEXECDIR);
         (void)snprintf(w->fix, sizeof(w->fix),
             "set daemon.worker to the path of fdd-worker, or install it");
         return rc;
@@ -322,12 +322,13 @@ sup_on_ready(struct sup *s, struct wrk *w)
         w->n_ready++;
         if (w->rty.n != 0)
             log_info("supervise: worker %d starts again after %u tries, pid %d, generation "
-                "%llu", w->idx, w->rty.n, (int)w->pid, (unsigned long long)w->generation);
+                     "%llu",
+                w->idx, w->rty.n, (int)w->pid, (unsigned long long)w->generation);
         sup_unblock(w);
         w->link.loaded_ns = w->t_ready - w->t_start;
         log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
-            "%u tokens at most, %u sequences ahead", w->idx,
-            (double)(w->t_ready - w->t_start) / 1e9, rd->info.model_name,
+                 "%u tokens at most, %u sequences ahead",
+            w->idx, (double)(w->t_ready - w->t_start) / 1e9, rd->info.model_name,
             rd->info.vocab, rd->info.max_model_len, rd->credits);
     }
     return SUP_READY;
@@ -428,12 +429,14 @@ sup_fix_text(const struct par *par, const struct rtd *rt, const struct names *na
     char *dot;
 
     if (exit_code == EX_UNAVAILABLE) {
-        (void)snprintf(ret, ret_bytes, "nvidia-smi (does the driver answer?), or run on "
+        (void)snprintf(ret, ret_bytes,
+            "nvidia-smi (does the driver answer?), or run on "
             "the processor: --set device.backend=cpu");
         return;
     }
     if (path[0] == '\0') {
-        (void)snprintf(ret, ret_bytes, "--set model.path=DIR (a Hugging Face model "
+        (void)snprintf(ret, ret_bytes,
+            "--set model.path=DIR (a Hugging Face model "
             "directory), or model.path in the configuration file");
         return;
     }
@@ -441,8 +444,8 @@ sup_fix_text(const struct par *par, const struct rtd *rt, const struct names *na
     dot = strrchr(unit, '.');
     if (dot != NULL && strcmp(dot, ".socket") == 0)
         *dot = '\0';
-    adv_model(path, dot != NULL ? unit : "fdd", exit_code == EX_NOPERM, names,
-        ret, ret_bytes);
+    adv_model(path, dot != NULL ? unit : "fdd", exit_code == EX_NOPERM, names, ret,
+        ret_bytes);
 }
 
 static void
@@ -525,8 +528,8 @@ sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
 static void
 sup_block(struct wrk *w, uint64_t now_ns)
 {
-    int to_log = rty_failed(&w->rty, w->permanent, w->error[0] != '\0' ? w->error :
-        w->last_death, w->fix, now_ns);
+    int to_log = rty_failed(&w->rty, w->permanent,
+        w->error[0] != '\0' ? w->error : w->last_death, w->fix, now_ns);
 
     sup_back_off(w, now_ns);
     sup_tell_blocked(w, to_log, now_ns);
@@ -564,8 +567,8 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
     if (sup_crash_loop(s, w)) {
         sup_set_state(w, WRK_FAILED);
         log_error("supervise: worker %d died %lld times within %lld s (daemon.crash_max, "
-            "daemon.crash_window_s) and is not started again; last: %s%s%s", w->idx,
-            (long long)par->daemon_crash_max, (long long)par->daemon_crash_window_s,
+                  "daemon.crash_window_s) and is not started again; last: %s%s%s",
+            w->idx, (long long)par->daemon_crash_max, (long long)par->daemon_crash_window_s,
             w->last_death, w->error[0] != '\0' ? ": " : "", w->error);
         return SUP_CRASH_LOOP;
     }
@@ -617,8 +620,8 @@ sup_is_traced(pid_t pid)
 static void
 sup_watch_hang(struct sup *s, struct wrk *w)
 {
-    const struct hng_limits l = {
-        .hang_ns = (uint64_t)s->env->par->daemon_worker_hang_ms * CLK_MS,
+    const struct hng_limits l = { .hang_ns = (uint64_t)s->env->par->daemon_worker_hang_ms *
+            CLK_MS,
         .first_ns = (uint64_t)s->env->par->daemon_worker_start_timeout_ms * CLK_MS };
     enum hng_verdict v;
     char why[160];
@@ -648,8 +651,7 @@ sup_watch_start(struct sup *s, struct wrk *w)
 {
     uint64_t now = s->env->now;
 
-    if (now - w->t_start >
-        (uint64_t)s->env->par->daemon_worker_start_timeout_ms * CLK_MS) {
+    if (now - w->t_start > (uint64_t)s->env->par->daemon_worker_start_timeout_ms * CLK_MS) {
         sup_kill(w, "it was not ready within daemon.worker_start_timeout_ms");
         w->t_start = now; /* once */
     } else if (now - w->t_progress >= SUP_PROGRESS_NS) {
@@ -732,7 +734,8 @@ sup_fini(struct sup *s, struct wrk *w)
         (void)kill(w->pid, SIGKILL);
         if (!sup_collect(w->pid, SUP_FINI_NS))
             log_warn("supervise: worker %d (pid %d) was killed and does not end; it is left "
-                "alone", w->idx, (int)w->pid);
+                     "alone",
+                w->idx, (int)w->pid);
     }
     if (w->exit != NULL && __atomic_load_n(&w->exit->is_done, __ATOMIC_ACQUIRE))
         free(w->exit); /* else a thread that hangs has it */

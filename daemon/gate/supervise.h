@@ -43,8 +43,14 @@ struct par;
 struct rtd;
 struct watch;
 
-enum wrk_st { WRK_NONE = 0, WRK_STARTING, WRK_READY, WRK_STOPPING, WRK_BACKOFF,
-    WRK_FAILED };
+enum wrk_st {
+    WRK_NONE = 0,
+    WRK_STARTING,
+    WRK_READY,
+    WRK_STOPPING,
+    WRK_BACKOFF,
+    WRK_FAILED
+};
 
 struct ofl;
 struct ofl_exit;
@@ -52,32 +58,32 @@ struct ofl_exit;
 #define SUP_DEATHS_MAX 1000u
 
 struct wrk {
-    int idx;                   /* of its group */
-    int st;                    /* enum wrk_st */
-    pid_t pid;                 /* 0: none */
+    int idx;   /* of its group */
+    int st;    /* enum wrk_st */
+    pid_t pid; /* 0: none */
     int pidfd, efd, admin_fd, link_fd;
-    struct wlk link;           /* seg NULL: no process */
-    int is_killed;             /* SIGKILL was sent */
-    int is_over;               /* and SUP_KILLED was returned */
-    struct ofl_exit *exit;     /* on the heap while its status is collected */
-    uint32_t dead;             /* process ended; status below */
-    int status;                /* as waitpid */
-    int permanent;             /* its exit code, where another start would end the same way */
+    struct wlk link;       /* seg NULL: no process */
+    int is_killed;         /* SIGKILL was sent */
+    int is_over;           /* and SUP_KILLED was returned */
+    struct ofl_exit *exit; /* on the heap while its status is collected */
+    uint32_t dead;         /* process ended; status below */
+    int status;            /* as waitpid */
+    int permanent;         /* its exit code, where another start would end the same way */
     uint64_t generation;
     uint64_t t_start, t_ready, t_restart, t_stop;
     uint32_t backoff_ms;
-    uint32_t n_deaths;         /* entries of deaths, a ring */
+    uint32_t n_deaths; /* entries of deaths, a ring */
     uint64_t deaths[SUP_DEATHS_MAX];
     uint64_t n_starts, n_died;
-    uint64_t n_ready;          /* of n_starts: those that came to READY */
-    struct rty rty;            /* n != 0: blocked */
+    uint64_t n_ready; /* of n_starts: those that came to READY */
+    struct rty rty;   /* n != 0: blocked */
     struct hng hng;
     uint64_t t_progress;
     char panic[LNK_PANIC_BYTES]; /* of the last death */
     uint64_t panic_generation;
     char last_death[256];
-    struct crs crash;          /* the last death that the gate did not cause */
-    char error[512];           /* what the last worker reported */
+    struct crs crash; /* the last death that the gate did not cause */
+    char error[512];  /* what the last worker reported */
     char fix[768];
 } __attribute__((aligned(16)));
 
@@ -86,15 +92,15 @@ struct sup {
     const struct rtd *rt;
     const struct names *names;
     struct watch *watch;
-    struct ofl *ofl;           /* NULL in tests: its work is done at once */
-    int stat_fd, trace_fd;     /* segments that a worker writes to, too */
+    struct ofl *ofl;       /* NULL in tests: its work is done at once */
+    int stat_fd, trace_fd; /* segments that a worker writes to, too */
     /* Start the program: pid, or -errno. By default fork and exec; tests have
      * their own. */
     int (*spawn)(struct sup *s, struct wrk *w, int worker_admin_fd);
 };
 
-void sup_init(struct sup *s, const struct env *env, const struct rtd *rt,
-    struct watch *watch);
+void
+sup_init(struct sup *s, const struct env *env, const struct rtd *rt, struct watch *watch);
 void sup_init_worker(struct wrk *w, int idx);
 /* Start at once; 0 or -errno (counted as a death by sup_poll's rules). */
 int sup_start(struct sup *s, struct wrk *w);
@@ -102,12 +108,12 @@ int sup_start(struct sup *s, struct wrk *w);
 /* What sup_poll() found. */
 enum sup_event {
     SUP_NOTHING = 0,
-    SUP_READY,                 /* it reported READY */
-    SUP_KILLED,                /* end its requests, once; SUP_DEAD follows */
-    SUP_DEAD,                  /* the process ended: sup_autopsy(), drain its link and
+    SUP_READY,   /* it reported READY */
+    SUP_KILLED,  /* end its requests, once; SUP_DEAD follows */
+    SUP_DEAD,    /* the process ended: sup_autopsy(), drain its link and
                                   end what it had, sup_drop_link(),
                                   sup_after_death() */
-    SUP_NO_START               /* it could not be started: sup_after_death() */
+    SUP_NO_START /* it could not be started: sup_after_death() */
 };
 /* Timers, heartbeat, death. */
 enum sup_event sup_poll(struct sup *s, struct wrk *w);

@@ -70,7 +70,8 @@ svc_ms(const struct svcrate *d, uint64_t tokens, uint64_t now_ns, uint32_t limit
     if (rate > 0)
         ms = (double)tokens * 1e3 / rate;
     else
-        ms = d->t_since != 0 && now_ns > d->t_since ?
-            (double)(now_ns - d->t_since) / 1e6 : 0;
+        ms = d->t_since != 0 && now_ns > d->t_since
+            ? (double)(now_ns - d->t_since) / 1e6
+            : 0;
     return ms < 1 ? 1 : ms > (double)limit_ms ? limit_ms : (uint32_t)ms;
 }

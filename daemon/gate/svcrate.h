@@ -18,14 +18,16 @@
 #define SVC_SLOTS   8u
 #define SVC_SLOT_NS 500000000ull
 #define SVC_OLD_NS  10000000000ull
-#define SVC_MIN_NS  250000000ull  /* less time than this is no measurement */
+#define SVC_MIN_NS  250000000ull /* less time than this is no measurement */
 
 struct svcrate {
-    struct svcrate_slot { uint64_t tokens, ns, t_end; } slot[SVC_SLOTS];
-    uint32_t at;              /* the slot that is being filled */
-    uint64_t pending;         /* tokens since the last tick */
-    uint64_t t_tick;          /* 0: none yet */
-    uint64_t t_since;         /* since when work waits; 0: none does */
+    struct svcrate_slot {
+        uint64_t tokens, ns, t_end;
+    } slot[SVC_SLOTS];
+    uint32_t at;      /* the slot that is being filled */
+    uint64_t pending; /* tokens since the last tick */
+    uint64_t t_tick;  /* 0: none yet */
+    uint64_t t_since; /* since when work waits; 0: none does */
 };
 
 /* Tokens were done. */
@@ -38,7 +40,7 @@ void svc_reset(struct svcrate *d);
 double svc_rate(const struct svcrate *d, uint64_t now_ns);
 /* ms that these tokens take, at least 1, at most limit_ms. As long as no rate
  * is known: as long as work has waited so far. */
-uint32_t svc_ms(const struct svcrate *d, uint64_t tokens, uint64_t now_ns,
-    uint32_t limit_ms);
+uint32_t
+svc_ms(const struct svcrate *d, uint64_t tokens, uint64_t now_ns, uint32_t limit_ms);
 
 #endif

@@ -14,16 +14,31 @@
 #define WCH_EVENTS 64 /* of one wait */
 
 /* What an event refers to; in the low bits of the object's address. */
-enum wch_kind { WCH_LISTEN = 0, WCH_ADMIN, WCH_SES, WCH_BELL, WCH_CTL, WCH_WRK_EFD,
-    WCH_WRK_PID, WCH_WRK_ADMIN, WCH_SIGNAL, WCH_OFL, WCH_NONE };
+enum wch_kind {
+    WCH_LISTEN = 0,
+    WCH_ADMIN,
+    WCH_SES,
+    WCH_BELL,
+    WCH_CTL,
+    WCH_WRK_EFD,
+    WCH_WRK_PID,
+    WCH_WRK_ADMIN,
+    WCH_SIGNAL,
+    WCH_OFL,
+    WCH_NONE
+};
 
 struct watch {
     int epfd;
-    int at, n;                /* events not taken yet: ev[at..n-1] */
+    int at, n; /* events not taken yet: ev[at..n-1] */
     struct epoll_event ev[WCH_EVENTS];
 };
 
-struct wch_event { enum wch_kind kind; void *obj; uint32_t events; };
+struct wch_event {
+    enum wch_kind kind;
+    void *obj;
+    uint32_t events;
+};
 
 /* -errno. */
 int wch_init(struct watch *w);

@@ -150,8 +150,10 @@ wlk_send_cancels(struct wlk *l)
 int
 wlk_send_due(struct wlk *l)
 {
-    static const struct { uint32_t bit; unsigned type; } what[] = {
-        { WLK_PEND_RELOAD, LNK_T_RELOAD }, { WLK_PEND_DRAIN, LNK_T_DRAIN } };
+    static const struct {
+        uint32_t bit;
+        unsigned type;
+    } what[] = { { WLK_PEND_RELOAD, LNK_T_RELOAD }, { WLK_PEND_DRAIN, LNK_T_DRAIN } };
     int n = wlk_send_cancels(l);
 
     for (size_t i = 0; l->pend != 0 && i < sizeof(what) / sizeof(what[0]); i++) {

@@ -21,20 +21,20 @@
 
 struct wlk {
     int group;
-    int up;                    /* its worker takes requests */
-    int is_closed;             /* its process has ended: nothing more goes down */
-    int is_news;               /* ready came since the supervisor looked */
-    struct lnk_seg *seg;       /* NULL: no worker */
-    uint64_t t_join;           /* when its worker was started */
-    uint64_t loaded_ns;        /* from there until it was ready, the last time */
+    int up;              /* its worker takes requests */
+    int is_closed;       /* its process has ended: nothing more goes down */
+    int is_news;         /* ready came since the supervisor looked */
+    struct lnk_seg *seg; /* NULL: no worker */
+    uint64_t t_join;     /* when its worker was started */
+    uint64_t loaded_ns;  /* from there until it was ready, the last time */
     struct lnk lnk;
-    struct lnk_ready ready;    /* of the last READY */
+    struct lnk_ready ready; /* of the last READY */
     uint32_t credits_used;
     uint32_t n_sending;
-    struct jreq_q sendq;       /* their items go down, by turns */
-    struct jreq_q cancelq;     /* CANCEL records to send */
-    struct jreq_q startq;      /* with it, a deadline, and not known to have begun */
-    uint32_t pend;             /* WLK_PEND_*: other records to send */
+    struct jreq_q sendq;   /* their items go down, by turns */
+    struct jreq_q cancelq; /* CANCEL records to send */
+    struct jreq_q startq;  /* with it, a deadline, and not known to have begun */
+    uint32_t pend;         /* WLK_PEND_*: other records to send */
 };
 
 void wlk_init(struct wlk *l, int group);

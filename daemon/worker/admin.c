@@ -21,8 +21,8 @@
 #include "daemon/worker/admin_priv.h"
 #include "daemon/worker/worker.h"
 
-#define ADM_QUESTION   65536
-#define ADM_SNAP_NS    (2 * CLK_S)
+#define ADM_QUESTION 65536
+#define ADM_SNAP_NS  (2 * CLK_S)
 
 struct admin {
     uint32_t magic;
@@ -53,8 +53,10 @@ adm_config(const struct mdl_config *c)
     adm_set(o, "norm_eps", json_real((double)c->norm_eps));
     adm_set(o, "tied", json_boolean(c->tied));
     adm_set(o, "qk_norm", json_boolean(c->qk_norm));
-    adm_set(o, "rope", json_string(c->rope == MDL_ROPE_LLAMA3 ? "llama3" :
-        c->rope == MDL_ROPE_LINEAR ? "linear" : "default"));
+    adm_set(o, "rope",
+        json_string(c->rope == MDL_ROPE_LLAMA3 ? "llama3"
+                : c->rope == MDL_ROPE_LINEAR   ? "linear"
+                                               : "default"));
     adm_set(o, "rope_theta", json_real(c->rope_theta));
     for (int32_t i = 0; i < c->n_eos; i++)
         (void)json_array_append_new(eos, json_integer(c->eos[i]));
@@ -92,9 +94,11 @@ adm_sampling(const struct worker *w)
     const struct fdp_info *in = &w->ready.info;
     json_t *o = json_object();
 
-    adm_set(o, "from", json_string(w->par.model_generation_config ==
-        PAR_MODEL_GENERATION_CONFIG_OFF ? "model.generation_config = off" : in->set != 0 ?
-        "generation_config.json" : "fdd"));
+    adm_set(o, "from",
+        json_string(w->par.model_generation_config == PAR_MODEL_GENERATION_CONFIG_OFF
+                ? "model.generation_config = off"
+                : in->set != 0 ? "generation_config.json"
+                               : "fdd"));
     adm_set(o, "temperature", json_real((double)in->temperature));
     adm_set(o, "top_p", json_real((double)in->top_p));
     adm_set(o, "top_k", json_integer(in->top_k));
@@ -115,10 +119,12 @@ adm_model(struct worker *w)
     adm_set(o, "path", json_string(w->par.model_path));
     adm_set(o, "digest", json_string(hex));
     adm_set(o, "parameters", adm_int(mdl_n_param(w->prog)));
-    adm_set(o, "dtype", json_string(w->wp != NULL ?
-        fdk_dtype_name(wts_main_dtype(w->wp)) : "none"));
-    adm_set(o, "quantized", json_string(w->cfg.quant != MDL_QUANT_NONE ?
-        mdl_quant_name(w->cfg.quant) : par_quant_weights_words[w->par.quant_weights]));
+    adm_set(o, "dtype",
+        json_string(w->wp != NULL ? fdk_dtype_name(wts_main_dtype(w->wp)) : "none"));
+    adm_set(o, "quantized",
+        json_string(w->cfg.quant != MDL_QUANT_NONE
+                ? mdl_quant_name(w->cfg.quant)
+                : par_quant_weights_words[w->par.quant_weights]));
     adm_set(o, "max_model_len", json_integer(w->max_len));
     adm_set(o, "model_len", json_integer(w->cfg.max_pos));
     adm_set(o, "config", adm_config(&w->cfg));
@@ -268,12 +274,13 @@ adm_requests(struct worker *w)
     for (int32_t i = 0; i < e->snap.n; i++) {
         const struct eng_snap_row *r = &e->snap.rows[i];
 
-        (void)json_array_append_new(a, json_pack(
-            "{s:I, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "id", (json_int_t)r->id,
-            "sample", r->sample, "state", req_state_name((enum req_st)r->state), "prompt",
-            r->n_prompt, "tokens", r->n_tok, "computed", r->cached_len, "max_len",
-            r->max_len, "blocks", r->n_block, "priority", r->priority, "preempted",
-            (json_int_t)r->n_preempted));
+        (void)json_array_append_new(a,
+            json_pack("{s:I, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "id",
+                (json_int_t)r->id, "sample", r->sample, "state",
+                req_state_name((enum req_st)r->state), "prompt", r->n_prompt, "tokens",
+                r->n_tok, "computed", r->cached_len, "max_len", r->max_len, "blocks",
+                r->n_block, "priority", r->priority, "preempted",
+                (json_int_t)r->n_preempted));
     }
     o = json_object();
     adm_set(o, "ok", json_true());
@@ -341,7 +348,7 @@ adm_answer(struct worker *w, const char *text, size_t n, int stop_fd)
         o = json_pack("{s:b}", "ok", 1);
     else
         o = adm_error("unknown question; known: model, memory, program, profile, requests, "
-            "debug, ping");
+                      "debug, ping");
     id = json_object_get(q, "id");
     if (o != NULL && id != NULL)
         (void)json_object_set(o, "id", id);
@@ -381,10 +388,8 @@ static void *
 adm_main(void *arg)
 {
     struct admin *a = arg;
-    struct pollfd pfd[2] = {
-        { .fd = a->stop_fd, .events = POLLIN },
-        { .fd = a->w->admin_fd, .events = POLLIN }
-    };
+    struct pollfd pfd[2] = { { .fd = a->stop_fd, .events = POLLIN },
+        { .fd = a->w->admin_fd, .events = POLLIN } };
 
     for (;;) {
         ssize_t n;
@@ -419,8 +424,7 @@ adm_new(struct worker *w)
     a->w = w;
     a->buf = mem_zalloc(ADM_QUESTION);
     a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (a->buf == NULL || a->stop_fd < 0 ||
-        pthread_create(&a->th, NULL, adm_main, a) != 0) {
+    if (a->buf == NULL || a->stop_fd < 0 || pthread_create(&a->th, NULL, adm_main, a) != 0) {
         if (a->stop_fd >= 0)
             (void)close(a->stop_fd);
         free(a->buf);

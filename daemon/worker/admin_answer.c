@@ -71,8 +71,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     if (op->kind == MDL_OP_ATTENTION) {
         /* rows of different lengths, and tokens that see a part of theirs */
         rows = s->row > 0 ? s->row : 1;
-        mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act,
-            &bytes, &unused);
+        mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act, &bytes, &unused);
         if (op->tail == MDL_TAIL_OUTPUTS)
             mdl_op_cost(w->prog, op, s->out, rows, s->ctx / rows, elt, kv, act, &unused,
                 &flops);

@@ -20,9 +20,9 @@ json_t *adm_error(const char *text);
 
 /* Means of steps. */
 struct adm_shape {
-    double tok, row, out;        /* tokens, sequences, results */
-    double ctx;                  /* KV tokens of the sequences, */
-    double pair;                 /* and as seen by each of the tokens */
+    double tok, row, out; /* tokens, sequences, results */
+    double ctx;           /* KV tokens of the sequences, */
+    double pair;          /* and as seen by each of the tokens */
 };
 /* Name operation i and its cost in o: index, kind, layer, N, K, weights, bytes,
  * flops, roofline_us. Returns the roofline bound in ns, 0 where c is NULL. */

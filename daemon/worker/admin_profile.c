@@ -61,7 +61,8 @@ adm_take_all(const struct worker *w, const json_t *q, struct adm_ask *a)
 {
     json_t *bad;
 
-    *a = (struct adm_ask) { .steps = ADM_STEPS, .within_ms = ADM_WITHIN_MS,
+    *a = (struct adm_ask){ .steps = ADM_STEPS,
+        .within_ms = ADM_WITHIN_MS,
         .context = w->max_len < ADM_CONTEXT ? w->max_len : ADM_CONTEXT };
     bad = adm_take(q, "steps", 1, PRF_MAX_STEPS, &a->steps);
     if (bad == NULL)
@@ -100,10 +101,8 @@ adm_await(struct worker *w, struct prf *p, int64_t within_ms, int stop_fd)
     int stopped = 0;
 
     while (!eng_profile_ready(e)) {
-        struct pollfd pfd[2] = {
-            { .fd = stop_fd, .events = POLLIN },
-            { .fd = stopped ? -1 : w->admin_fd, .events = POLLIN }
-        };
+        struct pollfd pfd[2] = { { .fd = stop_fd, .events = POLLIN },
+            { .fd = stopped ? -1 : w->admin_fd, .events = POLLIN } };
         int n = poll(pfd, 2, ADM_LOOK_MS);
 
         if (n > 0 && pfd[0].revents != 0) {
@@ -151,7 +150,8 @@ static void
 adm_other(json_t *o, int32_t k)
 {
     static const char *const names[RUN_LINE__N] = { [RUN_LINE_DELAY] = "delay",
-        [RUN_LINE_UPLOAD] = "upload", [RUN_LINE_UPDATES] = "updates",
+        [RUN_LINE_UPLOAD] = "upload",
+        [RUN_LINE_UPDATES] = "updates",
         [RUN_LINE_RESULTS] = "results" };
 
     adm_set(o, "index", json_integer(-1));
@@ -171,8 +171,11 @@ adm_lines(const struct worker *w, const struct prf *p, const struct peak *c,
 {
     const struct prf_steps *m = &p->measured;
     double n = m->n;
-    struct adm_shape sh = { .tok = m->tok / n, .row = m->row / n, .out = m->out / n,
-        .ctx = m->ctx / n, .pair = m->pair / n };
+    struct adm_shape sh = { .tok = m->tok / n,
+        .row = m->row / n,
+        .out = m->out / n,
+        .ctx = m->ctx / n,
+        .pair = m->pair / n };
     json_t *a = json_array();
 
     for (int32_t i = 0; i < p->n_line; i++) {
@@ -212,8 +215,10 @@ adm_profile_json(const struct worker *w, const struct prf *p, const struct peak 
     adm_set(o, "mode", json_string(p->is_synthetic ? "synthetic" : "live"));
     adm_set(o, "backend", json_string(w->run->k->name));
     adm_set(o, "asked", json_integer(p->n_step));
-    adm_set(o, "truncated", json_string(p->interrupted ? "a request came in" :
-        p->measured.n < p->n_step || p->plain.n < p->n_step ? "the time was over" : ""));
+    adm_set(o, "truncated",
+        json_string(p->interrupted ? "a request came in"
+                : p->measured.n < p->n_step || p->plain.n < p->n_step ? "the time was over"
+                                                                      : ""));
     adm_set(o, "profiled", adm_steps_json(&p->measured));
     adm_set(o, "unprofiled", adm_steps_json(&p->plain));
     adm_set(o, "sum_us", json_real(sum));
@@ -232,21 +237,27 @@ adm_result(const struct worker *w, const struct prf *p, const struct adm_ask *a,
     char text[200];
 
     if (p->n_busy > 0) {
-        (void)snprintf(text, sizeof(text), "%d request%s running: a synthetic step needs an "
-            "idle daemon", p->n_busy, p->n_busy == 1 ? " is" : "s are");
-        return adm_fail(text, "fdctl drain --wait, then again and fdctl drain --off; or "
+        (void)snprintf(text, sizeof(text),
+            "%d request%s running: a synthetic step needs an "
+            "idle daemon",
+            p->n_busy, p->n_busy == 1 ? " is" : "s are");
+        return adm_fail(text,
+            "fdctl drain --wait, then again and fdctl drain --off; or "
             "fdctl profile without a shape, for the steps that run");
     }
     if (p->measured.n > 0)
         return adm_profile_json(w, p, c);
     if (p->interrupted)
-        return adm_fail("a request came in before a step was measured", "again, when no "
+        return adm_fail("a request came in before a step was measured",
+            "again, when no "
             "requests come: fdctl drain");
     (void)snprintf(text, sizeof(text), "no step %s within %g s",
         p->is_synthetic ? "was done" : "ran", (double)a->within_ms / 1e3);
-    return adm_fail(text, p->is_synthetic ? "fdctl profile --within SECONDS, or a smaller shape" :
-        "fdctl profile while requests run, or fdctl profile --batch 1 --context 1024 for "
-        "a synthetic step");
+    return adm_fail(text,
+        p->is_synthetic
+            ? "fdctl profile --within SECONDS, or a smaller shape"
+            : "fdctl profile while requests run, or fdctl profile --batch 1 --context 1024 for "
+              "a synthetic step");
 }
 
 json_t *
@@ -263,7 +274,8 @@ adm_profile(struct worker *w, const json_t *q, int stop_fd)
 
     if (o != NULL)
         return o;
-    synth = (struct bat_synth) { .n_decode = (int32_t)a.batch, .context = (int32_t)a.context,
+    synth = (struct bat_synth){ .n_decode = (int32_t)a.batch,
+        .context = (int32_t)a.context,
         .n_prefill = (int32_t)a.prefill };
     if (a.is_synthetic && prf_synth_check(w->run, &synth, w->max_len, err, sizeof(err)) != 0)
         return adm_error(err);

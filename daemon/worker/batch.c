@@ -85,18 +85,20 @@ bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *tab
 
     bat_layout(d, T_pad, &l);
     counts = (const int32_t *)(b + l.counts);
-    *ret = (struct fdk_batch) {
-        .n_tok = counts + BAT_N_TOK, .n_row = counts + BAT_N_ROW,
+    *ret = (struct fdk_batch){ .n_tok = counts + BAT_N_TOK,
+        .n_row = counts + BAT_N_ROW,
         .n_out = counts + BAT_N_OUT,
-        .ids = (const int32_t *)(b + l.ids), .pos = (const int32_t *)(b + l.pos),
+        .ids = (const int32_t *)(b + l.ids),
+        .pos = (const int32_t *)(b + l.pos),
         .slot_map = (const int32_t *)(b + l.slot_map),
         .row = (const int32_t *)(b + l.row),
         .q_start = (const int32_t *)(b + l.q_start),
-        .kv_len = (const int32_t *)(b + l.kv_len), .block_table = table,
+        .kv_len = (const int32_t *)(b + l.kv_len),
+        .block_table = table,
         .state = (const int32_t *)(b + l.state),
         .out = (const struct fdk_out *)(b + l.out),
-        .table_stride = d->stride, .max_row = bat_pad_rows(d, T_pad)
-    };
+        .table_stride = d->stride,
+        .max_row = bat_pad_rows(d, T_pad) };
 }
 
 struct bat *
@@ -139,15 +141,18 @@ bat_at(const struct bat_rec *rec)
     const struct bat_updates *u = &rec->upd;
     unsigned char *p = rec->plan;
 
-    return (struct bat_at) {
-        .counts = (int32_t *)(p + l->counts), .q_start = (int32_t *)(p + l->q_start),
-        .kv_len = (int32_t *)(p + l->kv_len), .state = (int32_t *)(p + l->state),
-        .ids = (int32_t *)(p + l->ids), .pos = (int32_t *)(p + l->pos),
-        .slot_map = (int32_t *)(p + l->slot_map), .row = (int32_t *)(p + l->row),
-        .out = (struct fdk_out *)(p + l->out), .upd_idx = (int32_t *)(p + u->idx),
+    return (struct bat_at){ .counts = (int32_t *)(p + l->counts),
+        .q_start = (int32_t *)(p + l->q_start),
+        .kv_len = (int32_t *)(p + l->kv_len),
+        .state = (int32_t *)(p + l->state),
+        .ids = (int32_t *)(p + l->ids),
+        .pos = (int32_t *)(p + l->pos),
+        .slot_map = (int32_t *)(p + l->slot_map),
+        .row = (int32_t *)(p + l->row),
+        .out = (struct fdk_out *)(p + l->out),
+        .upd_idx = (int32_t *)(p + u->idx),
         .upd_rows = (struct fdk_row *)(p + u->rows),
-        .delta = (struct fdk_delta *)(p + u->delta)
-    };
+        .delta = (struct fdk_delta *)(p + u->delta) };
 }
 
 static void
@@ -155,31 +160,37 @@ bat_add_out(struct bat_rec *rec, const struct bat_at *a, const struct seq *s,
     struct fdk_out out)
 {
     a->out[rec->n_out] = out;
-    rec->outs[rec->n_out] = (struct bat_out) {
-        .slot = s->slot, .generation = s->generation, .pos = out.pos,
-        .kind = out.kind == FDK_OUT_SAMPLE ? BAT_OUT_SAMPLE : BAT_OUT_SCORE
-    };
+    rec->outs[rec->n_out] = (struct bat_out){ .slot = s->slot,
+        .generation = s->generation,
+        .pos = out.pos,
+        .kind = out.kind == FDK_OUT_SAMPLE ? BAT_OUT_SAMPLE : BAT_OUT_SCORE };
     rec->n_out++;
 }
 
 static void
-bat_outs(struct bat_rec *rec, const struct bat_at *a, const struct sch_row *row, int32_t r,
-    int32_t t0)
+bat_outs(struct bat_rec *rec, const struct bat_at *a, const struct sch_row *row,
+    int32_t r, int32_t t0)
 {
     const struct seq *s = row->seq;
 
     for (int32_t i = 0; i < row->n_score; i++) {
         int32_t p = row->score_first + i;
 
-        bat_add_out(rec, a, s, (struct fdk_out) {
-            .tok = t0 + p - row->first, .row = r, .kind = FDK_OUT_SCORE,
-            .target = (int32_t)s->req->ids[p + 1], .pos = p + 1,
-            .n_top = smp_n_top_prompt(s->req) });
+        bat_add_out(rec, a, s,
+            (struct fdk_out){ .tok = t0 + p - row->first,
+                .row = r,
+                .kind = FDK_OUT_SCORE,
+                .target = (int32_t)s->req->ids[p + 1],
+                .pos = p + 1,
+                .n_top = smp_n_top_prompt(s->req) });
     }
     if (row->sample)
-        bat_add_out(rec, a, s, (struct fdk_out) {
-            .tok = t0 + row->q_len - 1, .row = r, .kind = FDK_OUT_SAMPLE,
-            .pos = row->first + row->q_len, .n_top = smp_n_top(s->req) });
+        bat_add_out(rec, a, s,
+            (struct fdk_out){ .tok = t0 + row->q_len - 1,
+                .row = r,
+                .kind = FDK_OUT_SAMPLE,
+                .pos = row->first + row->q_len,
+                .n_top = smp_n_top(s->req) });
 }
 
 static void
@@ -193,8 +204,10 @@ bat_tokens(struct bat_rec *rec, const struct bat_at *a, const struct kv *kv,
         int32_t pos = row->first + i;
 
         /* the newest sampled token is on the device already */
-        a->ids[t] = pos >= s->req->n_ids && pos == s->device_len - 1 - row->sample &&
-            !row->fresh ? -1 : (int32_t)req_token(s, pos);
+        a->ids[t] =
+            pos >= s->req->n_ids && pos == s->device_len - 1 - row->sample && !row->fresh
+            ? -1
+            : (int32_t)req_token(s, pos);
         a->pos[t] = pos;
         a->slot_map[t] = kv_slot(kv, s->slot, pos);
         a->row[t] = r;
@@ -245,14 +258,15 @@ bat_table(struct bat *b, const struct kv *kv, struct bat_rec *rec, const struct 
     int32_t n = kv->n_held[s->slot], sent = bat_sent(b, s);
 
     if (n - sent > BAT_MAX_DELTA) {
-        rec->table[rec->n_table++] = (struct bat_table) { .src = t + sent,
-            .at = s->slot * b->dims.stride + sent, .n = n - sent };
+        rec->table[rec->n_table++] = (struct bat_table){ .src = t + sent,
+            .at = s->slot * b->dims.stride + sent,
+            .n = n - sent };
         sent = n;
     }
     for (int32_t i = sent; i < n; i++)
-        a->delta[rec->n_delta++] = (struct fdk_delta) {
-            .at = s->slot * b->dims.stride + i, .block = t[i] };
-    b->shadow[s->slot] = (struct bat_shadow) { s->generation, n };
+        a->delta[rec->n_delta++] =
+            (struct fdk_delta){ .at = s->slot * b->dims.stride + i, .block = t[i] };
+    b->shadow[s->slot] = (struct bat_shadow){ s->generation, n };
 }
 
 static void
@@ -357,12 +371,16 @@ bat_synth_fresh(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
     int32_t len = bat_synth_len(m, r);
 
     a->upd_idx[rec->n_update] = r;
-    a->upd_rows[rec->n_update++] = (struct fdk_row) { .len = len, .max_len = INT32_MAX,
-        .penalty = -1, .top_p = 1, .repetition = 1 };
-    rec->table[rec->n_table++] = (struct bat_table) {
-        .src = m->table + (size_t)r * (size_t)b->dims.stride, .at = r * b->dims.stride,
-        .n = (int32_t)bat_blocks(&b->dims, len) };
-    b->shadow[r] = (struct bat_shadow) { 0 };
+    a->upd_rows[rec->n_update++] = (struct fdk_row){ .len = len,
+        .max_len = INT32_MAX,
+        .penalty = -1,
+        .top_p = 1,
+        .repetition = 1 };
+    rec->table[rec->n_table++] =
+        (struct bat_table){ .src = m->table + (size_t)r * (size_t)b->dims.stride,
+            .at = r * b->dims.stride,
+            .n = (int32_t)bat_blocks(&b->dims, len) };
+    b->shadow[r] = (struct bat_shadow){ 0 };
 }
 
 static void
@@ -379,8 +397,11 @@ bat_synth_row(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
         a->slot_map[t] = own[a->pos[t] / B] * B + a->pos[t] % B;
         a->row[t] = r;
     }
-    a->out[rec->n_out++] = (struct fdk_out) { .tok = t - 1, .row = r,
-        .kind = FDK_OUT_SAMPLE, .pos = len, .n_top = -1 };
+    a->out[rec->n_out++] = (struct fdk_out){ .tok = t - 1,
+        .row = r,
+        .kind = FDK_OUT_SAMPLE,
+        .pos = len,
+        .n_top = -1 };
     rec->n_tok = t;
     a->q_start[r + 1] = t;
     a->kv_len[r] = len;

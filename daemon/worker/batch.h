@@ -37,24 +37,28 @@
 #include "kernels/fdk.h"
 
 struct bat_dims {
-    int32_t T, S, O;         /* maxima: tokens, rows, outputs of a step */
-    int32_t stride;          /* blocks in a table */
+    int32_t T, S, O; /* maxima: tokens, rows, outputs of a step */
+    int32_t stride;  /* blocks in a table */
     int32_t block_size;
-    const uint32_t *more;    /* [T + 1] bytes that the runner adds to the head of a
+    const uint32_t *more; /* [T + 1] bytes that the runner adds to the head of a
                                 padded size; NULL: none */
 };
 
 /* Byte offsets of the head for one padded size. */
 struct bat_layout {
-    size_t counts;           /* BAT_N_COUNT x i32 */
+    size_t counts; /* BAT_N_COUNT x i32 */
     size_t q_start, kv_len, state, out;
     size_t ids, pos, slot_map, row;
-    size_t more;             /* the runner's: attention plans */
-    size_t bytes;            /* of the head */
+    size_t more;  /* the runner's: attention plans */
+    size_t bytes; /* of the head */
 };
 enum {
-    BAT_N_TOK, BAT_N_ROW, BAT_N_OUT, BAT_N_UPDATE, BAT_N_DELTA,
-    BAT_EPOCH,               /* of the step, its low half: what its mark says */
+    BAT_N_TOK,
+    BAT_N_ROW,
+    BAT_N_OUT,
+    BAT_N_UPDATE,
+    BAT_N_DELTA,
+    BAT_EPOCH, /* of the step, its low half: what its mark says */
     BAT_N_COUNT
 };
 
@@ -62,42 +66,47 @@ enum {
  * a copy of their own straight from the pool's table, which does not change
  * before the step is collected. */
 #define BAT_MAX_DELTA 64
-struct bat_table { const int32_t *src; int32_t at, n; };
+struct bat_table {
+    const int32_t *src;
+    int32_t at, n;
+};
 
 /* Byte offsets of a step's updates. */
-struct bat_updates { size_t idx, rows, delta, bytes; };
+struct bat_updates {
+    size_t idx, rows, delta, bytes;
+};
 
 enum bat_out_kind { BAT_OUT_SAMPLE, BAT_OUT_SCORE };
-struct bat_out {             /* whose result o is */
+struct bat_out { /* whose result o is */
     int32_t slot;
     uint32_t generation;
-    int32_t kind;            /* enum bat_out_kind */
-    int32_t pos;             /* absolute position of the token */
+    int32_t kind; /* enum bat_out_kind */
+    int32_t pos;  /* absolute position of the token */
 };
 
 struct run_marks;
 struct bat_rec {
-    uint64_t epoch;          /* 0: free */
+    uint64_t epoch; /* 0: free */
     int32_t n_row, n_tok, n_out, n_update, n_delta, n_table, n_penalty;
     int32_t n_decode;
     int32_t T_pad;
-    int32_t graph;           /* 1: T_pad is a size of the capture list */
+    int32_t graph; /* 1: T_pad is a size of the capture list */
     struct bat_layout layout;
     struct bat_updates upd;
-    uint64_t expect_ns;      /* how long it may take, 0: unknown */
+    uint64_t expect_ns; /* how long it may take, 0: unknown */
     struct cost_step cost;
-    int32_t n_cmd;           /* with the device's queue */
-    int32_t mark;            /* the step is to say when most of it is done */
-    int32_t held;            /* nothing but lka_due() held its pick back */
+    int32_t n_cmd; /* with the device's queue */
+    int32_t mark;  /* the step is to say when most of it is done */
+    int32_t held;  /* nothing but lka_due() held its pick back */
     uint64_t t_launch_ns;
-    uint64_t t_work_ns;      /* since when there was work without a pause */
+    uint64_t t_work_ns; /* since when there was work without a pause */
     struct trc_step trace;
-    unsigned char *plan;     /* pinned, bat_plan_bytes() */
-    const int32_t *tables;   /* the host's block tables, [slots][stride] */
+    unsigned char *plan;        /* pinned, bat_plan_bytes() */
+    const int32_t *tables;      /* the host's block tables, [slots][stride] */
     struct fdk_result *results; /* pinned, [O] */
-    struct bat_out *outs;    /* [O] */
-    struct bat_table *table; /* [S] */
-    int32_t *penalty;        /* [S] entries of the penalty pool to upload */
+    struct bat_out *outs;       /* [O] */
+    struct bat_table *table;    /* [S] */
+    int32_t *penalty;           /* [S] entries of the penalty pool to upload */
     fdk_event_t ev;
     struct run_marks *marks; /* runner.h: where this step's operations leave their
                                 events; NULL: not measured */
@@ -107,19 +116,22 @@ struct bat_rec {
  * and a row with a prompt of n_prefill tokens, none if that is 0. */
 struct bat_synth {
     int32_t n_decode, context, n_prefill;
-    const int32_t *table;    /* [rows][stride] blocks they read, of slots 0, 1, ... */
-    const int32_t *own;      /* the same where they may be written, else the dummy, 0 */
+    const int32_t *table; /* [rows][stride] blocks they read, of slots 0, 1, ... */
+    const int32_t *own;   /* the same where they may be written, else the dummy, 0 */
 };
 
 /* What the device's table of a slot holds. */
-struct bat_shadow { uint32_t generation; int32_t n; };
+struct bat_shadow {
+    uint32_t generation;
+    int32_t n;
+};
 
 struct bat {
     uint32_t magic;
 #define BAT_MAGIC 0x42415443u
     struct bat_dims dims;
-    const struct cap *cap;   /* sizes with a graph; NULL: none */
-    uint16_t *counts;        /* host side of the penalty pool, [entries][vocab] */
+    const struct cap *cap; /* sizes with a graph; NULL: none */
+    uint16_t *counts;      /* host side of the penalty pool, [entries][vocab] */
     int32_t vocab;
     struct bat_shadow *shadow; /* [S] by slot */
 };
@@ -136,7 +148,7 @@ size_t bat_plan_bytes(const struct bat_dims *d);
 void bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *table,
     struct fdk_batch *ret);
 
-struct bat *bat_new(const struct bat_dims *d);  /* NULL: no memory */
+struct bat *bat_new(const struct bat_dims *d); /* NULL: no memory */
 struct bat *bat_free(struct bat *b);
 /* Flatten st into rec (its buffers set by the runner). Rows new on the device
  * come with their fdk_row in the plan. */

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BPE_MAGIC 0x42504531u
+#define BPE_MAGIC      0x42504531u
 #define BPE_WORK_MAGIC 0x42505731u
-#define BPE_ABSENT UINT16_MAX
-#define BPE_SHORT 40          /* words up to this length merge by scanning */
-#define BPE_NO_RANK UINT32_MAX
-#define BPE_KEEP_SYMS 65536u  /* a larger scratch is given back by trim */
+#define BPE_ABSENT     UINT16_MAX
+#define BPE_SHORT      40 /* words up to this length merge by scanning */
+#define BPE_NO_RANK    UINT32_MAX
+#define BPE_KEEP_SYMS  65536u /* a larger scratch is given back by trim */
 
 #define BPE_CACHE_LOG2 13
-#define BPE_CACHE_KEY 30
-#define BPE_CACHE_IDS 8
+#define BPE_CACHE_KEY  30
+#define BPE_CACHE_IDS  8
 
 struct bpe_merge {
     uint32_t left, right, rank, id;
@@ -26,29 +26,29 @@ struct bpe_merge {
 /* What a byte of a word starts as. */
 struct bpe_byte {
     uint32_t id[2];
-    uint8_t n;     /* 0: unknown */
+    uint8_t n; /* 0: unknown */
 };
 
 struct bpe {
     uint32_t magic;
     uint32_t n_ids;
-    uint32_t *off;   /* [n_ids] into arena */
-    uint16_t *len;   /* [n_ids], BPE_ABSENT: no such token */
-    uint8_t *flags;  /* [n_ids] */
+    uint32_t *off;  /* [n_ids] into arena */
+    uint16_t *len;  /* [n_ids], BPE_ABSENT: no such token */
+    uint8_t *flags; /* [n_ids] */
     uint8_t *arena;
     size_t arena_n, arena_cap;
-    uint32_t *slot;  /* id + 1, 0: empty */
+    uint32_t *slot; /* id + 1, 0: empty */
     uint32_t slot_mask;
-    struct bpe_merge *merge;  /* rank BPE_NO_RANK: empty */
+    struct bpe_merge *merge; /* rank BPE_NO_RANK: empty */
     uint32_t merge_mask, n_merges, max_merges;
     struct bpe_byte byte[256];
-    unsigned max_per_byte;  /* most tokens that one byte starts as */
+    unsigned max_per_byte; /* most tokens that one byte starts as */
     struct bpe_opts opts;
 };
 
 struct bpe_sym {
     uint32_t id;
-    int32_t prev, next;  /* prev -2: merged into its left neighbour */
+    int32_t prev, next; /* prev -2: merged into its left neighbour */
 };
 
 struct bpe_cand {
@@ -65,7 +65,7 @@ struct bpe_work {
     uint32_t magic;
     const struct bpe *bpe;
     const uint8_t *word;
-    size_t n, at;  /* at: bytes entered */
+    size_t n, at; /* at: bytes entered */
     bool done, unk;
     struct bpe_sym *sym;
     size_t n_sym, cap_sym;
@@ -73,7 +73,7 @@ struct bpe_work {
     size_t n_heap, cap_heap;
     uint32_t *res;
     size_t n_res;
-    struct bpe_cached *hit;  /* where to remember the word, NULL: nowhere */
+    struct bpe_cached *hit; /* where to remember the word, NULL: nowhere */
     uint32_t small[2 * BPE_SHORT + 2];
     uint32_t rank[2 * BPE_SHORT + 2];
     uint32_t into[2 * BPE_SHORT + 2];
@@ -193,8 +193,7 @@ bpe_free(struct bpe *bpe)
 }
 
 int
-bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
-              unsigned flags)
+bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n, unsigned flags)
 {
     if (id >= bpe->n_ids || n > BPE_MAX_TOKEN_BYTES)
         return -EINVAL;
@@ -238,13 +237,11 @@ bpe_merge_cell(const struct bpe *bpe, uint32_t left, uint32_t right)
 }
 
 int
-bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
-              uint32_t id)
+bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
     struct bpe_merge *m;
 
-    if (left >= bpe->n_ids || right >= bpe->n_ids || id >= bpe->n_ids ||
-        rank == BPE_NO_RANK)
+    if (left >= bpe->n_ids || right >= bpe->n_ids || id >= bpe->n_ids || rank == BPE_NO_RANK)
         return -EINVAL;
     m = bpe_merge_cell(bpe, left, right);
     if (m->rank == BPE_NO_RANK) {
@@ -295,7 +292,7 @@ bpe_index_byte(struct bpe *bpe, unsigned b)
     utf8[1] = (uint8_t)(0x80 | (cp & 0x3f));
     for (i = 0; i < n; i++) {
         uint8_t name[6] = { '<', '0', 'x', (uint8_t)hex[utf8[i] >> 4],
-                            (uint8_t)hex[utf8[i] & 15], '>' };
+            (uint8_t)hex[utf8[i] & 15], '>' };
         id = bpe_find(bpe, name, sizeof(name));
         if (id < 0)
             return;
@@ -340,8 +337,8 @@ bpe_seal(struct bpe *bpe, const struct bpe_opts *opts)
 }
 
 int
-bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes,
-          size_t *ret_n, unsigned *ret_flags)
+bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes, size_t *ret_n,
+    unsigned *ret_flags)
 {
     if (id >= bpe->n_ids || bpe->len[id] == BPE_ABSENT)
         return -ENOENT;

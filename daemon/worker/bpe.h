@@ -24,39 +24,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BPE_MAX_IDS 1048576u  /* ids are below this */
+#define BPE_MAX_IDS         1048576u /* ids are below this */
 #define BPE_MAX_TOKEN_BYTES 4096u
-#define BPE_MAX_WORD_BYTES (1u << 29)
+#define BPE_MAX_WORD_BYTES  (1u << 29)
 
-#define BPE_TOK_RAW 1u      /* bytes are UTF-8, not reachable by merging */
-#define BPE_TOK_ADDED 2u    /* listed in added_tokens */
-#define BPE_TOK_SPECIAL 4u  /* listed there as special */
-#define BPE_TOK_VOCAB 8u    /* in the model's vocabulary */
+#define BPE_TOK_RAW         1u /* bytes are UTF-8, not reachable by merging */
+#define BPE_TOK_ADDED       2u /* listed in added_tokens */
+#define BPE_TOK_SPECIAL     4u /* listed there as special */
+#define BPE_TOK_VOCAB       8u /* in the model's vocabulary */
 
 struct bpe;
 struct bpe_work;
 
 struct bpe_opts {
-    bool ignore_merges;  /* a word that is itself a token is that token */
-    bool byte_fallback;  /* unknown byte: tokens "<0xXX>", if all exist */
-    bool fuse_unk;       /* a run of unknown bytes is one unk token */
-    int64_t unk_id;      /* -1: unknown bytes are dropped */
+    bool ignore_merges; /* a word that is itself a token is that token */
+    bool byte_fallback; /* unknown byte: tokens "<0xXX>", if all exist */
+    bool fuse_unk;      /* a run of unknown bytes is one unk token */
+    int64_t unk_id;     /* -1: unknown bytes are dropped */
 };
 
 /* Room for ids 0 .. n_ids - 1 and n_merges merges. NULL: out of memory. */
-struct bpe *
-bpe_new(uint32_t n_ids, uint32_t n_merges);
+struct bpe *bpe_new(uint32_t n_ids, uint32_t n_merges);
 
-struct bpe *
-bpe_free(struct bpe *bpe);
+struct bpe *bpe_free(struct bpe *bpe);
 
 /*
  * Enters one token. -EINVAL: id or length out of range; -EEXIST: the id has
  * other bytes already (equal bytes join the flags); -ENOMEM.
  */
-int
-bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
-              unsigned flags);
+int bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
+    unsigned flags);
 
 /*
  * Enters the merge (left, right) -> id of priority rank, lower first. A
@@ -64,60 +61,48 @@ bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
  * of range; -ENOSPC: more merges than bpe_new() made room for.
  */
 int
-bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank,
-              uint32_t id);
+bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
 /* Ends the filling: indexes the tokens. -EINVAL: opts->unk_id out of range. */
-int
-bpe_seal(struct bpe *bpe, const struct bpe_opts *opts);
+int bpe_seal(struct bpe *bpe, const struct bpe_opts *opts);
 
 /* The id of a vocabulary entry that is spelled in bytes, or -ENOENT. */
-int
-bpe_find(const struct bpe *bpe, const uint8_t *bytes, size_t n);
+int bpe_find(const struct bpe *bpe, const uint8_t *bytes, size_t n);
 
 /* Bytes and flags of a token; -ENOENT for an id that no token has. */
-int
-bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes,
-          size_t *ret_n, unsigned *ret_flags);
+int bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes,
+    size_t *ret_n, unsigned *ret_flags);
 
 /* The code point that stands for a byte in tokenizer.json. */
-uint32_t
-bpe_byte_to_char(uint8_t byte);
+uint32_t bpe_byte_to_char(uint8_t byte);
 
 /* Its inverse; -1 for a code point that stands for no byte. */
-int
-bpe_char_to_byte(uint32_t cp);
+int bpe_char_to_byte(uint32_t cp);
 
 /* Scratch of one thread. NULL: out of memory. */
-struct bpe_work *
-bpe_work_new(void);
+struct bpe_work *bpe_work_new(void);
 
-struct bpe_work *
-bpe_work_free(struct bpe_work *w);
+struct bpe_work *bpe_work_free(struct bpe_work *w);
 
 /* Gives back memory that a huge word has taken, keeps the cached words: between
  * texts. */
-void
-bpe_work_trim(struct bpe_work *w);
+void bpe_work_trim(struct bpe_work *w);
 
 /*
  * Starts on a word, which must stay valid until it is done. The vocabulary
  * of one bpe_work must stay the same.
  * -E2BIG: longer than BPE_MAX_WORD_BYTES; -ENOMEM.
  */
-int
-bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *word, size_t n);
+int bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *word, size_t n);
 
 /*
  * Goes on for about `budget` elementary steps (a byte entered or a merge
  * tried), of which a word of n bytes needs at most 4 n, and subtracts what
  * it used. 1: done; 0: more to do; -ENOMEM.
  */
-int
-bpe_step(struct bpe_work *w, size_t *budget);
+int bpe_step(struct bpe_work *w, size_t *budget);
 
 /* The tokens of the finished word; valid until the next bpe_begin(). */
-const uint32_t *
-bpe_ids(const struct bpe_work *w, size_t *ret_n);
+const uint32_t *bpe_ids(const struct bpe_work *w, size_t *ret_n);
 
 #endif

@@ -68,7 +68,8 @@ cap_number(const char **at, int32_t max, int32_t *ret, char *err, size_t err_byt
         return -EINVAL;
     }
     if (errno != 0 || v < 1 || v > max) {
-        (void)snprintf(err, err_bytes, "capture size %.*s is out of range: 1 to %d, the "
+        (void)snprintf(err, err_bytes,
+            "capture size %.*s is out of range: 1 to %d, the "
             "smaller of graph.prefill_max_tokens and sched.max_num_batched_tokens",
             (int)(word < 40 ? word : 40), p, max);
         return -EINVAL;
@@ -116,7 +117,8 @@ cap_parse(const char *text, int32_t max, struct cap *ret, char *err, size_t err_
     if (rc != 0)
         return rc;
     if (c.n == 0) {
-        (void)snprintf(err, err_bytes, "the list of capture sizes is empty; name sizes such "
+        (void)snprintf(err, err_bytes,
+            "the list of capture sizes is empty; name sizes such "
             "as 1,2,4,8, or leave graph.capture_sizes unset for the default list, or set "
             "graph.use_cudagraph to no");
         return -EINVAL;

@@ -16,12 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CAP_MAX 256          /* sizes of a list */
+#define CAP_MAX        256 /* sizes of a list */
 #define CAP_MAX_TOKENS 131072
 
 struct cap {
     int32_t n;
-    int32_t size[CAP_MAX];   /* ascending, no two alike */
+    int32_t size[CAP_MAX]; /* ascending, no two alike */
 };
 
 /* Sizes up to max >= 1, max included. */

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CFN_OOM_RAISE 600               /* of the worker over the gate */
+#define CFN_OOM_RAISE 600 /* of the worker over the gate */
 #define CFN_OOM_MAX   1000
 #define CFN_MAX_INS   256
 #define CFN_X32_BIT   0x40000000u
@@ -60,44 +60,30 @@ cfn_oom_raise(void)
  * the kernel looks at in a pid or an address family. */
 enum cfn_if {
     CFN_NEVER,
-    CFN_SELF,               /* it is this process */
+    CFN_SELF, /* it is this process */
     CFN_SELF_OR_0,
-    CFN_UNIX                /* it is AF_UNIX */
+    CFN_UNIX /* it is AF_UNIX */
 };
 
 struct cfn_rule {
     int nr;
-    enum cfn_if pass;       /* of the first argument */
+    enum cfn_if pass; /* of the first argument */
     unsigned err;
 };
 
-static const struct cfn_rule cfn_load[] = {
-    { SYS_ptrace, CFN_NEVER, EPERM },
-    { SYS_process_vm_readv, CFN_NEVER, EPERM },
-    { SYS_process_vm_writev, CFN_NEVER, EPERM },
-    { SYS_kcmp, CFN_NEVER, EPERM },
-    { SYS_perf_event_open, CFN_NEVER, EPERM },
-    { CFN_PIDFD_GETFD, CFN_NEVER, EPERM },
-    { CFN_PROCESS_MADVISE, CFN_NEVER, EPERM },
-    { CFN_PROCESS_MRELEASE, CFN_NEVER, EPERM },
-    { SYS_kill, CFN_SELF, EPERM },
-    { SYS_tgkill, CFN_SELF, EPERM },
-    { SYS_tkill, CFN_NEVER, EPERM },
-    { SYS_rt_sigqueueinfo, CFN_SELF, EPERM },
-    { SYS_rt_tgsigqueueinfo, CFN_SELF, EPERM },
-    { CFN_PIDFD_SEND_SIGNAL, CFN_NEVER, EPERM },
-    { SYS_prlimit64, CFN_SELF_OR_0, EPERM },
-    { SYS_connect, CFN_NEVER, ENOENT },
-    { SYS_socket, CFN_UNIX, EPERM },
-    { CFN_IO_URING_SETUP, CFN_NEVER, EPERM },
-    { CFN_IO_URING_REGISTER, CFN_NEVER, EPERM }
-};
+static const struct cfn_rule cfn_load[] = { { SYS_ptrace, CFN_NEVER, EPERM },
+    { SYS_process_vm_readv, CFN_NEVER, EPERM }, { SYS_process_vm_writev, CFN_NEVER, EPERM },
+    { SYS_kcmp, CFN_NEVER, EPERM }, { SYS_perf_event_open, CFN_NEVER, EPERM },
+    { CFN_PIDFD_GETFD, CFN_NEVER, EPERM }, { CFN_PROCESS_MADVISE, CFN_NEVER, EPERM },
+    { CFN_PROCESS_MRELEASE, CFN_NEVER, EPERM }, { SYS_kill, CFN_SELF, EPERM },
+    { SYS_tgkill, CFN_SELF, EPERM }, { SYS_tkill, CFN_NEVER, EPERM },
+    { SYS_rt_sigqueueinfo, CFN_SELF, EPERM }, { SYS_rt_tgsigqueueinfo, CFN_SELF, EPERM },
+    { CFN_PIDFD_SEND_SIGNAL, CFN_NEVER, EPERM }, { SYS_prlimit64, CFN_SELF_OR_0, EPERM },
+    { SYS_connect, CFN_NEVER, ENOENT }, { SYS_socket, CFN_UNIX, EPERM },
+    { CFN_IO_URING_SETUP, CFN_NEVER, EPERM }, { CFN_IO_URING_REGISTER, CFN_NEVER, EPERM } };
 
-static const struct cfn_rule cfn_serve[] = {
-    { CFN_IO_URING_ENTER, CFN_NEVER, EPERM },
-    { SYS_execve, CFN_NEVER, EPERM },
-    { SYS_execveat, CFN_NEVER, EPERM }
-};
+static const struct cfn_rule cfn_serve[] = { { CFN_IO_URING_ENTER, CFN_NEVER, EPERM },
+    { SYS_execve, CFN_NEVER, EPERM }, { SYS_execveat, CFN_NEVER, EPERM } };
 
 struct cfn_code {
     struct sock_filter ins[CFN_MAX_INS];
@@ -108,7 +94,7 @@ static void
 cfn_put(struct cfn_code *c, unsigned op, unsigned k, unsigned jt, unsigned jf)
 {
     if (c->n < CFN_MAX_INS)
-        c->ins[c->n++] = (struct sock_filter) { (unsigned short)op, (unsigned char)jt,
+        c->ins[c->n++] = (struct sock_filter){ (unsigned short)op, (unsigned char)jt,
             (unsigned char)jf, k };
 }
 
@@ -163,8 +149,8 @@ int
 cfn_filter(enum cfn_stage stage)
 {
     const struct cfn_rule *r = stage == CFN_LOAD ? cfn_load : cfn_serve;
-    size_t n = stage == CFN_LOAD ? sizeof(cfn_load) / sizeof(cfn_load[0]) :
-        sizeof(cfn_serve) / sizeof(cfn_serve[0]);
+    size_t n = stage == CFN_LOAD ? sizeof(cfn_load) / sizeof(cfn_load[0])
+                                 : sizeof(cfn_serve) / sizeof(cfn_serve[0]);
     struct cfn_code c = { .n = 0 };
     struct sock_fprog prog = { .filter = c.ins };
     long rc;

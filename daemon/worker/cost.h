@@ -22,24 +22,24 @@
 
 #include <stdint.h>
 
-#define COST_N 5
+#define COST_N         5
 #define COST_MIN_STEPS 32
-#define COST_KNEE 128
+#define COST_KNEE      128
 
-struct cost_step {           /* of one step */
-    int32_t n_tok;           /* tokens, not padded */
-    int64_t n_ctx;           /* KV tokens its decoding rows read */
-    int64_t n_pair;          /* query-key pairs of its prefill chunks */
+struct cost_step {  /* of one step */
+    int32_t n_tok;  /* tokens, not padded */
+    int64_t n_ctx;  /* KV tokens its decoding rows read */
+    int64_t n_pair; /* query-key pairs of its prefill chunks */
 };
 
 struct cost {
-    double c[COST_N];        /* us per unit of cost.c's scale */
+    double c[COST_N];                    /* us per unit of cost.c's scale */
     double A[COST_N][COST_N], b[COST_N]; /* normal equations */
-    uint64_t n;              /* steps learned */
-    double copy_ns;          /* of one block between host and device, 0 unknown */
-    struct cost_step most;   /* the largest counts learned, each by itself, */
-    uint64_t longest_ns;     /* and the longest time */
-    double scale;            /* tests: predictions are wrong by this factor */
+    uint64_t n;                          /* steps learned */
+    double copy_ns;        /* of one block between host and device, 0 unknown */
+    struct cost_step most; /* the largest counts learned, each by itself, */
+    uint64_t longest_ns;   /* and the longest time */
+    double scale;          /* tests: predictions are wrong by this factor */
 };
 
 void cost_init(struct cost *c);

@@ -23,14 +23,13 @@ struct tok;
 
 struct dtk {
     const struct tok *tok;
-    bool skip_special;  /* special tokens yield nothing */
+    bool skip_special; /* special tokens yield nothing */
     uint8_t n_pend;
-    uint8_t pend[4];    /* the beginning of a character */
+    uint8_t pend[4]; /* the beginning of a character */
 };
 
 /* tok must stay until the last call with d. */
-void
-dtk_init(struct dtk *d, const struct tok *tok, bool skip_special);
+void dtk_init(struct dtk *d, const struct tok *tok, bool skip_special);
 
 /*
  * Writes at out the characters that id completes and returns their bytes. An
@@ -39,18 +38,15 @@ dtk_init(struct dtk *d, const struct tok *tok, bool skip_special);
  * With out NULL the text is dropped and 0 returned: to go over ids whose text
  * was delivered before.
  */
-size_t
-dtk_push(struct dtk *d, uint32_t id, uint8_t *out, size_t cap);
+size_t dtk_push(struct dtk *d, uint32_t id, uint8_t *out, size_t cap);
 
 /*
  * Ends the text: an unfinished character becomes U+FFFD. Writes 0 or 3
  * bytes; DTK_NO_SPACE as above. A push after it begins a new text.
  */
-size_t
-dtk_finish(struct dtk *d, uint8_t *out, size_t cap);
+size_t dtk_finish(struct dtk *d, uint8_t *out, size_t cap);
 
 /* The most bytes that one push, or the finish, can yield. */
-size_t
-dtk_max_bytes(const struct tok *tok);
+size_t dtk_max_bytes(const struct tok *tok);
 
 #endif

@@ -63,18 +63,21 @@ find_cuda(const struct dvl *l, int n, int32_t *ret_idx, char *err, size_t err_by
     int32_t found = -1;
 
     if (l->all && n > 1) {
-        (void)snprintf(err, err_bytes, "device.list = cuda:*: there are %d devices, and this "
+        (void)snprintf(err, err_bytes,
+            "device.list = cuda:*: there are %d devices, and this "
             "version uses one; name it (cuda:0), and start an instance (fdd@NAME) for each "
-            "other", n);
+            "other",
+            n);
         return -EINVAL;
     }
     if (l->n == 0 || d->idx >= 0) {
         *ret_idx = l->n == 0 ? 0 : d->idx;
         if (*ret_idx < n)
             return 0;
-        (void)snprintf(err, err_bytes, "device.list: there is no cuda:%d; %d device%s here "
-            "can be used, from cuda:0 on (nvidia-smi -L)", (int)*ret_idx, n,
-            n == 1 ? "" : "s");
+        (void)snprintf(err, err_bytes,
+            "device.list: there is no cuda:%d; %d device%s here "
+            "can be used, from cuda:0 on (nvidia-smi -L)",
+            (int)*ret_idx, n, n == 1 ? "" : "s");
         return -ENODEV;
     }
     list_uuids(n, all, sizeof(all));
@@ -83,15 +86,19 @@ find_cuda(const struct dvl *l, int n, int32_t *ret_idx, char *err, size_t err_by
             !dvl_uuid_is(uuid, d->uuid))
             continue;
         if (found >= 0) {
-            (void)snprintf(err, err_bytes, "device.list: the UUIDs of several devices begin "
-                "with %s (%s); write more of it", d->uuid, all);
+            (void)snprintf(err, err_bytes,
+                "device.list: the UUIDs of several devices begin "
+                "with %s (%s); write more of it",
+                d->uuid, all);
             return -EINVAL;
         }
         found = i;
     }
     if (found < 0) {
-        (void)snprintf(err, err_bytes, "device.list: no device's UUID begins with %s; here "
-            "are %s", d->uuid, all[0] != '\0' ? all : "none");
+        (void)snprintf(err, err_bytes,
+            "device.list: no device's UUID begins with %s; here "
+            "are %s",
+            d->uuid, all[0] != '\0' ? all : "none");
         return -ENODEV;
     }
     *ret_idx = found;
@@ -101,13 +108,14 @@ find_cuda(const struct dvl *l, int n, int32_t *ret_idx, char *err, size_t err_by
 static int
 take_lock(struct worker *w, const char *uuid, char *err, size_t err_bytes)
 {
-    const struct dlk_owner o = { .pid = w->gate, .instance = w->seg->instance,
+    const struct dlk_owner o = { .pid = w->gate,
+        .instance = w->seg->instance,
         .home = w->seg->runtime_dir };
 
     if (w->dev_lock_taken)
         return 0;
-    if (dlk_take(w->seg->device_dir, uuid, w->par.device_shared != 0, &o, &w->dev_lock, err,
-        err_bytes) != 0)
+    if (dlk_take(w->seg->device_dir, uuid, w->par.device_shared != 0, &o, &w->dev_lock,
+            err, err_bytes) != 0)
         return -EINVAL;
     w->dev_lock_taken = 1;
     return 0;
@@ -135,8 +143,10 @@ claim_cuda(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
     if (rc == 0) {
         rc = fdk_ops_cuda.device_uuid(w->device, uuid, sizeof(uuid));
         if (rc != 0)
-            (void)snprintf(err, err_bytes, "cuda:%d does not tell its UUID: %s; nvidia-smi "
-                "-L", (int)w->device, strerror(-rc));
+            (void)snprintf(err, err_bytes,
+                "cuda:%d does not tell its UUID: %s; nvidia-smi "
+                "-L",
+                (int)w->device, strerror(-rc));
     }
     if (rc == 0)
         rc = take_lock(w, uuid, err, err_bytes);
@@ -157,8 +167,10 @@ wrk_claim_device(struct worker *w, char *err, size_t err_bytes)
     w->device = 0;
     if (rc != 0)
         return rc;
-    if (!wrk_is_null(w) && (l.kind == DVL_CUDA || (l.kind == DVL_NONE && !wrk_on_cpu(w)
-        && fdk_ops_cuda.available(err, err_bytes) > 0)))
+    if (!wrk_is_null(w) &&
+        (l.kind == DVL_CUDA ||
+            (l.kind == DVL_NONE && !wrk_on_cpu(w) &&
+                fdk_ops_cuda.available(err, err_bytes) > 0)))
         return claim_cuda(w, &l, err, err_bytes);
     err[0] = '\0';
     /* Every daemon may compute on the processors; one that names them wants them

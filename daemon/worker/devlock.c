@@ -17,7 +17,7 @@
 #include "daemon/common/devowner.h"
 #include "daemon/common/dir.h"
 
-#define DLK_TEXT 700
+#define DLK_TEXT   700
 #define DLK_TRIES  5
 #define DLK_NAP_NS 10000000L
 
@@ -26,16 +26,19 @@ static int
 check_dir(const char *dir, struct stat *st, char *err, size_t err_bytes)
 {
     if (lstat(dir, st) != 0 || !S_ISDIR(st->st_mode)) {
-        (void)snprintf(err, err_bytes, "the folder of device locks %s is not a directory; "
+        (void)snprintf(err, err_bytes,
+            "the folder of device locks %s is not a directory; "
             "remove it, or set device.shared = yes where no other fdd uses the device",
             dir);
         return -ENOTDIR;
     }
     if ((st->st_uid != geteuid() && geteuid() != 0) || (st->st_mode & 0022) != 0) {
-        (void)snprintf(err, err_bytes, "the folder of device locks %s belongs to uid %u, mode "
+        (void)snprintf(err, err_bytes,
+            "the folder of device locks %s belongs to uid %u, mode "
             "%04o: other users than uid %u may write it; run fdd as its owner, or choose "
-            "another daemon.runtime_dir", dir, (unsigned)st->st_uid,
-            (unsigned)(st->st_mode & 07777), (unsigned)geteuid());
+            "another daemon.runtime_dir",
+            dir, (unsigned)st->st_uid, (unsigned)(st->st_mode & 07777),
+            (unsigned)geteuid());
         return -EPERM;
     }
     return 0;
@@ -50,8 +53,9 @@ open_file(const char *path, mode_t mode, const struct stat *dir, int *ret_fd)
     if (rc != 0)
         return rc;
     /* Made by root in a folder of the daemon's user, who must be able to open it. */
-    if (geteuid() == 0 && (fstat(fd, &st) != 0 || (st.st_uid != dir->st_uid
-        && fchown(fd, dir->st_uid, dir->st_gid) != 0))) {
+    if (geteuid() == 0 &&
+        (fstat(fd, &st) != 0 ||
+            (st.st_uid != dir->st_uid && fchown(fd, dir->st_uid, dir->st_gid) != 0))) {
         (void)close(fd);
         return -EPERM;
     }
@@ -63,8 +67,9 @@ static int
 write_holder(const char *path, const struct stat *dir, const struct dlk_owner *o)
 {
     char text[DLK_TEXT], name[DLK_TEXT + 100];
-    int fd, rc, n = snprintf(text, sizeof(text), "%ld %s %s\n", (long)o->pid,
-        o->instance[0] != '\0' ? o->instance : "-", o->home);
+    int fd, rc,
+        n = snprintf(text, sizeof(text), "%ld %s %s\n", (long)o->pid,
+            o->instance[0] != '\0' ? o->instance : "-", o->home);
 
     if (n < 0 || (size_t)n >= sizeof(text))
         return -ENAMETOOLONG;
@@ -87,9 +92,11 @@ taken(const char *path, const char *uuid, int shared, char *err, size_t err_byte
     dow_read(path, &o);
     dow_text(&o, who, sizeof(who));
     home = o.home;
-    (void)snprintf(err, err_bytes, "device %s is taken by another %s; name another device in "
+    (void)snprintf(err, err_bytes,
+        "device %s is taken by another %s; name another device in "
         "device.list, or stop that one%s%s%s, or let them share it: device.shared = yes "
-        "%s", uuid, who, home[0] != '\0' ? " (fdctl --runtime-dir " : "", home,
+        "%s",
+        uuid, who, home[0] != '\0' ? " (fdctl --runtime-dir " : "", home,
         home[0] != '\0' ? " stop)" : "", shared ? "there too" : "for both");
     return -EBUSY;
 }
@@ -101,8 +108,8 @@ lock(int fd, int shared)
     const struct timespec nap = { .tv_nsec = DLK_NAP_NS };
     int rc, tries = DLK_TRIES;
 
-    while ((rc = flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) != 0
-        && errno == EWOULDBLOCK && --tries > 0)
+    while ((rc = flock(fd, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB)) != 0 &&
+        errno == EWOULDBLOCK && --tries > 0)
         (void)nanosleep(&nap, NULL);
     return rc == 0 ? 0 : -errno;
 }
@@ -112,7 +119,7 @@ dlk_take(const char *dir, const char *uuid, int shared, const struct dlk_owner *
     int *ret_fd, char *err, size_t err_bytes)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-        "0123456789-_";
+                                  "0123456789-_";
     char path[700];
     struct stat st;
     int fd = -1, rc;
@@ -138,9 +145,11 @@ dlk_take(const char *dir, const char *uuid, int shared, const struct dlk_owner *
         return 0;
     }
     if (rc != -EBUSY)
-        (void)snprintf(err, err_bytes, "cannot lock device %s with the file %s: %s; make the "
+        (void)snprintf(err, err_bytes,
+            "cannot lock device %s with the file %s: %s; make the "
             "folder (sudo systemd-tmpfiles --create fdd.conf under the units), or choose "
-            "another daemon.runtime_dir", uuid, path, strerror(-rc));
+            "another daemon.runtime_dir",
+            uuid, path, strerror(-rc));
     dlk_drop(fd);
     return rc;
 }

@@ -15,9 +15,9 @@
 #include <sys/types.h>
 
 struct dlk_owner {
-    pid_t pid;                   /* of fdd */
-    const char *instance;        /* "": the one without a name */
-    const char *home;            /* its runtime folder */
+    pid_t pid;            /* of fdd */
+    const char *instance; /* "": the one without a name */
+    const char *home;     /* its runtime folder */
 };
 
 /* Lock the device uuid (letters, digits, - and _) in dir, which is made if it is not there.

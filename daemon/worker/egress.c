@@ -13,11 +13,11 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/tokenizer.h"
 
-#define EGR_MAX_IDS  (FDP_REC_MAX_LEN / 4)
+#define EGR_MAX_IDS (FDP_REC_MAX_LEN / 4)
 /* A TOKENS record of more than a slot saves nothing over IDS and TEXT. */
 #define EGR_TOKENS_LEN (FDP_SLOT - sizeof(struct fdp_rec))
 /* Ids of a long answer per poll. */
-#define EGR_JOB_IDS  4096u
+#define EGR_JOB_IDS 4096u
 /* Retry hint with errors of class RETRY. */
 #define EGR_RETRY_MS 100
 #define EGR_ROOM_NS  (50 * CLK_US) /* the gate has not drained the up ring */
@@ -68,8 +68,8 @@ egr_wait_room(const struct egress *g)
 }
 
 static void *
-egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample, uint32_t position,
-    size_t len)
+egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample,
+    uint32_t position, size_t len)
 {
     for (;;) {
         void *p = lnk_claim(g->cfg.lnk, id, type, sample, position, (uint32_t)len);
@@ -86,10 +86,13 @@ egr_error(struct egress *g, uint64_t id, int32_t code, const struct que_msg *m)
 {
     struct fdp_error *e = egr_claim(g, id, FDP_T_ERROR, 0, 0, sizeof(*e));
 
-    *e = (struct fdp_error) { .code = code, .detail = m->idx, .arg = m->x,
-        .limit = m->serial, .item = m->sample,
-        .retry_after_ms = code <= FDP_E_QUEUE_FULL && code > FDP_E_DEADLINE ?
-            EGR_RETRY_MS : 0 };
+    *e = (struct fdp_error){ .code = code,
+        .detail = m->idx,
+        .arg = m->x,
+        .limit = m->serial,
+        .item = m->sample,
+        .retry_after_ms =
+            code <= FDP_E_QUEUE_FULL && code > FDP_E_DEADLINE ? EGR_RETRY_MS : 0 };
     g->n_terminal++;
     cnt_add(&g->cfg.cnt->requests_failed, 1);
     cnt_add(code == FDP_E_CANCELLED ? &g->cfg.cnt->cancelled : &g->cfg.cnt->requests_broken,
@@ -134,10 +137,14 @@ egr_done(struct egress *g, const struct req *r)
 
     for (int32_t i = 0; i < r->n_seq; i++)
         n_out += r->choices[i].n_got;
-    *d = (struct fdp_done) { .prompt_tokens = (uint32_t)r->n_prompt,
-        .cached_tokens = r->n_cached, .output_tokens = (uint32_t)n_out,
-        .n_preempted = r->n_preempted, .t_submit = r->t_submit_ns, .t_start = r->t_start_ns,
-        .t_first = r->t_first_ns, .t_end = g->now_ns };
+    *d = (struct fdp_done){ .prompt_tokens = (uint32_t)r->n_prompt,
+        .cached_tokens = r->n_cached,
+        .output_tokens = (uint32_t)n_out,
+        .n_preempted = r->n_preempted,
+        .t_submit = r->t_submit_ns,
+        .t_start = r->t_start_ns,
+        .t_first = r->t_first_ns,
+        .t_end = g->now_ns };
     g->n_terminal++;
     cnt_add(&c->requests_finished, 1);
     if (r->p.op != FDP_OP_SUBMIT || g->now_ns < r->t_submit_ns)
@@ -280,9 +287,9 @@ egr_flush(struct egress *g, const struct req *r, unsigned sample, uint32_t keep)
         egr_text_send(g, r, sample, keep, 0);
         return;
     }
-    t = egr_claim(g, r->id, FDP_T_TOKENS, sample, ch->n_sent,
-        FDP_TOKENS_LEN(n_ids, n_text));
-    *t = (struct fdp_tokens) { .text_off = ch->text_off, .n_ids = (uint16_t)n_ids,
+    t = egr_claim(g, r->id, FDP_T_TOKENS, sample, ch->n_sent, FDP_TOKENS_LEN(n_ids, n_text));
+    *t = (struct fdp_tokens){ .text_off = ch->text_off,
+        .n_ids = (uint16_t)n_ids,
         .n_text = (uint16_t)n_text };
     memcpy(t + 1, egr_unsent(r, sample), n_ids * 4u);
     memcpy((unsigned char *)(t + 1) + n_ids * 4u, ch->text, n_text);
@@ -300,7 +307,7 @@ egr_logprobs(struct egress *g, const struct req *r, unsigned type, struct que *q
     if (m->n_top == QUE_NO_LOGPROB)
         return;
     lp = egr_claim(g, r->id, type, m->sample, m->x, (1u + m->n_top) * sizeof(*lp));
-    lp[0] = (struct fdp_logprob) { (uint32_t)m->a, m->logprob };
+    lp[0] = (struct fdp_logprob){ (uint32_t)m->a, m->logprob };
     for (uint32_t i = 0; i < m->n_top; i++)
         lp[1 + i] = que_peek(q, at + 1 + i / 4)->top[i % 4];
 }
@@ -333,8 +340,11 @@ egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_en
 static void
 egr_ask_stop(struct egress *g, const struct req *r, unsigned sample)
 {
-    struct que_msg m = { .idx = r->idx, .serial = r->serial, .sample = (uint16_t)sample,
-        .kind = QUE_STOP, .n_top = QUE_NO_LOGPROB };
+    struct que_msg m = { .idx = r->idx,
+        .serial = r->serial,
+        .sample = (uint16_t)sample,
+        .kind = QUE_STOP,
+        .n_top = QUE_NO_LOGPROB };
 
     que_claim(g->cfg.q_stop)->m = m;
 }
@@ -346,8 +356,8 @@ egr_out_id(const struct req *r, unsigned sample, uint32_t at)
 {
     uint32_t n_prior = (uint32_t)(r->n_ids - r->n_prompt);
 
-    return at < n_prior ? r->ids[(uint32_t)r->n_prompt + at] :
-        r->seqs[sample].out[at - n_prior];
+    return at < n_prior ? r->ids[(uint32_t)r->n_prompt + at]
+                        : r->seqs[sample].out[at - n_prior];
 }
 
 /* Takes output token at, all of those before it were taken. 1: it completes a sequence
@@ -383,8 +393,8 @@ egr_token(struct egress *g, uint32_t at)
     const struct que_msg *m = &que_peek(g->cfg.q_eng, at)->m;
     struct req *r = m->req;
     struct req_choice *ch = &r->choices[m->sample];
-    uint32_t due = r->p.stream_interval > 1 && m->n_top == QUE_NO_LOGPROB ?
-        r->p.stream_interval : 1;
+    uint32_t due =
+        r->p.stream_interval > 1 && m->n_top == QUE_NO_LOGPROB ? r->p.stream_interval : 1;
     int hit = -1, repeats;
 
     if (ch->closed) {
@@ -407,8 +417,8 @@ egr_token(struct egress *g, uint32_t at)
         cnt_see(g->cfg.hist, CNT_H_itl, g->now_ns - ch->t_last_ns, 1);
     ch->t_last_ns = g->now_ns;
     if (egr_wants_text(g, r) && (m->done != FDK_DONE_STOP || egr_shows_stop_id(r)))
-        hit = egr_text(g, r, m->sample, dtk_push(&ch->dtk, (uint32_t)m->a, g->buf,
-            g->buf_bytes), 0);
+        hit = egr_text(g, r, m->sample,
+            dtk_push(&ch->dtk, (uint32_t)m->a, g->buf, g->buf_bytes), 0);
     if (due > EGR_MAX_IDS)
         due = EGR_MAX_IDS;
     if (ch->n_got - ch->n_sent >= due || hit >= 0 || repeats || m->done != FDK_DONE_NO) {
@@ -417,24 +427,29 @@ egr_token(struct egress *g, uint32_t at)
             egr_logprobs(g, r, FDP_T_LOGPROBS, g->cfg.q_eng, at);
         }
         if (hit < 0 && !repeats && m->done == FDK_DONE_NO)
-            egr_flush(g, r, m->sample,
-                r->stops != NULL ? fin_hold(r->stops, &ch->fin) : 0);
+            egr_flush(g, r, m->sample, r->stops != NULL ? fin_hold(r->stops, &ch->fin) : 0);
     }
     if (hit >= 0) {
-        egr_close(g, r, m->sample, (struct fdp_choice_end) { .finish = FDP_FIN_STOP,
-            .stop_id = -1, .stop_str = hit });
+        egr_close(g, r, m->sample,
+            (struct fdp_choice_end){ .finish = FDP_FIN_STOP, .stop_id = -1, .stop_str = hit });
         if (m->done == FDK_DONE_NO)
             egr_ask_stop(g, r, m->sample);
     } else if (repeats) {
-        egr_close(g, r, m->sample, (struct fdp_choice_end) {
-            .finish = FDP_FIN_REPETITION, .stop_id = -1, .stop_str = -1 });
+        egr_close(g, r, m->sample,
+            (struct fdp_choice_end){ .finish = FDP_FIN_REPETITION,
+                .stop_id = -1,
+                .stop_str = -1 });
         egr_ask_stop(g, r, m->sample);
     } else if (m->done == FDK_DONE_STOP) {
-        egr_close(g, r, m->sample, (struct fdp_choice_end) { .finish = FDP_FIN_STOP,
-            .stop_id = m->a, .stop_str = -1 });
+        egr_close(g, r, m->sample,
+            (struct fdp_choice_end){ .finish = FDP_FIN_STOP,
+                .stop_id = m->a,
+                .stop_str = -1 });
     } else if (m->done == FDK_DONE_LENGTH) {
-        egr_close(g, r, m->sample, (struct fdp_choice_end) { .finish = FDP_FIN_LENGTH,
-            .stop_id = -1, .stop_str = -1 });
+        egr_close(g, r, m->sample,
+            (struct fdp_choice_end){ .finish = FDP_FIN_LENGTH,
+                .stop_id = -1,
+                .stop_str = -1 });
     }
 }
 
@@ -466,26 +481,30 @@ egr_prime(struct egress *g, struct req *r, unsigned sample)
         repeats |= egr_repeats(r, sample, k);
     if (!egr_wants_text(g, r)) {
         if (repeats)
-            egr_close(g, r, sample, (struct fdp_choice_end) {
-                .finish = FDP_FIN_REPETITION, .stop_id = -1, .stop_str = -1 });
+            egr_close(g, r, sample,
+                (struct fdp_choice_end){ .finish = FDP_FIN_REPETITION,
+                    .stop_id = -1,
+                    .stop_str = -1 });
         return;
     }
     dtk_init(&ch->dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
     for (int32_t i = r->n_prompt; i < r->n_ids && hit < 0; i++) {
         if (egr_is_hidden_stop(r, i))
             continue;
-        hit = egr_text(g, r, sample, dtk_push(&ch->dtk, r->ids[i], g->buf, g->buf_bytes),
-            1);
+        hit =
+            egr_text(g, r, sample, dtk_push(&ch->dtk, r->ids[i], g->buf, g->buf_bytes), 1);
         if (hit < 0)
             egr_text_send(g, r, sample,
                 r->stops != NULL ? fin_hold(r->stops, &ch->fin) : 0, 1);
     }
     if (hit >= 0)
-        egr_close(g, r, sample, (struct fdp_choice_end) { .finish = FDP_FIN_STOP,
-            .stop_id = -1, .stop_str = hit });
+        egr_close(g, r, sample,
+            (struct fdp_choice_end){ .finish = FDP_FIN_STOP, .stop_id = -1, .stop_str = hit });
     else if (repeats)
-        egr_close(g, r, sample, (struct fdp_choice_end) { .finish = FDP_FIN_REPETITION,
-            .stop_id = -1, .stop_str = -1 });
+        egr_close(g, r, sample,
+            (struct fdp_choice_end){ .finish = FDP_FIN_REPETITION,
+                .stop_id = -1,
+                .stop_str = -1 });
 }
 
 static void
@@ -496,9 +515,9 @@ egr_open(struct egress *g, struct req *r)
 
     OBJ_CHECK(r, REQ_MAGIC);
     t = egr_claim(g, r->id, LNK_T_TOKENIZED, 0, 0, sizeof(*t));
-    *t = (struct lnk_tokenized) { .prompt_len = (uint32_t)r->n_prompt };
+    *t = (struct lnk_tokenized){ .prompt_len = (uint32_t)r->n_prompt };
     a = egr_claim(g, r->id, FDP_T_ACCEPTED, 0, 0, sizeof(*a));
-    *a = (struct fdp_accepted) { .prompt_len = (uint32_t)r->n_prompt, .seed = r->p.seed };
+    *a = (struct fdp_accepted){ .prompt_len = (uint32_t)r->n_prompt, .seed = r->p.seed };
     if ((r->p.flags & FDP_F_PROMPT_IDS) != 0)
         egr_ids(g, r->id, FDP_T_PROMPT_IDS, 0, 0, r->ids, (uint32_t)r->n_prompt);
     for (int32_t i = 0; i < r->n_seq; i++)
@@ -512,7 +531,8 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
     int32_t last = r->n_ids > 0 ? (int32_t)r->ids[r->n_ids - 1] : -1;
 
     for (int32_t i = 0; i < r->n_seq; i++) {
-        struct fdp_choice_end end = { .finish = FDP_FIN_ERROR, .stop_id = -1,
+        struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
+            .stop_id = -1,
             .stop_str = -1 };
 
         if (r->choices[i].closed)
@@ -528,7 +548,7 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
     if (code == 0)
         egr_done(g, r);
     else
-        egr_error(g, r->id, code, &(struct que_msg) { .kind = QUE_FAIL });
+        egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL });
     egr_release(g, r);
 }
 
@@ -549,8 +569,7 @@ egr_answer(struct egress *g, struct req *r)
         r->job_at = 0;
         r->job_next = NULL;
         if (r->p.op == FDP_OP_DETOKENIZE)
-            dtk_init(&r->choices[0].dtk, g->cfg.tok,
-                (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
+            dtk_init(&r->choices[0].dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
         if (g->job_tail != NULL)
             g->job_tail->job_next = r;
         else
@@ -579,8 +598,8 @@ egr_job(struct egress *g)
         egr_ids(g, r->id, FDP_T_PROMPT_IDS, 0, r->job_at, r->ids + r->job_at, n);
     else
         for (uint32_t i = r->job_at; i < end; i++)
-            egr_text_add(g, r, 0, g->buf, dtk_push(&r->choices[0].dtk, r->ids[i], g->buf,
-                g->buf_bytes), 0);
+            egr_text_add(g, r, 0, g->buf,
+                dtk_push(&r->choices[0].dtk, r->ids[i], g->buf, g->buf_bytes), 0);
     r->job_at = end;
     g->job_head = r->job_next;
     if (g->job_head == NULL)
@@ -595,8 +614,8 @@ egr_job(struct egress *g)
         return 1;
     }
     if (r->p.op == FDP_OP_DETOKENIZE) {
-        egr_text_add(g, r, 0, g->buf, dtk_finish(&r->choices[0].dtk, g->buf,
-            g->buf_bytes), 0);
+        egr_text_add(g, r, 0, g->buf,
+            dtk_finish(&r->choices[0].dtk, g->buf, g->buf_bytes), 0);
         egr_text_send(g, r, 0, 0, 0);
     }
     egr_done(g, r);

@@ -31,15 +31,16 @@
 
 struct egr_cfg {
     struct lnk *lnk;
-    struct que *q_ing;       /* from ingress */
-    struct que *q_eng;       /* from the engine */
-    struct que *q_stop;      /* to the engine, as large as q_eng */
-    struct que *q_freed;     /* to ingress, a slot per request at least */
-    const struct tok *tok;   /* NULL: no text */
+    struct que *q_ing;     /* from ingress */
+    struct que *q_eng;     /* from the engine */
+    struct que *q_stop;    /* to the engine, as large as q_eng */
+    struct que *q_freed;   /* to ingress, a slot per request at least */
+    const struct tok *tok; /* NULL: no text */
     const struct lnk_ready *ready;
     struct cnt_worker *cnt;
-    struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
-    void (*wait_room)(void *arg); /* tests: what happens while the up ring is full; else NULL */
+    struct cnt_hist *hist; /* [CNT_H__N], or NULL */
+    void (*wait_room)(
+        void *arg); /* tests: what happens while the up ring is full; else NULL */
     void *arg;
 };
 
@@ -48,11 +49,11 @@ struct egress {
 #define EGR_MAGIC 0x45475231u
     struct egr_cfg cfg;
     uint64_t now_ns;
-    unsigned char *buf;      /* [buf_bytes] text of one token */
+    unsigned char *buf; /* [buf_bytes] text of one token */
     size_t buf_bytes;
     struct req *job_head, *job_tail; /* long answers in progress */
     pid_t parent;
-    uint64_t n_terminal;     /* DONE and ERROR records sent */
+    uint64_t n_terminal; /* DONE and ERROR records sent */
 };
 
 struct egress *egr_new(const struct egr_cfg *cfg); /* NULL: no memory */

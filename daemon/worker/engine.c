@@ -20,13 +20,11 @@
 void
 eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
 {
-    *ret = (struct bat_dims) {
-        .T = cfg->sch.max_tokens, .S = cfg->sch.max_seqs,
+    *ret = (struct bat_dims){ .T = cfg->sch.max_tokens,
+        .S = cfg->sch.max_seqs,
         .O = cfg->sch.max_seqs + ENG_MAX_SCORES,
-        .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) /
-            cfg->block_size),
-        .block_size = cfg->block_size
-    };
+        .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) / cfg->block_size),
+        .block_size = cfg->block_size };
 }
 
 /* The largest step's results. */
@@ -56,8 +54,11 @@ int
 eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes)
 {
-    struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
-        .n_slot = cfg->sch.max_seqs, .max_len = cfg->max_len, .n_host = cfg->n_host };
+    struct kv_cfg kc = { .n_block = cfg->n_block,
+        .block_size = cfg->block_size,
+        .n_slot = cfg->sch.max_seqs,
+        .max_len = cfg->max_len,
+        .n_host = cfg->n_host };
     struct engine *e;
 
     if (cfg->depth < 0 || cfg->depth > ENG_MAX_DEPTH) {
@@ -125,8 +126,8 @@ eng_prime(struct engine *e, uint64_t budget_ns)
     rc = prm_run(e->run, e->bat, &e->cost, e->cfg.max_len, budget_ns, &res);
     if (rc == 0)
         log_info("engine: %d kinds of steps measured in %.1f ms%s", res.n_shape,
-            (double)res.ns / 1e6, e->cost.n >= COST_MIN_STEPS ? "" :
-            ": too few to predict what steps take");
+            (double)res.ns / 1e6,
+            e->cost.n >= COST_MIN_STEPS ? "" : ": too few to predict what steps take");
     return rc;
 }
 
@@ -145,7 +146,7 @@ eng_add(struct engine *e, struct req *r)
 {
     OBJ_CHECK(r, REQ_MAGIC);
     ASSERT(r->idx < (uint32_t)e->cfg.max_reqs && e->live[r->idx].req == NULL);
-    e->live[r->idx] = (struct eng_live) { r, r->serial };
+    e->live[r->idx] = (struct eng_live){ r, r->serial };
     e->n_live++;
     trc_put_event(e->cfg.sch.trc, r->t_submit_ns, TRC_SUBMIT, r->id, 0, r->n_prompt,
         r->max_len - r->n_prompt);
@@ -204,8 +205,8 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
     while (n < m->n_top) {
         slot = que_claim(e->cfg.q_out);
         for (int32_t i = 0; i < 4 && n < m->n_top; i++, n++)
-            slot->top[i] = (struct fdp_logprob) { (uint32_t)res->top_id[n],
-                res->top_logprob[n] };
+            slot->top[i] =
+                (struct fdp_logprob){ (uint32_t)res->top_id[n], res->top_logprob[n] };
     }
 }
 
@@ -214,7 +215,9 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
     const struct fdk_result *res, int32_t n_top)
 {
     struct req *r = s->req;
-    struct que_msg m = { .req = r, .sample = s->sample, .a = res->token,
+    struct que_msg m = { .req = r,
+        .sample = s->sample,
+        .a = res->token,
         .n_top = n_top < 0 ? QUE_NO_LOGPROB : (uint8_t)res->n_top };
 
     if (res->bad) {
@@ -279,8 +282,7 @@ eng_send_ended(struct engine *e)
 
     while (e->sch->ended_head != NULL && que_has_room(e->cfg.q_out, promised + 1)) {
         struct req *r = sch_take_ended(e->sch);
-        struct que_msg m = { .req = r, .kind = QUE_END, .a = r->code,
-            .n_top = QUE_NO_LOGPROB };
+        struct que_msg m = { .req = r, .kind = QUE_END, .a = r->code, .n_top = QUE_NO_LOGPROB };
 
         e->live[r->idx].req = NULL;
         e->n_live--;
@@ -320,8 +322,8 @@ eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_
     cnt_see(e->cfg.hist, CNT_H_gap_ns, gap, 1);
     cnt_see(e->cfg.hist, CNT_H_step_ns, end_ns - begin_ns, 1);
     cnt_see(e->cfg.hist, CNT_H_step_tokens, (uint64_t)rec->n_tok, 1);
-    cnt_see(e->cfg.hist, CNT_H_ahead_ns, begin_ns > t->t_pick_ns ? begin_ns - t->t_pick_ns : 0,
-        1);
+    cnt_see(e->cfg.hist, CNT_H_ahead_ns,
+        begin_ns > t->t_pick_ns ? begin_ns - t->t_pick_ns : 0, 1);
     t->flags |= TRC_DONE | (rec->t_work_ns <= e->t_end_ns ? TRC_FOLLOWS : 0);
     t->t_begin_ns = begin_ns;
     t->t_end_ns = end_ns;
@@ -339,8 +341,8 @@ eng_count(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end
     eng_trace_done(e, rec, begin_ns, end_ns, now);
     cnt_add(&c->steps, 1);
     /* time in which several steps were on their way counts once */
-    cnt_add(&c->step_ns, now - (rec->t_launch_ns > e->t_collect_ns ? rec->t_launch_ns :
-        e->t_collect_ns));
+    cnt_add(&c->step_ns,
+        now - (rec->t_launch_ns > e->t_collect_ns ? rec->t_launch_ns : e->t_collect_ns));
     e->t_collect_ns = now;
     cnt_add(&c->model_ns, end_ns - begin_ns);
     cnt_add(&c->prompt_tokens, (uint64_t)(rec->n_tok - rec->n_decode));
@@ -385,17 +387,16 @@ eng_tell_target(struct engine *e)
         return;
     e->told_target = 1;
     log_info("engine: sched.itl_target_ms is %.1f: prompts share steps with answers for so "
-        "long, or for the least time in which they are efficient", (double)ns / 1e6);
+             "long, or for the least time in which they are efficient",
+        (double)ns / 1e6);
 }
 
 /* The device's errors are final, and so is this: what the gate has not seen yet
  * of steps before was computed before, nothing of this one gets out. */
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 eng_lost_in(const struct engine *e, const char *what, int rc)
 {
-    log_error("engine: device error in %s: %s: %s", what, strerror(-rc),
-        run_error(e->run));
+    log_error("engine: device error in %s: %s: %s", what, strerror(-rc), run_error(e->run));
     pan_exit(EX_SOFTWARE, "device error in %s: %s: %s", what, strerror(-rc),
         run_error(e->run));
 }
@@ -425,7 +426,7 @@ eng_oldest(const struct engine *e)
 /* The device's clock runs at a pace of its own: after hours it is not the host's. */
 #define ENG_SKEW_NS (500 * CLK_US)
 /* What a step is late by is caught up with by this share of it. */
-#define ENG_SKEW    64
+#define ENG_SKEW 64
 
 /* The end of a step by the host's clock, as far as it tells the two apart. */
 static int64_t
@@ -511,14 +512,22 @@ eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int grap
 {
     const struct sch_step *st = &e->step;
 
-    rec->trace = (struct trc_step) { .epoch = rec->epoch,
+    rec->trace = (struct trc_step){ .epoch = rec->epoch,
         .flags = (graph ? TRC_GRAPH : 0) | (rec->marks != NULL ? TRC_PROFILED : 0),
-        .n_tok = rec->n_tok, .n_pad = rec->T_pad, .n_row = rec->n_row,
-        .n_decode = rec->n_decode, .n_out = rec->n_out, .n_preempted = st->n_preempted,
-        .n_cached = st->n_cached, .n_copy = n_copy, .n_waiting = e->sch->waiting.n,
+        .n_tok = rec->n_tok,
+        .n_pad = rec->T_pad,
+        .n_row = rec->n_row,
+        .n_decode = rec->n_decode,
+        .n_out = rec->n_out,
+        .n_preempted = st->n_preempted,
+        .n_cached = st->n_cached,
+        .n_copy = n_copy,
+        .n_waiting = e->sch->waiting.n,
         .blocks_used = eng_blocks_used(e),
-        .blocks_free = e->kv->n_free, .t_pick_ns = e->t_pick_ns,
-        .t_launch_ns = rec->t_launch_ns, .t_queued_ns = clk_now_ns() };
+        .blocks_free = e->kv->n_free,
+        .t_pick_ns = e->t_pick_ns,
+        .t_launch_ns = rec->t_launch_ns,
+        .t_queued_ns = clk_now_ns() };
     trc_put_step(e->cfg.sch.trc, &rec->trace);
 }
 
@@ -597,10 +606,11 @@ eng_launch(struct engine *e)
         lka_will_mark(&e->lka);
     cnt_add(&e->cfg.cnt->cached_tokens, (uint64_t)e->step.n_cached);
     if (LOG_DBG(sched))
-        log_line(LOG_LV_TRACE, "sched: step %llu rows %d tokens %d padded %d preempted %d "
-            "waiting %d free %d", (unsigned long long)e->step.epoch, e->step.n_row,
-            e->step.n_tok, rec->T_pad, e->step.n_preempted, e->sch->waiting.n,
-            e->kv->n_free);
+        log_line(LOG_LV_TRACE,
+            "sched: step %llu rows %d tokens %d padded %d preempted %d "
+            "waiting %d free %d",
+            (unsigned long long)e->step.epoch, e->step.n_row, e->step.n_tok, rec->T_pad,
+            e->step.n_preempted, e->sch->waiting.n, e->kv->n_free);
     if (e->cfg.depth == 0)
         eng_collect(e);
 }
@@ -704,11 +714,16 @@ eng_snapshot(struct engine *e)
         for (const struct seq *s = lists[k]->head; s != NULL; s = s->next, total++) {
             if (n >= ENG_SNAP_ROWS)
                 continue;
-            e->snap.rows[n++] = (struct eng_snap_row) { .id = s->req->id,
-                .sample = s->sample, .state = s->state, .n_prompt = s->req->n_prompt,
-                .n_tok = s->n_tok, .cached_len = s->cached_len, .max_len = s->max_len,
+            e->snap.rows[n++] = (struct eng_snap_row){ .id = s->req->id,
+                .sample = s->sample,
+                .state = s->state,
+                .n_prompt = s->req->n_prompt,
+                .n_tok = s->n_tok,
+                .cached_len = s->cached_len,
+                .max_len = s->max_len,
                 .n_block = s->slot >= 0 ? e->kv->n_held[s->slot] : 0,
-                .priority = s->req->p.priority, .n_preempted = s->n_preempted };
+                .priority = s->req->p.priority,
+                .n_preempted = s->n_preempted };
         }
     }
     e->snap.n = n;
@@ -818,8 +833,8 @@ int
 eng_pending(struct engine *e)
 {
     return eng_asked(e) || fdr_load_acquire(&e->change.want) != e->change.have ||
-        (e->profile.on != NULL ? prf_over(e->profile.on) :
-            fdr_load_acquire(&e->profile.want) != e->profile.have);
+        (e->profile.on != NULL ? prf_over(e->profile.on)
+                               : fdr_load_acquire(&e->profile.want) != e->profile.have);
 }
 
 int

@@ -43,26 +43,26 @@
 #define ENG_MAX_DEPTH 4
 /* Copies of KV blocks between two steps: at most this many (the CPU device queues
  * 1,024 commands), fewer where ENG_COPY_BYTES is less, at least ENG_MIN_COPY. */
-#define ENG_MAX_COPY 960
-#define ENG_MIN_COPY 64
+#define ENG_MAX_COPY   960
+#define ENG_MIN_COPY   64
 #define ENG_COPY_BYTES (512ll << 20)
 /* With more than this in the device's queue no third step is launched: CUDA's holds
  * 1,024 launches and makes who launches more wait. */
 #define ENG_MAX_QUEUED 350
 
 struct eng_cfg {
-    int32_t max_reqs;        /* sched.max_concurrency */
-    int32_t max_len;         /* tokens of a sequence */
+    int32_t max_reqs; /* sched.max_concurrency */
+    int32_t max_len;  /* tokens of a sequence */
     int32_t n_block, block_size;
-    int32_t n_host;          /* host blocks behind the prefix cache */
-    int32_t depth;           /* 0 to ENG_MAX_DEPTH */
-    struct sch_cfg sch;      /* all but max_scores and cost */
-    struct que *q_in;        /* from ingress */
-    struct que *q_stop;      /* from egress */
-    struct que *q_out;       /* to egress, eng_out_slots() at least */
+    int32_t n_host;     /* host blocks behind the prefix cache */
+    int32_t depth;      /* 0 to ENG_MAX_DEPTH */
+    struct sch_cfg sch; /* all but max_scores and cost */
+    struct que *q_in;   /* from ingress */
+    struct que *q_stop; /* from egress */
+    struct que *q_out;  /* to egress, eng_out_slots() at least */
     struct cnt_worker *cnt;
-    struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
-    struct lnk_beat *beat;   /* signs of life; may be NULL */
+    struct cnt_hist *hist; /* [CNT_H__N], or NULL */
+    struct lnk_beat *beat; /* signs of life; may be NULL */
 };
 
 /* What `requests` shows. */
@@ -73,14 +73,14 @@ struct eng_snap_row {
 };
 #define ENG_SNAP_ROWS 4096
 struct eng_snap {
-    uint32_t want, have;     /* want: asked for; have: answered */
+    uint32_t want, have; /* want: asked for; have: answered */
     int32_t n, n_total;
     struct eng_snap_row *rows; /* [ENG_SNAP_ROWS] */
 };
 
 /* Another way to launch: steps on their way are collected first. */
 struct eng_change {
-    uint32_t want, have;     /* as in eng_snap */
+    uint32_t want, have; /* as in eng_snap */
     int use_graph;
     struct cap cap;
 };
@@ -88,12 +88,15 @@ struct eng_change {
 /* Steps to measure (profile.h). */
 struct prf;
 struct eng_profile {
-    uint32_t want, have;     /* as in eng_snap */
-    struct prf *ask;         /* the requester owns it again when have == want */
-    struct prf *on;          /* the engine's while it measures */
+    uint32_t want, have; /* as in eng_snap */
+    struct prf *ask;     /* the requester owns it again when have == want */
+    struct prf *on;      /* the engine's while it measures */
 };
 
-struct eng_live { struct req *req; uint32_t serial; };
+struct eng_live {
+    struct req *req;
+    uint32_t serial;
+};
 
 struct engine {
     uint32_t magic;
@@ -105,28 +108,28 @@ struct engine {
     struct bat *bat;
     struct sch_step step;
     struct cost cost;
-    uint64_t epoch;          /* of the last step launched */
-    int32_t n_flight;        /* steps launched, not collected: epochs up to epoch */
-    uint64_t t_collect_ns;   /* when the last was collected */
-    uint64_t t_end_ns;       /* when the device ended it */
+    uint64_t epoch;        /* of the last step launched */
+    int32_t n_flight;      /* steps launched, not collected: epochs up to epoch */
+    uint64_t t_collect_ns; /* when the last was collected */
+    uint64_t t_end_ns;     /* when the device ended it */
     uint64_t t_pick_ns, now_ns;
     struct lka lka;
-    int64_t skew_ns;         /* the least between the device's end of a step and its
+    int64_t skew_ns;              /* the least between the device's end of a step and its
                                 collect, of late */
     int32_t n_queued, max_queued; /* commands of the steps on their way; ENG_MAX_QUEUED */
-    int held;                /* a pick waits for lka_due() */
-    int nothing_due;         /* the last pick found nothing: not again before a step is
+    int held;                     /* a pick waits for lka_due() */
+    int nothing_due;    /* the last pick found nothing: not again before a step is
                                 collected or a command comes */
-    uint64_t t_work_ns;      /* since when there is work without a pause */
-    int told_target;         /* what an automatic sched.itl_target_ms became is logged */
+    uint64_t t_work_ns; /* since when there is work without a pause */
+    int told_target;    /* what an automatic sched.itl_target_ms became is logged */
     int busy;
-    struct eng_live *live;   /* [max_reqs] */
+    struct eng_live *live; /* [max_reqs] */
     int32_t n_live;
-    uint32_t room;           /* slots a step's results can take */
+    uint32_t room; /* slots a step's results can take */
     struct eng_snap snap;
     struct eng_change change;
     struct eng_profile profile;
-    int fail;                /* eng_fail() */
+    int fail; /* eng_fail() */
 };
 
 /* Slots q_out needs; rows and outputs of the largest step. */

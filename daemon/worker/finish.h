@@ -29,7 +29,7 @@ struct fin {
     uint16_t at[FDP_MAX_STOP]; /* matched prefix of each stop string */
 };
 
-struct fin_set *fin_set_new(void);  /* NULL: no memory */
+struct fin_set *fin_set_new(void); /* NULL: no memory */
 struct fin_set *fin_set_free(struct fin_set *fs);
 /* -EINVAL: empty, longer than FDP_MAX_STOP_LEN, or FDP_MAX_STOP there. */
 int fin_set_add(struct fin_set *fs, const void *text, size_t n);

@@ -97,8 +97,13 @@ ing_first(struct ing_list *l)
 static void
 ing_to_egress(struct ingress *g, struct req *r, enum que_kind kind, struct ing_bad bad)
 {
-    struct que_msg m = { .req = r, .kind = (uint8_t)kind, .a = bad.code,
-        .idx = bad.detail, .x = bad.arg, .serial = bad.limit, .sample = (uint16_t)bad.item,
+    struct que_msg m = { .req = r,
+        .kind = (uint8_t)kind,
+        .a = bad.code,
+        .idx = bad.detail,
+        .x = bad.arg,
+        .serial = bad.limit,
+        .sample = (uint16_t)bad.item,
         .n_top = QUE_NO_LOGPROB };
 
     que_push(g->cfg.q_egr, &m);
@@ -115,8 +120,7 @@ ing_fail(struct ingress *g, struct req *r, struct ing_bad bad)
 static void
 ing_refuse(struct ingress *g, uint64_t id, int32_t code)
 {
-    struct que_msg m = { .id = id, .kind = QUE_REFUSE, .a = code,
-        .n_top = QUE_NO_LOGPROB };
+    struct que_msg m = { .id = id, .kind = QUE_REFUSE, .a = code, .n_top = QUE_NO_LOGPROB };
 
     que_push(g->cfg.q_egr, &m);
 }
@@ -124,7 +128,10 @@ ing_refuse(struct ingress *g, uint64_t id, int32_t code)
 static void
 ing_to_engine(struct ingress *g, struct req *r)
 {
-    struct que_msg m = { .req = r, .kind = QUE_ADD, .idx = r->idx, .serial = r->serial,
+    struct que_msg m = { .req = r,
+        .kind = QUE_ADD,
+        .idx = r->idx,
+        .serial = r->serial,
         .n_top = QUE_NO_LOGPROB };
 
     r->where = REQ_IN_ENGINE;
@@ -134,8 +141,11 @@ ing_to_engine(struct ingress *g, struct req *r)
 static void
 ing_cancel_engine(struct ingress *g, struct req *r)
 {
-    struct que_msg m = { .idx = r->idx, .serial = r->serial, .kind = QUE_CANCEL,
-        .a = r->cancel, .n_top = QUE_NO_LOGPROB };
+    struct que_msg m = { .idx = r->idx,
+        .serial = r->serial,
+        .kind = QUE_CANCEL,
+        .a = r->cancel,
+        .n_top = QUE_NO_LOGPROB };
 
     if (r->cancel_sent)
         return;
@@ -160,8 +170,7 @@ ing_submit(struct ingress *g, struct req *r)
         return;
     }
     if (rc > 0) {
-        struct que_msg m = { .req = r, .kind = QUE_END, .done = done,
-            .n_top = QUE_NO_LOGPROB };
+        struct que_msg m = { .req = r, .kind = QUE_END, .done = done, .n_top = QUE_NO_LOGPROB };
 
         ing_to_egress(g, r, QUE_OPEN, bad);
         r->where = REQ_IN_EGRESS;
@@ -182,7 +191,7 @@ ing_answer(struct ingress *g, struct req *r)
         r->n_seq = 1;
         r->max_len = r->n_ids;
         if (r->n_ids > 0 && req_make_seqs(r) != 0) {
-            ing_fail(g, r, (struct ing_bad) { .code = FDP_E_OVERLOAD });
+            ing_fail(g, r, (struct ing_bad){ .code = FDP_E_OVERLOAD });
             return;
         }
         /* nothing to say: an empty answer, as tokenizing no text is */
@@ -192,7 +201,7 @@ ing_answer(struct ingress *g, struct req *r)
         }
     }
     r->where = REQ_IN_EGRESS;
-    ing_to_egress(g, r, QUE_ANSWER, (struct ing_bad) { 0 });
+    ing_to_egress(g, r, QUE_ANSWER, (struct ing_bad){ 0 });
 }
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -224,8 +233,8 @@ ing_text_fail(struct ingress *g, struct req *r, int rc)
     if (rc == -EILSEQ)
         bad.code = FDP_E_BAD_TEXT;
     else if (rc == -E2BIG)
-        bad = (struct ing_bad) { FDP_E_TOO_LONG, FDP_D_PROMPT, 0,
-            (uint32_t)g->cfg.max_len, FDP_IT_PROMPT_TEXT };
+        bad = (struct ing_bad){ FDP_E_TOO_LONG, FDP_D_PROMPT, 0, (uint32_t)g->cfg.max_len,
+            FDP_IT_PROMPT_TEXT };
     ing_fail(g, r, bad);
 }
 
@@ -250,8 +259,9 @@ ing_text_done(struct ingress *g, struct req *r)
     }
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= (uint32_t)g->cfg.vocab) {
-            ing_fail(g, r, (struct ing_bad) { FDP_E_BAD_TOKEN, FDP_D_PROMPT, ids[i],
-                (uint32_t)g->cfg.vocab - 1, FDP_IT_PROMPT_TEXT });
+            ing_fail(g, r,
+                (struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_PROMPT, ids[i],
+                    (uint32_t)g->cfg.vocab - 1, FDP_IT_PROMPT_TEXT });
             return;
         }
     }
@@ -284,7 +294,7 @@ ing_given_up(struct ingress *g, struct req *r)
         code = FDP_E_DEADLINE;
     if (code == 0)
         return 0;
-    ing_fail(g, r, (struct ing_bad) { .code = code });
+    ing_fail(g, r, (struct ing_bad){ .code = code });
     return 1;
 }
 
@@ -321,8 +331,7 @@ ing_texts(struct ingress *g)
     uint32_t left = ING_SLICE;
     int work = 0;
 
-    while (g->texts.head != NULL && left > 0 &&
-        que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
+    while (g->texts.head != NULL && left > 0 && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
         uint32_t cost = ing_text_slice(g, left);
 
         left -= cost < left ? cost : left;
@@ -345,7 +354,7 @@ ing_hash_slice(struct ingress *g, int32_t max_ids)
     if (r->block_size > 0)
         max = max_ids > r->block_size ? max_ids / r->block_size : 1;
     if (req_hash_step(r, &g->cfg.key, max)) {
-        ing_to_egress(g, r, QUE_OPEN, (struct ing_bad) { 0 });
+        ing_to_egress(g, r, QUE_OPEN, (struct ing_bad){ 0 });
         ing_to_engine(g, r);
     } else {
         ing_append(&g->hashes, r);
@@ -359,8 +368,7 @@ ing_hashes(struct ingress *g)
     int32_t left = ING_HASH_SLICE;
     int work = 0;
 
-    while (g->hashes.head != NULL && left > 0 &&
-        que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
+    while (g->hashes.head != NULL && left > 0 && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
         left -= ing_hash_slice(g, left);
         work = 1;
     }
@@ -377,7 +385,7 @@ ing_complete(struct ingress *g, struct req *r)
 
     cnt_add(&g->cfg.cnt->requests_total, 1);
     if (r->cancel != 0) {
-        ing_fail(g, r, (struct ing_bad) { .code = r->cancel });
+        ing_fail(g, r, (struct ing_bad){ .code = r->cancel });
         return;
     }
     if (ing_items(&g->cfg, r, &bad) != 0) {
@@ -393,8 +401,10 @@ ing_complete(struct ingress *g, struct req *r)
         break;
     case FDP_OP_TOKENIZE:
         if (r->text == NULL)
-            ing_fail(g, r, (struct ing_bad) { .code = g->cfg.tok == NULL ? FDP_E_NO_MODEL :
-                FDP_E_BAD_PARAM, .detail = FDP_D_PROMPT });
+            ing_fail(g, r,
+                (struct ing_bad){
+                    .code = g->cfg.tok == NULL ? FDP_E_NO_MODEL : FDP_E_BAD_PARAM,
+                    .detail = FDP_D_PROMPT });
         else
             ing_text_push(g, r);
         break;
@@ -422,8 +432,8 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
         (void)ing_freed(g);
     r = s->req.len > FDP_MAX_BLOB ? NULL : req_get(&g->pool, rec->tag);
     if (r == NULL) {
-        ing_refuse(g, rec->tag, s->req.len > FDP_MAX_BLOB ? FDP_E_BAD_PARAM :
-            FDP_E_QUEUE_FULL);
+        ing_refuse(g, rec->tag,
+            s->req.len > FDP_MAX_BLOB ? FDP_E_BAD_PARAM : FDP_E_QUEUE_FULL);
         return;
     }
     r->p = s->req;
@@ -432,15 +442,17 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
     r->deadline_queue_ns = s->deadline_queue_ns;
     r->deadline_total_ns = s->deadline_total_ns;
     r->started = &g->cfg.lnk->seg->started[s->place % LNK_PLACES];
-    if (wait_ns > 0 && (r->deadline_queue_ns == 0 ||
-        s->t_submit_ns + wait_ns < r->deadline_queue_ns))
+    if (wait_ns > 0 &&
+        (r->deadline_queue_ns == 0 || s->t_submit_ns + wait_ns < r->deadline_queue_ns))
         r->deadline_queue_ns = s->t_submit_ns + wait_ns;
     r->where = REQ_IN_BLOB;
     if (r->p.len > 0) {
         r->blob = malloc(((size_t)r->p.len + 7) & ~(size_t)7);
         if (r->blob == NULL) {
-            ing_fail(g, r, (struct ing_bad) { .code = FDP_E_OVERLOAD,
-                .detail = FDP_D_BLOB, .arg = r->p.len });
+            ing_fail(g, r,
+                (struct ing_bad){ .code = FDP_E_OVERLOAD,
+                    .detail = FDP_D_BLOB,
+                    .arg = r->p.len });
             return;
         }
         return;
@@ -475,7 +487,7 @@ ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
     if (r->where == REQ_IN_ENGINE)
         ing_cancel_engine(g, r);
     else if (r->where == REQ_IN_BLOB) /* the gate sends no more of its items */
-        ing_fail(g, r, (struct ing_bad) { .code = r->cancel });
+        ing_fail(g, r, (struct ing_bad){ .code = r->cancel });
 }
 
 /* ---- limits that change ------------------------------------------------------------- */
@@ -530,8 +542,8 @@ ing_records(struct ingress *g)
     const struct fdp_rec *rec;
     int n = 0;
 
-    while (n < ING_RECORDS && !ing_reloading(g) && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS) &&
-        (rec = lnk_peek(g->cfg.lnk)) != NULL) {
+    while (n < ING_RECORDS && !ing_reloading(g) &&
+        que_has_room(g->cfg.q_egr, ING_EGR_SLOTS) && (rec = lnk_peek(g->cfg.lnk)) != NULL) {
         switch (rec->type) {
         case LNK_T_SUBMIT:
             ing_take_submit(g, rec);

@@ -26,10 +26,10 @@
 #include "daemon/worker/queue.h"
 #include "daemon/worker/req.h"
 
-#define ING_SLICE   (16u << 10)  /* bytes of text per poll */
-#define ING_HASH_SLICE 16384     /* ids hashed per poll */
-#define ING_RECORDS 64           /* records of the gate per poll */
-#define ING_ENCODERS 4           /* kept for the next text */
+#define ING_SLICE      (16u << 10) /* bytes of text per poll */
+#define ING_HASH_SLICE 16384       /* ids hashed per poll */
+#define ING_RECORDS    64          /* records of the gate per poll */
+#define ING_ENCODERS   4           /* kept for the next text */
 
 struct tok;
 
@@ -41,18 +41,18 @@ struct ing_defaults {
 
 struct ing_cfg {
     struct lnk *lnk;
-    struct que *q_eng;       /* to the engine: 2 slots per request at least */
-    struct que *q_egr;       /* to egress */
-    struct que *q_freed;     /* from egress */
-    const struct tok *tok;   /* NULL: ids only */
+    struct que *q_eng;     /* to the engine: 2 slots per request at least */
+    struct que *q_egr;     /* to egress */
+    struct que *q_freed;   /* from egress */
+    const struct tok *tok; /* NULL: ids only */
     uint32_t max_reqs;
     int32_t vocab, max_len;
     int32_t n_eos;
     int32_t eos[8];
-    int32_t block_size;      /* of the KV cache */
-    int32_t prefix;          /* 0: no prefix cache, nothing is hashed */
+    int32_t block_size; /* of the KV cache */
+    int32_t prefix;     /* 0: no prefix cache, nothing is hashed */
     struct pfx_key key;
-    int32_t n_penalty;       /* entries of the penalty pool, 0: penalties are refused */
+    int32_t n_penalty; /* entries of the penalty pool, 0: penalties are refused */
     struct ing_defaults dflt;
     struct cnt_worker *cnt;
     int64_t max_logprobs, default_max_tokens, max_waiting_ms; /* struct ing_limits */
@@ -60,11 +60,13 @@ struct ing_cfg {
 
 /* What may change while it runs. */
 struct ing_limits {
-    int64_t max_logprobs;    /* -1: not offered */
+    int64_t max_logprobs; /* -1: not offered */
     int64_t default_max_tokens, max_waiting_ms;
 };
 
-struct ing_list { struct req *head, *tail; };
+struct ing_list {
+    struct req *head, *tail;
+};
 
 struct ingress {
     uint32_t magic;
@@ -75,9 +77,9 @@ struct ingress {
     struct tok_enc *enc[ING_ENCODERS];
     int32_t n_enc;
     uint64_t now_ns;
-    int draining;            /* LNK_T_DRAIN came */
+    int draining;             /* LNK_T_DRAIN came */
     uint32_t n_asked, n_told; /* LNK_T_RELOAD that came, and that were answered */
-    uint32_t n_taken;        /* answers in cfg */
+    uint32_t n_taken;         /* answers in cfg */
     struct ing_limits limits; /* of the last answer */
 };
 
@@ -96,7 +98,10 @@ uint32_t ing_open(const struct ingress *g);
 
 /* ---- ingress_check.c: what a request asks for ------------------------------------ */
 
-struct ing_bad { int32_t code; uint32_t detail, arg, limit, item; };
+struct ing_bad {
+    int32_t code;
+    uint32_t detail, arg, limit, item;
+};
 
 /* Walk the blob's items into r. 0, or *ret_bad. */
 int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);

@@ -16,7 +16,8 @@ _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as the
 static int
 ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
 {
-    *b = (struct ing_bad) { .code = code, .detail = detail,
+    *b = (struct ing_bad){ .code = code,
+        .detail = detail,
         .arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg,
         .limit = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit };
     return -1;
@@ -110,7 +111,8 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
 /* Prompt ids known now, and room for the prior ones behind them. A prompt
  * given as text comes later. */
 static int
-ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w, struct ing_bad *bad)
+ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w,
+    struct ing_bad *bad)
 {
     size_t n = (size_t)w->n_prompt + w->n_prior;
 
@@ -160,8 +162,11 @@ ing_penalties(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     r->penalized = p->presence_penalty != 0 || p->frequency_penalty != 0 ||
         p->repetition_penalty != 1;
     if (r->penalized && c->n_penalty <= 0)
-        return ing_bad(bad, FDP_E_UNSUPPORTED, p->presence_penalty != 0 ? FDP_D_PRESENCE :
-            p->frequency_penalty != 0 ? FDP_D_FREQUENCY : FDP_D_PENALTY, 0);
+        return ing_bad(bad, FDP_E_UNSUPPORTED,
+            p->presence_penalty != 0        ? FDP_D_PRESENCE
+                : p->frequency_penalty != 0 ? FDP_D_FREQUENCY
+                                            : FDP_D_PENALTY,
+            0);
     return 0;
 }
 
@@ -171,8 +176,8 @@ ing_logprobs(const struct ing_cfg *c, const struct fdp_req *p, struct ing_bad *b
     int64_t most = c->max_logprobs;
 
     if ((p->set & FDP_S_LOGPROBS) != 0 && p->logprobs > most)
-        return ing_over(bad, most < 0 ? FDP_E_UNSUPPORTED : FDP_E_BAD_PARAM, FDP_D_LOGPROBS,
-            p->logprobs, most < 0 ? 0 : (uint64_t)most);
+        return ing_over(bad, most < 0 ? FDP_E_UNSUPPORTED : FDP_E_BAD_PARAM,
+            FDP_D_LOGPROBS, p->logprobs, most < 0 ? 0 : (uint64_t)most);
     if ((p->set & FDP_S_PROMPT_LOGPROBS) != 0 && p->prompt_logprobs > most)
         return ing_over(bad, most < 0 ? FDP_E_UNSUPPORTED : FDP_E_BAD_PARAM,
             FDP_D_PROMPT_LOGPROBS, p->prompt_logprobs, most < 0 ? 0 : (uint64_t)most);

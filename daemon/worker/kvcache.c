@@ -89,7 +89,7 @@ kv_splice(struct kv *kv, struct kv_list *to, struct kv_list *from, int first)
     else
         kv->block[next].prev = from->tail;
     to->n += from->n;
-    *from = (struct kv_list) { -1, -1, 0 };
+    *from = (struct kv_list){ -1, -1, 0 };
 }
 
 struct kv_list *
@@ -129,8 +129,7 @@ kv_bucket(const struct kv *kv, int32_t b, const struct kv_hash *h)
 {
     struct kv_index *ix = kv->index;
 
-    return b < kv->n_block ? &ix->dev[h->a & ix->dev_mask] :
-        &ix->host[h->a & ix->host_mask];
+    return b < kv->n_block ? &ix->dev[h->a & ix->dev_mask] : &ix->host[h->a & ix->host_mask];
 }
 
 static int32_t
@@ -190,7 +189,7 @@ kv_unindex(struct kv *kv, int32_t b)
         at = &kv->block[*at].chain;
     *at = k->chain;
     k->chain = -1;
-    k->h = (struct kv_hash) { 0 };
+    k->h = (struct kv_hash){ 0 };
 }
 
 /* ---- blocks without a holder --------------------------------------------------- */
@@ -200,8 +199,8 @@ kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct k
 {
     ASSERT(kv->n_copy < kv->cfg.max_copy);
     kv->index->copied[kv->n_copy] = *h;
-    kv->copy[kv->n_copy++] = (struct kv_copy) { .dev = dev, .host = host - kv->n_block,
-        .to_host = to_host };
+    kv->copy[kv->n_copy++] =
+        (struct kv_copy){ .dev = dev, .host = host - kv->n_block, .to_host = to_host };
     if (to_host)
         kv->n_out++;
     else
@@ -404,7 +403,7 @@ kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
             at = 0;
     }
     at = (int32_t)(((int64_t)ix->given_at + ix->n_given++) % kv->n_slot);
-    ix->given[at] = (struct kv_given) { last_epoch, n };
+    ix->given[at] = (struct kv_given){ last_epoch, n };
     kv->n_pending += n;
 }
 
@@ -539,8 +538,7 @@ kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n, struct kv_match
         b = kv_find_dev(kv, &h[m.n]);
         if (b >= 0)
             m.n_idle += kv_where(kv, b) == KV_IDLE;
-        else if (m.n_host < kv->cfg.max_copy - kv->n_copy &&
-            kv_find_host(kv, &h[m.n]) >= 0)
+        else if (m.n_host < kv->cfg.max_copy - kv->n_copy && kv_find_host(kv, &h[m.n]) >= 0)
             m.n_host++;
         else
             break;

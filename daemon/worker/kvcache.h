@@ -45,7 +45,7 @@
 #include "daemon/worker/prefix.h"
 
 struct kv_cfg {
-    int32_t n_block;         /* usable, without the dummy */
+    int32_t n_block; /* usable, without the dummy */
     int32_t block_size;
     int32_t n_slot, max_len; /* tables, tokens each can hold */
     int32_t n_host;          /* host blocks, 0: no second level */
@@ -57,48 +57,50 @@ struct kv_cfg {
 #define KV_MAX_DROP 2048
 
 /* One copy between device block dev and host block host. */
-struct kv_copy { int32_t dev, host, to_host; };
+struct kv_copy {
+    int32_t dev, host, to_host;
+};
 
-struct kv_block;             /* kvcache.c */
+struct kv_block; /* kvcache.c */
 struct kv {
     uint32_t magic;
 #define KV_MAGIC 0x4b56634du
     struct kv_cfg cfg;
-    int32_t n_block;         /* with the dummy */
+    int32_t n_block; /* with the dummy */
     int32_t block_size;
-    int32_t n_slot;          /* tables */
-    int32_t stride;          /* blocks a table can hold */
+    int32_t n_slot; /* tables */
+    int32_t stride; /* blocks a table can hold */
     int32_t n_free, n_deferred, n_cached;
-    int32_t n_pending;       /* places in tables given up whose blocks are still held */
+    int32_t n_pending; /* places in tables given up whose blocks are still held */
     int32_t n_host_used;
-    int32_t *table;          /* [n_slot][stride] */
-    int32_t *n_held;         /* [n_slot] */
-    uint64_t collected;      /* steps up to this epoch are done */
-    struct kv_copy *copy;    /* [max_copy] commands, oldest first */
+    int32_t *table;       /* [n_slot][stride] */
+    int32_t *n_held;      /* [n_slot] */
+    uint64_t collected;   /* steps up to this epoch are done */
+    struct kv_copy *copy; /* [max_copy] commands, oldest first */
     int32_t n_copy;
     /* blocks, since the start: asked of kv_attach(), attached, that lost their
      * place, copied to the host and back */
     uint64_t n_lookup, n_hit, n_evicted, n_out, n_in;
-    uint64_t n_back;         /* and that came to be counted in kv_available() */
+    uint64_t n_back; /* and that came to be counted in kv_available() */
     /* kvcache.c's own: device blocks, then host blocks; lists, hash index */
     struct kv_block *block;
     struct kv_index *index;
 };
 
 struct kv_match {
-    int32_t n;               /* leading blocks found, of those on the host no more
+    int32_t n;          /* leading blocks found, of those on the host no more
                                 than can be brought back now */
-    int32_t n_host;          /* of these only on the host */
-    int32_t n_dev;           /* leading ones before the first of those */
-    int32_t n_dev_idle;      /* n_idle of the n_dev */
-    int32_t n_idle;          /* of these counted in kv_available(): attaching them
+    int32_t n_host;     /* of these only on the host */
+    int32_t n_dev;      /* leading ones before the first of those */
+    int32_t n_dev_idle; /* n_idle of the n_dev */
+    int32_t n_idle;     /* of these counted in kv_available(): attaching them
                                 lowers it, as bringing the n_host back does */
 };
 
 /* KV slot of position pos of table slot: block * block_size + offset. */
 int32_t kv_slot(const struct kv *kv, int32_t slot, int32_t pos);
 
-struct kv *kv_new(const struct kv_cfg *cfg);  /* NULL: no memory */
+struct kv *kv_new(const struct kv_cfg *cfg); /* NULL: no memory */
 struct kv *kv_free(struct kv *kv);
 
 /* Blocks that n_tok tokens need. */
@@ -118,8 +120,7 @@ void kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch);
 void kv_collect(struct kv *kv, uint64_t epoch);
 
 /* How much of the prefix with these block hashes is here. Changes nothing. */
-void kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n,
-    struct kv_match *ret);
+void kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n, struct kv_match *ret);
 /* Is a block known by h on the device? */
 int kv_has(const struct kv *kv, const struct kv_hash *h);
 /* Make the first n blocks of slot's empty table those with the hashes h; a block

@@ -123,8 +123,7 @@ kv_check_commands(const struct kv *kv)
         last[c->to_host ? x : c->dev] = i;
     }
     for (int32_t b = 1; b < n; b++)
-        if (last[b] >= 0 && (kv_where(kv, b) == KV_IDLE ||
-            kv_where(kv, b) == KV_HOST_USED))
+        if (last[b] >= 0 && (kv_where(kv, b) == KV_IDLE || kv_where(kv, b) == KV_HOST_USED))
             ASSERT(kv_same(&kv->block[b].h, &ix->copied[last[b]]));
 }
 

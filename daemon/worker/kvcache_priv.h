@@ -13,45 +13,52 @@
 #define KV_N_DEFER 16
 
 enum kv_where {
-    KV_FREE, KV_HELD,
-    KV_DEFERRED,             /* with its epoch collected: free or idle, kv_where() */
+    KV_FREE,
+    KV_HELD,
+    KV_DEFERRED, /* with its epoch collected: free or idle, kv_where() */
     KV_IDLE,
-    KV_HOST_FREE, KV_HOST_USED,
-    KV_HOST_WANTED           /* in no list: the source of an attach under way */
+    KV_HOST_FREE,
+    KV_HOST_USED,
+    KV_HOST_WANTED /* in no list: the source of an attach under way */
 };
 
 /* A device block, or behind those a host block; numbers count through. */
 struct kv_block {
-    struct kv_hash h;        /* {0, 0}: not known */
-    uint64_t epoch;          /* last step that may touch it */
-    int32_t prev, next;      /* in the list of its state, -1 */
-    int32_t chain;           /* next of its bucket, -1 */
+    struct kv_hash h;   /* {0, 0}: not known */
+    uint64_t epoch;     /* last step that may touch it */
+    int32_t prev, next; /* in the list of its state, -1 */
+    int32_t chain;      /* next of its bucket, -1 */
     int32_t ref;
-    uint32_t batch;          /* batch of copy commands in which it was allocated; of a host
+    uint32_t batch; /* batch of copy commands in which it was allocated; of a host
                                 block: in which it was copied from */
     uint8_t where;
 } __attribute__((aligned(64)));
 
-struct kv_list { int32_t head, tail, n; };
+struct kv_list {
+    int32_t head, tail, n;
+};
 
 /* A table given up: its next n blocks in the queue. */
-struct kv_given { uint64_t epoch; int32_t n; };
+struct kv_given {
+    uint64_t epoch;
+    int32_t n;
+};
 
 struct kv_index {
     struct kv_list free, idle, host_free, host_used;
     struct kv_list defer[2][KV_N_DEFER]; /* without and with a name */
-    int32_t *dev, *host;     /* buckets: first block, -1 */
+    int32_t *dev, *host;                 /* buckets: first block, -1 */
     uint32_t dev_mask, host_mask;
-    uint32_t batch;          /* counts kv_copied() */
-    struct kv_hash *copied;  /* [max_copy] what each command moves */
-    int32_t *save;           /* [max_save] commands to the host, oldest from save_at on */
+    uint32_t batch;         /* counts kv_copied() */
+    struct kv_hash *copied; /* [max_copy] what each command moves */
+    int32_t *save;          /* [max_save] commands to the host, oldest from save_at on */
     int32_t n_save, max_save, save_at; /* the other commands are for copies back */
-    int32_t *pending;        /* [max_pending] ring of n_pending blocks, pending_free */
+    int32_t *pending; /* [max_pending] ring of n_pending blocks, pending_free */
     int32_t max_pending, pending_at;
-    struct kv_given *given;      /* [n_slot] ring: the tables they were in */
+    struct kv_given *given; /* [n_slot] ring: the tables they were in */
     int32_t n_given, given_at;
-    int32_t quota;           /* max_drop, less the blocks freed since */
-    int32_t *mark, *at;      /* [n_block + n_host] kv_check()'s */
+    int32_t quota;      /* max_drop, less the blocks freed since */
+    int32_t *mark, *at; /* [n_block + n_host] kv_check()'s */
 };
 
 /* Put b into l behind after; after < 0: first. */

@@ -95,15 +95,18 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     int rc;
 
     if (p->model_path[0] == '\0') {
-        (void)snprintf(err, err_bytes, "model.path is not set; name a model directory in "
+        (void)snprintf(err, err_bytes,
+            "model.path is not set; name a model directory in "
             "the Hugging Face layout: --set model.path=DIR");
         return EX_CONFIG;
     }
     if (qnt_parse(p->quant_weights, p->quant_group_size, &q, err, err_bytes) != 0)
         return EX_CONFIG;
     if (wrk_is_null(w) && q.dtype != FDK_F32) {
-        (void)snprintf(err, err_bytes, "quant.weights=%s: model.path=null has no "
-            "weights; leave it at none", qnt_name(&q));
+        (void)snprintf(err, err_bytes,
+            "quant.weights=%s: model.path=null has no "
+            "weights; leave it at none",
+            qnt_name(&q));
         return EX_CONFIG;
     }
     if (wrk_is_null(w)) {
@@ -117,11 +120,12 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     if (rc == 0)
         rc = mdl_build(&w->cfg, &w->prog, err, err_bytes);
     if (rc == 0)
-        rc = wts_plan_new(p->model_path, w->prog, p->model_load_format ==
-            PAR_MODEL_LOAD_FORMAT_DUMMY, (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
+        rc = wts_plan_new(p->model_path, w->prog,
+            p->model_load_format == PAR_MODEL_LOAD_FORMAT_DUMMY,
+            (uint64_t)p->model_dummy_seed, &w->wp, err, err_bytes);
     if (rc == 0 && w->cfg.tied && !w->prog->cfg.tied)
         log_warn("load: %s: tie_word_embeddings is true, but lm_head.weight differs from "
-            "the embedding: it is used; set tie_word_embeddings to false in config.json",
+                 "the embedding: it is used; set tie_word_embeddings to false in config.json",
             p->model_path);
     if (rc == 0)
         w->cfg.tied = w->prog->cfg.tied;
@@ -155,7 +159,8 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     rc = tok_load_for(w->tok_path, w->cfg.vocab, &w->tok, err, err_bytes);
     if (rc == -ENOTSUP && !named) {
         n = strlen(err);
-        (void)snprintf(err + n, err_bytes - n, "; token ids alone are served from a "
+        (void)snprintf(err + n, err_bytes - n,
+            "; token ids alone are served from a "
             "folder with links to config.json and the weights only");
     }
     if (rc == -ENOENT && !named) {
@@ -190,7 +195,7 @@ wrk_tok_main(void *arg)
 static void
 wrk_tok_begin(struct wrk_tok_job *j, struct worker *w)
 {
-    *j = (struct wrk_tok_job) { .w = w };
+    *j = (struct wrk_tok_job){ .w = w };
     j->started = pthread_create(&j->thread, NULL, wrk_tok_main, j) == 0;
     if (!j->started)
         (void)wrk_tok_main(j);
@@ -240,7 +245,7 @@ wrk_limit_tokens(struct worker *w)
     if (p->sched_max_num_batched_tokens <= most)
         return;
     log_warn("load: sched.max_num_batched_tokens = %lld is more than the model's length "
-        "of %d tokens times sched.max_num_seqs = %lld; a step has %lld",
+             "of %d tokens times sched.max_num_seqs = %lld; a step has %lld",
         (long long)p->sched_max_num_batched_tokens, w->cfg.max_pos,
         (long long)p->sched_max_num_seqs, (long long)most);
     p->sched_max_num_batched_tokens = most;
@@ -257,7 +262,8 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 
     if (n == 0 && have > 0)
         log_info("load: %d KV scales of the checkpoint are without use: kv.dtype = %s is "
-            "not fp8", have, par_kv_dtype_words[w->par.kv_dtype]);
+                 "not fp8",
+            have, par_kv_dtype_words[w->par.kv_dtype]);
     if (n > 0 && have == 0 && w->wp != NULL)
         log_info("load: the checkpoint has no KV scales: all are 1");
     if (n == 0 || have == 0)
@@ -276,13 +282,16 @@ wrk_open_args(const struct worker *w, struct run_open_args *ret)
 {
     const struct par *p = &w->par;
 
-    *ret = (struct run_open_args) {
-        .backend = par_device_backend_words[wrk_is_null(w) ? PAR_DEVICE_BACKEND_NULL
-            : p->device_backend],
-        .deterministic = p->device_deterministic, .unfused = !p->device_fused_step,
+    *ret = (struct run_open_args){
+        .backend =
+            par_device_backend_words[wrk_is_null(w) ? PAR_DEVICE_BACKEND_NULL : p->device_backend],
+        .deterministic = p->device_deterministic,
+        .unfused = !p->device_fused_step,
         .device = w->device,
-        .n_thread = (int32_t)p->device_threads, .spin_us = wrk_spin_us(p),
-        .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)) };
+        .n_thread = (int32_t)p->device_threads,
+        .spin_us = wrk_spin_us(p),
+        .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
+    };
     /* Operations follow each other at once: their threads must not go to
      * sleep between two of them wherever there is a second processor. */
     if (ret->spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
@@ -316,10 +325,13 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
 void
 wrk_load_args(struct worker *w, struct wts_load_args *ret)
 {
-    *ret = (struct wts_load_args) { .use_uring = w->par.model_load_uring != 0,
-        .buffer_bytes = (size_t)w->par.model_load_buffer_bytes, .done = &w->seg->w.load_done_bytes,
-        .total = &w->seg->w.load_total_bytes, .background = !wrk_on_cpu(w),
-        .ring = w->ring, .n_ring = w->n_ring };
+    *ret = (struct wts_load_args){ .use_uring = w->par.model_load_uring != 0,
+        .buffer_bytes = (size_t)w->par.model_load_buffer_bytes,
+        .done = &w->seg->w.load_done_bytes,
+        .total = &w->seg->w.load_total_bytes,
+        .background = !wrk_on_cpu(w),
+        .ring = w->ring,
+        .n_ring = w->n_ring };
 }
 
 static int
@@ -383,8 +395,8 @@ wrk_default(const char *key, double v, double least, double most, int above, flo
         *ret = (float)v;
         return 1;
     }
-    log_warn("load: generation_config.json: %s = %g is not in %s%g, %g] and not taken", key,
-        v, above ? "(" : "[", least, most);
+    log_warn("load: generation_config.json: %s = %g is not in %s%g, %g] and not taken",
+        key, v, above ? "(" : "[", least, most);
     return 0;
 }
 
@@ -411,8 +423,9 @@ wrk_defaults(const struct worker *w, struct fdp_info *in)
     in->top_k = (uint32_t)top_k;
     if (wrk_default("min_p", g->min_p, 0, 1, 0, &in->min_p))
         in->set |= FDP_S_MIN_P;
-    if (w->par.sched_max_penalty_seqs > 0 && wrk_default("repetition_penalty",
-        g->repetition_penalty, (double)FDP_MIN_REPETITION, 2, 0, &in->repetition_penalty))
+    if (w->par.sched_max_penalty_seqs > 0 &&
+        wrk_default("repetition_penalty", g->repetition_penalty,
+            (double)FDP_MIN_REPETITION, 2, 0, &in->repetition_penalty))
         in->set |= FDP_S_REPETITION;
 }
 
@@ -427,7 +440,8 @@ wrk_info(struct worker *w)
     w->ready.model_len = (uint32_t)w->cfg.max_pos;
     in->vocab = (uint32_t)w->cfg.vocab;
     in->max_model_len = (uint32_t)w->max_len;
-    in->bos_id = w->tok != NULL && tok_bos_id(w->tok) >= 0 ? tok_bos_id(w->tok) : w->cfg.bos;
+    in->bos_id =
+        w->tok != NULL && tok_bos_id(w->tok) >= 0 ? tok_bos_id(w->tok) : w->cfg.bos;
     in->has_tokenizer = w->tok != NULL;
     in->n_eos = (uint32_t)w->cfg.n_eos;
     for (int32_t i = 0; i < w->cfg.n_eos && i < 8; i++)
@@ -463,12 +477,11 @@ wrk_effective(struct worker *w)
         "model.max_model_len=%d\nsched.max_num_batched_tokens=%d\n"
         "sched.long_prefill_token_threshold=%d\n"
         "sched.max_num_partial_prefills=%d\ndevice.backend=%s\n"
-        "kv.num_blocks=%d\nkv.memory_bytes=%llu\nkv.dtype=%s\n", cache,
-        w->ready.info.model_name, w->tok_path, w->max_len,
+        "kv.num_blocks=%d\nkv.memory_bytes=%llu\nkv.dtype=%s\n",
+        cache, w->ready.info.model_name, w->tok_path, w->max_len,
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
-        par_partial_prefills(p),
-        w->run->k->name, w->n_block, (unsigned long long)w->run->mem.kv,
-        wrk_kv_dtype_name(w->kv.dtype));
+        par_partial_prefills(p), w->run->k->name, w->n_block,
+        (unsigned long long)w->run->mem.kv, wrk_kv_dtype_name(w->kv.dtype));
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
         size_t n = strlen(ws->effective);
 
@@ -488,14 +501,14 @@ wrk_warn_length(const struct worker *w)
         return;
     if (!p->sched_enable_chunked_prefill && w->max_len == step)
         log_warn("load: requests have at most %d tokens, not the model's %d: without "
-            "sched.enable_chunked_prefill a prompt must fit one step; raise "
-            "sched.max_num_batched_tokens, or set model.max_model_len = %d", w->max_len,
-            w->cfg.max_pos, w->max_len);
+                 "sched.enable_chunked_prefill a prompt must fit one step; raise "
+                 "sched.max_num_batched_tokens, or set model.max_model_len = %d",
+            w->max_len, w->cfg.max_pos, w->max_len);
     else
         log_warn("load: requests have at most %d tokens, not the model's %d: the KV cache "
-            "has %d blocks of %d tokens; raise kv.memory_bytes, kv.num_blocks or "
-            "kv.gpu_memory_utilization, or set model.max_model_len = %d", w->max_len,
-            w->cfg.max_pos, w->n_block, w->kv.block_size, w->max_len);
+                 "has %d blocks of %d tokens; raise kv.memory_bytes, kv.num_blocks or "
+                 "kv.gpu_memory_utilization, or set model.max_model_len = %d",
+            w->max_len, w->cfg.max_pos, w->n_block, w->kv.block_size, w->max_len);
 }
 
 static void
@@ -556,8 +569,8 @@ wrk_log_laps(const struct worker *w, const struct wrk_laps *laps, uint64_t tok_n
 {
     uint64_t ns = w->wp != NULL ? wts_load_ns(w->wp) : 0;
 
-    log_info("load: %.3f s: %s; at the same time the tokenizer %.3f", (double)w->load_ns / 1e9,
-        laps->text, (double)tok_ns / 1e9);
+    log_info("load: %.3f s: %s; at the same time the tokenizer %.3f",
+        (double)w->load_ns / 1e9, laps->text, (double)tok_ns / 1e9);
     if (ns > 0)
         log_info("load: weights %.2f GB on the device in %.3f s by %s: %.1f GB/s",
             (double)wts_bytes(w->wp) / 1e9, (double)ns / 1e9, wts_how(w->wp),

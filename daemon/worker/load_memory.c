@@ -21,24 +21,27 @@
 static enum fdk_dtype
 wrk_kv_dtype(const struct worker *w)
 {
-    static const enum fdk_dtype types[] = {
-        [PAR_KV_DTYPE_FP32] = FDK_F32, [PAR_KV_DTYPE_BF16] = FDK_BF16,
-        [PAR_KV_DTYPE_FP8] = FDK_F8E4M3, [PAR_KV_DTYPE_INT8] = FDK_I8
-    };
+    static const enum fdk_dtype types[] = { [PAR_KV_DTYPE_FP32] = FDK_F32,
+        [PAR_KV_DTYPE_BF16] = FDK_BF16,
+        [PAR_KV_DTYPE_FP8] = FDK_F8E4M3,
+        [PAR_KV_DTYPE_INT8] = FDK_I8 };
 
     if (w->par.kv_dtype != PAR_KV_DTYPE_AUTO)
         return types[w->par.kv_dtype];
     if (w->run->k != &fdk_ops_cuda || w->wp == NULL)
         return FDK_F32;
-    return wts_main_dtype(w->wp) == FDK_F32 &&
-        run_act(w->run->k, w->prog, w->wp) == FDK_F32 ? FDK_F32 : FDK_BF16;
+    return wts_main_dtype(w->wp) == FDK_F32 && run_act(w->run->k, w->prog, w->wp) == FDK_F32
+        ? FDK_F32
+        : FDK_BF16;
 }
 
 const char *
 wrk_kv_dtype_name(enum fdk_dtype t)
 {
-    return t == FDK_F32 ? "fp32" : t == FDK_F8E4M3 ? "fp8" : t == FDK_I8 ? "int8" :
-        fdk_dtype_name(t);
+    return t == FDK_F32   ? "fp32"
+        : t == FDK_F8E4M3 ? "fp8"
+        : t == FDK_I8     ? "int8"
+                          : fdk_dtype_name(t);
 }
 
 /* ---- what the runner will ask for -------------------------------------------------- */
@@ -46,8 +49,7 @@ wrk_kv_dtype_name(enum fdk_dtype t)
 /* Scratch of the largest launch: the runner's own answer, for a program bound
  * to addresses that are not read. */
 static int
-wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off,
-    uint64_t *ret)
+wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off, uint64_t *ret)
 {
     void *base = w->run;
     int rc;
@@ -72,8 +74,11 @@ static int
 wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
 {
     size_t *off = mem_array((size_t)w->prog->n_buf, sizeof(*off)), act = 0;
-    struct runner shape = { .k = w->run->k, .ctx = w->run->ctx, .prog = w->prog,
-        .wp = w->wp, .kv = w->kv };
+    struct runner shape = { .k = w->run->k,
+        .ctx = w->run->ctx,
+        .prog = w->prog,
+        .wp = w->wp,
+        .kv = w->kv };
     const struct bat_dims *d = &shape.dims;
     struct eng_cfg ec;
     struct run_sizes z;
@@ -96,11 +101,14 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     free(off);
     z = run_sizes(&shape);
     free(shape.att_bytes);
-    *ret = (struct mpl_sizes) {
-        .rows = z.rows, .tables = z.tables, .plan = z.plan, .results = z.results,
-        .activations = act, .scratch = scratch,
-        .host_plan = z.plan, .host_results = z.results
-    };
+    *ret = (struct mpl_sizes){ .rows = z.rows,
+        .tables = z.tables,
+        .plan = z.plan,
+        .results = z.results,
+        .activations = act,
+        .scratch = scratch,
+        .host_plan = z.plan,
+        .host_results = z.results };
     return rc;
 }
 
@@ -120,8 +128,8 @@ wrk_quant_bytes(const struct worker *w)
             continue;
         for (int32_t k = 0; k < r->n_part; k++)
             rows += (uint64_t)r->rows[k];
-        sum += rows * (fdk_row_bytes(t, (size_t)cols) +
-            (cols + group - 1) / group * sizeof(float));
+        sum += rows *
+            (fdk_row_bytes(t, (size_t)cols) + (cols + group - 1) / group * sizeof(float));
     }
     return sum;
 }
@@ -135,7 +143,7 @@ wrk_rank(const struct worker *w, struct mpl_rank *ret)
     int rc = w->run->k->device_info(w->run->ctx, 0, &di);
 
     if (rc == 0)
-        *ret = (struct mpl_rank) { di.mem_total, di.mem_free };
+        *ret = (struct mpl_rank){ di.mem_total, di.mem_free };
     return rc;
 }
 
@@ -145,17 +153,23 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
     const struct par *p = &w->par;
     uint64_t all = w->wp != NULL ? wts_bytes(w->wp) : 0, quant = wrk_quant_bytes(w);
 
-    *ret = (struct mpl_in) { .is_cpu = wrk_on_cpu(w),
-        .utilization = p->kv_gpu_memory_utilization, .swap_gib = p->kv_swap_space,
+    *ret = (struct mpl_in){ .is_cpu = wrk_on_cpu(w),
+        .utilization = p->kv_gpu_memory_utilization,
+        .swap_gib = p->kv_swap_space,
         .host_free = fdk_host_mem_free(),
-        .num_blocks = p->kv_num_blocks, .memory_bytes = (uint64_t)p->kv_memory_bytes,
-        .want_len = p->model_max_model_len, .max_num_seqs = (int32_t)p->sched_max_num_seqs,
+        .num_blocks = p->kv_num_blocks,
+        .memory_bytes = (uint64_t)p->kv_memory_bytes,
+        .want_len = p->model_max_model_len,
+        .max_num_seqs = (int32_t)p->sched_max_num_seqs,
         .decode_blocks = (int32_t)p->kv_static_decode_blocks,
         .chunked = p->sched_enable_chunked_prefill != 0,
         .max_partial = (int32_t)p->sched_max_num_partial_prefills,
         .long_threshold = p->sched_long_prefill_token_threshold,
-        .model_len = w->cfg.max_pos, .vocab = w->cfg.vocab, .n_op = w->prog->n_op,
-        .weights = all - quant, .quant_weights = quant,
+        .model_len = w->cfg.max_pos,
+        .vocab = w->cfg.vocab,
+        .n_op = w->prog->n_op,
+        .weights = all - quant,
+        .quant_weights = quant,
         .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float) };
 }
 
@@ -218,13 +232,14 @@ static void
 wrk_check_memory(const struct worker *w)
 {
     const struct run_mem *m = &w->run->mem;
-    const struct { enum mpl_group group; uint64_t bytes; } got[] = {
-        { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
+    const struct {
+        enum mpl_group group;
+        uint64_t bytes;
+    } got[] = { { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
         { MPL_SCRATCH, m->scratch }, { MPL_STATE, m->state }, { MPL_PLAN, m->plan },
         { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales },
         { MPL_HOST, m->host }, { MPL_HOST_KV, m->host_kv },
-        { MPL_HOST_PENALTY, m->host_penalty }
-    };
+        { MPL_HOST_PENALTY, m->host_penalty } };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {
@@ -263,7 +278,7 @@ wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
 /* Beyond the plan: programs, libraries, rings; of CUDA its contexts. */
 #define WRK_HOST_SPARE_CPU  (UINT64_C(256) << 20)
 #define WRK_HOST_SPARE_CUDA (UINT64_C(2) << 30)
-#define WRK_TASKS_SPARE 64   /* fdd, threads that load, serve and log */
+#define WRK_TASKS_SPARE     64 /* fdd, threads that load, serve and log */
 
 /* What the unit allows against what the plan needs: fdd(8), UNDER SYSTEMD. */
 static void
@@ -271,10 +286,11 @@ wrk_check_group(const struct worker *w)
 {
     const struct mpl *m = &w->mpl;
     int on_cpu = wrk_on_cpu(w);
-    long n = w->par.device_threads != 0 ? (long)w->par.device_threads :
-        sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t bytes = m->host_bytes + (on_cpu ? m->device_bytes + WRK_HOST_SPARE_CPU :
-        WRK_HOST_SPARE_CUDA);
+    long n = w->par.device_threads != 0
+        ? (long)w->par.device_threads
+        : sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t bytes = m->host_bytes +
+        (on_cpu ? m->device_bytes + WRK_HOST_SPARE_CPU : WRK_HOST_SPARE_CUDA);
     char text[512];
     struct cgr c;
 
@@ -282,7 +298,7 @@ wrk_check_group(const struct worker *w)
     if (cgr_memory_short(&c, bytes, mpl_bytes(m, MPL_HOST_KV), text, sizeof(text)))
         log_warn("memory: %s", text);
     if (cgr_tasks_short(&c, WRK_TASKS_SPARE + 2 * (uint64_t)(n > 0 ? n : 1), text,
-        sizeof(text)))
+            sizeof(text)))
         log_warn("worker: %s", text);
 }
 

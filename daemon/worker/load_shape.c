@@ -8,8 +8,8 @@
 #include "daemon/common/log.h"
 
 int
-wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph, struct cap *ret,
-    char *err, size_t err_bytes)
+wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
+    struct cap *ret, char *err, size_t err_bytes)
 {
     int32_t tokens = par_max_batched_tokens(p, wrk_on_cpu(w)), max = tokens;
     int rc = 0;
@@ -51,26 +51,29 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
     const struct par *p = &w->par;
     int32_t n_seq = (int32_t)p->sched_max_num_seqs;
 
-    *ret = (struct eng_cfg) {
-        .max_reqs = (int32_t)p->sched_max_concurrency, .max_len = w->max_len,
-        .n_block = w->n_block, .block_size = (int32_t)p->kv_block_size,
-        .n_host = w->n_host, .depth = (int32_t)p->device_overlap_depth,
+    *ret = (struct eng_cfg){ .max_reqs = (int32_t)p->sched_max_concurrency,
+        .max_len = w->max_len,
+        .n_block = w->n_block,
+        .block_size = (int32_t)p->kv_block_size,
+        .n_host = w->n_host,
+        .depth = (int32_t)p->device_overlap_depth,
         .beat = &w->seg->w.beat,
-        .sch = {
-            .max_seqs = n_seq, .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
+        .sch = { .max_seqs = n_seq,
+            .max_tokens = par_max_batched_tokens(p, wrk_on_cpu(w)),
             .chunked = p->sched_enable_chunked_prefill != 0,
             .max_partial = par_partial_prefills(p),
             .max_long = (int32_t)p->sched_max_long_partial_prefills,
             .long_threshold = par_long_prefill(p, w->max_len),
-            .reserve_blocks = w->n_block -
-                mpl_prompt_blocks(w->n_block, p->kv_kv_cache_ratio),
+            .reserve_blocks =
+                w->n_block - mpl_prompt_blocks(w->n_block, p->kv_kv_cache_ratio),
             .decode_blocks = (int32_t)p->kv_static_decode_blocks,
-            .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq ?
-                p->sched_max_penalty_seqs : n_seq),
+            .n_penalty = (int32_t)(p->sched_max_penalty_seqs < n_seq
+                    ? p->sched_max_penalty_seqs
+                    : n_seq),
             .fcfs = p->sched_policy == PAR_SCHED_POLICY_FCFS,
-            .max_overtake_ns = p->sched_policy == PAR_SCHED_POLICY_FCFS ? 0 :
-                (uint64_t)p->sched_max_overtake_ms * 1000000,
-            .itl_target_ns = wrk_itl_target(p), .key = w->key
-        }
-    };
+            .max_overtake_ns = p->sched_policy == PAR_SCHED_POLICY_FCFS
+                ? 0
+                : (uint64_t)p->sched_max_overtake_ms * 1000000,
+            .itl_target_ns = wrk_itl_target(p),
+            .key = w->key } };
 }

@@ -9,35 +9,35 @@
 #include "daemon/common/obj.h"
 
 /* Weight of the newest ratio. */
-#define LKA_NEW      0.125
-#define LKA_DEVS     1.0
+#define LKA_NEW  0.125
+#define LKA_DEVS 1.0
 /* Steps of a class before its own figures count; before: those of all steps. */
-#define LKA_FEW      3
+#define LKA_FEW 3
 /* Share of the predicted duration that is counted on before any step ended. */
-#define LKA_UNSEEN   0.5
-#define LKA_LEAST    0.0625
-#define LKA_MOST     16.0
+#define LKA_UNSEEN 0.5
+#define LKA_LEAST  0.0625
+#define LKA_MOST   16.0
 /* No step is expected to last longer. */
-#define LKA_LONG_NS  3600000000000u
+#define LKA_LONG_NS 3600000000000u
 /* A maximum of pick to queued fades by this share of the difference. */
-#define LKA_FADE     64
+#define LKA_FADE 64
 /* It grows to twice itself and this at once: a single launch that took long, because
  * it recorded a graph, hardly counts. */
-#define LKA_LAUNCH   1000000u
+#define LKA_LAUNCH 1000000u
 /* The margin grows by this at a time, and shrinks by a share of what it is above the
  * least. */
-#define LKA_GROW_NS  200000u
-#define LKA_SHRINK   256
+#define LKA_GROW_NS 200000u
+#define LKA_SHRINK  256
 /* What is behind a mark at three quarters, before any was seen: a third of what is
  * before it. */
-#define LKA_REST     0.31
-#define LKA_REST_DEV 0.02
+#define LKA_REST      0.31
+#define LKA_REST_DEV  0.02
 #define LKA_REST_MOST 4.0
 /* A mark's time is known where it is to this share of mark - begin. */
-#define LKA_VAGUE    8
+#define LKA_VAGUE 8
 /* It is looked for from half of the time on at which it is expected, each time that this
  * share of the step has passed. */
-#define LKA_LOOKS    64
+#define LKA_LOOKS 64
 /* A mark that has not passed at this share of a step does not come. */
 #define LKA_MARK_LATE(ns) ((ns) - (ns) / 16)
 
@@ -48,7 +48,7 @@ lka_init(struct lka *l, int32_t depth)
     memset(l, 0, sizeof(*l));
     l->depth = depth;
     l->margin_ns = LKA_MARGIN_START;
-    l->rest = (struct lka_class) { LKA_REST, LKA_REST_DEV, LKA_FEW };
+    l->rest = (struct lka_class){ LKA_REST, LKA_REST_DEV, LKA_FEW };
 }
 
 static struct lka_class *
@@ -96,7 +96,8 @@ lka_launched(struct lka *l, uint64_t pick_ns, uint64_t queued_ns, uint64_t predi
     uint64_t most = 2 * l->launch_ns + LKA_LAUNCH;
 
     ASSERT(l->n <= l->depth);
-    l->step[l->n++] = (struct lka_step) { .pick_ns = pick_ns, .predict_ns = predict_ns,
+    l->step[l->n++] = (struct lka_step){ .pick_ns = pick_ns,
+        .predict_ns = predict_ns,
         .expect_ns = predict_ns > 0 ? lka_expect(l, predict_ns) : 0 };
     took = took < most ? took : most;
     if (took >= l->launch_ns)

@@ -31,7 +31,7 @@
 
 #include <stdint.h>
 
-#define LKA_MAX_DEPTH    7
+#define LKA_MAX_DEPTH 7
 /* Durations by their power of two, in us. */
 #define LKA_N_CLASS      32
 #define LKA_MARGIN_MIN   100000u
@@ -39,38 +39,38 @@
 #define LKA_MARGIN_MAX   2000000u
 /* The device takes so long from one step to the next at most where the next was
  * there in time. */
-#define LKA_IDLE_NS      5000u
+#define LKA_IDLE_NS 5000u
 /* A step that is predicted to last this long or longer is worth a mark. */
-#define LKA_MARK_NS      5000000u
+#define LKA_MARK_NS 5000000u
 /* A mark is looked for no more often than this. */
-#define LKA_LOOK_NS      200000u
+#define LKA_LOOK_NS 200000u
 /* Steps without marks after one whose mark did not come. */
-#define LKA_UNMARKED     64
+#define LKA_UNMARKED 64
 
 struct lka_step {
     uint64_t pick_ns;
-    uint64_t predict_ns;     /* 0: unknown */
-    uint64_t expect_ns;      /* corrected */
-    int32_t marks;           /* says when most of it is done */
-    uint64_t before_ns;      /* a look after this one sees the mark; 0: none before */
-    uint64_t mark_ns;        /* the first that saw it; 0: none yet */
+    uint64_t predict_ns; /* 0: unknown */
+    uint64_t expect_ns;  /* corrected */
+    int32_t marks;       /* says when most of it is done */
+    uint64_t before_ns;  /* a look after this one sees the mark; 0: none before */
+    uint64_t mark_ns;    /* the first that saw it; 0: none yet */
 };
 
-struct lka_class {           /* of actual / predicted duration */
+struct lka_class { /* of actual / predicted duration */
     double mean, dev;
-    int32_t n;               /* seen, LKA_FEW at most */
+    int32_t n; /* seen, LKA_FEW at most */
 };
 
 struct lka {
     int32_t depth;
-    int32_t n;               /* steps queued, not collected */
+    int32_t n;                               /* steps queued, not collected */
     struct lka_step step[LKA_MAX_DEPTH + 1]; /* oldest first */
-    uint64_t end_ns;         /* of the last that was collected */
-    uint64_t launch_ns;      /* recent maximum of pick to queued */
+    uint64_t end_ns;                         /* of the last that was collected */
+    uint64_t launch_ns;                      /* recent maximum of pick to queued */
     uint64_t margin_ns;
     struct lka_class all, cls[LKA_N_CLASS];
-    struct lka_class rest;   /* of (end - mark) / (mark - begin) */
-    int32_t unmarked;        /* steps to go without marks */
+    struct lka_class rest; /* of (end - mark) / (mark - begin) */
+    int32_t unmarked;      /* steps to go without marks */
 };
 
 /* depth: steps ahead of the one that runs, 0 to LKA_MAX_DEPTH. */

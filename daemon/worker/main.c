@@ -42,7 +42,10 @@ static const char usage[] =
     "Exit status: 0, 64 wrong usage, 66 no such model, 69 no device, 71 out of\n"
     "memory or I/O error, 77 no permission, 78 configuration or model refused.\n";
 
-struct args { const char *check; int fd[5]; };
+struct args {
+    const char *check;
+    int fd[5];
+};
 
 static int
 parse_fd(const char *s)
@@ -57,17 +60,19 @@ parse_fd(const char *s)
 static int
 parse_args(int argc, char **argv, struct args *a)
 {
-    static const struct option opts[] = {
-        { "link-fd", 1, NULL, 0 }, { "event-fd", 1, NULL, 1 }, { "admin-fd", 1, NULL, 2 },
-        { "stat-fd", 1, NULL, 3 }, { "trace-fd", 1, NULL, 4 },
-        { "check", 1, NULL, 'c' }, { "help", 0, NULL, 'h' },
-        { "version", 0, NULL, 'V' }, { NULL, 0, NULL, 0 }
-    };
+    static const struct option opts[] = { { "link-fd", 1, NULL, 0 },
+        { "event-fd", 1, NULL, 1 }, { "admin-fd", 1, NULL, 2 }, { "stat-fd", 1, NULL, 3 },
+        { "trace-fd", 1, NULL, 4 }, { "check", 1, NULL, 'c' }, { "help", 0, NULL, 'h' },
+        { "version", 0, NULL, 'V' }, { NULL, 0, NULL, 0 } };
     int c;
 
     while ((c = getopt_long(argc, argv, "hV", opts, NULL)) != -1) {
         switch (c) {
-        case 0: case 1: case 2: case 3: case 4:
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4:
             a->fd[c] = parse_fd(optarg);
             if (a->fd[c] < 0) {
                 (void)fprintf(stderr, "fdd-worker: %s is not a descriptor\n", optarg);
@@ -130,8 +135,10 @@ join_gate(struct worker *w, const struct args *a)
     w->stat_fd = a->fd[3];
     rc = lnk_join(w->link_fd, &w->seg);
     if (rc != 0) {
-        (void)fprintf(stderr, "fdd-worker: --link-fd %d is no link segment of this "
-            "version: %s\n", w->link_fd, strerror(-rc));
+        (void)fprintf(stderr,
+            "fdd-worker: --link-fd %d is no link segment of this "
+            "version: %s\n",
+            w->link_fd, strerror(-rc));
         return EX_USAGE;
     }
     w->gate = (pid_t)w->seg->gate_pid;
@@ -143,8 +150,7 @@ join_gate(struct worker *w, const struct args *a)
     if (lnk_get_par(w->seg, &w->par) != 0)
         return EX_TEMPFAIL;
     log_init("fdd-worker", NULL);
-    (void)log_apply(w->par.log_level, w->par.log_levels, w->par.log_format,
-        w->par.log_rate);
+    (void)log_apply(w->par.log_level, w->par.log_levels, w->par.log_format, w->par.log_rate);
     if (w->par.log_debug[0] != '\0')
         (void)log_set_debug(w->par.log_debug, NULL, 0);
     log_mute(w->seg->is_quiet != 0);
@@ -162,7 +168,8 @@ join_gate(struct worker *w, const struct args *a)
     trc_init(&w->trc, w->trc_seg, (uint32_t)w->seg->generation);
     w->stat->worker_pid = (int32_t)getpid();
     if (log_start(&w->seg->log) != 0)
-        log_warn("log: no thread to write it; a slow reader of the log holds the worker up");
+        log_warn(
+            "log: no thread to write it; a slow reader of the log holds the worker up");
     return 0;
 }
 
@@ -246,7 +253,7 @@ reload_graphs(struct worker *w, const struct par *p)
 static struct ing_limits
 limits(const struct par *p)
 {
-    return (struct ing_limits) { .max_logprobs = par_max_logprobs(p),
+    return (struct ing_limits){ .max_logprobs = par_max_logprobs(p),
         .default_max_tokens = p->output_default_max_tokens,
         .max_waiting_ms = p->sched_max_waiting_time_ms };
 }
@@ -278,21 +285,29 @@ pip_config(struct worker *w, struct pip_cfg *ret)
     const struct fdp_info *in = &w->ready.info;
     const struct par *p = &w->par;
 
-    *ret = (struct pip_cfg) {
-        .lnk = &w->lnk, .run = w->run, .tok = w->tok, .ready = &w->ready,
-        .cnt = &w->stat->w, .hist = w->stat->h, .trc = &w->trc,
+    *ret = (struct pip_cfg){ .lnk = &w->lnk,
+        .run = w->run,
+        .tok = w->tok,
+        .ready = &w->ready,
+        .cnt = &w->stat->w,
+        .hist = w->stat->h,
+        .trc = &w->trc,
         .spin_ns = (uint64_t)wrk_spin_us(p) * CLK_US,
-        .ing = { .max_reqs = (uint32_t)p->sched_max_concurrency, .vocab = w->cfg.vocab,
-            .max_len = w->max_len, .n_eos = w->cfg.n_eos,
+        .ing = { .max_reqs = (uint32_t)p->sched_max_concurrency,
+            .vocab = w->cfg.vocab,
+            .max_len = w->max_len,
+            .n_eos = w->cfg.n_eos,
             .max_logprobs = par_max_logprobs(p),
             .default_max_tokens = p->output_default_max_tokens,
             .max_waiting_ms = p->sched_max_waiting_time_ms,
-            .block_size = (int32_t)p->kv_block_size, .key = w->key,
-            .prefix = p->kv_enable_prefix_caching != 0 }
-    };
+            .block_size = (int32_t)p->kv_block_size,
+            .key = w->key,
+            .prefix = p->kv_enable_prefix_caching != 0 } };
     memcpy(ret->ing.eos, w->cfg.eos, sizeof(ret->ing.eos));
-    ret->ing.dflt = (struct ing_defaults) { .temperature = in->temperature,
-        .top_p = in->top_p, .min_p = in->min_p, .top_k = in->top_k,
+    ret->ing.dflt = (struct ing_defaults){ .temperature = in->temperature,
+        .top_p = in->top_p,
+        .min_p = in->min_p,
+        .top_k = in->top_k,
         .repetition_penalty = in->repetition_penalty };
     wrk_eng_cfg(w, &ret->eng);
     ret->ing.n_penalty = ret->eng.sch.n_penalty;
@@ -307,8 +322,7 @@ pip_config(struct worker *w, struct pip_cfg *ret)
 static int
 prime(struct worker *w)
 {
-    if (w->run->k == &fdk_ops_null ||
-        w->par.graph_capture != PAR_GRAPH_CAPTURE_EAGER)
+    if (w->run->k == &fdk_ops_null || w->par.graph_capture != PAR_GRAPH_CAPTURE_EAGER)
         return 0;
     return eng_prime(w->pip->eng, wrk_on_cpu(w) ? PRIME_CPU_NS : PRIME_NS);
 }

@@ -20,13 +20,11 @@
 #define MPL_GRAPH_OP     (16u << 10)
 #define MPL_GRAPH_OP_CPU 512u
 /* A device hands out memory by pieces of this size. */
-#define MPL_PIECE    (2u << 20)
+#define MPL_PIECE (2u << 20)
 
-static const char *const group_names[MPL__N] = {
-    "weights", "activations", "scratch", "row states and tables", "step plan",
-    "penalty counts", "graphs", "KV scales", "kv", "pinned step records", "swap space",
-    "pinned penalty counts", "other"
-};
+static const char *const group_names[MPL__N] = { "weights", "activations", "scratch",
+    "row states and tables", "step plan", "penalty counts", "graphs", "KV scales", "kv",
+    "pinned step records", "swap space", "pinned penalty counts", "other" };
 
 const char *
 mpl_group_name(enum mpl_group group)
@@ -48,8 +46,7 @@ mpl_show_bytes(uint64_t bytes, char *ret, size_t ret_bytes)
     (void)snprintf(ret, ret_bytes, u == 0 ? "%.0f %s" : "%.1f %s", v, units[u]);
 }
 
-__attribute__((format(printf, 4, 5)))
-static int
+__attribute__((format(printf, 4, 5))) static int
 mpl_fail(int rc, char *err, size_t err_bytes, const char *fmt, ...)
 {
     va_list ap;
@@ -68,8 +65,8 @@ mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head, int32_t he
 
     if (dtype != FDK_F32 && dtype != FDK_BF16 && dtype != FDK_F8E4M3 && dtype != FDK_I8)
         return -EINVAL;
-    if (n_layer < 0 || n_draft_layer < (n_layer == 0) || n_kv_head < 1 ||
-        head_dim < 1 || block_size < 1)
+    if (n_layer < 0 || n_draft_layer < (n_layer == 0) || n_kv_head < 1 || head_dim < 1 ||
+        block_size < 1)
         return -EINVAL;
     if (mem_mul_u64((uint64_t)n_kv_head, (uint64_t)block_size, &n) != 0 ||
         mem_mul_u64(n, (uint64_t)head_dim, &layer) != 0 || mem_mul_u64(v, layer, &v) != 0)
@@ -79,13 +76,15 @@ mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head, int32_t he
     if (mem_add_u64(v, scales, &layer) != 0 || mem_mul_u64(layer, 2, &layer) != 0 ||
         mem_mul_u64(layer, (uint64_t)n_layer + (uint64_t)n_draft_layer, &block) != 0)
         return -EOVERFLOW;
-    *ret = (struct fdk_kv) {
-        .block_bytes = block, .layer_bytes = layer, .v_bytes = v,
+    *ret = (struct fdk_kv){ .block_bytes = block,
+        .layer_bytes = layer,
+        .v_bytes = v,
         .k_scale_off = scales != 0 ? 2 * v : 0,
         .v_scale_off = scales != 0 ? 2 * v + scales : 0,
-        .block_size = block_size, .n_kv_head = n_kv_head, .head_dim = head_dim,
-        .dtype = dtype
-    };
+        .block_size = block_size,
+        .n_kv_head = n_kv_head,
+        .head_dim = head_dim,
+        .dtype = dtype };
     return 0;
 }
 
@@ -129,8 +128,7 @@ mpl_times(uint64_t a, uint64_t b)
     return mem_mul_u64(a, b, &a) == 0 ? a : UINT64_MAX;
 }
 
-__attribute__((format(printf, 6, 7)))
-static void
+__attribute__((format(printf, 6, 7))) static void
 mpl_add(struct mpl *m, const char *name, enum mpl_group group, int host, uint64_t bytes,
     const char *how, ...)
 {
@@ -141,7 +139,7 @@ mpl_add(struct mpl *m, const char *name, enum mpl_group group, int host, uint64_
         return;
     ASSERT(m->n_row < MPL_MAX_ROW);
     m->n_row++;
-    *r = (struct mpl_row) { .name = name, .group = group, .host = host, .bytes = bytes };
+    *r = (struct mpl_row){ .name = name, .group = group, .host = host, .bytes = bytes };
     va_start(ap, how);
     (void)vsnprintf(r->how, sizeof(r->how), how, ap);
     va_end(ap);
@@ -175,7 +173,8 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "row states", MPL_STATE, 0, z->rows, "%d sequences and the dummy row",
         in->max_num_seqs);
     mpl_add(m, "block tables", MPL_STATE, 0, z->tables, "rows x blocks of a sequence x 4");
-    mpl_add(m, "step plan", MPL_PLAN, 0, z->plan, "tokens, rows, outputs, attention, updates");
+    mpl_add(m, "step plan", MPL_PLAN, 0, z->plan,
+        "tokens, rows, outputs, attention, updates");
     mpl_add(m, "results", MPL_PLAN, 0, z->results, "outputs of a step");
     mpl_add(m, "penalty counts", MPL_PENALTY, 0, counts,
         "%d sequences x %d vocabulary x 2", in->n_penalty, in->vocab);
@@ -217,8 +216,8 @@ mpl_limit(const struct mpl_in *in)
 
     for (int32_t i = 0; i < in->n_rank; i++) {
         const struct mpl_rank *r = &in->rank[i];
-        uint64_t most = in->is_cpu ? r->mem_free :
-            (uint64_t)((double)r->mem_total * in->utilization);
+        uint64_t most =
+            in->is_cpu ? r->mem_free : (uint64_t)((double)r->mem_total * in->utilization);
 
         if (most > r->mem_free)
             most = r->mem_free;
@@ -249,9 +248,10 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
     mpl_show_bytes(m->fixed, a, sizeof(a));
     mpl_show_bytes(m->limit, b, sizeof(b));
     if (m->fixed >= m->limit)
-        return mpl_fail(-ENOSPC, err, err_bytes, "weights and buffers need %s but %s may be "
-            "used; lower sched.max_num_batched_tokens or sched.max_num_seqs%s", a, b,
-            in->is_cpu ? "" : ", raise kv.gpu_memory_utilization");
+        return mpl_fail(-ENOSPC, err, err_bytes,
+            "weights and buffers need %s but %s may be "
+            "used; lower sched.max_num_batched_tokens or sched.max_num_seqs%s",
+            a, b, in->is_cpu ? "" : ", raise kv.gpu_memory_utilization");
     if (in->num_blocks > 0)
         bytes = mpl_times((uint64_t)in->num_blocks + 1, in->kv.block_bytes);
     else if (in->memory_bytes > 0)
@@ -261,7 +261,8 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
     if (bytes > room) {
         mpl_show_bytes(bytes, a, sizeof(a));
         mpl_show_bytes(room, c, sizeof(c));
-        return mpl_fail(-ENOSPC, err, err_bytes, "%s asks for a KV cache of %s but %s of %s "
+        return mpl_fail(-ENOSPC, err, err_bytes,
+            "%s asks for a KV cache of %s but %s of %s "
             "are left after weights and buffers: at most %" PRId64 " blocks",
             in->num_blocks > 0 ? "kv.num_blocks" : "kv.memory_bytes", a, c, b,
             mpl_fit(room, in->kv.block_bytes));
@@ -286,17 +287,21 @@ mpl_check_len(int64_t len, int64_t n, int32_t B, int32_t extra, uint64_t block_b
     if (need + extra <= n)
         return 0;
     mpl_show_bytes(mpl_times((uint64_t)(need + extra) + 1, block_bytes), pool, sizeof(pool));
-    mpl_show_bytes(mpl_sum(fixed, mpl_times((uint64_t)(need + extra) + 1, block_bytes)), all,
-        sizeof(all));
+    mpl_show_bytes(mpl_sum(fixed, mpl_times((uint64_t)(need + extra) + 1, block_bytes)),
+        all, sizeof(all));
     if (fits < MPL_MIN_LEN)
-        return mpl_fail(-ENOSPC, err, err_bytes, "the KV cache has %" PRId64 " blocks of %d "
+        return mpl_fail(-ENOSPC, err, err_bytes,
+            "the KV cache has %" PRId64 " blocks of %d "
             "tokens, too few for any request with kv.static_decode_blocks = %d; a block "
             "is %" PRIu64 " bytes: raise kv.gpu_memory_utilization, kv.memory_bytes or "
-            "kv.num_blocks", n, B, extra, block_bytes);
-    return mpl_fail(-ENOSPC, err, err_bytes, "model.max_model_len = %" PRId64 " needs %"
-        PRId64 " KV blocks of %d tokens and kv.static_decode_blocks = %d more, but %" PRId64
+            "kv.num_blocks",
+            n, B, extra, block_bytes);
+    return mpl_fail(-ENOSPC, err, err_bytes,
+        "model.max_model_len = %" PRId64 " needs %" PRId64
+        " KV blocks of %d tokens and kv.static_decode_blocks = %d more, but %" PRId64
         " fit; the largest model.max_model_len that fits is %" PRId64 "; this one needs a "
-        "KV cache of %s, %s in all", len, need, B, extra, n, fits, pool, all);
+        "KV cache of %s, %s in all",
+        len, need, B, extra, n, fits, pool, all);
 }
 
 static int
@@ -305,14 +310,17 @@ mpl_length(const struct mpl_in *in, int64_t *ret, char *err, size_t err_bytes)
     int64_t len = in->want_len;
 
     if (len > in->model_len)
-        return mpl_fail(-EINVAL, err, err_bytes, "model.max_model_len = %" PRId64
+        return mpl_fail(-EINVAL, err, err_bytes,
+            "model.max_model_len = %" PRId64
             " exceeds the model's own limit %d; set model.max_model_len to at most %d, or "
-            "to 0", len, in->model_len, in->model_len);
+            "to 0",
+            len, in->model_len, in->model_len);
     if (!in->chunked && len > in->max_tokens)
-        return mpl_fail(-EINVAL, err, err_bytes, "model.max_model_len = %" PRId64 " is more "
+        return mpl_fail(-EINVAL, err, err_bytes,
+            "model.max_model_len = %" PRId64 " is more "
             "than sched.max_num_batched_tokens = %d, and without "
-            "sched.enable_chunked_prefill a prompt must fit one step", len,
-            in->max_tokens);
+            "sched.enable_chunked_prefill a prompt must fit one step",
+            len, in->max_tokens);
     if (len == 0)
         len = in->model_len;
     if (!in->chunked && len > in->max_tokens)
@@ -326,8 +334,9 @@ static int
 mpl_check_model(const struct mpl_in *in, const struct mpl *m, char *err, size_t err_bytes)
 {
     if (in->max_partial > 1 && in->long_threshold >= m->max_len)
-        return mpl_fail(-EINVAL, err, err_bytes, "sched.long_prefill_token_threshold = %"
-            PRId64 " must be less than the served length of %d tokens when "
+        return mpl_fail(-EINVAL, err, err_bytes,
+            "sched.long_prefill_token_threshold = %" PRId64
+            " must be less than the served length of %d tokens when "
             "sched.max_num_partial_prefills = %d is more than 1: no prompt would be long",
             in->long_threshold, m->max_len, in->max_partial);
     return 0;
@@ -349,16 +358,20 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
     double n = in->swap_gib * 1073741824.0 / (double)in->kv.block_bytes;
 
     if (n > (double)(INT32_MAX / in->kv.block_size - 1))
-        return mpl_fail(-EINVAL, err, err_bytes, "kv.swap_space = %g GiB: more than %d "
-            "blocks of %" PRIu64 " bytes", in->swap_gib, INT32_MAX / in->kv.block_size - 1,
-            in->kv.block_bytes);
+        return mpl_fail(-EINVAL, err, err_bytes,
+            "kv.swap_space = %g GiB: more than %d "
+            "blocks of %" PRIu64 " bytes",
+            in->swap_gib, INT32_MAX / in->kv.block_size - 1, in->kv.block_bytes);
     if (in->host_free > 0 && in->swap_gib * 1073741824.0 > (double)in->host_free)
-        return mpl_fail(-ENOSPC, err, err_bytes, "kv.swap_space = %g GiB, but the machine has "
-            "%.1f GiB of memory left; set kv.swap_space to less", in->swap_gib,
-            (double)in->host_free / 1073741824.0);
+        return mpl_fail(-ENOSPC, err, err_bytes,
+            "kv.swap_space = %g GiB, but the machine has "
+            "%.1f GiB of memory left; set kv.swap_space to less",
+            in->swap_gib, (double)in->host_free / 1073741824.0);
     if (in->swap_gib > 0 && n < 1)
-        return mpl_fail(-EINVAL, err, err_bytes, "kv.swap_space = %g GiB: less than a block "
-            "of %" PRIu64 " bytes", in->swap_gib, in->kv.block_bytes);
+        return mpl_fail(-EINVAL, err, err_bytes,
+            "kv.swap_space = %g GiB: less than a block "
+            "of %" PRIu64 " bytes",
+            in->swap_gib, in->kv.block_bytes);
     *ret = (int32_t)n;
     return 0;
 }
@@ -366,8 +379,10 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
 int
 mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
 {
-    struct mpl m = { .block_bytes = in->kv.block_bytes, .block_size = in->kv.block_size,
-        .decode_blocks = in->decode_blocks, .max_seqs = in->max_num_seqs };
+    struct mpl m = { .block_bytes = in->kv.block_bytes,
+        .block_size = in->kv.block_size,
+        .decode_blocks = in->decode_blocks,
+        .max_seqs = in->max_num_seqs };
     int64_t len = 0;
     int rc = mpl_length(in, &len, err, err_bytes);
 
@@ -441,8 +456,8 @@ mpl_settle(struct mpl *m, uint64_t graphs, uint64_t mapped, const struct mpl_ran
         if (n > m->max_block - 1)
             n = m->max_block - 1;
     }
-    rc = mpl_check_len(m->max_len, n, m->block_size, m->decode_blocks, m->block_bytes, fixed,
-        err, err_bytes);
+    rc = mpl_check_len(m->max_len, n, m->block_size, m->decode_blocks, m->block_bytes,
+        fixed, err, err_bytes);
     if (rc != 0)
         return rc;
     now.fixed = fixed;

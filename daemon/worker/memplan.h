@@ -26,27 +26,41 @@
 
 /* What a row's bytes are compared with after the start (struct run_mem). */
 enum mpl_group {
-    MPL_WEIGHTS, MPL_ACTIVATIONS, MPL_SCRATCH, MPL_STATE, MPL_PLAN, MPL_PENALTY,
-    MPL_GRAPHS, MPL_KV_SCALES, MPL_KV, MPL_HOST, MPL_HOST_KV, MPL_HOST_PENALTY, MPL_OTHER, MPL__N
+    MPL_WEIGHTS,
+    MPL_ACTIVATIONS,
+    MPL_SCRATCH,
+    MPL_STATE,
+    MPL_PLAN,
+    MPL_PENALTY,
+    MPL_GRAPHS,
+    MPL_KV_SCALES,
+    MPL_KV,
+    MPL_HOST,
+    MPL_HOST_KV,
+    MPL_HOST_PENALTY,
+    MPL_OTHER,
+    MPL__N
 };
 
 struct mpl_row {
     const char *name;
     enum mpl_group group;
-    int host;                /* 1: host memory, 0: device memory of each rank */
+    int host; /* 1: host memory, 0: device memory of each rank */
     uint64_t bytes;
-    char how[96];            /* how it was computed */
+    char how[96]; /* how it was computed */
 };
 #define MPL_MAX_ROW 24
 
 /* Buffers whose size follows from the served length. */
 struct mpl_sizes {
-    uint64_t rows, tables, plan, results;        /* on the device */
+    uint64_t rows, tables, plan, results; /* on the device */
     uint64_t activations, scratch;
-    uint64_t host_plan, host_results;            /* pinned, of one step record */
+    uint64_t host_plan, host_results; /* pinned, of one step record */
 };
 
-struct mpl_rank { uint64_t mem_total, mem_free; };
+struct mpl_rank {
+    uint64_t mem_total, mem_free;
+};
 
 struct mpl_in {
     int is_cpu;
@@ -54,16 +68,16 @@ struct mpl_in {
     int32_t n_rank;
     /* parameters */
     double utilization, swap_gib;
-    uint64_t host_free;      /* memory the machine has left; 0: not known */
-    int64_t num_blocks;      /* 0: by memory */
-    uint64_t memory_bytes;   /* 0: by the rules above */
-    int64_t want_len;        /* 0: what the model and the pool allow */
+    uint64_t host_free;    /* memory the machine has left; 0: not known */
+    int64_t num_blocks;    /* 0: by memory */
+    uint64_t memory_bytes; /* 0: by the rules above */
+    int64_t want_len;      /* 0: what the model and the pool allow */
     int32_t max_num_seqs, max_tokens, decode_blocks, n_penalty, n_rec, n_graph;
     int chunked, max_partial;
-    int64_t long_threshold;  /* as configured, 0: default */
+    int64_t long_threshold; /* as configured, 0: default */
     /* model */
     int32_t model_len, vocab, n_op;
-    struct fdk_kv kv;        /* mpl_layout() of all layers */
+    struct fdk_kv kv; /* mpl_layout() of all layers */
     uint64_t weights, quant_weights, rope;
 };
 
@@ -71,19 +85,19 @@ struct mpl {
     struct mpl_row row[MPL_MAX_ROW];
     int32_t n_row;
     uint64_t device_bytes, host_bytes; /* sums */
-    uint64_t fixed;          /* device_bytes without the KV pool and its dummy */
-    uint64_t limit;          /* what a rank may take, the least of them */
+    uint64_t fixed; /* device_bytes without the KV pool and its dummy */
+    uint64_t limit; /* what a rank may take, the least of them */
     uint64_t block_bytes;
     int32_t block_size;
-    int32_t n_block;         /* usable, without the dummy */
-    int32_t max_block;       /* with the dummy: addresses to reserve */
-    int32_t n_host;          /* host blocks */
-    int32_t max_len;         /* tokens of a sequence */
-    int round;               /* iterations of planning so far */
-    int64_t tokens;          /* n_block * block_size */
-    int32_t concurrency;     /* sequences of max_len that run at a time */
+    int32_t n_block;     /* usable, without the dummy */
+    int32_t max_block;   /* with the dummy: addresses to reserve */
+    int32_t n_host;      /* host blocks */
+    int32_t max_len;     /* tokens of a sequence */
+    int round;           /* iterations of planning so far */
+    int64_t tokens;      /* n_block * block_size */
+    int32_t concurrency; /* sequences of max_len that run at a time */
     int32_t decode_blocks, max_seqs;
-    int by_limit;            /* 1: n_block follows from limit */
+    int by_limit; /* 1: n_block follows from limit */
 };
 
 /* Byte layout of the blocks: fills *ret but for base and scale.
@@ -103,8 +117,8 @@ uint64_t mpl_scale_bytes(const struct fdk_kv *kv);
  * max_len; 0: planned. -ENOSPC, -EINVAL, -EOVERFLOW with one line in err that names value,
  * limit and the largest length that fits. */
 int mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes);
-int mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m, char *err,
-    size_t err_bytes);
+int mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m,
+    char *err, size_t err_bytes);
 
 /* Graphs are captured and took graphs bytes; rank[i].mem_free is what is
  * left after fixed buffers, graphs and mapped bytes of the pool. Sizes the

@@ -26,16 +26,16 @@ mdl_family(const char *name)
 }
 
 int
-mdl_build(
-    const struct mdl_config *cfg, struct mdl_program **ret, char *err, size_t err_bytes)
+mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
+    size_t err_bytes)
 {
     const struct mdl_family *f = mdl_family(cfg->family);
     struct mdl_program *p;
     int rc = -EINVAL;
 
     if (f == NULL)
-        return mdl_fail(
-            -EINVAL, err, err_bytes, "no model family is named %.32s", cfg->family);
+        return mdl_fail(-EINVAL, err, err_bytes, "no model family is named %.32s",
+            cfg->family);
     p = calloc(1, sizeof(*p));
     if (p == NULL)
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");

@@ -23,31 +23,31 @@
 
 #include "kernels/fdk.h"
 
-#define MDL_MAX_LAYER   512
-#define MDL_MAX_HEAD    1024
+#define MDL_MAX_LAYER    512
+#define MDL_MAX_HEAD     1024
 #define MDL_MAX_HEAD_DIM 512
-#define MDL_MAX_HIDDEN  131072
-#define MDL_MAX_FFN     1048576
-#define MDL_MAX_VOCAB   4194304
-#define MDL_MAX_POS     16777216
-#define MDL_MAX_EOS     8
-#define MDL_NAME        128       /* bytes of a weight's name */
-#define MDL_MAX_PART    3         /* tensors stacked into one weight (q, k, v) */
+#define MDL_MAX_HIDDEN   131072
+#define MDL_MAX_FFN      1048576
+#define MDL_MAX_VOCAB    4194304
+#define MDL_MAX_POS      16777216
+#define MDL_MAX_EOS      8
+#define MDL_NAME         128 /* bytes of a weight's name */
+#define MDL_MAX_PART     3   /* tensors stacked into one weight (q, k, v) */
 
 enum mdl_rope { MDL_ROPE_DEFAULT, MDL_ROPE_LINEAR, MDL_ROPE_LLAMA3 };
 
 /* What the scales of a checkpoint's e4m3 matrices hold for. */
 enum mdl_quant { MDL_QUANT_NONE, MDL_QUANT_BLOCK, MDL_QUANT_TENSOR, MDL_QUANT_CHANNEL };
-#define MDL_FP8_BLOCK 128         /* rows and columns of a block */
+#define MDL_FP8_BLOCK 128 /* rows and columns of a block */
 
 /* Of generation_config.json; NAN: it says nothing. */
 struct mdl_sampling {
-    int do_sample;                /* 0: false, else 1 */
+    int do_sample; /* 0: false, else 1 */
     double temperature, top_p, top_k, min_p, repetition_penalty;
 };
 
 struct mdl_config {
-    char family[32];              /* "llama", "qwen3" */
+    char family[32]; /* "llama", "qwen3" */
     char architecture[64];
     int32_t n_layer, n_head, n_kv_head, head_dim, hidden, ffn, vocab;
     int32_t max_pos;
@@ -55,14 +55,14 @@ struct mdl_config {
     int tied, attn_bias, mlp_bias, qk_norm;
     enum mdl_rope rope;
     double rope_theta, rope_factor;
-    double rope_low_freq, rope_high_freq;  /* llama3 */
+    double rope_low_freq, rope_high_freq; /* llama3 */
     int32_t rope_original_max_pos;
-    enum fdk_dtype dtype;         /* as config.json names it; files decide */
-    enum mdl_quant quant;         /* NONE: no e4m3 weights */
+    enum fdk_dtype dtype; /* as config.json names it; files decide */
+    enum mdl_quant quant; /* NONE: no e4m3 weights */
     int32_t n_eos, eos[MDL_MAX_EOS];
-    int32_t bos;                  /* -1 if none */
+    int32_t bos; /* -1 if none */
     struct mdl_sampling gen;
-    uint64_t digest[4];           /* SHA-256 of config.json's bytes */
+    uint64_t digest[4]; /* SHA-256 of config.json's bytes */
 };
 
 /* How a weight is split over tensor-parallel ranks. */
@@ -74,16 +74,25 @@ struct wts_ref {
     int32_t n_part;
     char name[MDL_MAX_PART][MDL_NAME];
     int32_t rows[MDL_MAX_PART];
-    int32_t cols;                 /* 1-D tensors: cols = 0, rows = length */
+    int32_t cols; /* 1-D tensors: cols = 0, rows = length */
     enum wts_shard shard;
-    int32_t as_f32;               /* converted at load (norms, biases) */
-    int32_t alias;                /* index of the ref holding the bytes (tied head), -1 */
+    int32_t as_f32; /* converted at load (norms, biases) */
+    int32_t alias;  /* index of the ref holding the bytes (tied head), -1 */
 };
 
 enum mdl_op_kind {
-    MDL_OP_EMBED, MDL_OP_ROPE_TABLE, MDL_OP_RMSNORM, MDL_OP_GEMM, MDL_OP_QKV,
-    MDL_OP_ATTENTION, MDL_OP_SILU_MUL, MDL_OP_GATHER, MDL_OP_LOGITS, MDL_OP_SAMPLE,
-    MDL_OP_ALLREDUCE, MDL_OP__N
+    MDL_OP_EMBED,
+    MDL_OP_ROPE_TABLE,
+    MDL_OP_RMSNORM,
+    MDL_OP_GEMM,
+    MDL_OP_QKV,
+    MDL_OP_ATTENTION,
+    MDL_OP_SILU_MUL,
+    MDL_OP_GATHER,
+    MDL_OP_LOGITS,
+    MDL_OP_SAMPLE,
+    MDL_OP_ALLREDUCE,
+    MDL_OP__N
 };
 
 /* Rows a buffer or an operation has: tokens of the step or output rows. */
@@ -109,9 +118,9 @@ enum mdl_tail { MDL_TAIL_BOTH, MDL_TAIL_TOKENS, MDL_TAIL_OUTPUTS };
 struct mdl_buf {
     char name[16];
     enum mdl_rows rows;
-    int32_t width;                /* elements per row */
-    int32_t f32;                  /* 1: of fp32; 0: of the run's activation type */
-    int32_t first, last;          /* operations between which it is alive, both
+    int32_t width;       /* elements per row */
+    int32_t f32;         /* 1: of fp32; 0: of the run's activation type */
+    int32_t first, last; /* operations between which it is alive, both
                                      included; a buffer is written and read within
                                      one layer only, but for x and the rope table */
 };
@@ -134,25 +143,29 @@ struct mdl_buf {
  */
 struct mdl_op {
     enum mdl_op_kind kind;
-    int32_t layer;                /* -1 outside of layers */
+    int32_t layer; /* -1 outside of layers */
     enum mdl_rows rows;
     enum mdl_tail tail;
-    int32_t in, in2, out;         /* buffer ids, -1 none; RMSNORM: in = residual
+    int32_t in, in2, out; /* buffer ids, -1 none; RMSNORM: in = residual
                                      stream, in2 = what is added first */
-    int32_t w, w2, bias;          /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
-    int32_t N, K;                 /* GEMM, LOGITS: (N, K) of w */
-    float f;                      /* eps, attention scale, embedding scale, rope scale */
+    int32_t w, w2, bias;  /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
+    int32_t N, K;         /* GEMM, LOGITS: (N, K) of w */
+    float f;              /* eps, attention scale, embedding scale, rope scale */
 };
 
 struct mdl_program {
     struct mdl_config cfg;
-    struct mdl_op *op;   int32_t n_op;
-    struct mdl_buf *buf; int32_t n_buf;
-    struct wts_ref *w;   int32_t n_w;
-    float *inv_freq;     int32_t rot;  /* rot / 2 values, rope scaling applied */
+    struct mdl_op *op;
+    int32_t n_op;
+    struct mdl_buf *buf;
+    int32_t n_buf;
+    struct wts_ref *w;
+    int32_t n_w;
+    float *inv_freq;
+    int32_t rot; /* rot / 2 values, rope scaling applied */
     float rope_scale;
-    int has_tails;                /* operations of MDL_TAIL_TOKENS and _OUTPUTS */
-    int err;                      /* of the first mdl_add_* that failed, 0 */
+    int has_tails; /* operations of MDL_TAIL_TOKENS and _OUTPUTS */
+    int err;       /* of the first mdl_add_* that failed, 0 */
 };
 
 struct mdl_family {
@@ -160,7 +173,7 @@ struct mdl_family {
     const char *const *architectures; /* NULL ended */
     const char *const *harmless;      /* extra tensors ignored; * matches digits */
     int default_tied;
-    int32_t default_head_dim;         /* 0: hidden_size / num_attention_heads */
+    int32_t default_head_dim; /* 0: hidden_size / num_attention_heads */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */
     int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);
     int (*build)(struct mdl_program *p);
@@ -198,13 +211,12 @@ uint64_t mdl_n_param(const struct mdl_program *p);
 
 /* Building blocks for families (model_build.c). Each returns the id or -1
  * after recording -ENOMEM in p. */
-int mdl_add_buf(
-    struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t width);
+int mdl_add_buf(struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t width);
 int mdl_add_w(struct mdl_program *p, const char *name, int32_t rows, int32_t cols,
     enum wts_shard shard, int as_f32);
 int mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
     int32_t b_rows, const char *c, int32_t c_rows, int32_t cols, enum wts_shard shard,
-    int as_f32);                     /* c may be NULL */
+    int as_f32); /* c may be NULL */
 int mdl_add_op(struct mdl_program *p, struct mdl_op op);
 /* Dense pre-norm decoder with RMSNorm, RoPE, GQA and a SiLU-gated MLP: what
  * Llama and Qwen3 are; families pass their differences in cfg. */

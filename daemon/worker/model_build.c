@@ -55,8 +55,8 @@ mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
     int32_t b_rows, const char *c, int32_t c_rows, int32_t cols, enum wts_shard shard,
     int as_f32)
 {
-    const char *name[MDL_MAX_PART] = {a, b, c};
-    int32_t rows[MDL_MAX_PART] = {a_rows, b_rows, c_rows};
+    const char *name[MDL_MAX_PART] = { a, b, c };
+    int32_t rows[MDL_MAX_PART] = { a_rows, b_rows, c_rows };
     struct wts_ref *w;
 
     if (grow(p, (void **)&p->w, p->n_w, sizeof(*p->w)) != 0)
@@ -117,8 +117,8 @@ mdl_rope_freqs(struct mdl_program *p)
         if (c->rope == MDL_ROPE_LLAMA3 && len > (float)low_len) {
             f /= factor;
         } else if (c->rope == MDL_ROPE_LLAMA3 && len >= (float)high_len) {
-            float s = ((float)c->rope_original_max_pos / len - (float)c->rope_low_freq)
-                / (float)(c->rope_high_freq - c->rope_low_freq);
+            float s = ((float)c->rope_original_max_pos / len - (float)c->rope_low_freq) /
+                (float)(c->rope_high_freq - c->rope_low_freq);
 
             f = (1 - s) * f / factor + s * f;
         }
@@ -132,21 +132,29 @@ mdl_rope_freqs(struct mdl_program *p)
 /* ---- the dense decoder ---- */
 
 static const struct mdl_op op_none = {
-    .layer = -1, .rows = MDL_PER_TOKEN, .in = -1, .in2 = -1, .out = -1,
-    .w = -1, .w2 = -1, .bias = -1,
+    .layer = -1,
+    .rows = MDL_PER_TOKEN,
+    .in = -1,
+    .in2 = -1,
+    .out = -1,
+    .w = -1,
+    .w2 = -1,
+    .bias = -1,
 };
 
 struct dense {
     struct mdl_program *p;
     int32_t layer;
-    int32_t x, cs;                /* residual stream, rope table */
-    int32_t add;                  /* not yet added to x, -1 */
-    enum mdl_rows rows;           /* of x and of what follows */
+    int32_t x, cs;      /* residual stream, rope table */
+    int32_t add;        /* not yet added to x, -1 */
+    enum mdl_rows rows; /* of x and of what follows */
     enum mdl_tail tail;
 };
 
 /* Weights of what follows a layer's attention. */
-struct dense_mlp { int32_t o, o_bias, norm, gate_up, gate_up_bias, down, down_bias; };
+struct dense_mlp {
+    int32_t o, o_bias, norm, gate_up, gate_up_bias, down, down_bias;
+};
 
 /* A buffer that no run keeps in a shorter type. */
 static int32_t
@@ -267,11 +275,11 @@ emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
 static int32_t
 emit_qkv(struct dense *d)
 {
-    static const char *const name[3] = {"self_attn.q_proj", "self_attn.k_proj",
-        "self_attn.v_proj"};
+    static const char *const name[3] = { "self_attn.q_proj", "self_attn.k_proj",
+        "self_attn.v_proj" };
     const struct mdl_config *c = &d->p->cfg;
     int32_t hd = c->n_head * c->head_dim, kd = c->n_kv_head * c->head_dim;
-    const int32_t rows[3] = {hd, kd, kd};
+    const int32_t rows[3] = { hd, kd, kd };
     struct mdl_op op = dense_op(d, MDL_OP_QKV);
     int32_t h, qkv, w, b = -1;
 
@@ -309,11 +317,11 @@ emit_attention(const struct dense *d, int32_t qkv, int32_t out)
 static struct dense_mlp
 mlp_weights(const struct dense *d)
 {
-    static const char *const name[3] = {"mlp.gate_proj", "mlp.up_proj", NULL};
+    static const char *const name[3] = { "mlp.gate_proj", "mlp.up_proj", NULL };
     const struct mdl_config *c = &d->p->cfg;
-    const int32_t rows[3] = {c->ffn, c->ffn, 0};
+    const int32_t rows[3] = { c->ffn, c->ffn, 0 };
     int32_t hd = c->n_head * c->head_dim;
-    struct dense_mlp w = {.o_bias = -1, .gate_up_bias = -1, .down_bias = -1};
+    struct dense_mlp w = { .o_bias = -1, .gate_up_bias = -1, .down_bias = -1 };
 
     w.o = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
     if (c->attn_bias)
@@ -404,7 +412,7 @@ int
 mdl_build_dense(struct mdl_program *p)
 {
     const struct mdl_config *c = &p->cfg;
-    struct dense d = {.p = p, .layer = -1, .add = -1};
+    struct dense d = { .p = p, .layer = -1, .add = -1 };
     struct mdl_op op = op_none;
     int32_t embed;
 
@@ -428,8 +436,8 @@ mdl_build_dense(struct mdl_program *p)
         struct dense_mlp w = mlp_weights(&d);
 
         if (d.layer < c->n_layer - 1)
-            emit_mlp(&d, &w, emit_attention(&d, qkv,
-                dense_buf(&d, "att", c->n_head * c->head_dim)));
+            emit_mlp(&d, &w,
+                emit_attention(&d, qkv, dense_buf(&d, "att", c->n_head * c->head_dim)));
         else
             emit_head(p, emit_tails(&d, &w, qkv), embed);
     }
@@ -492,11 +500,17 @@ const char *
 mdl_op_name(enum mdl_op_kind k)
 {
     static const char *const name[MDL_OP__N] = {
-        [MDL_OP_EMBED] = "embed", [MDL_OP_ROPE_TABLE] = "rope_table",
-        [MDL_OP_RMSNORM] = "rmsnorm", [MDL_OP_GEMM] = "gemm", [MDL_OP_QKV] = "qkv",
-        [MDL_OP_ATTENTION] = "attention", [MDL_OP_SILU_MUL] = "silu_mul",
-        [MDL_OP_GATHER] = "gather", [MDL_OP_LOGITS] = "logits",
-        [MDL_OP_SAMPLE] = "sample", [MDL_OP_ALLREDUCE] = "allreduce",
+        [MDL_OP_EMBED] = "embed",
+        [MDL_OP_ROPE_TABLE] = "rope_table",
+        [MDL_OP_RMSNORM] = "rmsnorm",
+        [MDL_OP_GEMM] = "gemm",
+        [MDL_OP_QKV] = "qkv",
+        [MDL_OP_ATTENTION] = "attention",
+        [MDL_OP_SILU_MUL] = "silu_mul",
+        [MDL_OP_GATHER] = "gather",
+        [MDL_OP_LOGITS] = "logits",
+        [MDL_OP_SAMPLE] = "sample",
+        [MDL_OP_ALLREDUCE] = "allreduce",
     };
 
     return k < MDL_OP__N ? name[k] : "?";

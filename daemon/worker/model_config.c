@@ -21,8 +21,8 @@ must_have(const struct mdl_json *j, const char *key)
 {
     if (mdl_json_has(j, key))
         return 0;
-    return mdl_fail(
-        -EINVAL, j->err, j->err_bytes, "%s: %s%s is missing", j->file, j->prefix, key);
+    return mdl_fail(-EINVAL, j->err, j->err_bytes, "%s: %s%s is missing", j->file,
+        j->prefix, key);
 }
 
 /* ---- parts of config.json ---- */
@@ -55,8 +55,7 @@ read_family(const struct mdl_json *j, struct mdl_config *c, const struct mdl_fam
         return mdl_json_refuse(j, "architectures", "is not a list");
     json_array_foreach(list, i, v) {
         for (int k = 0; f->architectures[k] != NULL; k++)
-            if (json_is_string(v)
-                && strcmp(json_string_value(v), f->architectures[k]) == 0)
+            if (json_is_string(v) && strcmp(json_string_value(v), f->architectures[k]) == 0)
                 return 0;
     }
     snprintf(known, sizeof(known), "is not supported; model_type %s is supported as %s",
@@ -67,19 +66,19 @@ read_family(const struct mdl_json *j, struct mdl_config *c, const struct mdl_fam
 static int
 read_shape(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
-    static const char *const need[] = {"num_hidden_layers", "num_attention_heads",
-        "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"};
+    static const char *const need[] = { "num_hidden_layers", "num_attention_heads",
+        "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings" };
     char why[96];
 
     for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++)
         if (must_have(j, need[i]) != 0)
             return -EINVAL;
-    if (mdl_json_i32(j, "num_hidden_layers", 1, MDL_MAX_LAYER, &c->n_layer) != 0
-        || mdl_json_i32(j, "num_attention_heads", 1, MDL_MAX_HEAD, &c->n_head) != 0
-        || mdl_json_i32(j, "hidden_size", 1, MDL_MAX_HIDDEN, &c->hidden) != 0
-        || mdl_json_i32(j, "intermediate_size", 1, MDL_MAX_FFN, &c->ffn) != 0
-        || mdl_json_i32(j, "vocab_size", 1, MDL_MAX_VOCAB, &c->vocab) != 0
-        || mdl_json_i32(j, "max_position_embeddings", 1, MDL_MAX_POS, &c->max_pos) != 0)
+    if (mdl_json_i32(j, "num_hidden_layers", 1, MDL_MAX_LAYER, &c->n_layer) != 0 ||
+        mdl_json_i32(j, "num_attention_heads", 1, MDL_MAX_HEAD, &c->n_head) != 0 ||
+        mdl_json_i32(j, "hidden_size", 1, MDL_MAX_HIDDEN, &c->hidden) != 0 ||
+        mdl_json_i32(j, "intermediate_size", 1, MDL_MAX_FFN, &c->ffn) != 0 ||
+        mdl_json_i32(j, "vocab_size", 1, MDL_MAX_VOCAB, &c->vocab) != 0 ||
+        mdl_json_i32(j, "max_position_embeddings", 1, MDL_MAX_POS, &c->max_pos) != 0)
         return -EINVAL;
     c->n_kv_head = c->n_head;
     if (mdl_json_i32(j, "num_key_value_heads", 1, c->n_head, &c->n_kv_head) != 0)
@@ -119,8 +118,8 @@ read_rope(const struct mdl_json *top, struct mdl_config *c)
     c->rope_theta = 10000;
     c->rope_factor = 1;
     c->rope_original_max_pos = c->max_pos;
-    if (mdl_json_real(top, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0
-        || mdl_json_real(top, "partial_rotary_factor", 0, 1, &partial) != 0)
+    if (mdl_json_real(top, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0 ||
+        mdl_json_real(top, "partial_rotary_factor", 0, 1, &partial) != 0)
         return -EINVAL;
     o = mdl_json_field(top, "rope_scaling");
     if (o == NULL || (json_is_object(o) && json_object_size(o) == 0)) {
@@ -131,12 +130,13 @@ read_rope(const struct mdl_json *top, struct mdl_config *c)
         if (!json_is_object(o))
             return mdl_json_refuse(top, where, "is not an object");
         j.o = o;
-        j.prefix = o == mdl_json_field(top, "rope_scaling") ? "rope_scaling." :
-            "rope_parameters.";
-        if (mdl_json_real(&j, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0
-            || mdl_json_real(&j, "partial_rotary_factor", 0, 1, &partial) != 0
-            || mdl_json_str(&j, "type", &type) != 0
-            || mdl_json_str(&j, "rope_type", &type) != 0)
+        j.prefix = o == mdl_json_field(top, "rope_scaling")
+            ? "rope_scaling."
+            : "rope_parameters.";
+        if (mdl_json_real(&j, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0 ||
+            mdl_json_real(&j, "partial_rotary_factor", 0, 1, &partial) != 0 ||
+            mdl_json_str(&j, "type", &type) != 0 ||
+            mdl_json_str(&j, "rope_type", &type) != 0)
             return -EINVAL;
     }
     if (partial != 1)
@@ -149,19 +149,18 @@ read_rope(const struct mdl_json *top, struct mdl_config *c)
     if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
         return mdl_json_refuse(&j, mdl_json_has(&j, "rope_type") ? "rope_type" : "type",
             "is not supported; supported: default, linear, llama3");
-    if (must_have(&j, "factor") != 0
-        || mdl_json_real(&j, "factor", 0, 1e6, &c->rope_factor))
+    if (must_have(&j, "factor") != 0 || mdl_json_real(&j, "factor", 0, 1e6, &c->rope_factor))
         return -EINVAL;
     c->rope = MDL_ROPE_LINEAR;
     if (strcmp(type, "linear") == 0)
         return 0;
     c->rope = MDL_ROPE_LLAMA3;
-    if (must_have(&j, "low_freq_factor") != 0 || must_have(&j, "high_freq_factor") != 0
-        || mdl_json_real(&j, "low_freq_factor", 0, 1e6, &c->rope_low_freq) != 0
-        || mdl_json_real(&j, "high_freq_factor", 0, 1e6, &c->rope_high_freq) != 0
-        || mdl_json_i32(&j, "original_max_position_embeddings", 1, MDL_MAX_POS,
-            &c->rope_original_max_pos) != 0
-        || mdl_json_i32(top, "original_max_position_embeddings", 1, MDL_MAX_POS,
+    if (must_have(&j, "low_freq_factor") != 0 || must_have(&j, "high_freq_factor") != 0 ||
+        mdl_json_real(&j, "low_freq_factor", 0, 1e6, &c->rope_low_freq) != 0 ||
+        mdl_json_real(&j, "high_freq_factor", 0, 1e6, &c->rope_high_freq) != 0 ||
+        mdl_json_i32(&j, "original_max_position_embeddings", 1, MDL_MAX_POS,
+            &c->rope_original_max_pos) != 0 ||
+        mdl_json_i32(top, "original_max_position_embeddings", 1, MDL_MAX_POS,
             &c->rope_original_max_pos) != 0)
         return -EINVAL;
     if (c->rope_high_freq <= c->rope_low_freq)
@@ -175,8 +174,8 @@ read_dtype(const struct mdl_json *j, struct mdl_config *c)
     static const struct {
         const char *name;
         enum fdk_dtype dtype;
-    } table[] = {{"float32", FDK_F32}, {"float", FDK_F32}, {"float16", FDK_F16},
-        {"half", FDK_F16}, {"bfloat16", FDK_BF16}};
+    } table[] = { { "float32", FDK_F32 }, { "float", FDK_F32 }, { "float16", FDK_F16 },
+        { "half", FDK_F16 }, { "bfloat16", FDK_BF16 } };
     const char *key = mdl_json_has(j, "dtype") ? "dtype" : "torch_dtype";
     const char *name = "float32";
 
@@ -190,8 +189,8 @@ read_dtype(const struct mdl_json *j, struct mdl_config *c)
             return 0;
         }
     }
-    return mdl_json_refuse(
-        j, key, "is not supported; supported: float32, float16, bfloat16");
+    return mdl_json_refuse(j, key,
+        "is not supported; supported: float32, float16, bfloat16");
 }
 
 static int
@@ -211,8 +210,8 @@ read_eos(const struct mdl_json *j, struct mdl_config *c)
     for (size_t i = 0; i < n; i++) {
         const json_t *e = json_is_array(v) ? json_array_get(v, i) : v;
 
-        if (!json_is_integer(e) || json_integer_value(e) < 0
-            || json_integer_value(e) >= c->vocab)
+        if (!json_is_integer(e) || json_integer_value(e) < 0 ||
+            json_integer_value(e) >= c->vocab)
             return mdl_json_refuse(j, "eos_token_id", why);
         c->eos[i] = (int32_t)json_integer_value(e);
     }
@@ -236,14 +235,13 @@ refuse_unknown(const struct mdl_json *j, int n_layer)
     if (mdl_json_bool(j, "use_sliding_window", &sliding) != 0)
         return -EINVAL;
     if (sliding && mdl_json_has(j, "sliding_window"))
-        return mdl_json_refuse(
-            j, "sliding_window", "(sliding window attention) is not supported");
+        return mdl_json_refuse(j, "sliding_window",
+            "(sliding window attention) is not supported");
     v = mdl_json_field(j, "layer_types");
     if (v == NULL)
         return 0;
     if (!json_is_array(v) || json_array_size(v) != (size_t)n_layer)
-        return mdl_json_refuse(
-            j, "layer_types", "is not a list of num_hidden_layers names");
+        return mdl_json_refuse(j, "layer_types", "is not a list of num_hidden_layers names");
     for (i = 0; i < json_array_size(v); i++) {
         const json_t *e = json_array_get(v, i);
 
@@ -260,16 +258,16 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     const struct mdl_family *f = NULL;
     double eps = 1e-6;
 
-    if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 || read_rope(j, c) != 0
-        || read_dtype(j, c) != 0 || read_eos(j, c) != 0
-        || mdl_quant_read(j, c) != 0 || refuse_unknown(j, c->n_layer) != 0)
+    if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 || read_rope(j, c) != 0 ||
+        read_dtype(j, c) != 0 || read_eos(j, c) != 0 || mdl_quant_read(j, c) != 0 ||
+        refuse_unknown(j, c->n_layer) != 0)
         return -EINVAL;
     c->bos = -1;
     c->tied = f->default_tied;
-    if (mdl_json_real(j, "rms_norm_eps", 0, 1, &eps) != 0
-        || mdl_json_i32(j, "bos_token_id", 0, c->vocab - 1, &c->bos) != 0
-        || mdl_json_bool(j, "tie_word_embeddings", &c->tied) != 0
-        || mdl_json_bool(j, "attention_bias", &c->attn_bias) != 0)
+    if (mdl_json_real(j, "rms_norm_eps", 0, 1, &eps) != 0 ||
+        mdl_json_i32(j, "bos_token_id", 0, c->vocab - 1, &c->bos) != 0 ||
+        mdl_json_bool(j, "tie_word_embeddings", &c->tied) != 0 ||
+        mdl_json_bool(j, "attention_bias", &c->attn_bias) != 0)
         return -EINVAL;
     c->norm_eps = (float)eps;
     if (!(c->norm_eps > 0))
@@ -281,9 +279,12 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
 static int
 read_sampling(const struct mdl_json *j, struct mdl_sampling *g)
 {
-    const struct { const char *key; double *v; } rows[] = {
-        { "temperature", &g->temperature }, { "top_p", &g->top_p }, { "top_k", &g->top_k },
-        { "min_p", &g->min_p }, { "repetition_penalty", &g->repetition_penalty } };
+    const struct {
+        const char *key;
+        double *v;
+    } rows[] = { { "temperature", &g->temperature }, { "top_p", &g->top_p },
+        { "top_k", &g->top_k }, { "min_p", &g->min_p },
+        { "repetition_penalty", &g->repetition_penalty } };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (mdl_json_real(j, rows[i].key, -DBL_MAX, DBL_MAX, rows[i].v) != 0)
@@ -318,7 +319,7 @@ int
 mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
     struct mdl_config *ret, char *err, size_t err_bytes)
 {
-    struct mdl_json j = {NULL, "config.json", "", err, err_bytes};
+    struct mdl_json j = { NULL, "config.json", "", err, err_bytes };
     struct mdl_config c;
     struct sha256 s;
     uint8_t sum[32];
@@ -326,7 +327,7 @@ mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
     int rc;
 
     memset(&c, 0, sizeof(c));
-    c.gen = (struct mdl_sampling) { 1, NAN, NAN, NAN, NAN, NAN };
+    c.gen = (struct mdl_sampling){ 1, NAN, NAN, NAN, NAN, NAN };
     o = parse(json, n, j.file, err, err_bytes);
     if (o == NULL)
         return -EINVAL;
@@ -365,8 +366,7 @@ mdl_config_read(const char *dir, struct mdl_config *ret, char *err, size_t err_b
     size_t n = 0, gen_n = 0;
     int rc;
 
-    rc = mdl_read_file(
-        dir, "config.json", MDL_MAX_CONFIG_BYTES, &json, &n, err, err_bytes);
+    rc = mdl_read_file(dir, "config.json", MDL_MAX_CONFIG_BYTES, &json, &n, err, err_bytes);
     if (rc != 0)
         return rc;
     rc = mdl_read_file(dir, "generation_config.json", MDL_MAX_CONFIG_BYTES, &gen, &gen_n,

@@ -48,11 +48,13 @@ open_failed(const char *dir, const char *name, int rc, char *err, size_t err_byt
     if (rc == -EACCES || rc == -EPERM)
         return mdl_fail(-EACCES, err, err_bytes,
             "%s%s%s: %s for uid %u; give it a copy that it can read, or run fdd as a user "
-            "that can read it", dir, sep, name, strerror(-rc), (unsigned)geteuid());
+            "that can read it",
+            dir, sep, name, strerror(-rc), (unsigned)geteuid());
     if (rc == -ENOENT && name[0] != '\0' && stat(dir, &st) == 0)
         return mdl_fail(rc, err, err_bytes,
             "%s/%s: %s; a model directory holds config.json, *.safetensors and "
-            "tokenizer.json as downloaded from its publisher", dir, name, strerror(-rc));
+            "tokenizer.json as downloaded from its publisher",
+            dir, name, strerror(-rc));
     if (rc == -ENOENT || rc == -ENOTDIR)
         return mdl_fail(rc, err, err_bytes, "%s: %s; model.path names a model directory",
             dir, strerror(-rc));
@@ -113,8 +115,8 @@ mdl_read_file(const char *dir, const char *name, size_t max, char **ret, size_t 
     size = (size_t)st.st_size;
     p = malloc(size + 1);
     if (p == NULL) {
-        rc = mdl_fail(
-            -ENOMEM, err, err_bytes, "%s/%s: no memory for %zu bytes", dir, name, size);
+        rc = mdl_fail(-ENOMEM, err, err_bytes, "%s/%s: no memory for %zu bytes", dir,
+            name, size);
         goto close_fd;
     }
     while (have < size) {
@@ -123,8 +125,7 @@ mdl_read_file(const char *dir, const char *name, size_t max, char **ret, size_t 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            rc =
-                mdl_fail(-errno, err, err_bytes, "%s/%s: %s", dir, name, strerror(errno));
+            rc = mdl_fail(-errno, err, err_bytes, "%s/%s: %s", dir, name, strerror(errno));
             goto free_p;
         }
         if (n == 0)

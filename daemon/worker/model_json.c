@@ -37,8 +37,8 @@ mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why)
 }
 
 int
-mdl_json_i32(
-    const struct mdl_json *j, const char *key, int32_t min, int32_t max, int32_t *ret)
+mdl_json_i32(const struct mdl_json *j, const char *key, int32_t min, int32_t max,
+    int32_t *ret)
 {
     const json_t *v = mdl_json_field(j, key);
     char why[64];
@@ -56,8 +56,7 @@ mdl_json_i32(
 }
 
 int
-mdl_json_real(
-    const struct mdl_json *j, const char *key, double min, double max, double *ret)
+mdl_json_real(const struct mdl_json *j, const char *key, double min, double max, double *ret)
 {
     const json_t *v = mdl_json_field(j, key);
     char why[96];

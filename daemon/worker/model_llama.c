@@ -5,7 +5,7 @@
 
 #include "daemon/worker/model_priv.h"
 
-static const char *const architectures[] = {"LlamaForCausalLM", NULL};
+static const char *const architectures[] = { "LlamaForCausalLM", NULL };
 
 /* Old conversions stored the rotary frequencies, which follow from config.json. */
 static const char *const harmless[] = {
@@ -17,7 +17,7 @@ static const char *const harmless[] = {
 static int
 llama_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {
-    struct mdl_json j = {json, "config.json", "", err, err_bytes};
+    struct mdl_json j = { json, "config.json", "", err, err_bytes };
 
     return mdl_json_bool(&j, "mlp_bias", &c->mlp_bias);
 }

@@ -43,8 +43,8 @@ int mdl_read_file(const char *dir, const char *name, size_t max, char **ret,
  */
 struct mdl_json {
     const json_t *o;
-    const char *file;             /* for messages: "config.json" */
-    const char *prefix;           /* of the field's name: "", "rope_scaling." */
+    const char *file;   /* for messages: "config.json" */
+    const char *prefix; /* of the field's name: "", "rope_scaling." */
     char *err;
     size_t err_bytes;
 };

@@ -5,7 +5,7 @@
 
 #include "daemon/worker/model_priv.h"
 
-static const char *const architectures[] = {"Qwen3ForCausalLM", NULL};
+static const char *const architectures[] = { "Qwen3ForCausalLM", NULL };
 
 static const char *const harmless[] = {
     "model.layers.*.self_attn.rotary_emb.inv_freq",
@@ -28,7 +28,7 @@ const struct mdl_family mdl_qwen3 = {
     .architectures = architectures,
     .harmless = harmless,
     .default_tied = 0,
-    .default_head_dim = 128,      /* of Qwen3Config in transformers */
+    .default_head_dim = 128, /* of Qwen3Config in transformers */
     .config = qwen3_config,
     .build = mdl_build_dense,
 };

@@ -27,18 +27,21 @@ ntk_write(FILE *f)
     int other = 256;
 
     (void)fputs("{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,"
-        "\"added_tokens\":[", f);
+                "\"added_tokens\":[",
+        f);
     for (int i = 0; i < 3; i++)
-        (void)fprintf(f, "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,"
+        (void)fprintf(f,
+            "%s{\"id\":%d,\"content\":\"%s\",\"single_word\":false,"
             "\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}",
             i > 0 ? "," : "", RUN_NULL_BOS + i, special[i]);
     (void)fputs("],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
-        "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false},"
-        "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\","
-        "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false},"
-        "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
-        "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
-        "\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{", f);
+                "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false},"
+                "\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\","
+                "\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false},"
+                "\"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
+                "\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,"
+                "\"fuse_unk\":false,\"byte_fallback\":false,\"vocab\":{",
+        f);
     for (int b = 0; b < 256; b++)
         (void)fprintf(f, "%s\"\\u%04x\":%d", b > 0 ? "," : "",
             (unsigned)(ntk_is_plain(b) ? b : other++), b);

@@ -157,8 +157,8 @@ peak_parse(const json_t *o, const struct peak_key *key, struct peak *c, char *er
         (void)snprintf(err, err_bytes, "it is another machine's");
         return -EINVAL;
     }
-    *c = (struct peak) { .read_bps = json_number_value(json_object_get(o,
-        "read_bytes_per_s")),
+    *c = (struct peak){ .read_bps =
+                            json_number_value(json_object_get(o, "read_bytes_per_s")),
         .measured_s = (uint64_t)json_integer_value(json_object_get(o, "measured_s")) };
     if (!peak_sane(c->read_bps, PEAK_MOST_READ)) {
         (void)snprintf(err, err_bytes, "read_bytes_per_s %g is no machine's", c->read_bps);
@@ -306,7 +306,8 @@ peak_keep(struct peak_cache *cc, const struct peak_key *key, const char *path)
     }
     if (!cc->warned)
         log_warn("peak: %s cannot be written: %s; what the device can do is measured "
-            "again by every process (daemon.cache_dir)", path, strerror(-rc));
+                 "again by every process (daemon.cache_dir)",
+            path, strerror(-rc));
     cc->warned = 1;
 }
 
@@ -339,8 +340,9 @@ peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, in
 
     if (rc != 0)
         return rc;
-    if ((remeasure || !cc->have) && (peak_dir(cc->dir, dir, sizeof(dir)) != 0 ||
-        peak_path(dir, &key, path, sizeof(path)) != 0))
+    if ((remeasure || !cc->have) &&
+        (peak_dir(cc->dir, dir, sizeof(dir)) != 0 ||
+            peak_path(dir, &key, path, sizeof(path)) != 0))
         path[0] = '\0';
     if (!remeasure && (cc->have || (path[0] != '\0' && peak_kept(cc, &key, path)))) {
         *ret = cc->c;

@@ -25,26 +25,26 @@ struct peak_key {
     int32_t n_thread;
 };
 struct peak {
-    double read_bps;         /* bytes/s */
+    double read_bps;            /* bytes/s */
     double flops[FDK_DTYPE__N]; /* operations/s; 0: the device has no such arithmetic */
-    uint64_t measured_s;     /* seconds since 1970 */
+    uint64_t measured_s;        /* seconds since 1970 */
 };
 
 /* One process's. Zeros, but for dir, before the first peak_get(). */
 struct peak_cache {
-    char dir[512];           /* as daemon.cache_dir says; empty: peak_dir() finds one */
+    char dir[512]; /* as daemon.cache_dir says; empty: peak_dir() finds one */
     int have, warned;
     struct peak c;
-    char from[16];           /* "measured" or "file" */
-    char file[640];          /* where it is kept; empty: nowhere */
+    char from[16];  /* "measured" or "file" */
+    char file[640]; /* where it is kept; empty: nowhere */
 };
 
 /* The measured peak: already known, read from the file, or measured, which takes a
  * few seconds. busy: the device has other work now, so that the figure is too low;
  * it is returned and not kept. remeasure: measure in any case.
  * -ENOTSUP: a device that computes nothing; -ENOMEM, -EIO. One thread at a time. */
-int peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
-    int remeasure, struct peak *ret);
+int peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx,
+    int busy, int remeasure, struct peak *ret);
 /* Roofline bound in ns of this many bytes and operations of this type. */
 double peak_roofline_ns(const struct peak *c, double bytes, double flops, enum fdk_dtype t);
 

@@ -18,14 +18,14 @@
 
 #define PIP_PARK_NS   (100 * CLK_MS) /* bound of any sleep: heartbeat */
 #define PIP_DRAIN_NS  (5 * CLK_MS)   /* while waiting for the last requests */
-#define PIP_LIMITS_NS (50 * CLK_US) /* limits are due */
+#define PIP_LIMITS_NS (50 * CLK_US)  /* limits are due */
 #define PIP_STALL_NS  (200 * CLK_US) /* egress has no room */
 #define PIP_SLACK_NS  CLK_US         /* a sleep of the engine's may end late by this */
 
 struct pip_wire {
     struct que *q;
     uint32_t slots;
-    struct lnk_cursor *bell;   /* of the reader; ingress sleeps on the link */
+    struct lnk_cursor *bell; /* of the reader; ingress sleeps on the link */
 };
 
 static int
@@ -33,11 +33,11 @@ pip_wire(struct pipeline *p)
 {
     uint32_t n = p->cfg.ing.max_reqs, out = eng_out_slots(&p->cfg.eng);
     const struct pip_wire wires[] = {
-        { &p->q_add,   2 * n + 16, p->bell_eng }, /* ingress to engine */
-        { &p->q_open,  4 * n + 64, p->bell_egr }, /* ingress to egress */
-        { &p->q_token, out,        p->bell_egr }, /* engine to egress */
-        { &p->q_stop,  2 * out,    p->bell_eng }, /* egress to engine */
-        { &p->q_freed, n + 16,     NULL },         /* egress to ingress */
+        { &p->q_add, 2 * n + 16, p->bell_eng },  /* ingress to engine */
+        { &p->q_open, 4 * n + 64, p->bell_egr }, /* ingress to egress */
+        { &p->q_token, out, p->bell_egr },       /* engine to egress */
+        { &p->q_stop, 2 * out, p->bell_eng },    /* egress to engine */
+        { &p->q_freed, n + 16, NULL },           /* egress to ingress */
     };
 
     for (size_t i = 0; i < sizeof(wires) / sizeof(wires[0]); i++)
@@ -50,9 +50,17 @@ static int
 pip_stages(struct pipeline *p, char *err, size_t err_bytes)
 {
     struct pip_cfg *c = &p->cfg;
-    struct egr_cfg gc = { .lnk = c->lnk, .q_ing = &p->q_open, .q_eng = &p->q_token,
-        .q_stop = &p->q_stop, .q_freed = &p->q_freed, .tok = c->tok, .ready = c->ready,
-        .cnt = c->cnt, .hist = c->hist, .wait_room = c->wait_room, .arg = c->arg };
+    struct egr_cfg gc = { .lnk = c->lnk,
+        .q_ing = &p->q_open,
+        .q_eng = &p->q_token,
+        .q_stop = &p->q_stop,
+        .q_freed = &p->q_freed,
+        .tok = c->tok,
+        .ready = c->ready,
+        .cnt = c->cnt,
+        .hist = c->hist,
+        .wait_room = c->wait_room,
+        .arg = c->arg };
     int rc;
 
     c->ing.lnk = c->lnk;

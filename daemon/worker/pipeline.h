@@ -29,10 +29,10 @@ struct pip_cfg {
     const struct tok *tok;
     const struct lnk_ready *ready;
     struct cnt_worker *cnt;
-    struct cnt_hist *hist;   /* [CNT_H__N], or NULL */
-    struct trc *trc;         /* or NULL */
-    struct eng_cfg eng;      /* all but the queues */
-    struct ing_cfg ing;      /* all but link, queues, tok and cnt */
+    struct cnt_hist *hist;        /* [CNT_H__N], or NULL */
+    struct trc *trc;              /* or NULL */
+    struct eng_cfg eng;           /* all but the queues */
+    struct ing_cfg ing;           /* all but link, queues, tok and cnt */
     void (*wait_room)(void *arg); /* tests; else NULL */
     void *arg;
     uint64_t spin_ns;

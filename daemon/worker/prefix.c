@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <sys/random.h>
 
-struct pfx_sip { uint64_t v0, v1, v2, v3; };
+struct pfx_sip {
+    uint64_t v0, v1, v2, v3;
+};
 
 /* Bytes of pfx_root()'s message: user, salt, and one more. A block's is a
  * multiple of 4, so none is ever the other. */
@@ -48,10 +50,10 @@ pfx_word(struct pfx_sip *s, uint64_t m)
 static struct pfx_sip
 pfx_begin(const struct pfx_key *key)
 {
-    return (struct pfx_sip) {
-        .v0 = key->k0 ^ 0x736f6d6570736575u, .v1 = key->k1 ^ 0x646f72616e646f6du ^ 0xeeu,
-        .v2 = key->k0 ^ 0x6c7967656e657261u, .v3 = key->k1 ^ 0x7465646279746573u
-    };
+    return (struct pfx_sip){ .v0 = key->k0 ^ 0x736f6d6570736575u,
+        .v1 = key->k1 ^ 0x646f72616e646f6du ^ 0xeeu,
+        .v2 = key->k0 ^ 0x6c7967656e657261u,
+        .v3 = key->k1 ^ 0x7465646279746573u };
 }
 
 static uint64_t

@@ -14,8 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct kv_hash { uint64_t a, b; };
-struct pfx_key { uint64_t k0, k1; };
+struct kv_hash {
+    uint64_t a, b;
+};
+struct pfx_key {
+    uint64_t k0, k1;
+};
 
 /* From the system's generator. 0 or -errno. */
 int pfx_key_new(struct pfx_key *ret);

@@ -20,7 +20,7 @@
  * of it. */
 #define PRM_LONG_NS (10 * CLK_MS)
 /* Fewest shapes that tell anything of others. */
-#define PRM_FEW 4
+#define PRM_FEW         4
 #define PRM_FEW_PREFILL 2
 
 struct prm {
@@ -28,18 +28,28 @@ struct prm {
     struct bat *bat;
     struct cost *cost;
     struct bat_synth synth;
-    int32_t *table;          /* [S][stride] */
-    uint64_t least_ns;       /* of any step, as far as is known */
-    uint64_t tok_ns;         /* and of a token, at most */
+    int32_t *table;              /* [S][stride] */
+    uint64_t least_ns;           /* of any step, as far as is known */
+    uint64_t tok_ns;             /* and of a token, at most */
     int32_t n_decode, n_prefill; /* shapes measured */
 };
 
 /* Short ones first: they tell what the others will take. There is a prefill of each range
  * of rows for which a backend chooses how to multiply them: it measures that when they
  * first come, for as long as a step or two take. */
-static const struct { int32_t n_decode, context, n_prefill; } prm_shapes[] = {
-    { 1, 256, 0 }, { 8, 512, 0 }, { 0, 0, 64 }, { 0, 0, 128 }, { 32, 512, 0 },
-    { 0, 0, 512 }, { 64, 1024, 0 }, { 128, 1024, 0 }, { 0, 0, 1024 }, { 0, 0, 2048 },
+static const struct {
+    int32_t n_decode, context, n_prefill;
+} prm_shapes[] = {
+    { 1, 256, 0 },
+    { 8, 512, 0 },
+    { 0, 0, 64 },
+    { 0, 0, 128 },
+    { 32, 512, 0 },
+    { 0, 0, 512 },
+    { 64, 1024, 0 },
+    { 128, 1024, 0 },
+    { 0, 0, 1024 },
+    { 0, 0, 2048 },
     { 256, 512, 0 },
 };
 
@@ -79,7 +89,7 @@ prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
 static struct cost_step
 prm_cost(const struct bat_synth *m)
 {
-    return (struct cost_step) { .n_tok = m->n_decode + m->n_prefill,
+    return (struct cost_step){ .n_tok = m->n_decode + m->n_prefill,
         .n_ctx = (int64_t)m->n_decode * m->context,
         .n_pair = (int64_t)m->n_prefill * (m->n_prefill + 1) / 2 };
 }

@@ -15,8 +15,8 @@
 #include "daemon/worker/runner.h"
 
 struct prm_result {
-    int32_t n_shape;         /* measured */
-    uint64_t ns;             /* in all */
+    int32_t n_shape; /* measured */
+    uint64_t ns;     /* in all */
 };
 
 /* Starts no step that is predicted to exceed the rest of budget_ns; where that leaves too

@@ -81,8 +81,8 @@ prf_events(struct prf *p)
     if (p->marks == NULL || p->mark == NULL)
         return -ENOMEM;
     for (int32_t i = 0; i < run->n_rec; i++)
-        p->marks[i] = (struct run_marks) { .max = max,
-            .at = p->mark + (size_t)i * (size_t)max };
+        p->marks[i] =
+            (struct run_marks){ .max = max, .at = p->mark + (size_t)i * (size_t)max };
     for (int32_t i = 0; i < run->n_rec * max && rc == 0; i++)
         rc = run->k->event_new(run->ctx, 0, &p->mark[i].ev);
     return rc;
@@ -126,8 +126,8 @@ prf_free(struct prf *p)
     if (p == NULL)
         return NULL;
     OBJ_CHECK(p, PRF_MAGIC);
-    for (int32_t i = 0; p->mark != NULL && p->marks != NULL &&
-        i < p->run->n_rec * p->marks[0].max; i++)
+    for (int32_t i = 0;
+         p->mark != NULL && p->marks != NULL && i < p->run->n_rec * p->marks[0].max; i++)
         p->run->k->event_free(p->mark[i].ev);
     free(p->marks);
     free(p->mark);
@@ -150,25 +150,31 @@ prf_synth_check(const struct runner *run, const struct bat_synth *m, int32_t max
     int64_t n_row = (int64_t)m->n_decode + (m->n_prefill > 0);
 
     if (m->n_decode < 0 || m->n_prefill < 0 || n_row == 0)
-        (void)snprintf(err, err_bytes, "a synthetic step needs rows: batch (rows that decode) "
+        (void)snprintf(err, err_bytes,
+            "a synthetic step needs rows: batch (rows that decode) "
             "or prefill (tokens of a prompt) of at least 1");
     else if (n_row > d->S)
         (void)snprintf(err, err_bytes, "batch %d%s is more than sched.max_num_seqs = %d",
             m->n_decode, m->n_prefill > 0 ? " and a row of prefill" : "", d->S);
     else if (n_tok > d->T)
-        (void)snprintf(err, err_bytes, "batch %d + prefill %d is more than "
-            "sched.max_num_batched_tokens = %d", m->n_decode, m->n_prefill, d->T);
+        (void)snprintf(err, err_bytes,
+            "batch %d + prefill %d is more than "
+            "sched.max_num_batched_tokens = %d",
+            m->n_decode, m->n_prefill, d->T);
     else if (m->n_decode > 0 && (m->context < 1 || m->context > max_len))
-        (void)snprintf(err, err_bytes, "context %d is not between 1 and the model's "
-            "length, %d", m->context, max_len);
+        (void)snprintf(err, err_bytes,
+            "context %d is not between 1 and the model's "
+            "length, %d",
+            m->context, max_len);
     else if (m->n_prefill > max_len)
         (void)snprintf(err, err_bytes, "prefill %d is more than the model's length, %d",
             m->n_prefill, max_len);
     else if ((need = bat_synth_blocks(d, m)) > n_block)
-        (void)snprintf(err, err_bytes, "batch %d of context %d and prefill %d take %lld KV "
+        (void)snprintf(err, err_bytes,
+            "batch %d of context %d and prefill %d take %lld KV "
             "blocks, the pool has %lld; ask for less, or enlarge it (kv.num_blocks, "
-            "kv.gpu_memory_utilization)", m->n_decode, m->context, m->n_prefill,
-            (long long)need, (long long)n_block);
+            "kv.gpu_memory_utilization)",
+            m->n_decode, m->context, m->n_prefill, (long long)need, (long long)n_block);
     else
         return 0;
     return -EINVAL;
@@ -280,7 +286,7 @@ prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns, uint6
     /* launched before the profile began, or while it was being stopped */
     if (p->is_synthetic || *role == PRF_NONE)
         return;
-    prf_add(p, (enum prf_role)*role, rec, begin_ns, end_ns);
+    prf_add(p, (enum prf_role) * role, rec, begin_ns, end_ns);
     *role = PRF_NONE;
     p->n_out--;
 }
@@ -317,7 +323,8 @@ prf_fill(struct prf *p, const struct prf_idle *idle)
 static int
 prf_is_warm(const struct prf *p)
 {
-    return p->n_warm >= PRF_WARM_MOST || (p->n_warm >= PRF_WARM && p->warm_ns >= PRF_WARM_NS);
+    return p->n_warm >= PRF_WARM_MOST ||
+        (p->n_warm >= PRF_WARM && p->warm_ns >= PRF_WARM_NS);
 }
 
 static int
@@ -325,7 +332,8 @@ prf_launch(struct prf *p, const struct prf_idle *idle)
 {
     struct bat_rec *rec = &p->run->rec[0];
     uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager;
-    int plain = p->n_warm != PRF_WARM - 1 && (!prf_is_warm(p) || p->n_taken[1] < p->n_taken[0]);
+    int plain =
+        p->n_warm != PRF_WARM - 1 && (!prf_is_warm(p) || p->n_taken[1] < p->n_taken[0]);
     int rc;
 
     ASSERT(rec->epoch == 0);

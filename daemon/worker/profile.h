@@ -31,15 +31,18 @@
 #define PRF_MAX_STEPS 10000
 
 /* In steps: how many it ran in, time in all and in the shortest. */
-struct prf_line { int32_t n; uint64_t sum_ns, min_ns; };
+struct prf_line {
+    int32_t n;
+    uint64_t sum_ns, min_ns;
+};
 
 /* Sums over steps. */
 struct prf_steps {
     int32_t n, n_graph;      /* steps; of these replayed from a graph */
     uint64_t sum_ns, min_ns; /* the device's begin to its end */
     double tok, pad, row, decode, out;
-    double ctx;              /* KV tokens of the rows */
-    double pair;             /* KV tokens seen, of all tokens */
+    double ctx;  /* KV tokens of the rows */
+    double pair; /* KV tokens seen, of all tokens */
 };
 
 enum prf_role { PRF_NONE, PRF_MEASURED, PRF_PLAIN };
@@ -52,7 +55,7 @@ struct prf {
     int is_synthetic;
     struct bat_synth synth;
     int32_t n_line;
-    uint32_t stop;           /* set by the requester */
+    uint32_t stop; /* set by the requester */
     /* the engine's while it has it */
     int32_t n_busy;          /* synthetic: requests that were there; it did not begin */
     int interrupted;         /* synthetic: ended by a request */
@@ -87,7 +90,11 @@ void prf_stop(struct prf *p);
 
 /* What a synthetic step needs of an engine without steps in flight; busy: it has
  * something else to do. */
-struct prf_idle { struct bat *bat; struct kv *kv; int busy; };
+struct prf_idle {
+    struct bat *bat;
+    struct kv *kv;
+    int busy;
+};
 
 /* n_busy: requests that the engine has. */
 void prf_begin(struct prf *p, int32_t n_busy);

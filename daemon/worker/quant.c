@@ -16,7 +16,7 @@
 #pragma GCC optimize("O3")
 #endif
 
-#define BLOCK 512            /* weights at a time on the stack; even */
+#define BLOCK    512 /* weights at a time on the stack; even */
 #define INF_BITS 0x7f800000u
 
 #if defined(__x86_64__)
@@ -29,19 +29,22 @@ int
 qnt_parse(enum par_quant_weights weights, int64_t group, struct qnt *ret, char *err,
     size_t err_bytes)
 {
-    static const enum fdk_dtype types[] = {
-        [PAR_QUANT_WEIGHTS_NONE] = FDK_F32, [PAR_QUANT_WEIGHTS_WINT8] = FDK_I8,
-        [PAR_QUANT_WEIGHTS_WINT4] = FDK_I4, [PAR_QUANT_WEIGHTS_FP8] = FDK_F8E4M3
-    };
-    struct qnt q = {types[weights], (int32_t)group};
+    static const enum fdk_dtype types[] = { [PAR_QUANT_WEIGHTS_NONE] = FDK_F32,
+        [PAR_QUANT_WEIGHTS_WINT8] = FDK_I8,
+        [PAR_QUANT_WEIGHTS_WINT4] = FDK_I4,
+        [PAR_QUANT_WEIGHTS_FP8] = FDK_F8E4M3 };
+    struct qnt q = { types[weights], (int32_t)group };
 
     if (group != 0 && group != 32 && group != 64 && group != 128) {
-        (void)snprintf(err, err_bytes, "quant.group_size=%lld is not one of 0 (a scale "
-            "per row), 32, 64, 128", (long long)group);
+        (void)snprintf(err, err_bytes,
+            "quant.group_size=%lld is not one of 0 (a scale "
+            "per row), 32, 64, 128",
+            (long long)group);
         return -EINVAL;
     }
     if (q.dtype == FDK_F32 && group != 0) {
-        (void)snprintf(err, err_bytes, "quant.group_size=%lld has nothing to act on: set "
+        (void)snprintf(err, err_bytes,
+            "quant.group_size=%lld has nothing to act on: set "
             "quant.weights to wint8, wint4 or fp8, or leave the group size at 0",
             (long long)group);
         return -EINVAL;
@@ -53,8 +56,10 @@ qnt_parse(enum par_quant_weights weights, int64_t group, struct qnt *ret, char *
 const char *
 qnt_name(const struct qnt *q)
 {
-    return q->dtype == FDK_I8 ? "wint8" : q->dtype == FDK_I4 ? "wint4"
-        : q->dtype == FDK_F8E4M3 ? "fp8" : "none";
+    return q->dtype == FDK_I8    ? "wint8"
+        : q->dtype == FDK_I4     ? "wint4"
+        : q->dtype == FDK_F8E4M3 ? "fp8"
+                                 : "none";
 }
 
 int32_t
@@ -165,35 +170,30 @@ round_e4m3(uint8_t *y, const float *x, int32_t n, float scale)
     }
 }
 
-#define LOOPS(name, attr)                                                       \
-    attr static void                                                            \
-    widen_##name(float *y, const void *src, int32_t n)                          \
-    {                                                                           \
-        widen_bf16(y, src, n);                                                  \
-    }                                                                           \
-    attr static uint32_t                                                        \
-    most_##name(const float *x, int32_t n)                                      \
-    {                                                                           \
-        return most_of(x, n);                                                   \
-    }                                                                           \
-    attr static void                                                            \
-    round_##name(int8_t *y, const float *x, int32_t n, float scale, float lo,   \
-        float hi)                                                               \
-    {                                                                           \
-        round_to(y, x, n, scale, lo, hi);                                       \
-    }                                                                           \
-    attr static void                                                            \
-    pack_##name(uint8_t *out, const int8_t *y, int32_t n)                       \
-    {                                                                           \
-        pack_pairs(out, y, n);                                                  \
-    }                                                                           \
-    attr static void                                                            \
-    e4m3_##name(uint8_t *y, const float *x, int32_t n, float scale)             \
-    {                                                                           \
-        round_e4m3(y, x, n, scale);                                             \
-    }                                                                           \
-    static const struct loops loops_##name = {widen_##name, most_##name,        \
-        round_##name, pack_##name, e4m3_##name};
+#define LOOPS(name, attr) \
+    attr static void widen_##name(float *y, const void *src, int32_t n) \
+    { \
+        widen_bf16(y, src, n); \
+    } \
+    attr static uint32_t most_##name(const float *x, int32_t n) \
+    { \
+        return most_of(x, n); \
+    } \
+    attr static void round_##name(int8_t *y, const float *x, int32_t n, float scale, \
+        float lo, float hi) \
+    { \
+        round_to(y, x, n, scale, lo, hi); \
+    } \
+    attr static void pack_##name(uint8_t *out, const int8_t *y, int32_t n) \
+    { \
+        pack_pairs(out, y, n); \
+    } \
+    attr static void e4m3_##name(uint8_t *y, const float *x, int32_t n, float scale) \
+    { \
+        round_e4m3(y, x, n, scale); \
+    } \
+    static const struct loops loops_##name = { widen_##name, most_##name, round_##name, \
+        pack_##name, e4m3_##name };
 
 LOOPS(plain, )
 #ifdef VARIANT_AVX2
@@ -217,8 +217,8 @@ struct row {
     const char *src;
     enum fdk_dtype t;
     enum fdk_dtype to;
-    uint8_t *out;               /* next byte */
-    int32_t at;                 /* of the block in buf */
+    uint8_t *out; /* next byte */
+    int32_t at;   /* of the block in buf */
     float buf[BLOCK];
 };
 
@@ -265,7 +265,7 @@ top_scale(const struct row *r, uint32_t top)
         f = (top & 1) != 0 ? f / 8 : -f / 8;
     else
         f /= r->to == FDK_I8 ? 127 : 448;
-    return f == 0 ? 0 : f;      /* not -0 */
+    return f == 0 ? 0 : f; /* not -0 */
 }
 
 static void
@@ -349,5 +349,5 @@ qnt_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
     r.to = q->dtype;
     r.out = dst;
     return group <= BLOCK ? small_groups(&r, scale, n, group, ret_at)
-        : whole_row(&r, scale, n, ret_at);
+                          : whole_row(&r, scale, n, ret_at);
 }

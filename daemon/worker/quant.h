@@ -48,8 +48,8 @@
 #include "kernels/fdk.h"
 
 struct qnt {
-    enum fdk_dtype dtype;       /* FDK_I8, FDK_I4, FDK_F8E4M3; FDK_F32: none */
-    int32_t group;              /* 0: a scale per row */
+    enum fdk_dtype dtype; /* FDK_I8, FDK_I4, FDK_F8E4M3; FDK_F32: none */
+    int32_t group;        /* 0: a scale per row */
 };
 
 /* From quant.weights and quant.group_size. -EINVAL with one line in err that

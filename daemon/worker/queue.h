@@ -55,10 +55,8 @@ que_unpark(struct lnk_cursor *b)
 static inline int
 que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 {
-    struct timespec ts = {
-        .tv_sec = (time_t)(timeout_ns / 1000000000u),
-        .tv_nsec = (long)(timeout_ns % 1000000000u)
-    };
+    struct timespec ts = { .tv_sec = (time_t)(timeout_ns / 1000000000u),
+        .tv_nsec = (long)(timeout_ns % 1000000000u) };
 
     (void)syscall(SYS_futex, &b->v, FUTEX_WAIT, 1, &ts, NULL, 0);
     return __atomic_exchange_n(&b->v, 0, __ATOMIC_SEQ_CST) == 0;
@@ -68,32 +66,32 @@ que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 
 enum que_kind {
     /* ingress to engine */
-    QUE_ADD = 1,         /* req: the engine may now run it */
-    QUE_CANCEL,          /* idx, serial; a = FDP_E_* of the ERROR */
+    QUE_ADD = 1, /* req: the engine may now run it */
+    QUE_CANCEL,  /* idx, serial; a = FDP_E_* of the ERROR */
     /* egress to engine */
-    QUE_STOP,            /* idx, serial, sample: a stop string was found */
+    QUE_STOP, /* idx, serial, sample: a stop string was found */
     /* ingress to egress */
-    QUE_OPEN,            /* req: accepted, prompt known; QUE_ADD follows */
-    QUE_REFUSE,          /* id: no room for it; a = code, the others as QUE_FAIL */
-    QUE_FAIL,            /* req: ends with a = code before the engine saw it;
+    QUE_OPEN,   /* req: accepted, prompt known; QUE_ADD follows */
+    QUE_REFUSE, /* id: no room for it; a = code, the others as QUE_FAIL */
+    QUE_FAIL,   /* req: ends with a = code before the engine saw it;
                             idx = detail, x = arg, serial = limit, sample = item */
-    QUE_ANSWER,          /* req: an op that needs no engine */
-    QUE_READY,           /* send LNK_T_READY */
-    QUE_STATE,           /* send LNK_T_STATE */
+    QUE_ANSWER, /* req: an op that needs no engine */
+    QUE_READY,  /* send LNK_T_READY */
+    QUE_STATE,  /* send LNK_T_STATE */
     /* engine to egress */
-    QUE_TOKEN,           /* sample, a = token, x = output index, done; logprob */
-    QUE_SCORE,           /* prompt logprob: a = token, x = its position */
-    QUE_END,             /* the engine is done with req: a = 0 or FDP_E_* */
+    QUE_TOKEN, /* sample, a = token, x = output index, done; logprob */
+    QUE_SCORE, /* prompt logprob: a = token, x = its position */
+    QUE_END,   /* the engine is done with req: a = 0 or FDP_E_* */
     /* egress to ingress */
-    QUE_FREED            /* req */
+    QUE_FREED /* req */
 };
 
 struct que_msg {
     union {
         struct req *req;
-        uint64_t id;     /* of a request that has no struct req */
+        uint64_t id; /* of a request that has no struct req */
     };
-    uint32_t idx;        /* slot of the request pool; or the detail of an error */
+    uint32_t idx; /* slot of the request pool; or the detail of an error */
     union {
         uint32_t serial; /* of the request in that slot */
         int32_t done;    /* QUE_TOKEN: FDK_DONE_* */
@@ -101,14 +99,14 @@ struct que_msg {
     int32_t a;
     uint32_t x;
     uint16_t sample;
-    uint8_t kind;        /* enum que_kind */
-    uint8_t n_top;       /* pairs that follow, or QUE_NO_LOGPROB */
+    uint8_t kind;  /* enum que_kind */
+    uint8_t n_top; /* pairs that follow, or QUE_NO_LOGPROB */
     float logprob;
 };
 _Static_assert(sizeof(struct que_msg) == 32, "a message is one slot");
 
 #define QUE_NO_LOGPROB 255
-#define QUE_MAX_SLOTS 6  /* of one message: 1 + FDP_MAX_LOGPROBS / 4 */
+#define QUE_MAX_SLOTS  6 /* of one message: 1 + FDP_MAX_LOGPROBS / 4 */
 
 union que_slot {
     struct que_msg m;
@@ -116,8 +114,8 @@ union que_slot {
 };
 
 struct que {
-    uint32_t tail __attribute__((aligned(128)));   /* producer writes */
-    uint32_t head __attribute__((aligned(128)));   /* consumer writes */
+    uint32_t tail __attribute__((aligned(128))); /* producer writes */
+    uint32_t head __attribute__((aligned(128))); /* consumer writes */
     struct fdr_prod p __attribute__((aligned(128)));
     struct fdr_cons c __attribute__((aligned(128)));
     struct lnk_cursor *bell __attribute__((aligned(128))); /* of the consumer */

@@ -268,8 +268,9 @@ req_check(const struct req *r)
         ASSERT(s->cached_len >= 0 && s->cached_len <= s->device_len);
         ASSERT(s->n_tok >= r->n_ids && s->n_tok <= s->device_len);
         ASSERT(s->device_len <= s->max_len && s->max_len == r->max_len);
-        ASSERT((s->slot >= 0) == (s->state == REQ_ST_RUNNING ||
-            s->state == REQ_ST_PREEMPT_PENDING || s->state == REQ_ST_FINISHING));
+        ASSERT((s->slot >= 0) ==
+            (s->state == REQ_ST_RUNNING || s->state == REQ_ST_PREEMPT_PENDING ||
+                s->state == REQ_ST_FINISHING));
         ASSERT(s->state != REQ_ST_WAITING || s->cached_len == 0);
         ASSERT(s->n_scored >= 1 && s->n_scored <= (r->n_prompt > 1 ? r->n_prompt : 1));
         ASSERT(s->penalty >= -1 && (s->penalty < 0 || (s->slot >= 0 && r->penalized)));

@@ -51,105 +51,110 @@ struct tok_span;
 
 struct seq {
     struct req *req;
-    struct seq *prev, *next;   /* one of the scheduler's lists */
+    struct seq *prev, *next; /* one of the scheduler's lists */
     uint16_t sample;
-    uint8_t state;             /* enum req_st */
-    uint8_t fresh;             /* the row's state is not on the device yet */
-    int32_t slot;              /* state slot and block table, -1 */
-    uint32_t generation;       /* of the slot while held */
+    uint8_t state;       /* enum req_st */
+    uint8_t fresh;       /* the row's state is not on the device yet */
+    int32_t slot;        /* state slot and block table, -1 */
+    uint32_t generation; /* of the slot while held */
     int32_t n_tok, cached_len, device_len, max_len;
-    int32_t n_scored;          /* prompt logprobs of positions below are sent */
+    int32_t n_scored; /* prompt logprobs of positions below are sent */
     uint32_t n_preempted;
-    uint64_t last_epoch;       /* last step launched with it */
-    uint32_t *out;             /* ids from position req->n_ids on; entries below
+    uint64_t last_epoch;  /* last step launched with it */
+    uint32_t *out;        /* ids from position req->n_ids on; entries below
                                   n_tok never change */
-    struct kv_hash *hash;      /* of blocks from number req->n_hash on */
-    int32_t n_hash;            /* blocks with a hash, the request's included */
-    int32_t n_registered;      /* leading blocks of the table kv knows by hash */
-    int32_t penalty;           /* entry of the penalty pool while it holds a slot, -1 */
-    int32_t n_owed;            /* blocks that it was admitted with and does not hold yet */
-    int32_t n_may;             /* of these there are in this step, where blocks are scarce */
-    int32_t n_found;           /* tokens that the prefix cache had of it when it was last
+    struct kv_hash *hash; /* of blocks from number req->n_hash on */
+    int32_t n_hash;       /* blocks with a hash, the request's included */
+    int32_t n_registered; /* leading blocks of the table kv knows by hash */
+    int32_t penalty;      /* entry of the penalty pool while it holds a slot, -1 */
+    int32_t n_owed;       /* blocks that it was admitted with and does not hold yet */
+    int32_t n_may;        /* of these there are in this step, where blocks are scarce */
+    int32_t n_found;      /* tokens that the prefix cache had of it when it was last
                                   looked up while waiting, -1: never */
-    uint64_t t_seen_ns;        /* when the scheduler first had it in view, 0 */
-    uint32_t n_passed;         /* steps in which it was bypassed while waiting */
+    uint64_t t_seen_ns;   /* when the scheduler first had it in view, 0 */
+    uint32_t n_passed;    /* steps in which it was bypassed while waiting */
 };
 
 /* One sample as egress sees it. */
 struct req_choice {
     struct dtk dtk;
     struct fin fin;
-    unsigned char *text;       /* [REQ_TEXT_BYTES] not sent yet, or NULL */
+    unsigned char *text; /* [REQ_TEXT_BYTES] not sent yet, or NULL */
     uint32_t n_text;
-    uint32_t text_off;         /* bytes sent, PRIOR_IDS included */
-    uint32_t n_got, n_sent;    /* output tokens, PRIOR_IDS included */
-    uint8_t closed;            /* CHOICE_END is sent */
-    uint32_t *run;             /* [repetition.max_len]: tokens in a row that equal the one
+    uint32_t text_off;      /* bytes sent, PRIOR_IDS included */
+    uint32_t n_got, n_sent; /* output tokens, PRIOR_IDS included */
+    uint8_t closed;         /* CHOICE_END is sent */
+    uint32_t *run;          /* [repetition.max_len]: tokens in a row that equal the one
                                   1 + i before them; or NULL */
-    uint64_t t_last_ns;        /* of its last token, 0 */
+    uint64_t t_last_ns;     /* of its last token, 0 */
 };
 
 struct req {
     uint32_t magic;
 #define REQ_MAGIC 0x52455153u
     /* -- constant after QUE_OPEN -------------------------------------------- */
-    uint32_t idx, serial;      /* place in the pool; counts its owners */
-    uint64_t id;               /* the gate's */
+    uint32_t idx, serial; /* place in the pool; counts its owners */
+    uint64_t id;          /* the gate's */
     struct fdp_req p;
     uint64_t user, t_submit_ns;
     uint64_t deadline_queue_ns, deadline_total_ns;
-    uint64_t *started;         /* where the gate sees that it has; may be NULL */
-    uint64_t order;            /* of arrival */
-    uint32_t *ids;             /* [n_ids] prompt, then PRIOR_IDS */
+    uint64_t *started; /* where the gate sees that it has; may be NULL */
+    uint64_t order;    /* of arrival */
+    uint32_t *ids;     /* [n_ids] prompt, then PRIOR_IDS */
     int32_t n_prompt, n_ids;
-    int32_t block_size;        /* tokens of a hashed block; 0: not cached */
-    struct kv_hash hash_root;  /* user and salt; zero: not cached */
-    struct kv_hash *hash;      /* [n_hash] full blocks of ids */
+    int32_t block_size;       /* tokens of a hashed block; 0: not cached */
+    struct kv_hash hash_root; /* user and salt; zero: not cached */
+    struct kv_hash *hash;     /* [n_hash] full blocks of ids */
     int32_t n_hash;
-    int32_t penalized;         /* 1: needs an entry of the penalty pool */
-    int32_t min_len, max_len;  /* absolute */
+    int32_t penalized;        /* 1: needs an entry of the penalty pool */
+    int32_t min_len, max_len; /* absolute */
     int32_t n_seq;
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
-    struct fin_set *stops;     /* or NULL */
+    struct fin_set *stops;            /* or NULL */
     struct fdp_repetition repetition; /* count 0: none */
-    struct seq *seqs;          /* [n_seq] */
-    struct req_choice *choices; /* [n_seq] */
-    void *body;                /* one allocation behind the two above */
+    struct seq *seqs;                 /* [n_seq] */
+    struct req_choice *choices;       /* [n_seq] */
+    void *body;                       /* one allocation behind the two above */
     /* -- ingress ------------------------------------------------------------- */
-    struct req *ing_next;      /* free list, or texts in progress */
+    struct req *ing_next; /* free list, or texts in progress */
     unsigned char *blob;
     uint32_t blob_got;
-    const char *text;          /* in blob */
+    const char *text; /* in blob */
     uint32_t n_text;
     const struct tok_span *spans; /* in blob */
     uint32_t n_spans;
-    int32_t n_hashed;          /* of hash[] are computed */
+    int32_t n_hashed; /* of hash[] are computed */
     struct tok_enc *enc;
-    int32_t cancel;            /* FDP_E_* asked for, 0 */
-    uint8_t where;             /* enum req_where */
+    int32_t cancel; /* FDP_E_* asked for, 0 */
+    uint8_t where;  /* enum req_where */
     uint8_t cancel_sent;
     /* -- engine ---------------------------------------------------------------- */
     int32_t n_live __attribute__((aligned(64))); /* sequences not ENDED */
-    int32_t code;              /* first error, 0 */
-    int32_t n_slot;            /* sequences that hold a row */
-    struct req *ended_next;    /* ended, QUE_END not sent */
-    struct req *dl_prev, *dl_next; /* the scheduler's list of a tick, */
-    uint32_t dl;               /* counted from 1; 0: in none */
+    int32_t code;                                /* first error, 0 */
+    int32_t n_slot;                              /* sequences that hold a row */
+    struct req *ended_next;                      /* ended, QUE_END not sent */
+    struct req *dl_prev, *dl_next;               /* the scheduler's list of a tick, */
+    uint32_t dl;                                 /* counted from 1; 0: in none */
     uint32_t n_preempted;
-    uint64_t t_start_ns;       /* first scheduled, 0 */
-    uint32_t n_cached;         /* prompt tokens, at most n_prompt, that sample 0 found in
+    uint64_t t_start_ns; /* first scheduled, 0 */
+    uint32_t n_cached;   /* prompt tokens, at most n_prompt, that sample 0 found in
                                   the prefix cache when it was first admitted */
     /* -- egress ------------------------------------------------------------------ */
     uint64_t t_first_ns __attribute__((aligned(64)));
-    int32_t n_open;            /* samples without CHOICE_END */
-    uint32_t job_at;           /* progress of a long answer */
+    int32_t n_open;  /* samples without CHOICE_END */
+    uint32_t job_at; /* progress of a long answer */
     struct req *job_next;
 };
 
 /* Where ingress last saw it. */
 enum req_where {
-    REQ_IN_FREE, REQ_IN_BLOB, REQ_IN_TEXT, REQ_IN_HASH, REQ_IN_ENGINE, REQ_IN_EGRESS
+    REQ_IN_FREE,
+    REQ_IN_BLOB,
+    REQ_IN_TEXT,
+    REQ_IN_HASH,
+    REQ_IN_ENGINE,
+    REQ_IN_EGRESS
 };
 
 const char *req_state_name(enum req_st st);
@@ -160,8 +165,8 @@ struct req_pool {
     struct req *reqs;
     struct req *free;
     uint32_t n, n_free;
-    uint32_t n_hash;           /* power of two */
-    struct req **hash;         /* open addressing by id */
+    uint32_t n_hash;   /* power of two */
+    struct req **hash; /* open addressing by id */
     uint64_t order;
 };
 

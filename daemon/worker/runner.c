@@ -19,9 +19,8 @@
 static int
 run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_bytes)
 {
-    static const struct fdk_ops *const all[] = {
-        &fdk_ops_cpu, &fdk_ops_cuda, &fdk_ops_null
-    };
+    static const struct fdk_ops *const all[] = { &fdk_ops_cpu, &fdk_ops_cuda,
+        &fdk_ops_null };
     char why[256] = "";
 
     if (strcmp(name, "auto") == 0) {
@@ -48,9 +47,14 @@ run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_
 int
 run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes)
 {
-    struct fdk_open_args oa = { .n_device = 1, .device = a->device, .n_thread = a->n_thread,
-        .max_token = a->max_token, .spin_us = a->spin_us, .exec = a->exec,
-        .deterministic = a->deterministic, .unfused = a->unfused,
+    struct fdk_open_args oa = { .n_device = 1,
+        .device = a->device,
+        .n_thread = a->n_thread,
+        .max_token = a->max_token,
+        .spin_us = a->spin_us,
+        .exec = a->exec,
+        .deterministic = a->deterministic,
+        .unfused = a->unfused,
         .cache_dir = a->cache_dir };
     const struct fdk_ops *k;
     struct runner *run;
@@ -126,7 +130,8 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
     run->wp = wp;
     if (wp != NULL) {
         run->mem.weights = wts_bytes(wp);
-        rc = run_dev_alloc(run, "weights", run->mem.weights, &run->d_weights, err, err_bytes);
+        rc = run_dev_alloc(run, "weights", run->mem.weights, &run->d_weights, err,
+            err_bytes);
         if (rc == 0)
             rc = wts_load(wp, run->k, run->ctx, 0, run->d_weights, la, err, err_bytes);
         if (rc != 0)
@@ -175,7 +180,7 @@ run_record(struct runner *run, struct run_pad *pad)
     rc = run_program(run, pad);
     run->marking = 0;
     rc2 = run->k->graph_end(run->stream, &pad->graph);
-    if (rc != 0 && rc2 == 0) {           /* a part of the step */
+    if (rc != 0 && rc2 == 0) { /* a part of the step */
         run->k->graph_free(pad->graph);
         pad->graph = NULL;
     }
@@ -186,7 +191,8 @@ run_record(struct runner *run, struct run_pad *pad)
         return rc;
     /* the KV pool has taken the memory, and requests run */
     log_error("runner: no memory to record a graph of %d tokens; steps are launched "
-        "operation by operation", pad->T);
+              "operation by operation",
+        pad->T);
     run_set_graph(run, 0);
     return 0;
 }
@@ -246,8 +252,8 @@ run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
         unsigned char *host = run->h_kv + (size_t)copy[i].host * bytes;
 
         ASSERT(copy[i].host >= 0 && copy[i].host < run->n_host);
-        rc = copy[i].to_host ? k->copy(run->copy_stream, host, dev, bytes) :
-            k->copy(run->copy_stream, dev, host, bytes);
+        rc = copy[i].to_host ? k->copy(run->copy_stream, host, dev, bytes)
+                             : k->copy(run->copy_stream, dev, host, bytes);
     }
     if (rc != 0 || n == 0)
         return rc;
@@ -276,14 +282,15 @@ static int
 run_updates(struct runner *run, const struct bat_rec *rec)
 {
     const int32_t *counts = (const int32_t *)(run->d_plan + rec->layout.counts);
-    struct fdk_row_update_args ua = {
-        .state = run->d_state,
+    struct fdk_row_update_args ua = { .state = run->d_state,
         .rows = (const struct fdk_row *)(run->d_plan + rec->upd.rows),
         .idx = (const int32_t *)(run->d_plan + rec->upd.idx),
-        .n = counts + BAT_N_UPDATE, .n_max = rec->n_update, .table = run->d_table,
+        .n = counts + BAT_N_UPDATE,
+        .n_max = rec->n_update,
+        .table = run->d_table,
         .delta = (const struct fdk_delta *)(run->d_plan + rec->upd.delta),
-        .n_delta = counts + BAT_N_DELTA, .n_delta_max = rec->n_delta
-    };
+        .n_delta = counts + BAT_N_DELTA,
+        .n_delta_max = rec->n_delta };
     size_t V = (size_t)run->prog->cfg.vocab;
     int rc = 0;
 
@@ -374,8 +381,9 @@ run_max_marks(const struct runner *run)
 static int
 run_hold(struct runner *run)
 {
-    uint64_t ns = run->t_marked_ns > 0 ? run->t_marked_ns + run->t_marked_ns / 4 :
-        (uint64_t)run_max_marks(run) * RUN_MARK_NS;
+    uint64_t ns = run->t_marked_ns > 0
+        ? run->t_marked_ns + run->t_marked_ns / 4
+        : (uint64_t)run_max_marks(run) * RUN_MARK_NS;
 
     return run->k == &fdk_ops_cuda ? run->k->stream_delay(run->stream, ns) : 0;
 }

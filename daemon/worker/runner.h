@@ -43,27 +43,27 @@
 #define RUN_LOGITS_BYTES_DEV (512u << 20)
 
 struct run_open_args {
-    const char *backend;     /* "auto", "cpu", "cuda", "null" */
-    int32_t device;          /* struct fdk_open_args */
+    const char *backend; /* "auto", "cpu", "cuda", "null" */
+    int32_t device;      /* struct fdk_open_args */
     int32_t n_thread, spin_us;
     int32_t max_token;
-    enum fdk_exec exec;      /* virtual devices: who runs the commands */
+    enum fdk_exec exec;         /* virtual devices: who runs the commands */
     int deterministic, unfused; /* struct fdk_open_args */
-    const char *cache_dir;   /* struct fdk_open_args; NULL: none */
+    const char *cache_dir;      /* struct fdk_open_args; NULL: none */
 };
 
 struct run_setup_args {
     struct bat_dims dims;
-    struct fdk_kv kv;        /* all but base and scale */
-    const float *kv_scale;   /* of the host, as fdk_kv.scale; NULL: all 1. Ignored
+    struct fdk_kv kv;      /* all but base and scale */
+    const float *kv_scale; /* of the host, as fdk_kv.scale; NULL: all 1. Ignored
                                 where kv.dtype has none */
-    int32_t max_block;       /* KV blocks to have addresses for, dummy included */
-    int32_t n_rec;           /* steps on their way at a time */
-    int32_t n_host;          /* host blocks, 0: none */
-    int32_t n_penalty;       /* rows of the penalty pool */
+    int32_t max_block;     /* KV blocks to have addresses for, dummy included */
+    int32_t n_rec;         /* steps on their way at a time */
+    int32_t n_host;        /* host blocks, 0: none */
+    int32_t n_penalty;     /* rows of the penalty pool */
     int use_graph;
-    struct cap cap;          /* sizes to record */
-    uint64_t delay_ns;       /* device time added to every step (virtual devices) */
+    struct cap cap;    /* sizes to record */
+    uint64_t delay_ns; /* device time added to every step (virtual devices) */
 };
 
 /* One operation with its pointers; T and O are set at launch. */
@@ -85,29 +85,35 @@ struct run_op {
 
 /* An event that ends a part of a step: operation line of the program, or one of
  * what else there is in a step. */
-enum run_line {               /* counted from the program's end */
-    RUN_LINE_DELAY,           /* delay_ns */
-    RUN_LINE_UPLOAD,          /* the plan */
-    RUN_LINE_UPDATES,         /* row states, block tables, penalty counts */
-    RUN_LINE_RESULTS,         /* copied to the host */
+enum run_line {       /* counted from the program's end */
+    RUN_LINE_DELAY,   /* delay_ns */
+    RUN_LINE_UPLOAD,  /* the plan */
+    RUN_LINE_UPDATES, /* row states, block tables, penalty counts */
+    RUN_LINE_RESULTS, /* copied to the host */
     RUN_LINE__N
 };
-struct run_mark { fdk_event_t ev; int32_t line; };
-struct run_marks { int32_t n, max; struct run_mark *at; };
+struct run_mark {
+    fdk_event_t ev;
+    int32_t line;
+};
+struct run_marks {
+    int32_t n, max;
+    struct run_mark *at;
+};
 
 /* A plan of attention, in a step plan of the host or of the device. */
 struct run_att {
-    int32_t *counts;         /* [2] tiles, tiles done */
-    struct fdk_work *work;   /* [n_work] */
-    void *plan;              /* what the backend notes besides */
+    int32_t *counts;       /* [2] tiles, tiles done */
+    struct fdk_work *work; /* [n_work] */
+    void *plan;            /* what the backend notes besides */
 };
 
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
-    int32_t T, S, O;         /* O 0: no output, and nothing that only outputs need */
+    int32_t T, S, O; /* O 0: no output, and nothing that only outputs need */
     enum mdl_tail tail;
-    int32_t n_work;          /* attention tiles at most */
-    struct run_att att[2];   /* of all tiles; of those with outputs, for the tail */
+    int32_t n_work;        /* attention tiles at most */
+    struct run_att att[2]; /* of all tiles; of those with outputs, for the tail */
     struct fdk_batch b;
     struct fdk_graph *graph;
 };
@@ -130,47 +136,48 @@ struct runner {
     struct mdl_program *prog;
     const struct wts_plan *wp;
     void *d_weights, *d_act, *d_scratch, *d_inv_freq;
-    unsigned char *d_kv;     /* kv_reserved bytes of addresses, kv_mapped of memory */
+    unsigned char *d_kv; /* kv_reserved bytes of addresses, kv_mapped of memory */
     uint64_t kv_reserved, kv_mapped;
     float *d_kv_scale;       /* kv.scale, or NULL */
     struct fdk_row *d_state; /* [S + 1], the last is the dummy row */
     int32_t *d_table;        /* [S + 1][stride] */
     unsigned char *d_plan;
-    struct fdk_result *d_results; /* [O] */
+    struct fdk_result *d_results;  /* [O] */
     uint16_t *d_counts, *h_counts; /* penalty pool, [n_penalty][vocab] */
-    unsigned char *h_kv;     /* [n_host] blocks */
+    unsigned char *h_kv;           /* [n_host] blocks */
     int32_t n_penalty, n_host;
     struct fdk_kv kv;
     struct bat_dims dims;
-    enum fdk_dtype act;      /* of activations */
-    int32_t att_a, att_b;    /* query rows per token and of a tile */
-    uint32_t *att_bytes;     /* dims.more: of a size's attention plans */
-    int32_t att_op;          /* the first attention operation, -1: none */
-    int32_t R;               /* rows of a logits slice */
+    enum fdk_dtype act;   /* of activations */
+    int32_t att_a, att_b; /* query rows per token and of a tile */
+    uint32_t *att_bytes;  /* dims.more: of a size's attention plans */
+    int32_t att_op;       /* the first attention operation, -1: none */
+    int32_t R;            /* rows of a logits slice */
     struct run_op *op;
-    struct run_pad *pad;     /* [cap.n] for as many outputs as there may be */
-    struct run_pad *few;     /* [cap.n] for run_few() outputs; T 0 where that is none */
+    struct run_pad *pad; /* [cap.n] for as many outputs as there may be */
+    struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
     int32_t n_pad;
-    struct run_pad full;     /* the largest step */
-    struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
+    struct run_pad full;   /* the largest step */
+    struct run_pad *eager; /* [n_rec] a record's step that no size holds: must
                                 stay as it is until the step is done */
-    struct bat_rec *rec;     /* [n_rec] */
+    struct bat_rec *rec;   /* [n_rec] */
     int32_t n_rec;
-    fdk_event_t *ev_begin;   /* [n_rec] */
-    fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
-    int32_t n_copy;          /* blocks of those, 0: time taken already */
+    fdk_event_t *ev_begin;     /* [n_rec] */
+    fdk_event_t ev_copy[2];    /* begin and end of the last block copies */
+    int32_t n_copy;            /* blocks of those, 0: time taken already */
     uint64_t n_graph, n_eager; /* steps launched */
-    struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
-    uint32_t *h_mark;        /* pinned: the epoch of the last step that has passed its mark */
-    int32_t mark_op;         /* the operation that the mark precedes */
-    int marking;             /* the program that is being launched has a mark */
-    uint64_t t_marked_ns;    /* least host time that launching a measured step took, 0 */
+    struct run_marks *marks;   /* of the step being launched; NULL: it is not measured */
+    uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
+    int32_t mark_op;  /* the operation that the mark precedes */
+    int marking;      /* the program that is being launched has a mark */
+    uint64_t t_marked_ns; /* least host time that launching a measured step took, 0 */
     struct run_mem mem;
 };
 
 /* -ENODEV (no such device here), -ENOTSUP (unknown backend), -ENOMEM; err
  * says why. */
-int run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes);
+int
+run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes);
 struct runner *run_free(struct runner *run);
 /* Memory the device has left. */
 uint64_t run_mem_free(const struct runner *run);
@@ -181,8 +188,8 @@ int run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan
     const struct wts_load_args *la, char *err, size_t err_bytes);
 /* Place buffers, reserve the KV pool's addresses, bind the program and make
  * the step records. */
-int run_setup(struct runner *run, const struct run_setup_args *a, char *err,
-    size_t err_bytes);
+int
+run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t err_bytes);
 /* Run an empty step and, with record, do the graphs of all sizes. Without memory
  * for one: -ENOMEM before run_map_kv(), graphs are off after it. */
 int run_warm(struct runner *run, int record);
@@ -235,9 +242,9 @@ const char *run_error(const struct runner *run);
 /* The program of the null model: it only samples. NULL: no memory. */
 struct mdl_program *run_null_program(void);
 #define RUN_NULL_VOCAB 259
-#define RUN_NULL_BOS 256
-#define RUN_NULL_EOS 257
-#define RUN_NULL_LEN 65536
+#define RUN_NULL_BOS   256
+#define RUN_NULL_EOS   257
+#define RUN_NULL_LEN   65536
 /* Offsets of the program's buffers in one arena such that buffers alive at
  * the same time never overlap; off[n_buf]. */
 int run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
@@ -268,8 +275,8 @@ int run_mark(struct runner *run, int32_t line);
  */
 int32_t run_few(const struct fdk_ops *k, const struct mdl_program *p, int32_t T);
 /* Graphs of all sizes. */
-int32_t run_n_graph(const struct fdk_ops *k, const struct mdl_program *p,
-    const struct cap *cap);
+int32_t
+run_n_graph(const struct fdk_ops *k, const struct mdl_program *p, const struct cap *cap);
 /* The tail of a step of T tokens with at most O outputs. */
 enum mdl_tail run_tail(const struct runner *run, int32_t T, int32_t O);
 /* What a launch of T tokens with at most O outputs needs to know. */
@@ -277,18 +284,20 @@ void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad
 /* Are graphs replayed from now on? The engine thread alone. */
 void run_set_graph(struct runner *run, int on);
 /* The type of activations: what the first matrix of the program asks for. */
-enum fdk_dtype run_act(const struct fdk_ops *k, const struct mdl_program *p,
-    const struct wts_plan *wp);
+enum fdk_dtype
+run_act(const struct fdk_ops *k, const struct mdl_program *p, const struct wts_plan *wp);
 /* The shape of attention tiles, and room for their plans in dims: att_bytes, the caller's
  * to free. -ENOMEM. */
 int run_tiles(struct runner *run);
 /* Where plan i of a step of T tokens lies in a step plan at base. */
-struct run_att run_att_at(const struct runner *run, int32_t T, int32_t i,
-    unsigned char *base);
+struct run_att
+run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base);
 /* Fill the record's attention plans for the tail that it will have. */
 int run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad);
 /* Bytes of what follows from the dimensions and the tiles alone. */
-struct run_sizes { uint64_t rows, tables, plan, results; };
+struct run_sizes {
+    uint64_t rows, tables, plan, results;
+};
 struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */
 int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,

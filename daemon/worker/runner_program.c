@@ -42,10 +42,16 @@ run_null_program(void)
     (void)snprintf(p->buf[0].name, sizeof(p->buf[0].name), "logits");
     p->buf[0].rows = MDL_PER_OUT;
     p->buf[0].width = RUN_NULL_VOCAB;
-    p->op[0] = (struct mdl_op) {
-        .kind = MDL_OP_SAMPLE, .layer = -1, .rows = MDL_PER_OUT, .in = 0, .in2 = -1,
-        .out = -1, .w = -1, .w2 = -1, .bias = -1, .N = RUN_NULL_VOCAB
-    };
+    p->op[0] = (struct mdl_op){ .kind = MDL_OP_SAMPLE,
+        .layer = -1,
+        .rows = MDL_PER_OUT,
+        .in = 0,
+        .in2 = -1,
+        .out = -1,
+        .w = -1,
+        .w2 = -1,
+        .bias = -1,
+        .N = RUN_NULL_VOCAB };
     return p;
 }
 
@@ -71,8 +77,7 @@ run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
 
     if (run_is_logits(p, i))
         rows = (size_t)R;
-    return (rows * (size_t)b->width * elt + RUN_ALIGN - 1) &
-        ~(size_t)(RUN_ALIGN - 1);
+    return (rows * (size_t)b->width * elt + RUN_ALIGN - 1) & ~(size_t)(RUN_ALIGN - 1);
 }
 
 static int
@@ -126,7 +131,7 @@ run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
 
 /* ---- binding ----------------------------------------------------------------------- */
 
-struct run_at {              /* pointers of one operation */
+struct run_at { /* pointers of one operation */
     void *in, *in2, *out;
     const void *w, *w2, *bias;
     enum fdk_dtype w_dtype;
@@ -165,47 +170,89 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
     ret->rows = o->rows;
     switch (o->kind) {
     case MDL_OP_EMBED:
-        ret->embed = (struct fdk_embed_args) { .y = a->out, .w = a->w,
-            .state = run->d_state, .C = o->K, .V = o->N, .w_dtype = a->w_dtype,
+        ret->embed = (struct fdk_embed_args){ .y = a->out,
+            .w = a->w,
+            .state = run->d_state,
+            .C = o->K,
+            .V = o->N,
+            .w_dtype = a->w_dtype,
             .scale = o->f };
         return 0;
     case MDL_OP_ROPE_TABLE:
-        ret->rope = (struct fdk_rope_table_args) { .cs = a->out,
-            .inv_freq = run->d_inv_freq, .rot = run->prog->rot, .scale = o->f };
+        ret->rope = (struct fdk_rope_table_args){ .cs = a->out,
+            .inv_freq = run->d_inv_freq,
+            .rot = run->prog->rot,
+            .scale = o->f };
         return 0;
     case MDL_OP_RMSNORM:
-        ret->norm = (struct fdk_rmsnorm_args) { .y = a->out, .x = a->in, .add = a->in2,
-            .w = a->w, .n = n, .C = o->N, .eps = o->f, .act = run->act };
+        ret->norm = (struct fdk_rmsnorm_args){ .y = a->out,
+            .x = a->in,
+            .add = a->in2,
+            .w = a->w,
+            .n = n,
+            .C = o->N,
+            .eps = o->f,
+            .act = run->act };
         return 0;
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
-        ret->gemm = (struct fdk_gemm_args) { .y = a->out, .x = a->in, .w = a->w,
-            .bias = a->bias, .n = n, .N = o->N, .K = o->K, .ldy = o->N, .w_dtype = a->w_dtype,
-            .w_scale = run_scale(run, o->w), .w_group = wts_group(run->wp, o->w),
-            .act = run->act, .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
+        ret->gemm = (struct fdk_gemm_args){ .y = a->out,
+            .x = a->in,
+            .w = a->w,
+            .bias = a->bias,
+            .n = n,
+            .N = o->N,
+            .K = o->K,
+            .ldy = o->N,
+            .w_dtype = a->w_dtype,
+            .w_scale = run_scale(run, o->w),
+            .w_group = wts_group(run->wp, o->w),
+            .act = run->act,
+            .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
         return 0;
     case MDL_OP_QKV:
-        ret->qkv = (struct fdk_qkv_args) { .qkv = a->out, .q_norm = a->w,
-            .k_norm = a->w2, .cs = a->in2, .kv = run->kv, .H = H, .K = K, .D = D,
-            .rot = run->prog->rot, .layer = o->layer, .eps = o->f,
+        ret->qkv = (struct fdk_qkv_args){ .qkv = a->out,
+            .q_norm = a->w,
+            .k_norm = a->w2,
+            .cs = a->in2,
+            .kv = run->kv,
+            .H = H,
+            .K = K,
+            .D = D,
+            .rot = run->prog->rot,
+            .layer = o->layer,
+            .eps = o->f,
             .act = run->act };
         return 0;
     case MDL_OP_ATTENTION:
-        ret->att = (struct fdk_attention_args) { .y = a->out, .qkv = a->in,
-            .kv = run->kv, .H = H, .K = K, .D = D, .layer = o->layer, .scale = o->f,
+        ret->att = (struct fdk_attention_args){ .y = a->out,
+            .qkv = a->in,
+            .kv = run->kv,
+            .H = H,
+            .K = K,
+            .D = D,
+            .layer = o->layer,
+            .scale = o->f,
             .act = run->act };
         return 0;
     case MDL_OP_SILU_MUL:
-        ret->silu = (struct fdk_silu_mul_args) { .y = a->out, .gu = a->in,
-            .n = n, .F = o->N, .act = run->act };
+        ret->silu = (struct fdk_silu_mul_args){ .y = a->out,
+            .gu = a->in,
+            .n = n,
+            .F = o->N,
+            .act = run->act };
         return 0;
     case MDL_OP_GATHER:
-        ret->gather = (struct fdk_gather_args) { .y = a->out, .x = a->in, .C = o->N,
+        ret->gather = (struct fdk_gather_args){ .y = a->out,
+            .x = a->in,
+            .C = o->N,
             .act = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
         return 0;
     case MDL_OP_SAMPLE:
-        ret->sample = (struct fdk_sample_args) { .results = run->d_results,
-            .state = run->d_state, .logits = a->in, .V = o->N,
+        ret->sample = (struct fdk_sample_args){ .results = run->d_results,
+            .state = run->d_state,
+            .logits = a->in,
+            .V = o->N,
             .counts = run->n_penalty > 0 ? run->d_counts : NULL };
         return 0;
     default:
@@ -221,12 +268,13 @@ run_bind(struct runner *run, const size_t *off)
         return -ENOMEM;
     for (int32_t i = 0; i < run->prog->n_op; i++) {
         const struct mdl_op *o = &run->prog->op[i];
-        struct run_at a = {
-            .in = run_buf(run, off, o->in), .in2 = run_buf(run, off, o->in2),
-            .out = run_buf(run, off, o->out), .w = run_weight(run, o->w),
-            .w2 = run_weight(run, o->w2), .bias = run_weight(run, o->bias),
-            .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32
-        };
+        struct run_at a = { .in = run_buf(run, off, o->in),
+            .in2 = run_buf(run, off, o->in2),
+            .out = run_buf(run, off, o->out),
+            .w = run_weight(run, o->w),
+            .w2 = run_weight(run, o->w2),
+            .bias = run_weight(run, o->bias),
+            .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32 };
         int rc = run_bind_op(run, o, &a, &run->op[i]);
 
         if (rc != 0)

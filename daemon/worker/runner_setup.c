@@ -118,12 +118,13 @@ run_mem_free(const struct runner *run)
 }
 
 int
-run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p, char *err,
-    size_t err_bytes)
+run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
+    char *err, size_t err_bytes)
 {
     void *p = NULL;
-    int rc = bytes > SIZE_MAX / 2 ? -ENOMEM :
-        run->k->mem_alloc(run->ctx, 0, bytes != 0 ? (size_t)bytes : 1, &p);
+    int rc = bytes > SIZE_MAX / 2
+        ? -ENOMEM
+        : run->k->mem_alloc(run->ctx, 0, bytes != 0 ? (size_t)bytes : 1, &p);
 
     if (rc != 0) {
         (void)snprintf(err, err_bytes, "%s: no memory for %s (%llu MiB, %llu MiB free)",
@@ -136,16 +137,17 @@ run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
 }
 
 static int
-run_host_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p, char *err,
-    size_t err_bytes)
+run_host_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
+    char *err, size_t err_bytes)
 {
     void *p = NULL;
-    int rc = bytes > SIZE_MAX / 2 ? -ENOMEM :
-        run->k->host_alloc(run->ctx, bytes != 0 ? (size_t)bytes : 1, &p);
+    int rc = bytes > SIZE_MAX / 2
+        ? -ENOMEM
+        : run->k->host_alloc(run->ctx, bytes != 0 ? (size_t)bytes : 1, &p);
 
     if (rc != 0) {
-        (void)snprintf(err, err_bytes, "%s: no host memory for %s (%llu MiB)", run->k->name,
-            what, (unsigned long long)(bytes >> 20));
+        (void)snprintf(err, err_bytes, "%s: no host memory for %s (%llu MiB)",
+            run->k->name, what, (unsigned long long)(bytes >> 20));
         return rc;
     }
     memcpy(ret_p, &p, sizeof(p));
@@ -225,8 +227,13 @@ run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
 {
     const struct mdl_config *c = &run->prog->cfg;
 
-    return (struct fdk_attention_args) { .H = c->n_head, .K = c->n_kv_head,
-        .D = c->head_dim, .kv = run->kv, .act = run->act, .T = T, .b = b,
+    return (struct fdk_attention_args){ .H = c->n_head,
+        .K = c->n_kv_head,
+        .D = c->head_dim,
+        .kv = run->kv,
+        .act = run->act,
+        .T = T,
+        .b = b,
         .scale = run->att_op < 0 ? 1 : run->prog->op[run->att_op].f };
 }
 
@@ -237,8 +244,9 @@ run_att_plan_bytes(const struct runner *run, int32_t T)
         .table_stride = run->dims.stride };
     struct fdk_attention_args a = run_att_shape(run, T, &b);
 
-    return run->k->att_plan_bytes == NULL ? 0 :
-        run->k->att_plan_bytes(&a, run_n_work(run, T));
+    return run->k->att_plan_bytes == NULL
+        ? 0
+        : run->k->att_plan_bytes(&a, run_n_work(run, T));
 }
 
 /* Of one plan: counts, tiles, the backend's. */
@@ -258,7 +266,7 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
 
     bat_layout(&run->dims, T, &l);
     p = base + l.more + (size_t)i * run_att_bytes(run, T);
-    return (struct run_att) { .counts = (int32_t *)p,
+    return (struct run_att){ .counts = (int32_t *)p,
         .work = (struct fdk_work *)(p + RUN_ATT_ALIGN),
         .plan = p + RUN_ATT_ALIGN +
             run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) };
@@ -276,9 +284,15 @@ run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad
     att = run_att_shape(run, pad->T, &b);
     for (int32_t i = 0; i < n && rc == 0; i++) {
         struct run_att at = run_att_at(run, pad->T, i, rec->plan);
-        struct fdk_att_plan_args a = { .att = &att, .b = &b, .work = at.work,
-            .n_work = at.counts, .n_done = (uint32_t *)at.counts + 1, .a = run->att_a,
-            .bt = run->att_b, .n_max = pad->n_work, .outputs = i };
+        struct fdk_att_plan_args a = { .att = &att,
+            .b = &b,
+            .work = at.work,
+            .n_work = at.counts,
+            .n_done = (uint32_t *)at.counts + 1,
+            .a = run->att_a,
+            .bt = run->att_b,
+            .n_max = pad->n_work,
+            .outputs = i };
 
         a.plan_bytes = run_att_plan_bytes(run, pad->T);
         a.plan = a.plan_bytes > 0 ? at.plan : NULL;
@@ -343,7 +357,9 @@ run_tail(const struct runner *run, int32_t T, int32_t O)
 void
 run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret)
 {
-    *ret = (struct run_pad) { .T = T, .S = bat_pad_rows(&run->dims, T), .O = O,
+    *ret = (struct run_pad){ .T = T,
+        .S = bat_pad_rows(&run->dims, T),
+        .O = O,
         .tail = run_tail(run, T, O) };
     ret->n_work = run_n_work(run, T);
     bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
@@ -372,7 +388,7 @@ run_recapture(struct runner *run, int use_graph, const struct cap *cap)
         int32_t T = cap->size[i], few = run_few(run->k, run->prog, T);
 
         run_pad_init(run, T, bat_pad_outs(&run->dims, T), &run->pad[i]);
-        run->few[i] = (struct run_pad) { .T = 0 };
+        run->few[i] = (struct run_pad){ .T = 0 };
         if (few > 0)
             run_pad_init(run, T, few, &run->few[i]);
     }
@@ -394,24 +410,27 @@ run_sizes(const struct runner *run)
     const struct bat_dims *d = &run->dims;
     uint64_t S = (uint64_t)d->S + 1; /* with the dummy row */
 
-    return (struct run_sizes) {
-        .rows = S * sizeof(struct fdk_row),
+    return (struct run_sizes){ .rows = S * sizeof(struct fdk_row),
         .tables = S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),
-        .results = (uint64_t)d->O * sizeof(struct fdk_result)
-    };
+        .results = (uint64_t)d->O * sizeof(struct fdk_result) };
 }
 
 /* ---- device memory --------------------------------------------------------------------- */
 
-struct run_part { const char *what; uint64_t bytes; void *ret_p; uint64_t *sum; };
+struct run_part {
+    const char *what;
+    uint64_t bytes;
+    void *ret_p;
+    uint64_t *sum;
+};
 
 static int
 run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
     size_t err_bytes)
 {
-    uint64_t counts = (uint64_t)a->n_penalty * (uint64_t)run->prog->cfg.vocab *
-        sizeof(uint16_t);
+    uint64_t counts =
+        (uint64_t)a->n_penalty * (uint64_t)run->prog->cfg.vocab * sizeof(uint16_t);
     struct run_mem *m = &run->mem;
     struct run_sizes z = run_sizes(run);
     const struct run_part parts[] = {
@@ -433,8 +452,8 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
     m->host_penalty = counts;
     m->host_kv = (uint64_t)a->n_host * run->kv.block_bytes;
     if (rc == 0)
-        rc = run_host_alloc(run, "the mark of steps", sizeof(*run->h_mark), &run->h_mark, err,
-            err_bytes);
+        rc = run_host_alloc(run, "the mark of steps", sizeof(*run->h_mark), &run->h_mark,
+            err, err_bytes);
     if (rc == 0 && a->n_host > 0)
         rc = run_host_alloc(run, "kv.swap_space", m->host_kv, &run->h_kv, err, err_bytes);
     if (rc == 0)
@@ -456,8 +475,10 @@ run_map_more(struct runner *run, uint64_t want, char *err, size_t err_bytes)
     rc = run->k->mem_map(run->ctx, 0, run->d_kv, (size_t)run->kv_mapped,
         (size_t)(more - run->kv_mapped));
     if (rc != 0) {
-        (void)snprintf(err, err_bytes, "%s: no memory for the KV cache (%llu MiB, %llu MiB "
-            "free)", run->k->name, (unsigned long long)(want >> 20),
+        (void)snprintf(err, err_bytes,
+            "%s: no memory for the KV cache (%llu MiB, %llu MiB "
+            "free)",
+            run->k->name, (unsigned long long)(want >> 20),
             (unsigned long long)(run_mem_free(run) >> 20));
         return rc;
     }
@@ -486,8 +507,8 @@ run_setup_kv(struct runner *run, int32_t max_block, char *err, size_t err_bytes)
     run->d_kv = p;
     run->kv.base = p;
     rc = run_map_more(run, run->kv.block_bytes, err, err_bytes);
-    return rc != 0 ? rc :
-        run->k->fill(run->stream, run->d_kv, 0, (size_t)run->kv.block_bytes);
+    return rc != 0 ? rc
+                   : run->k->fill(run->stream, run->d_kv, 0, (size_t)run->kv.block_bytes);
 }
 
 /* The static scales. Operations take a copy of run->kv when they are bound, so
@@ -595,8 +616,9 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     if (rc == 0) {
         run->pad = mem_array(CAP_MAX, sizeof(*run->pad));
         run->few = mem_array(CAP_MAX, sizeof(*run->few));
-        rc = run->pad != NULL && run->few != NULL ?
-            run_recapture(run, a->use_graph, &a->cap) : -ENOMEM;
+        rc = run->pad != NULL && run->few != NULL
+            ? run_recapture(run, a->use_graph, &a->cap)
+            : -ENOMEM;
     }
     run_pad_init(run, run->dims.T, bat_pad_outs(&run->dims, run->dims.T), &run->full);
     if (rc == 0)

@@ -18,27 +18,40 @@
 #include "daemon/common/text.h"
 #include "daemon/worker/model_priv.h"
 
-#define MAX_INT 9007199254740992ll   /* 2^53: exact in every reader */
+#define MAX_INT 9007199254740992ll /* 2^53: exact in every reader */
 
 static const struct {
     const char *name;
     enum fdk_dtype dtype;
     uint32_t bits;
 } dtypes[] = {
-    {"F32", FDK_F32, 32}, {"F16", FDK_F16, 16}, {"BF16", FDK_BF16, 16},
-    {"F64", FDK_DTYPE__N, 64}, {"C64", FDK_DTYPE__N, 64}, {"I64", FDK_DTYPE__N, 64},
-    {"U64", FDK_DTYPE__N, 64}, {"I32", FDK_DTYPE__N, 32}, {"U32", FDK_DTYPE__N, 32},
-    {"I16", FDK_DTYPE__N, 16}, {"U16", FDK_DTYPE__N, 16}, {"I8", FDK_DTYPE__N, 8},
-    {"U8", FDK_DTYPE__N, 8}, {"BOOL", FDK_DTYPE__N, 8}, {"F8_E4M3", FDK_F8E4M3, 8},
-    {"F8_E5M2", FDK_DTYPE__N, 8}, {"F8_E8M0", FDK_DTYPE__N, 8},
-    {"F6_E2M3", FDK_DTYPE__N, 6}, {"F6_E3M2", FDK_DTYPE__N, 6}, {"F4", FDK_DTYPE__N, 4},
+    { "F32", FDK_F32, 32 },
+    { "F16", FDK_F16, 16 },
+    { "BF16", FDK_BF16, 16 },
+    { "F64", FDK_DTYPE__N, 64 },
+    { "C64", FDK_DTYPE__N, 64 },
+    { "I64", FDK_DTYPE__N, 64 },
+    { "U64", FDK_DTYPE__N, 64 },
+    { "I32", FDK_DTYPE__N, 32 },
+    { "U32", FDK_DTYPE__N, 32 },
+    { "I16", FDK_DTYPE__N, 16 },
+    { "U16", FDK_DTYPE__N, 16 },
+    { "I8", FDK_DTYPE__N, 8 },
+    { "U8", FDK_DTYPE__N, 8 },
+    { "BOOL", FDK_DTYPE__N, 8 },
+    { "F8_E4M3", FDK_F8E4M3, 8 },
+    { "F8_E5M2", FDK_DTYPE__N, 8 },
+    { "F8_E8M0", FDK_DTYPE__N, 8 },
+    { "F6_E2M3", FDK_DTYPE__N, 6 },
+    { "F6_E3M2", FDK_DTYPE__N, 6 },
+    { "F4", FDK_DTYPE__N, 4 },
 };
 
 struct hdr {
     const char *where, *code, *text;
     size_t n;
     uint64_t data_off, data_bytes;
-    size_t n_object, max_list;    /* found by check_text */
+    size_t n_object, max_list; /* found by check_text */
     json_t *json;
     struct wts_tensor *t;
     size_t n_t;
@@ -200,8 +213,7 @@ check_names(struct hdr *h)
 static int64_t
 plain(const json_t *v)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 0
-        || json_integer_value(v) >= MAX_INT)
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= MAX_INT)
         return -1;
     return json_integer_value(v);
 }
@@ -209,20 +221,17 @@ plain(const json_t *v)
 static int
 read_tensor(struct hdr *h, struct wts_tensor *t, const char *shown, const json_t *o)
 {
-    const json_t *shape = json_object_get(o, "shape"),
-                 *dtype = json_object_get(o, "dtype");
+    const json_t *shape = json_object_get(o, "shape"), *dtype = json_object_get(o, "dtype");
     const json_t *off = json_object_get(o, "data_offsets");
     int64_t begin, end;
 
-    if (!json_is_object(o) || !json_is_string(dtype) || !json_is_array(shape)
-        || !json_is_array(off) || json_array_size(off) != 2 || json_object_size(o) != 3)
-        return refuse(
-            h, "tensor %s: not {dtype, shape, data_offsets: [begin, end]}", shown);
+    if (!json_is_object(o) || !json_is_string(dtype) || !json_is_array(shape) ||
+        !json_is_array(off) || json_array_size(off) != 2 || json_object_size(o) != 3)
+        return refuse(h, "tensor %s: not {dtype, shape, data_offsets: [begin, end]}", shown);
     begin = plain(json_array_get(off, 0));
     end = plain(json_array_get(off, 1));
     if (begin < 0 || end < 0)
-        return refuse(
-            h, "tensor %s: data_offsets are not plain integers below 2^53", shown);
+        return refuse(h, "tensor %s: data_offsets are not plain integers below 2^53", shown);
     t->off = (uint64_t)begin;
     /* A negative size is left to check_shape. */
     t->bytes = (uint64_t)end - (uint64_t)begin;
@@ -230,8 +239,7 @@ read_tensor(struct hdr *h, struct wts_tensor *t, const char *shown, const json_t
     for (int32_t i = 0; i < t->n_dim; i++) {
         t->shape[i] = plain(json_array_get(shape, (size_t)i));
         if (t->shape[i] < 0)
-            return refuse(
-                h, "tensor %s: shape is not of plain integers below 2^53", shown);
+            return refuse(h, "tensor %s: shape is not of plain integers below 2^53", shown);
     }
     return 0;
 }
@@ -246,8 +254,7 @@ read_tensors(struct hdr *h)
 
     h->t = calloc(n > 0 ? n : 1, sizeof(*h->t));
     if (h->t == NULL)
-        return mdl_fail(
-            -ENOMEM, h->err, h->err_bytes, "W_IO: no memory for %zu tensors", n);
+        return mdl_fail(-ENOMEM, h->err, h->err_bytes, "W_IO: no memory for %zu tensors", n);
     json_object_foreach(h->json, key, v) {
         struct wts_tensor *t = &h->t[h->n_t];
 
@@ -356,16 +363,16 @@ static const struct {
     const char *code;
     int (*check)(struct hdr *h);
 } checks[] = {
-    {"W_JSON", check_utf8},
-    {"W_JSON", check_text},
-    {"W_SHAPE", check_rank},
-    {"W_LIMIT", check_count},
-    {"W_JSON", check_json},
-    {"W_LIMIT", check_meta},
-    {"W_LIMIT", check_names},
-    {"W_JSON", read_tensors},
-    {"W_SHAPE", check_shapes},
-    {"W_LAYOUT", check_layout},
+    { "W_JSON", check_utf8 },
+    { "W_JSON", check_text },
+    { "W_SHAPE", check_rank },
+    { "W_LIMIT", check_count },
+    { "W_JSON", check_json },
+    { "W_LIMIT", check_meta },
+    { "W_LIMIT", check_names },
+    { "W_JSON", read_tensors },
+    { "W_SHAPE", check_shapes },
+    { "W_LAYOUT", check_layout },
 };
 
 int
@@ -373,8 +380,13 @@ wts_header_read(const char *where, const char *json, size_t n, uint64_t data_off
     uint64_t data_bytes, struct wts_tensor **ret, size_t *ret_n, char *err,
     size_t err_bytes)
 {
-    struct hdr h = {.where = where, .text = json, .n = n, .data_off = data_off,
-        .data_bytes = data_bytes, .err = err, .err_bytes = err_bytes};
+    struct hdr h = { .where = where,
+        .text = json,
+        .n = n,
+        .data_off = data_off,
+        .data_bytes = data_bytes,
+        .err = err,
+        .err_bytes = err_bytes };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]) && rc == 0; i++) {

@@ -82,8 +82,9 @@ sch_wait(struct sch *sch, struct seq *s, int preempted)
 {
     int32_t pr = sch_priority(sch, s), i = sch_mark_at(sch, pr);
     int marked = i < sch->n_mark && sch->mark[i].priority == pr;
-    struct seq *at = marked && !preempted ? sch->mark[i].tail :
-        i > 0 ? sch->mark[i - 1].tail : NULL;
+    struct seq *at = marked && !preempted ? sch->mark[i].tail
+        : i > 0                           ? sch->mark[i - 1].tail
+                                          : NULL;
     struct seq *nx = at != NULL ? at->next : sch->waiting.head;
 
     while (nx != NULL && sch_before(sch, nx, s)) {
@@ -101,7 +102,7 @@ sch_wait(struct sch *sch, struct seq *s, int preempted)
             s = s->next;
         memmove(&sch->mark[i + 1], &sch->mark[i],
             (size_t)(sch->n_mark - i) * sizeof(sch->mark[0]));
-        sch->mark[i] = (struct sch_mark) { pr, s };
+        sch->mark[i] = (struct sch_mark){ pr, s };
         sch->n_mark++;
     } else if (marked && sch->mark[i].tail->next == s) {
         sch->mark[i].tail = s;
@@ -308,7 +309,7 @@ sch_run_no_more(struct sch *sch, struct seq *s)
 
 /* ---- deadlines: a wheel of ticks, a list of requests in each --------------------- */
 
-#define SCH_TICK_SHIFT 22    /* 4.2 ms */
+#define SCH_TICK_SHIFT 22 /* 4.2 ms */
 
 static uint64_t
 sch_deadline(const struct req *r)
@@ -695,8 +696,8 @@ sch_check_list(const struct sch *sch, const struct sch_list *l, unsigned states)
         ASSERT(s->n_owed >= 0 && (s->n_owed == 0 || l == &sch->running));
         /* what its prompt lacks is owed to it */
         if (l == &sch->running && req_is_prefill(s))
-            ASSERT(sch->kv->n_held[s->slot] + s->n_owed >=
-                kv_blocks(sch->kv, s->device_len));
+            ASSERT(
+                sch->kv->n_held[s->slot] + s->n_owed >= kv_blocks(sch->kv, s->device_len));
         if (l == &sch->waiting && prev != NULL)
             ASSERT(sch_before(sch, prev, s));
     }
@@ -739,8 +740,8 @@ sch_check(const struct sch *sch)
     kv_check(sch->kv);
     sch_check_list(sch, &sch->waiting, 1u << REQ_ST_WAITING);
     sch_check_list(sch, &sch->running, 1u << REQ_ST_RUNNING);
-    sch_check_list(sch, &sch->leaving, 1u << REQ_ST_PREEMPT_PENDING |
-        1u << REQ_ST_FINISHING);
+    sch_check_list(sch, &sch->leaving,
+        1u << REQ_ST_PREEMPT_PENDING | 1u << REQ_ST_FINISHING);
     sch_check_marks(sch);
     for (int32_t i = 0; i < sch->cfg.max_seqs; i++) {
         held += sch->slot_seq[i] != NULL;

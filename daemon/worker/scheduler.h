@@ -87,29 +87,29 @@
 #include "daemon/worker/req.h"
 
 struct sch_cfg {
-    int32_t max_seqs;        /* rows in a step, state slots */
-    int32_t max_tokens;      /* tokens in a step */
-    int32_t max_scores;      /* prompt logprobs in a step */
-    int32_t chunked;         /* 0: a prompt runs in one step where it can */
-    int32_t max_partial;     /* unfinished prompts after a step; 0: any number */
-    int32_t max_long;        /* of these, long ones; 0: any number */
-    int32_t long_threshold;  /* a prompt of more tokens is long; 0: none */
-    int32_t reserve_blocks;  /* an admission must leave them available (kv_cache_ratio) */
-    int32_t decode_blocks;   /* granted beyond the prompt at admission */
-    int32_t n_penalty;       /* entries of the penalty pool */
-    int32_t fcfs;            /* 1: priorities are ignored */
+    int32_t max_seqs;       /* rows in a step, state slots */
+    int32_t max_tokens;     /* tokens in a step */
+    int32_t max_scores;     /* prompt logprobs in a step */
+    int32_t chunked;        /* 0: a prompt runs in one step where it can */
+    int32_t max_partial;    /* unfinished prompts after a step; 0: any number */
+    int32_t max_long;       /* of these, long ones; 0: any number */
+    int32_t long_threshold; /* a prompt of more tokens is long; 0: none */
+    int32_t reserve_blocks; /* an admission must leave them available (kv_cache_ratio) */
+    int32_t decode_blocks;  /* granted beyond the prompt at admission */
+    int32_t n_penalty;      /* entries of the penalty pool */
+    int32_t fcfs;           /* 1: priorities are ignored */
     uint64_t max_overtake_ns; /* one that waited so long is passed by none of less work
                                 left; 0: none is */
-    uint64_t itl_target_ns;  /* 0: none; SCH_ITL_AUTO */
-    struct pfx_key key;      /* for the blocks of generated tokens */
-    struct cost *cost;       /* step times; NULL: none known */
-    struct trc *trc;         /* starts and preemptions go there; NULL: nowhere */
+    uint64_t itl_target_ns;   /* 0: none; SCH_ITL_AUTO */
+    struct pfx_key key;       /* for the blocks of generated tokens */
+    struct cost *cost;        /* step times; NULL: none known */
+    struct trc *trc;          /* starts and preemptions go there; NULL: nowhere */
 };
 
 /* Between two tokens of an answer, as near to 50 ms as a cost model off by some
  * percent allows. */
-#define SCH_ITL_AUTO  UINT64_MAX
-#define SCH_ITL_NS    44000000ull
+#define SCH_ITL_AUTO UINT64_MAX
+#define SCH_ITL_NS   44000000ull
 /* Room for prompts beyond the decodes of a step: the least while no more than
  * SCH_WORK_FEW_NS of prompts is left to compute, the most from SCH_WORK_MANY_NS on. It is
  * the room that is bounded, not the end of the step: prompts that start with few
@@ -120,7 +120,7 @@ struct sch_cfg {
 #define SCH_WORK_MANY_NS  120000000ull
 /* A prompt that takes longer than this by itself keeps the most room to its end: two
  * steps of that do not do, and more of the least would hold it up. */
-#define SCH_WORK_LONG_NS  (2 * SCH_ROOM_MOST_NS)
+#define SCH_WORK_LONG_NS (2 * SCH_ROOM_MOST_NS)
 /* A step that the time cuts has a multiple of these tokens: GEMMs compute tiles of rows,
  * and on an H200 a step of 525 tokens takes 18 ms where one of 512 takes 12.5, of 1,050
  * 32 where one of 1,020 takes 26. Of the first, where that is an eighth less at most;
@@ -134,80 +134,87 @@ struct sch_cfg {
 #define SCH_MAX_EFFICIENT 2048
 
 /* Steps that the cost model learns before sch_itl_target() asks it again. */
-#define SCH_ITL_STEPS 64
+#define SCH_ITL_STEPS     64
 
-#define SCH_MAX_URGED 4
+#define SCH_MAX_URGED     4
 #define SCH_MAX_PREEMPTED 8
 
-struct sch_row {             /* one row of a step */
+struct sch_row { /* one row of a step */
     struct seq *seq;
-    int32_t first;           /* position of its first token */
+    int32_t first; /* position of its first token */
     int32_t q_len;
-    int32_t score_first;     /* first position whose successor is scored */
+    int32_t score_first; /* first position whose successor is scored */
     int32_t n_score;
-    int32_t sample;          /* 1: its next token is sampled */
-    int32_t fresh;           /* 1: the row's state must be written first */
-    int32_t decode;          /* 1: its one token is a generated one, the newest */
+    int32_t sample; /* 1: its next token is sampled */
+    int32_t fresh;  /* 1: the row's state must be written first */
+    int32_t decode; /* 1: its one token is a generated one, the newest */
 };
 
 struct sch_step {
     uint64_t epoch;
     int32_t n_row, n_tok, n_sample, n_score, n_preempted, n_decode;
-    int32_t n_urged;         /* of n_preempted, for one of a better priority */
-    int32_t urged;           /* best priority of these; only better ones are admitted */
-    int32_t n_cached;        /* prompt tokens attached instead of computed */
-    struct cost_step cost;   /* what it will take, to learn from */
-    struct sch_row *rows;    /* [max_seqs] */
+    int32_t n_urged;       /* of n_preempted, for one of a better priority */
+    int32_t urged;         /* best priority of these; only better ones are admitted */
+    int32_t n_cached;      /* prompt tokens attached instead of computed */
+    struct cost_step cost; /* what it will take, to learn from */
+    struct sch_row *rows;  /* [max_seqs] */
 };
 
-struct sch_list { struct seq *head, *tail; int32_t n; };
+struct sch_list {
+    struct seq *head, *tail;
+    int32_t n;
+};
 
 /* Last waiting sequence of a priority: where the next one belongs. */
-struct sch_mark { int32_t priority; struct seq *tail; };
-#define SCH_MAX_MARK 64      /* priorities with a mark; the others are searched */
+struct sch_mark {
+    int32_t priority;
+    struct seq *tail;
+};
+#define SCH_MAX_MARK 64 /* priorities with a mark; the others are searched */
 
 /* A waiting sequence that found the pool short: it is not looked up again before
  * as many blocks came back, or its prefix grew. */
 struct sch_short {
-    uint64_t order;          /* of its request; with the next four, who it is */
+    uint64_t order; /* of its request; with the next four, who it is */
     int32_t sample, n_tok;
     uint32_t n_preempted;
-    int32_t n_h;             /* hashes it could be attached by */
-    int32_t n_found;         /* of these were there */
-    int32_t lack;            /* blocks; 0: nothing is remembered */
+    int32_t n_h;                 /* hashes it could be attached by */
+    int32_t n_found;             /* of these were there */
+    int32_t lack;                /* blocks; 0: nothing is remembered */
     int32_t promised, n_running; /* then */
-    uint64_t n_back, n_filled; /* kv's and sch's, then */
+    uint64_t n_back, n_filled;   /* kv's and sch's, then */
 };
-#define SCH_N_SHORT 64       /* remembered, by order */
+#define SCH_N_SHORT 64 /* remembered, by order */
 
-#define SCH_LOOK 64          /* waiting sequences examined for a step, and prompts
+#define SCH_LOOK \
+    64 /* waiting sequences examined for a step, and prompts
                                 under way that are put in order with them */
 
 /* A waiting sequence that others are to be preempted for. */
 struct sch_want {
-    struct seq *s;           /* NULL: there is none */
-    int32_t priority;        /* those of a worse one go */
-    int32_t rows;            /* that must be free */
-    int32_t lack;            /* blocks, beyond those that came back since: kv's n_back, */
-    uint64_t n_back;         /* then */
+    struct seq *s;    /* NULL: there is none */
+    int32_t priority; /* those of a worse one go */
+    int32_t rows;     /* that must be free */
+    int32_t lack;     /* blocks, beyond those that came back since: kv's n_back, */
+    uint64_t n_back;  /* then */
 };
 
-struct sch_cand {            /* a prompt that would have tokens of the step */
+struct sch_cand { /* a prompt that would have tokens of the step */
     struct seq *s;
-    uint64_t work;           /* left of it */
-    uint64_t whole;          /* with what is computed, not what the prefix cache had */
-    int32_t pos;             /* by admission, then by arrival */
-    int32_t served;          /* rows that its user holds */
-    uint64_t spent;          /* prompt tokens that its user had lately */
-    uint8_t late;            /* it waited so long that none of less work passes it */
-    uint8_t skipped;         /* it could not go */
+    uint64_t work;   /* left of it */
+    uint64_t whole;  /* with what is computed, not what the prefix cache had */
+    int32_t pos;     /* by admission, then by arrival */
+    int32_t served;  /* rows that its user holds */
+    uint64_t spent;  /* prompt tokens that its user had lately */
+    uint8_t late;    /* it waited so long that none of less work passes it */
+    uint8_t skipped; /* it could not go */
 };
 
-#define SCH_N_SERVED 1024    /* counters of users' rows and prompt tokens */
+#define SCH_N_SERVED 1024 /* counters of users' rows and prompt tokens */
 /* Prompt tokens that a user had count half after this long. */
-#define SCH_HALF_NS  2000000000u
+#define SCH_HALF_NS 2000000000u
 
-#define SCH_N_TICK 1024u     /* of the wheel of deadlines */
+#define SCH_N_TICK  1024u /* of the wheel of deadlines */
 
 struct sch {
     uint32_t magic;
@@ -219,33 +226,33 @@ struct sch {
     int32_t n_mark;
     struct sch_short lack[SCH_N_SHORT];
     struct sch_want want;
-    int32_t worst;           /* no running sequence has a worse priority */
-    struct seq *scan;        /* waiting: where the next look into the depth starts */
-    struct seq **slot_seq;   /* [max_seqs] */
-    uint32_t *slot_gen;      /* [max_seqs] counts the owners of a slot */
-    int32_t *slot_free;      /* stack */
+    int32_t worst;         /* no running sequence has a worse priority */
+    struct seq *scan;      /* waiting: where the next look into the depth starts */
+    struct seq **slot_seq; /* [max_seqs] */
+    uint32_t *slot_gen;    /* [max_seqs] counts the owners of a slot */
+    int32_t *slot_free;    /* stack */
     int32_t n_slot_free;
-    int32_t *penalty_free;   /* stack of pool entries */
+    int32_t *penalty_free; /* stack of pool entries */
     int32_t n_penalty_free;
-    uint64_t epoch;          /* last step picked */
-    uint64_t now_ns;         /* when it was */
-    struct req **dl;         /* [SCH_N_TICK] requests by deadline */
-    uint64_t dl_tick;        /* ticks before are looked at */
+    uint64_t epoch;   /* last step picked */
+    uint64_t now_ns;  /* when it was */
+    struct req **dl;  /* [SCH_N_TICK] requests by deadline */
+    uint64_t dl_tick; /* ticks before are looked at */
     int32_t n_dl;
     uint64_t itl_ns, itl_learned; /* sch_itl_target(), and the steps learned then */
-    int32_t n_starved;       /* steps in a row whose prefill the time cut short */
+    int32_t n_starved;            /* steps in a row whose prefill the time cut short */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
-    int64_t n_owed;          /* of all running sequences */
-    uint64_t n_filled;       /* owed blocks that were taken, since the start */
+    int64_t n_owed;                      /* of all running sequences */
+    uint64_t n_filled; /* owed blocks that were taken, since the start */
     uint64_t n_preempted;
-    uint64_t n_found;        /* look-ups of waiting sequences in the prefix cache */
+    uint64_t n_found; /* look-ups of waiting sequences in the prefix cache */
     struct sch_cand cand[2 * SCH_LOOK]; /* in the order in which they have their turn */
-    int32_t served[SCH_N_SERVED]; /* rows by user; some users share a counter */
-    uint64_t spent[SCH_N_SERVED]; /* prompt tokens by user, halved at half_ns */
+    int32_t served[SCH_N_SERVED];       /* rows by user; some users share a counter */
+    uint64_t spent[SCH_N_SERVED];       /* prompt tokens by user, halved at half_ns */
     uint64_t half_ns;
-    int32_t n_req_running;   /* requests with at least one row */
+    int32_t n_req_running;    /* requests with at least one row */
     struct kv_hash *hash_buf; /* [stride] a sequence's hashes in one piece */
-    uint32_t *id_buf;        /* [block_size] */
+    uint32_t *id_buf;         /* [block_size] */
 };
 
 /* kv must have cfg->max_seqs slots. NULL: no memory. */

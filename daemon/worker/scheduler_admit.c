@@ -12,15 +12,15 @@
 /* A prefix of more blocks is not looked up once p->look_up is used up. */
 #define SCH_FEW 64
 
-struct sch_fit {             /* how a waiting sequence would start */
+struct sch_fit { /* how a waiting sequence would start */
     const struct kv_hash *h;
-    int32_t n_h;             /* hashes that may be used */
-    int32_t attach;          /* blocks to attach */
-    int32_t ask;             /* hashes to attach by: attach, or all */
-    int32_t q;               /* tokens in the step */
-    int32_t want;            /* blocks to hold in the end */
-    int32_t lack;            /* blocks the pool is short of */
-    struct kv_match m;       /* of these attach blocks */
+    int32_t n_h;       /* hashes that may be used */
+    int32_t attach;    /* blocks to attach */
+    int32_t ask;       /* hashes to attach by: attach, or all */
+    int32_t q;         /* tokens in the step */
+    int32_t want;      /* blocks to hold in the end */
+    int32_t lack;      /* blocks the pool is short of */
+    struct kv_match m; /* of these attach blocks */
 };
 
 /* ---- what the pool and the prefix cache have ------------------------------------- */
@@ -112,12 +112,13 @@ sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
 
     if (f->m.n_host == 0 || c == NULL || c->copy_ns == 0 || cost_predict(c, &all) == 0)
         return;
-    if (c->copy_ns * f->m.n_host <=
-        (double)(cost_predict(c, &all) - cost_predict(c, &dev)))
+    if (c->copy_ns * f->m.n_host <= (double)(cost_predict(c, &all) - cost_predict(c, &dev)))
         return;
     f->ask = f->m.n_dev;
-    f->m = (struct kv_match) { .n = f->m.n_dev, .n_idle = f->m.n_dev_idle,
-        .n_dev = f->m.n_dev, .n_dev_idle = f->m.n_dev_idle };
+    f->m = (struct kv_match){ .n = f->m.n_dev,
+        .n_idle = f->m.n_dev_idle,
+        .n_dev = f->m.n_dev,
+        .n_dev_idle = f->m.n_dev_idle };
 }
 
 /* Would s, with the first f->attach blocks attached, have tokens and a place
@@ -140,8 +141,7 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     left = need - f->q;
     if (left > 1 && c->max_partial > 0 && p->n_partial >= c->max_partial)
         return SCH_LIMIT;
-    if (left > 1 && sch_is_long(p->sch, s) && c->max_long > 0 &&
-        p->n_long >= c->max_long)
+    if (left > 1 && sch_is_long(p->sch, s) && c->max_long > 0 && p->n_long >= c->max_long)
         return SCH_LIMIT;
     return SCH_GOES;
 }
@@ -187,10 +187,16 @@ sch_short_note(struct sch_pick *p, const struct seq *s, const struct sch_fit *f)
 {
     struct sch *sch = p->sch;
 
-    *sch_short_at(sch, s) = (struct sch_short) { .order = s->req->order,
-        .sample = s->sample, .n_tok = s->device_len, .n_preempted = s->n_preempted,
-        .n_h = f->n_h, .n_found = f->m.n, .lack = f->lack, .promised = p->promised,
-        .n_running = sch->running.n, .n_back = sch->kv->n_back,
+    *sch_short_at(sch, s) = (struct sch_short){ .order = s->req->order,
+        .sample = s->sample,
+        .n_tok = s->device_len,
+        .n_preempted = s->n_preempted,
+        .n_h = f->n_h,
+        .n_found = f->m.n,
+        .lack = f->lack,
+        .promised = p->promised,
+        .n_running = sch->running.n,
+        .n_back = sch->kv->n_back,
         .n_filled = sch->n_filled };
 }
 
@@ -356,15 +362,14 @@ sch_want_rows(struct sch_pick *p)
     enum sch_verdict v;
     int32_t rows = 0;
 
-    if (!p->first || !p->admit || sch->n_slot_free > 0 || s == NULL ||
-        !sch_is_urgent(p, s))
+    if (!p->first || !p->admit || sch->n_slot_free > 0 || s == NULL || !sch_is_urgent(p, s))
         return;
     p->lack = 0;
     v = sch_fit(p, s, &f);
     if (v != SCH_GOES && (v != SCH_SHORT || p->lack <= 0))
         return;
-    for (const struct seq *w = s; w != NULL && rows < SCH_MAX_URGED &&
-        (w == s || sch_is_urgent(p, w)); w = w->next)
+    for (const struct seq *w = s;
+         w != NULL && rows < SCH_MAX_URGED && (w == s || sch_is_urgent(p, w)); w = w->next)
         rows++;
     sch_want(p, s, p->lack, rows);
 }

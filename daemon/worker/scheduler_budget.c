@@ -54,8 +54,7 @@ sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
 /* Of q tokens those up to the end of a tile, less most_over at most; negative: that would
  * be too few. */
 static int32_t
-sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t tile,
-    int32_t most_over)
+sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t tile, int32_t most_over)
 {
     int32_t over = (p->st->n_tok + q) % tile;
 
@@ -137,7 +136,9 @@ sch_row(struct sch_pick *p, struct seq *s)
     struct sch_row *row = &p->st->rows[p->st->n_row++];
 
     DIAG(p->sch->slot_seq[s->slot] == s && s->last_epoch < p->st->epoch);
-    *row = (struct sch_row) { .seq = s, .first = s->cached_len, .fresh = s->fresh,
+    *row = (struct sch_row){ .seq = s,
+        .first = s->cached_len,
+        .fresh = s->fresh,
         .decode = s->cached_len >= s->req->n_ids && s->cached_len + 1 == s->device_len };
     p->st->n_decode += row->decode;
     s->fresh = 0;
@@ -238,8 +239,8 @@ sch_efficient(const struct sch *sch)
 
     if (sch->cfg.itl_target_ns != SCH_ITL_AUTO)
         return 0;
-    return cost_efficient(sch->cfg.cost, SCH_EFFICIENT, most < SCH_MAX_EFFICIENT ? most :
-        SCH_MAX_EFFICIENT);
+    return cost_efficient(sch->cfg.cost, SCH_EFFICIENT,
+        most < SCH_MAX_EFFICIENT ? most : SCH_MAX_EFFICIENT);
 }
 
 /* With these decodes alone; 0: there is no target, or nothing to predict by. */

@@ -9,10 +9,10 @@
 #define SCH_LOOK_FIRST 32
 /* Who passes another has no more than this share of its work left: the order of
  * arrival is not given up for little. */
-#define SCH_PASS_NUM   3
-#define SCH_PASS_DEN   4
+#define SCH_PASS_NUM 3
+#define SCH_PASS_DEN 4
 /* A user with less than this share of the rows of another is new next to it. */
-#define SCH_NEW_DEN    4
+#define SCH_NEW_DEN 4
 
 /* Time to compute its prompt from position from on; without a model, tokens. */
 static uint64_t
@@ -47,7 +47,8 @@ sch_cand(struct sch_pick *p, struct seq *s, int32_t n)
 
     if (s->t_seen_ns == 0)
         s->t_seen_ns = p->now_ns;
-    sch->cand[n] = (struct sch_cand) { .s = s, .pos = n,
+    sch->cand[n] = (struct sch_cand){ .s = s,
+        .pos = n,
         .late = p->now_ns - s->t_seen_ns >= sch->cfg.max_overtake_ns ||
             s->n_passed >= SCH_MAX_PASSED };
     if (sch->cfg.max_overtake_ns > 0 || sch->cfg.itl_target_ns == SCH_ITL_AUTO)

@@ -10,7 +10,7 @@
  * few blocks are not looked up any more. */
 #define SCH_LOOK_UP 2048
 /* Times that waiting ones are looked at again in a step. */
-#define SCH_ROUNDS  4
+#define SCH_ROUNDS 4
 
 /* ---- decodes --------------------------------------------------------------------- */
 
@@ -202,8 +202,8 @@ sch_pick_waiting(struct sch_pick *p, struct sch_cand *c)
     if (v == SCH_SHORT && p->lack > 0 && !p->weighed && sch_is_urgent(p, c->s))
         sch_want(p, c->s, p->lack, 1);
     c->skipped = v != SCH_GOES && v != SCH_LATER && v != SCH_STOP;
-    if (v == SCH_STOP || (v == SCH_SHORT && (c->s->n_passed >= SCH_MAX_PASSED ||
-        p->sch->want.s == c->s)))
+    if (v == SCH_STOP ||
+        (v == SCH_SHORT && (c->s->n_passed >= SCH_MAX_PASSED || p->sch->want.s == c->s)))
         p->closed = 1;
     return v == SCH_GOES;
 }
@@ -263,11 +263,14 @@ sch_forget(struct sch *sch, uint64_t now_ns)
 int32_t
 sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
 {
-    struct sch_pick p = { .sch = sch, .st = st, .now_ns = now_ns,
-        .tokens = sch->cfg.max_tokens, .scores = sch->cfg.max_scores,
+    struct sch_pick p = { .sch = sch,
+        .st = st,
+        .now_ns = now_ns,
+        .tokens = sch->cfg.max_tokens,
+        .scores = sch->cfg.max_scores,
         .look_up = SCH_LOOK_UP };
 
-    *st = (struct sch_step) { .epoch = sch->epoch + 1, .rows = st->rows };
+    *st = (struct sch_step){ .epoch = sch->epoch + 1, .rows = st->rows };
     sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
     sch_forget(sch, now_ns);

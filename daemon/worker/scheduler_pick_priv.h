@@ -14,52 +14,52 @@
 /* A sequence bypassed this often lets no other take blocks. */
 #define SCH_MAX_PASSED 16
 /* Unfinished prompts that waiting ones are compared with. */
-#define SCH_MAX_DUPLICATE   16
+#define SCH_MAX_DUPLICATE 16
 
-struct sch_pick {            /* one step in the making */
+struct sch_pick { /* one step in the making */
     struct sch *sch;
     struct sch_step *st;
     uint64_t now_ns;
-    int32_t tokens, scores;  /* left of the step */
-    int32_t long_left;       /* tokens left for long prompts in the first round */
-    uint64_t long_ns;        /* predicted time of the step that they may fill */
-    int first;               /* the first round: long prompts have half of it */
+    int32_t tokens, scores;    /* left of the step */
+    int32_t long_left;         /* tokens left for long prompts in the first round */
+    uint64_t long_ns;          /* predicted time of the step that they may fill */
+    int first;                 /* the first round: long prompts have half of it */
     int32_t n_partial, n_long; /* unfinished prompts, with what they got by now */
-    int32_t n_long_had;      /* of the long ones, those that had their turn */
-    const struct seq *oldest; /* prompt under way that has not had its turn, or NULL */
-    int n_wanting;           /* prompts under way that got nothing so far */
-    int closed;              /* no other waiting sequence goes */
-    int admit;               /* waiting ones may go */
-    struct seq *scan;        /* behind the last candidate that waits */
-    int32_t n_waiting;       /* candidates that wait */
-    int scarce;              /* not all have a block and what they are owed */
-    int32_t kept;            /* blocks for those that claimed before */
-    int32_t n_out;           /* sequences that sit out, each for a block */
-    int32_t promised;        /* blocks that running ones are owed or need for known
+    int32_t n_long_had;        /* of the long ones, those that had their turn */
+    const struct seq *oldest;  /* prompt under way that has not had its turn, or NULL */
+    int n_wanting;             /* prompts under way that got nothing so far */
+    int closed;                /* no other waiting sequence goes */
+    int admit;                 /* waiting ones may go */
+    struct seq *scan;          /* behind the last candidate that waits */
+    int32_t n_waiting;         /* candidates that wait */
+    int scarce;                /* not all have a block and what they are owed */
+    int32_t kept;              /* blocks for those that claimed before */
+    int32_t n_out;             /* sequences that sit out, each for a block */
+    int32_t promised;          /* blocks that running ones are owed or need for known
                                 tokens */
-    int32_t look_up;         /* blocks that may still be found */
-    uint64_t target_ns;      /* time of the step; 0: none, or not predicted */
-    uint64_t most_ns;        /* with the most room that an automatic target leaves */
-    int timed;               /* prefill is cut by it: somebody would wait longer */
-    int cut;                 /* it was */
-    int tiled;               /* to the end of a tile (SCH_TILE) */
-    int starved;             /* prefill-starved for too many steps: some goes */
-    int32_t floor;           /* prefill tokens that may go whatever is predicted */
-    int32_t n_prefill;       /* prefill tokens of the step */
+    int32_t look_up;           /* blocks that may still be found */
+    uint64_t target_ns;        /* time of the step; 0: none, or not predicted */
+    uint64_t most_ns;          /* with the most room that an automatic target leaves */
+    int timed;                 /* prefill is cut by it: somebody would wait longer */
+    int cut;                   /* it was */
+    int tiled;                 /* to the end of a tile (SCH_TILE) */
+    int starved;               /* prefill-starved for too many steps: some goes */
+    int32_t floor;             /* prefill tokens that may go whatever is predicted */
+    int32_t n_prefill;         /* prefill tokens of the step */
     const struct seq *ahead[SCH_MAX_DUPLICATE];
     int32_t n_ahead;
-    int32_t lack;            /* blocks the pool was short of for the last one refused */
+    int32_t lack;             /* blocks the pool was short of for the last one refused */
     const struct seq *wanted; /* others may have been preempted for it already */
-    int weighed;             /* whether some are to be was looked into */
+    int weighed;              /* whether some are to be was looked into */
 };
 
 /* What became of a waiting sequence. */
 enum sch_verdict {
     SCH_GOES,
-    SCH_STOP,                /* no other goes either: nothing is left */
-    SCH_LATER,               /* its prefix is being computed */
-    SCH_LIMIT,               /* no room among unfinished prompts, penalties, scores */
-    SCH_SHORT                /* not enough blocks, or tokens to go in one step */
+    SCH_STOP,  /* no other goes either: nothing is left */
+    SCH_LATER, /* its prefix is being computed */
+    SCH_LIMIT, /* no room among unfinished prompts, penalties, scores */
+    SCH_SHORT  /* not enough blocks, or tokens to go in one step */
 };
 
 /* ---- tokens and time: scheduler_budget.c ------------------------------------------ */
@@ -73,8 +73,8 @@ int sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns);
 int32_t sch_share(const struct sch_pick *p, const struct seq *s);
 /* Tokens of s from position from on in this step, most at most; 0: none.
  * whole: all that is missing or nothing, where a step can hold it. */
-int32_t sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most,
-    int whole);
+int32_t
+sch_chunk(struct sch_pick *p, const struct seq *s, int32_t from, int32_t most, int whole);
 /* A new row of the step, without tokens. */
 struct sch_row *sch_row(struct sch_pick *p, struct seq *s);
 /* Take blocks for q more tokens of a running sequence. Returns for how many there are. */

@@ -66,6 +66,9 @@ sch_want(struct sch_pick *p, struct seq *s, int32_t lack, int32_t rows)
     sch->worst = worst;
     if (n_block < lack || n_row == 0)
         return;
-    sch->want = (struct sch_want) { .s = s, .priority = pr, .lack = lack, .rows = rows,
+    sch->want = (struct sch_want){ .s = s,
+        .priority = pr,
+        .lack = lack,
+        .rows = rows,
         .n_back = sch->kv->n_back };
 }

@@ -11,18 +11,18 @@
 
 #include "daemon/common/text.h"
 
-#define ENC_MAGIC 0x54454e31u
-#define ENC_MAX_TEXT ((size_t)512 << 20)
-#define ENC_KEEP_BYTES ((size_t)1 << 20)  /* a larger buffer goes after a text */
-#define ENC_SCAN_COST 16                  /* bytes scanned for the price of one */
+#define ENC_MAGIC      0x54454e31u
+#define ENC_MAX_TEXT   ((size_t)512 << 20)
+#define ENC_KEEP_BYTES ((size_t)1 << 20) /* a larger buffer goes after a text */
+#define ENC_SCAN_COST  16                /* bytes scanned for the price of one */
 
 /* Cutting added tokens out of a text. */
 struct enc_scan {
     const uint8_t *s;
     size_t n;
-    size_t at;     /* where the search goes on */
-    size_t start;  /* what lies before is delivered */
-    bool have;     /* a token is found whose text before is delivered */
+    size_t at;    /* where the search goes on */
+    size_t start; /* what lies before is delivered */
+    bool have;    /* a token is found whose text before is delivered */
     uint32_t id;
 };
 
@@ -43,17 +43,17 @@ struct enc_iter {
     bool end, held, have_last; /* no match is left; a look ahead; last is set */
     size_t at, prev, last;     /* next search; end of what is out; last match's end */
     bool pend;
-    size_t pend_a, pend_b;     /* a match behind the element just given */
+    size_t pend_a, pend_b; /* a match behind the element just given */
     struct enc_elem ahead;
 };
 
 enum enc_phase {
     ENC_IDLE,
-    ENC_RAW,    /* look for added tokens in the text */
-    ENC_NORM,   /* normalize what lies between */
-    ENC_NSCAN,  /* look for added tokens in that */
-    ENC_WORD,   /* get the next word */
-    ENC_MERGE,  /* merge it */
+    ENC_RAW,   /* look for added tokens in the text */
+    ENC_NORM,  /* normalize what lies between */
+    ENC_NSCAN, /* look for added tokens in that */
+    ENC_WORD,  /* get the next word */
+    ENC_MERGE, /* merge it */
     ENC_DONE
 };
 
@@ -70,9 +70,9 @@ struct tok_enc {
     size_t n_spans;
     enum enc_phase phase;
     struct enc_scan raw, normed;
-    size_t seg_a, seg_b, seg_at;  /* being normalized, in the text */
-    struct tok_buf seg;           /* its normal form */
-    struct tok_buf spaced;        /* a piece with a space before it */
+    size_t seg_a, seg_b, seg_at; /* being normalized, in the text */
+    struct tok_buf seg;          /* its normal form */
+    struct tok_buf spaced;       /* a piece with a space before it */
     struct enc_iter it[TOK_MAX_STAGES];
 };
 
@@ -106,7 +106,7 @@ tok_token_id(const struct tok *tok, const char *bytes, size_t n)
 
 int
 tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
-             unsigned *ret_flags)
+    unsigned *ret_flags)
 {
     unsigned flags;
     int rc = bpe_token(tok->bpe, id, ret, ret_n, &flags);
@@ -368,7 +368,7 @@ enc_scan_end(struct enc_scan *sc, size_t *ret_a, size_t *ret_b)
  */
 static enum enc_got
 enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *sc,
-              size_t *budget, size_t *ret_a, size_t *ret_b)
+    size_t *budget, size_t *ret_a, size_t *ret_b)
 {
     size_t from = sc->at, room = *budget * ENC_SCAN_COST, a, b;
 
@@ -418,14 +418,13 @@ enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *s
 /* The next match of a stage's pattern, empty ones behind a match left out. */
 static int
 enc_find(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
-         size_t *ret_a, size_t *ret_b)
+    size_t *ret_a, size_t *ret_b)
 {
     uint32_t cp;
     int rc;
 
     while (it->at <= it->n) {
-        rc = tok_rx_find(&st->rx, &enc->rx, it->s, it->n, it->ascii, it->at, ret_a,
-                         ret_b);
+        rc = tok_rx_find(&st->rx, &enc->rx, it->s, it->n, it->ascii, it->at, ret_a, ret_b);
         if (rc <= 0)
             return rc;
         if (*ret_a != *ret_b || !it->have_last || it->last != *ret_b) {
@@ -441,7 +440,7 @@ enc_find(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
 /* The next element of the piece: 1 and *ret, 0 at its end, -errno. */
 static int
 enc_elem(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
-         struct enc_elem *ret)
+    struct enc_elem *ret)
 {
     size_t a, b;
     int rc;
@@ -492,7 +491,7 @@ enc_joins(enum tok_behavior behavior, const struct enc_elem *x, const struct enc
 /* The next piece that a stage cuts out of its piece; may be empty. */
 static int
 enc_cut(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
-        struct enc_elem *ret)
+    struct enc_elem *ret)
 {
     struct enc_elem next;
     int rc = enc_elem(enc, st, it, ret);
@@ -582,8 +581,8 @@ enc_word(struct tok_enc *enc, const uint8_t **ret_s, size_t *ret_n)
 static int
 enc_step_raw(struct tok_enc *enc, size_t *budget)
 {
-    switch (enc_scan_next(enc, &enc->tok->raw, &enc->raw, budget, &enc->seg_a,
-                          &enc->seg_b)) {
+    switch (
+        enc_scan_next(enc, &enc->tok->raw, &enc->raw, budget, &enc->seg_a, &enc->seg_b)) {
     case GOT_MORE:
         return 0;
     case GOT_TOKEN:

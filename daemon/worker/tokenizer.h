@@ -23,12 +23,12 @@
 #include <stdint.h>
 
 /* Limits of a file; what exceeds them is refused. */
-#define TOK_MAX_FILE_BYTES ((size_t)256 << 20)
-#define TOK_MAX_VOCAB 1048576u
+#define TOK_MAX_FILE_BYTES  ((size_t)256 << 20)
+#define TOK_MAX_VOCAB       1048576u
 #define TOK_MAX_TOKEN_BYTES 4096u
 
-#define TOK_ID_ADDED 1u    /* listed in added_tokens */
-#define TOK_ID_SPECIAL 2u  /* listed there as special */
+#define TOK_ID_ADDED        1u /* listed in added_tokens */
+#define TOK_ID_SPECIAL      2u /* listed there as special */
 
 struct tok;
 struct tok_enc;
@@ -41,56 +41,46 @@ struct tok_enc;
  * offending part and what would be accepted, and the result is -ENOENT,
  * -EACCES or another error of open(), -EFBIG, -EINVAL, -ENOTSUP or -ENOMEM.
  */
-int
-tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes);
+int tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes);
 
 /*
  * The same for a model with vocab ids. A tokenizer with an id beyond is another
  * model's: -EINVAL.
  */
-int
-tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
-             size_t err_bytes);
+int tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
+    size_t err_bytes);
 
 /* Accepts NULL, returns NULL. */
-struct tok *
-tok_free(struct tok *tok);
+struct tok *tok_free(struct tok *tok);
 
 /* The highest id + 1 over vocabulary and added tokens; ids may have gaps. */
-uint32_t
-tok_vocab_size(const struct tok *tok);
+uint32_t tok_vocab_size(const struct tok *tok);
 
 /*
  * The id of an added token with this content, or else of the vocabulary
  * entry that stands for these bytes; -ENOENT if there is neither.
  */
-int
-tok_token_id(const struct tok *tok, const char *bytes, size_t n);
+int tok_token_id(const struct tok *tok, const char *bytes, size_t n);
 
 /*
  * The bytes an id decodes to (any bytes, a token may hold part of a
  * character), valid as long as tok, and TOK_ID_ flags. -ENOENT: no such id.
  */
-int
-tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
-             unsigned *ret_flags);
+int tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
+    unsigned *ret_flags);
 
 /* From tokenizer_config.json; -1 where it names none. */
-int
-tok_bos_id(const struct tok *tok);
+int tok_bos_id(const struct tok *tok);
 
-int
-tok_eos_id(const struct tok *tok);
+int tok_eos_id(const struct tok *tok);
 
 /*
  * An encoder with its scratch, which it keeps from text to text. NULL: out
  * of memory.
  */
-struct tok_enc *
-tok_enc_new(const struct tok *tok);
+struct tok_enc *tok_enc_new(const struct tok *tok);
 
-struct tok_enc *
-tok_enc_free(struct tok_enc *enc);
+struct tok_enc *tok_enc_free(struct tok_enc *enc);
 
 /* Write the post-processor's tokens (bos and the like) around the text. */
 #define TOK_ADD_SPECIAL 1u
@@ -107,8 +97,7 @@ tok_enc_free(struct tok_enc *enc);
  * valid UTF-8 (NUL and control characters are); -E2BIG: over 512 MiB;
  * -ENOMEM. After an error only tok_enc_begin() may follow.
  */
-int
-tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags);
+int tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags);
 
 /* Bytes [off, off + len) of a text. */
 struct tok_span {
@@ -121,8 +110,7 @@ struct tok_span {
  * A name of which one byte is there is text, and so is one that is looked
  * for in normalized text, if any of that text does.
  */
-void
-tok_enc_spans(struct tok_enc *enc, const struct tok_span *spans, size_t n);
+void tok_enc_spans(struct tok_enc *enc, const struct tok_span *spans, size_t n);
 
 /*
  * Goes on for about max_bytes of text (at least one step of work), plus what
@@ -130,14 +118,12 @@ tok_enc_spans(struct tok_enc *enc, const struct tok_span *spans, size_t n);
  * call again; -ENOMEM; -E2BIG: a pattern of the tokenizer took too long on
  * this text, or a normalizer blew it up.
  */
-int
-tok_enc_step(struct tok_enc *enc, size_t max_bytes);
+int tok_enc_step(struct tok_enc *enc, size_t max_bytes);
 
 /*
  * The ids found so far, final as far as they go; valid until the next call
  * with enc. NULL if there is none.
  */
-const uint32_t *
-tok_enc_ids(const struct tok_enc *enc, size_t *ret_n);
+const uint32_t *tok_enc_ids(const struct tok_enc *enc, size_t *ret_n);
 
 #endif

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LD_MAX_DEPTH 16
+#define LD_MAX_DEPTH      16
 #define LD_MAX_TEXT_BYTES 4096u
 
 /* The pattern of the ByteLevel pre-tokenizer. */
@@ -49,7 +49,7 @@ ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
     }
     if (st.st_size < 0 || (uint64_t)st.st_size > TOK_MAX_FILE_BYTES) {
         rc = tok_ld_err(ld, -EFBIG, "%lld bytes are more than the %zu allowed",
-                         (long long)st.st_size, TOK_MAX_FILE_BYTES);
+            (long long)st.st_size, TOK_MAX_FILE_BYTES);
         goto close_fd;
     }
     buf = malloc((size_t)st.st_size + 1);
@@ -63,7 +63,7 @@ ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
             continue;
         if (got <= 0) {
             rc = tok_ld_err(ld, got ? -errno : -EIO, "cannot read: %s",
-                             got ? strerror(errno) : "file got shorter");
+                got ? strerror(errno) : "file got shorter");
             free(buf);
             goto close_fd;
         }
@@ -98,8 +98,7 @@ ld_json(struct tok_ld *ld, size_t flags, json_t **ret)
         return tok_ld_err(ld, -ENOMEM, "out of memory");
     }
     if (!*ret)
-        return tok_ld_err(ld, -EINVAL, "line %d column %d: %s", je.line, je.column,
-                           je.text);
+        return tok_ld_err(ld, -EINVAL, "line %d column %d: %s", je.line, je.column, je.text);
     if (!json_is_object(*ret)) {
         json_decref(*ret);
         return tok_ld_err(ld, -EINVAL, "the top level is not an object");
@@ -123,8 +122,7 @@ ld_bool(struct tok_ld *ld, const json_t *o, const char *name, bool missing, bool
 
     *ret = missing;
     if (v && !json_is_boolean(v))
-        return tok_ld_err(ld, -EINVAL, "%s: \"%s\" is not true or false", ld_type(o),
-                           name);
+        return tok_ld_err(ld, -EINVAL, "%s: \"%s\" is not true or false", ld_type(o), name);
     if (v)
         *ret = json_is_true(v);
     return 0;
@@ -144,19 +142,21 @@ ld_pattern(struct tok_ld *ld, const json_t *o, struct tok_rx *rx)
     if (!v)
         v = json_object_get(pattern, "Regex");
     if (!json_is_string(v) || !json_string_length(v))
-        return tok_ld_err(ld, -EINVAL, "%s: \"pattern\" is not {\"Regex\": ...} or "
-                           "{\"String\": ...} with text in it", ld_type(o));
+        return tok_ld_err(ld, -EINVAL,
+            "%s: \"pattern\" is not {\"Regex\": ...} or "
+            "{\"String\": ...} with text in it",
+            ld_type(o));
     rc = tok_rx_compile(rx, json_string_value(v), json_string_length(v), literal, why,
-                        sizeof(why));
+        sizeof(why));
     if (rc)
         return tok_ld_err(ld, rc, "%s: pattern \"%.100s\": %s", ld_type(o),
-                           json_string_value(v), why);
+            json_string_value(v), why);
     return 0;
 }
 
 static int
-ld_list(struct tok_ld *ld, const json_t *o, const char *name, const char *what,
-        int depth, int (*one)(struct tok_ld *, const json_t *, int))
+ld_list(struct tok_ld *ld, const json_t *o, const char *name, const char *what, int depth,
+    int (*one)(struct tok_ld *, const json_t *, int))
 {
     const json_t *list = json_object_get(o, name), *v;
     size_t i;
@@ -179,8 +179,10 @@ ld_norm_text(struct tok_ld *ld, const json_t *o, const char *name, struct tok_bu
     const json_t *v = json_object_get(o, name);
 
     if (!json_is_string(v) || json_string_length(v) > LD_MAX_TEXT_BYTES)
-        return tok_ld_err(ld, -EINVAL, "normalizer %s: \"%s\" is not a string of at "
-                           "most %u bytes", ld_type(o), name, LD_MAX_TEXT_BYTES);
+        return tok_ld_err(ld, -EINVAL,
+            "normalizer %s: \"%s\" is not a string of at "
+            "most %u bytes",
+            ld_type(o), name, LD_MAX_TEXT_BYTES);
     if (tok_buf_put(ret, json_string_value(v), json_string_length(v)))
         return tok_ld_err(ld, -ENOMEM, "out of memory");
     return 0;
@@ -190,7 +192,7 @@ static int
 ld_normalizer(struct tok_ld *ld, const json_t *o, int depth)
 {
     static const char *const names[] = { "NFC", "NFD", "NFKC", "NFKD", "Lowercase",
-                                         "Strip", "Prepend", "Replace" };
+        "Strip", "Prepend", "Replace" };
     struct tok_norm *norm = &ld->tok->norm;
     struct tok_norm_op *op;
     const char *type = ld_type(o);
@@ -203,9 +205,11 @@ ld_normalizer(struct tok_ld *ld, const json_t *o, int depth)
         if (!strcmp(type, names[i]))
             break;
     if (i == sizeof(names) / sizeof(names[0]))
-        return tok_ld_err(ld, -ENOTSUP, "normalizer type \"%.60s\" is not supported "
-                           "(supported: NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, "
-                           "Replace, Sequence)", type);
+        return tok_ld_err(ld, -ENOTSUP,
+            "normalizer type \"%.60s\" is not supported "
+            "(supported: NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, "
+            "Replace, Sequence)",
+            type);
     if (norm->n_ops == TOK_MAX_NORMS)
         return tok_ld_err(ld, -EINVAL, "more than %d normalizers", TOK_MAX_NORMS);
     op = &norm->op[norm->n_ops++];
@@ -227,7 +231,7 @@ static int
 ld_behavior(struct tok_ld *ld, const json_t *o, enum tok_behavior *ret)
 {
     static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious",
-                                         "MergedWithNext", "Contiguous" };
+        "MergedWithNext", "Contiguous" };
     const char *s = json_string_value(json_object_get(o, "behavior"));
     unsigned i;
 
@@ -237,9 +241,11 @@ ld_behavior(struct tok_ld *ld, const json_t *o, enum tok_behavior *ret)
             return 0;
         }
     }
-    return tok_ld_err(ld, -ENOTSUP, "pre_tokenizer Split: behavior \"%.60s\" is not "
-                       "supported (supported: Removed, Isolated, MergedWithPrevious, "
-                       "MergedWithNext, Contiguous)", s ? s : "(none)");
+    return tok_ld_err(ld, -ENOTSUP,
+        "pre_tokenizer Split: behavior \"%.60s\" is not "
+        "supported (supported: Removed, Isolated, MergedWithPrevious, "
+        "MergedWithNext, Contiguous)",
+        s ? s : "(none)");
 }
 
 static int
@@ -276,8 +282,10 @@ ld_pre_tokenizer(struct tok_ld *ld, const json_t *o, int depth)
     if (!strcmp(type, "Sequence"))
         return ld_list(ld, o, "pretokenizers", "pre_tokenizer", depth, ld_pre_tokenizer);
     if (ld->byte_level)
-        return tok_ld_err(ld, -ENOTSUP, "pre_tokenizer type \"%.60s\" after ByteLevel is "
-                           "not supported: ByteLevel must be the last", type);
+        return tok_ld_err(ld, -ENOTSUP,
+            "pre_tokenizer type \"%.60s\" after ByteLevel is "
+            "not supported: ByteLevel must be the last",
+            type);
     if (tok->n_stages == TOK_MAX_STAGES)
         return tok_ld_err(ld, -EINVAL, "more than %d pre_tokenizers", TOK_MAX_STAGES);
     st = &tok->stage[tok->n_stages++];
@@ -295,8 +303,10 @@ ld_pre_tokenizer(struct tok_ld *ld, const json_t *o, int depth)
         st->behavior = single ? TOK_ISOLATED : TOK_CONTIGUOUS;
         return rc ? rc : ld_builtin(ld, ld_digit, &st->rx);
     }
-    return tok_ld_err(ld, -ENOTSUP, "pre_tokenizer type \"%.60s\" is not supported "
-                       "(supported: ByteLevel, Split, Digits, Sequence)", type);
+    return tok_ld_err(ld, -ENOTSUP,
+        "pre_tokenizer type \"%.60s\" is not supported "
+        "(supported: ByteLevel, Split, Digits, Sequence)",
+        type);
 }
 
 static int
@@ -309,10 +319,10 @@ ld_template_id(struct tok_ld *ld, json_int_t id, uint32_t *list, unsigned *n)
     if (id < 0 || id >= (json_int_t)ld->tok->n_ids ||
         bpe_token(ld->tok->bpe, (uint32_t)id, &p, &len, &flags))
         return tok_ld_err(ld, -EINVAL, "post_processor names id %lld, which no token has",
-                           (long long)id);
+            (long long)id);
     if (*n == TOK_MAX_TEMPLATE)
         return tok_ld_err(ld, -EINVAL, "post_processor writes more than %d tokens",
-                           TOK_MAX_TEMPLATE);
+            TOK_MAX_TEMPLATE);
     list[(*n)++] = (uint32_t)id;
     return 0;
 }
@@ -320,7 +330,7 @@ ld_template_id(struct tok_ld *ld, json_int_t id, uint32_t *list, unsigned *n)
 /* The ids of one special token of a template. */
 static int
 ld_template_special(struct tok_ld *ld, const json_t *o, const json_t *item,
-                    uint32_t *list, unsigned *n)
+    uint32_t *list, unsigned *n)
 {
     const char *name = json_string_value(json_object_get(item, "id"));
     const json_t *all = json_object_get(o, "special_tokens"), *ids;
@@ -329,8 +339,10 @@ ld_template_special(struct tok_ld *ld, const json_t *o, const json_t *item,
 
     ids = name ? json_object_get(json_object_get(all, name), "ids") : NULL;
     if (!json_is_array(ids))
-        return tok_ld_err(ld, -EINVAL, "post_processor TemplateProcessing: special token "
-                           "\"%.60s\" has no \"ids\"", name ? name : "(none)");
+        return tok_ld_err(ld, -EINVAL,
+            "post_processor TemplateProcessing: special token "
+            "\"%.60s\" has no \"ids\"",
+            name ? name : "(none)");
     for (i = 0; !rc && i < json_array_size(ids); i++) {
         const json_t *v = json_array_get(ids, i);
         rc = ld_template_id(ld, json_is_integer(v) ? json_integer_value(v) : -1, list, n);
@@ -353,7 +365,7 @@ ld_wrap(struct tok_ld *ld, const struct ld_frame *f)
     if (tok->n_prefix + k > TOK_MAX_TEMPLATE ||
         tok->n_suffix + f->n_after > TOK_MAX_TEMPLATE)
         return tok_ld_err(ld, -EINVAL, "post_processor writes more than %d tokens",
-                           TOK_MAX_TEMPLATE);
+            TOK_MAX_TEMPLATE);
     memmove(tok->prefix + k, tok->prefix, tok->n_prefix * sizeof(tok->prefix[0]));
     memcpy(tok->prefix, f->before, k * sizeof(tok->prefix[0]));
     memcpy(tok->suffix + tok->n_suffix, f->after, f->n_after * sizeof(tok->suffix[0]));
@@ -383,15 +395,18 @@ ld_template(struct tok_ld *ld, const json_t *o)
         else if (seq && !seen)
             seen = true;
         else
-            return tok_ld_err(ld, -ENOTSUP, "post_processor TemplateProcessing: "
-                               "\"single\" item %zu is not a special token or the only "
-                               "sequence", i);
+            return tok_ld_err(ld, -ENOTSUP,
+                "post_processor TemplateProcessing: "
+                "\"single\" item %zu is not a special token or the only "
+                "sequence",
+                i);
     }
     if (rc)
         return rc;
     if (!seen)
-        return tok_ld_err(ld, -ENOTSUP, "post_processor TemplateProcessing: \"single\" "
-                           "has no sequence");
+        return tok_ld_err(ld, -ENOTSUP,
+            "post_processor TemplateProcessing: \"single\" "
+            "has no sequence");
     return ld_wrap(ld, &f);
 }
 
@@ -405,9 +420,10 @@ ld_cls_sep(struct tok_ld *ld, const json_t *o)
     int rc;
 
     rc = ld_template_id(ld, json_is_integer(cls) ? json_integer_value(cls) : -1, f.before,
-                        &f.n_before);
-    rc = rc ? rc : ld_template_id(ld, json_is_integer(sep) ? json_integer_value(sep) : -1,
-                                  f.after, &f.n_after);
+        &f.n_before);
+    rc = rc ? rc
+            : ld_template_id(ld, json_is_integer(sep) ? json_integer_value(sep) : -1,
+                  f.after, &f.n_after);
     return rc ? rc : ld_wrap(ld, &f);
 }
 
@@ -424,9 +440,11 @@ ld_post_processor(struct tok_ld *ld, const json_t *o, int depth)
         return ld_template(ld, o);
     if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
         return ld_cls_sep(ld, o);
-    return tok_ld_err(ld, -ENOTSUP, "post_processor type \"%.60s\" is not supported "
-                       "(supported: ByteLevel, TemplateProcessing, BertProcessing, "
-                       "RobertaProcessing, Sequence)", type);
+    return tok_ld_err(ld, -ENOTSUP,
+        "post_processor type \"%.60s\" is not supported "
+        "(supported: ByteLevel, TemplateProcessing, BertProcessing, "
+        "RobertaProcessing, Sequence)",
+        type);
 }
 
 static int
@@ -439,34 +457,39 @@ ld_decoder(struct tok_ld *ld, const json_t *o, int depth)
     if (!strcmp(type, "ByteLevel"))
         ld->byte_level = true;
     else if (strcmp(type, "Fuse") || !ld->byte_level)
-        return tok_ld_err(ld, -ENOTSUP, "decoder type \"%.60s\" is not supported "
-                           "(supported: ByteLevel, then Fuse, Sequence)", type);
+        return tok_ld_err(ld, -ENOTSUP,
+            "decoder type \"%.60s\" is not supported "
+            "(supported: ByteLevel, then Fuse, Sequence)",
+            type);
     return 0;
 }
 
 /* A part that must be there and bring in ByteLevel. */
 static int
 ld_bytes_part(struct tok_ld *ld, const json_t *root, const char *name,
-              int (*one)(struct tok_ld *, const json_t *, int))
+    int (*one)(struct tok_ld *, const json_t *, int))
 {
     const json_t *o = json_object_get(root, name);
     int rc;
 
     ld->byte_level = false;
     if (!json_is_object(o))
-        return tok_ld_err(ld, -ENOTSUP, "%s is missing or null; only byte-level "
-                           "tokenizers are supported (%s type \"ByteLevel\")", name,
-                           name);
+        return tok_ld_err(ld, -ENOTSUP,
+            "%s is missing or null; only byte-level "
+            "tokenizers are supported (%s type \"ByteLevel\")",
+            name, name);
     rc = one(ld, o, 0);
     if (!rc && !ld->byte_level)
-        return tok_ld_err(ld, -ENOTSUP, "%s has no ByteLevel; only byte-level tokenizers "
-                           "are supported", name);
+        return tok_ld_err(ld, -ENOTSUP,
+            "%s has no ByteLevel; only byte-level tokenizers "
+            "are supported",
+            name);
     return rc;
 }
 
 static int
 ld_optional_part(struct tok_ld *ld, const json_t *root, const char *name,
-                 int (*one)(struct tok_ld *, const json_t *, int))
+    int (*one)(struct tok_ld *, const json_t *, int))
 {
     const json_t *o = json_object_get(root, name);
 
@@ -489,8 +512,7 @@ ld_tokenizer(struct tok_ld *ld)
     version = json_object_get(root, "version");
     ld->model = json_object_get(root, "model");
     ld->added = json_object_get(root, "added_tokens");
-    if (version &&
-        (!json_is_string(version) || strcmp(json_string_value(version), "1.0")))
+    if (version && (!json_is_string(version) || strcmp(json_string_value(version), "1.0")))
         rc = tok_ld_err(ld, -ENOTSUP, "\"version\" is not \"1.0\"");
     rc = rc ? rc : ld_optional_part(ld, root, "normalizer", ld_normalizer);
     rc = rc ? rc : ld_bytes_part(ld, root, "pre_tokenizer", ld_pre_tokenizer);
@@ -514,12 +536,16 @@ ld_named_token(struct tok_ld *ld, const json_t *root, const char *name, int *ret
     if (json_is_object(v))
         v = json_object_get(v, "content");
     if (!json_is_string(v))
-        return tok_ld_err(ld, -EINVAL, "\"%s\" is not a string, an object with "
-                           "\"content\", or null", name);
+        return tok_ld_err(ld, -EINVAL,
+            "\"%s\" is not a string, an object with "
+            "\"content\", or null",
+            name);
     id = tok_token_id(ld->tok, json_string_value(v), json_string_length(v));
     if (id < 0)
-        return tok_ld_err(ld, -EINVAL, "\"%s\" is \"%.100s\", which tokenizer.json does "
-                           "not have", name, json_string_value(v));
+        return tok_ld_err(ld, -EINVAL,
+            "\"%s\" is \"%.100s\", which tokenizer.json does "
+            "not have",
+            name, json_string_value(v));
     *ret = id;
     return 0;
 }
@@ -592,8 +618,7 @@ tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes)
 }
 
 int
-tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
-             size_t err_bytes)
+tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err, size_t err_bytes)
 {
     char file[PATH_MAX], config[PATH_MAX];
     struct tok_ld ld = { .file = file, .err = err, .err_bytes = err_bytes };
@@ -611,11 +636,12 @@ tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
     if (ld_paths(path, file, config, sizeof(file)) ||
         bpe_token(ld.tok->bpe, ld.tok->n_ids - 1, &p, &n, &flags))
         n = 0;
-    tok_ld_err(&ld, -EINVAL, "token \"%.*s\" has id %u, config.json says vocab_size = %d: "
-               "the tokenizer is another model's; put this model's tokenizer.json in its "
-               "place, or name its folder with model.tokenizer",
-               (int)(n > 60 ? 60 : n), n ? (const char *)p : "",
-               (unsigned)ld.tok->n_ids - 1, (int)vocab);
+    tok_ld_err(&ld, -EINVAL,
+        "token \"%.*s\" has id %u, config.json says vocab_size = %d: "
+        "the tokenizer is another model's; put this model's tokenizer.json in its "
+        "place, or name its folder with model.tokenizer",
+        (int)(n > 60 ? 60 : n), n ? (const char *)p : "", (unsigned)ld.tok->n_ids - 1,
+        (int)vocab);
     tok_free(ld.tok);
     return -EINVAL;
 }

@@ -12,8 +12,8 @@
 #include "daemon/common/text.h"
 
 #define NORM_PART_BYTES 4096u
-#define NORM_MAX_GROWTH 16u   /* U+FDFA grows elevenfold under NFKC */
-#define NORM_SLACK 65536u
+#define NORM_MAX_GROWTH 16u /* U+FDFA grows elevenfold under NFKC */
+#define NORM_SLACK      65536u
 #define NORM_SORT_SMALL 24u
 
 struct norm_range {
@@ -25,30 +25,67 @@ struct norm_range {
  * it therefore leaves where they stand.
  */
 static const struct norm_range norm_unordered[] = {
-    { 0x7fd, 0x7fd }, { 0x898, 0x89f }, { 0x8ca, 0x8d3 }, { 0x9fe, 0x9fe },
-    { 0xc3c, 0xc3c }, { 0xd3b, 0xd3c }, { 0xeba, 0xeba }, { 0x1715, 0x1715 },
-    { 0x1abf, 0x1ace }, { 0x1df6, 0x1dfa }, { 0xa82c, 0xa82c }, { 0x10d24, 0x10d27 },
-    { 0x10eab, 0x10eac }, { 0x10efd, 0x10eff }, { 0x10f46, 0x10f50 },
-    { 0x10f82, 0x10f85 }, { 0x11070, 0x11070 }, { 0x1133b, 0x1133b },
-    { 0x1145e, 0x1145e }, { 0x11839, 0x1183a }, { 0x1193d, 0x1193e },
-    { 0x11943, 0x11943 }, { 0x119e0, 0x119e0 }, { 0x11a34, 0x11a34 },
-    { 0x11a47, 0x11a47 }, { 0x11a99, 0x11a99 }, { 0x11d42, 0x11d42 },
-    { 0x11d44, 0x11d45 }, { 0x11d97, 0x11d97 }, { 0x11f41, 0x11f42 },
-    { 0x16ff0, 0x16ff1 }, { 0x1e08f, 0x1e08f }, { 0x1e130, 0x1e136 },
-    { 0x1e2ae, 0x1e2ae }, { 0x1e2ec, 0x1e2ef }, { 0x1e4ec, 0x1e4ef },
+    { 0x7fd, 0x7fd },
+    { 0x898, 0x89f },
+    { 0x8ca, 0x8d3 },
+    { 0x9fe, 0x9fe },
+    { 0xc3c, 0xc3c },
+    { 0xd3b, 0xd3c },
+    { 0xeba, 0xeba },
+    { 0x1715, 0x1715 },
+    { 0x1abf, 0x1ace },
+    { 0x1df6, 0x1dfa },
+    { 0xa82c, 0xa82c },
+    { 0x10d24, 0x10d27 },
+    { 0x10eab, 0x10eac },
+    { 0x10efd, 0x10eff },
+    { 0x10f46, 0x10f50 },
+    { 0x10f82, 0x10f85 },
+    { 0x11070, 0x11070 },
+    { 0x1133b, 0x1133b },
+    { 0x1145e, 0x1145e },
+    { 0x11839, 0x1183a },
+    { 0x1193d, 0x1193e },
+    { 0x11943, 0x11943 },
+    { 0x119e0, 0x119e0 },
+    { 0x11a34, 0x11a34 },
+    { 0x11a47, 0x11a47 },
+    { 0x11a99, 0x11a99 },
+    { 0x11d42, 0x11d42 },
+    { 0x11d44, 0x11d45 },
+    { 0x11d97, 0x11d97 },
+    { 0x11f41, 0x11f42 },
+    { 0x16ff0, 0x16ff1 },
+    { 0x1e08f, 0x1e08f },
+    { 0x1e130, 0x1e136 },
+    { 0x1e2ae, 0x1e2ae },
+    { 0x1e2ec, 0x1e2ef },
+    { 0x1e4ec, 0x1e4ef },
 };
 
 /* Characters younger than them that decompose under NFKC and NFKD only. */
 static const struct norm_range norm_uncompat[] = {
-    { 0x32ff, 0x32ff }, { 0xa7f2, 0xa7f4 }, { 0xab69, 0xab69 }, { 0x10781, 0x10785 },
-    { 0x10787, 0x107b0 }, { 0x107b2, 0x107ba }, { 0x1e030, 0x1e06d },
-    { 0x1f16c, 0x1f16c }, { 0x1fbf0, 0x1fbf9 },
+    { 0x32ff, 0x32ff },
+    { 0xa7f2, 0xa7f4 },
+    { 0xab69, 0xab69 },
+    { 0x10781, 0x10785 },
+    { 0x10787, 0x107b0 },
+    { 0x107b2, 0x107ba },
+    { 0x1e030, 0x1e06d },
+    { 0x1f16c, 0x1f16c },
+    { 0x1fbf0, 0x1fbf9 },
 };
 
 /* Starters that join no character before them in any normal form. */
 static const struct norm_range norm_cuttable[] = {
-    { 0x0400, 0x0482 }, { 0x0621, 0x064a }, { 0x0904, 0x0939 }, { 0x0e01, 0x0e30 },
-    { 0x3041, 0x3096 }, { 0x30a1, 0x30fa }, { 0x4e00, 0x9fff }, { 0xac00, 0xd7a3 },
+    { 0x0400, 0x0482 },
+    { 0x0621, 0x064a },
+    { 0x0904, 0x0939 },
+    { 0x0e01, 0x0e30 },
+    { 0x3041, 0x3096 },
+    { 0x30a1, 0x30fa },
+    { 0x4e00, 0x9fff },
+    { 0xac00, 0xd7a3 },
 };
 
 static bool
@@ -84,8 +121,8 @@ tok_utf8_get(const uint8_t *s, uint32_t *ret_cp)
         return 2;
     }
     if (s[0] < 0xf0) {
-        *ret_cp = (uint32_t)(s[0] & 0xf) << 12 | (uint32_t)(s[1] & 0x3f) << 6 |
-            (s[2] & 0x3f);
+        *ret_cp =
+            (uint32_t)(s[0] & 0xf) << 12 | (uint32_t)(s[1] & 0x3f) << 6 | (s[2] & 0x3f);
         return 3;
     }
     *ret_cp = (uint32_t)(s[0] & 7) << 18 | (uint32_t)(s[1] & 0x3f) << 12 |
@@ -113,8 +150,8 @@ bool
 tok_is_space(uint32_t cp)
 {
     return (cp >= 9 && cp <= 13) || cp == 32 || cp == 0x85 || cp == 0xa0 ||
-        cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 ||
-        cp == 0x2029 || cp == 0x202f || cp == 0x205f || cp == 0x3000;
+        cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 || cp == 0x2029 ||
+        cp == 0x202f || cp == 0x205f || cp == 0x3000;
 }
 
 bool
@@ -200,8 +237,7 @@ tok_norm_is_inert(const struct tok_norm *norm, const uint8_t *s, size_t n)
 }
 
 size_t
-tok_norm_cut(const struct tok_norm *norm, const uint8_t *s, size_t n, size_t at,
-             size_t want)
+tok_norm_cut(const struct tok_norm *norm, const uint8_t *s, size_t n, size_t at, size_t want)
 {
     unsigned i;
     size_t end;
@@ -280,7 +316,7 @@ norm_room(struct tok_norm_run *run, size_t n)
 /* Decomposes s into run->cp, marks unordered. */
 static int
 norm_decompose(struct tok_norm_run *run, const uint8_t *s, size_t n, bool compat,
-               size_t *ret_n)
+    size_t *ret_n)
 {
     size_t i = 0, k = 0;
 
@@ -346,7 +382,7 @@ norm_compose(int32_t *cp, size_t n, size_t *ret_n)
                 NORM_IN(norm_unordered, (uint32_t)cp[j]))
                 break;
         m = utf8proc_normalize_utf32(cp + i, (utf8proc_ssize_t)(j - i),
-                                     UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+            UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (m < 0)
             return -E2BIG;
         if (to != i)
@@ -358,8 +394,8 @@ norm_compose(int32_t *cp, size_t n, size_t *ret_n)
 }
 
 static int
-norm_form_part(const struct tok_norm_op *op, struct tok_norm_run *run,
-               const uint8_t *s, size_t n, struct tok_buf *out)
+norm_form_part(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8_t *s,
+    size_t n, struct tok_buf *out)
 {
     bool compat = op->kind == TOK_NORM_NFKC || op->kind == TOK_NORM_NFKD;
     bool compose = op->kind == TOK_NORM_NFC || op->kind == TOK_NORM_NFKC;
@@ -385,7 +421,7 @@ norm_form_part(const struct tok_norm_op *op, struct tok_norm_run *run,
 
 static int
 norm_form(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8_t *s,
-          size_t n, struct tok_buf *out)
+    size_t n, struct tok_buf *out)
 {
     struct tok_norm one = { .n_ops = 1 };
     size_t at, end;
@@ -407,11 +443,16 @@ norm_lower_one(uint32_t cp)
         uint32_t lo, hi;
         int32_t by;
     } newer[] = {
-        { 0x1c89, 0x1c89, 1 },      { 0xa7cb, 0xa7cb, 0x264 - 0xa7cb },
-        { 0xa7cc, 0xa7cc, 1 },      { 0xa7ce, 0xa7ce, 1 },
-        { 0xa7d2, 0xa7d2, 1 },      { 0xa7d4, 0xa7d4, 1 },
-        { 0xa7da, 0xa7da, 1 },      { 0xa7dc, 0xa7dc, 0x19b - 0xa7dc },
-        { 0x10d50, 0x10d65, 0x20 }, { 0x16ea0, 0x16eb8, 0x1b },
+        { 0x1c89, 0x1c89, 1 },
+        { 0xa7cb, 0xa7cb, 0x264 - 0xa7cb },
+        { 0xa7cc, 0xa7cc, 1 },
+        { 0xa7ce, 0xa7ce, 1 },
+        { 0xa7d2, 0xa7d2, 1 },
+        { 0xa7d4, 0xa7d4, 1 },
+        { 0xa7da, 0xa7da, 1 },
+        { 0xa7dc, 0xa7dc, 0x19b - 0xa7dc },
+        { 0x10d50, 0x10d65, 0x20 },
+        { 0x16ea0, 0x16eb8, 0x1b },
     };
     size_t i;
 
@@ -443,8 +484,7 @@ norm_lower(const uint8_t *s, size_t n, struct tok_buf *out)
 }
 
 static int
-norm_strip(const struct tok_norm_op *op, const uint8_t *s, size_t n,
-           struct tok_buf *out)
+norm_strip(const struct tok_norm_op *op, const uint8_t *s, size_t n, struct tok_buf *out)
 {
     size_t a = 0, b = n, i;
     uint32_t cp;
@@ -467,8 +507,8 @@ norm_strip(const struct tok_norm_op *op, const uint8_t *s, size_t n,
 }
 
 static int
-norm_replace(const struct tok_norm_op *op, struct tok_norm_run *run,
-             const uint8_t *s, size_t n, size_t limit, struct tok_buf *out)
+norm_replace(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8_t *s,
+    size_t n, size_t limit, struct tok_buf *out)
 {
     size_t at = 0, done = 0, a, b;
     uint32_t cp;
@@ -487,8 +527,7 @@ norm_replace(const struct tok_norm_op *op, struct tok_norm_run *run,
             at += tok_utf8_get(s + at, &cp);
             continue;
         }
-        if (tok_buf_put(out, s + done, a - done) ||
-            tok_buf_put(out, op->text.p, op->text.n))
+        if (tok_buf_put(out, s + done, a - done) || tok_buf_put(out, op->text.p, op->text.n))
             return -ENOMEM;
         if (out->n > limit)
             return -E2BIG;
@@ -505,7 +544,7 @@ norm_replace(const struct tok_norm_op *op, struct tok_norm_run *run,
 
 static int
 norm_one(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8_t *s,
-         size_t n, size_t limit, struct tok_buf *out)
+    size_t n, size_t limit, struct tok_buf *out)
 {
     switch (op->kind) {
     case TOK_NORM_LOWERCASE:
@@ -524,8 +563,8 @@ norm_one(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8_t *
 }
 
 int
-tok_norm_apply(const struct tok_norm *norm, struct tok_norm_run *run,
-               const uint8_t *s, size_t n, struct tok_buf *out)
+tok_norm_apply(const struct tok_norm *norm, struct tok_norm_run *run, const uint8_t *s,
+    size_t n, struct tok_buf *out)
 {
     size_t limit = n * NORM_MAX_GROWTH + NORM_SLACK;
     struct tok_buf *to = &run->a;

@@ -23,9 +23,9 @@
 
 #include "daemon/worker/bpe.h"
 
-#define TOK_MAGIC 0x544f4b31u
-#define TOK_MAX_STAGES 16
-#define TOK_MAX_NORMS 16
+#define TOK_MAGIC        0x544f4b31u
+#define TOK_MAX_STAGES   16
+#define TOK_MAX_NORMS    16
 #define TOK_MAX_TEMPLATE 64
 
 /* A growable run of bytes. */
@@ -35,16 +35,14 @@ struct tok_buf {
 };
 
 /* Appends; -ENOMEM. p may be NULL with n 0. */
-int
-tok_buf_put(struct tok_buf *b, const void *p, size_t n);
+int tok_buf_put(struct tok_buf *b, const void *p, size_t n);
 
-void
-tok_buf_fini(struct tok_buf *b);
+void tok_buf_fini(struct tok_buf *b);
 
 /* A pattern; jit tells whether it was compiled to machine code. */
 struct tok_rx {
     pcre2_code *code;
-    pcre2_code *ascii;  /* the same for ASCII subjects, faster; may be NULL */
+    pcre2_code *ascii; /* the same for ASCII subjects, faster; may be NULL */
     bool jit;
 };
 
@@ -54,12 +52,10 @@ struct tok_rx {
  * something else in PCRE2 is refused. 0, -ENOTSUP, -EINVAL or -ENOMEM with a
  * reason in err.
  */
-int
-tok_rx_compile(struct tok_rx *rx, const char *pattern, size_t n, bool literal,
-               char *err, size_t err_bytes);
+int tok_rx_compile(struct tok_rx *rx, const char *pattern, size_t n, bool literal,
+    char *err, size_t err_bytes);
 
-void
-tok_rx_fini(struct tok_rx *rx);
+void tok_rx_fini(struct tok_rx *rx);
 
 /* Where one thread matches. */
 struct tok_rx_run {
@@ -68,27 +64,22 @@ struct tok_rx_run {
     pcre2_jit_stack *stack;
 };
 
-int
-tok_rx_run_init(struct tok_rx_run *run);
+int tok_rx_run_init(struct tok_rx_run *run);
 
-void
-tok_rx_run_fini(struct tok_rx_run *run);
+void tok_rx_run_fini(struct tok_rx_run *run);
 
 /* Bounds the work of one match in a text of n bytes. */
-void
-tok_rx_run_limit(struct tok_rx_run *run, size_t n);
+void tok_rx_run_limit(struct tok_rx_run *run, size_t n);
 
 /*
  * Looks in s[0 .. n), valid UTF-8 and said to be ASCII or not, from offset at.
  * 1: found at *ret_a .. *ret_b; 0: not found; -E2BIG, -ENOMEM.
  */
-int
-tok_rx_find(const struct tok_rx *rx, struct tok_rx_run *run, const uint8_t *s,
-            size_t n, bool ascii, size_t at, size_t *ret_a, size_t *ret_b);
+int tok_rx_find(const struct tok_rx *rx, struct tok_rx_run *run, const uint8_t *s,
+    size_t n, bool ascii, size_t at, size_t *ret_a, size_t *ret_b);
 
 /* Whether cp is a word character of those that came after Unicode 14. */
-bool
-tok_rx_is_newer_word(uint32_t cp);
+bool tok_rx_is_newer_word(uint32_t cp);
 
 enum tok_norm_kind {
     TOK_NORM_NFC,
@@ -103,9 +94,9 @@ enum tok_norm_kind {
 
 struct tok_norm_op {
     enum tok_norm_kind kind;
-    bool left, right;     /* STRIP: which sides */
-    struct tok_rx rx;     /* REPLACE: what */
-    struct tok_buf text;  /* PREPEND: what, REPLACE: by what */
+    bool left, right;    /* STRIP: which sides */
+    struct tok_rx rx;    /* REPLACE: what */
+    struct tok_buf text; /* PREPEND: what, REPLACE: by what */
 };
 
 struct tok_norm {
@@ -121,43 +112,34 @@ struct tok_norm_run {
     struct tok_rx_run *rx;
 };
 
-void
-tok_norm_fini(struct tok_norm *norm);
+void tok_norm_fini(struct tok_norm *norm);
 
-void
-tok_norm_run_fini(struct tok_norm_run *run);
+void tok_norm_run_fini(struct tok_norm_run *run);
 
 /* Whether normalizing s leaves it as it is; false where in doubt. */
-bool
-tok_norm_is_inert(const struct tok_norm *norm, const uint8_t *s, size_t n);
+bool tok_norm_is_inert(const struct tok_norm *norm, const uint8_t *s, size_t n);
 
 /*
  * Where a text may be cut so that its parts can be normalized one by one: an
  * offset in (at, n], near at + want if possible; n if there is no place or
  * the normalizer cannot work in parts.
  */
-size_t
-tok_norm_cut(const struct tok_norm *norm, const uint8_t *s, size_t n, size_t at,
-             size_t want);
+size_t tok_norm_cut(const struct tok_norm *norm, const uint8_t *s, size_t n, size_t at,
+    size_t want);
 
 /* Appends the normal form of s to out. -ENOMEM, -E2BIG. */
-int
-tok_norm_apply(const struct tok_norm *norm, struct tok_norm_run *run,
-               const uint8_t *s, size_t n, struct tok_buf *out);
+int tok_norm_apply(const struct tok_norm *norm, struct tok_norm_run *run,
+    const uint8_t *s, size_t n, struct tok_buf *out);
 
 /* Reads one character of valid UTF-8 at s; returns its length. */
-unsigned
-tok_utf8_get(const uint8_t *s, uint32_t *ret_cp);
+unsigned tok_utf8_get(const uint8_t *s, uint32_t *ret_cp);
 
-bool
-tok_is_ascii(const uint8_t *s, size_t n);
+bool tok_is_ascii(const uint8_t *s, size_t n);
 
 /* White space and word characters as the reference's added tokens see them. */
-bool
-tok_is_space(uint32_t cp);
+bool tok_is_space(uint32_t cp);
 
-bool
-tok_is_word(uint32_t cp);
+bool tok_is_word(uint32_t cp);
 
 enum tok_behavior {
     TOK_REMOVED,
@@ -168,15 +150,15 @@ enum tok_behavior {
 };
 
 struct tok_stage {
-    struct tok_rx rx;           /* code NULL: pass the piece through */
+    struct tok_rx rx; /* code NULL: pass the piece through */
     enum tok_behavior behavior;
     bool invert;
-    bool prefix_space;          /* give a piece a leading space first */
+    bool prefix_space; /* give a piece a leading space first */
 };
 
 /* An added token as it is looked for. */
 struct tok_added {
-    uint32_t off;  /* into the set's bytes */
+    uint32_t off; /* into the set's bytes */
     uint32_t n;
     uint32_t id;
     bool special, single_word, lstrip, rstrip;
@@ -187,27 +169,26 @@ struct tok_set {
     struct tok_added *e;
     uint32_t n;
     struct tok_buf bytes;
-    uint32_t first[256];  /* index of the first whose first byte is not less */
+    uint32_t first[256]; /* index of the first whose first byte is not less */
 };
 
 /*
  * The index of the longest entry that s begins with, -1 if none. For
  * an exact look-up compare the length.
  */
-int64_t
-tok_set_match(const struct tok_set *set, const uint8_t *s, size_t n);
+int64_t tok_set_match(const struct tok_set *set, const uint8_t *s, size_t n);
 
 /*
  * What the two loader files share. ld_ functions return 0 or the negative
  * errno that tok_load() is to return, with the reason written.
  */
 struct tok_ld {
-    const char *file;  /* named in messages */
+    const char *file; /* named in messages */
     char *err;
     size_t err_bytes;
     struct tok *tok;
-    bool byte_level;   /* the part being read has a ByteLevel */
-    json_t *model, *added;  /* borrowed */
+    bool byte_level;       /* the part being read has a ByteLevel */
+    json_t *model, *added; /* borrowed */
     struct bpe_opts opts;
 };
 
@@ -215,11 +196,9 @@ __attribute__((format(printf, 3, 4))) int
 tok_ld_err(struct tok_ld *ld, int rc, const char *fmt, ...);
 
 /* The model's vocabulary and merges, then added_tokens: tokenizer_vocab.c. */
-int
-tok_ld_model(struct tok_ld *ld);
+int tok_ld_model(struct tok_ld *ld);
 
-int
-tok_ld_added(struct tok_ld *ld);
+int tok_ld_added(struct tok_ld *ld);
 
 struct tok {
     uint32_t magic;
@@ -228,9 +207,9 @@ struct tok {
     struct tok_norm norm;
     struct tok_stage stage[TOK_MAX_STAGES];
     unsigned n_stages;
-    struct tok_set all;     /* every added token by its content */
-    struct tok_set raw;     /* looked for before normalizing */
-    struct tok_set normed;  /* looked for after it */
+    struct tok_set all;    /* every added token by its content */
+    struct tok_set raw;    /* looked for before normalizing */
+    struct tok_set normed; /* looked for after it */
     uint32_t prefix[TOK_MAX_TEMPLATE], suffix[TOK_MAX_TEMPLATE];
     unsigned n_prefix, n_suffix;
     int bos, eos;

@@ -3,7 +3,7 @@
 #include "config.h"
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE  /* qsort_r */
+#define _GNU_SOURCE /* qsort_r */
 #endif
 
 #include "daemon/worker/tokenizer.h"
@@ -47,7 +47,7 @@ voc_id(struct tok_ld *ld, const char *name, const json_t *v, uint32_t *ret)
 
     if (id < 0 || id >= (json_int_t)BPE_MAX_IDS)
         return tok_ld_err(ld, -EINVAL, "token \"%.60s\": id %lld is not in 0 .. %u", name,
-                           (long long)id, BPE_MAX_IDS - 1);
+            (long long)id, BPE_MAX_IDS - 1);
     *ret = (uint32_t)id;
     return 0;
 }
@@ -60,13 +60,17 @@ voc_add(struct tok_ld *ld, const char *s, size_t n, uint32_t id, unsigned flags)
     int rc;
 
     if (n > TOK_MAX_TOKEN_BYTES)
-        return tok_ld_err(ld, -EINVAL, "token of id %u has %zu bytes, more than the %u "
-                           "allowed", (unsigned)id, n, TOK_MAX_TOKEN_BYTES);
+        return tok_ld_err(ld, -EINVAL,
+            "token of id %u has %zu bytes, more than the %u "
+            "allowed",
+            (unsigned)id, n, TOK_MAX_TOKEN_BYTES);
     n = voc_bytes(s, n, bytes, &raw);
     rc = bpe_add_token(ld->tok->bpe, id, bytes, n, flags | (raw ? BPE_TOK_RAW : 0));
     if (rc == -EEXIST)
-        return tok_ld_err(ld, -EINVAL, "token \"%.60s\" has id %u, which another token "
-                           "has already", s, (unsigned)id);
+        return tok_ld_err(ld, -EINVAL,
+            "token \"%.60s\" has id %u, which another token "
+            "has already",
+            s, (unsigned)id);
     if (rc)
         return tok_ld_err(ld, rc, "token \"%.60s\": %s", s, strerror(-rc));
     if (n > ld->tok->max_token_bytes)
@@ -85,8 +89,10 @@ voc_count(struct tok_ld *ld, const json_t *vocab, uint32_t *ret)
     int rc;
 
     if (json_object_size(vocab) > TOK_MAX_VOCAB)
-        return tok_ld_err(ld, -EINVAL, "model: vocabulary of %zu tokens, more than the "
-                           "%u allowed", json_object_size(vocab), TOK_MAX_VOCAB);
+        return tok_ld_err(ld, -EINVAL,
+            "model: vocabulary of %zu tokens, more than the "
+            "%u allowed",
+            json_object_size(vocab), TOK_MAX_VOCAB);
     json_object_foreach((json_t *)vocab, name, v) {
         rc = voc_id(ld, name, v, &id);
         if (rc)
@@ -151,7 +157,7 @@ voc_merge(struct tok_ld *ld, const json_t *vocab, const json_t *v, uint32_t rank
 
     if (voc_merge_names(v, &a, &an, &b, &bn))
         return tok_ld_err(ld, -EINVAL, "model: merge %u is not \"a b\" or [\"a\", \"b\"]",
-                           (unsigned)rank);
+            (unsigned)rank);
     left = json_object_getn(vocab, a, an);
     right = json_object_getn(vocab, b, bn);
     if (left && right) {
@@ -160,12 +166,12 @@ voc_merge(struct tok_ld *ld, const json_t *vocab, const json_t *v, uint32_t rank
         into = json_object_getn(vocab, both, an + bn);
     }
     if (!into)
-        return tok_ld_err(ld, -EINVAL, "model: merge %u (\"%.*s\" and \"%.*s\"): a part "
-                           "or the result is not in the vocabulary", (unsigned)rank,
-                           (int)(an > 60 ? 60 : an), a, (int)(bn > 60 ? 60 : bn), b);
+        return tok_ld_err(ld, -EINVAL,
+            "model: merge %u (\"%.*s\" and \"%.*s\"): a part "
+            "or the result is not in the vocabulary",
+            (unsigned)rank, (int)(an > 60 ? 60 : an), a, (int)(bn > 60 ? 60 : bn), b);
     return bpe_add_merge(ld->tok->bpe, (uint32_t)json_integer_value(left),
-                         (uint32_t)json_integer_value(right), rank,
-                         (uint32_t)json_integer_value(into));
+        (uint32_t)json_integer_value(right), rank, (uint32_t)json_integer_value(into));
 }
 
 /* Members of the model that must be absent, null, "" or 0. */
@@ -173,7 +179,7 @@ static int
 voc_unused(struct tok_ld *ld)
 {
     static const char *const names[] = { "dropout", "continuing_subword_prefix",
-                                         "end_of_word_suffix" };
+        "end_of_word_suffix" };
     size_t i;
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -182,7 +188,7 @@ voc_unused(struct tok_ld *ld)
             (json_is_number(v) && json_number_value(v) == 0.0))
             continue;
         return tok_ld_err(ld, -ENOTSUP, "model: \"%s\" is not supported (must be null)",
-                           names[i]);
+            names[i]);
     }
     return 0;
 }
@@ -219,12 +225,14 @@ tok_ld_model(struct tok_ld *ld)
     int rc;
 
     if (type && (!json_is_string(type) || strcmp(json_string_value(type), "BPE")))
-        return tok_ld_err(ld, -ENOTSUP, "model type \"%.60s\" is not supported "
-                           "(supported: BPE)",
-                           json_is_string(type) ? json_string_value(type) : "(none)");
+        return tok_ld_err(ld, -ENOTSUP,
+            "model type \"%.60s\" is not supported "
+            "(supported: BPE)",
+            json_is_string(type) ? json_string_value(type) : "(none)");
     if (!json_is_object(vocab) || !json_is_array(merges))
-        return tok_ld_err(ld, -EINVAL, "model: no object \"vocab\" or no array "
-                           "\"merges\"");
+        return tok_ld_err(ld, -EINVAL,
+            "model: no object \"vocab\" or no array "
+            "\"merges\"");
     rc = voc_unused(ld);
     rc = rc ? rc : voc_count(ld, vocab, &tok->n_ids);
     rc = rc ? rc : voc_opts(ld, vocab);
@@ -232,13 +240,12 @@ tok_ld_model(struct tok_ld *ld)
         return rc;
     if (json_array_size(merges) > 2 * (size_t)BPE_MAX_IDS)
         return tok_ld_err(ld, -EINVAL, "model: %zu merges, more than the %u allowed",
-                           json_array_size(merges), 2 * BPE_MAX_IDS);
+            json_array_size(merges), 2 * BPE_MAX_IDS);
     tok->bpe = bpe_new(tok->n_ids, (uint32_t)json_array_size(merges));
     if (!tok->bpe)
         return tok_ld_err(ld, -ENOMEM, "out of memory");
     json_object_foreach((json_t *)vocab, name, v) {
-        rc = voc_add(ld, name, strlen(name), (uint32_t)json_integer_value(v),
-                     BPE_TOK_VOCAB);
+        rc = voc_add(ld, name, strlen(name), (uint32_t)json_integer_value(v), BPE_TOK_VOCAB);
         if (rc)
             return rc;
     }
@@ -315,7 +322,7 @@ voc_set_seal(struct tok_set *set)
  */
 static int
 voc_put_normed(struct tok_ld *ld, struct tok_norm_run *run, const struct tok_added *t,
-               const char *s, size_t n, unsigned flags)
+    const char *s, size_t n, unsigned flags)
 {
     struct tok_buf out = { 0 };
     int rc = tok_norm_apply(&ld->tok->norm, run, (const uint8_t *)s, n, &out);
@@ -338,7 +345,7 @@ static int
 voc_added_one(struct tok_ld *ld, struct tok_norm_run *run, const json_t *o)
 {
     static const char *const names[] = { "special", "single_word", "lstrip", "rstrip",
-                                         "normalized" };
+        "normalized" };
     const json_t *content = json_object_get(o, "content"), *known;
     const char *s = json_string_value(content);
     size_t n = json_string_length(content), i;
@@ -349,8 +356,10 @@ voc_added_one(struct tok_ld *ld, struct tok_norm_run *run, const json_t *o)
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *v = json_object_get(o, names[i]);
         if (v && !json_is_boolean(v))
-            return tok_ld_err(ld, -EINVAL, "added token \"%.60s\": \"%s\" is not true or "
-                               "false", s, names[i]);
+            return tok_ld_err(ld, -EINVAL,
+                "added token \"%.60s\": \"%s\" is not true or "
+                "false",
+                s, names[i]);
     }
     t.special = json_is_true(json_object_get(o, "special"));
     t.single_word = json_is_true(json_object_get(o, "single_word"));
@@ -361,15 +370,16 @@ voc_added_one(struct tok_ld *ld, struct tok_norm_run *run, const json_t *o)
         return 0;
     known = json_object_get(json_object_get(ld->model, "vocab"), s);
     if (known && json_integer_value(known) != (json_int_t)t.id)
-        return tok_ld_err(ld, -EINVAL, "added token \"%.60s\" has id %u, but %lld in the "
-                           "vocabulary", s, (unsigned)t.id,
-                           (long long)json_integer_value(known));
-    flags = BPE_TOK_ADDED | (t.special ? BPE_TOK_SPECIAL : 0) |
-        (known ? BPE_TOK_VOCAB : 0);
+        return tok_ld_err(ld, -EINVAL,
+            "added token \"%.60s\" has id %u, but %lld in the "
+            "vocabulary",
+            s, (unsigned)t.id, (long long)json_integer_value(known));
+    flags = BPE_TOK_ADDED | (t.special ? BPE_TOK_SPECIAL : 0) | (known ? BPE_TOK_VOCAB : 0);
     if (n > TOK_MAX_TOKEN_BYTES)
         return tok_ld_err(ld, -EINVAL,
-                          "added token of id %u has %zu bytes, more than the "
-                           "%u allowed", (unsigned)t.id, n, TOK_MAX_TOKEN_BYTES);
+            "added token of id %u has %zu bytes, more than the "
+            "%u allowed",
+            (unsigned)t.id, n, TOK_MAX_TOKEN_BYTES);
     if (voc_set_put(&ld->tok->all, &t, s, n) ||
         (!normalized && voc_set_put(&ld->tok->raw, &t, s, n)))
         return tok_ld_err(ld, -ENOMEM, "out of memory");
@@ -389,7 +399,7 @@ tok_ld_added(struct tok_ld *ld)
 
     if (n > TOK_MAX_VOCAB)
         return tok_ld_err(ld, -EINVAL, "%zu added tokens, more than the %u allowed", n,
-                           TOK_MAX_VOCAB);
+            TOK_MAX_VOCAB);
     tok->all.e = calloc(n + 1, sizeof(*tok->all.e));
     tok->raw.e = calloc(n + 1, sizeof(*tok->raw.e));
     tok->normed.e = calloc(n + 1, sizeof(*tok->normed.e));

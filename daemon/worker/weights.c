@@ -20,7 +20,7 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"
-#define SHOWN  4                /* names listed in a message */
+#define SHOWN  4 /* names listed in a message */
 
 /* ---- files ---- */
 
@@ -75,8 +75,8 @@ read_header(struct wts_plan *wp, struct wts_file *f, char *err, size_t err_bytes
             WTS_MAX_HEADER_BYTES);
     text = malloc(len);
     if (text == NULL)
-        return mdl_fail(
-            -ENOMEM, err, err_bytes, "W_IO: %s: no memory for its header", f->path);
+        return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: %s: no memory for its header",
+            f->path);
     rc = wts_read_exact(f, text, len, 8, err, err_bytes);
     if (rc == 0)
         rc = wts_header_read(f->path, text, len, 8 + len, size - 8 - len, &t, &n_t, err,
@@ -95,8 +95,7 @@ read_header(struct wts_plan *wp, struct wts_file *f, char *err, size_t err_bytes
 
 /* wp->file has room. */
 static int
-add_file(
-    struct wts_plan *wp, const char *dir, const char *name, char *err, size_t err_bytes)
+add_file(struct wts_plan *wp, const char *dir, const char *name, char *err, size_t err_bytes)
 {
     struct wts_file *f = &wp->file[wp->n_file];
     char line[512];
@@ -130,8 +129,8 @@ check_basename(const char *dir, const char *name, char *err, size_t err_bytes)
     size_t n = strlen(name), ext = strlen(".safetensors");
     char shown[96];
 
-    if (n > ext && n <= 255 && strchr(name, '/') == NULL && name[0] != '.'
-        && strcmp(name + n - ext, ".safetensors") == 0)
+    if (n > ext && n <= 255 && strchr(name, '/') == NULL && name[0] != '.' &&
+        strcmp(name + n - ext, ".safetensors") == 0)
         return 0;
     return mdl_fail(-EINVAL, err, err_bytes,
         "W_PATH: %s/" INDEX ": %s is not the name of a "
@@ -204,8 +203,10 @@ open_index(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
 
     rc = mdl_read_file(dir, INDEX, WTS_MAX_INDEX_BYTES, &text, &n, line, sizeof(line));
     if (rc == -ENOENT)
-        return mdl_fail(rc, err, err_bytes, "W_PATH: %s: neither " SINGLE " nor " INDEX
-            " is there (other formats, .bin and .gguf too, are not read)", dir);
+        return mdl_fail(rc, err, err_bytes,
+            "W_PATH: %s: neither " SINGLE " nor " INDEX
+            " is there (other formats, .bin and .gguf too, are not read)",
+            dir);
     if (rc != 0)
         return mdl_fail(rc, err, err_bytes, "%s: %s", rc == -EFBIG ? "W_LIMIT" : "W_PATH",
             line);
@@ -217,8 +218,8 @@ open_index(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
             "W_JSON: %s/" INDEX ": line %d, column %d: %s", dir, e.line, e.column,
             mdl_printable(shown, sizeof(shown), e.text, strlen(e.text)));
     else if (!json_is_object(map))
-        rc = mdl_fail(
-            -EINVAL, err, err_bytes, "W_JSON: %s/" INDEX ": no object weight_map", dir);
+        rc = mdl_fail(-EINVAL, err, err_bytes,
+            "W_JSON: %s/" INDEX ": no object weight_map", dir);
     else
         rc = open_shards(wp, dir, map, err, err_bytes);
     json_decref(o);
@@ -247,15 +248,17 @@ static int
 check_tensor(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows,
     int32_t cols, char *err, size_t err_bytes)
 {
-    int64_t want[2] = {rows, cols};
+    int64_t want[2] = { rows, cols };
     int n_dim = cols > 0 ? 2 : 1;
     char a[128], b[64];
 
     if (t->n_dim != n_dim || t->shape[0] != rows || (n_dim == 2 && t->shape[1] != cols)) {
         wts_shape_text(a, sizeof(a), t->shape, t->n_dim);
         wts_shape_text(b, sizeof(b), want, n_dim);
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has shape %s; "
-            "config.json asks for %s", wp->file[t->file].path, t->name, a, b);
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s has shape %s; "
+            "config.json asks for %s",
+            wp->file[t->file].path, t->name, a, b);
     }
     if (t->dtype > FDK_BF16 && !(t->dtype == FDK_F8E4M3 && cols > 0))
         return mdl_fail(-EINVAL, err, err_bytes,
@@ -373,8 +376,8 @@ check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, c
             "model of config.json (%d layers):%s%s",
             dir, n_bad, n_bad == 1 ? " is" : "s are", p->cfg.family, p->cfg.n_layer, bad,
             n_bad > SHOWN ? " ..." : "");
-    if (n_ok > 0
-        && asprintf(&wp->ignored, "%zu:%s%s", n_ok, ok, n_ok > SHOWN ? " ..." : "") < 0) {
+    if (n_ok > 0 &&
+        asprintf(&wp->ignored, "%zu:%s%s", n_ok, ok, n_ok > SHOWN ? " ..." : "") < 0) {
         wp->ignored = NULL;
         return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
     }
@@ -443,8 +446,8 @@ wts_plan_new(const char *dir, struct mdl_program *p, int dummy, uint64_t seed,
     wp->dummy = dummy;
     wp->seed = seed;
     if (dummy && p->cfg.quant != MDL_QUANT_NONE)
-        wp->qnt = (struct qnt){FDK_F8E4M3,
-            p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0};
+        wp->qnt = (struct qnt){ FDK_F8E4M3,
+            p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0 };
     wp->n_place = p->n_w;
     wp->place = calloc((size_t)p->n_w + 1, sizeof(*wp->place));
     wp->piece = calloc((size_t)p->n_w * MDL_MAX_PART * 2 + 1, sizeof(*wp->piece));
@@ -479,7 +482,8 @@ wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p, const struct
     if (p->cfg.quant != MDL_QUANT_NONE)
         return mdl_fail(-EINVAL, err, err_bytes,
             "W_MODEL: the checkpoint is quantized already (%s): quant.weights=%s cannot "
-            "quantize it again; set it to none", mdl_quant_name(p->cfg.quant), qnt_name(q));
+            "quantize it again; set it to none",
+            mdl_quant_name(p->cfg.quant), qnt_name(q));
     wp->qnt = *q;
     rc = wts_place_all(wp, p, err, err_bytes);
     if (rc == 0)
@@ -545,8 +549,9 @@ wts_elt_bytes(const struct wts_plan *wp, int32_t i)
 
     if (pl->cols == 0)
         return (double)fdk_dtype_bytes(pl->dtype);
-    return ((double)fdk_row_bytes(pl->dtype, (size_t)pl->cols)
-        + 4.0 * (double)((pl->cols - 1) / pl->group + 1)) / n;
+    return ((double)fdk_row_bytes(pl->dtype, (size_t)pl->cols) +
+               4.0 * (double)((pl->cols - 1) / pl->group + 1)) /
+        n;
 }
 
 enum fdk_dtype

@@ -20,18 +20,18 @@
 #include "daemon/worker/model.h"
 #include "kernels/fdk.h"
 
-struct wts_tensor {             /* one tensor of a checkpoint file */
+struct wts_tensor { /* one tensor of a checkpoint file */
     char *name;
-    enum fdk_dtype dtype;       /* FDK_DTYPE__N: known to the format, not to us */
-    const char *dtype_name;     /* as the format spells it (static) */
+    enum fdk_dtype dtype;   /* FDK_DTYPE__N: known to the format, not to us */
+    const char *dtype_name; /* as the format spells it (static) */
     int32_t n_dim;
     int64_t shape[8];
-    int32_t file;               /* index into wts_plan.files */
-    uint64_t off, bytes;        /* absolute in the file */
+    int32_t file;        /* index into wts_plan.files */
+    uint64_t off, bytes; /* absolute in the file */
 };
 
 struct qnt;
-struct wts_plan;                /* files, tensors, where each goes */
+struct wts_plan; /* files, tensors, where each goes */
 
 /* Parse one safetensors header (fuzzing entry): json is the header text,
  * data_bytes the size of what follows it. Fills a heap array. err: one line
@@ -103,15 +103,15 @@ int wts_kv_scales(const struct wts_plan *wp, const struct mdl_program *p, float 
 /* Extra tensors that were ignored, for the log: "n: name name ...", or "". */
 const char *wts_ignored(const struct wts_plan *wp);
 
-#define WTS_MAX_RINGS    16     /* readers at most */
+#define WTS_MAX_RINGS    16 /* readers at most */
 #define WTS_RING_ENTRIES 8
 struct io_uring;
 struct wts_load_args {
     int use_uring;
     size_t buffer_bytes;
-    uint64_t *done, *total;     /* bytes, for other threads to read; both may be NULL */
-    int background;             /* wts_load() returns at once, wts_load_wait() waits */
-    struct io_uring *ring;      /* [n_ring], of WTS_RING_ENTRIES at least, one to a
+    uint64_t *done, *total; /* bytes, for other threads to read; both may be NULL */
+    int background;         /* wts_load() returns at once, wts_load_wait() waits */
+    struct io_uring *ring;  /* [n_ring], of WTS_RING_ENTRIES at least, one to a
                                    reader (confine.h); NULL: each opens its own */
     int n_ring;
 };

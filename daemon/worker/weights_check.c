@@ -38,9 +38,9 @@ static void
 report(FILE *out, const struct mdl_program *p, const struct wts_plan *wp,
     const struct tok *tok)
 {
-    static const char *const rope[] = {"default", "linear", "llama3"};
-    static const char *const dtype[] = {[FDK_F32] = "F32", [FDK_F16] = "F16",
-        [FDK_BF16] = "BF16", [FDK_F8E4M3] = "F8_E4M3"};
+    static const char *const rope[] = { "default", "linear", "llama3" };
+    static const char *const
+        dtype[] = { [FDK_F32] = "F32", [FDK_F16] = "F16", [FDK_BF16] = "BF16", [FDK_F8E4M3] = "F8_E4M3" };
     const struct mdl_config *c = &p->cfg;
     uint64_t bytes = 0;
 

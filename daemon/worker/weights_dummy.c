@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define DUMMY_BLOCK 2048   /* y and h on the stack: 12 KiB, in L1 */
+#define DUMMY_BLOCK 2048 /* y and h on the stack: 12 KiB, in L1 */
 
 #if defined(__x86_64__)
 #define VARIANT_AVX2 1
@@ -93,8 +93,8 @@ to_f16(uint16_t *y, const float *x)
 
         memcpy(&u, &x[i], 4);
         m = (u & 0x7fffffff) + 0xfff + (u >> 13 & 1);
-        y[i] = (uint16_t)((u >> 16 & 0x8000)
-            | (m < 0x38800000 ? 0 : (m - 0x38000000) >> 13));
+        y[i] =
+            (uint16_t)((u >> 16 & 0x8000) | (m < 0x38800000 ? 0 : (m - 0x38000000) >> 13));
     }
 }
 
@@ -103,9 +103,11 @@ wts_dummy_args(const struct wts_plan *wp, int32_t idx, uint64_t first, uint64_t 
 {
     const struct wts_place *w = &wp->place[idx];
 
-    return (struct fdk_dummy_args) {.key = mix64(mix64(wp->seed) ^ (uint64_t)idx),
-        .first = first, .n = n, .mean = w->fill == WTS_FILL_NORM ? 1 : 0,
-        .scale = (float)(w->scale / SUM_SD)};
+    return (struct fdk_dummy_args){ .key = mix64(mix64(wp->seed) ^ (uint64_t)idx),
+        .first = first,
+        .n = n,
+        .mean = w->fill == WTS_FILL_NORM ? 1 : 0,
+        .scale = (float)(w->scale / SUM_SD) };
 }
 
 /* A block in y, or if h is not NULL as bf16 there. */
@@ -124,8 +126,7 @@ make_block(const struct fdk_dummy_args *a, uint64_t block, float *y, uint16_t *h
 }
 
 void
-wts_dummy_fill(
-    const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n, void *dst)
+wts_dummy_fill(const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n, void *dst)
 {
     const struct fdk_dummy_args a = wts_dummy_args(wp, idx, first, n);
     enum fdk_dtype t = wp->place[idx].src;
@@ -141,8 +142,7 @@ wts_dummy_fill(
         make_block(&a, first / DUMMY_BLOCK, y, t == FDK_BF16 ? h : NULL);
         if (t == FDK_F16)
             to_f16(h, y);
-        memcpy(
-            out, (t == FDK_F32 ? (const char *)y : (const char *)h) + at * elt, m * elt);
+        memcpy(out, (t == FDK_F32 ? (const char *)y : (const char *)h) + at * elt, m * elt);
         out += m * elt;
         first += m;
         n -= m;

@@ -21,11 +21,11 @@
 #include "daemon/worker/model_priv.h"
 
 #define E4M3_MAX 448
-#define READ_ELT 2048            /* scales at a time on the stack */
+#define READ_ELT 2048 /* scales at a time on the stack */
 
-static const char *const scale_ends[] = {"_scale_inv", "_scale"};
-static const char *const act_ends[] = {"input_scale", "activation_scale",
-    "input_scale_ub"};
+static const char *const scale_ends[] = { "_scale_inv", "_scale" };
+static const char *const act_ends[] = { "input_scale", "activation_scale",
+    "input_scale_ub" };
 
 /* The first of its scale's names that is there, and how many are. */
 static const struct wts_tensor *
@@ -62,8 +62,8 @@ belongs(const struct wts_plan *wp, const char *name, const char *end)
     const struct wts_tensor *t;
     char weight[MDL_NAME];
 
-    if (n <= e || n - e + sizeof("weight") > sizeof(weight) || name[n - e - 1] != '.'
-        || strcmp(name + n - e, end) != 0)
+    if (n <= e || n - e + sizeof("weight") > sizeof(weight) || name[n - e - 1] != '.' ||
+        strcmp(name + n - e, end) != 0)
         return 0;
     (void)snprintf(weight, sizeof(weight), "%.*sweight", (int)(n - e), name);
     t = wts_find(wp, weight);
@@ -92,7 +92,7 @@ static int
 check_shape(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows,
     int32_t cols, enum mdl_quant quant, char *err, size_t err_bytes)
 {
-    const int64_t b = MDL_FP8_BLOCK, blocks[2] = {(rows + b - 1) / b, (cols + b - 1) / b};
+    const int64_t b = MDL_FP8_BLOCK, blocks[2] = { (rows + b - 1) / b, (cols + b - 1) / b };
     const int64_t n = t->n_dim > 0 ? t->shape[0] : 1, m = t->n_dim > 1 ? t->shape[1] : 1;
     char a[128], want[64];
     int ok;
@@ -110,9 +110,10 @@ check_shape(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows,
     if (ok)
         return 0;
     wts_shape_text(a, sizeof(a), t->shape, t->n_dim);
-    return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has shape %s; the "
-        "quantization_config of config.json (%s) asks for %s", wp->file[t->file].path,
-        t->name, a, mdl_quant_name(quant), want);
+    return mdl_fail(-EINVAL, err, err_bytes,
+        "W_MODEL: %s: tensor %s has shape %s; the "
+        "quantization_config of config.json (%s) asks for %s",
+        wp->file[t->file].path, t->name, a, mdl_quant_name(quant), want);
 }
 
 static int
@@ -138,8 +139,8 @@ check_values(const struct wts_plan *wp, const struct wts_tensor *t, char *err,
             if (!(v[i] > 0) || v[i] > FLT_MAX / E4M3_MAX)
                 return mdl_fail(-EINVAL, err, err_bytes,
                     "W_MODEL: %s: tensor %s: element %llu is %g; a scale is greater "
-                    "than 0, and %d times it is finite", f->path, t->name,
-                    (unsigned long long)(at + i), (double)v[i], E4M3_MAX);
+                    "than 0, and %d times it is finite",
+                    f->path, t->name, (unsigned long long)(at + i), (double)v[i], E4M3_MAX);
     }
     return 0;
 }
@@ -154,15 +155,18 @@ check_scale(const struct wts_plan *wp, const struct wts_tensor *w, int32_t rows,
 
     t = find_scale(wp, w->name, &n);
     if (n == 0)
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s is %s, but there "
-            "is neither %s%s nor %s%s with its scales", path, w->name, w->dtype_name,
-            w->name, scale_ends[0], w->name, scale_ends[1]);
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s is %s, but there "
+            "is neither %s%s nor %s%s with its scales",
+            path, w->name, w->dtype_name, w->name, scale_ends[0], w->name, scale_ends[1]);
     if (n > 1)
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has its scales "
-            "twice: %s%s and %s%s; keep one", path, w->name, w->name, scale_ends[0],
-            w->name, scale_ends[1]);
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s has its scales "
+            "twice: %s%s and %s%s; keep one",
+            path, w->name, w->name, scale_ends[0], w->name, scale_ends[1]);
     if (t->dtype != FDK_F32 && t->dtype != FDK_F16 && t->dtype != FDK_BF16)
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has dtype %s, "
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s has dtype %s, "
             "which is not supported for scales; supported: F32, F16, BF16",
             wp->file[t->file].path, t->name, t->dtype_name);
     rc = check_shape(wp, t, rows, cols, quant, err, err_bytes);
@@ -203,15 +207,19 @@ check_weight(const struct wts_plan *wp, const struct mdl_program *p, int32_t i, 
     if (fp8 == NULL)
         return 0;
     if (p->cfg.quant == MDL_QUANT_NONE)
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s is %s, but "
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s is %s, but "
             "config.json has no quantization_config, which says how it is scaled",
             wp->file[fp8->file].path, fp8->name, fp8->dtype_name);
     if (!is_matrix(p, i))
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s has dtype %s, "
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s has dtype %s, "
             "which is supported for the matrices of products only; supported here: F32, "
-            "F16, BF16", wp->file[fp8->file].path, fp8->name, fp8->dtype_name);
+            "F16, BF16",
+            wp->file[fp8->file].path, fp8->name, fp8->dtype_name);
     if (other != NULL)
-        return mdl_fail(-EINVAL, err, err_bytes, "W_MODEL: %s: tensor %s is %s and %s is "
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_MODEL: %s: tensor %s is %s and %s is "
             "%s; they are computed as one matrix, so both have to be %s or neither",
             wp->file[fp8->file].path, fp8->name, fp8->dtype_name, other->name,
             other->dtype_name, fp8->dtype_name);

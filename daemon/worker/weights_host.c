@@ -32,8 +32,9 @@ wts_row_bytes(const struct wts_piece *pc)
 {
     if (pc->cols > 0)
         return wts_src_bytes(pc, (uint64_t)pc->cols);
-    return pc->rep == 0 ? 0 : wts_src_bytes(pc, (uint64_t)pc->rep_cols)
-        + (size_t)pc->rep * (size_t)pc->rep_cols * fdk_dtype_bytes(pc->dst);
+    return pc->rep == 0 ? 0
+                        : wts_src_bytes(pc, (uint64_t)pc->rep_cols) +
+            (size_t)pc->rep * (size_t)pc->rep_cols * fdk_dtype_bytes(pc->dst);
 }
 
 uint64_t
@@ -72,8 +73,8 @@ scales_before(const struct wts_plan *wp, const struct wts_piece *pc, uint64_t i)
 {
     if (pc->cols == 0)
         return 0;
-    return i / (uint64_t)pc->cols * (uint64_t)qnt_groups(&wp->qnt, pc->cols)
-        * sizeof(float);
+    return i / (uint64_t)pc->cols * (uint64_t)qnt_groups(&wp->qnt, pc->cols) *
+        sizeof(float);
 }
 
 uint64_t
@@ -91,16 +92,16 @@ wts_chunk_scales(const struct wts_plan *wp, const struct wts_chunk *c)
 size_t
 wts_chunk_values(const struct wts_chunk *c)
 {
-    return (size_t)(values_before(c->pc, c->first + c->n_elt)
-        - values_before(c->pc, c->first));
+    return (size_t)(values_before(c->pc, c->first + c->n_elt) -
+        values_before(c->pc, c->first));
 }
 
 size_t
 wts_chunk_bytes(const struct wts_plan *wp, const struct wts_chunk *c)
 {
-    return wts_chunk_values(c)
-        + (size_t)(scales_before(wp, c->pc, c->first + c->n_elt)
-            - scales_before(wp, c->pc, c->first));
+    return wts_chunk_values(c) +
+        (size_t)(scales_before(wp, c->pc, c->first + c->n_elt) -
+            scales_before(wp, c->pc, c->first));
 }
 
 /* ---- conversion ---- */
@@ -142,8 +143,8 @@ repeat_rows(const struct wts_chunk *c, char *dst, const char *src)
     size_t cols = (size_t)pc->rep_cols, row = cols * fdk_dtype_bytes(pc->dst);
 
     for (uint64_t i = 0; i < c->n_elt; i += cols) {
-        uint64_t n = repeated_rows(pc, c->first + i + cols)
-            - repeated_rows(pc, c->first + i);
+        uint64_t n =
+            repeated_rows(pc, c->first + i + cols) - repeated_rows(pc, c->first + i);
 
         if (n > 0 && pc->src == pc->dst)
             memcpy(dst, src + wts_src_bytes(pc, i), row);

@@ -20,8 +20,8 @@
 
 /* [K or V][which name] */
 static const char *const ends[2][2] = {
-    {"self_attn.k_scale", "self_attn.k_proj.k_scale"},
-    {"self_attn.v_scale", "self_attn.v_proj.v_scale"},
+    { "self_attn.k_scale", "self_attn.k_proj.k_scale" },
+    { "self_attn.v_scale", "self_attn.v_proj.v_scale" },
 };
 
 static void
@@ -81,8 +81,8 @@ find_scale(const struct wts_plan *wp, int32_t layer, int value,
 }
 
 static int
-check_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K,
-    char *err, size_t err_bytes)
+check_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K, char *err,
+    size_t err_bytes)
 {
     const char *path = wp->file[t->file].path;
     char shape[128];
@@ -91,12 +91,14 @@ check_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K,
         wts_shape_text(shape, sizeof(shape), t->shape, t->n_dim);
         return mdl_fail(-EINVAL, err, err_bytes,
             "W_MODEL: %s: tensor %s has shape %s; a KV scale is one number, or one for "
-            "each of the %d KV heads", path, t->name, shape, K);
+            "each of the %d KV heads",
+            path, t->name, shape, K);
     }
     if (t->dtype > FDK_BF16)
         return mdl_fail(-EINVAL, err, err_bytes,
             "W_MODEL: %s: tensor %s has dtype %s, which is not supported; supported: "
-            "F32, F16, BF16", path, t->name, t->dtype_name);
+            "F32, F16, BF16",
+            path, t->name, t->dtype_name);
     return 0;
 }
 
@@ -118,7 +120,8 @@ read_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K, flo
         if (!isfinite(ret[i]) || !(ret[i] > 0))
             return mdl_fail(-EINVAL, err, err_bytes,
                 "W_MODEL: %s: tensor %s: element %zu is %g; a KV scale is finite and "
-                "greater than 0", f->path, t->name, i, (double)ret[i]);
+                "greater than 0",
+                f->path, t->name, i, (double)ret[i]);
     for (size_t i = n; i < (size_t)K; i++)
         ret[i] = ret[0];
     return 0;

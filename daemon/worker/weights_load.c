@@ -23,23 +23,23 @@
 
 #define PAGE        4096
 #define MAX_READER  WTS_MAX_RINGS
-#define LINK_READER 8            /* are enough for a device's link */
-#define MIN_SLOT    2            /* of a reader: one is read while one is copied */
+#define LINK_READER 8 /* are enough for a device's link */
+#define MIN_SLOT    2 /* of a reader: one is read while one is copied */
 #define MAX_SLOT    WTS_RING_ENTRIES
-#define MIN_SLOTS   4            /* of all */
-#define CHUNK_BYTES (4u << 20)   /* when the buffer allows: what a link needs */
-#define MIN_WORK    (1u << 20)   /* raw bytes worth a reader */
+#define MIN_SLOTS   4          /* of all */
+#define CHUNK_BYTES (4u << 20) /* when the buffer allows: what a link needs */
+#define MIN_WORK    (1u << 20) /* raw bytes worth a reader */
 #define PROGRESS_NS 20000000
 
 enum slot_state { SLOT_FREE, SLOT_READ, SLOT_COPY };
 
 struct slot {
-    struct wts_read rd;          /* first: a completion carries its address */
+    struct wts_read rd; /* first: a completion carries its address */
     enum slot_state state;
     struct wts_chunk c;
     char *host, *dev;
     fdk_event_t ev;
-    uint64_t seq;                /* of the reader's copies */
+    uint64_t seq; /* of the reader's copies */
 };
 
 struct reader {
@@ -49,7 +49,7 @@ struct reader {
     struct slot slot[MAX_SLOT];
     int n_read;
     uint64_t seq;
-    struct io_uring own, *ring;  /* NULL: pread */
+    struct io_uring own, *ring; /* NULL: pread */
     char err[1024];
 };
 
@@ -60,24 +60,24 @@ struct wts_loading {
     int dev, on_host, staged;
     struct wts_load_args la;
     char *arena;
-    int n_reader, n_slot;        /* slots of each */
+    int n_reader, n_slot; /* slots of each */
     size_t chunk;
     char *mem, *dev_mem;
-    uint64_t *bad;               /* on the device: the first element not finite */
-    pthread_t thread;            /* of a load in the background, */
-    int result;                  /* and what it came to */
+    uint64_t *bad;    /* on the device: the first element not finite */
+    pthread_t thread; /* of a load in the background, */
+    int result;       /* and what it came to */
     struct reader reader[MAX_READER];
 
-    pthread_mutex_t lock;        /* all below */
+    pthread_mutex_t lock; /* all below */
     pthread_cond_t ended;
     int n_running;
-    int32_t piece;               /* next chunk */
+    int32_t piece; /* next chunk */
     uint64_t elt, at;
     uint64_t done;
-    int rc;                      /* of the first chunk that failed */
+    int rc; /* of the first chunk that failed */
     uint64_t rc_at;
     char err[1024];
-    int stop;                    /* wts_load_stop() */
+    int stop; /* wts_load_stop() */
 };
 
 /* ---- what all readers share ---- */
@@ -105,8 +105,10 @@ next_chunk(struct wts_loading *l, struct wts_chunk *ret)
     pthread_mutex_lock(&l->lock);
     if (l->rc == 0 && !l->stop && l->piece < l->wp->n_piece) {
         pc = &l->wp->piece[l->piece];
-        *ret = (struct wts_chunk) {.pc = pc, .first = l->elt, .at = l->at,
-            .n_elt = wts_chunk_elts(pc, l->chunk)};
+        *ret = (struct wts_chunk){ .pc = pc,
+            .first = l->elt,
+            .at = l->at,
+            .n_elt = wts_chunk_elts(pc, l->chunk) };
         if (ret->n_elt > pc->n_elt - l->elt)
             ret->n_elt = pc->n_elt - l->elt;
         l->elt += ret->n_elt;
@@ -143,11 +145,16 @@ quantize(const struct wts_loading *l, fdk_stream_t st, const struct wts_chunk *c
     const void *staged)
 {
     const struct wts_piece *pc = c->pc;
-    const struct fdk_quantize_args a = {.y = l->arena + wts_chunk_to(c),
-        .scale = (float *)(void *)(l->arena + wts_chunk_scales(l->wp, c)), .x = staged,
-        .bad = l->bad, .first = c->at, .rows = (int64_t)(c->n_elt / (uint64_t)pc->cols),
-        .cols = pc->cols, .group = qnt_group(&l->wp->qnt, pc->cols), .x_dtype = pc->src,
-        .y_dtype = pc->dst};
+    const struct fdk_quantize_args a = { .y = l->arena + wts_chunk_to(c),
+        .scale = (float *)(void *)(l->arena + wts_chunk_scales(l->wp, c)),
+        .x = staged,
+        .bad = l->bad,
+        .first = c->at,
+        .rows = (int64_t)(c->n_elt / (uint64_t)pc->cols),
+        .cols = pc->cols,
+        .group = qnt_group(&l->wp->qnt, pc->cols),
+        .x_dtype = pc->src,
+        .y_dtype = pc->dst };
 
     return l->k->quantize(&a, st);
 }
@@ -157,18 +164,19 @@ copy_chunk(struct reader *r, struct slot *s)
 {
     const struct wts_loading *l = r->l;
     const struct wts_chunk *c = &s->c;
-    const struct fdk_widen_args wa = {.y = (float *)(void *)(l->arena + wts_chunk_to(c)),
-        .x = s->dev, .n = c->n_elt, .x_dtype = c->pc->src};
+    const struct fdk_widen_args wa = { .y = (float *)(void *)(l->arena + wts_chunk_to(c)),
+        .x = s->dev,
+        .n = c->n_elt,
+        .x_dtype = c->pc->src };
     int plain = wts_is_plain(c->pc) || c->pc->rep > 0, rc;
 
     if (plain)
-        rc = l->k->copy(
-            r->stream, l->arena + wts_chunk_to(c), s->host, wts_chunk_values(c));
+        rc = l->k->copy(r->stream, l->arena + wts_chunk_to(c), s->host, wts_chunk_values(c));
     else
         rc = l->k->copy(r->stream, s->dev, s->host, s->rd.want);
     if (rc == 0 && !plain)
         rc = c->pc->cols > 0 ? quantize(l, r->stream, c, s->dev)
-            : l->k->widen(&wa, r->stream);
+                             : l->k->widen(&wa, r->stream);
     if (rc == 0)
         rc = l->k->event_record(s->ev, r->stream);
     if (rc != 0)
@@ -208,9 +216,11 @@ aim_chunk(const struct wts_loading *l, struct slot *s)
 {
     const struct wts_piece *pc = s->c.pc;
 
-    s->rd = (struct wts_read) {.file = pc->file, .tensor = pc->tensor,
-        .off = pc->off + wts_src_bytes(pc, s->c.first), .to = s->host,
-        .want = wts_src_bytes(pc, s->c.n_elt)};
+    s->rd = (struct wts_read){ .file = pc->file,
+        .tensor = pc->tensor,
+        .off = pc->off + wts_src_bytes(pc, s->c.first),
+        .to = s->host,
+        .want = wts_src_bytes(pc, s->c.n_elt) };
     if (l->on_host && wts_is_plain(pc))
         s->rd.to = l->arena + wts_chunk_to(&s->c);
     else if (!l->on_host && pc->rep > 0)
@@ -226,8 +236,8 @@ take_result(struct reader *r, struct slot *s, int64_t res)
 
     if (st->fault != NULL) {
         pthread_mutex_lock(&r->l->lock);
-        res = st->fault(st->fault_arg, s->rd.off + s->rd.have, s->rd.want - s->rd.have,
-            res);
+        res =
+            st->fault(st->fault_arg, s->rd.off + s->rd.have, s->rd.want - s->rd.have, res);
         pthread_mutex_unlock(&r->l->lock);
     }
     return wts_read_result(r->l->wp, &s->rd, res, r->err, sizeof(r->err));
@@ -255,8 +265,7 @@ reap(struct reader *r, int wait)
         rc = io_uring_submit_and_wait(r->ring, (unsigned)wait);
     while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
     if (rc < 0)
-        return mdl_fail(
-            -EIO, r->err, sizeof(r->err), "W_IO: io_uring: %s", strerror(-rc));
+        return mdl_fail(-EIO, r->err, sizeof(r->err), "W_IO: io_uring: %s", strerror(-rc));
     while (io_uring_peek_cqe(r->ring, &cqe) == 0) {
         int64_t res = cqe->res;
 
@@ -468,8 +477,8 @@ plan_slots(struct wts_loading *l)
     if (row <= l->chunk)
         return;
     l->chunk = (row + PAGE - 1) / PAGE * PAGE;
-    while (l->n_reader * l->n_slot > MIN_SLOTS
-        && (size_t)(l->n_reader * l->n_slot) * l->chunk > buffer)
+    while (l->n_reader * l->n_slot > MIN_SLOTS &&
+        (size_t)(l->n_reader * l->n_slot) * l->chunk > buffer)
         if (l->n_slot > MIN_SLOT)
             l->n_slot--;
         else
@@ -528,7 +537,8 @@ open_readers(struct wts_loading *l)
     if (rc == 0 && l->bad != NULL)
         rc = l->k->stream_sync(l->reader[0].stream);
     return rc != 0 ? mdl_fail(rc, l->err, sizeof(l->err),
-        "W_IO: device streams and events: %s", strerror(-rc)) : 0;
+                         "W_IO: device streams and events: %s", strerror(-rc))
+                   : 0;
 }
 
 static int
@@ -589,7 +599,7 @@ watch(struct wts_loading *l)
 
     do {
         uint64_t until = clk_now_ns() + PROGRESS_NS;
-        const struct timespec ts = {(time_t)(until / CLK_S), (long)(until % CLK_S)};
+        const struct timespec ts = { (time_t)(until / CLK_S), (long)(until % CLK_S) };
 
         pthread_mutex_lock(&l->lock);
         if (l->n_running > 0)
@@ -611,8 +621,8 @@ run_readers(struct wts_loading *l)
     int n = 0;
 
     l->n_running = l->n_reader;
-    while (n < l->n_reader
-        && pthread_create(&l->reader[n].thread, NULL, reader_main, &l->reader[n]) == 0)
+    while (n < l->n_reader &&
+        pthread_create(&l->reader[n].thread, NULL, reader_main, &l->reader[n]) == 0)
         n++;
     pthread_mutex_lock(&l->lock);
     l->n_running -= l->n_reader - n;
@@ -671,8 +681,7 @@ load_all(struct wts_loading *l)
     if (rc == 0)
         rc = wts_check_unchanged(l->wp, l->err, sizeof(l->err));
     if (rc == 0 && l->piece < l->wp->n_piece)
-        rc = mdl_fail(
-            -ECANCELED, l->err, sizeof(l->err), "W_IO: loading was given up");
+        rc = mdl_fail(-ECANCELED, l->err, sizeof(l->err), "W_IO: loading was given up");
     l->wp->st->load_ns = clk_now_ns() - t0;
     return rc;
 }

@@ -16,7 +16,7 @@ struct wts_read {
     int32_t file;
     int n_eio;
     const char *tensor;
-    uint64_t off;                /* of to[0] */
+    uint64_t off; /* of to[0] */
     char *to;
     size_t want, have;
 };
@@ -25,7 +25,7 @@ struct wts_read {
 struct wts_chunk {
     const struct wts_piece *pc;
     uint64_t first, n_elt;
-    uint64_t at;                 /* elements of the plan before these */
+    uint64_t at; /* elements of the plan before these */
 };
 
 /* What a read that ended with res (bytes or -errno) comes to: 1 all is there,

@@ -38,8 +38,7 @@ quantized(struct wts_place *pl, int32_t cols, const struct qnt *q)
 static void
 keep_fp8(struct wts_place *pl, const struct mdl_program *p, int32_t cols)
 {
-    const struct qnt q = {FDK_F8E4M3,
-        p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0};
+    const struct qnt q = { FDK_F8E4M3, p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0 };
 
     quantized(pl, cols, &q);
 }
@@ -52,8 +51,7 @@ scale_bytes(const struct wts_place *pl, uint64_t rows)
 
 /* The matrices of the layers' GEMMs; a head (LOGITS) is none of them. */
 static int
-mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err,
-    size_t err_bytes)
+mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
     for (int32_t i = 0; i < p->n_op; i++) {
         const struct mdl_op *o = &p->op[i];
@@ -90,10 +88,9 @@ size_weight(struct wts_place *pl, uint64_t *ret)
 }
 
 static int
-place_weights(
-    struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
+place_weights(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
-    uint64_t at = 0, bytes, by_type[FDK_DTYPE__N] = {0};
+    uint64_t at = 0, bytes, by_type[FDK_DTYPE__N] = { 0 };
 
     for (int32_t i = 0; i < p->n_w; i++) {
         const struct wts_ref *w = &p->w[i];
@@ -110,11 +107,10 @@ place_weights(
         pl->off = at;
         if (w->cols > 0)
             by_type[pl->src] += pl->n_elt * fdk_dtype_bytes(pl->src);
-        if (size_weight(pl, &bytes)
-            || __builtin_add_overflow(
-                at, (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
-            return mdl_fail(
-                -EOVERFLOW, err, err_bytes, "W_LIMIT: the weights' size overflows");
+        if (size_weight(pl, &bytes) ||
+            __builtin_add_overflow(at, (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
+            return mdl_fail(-EOVERFLOW, err, err_bytes,
+                "W_LIMIT: the weights' size overflows");
     }
     for (int32_t i = 0; i < p->n_w; i++) {
         if (p->w[i].alias >= 0) {
@@ -150,9 +146,14 @@ add_scales(struct wts_plan *wp, const struct mdl_program *p, const struct wts_pi
     const struct wts_tensor *t = wts_fp8_scale(wp, of->tensor);
     struct wts_piece *pc = &wp->piece[wp->n_piece++];
 
-    *pc = (struct wts_piece){.file = t->file, .place = of->place, .src = t->dtype,
-        .dst = FDK_F32, .off = t->off, .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
-        .dst_off = to, .tensor = t->name};
+    *pc = (struct wts_piece){ .file = t->file,
+        .place = of->place,
+        .src = t->dtype,
+        .dst = FDK_F32,
+        .off = t->off,
+        .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
+        .dst_off = to,
+        .tensor = t->name };
     if (p->cfg.quant == MDL_QUANT_CHANNEL)
         return;
     pc->rep = p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : rows;
@@ -173,10 +174,14 @@ plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
             struct wts_piece *pc = &wp->piece[wp->n_piece++];
             uint64_t rows = (uint64_t)w->rows[k];
 
-            *pc = (struct wts_piece){.file = t->file, .place = i, .src = t->dtype,
-                .dst = pl->dtype, .off = t->off,
-                .n_elt = t->bytes / fdk_dtype_bytes(t->dtype), .dst_off = at,
-                .tensor = t->name};
+            *pc = (struct wts_piece){ .file = t->file,
+                .place = i,
+                .src = t->dtype,
+                .dst = pl->dtype,
+                .off = t->off,
+                .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
+                .dst_off = at,
+                .tensor = t->name };
             if (pl->cols == 0) {
                 at += pc->n_elt * fdk_dtype_bytes(pl->dtype);
                 continue;
@@ -206,19 +211,25 @@ plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
         if (w->alias >= 0)
             continue;
         pl->fill = w->cols > 0 ? WTS_FILL_LINEAR
-            : strstr(w->name[0], "norm") != NULL ? WTS_FILL_NORM : WTS_FILL_BIAS;
+            : strstr(w->name[0], "norm") != NULL
+            ? WTS_FILL_NORM
+            : WTS_FILL_BIAS;
         pl->scale = 0.02f;
         if (pl->fill == WTS_FILL_LINEAR && strstr(w->name[0], "embed") == NULL)
             pl->scale = 1 / sqrtf((float)w->cols);
-        wp->piece[wp->n_piece++] = (struct wts_piece){.file = -1, .place = i,
-            .src = pl->src, .dst = pl->dtype, .n_elt = pl->n_elt, .dst_off = pl->off,
-            .scale_off = pl->scale_off, .cols = pl->cols};
+        wp->piece[wp->n_piece++] = (struct wts_piece){ .file = -1,
+            .place = i,
+            .src = pl->src,
+            .dst = pl->dtype,
+            .n_elt = pl->n_elt,
+            .dst_off = pl->off,
+            .scale_off = pl->scale_off,
+            .cols = pl->cols };
     }
 }
 
 int
-wts_place_all(
-    struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
+wts_place_all(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
     int rc = 0;
 

@@ -23,9 +23,9 @@
 #define WTS_EIO_RETRY        3
 
 struct wts_file {
-    char *path;                 /* as opened: directory/name */
-    const char *name;           /* the last part of path */
-    int fd;                     /* open from plan to wts_plan_free() */
+    char *path;       /* as opened: directory/name */
+    const char *name; /* the last part of path */
+    int fd;           /* open from plan to wts_plan_free() */
     dev_t dev;
     ino_t ino;
     off_t size;
@@ -35,28 +35,28 @@ struct wts_file {
 /* One tensor's way: bytes of a file, converted or not, to the arena. Where it
  * is quantized on it, whole rows go, and their scales to a place of their own. */
 struct wts_piece {
-    int32_t file;               /* -1: dummy */
+    int32_t file; /* -1: dummy */
     int32_t place;
     enum fdk_dtype src, dst;
     uint64_t off, n_elt;
     uint64_t dst_off, scale_off;
-    int32_t cols;               /* quantized: elements of a row; else 0 */
+    int32_t cols; /* quantized: elements of a row; else 0 */
     /* Scales of the checkpoint that hold for several rows: rows of rep_cols
      * elements, each written rep times, rep_rows in all (of the last one fewer).
      * n_elt counts what the file has. rep = 0: none of this. */
     int32_t rep, rep_cols, rep_rows;
-    const char *tensor;         /* borrowed from wts_plan.tensor; NULL: dummy */
+    const char *tensor; /* borrowed from wts_plan.tensor; NULL: dummy */
 };
 
 enum wts_fill { WTS_FILL_LINEAR, WTS_FILL_NORM, WTS_FILL_BIAS };
 
-struct wts_place {              /* of weight i of the program */
-    enum fdk_dtype dtype, src;  /* on the device; before quantization */
+struct wts_place {             /* of weight i of the program */
+    enum fdk_dtype dtype, src; /* on the device; before quantization */
     uint64_t off, n_elt;
-    uint64_t scale_off;         /* of a quantized one, else 0 */
-    int32_t cols, group;        /* the same: of a row, and with one scale */
+    uint64_t scale_off;  /* of a quantized one, else 0 */
+    int32_t cols, group; /* the same: of a row, and with one scale */
     int32_t alias;
-    enum wts_fill fill;         /* dummy weights */
+    enum wts_fill fill; /* dummy weights */
     float scale;
 };
 
@@ -68,9 +68,9 @@ struct wts_state {
      * at a time. */
     int64_t (*fault)(void *arg, uint64_t off, size_t n, int64_t res);
     void *fault_arg;
-    int uring_errno;            /* pretend io_uring refuses: EPERM, ENOSYS, ENOMEM */
-    int n_reader;               /* threads that read; 0: by the processors */
-    uint64_t load_ns;           /* of the last wts_load */
+    int uring_errno;             /* pretend io_uring refuses: EPERM, ENOSYS, ENOMEM */
+    int n_reader;                /* threads that read; 0: by the processors */
+    uint64_t load_ns;            /* of the last wts_load */
     struct wts_loading *loading; /* in the background */
 };
 
@@ -83,12 +83,16 @@ struct wts_plan {
     uint64_t bytes;
     enum fdk_dtype main_dtype;
     struct qnt qnt;
-    struct wts_file *file;      int32_t n_file;
-    struct wts_tensor *tensor;  size_t n_tensor;   /* sorted by name */
-    struct wts_place *place;    int32_t n_place;
-    struct wts_piece *piece;    int32_t n_piece;   /* sorted by file, offset */
+    struct wts_file *file;
+    int32_t n_file;
+    struct wts_tensor *tensor;
+    size_t n_tensor; /* sorted by name */
+    struct wts_place *place;
+    int32_t n_place;
+    struct wts_piece *piece;
+    int32_t n_piece; /* sorted by file, offset */
     char *ignored;
-    int32_t n_kv_scale;         /* tensors that are scales of an fp8 KV cache */
+    int32_t n_kv_scale; /* tensors that are scales of an fp8 KV cache */
     uint8_t digest[32];
     struct wts_state *st;
 };
@@ -111,8 +115,8 @@ int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, ch
     size_t err_bytes);
 /* weights_tied.c: a tied weight of the program that is in the files too, with other
  * bytes, type or shape, becomes one of its own. */
-int wts_untie(const struct wts_plan *wp, struct mdl_program *p, char *err,
-    size_t err_bytes);
+int
+wts_untie(const struct wts_plan *wp, struct mdl_program *p, char *err, size_t err_bytes);
 /* weights_fp8.c: every e4m3 tensor is one of the program's matrices and has its
  * scales: dtype, shape and values. Others the program asks for are there. */
 int wts_fp8_check(const struct wts_plan *wp, const struct mdl_program *p, char *err,
@@ -134,8 +138,8 @@ int wts_place_all(struct wts_plan *wp, const struct mdl_program *p, char *err,
 void wts_dummy_fill(const struct wts_plan *wp, int32_t idx, uint64_t first, size_t n,
     void *dst);
 /* What a device needs to make the same: all but y and y_dtype. */
-struct fdk_dummy_args wts_dummy_args(const struct wts_plan *wp, int32_t idx,
-    uint64_t first, uint64_t n);
+struct fdk_dummy_args
+wts_dummy_args(const struct wts_plan *wp, int32_t idx, uint64_t first, uint64_t n);
 
 /* weights_read.c: are the files what they were when their headers were read?
  * -EINVAL (W_CHANGED), -EIO. */

@@ -59,9 +59,8 @@ wts_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n)
 static int
 same(const struct wts_file *f, const struct stat *st)
 {
-    return st->st_dev == f->dev && st->st_ino == f->ino && st->st_size == f->size
-        && st->st_mtim.tv_sec == f->mtime.tv_sec
-        && st->st_mtim.tv_nsec == f->mtime.tv_nsec;
+    return st->st_dev == f->dev && st->st_ino == f->ino && st->st_size == f->size &&
+        st->st_mtim.tv_sec == f->mtime.tv_sec && st->st_mtim.tv_nsec == f->mtime.tv_nsec;
 }
 
 int
@@ -73,8 +72,7 @@ wts_check_unchanged(const struct wts_plan *wp, char *err, size_t err_bytes)
         const struct wts_file *f = &wp->file[i];
 
         if (fstat(f->fd, &st) != 0)
-            return mdl_fail(
-                -EIO, err, err_bytes, "W_IO: %s: %s", f->path, strerror(errno));
+            return mdl_fail(-EIO, err, err_bytes, "W_IO: %s: %s", f->path, strerror(errno));
         if (!same(f, &st))
             return mdl_fail(-EINVAL, err, err_bytes,
                 "W_CHANGED: %s: changed since its header "

@@ -14,16 +14,17 @@
 static int
 by_name(const void *a, const void *b)
 {
-    return strcmp(
-        ((const struct wts_tensor *)a)->name, ((const struct wts_tensor *)b)->name);
+    return strcmp(((const struct wts_tensor *)a)->name,
+        ((const struct wts_tensor *)b)->name);
 }
 
 const struct wts_tensor *
 wts_find(const struct wts_plan *wp, const char *name)
 {
-    struct wts_tensor key = {.name = (char *)(uintptr_t)name};
+    struct wts_tensor key = { .name = (char *)(uintptr_t)name };
 
-    return wp->n_tensor == 0 ? NULL
+    return wp->n_tensor == 0
+        ? NULL
         : bsearch(&key, wp->tensor, wp->n_tensor, sizeof(*wp->tensor), by_name);
 }
 

@@ -24,8 +24,8 @@ tied_same(const struct wts_plan *wp, const struct wts_tensor *a,
     char *buf = NULL;
     int rc = 1;
 
-    if (a->dtype != b->dtype || a->n_dim != b->n_dim || a->bytes != b->bytes
-        || memcmp(a->shape, b->shape, (size_t)a->n_dim * sizeof(a->shape[0])) != 0)
+    if (a->dtype != b->dtype || a->n_dim != b->n_dim || a->bytes != b->bytes ||
+        memcmp(a->shape, b->shape, (size_t)a->n_dim * sizeof(a->shape[0])) != 0)
         return 0;
     buf = malloc(2 * TIED_CHUNK);
     if (buf == NULL)

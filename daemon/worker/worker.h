@@ -32,35 +32,35 @@ struct worker {
     pid_t gate;
     struct lnk_seg *seg;
     struct lnk lnk;
-    struct cnt_seg *stat;        /* the gate's segment, or own when there is none */
+    struct cnt_seg *stat; /* the gate's segment, or own when there is none */
     int stat_mapped;
-    struct trc_seg *trc_seg;     /* NULL: started without */
+    struct trc_seg *trc_seg; /* NULL: started without */
     struct trc trc;
-    struct par par;              /* as it was at the start */
-    struct par next;             /* of the last reload; main thread */
+    struct par par;  /* as it was at the start */
+    struct par next; /* of the last reload; main thread */
     struct mdl_config cfg;
     struct mdl_program *prog;
-    struct wts_plan *wp;         /* NULL: null model */
-    struct io_uring *ring;       /* [n_ring], confine.h; until the weights are there */
+    struct wts_plan *wp;   /* NULL: null model */
+    struct io_uring *ring; /* [n_ring], confine.h; until the weights are there */
     int n_ring;
-    struct tok *tok;             /* NULL: ids only */
+    struct tok *tok; /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
-    int32_t device;              /* which of its backend's */
+    int32_t device;               /* which of its backend's */
     int dev_lock, dev_lock_taken; /* devlock.h; never given back before the end */
     struct runner *run;
-    struct cap cap;              /* sizes with a graph, as planned at the start */
+    struct cap cap; /* sizes with a graph, as planned at the start */
     int use_graph;
-    struct mpl mpl;              /* every buffer, before it was made */
+    struct mpl mpl; /* every buffer, before it was made */
     struct fdk_kv kv;
-    float *kv_scale;             /* the checkpoint's, until run_setup(); or NULL */
+    float *kv_scale; /* the checkpoint's, until run_setup(); or NULL */
     int32_t n_block, n_host, max_len;
-    struct pfx_key key;          /* of the prefix cache */
+    struct pfx_key key; /* of the prefix cache */
     uint64_t load_ns;
     struct lnk_ready ready;
     struct pipeline *pip;
     struct admin *admin;
-    struct peak_cache peak;        /* admin thread, */
-    int peak_busy;                /* and whether the last ones were measured under load */
+    struct peak_cache peak; /* admin thread, */
+    int peak_busy;          /* and whether the last ones were measured under load */
 };
 
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of

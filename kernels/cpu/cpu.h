@@ -51,7 +51,7 @@ int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
 
 /* ---- worker pool --------------------------------------------------------- */
 
-#define CPU_SCRATCH_BYTES (1u << 20)  /* per thread; users assert their share */
+#define CPU_SCRATCH_BYTES (1u << 20) /* per thread; users assert their share */
 #define CPU_CACHELINE     64
 
 struct cpu_pool;
@@ -77,7 +77,7 @@ void cpu_relax(void);
  * late the processors are wanted by others, and for a while no thread polls: a
  * sleeper is scheduled at once when woken, a poller waits its turn. */
 struct cpu_spin {
-    uint64_t ns;                     /* longest polling */
+    uint64_t ns; /* longest polling */
     _Atomic uint64_t crowded_until;
 };
 /* Call every few microseconds of polling, *until 0 at first: 0 = sleep now. */
@@ -101,9 +101,25 @@ void cpu_futex_wake(_Atomic uint32_t *word);
 /* ---- commands ------------------------------------------------------------ */
 
 enum cpu_cmd_op {
-    CMD_ROW_UPDATE, CMD_ATT_PLAN, CMD_EMBED, CMD_RMSNORM, CMD_GEMM, CMD_ROPE_TABLE,
-    CMD_QKV, CMD_ATTENTION, CMD_SILU_MUL, CMD_GATHER, CMD_SAMPLE, CMD_COPY, CMD_FILL,
-    CMD_DELAY, CMD_MARK, CMD_FAIL, CMD_EVENT, CMD_WAIT, CMD_GRAPH
+    CMD_ROW_UPDATE,
+    CMD_ATT_PLAN,
+    CMD_EMBED,
+    CMD_RMSNORM,
+    CMD_GEMM,
+    CMD_ROPE_TABLE,
+    CMD_QKV,
+    CMD_ATTENTION,
+    CMD_SILU_MUL,
+    CMD_GATHER,
+    CMD_SAMPLE,
+    CMD_COPY,
+    CMD_FILL,
+    CMD_DELAY,
+    CMD_MARK,
+    CMD_FAIL,
+    CMD_EVENT,
+    CMD_WAIT,
+    CMD_GRAPH
 };
 
 struct cpu_cmd {
@@ -141,12 +157,12 @@ struct cpu_cmd {
 
 /* ---- objects ------------------------------------------------------------- */
 
-struct cpu_range {           /* of mem_reserve */
+struct cpu_range { /* of mem_reserve */
     struct cpu_range *next;
     char *base;
     size_t bytes;
     size_t n_page;
-    uint8_t *mapped;         /* [n_page] */
+    uint8_t *mapped; /* [n_page] */
 };
 
 struct cpu_dev {
@@ -167,14 +183,14 @@ struct fdk_ctx {
     uint32_t magic;
     int n_dev;
     int n_thread;
-    int math;                /* 0: the null backend */
-    enum fdk_exec mode;      /* never FDK_EXEC_DEFAULT */
+    int math;           /* 0: the null backend */
+    enum fdk_exec mode; /* never FDK_EXEC_DEFAULT */
     struct cpu_spin spin;
     const struct fdk_ops *ops;
     const struct cpu_isa *isa;
-    cpu_exec_fn *exec;       /* tensor operations */
+    cpu_exec_fn *exec; /* tensor operations */
     struct cpu_dev *dev;
-    pthread_mutex_t lock;    /* lists below */
+    pthread_mutex_t lock; /* lists below */
     struct CUevent_st *events, *free_events;
     struct CUstream_st *streams; /* oldest first */
     pthread_mutex_t run_lock;    /* DEFER: queues, and the executing thread */
@@ -184,10 +200,10 @@ struct fdk_ctx {
 struct CUevent_st {
     uint32_t magic;
     struct cpu_dev *dev;
-    struct CUevent_st *next;      /* all events of the context */
+    struct CUevent_st *next; /* all events of the context */
     struct CUevent_st *next_free;
-    _Atomic uint32_t issued;      /* ticket of the last record */
-    _Atomic uint32_t done;        /* ticket last completed */
+    _Atomic uint32_t issued; /* ticket of the last record */
+    _Atomic uint32_t done;   /* ticket last completed */
     _Atomic uint32_t n_wait;
     _Atomic uint64_t ns;
 };
@@ -197,29 +213,29 @@ struct fdk_graph {
     struct cpu_dev *dev;
     struct cpu_cmd *cmds;
     size_t n, cap;
-    int err;                      /* of recording, told by graph_end */
-    _Atomic uint32_t pending;     /* launches not yet executed */
+    int err;                  /* of recording, told by graph_end */
+    _Atomic uint32_t pending; /* launches not yet executed */
 };
 
-#define CPU_QUEUE 1024            /* commands per stream, a power of two */
+#define CPU_QUEUE 1024 /* commands per stream, a power of two */
 
 struct CUstream_st {
     uint32_t magic;
     struct cpu_dev *dev;
     struct CUstream_st *next;
     pthread_t thread;
-    struct cpu_cmd *ring;         /* [CPU_QUEUE]; NULL if INLINE */
-    void *scratch;                /* of the executing thread */
-    struct fdk_graph *rec;        /* being recorded */
-    _Atomic uint64_t ready_ns;    /* INLINE, DEFER: when its work counts as done */
+    struct cpu_cmd *ring;      /* [CPU_QUEUE]; NULL if INLINE */
+    void *scratch;             /* of the executing thread */
+    struct fdk_graph *rec;     /* being recorded */
+    _Atomic uint64_t ready_ns; /* INLINE, DEFER: when its work counts as done */
     _Atomic uint32_t push_lock;
     _Atomic uint32_t stop;
     char pad0[CPU_CACHELINE];
-    _Atomic uint32_t tail;        /* commands pushed */
-    _Atomic uint32_t parked;      /* the thread sleeps on this word */
+    _Atomic uint32_t tail;   /* commands pushed */
+    _Atomic uint32_t parked; /* the thread sleeps on this word */
     char pad1[CPU_CACHELINE];
-    _Atomic uint32_t head;        /* commands executed */
-    _Atomic uint32_t n_wait;      /* sleepers on head */
+    _Atomic uint32_t head;   /* commands executed */
+    _Atomic uint32_t n_wait; /* sleepers on head */
 };
 
 #define CPU_CTX_MAGIC    0x63747831u
@@ -227,8 +243,8 @@ struct CUstream_st {
 #define CPU_STREAM_MAGIC 0x73747231u
 #define CPU_GRAPH_MAGIC  0x67726831u
 
-void cpu_fail(struct cpu_dev *dev, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+void
+cpu_fail(struct cpu_dev *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cpu_failed(const struct cpu_dev *dev);
 /* Queue, record or (INLINE) execute. 0, -EIO, -ENOMEM (recording). */
 int cpu_push(struct CUstream_st *st, const struct cpu_cmd *cmd);
@@ -238,6 +254,6 @@ int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes);
 void cpu_ctx_free(struct fdk_ctx *ctx);
 
-cpu_exec_fn cpu_exec;             /* the cpu backend's operations */
+cpu_exec_fn cpu_exec; /* the cpu backend's operations */
 
 #endif

@@ -15,15 +15,15 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#define MEM_MAGIC     0x6d656d31u
-#define MEM_ALIGN     256u
-#define HUGE_BYTES    (2u << 20)
-#define MAX_DEVICES   31              /* peer_mask is an int32_t */
+#define MEM_MAGIC   0x6d656d31u
+#define MEM_ALIGN   256u
+#define HUGE_BYTES  (2u << 20)
+#define MAX_DEVICES 31 /* peer_mask is an int32_t */
 
 /* Stands in the 256 bytes before every allocation. */
 struct mem_head {
     uint32_t magic;
-    int32_t dev;                      /* -1 = host */
+    int32_t dev; /* -1 = host */
     size_t bytes;
     void *base;
 };
@@ -118,8 +118,9 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     ctx->ops = ops;
     ctx->exec = exec;
     ctx->math = exec == cpu_exec;
-    ctx->mode = args->exec != FDK_EXEC_DEFAULT ? args->exec :
-        ctx->math ? FDK_EXEC_THREAD : FDK_EXEC_INLINE;
+    ctx->mode = args->exec != FDK_EXEC_DEFAULT ? args->exec
+        : ctx->math                            ? FDK_EXEC_THREAD
+                                               : FDK_EXEC_INLINE;
     ctx->isa = cpu_isa_pick();
     ctx->spin.ns = args->spin_us > 0 ? (uint64_t)args->spin_us * 1000 : 0;
     ctx->n_thread = args->n_thread > 0 ? args->n_thread : n_processor() / args->n_device;
@@ -212,8 +213,7 @@ mem_account(struct cpu_dev *d, size_t bytes)
 {
     int rc = 0;
     pthread_mutex_lock(&d->mem_lock);
-    if (d->mem_limit != 0 &&
-        (bytes > d->mem_limit || d->mem_used > d->mem_limit - bytes))
+    if (d->mem_limit != 0 && (bytes > d->mem_limit || d->mem_used > d->mem_limit - bytes))
         rc = -ENOMEM;
     else
         d->mem_used += bytes;
@@ -255,7 +255,7 @@ block_head(void *p, int dev)
 {
     struct mem_head *h = (struct mem_head *)(void *)((char *)p - MEM_ALIGN);
     if (h->magic != MEM_MAGIC || h->dev != dev)
-        abort();                      /* a wild or doubly freed pointer */
+        abort(); /* a wild or doubly freed pointer */
     h->magic = 0;
     return h;
 }
@@ -323,8 +323,7 @@ vdev_mem_reserve(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret)
     r->mapped = calloc(1, r->n_page);
     void *p = MAP_FAILED;
     if (r->mapped != NULL)
-        p = mmap(NULL, bytes, PROT_NONE,
-            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         free(r->mapped);
         free(r);

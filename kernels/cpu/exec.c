@@ -17,15 +17,15 @@
  * whole; how many there are changes nothing but time. Work below about 10 us
  * is not worth another thread's attention.
  */
-#define SMALL_WORK (1u << 15)        /* multiply-adds, or floats passed over */
+#define SMALL_WORK (1u << 15) /* multiply-adds, or floats passed over */
 
 struct job {
     const struct cpu_isa *isa;
     const void *args;
     struct CUstream_st *st;
-    int n;                           /* live rows */
-    int n_item, m_item;              /* items; along rows (gemm) */
-    struct cpu_slice *slices;        /* sample */
+    int n;                    /* live rows */
+    int n_item, m_item;       /* items; along rows (gemm) */
+    struct cpu_slice *slices; /* sample */
 };
 
 static int
@@ -92,8 +92,10 @@ embed_item(const void *arg, int item, void *scratch)
     for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
         int32_t id = input_token(a->b, a->state, t);
         if (id < 0 || id >= a->V) {
-            cpu_fail(j->st->dev, "embed: token id %d at index %d of the step is outside "
-                "the vocabulary of %d", id, t, a->V);
+            cpu_fail(j->st->dev,
+                "embed: token id %d at index %d of the step is outside "
+                "the vocabulary of %d",
+                id, t, a->V);
             return;
         }
         j->isa->load_row(a->y + (size_t)t * (size_t)a->C,
@@ -179,12 +181,14 @@ cpu_att_plan(const struct fdk_att_plan_args *a)
     int n_row = clip(b->n_row, b->max_row), n_tok = *b->n_tok, n = 0, full = -1;
     int32_t at = 0;
     for (int r = 0; r < n_row && full < 0; r++) {
-        int first = b->q_start[r], end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
+        int first = b->q_start[r],
+            end = b->q_start[r + 1] < n_tok ? b->q_start[r + 1] : n_tok;
         int64_t rows = (int64_t)(end - first) * a->a;
         for (int64_t i = 0; i * a->bt < rows; i++) {
             int64_t last = ((i + 1) * a->bt - 1) / a->a;
-            if (a->outputs && !fdk_has_output(b, &at, first + (int32_t)(i * a->bt / a->a),
-                last < end - first ? first + (int32_t)last + 1 : end))
+            if (a->outputs &&
+                !fdk_has_output(b, &at, first + (int32_t)(i * a->bt / a->a),
+                    last < end - first ? first + (int32_t)last + 1 : end))
                 continue;
             if (n == a->n_max) {
                 full = r;
@@ -205,8 +209,10 @@ do_att_plan(struct job *j, const struct fdk_att_plan_args *a)
 {
     int row = cpu_att_plan(a);
     if (row >= 0)
-        cpu_fail(j->st->dev, "att_plan: row %d of %d needs more than the %d tiles there is "
-            "room for", row, clip(a->b->n_row, a->b->max_row), a->n_max);
+        cpu_fail(j->st->dev,
+            "att_plan: row %d of %d needs more than the %d tiles there is "
+            "room for",
+            row, clip(a->b->n_row, a->b->max_row), a->n_max);
 }
 
 /* The query tokens of tile i; 0 if it is none of this step. */
@@ -224,7 +230,9 @@ work_tile(const struct fdk_attention_args *a, int i, struct cpu_attend *ret)
     if (tok >= end)
         return 0;
     *ret = (struct cpu_attend){
-        .a = a, .row = w.row, .tok = (int32_t)tok,
+        .a = a,
+        .row = w.row,
+        .tok = (int32_t)tok,
         .n_tok = end - (int32_t)tok < bt ? end - (int32_t)tok : bt,
     };
     return 1;
@@ -240,8 +248,10 @@ attention_item(const void *arg, int item, void *scratch)
     int end = cut(j->n, item + 1, j->n_item, 1);
     for (int i = cut(j->n, item, j->n_item, 1); i < end; i++) {
         if (!work_tile(a, i / a->K, &at)) {
-            cpu_fail(j->st->dev, "attention: work item %d (row %d, tile %d) is outside "
-                "the step", i / a->K, a->work[i / a->K].row, a->work[i / a->K].tile);
+            cpu_fail(j->st->dev,
+                "attention: work item %d (row %d, tile %d) is outside "
+                "the step",
+                i / a->K, a->work[i / a->K].row, a->work[i / a->K].tile);
             return;
         }
         at.kv_head = i % a->K;
@@ -414,15 +424,11 @@ cpu_available(char *why, size_t why_bytes)
 }
 
 static int
-cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
-    size_t err_bytes)
+cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err, size_t err_bytes)
 {
     return cpu_ctx_new(args, &fdk_ops_cpu, cpu_exec, ret, err, err_bytes);
 }
 
 const struct fdk_ops fdk_ops_cpu = {
-    .name = "cpu",
-    .available = cpu_available,
-    .open = cpu_open,
-    VDEV_OPS
+    .name = "cpu", .available = cpu_available, .open = cpu_open, VDEV_OPS
 };

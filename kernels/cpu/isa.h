@@ -19,37 +19,35 @@
 #include "kernels/fdk.h"
 
 #define CPU_MAX_HEAD_DIM 512
-#define CPU_VOCAB_SLICE  4096   /* logits are reduced in slices of this */
-#define CPU_ATT_QUERIES  32     /* query vectors per attention item */
-#define CPU_GUMBEL_IDS   64     /* ids per gumbel() call */
+#define CPU_VOCAB_SLICE  4096 /* logits are reduced in slices of this */
+#define CPU_ATT_QUERIES  32   /* query vectors per attention item */
+#define CPU_GUMBEL_IDS   64   /* ids per gumbel() call */
 
-struct cpu_slice {              /* of one row's logits */
+struct cpu_slice { /* of one row's logits */
     float max;
-    float sum;                  /* of exp(x - max), if wanted */
+    float sum; /* of exp(x - max), if wanted */
     int32_t finite;
 };
 
-struct cpu_attend {             /* one item: one KV head, some tokens of a row */
+struct cpu_attend { /* one item: one KV head, some tokens of a row */
     const struct fdk_attention_args *a;
     int32_t row, tok, n_tok, kv_head;
 };
 
 struct cpu_gumbel {
-    const float *x;             /* logits of the ids first .. first + n */
+    const float *x; /* logits of the ids first .. first + n */
     uint64_t seed;
     uint32_t pos, sample;
-    int32_t first, n;           /* first is a multiple of CPU_GUMBEL_IDS */
-    float max, inv_t;           /* score = (x - max) * inv_t + noise */
+    int32_t first, n; /* first is a multiple of CPU_GUMBEL_IDS */
+    float max, inv_t; /* score = (x - max) * inv_t + noise */
     float best;
 };
 
 struct cpu_isa {
     const char *name;
-    int gemm_align;             /* output columns per tile: split N at multiples */
-    void (*load_row)(float *dst, const void *src, enum fdk_dtype t, size_t n,
-        float scale);
-    void (*rmsnorm)(float *y, float *x, const float *add, const float *w, int C,
-        float eps);
+    int gemm_align; /* output columns per tile: split N at multiples */
+    void (*load_row)(float *dst, const void *src, enum fdk_dtype t, size_t n, float scale);
+    void (*rmsnorm)(float *y, float *x, const float *add, const float *w, int C, float eps);
     void (*gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
         void *scratch);
     void (*qkv)(const struct fdk_qkv_args *a, int t);
@@ -71,7 +69,7 @@ struct cpu_isa {
     /* For tests and benchmarks. */
     void (*exp)(float *y, const float *x, size_t n);
     float (*stream_read)(const float *x, size_t n);
-    float (*peak_fma)(long n_iter);        /* 256 fused multiply-adds each */
+    float (*peak_fma)(long n_iter); /* 256 fused multiply-adds each */
 };
 
 extern const struct cpu_isa cpu_isa_generic;

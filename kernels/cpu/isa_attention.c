@@ -18,11 +18,11 @@ enum { CHUNK = FDK_ATT_CHUNK, NQ = CPU_ATT_QUERIES };
 _Static_assert(CHUNK == 64, "four vectors of scores");
 
 struct att_scratch {
-    float kv[2 * CHUNK * CPU_MAX_HEAD_DIM];     /* converted keys, then values */
+    float kv[2 * CHUNK * CPU_MAX_HEAD_DIM]; /* converted keys, then values */
     float q[NQ * CPU_MAX_HEAD_DIM];
     float o[NQ * CPU_MAX_HEAD_DIM];
     float m[NQ], l[NQ];
-    int32_t n_kv[NQ];                           /* tokens the query sees */
+    int32_t n_kv[NQ]; /* tokens the query sees */
     float *y[NQ];
     const float *k[CHUNK], *v[CHUNK];
 };
@@ -81,13 +81,12 @@ load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
 {
     const struct fdk_attention_args *a = job->a;
     const struct fdk_kv *kv = &a->kv;
-    const int32_t *table = a->b->block_table +
-        (size_t)a->b->state[job->row] * (size_t)a->b->table_stride;
+    const int32_t *table =
+        a->b->block_table + (size_t)a->b->state[job->row] * (size_t)a->b->table_stride;
     const size_t D = (size_t)a->D;
     for (int i = 0; i < n; i++) {
         int block = (pos + i) / kv->block_size, off = (pos + i) % kv->block_size;
-        const char *p = (const char *)kv->base +
-            (uint64_t)table[block] * kv->block_bytes +
+        const char *p = (const char *)kv->base + (uint64_t)table[block] * kv->block_bytes +
             (uint64_t)a->layer * kv->layer_bytes;
         size_t token = (size_t)job->kv_head * (size_t)kv->block_size + (size_t)off;
         if (kv->dtype == FDK_F32) {
@@ -195,8 +194,8 @@ chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, in
     float sc[CHUNK];
     float *o = s->o + (size_t)q * CPU_MAX_HEAD_DIM;
     chunk_scores(s, s->q + (size_t)q * CPU_MAX_HEAD_DIM, (size_t)a->D, n, a->scale, sc);
-    v16 vm = v_max(v_max(v_load(sc), v_load(sc + 16)),
-        v_max(v_load(sc + 32), v_load(sc + 48)));
+    v16 vm =
+        v_max(v_max(v_load(sc), v_load(sc + 16)), v_max(v_load(sc + 32), v_load(sc + 48)));
     float m = s->m[q], mc = v_maxval(vm);
     float top = mc > m ? mc : m;
     v16 sum = v_zero();
@@ -344,8 +343,7 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
     char *p = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
         (uint64_t)a->layer * kv->layer_bytes;
     for (int h = 0; h < a->K; h++) {
-        size_t token = (size_t)h * (size_t)kv->block_size +
-            (size_t)(slot % kv->block_size);
+        size_t token = (size_t)h * (size_t)kv->block_size + (size_t)(slot % kv->block_size);
         rotate(buf, k + (size_t)h * D, a->k_norm, cs, a);
         kv_store(kv, p, token, a->layer, 0, buf);
         kv_store(kv, p, token, a->layer, 1, v + (size_t)h * D);

@@ -116,7 +116,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
     const float *x = (const float *)a->x + (size_t)m * K;
     const float *scale = a->w_scale + (size_t)n * n_group;
     const char *w = (const char *)a->w + (size_t)n * row;
-    const size_t line = t == FDK_I4 ? 8 : 4;  /* steps over a cache line */
+    const size_t line = t == FDK_I4 ? 8 : 4; /* steps over a cache line */
     v16 acc[4][8], s[8], xv[4];
 #pragma GCC unroll 4
     for (int i = 0; i < mr; i++)
@@ -147,7 +147,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
             }
         }
     }
-    if (K % 16 != 0) {               /* in the last group */
+    if (K % 16 != 0) { /* in the last group */
         const size_t k = K / 16 * 16;
 #pragma GCC unroll 4
         for (int i = 0; i < mr; i++)
@@ -298,8 +298,8 @@ tile_packed(const float *w, const float *x, size_t K, size_t len, v16 (*acc)[8],
 
 struct panel {
     const struct fdk_gemm_args *a;
-    const float *w;             /* packed */
-    float *sums;                /* running lanes of the rows m0.. */
+    const float *w; /* packed */
+    float *sums;    /* running lanes of the rows m0.. */
     size_t k0, k1;
     int n, live;
 };
@@ -315,7 +315,8 @@ panel_rows(const struct panel *p, int m, float *sums, const int mr)
 #pragma GCC unroll 8
         for (int j = 0; j < NR; j++)
             acc[i][j] = p->k0 == 0 ? v_zero() : v_load(sums + (i * NR + j) * 16);
-    tile_packed(p->w, (const float *)a->x + (size_t)m * K + p->k0, K, p->k1 - p->k0, acc, mr);
+    tile_packed(p->w, (const float *)a->x + (size_t)m * K + p->k0, K, p->k1 - p->k0, acc,
+        mr);
     if (p->k1 == K) {
         tile_store(a, m, p->n, acc, mr, NR, p->live);
         return;
@@ -354,14 +355,14 @@ gemm_packed(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1, float
     }
 }
 
-#define GEMM_TYPE(name, t)                                                      \
-    static void name(const struct fdk_gemm_args *a, int m0, int m1, int n0,     \
-        int n1, void *scratch)                                                  \
-    {                                                                           \
-        if (m1 - m0 < PACK_MIN)                                                 \
-            gemm_direct(a, m0, m1, n0, n1, t);                                  \
-        else                                                                    \
-            gemm_packed(a, m0, m1, n0, n1, scratch, t);                         \
+#define GEMM_TYPE(name, t) \
+    static void name(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1, \
+        void *scratch) \
+    { \
+        if (m1 - m0 < PACK_MIN) \
+            gemm_direct(a, m0, m1, n0, n1, t); \
+        else \
+            gemm_packed(a, m0, m1, n0, n1, scratch, t); \
     }
 GEMM_TYPE(gemm_f32, FDK_F32)
 GEMM_TYPE(gemm_f16, FDK_F16)

@@ -11,7 +11,7 @@
 #include <cpuid.h>
 #endif
 
-static const struct cpu_isa *forced;     /* by tests */
+static const struct cpu_isa *forced; /* by tests */
 
 #if defined(__x86_64__)
 /* Not every compiler's __builtin_cpu_supports knows it. */
@@ -40,7 +40,8 @@ runs_here(const struct cpu_isa *isa)
 
 static const struct cpu_isa *const all[] = {
 #if defined(__x86_64__)
-    &cpu_isa_avx512, &cpu_isa_avx2,
+    &cpu_isa_avx512,
+    &cpu_isa_avx2,
 #endif
     &cpu_isa_generic,
 };

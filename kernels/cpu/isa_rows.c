@@ -44,8 +44,8 @@ rmsnorm(float *y, float *x, const float *add, const float *w, int C, float eps)
     for (i = 0; i + 16 <= C; i += 16)
         v_store(y + i, v_mul(v_load(w + i), v_mul(v_load(x + i), inv)));
     if (i < C)
-        v_store_n(y + i, v_mul(v_load_n(w + i, C - i, 0),
-            v_mul(v_load_n(x + i, C - i, 0), inv)), C - i);
+        v_store_n(y + i,
+            v_mul(v_load_n(w + i, C - i, 0), v_mul(v_load_n(x + i, C - i, 0), inv)), C - i);
 }
 
 VEC v16
@@ -62,8 +62,9 @@ silu_mul(float *y, const float *g, const float *u, size_t n)
     for (; i + 16 <= n; i += 16)
         v_store(y + i, silu(v_load(g + i), v_load(u + i)));
     if (i < n)
-        v_store_n(y + i, silu(v_load_n(g + i, (int)(n - i), 0),
-            v_load_n(u + i, (int)(n - i), 0)), (int)(n - i));
+        v_store_n(y + i,
+            silu(v_load_n(g + i, (int)(n - i), 0), v_load_n(u + i, (int)(n - i), 0)),
+            (int)(n - i));
 }
 
 /* ---- sampling ------------------------------------------------------------ */
@@ -261,7 +262,9 @@ peak_fma(long n_iter)
 }
 
 const struct cpu_isa ISA_NAME(cpu_isa) = {
-    .name = CPU_ISA == 2 ? "avx512" : CPU_ISA == 1 ? "avx2" : "generic",
+    .name = CPU_ISA == 2 ? "avx512"
+        : CPU_ISA == 1   ? "avx2"
+                         : "generic",
     .gemm_align = CPU_GEMM_ALIGN,
     .load_row = load_row,
     .rmsnorm = rmsnorm,

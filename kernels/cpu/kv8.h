@@ -38,7 +38,7 @@ f32_from(uint32_t u)
 VEC float
 kv8_put_i8(int8_t *restrict dst, const float *restrict x, size_t n)
 {
-    uint32_t top = 0;                 /* as integers, so that NaN is largest */
+    uint32_t top = 0; /* as integers, so that NaN is largest */
     for (size_t i = 0; i < n; i++) {
         uint32_t a = f32_bits(x[i]) & 0x7fffffff;
         top = a > top ? a : top;
@@ -71,8 +71,8 @@ f8_round(float x)
     uint32_t u = f32_bits(x), a = u & 0x7fffffff;
     uint32_t big = ((a + 0x7ffff + (a >> 20 & 1)) >> 20) - (120u << 3);
     uint32_t small = f32_bits(f32_from(a) * 512 + 0x1p23f) & 0xff;
-    uint32_t r = a < 0x3c800000 ? small : big;        /* subnormal below 2^-6 */
-    r = a >= 0x43e00000 ? 0x7e : r;                   /* 448 and more */
+    uint32_t r = a < 0x3c800000 ? small : big; /* subnormal below 2^-6 */
+    r = a >= 0x43e00000 ? 0x7e : r;            /* 448 and more */
     r = a > 0x7f800000 ? 0x7f : r;
     return (uint8_t)(u >> 24 & 0x80) | (uint8_t)r;
 }

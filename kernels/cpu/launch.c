@@ -39,8 +39,10 @@ kv_layout_valid(const struct fdk_kv *kv, uint64_t values, uint64_t scales)
     int n = scales != 0 ? 4 : 2;
     if (kv->block_bytes < kv->layer_bytes)
         return 0;
-    if (scales != 0 && (kv->layer_bytes | kv->block_bytes | at[2] | at[3] |
-        (uintptr_t)kv->base) % sizeof(float) != 0)
+    if (scales != 0 &&
+        (kv->layer_bytes | kv->block_bytes | at[2] | at[3] | (uintptr_t)kv->base) %
+                sizeof(float) !=
+            0)
         return 0;
     for (int i = 0; i < n; i++) {
         if (bytes[i] > kv->layer_bytes || at[i] > kv->layer_bytes - bytes[i])
@@ -63,7 +65,9 @@ kv_valid(const struct fdk_kv *kv, int K, int D, int layer)
         return (unsigned)kv->dtype < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
     uint64_t tokens = (uint64_t)K * (uint64_t)kv->block_size;
     return kv_layout_valid(kv, tokens * (uint64_t)D * fdk_dtype_bytes(kv->dtype),
-        kv->dtype == FDK_I8 ? tokens * sizeof(float) : 0) ? 0 : -EINVAL;
+               kv->dtype == FDK_I8 ? tokens * sizeof(float) : 0)
+        ? 0
+        : -EINVAL;
 }
 
 static int
@@ -81,8 +85,7 @@ vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
     if (st == NULL || a->n_max < 0 || a->state == NULL || a->rows == NULL ||
         a->idx == NULL || a->n == NULL)
         return -EINVAL;
-    if (a->n_delta != NULL &&
-        (a->table == NULL || a->delta == NULL || a->n_delta_max < 0))
+    if (a->n_delta != NULL && (a->table == NULL || a->delta == NULL || a->n_delta_max < 0))
         return -EINVAL;
     c.u.row_update = *a;
     return cpu_push(st, &c);
@@ -91,8 +94,8 @@ vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
 static int
 att_plan_valid(const struct fdk_att_plan_args *a)
 {
-    return a->a > 0 && a->bt > 0 && a->n_max > 0 && a->work != NULL && a->n_work != NULL &&
-        a->n_done != NULL && a->b != NULL && a->b->max_row > 0;
+    return a->a > 0 && a->bt > 0 && a->n_max > 0 && a->work != NULL &&
+        a->n_work != NULL && a->n_done != NULL && a->b != NULL && a->b->max_row > 0;
 }
 
 int
@@ -267,8 +270,9 @@ vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     if (st == NULL || a->R <= 0 || a->V <= 0 || a->first < 0 || a->results == NULL ||
         a->state == NULL || a->b == NULL)
         return -EINVAL;
-    if (st->dev->ctx->math && (a->logits == NULL ||
-        (a->scratch == NULL || a->scratch_bytes < vdev_sample_scratch(a))))
+    if (st->dev->ctx->math &&
+        (a->logits == NULL ||
+            (a->scratch == NULL || a->scratch_bytes < vdev_sample_scratch(a))))
         return -EINVAL;
     c.u.sample = *a;
     return cpu_push(st, &c);

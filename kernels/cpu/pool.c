@@ -33,10 +33,10 @@ struct cpu_pool {
     int n_started;
     struct cpu_spin *spin;
     struct pool_thread *threads;
-    _Atomic uint32_t busy;          /* one stream at a time */
+    _Atomic uint32_t busy; /* one stream at a time */
     char pad0[CPU_CACHELINE];
-    _Atomic uint64_t ticket;        /* generation << 32 | next item */
-    _Atomic uint32_t wake;          /* sleepers' futex word, moves per job */
+    _Atomic uint64_t ticket; /* generation << 32 | next item */
+    _Atomic uint32_t wake;   /* sleepers' futex word, moves per job */
     _Atomic uint32_t n_sleep;
     _Atomic uint32_t stop;
     _Atomic(cpu_item_fn *) fn;
@@ -74,7 +74,7 @@ cpu_futex_wait(_Atomic uint32_t *word, uint32_t val)
 static struct timespec
 timespec_of(uint64_t ns)
 {
-    return (struct timespec) { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
+    return (struct timespec){ (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
 }
 
 static void
@@ -248,8 +248,8 @@ cpu_pool_new(int n_thread, struct cpu_spin *spin, struct cpu_pool **ret_pool)
         struct pool_thread *t = &p->threads[i];
         t->pool = p;
         t->scratch = aligned_alloc(CPU_CACHELINE, CPU_SCRATCH_BYTES);
-        int err = t->scratch == NULL ? ENOMEM :
-            pthread_create(&t->thread, NULL, pool_main, t);
+        int err =
+            t->scratch == NULL ? ENOMEM : pthread_create(&t->thread, NULL, pool_main, t);
         if (err != 0) {
             free(t->scratch);
             cpu_pool_free(p);

@@ -19,22 +19,22 @@
 #define READ_LEAST  ((size_t)64 << 20)
 #define READ_MOST   ((size_t)1 << 30)
 #define READ_USUAL  ((size_t)256 << 20)
-#define READ_CACHES 4                 /* times the last cache */
-#define READ_GRAIN  ((size_t)8192)    /* floats stream_read() takes at a time */
+#define READ_CACHES 4              /* times the last cache */
+#define READ_GRAIN  ((size_t)8192) /* floats stream_read() takes at a time */
 #define HUGE_BYTES  ((size_t)2 << 20)
 
 #define RUNS        8
-#define LEAST_NS    10000000u         /* of one run of the multiply-add loop */
-#define BUDGET_NS   600000000u        /* of all runs, but for the first */
+#define LEAST_NS    10000000u  /* of one run of the multiply-add loop */
+#define BUDGET_NS   600000000u /* of all runs, but for the first */
 
 struct job {
     const struct cpu_isa *isa;
     pthread_t thread;
     int started;
-    float *x;                         /* its part of the memory; NULL: multiply-adds */
+    float *x; /* its part of the memory; NULL: multiply-adds */
     size_t n;
     long n_iter;
-    int touch;                        /* write it first, so that it is this thread's */
+    int touch; /* write it first, so that it is this thread's */
     volatile float sink;
 };
 

@@ -10,13 +10,13 @@
 
 struct row {
     const struct cpu_isa *isa;
-    const float *x;              /* (V) logits, penalized and masked */
+    const float *x; /* (V) logits, penalized and masked */
     int V;
     const struct fdk_row *st;
     uint32_t pos;
-    float max;                   /* of x */
+    float max; /* of x */
     float inv_t;
-    struct sample_cand *heap;    /* kept tokens end up at its far end */
+    struct sample_cand *heap; /* kept tokens end up at its far end */
 };
 
 int
@@ -53,7 +53,8 @@ sample_lane(const struct fdk_sample_args *a, int lane)
     struct sample_lane l = { (struct sample_cand *)a->scratch + at, NULL };
     if (a->counts != NULL)
         l.penalized = (float *)(void *)(sample_slices(a) +
-            (size_t)a->R * (size_t)sample_n_slice(a->V)) + at;
+                          (size_t)a->R * (size_t)sample_n_slice(a->V)) +
+            at;
     return l;
 }
 
@@ -115,7 +116,7 @@ sift_down(struct sample_cand *h, int n, int i)
 struct order {
     struct row *r;
     int n_heap, n_kept;
-    float floor;                 /* ids at or above are in the heap or kept */
+    float floor; /* ids at or above are in the heap or kept */
     float step;
 };
 
@@ -195,9 +196,15 @@ choose_all(const struct row *r)
     double best = score(r, r->x[id], id);
     for (int i = 0; i < r->V; i += CPU_GUMBEL_IDS) {
         struct cpu_gumbel g = {
-            .x = r->x + i, .seed = r->st->seed, .pos = r->pos, .sample = r->st->sample,
-            .first = i, .n = r->V - i < CPU_GUMBEL_IDS ? r->V - i : CPU_GUMBEL_IDS,
-            .max = r->max, .inv_t = r->inv_t, .best = (float)best - 0.001f,
+            .x = r->x + i,
+            .seed = r->st->seed,
+            .pos = r->pos,
+            .sample = r->st->sample,
+            .first = i,
+            .n = r->V - i < CPU_GUMBEL_IDS ? r->V - i : CPU_GUMBEL_IDS,
+            .max = r->max,
+            .inv_t = r->inv_t,
+            .best = (float)best - 0.001f,
         };
         uint32_t word[CPU_GUMBEL_IDS];
         for (uint64_t m = r->isa->gumbel(&g, word); m != 0; m &= m - 1) {
@@ -321,8 +328,7 @@ prepare(struct row *r, const struct fdk_sample_args *a, float *x, float *penaliz
     const struct fdk_row *st = r->st;
     const uint16_t *counts = row_counts(a, st);
     int mask = st->len < st->min_len && st->n_stop > 0;
-    if (counts != NULL &&
-        (st->presence != 0 || st->frequency != 0 || st->repetition != 1)) {
+    if (counts != NULL && (st->presence != 0 || st->frequency != 0 || st->repetition != 1)) {
         r->isa->penalize(penalized, x, counts, r->V, st);
         x = penalized;
     } else if (!mask) {
@@ -359,8 +365,7 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
         finite &= slices[i].finite;
         max = slices[i].max > max ? slices[i].max : max;
     }
-    if (!finite ||
-        (out->kind == FDK_OUT_SCORE && (out->target < 0 || out->target >= V))) {
+    if (!finite || (out->kind == FDK_OUT_SCORE && (out->target < 0 || out->target >= V))) {
         ret->bad = 1;
         return;
     }

@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/isa.h"
 
-#define SAMPLE_LANES 16            /* rows in work at a time, one heap each */
+#define SAMPLE_LANES 16 /* rows in work at a time, one heap each */
 
 struct sample_cand {
     float x;
@@ -20,7 +20,7 @@ struct sample_cand {
 /* What a thread that works on a row needs, V elements each. */
 struct sample_lane {
     struct sample_cand *heap;
-    float *penalized;              /* NULL without penalty counts */
+    float *penalized; /* NULL without penalty counts */
 };
 
 size_t sample_scratch_bytes(const struct fdk_sample_args *a);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_SPLIT (512u << 10)   /* larger copies are shared by the pool */
+#define COPY_SPLIT (512u << 10) /* larger copies are shared by the pool */
 
 static void run_cmd(struct CUstream_st *st, const struct cpu_cmd *cmd);
 
@@ -39,7 +39,10 @@ static void
 run_mem(struct CUstream_st *st, const struct cpu_cmd *cmd)
 {
     struct mem_job j = {
-        cmd->u.mem.dst, cmd->u.mem.src, cmd->u.mem.bytes, cmd->u.mem.byte,
+        cmd->u.mem.dst,
+        cmd->u.mem.src,
+        cmd->u.mem.bytes,
+        cmd->u.mem.byte,
     };
     if (st->dev->pool != NULL && j.bytes > 2 * COPY_SPLIT &&
         (j.bytes - 1) / COPY_SPLIT < INT_MAX) {
@@ -191,7 +194,7 @@ defer_find(struct fdk_ctx *ctx, const struct CUevent_st *ev, uint32_t ticket,
         for (uint32_t i = atomic_load(&st->head); i != atomic_load(&st->tail); i++) {
             const struct cpu_cmd *c = &st->ring[i & (CPU_QUEUE - 1)];
             if ((ev != NULL && c->op == CMD_EVENT && c->u.ev.event == ev &&
-                c->u.ev.ticket == ticket) ||
+                    c->u.ev.ticket == ticket) ||
                 (g != NULL && c->op == CMD_GRAPH && c->u.graph == g)) {
                 *ret_end = i + 1;
                 return st;
@@ -243,8 +246,8 @@ fdk_vdev_step(struct fdk_ctx *ctx, int32_t n)
         struct CUstream_st *st = ctx->turn != NULL ? ctx->turn : ctx->streams;
         for (; st != NULL; st = st->next) {
             const struct cpu_cmd *c = defer_head(st);
-            if (c != NULL && (c->op != CMD_WAIT ||
-                event_reached(c->u.ev.event, c->u.ev.ticket)))
+            if (c != NULL &&
+                (c->op != CMD_WAIT || event_reached(c->u.ev.event, c->u.ev.ticket)))
                 break;
         }
         ctx->turn = st != NULL ? st->next : NULL;
@@ -388,8 +391,7 @@ vdev_copy_peer(fdk_stream_t st, int dst_dev, void *dst, int src_dev, const void 
     if (st == NULL || dst_dev < 0 || dst_dev >= st->dev->ctx->n_dev || src_dev < 0 ||
         src_dev >= st->dev->ctx->n_dev)
         return -EINVAL;
-    if (cpu_failed(&st->dev->ctx->dev[dst_dev]) ||
-        cpu_failed(&st->dev->ctx->dev[src_dev]))
+    if (cpu_failed(&st->dev->ctx->dev[dst_dev]) || cpu_failed(&st->dev->ctx->dev[src_dev]))
         return -EIO;
     return vdev_copy(st, dst, src, bytes);
 }

@@ -68,35 +68,28 @@ int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 
 /* Everything of an ops table but its name, available, open. */
-#define VDEV_OPS                                                              \
-    .close = cpu_ctx_free,                                                    \
-    .device_info = vdev_device_info,       .error_text = vdev_error_text,     \
-    .probe = vdev_probe,                                                      \
-    .mem_alloc = vdev_mem_alloc,           .mem_free = vdev_mem_free,         \
-    .host_alloc = vdev_host_alloc,         .host_free = vdev_host_free,       \
-    .mem_reserve = vdev_mem_reserve,       .mem_map = vdev_mem_map,           \
-    .mem_unmap = vdev_mem_unmap,           .mem_release = vdev_mem_release,   \
-    .stream_new = vdev_stream_new,         .stream_free = vdev_stream_free,   \
-    .stream_sync = vdev_stream_sync,       .stream_wait = vdev_stream_wait,   \
-    .stream_delay = vdev_stream_delay,     .stream_fail = vdev_stream_fail,   \
-    .stream_mark = vdev_stream_mark,       .event_new = vdev_event_new,       \
-    .event_free = vdev_event_free,         .event_record = vdev_event_record, \
-    .event_query = vdev_event_query,       .event_sync = vdev_event_sync,     \
-    .event_wait = vdev_event_wait,                                            \
-    .event_ns = vdev_event_ns,             .copy = vdev_copy,                 \
-    .copy_peer = vdev_copy_peer,           .fill = vdev_fill,                 \
-    .graph_begin = vdev_graph_begin,       .graph_end = vdev_graph_end,       \
-    .graph_launch = vdev_graph_launch,     .graph_free = vdev_graph_free,     \
-    .act = vdev_act,                                                          \
-    .att_shape = vdev_att_shape,           .gemm_scratch = vdev_gemm_scratch, \
-    .attention_scratch = vdev_attention_scratch,                              \
-    .sample_scratch = vdev_sample_scratch,                                    \
-    .row_update = vdev_row_update,         .att_plan = vdev_att_plan,         \
-    .att_plan_host = vdev_att_plan_host,                                      \
-    .embed = vdev_embed,                                                      \
-    .rmsnorm = vdev_rmsnorm,               .gemm = vdev_gemm,                 \
-    .rope_table = vdev_rope_table,         .qkv = vdev_qkv,                   \
-    .attention = vdev_attention,           .silu_mul = vdev_silu_mul,         \
-    .gather = vdev_gather,                 .sample = vdev_sample
+#define VDEV_OPS \
+    .close = cpu_ctx_free, .device_info = vdev_device_info, \
+    .error_text = vdev_error_text, .probe = vdev_probe, .mem_alloc = vdev_mem_alloc, \
+    .mem_free = vdev_mem_free, .host_alloc = vdev_host_alloc, \
+    .host_free = vdev_host_free, .mem_reserve = vdev_mem_reserve, \
+    .mem_map = vdev_mem_map, .mem_unmap = vdev_mem_unmap, \
+    .mem_release = vdev_mem_release, .stream_new = vdev_stream_new, \
+    .stream_free = vdev_stream_free, .stream_sync = vdev_stream_sync, \
+    .stream_wait = vdev_stream_wait, .stream_delay = vdev_stream_delay, \
+    .stream_fail = vdev_stream_fail, .stream_mark = vdev_stream_mark, \
+    .event_new = vdev_event_new, .event_free = vdev_event_free, \
+    .event_record = vdev_event_record, .event_query = vdev_event_query, \
+    .event_sync = vdev_event_sync, .event_wait = vdev_event_wait, \
+    .event_ns = vdev_event_ns, .copy = vdev_copy, .copy_peer = vdev_copy_peer, \
+    .fill = vdev_fill, .graph_begin = vdev_graph_begin, .graph_end = vdev_graph_end, \
+    .graph_launch = vdev_graph_launch, .graph_free = vdev_graph_free, .act = vdev_act, \
+    .att_shape = vdev_att_shape, .gemm_scratch = vdev_gemm_scratch, \
+    .attention_scratch = vdev_attention_scratch, .sample_scratch = vdev_sample_scratch, \
+    .row_update = vdev_row_update, .att_plan = vdev_att_plan, \
+    .att_plan_host = vdev_att_plan_host, .embed = vdev_embed, .rmsnorm = vdev_rmsnorm, \
+    .gemm = vdev_gemm, .rope_table = vdev_rope_table, .qkv = vdev_qkv, \
+    .attention = vdev_attention, .silu_mul = vdev_silu_mul, .gather = vdev_gather, \
+    .sample = vdev_sample
 
 #endif

@@ -24,7 +24,7 @@
 #define CPU_ISA 0
 #endif
 
-#define VEC static inline __attribute__((always_inline, unused))
+#define VEC            static inline __attribute__((always_inline, unused))
 #define CPU_CAT2(a, b) a##b
 #define CPU_CAT(a, b)  CPU_CAT2(a, b)
 #if CPU_ISA == 2
@@ -75,7 +75,7 @@ vf_fma(vf a, vf b, vf c)
         r[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return r;
 #else
-    return a * b + c;               /* built with -ffp-contract=off */
+    return a * b + c; /* built with -ffp-contract=off */
 #endif
 }
 
@@ -186,12 +186,12 @@ typedef struct {
 #define V_EACH(S) S(a, 0) S(b, 1) S(c, 2) S(d, 3)
 #endif
 
-#define V_DEFINE2(name, expr)                                                   \
-    VEC v16 name(v16 x, v16 y)                                                  \
-    {                                                                           \
-        v16 r;                                                                  \
-        V_EACH(expr)                                                            \
-        return r;                                                               \
+#define V_DEFINE2(name, expr) \
+    VEC v16 name(v16 x, v16 y) \
+    { \
+        v16 r; \
+        V_EACH(expr) \
+        return r; \
     }
 #define S_ADD(m, i) r.m = x.m + y.m;
 #define S_SUB(m, i) r.m = x.m - y.m;
@@ -244,7 +244,7 @@ VEC v16
 v_load(const float *p)
 {
     v16 r;
-#define S_LOAD(m, i) r.m = (vf)*(const vfu *)(p + VW * i);
+#define S_LOAD(m, i) r.m = (vf) * (const vfu *)(p + VW * i);
     V_EACH(S_LOAD)
     return r;
 }
@@ -329,7 +329,8 @@ v_sum4(float ret[4], v16 p, v16 q, v16 r, v16 s)
 #if CPU_ISA >= 1
     __m128 f[4];
 #if CPU_ISA == 2
-#define S_HALF(v) _mm256_add_ps(_mm512_castps512_ps256((__m512)(v).a),        \
+#define S_HALF(v) \
+    _mm256_add_ps(_mm512_castps512_ps256((__m512)(v).a), \
         _mm512_extractf32x8_ps((__m512)(v).a, 1))
 #else
 #define S_HALF(v) (__m256)((v).a + (v).b)
@@ -376,10 +377,11 @@ v_mask_ge(v16 x, v16 y)
         (unsigned)_mm256_movemask_ps((__m256)(x.b >= y.b)) << 8;
 #else
     unsigned m = 0;
-#define S_GE(f, i) {                                                            \
-        vi g = x.f >= y.f;                                                      \
-        for (int j = 0; j < VW; j++)                                            \
-            m |= (unsigned)(g[j] & 1) << (VW * i + j);                          \
+#define S_GE(f, i) \
+    { \
+        vi g = x.f >= y.f; \
+        for (int j = 0; j < VW; j++) \
+            m |= (unsigned)(g[j] & 1) << (VW * i + j); \
     }
     V_EACH(S_GE)
     return m;

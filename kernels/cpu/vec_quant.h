@@ -38,8 +38,8 @@ q_order(v16 x, enum fdk_dtype t)
 {
 #if CPU_ISA == 2
     if (Q_TABLE(t)) {
-        const __m512i lane = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6,
-            14, 7, 15);
+        const __m512i lane =
+            _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
         x.a = (vf)_mm512_permutexvar_ps(lane, (__m512)x.a);
     }
 #else
@@ -53,8 +53,8 @@ q_unorder(v16 x, enum fdk_dtype t)
 {
 #if CPU_ISA == 2
     if (Q_TABLE(t)) {
-        const __m512i lane = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9,
-            11, 13, 15);
+        const __m512i lane =
+            _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
         x.a = (vf)_mm512_permutexvar_ps(lane, (__m512)x.a);
     }
 #else
@@ -70,8 +70,8 @@ q_scale(float scale, enum fdk_dtype t)
     v16 s = v_set1(CPU_ISA != 0 && t == FDK_F8E4M3 ? scale * 256 : scale);
 #if CPU_ISA == 2
     if (Q_TABLE(t)) {
-        const __m512 v = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3,
-            -2, -1);
+        const __m512 v =
+            _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
         s.a = (vf)_mm512_mul_ps((__m512)s.a, v);
     }
 #else
@@ -106,8 +106,8 @@ q_load(const void *p, v16 s, enum fdk_dtype t)
     } else if (t == FDK_F8E4M3) {
         __m128i b = _mm_loadu_si128(p);
         __mmask16 ok = _mm_cmpneq_epi8_mask(_mm_add_epi8(b, b), _mm_set1_epi8(-2));
-        r.a = (vf)_mm512_mask_mul_ps(_mm512_set1_ps(NAN), ok, _mm512_cvtph_ps(q_f8_half(b)),
-            (__m512)s.a);
+        r.a = (vf)_mm512_mask_mul_ps(_mm512_set1_ps(NAN), ok,
+            _mm512_cvtph_ps(q_f8_half(b)), (__m512)s.a);
     } else {
         __m512i i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
         r.a = (vf)_mm512_mul_ps(_mm512_cvtepi32_ps(i), (__m512)s.a);
@@ -124,8 +124,8 @@ q_half(const void *p, int half, enum fdk_dtype t)
         memcpy(&w, (const char *)p + 4 * half, 4);
         return _mm256_srai_epi32(_mm256_sllv_epi32(_mm256_set1_epi32(w), shift), 28);
     }
-    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(
-        (const __m128i *)(const void *)((const char *)p + 8 * half)));
+    return _mm256_cvtepi8_epi32(
+        _mm_loadl_epi64((const __m128i *)(const void *)((const char *)p + 8 * half)));
 }
 
 VEC v16
@@ -175,7 +175,7 @@ q_f8_piece(const char *p)
     vu v = __builtin_convertvector(b, vu), mag = v & 0x7f;
     vu small = (vu)(mag < 8), nan = (vu)(mag == 0x7f);
     vf f = (vf)((mag << 20) + (120u << 23) + (small & 1u << 23));
-    f -= (vf)(small & 0x3c800000u);           /* 2^-6 */
+    f -= (vf)(small & 0x3c800000u); /* 2^-6 */
     return (vf)((vu)f | (v & 0x80) << 24 | (nan & 0x7fc00000u));
 }
 
@@ -190,7 +190,7 @@ q_load(const void *p, v16 s, enum fdk_dtype t)
         V_EACH(S_FLOAT8)
         return r;
     }
-#define S_QUANT(m, i) r.m = q_piece(p, i) * s.m;
+#define S_QUANT(m, i)  r.m = q_piece(p, i) * s.m;
     if (t == FDK_I4) {
         V_EACH(S_QUANT)
         return r;

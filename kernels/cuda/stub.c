@@ -10,7 +10,8 @@
 static int
 stub_available(char *why, size_t why_bytes)
 {
-    snprintf(why, why_bytes, "this fdd-worker has no CUDA: install the "
+    snprintf(why, why_bytes,
+        "this fdd-worker has no CUDA: install the "
         "package fdd-cuda, or build with --with-cuda");
     return -ENOTSUP;
 }

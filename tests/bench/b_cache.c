@@ -41,10 +41,20 @@ ask(struct sim *s, uint64_t k)
 static double
 rate(const char *dir, int prefix, uint64_t *ret_cached)
 {
-    struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 512,
-        .max_len = N_IN + N_OUT, .n_block = 8 * 34, .block_size = 64, .chunked = 1,
-        .graph = 1, .lazy = 1, .real_clock = 1, .depth = 2, .prefix = prefix,
-        .model_dir = dir, .threads = (int32_t)sysconf(_SC_NPROCESSORS_ONLN) };
+    struct sim_cfg cfg = { .max_reqs = 8,
+        .max_seqs = 8,
+        .max_tokens = 512,
+        .max_len = N_IN + N_OUT,
+        .n_block = 8 * 34,
+        .block_size = 64,
+        .chunked = 1,
+        .graph = 1,
+        .lazy = 1,
+        .real_clock = 1,
+        .depth = 2,
+        .prefix = prefix,
+        .model_dir = dir,
+        .threads = (int32_t)sysconf(_SC_NPROCESSORS_ONLN) };
     struct sim *s = sim_new(&cfg);
     uint64_t k = 0, t0;
     double v;
@@ -87,8 +97,8 @@ main(void)
     (void)printf("%-44s %8.2f req/s\n", "  cache off", off);
     (void)printf("%-44s %8.2f req/s  %.0f %% of the tokens found\n", "  cache on", on,
         100.0 * (double)cached / ((double)N_IN * (N_REQ + 1)));
-    (void)printf("%-44s %8.2f x   limit %4.0f x  ratio %5.2f\n", "  on against off", on / off,
-        LIMIT, on / off / LIMIT);
+    (void)printf("%-44s %8.2f x   limit %4.0f x  ratio %5.2f\n", "  on against off",
+        on / off, LIMIT, on / off / LIMIT);
     if (tiny)
         sim_model_rm(dir);
     return 0;

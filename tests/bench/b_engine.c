@@ -59,16 +59,25 @@ ask(struct sim *s, uint32_t n_prompt, uint32_t max_new, unsigned flags)
 static void
 row(const char *what, double v, double limit, const char *unit)
 {
-    (void)printf("%-44s %8.2f %s  limit %6.0f %s  ratio %5.2f\n", what, v, unit, limit, unit,
-        v / limit);
+    (void)printf("%-44s %8.2f %s  limit %6.0f %s  ratio %5.2f\n", what, v, unit, limit,
+        unit, v / limit);
 }
 
 static struct sim_cfg
 wide(int n_row, int depth)
 {
-    return (struct sim_cfg) { .max_reqs = n_row, .max_seqs = n_row, .max_tokens = 2048,
-        .max_len = 4096, .n_block = n_row * 40, .block_size = 64, .chunked = 1, .graph = 1,
-        .real_clock = 1, .depth = depth, .exec = FDK_EXEC_THREAD, .prefix = 1 };
+    return (struct sim_cfg){ .max_reqs = n_row,
+        .max_seqs = n_row,
+        .max_tokens = 2048,
+        .max_len = 4096,
+        .n_block = n_row * 40,
+        .block_size = 64,
+        .chunked = 1,
+        .graph = 1,
+        .real_clock = 1,
+        .depth = depth,
+        .exec = FDK_EXEC_THREAD,
+        .prefix = 1 };
 }
 
 /* Choosing, planning, launching, collecting; the device and egress are others. */
@@ -144,8 +153,8 @@ busy(int depth)
     }
     steps = cnt_get(&c->steps) - steps;
     t0 = clk_now_ns() - t0;
-    (void)snprintf(what, sizeof(what), "device busy, 1 ms steps, %d rows, overlap %d", N_ROW,
-        depth);
+    (void)snprintf(what, sizeof(what), "device busy, 1 ms steps, %d rows, overlap %d",
+        N_ROW, depth);
     row(what, (double)steps * 1e8 / (double)t0, 95, "% ");
     for (int i = 0; i < N_ROW; i++)
         sim_cancel(s, &s->reqs[i], FDP_E_CANCELLED);
@@ -160,9 +169,17 @@ busy(int depth)
 static void
 period(const char *dir, int graph, int depth)
 {
-    struct sim_cfg cfg = { .max_reqs = 4, .max_seqs = 4, .max_tokens = 512,
-        .max_len = 1024, .n_block = 32, .block_size = 64, .chunked = 1, .graph = graph,
-        .real_clock = 1, .model_dir = dir, .depth = depth,
+    struct sim_cfg cfg = { .max_reqs = 4,
+        .max_seqs = 4,
+        .max_tokens = 512,
+        .max_len = 1024,
+        .n_block = 32,
+        .block_size = 64,
+        .chunked = 1,
+        .graph = graph,
+        .real_clock = 1,
+        .model_dir = dir,
+        .depth = depth,
         .threads = (int32_t)sysconf(_SC_NPROCESSORS_ONLN) };
     struct sim *s = sim_new(&cfg);
     static double gap[N_TOK * N_RUN];

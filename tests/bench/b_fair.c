@@ -21,8 +21,8 @@
 
 #include "tests/sys/fair_load.h"
 
-#define ROWS   32
-#define GREEDY 400
+#define ROWS    32
+#define GREEDY  400
 #define STEP_US 10000
 
 static char args[16][768];
@@ -44,11 +44,11 @@ spawn(const char *fdd, int check)
 
     if (pid != 0)
         return pid;
-    argv[0] = (char *)(uintptr_t)"fdd";
+    argv[0] = (char *)(uintptr_t) "fdd";
     for (int i = 0; i < n_args; i++)
         argv[n++] = args[i];
     if (check) {
-        argv[n++] = (char *)(uintptr_t)"--check-config";
+        argv[n++] = (char *)(uintptr_t) "--check-config";
         if (freopen("/dev/null", "w", stderr) == NULL)
             _exit(127);
     }
@@ -81,8 +81,12 @@ choose_model(const char *fdd, const char *demo)
 static double
 phase(const char *what, const char *sock, uint32_t n_open)
 {
-    struct fair_load cfg = { .sock = sock, .n_open = n_open, .other_tokens = 80,
-        .n_requests = 10, .n_tokens = 80, .settle_ms = 1000 };
+    struct fair_load cfg = { .sock = sock,
+        .n_open = n_open,
+        .other_tokens = 80,
+        .n_requests = 10,
+        .n_tokens = 80,
+        .settle_ms = 1000 };
     struct fair_seen seen;
     double p50, p99;
 
@@ -91,8 +95,8 @@ phase(const char *what, const char *sock, uint32_t n_open)
     p50 = (double)fair_quantile(seen.gap, seen.n_gap, 0.50) / 1e6;
     p99 = (double)fair_quantile(seen.gap, seen.n_gap, 0.99) / 1e6;
     printf("%-44s token period p50 %7.3f ms  p99 %7.3f ms; request p50 %6.0f ms; others "
-        "ended %llu, refused %llu\n", what, p50, p99,
-        (double)fair_quantile(seen.total, cfg.n_requests, 0.5) / 1e6,
+           "ended %llu, refused %llu\n",
+        what, p50, p99, (double)fair_quantile(seen.total, cfg.n_requests, 0.5) / 1e6,
         (unsigned long long)seen.other_done, (unsigned long long)seen.other_refused);
     free(seen.gap);
     free(seen.total);
@@ -137,7 +141,6 @@ main(int argc, char **argv)
     }
     if (alone < 0 || share <= 0 || greedy < 0)
         return 1;
-    printf("%-44s %.3f   goal <= 1.05\n", "p99, greedy user to fair user",
-        greedy / share);
+    printf("%-44s %.3f   goal <= 1.05\n", "p99, greedy user to fair user", greedy / share);
     return 0;
 }

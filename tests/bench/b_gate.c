@@ -22,8 +22,8 @@
 #include "daemon/common/obj.h"
 #include "tests/unit/gate_fixture.h"
 
-#define N_STREAM 256
-#define N_STEP 2000
+#define N_STREAM  256
+#define N_STEP    2000
 #define N_REQUEST 20000
 
 static struct fcl cl[N_STREAM];
@@ -90,8 +90,8 @@ send_token(struct lnk *w, uint64_t id, uint32_t at, enum form form)
     }
     *(uint32_t *)lnk_claim(w, id, FDP_T_IDS, 0, at, 4) = at;
     if (form == PAIR)
-        memcpy(lnk_claim(w, id, FDP_T_TEXT, 0, at * (uint32_t)sizeof(word),
-            sizeof(word)), word, sizeof(word));
+        memcpy(lnk_claim(w, id, FDP_T_TEXT, 0, at * (uint32_t)sizeof(word), sizeof(word)),
+            word, sizeof(word));
 }
 
 static __attribute__((noinline)) double
@@ -192,15 +192,16 @@ main(void)
     fair_grant(&f.g->fair, 2 * N_STREAM, 0);
     printf("request             %9.0f ns, to its DONE, %d sessions\n", bench_requests(&f),
         N_STREAM);
-    printf("system calls for them %7llu\n", (unsigned long long)(f.g->env.cnt->wakes_futex +
-        f.g->env.cnt->wakes_fd - wakes));
-    printf("idle iteration        %7.0f ns, %d sessions  (goal 3000)\n",
-        bench_idle(&f), N_STREAM);
+    printf("system calls for them %7llu\n",
+        (unsigned long long)(f.g->env.cnt->wakes_futex + f.g->env.cnt->wakes_fd - wakes));
+    printf("idle iteration        %7.0f ns, %d sessions  (goal 3000)\n", bench_idle(&f),
+        N_STREAM);
     printf("session set-up        %7.0f us p50, %.0f us p99  (goal 1000 p50)\n",
         (double)open_ns[N_STREAM / 2] / 1e3, (double)open_ns[N_STREAM * 99 / 100] / 1e3);
     (void)getrusage(RUSAGE_SELF, &ru);
     printf("memory                %7.2f MiB for gate, client and worker side of %d "
-        "sessions\n", (double)(ru.ru_maxrss - before.ru_maxrss) / 1024, N_STREAM);
+           "sessions\n",
+        (double)(ru.ru_maxrss - before.ru_maxrss) / 1024, N_STREAM);
     for (int i = 0; i < N_STREAM; i++)
         fcl_close(&cl[i]);
     fix_close(&f);

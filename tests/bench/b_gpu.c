@@ -15,9 +15,9 @@
 
 #include "tests/bench/gpu_bench.h"
 
-#define POOL    ((size_t)3 << 30)
-#define BYTES   ((size_t)3 << 30)  /* read by one graph, about */
-#define MANY    8192
+#define POOL  ((size_t)3 << 30)
+#define BYTES ((size_t)3 << 30) /* read by one graph, about */
+#define MANY  8192
 
 /* Seconds of one launch of `most` at most, the best of several replays. */
 static double
@@ -51,14 +51,21 @@ static void
 table(unsigned char *pool, void *x, void *y, int32_t *live, size_t n_shape,
     const int32_t *rows, size_t n_row, int many)
 {
-    (void)printf("\nbf16 weights: us (%s)\n%-16s", many ? "TFLOP/s" :
-        "% of peak read", "N x K");
+    (void)printf("\nbf16 weights: us (%s)\n%-16s", many ? "TFLOP/s" : "% of peak read",
+        "N x K");
     for (size_t k = 0; k < n_row; k++)
         (void)printf("  %6d rows   ", rows[k]);
     for (size_t i = 0; i < n_shape; i++) {
-        struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .N = shapes[i][0],
-            .K = shapes[i][1], .ldy = shapes[i][0], .w_dtype = FDK_BF16, .w = pool,
-            .act = FDK_BF16, .y_dtype = shapes[i][0] > 100000 ? FDK_F32 : FDK_BF16 };
+        struct fdk_gemm_args a = { .y = y,
+            .x = x,
+            .n = live,
+            .N = shapes[i][0],
+            .K = shapes[i][1],
+            .ldy = shapes[i][0],
+            .w_dtype = FDK_BF16,
+            .w = pool,
+            .act = FDK_BF16,
+            .y_dtype = shapes[i][0] > 100000 ? FDK_F32 : FDK_BF16 };
         double weights = (double)a.N * a.K;
 
         (void)printf("\n%6d x %-7d", a.N, a.K);
@@ -81,7 +88,8 @@ table(unsigned char *pool, void *x, void *y, int32_t *live, size_t n_shape,
 int
 main(int argc, char **argv)
 {
-    static const int32_t few[] = { 1, 8, 16, 32, 64, 128 }, many[] = { 256, 512, 2048, MANY };
+    static const int32_t few[] = { 1, 8, 16, 32, 64, 128 },
+                         many[] = { 256, 512, 2048, MANY };
     const struct fdk_open_args args = { .n_device = 1,
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
     unsigned char *pool;
@@ -92,11 +100,11 @@ main(int argc, char **argv)
     rc = gb_open("b_gpu", &args);
     if (rc != 0)
         return rc;
-    (void)printf("%s, %d multiprocessors%s; peak read %.0f GB/s\n", gb.info.name, gb.info.n_proc,
-        args.deterministic ? ", deterministic" : "", gb.read_rate / 1e9);
+    (void)printf("%s, %d multiprocessors%s; peak read %.0f GB/s\n", gb.info.name,
+        gb.info.n_proc, args.deterministic ? ", deterministic" : "", gb.read_rate / 1e9);
     pool = gb_device(POOL);
     x = gb_device((size_t)MANY * 14336 * 2);
-    y = gb_device((size_t)MANY * 28672 * 2);     /* more than 128 rows of logits */
+    y = gb_device((size_t)MANY * 28672 * 2); /* more than 128 rows of logits */
     live = gb_device(4);
     gb_fill(x, (size_t)MANY * 14336 * 2, 0x807f807fu, 0x3f003f00u);
     gb_fill(pool, POOL, 0x807f807fu, 0x3c003c00u); /* finite and small */

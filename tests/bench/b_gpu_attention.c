@@ -17,8 +17,8 @@
 #include "daemon/common/mem.h"
 #include "tests/bench/gpu_bench.h"
 
-#define PART    ((size_t)64 << 20)
-#define SPREAD  ((size_t)1 << 30)  /* bytes that the layers of a graph take, about */
+#define PART   ((size_t)64 << 20)
+#define SPREAD ((size_t)1 << 30) /* bytes that the layers of a graph take, about */
 
 enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
 
@@ -59,7 +59,8 @@ numbers(size_t bytes)
         s ^= s >> 7;
         s ^= s << 17;
         x = (float)((s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32 & 0xffff) + (s >> 48)) /
-            37837.0f - 3.4641f;
+                37837.0f -
+            3.4641f;
         memcpy(&u, &x, 4);
         h[i] = (uint16_t)(u >> 16);
     }
@@ -71,7 +72,7 @@ numbers(size_t bytes)
     return p;
 }
 
-struct step {                    /* n_row rows of n new tokens after `before` others */
+struct step { /* n_row rows of n new tokens after `before` others */
     int32_t n_row, n, before, D;
     struct fdk_batch b;
 };
@@ -93,7 +94,7 @@ make_batch(struct step *s)
         v[t] = s->before + t % s->n;
     s->b.pos = upload(v, (size_t)T);
     for (int32_t t = 0; t < T; t++)
-        v[t] = -1;               /* rows go on, as they do from step to step */
+        v[t] = -1; /* rows go on, as they do from step to step */
     s->b.ids = upload(v, (size_t)T);
     for (int32_t t = 0; t < T; t++)
         v[t] = t / s->n;
@@ -108,7 +109,7 @@ make_batch(struct step *s)
         v[r] = r;
     s->b.state = upload(v, (size_t)s->n_row);
     for (size_t i = 0; i < n_block; i++)
-        table[i] = (int32_t)(i * 7919 % n_block);   /* 7919 is prime */
+        table[i] = (int32_t)(i * 7919 % n_block); /* 7919 is prime */
     s->b.block_table = upload(table, n_block);
     free(v);
     free(table);
@@ -132,8 +133,13 @@ static double
 attention(struct step *s, int32_t n_launch)
 {
     int32_t T = s->n_row * s->n, D = s->D;
-    struct fdk_attention_args a = { .T = T, .H = H, .K = K, .D = D, .b = &s->b,
-        .scale = 1 / sqrtf((float)D), .act = FDK_BF16 };
+    struct fdk_attention_args a = { .T = T,
+        .H = H,
+        .K = K,
+        .D = D,
+        .b = &s->b,
+        .scale = 1 / sqrtf((float)D),
+        .act = FDK_BF16 };
     struct fdk_att_plan_args p = { .b = &s->b, .att = &a };
     size_t layer, n_block = (size_t)s->n_row * (size_t)((s->n + s->before + B - 1) / B);
     int32_t n_layer;
@@ -141,12 +147,16 @@ attention(struct step *s, int32_t n_launch)
 
     n_buf = 0;
     make_batch(s);
-    a.kv = (struct fdk_kv){ .block_size = B, .n_kv_head = K, .head_dim = D,
-        .dtype = FDK_BF16, .v_bytes = (uint64_t)(K * B * D) * 2 };
+    a.kv = (struct fdk_kv){ .block_size = B,
+        .n_kv_head = K,
+        .head_dim = D,
+        .dtype = FDK_BF16,
+        .v_bytes = (uint64_t)(K * B * D) * 2 };
     a.kv.layer_bytes = 2 * a.kv.v_bytes;
     layer = n_block * a.kv.layer_bytes;
-    n_layer = SPREAD / layer >= MAX_LAYER ? MAX_LAYER : SPREAD / layer >= 2 ?
-        (int32_t)(SPREAD / layer) : 2;
+    n_layer = SPREAD / layer >= MAX_LAYER ? MAX_LAYER
+        : SPREAD / layer >= 2             ? (int32_t)(SPREAD / layer)
+                                          : 2;
     a.kv.block_bytes = (uint64_t)n_layer * a.kv.layer_bytes;
     a.kv.base = numbers(n_block * a.kv.block_bytes);
     a.qkv = numbers((size_t)T * (H + 2 * K) * (size_t)D * 2);
@@ -179,7 +189,9 @@ prompts(int32_t D)
 
     (void)printf("\nprompts, head dim %d: us, TFLOP/s (share of a large product)\n", D);
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
-        struct step s = { .n_row = shape[i][0], .n = shape[i][1], .before = shape[i][2],
+        struct step s = { .n_row = shape[i][0],
+            .n = shape[i][1],
+            .before = shape[i][2],
             .D = D };
         double pairs = (double)s.n_row * s.n * (s.before + 0.5 * s.n), t, rate;
 
@@ -199,8 +211,7 @@ decoding(int32_t D)
     (void)printf("\ndecoding, head dim %d: us, TB/s (%% of peak read)\n", D);
     for (size_t c = 0; c < 2; c++)
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-            struct step s = { .n_row = rows[i], .n = 1, .before = context[c] - 1,
-                .D = D };
+            struct step s = { .n_row = rows[i], .n = 1, .before = context[c] - 1, .D = D };
             double t = attention(&s, 0);
             double rate = (double)rows[i] * context[c] * K * D * 4 / t;
 
@@ -213,7 +224,8 @@ decoding(int32_t D)
 int
 main(int argc, char **argv)
 {
-    const struct fdk_open_args args = { .n_device = 1, .max_token = 32768,
+    const struct fdk_open_args args = { .n_device = 1,
+        .max_token = 32768,
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
     int rc;
 
@@ -222,9 +234,9 @@ main(int argc, char **argv)
         return rc;
     OK(ops->probe(gb.ctx, 0, FDK_PROBE_FLOPS, FDK_BF16, &flop_rate));
     (void)printf("%s, %d multiprocessors%s; peak read %.2f TB/s, large GEMM %.0f "
-        "TFLOP/s; %d heads, %d KV heads\n", gb.info.name, gb.info.n_proc,
-        args.deterministic ? ", deterministic" : "", gb.read_rate / 1e12, flop_rate / 1e12,
-        H, K);
+                 "TFLOP/s; %d heads, %d KV heads\n",
+        gb.info.name, gb.info.n_proc, args.deterministic ? ", deterministic" : "",
+        gb.read_rate / 1e12, flop_rate / 1e12, H, K);
     for (int32_t D = 128; D >= 64; D /= 2) {
         prompts(D);
         decoding(D);

@@ -18,8 +18,8 @@
 #define SCALES ((size_t)256 << 20) /* bytes */
 #define ROWS   8192
 
-static const int32_t layer[4][2] = {
-    { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 }, { 4096, 14336 } };
+static const int32_t layer[4][2] = { { 6144, 4096 }, { 4096, 4096 }, { 28672, 4096 },
+    { 4096, 14336 } };
 
 static unsigned char *pool, *scales;
 static void *x, *y, *scratch;
@@ -50,9 +50,18 @@ timed(enum fdk_dtype t, int32_t group, int32_t T, const int32_t (*shape)[2], int
     OK(ops->graph_begin(gb.st));
     for (int i = 0; i < n * turns; i++) {
         const int32_t *s = shape[i % n];
-        struct fdk_gemm_args a = { .y = y, .x = x, .n = live, .T = T, .N = s[0],
-            .K = s[1], .ldy = s[0], .w_dtype = t, .w_group = group > 0 ? group : s[1],
-            .act = FDK_BF16, .y_dtype = FDK_BF16, .scratch = scratch,
+        struct fdk_gemm_args a = { .y = y,
+            .x = x,
+            .n = live,
+            .T = T,
+            .N = s[0],
+            .K = s[1],
+            .ldy = s[0],
+            .w_dtype = t,
+            .w_group = group > 0 ? group : s[1],
+            .act = FDK_BF16,
+            .y_dtype = FDK_BF16,
+            .scratch = scratch,
             .scratch_bytes = scratch_bytes };
 
         at = at + w_bytes(t, s) > POOL ? 0 : at;
@@ -86,8 +95,8 @@ few_rows(enum fdk_dtype t, int32_t group)
         else
             (void)printf("\n%-16s", "the four");
         for (size_t k = 0; k < n; k++) {
-            double s = timed(t, group, rows[k], i < 4 ? &layer[i] : layer,
-                i < 4 ? 1 : 4, 24);
+            double s =
+                timed(t, group, rows[k], i < 4 ? &layer[i] : layer, i < 4 ? 1 : 4, 24);
 
             (void)printf("  %7.2f (%3.0f%%)", s * 1e6,
                 100 * (double)bytes / s / gb.read_rate);
@@ -125,8 +134,13 @@ main(int argc, char **argv)
     static const enum fdk_dtype types[] = { FDK_I4, FDK_I8, FDK_F8E4M3 };
     const struct fdk_open_args args = { .n_device = 1,
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
-    struct fdk_gemm_args most = { .T = ROWS, .N = 1, .K = 14336, .w_group = 128,
-        .w_dtype = FDK_I8, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+    struct fdk_gemm_args most = { .T = ROWS,
+        .N = 1,
+        .K = 14336,
+        .w_group = 128,
+        .w_dtype = FDK_I8,
+        .act = FDK_BF16,
+        .y_dtype = FDK_BF16 };
     int rc;
 
     rc = gb_open("b_gpu_quant", &args);
@@ -144,7 +158,7 @@ main(int argc, char **argv)
     most.w_scale = (const float *)(const void *)scales;
     scratch_bytes = ops->gemm_scratch(&most);
     scratch = gb_device(scratch_bytes);
-    gb_fill(pool, POOL, 0xbfbfbfbfu, 0);          /* no NaN among e4m3 */
+    gb_fill(pool, POOL, 0xbfbfbfbfu, 0); /* no NaN among e4m3 */
     gb_fill(scales, SCALES, 0x807fffffu, 0x3c000000u);
     gb_fill(x, (size_t)ROWS * 14336 * 2, 0x807f807fu, 0x3f003f00u);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {

@@ -19,13 +19,13 @@
 
 enum { POOL = 512, R_MAX = 256 };
 
-struct step {                    /* on the device */
+struct step { /* on the device */
     int32_t n_out, state[R_MAX];
     struct fdk_out out[R_MAX];
 };
 
-static float *logits;            /* (POOL, V) */
-static uint16_t *counts;         /* (R_MAX, V) */
+static float *logits;    /* (POOL, V) */
+static uint16_t *counts; /* (R_MAX, V) */
 static struct fdk_row *rows;
 static struct step *step;
 static struct fdk_result *results;
@@ -42,11 +42,10 @@ static const struct kind {
     { "top_p 0.95", { .temperature = 1, .top_p = 0.95f }, -1, 0 },
     { "min_p 0.05", { .temperature = 1, .top_p = 1, .min_p = 0.05f }, -1, 0 },
     { "greedy, penalties", { .top_p = 1, .presence = 0.5f, .repetition = 1.1f }, -1, 1 },
-    { "top_p 0.95, penalties", { .temperature = 1, .top_p = 0.95f, .presence = 0.5f,
-        .repetition = 1.1f }, -1, 1 },
+    { "top_p 0.95, penalties",
+        { .temperature = 1, .top_p = 0.95f, .presence = 0.5f, .repetition = 1.1f }, -1, 1 },
     { "greedy, 5 alternatives", { .top_p = 1 }, 5, 0 },
-    { "top_k 50, 5 alternatives", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, 5,
-        0 },
+    { "top_k 50, 5 alternatives", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, 5, 0 },
 };
 
 static uint64_t
@@ -129,7 +128,8 @@ static void
 table(int32_t V, float width)
 {
     static const int32_t sizes[] = { 1, 8, 64, 256 };
-    const struct fdk_batch b = { .n_out = &step->n_out, .state = step->state,
+    const struct fdk_batch b = { .n_out = &step->n_out,
+        .state = step->state,
         .out = step->out };
 
     fill(V, width);
@@ -143,9 +143,13 @@ table(int32_t V, float width)
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         (void)printf("%-26s", kinds[k].name);
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-            struct fdk_sample_args a = { .results = results, .state = rows,
-                .counts = kinds[k].counts ? counts : NULL, .logits = logits, .b = &b,
-                .R = sizes[i], .V = V };
+            struct fdk_sample_args a = { .results = results,
+                .state = rows,
+                .counts = kinds[k].counts ? counts : NULL,
+                .logits = logits,
+                .b = &b,
+                .R = sizes[i],
+                .V = V };
 
             a.scratch_bytes = ops->sample_scratch(&a);
             a.scratch = a.scratch_bytes > 0 ? gb_device(a.scratch_bytes) : NULL;

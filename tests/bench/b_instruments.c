@@ -19,9 +19,9 @@
 #include "tests/sim/sim.h"
 
 #define N_ROW   256
-#define N_STEP  600          /* of one run with steps of 1 ms */
+#define N_STEP  600 /* of one run with steps of 1 ms */
 #define N_PAIR  9
-#define N_FREE  2000         /* steps of a run without */
+#define N_FREE  2000 /* steps of a run without */
 #define N_CALL  1000000
 #define READ_NS (100 * CLK_MS)
 
@@ -65,10 +65,20 @@ reader_main(void *arg)
 static struct sim *
 start(int on, uint64_t delay_ns, uint32_t max_new)
 {
-    struct sim_cfg cfg = { .max_reqs = N_ROW, .max_seqs = N_ROW, .max_tokens = 2048,
-        .max_len = 4096, .n_block = N_ROW * 40, .block_size = 64, .chunked = 1, .graph = 1,
-        .real_clock = 1, .depth = 2, .exec = FDK_EXEC_THREAD, .prefix = 1,
-        .delay_ns = delay_ns, .no_instruments = !on };
+    struct sim_cfg cfg = { .max_reqs = N_ROW,
+        .max_seqs = N_ROW,
+        .max_tokens = 2048,
+        .max_len = 4096,
+        .n_block = N_ROW * 40,
+        .block_size = 64,
+        .chunked = 1,
+        .graph = 1,
+        .real_clock = 1,
+        .depth = 2,
+        .exec = FDK_EXEC_THREAD,
+        .prefix = 1,
+        .delay_ns = delay_ns,
+        .no_instruments = !on };
     struct sim *s = sim_new(&cfg);
 
     for (int i = 0; i < N_ROW; i++) {
@@ -181,8 +191,8 @@ median(double *v, size_t n)
 static void
 row(const char *what, double v, double limit, const char *unit)
 {
-    (void)printf("%-52s %8.3f %s  limit %4.0f %s  ratio %5.2f\n", what, v, unit, limit, unit,
-        v / limit);
+    (void)printf("%-52s %8.3f %s  limit %4.0f %s  ratio %5.2f\n", what, v, unit, limit,
+        unit, v / limit);
 }
 
 static void
@@ -212,8 +222,8 @@ calls(void)
     for (uint64_t i = 0; i < N_CALL; i++)
         cnt_see(h, CNT_H_itl, 1000000 + i, 1);
     see = clk_now_ns() - t0;
-    row("a step in the trace (launched and collected)", 2.0 * (double)put / N_CALL / 1e3, 1,
-        "us");
+    row("a step in the trace (launched and collected)", 2.0 * (double)put / N_CALL / 1e3,
+        1, "us");
     (void)printf("%-52s %8.1f ns\n", "an event in the trace", (double)ev / N_CALL);
     (void)printf("%-52s %8.1f ns\n", "a value in a histogram, 1 ms between tokens",
         (double)see / N_CALL);
@@ -236,7 +246,8 @@ main(void)
     row("  its instruments", b - a, 1, "us");
     a = median(egr[0], N_PAIR) / 1e3;
     b = median(egr[1], N_PAIR) / 1e3;
-    (void)printf("%-52s %8.3f us without  %8.3f us with\n", "egress per step, 256 rows", a, b);
+    (void)printf("%-52s %8.3f us without  %8.3f us with\n", "egress per step, 256 rows",
+        a, b);
     /* each pair in turn, so that a slow moment meets both */
     for (int i = 0; i < N_PAIR; i++) {
         without[i] = throughput(0);

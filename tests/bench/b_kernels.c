@@ -17,12 +17,13 @@
  * threads. Usage: b_kernels [THREADS]
  */
 
-#define ASSERT_OK(e) do {                                                       \
-        int rc_ = (e);                                                          \
-        if (rc_ != 0) {                                                         \
-            fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_);   \
-            exit(1);                                                            \
-        }                                                                       \
+#define ASSERT_OK(e) \
+    do { \
+        int rc_ = (e); \
+        if (rc_ != 0) { \
+            fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
+            exit(1); \
+        } \
     } while (0)
 
 static const struct fdk_ops *const ops = &fdk_ops_cpu;
@@ -67,7 +68,9 @@ probe_all(const float *x, size_t n, int reps, int fma)
         uint64_t t0 = cpu_now_ns();
         for (int i = 0; i < n_thread; i++) {
             p[i] = (struct probe){ .x = x + n / (size_t)n_thread * (size_t)i,
-                .n = n / (size_t)n_thread, .reps = reps, .fma = fma };
+                .n = n / (size_t)n_thread,
+                .reps = reps,
+                .fma = fma };
             if (pthread_create(&p[i].thread, NULL, probe_main, &p[i]) != 0)
                 exit(1);
         }
@@ -83,7 +86,7 @@ probe_all(const float *x, size_t n, int reps, int fma)
 static void
 measure_peak(void)
 {
-    size_t n = (size_t)512 << 18;                /* 512 MiB of floats */
+    size_t n = (size_t)512 << 18; /* 512 MiB of floats */
     void *x;
     ASSERT_OK(ops->mem_alloc(ctx, 0, n * 4, &x));
     memset(x, 0, n * 4);
@@ -92,7 +95,8 @@ measure_peak(void)
     peak_gflops = probe_all(NULL, 0, 1, 1) * 2e-9;
     ops->mem_free(ctx, 0, x);
     printf("%d threads, %s; measured peak: memory read %.1f GB/s, 256 KiB per thread %.1f GB/s, "
-        "fma %.1f GFLOP/s\n\n", n_thread, isa->name, peak_gbs, cache_gbs, peak_gflops);
+           "fma %.1f GFLOP/s\n\n",
+        n_thread, isa->name, peak_gbs, cache_gbs, peak_gflops);
 }
 
 /* ---- operations ---------------------------------------------------------- */
@@ -126,16 +130,16 @@ measure(launch_fn *fn, void *arg)
 static void
 report(const char *name, double s, double bytes, double flops)
 {
-    printf("%-34s %10.2f us %8.1f GB/s (%4.0f%%) %9.1f GFLOP/s (%4.0f%%)\n", name, s * 1e6,
-        bytes / s * 1e-9, 100 * bytes / s * 1e-9 / peak_gbs, flops / s * 1e-9,
+    printf("%-34s %10.2f us %8.1f GB/s (%4.0f%%) %9.1f GFLOP/s (%4.0f%%)\n", name,
+        s * 1e6, bytes / s * 1e-9, 100 * bytes / s * 1e-9 / peak_gbs, flops / s * 1e-9,
         100 * flops / s * 1e-9 / peak_gflops);
     fflush(stdout);
 }
 
-struct gemm_set {                /* several weights in turn: no reuse in caches */
+struct gemm_set { /* several weights in turn: no reuse in caches */
     struct fdk_gemm_args a;
     char *w;
-    size_t bytes, scale_at;      /* of one, its scales included; where they begin */
+    size_t bytes, scale_at; /* of one, its scales included; where they begin */
     int n, next;
 };
 
@@ -144,8 +148,8 @@ launch_gemm(void *arg)
 {
     struct gemm_set *g = arg;
     g->a.w = g->w + (size_t)g->next * g->bytes;
-    g->a.w_scale = (const float *)(const void *)(g->w + (size_t)g->next * g->bytes +
-        g->scale_at);
+    g->a.w_scale =
+        (const float *)(const void *)(g->w + (size_t)g->next * g->bytes + g->scale_at);
     g->next = (g->next + 1) % g->n;
     ASSERT_OK(ops->gemm(&g->a, st));
 }
@@ -167,8 +171,15 @@ bench_gemm_group(int T, int N, int K, enum fdk_dtype t, int group, size_t footpr
     memset(p, 0, g.bytes * (size_t)g.n);
     memset(x, 0, (size_t)T * (size_t)K * 4);
     g.w = p;
-    g.a = (struct fdk_gemm_args){ .y = y, .x = x, .n = &live, .T = T, .N = N, .K = K,
-        .ldy = N, .w_dtype = t, .w_group = G };
+    g.a = (struct fdk_gemm_args){ .y = y,
+        .x = x,
+        .n = &live,
+        .T = T,
+        .N = N,
+        .K = K,
+        .ldy = N,
+        .w_dtype = t,
+        .w_group = G };
     snprintf(kind, sizeof(kind), "%s/%d", fdk_dtype_name(t), G);
     snprintf(name, sizeof(name), "gemm %dx%dx%d %s", T, N, K,
         quant ? kind : fdk_dtype_name(t));
@@ -218,12 +229,21 @@ bench_rows(int T, int C, int F)
     if (x == NULL || w == NULL)
         exit(1);
     size_t n = (size_t)T * (size_t)C;
-    struct fdk_rmsnorm_args r = { .y = x, .x = x + n, .add = x, .w = w, .n = &live, .T = T,
-        .C = C, .eps = 1e-5f };
+    struct fdk_rmsnorm_args r = { .y = x,
+        .x = x + n,
+        .add = x,
+        .w = w,
+        .n = &live,
+        .T = T,
+        .C = C,
+        .eps = 1e-5f };
     snprintf(name, sizeof(name), "rmsnorm+add %dx%d", T, C);
     report(name, measure(launch_norm, &r), 16.0 * (double)n, 5.0 * (double)n);
-    struct fdk_silu_mul_args s = { .y = x, .gu = x + (size_t)T * (size_t)F, .n = &live,
-        .T = T, .F = F };
+    struct fdk_silu_mul_args s = { .y = x,
+        .gu = x + (size_t)T * (size_t)F,
+        .n = &live,
+        .T = T,
+        .F = F };
     snprintf(name, sizeof(name), "silu_mul %dx%d", T, F);
     report(name, measure(launch_silu, &s), 12.0 * T * F, 20.0 * T * F);
     free(x);
@@ -269,11 +289,24 @@ bench_attention(int S, int T, int len, int H, int K, int D, enum fdk_dtype t)
             table[s * blocks + i] = s * blocks + i;
     }
     int32_t n_tok = n, n_row = S;
-    const struct fdk_batch b = { .n_tok = &n_tok, .n_row = &n_row, .pos = pos,
-        .q_start = q_start, .kv_len = kv_len, .state = state, .block_table = table,
-        .table_stride = blocks, .max_row = S };
-    struct fdk_attention_args a = { .y = y, .qkv = qkv, .b = &b, .kv = kv, .T = n, .H = H,
-        .K = K, .D = D, .scale = 0.1f };
+    const struct fdk_batch b = { .n_tok = &n_tok,
+        .n_row = &n_row,
+        .pos = pos,
+        .q_start = q_start,
+        .kv_len = kv_len,
+        .state = state,
+        .block_table = table,
+        .table_stride = blocks,
+        .max_row = S };
+    struct fdk_attention_args a = { .y = y,
+        .qkv = qkv,
+        .b = &b,
+        .kv = kv,
+        .T = n,
+        .H = H,
+        .K = K,
+        .D = D,
+        .scale = 0.1f };
     struct fdk_att_plan_args p = { .b = &b };
     int32_t n_work;
     uint32_t n_done;
@@ -288,8 +321,8 @@ bench_attention(int S, int T, int len, int H, int K, int D, enum fdk_dtype t)
     char name[64];
     snprintf(name, sizeof(name), "attention %dx%d over %d %dh/%d %s", S, T, len, H, K,
         fdk_dtype_name(t));
-    report(name, measure(launch_attention, &a), (double)S * blocks * (double)kv.block_bytes,
-        4.0 * pairs * H * D);
+    report(name, measure(launch_attention, &a),
+        (double)S * blocks * (double)kv.block_bytes, 4.0 * pairs * H * D);
     free(p.work);
     free(ints);
     free(qkv);
@@ -323,8 +356,8 @@ bench_sample(const char *what, int R, int V, struct fdk_row params, int n_top)
         idx[i] = i;
     }
     const struct fdk_batch b = { .n_out = &n_out, .out = out, .state = idx };
-    struct fdk_sample_args a = { .results = res, .state = rows, .logits = x, .b = &b,
-        .R = R, .V = V };
+    struct fdk_sample_args
+        a = { .results = res, .state = rows, .logits = x, .b = &b, .R = R, .V = V };
     a.scratch_bytes = ops->sample_scratch(&a);
     a.scratch = malloc(a.scratch_bytes);
     char name[64];
@@ -367,7 +400,8 @@ bench_launch(void)
         replay = t < replay ? t : replay;
     }
     ops->graph_free(g);
-    printf("\nbest of 3000: launch of an empty operation        %7.0f ns\n", launch / STEP * 1e9);
+    printf("\nbest of 3000: launch of an empty operation        %7.0f ns\n",
+        launch / STEP * 1e9);
     printf("step of %d empty operations, eager   %7.1f us; as a graph %.1f us\n", STEP,
         eager * 1e6, replay * 1e6);
 }
@@ -376,7 +410,9 @@ int
 main(int argc, char **argv)
 {
     const struct fdk_open_args args = { .n_device = 1,
-        .n_thread = argc > 1 ? atoi(argv[1]) : 0, .max_token = 4096, .spin_us = 100 };
+        .n_thread = argc > 1 ? atoi(argv[1]) : 0,
+        .max_token = 4096,
+        .spin_us = 100 };
     struct fdk_device_info info;
     char err[256];
     if (ops->open(&args, &ctx, err, sizeof(err)) != 0) {
@@ -423,8 +459,8 @@ main(int argc, char **argv)
     bench_sample("T=1", 1, 131072, (struct fdk_row){ .temperature = 1, .top_p = 1 }, 0);
     bench_sample("top_k 50", 16, 131072,
         (struct fdk_row){ .temperature = 1, .top_p = 1, .top_k = 50 }, 0);
-    bench_sample("top_p 0.9", 1, 131072, (struct fdk_row){ .temperature = 1, .top_p = 0.9f },
-        0);
+    bench_sample("top_p 0.9", 1, 131072,
+        (struct fdk_row){ .temperature = 1, .top_p = 0.9f }, 0);
     bench_launch();
     ops->stream_free(st);
     ops->close(ctx);

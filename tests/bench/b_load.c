@@ -52,8 +52,8 @@ plan(const char *dir)
     struct wts_plan *wp = NULL;
     char err[1024];
 
-    if (wts_plan_new(dir, prog, dummy, 1, &wp, err, sizeof(err)) != 0
-        || (q.dtype != FDK_F32 && wts_plan_quantize(wp, prog, &q, err, sizeof(err)) != 0))
+    if (wts_plan_new(dir, prog, dummy, 1, &wp, err, sizeof(err)) != 0 ||
+        (q.dtype != FDK_F32 && wts_plan_quantize(wp, prog, &q, err, sizeof(err)) != 0))
         die(err);
     return wp;
 }
@@ -72,8 +72,8 @@ read_bytes(const struct wts_plan *wp)
 static void
 one_line(struct wts_plan *wp, void *arena, int64_t threads, int64_t mib)
 {
-    const struct wts_load_args la = {.use_uring = !no_uring,
-        .buffer_bytes = (size_t)mib << 20};
+    const struct wts_load_args la = { .use_uring = !no_uring,
+        .buffer_bytes = (size_t)mib << 20 };
     double bytes = read_bytes(wp), best = 0, worst = 0, inner = 0;
     char err[1024];
 
@@ -94,15 +94,16 @@ one_line(struct wts_plan *wp, void *arena, int64_t threads, int64_t mib)
         worst = s > worst ? s : worst;
     }
     (void)printf("%3lld threads %4lld MiB  %-8s %7.3f to %7.3f s, %6.1f GB/s; without "
-        "opening and closing %7.3f s, %6.1f GB/s\n", (long long)threads, (long long)mib,
-        wts_how(wp), best, worst, bytes / best * 1e-9, inner, bytes / inner * 1e-9);
+                 "opening and closing %7.3f s, %6.1f GB/s\n",
+        (long long)threads, (long long)mib, wts_how(wp), best, worst, bytes / best * 1e-9,
+        inner, bytes / inner * 1e-9);
     (void)fflush(stdout);
 }
 
 static void
 open_backend(const char *name)
 {
-    const struct fdk_open_args oa = {.n_device = 1, .n_thread = 1, .max_token = 8};
+    const struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256] = "";
 
     k = strcmp(name, "cuda") == 0 ? &fdk_ops_cuda : &fdk_ops_cpu;
@@ -128,7 +129,7 @@ parse_quant(const char *word)
 int
 main(int argc, char **argv)
 {
-    int64_t threads[MAX_LIST] = {0}, mib[MAX_LIST] = {32}, group = 0;
+    int64_t threads[MAX_LIST] = { 0 }, mib[MAX_LIST] = { 32 }, group = 0;
     int n_threads = 1, n_mib = 1, c;
     const char *backend = "cpu";
     uint32_t quant = PAR_QUANT_WEIGHTS_NONE;
@@ -140,22 +141,39 @@ main(int argc, char **argv)
 
     while ((c = getopt(argc, argv, "b:dpq:g:t:B:n:")) != -1) {
         switch (c) {
-        case 'b': backend = optarg; break;
-        case 'd': dummy = 1; break;
-        case 'p': no_uring = 1; break;
-        case 'q': quant = parse_quant(optarg); break;
-        case 'g': group = atoi(optarg); break;
-        case 't': n_threads = parse_list(optarg, threads); break;
-        case 'B': n_mib = parse_list(optarg, mib); break;
-        case 'n': n_run = atoi(optarg); break;
-        default: return 64;
+        case 'b':
+            backend = optarg;
+            break;
+        case 'd':
+            dummy = 1;
+            break;
+        case 'p':
+            no_uring = 1;
+            break;
+        case 'q':
+            quant = parse_quant(optarg);
+            break;
+        case 'g':
+            group = atoi(optarg);
+            break;
+        case 't':
+            n_threads = parse_list(optarg, threads);
+            break;
+        case 'B':
+            n_mib = parse_list(optarg, mib);
+            break;
+        case 'n':
+            n_run = atoi(optarg);
+            break;
+        default:
+            return 64;
         }
     }
     if (optind + 1 != argc)
         die("name a model directory");
-    if (qnt_parse((enum par_quant_weights)quant, group, &q, err, sizeof(err)) != 0
-        || mdl_config_read(argv[optind], &cfg, err, sizeof(err)) != 0
-        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+    if (qnt_parse((enum par_quant_weights)quant, group, &q, err, sizeof(err)) != 0 ||
+        mdl_config_read(argv[optind], &cfg, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
         die(err);
     open_backend(backend);
     wp = plan(argv[optind]);
@@ -163,9 +181,10 @@ main(int argc, char **argv)
     if (k->mem_alloc(ctx, 0, wts_bytes(wp), &arena) != 0)
         die("no memory for the weights");
     (void)printf("%s, quant.weights=%s group %lld: %.2f GB %s, %.2f GB on the device "
-        "(allocated in %.3f s)\n", argv[optind], par_quant_weights_words[quant],
-        (long long)group, read_bytes(wp) * 1e-9, dummy ? "made" : "read",
-        (double)wts_bytes(wp) * 1e-9, (double)(clk_now_ns() - t0) * 1e-9);
+                 "(allocated in %.3f s)\n",
+        argv[optind], par_quant_weights_words[quant], (long long)group,
+        read_bytes(wp) * 1e-9, dummy ? "made" : "read", (double)wts_bytes(wp) * 1e-9,
+        (double)(clk_now_ns() - t0) * 1e-9);
     for (int i = 0; i < n_threads; i++)
         for (int j = 0; j < n_mib; j++)
             one_line(wp, arena, threads[i], mib[j]);

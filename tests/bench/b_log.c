@@ -16,8 +16,8 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 
-#define N_LINE 20000
-#define N_WAKE 500
+#define N_LINE  20000
+#define N_WAKE  500
 #define WAKE_NS (5 * CLK_MS)
 
 static double ns[N_LINE];
@@ -37,7 +37,8 @@ lines(const char *what, int n, int every, uint64_t pause_ns)
         uint64_t t = clk_now_ns();
 
         log_info("request: done: id %d user alice client bench op submit n 1 prompt_tokens "
-            "128 output_tokens 256 queue_ms 0.123 ttft_ms 12.345 total_ms 1234.567", i);
+                 "128 output_tokens 256 queue_ms 0.123 ttft_ms 12.345 total_ms 1234.567",
+            i);
         ns[i] = (double)(clk_now_ns() - t);
         if (pause_ns != 0 && i % every == every - 1)
             clk_sleep_ns(pause_ns);

@@ -47,8 +47,9 @@ quantiles(const char *what, uint64_t *v, size_t n, double unit, const char *unit
     if (n == 0)
         return;
     qsort(v, n, sizeof(*v), cmp_u64);
-    printf("%-44s p50 %9.2f  p99 %9.2f  max %10.2f %s   %s\n", what, (double)v[n / 2] / unit,
-        (double)v[n - 1 - n / 100] / unit, (double)v[n - 1] / unit, unit_name, goal);
+    printf("%-44s p50 %9.2f  p99 %9.2f  max %10.2f %s   %s\n", what,
+        (double)v[n / 2] / unit, (double)v[n - 1 - n / 100] / unit,
+        (double)v[n - 1] / unit, unit_name, goal);
 }
 
 static void
@@ -63,8 +64,9 @@ start(const char *model, const char *backend, const char *spin)
     snprintf(c, sizeof(c), "ipc.spin_us=%s", spin);
     pid = fork();
     if (pid == 0) {
-        execl(fdd, "fdd", "--set", a[0], "--set", a[1], "--set", a[2], "--set", b, "--set", c,
-            "--set", "log.level=warn", "--set", "ipc.connects_per_second=100000", (char *)NULL);
+        execl(fdd, "fdd", "--set", a[0], "--set", a[1], "--set", a[2], "--set", b,
+            "--set", c, "--set", "log.level=warn", "--set",
+            "ipc.connects_per_second=100000", (char *)NULL);
         perror(fdd);
         _exit(127);
     }
@@ -80,7 +82,9 @@ stop(void)
 static fdc_t *
 attach(uint32_t spin_us)
 {
-    struct fdc_open_opts o = { .size = sizeof(o), .path = sock, .name = "b_path",
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .path = sock,
+        .name = "b_path",
         .spin_us = spin_us };
     fdc_t *s;
     for (int i = 0; i < 1000; i++) {
@@ -111,8 +115,8 @@ cpu_seconds(pid_t p)
     fclose(f);
     unsigned long ut = 0, st = 0;
     const char *q = strrchr(line, ')');
-    if (q == NULL || sscanf(q + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu",
-        &ut, &st) != 2)
+    if (q == NULL ||
+        sscanf(q + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &ut, &st) != 2)
         return 0;
     return (double)(ut + st) / (double)sysconf(_SC_CLK_TCK);
 }

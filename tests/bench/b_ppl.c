@@ -22,19 +22,19 @@
 #include "tests/sim/sim.h"
 
 #define MAX_TEXT (64u << 20)
-#define BLOCK 32
+#define BLOCK    32
 
 struct corpus {
-    uint32_t *ids;           /* all pieces, one after the other */
+    uint32_t *ids; /* all pieces, one after the other */
     size_t n_ids;
-    size_t *end;             /* [n_piece] */
+    size_t *end; /* [n_piece] */
     size_t n_piece, n_byte;
-    int32_t len;             /* the longest piece allowed */
+    int32_t len; /* the longest piece allowed */
 };
 
 struct scores {
-    double *lp;              /* [n_ids] of the corpus, NAN where there is none */
-    size_t at;               /* the running piece begins there */
+    double *lp; /* [n_ids] of the corpus, NAN where there is none */
+    size_t at;  /* the running piece begins there */
 };
 
 /* ---- the text ---- */
@@ -54,7 +54,7 @@ add_text(struct corpus *c, struct tok_enc *enc, const char *text, size_t n)
         exit(1);
     }
     c->n_byte += n;
-    for (size_t at = 0; at < n_ids; ) {
+    for (size_t at = 0; at < n_ids;) {
         size_t m = n_ids - at < (size_t)c->len ? n_ids - at : (size_t)c->len;
 
         c->ids = mem_regrow(c->ids, c->n_ids + m, sizeof(*c->ids));
@@ -89,7 +89,7 @@ read_corpus(struct corpus *c, const char *path, const char *model)
     }
     enc = tok_enc_new(tok);
     SIM_CHECK(enc != NULL);
-    for (p = text; p < text + n; ) {
+    for (p = text; p < text + n;) {
         size_t m = strcspn(p, "\f"), cut = m;
 
         while (cut > 0 && (p[cut - 1] == '\n' || p[cut - 1] == ' '))
@@ -182,18 +182,30 @@ main(int argc, char **argv)
         int group;
         enum fdk_dtype kv;
     } rows[] = {
-        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_F32 }, { PAR_QUANT_WEIGHTS_NONE, 0, FDK_BF16 },
-        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_F8E4M3 }, { PAR_QUANT_WEIGHTS_NONE, 0, FDK_I8 },
-        { PAR_QUANT_WEIGHTS_WINT8, 0, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT8, 128, FDK_F32 },
-        { PAR_QUANT_WEIGHTS_WINT8, 64, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT8, 32, FDK_F32 },
-        { PAR_QUANT_WEIGHTS_WINT4, 0, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT4, 128, FDK_F32 },
-        { PAR_QUANT_WEIGHTS_WINT4, 64, FDK_F32 }, { PAR_QUANT_WEIGHTS_WINT4, 32, FDK_F32 },
-        { PAR_QUANT_WEIGHTS_WINT8, 0, FDK_I8 }, { PAR_QUANT_WEIGHTS_WINT4, 64, FDK_I8 },
+        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_BF16 },
+        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_F8E4M3 },
+        { PAR_QUANT_WEIGHTS_NONE, 0, FDK_I8 },
+        { PAR_QUANT_WEIGHTS_WINT8, 0, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT8, 128, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT8, 64, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT8, 32, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT4, 0, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT4, 128, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT4, 64, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT4, 32, FDK_F32 },
+        { PAR_QUANT_WEIGHTS_WINT8, 0, FDK_I8 },
+        { PAR_QUANT_WEIGHTS_WINT4, 64, FDK_I8 },
     };
     const char *src = getenv("FDD_SRC") != NULL ? getenv("FDD_SRC") : ".";
     char text[4096], model[4096], err[512];
-    struct sim_cfg cfg = { .max_reqs = 4, .max_seqs = 4, .chunked = 1, .max_tokens = 512,
-        .block_size = BLOCK, .threads = 2, .model_dir = model };
+    struct sim_cfg cfg = { .max_reqs = 4,
+        .max_seqs = 4,
+        .chunked = 1,
+        .max_tokens = 512,
+        .block_size = BLOCK,
+        .threads = 2,
+        .model_dir = model };
     struct corpus c = { 0 };
     struct mdl_config mc;
     double *lp, *base;
@@ -213,14 +225,15 @@ main(int argc, char **argv)
     (void)printf("%s: %zu bytes, %zu tokens in %zu pieces, %zu of them scored\n\n",
         argc > 1 ? argv[1] : "tests/bench/held_out.txt", c.n_byte, c.n_ids, c.n_piece,
         c.n_ids - c.n_piece);
-    (void)printf("| weights | KV | nats/token | perplexity | nats more than the first row |\n"
+    (void)printf(
+        "| weights | KV | nats/token | perplexity | nats more than the first row |\n"
         "| --- | --- | --- | --- | --- |\n");
     lp = mem_array(c.n_ids, sizeof(*lp));
     base = mem_array(c.n_ids, sizeof(*base));
     SIM_CHECK(lp != NULL && base != NULL);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        SIM_CHECK(qnt_parse(rows[i].weights, rows[i].group, &cfg.quant, err,
-            sizeof(err)) == 0);
+        SIM_CHECK(
+            qnt_parse(rows[i].weights, rows[i].group, &cfg.quant, err, sizeof(err)) == 0);
         cfg.kv_dtype = (int32_t)rows[i].kv + 1;
         run(&c, &cfg, i == 0 ? base : lp);
         row(&c, mc.dtype, par_quant_weights_words[rows[i].weights], rows[i].group,

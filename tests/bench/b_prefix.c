@@ -25,14 +25,14 @@
 #define N_TOK    100000
 #define BLOCK    64
 #define N_FULL   (N_TOK / BLOCK)
-#define N_POOL   131071         /* and the dummy: as many as buckets */
+#define N_POOL   131071 /* and the dummy: as many as buckets */
 #define APART    (N_POOL / N_FULL)
 #define REPEAT   101
 #define SWEEP    (64u << 20)
 #define LIMIT_NS 1e6
 
-#define N_ROW    64          /* that end in one step */
-#define N_LONG   2000        /* blocks of each */
+#define N_ROW    64   /* that end in one step */
+#define N_LONG   2000 /* blocks of each */
 
 enum what { FIND, ATTACH, DROP, MISS, EVICT, N_WHAT };
 
@@ -122,13 +122,13 @@ fill(struct bench *b)
         kv_register(kv, 0, i, &b->h[i]);
         ASSERT_Z(kv_grow(kv, 1, (i + 1) * (APART - 1) * BLOCK));
         for (int32_t k = i * (APART - 1); k < (i + 1) * (APART - 1); k++)
-            kv_register(kv, 1, k, &(struct kv_hash) { any(b), any(b) | 1 });
+            kv_register(kv, 1, k, &(struct kv_hash){ any(b), any(b) | 1 });
     }
     while (kv->n_free > 0) {
         int32_t n = kv->n_held[1];
 
         ASSERT_Z(kv_grow(kv, 1, (n + 1) * BLOCK));
-        kv_register(kv, 1, n, &(struct kv_hash) { any(b), any(b) | 1 });
+        kv_register(kv, 1, n, &(struct kv_hash){ any(b), any(b) | 1 });
     }
     kv_drop(kv, 1, 0);
     kv_drop(kv, 0, 0);
@@ -164,7 +164,7 @@ engine(struct bench *b, int cold)
             b->ns[w][i] = (double)(t[w + 1] - t[w]);
         /* the pool is full again for the next run */
         for (int32_t k = 0; k < kv->n_held[2]; k++)
-            kv_register(kv, 2, k, &(struct kv_hash) { any(b), any(b) | 1 });
+            kv_register(kv, 2, k, &(struct kv_hash){ any(b), any(b) | 1 });
         kv_drop(kv, 2, 0);
         (void)kv_reclaim(kv, N_POOL);
         kv_collect(kv, kv->collected + 1);
@@ -185,8 +185,10 @@ engine(struct bench *b, int cold)
 static void
 ends(struct bench *b, int32_t n_row, const char *name)
 {
-    struct kv_cfg cfg = { .n_block = N_ROW * N_LONG, .block_size = BLOCK,
-        .n_slot = N_ROW, .max_len = N_LONG * BLOCK };
+    struct kv_cfg cfg = { .n_block = N_ROW * N_LONG,
+        .block_size = BLOCK,
+        .n_slot = N_ROW,
+        .max_len = N_LONG * BLOCK };
     struct kv *kv = kv_new(&cfg);
     double ns[REPEAT], most = 0;
     uint64_t epoch = 1;
@@ -198,7 +200,7 @@ ends(struct bench *b, int32_t n_row, const char *name)
         for (int32_t i = 0; i < N_LONG; i++)
             for (int32_t r = 0; r < N_ROW; r++) {
                 ASSERT_Z(kv_grow(kv, r, (i + 1) * BLOCK));
-                kv_register(kv, r, i, &(struct kv_hash) { any(b), any(b) | 1 });
+                kv_register(kv, r, i, &(struct kv_hash){ any(b), any(b) | 1 });
             }
         swept(b);
         t0 = clk_now_ns();
@@ -227,20 +229,21 @@ int
 main(void)
 {
     struct bench *b = mem_zalloc(sizeof(*b));
-    struct kv_cfg cfg = { .n_block = N_POOL, .block_size = BLOCK, .n_slot = 3,
+    struct kv_cfg cfg = { .n_block = N_POOL,
+        .block_size = BLOCK,
+        .n_slot = 3,
         .max_len = N_POOL * BLOCK };
 
     if (b == NULL || (b->kv = kv_new(&cfg)) == NULL ||
         (b->sweep = mem_zalloc(SWEEP)) == NULL ||
-        (b->ids = mem_array(N_TOK, sizeof(*b->ids))) == NULL ||
-        pfx_key_new(&b->key) != 0) {
+        (b->ids = mem_array(N_TOK, sizeof(*b->ids))) == NULL || pfx_key_new(&b->key) != 0) {
         fprintf(stderr, "b_prefix: no memory\n");
         return 1;
     }
     for (int i = 0; i < N_TOK; i++)
         b->ids[i] = (uint32_t)rand_r(&b->seed) % 128000;
     for (int i = 0; i < N_FULL; i++)
-        b->other[i] = (struct kv_hash) { any(b), any(b) | 1 };
+        b->other[i] = (struct kv_hash){ any(b), any(b) | 1 };
     printf("prompt of %d tokens, %d full blocks of %d; pool of %d cached blocks\n", N_TOK,
         N_FULL, BLOCK, N_POOL);
     hashing(b);

@@ -34,7 +34,7 @@
 #define PARKED  3000
 #define STREAM  (4u << 20)
 #define N_SLOT  4096u
-#define BUFFER  64u       /* records handed over at once, one way */
+#define BUFFER  64u /* records handed over at once, one way */
 
 struct lane {
     uint32_t tail __attribute__((aligned(128)));
@@ -47,8 +47,8 @@ struct line {
     uint32_t v __attribute__((aligned(128)));
 };
 
-static struct lane *lanes;    /* [2] there, back */
-static struct line *word;     /* [2] */
+static struct lane *lanes; /* [2] there, back */
+static struct line *word;  /* [2] */
 static int cpus[2];
 static double samples[PARKED];
 
@@ -84,7 +84,9 @@ by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-struct figures { double p50[REPEAT], p99[REPEAT]; };
+struct figures {
+    double p50[REPEAT], p99[REPEAT];
+};
 
 static double
 median(double *v, int n)
@@ -284,12 +286,14 @@ stream_peer(void *arg)
 
     pin(1);
     end_init(&e, 1);
-    for (uint32_t i = 0; i < STREAM; ) {
+    for (uint32_t i = 0; i < STREAM;) {
         int64_t n = fdr_cons_avail(&e.in);
         for (int64_t k = 0; k < n; k++) {
             uint32_t v;
-            memcpy(&v, (const unsigned char *)fdr_cons_slot(&e.in,
-                e.in.head + (uint32_t)k) + sizeof(struct fdp_rec), sizeof(v));
+            memcpy(&v,
+                (const unsigned char *)fdr_cons_slot(&e.in, e.in.head + (uint32_t)k) +
+                    sizeof(struct fdp_rec),
+                sizeof(v));
             *sum += v;
         }
         if (n > 0) {

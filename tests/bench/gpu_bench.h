@@ -14,13 +14,13 @@
 
 #include "kernels/fdk.h"
 
-#define OK(e)                                                                   \
-    do {                                                                        \
-        int rc_ = (e);                                                          \
-        if (rc_ != 0) {                                                         \
+#define OK(e) \
+    do { \
+        int rc_ = (e); \
+        if (rc_ != 0) { \
             (void)fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #e, rc_); \
-            exit(1);                                                            \
-        }                                                                       \
+            exit(1); \
+        } \
     } while (0)
 
 static const struct fdk_ops *const ops = &fdk_ops_cuda;
@@ -30,7 +30,7 @@ struct gpu_bench {
     fdk_stream_t st;
     fdk_event_t ev[2];
     struct fdk_device_info info;
-    double read_rate;            /* bytes/s: peak read rate, measured at the start */
+    double read_rate; /* bytes/s: peak read rate, measured at the start */
 };
 extern struct gpu_bench gb;
 

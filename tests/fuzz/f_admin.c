@@ -24,21 +24,21 @@
 
 #define G_READ  71000
 #define G_ADMIN 72000
-#define REFUSAL 1024u      /* bytes that a peer without a right costs */
+#define REFUSAL 1024u /* bytes that a peer without a right costs */
 /* A reader's next line waits 19 times as long as the last took, which on a busy
  * machine may be a while: up to 100 s of the clock here. */
-#define TURNS   1000
+#define TURNS 1000
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 struct peer {
     int fd;
-    int gone;              /* closed by the daemon */
-    uint32_t n_sent;       /* lines */
-    size_t n_line;         /* bytes of the one that has not ended */
+    int gone;        /* closed by the daemon */
+    uint32_t n_sent; /* lines */
+    size_t n_line;   /* bytes of the one that has not ended */
     uint32_t n_got;
-    int late;              /* replies may be due: not every line has its own yet */
-    char *in;              /* of a line that is not whole */
+    int late; /* replies may be due: not every line has its own yet */
+    char *in; /* of a line that is not whole */
     size_t n_in, n_bytes;
 };
 
@@ -107,7 +107,7 @@ struct state {
     struct par par;
     int st, paused, exit_code;
     uint32_t pend, n_open;
-    char *debug;           /* levels and bits of the log */
+    char *debug; /* levels and bits of the log */
 };
 
 static void

@@ -15,20 +15,26 @@
 
 #include "tests/fuzz/take.h"
 
-#define MUST(e)                                                         \
-    do {                                                                \
-        if (!(e)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e);     \
-            abort();                                                    \
-        }                                                               \
+#define MUST(e) \
+    do { \
+        if (!(e)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e); \
+            abort(); \
+        } \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const char tools[] = "[{\"name\": \"f\", \"parameters\": {\"properties\": "
+static const char tools[] =
+    "[{\"name\": \"f\", \"parameters\": {\"properties\": "
     "{\"a\": {\"type\": \"integer\"}, \"s\": {\"type\": \"string\"}, \"o\": {\"type\": \"object\"}}}}]";
 
-struct said { char *text; size_t n, room; int last; uint32_t calls, ends; };
+struct said {
+    char *text;
+    size_t n, room;
+    int last;
+    uint32_t calls, ends;
+};
 
 static void
 add(struct said *s, const char *p, size_t n)
@@ -68,9 +74,14 @@ take_pieces(fdchat_answer_t *a, struct said *s)
 static struct said
 said(const char *format, unsigned how, struct in text, uint32_t seed, int whole)
 {
-    struct fdchat_answer_opts o = { .size = sizeof(o), .format = format, .max_held = 300,
-        .tools = how & 1 ? tools : NULL, .tools_bytes = sizeof(tools) - 1,
-        .prompt = how & 2 ? "<think>\n" : NULL, .prompt_bytes = 8, .no_calls = (how & 4) != 0 };
+    struct fdchat_answer_opts o = { .size = sizeof(o),
+        .format = format,
+        .max_held = 300,
+        .tools = how & 1 ? tools : NULL,
+        .tools_bytes = sizeof(tools) - 1,
+        .prompt = how & 2 ? "<think>\n" : NULL,
+        .prompt_bytes = 8,
+        .no_calls = (how & 4) != 0 };
     char err[FDCHAT_ERR_BYTES];
     struct said s = { .last = -1 };
     fdchat_answer_t *a = NULL;

@@ -34,26 +34,30 @@
 #include "libclient/fdring.h"
 #include "tests/fuzz/take.h"
 
-#define MUST(e)                                                         \
-    do {                                                                \
-        if (!(e)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e);     \
-            abort();                                                    \
-        }                                                               \
+#define MUST(e) \
+    do { \
+        if (!(e)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e); \
+            abort(); \
+        } \
     } while (0)
 
 #define SQ_SLOTS 16u
 #define CQ_SLOTS 64u
 #define ARENA    4096u
-#define MAP_MAX  (1u << 20)   /* of a region, that the daemon writes to */
+#define MAP_MAX  (1u << 20) /* of a region, that the daemon writes to */
 #define N_REQ    4
-#define CALL_MS  100          /* the daemon's thread hangs up long before */
+#define CALL_MS  100 /* the daemon's thread hangs up long before */
 #define HANG_NS  5000000000ull
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 /* bytes: of the map those that the file still has */
-struct region { int fd; unsigned char *map; uint32_t bytes, mapped; };
+struct region {
+    int fd;
+    unsigned char *map;
+    uint32_t bytes, mapped;
+};
 
 static struct daemon {
     int lsock, sock, bell;
@@ -61,18 +65,22 @@ static struct daemon {
     struct fdp_welcome w;
     uint32_t sq_slots, cq_slots, cq_off; /* as told, if they can be */
     uint32_t cq_tail;
-    uint32_t sq_tail;         /* before the call that is to be answered */
+    uint32_t sq_tail; /* before the call that is to be answered */
     char dir[32], path[64];
     pthread_t thread;
     sem_t go, done;
-    struct in *job;           /* NULL: the handshake */
-    struct in *hello;         /* its input */
+    struct in *job;   /* NULL: the handshake */
+    struct in *hello; /* its input */
 } dm;
 
 static struct client {
     fdc_t *s;
-    struct { fdc_req_t *r; uint32_t n; int ended; } req[N_REQ];
-    uint32_t sum;             /* of all that was delivered: it must be readable */
+    struct {
+        fdc_req_t *r;
+        uint32_t n;
+        int ended;
+    } req[N_REQ];
+    uint32_t sum; /* of all that was delivered: it must be readable */
 } cl;
 
 static uint64_t
@@ -111,8 +119,9 @@ region_make(struct region *g, uint32_t claimed, uint32_t lie)
         g->map = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, g->fd, 0);
         MUST(g->map != MAP_FAILED);
     }
-    (void)fcntl(g->fd, F_ADD_SEALS, (lie & 2 ? 0 : F_SEAL_SHRINK) |
-        (lie & 4 ? 0 : F_SEAL_GROW) | (lie & 8 ? F_SEAL_SEAL : 0));
+    (void)fcntl(g->fd, F_ADD_SEALS,
+        (lie & 2 ? 0 : F_SEAL_SHRINK) | (lie & 4 ? 0 : F_SEAL_GROW) |
+            (lie & 8 ? F_SEAL_SEAL : 0));
 }
 
 static void
@@ -156,7 +165,10 @@ wrong_fd(uint32_t kind, int right)
 static void
 send_welcome(const unsigned char *msg, size_t len, const int *fds, int n_fd)
 {
-    union { struct cmsghdr h; char buf[CMSG_SPACE(sizeof(int) * 12)]; } ctl;
+    union {
+        struct cmsghdr h;
+        char buf[CMSG_SPACE(sizeof(int) * 12)];
+    } ctl;
     struct iovec iov = { (void *)(uintptr_t)msg, len };
     struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 
@@ -180,18 +192,26 @@ offer_words(struct in *in, struct fdp_welcome *w)
         0xfffffff8, 0xffffffff, 1u << 16, 1u << 20, 1u << 24 };
     uint32_t word;
 
-    *w = (struct fdp_welcome){ .magic = FDP_MAGIC, .major = FDP_MAJOR, .minor = FDP_MINOR,
-        .size = sizeof(*w), .feat_on = FDP_FEAT_ALL, .session_id = 7,
-        .sq_slots = SQ_SLOTS, .cq_slots = CQ_SLOTS, .sq_off = FDP_C2D_SLOTS,
+    *w = (struct fdp_welcome){ .magic = FDP_MAGIC,
+        .major = FDP_MAJOR,
+        .minor = FDP_MINOR,
+        .size = sizeof(*w),
+        .feat_on = FDP_FEAT_ALL,
+        .session_id = 7,
+        .sq_slots = SQ_SLOTS,
+        .cq_slots = CQ_SLOTS,
+        .sq_off = FDP_C2D_SLOTS,
         .arena_off = FDP_C2D_SLOTS + SQ_SLOTS * sizeof(struct fdp_req),
-        .arena_bytes = ARENA, .cq_off = FDP_D2C_SLOTS, .max_inflight = 8 };
+        .arena_bytes = ARENA,
+        .cq_off = FDP_D2C_SLOTS,
+        .max_inflight = 8 };
     w->c2d_bytes = w->arena_off + ARENA;
     w->d2c_bytes = FDP_D2C_SLOTS + CQ_SLOTS * FDP_SLOT;
     for (uint32_t k = take(in, 1) % 6; k > 0; k--) {
         uint32_t at = take(in, 1), v;
 
-        v = at & 0x40 ? odd[take(in, 1) % (sizeof(odd) / sizeof(odd[0]))] :
-            take(in, at & 0x80 ? 4 : 2);
+        v = at & 0x40 ? odd[take(in, 1) % (sizeof(odd) / sizeof(odd[0]))]
+                      : take(in, at & 0x80 ? 4 : 2);
         at = at % (sizeof(*w) / 4) * 4;
         memcpy(&word, (unsigned char *)w + at, 4);
         word = v;
@@ -276,7 +296,10 @@ publish(void)
 static void
 put_record(struct in *in)
 {
-    struct { struct fdp_rec h; unsigned char data[FDP_REC_MAX_LEN]; } r;
+    struct {
+        struct fdp_rec h;
+        unsigned char data[FDP_REC_MAX_LEN];
+    } r;
     uint32_t what = take(in, 1), bytes;
     uint64_t at = dm.cq_off + (uint64_t)(dm.cq_tail % dm.cq_slots) * FDP_SLOT;
 
@@ -315,7 +338,10 @@ daemon_command(struct in *in, uint32_t op)
     uint32_t v = 0, at;
 
     switch (op % 12) {
-    case 0: case 1: case 2: case 3:
+    case 0:
+    case 1:
+    case 2:
+    case 3:
         put_record(in);
         if (op & 16)
             publish();
@@ -437,11 +463,16 @@ want_status(int64_t rc)
 static void
 want_event(const struct fdc_event *e, uint32_t n_sample)
 {
-    static const uint8_t unit[FDP_T__N] = { [FDP_T_PROMPT_IDS] = 4, [FDP_T_IDS] = 4,
-        [FDP_T_TEXT] = 1, [FDP_T_REPLY] = 1, [FDP_T_LOGPROBS] = 8,
-        [FDP_T_PROMPT_LOGPROBS] = 8, [FDP_T_ACCEPTED] = sizeof(struct fdp_accepted),
+    static const uint8_t unit[FDP_T__N] = { [FDP_T_PROMPT_IDS] = 4,
+        [FDP_T_IDS] = 4,
+        [FDP_T_TEXT] = 1,
+        [FDP_T_REPLY] = 1,
+        [FDP_T_LOGPROBS] = 8,
+        [FDP_T_PROMPT_LOGPROBS] = 8,
+        [FDP_T_ACCEPTED] = sizeof(struct fdp_accepted),
         [FDP_T_CHOICE_END] = sizeof(struct fdp_choice_end),
-        [FDP_T_DONE] = sizeof(struct fdp_done), [FDP_T_ERROR] = sizeof(struct fdp_error) };
+        [FDP_T_DONE] = sizeof(struct fdp_done),
+        [FDP_T_ERROR] = sizeof(struct fdp_error) };
     const unsigned char *p = e->data;
 
     MUST(e->type < FDP_T__N && unit[e->type] != 0);
@@ -531,8 +562,9 @@ call(struct in *in, uint32_t op)
         break;
     case 2:
         rc = fdc_info(cl.s, &info, CALL_MS);
-        MUST(rc != 0 || (info.model.n_eos <= 8 &&
-            memchr(info.model.model_name, 0, sizeof(info.model.model_name)) != NULL));
+        MUST(rc != 0 ||
+            (info.model.n_eos <= 8 &&
+                memchr(info.model.model_name, 0, sizeof(info.model.model_name)) != NULL));
         break;
     default:
         rc = fdc_ping(cl.s, 1, &ns, CALL_MS);
@@ -557,10 +589,14 @@ client_command(struct in *in, uint32_t op)
     int64_t rc;
 
     switch (op % 16) {
-    case 0: case 1: case 2:
+    case 0:
+    case 1:
+    case 2:
         submit(in, k);
         break;
-    case 3: case 4: case 5:
+    case 3:
+    case 4:
+    case 5:
         read_some(k, 1 + op / 64 * 8);
         break;
     case 6:
@@ -569,7 +605,8 @@ client_command(struct in *in, uint32_t op)
         for (k = 0; rc == 1 && r != cl.req[k].r; k++)
             MUST(k < N_REQ - 1);
         break;
-    case 7: case 8:
+    case 7:
+    case 8:
         want_status(fdc_dispatch(cl.s));
         break;
     case 9:
@@ -640,8 +677,12 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct fdc_open_error err = { 0 };
-    struct fdc_open_opts o = { .size = sizeof(o), .name = "fuzz", .spin_us = FDC_SPIN_NONE,
-        .connect_timeout_ms = 1000, .max_unread_bytes = 8192, .ret_error = &err };
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .name = "fuzz",
+        .spin_us = FDC_SPIN_NONE,
+        .connect_timeout_ms = 1000,
+        .max_unread_bytes = 8192,
+        .ret_error = &err };
     struct in in = { data, n };
     int n_fd, rc;
 

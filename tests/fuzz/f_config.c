@@ -16,12 +16,12 @@
 
 #include "daemon/worker/model.h"
 
-#define MUST(e)                                                         \
-    do {                                                                \
-        if (!(e)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e);     \
-            abort();                                                    \
-        }                                                               \
+#define MUST(e) \
+    do { \
+        if (!(e)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e); \
+            abort(); \
+        } \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -107,8 +107,11 @@ put_items(struct fcl *c, struct in *in)
 static void
 worker_turn(struct fix *f, struct in *in)
 {
-    static const struct { struct fdp_tokens t; uint32_t id; char text[4]; } tokens = {
-        { 11, 1, 4 }, 7, "more" };
+    static const struct {
+        struct fdp_tokens t;
+        uint32_t id;
+        char text[4];
+    } tokens = { { 11, 1, 4 }, 7, "more" };
     struct lnk_submit sub;
     uint64_t id;
     int code;

@@ -14,12 +14,12 @@
 
 #include "daemon/worker/weights.h"
 
-#define MUST(e)                                                         \
-    do {                                                                \
-        if (!(e)) {                                                     \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e);     \
-            abort();                                                    \
-        }                                                               \
+#define MUST(e) \
+    do { \
+        if (!(e)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #e); \
+            abort(); \
+        } \
     } while (0)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -27,8 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static int
 has_code(const char *err)
 {
-    static const char *const code[] = {
-        "W_JSON: ", "W_SHAPE: ", "W_LAYOUT: ", "W_LIMIT: "};
+    static const char *const code[] = { "W_JSON: ", "W_SHAPE: ", "W_LAYOUT: ", "W_LIMIT: " };
 
     for (size_t i = 0; i < sizeof(code) / sizeof(code[0]); i++)
         if (strncmp(err, code[i], strlen(code[i])) == 0)
@@ -58,8 +57,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     for (int i = 7; i >= 0; i--)
         bytes = bytes << 8 | data[i];
-    rc = wts_header_parse(
-        (const char *)data + 8, n - 8, bytes, &t, &n_t, err, sizeof(err));
+    rc = wts_header_parse((const char *)data + 8, n - 8, bytes, &t, &n_t, err, sizeof(err));
     if (rc != 0) {
         MUST(rc == -EINVAL && t == NULL && n_t == 0);
         MUST(has_code(err) && is_line(err));

@@ -4,7 +4,7 @@
 #include "config.h"
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE  /* memfd_create */
+#define _GNU_SOURCE /* memfd_create */
 #endif
 
 #include "daemon/worker/detok.h"
@@ -20,9 +20,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const char text[] =
-    "Hello  world's 12345\r\n\tab aab \xc3\xa9\xcc\x81 <s>x</s> "
-    "\xe4\xb8\xad\xf0\x9f\x91\x8d'LL  ";
+static const char text[] = "Hello  world's 12345\r\n\tab aab \xc3\xa9\xcc\x81 <s>x</s> "
+                           "\xe4\xb8\xad\xf0\x9f\x91\x8d'LL  ";
 
 static void
 use(const struct tok *tok)

@@ -22,8 +22,8 @@
 #include "tests/fuzz/take.h"
 #include "tests/unit/gate_fixture.h"
 
-#define N_CLIENT 2
-#define N_ASKED  64u    /* requests of a client in a run, and what the worker recalls */
+#define N_CLIENT       2
+#define N_ASKED        64u /* requests of a client in a run, and what the worker recalls */
 #define TAG(client, i) ((uint64_t)((client) + 1) << 40 | (i))
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -33,9 +33,12 @@ struct run {
     struct fcl c[N_CLIENT];
     uint32_t n_asked[N_CLIENT];
     uint8_t ended[N_CLIENT][N_ASKED];
-    struct { uint64_t id; uint32_t client; } seen[N_ASKED]; /* SUBMITs */
+    struct {
+        uint64_t id;
+        uint32_t client;
+    } seen[N_ASKED]; /* SUBMITs */
     uint32_t n_seen;
-    int overlaid;           /* records may lie in others' text: the worker's own doing */
+    int overlaid; /* records may lie in others' text: the worker's own doing */
     int admin;
 };
 
@@ -105,10 +108,10 @@ admin_read(struct run *t, char *ret_last)
 static void
 admin_ask(struct run *t, uint32_t what)
 {
-    static const char *const lines[] = { "{\"cmd\":\"status\"}\n", "{\"cmd\":\"config\"}\n",
-        "{\"cmd\":\"debug\",\"panic\":true}\n", "{\"cmd\":\"requests\"}\n",
-        "{\"cmd\":\"clients\"}\n", "{\"cmd\":\"model\"}\n", "{\"cmd\":\"profile\"}\n",
-        "{\"cmd\":\"stat\"}\n" };
+    static const char *const lines[] = { "{\"cmd\":\"status\"}\n",
+        "{\"cmd\":\"config\"}\n", "{\"cmd\":\"debug\",\"panic\":true}\n",
+        "{\"cmd\":\"requests\"}\n", "{\"cmd\":\"clients\"}\n", "{\"cmd\":\"model\"}\n",
+        "{\"cmd\":\"profile\"}\n", "{\"cmd\":\"stat\"}\n" };
     const char *line = lines[what % 8];
     char last = 0;
     int sv[2];
@@ -170,11 +173,14 @@ worker_publish(struct run *t)
 static void
 worker_put(struct run *t, struct in *in, uint32_t op)
 {
-    static const uint8_t types[] = { FDP_T_PAD, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_IDS,
-        FDP_T_TEXT, FDP_T_LOGPROBS, FDP_T_PROMPT_LOGPROBS, FDP_T_CHOICE_END, FDP_T_DONE,
-        FDP_T_ERROR, FDP_T_REPLY, FDP_T_EVENT, FDP_T_TOKENS, LNK_T_TOKENIZED,
+    static const uint8_t types[] = { FDP_T_PAD, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS,
+        FDP_T_IDS, FDP_T_TEXT, FDP_T_LOGPROBS, FDP_T_PROMPT_LOGPROBS, FDP_T_CHOICE_END,
+        FDP_T_DONE, FDP_T_ERROR, FDP_T_REPLY, FDP_T_EVENT, FDP_T_TOKENS, LNK_T_TOKENIZED,
         LNK_T_READY, LNK_T_STATE };
-    struct { struct fdp_rec h; unsigned char data[FDP_REC_MAX_LEN]; } r;
+    struct {
+        struct fdp_rec h;
+        unsigned char data[FDP_REC_MAX_LEN];
+    } r;
     struct fdr_prod *p = &t->f.w.out;
     uint32_t what = take(in, 1), who = take(in, 1), left, at;
     int text, mark = 'z'; /* until its request is known */
@@ -219,7 +225,10 @@ worker_put(struct run *t, struct in *in, uint32_t op)
 static void
 worker_ready(struct run *t, struct in *in)
 {
-    struct { struct fdp_rec h; struct lnk_ready rd; } r;
+    struct {
+        struct fdp_rec h;
+        struct lnk_ready rd;
+    } r;
     struct fdr_prod *p = &t->f.w.out;
     uint32_t *word = (uint32_t *)(void *)&r.rd;
 
@@ -227,8 +236,11 @@ worker_ready(struct run *t, struct in *in)
     r.h.type = LNK_T_READY;
     r.h.len = sizeof(r.rd);
     r.h.n_slot = (uint8_t)FDP_REC_SLOTS(r.h.len);
-    r.rd = (struct lnk_ready){ .credits = 1 + take(in, 1) % 16, .info = { .vocab = FIX_VOCAB,
-        .max_model_len = FIX_MAX_LEN, .max_logprobs = 20, .block_size = 64 } };
+    r.rd = (struct lnk_ready){ .credits = 1 + take(in, 1) % 16,
+        .info = { .vocab = FIX_VOCAB,
+            .max_model_len = FIX_MAX_LEN,
+            .max_logprobs = 20,
+            .block_size = 64 } };
     for (uint32_t k = take(in, 1) % 8; k > 0; k--) {
         uint32_t at = take(in, 1) % (sizeof(r.rd) / 4);
 
@@ -246,8 +258,9 @@ static void
 worker_scribble(struct run *t, struct in *in)
 {
     struct lnk_seg *seg = t->f.seg;
-    static const struct { size_t at, n; } part[] = {
-        { offsetof(struct lnk_seg, w), sizeof(seg->w) },
+    static const struct {
+        size_t at, n;
+    } part[] = { { offsetof(struct lnk_seg, w), sizeof(seg->w) },
         { offsetof(struct lnk_seg, log), sizeof(seg->log) },
         { offsetof(struct lnk_seg, panic), sizeof(seg->panic) },
         { offsetof(struct lnk_seg, down_head), sizeof(seg->down_head) },
@@ -268,8 +281,8 @@ worker_scribble(struct run *t, struct in *in)
 static void
 worker_answers(struct run *t, struct in *in)
 {
-    static const char *const texts[] = { "{\"ok\":true}\n", "{\"id\":1,\"ok\":true}\n", "[]\n",
-        "{", "\n", "}\n" };
+    static const char *const texts[] = { "{\"ok\":true}\n", "{\"id\":1,\"ok\":true}\n",
+        "[]\n", "{", "\n", "}\n" };
     unsigned char b[64];
     uint32_t what = take(in, 1), k = 0;
 
@@ -323,7 +336,9 @@ one_command(struct run *t, struct in *in)
     uint32_t op = take(in, 1);
 
     switch (op % 14) {
-    case 0: case 1: case 2:
+    case 0:
+    case 1:
+    case 2:
         worker_put(t, in, op);
         break;
     case 3:
@@ -338,8 +353,8 @@ one_command(struct run *t, struct in *in)
     case 6:
         if (t->n_asked[op / 16 % N_CLIENT] != 0 &&
             fdr_prod_room(&t->c[op / 16 % N_CLIENT].sq, 1) >= 1)
-            fcl_cancel(&t->c[op / 16 % N_CLIENT], TAG(op / 16 % N_CLIENT,
-                take(in, 1) % t->n_asked[op / 16 % N_CLIENT]));
+            fcl_cancel(&t->c[op / 16 % N_CLIENT],
+                TAG(op / 16 % N_CLIENT, take(in, 1) % t->n_asked[op / 16 % N_CLIENT]));
         break;
     case 7:
         worker_ready(t, in);

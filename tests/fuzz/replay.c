@@ -22,7 +22,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) __attribute__((weak));
 #define MAX_FILES 4096
 #define MAX_BYTES (1u << 20)
 
-struct input { uint8_t *data; size_t n; };
+struct input {
+    uint8_t *data;
+    size_t n;
+};
 
 static uint64_t
 next_rand(uint64_t *s)
@@ -78,7 +81,7 @@ mutate(const struct input *a, const struct input *b, uint8_t *out, uint64_t *s)
         case 2:
             n = at;
             break;
-        case 3: {                   /* a piece of another input */
+        case 3: { /* a piece of another input */
             size_t from = b->n > 0 ? (size_t)(next_rand(s) % b->n) : 0;
             size_t len = b->n - from;
             if (len > 64)
@@ -90,7 +93,7 @@ mutate(const struct input *a, const struct input *b, uint8_t *out, uint64_t *s)
                 n = at + len;
             break;
         }
-        case 4: {                   /* a run repeated */
+        case 4: { /* a run repeated */
             size_t len = 1 + (size_t)(next_rand(s) % 32);
             if (at + len > n || n + len > MAX_BYTES)
                 break;
@@ -98,7 +101,7 @@ mutate(const struct input *a, const struct input *b, uint8_t *out, uint64_t *s)
             n += len;
             break;
         }
-        default: {                  /* a number made large */
+        default: { /* a number made large */
             static const char *const big[] = { "0", "-1", "4294967296",
                 "18446744073709551616", "1e9", "null" };
             const char *v = big[next_rand(s) % 6];

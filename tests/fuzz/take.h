@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct in { const uint8_t *p; size_t n; };
+struct in {
+    const uint8_t *p;
+    size_t n;
+};
 
 /* A little-endian number of n bytes; missing bytes are 0. */
 static inline uint32_t

@@ -16,21 +16,21 @@
 
 #include "libclient/fdclient.h"
 
-#define N_REF   40
-#define MAX_ROW 1024
+#define N_REF         40
+#define MAX_ROW       1024
 #define CANCEL_ONE_IN 16
 
 struct ref {
     uint32_t *ids;
     uint32_t n, max_new;
     struct fdc_params p;
-    uint64_t hash[2];            /* of ids, of logprobs: they come in pieces of any size */
+    uint64_t hash[2]; /* of ids, of logprobs: they come in pieces of any size */
 };
-struct run {                     /* a request on its way */
+struct run { /* a request on its way */
     fdc_req_t *req;
     const struct ref *ref;
     uint64_t hash[2];
-    uint32_t n_out, cancel_at;   /* cancel_at 0: never */
+    uint32_t n_out, cancel_at; /* cancel_at 0: never */
 };
 
 static struct ref refs[N_REF];
@@ -79,8 +79,8 @@ make_refs(uint32_t vocab, uint32_t longest)
         if (r->ids == NULL)
             return -1;
         for (uint32_t k = 0; k < r->n; k++)
-            r->ids[k] = i % 2 == 1 && k < refs[i - 1].n / 2 ? refs[i - 1].ids[k] :
-                rnd(vocab);
+            r->ids[k] =
+                i % 2 == 1 && k < refs[i - 1].n / 2 ? refs[i - 1].ids[k] : rnd(vocab);
         fdc_params_init(&r->p);
         r->p.flags = FDP_F_IGNORE_EOS;
         r->p.logprobs = (int8_t)(i % 3 == 0 ? 5 : 0);
@@ -121,8 +121,8 @@ take(struct run *u, const struct fdc_event *ev, int *ret_status)
         break;
     case FDP_T_LOGPROBS:
         for (uint32_t i = 0; i < ev->n; i++)
-            u->hash[1] = mix(u->hash[1], &ev->logprobs[i].logprob,
-                sizeof(ev->logprobs[i].logprob));
+            u->hash[1] =
+                mix(u->hash[1], &ev->logprobs[i].logprob, sizeof(ev->logprobs[i].logprob));
         break;
     case FDP_T_ERROR:
         *ret_status = ev->error->code;
@@ -251,7 +251,8 @@ main(int argc, char **argv)
     if (rc < 0)
         (void)fprintf(stderr, "%s\n", fdc_strerror(rc));
     (void)printf("note: %d references, %ld answers, %ld tokens, %ld wrong, %ld failed, %ld "
-        "cancelled\n", N_REF, n_done, n_tok, n_wrong, n_failed, n_cancelled);
+                 "cancelled\n",
+        N_REF, n_done, n_tok, n_wrong, n_failed, n_cancelled);
     fdc_close(s);
     for (int i = 0; i < N_REF; i++)
         free(refs[i].ids);

@@ -63,10 +63,21 @@ answers(const char *dir, const char *backend, int graph, int depth, int any_orde
     struct run *ret)
 {
     static const uint32_t len[N_REQ] = { 1, 7, 64, 65, 130, 300 };
-    struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 256, .max_len = 768,
-        .n_block = 96, .block_size = 64, .chunked = 1, .graph = graph, .depth = depth,
-        .model_dir = dir, .backend = backend, .threads = 0, .real_clock = 1,
-        .kv_dtype = FDK_F32 + 1, .any_order = any_order };
+    struct sim_cfg cfg = { .max_reqs = 8,
+        .max_seqs = 8,
+        .max_tokens = 256,
+        .max_len = 768,
+        .n_block = 96,
+        .block_size = 64,
+        .chunked = 1,
+        .graph = graph,
+        .depth = depth,
+        .model_dir = dir,
+        .backend = backend,
+        .threads = 0,
+        .real_clock = 1,
+        .kv_dtype = FDK_F32 + 1,
+        .any_order = any_order };
     long n_proc = sysconf(_SC_NPROCESSORS_ONLN);
     struct sim *s;
     uint64_t t0;
@@ -156,12 +167,14 @@ compare(const char *what, const struct run *ref, const struct run *got)
             continue;
         bad++;
         (void)printf("    request %d token %u: %u, the CPU has %u, %.4f above it (limit "
-            "%.4f)\n", i, k, b->ids[k], a->ids[k], (double)g, (double)limit);
+                     "%.4f)\n",
+            i, k, b->ids[k], a->ids[k], (double)g, (double)limit);
     }
     (void)printf("  %-33s %4u of %4u tokens before a difference, %d near ties, %d wrong, "
-        "logprobs within %.2g, %.0f ms, %llu graph %llu eager steps\n", what, same,
-        N_REQ * max_new, n_tie - bad, bad, (double)(limit / FACTOR), (double)got->ns / 1e6,
-        (unsigned long long)got->n_graph, (unsigned long long)got->n_eager);
+                 "logprobs within %.2g, %.0f ms, %llu graph %llu eager steps\n",
+        what, same, N_REQ * max_new, n_tie - bad, bad, (double)(limit / FACTOR),
+        (double)got->ns / 1e6, (unsigned long long)got->n_graph,
+        (unsigned long long)got->n_eager);
     return bad;
 }
 

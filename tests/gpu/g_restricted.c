@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #ifndef PR_SET_MDWE
-#define PR_SET_MDWE 65                 /* Linux 6.3 */
+#define PR_SET_MDWE              65 /* Linux 6.3 */
 #define PR_MDWE_REFUSE_EXEC_GAIN 1
 #endif
 #define MAX_INS 4000
@@ -150,7 +150,8 @@ main(int argc, char **argv)
         return 71;
     }
     if (prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) != 0)
-        (void)fprintf(stderr, "note: this kernel has no PR_SET_MDWE (6.3): the filter's "
+        (void)fprintf(stderr,
+            "note: this kernel has no PR_SET_MDWE (6.3): the filter's "
             "rules for mmap and mprotect alone\n");
     prog.len = c.n;
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0) != 0) {

@@ -44,8 +44,8 @@ make_history8(enum fdk_dtype t, int K)
             float whole = 0.01f + 0.003f * (float)(v * 4 + h);
             head_scale[(LAYER * 2 + v) * K + h] = whole;
             for (int p = 0; p < MAX_LEN; p++) {
-                scale[v][p][h] = t == FDK_F8E4M3 ? whole :
-                    0.002f + 0.0001f * (float)(p * 4 + h);
+                scale[v][p][h] =
+                    t == FDK_F8E4M3 ? whole : 0.002f + 0.0001f * (float)(p * 4 + h);
                 for (int i = 0; i < 128; i++) {
                     uint8_t c = (uint8_t)k_rand(&seed);
                     float x = t == FDK_I8 ? (float)(int8_t)c : k_from_f8(c &= 0xfe);
@@ -62,7 +62,7 @@ kv_new(const struct shape *sh, size_t *ret_floats)
     struct fdk_kv kv;
     size_t bytes = k_kv_layout(&kv, sh->K, sh->block_size, sh->D, LAYERS, N_BLOCK, sh->t);
     *ret_floats = bytes / 4;
-    kv.base = k_new(*ret_floats);    /* NaN wherever nothing was written */
+    kv.base = k_new(*ret_floats); /* NaN wherever nothing was written */
     if (sh->t == FDK_F8E4M3)
         kv.scale = head_scale;
     return kv;
@@ -88,16 +88,19 @@ kv_put(const struct fdk_kv *kv, int slot, int p, int h, int v)
 
 /* Row of tokens [from, to) of the history, its blocks filled up to `to`. */
 static void
-add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int from, int to,
-    int salt)
+add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int from,
+    int to, int salt)
 {
     int r = s->n_row;
     k_step_row(s, to - from, from, sh->block_size, N_BLOCK, salt);
     for (int p = 0; p < to; p++)
         for (int h = 0; h < sh->K; h++)
             for (int v = 0; v < 2; v++)
-                kv_put(kv, s->block_table[K_SLOT(r) * K_STRIDE + p / sh->block_size] *
-                    sh->block_size + p % sh->block_size, p, h, v);
+                kv_put(kv,
+                    s->block_table[K_SLOT(r) * K_STRIDE + p / sh->block_size] *
+                            sh->block_size +
+                        p % sh->block_size,
+                    p, h, v);
 }
 
 static void
@@ -111,8 +114,16 @@ attend(struct k_dev *d, struct k_step *s, const struct shape *sh, const struct f
             memcpy(qkv + (size_t)t * stride + (size_t)(h * sh->D), queries[s->pos[t]][h],
                 (size_t)sh->D * 4);
     struct fdk_attention_args a = {
-        .y = y, .qkv = qkv, .b = &s->b, .kv = *kv, .T = s->n_tok + 1, .H = sh->H,
-        .K = sh->K, .D = sh->D, .layer = LAYER, .scale = 1 / sqrtf((float)sh->D),
+        .y = y,
+        .qkv = qkv,
+        .b = &s->b,
+        .kv = *kv,
+        .T = s->n_tok + 1,
+        .H = sh->H,
+        .K = sh->K,
+        .D = sh->D,
+        .layer = LAYER,
+        .scale = 1 / sqrtf((float)sh->D),
     };
     struct k_plan plan;
     k_plan_init(d, &a, &plan);
@@ -146,8 +157,12 @@ expect(const struct shape *sh, int pos, int h, double *ret)
 }
 
 static const struct shape shapes[] = {
-    { 4, 2, 32, 16, FDK_F32 },  { 4, 2, 64, 64, FDK_BF16 }, { 8, 1, 20, 16, FDK_BF16 },
-    { 4, 4, 128, 128, FDK_F32 }, { 6, 2, 80, 48, FDK_BF16 }, { 3, 1, 7, 32, FDK_F32 },
+    { 4, 2, 32, 16, FDK_F32 },
+    { 4, 2, 64, 64, FDK_BF16 },
+    { 8, 1, 20, 16, FDK_BF16 },
+    { 4, 4, 128, 128, FDK_F32 },
+    { 6, 2, 80, 48, FDK_BF16 },
+    { 3, 1, 7, 32, FDK_F32 },
 };
 
 static void
@@ -268,8 +283,12 @@ static void
 test_kv8_is_stored_times_scale(void **state)
 {
     static const struct shape odd[] = {
-        { 4, 2, 64, 32, 0 }, { 3, 1, 7, 16, 0 }, { 8, 4, 20, 16, 0 }, { 6, 2, 80, 48, 0 },
-        { 4, 4, 128, 64, 0 }, { 2, 1, 17, 16, 0 },
+        { 4, 2, 64, 32, 0 },
+        { 3, 1, 7, 16, 0 },
+        { 8, 4, 20, 16, 0 },
+        { 6, 2, 80, 48, 0 },
+        { 4, 4, 128, 64, 0 },
+        { 2, 1, 17, 16, 0 },
     };
     static const enum fdk_dtype types[] = { FDK_I8, FDK_F8E4M3 };
     (void)state;
@@ -340,8 +359,16 @@ check_lengths(const struct shape *sh)
     k_step_init(&s);
     add_row(&s, sh, &kv, MAX_LEN - 1, MAX_LEN, 0);
     struct fdk_attention_args a = {
-        .y = y, .qkv = qkv, .b = &s.b, .kv = kv, .T = 2, .H = sh->H, .K = sh->K,
-        .D = sh->D, .layer = LAYER, .scale = 1 / sqrtf((float)sh->D),
+        .y = y,
+        .qkv = qkv,
+        .b = &s.b,
+        .kv = kv,
+        .T = 2,
+        .H = sh->H,
+        .K = sh->K,
+        .D = sh->D,
+        .layer = LAYER,
+        .scale = 1 / sqrtf((float)sh->D),
     };
     k_plan_init(&d, &a, &plan);
     assert_int_equal(d.ops->graph_begin(d.st), 0);
@@ -396,7 +423,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_invariance),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_kv_dtypes_agree),
         cmocka_unit_test(test_kv8_is_stored_times_scale),
         cmocka_unit_test(test_f8_without_scales),

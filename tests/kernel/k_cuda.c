@@ -13,7 +13,7 @@
  * fp32 over the same numbers, rounded once.
  */
 
-enum { PAD = 3 };                /* launch sizes exceed the live counts by this */
+enum { PAD = 3 }; /* launch sizes exceed the live counts by this */
 
 /* A random step of n_row rows, at most `most` new tokens each. */
 static void
@@ -26,8 +26,8 @@ random_step(struct k_step *s, int n_row, int most, int block_size, int n_block)
         s->ids[t] = tw_int(-1, 30);
     s->n_out = n_row;
     for (int o = 0; o < n_row; o++)
-        s->out[o] = (struct fdk_out){ .tok = s->q_start[o + 1] - 1, .row = o,
-            .pos = s->kv_len[o] };
+        s->out[o] =
+            (struct fdk_out){ .tok = s->q_start[o + 1] - 1, .row = o, .pos = s->kv_len[o] };
     /* What is padded is anything. */
     for (int t = s->n_tok; t < K_MAX_TOK; t++)
         s->ids[t] = s->pos[t] = s->slot_map[t] = s->row[t] = 0x7f7f7f7f;
@@ -52,9 +52,15 @@ run_embed(struct two_dev *t, const struct k_step *s, const void *w, enum fdk_dty
     struct fdk_batch b = tw_step(t, s, &d);
     size_t bytes = (size_t)(s->n_tok + PAD) * (size_t)C * 4;
     struct fdk_embed_args a = {
-        .y = tw_new(t, NULL, bytes), .w = tw_new(t, w, (size_t)V * (size_t)C *
-            fdk_dtype_bytes(wt)), .state = tw_new(t, rows, K_MAX_ROW * sizeof(*rows)),
-        .b = &b, .T = s->n_tok + PAD, .C = C, .V = V, .w_dtype = wt, .scale = 1.5f,
+        .y = tw_new(t, NULL, bytes),
+        .w = tw_new(t, w, (size_t)V * (size_t)C * fdk_dtype_bytes(wt)),
+        .state = tw_new(t, rows, K_MAX_ROW * sizeof(*rows)),
+        .b = &b,
+        .T = s->n_tok + PAD,
+        .C = C,
+        .V = V,
+        .w_dtype = wt,
+        .scale = 1.5f,
     };
     OK(t->d.ops->embed(&a, t->d.st));
     float *y = tw_read(t, a.y, bytes);
@@ -93,8 +99,12 @@ run_gather(struct two_dev *t, const struct k_step *s, const float *x, int C,
     struct fdk_batch b = tw_step(t, s, &d);
     size_t n = (size_t)(s->n_tok + PAD) * (size_t)C;
     struct fdk_gather_args g = {
-        .y = tw_new_act(t, NULL, n, act), .x = tw_new_act(t, x, n, act), .b = &b,
-        .O = s->n_out + PAD, .C = C, .act = act,
+        .y = tw_new_act(t, NULL, n, act),
+        .x = tw_new_act(t, x, n, act),
+        .b = &b,
+        .O = s->n_out + PAD,
+        .C = C,
+        .act = act,
     };
     OK(t->d.ops->gather(&g, t->d.st));
     float *y = tw_read_act(t, g.y, n, act);
@@ -132,10 +142,15 @@ run_row_update(struct two_dev *t, const struct fdk_row *rows, const int32_t *idx
 {
     int32_t *d_n = tw_new(t, n, 8);
     struct fdk_row_update_args a = {
-        .state = tw_new(t, NULL, 20 * sizeof(*rows)), .rows = tw_new(t, rows, 9 *
-            sizeof(*rows)), .idx = tw_new(t, idx, 9 * 4), .n = d_n, .n_max = 9,
-        .table = tw_new(t, NULL, 1000 * 4), .delta = tw_new(t, delta, 300 *
-            sizeof(*delta)), .n_delta = d_n + 1, .n_delta_max = 300,
+        .state = tw_new(t, NULL, 20 * sizeof(*rows)),
+        .rows = tw_new(t, rows, 9 * sizeof(*rows)),
+        .idx = tw_new(t, idx, 9 * 4),
+        .n = d_n,
+        .n_max = 9,
+        .table = tw_new(t, NULL, 1000 * 4),
+        .delta = tw_new(t, delta, 300 * sizeof(*delta)),
+        .n_delta = d_n + 1,
+        .n_delta_max = 300,
     };
     OK(t->d.ops->row_update(&a, t->d.st));
     tw_get(t, ret_rows, a.state, 20 * sizeof(*rows));
@@ -170,7 +185,7 @@ row_update_is_exact(void **state)
 struct rows_io {
     int live, T, C, add;
     enum fdk_dtype act;
-    const float *x, *w;          /* x: 2 T C numbers */
+    const float *x, *w; /* x: 2 T C numbers */
     float *norm, *residual, *silu;
 };
 
@@ -180,14 +195,23 @@ run_rows(struct two_dev *t, struct rows_io *r)
     size_t n = (size_t)r->T * (size_t)r->C;
     const int32_t live = r->live;
     struct fdk_rmsnorm_args a = {
-        .y = tw_new_act(t, NULL, n, r->act), .x = tw_new(t, r->x, n * 4),
+        .y = tw_new_act(t, NULL, n, r->act),
+        .x = tw_new(t, r->x, n * 4),
         .add = r->add ? tw_new_act(t, r->x + n, n, r->act) : NULL,
-        .w = tw_new(t, r->w, (size_t)r->C * 4), .n = tw_new(t, &live, 4), .T = r->T,
-        .C = r->C, .eps = 1e-5f, .act = r->act,
+        .w = tw_new(t, r->w, (size_t)r->C * 4),
+        .n = tw_new(t, &live, 4),
+        .T = r->T,
+        .C = r->C,
+        .eps = 1e-5f,
+        .act = r->act,
     };
     struct fdk_silu_mul_args s = {
-        .y = tw_new_act(t, NULL, n, r->act), .gu = tw_new_act(t, r->x, 2 * n, r->act),
-        .n = a.n, .T = r->T, .F = r->C, .act = r->act,
+        .y = tw_new_act(t, NULL, n, r->act),
+        .gu = tw_new_act(t, r->x, 2 * n, r->act),
+        .n = a.n,
+        .T = r->T,
+        .F = r->C,
+        .act = r->act,
     };
     OK(t->d.ops->rmsnorm(&a, t->d.st));
     OK(t->d.ops->silu_mul(&s, t->d.st));
@@ -213,8 +237,9 @@ check_rows(int T, int C, int add, enum fdk_dtype act)
     tw_normal(x, 2 * n);
     tw_normal(w, (size_t)C);
     tw_as_act(x, 2 * n, act);
-    struct rows_io got = { .live = T, .T = T + PAD, .C = C, .add = add, .act = act,
-        .x = x, .w = w }, want = got;
+    struct rows_io
+        got = { .live = T, .T = T + PAD, .C = C, .add = add, .act = act, .x = x, .w = w },
+        want = got;
     want.act = FDK_F32;
     run_rows(&tw.cpu, &want);
     run_rows(&tw.gpu, &got);
@@ -232,8 +257,7 @@ static void
 rmsnorm_and_silu(void **state)
 {
     static const int shape[][2] = { { 1, 1 }, { 5, 17 }, { 3, 256 }, { 40, 1000 },
-        { 2, 4096 }, { 90, 5120 }, { 2, 8192 }, { 3, 12288 }, { 2, 16384 },
-        { 2, 16392 } };
+        { 2, 4096 }, { 90, 5120 }, { 2, 8192 }, { 3, 12288 }, { 2, 16384 }, { 2, 16392 } };
     (void)state;
     for (size_t i = 0; i < 4 * sizeof(shape) / sizeof(shape[0]); i++)
         check_rows(shape[i / 4][0], shape[i / 4][1], i % 2, i & 2 ? FDK_BF16 : FDK_F32);
@@ -255,13 +279,16 @@ silu_of_large_numbers(void **state)
         }
         tw_as_act(x, 32, act);
         struct fdk_silu_mul_args a = { .y = tw_new_act(&tw.gpu, NULL, 16, act),
-            .gu = tw_new_act(&tw.gpu, x, 32, act), .n = tw_new(&tw.gpu, &live, 4),
-            .T = 1, .F = 16, .act = act };
+            .gu = tw_new_act(&tw.gpu, x, 32, act),
+            .n = tw_new(&tw.gpu, &live, 4),
+            .T = 1,
+            .F = 16,
+            .act = act };
         OK(tw.gpu.d.ops->silu_mul(&a, tw.gpu.d.st));
         float *y = tw_read_act(&tw.gpu, a.y, 16, act);
         for (int k = 0; k < 16; k++)
-            k_assert_near(y[k], x[k] < 0 ? 0 : x[k], x[k] < 0 ? 1e-30 :
-                1e-6 * (double)x[k], "silu", (size_t)k);
+            k_assert_near(y[k], x[k] < 0 ? 0 : x[k],
+                x[k] < 0 ? 1e-30 : 1e-6 * (double)x[k], "silu", (size_t)k);
         free(y);
         tw_free(&tw.gpu);
     }
@@ -280,8 +307,14 @@ rows_stand_alone(void **state)
         float *x = malloc(2 * n * 4), *w = malloc((size_t)C * 4);
         tw_normal(x, 2 * n);
         tw_normal(w, (size_t)C);
-        struct rows_io many = { .live = MANY, .T = MANY, .C = C, .add = 1,
-            .act = i % 2 ? FDK_BF16 : FDK_F32, .x = x, .w = w }, few = many;
+        struct rows_io many = { .live = MANY,
+            .T = MANY,
+            .C = C,
+            .add = 1,
+            .act = i % 2 ? FDK_BF16 : FDK_F32,
+            .x = x,
+            .w = w },
+                       few = many;
         run_rows(&tw.gpu, &many);
         /* The addends of a small launch lie right behind its rows; silu's rows are
          * pairs, so their first ones are the same numbers. */
@@ -311,12 +344,11 @@ rows_arguments(void **state)
     struct k_step s;
     (void)state;
     k_step_init(&s);
-    struct fdk_rmsnorm_args n = { .y = v, .x = v, .w = v, .n = (int32_t *)v, .T = 1,
-        .C = 8, .act = FDK_F16 };
-    struct fdk_silu_mul_args m = { .y = v, .gu = v, .n = (int32_t *)v, .T = 1, .F = 8,
-        .act = FDK_F16 };
-    struct fdk_gather_args g = { .y = v, .x = v, .b = &s.b, .O = 1, .C = 8,
-        .act = FDK_F16 };
+    struct fdk_rmsnorm_args
+        n = { .y = v, .x = v, .w = v, .n = (int32_t *)v, .T = 1, .C = 8, .act = FDK_F16 };
+    struct fdk_silu_mul_args
+        m = { .y = v, .gu = v, .n = (int32_t *)v, .T = 1, .F = 8, .act = FDK_F16 };
+    struct fdk_gather_args g = { .y = v, .x = v, .b = &s.b, .O = 1, .C = 8, .act = FDK_F16 };
     assert_int_equal(k->rmsnorm(&n, st), -ENOTSUP);
     assert_int_equal(k->silu_mul(&m, st), -ENOTSUP);
     assert_int_equal(k->gather(&g, st), -ENOTSUP);
@@ -334,12 +366,12 @@ rows_arguments(void **state)
 
 enum { N_BLOCK = 96, N_LAYER = 2 };
 
-struct att {                     /* a step through one layer */
+struct att { /* a step through one layer */
     int H, K, D, rot, B, norm;
     enum fdk_dtype t, act;
     struct k_step s;
     float *qkv, *norms, *inv_freq, *head_scale;
-    char *kv;                    /* what the pool holds before */
+    char *kv; /* what the pool holds before */
     size_t n_qkv, kv_bytes;
 };
 
@@ -351,10 +383,13 @@ struct att_out {
 static struct fdk_kv
 att_kv(const struct att *a)
 {
-    uint64_t tokens = (uint64_t)(a->K * a->B), half = tokens * (uint64_t)a->D *
-        fdk_dtype_bytes(a->t);
-    struct fdk_kv kv = { .v_bytes = half, .block_size = a->B, .n_kv_head = a->K,
-        .head_dim = a->D, .dtype = a->t };
+    uint64_t tokens = (uint64_t)(a->K * a->B),
+             half = tokens * (uint64_t)a->D * fdk_dtype_bytes(a->t);
+    struct fdk_kv kv = { .v_bytes = half,
+        .block_size = a->B,
+        .n_kv_head = a->K,
+        .head_dim = a->D,
+        .dtype = a->t };
     kv.k_scale_off = (2 * half + 3) / 4 * 4;
     kv.v_scale_off = kv.k_scale_off + 4 * tokens;
     kv.layer_bytes = kv.v_scale_off + 4 * tokens;
@@ -370,12 +405,15 @@ att_new(struct att *a, int n_row, int most)
     for (int r = 0; r < n_row; r++) {
         a->s.state[r] = (r * 3 + 5) % K_MAX_ROW;
         for (int i = 0; i < K_STRIDE; i++)
-            a->s.block_table[a->s.state[r] * K_STRIDE + i] = i < N_BLOCK / n_row ?
-                r * (N_BLOCK / n_row) + (i * 5 + 1) % (N_BLOCK / n_row) : 0;
+            a->s.block_table[a->s.state[r] * K_STRIDE + i] = i < N_BLOCK / n_row
+                ? r * (N_BLOCK / n_row) + (i * 5 + 1) % (N_BLOCK / n_row)
+                : 0;
     }
     for (int t = 0; t < a->s.n_tok; t++)
-        a->s.slot_map[t] = a->s.block_table[a->s.state[a->s.row[t]] * K_STRIDE +
-            a->s.pos[t] / a->B] * a->B + a->s.pos[t] % a->B;
+        a->s.slot_map[t] =
+            a->s.block_table[a->s.state[a->s.row[t]] * K_STRIDE + a->s.pos[t] / a->B] *
+                a->B +
+            a->s.pos[t] % a->B;
     a->n_qkv = (size_t)(a->s.n_tok + PAD) * (size_t)((a->H + 2 * a->K) * a->D);
     a->qkv = malloc(a->n_qkv * 4);
     a->norms = malloc((size_t)(2 * a->D) * 4);
@@ -393,9 +431,9 @@ att_new(struct att *a, int n_row, int most)
     a->kv = malloc(a->kv_bytes);
     /* Numbers of every type: floats of 0.5 to 1, small bytes. */
     for (size_t i = 0; i < a->kv_bytes; i++)
-        a->kv[i] = (char)(a->t == FDK_F32 || a->t == FDK_BF16 ?
-            (i % fdk_dtype_bytes(a->t) == fdk_dtype_bytes(a->t) - 1 ? 0x3f : 0x1c) :
-            (int)(k_rand(&tw.seed) % 0x60));
+        a->kv[i] = (char)(a->t == FDK_F32 || a->t == FDK_BF16
+                ? (i % fdk_dtype_bytes(a->t) == fdk_dtype_bytes(a->t) - 1 ? 0x3f : 0x1c)
+                : (int)(k_rand(&tw.seed) % 0x60));
     for (uint64_t b = 0; b < N_BLOCK * N_LAYER && a->t == FDK_I8; b++)
         for (uint64_t i = 0; i < 2 * (uint64_t)(a->K * a->B); i++) {
             float scale = 0.001f * (float)tw_int(1, 20);
@@ -426,19 +464,33 @@ run_qkv(struct two_dev *t, const struct att *a, int T, enum fdk_dtype act)
     float *norms = tw_new(t, a->norms, (size_t)(2 * a->D) * 4);
     void *norm2 = tw_new(t, a->norms + a->D, (size_t)a->D * 4);
     kv.base = tw_new(t, a->kv, a->kv_bytes);
-    kv.scale = a->t == FDK_F8E4M3 ? tw_new(t, a->head_scale,
-        (size_t)(N_LAYER * 2 * a->K) * 4) : NULL;
+    kv.scale = a->t == FDK_F8E4M3
+        ? tw_new(t, a->head_scale, (size_t)(N_LAYER * 2 * a->K) * 4)
+        : NULL;
     struct fdk_qkv_args q = {
-        .qkv = tw_new_act(t, NULL, nq, act), .q_norm = a->norm ? norms : NULL,
-        .k_norm = a->norm ? norm2 : NULL, .cs = tw_new(t, NULL, ncs), .b = &b,
-        .kv = kv, .T = T, .H = a->H, .K = a->K, .D = a->D, .rot = a->rot,
-        .layer = N_LAYER - 1, .eps = 1e-6f, .act = act,
+        .qkv = tw_new_act(t, NULL, nq, act),
+        .q_norm = a->norm ? norms : NULL,
+        .k_norm = a->norm ? norm2 : NULL,
+        .cs = tw_new(t, NULL, ncs),
+        .b = &b,
+        .kv = kv,
+        .T = T,
+        .H = a->H,
+        .K = a->K,
+        .D = a->D,
+        .rot = a->rot,
+        .layer = N_LAYER - 1,
+        .eps = 1e-6f,
+        .act = act,
     };
     void *src = tw_new_act(t, a->qkv, a->n_qkv, act);
     OK(t->d.ops->copy(t->d.st, q.qkv, src, a->n_qkv * fdk_dtype_bytes(act)));
-    struct fdk_rope_table_args rt = { .cs = (float *)(uintptr_t)q.cs, .inv_freq =
-        tw_new(t, a->inv_freq, (size_t)(a->rot / 2 + 1) * 4), .b = &b, .T = T,
-        .rot = a->rot, .scale = 1.25f };
+    struct fdk_rope_table_args rt = { .cs = (float *)(uintptr_t)q.cs,
+        .inv_freq = tw_new(t, a->inv_freq, (size_t)(a->rot / 2 + 1) * 4),
+        .b = &b,
+        .T = T,
+        .rot = a->rot,
+        .scale = 1.25f };
     if (a->rot > 0)
         OK(t->d.ops->rope_table(&rt, t->d.st));
     OK(t->d.ops->qkv(&q, t->d.st));
@@ -517,11 +569,19 @@ static void
 qkv_against_cpu(void **state)
 {
     static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
-    static const int shape[][6] = {  /* H, K, D, rot, B, norm */
-        { 4, 2, 32, 32, 16, 0 }, { 8, 1, 64, 64, 64, 1 }, { 3, 3, 20, 20, 16, 1 },
-        { 6, 2, 80, 32, 32, 0 }, { 2, 2, 128, 128, 128, 1 }, { 40, 2, 17, 0, 48, 1 },
-        { 8, 2, 256, 256, 16, 1 }, { 32, 8, 64, 64, 16, 0 }, { 5, 1, 48, 16, 16, 1 },
-        { 32, 8, 128, 64, 64, 1 }, { 2, 1, 64, 24, 16, 0 },
+    static const int shape[][6] = {
+        /* H, K, D, rot, B, norm */
+        { 4, 2, 32, 32, 16, 0 },
+        { 8, 1, 64, 64, 64, 1 },
+        { 3, 3, 20, 20, 16, 1 },
+        { 6, 2, 80, 32, 32, 0 },
+        { 2, 2, 128, 128, 128, 1 },
+        { 40, 2, 17, 0, 48, 1 },
+        { 8, 2, 256, 256, 16, 1 },
+        { 32, 8, 64, 64, 16, 0 },
+        { 5, 1, 48, 16, 16, 1 },
+        { 32, 8, 128, 64, 64, 1 },
+        { 2, 1, 64, 24, 16, 0 },
     };
     static struct att a;
     (void)state;
@@ -529,9 +589,14 @@ qkv_against_cpu(void **state)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
             if (!tw_takes(ti + i, 5))
                 continue;
-            a = (struct att){ .H = shape[i][0], .K = shape[i][1], .D = shape[i][2],
-                .rot = shape[i][3], .B = shape[i][4], .norm = shape[i][5],
-                .t = types[ti / 2], .act = ti % 2 ? FDK_BF16 : FDK_F32 };
+            a = (struct att){ .H = shape[i][0],
+                .K = shape[i][1],
+                .D = shape[i][2],
+                .rot = shape[i][3],
+                .B = shape[i][4],
+                .norm = shape[i][5],
+                .t = types[ti / 2],
+                .act = ti % 2 ? FDK_BF16 : FDK_F32 };
             check_qkv(&a, tw_int(1, 12), 3);
             check_qkv(&a, 1, 2 * a.B);
             check_qkv(&a, 3, a.B + 7);

@@ -17,15 +17,15 @@ enum { PAD = 9, LAYERS = 2, LAYER = 1, NO_BLOCK = 0x7ffffff0 };
 
 struct job {
     int H, K, D, B;
-    enum fdk_dtype t;            /* of the cache */
+    enum fdk_dtype t; /* of the cache */
     struct k_step s;
-    float *qkv;                  /* (K_MAX_TOK, (H + 2 K) D), bf16 numbers */
-    char *kv[2];                 /* the pool: of the cpu, of the gpu */
+    float *qkv;  /* (K_MAX_TOK, (H + 2 K) D), bf16 numbers */
+    char *kv[2]; /* the pool: of the cpu, of the gpu */
     float head_scale[LAYERS * 2 * 64];
     struct fdk_kv layout;
     size_t kv_bytes;
-    int n_block, next;           /* blocks given away */
-    uint32_t done;               /* of the last run, and tiles of its plan */
+    int n_block, next; /* blocks given away */
+    uint32_t done;     /* of the last run, and tiles of its plan */
     int32_t tiles;
 };
 
@@ -34,7 +34,11 @@ static struct job job;
 static void
 job_new(int H, int K, int D, int B, enum fdk_dtype t)
 {
-    job = (struct job){ .H = H, .K = K, .D = D, .B = B, .t = t,
+    job = (struct job){ .H = H,
+        .K = K,
+        .D = D,
+        .B = B,
+        .t = t,
         .n_block = 7300 / B + 2 * K_MAX_ROW };
     job.n_block += job.n_block % 5 == 0;
     k_step_init(&job.s);
@@ -42,8 +46,11 @@ job_new(int H, int K, int D, int B, enum fdk_dtype t)
         job.s.block_table[i] = NO_BLOCK;
     uint64_t tokens = (uint64_t)(K * B), half = tokens * (uint64_t)D * fdk_dtype_bytes(t);
     struct fdk_kv *kv = &job.layout;
-    *kv = (struct fdk_kv){ .v_bytes = half, .block_size = B, .n_kv_head = K,
-        .head_dim = D, .dtype = t };
+    *kv = (struct fdk_kv){ .v_bytes = half,
+        .block_size = B,
+        .n_kv_head = K,
+        .head_dim = D,
+        .dtype = t };
     kv->k_scale_off = (2 * half + 15) / 16 * 16;
     kv->v_scale_off = kv->k_scale_off + 4 * tokens;
     kv->layer_bytes = kv->v_scale_off + 4 * tokens;
@@ -136,7 +143,7 @@ random_rows(int n_row, int most, int history)
     }
 }
 
-struct launch {                  /* a plan and a layer's attention on a device */
+struct launch { /* a plan and a layer's attention on a device */
     struct fdk_batch b;
     struct fdk_attention_args a;
     struct fdk_att_plan_args p;
@@ -150,8 +157,14 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
     size_t width = (size_t)((job.H + 2 * job.K) * job.D);
     *l = (struct launch){ .step = NULL };
     l->b = tw_step(t, &job.s, &l->step);
-    l->a = (struct fdk_attention_args){ .T = T, .H = job.H, .K = job.K, .D = job.D,
-        .b = &l->b, .kv = job.layout, .layer = LAYER, .scale = 1 / sqrtf((float)job.D),
+    l->a = (struct fdk_attention_args){ .T = T,
+        .H = job.H,
+        .K = job.K,
+        .D = job.D,
+        .b = &l->b,
+        .kv = job.layout,
+        .layer = LAYER,
+        .scale = 1 / sqrtf((float)job.D),
         .act = act };
     l->a.qkv = tw_new_act(t, NULL, (size_t)T * width, act);
     l->a.y = tw_new_act(t, NULL, (size_t)(T * job.H * job.D), act);
@@ -186,8 +199,8 @@ launch_fill(struct launch *l, struct two_dev *t)
         n * fdk_dtype_bytes(l->a.act));
     free(h);
     tw_put(t, l->a.kv.base, job.kv[t == &tw.gpu], job.kv_bytes);
-    OK(t->d.ops->fill(t->d.st, l->a.y, TW_POISON, (size_t)(l->a.T * job.H * job.D) *
-        fdk_dtype_bytes(l->a.act)));
+    OK(t->d.ops->fill(t->d.st, l->a.y, TW_POISON,
+        (size_t)(l->a.T * job.H * job.D) * fdk_dtype_bytes(l->a.act)));
 }
 
 static void
@@ -257,10 +270,20 @@ static const enum fdk_dtype acts[] = { FDK_BF16, FDK_F32 };
 static void
 every_type_and_shape(void **state)
 {
-    static const int shape[][4] = {  /* H, K, D, B */
-        { 4, 2, 32, 16 }, { 32, 8, 64, 16 }, { 8, 1, 128, 64 }, { 3, 3, 20, 16 },
-        { 6, 2, 96, 32 }, { 40, 2, 64, 128 }, { 2, 2, 256, 16 }, { 10, 2, 128, 32 },
-        { 5, 1, 17, 48 }, { 6, 6, 128, 64 }, { 17, 1, 128, 16 }, { 2, 1, 192, 64 },
+    static const int shape[][4] = {
+        /* H, K, D, B */
+        { 4, 2, 32, 16 },
+        { 32, 8, 64, 16 },
+        { 8, 1, 128, 64 },
+        { 3, 3, 20, 16 },
+        { 6, 2, 96, 32 },
+        { 40, 2, 64, 128 },
+        { 2, 2, 256, 16 },
+        { 10, 2, 128, 32 },
+        { 5, 1, 17, 48 },
+        { 6, 6, 128, 64 },
+        { 17, 1, 128, 16 },
+        { 2, 1, 192, 64 },
     };
     (void)state;
     for (int i = 0; i < 12; i++)
@@ -298,8 +321,7 @@ long_histories(void **state)
 static void
 edges(void **state)
 {
-    static const int len[] = { 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 256,
-        257 };
+    static const int len[] = { 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 256, 257 };
     (void)state;
     for (int i = 0; i < 6; i++) {
         job_new(4, 2, i < 3 ? 128 : 64, i % 2 ? 64 : 16, types[i % 3]);
@@ -401,9 +423,16 @@ run_layer(struct two_dev *t, enum fdk_dtype act)
     struct launch l;
     launch_new(&l, t, job.s.n_tok, act);
     launch_fill(&l, t);
-    struct fdk_qkv_args q = { .qkv = (void *)(uintptr_t)l.a.qkv, .b = &l.b,
-        .kv = l.a.kv, .T = l.a.T, .H = job.H, .K = job.K, .D = job.D, .layer = LAYER,
-        .eps = 1e-6f, .act = act };
+    struct fdk_qkv_args q = { .qkv = (void *)(uintptr_t)l.a.qkv,
+        .b = &l.b,
+        .kv = l.a.kv,
+        .T = l.a.T,
+        .H = job.H,
+        .K = job.K,
+        .D = job.D,
+        .layer = LAYER,
+        .eps = 1e-6f,
+        .act = act };
     OK(ops->stream_delay(t->d.st, 200000)); /* so that all of it is there to overlap */
     OK(ops->att_plan(&l.p, t->d.st));
     OK(ops->qkv(&q, t->d.st));
@@ -537,9 +566,13 @@ plan_equals_the_cpu(void **state)
             struct two_dev *t = i == 0 ? &tw.cpu : &tw.gpu;
             char *d = NULL;
             struct fdk_batch b = tw_step(t, &s, &d);
-            struct fdk_att_plan_args a = { .work = tw_new(t, NULL, bytes), .n_work =
-                tw_new(t, NULL, 4), .n_done = tw_new(t, NULL, 4), .b = &b, .a = qa,
-                .bt = bt, .n_max = n_max };
+            struct fdk_att_plan_args a = { .work = tw_new(t, NULL, bytes),
+                .n_work = tw_new(t, NULL, 4),
+                .n_done = tw_new(t, NULL, 4),
+                .b = &b,
+                .a = qa,
+                .bt = bt,
+                .n_max = n_max };
             uint32_t done = 1;
             OK(t->d.ops->att_plan(&a, t->d.st));
             work[i] = tw_read(t, a.work, bytes);

@@ -12,24 +12,28 @@
  */
 
 enum {
-    PAD = 3,                     /* launch sizes exceed the live counts by this */
-    FEW = 8,                     /* up to here a row's bits are the same everywhere */
-    STREAM = 128                 /* rows of a launch that streams 16-bit weights */
+    PAD = 3,     /* launch sizes exceed the live counts by this */
+    FEW = 8,     /* up to here a row's bits are the same everywhere */
+    STREAM = 128 /* rows of a launch that streams 16-bit weights */
 };
 
-struct kind {                    /* of weights, activations, results */
+struct kind { /* of weights, activations, results */
     enum fdk_dtype w, act, y;
 };
 static const struct kind kinds[] = {
-    { FDK_BF16, FDK_BF16, FDK_BF16 }, { FDK_BF16, FDK_BF16, FDK_F32 },
-    { FDK_F32, FDK_F32, FDK_F32 }, { FDK_F16, FDK_F32, FDK_F32 },
-    { FDK_I8, FDK_BF16, FDK_BF16 }, { FDK_I4, FDK_BF16, FDK_F32 },
-    { FDK_I8, FDK_F32, FDK_F32 }, { FDK_I4, FDK_F32, FDK_F32 },
+    { FDK_BF16, FDK_BF16, FDK_BF16 },
+    { FDK_BF16, FDK_BF16, FDK_F32 },
+    { FDK_F32, FDK_F32, FDK_F32 },
+    { FDK_F16, FDK_F32, FDK_F32 },
+    { FDK_I8, FDK_BF16, FDK_BF16 },
+    { FDK_I4, FDK_BF16, FDK_F32 },
+    { FDK_I8, FDK_F32, FDK_F32 },
+    { FDK_I4, FDK_F32, FDK_F32 },
 };
 #define N_KIND (sizeof(kinds) / sizeof(kinds[0]))
 
 struct mat {
-    int T, N, K, ldy, group;     /* T live rows */
+    int T, N, K, ldy, group; /* T live rows */
     struct kind kind;
     int bias;
     const float *x, *scale, *b;
@@ -53,8 +57,8 @@ random_mat(struct mat *m)
     tw_normal(b, (size_t)m->N);
     /* Numbers that a 16-bit type holds: rounding x is then no difference. */
     for (size_t i = 0; i < nx && m->kind.w != FDK_F32; i++)
-        x[i] = m->kind.w == FDK_F16 ? (float)k_from_half(k_to_f16(x[i]), FDK_F16) :
-            (float)k_from_half(k_to_bf16(x[i]), FDK_BF16);
+        x[i] = m->kind.w == FDK_F16 ? (float)k_from_half(k_to_f16(x[i]), FDK_F16)
+                                    : (float)k_from_half(k_to_bf16(x[i]), FDK_BF16);
     if (quantized(m->kind.w)) {
         unsigned char *w = malloc(nw);
         for (size_t i = 0; i < nw; i++)
@@ -91,12 +95,20 @@ run_gemm(struct two_dev *t, const struct mat *m, int split)
     size_t groups = (size_t)((m->K - 1) / m->group + 1);
     size_t n = (size_t)T * (size_t)m->ldy, row = (size_t)m->K * fdk_dtype_bytes(act);
     struct fdk_gemm_args a = {
-        .y = tw_new_act(t, NULL, n, yt), .x = tw_new(t, NULL, (size_t)T * row),
+        .y = tw_new_act(t, NULL, n, yt),
+        .x = tw_new(t, NULL, (size_t)T * row),
         .w = tw_new(t, m->w, (size_t)m->N * fdk_row_bytes(m->kind.w, (size_t)m->K)),
-        .w_scale = tw_new(t, m->scale, (size_t)m->N * groups * 4), .w_group = m->group,
+        .w_scale = tw_new(t, m->scale, (size_t)m->N * groups * 4),
+        .w_group = m->group,
         .bias = m->bias ? tw_new(t, m->b, (size_t)m->N * 4) : NULL,
-        .n = tw_new(t, &live, 4), .T = split, .N = m->N, .K = m->K, .ldy = m->ldy,
-        .w_dtype = m->kind.w, .act = act, .y_dtype = yt,
+        .n = tw_new(t, &live, 4),
+        .T = split,
+        .N = m->N,
+        .K = m->K,
+        .ldy = m->ldy,
+        .w_dtype = m->kind.w,
+        .act = act,
+        .y_dtype = yt,
     };
     void *x = tw_new_act(t, m->x, (size_t)m->T * (size_t)m->K, act), *y0 = a.y;
     OK(t->d.ops->copy(t->d.st, (void *)(uintptr_t)a.x, x, (size_t)m->T * row));
@@ -117,21 +129,38 @@ run_gemm(struct two_dev *t, const struct mat *m, int split)
 static void
 gemm_against_cpu(void **state)
 {
-    static const int shape[][4] = {   /* T, N, K, group */
-        { 1, 8, 16, 16 }, { 3, 33, 48, 48 }, { 17, 64, 128, 32 }, { 65, 100, 250, 250 },
-        { 64, 256, 512, 128 }, { 129, 96, 1024, 64 }, { 600, 64, 64, 64 },
-        { 1, 1, 64, 64 }, { 8, 65, 192, 64 }, { 9, 1000, 320, 64 }, { 30, 129, 4160, 64 },
-        { 33, 2100, 256, 128 }, { 128, 8200, 128, 128 }, { 100, 20, 1088, 64 },
-        { 600, 3000, 256, 256 }, { 600, 6144, 256, 256 }, { 500, 12000, 128, 128 },
+    static const int shape[][4] = {
+        /* T, N, K, group */
+        { 1, 8, 16, 16 },
+        { 3, 33, 48, 48 },
+        { 17, 64, 128, 32 },
+        { 65, 100, 250, 250 },
+        { 64, 256, 512, 128 },
+        { 129, 96, 1024, 64 },
+        { 600, 64, 64, 64 },
+        { 1, 1, 64, 64 },
+        { 8, 65, 192, 64 },
+        { 9, 1000, 320, 64 },
+        { 30, 129, 4160, 64 },
+        { 33, 2100, 256, 128 },
+        { 128, 8200, 128, 128 },
+        { 100, 20, 1088, 64 },
+        { 600, 3000, 256, 256 },
+        { 600, 6144, 256, 256 },
+        { 500, 12000, 128, 128 },
     };
     (void)state;
     for (size_t ki = 0; ki < N_KIND; ki++)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
             if (!tw_takes(ki + i, 5))
                 continue;
-            struct mat m = { .T = shape[i][0], .N = shape[i][1], .K = shape[i][2],
-                .ldy = shape[i][1] + (i % 2 ? 3 : 0), .group = shape[i][3],
-                .kind = kinds[ki], .bias = (int)(i + ki) % 2 };
+            struct mat m = { .T = shape[i][0],
+                .N = shape[i][1],
+                .K = shape[i][2],
+                .ldy = shape[i][1] + (i % 2 ? 3 : 0),
+                .group = shape[i][3],
+                .kind = kinds[ki],
+                .bias = (int)(i + ki) % 2 };
             random_mat(&m);
             float *want = run_gemm(&tw.cpu, &m, m.T);
             float *got = run_gemm(&tw.gpu, &m, m.T + PAD);
@@ -147,9 +176,24 @@ gemm_against_cpu(void **state)
 /* A row's bits do not depend on how many rows a launch has: always with fp32 weights, with
  * 16-bit ones up to STREAM rows and within each range of rows above (doc/kernels.md),
  * and with all when the device was opened so. Quantized: k_cuda_quant.c. */
-static const struct { int rows, range; } splits[] = {
-    { 1, 0 }, { 3, 0 }, { 8, 0 }, { 9, 0 }, { 16, 0 }, { 20, 0 }, { 32, 0 }, { 40, 0 },
-    { 64, 0 }, { 100, 0 }, { 128, 0 }, { 200, 2 }, { 256, 2 }, { 300, 3 }, { 512, 3 },
+static const struct {
+    int rows, range;
+} splits[] = {
+    { 1, 0 },
+    { 3, 0 },
+    { 8, 0 },
+    { 9, 0 },
+    { 16, 0 },
+    { 20, 0 },
+    { 32, 0 },
+    { 40, 0 },
+    { 64, 0 },
+    { 100, 0 },
+    { 128, 0 },
+    { 200, 2 },
+    { 256, 2 },
+    { 300, 3 },
+    { 512, 3 },
 };
 
 static void
@@ -192,8 +236,12 @@ gemm_rows_stand_alone(void **state)
     (void)state;
     for (size_t ki = 0; ki < (tw.deterministic ? 5 : 3); ki++)
         for (size_t i = 0; i < (ki == 0 ? 5 : 2) && tw_takes(i, 8); i++) {
-            struct mat m = { .T = 200, .N = shape[i][0], .K = shape[i][1],
-                .ldy = shape[i][0], .group = 64, .kind = kind[ki] };
+            struct mat m = { .T = 200,
+                .N = shape[i][0],
+                .K = shape[i][1],
+                .ldy = shape[i][0],
+                .group = 64,
+                .kind = kind[ki] };
             random_mat(&m);
             rows_stand_alone(&m, tw.deterministic || ki >= 2, i < 2 ? 0 : 1);
             free_mat(&m);
@@ -207,7 +255,11 @@ ignores_dead_rows(int T, int K, int live)
 {
     enum { N = 16904 };
     struct two_dev *t = &tw.gpu;
-    struct mat m = { .T = T, .N = N, .K = K, .ldy = N, .group = K,
+    struct mat m = { .T = T,
+        .N = N,
+        .K = K,
+        .ldy = N,
+        .group = K,
         .kind = { FDK_BF16, FDK_BF16, FDK_F32 } };
     random_mat(&m);
     float *want = run_gemm(t, &m, T), *x = malloc((size_t)T * (size_t)K * 4);
@@ -218,8 +270,14 @@ ignores_dead_rows(int T, int K, int live)
         x[k] = k % 2 ? NAN : INFINITY;
     struct fdk_gemm_args a = { .y = tw_new(t, NULL, bytes),
         .x = tw_new_act(t, x, (size_t)T * (size_t)K, FDK_BF16),
-        .w = tw_new(t, m.w, (size_t)N * (size_t)K * 2), .n = tw_new(t, &n, 4), .T = T,
-        .N = N, .K = K, .ldy = N, .w_dtype = FDK_BF16, .act = FDK_BF16,
+        .w = tw_new(t, m.w, (size_t)N * (size_t)K * 2),
+        .n = tw_new(t, &n, 4),
+        .T = T,
+        .N = N,
+        .K = K,
+        .ldy = N,
+        .w_dtype = FDK_BF16,
+        .act = FDK_BF16,
         .y_dtype = FDK_F32 };
     a.scratch_bytes = t->d.ops->gemm_scratch(&a);
     if (a.scratch_bytes > 0)
@@ -256,8 +314,8 @@ static unsigned char *
 silu_behind(const struct fdk_gemm_args *a, void *y, int wait)
 {
     const struct k_dev *d = &tw.gpu.d;
-    const struct fdk_silu_mul_args s = { .y = y, .gu = a->y, .n = a->n, .T = a->T,
-        .F = a->N / 2, .act = FDK_BF16 };
+    const struct fdk_silu_mul_args
+        s = { .y = y, .gu = a->y, .n = a->n, .T = a->T, .F = a->N / 2, .act = FDK_BF16 };
     OK(d->ops->gemm(a, d->st));
     if (wait)
         OK(d->ops->stream_sync(d->st));
@@ -299,16 +357,27 @@ static void
 silu_joined(int T, int live, int F, int K, int bias)
 {
     struct two_dev *t = &tw.gpu;
-    struct mat m = { .T = T, .N = 2 * F, .K = K, .ldy = 2 * F, .group = K,
+    struct mat m = { .T = T,
+        .N = 2 * F,
+        .K = K,
+        .ldy = 2 * F,
+        .group = K,
         .kind = { FDK_BF16, FDK_BF16, FDK_BF16 } };
     const int32_t n = live;
     const size_t out = (size_t)T * (size_t)F * 2, in = (size_t)T * (size_t)K * 2;
     const size_t lives = (size_t)live * (size_t)F * 2;
     random_mat(&m);
     struct fdk_gemm_args a = { .x = tw_new_act(t, m.x, (size_t)T * (size_t)K, FDK_BF16),
-        .w = tw_new(t, m.w, (size_t)m.N * (size_t)K * 2), .n = tw_new(t, &n, 4), .T = T,
-        .bias = bias ? tw_new(t, m.b, (size_t)m.N * 4) : NULL, .N = m.N, .K = K,
-        .ldy = m.N, .w_dtype = FDK_BF16, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+        .w = tw_new(t, m.w, (size_t)m.N * (size_t)K * 2),
+        .n = tw_new(t, &n, 4),
+        .T = T,
+        .bias = bias ? tw_new(t, m.b, (size_t)m.N * 4) : NULL,
+        .N = m.N,
+        .K = K,
+        .ldy = m.N,
+        .w_dtype = FDK_BF16,
+        .act = FDK_BF16,
+        .y_dtype = FDK_BF16 };
     a.scratch_bytes = t->d.ops->gemm_scratch(&a);
     if (a.scratch_bytes > 0)
         a.scratch = tw_new(t, NULL, a.scratch_bytes);
@@ -341,15 +410,31 @@ silu_joined(int T, int live, int F, int K, int bias)
 static void
 gemm_joins_silu(void **state)
 {
-    static const int shape[][4] = {   /* T, live, F, K */
-        { 128, 128, 14336, 128 }, { 100, 97, 8192, 320 }, { 128, 0, 512, 64 },
-        { 65, 60, 3080, 1088 }, { 70, 70, 333, 128 }, { 127, 16, 5000, 256 },
-        { 56, 56, 6144, 512 }, { 40, 39, 4096, 256 }, { 1, 1, 2048, 256 },
-        { 8, 8, 2048, 64 }, { 129, 128, 1024, 256 }, { 129, 129, 14336, 128 },
-        { 200, 200, 1008, 1088 }, { 255, 130, 4096, 256 }, { 257, 257, 2048, 512 },
-        { 300, 0, 512, 64 }, { 513, 500, 3088, 192 }, { 576, 576, 5008, 320 },
-        { 624, 624, 8192, 128 }, { 600, 300, 333, 128 }, { 2048, 2047, 4096, 256 },
-        { 3000, 1025, 4096, 128 }, { 8191, 8191, 1024, 192 },
+    static const int shape[][4] = {
+        /* T, live, F, K */
+        { 128, 128, 14336, 128 },
+        { 100, 97, 8192, 320 },
+        { 128, 0, 512, 64 },
+        { 65, 60, 3080, 1088 },
+        { 70, 70, 333, 128 },
+        { 127, 16, 5000, 256 },
+        { 56, 56, 6144, 512 },
+        { 40, 39, 4096, 256 },
+        { 1, 1, 2048, 256 },
+        { 8, 8, 2048, 64 },
+        { 129, 128, 1024, 256 },
+        { 129, 129, 14336, 128 },
+        { 200, 200, 1008, 1088 },
+        { 255, 130, 4096, 256 },
+        { 257, 257, 2048, 512 },
+        { 300, 0, 512, 64 },
+        { 513, 500, 3088, 192 },
+        { 576, 576, 5008, 320 },
+        { 624, 624, 8192, 128 },
+        { 600, 300, 333, 128 },
+        { 2048, 2047, 4096, 256 },
+        { 3000, 1025, 4096, 128 },
+        { 8191, 8191, 1024, 192 },
     };
     (void)state;
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++)
@@ -361,7 +446,11 @@ gemm_joins_silu(void **state)
 static void
 gemm_rounds_activations(void **state)
 {
-    struct mat m = { .T = 50, .N = 128, .K = 512, .ldy = 128, .group = 512,
+    struct mat m = { .T = 50,
+        .N = 128,
+        .K = 512,
+        .ldy = 128,
+        .group = 512,
         .kind = { FDK_F16, FDK_F32, FDK_F32 } };
     (void)state;
     random_mat(&m);
@@ -378,8 +467,17 @@ gemm_arguments(void **state)
 {
     static float v[64];
     const struct k_dev *d = &tw.gpu.d;
-    struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .n = (int32_t *)v, .T = 1, .N = 1,
-        .K = 8, .ldy = 1, .w_dtype = FDK_U8, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+    struct fdk_gemm_args a = { .y = v,
+        .x = v,
+        .w = v,
+        .n = (int32_t *)v,
+        .T = 1,
+        .N = 1,
+        .K = 8,
+        .ldy = 1,
+        .w_dtype = FDK_U8,
+        .act = FDK_BF16,
+        .y_dtype = FDK_BF16 };
     (void)state;
     assert_int_equal(d->ops->gemm(&a, d->st), -ENOTSUP);
     a.w_dtype = FDK_I8;

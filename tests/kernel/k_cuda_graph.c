@@ -14,8 +14,18 @@
  */
 
 enum {
-    T_PAD = 64, S_PAD = 8, O_PAD = 8, BLOCK = 16, N_BLOCK = 128,
-    H = 8, K = 2, D = 32, C = 256, F = 384, V = 1000, QKV = (H + 2 * K) * D,
+    T_PAD = 64,
+    S_PAD = 8,
+    O_PAD = 8,
+    BLOCK = 16,
+    N_BLOCK = 128,
+    H = 8,
+    K = 2,
+    D = 32,
+    C = 256,
+    F = 384,
+    V = 1000,
+    QKV = (H + 2 * K) * D,
 };
 
 static struct two_dev *const g = &tw.gpu;
@@ -39,7 +49,7 @@ struct chain {
     void *emb, *w_qkv, *w_o, *w_gu, *w_down, *w_out;
     float *norm, *inv_freq;
     char *mem;
-    float *x, *cs, *logits;                          /* in mem, as are those */
+    float *x, *cs, *logits; /* in mem, as are those */
     void *y, *qkv, *att, *o, *gu, *h, *last;
     void *plan, *scratch, *att_scratch, *sample_scratch;
     size_t plan_bytes, scratch_bytes, att_scratch_bytes, sample_scratch_bytes;
@@ -48,7 +58,7 @@ struct chain {
 struct chain_out {
     struct fdk_result res[O_PAD];
     struct fdk_row rows[K_MAX_ROW]; /* by state slot */
-    float att[T_PAD * H * D];      /* or as many of a shorter type, then poison */
+    float att[T_PAD * H * D];       /* or as many of a shorter type, then poison */
     uint32_t n_done;
     int32_t n_work;
     char *kv;
@@ -69,8 +79,12 @@ static void
 kv_new(struct chain *c)
 {
     uint64_t half = (uint64_t)K * BLOCK * D * 2;
-    c->kv = (struct fdk_kv){ .block_bytes = 2 * half, .layer_bytes = 2 * half,
-        .v_bytes = half, .block_size = BLOCK, .n_kv_head = K, .head_dim = D,
+    c->kv = (struct fdk_kv){ .block_bytes = 2 * half,
+        .layer_bytes = 2 * half,
+        .v_bytes = half,
+        .block_size = BLOCK,
+        .n_kv_head = K,
+        .head_dim = D,
         .dtype = FDK_BF16 };
     c->kv_bytes = N_BLOCK * c->kv.block_bytes;
     c->kv_init = malloc(c->kv_bytes);
@@ -92,8 +106,9 @@ take(struct chain *c, size_t n)
 static void
 activations_new(struct chain *c)
 {
-    c->mem = tw_new(g, NULL, sizeof(float) * (size_t)(T_PAD * (3 * C + D + QKV + H * D +
-        3 * F) + O_PAD * (C + V)));
+    c->mem = tw_new(g, NULL,
+        sizeof(float) *
+            (size_t)(T_PAD * (3 * C + D + QKV + H * D + 3 * F) + O_PAD * (C + V)));
     c->x = take(c, T_PAD * C);
     c->y = take(c, T_PAD * C);
     c->o = take(c, T_PAD * C);
@@ -107,13 +122,20 @@ activations_new(struct chain *c)
 }
 
 static struct fdk_gemm_args
-gemm_args(struct chain *c, void *y, const void *x, void *w, int N, int k,
-    enum fdk_dtype t)
+gemm_args(struct chain *c, void *y, const void *x, void *w, int N, int k, enum fdk_dtype t)
 {
     int out = y == c->logits;
-    struct fdk_gemm_args a = { .y = y, .x = x, .w = w,
-        .n = out ? c->b.n_out : c->b.n_tok, .T = out ? O_PAD : T_PAD, .N = N, .K = k,
-        .w_group = k, .ldy = N, .w_dtype = t, .act = c->act,
+    struct fdk_gemm_args a = { .y = y,
+        .x = x,
+        .w = w,
+        .n = out ? c->b.n_out : c->b.n_tok,
+        .T = out ? O_PAD : T_PAD,
+        .N = N,
+        .K = k,
+        .w_group = k,
+        .ldy = N,
+        .w_dtype = t,
+        .act = c->act,
         .y_dtype = out ? FDK_F32 : c->act };
     size_t need = g->d.ops->gemm_scratch(&a);
     if (need > c->scratch_bytes) {
@@ -128,10 +150,22 @@ gemm_args(struct chain *c, void *y, const void *x, void *w, int N, int k,
 static struct fdk_attention_args
 att_args(const struct chain *c)
 {
-    return (struct fdk_attention_args){ .y = c->att, .qkv = c->qkv, .b = &c->b,
-        .kv = c->kv, .work = c->work, .n_work = c->n_work, .n_done = c->n_done,
-        .plan = c->plan, .n_work_max = c->n_max, .T = T_PAD, .H = H, .K = K, .D = D,
-        .scale = 0.18f, .act = c->act, .scratch = c->att_scratch,
+    return (struct fdk_attention_args){ .y = c->att,
+        .qkv = c->qkv,
+        .b = &c->b,
+        .kv = c->kv,
+        .work = c->work,
+        .n_work = c->n_work,
+        .n_done = c->n_done,
+        .plan = c->plan,
+        .n_work_max = c->n_max,
+        .T = T_PAD,
+        .H = H,
+        .K = K,
+        .D = D,
+        .scale = 0.18f,
+        .act = c->act,
+        .scratch = c->att_scratch,
         .scratch_bytes = c->att_scratch_bytes };
 }
 
@@ -202,8 +236,15 @@ gemm(struct chain *c, void *y, const void *x, void *w, int N, int k, enum fdk_dt
 static void
 norm(struct chain *c, void *y, float *x, const void *add)
 {
-    const struct fdk_rmsnorm_args a = { .y = y, .x = x, .add = add, .w = c->norm,
-        .n = c->b.n_tok, .T = T_PAD, .C = C, .eps = 1e-5f, .act = c->act };
+    const struct fdk_rmsnorm_args a = { .y = y,
+        .x = x,
+        .add = add,
+        .w = c->norm,
+        .n = c->b.n_tok,
+        .T = T_PAD,
+        .C = C,
+        .eps = 1e-5f,
+        .act = c->act };
     OK(g->d.ops->rmsnorm(&a, g->d.st));
 }
 
@@ -211,10 +252,23 @@ static void
 chain_attention(struct chain *c)
 {
     const struct fdk_ops *k = g->d.ops;
-    const struct fdk_rope_table_args rope = { .cs = c->cs, .inv_freq = c->inv_freq,
-        .b = &c->b, .T = T_PAD, .rot = D, .scale = 1 };
-    const struct fdk_qkv_args qkv = { .qkv = c->qkv, .cs = c->cs, .b = &c->b, .kv = c->kv,
-        .T = T_PAD, .H = H, .K = K, .D = D, .rot = D, .eps = 1e-5f, .act = c->act };
+    const struct fdk_rope_table_args rope = { .cs = c->cs,
+        .inv_freq = c->inv_freq,
+        .b = &c->b,
+        .T = T_PAD,
+        .rot = D,
+        .scale = 1 };
+    const struct fdk_qkv_args qkv = { .qkv = c->qkv,
+        .cs = c->cs,
+        .b = &c->b,
+        .kv = c->kv,
+        .T = T_PAD,
+        .H = H,
+        .K = K,
+        .D = D,
+        .rot = D,
+        .eps = 1e-5f,
+        .act = c->act };
     const struct fdk_attention_args at = att_args(c);
     OK(k->rope_table(&rope, g->d.st));
     OK(k->qkv(&qkv, g->d.st));
@@ -227,18 +281,41 @@ chain_launch(struct chain *c)
 {
     const struct fdk_ops *k = g->d.ops;
     const struct fdk_attention_args at = att_args(c);
-    const struct fdk_att_plan_args plan = { .work = c->work, .n_work = c->n_work,
-        .n_done = c->n_done, .b = &c->b, .a = c->a, .bt = c->bt, .n_max = c->n_max,
-        .att = &at, .plan = c->plan, .plan_bytes = c->plan_bytes };
-    const struct fdk_embed_args em = { .y = c->x, .w = c->emb, .state = c->state,
-        .b = &c->b, .T = T_PAD, .C = C, .V = V, .w_dtype = FDK_BF16, .scale = 1 };
-    const struct fdk_silu_mul_args si = { .y = c->h, .gu = c->gu, .n = c->b.n_tok,
-        .T = T_PAD, .F = F, .act = c->act };
-    const struct fdk_gather_args ga = { .y = c->last, .x = c->y, .b = &c->b, .O = O_PAD,
-        .C = C, .act = c->act };
-    const struct fdk_sample_args sa = { .results = c->res, .state = c->state,
-        .logits = c->logits, .b = &c->b, .R = O_PAD, .V = V,
-        .scratch = c->sample_scratch, .scratch_bytes = c->sample_scratch_bytes };
+    const struct fdk_att_plan_args plan = { .work = c->work,
+        .n_work = c->n_work,
+        .n_done = c->n_done,
+        .b = &c->b,
+        .a = c->a,
+        .bt = c->bt,
+        .n_max = c->n_max,
+        .att = &at,
+        .plan = c->plan,
+        .plan_bytes = c->plan_bytes };
+    const struct fdk_embed_args em = { .y = c->x,
+        .w = c->emb,
+        .state = c->state,
+        .b = &c->b,
+        .T = T_PAD,
+        .C = C,
+        .V = V,
+        .w_dtype = FDK_BF16,
+        .scale = 1 };
+    const struct fdk_silu_mul_args si = { .y = c->h,
+        .gu = c->gu,
+        .n = c->b.n_tok,
+        .T = T_PAD,
+        .F = F,
+        .act = c->act };
+    const struct fdk_gather_args
+        ga = { .y = c->last, .x = c->y, .b = &c->b, .O = O_PAD, .C = C, .act = c->act };
+    const struct fdk_sample_args sa = { .results = c->res,
+        .state = c->state,
+        .logits = c->logits,
+        .b = &c->b,
+        .R = O_PAD,
+        .V = V,
+        .scratch = c->sample_scratch,
+        .scratch_bytes = c->sample_scratch_bytes };
     OK(k->att_plan(&plan, g->d.st));
     OK(k->embed(&em, g->d.st));
     norm(c, c->y, c->x, NULL);
@@ -259,7 +336,7 @@ static struct fdk_graph *
 chain_capture(struct chain *c)
 {
     struct fdk_graph *graph = NULL;
-    chain_launch(c);               /* takes the room that products need */
+    chain_launch(c); /* takes the room that products need */
     OK(g->d.ops->graph_begin(g->d.st));
     chain_launch(c);
     OK(g->d.ops->graph_end(g->d.st, &graph));
@@ -274,20 +351,26 @@ chain_step(struct chain *c, int n_row, const int *n, const int *before)
     k_step_init(&c->s);
     for (int r = 0; r < n_row; r++) {
         k_step_row(&c->s, n[r], before[r], BLOCK, N_BLOCK, r);
-        for (int i = 0; i < K_STRIDE; i++)  /* a row's blocks are its own */
-            c->s.block_table[K_SLOT(r) * K_STRIDE + i] = n_row == 1 ? i * 2 + 1 :
-                r * (N_BLOCK / S_PAD) + i % (N_BLOCK / S_PAD);
-        c->s.out[r] = (struct fdk_out){ .tok = c->s.n_tok - 1, .row = r, .n_top = 2,
+        for (int i = 0; i < K_STRIDE; i++) /* a row's blocks are its own */
+            c->s.block_table[K_SLOT(r) * K_STRIDE + i] =
+                n_row == 1 ? i * 2 + 1 : r * (N_BLOCK / S_PAD) + i % (N_BLOCK / S_PAD);
+        c->s.out[r] = (struct fdk_out){ .tok = c->s.n_tok - 1,
+            .row = r,
+            .n_top = 2,
             .pos = c->s.kv_len[r] };
         c->rows[K_SLOT(r)] = (struct fdk_row){ .seed = (uint64_t)r,
-            .top_p = r % 2 ? 0.9f : 1, .temperature = r % 3 ? 0.8f : 0,
-            .max_len = 1 << 20, .penalty = -1, .last_token = r };
+            .top_p = r % 2 ? 0.9f : 1,
+            .temperature = r % 3 ? 0.8f : 0,
+            .max_len = 1 << 20,
+            .penalty = -1,
+            .last_token = r };
     }
     c->s.n_out = n_row;
     for (int t = 0; t < c->s.n_tok; t++) {
         c->s.ids[t] = tw_int(-1, V - 1);
-        c->s.slot_map[t] = c->s.block_table[K_SLOT(c->s.row[t]) * K_STRIDE +
-            c->s.pos[t] / BLOCK] * BLOCK + c->s.pos[t] % BLOCK;
+        c->s.slot_map[t] =
+            c->s.block_table[K_SLOT(c->s.row[t]) * K_STRIDE + c->s.pos[t] / BLOCK] * BLOCK +
+            c->s.pos[t] % BLOCK;
     }
     for (int t = c->s.n_tok; t < K_MAX_TOK; t++)
         c->s.ids[t] = c->s.pos[t] = c->s.slot_map[t] = c->s.row[t] = 0x7f7f7f7f;
@@ -366,8 +449,10 @@ every_split(enum fdk_dtype act)
         int n[S_PAD], before[S_PAD], n_row = tw_int(1, S_PAD), left = T_PAD;
         for (int r = 0; r < n_row; r++) {
             int most = left - (n_row - r - 1);
-            n[r] = round % 3 == 0 ? 1 : r == n_row - 1 && round % 2 ? most :
-                tw_int(1, most);
+            n[r] = round % 3 == 0 ? 1
+                : r == n_row - 1 && round % 2
+                ? most
+                : tw_int(1, most);
             before[r] = tw_int(0, 100);
             left -= n[r];
         }
@@ -509,7 +594,7 @@ a13_waiting_in_a_capture_is_refused(void **state)
     assert_int_equal(k->graph_begin(g->d.st), -EINVAL);
     OK(k->graph_end(g->d.st, &graph));
     tw_get(g, byte, p, 64);
-    assert_int_equal(byte[7], TW_POISON);     /* recorded, not run */
+    assert_int_equal(byte[7], TW_POISON); /* recorded, not run */
     OK(k->graph_begin(g->d.st));
     assert_int_equal(k->graph_launch(graph, g->d.st), -EINVAL);
     OK(k->graph_end(g->d.st, &other));
@@ -532,9 +617,16 @@ a13_first_gemm_in_a_capture(void **state)
     float *x = malloc(7 * 264 * 4);
     (void)state;
     tw_normal(x, 7 * 264);
-    struct fdk_gemm_args a = { .y = tw_new(g, NULL, sizeof(y[0])), .x = tw_new_act(g, x,
-        7 * 264, FDK_BF16), .w = weights(136 * 264, FDK_BF16), .n = tw_new(g, &live, 4),
-        .T = 7, .N = 136, .K = 264, .ldy = 136, .w_dtype = FDK_BF16, .act = FDK_BF16,
+    struct fdk_gemm_args a = { .y = tw_new(g, NULL, sizeof(y[0])),
+        .x = tw_new_act(g, x, 7 * 264, FDK_BF16),
+        .w = weights(136 * 264, FDK_BF16),
+        .n = tw_new(g, &live, 4),
+        .T = 7,
+        .N = 136,
+        .K = 264,
+        .ldy = 136,
+        .w_dtype = FDK_BF16,
+        .act = FDK_BF16,
         .y_dtype = FDK_F32 };
     a.scratch_bytes = g->d.ops->gemm_scratch(&a);
     a.scratch = tw_new(g, NULL, a.scratch_bytes);
@@ -604,8 +696,11 @@ reserved_addresses(void **state)
     tw_normal(x, 64);
     assert_int_equal(k->mem_reserve(g->d.ctx, 0, 1000, (void **)&base), -EINVAL);
     OK(k->mem_reserve(g->d.ctx, 0, 64u * MIB, (void **)&base));
-    struct fdk_gather_args a = { .y = (float *)(void *)(base + 10 * MIB), .x =
-        tw_new(g, x, sizeof(x)), .b = &b, .O = 1, .C = 64 };
+    struct fdk_gather_args a = { .y = (float *)(void *)(base + 10 * MIB),
+        .x = tw_new(g, x, sizeof(x)),
+        .b = &b,
+        .O = 1,
+        .C = 64 };
     OK(k->graph_begin(g->d.st));
     OK(k->gather(&a, g->d.st));
     OK(k->graph_end(g->d.st, &graph));
@@ -745,9 +840,15 @@ bad_token_fails_the_context(void **state)
     s.n_tok = 2;
     s.ids[1] = 12345;
     struct fdk_batch b = tw_step(&t, &s, &d);
-    struct fdk_embed_args a = { .y = tw_new(&t, NULL, 256), .w = tw_new(&t, NULL, 256),
-        .state = tw_new(&t, NULL, sizeof(struct fdk_row)), .b = &b, .T = 2, .C = 4,
-        .V = 8, .w_dtype = FDK_F32, .scale = 1 };
+    struct fdk_embed_args a = { .y = tw_new(&t, NULL, 256),
+        .w = tw_new(&t, NULL, 256),
+        .state = tw_new(&t, NULL, sizeof(struct fdk_row)),
+        .b = &b,
+        .T = 2,
+        .C = 4,
+        .V = 8,
+        .w_dtype = FDK_F32,
+        .scale = 1 };
     OK(fdk_ops_cuda.embed(&a, t.d.st));
     assert_int_equal(fdk_ops_cuda.stream_sync(t.d.st), -EIO);
     assert_non_null(strstr(fdk_ops_cuda.error_text(t.d.ctx, 0), "12345"));

@@ -12,9 +12,9 @@
  * loaded both ways.
  */
 
-static const struct qnt schemes[] = {{FDK_F32, 0}, {FDK_I8, 0}, {FDK_I8, 32},
-    {FDK_I8, 128}, {FDK_I4, 0}, {FDK_I4, 32}, {FDK_I4, 64}, {FDK_I4, 128},
-    {FDK_F8E4M3, 0}, {FDK_F8E4M3, 64}, {FDK_F8E4M3, 128}};
+static const struct qnt schemes[] = { { FDK_F32, 0 }, { FDK_I8, 0 }, { FDK_I8, 32 },
+    { FDK_I8, 128 }, { FDK_I4, 0 }, { FDK_I4, 32 }, { FDK_I4, 64 }, { FDK_I4, 128 },
+    { FDK_F8E4M3, 0 }, { FDK_F8E4M3, 64 }, { FDK_F8E4M3, 128 } };
 #define N_SCHEME (sizeof(schemes) / sizeof(schemes[0]))
 
 static void
@@ -30,8 +30,10 @@ widens_every_half(void **state)
     for (int i = 0; i < 2; i++) {
         enum fdk_dtype type = i == 0 ? FDK_F16 : FDK_BF16;
         size_t n = i == 0 ? 65536 : 65533;
-        struct fdk_widen_args a = {.y = tw_new(t, NULL, n * 4), .x = tw_new(t, h, n * 2),
-            .n = n, .x_dtype = type};
+        struct fdk_widen_args a = { .y = tw_new(t, NULL, n * 4),
+            .x = tw_new(t, h, n * 2),
+            .n = n,
+            .x_dtype = type };
 
         OK(t->d.ops->widen(&a, t->d.st));
         got = tw_read(t, a.y, n * 4);
@@ -52,13 +54,20 @@ static float
 element(int kind, int i)
 {
     switch (kind) {
-    case 0: return k_normal(&tw.seed);
-    case 1: return 0 * (i % 2 ? -1.0f : 1.0f);
-    case 2: return (float)tw_int(-9, 9) * 0x1p-149f;
-    case 3: return (float)tw_int(-16, 16) * 0.5f;
-    case 4: return (float)tw_int(-896, 896) * 0.5f;
-    case 5: return ldexpf((float)tw_int(-300, 300), tw_int(-140, 100));
-    default: return k_normal(&tw.seed) * 1e-6f + (i % 61 == 7 ? 3 : 0);
+    case 0:
+        return k_normal(&tw.seed);
+    case 1:
+        return 0 * (i % 2 ? -1.0f : 1.0f);
+    case 2:
+        return (float)tw_int(-9, 9) * 0x1p-149f;
+    case 3:
+        return (float)tw_int(-16, 16) * 0.5f;
+    case 4:
+        return (float)tw_int(-896, 896) * 0.5f;
+    case 5:
+        return ldexpf((float)tw_int(-300, 300), tw_int(-140, 100));
+    default:
+        return k_normal(&tw.seed) * 1e-6f + (i % 61 == 7 ? 3 : 0);
     }
 }
 
@@ -88,11 +97,16 @@ quantize_rows(int rows, int cols, enum fdk_dtype type, const struct qnt *q)
     char *x = rows_of(rows, cols, type), *want = malloc(n * row), *got;
     float *scale = malloc(n * n_group * 4);
     const uint64_t none = UINT64_MAX;
-    struct fdk_quantize_args a = {.y = tw_new(t, NULL, n * row),
+    struct fdk_quantize_args a = { .y = tw_new(t, NULL, n * row),
         .scale = tw_new(t, NULL, n * n_group * 4),
-        .x = tw_new(t, x, n * (size_t)cols * elt), .bad = tw_new(t, &none, 8), .first = 77,
-        .rows = rows, .cols = cols, .group = qnt_group(q, cols), .x_dtype = type,
-        .y_dtype = q->dtype};
+        .x = tw_new(t, x, n * (size_t)cols * elt),
+        .bad = tw_new(t, &none, 8),
+        .first = 77,
+        .rows = rows,
+        .cols = cols,
+        .group = qnt_group(q, cols),
+        .x_dtype = type,
+        .y_dtype = q->dtype };
     uint64_t bad;
     int32_t at;
 
@@ -117,8 +131,8 @@ quantize_rows(int rows, int cols, enum fdk_dtype type, const struct qnt *q)
 static void
 quantizes_as_the_host(void **state)
 {
-    static const int cols[] = {1, 2, 31, 32, 34, 95, 96, 130, 256, 257, 1000, 4098};
-    static const enum fdk_dtype types[] = {FDK_F32, FDK_F16, FDK_BF16};
+    static const int cols[] = { 1, 2, 31, 32, 34, 95, 96, 130, 256, 257, 1000, 4098 };
+    static const enum fdk_dtype types[] = { FDK_F32, FDK_F16, FDK_BF16 };
 
     (void)state;
     for (size_t s = 1; s < N_SCHEME; s++)
@@ -131,8 +145,8 @@ quantizes_as_the_host(void **state)
 static void
 finds_the_first_bad_weight(void **state)
 {
-    static const uint32_t evil[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xff800001};
-    static const int group[] = {32, 128, 1000};
+    static const uint32_t evil[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0xff800001 };
+    static const int group[] = { 32, 128, 1000 };
     struct two_dev *t = &tw.gpu;
     const int rows = 40, cols = 1000;
     uint64_t bad;
@@ -149,11 +163,16 @@ finds_the_first_bad_weight(void **state)
             x[at] = evil[n % 4];
             want = at < want ? at : want;
         }
-        struct fdk_quantize_args a = {.y = tw_new(t, NULL, (size_t)(rows * cols)),
+        struct fdk_quantize_args a = { .y = tw_new(t, NULL, (size_t)(rows * cols)),
             .scale = tw_new(t, NULL, (size_t)rows * 32 * 4),
-            .x = tw_new(t, x, (size_t)(rows * cols) * 4), .bad = tw_new(t, &before, 8),
-            .first = 5000, .rows = rows, .cols = cols, .group = group[n % 3],
-            .x_dtype = FDK_F32, .y_dtype = n % 2 ? FDK_I8 : FDK_I4};
+            .x = tw_new(t, x, (size_t)(rows * cols) * 4),
+            .bad = tw_new(t, &before, 8),
+            .first = 5000,
+            .rows = rows,
+            .cols = cols,
+            .group = group[n % 3],
+            .x_dtype = FDK_F32,
+            .y_dtype = n % 2 ? FDK_I8 : FDK_I4 };
 
         OK(t->d.ops->quantize(&a, t->d.st));
         tw_get(t, &bad, a.bad, 8);
@@ -168,12 +187,18 @@ refuses_nonsense(void **state)
 {
     struct two_dev *t = &tw.gpu;
     char *p = tw_new(t, NULL, 4096);
-    const struct fdk_quantize_args good = {.y = p, .scale = (void *)p, .x = p,
-        .bad = (void *)p, .rows = 1, .cols = 96, .group = 32, .x_dtype = FDK_F32,
-        .y_dtype = FDK_I4};
+    const struct fdk_quantize_args good = { .y = p,
+        .scale = (void *)p,
+        .x = p,
+        .bad = (void *)p,
+        .rows = 1,
+        .cols = 96,
+        .group = 32,
+        .x_dtype = FDK_F32,
+        .y_dtype = FDK_I4 };
     struct fdk_quantize_args a = good;
-    struct fdk_widen_args w = {.y = (void *)p, .x = p, .n = 0, .x_dtype = FDK_F16};
-    struct fdk_dummy_args d = {.y = p, .n = 8, .y_dtype = FDK_I8};
+    struct fdk_widen_args w = { .y = (void *)p, .x = p, .n = 0, .x_dtype = FDK_F16 };
+    struct fdk_dummy_args d = { .y = p, .n = 8, .y_dtype = FDK_I8 };
 
     (void)state;
     a.cols = 95;
@@ -204,12 +229,12 @@ refuses_nonsense(void **state)
 static void
 dummies_equal_the_host(void **state)
 {
-    static const uint64_t span[][2] = {{0, 1}, {0, 2048}, {1, 2047}, {2047, 2}, {5000, 9001},
-        {(1ull << 34) + 17, 6000}};
+    static const uint64_t span[][2] = { { 0, 1 }, { 0, 2048 }, { 1, 2047 }, { 2047, 2 },
+        { 5000, 9001 }, { (1ull << 34) + 17, 6000 } };
     struct two_dev *t = &tw.gpu;
-    struct wts_place place[2] = {{.fill = WTS_FILL_NORM, .scale = 0.02f},
-        {.fill = WTS_FILL_LINEAR, .scale = 0.015625f}};
-    struct wts_plan wp = {.dummy = 1, .seed = tw.seed, .place = place, .n_place = 2};
+    struct wts_place place[2] = { { .fill = WTS_FILL_NORM, .scale = 0.02f },
+        { .fill = WTS_FILL_LINEAR, .scale = 0.015625f } };
+    struct wts_plan wp = { .dummy = 1, .seed = tw.seed, .place = place, .n_place = 2 };
 
     (void)state;
     for (size_t i = 0; i < 6 * sizeof(span) / sizeof(span[0]); i++) {
@@ -237,13 +262,14 @@ dummies_equal_the_host(void **state)
 static char *
 load(struct two_dev *t, struct wts_plan *wp, int uring, size_t buffer)
 {
-    struct wts_load_args la = {.use_uring = uring, .buffer_bytes = buffer,
-        .background = uring};
+    struct wts_load_args la = { .use_uring = uring,
+        .buffer_bytes = buffer,
+        .background = uring };
     void *arena = tw_new(t, NULL, wts_bytes(wp));
     char err[1024] = "", *copy;
 
-    if (wts_load(wp, t->d.ops, t->d.ctx, 0, arena, &la, err, sizeof(err)) != 0
-        || wts_load_wait(wp, err, sizeof(err)) != 0)
+    if (wts_load(wp, t->d.ops, t->d.ctx, 0, arena, &la, err, sizeof(err)) != 0 ||
+        wts_load_wait(wp, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     copy = tw_read(t, arena, wts_bytes(wp));
     tw_free(t);
@@ -253,8 +279,8 @@ load(struct two_dev *t, struct wts_plan *wp, int uring, size_t buffer)
 static void
 checkpoints_equal_the_host(void **state)
 {
-    static const char *const name[] = {"llama31-gqa-tied-bf16", "llama-bias-mixed",
-        "llama-linear-sharded", "llama31-old-f16", "qwen3-bf16"};
+    static const char *const name[] = { "llama31-gqa-tied-bf16", "llama-bias-mixed",
+        "llama-linear-sharded", "llama31-old-f16", "qwen3-bf16" };
     const char *src = getenv("srcdir");
     char path[4096], err[1024] = "";
 
@@ -268,9 +294,9 @@ checkpoints_equal_the_host(void **state)
 
         snprintf(path, sizeof(path), "%s/tests/parity/models/%s", src != NULL ? src : ".",
             name[i / 2 / N_SCHEME]);
-        if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0
-            || mdl_build(&cfg, &p, err, sizeof(err)) != 0
-            || wts_plan_new(path, p, i % 2 != 0, 5, &wp, err, sizeof(err)) != 0)
+        if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
+            mdl_build(&cfg, &p, err, sizeof(err)) != 0 ||
+            wts_plan_new(path, p, i % 2 != 0, 5, &wp, err, sizeof(err)) != 0)
             fail_msg("%s", err);
         if (q->dtype != FDK_F32)
             OK(wts_plan_quantize(wp, p, q, err, sizeof(err)));

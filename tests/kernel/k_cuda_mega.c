@@ -21,9 +21,9 @@ static struct two_dev *const g = &tw.gpu;
 
 struct shape {
     enum fdk_dtype w;
-    int group, down_group;       /* elements that share a scale, 0: a row's */
+    int group, down_group; /* elements that share a scale, 0: a row's */
     int C, F, H, K, D, block, rot, V;
-    int norms, bias;             /* of q and k; of the qkv product */
+    int norms, bias; /* of q and k; of the qkv product */
 };
 static const struct shape shapes[] = {
     { FDK_I8, 0, 0, 1024, 1536, 8, 2, 128, 16, 128, 1003, 1, 1 },
@@ -40,10 +40,15 @@ static const struct shape shapes[] = {
     { FDK_I4, 128, 128, 4608, 14336, 16, 4, 128, 128, 64, 1008, 0, 0 },
 };
 
-struct matrix { void *w; float *scale; int N, K, group; enum fdk_dtype t; };
-struct region {                  /* T_MAX rows and another one, which stays poison */
+struct matrix {
+    void *w;
+    float *scale;
+    int N, K, group;
+    enum fdk_dtype t;
+};
+struct region { /* T_MAX rows and another one, which stays poison */
     size_t at;
-    int width, ld, bytes;        /* elements, and bytes of one */
+    int width, ld, bytes; /* elements, and bytes of one */
 };
 struct chain {
     struct shape s;
@@ -51,10 +56,10 @@ struct chain {
     struct fdk_batch b;
     struct fdk_kv kv;
     int n_layer;
-    int alone, differ;           /* a sync after each operation; the two ways do */
-    double worst[2];             /* of the first layer, of the rest */
-    size_t kv_from, bytes;       /* regions, then KV */
-    char *init, *want;           /* of any step; of this one, before and then after it */
+    int alone, differ;     /* a sync after each operation; the two ways do */
+    double worst[2];       /* of the first layer, of the rest */
+    size_t kv_from, bytes; /* regions, then KV */
+    char *init, *want;     /* of any step; of this one, before and then after it */
     int32_t table[K_MAX_ROW * STRIDE];
     struct region region[REGION];
     struct matrix qkv[N_KV], o[N_KV], gu[N_KV], down[N_KV], out;
@@ -72,7 +77,10 @@ static void *
 random_new(size_t n, enum fdk_dtype t, float mean, float deviation)
 {
     const struct fdk_dummy_args a = { .y = tw_new(g, NULL, n * fdk_dtype_bytes(t)),
-        .y_dtype = t, .key = k_rand(&tw.seed), .n = n, .mean = mean,
+        .y_dtype = t,
+        .key = k_rand(&tw.seed),
+        .n = n,
+        .mean = mean,
         .scale = deviation / 148 };
     OK(g->d.ops->dummy(&a, g->d.st));
     return a.y;
@@ -86,10 +94,15 @@ matrix_new(enum fdk_dtype t, int N, int K, int group)
     m.w = random_new((size_t)N * (size_t)K, FDK_BF16, 0, 1 / sqrtf((float)K));
     if (t == FDK_BF16)
         return m;
-    const struct fdk_quantize_args a = { .x = m.w, .x_dtype = FDK_BF16, .y_dtype = t,
+    const struct fdk_quantize_args a = { .x = m.w,
+        .x_dtype = FDK_BF16,
+        .y_dtype = t,
         .y = tw_new(g, NULL, (size_t)N * fdk_row_bytes(t, (size_t)K)),
         .scale = tw_new(g, NULL, (size_t)(N * ((K - 1) / m.group + 1)) * 4),
-        .bad = tw_new(g, NULL, 8), .rows = N, .cols = K, .group = m.group };
+        .bad = tw_new(g, NULL, 8),
+        .rows = N,
+        .cols = K,
+        .group = m.group };
     OK(g->d.ops->quantize(&a, g->d.st));
     m.w = a.y;
     m.scale = a.scale;
@@ -137,9 +150,16 @@ plan_new(struct chain *c, const struct shape *s)
 {
     struct fdk_attention_args *a = &c->att;
     int32_t qa, bt;
-    *a = (struct fdk_attention_args){ .b = &c->b, .kv = c->kv, .n_work = tw_new(g, NULL, 4),
-        .n_done = at(c, DONE), .T = T_MAX, .H = s->H, .K = s->K, .D = s->D,
-        .scale = (s->norms ? 1.5f : 1.0f) / sqrtf((float)s->D), .act = FDK_BF16 };
+    *a = (struct fdk_attention_args){ .b = &c->b,
+        .kv = c->kv,
+        .n_work = tw_new(g, NULL, 4),
+        .n_done = at(c, DONE),
+        .T = T_MAX,
+        .H = s->H,
+        .K = s->K,
+        .D = s->D,
+        .scale = (s->norms ? 1.5f : 1.0f) / sqrtf((float)s->D),
+        .act = FDK_BF16 };
     g->d.ops->att_shape(a, &qa, &bt);
     a->n_work_max = fdk_tiles_max(T_MAX, T_MAX, qa, bt);
     a->work = tw_new(g, NULL, (size_t)a->n_work_max * sizeof(*a->work));
@@ -148,8 +168,14 @@ plan_new(struct chain *c, const struct shape *s)
     size_t bytes = g->d.ops->att_plan_bytes(a, a->n_work_max);
     a->plan = tw_new(g, NULL, bytes);
     c->plan = (struct fdk_att_plan_args){ .work = (void *)(uintptr_t)a->work,
-        .n_work = (void *)(uintptr_t)a->n_work, .n_done = a->n_done, .b = &c->b, .a = qa,
-        .bt = bt, .n_max = a->n_work_max, .att = a, .plan = (void *)(uintptr_t)a->plan,
+        .n_work = (void *)(uintptr_t)a->n_work,
+        .n_done = a->n_done,
+        .b = &c->b,
+        .a = qa,
+        .bt = bt,
+        .n_max = a->n_work_max,
+        .att = a,
+        .plan = (void *)(uintptr_t)a->plan,
         .plan_bytes = bytes };
 }
 
@@ -170,9 +196,14 @@ chain_new(struct chain *c, const struct shape *s)
     c->bytes = c->kv_from + kv_bytes;
     c->mem = tw_new(g, NULL, c->bytes);
     c->d_want = tw_new(g, NULL, c->bytes);
-    c->kv = (struct fdk_kv){ .base = c->mem + c->kv_from, .block_bytes = N_KV * 2 * half,
-        .layer_bytes = 2 * half, .v_bytes = half, .block_size = s->block,
-        .n_kv_head = s->K, .head_dim = s->D, .dtype = FDK_BF16 };
+    c->kv = (struct fdk_kv){ .base = c->mem + c->kv_from,
+        .block_bytes = N_KV * 2 * half,
+        .layer_bytes = 2 * half,
+        .v_bytes = half,
+        .block_size = s->block,
+        .n_kv_head = s->K,
+        .head_dim = s->D,
+        .dtype = FDK_BF16 };
     c->init = malloc(c->bytes);
     c->want = malloc(c->bytes);
     memset(c->init, TW_POISON, c->kv_from);
@@ -206,20 +237,37 @@ launched(struct chain *c, int rc)
 static void
 norm(struct chain *c, int y, int add)
 {
-    const struct fdk_rmsnorm_args a = { .y = at(c, y), .x = at(c, X), .add = add < 0 ?
-        NULL : at(c, add), .w = c->norm, .n = c->b.n_tok, .T = c->att.T, .C = c->s.C,
-        .eps = 1e-5f, .act = FDK_BF16 };
+    const struct fdk_rmsnorm_args a = { .y = at(c, y),
+        .x = at(c, X),
+        .add = add < 0 ? NULL : at(c, add),
+        .w = c->norm,
+        .n = c->b.n_tok,
+        .T = c->att.T,
+        .C = c->s.C,
+        .eps = 1e-5f,
+        .act = FDK_BF16 };
     launched(c, g->d.ops->rmsnorm(&a, g->d.st));
 }
 
 static void
 gemm(struct chain *c, int y, int x, const struct matrix *m, const float *bias)
 {
-    const struct fdk_gemm_args a = { .y = at(c, y), .x = at(c, x), .w = m->w,
-        .w_scale = m->scale, .w_group = m->group, .bias = bias, .n = y == LOGITS ?
-        c->b.n_out : c->b.n_tok, .T = c->att.T, .N = m->N, .K = m->K,
-        .ldy = c->region[y].ld, .w_dtype = m->t, .act = FDK_BF16, .y_dtype = y == LOGITS ?
-        FDK_F32 : FDK_BF16, .scratch = c->scratch, .scratch_bytes = SCRATCH };
+    const struct fdk_gemm_args a = { .y = at(c, y),
+        .x = at(c, x),
+        .w = m->w,
+        .w_scale = m->scale,
+        .w_group = m->group,
+        .bias = bias,
+        .n = y == LOGITS ? c->b.n_out : c->b.n_tok,
+        .T = c->att.T,
+        .N = m->N,
+        .K = m->K,
+        .ldy = c->region[y].ld,
+        .w_dtype = m->t,
+        .act = FDK_BF16,
+        .y_dtype = y == LOGITS ? FDK_F32 : FDK_BF16,
+        .scratch = c->scratch,
+        .scratch_bytes = SCRATCH };
     launched(c, g->d.ops->gemm(&a, g->d.st));
 }
 
@@ -228,12 +276,26 @@ layer_launch(struct chain *c, int i, int add)
 {
     const struct shape *s = &c->s;
     const int r = i * PART;
-    const struct fdk_qkv_args qkv = { .qkv = at(c, r + Q), .cs = at(c, CS), .b = &c->b,
-        .q_norm = s->norms ? c->head_norm : NULL, .k_norm = s->norms ? c->head_norm + s->D :
-        NULL, .kv = c->kv, .T = c->att.T, .H = s->H, .K = s->K, .D = s->D, .rot = s->rot,
-        .layer = i, .eps = 1e-5f, .act = FDK_BF16 };
-    const struct fdk_silu_mul_args silu = { .y = at(c, r + HIDDEN), .gu = at(c, r + GU),
-        .n = c->b.n_tok, .T = c->att.T, .F = s->F, .act = FDK_BF16 };
+    const struct fdk_qkv_args qkv = { .qkv = at(c, r + Q),
+        .cs = at(c, CS),
+        .b = &c->b,
+        .q_norm = s->norms ? c->head_norm : NULL,
+        .k_norm = s->norms ? c->head_norm + s->D : NULL,
+        .kv = c->kv,
+        .T = c->att.T,
+        .H = s->H,
+        .K = s->K,
+        .D = s->D,
+        .rot = s->rot,
+        .layer = i,
+        .eps = 1e-5f,
+        .act = FDK_BF16 };
+    const struct fdk_silu_mul_args silu = { .y = at(c, r + HIDDEN),
+        .gu = at(c, r + GU),
+        .n = c->b.n_tok,
+        .T = c->att.T,
+        .F = s->F,
+        .act = FDK_BF16 };
     c->att.y = at(c, r + ATT);
     c->att.qkv = at(c, r + Q);
     c->att.layer = i;
@@ -251,10 +313,18 @@ layer_launch(struct chain *c, int i, int add)
 static void
 chain_launch(struct chain *c)
 {
-    const struct fdk_rope_table_args rope = { .cs = at(c, CS), .inv_freq = c->inv_freq,
-        .b = &c->b, .T = c->att.T, .rot = c->s.rot, .scale = 1 };
-    const struct fdk_gather_args gather = { .y = at(c, LAST), .x = at(c, TOP), .b = &c->b,
-        .O = c->att.T, .C = c->s.C, .act = FDK_BF16 };
+    const struct fdk_rope_table_args rope = { .cs = at(c, CS),
+        .inv_freq = c->inv_freq,
+        .b = &c->b,
+        .T = c->att.T,
+        .rot = c->s.rot,
+        .scale = 1 };
+    const struct fdk_gather_args gather = { .y = at(c, LAST),
+        .x = at(c, TOP),
+        .b = &c->b,
+        .O = c->att.T,
+        .C = c->s.C,
+        .act = FDK_BF16 };
     int add = -1;
     launched(c, g->d.ops->att_plan(&c->plan, g->d.st));
     launched(c, g->d.ops->rope_table(&rope, g->d.st));
@@ -302,7 +372,7 @@ step_row(struct chain *c, int n, int before, int *block, int odd)
     }
     s->q_start[r + 1] = s->n_tok;
     s->kv_len[r] = end;
-    if (n < 2 || tw_int(0, 1))                   /* a chunk may have no output */
+    if (n < 2 || tw_int(0, 1)) /* a chunk may have no output */
         s->out[s->n_out++] = (struct fdk_out){ .tok = s->n_tok - 1, .row = r };
 }
 
@@ -405,8 +475,9 @@ near_memory(struct chain *c, char *got, char *plain)
         near_row(c, q, key, near, D);
         near_row(c, q, key + c->kv.v_bytes, near + c->kv.v_bytes, D);
         memcpy(want, key, (size_t)D * 2);
-        memcpy(want + c->kv.v_bytes, region_kept(c, q) ? got + c->region[q].at +
-            (size_t)v * 2 : key + c->kv.v_bytes, (size_t)D * 2);
+        memcpy(want + c->kv.v_bytes,
+            region_kept(c, q) ? got + c->region[q].at + (size_t)v * 2 : key + c->kv.v_bytes,
+            (size_t)D * 2);
     }
     memcpy(c->want + c->region[DONE].at, plain + c->region[DONE].at, 4);
     same(got, c->want, c->bytes, "memory");
@@ -462,7 +533,8 @@ every_count(struct chain *c, int T)
 static void
 every_length(struct chain *c)
 {
-    static const int before[] = { 0, 1, 14, 15, 16, 63, 64, 255, 511, 512, 1023, 2047, LONG };
+    static const int before[] = { 0, 1, 14, 15, 16, 63, 64, 255, 511, 512, 1023, 2047,
+        LONG };
     const int one = 1;
     chain_capture(c, 1);
     for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#define K_STRIDE 272             /* a row of 34,816 tokens, in blocks of 128 */
+#define K_STRIDE 272 /* a row of 34,816 tokens, in blocks of 128 */
 #include "tests/kernel/k_two.h"
 
 /*
@@ -20,12 +20,12 @@ enum { MAX_KV = 6000, PAD = 9, LAYERS = 2, NO_BLOCK = 0x7ffffff0 };
 struct job {
     int H, K, D, B;
     struct k_step s;
-    float *qkv;                  /* (n_tok, (H + 2 K) D), bf16 numbers */
-    uint16_t *kv;                /* the pool as the gpu has it, NaNs included */
+    float *qkv;   /* (n_tok, (H + 2 K) D), bf16 numbers */
+    uint16_t *kv; /* the pool as the gpu has it, NaNs included */
     struct fdk_kv layout;
     size_t kv_bytes;
-    int n_block, next;           /* blocks given away */
-    uint32_t done;               /* of the last run, and what it should be */
+    int n_block, next; /* blocks given away */
+    uint32_t done;     /* of the last run, and what it should be */
     int32_t tiles;
 };
 
@@ -35,15 +35,18 @@ static struct job job;
 static void
 job_new_of(int H, int K, int D, int B, int max_kv)
 {
-    job = (struct job){ .H = H, .K = K, .D = D, .B = B,
-        .n_block = max_kv / B + K_MAX_ROW };
+    job = (struct job){ .H = H, .K = K, .D = D, .B = B, .n_block = max_kv / B + K_MAX_ROW };
     job.n_block += job.n_block % 5 == 0;
     k_step_init(&job.s);
     for (int i = 0; i < K_MAX_ROW * K_STRIDE; i++)
         job.s.block_table[i] = NO_BLOCK;
     uint64_t half = (uint64_t)(K * B * D) * 2;
-    job.layout = (struct fdk_kv){ .v_bytes = half, .layer_bytes = 2 * half,
-        .block_bytes = LAYERS * 2 * half, .block_size = B, .n_kv_head = K, .head_dim = D,
+    job.layout = (struct fdk_kv){ .v_bytes = half,
+        .layer_bytes = 2 * half,
+        .block_bytes = LAYERS * 2 * half,
+        .block_size = B,
+        .n_kv_head = K,
+        .head_dim = D,
         .dtype = FDK_BF16 };
     job.kv_bytes = (size_t)job.n_block * job.layout.block_bytes;
     job.kv = malloc(job.kv_bytes);
@@ -80,8 +83,7 @@ job_row(int n, int before, uint64_t seed)
         s->block_table[at + i] = job.next++ * 5 % job.n_block;
     assert_true(job.next <= job.n_block);
     for (int t = first; t < first + n; t++)
-        s->slot_map[t] = s->block_table[at + s->pos[t] / job.B] * job.B +
-            s->pos[t] % job.B;
+        s->slot_map[t] = s->block_table[at + s->pos[t] / job.B] * job.B + s->pos[t] % job.B;
     /* By position, so that other cuts of the same row have the same queries. */
     for (int p = 0; p < before + n; p++) {
         uint64_t x = seed * 1000003 + (uint64_t)p * 2, y = x + 1;
@@ -97,7 +99,7 @@ job_row(int n, int before, uint64_t seed)
     tw_as_act(job.qkv + (size_t)first * width, (size_t)n * width, FDK_BF16);
 }
 
-struct launch {                  /* a plan and a layer's attention on a device */
+struct launch { /* a plan and a layer's attention on a device */
     struct fdk_batch b;
     struct fdk_attention_args a;
     struct fdk_att_plan_args p;
@@ -111,8 +113,14 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
     size_t width = (size_t)((job.H + 2 * job.K) * job.D);
     *l = (struct launch){ .step = NULL };
     l->b = tw_step(t, &job.s, &l->step);
-    l->a = (struct fdk_attention_args){ .T = T, .H = job.H, .K = job.K, .D = job.D,
-        .b = &l->b, .kv = job.layout, .layer = 1, .scale = 1 / sqrtf((float)job.D),
+    l->a = (struct fdk_attention_args){ .T = T,
+        .H = job.H,
+        .K = job.K,
+        .D = job.D,
+        .b = &l->b,
+        .kv = job.layout,
+        .layer = 1,
+        .scale = 1 / sqrtf((float)job.D),
         .act = act };
     l->a.qkv = tw_new_act(t, NULL, (size_t)T * width, act);
     l->a.y = tw_new_act(t, NULL, (size_t)(T * job.H * job.D), act);
@@ -148,8 +156,8 @@ launch_fill(struct launch *l, struct two_dev *t)
         h[i] = t == &tw.cpu && job.kv[i] == 0xffff ? 0 : job.kv[i];
     tw_put(t, l->a.kv.base, h, job.kv_bytes);
     free(h);
-    OK(t->d.ops->fill(t->d.st, l->a.y, TW_POISON, (size_t)(l->a.T * job.H * job.D) *
-        fdk_dtype_bytes(l->a.act)));
+    OK(t->d.ops->fill(t->d.st, l->a.y, TW_POISON,
+        (size_t)(l->a.T * job.H * job.D) * fdk_dtype_bytes(l->a.act)));
 }
 
 static void
@@ -289,10 +297,17 @@ long_and_short(void **state)
     static const struct {
         int H, K, D, B, before;
     } c[] = {
-        { 8, 2, 128, 64, 0 }, { 8, 2, 64, 128, 400 }, { 8, 2, 128, 16, 1900 },
-        { 3, 3, 64, 64, 1900 }, { 3, 3, 128, 32, 400 }, { 10, 2, 64, 32, 3000 },
-        { 10, 2, 128, 64, 460 }, { 24, 1, 128, 64, 900 }, { 34, 2, 64, 64, 500 },
-        { 4, 1, 128, 128, 32600 }, { 2, 1, 64, 128, 33700 },
+        { 8, 2, 128, 64, 0 },
+        { 8, 2, 64, 128, 400 },
+        { 8, 2, 128, 16, 1900 },
+        { 3, 3, 64, 64, 1900 },
+        { 3, 3, 128, 32, 400 },
+        { 10, 2, 64, 32, 3000 },
+        { 10, 2, 128, 64, 460 },
+        { 24, 1, 128, 64, 900 },
+        { 34, 2, 64, 64, 500 },
+        { 4, 1, 128, 128, 32600 },
+        { 2, 1, 64, 128, 33700 },
     };
     static const int n[] = { 1, 2, 9, 63, 64, 130 };
     (void)state;

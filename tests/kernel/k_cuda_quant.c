@@ -13,7 +13,7 @@
 enum { PAD = 3 };
 
 struct mat {
-    int T, N, K, ldy, group;     /* T live rows */
+    int T, N, K, ldy, group; /* T live rows */
     enum fdk_dtype t, act, y;
     int bias;
     float *x, *scale, *b;
@@ -37,16 +37,23 @@ run_gemm(struct two_dev *t, const struct mat *m, int split)
     const int32_t live = m->T;
     const enum fdk_dtype act = t == &tw.cpu ? FDK_F32 : m->act;
     const enum fdk_dtype y_dtype = t == &tw.cpu ? FDK_F32 : m->y;
-    size_t T = (size_t)m->T + (size_t)split;  /* the last launch may reach beyond */
+    size_t T = (size_t)m->T + (size_t)split; /* the last launch may reach beyond */
     size_t groups = (size_t)((m->K - 1) / m->group + 1);
     float *x = malloc(T * (size_t)m->K * 4);
     struct fdk_gemm_args a = {
         .y = tw_new_act(t, NULL, T * (size_t)m->ldy, y_dtype),
         .w = tw_new(t, m->w, (size_t)m->N * fdk_row_bytes(m->t, (size_t)m->K)),
-        .w_scale = tw_new(t, m->scale, (size_t)m->N * groups * 4), .w_group = m->group,
+        .w_scale = tw_new(t, m->scale, (size_t)m->N * groups * 4),
+        .w_group = m->group,
         .bias = m->bias ? tw_new(t, m->b, (size_t)m->N * 4) : NULL,
-        .n = tw_new(t, &live, 4), .T = split, .N = m->N, .K = m->K, .ldy = m->ldy,
-        .w_dtype = m->t, .act = act, .y_dtype = y_dtype,
+        .n = tw_new(t, &live, 4),
+        .T = split,
+        .N = m->N,
+        .K = m->K,
+        .ldy = m->ldy,
+        .w_dtype = m->t,
+        .act = act,
+        .y_dtype = y_dtype,
     };
     memcpy(x, m->x, (size_t)m->T * (size_t)m->K * 4);
     for (size_t i = (size_t)m->T * (size_t)m->K; i < T * (size_t)m->K; i++)
@@ -82,7 +89,7 @@ random_mat(struct mat *m)
     for (size_t i = 0; i < nw; i++) {
         m->w[i] = (unsigned char)k_rand(&tw.seed);
         if (m->t == FDK_F8E4M3 && (m->w[i] & 0x7f) == 0x7f)
-            m->w[i] ^= 1;             /* no NaN */
+            m->w[i] ^= 1; /* no NaN */
     }
 }
 
@@ -121,17 +128,37 @@ check(struct mat *m, int split)
 static void
 against_cpu(void **state)
 {
-    static const int shape[][4] = {   /* T, N, K, group */
-        { 1, 8, 16, 16 }, { 1, 64, 4096, 128 }, { 2, 100, 4096, 4096 },
-        { 3, 33, 96, 32 }, { 8, 48, 2048, 128 }, { 7, 70, 5120, 256 },
-        { 13, 20, 480, 96 }, { 16, 40, 4096, 64 }, { 17, 64, 128, 32 },
-        { 16, 33, 14336, 128 }, { 65, 100, 250, 250 }, { 64, 256, 512, 128 },
-        { 129, 96, 1024, 64 }, { 300, 200, 160, 160 }, { 600, 64, 64, 64 },
-        { 20, 4500, 256, 128 }, { 40, 8600, 256, 64 }, { 100, 4100, 1024, 128 },
-        { 128, 6200, 512, 512 }, { 90, 300, 2048, 64 }, { 65, 8600, 320, 32 },
-        { 127, 9000, 640, 128 }, { 80, 5000, 2048, 256 }, { 50, 3000, 4096, 512 },
-        { 33, 30000, 384, 384 }, { 100, 15100, 512, 128 }, { 70, 200, 480, 480 },
-        { 100, 512, 1536, 128 }, { 64, 16384, 1024, 128 },
+    static const int shape[][4] = {
+        /* T, N, K, group */
+        { 1, 8, 16, 16 },
+        { 1, 64, 4096, 128 },
+        { 2, 100, 4096, 4096 },
+        { 3, 33, 96, 32 },
+        { 8, 48, 2048, 128 },
+        { 7, 70, 5120, 256 },
+        { 13, 20, 480, 96 },
+        { 16, 40, 4096, 64 },
+        { 17, 64, 128, 32 },
+        { 16, 33, 14336, 128 },
+        { 65, 100, 250, 250 },
+        { 64, 256, 512, 128 },
+        { 129, 96, 1024, 64 },
+        { 300, 200, 160, 160 },
+        { 600, 64, 64, 64 },
+        { 20, 4500, 256, 128 },
+        { 40, 8600, 256, 64 },
+        { 100, 4100, 1024, 128 },
+        { 128, 6200, 512, 512 },
+        { 90, 300, 2048, 64 },
+        { 65, 8600, 320, 32 },
+        { 127, 9000, 640, 128 },
+        { 80, 5000, 2048, 256 },
+        { 50, 3000, 4096, 512 },
+        { 33, 30000, 384, 384 },
+        { 100, 15100, 512, 128 },
+        { 70, 200, 480, 480 },
+        { 100, 512, 1536, 128 },
+        { 64, 16384, 1024, 128 },
     };
     static const enum fdk_dtype kinds[][2] = { { FDK_BF16, FDK_BF16 },
         { FDK_BF16, FDK_F32 }, { FDK_F32, FDK_F32 } };
@@ -141,9 +168,15 @@ against_cpu(void **state)
             const int *s = shape[i / 3];
             if (!tw_takes(i + 5 * ti, 13))
                 continue;
-            struct mat m = { .T = s[0], .N = s[1], .K = s[2],
-                .ldy = s[1] + (i / 3 % 2 ? 3 : 0), .group = s[3], .t = types[ti],
-                .act = kinds[i % 3][0], .y = kinds[i % 3][1], .bias = (int)(i + ti) % 2 };
+            struct mat m = { .T = s[0],
+                .N = s[1],
+                .K = s[2],
+                .ldy = s[1] + (i / 3 % 2 ? 3 : 0),
+                .group = s[3],
+                .t = types[ti],
+                .act = kinds[i % 3][0],
+                .y = kinds[i % 3][1],
+                .bias = (int)(i + ti) % 2 };
             check(&m, m.T + PAD);
         }
 }
@@ -158,8 +191,14 @@ parts_of_rows(void **state)
         for (size_t i = 0; i < sizeof(split) / sizeof(split[0]); i++) {
             if (!tw_takes(ti + i, 3))
                 continue;
-            struct mat m = { .T = 140, .N = 96, .K = 512, .ldy = 96, .group = 128,
-                .t = types[ti], .act = i % 2 ? FDK_F32 : FDK_BF16, .y = FDK_F32 };
+            struct mat m = { .T = 140,
+                .N = 96,
+                .K = 512,
+                .ldy = 96,
+                .group = 128,
+                .t = types[ti],
+                .act = i % 2 ? FDK_F32 : FDK_BF16,
+                .y = FDK_F32 };
             check(&m, split[i]);
         }
 }
@@ -171,8 +210,14 @@ every_value(void **state)
     (void)state;
     for (size_t ti = 0; ti < N_TYPE; ti++)
         for (int T = 1; T <= 33 && tw_takes(ti, 2); T += 16) {
-            struct mat m = { .T = T, .N = 256, .K = 128, .ldy = 256, .group = 128,
-                .t = types[ti], .act = FDK_BF16, .y = FDK_F32 };
+            struct mat m = { .T = T,
+                .N = 256,
+                .K = 128,
+                .ldy = 256,
+                .group = 128,
+                .t = types[ti],
+                .act = FDK_BF16,
+                .y = FDK_F32 };
             random_mat(&m);
             for (size_t i = 0; i < (size_t)T * 128; i++)
                 m.x[i] = i % 128 == i / 128 * 3 ? 0.25f : 0;
@@ -207,9 +252,14 @@ rows_stand_alone(void **state)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
             if (!tw_takes(ti + i, 4))
                 continue;
-            struct mat m = { .T = 48, .N = shape[i][0], .K = shape[i][1],
-                .ldy = shape[i][0], .group = shape[i][2], .t = types[ti],
-                .act = FDK_BF16, .y = FDK_F32 };
+            struct mat m = { .T = 48,
+                .N = shape[i][0],
+                .K = shape[i][1],
+                .ldy = shape[i][0],
+                .group = shape[i][2],
+                .t = types[ti],
+                .act = FDK_BF16,
+                .y = FDK_F32 };
             size_t bytes = (size_t)m.T * (size_t)m.N * 4;
             random_mat(&m);
             float *large[] = { run_gemm(&tw.gpu, &m, 24), run_gemm(&tw.gpu, &m, 48),
@@ -239,8 +289,17 @@ arguments(void **state)
 {
     static float v[64];
     const struct k_dev *d = &tw.gpu.d;
-    struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .n = (int32_t *)v, .T = 1, .N = 1,
-        .K = 32, .ldy = 1, .w_group = 32, .act = FDK_BF16, .y_dtype = FDK_BF16 };
+    struct fdk_gemm_args a = { .y = v,
+        .x = v,
+        .w = v,
+        .n = (int32_t *)v,
+        .T = 1,
+        .N = 1,
+        .K = 32,
+        .ldy = 1,
+        .w_group = 32,
+        .act = FDK_BF16,
+        .y_dtype = FDK_BF16 };
     (void)state;
     for (size_t i = 0; i < N_TYPE; i++) {
         a.w_dtype = types[i];

@@ -17,12 +17,12 @@ enum { O = 14, R_MAX = 16, MAX_POOL = 4 };
 /* Rows that run() launches; fewer than in.s.n_out where a test says so. */
 static int n_launch = R_MAX;
 
-struct draw {                    /* a launch: what goes in, what comes out */
+struct draw { /* a launch: what goes in, what comes out */
     struct k_step s;
     struct fdk_row rows[K_MAX_ROW];
     struct fdk_result res[R_MAX];
-    uint16_t *counts;            /* (MAX_POOL, V) or NULL */
-    float *logits;               /* (R_MAX, V) */
+    uint16_t *counts; /* (MAX_POOL, V) or NULL */
+    float *logits;    /* (R_MAX, V) */
     int V, first;
 };
 
@@ -39,9 +39,14 @@ draw_new(int V, float width)
     for (size_t i = 0; i < R_MAX * (size_t)V; i++)
         in.logits[i] = k_normal(&tw.seed) * width;
     for (int i = 0; i < K_MAX_ROW; i++) {
-        in.rows[i] = (struct fdk_row){ .top_p = 1, .max_len = 1 << 30, .len = 10,
-            .penalty = -1, .repetition = 1, .seed = k_rand(&tw.seed),
-            .sample = (uint32_t)i, .generation = 100u + (unsigned)i };
+        in.rows[i] = (struct fdk_row){ .top_p = 1,
+            .max_len = 1 << 30,
+            .len = 10,
+            .penalty = -1,
+            .repetition = 1,
+            .seed = k_rand(&tw.seed),
+            .sample = (uint32_t)i,
+            .generation = 100u + (unsigned)i };
         in.s.state[i] = (i * 3 + 1) % K_MAX_ROW;
         in.s.out[i] = (struct fdk_out){ .row = i, .n_top = 0, .pos = 10 + i };
     }
@@ -65,8 +70,11 @@ run(struct two_dev *t, struct draw *out)
         .results = tw_new(t, NULL, sizeof(in.res)),
         .state = tw_new(t, in.rows, sizeof(in.rows)),
         .counts = in.counts != NULL ? tw_new(t, in.counts, nc) : NULL,
-        .logits = tw_new(t, in.logits, R_MAX * (size_t)in.V * 4), .b = &b,
-        .first = in.first, .R = n_launch - in.first, .V = in.V,
+        .logits = tw_new(t, in.logits, R_MAX * (size_t)in.V * 4),
+        .b = &b,
+        .first = in.first,
+        .R = n_launch - in.first,
+        .V = in.V,
     };
     a.scratch_bytes = t->d.ops->sample_scratch(&a);
     if (a.scratch_bytes > 0)
@@ -89,7 +97,7 @@ compare(void)
         struct fdk_result *g = &got.res[o], *w = &want.res[o];
         assert_int_equal(g->token, w->token);
         if (o < in.first || o >= O)
-            continue;                 /* poison, alike as far as the token shows */
+            continue; /* poison, alike as far as the token shows */
         assert_int_equal(g->done, w->done);
         assert_int_equal(g->bad, w->bad);
         assert_int_equal(g->generation, w->generation);
@@ -201,14 +209,20 @@ crowd(int kind, size_t row)
     float *x = in.logits + row * (size_t)in.V;
     for (int i = 0; i < in.V; i++) {
         float u = x[i];
-        x[i] = kind == 0 ? 1.5f :                       /* all equal */
-            kind == 1 ? (i == 77 % in.V ? 900 : u) :    /* the others far below */
-            kind == 2 ? 1 + 1e-6f * u :                 /* few bits apart */
-            kind == 3 ? (i % 3 ? -3e38f : u) :          /* padding */
-            kind == 4 ? floorf(u) * 1e-20f :            /* ties, tiny */
-            kind == 5 ? (i < 2000 ? 3 : u - 8) :        /* a plateau at the top */
-            kind == 6 ? u * 1e36f :                     /* wide beyond any exponential */
-            (float)(in.V - i) * 1e-3f;                  /* in order */
+        x[i] = kind == 0 ? 1.5f : /* all equal */
+            kind == 1 ? (i == 77 % in.V ? 900 : u)
+                      : /* the others far below */
+            kind == 2 ? 1 + 1e-6f * u
+                      : /* few bits apart */
+            kind == 3 ? (i % 3 ? -3e38f : u)
+                      : /* padding */
+            kind == 4 ? floorf(u) * 1e-20f
+                      : /* ties, tiny */
+            kind == 5 ? (i < 2000 ? 3 : u - 8)
+                      : /* a plateau at the top */
+            kind == 6 ? u * 1e36f
+                      :                /* wide beyond any exponential */
+            (float)(in.V - i) * 1e-3f; /* in order */
     }
 }
 
@@ -247,7 +261,7 @@ a_row_has_its_bits_in_any_company(void **state)
         }
         run(&tw.gpu, &all);
         for (int o = 0; o < O; o++) {
-            in.first = o;       /* the first row of logits is this output's */
+            in.first = o; /* the first row of logits is this output's */
             n_launch = o + 1;
             memcpy(in.logits, in.logits + (size_t)o * (size_t)in.V, (size_t)in.V * 4);
             run(&tw.gpu, &got);
@@ -288,8 +302,9 @@ penalties_equal_the_cpu(void **state)
         draw_new(round % 2 ? 333 : 20000, 3);
         in.counts = calloc(MAX_POOL * (size_t)in.V, 2);
         for (size_t i = 0; i < MAX_POOL * (size_t)in.V; i++)
-            in.counts[i] = (uint16_t)(tw_int(0, 3) ? 0 : tw_int(0, 1) ?
-                (tw_int(0, 1) << 15) + tw_int(0, 5) : 0x7fff + (tw_int(0, 1) << 15));
+            in.counts[i] = (uint16_t)(tw_int(0, 3) ? 0
+                    : tw_int(0, 1)                 ? (tw_int(0, 1) << 15) + tw_int(0, 5)
+                                                   : 0x7fff + (tw_int(0, 1) << 15));
         for (int i = 0; i < MAX_POOL; i++) {
             struct fdk_row *r = &in.rows[i];
             random_params(r);
@@ -313,8 +328,12 @@ too_many_ids(void **state)
     struct k_step s;
     (void)state;
     k_step_init(&s);
-    struct fdk_sample_args a = { .results = (void *)v, .state = (void *)v, .logits = v,
-        .b = &s.b, .R = 1, .V = 786433 };
+    struct fdk_sample_args a = { .results = (void *)v,
+        .state = (void *)v,
+        .logits = v,
+        .b = &s.b,
+        .R = 1,
+        .V = 786433 };
     assert_int_equal(tw.gpu.d.ops->sample(&a, tw.gpu.d.st), -ENOTSUP);
 }
 

@@ -31,8 +31,15 @@ test_embed(void **state)
             s.state[0] = 6;
             rows[6].last_token = V - 1;
             const struct fdk_embed_args a = {
-                .y = y, .w = w, .state = rows, .b = &s.b, .T = T + 2, .C = C, .V = V,
-                .w_dtype = types[i], .scale = 2,
+                .y = y,
+                .w = w,
+                .state = rows,
+                .b = &s.b,
+                .T = T + 2,
+                .C = C,
+                .V = V,
+                .w_dtype = types[i],
+                .scale = 2,
             };
             assert_int_equal(d.ops->embed(&a, d.st), 0);
             k_sync(&d);
@@ -40,8 +47,8 @@ test_embed(void **state)
             assert_true(k_untouched(y + T * C, 2 * C));
             for (int t = 0; t < T; t++)
                 for (int c = 0; c < C; c++)
-                    assert_true(y[t * C + c] ==
-                        2 * exact[(t == 3 ? V - 1 : t * 5 % V) * C + c]);
+                    assert_true(
+                        y[t * C + c] == 2 * exact[(t == 3 ? V - 1 : t * 5 % V) * C + c]);
             free(exact);
             free(w);
             k_free(y);
@@ -62,7 +69,14 @@ test_embed_bad_id(void **state)
     k_step_row(&s, T, 0, 16, 8, 0);
     s.ids[2] = V;
     const struct fdk_embed_args a = {
-        .y = y, .w = w, .b = &s.b, .T = T, .C = C, .V = V, .w_dtype = FDK_F32, .scale = 1,
+        .y = y,
+        .w = w,
+        .b = &s.b,
+        .T = T,
+        .C = C,
+        .V = V,
+        .w_dtype = FDK_F32,
+        .scale = 1,
     };
     assert_int_equal(d.ops->embed(&a, d.st), 0);
     assert_int_equal(d.ops->stream_sync(d.st), -EIO);
@@ -112,7 +126,11 @@ test_row_update(void **state)
     for (int i = 0; i < 4; i++)
         new_rows[i].len = 10 + i;
     const struct fdk_row_update_args a = {
-        .state = rows, .rows = new_rows, .idx = idx, .n = &n, .n_max = 4,
+        .state = rows,
+        .rows = new_rows,
+        .idx = idx,
+        .n = &n,
+        .n_max = 4,
     };
     assert_int_equal(d.ops->row_update(&a, d.st), 0);
     k_sync(&d);
@@ -127,8 +145,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed_bad_id), cmocka_unit_test(test_embed),
-        cmocka_unit_test(test_gather), cmocka_unit_test(test_row_update),
+        cmocka_unit_test(test_embed_bad_id),
+        cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_row_update),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,8 +14,17 @@ gemm(struct k_dev *d, float *y, const float *x, const void *w, const float *bias
     const int32_t *n, const int shape[4], int first, enum fdk_dtype t)
 {
     const struct fdk_gemm_args a = {
-        .y = y + (size_t)first * (size_t)shape[3], .x = x, .w = w, .bias = bias, .n = n, .first = first, .T = shape[0],
-        .N = shape[1], .K = shape[2], .ldy = shape[3], .w_dtype = t,
+        .y = y + (size_t)first * (size_t)shape[3],
+        .x = x,
+        .w = w,
+        .bias = bias,
+        .n = n,
+        .first = first,
+        .T = shape[0],
+        .N = shape[1],
+        .K = shape[2],
+        .ldy = shape[3],
+        .w_dtype = t,
     };
     assert_int_equal(d->ops->gemm(&a, d->st), 0);
     k_sync(d);
@@ -41,7 +50,8 @@ check_shape(struct k_dev *d, int T, int N, int K, enum fdk_dtype t)
         for (int n = 0; n < N; n++) {
             double s = N % 2 ? bias[n] : 0, mag = fabs(s);
             for (int k = 0; k < K; k++) {
-                double p = (double)x[m * K + k] * (double)exact[(size_t)n * (size_t)K + (size_t)k];
+                double p = (double)x[m * K + k] *
+                    (double)exact[(size_t)n * (size_t)K + (size_t)k];
                 s += p;
                 mag += fabs(p);
             }
@@ -61,9 +71,21 @@ static void
 test_reference(void **state)
 {
     static const int shapes[][3] = {
-        { 1, 1, 1 }, { 1, 8, 16 }, { 1, 17, 33 }, { 2, 9, 31 }, { 3, 25, 64 }, { 4, 24, 100 },
-        { 5, 7, 47 }, { 7, 50, 128 }, { 8, 6, 15 }, { 9, 13, 1025 }, { 13, 31, 48 },
-        { 66, 40, 130 }, { 130, 5, 40 }, { 1, 300, 256 }, { 11, 7, 2100 },
+        { 1, 1, 1 },
+        { 1, 8, 16 },
+        { 1, 17, 33 },
+        { 2, 9, 31 },
+        { 3, 25, 64 },
+        { 4, 24, 100 },
+        { 5, 7, 47 },
+        { 7, 50, 128 },
+        { 8, 6, 15 },
+        { 9, 13, 1025 },
+        { 13, 31, 48 },
+        { 66, 40, 130 },
+        { 130, 5, 40 },
+        { 1, 300, 256 },
+        { 11, 7, 2100 },
     };
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -150,8 +172,8 @@ test_window(void **state)
 /* ---- quantized weights --------------------------------------------------- */
 
 struct quant {
-    void *w;                      /* exactly as large as the tensor */
-    float *scale, *exact;         /* exact: the floats they stand for */
+    void *w;              /* exactly as large as the tensor */
+    float *scale, *exact; /* exact: the floats they stand for */
     int group;
 };
 
@@ -187,7 +209,8 @@ quant_new(int N, int K, int group, enum fdk_dtype t)
     for (int n = 0; n < N; n++)
         for (int k = 0; k < K; k++) {
             q.exact[(size_t)n * (size_t)K + (size_t)k] =
-                quant_stored(w + (size_t)n * row, k, t) * q.scale[(size_t)n * n_group + (size_t)(k / group)];
+                quant_stored(w + (size_t)n * row, k, t) *
+                q.scale[(size_t)n * n_group + (size_t)(k / group)];
         }
     return q;
 }
@@ -208,9 +231,17 @@ quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int sha
     int32_t live = shape[0];
     float *y = k_new((size_t)shape[0] * (size_t)shape[1]);
     struct fdk_gemm_args a = {
-        .y = y, .x = x, .w = t == FDK_F32 ? q->exact : q->w, .w_scale = q->scale,
-        .w_group = q->group, .n = &live, .T = split, .N = shape[1], .K = shape[2],
-        .ldy = shape[1], .w_dtype = t,
+        .y = y,
+        .x = x,
+        .w = t == FDK_F32 ? q->exact : q->w,
+        .w_scale = q->scale,
+        .w_group = q->group,
+        .n = &live,
+        .T = split,
+        .N = shape[1],
+        .K = shape[2],
+        .ldy = shape[1],
+        .w_dtype = t,
     };
     for (; a.first < shape[0]; a.first += split) {
         a.y = y + (size_t)a.first * (size_t)a.ldy;
@@ -266,8 +297,15 @@ static void
 test_quantized_bits_are_those_of_f32(void **state)
 {
     static const int shapes[][3] = {
-        { 1, 1, 2 }, { 1, 17, 34 }, { 3, 25, 64 }, { 4, 24, 100 }, { 7, 50, 128 },
-        { 9, 13, 1026 }, { 20, 40, 130 }, { 70, 31, 2100 }, { 1, 300, 256 },
+        { 1, 1, 2 },
+        { 1, 17, 34 },
+        { 3, 25, 64 },
+        { 4, 24, 100 },
+        { 7, 50, 128 },
+        { 9, 13, 1026 },
+        { 20, 40, 130 },
+        { 70, 31, 2100 },
+        { 1, 300, 256 },
     };
     (void)state;
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
@@ -300,8 +338,16 @@ e4m3_bytes(struct k_dev *d, float scale, int n_row)
     int32_t n = n_row;
     assert_non_null(w);
     for (int i = 0; i < 2; i++) {
-        const struct fdk_gemm_args a = { .y = y, .x = x, .w = w, .w_scale = s,
-            .w_group = K, .n = &n, .T = n, .N = N, .K = K, .ldy = N,
+        const struct fdk_gemm_args a = { .y = y,
+            .x = x,
+            .w = w,
+            .w_scale = s,
+            .w_group = K,
+            .n = &n,
+            .T = n,
+            .N = N,
+            .K = K,
+            .ldy = N,
             .w_dtype = FDK_F8E4M3 };
         memset(w, 0, N * K);
         memset(x, 0, sizeof(x));
@@ -350,8 +396,17 @@ test_quantized_arguments(void **state)
     int32_t n = 1;
     (void)state;
     k_open(&d, 1, NULL);
-    struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .w_scale = v, .w_group = 32,
-        .n = &n, .T = 1, .N = 1, .K = 40, .ldy = 1, .w_dtype = FDK_I4 };
+    struct fdk_gemm_args a = { .y = v,
+        .x = v,
+        .w = v,
+        .w_scale = v,
+        .w_group = 32,
+        .n = &n,
+        .T = 1,
+        .N = 1,
+        .K = 40,
+        .ldy = 1,
+        .w_dtype = FDK_I4 };
     assert_int_equal(d.ops->gemm(&a, d.st), 0);
     a.w_scale = NULL;
     assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
@@ -384,7 +439,8 @@ test_arguments(void **state)
     int32_t n = 1;
     (void)state;
     k_open(&d, 1, NULL);
-    struct fdk_gemm_args a = { .y = v, .x = v, .w = v, .n = &n, .T = 1, .N = 1, .K = 1, .ldy = 1 };
+    struct fdk_gemm_args
+        a = { .y = v, .x = v, .w = v, .n = &n, .T = 1, .N = 1, .K = 1, .ldy = 1 };
     a.w_dtype = FDK_I8;
     assert_int_equal(d.ops->gemm(&a, d.st), -EINVAL);
     a.w_dtype = FDK_F8E4M3;
@@ -406,8 +462,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_window), cmocka_unit_test(test_invariance),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_quantized_arguments),
         cmocka_unit_test(test_quantized_bits_are_those_of_f32),
         cmocka_unit_test(test_every_e4m3_byte),

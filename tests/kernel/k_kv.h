@@ -51,9 +51,14 @@ k_kv_layout(struct fdk_kv *kv, int K, int B, int D, int n_layer, int n_block,
     uint64_t values = ((uint64_t)(K * B * D) * fdk_dtype_bytes(t) + 3) & ~(uint64_t)3;
     uint64_t scales = t == FDK_I8 ? (uint64_t)(K * B) * 4 : 0;
     *kv = (struct fdk_kv){
-        .v_bytes = values, .k_scale_off = 2 * values, .v_scale_off = 2 * values + scales,
-        .layer_bytes = 2 * (values + scales), .block_size = B, .n_kv_head = K,
-        .head_dim = D, .dtype = t,
+        .v_bytes = values,
+        .k_scale_off = 2 * values,
+        .v_scale_off = 2 * values + scales,
+        .layer_bytes = 2 * (values + scales),
+        .block_size = B,
+        .n_kv_head = K,
+        .head_dim = D,
+        .dtype = t,
     };
     kv->block_bytes = (uint64_t)n_layer * kv->layer_bytes;
     return (size_t)n_block * kv->block_bytes;
@@ -77,8 +82,8 @@ k_kv_scale_at(const struct fdk_kv *kv, int layer, int slot, int head, int value)
         (size_t)(head * kv->block_size + slot % kv->block_size) * 4;
 }
 
-struct k_plan {                  /* a work list with guards behind it */
-    struct fdk_work *work;       /* [n_max + K_GUARD] */
+struct k_plan {            /* a work list with guards behind it */
+    struct fdk_work *work; /* [n_max + K_GUARD] */
     int32_t n_work, n_max, a, bt;
     uint32_t n_done;
 };
@@ -104,8 +109,13 @@ static inline void
 k_plan_launch(struct k_dev *d, const struct fdk_batch *b, struct k_plan *p)
 {
     const struct fdk_att_plan_args a = {
-        .work = p->work, .n_work = &p->n_work, .n_done = &p->n_done, .b = b, .a = p->a,
-        .bt = p->bt, .n_max = p->n_max,
+        .work = p->work,
+        .n_work = &p->n_work,
+        .n_done = &p->n_done,
+        .b = b,
+        .a = p->a,
+        .bt = p->bt,
+        .n_max = p->n_max,
     };
     assert_int_equal(d->ops->att_plan(&a, d->st), 0);
 }

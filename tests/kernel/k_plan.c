@@ -79,7 +79,7 @@ a1_witness_splits(void **state)
 {
     static const struct {
         int N, M, a, b, ones, most, bound;
-        int split[6];            /* count, length, ... */
+        int split[6]; /* count, length, ... */
     } rows[] = {
         { 2, 26, 5, 64, 3, 4, 4, { 2, 13 } },
         { 8, 160, 5, 64, 19, 20, 20, { 6, 1, 1, 13, 1, 141 } },
@@ -175,8 +175,13 @@ host_lists(struct k_dev *d, struct k_step *s, const struct k_plan *p, uint64_t *
     int32_t n_work = -7, n = 0;
     uint32_t n_done = 99;
     size_t bytes = (size_t)p->n_max * sizeof(*p->work);
-    struct fdk_att_plan_args a = { .work = malloc(bytes), .n_work = &n_work,
-        .n_done = &n_done, .b = &s->b, .a = p->a, .bt = p->bt, .n_max = p->n_max };
+    struct fdk_att_plan_args a = { .work = malloc(bytes),
+        .n_work = &n_work,
+        .n_done = &n_done,
+        .b = &s->b,
+        .a = p->a,
+        .bt = p->bt,
+        .n_max = p->n_max };
     assert_non_null(a.work);
     memset(a.work, 0x7f, bytes);
     assert_int_equal(d->ops->att_plan_host(d->ctx, 0, &a), 0);
@@ -207,14 +212,16 @@ test_list_is_the_hosts(void **state)
     for (int round = 0; round < 2000; round++) {
         int len[K_MAX_ROW], n, M = 1 + (int)(k_rand(&seed) % 600), at = 0;
         struct k_plan p = { .a = 1 + (int)(k_rand(&seed) % 32),
-            .bt = 1 + (int)(k_rand(&seed) % 128), .n_work = -7, .n_done = 99 };
+            .bt = 1 + (int)(k_rand(&seed) % 128),
+            .n_work = -7,
+            .n_done = 99 };
         k_step_init(&s);
         n = random_split(len, K_MAX_ROW, M, &seed);
         s.n_row = n;
         for (int r = 0; r < n; r++)
             s.q_start[r + 1] = s.q_start[r] + len[r];
         s.n_tok = s.q_start[n];
-        if (round % 7 == 0)              /* the live count says how far it goes */
+        if (round % 7 == 0) /* the live count says how far it goes */
             s.n_tok -= (int)(k_rand(&seed) % 20);
         p.n_max = fdk_tiles_max(K_MAX_ROW, M, p.a, p.bt);
         p.work = malloc((size_t)(p.n_max + K_GUARD) * sizeof(*p.work));
@@ -254,8 +261,13 @@ test_list_never_overflows(void **state)
     k_step_row(&s, 13, 0, 16, 8, 0);
     k_step_row(&s, 13, 0, 16, 8, 1);
     p.work = malloc((3 + K_GUARD) * sizeof(*p.work));
-    host = (struct fdk_att_plan_args){ .work = p.work, .n_work = &p.n_work,
-        .n_done = &p.n_done, .b = &s.b, .a = p.a, .bt = p.bt, .n_max = p.n_max };
+    host = (struct fdk_att_plan_args){ .work = p.work,
+        .n_work = &p.n_work,
+        .n_done = &p.n_done,
+        .b = &s.b,
+        .a = p.a,
+        .bt = p.bt,
+        .n_max = p.n_max };
     memset(p.work, 0x7f, (3 + K_GUARD) * sizeof(*p.work));
     k_plan_launch(&d, &s.b, &p);
     assert_int_equal(d.ops->stream_sync(d.st), -EIO);
@@ -269,14 +281,14 @@ test_list_never_overflows(void **state)
 
 enum { LAYERS = 2, B = 16, PER_ROW = 20, N_BLOCK = K_MAX_ROW * PER_ROW };
 
-struct model {                   /* KV write and attention of some layers */
-    int H, K, D, M;              /* M: tokens of the recorded step */
+struct model {      /* KV write and attention of some layers */
+    int H, K, D, M; /* M: tokens of the recorded step */
     struct k_dev d;
     struct k_step s;
     struct fdk_kv kv;
     struct k_plan plan;
     struct fdk_graph *g;
-    float *in, *qkv, *y;         /* (M, stride), (LAYERS, M, H D) */
+    float *in, *qkv, *y; /* (M, stride), (LAYERS, M, H D) */
     size_t stride, kv_floats;
 };
 
@@ -287,13 +299,29 @@ layers(struct model *m, const struct fdk_batch *b, int T, struct k_plan *p, floa
     size_t row = (size_t)(m->H * m->D);
     for (int l = 0; l < LAYERS; l++) {
         const struct fdk_qkv_args q = {
-            .qkv = m->qkv, .b = b, .kv = m->kv, .T = T, .H = m->H, .K = m->K, .D = m->D,
+            .qkv = m->qkv,
+            .b = b,
+            .kv = m->kv,
+            .T = T,
+            .H = m->H,
+            .K = m->K,
+            .D = m->D,
             .layer = l,
         };
         struct fdk_attention_args a = {
-            .y = y + (size_t)(l * m->M) * row, .qkv = m->qkv, .b = b, .kv = m->kv, .T = T,
-            .H = m->H, .K = m->K, .D = m->D, .layer = l, .scale = 0.3f,
-            .work = p->work, .n_work = &p->n_work, .n_done = &p->n_done,
+            .y = y + (size_t)(l * m->M) * row,
+            .qkv = m->qkv,
+            .b = b,
+            .kv = m->kv,
+            .T = T,
+            .H = m->H,
+            .K = m->K,
+            .D = m->D,
+            .layer = l,
+            .scale = 0.3f,
+            .work = p->work,
+            .n_work = &p->n_work,
+            .n_done = &p->n_done,
             .n_work_max = p->n_max,
         };
         if (p->work == NULL)
@@ -354,8 +382,8 @@ set_step(struct model *m, const int *len, int n, uint64_t seed)
         for (int i = 0; i < PER_ROW; i++)
             s->block_table[K_SLOT(r) * K_STRIDE + i] = (r * PER_ROW + i) * 3 % N_BLOCK;
         for (int t = s->q_start[r]; t < s->n_tok; t++)
-            s->slot_map[t] = s->block_table[K_SLOT(r) * K_STRIDE + s->pos[t] / B] * B +
-                s->pos[t] % B;
+            s->slot_map[t] =
+                s->block_table[K_SLOT(r) * K_STRIDE + s->pos[t] / B] * B + s->pos[t] % B;
     }
 }
 
@@ -364,8 +392,7 @@ exact_tiles(const struct model *m)
 {
     int tiles = 0;
     for (int r = 0; r < m->s.n_row; r++)
-        tiles += ceil_div((m->s.q_start[r + 1] - m->s.q_start[r]) * m->plan.a,
-            m->plan.bt);
+        tiles += ceil_div((m->s.q_start[r + 1] - m->s.q_start[r]) * m->plan.a, m->plan.bt);
     return tiles;
 }
 
@@ -395,8 +422,7 @@ run_replay(struct model *m)
     assert_int_equal(m->d.ops->graph_launch(m->g, m->d.st), 0);
     k_sync(&m->d);
     for (size_t l = 0; l < LAYERS; l++)
-        assert_true(k_untouched(m->y + l * (size_t)m->M * row + n,
-            (size_t)m->M * row - n));
+        assert_true(k_untouched(m->y + l * (size_t)m->M * row + n, (size_t)m->M * row - n));
 }
 
 static void
@@ -421,7 +447,7 @@ check_reference(const struct model *m)
 {
     double p[400];
     for (int t = 0; t < m->s.n_tok; t += 3)
-        for (int h = 0; h < m->H; h += m->H > 1 ? m->H - 1 : 1) {
+        for (int h = 0; h<m->H; h += m->H> 1 ? m->H - 1 : 1) {
             int r = m->s.row[t], see = m->s.pos[t] + 1, kh = h / (m->H / m->K);
             const int32_t *table = m->s.block_table + K_SLOT(r) * K_STRIDE;
             const float *q = m->in + (size_t)t * m->stride + h * m->D;
@@ -457,7 +483,7 @@ adversarial(const struct model *m, int *len, int k)
     if (n == 0)
         len[n++] = left;
     else if (k % 2)
-        len[n - 1] += left;      /* a full step */
+        len[n - 1] += left; /* a full step */
     return n;
 }
 
@@ -469,8 +495,8 @@ check_splits(int H, int K, int D, int M, int rounds)
     int len[K_MAX_ROW];
     model_open(&m, H, K, D, M);
     for (int round = 0; round < rounds + K_MAX_ROW; round++) {
-        int n = round < rounds ? random_split(len, K_MAX_ROW, M, &seed) :
-            adversarial(&m, len, round - rounds + 1);
+        int n = round < rounds ? random_split(len, K_MAX_ROW, M, &seed)
+                               : adversarial(&m, len, round - rounds + 1);
         set_step(&m, len, n, seed);
         float *want = run_eager(&m);
         run_replay(&m);
@@ -579,7 +605,11 @@ static void
 test_attention_checks_its_list(void **state)
 {
     static const struct fdk_work bad[] = {
-        { -1, -1 }, { 2, 0 }, { 0, 4 }, { 0, -1 }, { 0x7f7f7f7f, 0x7f7f7f7f },
+        { -1, -1 },
+        { 2, 0 },
+        { 0, 4 },
+        { 0, -1 },
+        { 0x7f7f7f7f, 0x7f7f7f7f },
     };
     static struct model m;
     int len[] = { 20, 3 };
@@ -588,8 +618,17 @@ test_attention_checks_its_list(void **state)
         model_open(&m, 5, 1, 8, 32);
         set_step(&m, len, 2, 1);
         struct fdk_attention_args a = {
-            .y = m.y, .qkv = m.qkv, .b = &m.s.b, .kv = m.kv, .T = 32, .H = 5, .K = 1,
-            .D = 8, .work = m.plan.work, .n_work = &m.plan.n_work, .n_done = &m.plan.n_done,
+            .y = m.y,
+            .qkv = m.qkv,
+            .b = &m.s.b,
+            .kv = m.kv,
+            .T = 32,
+            .H = 5,
+            .K = 1,
+            .D = 8,
+            .work = m.plan.work,
+            .n_work = &m.plan.n_work,
+            .n_done = &m.plan.n_done,
             .n_work_max = m.plan.n_max - 1,
         };
         assert_int_equal(m.d.ops->attention(&a, m.d.st), -EINVAL);
@@ -613,7 +652,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a1_bound_holds_for_every_split),
         cmocka_unit_test(a1_witness_splits),
-        cmocka_unit_test(test_bound_limits), cmocka_unit_test(test_list_is_the_hosts),
+        cmocka_unit_test(test_bound_limits),
+        cmocka_unit_test(test_list_is_the_hosts),
         cmocka_unit_test(test_list_never_overflows),
         cmocka_unit_test(a2_replay_is_eager_for_every_split),
         cmocka_unit_test(a3_no_tile_of_an_earlier_replay),

@@ -78,13 +78,27 @@ check(struct k_dev *d, const struct shape *sh)
     k_fill(in, n, 3);
     memcpy(qkv, in, n * 4);
     const struct fdk_rope_table_args ra = {
-        .cs = cs, .inv_freq = inv_freq, .b = &s.b, .T = N_TOK + 1, .rot = sh->rot,
+        .cs = cs,
+        .inv_freq = inv_freq,
+        .b = &s.b,
+        .T = N_TOK + 1,
+        .rot = sh->rot,
         .scale = 1.25f,
     };
     const struct fdk_qkv_args a = {
-        .qkv = qkv, .q_norm = sh->norm ? norm[0] : NULL, .k_norm = sh->norm ? norm[1] : NULL,
-        .cs = cs, .b = &s.b, .kv = kv, .T = N_TOK + 1, .H = sh->H, .K = sh->K, .D = sh->D,
-        .rot = sh->rot, .layer = LAYER, .eps = 1e-6f,
+        .qkv = qkv,
+        .q_norm = sh->norm ? norm[0] : NULL,
+        .k_norm = sh->norm ? norm[1] : NULL,
+        .cs = cs,
+        .b = &s.b,
+        .kv = kv,
+        .T = N_TOK + 1,
+        .H = sh->H,
+        .K = sh->K,
+        .D = sh->D,
+        .rot = sh->rot,
+        .layer = LAYER,
+        .eps = 1e-6f,
     };
     assert_int_equal(d->ops->rope_table(&ra, d->st), 0);
     assert_int_equal(d->ops->qkv(&a, d->st), 0);
@@ -123,9 +137,12 @@ static void
 test_reference(void **state)
 {
     static const struct shape shapes[] = {
-        { 4, 2, 32, 32, 16, 0, FDK_F32 },  { 8, 1, 64, 64, 64, 1, FDK_BF16 },
-        { 3, 3, 20, 20, 16, 1, FDK_F32 },  { 6, 2, 80, 32, 32, 0, FDK_BF16 },
-        { 2, 2, 128, 128, 128, 1, FDK_F32 }, { 2, 1, 17, 2, 48, 1, FDK_BF16 },
+        { 4, 2, 32, 32, 16, 0, FDK_F32 },
+        { 8, 1, 64, 64, 64, 1, FDK_BF16 },
+        { 3, 3, 20, 20, 16, 1, FDK_F32 },
+        { 6, 2, 80, 32, 32, 0, FDK_BF16 },
+        { 2, 2, 128, 128, 128, 1, FDK_F32 },
+        { 2, 1, 17, 2, 48, 1, FDK_BF16 },
     };
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -165,8 +182,9 @@ put(const struct fdk_kv *kv, int slot, int h, int value, const float *x)
         else if (kv->dtype == FDK_F8E4M3)
             p[i] = (char)k_to_f8(x[i] / scale);
         else
-            p[i] = scale > 0 && isfinite(scale) ? (char)fmaxf(-127, fminf(127,
-                rintf(x[i] / scale))) : 0;
+            p[i] = scale > 0 && isfinite(scale)
+                ? (char)fmaxf(-127, fminf(127, rintf(x[i] / scale)))
+                : 0;
     }
 }
 
@@ -175,18 +193,38 @@ static void
 fill_odd(float *x, size_t n, int D, uint64_t seed)
 {
     static const float edge[] = {
-        0, -0.0f, 448, 463.9f, 464, 465, -449, 1e9f, -1e30f, 0x1p-9f, 0x1p-10f, 0x1.8p-9f,
-        -0x1.8p-10f, 0x1p-11f, 0x1.1p-6f, 0x1.fp-7f, 17, 19, 1.0625f, -1.1875f, 1e-40f,
-        -1e-44f, 240, 248,
+        0,
+        -0.0f,
+        448,
+        463.9f,
+        464,
+        465,
+        -449,
+        1e9f,
+        -1e30f,
+        0x1p-9f,
+        0x1p-10f,
+        0x1.8p-9f,
+        -0x1.8p-10f,
+        0x1p-11f,
+        0x1.1p-6f,
+        0x1.fp-7f,
+        17,
+        19,
+        1.0625f,
+        -1.1875f,
+        1e-40f,
+        -1e-44f,
+        240,
+        248,
     };
     for (size_t i = 0; i < n; i++) {
         size_t vec = i / (size_t)D;
         x[i] = k_normal(&seed) * ldexpf(1, (int)(vec * 7 % 23) - 11);
         if (vec % 5 == 1)
             x[i] = edge[k_rand(&seed) % (sizeof(edge) / sizeof(edge[0]))];
-        else if (vec % 5 == 2)          /* halves between two integers */
-            x[i] = i % (size_t)D == 0 ? 127 :
-                (float)((int)(k_rand(&seed) % 254) - 127) / 2;
+        else if (vec % 5 == 2) /* halves between two integers */
+            x[i] = i % (size_t)D == 0 ? 127 : (float)((int)(k_rand(&seed) % 254) - 127) / 2;
         else if (vec % 11 == 3)
             x[i] = i % 3 ? 0.0f : -0.0f;
         else if (vec % 13 == 4)
@@ -217,11 +255,17 @@ check_bytes(struct k_dev *d, const struct shape *sh, const float *scale)
     for (int t = 0; t < s.n_tok; t++)
         for (int h = 0; h < sh->K && s.slot_map[t] >= 0; h++)
             for (int v = 0; v < 2; v++)
-                put(&want, s.slot_map[t], h, v, qkv + (size_t)t * stride +
-                    (size_t)((sh->H + v * sh->K + h) * sh->D));
+                put(&want, s.slot_map[t], h, v,
+                    qkv + (size_t)t * stride + (size_t)((sh->H + v * sh->K + h) * sh->D));
     const struct fdk_qkv_args a = {
-        .qkv = qkv, .b = &s.b, .kv = kv, .T = s.n_tok + 1, .H = sh->H, .K = sh->K,
-        .D = sh->D, .layer = LAYER,
+        .qkv = qkv,
+        .b = &s.b,
+        .kv = kv,
+        .T = s.n_tok + 1,
+        .H = sh->H,
+        .K = sh->K,
+        .D = sh->D,
+        .layer = LAYER,
     };
     assert_int_equal(d->ops->qkv(&a, d->st), 0);
     k_sync(d);
@@ -237,8 +281,11 @@ static void
 test_kv_bytes(void **state)
 {
     static const struct shape shapes[] = {
-        { 2, 2, 17, 0, 16, 0, 0 }, { 1, 1, 128, 0, 64, 0, 0 }, { 3, 3, 7, 0, 48, 0, 0 },
-        { 4, 1, 80, 0, 32, 0, 0 }, { 2, 2, 1, 0, 16, 0, 0 },
+        { 2, 2, 17, 0, 16, 0, 0 },
+        { 1, 1, 128, 0, 64, 0, 0 },
+        { 3, 3, 7, 0, 48, 0, 0 },
+        { 4, 1, 80, 0, 32, 0, 0 },
+        { 2, 2, 1, 0, 16, 0, 0 },
     };
     static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
     float scale[LAYERS * 2 * 3];
@@ -288,7 +335,14 @@ test_f8_rounding(void **state)
     k_step_row(&s, T, 0, 16, N_BLOCK, 0);
     k_open(&d, 1, NULL);
     const struct fdk_qkv_args a = {
-        .qkv = qkv, .b = &s.b, .kv = kv, .T = T, .H = 1, .K = 1, .D = D, .layer = LAYER,
+        .qkv = qkv,
+        .b = &s.b,
+        .kv = kv,
+        .T = T,
+        .H = 1,
+        .K = 1,
+        .D = D,
+        .layer = LAYER,
     };
     assert_int_equal(d.ops->qkv(&a, d.st), 0);
     k_sync(&d);
@@ -300,7 +354,7 @@ test_f8_rounding(void **state)
     free(qkv);
 }
 
-struct written {                 /* KV of one graph and of eager launches */
+struct written { /* KV of one graph and of eager launches */
     struct shape sh;
     struct k_dev d;
     struct k_step s;
@@ -321,10 +375,10 @@ random_step(struct written *w, uint64_t *seed)
         int n = 1 + (int)(k_rand(seed) % (uint64_t)left);
         int r = (int)(k_rand(seed) % (uint64_t)B);
         k_step_row(&w->s, n, (int)(k_rand(seed) % 3) * B + r, B, 8, 0);
-        for (int i = 0; i < n; i++) {       /* blocks of its own */
+        for (int i = 0; i < n; i++) { /* blocks of its own */
             int t = w->s.n_tok - n + i;
-            w->s.slot_map[t] = ((w->s.n_row - 1) * 8 + w->s.pos[t] / B) * B +
-                w->s.pos[t] % B;
+            w->s.slot_map[t] =
+                ((w->s.n_row - 1) * 8 + w->s.pos[t] / B) * B + w->s.pos[t] % B;
         }
         left -= n;
     }
@@ -341,8 +395,13 @@ run_written(struct written *w, int replay)
         assert_int_equal(w->d.ops->graph_launch(w->g, w->d.st), 0);
     } else {
         assert_int_equal(w->d.ops->rope_table(&(struct fdk_rope_table_args){ .cs = w->cs,
-            .inv_freq = w->in, .b = &w->s.b, .T = w->a.T, .rot = w->sh.rot, .scale = 1 },
-            w->d.st), 0);
+                                                  .inv_freq = w->in,
+                                                  .b = &w->s.b,
+                                                  .T = w->a.T,
+                                                  .rot = w->sh.rot,
+                                                  .scale = 1 },
+                             w->d.st),
+            0);
         assert_int_equal(w->d.ops->qkv(&w->a, w->d.st), 0);
     }
     k_sync(&w->d);
@@ -362,13 +421,26 @@ check_written(struct written *w)
     k_fill(w->in, n, 4);
     k_step_init(&w->s);
     w->a = (struct fdk_qkv_args){
-        .qkv = w->qkv, .cs = w->cs, .b = &w->s.b, .kv = w->kv[1], .T = N_TOK,
-        .H = w->sh.H, .K = w->sh.K, .D = w->sh.D, .rot = w->sh.rot, .layer = LAYER,
+        .qkv = w->qkv,
+        .cs = w->cs,
+        .b = &w->s.b,
+        .kv = w->kv[1],
+        .T = N_TOK,
+        .H = w->sh.H,
+        .K = w->sh.K,
+        .D = w->sh.D,
+        .rot = w->sh.rot,
+        .layer = LAYER,
     };
     assert_int_equal(w->d.ops->graph_begin(w->d.st), 0);
     assert_int_equal(w->d.ops->rope_table(&(struct fdk_rope_table_args){ .cs = w->cs,
-        .inv_freq = w->in, .b = &w->s.b, .T = N_TOK, .rot = w->sh.rot, .scale = 1 },
-        w->d.st), 0);
+                                              .inv_freq = w->in,
+                                              .b = &w->s.b,
+                                              .T = N_TOK,
+                                              .rot = w->sh.rot,
+                                              .scale = 1 },
+                         w->d.st),
+        0);
     assert_int_equal(w->d.ops->qkv(&w->a, w->d.st), 0);
     assert_int_equal(w->d.ops->graph_end(w->d.st, &w->g), 0);
     for (int round = 0; round < 200; round++) {
@@ -383,8 +455,8 @@ check_written(struct written *w)
             char was[4 * 64];
             size_t bytes = (size_t)w->sh.D * fdk_dtype_bytes(w->sh.t);
             memcpy(was, at, bytes);
-            put(&w->kv[1], w->s.slot_map[t], 0, 1, w->in + (size_t)t * n / N_TOK +
-                (size_t)((w->sh.H + w->sh.K) * w->sh.D));
+            put(&w->kv[1], w->s.slot_map[t], 0, 1,
+                w->in + (size_t)t * n / N_TOK + (size_t)((w->sh.H + w->sh.K) * w->sh.D));
             assert_memory_equal(was, at, bytes);
         }
     }
@@ -422,9 +494,22 @@ test_arguments(void **state)
     k_open(&d, 1, NULL);
     k_step_init(&s);
     struct fdk_qkv_args a = {
-        .qkv = v, .cs = v, .b = &s.b, .T = 1, .H = 2, .K = 1, .D = 16, .rot = 16,
-        .kv = { .base = v, .block_bytes = 4096, .layer_bytes = 2048, .v_bytes = 1024,
-            .block_size = 16, .n_kv_head = 1, .head_dim = 16, .dtype = FDK_F32 },
+        .qkv = v,
+        .cs = v,
+        .b = &s.b,
+        .T = 1,
+        .H = 2,
+        .K = 1,
+        .D = 16,
+        .rot = 16,
+        .kv = { .base = v,
+            .block_bytes = 4096,
+            .layer_bytes = 2048,
+            .v_bytes = 1024,
+            .block_size = 16,
+            .n_kv_head = 1,
+            .head_dim = 16,
+            .dtype = FDK_F32 },
     };
     assert_int_equal(d.ops->qkv(&a, d.st), 0);
     a.kv.dtype = FDK_F16;
@@ -435,7 +520,7 @@ test_arguments(void **state)
     a.kv.v_bytes = 1024;
     a.kv.dtype = FDK_F8E4M3;
     assert_int_equal(d.ops->qkv(&a, d.st), 0);
-    a.kv.dtype = FDK_I8;                       /* scales lie over the values */
+    a.kv.dtype = FDK_I8; /* scales lie over the values */
     assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
     a.kv.k_scale_off = 1280;
     a.kv.v_scale_off = 1344;
@@ -459,8 +544,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments), cmocka_unit_test(test_reference),
-        cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_f8_rounding),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_kv_bytes),
+        cmocka_unit_test(test_f8_rounding),
         cmocka_unit_test(a6_kv_by_replay_is_kv_by_eager),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,11 +5,18 @@
 #include "tests/kernel/k_util.h"
 
 static void
-norm(struct k_dev *d, float *y, float *x, const float *add, const float *w, const int32_t *n,
-    int T, int C)
+norm(struct k_dev *d, float *y, float *x, const float *add, const float *w,
+    const int32_t *n, int T, int C)
 {
     const struct fdk_rmsnorm_args a = {
-        .y = y, .x = x, .add = add, .w = w, .n = n, .T = T, .C = C, .eps = 1e-5f,
+        .y = y,
+        .x = x,
+        .add = add,
+        .w = w,
+        .n = n,
+        .T = T,
+        .C = C,
+        .eps = 1e-5f,
     };
     assert_int_equal(d->ops->rmsnorm(&a, d->st), 0);
     k_sync(d);
@@ -92,7 +99,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reference), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

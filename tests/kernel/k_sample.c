@@ -12,13 +12,13 @@
 
 enum { MAX_V = 9000 };
 
-struct bench {                   /* rows of logits and all that goes with them */
+struct bench { /* rows of logits and all that goes with them */
     struct k_dev d;
     struct k_step s;
     struct fdk_row rows[K_MAX_ROW];
     struct fdk_result res[K_MAX_ROW];
-    float *logits, *keep;        /* keep: as given, sampling may overwrite */
-    uint16_t *counts;            /* NULL: none */
+    float *logits, *keep; /* keep: as given, sampling may overwrite */
+    uint16_t *counts;     /* NULL: none */
     int V;
 };
 
@@ -33,7 +33,11 @@ bench_new(int threads, const char *isa, int V)
     k_step_init(&b->s);
     for (int i = 0; i < K_MAX_ROW; i++) {
         b->rows[i] = (struct fdk_row){
-            .top_p = 1, .max_len = 1 << 30, .len = 10, .penalty = -1, .generation = 100u + (unsigned)i,
+            .top_p = 1,
+            .max_len = 1 << 30,
+            .len = 10,
+            .penalty = -1,
+            .generation = 100u + (unsigned)i,
         };
         b->s.state[i] = i;
         b->s.out[i] = (struct fdk_out){ .row = i, .n_top = 0, .pos = 10 };
@@ -65,8 +69,13 @@ draw(struct bench *b)
 {
     memcpy(b->logits, b->keep, K_MAX_ROW * (size_t)b->V * 4);
     struct fdk_sample_args a = {
-        .results = b->res, .state = b->rows, .logits = b->logits, .b = &b->s.b,
-        .counts = b->counts, .R = K_MAX_ROW, .V = b->V,
+        .results = b->res,
+        .state = b->rows,
+        .logits = b->logits,
+        .b = &b->s.b,
+        .counts = b->counts,
+        .R = K_MAX_ROW,
+        .V = b->V,
     };
     a.scratch_bytes = b->d.ops->sample_scratch(&a);
     a.scratch = malloc(a.scratch_bytes);
@@ -82,8 +91,8 @@ test_philox(void **state)
     static const uint32_t kat[][10] = {
         { 0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 },
         { ~0u, ~0u, ~0u, ~0u, ~0u, ~0u, 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd },
-        { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
-          0x94fdcceb, 0x5001e420, 0x24126ea1 },
+        { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0,
+            0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 },
     };
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -150,7 +159,8 @@ test_greedy(void **state)
     static const int sizes[] = { 1, 3, 16, 50, 4096, 4097, MAX_V };
     (void)state;
     for (int i = 0; i < 3; i++)
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && k_has_isa(k_isas[i]); s++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && k_has_isa(k_isas[i]);
+             s++) {
             struct bench *b = bench_new(1 + (int)s % 3, k_isas[i], sizes[s]);
             fill_logits(b, s, 3);
             check_greedy(b, (int)s * 3);
@@ -324,9 +334,9 @@ test_exact_draw(void **state)
                 }
                 draw(b);
                 for (int i = 0; i < K_MAX_ROW; i++)
-                    assert_int_equal(b->res[i].token, reference_draw(
-                        b->keep + (size_t)i * (size_t)b->V, b->V, &b->rows[i],
-                        (uint32_t)round));
+                    assert_int_equal(b->res[i].token,
+                        reference_draw(b->keep + (size_t)i * (size_t)b->V, b->V,
+                            &b->rows[i], (uint32_t)round));
             }
             bench_free(b);
         }
@@ -360,16 +370,16 @@ test_state(void **state)
     (void)state;
     fill_logits(b, 6, 1);
     for (int i = 0; i < K_MAX_ROW; i++)
-        b->keep[i * 100 + 40 + i] = 50;          /* the greedy choice */
+        b->keep[i * 100 + 40 + i] = 50; /* the greedy choice */
     b->rows[0].stop_ids[1] = 40;
     b->rows[0].n_stop = 2;
     b->rows[1].max_len = 11;
-    b->rows[2].stop_ids[0] = 42;                 /* masked below min_len */
+    b->rows[2].stop_ids[0] = 42; /* masked below min_len */
     b->rows[2].n_stop = 1;
     b->rows[2].min_len = 11;
     b->rows[3].done = FDK_DONE_STOP;
     b->rows[3].last_token = 9;
-    b->s.state[4] = 5;                           /* rows and states are apart */
+    b->s.state[4] = 5; /* rows and states are apart */
     b->s.state[5] = 4;
     b->s.n_out = 6;
     memset(b->res, 0x55, sizeof(b->res));
@@ -388,7 +398,7 @@ test_state(void **state)
     assert_int_equal(b->rows[5].last_token, 44);
     assert_int_equal(b->res[4].generation, 105);
     assert_int_equal(b->res[6].token, 0x55555555);
-    draw(b);                                     /* now min_len is reached */
+    draw(b); /* now min_len is reached */
     assert_int_equal(b->res[2].token, 42);
     assert_int_equal(b->res[2].done, FDK_DONE_STOP);
     assert_int_equal(b->res[0].token, -1);
@@ -499,7 +509,7 @@ test_penalty_counts(void **state)
         b->rows[i].repetition = 1;
         b->counts[i * 40 + 9] = 6;
     }
-    b->counts[0 * 40 + 9] = 0x7fff;              /* no further */
+    b->counts[0 * 40 + 9] = 0x7fff; /* no further */
     b->counts[1 * 40 + 9] = 0xffff;
     b->counts[2 * 40 + 9] = 0xfffe;
     b->rows[3].penalty = -1;
@@ -507,9 +517,9 @@ test_penalty_counts(void **state)
     b->keep[5 * 40 + 1] = NAN;
     b->s.out[6].kind = FDK_OUT_SCORE;
     b->s.out[6].target = 9;
-    b->rows[7].frequency = 1e30f;                /* 9 can no longer win */
-    b->rows[8].frequency = -1e38f;               /* overflows: nothing to choose by */
-    b->rows[9].min_len = 11;                     /* both at once */
+    b->rows[7].frequency = 1e30f;  /* 9 can no longer win */
+    b->rows[8].frequency = -1e38f; /* overflows: nothing to choose by */
+    b->rows[9].min_len = 11;       /* both at once */
     b->rows[9].stop_ids[0] = 9;
     b->rows[9].n_stop = 1;
     b->rows[9].presence = 0.01f;
@@ -527,7 +537,7 @@ test_penalty_counts(void **state)
         assert_int_equal(b->res[i].token == 9, i != 4 && i != 5 && i < 7);
     }
     assert_int_equal(b->rows[8].len, 10);
-    draw(b);                                     /* no stop id is masked now */
+    draw(b); /* no stop id is masked now */
     assert_int_equal(b->res[9].token, 9);
     assert_int_equal(b->counts[9 * 40 + 9], 7);
     bench_free(b);
@@ -537,10 +547,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox), cmocka_unit_test(test_bad_logits),
-        cmocka_unit_test(test_state), cmocka_unit_test(test_greedy),
-        cmocka_unit_test(test_exact_draw), cmocka_unit_test(test_distributions),
-        cmocka_unit_test(test_penalties), cmocka_unit_test(test_penalty_counts),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_bad_logits),
+        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_exact_draw),
+        cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_penalties),
+        cmocka_unit_test(test_penalty_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

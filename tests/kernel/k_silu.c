@@ -109,7 +109,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp), cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_reference),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

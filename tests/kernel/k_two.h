@@ -29,7 +29,7 @@ struct two_dev {
 struct two {
     struct two_dev cpu, gpu;
     uint64_t seed;
-    int deterministic;       /* of the gpu, when it is opened */
+    int deterministic; /* of the gpu, when it is opened */
 };
 
 static struct two tw;
@@ -61,7 +61,9 @@ tw_normal(float *x, size_t n)
 static inline int
 tw_open(void)
 {
-    const struct fdk_open_args args = { .n_device = 1, .n_thread = 4, .spin_us = 50,
+    const struct fdk_open_args args = { .n_device = 1,
+        .n_thread = 4,
+        .spin_us = 50,
         .deterministic = tw.deterministic };
     const char *seed = getenv("FDD_TEST_SEED");
     char err[256] = "";
@@ -123,7 +125,7 @@ tw_put(struct two_dev *t, void *dst, const void *src, size_t bytes)
     k_sync(&t->d);
 }
 
-#define tw_get tw_put            /* any direction */
+#define tw_get tw_put /* any direction */
 
 /* A malloc'd copy of a device buffer. */
 static inline void *
@@ -153,7 +155,10 @@ tw_new_act(struct two_dev *t, const float *x, size_t n, enum fdk_dtype act)
     assert_non_null(h);
     for (size_t i = 0; i < n && x != NULL; i++)
         h[i] = k_to_bf16(x[i]);
-    void *p = tw_new(t, x == NULL ? NULL : act == FDK_BF16 ? (const void *)h : x,
+    void *p = tw_new(t,
+        x == NULL             ? NULL
+            : act == FDK_BF16 ? (const void *)h
+                              : x,
         n * fdk_dtype_bytes(act));
     free(h);
     return p;

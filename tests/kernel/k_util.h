@@ -31,7 +31,7 @@
 #define K_SLOW 0
 #endif
 
-#define K_GUARD 64               /* floats on each side */
+#define K_GUARD  64 /* floats on each side */
 #define K_CANARY 0x7fc0dead
 
 struct k_dev {
@@ -44,7 +44,10 @@ static inline void
 k_open(struct k_dev *d, int n_thread, const char *isa)
 {
     const struct fdk_open_args args = {
-        .n_device = 1, .n_thread = n_thread, .max_token = 4096, .spin_us = 50,
+        .n_device = 1,
+        .n_thread = n_thread,
+        .max_token = 4096,
+        .spin_us = 50,
     };
     char err[256];
     assert_int_equal(fdk_cpu_isa_force(isa), 0);
@@ -214,10 +217,10 @@ k_has_isa(const char *isa)
 #define K_MAX_TOK 640
 #define K_MAX_ROW 16
 #ifndef K_STRIDE
-#define K_STRIDE  64              /* blocks of a row */
+#define K_STRIDE 64 /* blocks of a row */
 #endif
 /* State slot of row r: another order than the rows', as in a running engine. */
-#define K_SLOT(r) (((r) * 5 + 3) % K_MAX_ROW)
+#define K_SLOT(r) (((r)*5 + 3) % K_MAX_ROW)
 
 struct k_step {
     int32_t n_tok, n_row, n_out;
@@ -233,10 +236,20 @@ k_step_init(struct k_step *s)
 {
     memset(s, 0, sizeof(*s));
     s->b = (struct fdk_batch){
-        .n_tok = &s->n_tok, .n_row = &s->n_row, .n_out = &s->n_out, .ids = s->ids,
-        .pos = s->pos, .slot_map = s->slot_map, .row = s->row, .q_start = s->q_start,
-        .kv_len = s->kv_len, .block_table = s->block_table, .state = s->state,
-        .out = s->out, .table_stride = K_STRIDE, .max_row = K_MAX_ROW,
+        .n_tok = &s->n_tok,
+        .n_row = &s->n_row,
+        .n_out = &s->n_out,
+        .ids = s->ids,
+        .pos = s->pos,
+        .slot_map = s->slot_map,
+        .row = s->row,
+        .q_start = s->q_start,
+        .kv_len = s->kv_len,
+        .block_table = s->block_table,
+        .state = s->state,
+        .out = s->out,
+        .table_stride = K_STRIDE,
+        .max_row = K_MAX_ROW,
     };
     for (int r = 0; r < K_MAX_ROW; r++)
         s->state[r] = K_SLOT(r);
@@ -255,8 +268,7 @@ k_step_row(struct k_step *s, int n, int before, int block_size, int n_block, int
         s->ids[t] = 1;
         s->pos[t] = p;
         s->row[t] = r;
-        s->slot_map[t] = s->block_table[at + p / block_size] * block_size +
-            p % block_size;
+        s->slot_map[t] = s->block_table[at + p / block_size] * block_size + p % block_size;
     }
     s->q_start[r + 1] = s->n_tok;
     s->kv_len[r] = before + n;

@@ -20,7 +20,7 @@
 
 #define N_REQ 6
 #ifdef FDD_TSAN
-#define N_MODEL 1        /* slow there */
+#define N_MODEL 1 /* slow there */
 #else
 #define N_MODEL (sizeof(configs) / sizeof(configs[0]))
 #endif
@@ -159,8 +159,14 @@ static void
 model(const char *dir)
 {
     static const int32_t tokens[] = { 1, 7, 64, 512 };
-    struct sim_cfg base = { .max_reqs = 16, .max_seqs = 8, .max_tokens = 512,
-        .max_len = 320, .n_block = 160, .block_size = 16, .chunked = 1, .threads = 1,
+    struct sim_cfg base = { .max_reqs = 16,
+        .max_seqs = 8,
+        .max_tokens = 512,
+        .max_len = 320,
+        .n_block = 160,
+        .block_size = 16,
+        .chunked = 1,
+        .threads = 1,
         .model_dir = dir };
     static struct answer ref[N_REQ], got[N_REQ];
     struct sim_cfg c = base;
@@ -177,8 +183,10 @@ model(const char *dir)
         c.max_seqs = tokens[i] < 8 ? tokens[i] : 8;
         c.threads = 1 + (int32_t)i % 3;
         c.graph = (int32_t)i % 2;
-        (void)snprintf(what, sizeof(what), "%d tokens a step, %d threads, graph %d, "
-            "overlap %d", c.max_tokens, c.threads, c.graph, c.depth);
+        (void)snprintf(what, sizeof(what),
+            "%d tokens a step, %d threads, graph %d, "
+            "overlap %d",
+            c.max_tokens, c.threads, c.graph, c.depth);
         run(&c, 1, c.graph, got, &pre);
         same(ref, got, what);
     }
@@ -215,9 +223,17 @@ model(const char *dir)
 static void
 wide(const char *dir, uint32_t (*ret)[4], int together)
 {
-    struct sim_cfg c = { .max_reqs = N_WIDE, .max_seqs = N_WIDE, .max_tokens = 256,
-        .max_len = 32, .n_block = 3 * N_WIDE, .block_size = 16, .chunked = 1, .threads = 2,
-        .model_dir = dir, .graph = together, .depth = together ? 2 : 0,
+    struct sim_cfg c = { .max_reqs = N_WIDE,
+        .max_seqs = N_WIDE,
+        .max_tokens = 256,
+        .max_len = 32,
+        .n_block = 3 * N_WIDE,
+        .block_size = 16,
+        .chunked = 1,
+        .threads = 2,
+        .model_dir = dir,
+        .graph = together,
+        .depth = together ? 2 : 0,
         .exec = FDK_EXEC_INLINE };
     struct sim *s = sim_new(&c);
     struct sim_req *r[N_WIDE];
@@ -269,9 +285,16 @@ static const char wide_config[] =
 static void
 long_table(const char *dir, int32_t block_size, uint32_t (*ret)[8])
 {
-    struct sim_cfg c = { .max_reqs = N_LONG, .max_seqs = N_LONG, .max_tokens = 2048,
-        .max_len = 1400, .n_block = 4800 / block_size, .block_size = block_size,
-        .chunked = 1, .threads = 2, .model_dir = dir, .depth = 2,
+    struct sim_cfg c = { .max_reqs = N_LONG,
+        .max_seqs = N_LONG,
+        .max_tokens = 2048,
+        .max_len = 1400,
+        .n_block = 4800 / block_size,
+        .block_size = block_size,
+        .chunked = 1,
+        .threads = 2,
+        .model_dir = dir,
+        .depth = 2,
         .exec = FDK_EXEC_INLINE };
     struct sim *s = sim_new(&c);
     struct sim_req *r[N_LONG];

@@ -23,29 +23,29 @@
 #include "daemon/worker/weights.h"
 #include "kernels/fdk.h"
 
-#define MAX_TOK   512
-#define BLOCK     16
-#define N_BLOCK   ((2 * MAX_TOK) / BLOCK)
-#define N_TOP     5
-#define STATE     1              /* state slot of the only row */
+#define MAX_TOK 512
+#define BLOCK   16
+#define N_BLOCK ((2 * MAX_TOK) / BLOCK)
+#define N_TOP   5
+#define STATE   1 /* state slot of the only row */
 
 /* |difference| allowed, by the type of the KV cache: the reference keeps
  * fp32 whatever the weights are. */
-#define TOL_F32   1e-4
-#define TOL_BF16  2e-2
+#define TOL_F32  1e-4
+#define TOL_BF16 2e-2
 
-#define MUST(e)                                                         \
-    do {                                                                \
-        int rc_ = (e);                                                  \
-        if (rc_ != 0) {                                                 \
+#define MUST(e) \
+    do { \
+        int rc_ = (e); \
+        if (rc_ != 0) { \
             fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #e, strerror(-rc_)); \
-            exit(1);                                                    \
-        }                                                               \
+            exit(1); \
+        } \
     } while (0)
 
 static const struct fdk_ops *const k = &fdk_ops_cpu;
 
-struct step_host {               /* what a step copies to the device */
+struct step_host { /* what a step copies to the device */
     int32_t n_tok, n_row, n_out;
     int32_t ids[MAX_TOK], pos[MAX_TOK], slot_map[MAX_TOK], row[MAX_TOK];
     int32_t q_start[2], kv_len[1], block_table[STATE + 1][MAX_TOK / BLOCK], state[1];
@@ -94,13 +94,13 @@ copy(struct exec *x, void *dst, const void *src, size_t bytes)
 static void
 open_weights(struct exec *x, const char *dir)
 {
-    struct wts_load_args la = {.use_uring = 1, .buffer_bytes = 1 << 20};
+    struct wts_load_args la = { .use_uring = 1, .buffer_bytes = 1 << 20 };
     struct mdl_config cfg;
     char err[1024];
 
-    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0
-        || mdl_build(&cfg, &x->p, err, sizeof(err)) != 0
-        || wts_plan_new(dir, x->p, 0, 0, &x->wp, err, sizeof(err)) != 0) {
+    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, &x->p, err, sizeof(err)) != 0 ||
+        wts_plan_new(dir, x->p, 0, 0, &x->wp, err, sizeof(err)) != 0) {
         fprintf(stderr, "%s\n", err);
         exit(1);
     }
@@ -121,8 +121,8 @@ open_kv(struct exec *x, enum fdk_dtype dtype)
     kv->block_size = BLOCK;
     kv->n_kv_head = c->n_kv_head;
     kv->head_dim = c->head_dim;
-    kv->v_bytes = (uint64_t)c->n_kv_head * BLOCK * (uint64_t)c->head_dim
-        * fdk_dtype_bytes(kv->dtype);
+    kv->v_bytes = (uint64_t)c->n_kv_head * BLOCK * (uint64_t)c->head_dim *
+        fdk_dtype_bytes(kv->dtype);
     kv->layer_bytes = 2 * kv->v_bytes;
     kv->block_bytes = (uint64_t)c->n_layer * kv->layer_bytes;
     kv->base = dev_alloc(x, N_BLOCK * kv->block_bytes);
@@ -135,16 +135,24 @@ attention_args(const struct exec *x, int32_t T)
 {
     const struct mdl_config *c = &x->p->cfg;
 
-    return (struct fdk_attention_args){.b = &x->b, .kv = x->kv, .T = T, .H = c->n_head,
-        .K = c->n_kv_head, .D = c->head_dim, .work = x->dev->work,
-        .n_work = &x->dev->n_work, .n_done = &x->dev->n_done, .n_work_max = MAX_TOK,
-        .scratch = x->scratch, .scratch_bytes = x->scratch_bytes};
+    return (struct fdk_attention_args){ .b = &x->b,
+        .kv = x->kv,
+        .T = T,
+        .H = c->n_head,
+        .K = c->n_kv_head,
+        .D = c->head_dim,
+        .work = x->dev->work,
+        .n_work = &x->dev->n_work,
+        .n_done = &x->dev->n_done,
+        .n_work_max = MAX_TOK,
+        .scratch = x->scratch,
+        .scratch_bytes = x->scratch_bytes };
 }
 
 static struct exec *
 exec_open(const char *dir, enum fdk_dtype kv_dtype)
 {
-    struct fdk_open_args oa = {.n_device = 1, .n_thread = 2, .max_token = MAX_TOK};
+    struct fdk_open_args oa = { .n_device = 1, .n_thread = 2, .max_token = MAX_TOK };
     struct exec *x = calloc(1, sizeof(*x));
     struct fdk_attention_args aa;
     struct fdk_sample_args sa;
@@ -166,14 +174,22 @@ exec_open(const char *dir, enum fdk_dtype kv_dtype)
     x->dev = dev_alloc(x, sizeof(*x->dev));
     x->row = dev_alloc(x, (STATE + 1) * sizeof(*x->row));
     x->results = dev_alloc(x, MAX_TOK * sizeof(*x->results));
-    x->b = (struct fdk_batch){.n_tok = &x->dev->n_tok, .n_row = &x->dev->n_row,
-        .n_out = &x->dev->n_out, .ids = x->dev->ids, .pos = x->dev->pos,
-        .slot_map = x->dev->slot_map, .row = x->dev->row, .q_start = x->dev->q_start,
-        .kv_len = x->dev->kv_len, .block_table = x->dev->block_table[0],
-        .state = x->dev->state, .out = x->dev->out, .table_stride = MAX_TOK / BLOCK,
-        .max_row = 1};
+    x->b = (struct fdk_batch){ .n_tok = &x->dev->n_tok,
+        .n_row = &x->dev->n_row,
+        .n_out = &x->dev->n_out,
+        .ids = x->dev->ids,
+        .pos = x->dev->pos,
+        .slot_map = x->dev->slot_map,
+        .row = x->dev->row,
+        .q_start = x->dev->q_start,
+        .kv_len = x->dev->kv_len,
+        .block_table = x->dev->block_table[0],
+        .state = x->dev->state,
+        .out = x->dev->out,
+        .table_stride = MAX_TOK / BLOCK,
+        .max_row = 1 };
     aa = attention_args(x, MAX_TOK);
-    sa = (struct fdk_sample_args){.b = &x->b, .R = MAX_TOK, .V = x->p->cfg.vocab};
+    sa = (struct fdk_sample_args){ .b = &x->b, .R = MAX_TOK, .V = x->p->cfg.vocab };
     x->scratch_bytes = k->attention_scratch(x->ctx, &aa);
     n = k->sample_scratch(&sa);
     x->scratch_bytes = n > x->scratch_bytes ? n : x->scratch_bytes;
@@ -184,8 +200,8 @@ exec_open(const char *dir, enum fdk_dtype kv_dtype)
 static void
 exec_free(struct exec *x)
 {
-    void *const dev[] = {x->arena, x->kv.base, x->inv_freq, x->dev, x->row, x->results,
-        x->scratch};
+    void *const dev[] = { x->arena, x->kv.base, x->inv_freq, x->dev, x->row, x->results,
+        x->scratch };
 
     MUST(k->stream_sync(x->stream));
     for (size_t i = 0; i < sizeof(dev) / sizeof(dev[0]); i++)
@@ -232,8 +248,11 @@ run_attention(struct exec *x, const struct mdl_op *op, int32_t T)
     a.layer = op->layer;
     a.scale = op->f;
     if (op->layer == 0) {
-        struct fdk_att_plan_args pa = {.work = x->dev->work, .n_work = &x->dev->n_work,
-            .n_done = &x->dev->n_done, .b = &x->b, .n_max = MAX_TOK};
+        struct fdk_att_plan_args pa = { .work = x->dev->work,
+            .n_work = &x->dev->n_work,
+            .n_done = &x->dev->n_done,
+            .b = &x->b,
+            .n_max = MAX_TOK };
 
         k->att_shape(&a, &pa.a, &pa.bt);
         MUST(k->att_plan(&pa, x->stream));
@@ -245,10 +264,19 @@ static int
 run_qkv(struct exec *x, const struct mdl_op *op, int32_t T)
 {
     const struct mdl_config *c = &x->p->cfg;
-    struct fdk_qkv_args a = {.qkv = buffer(x, op->in), .q_norm = weight(x, op->w),
-        .k_norm = weight(x, op->w2), .cs = buffer(x, op->in2), .b = &x->b, .kv = x->kv,
-        .T = T, .H = c->n_head, .K = c->n_kv_head, .D = c->head_dim, .rot = x->p->rot,
-        .layer = op->layer, .eps = op->f};
+    struct fdk_qkv_args a = { .qkv = buffer(x, op->in),
+        .q_norm = weight(x, op->w),
+        .k_norm = weight(x, op->w2),
+        .cs = buffer(x, op->in2),
+        .b = &x->b,
+        .kv = x->kv,
+        .T = T,
+        .H = c->n_head,
+        .K = c->n_kv_head,
+        .D = c->head_dim,
+        .rot = x->p->rot,
+        .layer = op->layer,
+        .eps = op->f };
 
     return k->qkv(&a, x->stream);
 }
@@ -262,39 +290,71 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
 
     switch (op->kind) {
     case MDL_OP_EMBED:
-        return k->embed(&(struct fdk_embed_args){.y = out, .w = weight(x, op->w),
-            .state = x->row, .b = &x->b, .T = T, .C = op->K, .V = op->N,
-            .w_dtype = wts_dtype(x->wp, op->w), .scale = op->f}, x->stream);
+        return k->embed(&(struct fdk_embed_args){ .y = out,
+                            .w = weight(x, op->w),
+                            .state = x->row,
+                            .b = &x->b,
+                            .T = T,
+                            .C = op->K,
+                            .V = op->N,
+                            .w_dtype = wts_dtype(x->wp, op->w),
+                            .scale = op->f },
+            x->stream);
     case MDL_OP_ROPE_TABLE:
-        return k->rope_table(&(struct fdk_rope_table_args){.cs = out,
-            .inv_freq = x->inv_freq, .b = &x->b, .T = T, .rot = x->p->rot,
-            .scale = op->f}, x->stream);
+        return k->rope_table(&(struct fdk_rope_table_args){ .cs = out,
+                                 .inv_freq = x->inv_freq,
+                                 .b = &x->b,
+                                 .T = T,
+                                 .rot = x->p->rot,
+                                 .scale = op->f },
+            x->stream);
     case MDL_OP_RMSNORM:
-        return k->rmsnorm(&(struct fdk_rmsnorm_args){.y = out, .x = in,
-            .add = buffer(x, op->in2), .w = weight(x, op->w), .n = n, .T = rows,
-            .C = op->N, .eps = op->f}, x->stream);
+        return k->rmsnorm(&(struct fdk_rmsnorm_args){ .y = out,
+                              .x = in,
+                              .add = buffer(x, op->in2),
+                              .w = weight(x, op->w),
+                              .n = n,
+                              .T = rows,
+                              .C = op->N,
+                              .eps = op->f },
+            x->stream);
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
-        return k->gemm(&(struct fdk_gemm_args){.y = out, .x = in, .w = weight(x, op->w),
-            .bias = weight(x, op->bias), .n = n, .T = rows, .N = op->N, .K = op->K,
-            .ldy = op->N, .w_dtype = wts_dtype(x->wp, op->w), .w_scale = scales(x, op->w),
-            .w_group = wts_group(x->wp, op->w)}, x->stream);
+        return k->gemm(&(struct fdk_gemm_args){ .y = out,
+                           .x = in,
+                           .w = weight(x, op->w),
+                           .bias = weight(x, op->bias),
+                           .n = n,
+                           .T = rows,
+                           .N = op->N,
+                           .K = op->K,
+                           .ldy = op->N,
+                           .w_dtype = wts_dtype(x->wp, op->w),
+                           .w_scale = scales(x, op->w),
+                           .w_group = wts_group(x->wp, op->w) },
+            x->stream);
     case MDL_OP_QKV:
         return run_qkv(x, op, T);
     case MDL_OP_ATTENTION:
         return run_attention(x, op, T);
     case MDL_OP_SILU_MUL:
         return k->silu_mul(
-            &(struct fdk_silu_mul_args){
-                .y = out, .gu = in, .n = n, .T = rows, .F = op->N},
+            &(struct fdk_silu_mul_args){ .y = out, .gu = in, .n = n, .T = rows, .F = op->N },
             x->stream);
     case MDL_OP_GATHER:
-        return k->gather(&(struct fdk_gather_args){.y = out, .x = in, .b = &x->b, .O = O,
-            .C = op->N}, x->stream);
+        return k->gather(
+            &(struct fdk_gather_args){ .y = out, .x = in, .b = &x->b, .O = O, .C = op->N },
+            x->stream);
     case MDL_OP_SAMPLE:
-        return k->sample(&(struct fdk_sample_args){.results = x->results, .state = x->row,
-            .logits = in, .b = &x->b, .R = O, .V = op->N, .scratch = x->scratch,
-            .scratch_bytes = x->scratch_bytes}, x->stream);
+        return k->sample(&(struct fdk_sample_args){ .results = x->results,
+                             .state = x->row,
+                             .logits = in,
+                             .b = &x->b,
+                             .R = O,
+                             .V = op->N,
+                             .scratch = x->scratch,
+                             .scratch_bytes = x->scratch_bytes },
+            x->stream);
     default:
         return -ENOTSUP;
     }
@@ -304,7 +364,7 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
 static void
 set_row(struct exec *x, int32_t len)
 {
-    struct fdk_row r = {.top_p = 1, .len = len, .max_len = MAX_TOK, .penalty = -1};
+    struct fdk_row r = { .top_p = 1, .len = len, .max_len = MAX_TOK, .penalty = -1 };
 
     copy(x, &x->row[STATE], &r, sizeof(r));
 }
@@ -332,8 +392,11 @@ step(struct exec *x, enum mdl_tail tail, const int32_t *ids, const int32_t *next
         h->ids[i] = ids == NULL ? -1 : ids[i];
         h->pos[i] = at;
         h->slot_map[i] = h->block_table[STATE][at / BLOCK] * BLOCK + at % BLOCK;
-        h->out[i] = (struct fdk_out){.tok = i, .n_top = N_TOP, .pos = at + 1,
-            .kind = next[i] < 0 ? FDK_OUT_SAMPLE : FDK_OUT_SCORE, .target = next[i]};
+        h->out[i] = (struct fdk_out){ .tok = i,
+            .n_top = N_TOP,
+            .pos = at + 1,
+            .kind = next[i] < 0 ? FDK_OUT_SAMPLE : FDK_OUT_SCORE,
+            .target = next[i] };
     }
     h->q_start[1] = n;
     h->kv_len[0] = pos + n;
@@ -348,7 +411,7 @@ step(struct exec *x, enum mdl_tail tail, const int32_t *ids, const int32_t *next
 
 /* ---- the reference ---- */
 
-struct line {                    /* p or g of reference.txt */
+struct line { /* p or g of reference.txt */
     int greedy, near_tie;
     int32_t pos, token;
     double logprob, gap, top[N_TOP];
@@ -384,8 +447,8 @@ parse_line(char *s, struct line *l)
         l->gap = atof(w + l->near_tie);
     }
     for (int i = 0; i < N_TOP; i++)
-        if ((w = strtok_r(NULL, " \n", &save)) == NULL
-            || sscanf(w, "%d:%lf", &l->top_id[i], &l->top[i]) != 2)
+        if ((w = strtok_r(NULL, " \n", &save)) == NULL ||
+            sscanf(w, "%d:%lf", &l->top_id[i], &l->top[i]) != 2)
             return -1;
     return 0;
 }
@@ -422,8 +485,7 @@ struct score {
 };
 
 static void
-compare(
-    const char *name, const struct line *l, const struct fdk_result *r, struct score *sc)
+compare(const char *name, const struct line *l, const struct fdk_result *r, struct score *sc)
 {
     double d = fabs(r->logprob - l->logprob);
 
@@ -435,10 +497,9 @@ compare(
         sc->worst = t > sc->worst ? t : sc->worst;
         d = t > d ? t : d;
         /* Two alternatives within the tolerance may change places. */
-        if (r->top_id[i] != l->top_id[i]
-            && (i == 0 || l->top[i - 1] - l->top[i] > 2 * sc->tol)
-            && (i == N_TOP - 1 || l->top[i] - l->top[i + 1] > 2 * sc->tol)
-            && i < N_TOP - 1)
+        if (r->top_id[i] != l->top_id[i] &&
+            (i == 0 || l->top[i - 1] - l->top[i] > 2 * sc->tol) &&
+            (i == N_TOP - 1 || l->top[i] - l->top[i + 1] > 2 * sc->tol) && i < N_TOP - 1)
             d = INFINITY;
     }
     sc->n_line++;
@@ -474,7 +535,7 @@ run_case(struct exec *x, enum mdl_tail tail, const struct ref_case *c, int32_t c
 static void
 check_case(struct exec *x, const char *name, const struct ref_case *c, struct score *sc)
 {
-    static const int32_t chunk[] = {MAX_TOK, 7, 64, 1};
+    static const int32_t chunk[] = { MAX_TOK, 7, 64, 1 };
     struct fdk_result *a = calloc(MAX_TOK, sizeof(*a)), *b = calloc(MAX_TOK, sizeof(*b));
 
     if (a == NULL || b == NULL)
@@ -484,8 +545,8 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
         const struct line *l = &c->line[i];
 
         /* After a near-tie the two may go different ways, both right. */
-        if (l->greedy && a[l->pos - 1].token != l->token
-            && (l->near_tie || l->gap < 2 * sc->tol))
+        if (l->greedy && a[l->pos - 1].token != l->token &&
+            (l->near_tie || l->gap < 2 * sc->tol))
             break;
         sc->n_token += l->greedy;
         compare(name, l, &a[l->pos - 1], sc);
@@ -496,9 +557,9 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
     for (size_t i = 0; i < sizeof(chunk) / sizeof(chunk[0]); i++) {
         run_case(x, i % 2 == 0 ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS, c, chunk[i], b);
         for (int32_t j = 0; j < c->n_line; j++) {
-            if (a[j].token == b[j].token
-                && memcmp(&a[j].logprob, &b[j].logprob, sizeof(float)) == 0
-                && memcmp(a[j].top_logprob, b[j].top_logprob, N_TOP * sizeof(float)) == 0)
+            if (a[j].token == b[j].token &&
+                memcmp(&a[j].logprob, &b[j].logprob, sizeof(float)) == 0 &&
+                memcmp(a[j].top_logprob, b[j].top_logprob, N_TOP * sizeof(float)) == 0)
                 continue;
             fprintf(stderr,
                 "%s: position %d differs in chunks of %d: %d %.9g, whole %d %.9g\n", name,
@@ -514,7 +575,7 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
 static int
 check_kv(const char *dir, const char *ref, enum fdk_dtype kv_dtype, int *ret_half)
 {
-    struct score sc = {.tol = kv_dtype == FDK_F32 ? TOL_F32 : TOL_BF16};
+    struct score sc = { .tol = kv_dtype == FDK_F32 ? TOL_F32 : TOL_BF16 };
     struct ref_case *c = calloc(1, sizeof(*c));
     const char *name = strrchr(dir, '/') != NULL ? strrchr(dir, '/') + 1 : dir;
     FILE *f = fopen(ref, "r");

@@ -17,10 +17,10 @@
 #include "daemon/common/mem.h"
 #include "tests/sim/sim.h"
 
-#define TOL     1e-4         /* of logprobs, as for fp32 weights (p_model) */
+#define TOL     1e-4 /* of logprobs, as for fp32 weights (p_model) */
 #define MAX_TOK 128
 
-struct want {                /* by position in the text */
+struct want { /* by position in the text */
     int32_t id;
     double logprob, gap;
     int near_tie;
@@ -28,7 +28,10 @@ struct want {                /* by position in the text */
 struct text {
     uint32_t prompt[MAX_TOK], n_prompt, n;
     struct want want[MAX_TOK];
-    struct { uint32_t id; float logprob; } got[MAX_TOK];
+    struct {
+        uint32_t id;
+        float logprob;
+    } got[MAX_TOK];
 };
 struct score {
     double worst;
@@ -57,17 +60,16 @@ compare(const char *what, const struct text *t, struct score *sc)
         double d = fabs((double)t->got[i].logprob - w->logprob);
 
         /* After a near-tie the two may go different ways, both right. */
-        if (i >= t->n_prompt && t->got[i].id != (uint32_t)w->id
-            && (w->near_tie || w->gap < 2 * TOL))
+        if (i >= t->n_prompt && t->got[i].id != (uint32_t)w->id &&
+            (w->near_tie || w->gap < 2 * TOL))
             return;
         sc->n_pos++;
         sc->n_greedy += i >= t->n_prompt;
         sc->worst = d > sc->worst ? d : sc->worst;
         if (t->got[i].id == (uint32_t)w->id && d <= TOL)
             continue;
-        (void)fprintf(stderr,
-            "%s: position %u: token %u logprob %.7g, reference %d %.7g\n", what, i,
-            t->got[i].id, (double)t->got[i].logprob, w->id, w->logprob);
+        (void)fprintf(stderr, "%s: position %u: token %u logprob %.7g, reference %d %.7g\n",
+            what, i, t->got[i].id, (double)t->got[i].logprob, w->id, w->logprob);
         sc->n_bad++;
         if (t->got[i].id != (uint32_t)w->id)
             return;
@@ -118,9 +120,9 @@ take_line(struct text *t, char *line)
     if (strncmp(line, "end", 3) == 0)
         return 1;
     memset(w, 0, sizeof(*w));
-    if (t->n == MAX_TOK
-        || sscanf(line, "%*c %d %d %lf %31s", &pos, &w->id, &w->logprob, gap) < 3
-        || (uint32_t)pos != t->n || (line[0] == 'g') != (t->n >= t->n_prompt))
+    if (t->n == MAX_TOK ||
+        sscanf(line, "%*c %d %d %lf %31s", &pos, &w->id, &w->logprob, gap) < 3 ||
+        (uint32_t)pos != t->n || (line[0] == 'g') != (t->n >= t->n_prompt))
         return -1;
     w->near_tie = gap[0] == '~';
     w->gap = atof(gap + w->near_tie);
@@ -142,9 +144,16 @@ weights_of(const char *word)
 static struct sim *
 open_model(const char *dir, const char *weights, int group)
 {
-    struct sim_cfg c = { .max_reqs = 4, .max_seqs = 4, .max_tokens = 64, .max_len = 128,
-        .n_block = 32, .block_size = 16, .chunked = 1, .threads = 2,
-        .kv_dtype = FDK_F32 + 1, .model_dir = dir };
+    struct sim_cfg c = { .max_reqs = 4,
+        .max_seqs = 4,
+        .max_tokens = 64,
+        .max_len = 128,
+        .n_block = 32,
+        .block_size = 16,
+        .chunked = 1,
+        .threads = 2,
+        .kv_dtype = FDK_F32 + 1,
+        .model_dir = dir };
     char err[256];
 
     if (qnt_parse(weights_of(weights), group, &c.quant, err, sizeof(err)) != 0)
@@ -158,8 +167,8 @@ end_section(struct sim *s, const char *what, struct score *sc)
     int bad = sc->n_bad != 0 || sc->n_text == 0;
 
     (void)printf("%s: %s: %d texts, %d positions, %d greedy tokens, worst difference "
-        "%.2g of %g\n", bad ? "FAIL" : "PASS", what, sc->n_text, sc->n_pos, sc->n_greedy,
-        sc->worst, TOL);
+                 "%.2g of %g\n",
+        bad ? "FAIL" : "PASS", what, sc->n_text, sc->n_pos, sc->n_greedy, sc->worst, TOL);
     sim_free(s);
     memset(sc, 0, sizeof(*sc));
     return bad;

@@ -17,18 +17,21 @@
 #include "daemon/worker/scheduler.h"
 #include "daemon/worker/worker.h"
 
-#define MAX_DEPTH  4
-#define MAX_USER   2
-#define SEND_NS    15000     /* of a client between two requests at once */
-#define AGAIN_NS   50000     /* from an end to the same client's next request */
-#define HOT_NS     4e9       /* the device's heat fades by 1/e */
-#define N_HIST     (48 << 9)
+#define MAX_DEPTH 4
+#define MAX_USER  2
+#define SEND_NS   15000 /* of a client between two requests at once */
+#define AGAIN_NS  50000 /* from an end to the same client's next request */
+#define HOT_NS    4e9   /* the device's heat fades by 1/e */
+#define N_HIST    (48 << 9)
 
-struct hist { uint64_t n, max; uint32_t *at; /* [N_HIST] */ };
+struct hist {
+    uint64_t n, max;
+    uint32_t *at; /* [N_HIST] */
+};
 
-struct live {                /* a request in the engine, by req.idx */
-    int32_t i;               /* of the load */
-    int32_t n;               /* tokens published */
+struct live {  /* a request in the engine, by req.idx */
+    int32_t i; /* of the load */
+    int32_t n; /* tokens published */
     uint64_t first, last, worst;
 };
 
@@ -37,7 +40,10 @@ struct flight {
     int32_t cmds;
     struct cost_step cost;
     int32_t n_out, n_row;
-    struct { int32_t slot; uint32_t generation; } *out; /* [max_seqs] */
+    struct {
+        int32_t slot;
+        uint32_t generation;
+    } * out; /* [max_seqs] */
 };
 
 struct sim {
@@ -54,23 +60,23 @@ struct sim {
     struct cost cost;
     struct lka lka;
     uint64_t now, rng;
-    uint64_t dev_end;        /* of the last step launched */
-    uint64_t work;           /* since then there was something to pick, */
-    int idle_due;            /* and nothing but lka_due() held it back */
-    uint64_t *at;            /* [n] when it is sent */
-    int32_t n_at;            /* requests with a time */
+    uint64_t dev_end; /* of the last step launched */
+    uint64_t work;    /* since then there was something to pick, */
+    int idle_due;     /* and nothing but lka_due() held it back */
+    uint64_t *at;     /* [n] when it is sent */
+    int32_t n_at;     /* requests with a time */
     int32_t next[MAX_USER], turn;
-    struct live *live;       /* [credits] */
+    struct live *live; /* [credits] */
     int32_t n_live, credits, n_end;
     struct flight fl[MAX_DEPTH + 1];
-    uint64_t done;           /* epoch of the last collected */
-    struct live **told;      /* tokens that are not published */
+    uint64_t done;      /* epoch of the last collected */
+    struct live **told; /* tokens that are not published */
     size_t n_told;
     struct req **ended;
     size_t n_ended;
-    double *ttft, *tpot;     /* [n] ms, < 0: none */
+    double *ttft, *tpot; /* [n] ms, < 0: none */
     struct hist itl, ahead, gap;
-    double busy, hot;        /* ns; share of large steps in the last second */
+    double busy, hot; /* ns; share of large steps in the last second */
     FILE *steps;
 };
 
@@ -121,7 +127,7 @@ hist_percentile(const struct hist *h, double p)
 static struct arr_dist
 hist_dist(const struct hist *h, double unit)
 {
-    return (struct arr_dist) { hist_percentile(h, 0.5) / unit,
+    return (struct arr_dist){ hist_percentile(h, 0.5) / unit,
         hist_percentile(h, 0.99) / unit, (double)h->max / unit };
 }
 
@@ -156,7 +162,7 @@ dist_of(const struct sim *s, const double *all, int32_t kind)
             v[n++] = all[i];
     qsort(v, n, sizeof(*v), by_value);
     if (n > 0)
-        d = (struct arr_dist) { at_share(v, n, 0.5), at_share(v, n, 0.99), v[n - 1] };
+        d = (struct arr_dist){ at_share(v, n, 0.5), at_share(v, n, 0.99), v[n - 1] };
     free(v);
     return d;
 }
@@ -214,7 +220,7 @@ sim_req(struct sim *s, int32_t i)
     r->ids = mem_array((size_t)r->n_ids, sizeof(*r->ids));
     ASSERT(r->ids != NULL);
     ASSERT_Z(req_make_seqs(r));
-    s->live[r->idx] = (struct live) { .i = i };
+    s->live[r->idx] = (struct live){ .i = i };
     return r;
 }
 
@@ -392,10 +398,12 @@ sim_record(struct sim *s, const struct flight *f)
 {
     if (s->steps == NULL)
         return;
-    (void)fprintf(s->steps, "%llu pick %.3f begin %.3f end %.3f tok %d decode %d sample %d "
-        "waiting %d predict %.3f\n", (unsigned long long)f->epoch, (double)f->pick / 1e6,
-        (double)f->begin / 1e6, (double)f->end / 1e6, s->st.n_tok, s->st.n_decode,
-        s->st.n_sample, s->sch->waiting.n, (double)cost_predict(&s->cost, &f->cost) / 1e6);
+    (void)fprintf(s->steps,
+        "%llu pick %.3f begin %.3f end %.3f tok %d decode %d sample %d "
+        "waiting %d predict %.3f\n",
+        (unsigned long long)f->epoch, (double)f->pick / 1e6, (double)f->begin / 1e6,
+        (double)f->end / 1e6, s->st.n_tok, s->st.n_decode, s->st.n_sample,
+        s->sch->waiting.n, (double)cost_predict(&s->cost, &f->cost) / 1e6);
 }
 
 static void
@@ -522,9 +530,11 @@ sim_poll(struct sim *s)
 static void
 sim_prime(struct sim *s)
 {
-    static const struct { int32_t n_decode, context, n_prefill; } shape[] = {
-        { 1, 256, 0 }, { 8, 512, 0 }, { 0, 0, 64 }, { 0, 0, 128 }, { 32, 512, 0 },
-        { 0, 0, 512 }, { 64, 1024, 0 }, { 128, 1024, 0 }, { 0, 0, 2048 }, { 256, 512, 0 } };
+    static const struct {
+        int32_t n_decode, context, n_prefill;
+    } shape[] = { { 1, 256, 0 }, { 8, 512, 0 }, { 0, 0, 64 }, { 0, 0, 128 },
+        { 32, 512, 0 }, { 0, 0, 512 }, { 64, 1024, 0 }, { 128, 1024, 0 }, { 0, 0, 2048 },
+        { 256, 512, 0 } };
     double wrong = s->cfg->fault.wrong > 0 ? s->cfg->fault.wrong : 1;
 
     cost_init(&s->cost);
@@ -554,7 +564,7 @@ sim_configure(struct sim *s)
     s->w.max_len = d->max_len;
     wrk_eng_cfg(&s->w, &s->ec);
     s->ec.sch.cost = &s->cost;
-    s->ec.sch.max_scores = 1;    /* no request wants logprobs of its prompt */
+    s->ec.sch.max_scores = 1; /* no request wants logprobs of its prompt */
     ASSERT(s->ec.depth >= 0 && s->ec.depth <= MAX_DEPTH);
     n_seq = s->ec.sch.max_seqs;
     ahead = n_seq / 8 > 8 ? n_seq / 8 : 8;
@@ -571,8 +581,10 @@ sim_new(struct sim *s)
     sim_configure(s);
     sim_prime(s);
     lka_init(&s->lka, s->ec.depth);
-    kc = (struct kv_cfg) { .n_block = s->ec.n_block, .block_size = s->ec.block_size,
-        .n_slot = s->ec.sch.max_seqs, .max_len = s->ec.max_len };
+    kc = (struct kv_cfg){ .n_block = s->ec.n_block,
+        .block_size = s->ec.block_size,
+        .n_slot = s->ec.sch.max_seqs,
+        .max_len = s->ec.max_len };
     s->kv = kv_new(&kc);
     ASSERT(s->kv != NULL);
     s->sch = sch_new(&s->ec.sch, s->kv);
@@ -600,8 +612,8 @@ sim_new(struct sim *s)
         s->ttft[i] = s->tpot[i] = -1;
         s->at[i] = s->load->closed > 0 ? i * SEND_NS : s->load->req[i].at_ns;
     }
-    s->n_at = s->load->closed > 0 && s->load->closed < s->load->n ? s->load->closed :
-        s->load->n;
+    s->n_at =
+        s->load->closed > 0 && s->load->closed < s->load->n ? s->load->closed : s->load->n;
     s->rng = s->cfg->seed;
     s->steps = s->cfg->steps != NULL ? fopen(s->cfg->steps, "we") : NULL;
 }
@@ -671,7 +683,7 @@ arr_run(const struct arr_cfg *cfg, const struct arr_load *load, struct arr_sum *
     clock_t begin = clock();
 
     ASSERT(s != NULL && load->n > 0);
-    *ret = (struct arr_sum) { .n_ok = 0 };
+    *ret = (struct arr_sum){ .n_ok = 0 };
     s->cfg = cfg;
     s->load = load;
     s->sum = ret;

@@ -27,28 +27,31 @@
 
 #define ARR_MAX_POINT 32
 
-struct arr_point { int32_t n_tok; double us; };
+struct arr_point {
+    int32_t n_tok;
+    double us;
+};
 
 struct arr_dev {
     char name[32];
     struct arr_point point[ARR_MAX_POINT]; /* weights and arithmetic, ascending */
     int32_t n_point;
-    double ctx_us;           /* of a token of context that a decoding row reads */
-    double pair_us;          /* of a query-key pair of a prompt */
-    double scale;            /* of all of these: GPUs differ */
-    double hot;              /* a step takes longer by this times the share of the last
+    double ctx_us;     /* of a token of context that a decoding row reads */
+    double pair_us;    /* of a query-key pair of a prompt */
+    double scale;      /* of all of these: GPUs differ */
+    double hot;        /* a step takes longer by this times the share of the last
                                 second that went into steps without a graph */
-    double gap_us;           /* between two steps that are queued */
-    double noise;            /* standard deviation, share of the step */
-    int32_t graph_tok;       /* larger steps are launched operation by operation */
-    double graph_us;         /* pick and launch of a step with a graph, */
-    double eager_us;         /* and of one without */
-    double row_us;           /* more for each row, picked and collected */
+    double gap_us;     /* between two steps that are queued */
+    double noise;      /* standard deviation, share of the step */
+    int32_t graph_tok; /* larger steps are launched operation by operation */
+    double graph_us;   /* pick and launch of a step with a graph, */
+    double eager_us;   /* and of one without */
+    double row_us;     /* more for each row, picked and collected */
     double collect_us;
-    int32_t eager_cmds;      /* commands of a step without a graph, */
-    int32_t queue_cmds;      /* and of the driver's queue; a full one blocks */
-    double in_us, out_us;    /* client to engine, engine to client */
-    int32_t n_block;         /* of the KV cache, of 16 tokens */
+    int32_t eager_cmds;   /* commands of a step without a graph, */
+    int32_t queue_cmds;   /* and of the driver's queue; a full one blocks */
+    double in_us, out_us; /* client to engine, engine to client */
+    int32_t n_block;      /* of the KV cache, of 16 tokens */
     int32_t max_len;
 };
 
@@ -66,28 +69,28 @@ struct arr_req {
     uint64_t at_ns;
     int32_t n_in, n_out;
     int32_t user, priority;
-    int32_t kind;            /* counted apart in the results, below ARR_N_KIND */
+    int32_t kind; /* counted apart in the results, below ARR_N_KIND */
 };
 #define ARR_N_KIND 2
 
 enum arr_kind {
-    ARR_POISSON,             /* log-normal prompts of median 700, outputs of 200 */
-    ARR_BURST,               /* on for 2 s, off for 2 s, at twice the rate */
-    ARR_LONG,                /* one in 100 has a prompt of 100,000 tokens (kind 1) */
-    ARR_TAIL,                /* outputs by a power law, 20 to 8,192 */
-    ARR_GREEDY,              /* user 1 (kind 1) sends 64 at once every 4 s, user 0 the rest */
+    ARR_POISSON, /* log-normal prompts of median 700, outputs of 200 */
+    ARR_BURST,   /* on for 2 s, off for 2 s, at twice the rate */
+    ARR_LONG,    /* one in 100 has a prompt of 100,000 tokens (kind 1) */
+    ARR_TAIL,    /* outputs by a power law, 20 to 8,192 */
+    ARR_GREEDY,  /* user 1 (kind 1) sends 64 at once every 4 s, user 0 the rest */
     ARR_N_ARRIVALS
 };
 extern const char *const arr_kinds[ARR_N_ARRIVALS];
 
 struct arr_load {
-    struct arr_req *req;     /* [n] by time */
+    struct arr_req *req; /* [n] by time */
     int32_t n;
-    int32_t closed;          /* concurrent requests, a new one when one ended; 0: by time */
+    int32_t closed; /* concurrent requests, a new one when one ended; 0: by time */
 };
 
 uint64_t arr_rand(uint64_t *state);
-double arr_uniform(uint64_t *state);  /* (0, 1] */
+double arr_uniform(uint64_t *state); /* (0, 1] */
 double arr_normal(uint64_t *state);
 
 /* n requests at rate per second. */
@@ -101,47 +104,49 @@ void arr_load_fini(struct arr_load *l);
 /* ---- a run: arrivals.c ------------------------------------------------------------- */
 
 enum arr_policy {
-    ARR_LOOKAHEAD,           /* a step is picked when lka_due() says so */
-    ARR_EARLY                /* as soon as fewer than depth + 1 are in flight */
+    ARR_LOOKAHEAD, /* a step is picked when lka_due() says so */
+    ARR_EARLY      /* as soon as fewer than depth + 1 are in flight */
 };
 
 /* What goes wrong; zeroed: nothing. */
 struct arr_fault {
-    double wrong;            /* the cost model learns durations times this; 0: 1 */
-    double slow;             /* factor by which steps take longer, */
-    uint64_t slow_from_ns, slow_to_ns; /* in this time */
-    int64_t jump_ns;         /* the clock moves by so much */
+    double wrong; /* the cost model learns durations times this; 0: 1 */
+    double slow;  /* factor by which steps take longer, */
+    uint64_t slow_from_ns, slow_to_ns;  /* in this time */
+    int64_t jump_ns;                    /* the clock moves by so much */
     uint64_t jump_at_ns, jump_every_ns; /* 0: once */
 };
 
 struct arr_cfg {
-    const struct par *par;   /* sched.*, device.overlap_depth */
+    const struct par *par; /* sched.*, device.overlap_depth */
     struct arr_dev dev;
     enum arr_policy policy;
-    int late;                /* tokens are published behind the next launch */
-    uint64_t seed;           /* of the noise */
-    double ttft_ms, itl_ms;  /* limits for goodput */
+    int late;               /* tokens are published behind the next launch */
+    uint64_t seed;          /* of the noise */
+    double ttft_ms, itl_ms; /* limits for goodput */
     struct arr_fault fault;
-    int check;               /* sch_check() after every step */
-    const char *steps;       /* a file for one line a step, or NULL */
-    const char *requests;    /* a file for one line a request, or NULL */
+    int check;            /* sch_check() after every step */
+    const char *steps;    /* a file for one line a step, or NULL */
+    const char *requests; /* a file for one line a request, or NULL */
 };
 
-struct arr_dist { double p50, p99, max; };
+struct arr_dist {
+    double p50, p99, max;
+};
 
 struct arr_sum {
-    int32_t n_ok;            /* requests with all of their tokens */
+    int32_t n_ok; /* requests with all of their tokens */
     int64_t n_out;
     double wall_s, tok_s;
-    double goodput;          /* requests a second within the limits */
+    double goodput; /* requests a second within the limits */
     double n_good;
     struct arr_dist ttft, tpot, itl; /* ms */
     struct arr_dist kind_ttft[ARR_N_KIND];
     uint64_t n_step, n_preempted;
-    struct arr_dist ahead;   /* pick to begin of the step, ms */
-    struct arr_dist gap;     /* us that the device waited though there was work */
-    double busy;             /* share of the time */
-    double cpu_s;            /* that the simulation took */
+    struct arr_dist ahead; /* pick to begin of the step, ms */
+    struct arr_dist gap;   /* us that the device waited though there was work */
+    double busy;           /* share of the time */
+    double cpu_s;          /* that the simulation took */
 };
 
 /* All requests, to their end. Panics where nothing moves though requests are

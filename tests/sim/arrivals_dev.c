@@ -25,21 +25,38 @@ arr_dev_h200_8b(struct arr_dev *ret)
         { 1536, 34000 }, { 1537, 37500 }, { 2048, 44500 }, { 4096, 88000 },
         { 8192, 176000 } };
 
-    *ret = (struct arr_dev) { .name = "h200-8b", .n_point = sizeof(point) / sizeof(point[0]), .ctx_us = 0.0312,
-        .pair_us = 0.000776, .scale = 1.03, .hot = 0.2, .gap_us = 1.3,
-        .noise = 0.01, .graph_tok = 512,
-        .graph_us = 60, .eager_us = 300, .row_us = 0.1, .collect_us = 15,
-        .eager_cmds = 400, .queue_cmds = 1024, .in_us = 250, .out_us = 200,
-        .n_block = 50000, .max_len = 16384 };
+    *ret = (struct arr_dev){ .name = "h200-8b",
+        .n_point = sizeof(point) / sizeof(point[0]),
+        .ctx_us = 0.0312,
+        .pair_us = 0.000776,
+        .scale = 1.03,
+        .hot = 0.2,
+        .gap_us = 1.3,
+        .noise = 0.01,
+        .graph_tok = 512,
+        .graph_us = 60,
+        .eager_us = 300,
+        .row_us = 0.1,
+        .collect_us = 15,
+        .eager_cmds = 400,
+        .queue_cmds = 1024,
+        .in_us = 250,
+        .out_us = 200,
+        .n_block = 50000,
+        .max_len = 16384 };
     memcpy(ret->point, point, sizeof(point));
 }
 
 static int
 dev_line(struct arr_dev *d, const char *line, int *ret_points)
 {
-    struct { const char *name; double *v; int32_t *i; } f[] = {
-        { "ctx_us", &d->ctx_us, NULL }, { "pair_us", &d->pair_us, NULL },
-        { "scale", &d->scale, NULL }, { "hot", &d->hot, NULL }, { "gap_us", &d->gap_us, NULL }, { "noise", &d->noise, NULL },
+    struct {
+        const char *name;
+        double *v;
+        int32_t *i;
+    } f[] = { { "ctx_us", &d->ctx_us, NULL }, { "pair_us", &d->pair_us, NULL },
+        { "scale", &d->scale, NULL }, { "hot", &d->hot, NULL },
+        { "gap_us", &d->gap_us, NULL }, { "noise", &d->noise, NULL },
         { "graph_us", &d->graph_us, NULL }, { "eager_us", &d->eager_us, NULL },
         { "row_us", &d->row_us, NULL }, { "collect_us", &d->collect_us, NULL },
         { "in_us", &d->in_us, NULL }, { "out_us", &d->out_us, NULL },
@@ -56,10 +73,10 @@ dev_line(struct arr_dev *d, const char *line, int *ret_points)
         if (*ret_points == 0)
             d->n_point = 0;
         *ret_points = 1;
-        if (d->n_point == ARR_MAX_POINT || a < 1 || b <= 0 || (d->n_point > 0 &&
-            a <= d->point[d->n_point - 1].n_tok))
+        if (d->n_point == ARR_MAX_POINT || a < 1 || b <= 0 ||
+            (d->n_point > 0 && a <= d->point[d->n_point - 1].n_tok))
             return -EINVAL;
-        d->point[d->n_point++] = (struct arr_point) { (int32_t)a, b };
+        d->point[d->n_point++] = (struct arr_point){ (int32_t)a, b };
         return 0;
     }
     for (size_t i = 0; n == 2 && a >= 0 && i < sizeof(f) / sizeof(f[0]); i++) {
@@ -93,8 +110,10 @@ arr_dev_read(const char *path, struct arr_dev *ret, char *err, size_t err_bytes)
     }
     (void)fclose(f);
     if (rc != 0)
-        (void)snprintf(err, err_bytes, "%s: line %d is not \"NAME VALUE\" of a device, nor "
-            "\"point TOKENS US\" in ascending order", path, no);
+        (void)snprintf(err, err_bytes,
+            "%s: line %d is not \"NAME VALUE\" of a device, nor "
+            "\"point TOKENS US\" in ascending order",
+            path, no);
     return rc;
 }
 
@@ -118,5 +137,6 @@ double
 arr_dev_ns(const struct arr_dev *d, const struct cost_step *s, int32_t n_pad)
 {
     return (dev_base(d, n_pad) + d->ctx_us * (double)s->n_ctx +
-        d->pair_us * (double)s->n_pair) * d->scale * 1000;
+               d->pair_us * (double)s->n_pair) *
+        d->scale * 1000;
 }

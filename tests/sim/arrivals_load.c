@@ -13,7 +13,8 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-const char *const arr_kinds[ARR_N_ARRIVALS] = { "poisson", "burst", "long", "tail", "greedy" };
+const char *const arr_kinds[ARR_N_ARRIVALS] = { "poisson", "burst", "long", "tail",
+    "greedy" };
 
 uint64_t
 arr_rand(uint64_t *state)
@@ -114,7 +115,7 @@ arr_load_closed(int32_t c, int32_t n, int32_t n_in, int32_t n_out)
     l.req = mem_array((size_t)n, sizeof(*l.req));
     ASSERT(l.req != NULL && c > 0);
     for (int32_t i = 0; i < n; i++)
-        l.req[i] = (struct arr_req) { .n_in = n_in, .n_out = n_out };
+        l.req[i] = (struct arr_req){ .n_in = n_in, .n_out = n_out };
     return l;
 }
 
@@ -138,9 +139,11 @@ arr_load_read(const char *path, struct arr_load *ret, char *err, size_t err_byte
         if (sscanf(line, "%lf,%d,%d", &t, &r.n_in, &r.n_out) != 3 || !(t >= 0) ||
             t > 1e9 || r.n_in < 1 || r.n_out < 1) {
             if (no == 1)
-                continue;    /* names of the columns */
-            (void)snprintf(err, err_bytes, "%s: line %d is not \"time in s,prompt tokens,"
-                "output tokens\"", path, no);
+                continue; /* names of the columns */
+            (void)snprintf(err, err_bytes,
+                "%s: line %d is not \"time in s,prompt tokens,"
+                "output tokens\"",
+                path, no);
             (void)fclose(f);
             free(l.req);
             return -EINVAL;
@@ -165,5 +168,5 @@ void
 arr_load_fini(struct arr_load *l)
 {
     free(l->req);
-    *l = (struct arr_load) { .n = 0 };
+    *l = (struct arr_load){ .n = 0 };
 }

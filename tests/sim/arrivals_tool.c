@@ -46,22 +46,43 @@ static const char tool_help[] =
     "  --requests FILE             a line for each request\n"
     "  --json\n";
 
-enum { O_TRACE = 256, O_ARRIVALS, O_RATE, O_N, O_CLOSED, O_IN, O_OUT, O_SEED, O_POLICY,
-    O_TARGET, O_TOKENS, O_DEPTH, O_SET, O_DEVICE, O_NOISE, O_WRONG, O_TTFT, O_ITL, O_STEPS,
-    O_REQUESTS, O_JSON, O_LATE, O_HELP };
+enum {
+    O_TRACE = 256,
+    O_ARRIVALS,
+    O_RATE,
+    O_N,
+    O_CLOSED,
+    O_IN,
+    O_OUT,
+    O_SEED,
+    O_POLICY,
+    O_TARGET,
+    O_TOKENS,
+    O_DEPTH,
+    O_SET,
+    O_DEVICE,
+    O_NOISE,
+    O_WRONG,
+    O_TTFT,
+    O_ITL,
+    O_STEPS,
+    O_REQUESTS,
+    O_JSON,
+    O_LATE,
+    O_HELP
+};
 
-static const struct option tool_options[] = {
-    { "trace", 1, NULL, O_TRACE }, { "arrivals", 1, NULL, O_ARRIVALS },
-    { "rate", 1, NULL, O_RATE }, { "n", 1, NULL, O_N }, { "closed", 1, NULL, O_CLOSED },
-    { "in", 1, NULL, O_IN }, { "out", 1, NULL, O_OUT }, { "seed", 1, NULL, O_SEED },
-    { "policy", 1, NULL, O_POLICY }, { "target-ms", 1, NULL, O_TARGET },
-    { "max-tokens", 1, NULL, O_TOKENS }, { "depth", 1, NULL, O_DEPTH },
-    { "set", 1, NULL, O_SET }, { "device", 1, NULL, O_DEVICE },
-    { "noise", 1, NULL, O_NOISE }, { "wrong", 1, NULL, O_WRONG },
-    { "ttft-ms", 1, NULL, O_TTFT }, { "itl-ms", 1, NULL, O_ITL },
-    { "steps", 1, NULL, O_STEPS }, { "requests", 1, NULL, O_REQUESTS },
-    { "json", 0, NULL, O_JSON }, { "late", 0, NULL, O_LATE },
-    { "help", 0, NULL, O_HELP }, { NULL, 0, NULL, 0 } };
+static const struct option tool_options[] = { { "trace", 1, NULL, O_TRACE },
+    { "arrivals", 1, NULL, O_ARRIVALS }, { "rate", 1, NULL, O_RATE },
+    { "n", 1, NULL, O_N }, { "closed", 1, NULL, O_CLOSED }, { "in", 1, NULL, O_IN },
+    { "out", 1, NULL, O_OUT }, { "seed", 1, NULL, O_SEED }, { "policy", 1, NULL, O_POLICY },
+    { "target-ms", 1, NULL, O_TARGET }, { "max-tokens", 1, NULL, O_TOKENS },
+    { "depth", 1, NULL, O_DEPTH }, { "set", 1, NULL, O_SET },
+    { "device", 1, NULL, O_DEVICE }, { "noise", 1, NULL, O_NOISE },
+    { "wrong", 1, NULL, O_WRONG }, { "ttft-ms", 1, NULL, O_TTFT },
+    { "itl-ms", 1, NULL, O_ITL }, { "steps", 1, NULL, O_STEPS },
+    { "requests", 1, NULL, O_REQUESTS }, { "json", 0, NULL, O_JSON },
+    { "late", 0, NULL, O_LATE }, { "help", 0, NULL, O_HELP }, { NULL, 0, NULL, 0 } };
 
 static int
 tool_par(struct tool *t, const char *name, const char *value)
@@ -101,8 +122,8 @@ tool_policy(struct tool *t, const char *name)
     }
     t->cfg.policy = ARR_EARLY;
     t->cfg.late = 1;
-    return tool_par(t, "sched.itl_target_ms", "0") | tool_par(t, "device.overlap_depth", "2") |
-        tool_par(t, "sched.policy", "fcfs");
+    return tool_par(t, "sched.itl_target_ms", "0") |
+        tool_par(t, "device.overlap_depth", "2") | tool_par(t, "sched.policy", "fcfs");
 }
 
 static int
@@ -135,51 +156,92 @@ static int
 tool_option(struct tool *t, int o, char *a)
 {
     switch (o) {
-    case O_TRACE: t->trace = a; return 0;
-    case O_ARRIVALS: return tool_kind(t, a);
-    case O_RATE: t->rate = strtod(a, NULL); return t->rate > 0 ? 0 : -EINVAL;
-    case O_N: t->n = (int32_t)strtol(a, NULL, 10); return t->n > 0 ? 0 : -EINVAL;
-    case O_CLOSED: t->closed = (int32_t)strtol(a, NULL, 10); return t->closed > 0 ? 0 : -EINVAL;
-    case O_IN: t->n_in = (int32_t)strtol(a, NULL, 10); return t->n_in > 0 ? 0 : -EINVAL;
-    case O_OUT: t->n_out = (int32_t)strtol(a, NULL, 10); return t->n_out > 0 ? 0 : -EINVAL;
-    case O_SEED: t->seed = strtoull(a, NULL, 10); return 0;
-    case O_POLICY: return tool_policy(t, a);
-    case O_TARGET: return tool_par(t, "sched.itl_target_ms", a);
-    case O_TOKENS: return tool_par(t, "sched.max_num_batched_tokens", a);
-    case O_DEPTH: return tool_par(t, "device.overlap_depth", a);
-    case O_SET: return tool_set(t, a);
-    case O_DEVICE: return tool_device(t, a);
-    case O_NOISE: t->cfg.dev.noise = strtod(a, NULL); return 0;
-    case O_WRONG: t->cfg.fault.wrong = strtod(a, NULL); return 0;
-    case O_TTFT: t->cfg.ttft_ms = strtod(a, NULL); return 0;
-    case O_ITL: t->cfg.itl_ms = strtod(a, NULL); return 0;
-    case O_STEPS: t->cfg.steps = a; return 0;
-    case O_REQUESTS: t->cfg.requests = a; return 0;
-    case O_JSON: t->json = 1; return 0;
-    case O_LATE: t->cfg.late = 1; return 0;
-    default: return -EINVAL;
+    case O_TRACE:
+        t->trace = a;
+        return 0;
+    case O_ARRIVALS:
+        return tool_kind(t, a);
+    case O_RATE:
+        t->rate = strtod(a, NULL);
+        return t->rate > 0 ? 0 : -EINVAL;
+    case O_N:
+        t->n = (int32_t)strtol(a, NULL, 10);
+        return t->n > 0 ? 0 : -EINVAL;
+    case O_CLOSED:
+        t->closed = (int32_t)strtol(a, NULL, 10);
+        return t->closed > 0 ? 0 : -EINVAL;
+    case O_IN:
+        t->n_in = (int32_t)strtol(a, NULL, 10);
+        return t->n_in > 0 ? 0 : -EINVAL;
+    case O_OUT:
+        t->n_out = (int32_t)strtol(a, NULL, 10);
+        return t->n_out > 0 ? 0 : -EINVAL;
+    case O_SEED:
+        t->seed = strtoull(a, NULL, 10);
+        return 0;
+    case O_POLICY:
+        return tool_policy(t, a);
+    case O_TARGET:
+        return tool_par(t, "sched.itl_target_ms", a);
+    case O_TOKENS:
+        return tool_par(t, "sched.max_num_batched_tokens", a);
+    case O_DEPTH:
+        return tool_par(t, "device.overlap_depth", a);
+    case O_SET:
+        return tool_set(t, a);
+    case O_DEVICE:
+        return tool_device(t, a);
+    case O_NOISE:
+        t->cfg.dev.noise = strtod(a, NULL);
+        return 0;
+    case O_WRONG:
+        t->cfg.fault.wrong = strtod(a, NULL);
+        return 0;
+    case O_TTFT:
+        t->cfg.ttft_ms = strtod(a, NULL);
+        return 0;
+    case O_ITL:
+        t->cfg.itl_ms = strtod(a, NULL);
+        return 0;
+    case O_STEPS:
+        t->cfg.steps = a;
+        return 0;
+    case O_REQUESTS:
+        t->cfg.requests = a;
+        return 0;
+    case O_JSON:
+        t->json = 1;
+        return 0;
+    case O_LATE:
+        t->cfg.late = 1;
+        return 0;
+    default:
+        return -EINVAL;
     }
 }
 
 static void
 tool_table(const struct tool *t, const struct arr_sum *s)
 {
-    (void)printf("requests %d, policy %s, device %s\n", t->load.n, t->policy, t->cfg.dev.name);
+    (void)printf("requests %d, policy %s, device %s\n", t->load.n, t->policy,
+        t->cfg.dev.name);
     (void)printf("  output throughput   %10.1f tokens/s, %.1f s\n", s->tok_s, s->wall_s);
-    (void)printf("  TTFT p50, p99, max  %10.2f %9.2f %9.2f ms\n", s->ttft.p50, s->ttft.p99,
-        s->ttft.max);
+    (void)printf("  TTFT p50, p99, max  %10.2f %9.2f %9.2f ms\n", s->ttft.p50,
+        s->ttft.p99, s->ttft.max);
     if (t->kind == ARR_LONG || t->kind == ARR_GREEDY)
         for (int k = 0; k < ARR_N_KIND; k++)
-            (void)printf("    %-17s %10.2f %9.2f %9.2f ms\n", t->kind == ARR_LONG ?
-                k ? "100k prompts" : "short" : k ? "greedy user" : "other user",
+            (void)printf("    %-17s %10.2f %9.2f %9.2f ms\n",
+                t->kind == ARR_LONG ? k ? "100k prompts" : "short"
+                    : k             ? "greedy user"
+                                    : "other user",
                 s->kind_ttft[k].p50, s->kind_ttft[k].p99, s->kind_ttft[k].max);
     (void)printf("  TPOT p50, p99       %10.2f %9.2f ms\n", s->tpot.p50, s->tpot.p99);
     (void)printf("  ITL p50, p99, max   %10.2f %9.2f %9.2f ms\n", s->itl.p50, s->itl.p99,
         s->itl.max);
-    (void)printf("  goodput             %10.2f requests/s (TTFT %g, ITL %g ms)\n", s->goodput,
-        t->cfg.ttft_ms, t->cfg.itl_ms);
+    (void)printf("  goodput             %10.2f requests/s (TTFT %g, ITL %g ms)\n",
+        s->goodput, t->cfg.ttft_ms, t->cfg.itl_ms);
     (void)printf("  steps %llu, device busy %.1f %%, waits p50 %.1f p99 %.1f us, picked "
-        "ahead p50 %.2f p99 %.2f max %.2f ms, preempted %llu; %.2f s of CPU\n",
+                 "ahead p50 %.2f p99 %.2f max %.2f ms, preempted %llu; %.2f s of CPU\n",
         (unsigned long long)s->n_step, s->busy * 100, s->gap.p50, s->gap.p99, s->ahead.p50,
         s->ahead.p99, s->ahead.max, (unsigned long long)s->n_preempted, s->cpu_s);
 }
@@ -187,15 +249,17 @@ tool_table(const struct tool *t, const struct arr_sum *s)
 static void
 tool_json(const struct tool *t, const struct arr_sum *s)
 {
-    (void)printf("{\"requests\": %d, \"policy\": \"%s\", \"output_tokens_per_s\": %.3f, "
+    (void)printf(
+        "{\"requests\": %d, \"policy\": \"%s\", \"output_tokens_per_s\": %.3f, "
         "\"ttft_ms\": {\"p50\": %.4f, \"p99\": %.4f, \"max\": %.4f}, "
         "\"tpot_ms\": {\"p50\": %.4f, \"p99\": %.4f}, "
         "\"itl_ms\": {\"p50\": %.4f, \"p99\": %.4f, \"max\": %.4f}, \"goodput_per_s\": %.4f, "
         "\"kind_ttft_ms\": [{\"p50\": %.4f, \"p99\": %.4f}, {\"p50\": %.4f, \"p99\": %.4f}], "
-        "\"steps\": %llu, \"busy\": %.4f}\n", s->n_ok, t->policy, s->tok_s, s->ttft.p50,
-        s->ttft.p99, s->ttft.max, s->tpot.p50, s->tpot.p99, s->itl.p50, s->itl.p99,
-        s->itl.max, s->goodput, s->kind_ttft[0].p50, s->kind_ttft[0].p99,
-        s->kind_ttft[1].p50, s->kind_ttft[1].p99, (unsigned long long)s->n_step, s->busy);
+        "\"steps\": %llu, \"busy\": %.4f}\n",
+        s->n_ok, t->policy, s->tok_s, s->ttft.p50, s->ttft.p99, s->ttft.max, s->tpot.p50,
+        s->tpot.p99, s->itl.p50, s->itl.p99, s->itl.max, s->goodput, s->kind_ttft[0].p50,
+        s->kind_ttft[0].p99, s->kind_ttft[1].p50, s->kind_ttft[1].p99,
+        (unsigned long long)s->n_step, s->busy);
 }
 
 static int
@@ -220,8 +284,13 @@ tool_load(struct tool *t)
 int
 arr_tool(int argc, char **argv)
 {
-    struct tool t = { .ps = par_new(), .rate = 8, .n = 10000, .n_in = 1024, .n_out = 512,
-        .seed = 1, .policy = "new" };
+    struct tool t = { .ps = par_new(),
+        .rate = 8,
+        .n = 10000,
+        .n_in = 1024,
+        .n_out = 512,
+        .seed = 1,
+        .policy = "new" };
     struct arr_sum sum;
     int o, rc = 0;
 

@@ -28,7 +28,7 @@ struct ref_answer {
 struct ref {
     struct ref_cfg cfg;
     struct sim *s;
-    struct ref_answer *a;    /* [n_content] */
+    struct ref_answer *a; /* [n_content] */
 };
 
 struct ref *
@@ -50,7 +50,7 @@ ref_new(const struct sim_cfg *like, const struct ref_cfg *cfg)
     c.chunked = 1;
     c.capture = NULL;
     c.n_block = SIM_MAX_N * (like->max_len / like->block_size + 2);
-    c.sch = (struct sch_cfg) { .fcfs = 1 };
+    c.sch = (struct sch_cfg){ .fcfs = 1 };
     f->cfg = *cfg;
     f->s = sim_new(&c);
     f->a = mem_array(cfg->n_content, sizeof(*f->a));
@@ -85,8 +85,9 @@ ref_prompt(const struct ref *f, struct sim_rng *g, struct sim_req *r)
     struct sim_rng family = { f->cfg.seed + 77 + sim_range(g, 0, 4) };
     uint32_t shared = 0, most = f->cfg.max_prompt;
 
-    r->n_prompt = sim_u32(g) % 3 == 0 ? sim_range(g, 1, most) :
-        sim_range(g, 1, most < 40 ? most : 40);
+    r->n_prompt = sim_u32(g) % 3 == 0
+        ? sim_range(g, 1, most)
+        : sim_range(g, 1, most < 40 ? most : 40);
     if (ref_asks(f, g, REF_SHARED, 1) && sim_u32(g) % 4 != 0)
         shared = sim_range(g, 0, r->n_prompt);
     r->prompt = mem_array(r->n_prompt, 4);
@@ -175,7 +176,7 @@ ref_answer(struct ref *f, uint32_t content)
     for (int k = 0; k < r->p.n; k++) {
         struct sim_sample *sm = &r->s[k];
 
-        a->s[k] = (struct ref_sample) { sm->ids, sm->n_ids, sm->text, sm->n_text,
+        a->s[k] = (struct ref_sample){ sm->ids, sm->n_ids, sm->text, sm->n_text,
             sm->lp_hash, sm->end };
         sm->ids = NULL;
         sm->text = NULL;

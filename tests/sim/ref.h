@@ -14,17 +14,17 @@
 #include "tests/sim/sim.h"
 
 /* What contents may ask for. */
-#define REF_SAMPLES  1u      /* n up to SIM_MAX_N */
-#define REF_SCORES   2u      /* prompt logprobs */
-#define REF_PENALTY  4u
-#define REF_RANDOM   8u      /* temperature, top_k, top_p, min_p */
-#define REF_SHARED   16u     /* prompts begin alike in families */
-#define REF_TEXT     32u     /* text and stop strings (null model) */
-#define REF_STOP     64u     /* stop ids, eos, min_new */
-#define REF_ALL      127u
+#define REF_SAMPLES 1u /* n up to SIM_MAX_N */
+#define REF_SCORES  2u /* prompt logprobs */
+#define REF_PENALTY 4u
+#define REF_RANDOM  8u  /* temperature, top_k, top_p, min_p */
+#define REF_SHARED  16u /* prompts begin alike in families */
+#define REF_TEXT    32u /* text and stop strings (null model) */
+#define REF_STOP    64u /* stop ids, eos, min_new */
+#define REF_ALL     127u
 
 struct ref_cfg {
-    unsigned ask;            /* REF_* */
+    unsigned ask; /* REF_* */
     uint32_t n_content;
     uint32_t max_prompt, max_new;
     uint64_t seed;

@@ -21,13 +21,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEED       1
-#define WORSE      1.10      /* of the committed figure: too much */
-#define N_SHORT    2000
-#define N_LONG     100000
+#define SEED    1
+#define WORSE   1.10 /* of the committed figure: too much */
+#define N_SHORT 2000
+#define N_LONG  100000
 
-static const struct { const char *name; enum arr_kind kind; double rate; int32_t share; }
-cases[] = {
+static const struct {
+    const char *name;
+    enum arr_kind kind;
+    double rate;
+    int32_t share;
+} cases[] = {
     /* share: of the requests; those cases take longer */
     { "poisson-8", ARR_POISSON, 8, 1 }, { "poisson-16", ARR_POISSON, 16, 1 },
     { "burst-8", ARR_BURST, 8, 4 }, { "long-4", ARR_LONG, 4, 4 },
@@ -82,12 +86,14 @@ run_poisson(const struct arr_cfg *c, double rate, int32_t n)
 static void
 t_device_is_as_measured(void **state)
 {
-    static const struct { struct cost_step s; double ms; } m[] = {
-        { { 1, 1024, 0 }, 3.83 }, { { 8, 8 * 1024, 0 }, 4.16 },
+    static const struct {
+        struct cost_step s;
+        double ms;
+    } m[] = { { { 1, 1024, 0 }, 3.83 }, { { 8, 8 * 1024, 0 }, 4.16 },
         { { 32, 32 * 1024, 0 }, 5.08 }, { { 64, 64 * 1500, 0 }, 7.39 },
         { { 128, 128 * 1024, 0 }, 8.60 }, { { 256, 256 * 1024, 0 }, 14.18 },
-        { { 128, 0, 128 * 64 }, 4.78 },
-        { { 2048, 0, 2048ll * 1024 }, 46.1 }, { { 8192, 0, 8192ll * 4096 }, 201.7 } };
+        { { 128, 0, 128 * 64 }, 4.78 }, { { 2048, 0, 2048ll * 1024 }, 46.1 },
+        { { 8192, 0, 8192ll * 4096 }, 201.7 } };
     struct arr_dev d;
 
     (void)state;
@@ -114,7 +120,8 @@ run_case(size_t i, int is_long)
 {
     struct par_set *ps = params(NULL, NULL);
     struct arr_cfg c = config(ps);
-    struct arr_load l = arr_load_make(cases[i].kind, cases[i].rate, case_n(i, is_long), SEED);
+    struct arr_load l =
+        arr_load_make(cases[i].kind, cases[i].rate, case_n(i, is_long), SEED);
     struct arr_sum s;
 
     if (cases[i].kind == ARR_LONG)
@@ -159,8 +166,8 @@ static int
 is_worse(const char *name, const char *what, double now, double ref)
 {
     if (now > ref * WORSE) {
-        (void)printf("%s: %s %.2f ms, committed %.2f: %.1f %% more\n", name, what, now, ref,
-            (now / ref - 1) * 100);
+        (void)printf("%s: %s %.2f ms, committed %.2f: %.1f %% more\n", name, what, now,
+            ref, (now / ref - 1) * 100);
         return 1;
     }
     if (now * WORSE < ref)
@@ -182,8 +189,9 @@ t_no_worse_than_committed(void **state)
         ref_of(cases[i].name, case_n(i, is_long), &ttft, &itl);
         s = run_case(i, is_long);
         (void)printf("%-10s %6d requests: TTFT p50 %.2f p99 %.1f, ITL p99 %.2f max %.1f ms; "
-            "%.2f s of CPU\n", cases[i].name, case_n(i, is_long), s.ttft.p50, s.ttft.p99,
-            s.itl.p99, s.itl.max, s.cpu_s);
+                     "%.2f s of CPU\n",
+            cases[i].name, case_n(i, is_long), s.ttft.p50, s.ttft.p99, s.itl.p99,
+            s.itl.max, s.cpu_s);
         n_worse += is_worse(cases[i].name, "TTFT p50", s.ttft.p50, ttft);
         n_worse += is_worse(cases[i].name, "ITL p99", s.itl.p99, itl);
     }
@@ -203,7 +211,8 @@ update(void)
         return 1;
     }
     (void)fputs("# s_arrivals --update writes this: case, requests, TTFT p50 and ITL p99 in "
-        "ms\n", f);
+                "ms\n",
+        f);
     for (int is_long = 0; is_long <= 1; is_long++)
         for (size_t i = 0; i < N_CASE; i++) {
             struct arr_sum s = run_case(i, is_long);
@@ -239,8 +248,8 @@ t_pick_in_time(void **state)
 static void
 t_time_target(void **state)
 {
-    struct par_set *ps = params("sched.itl_target_ms", "40"), *off =
-        params("sched.itl_target_ms", "0");
+    struct par_set *ps = params("sched.itl_target_ms", "40"),
+                   *off = params("sched.itl_target_ms", "0");
     struct arr_cfg c = config(ps);
     struct arr_sum on = run_poisson(&c, 16, N_SHORT), none;
 
@@ -299,8 +308,8 @@ fault(const char *name, struct arr_fault f, double most_ms)
     c.fault = f;
     c.check = getenv("FDD_SIM_STEPS") != NULL;
     s = run_poisson(&c, 12, 500);
-    (void)printf("%-12s TTFT p50 %.1f max %.0f, ITL p99 %.1f max %.0f ms\n", name, s.ttft.p50,
-        s.ttft.max, s.itl.p99, s.itl.max);
+    (void)printf("%-12s TTFT p50 %.1f max %.0f, ITL p99 %.1f max %.0f ms\n", name,
+        s.ttft.p50, s.ttft.max, s.itl.p99, s.itl.max);
     if (s.ttft.max > most_ms || s.itl.max > most_ms)
         fail_msg("%s: somebody waited more than %.0f ms", name, most_ms);
     par_free(ps);
@@ -310,8 +319,8 @@ static void
 t_cost_wrong(void **state)
 {
     (void)state;
-    fault("cost x 3", (struct arr_fault) { .wrong = 3 }, 1500);
-    fault("cost / 3", (struct arr_fault) { .wrong = 1.0 / 3 }, 1500);
+    fault("cost x 3", (struct arr_fault){ .wrong = 3 }, 1500);
+    fault("cost / 3", (struct arr_fault){ .wrong = 1.0 / 3 }, 1500);
 }
 
 /* For two seconds; what queued up then needs a while. */
@@ -319,20 +328,26 @@ static void
 t_steps_slow(void **state)
 {
     (void)state;
-    fault("steps x 10", (struct arr_fault) { .slow = 10, .slow_from_ns = 10000000000u,
-        .slow_to_ns = 12000000000u }, 6000);
+    fault("steps x 10",
+        (struct arr_fault){ .slow = 10,
+            .slow_from_ns = 10000000000u,
+            .slow_to_ns = 12000000000u },
+        6000);
 }
 
 static void
 t_clock_jumps(void **state)
 {
     (void)state;
-    fault("clock +10 s", (struct arr_fault) { .jump_ns = 10000000000,
-        .jump_at_ns = 10000000000u }, 1500);
-    fault("clock -10 s", (struct arr_fault) { .jump_ns = -10000000000,
-        .jump_at_ns = 10000000000u }, 1500);
-    fault("clock to, fro", (struct arr_fault) { .jump_ns = -3000000,
-        .jump_at_ns = 1000000000u, .jump_every_ns = 7000000u }, 1500);
+    fault("clock +10 s",
+        (struct arr_fault){ .jump_ns = 10000000000, .jump_at_ns = 10000000000u }, 1500);
+    fault("clock -10 s",
+        (struct arr_fault){ .jump_ns = -10000000000, .jump_at_ns = 10000000000u }, 1500);
+    fault("clock to, fro",
+        (struct arr_fault){ .jump_ns = -3000000,
+            .jump_at_ns = 1000000000u,
+            .jump_every_ns = 7000000u },
+        1500);
 }
 
 int

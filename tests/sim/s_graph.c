@@ -19,14 +19,24 @@ static char dir[64];
 static struct sim_cfg
 base(int graph)
 {
-    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 8, .max_tokens = 256,
-        .max_len = 256, .n_block = 120, .block_size = 16, .chunked = 1,
-        .exec = FDK_EXEC_DEFER, .pace = SIM_PACE_FAST, .model_dir = dir, .graph = graph };
+    return (struct sim_cfg){ .max_reqs = 16,
+        .max_seqs = 8,
+        .max_tokens = 256,
+        .max_len = 256,
+        .n_block = 120,
+        .block_size = 16,
+        .chunked = 1,
+        .exec = FDK_EXEC_DEFER,
+        .pace = SIM_PACE_FAST,
+        .model_dir = dir,
+        .graph = graph };
 }
 
 /* ---- two simulations, the same requests --------------------------------------------------- */
 
-struct pair { struct sim *eager, *graph; };
+struct pair {
+    struct sim *eager, *graph;
+};
 
 static struct pair
 pair_new(struct sim_cfg c)
@@ -81,8 +91,8 @@ batch(struct sim *s, struct sim_rng g, const uint32_t *len, int n, uint64_t *ret
     SIM_CHECK(s->pip->eng->epoch == before + 2);
     for (int i = 0; i < n; i++) {
         SIM_CHECK(r[i]->code == 0);
-        ret_hash[i] = r[i]->s[0].lp_hash ^ r[i]->s[0].ids[0] ^
-            (uint64_t)r[i]->s[0].ids[1] << 32;
+        ret_hash[i] =
+            r[i]->s[0].lp_hash ^ r[i]->s[0].ids[0] ^ (uint64_t)r[i]->s[0].ids[1] << 32;
     }
 }
 
@@ -311,7 +321,7 @@ a7_mixed_batch_hits_a_graph(struct sim_rng *g)
             (void)sim_poll(s);
         steps = cnt_get(&w->steps_graph) + cnt_get(&w->steps_eager);
         for (int i = 1; i < 4; i++)
-            r[i] = ask(s, (struct sim_rng) { seed.s + (uint64_t)i }, 80, 20);
+            r[i] = ask(s, (struct sim_rng){ seed.s + (uint64_t)i }, 80, 20);
         (void)sim_poll(s);
         SIM_CHECK(s->pip->eng->step.n_row == 4 && s->pip->eng->step.n_tok == 241);
         SIM_CHECK(s->run->rec[0].T_pad == (k == 0 ? 241 : 256));
@@ -467,7 +477,10 @@ graphs_switched_under_load(struct sim_rng *g)
     static const char *const lists[] = { "8", "1,2,3,4,5,6,7,8", "5,17,64,100", "256",
         "1,3,5,7,9,200" };
     const struct ref_cfg rc = { .ask = REF_ALL & ~REF_TEXT & ~REF_PENALTY,
-        .n_content = 50, .max_prompt = 150, .max_new = 40, .seed = 21 };
+        .n_content = 50,
+        .max_prompt = 150,
+        .max_new = 40,
+        .seed = 21 };
     struct sim_cfg c = base(1);
     struct ref *f = ref_new(&c, &rc);
 
@@ -487,8 +500,8 @@ graphs_switched_under_load(struct sim_rng *g)
 
             if (s->n_open < 10 && sim_u32(g) % 8 == 0)
                 (void)ref_ask(f, s, sim_range(g, 0, 49));
-            SIM_CHECK(cap_parse(lists[sim_range(g, 0, 4)], 256, &cap, err,
-                sizeof(err)) == 0);
+            SIM_CHECK(
+                cap_parse(lists[sim_range(g, 0, 4)], 256, &cap, err, sizeof(err)) == 0);
             if (sim_u32(g) % 25 == 0)
                 n_change += eng_set_graph(s->pip->eng, sim_u32(g) % 4 != 0, &cap) == 0;
             (void)sim_poll(s);

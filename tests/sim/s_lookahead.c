@@ -20,9 +20,18 @@
 static struct sim_cfg
 base(int depth, uint64_t delay_ns)
 {
-    return (struct sim_cfg) { .max_reqs = 32, .max_seqs = 16, .max_tokens = 128,
-        .max_len = 2048, .n_block = 400, .block_size = 16, .chunked = 1, .graph = 1,
-        .real_clock = 1, .learn = 1, .depth = depth, .delay_ns = delay_ns,
+    return (struct sim_cfg){ .max_reqs = 32,
+        .max_seqs = 16,
+        .max_tokens = 128,
+        .max_len = 2048,
+        .n_block = 400,
+        .block_size = 16,
+        .chunked = 1,
+        .graph = 1,
+        .real_clock = 1,
+        .learn = 1,
+        .depth = depth,
+        .delay_ns = delay_ns,
         .check_tokens = 1 };
 }
 
@@ -180,8 +189,9 @@ wrong(int depth, double scale, struct sim_rng *g)
     t0 = clk_now_ns() - t0;
     device = cnt_get(&w->model_ns);
     (void)printf("  depth %d, predictions times %g: %llu steps, device %.1f ms, idle %.1f ms, "
-        "%.1f ms in all\n", depth, scale, (unsigned long long)cnt_get(&w->steps),
-        (double)device / 1e6, (double)cnt_get(&w->gap_ns) / 1e6, (double)t0 / 1e6);
+                 "%.1f ms in all\n",
+        depth, scale, (unsigned long long)cnt_get(&w->steps), (double)device / 1e6,
+        (double)cnt_get(&w->gap_ns) / 1e6, (double)t0 / 1e6);
     SIM_CHECK(s->n_done == 60 && s->n_error == 0);
     eng_check(s->pip->eng);
     sim_free(s);
@@ -240,7 +250,8 @@ l4_device_is_not_idle(struct sim_rng *g)
         int far = waited_for(depth, 1), near = waited_for(depth, 0);
 
         (void)printf("  depth %d: the device waited for %d of 100 steps picked far ahead, "
-            "for %d in time\n", depth, far, near);
+                     "for %d in time\n",
+            depth, far, near);
         SIM_CHECK(near <= far + 10);
     }
 }

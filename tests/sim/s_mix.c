@@ -33,8 +33,9 @@ submit(struct sim *s, struct sim_rng *g)
 
     if (r == NULL)
         return;
-    random_prompt(g, r, sim_u32(g) % 8 == 0 ? sim_range(g, 1, longest) :
-        sim_range(g, 1, longest < 40 ? longest : 40));
+    random_prompt(g, r,
+        sim_u32(g) % 8 == 0 ? sim_range(g, 1, longest)
+                            : sim_range(g, 1, longest < 40 ? longest : 40));
     r->p.max_new = sim_u32(g) % 8 == 0 ? 0 : sim_range(g, 1, 60);
     r->p.n = sim_u32(g) % 6 == 0 ? (uint16_t)sim_range(g, 2, SIM_MAX_N) : 1;
     r->p.priority = sim_u32(g) % 4 == 0 ? (int32_t)sim_range(g, 0, 4) - 2 : 0;
@@ -99,23 +100,58 @@ main(int argc, char **argv)
     uint64_t steps = sim_steps(20000) / 5 + 1, n_pre = 0;
     static const struct sim_cfg cfgs[] = {
         /* roomy */
-        { .max_reqs = 64, .max_seqs = 32, .max_tokens = 128, .max_len = 512,
-          .n_block = 400, .block_size = 16, .chunked = 1, .check_tokens = 1 },
+        { .max_reqs = 64,
+            .max_seqs = 32,
+            .max_tokens = 128,
+            .max_len = 512,
+            .n_block = 400,
+            .block_size = 16,
+            .chunked = 1,
+            .check_tokens = 1 },
         /* one request fits, the rest fight for blocks */
-        { .max_reqs = 64, .max_seqs = 16, .max_tokens = 64, .max_len = 256,
-          .n_block = 17, .block_size = 16, .chunked = 1, .check_tokens = 1, .depth = 2,
-          .exec = FDK_EXEC_DEFER },
+        { .max_reqs = 64,
+            .max_seqs = 16,
+            .max_tokens = 64,
+            .max_len = 256,
+            .n_block = 17,
+            .block_size = 16,
+            .chunked = 1,
+            .check_tokens = 1,
+            .depth = 2,
+            .exec = FDK_EXEC_DEFER },
         /* prompts in one piece, graphs, a gate that reads late */
-        { .max_reqs = 48, .max_seqs = 8, .max_tokens = 256, .max_len = 256,
-          .n_block = 40, .block_size = 16, .chunked = 0, .graph = 1, .check_tokens = 1,
-          .drain_every = 50 },
+        { .max_reqs = 48,
+            .max_seqs = 8,
+            .max_tokens = 256,
+            .max_len = 256,
+            .n_block = 40,
+            .block_size = 16,
+            .chunked = 0,
+            .graph = 1,
+            .check_tokens = 1,
+            .drain_every = 50 },
         /* one token a step */
-        { .max_reqs = 8, .max_seqs = 1, .max_tokens = 1, .max_len = 64,
-          .n_block = 8, .block_size = 16, .chunked = 1, .check_tokens = 1 },
+        { .max_reqs = 8,
+            .max_seqs = 1,
+            .max_tokens = 1,
+            .max_len = 64,
+            .n_block = 8,
+            .block_size = 16,
+            .chunked = 1,
+            .check_tokens = 1 },
         /* odd sizes, many samples */
-        { .max_reqs = 32, .max_seqs = 24, .max_tokens = 31, .max_len = 200,
-          .n_block = 23, .block_size = 16, .chunked = 1, .graph = 1, .check_tokens = 1,
-          .depth = 4, .exec = FDK_EXEC_DEFER, .pace = SIM_PACE_SLOW },
+        { .max_reqs = 32,
+            .max_seqs = 24,
+            .max_tokens = 31,
+            .max_len = 200,
+            .n_block = 23,
+            .block_size = 16,
+            .chunked = 1,
+            .graph = 1,
+            .check_tokens = 1,
+            .depth = 4,
+            .exec = FDK_EXEC_DEFER,
+            .pace = SIM_PACE_SLOW },
     };
 
     for (size_t i = 0; i < sizeof(cfgs) / sizeof(cfgs[0]); i++)

@@ -31,9 +31,17 @@ rounds(int few, int many)
 static struct sim_cfg
 base(int depth)
 {
-    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 8, .max_tokens = 48,
-        .max_len = 160, .n_block = 40, .block_size = 16, .chunked = 1, .depth = depth,
-        .exec = FDK_EXEC_DEFER, .n_penalty = 8, .check_tokens = 1 };
+    return (struct sim_cfg){ .max_reqs = 16,
+        .max_seqs = 8,
+        .max_tokens = 48,
+        .max_len = 160,
+        .n_block = 40,
+        .block_size = 16,
+        .chunked = 1,
+        .depth = depth,
+        .exec = FDK_EXEC_DEFER,
+        .n_penalty = 8,
+        .check_tokens = 1 };
 }
 
 /* No request is left: every block and every slot is available. */
@@ -90,7 +98,10 @@ d3_workloads(struct sim_rng *g, const char *dir, int n)
 {
     static const int depths[] = { 0, 1, 2, 4 };
     const struct ref_cfg rc = { .ask = dir != NULL ? REF_ALL & ~REF_TEXT : REF_ALL,
-        .n_content = 80, .max_prompt = 100, .max_new = 40, .seed = 3 };
+        .n_content = 80,
+        .max_prompt = 100,
+        .max_new = 40,
+        .seed = 3 };
     struct sim_cfg like = base(0);
     struct ref *f;
 
@@ -360,7 +371,7 @@ d6_slot_reuse(struct sim_rng *g)
         c.graph = depth / 2 % 2;
         c.seed = (uint64_t)depth;
         s = sim_new(&c);
-        for (int i = 0; i < n / MAX_DEPTH; ) {
+        for (int i = 0; i < n / MAX_DEPTH;) {
             if (s->n_open < 4) {
                 struct sim_req *r = ask(s, sim_range(g, 1, 20), sim_range(g, 1, 12), 0);
 
@@ -430,8 +441,11 @@ d7_slow_client_blocks_only_itself(struct sim_rng *g)
 static void
 d8_poisoned_records(struct sim_rng *g)
 {
-    const struct ref_cfg rc = { .ask = REF_ALL, .n_content = 40, .max_prompt = 100,
-        .max_new = 40, .seed = 8 };
+    const struct ref_cfg rc = { .ask = REF_ALL,
+        .n_content = 40,
+        .max_prompt = 100,
+        .max_new = 40,
+        .seed = 8 };
     struct sim_cfg like = base(0);
     struct ref *f = ref_new(&like, &rc);
 

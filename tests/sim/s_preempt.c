@@ -40,9 +40,16 @@ submit(struct sim *s, struct sim_rng *g, uint32_t n_prompt, uint32_t max_new, ui
 static void
 storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int depth)
 {
-    struct sim_cfg cfg = { .max_reqs = 24, .max_seqs = 24, .max_tokens = max_tokens,
-        .max_len = 256, .n_block = n_block, .block_size = 16, .chunked = chunked,
-        .graph = depth > 0, .depth = depth, .check_tokens = 1,
+    struct sim_cfg cfg = { .max_reqs = 24,
+        .max_seqs = 24,
+        .max_tokens = max_tokens,
+        .max_len = 256,
+        .n_block = n_block,
+        .block_size = 16,
+        .chunked = chunked,
+        .graph = depth > 0,
+        .depth = depth,
+        .check_tokens = 1,
         .exec = depth > 0 ? FDK_EXEC_DEFER : FDK_EXEC_INLINE };
     struct sim *s = sim_new(&cfg);
     uint64_t n_pre, t0 = s->n_poll;
@@ -57,8 +64,8 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
     sim_drain(s);
     SIM_CHECK(s->n_done == 20 && s->n_error == 0);
     n_pre = s->pip->eng->sch->n_preempted;
-    (void)printf("  %d blocks %d tokens: %llu preempted, %llu polls\n", n_block, max_tokens,
-        (unsigned long long)n_pre, (unsigned long long)(s->n_poll - t0));
+    (void)printf("  %d blocks %d tokens: %llu preempted, %llu polls\n", n_block,
+        max_tokens, (unsigned long long)n_pre, (unsigned long long)(s->n_poll - t0));
     SIM_CHECK(n_pre > 0);
     sim_free(s);
 }
@@ -69,8 +76,14 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
 static void
 order(struct sim_rng *g, int best)
 {
-    struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 64, .max_len = 256,
-        .n_block = 16, .block_size = 16, .chunked = 1, .check_tokens = 1 };
+    struct sim_cfg cfg = { .max_reqs = 8,
+        .max_seqs = 8,
+        .max_tokens = 64,
+        .max_len = 256,
+        .n_block = 16,
+        .block_size = 16,
+        .chunked = 1,
+        .check_tokens = 1 };
     struct sim *s = sim_new(&cfg);
     struct sim_req *first;
 

@@ -17,16 +17,25 @@
 
 #define B         16
 #define N_CONTENT 96
-#define SCORED    48              /* contents from here on ask for prompt logprobs */
+#define SCORED    48 /* contents from here on ask for prompt logprobs */
 
 static char dir[64];
 
 static struct sim_cfg
 base(int depth)
 {
-    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 8, .max_tokens = 64,
-        .max_len = 128, .n_block = 60, .block_size = B, .chunked = 1, .depth = depth,
-        .exec = FDK_EXEC_DEFER, .n_penalty = 8, .prefix = 1, .model_dir = dir,
+    return (struct sim_cfg){ .max_reqs = 16,
+        .max_seqs = 8,
+        .max_tokens = 64,
+        .max_len = 128,
+        .n_block = 60,
+        .block_size = B,
+        .chunked = 1,
+        .depth = depth,
+        .exec = FDK_EXEC_DEFER,
+        .n_penalty = 8,
+        .prefix = 1,
+        .model_dir = dir,
         .graph = depth % 2 };
 }
 
@@ -143,8 +152,8 @@ duplicates_share_one_prefill(struct sim_rng *g)
             r[i] = ask_as(f, s, 11, 1, 0);
         sim_drain(s);
         for (int i = 0; i < 8; i++) {
-            SIM_CHECK(r[i]->code == 0 && r[i]->done.cached_tokens ==
-                (i > 0 ? most_cached(r[i]) : 0));
+            SIM_CHECK(r[i]->code == 0 &&
+                r[i]->done.cached_tokens == (i > 0 ? most_cached(r[i]) : 0));
             want += r[i]->n_prompt - r[i]->done.cached_tokens;
         }
         SIM_CHECK(cnt_get(&s->cnt->w.prompt_tokens) == want);
@@ -273,8 +282,11 @@ swapped_out_and_back(struct sim_rng *g)
 static void
 penalties_are_its_own(struct sim_rng *g)
 {
-    const struct ref_cfg rc = { .ask = REF_PENALTY | REF_RANDOM, .n_content = 40,
-        .max_prompt = 60, .max_new = 40, .seed = 12 };
+    const struct ref_cfg rc = { .ask = REF_PENALTY | REF_RANDOM,
+        .n_content = 40,
+        .max_prompt = 60,
+        .max_new = 40,
+        .seed = 12 };
     struct sim_cfg c = base(0);
     struct ref *f = ref_new(&c, &rc);
     uint64_t n_pre = 0;
@@ -343,7 +355,8 @@ main(int argc, char **argv)
         SIM_TEST(hits_are_reported_and_cost_no_bit),
         SIM_TEST(duplicates_share_one_prefill),
         SIM_TEST(users_and_salts_are_apart),
-        SIM_TEST(prompt_logprobs_are_computed), SIM_TEST(scored_prompts_give_way),
+        SIM_TEST(prompt_logprobs_are_computed),
+        SIM_TEST(scored_prompts_give_way),
         SIM_TEST(swapped_out_and_back),
         SIM_TEST(penalties_are_its_own),
         SIM_TEST(e10_pool_one_block_short),

@@ -23,27 +23,63 @@
 
 #define N_CONTENT     500
 #define N_CONTENT_CPU 60
-#define CPU_SHARE     8      /* one step in this many is the tiny model's */
+#define CPU_SHARE     8 /* one step in this many is the tiny model's */
 
 /* Environments: what a draw consists of apart from the switches. */
 static const struct sim_cfg envs[] = {
     /* roomy */
-    { .max_reqs = 64, .max_seqs = 32, .max_tokens = 128, .max_len = 512, .n_block = 400,
-      .block_size = 16, .chunked = 1, .n_penalty = 32 },
+    { .max_reqs = 64,
+        .max_seqs = 32,
+        .max_tokens = 128,
+        .max_len = 512,
+        .n_block = 400,
+        .block_size = 16,
+        .chunked = 1,
+        .n_penalty = 32 },
     /* one request fits, the rest fight for blocks */
-    { .max_reqs = 64, .max_seqs = 16, .max_tokens = 64, .max_len = 256, .n_block = 17,
-      .block_size = 16, .chunked = 1, .n_penalty = 3 },
+    { .max_reqs = 64,
+        .max_seqs = 16,
+        .max_tokens = 64,
+        .max_len = 256,
+        .n_block = 17,
+        .block_size = 16,
+        .chunked = 1,
+        .n_penalty = 3 },
     /* prompts in one piece, a gate that reads late */
-    { .max_reqs = 48, .max_seqs = 8, .max_tokens = 256, .max_len = 256, .n_block = 40,
-      .block_size = 16, .chunked = 0, .n_penalty = 8, .drain_every = 50 },
+    { .max_reqs = 48,
+        .max_seqs = 8,
+        .max_tokens = 256,
+        .max_len = 256,
+        .n_block = 40,
+        .block_size = 16,
+        .chunked = 0,
+        .n_penalty = 8,
+        .drain_every = 50 },
     /* one token a step */
-    { .max_reqs = 8, .max_seqs = 1, .max_tokens = 1, .max_len = 64, .n_block = 8,
-      .block_size = 16, .chunked = 1, .n_penalty = 1 },
+    { .max_reqs = 8,
+        .max_seqs = 1,
+        .max_tokens = 1,
+        .max_len = 64,
+        .n_block = 8,
+        .block_size = 16,
+        .chunked = 1,
+        .n_penalty = 1 },
     /* odd sizes, few partial prompts, reserves */
-    { .max_reqs = 32, .max_seqs = 24, .max_tokens = 31, .max_len = 200, .n_block = 26,
-      .block_size = 16, .chunked = 1, .n_penalty = 2, .capture = "1,3,5,7,9,20",
-      .sch = { .max_partial = 2, .max_long = 1, .long_threshold = 50,
-          .reserve_blocks = 3, .decode_blocks = 2, .fcfs = 1 } },
+    { .max_reqs = 32,
+        .max_seqs = 24,
+        .max_tokens = 31,
+        .max_len = 200,
+        .n_block = 26,
+        .block_size = 16,
+        .chunked = 1,
+        .n_penalty = 2,
+        .capture = "1,3,5,7,9,20",
+        .sch = { .max_partial = 2,
+            .max_long = 1,
+            .long_threshold = 50,
+            .reserve_blocks = 3,
+            .decode_blocks = 2,
+            .fcfs = 1 } },
 };
 
 /* KV of the tiny model in each. */
@@ -69,7 +105,9 @@ submit(struct sim *s, struct sim_rng *g, const struct ref *f, uint32_t n_content
     sim_submit(s, r, NULL);
 }
 
-struct sums { uint64_t steps, done, errors, preempted, late, graph, hit, in; };
+struct sums {
+    uint64_t steps, done, errors, preempted, late, graph, hit, in;
+};
 
 /* steps engine steps, then the rest until nothing is open. */
 static void
@@ -124,8 +162,8 @@ static void
 report(const char *what, const struct sums *m)
 {
     (void)printf("  %s: %llu steps, %llu done, %llu errors, %llu preempted, %llu late "
-        "rows, %llu replays, %llu blocks found, %llu brought back\n", what,
-        (unsigned long long)m->steps, (unsigned long long)m->done,
+                 "rows, %llu replays, %llu blocks found, %llu brought back\n",
+        what, (unsigned long long)m->steps, (unsigned long long)m->done,
         (unsigned long long)m->errors, (unsigned long long)m->preempted,
         (unsigned long long)m->late, (unsigned long long)m->graph,
         (unsigned long long)m->hit, (unsigned long long)m->in);
@@ -188,7 +226,9 @@ workloads(struct sim_rng *g, uint64_t steps, const struct ref_cfg *rc,
 static void
 e9_e10_random_null(struct sim_rng *g)
 {
-    const struct ref_cfg rc = { .ask = REF_ALL, .n_content = N_CONTENT, .max_new = 60,
+    const struct ref_cfg rc = { .ask = REF_ALL,
+        .n_content = N_CONTENT,
+        .max_new = 60,
         .seed = 1 };
 
     workloads(g, total() - total() / CPU_SHARE, &rc, NULL, "null model");
@@ -197,8 +237,10 @@ e9_e10_random_null(struct sim_rng *g)
 static void
 e9_e10_random_cpu(struct sim_rng *g)
 {
-    const struct ref_cfg rc = { .ask = REF_ALL & ~REF_TEXT, .n_content = N_CONTENT_CPU,
-        .max_new = 40, .seed = 2 };
+    const struct ref_cfg rc = { .ask = REF_ALL & ~REF_TEXT,
+        .n_content = N_CONTENT_CPU,
+        .max_new = 40,
+        .seed = 2 };
     char dir[64];
 
     sim_model(dir);

@@ -19,13 +19,13 @@
 #define MAX_OUT 300
 
 struct ref {
-    uint32_t ids[MAX_OUT], n;     /* the whole chain */
-    size_t at[MAX_OUT + 1];       /* bytes of text after n tokens */
-    size_t n_body;                /* without the mark of an unfinished character */
+    uint32_t ids[MAX_OUT], n; /* the whole chain */
+    size_t at[MAX_OUT + 1];   /* bytes of text after n tokens */
+    size_t n_body;            /* without the mark of an unfinished character */
     char text[MAX_OUT * 4];
-    int stop;                     /* the last one is a stop id */
-    uint32_t n_tok;               /* tokens delivered */
-    size_t n_text;                /* text delivered */
+    int stop;       /* the last one is a stop id */
+    uint32_t n_tok; /* tokens delivered */
+    size_t n_text;  /* text delivered */
     int stop_str;
 };
 
@@ -161,10 +161,9 @@ check(const struct sim_req *r, const struct ref *f)
     SIM_CHECK(r->code == 0 && sm->n_ids == f->n_tok && sm->end.n_tokens == f->n_tok);
     SIM_CHECK(memcmp(sm->ids, f->ids, f->n_tok * 4u) == 0);
     SIM_CHECK(sm->end.stop_str == f->stop_str);
-    SIM_CHECK(sm->end.finish == (f->stop_str >= 0 || f->stop ? FDP_FIN_STOP :
-        FDP_FIN_LENGTH));
-    SIM_CHECK(sm->text_at + sm->n_text == f->n_text || (sm->n_text == 0 &&
-        r->n_prior > 0));
+    SIM_CHECK(
+        sm->end.finish == (f->stop_str >= 0 || f->stop ? FDP_FIN_STOP : FDP_FIN_LENGTH));
+    SIM_CHECK(sm->text_at + sm->n_text == f->n_text || (sm->n_text == 0 && r->n_prior > 0));
     SIM_CHECK(sm->n_text == 0 || memcmp(sm->text, f->text + sm->text_at, sm->n_text) == 0);
     SIM_CHECK(r->done.output_tokens == f->n_tok);
 }
@@ -258,8 +257,9 @@ special(struct sim *s)
         sim_wait(s, r);
         SIM_CHECK(r->code == 0 && r->n_prompt_ids == n && r->done.prompt_tokens == n);
         for (uint32_t k = 0; k < n; k++)
-            SIM_CHECK(r->prompt_ids[k] == (flags[i % 2] != 0 && k == n - 1 ?
-                (uint32_t)RUN_NULL_EOS : (unsigned char)text[k]));
+            SIM_CHECK(r->prompt_ids[k] ==
+                (flags[i % 2] != 0 && k == n - 1 ? (uint32_t)RUN_NULL_EOS
+                                                 : (unsigned char)text[k]));
     }
 }
 
@@ -324,8 +324,8 @@ slices(struct sim *s)
     /* too long to run; cancelled while in slices */
     a = op(s, FDP_OP_SUBMIT, text, NULL, 0);
     sim_wait(s, a);
-    SIM_CHECK(a->code == FDP_E_TOO_LONG && a->arg == n &&
-        a->limit == (uint32_t)s->cfg.max_len);
+    SIM_CHECK(
+        a->code == FDP_E_TOO_LONG && a->arg == n && a->limit == (uint32_t)s->cfg.max_len);
     a = op(s, FDP_OP_SUBMIT, text, NULL, 0);
     (void)sim_poll(s);
     sim_cancel(s, a, FDP_E_CANCELLED);
@@ -338,8 +338,13 @@ int
 main(int argc, char **argv)
 {
     struct sim_rng g = { sim_seed(argc, argv) };
-    struct sim_cfg cfg = { .max_reqs = 8, .max_seqs = 4, .max_tokens = 64, .max_len = 512,
-        .n_block = 64, .block_size = 16, .chunked = 1 };
+    struct sim_cfg cfg = { .max_reqs = 8,
+        .max_seqs = 4,
+        .max_tokens = 64,
+        .max_len = 512,
+        .n_block = 64,
+        .block_size = 16,
+        .chunked = 1 };
 
     for (int depth = 0; depth <= 4; depth += 2) {
         struct sim *s;

@@ -70,7 +70,8 @@ run(const struct sim_cfg *c, struct sim_rng *g, struct ref *f)
     }
     drain(s);
     (void)printf("  depth %d, delay %llu us: %llu steps, %llu done, %llu errors, %llu late "
-        "rows\n", c->depth, (unsigned long long)c->delay_ns / 1000,
+                 "rows\n",
+        c->depth, (unsigned long long)c->delay_ns / 1000,
         (unsigned long long)cnt_get(&w->steps), (unsigned long long)s->n_done,
         (unsigned long long)s->n_error, (unsigned long long)cnt_get(&w->rows_discarded));
     SIM_CHECK(s->n_done + s->n_error == N_REQ && s->n_done > N_REQ / 2);
@@ -83,11 +84,24 @@ all(struct sim_rng *g, const char *dir)
 {
     static const uint64_t delays[] = { 0, 30000, 300000 };
     const struct ref_cfg rc = { .ask = dir != NULL ? REF_ALL & ~REF_TEXT : REF_ALL,
-        .n_content = N_CONTENT, .max_prompt = 100, .max_new = 30, .seed = 31 };
-    struct sim_cfg c = { .max_reqs = 48, .max_seqs = 16, .max_tokens = 128,
-        .max_len = 256, .n_block = 40, .block_size = 16, .chunked = 1, .n_penalty = 8,
-        .real_clock = 1, .exec = FDK_EXEC_THREAD, .prefix = 1, .n_host = 16,
-        .model_dir = dir, .check_tokens = dir == NULL };
+        .n_content = N_CONTENT,
+        .max_prompt = 100,
+        .max_new = 30,
+        .seed = 31 };
+    struct sim_cfg c = { .max_reqs = 48,
+        .max_seqs = 16,
+        .max_tokens = 128,
+        .max_len = 256,
+        .n_block = 40,
+        .block_size = 16,
+        .chunked = 1,
+        .n_penalty = 8,
+        .real_clock = 1,
+        .exec = FDK_EXEC_THREAD,
+        .prefix = 1,
+        .n_host = 16,
+        .model_dir = dir,
+        .check_tokens = dir == NULL };
     struct ref *f = ref_new(&c, &rc);
 
     for (int depth = 0; depth <= ENG_MAX_DEPTH; depth += 2) {

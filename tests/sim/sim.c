@@ -112,9 +112,14 @@ sim_eng_cfg(const struct sim *s, struct eng_cfg *ret)
 {
     const struct sim_cfg *c = &s->cfg;
 
-    *ret = (struct eng_cfg) { .max_reqs = c->max_reqs, .max_len = c->max_len,
-        .n_block = c->n_block, .block_size = c->block_size, .n_host = c->n_host,
-        .depth = c->depth, .sch = c->sch, .beat = &s->seg->w.beat };
+    *ret = (struct eng_cfg){ .max_reqs = c->max_reqs,
+        .max_len = c->max_len,
+        .n_block = c->n_block,
+        .block_size = c->block_size,
+        .n_host = c->n_host,
+        .depth = c->depth,
+        .sch = c->sch,
+        .beat = &s->seg->w.beat };
     ret->sch.max_seqs = c->max_seqs;
     ret->sch.max_tokens = c->max_tokens;
     ret->sch.chunked = c->chunked;
@@ -148,11 +153,14 @@ sim_runner(struct sim *s)
     struct run_open_args oa = { .backend = sim_backend(s),
         .deterministic = !s->cfg.any_order,
         .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
-        .max_token = s->cfg.max_tokens, .spin_us = s->cfg.real_clock ? 50 : 0,
+        .max_token = s->cfg.max_tokens,
+        .spin_us = s->cfg.real_clock ? 50 : 0,
         .exec = s->cfg.exec };
     struct run_setup_args sa = { .max_block = s->cfg.n_block + 1,
-        .n_rec = s->cfg.depth + 1, .n_host = s->cfg.n_host,
-        .n_penalty = s->cfg.n_penalty, .use_graph = s->cfg.graph,
+        .n_rec = s->cfg.depth + 1,
+        .n_host = s->cfg.n_host,
+        .n_penalty = s->cfg.n_penalty,
+        .use_graph = s->cfg.graph,
         .delay_ns = s->cfg.delay_ns };
     struct wts_load_args la = { .buffer_bytes = 4u << 20 };
     const struct mdl_config *mc = &s->prog->cfg;
@@ -173,8 +181,7 @@ sim_runner(struct sim *s)
         rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
     if (rc == 0)
         rc = mpl_layout(mc->n_layer, 0, mc->n_kv_head, mc->head_dim, s->cfg.block_size,
-            sim_kv_dtype(s),
-            &sa.kv);
+            sim_kv_dtype(s), &sa.kv);
     if (rc == 0 && sa.kv.dtype == FDK_F8E4M3 && s->wp != NULL) {
         scale = mem_zalloc((size_t)mpl_scale_bytes(&sa.kv));
         SIM_CHECK(scale != NULL);
@@ -207,9 +214,10 @@ sim_new(const struct sim_cfg *cfg)
     s->rng.s = cfg->seed;
     if (getenv("SIM_TRACE") != NULL)
         (void)printf("  depth %d graph %d prefix %d host %d exec %d pace %d seed %llu lazy %d "
-            "seqs %d tokens %d blocks %d\n", cfg->depth, cfg->graph, cfg->prefix,
-            cfg->n_host, (int)cfg->exec, (int)cfg->pace, (unsigned long long)cfg->seed,
-            cfg->lazy, cfg->max_seqs, cfg->max_tokens, cfg->n_block);
+                     "seqs %d tokens %d blocks %d\n",
+            cfg->depth, cfg->graph, cfg->prefix, cfg->n_host, (int)cfg->exec,
+            (int)cfg->pace, (unsigned long long)cfg->seed, cfg->lazy, cfg->max_seqs,
+            cfg->max_tokens, cfg->n_block);
     log_init("sim", "error");
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     SIM_CHECK(lnk_create(NULL, 1, &s->seg, &s->fd) == 0);
@@ -224,12 +232,23 @@ sim_new(const struct sim_cfg *cfg)
     SIM_CHECK(s->cnt != NULL && s->reqs != NULL && s->blob != NULL);
     sim_program(s);
     sim_runner(s);
-    pc = (struct pip_cfg) { .lnk = &s->worker, .run = s->run, .tok = s->tok,
-        .ready = &s->ready, .cnt = &s->cnt->w,
-        .hist = cfg->no_instruments ? NULL : s->cnt->h, .trc = &s->trc, .wait_room = sim_room, .arg = s,
-        .ing = { .max_reqs = (uint32_t)cfg->max_reqs, .vocab = s->prog->cfg.vocab,
-            .max_len = cfg->max_len, .n_eos = s->prog->cfg.n_eos, .max_logprobs = 20,
-            .block_size = cfg->block_size, .prefix = cfg->prefix, .key = sim_key,
+    pc = (struct pip_cfg){ .lnk = &s->worker,
+        .run = s->run,
+        .tok = s->tok,
+        .ready = &s->ready,
+        .cnt = &s->cnt->w,
+        .hist = cfg->no_instruments ? NULL : s->cnt->h,
+        .trc = &s->trc,
+        .wait_room = sim_room,
+        .arg = s,
+        .ing = { .max_reqs = (uint32_t)cfg->max_reqs,
+            .vocab = s->prog->cfg.vocab,
+            .max_len = cfg->max_len,
+            .n_eos = s->prog->cfg.n_eos,
+            .max_logprobs = 20,
+            .block_size = cfg->block_size,
+            .prefix = cfg->prefix,
+            .key = sim_key,
             .n_penalty = cfg->n_penalty } };
     sim_eng_cfg(s, &pc.eng);
     memcpy(pc.ing.eos, s->prog->cfg.eos, sizeof(pc.ing.eos));
@@ -288,9 +307,11 @@ sim_req(struct sim *s)
             sim_forget(s, r);
         r->used = 1;
         r->id = ++s->next_id;
-        r->p = (struct fdp_req) { .op = FDP_OP_SUBMIT, .n = 1, .top_p = 1,
-            .repetition_penalty = 1, .set = FDP_S__ALL & ~(FDP_S_LOGPROBS |
-            FDP_S_PROMPT_LOGPROBS | FDP_S_MAX_NEW) };
+        r->p = (struct fdp_req){ .op = FDP_OP_SUBMIT,
+            .n = 1,
+            .top_p = 1,
+            .repetition_penalty = 1,
+            .set = FDP_S__ALL & ~(FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS | FDP_S_MAX_NEW) };
         r->next_score = 1;
         return r;
     }
@@ -361,7 +382,7 @@ sim_submit(struct sim *s, struct sim_req *r, const char *text)
         sim_item(s, r, FDP_IT_STOP_STRING, r->stop_text[i],
             (uint32_t)strlen(r->stop_text[i]));
     ls = sim_claim(s, r->id, LNK_T_SUBMIT, sizeof(*ls));
-    *ls = (struct lnk_submit) { .req = r->p, .t_submit_ns = s->now_ns, .user = r->user };
+    *ls = (struct lnk_submit){ .req = r->p, .t_submit_ns = s->now_ns, .user = r->user };
     if (r->p.ttl_queue_ms > 0)
         ls->deadline_queue_ns = s->now_ns + r->p.ttl_queue_ms * 1000000ull;
     if (r->p.ttl_total_ms > 0)
@@ -387,7 +408,7 @@ sim_cancel(struct sim *s, struct sim_req *r, int32_t code)
 {
     struct lnk_cancel *c = sim_claim(s, r->id, LNK_T_CANCEL, sizeof(*c));
 
-    *c = (struct lnk_cancel) { .code = code };
+    *c = (struct lnk_cancel){ .code = code };
     lnk_flush(&s->gate);
     r->cancelled = 1;
 }
@@ -411,8 +432,8 @@ sim_check_errors(const struct sim *s)
 
         if (!r->used || !r->terminal || r->code == 0)
             continue;
-        SIM_CHECK(r->cancelled || (r->code == FDP_E_DEADLINE &&
-            (r->p.ttl_total_ms > 0 || r->p.ttl_queue_ms > 0)));
+        SIM_CHECK(r->cancelled ||
+            (r->code == FDP_E_DEADLINE && (r->p.ttl_total_ms > 0 || r->p.ttl_queue_ms > 0)));
     }
 }
 
@@ -485,8 +506,7 @@ sim_terminal(struct sim *s, struct sim_req *r)
 }
 
 static void
-sim_ids(struct sim *s, struct sim_sample *sm, uint32_t position, const void *ids,
-    uint32_t n)
+sim_ids(struct sim *s, struct sim_sample *sm, uint32_t position, const void *ids, uint32_t n)
 {
     SIM_CHECK(!sm->ended && position == sm->n_ids && n > 0);
     sm->ids = mem_regrow(sm->ids, sm->n_ids + n + 1, 4);
@@ -652,8 +672,9 @@ sim_is_virtual(const struct sim *s)
 int32_t
 sim_device(struct sim *s, int32_t n)
 {
-    return s->cfg.exec == FDK_EXEC_DEFER && sim_is_virtual(s) ?
-        fdk_vdev_step(s->run->ctx, n) : 0;
+    return s->cfg.exec == FDK_EXEC_DEFER && sim_is_virtual(s)
+        ? fdk_vdev_step(s->run->ctx, n)
+        : 0;
 }
 
 /* The device's share of a poll. */
@@ -701,7 +722,7 @@ sim_poll(struct sim *s)
 void
 sim_wait(struct sim *s, struct sim_req *r)
 {
-    for (int idle = 0; !r->terminal; ) {
+    for (int idle = 0; !r->terminal;) {
         idle = sim_poll(s) ? 0 : idle + 1;
         SIM_CHECK(idle < 10000);
     }
@@ -710,7 +731,7 @@ sim_wait(struct sim *s, struct sim_req *r)
 void
 sim_drain(struct sim *s)
 {
-    for (int idle = 0; s->n_open > 0; ) {
+    for (int idle = 0; s->n_open > 0;) {
         idle = sim_poll(s) ? 0 : idle + 1;
         SIM_CHECK(idle < 10000);
     }
@@ -730,11 +751,12 @@ sim_model(char *path)
     f = fopen(name, "w");
     SIM_CHECK(f != NULL);
     (void)fputs("{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
-        "\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"
-        "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":16,"
-        "\"vocab_size\":259,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
-        "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,"
-        "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}", f);
+                "\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"
+                "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":16,"
+                "\"vocab_size\":259,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
+                "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,"
+                "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}",
+        f);
     (void)fclose(f);
 }
 

@@ -23,7 +23,9 @@
 
 #define SIM_MAX_N 4
 
-struct sim_rng { uint64_t s; };
+struct sim_rng {
+    uint64_t s;
+};
 uint32_t sim_u32(struct sim_rng *r);
 /* lo <= result <= hi */
 uint32_t sim_range(struct sim_rng *r, uint32_t lo, uint32_t hi);
@@ -34,59 +36,59 @@ uint64_t sim_steps(uint64_t def);
 
 /* How many of its commands the device runs between two polls. */
 enum sim_pace {
-    SIM_PACE_RANDOM = 0,     /* by turns none, a few, a step's, all */
-    SIM_PACE_SLOW,           /* less than a step's */
-    SIM_PACE_FAST,           /* all */
-    SIM_PACE_NONE            /* none: the test runs them by sim_device() */
+    SIM_PACE_RANDOM = 0, /* by turns none, a few, a step's, all */
+    SIM_PACE_SLOW,       /* less than a step's */
+    SIM_PACE_FAST,       /* all */
+    SIM_PACE_NONE        /* none: the test runs them by sim_device() */
 };
 
 struct sim_cfg {
     int32_t max_reqs, max_seqs, max_tokens, max_len, n_block, block_size;
     int32_t chunked, graph;
-    int32_t depth;           /* steps launched ahead, 0 to 4 */
+    int32_t depth; /* steps launched ahead, 0 to 4 */
     enum fdk_exec exec;
     enum sim_pace pace;
-    uint64_t seed;           /* of the pace */
-    uint64_t delay_ns;       /* device time added to each step */
-    int32_t prefix, n_host;  /* prefix cache; host blocks behind it */
+    uint64_t seed;          /* of the pace */
+    uint64_t delay_ns;      /* device time added to each step */
+    int32_t prefix, n_host; /* prefix cache; host blocks behind it */
     int32_t n_penalty;
-    const char *capture;     /* sizes; NULL: the default list */
-    int32_t lazy;            /* graphs are recorded by the first steps */
-    struct sch_cfg sch;      /* max_partial, max_long, long_threshold,
+    const char *capture;   /* sizes; NULL: the default list */
+    int32_t lazy;          /* graphs are recorded by the first steps */
+    struct sch_cfg sch;    /* max_partial, max_long, long_threshold,
                                 reserve_blocks, decode_blocks, fcfs, itl_target_ns */
-    int check_tokens;        /* null model: outputs are foretold */
-    int32_t drain_every;     /* the gate reads the up ring once in this many steps */
-    const char *model_dir;   /* NULL: the null model; else by ids, on the cpu
+    int check_tokens;      /* null model: outputs are foretold */
+    int32_t drain_every;   /* the gate reads the up ring once in this many steps */
+    const char *model_dir; /* NULL: the null model; else by ids, on the cpu
                                 backend, dummy weights when it has none */
-    struct qnt quant;        /* of the model's weights; zeros: none */
-    int32_t kv_dtype;        /* enum fdk_dtype + 1; 0: bf16, or fp32 for fp32 weights */
-    const char *backend;     /* of a model; NULL: $FDD_SIM_BACKEND, else "cpu" */
+    struct qnt quant;      /* of the model's weights; zeros: none */
+    int32_t kv_dtype;      /* enum fdk_dtype + 1; 0: bf16, or fp32 for fp32 weights */
+    const char *backend;   /* of a model; NULL: $FDD_SIM_BACKEND, else "cpu" */
     int32_t threads;
-    int32_t real_clock;      /* benchmarks */
-    int32_t all_tokens;      /* steps never go on with their output rows alone */
-    int32_t any_order;       /* a device's sums may depend on the number of rows */
-    int32_t no_instruments;  /* neither histograms nor trace */
-    int32_t learn;           /* step times steer the scheduler; else a run depends on
+    int32_t real_clock;     /* benchmarks */
+    int32_t all_tokens;     /* steps never go on with their output rows alone */
+    int32_t any_order;      /* a device's sums may depend on the number of rows */
+    int32_t no_instruments; /* neither histograms nor trace */
+    int32_t learn;          /* step times steer the scheduler; else a run depends on
                                 nothing but its seed */
 };
 
 struct sim_sample {
-    uint32_t *ids;           /* as delivered, PRIOR_IDS included */
+    uint32_t *ids; /* as delivered, PRIOR_IDS included */
     uint32_t n_ids;
     char *text;
     uint32_t n_text, text_at; /* text_at: bytes delivered before (prior) */
     uint32_t n_logprobs;
-    uint64_t lp_hash;        /* of all logprobs' bits */
+    uint64_t lp_hash; /* of all logprobs' bits */
     int ended;
     struct fdp_choice_end end;
 };
 struct sim_req {
     uint64_t id;
     uint64_t user;
-    uint32_t content;        /* of the reference (ref.h) */
+    uint32_t content; /* of the reference (ref.h) */
     int used, terminal, cancelled, accepted;
     struct fdp_req p;
-    uint32_t *prompt;        /* what the chain starts from; NULL: not known */
+    uint32_t *prompt; /* what the chain starts from; NULL: not known */
     uint32_t n_prompt, prompt_len;
     uint32_t *prior;
     uint32_t n_prior;
@@ -95,9 +97,9 @@ struct sim_req {
     uint32_t n_stop_text;
     uint32_t n_scores, next_score;
     uint64_t score_hash;
-    uint32_t *prompt_ids;    /* PROMPT_IDS delivered */
+    uint32_t *prompt_ids; /* PROMPT_IDS delivered */
     uint32_t n_prompt_ids;
-    int32_t code;            /* 0: DONE */
+    int32_t code; /* 0: DONE */
     uint32_t detail, arg, limit;
     struct fdp_done done;
     struct fdp_info info;
@@ -120,19 +122,19 @@ struct sim {
     struct lnk_ready ready;
     struct pipeline *pip;
     uint64_t now_ns, n_poll, next_id;
-    struct sim_rng rng;      /* of the pace */
+    struct sim_rng rng;        /* of the pace */
     int32_t burst, burst_left; /* most commands a poll now, polls to go */
     void (*ended)(void *arg, struct sim_req *r); /* a terminal record came; or NULL */
     void *ended_arg;
     /* Sees each record of a request before it is checked; or NULL. */
     void (*record)(void *arg, struct sim_req *r, const struct fdp_rec *rec);
     void *record_arg;
-    struct sim_req *reqs;    /* [max_reqs] open or just ended */
+    struct sim_req *reqs; /* [max_reqs] open or just ended */
     int32_t n_open, last_req;
     uint64_t n_done, n_error, n_tokens;
-    uint64_t n_combined;     /* TOKENS records */
+    uint64_t n_combined; /* TOKENS records */
     int ready_seen;
-    void *blob;              /* scratch of sim_submit() */
+    void *blob; /* scratch of sim_submit() */
 };
 
 struct sim *sim_new(const struct sim_cfg *cfg);
@@ -177,13 +179,16 @@ struct sim_test {
     const char *name;
     void (*fn)(struct sim_rng *g);
 };
-#define SIM_TEST(f) { #f, f }
+#define SIM_TEST(f) \
+    { \
+#f, f \
+    }
 int sim_run(int argc, char **argv, const struct sim_test *t, size_t n);
 
-#define SIM_CHECK(e)                                                            \
-    do {                                                                        \
-        if (!(e))                                                               \
-            sim_fail(__FILE__, __LINE__, #e);                                   \
+#define SIM_CHECK(e) \
+    do { \
+        if (!(e)) \
+            sim_fail(__FILE__, __LINE__, #e); \
     } while (0)
 __attribute__((noreturn)) void sim_fail(const char *file, int line, const char *what);
 

@@ -21,7 +21,9 @@
 #define OWN_USER   70002u
 #define WAIT_MS    60000
 
-struct shared { uint64_t done, refused; };
+struct shared {
+    uint64_t done, refused;
+};
 
 static uint64_t
 now_ns(void)
@@ -176,8 +178,8 @@ measure(const struct fair_load *cfg, struct shared *sh, struct fair_seen *seen)
 int
 fair_load_run(const struct fair_load *cfg, struct fair_seen *ret)
 {
-    struct shared *sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *sh =
+        mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct fair_seen seen = { .n_gap = 0 };
     pid_t pid = 0;
     int rc = -1;

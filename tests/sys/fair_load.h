@@ -13,18 +13,18 @@
 
 struct fair_load {
     const char *sock;
-    uint32_t n_open;         /* requests the other user keeps open; 0: no other user */
-    uint32_t other_tokens;   /* of each of them */
-    uint32_t n_requests;     /* of the measuring user, one at a time */
-    uint32_t n_tokens;       /* of each of them; at least 2 */
-    unsigned settle_ms;      /* for the other user's load before measuring */
+    uint32_t n_open;       /* requests the other user keeps open; 0: no other user */
+    uint32_t other_tokens; /* of each of them */
+    uint32_t n_requests;   /* of the measuring user, one at a time */
+    uint32_t n_tokens;     /* of each of them; at least 2 */
+    unsigned settle_ms;    /* for the other user's load before measuring */
 };
 
 struct fair_seen {
-    uint64_t *gap;           /* ns between tokens, n_gap of them; free() it */
+    uint64_t *gap; /* ns between tokens, n_gap of them; free() it */
     size_t n_gap;
-    uint64_t *total;         /* ns of each request, n_requests of them; free() it */
-    uint64_t other_done;     /* requests of the other user that ended meanwhile */
+    uint64_t *total;     /* ns of each request, n_requests of them; free() it */
+    uint64_t other_done; /* requests of the other user that ended meanwhile */
     uint64_t other_refused;
 };
 

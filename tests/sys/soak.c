@@ -122,7 +122,9 @@ submit_one(fdc_t *s, struct one *o, uint64_t *rng, uint32_t vocab)
 static int
 client(const char *path, unsigned long n_req, uint64_t seed, uint32_t vocab, struct tally *t)
 {
-    struct fdc_open_opts opts = { .size = sizeof(opts), .path = path, .name = "soak",
+    struct fdc_open_opts opts = { .size = sizeof(opts),
+        .path = path,
+        .name = "soak",
         .connect_timeout_ms = 30000 };
     fdc_t *s = NULL;
     int rc = FDP_E_CONNECT;
@@ -159,7 +161,7 @@ client(const char *path, unsigned long n_req, uint64_t seed, uint32_t vocab, str
             o->cancelled = 1;
             fdc_cancel(o->r);
         }
-        if (dice == 99) {           /* walks away without reading */
+        if (dice == 99) { /* walks away without reading */
             fdc_req_free(o->r);
             memset(o, 0, sizeof(*o));
             busy--;
@@ -185,8 +187,8 @@ main(int argc, char **argv)
     unsigned long n_req = strtoul(argv[3], NULL, 10);
     uint64_t seed = strtoull(argv[4], NULL, 10);
     uint32_t vocab = (uint32_t)atoi(argv[5]);
-    struct tally *t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct tally *t =
+        mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t *pid = calloc(n_client, sizeof(*pid));
     if (t == MAP_FAILED || pid == NULL || n_client == 0)
         return 71;
@@ -195,8 +197,8 @@ main(int argc, char **argv)
     for (unsigned i = 0; i < n_client; i++) {
         pid[i] = fork();
         if (pid[i] == 0)
-            _exit(client(argv[1], n_req / n_client + (i < n_req % n_client), seed + i * 977 + 1,
-                vocab, t));
+            _exit(client(argv[1], n_req / n_client + (i < n_req % n_client),
+                seed + i * 977 + 1, vocab, t));
     }
     /* Each kill is replaced, so that the load goes on. */
     unsigned killed = 0;
@@ -221,9 +223,9 @@ main(int argc, char **argv)
         }
     }
     printf("started %lu accepted %lu done %lu cancelled %lu refused %lu error %lu tokens %lu "
-        "killed clients %u missing %lu double %lu short %lu\n", t->started, t->accepted,
-        t->done, t->cancelled, t->refused, t->error, t->tokens, killed, t->missing,
-        t->double_end, t->short_output);
+           "killed clients %u missing %lu double %lu short %lu\n",
+        t->started, t->accepted, t->done, t->cancelled, t->refused, t->error, t->tokens,
+        killed, t->missing, t->double_end, t->short_output);
     if (t->missing || t->double_end || t->error || t->short_output || t->done == 0)
         bad = 1;
     free(pid);

@@ -29,7 +29,7 @@ static struct doc d;
 static struct fct conn;
 static struct par_set *ps;
 static struct doc_uring uring;
-static int pidfd_rc, libs;           /* libs: 1 libcuda, 2 cublasLt 12 */
+static int pidfd_rc, libs; /* libs: 1 libcuda, 2 cublasLt 12 */
 
 static inline void
 try_uring(struct doc_uring *ret)
@@ -57,8 +57,9 @@ try_lib(const char *name)
     return strcmp(name, "libcublasLt.so.12") == 0 && (libs & 2) != 0 ? 0 : -ENOENT;
 }
 
-static const struct doc_tries tries = { .uring = try_uring, .pidfd = try_pidfd,
-    .memfd = try_fine, .futex = try_fine, .lib = try_lib };
+static const struct doc_tries tries = {
+    .uring = try_uring, .pidfd = try_pidfd, .memfd = try_fine, .futex = try_fine, .lib = try_lib
+};
 
 static inline void
 put_n(const char *path, const char *text, size_t n)
@@ -100,9 +101,16 @@ setup(void **state)
     pidfd_rc = 0;
     libs = 3;
     ps = par_new();
-    d = (struct doc){ .root = root, .tries = &tries, .f = &conn, .par = par_get(ps),
-        .par_from = "the test", .uid = geteuid(), .kernel = "6.1.0-18-amd64",
-        .machine = "x86_64", .checks = json_array(), .group = "test" };
+    d = (struct doc){ .root = root,
+        .tries = &tries,
+        .f = &conn,
+        .par = par_get(ps),
+        .par_from = "the test",
+        .uid = geteuid(),
+        .kernel = "6.1.0-18-amd64",
+        .machine = "x86_64",
+        .checks = json_array(),
+        .group = "test" };
     unsetenv("FDD_CUBLASLT");
     return 0;
 }

@@ -13,11 +13,12 @@
 #include "tools/fdbench/work.h"
 
 #define VOCAB 777u
-#define BOS 5u
-#define EOS 7u
+#define BOS   5u
+#define EOS   7u
 
-static const struct fdp_info model = { .vocab = VOCAB, .max_model_len = 100000,
-    .bos_id = BOS, .n_eos = 1, .eos_ids = { EOS } };
+static const struct fdp_info model = {
+    .vocab = VOCAB, .max_model_len = 100000, .bos_id = BOS, .n_eos = 1, .eos_ids = { EOS }
+};
 
 static void
 cfg_of(struct fdb_cfg *c, enum fdb_arrival arrival, double rate, uint32_t n)

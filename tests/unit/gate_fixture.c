@@ -357,8 +357,7 @@ fcl_connect(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hel
         fcl_close(c);
         return rc;
     }
-    c->c2d = mmap(NULL, c->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->c2d_fd,
-        0);
+    c->c2d = mmap(NULL, c->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->c2d_fd, 0);
     c->d2c = mmap(NULL, c->w.d2c_bytes, PROT_READ, MAP_SHARED, c->d2c_fd, 0);
     ASSERT(c->c2d != MAP_FAILED && c->d2c != MAP_FAILED);
     fdr_prod_init(&c->sq, c->c2d + c->w.sq_off,
@@ -457,8 +456,8 @@ fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new)
     fcl_req(&q, FDP_OP_SUBMIT, tag);
     q.max_new = max_new;
     ASSERT(buf != NULL);
-    *(struct fdp_item *)(void *)buf = (struct fdp_item){ .type = FDP_IT_PROMPT_IDS,
-        .len = n_ids * 4 };
+    *(struct fdp_item *)(void *)buf =
+        (struct fdp_item){ .type = FDP_IT_PROMPT_IDS, .len = n_ids * 4 };
     for (uint32_t i = 0; i < n_ids; i++)
         ((uint32_t *)(void *)(buf + 8))[i] = 1;
     fcl_send(c, &q, buf, (uint32_t)FDP_ITEM_SPAN(n_ids * 4), 0);

@@ -16,20 +16,25 @@
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
 
-#define FIX_VOCAB 1000u
+#define FIX_VOCAB   1000u
 #define FIX_MAX_LEN 4096u
 #define FIX_CREDITS 8u
 
 /* A request on its way down, as far as it is here. */
-struct fix_part { uint64_t id; struct lnk_submit sub; unsigned char *blob; uint32_t got; };
+struct fix_part {
+    uint64_t id;
+    struct lnk_submit sub;
+    unsigned char *blob;
+    uint32_t got;
+};
 #define FIX_PARTS 64u
 
 struct fix {
     struct gate *g;
     uint64_t now;
-    struct lnk w;            /* the worker's side */
+    struct lnk w; /* the worker's side */
     struct lnk_seg *seg;
-    int worker_admin_fd;     /* the worker's end of the admin pair */
+    int worker_admin_fd; /* the worker's end of the admin pair */
     uint32_t n_spawn;
     struct fix_part part[FIX_PARTS]; /* in the order they came */
     uint32_t n_part;
@@ -72,8 +77,8 @@ void fix_werror(struct fix *f, uint64_t id, int code);
 /* Take the next request whose items are all here and begin it: returns the id, 0 if
  * there is none. Items of several may take turns. fix_unbegin(): it waits, after all. */
 void fix_unbegin(struct fix *f, const struct lnk_submit *sub);
-uint64_t fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob,
-    uint32_t *ret_bytes);
+uint64_t
+fix_take(struct fix *f, struct lnk_submit *ret, unsigned char *blob, uint32_t *ret_bytes);
 /* Take the next CANCEL: id, 0 if there is none. */
 uint64_t fix_take_cancel(struct fix *f, int *ret_code);
 /* The worker's process has ended with this wait status. */
@@ -82,7 +87,10 @@ void fix_die(struct fix *f, int status);
 /* A worker that does a number of tokens a second, one row after the other. */
 #define FSL_ROWS 64
 struct fslow {
-    struct { uint64_t id, tag; uint32_t left; } row[FSL_ROWS];
+    struct {
+        uint64_t id, tag;
+        uint32_t left;
+    } row[FSL_ROWS];
     uint32_t n;
     double budget;
 };
@@ -101,15 +109,19 @@ void fcl_close(struct fcl *c);
 /* A neutral request. */
 void fcl_req(struct fdp_req *q, unsigned op, uint64_t tag);
 /* Append an item at *at of buf; returns the new end. */
-uint32_t fcl_item(unsigned char *buf, uint32_t at, unsigned type, const void *p,
-    uint32_t len);
+uint32_t
+fcl_item(unsigned char *buf, uint32_t at, unsigned type, const void *p, uint32_t len);
 /* Put blob at arena offset off, and the record into the ring. */
-void fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len,
-    uint32_t off);
+void
+fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len, uint32_t off);
 /* A prompt of n ids, all 1. */
 void fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new);
 /* A prompt of one id. */
-struct fask { uint64_t tag; uint32_t max_new, ttl_queue_ms, ttl_total_ms; uint64_t user; };
+struct fask {
+    uint64_t tag;
+    uint32_t max_new, ttl_queue_ms, ttl_total_ms;
+    uint64_t user;
+};
 void fcl_ask(struct fcl *c, struct fask a);
 void fcl_cancel(struct fcl *c, uint64_t tag);
 /* Next completion (padding skipped), 0 if none. */

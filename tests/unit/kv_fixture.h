@@ -22,8 +22,11 @@ static inline struct kv *
 pool(int32_t n_block, int32_t block_size, int32_t n_slot, int32_t max_len, int32_t n_host,
     int32_t max_copy)
 {
-    struct kv *kv = kv_new(&(struct kv_cfg) { .n_block = n_block,
-        .block_size = block_size, .n_slot = n_slot, .max_len = max_len, .n_host = n_host,
+    struct kv *kv = kv_new(&(struct kv_cfg){ .n_block = n_block,
+        .block_size = block_size,
+        .n_slot = n_slot,
+        .max_len = max_len,
+        .n_host = n_host,
         .max_copy = max_copy });
 
     assert_non_null(kv);

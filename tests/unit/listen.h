@@ -37,13 +37,13 @@ listen_end(void)
     return said;
 }
 
-#define SAYS(call, code, text)                                          \
-    do {                                                                \
-        int rc_;                                                        \
-        listen_begin();                                                 \
-        rc_ = (call);                                                   \
-        assert_string_equal(listen_end(), text);                        \
-        assert_int_equal(rc_, code);                                    \
+#define SAYS(call, code, text) \
+    do { \
+        int rc_; \
+        listen_begin(); \
+        rc_ = (call); \
+        assert_string_equal(listen_end(), text); \
+        assert_int_equal(rc_, code); \
     } while (0)
 
 #endif

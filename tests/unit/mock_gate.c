@@ -24,8 +24,13 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-#define CHECK(e) do { if (!(e)) { \
-    fprintf(stderr, "mock gate: line %d: %s\n", __LINE__, #e); abort(); } } while (0)
+#define CHECK(e) \
+    do { \
+        if (!(e)) { \
+            fprintf(stderr, "mock gate: line %d: %s\n", __LINE__, #e); \
+            abort(); \
+        } \
+    } while (0)
 
 static uint64_t
 now_ns(void)
@@ -57,9 +62,12 @@ static int
 put(struct mock *m, uint64_t tag, int type, uint32_t sample, uint32_t pos,
     const void *data, uint32_t len)
 {
-    struct fdp_rec h = { .tag = tag, .type = (uint8_t)type,
-        .n_slot = (uint8_t)FDP_REC_SLOTS(len), .sample = (uint16_t)sample,
-        .position = pos, .len = len };
+    struct fdp_rec h = { .tag = tag,
+        .type = (uint8_t)type,
+        .n_slot = (uint8_t)FDP_REC_SLOTS(len),
+        .sample = (uint16_t)sample,
+        .position = pos,
+        .len = len };
     uint32_t cost = fdr_prod_cost(&m->cq, h.n_slot);
     uint64_t end = now_ns() + 2000000000u;
     int64_t room;
@@ -87,8 +95,7 @@ put(struct mock *m, uint64_t tag, int type, uint32_t sample, uint32_t pos,
 static void
 put_error(struct mock *m, uint64_t tag, int code, uint32_t detail)
 {
-    struct fdp_error e = { .code = code, .detail = detail, .arg = 7,
-        .retry_after_ms = 5 };
+    struct fdp_error e = { .code = code, .detail = detail, .arg = 7, .retry_after_ms = 5 };
     put(m, tag, FDP_T_ERROR, 0, 0, &e, sizeof(e));
 }
 
@@ -108,11 +115,13 @@ one_token(struct mock *m, struct mock_stream *s)
 
     for (uint32_t k = 0; k < s->n; k++) {
         if ((s->flags & FDP_F_TEXT) != 0 && !s->logprobs) {
-            struct { struct fdp_tokens t; uint32_t id; char text[16]; } both = {
-                { s->bytes, 1, (uint16_t)len }, id, "" };
+            struct {
+                struct fdp_tokens t;
+                uint32_t id;
+                char text[16];
+            } both = { { s->bytes, 1, (uint16_t)len }, id, "" };
             memcpy(both.text, text, (size_t)len);
-            put(m, s->tag, FDP_T_TOKENS, k, s->pos, &both,
-                (uint32_t)FDP_TOKENS_LEN(1, len));
+            put(m, s->tag, FDP_T_TOKENS, k, s->pos, &both, (uint32_t)FDP_TOKENS_LEN(1, len));
             continue;
         }
         put(m, s->tag, FDP_T_IDS, k, s->pos, &id, 4);
@@ -144,7 +153,7 @@ finish(struct mock *m, struct mock_stream *s)
 static void
 echo(struct mock *m, uint64_t tag, const unsigned char *p, uint32_t n)
 {
-    for (uint32_t o = 0; o < n; ) {
+    for (uint32_t o = 0; o < n;) {
         uint32_t k = n - o < FDP_REC_MAX_LEN ? n - o : FDP_REC_MAX_LEN;
         if (k > m->cq_slots / 2 * FDP_SLOT - 24)
             k = m->cq_slots / 2 * FDP_SLOT - 24;
@@ -198,9 +207,14 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
     while (s->used)
         s++;
     CHECK(s < m->st + MOCK_STREAMS);
-    *s = (struct mock_stream){ .tag = q->tag, .flags = q->flags,
-        .logprobs = (q->set & FDP_S_LOGPROBS) != 0, .left = q->max_new,
-        .pos = q->n_prior, .n = q->n, .used = 1, .hold = begins(p, n, "hold"),
+    *s = (struct mock_stream){ .tag = q->tag,
+        .flags = q->flags,
+        .logprobs = (q->set & FDP_S_LOGPROBS) != 0,
+        .left = q->max_new,
+        .pos = q->n_prior,
+        .n = q->n,
+        .used = 1,
+        .hold = begins(p, n, "hold"),
         .drip = begins(p, n, "drip") };
     if (begins(p, n, "die") || begins(p, n, "bye")) {
         one_token(m, s);
@@ -287,7 +301,10 @@ region(uint32_t bytes, unsigned char **ret_map, int seals)
 static void
 send_welcome(struct mock *m, const struct fdp_welcome *w, const int *fds, int n_fd)
 {
-    union { struct cmsghdr h; char buf[CMSG_SPACE(sizeof(int) * FDP_N_FDS)]; } ctl;
+    union {
+        struct cmsghdr h;
+        char buf[CMSG_SPACE(sizeof(int) * FDP_N_FDS)];
+    } ctl;
     struct iovec iov = { (void *)(uintptr_t)w, m->lie == 8 ? 0 : sizeof(*w) };
     struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 
@@ -309,14 +326,20 @@ put_flood(struct mock *m)
 {
     const uint64_t first_tag = 1ull << 32;
     struct fdp_done d = { .output_tokens = 1 };
-    struct { struct fdp_rec h; uint32_t ids[10]; } r = { .h = { .tag = first_tag,
-        .type = FDP_T_PROMPT_IDS, .n_slot = 1, .len = sizeof(r.ids) } };
+    struct {
+        struct fdp_rec h;
+        uint32_t ids[10];
+    } r = {
+        .h = { .tag = first_tag, .type = FDP_T_PROMPT_IDS, .n_slot = 1, .len = sizeof(r.ids) }
+    };
 
     for (uint32_t i = 0; i < m->flood; i++) {
         memcpy(fdr_prod_slot(&m->cq, m->cq.tail++), &r, sizeof(r));
         r.h.position += 10;
     }
-    r.h = (struct fdp_rec){ .tag = first_tag, .type = FDP_T_DONE, .n_slot = 2,
+    r.h = (struct fdp_rec){ .tag = first_tag,
+        .type = FDP_T_DONE,
+        .n_slot = 2,
         .len = sizeof(d) };
     memcpy(fdr_prod_slot(&m->cq, m->cq.tail), &r, sizeof(r.h));
     memcpy((struct fdp_rec *)fdr_prod_slot(&m->cq, m->cq.tail) + 1, &d, sizeof(d));
@@ -327,11 +350,19 @@ put_flood(struct mock *m)
 static int
 attach(struct mock *m)
 {
-    struct fdp_welcome w = { .magic = FDP_MAGIC, .major = FDP_MAJOR, .size = sizeof(w),
-        .err = m->refuse, .sq_slots = m->sq_slots, .cq_slots = m->cq_slots,
-        .sq_off = FDP_C2D_SLOTS, .cq_off = FDP_D2C_SLOTS, .session_id = 5,
-        .arena_bytes = m->arena_bytes, .max_inflight = m->max_inflight,
-        .boot_id = { 1, 2 }, .retry_after_ms = m->refuse ? 77 : 0 };
+    struct fdp_welcome w = { .magic = FDP_MAGIC,
+        .major = FDP_MAJOR,
+        .size = sizeof(w),
+        .err = m->refuse,
+        .sq_slots = m->sq_slots,
+        .cq_slots = m->cq_slots,
+        .sq_off = FDP_C2D_SLOTS,
+        .cq_off = FDP_D2C_SLOTS,
+        .session_id = 5,
+        .arena_bytes = m->arena_bytes,
+        .max_inflight = m->max_inflight,
+        .boot_id = { 1, 2 },
+        .retry_after_ms = m->refuse ? 77 : 0 };
     int unread = __atomic_load_n(&m->unread, __ATOMIC_ACQUIRE), fds[3], p[2];
     int seals = (m->lie == 4 ? 0 : F_SEAL_SHRINK) | (m->lie == 7 ? 0 : F_SEAL_GROW);
 
@@ -349,7 +380,9 @@ attach(struct mock *m)
             w.major = 9;
             break;
         case 10:
-            w = (struct fdp_welcome) { .magic = FDP_MAGIC, .major = 2, .size = 192,
+            w = (struct fdp_welcome){ .magic = FDP_MAGIC,
+                .major = 2,
+                .size = 192,
                 .err = FDP_E_VERSION };
         }
         send_welcome(m, &w, NULL, 0);

@@ -51,9 +51,9 @@ struct mock {
     uint32_t flood;       /* records that answer the first TOKENIZE */
     struct fdp_info info; /* the answer to INFO */
     /* while it runs: atomics */
-    int stall;            /* do not take requests */
-    int unread;           /* the hello stays in the socket */
-    uint32_t flags;       /* of the last SUBMIT or TOKENIZE */
+    int stall;      /* do not take requests */
+    int unread;     /* the hello stays in the socket */
+    uint32_t flags; /* of the last SUBMIT or TOKENIZE */
     uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes;
     /* the last SUBMIT, once its answer came and n_submit was read (acquire) */
     struct fdp_req last;
@@ -71,8 +71,8 @@ struct mock {
     struct mock_stream st[MOCK_STREAMS];
 };
 
-void mock_init(struct mock *m);   /* defaults */
+void mock_init(struct mock *m); /* defaults */
 void mock_start(struct mock *m);
-void mock_stop(struct mock *m);   /* joins, removes the socket */
+void mock_stop(struct mock *m); /* joins, removes the socket */
 
 #endif

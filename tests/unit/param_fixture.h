@@ -10,8 +10,8 @@
 
 /* warned keeps what it has where there is no warning. */
 static inline int
-read_file(struct par_set *ps, const char *path, char *warned, size_t warned_bytes, char *err,
-    size_t err_bytes)
+read_file(struct par_set *ps, const char *path, char *warned, size_t warned_bytes,
+    char *err, size_t err_bytes)
 {
     struct par_say say = { .text = NULL };
     int rc = par_read_file(ps, path, &say), is_error;

@@ -54,8 +54,11 @@ struct fx *
 fx_new(const struct fx_cfg *cfg)
 {
     struct fx *f = mem_zalloc(sizeof(*f));
-    struct kv_cfg kc = { .n_block = cfg->n_block, .block_size = cfg->block_size,
-        .n_slot = cfg->sch.max_seqs, .n_host = cfg->n_host, .max_copy = cfg->max_copy,
+    struct kv_cfg kc = { .n_block = cfg->n_block,
+        .block_size = cfg->block_size,
+        .n_slot = cfg->sch.max_seqs,
+        .n_host = cfg->n_host,
+        .max_copy = cfg->max_copy,
         .max_drop = cfg->max_drop };
     size_t B = (size_t)cfg->block_size;
 
@@ -166,8 +169,12 @@ fx_add(struct fx *f, const struct fx_ask *a)
     r->deadline_total_ns = a->deadline_total_ns;
     r->ids = mem_array((size_t)a->n_prompt, 4);
     for (int32_t i = 0; i < a->n_prompt; i++)
-        r->ids[i] = a->ids != NULL ? a->ids[i] : (uint32_t)(fx_mix(a->n_same > 0 &&
-            i >= a->n_same ? a->text + f->id * 1000 : a->text, (uint64_t)i) % 50000);
+        r->ids[i] = a->ids != NULL
+            ? a->ids[i]
+            : (uint32_t)(fx_mix(a->n_same > 0 && i >= a->n_same ? a->text + f->id * 1000
+                                                                : a->text,
+                             (uint64_t)i) %
+                  50000);
     /* prompt logprobs come from computed tokens only */
     if (f->cfg.cached && !a->scores) {
         r->block_size = f->cfg.block_size;
@@ -187,8 +194,8 @@ fx_add(struct fx *f, const struct fx_ask *a)
 struct req *
 fx_plain(struct fx *f, int32_t n_prompt, int32_t max_new)
 {
-    return fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = max_new,
-        .text = 1000000 + f->id });
+    return fx_add(f,
+        &(struct fx_ask){ .n_prompt = n_prompt, .max_new = max_new, .text = 1000000 + f->id });
 }
 
 void
@@ -298,8 +305,7 @@ fx_run_row(struct fx *f, const struct sch_row *row, struct fx_rec *rec)
     uint64_t digest = 0;
 
     if (row->fresh)
-        *d = (struct fx_state) { .last_token = req_token(s, s->n_tok - 1),
-            .len = s->n_tok };
+        *d = (struct fx_state){ .last_token = req_token(s, s->n_tok - 1), .len = s->n_tok };
     for (int32_t i = 0; i < row->q_len && !d->done; i++) {
         int32_t p = row->first + i;
         uint32_t id = row->decode && !row->fresh ? d->last_token : req_token(s, p);
@@ -311,7 +317,7 @@ fx_run_row(struct fx *f, const struct sch_row *row, struct fx_rec *rec)
         assert_int_equal(*fx_cell(f, s, p), x->digest[p]);
     if (!row->sample)
         return;
-    rec->outs[rec->n_out++] = (struct fx_out) { s->slot, s->generation,
+    rec->outs[rec->n_out++] = (struct fx_out){ s->slot, s->generation,
         d->done ? 99999 : fx_next(digest, s->sample), row->first + row->q_len };
     if (d->done)
         return;

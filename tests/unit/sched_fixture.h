@@ -18,41 +18,53 @@
 
 struct fx_cfg {
     struct sch_cfg sch;
-    int32_t max_req;         /* 0: 64 */
+    int32_t max_req; /* 0: 64 */
     int32_t n_block, block_size;
-    int32_t max_len;         /* 0: all of the pool */
+    int32_t max_len; /* 0: all of the pool */
     int32_t n_host, max_copy, max_drop;
-    int32_t depth;           /* steps in flight while the next is picked */
-    int cached;              /* requests use the prefix cache */
-    int append_first;        /* tokens before sch_collected(), not after */
-    int no_check;            /* sch_check() only when asked */
+    int32_t depth;    /* steps in flight while the next is picked */
+    int cached;       /* requests use the prefix cache */
+    int append_first; /* tokens before sch_collected(), not after */
+    int no_check;     /* sch_check() only when asked */
 };
 
-struct fx_ask {              /* a request to make */
+struct fx_ask {                   /* a request to make */
     int32_t n_prompt, max_new, n; /* n 0: 1 */
-    int32_t n_prior;         /* of n_prompt tokens, those that are PRIOR_IDS */
+    int32_t n_prior;              /* of n_prompt tokens, those that are PRIOR_IDS */
     int32_t priority, penalized, scores;
-    const uint32_t *ids;     /* the prompt, NULL: by text */
-    uint64_t text;           /* requests of one text share their prompts' beginning */
-    int32_t n_same;          /* tokens in common, 0: all */
+    const uint32_t *ids; /* the prompt, NULL: by text */
+    uint64_t text;       /* requests of one text share their prompts' beginning */
+    int32_t n_same;      /* tokens in common, 0: all */
     uint64_t user;
-    int stops;               /* some tokens end it */
+    int stops; /* some tokens end it */
     uint64_t deadline_queue_ns, deadline_total_ns;
 };
 
-struct fx_seq {              /* what must come out, and how far it is */
-    uint32_t *ids;           /* [max_len] foretold */
-    uint64_t *digest;        /* [max_len] */
-    int32_t end;             /* length at its own end */
-    int32_t next;            /* position its next row must start at */
-    int32_t n_prefill;       /* prompt tokens computed since it was admitted last */
+struct fx_seq {        /* what must come out, and how far it is */
+    uint32_t *ids;     /* [max_len] foretold */
+    uint64_t *digest;  /* [max_len] */
+    int32_t end;       /* length at its own end */
+    int32_t next;      /* position its next row must start at */
+    int32_t n_prefill; /* prompt tokens computed since it was admitted last */
 };
-struct fx_req { struct req *r; struct fx_seq *seqs; int touched; };
+struct fx_req {
+    struct req *r;
+    struct fx_seq *seqs;
+    int touched;
+};
 
-struct fx_out { int32_t slot; uint32_t generation, token; int32_t pos; };
-struct fx_rec { uint64_t epoch; int32_t n_out; struct fx_out *outs; };
+struct fx_out {
+    int32_t slot;
+    uint32_t generation, token;
+    int32_t pos;
+};
+struct fx_rec {
+    uint64_t epoch;
+    int32_t n_out;
+    struct fx_out *outs;
+};
 
-struct fx_state {            /* a slot on the device */
+struct fx_state { /* a slot on the device */
     uint32_t last_token;
     int32_t len, done;
 };
@@ -63,19 +75,19 @@ struct fx {
     struct kv *kv;
     struct sch *sch;
     struct sch_step st;
-    uint64_t now;            /* moves on by step_ns with each step */
+    uint64_t now; /* moves on by step_ns with each step */
     uint64_t step_ns;
     uint64_t rng, id;
-    uint64_t *cell;          /* [n_block + 1][block_size] */
-    uint64_t *host;          /* [n_host][block_size] */
-    struct fx_state *state;  /* [max_seqs] */
-    struct fx_req *reqs;     /* [max_req] by req.idx */
+    uint64_t *cell;         /* [n_block + 1][block_size] */
+    uint64_t *host;         /* [n_host][block_size] */
+    struct fx_state *state; /* [max_seqs] */
+    struct fx_req *reqs;    /* [max_req] by req.idx */
     struct fx_rec rec[FX_MAX_DEPTH + 1];
-    uint64_t done;           /* steps up to it are collected */
+    uint64_t done; /* steps up to it are collected */
     /* counts */
     uint64_t n_step, n_ended, n_token, n_late, n_copy, n_cached, n_shared, n_urged;
-    struct req *last_ended;  /* not put back yet when keep is set */
-    int keep;                /* ended requests stay for the test to look at */
+    struct req *last_ended; /* not put back yet when keep is set */
+    int keep;               /* ended requests stay for the test to look at */
 };
 
 struct fx *fx_new(const struct fx_cfg *cfg);

@@ -119,7 +119,7 @@ struct cycle {
     struct fcl c[N_CLI];
     uint64_t tag[N_CLI][N_MAX]; /* open, as the client knows */
     uint32_t n_tag[N_CLI];
-    uint64_t id[N_MAX];         /* with the worker */
+    uint64_t id[N_MAX]; /* with the worker */
     uint32_t n_id;
     uint64_t n_refused;
     unsigned seed;
@@ -263,7 +263,8 @@ e13_open_close_cycles_never_change_n(void **state)
             gate_check(y.f.g);
     }
     print_message("%llu accepted, %llu refused\n",
-        (unsigned long long)y.f.g->env.cnt->requests_total, (unsigned long long)y.n_refused);
+        (unsigned long long)y.f.g->env.cnt->requests_total,
+        (unsigned long long)y.n_refused);
     assert_true(y.n_refused > (uint64_t)n / 4);
     /* all of it comes back, and all of it is there again */
     while (y.n_id != 0) {
@@ -415,10 +416,12 @@ expired_never_reach_the_worker(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (int i = 0; i < 20000; i++) {
         if (rand_r(&seed) % 8 == 0)
-            fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 10,
-                .ttl_queue_ms = rand_r(&seed) % 3 ? 1 + (uint32_t)rand_r(&seed) % 60 : 0,
-                .ttl_total_ms = rand_r(&seed) % 3 ? 1 + (uint32_t)rand_r(&seed) % 90 :
-                    0 });
+            fcl_ask(&c,
+                (struct fask){ .tag = tag++,
+                    .max_new = 10,
+                    .ttl_queue_ms = rand_r(&seed) % 3 ? 1 + (uint32_t)rand_r(&seed) % 60 : 0,
+                    .ttl_total_ms =
+                        rand_r(&seed) % 3 ? 1 + (uint32_t)rand_r(&seed) % 90 : 0 });
         if (n != 0 && rand_r(&seed) % 32 == 0) {
             fix_wdone(&f, id[0]);
             memmove(id, id + 1, --n * sizeof(id[0]));
@@ -486,7 +489,8 @@ queued_tokens_have_a_limit(void **state)
     assert_int_equal(f.g->fair.cost_queued, 1000);
     assert_int_equal(fcl_error(&c, 16).code, FDP_E_QUEUE_FULL);
     assert_int_equal(par_set_text(f.g->cnf.ps, "sched.max_queued_tokens", "1003",
-        PAR_FROM_RUNTIME, err, sizeof(err)), 0);
+                         PAR_FROM_RUNTIME, err, sizeof(err)),
+        0);
     fcl_ask(&c, (struct fask){ .tag = 17, .max_new = 1 });
     fix_step(&f, 0);
     assert_int_equal(f.g->fair.cost_queued, 1003);

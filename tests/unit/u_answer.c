@@ -23,7 +23,11 @@
 #define MANY 4096
 
 /* Kinds as characters: c, r, then for a call N name, A arguments, E end. */
-struct said { char *text; size_t n, room; int last, n_call, n_end; };
+struct said {
+    char *text;
+    size_t n, room;
+    int last, n_call, n_end;
+};
 
 static void
 add(struct said *s, const char *p, size_t n)
@@ -63,9 +67,14 @@ take(fdchat_answer_t *a, struct said *s)
 static fdchat_answer_t *
 begin(const char *format, const char *prompt, const char *tools, size_t held)
 {
-    struct fdchat_answer_opts o = { .size = sizeof(o), .format = format, .prompt = prompt,
-        .prompt_bytes = prompt != NULL ? strlen(prompt) : 0, .tools = tools,
-        .tools_bytes = tools != NULL ? strlen(tools) : 0, .seed = 7, .max_held = held };
+    struct fdchat_answer_opts o = { .size = sizeof(o),
+        .format = format,
+        .prompt = prompt,
+        .prompt_bytes = prompt != NULL ? strlen(prompt) : 0,
+        .tools = tools,
+        .tools_bytes = tools != NULL ? strlen(tools) : 0,
+        .seed = 7,
+        .max_held = held };
     char err[FDCHAT_ERR_BYTES];
     fdchat_answer_t *a;
 
@@ -104,16 +113,20 @@ below(size_t n)
     return (size_t)((seed >> 33) % n);
 }
 
-struct sample { const char *format, *prompt, *text; size_t bytes; };
+struct sample {
+    const char *format, *prompt, *text;
+    size_t bytes;
+};
 
 static void
-same(const struct sample *s, const char *tools, const struct said *want, const size_t *cut, size_t n)
+same(const struct sample *s, const char *tools, const struct said *want,
+    const size_t *cut, size_t n)
 {
     struct said got = fed(begin(s->format, s->prompt, tools, 0), s->text, s->bytes, cut, n);
 
     if (strcmp(got.text, want->text) != 0)
-        fail_msg("%s: cut %zu times, first at %zu: %s\nwhole:\n%s\nin pieces:\n%s", s->format, n,
-            n > 0 ? cut[0] : 0, s->text, want->text, got.text);
+        fail_msg("%s: cut %zu times, first at %zu: %s\nwhole:\n%s\nin pieces:\n%s",
+            s->format, n, n > 0 ? cut[0] : 0, s->text, want->text, got.text);
     free(got.text);
 }
 
@@ -121,7 +134,8 @@ same(const struct sample *s, const char *tools, const struct said *want, const s
 static void
 splits(const struct sample *s, const char *tools, int n_random)
 {
-    struct said whole = fed(begin(s->format, s->prompt, tools, 0), s->text, s->bytes, NULL, 0);
+    struct said whole =
+        fed(begin(s->format, s->prompt, tools, 0), s->text, s->bytes, NULL, 0);
     size_t *cut = calloc(s->bytes + 1, sizeof(*cut));
 
     assert_non_null(cut);
@@ -182,8 +196,8 @@ meant(const struct sample *s, const char *tools)
             json_array_append_new(json_array_get(calls, json_array_size(calls) - 1), one);
         }
     }
-    one = json_pack("[o,o,o]", stripped(text[0].text, text[0].n), stripped(text[1].text, text[1].n),
-        calls);
+    one = json_pack("[o,o,o]", stripped(text[0].text, text[0].n),
+        stripped(text[1].text, text[1].n), calls);
     free(text[0].text);
     free(text[1].text);
     free(args.text);
@@ -210,7 +224,8 @@ answers_open(char **ret_tools)
     char path[4096];
     FILE *f;
 
-    (void)snprintf(path, sizeof(path), "%s/tests/chat/answers.jsonl", src != NULL ? src : ".");
+    (void)snprintf(path, sizeof(path), "%s/tests/chat/answers.jsonl",
+        src != NULL ? src : ".");
     f = fopen(file != NULL ? file : path, "r");
     assert_non_null(f);
     *ret_tools = line_of(f);
@@ -219,7 +234,8 @@ answers_open(char **ret_tools)
 }
 
 static void
-each_answer(void (*what)(const struct sample *s, const json_t *row, const char *tools), size_t least)
+each_answer(void (*what)(const struct sample *s, const json_t *row, const char *tools),
+    size_t least)
 {
     char *tools, *line;
     FILE *f = answers_open(&tools);
@@ -228,7 +244,8 @@ each_answer(void (*what)(const struct sample *s, const json_t *row, const char *
     for (; (line = line_of(f)) != NULL; free(line), n++) {
         json_t *row = json_loads(line, 0, NULL);
         struct sample s = { json_string_value(json_array_get(row, 0)),
-            json_string_value(json_array_get(row, 1)), json_string_value(json_array_get(row, 2)),
+            json_string_value(json_array_get(row, 1)),
+            json_string_value(json_array_get(row, 2)),
             json_string_length(json_array_get(row, 2)) };
 
         assert_non_null(s.text);
@@ -243,10 +260,13 @@ each_answer(void (*what)(const struct sample *s, const json_t *row, const char *
 static void
 check_meaning(const struct sample *s, const json_t *row, const char *tools)
 {
-    json_t *got = meant(s, tools), *want = json_pack("[o,o,O]",
-        stripped(json_string_value(json_array_get(row, 3)), json_string_length(json_array_get(row, 3))),
-        stripped(json_string_value(json_array_get(row, 4)), json_string_length(json_array_get(row, 4))),
-        json_array_get(row, 5));
+    json_t *got = meant(s, tools),
+           *want = json_pack("[o,o,O]",
+               stripped(json_string_value(json_array_get(row, 3)),
+                   json_string_length(json_array_get(row, 3))),
+               stripped(json_string_value(json_array_get(row, 4)),
+                   json_string_length(json_array_get(row, 4))),
+               json_array_get(row, 5));
 
     if (!json_equal(got, want))
         fail_msg("%s: %s\ngot  %s\nwant %s", s->format, s->text, json_dumps(got, 0),
@@ -282,7 +302,8 @@ t_splits(void **state)
 
 /* Kinds and texts in turn, as take() writes them but for ids, "|" for the byte 1. */
 static void
-says(const char *format, const char *prompt, const char *tools, const char *text, const char *want)
+says(const char *format, const char *prompt, const char *tools, const char *text,
+    const char *want)
 {
     struct sample s = { format, prompt, text, strlen(text) };
     struct said got = fed(begin(format, prompt, tools, 0), text, strlen(text), NULL, 0);
@@ -305,7 +326,8 @@ says(const char *format, const char *prompt, const char *tools, const char *text
     splits(&s, tools, 20);
 }
 
-static const char one_tool[] = "[{\"name\": \"f\", \"parameters\": {\"properties\": "
+static const char one_tool[] =
+    "[{\"name\": \"f\", \"parameters\": {\"properties\": "
     "{\"a\": {\"type\": \"integer\"}, \"s\": {\"type\": \"string\"}, \"e\": {\"enum\": [1, \"x\"]}, "
     "\"o\": {\"anyOf\": [{\"type\": \"object\"}, {\"type\": \"null\"}]}}}}]";
 
@@ -314,7 +336,8 @@ t_malformed(void **state)
 {
     (void)state;
     says("hermes", NULL, NULL, " a  b\n ", "|c a  b\n ");
-    says("hermes", NULL, NULL, "x <tool_call>oops</tool_call> y", "|cx <tool_call>oops</tool_call> y");
+    says("hermes", NULL, NULL, "x <tool_call>oops</tool_call> y",
+        "|cx <tool_call>oops</tool_call> y");
     says("hermes", NULL, NULL, "<tool_call>{\"name\": 5}", "|c<tool_call>{\"name\": 5}");
     says("hermes", NULL, NULL, "<tool_call>{\"nam", "|c<tool_call>{\"nam");
     says("hermes", NULL, NULL, "<tool_call><tool_call>{\"name\": \"f\"}</tool_call>",
@@ -325,24 +348,30 @@ t_malformed(void **state)
     says("hermes", "<|im_start|>assistant\n<think>\n", NULL, "a\n</think>b", "|ra|cb");
     says("hermes", "<think>\n\n</think>\n\n", NULL, "a</think>b", "|ca</think>b");
     /* told: what came stays, what follows is content */
-    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>z",
+    says("hermes", NULL, NULL,
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>z",
         "|Nf|A{\"a\": 1}|E|c</tool_call>z");
     says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": <b>}}",
         "|Nf|A{\"a\": |E|c<b>}}");
-    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a", "|Nf|A{\"a");
-    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_", "|Nf|A{}|E");
+    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a",
+        "|Nf|A{\"a");
+    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_",
+        "|Nf|A{}|E");
     /* as models write it */
-    says("hermes", NULL, NULL, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
+    says("hermes", NULL, NULL,
+        "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
         "|Nf|A{\"a\": 1}|E");
-    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\u00e9}\"}</tool_call>",
+    says("hermes", NULL, NULL,
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\u00e9}\"}</tool_call>",
         "|Nf|A{\"a\": \xc3\xa9}|E");
-    says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>",
+    says("hermes", NULL, NULL,
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\"}}</tool_call>",
         "|Nf|A{\"a\": \"x\\u000ay\"}|E");
     says("hermes", NULL, NULL,
         "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": null}}</tool_call>",
         "|Nf|A{}|E");
-    says("hermes", "<think>", NULL, "a<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
-        "|ra|Nf|A{}|E");
+    says("hermes", "<think>", NULL,
+        "a<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "|ra|Nf|A{}|E");
     says("hermes", "<think>", NULL, "a<tool_call>b</think>c", "|ra<tool_call>b|cc");
 }
 
@@ -352,19 +381,23 @@ t_bare(void **state)
 {
     (void)state;
     says("llama3", NULL, one_tool, "{\"name\": \"f\", \"parameters\": {}}", "|Nf|A{}|E");
-    says("llama3", NULL, one_tool, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {}}",
+    says("llama3", NULL, one_tool,
+        "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": {}}",
         "|Nf|A{}|E|Nf|A{}|E");
-    says("llama3", NULL, one_tool, "{\"name\": \"f\", \"parameters\": {}}; and so", "|Nf|A{}|E|c; and so");
+    says("llama3", NULL, one_tool, "{\"name\": \"f\", \"parameters\": {}}; and so",
+        "|Nf|A{}|E|c; and so");
     says("llama3", NULL, one_tool, "{\"name\": \"Bob\", \"parameters\": {}}",
         "|c{\"name\": \"Bob\", \"parameters\": {}}");
     says("llama3", NULL, one_tool, "{\"city\": 1}", "|c{\"city\": 1}");
     says("llama3", NULL, one_tool, "see {\"name\": \"f\", \"parameters\": {}}",
         "|csee {\"name\": \"f\", \"parameters\": {}}");
-    says("llama4", NULL, one_tool, "[f(a=1, s='x' \"y\")]", "|Nf|A{\"a\": 1, \"s\": \"xy\"}|E");
+    says("llama4", NULL, one_tool, "[f(a=1, s='x' \"y\")]",
+        "|Nf|A{\"a\": 1, \"s\": \"xy\"}|E");
     says("llama4", NULL, one_tool, "[g(a=1)]", "|c[g(a=1)]");
     says("llama4", NULL, one_tool, "[f(1)]", "|c[f(1)]");
     says("llama4", NULL, one_tool, "[1, 2]", "|c[1, 2]");
-    says("llama4", NULL, one_tool, "[f(), f(s=\"\"\"a\nb\"\"\", o={'k': (1, [None, True]), 2: -3.5e2,})]",
+    says("llama4", NULL, one_tool,
+        "[f(), f(s=\"\"\"a\nb\"\"\", o={'k': (1, [None, True]), 2: -3.5e2,})]",
         "|Nf|A{}|E|Nf|A{\"s\": \"a\\nb\", \"o\": {\"k\": [1, [null, true]], \"2\": -3.5e2}}|E");
     says("llama4", NULL, one_tool, "[f(s='\\x41\\u00e9\\q\\'')]",
         "|Nf|A{\"s\": \"A\xc3\xa9\\\\q'\"}|E");
@@ -376,22 +409,26 @@ t_types(void **state)
 {
     static const char head[] = "<tool_call><function=f>";
     char text[512];
-    static const struct { const char *key, *value, *want; } all[] = {
-        { "a", "5", "5" }, { "a", "\n5\n", "5" }, { "a", "x5", "\"x5\"" }, { "s", "5", "\"5\"" },
-        { "s", "\n\nx\n\n", "\"\\nx\\n\"" }, { "e", "1", "1" }, { "e", "x", "\"x\"" },
-        { "o", "{\"k\": [1]}", "{\"k\": [1]}" }, { "o", "None", "\"None\"" }, { "o", "NULL", "null" },
+    static const struct {
+        const char *key, *value, *want;
+    } all[] = { { "a", "5", "5" }, { "a", "\n5\n", "5" }, { "a", "x5", "\"x5\"" },
+        { "s", "5", "\"5\"" }, { "s", "\n\nx\n\n", "\"\\nx\\n\"" }, { "e", "1", "1" },
+        { "e", "x", "\"x\"" }, { "o", "{\"k\": [1]}", "{\"k\": [1]}" },
+        { "o", "None", "\"None\"" }, { "o", "NULL", "null" },
         { "o", "{\"k\": [1}", "\"{\\\"k\\\": [1}\"" }, { "u", "7", "\"7\"" } };
 
     (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         char want[512];
 
-        (void)snprintf(text, sizeof(text), "%s<parameter=%s>%s</parameter></function></tool_call>",
-            head, all[i].key, all[i].value);
+        (void)snprintf(text, sizeof(text),
+            "%s<parameter=%s>%s</parameter></function></tool_call>", head, all[i].key,
+            all[i].value);
         (void)snprintf(want, sizeof(want), "|Nf|A{\"%s\": %s}|E", all[i].key, all[i].want);
         says("qwen3-coder", NULL, one_tool, text, want);
     }
-    says("qwen3-coder", NULL, one_tool, "<tool_call><function=f><parameter=s>x</parameter>junk",
+    says("qwen3-coder", NULL, one_tool,
+        "<tool_call><function=f><parameter=s>x</parameter>junk",
         "|Nf|A{\"s\": \"x\"}|E|cjunk");
     says("qwen3-coder", NULL, one_tool, "<tool_call><function=f><parameter=s>x</para",
         "|Nf|A{\"s\": \"x</para");
@@ -402,8 +439,11 @@ t_types(void **state)
 static void
 t_special(void **state)
 {
-    static const char *const special[] = { "<tool_call>", "</tool_call>", "<think>", "</think>" };
-    struct fdchat_answer_opts o = { .size = sizeof(o), .format = "hermes", .special = special,
+    static const char *const special[] = { "<tool_call>", "</tool_call>", "<think>",
+        "</think>" };
+    struct fdchat_answer_opts o = { .size = sizeof(o),
+        .format = "hermes",
+        .special = special,
         .n_special = 4 };
     char err[FDCHAT_ERR_BYTES];
     static const char body[] = "{\"name\": \"f\", \"arguments\": {}}";
@@ -420,7 +460,8 @@ t_special(void **state)
     assert_int_equal(fdchat_answer_end(a), 0);
     take(a, &s);
     fdchat_answer_free(a);
-    assert_non_null(strstr(s.text, "\1c<tool_call>{\"name\": \"f\", \"arguments\": {}}\1Nf\1icall_"));
+    assert_non_null(
+        strstr(s.text, "\1c<tool_call>{\"name\": \"f\", \"arguments\": {}}\1Nf\1icall_"));
     assert_int_equal(s.n_call, 1);
     assert_int_equal(s.n_end, 1);
     free(s.text);
@@ -450,7 +491,7 @@ t_at_once(void **state)
     fdchat_answer_free(a);
     free(s.text);
 
-    s = (struct said) { .last = -1 };
+    s = (struct said){ .last = -1 };
     a = begin("hermes", NULL, NULL, MANY / 2);
     memset(big, 'y', MANY);
     memcpy(big, "<tool_call>{\"x\": \"", 18);
@@ -487,8 +528,9 @@ t_utf8(void **state)
 static void
 t_formats(void **state)
 {
-    static const struct { const char *text, *want; } all[] = {
-        { "{{ '<tool_call>' }}{{ '<think>' }}", "hermes" },
+    static const struct {
+        const char *text, *want;
+    } all[] = { { "{{ '<tool_call>' }}{{ '<think>' }}", "hermes" },
         { "<tool_call><function=x><parameter=y>", "qwen3-coder" },
         { "<tool_call>{{n}}<arg_key>", "glm-4.5" }, { "[TOOL_CALLS]", "mistral" },
         { "<|start_header_id|> {\"name\": .., \"parameters\": ..}", "llama3" },
@@ -502,7 +544,8 @@ t_formats(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        assert_string_equal(fdchat_format_of_template(all[i].text, strlen(all[i].text)), all[i].want);
+        assert_string_equal(fdchat_format_of_template(all[i].text, strlen(all[i].text)),
+            all[i].want);
     assert_null(fdchat_format_of_template("x", 1));
     while (fdchat_format_name(n) != NULL) {
         fdchat_answer_free(begin(fdchat_format_name(n), NULL, one_tool, 0));
@@ -522,7 +565,8 @@ t_formats(void **state)
 static void
 t_linear(void **state)
 {
-    static const char *const bits[] = { "<tool_call>", "<tool_cal", "{\"name\":", " ", "<", "[f(" };
+    static const char *const bits[] = { "<tool_call>", "<tool_cal", "{\"name\":", " ",
+        "<", "[f(" };
     size_t bytes = 2u << 20;
     char *text = malloc(bytes);
 
@@ -547,9 +591,15 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_meaning), cmocka_unit_test(t_malformed), cmocka_unit_test(t_bare),
-        cmocka_unit_test(t_types), cmocka_unit_test(t_special), cmocka_unit_test(t_at_once),
-        cmocka_unit_test(t_utf8), cmocka_unit_test(t_formats), cmocka_unit_test(t_linear),
+        cmocka_unit_test(t_meaning),
+        cmocka_unit_test(t_malformed),
+        cmocka_unit_test(t_bare),
+        cmocka_unit_test(t_types),
+        cmocka_unit_test(t_special),
+        cmocka_unit_test(t_at_once),
+        cmocka_unit_test(t_utf8),
+        cmocka_unit_test(t_formats),
+        cmocka_unit_test(t_linear),
         cmocka_unit_test(t_splits),
     };
     const char *env = getenv("SEED");

@@ -39,10 +39,16 @@ struct fix {
 static struct fix *
 fix_new(void)
 {
-    struct sch_cfg cfg = { .max_seqs = S_MAX, .max_tokens = T_MAX, .max_scores = 8,
-        .chunked = 1, .n_penalty = 2 };
+    struct sch_cfg cfg = { .max_seqs = S_MAX,
+        .max_tokens = T_MAX,
+        .max_scores = 8,
+        .chunked = 1,
+        .n_penalty = 2 };
     struct kv_cfg kc = { .n_block = 32, .block_size = 16, .n_slot = S_MAX, .max_len = 128 };
-    struct bat_dims d = { .T = T_MAX, .S = S_MAX, .O = S_MAX + 8, .stride = 8,
+    struct bat_dims d = { .T = T_MAX,
+        .S = S_MAX,
+        .O = S_MAX + 8,
+        .stride = 8,
         .block_size = 16 };
     struct fix *f = mem_zalloc(sizeof(*f));
 
@@ -141,12 +147,13 @@ layout_does_not_overlap(void **state)
         assert_true(l.out >= l.state + 4 * S && l.out % 64 == 0);
         assert_true(l.ids >= l.out + O * sizeof(struct fdk_out));
         assert_true(l.pos >= l.ids + 4 * (size_t)T && l.slot_map >= l.pos + 4 * (size_t)T);
-        assert_true(l.row >= l.slot_map + 4 * (size_t)T && l.bytes >= l.row + 4 * (size_t)T);
+        assert_true(
+            l.row >= l.slot_map + 4 * (size_t)T && l.bytes >= l.row + 4 * (size_t)T);
         assert_true(l.bytes >= last && l.bytes <= bat_plan_bytes(&d));
         last = l.bytes;
     }
-    assert_true(bat_plan_bytes(&d) >= last + 17 * (4 + sizeof(struct fdk_row)) +
-        17 * 3 * sizeof(struct fdk_delta));
+    assert_true(bat_plan_bytes(&d) >=
+        last + 17 * (4 + sizeof(struct fdk_row)) + 17 * 3 * sizeof(struct fdk_delta));
 }
 
 /* Without a list of sizes, or above it, a step is as long as it is. */
@@ -200,8 +207,8 @@ prefill_then_decode(void **state)
         assert_int_equal(f->v.ids[t], 1000 + t);
         assert_int_equal(f->v.pos[t], t);
         assert_int_equal(f->v.row[t], 0);
-        assert_int_equal(f->v.slot_map[t], f->kv->table[r->seqs[0].slot * 8 + t / 16] * 16 +
-            t % 16);
+        assert_int_equal(f->v.slot_map[t],
+            f->kv->table[r->seqs[0].slot * 8 + t / 16] * 16 + t % 16);
     }
     /* padding goes to the dummy block */
     for (int32_t t = 20; t < 24; t++)
@@ -321,7 +328,8 @@ static void
 scores_and_company(void **state)
 {
     struct fix *f = fix_new();
-    struct req *a = add(f, 6, FDP_S_PROMPT_LOGPROBS), *b = add(f, 30, FDP_S_PROMPT_LOGPROBS);
+    struct req *a = add(f, 6, FDP_S_PROMPT_LOGPROBS),
+               *b = add(f, 30, FDP_S_PROMPT_LOGPROBS);
 
     (void)state;
     step(f);

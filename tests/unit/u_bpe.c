@@ -22,7 +22,7 @@ static void
 add(struct bpe *bpe, uint32_t id, const char *s)
 {
     assert_int_equal(bpe_add_token(bpe, id, (const uint8_t *)s, strlen(s), BPE_TOK_VOCAB),
-                     0);
+        0);
 }
 
 static size_t
@@ -131,10 +131,8 @@ random_words(void **state)
             want[j] = (unsigned)random() % 4;
             word[j] = (uint8_t)('a' + want[j]);
         }
-        k = reference((const uint16_t (*)[64])rank, (const uint16_t (*)[64])into, want,
-                      n);
-        assert_int_equal(run(w, bpe, word, n, round % 3 ? SIZE_MAX : 1 + round % 7, got),
-                         k);
+        k = reference((const uint16_t(*)[64])rank, (const uint16_t(*)[64])into, want, n);
+        assert_int_equal(run(w, bpe, word, n, round % 3 ? SIZE_MAX : 1 + round % 7, got), k);
         assert_memory_equal(got, want, k * sizeof(*got));
     }
     bpe_work_free(w);
@@ -248,8 +246,9 @@ table(void **state)
     add(bpe, 1, "b");
     add(bpe, 2, "ab");
     add(bpe, 3, "abab");
-    assert_int_equal(bpe_add_token(bpe, 4, (const uint8_t *)"ba", 2, BPE_TOK_VOCAB |
-                                   BPE_TOK_RAW), 0);
+    assert_int_equal(bpe_add_token(bpe, 4, (const uint8_t *)"ba", 2,
+                         BPE_TOK_VOCAB | BPE_TOK_RAW),
+        0);
     assert_int_equal(bpe_add_token(bpe, 0, (const uint8_t *)"a", 1, BPE_TOK_ADDED), 0);
     assert_int_equal(bpe_add_token(bpe, 0, (const uint8_t *)"x", 1, 0), -EEXIST);
     assert_int_equal(bpe_add_token(bpe, 6, (const uint8_t *)"x", 1, 0), -EINVAL);
@@ -280,8 +279,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alphabet),  cmocka_unit_test(random_words),
-        cmocka_unit_test(long_word), cmocka_unit_test(unknown_bytes),
+        cmocka_unit_test(alphabet),
+        cmocka_unit_test(random_words),
+        cmocka_unit_test(long_word),
+        cmocka_unit_test(unknown_bytes),
         cmocka_unit_test(table),
     };
 

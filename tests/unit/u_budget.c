@@ -18,9 +18,9 @@
 #include "daemon/gate/intake.h"
 #include "tests/unit/gate_fixture.h"
 
-#define UID 1000u
+#define UID     1000u
 #define N_USERS 8u
-#define TEXT (ITK_INLINE - 8) /* its item is ITK_INLINE bytes, and copied at once */
+#define TEXT    (ITK_INLINE - 8) /* its item is ITK_INLINE bytes, and copied at once */
 
 static uint64_t
 copied(const struct fix *f)
@@ -333,7 +333,8 @@ t_refused_bytes(void **state)
         (void)fcl_errors(&c, 0);
     }
     /* a second's worth at once, and so much for each second */
-    assert_in_range(copied(&f), 3 * 128 * (uint64_t)ITK_INLINE, 5 * 256 * (uint64_t)ITK_INLINE);
+    assert_in_range(copied(&f), 3 * 128 * (uint64_t)ITK_INLINE,
+        5 * 256 * (uint64_t)ITK_INLINE);
     assert_true(f.g->env.cnt->requests_unseen > 100);
     fcl_close(&c);
     fix_close(&f);

@@ -20,9 +20,12 @@ static int
 render(const char *text, size_t bytes, const char *request, const char *model,
     struct fdchat_prompt *ret, char err[FDCHAT_ERR_BYTES])
 {
-    struct fdchat_args a = { .size = sizeof(a), .request = request,
-        .request_bytes = strlen(request), .model = model,
-        .model_bytes = model != NULL ? strlen(model) : 0, .now_s = 1700000000 };
+    struct fdchat_args a = { .size = sizeof(a),
+        .request = request,
+        .request_bytes = strlen(request),
+        .model = model,
+        .model_bytes = model != NULL ? strlen(model) : 0,
+        .now_s = 1700000000 };
     fdchat_template_t *t = NULL;
     int rc = fdchat_template_new(text, bytes, &t, err);
 
@@ -56,9 +59,11 @@ t_reference(void **state)
         if (rc != 0 && json_is_string(want))
             fail_msg("%s: %s", json_string_value(json_array_get(c, 0)), err);
         if (rc == 0 && !json_is_string(want))
-            fail_msg("%s: no error, but: %s", json_string_value(json_array_get(c, 0)), p.text);
-        if (rc == 0 && (p.bytes != json_string_length(want) ||
-            memcmp(p.text, json_string_value(want), p.bytes) != 0))
+            fail_msg("%s: no error, but: %s", json_string_value(json_array_get(c, 0)),
+                p.text);
+        if (rc == 0 &&
+            (p.bytes != json_string_length(want) ||
+                memcmp(p.text, json_string_value(want), p.bytes) != 0))
             fail_msg("%s: %s", json_string_value(json_array_get(c, 0)), p.text);
         if (rc != 0)
             assert_true(err[0] != '\0' && strchr(err, '\n') == NULL);
@@ -93,7 +98,8 @@ static void
 t_spans(void **state)
 {
     (void)state;
-    spans("{{ bos }}<|user|>{{ m }}<|end|>", "{\"m\": \"<|end|>\"}", "<s><|user|>[<|end|>]<|end|>");
+    spans("{{ bos }}<|user|>{{ m }}<|end|>", "{\"m\": \"<|end|>\"}",
+        "<s><|user|>[<|end|>]<|end|>");
     spans("{{ '<' ~ m ~ '>' }}", "{\"m\": \"x\"}", "<[x]>");
     spans("{{ m | trim | upper }}", "{\"m\": \" ab \"}", "[AB]");
     spans("{{ m.split(',') | join('-') }}", "{\"m\": \"a,b\"}", "[a]-[b]");
@@ -101,11 +107,12 @@ t_spans(void **state)
     spans("{{ 'aXb'.replace('X', m) }}", "{\"m\": \"<>\"}", "a[<>]b");
     spans("{{ m | tojson }}", "{\"m\": {\"k\": \"v\\n\"}}", "{\"[k]\": \"[v\\n]\"}");
     spans("{{ m }}", "{\"m\": [\"a'\", 1]}", "[\"[a']\", 1]");
-    spans("{% set x %}({{ m }}){% endset %}{{ x }}{{ x[1:2] }}", "{\"m\": \"y\"}", "([y])[y]");
+    spans("{% set x %}({{ m }}){% endset %}{{ x }}{{ x[1:2] }}", "{\"m\": \"y\"}",
+        "([y])[y]");
     spans("{% macro f(a) %}<{{ a }}>{% endmacro %}{{ f(m) }}", "{\"m\": \"y\"}", "<[y]>");
     spans("{{ '{}!'.format(m) }}", "{\"m\": \"y\"}", "[y]!");
-    spans("{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}", "{\"m\": {\"a\": \"b\"}}",
-        "[a]=[b];");
+    spans("{% for k, v in m.items() %}{{ k }}={{ v }};{% endfor %}",
+        "{\"m\": {\"a\": \"b\"}}", "[a]=[b];");
     spans("{{ m | indent(2) }}", "{\"m\": \"a\\nb\"}", "[a\n]  [b]");
     spans("{{ 'k' if m == 'x' else m }}", "{\"m\": \"x\"}", "k");
     spans("{{ m[0] * 2 }}{{ m | length }}", "{\"m\": \"ab\"}", "[aa]2");
@@ -115,25 +122,29 @@ t_spans(void **state)
 static void
 t_bounds(void **state)
 {
-    static const struct { const char *text, *want; } bad[] = {
-        { "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", "steps" },
+    static const struct {
+        const char *text, *want;
+    } bad[] = {
+        { "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+            "steps" },
         { "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply" },
         { "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
-          "{% endfor %}", "memory" },
-        { "{{ 'x' * 99999999999 }}", "steps" },
-        { "{{ [0] * 99999999999 }}", "memory" },
+          "{% endfor %}",
+            "memory" },
+        { "{{ 'x' * 99999999999 }}", "steps" }, { "{{ [0] * 99999999999 }}", "memory" },
         { "{{ range(100001) }}", "Range too big" },
-        { "{% set x = 'x' * 10000 %}{% for i in range(3000) %}{{ x }}{% endfor %}", "longer than 16777216 bytes" },
-        { "{{ 9223372036854775807 + 1 }}", "64 bits" },
-        { "{{ 2 ** 64 }}", "64 bits" },
-        { "{{ 99999999999999999999 }}", "out of range" },
-        { "{{ m.x.y.z }}", "undefined" } };
+        { "{% set x = 'x' * 10000 %}{% for i in range(3000) %}{{ x }}{% endfor %}",
+            "longer than 16777216 bytes" },
+        { "{{ 9223372036854775807 + 1 }}", "64 bits" }, { "{{ 2 ** 64 }}", "64 bits" },
+        { "{{ 99999999999999999999 }}", "out of range" }, { "{{ m.x.y.z }}", "undefined" }
+    };
     char err[FDCHAT_ERR_BYTES], deep[4096];
     struct fdchat_prompt p;
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(render(bad[i].text, strlen(bad[i].text), "{\"m\": {}}", NULL, &p, err),
+        assert_int_equal(render(bad[i].text, strlen(bad[i].text), "{\"m\": {}}", NULL, &p,
+                             err),
             -EINVAL);
         /* which limit it meets first may change */
         if (strstr(err, bad[i].want) == NULL && strstr(err, "too m") == NULL)
@@ -155,10 +166,11 @@ t_bounds(void **state)
 static void
 t_json(void **state)
 {
-    static const char *const bad[] = { "", "{", "[]", "{\"a\"}", "{\"a\": 1,}", "{\"a\": 01}",
-        "{\"a\": 1.}", "{\"a\": \"\x01\"}", "{\"a\": \"\\x\"}", "{\"a\": \"\\ud800\"}",
-        "{\"a\": \"\xff\"}", "{\"a\": \"\xc0\x80\"}", "{\"a\": \"\xed\xa0\x80\"}", "{\"a\": tru}",
-        "{} x", "{\"a\": \"", "{\"a\": \"\\", "{\"a\": -}", "{\"a\": 1e}" };
+    static const char *const bad[] = { "", "{", "[]", "{\"a\"}", "{\"a\": 1,}",
+        "{\"a\": 01}", "{\"a\": 1.}", "{\"a\": \"\x01\"}", "{\"a\": \"\\x\"}",
+        "{\"a\": \"\\ud800\"}", "{\"a\": \"\xff\"}", "{\"a\": \"\xc0\x80\"}",
+        "{\"a\": \"\xed\xa0\x80\"}", "{\"a\": tru}", "{} x", "{\"a\": \"", "{\"a\": \"\\",
+        "{\"a\": -}", "{\"a\": 1e}" };
     char err[FDCHAT_ERR_BYTES];
     struct fdchat_prompt p;
 
@@ -167,7 +179,9 @@ t_json(void **state)
         assert_int_equal(render("x", 1, bad[i], NULL, &p, err), -EINVAL);
         assert_true(strstr(err, "JSON") != NULL);
     }
-    assert_int_equal(render("{{ a }}", 7, "{\"a\": \"\\ud83d\\ude00\\u00e9\"}", NULL, &p, err), 0);
+    assert_int_equal(render("{{ a }}", 7, "{\"a\": \"\\ud83d\\ude00\\u00e9\"}", NULL, &p,
+                         err),
+        0);
     assert_string_equal(p.text, "\xf0\x9f\x98\x80\xc3\xa9");
     fdchat_prompt_free(&p);
 }
@@ -176,10 +190,11 @@ t_json(void **state)
 static void
 t_random(void **state)
 {
-    static const char *const bits[] = { "{%", "%}", "{{", "}}", "{#", "#}", "-", "+", " for ",
-        " in ", " if ", "endfor", "endif", "else", "set ", "a", "b", "=", "|", "trim", "(", ")",
-        "[", "]", ".", ",", "'", "\"", "1", "~", "is ", "not ", "defined", "\n", " ", "macro f",
-        "endmacro", ":", "*", "\xc3\xa9", "tojson", "\\", "range", "loop.index" };
+    static const char *const bits[] = { "{%", "%}", "{{", "}}", "{#", "#}", "-", "+",
+        " for ", " in ", " if ", "endfor", "endif", "else", "set ", "a", "b", "=", "|",
+        "trim", "(", ")", "[", "]", ".", ",", "'", "\"", "1", "~", "is ", "not ",
+        "defined", "\n", " ", "macro f", "endmacro", ":", "*", "\xc3\xa9", "tojson", "\\",
+        "range", "loop.index" };
     const char *env = getenv("SEED");
     uint64_t x = env != NULL ? strtoull(env, NULL, 10) : 20261123;
     char text[256], err[FDCHAT_ERR_BYTES];
@@ -200,7 +215,8 @@ t_random(void **state)
             memcpy(text + n, b, strlen(b));
             n += strlen(b);
         }
-        if (render(text, n, "{\"a\": [1, \"x\"], \"b\": {\"c\": null}}", NULL, &p, err) == 0) {
+        if (render(text, n, "{\"a\": [1, \"x\"], \"b\": {\"c\": null}}", NULL, &p, err) ==
+            0) {
             n_ok++;
             fdchat_prompt_free(&p);
         } else {

@@ -62,8 +62,11 @@ struct fix {
 static int
 open_mock(struct fix *f, uint32_t max_unread)
 {
-    struct fdc_open_opts o = { .size = sizeof(o), .path = f->m.path, .name = "u_client",
-        .max_unread_bytes = max_unread, .connect_timeout_ms = 2000 };
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .path = f->m.path,
+        .name = "u_client",
+        .max_unread_bytes = max_unread,
+        .connect_timeout_ms = 2000 };
     return fdc_open(&o, &f->s);
 }
 
@@ -166,7 +169,8 @@ t_open_fails(void **state)
 {
     struct fix *f = *state;
     struct fdc_open_error e;
-    struct fdc_open_opts o = { .size = sizeof(o), .path = "/nonexistent/sock",
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .path = "/nonexistent/sock",
         .ret_error = &e };
     static const int lies[][2] = { { 1, FDP_E_PROTO }, { 2, FDP_E_PROTO },
         { 3, FDP_E_VERSION }, { 10, FDP_E_VERSION } };
@@ -254,8 +258,8 @@ t_record(void **state)
     assert_int_equal(f->m.last.salt[15], 0xee);
     assert_int_equal(f->m.last.n_prior, 2);
     assert_true(f->m.last.temperature == 0.5f && f->m.last.top_p == 0);
-    assert_int_equal(f->m.last.set, FDP_S_MAX_NEW | FDP_S_SEED | FDP_S_TEMPERATURE |
-        FDP_S_TOP_K);
+    assert_int_equal(f->m.last.set,
+        FDP_S_MAX_NEW | FDP_S_SEED | FDP_S_TEMPERATURE | FDP_S_TOP_K);
     assert_int_equal(f->m.last.tag, fdc_req_tag(r));
     assert_memory_equal(item(&f->m, &at, FDP_IT_PROMPT_IDS, 12), ids, 12);
     assert_memory_equal(item(&f->m, &at, FDP_IT_PRIOR_IDS, 8), prior, 8);
@@ -272,7 +276,10 @@ static void
 t_params_size(void **state)
 {
     struct fix *f = *state;
-    struct { struct fdc_params p; uint32_t more[4]; } big;
+    struct {
+        struct fdc_params p;
+        uint32_t more[4];
+    } big;
     fdc_req_t *r;
 
     begin(f);
@@ -294,9 +301,8 @@ t_params_size(void **state)
 static void
 t_events(void **state)
 {
-    static const uint8_t want[] = { FDP_T_ACCEPTED, FDP_T_IDS, FDP_T_LOGPROBS,
-        FDP_T_TEXT, FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT, FDP_T_CHOICE_END,
-        FDP_T_DONE };
+    static const uint8_t want[] = { FDP_T_ACCEPTED, FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT,
+        FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT, FDP_T_CHOICE_END, FDP_T_DONE };
     struct fix *f = *state;
     struct fdc_event ev;
     fdc_req_t *r;
@@ -674,9 +680,9 @@ worker_main(void *arg)
         while (fdc_next(r, &ev, 5000) > 0) {
             if (ev.type == FDP_T_IDS)
                 n += ev.n;
-            if (ev.type == FDP_T_DONE ? n == want :
-                ev.type == FDP_T_ERROR && i % 5 == 4 &&
-                ev.error->code == FDP_E_CANCELLED)
+            if (ev.type == FDP_T_DONE ? n == want
+                                      : ev.type == FDP_T_ERROR && i % 5 == 4 &&
+                        ev.error->code == FDP_E_CANCELLED)
                 w->done++;
         }
         fdc_req_free(r);
@@ -828,11 +834,9 @@ t_tokens(void **state)
 static void
 t_special(void **state)
 {
-    static const uint32_t rows[][2] = {
-        { 0, FDP_F_PARSE_SPECIAL },
+    static const uint32_t rows[][2] = { { 0, FDP_F_PARSE_SPECIAL },
         { FDP_F_PARSE_SPECIAL, FDP_F_PARSE_SPECIAL },
-        { FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL | FDP_F_PARSE_SPECIAL },
-        { FDC_LITERAL, 0 },
+        { FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL | FDP_F_PARSE_SPECIAL }, { FDC_LITERAL, 0 },
         { FDC_LITERAL | FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL } };
     struct fix *f = *state;
     struct fdc_params p;
@@ -894,10 +898,25 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(t_open), T(t_open_fails), T(t_record), T(t_params_size), T(t_events),
-        T(t_read_text), T(t_wrap), T(t_wait_any), T(t_cancel), T(t_full),
-        T(t_unread_limit), T(t_no_malloc), T(t_session_ends),
-        T(t_fd), T(t_threads), T(t_handover), T(t_fork), T(t_tokens), T(t_special),
+        T(t_open),
+        T(t_open_fails),
+        T(t_record),
+        T(t_params_size),
+        T(t_events),
+        T(t_read_text),
+        T(t_wrap),
+        T(t_wait_any),
+        T(t_cancel),
+        T(t_full),
+        T(t_unread_limit),
+        T(t_no_malloc),
+        T(t_session_ends),
+        T(t_fd),
+        T(t_threads),
+        T(t_handover),
+        T(t_fork),
+        T(t_tokens),
+        T(t_special),
         T(t_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,8 @@ static struct mock m;
 static fdc_t *
 open_mock(void)
 {
-    struct fdc_open_opts o = { .size = sizeof(o), .path = m.path,
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .path = m.path,
         .max_unread_bytes = 1u << 30 };
     fdc_t *s = NULL;
 
@@ -141,8 +142,8 @@ t_error_codes(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         struct fdp_error e = { .code = codes[i][0] };
-        fdc_req_t *r = submit_record(s, (struct fdp_rec){ .type = FDP_T_ERROR,
-            .len = sizeof(e) }, &e);
+        fdc_req_t *r = submit_record(s,
+            (struct fdp_rec){ .type = FDP_T_ERROR, .len = sizeof(e) }, &e);
         char text[8];
 
         assert_int_equal(fdc_read_text(r, text, sizeof(text), 5000), codes[i][1]);
@@ -275,9 +276,8 @@ t_info(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_unsealed), cmocka_unit_test(t_doorbell),
-        cmocka_unit_test(t_cursors), cmocka_unit_test(t_gap),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(t_unsealed),
+        cmocka_unit_test(t_doorbell), cmocka_unit_test(t_cursors), cmocka_unit_test(t_gap),
         cmocka_unit_test(t_empty_welcome), cmocka_unit_test(t_read_only),
         cmocka_unit_test(t_error_codes), cmocka_unit_test(t_sample),
         cmocka_unit_test(t_no_logprobs), cmocka_unit_test(t_event),

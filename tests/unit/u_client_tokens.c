@@ -69,8 +69,10 @@ submit_raw(struct fix *f, uint32_t text_off, uint16_t n_ids, uint16_t n_text, si
 static void
 t_two_events(void **state)
 {
-    static const struct { uint32_t text_off; uint16_t n_ids, n_text; } v[] = {
-        { 0, 1, 1 }, { 9, 1, 28 }, { 0xfffffff0u, 7, 4 }, { 70000, 3, 11 },
+    static const struct {
+        uint32_t text_off;
+        uint16_t n_ids, n_text;
+    } v[] = { { 0, 1, 1 }, { 9, 1, 28 }, { 0xfffffff0u, 7, 4 }, { 70000, 3, 11 },
         { 1, 500, 1500 } };
     struct fix f;
     struct fdc_event ev;
@@ -132,8 +134,10 @@ t_stream(void **state)
 static void
 t_lies(void **state)
 {
-    static const struct { uint16_t n_ids, n_text; size_t len; } v[] = {
-        { 0, 0, 0 }, { 1, 1, 7 }, { 0, 4, 12 }, { 1, 0, 12 }, { 1, 1, 12 },
+    static const struct {
+        uint16_t n_ids, n_text;
+        size_t len;
+    } v[] = { { 0, 0, 0 }, { 1, 1, 7 }, { 0, 4, 12 }, { 1, 0, 12 }, { 1, 1, 12 },
         { 2, 1, 16 }, { UINT16_MAX, 1, 40 }, { 1, UINT16_MAX, 40 },
         { UINT16_MAX, UINT16_MAX, 3000 } };
     struct fix f;

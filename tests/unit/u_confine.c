@@ -37,7 +37,7 @@
 #include "daemon/worker/confine.h"
 
 #define NO_FILTER 77
-#define CHECK(e) check((e) != 0, __LINE__)
+#define CHECK(e)  check((e) != 0, __LINE__)
 
 /* In the child: its exit code is a line of this file, as far as eight bits go. */
 static void
@@ -129,10 +129,10 @@ attack_process(pid_t victim)
     REFUSED(ptrace(PTRACE_TRACEME, 0, NULL, NULL));
     REFUSED(process_vm_readv(victim, &io, 1, &io, 1, 0));
     REFUSED(process_vm_writev(victim, &io, 1, &io, 1, 0));
-    REFUSED(syscall(438, pidfd, 0, 0));          /* pidfd_getfd */
+    REFUSED(syscall(438, pidfd, 0, 0));             /* pidfd_getfd */
     REFUSED(syscall(424, pidfd, SIGTERM, NULL, 0)); /* pidfd_send_signal */
-    REFUSED(syscall(440, pidfd, &io, 1, 20, 0)); /* process_madvise */
-    REFUSED(syscall(448, pidfd, 0));             /* process_mrelease */
+    REFUSED(syscall(440, pidfd, &io, 1, 20, 0));    /* process_madvise */
+    REFUSED(syscall(448, pidfd, 0));                /* process_mrelease */
     REFUSED(syscall(SYS_kcmp, getpid(), victim, 0, 0, 0));
     REFUSED(syscall(SYS_perf_event_open, NULL, victim, -1, -1, 0));
     REFUSED(kill(victim, 0));

@@ -37,10 +37,9 @@ ask(struct fix *f, int perm, const char *line)
 static void
 t_control(void **state)
 {
-    static const char *const bad[][2] = {
-        { "{\"cmd\":\"statsu\"}", "stat" }, { "{\"cmd\":\"status\",\"x\":1}", "\"x\"" },
-        { "{}", "cmd" }, { "{\"cmd\":\"cancel\"}", "id" },
-        { "{\"cmd\":\"cancel\",\"id\":123}", "123" },
+    static const char *const bad[][2] = { { "{\"cmd\":\"statsu\"}", "stat" },
+        { "{\"cmd\":\"status\",\"x\":1}", "\"x\"" }, { "{}", "cmd" },
+        { "{\"cmd\":\"cancel\"}", "id" }, { "{\"cmd\":\"cancel\",\"id\":123}", "123" },
         { "{\"cmd\":\"set\",\"name\":\"sched.max_num_seqs\",\"value\":\"3\"}", "cannot" },
         { "{\"cmd\":\"set\",\"name\":\"log.level\",\"value\":\"loud\"}", "loud" },
         { "{\"cmd\":\"set\",\"name\":\"log.debug\",\"value\":\"loud\"}", "loud" },
@@ -92,8 +91,7 @@ t_control(void **state)
         json_t *r = ask(&f, CTL_ADMIN, good[i]);
 
         if (!json_is_true(json_object_get(r, "ok")))
-            fail_msg("%s: %s", good[i],
-                json_string_value(json_object_get(r, "error")));
+            fail_msg("%s: %s", good[i], json_string_value(json_object_get(r, "error")));
         json_decref(r);
     }
     fcl_close(&c);
@@ -246,7 +244,8 @@ t_control_socket(void **state)
     /* who may what */
     assert_int_equal(dial_rc(&f, 5000, 70000, &fd), -EACCES);
     r = talk(&f, fd, NULL);
-    assert_non_null(strstr(json_string_value(json_object_get(r, "fix")), "usermod -aG fdd "));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(r, "fix")), "usermod -aG fdd "));
     json_decref(r);
     (void)close(fd);
     fd = dial(&f, 5000, 71000);
@@ -347,8 +346,10 @@ t_sharing(void **state)
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        (void)snprintf(line, sizeof(line), "{\"cmd\":\"set\","
-            "\"name\":\"sched.user-weights\",\"value\":\"%s\"}", bad[i]);
+        (void)snprintf(line, sizeof(line),
+            "{\"cmd\":\"set\","
+            "\"name\":\"sched.user-weights\",\"value\":\"%s\"}",
+            bad[i]);
         r = ask(&f, CTL_ADMIN, line);
         assert_true(json_is_false(json_object_get(r, "ok")));
         assert_non_null(strstr(json_string_value(json_object_get(r, "error")),
@@ -357,7 +358,8 @@ t_sharing(void **state)
         json_decref(r);
         assert_string_equal(f.g->env.par->sched_user_weights, "");
     }
-    r = ask(&f, CTL_ADMIN, "{\"cmd\":\"set\",\"name\":\"sched.user_weights\","
+    r = ask(&f, CTL_ADMIN,
+        "{\"cmd\":\"set\",\"name\":\"sched.user_weights\","
         "\"value\":\"1000:7\"}");
     assert_true(json_is_true(json_object_get(r, "ok")));
     json_decref(r);
@@ -834,7 +836,8 @@ t_commands_are_logged(void **state)
     fd = dial(&f, 0, 0);
     hear(&f, fd, "{\"cmd\":\"set\",\"name\":\"ipc.slow_client_ms\",\"value\":\"501\"}\n");
     assert_int_equal(count("control: user root (uid 0, pid 1) commands {\"cmd\":\"set\","
-        "\"name\":\"ipc.slow_client_ms\",\"value\":\"501\"}"), 1);
+                           "\"name\":\"ipc.slow_client_ms\",\"value\":\"501\"}"),
+        1);
     hear(&f, fd, "{\"cmd\":\"set\",\"name\":\"a\\nb\\u001b\\u00e9\",\"value\":\"1\"}\n");
     assert_int_equal(count("\n"), 2);
     assert_int_equal(count("commands {\"cmd\":\"set\",\"name\":\"a\\nb\\u001B\\u00E9\""), 1);
@@ -845,7 +848,8 @@ t_commands_are_logged(void **state)
     assert_int_equal(count("control"), 0);
     (void)log_apply(PAR_LOG_LEVEL_DEBUG, "", PAR_LOG_FORMAT_TEXT, 5);
     hear(&f, fd, "{\"cmd\":\"status\"}\n");
-    assert_int_equal(count("control: user root (uid 0, pid 1) asks {\"cmd\":\"status\"}"), 1);
+    assert_int_equal(count("control: user root (uid 0, pid 1) asks {\"cmd\":\"status\"}"),
+        1);
     (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 5);
     /* as many as there are, whatever log.rate says */
     for (int i = 0; i < 12; i++) {

@@ -14,7 +14,9 @@
 
 #include "daemon/worker/cost.h"
 
-struct rng { uint64_t s; };
+struct rng {
+    uint64_t s;
+};
 
 static uint32_t
 rnd(struct rng *r, uint32_t n)
@@ -24,7 +26,9 @@ rnd(struct rng *r, uint32_t n)
 }
 
 /* ns of a step on a device with these coefficients. */
-struct device { double c0, tok, ctx, pair; };
+struct device {
+    double c0, tok, ctx, pair;
+};
 
 static double
 takes(const struct device *d, const struct cost_step *s)
@@ -109,8 +113,10 @@ h200_ns(const struct cost_step *s)
 static void
 h200_device_is_as_measured(void **state)
 {
-    static const struct { struct cost_step s; double ms; } m[] = {
-        { { 1, 1024, 0 }, 3.82 }, { { 32, 32 * 1024, 0 }, 5.0 },
+    static const struct {
+        struct cost_step s;
+        double ms;
+    } m[] = { { { 1, 1024, 0 }, 3.82 }, { { 32, 32 * 1024, 0 }, 5.0 },
         { { 128, 128 * 1024, 0 }, 8.66 }, { { 256, 256 * 1024, 0 }, 14.85 },
         { { 128, 0, 128 * 64 }, 5.3 }, { { 2048, 0, 2048ll * 1024 }, 47.4 },
         { { 8192, 0, 8192ll * 4096 }, 210 } };
@@ -191,7 +197,7 @@ efficient_sizes(void **state)
     /* a step takes what it takes, tokens or none */
     cost_init(&c);
     for (int i = 0; i < 100; i++)
-        cost_learn(&c, &(struct cost_step) { .n_tok = 1 }, 1000000);
+        cost_learn(&c, &(struct cost_step){ .n_tok = 1 }, 1000000);
     assert_in_range(cost_efficient(&c, 80, 77), 1, 77);
 }
 
@@ -311,8 +317,8 @@ never_negative_always_monotone(void **state)
     for (int i = 0; i < 20000; i++) {
         struct cost_step s = some_step(&r), t = s;
 
-        cost_learn(&c, &s, rnd(&r, 100) == 0 ? rnd(&r, 2) * UINT64_MAX :
-            1000 + rnd(&r, 50000000));
+        cost_learn(&c, &s,
+            rnd(&r, 100) == 0 ? rnd(&r, 2) * UINT64_MAX : 1000 + rnd(&r, 50000000));
         for (int k = 0; k < COST_N; k++)
             assert_true(c.c[k] >= 0);
         if (c.n < COST_MIN_STEPS)
@@ -377,7 +383,8 @@ expects_no_less_of_larger_steps(void **state)
     assert_true(cost_expect(&c, &many) < 60000000);
     cost_learn(&c, &one, UINT64_MAX / 2);
     assert_true(cost_expect(&c, &many) <= (uint64_t)9e18 + 1);
-    assert_true(cost_expect(&c, &(struct cost_step) { .n_tok = INT32_MAX }) <= (uint64_t)9e18);
+    assert_true(
+        cost_expect(&c, &(struct cost_step){ .n_tok = INT32_MAX }) <= (uint64_t)9e18);
 }
 
 int

@@ -15,7 +15,10 @@ open_mode(const struct fdk_ops *o, int n_device, int n_thread, int spin_us,
     enum fdk_exec exec)
 {
     const struct fdk_open_args args = {
-        .n_device = n_device, .n_thread = n_thread, .max_token = 64, .spin_us = spin_us,
+        .n_device = n_device,
+        .n_thread = n_thread,
+        .max_token = 64,
+        .spin_us = spin_us,
         .exec = exec,
     };
     struct fdk_ctx *ctx;
@@ -134,7 +137,7 @@ test_reserve(void **state)
     assert_int_equal(ops->mem_unmap(ctx, 0, base, page, 2 * page), -EINVAL);
     assert_int_equal(ops->mem_unmap(ctx, 0, base, 3 * page, page), 0);
     assert_int_equal(ops->mem_map(ctx, 0, base, 3 * page, page), 0);
-    assert_int_equal(((char *)base)[3 * page], 0);   /* the memory was given back */
+    assert_int_equal(((char *)base)[3 * page], 0); /* the memory was given back */
     ops->graph_free(g);
     assert_int_equal(ops->mem_release(ctx, 0, base, page), -EINVAL);
     assert_int_equal(ops->mem_release(ctx, 0, base, 8 * page), 0);
@@ -142,7 +145,7 @@ test_reserve(void **state)
     assert_int_equal(fdk_cpu_memory_used(ctx, 0), 0);
     assert_int_equal(ops->mem_reserve(ctx, 0, page, &base), 0);
     assert_int_equal(ops->mem_map(ctx, 0, base, 0, page), 0);
-    ops->close(ctx);                                 /* takes what is left */
+    ops->close(ctx); /* takes what is left */
 }
 
 /* Many more commands than the queue holds, in order, and large copies. */
@@ -231,7 +234,7 @@ test_events(void **state)
     assert_int_equal(ops->stream_new(ctx, 0, &b), 0);
     assert_int_equal(ops->event_new(ctx, 0, &ea), 0);
     assert_int_equal(ops->event_new(ctx, 0, &eb), 0);
-    assert_int_equal(ops->event_query(ea), 1);       /* never recorded */
+    assert_int_equal(ops->event_query(ea), 1); /* never recorded */
     assert_int_equal(ops->event_sync(ea), 0);
     uint64_t t0 = cpu_now_ns();
     /* b's fill comes after a's although a is busy for 20 ms first. */
@@ -252,13 +255,13 @@ test_events(void **state)
     ops->stream_delay(a, 5000000);
     assert_int_equal(ops->event_record(ea, a), 0);
     assert_int_equal(ops->event_query(ea), 0);
-    ops->event_free(ea);                             /* waits for it */
+    ops->event_free(ea); /* waits for it */
     assert_int_equal(ops->event_new(ctx, 0, &ea), 0);
     assert_int_equal(ops->event_query(ea), 1);
     ops->event_free(ea);
     ops->event_free(eb);
     ops->event_free(NULL);
-    ops->close(ctx);                                 /* frees the streams */
+    ops->close(ctx); /* frees the streams */
 }
 
 static void
@@ -284,7 +287,7 @@ test_graph(void **state)
     assert_int_equal(ops->copy(st, dst, src, 3), 0);
     assert_int_equal(ops->graph_end(st, &g), 0);
     assert_int_equal(ops->stream_sync(st), 0);
-    assert_int_equal(dst[0], 0);                     /* recorded, not run */
+    assert_int_equal(dst[0], 0); /* recorded, not run */
     assert_int_equal(ops->graph_launch(g, other), -EINVAL);
     for (int i = 0; i < 50; i++) {
         src[0] = (unsigned char)(10 + i);
@@ -298,10 +301,10 @@ test_graph(void **state)
     assert_int_equal(ops->graph_launch(g, st), -EINVAL);
     assert_int_equal(ops->graph_end(st, &g2), 0);
     ops->graph_launch(g, st);
-    ops->graph_free(g);                              /* waits for the launch */
+    ops->graph_free(g); /* waits for the launch */
     ops->graph_free(g2);
     ops->graph_free(NULL);
-    assert_int_equal(ops->graph_begin(other), 0);    /* left open */
+    assert_int_equal(ops->graph_begin(other), 0); /* left open */
     ops->fill(other, dst, 1, 1);
     ops->close(ctx);
 }
@@ -332,7 +335,7 @@ test_failure(void **state)
     ops->event_record(ev, st);
     ops->stream_wait(other, ev);
     ops->event_record(ev1, other);
-    assert_int_equal(ops->event_sync(ev), -EIO);     /* completes, and tells */
+    assert_int_equal(ops->event_sync(ev), -EIO); /* completes, and tells */
     assert_int_equal(x, 0x01010101);
     assert_int_equal(ops->event_query(ev), -EIO);
     assert_int_equal(ops->stream_sync(st), -EIO);
@@ -343,7 +346,7 @@ test_failure(void **state)
     assert_int_equal(ops->mem_alloc(ctx, 0, 8, &p), -EIO);
     assert_int_equal(ops->copy_peer(other, 0, &x, 1, &x, 4), -EIO);
     assert_non_null(strstr(ops->error_text(ctx, 0), "injected"));
-    assert_int_equal(ops->event_sync(ev1), 0);       /* the other device lives */
+    assert_int_equal(ops->event_sync(ev1), 0); /* the other device lives */
     assert_int_equal(ops->fill(other, &x, 7, 4), 0);
     assert_int_equal(ops->stream_sync(other), 0);
     assert_int_equal(x, 0x07070707);
@@ -370,7 +373,14 @@ test_shared_pool(void **state)
     for (int i = 0; i < 2; i++)
         assert_int_equal(ops->stream_new(ctx, 0, &st[i]), 0);
     struct fdk_gemm_args a = {
-        .y = y[2], .x = x, .w = w, .n = &live, .T = M, .N = N, .K = K, .ldy = N,
+        .y = y[2],
+        .x = x,
+        .w = w,
+        .n = &live,
+        .T = M,
+        .N = N,
+        .K = K,
+        .ldy = N,
     };
     assert_int_equal(ops->gemm(&a, st[0]), 0);
     assert_int_equal(ops->stream_sync(st[0]), 0);
@@ -419,7 +429,11 @@ test_null(void **state)
     rows[0] = (struct fdk_row){ .len = 3, .max_len = 100, .generation = 5 };
     rows[1] = (struct fdk_row){ .len = 6, .max_len = 8, .last_token = 77 };
     const struct fdk_sample_args a = {
-        .results = res, .state = rows, .b = &s.b, .R = 4, .V = 1000,
+        .results = res,
+        .state = rows,
+        .b = &s.b,
+        .R = 4,
+        .V = 1000,
     };
     assert_int_equal(o->stream_new(ctx, 0, &st), 0);
     assert_int_equal(o->event_new(ctx, 0, &ev), 0);
@@ -479,7 +493,12 @@ test_null_counts(void **state)
         s.state[i] = i;
     }
     const struct fdk_sample_args a = {
-        .results = res, .state = rows, .counts = counts, .b = &s.b, .R = 2, .V = V,
+        .results = res,
+        .state = rows,
+        .counts = counts,
+        .b = &s.b,
+        .R = 2,
+        .V = V,
     };
     int32_t t = fdk_null_token(1, 1, V);
     counts[2 * V + t] = 0x8000;
@@ -496,7 +515,7 @@ test_null_counts(void **state)
 
 /* ---- execution modes ----------------------------------------------------- */
 
-struct duo {                     /* two streams of two devices, and events */
+struct duo { /* two streams of two devices, and events */
     const struct fdk_ops *o;
     struct fdk_ctx *ctx;
     fdk_stream_t a, b;
@@ -543,9 +562,12 @@ ping_pong(struct duo *d, unsigned char *x, int n)
 static void
 test_exec_modes(void **state)
 {
-    enum { N = 700 };            /* more commands than a queue holds */
+    enum { N = 700 }; /* more commands than a queue holds */
     static const enum fdk_exec modes[] = {
-        FDK_EXEC_DEFAULT, FDK_EXEC_THREAD, FDK_EXEC_INLINE, FDK_EXEC_DEFER,
+        FDK_EXEC_DEFAULT,
+        FDK_EXEC_THREAD,
+        FDK_EXEC_INLINE,
+        FDK_EXEC_DEFER,
     };
     (void)state;
     for (int k = 0; k < 8; k++) {
@@ -592,7 +614,7 @@ test_defer_waits(void **state)
         assert_int_equal(x[0], 1);
         assert_int_equal(o->event_query(d.e[0]), 1);
         assert_int_equal(o->event_query(d.e[1]), 0);
-        assert_int_equal(o->event_sync(d.e[2]), 0);  /* there and back again */
+        assert_int_equal(o->event_sync(d.e[2]), 0); /* there and back again */
         assert_int_equal(x[2], 1);
         assert_int_equal(o->event_query(d.e[1]), 1);
         assert_int_equal(o->event_query(d.e[3]), 0);
@@ -619,7 +641,7 @@ test_defer_steps(void **state)
     duo_open(&d, &fdk_ops_cpu, FDK_EXEC_DEFER);
     const struct fdk_ops *o = d.o;
     assert_int_equal(fdk_vdev_step(d.ctx, 5), 0);
-    o->stream_wait(d.a, d.e[0]);                     /* never recorded: no wait */
+    o->stream_wait(d.a, d.e[0]); /* never recorded: no wait */
     for (int i = 1; i <= 3; i++) {
         o->fill(d.a, &x[0], i, 1);
         o->fill(d.b, &x[1], i, 1);
@@ -628,8 +650,16 @@ test_defer_steps(void **state)
     o->stream_wait(d.a, d.e[0]);
     o->fill(d.a, &x[0], 7, 1);
     static const char want[][2] = {
-        { 0, 0 }, { 0, 1 }, { 1, 1 }, { 1, 2 }, { 2, 2 }, { 2, 3 }, { 3, 3 }, { 3, 3 },
-        { 3, 3 }, { 7, 3 },
+        { 0, 0 },
+        { 0, 1 },
+        { 1, 1 },
+        { 1, 2 },
+        { 2, 2 },
+        { 2, 3 },
+        { 3, 3 },
+        { 3, 3 },
+        { 3, 3 },
+        { 7, 3 },
     };
     for (int i = 0; i < 10; i++) {
         assert_int_equal(o->event_query(d.e[0]), i >= 8);
@@ -683,7 +713,7 @@ test_defer_limits(void **state)
     assert_int_equal(o->graph_end(d.a, &g), 0);
     assert_int_equal(o->graph_launch(g, d.a), 0);
     assert_int_equal(x, 99);
-    assert_int_equal(fdk_vdev_step(d.ctx, 10), 1);   /* a graph is one command */
+    assert_int_equal(fdk_vdev_step(d.ctx, 10), 1); /* a graph is one command */
     assert_int_equal(x, 2);
     x = 0;
     o->graph_launch(g, d.a);
@@ -723,7 +753,11 @@ test_null_thread(void **state)
     s.n_out = 1;
     s.out[0] = (struct fdk_out){ .tok = 2, .n_top = -1, .pos = 3 };
     const struct fdk_sample_args a = {
-        .results = res, .state = &row, .b = &s.b, .R = 1, .V = 50,
+        .results = res,
+        .state = &row,
+        .b = &s.b,
+        .R = 1,
+        .V = 50,
     };
     uint64_t t0 = cpu_now_ns();
     assert_int_equal(d.o->stream_delay(d.a, MS), 0);
@@ -753,7 +787,14 @@ test_inline_math(void **state)
         struct duo d;
         y[i] = calloc(M * N, 4);
         const struct fdk_gemm_args a = {
-            .y = y[i], .x = x, .w = w, .n = &live, .T = M, .N = N, .K = K, .ldy = N,
+            .y = y[i],
+            .x = x,
+            .w = w,
+            .n = &live,
+            .T = M,
+            .N = N,
+            .K = K,
+            .ldy = N,
         };
         duo_open(&d, ops, i ? FDK_EXEC_INLINE : FDK_EXEC_THREAD);
         assert_int_equal(ops->gemm(&a, d.a), 0);
@@ -776,15 +817,22 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open), cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_reserve), cmocka_unit_test(test_fifo),
+        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_reserve),
+        cmocka_unit_test(test_fifo),
         cmocka_unit_test(test_mark),
-        cmocka_unit_test(test_events), cmocka_unit_test(test_graph),
-        cmocka_unit_test(test_failure), cmocka_unit_test(test_shared_pool),
-        cmocka_unit_test(test_null), cmocka_unit_test(test_null_counts),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_shared_pool),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_null_counts),
         cmocka_unit_test(test_exec_modes),
-        cmocka_unit_test(test_defer_waits), cmocka_unit_test(test_defer_steps),
-        cmocka_unit_test(test_defer_limits), cmocka_unit_test(test_null_thread),
+        cmocka_unit_test(test_defer_waits),
+        cmocka_unit_test(test_defer_steps),
+        cmocka_unit_test(test_defer_limits),
+        cmocka_unit_test(test_null_thread),
         cmocka_unit_test(test_inline_math),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

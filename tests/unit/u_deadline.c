@@ -89,7 +89,7 @@ t_not_begun(void **state)
     int code = 0;
 
     (void)state;
-    fix_open(&f, (const char *const[]) { "sched.max_waiting_time_ms=300", NULL });
+    fix_open(&f, (const char *const[]){ "sched.max_waiting_time_ms=300", NULL });
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     submit(&c, 7, 0);
@@ -139,10 +139,10 @@ t_not_begun_ends(void **state)
     fix_open(&f, NULL);
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    fcl_ask(&c, (struct fask) { .tag = 1, .max_new = 4, .ttl_queue_ms = 200 });
-    fcl_ask(&c, (struct fask) { .tag = 2, .max_new = 4, .ttl_total_ms = 250 });
-    fcl_ask(&c, (struct fask) { .tag = 3, .max_new = 4, .ttl_queue_ms = 200 });
-    fcl_ask(&c, (struct fask) { .tag = 4, .max_new = 4, .ttl_queue_ms = 5000 });
+    fcl_ask(&c, (struct fask){ .tag = 1, .max_new = 4, .ttl_queue_ms = 200 });
+    fcl_ask(&c, (struct fask){ .tag = 2, .max_new = 4, .ttl_total_ms = 250 });
+    fcl_ask(&c, (struct fask){ .tag = 3, .max_new = 4, .ttl_queue_ms = 200 });
+    fcl_ask(&c, (struct fask){ .tag = 4, .max_new = 4, .ttl_queue_ms = 5000 });
     fix_step(&f, 1);
     for (int i = 0; i < 4; i++) {
         assert_true((id[i] = fix_take(&f, &sub, NULL, NULL)) != 0);

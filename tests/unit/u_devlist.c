@@ -38,42 +38,69 @@ refused(const char *list, const char *want)
 static void
 test_refused(void **state)
 {
-    static const struct { const char *list, *want; } bad[] = {
-        { "tpu:0", "\"tpu\" is no kind" }, { "CUDA:0", "\"CUDA\" is no kind" },
+    static const struct {
+        const char *list, *want;
+    } bad[] = {
+        { "tpu:0", "\"tpu\" is no kind" },
+        { "CUDA:0", "\"CUDA\" is no kind" },
         { "0", "\"0\" says no kind of device; write cuda:0" },
-        { "7,cuda:1", "\"7\" says no kind of device; write cuda:7" }, { ":0", "\"\" is no kind" },
-        { "cud:0", "\"cud\" is no kind" }, { "cudax:0", "no kind" },
-        { "cuda", "write cuda:0" }, { "cpu", "write cpu:1" },
-        { ",", "empty entry" }, { "cuda:0,", "empty entry" }, { ",cuda:0", "empty entry" },
+        { "7,cuda:1", "\"7\" says no kind of device; write cuda:7" },
+        { ":0", "\"\" is no kind" },
+        { "cud:0", "\"cud\" is no kind" },
+        { "cudax:0", "no kind" },
+        { "cuda", "write cuda:0" },
+        { "cpu", "write cpu:1" },
+        { ",", "empty entry" },
+        { "cuda:0,", "empty entry" },
+        { ",cuda:0", "empty entry" },
         { "cuda:0, ,cuda:1", "empty entry" },
-        { "cuda:", "neither a number" }, { "cuda:-1", "neither a number" },
-        { "cuda:1x", "neither a number" }, { "cuda: 1", "neither a number" },
-        { "cuda:1 2", "neither a number" }, { "cuda:gpu-1a2b", "neither a number" },
-        { "cuda:**", "neither a number" }, { "gpu-1a2b", "no kind" },
-        { "cpu:1,GPU-1a2b", "another kind" }, { "cpu:1,MIG-1a2b", "another kind" },
-        { "GPU-1a2", "too short" }, { "MIG-", "too short" }, { "GPU-1a2x", "hex digit" },
-        { "GPU-1a2b,cuda:GPU-1a2b", "listed before" }, { "12345", "no kind" },
+        { "cuda:", "neither a number" },
+        { "cuda:-1", "neither a number" },
+        { "cuda:1x", "neither a number" },
+        { "cuda: 1", "neither a number" },
+        { "cuda:1 2", "neither a number" },
+        { "cuda:gpu-1a2b", "neither a number" },
+        { "cuda:**", "neither a number" },
+        { "gpu-1a2b", "no kind" },
+        { "cpu:1,GPU-1a2b", "another kind" },
+        { "cpu:1,MIG-1a2b", "another kind" },
+        { "GPU-1a2", "too short" },
+        { "MIG-", "too short" },
+        { "GPU-1a2x", "hex digit" },
+        { "GPU-1a2b,cuda:GPU-1a2b", "listed before" },
+        { "12345", "no kind" },
         { "MIG-1a2b3c4d-0000-0000-0000-0000000000001", "behind MIG-" },
-        { "cuda:32", "too large" }, { "cuda:99999", "too large" },
+        { "cuda:32", "too large" },
+        { "cuda:99999", "too large" },
         { "cuda:4294967296", "too large" },
         { "cuda:18446744073709551616", "too large" },
-        { "cuda:0,cuda:0", "listed before" }, { "cuda:1,cuda:0,cuda:01", "listed before" },
+        { "cuda:0,cuda:0", "listed before" },
+        { "cuda:1,cuda:0,cuda:01", "listed before" },
         { "cuda:GPU-1a2b,cuda:GPU-1A2B", "listed before" },
         { "cuda:GPU-1a2b,cuda:GPU-1a2b3c", "listed before" },
         { "cuda:GPU-1a2b3c,cuda:GPU-1a2b", "listed before" },
-        { "cuda:*,cuda:0", "remove it" }, { "cuda:0,cuda:*", "remove the other" },
+        { "cuda:*,cuda:0", "remove it" },
+        { "cuda:0,cuda:*", "remove the other" },
         { "cuda:*,cuda:*", "remove the other" },
-        { "cuda:0,cpu:1", "another kind" }, { "cpu:1,cuda:0", "another kind" },
+        { "cuda:0,cpu:1", "another kind" },
+        { "cpu:1,cuda:0", "another kind" },
         { "cuda:*,cpu:1", "another kind" },
-        { "cuda:GPU-", "too short" }, { "cuda:GPU-1a2", "too short" },
-        { "cuda:GPU-1a2g", "hex digit" }, { "cuda:GPU-1a2b 3c", "hex digit" },
-        { "cuda:GPU-1a2b3c4d5", "dash" }, { "cuda:GPU-1a2b-3c4d", "hex digit" },
+        { "cuda:GPU-", "too short" },
+        { "cuda:GPU-1a2", "too short" },
+        { "cuda:GPU-1a2g", "hex digit" },
+        { "cuda:GPU-1a2b 3c", "hex digit" },
+        { "cuda:GPU-1a2b3c4d5", "dash" },
+        { "cuda:GPU-1a2b-3c4d", "hex digit" },
         { "cuda:GPU-1a2b3c4d-0000-0000-0000-0000000000001", "has 36 characters" },
-        { "cpu:0", "1 to 32" }, { "cpu:33", "1 to 32" }, { "cpu:*", "1 to 32" },
-        { "cpu:-1", "1 to 32" }, { "cpu:GPU-1a2b", "1 to 32" }, { "cpu:", "1 to 32" },
+        { "cpu:0", "1 to 32" },
+        { "cpu:33", "1 to 32" },
+        { "cpu:*", "1 to 32" },
+        { "cpu:-1", "1 to 32" },
+        { "cpu:GPU-1a2b", "1 to 32" },
+        { "cpu:", "1 to 32" },
         { "cpu:1,cpu:1", "listed twice" },
         { "cuda:0000000000000000000000000000000000000000000000000000000000000000000000",
-          "longer than" },
+            "longer than" },
     };
     char list[400] = "";
 
@@ -150,8 +177,8 @@ test_taken(void **state)
 static void
 test_random(void **state)
 {
-    static const char *const piece[] = { "cuda", "cpu", ":", ",", "*", "GPU-", "MIG-", "-", "0",
-        "1", "17", "1a2b3c4d", " ", "x", "" };
+    static const char *const piece[] = { "cuda", "cpu", ":", ",", "*", "GPU-", "MIG-",
+        "-", "0", "1", "17", "1a2b3c4d", " ", "x", "" };
     const char *s = getenv("SEED");
     unsigned seed = s != NULL ? (unsigned)atoi(s) : 20260817u;
     struct dvl a, b;
@@ -185,27 +212,23 @@ test_check(void **state)
 
     (void)state;
     assert_non_null(ps);
-    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, err,
-        sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)),
+        -EINVAL);
     assert_non_null(strstr(err, "has 2 devices, and this version uses one"));
     assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, err, sizeof(err)), -EINVAL);
-    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_CPU, err,
-        sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_CPU, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "does not fit device.backend = cpu"));
-    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_CUDA, err,
-        sizeof(err)), -EINVAL);
-    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_NULL, err,
-        sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_CUDA, err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_NULL, err, sizeof(err)), -EINVAL);
     assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_NULL, err, sizeof(err)), 0);
     assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
-    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, err,
-        sizeof(err)), 0);
-    assert_int_equal(dvl_check("GPU-1a2b3c", PAR_DEVICE_BACKEND_AUTO, err,
-        sizeof(err)), 0);
+    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, err, sizeof(err)),
+        0);
+    assert_int_equal(dvl_check("GPU-1a2b3c", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
     assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_AUTO, err, sizeof(err)), 0);
     /* and the configuration's check asks it */
     assert_true(par_set_text(ps, "device.list", "cuda:0,cpu:1", PAR_FROM_SET, err,
-        sizeof(err)) >= 0);
+                    sizeof(err)) >= 0);
     assert_true(par_check(ps, err, sizeof(err)) < 0);
     assert_non_null(strstr(err, "device.list"));
     par_free(ps);
@@ -215,8 +238,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_taken),
-        cmocka_unit_test(test_random), cmocka_unit_test(test_check),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_check),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -143,7 +143,8 @@ test_two(void **state)
     (void)state;
     assert_int_equal(other_process(0, &me, &pid), 0);
     assert_int_equal(take(0, &other), -EBUSY);
-    assert_non_null(strstr(err, "device " UUID " is taken by another fdd (pid 4711, instance "
+    assert_non_null(strstr(err,
+        "device " UUID " is taken by another fdd (pid 4711, instance "
         "qwen, in /run/fdd/qwen)"));
     assert_non_null(strstr(err, "fdctl --runtime-dir /run/fdd/qwen stop"));
     assert_non_null(strstr(err, "device.shared = yes for both"));
@@ -292,8 +293,13 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_misuse), T(test_links), T(test_two), T(test_shared), T(test_cloexec),
-        T(test_looked_at), T(test_strangers),
+        T(test_misuse),
+        T(test_links),
+        T(test_two),
+        T(test_shared),
+        T(test_cloexec),
+        T(test_looked_at),
+        T(test_strangers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,14 +82,16 @@ test_processor(void **state)
     put("/proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: fpu sse2 avx2x fma\n");
     run("system");
     is("processor", "warning", "generic", "-cpu host");
-    put("/proc/cpuinfo", "model name\t: Some CPU\nflags\t\t: " FLAGS_2 " hypervisor\n\n"
+    put("/proc/cpuinfo",
+        "model name\t: Some CPU\nflags\t\t: " FLAGS_2 " hypervisor\n\n"
         "model name\t: Some CPU\n");
     put("/sys/class/dmi/id/sys_vendor", "QEMU\n");
     put("/proc/stat", "cpu  10 0 10 70 0 0 0 10 0 0\n");
     run("system");
     is("processor", "ok", "Some CPU, CPU backend: avx2", NULL);
     is("virtualization", "info", "of QEMU; others took 10 %", "on the host");
-    put("/proc/cpuinfo", "flags\t\t: " FLAGS_2 " avx512f avx512bw avx512vl avx512dq "
+    put("/proc/cpuinfo",
+        "flags\t\t: " FLAGS_2 " avx512f avx512bw avx512vl avx512dq "
         "amx_tile\n");
     run("system");
     is("processor", "ok", "avx512; not used: amx_tile", NULL);
@@ -132,9 +134,9 @@ test_processors(void **state)
 
 /* ---- limits ----------------------------------------------------------------- */
 
-#define LIMITS(lock, files)                                                     \
+#define LIMITS(lock, files) \
     "Limit                     Soft Limit           Hard Limit           Units\n" \
-    "Max open files            " files "            files     \n"               \
+    "Max open files            " files "            files     \n" \
     "Max locked memory         " lock "             bytes     \n"
 
 static void
@@ -147,7 +149,8 @@ test_limits(void **state)
     is("/dev/shm", "error", "No such file", "mount -t tmpfs");
     put("/proc/self/limits", LIMITS("8388608              8388608 ", "1024 1048576"));
     put("/dev/shm/x", "");
-    put("/proc/meminfo", "MemTotal: 1000 kB\nSwapTotal: 100 kB\nSwapFree: 10 kB\n"
+    put("/proc/meminfo",
+        "MemTotal: 1000 kB\nSwapTotal: 100 kB\nSwapFree: 10 kB\n"
         "HugePages_Total: 8\nHugePages_Free: 3\nHugepagesize: 2048 kB\n");
     put("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
     put("/proc/sys/vm/overcommit_memory", "2\n");
@@ -189,7 +192,8 @@ test_odd_contents(void **state)
     put_n("/proc/self/limits", big, sizeof(big));
     put_n("/proc/self/status", "\0\0\0", 3);
     put_n("/proc/cpuinfo", big, sizeof(big));
-    put("/proc/meminfo", "MemTotal:\nMemAvailable: -5 kB\nSwapTotal: 5\nSwapFree: 9\n"
+    put("/proc/meminfo",
+        "MemTotal:\nMemAvailable: -5 kB\nSwapTotal: 5\nSwapFree: 9\n"
         "HugePages_Total: 18446744073709551615\nHugepagesize: 2048 kB\n");
     put("/proc/self/cgroup", "::::\n:\n\n9:memory:/../..\n0::/x\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n");
@@ -228,11 +232,12 @@ test_devices(void **state)
     fd = open(path, O_RDONLY);
     assert_int_equal(flock(fd, LOCK_SH), 0);
     run("fdd");
-    is("device GPU-1", "ok", "held by fdd (pid 42, instance qwen, in /run/fdd/q\\x1b[2Jwen)",
-        NULL);
+    is("device GPU-1", "ok",
+        "held by fdd (pid 42, instance qwen, in /run/fdd/q\\x1b[2Jwen)", NULL);
     for (size_t i = 0; i < json_array_size(d.checks); i++)
-        assert_string_not_equal(json_string_value(json_object_get(
-            json_array_get(d.checks, i), "name")), "device cpu-0");
+        assert_string_not_equal(json_string_value(
+                                    json_object_get(json_array_get(d.checks, i), "name")),
+            "device cpu-0");
     put("/run/fdd/devices/GPU-1.holder", "nonsense");
     run("fdd");
     is("device GPU-1", "ok", "held by fdd", NULL);
@@ -312,15 +317,15 @@ test_memory(void **state)
     put("/m/a.safetensors", "0123456789");
     put("/m/b.safetensors", "0123");
     put("/m/c.bin", "0123");
-    assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err,
-        sizeof(err)), 0);
+    assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err, sizeof(err)),
+        0);
     run("memory");
     is("host", "warning", "2.0 MiB of 97.7 MiB", "end what");
     is("model", "ok", "14 B of weights in 2 files", NULL);
     /* the five largest, in order */
     is("held by", "ok", "p8 (pid 108, 4000000008)", NULL);
-    assert_true(strstr(get("held by", "value"), "p6") < strstr(get("held by", "value"),
-        "p2"));
+    assert_true(
+        strstr(get("held by", "value"), "p6") < strstr(get("held by", "value"), "p2"));
     assert_non_null(strstr(get("held by", "value"), "p9"));
     assert_null(strstr(get("held by", "value"), "p7"));
     /* what does not fit fails where there is nothing but the processor */
@@ -330,7 +335,8 @@ test_memory(void **state)
     run("memory");
     is("model", "info", "14 B of weights in 2 files; 10 B", "wint8");
     assert_int_equal(par_set_text(ps, "device.backend", "cpu", PAR_FROM_SET, err,
-        sizeof(err)), 0);
+                         sizeof(err)),
+        0);
     run("memory");
     is("model", "error", "14 B", "wint8");
 }
@@ -350,12 +356,11 @@ test_fdd(void **state)
     put("/run/fdd/x", "");
     snprintf(path, sizeof(path), "%s/run/fdd", root);
     chmod(path, 0777);
-    assert_int_equal(par_set_text(ps, "model.path", "/gone", PAR_FROM_SET, err,
-        sizeof(err)),
+    assert_int_equal(par_set_text(ps, "model.path", "/gone", PAR_FROM_SET, err, sizeof(err)),
         0);
     assert_int_equal(par_set_text(ps, "ipc.group", "no-such-group-here", PAR_FROM_SET,
-        err,
-        sizeof(err)), 0);
+                         err, sizeof(err)),
+        0);
     d.uid = 4000000001u;
     d.daemon_pid = 42;
     run("fdd");
@@ -376,13 +381,11 @@ test_fdd_daemon(void **state)
 
     (void)state;
     put("/m/config.json", "{}");
-    assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err,
-        sizeof(err)), 0);
+    assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err, sizeof(err)),
+        0);
     d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:s,s:s,s:s}]}", "state",
-        "degraded",
-        "pid", 42, "version", "0.0.1", "workers", "phase", "failed", "pid", 0, "deaths",
-        3,
-        "last_death", "signal 11", "error", "no room", "fix", "make room");
+        "degraded", "pid", 42, "version", "0.0.1", "workers", "phase", "failed", "pid", 0,
+        "deaths", 3, "last_death", "signal 11", "error", "no room", "fix", "make room");
     run("fdd");
     is("daemon", "error", "degraded, pid 42", "journalctl");
     is("version", "warning", "0.0.1", "same release");
@@ -391,8 +394,7 @@ test_fdd_daemon(void **state)
     is("model", "error", "no *.safetensors", "dummy");
     json_decref((json_t *)(uintptr_t)d.status);
     d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:i,s:s}]}", "state", "running",
-        "pid",
-        42, "version", VERSION, "workers", "phase", "none", "pid", 0, "deaths", 0,
+        "pid", 42, "version", VERSION, "workers", "phase", "none", "pid", 0, "deaths", 0,
         "restart_in_ms", 70, "last_death", "signal 9");
     put("/m/a.safetensors", "1");
     run("fdd");
@@ -421,14 +423,15 @@ test_report(void **state)
     doc_add(&d, DOC_NOTE, "two", "a\nb");
     doc_fix(&d, "do %s", "this");
     doc_data(&d, "k", json_integer(5));
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(find("two"),
-        "data"),
-        "k")), 5);
+    assert_int_equal(json_integer_value(
+                         json_object_get(json_object_get(find("two"), "data"), "k")),
+        5);
     assert_int_equal(doc_worst(d.checks), DOC_NOTE);
     f = open_memstream(&text, &n);
     doc_print(f, d.checks, 1);
     fclose(f);
-    assert_string_equal(text, "test\n  info    two                a\n"
+    assert_string_equal(text,
+        "test\n  info    two                a\n"
         "                             b\n"
         "                             fix: do this\n");
     free(text);
@@ -444,9 +447,19 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_reading), T(test_kernel), T(test_processor), T(test_processors),
-        T(test_limits), T(test_odd_contents), T(test_cgroup_memory), T(test_devices), T(test_io_uring),
-        T(test_memory), T(test_fdd), T(test_fdd_daemon), T(test_report),
+        T(test_reading),
+        T(test_kernel),
+        T(test_processor),
+        T(test_processors),
+        T(test_limits),
+        T(test_odd_contents),
+        T(test_cgroup_memory),
+        T(test_devices),
+        T(test_io_uring),
+        T(test_memory),
+        T(test_fdd),
+        T(test_fdd_daemon),
+        T(test_report),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

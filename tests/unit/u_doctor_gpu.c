@@ -9,7 +9,7 @@
 
 static struct fake {
     int init_rc, n, cc, persistence, ecc, mig, nvlink, peer_status;
-    int lost;                        /* this one has left the bus; -1: none */
+    int lost; /* this one has left the bus; -1: none */
     unsigned width;
     unsigned long long errors, reasons, used;
     struct doc_nvml_proc proc[4];
@@ -17,8 +17,17 @@ static struct fake {
     int shut;
 } fake;
 
-static int f_init(void) { return fake.init_rc; }
-static int f_shutdown(void) { fake.shut++; return 0; }
+static int
+f_init(void)
+{
+    return fake.init_rc;
+}
+static int
+f_shutdown(void)
+{
+    fake.shut++;
+    return 0;
+}
 
 static const char *
 f_error(int rc)
@@ -26,8 +35,18 @@ f_error(int rc)
     return rc == DOC_NVML_LOST ? "GPU is lost" : "some error";
 }
 
-static int f_cuda(int *ret) { *ret = 12040; return 0; }
-static int f_count(unsigned *ret) { *ret = (unsigned)fake.n; return 0; }
+static int
+f_cuda(int *ret)
+{
+    *ret = 12040;
+    return 0;
+}
+static int
+f_count(unsigned *ret)
+{
+    *ret = (unsigned)fake.n;
+    return 0;
+}
 
 static int
 f_handle(unsigned i, void **ret)
@@ -116,9 +135,27 @@ f_throttle(void *dev, unsigned long long *ret)
     return 0;
 }
 
-static int f_gen(void *dev, unsigned *ret) { (void)dev; *ret = 5; return 0; }
-static int f_width(void *dev, unsigned *ret) { (void)dev; *ret = fake.width; return 0; }
-static int f_width_max(void *dev, unsigned *ret) { (void)dev; *ret = 16; return 0; }
+static int
+f_gen(void *dev, unsigned *ret)
+{
+    (void)dev;
+    *ret = 5;
+    return 0;
+}
+static int
+f_width(void *dev, unsigned *ret)
+{
+    (void)dev;
+    *ret = fake.width;
+    return 0;
+}
+static int
+f_width_max(void *dev, unsigned *ret)
+{
+    (void)dev;
+    *ret = 16;
+    return 0;
+}
 
 static int
 f_p2p(void *a, void *b, int index, int *ret)
@@ -128,21 +165,41 @@ f_p2p(void *a, void *b, int index, int *ret)
     return 0;
 }
 
-static const struct doc_nvml nvml = { .init = f_init, .shutdown = f_shutdown,
-    .error = f_error, .cuda_version = f_cuda, .count = f_count, .handle = f_handle,
-    .name = f_name, .capability = f_capability, .memory = f_memory,
-    .compute_procs = f_procs, .graphics_procs = f_procs, .persistence = f_int,
-    .ecc_mode = f_ecc, .ecc_errors = f_errors, .mig_mode = f_mig, .throttle = f_throttle,
-    .pcie_gen = f_gen, .pcie_gen_max = f_gen, .pcie_width = f_width,
-    .pcie_width_max = f_width_max, .p2p = f_p2p };
+static const struct doc_nvml nvml = { .init = f_init,
+    .shutdown = f_shutdown,
+    .error = f_error,
+    .cuda_version = f_cuda,
+    .count = f_count,
+    .handle = f_handle,
+    .name = f_name,
+    .capability = f_capability,
+    .memory = f_memory,
+    .compute_procs = f_procs,
+    .graphics_procs = f_procs,
+    .persistence = f_int,
+    .ecc_mode = f_ecc,
+    .ecc_errors = f_errors,
+    .mig_mode = f_mig,
+    .throttle = f_throttle,
+    .pcie_gen = f_gen,
+    .pcie_gen_max = f_gen,
+    .pcie_width = f_width,
+    .pcie_width_max = f_width_max,
+    .p2p = f_p2p };
 
 static void
 machine_with_gpus(void)
 {
-    fake = (struct fake){ .n = 2, .cc = 90, .persistence = 1, .ecc = 1, .nvlink = 1,
-        .width = 16, .lost = -1 };
+    fake = (struct fake){ .n = 2,
+        .cc = 90,
+        .persistence = 1,
+        .ecc = 1,
+        .nvlink = 1,
+        .width = 16,
+        .lost = -1 };
     d.nvml = &nvml;
-    put("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for "
+    put("/proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for "
         "x86_64  580.65.06  Release Build\nGCC version: 13.2\n");
     put("/dev/nvidiactl", "");
     put("/dev/nvidia-uvm", "");
@@ -238,7 +295,8 @@ test_gpu_held(void **state)
     put("/proc/501/status", "Name:\tpython3\nUid:\t4000000001 1 1 1\n");
     put("/proc/502/status", "Name:\tfdd-worker\nUid:\t0 0 0 0\n");
     run("gpu");
-    is("gpu 0 held by", "info", "50.0 GiB  python3 (pid 501, 4000000001)\n   unknown  "
+    is("gpu 0 held by", "info",
+        "50.0 GiB  python3 (pid 501, 4000000001)\n   unknown  "
         "fdd-worker (pid 502, root)\n   1.0 MiB  not of this namespace (pid 503, "
         "unknown)",
         "gpu_memory_utilization");
@@ -270,8 +328,8 @@ test_runs_on(void **state)
     assert_true(doc_runs_on("-gencode=arch=compute_80,code=sm_80", 8, 6));
     assert_false(doc_runs_on("-gencode=arch=compute_86,code=sm_86", 8, 0));
     assert_false(doc_runs_on("-gencode=arch=compute_80,code=sm_80", 9, 0));
-    assert_true(doc_runs_on("arch=compute_80,code=sm_80 arch=compute_90a,code=sm_90a", 9,
-        0));
+    assert_true(
+        doc_runs_on("arch=compute_80,code=sm_80 arch=compute_90a,code=sm_90a", 9, 0));
     assert_true(doc_runs_on("arch=compute_100,code=sm_100", 10, 3));
     assert_true(doc_runs_on("-arch=compute_80", 9, 0));
 }
@@ -280,7 +338,10 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_no_gpu), T(test_good_gpus), T(test_bad_gpus), T(test_gpu_held),
+        T(test_no_gpu),
+        T(test_good_gpus),
+        T(test_bad_gpus),
+        T(test_gpu_held),
         T(test_runs_on),
     };
 

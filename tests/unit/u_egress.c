@@ -30,7 +30,7 @@ struct fix {
     struct lnk_ready ready;
     struct tok *tok;
     struct egress *g;
-    unsigned char types[64];   /* records of the last poll */
+    unsigned char types[64]; /* records of the last poll */
     struct fdp_rec rec[64];
     unsigned char body[64][256];
     int n;
@@ -59,9 +59,15 @@ fix_new(void)
     assert_int_equal(que_init(&f->q_freed, 64, NULL), 0);
     assert_int_equal(req_pool_init(&f->rp, 4), 0);
     assert_int_equal(ntk_load(&f->tok, err, sizeof(err)), 0);
-    c = (struct egr_cfg) { .lnk = &f->worker, .q_ing = &f->q_ing, .q_eng = &f->q_eng,
-        .q_stop = &f->q_stop, .q_freed = &f->q_freed, .tok = f->tok, .ready = &f->ready,
-        .cnt = &f->cnt, .wait_room = no_room };
+    c = (struct egr_cfg){ .lnk = &f->worker,
+        .q_ing = &f->q_ing,
+        .q_eng = &f->q_eng,
+        .q_stop = &f->q_stop,
+        .q_freed = &f->q_freed,
+        .tok = f->tok,
+        .ready = &f->ready,
+        .cnt = &f->cnt,
+        .wait_room = no_room };
     f->g = egr_new(&c);
     return f;
 }
@@ -109,8 +115,7 @@ make(struct fix *f, unsigned flags, uint16_t interval, const char *stop, int n)
 static void
 send_ing(struct fix *f, struct req *r, enum que_kind kind, int32_t code)
 {
-    struct que_msg m = { .req = r, .kind = (uint8_t)kind, .a = code,
-        .n_top = QUE_NO_LOGPROB };
+    struct que_msg m = { .req = r, .kind = (uint8_t)kind, .a = code, .n_top = QUE_NO_LOGPROB };
 
     que_push(&f->q_ing, &m);
 }
@@ -119,8 +124,13 @@ static void
 send_token(struct fix *f, struct req *r, int sample, uint32_t at, int32_t token,
     int32_t done)
 {
-    struct que_msg m = { .req = r, .kind = QUE_TOKEN, .sample = (uint16_t)sample,
-        .a = token, .x = at, .done = done, .n_top = QUE_NO_LOGPROB };
+    struct que_msg m = { .req = r,
+        .kind = QUE_TOKEN,
+        .sample = (uint16_t)sample,
+        .a = token,
+        .x = at,
+        .done = done,
+        .n_top = QUE_NO_LOGPROB };
 
     r->seqs[sample].out[at] = (uint32_t)token;
     que_push(&f->q_eng, &m);
@@ -153,8 +163,8 @@ expect(struct fix *f, const unsigned char *types)
     assert_int_equal(f->n, strlen((const char *)types));
     assert_memory_equal(f->types, types, (size_t)f->n);
 }
-#define EXPECT(f, ...) expect(f, (const unsigned char[]) { __VA_ARGS__, 0 })
-#define NOTHING(f) expect(f, (const unsigned char[]) { 0 })
+#define EXPECT(f, ...) expect(f, (const unsigned char[]){ __VA_ARGS__, 0 })
+#define NOTHING(f)     expect(f, (const unsigned char[]){ 0 })
 
 /* Record i of the last poll stands for these ids and this text. */
 static void
@@ -189,9 +199,9 @@ opening_comes_first(void **state)
     send_token(f, r, 0, 0, 'h', FDK_DONE_NO);
     send_token(f, r, 0, 1, RUN_NULL_EOS, FDK_DONE_STOP);
     send_end(f, r, 0);
-    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_TOKENS,
-        FDP_T_IDS, FDP_T_CHOICE_END, FDP_T_DONE);
-    is_tokens(f, 3, 0, (const uint32_t[]) { 'h' }, 1, 0, "h");
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_TOKENS, FDP_T_IDS,
+        FDP_T_CHOICE_END, FDP_T_DONE);
+    is_tokens(f, 3, 0, (const uint32_t[]){ 'h' }, 1, 0, "h");
     /* eos is an id but no text */
     memcpy(&ce, f->body[5], sizeof(ce));
     assert_int_equal(ce.finish, FDP_FIN_STOP);
@@ -218,11 +228,11 @@ interval_groups_tokens(void **state)
     NOTHING(f);
     send_token(f, r, 0, 2, 'c', FDK_DONE_NO);
     EXPECT(f, FDP_T_TOKENS);
-    is_tokens(f, 0, 0, (const uint32_t[]) { 'a', 'b', 'c' }, 3, 0, "abc");
+    is_tokens(f, 0, 0, (const uint32_t[]){ 'a', 'b', 'c' }, 3, 0, "abc");
     send_token(f, r, 0, 3, 'd', FDK_DONE_LENGTH);
     send_end(f, r, 0);
     EXPECT(f, FDP_T_TOKENS, FDP_T_CHOICE_END, FDP_T_DONE);
-    is_tokens(f, 0, 3, (const uint32_t[]) { 'd' }, 1, 3, "d");
+    is_tokens(f, 0, 3, (const uint32_t[]){ 'd' }, 1, 3, "d");
     fix_free(f);
 }
 
@@ -265,8 +275,12 @@ logprobs_stand_between(void **state)
 {
     struct fix *f = fix_new();
     struct req *r = make(f, FDP_F_TEXT, 0, NULL, 1);
-    struct que_msg m = { .req = r, .kind = QUE_TOKEN, .a = 'a', .logprob = -2,
-        .done = FDK_DONE_NO, .n_top = 0 };
+    struct que_msg m = { .req = r,
+        .kind = QUE_TOKEN,
+        .a = 'a',
+        .logprob = -2,
+        .done = FDK_DONE_NO,
+        .n_top = 0 };
 
     (void)state;
     send_ing(f, r, QUE_OPEN, 0);
@@ -313,7 +327,7 @@ stop_string_drops_what_follows(void **state)
     send_token(f, r, 1, 1, 'y', FDK_DONE_LENGTH);
     send_end(f, r, 0);
     EXPECT(f, FDP_T_IDS, FDP_T_TOKENS, FDP_T_CHOICE_END, FDP_T_DONE);
-    is_tokens(f, 1, 1, (const uint32_t[]) { 'y' }, 1, 0, "xy");
+    is_tokens(f, 1, 1, (const uint32_t[]){ 'y' }, 1, 0, "xy");
     assert_int_equal(f->rec[1].sample, 1);
     fix_free(f);
 }
@@ -323,7 +337,9 @@ errors(void **state)
 {
     struct fix *f = fix_new();
     struct req *r = make(f, 0, 0, NULL, 2);
-    struct que_msg m = { .id = 99, .kind = QUE_REFUSE, .a = FDP_E_QUEUE_FULL,
+    struct que_msg m = { .id = 99,
+        .kind = QUE_REFUSE,
+        .a = FDP_E_QUEUE_FULL,
         .n_top = QUE_NO_LOGPROB };
     struct fdp_choice_end ce;
     struct fdp_error e;
@@ -359,8 +375,11 @@ errors(void **state)
 static void
 repetition_ends_a_sample(void **state)
 {
-    static const struct { struct fdp_repetition r; const char *text; uint32_t end; } rows[] = {
-        { { 1, 1, 3, 0 }, "abccc", 5 }, { { 1, 4, 2, 0 }, "xabab", 5 },
+    static const struct {
+        struct fdp_repetition r;
+        const char *text;
+        uint32_t end;
+    } rows[] = { { { 1, 1, 3, 0 }, "abccc", 5 }, { { 1, 4, 2, 0 }, "xabab", 5 },
         { { 2, 2, 3, 0 }, "aaaaaa", 6 }, { { 3, 8, 2, 0 }, "abcaabca", 8 },
         { { 4, 4, 2, 0 }, "abcdabce", 0 }, { { 2, 4, 3, 0 }, "abababa", 6 } };
 

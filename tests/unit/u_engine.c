@@ -159,9 +159,9 @@ run(struct sim_cfg cfg, int polls)
         (void)sim_poll(s);
     }
     (void)printf("  depth %d, %llu steps, %llu tokens, %llu preempted, %llu found, %llu "
-        "brought back: %lu allocations, %lu locks, %lu waits\n", cfg.depth,
-        (unsigned long long)s->pip->eng->epoch, (unsigned long long)s->n_tokens,
-        (unsigned long long)s->pip->eng->sch->n_preempted,
+                 "brought back: %lu allocations, %lu locks, %lu waits\n",
+        cfg.depth, (unsigned long long)s->pip->eng->epoch,
+        (unsigned long long)s->n_tokens, (unsigned long long)s->pip->eng->sch->n_preempted,
         (unsigned long long)s->pip->eng->kv->n_hit,
         (unsigned long long)s->pip->eng->kv->n_in, n_alloc, n_lock, n_wait);
     SIM_CHECK(s->n_tokens > 100);
@@ -176,9 +176,19 @@ run(struct sim_cfg cfg, int polls)
 static struct sim_cfg
 small(int depth, int graph, enum fdk_exec exec)
 {
-    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 8, .max_tokens = 64,
-        .max_len = 144, .n_block = 13, .block_size = 16, .chunked = 1, .threads = 2,
-        .depth = depth, .graph = graph, .exec = exec, .prefix = 1, .n_host = 20,
+    return (struct sim_cfg){ .max_reqs = 16,
+        .max_seqs = 8,
+        .max_tokens = 64,
+        .max_len = 144,
+        .n_block = 13,
+        .block_size = 16,
+        .chunked = 1,
+        .threads = 2,
+        .depth = depth,
+        .graph = graph,
+        .exec = exec,
+        .prefix = 1,
+        .n_host = 20,
         .n_penalty = 8 };
 }
 
@@ -241,9 +251,9 @@ d1_nothing_forbidden_cpu(struct sim_rng *g)
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
 #define PR_SET_SYSCALL_USER_DISPATCH 59
-#define PR_SYS_DISPATCH_ON 1
+#define PR_SYS_DISPATCH_ON           1
 #endif
-#define BLOCK 1              /* of the selector byte; 0: allow */
+#define BLOCK 1 /* of the selector byte; 0: allow */
 
 static volatile char selector;
 static volatile sig_atomic_t n_call;

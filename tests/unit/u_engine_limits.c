@@ -13,7 +13,7 @@
 #include "daemon/common/mem.h"
 #include "tests/sim/sim.h"
 
-#define N_WAIT 2000          /* requests that end without a token */
+#define N_WAIT 2000 /* requests that end without a token */
 
 static struct sim_req *
 ask(struct sim *s, uint32_t n_prompt, uint32_t max_new)
@@ -46,9 +46,16 @@ room(const struct sim *s)
 static void
 ends_leave_room_for_results(struct sim_rng *g)
 {
-    struct sim_cfg c = { .max_reqs = N_WAIT + 1, .max_seqs = 1, .max_tokens = 256,
-        .max_len = 8192, .n_block = 600, .block_size = 16, .chunked = 1,
-        .depth = ENG_MAX_DEPTH, .exec = FDK_EXEC_DEFER, .pace = SIM_PACE_NONE };
+    struct sim_cfg c = { .max_reqs = N_WAIT + 1,
+        .max_seqs = 1,
+        .max_tokens = 256,
+        .max_len = 8192,
+        .n_block = 600,
+        .block_size = 16,
+        .chunked = 1,
+        .depth = ENG_MAX_DEPTH,
+        .exec = FDK_EXEC_DEFER,
+        .pace = SIM_PACE_NONE };
     struct sim *s = sim_new(&c);
     struct engine *e = s->pip->eng;
     struct sim_req *r = ask(s, 8000, 2), *wait[N_WAIT];
@@ -102,9 +109,17 @@ static void
 late_rows_are_no_tokens(struct sim_rng *g)
 {
     for (int32_t depth = 0; depth <= ENG_MAX_DEPTH; depth++) {
-        struct sim_cfg c = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 64,
-            .max_len = 256, .n_block = 200, .block_size = 16, .chunked = 1,
-            .depth = depth, .exec = FDK_EXEC_DEFER, .pace = SIM_PACE_SLOW, .seed = 5,
+        struct sim_cfg c = { .max_reqs = 8,
+            .max_seqs = 8,
+            .max_tokens = 64,
+            .max_len = 256,
+            .n_block = 200,
+            .block_size = 16,
+            .chunked = 1,
+            .depth = depth,
+            .exec = FDK_EXEC_DEFER,
+            .pace = SIM_PACE_SLOW,
+            .seed = 5,
             .check_tokens = 1 };
         struct sim *s = sim_new(&c);
         const struct cnt_worker *w = &s->cnt->w;
@@ -157,9 +172,18 @@ no_memory_for_graphs(struct sim_rng *g)
 
     (void)g;
     for (int set = 0; set <= 1; set++) {
-        struct sim_cfg c = { .max_reqs = 8, .max_seqs = 8, .max_tokens = 64,
-            .max_len = 256, .n_block = 200, .block_size = 16, .chunked = 1, .depth = 2,
-            .exec = FDK_EXEC_DEFER, .graph = 1, .lazy = !set, .check_tokens = 1 };
+        struct sim_cfg c = { .max_reqs = 8,
+            .max_seqs = 8,
+            .max_tokens = 64,
+            .max_len = 256,
+            .n_block = 200,
+            .block_size = 16,
+            .chunked = 1,
+            .depth = 2,
+            .exec = FDK_EXEC_DEFER,
+            .graph = 1,
+            .lazy = !set,
+            .check_tokens = 1 };
         struct sim *s = sim_new(&c);
 
         real = s->run->k;
@@ -181,10 +205,8 @@ no_memory_for_graphs(struct sim_rng *g)
 int
 main(int argc, char **argv)
 {
-    static const struct sim_test all[] = {
-        SIM_TEST(ends_leave_room_for_results), SIM_TEST(late_rows_are_no_tokens),
-        SIM_TEST(no_memory_for_graphs)
-    };
+    static const struct sim_test all[] = { SIM_TEST(ends_leave_room_for_results),
+        SIM_TEST(late_rows_are_no_tokens), SIM_TEST(no_memory_for_graphs) };
 
     return sim_run(argc, argv, all, sizeof(all) / sizeof(all[0]));
 }

@@ -130,7 +130,11 @@ t_tokens(void **state)
     struct fix f;
     struct fcl a, b;
     struct lnk_submit sub;
-    struct { uint64_t id; int user; uint32_t left; } row[FIX_CREDITS];
+    struct {
+        uint64_t id;
+        int user;
+        uint32_t left;
+    } row[FIX_CREDITS];
     uint64_t tok[2] = { 0, 0 };
     int n = 0;
 
@@ -149,8 +153,7 @@ t_tokens(void **state)
     assert_int_equal(f.g->fair.n_queued, 264);
     fix_ready(&f);
     while (f.g->ses.v[0]->c.usr->queue[FAIR_GEN].active) {
-        while (n < (int)FIX_CREDITS &&
-            (row[n].id = fix_take(&f, &sub, NULL, NULL)) != 0) {
+        while (n < (int)FIX_CREDITS && (row[n].id = fix_take(&f, &sub, NULL, NULL)) != 0) {
             row[n].user = sub.user == 1001;
             row[n++].left = sub.req.max_new;
         }
@@ -339,7 +342,9 @@ share_round(struct fix *f, unsigned *seed)
         for (unsigned k = 0; k < N_EACH; k++) {
             struct jreq *r = &c[i].r[k];
 
-            *r = (struct jreq){ .magic = JREQ_MAGIC, .usr = c[i].u, .req.n = 1,
+            *r = (struct jreq){ .magic = JREQ_MAGIC,
+                .usr = c[i].u,
+                .req.n = 1,
                 .cost = draw_cost(seed, shape) };
             max = r->cost > max ? r->cost : max;
             fair_push(&f->g->fair, r);
@@ -361,7 +366,8 @@ share_round(struct fix *f, unsigned *seed)
 
             if (off > bound || off < -bound)
                 pan_panic("step %d user %u weight %u: %.0f tokens off its share, "
-                    "allowed %.0f", step, i, c[i].u->weight, off, bound);
+                          "allowed %.0f",
+                    step, i, c[i].u->weight, off, bound);
         }
     }
     for (unsigned i = 0; i < N_USER; i++) {
@@ -386,8 +392,10 @@ drr_share_is_within_a_turn_and_a_request(void **state)
         fix_open(&f, NULL);
         fix_ready(&f);
         for (unsigned i = 0; i < N_USER; i++)
-            list[i] = (struct fair_weight){ 5000 + i, round == 0 ? 1 :
-                1 + (uint32_t)rand_r(&seed) % (round < 4 ? 8 : FAIR_WEIGHT_MAX) };
+            list[i] = (struct fair_weight){ 5000 + i,
+                round == 0
+                    ? 1
+                    : 1 + (uint32_t)rand_r(&seed) % (round < 4 ? 8 : FAIR_WEIGHT_MAX) };
         fair_set_weights(&f.g->fair, list, N_USER);
         share_round(&f, &seed);
         fix_close(&f);
@@ -422,7 +430,8 @@ weights_text(void **state)
     assert_int_equal(fair_parse_weights("", w, &n, err, sizeof(err)), 0);
     assert_int_equal(n, 0);
     assert_int_equal(fair_parse_weights(" root:4, 1000:2,18446744073709551615:1000,", w,
-        &n, err, sizeof(err)), 0);
+                         &n, err, sizeof(err)),
+        0);
     assert_int_equal(n, 3);
     assert_true(w[0].key == 0 && w[0].weight == 4 && w[1].key == 1000);
     assert_true(w[2].key == UINT64_MAX && w[2].weight == 1000);
@@ -497,7 +506,8 @@ weights_in_force(void **state)
     ratio = ratio_of(&f, &a, &b, 500);
     assert_true(ratio > 3.5 && ratio < 4.5);
     assert_int_equal(par_set_text(f.g->cnf.ps, "sched.user_weights", "1000:1,1001:3",
-        PAR_FROM_RUNTIME, err, sizeof(err)), 0);
+                         PAR_FROM_RUNTIME, err, sizeof(err)),
+        0);
     cnf_apply(&f.g->cnf);
     skip_reload(&f);
     ratio = ratio_of(&f, &a, &b, 500);
@@ -569,8 +579,8 @@ credits_are_sequences(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     send_n(&c, 1, 3, 10, 0);
     send_n(&c, 2, 4, 10, 0);
-    send_n(&c, 3, 2, 10, 0); /* 1 is left */
-    send_n(&c, 4, 1, 10, 0); /* must not pass the one before it */
+    send_n(&c, 3, 2, 10, 0);  /* 1 is left */
+    send_n(&c, 4, 1, 10, 0);  /* must not pass the one before it */
     send_n(&c, 5, 64, 10, 0); /* more than there are */
     fix_step(&f, 0);
     id[0] = fix_take(&f, &sub, NULL, NULL);
@@ -734,7 +744,8 @@ rows_are_kept_for_who_has_none(void **state)
     assert_true(n == 2 && users == 1001 + 1002);
     /* none kept: all of it is one user's */
     assert_int_equal(par_set_text(f.g->cnf.ps, "sched.reserved_seqs", "0",
-        PAR_FROM_RUNTIME, (char[256]){ 0 }, 256), 0);
+                         PAR_FROM_RUNTIME, (char[256]){ 0 }, 256),
+        0);
     fix_step(&f, 2);
     fix_step(&f, 0);
     for (n = 0; fix_take(&f, &sub, NULL, NULL) != 0; n++)

@@ -103,8 +103,8 @@ test_numpy(void **state)
     for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         char word[FDB_N_PCT][64];
 
-        if (fscanf(f, "%63s %63s %63s %63s %63s %63s", word[0], word[1], word[2],
-            word[3], word[4], word[5]) != 6)
+        if (fscanf(f, "%63s %63s %63s %63s %63s %63s", word[0], word[1], word[2], word[3],
+                word[4], word[5]) != 6)
             break;
         n_line++;
         make_values(v, sizes[i], i);
@@ -156,11 +156,12 @@ gaps_of(enum fdb_arrival arrival, double burst, double *ret_mean, double *ret_cv
 static void
 test_arrivals(void **state)
 {
-    static const struct { enum fdb_arrival kind; double burst, cv, tol; } rows[] = {
-        { FDB_CONSTANT, 1, 0, 0.001 }, { FDB_POISSON, 1, 1, 0.05 },
+    static const struct {
+        enum fdb_arrival kind;
+        double burst, cv, tol;
+    } rows[] = { { FDB_CONSTANT, 1, 0, 0.001 }, { FDB_POISSON, 1, 1, 0.05 },
         { FDB_GAMMA, 1, 1, 0.05 }, { FDB_GAMMA, 0.25, 2, 0.15 },
-        { FDB_GAMMA, 4, 0.5, 0.03 }
-    };
+        { FDB_GAMMA, 4, 0.5, 0.03 } };
     double mean, cv;
     size_t i;
 
@@ -342,16 +343,23 @@ test_text(void **state)
 
 /* ---- log and summary ----------------------------------------------------- */
 
-#define T(ms) ((uint64_t)(ms) * 1000000u)
+#define T(ms) ((uint64_t)(ms)*1000000u)
 
 static void
-add(struct fdb_log *log, uint32_t repeat, int warm, int code, const uint64_t *t,
-    uint32_t n)
+add(struct fdb_log *log, uint32_t repeat, int warm, int code, const uint64_t *t, uint32_t n)
 {
     struct fdb_chunk c[8];
-    struct fdb_rec r = { .index = (uint32_t)log->n_rec, .repeat = repeat,
-        .warm = (uint8_t)warm, .code = code, .n_prompt = 10, .n_cached = 4, .n_out = n,
-        .t_due = t[0], .t_send = t[0], .t_end = t[n + 1], .queue_ns = T(1),
+    struct fdb_rec r = { .index = (uint32_t)log->n_rec,
+        .repeat = repeat,
+        .warm = (uint8_t)warm,
+        .code = code,
+        .n_prompt = 10,
+        .n_cached = 4,
+        .n_out = n,
+        .t_due = t[0],
+        .t_send = t[0],
+        .t_end = t[n + 1],
+        .queue_ns = T(1),
         .n_chunk = n };
     uint32_t i;
 
@@ -380,8 +388,12 @@ fill_log(struct fdb_log *log)
 static void
 test_summary(void **state)
 {
-    struct fdb_run run = { .t_begin = T(100), .t_end = T(600), .cpu_ns = T(50),
-        .late_ms = 3, .max_concurrent_requests = 5, .n_held = 2 };
+    struct fdb_run run = { .t_begin = T(100),
+        .t_end = T(600),
+        .cpu_ns = T(50),
+        .late_ms = 3,
+        .max_concurrent_requests = 5,
+        .n_held = 2 };
     struct fdb_slo slo = { .ttft_ms = 30 };
     struct fdb_log log = { .n_rec = 0 };
     struct fdb_sum s;
@@ -396,10 +408,9 @@ test_summary(void **state)
     assert_int_equal(s.fail[0].n, 2);
     assert_int_equal(s.fail[1].code, FDP_E_QUEUE_FULL);
     assert_true(s.n_prompt == 20 && s.n_cached == 8 && s.n_out == 4);
-    assert_true(s.wall_s == 0.5 && s.req_s == 4 && s.out_tok_s == 8
-        && s.total_tok_s == 48);
-    assert_true(fabs(s.cpu_share - 0.1) < 1e-12 && s.late_ms == 3 && s.max_concurrent_requests == 5
-        && s.n_held == 2);
+    assert_true(s.wall_s == 0.5 && s.req_s == 4 && s.out_tok_s == 8 && s.total_tok_s == 48);
+    assert_true(fabs(s.cpu_share - 0.1) < 1e-12 && s.late_ms == 3 &&
+        s.max_concurrent_requests == 5 && s.n_held == 2);
     assert_true(s.ttft.n == 2 && s.ttft.mean == 30 && s.ttft.min == 20);
     /* One token has no time per token. */
     assert_true(s.tpot.n == 1 && s.tpot.mean == 15);
@@ -408,11 +419,9 @@ test_summary(void **state)
     assert_true(s.queue.mean == 1 && s.n_in.mean == 10 && s.n_gen.mean == 2);
     /* One of five within: 20 ms, not 40, and three that failed. */
     assert_true(s.goodput == 2 && s.attain == 0.2);
-    assert_int_equal(fdb_summarize(&log, 1, &run, &(struct fdb_slo){ .e2e_ms = 50 }, &s),
-        0);
+    assert_int_equal(fdb_summarize(&log, 1, &run, &(struct fdb_slo){ .e2e_ms = 50 }, &s), 0);
     assert_true(s.n_ok == 1 && s.attain == 1);
-    assert_int_equal(fdb_summarize(&log, 2, &run, &(struct fdb_slo){ 0, 0, 0, 0 }, &s),
-        0);
+    assert_int_equal(fdb_summarize(&log, 2, &run, &(struct fdb_slo){ 0, 0, 0, 0 }, &s), 0);
     assert_true(s.n_ok == 0 && s.goodput == -1 && s.attain == -1 && isnan(s.ttft.mean));
     fdb_log_fini(&log);
 }
@@ -420,10 +429,11 @@ test_summary(void **state)
 static void
 test_within(void **state)
 {
-    static const struct { struct fdb_slo slo; int want; } rows[] = {
-        { { 20, 15, 20, 50 }, 1 }, { { 19.9, 0, 0, 0 }, 0 }, { { 0, 14.9, 0, 0 }, 0 },
-        { { 0, 0, 19.9, 0 }, 0 }, { { 0, 0, 0, 49.9 }, 0 }
-    };
+    static const struct {
+        struct fdb_slo slo;
+        int want;
+    } rows[] = { { { 20, 15, 20, 50 }, 1 }, { { 19.9, 0, 0, 0 }, 0 },
+        { { 0, 14.9, 0, 0 }, 0 }, { { 0, 0, 19.9, 0 }, 0 }, { { 0, 0, 0, 49.9 }, 0 } };
     struct fdb_log log = { .n_rec = 0 };
     size_t i;
 
@@ -431,10 +441,10 @@ test_within(void **state)
     fill_log(&log);
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(fdb_within(&log, &log.rec[1], &rows[i].slo), rows[i].want);
-    assert_int_equal(fdb_within(&log, &log.rec[2], &(struct fdb_slo){ .tpot_ms = 0.1,
-        .itl_ms = 0.1 }), 1);
-    assert_int_equal(fdb_within(&log, &log.rec[3], &(struct fdb_slo){ .e2e_ms = 1000 }),
-        0);
+    assert_int_equal(fdb_within(&log, &log.rec[2],
+                         &(struct fdb_slo){ .tpot_ms = 0.1, .itl_ms = 0.1 }),
+        1);
+    assert_int_equal(fdb_within(&log, &log.rec[3], &(struct fdb_slo){ .e2e_ms = 1000 }), 0);
     fdb_log_fini(&log);
 }
 
@@ -456,10 +466,16 @@ falls_behind(uint32_t n, double late_ms, uint32_t turn)
         assert_int_equal(fdb_log_rec(&log, &r, NULL), 0);
     }
     /* neither another repeat nor the warm-up counts */
-    assert_int_equal(fdb_log_rec(&log, &(struct fdb_rec){ .repeat = 1,
-        .t_due = 1, .t_send = UINT64_C(1) << 40 }, NULL), 0);
-    assert_int_equal(fdb_log_rec(&log, &(struct fdb_rec){ .warm = 1,
-        .t_due = UINT64_C(1) << 39, .t_send = UINT64_C(1) << 40 }, NULL), 0);
+    assert_int_equal(
+        fdb_log_rec(&log,
+            &(struct fdb_rec){ .repeat = 1, .t_due = 1, .t_send = UINT64_C(1) << 40 }, NULL),
+        0);
+    assert_int_equal(fdb_log_rec(&log,
+                         &(struct fdb_rec){ .warm = 1,
+                             .t_due = UINT64_C(1) << 39,
+                             .t_send = UINT64_C(1) << 40 },
+                         NULL),
+        0);
     rc = fdb_fell_behind(&log, 0);
     fdb_log_fini(&log);
     return rc;
@@ -480,7 +496,10 @@ test_behind(void **state)
     assert_true(falls_behind(2, 11, 0));
 }
 
-struct world { double limit; int whole, n, fail_at; };
+struct world {
+    double limit;
+    int whole, n, fail_at;
+};
 
 static int
 try_world(void *arg, double load, int *ret_within)
@@ -535,7 +554,8 @@ test_options(void **state)
     assert_true(len.dist == FDB_FIXED && len.lo == 12 && len.hi == 12);
     assert_int_equal(fdb_opt_len("--input", "1:100", 100, &len), 0);
     assert_true(len.dist == FDB_UNIFORM && len.lo == 1 && len.hi == 100);
-    SAYS(fdb_opt_len("--input", "9:3", 100, &len), 64, "fdctl: --input 9:3: must be N or "
+    SAYS(fdb_opt_len("--input", "9:3", 100, &len), 64,
+        "fdctl: --input 9:3: must be N or "
         "LO:HI, whole numbers from 1 to 100, LO not above HI\n");
     listen_begin();
     assert_int_equal(fdb_opt_len("--input", "0", 100, &len), 64);
@@ -573,11 +593,11 @@ read_trace(const char *text, struct fdb_cfg *c)
     return fdb_cfg_read(c);
 }
 
-#define TRACE_SAYS(text, want)                                          \
-    do {                                                                \
-        char buf_[256];                                                 \
+#define TRACE_SAYS(text, want) \
+    do { \
+        char buf_[256]; \
         snprintf(buf_, sizeof(buf_), "fdctl: %s%s\n", trace_path, want); \
-        SAYS(read_trace(text, &c), 65, buf_);                           \
+        SAYS(read_trace(text, &c), 65, buf_); \
     } while (0)
 
 static void
@@ -593,7 +613,9 @@ test_trace(void **state)
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(read_trace("time_s,prompt_tokens,output_tokens\r\n# why\n\n"
-        "5,10,20\r\n 5.5 , 7 , 3\n6,1,1", &c), 0);
+                                "5,10,20\r\n 5.5 , 7 , 3\n6,1,1",
+                         &c),
+        0);
     assert_int_equal(c.n_row, 3);
     c.arrival = FDB_TRACE;
     c.prefix_len = 8;
@@ -620,8 +642,10 @@ test_trace(void **state)
         ":1: output_tokens \"2x\": must be a whole number from 1 to 16777216");
     assert_int_equal(read_trace("0,10,20\n1,99990,11\n", &c), 0);
     c.arrival = FDB_TRACE;
-    snprintf(want, sizeof(want), "fdctl: %s:2: 99990 prompt and 11 output tokens: the "
-        "model takes 100000 together\n", trace_path);
+    snprintf(want, sizeof(want),
+        "fdctl: %s:2: 99990 prompt and 11 output tokens: the "
+        "model takes 100000 together\n",
+        trace_path);
     SAYS(fdb_work_new(&c, &model, 1, &w), 65, want);
     fdb_cfg_fini(&c);
     unlink(trace_path);
@@ -637,7 +661,8 @@ test_too_long(void **state)
     cfg_of(&c, FDB_CLOSED, 0, 4);
     c.prefix_len = 99980;
     c.n_turn = 2;
-    SAYS(fdb_work_new(&c, &model, 1, &w), 64, "fdctl: --prefix-len 99980, then --turns 2 "
+    SAYS(fdb_work_new(&c, &model, 1, &w), 64,
+        "fdctl: --prefix-len 99980, then --turns 2 "
         "of --input 9 and --output 6: 100010 tokens; the model takes 100000\n");
     c.n_turn = 1;
     assert_int_equal(fdb_work_new(&c, &model, 1, &w), 0);
@@ -647,16 +672,14 @@ test_too_long(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_percentile), cmocka_unit_test(test_numpy),
-        cmocka_unit_test(test_arrivals), cmocka_unit_test(test_ramp),
-        cmocka_unit_test(test_lengths), cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_turns), cmocka_unit_test(test_text),
-        cmocka_unit_test(test_summary), cmocka_unit_test(test_within),
-        cmocka_unit_test(test_behind),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_percentile),
+        cmocka_unit_test(test_numpy), cmocka_unit_test(test_arrivals),
+        cmocka_unit_test(test_ramp), cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_prefixes), cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_text), cmocka_unit_test(test_summary),
+        cmocka_unit_test(test_within), cmocka_unit_test(test_behind),
         cmocka_unit_test(test_search), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_trace), cmocka_unit_test(test_too_long)
-    };
+        cmocka_unit_test(test_trace), cmocka_unit_test(test_too_long) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

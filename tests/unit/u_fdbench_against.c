@@ -39,14 +39,24 @@ dist(double p50, double p99, double max)
 static struct fdb_sum
 sum(double x)
 {
-    return (struct fdb_sum){ .n_ok = 3, .wall_s = 4 / x, .req_s = 0.75 * x,
-        .out_tok_s = 13.75 * x, .total_tok_s = 100 * x, .goodput = 0.5 * x,
-        .attain = 1, .ttft = dist(58 / x, 240 / x, 250 / x),
-        .tpot = dist(10 / x, 12 / x, 13 / x), .itl = dist(6 / x, 80 / x, 151 / x),
+    return (struct fdb_sum){ .n_ok = 3,
+        .wall_s = 4 / x,
+        .req_s = 0.75 * x,
+        .out_tok_s = 13.75 * x,
+        .total_tok_s = 100 * x,
+        .goodput = 0.5 * x,
+        .attain = 1,
+        .ttft = dist(58 / x, 240 / x, 250 / x),
+        .tpot = dist(10 / x, 12 / x, 13 / x),
+        .itl = dist(6 / x, 80 / x, 151 / x),
         .e2e = dist(300 / x, 400 / x, 500 / x) };
 }
 
-struct made { struct fdb_result r; struct fdb_sum sum[2]; struct fdb_run run[2]; };
+struct made {
+    struct fdb_result r;
+    struct fdb_sum sum[2];
+    struct fdb_run run[2];
+};
 
 static void
 make(struct made *m, double x)
@@ -351,10 +361,12 @@ as_text(struct made *m)
 static void
 refused(void **state)
 {
-    static const struct { void (*change)(struct made *); const char *says; } rows[] = {
-        { other_trace, "digest of --trace was " }, { other_time, "digest of --trace was " },
-        { closed_loop, "arrivals was closed, is trace" },
-        { closed_loop, "-c was 8, is 0" },
+    static const struct {
+        void (*change)(struct made *);
+        const char *says;
+    } rows[] = { { other_trace, "digest of --trace was " },
+        { other_time, "digest of --trace was " },
+        { closed_loop, "arrivals was closed, is trace" }, { closed_loop, "-c was 8, is 0" },
         { closed_loop, "digest of --trace was none, is " },
         { other_model, "model was qwen, is llama" },
         { other_files, "model llama was of other files (digest " },
@@ -489,9 +501,10 @@ static void
 empty_report(void **state)
 {
     struct made a;
-    json_t *was = json_pack("{s:s, s:{s:s}, s:{s:i, s:{s:s}}, s:i, s:s}", "command", "serve",
-        "config", "limits", "none", "across_repeats", "ttft_ms", 3, "tpot_ms", "p50", "x",
-        "repeats", 7, "model", "llama"), *is;
+    json_t *was = json_pack("{s:s, s:{s:s}, s:{s:i, s:{s:s}}, s:i, s:s}", "command",
+               "serve", "config", "limits", "none", "across_repeats", "ttft_ms", 3,
+               "tpot_ms", "p50", "x", "repeats", 7, "model", "llama"),
+           *is;
     char *text;
 
     (void)state;

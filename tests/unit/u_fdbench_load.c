@@ -266,13 +266,12 @@ test_interrupt(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_closed_loop, setup, teardown),
+    const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(test_closed_loop,
+                                            setup, teardown),
         cmocka_unit_test_setup_teardown(test_open_loop, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(test_daemon_gone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_interrupt, setup, teardown)
-    };
+        cmocka_unit_test_setup_teardown(test_interrupt, setup, teardown) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,9 +38,15 @@ static uint64_t
 add_request(struct fdb_log *log, uint32_t repeat, uint32_t i, uint64_t t, int failed)
 {
     struct fdb_chunk c[64];
-    struct fdb_rec r = { .index = i, .repeat = repeat, .max_new = 48, .conversation = i,
-        .n_prompt = 32 + (uint32_t)draw(64), .t_due = t, .t_send = t + draw(40000),
-        .queue_ns = draw(3000000), .n_preempted = i % 37 == 5 };
+    struct fdb_rec r = { .index = i,
+        .repeat = repeat,
+        .max_new = 48,
+        .conversation = i,
+        .n_prompt = 32 + (uint32_t)draw(64),
+        .t_due = t,
+        .t_send = t + draw(40000),
+        .queue_ns = draw(3000000),
+        .n_preempted = i % 37 == 5 };
 
     t = r.t_send + 2000000 + draw(9000000);
     r.n_cached = i % 3 == 0 ? 16 : 0;
@@ -68,12 +74,14 @@ add_repeat(struct fdb_result *r, uint32_t repeat, uint32_t n_request)
 
     for (i = 0; i < 16; i++)
         lane[i] = begin + i * 700000;
-    *run = (struct fdb_run){ .cpu_ns = 12345678, .max_concurrent_requests = 16, .n_held = repeat };
+    *run = (struct fdb_run){ .cpu_ns = 12345678,
+        .max_concurrent_requests = 16,
+        .n_held = repeat };
     for (i = 0; i < n_request; i++) {
         const struct fdb_rec *q;
 
-        lane[i % 16] = draw(9999)
-            + add_request(&r->log, repeat, i, lane[i % 16], i % 50 == 49);
+        lane[i % 16] =
+            draw(9999) + add_request(&r->log, repeat, i, lane[i % 16], i % 50 == 49);
         q = &r->log.rec[r->log.n_rec - 1];
         if (run->t_begin == 0 || q->t_send < run->t_begin)
             run->t_begin = q->t_send;
@@ -82,8 +90,7 @@ add_repeat(struct fdb_result *r, uint32_t repeat, uint32_t n_request)
         if ((double)(q->t_send - q->t_due) / 1e6 > run->late_ms)
             run->late_ms = (double)(q->t_send - q->t_due) / 1e6;
     }
-    assert_int_equal(0, fdb_summarize(&r->log, repeat, run, &r->cfg.slo,
-        &r->sum[repeat]));
+    assert_int_equal(0, fdb_summarize(&r->log, repeat, run, &r->cfg.slo, &r->sum[repeat]));
 }
 
 static void
@@ -94,7 +101,8 @@ make(struct fdb_result *r, uint32_t n_repeat, uint32_t n_request)
     seed = 42;
     memset(r, 0, sizeof(*r));
     r->command = "serve";
-    snprintf(r->args, sizeof(r->args), "fdbench serve -c 16 --label "
+    snprintf(r->args, sizeof(r->args),
+        "fdbench serve -c 16 --label "
         "'<b>&\"quoted\"</b>'");
     snprintf(r->time, sizeof(r->time), "2026-01-02T03:04:05Z");
     snprintf(r->host, sizeof(r->host), "host, 2 x <processor>");
@@ -102,11 +110,17 @@ make(struct fdb_result *r, uint32_t n_repeat, uint32_t n_request)
         "de<mo> \xff model");
     r->info.model.vocab = 512;
     r->info.model.max_model_len = 2048;
-    r->cfg = (struct fdb_cfg){ .arrival = FDB_CLOSED, .concurrency = 16,
-        .n_request = n_request, .n_warm = 4, .n_repeat = n_repeat,
-        .in = { FDB_UNIFORM, 32, 95 }, .out = { FDB_FIXED, 48, 48 }, .n_turn = 1,
+    r->cfg = (struct fdb_cfg){ .arrival = FDB_CLOSED,
+        .concurrency = 16,
+        .n_request = n_request,
+        .n_warm = 4,
+        .n_repeat = n_repeat,
+        .in = { FDB_UNIFORM, 32, 95 },
+        .out = { FDB_FIXED, 48, 48 },
+        .n_turn = 1,
         .seed = UINT64_MAX,
-        .slo = { .ttft_ms = 9, .tpot_ms = 2 }, .slo_attain = 0.9 };
+        .slo = { .ttft_ms = 9, .tpot_ms = 2 },
+        .slo_attain = 0.9 };
     r->n = n_repeat;
     r->run = calloc(n_repeat + 1, sizeof(*r->run));
     r->sum = calloc(n_repeat + 1, sizeof(*r->sum));
@@ -223,14 +237,16 @@ over_repeats(void **state)
 static void
 numbers_and_ticks(void **state)
 {
-    static const struct { double v; const char *text; } rows[] = {
-        { 0, "0" }, { 12, "12" }, { 0.12345, "0.1235" }, { 0.0012345, "0.001234" },
-        { 1.23456, "1.235" }, { 99.994, "99.99" }, { 123.456, "123.5" },
-        { 12345.6, "12346" }, { -3.5, "-3.500" }, { NAN, "-" } };
-    static const struct { double lo, hi, first, step; } ticks[] = { { 0, 10, 0, 2 },
-        { 0, 1, 0, 0.2 }, { 3, 97, 20, 20 }, { 0, 0.003, 0, 0.0005 },
-        { 0, 4.2e6, 0, 1e6 },
-        { 5, 5, 5, 1 } };
+    static const struct {
+        double v;
+        const char *text;
+    } rows[] = { { 0, "0" }, { 12, "12" }, { 0.12345, "0.1235" },
+        { 0.0012345, "0.001234" }, { 1.23456, "1.235" }, { 99.994, "99.99" },
+        { 123.456, "123.5" }, { 12345.6, "12346" }, { -3.5, "-3.500" }, { NAN, "-" } };
+    static const struct {
+        double lo, hi, first, step;
+    } ticks[] = { { 0, 10, 0, 2 }, { 0, 1, 0, 0.2 }, { 3, 97, 20, 20 },
+        { 0, 0.003, 0, 0.0005 }, { 0, 4.2e6, 0, 1e6 }, { 5, 5, 5, 1 } };
     double first, step;
     char num[24];
     size_t i;
@@ -272,7 +288,8 @@ text_has_every_metric(void **state)
     text = written(&r, as_text);
     assert_non_null(strstr(text, "TTFT ms        median "));
     assert_non_null(strstr(text, "output tokens  median "));
-    assert_non_null(strstr(text, "largest load within the limits: 4 requests at a "
+    assert_non_null(strstr(text,
+        "largest load within the limits: 4 requests at a "
         "time\n"));
     assert_null(strstr(text, "not sent in time"));
     free(text);
@@ -284,7 +301,8 @@ text_has_every_metric(void **state)
     r.cfg.n_turn = 2;
     text = written(&r, as_text);
     assert_non_null(strstr(text, "Poisson arrivals, 0 conversations/s"));
-    assert_non_null(strstr(text, "largest load within the limits: 4 conversations/s, the "
+    assert_non_null(strstr(text,
+        "largest load within the limits: 4 conversations/s, the "
         "most that can be tried\n"));
     assert_int_equal(1, count(text, "not sent in time"));
     free(text);
@@ -310,8 +328,8 @@ nothing_measured(void **state)
     free(text);
     j = fdb_report_json(&r);
     assert_non_null(j);
-    assert_true(json_is_null(at(json_array_get(json_object_get(j, "repeats"), 0),
-        "ttft_ms", "p99", NULL)));
+    assert_true(json_is_null(
+        at(json_array_get(json_object_get(j, "repeats"), 0), "ttft_ms", "p99", NULL)));
     json_decref(j);
     text = written(&r, fdb_report_html);
     assert_int_equal(8, count(text, "no data"));
@@ -339,8 +357,8 @@ json_is_exact(void **state)
     assert_true(json_equal(j, again));
     one = json_array_get(json_object_get(again, "repeats"), 1);
     assert_true(json_real_value(at(one, "itl_ms", "p99.9", NULL)) == r.sum[1].itl.pct[4]);
-    assert_true(json_real_value(at(one, "output_tokens_per_s", NULL, NULL))
-        == r.sum[1].out_tok_s);
+    assert_true(json_real_value(at(one, "output_tokens_per_s", NULL, NULL)) ==
+        r.sum[1].out_tok_s);
     assert_int_equal(r.sum[1].itl.n, json_integer_value(at(one, "itl_ms", "n", NULL)));
     assert_int_equal(1, json_integer_value(at(one, "errors", "E_QUEUE_FULL", NULL)));
     assert_string_equal("18446744073709551615",
@@ -348,7 +366,7 @@ json_is_exact(void **state)
     assert_string_equal("de<mo> \xef\xbf\xbd model",
         json_string_value(at(again, "model", "name", NULL)));
     assert_true(json_real_value(at(at(again, "across_repeats", "ttft_ms", "p50"), "max",
-        NULL, NULL)) == fmax(r.sum[0].ttft.pct[0], r.sum[1].ttft.pct[0]));
+                    NULL, NULL)) == fmax(r.sum[0].ttft.pct[0], r.sum[1].ttft.pct[0]));
     assert_int_equal(6, json_array_size(at(again, "search", "steps", NULL)));
     free(text);
     json_decref(j);

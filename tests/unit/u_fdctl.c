@@ -30,17 +30,15 @@ static char err[512];
 
 /* ---- options ---------------------------------------------------------------- */
 
-static const struct fct_opt opts[] = {
-    { "alpha", 'a', NULL, "", .id = 1 }, { "beta", 'b', "X", "", .id = 2 },
-    { "gamma", 0, "Y", "", .id = 3 }, { "once", '1', NULL, "", .id = 4 }, FCT_OPT_END
-};
+static const struct fct_opt opts[] = { { "alpha", 'a', NULL, "", .id = 1 },
+    { "beta", 'b', "X", "", .id = 2 }, { "gamma", 0, "Y", "", .id = 3 },
+    { "once", '1', NULL, "", .id = 4 }, FCT_OPT_END };
 
 static void
 test_cli(void **state)
 {
     const char *argv[] = { "cmd", "-a", "-ab", "v", "-bw", "--gamma=", "--gamma",
-        "--alpha",
-        "word", "-", "-1", "--", "--alpha", "-a" };
+        "--alpha", "word", "-", "-1", "--", "--alpha", "-a" };
     struct fct_cli c = { .argc = 14, .argv = (char **)argv };
 
     (void)state;
@@ -89,7 +87,8 @@ test_cli_errors(void **state)
     SAYS(one_option("-z", 0), FCT_CLI_BAD, "fdctl: cmd: unknown option -z; see --help\n");
     SAYS(one_option("--beta", 0), FCT_CLI_BAD,
         "fdctl: cmd: --beta needs a value: --beta X\n");
-    SAYS(one_option("-b", 0), FCT_CLI_BAD, "fdctl: cmd: --beta needs a value: --beta "
+    SAYS(one_option("-b", 0), FCT_CLI_BAD,
+        "fdctl: cmd: --beta needs a value: --beta "
         "X\n");
     SAYS(one_option("--alpha=1", 0), FCT_CLI_BAD, "fdctl: cmd: --alpha takes no value\n");
 }
@@ -107,7 +106,8 @@ static void
 test_generate_arguments(void **state)
 {
     (void)state;
-    SAYS(generate(0, NULL, NULL, NULL), 64, "fdctl: generate: no prompt; give -p TEXT, "
+    SAYS(generate(0, NULL, NULL, NULL), 64,
+        "fdctl: generate: no prompt; give -p TEXT, "
         "--ids-file FILE, --batch FILE or - for standard input\n");
     SAYS(generate(2, "--max-token", "3", NULL), 64,
         "fdctl: generate: unknown option --max-token; did you mean --max-tokens?\n");
@@ -119,9 +119,11 @@ test_generate_arguments(void **state)
         "fdctl: --max-tokens 4294967296: at most 4294967294\n");
     SAYS(generate(3, "-px", "--temperature", "warm"), 64,
         "fdctl: --temperature warm: not a number\n");
-    SAYS(generate(3, "-px", "--n-requests", "0"), 64, "fdctl: --n-requests 0: at least "
+    SAYS(generate(3, "-px", "--n-requests", "0"), 64,
+        "fdctl: --n-requests 0: at least "
         "1\n");
-    SAYS(generate(2, "-px", "-", NULL), 64, "fdctl: generate: one prompt only: -p, "
+    SAYS(generate(2, "-px", "-", NULL), 64,
+        "fdctl: generate: one prompt only: -p, "
         "--prompt-file, --ids-file, --batch or -\n");
     SAYS(generate(1, "hello", NULL, NULL), 64,
         "fdctl: generate: unexpected 'hello'; a prompt is given with -p\n");
@@ -129,7 +131,8 @@ test_generate_arguments(void **state)
         "fdctl: /nonexistent/ids: No such file or directory\n");
     SAYS(generate(2, "-p", "a\xff", NULL), 65,
         "fdctl: -p: not valid UTF-8 at byte 1 (0xff)\n");
-    SAYS(generate(1, "-px", NULL, NULL), 69, "fdctl: no daemon at /nonexistent/fdd.sock: "
+    SAYS(generate(1, "-px", NULL, NULL), 69,
+        "fdctl: no daemon at /nonexistent/fdd.sock: "
         "No such file or directory; start it:\n  sudo systemctl start fdd\nor one "
         "of your own:\n"
         "  fdd --set daemon.runtime_dir=/nonexistent --set model.path=MODEL\nor name "
@@ -164,8 +167,7 @@ ids_are(const char *text, size_t n, ...)
     size_t n_ids = 0, i;
     va_list ap;
 
-    assert_int_equal(fct_parse_ids(text, strlen(text), &ids, &n_ids, err, sizeof(err)),
-        0);
+    assert_int_equal(fct_parse_ids(text, strlen(text), &ids, &n_ids, err, sizeof(err)), 0);
     assert_int_equal(n_ids, n);
     va_start(ap, n);
     for (i = 0; i < n; i++)
@@ -203,7 +205,8 @@ test_ids(void **state)
     ids_refused("[]", -ENODATA, "empty: no token ids");
     ids_refused(" \n", -ENODATA, "empty: no token ids");
     ids_bad("1 x", "line 1: 'x': not a token id (a whole number from 0 to 4294967295)");
-    ids_bad("1\n-2", "line 2: '-2': not a token id (a whole number from 0 to "
+    ids_bad("1\n-2",
+        "line 2: '-2': not a token id (a whole number from 0 to "
         "4294967295)");
     ids_bad("1.5", "line 1: '1.5': not a token id (a whole number from 0 to 4294967295)");
     ids_bad("4294967296",
@@ -213,7 +216,8 @@ test_ids(void **state)
         "4294967295)");
     ids_bad("[1, 2", "line 1: the list has no ']'");
     ids_bad("[1] 2", "line 1: '2': behind the end of the list");
-    ids_bad("[[1]]", "line 1: '[1': not a token id (a whole number from 0 to "
+    ids_bad("[[1]]",
+        "line 1: '[1': not a token id (a whole number from 0 to "
         "4294967295)");
 }
 
@@ -227,8 +231,8 @@ test_utf8(void **state)
     assert_int_equal(fct_utf8_error("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), -1);
     assert_int_equal(fct_utf8_error("ab\xff", 3), 2);
     assert_int_equal(fct_utf8_error("\xc3\xa4\xc3", 3), 2);
-    assert_int_equal(fct_utf8_error("a\xed\xa0\x80", 4), 1);   /* surrogate */
-    assert_int_equal(fct_utf8_error("a\xc0\x80", 3), 1);       /* overlong */
+    assert_int_equal(fct_utf8_error("a\xed\xa0\x80", 4), 1);    /* surrogate */
+    assert_int_equal(fct_utf8_error("a\xc0\x80", 3), 1);        /* overlong */
     assert_int_equal(fct_utf8_error("\xf4\x90\x80\x80", 4), 0); /* too large */
 }
 
@@ -293,8 +297,7 @@ test_request_options(void **state)
     assert_int_equal(r.p.logprobs, 5);
     assert_int_equal(r.p.n, 2);
     assert_int_equal(r.p.ttl_total_ms, 1000);
-    assert_int_equal(r.p.flags,
-        FDP_F_TEXT | FDP_F_IGNORE_EOS);
+    assert_int_equal(r.p.flags, FDP_F_TEXT | FDP_F_IGNORE_EOS);
     assert_int_equal(fct_req_copy(&copy, &r), 0);
     fct_req_fini(&r);
     assert_int_equal(copy.n_stop, 2);
@@ -372,7 +375,8 @@ test_batch_errors(void **state)
     SAYS(batch("[1]\n"), 65, "fdctl: f:1: not a JSON object\n");
     SAYS(batch("{\"prompt\": 3}"), 65,
         "fdctl: f:1: prompt: must be a text or a list of token ids\n");
-    SAYS(batch("{\"ids\": [1, -1]}"), 65, "fdctl: f:1: ids: must be a list of token "
+    SAYS(batch("{\"ids\": [1, -1]}"), 65,
+        "fdctl: f:1: ids: must be a list of token "
         "ids\n");
     SAYS(batch("{\"ids\": \"1\"}"), 65, "fdctl: f:1: ids: must be a list of token ids\n");
     SAYS(batch("{\"prompt\": \"x\", \"ids\": [1]}"), 65,
@@ -399,7 +403,10 @@ static void
 add(struct fct_result *r, uint32_t type, uint32_t sample, uint32_t position, uint32_t n,
     const void *data)
 {
-    struct fdc_event ev = { .type = type, .sample = sample, .position = position, .n = n,
+    struct fdc_event ev = { .type = type,
+        .sample = sample,
+        .position = position,
+        .n = n,
         .data = data };
 
     assert_int_equal(fct_result_add(r, &ev, 1000 + position), 0);
@@ -494,7 +501,8 @@ test_result(void **state)
     add(&r, FDP_T_DONE, 0, 0, 1, &done);
     assert_true(r.is_over);
     text = dump(&r);
-    assert_string_equal(text, "{\"index\":3,\"prompt_ids\":[1,2],\"ids\":[7,8],"
+    assert_string_equal(text,
+        "{\"index\":3,\"prompt_ids\":[1,2],\"ids\":[7,8],"
         "\"text\":\"ab\",\"logprobs\":[{\"id\":7,\"logprob\":-0.5,\"top\":[[7,-0.5],"
         "[3,-1.25]]}],\"finish_reason\":\"stop\",\"stop_reason\":\"end\","
         "\"prompt_logprobs\":[null,{\"id\":2,\"logprob\":-0.100000001,\"top\":[]}],"
@@ -517,7 +525,8 @@ static void
 test_result_error(void **state)
 {
     const struct fdp_error e = { .code = FDP_E_BAD_PARAM,
-        .detail = FDP_D_TEMPERATURE, .arg = 0xbf800000u };
+        .detail = FDP_D_TEMPERATURE,
+        .arg = 0xbf800000u };
     const struct fdp_error c = { .code = FDP_E_CANCELLED };
     struct fct_result r;
     struct fct_req q;
@@ -529,7 +538,8 @@ test_result_error(void **state)
     add(&r, FDP_T_ERROR, 0, 0, 1, &e);
     assert_true(r.is_over);
     text = dump(&r);
-    assert_string_equal(text, "{\"index\":0,\"prompt_ids\":[],\"ids\":[],\"text\":\"\","
+    assert_string_equal(text,
+        "{\"index\":0,\"prompt_ids\":[],\"ids\":[],\"text\":\"\","
         "\"finish_reason\":\"error\",\"stop_reason\":null,\"cached_tokens\":0,"
         "\"usage\":{\"prompt_tokens\":0,\"cached_tokens\":0,\"output_tokens\":0,"
         "\"preempted\":0},\"error\":{\"code\":-10,\"name\":\"E_BAD_PARAM\",\"message\":"
@@ -537,7 +547,8 @@ test_result_error(void **state)
         "\"arg\":-1.0,\"limit\":0.0,\"item\":null,\"retry_after_ms\":0}}");
     free(text);
     fct_error_text(&e, shown, sizeof(shown));
-    assert_string_equal(shown, "E_BAD_PARAM: a request parameter is malformed or out of "
+    assert_string_equal(shown,
+        "E_BAD_PARAM: a request parameter is malformed or out of "
         "range: temperature is -1, at least 0");
     add(&r, FDP_T_ERROR, 0, 0, 1, &c);
     text = dump(&r);
@@ -550,9 +561,11 @@ test_result_error(void **state)
 static void
 test_show(void **state)
 {
-    json_t *j = json_loads("{\"a\": 1, \"long\": \"x\", \"list\": [1, 2], \"o\": {\"k\": "
-        "true},"
-        "\"t\": [{\"n\": 1, \"s\": \"ab\"}, {\"n\": 10, \"s\": \"c\"}]}", 0, NULL);
+    json_t *j =
+        json_loads("{\"a\": 1, \"long\": \"x\", \"list\": [1, 2], \"o\": {\"k\": "
+                   "true},"
+                   "\"t\": [{\"n\": 1, \"s\": \"ab\"}, {\"n\": 10, \"s\": \"c\"}]}",
+            0, NULL);
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
@@ -560,7 +573,8 @@ test_show(void **state)
     (void)state;
     fct_show(f, j, 0);
     fclose(f);
-    assert_string_equal(text, "a     1\n"
+    assert_string_equal(text,
+        "a     1\n"
         "long  x\n"
         "list  1 2\n"
         "o:\n"
@@ -599,8 +613,10 @@ test_paths(void **state)
     memset(dir, 'd', sizeof(dir));
     dir[0] = '/';
     dir[100] = '\0';
-    snprintf(want, sizeof(want), "fdctl: %s/admin.sock: longer than the 107 bytes a "
-        "socket's path can have\n", dir);
+    snprintf(want, sizeof(want),
+        "fdctl: %s/admin.sock: longer than the 107 bytes a "
+        "socket's path can have\n",
+        dir);
     SAYS(fct_paths(&f, NULL, NULL, dir, NULL), 64, want);
 }
 
@@ -662,8 +678,7 @@ test_admin(void **state)
     json_decref(answer);
     SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
         "fdctl: no\n  sudo usermod -aG fdd-admin u\n");
-    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "set"), 0, &answer), 65,
-        "fdctl: bad name\n");
+    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "set"), 0, &answer), 65, "fdctl: bad name\n");
     pthread_join(t, NULL);
     SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "help"), 1, &answer), 69, "");
     assert_string_equal(sv.asked[0], "{\"cmd\":\"status\"}\n");
@@ -686,10 +701,18 @@ test_admin(void **state)
 static void
 test_plain(void **state)
 {
-    static const struct { const char *in, *out; } c[] = {
-        { "", "" }, { "Qwen3-0.6B", "Qwen3-0.6B" }, { "caf\xc3\xa9 \xe2\x82\xac", "caf\xc3\xa9 \xe2\x82\xac" },
+    static const struct {
+        const char *in, *out;
+    } c[] = { { "", "" }, { "Qwen3-0.6B", "Qwen3-0.6B" },
+        { "caf\xc3\xa9 \xe2\x82\xac", "caf\xc3\xa9 \xe2\x82\xac" },
         { "a\033[2Jb", "a\\x1b[2Jb" }, { "a\nb\tc\r\x7f", "a\\x0ab\\x09c\\x0d\\x7f" },
-        { "\xc2\x9b" "31m", "\\x9b31m" }, { "\x9b" "31m", "\xef\xbf\xbd" "31m" },
+        { "\xc2\x9b"
+          "31m",
+            "\\x9b31m" },
+        { "\x9b"
+          "31m",
+            "\xef\xbf\xbd"
+            "31m" },
         { "cut\xe2\x82", "cut\xef\xbf\xbd\xef\xbf\xbd" } };
     char text[64];
     struct cnt_seg *seg = calloc(1, sizeof(*seg)), *snap = calloc(1, sizeof(*snap));
@@ -718,13 +741,21 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_cli), cmocka_unit_test(test_cli_errors),
-        cmocka_unit_test(test_generate_arguments), cmocka_unit_test(test_exit_codes),
-        cmocka_unit_test(test_ids), cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_json_text), cmocka_unit_test(test_request_options),
-        cmocka_unit_test(test_batch), cmocka_unit_test(test_batch_errors),
-        cmocka_unit_test(test_wide_seed), cmocka_unit_test(test_result), cmocka_unit_test(test_result_error),
-        cmocka_unit_test(test_show), cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_cli),
+        cmocka_unit_test(test_cli_errors),
+        cmocka_unit_test(test_generate_arguments),
+        cmocka_unit_test(test_exit_codes),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_json_text),
+        cmocka_unit_test(test_request_options),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_batch_errors),
+        cmocka_unit_test(test_wide_seed),
+        cmocka_unit_test(test_result),
+        cmocka_unit_test(test_result_error),
+        cmocka_unit_test(test_show),
+        cmocka_unit_test(test_paths),
         cmocka_unit_test(test_admin),
     };
 

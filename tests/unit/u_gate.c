@@ -35,8 +35,8 @@ static void
 send_tokens(struct fix *f, uint64_t id, uint32_t pos, uint32_t id0, const char *text)
 {
     uint32_t n = (uint32_t)strlen(text);
-    struct fdp_tokens *t = lnk_claim(&f->w, id, FDP_T_TOKENS, 0, pos,
-        (uint32_t)FDP_TOKENS_LEN(1, n));
+    struct fdp_tokens *t =
+        lnk_claim(&f->w, id, FDP_T_TOKENS, 0, pos, (uint32_t)FDP_TOKENS_LEN(1, n));
 
     assert_non_null(t);
     *t = (struct fdp_tokens){ 5, 1, (uint16_t)n };
@@ -107,9 +107,14 @@ t_relay(void **state)
 static void
 t_broken_end(void **state)
 {
-    static const struct { uint32_t type, len; } lies[] = {
-        { FDP_T_DONE, 0 }, { FDP_T_DONE, 8 }, { FDP_T_DONE, sizeof(struct fdp_done) - 1 },
-        { FDP_T_DONE, sizeof(struct fdp_done) + 8 }, { FDP_T_ERROR, 0 },
+    static const struct {
+        uint32_t type, len;
+    } lies[] = {
+        { FDP_T_DONE, 0 },
+        { FDP_T_DONE, 8 },
+        { FDP_T_DONE, sizeof(struct fdp_done) - 1 },
+        { FDP_T_DONE, sizeof(struct fdp_done) + 8 },
+        { FDP_T_ERROR, 0 },
         { FDP_T_ERROR, sizeof(struct fdp_error) - 1 },
         { FDP_T_ERROR, sizeof(struct fdp_error) + 1 },
     };
@@ -145,14 +150,21 @@ t_broken_end(void **state)
 static void
 t_broken_record(void **state)
 {
-    static const struct { uint32_t type, len; unsigned char text[16]; } broken[] = {
-        { FDP_T_TOKENS, 0, "" }, { FDP_T_TOKENS, 7, "" },
-        { FDP_T_TOKENS, 15, { 0, 0, 0, 0, 2, 0, 3, 0 } },   /* two ids in 4 bytes */
-        { FDP_T_TOKENS, 16, { 0, 0, 0, 0, 1, 0, 3, 0 } },   /* and a byte more */
-        { FDP_T_TOKENS, 12, { 0, 0, 0, 0, 1, 0, 0, 0 } },   /* no text */
+    static const struct {
+        uint32_t type, len;
+        unsigned char text[16];
+    } broken[] = {
+        { FDP_T_TOKENS, 0, "" },
+        { FDP_T_TOKENS, 7, "" },
+        { FDP_T_TOKENS, 15, { 0, 0, 0, 0, 2, 0, 3, 0 } }, /* two ids in 4 bytes */
+        { FDP_T_TOKENS, 16, { 0, 0, 0, 0, 1, 0, 3, 0 } }, /* and a byte more */
+        { FDP_T_TOKENS, 12, { 0, 0, 0, 0, 1, 0, 0, 0 } }, /* no text */
         { FDP_T_ACCEPTED, sizeof(struct fdp_accepted) - 1, "" },
-        { FDP_T_ACCEPTED, 0, "" }, { FDP_T_CHOICE_END, 8, "" },
-        { FDP_T_IDS, 6, "" }, { FDP_T_PROMPT_IDS, 2, "" }, { FDP_T_LOGPROBS, 0, "" },
+        { FDP_T_ACCEPTED, 0, "" },
+        { FDP_T_CHOICE_END, 8, "" },
+        { FDP_T_IDS, 6, "" },
+        { FDP_T_PROMPT_IDS, 2, "" },
+        { FDP_T_LOGPROBS, 0, "" },
         { FDP_T_PROMPT_LOGPROBS, 12, "" },
         { FDP_T_EVENT, 8, "" },
     };
@@ -753,7 +765,7 @@ t_drain_stop(void **state)
 #define N_TAG 4000
 
 struct track {
-    uint8_t open[N_TAG];  /* 1 sent, 2 ended */
+    uint8_t open[N_TAG]; /* 1 sent, 2 ended */
     uint32_t next_tag;
     struct fcl c;
     int up;
@@ -774,7 +786,10 @@ track_read(struct track *t)
     }
 }
 
-struct pend { uint64_t id; uint32_t left, pos; };
+struct pend {
+    uint64_t id;
+    uint32_t left, pos;
+};
 
 static void
 fake_work(struct fix *f, struct pend *p, uint32_t *n, unsigned *seed)
@@ -875,8 +890,9 @@ t_chaos(void **state)
     assert_int_equal(f.g->ses.n, 0);
     assert_int_equal(f.g->wrk[0].link.credits_used, 0);
     assert_true(f.g->env.cnt->requests_total > 1500);
-    assert_int_equal(f.g->env.cnt->requests_total, f.g->env.cnt->requests_done +
-        f.g->env.cnt->requests_error + f.g->env.cnt->requests_dropped);
+    assert_int_equal(f.g->env.cnt->requests_total,
+        f.g->env.cnt->requests_done + f.g->env.cnt->requests_error +
+            f.g->env.cnt->requests_dropped);
     fix_close(&f);
 }
 
@@ -910,7 +926,8 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_relay), cmocka_unit_test(t_broken_end),
+        cmocka_unit_test(t_relay),
+        cmocka_unit_test(t_broken_end),
         cmocka_unit_test(t_broken_record),
         cmocka_unit_test(t_own_answers),
         cmocka_unit_test(t_large_blob),
@@ -922,7 +939,8 @@ main(void)
         cmocka_unit_test(t_worker_death),
         cmocka_unit_test(t_crash_loop),
         cmocka_unit_test(t_rare_crashes),
-        cmocka_unit_test(t_permanent), cmocka_unit_test(t_blocked),
+        cmocka_unit_test(t_permanent),
+        cmocka_unit_test(t_blocked),
         cmocka_unit_test(t_drain_stop),
         cmocka_unit_test(t_chaos),
     };

@@ -17,7 +17,7 @@
 #include "daemon/common/link.h"
 #include "daemon/gate/hang.h"
 
-#define T0 (100 * CLK_S)
+#define T0      (100 * CLK_S)
 #define LOOK_NS (100 * CLK_MS)
 
 struct look {
@@ -33,8 +33,10 @@ begin(struct look *k)
 {
     memset(k, 0, sizeof(*k));
     k->now = T0;
-    k->l = (struct hng_limits) { .hang_ns = 5 * CLK_S, .first_ns = 600 * CLK_S };
-    k->b = (struct lnk_beat) { .beats = 7, .step_began_ns = T0, .activity = LNK_ACT_SERVE,
+    k->l = (struct hng_limits){ .hang_ns = 5 * CLK_S, .first_ns = 600 * CLK_S };
+    k->b = (struct lnk_beat){ .beats = 7,
+        .step_began_ns = T0,
+        .activity = LNK_ACT_SERVE,
         .step_expect_ns = 20 * CLK_MS };
     hng_init(&k->h, k->now);
 }
@@ -78,7 +80,8 @@ t_hangs(void **state)
     begin(&k);
     assert_int_equal(look(&k), HNG_FINE);
     assert_int_equal(until(&k, HNG_WARN, 60000), 2600);
-    assert_non_null(strstr(k.why, "not moved for 2.6 s; its last step began 2.6 s ago and was "
+    assert_non_null(strstr(k.why,
+        "not moved for 2.6 s; its last step began 2.6 s ago and was "
         "expected to take 0.020 s"));
     assert_int_equal(until(&k, HNG_KILL, 60000), 2500);
     assert_non_null(strstr(k.why, "not moved for 5.1 s"));

@@ -34,7 +34,7 @@ struct fix {
     struct tok *tok;
     struct ingress *g;
     uint64_t next_id, now;
-    struct fdp_req p;          /* of the next request */
+    struct fdp_req p; /* of the next request */
     uint64_t user;
     struct req *added[MAX_REQS];
     int n_added;
@@ -57,17 +57,31 @@ fix_new(int prefix, int n_penalty)
     assert_int_equal(que_init(&f->q_egr, 64, NULL), 0);
     assert_int_equal(que_init(&f->q_freed, 64, NULL), 0);
     assert_int_equal(ntk_load(&f->tok, err, sizeof(err)), 0);
-    c = (struct ing_cfg) { .lnk = &f->worker, .q_eng = &f->q_eng, .q_egr = &f->q_egr,
-        .q_freed = &f->q_freed, .tok = f->tok, .max_reqs = MAX_REQS, .vocab = VOCAB,
-        .max_len = 1 << 20, .block_size = B, .prefix = prefix, .key = { 5, 6 },
-        .n_penalty = n_penalty, .max_logprobs = 20, .cnt = &f->cnt };
+    c = (struct ing_cfg){ .lnk = &f->worker,
+        .q_eng = &f->q_eng,
+        .q_egr = &f->q_egr,
+        .q_freed = &f->q_freed,
+        .tok = f->tok,
+        .max_reqs = MAX_REQS,
+        .vocab = VOCAB,
+        .max_len = 1 << 20,
+        .block_size = B,
+        .prefix = prefix,
+        .key = { 5, 6 },
+        .n_penalty = n_penalty,
+        .max_logprobs = 20,
+        .cnt = &f->cnt };
     f->g = ing_new(&c);
     assert_non_null(f->g);
     f->now = 1000;
     f->user = 1000;
-    f->p = (struct fdp_req) { .op = FDP_OP_SUBMIT, .n = 1, .max_new = 10, .top_p = 1,
-        .repetition_penalty = 1, .set = FDP_S_MAX_NEW | FDP_S_TEMPERATURE | FDP_S_TOP_P |
-            FDP_S_PRESENCE | FDP_S_FREQUENCY | FDP_S_REPETITION };
+    f->p = (struct fdp_req){ .op = FDP_OP_SUBMIT,
+        .n = 1,
+        .max_new = 10,
+        .top_p = 1,
+        .repetition_penalty = 1,
+        .set = FDP_S_MAX_NEW | FDP_S_TEMPERATURE | FDP_S_TOP_P | FDP_S_PRESENCE |
+            FDP_S_FREQUENCY | FDP_S_REPETITION };
     return f;
 }
 
@@ -142,7 +156,7 @@ submit_rec(struct fix *f, uint32_t bytes)
 
     f->p.len = bytes;
     s = claim(f, id, LNK_T_SUBMIT, sizeof(*s));
-    *s = (struct lnk_submit) { .req = f->p, .user = f->user, .t_submit_ns = f->now };
+    *s = (struct lnk_submit){ .req = f->p, .user = f->user, .t_submit_ns = f->now };
     return id;
 }
 
@@ -189,7 +203,7 @@ cancel(struct fix *f, uint64_t id)
 {
     struct lnk_cancel *c = claim(f, id, LNK_T_CANCEL, sizeof(*c));
 
-    *c = (struct lnk_cancel) { .code = FDP_E_CANCELLED };
+    *c = (struct lnk_cancel){ .code = FDP_E_CANCELLED };
     lnk_flush(&f->gate);
 }
 
@@ -450,8 +464,10 @@ penalties(int n_penalty, float presence, float frequency, float repetition, int 
     assert_int_equal(f->n_added + f->n_fail, 1);
     code = f->fail.a;
     if (f->n_fail > 0)
-        assert_int_equal(f->fail.idx, presence != 0 ? FDP_D_PRESENCE : frequency != 0 ?
-            FDP_D_FREQUENCY : FDP_D_PENALTY);
+        assert_int_equal(f->fail.idx,
+            presence != 0        ? FDP_D_PRESENCE
+                : frequency != 0 ? FDP_D_FREQUENCY
+                                 : FDP_D_PENALTY);
     else
         *ret_used = f->added[0]->penalized;
     fix_free(f);
@@ -467,8 +483,11 @@ unset_is_the_models(void **state)
     const struct fdp_req *p;
 
     (void)state;
-    f->g->cfg.dflt = (struct ing_defaults) { .temperature = 0.6f, .top_p = 0.9f,
-        .min_p = 0.25f, .repetition_penalty = 1.5f, .top_k = 20 };
+    f->g->cfg.dflt = (struct ing_defaults){ .temperature = 0.6f,
+        .top_p = 0.9f,
+        .min_p = 0.25f,
+        .repetition_penalty = 1.5f,
+        .top_k = 20 };
     f->p.set = FDP_S_MAX_NEW | FDP_S_TOP_P;
     f->p.repetition_penalty = 0;
     (void)submit(f, &id, 1);
@@ -552,7 +571,8 @@ main(void)
         cmocka_unit_test(ends_between_pieces),
         cmocka_unit_test(names_are_of_one_user_and_salt),
         cmocka_unit_test(not_everything_is_cached),
-        cmocka_unit_test(unset_is_the_models), cmocka_unit_test(penalties_need_a_pool),
+        cmocka_unit_test(unset_is_the_models),
+        cmocka_unit_test(penalties_need_a_pool),
         cmocka_unit_test(records_wait_for_new_limits),
     };
 

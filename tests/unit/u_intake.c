@@ -62,14 +62,14 @@ want(int rc, const struct chk_err *e, int code, unsigned detail)
     }
 }
 
-#define SCALAR(field, value, code, detail)                                      \
-    do {                                                                        \
-        struct fdp_req q_;                                                      \
-        struct chk_err e_ = { 0 };                                              \
-        fcl_req(&q_, FDP_OP_SUBMIT, 1);                                         \
-        q_.set = FDP_S__ALL;                                                    \
-        q_.field = (value);                                                     \
-        want(chk_req(&q_, &lim, &e_), &e_, code, detail);                 \
+#define SCALAR(field, value, code, detail) \
+    do { \
+        struct fdp_req q_; \
+        struct chk_err e_ = { 0 }; \
+        fcl_req(&q_, FDP_OP_SUBMIT, 1); \
+        q_.set = FDP_S__ALL; \
+        q_.field = (value); \
+        want(chk_req(&q_, &lim, &e_), &e_, code, detail); \
     } while (0)
 
 static void
@@ -82,12 +82,13 @@ t_scalars(void **state)
     SCALAR(op, FDP_OP__N, FDP_E_BAD_PARAM, FDP_D_OP);
     SCALAR(op, 65535, FDP_E_BAD_PARAM, FDP_D_OP);
     SCALAR(flags, 1u << 13, FDP_E_BAD_PARAM, FDP_D_FLAGS);
-    SCALAR(flags, 1u << 7, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 1 */
+    SCALAR(flags, 1u << 7, FDP_E_BAD_PARAM, FDP_D_FLAGS);  /* of version 1 */
     SCALAR(flags, 1u << 11, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 2 */
     SCALAR(flags, FDP_F_PARSE_SPECIAL, FDP_OK, 0);
     SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
-    SCALAR(flags, FDP_F__ALL & ~(FDP_F_DEEP | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT |
-        FDP_F_ALONE), FDP_OK, 0);
+    SCALAR(flags,
+        FDP_F__ALL & ~(FDP_F_DEEP | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE),
+        FDP_OK, 0);
     SCALAR(flags, FDP_F_ALONE, FDP_E_UNSUPPORTED, FDP_D_FLAGS);
     SCALAR(best_of, 2, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
     SCALAR(max_new, 0, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW);
@@ -243,9 +244,14 @@ t_stops(void **state)
 static void
 t_unsupported(void **state)
 {
-    static const struct { unsigned type, version, op; int code; unsigned detail, arg; } rows[] = {
-        { FDP_IT_GRAMMAR, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_GRAMMAR, FDP_IT_GRAMMAR },
-        { FDP_IT_ADAPTER, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ADAPTER, FDP_IT_ADAPTER },
+    static const struct {
+        unsigned type, version, op;
+        int code;
+        unsigned detail, arg;
+    } rows[] = { { FDP_IT_GRAMMAR, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_GRAMMAR,
+                     FDP_IT_GRAMMAR },
+        { FDP_IT_ADAPTER, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ADAPTER,
+            FDP_IT_ADAPTER },
         { FDP_IT_IMAGE, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_IMAGE, FDP_IT_IMAGE },
         { 0, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 0 },
         { 10, 0, FDP_OP_SUBMIT, FDP_E_UNSUPPORTED, FDP_D_ITEM, 10 }, /* of version 2 */
@@ -278,8 +284,10 @@ t_unsupported(void **state)
 static void
 t_unset(void **state)
 {
-    static const struct { uint32_t bit; size_t at; } rows[] = {
-        { FDP_S_MAX_NEW, offsetof(struct fdp_req, max_new) },
+    static const struct {
+        uint32_t bit;
+        size_t at;
+    } rows[] = { { FDP_S_MAX_NEW, offsetof(struct fdp_req, max_new) },
         { FDP_S_TEMPERATURE, offsetof(struct fdp_req, temperature) },
         { FDP_S_TOP_P, offsetof(struct fdp_req, top_p) },
         { FDP_S_TOP_K, offsetof(struct fdp_req, top_k) },
@@ -339,10 +347,14 @@ t_bounds(void **state)
 static void
 t_spans(void **state)
 {
-    static const struct { struct fdp_span s[2]; unsigned n; int code; uint32_t arg; } rows[] = {
-        { { { 0, 1 } }, 1, FDP_OK, 0 }, { { { 0, 2 }, { 2, 5 } }, 2, FDP_OK, 0 },
-        { { { 4, 3 } }, 1, FDP_OK, 0 },
-        { { { 0, 0 } }, 1, FDP_E_BAD_PARAM, 0 }, { { { 2, 2 }, { 3, 1 } }, 2, FDP_E_BAD_PARAM, 3 },
+    static const struct {
+        struct fdp_span s[2];
+        unsigned n;
+        int code;
+        uint32_t arg;
+    } rows[] = { { { { 0, 1 } }, 1, FDP_OK, 0 }, { { { 0, 2 }, { 2, 5 } }, 2, FDP_OK, 0 },
+        { { { 4, 3 } }, 1, FDP_OK, 0 }, { { { 0, 0 } }, 1, FDP_E_BAD_PARAM, 0 },
+        { { { 2, 2 }, { 3, 1 } }, 2, FDP_E_BAD_PARAM, 3 },
         { { { 4, 4 } }, 1, FDP_E_BAD_PARAM, 8 },
         { { { UINT32_MAX, UINT32_MAX } }, 1, FDP_E_BAD_PARAM, UINT32_MAX },
         { { { 0, 3 } }, 1, FDP_E_BAD_TEXT, 0 }, { { { 3, 1 } }, 1, FDP_E_BAD_TEXT, 3 } };
@@ -369,8 +381,11 @@ t_spans(void **state)
 static void
 t_structs(void **state)
 {
-    static const struct { struct fdp_repetition r; int code; unsigned detail; } rep[] = {
-        { { 1, 1, 2, 0 }, FDP_OK, 0 },
+    static const struct {
+        struct fdp_repetition r;
+        int code;
+        unsigned detail;
+    } rep[] = { { { 1, 1, 2, 0 }, FDP_OK, 0 },
         { { 1, FDP_MAX_REPEAT, FDP_MAX_REPEATS, 0 }, FDP_OK, 0 },
         { { 0, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
         { { 5, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
@@ -378,9 +393,12 @@ t_structs(void **state)
         { { 1, 4, 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
         { { 1, 4, FDP_MAX_REPEATS + 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
         { { 1, 4, 2, 1 }, FDP_E_BAD_PARAM, FDP_D_RESERVED } };
-    static const struct { struct fdp_file_ask f; const char *name; int code; unsigned detail; }
-        file[] = {
-        { { 0, 1, 0 }, "vocabulary", FDP_OK, 0 },
+    static const struct {
+        struct fdp_file_ask f;
+        const char *name;
+        int code;
+        unsigned detail;
+    } file[] = { { { 0, 1, 0 }, "vocabulary", FDP_OK, 0 },
         { { UINT64_MAX, FDP_MAX_FILE_READ, 0 }, "x", FDP_OK, 0 },
         { { 0, 0, 0 }, "x", FDP_E_BAD_PARAM, FDP_D_FILE },
         { { 0, FDP_MAX_FILE_READ + 1, 0 }, "x", FDP_E_BAD_PARAM, FDP_D_FILE },
@@ -774,8 +792,11 @@ main(void)
         cmocka_unit_test(t_no_logprobs),
         cmocka_unit_test(t_items),
         cmocka_unit_test(t_stops),
-        cmocka_unit_test(t_unsupported), cmocka_unit_test(t_unset), cmocka_unit_test(t_bounds),
-        cmocka_unit_test(t_spans), cmocka_unit_test(t_structs),
+        cmocka_unit_test(t_unsupported),
+        cmocka_unit_test(t_unset),
+        cmocka_unit_test(t_bounds),
+        cmocka_unit_test(t_spans),
+        cmocka_unit_test(t_structs),
         cmocka_unit_test(t_model),
         cmocka_unit_test(t_model_late),
         cmocka_unit_test(t_blob_bounds),

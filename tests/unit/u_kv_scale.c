@@ -28,17 +28,17 @@
 
 #define MAX_FILE (1u << 20)
 #define PROMPT   96
-#define LAYERS   2             /* of the checkpoints used here */
+#define LAYERS   2 /* of the checkpoints used here */
 #define HEADS    2
 #define SCALES   (LAYERS * 2 * HEADS)
 /* Most that fp8 keys and values may move a logprob from the fp32 cache, whose
  * elements they keep to 1/16. */
-#define TOL      0.25
-#define QWEN     "qwen3-bf16"
-#define K_NAME   "model.layers.%d.self_attn.k_scale"
-#define V_NAME   "model.layers.%d.self_attn.v_scale"
-#define K_OTHER  "model.layers.%d.self_attn.k_proj.k_scale"
-#define V_OTHER  "model.layers.%d.self_attn.v_proj.v_scale"
+#define TOL     0.25
+#define QWEN    "qwen3-bf16"
+#define K_NAME  "model.layers.%d.self_attn.k_scale"
+#define V_NAME  "model.layers.%d.self_attn.v_scale"
+#define K_OTHER "model.layers.%d.self_attn.k_proj.k_scale"
+#define V_OTHER "model.layers.%d.self_attn.v_proj.v_scale"
 
 static char dir[64];
 
@@ -140,7 +140,8 @@ zero_rows(char *file, size_t size, const char *name, uint64_t first, uint64_t n)
 
     memcpy(&head, file, 8);
     assert_int_equal(wts_header_parse(file + 8, head, size - 8 - head, &t, &n_t, err,
-        sizeof(err)), 0);
+                         sizeof(err)),
+        0);
     for (size_t i = 0; i < n_t; i++) {
         uint64_t row = t[i].n_dim == 2 ? t[i].bytes / (uint64_t)t[i].shape[0] : 0;
 
@@ -177,9 +178,10 @@ make(const char *model, const char *zero, uint64_t first, uint64_t n)
     for (int i = 0; i < n_extra; i++) {
         const struct extra *e = &extra[i];
 
-        text_n += (size_t)sprintf(text + text_n, ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,"
-            "\"data_offsets\":[%zu,%zu]}", e->name, e->dtype, e->shape, at + more,
-            at + more + e->bytes);
+        text_n += (size_t)sprintf(text + text_n,
+            ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,"
+            "\"data_offsets\":[%zu,%zu]}",
+            e->name, e->dtype, e->shape, at + more, at + more + e->bytes);
         memcpy(data + more, e->data, e->bytes);
         more += e->bytes;
     }
@@ -220,8 +222,9 @@ take(float ret[SCALES], int want_n, const char *part)
     assert_int_equal(wts_n_kv_scale(wp), want_n);
     assert_string_equal(wts_ignored(wp), "");
     rc = wts_kv_scales(wp, prog, ret, err, sizeof(err));
-    if (part == NULL ? rc != 0 : rc != -EINVAL || strstr(err, part) == NULL ||
-        strncmp(err, "W_MODEL: ", 9) != 0 || strchr(err, '\n') != NULL)
+    if (part == NULL ? rc != 0
+                     : rc != -EINVAL || strstr(err, part) == NULL ||
+                strncmp(err, "W_MODEL: ", 9) != 0 || strchr(err, '\n') != NULL)
         fail_msg("rc %d, '%s', expected '%s'", rc, err, part != NULL ? part : "");
     wts_plan_free(wp);
     mdl_free(prog);
@@ -285,7 +288,8 @@ missing_ones(void **state)
     n_extra = 0;
     add_f32(K_NAME, 0, "[]", 1, 0);
     add_f32(V_NAME, 0, "[]", 1, 0);
-    refuse(2, "layer 1: tensor model.layers.1.self_attn.k_scale is missing, though the "
+    refuse(2,
+        "layer 1: tensor model.layers.1.self_attn.k_scale is missing, though the "
         "checkpoint has 2 other KV scales");
     add_f32(K_OTHER, 1, "[]", 1, 0);
     refuse(3, "layer 1: tensor model.layers.1.self_attn.v_scale is missing");
@@ -297,17 +301,19 @@ missing_ones(void **state)
     add_f32(V_NAME, 0, "[]", 1, 0);
     add_f32(V_NAME, 1, "[]", 1, 0);
     add_f32(V_OTHER, 1, "[]", 1, 0);
-    refuse(5, "layer 1 has its KV scale twice: model.layers.1.self_attn.v_scale and "
+    refuse(5,
+        "layer 1 has its KV scale twice: model.layers.1.self_attn.v_scale and "
         "model.layers.1.self_attn.v_proj.v_scale");
 }
 
 static void
 bad_values(void **state)
 {
-    static const struct { float v; const char *shown; } bad[] = {
-        { 0, "is 0;" }, { -0.0f, "is -0;" }, { -1.5f, "is -1.5;" }, { NAN, "is nan;" },
-        { INFINITY, "is inf;" }, { -INFINITY, "is -inf;" }
-    };
+    static const struct {
+        float v;
+        const char *shown;
+    } bad[] = { { 0, "is 0;" }, { -0.0f, "is -0;" }, { -1.5f, "is -1.5;" },
+        { NAN, "is nan;" }, { INFINITY, "is inf;" }, { -INFINITY, "is -inf;" } };
     static const float three[3] = { 1, 1, 1 };
     static const unsigned char f8 = 0x38;
     const uint16_t zero = 0, inf16 = 0x7c00;
@@ -319,14 +325,17 @@ bad_values(void **state)
 
         t[2 * (i % 4) + i % 2] = bad[i].v;
         add_table(t);
-        (void)snprintf(part, sizeof(part), "tensor model.layers.%zu.self_attn.%c_scale: "
-            "element %zu %s", i % 4 / 2, i % 2 ? 'v' : 'k', i % 2, bad[i].shown);
+        (void)snprintf(part, sizeof(part),
+            "tensor model.layers.%zu.self_attn.%c_scale: "
+            "element %zu %s",
+            i % 4 / 2, i % 2 ? 'v' : 'k', i % 2, bad[i].shown);
         refuse(4, part);
     }
-    add_table((const float[SCALES]) { 1, 1, 1, 1, 1, 1, 1, 1 });
+    add_table((const float[SCALES]){ 1, 1, 1, 1, 1, 1, 1, 1 });
     n_extra--;
     add(V_NAME, 1, "F32", "[3]", three, 12);
-    refuse(4, "tensor model.layers.1.self_attn.v_scale has shape (3); a KV scale is one "
+    refuse(4,
+        "tensor model.layers.1.self_attn.v_scale has shape (3); a KV scale is one "
         "number, or one for each of the 2 KV heads");
     n_extra--;
     add(V_NAME, 1, "F32", "[1,1]", three, 4);
@@ -336,7 +345,8 @@ bad_values(void **state)
     refuse(4, "has shape (0)");
     n_extra--;
     add(V_NAME, 1, "F8_E4M3", "[]", &f8, 1);
-    refuse(4, "tensor model.layers.1.self_attn.v_scale has dtype F8_E4M3, which is not "
+    refuse(4,
+        "tensor model.layers.1.self_attn.v_scale has dtype F8_E4M3, which is not "
         "supported");
     n_extra--;
     add(V_NAME, 1, "BF16", "[]", &zero, 2);
@@ -378,7 +388,10 @@ other_names(void **state)
 
 /* ---- through the engine ------------------------------------------------------- */
 
-struct answer { float lp[PROMPT]; int n; };
+struct answer {
+    float lp[PROMPT];
+    int n;
+};
 
 static void
 on_record(void *arg, struct sim_req *r, const struct fdp_rec *rec)
@@ -421,12 +434,18 @@ calibrate(const struct runner *run, float ret[SCALES])
 /* Logprobs of a fixed prompt, in chunks, of the model in dir; the table the
  * device has must be want (NULL: none). ret_table: what the cache calls for. */
 static void
-ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret,
-    float ret_table[SCALES])
+ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret, float ret_table[SCALES])
 {
-    struct sim_cfg c = { .max_reqs = 2, .max_seqs = 2, .max_tokens = 40, .max_len = 128,
-        .n_block = 16, .block_size = 16, .chunked = 1, .kv_dtype = (int32_t)kv + 1,
-        .backend = "cpu", .model_dir = dir };
+    struct sim_cfg c = { .max_reqs = 2,
+        .max_seqs = 2,
+        .max_tokens = 40,
+        .max_len = 128,
+        .n_block = 16,
+        .block_size = 16,
+        .chunked = 1,
+        .kv_dtype = (int32_t)kv + 1,
+        .backend = "cpu",
+        .model_dir = dir };
     struct sim *s = sim_new(&c);
     struct sim_req *r = sim_req(s);
 

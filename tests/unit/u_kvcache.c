@@ -348,8 +348,11 @@ beginnings_are_saved_before_ends(void **state)
 static void
 long_tables_go_a_part_at_a_time(void **state)
 {
-    struct kv *kv = kv_new(&(struct kv_cfg) { .n_block = 40, .block_size = 4,
-        .n_slot = 3, .max_len = 160, .max_drop = 5 });
+    struct kv *kv = kv_new(&(struct kv_cfg){ .n_block = 40,
+        .block_size = 4,
+        .n_slot = 3,
+        .max_len = 160,
+        .max_drop = 5 });
     struct kv_hash h[12];
 
     (void)state;

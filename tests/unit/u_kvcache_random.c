@@ -23,14 +23,14 @@
 #define M_BLOCK 64
 #define M_HOST  32
 #define M_SLOT  6
-#define M_LEN   40           /* ten blocks of four */
+#define M_LEN   40 /* ten blocks of four */
 #define M_ROWS  10
-#define M_STEPS 8            /* steps under way, more than ever are */
+#define M_STEPS 8 /* steps under way, more than ever are */
 
 struct mseq {
     int on, in_step;
-    int32_t len, want;       /* tokens chosen, in all */
-    int32_t first;           /* block its step begins in */
+    int32_t len, want; /* tokens chosen, in all */
+    int32_t first;     /* block its step begins in */
     int32_t n_named;
     uint64_t last;
     struct kv_hash h[M_ROWS];
@@ -43,7 +43,7 @@ struct model {
     int32_t n_block, n_host, max_copy, n_copy;
     struct kv_copy copy[256];
     struct kv_hash moves[256];
-    int32_t save[256], n_save, save_at; /* orders to the host */
+    int32_t save[256], n_save, save_at;      /* orders to the host */
     uint8_t handed[M_BLOCK], source[M_HOST]; /* since the last launch */
     struct kv_hash name[M_BLOCK], host_name[M_HOST];
     int32_t ref[M_BLOCK];
@@ -134,7 +134,7 @@ m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv
     if (host >= 0)
         assert_int_equal(c->host, host);
     m->moves[m->n_copy] = *h;
-    m->copy[m->n_copy++] = (struct kv_copy) { dev, c->host, to_host };
+    m->copy[m->n_copy++] = (struct kv_copy){ dev, c->host, to_host };
     return c->host;
 }
 
@@ -168,8 +168,8 @@ m_evict(struct model *m, int32_t b, int32_t keep)
             m->host_at[x] = ++m->clock;
         return;
     }
-    if (m->n_host > 0 && (m->n_save >= m->max_copy - m->max_copy / 4 ||
-        m->n_copy + keep >= m->max_copy)) {
+    if (m->n_host > 0 &&
+        (m->n_save >= m->max_copy - m->max_copy / 4 || m->n_copy + keep >= m->max_copy)) {
         m_instead(m, b);
         return;
     }
@@ -203,7 +203,7 @@ m_take(struct model *m, int32_t b, int32_t keep)
             assert_true(!m_idle(m, i) || m->idle_at[i] >= m->idle_at[b]);
         m_evict(m, b, keep);
     }
-    m->name[b] = (struct kv_hash) { 0 };
+    m->name[b] = (struct kv_hash){ 0 };
     m->ref[b] = 1;
     m->handed[b] = 1;
 }
@@ -232,12 +232,11 @@ m_drop(struct model *m, int32_t slot, uint64_t last)
 static void
 m_find(const struct model *m, const struct kv_hash *h, int32_t n, struct kv_match *ret)
 {
-    *ret = (struct kv_match) { 0 };
+    *ret = (struct kv_match){ 0 };
     for (; ret->n < n; ret->n++) {
         int32_t b = m_dev(m, &h[ret->n]);
 
-        if (b < 0 && (m_host(m, &h[ret->n]) < 0 ||
-            ret->n_host >= m->max_copy - m->n_copy))
+        if (b < 0 && (m_host(m, &h[ret->n]) < 0 || ret->n_host >= m->max_copy - m->n_copy))
             return;
         ret->n_host += b < 0;
         ret->n_idle += b >= 0 && m_idle(m, b);
@@ -472,8 +471,8 @@ m_step(struct model *m)
         m_agree(m);
     }
     if (m->epoch_now > m->collected + 4 || pick(m, 2) == 0)
-        m_collect(m, m->collected + (uint64_t)pick(m, (int32_t)(m->epoch_now -
-            m->collected) + 1));
+        m_collect(m,
+            m->collected + (uint64_t)pick(m, (int32_t)(m->epoch_now - m->collected) + 1));
     m_agree(m);
 }
 
@@ -502,10 +501,10 @@ run(int32_t n_block, int32_t n_host, int32_t max_copy)
     for (int i = 0; i < n_step; i++)
         m_step(m);
     (void)printf("%d blocks, %d on the host, %d orders: %llu attached, %llu brought back, "
-        "%llu evicted, %llu saved, %llu gave way\n", n_block, n_host, max_copy,
-        (unsigned long long)m->n_attached, (unsigned long long)m->n_in,
-        (unsigned long long)m->kv->n_evicted, (unsigned long long)m->kv->n_out,
-        (unsigned long long)m->n_preempted);
+                 "%llu evicted, %llu saved, %llu gave way\n",
+        n_block, n_host, max_copy, (unsigned long long)m->n_attached,
+        (unsigned long long)m->n_in, (unsigned long long)m->kv->n_evicted,
+        (unsigned long long)m->kv->n_out, (unsigned long long)m->n_preempted);
     assert_true(m->n_attached > 0 && m->kv->n_evicted > 0);
     assert_int_equal(m->kv->n_hit, m->n_attached);
     assert_int_equal(m->kv->n_in, m->n_in);

@@ -197,7 +197,7 @@ t_bad_peer(void **state)
         else if (i == 1)
             r->n_slot = 2; /* more than published */
         else if (i == 2)
-            r->len = 41;   /* more than its slot holds */
+            r->len = 41; /* more than its slot holds */
         assert_int_equal(lnk_peek(&p.g) == NULL, i < 3);
         assert_int_equal(p.g.bad, i < 3);
         pair_close(&p);

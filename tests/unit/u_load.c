@@ -33,8 +33,8 @@ with(const char *name, const char *value)
     char err[512];
 
     assert_true(f != NULL && ps != NULL);
-    assert_int_equal(par_set_text(ps, "model.path", "null", PAR_FROM_SET, err,
-        sizeof(err)), 0);
+    assert_int_equal(par_set_text(ps, "model.path", "null", PAR_FROM_SET, err, sizeof(err)),
+        0);
     if (par_set_text(ps, name, value, PAR_FROM_SET, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     f->w.par = *par_get(ps);

@@ -101,7 +101,8 @@ t_topic_levels(void **state)
     assert_string_equal(log_topic_level(LOG_T_relay), "error");
     assert_string_equal(log_topic_level(LOG_T_gate), "debug");
     assert_int_equal(log_merge_levels("relay=trace,gate=default", list, sizeof(list), err,
-        sizeof(err)), 0);
+                         sizeof(err)),
+        0);
     assert_string_equal(list, "relay=trace,control=warn");
     assert_int_equal(log_level, LOG_LV_DEBUG); /* merged text only */
     assert_int_equal(log_set_levels(list, err, sizeof(err)), 0);
@@ -113,10 +114,13 @@ t_topic_levels(void **state)
 static void
 t_bad_levels(void **state)
 {
-    static const struct { const char *list, *say; } rows[] = {
+    static const struct {
+        const char *list, *say;
+    } rows[] = {
         { "gat=debug", "unknown log topic \"gat\"; the topics are config, gate," },
         { "=debug", "unknown log topic \"\"" },
-        { "gate=loud", "unknown level \"loud\" of log topic gate; the levels are "
+        { "gate=loud",
+            "unknown level \"loud\" of log topic gate; the levels are "
             "error, warn," },
         { "gate=", "unknown level \"\" of log topic gate" },
         { "gate", "log topic gate has no level; write gate=debug" },
@@ -146,7 +150,9 @@ t_bad_levels(void **state)
 
 /* ---- lines ---------------------------------------------------------------- */
 
-static const char nasty[] = "a\"b\\c\nd\te\x01\x7f\xc2\x9b" "2J\xff"
+static const char nasty[] =
+    "a\"b\\c\nd\te\x01\x7f\xc2\x9b"
+    "2J\xff"
     "\xc3(\xf0\x9f\x98\x80\xed\xa0\x80!";
 
 static void
@@ -159,8 +165,13 @@ t_text_lines(void **state)
     cap_begin();
     log_info("gate: %s", nasty);
     assert_int_equal(cap_end(), 1);
-    assert_non_null(strstr(cap_text, "I test: gate: a\"b\\c d?e??" "?2J?" "?("
-        "\xf0\x9f\x98\x80?" "??" "!\n"));
+    assert_non_null(strstr(cap_text,
+        "I test: gate: a\"b\\c d?e??"
+        "?2J?"
+        "?("
+        "\xf0\x9f\x98\x80?"
+        "??"
+        "!\n"));
     /* the journal's prefix only if the journal reads it */
     assert_int_equal(setenv("JOURNAL_STREAM", "1:1", 1), 0);
     cap_begin();
@@ -216,11 +227,16 @@ t_json_lines(void **state)
     assert_string_equal(text_of(o, "prog"), "test");
     assert_string_equal(text_of(o, "topic"), "gate");
     assert_int_equal(json_integer_value(json_object_get(o, "pid")), getpid());
-    assert_string_equal(text_of(o, "msg"), "a\"b\\c\nd\te\x01\x7f\xc2\x9b" "2J"
+    assert_string_equal(text_of(o, "msg"),
+        "a\"b\\c\nd\te\x01\x7f\xc2\x9b"
+        "2J"
         "\xef\xbf\xbd"
         "\xef\xbf\xbd(\xf0\x9f\x98\x80\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd!");
-    assert_int_equal(sscanf(text_of(o, "time"), "%4d-%*2d-%2dT%*2d:%*2d:%*2d.%*3d%*1[+-]"
-        "%*2d:%*2d", &y, &d), 2);
+    assert_int_equal(sscanf(text_of(o, "time"),
+                         "%4d-%*2d-%2dT%*2d:%*2d:%*2d.%*3d%*1[+-]"
+                         "%*2d:%*2d",
+                         &y, &d),
+        2);
     assert_int_equal(strlen(text_of(o, "time")), strlen("2026-01-02T03:04:05.678+00:00"));
     json_decref(o);
 
@@ -240,7 +256,8 @@ t_json_lines(void **state)
     cap_begin();
     log_fields(LOG_LV_WARN, 0, "request: done", f + 1, 3);
     (void)cap_end();
-    assert_non_null(strstr(cap_text, " W test: request: done: id -5 total_ms 1.500 "
+    assert_non_null(strstr(cap_text,
+        " W test: request: done: id -5 total_ms 1.500 "
         "empty \"\"\n"));
 }
 
@@ -302,8 +319,7 @@ t_rate_of_a_place(void **state)
         assert_int_equal(log_rate_take(&s, now, 3, &held), 1);
     assert_int_equal(held, 0);
     for (int i = 0; i < 7; i++)
-        assert_int_equal(log_rate_take(&s, now + (uint64_t)i * 100 * CLK_MS, 3, &held),
-            0);
+        assert_int_equal(log_rate_take(&s, now + (uint64_t)i * 100 * CLK_MS, 3, &held), 0);
     /* a thread that read its clock before the second began */
     assert_int_equal(log_rate_take(&s, now - CLK_S, 3, &held), 0);
     assert_int_equal(log_rate_take(&s, now + CLK_S, 3, &held), 1);
@@ -334,8 +350,8 @@ sum_of(const char *text, unsigned *ret_shown, unsigned *ret_told)
         unsigned n;
 
         assert_true(p != NULL && end != NULL && p < end);
-        if (sscanf(p, "gate: %u lines like this were not shown: flood number %%d\n",
-            &n) == 1)
+        if (sscanf(p, "gate: %u lines like this were not shown: flood number %%d\n", &n) ==
+            1)
             *ret_told += n;
         else
             (*ret_shown)++;
@@ -368,7 +384,7 @@ t_summary(void **state)
 }
 
 #define FLOOD_THREADS 4
-#define FLOOD_EACH 3000
+#define FLOOD_EACH    3000
 
 static void *
 flooder(void *arg)
@@ -394,7 +410,8 @@ t_threads_lose_no_line(void **state)
     /* levels may change meanwhile */
     for (int i = 0; i < 100; i++)
         assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO,
-            i % 2 ? "gate=error" : "relay=trace", PAR_LOG_FORMAT_TEXT, 20), 0);
+                             i % 2 ? "gate=error" : "relay=trace", PAR_LOG_FORMAT_TEXT, 20),
+            0);
     for (int i = 0; i < FLOOD_THREADS; i++)
         assert_int_equal(pthread_join(th[i], NULL), 0);
     log_flush(1);

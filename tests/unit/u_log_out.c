@@ -28,7 +28,7 @@
 
 #define TEXT_BYTES (8u << 20)
 #define PIPE_BYTES 4096
-#define LONG_S 20           /* for what must come at all */
+#define LONG_S     20 /* for what must come at all */
 
 static char text[TEXT_BYTES];
 static size_t text_n;
@@ -132,7 +132,7 @@ count_lost(void)
 
         sum += strtoul(p + 14, &end, 10);
         CHECK(strncmp(end, " lines were lost because the reader of the log is slow\n",
-            54) == 0);
+                  54) == 0);
     }
     return sum;
 }
@@ -307,8 +307,8 @@ t_panic_does_not_hang(void **state)
 static void
 t_killed(void **state)
 {
-    struct lgq *q = mmap(NULL, sizeof(*q), PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct lgq *q =
+        mmap(NULL, sizeof(*q), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char last[256], *p;
     int st, fd;
     pid_t pid;

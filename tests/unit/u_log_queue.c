@@ -202,7 +202,7 @@ t_last_lines(void **state)
 }
 
 #define THREADS 4
-#define EACH 20000
+#define EACH    20000
 
 struct filler {
     pthread_t th;

@@ -14,13 +14,15 @@
 
 #include "daemon/worker/lookahead.h"
 
-#define US 1000ull
-#define MS 1000000ull
+#define US     1000ull
+#define MS     1000000ull
 #define N_STEP 4000
 #define FAR_NS (3 * MS)
-#define LEARN 20
+#define LEARN  20
 
-struct rng { uint64_t s; };
+struct rng {
+    uint64_t s;
+};
 
 static uint32_t
 rnd(struct rng *r, uint32_t n)
@@ -32,27 +34,29 @@ rnd(struct rng *r, uint32_t n)
 /* ---- a host and a device --------------------------------------------------------------- */
 
 struct sum {
-    int gaps;                /* steps the device waited for */
+    int gaps; /* steps the device waited for */
     uint64_t idle_ns, device_ns;
     uint64_t ahead_ns, most_ahead_ns; /* from pick to begin */
-    uint64_t longest_ns;     /* of a gap */
-    int far;                 /* picks more than FAR_NS before their begin, the first
+    uint64_t longest_ns;              /* of a gap */
+    int far; /* picks more than FAR_NS before their begin, the first
                                 LEARN left out */
 };
 
 struct play {
     struct rng rng;
     int depth, n_step;
-    uint64_t launch_ns;      /* pick to queued */
-    uint64_t (*takes)(struct play *, int i);      /* duration of step i */
+    uint64_t launch_ns;                      /* pick to queued */
+    uint64_t (*takes)(struct play *, int i); /* duration of step i */
     uint64_t (*predict)(struct play *, int i, uint64_t takes);
     int64_t jump_at, jump_ns; /* the clock of the host and the device jumps */
-    int mark_pct;            /* of a step, where its mark is; more than 100: it never comes;
+    int mark_pct;      /* of a step, where its mark is; more than 100: it never comes;
                                 0: none has any */
-    uint64_t blind_ns;       /* the host looks up to this late */
+    uint64_t blind_ns; /* the host looks up to this late */
 };
 
-struct flight { uint64_t begin, end; };
+struct flight {
+    uint64_t begin, end;
+};
 
 /* The host waits until a step is due or the oldest has ended. */
 static struct sum
@@ -67,8 +71,8 @@ play(struct play *p)
     lka_init(&l, p->depth);
     while (i < p->n_step || n > 0) {
         if (n > 0)
-            lka_look(&l, now, now >= f[0].begin +
-                (f[0].end - f[0].begin) * (uint64_t)p->mark_pct / 100);
+            lka_look(&l, now,
+                now >= f[0].begin + (f[0].end - f[0].begin) * (uint64_t)p->mark_pct / 100);
         uint64_t due = i < p->n_step ? lka_due(&l, now) : UINT64_MAX;
         uint64_t pick, takes, begin, predict;
 
@@ -92,7 +96,9 @@ play(struct play *p)
             uint64_t look = lka_look_at(&l, now);
 
             assert_true(look > now);
-            look += look != UINT64_MAX && p->blind_ns > 0 ? rnd(&p->rng, (uint32_t)p->blind_ns) : 0;
+            look += look != UINT64_MAX && p->blind_ns > 0
+                ? rnd(&p->rng, (uint32_t)p->blind_ns)
+                : 0;
             now = look < due ? look : due;
             now = n > 0 && f[0].end < now ? f[0].end : now;
             continue;
@@ -108,10 +114,11 @@ play(struct play *p)
         if (p->mark_pct > 0 && lka_wants_mark(&l, predict))
             lka_will_mark(&l);
         assert_true(n <= p->depth);
-        f[n++] = (struct flight) { begin, begin + takes };
+        f[n++] = (struct flight){ begin, begin + takes };
         sum.ahead_ns += begin - pick;
         sum.far += i >= LEARN && begin - pick > FAR_NS;
-        sum.most_ahead_ns = begin - pick > sum.most_ahead_ns ? begin - pick : sum.most_ahead_ns;
+        sum.most_ahead_ns =
+            begin - pick > sum.most_ahead_ns ? begin - pick : sum.most_ahead_ns;
         if (++i == p->jump_at) {
             now += (uint64_t)p->jump_ns;
             for (int k = 0; k < n; k++) {
@@ -288,8 +295,12 @@ t_late_picks_and_no_gaps(void **state)
 {
     (void)state;
     for (int depth = 1; depth <= 4; depth++) {
-        struct play p = { .rng = { 7 }, .depth = depth, .n_step = N_STEP,
-            .launch_ns = 150 * US, .takes = mixed, .predict = right };
+        struct play p = { .rng = { 7 },
+            .depth = depth,
+            .n_step = N_STEP,
+            .launch_ns = 150 * US,
+            .takes = mixed,
+            .predict = right };
         struct sum s = play(&p);
 
         assert_true(s.gaps <= N_STEP / 100);
@@ -303,8 +314,12 @@ t_late_picks_and_no_gaps(void **state)
 static void
 t_short_steps_fill_the_queue(void **state)
 {
-    struct play p = { .rng = { 3 }, .depth = 4, .n_step = N_STEP, .launch_ns = 50 * US,
-        .takes = tiny, .predict = right };
+    struct play p = { .rng = { 3 },
+        .depth = 4,
+        .n_step = N_STEP,
+        .launch_ns = 50 * US,
+        .takes = tiny,
+        .predict = right };
     struct sum s = play(&p);
 
     (void)state;
@@ -332,8 +347,12 @@ t_wrong_predictions(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(are) / sizeof(are[0]); i++) {
-        struct play p = { .rng = { 11 }, .depth = 2, .n_step = N_STEP,
-            .launch_ns = 150 * US, .takes = are[i].takes, .predict = are[i].predict };
+        struct play p = { .rng = { 11 },
+            .depth = 2,
+            .n_step = N_STEP,
+            .launch_ns = 150 * US,
+            .takes = are[i].takes,
+            .predict = are[i].predict };
         struct sum s = play(&p);
 
         assert_true(s.gaps <= are[i].gaps);
@@ -350,8 +369,14 @@ t_a_clock_that_jumps(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
-        struct play p = { .rng = { 5 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
-            .takes = mixed, .predict = right, .jump_at = 500, .jump_ns = jumps[i] };
+        struct play p = { .rng = { 5 },
+            .depth = 2,
+            .n_step = N_STEP,
+            .launch_ns = 150 * US,
+            .takes = mixed,
+            .predict = right,
+            .jump_at = 500,
+            .jump_ns = jumps[i] };
         struct sum s = play(&p);
 
         assert_true(s.gaps <= N_STEP / 100);
@@ -365,15 +390,22 @@ t_a_clock_that_jumps(void **state)
 static void
 t_marks_tell_the_end(void **state)
 {
-    static const struct { int pct; uint64_t blind_ns; } are[] = { { 0, 0 }, { 75, 0 },
-        { 75, 500 * US }, { 60, 0 }, { 85, 0 } };
+    static const struct {
+        int pct;
+        uint64_t blind_ns;
+    } are[] = { { 0, 0 }, { 75, 0 }, { 75, 500 * US }, { 60, 0 }, { 85, 0 } };
 
     (void)state;
     for (int depth = 1; depth <= 4; depth++) {
         for (size_t k = 0; k < sizeof(are) / sizeof(are[0]); k++) {
-            struct play p = { .rng = { 13 }, .depth = depth, .n_step = N_STEP,
-                .launch_ns = 150 * US, .takes = burst, .predict = rough,
-                .mark_pct = are[k].pct, .blind_ns = are[k].blind_ns };
+            struct play p = { .rng = { 13 },
+                .depth = depth,
+                .n_step = N_STEP,
+                .launch_ns = 150 * US,
+                .takes = burst,
+                .predict = rough,
+                .mark_pct = are[k].pct,
+                .blind_ns = are[k].blind_ns };
             struct sum s = play(&p);
 
             assert_true(s.idle_ns * 1000 < s.device_ns);
@@ -391,8 +423,13 @@ t_marks_tell_the_end(void **state)
 static void
 t_marks_among_short_steps(void **state)
 {
-    struct play p = { .rng = { 17 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
-        .takes = mixed, .predict = rough, .mark_pct = 75 };
+    struct play p = { .rng = { 17 },
+        .depth = 2,
+        .n_step = N_STEP,
+        .launch_ns = 150 * US,
+        .takes = mixed,
+        .predict = rough,
+        .mark_pct = 75 };
     struct sum with = play(&p), without;
 
     (void)state;
@@ -407,8 +444,13 @@ t_marks_among_short_steps(void **state)
 static void
 t_a_mark_that_never_comes(void **state)
 {
-    struct play p = { .rng = { 19 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
-        .takes = burst, .predict = right, .mark_pct = 1000 };
+    struct play p = { .rng = { 19 },
+        .depth = 2,
+        .n_step = N_STEP,
+        .launch_ns = 150 * US,
+        .takes = burst,
+        .predict = right,
+        .mark_pct = 1000 };
     struct sum s = play(&p);
 
     (void)state;
@@ -454,8 +496,14 @@ t_a_clock_that_jumps_at_a_mark(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(jumps) / sizeof(jumps[0]); i++) {
-        struct play p = { .rng = { 23 }, .depth = 2, .n_step = N_STEP, .launch_ns = 150 * US,
-            .takes = burst, .predict = rough, .mark_pct = 75, .jump_at = 500,
+        struct play p = { .rng = { 23 },
+            .depth = 2,
+            .n_step = N_STEP,
+            .launch_ns = 150 * US,
+            .takes = burst,
+            .predict = rough,
+            .mark_pct = 75,
+            .jump_at = 500,
             .jump_ns = jumps[i] };
         struct sum s = play(&p);
 

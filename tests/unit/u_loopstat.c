@@ -49,8 +49,9 @@ burn(uint64_t ns)
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     do
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &u);
-    while ((uint64_t)(u.tv_sec - t.tv_sec) * CLK_S + (uint64_t)u.tv_nsec - (uint64_t)t.tv_nsec
-        < ns);
+    while ((uint64_t)(u.tv_sec - t.tv_sec) * CLK_S + (uint64_t)u.tv_nsec -
+            (uint64_t)t.tv_nsec <
+        ns);
 }
 
 /* How many iterations took longer than this, which must be a bound. */
@@ -153,7 +154,7 @@ sleep_belongs_to_no_iteration(void **state)
         loopstat_sleep(&w.ls, w.now += i % 2 == 0 ? 5000 : 40000);
         clk_sleep_ns(2 * CLK_MS);
         loopstat_wake(&w.ls, w.now += 2 * CLK_MS);
-        next(&w, 1000);  /* of the iteration that the wake began */
+        next(&w, 1000); /* of the iteration that the wake began */
         next(&w, 1000);
     }
     next(&w, LOOPSTAT_BASE_NS);

@@ -28,14 +28,15 @@ static void
 e5_block_bytes(void **state)
 {
     /* bytes of a value, bytes of scale per token, head and K or V */
-    static const struct { enum fdk_dtype t; unsigned value, scale; } types[] = {
-        { FDK_F32, 4, 0 }, { FDK_BF16, 2, 0 }, { FDK_F8E4M3, 1, 0 }, { FDK_I8, 1, 4 }
-    };
+    static const struct {
+        enum fdk_dtype t;
+        unsigned value, scale;
+    } types[] = { { FDK_F32, 4, 0 }, { FDK_BF16, 2, 0 }, { FDK_F8E4M3, 1, 0 },
+        { FDK_I8, 1, 4 } };
     /* layers, draft layers, KV heads, head size: GQA, MHA, MQA, odd ones */
-    static const unsigned shapes[][4] = {
-        { 32, 0, 8, 128 }, { 32, 1, 8, 128 }, { 28, 0, 32, 64 }, { 18, 0, 1, 256 },
-        { 4, 0, 2, 16 }, { 61, 1, 3, 80 }, { 1, 0, 1, 2 }
-    };
+    static const unsigned shapes[][4] = { { 32, 0, 8, 128 }, { 32, 1, 8, 128 },
+        { 28, 0, 32, 64 }, { 18, 0, 1, 256 }, { 4, 0, 2, 16 }, { 61, 1, 3, 80 },
+        { 1, 0, 1, 2 } };
     static const unsigned blocks[] = { 16, 32, 64, 128 };
 
     (void)state;
@@ -49,13 +50,15 @@ e5_block_bytes(void **state)
                 struct fdk_kv kv;
 
                 assert_int_equal(mpl_layout((int32_t)z[0], (int32_t)z[1], (int32_t)z[2],
-                    (int32_t)z[3], (int32_t)B, types[t].t, &kv), 0);
+                                     (int32_t)z[3], (int32_t)B, types[t].t, &kv),
+                    0);
                 assert_int_equal(kv.block_bytes, block);
                 assert_int_equal(kv.layer_bytes, layer);
                 assert_int_equal(kv.v_bytes, (uint64_t)B * z[2] * z[3] * types[t].value);
                 if (types[t].scale != 0) {
                     assert_int_equal(kv.k_scale_off, 2 * kv.v_bytes);
-                    assert_int_equal(kv.v_scale_off, kv.k_scale_off + (uint64_t)B * z[2] * 4);
+                    assert_int_equal(kv.v_scale_off,
+                        kv.k_scale_off + (uint64_t)B * z[2] * 4);
                     assert_int_equal(kv.v_scale_off + (uint64_t)B * z[2] * 4, layer);
                     assert_int_equal(kv.k_scale_off % 4, 0);
                 } else {
@@ -116,15 +119,24 @@ e5_static_scales(void **state)
 
 /* ---- plans ------------------------------------------------------------------- */
 
-struct fix { uint64_t tables_per_token; int32_t asked[8]; int n; };
+struct fix {
+    uint64_t tables_per_token;
+    int32_t asked[8];
+    int n;
+};
 
 static void
 sizes(struct fix *f, int32_t max_len, struct mpl_sizes *ret)
 {
     f->asked[f->n++ % 8] = max_len;
-    *ret = (struct mpl_sizes) { .rows = 1000, .tables = (uint64_t)max_len *
-        f->tables_per_token, .plan = 2000, .results = 340,
-        .activations = 5 * MIB, .scratch = MIB, .host_plan = 2000, .host_results = 300 };
+    *ret = (struct mpl_sizes){ .rows = 1000,
+        .tables = (uint64_t)max_len * f->tables_per_token,
+        .plan = 2000,
+        .results = 340,
+        .activations = 5 * MIB,
+        .scratch = MIB,
+        .host_plan = 2000,
+        .host_results = 300 };
 }
 
 /* A device of 80 GiB with 79 free, 16 GiB of weights, 8 MiB blocks. */
@@ -134,12 +146,24 @@ static struct fix fix;
 static struct mpl_in
 device(void)
 {
-    struct mpl_in in = { .rank = &rank80, .n_rank = 1, .utilization = 0.9,
-        .max_num_seqs = 256, .max_tokens = 8192, .decode_blocks = 2, .n_penalty = 64,
-        .n_rec = 3, .n_graph = 35, .chunked = 1, .max_partial = 1, .model_len = 131072,
-        .vocab = 128256, .n_op = 200, .weights = 16 * GIB, .rope = 256 };
+    struct mpl_in in = { .rank = &rank80,
+        .n_rank = 1,
+        .utilization = 0.9,
+        .max_num_seqs = 256,
+        .max_tokens = 8192,
+        .decode_blocks = 2,
+        .n_penalty = 64,
+        .n_rec = 3,
+        .n_graph = 35,
+        .chunked = 1,
+        .max_partial = 1,
+        .model_len = 131072,
+        .vocab = 128256,
+        .n_op = 200,
+        .weights = 16 * GIB,
+        .rope = 256 };
 
-    fix = (struct fix) { 0 };
+    fix = (struct fix){ 0 };
     assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_BF16, &in.kv), 0);
     return in;
 }
@@ -288,7 +312,7 @@ e6_least_free_memory_decides(void **state)
     in.n_rank = 8;
     for (int worst = 0; worst < 8; worst++) {
         for (int i = 0; i < 8; i++)
-            r[i] = (struct mpl_rank) { 80 * GIB, 70 * GIB + (uint64_t)i * GIB / 8 };
+            r[i] = (struct mpl_rank){ 80 * GIB, 70 * GIB + (uint64_t)i * GIB / 8 };
         r[worst].mem_free = 40 * GIB + (uint64_t)worst * 64 * MIB;
         m = planned(&in);
         assert_int_equal(m.limit, r[worst].mem_free);
@@ -302,12 +326,12 @@ e6_least_free_memory_decides(void **state)
     /* A smaller device decides by its size. */
     for (int i = 0; i < 8; i++)
         r[i] = rank80;
-    r[5] = (struct mpl_rank) { 40 * GIB, 40 * GIB };
+    r[5] = (struct mpl_rank){ 40 * GIB, 40 * GIB };
     m = planned(&in);
     assert_int_equal(m.limit, 36 * GIB);
     /* And so it is once graphs are recorded. */
     for (int i = 0; i < 8; i++)
-        r[i] = (struct mpl_rank) { 80 * GIB, 60 * GIB };
+        r[i] = (struct mpl_rank){ 80 * GIB, 60 * GIB };
     r[2].mem_free = 10 * GIB;
     assert_int_equal(mpl_settle(&m, 0, 2 * MIB, r, 8, err, sizeof(err)), -ENOSPC);
     in.rank = &rank80;
@@ -369,7 +393,8 @@ length_that_fits(void **state)
     assert_int_equal(planned(&in).max_len, 998 * 64);
     in.want_len = 998 * 64 + 1;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
-    assert_string_equal(err, "model.max_model_len = 63873 needs 999 KV blocks of 64 tokens "
+    assert_string_equal(err,
+        "model.max_model_len = 63873 needs 999 KV blocks of 64 tokens "
         "and kv.static_decode_blocks = 2 more, but 1000 fit; the largest "
         "model.max_model_len that fits is 63872; this one needs a KV cache of 7.8 GiB, "
         "24.0 GiB in all");
@@ -380,13 +405,15 @@ length_that_fits(void **state)
     assert_int_equal(planned(&in).concurrency, 1);
     in.want_len = 131073;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
-    assert_string_equal(err, "model.max_model_len = 131073 exceeds the model's own limit "
+    assert_string_equal(err,
+        "model.max_model_len = 131073 exceeds the model's own limit "
         "131072; set model.max_model_len to at most 131072, or to 0");
     in.want_len = 0;
     in.num_blocks = 1;
     in.decode_blocks = 1;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
-    assert_non_null(strstr(err, "the KV cache has 1 blocks of 64 tokens, too few for any "
+    assert_non_null(strstr(err,
+        "the KV cache has 1 blocks of 64 tokens, too few for any "
         "request with kv.static_decode_blocks = 1"));
     in.num_blocks = 2;
     assert_int_equal(planned(&in).max_len, 64);
@@ -430,7 +457,8 @@ e2_whole_prompts_in_a_step(void **state)
     assert_int_equal(planned(&in).max_len, 8192);
     in.want_len = 8193;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
-    assert_string_equal(err, "model.max_model_len = 8193 is more than "
+    assert_string_equal(err,
+        "model.max_model_len = 8193 is more than "
         "sched.max_num_batched_tokens = 8192, and without sched.enable_chunked_prefill a "
         "prompt must fit one step");
 }
@@ -447,7 +475,8 @@ e2_long_threshold_of_the_served_length(void **state)
     assert_int_equal(planned(&in).max_len, 131072);
     in.long_threshold = 131072;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
-    assert_string_equal(err, "sched.long_prefill_token_threshold = 131072 must be less than "
+    assert_string_equal(err,
+        "sched.long_prefill_token_threshold = 131072 must be less than "
         "the served length of 131072 tokens when sched.max_num_partial_prefills = 2 is more "
         "than 1: no prompt would be long");
     in.max_partial = 1;

@@ -20,7 +20,7 @@
 #include "daemon/worker/sha256.h"
 
 /* Fields a test may override: the last line wins by being the only one. */
-#define SHAPE                                                           \
+#define SHAPE \
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hidden_size\":64," \
     "\"intermediate_size\":96,\"vocab_size\":256,\"max_position_embeddings\":512"
 #define LLAMA(more) "{\"model_type\":\"llama\"," SHAPE more "}"
@@ -29,8 +29,8 @@
 static int
 parse(const char *json, const char *gen, struct mdl_config *c, char *err, size_t n)
 {
-    return mdl_config_parse(
-        json, strlen(json), gen, gen != NULL ? strlen(gen) : 0, c, err, n);
+    return mdl_config_parse(json, strlen(json), gen, gen != NULL ? strlen(gen) : 0, c,
+        err, n);
 }
 
 static struct mdl_config
@@ -51,8 +51,7 @@ refused(const char *json, const char *line)
     char err[512] = "";
     int rc = parse(json, NULL, &c, err, sizeof(err));
 
-    if (rc != -EINVAL || strncmp(err, line, strlen(line)) != 0
-        || strchr(err, '\n') != NULL)
+    if (rc != -EINVAL || strncmp(err, line, strlen(line)) != 0 || strchr(err, '\n') != NULL)
         fail_msg("%s: rc %d, '%s'; expected '%s'", json, rc, err, line);
 }
 
@@ -100,9 +99,11 @@ qwen3_head_dim(void **state)
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct mdl_config c;
 
-        snprintf(json, sizeof(json), "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,"
+        snprintf(json, sizeof(json),
+            "{\"model_type\":\"qwen3\",\"num_hidden_layers\":2,"
             "%s,\"intermediate_size\":96,\"vocab_size\":256,"
-            "\"max_position_embeddings\":512}", shapes[i]);
+            "\"max_position_embeddings\":512}",
+            shapes[i]);
         c = accepted(json, NULL);
         assert_int_equal(c.head_dim, 128);
     }
@@ -111,10 +112,12 @@ qwen3_head_dim(void **state)
 static void
 values(void **state)
 {
-    struct mdl_config c = accepted(LLAMA(",\"num_key_value_heads\":2,\"head_dim\":32,"
-        "\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true,"
-        "\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,"
-        "\"hidden_act\":\"silu\",\"eos_token_id\":[2,7]"), NULL);
+    struct mdl_config c = accepted(
+        LLAMA(",\"num_key_value_heads\":2,\"head_dim\":32,"
+              "\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true,"
+              "\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,"
+              "\"hidden_act\":\"silu\",\"eos_token_id\":[2,7]"),
+        NULL);
 
     (void)state;
     assert_int_equal(c.n_kv_head, 2);
@@ -180,9 +183,9 @@ rope_spellings(void **state)
 /* ---- quantized checkpoints ---- */
 
 #define QUANT(fields) LLAMA(",\"quantization_config\":{" fields "}")
-#define CT(weights, rest)                                                           \
+#define CT(weights, rest) \
     QUANT("\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"group_0\":{" \
-        "\"targets\":[\"Linear\"],\"weights\":{" weights "}" rest "}}")
+          "\"targets\":[\"Linear\"],\"weights\":{" weights "}" rest "}}")
 #define F8 "\"num_bits\":8,\"type\":\"float\""
 
 static void
@@ -192,28 +195,33 @@ quantized(void **state)
         const char *json;
         enum mdl_quant quant;
     } ok[] = {
-        {LLAMA(""), MDL_QUANT_NONE},
+        { LLAMA(""), MDL_QUANT_NONE },
         /* as Qwen3-FP8 and DeepSeek have it */
-        {QUANT("\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":"
-            "\"fp8\",\"weight_block_size\":[128,128]"), MDL_QUANT_BLOCK},
-        {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":null,"
-            "\"activation_scheme\":\"static\""), MDL_QUANT_TENSOR},
-        {QUANT("\"quant_method\":\"fp8\""), MDL_QUANT_TENSOR},
-        {QUANT("\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":1200.0"),
-            MDL_QUANT_CHANNEL},
-        {CT(F8, ""), MDL_QUANT_TENSOR},
-        {CT(F8 ",\"strategy\":\"tensor\"", ",\"input_activations\":{" F8
-            ",\"strategy\":\"tensor\",\"dynamic\":false}"), MDL_QUANT_TENSOR},
-        {CT(F8 ",\"strategy\":\"channel\",\"symmetric\":true,\"dynamic\":false",
-            ",\"output_activations\":null,\"input_activations\":{" F8
-            ",\"strategy\":\"token\",\"dynamic\":true}"), MDL_QUANT_CHANNEL},
-        {CT(F8 ",\"strategy\":\"block\",\"block_structure\":[128,128]", ""),
-            MDL_QUANT_BLOCK},
-        {LLAMA(",\"compression_config\":{\"quant_method\":\"compressed-tensors\","
-            "\"format\":\"float-quantized\",\"kv_cache_scheme\":{" F8 "},"
-            "\"sparsity_config\":{\"format\":\"dense\"},\"transform_config\":{},"
-            "\"config_groups\":{\"a\":{\"weights\":{" F8 "}},"
-            "\"b\":{\"weights\":{" F8 "}}}}"), MDL_QUANT_TENSOR},
+        { QUANT("\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":"
+                "\"fp8\",\"weight_block_size\":[128,128]"),
+            MDL_QUANT_BLOCK },
+        { QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":null,"
+                "\"activation_scheme\":\"static\""),
+            MDL_QUANT_TENSOR },
+        { QUANT("\"quant_method\":\"fp8\""), MDL_QUANT_TENSOR },
+        { QUANT("\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":1200.0"),
+            MDL_QUANT_CHANNEL },
+        { CT(F8, ""), MDL_QUANT_TENSOR },
+        { CT(F8 ",\"strategy\":\"tensor\"",
+              ",\"input_activations\":{" F8 ",\"strategy\":\"tensor\",\"dynamic\":false}"),
+            MDL_QUANT_TENSOR },
+        { CT(F8 ",\"strategy\":\"channel\",\"symmetric\":true,\"dynamic\":false",
+              ",\"output_activations\":null,\"input_activations\":{" F8
+              ",\"strategy\":\"token\",\"dynamic\":true}"),
+            MDL_QUANT_CHANNEL },
+        { CT(F8 ",\"strategy\":\"block\",\"block_structure\":[128,128]", ""),
+            MDL_QUANT_BLOCK },
+        { LLAMA(",\"compression_config\":{\"quant_method\":\"compressed-tensors\","
+                "\"format\":\"float-quantized\",\"kv_cache_scheme\":{" F8 "},"
+                "\"sparsity_config\":{\"format\":\"dense\"},\"transform_config\":{},"
+                "\"config_groups\":{\"a\":{\"weights\":{" F8 "}},"
+                "\"b\":{\"weights\":{" F8 "}}}}"),
+            MDL_QUANT_TENSOR },
     };
 
     (void)state;
@@ -223,59 +231,61 @@ quantized(void **state)
 }
 
 struct bad_quant {
-    const char *json, *line;      /* the line's start behind what is common */
+    const char *json, *line; /* the line's start behind what is common */
 };
 
 static const struct bad_quant bad_top[] = {
-    {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[64,128]"),
-        "weight_block_size = [64,128] is not supported; supported: [128,128]"},
-    {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[128]"),
-        "weight_block_size = [128] is not"},
-    {QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":128"),
-        "weight_block_size = 128 is not"},
-    {QUANT("\"quant_method\":\"fp8\",\"fmt\":\"e5m2\""),
-        "fmt = \"e5m2\" is not supported; supported: e4m3"},
-    {QUANT("\"quant_method\":\"fp8\",\"activation_scheme\":\"token\""),
-        "activation_scheme = \"token\" is not supported; supported: dynamic, static"},
-    {QUANT("\"quant_method\":\"fp8\",\"activation_scheme\":1"),
-        "activation_scheme = 1 is not a string"},
-    {QUANT("\"quant_method\":\"compressed-tensors\""),
-        "config_groups = (absent) is not an object"},
-    {QUANT("\"quant_method\":\"compressed-tensors\",\"config_groups\":{}"),
-        "config_groups = {} has no group"},
-    {QUANT("\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\""),
-        "format = \"pack-quantized\" is not supported; supported: float-quantized"},
-    {QUANT("\"quant_method\":\"compressed-tensors\",\"sparsity_config\":"
-        "{\"format\":\"sparse-24-bitmask\"}"),
-        "sparsity_config.format = \"sparse-24-bitmask\" is not supported"},
-    {QUANT("\"quant_method\":\"compressed-tensors\",\"transform_config\":"
-        "{\"config_groups\":{\"u\":1}}"), "transform_config = "},
-    {QUANT("\"quant_method\":\"compressed-tensors\",\"kv_cache_scheme\":"
-        "{\"num_bits\":4,\"type\":\"float\"}"), "kv_cache_scheme.num_bits = 4 is not"},
+    { QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[64,128]"),
+        "weight_block_size = [64,128] is not supported; supported: [128,128]" },
+    { QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":[128]"),
+        "weight_block_size = [128] is not" },
+    { QUANT("\"quant_method\":\"fp8\",\"weight_block_size\":128"),
+        "weight_block_size = 128 is not" },
+    { QUANT("\"quant_method\":\"fp8\",\"fmt\":\"e5m2\""),
+        "fmt = \"e5m2\" is not supported; supported: e4m3" },
+    { QUANT("\"quant_method\":\"fp8\",\"activation_scheme\":\"token\""),
+        "activation_scheme = \"token\" is not supported; supported: dynamic, static" },
+    { QUANT("\"quant_method\":\"fp8\",\"activation_scheme\":1"),
+        "activation_scheme = 1 is not a string" },
+    { QUANT("\"quant_method\":\"compressed-tensors\""),
+        "config_groups = (absent) is not an object" },
+    { QUANT("\"quant_method\":\"compressed-tensors\",\"config_groups\":{}"),
+        "config_groups = {} has no group" },
+    { QUANT("\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\""),
+        "format = \"pack-quantized\" is not supported; supported: float-quantized" },
+    { QUANT("\"quant_method\":\"compressed-tensors\",\"sparsity_config\":"
+            "{\"format\":\"sparse-24-bitmask\"}"),
+        "sparsity_config.format = \"sparse-24-bitmask\" is not supported" },
+    { QUANT("\"quant_method\":\"compressed-tensors\",\"transform_config\":"
+            "{\"config_groups\":{\"u\":1}}"),
+        "transform_config = " },
+    { QUANT("\"quant_method\":\"compressed-tensors\",\"kv_cache_scheme\":"
+            "{\"num_bits\":4,\"type\":\"float\"}"),
+        "kv_cache_scheme.num_bits = 4 is not" },
 };
 
 static const struct bad_quant bad_group[] = {
-    {CT("\"num_bits\":8,\"type\":\"int\"", ""),
-        "weights.type = \"int\" is not supported; supported: float"},
-    {CT("\"num_bits\":8", ""), "weights.type = (absent) is not supported"},
-    {CT("\"num_bits\":4,\"type\":\"float\"", ""),
-        "weights.num_bits = 4 is not supported; supported: 8"},
-    {CT(F8 ",\"strategy\":\"group\",\"group_size\":32", ""),
-        "weights.strategy = \"group\" is not supported; supported: tensor, channel"},
-    {CT(F8 ",\"strategy\":\"block\",\"block_structure\":[64,64]", ""),
-        "weights.block_structure = [64,64] is not supported; supported: [128,128]"},
-    {CT(F8 ",\"symmetric\":false", ""), "weights.symmetric = false is not"},
-    {CT(F8 ",\"dynamic\":true", ""), "weights.dynamic = true is not"},
-    {CT(F8, ",\"input_activations\":{" F8 ",\"strategy\":\"token\"}"),
-        "input_activations.strategy = \"token\" with dynamic = false is not supported"},
-    {CT(F8, ",\"input_activations\":{" F8 ",\"strategy\":\"x\"}"),
-        "input_activations.strategy = \"x\" is not supported; supported: tensor,"},
-    {CT(F8, ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\"}"),
-        "input_activations.type = \"int\" is not supported"},
-    {CT(F8, ",\"input_activations\":{" F8 ",\"dynamic\":\"local\"}"),
-        "input_activations.dynamic = \"local\" is not true or false"},
-    {CT(F8, ",\"output_activations\":{" F8 "}"), "output_activations = {"},
-    {CT(F8, ",\"format\":\"int-quantized\""), "format = \"int-quantized\" is not"},
+    { CT("\"num_bits\":8,\"type\":\"int\"", ""),
+        "weights.type = \"int\" is not supported; supported: float" },
+    { CT("\"num_bits\":8", ""), "weights.type = (absent) is not supported" },
+    { CT("\"num_bits\":4,\"type\":\"float\"", ""),
+        "weights.num_bits = 4 is not supported; supported: 8" },
+    { CT(F8 ",\"strategy\":\"group\",\"group_size\":32", ""),
+        "weights.strategy = \"group\" is not supported; supported: tensor, channel" },
+    { CT(F8 ",\"strategy\":\"block\",\"block_structure\":[64,64]", ""),
+        "weights.block_structure = [64,64] is not supported; supported: [128,128]" },
+    { CT(F8 ",\"symmetric\":false", ""), "weights.symmetric = false is not" },
+    { CT(F8 ",\"dynamic\":true", ""), "weights.dynamic = true is not" },
+    { CT(F8, ",\"input_activations\":{" F8 ",\"strategy\":\"token\"}"),
+        "input_activations.strategy = \"token\" with dynamic = false is not supported" },
+    { CT(F8, ",\"input_activations\":{" F8 ",\"strategy\":\"x\"}"),
+        "input_activations.strategy = \"x\" is not supported; supported: tensor," },
+    { CT(F8, ",\"input_activations\":{\"num_bits\":8,\"type\":\"int\"}"),
+        "input_activations.type = \"int\" is not supported" },
+    { CT(F8, ",\"input_activations\":{" F8 ",\"dynamic\":\"local\"}"),
+        "input_activations.dynamic = \"local\" is not true or false" },
+    { CT(F8, ",\"output_activations\":{" F8 "}"), "output_activations = {" },
+    { CT(F8, ",\"format\":\"int-quantized\""), "format = \"int-quantized\" is not" },
 };
 
 static void
@@ -334,12 +344,11 @@ refusals(void **state)
         "config.json: rms_norm_eps = \"x\" is not a number");
     refused(LLAMA(",\"tie_word_embeddings\":1"),
         "config.json: tie_word_embeddings = 1 is not true or false");
-    refused(
-        LLAMA(",\"hidden_act\":\"gelu\""), "config.json: hidden_act = \"gelu\" is not");
-    refused(
-        LLAMA(",\"torch_dtype\":\"int8\""), "config.json: torch_dtype = \"int8\" is not");
-    refused(
-        LLAMA(",\"sliding_window\":4096"), "config.json: sliding_window = 4096 (sliding");
+    refused(LLAMA(",\"hidden_act\":\"gelu\""), "config.json: hidden_act = \"gelu\" is not");
+    refused(LLAMA(",\"torch_dtype\":\"int8\""),
+        "config.json: torch_dtype = \"int8\" is not");
+    refused(LLAMA(",\"sliding_window\":4096"),
+        "config.json: sliding_window = 4096 (sliding");
     refused(QWEN3(",\"use_sliding_window\":true,\"sliding_window\":64"),
         "config.json: sliding_window = 64");
     refused(QWEN3(",\"layer_types\":[\"full_attention\",\"sliding_attention\"]"),
@@ -356,25 +365,22 @@ refusals(void **state)
     refused(LLAMA(",\"compression_config\":{\"quant_method\":\"a\\nb\"}"),
         "config.json: compression_config (method a?b): ");
     (void)accepted(LLAMA(",\"quantization_config\":null"), NULL);
-    refused(
-        LLAMA(",\"eos_token_id\":256"), "config.json: eos_token_id = 256 is not an id");
-    refused(
-        LLAMA(",\"eos_token_id\":[1,-1]"), "config.json: eos_token_id = [1,-1] is not");
-    refused(
-        LLAMA(",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]"), "config.json: eos_token_id = ");
-    refused(
-        LLAMA(",\"bos_token_id\":-1"), "config.json: bos_token_id = -1 is not in 0..255");
+    refused(LLAMA(",\"eos_token_id\":256"), "config.json: eos_token_id = 256 is not an id");
+    refused(LLAMA(",\"eos_token_id\":[1,-1]"), "config.json: eos_token_id = [1,-1] is not");
+    refused(LLAMA(",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]"), "config.json: eos_token_id = ");
+    refused(LLAMA(",\"bos_token_id\":-1"),
+        "config.json: bos_token_id = -1 is not in 0..255");
 }
 
 static void
 refused_numbers(void **state)
 {
-    static const char *const key[] = {"num_hidden_layers", "num_attention_heads",
-        "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings"};
-    static const int max[] = {MDL_MAX_LAYER, MDL_MAX_HEAD, MDL_MAX_HIDDEN, MDL_MAX_FFN,
-        MDL_MAX_VOCAB, MDL_MAX_POS};
-    static const char *const value[] = {"-3", "0", "99999999", "9223372036854775807",
-        "1.5", "\"4\"", "true", "[]", "1e3"};
+    static const char *const key[] = { "num_hidden_layers", "num_attention_heads",
+        "hidden_size", "intermediate_size", "vocab_size", "max_position_embeddings" };
+    static const int max[] = { MDL_MAX_LAYER, MDL_MAX_HEAD, MDL_MAX_HIDDEN, MDL_MAX_FFN,
+        MDL_MAX_VOCAB, MDL_MAX_POS };
+    static const char *const value[] = { "-3", "0", "99999999", "9223372036854775807",
+        "1.5", "\"4\"", "true", "[]", "1e3" };
     char json[1024], line[256], err[512];
     struct mdl_config c;
 
@@ -411,14 +417,13 @@ refused_rope(void **state)
         "default, ");
     refused(LLAMA(",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}"),
         "config.json: rope_scaling.rope_type = \"dynamic\" is not supported");
-    refused(
-        LLAMA(",\"rope_scaling\":7"), "config.json: rope_scaling = 7 is not an object");
+    refused(LLAMA(",\"rope_scaling\":7"), "config.json: rope_scaling = 7 is not an object");
     refused(LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"),
         "config.json: rope_scaling.factor is missing");
     refused(LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}"),
         "config.json: rope_scaling.factor = -1 is not above 0");
     refused(LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,"
-        "\"low_freq_factor\":4,\"high_freq_factor\":4}"),
+                  "\"low_freq_factor\":4,\"high_freq_factor\":4}"),
         "config.json: rope_parameters.high_freq_factor = 4 is not above low_freq_factor");
     refused(LLAMA(",\"partial_rotary_factor\":0.5"),
         "config.json: partial_rotary_factor = 0.5 is not supported");
@@ -476,7 +481,7 @@ check_program(const struct mdl_program *p)
 {
     for (int32_t i = 0; i < p->n_op; i++) {
         const struct mdl_op *op = &p->op[i];
-        const int32_t in[2] = {op->in, op->in2};
+        const int32_t in[2] = { op->in, op->in2 };
 
         for (int k = 0; k < 2; k++) {
             if (in[k] < 0)
@@ -528,8 +533,7 @@ program_llama(void **state)
     assert_int_equal(p->op[2].kind, MDL_OP_RMSNORM);
     assert_int_equal(p->op[2].in2, -1);
     assert_int_equal(p->op[3].bias >= 0, 1);
-    assert_string_equal(
-        p->w[p->op[3].w].name[1], "model.layers.0.self_attn.k_proj.weight");
+    assert_string_equal(p->w[p->op[3].w].name[1], "model.layers.0.self_attn.k_proj.weight");
     assert_int_equal(p->w[p->op[3].w].rows[2], 32);
     assert_int_equal(p->w[p->op[3].bias].cols, 0);
     assert_int_equal(p->w[p->op[3].bias].as_f32, 1);
@@ -548,7 +552,7 @@ static void
 program_qwen3_tied(void **state)
 {
     struct mdl_program *p = build(QWEN3(",\"head_dim\":32,\"tie_word_embeddings\":true,"
-        "\"num_key_value_heads\":1"));
+                                        "\"num_key_value_heads\":1"));
     const struct mdl_op *logits = &p->op[p->n_op - 2], *qkv = &p->op[4];
 
     (void)state;
@@ -565,11 +569,12 @@ program_qwen3_tied(void **state)
 static void
 frequencies(void **state)
 {
-    struct mdl_program *p = build(LLAMA(",\"head_dim\":128,\"rope_theta\":500000,"
-                                        "\"rope_scaling\":{\"rope_type\":\"llama3\","
-                                        "\"factor\":8.0,\"low_freq_factor\":1.0,"
-                                        "\"high_freq_factor\":4.0,\"original_max_"
-                                        "position_embeddings\":8192}"));
+    struct mdl_program *p = build(LLAMA(
+        ",\"head_dim\":128,\"rope_theta\":500000,"
+        "\"rope_scaling\":{\"rope_type\":\"llama3\","
+        "\"factor\":8.0,\"low_freq_factor\":1.0,"
+        "\"high_freq_factor\":4.0,\"original_max_"
+        "position_embeddings\":8192}"));
 
     (void)state;
     assert_int_equal(p->rot, 128);
@@ -606,8 +611,8 @@ costs(void **state)
     for (int32_t i = 0; i < p->n_op; i++) {
         mdl_op_cost(p, &p->op[i], 1, 1, 0, 2, 2, 4, &bytes, &flops);
         assert_true(bytes > 0 && isfinite(bytes) && flops >= 0);
-        if ((p->op[i].kind == MDL_OP_GEMM || p->op[i].kind == MDL_OP_LOGITS)
-            && mdl_op_runs(&p->op[i], MDL_TAIL_OUTPUTS))
+        if ((p->op[i].kind == MDL_OP_GEMM || p->op[i].kind == MDL_OP_LOGITS) &&
+            mdl_op_runs(&p->op[i], MDL_TAIL_OUTPUTS))
             sum += flops / 2;
         assert_string_not_equal(mdl_op_name(p->op[i].kind), "?");
     }
@@ -660,8 +665,8 @@ directories(void **state)
 static void
 sha256(void **state)
 {
-    static const uint8_t abc[4] = {0xba, 0x78, 0x16, 0xbf},
-                         a1m[4] = {0xcd, 0xc7, 0x6e, 0x5c};
+    static const uint8_t abc[4] = { 0xba, 0x78, 0x16, 0xbf },
+                         a1m[4] = { 0xcd, 0xc7, 0x6e, 0x5c };
     uint8_t sum[32], block[1000];
     struct sha256 s;
 

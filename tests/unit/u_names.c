@@ -19,8 +19,14 @@
 #include "daemon/gate/names.h"
 #include "tests/unit/gate_fixture.h"
 
-static struct user { char name[80]; uid_t uid; } users[] = {
-    { "root", 0 }, { "alice", 70001 }, { "bob", 70002 }, { "carol", 70003 },
+static struct user {
+    char name[80];
+    uid_t uid;
+} users[] = {
+    { "root", 0 },
+    { "alice", 70001 },
+    { "bob", 70002 },
+    { "carol", 70003 },
     { "dave", 70004 },
     { "a-name-that-is-far-longer-than-the-sixty-three-bytes-that-a-row-can-hold", 70005 },
 };
@@ -88,8 +94,10 @@ want(uid_t uid, const char *name)
 static void
 t_names(void **state)
 {
-    struct names_lists l = { .trusted = "alice, 70009", .weights = "bob:4,70004:2",
-        .group = "staff", .admin_group = "no-such-group" };
+    struct names_lists l = { .trusted = "alice, 70009",
+        .weights = "bob:4,70004:2",
+        .group = "staff",
+        .admin_group = "no-such-group" };
 
     (void)state;
     names_load(&n, &l);
@@ -107,7 +115,8 @@ static void
 t_trusted(void **state)
 {
     struct names_lists l = { .trusted = ", alice,,70009 ghost 18446744073709551615,-1 "
-        "4294967295", .weights = "bob:4" };
+                                        "4294967295",
+        .weights = "bob:4" };
     int before;
 
     (void)state;
@@ -157,7 +166,8 @@ t_many(void **state)
 static void
 t_loop_asks_nothing(void **state)
 {
-    static const char *const sets[] = { "ipc.trusted_users=alice", "log.requests=all", NULL };
+    static const char *const sets[] = { "ipc.trusted_users=alice", "log.requests=all",
+        NULL };
     static const uid_t uids[] = { 0, 70001, 70002, 70008 };
     struct fdp_hello h;
     struct fix f;

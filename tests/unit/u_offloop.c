@@ -35,8 +35,8 @@
 #define LEFT_ALONE(p) (void)(p)
 #endif
 
-#define LINGER_S 5        /* each of three, one after the other: beyond WAIT_NS */
-#define CALL_NS  (20 * CLK_MS)  /* far below what a lingering close takes */
+#define LINGER_S 5             /* each of three, one after the other: beyond WAIT_NS */
+#define CALL_NS  (20 * CLK_MS) /* far below what a lingering close takes */
 #define WAIT_NS  (10 * CLK_S)
 
 static int
@@ -92,9 +92,14 @@ lingering(int *ret_listener)
 static int
 trap(int n, int *ret_keep)
 {
-    union { struct cmsghdr h; char room[CMSG_SPACE(sizeof(int))]; } ctl;
-    struct iovec io = { (char *)(uintptr_t)"x", 1 };
-    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &ctl,
+    union {
+        struct cmsghdr h;
+        char room[CMSG_SPACE(sizeof(int))];
+    } ctl;
+    struct iovec io = { (char *)(uintptr_t) "x", 1 };
+    struct msghdr m = { .msg_iov = &io,
+        .msg_iovlen = 1,
+        .msg_control = &ctl,
         .msg_controllen = sizeof(ctl) };
     int pair[2];
 

@@ -71,10 +71,10 @@ set(struct par_set *ps, const char *name, const char *value)
     return par_set_text(ps, name, value, PAR_FROM_SET, err, sizeof(err));
 }
 
-#define REFUSED(call, code, text)                                       \
-    do {                                                                \
-        assert_int_equal(call, code);                                   \
-        assert_string_equal(err, text);                                 \
+#define REFUSED(call, code, text) \
+    do { \
+        assert_int_equal(call, code); \
+        assert_string_equal(err, text); \
     } while (0)
 
 static void
@@ -150,7 +150,8 @@ test_numbers(void **state)
         "sched.max_num_seqs = 0: must be 1 to 1024 sequences");
     REFUSED(set(ps, "sched.max_num_seqs", "1025"), -EINVAL,
         "sched.max_num_seqs = 1025: must be 1 to 1024 sequences");
-    REFUSED(set(ps, "sched.max_num_seqs", "8k"), -EINVAL, "sched.max_num_seqs = 8k: the "
+    REFUSED(set(ps, "sched.max_num_seqs", "8k"), -EINVAL,
+        "sched.max_num_seqs = 8k: the "
         "unit 'k' does not fit; write a number of sequences without a unit");
     REFUSED(set(ps, "sched.max_num_seqs", "8 # few"), -EINVAL,
         "sched.max_num_seqs = 8 # few: not a whole number; "
@@ -159,10 +160,12 @@ test_numbers(void **state)
         "sched.max_num_seqs = (nothing): not a whole number");
     REFUSED(set(ps, "sched.max_num_seqs", "1.5"), -EINVAL,
         "sched.max_num_seqs = 1.5: not a whole number");
-    REFUSED(set(ps, "ipc.arena_bytes", "1q"), -EINVAL, "ipc.arena_bytes = 1q: the unit "
+    REFUSED(set(ps, "ipc.arena_bytes", "1q"), -EINVAL,
+        "ipc.arena_bytes = 1q: the unit "
         "'q' does not fit; write a number of bytes, or one with k, m, g or t (also KB, MiB, "
         "...: powers of 1024)");
-    REFUSED(set(ps, "ipc.arena_bytes", "big"), -EINVAL, "ipc.arena_bytes = big: not a "
+    REFUSED(set(ps, "ipc.arena_bytes", "big"), -EINVAL,
+        "ipc.arena_bytes = big: not a "
         "size; write a whole number of bytes, or with k, m or g, like 32m");
     REFUSED(set(ps, "ipc.arena_bytes", "1"), -EINVAL,
         "ipc.arena_bytes = 1: must be 64k to 64m");
@@ -195,11 +198,13 @@ test_words(void **state)
         assert_int_equal(set(ps, "device.graph", no[i]), 0);
         assert_int_equal(par_get(ps)->graph_use_cudagraph, 0);
     }
-    REFUSED(set(ps, "device.graph", "maybe"), -EINVAL, "device.graph = maybe: write yes "
+    REFUSED(set(ps, "device.graph", "maybe"), -EINVAL,
+        "device.graph = maybe: write yes "
         "or no");
     REFUSED(set(ps, "device.graph", "yes|true"), -EINVAL,
         "device.graph = yes|true: write yes or no");
-    REFUSED(set(ps, "device.graph", ""), -EINVAL, "device.graph = (nothing): write yes "
+    REFUSED(set(ps, "device.graph", ""), -EINVAL,
+        "device.graph = (nothing): write yes "
         "or no");
     assert_int_equal(set(ps, "kv.dtype", "bf16"), 0);
     REFUSED(set(ps, "kv.dtype", "fp16"), -EINVAL,
@@ -234,7 +239,8 @@ test_notes(void **state)
         "ipc.socket");
     assert_int_equal(set(ps, "tensor_parallel_size", "1"), 0);
     assert_int_equal(set(ps, "parallel.tensor-parallel-size", "1"), 0);
-    REFUSED(set(ps, "tensor-parallel-size", "2"), -EINVAL, "tensor-parallel-size = 2: "
+    REFUSED(set(ps, "tensor-parallel-size", "2"), -EINVAL,
+        "tensor-parallel-size = 2: "
         "not available in this build (the model runs on one device); remove "
         "it or write 1");
     assert_int_equal(set(ps, "splitwise_role", "mixed"), 0);
@@ -249,18 +255,20 @@ test_file(void **state)
     struct par_set *ps = *state;
     const struct par *p = par_get(ps);
 
-    assert_int_equal(read_text(ps, "\xef\xbb\xbf# comment\n"
-        "model = /a b/c\n"
-        "\n"
-        "[sched]\r\n"
-        "  max-num-seqs = 8 ; few\r\n"
-        "\tmax_num_batched_tokens: 128\n"
-        "; [kv]\n"
-        "[kv]\n"
-        "block_size=16\n"
-        "[log]\n"
-        "debug = \n"
-        "level = debug"), 0);
+    assert_int_equal(read_text(ps,
+                         "\xef\xbb\xbf# comment\n"
+                         "model = /a b/c\n"
+                         "\n"
+                         "[sched]\r\n"
+                         "  max-num-seqs = 8 ; few\r\n"
+                         "\tmax_num_batched_tokens: 128\n"
+                         "; [kv]\n"
+                         "[kv]\n"
+                         "block_size=16\n"
+                         "[log]\n"
+                         "debug = \n"
+                         "level = debug"),
+        0);
     assert_string_equal(p->model_path, "/a b/c");
     assert_int_equal(p->sched_max_num_seqs, 8);
     assert_int_equal(p->sched_max_num_batched_tokens, 128);
@@ -286,7 +294,8 @@ test_file_long_lines(void **state)
     value[sizeof(value) - 1] = '\0';
     snprintf(text, sizeof(text), "[model]\npath = %s   ; where\nname = n\n[bad]\nx=1\n",
         value);
-    REFUSED(read_text(ps, text), -EINVAL, "F:5: unknown section [bad]; "
+    REFUSED(read_text(ps, text), -EINVAL,
+        "F:5: unknown section [bad]; "
         "fdd.ini(5) lists them all");
     snprintf(text, sizeof(text), "[model]\npath = %s   ; where\nname = n\n", value);
     assert_int_equal(read_text(ps, text), 0);
@@ -320,8 +329,7 @@ test_file_errors(void **state)
     REFUSED(read_text(ps, "[shed]\nmax_num_seqs = 4\n"), -EINVAL,
         "F:2: unknown section [shed]; nearest is [sched]");
     REFUSED(read_text(ps, "[sched]\nmax_num_seqs = 4\n[sched]\n\nmax-num-seqs = 4\n"),
-        -EINVAL,
-        "F:5: sched.max-num-seqs is set twice, first in line 2");
+        -EINVAL, "F:5: sched.max-num-seqs is set twice, first in line 2");
     REFUSED(read_text(ps, "max_num_seqs = 4\n[sched]\nmax-num-seqs = 4\n"), -EINVAL,
         "F:3: sched.max-num-seqs is set twice, first in line 1");
     REFUSED(read_text(ps, "[kv]\n\nblock_size = big\n"), -EINVAL,
@@ -337,12 +345,9 @@ test_file_errors(void **state)
         "F:2: parallel.tensor_parallel_size = 8: not available in this build (the model "
         "runs on one device); remove it or write 1");
     assert_memory_equal(&before, par_get(ps), sizeof(before));
-    REFUSED(read_file(ps, "/nonexistent/fdd.ini", warned, sizeof(warned), err,
-        sizeof(err)),
-        -ENOENT,
-        "/nonexistent/fdd.ini: No such file or directory");
-    REFUSED(read_file(ps, "/", warned, sizeof(warned), err,
-        sizeof(err)), -EINVAL,
+    REFUSED(read_file(ps, "/nonexistent/fdd.ini", warned, sizeof(warned), err, sizeof(err)),
+        -ENOENT, "/nonexistent/fdd.ini: No such file or directory");
+    REFUSED(read_file(ps, "/", warned, sizeof(warned), err, sizeof(err)), -EINVAL,
         "/: not a regular file");
 }
 
@@ -352,8 +357,8 @@ test_check(void **state)
     struct par_set *ps = *state;
 
 #define NEED(name, value) assert_int_equal(set(ps, name, value), 0)
-#define CHECK_OK() assert_int_equal(par_check(ps, err, sizeof(err)), 0)
-#define CHECK_BAD(text) REFUSED(par_check(ps, err, sizeof(err)), -EINVAL, text)
+#define CHECK_OK()        assert_int_equal(par_check(ps, err, sizeof(err)), 0)
+#define CHECK_BAD(text)   REFUSED(par_check(ps, err, sizeof(err)), -EINVAL, text)
     NEED("ipc.sq_slots", "100");
     CHECK_BAD("ipc.sq_slots = 100: must be a power of two");
     NEED("ipc.sq_slots", "128");
@@ -362,7 +367,8 @@ test_check(void **state)
     NEED("ipc.cq_slots", "64");
     CHECK_OK();
     NEED("ipc.arena_bytes", "64m");
-    CHECK_BAD("ipc.max_session_bytes = 16777216: a session of the default size needs "
+    CHECK_BAD(
+        "ipc.max_session_bytes = 16777216: a session of the default size needs "
         "67137536 bytes (ipc.sq_slots 128, ipc.cq_slots 64, ipc.arena_bytes 67108864)");
     NEED("ipc.max_session_bytes", "67137536");
     CHECK_OK();
@@ -374,35 +380,35 @@ test_check(void **state)
     NEED("model.max_model_len", "4096");
     NEED("sched.max_num_batched_tokens", "255");
     CHECK_BAD("sched.max_num_batched_tokens = 255 is less than sched.max_num_seqs = 256: "
-        "each sequence of a step needs a token");
+              "each sequence of a step needs a token");
     NEED("sched.max_num_seqs", "8");
     CHECK_OK();
     NEED("sched.max_num_batched_tokens", "63");
     CHECK_BAD("sched.max_num_batched_tokens = 63 is less than kv.block_size = 64: a "
-        "split prompt advances by a block");
+              "split prompt advances by a block");
     NEED("sched.enable_chunked_prefill", "no");
     NEED("sched.max_num_batched_tokens", "4095");
     CHECK_BAD("sched.max_num_batched_tokens = 4095 is less than model.max_model_len = "
-        "4096, and without sched.enable_chunked_prefill a prompt must fit one step");
+              "4096, and without sched.enable_chunked_prefill a prompt must fit one step");
     NEED("sched.max_num_batched_tokens", "4096");
     CHECK_OK();
     NEED("sched.max_num_batched_tokens", "32769");
     CHECK_BAD("sched.max_num_batched_tokens = 32769 is more than model.max_model_len * "
-        "sched.max_num_seqs = 4096 * 8");
+              "sched.max_num_seqs = 4096 * 8");
     NEED("sched.max_num_batched_tokens", "32768");
     NEED("sched.enable_chunked_prefill", "yes");
     NEED("kv.num_blocks", "65");
     CHECK_BAD("kv.num_blocks = 65: model.max_model_len = 4096 needs 64 blocks of "
-        "kv.block_size = 64 and kv.static_decode_blocks = 2 more; write at least 66");
+              "kv.block_size = 64 and kv.static_decode_blocks = 2 more; write at least 66");
     NEED("kv.num_blocks", "66");
     CHECK_OK();
     NEED("kv.memory_bytes", "1m");
     CHECK_BAD("kv.num_blocks = 66 and kv.memory_bytes = 1048576 both give the size of "
-        "the KV cache: leave one of them 0");
+              "the KV cache: leave one of them 0");
     NEED("kv.memory_bytes", "0");
     NEED("output.default_max_tokens", "4096");
     CHECK_BAD("output.default_max_tokens = 4096 leaves no token of model.max_model_len = "
-        "4096 for a prompt");
+              "4096 for a prompt");
 }
 
 /* The names of rows that differ, and how many. */
@@ -433,8 +439,10 @@ test_reload(void **state)
     enum par_origin from;
     size_t i;
 
-    assert_int_equal(read_text(fresh, "[log]\nlevel = trace\n[sched]\nmax_num_seqs = 3\n"
-        "[kv]\nblock_size = 16\n[ipc]\nmax_clients = 256\n"), 0);
+    assert_int_equal(read_text(fresh,
+                         "[log]\nlevel = trace\n[sched]\nmax_num_seqs = 3\n"
+                         "[kv]\nblock_size = 16\n[ipc]\nmax_clients = 256\n"),
+        0);
     assert_int_equal(differing(ps, fresh), 3);
     assert_string_equal(warned, "sched.max_num_seqs kv.block_size log.level ");
     assert_int_equal(par_reload(ps, fresh), 1);
@@ -456,7 +464,8 @@ test_reload(void **state)
     assert_int_equal(set(fresh, "graph.capture_sizes", "1,600"), 0);
     assert_int_equal(set(fresh, "graph.prefill_max_tokens", "1000"), 0);
     assert_int_equal(par_check(fresh, err, sizeof(err)), 0);
-    REFUSED(par_reload_check(ps, fresh, err, sizeof(err)), -EINVAL, "with the values that "
+    REFUSED(par_reload_check(ps, fresh, err, sizeof(err)), -EINVAL,
+        "with the values that "
         "need a restart: graph.capture_sizes: 600 is more than graph.prefill_max_tokens = 512; "
         "remove it or raise that");
     assert_int_equal(set(ps, "graph.prefill_max_tokens", "1000"), 0);
@@ -606,9 +615,19 @@ main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_defaults), T(test_names), T(test_numbers), T(test_words), T(test_notes),
-        T(test_file), T(test_file_long_lines), T(test_file_errors), T(test_check),
-        T(test_reload), T(test_rows), T(test_documents_are_current), T(test_choices),
+        T(test_defaults),
+        T(test_names),
+        T(test_numbers),
+        T(test_words),
+        T(test_notes),
+        T(test_file),
+        T(test_file_long_lines),
+        T(test_file_errors),
+        T(test_check),
+        T(test_reload),
+        T(test_rows),
+        T(test_documents_are_current),
+        T(test_choices),
     };
 
     return cmocka_run_group_tests_name("param", tests, NULL, NULL);

@@ -23,8 +23,8 @@
 struct fix {
     struct par_set *ps;
     struct par_src src;
-    char dir[64];            /* with etc.d and lib.d */
-    char said[16384];        /* all messages, a line each: E or W, blank, text */
+    char dir[64];     /* with etc.d and lib.d */
+    char said[16384]; /* all messages, a line each: E or W, blank, text */
     char *sets[8];
 };
 
@@ -147,7 +147,8 @@ all_errors_at_once(void **state)
 {
     struct fix *f = *state;
 
-    use_main(f, "[sched]\n"
+    use_main(f,
+        "[sched]\n"
         "max_num_seqs = many\n"
         "max_num_sqs = 4\n"
         "nonsense\n"
@@ -165,9 +166,9 @@ all_errors_at_once(void **state)
         "max_clients = 0\n"
         "[log]\n"
         "level = loud\n");
-    f->sets[0] = (char *)(uintptr_t)"ipc.sq_slots=100";
-    f->sets[1] = (char *)(uintptr_t)"ipc.max_client=1";
-    f->sets[2] = (char *)(uintptr_t)"port=1";
+    f->sets[0] = (char *)(uintptr_t) "ipc.sq_slots=100";
+    f->sets[1] = (char *)(uintptr_t) "ipc.max_client=1";
+    f->sets[2] = (char *)(uintptr_t) "port=1";
     f->src.n_sets = 3;
     assert_int_equal(load(f), -EINVAL);
     assert_string_equal(f->said,
@@ -220,7 +221,10 @@ set(struct fix *f, const char *name, const char *value)
 static void
 units(void **state)
 {
-    static const struct { const char *name, *value; int64_t want; } ok[] = {
+    static const struct {
+        const char *name, *value;
+        int64_t want;
+    } ok[] = {
         { "kv.memory_bytes", "8GB", (int64_t)8 << 30 },
         { "kv.memory_bytes", "8GiB", (int64_t)8 << 30 },
         { "kv.memory_bytes", "512 mb", (int64_t)512 << 20 },
@@ -269,36 +273,49 @@ static void
 units_that_do_not_fit(void **state)
 {
     static const char *const bad[][3] = {
-        { "daemon.drain_timeout_ms", "8GB", "daemon.drain_timeout_ms = 8GB: the unit 'GB' "
+        { "daemon.drain_timeout_ms", "8GB",
+            "daemon.drain_timeout_ms = 8GB: the unit 'GB' "
             "does not fit; write a number of ms, or one with us, ms, s, min, h or d" },
-        { "kv.memory_bytes", "30s", "kv.memory_bytes = 30s: the unit 's' does not fit; "
+        { "kv.memory_bytes", "30s",
+            "kv.memory_bytes = 30s: the unit 's' does not fit; "
             "write a number of bytes, or one with k, m, g or t (also KB, MiB, ...: powers "
             "of 1024)" },
-        { "model.max_model_len", "32GB", "model.max_model_len = 32GB: the unit 'GB' does "
+        { "model.max_model_len", "32GB",
+            "model.max_model_len = 32GB: the unit 'GB' does "
             "not fit; write a number of tokens, or one with k, m or g (powers of 1024)" },
-        { "kv.swap_space", "5min", "kv.swap_space = 5min: the unit 'min' does not fit; "
+        { "kv.swap_space", "5min",
+            "kv.swap_space = 5min: the unit 'min' does not fit; "
             "write a number of GiB, or one with k, m, g or t (also KB, MiB, ...: powers of "
             "1024)" },
-        { "sched.max_num_seqs", "1k", "sched.max_num_seqs = 1k: the unit 'k' does not fit; "
+        { "sched.max_num_seqs", "1k",
+            "sched.max_num_seqs = 1k: the unit 'k' does not fit; "
             "write a number of sequences without a unit" },
-        { "kv.gpu_memory_utilization", "90percent", "kv.gpu_memory_utilization = "
+        { "kv.gpu_memory_utilization", "90percent",
+            "kv.gpu_memory_utilization = "
             "90percent: the unit 'percent' does not fit; write a number without a unit" },
-        { "daemon.crash_window_s", "1500ms", "daemon.crash_window_s = 1500ms: not a whole "
+        { "daemon.crash_window_s", "1500ms",
+            "daemon.crash_window_s = 1500ms: not a whole "
             "number of s" },
-        { "daemon.drain_timeout_ms", "2h", "daemon.drain_timeout_ms = 2h: must be 0 to "
+        { "daemon.drain_timeout_ms", "2h",
+            "daemon.drain_timeout_ms = 2h: must be 0 to "
             "3600000 ms" },
-        { "daemon.drain_timeout_ms", "1.5", "daemon.drain_timeout_ms = 1.5: not a whole "
+        { "daemon.drain_timeout_ms", "1.5",
+            "daemon.drain_timeout_ms = 1.5: not a whole "
             "number" },
-        { "daemon.drain_timeout_ms", "1M", "daemon.drain_timeout_ms = 1M: the unit 'M' "
+        { "daemon.drain_timeout_ms", "1M",
+            "daemon.drain_timeout_ms = 1M: the unit 'M' "
             "does not fit; write a number of ms, or one with us, ms, s, min, h or d" },
-        { "kv.memory_bytes", "9223372036854775807t", "kv.memory_bytes = "
+        { "kv.memory_bytes", "9223372036854775807t",
+            "kv.memory_bytes = "
             "9223372036854775807t: must be 0 to 1024g" },
         /* 10 to the 64th is 0 in 64 bits */
-        { "daemon.crash_window_s", "1." ZEROS_64 "s", "daemon.crash_window_s = 1."
+        { "daemon.crash_window_s", "1." ZEROS_64 "s",
+            "daemon.crash_window_s = 1."
             "0000000000000000000000000000000000000000000000000000000000: must be 1 to "
             "86400 s" },
         { "max_waiting_time", "-5s", "max_waiting_time = -5s: must be 0 to 86400000 ms" },
-        { "kv.memory_bytes", "8 GB more", "kv.memory_bytes = 8 GB more: not a size; write "
+        { "kv.memory_bytes", "8 GB more",
+            "kv.memory_bytes = 8 GB more: not a size; write "
             "a whole number of bytes, or with k, m or g, like 32m" },
     };
     struct fix *f = *state;
@@ -376,10 +393,11 @@ folders(void **state)
     put(f, "etc.d/10-a.ini", "[sched]\nmax_num_seqs = 7\n[kv]\nblock_size = 32\n");
     put(f, "etc.d/99-z.ini", "[sched]\nmax_num_seqs = 8\nmax_num_sqs = 9\n");
     assert_int_equal(load(f), -EINVAL);
-    assert_string_equal(f->said, "E D/etc.d/99-z.ini:3: unknown parameter "
+    assert_string_equal(f->said,
+        "E D/etc.d/99-z.ini:3: unknown parameter "
         "'sched.max_num_sqs'; nearest is sched.max_num_seqs\n");
     put(f, "etc.d/99-z.ini", "[sched]\nmax_num_seqs = 8\n");
-    f->sets[0] = (char *)(uintptr_t)"kv.block_size=64";
+    f->sets[0] = (char *)(uintptr_t) "kv.block_size=64";
     f->src.n_sets = 1;
     assert_int_equal(load(f), 0);
     assert_int_equal(par_get(f->ps)->sched_max_num_seqs, 8);
@@ -441,9 +459,11 @@ lists_add_up(void **state)
 {
     struct fix *f = *state;
 
-    use_main(f, "[ipc]\ntrusted_users = web, 33\n[sched]\nuser_weights = a:2,b:3\n"
+    use_main(f,
+        "[ipc]\ntrusted_users = web, 33\n[sched]\nuser_weights = a:2,b:3\n"
         "[log]\nlevels = gate=debug,worker=warn\ndebug = sched\n");
-    put(f, "lib.d/gateway.ini", "[ipc]\ntrusted_users = gateway,web\n"
+    put(f, "lib.d/gateway.ini",
+        "[ipc]\ntrusted_users = gateway,web\n"
         "[sched]\nuser_weights = b:4 c:5\n[log]\nlevels = gate=info\ndebug = sched,kv\n"
         "[model]\nname = x\n");
     put(f, "etc.d/z.ini", "[ipc]\ntrusted_users = 34\n[model]\nname = y\n");
@@ -458,7 +478,7 @@ lists_add_up(void **state)
     /* An empty value empties it, --set replaces it. */
     put(f, "etc.d/z.ini", "[ipc]\ntrusted_users =\n");
     put(f, "etc.d/zz.ini", "[ipc]\ntrusted_users = 35\n");
-    f->sets[0] = (char *)(uintptr_t)"log.levels=relay=debug";
+    f->sets[0] = (char *)(uintptr_t) "log.levels=relay=debug";
     f->src.n_sets = 1;
     assert_int_equal(load(f), 0);
     assert_string_equal(par_get(f->ps)->ipc_trusted_users, "35");
@@ -480,7 +500,8 @@ lists_have_a_limit(void **state)
     assert_int_equal(load(f), 0);
     put(f, "etc.d/a.ini", "[ipc]\n\ntrusted_users = gateway,c\n");
     assert_int_equal(load(f), -EINVAL);
-    assert_string_equal(f->said, "E D/etc.d/a.ini:3: ipc.trusted_users: together with what "
+    assert_string_equal(f->said,
+        "E D/etc.d/a.ini:3: ipc.trusted_users: together with what "
         "is set in D/fdd.ini:2 more than 511 bytes\n");
 }
 
@@ -510,7 +531,8 @@ keys_of_json_values(void **state)
         assert_string_equal(err, want);
     }
     assert_int_equal(set(f, "speculative_config",
-        "{\"method\": \"none\", \"model\": null, \"max_ngram_size\": 3}"), 0);
+                         "{\"method\": \"none\", \"model\": null, \"max_ngram_size\": 3}"),
+        0);
     assert_int_equal(set(f, "limit_mm_per_prompt", "{\"image\": 0, \"audio\": 0}"), 0);
 }
 
@@ -518,10 +540,15 @@ keys_of_json_values(void **state)
 static void
 names_stand_for_rows(void **state)
 {
-    static const struct { const char *name, *row; } names[] = {
-        { "max-model-len", "max_model_len" }, { "max_waiting_time", "max_waiting_time_ms" },
-        { "ipc.max_concurrency", "max_concurrency" }, { "kv.block_size", "block_size" },
-        { "quantization", "weights" }, { "enable-overlap-schedule", "overlap_depth" },
+    static const struct {
+        const char *name, *row;
+    } names[] = {
+        { "max-model-len", "max_model_len" },
+        { "max_waiting_time", "max_waiting_time_ms" },
+        { "ipc.max_concurrency", "max_concurrency" },
+        { "kv.block_size", "block_size" },
+        { "quantization", "weights" },
+        { "enable-overlap-schedule", "overlap_depth" },
     };
     size_t rows[PAR_NAME_ROWS], n;
     struct par_row row;
@@ -533,14 +560,17 @@ names_stand_for_rows(void **state)
         par_row(rows[0], &row);
         assert_string_equal(row.key, names[i].row);
     }
-    assert_int_equal(par_look_up("graph-optimization-config", rows, &n, err, sizeof(err)), 1);
+    assert_int_equal(par_look_up("graph-optimization-config", rows, &n, err, sizeof(err)),
+        1);
     assert_int_equal(n, 3);
     assert_int_equal(par_look_up("tensor-parallel-size", rows, &n, err, sizeof(err)), 1);
     assert_int_equal(n, 0);
-    assert_string_equal(err, "tensor_parallel_size is a name of another server: refused "
+    assert_string_equal(err,
+        "tensor_parallel_size is a name of another server: refused "
         "unless 1; the model runs on one device");
     assert_int_equal(par_look_up("max_num_sqs", rows, &n, err, sizeof(err)), -ENOENT);
-    assert_string_equal(err, "unknown parameter 'max_num_sqs'; nearest is "
+    assert_string_equal(err,
+        "unknown parameter 'max_num_sqs'; nearest is "
         "sched.max_num_seqs");
 }
 
@@ -549,11 +579,18 @@ main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(all_errors_at_once), T(many_errors_are_bounded), T(units),
-        T(units_that_do_not_fit), T(folders),
-        T(files_that_are_none), T(folders_that_are_wrong),
-        T(where_files_are), T(lists_add_up), T(lists_have_a_limit),
-        T(keys_of_json_values), T(names_stand_for_rows),
+        T(all_errors_at_once),
+        T(many_errors_are_bounded),
+        T(units),
+        T(units_that_do_not_fit),
+        T(folders),
+        T(files_that_are_none),
+        T(folders_that_are_wrong),
+        T(where_files_are),
+        T(lists_add_up),
+        T(lists_have_a_limit),
+        T(keys_of_json_values),
+        T(names_stand_for_rows),
     };
 
     return cmocka_run_group_tests_name("param_load", tests, NULL, NULL);

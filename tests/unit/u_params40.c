@@ -67,8 +67,8 @@ struct row {
     const char *name, *section; /* ours, for the file */
     const char *good;
     int warns;
-    const char *row, *value;    /* what good sets; NULL: nothing */
-    const char *bad, *why;      /* NULL: nothing is refused */
+    const char *row, *value; /* what good sets; NULL: nothing */
+    const char *bad, *why;   /* NULL: nothing is refused */
 };
 
 #define NOT_HERE "not available in this build"
@@ -77,42 +77,40 @@ struct row {
 static const struct row rows[] = {
     { "port", "compat", "8000", WARNS, NULL, NULL, NULL, NULL },
     { "metrics_port", "compat", "8001", WARNS, NULL, NULL, NULL, NULL },
-    { "max_waiting_time", "sched", "60", 0, "sched.max_waiting_time_ms", "60000",
-        "soon", "not a whole number" },
-    { "max_concurrency", "sched", "512", 0, "sched.max_concurrency", "512",
-        "0", "must be 1 to 65536 requests" },
+    { "max_waiting_time", "sched", "60", 0, "sched.max_waiting_time_ms", "60000", "soon",
+        "not a whole number" },
+    { "max_concurrency", "sched", "512", 0, "sched.max_concurrency", "512", "0",
+        "must be 1 to 65536 requests" },
     { "engine_worker_queue_port", "compat", "8002", WARNS, NULL, NULL, NULL, NULL },
     { "cache_queue_port", "compat", "8003,8004", WARNS, NULL, NULL, NULL, NULL },
-    { "max_model_len", "model", "2048", 0, "model.max_model_len", "2048",
-        "16777217", "must be 0 to 16777216 tokens" },
+    { "max_model_len", "model", "2048", 0, "model.max_model_len", "2048", "16777217",
+        "must be 0 to 16777216 tokens" },
     { "tensor_parallel_size", "parallel", "1", 0, NULL, NULL, "8", NOT_HERE },
     { "data_parallel_size", "parallel", "1", 0, NULL, NULL, "2", NOT_HERE },
-    { "block_size", "kv", "32", 0, "kv.block_size", "32",
-        "8", "must be 16 to 128 tokens" },
-    { "max_num_seqs", "sched", "8", 0, "sched.max_num_seqs", "8",
-        "1025", "must be 1 to 1024 sequences" },
-    { "mm_processor_kwargs", "model", "{}", 0, NULL, NULL,
-        "{\"image_min_pixels\": 3136}", NOT_HERE },
-    { "tokenizer", "model", "/m/tok", 0, "model.tokenizer", "/m/tok",
-        "a\tb", "control character 0x09" },
+    { "block_size", "kv", "32", 0, "kv.block_size", "32", "8", "must be 16 to 128 tokens" },
+    { "max_num_seqs", "sched", "8", 0, "sched.max_num_seqs", "8", "1025",
+        "must be 1 to 1024 sequences" },
+    { "mm_processor_kwargs", "model", "{}", 0, NULL, NULL, "{\"image_min_pixels\": 3136}",
+        NOT_HERE },
+    { "tokenizer", "model", "/m/tok", 0, "model.tokenizer", "/m/tok", "a\tb",
+        "control character 0x09" },
     { "use_warmup", "compat", "0", WARNS, NULL, NULL, "2", "write yes or no" },
     { "limit_mm_per_prompt", "model", "{\"image\": 0, \"video\": 0}", 0, NULL, NULL,
         "{\"image\": 1}", NOT_HERE },
     { "enable_mm", "compat", "False", WARNS, NULL, NULL, "maybe", "write yes or no" },
-    { "quantization", "quant", "wint4", 0, "quant.weights", "wint4",
-        "block_wise_fp8", NOT_HERE },
+    { "quantization", "quant", "wint4", 0, "quant.weights", "wint4", "block_wise_fp8",
+        NOT_HERE },
     { "gpu_memory_utilization", "kv", "0.5", 0, "kv.gpu_memory_utilization", "0.5",
         "0.99", "must be 0.05 to 0.98" },
-    { "num_gpu_blocks_override", "kv", "1024", 0, "kv.num_blocks", "1024",
-        "-1", "must be 0 to 16777216 blocks" },
+    { "num_gpu_blocks_override", "kv", "1024", 0, "kv.num_blocks", "1024", "-1",
+        "must be 0 to 16777216 blocks" },
     { "max_num_batched_tokens", "sched", "2048", 0, "sched.max_num_batched_tokens",
         "2048", "131073", "must be 0 to 131072 tokens" },
-    { "kv_cache_ratio", "kv", "0.75", 0, "kv.kv_cache_ratio", "0.75",
-        "1.01", "must be 0.05 to 1" },
-    { "enable_prefix_caching", "kv", "false", 0, "kv.enable_prefix_caching", "no",
-        "2", "write yes or no" },
-    { "swap_space", "kv", "4.5", 0, "kv.swap_space", "4.5",
-        "-1", "must be 0 to 4096 GiB" },
+    { "kv_cache_ratio", "kv", "0.75", 0, "kv.kv_cache_ratio", "0.75", "1.01",
+        "must be 0.05 to 1" },
+    { "enable_prefix_caching", "kv", "false", 0, "kv.enable_prefix_caching", "no", "2",
+        "write yes or no" },
+    { "swap_space", "kv", "4.5", 0, "kv.swap_space", "4.5", "-1", "must be 0 to 4096 GiB" },
     { "enable_chunked_prefill", "sched", "no", 0, "sched.enable_chunked_prefill", "no",
         "x", "write yes or no" },
     { "max_num_partial_prefills", "sched", "4", 0, "sched.max_num_partial_prefills", "4",
@@ -121,15 +119,15 @@ static const struct row rows[] = {
         "2", "0", "must be 1 to 1024 prompts" },
     { "long_prefill_token_threshold", "sched", "100", 0,
         "sched.long_prefill_token_threshold", "100", "-1", "must be 0 to 16777216" },
-    { "static_decode_blocks", "kv", "8", 0, "kv.static_decode_blocks", "8",
-        "65", "must be 0 to 64 blocks" },
+    { "static_decode_blocks", "kv", "8", 0, "kv.static_decode_blocks", "8", "65",
+        "must be 0 to 64 blocks" },
     { "reasoning_parser", "output", "none", 0, NULL, NULL, "qwen3", NOT_HERE },
-    { "use_cudagraph", "graph", "no", 0, "graph.use_cudagraph", "no",
-        "2", "write yes or no" },
+    { "use_cudagraph", "graph", "no", 0, "graph.use_cudagraph", "no", "2",
+        "write yes or no" },
     { "graph_optimization_config", "graph",
         "{\"use_cudagraph\": false, \"cudagraph_capture_sizes\": [8, 1, 8]}", 0,
-        "graph.capture_sizes", "1,8",
-        "{\"use_cudagraphs\": true}", "unknown key 'use_cudagraphs'; nearest is "
+        "graph.capture_sizes", "1,8", "{\"use_cudagraphs\": true}",
+        "unknown key 'use_cudagraphs'; nearest is "
         "use_cudagraph" },
     { "enable_custom_all_reduce", "parallel", "no", 0, NULL, NULL, "yes", NOT_HERE },
     { "splitwise_role", "parallel", "mixed", 0, NULL, NULL, "prefill", NOT_HERE },
@@ -141,8 +139,8 @@ static const struct row rows[] = {
         "{\"method\": \"mtp\", \"num_speculative_tokens\": 1}", NOT_HERE },
     { "dynamic_load_weight", "model", "0", 0, NULL, NULL, "1", NOT_HERE },
     { "enable_expert_parallel", "parallel", "no", 0, NULL, NULL, "yes", NOT_HERE },
-    { "enable_logprob", "output", "no", 0, "output.enable_logprob", "no",
-        "5", "write yes or no" },
+    { "enable_logprob", "output", "no", 0, "output.enable_logprob", "no", "5",
+        "write yes or no" },
 };
 _Static_assert(sizeof(rows) / sizeof(rows[0]) == 40, "the document has 40 names");
 
@@ -167,8 +165,7 @@ dashes(const char *name, char *ret)
 
 /* Took r->good: result, warning and value. text: where the warning is. */
 static void
-check_good(struct par_set *ps, const struct row *r, const char *text,
-    enum par_origin from)
+check_good(struct par_set *ps, const struct row *r, const char *text, enum par_origin from)
 {
     char value[PAR_STR_BYTES];
     enum par_origin got;
@@ -242,8 +239,8 @@ e1_forty_names_in_a_file(void **state)
             int rc;
 
             snprintf(text, sizeof(text), "%s%s%s%s = %s\n", k == 0 ? "[" : "",
-                k == 0 ? r->section : "", k == 0 ? "]\n" : "",
-                k == 2 ? dashed : r->name, r->good);
+                k == 0 ? r->section : "", k == 0 ? "]\n" : "", k == 2 ? dashed : r->name,
+                r->good);
             rc = read_text(ps, text);
             if (rc != 0)
                 fail_msg("%s: %s", text, err);
@@ -263,17 +260,17 @@ e1_forty_names_in_a_file(void **state)
 /* ---- values ------------------------------------------------------------------- */
 
 #define OK(name, value) assert_int_equal(set(ps, name, value), 0)
-#define REFUSED(name, value, text)                                      \
-    do {                                                                \
-        assert_int_equal(set(ps, name, value), -EINVAL);                \
-        assert_string_equal(err, text);                                 \
+#define REFUSED(name, value, text) \
+    do { \
+        assert_int_equal(set(ps, name, value), -EINVAL); \
+        assert_string_equal(err, text); \
     } while (0)
 
 static void
 e1_values_that_turn_off(void **state)
 {
-    static const char *const off[][2] = {
-        { "quantization", "" }, { "quantization", "None" }, { "speculative_config", "" },
+    static const char *const off[][2] = { { "quantization", "" },
+        { "quantization", "None" }, { "speculative_config", "" },
         { "speculative_config", "null" }, { "speculative_config", "{}" },
         { "speculative_config", "{\"method\": null, \"num_speculative_tokens\": 1}" },
         { "limit_mm_per_prompt", "null" }, { "limit_mm_per_prompt", "{}" },
@@ -286,8 +283,7 @@ e1_values_that_turn_off(void **state)
         { "tool_call_parser", "None" }, { "custom-all-reduce", NULL },
         { "parallel.custom_all_reduce", "auto" }, { "use_warmup", "1" },
         { "num_gpu_blocks_override", "None" }, { "max_num_batched_tokens", "None" },
-        { "swap_space", "None" }, { "disable_custom_all_reduce", "True" }
-    };
+        { "swap_space", "None" }, { "disable_custom_all_reduce", "True" } };
     struct par_set *ps = *state;
     const struct par before = *par_get(ps);
 
@@ -304,35 +300,49 @@ e1_messages(void **state)
 {
     struct par_set *ps = *state;
 
-    REFUSED("tensor_parallel_size", "2", "tensor_parallel_size = 2: not available in this "
+    REFUSED("tensor_parallel_size", "2",
+        "tensor_parallel_size = 2: not available in this "
         "build (the model runs on one device); remove it or write 1");
     REFUSED("data-parallel-size", "0", "data-parallel-size = 0: must be at least 1");
-    REFUSED("tensor_parallel_size", "two", "tensor_parallel_size = two: not a whole "
+    REFUSED("tensor_parallel_size", "two",
+        "tensor_parallel_size = two: not a whole "
         "number");
-    REFUSED("splitwise_role", "both", "splitwise_role = both: must be one of: mixed "
+    REFUSED("splitwise_role", "both",
+        "splitwise_role = both: must be one of: mixed "
         "prefill decode");
-    REFUSED("guided_decoding_backend", "yacc", "guided_decoding_backend = yacc: must be "
+    REFUSED("guided_decoding_backend", "yacc",
+        "guided_decoding_backend = yacc: must be "
         "one of: none auto xgrammar guidance outlines builtin");
-    REFUSED("reasoning_parser", "my", "reasoning_parser = my: must be one of: none "
+    REFUSED("reasoning_parser", "my",
+        "reasoning_parser = my: must be one of: none "
         "ernie-45-vl qwen3 ernie-x1 ernie-45-vl-thinking");
-    REFUSED("enable_expert_parallel", "yes", "enable_expert_parallel = yes: not available "
+    REFUSED("enable_expert_parallel", "yes",
+        "enable_expert_parallel = yes: not available "
         "in this build (the model runs on one device); remove it or write no");
-    REFUSED("speculative_config", "{\"method\": \"magic\"}", "speculative_config = "
+    REFUSED("speculative_config", "{\"method\": \"magic\"}",
+        "speculative_config = "
         "{\"method\": \"magic\"}: method magic is not one of: mtp ngram naive suffix none");
-    REFUSED("speculative_config", "{\"method\": \"ngram\"}", "speculative_config = "
+    REFUSED("speculative_config", "{\"method\": \"ngram\"}",
+        "speculative_config = "
         "{\"method\": \"ngram\"}: not available in this build (each step adds one token "
         "to a sequence); remove it or write {\"method\": \"none\"}");
-    REFUSED("speculative_config", "[1]", "speculative_config = [1]: must be a JSON "
+    REFUSED("speculative_config", "[1]",
+        "speculative_config = [1]: must be a JSON "
         "object");
-    REFUSED("mm_processor_kwargs", "{\"a\": }", "mm_processor_kwargs = {\"a\": }: not "
+    REFUSED("mm_processor_kwargs", "{\"a\": }",
+        "mm_processor_kwargs = {\"a\": }: not "
         "JSON: unexpected token near '}' in column 7");
-    REFUSED("quantization", "wint3", "quantization = wint3: must be one of: none wint8 "
+    REFUSED("quantization", "wint3",
+        "quantization = wint3: must be one of: none wint8 "
         "wint4 fp8");
-    REFUSED("quantization", "{\"dense_quant_type\": \"wint8\"}", "quantization = "
+    REFUSED("quantization", "{\"dense_quant_type\": \"wint8\"}",
+        "quantization = "
         "{\"dense_quant_type\": \"wint8\"}: not available in this build; default is none");
-    REFUSED("kv.dtype", "int4", "kv.dtype = int4: not available in this build; default is "
+    REFUSED("kv.dtype", "int4",
+        "kv.dtype = int4: not available in this build; default is "
         "auto");
-    REFUSED("max_logprobs", "-1", "max_logprobs = -1: not available in this build; "
+    REFUSED("max_logprobs", "-1",
+        "max_logprobs = -1: not available in this build; "
         "default is 20");
     OK("kv_cache_dtype", "float8_e4m3");
     assert_int_equal(par_get(ps)->kv_dtype, PAR_KV_DTYPE_FP8);
@@ -354,32 +364,40 @@ e1_graph_optimization_config(void **state)
     OK(GRAPH, "{\"use_cudagraph\": false, \"max_capture_shape_prefill\": 256}");
     assert_int_equal(p->graph_use_cudagraph, 0);
     assert_int_equal(p->graph_prefill_max_tokens, 256);
-    assert_int_equal(set(ps, GRAPH, "{\"use_cudagraph\":false,\"graph_opt_level\":0,"
-        "\"cudagraph_capture_sizes\":null}"), 1);
-    assert_string_equal(err, GRAPH ": graph_opt_level accepted without effect: graphs "
-        "have one kind, recorded at the start");
-    assert_int_equal(set(ps, GRAPH, "{\"sot_warmup_sizes\":[1,2],\"graph_opt_level\":2,"
-        "\"cudagraph_num_of_warmups\":2,\"cudagraph_copy_inputs\":false,"
-        "\"cudagraph_splitting_ops\":[],\"full_cuda_graph\":true,"
-        "\"cudagraph_only_prefill\":false,\"use_unique_memory_pool\":true,"
-        "\"draft_model_use_cudagraph\":false}"), 1);
+    assert_int_equal(set(ps, GRAPH,
+                         "{\"use_cudagraph\":false,\"graph_opt_level\":0,"
+                         "\"cudagraph_capture_sizes\":null}"),
+        1);
+    assert_string_equal(err,
+        GRAPH ": graph_opt_level accepted without effect: graphs "
+              "have one kind, recorded at the start");
+    assert_int_equal(set(ps, GRAPH,
+                         "{\"sot_warmup_sizes\":[1,2],\"graph_opt_level\":2,"
+                         "\"cudagraph_num_of_warmups\":2,\"cudagraph_copy_inputs\":false,"
+                         "\"cudagraph_splitting_ops\":[],\"full_cuda_graph\":true,"
+                         "\"cudagraph_only_prefill\":false,\"use_unique_memory_pool\":true,"
+                         "\"draft_model_use_cudagraph\":false}"),
+        1);
     OK(GRAPH, "{\"cudagraph_capture_sizes\": [16, 1, 16, 4]}");
     assert_string_equal(p->graph_capture_sizes, "1,4,16");
-    REFUSED(GRAPH, "{\"graph_opt_level\": 3}", GRAPH ": graph_opt_level = 3: must be 0, 1 "
-        "or 2");
-    REFUSED(GRAPH, "{\"use_cudagraph\": 3}", GRAPH ": use_cudagraph = 3: must be true or "
-        "false");
-    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": []}", GRAPH
-        ": cudagraph_capture_sizes = []: must be a list of token counts that is not "
-        "empty, or null");
-    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": [1, 0]}", GRAPH
-        ": cudagraph_capture_sizes = 1,0: token counts are 1 to 131072, not 0");
-    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": [1.5]}", GRAPH
-        ": cudagraph_capture_sizes = [1.5]: must be a list of whole numbers");
-    REFUSED(GRAPH, "{\"full_cuda_graph\": 1}", GRAPH ": full_cuda_graph = 1: must be true "
-        "or false");
-    REFUSED(GRAPH, "{\"max_capture_shape_prefill\": 131073}", GRAPH
-        ": max_capture_shape_prefill = 131073: must be 0 to 131072 tokens");
+    REFUSED(GRAPH, "{\"graph_opt_level\": 3}",
+        GRAPH ": graph_opt_level = 3: must be 0, 1 "
+              "or 2");
+    REFUSED(GRAPH, "{\"use_cudagraph\": 3}",
+        GRAPH ": use_cudagraph = 3: must be true or "
+              "false");
+    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": []}",
+        GRAPH ": cudagraph_capture_sizes = []: must be a list of token counts that is not "
+              "empty, or null");
+    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": [1, 0]}",
+        GRAPH ": cudagraph_capture_sizes = 1,0: token counts are 1 to 131072, not 0");
+    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": [1.5]}",
+        GRAPH ": cudagraph_capture_sizes = [1.5]: must be a list of whole numbers");
+    REFUSED(GRAPH, "{\"full_cuda_graph\": 1}",
+        GRAPH ": full_cuda_graph = 1: must be true "
+              "or false");
+    REFUSED(GRAPH, "{\"max_capture_shape_prefill\": 131073}",
+        GRAPH ": max_capture_shape_prefill = 131073: must be 0 to 131072 tokens");
     assert_int_equal(set(ps, GRAPH, "{\"use_cudagraph\": true,}"), -EINVAL);
     assert_non_null(strstr(err, "not JSON: "));
     assert_int_equal(set(ps, GRAPH, "{\"use_cudagraph\":1,\"use_cudagraph\":2}"), -EINVAL);
@@ -396,25 +414,31 @@ e1_set_both_ways(void **state)
     OK(GRAPH, "{\"use_cudagraph\": false, \"cudagraph_capture_sizes\": [2, 1]}");
     OK("use_cudagraph", "no");
     OK(GRAPH, "{\"use_cudagraph\": false}");
-    REFUSED("graph.use_cudagraph", "yes", "graph.use_cudagraph = yes contradicts "
+    REFUSED("graph.use_cudagraph", "yes",
+        "graph.use_cudagraph = yes contradicts "
         "graph.use_cudagraph = no, set by graph_optimization_config; remove one of them");
     OK("graph.capture_sizes", "1, 2");
-    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": [1, 4]}", GRAPH
-        ": cudagraph_capture_sizes = 1,4 contradicts graph.capture_sizes = 1,2, set by "
-        "its own name; remove one of them");
+    REFUSED(GRAPH, "{\"cudagraph_capture_sizes\": [1, 4]}",
+        GRAPH ": cudagraph_capture_sizes = 1,4 contradicts graph.capture_sizes = 1,2, set by "
+              "its own name; remove one of them");
     assert_int_equal(p->graph_use_cudagraph, 0);
     assert_string_equal(p->graph_capture_sizes, "1,2");
     /* A running daemon may change what the start has set. */
     assert_int_equal(par_set_text(ps, "graph.use_cudagraph", "yes", PAR_FROM_RUNTIME, err,
-        sizeof(err)), 0);
+                         sizeof(err)),
+        0);
     OK("use_cudagraph", "yes");
 
-    assert_int_equal(read_text(ps, "use_cudagraph = yes\n" GRAPH
-        " = {\"use_cudagraph\": false}\n"), -EINVAL);
-    assert_non_null(strstr(err, ":2: " GRAPH ": use_cudagraph = no contradicts "
+    assert_int_equal(read_text(ps,
+                         "use_cudagraph = yes\n" GRAPH " = {\"use_cudagraph\": false}\n"),
+        -EINVAL);
+    assert_non_null(strstr(err,
+        ":2: " GRAPH ": use_cudagraph = no contradicts "
         "graph.use_cudagraph = yes, set by its own name"));
-    assert_int_equal(read_text(ps, GRAPH " = {\"use_cudagraph\": true}\n[graph]\n"
-        "use_cudagraph = 0\n"), -EINVAL);
+    assert_int_equal(read_text(ps,
+                         GRAPH " = {\"use_cudagraph\": true}\n[graph]\n"
+                               "use_cudagraph = 0\n"),
+        -EINVAL);
     assert_non_null(strstr(err, ":3: graph.use_cudagraph = 0 contradicts"));
     /* The command line wins over the file, without being a contradiction. */
     assert_int_equal(read_text(ps, GRAPH " = {\"use_cudagraph\": false}\n"), 0);
@@ -423,7 +447,8 @@ e1_set_both_ways(void **state)
     OK("device.overlap_depth", "3");
     OK("enable_overlap_schedule", "True");
     assert_int_equal(p->device_overlap_depth, 3);
-    REFUSED("enable_overlap_schedule", "no", "enable_overlap_schedule = 0 contradicts "
+    REFUSED("enable_overlap_schedule", "no",
+        "enable_overlap_schedule = 0 contradicts "
         "device.overlap_depth = 3, set by its own name; remove one of them");
 }
 
@@ -439,21 +464,29 @@ e1_capture_sizes(void **state)
     assert_string_equal(par_get(ps)->graph_capture_sizes, "");
     OK("graph.capture_sizes", " 8 ,1,131072, 8");
     assert_string_equal(par_get(ps)->graph_capture_sizes, "1,8,131072");
-    REFUSED("graph.capture_sizes", ",", "graph.capture_sizes = ,: a list of token counts, "
+    REFUSED("graph.capture_sizes", ",",
+        "graph.capture_sizes = ,: a list of token counts, "
         "comma separated, like 1,2,4,8; nothing for the default list");
-    REFUSED("graph.capture_sizes", "1,,2", "graph.capture_sizes = 1,,2: a list of token "
+    REFUSED("graph.capture_sizes", "1,,2",
+        "graph.capture_sizes = 1,,2: a list of token "
         "counts, comma separated, like 1,2,4,8; nothing for the default list");
-    REFUSED("graph.capture_sizes", "1,2,", "graph.capture_sizes = 1,2,: a comma and a "
+    REFUSED("graph.capture_sizes", "1,2,",
+        "graph.capture_sizes = 1,2,: a comma and a "
         "number must follow 2");
-    REFUSED("graph.capture_sizes", "1 2", "graph.capture_sizes = 1 2: a comma and a number "
+    REFUSED("graph.capture_sizes", "1 2",
+        "graph.capture_sizes = 1 2: a comma and a number "
         "must follow 1");
-    REFUSED("graph.capture_sizes", "-1", "graph.capture_sizes = -1: a list of token "
+    REFUSED("graph.capture_sizes", "-1",
+        "graph.capture_sizes = -1: a list of token "
         "counts, comma separated, like 1,2,4,8; nothing for the default list");
-    REFUSED("graph.capture_sizes", "0", "graph.capture_sizes = 0: token counts are 1 to "
+    REFUSED("graph.capture_sizes", "0",
+        "graph.capture_sizes = 0: token counts are 1 to "
         "131072, not 0");
-    REFUSED("graph.capture_sizes", "131073", "graph.capture_sizes = 131073: token counts "
+    REFUSED("graph.capture_sizes", "131073",
+        "graph.capture_sizes = 131073: token counts "
         "are 1 to 131072, not 131073");
-    REFUSED("graph.capture_sizes", "99999999999999999999", "graph.capture_sizes = "
+    REFUSED("graph.capture_sizes", "99999999999999999999",
+        "graph.capture_sizes = "
         "99999999999999999999: a list of token counts, comma separated, like 1,2,4,8; "
         "nothing for the default list");
     /* As many numbers as the text can hold. */
@@ -469,10 +502,10 @@ e1_capture_sizes(void **state)
 /* ---- constraints ----------------------------------------------------------------- */
 
 #define CHECK_OK() assert_int_equal(par_check(ps, err, sizeof(err)), 0)
-#define CHECK_BAD(text)                                                 \
-    do {                                                                \
-        assert_int_equal(par_check(ps, err, sizeof(err)), -EINVAL);     \
-        assert_string_equal(err, text);                                 \
+#define CHECK_BAD(text) \
+    do { \
+        assert_int_equal(par_check(ps, err, sizeof(err)), -EINVAL); \
+        assert_string_equal(err, text); \
     } while (0)
 
 static void
@@ -485,7 +518,7 @@ e2_batched_tokens_and_sequences(void **state)
     CHECK_OK();
     OK("max_num_batched_tokens", "127");
     CHECK_BAD("sched.max_num_batched_tokens = 127 is less than sched.max_num_seqs = 128: "
-        "each sequence of a step needs a token");
+              "each sequence of a step needs a token");
     OK("max_num_batched_tokens", "0");
     CHECK_OK();
     assert_int_equal(par_max_batched_tokens(par_get(ps), 1), 512);
@@ -506,20 +539,20 @@ e2_batched_tokens_and_length(void **state)
     CHECK_OK();
     OK("max_num_batched_tokens", "401");
     CHECK_BAD("sched.max_num_batched_tokens = 401 is more than model.max_model_len * "
-        "sched.max_num_seqs = 100 * 4");
+              "sched.max_num_seqs = 100 * 4");
     OK("enable_chunked_prefill", "no");
     OK("max_num_batched_tokens", "100");
     CHECK_OK();
     OK("max_num_batched_tokens", "99");
     CHECK_BAD("sched.max_num_batched_tokens = 99 is less than model.max_model_len = 100, "
-        "and without sched.enable_chunked_prefill a prompt must fit one step");
+              "and without sched.enable_chunked_prefill a prompt must fit one step");
     OK("enable_chunked_prefill", "yes");
     CHECK_OK();
     OK("max_num_batched_tokens", "64");
     CHECK_OK();
     OK("max_num_batched_tokens", "63");
     CHECK_BAD("sched.max_num_batched_tokens = 63 is less than kv.block_size = 64: a split "
-        "prompt advances by a block");
+              "prompt advances by a block");
     OK("block_size", "16");
     CHECK_OK();
     OK("max_num_batched_tokens", "0");
@@ -529,7 +562,7 @@ e2_batched_tokens_and_length(void **state)
     assert_int_equal(par_max_batched_tokens(par_get(ps), 1), 131072);
     OK("max_model_len", "131073");
     CHECK_BAD("model.max_model_len = 131073: without sched.enable_chunked_prefill a prompt "
-        "must fit one step, which has at most 131072 tokens");
+              "must fit one step, which has at most 131072 tokens");
 }
 
 static void
@@ -541,20 +574,21 @@ e2_partial_prefills(void **state)
     CHECK_OK();
     OK("enable_chunked_prefill", "no");
     CHECK_BAD("sched.max_num_partial_prefills = 2 needs sched.enable_chunked_prefill = "
-        "yes; without it write 1");
+              "yes; without it write 1");
     OK("max_num_partial_prefills", "1");
     CHECK_OK();
     OK("enable_chunked_prefill", "yes");
     OK("max_long_partial_prefills", "2");
     CHECK_BAD("sched.max_long_partial_prefills = 2 is more than "
-        "sched.max_num_partial_prefills = 1");
+              "sched.max_num_partial_prefills = 1");
     OK("max_num_partial_prefills", "2");
     CHECK_OK();
     OK("max_model_len", "2048");
     OK("long_prefill_token_threshold", "2047");
     CHECK_OK();
     OK("long_prefill_token_threshold", "2048");
-    CHECK_BAD("sched.long_prefill_token_threshold = 2048 must be less than "
+    CHECK_BAD(
+        "sched.long_prefill_token_threshold = 2048 must be less than "
         "model.max_model_len = 2048 when sched.max_num_partial_prefills = 2 is more than "
         "1: no prompt would be long");
     OK("max_long_partial_prefills", "1");
@@ -590,9 +624,11 @@ e2_blocks_and_shares(void **state)
     OK("block_size", "64");
     OK("gpu_memory_utilization", "0.05");
     OK("gpu_memory_utilization", "0.98");
-    REFUSED("gpu_memory_utilization", "0.049", "gpu_memory_utilization = 0.049: must be "
+    REFUSED("gpu_memory_utilization", "0.049",
+        "gpu_memory_utilization = 0.049: must be "
         "0.05 to 0.98");
-    REFUSED("gpu_memory_utilization", "0.981", "gpu_memory_utilization = 0.981: must be "
+    REFUSED("gpu_memory_utilization", "0.981",
+        "gpu_memory_utilization = 0.981: must be "
         "0.05 to 0.98");
     REFUSED("gpu_memory_utilization", "nan", "gpu_memory_utilization = nan: not a number");
     OK("kv_cache_ratio", "0.05");
@@ -603,7 +639,7 @@ e2_blocks_and_shares(void **state)
     CHECK_OK();
     OK("enable_prefix_caching", "no");
     CHECK_BAD("kv.swap_space = 0.5 needs kv.enable_prefix_caching = yes: it holds cached "
-        "blocks; without them write 0");
+              "blocks; without them write 0");
     OK("swap_space", "0");
     CHECK_OK();
     /* 1000 tokens are 16 blocks of 64. */
@@ -612,7 +648,7 @@ e2_blocks_and_shares(void **state)
     CHECK_OK();
     OK("num_gpu_blocks_override", "17");
     CHECK_BAD("kv.num_blocks = 17: model.max_model_len = 1000 needs 16 blocks of "
-        "kv.block_size = 64 and kv.static_decode_blocks = 2 more; write at least 18");
+              "kv.block_size = 64 and kv.static_decode_blocks = 2 more; write at least 18");
     OK("static_decode_blocks", "1");
     CHECK_OK();
     OK("max_model_len", "16");
@@ -632,8 +668,10 @@ e2_devices(void **state)
         char text[160];
 
         OK(names[i], "1");
-        snprintf(text, sizeof(text), "%s = 2: not available in this build (the model runs "
-            "on one device); remove it or write 1", names[i]);
+        snprintf(text, sizeof(text),
+            "%s = 2: not available in this build (the model runs "
+            "on one device); remove it or write 1",
+            names[i]);
         REFUSED(names[i], "2", text);
         snprintf(text, sizeof(text), "%s = 0: must be at least 1", names[i]);
         REFUSED(names[i], "0", text);
@@ -663,45 +701,46 @@ e2_groups_and_sizes(void **state)
     OK("max_num_batched_tokens", "1000");
     OK("graph.capture_sizes", "1000,1");
     CHECK_BAD("graph.capture_sizes: 1000 is more than graph.prefill_max_tokens = 512; "
-        "remove it or raise that");
+              "remove it or raise that");
     OK("graph.prefill_max_tokens", "1000");
     CHECK_OK();
     OK("graph.prefill_max_tokens", "131072");
     OK("graph.capture_sizes", "1,1001");
     CHECK_BAD("graph.capture_sizes: 1001 is more than the tokens of a step, "
-        "sched.max_num_batched_tokens = 1000; remove it");
+              "sched.max_num_batched_tokens = 1000; remove it");
     /* A running daemon keeps what it has. */
     OK("graph.capture_sizes", "8,16");
     assert_int_equal(par_set_checked(ps, "graph.capture_sizes", "1001", PAR_FROM_RUNTIME,
-        err, sizeof(err)), -EINVAL);
+                         err, sizeof(err)),
+        -EINVAL);
     assert_non_null(strstr(err, "1001 is more than the tokens of a step"));
     assert_string_equal(par_get(ps)->graph_capture_sizes, "8,16");
     assert_int_equal(par_set_checked(ps, "graph.capture_sizes", "1000", PAR_FROM_RUNTIME,
-        err, sizeof(err)), 0);
+                         err, sizeof(err)),
+        0);
     assert_string_equal(par_get(ps)->graph_capture_sizes, "1000");
     OK("max_num_batched_tokens", "0");
     CHECK_OK();
     OK("graph.capture_sizes", "8193");
     CHECK_BAD("graph.capture_sizes: 8193 is more than the tokens of a step, "
-        "sched.max_num_batched_tokens = 8192; remove it");
+              "sched.max_num_batched_tokens = 8192; remove it");
     OK("graph.capture_sizes", "8192");
     CHECK_OK();
     OK("device.backend", "cpu");
     CHECK_BAD("graph.capture_sizes: 8192 is more than the tokens of a step, "
-        "sched.max_num_batched_tokens = 512; remove it");
+              "sched.max_num_batched_tokens = 512; remove it");
 }
 
 int
 main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        T(e1_forty_names_by_set), T(e1_forty_names_in_a_file), T(e1_values_that_turn_off),
-        T(e1_messages), T(e1_graph_optimization_config), T(e1_set_both_ways),
-        T(e1_capture_sizes), T(e2_batched_tokens_and_sequences),
-        T(e2_batched_tokens_and_length), T(e2_partial_prefills), T(e2_blocks_and_shares),
-        T(e2_devices), T(e2_groups_and_sizes)
-    };
+    const struct CMUnitTest tests[] = { T(e1_forty_names_by_set),
+        T(e1_forty_names_in_a_file), T(e1_values_that_turn_off), T(e1_messages),
+        T(e1_graph_optimization_config), T(e1_set_both_ways), T(e1_capture_sizes),
+        T(e2_batched_tokens_and_sequences), T(e2_batched_tokens_and_length),
+        T(e2_partial_prefills), T(e2_blocks_and_shares), T(e2_devices),
+        T(e2_groups_and_sizes) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,9 +59,14 @@ lingering(void)
 static ssize_t
 pass(int sock, const void *p, size_t n, int fd)
 {
-    union { struct cmsghdr h; char room[CMSG_SPACE(sizeof(int))]; } ctl;
+    union {
+        struct cmsghdr h;
+        char room[CMSG_SPACE(sizeof(int))];
+    } ctl;
     struct iovec io = { (void *)(uintptr_t)p, n };
-    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &ctl,
+    struct msghdr m = { .msg_iov = &io,
+        .msg_iovlen = 1,
+        .msg_control = &ctl,
         .msg_controllen = sizeof(ctl) };
     ssize_t rc;
 
@@ -182,8 +187,9 @@ t_session(void **state)
         fix_open(&f, sets);
         f.g->ofl = f.g->ses.ofl = ofl_new(64);
         assert_non_null(f.g->ofl);
-        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
-            0, sv), 0);
+        assert_int_equal(socketpair(AF_UNIX,
+                             SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sv),
+            0);
         if (how == 0) {
             assert_true(pass(sv[1], &h, sizeof(h), lingering()) > 0);
             assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
@@ -222,8 +228,9 @@ t_admin(void **state)
         fix_open(&f, NULL);
         f.g->ofl = f.g->ctl.ofl = ofl_new(64);
         assert_non_null(f.g->ofl);
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
-            sv), 0);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+                             0, sv),
+            0);
         assert_true(pass(sv[1], "x", 1, lingering()) > 0);
         t = clk_now_ns();
         rc = ctl_adopt(&f.g->ctl, sv[0], 1, uid, uid + 54321, f.now);

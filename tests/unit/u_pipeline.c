@@ -50,8 +50,14 @@ int
 main(int argc, char **argv)
 {
     struct sim_rng g = { sim_seed(argc, argv) };
-    struct sim_cfg cfg = { .max_reqs = 48, .max_seqs = 16, .max_tokens = 128,
-        .max_len = 256, .n_block = 40, .block_size = 16, .chunked = 1, .real_clock = 1,
+    struct sim_cfg cfg = { .max_reqs = 48,
+        .max_seqs = 16,
+        .max_tokens = 128,
+        .max_len = 256,
+        .n_block = 40,
+        .block_size = 16,
+        .chunked = 1,
+        .real_clock = 1,
         .check_tokens = 1 };
     struct sim *s = sim_new(&cfg);
     uint64_t until;

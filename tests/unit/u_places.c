@@ -42,20 +42,20 @@ t_rule(void **state)
         { 9, 1, old } };
 
     (void)state;
-    assert_int_equal(pick(0, s, 4), 2);     /* most sessions, longest idle */
+    assert_int_equal(pick(0, s, 4), 2); /* most sessions, longest idle */
     assert_int_equal(pick(1, s, 4), 2);
-    assert_int_equal(pick(2, s, 4), -1);    /* would have more than they */
+    assert_int_equal(pick(2, s, 4), -1); /* would have more than they */
     s[3].sessions = 2 + PLC_CROWD;
-    assert_int_equal(pick(2, s, 4), 3);     /* busy, of a crowd */
-    assert_int_equal(pick(1, s, 4), 2);     /* an idle one first */
-    s[0] = (struct plc_ses) { 1, 0, old + 1 };
-    assert_int_equal(pick(0, s, 1), -1);    /* its only one, used of late */
+    assert_int_equal(pick(2, s, 4), 3); /* busy, of a crowd */
+    assert_int_equal(pick(1, s, 4), 2); /* an idle one first */
+    s[0] = (struct plc_ses){ 1, 0, old + 1 };
+    assert_int_equal(pick(0, s, 1), -1); /* its only one, used of late */
     s[0].t_used = old;
     assert_int_equal(pick(0, s, 1), 0);
-    assert_int_equal(pick(1, s, 1), -1);    /* not in turn */
-    s[0] = (struct plc_ses) { 20, 3, now };
-    s[1] = (struct plc_ses) { 20, 1, now };
-    assert_int_equal(pick(0, s, 2), 1);     /* fewest open requests */
+    assert_int_equal(pick(1, s, 1), -1); /* not in turn */
+    s[0] = (struct plc_ses){ 20, 3, now };
+    s[1] = (struct plc_ses){ 20, 1, now };
+    assert_int_equal(pick(0, s, 2), 1); /* fewest open requests */
     assert_int_equal(pick(0, s, 0), -1);
 }
 

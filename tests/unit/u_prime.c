@@ -13,9 +13,17 @@
 static struct sim_cfg
 base(void)
 {
-    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 16, .max_tokens = 600,
-        .max_len = 2048, .n_block = 700, .block_size = 16, .chunked = 1, .graph = 1,
-        .real_clock = 1, .depth = 2, .check_tokens = 1 };
+    return (struct sim_cfg){ .max_reqs = 16,
+        .max_seqs = 16,
+        .max_tokens = 600,
+        .max_len = 2048,
+        .n_block = 700,
+        .block_size = 16,
+        .chunked = 1,
+        .graph = 1,
+        .real_clock = 1,
+        .depth = 2,
+        .check_tokens = 1 };
 }
 
 static struct sim_req *

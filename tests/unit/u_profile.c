@@ -20,7 +20,7 @@
 #include "daemon/worker/profile.h"
 #include "tests/sim/sim.h"
 
-#define N_ASK 6
+#define N_ASK  6
 #define N_STEP 10
 
 static char model[64];
@@ -28,10 +28,22 @@ static char model[64];
 static struct sim_cfg
 small(int depth, int graph, enum fdk_exec exec)
 {
-    return (struct sim_cfg) { .max_reqs = 16, .max_seqs = 8, .max_tokens = 48,
-        .max_len = 256, .n_block = 60, .block_size = 16, .chunked = 1, .threads = 2,
-        .depth = depth, .graph = graph, .lazy = 1, .exec = exec, .prefix = 1, .n_host = 8,
-        .n_penalty = 4, .model_dir = model };
+    return (struct sim_cfg){ .max_reqs = 16,
+        .max_seqs = 8,
+        .max_tokens = 48,
+        .max_len = 256,
+        .n_block = 60,
+        .block_size = 16,
+        .chunked = 1,
+        .threads = 2,
+        .depth = depth,
+        .graph = graph,
+        .lazy = 1,
+        .exec = exec,
+        .prefix = 1,
+        .n_host = 8,
+        .n_penalty = 4,
+        .model_dir = model };
 }
 
 static struct sim_req *
@@ -57,7 +69,11 @@ ask(struct sim *s, uint32_t i, uint32_t max_new)
 }
 
 /* What the requests got, and how many prompt tokens were in the cache. */
-struct got { uint32_t n[N_ASK], id[N_ASK][64]; uint64_t lp[N_ASK]; uint64_t hits; };
+struct got {
+    uint32_t n[N_ASK], id[N_ASK][64];
+    uint64_t lp[N_ASK];
+    uint64_t hits;
+};
 
 static void
 all(struct sim *s, struct got *ret)
@@ -136,7 +152,8 @@ static int32_t
 line_steps(const struct prf *p, int32_t i)
 {
     int32_t n_op = p->run->prog->n_op;
-    int32_t tokens = tail_steps(p, MDL_TAIL_TOKENS), outputs = tail_steps(p, MDL_TAIL_OUTPUTS);
+    int32_t tokens = tail_steps(p, MDL_TAIL_TOKENS),
+            outputs = tail_steps(p, MDL_TAIL_OUTPUTS);
     const struct mdl_op *op = i < n_op ? &p->run->prog->op[i] : NULL;
 
     SIM_CHECK(tokens + outputs <= p->measured.n);
@@ -325,15 +342,14 @@ live_threads(struct sim_rng *g)
 static void
 made_leaves_no_trace(struct sim_rng *g)
 {
-    const struct bat_synth shapes[] = {
-        { .n_decode = 1, .context = 1 }, { .n_decode = 7, .context = 100, .n_prefill = 41 },
-        { .context = 1, .n_prefill = 48 }, { .n_decode = 3, .context = 256 }
-    };
+    const struct bat_synth shapes[] = { { .n_decode = 1, .context = 1 },
+        { .n_decode = 7, .context = 100, .n_prefill = 41 },
+        { .context = 1, .n_prefill = 48 }, { .n_decode = 3, .context = 256 } };
 
     (void)g;
     for (int k = 0; k < 8; k++) {
-        struct sim_cfg c = small(k % 2 * 2, k / 2 % 2, k < 4 ? FDK_EXEC_THREAD :
-            FDK_EXEC_DEFER);
+        struct sim_cfg c =
+            small(k % 2 * 2, k / 2 % 2, k < 4 ? FDK_EXEC_THREAD : FDK_EXEC_DEFER);
         struct sim *s = sim_new(&c);
         struct got want, cold, warm;
 
@@ -354,8 +370,8 @@ made_leaves_no_trace(struct sim_rng *g)
             SIM_CHECK(p->measured.ctx == 3.0 * (m->n_decode * m->context + m->n_prefill));
             SIM_CHECK(trc_n_step(s->trc_seg) == n);
             /* behind the last attention a prompt has its outputs alone */
-            SIM_CHECK(tail_steps(p, m->n_prefill > 0 ? MDL_TAIL_OUTPUTS :
-                MDL_TAIL_TOKENS) == 3);
+            SIM_CHECK(
+                tail_steps(p, m->n_prefill > 0 ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS) == 3);
             (void)prf_free(p);
             all(s, &warm);
             same(&want, &warm);
@@ -396,7 +412,7 @@ made_reads_the_pool(struct sim_rng *g)
         if (kv_is_empty(s->pip->eng->kv, b))
             continue;
         SIM_CHECK(memcmp(before + (size_t)b * bytes, s->run->d_kv + (size_t)b * bytes,
-            bytes) == 0);
+                      bytes) == 0);
         n++;
     }
     SIM_CHECK(n > 10);
@@ -449,12 +465,15 @@ made_refused_and_interrupted(struct sim_rng *g)
 static void
 made_shapes_refused(struct sim_rng *g)
 {
-    static const struct { int32_t n_decode, context, n_prefill; const char *why; } bad[] = {
+    static const struct {
+        int32_t n_decode, context, n_prefill;
+        const char *why;
+    } bad[] = {
         { 0, 10, 0, "needs rows" }, { -1, 10, 0, "needs rows" },
         { 9, 10, 0, "max_num_seqs = 8" }, { 8, 10, 1, "max_num_seqs = 8" },
         { 7, 10, 42, "max_num_batched_tokens = 48" },
-        { INT32_MAX, 10, INT32_MAX, "max_num_seqs" },
-        { 1, 257, 0, "context 257" }, { 1, 0, 0, "context 0" },
+        { INT32_MAX, 10, INT32_MAX, "max_num_seqs" }, { 1, 257, 0, "context 257" },
+        { 1, 0, 0, "context 0" },
         { 8, 128, 0, "64 KV blocks, the pool has 60" }, /* of 16 tokens */
     };
     struct sim_cfg c = small(0, 0, FDK_EXEC_INLINE);
@@ -465,7 +484,8 @@ made_shapes_refused(struct sim_rng *g)
     (void)g;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         const struct bat_synth m = { .n_decode = bad[i].n_decode,
-            .context = bad[i].context, .n_prefill = bad[i].n_prefill };
+            .context = bad[i].context,
+            .n_prefill = bad[i].n_prefill };
 
         SIM_CHECK(prf_synth_check(s->run, &m, c.max_len, err, sizeof(err)) == -EINVAL);
         if (strstr(err, bad[i].why) == NULL)
@@ -537,7 +557,7 @@ peak_again(struct peak_fix *f, int busy)
 {
     int n = n_probe;
 
-    f->cc = (struct peak_cache) { 0 };
+    f->cc = (struct peak_cache){ 0 };
     (void)snprintf(f->cc.dir, sizeof(f->cc.dir), "%s", f->cache);
     SIM_CHECK(peak_get(&f->cc, &f->k, f->ctx, busy, 0, &f->c) == 0);
     SIM_CHECK(f->c.read_bps == 1e10 && f->c.flops[FDK_F32] == 2e11);
@@ -619,7 +639,7 @@ peaks_without_a_folder(struct sim_rng *g)
     SIM_CHECK(peak_again(&f, 0) == 4 && f.cc.warned);
     /* what cannot be measured is told, and nothing is kept */
     probe_rc = -ENOMEM;
-    f.cc = (struct peak_cache) { 0 };
+    f.cc = (struct peak_cache){ 0 };
     SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == -ENOMEM && !f.cc.have);
     (void)rmdir(f.dir);
     f.k.close(f.ctx);
@@ -678,12 +698,19 @@ int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = {
-        SIM_TEST(live_steps_compute_the_same), SIM_TEST(live_stopped),
-        SIM_TEST(live_begins_between_steps), SIM_TEST(live_threads),
-        SIM_TEST(made_leaves_no_trace), SIM_TEST(made_reads_the_pool),
-        SIM_TEST(made_refused_and_interrupted), SIM_TEST(made_shapes_refused),
-        SIM_TEST(peaks_kept), SIM_TEST(peaks_without_a_folder),
-        SIM_TEST(peaks_where), SIM_TEST(rooflines), SIM_TEST(probes),
+        SIM_TEST(live_steps_compute_the_same),
+        SIM_TEST(live_stopped),
+        SIM_TEST(live_begins_between_steps),
+        SIM_TEST(live_threads),
+        SIM_TEST(made_leaves_no_trace),
+        SIM_TEST(made_reads_the_pool),
+        SIM_TEST(made_refused_and_interrupted),
+        SIM_TEST(made_shapes_refused),
+        SIM_TEST(peaks_kept),
+        SIM_TEST(peaks_without_a_folder),
+        SIM_TEST(peaks_where),
+        SIM_TEST(rooflines),
+        SIM_TEST(probes),
     };
     int rc;
 

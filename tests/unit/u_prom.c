@@ -46,7 +46,7 @@ count_of(const char *in, const char *what)
     return n;
 }
 
-#define HAS(line) assert_int_equal(count_of(text, "\n" line "\n"), 1)
+#define HAS(line)     assert_int_equal(count_of(text, "\n" line "\n"), 1)
 #define HAS_NOT(part) assert_null(strstr(text, part))
 
 static struct cnt_seg seg;
@@ -94,10 +94,19 @@ quantiles_lie_within_their_range(void **state)
 static void
 times_read_well(void **state)
 {
-    static const struct { const char *unit; double v; const char *want; } rows[] = {
-        { "ns", 0, "0 ns" }, { "ns", 999, "999 ns" }, { "ns", 1500, "1.5 us" },
-        { "ns", 2.25e6, "2.25 ms" }, { "ns", 1e9, "1 s" }, { "ns", 90e9, "1.5 min" },
-        { "ns", 7200e9, "2 h" }, { "tokens", 17.5, "17.5" },
+    static const struct {
+        const char *unit;
+        double v;
+        const char *want;
+    } rows[] = {
+        { "ns", 0, "0 ns" },
+        { "ns", 999, "999 ns" },
+        { "ns", 1500, "1.5 us" },
+        { "ns", 2.25e6, "2.25 ms" },
+        { "ns", 1e9, "1 s" },
+        { "ns", 90e9, "1.5 min" },
+        { "ns", 7200e9, "2 h" },
+        { "tokens", 17.5, "17.5" },
         { "tokens", 123456, "123456" },
     };
     char got[32];
@@ -188,13 +197,13 @@ every_counter_appears_once_by_one_name(void **state)
         for (size_t k = 0; k < i; k++) {
             stt_prom_name(cnt_row(k), other, sizeof(other));
             if (strcmp(name, other) == 0) /* one metric, told apart by a label */
-                assert_true(strstr(name, "request_success") != NULL
-                    || strstr(name, "by_source") != NULL);
+                assert_true(strstr(name, "request_success") != NULL ||
+                    strstr(name, "by_source") != NULL);
         }
     }
     for (const char *p = text; *p != '\0'; p = strchr(p, '\n') + 1)
-        assert_true(strncmp(p, "fdd_", 4) == 0 || strncmp(p, "# HELP fdd_", 11) == 0
-            || strncmp(p, "# TYPE fdd_", 11) == 0);
+        assert_true(strncmp(p, "fdd_", 4) == 0 || strncmp(p, "# HELP fdd_", 11) == 0 ||
+            strncmp(p, "# TYPE fdd_", 11) == 0);
 }
 
 static void
@@ -276,8 +285,8 @@ ranges_are_folded(void **state)
 {
     (void)state;
     memset(seg.h, 0, sizeof(seg.h));
-    cnt_see(seg.h, CNT_H_ttft, 60000, 1);       /* 60 us */
-    cnt_see(seg.h, CNT_H_ttft, 1000000, 1);     /* 1 ms: its bound holds it */
+    cnt_see(seg.h, CNT_H_ttft, 60000, 1);   /* 60 us */
+    cnt_see(seg.h, CNT_H_ttft, 1000000, 1); /* 1 ms: its bound holds it */
     cnt_see(seg.h, CNT_H_ttft, 1000001, 1);
     cnt_see(seg.h, CNT_H_ttft, 3000000000000u, 1);
     prom(&seg, STT_NAMES_VLLM);
@@ -321,14 +330,14 @@ bounds_of_vllm_are_ours(void **state)
 #undef VLN_BOUNDS
 #undef VLN_HIST
 #define VLN_BOUNDS(bounds, ...)
-#define VLN_HIST(name, own, hist, bounds, help)                         \
+#define VLN_HIST(name, own, hist, bounds, help) \
     for (size_t i = 0; i < sizeof(b_##bounds) / sizeof(b_##bounds[0]); i++) { \
-        const struct cnt_hist_row *r = cnt_hist_row(CNT_H_##hist);      \
-        uint32_t b = 0;                                                 \
+        const struct cnt_hist_row *r = cnt_hist_row(CNT_H_##hist); \
+        uint32_t b = 0; \
         while (b < r->n_bound && fabs(bound_seconds(r, b) - b_##bounds[i]) > 1e-12) \
-            b++;                                                        \
-        if (b == r->n_bound)                                            \
-            fail_msg("%s has no bound %g", #name, b_##bounds[i]);       \
+            b++; \
+        if (b == r->n_bound) \
+            fail_msg("%s has no bound %g", #name, b_##bounds[i]); \
     }
     (void)state;
 #include "tools/tbl/vllm_names.h"

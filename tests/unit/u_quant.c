@@ -23,7 +23,7 @@
 static void
 parse_refused(enum par_quant_weights weights, int64_t group, const char *line)
 {
-    struct qnt q = {FDK_U8, 7};
+    struct qnt q = { FDK_U8, 7 };
     char err[256] = "";
 
     assert_int_equal(qnt_parse(weights, group, &q, err, sizeof(err)), -EINVAL);
@@ -35,23 +35,23 @@ parse_refused(enum par_quant_weights weights, int64_t group, const char *line)
 static void
 parameters(void **state)
 {
-    static const int64_t groups[] = {0, 32, 64, 128};
+    static const int64_t groups[] = { 0, 32, 64, 128 };
     struct qnt q;
     char err[256];
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_WINT8, groups[i], &q, err,
-            sizeof(err)), 0);
+        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_WINT8, groups[i], &q, err, sizeof(err)),
+            0);
         assert_int_equal(q.dtype, FDK_I8);
         assert_int_equal(q.group, groups[i]);
         assert_string_equal(qnt_name(&q), "wint8");
-        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_WINT4, groups[i], &q, err,
-            sizeof(err)), 0);
+        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_WINT4, groups[i], &q, err, sizeof(err)),
+            0);
         assert_int_equal(q.dtype, FDK_I4);
         assert_string_equal(qnt_name(&q), "wint4");
-        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_FP8, groups[i], &q, err,
-            sizeof(err)), 0);
+        assert_int_equal(qnt_parse(PAR_QUANT_WEIGHTS_FP8, groups[i], &q, err, sizeof(err)),
+            0);
         assert_int_equal(q.dtype, FDK_F8E4M3);
         assert_int_equal(q.group, groups[i]);
         assert_string_equal(qnt_name(&q), "fp8");
@@ -71,7 +71,7 @@ parameters(void **state)
 static void
 group_counts(void **state)
 {
-    const struct qnt row = {FDK_I8, 0}, g32 = {FDK_I4, 32};
+    const struct qnt row = { FDK_I8, 0 }, g32 = { FDK_I4, 32 };
 
     (void)state;
     assert_int_equal(qnt_groups(&row, 1), 1);
@@ -87,11 +87,11 @@ group_counts(void **state)
 
 /* ---- rows ---- */
 
-static const enum fdk_dtype types[] = {FDK_I8, FDK_I4, FDK_F8E4M3};
+static const enum fdk_dtype types[] = { FDK_I8, FDK_I4, FDK_F8E4M3 };
 #define N_TYPE 3
 
 struct packed {
-    int8_t v[MAX_N];             /* unpacked again; of e4m3 the byte */
+    int8_t v[MAX_N]; /* unpacked again; of e4m3 the byte */
     float scale[MAX_N];
     int32_t n_group;
 };
@@ -151,9 +151,9 @@ to_e4m3(float v)
 static void
 rounding_e4m3(void **state)
 {
-    const struct qnt q = {FDK_F8E4M3, 0};
+    const struct qnt q = { FDK_F8E4M3, 0 };
     static struct packed p;
-    float x[MAX_N] = {448};
+    float x[MAX_N] = { 448 };
     int32_t n = 1;
 
     (void)state;
@@ -162,7 +162,7 @@ rounding_e4m3(void **state)
         float lo = (float)e4m3(b), mid = (float)(e4m3(b) + e4m3(b + 1)) / 2;
 
         for (int s = 0; s < 2; s++) {
-            const float v[] = {lo, mid, nextafterf(mid, 0), nextafterf(mid, 1000)};
+            const float v[] = { lo, mid, nextafterf(mid, 0), nextafterf(mid, 1000) };
 
             for (int i = 0; i < 4; i++)
                 x[n++] = s == 0 ? v[i] : -v[i];
@@ -193,13 +193,13 @@ static void
 rounding(void **state)
 {
     /* scale 1 for wint8; ties to even, then the ends */
-    const float x[] = {127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f,
-        0.49999997f, -0.0f, 1e-30f};
-    const int8_t want[] = {127, 0, 2, 2, 0, -2, -2, 126, -126, 0, 0, 0};
+    const float x[] = { 127, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 126.5f, -126.5f,
+        0.49999997f, -0.0f, 1e-30f };
+    const int8_t want[] = { 127, 0, 2, 2, 0, -2, -2, 126, -126, 0, 0, 0 };
     /* scale 1 for wint4: -8 is the element of largest magnitude */
-    const float y[] = {-8, 7.4f, 7.9f, 0.5f, 1.5f, -7.5f, -6.5f, 8};
-    const int8_t want4[] = {-8, 7, 7, 0, 2, -8, -6, 7};
-    const struct qnt q8 = {FDK_I8, 0}, q4 = {FDK_I4, 0};
+    const float y[] = { -8, 7.4f, 7.9f, 0.5f, 1.5f, -7.5f, -6.5f, 8 };
+    const int8_t want4[] = { -8, 7, 7, 0, 2, -8, -6, 7 };
+    const struct qnt q8 = { FDK_I8, 0 }, q4 = { FDK_I4, 0 };
     struct packed p;
     float z[8];
 
@@ -222,14 +222,14 @@ rounding(void **state)
 static void
 zeros_and_small_scales(void **state)
 {
-    const struct qnt q8 = {FDK_I8, 32}, q4 = {FDK_I4, 32}, qf = {FDK_F8E4M3, 32};
+    const struct qnt q8 = { FDK_I8, 32 }, q4 = { FDK_I4, 32 }, qf = { FDK_F8E4M3, 32 };
     struct packed p;
-    float x[96] = {0};
+    float x[96] = { 0 };
 
     (void)state;
     x[3] = -0.0f;
-    x[40] = 1e-45f;              /* / 127 is nothing */
-    x[64] = 1e-40f;              /* / 127 has few bits left */
+    x[40] = 1e-45f; /* / 127 is nothing */
+    x[64] = 1e-40f; /* / 127 has few bits left */
     x[65] = -0.9e-40f;
     quantize(x, 96, &q8, &p);
     assert_int_equal(p.n_group, 3);
@@ -238,8 +238,8 @@ zeros_and_small_scales(void **state)
     assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0);
     assert_true(p.scale[2] > 0 && p.v[64] == 127 && p.v[65] < -100);
     quantize(x, 96, &q4, &p);
-    assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0
-        && !signbit(p.scale[1]));
+    assert_true(p.scale[0] == 0 && !signbit(p.scale[0]) && p.scale[1] == 0 &&
+        !signbit(p.scale[1]));
     assert_true(p.scale[2] < 0 && p.v[64] == -8 && p.v[65] == 7);
     quantize(x, 96, &qf, &p);
     for (int i = 0; i < 64; i++)
@@ -269,7 +269,8 @@ expect(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
             if (fabsf(x[i]) > fabsf(top) || (fabsf(x[i]) == fabsf(top) && x[i] < 0))
                 top = x[i];
         scale = q->dtype == FDK_I8 ? fabsf(top) / 127
-            : q->dtype == FDK_I4 ? -(top / 8) : fabsf(top) / 448;
+            : q->dtype == FDK_I4   ? -(top / 8)
+                                   : fabsf(top) / 448;
         for (int32_t i = g; i < n && i < g + group; i++) {
             float v = scale == 0 ? 0 : nearbyintf(x[i] / scale);
 
@@ -288,9 +289,9 @@ expect(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
 static void
 random_rows(void **state)
 {
-    static const int32_t lens[] = {1, 2, 3, 16, 31, 32, 33, 64, 100, 128, 510, 512, 514,
-        640, 1023, 1024, 2098};
-    static const int32_t groups[] = {0, 32, 64, 128};
+    static const int32_t lens[] = { 1, 2, 3, 16, 31, 32, 33, 64, 100, 128, 510, 512, 514,
+        640, 1023, 1024, 2098 };
+    static const int32_t groups[] = { 0, 32, 64, 128 };
     static struct packed got, want;
     float x[MAX_N];
     uint64_t seed = 1;
@@ -298,7 +299,7 @@ random_rows(void **state)
     (void)state;
     for (size_t l = 0; l < sizeof(lens) / sizeof(lens[0]); l++)
         for (int k = 0; k < 4 * N_TYPE; k++) {
-            struct qnt q = {types[k % N_TYPE], groups[k / N_TYPE]};
+            struct qnt q = { types[k % N_TYPE], groups[k / N_TYPE] };
             int32_t n = lens[l];
 
             if (q.dtype == FDK_I4 && n % 2 != 0)
@@ -339,11 +340,11 @@ source_types(void **state)
         u &= 0xffff0000;
         memcpy(&xb[i], &u, 4);
         h[i] = (uint16_t)((seed >> 60 & 8) << 12 | (10 + i % 5) << 10 | (i * 37 & 1023));
-        xh[i] = ldexpf((float)(1024 + (i * 37 & 1023)), 10 + i % 5 - 25)
-            * (h[i] & 0x8000 ? -1 : 1);
+        xh[i] = ldexpf((float)(1024 + (i * 37 & 1023)), 10 + i % 5 - 25) *
+            (h[i] & 0x8000 ? -1 : 1);
     }
     for (int k = 0; k < 3 * N_TYPE; k++) {
-        const struct qnt q = {types[k % N_TYPE], k / N_TYPE * 32};
+        const struct qnt q = { types[k % N_TYPE], k / N_TYPE * 32 };
         int8_t a[700], b[700];
         float sa[700], sb[700];
         int32_t at;
@@ -363,7 +364,7 @@ source_types(void **state)
 static void
 not_finite(void **state)
 {
-    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const float bad[] = { NAN, INFINITY, -INFINITY };
     float x[1200], scale[64];
     int8_t out[1200];
 
@@ -371,8 +372,8 @@ not_finite(void **state)
     for (int b = 0; b < 3; b++)
         for (int k = 0; k < 4 * N_TYPE; k++)
             for (int32_t i = 0; i < 1200; i += 133) {
-                const struct qnt q = {types[k % N_TYPE],
-                    (int32_t[]){0, 32, 64, 128}[k / N_TYPE]};
+                const struct qnt q = { types[k % N_TYPE],
+                    (int32_t[]){ 0, 32, 64, 128 }[k / N_TYPE] };
                 int32_t at = -1;
 
                 for (int32_t j = 0; j < 1200; j++)
@@ -387,7 +388,7 @@ not_finite(void **state)
 static void
 error_bound(void **state)
 {
-    const struct qnt q8 = {FDK_I8, 64}, q4 = {FDK_I4, 64}, qf = {FDK_F8E4M3, 64};
+    const struct qnt q8 = { FDK_I8, 64 }, q4 = { FDK_I4, 64 }, qf = { FDK_F8E4M3, 64 };
     static struct packed p;
     float x[MAX_N];
     uint64_t seed = 9;

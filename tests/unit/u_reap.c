@@ -19,8 +19,8 @@
 #include "daemon/gate/offloop.h"
 #include "tests/unit/gate_fixture.h"
 
-static int is_slow;      /* a zombie is collected by and by */
-static int n_here;       /* calls of waitid() on the thread of the loop */
+static int is_slow; /* a zombie is collected by and by */
+static int n_here;  /* calls of waitid() on the thread of the loop */
 
 /* In place of libc's. */
 int
@@ -109,7 +109,8 @@ t_slow_status(void **state)
     f.g->wrk[0].pid = pid;
     f.g->wrk[0].pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     assert_int_equal(wch_add(&f.g->watch, f.g->wrk[0].pidfd, EPOLLIN, WCH_WRK_PID,
-        &f.g->wrk[0]), 0);
+                         &f.g->wrk[0]),
+        0);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     while (f.g->wrk[0].exit == NULL && n_here == 0 && clk_now_ns() < until)
         (void)gate_events(f.g, 1);

@@ -30,12 +30,12 @@
 
 #define KIB 1024u
 
-static int no_memory;      /* pages cannot be had */
+static int no_memory; /* pages cannot be had */
 static unsigned n_populate;
 
-static int looks_at = -1;   /* a descriptor of the region that is dropped */
+static int looks_at = -1;    /* a descriptor of the region that is dropped */
 static uint64_t full_unmaps; /* bytes of that file while something was unmapped */
-static uint32_t off_loop;   /* calls of other threads that lock the address space */
+static uint32_t off_loop;    /* calls of other threads that lock the address space */
 
 static void
 note_thread(void)
@@ -153,7 +153,8 @@ t_read_only(void **state)
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0400);
     assert_int_equal(stranger_opens(fd), 0);
-    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+        MAP_FAILED);
     p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
     assert_ptr_not_equal(p, MAP_FAILED);
     assert_int_equal(mprotect(p, 4096, PROT_READ | PROT_WRITE), -1);

@@ -166,7 +166,7 @@ hashes_of_blocks(void **state)
         assert_int_equal(s->n_hash, 5);
         assert_int_equal(s->penalty, -1);
         for (uint32_t k = 0; k < 5; k++)
-            s->hash[k] = (struct kv_hash) { 100u * (uint32_t)i + k, 1 };
+            s->hash[k] = (struct kv_hash){ 100u * (uint32_t)i + k, 1 };
         s->out[0] = 70;
         s->n_tok = s->device_len = 41;
         s->n_hash = 10;

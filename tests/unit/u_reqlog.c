@@ -55,7 +55,10 @@ cap_end(void)
     return lines;
 }
 
-struct world { struct fix f; struct fcl c; };
+struct world {
+    struct fix f;
+    struct fcl c;
+};
 
 static void
 world_open(struct world *w, const char *const *sets)
@@ -113,7 +116,9 @@ static void
 done_in(struct world *w, uint64_t id, uint64_t t_submit, uint64_t ms, uint32_t n_out)
 {
     struct fdp_choice_end end = { .finish = FDP_FIN_LENGTH, .n_tokens = n_out };
-    struct fdp_done d = { .prompt_tokens = 7, .cached_tokens = 3, .output_tokens = n_out,
+    struct fdp_done d = { .prompt_tokens = 7,
+        .cached_tokens = 3,
+        .output_tokens = n_out,
         .n_preempted = 2 };
 
     fix_waccept(&w->f, id, 7);
@@ -385,8 +390,7 @@ t_slow_first_token_alone(void **state)
 static void
 t_user_is_whose_it_was(void **state)
 {
-    static const char *const sets[] = { "log.requests=all",
-        "ipc.trusted_users=1000", NULL };
+    static const char *const sets[] = { "log.requests=all", "ipc.trusted_users=1000", NULL };
     struct world w;
     json_t *o;
 
@@ -428,8 +432,10 @@ t_contents_are_never_logged(void **state)
     cnf_apply(&w.f.g->cnf);
     for (int k = 0; k < 2; k++) {
         fcl_req(&q, FDP_OP_SUBMIT, 3);
-        fcl_send(&w.c, &q, buf, k == 0 ? fcl_item(buf, 0, FDP_IT_PROMPT_TEXT, text,
-            sizeof(text) - 1) : fcl_item(buf, 0, FDP_IT_PROMPT_IDS, ids, sizeof(ids)), 0);
+        fcl_send(&w.c, &q, buf,
+            k == 0 ? fcl_item(buf, 0, FDP_IT_PROMPT_TEXT, text, sizeof(text) - 1)
+                   : fcl_item(buf, 0, FDP_IT_PROMPT_IDS, ids, sizeof(ids)),
+            0);
         fix_step(&w.f, 1);
         while (fix_wpeek(&w.f)->type != LNK_T_SUBMIT)
             fix_wnext(&w.f, fix_wpeek(&w.f));

@@ -27,7 +27,7 @@
 #include "daemon/gate/rest.h"
 #include "tests/unit/gate_fixture.h"
 
-#define UID 1000u
+#define UID         1000u
 #define PATIENCE_NS (20 * CLK_S)
 
 #ifndef F_SEAL_FUTURE_WRITE

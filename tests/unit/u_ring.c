@@ -188,7 +188,7 @@ wake(uint32_t *word)
 
 struct tally {
     uint64_t sum;
-    uint32_t n, slow;     /* sleeps that took seconds: wake-ups lost */
+    uint32_t n, slow; /* sleeps that took seconds: wake-ups lost */
 };
 
 static void *
@@ -236,7 +236,7 @@ t_threads(void **state)
         if (fdr_flag_check(&mem.wait))
             wake(&mem.tail);
         if (i % 512 == 0)
-            usleep(50);   /* so that the other side does go to sleep */
+            usleep(50); /* so that the other side does go to sleep */
     }
     pthread_join(th, NULL);
     assert_true(t.sum == want);
@@ -247,9 +247,12 @@ int
 main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_fill), cmocka_unit_test(t_cost),
-        cmocka_unit_test(t_cached), cmocka_unit_test(t_lies),
-        cmocka_unit_test(t_copy_in), cmocka_unit_test(t_threads),
+        cmocka_unit_test(t_fill),
+        cmocka_unit_test(t_cost),
+        cmocka_unit_test(t_cached),
+        cmocka_unit_test(t_lies),
+        cmocka_unit_test(t_copy_in),
+        cmocka_unit_test(t_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,9 +30,10 @@ static uint32_t il_exchange(uint32_t *p, uint32_t v);
 /* fdring.h's accesses to cursors and flags; its copy of data is 64 bits wide
  * and stays as it is. */
 #define __atomic_load_n(p, order) \
-    _Generic(*(p), uint32_t: il_load((const uint32_t *)(p)), \
-        default: __atomic_load_n(p, order))
-#define __atomic_store_n(p, v, order) il_store(p, v)
+    _Generic(*(p), uint32_t \
+             : il_load((const uint32_t *)(p)), default \
+             : __atomic_load_n(p, order))
+#define __atomic_store_n(p, v, order)    il_store(p, v)
 #define __atomic_exchange_n(p, v, order) il_exchange(p, v)
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
@@ -40,15 +41,17 @@ static uint32_t il_exchange(uint32_t *p, uint32_t v);
 #undef __atomic_store_n
 #undef __atomic_exchange_n
 
-#define N_SLOT  8u
-#define BUFFER  4         /* stores in flight of one side */
-#define STACK   (64 * 1024)
+#define N_SLOT   8u
+#define BUFFER   4 /* stores in flight of one side */
+#define STACK    (64 * 1024)
 #define MESSAGES 40u
 
 enum { PROD, CONS, N_SIDE };
 enum mutant { SOUND, NO_FENCE, NO_RECHECK, EARLY_PUBLISH };
 
-struct pending { uint32_t *p, v; };
+struct pending {
+    uint32_t *p, v;
+};
 struct side {
     ucontext_t ctx;
     char *stack;
@@ -58,7 +61,7 @@ struct side {
 
 static struct side side[N_SIDE];
 static ucontext_t sched_ctx;
-static int running = -1;  /* -1: set-up, accesses go straight through */
+static int running = -1; /* -1: set-up, accesses go straight through */
 static uint64_t rng;
 static uint32_t w_tail, w_head, w_flag;
 static unsigned char slots[N_SLOT * FDP_SLOT] __attribute__((aligned(64)));
@@ -160,8 +163,7 @@ producer(void)
         if (mutant == EARLY_PUBLISH)
             fdr_publish(&w_tail, p.tail);
         if (cost != h.n_slot) {
-            struct fdp_rec pad = { .type = FDP_T_PAD,
-                .n_slot = (uint8_t)(cost - h.n_slot) };
+            struct fdp_rec pad = { .type = FDP_T_PAD, .n_slot = (uint8_t)(cost - h.n_slot) };
             memcpy(fdr_prod_slot(&p, first), &pad, sizeof(pad));
             first += cost - h.n_slot;
         }
@@ -262,7 +264,7 @@ run(uint64_t seed, enum mutant how, uint32_t *ret_steps)
     uint32_t steps = 0;
 
     rng = seed * 0x9e3779b97f4a7c15u + 1;
-    w_tail = w_head = (uint32_t)-(int)draw(20);
+    w_tail = w_head = (uint32_t) - (int)draw(20);
     w_flag = 0;
     bell = 0;
     wrong = NULL;
@@ -336,7 +338,8 @@ int
 main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_sound), cmocka_unit_test(t_mutants),
+        cmocka_unit_test(t_sound),
+        cmocka_unit_test(t_mutants),
     };
 #ifdef FDD_TSAN
     puts("skipped: the thread sanitizer does not follow swapcontext()");

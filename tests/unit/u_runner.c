@@ -64,7 +64,8 @@ placement(void **state)
         assert_true(bytes <= sum);
         saved += sum - bytes;
         for (int i = 0; i < 20; i++) {
-            assert_true(off[i] % 256 == 0 && off[i] + run_buf_bytes(&p, &d, 1, FDK_F32, i) <= bytes);
+            assert_true(off[i] % 256 == 0 &&
+                off[i] + run_buf_bytes(&p, &d, 1, FDK_F32, i) <= bytes);
             for (int j = 0; j < i; j++) {
                 int alive = buf[i].first <= buf[j].last && buf[j].first <= buf[i].last;
                 int apart = off[i] + run_buf_bytes(&p, &d, 1, FDK_F32, i) <= off[j] ||
@@ -86,12 +87,19 @@ struct fix {
 static void
 fix_new_tails(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec, int tails)
 {
-    struct run_open_args oa = { .backend = "null", .n_thread = 1, .max_token = 64,
+    struct run_open_args oa = { .backend = "null",
+        .n_thread = 1,
+        .max_token = 64,
         .exec = exec };
-    struct eng_cfg ec = { .max_reqs = 4, .max_len = 128, .block_size = 16,
+    struct eng_cfg ec = { .max_reqs = 4,
+        .max_len = 128,
+        .block_size = 16,
         .sch = { .max_seqs = 4, .max_tokens = 64 } };
-    struct run_setup_args sa = { .max_block = 9, .n_rec = n_rec, .n_host = 3,
-        .n_penalty = 2, .use_graph = use_graph };
+    struct run_setup_args sa = { .max_block = 9,
+        .n_rec = n_rec,
+        .n_host = 3,
+        .n_penalty = 2,
+        .use_graph = use_graph };
     char err[512] = "";
 
     f->prog = run_null_program();
@@ -130,8 +138,10 @@ empty_step(struct runner *run, int32_t i, int32_t T_pad, int32_t graph)
     rec->T_pad = T_pad;
     rec->graph = graph;
     bat_layout(&run->dims, T_pad, &rec->layout);
-    rec->upd = (struct bat_updates) { .idx = rec->layout.bytes, .rows = rec->layout.bytes,
-        .delta = rec->layout.bytes, .bytes = rec->layout.bytes };
+    rec->upd = (struct bat_updates){ .idx = rec->layout.bytes,
+        .rows = rec->layout.bytes,
+        .delta = rec->layout.bytes,
+        .bytes = rec->layout.bytes };
     memset(rec->plan, 0, rec->layout.bytes);
     return rec;
 }
@@ -262,14 +272,24 @@ recapture(void **state)
 static void
 few_outputs(void **state)
 {
-    static const struct { int32_t T, n_out, O; enum mdl_tail tail; int graph; } steps[] = {
-        { 1, 1, 1, MDL_TAIL_TOKENS, 1 }, { 8, 8, 8, MDL_TAIL_TOKENS, 1 },
-        { 8, 5, 8, MDL_TAIL_TOKENS, 1 }, { 8, 4, 4, MDL_TAIL_OUTPUTS, 1 },
-        { 8, 0, 4, MDL_TAIL_OUTPUTS, 1 }, { 64, 33, 64, MDL_TAIL_TOKENS, 1 },
-        { 64, 32, 32, MDL_TAIL_OUTPUTS, 1 }, { 64, 1, 32, MDL_TAIL_OUTPUTS, 1 },
+    static const struct {
+        int32_t T, n_out, O;
+        enum mdl_tail tail;
+        int graph;
+    } steps[] = {
+        { 1, 1, 1, MDL_TAIL_TOKENS, 1 },
+        { 8, 8, 8, MDL_TAIL_TOKENS, 1 },
+        { 8, 5, 8, MDL_TAIL_TOKENS, 1 },
+        { 8, 4, 4, MDL_TAIL_OUTPUTS, 1 },
+        { 8, 0, 4, MDL_TAIL_OUTPUTS, 1 },
+        { 64, 33, 64, MDL_TAIL_TOKENS, 1 },
+        { 64, 32, 32, MDL_TAIL_OUTPUTS, 1 },
+        { 64, 1, 32, MDL_TAIL_OUTPUTS, 1 },
         /* without a graph: as many as there are */
-        { 9, 9, 9, MDL_TAIL_TOKENS, 0 }, { 9, 5, 5, MDL_TAIL_TOKENS, 0 },
-        { 9, 3, 3, MDL_TAIL_OUTPUTS, 0 }, { 9, 0, 0, MDL_TAIL_OUTPUTS, 0 },
+        { 9, 9, 9, MDL_TAIL_TOKENS, 0 },
+        { 9, 5, 5, MDL_TAIL_TOKENS, 0 },
+        { 9, 3, 3, MDL_TAIL_OUTPUTS, 0 },
+        { 9, 0, 0, MDL_TAIL_OUTPUTS, 0 },
     };
     struct fix f;
 

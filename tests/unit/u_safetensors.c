@@ -14,8 +14,8 @@
 
 #include "daemon/worker/weights.h"
 
-#define T(name, dtype, shape, begin, end)                               \
-    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape           \
+#define T(name, dtype, shape, begin, end) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape \
     "],\"data_offsets\":[" begin "," end "]}"
 
 /* Returns rc; err is filled on failure. */
@@ -47,24 +47,24 @@ refused(const char *text, uint64_t data, const char *code, const char *part)
     char err[512];
     int rc = parse_n(text, strlen(text), data, err, sizeof(err));
 
-    if (rc != -EINVAL || strncmp(err, code, strlen(code)) != 0
-        || err[strlen(code)] != ':' || strstr(err, part) == NULL)
+    if (rc != -EINVAL || strncmp(err, code, strlen(code)) != 0 ||
+        err[strlen(code)] != ':' || strstr(err, part) == NULL)
         fail_msg("%.80s: rc %d, '%s'; expected %s and '%s'", text, rc, err, code, part);
 }
 
 static void
 good(void **state)
 {
-    static const char text[] = "{\"__metadata__\":{\"format\":\"pt\"},"
-        T("b", "F16", "3", "8", "14") "," T("a", "F32", "1,2", "0", "8") ","
-        T("s", "BF16", "", "14", "16") "," T("q", "I64", "0,7", "16", "16") "}   ";
+    static const char text[] = "{\"__metadata__\":{\"format\":\"pt\"}," T("b", "F16", "3",
+        "8", "14") "," T("a", "F32", "1,2", "0", "8") "," T("s", "BF16", "", "14",
+        "16") "," T("q", "I64", "0,7", "16", "16") "}   ";
     struct wts_tensor *t;
     size_t n;
     char err[256];
 
     (void)state;
-    assert_int_equal(
-        wts_header_parse(text, sizeof(text) - 1, 16, &t, &n, err, sizeof(err)), 0);
+    assert_int_equal(wts_header_parse(text, sizeof(text) - 1, 16, &t, &n, err, sizeof(err)),
+        0);
     assert_int_equal(n, 4);
     assert_string_equal(t[0].name, "a");
     assert_int_equal(t[0].dtype, FDK_F32);
@@ -124,8 +124,7 @@ bad_numbers(void **state)
     refused("{" T("a", "U8", "01", "0", "1") "}", 1, "W_JSON", "byte");
     refused("{" T("a", "U8", "9007199254740992", "0", "1") "}", 1, "W_JSON", "2^53");
     refused("{" T("a", "U8", "1", "0", "9007199254740993") "}", 1, "W_JSON", "2^53");
-    refused(
-        "{" T("a", "U8", "1", "0", "99999999999999999999999") "}", 1, "W_JSON", "byte");
+    refused("{" T("a", "U8", "1", "0", "99999999999999999999999") "}", 1, "W_JSON", "byte");
     refused("{" T("a", "U8", "\"1\"", "0", "1") "}", 1, "W_JSON", "shape");
     refused("{" T("a", "U8", "true", "0", "1") "}", 1, "W_JSON", "shape");
 }
@@ -156,8 +155,7 @@ bad_shapes(void **state)
     refused("{" T("a", "Q4", "1", "0", "1") "}", 1, "W_SHAPE", "dtype Q4");
     refused("{" T("a", "F32", "2", "0", "4") "}", 4, "W_SHAPE", "8 bytes");
     refused("{" T("a", "F32", "1", "4", "0") "}", 4, "W_SHAPE", "-4");
-    refused(
-        "{" T("a", "U8", "1,1,1,1,1,1,1,1,1", "0", "1") "}", 1, "W_SHAPE", "dimensions");
+    refused("{" T("a", "U8", "1,1,1,1,1,1,1,1,1", "0", "1") "}", 1, "W_SHAPE", "dimensions");
     refused("{" T("a", "F32", "4294967296,4294967296", "0", "0") "}", 0, "W_SHAPE",
         "overflow");
     refused("{" T("a", "F64", "4503599627370496,4503599627370496,2", "0", "0") "}", 0,
@@ -221,8 +219,8 @@ limits(void **state)
 static void
 mutations(void **state)
 {
-    static const char text[] = "{" T("a", "F32", "1,2", "0", "8") ","
-        T("b", "F16", "3", "8", "14") "}";
+    static const char text[] =
+        "{" T("a", "F32", "1,2", "0", "8") "," T("b", "F16", "3", "8", "14") "}";
     char copy[sizeof(text)], err[256];
     size_t n = sizeof(text) - 1;
 

@@ -13,9 +13,14 @@
 
 #include "tests/unit/sched_fixture.h"
 
-static const struct fx_cfg chunky = { .block_size = 16, .n_block = 84, .cached = 1, .sch = {
-    .max_seqs = 16, .max_tokens = 64, .max_scores = 1, .chunked = 1,
-    .max_overtake_ns = 1000000000000 } };
+static const struct fx_cfg chunky = { .block_size = 16,
+    .n_block = 84,
+    .cached = 1,
+    .sch = { .max_seqs = 16,
+        .max_tokens = 64,
+        .max_scores = 1,
+        .chunked = 1,
+        .max_overtake_ns = 1000000000000 } };
 
 static int32_t
 held(const struct fx *f, const struct req *r)
@@ -59,8 +64,8 @@ blocks_come_with_their_tokens(void **state)
 static struct req *
 ask(struct fx *f, int32_t n_prompt, uint64_t text)
 {
-    return fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = 1, .text = text,
-        .user = 1 });
+    return fx_add(f,
+        &(struct fx_ask){ .n_prompt = n_prompt, .max_new = 1, .text = text, .user = 1 });
 }
 
 /* What is kept for a prompt holds what the prefix cache has until the prompt is there. */
@@ -87,8 +92,13 @@ unfilled_blocks_serve_the_prefix_cache(void **state)
     fx_free(f);
 }
 
-static const struct fx_cfg slow = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 8,
-    .max_tokens = 8, .max_scores = 1, .chunked = 1, .max_overtake_ns = 1000000000000 } };
+static const struct fx_cfg slow = { .block_size = 16,
+    .n_block = 40,
+    .sch = { .max_seqs = 8,
+        .max_tokens = 8,
+        .max_scores = 1,
+        .chunked = 1,
+        .max_overtake_ns = 1000000000000 } };
 
 /* Rows that run already grow into what is kept for a later prompt: it is not preempted
  * while there is a block. */
@@ -155,8 +165,10 @@ later_rows_do_not(void **state)
 static void
 long_prompts_do_not_thrash(void **state)
 {
-    struct fx_cfg c = { .block_size = 16, .n_block = 64, .max_req = 16, .sch = {
-        .max_seqs = 8, .max_tokens = 12, .max_scores = 1, .chunked = 1 } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 64,
+        .max_req = 16,
+        .sch = { .max_seqs = 8, .max_tokens = 12, .max_scores = 1, .chunked = 1 } };
 
     (void)state;
     for (int cached = 0; cached < 2; cached++)
@@ -188,12 +200,13 @@ urgent_gets_what_is_kept(void **state)
 
     (void)state;
     f->keep = 1;
-    low = fx_add(f, &(struct fx_ask) { .n_prompt = 80 * 16 - 8, .max_new = 8, .text = 1,
-        .priority = 1 });
+    low = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 80 * 16 - 8, .max_new = 8, .text = 1, .priority = 1 });
     (void)fx_step(f);
     (void)fx_step(f);
     assert_int_equal(held(f, low), 8);
-    urgent = fx_add(f, &(struct fx_ask) { .n_prompt = 60 * 16 - 8, .max_new = 8, .text = 2 });
+    urgent =
+        fx_add(f, &(struct fx_ask){ .n_prompt = 60 * 16 - 8, .max_new = 8, .text = 2 });
     (void)fx_step(f);
     (void)fx_step(f);
     assert_int_equal(low->n_preempted, 1);

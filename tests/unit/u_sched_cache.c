@@ -16,14 +16,16 @@
 #include "daemon/worker/scheduler_priv.h"
 #include "tests/unit/sched_fixture.h"
 
-static const struct fx_cfg cached = { .block_size = 16, .n_block = 128, .cached = 1,
+static const struct fx_cfg cached = { .block_size = 16,
+    .n_block = 128,
+    .cached = 1,
     .sch = { .max_seqs = 8, .max_tokens = 64, .max_scores = 4, .chunked = 1 } };
 
 static struct req *
 ask(struct fx *f, int32_t n_prompt, int32_t max_new, uint64_t text)
 {
-    return fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = max_new,
-        .text = text });
+    return fx_add(f,
+        &(struct fx_ask){ .n_prompt = n_prompt, .max_new = max_new, .text = text });
 }
 
 /* All full blocks but for one token, which must be computed. */
@@ -66,16 +68,19 @@ generated_blocks_are_found(void **state)
             c.depth = depth;
             f = fx_new(&c);
             f->keep = 1;
-            a = fx_add(f, &(struct fx_ask) { .n_prompt = 20, .max_new = 60, .text = text,
-                .stops = text > 0 });
+            a = fx_add(f,
+                &(struct fx_ask){ .n_prompt = 20,
+                    .max_new = 60,
+                    .text = text,
+                    .stops = text > 0 });
             x = &f->reqs[a->idx].seqs[0];
             fx_drain(f, 100);
-            b = fx_add(f, &(struct fx_ask) { .n_prompt = x->end, .ids = x->ids,
-                .max_new = 4 });
+            b = fx_add(f,
+                &(struct fx_ask){ .n_prompt = x->end, .ids = x->ids, .max_new = 4 });
             fx_drain(f, 100);
             assert_int_equal(b->n_cached, (x->end - 1) / 16 * 16);
-            b = fx_add(f, &(struct fx_ask) { .n_prompt = x->end, .ids = x->ids,
-                .max_new = 40 });
+            b = fx_add(f,
+                &(struct fx_ask){ .n_prompt = x->end, .ids = x->ids, .max_new = 40 });
             fx_drain(f, 100);
             n_stopped += x->end % 16 == 0 && x->end < 80;
             fx_free(f);
@@ -101,14 +106,13 @@ block_filled_by_an_end_is_computed(void **state)
         c.depth = 2;
         f = fx_new(&c);
         f->keep = 1;
-        a = fx_add(f, &(struct fx_ask) { .n_prompt = 20, .max_new = 60, .text = text,
-            .stops = 1 });
+        a = fx_add(f,
+            &(struct fx_ask){ .n_prompt = 20, .max_new = 60, .text = text, .stops = 1 });
         x = &f->reqs[a->idx].seqs[0];
         fx_drain(f, 100);
         for (int32_t i = 0; i < x->end; i++)
             ids[i] = x->ids[i];
-        b = fx_add(f, &(struct fx_ask) { .n_prompt = x->end + 1, .ids = ids,
-            .max_new = 4 });
+        b = fx_add(f, &(struct fx_ask){ .n_prompt = x->end + 1, .ids = ids, .max_new = 4 });
         fx_drain(f, 100);
         assert_int_equal(b->n_cached, (x->end - 1) / 16 * 16);
         n_stopped += x->end % 16 == 0 && x->end < 80;
@@ -125,11 +129,9 @@ other_users_find_nothing(void **state)
 
     (void)state;
     f->keep = 1;
-    (void)fx_add(f, &(struct fx_ask) { .n_prompt = 60, .max_new = 2, .text = 5,
-        .user = 1 });
+    (void)fx_add(f, &(struct fx_ask){ .n_prompt = 60, .max_new = 2, .text = 5, .user = 1 });
     fx_drain(f, 10);
-    b = fx_add(f, &(struct fx_ask) { .n_prompt = 60, .max_new = 2, .text = 5,
-        .user = 2 });
+    b = fx_add(f, &(struct fx_ask){ .n_prompt = 60, .max_new = 2, .text = 5, .user = 2 });
     fx_drain(f, 10);
     assert_int_equal(b->n_cached, 0);
     fx_free(f);
@@ -152,8 +154,8 @@ together(int32_t n_prompt, int32_t n_req, int32_t n, int32_t max_partial,
     f = fx_new(&c);
     f->keep = 1;
     for (int i = 0; i < n_req; i++)
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = 3, .text = 5,
-            .n = n });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = n_prompt, .max_new = 3, .text = 5, .n = n });
     while (sch_busy(f->sch)) {
         (void)fx_step(f);
         computed += (uint64_t)(f->st.n_tok - f->st.n_decode);
@@ -248,8 +250,8 @@ deep_hits_hide_nobody(void **state)
     f->sch->cfg.max_tokens = 64;
     /* each finds 1100 blocks and has 1000 tokens to go */
     for (int i = 0; i < 5; i++)
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 5400, .n_same = 4400, .max_new = 1,
-            .text = 5 });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = 5400, .n_same = 4400, .max_new = 1, .text = 5 });
     b = ask(f, 10, 2, 6);
     (void)fx_step(f);
     assert_int_equal(f->st.n_row, 2);
@@ -328,8 +330,10 @@ static void
 host_blocks_come_back_where_cheaper(void **state)
 {
     /* a block of 16 tokens takes 16 us to compute */
-    static const struct { uint64_t copy_ns; int32_t hit; } t[] = {
-        { 0, 160 }, { 1000, 160 }, { 14000, 160 }, { 18000, 0 }, { 1000000, 0 } };
+    static const struct {
+        uint64_t copy_ns;
+        int32_t hit;
+    } t[] = { { 0, 160 }, { 1000, 160 }, { 14000, 160 }, { 18000, 0 }, { 1000000, 0 } };
 
     (void)state;
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -485,8 +489,8 @@ shortage_is_remembered(void **state)
     fx_drain(f, 100);
     a = ask(f, 4000, 200, 2);
     (void)fx_step(f);
-    b = fx_add(f, &(struct fx_ask) { .n_prompt = 15000, .n_same = 8000, .max_new = 2,
-        .text = 1 });
+    b = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 15000, .n_same = 8000, .max_new = 2, .text = 1 });
     n_found = f->sch->n_found;
     while (a->seqs[0].state == REQ_ST_RUNNING) {
         (void)fx_step(f);

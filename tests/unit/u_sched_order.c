@@ -15,15 +15,26 @@
 #include "tests/unit/sched_fixture.h"
 
 /* Steps take a millisecond; one is passed for 100. */
-static const struct fx_cfg order = { .block_size = 16, .n_block = 2000, .max_req = 128,
-    .max_len = 20000, .sch = { .max_seqs = 32, .max_tokens = 256, .max_scores = 4,
-    .chunked = 1, .max_partial = 1, .max_overtake_ns = 100000000 } };
+static const struct fx_cfg order = { .block_size = 16,
+    .n_block = 2000,
+    .max_req = 128,
+    .max_len = 20000,
+    .sch = { .max_seqs = 32,
+        .max_tokens = 256,
+        .max_scores = 4,
+        .chunked = 1,
+        .max_partial = 1,
+        .max_overtake_ns = 100000000 } };
 
 static struct req *
 ask(struct fx *f, uint64_t user, int32_t n_prompt, int32_t priority)
 {
-    struct req *r = fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = 2,
-        .text = 1000 + f->id, .user = user, .priority = priority });
+    struct req *r = fx_add(f,
+        &(struct fx_ask){ .n_prompt = n_prompt,
+            .max_new = 2,
+            .text = 1000 + f->id,
+            .user = user,
+            .priority = priority });
 
     r->user = user;
     return r;
@@ -103,12 +114,12 @@ cached_prefix_is_no_work(void **state)
     c.cached = 1;
     f = fx_new(&c);
     f->keep = 1;
-    a = fx_add(f, &(struct fx_ask) { .n_prompt = 2000, .max_new = 1, .text = 7 });
+    a = fx_add(f, &(struct fx_ask){ .n_prompt = 2000, .max_new = 1, .text = 7 });
     fx_drain(f, 20);
     assert_int_equal(a->n_live, 0);
-    d = fx_add(f, &(struct fx_ask) { .n_prompt = 1000, .max_new = 1, .text = 9 });
-    b = fx_add(f, &(struct fx_ask) { .n_prompt = 2050, .n_same = 2000, .max_new = 1,
-        .text = 7 });
+    d = fx_add(f, &(struct fx_ask){ .n_prompt = 1000, .max_new = 1, .text = 9 });
+    b = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 2050, .n_same = 2000, .max_new = 1, .text = 7 });
     (void)fx_step(f);
     assert_non_null(fx_row(f, &b->seqs[0]));
     assert_int_equal(fx_row(f, &b->seqs[0])->first, 2000);
@@ -161,7 +172,7 @@ users_pass_by_rows(void **state)
         f = fx_new(&c);
         f->keep = 1;
         if (more)
-            (void)fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 300 });
+            (void)fx_add(f, &(struct fx_ask){ .n_prompt = 4, .max_new = 300 });
         (void)fx_step(f);
         /* the row above is of user 0 */
         a = ask(f, 1, 1000, 0);
@@ -190,7 +201,7 @@ new_user_passes_late(void **state)
     f = fx_new(&c);
     f->keep = 1;
     for (int i = 0; i < 4; i++)
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 300 });
+        (void)fx_add(f, &(struct fx_ask){ .n_prompt = 4, .max_new = 300 });
     (void)fx_step(f);
     /* the rows above are of user 0 */
     late = ask(f, 0, 1800, 0);
@@ -256,8 +267,10 @@ look_is_bounded(void **state)
     f = fx_new(&c);
     f->keep = 1;
     for (int i = 0; i < 10000; i++)
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 40 + i * 37 % 600, .max_new = 1,
-            .text = 100 + (uint64_t)i });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = 40 + i * 37 % 600,
+                .max_new = 1,
+                .text = 100 + (uint64_t)i });
     for (int i = 0; i < 50; i++) {
         was = f->sch->n_found;
         (void)fx_step(f);

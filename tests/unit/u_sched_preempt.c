@@ -12,15 +12,23 @@
 
 #include "tests/unit/sched_fixture.h"
 
-static const struct fx_cfg base = { .block_size = 8, .n_block = 64, .max_req = 64,
-    .sch = { .max_seqs = 8, .max_tokens = 256, .max_scores = 4, .chunked = 1,
-    .max_overtake_ns = 100000000 } };
+static const struct fx_cfg base = { .block_size = 8,
+    .n_block = 64,
+    .max_req = 64,
+    .sch = { .max_seqs = 8,
+        .max_tokens = 256,
+        .max_scores = 4,
+        .chunked = 1,
+        .max_overtake_ns = 100000000 } };
 
 static struct req *
 ask(struct fx *f, int32_t n_prompt, int32_t max_new, int32_t priority)
 {
-    return fx_add(f, &(struct fx_ask) { .n_prompt = n_prompt, .max_new = max_new,
-        .text = 1000 + f->id, .priority = priority });
+    return fx_add(f,
+        &(struct fx_ask){ .n_prompt = n_prompt,
+            .max_new = max_new,
+            .text = 1000 + f->id,
+            .priority = priority });
 }
 
 static uint32_t
@@ -62,8 +70,10 @@ who_gives_way(const int32_t *priority, int32_t depth, int fcfs)
 static void
 lowest_priority_gives_way(void **state)
 {
-    static const struct { int32_t priority[4]; unsigned who; } t[] = {
-        { { 0, 0, 0, 0 }, 8 }, { { 0, 9, 0, 0 }, 2 }, { { 9, 0, 0, 0 }, 1 },
+    static const struct {
+        int32_t priority[4];
+        unsigned who;
+    } t[] = { { { 0, 0, 0, 0 }, 8 }, { { 0, 9, 0, 0 }, 2 }, { { 9, 0, 0, 0 }, 1 },
         { { 5, 9, 5, 9 }, 8 }, { { 5, 9, 9, 5 }, 4 }, { { -1, -2, -3, -4 }, 1 },
         { { INT32_MAX, 0, 0, INT32_MIN }, 1 } };
 
@@ -156,9 +166,11 @@ gone(struct req **r, int n)
 static void
 urgent_preempts(void **state)
 {
-    static const struct { int32_t priority[4], urgent, n_prompt; int rows, fcfs;
-        unsigned who; } t[] = {
-        { { 1, 1, 1, 1 }, 0, 40, 0, 0, 8 }, { { 1, 1, 1, 1 }, 0, 80, 0, 0, 12 },
+    static const struct {
+        int32_t priority[4], urgent, n_prompt;
+        int rows, fcfs;
+        unsigned who;
+    } t[] = { { { 1, 1, 1, 1 }, 0, 40, 0, 0, 8 }, { { 1, 1, 1, 1 }, 0, 80, 0, 0, 12 },
         { { 9, 1, 9, 1 }, 0, 40, 0, 0, 4 }, { { 9, 1, 9, 1 }, 0, 80, 0, 0, 5 },
         { { 9, 1, 5, 1 }, 3, 80, 0, 0, 5 }, { { 9, 1, 1, 0 }, 0, 80, 0, 0, 5 },
         { { 1, 1, 1, 1 }, 0, 40, 1, 0, 8 }, { { 9, 1, 9, 1 }, 0, 40, 1, 0, 4 },
@@ -207,7 +219,7 @@ given_up_blocks_are_for_the_urgent(void **state)
         c.depth = depth;
         c.n_block = 25;
         c.sch.decode_blocks = 1;
-        f = running(&c, (int32_t[]) { 1, 1, 1, 1 }, 4, r);
+        f = running(&c, (int32_t[]){ 1, 1, 1, 1 }, 4, r);
         u = ask(f, 120, 8, 0);
         small = ask(f, 2, 4, 1);
         while (u->seqs[0].state == REQ_ST_WAITING) {

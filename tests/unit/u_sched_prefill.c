@@ -52,10 +52,16 @@ a9_chunk_planner(void **state)
     for (int partial = 0; partial <= 8; partial++) {
         for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
             int32_t B = 16 << (rng >> 40) % 4, k = 1 + (int32_t)((rng >> 33) % 64);
-            struct fx_cfg c = { .block_size = B, .n_block = 70 * (2048 / B),
-                .max_req = 64, .max_len = 2048, .no_check = 1,
-                .sch = { .max_seqs = 64, .max_tokens = budgets[i], .max_scores = 1,
-                    .chunked = 1, .max_partial = partial,
+            struct fx_cfg c = { .block_size = B,
+                .n_block = 70 * (2048 / B),
+                .max_req = 64,
+                .max_len = 2048,
+                .no_check = 1,
+                .sch = { .max_seqs = 64,
+                    .max_tokens = budgets[i],
+                    .max_scores = 1,
+                    .chunked = 1,
+                    .max_partial = partial,
                     .max_long = (int32_t)((rng >> 50) % 4),
                     .long_threshold = (rng >> 60) % 2 ? 100 : 0 } };
             struct fx *f;
@@ -79,9 +85,15 @@ a9_nothing_is_wasted(void **state)
 {
     (void)state;
     for (int32_t n = 1; n < 200; n += 13) {
-        struct fx_cfg c = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 4,
-            .max_tokens = 48, .max_scores = 1, .chunked = 1, .max_partial = 1,
-            .max_long = 1, .long_threshold = 20 } };
+        struct fx_cfg c = { .block_size = 16,
+            .n_block = 40,
+            .sch = { .max_seqs = 4,
+                .max_tokens = 48,
+                .max_scores = 1,
+                .chunked = 1,
+                .max_partial = 1,
+                .max_long = 1,
+                .long_threshold = 20 } };
         struct fx *f = fx_new(&c);
 
         (void)fx_plain(f, n, 1);
@@ -94,8 +106,9 @@ a9_nothing_is_wasted(void **state)
 static void
 whole_prompts_when_not_chunked(void **state)
 {
-    struct fx_cfg c = { .block_size = 16, .n_block = 64, .sch = { .max_seqs = 8,
-        .max_tokens = 32, .max_scores = 4 } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 64,
+        .sch = { .max_seqs = 8, .max_tokens = 32, .max_scores = 4 } };
     struct fx *f = fx_new(&c);
     struct req *a = fx_plain(f, 20, 5), *b = fx_plain(f, 20, 5), *d;
 
@@ -117,7 +130,9 @@ whole_prompts_when_not_chunked(void **state)
 static void
 whole_prompts_do_not_starve(void **state)
 {
-    struct fx_cfg c = { .block_size = 16, .n_block = 256, .max_len = 256,
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 256,
+        .max_len = 256,
         .sch = { .max_seqs = 8, .max_tokens = 32, .max_scores = 4 } };
     struct fx *f = fx_new(&c);
     struct req *a;
@@ -140,9 +155,17 @@ whole_prompts_do_not_starve(void **state)
 
 /* ---- long and short -------------------------------------------------------------- */
 
-static const struct fx_cfg mixed = { .block_size = 16, .n_block = 1024, .max_req = 64,
-    .max_len = 4096, .sch = { .max_seqs = 32, .max_tokens = 256, .max_scores = 4,
-    .chunked = 1, .max_partial = 4, .max_long = 1, .long_threshold = 400 } };
+static const struct fx_cfg mixed = { .block_size = 16,
+    .n_block = 1024,
+    .max_req = 64,
+    .max_len = 4096,
+    .sch = { .max_seqs = 32,
+        .max_tokens = 256,
+        .max_scores = 4,
+        .chunked = 1,
+        .max_partial = 4,
+        .max_long = 1,
+        .long_threshold = 400 } };
 
 static void
 e11_short_behind_three_long(void **state)
@@ -180,7 +203,7 @@ e11_limit_holds_for_slow_ones(void **state)
 
     (void)state;
     f->keep = 1;
-    a = fx_add(f, &(struct fx_ask) { .n_prompt = 900, .max_new = 1, .scores = 1 });
+    a = fx_add(f, &(struct fx_ask){ .n_prompt = 900, .max_new = 1, .scores = 1 });
     b = fx_plain(f, 900, 1);
     while (a->seqs[0].cached_len < 890) {
         (void)fx_step(f);
@@ -341,8 +364,14 @@ e12_step_tokens(void **state)
     (void)state;
     /* decodes count: more of them than a step can hold, too */
     for (int32_t budget = 1; budget <= 40; budget += 3) {
-        struct fx_cfg c = { .block_size = 8, .n_block = 300, .max_req = 20, .depth = 2,
-            .sch = { .max_seqs = 16, .max_tokens = budget, .max_scores = 1, .chunked = 1,
+        struct fx_cfg c = { .block_size = 8,
+            .n_block = 300,
+            .max_req = 20,
+            .depth = 2,
+            .sch = { .max_seqs = 16,
+                .max_tokens = budget,
+                .max_scores = 1,
+                .chunked = 1,
                 .max_partial = 2 } };
         struct fx *f = fx_new(&c);
         uint64_t full = 0;
@@ -364,9 +393,14 @@ e12_step_tokens(void **state)
 static void
 e12_oldest_prompt_gets_a_token(void **state)
 {
-    struct fx_cfg c = { .block_size = 8, .n_block = 300, .sch = { .max_seqs = 16,
-        .max_tokens = 8, .max_scores = 1, .chunked = 1, .max_partial = 0,
-        .long_threshold = 20 } };
+    struct fx_cfg c = { .block_size = 8,
+        .n_block = 300,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 8,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 0,
+            .long_threshold = 20 } };
     struct fx *f = fx_new(&c);
     struct req *a = fx_plain(f, 100, 4);
 
@@ -389,11 +423,13 @@ teach(struct cost *c)
 {
     cost_init(c);
     for (int i = 0; i < 400; i++) {
-        struct cost_step s = { .n_tok = 1 + i * 37 % 500, .n_ctx = i * 97 % 5000,
+        struct cost_step s = { .n_tok = 1 + i * 37 % 500,
+            .n_ctx = i * 97 % 5000,
             .n_pair = (int64_t)(i * 53 % 300) * 700 };
 
-        cost_learn(c, &s, 200000 + (uint64_t)s.n_tok * 4000 + (uint64_t)s.n_ctx * 10 +
-            (uint64_t)s.n_pair * 5);
+        cost_learn(c, &s,
+            200000 + (uint64_t)s.n_tok * 4000 + (uint64_t)s.n_ctx * 10 +
+                (uint64_t)s.n_pair * 5);
     }
 }
 
@@ -403,9 +439,15 @@ static void
 time_budget_cuts_prefill(void **state)
 {
     struct cost cost;
-    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
-        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
-        .itl_target_ns = 1000000, .cost = &cost } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 400,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 512,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 1,
+            .itl_target_ns = 1000000,
+            .cost = &cost } };
     struct fx *f;
     struct req *a, *b;
     int n = 0;
@@ -443,9 +485,15 @@ static void
 time_budget_starves_nobody(void **state)
 {
     struct cost cost;
-    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
-        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
-        .itl_target_ns = 1000, .cost = &cost } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 400,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 512,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 1,
+            .itl_target_ns = 1000,
+            .cost = &cost } };
 
     (void)state;
     teach(&cost);
@@ -490,9 +538,16 @@ e11_short_beside_long_in_time(void **state)
 {
     static const uint64_t targets[] = { 1000000, 1000 };
     struct cost cost;
-    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
-        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
-        .max_long = 1, .long_threshold = 160, .cost = &cost } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 400,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 512,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 1,
+            .max_long = 1,
+            .long_threshold = 160,
+            .cost = &cost } };
 
     (void)state;
     teach(&cost);
@@ -552,9 +607,16 @@ static void
 first_tokens_are_not_held_back(void **state)
 {
     struct cost cost;
-    struct fx_cfg c = { .block_size = 16, .n_block = 2000, .max_len = 16000, .sch = {
-        .max_seqs = 64, .max_tokens = 8192, .max_scores = 1, .chunked = 1,
-        .max_partial = 1, .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 2000,
+        .max_len = 16000,
+        .sch = { .max_seqs = 64,
+            .max_tokens = 8192,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 1,
+            .itl_target_ns = SCH_ITL_AUTO,
+            .cost = &cost } };
     struct fx *f;
     int n = 0, n_cut = 0, n_tiled = 0;
 
@@ -598,9 +660,17 @@ static void
 room_of(int32_t n, int32_t n_cached, uint64_t *ret_most, uint64_t *ret_late)
 {
     struct cost cost;
-    struct fx_cfg c = { .block_size = 16, .n_block = 2000, .max_len = 16000, .cached = 1,
-        .sch = { .max_seqs = 16, .max_tokens = 8192, .max_scores = 1, .chunked = 1,
-        .max_partial = 1, .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 2000,
+        .max_len = 16000,
+        .cached = 1,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 8192,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 1,
+            .itl_target_ns = SCH_ITL_AUTO,
+            .cost = &cost } };
     struct fx *f;
     struct req *r;
     uint64_t last = 0;
@@ -610,14 +680,14 @@ room_of(int32_t n, int32_t n_cached, uint64_t *ret_most, uint64_t *ret_late)
     f = fx_new(&c);
     f->cfg.no_check = 1;
     if (n_cached > 0) {
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = n_cached, .max_new = 1, .text = 7,
-            .user = 1 });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = n_cached, .max_new = 1, .text = 7, .user = 1 });
         fx_drain(f, 10);
     }
     f->keep = 1;
     (void)fx_plain(f, 10, 300);
     (void)fx_step(f);
-    r = fx_add(f, &(struct fx_ask) { .n_prompt = n, .max_new = 1, .text = 7, .user = 1 });
+    r = fx_add(f, &(struct fx_ask){ .n_prompt = n, .max_new = 1, .text = 7, .user = 1 });
     *ret_most = *ret_late = 0;
     while (r->n_live > 0) {
         uint64_t ns;
@@ -658,16 +728,25 @@ long_prompt_keeps_its_room(void **state)
 static void
 cut_steps_fill_tiles(void **state)
 {
-    static const struct { double tok_us; int32_t n; } t[] = {
-        /* room for 530 tokens, 600, 700, 880 and 330 */
-        { 34, 512 }, { 30, 512 }, { 25.7, 768 }, { 20.4, 1024 }, { 54.5, 384 } };
+    static const struct {
+        double tok_us;
+        int32_t n;
+    } t[] = { /* room for 530 tokens, 600, 700, 880 and 330 */
+        { 34, 512 }, { 30, 512 }, { 25.7, 768 }, { 20.4, 1024 }, { 54.5, 384 }
+    };
 
     (void)state;
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
         struct cost cost;
-        struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
-            .max_tokens = 8192, .max_scores = 1, .chunked = 1, .max_partial = 1,
-            .itl_target_ns = SCH_ITL_AUTO, .cost = &cost } };
+        struct fx_cfg c = { .block_size = 16,
+            .n_block = 400,
+            .sch = { .max_seqs = 16,
+                .max_tokens = 8192,
+                .max_scores = 1,
+                .chunked = 1,
+                .max_partial = 1,
+                .itl_target_ns = SCH_ITL_AUTO,
+                .cost = &cost } };
         struct fx *f;
 
         teach_line(&cost, 1000, t[i].tok_us);
@@ -689,9 +768,14 @@ static void
 chunks_are_efficient(void **state)
 {
     struct cost cost;
-    struct fx_cfg c = { .block_size = 16, .n_block = 400, .sch = { .max_seqs = 16,
-        .max_tokens = 512, .max_scores = 1, .chunked = 1, .max_partial = 1,
-        .cost = &cost } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 400,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 512,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 1,
+            .cost = &cost } };
 
     (void)state;
     /* 100 ms a step and 10 ms a token: 40 tokens, 510 ms with a row */

@@ -52,9 +52,12 @@ follow(struct fx *f)
     for (int32_t i = 0; i < n; i++)
         ids[i] = q->seqs[0].ids[i];
     ids[n] = 7;
-    (void)fx_add(f, &(struct fx_ask) { .n_prompt = n + 1, .ids = ids, .max_new = 1 +
-        (int32_t)fx_rand(f, 0, 1) * (f->cfg.max_len - n - 2), .stops = 1,
-        .user = fx_rand(f, 0, 1) });
+    (void)fx_add(f,
+        &(struct fx_ask){ .n_prompt = n + 1,
+            .ids = ids,
+            .max_new = 1 + (int32_t)fx_rand(f, 0, 1) * (f->cfg.max_len - n - 2),
+            .stops = 1,
+            .user = fx_rand(f, 0, 1) });
     free(ids);
     return 1;
 }
@@ -63,9 +66,11 @@ static void
 arrive(struct fx *f)
 {
     int32_t room = f->cfg.max_len;
-    struct fx_ask a = { .text = fx_rand(f, 0, 2), .user = fx_rand(f, 0, 1),
+    struct fx_ask a = { .text = fx_rand(f, 0, 2),
+        .user = fx_rand(f, 0, 1),
         .n_prompt = (int32_t)fx_rand(f, 1, (uint32_t)room / 2),
-        .priority = (int32_t)fx_rand(f, 0, 2), .stops = fx_rand(f, 0, 1) };
+        .priority = (int32_t)fx_rand(f, 0, 2),
+        .stops = fx_rand(f, 0, 1) };
 
     if (f->rp.n_free == 0 || (fx_rand(f, 0, 3) == 0 && follow(f)))
         return;
@@ -123,8 +128,8 @@ draw_cfg(uint64_t *g, struct fx_cfg *c, struct cost *cost)
     s->max_overtake_ns = draw(g, 3) == 0 ? 0 : (uint64_t)draw(g, 200) * 1000000;
     if (draw(g, 2)) {
         s->cost = cost;
-        s->itl_target_ns = draw(g, 3) == 0 ? SCH_ITL_AUTO :
-            200000 + (uint64_t)draw(g, 2000000);
+        s->itl_target_ns =
+            draw(g, 3) == 0 ? SCH_ITL_AUTO : 200000 + (uint64_t)draw(g, 2000000);
     }
 }
 
@@ -141,7 +146,9 @@ disturb(struct fx *f)
     }
 }
 
-struct sum { uint64_t preempted, urged, cached, copied, late, tokens, ended; };
+struct sum {
+    uint64_t preempted, urged, cached, copied, late, tokens, ended;
+};
 
 /* One life of a random configuration. */
 static void
@@ -163,8 +170,9 @@ life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
             arrive(f);
         disturb(f);
         if (fx_step(f) > 0 && c.sch.cost != NULL)
-            cost_learn(&cost, &f->st.cost, 50000 + (uint64_t)f->st.cost.n_tok * 20000 +
-                (uint64_t)f->st.cost.n_pair * 10);
+            cost_learn(&cost, &f->st.cost,
+                50000 + (uint64_t)f->st.cost.n_tok * 20000 +
+                    (uint64_t)f->st.cost.n_pair * 10);
         if (cost.n > 0 && fx_rand(f, 0, 50) == 0)
             cost_learn_copy(&cost, 1, fx_rand(f, 1, 1000000));
     }
@@ -188,12 +196,13 @@ lives(int32_t depth, uint64_t seed)
     for (uint64_t i = 0; i * one < total; i++)
         life(seed + i, depth, one, &sum);
     (void)printf("depth %d: %llu tokens, %llu requests, %llu preempted, %llu for "
-        "urgent ones, %llu tokens attached, %llu blocks copied, %llu late\n", depth,
-        (unsigned long long)sum.tokens, (unsigned long long)sum.ended,
+                 "urgent ones, %llu tokens attached, %llu blocks copied, %llu late\n",
+        depth, (unsigned long long)sum.tokens, (unsigned long long)sum.ended,
         (unsigned long long)sum.preempted, (unsigned long long)sum.urged,
-        (unsigned long long)sum.cached,
-        (unsigned long long)sum.copied, (unsigned long long)sum.late);
-    assert_true(sum.urged > 0 && sum.preempted > sum.urged && sum.cached > 0 && sum.copied > 0);
+        (unsigned long long)sum.cached, (unsigned long long)sum.copied,
+        (unsigned long long)sum.late);
+    assert_true(
+        sum.urged > 0 && sum.preempted > sum.urged && sum.cached > 0 && sum.copied > 0);
     assert_true((sum.late > 0) == (depth > 0));
 }
 
@@ -238,8 +247,11 @@ static uint64_t
 short_by_one(int32_t depth, int32_t n, int32_t B, int cached)
 {
     const int32_t blocks = 6;
-    struct fx_cfg c = { .depth = depth, .block_size = B, .n_block = n * blocks - 1,
-        .cached = cached, .append_first = depth & 1,
+    struct fx_cfg c = { .depth = depth,
+        .block_size = B,
+        .n_block = n * blocks - 1,
+        .cached = cached,
+        .append_first = depth & 1,
         .sch = { .max_seqs = n, .max_tokens = 1024, .max_scores = 4, .chunked = 1 } };
     struct fx *f = fx_new(&c);
     int32_t most = 0, stuck = 0, seen = -1;
@@ -298,10 +310,19 @@ e10_pool_of_one_request(void **state)
 {
     (void)state;
     for (int32_t depth = 0; depth <= 4; depth++) {
-        struct fx_cfg c = { .depth = depth, .block_size = 8, .n_block = 4,
-            .cached = depth & 1, .n_host = depth & 2, .max_copy = 4, .sch = {
-            .max_seqs = 4, .max_tokens = 16, .max_scores = 4, .chunked = 1, .max_partial = 1, .reserve_blocks = 3,
-            .decode_blocks = 8 } };
+        struct fx_cfg c = { .depth = depth,
+            .block_size = 8,
+            .n_block = 4,
+            .cached = depth & 1,
+            .n_host = depth & 2,
+            .max_copy = 4,
+            .sch = { .max_seqs = 4,
+                .max_tokens = 16,
+                .max_scores = 4,
+                .chunked = 1,
+                .max_partial = 1,
+                .reserve_blocks = 3,
+                .decode_blocks = 8 } };
         struct fx *f = fx_new(&c);
 
         for (int i = 0; i < 6; i++)

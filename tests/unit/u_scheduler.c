@@ -15,8 +15,9 @@
 #include "daemon/worker/scheduler_priv.h"
 #include "tests/unit/sched_fixture.h"
 
-static const struct fx_cfg roomy = { .block_size = 16, .n_block = 64, .sch = {
-    .max_seqs = 8, .max_tokens = 32, .max_scores = 4, .chunked = 1 } };
+static const struct fx_cfg roomy = { .block_size = 16,
+    .n_block = 64,
+    .sch = { .max_seqs = 8, .max_tokens = 32, .max_scores = 4, .chunked = 1 } };
 
 static void
 prompt_is_chunked_and_decode_goes_first(void **state)
@@ -88,8 +89,8 @@ order_of(int fcfs, const int32_t priority[4], const int expect[4])
     f = fx_new(&c);
     f->keep = 1;
     for (int i = 0; i < 4; i++)
-        r[i] = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 1,
-            .priority = priority[i] });
+        r[i] = fx_add(f,
+            &(struct fx_ask){ .n_prompt = 4, .max_new = 1, .priority = priority[i] });
     for (int i = 0; i < 4; i++) {
         assert_int_equal(fx_step(f), 1);
         assert_ptr_equal(f->last_ended, r[expect[i]]);
@@ -102,9 +103,9 @@ static void
 priority_then_arrival(void **state)
 {
     (void)state;
-    order_of(0, (int32_t[]) { 0, 0, -1, 7 }, (int[]) { 2, 0, 1, 3 });
-    order_of(0, (int32_t[]) { 5, INT32_MIN, 5, INT32_MAX }, (int[]) { 1, 0, 2, 3 });
-    order_of(1, (int32_t[]) { 5, INT32_MIN, 5, INT32_MAX }, (int[]) { 0, 1, 2, 3 });
+    order_of(0, (int32_t[]){ 0, 0, -1, 7 }, (int[]){ 2, 0, 1, 3 });
+    order_of(0, (int32_t[]){ 5, INT32_MIN, 5, INT32_MAX }, (int[]){ 1, 0, 2, 3 });
+    order_of(1, (int32_t[]){ 5, INT32_MIN, 5, INT32_MAX }, (int[]){ 0, 1, 2, 3 });
 }
 
 static void
@@ -125,8 +126,11 @@ many_priorities_stay_sorted(void **state)
     c.max_req = 400;
     f = fx_new(&c);
     for (int i = 0; i < 400; i++) {
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 1, .max_new = 1 + i % 3,
-            .priority = (int32_t)fx_rand(f, 0, 150) * 1000 - 70000, .n = 1 + i % 2 });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = 1,
+                .max_new = 1 + i % 3,
+                .priority = (int32_t)fx_rand(f, 0, 150) * 1000 - 70000,
+                .n = 1 + i % 2 });
         if (i % 20 == 0)
             sch_check(f->sch);
         if (i % 7 == 0)
@@ -209,7 +213,7 @@ prompt_logprobs_fit_their_budget_and_come_once(void **state)
     f = fx_new(&c);
     /* nothing is attached while logprobs of it are to be sent */
     for (int k = 0; k < 2; k++) {
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 36, .max_new = 20, .scores = 1 });
+        (void)fx_add(f, &(struct fx_ask){ .n_prompt = 36, .max_new = 20, .scores = 1 });
         next = 1;
         n = 0;
         for (int i = 0; i < 20; i++) {
@@ -234,7 +238,7 @@ static void
 samples_and_cancel(void **state)
 {
     struct fx *f = fx_new(&roomy);
-    struct req *a = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 9, .n = 3 });
+    struct req *a = fx_add(f, &(struct fx_ask){ .n_prompt = 4, .max_new = 9, .n = 3 });
     struct req *b = fx_plain(f, 4, 9);
 
     (void)state;
@@ -270,15 +274,23 @@ deadlines_whatever_the_state(void **state)
     t = f->now;
     f->step_ns = 0;
     /* running, total: ends at its time, not one ns before */
-    a = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 90,
-        .deadline_total_ns = t + 50000000, .deadline_queue_ns = t + 20000000 });
+    a = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 4,
+            .max_new = 90,
+            .deadline_total_ns = t + 50000000,
+            .deadline_queue_ns = t + 20000000 });
     b = fx_plain(f, 4, 90);
     /* waiting: the queue's */
-    d = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 9,
-        .deadline_queue_ns = t + 7000000, .deadline_total_ns = t + 90000000 });
+    d = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 4,
+            .max_new = 9,
+            .deadline_queue_ns = t + 7000000,
+            .deadline_total_ns = t + 90000000 });
     /* waiting: far off, beyond one turn of the wheel */
-    e = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 9,
-        .deadline_total_ns = t + 20000000000ull });
+    e = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 4,
+            .max_new = 9,
+            .deadline_total_ns = t + 20000000000ull });
     (void)fx_step(f);
     assert_int_equal(f->sch->running.n, 2);
     f->now = t + 6999999;
@@ -303,8 +315,8 @@ deadlines_whatever_the_state(void **state)
     (void)fx_step(f);
     assert_int_equal(e->code, FDP_E_DEADLINE);
     /* one that is late before it is added */
-    e = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 9,
-        .deadline_total_ns = t + 1 });
+    e = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 4, .max_new = 9, .deadline_total_ns = t + 1 });
     (void)fx_step(f);
     assert_int_equal(e->code, FDP_E_DEADLINE);
     assert_int_equal(e->t_start_ns, 0);
@@ -324,8 +336,10 @@ deadline_after_the_end(void **state)
     c.depth = 2;
     f = fx_new(&c);
     f->keep = 1;
-    a = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 90,
-        .deadline_total_ns = f->now + 5 * f->step_ns });
+    a = fx_add(f,
+        &(struct fx_ask){ .n_prompt = 4,
+            .max_new = 90,
+            .deadline_total_ns = f->now + 5 * f->step_ns });
     for (int i = 0; i < 4; i++)
         (void)fx_step(f);
     f->reqs[a->idx].touched = 1;
@@ -355,8 +369,10 @@ deadlines_by_the_wheel(void **state)
     (void)fx_step(f);
     f->step_ns = 5700000;
     for (int i = 0; i < 1000; i++)
-        (void)fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 1,
-            .deadline_queue_ns = f->now + fx_rand(f, 0, 800) * 7000000ull });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = 4,
+                .max_new = 1,
+                .deadline_queue_ns = f->now + fx_rand(f, 0, 800) * 7000000ull });
     for (int i = 0; i < 990; i++) {
         (void)fx_step(f);
         if (i % 50 == 0)
@@ -365,8 +381,8 @@ deadlines_by_the_wheel(void **state)
             const struct req *r = f->reqs[k].r;
 
             if (r->deadline_queue_ns != 0)
-                assert_int_equal(r->code, r->deadline_queue_ns <= f->now ?
-                    FDP_E_DEADLINE : 0);
+                assert_int_equal(r->code,
+                    r->deadline_queue_ns <= f->now ? FDP_E_DEADLINE : 0);
         }
     }
     assert_int_equal(f->n_ended, 1000);
@@ -425,8 +441,8 @@ end_while_giving_way(void **state)
             c.append_first = text & 1;
             f = fx_new(&c);
             f->keep = 1;
-            b = fx_add(f, &(struct fx_ask) { .n_prompt = 5, .max_new = 30, .text = text,
-                .stops = 1 });
+            b = fx_add(f,
+                &(struct fx_ask){ .n_prompt = 5, .max_new = 30, .text = text, .stops = 1 });
             s = &b->seqs[0];
             end = f->reqs[b->idx].seqs[0].end;
             by_stop += end < s->max_len;
@@ -453,9 +469,12 @@ end_while_giving_way(void **state)
 static void
 d5_give_way(int32_t n_prompt, int32_t at, int32_t depth, int cached)
 {
-    struct fx_cfg c = { .block_size = 16, .n_block = 16, .depth = depth, .cached = cached,
-        .append_first = at & 1, .sch = { .max_seqs = 2, .max_tokens = 16,
-        .max_scores = 1, .chunked = 1 } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 16,
+        .depth = depth,
+        .cached = cached,
+        .append_first = at & 1,
+        .sch = { .max_seqs = 2, .max_tokens = 16, .max_scores = 1, .chunked = 1 } };
     struct fx *f = fx_new(&c);
     const struct sch_row *row;
     struct req *b;
@@ -481,8 +500,8 @@ d5_give_way(int32_t n_prompt, int32_t at, int32_t depth, int cached)
     assert_non_null(row);
     assert_true(row->fresh);
     known = s->device_len - row->sample;
-    assert_int_equal(row->first, !cached ? 0 : 16 * ((known - 1) / 16 < full ?
-        (known - 1) / 16 : full));
+    assert_int_equal(row->first,
+        !cached ? 0 : 16 * ((known - 1) / 16 < full ? (known - 1) / 16 : full));
     fx_drain(f, 400);
     assert_int_equal(s->n_tok, n_prompt + 50);
     assert_int_equal(b->n_preempted, 1);
@@ -556,8 +575,13 @@ e7_reserve(void **state)
     /* the figure of the parameter document: 1 - 0.75 of 17220 blocks */
     assert_int_equal((int32_t)(17220 * 0.75), 12915);
     for (int32_t more = 0; more <= 1; more++) {
-        struct fx_cfg c = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 8,
-            .max_tokens = 4096, .max_scores = 1, .chunked = 1, .reserve_blocks = 10 } };
+        struct fx_cfg c = { .block_size = 16,
+            .n_block = 40,
+            .sch = { .max_seqs = 8,
+                .max_tokens = 4096,
+                .max_scores = 1,
+                .chunked = 1,
+                .reserve_blocks = 10 } };
         struct fx *f = fx_new(&c);
         struct req *a = fx_plain(f, 20 * 16 - 8, 300), *b;
         int32_t low = 40;
@@ -592,8 +616,9 @@ e7_nobody_is_admitted_into_a_shortage(void **state)
 {
     (void)state;
     for (int32_t left = 0; left <= 1; left++) {
-        struct fx_cfg c = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 8,
-            .max_tokens = 4096, .max_scores = 1, .chunked = 1 } };
+        struct fx_cfg c = { .block_size = 16,
+            .n_block = 40,
+            .sch = { .max_seqs = 8, .max_tokens = 4096, .max_scores = 1, .chunked = 1 } };
         struct fx *f = fx_new(&c);
         struct req *b;
 
@@ -615,8 +640,9 @@ e7_nobody_is_admitted_into_a_shortage(void **state)
         fx_free(f);
     }
     for (int32_t left = 0; left <= 1; left++) {
-        struct fx_cfg c = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 8,
-            .max_tokens = 4096, .max_scores = 1, .chunked = 1 } };
+        struct fx_cfg c = { .block_size = 16,
+            .n_block = 40,
+            .sch = { .max_seqs = 8, .max_tokens = 4096, .max_scores = 1, .chunked = 1 } };
         struct fx *f = fx_new(&c);
         struct req *b;
 
@@ -636,9 +662,14 @@ e7_nobody_is_admitted_into_a_shortage(void **state)
 static void
 e7_idle_engine_admits_what_fits(void **state)
 {
-    struct fx_cfg c = { .block_size = 16, .n_block = 40, .sch = { .max_seqs = 8,
-        .max_tokens = 4096, .max_scores = 1, .chunked = 1, .reserve_blocks = 39,
-        .decode_blocks = 30 } };
+    struct fx_cfg c = { .block_size = 16,
+        .n_block = 40,
+        .sch = { .max_seqs = 8,
+            .max_tokens = 4096,
+            .max_scores = 1,
+            .chunked = 1,
+            .reserve_blocks = 39,
+            .decode_blocks = 30 } };
     struct fx *f = fx_new(&c);
     struct req *a = fx_plain(f, 639, 1), *b = fx_plain(f, 4, 4);
 
@@ -664,8 +695,7 @@ penalty_pool_blocks_only_its_own(void **state)
     f = fx_new(&c);
     f->keep = 1;
     for (int i = 0; i < 3; i++)
-        r[i] = fx_add(f, &(struct fx_ask) { .n_prompt = 4, .max_new = 5,
-            .penalized = 1 });
+        r[i] = fx_add(f, &(struct fx_ask){ .n_prompt = 4, .max_new = 5, .penalized = 1 });
     plain = fx_plain(f, 4, 20);
     assert_int_equal(fx_step(f), 3);
     assert_true(r[0]->seqs[0].penalty >= 0 && r[1]->seqs[0].penalty >= 0);

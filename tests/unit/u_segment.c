@@ -47,7 +47,9 @@ take(int fd, char *text, size_t text_bytes, int *ret_fd)
 {
     char ctl[CMSG_SPACE(sizeof(int) * 4)] __attribute__((aligned(8)));
     struct iovec iov = { text, text_bytes - 1 };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl,
+    struct msghdr m = { .msg_iov = &iov,
+        .msg_iovlen = 1,
+        .msg_control = ctl,
         .msg_controllen = sizeof(ctl) };
     ssize_t n = recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     struct cmsghdr *h;

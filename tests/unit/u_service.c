@@ -227,7 +227,8 @@ open_dir(const char *dir, int rc, char *err, size_t err_bytes)
     struct rtd rt;
 
     assert_int_equal(par_set_text(ps, "daemon.runtime_dir", dir, PAR_FROM_SET, err,
-        err_bytes), 0);
+                         err_bytes),
+        0);
     rtd_init(&rt);
     err[0] = '\0';
     assert_int_equal(rtd_open_dir(&rt, par_get(ps), err, err_bytes), rc);

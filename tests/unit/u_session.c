@@ -89,8 +89,10 @@ t_hello_raw(void **state)
         assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
         assert_int_equal(w.major, FDP_MAJOR); /* refused ones learn it too */
         assert_int_equal(w.minor, FDP_MINOR);
-        assert_int_equal(w.err, len[i] == 81 ? FDP_E_VERSION :
-            len[i] == 120 || len[i] == 512 ? FDP_OK : FDP_E_PROTO);
+        assert_int_equal(w.err,
+            len[i] == 81                         ? FDP_E_VERSION
+                : len[i] == 120 || len[i] == 512 ? FDP_OK
+                                                 : FDP_E_PROTO);
         (void)close(sv[1]);
         fix_step(&f, 0);
     }
@@ -335,9 +337,8 @@ t_bell(void **state)
 static void
 t_limits(void **state)
 {
-    static const char *const sets[] = { "ipc.max_clients=5",
-        "ipc.max_clients_per_user=3", "ipc.connects_per_second=2",
-        "ipc.trusted_users=4242", NULL };
+    static const char *const sets[] = { "ipc.max_clients=5", "ipc.max_clients_per_user=3",
+        "ipc.connects_per_second=2", "ipc.trusted_users=4242", NULL };
     struct fix f;
     struct fcl c[6];
     unsigned n = 0;

@@ -176,7 +176,8 @@ shed_what_would_expire(void **state)
     assert_int_equal(fcl_errors(&b, 1), 0);
     /* the daemon's own limit counts as well */
     assert_int_equal(par_set_text(f.g->cnf.ps, "sched.max_waiting_time_ms", "1500",
-        PAR_FROM_RUNTIME, err, sizeof(err)), 0);
+                         PAR_FROM_RUNTIME, err, sizeof(err)),
+        0);
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
     fix_step(&f, 0);
     assert_int_equal(fcl_error(&a, tag).code, FDP_E_OVERLOAD);

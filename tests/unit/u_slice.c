@@ -19,7 +19,7 @@
 #include "tests/unit/gate_fixture.h"
 
 #define UID 1000u
-#define N 8u
+#define N   8u
 
 static void
 be_late(struct fix *f)
@@ -90,7 +90,8 @@ t_relay(void **state)
     while (f.g->env.cnt->slots_relayed != 150 * FDP_REC_MAX_SLOTS) {
         (void)gate_poll(f.g, f.now);
         assert_true(f.g->env.cnt->slots_relayed > before);
-        assert_in_range(f.g->env.cnt->slots_relayed - before, 1, RLY_LOOK + FDP_REC_MAX_SLOTS);
+        assert_in_range(f.g->env.cnt->slots_relayed - before, 1,
+            RLY_LOOK + FDP_REC_MAX_SLOTS);
         before = f.g->env.cnt->slots_relayed;
         polls++;
     }

@@ -44,7 +44,7 @@ probe(const char *backend, const char *worker)
 }
 
 struct tree {
-    char dir[64];            /* sbin/fdd and libexec/fdd/ lie in it */
+    char dir[64]; /* sbin/fdd and libexec/fdd/ lie in it */
 };
 
 static void
@@ -93,8 +93,8 @@ static int
 teardown(void **state)
 {
     static const char *const names[] = { "sbin/fdd", "sbin/fdd-worker",
-        "libexec/fdd/fdd-worker", "libexec/fdd/fdd-worker-cuda", "libexec/fdd",
-        "libexec", "sbin", "" };
+        "libexec/fdd/fdd-worker", "libexec/fdd/fdd-worker-cuda", "libexec/fdd", "libexec",
+        "sbin", "" };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         (void)remove(at(*state, names[i]));
@@ -160,7 +160,8 @@ t_retry(void **state)
     assert_int_equal(y.t_since, 5 * s);
     assert_string_equal(y.error, "no folder");
     rty_text(&y, 5 * s + 90 * s, text, sizeof(text));
-    assert_non_null(strstr(text, "waits for the model's files since 90 s, tried 8640 times"));
+    assert_non_null(
+        strstr(text, "waits for the model's files since 90 s, tried 8640 times"));
     rty_text(&y, day, text, sizeof(text));
     assert_non_null(strstr(text, "since 1439 min"));
     /* another error, or another exit code, is told at once, and is old the next time */
@@ -176,7 +177,7 @@ t_retry(void **state)
 }
 
 #define PLAIN "libexec/fdd/fdd-worker"
-#define CUDA "libexec/fdd/fdd-worker-cuda"
+#define CUDA  "libexec/fdd/fdd-worker-cuda"
 
 static void
 t_plain_only(void **state)

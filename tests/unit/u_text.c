@@ -30,12 +30,15 @@ comes_byte_by_byte(const unsigned char *s, size_t n)
 static void
 t_utf8(void **state)
 {
-    static const struct { const char *s; size_t n, ok; } bad[] = {
-        { "\x80", 1, 0 }, { "\xbf", 1, 0 }, { "\xc0\x80", 2, 0 }, { "\xc1\xbf", 2, 0 },
-        { "\xe0\x9f\xbf", 3, 0 }, { "\xed\xa0\x80", 3, 0 }, { "\xf0\x8f\xbf\xbf", 4, 0 },
-        { "\xf4\x90\x80\x80", 4, 0 }, { "\xf5\x80\x80\x80", 4, 0 }, { "\xff", 1, 0 },
-        { "ab\xc3", 3, 2 }, { "\xe2\x82", 2, 0 }, { "abcdefghij\xe2(\xa1", 13, 10 },
-        { "\xf0\x9f\x98", 3, 0 }, { "\xf0\x9f\x98\x41", 4, 0 } };
+    static const struct {
+        const char *s;
+        size_t n, ok;
+    } bad[] = { { "\x80", 1, 0 }, { "\xbf", 1, 0 }, { "\xc0\x80", 2, 0 },
+        { "\xc1\xbf", 2, 0 }, { "\xe0\x9f\xbf", 3, 0 }, { "\xed\xa0\x80", 3, 0 },
+        { "\xf0\x8f\xbf\xbf", 4, 0 }, { "\xf4\x90\x80\x80", 4, 0 },
+        { "\xf5\x80\x80\x80", 4, 0 }, { "\xff", 1, 0 }, { "ab\xc3", 3, 2 },
+        { "\xe2\x82", 2, 0 }, { "abcdefghij\xe2(\xa1", 13, 10 }, { "\xf0\x9f\x98", 3, 0 },
+        { "\xf0\x9f\x98\x41", 4, 0 } };
     unsigned char b[64];
     unsigned char put[4];
     uint32_t got = 0;
@@ -90,8 +93,10 @@ t_utf8(void **state)
 static void
 t_distance(void **state)
 {
-    static const struct { const char *a, *b; unsigned d; } rows[] = {
-        { "", "", 0 }, { "stop", "stop", 0 }, { "", "abc", 3 }, { "abc", "", 3 },
+    static const struct {
+        const char *a, *b;
+        unsigned d;
+    } rows[] = { { "", "", 0 }, { "stop", "stop", 0 }, { "", "abc", 3 }, { "abc", "", 3 },
         { "stpo", "stop", 2 }, { "sto", "stop", 1 }, { "statt", "stat", 1 },
         { "kitten", "sitting", 3 }, { "flaw", "lawn", 2 } };
     char a[200], b[200];

@@ -20,21 +20,22 @@
     "{\"version\":\"1.0\",\"pre_tokenizer\":" pre ",\"decoder\":" BYTES \
     ",\"added_tokens\":" added ",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}," \
     "\"merges\":[]}}"
-#define SPLIT(invert) "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"}," \
+#define SPLIT(invert) \
+    "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"}," \
     "\"behavior\":\"Isolated\",\"invert\":" invert "}"
 
 static const struct refusal {
     const char *json, *says;
 } refusals[] = {
     { FILE_OF("{\"type\":\"Digits\",\"individual_digits\":3}", "[]"),
-      "Digits: \"individual_digits\" is not true or false" },
+        "Digits: \"individual_digits\" is not true or false" },
     { FILE_OF("{\"type\":\"ByteLevel\",\"use_regex\":\"x\"}", "[]"),
-      "ByteLevel: \"use_regex\" is not true or false" },
+        "ByteLevel: \"use_regex\" is not true or false" },
     { FILE_OF("{\"type\":\"ByteLevel\",\"add_prefix_space\":1}", "[]"),
-      "ByteLevel: \"add_prefix_space\" is not true or false" },
+        "ByteLevel: \"add_prefix_space\" is not true or false" },
     { FILE_OF(SPLIT("1"), "[]"), "Split: \"invert\" is not true or false" },
     { FILE_OF(BYTES, "[{\"id\":1,\"content\":\"x\",\"special\":1}]"),
-      "\"special\" is not true or false" },
+        "\"special\" is not true or false" },
 };
 
 /* fdd-worker read a variable that nothing had set where "individual_digits" of
@@ -76,7 +77,7 @@ main(int argc, char **argv)
         return cmocka_run_group_tests(tests, NULL, NULL);
     self[n > 0 ? n : 0] = 0;
     execlp("valgrind", "valgrind", "-q", "--error-exitcode=99", self, "inside",
-           (char *)NULL);
+        (char *)NULL);
     puts("skipped: no valgrind here");
     return 77;
 }

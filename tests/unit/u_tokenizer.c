@@ -30,9 +30,8 @@ data_path(char *out, size_t n, const char *kind, const char *tail)
 {
     const char *top = getenv("FDD_SRC"), *dir = top ? top : getenv("srcdir");
 
-    assert_in_range(snprintf(out, n, "%s/tests/parity/tok/%s%s", dir ? dir : ".", kind,
-                             tail),
-                    1, n - 1);
+    assert_in_range(snprintf(out, n, "%s/tests/parity/tok/%s%s", dir ? dir : ".", kind, tail),
+        1, n - 1);
 }
 
 static struct tok *
@@ -80,7 +79,7 @@ check_ids(struct tok_enc *enc, const char *list, const char *where, unsigned lin
         unsigned long want = strtoul(list, &end, 10);
         if (i >= n || ids[i] != want)
             fail_msg("%s line %u: id %zu is %ld, not %lu", where, line, i,
-                     i < n ? (long)ids[i] : -1L, want);
+                i < n ? (long)ids[i] : -1L, want);
         list = *end == ',' ? end + 1 : end;
     }
     if (i != n)
@@ -179,7 +178,7 @@ static void
 slices(void **state)
 {
     static const char *const units[] = { "a", " ", "\n", "\xcc\x81\xcc\x96", "a b ",
-                                         "<|im_start|>", "\xe4\xb8\xad", "'" };
+        "<|im_start|>", "\xe4\xb8\xad", "'" };
     size_t n = 300000, i, k, want, got, steps;
     struct tok *tok = load("qwen2");
     struct tok_enc *enc = tok_enc_new(tok);
@@ -217,9 +216,7 @@ static void
 bad_text(void **state)
 {
     static const char *const bad[] = { "\xff", "a\xc0\x80", "\xed\xa0\x80",
-                                       "\xf4\x90\x80\x80",
-                                       "\xe4\xb8", "\x80", "\xc3",
-                                       "12345678\xf0\x80\x80\x80" };
+        "\xf4\x90\x80\x80", "\xe4\xb8", "\x80", "\xc3", "12345678\xf0\x80\x80\x80" };
     struct tok *tok = load("gpt2");
     struct tok_enc *enc = tok_enc_new(tok);
     size_t i, n;
@@ -237,15 +234,16 @@ bad_text(void **state)
 }
 
 /* A tokenizer.json with one part replaced. */
-#define PRE "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
-#define DEC "{\"type\":\"ByteLevel\"}"
+#define PRE                "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
+#define DEC                "{\"type\":\"ByteLevel\"}"
 #define VOCAB(vocab, rest) "{\"vocab\":" vocab ",\"merges\":" rest "}"
-#define MODEL VOCAB("{\"a\":0,\"b\":1,\"ab\":2}", "[\"a b\"],\"type\":\"BPE\"")
+#define MODEL              VOCAB("{\"a\":0,\"b\":1,\"ab\":2}", "[\"a b\"],\"type\":\"BPE\"")
 #define FILE_OF(norm, pre, post, dec, added, model) \
     "{\"version\":\"1.0\",\"normalizer\":" norm ",\"pre_tokenizer\":" pre \
     ",\"post_processor\":" post ",\"decoder\":" dec ",\"added_tokens\":" added \
     ",\"model\":" model "}"
-#define SPLIT(rx) "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\"," \
+#define SPLIT(rx) \
+    "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\"," \
     "\"pattern\":{\"Regex\":\"" rx "\"},\"behavior\":\"Isolated\"," \
     "\"invert\":false}," PRE "]}"
 #define SPLIT_FILE(rx) FILE_OF("null", SPLIT(rx), "null", DEC, "[]", MODEL)
@@ -253,7 +251,7 @@ bad_text(void **state)
 struct refusal {
     const char *json;
     int rc;
-    const char *says;  /* NULL: loads */
+    const char *says; /* NULL: loads */
 };
 
 static const struct refusal refusals[] = {
@@ -263,60 +261,59 @@ static const struct refusal refusals[] = {
     { "{\"version\":\"2.0\"}", -ENOTSUP, "version" },
     { "{\"model\":{},\"model\":{}}", -EINVAL, "duplicate" },
     { FILE_OF("null", "null", "null", DEC, "[]", MODEL), -ENOTSUP,
-      "pre_tokenizer is missing" },
+        "pre_tokenizer is missing" },
     { FILE_OF("null", "{\"type\":\"Metaspace\"}", "null", DEC, "[]", MODEL), -ENOTSUP,
-      "pre_tokenizer type \"Metaspace\" is not supported (supported: ByteLevel, Split, "
-      "Digits, Sequence)" },
+        "pre_tokenizer type \"Metaspace\" is not supported (supported: ByteLevel, Split, "
+        "Digits, Sequence)" },
     { FILE_OF("null", "{\"type\":\"Digits\"}", "null", DEC, "[]", MODEL), -ENOTSUP,
-      "has no ByteLevel" },
-    { FILE_OF("null", "{\"type\":\"Sequence\",\"pretokenizers\":[" PRE ",{\"type\":"
-              "\"Digits\"}]}", "null", DEC, "[]", MODEL), -ENOTSUP, "must be the last" },
+        "has no ByteLevel" },
+    { FILE_OF("null",
+          "{\"type\":\"Sequence\",\"pretokenizers\":[" PRE ",{\"type\":"
+          "\"Digits\"}]}",
+          "null", DEC, "[]", MODEL),
+        -ENOTSUP, "must be the last" },
     { FILE_OF("{\"type\":\"Precompiled\"}", PRE, "null", DEC, "[]", MODEL), -ENOTSUP,
-      "normalizer type \"Precompiled\"" },
+        "normalizer type \"Precompiled\"" },
     { FILE_OF("null", PRE, "null", "{\"type\":\"WordPiece\"}", "[]", MODEL), -ENOTSUP,
-      "decoder type \"WordPiece\"" },
+        "decoder type \"WordPiece\"" },
     { FILE_OF("null", PRE, "{\"type\":\"Odd\"}", DEC, "[]", MODEL), -ENOTSUP,
-      "post_processor type \"Odd\"" },
-    { FILE_OF("null", PRE,
-              "{\"type\":\"BertProcessing\",\"sep\":[\"a\",7],\"cls\":[\"a\",0]}",
-              DEC, "[]", MODEL), -EINVAL, "id 7" },
+        "post_processor type \"Odd\"" },
+    { FILE_OF("null", PRE, "{\"type\":\"BertProcessing\",\"sep\":[\"a\",7],\"cls\":[\"a\",0]}",
+          DEC, "[]", MODEL),
+        -EINVAL, "id 7" },
     { FILE_OF("null", PRE, "null", DEC, "[]", "{\"type\":\"Unigram\"}"), -ENOTSUP,
-      "model type \"Unigram\"" },
-    { FILE_OF("null", PRE, "null", DEC, "[]",
-              "{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}"),
-      -EINVAL, "merge 0 (\"a\" and \"b\")" },
-    { FILE_OF("null", PRE, "null", DEC, "[]",
-              "{\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}"),
-      -EINVAL, "merge 0 is not" },
-    { FILE_OF("null", PRE, "null", DEC, "[]",
-              "{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}"),
-      -EINVAL, "merge 0 is not" },
+        "model type \"Unigram\"" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}"),
+        -EINVAL, "merge 0 (\"a\" and \"b\")" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}"),
+        -EINVAL, "merge 0 is not" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}"),
+        -EINVAL, "merge 0 is not" },
     { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":-1},\"merges\":[]}"),
-      -EINVAL,
-      "id -1" },
+        -EINVAL, "id -1" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":1048576},\"merges\":[]}"),
+        -EINVAL, "id 1048576" },
+    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}"),
+        -EINVAL, "another token" },
     { FILE_OF("null", PRE, "null", DEC, "[]",
-              "{\"vocab\":{\"a\":1048576},\"merges\":[]}"),
-      -EINVAL, "id 1048576" },
+          "{\"vocab\":{\"a\":0},\"merges\":[],"
+          "\"dropout\":0.1}"),
+        -ENOTSUP, "dropout" },
     { FILE_OF("null", PRE, "null", DEC, "[]",
-              "{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}"),
-      -EINVAL, "another token" },
-    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[],"
-              "\"dropout\":0.1}"), -ENOTSUP, "dropout" },
-    { FILE_OF("null", PRE, "null", DEC, "[]", "{\"vocab\":{\"a\":0},\"merges\":[],"
-              "\"unk_token\":\"u\"}"), -EINVAL, "unk_token" },
+          "{\"vocab\":{\"a\":0},\"merges\":[],"
+          "\"unk_token\":\"u\"}"),
+        -EINVAL, "unk_token" },
     { FILE_OF("null", PRE, "null", DEC, "[{\"id\":1,\"content\":\"x\"}]", MODEL), -EINVAL,
-      "another token" },
+        "another token" },
     { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9,\"content\":\"a\"}]", MODEL), -EINVAL,
-      "has id 9, but 0" },
-    { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9}]", MODEL), -EINVAL,
-      "no \"content\"" },
+        "has id 9, but 0" },
+    { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9}]", MODEL), -EINVAL, "no \"content\"" },
     { FILE_OF("null", PRE, "null", DEC, "[{\"id\":9,\"content\":\"x\",\"special\":1}]",
-              MODEL),
-      -EINVAL, "\"special\" is not" },
+          MODEL),
+        -EINVAL, "\"special\" is not" },
     { FILE_OF("{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":true}", PRE,
-              "null", DEC,
-              "[{\"id\":9,\"content\":\" \",\"normalized\":true}]", MODEL), -ENOTSUP,
-      "normalizes to nothing" },
+          "null", DEC, "[{\"id\":9,\"content\":\" \",\"normalized\":true}]", MODEL),
+        -ENOTSUP, "normalizes to nothing" },
     { SPLIT_FILE("[^\\\\S\\\\w]|\\\\p{Lu}+(?i:a)(?=b)x{2,3}"), 0, NULL },
     { SPLIT_FILE("(a"), -EINVAL, "parenthesis" },
     { SPLIT_FILE("\\\\p{Han}"), -ENOTSUP, "\\p{Han}" },
@@ -349,7 +346,7 @@ bad_files(void **state)
         rc = tok_load(path, &tok, err, sizeof(err));
         if (rc != r->rc || (r->says && (!strstr(err, r->says) || !strstr(err, path))))
             fail_msg("case %zu: %d \"%s\", not %d \"%s\"", i, rc, err, r->rc,
-                     r->says ? r->says : "");
+                r->says ? r->says : "");
         assert_true((tok != NULL) == !rc);
         tok_free(tok);
     }
@@ -357,7 +354,7 @@ bad_files(void **state)
     assert_int_equal(tok_load(path, &(struct tok *){ NULL }, err, sizeof(err)), -ENOENT);
     assert_non_null(strstr(err, path));
     assert_int_equal(tok_load("/dev/zero", &(struct tok *){ NULL }, err, sizeof(err)),
-                     -EINVAL);
+        -EINVAL);
     assert_non_null(strstr(err, "not a regular file"));
     assert_int_equal(tok_load("/nonexistent", &(struct tok *){ NULL }, err, 1), -ENOENT);
 }
@@ -387,8 +384,9 @@ endless_length(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     put_file(dir, "tokenizer.json", FILE_OF("null", PRE, "null", DEC, "[]", MODEL));
-    put_file(dir, "tokenizer_config.json", "{\"backend\":\"tokenizers\",\"eos_token\":"
-             "\"b\",\"model_max_length\":1000000000000000019884624838656}");
+    put_file(dir, "tokenizer_config.json",
+        "{\"backend\":\"tokenizers\",\"eos_token\":"
+        "\"b\",\"model_max_length\":1000000000000000019884624838656}");
     rc = tok_load(dir, &tok, err, sizeof(err));
     snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
     unlink(path);
@@ -426,8 +424,11 @@ no_memory(void **state)
     (void)state;
     close(mkstemp(path));
     /* names longer than what jansson begins a string with */
-    snprintf(text, sizeof(text), "%s", FILE_OF("null", PRE, "null", DEC, "[{\"id\":3,"
-        "\"content\":\"a token of more bytes than thirty-two, all told\"}]", MODEL));
+    snprintf(text, sizeof(text), "%s",
+        FILE_OF("null", PRE, "null", DEC,
+            "[{\"id\":3,"
+            "\"content\":\"a token of more bytes than thirty-two, all told\"}]",
+            MODEL));
     unlink(path);
     mkdir(path, 0700);
     put_file(path, "tokenizer.json", text);
@@ -468,7 +469,7 @@ other_vocabulary(void **state)
     snprintf(path + strlen(path), 64, "/tokenizer.json: token \"");
     assert_ptr_equal(strstr(err, path), err);
     snprintf(path, sizeof(path), "has id %d, config.json says vocab_size = %d: ", n - 1,
-             n - 1);
+        n - 1);
     assert_non_null(strstr(err, path));
     assert_non_null(strstr(err, "put this model's tokenizer.json in its place"));
     data_path(path, sizeof(path), "qwen2", "");
@@ -481,14 +482,17 @@ static void
 spans(void **state)
 {
     static const char text[] = "<|im_start|>a<|im_end|>b<|im_end|>";
-    static const struct { struct tok_span s[3]; size_t n; int tokens; } rows[] = {
-        { { { 0, 0 } }, 0, 3 }, { { { 0, 34 } }, 1, 0 }, { { { 12, 1 } }, 1, 3 },
+    static const struct {
+        struct tok_span s[3];
+        size_t n;
+        int tokens;
+    } rows[] = { { { { 0, 0 } }, 0, 3 }, { { { 0, 34 } }, 1, 0 }, { { { 12, 1 } }, 1, 3 },
         { { { 12, 12 } }, 1, 2 }, { { { 0, 1 }, { 22, 1 } }, 2, 1 },
         { { { 11, 1 }, { 13, 1 }, { 33, 1 } }, 3, 0 }, { { { 24, 10 } }, 1, 2 } };
     struct tok *tok = load("qwen2");
     struct tok_enc *enc = tok_enc_new(tok);
-    int start = tok_token_id(tok, "<|im_start|>", 12), stop = tok_token_id(tok,
-        "<|im_end|>", 10), found, rc;
+    int start = tok_token_id(tok, "<|im_start|>", 12),
+        stop = tok_token_id(tok, "<|im_end|>", 10), found, rc;
     const uint32_t *ids;
     size_t n;
 
@@ -513,9 +517,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans), cmocka_unit_test(vectors),  cmocka_unit_test(tables),    cmocka_unit_test(slices),
-        cmocka_unit_test(bad_text), cmocka_unit_test(bad_files),
-        cmocka_unit_test(endless_length), cmocka_unit_test(no_memory),
+        cmocka_unit_test(spans),
+        cmocka_unit_test(vectors),
+        cmocka_unit_test(tables),
+        cmocka_unit_test(slices),
+        cmocka_unit_test(bad_text),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(endless_length),
+        cmocka_unit_test(no_memory),
         cmocka_unit_test(other_vocabulary),
     };
 

@@ -25,7 +25,7 @@
 static struct cnt_seg seg;
 static char buf[300000];
 
-#define NEAR(v, want) assert_true((v) > (want) * 0.999 && (v) < (want) * 1.001)
+#define NEAR(v, want) assert_true((v) > (want)*0.999 && (v) < (want)*1.001)
 
 /* The canvas as text. */
 static const char *
@@ -202,7 +202,10 @@ t_text(void **state)
     assert_int_equal(top_text(&c, 2, 0, 0, TOP_PLAIN, "out"), 0);
     assert_int_equal(top_text(&c, -1, 0, 0, TOP_PLAIN, "out"), 0);
     /* broken UTF-8: overlong, cut, lone; a mark for each byte */
-    assert_int_equal(top_text(&c, 0, 0, 0, TOP_PLAIN, "\xc0\x80\xe2\x82" "a\xff"), 6);
+    assert_int_equal(top_text(&c, 0, 0, 0, TOP_PLAIN,
+                         "\xc0\x80\xe2\x82"
+                         "a\xff"),
+        6);
     shows(printed(&c), "????a?");
     top_canvas_fini(&c);
     if (setlocale(LC_CTYPE, "C.UTF-8") == NULL)
@@ -261,7 +264,8 @@ requests_of(const char *text, const struct top_rows *old, double secs)
     return r;
 }
 
-static const char three[] = "{\"requests\":["
+static const char three[] =
+    "{\"requests\":["
     "{\"id\":7,\"session\":1,\"user\":\"bea\",\"client\":\"x\",\"state\":\"running\","
     "\"n\":2,\"output_tokens\":50,\"max_new\":100,\"age_ms\":1000,\"priority\":-3,"
     "\"cost\":90},"
@@ -284,12 +288,13 @@ t_rows(void **state)
     assert_true(a.row[1].rate < 0 && a.row[1].share < 0 && a.row[1].queued == 1);
     /* over the time since */
     b = requests_of("{\"requests\":[{\"id\":7,\"output_tokens\":90,\"age_ms\":3000},"
-        "{\"id\":8,\"output_tokens\":5,\"age_ms\":1000}]}", &a, 2);
+                    "{\"id\":8,\"output_tokens\":5,\"age_ms\":1000}]}",
+        &a, 2);
     NEAR(b.row[0].rate, 20);
     NEAR(b.row[1].rate, 5);
     o = json_loads("{\"clients\":[{\"session\":2,\"user\":\"al\",\"name\":\"y\","
-        "\"requests_total\":11},{\"session\":4,\"user\":\"cy\",\"name\":\"z\"}]}", 0,
-        NULL);
+                   "\"requests_total\":11},{\"session\":4,\"user\":\"cy\",\"name\":\"z\"}]}",
+        0, NULL);
     assert_int_equal(top_rows_clients(o, &a, &c), 0);
     assert_int_equal(c.n, 2);
     assert_int_equal(c.row[0].running, 1);
@@ -331,8 +336,7 @@ col(enum top_view view, const char *name)
 }
 
 static void
-order_is(struct top_rows *rows, const char *by, int reverse, int64_t a, int64_t b,
-    int64_t c)
+order_is(struct top_rows *rows, const char *by, int reverse, int64_t a, int64_t b, int64_t c)
 {
     top_rows_sort(rows, col(TOP_V_REQUESTS, by), reverse);
     assert_int_equal(rows->row[0].id, a);
@@ -364,7 +368,7 @@ static struct top *
 busy_top(void)
 {
     static const char clients[] = "{\"clients\":[{\"session\":2,\"user\":\"al\","
-        "\"name\":\"y\"}]}";
+                                  "\"name\":\"y\"}]}";
     struct top *t = calloc(1, sizeof(*t));
     struct top_rows none = { NULL, 0, 0 };
     json_t *o = json_loads(clients, 0, NULL);
@@ -379,8 +383,15 @@ busy_top(void)
     t->has_rates = 1;
     t->t_rows = 1;
     strcpy(t->clock, "14:02:11");
-    t->r = (struct top_rates){ .out = 12345, .in = 678, .busy = 0.87, .kv = 0.45,
-        .hit = 0.83, .step_ns = 1.2e6, .gap_ns = 5000, .batch_seqs = 16, .errors = 0.5,
+    t->r = (struct top_rates){ .out = 12345,
+        .in = 678,
+        .busy = 0.87,
+        .kv = 0.45,
+        .hit = 0.83,
+        .step_ns = 1.2e6,
+        .gap_ns = 5000,
+        .batch_seqs = 16,
+        .errors = 0.5,
         .lat = { { 12.3e6, 2e7, 45.6e6, 12 }, { 1.2e6, 2e6, 3.4e6, 99 } } };
     t->raw.w.requests_running = 16;
     t->raw.w.requests_waiting = 3;
@@ -389,15 +400,18 @@ busy_top(void)
     t->raw.w.kv_blocks_used = 460;
     t->raw.w.kv_blocks_total = 1024;
     t->raw.w.preemptions = 2;
-    t->st = (struct top_status){ .known = 1, .version = "0.1.0", .state = "running",
+    t->st = (struct top_status){ .known = 1,
+        .version = "0.1.0",
+        .state = "running",
         .phase = "ready" };
     for (i = 0; i < 100; i++)
         top_history_add(&t->hist, &t->r);
     t->rows[TOP_V_REQUESTS] = requests_of(three, &none, 0);
-    assert_int_equal(top_rows_clients(o, &t->rows[TOP_V_REQUESTS],
-        &t->rows[TOP_V_CLIENTS]), 0);
+    assert_int_equal(top_rows_clients(o, &t->rows[TOP_V_REQUESTS], &t->rows[TOP_V_CLIENTS]),
+        0);
     assert_int_equal(top_rows_users(&t->rows[TOP_V_REQUESTS], &t->rows[TOP_V_CLIENTS],
-        &t->rows[TOP_V_USERS]), 0);
+                         &t->rows[TOP_V_USERS]),
+        0);
     json_decref(o);
     return t;
 }
@@ -429,10 +443,9 @@ t_layout(void **state)
 {
     static const char *const always[] = { "out tok/s", "12,345", "in tok/s", "678",
         "busy", "87 %", "KV use", "45 %", "running 16", "waiting 3", "queued 1,234",
-        "TTFT",
-        "12.3 ms", "45.6 ms", "ITL", "3.40 ms", "step 1.20 ms", "gap 5.00 us", "batch 16",
-        "hit rate 83 %", "460 of 1,024 blocks", "errors 5 (0.5/s)", "preempted 2",
-        "demo-7b", "0.1.0", "running", "q quit", "TOK/S" };
+        "TTFT", "12.3 ms", "45.6 ms", "ITL", "3.40 ms", "step 1.20 ms", "gap 5.00 us",
+        "batch 16", "hit rate 83 %", "460 of 1,024 blocks", "errors 5 (0.5/s)",
+        "preempted 2", "demo-7b", "0.1.0", "running", "q quit", "TOK/S" };
     static const int sizes[][2] = { { 60, 12 }, { 60, 24 }, { 76, 13 }, { 80, 24 },
         { 100, 30 }, { 130, 30 }, { 131, 29 }, { 200, 50 }, { 300, 100 } };
     struct top *t = busy_top();
@@ -517,7 +530,8 @@ t_notices(void **state)
     strcpy(t->st.phase, "none");
     strcpy(t->st.death, "ended by signal 9 (Killed)");
     t->st.restart_in_ms = 1500;
-    shows(drawn(t, 80, 24), "the worker died (ended by signal 9 (Killed)), a new one "
+    shows(drawn(t, 80, 24),
+        "the worker died (ended by signal 9 (Killed)), a new one "
         "starts in 1.5 s");
     t->st.restart_in_ms = 0;
     t->st.deaths = 3;
@@ -567,13 +581,15 @@ t_table(void **state)
     top_select(t);
     assert_null(top_selected(t));
     shows(drawn(t, 80, 24), "no requests");
-    strcpy(t->deny, "user x may not use \"requests\": that takes group fdd-admin\n"
+    strcpy(t->deny,
+        "user x may not use \"requests\": that takes group fdd-admin\n"
         "fix: sudo usermod -aG fdd-admin x");
     text = drawn(t, 80, 24);
     shows(text, "that takes group fdd-admin\n");
     shows(text, "    fix: sudo usermod -aG fdd-admin x\n");
     shows(text, "12,345");
-    strcpy(t->message, "an answer of the daemon that is longer than a line of a terminal "
+    strcpy(t->message,
+        "an answer of the daemon that is longer than a line of a terminal "
         "with eighty columns can be");
     text = drawn(t, 80, 24);
     shows(text, " columns can be\n q quit");
@@ -593,8 +609,8 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
     (void)arg;
     heard.n++;
     heard.what = what;
-    snprintf(heard.text, sizeof(heard.text), "%s", answer != NULL
-        ? json_string_value(json_object_get(answer, "a")) : "");
+    snprintf(heard.text, sizeof(heard.text), "%s",
+        answer != NULL ? json_string_value(json_object_get(answer, "a")) : "");
     snprintf(heard.why, sizeof(heard.why), "%s", why != NULL ? why : "");
 }
 

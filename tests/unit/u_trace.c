@@ -63,10 +63,21 @@ step(uint64_t epoch, uint32_t flags)
 {
     uint64_t ms = epoch * 1000000;
     int32_t v = (int32_t)(epoch % 1000000);
-    struct trc_step s = { .epoch = epoch, .flags = flags, .n_tok = v + 1, .n_pad = v + 2,
-        .n_row = v + 3, .n_decode = v + 3, .n_out = v + 5, .n_preempted = v + 6,
-        .n_cached = v + 7, .n_copy = v + 8, .n_waiting = v + 9, .blocks_used = v + 10,
-        .blocks_free = v + 11, .t_pick_ns = ms, .t_launch_ns = ms + 10000,
+    struct trc_step s = { .epoch = epoch,
+        .flags = flags,
+        .n_tok = v + 1,
+        .n_pad = v + 2,
+        .n_row = v + 3,
+        .n_decode = v + 3,
+        .n_out = v + 5,
+        .n_preempted = v + 6,
+        .n_cached = v + 7,
+        .n_copy = v + 8,
+        .n_waiting = v + 9,
+        .blocks_used = v + 10,
+        .blocks_free = v + 11,
+        .t_pick_ns = ms,
+        .t_launch_ns = ms + 10000,
         .t_queued_ns = ms + 20000 };
 
     if ((flags & TRC_DONE) != 0) {
@@ -254,8 +265,9 @@ writer(void *arg)
             (int32_t)(i * 7), (int32_t)(i * 11));
     }
     /* the same place again and again, with other numbers, until it was seen often */
-    for (uint64_t i = 1; i <= 20 * RACE_STEPS && (i < RACE_STEPS
-            || __atomic_load_n(&r->n_read, __ATOMIC_RELAXED) < RACE_READS); i++) {
+    for (uint64_t i = 1; i <= 20 * RACE_STEPS &&
+         (i < RACE_STEPS || __atomic_load_n(&r->n_read, __ATOMIC_RELAXED) < RACE_READS);
+         i++) {
         r->last = RACE_STEPS + i * TRC_STEPS;
         put(&r->x->t, r->last, 0);
         put(&r->x->t, r->last, TRC_DONE);
@@ -267,9 +279,9 @@ writer(void *arg)
 static int
 is_event(const struct trc_event *e, uint64_t i)
 {
-    return e->seq == i && e->t_ns == i * 3 && e->id == i * 5 && e->epoch == i
-        && e->sample == i % 65536 && e->a == (int32_t)(i * 7)
-        && e->b == (int32_t)(i * 11) && e->kind == TRC_RESUME && e->generation == 1;
+    return e->seq == i && e->t_ns == i * 3 && e->id == i * 5 && e->epoch == i &&
+        e->sample == i % 65536 && e->a == (int32_t)(i * 7) && e->b == (int32_t)(i * 11) &&
+        e->kind == TRC_RESUME && e->generation == 1;
 }
 
 static void
@@ -490,15 +502,15 @@ test_filter(void **state)
         trc_put_event(&x->t, i * 1000000, TRC_START, i % 10 + 1, 0, 0, 0);
         put(&x->t, i, TRC_DONE | TRC_FOLLOWS);
     }
-#define FILTERED(n_steps, n_events, first)                              \
-    do {                                                                \
-        assert_int_equal(ftr_read(x->seg, 0, &s), 0);                   \
-        ftr_derive(&s);                                                 \
-        ftr_filter(&s, &f);                                             \
-        assert_int_equal(s.n_step, n_steps);                            \
-        assert_int_equal(s.n_event, n_events);                          \
-        assert_int_equal(s.n_step > 0 ? s.steps[0].s.seq : 0, first);   \
-        ftr_free(&s);                                                   \
+#define FILTERED(n_steps, n_events, first) \
+    do { \
+        assert_int_equal(ftr_read(x->seg, 0, &s), 0); \
+        ftr_derive(&s); \
+        ftr_filter(&s, &f); \
+        assert_int_equal(s.n_step, n_steps); \
+        assert_int_equal(s.n_event, n_events); \
+        assert_int_equal(s.n_step > 0 ? s.steps[0].s.seq : 0, first); \
+        ftr_free(&s); \
     } while (0)
     ftr_filter_init(&f);
     FILTERED(100, 100, 1);
@@ -575,8 +587,9 @@ test_sum(void **state)
 
     (void)state;
     for (uint64_t i = 0; i < 200; i++) {
-        steps[i] = (struct ftr_step) { .s = step(i + 1, TRC_DONE | (i % 4 == 0 ?
-            TRC_GRAPH : 0)), .gap_ns = i == 0 ? FTR_NONE : i };
+        steps[i] =
+            (struct ftr_step){ .s = step(i + 1, TRC_DONE | (i % 4 == 0 ? TRC_GRAPH : 0)),
+                .gap_ns = i == 0 ? FTR_NONE : i };
         steps[i].s.t_end_ns = steps[i].s.t_begin_ns + (i + 1) * 1000;
         if (i > 0)
             steps[i].s.t_pick_ns = steps[i].s.t_begin_ns - (i + 1) * 100;
@@ -589,7 +602,7 @@ test_sum(void **state)
     assert_int_equal(s.device_mean_ns, 100500);
     assert_int_equal(s.device_p99_ns, 198000);
     assert_int_equal(s.gap_mean_ns, 100);
-    assert_int_equal(s.gap_p99_ns, 198); /* the 198th of 199 */
+    assert_int_equal(s.gap_p99_ns, 198);     /* the 198th of 199 */
     assert_int_equal(s.ahead_p50_ns, 10100); /* the 100th of 200, 200 to 20000 and one */
     assert_int_equal(s.ahead_p99_ns, 19900);
     assert_int_equal(s.ahead_max_ns, 100000);
@@ -614,8 +627,7 @@ test_time(void **state)
     /* 2024-03-05 14:03:00.5 UTC, 100 s after the machine started */
     const struct ftr_clock now = { 100000000000u, 1709647380500000000u };
     static const char *const bad[] = { "", "5", "5 s", "-5s", "s", "5x", "nan", "infs",
-        "14:03", "25:00:00", "14:60:00", "14:03:00.", "14:03:00,5", "14:03:00.5x",
-        "1e" };
+        "14:03", "25:00:00", "14:60:00", "14:03:00.", "14:03:00,5", "14:03:00.5x", "1e" };
     char text[32];
     uint64_t t = 0;
 
@@ -695,8 +707,8 @@ test_perfetto(void **state)
     json_array_foreach(json_object_get(doc, "traceEvents"), i, e) {
         const char *ph = json_string_value(json_object_get(e, "ph"));
 
-        slices += strcmp(ph, "X") == 0
-            && json_integer_value(json_object_get(e, "pid")) == 1;
+        slices +=
+            strcmp(ph, "X") == 0 && json_integer_value(json_object_get(e, "pid")) == 1;
         begun += strcmp(ph, "b") == 0;
         ended += strcmp(ph, "e") == 0;
     }

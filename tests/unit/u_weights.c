@@ -9,7 +9,7 @@
 static void
 load_types(void **state)
 {
-    static const char *const dtype[] = {"F32", "F16", "BF16"};
+    static const char *const dtype[] = { "F32", "F16", "BF16" };
     struct wts_plan *wp;
 
     (void)state;
@@ -46,10 +46,10 @@ load_types(void **state)
 static void
 half_floats(void **state)
 {
-    const uint16_t h[] = {0, 0x8000, 0x3c00, 0xc000, 0x0001, 0x8001, 0x03ff, 0x0400,
-        0x7bff, 0x7c00, 0xfc00, 0x7e00};
-    const float f[] = {0, -0.0f, 1, -2, 0x1p-24f, -0x1p-24f, 0x1.ff8p-15f, 0x1p-14f,
-        65504, INFINITY, -INFINITY, NAN};
+    const uint16_t h[] = { 0, 0x8000, 0x3c00, 0xc000, 0x0001, 0x8001, 0x03ff, 0x0400,
+        0x7bff, 0x7c00, 0xfc00, 0x7e00 };
+    const float f[] = { 0, -0.0f, 1, -2, 0x1p-24f, -0x1p-24f, 0x1.ff8p-15f, 0x1p-14f,
+        65504, INFINITY, -INFINITY, NAN };
     float out[12];
 
     (void)state;
@@ -88,8 +88,8 @@ shards(void **state)
     load_and_check(1, 1);
     load_and_check(0, 1);
     write_index("b.safetensors", "a.safetensors");
-    plan_refused(
-        -EINVAL, "W_MODEL", "is not in it, though " INDEX " says so; it is in a.safe");
+    plan_refused(-EINVAL, "W_MODEL",
+        "is not in it, though " INDEX " says so; it is in a.safe");
     /* The two files swapped on disk. */
     write_index("a.safetensors", "b.safetensors");
     path_of(a, sizeof(a), "a.safetensors");
@@ -147,7 +147,8 @@ expected_set(void **state)
     model("true", "float32", "F32");
     n_spec--;
     write_tensors(SINGLE, 0, 1);
-    plan_refused(-EINVAL, "W_MODEL", "1 tensor that config.json asks for is missing: "
+    plan_refused(-EINVAL, "W_MODEL",
+        "1 tensor that config.json asks for is missing: "
         "model.norm.weight");
     n_spec = 2;
     write_tensors(SINGLE, 0, 1);
@@ -158,7 +159,8 @@ expected_set(void **state)
     model("true", "float32", "F32");
     spec_of("1.mlp.up_proj")->rows = 95;
     write_tensors(SINGLE, 0, 1);
-    plan_refused(-EINVAL, "W_MODEL", "tensor model.layers.1.mlp.up_proj.weight has shape "
+    plan_refused(-EINVAL, "W_MODEL",
+        "tensor model.layers.1.mlp.up_proj.weight has shape "
         "(95, 64); config.json asks for (96, 64)");
     model("true", "float32", "F32");
     spec_of("0.input_layernorm")->cols = 1;
@@ -179,8 +181,7 @@ expected_set(void **state)
     add_spec("model.layers.1.self_attn.rotary_emb.inv_freq", "U8", 8, 0);
     write_tensors(SINGLE, 0, 1);
     wp = plan(0);
-    assert_string_equal(wts_ignored(wp),
-        "1: model.layers.1.self_attn.rotary_emb.inv_freq");
+    assert_string_equal(wts_ignored(wp), "1: model.layers.1.self_attn.rotary_emb.inv_freq");
     wts_plan_free(wp);
     load_and_check(1, 1);
     model("false", "float32", "F32");
@@ -198,8 +199,8 @@ build_again(void)
 
     mdl_free(prog);
     prog = NULL;
-    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0
-        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
 }
 
@@ -261,14 +262,15 @@ tied_and_there(void **state)
     model("true", "bfloat16", "BF16");
     add_spec("lm_head.weight", "BF16", 255, 64);
     write_tensors(SINGLE, 0, 1);
-    plan_refused(-EINVAL, "W_MODEL", "tensor lm_head.weight has shape (255, 64); "
+    plan_refused(-EINVAL, "W_MODEL",
+        "tensor lm_head.weight has shape (255, 64); "
         "config.json asks for (256, 64)");
 }
 
 static void
 damaged_files(void **state)
 {
-    static const char *const codes[] = {"W_HDRLEN", "W_JSON", "W_LAYOUT", "W_SHAPE"};
+    static const char *const codes[] = { "W_HDRLEN", "W_JSON", "W_LAYOUT", "W_SHAPE" };
     char path[256], err[1024], *data = malloc(1 << 20);
     struct wts_plan *wp = NULL;
     size_t n, cut;
@@ -307,7 +309,7 @@ damaged_files(void **state)
 /* ---- faults ---- */
 
 struct fault {
-    int n_eio, every;            /* EIO at each of every n-th read, n_eio times a place */
+    int n_eio, every; /* EIO at each of every n-th read, n_eio times a place */
     uint64_t at;
     int n, times, short_read, end;
 };
@@ -343,18 +345,18 @@ faults(void **state)
     wp->st->fault = on_read;
     wp->st->fault_arg = &f;
     for (int uring = 0; uring < 2; uring++) {
-        f = (struct fault){.n_eio = 3};
+        f = (struct fault){ .n_eio = 3 };
         arena = load(wp, uring, 1, 0, "");
         check_arena(wp, arena);
         free(arena);
         assert_int_equal(f.times, 4);
-        f = (struct fault){.n_eio = 4};
+        f = (struct fault){ .n_eio = 4 };
         free(load(wp, uring, 1, -EIO, "W_IO: "));
-        f = (struct fault){.short_read = 1};
+        f = (struct fault){ .short_read = 1 };
         arena = load(wp, uring, 1, 0, "");
         check_arena(wp, arena);
         free(arena);
-        f = (struct fault){.end = 1};
+        f = (struct fault){ .end = 1 };
         free(load(wp, uring, 1, -EINVAL, "W_TRUNC: "));
     }
     wp->st->fault = NULL;
@@ -369,7 +371,7 @@ faults(void **state)
 static void
 touch(const char *path)
 {
-    struct timespec t[2] = {{1000000000, 0}, {1000000000, 0}};
+    struct timespec t[2] = { { 1000000000, 0 }, { 1000000000, 0 } };
 
     assert_int_equal(utimensat(AT_FDCWD, path, t, 0), 0);
 }
@@ -458,8 +460,8 @@ dummy(void **state)
             want_sd = 1 / sqrt(w->cols);
         worst = 5 * want_sd / sqrt((double)n);
         if (fabs(mean - want) > worst || fabs(sd / want_sd - 1) > 4 / sqrt((double)n))
-            fail_msg(
-                "%s: mean %g sd %g, expected %g %g", w->name[0], mean, sd, want, want_sd);
+            fail_msg("%s: mean %g sd %g, expected %g %g", w->name[0], mean, sd, want,
+                want_sd);
     }
     free(a);
     free(b);

@@ -24,16 +24,16 @@
 #include "daemon/worker/weights_priv.h"
 
 /* Neither width is a multiple of a block; q, k and v are less than one. */
-#define CONFIG                                                                     \
+#define CONFIG \
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4," \
-    "\"num_key_value_heads\":2,\"hidden_size\":200,\"head_dim\":16,"               \
+    "\"num_key_value_heads\":2,\"hidden_size\":200,\"head_dim\":16," \
     "\"intermediate_size\":300,\"vocab_size\":256,\"max_position_embeddings\":512," \
     "\"tie_word_embeddings\":false,\"dtype\":\"bfloat16\"%s%s}"
-#define QUANT ",\"quantization_config\":"
-#define BLOCK "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}"
-#define TENSOR "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}"
+#define QUANT   ",\"quantization_config\":"
+#define BLOCK   "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}"
+#define TENSOR  "{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}"
 #define CHANNEL "{\"quant_method\":\"fbgemm_fp8\"}"
-#define MAX_T 128
+#define MAX_T   128
 
 static const struct fdk_ops *const k = &fdk_ops_cpu;
 static struct fdk_ctx *ctx;
@@ -77,8 +77,8 @@ write_tensors(void)
     for (int i = 0; i < n_ten; i++) {
         const struct tensor *t = &ten[i];
 
-        n += (size_t)snprintf(head + n, bytes - n, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
-            i == 0 ? "" : ",", t->name, t->dtype);
+        n += (size_t)snprintf(head + n, bytes - n,
+            "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i == 0 ? "" : ",", t->name, t->dtype);
         for (int d = 0; d < t->n_dim; d++)
             n += (size_t)snprintf(head + n, bytes - n, "%s%d", d == 0 ? "" : ",", t->dim[d]);
         n += (size_t)snprintf(head + n, bytes - n, "],\"data_offsets\":[%zu,%zu]}", at,
@@ -101,7 +101,9 @@ static size_t
 width(const char *dtype)
 {
     return strcmp(dtype, "F32") == 0 || strcmp(dtype, "I32") == 0 ? 4
-        : strncmp(dtype, "F8", 2) == 0 ? 1 : 2;
+        : strncmp(dtype, "F8", 2) == 0
+        ? 1
+        : 2;
 }
 
 static uint64_t seed;
@@ -149,7 +151,8 @@ set(struct tensor *t, size_t i, float v)
     uint16_t h;
 
     memcpy(&u, &v, 4);
-    h = strcmp(t->dtype, "BF16") == 0 ? (uint16_t)(u >> 16)
+    h = strcmp(t->dtype, "BF16") == 0
+        ? (uint16_t)(u >> 16)
         : (uint16_t)((u - 0x38000000) >> 13);
     if (width(t->dtype) == 4)
         memcpy(t->data + 4 * i, &u, 4);
@@ -186,9 +189,9 @@ clear(void)
 
 struct scheme {
     const char *config;
-    const char *end, *dtype;     /* of scales */
-    int n_dim;                   /* tensor: 0, 1; channel: 1, 2 */
-    const char *plain;           /* weights whose name has it stay BF16 */
+    const char *end, *dtype; /* of scales */
+    int n_dim;               /* tensor: 0, 1; channel: 1, 2 */
+    const char *plain;       /* weights whose name has it stay BF16 */
 };
 
 static int
@@ -204,20 +207,21 @@ model(const struct scheme *s)
     char text[1024], err[512] = "";
 
     clear();
-    write_file("config.json", text, (size_t)snprintf(text, sizeof(text), CONFIG,
-        s->config != NULL ? QUANT : "", s->config != NULL ? s->config : ""));
+    write_file("config.json", text,
+        (size_t)snprintf(text, sizeof(text), CONFIG, s->config != NULL ? QUANT : "",
+            s->config != NULL ? s->config : ""));
     mdl_free(prog);
     prog = NULL;
-    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0
-        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     for (int32_t i = 0; i < prog->n_w; i++) {
         const struct wts_ref *w = &prog->w[i];
 
         for (int j = 0; j < w->n_part; j++) {
             const char *name = w->name[j];
-            int fp8 = s->config != NULL && strstr(name, s->plain) == NULL
-                && (is_layer_matrix(w) || strstr(name, "lm_head") != NULL);
+            int fp8 = s->config != NULL && strstr(name, s->plain) == NULL &&
+                (is_layer_matrix(w) || strstr(name, "lm_head") != NULL);
             int r = w->rows[j], b0 = (r + 127) / 128, b1 = (w->cols + 127) / 128;
 
             (void)add(name, "", fp8 ? "F8_E4M3" : "BF16", w->cols > 0 ? 2 : 1, r, w->cols);
@@ -247,7 +251,7 @@ plan(int dummy)
 static char *
 load(struct wts_plan *wp, int uring, size_t buffer)
 {
-    struct wts_load_args la = {.use_uring = uring, .buffer_bytes = buffer};
+    struct wts_load_args la = { .use_uring = uring, .buffer_bytes = buffer };
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;
@@ -270,8 +274,10 @@ load(struct wts_plan *wp, int uring, size_t buffer)
 static float
 want_scale(const char *name, int r, int g, int n)
 {
-    return scale_of(name, prog->cfg.quant == MDL_QUANT_BLOCK ? (size_t)(r / 128 * n + g)
-        : prog->cfg.quant == MDL_QUANT_TENSOR ? 0 : (size_t)r);
+    return scale_of(name,
+        prog->cfg.quant == MDL_QUANT_BLOCK        ? (size_t)(r / 128 * n + g)
+            : prog->cfg.quant == MDL_QUANT_TENSOR ? 0
+                                                  : (size_t)r);
 }
 
 static void
@@ -306,7 +312,7 @@ check_weight(const struct wts_plan *wp, int32_t i, const char *arena)
 static void
 check_scheme(const struct scheme *s)
 {
-    static const size_t buffers[] = {1, 30000, 1 << 20};
+    static const size_t buffers[] = { 1, 30000, 1 << 20 };
     struct wts_plan *wp;
 
     model(s);
@@ -343,15 +349,15 @@ static void
 schemes(void **state)
 {
     static const struct scheme all[] = {
-        {BLOCK, "_scale_inv", "F32", 2, "lm_head"},
-        {BLOCK, "_scale_inv", "BF16", 2, "layers.1.self_attn"},
-        {TENSOR, "_scale", "F32", 0, "lm_head"},
-        {TENSOR, "_scale_inv", "BF16", 0, "down_proj"},
-        {TENSOR, "_scale", "F32", 1, "o_proj"},
-        {TENSOR, "_scale", "F16", 2, "lm_head"},
-        {CHANNEL, "_scale", "F32", 2, "layers.0."},
-        {CHANNEL, "_scale", "BF16", 1, "lm_head"},
-        {CHANNEL, "_scale", "F16", 2, "mlp"},
+        { BLOCK, "_scale_inv", "F32", 2, "lm_head" },
+        { BLOCK, "_scale_inv", "BF16", 2, "layers.1.self_attn" },
+        { TENSOR, "_scale", "F32", 0, "lm_head" },
+        { TENSOR, "_scale_inv", "BF16", 0, "down_proj" },
+        { TENSOR, "_scale", "F32", 1, "o_proj" },
+        { TENSOR, "_scale", "F16", 2, "lm_head" },
+        { CHANNEL, "_scale", "F32", 2, "layers.0." },
+        { CHANNEL, "_scale", "BF16", 1, "lm_head" },
+        { CHANNEL, "_scale", "F16", 2, "mlp" },
     };
 
     (void)state;
@@ -363,7 +369,7 @@ schemes(void **state)
 static void
 activation_scales(void **state)
 {
-    const struct scheme s = {TENSOR, "_scale", "F32", 0, "lm_head"};
+    const struct scheme s = { TENSOR, "_scale", "F32", 0, "lm_head" };
     char name[MDL_NAME];
     struct wts_plan *wp;
 
@@ -392,16 +398,16 @@ plan_refused(const char *part)
 
     write_tensors();
     rc = wts_plan_new(dir, prog, 0, 0, &wp, err, sizeof(err));
-    if (rc != -EINVAL || strncmp(err, "W_MODEL: ", 9) != 0 || strstr(err, part) == NULL
-        || strchr(err, '\n') != NULL)
+    if (rc != -EINVAL || strncmp(err, "W_MODEL: ", 9) != 0 || strstr(err, part) == NULL ||
+        strchr(err, '\n') != NULL)
         fail_msg("rc %d, '%s'; expected '%s'", rc, err, part);
     assert_null(wp);
 }
 
-static const struct scheme block = {BLOCK, "_scale_inv", "F32", 2, "lm_head"};
-static const struct scheme one = {TENSOR, "_scale", "F32", 0, "lm_head"};
-static const struct scheme channel = {CHANNEL, "_scale", "F32", 2, "lm_head"};
-#define UP "model.layers.1.mlp.up_proj.weight"
+static const struct scheme block = { BLOCK, "_scale_inv", "F32", 2, "lm_head" };
+static const struct scheme one = { TENSOR, "_scale", "F32", 0, "lm_head" };
+static const struct scheme channel = { CHANNEL, "_scale", "F32", 2, "lm_head" };
+#define UP   "model.layers.1.mlp.up_proj.weight"
 #define GATE "model.layers.1.mlp.gate_proj.weight"
 
 /* Another tensor in the place of one that is there. */
@@ -429,16 +435,16 @@ no_scales(void **state)
     model(&block);
     (void)strcpy(tensor(UP "_scale_inv")->name, "model.layers.1.mlp.up_proj.bias_scale");
     plan_refused("tensor " UP " is F8_E4M3, but there is neither " UP "_scale_inv nor " UP
-        "_scale with its scales");
+                 "_scale with its scales");
     model(&block);
     add_scale(UP, "_scale", "F32", 2, 3, 2);
     plan_refused("tensor " UP " has its scales twice: " UP "_scale_inv and " UP "_scale; "
-        "keep one");
+                 "keep one");
     /* scales of what has none */
     model(&block);
     add_scale("model.embed_tokens.weight", "_scale", "F32", 0, 0, 0);
     plan_refused("1 tensor is not part of the llama model of config.json (2 layers): "
-        "model.embed_tokens.weight_scale");
+                 "model.embed_tokens.weight_scale");
     model(&block);
     (void)add("model.norm.", "input_scale", "F32", 0, 0, 0);
     plan_refused("1 tensor is not part of the llama model");
@@ -453,20 +459,24 @@ scale_types(void **state)
         int n_dim, d0, d1;
         const char *want;
     } bad[] = {
-        {&block, "_scale_inv", "I32", 2, 3, 2, " has dtype I32, which is not supported for "
-            "scales; supported: F32, F16, BF16"},
-        {&block, "_scale_inv", "F8_E8M0", 2, 3, 2, " has dtype F8_E8M0, which is not"},
-        {&block, "_scale_inv", "F32", 2, 2, 2, " has shape (2, 2); the quantization_config "
-            "of config.json (fp8, a scale per block of 128x128) asks for (3, 2)"},
-        {&block, "_scale_inv", "F32", 2, 3, 1, " has shape (3, 1); "},
-        {&block, "_scale_inv", "F32", 1, 6, 0, " has shape (6); "},
-        {&one, "_scale", "F32", 2, 300, 1, " has shape (300, 1); the quantization_config of "
-            "config.json (fp8, a scale per tensor) asks for () or (1)"},
-        {&one, "_scale", "F32", 1, 2, 0, " has shape (2); "},
-        {&channel, "_scale", "F32", 0, 0, 0, " has shape (); the quantization_config of "
-            "config.json (fp8, a scale per row) asks for (300, 1) or (300)"},
-        {&channel, "_scale", "F32", 2, 300, 2, " has shape (300, 2); "},
-        {&channel, "_scale", "BF16", 2, 1, 300, " has shape (1, 300); "},
+        { &block, "_scale_inv", "I32", 2, 3, 2,
+            " has dtype I32, which is not supported for "
+            "scales; supported: F32, F16, BF16" },
+        { &block, "_scale_inv", "F8_E8M0", 2, 3, 2, " has dtype F8_E8M0, which is not" },
+        { &block, "_scale_inv", "F32", 2, 2, 2,
+            " has shape (2, 2); the quantization_config "
+            "of config.json (fp8, a scale per block of 128x128) asks for (3, 2)" },
+        { &block, "_scale_inv", "F32", 2, 3, 1, " has shape (3, 1); " },
+        { &block, "_scale_inv", "F32", 1, 6, 0, " has shape (6); " },
+        { &one, "_scale", "F32", 2, 300, 1,
+            " has shape (300, 1); the quantization_config of "
+            "config.json (fp8, a scale per tensor) asks for () or (1)" },
+        { &one, "_scale", "F32", 1, 2, 0, " has shape (2); " },
+        { &channel, "_scale", "F32", 0, 0, 0,
+            " has shape (); the quantization_config of "
+            "config.json (fp8, a scale per row) asks for (300, 1) or (300)" },
+        { &channel, "_scale", "F32", 2, 300, 2, " has shape (300, 2); " },
+        { &channel, "_scale", "BF16", 2, 1, 300, " has shape (1, 300); " },
     };
     char name[MDL_NAME + 16], want[256];
 
@@ -483,7 +493,7 @@ scale_types(void **state)
 static void
 scale_values(void **state)
 {
-    const float bad[] = {0, -0.5f, NAN, INFINITY, FLT_MAX / 440};
+    const float bad[] = { 0, -0.5f, NAN, INFINITY, FLT_MAX / 440 };
     struct wts_plan *wp;
 
     (void)state;
@@ -503,25 +513,25 @@ scale_values(void **state)
 static void
 weights(void **state)
 {
-    const struct scheme none = {NULL, "", "", 0, ""};
+    const struct scheme none = { NULL, "", "", 0, "" };
 
     (void)state;
     model(&block);
     replace(UP, "F8_E5M2", 2, 300, 200);
     plan_refused("tensor " UP " has dtype F8_E5M2, which is not supported; supported: F32, "
-        "F16, BF16, F8_E4M3");
+                 "F16, BF16, F8_E4M3");
     model(&block);
     replace(UP, "BF16", 2, 300, 200);
     plan_refused("tensor " GATE " is F8_E4M3 and " UP " is BF16; they are computed as one "
-        "matrix, so both have to be F8_E4M3 or neither");
+                 "matrix, so both have to be F8_E4M3 or neither");
     model(&block);
     replace("model.embed_tokens.weight", "F8_E4M3", 2, 256, 200);
     plan_refused("tensor model.embed_tokens.weight has dtype F8_E4M3, which is supported "
-        "for the matrices of products only");
+                 "for the matrices of products only");
     model(&block);
     replace("model.norm.weight", "F8_E4M3", 1, 200, 0);
     plan_refused("tensor model.norm.weight has dtype F8_E4M3, which is not supported; "
-        "supported: F32, F16, BF16");
+                 "supported: F32, F16, BF16");
     model(&none);
     replace(UP, "F8_E4M3", 2, 300, 200);
     plan_refused("tensor " UP " is F8_E4M3, but config.json has no quantization_config");
@@ -530,7 +540,7 @@ weights(void **state)
 static void
 quantized_again(void **state)
 {
-    const struct qnt q = {FDK_I8, 32};
+    const struct qnt q = { FDK_I8, 32 };
     struct wts_plan *wp;
     char err[512] = "";
 
@@ -540,7 +550,8 @@ quantized_again(void **state)
     for (int dummy = 0; dummy < 2; dummy++) {
         wp = plan(dummy);
         assert_int_equal(wts_plan_quantize(wp, prog, &q, err, sizeof(err)), -EINVAL);
-        assert_string_equal(err, "W_MODEL: the checkpoint is quantized already (fp8, a "
+        assert_string_equal(err,
+            "W_MODEL: the checkpoint is quantized already (fp8, a "
             "scale per block of 128x128): quant.weights=wint8 cannot quantize it again; set "
             "it to none");
         wts_plan_free(wp);
@@ -553,7 +564,7 @@ quantized_again(void **state)
 static void
 dummy(void **state)
 {
-    static const struct scheme *const all[] = {&block, &one, &channel};
+    static const struct scheme *const all[] = { &block, &one, &channel };
 
     (void)state;
     for (int s = 0; s < 3; s++) {
@@ -601,7 +612,7 @@ report(void **state)
 static int
 setup(void **state)
 {
-    struct fdk_open_args oa = {.n_device = 1, .n_thread = 1, .max_token = 8};
+    struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
 
     (void)state;
@@ -612,7 +623,7 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-    static const char *const name[] = {"config.json", "model.safetensors"};
+    static const char *const name[] = { "config.json", "model.safetensors" };
     char path[128];
 
     (void)state;

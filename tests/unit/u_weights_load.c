@@ -127,7 +127,7 @@ rings_made_before(void **state)
 static void
 given_up(void **state)
 {
-    struct wts_load_args la = {1, 1, NULL, NULL, 1, NULL, 0};
+    struct wts_load_args la = { 1, 1, NULL, NULL, 1, NULL, 0 };
     struct wts_plan *wp;
     char err[1024];
     void *arena;
@@ -153,10 +153,11 @@ given_up(void **state)
 static void
 repeated_rows(void **state)
 {
-    static const char *const dtype[] = {"F32", "F16", "BF16"};
-    static const struct { int32_t rows, cols, rep, of; } shape[] = {
-        {4, 3, 128, 500}, {4, 3, 128, 512}, {1, 1, 300, 300}, {7, 1, 1, 7}, {2, 600, 9, 10}
-    };
+    static const char *const dtype[] = { "F32", "F16", "BF16" };
+    static const struct {
+        int32_t rows, cols, rep, of;
+    } shape[] = { { 4, 3, 128, 500 }, { 4, 3, 128, 512 }, { 1, 1, 300, 300 },
+        { 7, 1, 1, 7 }, { 2, 600, 9, 10 } };
 
     (void)state;
     model("false", "float32", "F32");
@@ -198,8 +199,8 @@ repeated_rows(void **state)
                 const struct wts_tensor *head = wts_find(wp, "lm_head.weight");
                 FILE *f = fopen(wp->file[0].path, "r");
 
-                assert_true(f != NULL && fseek(f, (long)(head->off
-                    + at * width(dtype[t])), SEEK_SET) == 0);
+                assert_true(f != NULL &&
+                    fseek(f, (long)(head->off + at * width(dtype[t])), SEEK_SET) == 0);
                 assert_int_equal(fread(raw, width(dtype[t]), 1, f), 1);
                 fclose(f);
                 memcpy(&got, arena + pc->dst_off + 4 * (size_t)(r * cols + c), 4);

@@ -20,9 +20,9 @@
 
 #include "daemon/worker/weights_priv.h"
 
-#define CONFIG                                                                     \
+#define CONFIG \
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4," \
-    "\"num_key_value_heads\":2,\"hidden_size\":%d,\"head_dim\":16,"                \
+    "\"num_key_value_heads\":2,\"hidden_size\":%d,\"head_dim\":16," \
     "\"intermediate_size\":%d,\"vocab_size\":256,\"max_position_embeddings\":512," \
     "\"tie_word_embeddings\":true,\"dtype\":\"%s\"}"
 
@@ -31,9 +31,9 @@ static struct fdk_ctx *ctx;
 static struct mdl_program *prog;
 static char dir[64];
 
-static const struct qnt schemes[] = {{FDK_I8, 0}, {FDK_I8, 32}, {FDK_I8, 64},
-    {FDK_I8, 128}, {FDK_I4, 0}, {FDK_I4, 32}, {FDK_I4, 64}, {FDK_I4, 128},
-    {FDK_F8E4M3, 0}, {FDK_F8E4M3, 32}, {FDK_F8E4M3, 128}};
+static const struct qnt schemes[] = { { FDK_I8, 0 }, { FDK_I8, 32 }, { FDK_I8, 64 },
+    { FDK_I8, 128 }, { FDK_I4, 0 }, { FDK_I4, 32 }, { FDK_I4, 64 }, { FDK_I4, 128 },
+    { FDK_F8E4M3, 0 }, { FDK_F8E4M3, 32 }, { FDK_F8E4M3, 128 } };
 #define N_SCHEME (sizeof(schemes) / sizeof(schemes[0]))
 /* Of the six ways to load a directory TSan, under which one takes seconds, tries
  * every third with each scheme, another one with the next. */
@@ -54,10 +54,10 @@ plan(const char *path, int dummy, const struct qnt *q)
 
     mdl_free(prog);
     prog = NULL;
-    if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0
-        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0
-        || wts_plan_new(path, prog, dummy, 5, &wp, err, sizeof(err)) != 0
-        || (q != NULL && wts_plan_quantize(wp, prog, q, err, sizeof(err)) != 0))
+    if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, &prog, err, sizeof(err)) != 0 ||
+        wts_plan_new(path, prog, dummy, 5, &wp, err, sizeof(err)) != 0 ||
+        (q != NULL && wts_plan_quantize(wp, prog, q, err, sizeof(err)) != 0))
         fail_msg("%s", err);
     return wp;
 }
@@ -68,7 +68,7 @@ static const struct wts_plan *device_plan;
 static int
 device_quantize(const struct fdk_quantize_args *a, fdk_stream_t st)
 {
-    const struct qnt q = {a->y_dtype, a->group};
+    const struct qnt q = { a->y_dtype, a->group };
     size_t row = fdk_row_bytes(a->y_dtype, (size_t)a->cols);
     size_t raw = (size_t)a->cols * fdk_dtype_bytes(a->x_dtype);
     size_t n_group = (size_t)((a->cols - 1) / a->group + 1);
@@ -127,7 +127,7 @@ static char *
 load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
 {
     uint64_t done = 0, total = 0;
-    struct wts_load_args la = {uring, buffer, &done, &total, 0, NULL, 0};
+    struct wts_load_args la = { uring, buffer, &done, &total, 0, NULL, 0 };
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;
@@ -180,8 +180,7 @@ check_weight(int32_t i, const struct qnt *q, const struct wts_plan *pa, const ch
     if (!in_layer_gemm(i)) {
         assert_int_equal(wts_dtype(pb, i), t);
         assert_int_equal(wts_group(pb, i) + (int)wts_scale_offset(pb, i), 0);
-        assert_memory_equal(
-            a + wts_offset(pa, i), b + wts_offset(pb, i), rows * cols * elt);
+        assert_memory_equal(a + wts_offset(pa, i), b + wts_offset(pb, i), rows * cols * elt);
         return rows * cols * elt;
     }
     packed = fdk_row_bytes(q->dtype, cols);
@@ -195,10 +194,11 @@ check_weight(int32_t i, const struct qnt *q, const struct wts_plan *pa, const ch
         int32_t at;
 
         assert_int_equal(qnt_row(out, scale, a + wts_offset(pa, i) + r * cols * elt, t,
-            w->cols, q, &at), 0);
+                             w->cols, q, &at),
+            0);
         assert_memory_equal(b + wts_offset(pb, i) + r * packed, out, packed);
-        assert_memory_equal(
-            b + wts_scale_offset(pb, i) + r * n_group * 4, scale, n_group * 4);
+        assert_memory_equal(b + wts_scale_offset(pb, i) + r * n_group * 4, scale,
+            n_group * 4);
     }
     free(out);
     free(scale);
@@ -208,7 +208,7 @@ check_weight(int32_t i, const struct qnt *q, const struct wts_plan *pa, const ch
 static void
 check_dir(const char *path, int dummy)
 {
-    static const size_t buffers[] = {1, 30000, 1 << 20};
+    static const size_t buffers[] = { 1, 30000, 1 << 20 };
     struct wts_plan *pa = plan(path, dummy, NULL);
     char *a = load(pa, 1, 1 << 20, "");
 
@@ -229,11 +229,11 @@ check_dir(const char *path, int dummy)
             assert_int_equal(wts_main_dtype(pb), wts_main_dtype(pa));
             for (int32_t i = 0; i < prog->n_w; i++)
                 if (in_layer_gemm(i))
-                    assert_true(fabs(wts_elt_bytes(pb, i) * (double)pb->place[i].n_elt
-                        - (double)check_weight(i, q, pa, a, pb, b)) < 1e-3);
+                    assert_true(fabs(wts_elt_bytes(pb, i) * (double)pb->place[i].n_elt -
+                                    (double)check_weight(i, q, pa, a, pb, b)) < 1e-3);
             /* what the packed form takes, and no more than its alignment */
-            assert_true(wts_bytes(pb) >= bytes
-                && wts_bytes(pb) < bytes + (uint64_t)prog->n_w * 2 * WTS_ALIGN);
+            assert_true(wts_bytes(pb) >= bytes &&
+                wts_bytes(pb) < bytes + (uint64_t)prog->n_w * 2 * WTS_ALIGN);
             free(b);
             wts_plan_free(pb);
         }
@@ -245,8 +245,8 @@ static void
 checkpoints(void **state)
 {
     /* bf16 tied; parts in two types, biases, 48 columns; sharded F32; f16 */
-    static const char *const name[] = {"llama31-gqa-tied-bf16", "llama-bias-mixed",
-        "llama-linear-sharded", "llama31-old-f16", "qwen3-bf16"};
+    static const char *const name[] = { "llama31-gqa-tied-bf16", "llama-bias-mixed",
+        "llama-linear-sharded", "llama31-old-f16", "qwen3-bf16" };
     const char *src = getenv("srcdir");
     char path[4096];
 
@@ -285,7 +285,7 @@ write_config(int hidden, int ffn, const char *dtype)
 static void
 dummy(void **state)
 {
-    static const char *const dtype[] = {"bfloat16", "float32", "float16"};
+    static const char *const dtype[] = { "bfloat16", "float32", "float16" };
 
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -298,7 +298,7 @@ dummy(void **state)
 static void
 odd_columns(void **state)
 {
-    const struct qnt q4 = {FDK_I4, 32}, q8 = {FDK_I8, 32}, qf = {FDK_F8E4M3, 0};
+    const struct qnt q4 = { FDK_I4, 32 }, q8 = { FDK_I8, 32 }, qf = { FDK_F8E4M3, 0 };
     struct wts_plan *wp;
     char err[1024] = "";
 
@@ -312,7 +312,8 @@ odd_columns(void **state)
     wts_plan_free(wp);
     wp = plan(dir, 1, NULL);
     assert_int_equal(wts_plan_quantize(wp, prog, &q4, err, sizeof(err)), -EINVAL);
-    assert_string_equal(err, "W_MODEL: tensor model.layers.0.mlp.down_proj.weight has 95 "
+    assert_string_equal(err,
+        "W_MODEL: tensor model.layers.0.mlp.down_proj.weight has 95 "
         "columns: quant.weights=wint4 packs two of a row into a byte and needs an even "
         "number; use wint8 or none");
     wts_plan_free(wp);
@@ -336,7 +337,7 @@ read_whole(const char *path, size_t *ret_n)
 static void
 not_finite(void **state)
 {
-    static const char *const file[] = {"config.json", "model.safetensors"};
+    static const char *const file[] = { "config.json", "model.safetensors" };
     const uint16_t inf = 0x7f80;
     const char *src = getenv("srcdir");
     const struct wts_tensor *t;
@@ -362,7 +363,8 @@ not_finite(void **state)
         wp = plan(dir, 0, &schemes[s]);
         for (int how = 0; how < 4; how++) {
             use_device(how & 1);
-            free(load(wp, how >> 1, 1, "W_MODEL: tensor model.layers.1.mlp.up_proj."
+            free(load(wp, how >> 1, 1,
+                "W_MODEL: tensor model.layers.1.mlp.up_proj."
                 "weight: element (7, 5) is not finite"));
         }
         use_device(0);
@@ -395,7 +397,7 @@ digests(void **state)
 static void
 unlink_all(void)
 {
-    static const char *const name[] = {"config.json", "model.safetensors"};
+    static const char *const name[] = { "config.json", "model.safetensors" };
     char path[128];
 
     for (int i = 0; i < 2; i++) {
@@ -407,7 +409,7 @@ unlink_all(void)
 static int
 setup(void **state)
 {
-    struct fdk_open_args oa = {.n_device = 1, .n_thread = 1, .max_token = 8};
+    struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
 
     (void)state;

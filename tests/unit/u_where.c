@@ -85,14 +85,14 @@ test_too_long(void **state)
     assert_int_equal(fdw_home(&e, NULL, NULL, 0, path, sizeof(path)), -ENAMETOOLONG);
     e.socket = dir;
     assert_int_equal(fdw_find_socket(&e, path, sizeof(path)), -ENAMETOOLONG);
-    assert_int_equal(fdw_find(&e, "/run/fdd", NULL, small, sizeof(small)),
-        -ENAMETOOLONG);
+    assert_int_equal(fdw_find(&e, "/run/fdd", NULL, small, sizeof(small)), -ENAMETOOLONG);
     assert_string_equal(small, "same");
 }
 
-#define FIND(dir, name, want) do {                                                    \
-        assert_int_equal(fdw_find(&e, dir, name, path, sizeof(path)), 0);             \
-        assert_string_equal(path, want);                                              \
+#define FIND(dir, name, want) \
+    do { \
+        assert_int_equal(fdw_find(&e, dir, name, path, sizeof(path)), 0); \
+        assert_string_equal(path, want); \
     } while (0)
 
 static void
@@ -159,9 +159,10 @@ test_home(void **state)
     struct fdw_env e = { .system_dir = "/run/fdd" };
 
     (void)state;
-#define HOME(dir, name, is_root, want) do {                                           \
-        assert_int_equal(fdw_home(&e, dir, name, is_root, path, sizeof(path)), 0);    \
-        assert_string_equal(path, want);                                              \
+#define HOME(dir, name, is_root, want) \
+    do { \
+        assert_int_equal(fdw_home(&e, dir, name, is_root, path, sizeof(path)), 0); \
+        assert_string_equal(path, want); \
     } while (0)
     assert_int_equal(fdw_home(&e, NULL, NULL, 0, path, sizeof(path)), -ENOENT);
     HOME(NULL, NULL, 1, "/run/fdd");
@@ -187,9 +188,10 @@ test_device_dir(void **state)
     struct fdw_env e = { .system_dir = "/run/fdd" };
 
     (void)state;
-#define DEVS(home, want) do {                                                         \
-        assert_int_equal(fdw_device_dir(&e, home, 7, path, sizeof(path)), 0);         \
-        assert_string_equal(path, want);                                              \
+#define DEVS(home, want) \
+    do { \
+        assert_int_equal(fdw_device_dir(&e, home, 7, path, sizeof(path)), 0); \
+        assert_string_equal(path, want); \
     } while (0)
     DEVS("/run/fdd", "/run/fdd/devices");
     DEVS("/run/fdd/q", "/run/fdd/devices");
@@ -270,8 +272,14 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_names), T(test_too_long), T(test_order), T(test_foreign_xdg), T(test_home),
-        T(test_device_dir), T(test_both_agree), T(test_env_socket),
+        T(test_names),
+        T(test_too_long),
+        T(test_order),
+        T(test_foreign_xdg),
+        T(test_home),
+        T(test_device_dir),
+        T(test_both_agree),
+        T(test_env_socket),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

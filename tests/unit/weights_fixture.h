@@ -25,18 +25,18 @@
 
 #include "daemon/worker/weights_priv.h"
 
-#define CONFIG                                                                     \
+#define CONFIG \
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4," \
-    "\"num_key_value_heads\":2,\"hidden_size\":64,\"intermediate_size\":96,"       \
-    "\"vocab_size\":256,\"max_position_embeddings\":512,\"attention_bias\":true,"  \
+    "\"num_key_value_heads\":2,\"hidden_size\":64,\"intermediate_size\":96," \
+    "\"vocab_size\":256,\"max_position_embeddings\":512,\"attention_bias\":true," \
     "\"tie_word_embeddings\":%s,\"dtype\":\"%s\"}"
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"
-#define MAX_T 64
+#define MAX_T  64
 
 static char dir[64];
-static int n_reader, background;    /* of the loads that follow */
-static struct io_uring *ring;       /* and rings that were made before, NULL: none */
+static int n_reader, background; /* of the loads that follow */
+static struct io_uring *ring;    /* and rings that were made before, NULL: none */
 static int n_ring;
 static struct mdl_program *prog;
 static struct fdk_ctx *ctx;
@@ -139,8 +139,7 @@ write_tensors(const char *name, int first, int step)
             i == first ? "" : ",", s->name, s->dtype, s->rows);
         if (s->cols > 0)
             n += (size_t)sprintf(head + n, ",%d", s->cols);
-        n += (size_t)sprintf(
-            head + n, "],\"data_offsets\":[%zu,%zu]}", data, data + bytes);
+        n += (size_t)sprintf(head + n, "],\"data_offsets\":[%zu,%zu]}", data, data + bytes);
         data += bytes;
     }
     head[n++] = '}';
@@ -187,8 +186,8 @@ add_spec(const char *name, const char *dtype, int32_t rows, int32_t cols)
 static inline void
 unlink_all(void)
 {
-    static const char *const name[] = {SINGLE, INDEX, "config.json", "a.safetensors",
-        "b.safetensors", "blob", "tokenizer.json"};
+    static const char *const name[] = { SINGLE, INDEX, "config.json", "a.safetensors",
+        "b.safetensors", "blob", "tokenizer.json" };
     char path[256];
 
     for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
@@ -209,8 +208,8 @@ model(const char *tied, const char *config_dtype, const char *dtype)
     write_file("config.json", text, (size_t)n);
     mdl_free(prog);
     prog = NULL;
-    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0
-        || mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+    if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     n_spec = 0;
     for (int32_t i = 0; i < prog->n_w; i++)
@@ -236,8 +235,8 @@ plan_refused(int rc, const char *code, const char *part)
     char err[1024] = "";
     int got = wts_plan_new(dir, prog, 0, 0, &wp, err, sizeof(err));
 
-    if (got != rc || strncmp(err, code, strlen(code)) != 0 || strstr(err, part) == NULL
-        || strchr(err, '\n') != NULL)
+    if (got != rc || strncmp(err, code, strlen(code)) != 0 || strstr(err, part) == NULL ||
+        strchr(err, '\n') != NULL)
         fail_msg("rc %d, '%s'; expected %d, %s, '%s'", got, err, rc, code, part);
     assert_null(wp);
 }
@@ -249,7 +248,7 @@ static inline char *
 load(struct wts_plan *wp, int uring, size_t buffer, int want_rc, const char *want_err)
 {
     uint64_t done = 0, total = 0;
-    struct wts_load_args la = {uring, buffer, &done, &total, background, ring, n_ring};
+    struct wts_load_args la = { uring, buffer, &done, &total, background, ring, n_ring };
     char err[1024] = "", *copy = malloc(wts_bytes(wp));
     fdk_stream_t st;
     void *arena;
@@ -279,7 +278,7 @@ load(struct wts_plan *wp, int uring, size_t buffer, int want_rc, const char *wan
 static inline void
 check_arena(const struct wts_plan *wp, const char *arena)
 {
-    static const char *const name[] = {"F32", "F16", "BF16"};
+    static const char *const name[] = { "F32", "F16", "BF16" };
 
     for (int32_t i = 0; i < prog->n_w; i++) {
         const struct wts_ref *w = &prog->w[i];
@@ -354,7 +353,7 @@ load_and_check(int uring, size_t buffer)
 static inline int
 setup(void **state)
 {
-    struct fdk_open_args oa = {.n_device = 1, .n_thread = 1, .max_token = 8};
+    struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
 
     (void)state;

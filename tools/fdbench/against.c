@@ -29,15 +29,16 @@ fdb_against_read(const char *path, int any, json_t **ret_before)
     if (j == NULL)
         return fct_fail(FCT_EX_DATA, "--against %s:%d: %s", path, e.line, e.text);
     format = json_object_get(j, "format");
-    if (strcmp(fct_str(j, "command"), "serve") != 0
-        || !json_is_object(json_object_get(j, "config"))
-        || !json_is_object(json_object_get(j, "across_repeats")))
+    if (strcmp(fct_str(j, "command"), "serve") != 0 ||
+        !json_is_object(json_object_get(j, "config")) ||
+        !json_is_object(json_object_get(j, "across_repeats")))
         rc = fct_fail(FCT_EX_DATA, "--against %s: not what fdbench serve --json writes",
             path);
     else if (!any && json_integer_value(format) != FDB_FORMAT)
-        rc = fct_fail(FCT_EX_DATA, "--against %s: of another version of fdbench (%.40s), "
-            "report format %lld instead of %d; --against-any compares all the same", path,
-            fct_str(j, "fdbench"), (long long)json_integer_value(format), FDB_FORMAT);
+        rc = fct_fail(FCT_EX_DATA,
+            "--against %s: of another version of fdbench (%.40s), "
+            "report format %lld instead of %d; --against-any compares all the same",
+            path, fct_str(j, "fdbench"), (long long)json_integer_value(format), FDB_FORMAT);
     if (rc != 0) {
         json_decref(j);
         return rc;
@@ -54,8 +55,7 @@ struct differs {
     unsigned n_found;
 };
 
-__attribute__((format(printf, 2, 3)))
-static void
+__attribute__((format(printf, 2, 3))) static void
 add(struct differs *d, const char *fmt, ...)
 {
     va_list ap;
@@ -119,15 +119,16 @@ compare(struct differs *d, const char *label, const json_t *before, const json_t
 static void
 compare_loads(struct differs *d, const json_t *before, const json_t *now)
 {
-    static const struct { const char *key, *label; } rows[] = {
-        { "arrivals", "arrivals" }, { "concurrency", "-c" }, { "rate_per_s", "--rate" },
-        { "rate_from_per_s", "--rate-from" }, { "burstiness", "--burstiness" },
-        { "requests", "-n" }, { "duration_s", "--duration" }, { "warmup", "--warmup" },
+    static const struct {
+        const char *key, *label;
+    } rows[] = { { "arrivals", "arrivals" }, { "concurrency", "-c" },
+        { "rate_per_s", "--rate" }, { "rate_from_per_s", "--rate-from" },
+        { "burstiness", "--burstiness" }, { "requests", "-n" },
+        { "duration_s", "--duration" }, { "warmup", "--warmup" },
         { "prefix_len", "--prefix-len" }, { "prefixes", "--prefixes" },
-        { "turns", "--turns" }, { "text", "--text" }
-    };
-    int traced = json_is_string(json_object_get(now, "trace_digest"))
-        || json_is_string(json_object_get(before, "trace_digest"));
+        { "turns", "--turns" }, { "text", "--text" } };
+    int traced = json_is_string(json_object_get(now, "trace_digest")) ||
+        json_is_string(json_object_get(before, "trace_digest"));
     size_t i;
 
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -165,8 +166,9 @@ compare_models(struct differs *d, const json_t *before, const json_t *now)
         compare(d, "model", a, b);
     else if (!is_same(json_object_get(before, "digest"), json_object_get(now, "digest")))
         add(d, "model %s was of other files (digest %.12s, is %.12s)",
-            value_text(b, text[0], sizeof(text[0])), value_text(json_object_get(before,
-            "digest"), text[1], sizeof(text[1])), fct_str(now, "digest"));
+            value_text(b, text[0], sizeof(text[0])),
+            value_text(json_object_get(before, "digest"), text[1], sizeof(text[1])),
+            fct_str(now, "digest"));
 }
 
 /* A run that was interrupted has fewer repeats, or requests, than were asked for. */
@@ -243,8 +245,7 @@ static void
 limits_text(const json_t *report, char *ret, size_t n)
 {
     const json_t *l = json_object_get(json_object_get(report, "config"), "limits");
-    struct fdb_slo slo = {
-        .ttft_ms = json_number_value(json_object_get(l, "ttft_ms")),
+    struct fdb_slo slo = { .ttft_ms = json_number_value(json_object_get(l, "ttft_ms")),
         .tpot_ms = json_number_value(json_object_get(l, "tpot_ms")),
         .itl_ms = json_number_value(json_object_get(l, "itl_ms")),
         .e2e_ms = json_number_value(json_object_get(l, "e2e_ms")) };
@@ -274,8 +275,8 @@ scalar_rows(FILE *out, const json_t *before, const json_t *now)
 
             if (strcmp(s->key, keys[i]) != 0 || (isnan(was) && isnan(is)))
                 continue;
-            snprintf(label, sizeof(label), "%s%s%s", s->label, s->unit[0] != '\0' ? ", "
-                : "", s->unit);
+            snprintf(label, sizeof(label), "%s%s%s", s->label,
+                s->unit[0] != '\0' ? ", " : "", s->unit);
             row(out, label, was, is, s->kind != REP_LIMIT || same_limits);
         }
 }
@@ -321,8 +322,11 @@ daemon_text(const json_t *report, char *ret, size_t n)
     const json_t *d = json_object_get(report, "daemon");
     const char *version = fct_str(d, "version"), *commit = fct_str(d, "commit");
 
-    snprintf(ret, n, "%s%s%s", commit, commit[0] != '\0' && version[0] != '\0'
-        ? ", fdd " : version[0] != '\0' ? "fdd " : "", version);
+    snprintf(ret, n, "%s%s%s", commit,
+        commit[0] != '\0' && version[0] != '\0' ? ", fdd "
+            : version[0] != '\0'                ? "fdd "
+                                                : "",
+        version);
 }
 
 static void
@@ -331,8 +335,8 @@ device_text(const json_t *report, char *ret, size_t n)
     const json_t *d = json_object_get(report, "daemon");
     const char *uuid = fct_str(d, "device_uuid"), *host = fct_str(report, "host");
 
-    snprintf(ret, n, "%.24s%s%.48s%s%.120s", fct_str(d, "device"), uuid[0] != '\0' ? " "
-        : "", uuid, host[0] != '\0' ? " of " : "", host);
+    snprintf(ret, n, "%.24s%s%.48s%s%.120s", fct_str(d, "device"),
+        uuid[0] != '\0' ? " " : "", uuid, host[0] != '\0' ? " of " : "", host);
 }
 
 static void

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_CURVE  400         /* points of a distribution, and its tail's */
+#define N_CURVE  400 /* points of a distribution, and its tail's */
 #define N_TAIL   50
-#define N_COLUMN 700         /* of a plot over time */
-#define N_DOT    1500        /* dots kept: twice as many at most */
+#define N_COLUMN 700  /* of a plot over time */
+#define N_DOT    1500 /* dots kept: twice as many at most */
 
 /* Distance of about total / want that is 1, 2 or 5 times a power of ten. */
 static double
@@ -63,8 +63,11 @@ curve(const double *v, size_t n, double *x, double *y)
 static void
 mark_percentiles(struct plt *p, const struct fdb_dist_sum *d, int color)
 {
-    static const struct { size_t pct; double at; const char *name; } rows[] = {
-        { 0, 50, "p50" }, { 1, 90, "p90" }, { 3, 99, "p99" } };
+    static const struct {
+        size_t pct;
+        double at;
+        const char *name;
+    } rows[] = { { 0, 50, "p50" }, { 1, 90, "p90" }, { 3, 99, "p99" } };
     char num[24];
     size_t i;
 
@@ -79,8 +82,7 @@ mark_percentiles(struct plt *p, const struct fdb_dist_sum *d, int color)
 }
 
 static int
-distribution(FILE *out, const struct fdb_result *r, enum fdb_metric dist,
-    const char *title)
+distribution(FILE *out, const struct fdb_result *r, enum fdb_metric dist, const char *title)
 {
     const size_t cap = N_CURVE + N_TAIL + 1;
     double most = 0;
@@ -129,8 +131,7 @@ int
 crv_latency(FILE *out, const struct fdb_result *r)
 {
     static const char *const titles[] = { "Time to first token (TTFT)",
-        "Time per output token (TPOT)", "Gap between arrivals (ITL)",
-        "End to end (E2E)" };
+        "Time per output token (TPOT)", "Gap between arrivals (ITL)", "End to end (E2E)" };
     int rc = 0;
 
     for (int i = FDB_TTFT; rc == 0 && i <= FDB_E2E; i++)
@@ -140,7 +141,7 @@ crv_latency(FILE *out, const struct fdb_result *r)
 
 /* ---- over time ------------------------------------------------------------------ */
 
-struct span {                /* the repeat shown */
+struct span { /* the repeat shown */
     const struct fdb_result *r;
     uint32_t repeat;
     uint64_t t0;
@@ -196,7 +197,10 @@ throughput(FILE *out, const struct span *s)
     return 0;
 }
 
-struct change { double t; int open, waiting; };
+struct change {
+    double t;
+    int open, waiting;
+};
 
 static int
 by_time(const void *a, const void *b)
@@ -338,8 +342,7 @@ first_tokens(FILE *out, const struct span *s)
 
     if (v == NULL)
         return -ENOMEM;
-    plt_init(&p, "Time to first token over time", "s since the first request",
-        "TTFT in ms");
+    plt_init(&p, "Time to first token over time", "s since the first request", "TTFT in ms");
     p.y_log = d->n > 0 && d->max > 20 * d->pct[0] && d->min > 0;
     if (!p.y_log)
         p.y_lo = 0;
@@ -356,8 +359,8 @@ first_tokens(FILE *out, const struct span *s)
             bad[room + n_bad++] = p.y_log ? d->min : 0;
         }
     }
-    p.note = n > 2 * N_DOT ? "Of many dots the lowest and highest in turn are drawn."
-        : NULL;
+    p.note =
+        n > 2 * N_DOT ? "Of many dots the lowest and highest in turn are drawn." : NULL;
     plt_add(&p, PLT_DOTS, 1, v, v + room, thin(v, v + room, n), "a request");
     p.s[0].faint = n > 300;
     plt_add(&p, PLT_CROSS, 0, bad, bad + room, thin(bad, bad + room, n_bad), "failed");
@@ -369,7 +372,9 @@ first_tokens(FILE *out, const struct span *s)
     return 0;
 }
 
-struct gap { double t, ms; };
+struct gap {
+    double t, ms;
+};
 
 static int
 by_moment(const void *a, const void *b)
@@ -412,8 +417,7 @@ gaps(FILE *out, const struct span *s)
         xy[2 * cap + k] = fdb_percentile(v, i - from, 99);
         from = i;
     }
-    plt_init(&p, "Gap between arrivals over time", "s since the first request",
-        "ITL in ms");
+    plt_init(&p, "Gap between arrivals over time", "s since the first request", "ITL in ms");
     snprintf(note, sizeof(note), "In steps of %s ms.", rep_num(width * 1e3, num));
     p.note = note;
     p.x_lo = p.y_lo = 0;
@@ -455,11 +459,10 @@ by_load(const void *a, const void *b)
 }
 
 static void
-search_plots(FILE *out, const struct fdb_result *r, const struct fdb_step *step,
-    double *v)
+search_plots(FILE *out, const struct fdb_result *r, const struct fdb_step *step, double *v)
 {
     double *load = v, *good = v + r->n_step, *attain = good + r->n_step,
-        *user = attain + r->n_step, *out_s = user + r->n_step;
+           *user = attain + r->n_step, *out_s = user + r->n_step;
     struct plt p;
     char num[24];
     uint32_t i;
@@ -495,8 +498,8 @@ search_plots(FILE *out, const struct fdb_result *r, const struct fdb_step *step,
     plt_add(&p, PLT_CHAIN, 4, user, out_s, r->n_step, NULL);
     for (i = 0; i < r->n_step && p.n_mark < PLT_MAX_MARK; i++)
         if (isfinite(user[i])) {
-            p.mark[p.n_mark] = (struct plt_mark){ .x = user[i], .y = out_s[i], .color = 4,
-                .above = 1 };
+            p.mark[p.n_mark] =
+                (struct plt_mark){ .x = user[i], .y = out_s[i], .color = 4, .above = 1 };
             snprintf(p.mark[p.n_mark++].text, 40, "%s", rep_num(load[i], num));
         }
     p.note = "The label of a point is its load.";

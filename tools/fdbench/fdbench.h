@@ -37,69 +37,85 @@
 
 enum fdb_dist { FDB_FIXED, FDB_UNIFORM };
 /* "N" or "LO:HI": tokens, both ends included. */
-struct fdb_len { enum fdb_dist dist; uint32_t lo, hi; };
+struct fdb_len {
+    enum fdb_dist dist;
+    uint32_t lo, hi;
+};
 
 enum fdb_arrival {
-    FDB_CLOSED, FDB_POISSON, FDB_GAMMA, FDB_CONSTANT, FDB_RAMP, FDB_TRACE
+    FDB_CLOSED,
+    FDB_POISSON,
+    FDB_GAMMA,
+    FDB_CONSTANT,
+    FDB_RAMP,
+    FDB_TRACE
 };
 
 /* 0: not a limit. */
-struct fdb_slo { double ttft_ms, tpot_ms, itl_ms, e2e_ms; };
+struct fdb_slo {
+    double ttft_ms, tpot_ms, itl_ms, e2e_ms;
+};
 
 /* A line of a trace file. */
-struct fdb_row { double time_s; uint32_t n_prompt, n_out, line; };
+struct fdb_row {
+    double time_s;
+    uint32_t n_prompt, n_out, line;
+};
 
 struct fdb_cfg {
     enum fdb_arrival arrival;
-    uint32_t concurrency;    /* closed loop; an open loop's most at a time, 0: none */
-    double rate;             /* requests, or conversations, per second; the end of
+    uint32_t concurrency; /* closed loop; an open loop's most at a time, 0: none */
+    double rate;          /* requests, or conversations, per second; the end of
                                 a ramp */
-    double rate_from;        /* where a ramp begins */
-    double burstiness;       /* gamma's shape, 1 is Poisson */
-    uint32_t n_request;      /* measured, per repeat; 0: duration_s decides */
-    uint32_t n_warm;         /* before the first repeat, not counted */
+    double rate_from;     /* where a ramp begins */
+    double burstiness;    /* gamma's shape, 1 is Poisson */
+    uint32_t n_request;   /* measured, per repeat; 0: duration_s decides */
+    uint32_t n_warm;      /* before the first repeat, not counted */
     uint32_t n_repeat;
-    double duration_s;       /* end submitting after so long, 0: n_request decides */
-    struct fdb_len in;       /* tokens of a prompt behind its shared prefix and,
+    double duration_s; /* end submitting after so long, 0: n_request decides */
+    struct fdb_len in; /* tokens of a prompt behind its shared prefix and,
                                 from the second turn on, its history */
     struct fdb_len out;
-    uint32_t prefix_len;     /* tokens shared by a group of prompts */
-    uint32_t n_prefix;       /* groups */
-    uint32_t n_turn;         /* of a conversation, each repeats what came before; 1 */
-    const char *trace;       /* file of requests: time_s,prompt_tokens,output_tokens */
+    uint32_t prefix_len;       /* tokens shared by a group of prompts */
+    uint32_t n_prefix;         /* groups */
+    uint32_t n_turn;           /* of a conversation, each repeats what came before; 1 */
+    const char *trace;         /* file of requests: time_s,prompt_tokens,output_tokens */
     const struct fdb_row *row; /* [n_row] its lines, prompt with its prefix */
     size_t n_row;
-    int text;                /* prompts as text, and text in the answer */
-    const char *dataset;     /* text file prompts are cut from, NULL: made up */
-    const char *words;       /* [n_words] its text */
+    int text;            /* prompts as text, and text in the answer */
+    const char *dataset; /* text file prompts are cut from, NULL: made up */
+    const char *words;   /* [n_words] its text */
     size_t n_words;
-    double token_bytes;      /* bytes of such text for a token, measured */
+    double token_bytes; /* bytes of such text for a token, measured */
     uint64_t seed;
-    struct fct_req req;      /* sampling parameters */
+    struct fct_req req; /* sampling parameters */
     struct fdb_slo slo;
-    double slo_attain;       /* share of requests that must meet it: search, 0.99 */
+    double slo_attain; /* share of requests that must meet it: search, 0.99 */
 };
 
 /* ---- the raw log ---------------------------------------------------------- */
 
 /* Tokens that arrived together. */
-struct fdb_chunk { uint64_t t_ns; uint32_t n_tok; };
+struct fdb_chunk {
+    uint64_t t_ns;
+    uint32_t n_tok;
+};
 
 /* One request. Times: client's CLOCK_MONOTONIC, ns; 0: did not happen. */
 struct fdb_rec {
-    uint32_t index;          /* of the run, warm-up included */
-    uint32_t repeat;         /* from 0 */
-    uint8_t warm;            /* 1: warm-up, in no summary */
+    uint32_t index;  /* of the run, warm-up included */
+    uint32_t repeat; /* from 0 */
+    uint8_t warm;    /* 1: warm-up, in no summary */
     uint32_t conversation, turn;
     uint32_t n_prompt, n_cached, n_out; /* tokens, as the daemon says */
     uint32_t max_new;
-    int32_t code;            /* FDP_OK, or why it failed */
-    uint32_t finish;         /* FDP_FIN_* */
+    int32_t code;    /* FDP_OK, or why it failed */
+    uint32_t finish; /* FDP_FIN_* */
     uint32_t n_preempted;
-    uint64_t t_due;          /* when it was to be sent */
+    uint64_t t_due; /* when it was to be sent */
     uint64_t t_send, t_first, t_end;
-    uint64_t queue_ns;       /* in the daemon, before it was first scheduled */
-    uint64_t chunk;          /* first of its n_chunk in the log's chunks */
+    uint64_t queue_ns; /* in the daemon, before it was first scheduled */
+    uint64_t chunk;    /* first of its n_chunk in the log's chunks */
     uint32_t n_chunk;
 };
 
@@ -113,17 +129,17 @@ struct fdb_log {
 /* One repeat: wall and processor time from the first measured send to the
  * last end. */
 struct fdb_run {
-    uint64_t t_begin, t_end; /* ns */
-    uint64_t cpu_ns;         /* fdbench's own */
-    double late_ms;          /* worst lateness of a send behind t_due */
-    uint32_t max_concurrent_requests;      /* requests at a time */
-    uint32_t n_held;         /* sends that waited for room in the session */
+    uint64_t t_begin, t_end;          /* ns */
+    uint64_t cpu_ns;                  /* fdbench's own */
+    double late_ms;                   /* worst lateness of a send behind t_due */
+    uint32_t max_concurrent_requests; /* requests at a time */
+    uint32_t n_held;                  /* sends that waited for room in the session */
 };
 
 /* ---- summary: stat.c ------------------------------------------------------ */
 
 #define FDB_N_PCT 6
-extern const double fdb_pct[FDB_N_PCT];   /* 50 90 95 99 99.9 100 */
+extern const double fdb_pct[FDB_N_PCT]; /* 50 90 95 99 99.9 100 */
 
 /* Milliseconds, or tokens. */
 struct fdb_dist_sum {
@@ -132,18 +148,21 @@ struct fdb_dist_sum {
 };
 
 #define FDB_N_FAIL 40
-struct fdb_fail { int32_t code; uint32_t n; };
+struct fdb_fail {
+    int32_t code;
+    uint32_t n;
+};
 
-struct fdb_sum {             /* of one repeat */
+struct fdb_sum { /* of one repeat */
     uint32_t n_ok, n_failed;
-    uint32_t n_fail;         /* kinds of failure, the most frequent first */
+    uint32_t n_fail; /* kinds of failure, the most frequent first */
     struct fdb_fail fail[FDB_N_FAIL];
     uint64_t n_prompt, n_cached, n_out; /* tokens of those that ended well */
     double wall_s;
     double req_s, out_tok_s, total_tok_s;
-    double goodput;          /* requests per second within the limits, -1: none given */
-    double attain;           /* share within the limits, -1 */
-    double cpu_share;        /* of a core, fdbench's own */
+    double goodput;   /* requests per second within the limits, -1: none given */
+    double attain;    /* share within the limits, -1 */
+    double cpu_share; /* of a core, fdbench's own */
     double late_ms;
     uint32_t max_concurrent_requests, n_held;
     struct fdb_dist_sum ttft, tpot, itl, e2e, queue, n_in, n_gen;
@@ -152,8 +171,16 @@ struct fdb_sum {             /* of one repeat */
 void fdb_sort(double *v, size_t n); /* ascending */
 /* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
 double fdb_percentile(const double *v, size_t n, double p);
-enum fdb_metric { FDB_TTFT, FDB_TPOT, FDB_ITL, FDB_E2E, FDB_QUEUE, FDB_IN, FDB_OUT,
-    FDB_N_METRIC };
+enum fdb_metric {
+    FDB_TTFT,
+    FDB_TPOT,
+    FDB_ITL,
+    FDB_E2E,
+    FDB_QUEUE,
+    FDB_IN,
+    FDB_OUT,
+    FDB_N_METRIC
+};
 /* Of the requests of a repeat that ended well, in the order of the log; v has room for one
  * of each request and, for ITL, of each chunk. Returns how many. */
 size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_metric m, double *v);
@@ -163,8 +190,8 @@ void fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret);
 int fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
     const struct fdb_slo *slo, struct fdb_sum *ret);
 /* Does a request meet every limit? */
-int fdb_within(const struct fdb_log *log, const struct fdb_rec *r,
-    const struct fdb_slo *slo);
+int
+fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo);
 /* Was an open loop's load not what was asked for: the last request that was due
  * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
 int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
@@ -176,9 +203,9 @@ struct fdb_load {
     fdc_t *session;
     struct fdc_info info;
     struct fdb_cfg cfg;
-    int quiet;               /* no progress bar */
-    int lines;               /* in its place a line every few seconds */
-    uint64_t said;           /* failures explained before, a bit for each code */
+    int quiet;     /* no progress bar */
+    int lines;     /* in its place a line every few seconds */
+    uint64_t said; /* failures explained before, a bit for each code */
 };
 /* Warm-up (before repeat 0) and one repeat into log. 0 or an exit code, with the
  * message printed; log and *ret then have what ended before: FCT_EX_INT (the
@@ -190,31 +217,33 @@ void fdb_log_fini(struct fdb_log *log);
 
 /* ---- results: report.c, html.c -------------------------------------------- */
 
-struct fdb_step {            /* of a search for the rate or concurrency within a limit */
+struct fdb_step { /* of a search for the rate or concurrency within a limit */
     double load, goodput, attain;
     struct fdb_sum sum;
     int within;
-    int behind;              /* it was not sent in time: fdb_fell_behind() */
+    int behind; /* it was not sent in time: fdb_fell_behind() */
 };
 
 /* What the daemon says of itself, "" where it does not. */
-struct fdb_daemon { char version[32], commit[48], device[24], device_uuid[48]; };
+struct fdb_daemon {
+    char version[32], commit[48], device[24], device_uuid[48];
+};
 
 struct fdb_result {
-    const char *command;     /* serve, latency */
-    char args[1024];         /* command line, for the report */
+    const char *command;      /* serve, latency */
+    char args[1024];          /* command line, for the report */
     char time[32], host[128]; /* when and where: ISO 8601, host and processor */
     struct fdc_info info;
     struct fdb_daemon daemon;
     struct fdb_cfg cfg;
     struct fdb_log log;
-    struct fdb_run *run;     /* [n] */
-    struct fdb_sum *sum;     /* [n] */
-    uint32_t n;              /* repeats */
-    struct fdb_step *step;   /* [n_step] of a search */
+    struct fdb_run *run;   /* [n] */
+    struct fdb_sum *sum;   /* [n] */
+    uint32_t n;            /* repeats */
+    struct fdb_step *step; /* [n_step] of a search */
     uint32_t n_step;
-    double found;            /* the largest load within the limits; 0: none */
-    double bound;            /* the largest that could be tried; 0: not known */
+    double found; /* the largest load within the limits; 0: none */
+    double bound; /* the largest that could be tried; 0: not known */
 };
 
 /* Table on out: every metric, with several repeats their median, min and max. */
@@ -238,8 +267,8 @@ int fdb_against_read(const char *path, int any, json_t **ret_before);
 /* What makes two reports not comparable: workload, model, or that the earlier run
  * was broken off. now needs no figures yet. In words in ret, cut where it is full;
  * returns how many differences there are. */
-unsigned fdb_against_differs(const json_t *before, const json_t *now, char *ret,
-    size_t ret_bytes);
+unsigned
+fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes);
 /* Table on out: what was measured, then before, now and now / before of each
  * figure. A figure that a report lacks is "-". */
 void fdb_against_text(FILE *out, const json_t *before, const json_t *now);

@@ -12,8 +12,9 @@ rep_dump_json(FILE *out, json_t *j)
 {
     int rc = j == NULL ? -ENOMEM : 0;
 
-    if (rc == 0 && (json_dumpf(j, out, JSON_INDENT(2)) != 0 || fputc('\n', out) == EOF
-        || fflush(out) != 0))
+    if (rc == 0 &&
+        (json_dumpf(j, out, JSON_INDENT(2)) != 0 || fputc('\n', out) == EOF ||
+            fflush(out) != 0))
         rc = errno != 0 ? -errno : -EIO;
     json_decref(j);
     return rc;
@@ -42,7 +43,8 @@ rep_write(const char *path, rep_write_fn *fn, const void *what)
 int
 rep_check_stdout(const char *csv, const char *json, int *ret_quiet)
 {
-    int n = (csv != NULL && strcmp(csv, "-") == 0) + (json != NULL && strcmp(json, "-") == 0);
+    int n =
+        (csv != NULL && strcmp(csv, "-") == 0) + (json != NULL && strcmp(json, "-") == 0);
 
     *ret_quiet |= n > 0;
     return n < 2 ? 0 : fct_fail(FCT_EX_USAGE, "--csv - and --json -: one of them only");

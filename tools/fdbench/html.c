@@ -113,9 +113,10 @@ head(FILE *out, const struct fdb_result *r)
     char text[1024];
 
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-        "style-src 'unsafe-inline'\">\n<title>fdbench ", out);
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+          "style-src 'unsafe-inline'\">\n<title>fdbench ",
+        out);
     words(out, r->command);
     fputs(": ", out);
     plt_text(out, m->model_name, n);
@@ -202,8 +203,8 @@ tiles(FILE *out, const struct fdb_result *r)
         tile(out, "Goodput", good, "requests/s", text, 0);
     }
     if (r->found > 0) {
-        snprintf(text, sizeof(text), "%s%s", rep_load_unit(&r->cfg), rep_is_bound(r)
-            ? ", the most tried" : "");
+        snprintf(text, sizeof(text), "%s%s", rep_load_unit(&r->cfg),
+            rep_is_bound(r) ? ", the most tried" : "");
         tile(out, "Load within the limits", r->found, "", text, 0);
     }
     snprintf(text, sizeof(text), "%s ended well%s", rep_num(scalar(r, "requests_ok"), a),
@@ -234,8 +235,10 @@ table_dists(FILE *out, const struct fdb_result *r)
 
     fputs("<h2>Distributions</h2>\n", out);
     if (r->n > 1)
-        fprintf(out, "<p>Median of %u repeats, and from the smallest to the "
-            "largest.</p>\n", r->n);
+        fprintf(out,
+            "<p>Median of %u repeats, and from the smallest to the "
+            "largest.</p>\n",
+            r->n);
     fputs("<div class=\"wide\"><table><thead><tr><th></th>", out);
     for (i = 0; i < REP_N_STAT; i++)
         fprintf(out, "<th>%s</th>", rep_stats[i]);
@@ -279,7 +282,8 @@ table_errors(FILE *out, const struct fdb_result *r)
     if (i == r->n)
         return;
     fputs("<h2>Failures</h2>\n<div class=\"wide\"><table><thead><tr><th>status</th>"
-        "<th>requests</th><th>repeat</th><th></th></tr></thead>\n", out);
+          "<th>requests</th><th>repeat</th><th></th></tr></thead>\n",
+        out);
     for (i = 0; i < r->n; i++)
         for (j = 0; j < r->sum[i].n_fail; j++) {
             const struct fdb_fail *e = &r->sum[i].fail[j];
@@ -300,10 +304,12 @@ table_steps(FILE *out, const struct fdb_result *r)
     uint32_t i;
     size_t j;
 
-    fprintf(out, "<div class=\"wide\"><table><thead><tr><th>%s</th><th>TTFT p50, ms</th>"
+    fprintf(out,
+        "<div class=\"wide\"><table><thead><tr><th>%s</th><th>TTFT p50, ms</th>"
         "<th>TTFT p99, ms</th><th>TPOT p50, ms</th><th>TPOT p99, ms</th>"
         "<th>output tokens/s</th><th>tokens/s for a user</th><th>goodput, 1/s</th>"
-        "<th>within, %%</th><th>met</th></tr></thead>\n", rep_load_unit(&r->cfg));
+        "<th>within, %%</th><th>met</th></tr></thead>\n",
+        rep_load_unit(&r->cfg));
     for (i = 0; i < r->n_step; i++) {
         const struct fdb_step *s = &r->step[i];
 
@@ -333,15 +339,16 @@ about(FILE *out, const struct fdb_result *r)
     fputs("<h2>Numbers and definitions</h2>\n<div class=\"two\">\n", out);
     table_scalars(out, r);
     fputs("<dl><dt>TTFT</dt><dd>sending of a request to its first token</dd>\n"
-        "<dt>TPOT</dt><dd>(end &minus; first token) / (output tokens &minus; 1), of "
-        "requests with two tokens or more</dd>\n<dt>ITL</dt><dd>every gap between two "
-        "successive arrivals of a request, of all requests "
-        "together</dd>\n<dt>E2E</dt><dd>sending of a request to its last "
-        "record</dd>\n<dt>queue</dt><dd>in the daemon, before the request was first "
-        "scheduled</dd>\n<dt>goodput</dt><dd>requests per second that met every "
-        "limit</dd>\n<dt>percentiles</dt><dd>linear between the two nearest "
-        "ranks</dd>\n<dt>clock</dt><dd>the client's CLOCK_MONOTONIC; warm-up and failed "
-        "requests are in no distribution</dd>\n", out);
+          "<dt>TPOT</dt><dd>(end &minus; first token) / (output tokens &minus; 1), of "
+          "requests with two tokens or more</dd>\n<dt>ITL</dt><dd>every gap between two "
+          "successive arrivals of a request, of all requests "
+          "together</dd>\n<dt>E2E</dt><dd>sending of a request to its last "
+          "record</dd>\n<dt>queue</dt><dd>in the daemon, before the request was first "
+          "scheduled</dd>\n<dt>goodput</dt><dd>requests per second that met every "
+          "limit</dd>\n<dt>percentiles</dt><dd>linear between the two nearest "
+          "ranks</dd>\n<dt>clock</dt><dd>the client's CLOCK_MONOTONIC; warm-up and failed "
+          "requests are in no distribution</dd>\n",
+        out);
     fprintf(out, "<dt>model</dt><dd>%u ids, at most %u tokens, digest ", m->vocab,
         m->max_model_len);
     for (i = 0; i < 8; i++)
@@ -363,14 +370,17 @@ fdb_report_html(FILE *out, const struct fdb_result *r)
         table_dists(out, r);
         if (r->n > 1)
             fputs("<h2>Latency</h2>\n<p>The repeat with the median output throughput, "
-                "the others pale.</p>\n<div class=\"plots\">\n", out);
+                  "the others pale.</p>\n<div class=\"plots\">\n",
+                out);
         else
             fputs("<h2>Latency</h2>\n<div class=\"plots\">\n", out);
         rc = crv_latency(out, r);
         fputs("</div>\n<h2>Over time</h2>\n", out);
         if (r->n > 1)
-            fprintf(out, "<p>Repeat %u of %u, the one with the median output "
-                "throughput.</p>\n", rep_middle(r) + 1, r->n);
+            fprintf(out,
+                "<p>Repeat %u of %u, the one with the median output "
+                "throughput.</p>\n",
+                rep_middle(r) + 1, r->n);
         fputs("<div class=\"plots\">\n", out);
         rc = rc == 0 ? crv_time(out, r) : rc;
         fputs("</div>\n", out);

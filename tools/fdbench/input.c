@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME_MAX_S 31536000.0
-#define TOKENS_MAX 16777216u
+#define TIME_MAX_S  31536000.0
+#define TOKENS_MAX  16777216u
 #define WORDS_BYTES 65536u
 
 /* ---- trace --------------------------------------------------------------- */
@@ -39,8 +39,8 @@ read_tokens(const struct trace *t, const char *column, char *text, uint32_t *ret
     snprintf(why, sizeof(why), "must be a whole number from 1 to %u", TOKENS_MAX);
     errno = 0;
     v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || v < 1
-        || v > TOKENS_MAX)
+    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || v < 1 ||
+        v > TOKENS_MAX)
         return bad_field(t, column, text, why);
     *ret = (uint32_t)v;
     return 0;
@@ -91,17 +91,20 @@ take_line(struct trace *t, char *line)
     if (t->n == 0 && strcmp(field[0], "time_s") == 0)
         return 0;
     if (n != 3)
-        return fct_fail(FCT_EX_DATA, "%s:%lu: %s fields; a line is "
-            "time_s,prompt_tokens,output_tokens", t->path, t->line, n == 1 ? "1" : n == 2
-            ? "2" : "more than 3");
+        return fct_fail(FCT_EX_DATA,
+            "%s:%lu: %s fields; a line is "
+            "time_s,prompt_tokens,output_tokens",
+            t->path, t->line,
+            n == 1       ? "1"
+                : n == 2 ? "2"
+                         : "more than 3");
     errno = 0;
     row.time_s = strtod(field[0], &end);
     if (end == field[0] || *end != '\0' || !(row.time_s >= 0 && row.time_s <= TIME_MAX_S))
         return bad_field(t, "time_s", field[0],
             "must be a number of seconds from 0 to 31536000");
     if (t->n > 0 && row.time_s < t->row[t->n - 1].time_s) {
-        snprintf(why, sizeof(why), "is before the line above (%g)",
-            t->row[t->n - 1].time_s);
+        snprintf(why, sizeof(why), "is before the line above (%g)", t->row[t->n - 1].time_s);
         return bad_field(t, "time_s", field[0], why);
     }
     rc = read_tokens(t, "prompt_tokens", field[1], &row.n_prompt);
@@ -128,8 +131,10 @@ read_trace(struct fdb_cfg *cfg)
         rc = take_line(&t, line);
     }
     if (rc == 0 && t.n == 0)
-        rc = fct_fail(FCT_EX_DATA, "%s: no requests; a line is "
-            "time_s,prompt_tokens,output_tokens", cfg->trace);
+        rc = fct_fail(FCT_EX_DATA,
+            "%s: no requests; a line is "
+            "time_s,prompt_tokens,output_tokens",
+            cfg->trace);
     free(text);
     if (rc != 0) {
         free(t.row);
@@ -182,8 +187,10 @@ read_words(struct fdb_cfg *cfg)
         return rc;
     rc = fct_check_utf8(cfg->dataset, text, n);
     if (rc == 0 && n < 64)
-        rc = fct_fail(FCT_EX_DATA, "%s: %zu bytes; prompts are cut from 64 bytes of text "
-            "or more", cfg->dataset, n);
+        rc = fct_fail(FCT_EX_DATA,
+            "%s: %zu bytes; prompts are cut from 64 bytes of text "
+            "or more",
+            cfg->dataset, n);
     if (rc != 0) {
         free(text);
         return rc;

@@ -15,10 +15,10 @@
 
 #include "daemon/common/counter.h"
 
-#define SPIN_US     1000     /* longer than a round trip: the client never sleeps */
-#define N_PROMPT    8
-#define MAX_CLIENT  256
-#define MAX_STREAM  1024
+#define SPIN_US    1000 /* longer than a round trip: the client never sleeps */
+#define N_PROMPT   8
+#define MAX_CLIENT 256
+#define MAX_STREAM 1024
 
 struct ipc_cfg {
     uint32_t n_ping, n_parked, n_client, n_stream, n_token;
@@ -31,17 +31,17 @@ struct client {
     fdc_t *s;
     const struct ipc_cfg *cfg;
     uint32_t vocab;
-    pthread_mutex_t *begin;  /* held until all may begin */
+    pthread_mutex_t *begin; /* held until all may begin */
     pthread_t thread;
     uint64_t n_token, cpu_ns;
-    int rc;                  /* 0 or a status */
+    int rc; /* 0 or a status */
 };
 
 struct streaming {
     double wall_s;
     uint64_t n_token, n_record, client_cpu_ns, gate_cpu_ns;
     uint64_t futex, fd, sleeps, loops;
-    int foreign;             /* others were served meanwhile */
+    int foreign; /* others were served meanwhile */
 };
 
 struct ipc {
@@ -51,7 +51,7 @@ struct ipc {
     const struct cnt_seg *seg;
     struct fdb_dist_sum trip[4]; /* us */
     struct streaming st;
-    char spin[24];           /* the daemon's ipc.spin_us, "" if it does not say */
+    char spin[24]; /* the daemon's ipc.spin_us, "" if it does not say */
 };
 
 static const char *const trip_names[4] = { "gate, spinning", "worker, spinning",
@@ -64,8 +64,10 @@ static const char *const trip_keys[4] = { "gate_spinning", "worker_spinning",
 static int
 attach(const struct fct *f, uint32_t spin_us, fdc_t **ret)
 {
-    struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
-        .name = fct_prog, .spin_us = spin_us };
+    struct fdc_open_opts opts = { .size = sizeof(opts),
+        .path = f->socket,
+        .name = fct_prog,
+        .spin_us = spin_us };
     int rc = fdc_open(&opts, ret);
 
     return rc < 0 ? fct_status_fail(f->socket, rc) : 0;
@@ -95,17 +97,21 @@ meet(struct ipc *p)
     if (rc < 0 && rc != FDP_E_LOADING)
         return fct_status_fail("the model's sizes", rc);
     if (rc < 0 || p->info.model.vocab == 0)
-        return fct_fail(FCT_EX_TEMP, "the model is still loading; wait for it with\n"
+        return fct_fail(FCT_EX_TEMP,
+            "the model is still loading; wait for it with\n"
             "  fdbench --wait 60 ipc");
     if (p->cfg.n_token + N_PROMPT > p->info.model.max_model_len)
-        return fct_fail(FCT_EX_USAGE, "--tokens %u: with the prompt of %d more than the "
-            "model's length, %u", p->cfg.n_token, N_PROMPT, p->info.model.max_model_len);
+        return fct_fail(FCT_EX_USAGE,
+            "--tokens %u: with the prompt of %d more than the "
+            "model's length, %u",
+            p->cfg.n_token, N_PROMPT, p->info.model.max_model_len);
     if (p->cfg.n_stream > p->info.max_inflight)
-        return fct_fail(FCT_EX_USAGE, "--streams %u: the daemon allows a session %u "
-            "requests at a time; use more --clients", p->cfg.n_stream,
-            p->info.max_inflight);
-    if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name",
-        "ipc.spin_us"), 1, &answer) == 0)
+        return fct_fail(FCT_EX_USAGE,
+            "--streams %u: the daemon allows a session %u "
+            "requests at a time; use more --clients",
+            p->cfg.n_stream, p->info.max_inflight);
+    if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
+            1, &answer) == 0)
         row = json_array_get(json_object_get(answer, "config"), 0);
     value = json_string_value(json_object_get(row, "value"));
     if (value != NULL)
@@ -292,8 +298,8 @@ stream(struct ipc *p)
     if (c == NULL)
         return fct_oom();
     for (i = 0; rc == 0 && i < p->cfg.n_client; i++) {
-        c[i] = (struct client){ .cfg = &p->cfg, .vocab = p->info.model.vocab,
-            .begin = &begin };
+        c[i] =
+            (struct client){ .cfg = &p->cfg, .vocab = p->info.model.vocab, .begin = &begin };
         rc = attach(p->f, FDC_SPIN_NONE, &c[i].s);
     }
     if (rc == 0)
@@ -337,8 +343,7 @@ print_text(const struct ipc *p)
     printf("%-32s %12" PRIu64 "\n", "tokens relayed", st->n_token);
     printf("%-32s %12s\n", "tokens per second",
         rep_num((double)st->n_token / st->wall_s, a[0]));
-    printf("%-32s %12s\n", "records per token",
-        rep_num(per_token(st, st->n_record), a[0]));
+    printf("%-32s %12s\n", "records per token", rep_num(per_token(st, st->n_record), a[0]));
     printf("%-32s %12s futex %s, socket %s\n", "wake-ups of clients per token",
         rep_num(per_token(st, st->futex + st->fd), a[0]),
         rep_num(per_token(st, st->futex), a[1]), rep_num(per_token(st, st->fd), a[2]));
@@ -368,26 +373,26 @@ print_json(const struct ipc *p)
     for (i = 0; i < 4; i++) {
         const struct fdb_dist_sum *t = &p->trip[i];
 
-        json_object_set_new(o, trip_keys[i], json_pack("{s:I, s:o, s:o, s:o, s:o}", "n",
-            (json_int_t)t->n, "p50_us", fct_json_real(t->pct[0]), "p90_us",
-            fct_json_real(t->pct[1]), "p99_us", fct_json_real(t->pct[3]), "max_us",
-            fct_json_real(t->max)));
+        json_object_set_new(o, trip_keys[i],
+            json_pack("{s:I, s:o, s:o, s:o, s:o}", "n", (json_int_t)t->n, "p50_us",
+                fct_json_real(t->pct[0]), "p90_us", fct_json_real(t->pct[1]), "p99_us",
+                fct_json_real(t->pct[3]), "max_us", fct_json_real(t->max)));
     }
     s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "clients", (int)p->cfg.n_client, "streams", (int)p->cfg.n_stream,
         "tokens_per_stream", (int)p->cfg.n_token, "tokens_relayed", (json_int_t)st->n_token,
         "duration_s", fct_json_real(st->wall_s), "shared_with_others", st->foreign,
-        "records_per_token", per_token_json(st, st->n_record, 1),
-        "wakes_futex_per_token", per_token_json(st, st->futex, 1),
-        "wakes_fd_per_token", per_token_json(st, st->fd, 1),
-        "gate_sleeps_per_token", per_token_json(st, st->sleeps, 1),
-        "gate_iterations_per_token", per_token_json(st, st->loops, 1),
-        "gate_cpu_us_per_token", per_token_json(st, st->gate_cpu_ns, 1e3),
-        "client_cpu_us_per_token", per_token_json(st, st->client_cpu_ns, 1e3));
+        "records_per_token", per_token_json(st, st->n_record, 1), "wakes_futex_per_token",
+        per_token_json(st, st->futex, 1), "wakes_fd_per_token",
+        per_token_json(st, st->fd, 1), "gate_sleeps_per_token",
+        per_token_json(st, st->sleeps, 1), "gate_iterations_per_token",
+        per_token_json(st, st->loops, 1), "gate_cpu_us_per_token",
+        per_token_json(st, st->gate_cpu_ns, 1e3), "client_cpu_us_per_token",
+        per_token_json(st, st->client_cpu_ns, 1e3));
     json_object_set_new(o, "streaming", s);
     json_object_set_new(o, "gap_ms", fct_json_real(p->cfg.gap_ms));
-    json_object_set_new(o, "daemon_spin_us", p->spin[0] != '\0' ? json_string(p->spin)
-        : json_null());
+    json_object_set_new(o, "daemon_spin_us",
+        p->spin[0] != '\0' ? json_string(p->spin) : json_null());
     return fct_print_json(o);
 }
 
@@ -408,18 +413,21 @@ static const struct fct_opt ipc_opts[] = {
 };
 #undef C
 
-static const struct fct_line ipc_line = {
-    .usage = "fdbench ipc [options]",
+static const struct fct_line ipc_line = { .usage = "fdbench ipc [options]",
     .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
-        "processor time, from the counters of a daemon without other clients.",
-    .opts = { ipc_opts }
-};
+             "processor time, from the counters of a daemon without other clients.",
+    .opts = { ipc_opts } };
 
 int
 fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
 {
-    struct ipc p = { .f = f, .cfg = { .n_ping = 10000, .n_parked = 500, .n_client = 4,
-        .n_stream = 4, .n_token = 200, .gap_ms = 2 } };
+    struct ipc p = { .f = f,
+        .cfg = { .n_ping = 10000,
+            .n_parked = 500,
+            .n_client = 4,
+            .n_stream = 4,
+            .n_token = 200,
+            .gap_ms = 2 } };
     int rc = fct_parse(&ipc_line, argc, argv, &p.cfg), i;
 
     if (rc != FCT_GO)

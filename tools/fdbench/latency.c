@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define N_BATCH_MAX 64
-#define LEN_MAX 16777216u
+#define LEN_MAX     16777216u
 
 /* Of one batch. prefill: first sending to the last request's first token; step: median of
  * the requests' time per output token. */
@@ -18,18 +18,18 @@ enum { S_PREFILL, S_STEP, S_BATCH, S_TOK, N_METRIC };
 static const char *const metrics[N_METRIC] = { "prefill_ms", "step_ms", "batch_ms",
     "output_tokens_per_s" };
 struct sample {
-    double v[N_METRIC];      /* NAN: no request ended well */
+    double v[N_METRIC]; /* NAN: no request ended well */
     uint32_t n_failed;
-    int32_t code;            /* the commonest failure, or FDP_OK */
+    int32_t code; /* the commonest failure, or FDP_OK */
 };
 
 struct latency {
     struct fdb_load l;
-    struct fdb_result r;     /* args, time and host alone */
+    struct fdb_result r; /* args, time and host alone */
     uint32_t batch[N_BATCH_MAX], n_batch, at;
-    struct sample *sample;   /* [n_batch][n_repeat] */
+    struct sample *sample; /* [n_batch][n_repeat] */
     uint32_t n_done[N_BATCH_MAX];
-    uint32_t n_warm;         /* batches */
+    uint32_t n_warm; /* batches */
     const char *csv, *json;
     int quiet;
 };
@@ -50,8 +50,7 @@ take_batches(void *args, const char *text)
         n = strcspn(p, ",");
         snprintf(one, sizeof(one), "%.*s", (int)(n < 20 ? n : 20), p);
         if (a->n_batch == N_BATCH_MAX)
-            return fct_fail(FCT_EX_USAGE, "--batch %s: at most %d sizes", text,
-                N_BATCH_MAX);
+            return fct_fail(FCT_EX_USAGE, "--batch %s: at most %d sizes", text, N_BATCH_MAX);
         rc = fct_u32("--batch", one, 1, 65536, &a->batch[a->n_batch]);
         if (rc != 0)
             return rc;
@@ -105,12 +104,11 @@ static const struct fct_opt lat_opts[] = {
 };
 #undef L
 
-static const struct fct_line lat_line = {
-    .usage = "fdbench latency [options]",
+static const struct fct_line lat_line = { .usage = "fdbench latency [options]",
     .about = "Send batches of equal requests at once: time of the prefill (until every\n"
-        "request has its first token), time per step, tokens per second.",
-    .opts = { lat_opts }, .hint = FCT_HINT_SEE
-};
+             "request has its first token), time per step, tokens per second.",
+    .opts = { lat_opts },
+    .hint = FCT_HINT_SEE };
 
 /* ---- runs ---------------------------------------------------------------- */
 
@@ -141,8 +139,9 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
         m.v[S_TOK] = sum.out_tok_s;
     }
     for (i = 0; i < sum.n_fail; i++)
-        fct_fail(0, "batch of %u: %u failed with %s: %s", run->max_concurrent_requests, sum.fail[i].n,
-            fdc_status_name(sum.fail[i].code), fdc_strerror(sum.fail[i].code));
+        fct_fail(0, "batch of %u: %u failed with %s: %s", run->max_concurrent_requests,
+            sum.fail[i].n, fdc_status_name(sum.fail[i].code),
+            fdc_strerror(sum.fail[i].code));
     *ret = m;
     return 0;
 }
@@ -198,10 +197,10 @@ print_text(const struct latency *a)
     int k;
 
     printf("latency, model %.64s, %s, %s\n"
-        "prompt %u, output %u tokens; median (min - max) of %u batches\n\n"
-        "%7s  %29s  %29s  %29s  %29s\n", a->l.info.model.model_name,
-        a->r.host, a->r.time, c->in.hi, c->out.hi, c->n_repeat, "batch", "prefill ms",
-        "ms per step", "batch ms", "output tokens/s");
+           "prompt %u, output %u tokens; median (min - max) of %u batches\n\n"
+           "%7s  %29s  %29s  %29s  %29s\n",
+        a->l.info.model.model_name, a->r.host, a->r.time, c->in.hi, c->out.hi,
+        c->n_repeat, "batch", "prefill ms", "ms per step", "batch ms", "output tokens/s");
     for (i = 0; i < a->n_batch && a->n_done[i] > 0; i++) {
         printf("%7u", a->batch[i]);
         for (k = 0; k < N_METRIC; k++) {
@@ -247,8 +246,8 @@ to_json(const struct latency *a)
     /* a seed as text: JSON readers keep 53 bits of a number */
     snprintf(seed, sizeof(seed), "%llu", (unsigned long long)c->seed);
     return json_pack("{s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:s, s:o}", "command",
-        "latency", "args", fct_json_text(a->r.args, strlen(a->r.args)), "time",
-        a->r.time, "host", fct_json_text(a->r.host, strlen(a->r.host)), "model",
+        "latency", "args", fct_json_text(a->r.args, strlen(a->r.args)), "time", a->r.time,
+        "host", fct_json_text(a->r.host, strlen(a->r.host)), "model",
         fct_json_text(model, strnlen(model, sizeof(a->l.info.model.model_name))),
         "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
         "seed", seed, "sizes", list);
@@ -268,7 +267,8 @@ write_csv(FILE *f, const void *what)
     uint32_t i, k;
 
     fputs("batch,repeat,prompt_tokens,output_tokens,prefill_ms,step_ms,batch_ms,"
-        "output_tokens_per_s,requests_failed\n", f);
+          "output_tokens_per_s,requests_failed\n",
+        f);
     for (i = 0; i < a->n_batch; i++)
         for (k = 0; k < a->n_done[i]; k++) {
             const struct sample *s = &a->sample[(size_t)i * c->n_repeat + k];

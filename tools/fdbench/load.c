@@ -15,12 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MS 1000000u
-#define IDLE_NS (100u * MS)  /* a look at signals and the progress bar */
-#define NO_ROOM_NS (1u * MS) /* until a full request ring is looked at again */
-#define CANCEL_NS (3000u * (uint64_t)MS)
-#define LEAD_NS (2u * MS)    /* to prepare the first request */
-#define PAUSE_MS 10u         /* of a client whose request failed, at least */
+#define MS         1000000u
+#define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */
+#define NO_ROOM_NS (1u * MS)   /* until a full request ring is looked at again */
+#define CANCEL_NS  (3000u * (uint64_t)MS)
+#define LEAD_NS    (2u * MS) /* to prepare the first request */
+#define PAUSE_MS   10u       /* of a client whose request failed, at least */
 
 /* A conversation: its open request, or the one to come. */
 struct slot {
@@ -30,13 +30,15 @@ struct slot {
     struct fdb_chunk *chunk;
     size_t cap_chunk;
     fdc_req_t *h;
-    uint64_t t_wake;         /* not before this moment */
-    int held;                /* waited for room */
-    struct slot *next;       /* in one of the lists */
+    uint64_t t_wake;   /* not before this moment */
+    int held;          /* waited for room */
+    struct slot *next; /* in one of the lists */
     struct slot *all_next;
 };
 
-struct list { struct slot *first, *last; };
+struct list {
+    struct slot *first, *last;
+};
 
 struct phase {
     struct fdb_load *l;
@@ -46,13 +48,13 @@ struct phase {
     struct fdb_run *run;
     struct slot *all;
     struct list idle, ready, rest; /* unused; next turns; clients that pause */
-    struct slot *start;      /* the next conversation, prepared */
+    struct slot *start;            /* the next conversation, prepared */
     uint32_t repeat, index;
     uint8_t warm;
-    uint32_t limit;          /* requests at a time */
+    uint32_t limit; /* requests at a time */
     uint32_t n_open, n_rest, n_over;
     uint64_t n_tok, t0, t_stop, t_shown, t_cancel;
-    int stopping;            /* nothing more is sent */
+    int stopping; /* nothing more is sent */
     int rc;
 };
 
@@ -95,8 +97,10 @@ out_of_memory(struct phase *p)
 {
     clear_bar(p);
     if (p->rc == 0)
-        p->rc = fct_fail(FCT_EX_SOFT, "out of memory: %zu requests and %zu arrivals are "
-            "in the log", p->log->n_rec, p->log->n_chunk);
+        p->rc = fct_fail(FCT_EX_SOFT,
+            "out of memory: %zu requests and %zu arrivals are "
+            "in the log",
+            p->log->n_rec, p->log->n_chunk);
     p->stopping = 1;
 }
 
@@ -215,8 +219,8 @@ say_failure(struct phase *p, uint32_t index, const struct fdp_error *e)
     uint64_t bit = e->code < 0 && e->code > -64 ? (uint64_t)1 << -e->code : 0;
     char text[256];
 
-    if ((p->l->said & bit) != 0 || e->code == FDP_E_CANCELLED
-        || e->code == FDP_E_DISCONNECTED)
+    if ((p->l->said & bit) != 0 || e->code == FDP_E_CANCELLED ||
+        e->code == FDP_E_DISCONNECTED)
         return;
     p->l->said |= bit;
     clear_bar(p);
@@ -252,8 +256,7 @@ submit(struct phase *p, struct slot *s)
     par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
     par.user_ptr = s;
     if (p->cfg->text)
-        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par,
-            &s->h);
+        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par, &s->h);
     return fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &s->h);
 }
 
@@ -265,9 +268,14 @@ account_send(struct phase *p, struct slot *s, uint64_t t_send)
     uint64_t t_due = is_open || s->held ? s->t_wake : t_send;
     double late = t_send > t_due ? (double)(t_send - t_due) / 1e6 : 0;
 
-    s->rec = (struct fdb_rec){ .index = p->index++, .repeat = p->repeat, .warm = p->warm,
-        .conversation = s->ask.conversation, .turn = s->ask.turn,
-        .max_new = s->ask.max_new, .t_due = t_due, .t_send = t_send };
+    s->rec = (struct fdb_rec){ .index = p->index++,
+        .repeat = p->repeat,
+        .warm = p->warm,
+        .conversation = s->ask.conversation,
+        .turn = s->ask.turn,
+        .max_new = s->ask.max_new,
+        .t_due = t_due,
+        .t_send = t_send };
     if (late > p->run->late_ms)
         p->run->late_ms = late;
     if (p->run->t_begin == 0)
@@ -380,8 +388,8 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
         take_ids(p, s, ev, now);
         return 0;
     case FDP_T_TEXT:
-        if (s->ask.more && p->cfg->text
-            && fdb_prompt_add_text(&s->prompt, ev->text, ev->n) != 0)
+        if (s->ask.more && p->cfg->text &&
+            fdb_prompt_add_text(&s->prompt, ev->text, ev->n) != 0)
             out_of_memory(p);
         return 0;
     case FDP_T_ACCEPTED:
@@ -447,8 +455,8 @@ show(struct phase *p, uint64_t now)
     double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
     char of[24] = "", text[96];
 
-    if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown
-        || now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
+    if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown ||
+        now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
         return;
     p->t_shown = now;
     if (c->n_request > 0) {
@@ -560,8 +568,10 @@ loop(struct phase *p)
         now = clk_now_ns();
         if (fct_interrupted && p->rc == 0) {
             clear_bar(p);
-            p->rc = fct_fail(FCT_EX_INT, "interrupted: %u requests ended before, %u are "
-                "cancelled", p->n_over, p->n_open);
+            p->rc = fct_fail(FCT_EX_INT,
+                "interrupted: %u requests ended before, %u are "
+                "cancelled",
+                p->n_over, p->n_open);
             cancel_all(p, now);
         }
         if (p->t_cancel != 0 && now > p->t_cancel)
@@ -585,19 +595,25 @@ cpu_ns(void)
     struct rusage u;
 
     getrusage(RUSAGE_SELF, &u);
-    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u
-        + (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u;
+    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u +
+        (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u;
 }
 
 static int
 run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int warm,
     uint32_t first_index, struct fdb_log *log, struct fdb_run *ret)
 {
-    struct phase p = { .l = l, .cfg = cfg, .log = log, .run = ret, .repeat = repeat,
-        .index = first_index, .warm = (uint8_t)warm, .limit = l->info.max_inflight };
+    struct phase p = { .l = l,
+        .cfg = cfg,
+        .log = log,
+        .run = ret,
+        .repeat = repeat,
+        .index = first_index,
+        .warm = (uint8_t)warm,
+        .limit = l->info.max_inflight };
     uint64_t cpu = cpu_ns();
-    int rc = fdb_work_new(cfg, &l->info.model, fdb_mix(cfg->seed, 2 * repeat
-        + (uint64_t)warm), &p.w);
+    int rc = fdb_work_new(cfg, &l->info.model,
+        fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm), &p.w);
 
     if (rc != 0)
         return rc;
@@ -627,13 +643,16 @@ check_warm(const struct fdb_log *log, size_t first)
         if (fct_exit_code(code) != FCT_EX_DATA)
             return 0;
     }
-    return i == first ? 0 : fct_fail(FCT_EX_DATA, "every request of the warm-up was "
-        "refused: %s (%s)", fdc_strerror(code), fdc_status_name(code));
+    return i == first
+        ? 0
+        : fct_fail(FCT_EX_DATA,
+              "every request of the warm-up was "
+              "refused: %s (%s)",
+              fdc_strerror(code), fdc_status_name(code));
 }
 
 int
-fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
-    struct fdb_run *ret)
+fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fdb_run *ret)
 {
     struct fdb_cfg warm = l->cfg;
     uint32_t n_warm = repeat == 0 ? warm.n_warm : 0;

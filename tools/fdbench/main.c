@@ -8,7 +8,8 @@ static const struct fct_cmd cmds[] = {
     { "serve", "load: latencies, throughput, goodput", .fn = fdb_cmd_serve },
     { "latency", "fixed batches: prefill and time per step", .fn = fdb_cmd_latency },
     { "ipc", "round trips, wake-ups, processor time a token", .fn = fdb_cmd_ipc },
-    { "start", "time to the first token of a daemon that starts", .fn = fdb_cmd_start, .starts_one = 1 },
+    { "start", "time to the first token of a daemon that starts", .fn = fdb_cmd_start,
+        .starts_one = 1 },
     FCT_CMD_END
 };
 

@@ -11,17 +11,17 @@
 #include "daemon/common/text.h"
 
 /* The drawing's size, and the frame of the axes in it; units of the SVG. */
-#define W   620.0
-#define H   330.0
-#define X0  66.0
-#define X1  604.0
-#define Y0  14.0
-#define Y1  282.0
+#define W  620.0
+#define H  330.0
+#define X0 66.0
+#define X1 604.0
+#define Y0 14.0
+#define Y1 282.0
 
 struct axis {
     double lo, hi;
     int log;
-    double at0, at1;         /* where lo and hi lie in the drawing */
+    double at0, at1; /* where lo and hi lie in the drawing */
 };
 
 void
@@ -39,19 +39,26 @@ plt_add(struct plt *p, enum plt_kind kind, int color, const double *x, const dou
     size_t n, const char *label)
 {
     if (p->n_s < PLT_MAX_SERIES)
-        p->s[p->n_s++] = (struct plt_series){ .x = x, .y = y, .n = n, .kind = kind,
-            .color = color, .label = label };
+        p->s[p->n_s++] = (struct plt_series){ .x = x,
+            .y = y,
+            .n = n,
+            .kind = kind,
+            .color = color,
+            .label = label };
 }
 
 void
 plt_text(FILE *out, const char *text, size_t n)
 {
-    static const struct { char c; const char *html; } marks[] = { { '<', "&lt;" },
-        { '>', "&gt;" }, { '&', "&amp;" }, { '"', "&quot;" }, { '\'', "&#39;" } };
+    static const struct {
+        char c;
+        const char *html;
+    } marks[] = { { '<', "&lt;" }, { '>', "&gt;" }, { '&', "&amp;" }, { '"', "&quot;" },
+        { '\'', "&#39;" } };
     uint32_t cp;
     size_t i, k, len;
 
-    for (i = 0; i < n; i += len > 0 ? len : 1) {
+    for (i = 0; i<n; i += len> 0 ? len : 1) {
         len = txt_char(text + i, n - i, &cp);
         for (k = 0; k < 5 && marks[k].c != text[i]; k++)
             ;
@@ -90,7 +97,7 @@ static double
 place(const struct axis *a, double v)
 {
     double t = a->log ? (log10(v) - log10(a->lo)) / (log10(a->hi) - log10(a->lo))
-        : (v - a->lo) / (a->hi - a->lo);
+                      : (v - a->lo) / (a->hi - a->lo);
 
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     return a->at0 + (a->at1 - a->at0) * t;
@@ -110,7 +117,7 @@ static int
 range(const struct plt *p, int vertical, struct axis *a)
 {
     double lo = (double)NAN, hi = (double)NAN, want_lo = vertical ? p->y_lo : p->x_lo,
-        want_hi = vertical ? p->y_hi : p->x_hi, first, step;
+           want_hi = vertical ? p->y_hi : p->x_hi, first, step;
     size_t i, j;
 
     a->log = vertical ? p->y_log : p->x_log;
@@ -213,8 +220,8 @@ ticks(FILE *out, const struct axis *a, int vertical)
 static int
 usable(const struct plt_series *s, size_t i, const struct axis *x, const struct axis *y)
 {
-    return isfinite(s->x[i]) && isfinite(s->y[i]) && (!x->log || s->x[i] > 0)
-        && (!y->log || s->y[i] > 0);
+    return isfinite(s->x[i]) && isfinite(s->y[i]) && (!x->log || s->x[i] > 0) &&
+        (!y->log || s->y[i] > 0);
 }
 
 static void
@@ -262,8 +269,11 @@ dots(FILE *out, const struct plt_series *s, const struct axis *x, const struct a
     size_t i;
 
     /* many dots of one size: lines without length, drawn with round ends */
-    fprintf(out, "<path class=\"%s c%d\" d=\"", s->kind == PLT_CROSS ? "x"
-        : s->faint ? "d" : "D", s->color);
+    fprintf(out, "<path class=\"%s c%d\" d=\"",
+        s->kind == PLT_CROSS ? "x"
+            : s->faint       ? "d"
+                             : "D",
+        s->color);
     for (i = 0; i < s->n; i++) {
         if (!usable(s, i, x, y))
             continue;
@@ -304,9 +314,10 @@ rules(FILE *out, const struct plt *p, const struct axis *x, const struct axis *y
 
     for (i = 0; i < p->n_h; i++) {
         at = place(y, p->h[i].at);
-        fprintf(out, "<path class=\"r\" d=\"M%.0f %.1fH%.0f\"/><text class=\"n e\" "
-            "x=\"%.0f\" y=\"%.1f\">", X0, at, X1, X1 - 6,
-            at < Y0 + 16 ? at + 15 : at - 6);
+        fprintf(out,
+            "<path class=\"r\" d=\"M%.0f %.1fH%.0f\"/><text class=\"n e\" "
+            "x=\"%.0f\" y=\"%.1f\">",
+            X0, at, X1, X1 - 6, at < Y0 + 16 ? at + 15 : at - 6);
         words(out, p->h[i].text);
         fputs("</text>\n", out);
     }
@@ -315,9 +326,10 @@ rules(FILE *out, const struct plt *p, const struct axis *x, const struct axis *y
 
         at = place(x, p->v[i].at);
         left = at > X0 + (X1 - X0) * 0.6;
-        fprintf(out, "<path class=\"r\" d=\"M%.1f %.0fV%.0f\"/><text class=\"n%s\" "
-            "x=\"%.1f\" y=\"%.0f\">", at, Y0, Y1, left ? " e" : "",
-            left ? at - 6 : at + 6, Y1 - 8);
+        fprintf(out,
+            "<path class=\"r\" d=\"M%.1f %.0fV%.0f\"/><text class=\"n%s\" "
+            "x=\"%.1f\" y=\"%.0f\">",
+            at, Y0, Y1, left ? " e" : "", left ? at - 6 : at + 6, Y1 - 8);
         words(out, p->v[i].text);
         fputs("</text>\n", out);
     }
@@ -330,11 +342,16 @@ legend(FILE *out, const struct plt *p)
 
     for (i = 0; i < p->n_s; i++)
         if (p->s[i].label != NULL && p->s[i].n > 0) {
-            fprintf(out, "<span class=\"key\"><svg width=\"18\" height=\"10\" "
+            fprintf(out,
+                "<span class=\"key\"><svg width=\"18\" height=\"10\" "
                 "aria-hidden=\"true\"><path class=\"%s c%d\" d=\"%s\"/></svg>",
-                p->s[i].kind == PLT_DOTS ? "D" : p->s[i].kind == PLT_CROSS ? "x" : "l",
-                p->s[i].color, p->s[i].kind == PLT_DOTS ? "M9 5h0"
-                : p->s[i].kind == PLT_CROSS ? "M6 2l6 6m-6 0l6-6" : "M1 5h16");
+                p->s[i].kind == PLT_DOTS        ? "D"
+                    : p->s[i].kind == PLT_CROSS ? "x"
+                                                : "l",
+                p->s[i].color,
+                p->s[i].kind == PLT_DOTS        ? "M9 5h0"
+                    : p->s[i].kind == PLT_CROSS ? "M6 2l6 6m-6 0l6-6"
+                                                : "M1 5h16");
             words(out, p->s[i].label);
             fputs("</span>", out);
         }
@@ -364,8 +381,10 @@ svg(FILE *out, const struct plt *p, const struct axis *x, const struct axis *y)
     marks(out, p, x, y);
     fprintf(out, "<text class=\"u m\" x=\"%.0f\" y=\"%.0f\">", (X0 + X1) / 2, H - 8);
     words(out, p->x_label);
-    fprintf(out, "</text><text class=\"u m\" transform=\"translate(15 %.0f) "
-        "rotate(-90)\">", (Y0 + Y1) / 2);
+    fprintf(out,
+        "</text><text class=\"u m\" transform=\"translate(15 %.0f) "
+        "rotate(-90)\">",
+        (Y0 + Y1) / 2);
     words(out, p->y_label);
     fputs("</text>\n</svg>\n", out);
 }

@@ -24,7 +24,9 @@ or_nan(double v)
 }
 
 #define ROW(key, label, unit, kind, field) \
-    { key, label, unit, kind, offsetof(struct fdb_sum, field) }
+    { \
+        key, label, unit, kind, offsetof(struct fdb_sum, field) \
+    }
 const struct rep_scalar rep_scalars[REP_N_SCALAR] = {
     ROW("requests_ok", "requests that ended well", "", REP_U32, n_ok),
     ROW("requests_failed", "requests that failed", "", REP_U32, n_failed),
@@ -39,10 +41,10 @@ const struct rep_scalar rep_scalars[REP_N_SCALAR] = {
         REP_USER, tpot),
     ROW("goodput_per_s", "goodput", "requests/s", REP_LIMIT, goodput),
     ROW("attainment", "share within the limits", "", REP_LIMIT, attain),
-    ROW("max_concurrent_requests", "most requests open at a time", "", REP_U32, max_concurrent_requests),
+    ROW("max_concurrent_requests", "most requests open at a time", "", REP_U32,
+        max_concurrent_requests),
     ROW("sends_delayed", "sends that waited for room in the session", "", REP_U32, n_held),
-    ROW("fdbench_cpu_share", "fdbench's own processor use", "of a core", REP_DBL,
-        cpu_share),
+    ROW("fdbench_cpu_share", "fdbench's own processor use", "of a core", REP_DBL, cpu_share),
     ROW("late_ms", "worst lateness of a send", "ms", REP_DBL, late_ms),
 };
 
@@ -73,7 +75,9 @@ rep_scalar(const struct fdb_sum *s, size_t i)
 }
 
 #define DIST(key, label, unit, field) \
-    { key, label, unit, offsetof(struct fdb_sum, field) }
+    { \
+        key, label, unit, offsetof(struct fdb_sum, field) \
+    }
 const struct rep_dist rep_dists[REP_N_DIST] = {
     DIST("ttft_ms", "TTFT", "ms", ttft),
     DIST("tpot_ms", "TPOT", "ms", tpot),
@@ -121,7 +125,7 @@ across(const struct fdb_result *r, size_t scalar, size_t dist, size_t stat,
         return -ENOMEM;
     for (i = 0; i < r->n; i++) {
         v[i] = scalar < REP_N_SCALAR ? rep_scalar(&r->sum[i], scalar)
-            : rep_stat(rep_dist(&r->sum[i], dist), stat);
+                                     : rep_stat(rep_dist(&r->sum[i], dist), stat);
         if (isnan(v[i]))
             break;
     }
@@ -149,8 +153,8 @@ rep_middle(const struct fdb_result *r)
 
     for (i = 0; i < r->n; i++) {
         for (j = below = 0; j < r->n; j++)
-            below += r->sum[j].out_tok_s < r->sum[i].out_tok_s
-                || (r->sum[j].out_tok_s == r->sum[i].out_tok_s && j < i);
+            below += r->sum[j].out_tok_s < r->sum[i].out_tok_s ||
+                (r->sum[j].out_tok_s == r->sum[i].out_tok_s && j < i);
         if (below == (r->n - 1) / 2)
             return i;
     }
@@ -163,8 +167,13 @@ char *
 rep_num(double v, char *ret)
 {
     double a = fabs(v);
-    int digits = a >= 1000 ? 0 : a >= 100 ? 1 : a >= 10 ? 2 : a >= 1 ? 3 : a >= 0.1 ? 4
-        : a >= 0.01 ? 5 : 6;
+    int digits = a >= 1000 ? 0
+        : a >= 100         ? 1
+        : a >= 10          ? 2
+        : a >= 1           ? 3
+        : a >= 0.1         ? 4
+        : a >= 0.01        ? 5
+                           : 6;
 
     if (isnan(v))
         snprintf(ret, 24, "-");
@@ -178,8 +187,9 @@ rep_num(double v, char *ret)
 const char *
 rep_load_unit(const struct fdb_cfg *cfg)
 {
-    return cfg->arrival == FDB_CLOSED ? "requests at a time" : cfg->n_turn > 1
-        ? "conversations/s" : "requests/s";
+    return cfg->arrival == FDB_CLOSED ? "requests at a time"
+        : cfg->n_turn > 1             ? "conversations/s"
+                                      : "requests/s";
 }
 
 const char *
@@ -195,8 +205,7 @@ rep_is_bound(const struct fdb_result *r)
 }
 
 /* Appends; a text that does not fit is cut. */
-__attribute__((format(printf, 3, 4)))
-static void
+__attribute__((format(printf, 3, 4))) static void
 say(char *ret, size_t ret_bytes, const char *fmt, ...)
 {
     size_t n = strlen(ret);
@@ -239,8 +248,8 @@ rep_workload(const struct fdb_cfg *cfg, char *ret, size_t n)
             rep_load_unit(cfg));
         break;
     case FDB_TRACE:
-        say(ret, n, "arrivals and lengths of %s", cfg->trace != NULL ? cfg->trace
-            : "a file");
+        say(ret, n, "arrivals and lengths of %s",
+            cfg->trace != NULL ? cfg->trace : "a file");
         break;
     }
     if (cfg->arrival != FDB_CLOSED && cfg->concurrency > 0)
@@ -252,8 +261,7 @@ rep_workload(const struct fdb_cfg *cfg, char *ret, size_t n)
     if (cfg->n_warm > 0)
         say(ret, n, " after %u to warm up", cfg->n_warm);
     if (cfg->duration_s > 0)
-        say(ret, n, " for %s%g s", cfg->n_request > 0 ? "at most " : "",
-            cfg->duration_s);
+        say(ret, n, " for %s%g s", cfg->n_request > 0 ? "at most " : "", cfg->duration_s);
     if (cfg->n_repeat > 1)
         say(ret, n, ", %u times", cfg->n_repeat);
     if (cfg->arrival != FDB_TRACE) {
@@ -274,15 +282,17 @@ rep_workload(const struct fdb_cfg *cfg, char *ret, size_t n)
 void
 rep_limits(const struct fdb_slo *slo, char *ret, size_t n)
 {
-    const struct { const char *name; double ms; } rows[] = { { "TTFT", slo->ttft_ms },
-        { "TPOT", slo->tpot_ms }, { "ITL", slo->itl_ms }, { "E2E", slo->e2e_ms } };
+    const struct {
+        const char *name;
+        double ms;
+    } rows[] = { { "TTFT", slo->ttft_ms }, { "TPOT", slo->tpot_ms },
+        { "ITL", slo->itl_ms }, { "E2E", slo->e2e_ms } };
     size_t i;
 
     ret[0] = '\0';
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].ms > 0)
-            say(ret, n, "%s%s %g ms", ret[0] != '\0' ? ", " : "", rows[i].name,
-                rows[i].ms);
+            say(ret, n, "%s%s %g ms", ret[0] != '\0' ? ", " : "", rows[i].name, rows[i].ms);
 }
 
 uint64_t
@@ -361,7 +371,10 @@ text_dist(FILE *out, const struct fdb_result *r, size_t d, int which)
         if (rep_across_stat(r, d, i, &m) != 0)
             m.median = m.min = m.max = (double)NAN;
         fprintf(out, " %9s",
-            rep_num(which == 0 ? m.median : which == 1 ? m.min : m.max, a));
+            rep_num(which == 0   ? m.median
+                    : which == 1 ? m.min
+                                 : m.max,
+                a));
     }
     fputc('\n', out);
 }
@@ -373,8 +386,7 @@ text_steps(FILE *out, const struct fdb_result *r)
     uint32_t i;
 
     rep_limits(&r->cfg.slo, limits, sizeof(limits));
-    fprintf(out, "\nsearch: %s of %g %% of the requests\n", limits,
-        r->cfg.slo_attain * 100);
+    fprintf(out, "\nsearch: %s of %g %% of the requests\n", limits, r->cfg.slo_attain * 100);
     fprintf(out, "%12s %10s %10s %10s %10s %10s %10s %10s %8s  %s\n", "load", "TTFT p50",
         "TTFT p99", "TPOT p50", "TPOT p99", "tok/s", "tok/s/user", "goodput/s",
         "attained", "within");
@@ -391,8 +403,7 @@ text_steps(FILE *out, const struct fdb_result *r)
     }
     if (r->found > 0)
         fprintf(out, "largest load within the limits: %g %s%s\n", r->found,
-            rep_load_unit(&r->cfg), rep_is_bound(r) ? ", the most that can be tried"
-            : "");
+            rep_load_unit(&r->cfg), rep_is_bound(r) ? ", the most that can be tried" : "");
     else
         fputs("no load tried was within the limits\n", out);
 }
@@ -451,8 +462,8 @@ json_sum(const struct fdb_sum *s)
     for (i = 0; i < REP_N_SCALAR; i++) {
         double v = rep_scalar(s, i);
 
-        json_object_set_new(o, rep_scalars[i].key, rep_scalars[i].kind <= REP_U64
-            ? json_integer((json_int_t)v) : fct_json_real(v));
+        json_object_set_new(o, rep_scalars[i].key,
+            rep_scalars[i].kind <= REP_U64 ? json_integer((json_int_t)v) : fct_json_real(v));
     }
     for (i = 0; i < REP_N_DIST; i++)
         json_object_set_new(o, rep_dists[i].key, json_dist(rep_dist(s, i)));
@@ -472,10 +483,11 @@ json_repeats(const struct fdb_result *r)
     for (i = 0; i < r->n; i++) {
         json_t *o = json_sum(&r->sum[i]);
 
-        json_object_update_new(o, json_pack("{s:i, s:I, s:I, s:I, s:I}", "repeat", (int)i,
-            "preemptions", (json_int_t)rep_preempted(&r->log, i), "begin_ns",
-            (json_int_t)r->run[i].t_begin, "end_ns", (json_int_t)r->run[i].t_end,
-            "fdbench_cpu_ns", (json_int_t)r->run[i].cpu_ns));
+        json_object_update_new(o,
+            json_pack("{s:i, s:I, s:I, s:I, s:I}", "repeat", (int)i, "preemptions",
+                (json_int_t)rep_preempted(&r->log, i), "begin_ns",
+                (json_int_t)r->run[i].t_begin, "end_ns", (json_int_t)r->run[i].t_end,
+                "fdbench_cpu_ns", (json_int_t)r->run[i].cpu_ns));
         json_array_append_new(list, o);
     }
     return list;
@@ -556,9 +568,10 @@ json_sampling(const struct fdc_params *p)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
         "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
-        "min_p", real_or_null(p->min_p), "top_k", p->top_k == FDC_UNSET ? json_null() :
-        json_integer(p->top_k), "presence_penalty", real_or_null(p->presence_penalty),
-        "frequency_penalty", real_or_null(p->frequency_penalty), "repetition_penalty",
+        "min_p", real_or_null(p->min_p), "top_k",
+        p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k), "presence_penalty",
+        real_or_null(p->presence_penalty), "frequency_penalty",
+        real_or_null(p->frequency_penalty), "repetition_penalty",
         real_or_null(p->repetition_penalty), "stream_interval", (int)p->stream_interval,
         "logprobs", (int)p->logprobs, "prompt_logprobs", (int)p->prompt_logprobs,
         "greedy", p->temperature == 0, "eos", (p->flags & FDP_F_IGNORE_EOS) == 0);
@@ -584,17 +597,18 @@ json_cfg(const struct fdb_cfg *c)
 
     /* the seed as text: JSON readers keep 53 bits of a number */
     snprintf(text, sizeof(text), "%" PRIu64, c->seed);
-    json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:o, s:o, "
-        "s:o, s:o, s:o, s:s, s:{s:f, s:f, s:f, s:f, s:f}}", "rate_per_s",
-        fct_json_real(c->rate), "rate_from_per_s", fct_json_real(c->rate_from),
-        "burstiness", fct_json_real(c->burstiness), "duration_s",
-        fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len, "prefixes",
-        (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text, "trace",
-        text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
-        text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
-        json_sampling(&c->req.p), "seed", text, "limits", "ttft_ms", c->slo.ttft_ms,
-        "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms,
-        "attainment", c->slo_attain));
+    json_object_update_new(o,
+        json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:o, s:o, "
+                  "s:o, s:o, s:o, s:s, s:{s:f, s:f, s:f, s:f, s:f}}",
+            "rate_per_s", fct_json_real(c->rate), "rate_from_per_s",
+            fct_json_real(c->rate_from), "burstiness", fct_json_real(c->burstiness),
+            "duration_s", fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len,
+            "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text,
+            "trace", text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
+            text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
+            json_sampling(&c->req.p), "seed", text, "limits", "ttft_ms", c->slo.ttft_ms,
+            "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms,
+            "attainment", c->slo_attain));
     rep_workload(c, text, sizeof(text));
     json_object_set_new(o, "workload", fct_json_text(text, strlen(text)));
     return o;
@@ -616,16 +630,16 @@ json_search(const struct fdb_result *r)
         json_array_append_new(list, o);
     }
     return json_pack("{s:s, s:o, s:o, s:o}", "unit", rep_load_unit(&r->cfg), "found",
-        r->found > 0 ? fct_json_real(r->found) : json_null(), "bound", r->bound > 0
-        ? fct_json_real(r->bound) : json_null(), "steps", list);
+        r->found > 0 ? fct_json_real(r->found) : json_null(), "bound",
+        r->bound > 0 ? fct_json_real(r->bound) : json_null(), "steps", list);
 }
 
 static json_t *
 json_daemon(const struct fdb_daemon *d)
 {
-    return json_pack("{s:o, s:o, s:o, s:o}", "version", text_or_null(d->version), "commit",
-        text_or_null(d->commit), "device", text_or_null(d->device), "device_uuid",
-        text_or_null(d->device_uuid));
+    return json_pack("{s:o, s:o, s:o, s:o}", "version", text_or_null(d->version),
+        "commit", text_or_null(d->commit), "device", text_or_null(d->device),
+        "device_uuid", text_or_null(d->device_uuid));
 }
 
 json_t *
@@ -638,9 +652,10 @@ fdb_report_json(const struct fdb_result *r)
 
     for (i = 0; i < sizeof(m->model_digest); i++)
         snprintf(hex + 2 * i, 3, "%02x", m->model_digest[i]);
-    model = json_pack("{s:o, s:s, s:I, s:I}", "name", fct_json_text(m->model_name,
-        strnlen(m->model_name, sizeof(m->model_name))), "digest", hex, "vocab",
-        (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len);
+    model = json_pack("{s:o, s:s, s:I, s:I}", "name",
+        fct_json_text(m->model_name, strnlen(m->model_name, sizeof(m->model_name))),
+        "digest", hex, "vocab", (json_int_t)m->vocab, "max_model_len",
+        (json_int_t)m->max_model_len);
     o = json_pack("{s:i, s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
         FDB_FORMAT, "fdbench", ver_text(), "daemon", json_daemon(&r->daemon), "command",
         r->command, "args", text_or_null(r->args), "time", text_or_null(r->time), "host",
@@ -662,15 +677,15 @@ fdb_report_csv(FILE *out, const struct fdb_result *r)
 
     errno = 0;
     fputs("repeat,index,warm,conversation,turn,prompt_tokens,cached_tokens,output_tokens,"
-        "max_new,code,status,finish,preempted,due_ns,send_ns,first_ns,end_ns,queue_ns,"
-        "arrivals\r\n", out);
+          "max_new,code,status,finish,preempted,due_ns,send_ns,first_ns,end_ns,queue_ns,"
+          "arrivals\r\n",
+        out);
     for (i = 0; i < log->n_rec; i++) {
         const struct fdb_rec *q = &log->rec[i];
 
-        fprintf(out, "%u,%u,%u,%u,%u,%u,%u,%u,%u,%d,%s,%s,%u", q->repeat, q->index,
-            q->warm, q->conversation, q->turn, q->n_prompt, q->n_cached, q->n_out,
-            q->max_new, q->code, fdc_status_name(q->code), fdc_finish_name(q->finish),
-            q->n_preempted);
+        fprintf(out, "%u,%u,%u,%u,%u,%u,%u,%u,%u,%d,%s,%s,%u", q->repeat, q->index, q->warm,
+            q->conversation, q->turn, q->n_prompt, q->n_cached, q->n_out, q->max_new,
+            q->code, fdc_status_name(q->code), fdc_finish_name(q->finish), q->n_preempted);
         fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",",
             q->t_due, q->t_send, q->t_first, q->t_end, q->queue_ns);
         for (j = 0; j < q->n_chunk; j++)

@@ -18,19 +18,22 @@
 /* One number of a summary. */
 enum rep_kind { REP_U32, REP_U64, REP_DBL, REP_LIMIT, REP_USER };
 struct rep_scalar {
-    const char *key;         /* in JSON */
+    const char *key; /* in JSON */
     const char *label, *unit;
-    enum rep_kind kind;      /* REP_U32, REP_U64: an integer in JSON */
+    enum rep_kind kind; /* REP_U32, REP_U64: an integer in JSON */
     size_t offset;
 };
 #define REP_N_SCALAR 16
 extern const struct rep_scalar rep_scalars[REP_N_SCALAR];
 /* NAN: does not apply. */
 double rep_scalar(const struct fdb_sum *s, size_t i);
-#define REP_PER_USER 9       /* output tokens/s per user */
+#define REP_PER_USER 9 /* output tokens/s per user */
 
 /* One distribution of a summary. */
-struct rep_dist { const char *key, *label, *unit; size_t offset; };
+struct rep_dist {
+    const char *key, *label, *unit;
+    size_t offset;
+};
 #define REP_N_DIST 7
 extern const struct rep_dist rep_dists[REP_N_DIST];
 const struct fdb_dist_sum *rep_dist(const struct fdb_sum *s, size_t i);
@@ -41,12 +44,14 @@ extern const char *const rep_stats[REP_N_STAT];
 double rep_stat(const struct fdb_dist_sum *d, size_t i);
 
 /* Over the repeats; NAN where a repeat has no value. -ENOMEM. */
-struct rep_mmm { double median, min, max; };
+struct rep_mmm {
+    double median, min, max;
+};
 struct rep_mmm rep_mmm(double *v, size_t n); /* sorts v; NAN for n = 0 */
 json_t *rep_mmm_json(const struct rep_mmm *m);
 int rep_across_scalar(const struct fdb_result *r, size_t scalar, struct rep_mmm *ret);
-int rep_across_stat(const struct fdb_result *r, size_t dist, size_t stat,
-    struct rep_mmm *ret);
+int
+rep_across_stat(const struct fdb_result *r, size_t dist, size_t stat, struct rep_mmm *ret);
 /* The repeat whose output tokens/s are the (lower) median. */
 uint32_t rep_middle(const struct fdb_result *r);
 
@@ -77,21 +82,28 @@ struct plt_series {
     const double *x, *y;
     size_t n;
     enum plt_kind kind;
-    int color;               /* 1..PLT_N_COLOR, 0: that of failures */
-    int faint;               /* a line: pale; dots: small */
-    const char *label;       /* in the legend, NULL: none */
+    int color;         /* 1..PLT_N_COLOR, 0: that of failures */
+    int faint;         /* a line: pale; dots: small */
+    const char *label; /* in the legend, NULL: none */
 };
-#define PLT_N_COLOR 5
+#define PLT_N_COLOR    5
 #define PLT_MAX_SERIES 16
 #define PLT_MAX_MARK   24
 
 /* A dot with words to its lower right, or its upper right. */
-struct plt_mark { double x, y; int color, above; char text[40]; };
+struct plt_mark {
+    double x, y;
+    int color, above;
+    char text[40];
+};
 /* A dashed line across at one value. */
-struct plt_rule { double at; char text[40]; };
+struct plt_rule {
+    double at;
+    char text[40];
+};
 
 struct plt {
-    const char *title, *note;  /* note: one sentence below, NULL: none */
+    const char *title, *note; /* note: one sentence below, NULL: none */
     const char *x_label, *y_label;
     int x_log, y_log;
     double x_lo, x_hi, y_lo, y_hi; /* axes; NAN: from the points */

@@ -6,13 +6,13 @@
 
 #include <math.h>
 
-#define N_TRY_MAX 40
+#define N_TRY_MAX    40
 #define CLOSE_ENOUGH 1.05
 
 struct search {
     fdb_try_fn *fn;
     void *arg;
-    double good, bad;        /* largest load within, smallest that is not; 0 */
+    double good, bad; /* largest load within, smallest that is not; 0 */
     int n;
 };
 
@@ -51,8 +51,8 @@ fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *
         load = s.bad / 2;
         rc = try_load(&s, fmax(whole ? floor(load) : load, lo));
     }
-    while (rc == 0 && s.good > 0 && s.bad > 0 && !is_enclosed(&s, whole)
-        && s.n < N_TRY_MAX) {
+    while (rc == 0 && s.good > 0 && s.bad > 0 && !is_enclosed(&s, whole) &&
+        s.n < N_TRY_MAX) {
         load = (s.good + s.bad) / 2;
         rc = try_load(&s, whole ? floor(load) : load);
     }

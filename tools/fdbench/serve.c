@@ -11,15 +11,15 @@
 
 #define RATE_MIN 0.01
 #define RATE_MAX 1e6
-#define LEN_MAX 16777216u
-#define SEARCH_S 10.0        /* of an open loop at each load */
-#define LATE_MS 10.0         /* a send that late is worth a word */
+#define LEN_MAX  16777216u
+#define SEARCH_S 10.0 /* of an open loop at each load */
+#define LATE_MS  10.0 /* a send that late is worth a word */
 
 struct serve {
     struct fdb_load l;
     struct fdb_result r;
     const char *csv, *json, *html, *arrival, *against;
-    json_t *before;          /* the report that against holds */
+    json_t *before; /* the report that against holds */
     int search, quiet, against_any;
     int has_rate, has_from, has_burst, has_in, has_out, has_n, has_turns;
 };
@@ -45,13 +45,14 @@ static int
 take_max_tokens(void *args, const char *v)
 {
     (void)args;
-    return fct_fail(FCT_EX_USAGE, "--max-tokens %s: lengths of outputs are given by "
-        "--output N or LO:HI", v);
+    return fct_fail(FCT_EX_USAGE,
+        "--max-tokens %s: lengths of outputs are given by "
+        "--output N or LO:HI",
+        v);
 }
 
 #define S struct serve
-static const struct fct_opt load_opts[] = {
-    FCT_OPT_HEAD("load:"),
+static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
     { "concurrency", 'c', "N", "closed loop: this many requests at a time (8)",
         FCT_U32(S, CFG(concurrency), 1, 65536) },
     { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
@@ -84,14 +85,12 @@ static const struct fct_opt load_opts[] = {
     { "prefixes", 0, "N", "such groups (1)", FCT_U32(S, CFG(n_prefix), 1, 1000000) },
     { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
         FCT_U32(S, CFG(n_turn), 1, 10000), FCT_HAS(S, has_turns) },
-    { "text", 0, NULL, "prompts and answers as text instead of ids",
-        FCT_FLAG(S, CFG(text)) },
+    { "text", 0, NULL, "prompts and answers as text instead of ids", FCT_FLAG(S, CFG(text)) },
     { "dataset", 0, "FILE", "with --text: cut prompts from this text",
         FCT_TEXT(S, CFG(dataset)) },
     { "eos", 0, NULL, "an answer may end before its length",
         FCT_BITS(S, CFG(req.p.flags), 0, FDP_F_IGNORE_EOS) },
-    FCT_OPT_END
-};
+    FCT_OPT_END };
 
 static const struct fct_opt limit_opts[] = {
     FCT_OPT_HEAD("limits (of a request; goodput counts those within all of them):"),
@@ -109,8 +108,7 @@ static const struct fct_opt limit_opts[] = {
     FCT_OPT_END
 };
 
-static const struct fct_opt out_opts[] = {
-    FCT_OPT_HEAD("output:"),
+static const struct fct_opt out_opts[] = { FCT_OPT_HEAD("output:"),
     { "csv", 0, "FILE", "raw log, a line a request (- is standard output)",
         FCT_TEXT(S, csv) },
     { "json", 0, "FILE", "results as JSON (- is standard output)", FCT_TEXT(S, json) },
@@ -126,19 +124,18 @@ static const struct fct_opt out_opts[] = {
     FCT_OPT_HELP,
     { "ignore-eos", 0, NULL, "", FCT_BITS(S, CFG(req.p.flags), FDP_F_IGNORE_EOS, 0) },
     { "max-tokens", 0, "N", "", FCT_FN(take_max_tokens) },
-    FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END
-};
+    FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END };
 
 /* Parameters of a request that mean something else here, or nothing. */
 static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos", NULL };
 
-static const struct fct_line serve_line = {
-    .usage = "fdbench serve [options]",
+static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
     .about = "Send requests and report latencies, throughput and goodput. A closed loop\n"
-        "keeps -c requests open; an open loop sends at --rate whatever happens.",
+             "keeps -c requests open; an open loop sends at --rate whatever happens.",
     .opts = { load_opts, limit_opts, out_opts, fct_param_opts },
-    .hint = FCT_HINT_SEE, .req = 1 + offsetof(S, CFG(req)), .less = not_here
-};
+    .hint = FCT_HINT_SEE,
+    .req = 1 + offsetof(S, CFG(req)),
+    .less = not_here };
 #undef S
 
 /* ---- what goes together -------------------------------------------------- */
@@ -146,10 +143,11 @@ static const struct fct_line serve_line = {
 static int
 set_arrival(struct serve *s)
 {
-    static const struct { const char *name; enum fdb_arrival kind; } kinds[] = {
-        { "poisson", FDB_POISSON }, { "gamma", FDB_GAMMA }, { "constant", FDB_CONSTANT },
-        { "ramp", FDB_RAMP }
-    };
+    static const struct {
+        const char *name;
+        enum fdb_arrival kind;
+    } kinds[] = { { "poisson", FDB_POISSON }, { "gamma", FDB_GAMMA },
+        { "constant", FDB_CONSTANT }, { "ramp", FDB_RAMP } };
     struct fdb_cfg *c = &s->l.cfg;
     size_t i;
 
@@ -158,18 +156,21 @@ set_arrival(struct serve *s)
         for (i = 0; i < 4 && strcmp(kinds[i].name, s->arrival) != 0; i++)
             ;
         if (i == 4)
-            return fct_fail(FCT_EX_USAGE, "--arrival %s: must be poisson, gamma, "
-                "constant or ramp", s->arrival);
+            return fct_fail(FCT_EX_USAGE,
+                "--arrival %s: must be poisson, gamma, "
+                "constant or ramp",
+                s->arrival);
         if (!s->has_rate)
             return fct_fail(FCT_EX_USAGE, "--arrival %s: needs --rate", s->arrival);
         c->arrival = kinds[i].kind;
     }
     if (s->has_burst && c->arrival != FDB_GAMMA && c->arrival != FDB_RAMP)
-        return fct_fail(FCT_EX_USAGE, "--burstiness %g: needs --rate with --arrival "
-            "gamma or ramp", c->burstiness);
+        return fct_fail(FCT_EX_USAGE,
+            "--burstiness %g: needs --rate with --arrival "
+            "gamma or ramp",
+            c->burstiness);
     if (s->has_from && c->arrival != FDB_RAMP)
-        return fct_fail(FCT_EX_USAGE, "--rate-from %g: needs --arrival ramp",
-            c->rate_from);
+        return fct_fail(FCT_EX_USAGE, "--rate-from %g: needs --arrival ramp", c->rate_from);
     if (c->arrival == FDB_RAMP && !s->has_from)
         c->rate_from = c->rate / 10;
     return 0;
@@ -179,14 +180,20 @@ static int
 set_trace(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
-    const char *other = s->has_rate ? "--rate" : s->has_in ? "--input" : s->has_out
-        ? "--output" : s->has_turns ? "--turns" : s->search ? "--search" : NULL;
+    const char *other = s->has_rate ? "--rate"
+        : s->has_in                 ? "--input"
+        : s->has_out                ? "--output"
+        : s->has_turns              ? "--turns"
+        : s->search                 ? "--search"
+                                    : NULL;
 
     if (c->trace == NULL)
         return 0;
     if (other != NULL)
-        return fct_fail(FCT_EX_USAGE, "%s: not with --trace, which says when requests "
-            "come and how long they are", other);
+        return fct_fail(FCT_EX_USAGE,
+            "%s: not with --trace, which says when requests "
+            "come and how long they are",
+            other);
     c->arrival = FDB_TRACE;
     return 0;
 }
@@ -201,14 +208,21 @@ static int
 check_against(const struct serve *s)
 {
     if (s->against == NULL)
-        return s->against_any ? fct_fail(FCT_EX_USAGE, "--against-any: needs --against "
-            "FILE") : 0;
+        return s->against_any
+            ? fct_fail(FCT_EX_USAGE,
+                  "--against-any: needs --against "
+                  "FILE")
+            : 0;
     if (s->search)
-        return fct_fail(FCT_EX_USAGE, "--against %s: not with --search, whose load is not "
-            "known before", s->against);
+        return fct_fail(FCT_EX_USAGE,
+            "--against %s: not with --search, whose load is not "
+            "known before",
+            s->against);
     if (s->quiet)
-        return fct_fail(FCT_EX_USAGE, "--against %s: prints a table, so neither with "
-            "--quiet nor with --csv - or --json -", s->against);
+        return fct_fail(FCT_EX_USAGE,
+            "--against %s: prints a table, so neither with "
+            "--quiet nor with --csv - or --json -",
+            s->against);
     return 0;
 }
 
@@ -225,20 +239,22 @@ check_options(struct serve *s)
         return rc;
     if (c->dataset != NULL && !c->text)
         return fct_fail(FCT_EX_USAGE, "--dataset %s: needs --text", c->dataset);
-    if (s->search && !(o->ttft_ms > 0 || o->tpot_ms > 0 || o->itl_ms > 0
-        || o->e2e_ms > 0))
-        return fct_fail(FCT_EX_USAGE, "--search: needs a limit: --ttft-ms, --tpot-ms, "
+    if (s->search && !(o->ttft_ms > 0 || o->tpot_ms > 0 || o->itl_ms > 0 || o->e2e_ms > 0))
+        return fct_fail(FCT_EX_USAGE,
+            "--search: needs a limit: --ttft-ms, --tpot-ms, "
             "--itl-ms or --e2e-ms");
     if (s->search && (c->arrival == FDB_RAMP || c->n_repeat > 1))
-        return fct_fail(FCT_EX_USAGE, "--search: not with %s", c->n_repeat > 1
-            ? "--repeats" : "--arrival ramp");
+        return fct_fail(FCT_EX_USAGE, "--search: not with %s",
+            c->n_repeat > 1 ? "--repeats" : "--arrival ramp");
     if (rep_check_stdout(s->csv, s->json, &s->quiet) != 0)
         return FCT_EX_USAGE;
     if (s->html != NULL && strcmp(s->html, "-") == 0)
         return fct_fail(FCT_EX_USAGE, "--html -: must be a file");
     if (is_same(s->csv, s->json) || is_same(s->json, s->html) || is_same(s->csv, s->html))
-        return fct_fail(FCT_EX_USAGE, "--csv, --json and --html: two of them name the "
-            "file %s", is_same(s->csv, s->json) ? s->csv : s->html);
+        return fct_fail(FCT_EX_USAGE,
+            "--csv, --json and --html: two of them name the "
+            "file %s",
+            is_same(s->csv, s->json) ? s->csv : s->html);
     return check_against(s);
 }
 
@@ -311,8 +327,12 @@ add_step(struct fdb_result *r, double load, const struct fdb_sum *sum, int withi
     if (p == NULL)
         return fct_oom();
     r->step = p;
-    p[r->n_step++] = (struct fdb_step){ .load = load, .goodput = sum->goodput,
-        .attain = sum->attain, .sum = *sum, .within = within, .behind = behind };
+    p[r->n_step++] = (struct fdb_step){ .load = load,
+        .goodput = sum->goodput,
+        .attain = sum->attain,
+        .sum = *sum,
+        .within = within,
+        .behind = behind };
     return 0;
 }
 
@@ -371,9 +391,11 @@ one_step(void *arg, double load, int *ret_within)
     *ret_within = rc == 0 && !behind && sum.attain >= c->slo_attain;
     if (!s->l.quiet)
         fprintf(stderr, "%s: %g %s: %.2f %% within the limits, goodput %.3g/s%s\n",
-            fct_prog, load, c->arrival == FDB_CLOSED ? "at a time" : c->n_turn > 1
-            ? "conversations/s" : "requests/s", sum.attain * 100, sum.goodput,
-            behind ? "; could not be sent in time" : "");
+            fct_prog, load,
+            c->arrival == FDB_CLOSED ? "at a time"
+                : c->n_turn > 1      ? "conversations/s"
+                                     : "requests/s",
+            sum.attain * 100, sum.goodput, behind ? "; could not be sent in time" : "");
     if (rc == 0)
         rc = add_step(&s->r, load, &sum, *ret_within, behind);
     keep_step(s, load, *ret_within, &log, &run, &sum);
@@ -402,8 +424,8 @@ run_search(struct serve *s)
     if (rc != 0)
         return rc;
     s->r.bound = closed ? most_clients(s) : RATE_MAX;
-    rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN,
-        s->r.bound, closed, one_step, s, &found);
+    rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN, s->r.bound,
+        closed, one_step, s, &found);
     s->r.found = found;
     return rc;
 }
@@ -442,13 +464,16 @@ say_late(const struct serve *s)
     if (c->arrival == FDB_CLOSED || late < LATE_MS)
         return;
     if (n_held > 0)
-        fct_fail(0, "requests were sent up to %.1f ms late: %u waited for a place among "
-            "the %u that may be open at a time (%s)", late, n_held, c->concurrency > 0
-            ? c->concurrency : s->l.info.max_inflight, c->concurrency > 0 ? "-c"
-            : "sched.max_inflight_per_client");
+        fct_fail(0,
+            "requests were sent up to %.1f ms late: %u waited for a place among "
+            "the %u that may be open at a time (%s)",
+            late, n_held, c->concurrency > 0 ? c->concurrency : s->l.info.max_inflight,
+            c->concurrency > 0 ? "-c" : "sched.max_inflight_per_client");
     else
-        fct_fail(0, "requests were sent up to %.1f ms late: fdbench had to wait for a "
-            "processor", late);
+        fct_fail(0,
+            "requests were sent up to %.1f ms late: fdbench had to wait for a "
+            "processor",
+            late);
 }
 
 /* Before the run: is the earlier report one of the same load and model? */
@@ -466,8 +491,12 @@ compare_loads(const struct serve *s)
         return fct_oom();
     n = fdb_against_differs(s->before, now, text, sizeof(text));
     json_decref(now);
-    return n == 0 ? 0 : fct_fail(FCT_EX_DATA, "--against %s: not comparable: %s; "
-        "--against-any compares all the same", s->against, text);
+    return n == 0
+        ? 0
+        : fct_fail(FCT_EX_DATA,
+              "--against %s: not comparable: %s; "
+              "--against-any compares all the same",
+              s->against, text);
 }
 
 static int
@@ -491,7 +520,8 @@ exit_of(const struct fdb_result *r)
 
     for (i = 0; i < r->n; i++)
         n_ok += r->sum[i].n_ok;
-    return n_ok > 0 || r->n == 0 || r->sum[0].n_fail == 0 ? 0
+    return n_ok > 0 || r->n == 0 || r->sum[0].n_fail == 0
+        ? 0
         : fct_exit_code(r->sum[0].fail[0].code);
 }
 

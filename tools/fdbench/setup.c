@@ -10,11 +10,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEFAULT_IN 512u
+#define DEFAULT_IN  512u
 #define DEFAULT_OUT 128u
 #define OPEN_LOOP_S 30.0
-#define CLOSED_N 8u
-#define SOME_BYTES (6u << 20) /* of the 16 MiB a session may have, twice */
+#define CLOSED_N    8u
+#define SOME_BYTES  (6u << 20) /* of the 16 MiB a session may have, twice */
 
 /* ---- values of options --------------------------------------------------- */
 
@@ -33,12 +33,15 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
         hi = strtoull(second, &end, 10);
         end = end == second ? (char *)(uintptr_t)text : end;
     }
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || lo < 1
-        || hi > max || lo > hi)
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be N or LO:HI, whole numbers from 1 "
-            "to %u, LO not above HI", what, text, max);
+    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
+        lo < 1 || hi > max || lo > hi)
+        return fct_fail(FCT_EX_USAGE,
+            "%s %s: must be N or LO:HI, whole numbers from 1 "
+            "to %u, LO not above HI",
+            what, text, max);
     *ret = (struct fdb_len){ .dist = lo == hi ? FDB_FIXED : FDB_UNIFORM,
-        .lo = (uint32_t)lo, .hi = (uint32_t)hi };
+        .lo = (uint32_t)lo,
+        .hi = (uint32_t)hi };
     return 0;
 }
 
@@ -170,9 +173,10 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
         return fct_fail(fct_exit_code(rc), "%s (%s)%s", fdc_strerror(rc),
             fdc_status_name(rc), rc == FDP_E_LOADING ? "; --wait S waits for it" : "");
     if (c->concurrency > l->info.max_inflight)
-        return fct_fail(FCT_EX_USAGE, "%u requests at a time: the daemon allows a client "
-            "1 to %u (sched.max_inflight_per_client)", c->concurrency,
-            l->info.max_inflight);
+        return fct_fail(FCT_EX_USAGE,
+            "%u requests at a time: the daemon allows a client "
+            "1 to %u (sched.max_inflight_per_client)",
+            c->concurrency, l->info.max_inflight);
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;
     if (c->n_row == 0)

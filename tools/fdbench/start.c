@@ -22,11 +22,11 @@
 
 #include "daemon/common/counter.h"
 
-#define MAX_SET     64
-#define LOG_LINES   12
-#define N_PROMPT    16
-#define CHUNK       ((size_t)1 << 30)
-#define NAP_NS      200000
+#define MAX_SET   64
+#define LOG_LINES 12
+#define N_PROMPT  16
+#define CHUNK     ((size_t)1 << 30)
+#define NAP_NS    200000
 
 struct start_cfg {
     const char *fdd, *model, *config;
@@ -39,19 +39,19 @@ struct start_cfg {
 /* Times of one start, from the moment before fork(), in ms. */
 struct timing {
     double socket, ready, first;
-    double load;             /* what the worker says its model took */
-    double cached;           /* share of the model's bytes in the page cache before */
+    double load;   /* what the worker says its model took */
+    double cached; /* share of the model's bytes in the page cache before */
     int cold;
 };
 
 struct starter {
     struct start_cfg cfg;
     char fdd[4096], model[4096], dir[256], run[300], log[300];
-    struct fct f;            /* the daemon's folder */
-    pid_t pid;               /* 0: none */
+    struct fct f; /* the daemon's folder */
+    pid_t pid;    /* 0: none */
     uint64_t model_bytes, t0, t_end;
     uint32_t vocab;
-    struct timing *t;        /* [n] in the order of the runs */
+    struct timing *t; /* [n] in the order of the runs */
     uint32_t n;
 };
 
@@ -177,8 +177,10 @@ prepare(struct starter *s)
     if (stat(s->cfg.model, &st) != 0)
         return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return fct_fail(FCT_EX_NOIN, "--model %s: not a folder; name the one that holds "
-            "config.json", s->cfg.model);
+        return fct_fail(FCT_EX_NOIN,
+            "--model %s: not a folder; name the one that holds "
+            "config.json",
+            s->cfg.model);
     if (realpath(s->cfg.model, s->model) == NULL)
         return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
     if (find_fdd(s) != 0)
@@ -195,8 +197,7 @@ prepare(struct starter *s)
 }
 
 /* In the child: becomes the daemon, or says why not in the log. */
-__attribute__((noreturn))
-static void
+__attribute__((noreturn)) static void
 become(const struct starter *s, pid_t parent)
 {
     char run[340], model[4200], *argv[2 * MAX_SET + 12];
@@ -215,18 +216,18 @@ become(const struct starter *s, pid_t parent)
     dup2(fd, STDERR_FILENO);
     snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
     snprintf(model, sizeof(model), "model.path=%s", s->model);
-    argv[n++] = (char *)(uintptr_t)"fdd";
+    argv[n++] = (char *)(uintptr_t) "fdd";
     if (s->cfg.config != NULL) {
-        argv[n++] = (char *)(uintptr_t)"--config";
+        argv[n++] = (char *)(uintptr_t) "--config";
         argv[n++] = (char *)(uintptr_t)s->cfg.config;
     }
     for (i = 0; i < s->cfg.n_set; i++) {
-        argv[n++] = (char *)(uintptr_t)"--set";
+        argv[n++] = (char *)(uintptr_t) "--set";
         argv[n++] = s->cfg.set[i];
     }
-    argv[n++] = (char *)(uintptr_t)"--set";
+    argv[n++] = (char *)(uintptr_t) "--set";
     argv[n++] = run;
-    argv[n++] = (char *)(uintptr_t)"--set";
+    argv[n++] = (char *)(uintptr_t) "--set";
     argv[n++] = model;
     argv[n] = NULL;
     execvp(s->fdd, argv);
@@ -314,8 +315,8 @@ gave_up(struct starter *s)
         error = fct_str(json_object_get(st, "worker"), "error");
         bad = strcmp(fct_str(st, "state"), "degraded") == 0;
         if (bad)
-            fct_fail(0, "the model does not start: %s", error[0] != '\0' ? error
-                : "see below");
+            fct_fail(0, "the model does not start: %s",
+                error[0] != '\0' ? error : "see below");
     }
     json_decref(st);
     if (bad)
@@ -328,8 +329,10 @@ gave_up(struct starter *s)
 static int
 wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
 {
-    struct fdc_open_opts opts = { .size = sizeof(opts), .path = s->f.socket,
-        .name = fct_prog, .connect_timeout_ms = 1000 };
+    struct fdc_open_opts opts = { .size = sizeof(opts),
+        .path = s->f.socket,
+        .name = fct_prog,
+        .connect_timeout_ms = 1000 };
     struct fdc_info info = { .size = sizeof(info) };
     uint64_t t_look = clk_now_ns();
     fdc_t *c = NULL;
@@ -437,7 +440,10 @@ one(struct starter *s, int cold)
 
 /* ---- results --------------------------------------------------------------------- */
 
-static const struct { const char *name, *key; size_t offset; } fields[] = {
+static const struct {
+    const char *name, *key;
+    size_t offset;
+} fields[] = {
     { "socket there", "socket_ms", offsetof(struct timing, socket) },
     { "model ready", "ready_ms", offsetof(struct timing, ready) },
     { "first token", "first_token_ms", offsetof(struct timing, first) },
@@ -485,16 +491,19 @@ print_text(const struct starter *s, double *v)
         for (i = 0; i < N_FIELD; i++) {
             if (over(s, cold, i, v, &m) == 0)
                 break;
-            printf("%-6s%-30s %10s %10s %10s\n", i > 0 ? "" : cold ? "cold" : "warm",
+            printf("%-6s%-30s %10s %10s %10s\n",
+                i > 0      ? ""
+                    : cold ? "cold"
+                           : "warm",
                 fields[i].name, rep_num(m.median, a[0]), rep_num(m.min, a[1]),
                 rep_num(m.max, a[2]));
         }
     if (!s->cfg.no_cold)
         puts("\ncold: the model's files, not the programs, were dropped from the page "
-            "cache before\n(posix_fadvise); warm: they were read before");
+             "cache before\n(posix_fadvise); warm: they were read before");
     if (most_cached(s) > 0.01)
         printf("of the cold starts one still found %.0f %% of them in the page cache: "
-            "another\nprogram uses them, or their file system keeps them\n",
+               "another\nprogram uses them, or their file system keeps them\n",
             most_cached(s) * 100);
 }
 
@@ -502,7 +511,8 @@ static int
 print_json(const struct starter *s, double *v)
 {
     json_t *o = json_pack("{s:s, s:I}", "command", "start", "model_bytes",
-        (json_int_t)s->model_bytes), *runs = json_array(), *kind;
+               (json_int_t)s->model_bytes),
+           *runs = json_array(), *kind;
     struct rep_mmm m;
     uint32_t n;
     int cold;
@@ -519,10 +529,11 @@ print_json(const struct starter *s, double *v)
         json_object_set_new(o, cold ? "cold" : "warm", kind);
     }
     for (i = 0; i < s->n; i++)
-        json_array_append_new(runs, json_pack("{s:b, s:f, s:f, s:f, s:f, s:f}", "cold",
-            s->t[i].cold, "cached_share", isnan(s->t[i].cached) ? 0 : s->t[i].cached,
-            "socket_ms", s->t[i].socket, "ready_ms", s->t[i].ready, "first_token_ms",
-            s->t[i].first, "load_ms", s->t[i].load));
+        json_array_append_new(runs,
+            json_pack("{s:b, s:f, s:f, s:f, s:f, s:f}", "cold", s->t[i].cold,
+                "cached_share", isnan(s->t[i].cached) ? 0 : s->t[i].cached, "socket_ms",
+                s->t[i].socket, "ready_ms", s->t[i].ready, "first_token_ms",
+                s->t[i].first, "load_ms", s->t[i].load));
     json_object_set_new(o, "runs", runs);
     return fct_print_json(o);
 }
@@ -541,9 +552,10 @@ take_set(void *args, const char *value)
             value);
     for (i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (strncmp(value, own[i], strlen(own[i])) == 0)
-            return fct_fail(FCT_EX_USAGE, i == 0
-                ? "--set %s: the daemon gets a folder of its own"
-                : "--set %s: use --model DIR", value);
+            return fct_fail(FCT_EX_USAGE,
+                i == 0 ? "--set %s: the daemon gets a folder of its own"
+                       : "--set %s: use --model DIR",
+                value);
     if (cfg->n_set == MAX_SET)
         return fct_fail(FCT_EX_USAGE, "--set %s: at most %d", value, MAX_SET);
     cfg->set[cfg->n_set++] = (char *)(uintptr_t)value;
@@ -564,12 +576,10 @@ static const struct fct_opt start_opts[] = {
 };
 #undef C
 
-static const struct fct_line start_line = {
-    .usage = "fdbench start --model DIR [options]",
+static const struct fct_line start_line = { .usage = "fdbench start --model DIR [options]",
     .about = "Starts a daemon of its own again and again and measures the time to its "
-        "socket,\nto a ready model and to the first token.",
-    .opts = { start_opts }
-};
+             "socket,\nto a ready model and to the first token.",
+    .opts = { start_opts } };
 
 static int
 run_all(struct starter *s)

@@ -19,9 +19,9 @@ const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
 int
 fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c)
 {
-    if (fct_room(&log->rec, log->n_rec + 1, &log->cap_rec, sizeof(*log->rec)) != 0
-        || fct_room(&log->chunk, log->n_chunk + r->n_chunk, &log->cap_chunk,
-        sizeof(*log->chunk)) != 0)
+    if (fct_room(&log->rec, log->n_rec + 1, &log->cap_rec, sizeof(*log->rec)) != 0 ||
+        fct_room(&log->chunk, log->n_chunk + r->n_chunk, &log->cap_chunk,
+            sizeof(*log->chunk)) != 0)
         return -ENOMEM;
     log->rec[log->n_rec] = *r;
     log->rec[log->n_rec++].chunk = log->n_chunk;
@@ -133,8 +133,8 @@ fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_
     if (r->code != FDP_OK)
         return 0;
     /* What has no token has its answer when it ends. */
-    if (slo->ttft_ms > 0 && span_ms(r->t_send, r->t_first != 0 ? r->t_first : r->t_end)
-        > slo->ttft_ms)
+    if (slo->ttft_ms > 0 &&
+        span_ms(r->t_send, r->t_first != 0 ? r->t_first : r->t_end) > slo->ttft_ms)
         return 0;
     if (slo->e2e_ms > 0 && span_ms(r->t_send, r->t_end) > slo->e2e_ms)
         return 0;
@@ -213,9 +213,12 @@ values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_metric m,
             ret[k - 1] = span_ms(c[k - 1].t_ns, c[k].t_ns);
         return r->n_chunk > 0 ? r->n_chunk - 1 : 0;
     }
-    *ret = m == FDB_TTFT ? span_ms(r->t_send, r->t_first) : m == FDB_TPOT ? tpot_ms(r)
-        : m == FDB_E2E ? span_ms(r->t_send, r->t_end)
-        : m == FDB_QUEUE ? (double)r->queue_ns / 1e6 : m == FDB_IN ? r->n_prompt : r->n_out;
+    *ret = m == FDB_TTFT ? span_ms(r->t_send, r->t_first)
+        : m == FDB_TPOT  ? tpot_ms(r)
+        : m == FDB_E2E   ? span_ms(r->t_send, r->t_end)
+        : m == FDB_QUEUE ? (double)r->queue_ns / 1e6
+        : m == FDB_IN    ? r->n_prompt
+                         : r->n_out;
     return 1;
 }
 
@@ -236,8 +239,7 @@ rates(const struct fdb_run *run, const struct fdb_slo *slo, uint32_t n_within,
 {
     uint32_t n = s->n_ok + s->n_failed;
 
-    s->wall_s = run->t_end > run->t_begin
-        ? (double)(run->t_end - run->t_begin) / 1e9 : 0;
+    s->wall_s = run->t_end > run->t_begin ? (double)(run->t_end - run->t_begin) / 1e9 : 0;
     s->late_ms = run->late_ms;
     s->max_concurrent_requests = run->max_concurrent_requests;
     s->n_held = run->n_held;

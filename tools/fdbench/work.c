@@ -13,10 +13,10 @@ struct fdb_work {
     const struct fdb_cfg *cfg;
     struct fdp_info model;
     uint64_t seed;
-    uint64_t n_request;      /* UINT64_MAX: no end */
-    uint32_t conversation;   /* the next one */
-    uint64_t rng;            /* of arrivals */
-    double due;              /* of the next one, in requests at an even pace */
+    uint64_t n_request;    /* UINT64_MAX: no end */
+    uint32_t conversation; /* the next one */
+    uint64_t rng;          /* of arrivals */
+    double due;            /* of the next one, in requests at an even pace */
 };
 
 /* ---- chance -------------------------------------------------------------- */
@@ -128,7 +128,8 @@ due_seconds(const struct fdb_work *w, uint32_t conversation)
     case FDB_TRACE:
         return c->row[conversation % c->n_row].time_s - c->row[0].time_s;
     case FDB_RAMP:
-        t_s = c->duration_s > 0 ? c->duration_s
+        t_s = c->duration_s > 0
+            ? c->duration_s
             : (double)w->n_request / c->n_turn / ((c->rate_from + c->rate) / 2);
         return ramp_time(c->rate_from, c->rate, t_s, w->due);
     default:
@@ -141,8 +142,7 @@ due_seconds(const struct fdb_work *w, uint32_t conversation)
 static int
 check_lengths(const struct fdb_cfg *c, uint32_t model_len)
 {
-    uint64_t turn = (uint64_t)c->in.hi + c->out.hi, all = c->prefix_len + turn
-        * c->n_turn;
+    uint64_t turn = (uint64_t)c->in.hi + c->out.hi, all = c->prefix_len + turn * c->n_turn;
     size_t i;
 
     if (model_len == 0)
@@ -151,19 +151,23 @@ check_lengths(const struct fdb_cfg *c, uint32_t model_len)
         const struct fdb_row *r = &c->row[i];
 
         if ((uint64_t)r->n_prompt + r->n_out > model_len)
-            return fct_fail(FCT_EX_DATA, "%s:%u: %u prompt and %u output tokens: the "
-                "model takes %u together", c->trace, r->line, r->n_prompt, r->n_out,
-                model_len);
+            return fct_fail(FCT_EX_DATA,
+                "%s:%u: %u prompt and %u output tokens: the "
+                "model takes %u together",
+                c->trace, r->line, r->n_prompt, r->n_out, model_len);
     }
     if (c->n_row > 0 || all <= model_len)
         return 0;
     if (c->n_turn > 1)
-        return fct_fail(FCT_EX_USAGE, "--prefix-len %u, then --turns %u of --input %u "
-            "and --output %u: %llu tokens; the model takes %u", c->prefix_len, c->n_turn,
-            c->in.hi, c->out.hi, (unsigned long long)all, model_len);
-    return fct_fail(FCT_EX_USAGE, "--prefix-len %u, --input %u and --output %u: %llu "
-        "tokens; the model takes %u", c->prefix_len, c->in.hi, c->out.hi,
-        (unsigned long long)all, model_len);
+        return fct_fail(FCT_EX_USAGE,
+            "--prefix-len %u, then --turns %u of --input %u "
+            "and --output %u: %llu tokens; the model takes %u",
+            c->prefix_len, c->n_turn, c->in.hi, c->out.hi, (unsigned long long)all,
+            model_len);
+    return fct_fail(FCT_EX_USAGE,
+        "--prefix-len %u, --input %u and --output %u: %llu "
+        "tokens; the model takes %u",
+        c->prefix_len, c->in.hi, c->out.hi, (unsigned long long)all, model_len);
 }
 
 int
@@ -176,8 +180,10 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdp_info *model, uint64_t s
     if (rc != 0)
         return rc;
     if (model->vocab <= model->n_eos + 2)
-        return fct_fail(FCT_EX_DATA, "the model has %u tokens: prompts cannot be made "
-            "of them", model->vocab);
+        return fct_fail(FCT_EX_DATA,
+            "the model has %u tokens: prompts cannot be made "
+            "of them",
+            model->vocab);
     w = calloc(1, sizeof(*w));
     if (w == NULL)
         return fct_fail(FCT_EX_SOFT, "out of memory");
@@ -370,7 +376,7 @@ fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_pr
     shared = fdb_mix(c->seed, 0x70726566u + (uint64_t)(a->conversation % c->n_prefix));
     if (rc == 0)
         rc = c->text ? add_words(w, shared, a->n_prefix, p)
-            : add_ids(w, shared, a->n_prefix, p);
+                     : add_ids(w, shared, a->n_prefix, p);
     if (rc == 0)
         rc = c->text ? add_words(w, own, a->n_new, p) : add_ids(w, own, a->n_new, p);
     return rc;

@@ -23,8 +23,11 @@ static const struct fct_opt opts[] = {
 static const struct fct_line line = {
     .usage = "fdctl cancel ID... | --session N | --all [--json]",
     .about = "End requests; fdctl requests shows their ids.",
-    .opts = { opts }, .command = "cancel", .operands = 1 + offsetof(struct args, ids),
-    .max_operands = FCT_OPERANDS_MAX, .hint = FCT_HINT_USAGE
+    .opts = { opts },
+    .command = "cancel",
+    .operands = 1 + offsetof(struct args, ids),
+    .max_operands = FCT_OPERANDS_MAX,
+    .hint = FCT_HINT_USAGE
 };
 
 static int
@@ -54,8 +57,9 @@ cancel_all(struct fct_admin *a, long long *n)
         json_t *one = NULL;
 
         /* It may have ended since. */
-        rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "cancel", "id",
-            (json_int_t)fct_num(r, "id")), 1, &one);
+        rc = fct_ask(a,
+            json_pack("{s:s, s:I}", "cmd", "cancel", "id", (json_int_t)fct_num(r, "id")),
+            1, &one);
         if (rc == 0)
             *n += fct_num(one, "cancelled");
         json_decref(one);
@@ -91,7 +95,8 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (a.ids.n == 0 && !a.all && !a.has_session)
-        return fct_fail(FCT_EX_USAGE, "cancel: which? give ids (fdctl requests), "
+        return fct_fail(FCT_EX_USAGE,
+            "cancel: which? give ids (fdctl requests), "
             "--session or --all");
     for (int i = 0; i < a.ids.n; i++)
         if ((rc = fct_u64("cancel", a.ids.text[i], INT64_MAX, &id)) != 0)

@@ -13,17 +13,16 @@ struct args {
 };
 
 static const struct fct_opt opts[] = {
-    { "origin", 0, NULL, "show where each value comes from",
-        FCT_FLAG(struct args, origin) },
+    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(struct args, origin) },
     FCT_OPT_JSON(struct args, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl config [NAME] [--origin] [--json]",
+static const struct fct_line line = { .usage = "fdctl config [NAME] [--origin] [--json]",
     .about = "Parameters in force, or the value of one.",
-    .opts = { opts }, .operands = 1 + offsetof(struct args, name), .max_operands = 1,
-    .hint = FCT_HINT_USAGE
-};
+    .opts = { opts },
+    .operands = 1 + offsetof(struct args, name),
+    .max_operands = 1,
+    .hint = FCT_HINT_USAGE };
 
 /* "    (auto: 512)", "    (in force: 512)", "    (after a restart: 7, FILE:3)". */
 static void

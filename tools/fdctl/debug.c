@@ -39,16 +39,18 @@ show_debug(const json_t *o)
         return;
     }
     printf("level   %s\nformat  %s\nrate    %lld lines/s, %lld not shown\nrequests %s\n",
-        fct_str(o, "level"), fct_str(o, "format"), fct_num(o, "rate"), fct_num(o, "dropped"),
-        fct_str(o, "requests"));
-    printf("bits    %s\n\n%-10s %-6s %s\n", fct_str(o, "bits")[0] != '\0' ? fct_str(o, "bits") :
-        "none", "TOPIC", "LEVEL", "");
+        fct_str(o, "level"), fct_str(o, "format"), fct_num(o, "rate"),
+        fct_num(o, "dropped"), fct_str(o, "requests"));
+    printf("bits    %s\n\n%-10s %-6s %s\n",
+        fct_str(o, "bits")[0] != '\0' ? fct_str(o, "bits") : "none", "TOPIC", "LEVEL", "");
     json_array_foreach(json_object_get(o, "topics"), i, t)
-        printf("%-10s %-6s %s\n", fct_str(t, "name"), fct_str(t, "level"), fct_str(t, "help"));
+        printf("%-10s %-6s %s\n", fct_str(t, "name"), fct_str(t, "level"),
+            fct_str(t, "help"));
     printf("\n%-10s %-6s\n", "BIT", "SET");
     json_array_foreach(json_object_get(o, "known"), i, t)
-        printf("%-10s %-6s %s\n", fct_str(t, "name"), debug_has(fct_str(o, "bits"),
-            fct_str(t, "name")) ? "yes" : "no", fct_str(t, "help"));
+        printf("%-10s %-6s %s\n", fct_str(t, "name"),
+            debug_has(fct_str(o, "bits"), fct_str(t, "name")) ? "yes" : "no",
+            fct_str(t, "help"));
 }
 
 /* Append a word to a list in text. 0: too long. */
@@ -104,8 +106,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         else
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
         if (!ok)
-            return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help",
-                w);
+            return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help", w);
     }
     if (bad != 0)
         return bad;
@@ -124,19 +125,19 @@ help_words(void)
 }
 
 /* For the help alone: debug_question() takes the words. */
-static const struct fct_opt opts[] = {
-    { "level", 0, "", NULL, .id = 2 },
+static const struct fct_opt opts[] = { { "level", 0, "", NULL, .id = 2 },
     { "topic", 0, "", NULL, .id = 2 },
-    FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
-};
+    FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END };
 
 static const struct fct_line line = {
     .usage = "fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
-        "                    BIT,BIT...] [--json]\n"
-        "       fdctl debug WORD [--json]",
+             "                    BIT,BIT...] [--json]\n"
+             "       fdctl debug WORD [--json]",
     .about = "Without words, show log level, topics and debug bits. +BIT and -BIT change "
-        "one\nbit, a list replaces all.",
-    .opts = { opts }, .command = "debug", .below = help_words
+             "one\nbit, a list replaces all.",
+    .opts = { opts },
+    .command = "debug",
+    .below = help_words
 };
 
 int

@@ -44,7 +44,7 @@ detokenize_text(fdc_t *s, const struct txa *a, const char *name, const char *tex
 struct args {
     struct txa t;
     int n;
-    char **word;             /* [n] ids given as words */
+    char **word; /* [n] ids given as words */
 };
 
 static int
@@ -72,7 +72,8 @@ static const struct fct_opt opts[] = {
 static const struct fct_line line = {
     .usage = "fdctl detokenize [ID... | --ids-file FILE | -] [options]",
     .about = "Text of token ids; without ids, of those on standard input.",
-    .opts = { opts }, .operand = take_word
+    .opts = { opts },
+    .operand = take_word
 };
 
 /* The words joined by blanks. NULL: no memory. */

@@ -15,7 +15,9 @@ static const struct fct_opt opts[] = {
 static const struct fct_line line = {
     .usage = "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
     .about = "Take no new requests; those that run go on.",
-    .opts = { opts }, .command = "drain", .hint = FCT_HINT_USAGE
+    .opts = { opts },
+    .command = "drain",
+    .hint = FCT_HINT_USAGE
 };
 
 static void

@@ -18,20 +18,20 @@ struct slot {
     const struct fct_req *req;
     fdc_req_t *handle;
     struct fct_result res;
-    size_t index, n_printed;     /* bytes of text printed */
+    size_t index, n_printed; /* bytes of text printed */
     unsigned tries;
-    uint64_t t_retry;            /* not before this moment */
+    uint64_t t_retry; /* not before this moment */
     int begun, over;
 };
 
 struct gen {
     const struct fct *f;
     fdc_t *s;
-    struct fct_req *reqs;        /* parsed requests */
+    struct fct_req *reqs; /* parsed requests */
     size_t n_reqs;
     struct slot *slots;
     size_t n_slots, n_begun, n_over;
-    size_t head;                 /* first one whose output is not complete */
+    size_t head; /* first one whose output is not complete */
     size_t n_open, concurrency;
     int json, stats, header;
     unsigned retry;
@@ -39,8 +39,8 @@ struct gen {
     uint64_t t_begin, t_end, n_tokens;
     double ttft_sum, ttft_max;
     size_t n_ttft;
-    char said[256];              /* the last error message */
-    size_t n_same;               /* errors since then that say the same */
+    char said[256]; /* the last error message */
+    size_t n_same;  /* errors since then that say the same */
 };
 
 /* ---- options ------------------------------------------------------------------ */
@@ -58,13 +58,17 @@ static int
 take_word(void *args, const char *word)
 {
     if (strcmp(word, "-") != 0)
-        return fct_fail(FCT_EX_USAGE, "generate: unexpected '%s'; a prompt is given with "
-            "-p", word);
+        return fct_fail(FCT_EX_USAGE,
+            "generate: unexpected '%s'; a prompt is given with "
+            "-p",
+            word);
     return fct_set(&line, "prompt-file", word, args);
 }
 
-#define ONE FCT_HAS(struct gen_args, has_source), .once = "generate: one prompt only: " \
-    "-p, --prompt-file, --ids-file, --batch or -"
+#define ONE \
+    FCT_HAS(struct gen_args, has_source), \
+        .once = "generate: one prompt only: " \
+                "-p, --prompt-file, --ids-file, --batch or -"
 static const struct fct_opt opts[] = {
     { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(struct gen_args, text), ONE },
     { "prompt-file", 0, "FILE", "the prompt is the file's text",
@@ -88,9 +92,10 @@ static const struct fct_opt opts[] = {
 
 static const struct fct_line line = {
     .usage = "fdctl generate [-p TEXT | --prompt-file FILE | --ids-file FILE |\n"
-        "                      --batch FILE.jsonl | -] [options]",
+             "                      --batch FILE.jsonl | -] [options]",
     .about = "Generate text; - reads the prompt from standard input.",
-    .opts = { opts, fct_param_opts }, .operand = take_word,
+    .opts = { opts, fct_param_opts },
+    .operand = take_word,
     .req = 1 + offsetof(struct gen_args, dflt)
 };
 
@@ -99,8 +104,9 @@ static int
 load_requests(struct gen *g, const struct gen_args *a)
 {
     const char *path = a->file != NULL ? a->file : a->ids != NULL ? a->ids : a->batch;
-    const char *name = path == NULL ? "-p" : strcmp(path, "-") == 0 ? "standard input"
-        : path;
+    const char *name = path == NULL ? "-p"
+        : strcmp(path, "-") == 0    ? "standard input"
+                                    : path;
     struct fct_req *r;
     char *text = NULL, err[256];
     size_t n = 0;
@@ -205,8 +211,7 @@ static void
 flush_same(struct gen *g)
 {
     if (g->n_same > 0)
-        fct_fail(0, "(the same of %zu more request%s)", g->n_same,
-            g->n_same > 1 ? "s" : "");
+        fct_fail(0, "(the same of %zu more request%s)", g->n_same, g->n_same > 1 ? "s" : "");
     g->n_same = 0;
 }
 
@@ -292,9 +297,9 @@ try_again(struct gen *g, struct slot *s)
     int code = s->res.error.code;
     uint64_t wait_ms = s->res.error.retry_after_ms;
 
-    if (code == FDP_OK || !fdc_is_retryable(code) || code == FDP_E_DISCONNECTED
-        || g->cancelled || s->tries >= g->retry || s->n_printed > 0
-        || fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
+    if (code == FDP_OK || !fdc_is_retryable(code) || code == FDP_E_DISCONNECTED ||
+        g->cancelled || s->tries >= g->retry || s->n_printed > 0 ||
+        fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
         return 0;
     if (wait_ms == 0)
         wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
@@ -342,7 +347,7 @@ submit(struct gen *g, struct slot *s)
     p.n_stop_ids = q->n_stop_ids;
     s->res.t_submit = clk_now_ns();
     rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &s->handle)
-        : fdc_submit_text(g->s, q->text, q->n_text, &p, &s->handle);
+                        : fdc_submit_text(g->s, q->text, q->n_text, &p, &s->handle);
     if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
         fct_result_fini(&s->res);
         return FDP_E_AGAIN;
@@ -421,8 +426,7 @@ cancel_all(struct gen *g)
         struct slot *s = &g->slots[i];
 
         /* Waiting to be tried again. */
-        if (s->handle == NULL && !s->over && fct_result_init(&s->res, s->req, s->index)
-            == 0)
+        if (s->handle == NULL && !s->over && fct_result_init(&s->res, s->req, s->index) == 0)
             end_here(g, s, FDP_E_CANCELLED);
     }
 }
@@ -470,7 +474,7 @@ print_stats(const struct gen *g)
         g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
     if (g->n_slots > 1)
         fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
-        g->n_slots);
+            g->n_slots);
     fputc('\n', stderr);
 }
 
@@ -498,8 +502,7 @@ settle_requests(struct gen *g)
 
     /* While the model loads nothing is known; the requests will be told. */
     if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDP_E_DISCONNECTED))
-        return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc),
-            fdc_status_name(rc));
+        return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc), fdc_status_name(rc));
     if (rc < 0)
         info = (struct fdc_info){ .max_inflight = 64 };
     for (i = 0; i < g->n_reqs; i++) {
@@ -587,7 +590,8 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
     fct_req_init(&a.dflt);
     rc = fct_parse(&line, argc, argv, &a);
     if (rc == FCT_GO && !a.has_source)
-        rc = fct_fail(FCT_EX_USAGE, "generate: no prompt; give -p TEXT, --ids-file FILE, "
+        rc = fct_fail(FCT_EX_USAGE,
+            "generate: no prompt; give -p TEXT, --ids-file FILE, "
             "--batch FILE or - for standard input");
     if (rc == FCT_GO && a.n_requests == 0)
         rc = fct_fail(FCT_EX_USAGE, "--n-requests 0: at least 1");

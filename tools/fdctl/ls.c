@@ -52,8 +52,7 @@ owner(const char *lock, const char *socket)
     if (stat(lock, &st) != 0 && stat(socket, &st) != 0)
         return json_null();
     pw = getpwuid(st.st_uid);
-    return pw != NULL ? text(pw->pw_name)
-        : json_sprintf("%lu", (unsigned long)st.st_uid);
+    return pw != NULL ? text(pw->pw_name) : json_sprintf("%lu", (unsigned long)st.st_uid);
 }
 
 /* What the daemon says of itself, if it answers and we may ask: then 0. */
@@ -67,8 +66,8 @@ ask_it(const struct fct *f, json_t *o)
     if (rc != 0)
         return rc;
     state = fct_str(st, "state");
-    if (strcmp(state, "running") == 0
-        && strcmp(fct_str(json_object_get(st, "worker"), "phase"), "ready") != 0)
+    if (strcmp(state, "running") == 0 &&
+        strcmp(fct_str(json_object_get(st, "worker"), "phase"), "ready") != 0)
         state = fct_str(json_object_get(st, "worker"), "phase");
     put(o, "state", text(state));
     put(o, "pid", json_integer(fct_num(st, "pid")));
@@ -121,8 +120,7 @@ add(struct ls *ls, const char *name, const char *dir)
     struct stat st;
     size_t i;
 
-    if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)
-        || ls->n == LS_MAX)
+    if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || ls->n == LS_MAX)
         return;
     for (i = 0; i < ls->n; i++)
         if (ls->dev[i] == st.st_dev && ls->ino[i] == st.st_ino)
@@ -160,10 +158,10 @@ add_base(struct ls *ls, const char *base)
         free(names);
 }
 
-static const struct { const char *key, *title; } columns[] = {
-    { "name", "NAME" }, { "state", "STATE" }, { "model", "MODEL" }, { "pid", "PID" },
-    { "user", "USER" }, { "device", "DEVICE" }, { "socket", "SOCKET" }
-};
+static const struct {
+    const char *key, *title;
+} columns[] = { { "name", "NAME" }, { "state", "STATE" }, { "model", "MODEL" },
+    { "pid", "PID" }, { "user", "USER" }, { "device", "DEVICE" }, { "socket", "SOCKET" } };
 #define N_COLUMN (sizeof(columns) / sizeof(columns[0]))
 
 /* Text of a column; o NULL: its title. */
@@ -177,8 +175,8 @@ cell(const json_t *o, size_t k, char *ret, size_t ret_bytes)
     else if (json_is_integer(v))
         snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(v));
     else
-        fct_plain(json_is_string(v) && json_string_length(v) > 0 ? json_string_value(v)
-            : "-", SIZE_MAX, ret, ret_bytes);
+        fct_plain(json_is_string(v) && json_string_length(v) > 0 ? json_string_value(v) : "-",
+            SIZE_MAX, ret, ret_bytes);
 }
 
 static void
@@ -204,19 +202,19 @@ show(const json_t *list)
         }
 }
 
-struct args { int json; };
-
-static const struct fct_opt opts[] = {
-    FCT_OPT_JSON(struct args, "the list as JSON"), FCT_OPT_HELP, FCT_OPT_END
+struct args {
+    int json;
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl ls [--json]",
+static const struct fct_opt opts[] = { FCT_OPT_JSON(struct args, "the list as JSON"),
+    FCT_OPT_HELP, FCT_OPT_END };
+
+static const struct fct_line line = { .usage = "fdctl ls [--json]",
     .about = "The daemons of this machine, those that ended without tidying up too: in\n"
-        "/run/fdd, $XDG_RUNTIME_DIR/fdd, $FDD_RUNTIME_DIR and the folders of instances\n"
-        "there; with --runtime-dir in that folder alone.",
-    .opts = { opts }, .hint = FCT_HINT_USAGE
-};
+             "/run/fdd, $XDG_RUNTIME_DIR/fdd, $FDD_RUNTIME_DIR and the folders of instances\n"
+             "there; with --runtime-dir in that folder alone.",
+    .opts = { opts },
+    .hint = FCT_HINT_USAGE };
 
 int
 fct_cmd_ls(const struct fct *f, int argc, char **argv)

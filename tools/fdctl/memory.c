@@ -61,8 +61,8 @@ show_memory(const json_t *o)
     for (size_t i = 0; i < json_array_size(places); i++)
         show_place(o, json_array_get(places, i));
     printf("KV cache, %lld blocks of %lld tokens, %s\n  %-24s %10s %10s\n",
-        fct_num(b, "total"), fct_num(b, "block_size"), fct_str(b, "dtype"), "",
-        "blocks", "bytes");
+        fct_num(b, "total"), fct_num(b, "block_size"), fct_str(b, "dtype"), "", "blocks",
+        "bytes");
     show_blocks(b, "used", "used");
     show_blocks(b, "cached", "cached");
     show_blocks(b, "free", "free");
@@ -79,8 +79,9 @@ show_memory(const json_t *o)
 static void
 add_places(json_t *o)
 {
-    static const struct { const char *place, *where; } at[] = {
-        { "device 0", "device" }, { "host", "host" } };
+    static const struct {
+        const char *place, *where;
+    } at[] = { { "device 0", "device" }, { "host", "host" } };
     const json_t *rows = json_object_get(o, "rows");
     json_t *places = json_array();
 
@@ -103,19 +104,21 @@ add_places(json_t *o)
             long long limit = fct_num(o, "limit_bytes");
 
             json_object_set_new(place, "limit", json_integer(limit));
-            json_object_set_new(place, "headroom", json_integer(limit > bytes
-                ? limit - bytes : 0));
+            json_object_set_new(place, "headroom",
+                json_integer(limit > bytes ? limit - bytes : 0));
         }
         json_array_append_new(places, place);
     }
     json_object_set_new(o, "places", places);
 }
 
-const struct fct_line fct_line_memory = {
-    .usage = "fdctl memory [--json]",
-    .about = "Every buffer of the worker by where it is: bytes planned, in use and free, "
+const struct fct_line fct_line_memory = { .usage = "fdctl memory [--json]",
+    .about =
+        "Every buffer of the worker by where it is: bytes planned, in use and free, "
         "and its\nshare of the place; the blocks of the KV cache; what a device may give "
         "beyond the plan.",
-    .opts = { fct_json_opts }, .command = "memory", .hint = FCT_HINT_USAGE,
-    .show = show_memory, .prepare = add_places
-};
+    .opts = { fct_json_opts },
+    .command = "memory",
+    .hint = FCT_HINT_USAGE,
+    .show = show_memory,
+    .prepare = add_places };

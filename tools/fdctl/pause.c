@@ -17,10 +17,10 @@ show_pause(const json_t *o)
         fct_num(o, "queued"), fct_num(o, "running"));
 }
 
-const struct fct_line fct_line_pause = {
-    .usage = "fdctl pause [--off] [--json]",
+const struct fct_line fct_line_pause = { .usage = "fdctl pause [--off] [--json]",
     .about = "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
-        "or when the daemon drains or stops.",
-    .opts = { opts }, .command = "pause", .hint = FCT_HINT_USAGE,
-    .show = show_pause
-};
+             "or when the daemon drains or stops.",
+    .opts = { opts },
+    .command = "pause",
+    .hint = FCT_HINT_USAGE,
+    .show = show_pause };

@@ -16,10 +16,9 @@ static const struct fct_opt opts[] = {
     FCT_OPT_JSON(struct args, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl ping [options]", .about = "Round trip through shared memory.",
-    .opts = { opts }
-};
+static const struct fct_line line = { .usage = "fdctl ping [options]",
+    .about = "Round trip through shared memory.",
+    .opts = { opts } };
 
 int
 fct_cmd_ping(const struct fct *f, int argc, char **argv)

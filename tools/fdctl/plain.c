@@ -25,10 +25,13 @@ show_any(const json_t *o)
     fct_show(stdout, o, 0);
 }
 
-#define PLAIN(cmd, text, how)                                                   \
+#define PLAIN(cmd, text, how) \
     const struct fct_line fct_line_##cmd = { .usage = "fdctl " #cmd " [--json]", \
-        .about = text, .opts = { fct_json_opts }, .command = #cmd,              \
-        .hint = FCT_HINT_USAGE, .show = how };
+        .about = text, \
+        .opts = { fct_json_opts }, \
+        .command = #cmd, \
+        .hint = FCT_HINT_USAGE, \
+        .show = how };
 PLAIN(requests, "Requests that have not ended.", show_requests)
 PLAIN(clients, "Sessions of client programs.", show_clients)
 PLAIN(model, "The model: sizes, memory, where its files are.", show_any)

@@ -31,19 +31,25 @@ struct row {
 static struct row
 row_of(const json_t *l)
 {
-    return (struct row) { .kind = fct_str(l, "kind"),
+    return (struct row){ .kind = fct_str(l, "kind"),
         .weights = json_object_get(l, "weights"),
-        .index = fct_num(l, "index"), .layer = fct_num(l, "layer"), .N = fct_num(l, "N"),
-        .K = fct_num(l, "K"), .n = 1, .us = fct_real(l, "us"), .min_us = fct_real(l, "min_us"),
-        .bytes = fct_real(l, "bytes"), .flops = fct_real(l, "flops"),
+        .index = fct_num(l, "index"),
+        .layer = fct_num(l, "layer"),
+        .N = fct_num(l, "N"),
+        .K = fct_num(l, "K"),
+        .n = 1,
+        .us = fct_real(l, "us"),
+        .min_us = fct_real(l, "min_us"),
+        .bytes = fct_real(l, "bytes"),
+        .flops = fct_real(l, "flops"),
         .roofline_us = fct_real(l, "roofline_us") };
 }
 
 static int
 same(const struct row *a, const struct row *b, enum by by)
 {
-    return by == BY_KIND ? strcmp(a->kind, b->kind) == 0 :
-        by == BY_LAYER && a->layer == b->layer;
+    return by == BY_KIND ? strcmp(a->kind, b->kind) == 0
+                         : by == BY_LAYER && a->layer == b->layer;
 }
 
 /* Lines put together; at most as many as there are lines. Returns how many. */
@@ -76,8 +82,10 @@ slower(const void *x, const void *y)
 {
     const struct row *a = x, *b = y;
 
-    return a->us < b->us ? 1 : a->us > b->us ? -1 : a->index < b->index ? -1 :
-        a->index > b->index;
+    return a->us < b->us      ? 1
+        : a->us > b->us       ? -1
+        : a->index < b->index ? -1
+                              : a->index > b->index;
 }
 
 /* ---- printing -------------------------------------------------------------------------- */
@@ -177,11 +185,13 @@ show_steps(const json_t *o)
     double rows = fct_real(p, "rows"), decode = fct_real(p, "decode_rows");
 
     printf("%lld %s, operation by operation%s%s\n", fct_num(p, "steps"),
-        strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests" :
-        "synthetic steps", fct_str(o, "truncated")[0] != '\0' ? "; fewer than asked for: " : "",
+        strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests"
+                                                : "synthetic steps",
+        fct_str(o, "truncated")[0] != '\0' ? "; fewer than asked for: " : "",
         fct_str(o, "truncated"));
     printf("a step: %.1f tokens, padded to %.1f, in %.1f rows (%.1f decode), %.1f tokens of "
-        "context each\n", fct_real(p, "tokens"), fct_real(p, "padded_tokens"), rows, decode,
+           "context each\n",
+        fct_real(p, "tokens"), fct_real(p, "padded_tokens"), rows, decode,
         fct_real(p, "context"));
 }
 
@@ -224,11 +234,13 @@ show_sums(const json_t *o)
         printf("step, as usual          -     no step came after the measured ones\n");
     else
         printf("step, as usual %10.1f us  %lld steps, %lld from a graph, %.1f tokens; measured "
-            "is %.2f times that\n", usual, fct_num(u, "steps"), fct_num(u, "graph"),
-            fct_real(u, "tokens"), fct_real(o, "profiled_to_unprofiled"));
+               "is %.2f times that\n",
+            usual, fct_num(u, "steps"), fct_num(u, "graph"), fct_real(u, "tokens"),
+            fct_real(o, "profiled_to_unprofiled"));
     if (roofline_us > 0)
-        printf("roofline bound %10.1f us  %.1f %% of the step %s\n", roofline_us, 100 * roofline_us /
-            (usual > 0 ? usual : fct_real(p, "us")), usual > 0 ? "as usual" : "measured");
+        printf("roofline bound %10.1f us  %.1f %% of the step %s\n", roofline_us,
+            100 * roofline_us / (usual > 0 ? usual : fct_real(p, "us")),
+            usual > 0 ? "as usual" : "measured");
 }
 
 static int
@@ -295,16 +307,20 @@ static const struct fct_opt opts[] = {
     { "prefill", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
     { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
     { "measure", 0, NULL, NULL, FCT_ASK(struct args, ask, 0) },
-    FCT_OPT_JSON(struct args, "the answer as JSON, with every operation"),
-    FCT_OPT_HELP, FCT_OPT_END
+    FCT_OPT_JSON(struct args, "the answer as JSON, with every operation"), FCT_OPT_HELP,
+    FCT_OPT_END
 };
 
 static const struct fct_line line = {
-    .usage = "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
+    .usage =
+        "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
         "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
     .about = "Time of every operation of the steps that run, or of a synthetic step on an "
-        "idle\ndaemon, and what the device could do at best.",
-    .opts = { opts }, .command = "profile", .prefix = "profile: ", .hint = FCT_HINT_SEE
+             "idle\ndaemon, and what the device could do at best.",
+    .opts = { opts },
+    .command = "profile",
+    .prefix = "profile: ",
+    .hint = FCT_HINT_SEE
 };
 
 static int

@@ -12,17 +12,15 @@ struct args {
     struct fct_operands w;
 };
 
-static const struct fct_opt opts[] = {
-    FCT_OPT_JSON(struct args, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
-};
+static const struct fct_opt opts[] = { FCT_OPT_JSON(struct args, "the answer as JSON"),
+    FCT_OPT_HELP, FCT_OPT_END };
 
-static const struct fct_line line = {
-    .usage = "fdctl set NAME=VALUE... [--json]",
+static const struct fct_line line = { .usage = "fdctl set NAME=VALUE... [--json]",
     .about = "Change parameters of the running daemon, until its next reload or start.",
-    .opts = { opts }, .operands = 1 + offsetof(struct args, w),
+    .opts = { opts },
+    .operands = 1 + offsetof(struct args, w),
     .max_operands = FCT_OPERANDS_MAX,
-    .hint = FCT_HINT_USAGE
-};
+    .hint = FCT_HINT_USAGE };
 
 static void
 show_set(const json_t *answer)

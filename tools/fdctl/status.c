@@ -96,8 +96,10 @@ show_model(const json_t *m)
         snprintf(own, sizeof(own), " (the model itself: %lld)", fct_num(m, "model_len"));
     printf("model     %s (%s)\n          %lld tokens at most%s, vocabulary %lld, %s\n",
         fct_str(m, "name"), fct_str(m, "path"), fct_num(m, "max_model_len"), own,
-        fct_num(m, "vocab"), json_is_true(json_object_get(m, "has_tokenizer"))
-        ? "with tokenizer" : "no tokenizer: requests by ids");
+        fct_num(m, "vocab"),
+        json_is_true(json_object_get(m, "has_tokenizer"))
+            ? "with tokenizer"
+            : "no tokenizer: requests by ids");
 }
 
 static void
@@ -114,7 +116,8 @@ show_status(const json_t *st)
         fct_num(st, "pid"), age);
     if (differs)
         printf("          this fdctl is %s: start the daemon again, or install both from "
-            "one build\n", ver_text());
+               "one build\n",
+            ver_text());
     printf("socket    %s\n", fct_str(st, "socket"));
     for (i = 0; i < json_array_size(ws); i++)
         show_worker(json_array_get(ws, i));
@@ -125,16 +128,17 @@ show_status(const json_t *st)
     else
         printf("model     not ready\n");
     printf("requests  %lld running, %lld queued (%lld tokens); %lld done, %lld failed\n"
-        "          %lld rejected, %lld of them because they would have waited too long\n",
+           "          %lld rejected, %lld of them because they would have waited too long\n",
         fct_num(r, "running"), fct_num(r, "queued"), fct_num(r, "queued_tokens"),
-        fct_num(r, "done"), fct_num(r, "error"), fct_num(r, "rejected"), fct_num(r, "shed"));
+        fct_num(r, "done"), fct_num(r, "error"), fct_num(r, "rejected"),
+        fct_num(r, "shed"));
     printf("sessions  %lld\n", fct_num(st, "sessions"));
     show_crash(json_object_get(st, "last_crash"));
 }
 
-const struct fct_line fct_line_status = {
-    .usage = "fdctl status [--json]",
+const struct fct_line fct_line_status = { .usage = "fdctl status [--json]",
     .about = "State of the daemon, its worker and its model.",
-    .opts = { fct_json_opts }, .command = "status", .hint = FCT_HINT_USAGE,
-    .show = show_status
-};
+    .opts = { fct_json_opts },
+    .command = "status",
+    .hint = FCT_HINT_USAGE,
+    .show = show_status };

@@ -19,22 +19,26 @@ show_stop(const json_t *o)
     const char *unit = fct_str(o, "socket_unit");
     int n;
 
-    printf("pid %lld is stopping, %lld requests left\n", fct_num(o, "pid"), fct_num(o,
-        "requests"));
+    printf("pid %lld is stopping, %lld requests left\n", fct_num(o, "pid"),
+        fct_num(o, "requests"));
     if (unit[0] == '\0')
         return;
-    n = strlen(unit) > 7 && strcmp(unit + strlen(unit) - 7, ".socket") == 0 ?
-        (int)strlen(unit) - 7 : 0;
+    n = strlen(unit) > 7 && strcmp(unit + strlen(unit) - 7, ".socket") == 0
+        ? (int)strlen(unit) - 7
+        : 0;
     if (n == 0)
         printf("the service manager still listens: the next client starts fdd again\n");
     else
         printf("%s still listens: the next client starts fdd again; to keep it stopped:\n"
-            "  sudo systemctl stop %s %.*s\n", unit, unit, n, unit);
+               "  sudo systemctl stop %s %.*s\n",
+            unit, unit, n, unit);
 }
 
 const struct fct_line fct_line_stop = {
     .usage = "fdctl stop [--now] [--timeout-ms MS] [--json]",
     .about = "End the daemon when the running requests have ended.",
-    .opts = { opts }, .command = "stop", .hint = FCT_HINT_USAGE,
+    .opts = { opts },
+    .command = "stop",
+    .hint = FCT_HINT_USAGE,
     .show = show_stop
 };

@@ -16,13 +16,13 @@ print_ids(const struct txa *a, const uint32_t *ids, size_t n)
         putchar('\n');
         return 0;
     }
-    return fct_print_json(json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n), "n",
-        (json_int_t)n));
+    return fct_print_json(
+        json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n), "n", (json_int_t)n));
 }
 
 static int
-tokenize_text(fdc_t *s, const struct txa *a, const char *name, const char *text,
-    size_t n, int timeout_ms)
+tokenize_text(fdc_t *s, const struct txa *a, const char *name, const char *text, size_t n,
+    int timeout_ms)
 {
     uint32_t *ids = NULL;
     size_t n_ids = 0;
@@ -40,8 +40,8 @@ tokenize_text(fdc_t *s, const struct txa *a, const char *name, const char *text,
 
 /* The line is a JSON string. */
 static int
-tokenize_json(fdc_t *s, const struct txa *a, const char *name, const char *text,
-    size_t n, int timeout_ms)
+tokenize_json(fdc_t *s, const struct txa *a, const char *name, const char *text, size_t n,
+    int timeout_ms)
 {
     json_error_t je;
     json_t *j;
@@ -49,8 +49,8 @@ tokenize_json(fdc_t *s, const struct txa *a, const char *name, const char *text,
 
     j = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
     if (!json_is_string(j))
-        rc = fct_fail(FCT_EX_DATA, "%s: not a JSON string%s%s", name, j == NULL ? ": "
-            : "", j == NULL ? je.text : "");
+        rc = fct_fail(FCT_EX_DATA, "%s: not a JSON string%s%s", name,
+            j == NULL ? ": " : "", j == NULL ? je.text : "");
     else
         rc = tokenize_text(s, a, name, json_string_value(j), json_string_length(j),
             timeout_ms);
@@ -83,11 +83,10 @@ static const struct fct_opt opts[] = {
     FCT_OPT_JSON(struct txa, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl tokenize [-p TEXT | FILE | -] [options]",
+static const struct fct_line line = { .usage = "fdctl tokenize [-p TEXT | FILE | -] [options]",
     .about = "Token ids of a text; without a text, of standard input.",
-    .opts = { opts }, .operand_is = "file"
-};
+    .opts = { opts },
+    .operand_is = "file" };
 
 int
 fct_cmd_tokenize(const struct fct *f, int argc, char **argv)

@@ -12,11 +12,11 @@
 #include "tests/sys/hostile/raw.h"
 
 struct attack {
-    const char *client, *admin;  /* sockets */
+    const char *client, *admin; /* sockets */
     uint64_t t_end;
     uint64_t rng;
     unsigned long n_open, n_refused, n_ended, n_op; /* sessions, sessions, sessions, acts */
-    int bad;                     /* something was allowed that must not be */
+    int bad; /* something was allowed that must not be */
 };
 
 int atk_left(const struct attack *a);

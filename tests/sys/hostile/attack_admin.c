@@ -13,10 +13,10 @@
 
 #include "tests/sys/hostile/attack.h"
 
-#define ADM_HOLD  40
-#define ADM_FLOOD 16
-#define ADM_BLOCK 65000
-#define ADM_DEEP  30000
+#define ADM_HOLD    40
+#define ADM_FLOOD   16
+#define ADM_BLOCK   65000
+#define ADM_DEEP    30000
 #define ADM_WAIT_MS 1000
 
 static int con[ADM_HOLD];
@@ -122,7 +122,8 @@ ask(struct attack *a, const char *line, size_t len)
         usleep(1000);
         return;
     }
-    if (send(s, line, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 && poll(&p, 1, ADM_WAIT_MS) == 0)
+    if (send(s, line, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 &&
+        poll(&p, 1, ADM_WAIT_MS) == 0)
         a->n_ended++; /* no answer */
     (void)!recv(s, b, sizeof(b), MSG_DONTWAIT);
     close(s);
@@ -134,8 +135,8 @@ atk_admin_empty(struct attack *a)
 {
     static const char *const lines[] = { "{\"cmd\":\"help\",\"\":1}\n",
         "{\"cmd\":\"status\",\"\":1}\n", "{\"cmd\":\"config\",\"\":1}\n",
-        "{\"cmd\":\"status\",\" \":1}\n", "{\"cmd\":\"status\",\"\":{\"\":[]}}\n", "{\"\":\"\"}\n",
-        "{\"cmd\":\"\"}\n", "{}\n" };
+        "{\"cmd\":\"status\",\" \":1}\n", "{\"cmd\":\"status\",\"\":{\"\":[]}}\n",
+        "{\"\":\"\"}\n", "{\"cmd\":\"\"}\n", "{}\n" };
 
     for (uint64_t i = 0; atk_left(a); i++)
         ask(a, lines[i % 8], strlen(lines[i % 8]));
@@ -145,12 +146,14 @@ static size_t
 fuzz_command(struct attack *a, char *ret, size_t cap)
 {
     static const char *const cmds[] = { "help", "status", "stat", "requests", "cancel",
-        "clients", "config", "set", "reload", "model", "memory", "program", "debug", "drain" };
-    static const char *const keys[] = { "name", "value", "id", "session", "steps", "within_ms",
-        "batch", "level", "topic", "wait", "timeout_ms", "cmd", "x" };
-    static const char *const vals[] = { "null", "true", "0", "-1", "1e308", "-9223372036854775808",
-        "4611686018427387904", "\"\"", "\"%n%s\"", "\"../../etc/passwd\"", "[]", "[1,[2,{}]]",
-        "{\"a\":{}}", "\"\\u0000\"", "\"\\ud7ff\"" };
+        "clients", "config", "set", "reload", "model", "memory", "program", "debug",
+        "drain" };
+    static const char *const keys[] = { "name", "value", "id", "session", "steps",
+        "within_ms", "batch", "level", "topic", "wait", "timeout_ms", "cmd", "x" };
+    static const char *const vals[] = { "null", "true", "0", "-1", "1e308",
+        "-9223372036854775808", "4611686018427387904", "\"\"", "\"%n%s\"",
+        "\"../../etc/passwd\"", "[]", "[1,[2,{}]]", "{\"a\":{}}", "\"\\u0000\"",
+        "\"\\ud7ff\"" };
     size_t n = (size_t)snprintf(ret, cap, "{\"cmd\":\"%s\"", cmds[atk_rnd(a) % 14]);
 
     for (uint64_t k = atk_rnd(a) % 4; k != 0; k--)

@@ -57,17 +57,39 @@ bad_hello(struct attack *a, int s)
     size_t n = sizeof(h);
 
     switch (atk_rnd(a) % 11) {
-    case 0: return;
-    case 1: n = atk_rnd(a) % sizeof(h); break;
-    case 2: n = sizeof(h) + 1 + atk_rnd(a) % (sizeof(big) - sizeof(h) - 1); break;
-    case 3: h.major = 99; break;
-    case 4: h.magic = 1; break;
-    case 5: h.feat_need = ~0ull; break;
-    case 6: h.sq_slots = h.cq_slots = h.arena_bytes = ~0u; break;
-    case 7: h.sq_slots = h.cq_slots = h.arena_bytes = (uint32_t)atk_rnd(a); break;
-    case 8: send(s, &h, n, MSG_NOSIGNAL); shutdown(s, SHUT_WR); return;
-    case 9: send_kinds(a, s, &h); return;
-    default: memset(&h, (int)(atk_rnd(a) & 255), sizeof(h)); break;
+    case 0:
+        return;
+    case 1:
+        n = atk_rnd(a) % sizeof(h);
+        break;
+    case 2:
+        n = sizeof(h) + 1 + atk_rnd(a) % (sizeof(big) - sizeof(h) - 1);
+        break;
+    case 3:
+        h.major = 99;
+        break;
+    case 4:
+        h.magic = 1;
+        break;
+    case 5:
+        h.feat_need = ~0ull;
+        break;
+    case 6:
+        h.sq_slots = h.cq_slots = h.arena_bytes = ~0u;
+        break;
+    case 7:
+        h.sq_slots = h.cq_slots = h.arena_bytes = (uint32_t)atk_rnd(a);
+        break;
+    case 8:
+        send(s, &h, n, MSG_NOSIGNAL);
+        shutdown(s, SHUT_WR);
+        return;
+    case 9:
+        send_kinds(a, s, &h);
+        return;
+    default:
+        memset(&h, (int)(atk_rnd(a) & 255), sizeof(h));
+        break;
     }
     memcpy(big, &h, sizeof(h));
     send(s, big, n, MSG_NOSIGNAL);

@@ -9,12 +9,12 @@
 
 #include "tests/sys/hostile/attack.h"
 
-#define RQ_SESSIONS   64
-#define RQ_BLOBS      16
-#define RQ_BIG        4
-#define RQ_ARENA      (64u << 20) /* more than any daemon gives */
-#define RQ_OPEN       8  /* requests that are refused, at a time and session */
-#define RQ_PAUSE_US   500
+#define RQ_SESSIONS 64
+#define RQ_BLOBS    16
+#define RQ_BIG      4
+#define RQ_ARENA    (64u << 20) /* more than any daemon gives */
+#define RQ_OPEN     8           /* requests that are refused, at a time and session */
+#define RQ_PAUSE_US 500
 
 static struct raw ses[RQ_SESSIONS];
 static uint32_t n_open[RQ_SESSIONS], req_len[RQ_SESSIONS];

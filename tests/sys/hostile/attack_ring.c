@@ -21,8 +21,8 @@
 #include "libclient/fdring.h"
 #include "tests/sys/hostile/attack.h"
 
-#define RING_PAGE    4096
-#define RING_HERD    3000
+#define RING_PAGE     4096
+#define RING_HERD     3000
 #define RING_PAUSE_US 500
 
 static const uint32_t odd[] = { 0, 1, 7, 8, 64, 4096, 1048576, 0x7fffffff, 0x80000000u,
@@ -39,8 +39,8 @@ odd_word(struct attack *a)
 static struct fdp_req
 wild_req(struct attack *a, const struct raw *r, uint64_t tag)
 {
-    struct fdp_req q = raw_generate(r, tag, (uint32_t)(atk_rnd(a) % 512),
-        1 + (uint32_t)(atk_rnd(a) % 8));
+    struct fdp_req q =
+        raw_generate(r, tag, (uint32_t)(atk_rnd(a) % 512), 1 + (uint32_t)(atk_rnd(a) % 8));
 
     q.op = (uint16_t)(1 + atk_rnd(a) % FDP_OP__N);
     if (q.op == FDP_OP_TOKENIZE)
@@ -92,8 +92,8 @@ atk_random(struct attack *a)
         for (int i = 0; i < 4096; i++) {
             uint32_t n = atk_rnd(a) % 4 != 0 ? FDP_C2D_SLOTS : r.w.c2d_bytes;
 
-            *raw_word(&r, atk_rnd(a) % (n / 4) * 4) = (uint32_t)(atk_rnd(a) % 2 != 0 ?
-                atk_rnd(a) : atk_rnd(a) % 64);
+            *raw_word(&r, atk_rnd(a) % (n / 4) * 4) =
+                (uint32_t)(atk_rnd(a) % 2 != 0 ? atk_rnd(a) : atk_rnd(a) % 64);
             a->n_op++;
         }
         raw_ring(&r);
@@ -198,7 +198,8 @@ atk_punch(struct attack *a)
         wild_batch(a, &r, &tag, 8);
         (void)fallocate(r.fd[0], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
             (off_t)((atk_rnd(a) % 8 != 0) + atk_rnd(a) % (r.w.c2d_bytes / RING_PAGE)) *
-            RING_PAGE, 16 * RING_PAGE);
+                RING_PAGE,
+            16 * RING_PAGE);
     }
 }
 
@@ -338,8 +339,8 @@ seals_when_read(struct attack *a, struct raw *r)
         usleep(RING_PAUSE_US);
     if (!atk_left(a) || raw_gone(r))
         return;
-    must_fail(a, "punch c2d", fallocate(r->fd[0], FALLOC_FL_PUNCH_HOLE |
-        FALLOC_FL_KEEP_SIZE, 0, RING_PAGE) == 0);
+    must_fail(a, "punch c2d",
+        fallocate(r->fd[0], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, RING_PAGE) == 0);
     must_fail(a, "remove pages of c2d", madvise(r->c2d, RING_PAGE, MADV_REMOVE) == 0);
     must_fail(a, "map c2d writable once more", maps_writable(r->fd[0]));
 }

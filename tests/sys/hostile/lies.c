@@ -145,7 +145,7 @@ a_bell(const char *path)
 {
     struct raw r;
     attach(path, &r);
-    fcntl(r.fd[2], F_SETFL, 0);  /* blocking, shared with the daemon */
+    fcntl(r.fd[2], F_SETFL, 0); /* blocking, shared with the daemon */
     uint64_t v = UINT64_MAX - 1;
     if (write(r.fd[2], &v, 8) < 0)
         perror("saturate");
@@ -191,9 +191,11 @@ a_garbage(const char *path)
                 (uint32_t)rand_r(&seed) * 2654435761u;
         for (uint32_t i = 0; i < r.w.sq_slots; i++)
             if (rand_r(&seed) % 2) /* plausible operations with wild fields */
-                r.c2d[r.w.sq_off + i * sizeof(struct fdp_req) + 8] = (unsigned char)(i % 8),
-                r.c2d[r.w.sq_off + i * sizeof(struct fdp_req) + 9] = 0;
-        fdr_publish(raw_word(&r, FDP_C2D_SQ_TAIL), (uint32_t)rand_r(&seed) % (r.w.sq_slots + 1));
+                r.c2d[r.w.sq_off + i * sizeof(struct fdp_req) +
+                    8] = (unsigned char)(i % 8),
+                    r.c2d[r.w.sq_off + i * sizeof(struct fdp_req) + 9] = 0;
+        fdr_publish(raw_word(&r, FDP_C2D_SQ_TAIL),
+            (uint32_t)rand_r(&seed) % (r.w.sq_slots + 1));
         raw_ring(&r);
         usleep(3000);
         raw_close(&r);
@@ -209,7 +211,10 @@ main(int argc, char **argv)
         return 64;
     }
     const char *p = argv[1], *a = argv[2];
-    struct fdp_req q = { .tag = 1, .op = FDP_OP_SUBMIT, .n = 1, .max_new = 4,
+    struct fdp_req q = { .tag = 1,
+        .op = FDP_OP_SUBMIT,
+        .n = 1,
+        .max_new = 4,
         .set = FDP_S_MAX_NEW };
     if (strcmp(a, "tail-jump") == 0)
         return a_tail_jump(p, 0x80000000u) != 0;

@@ -18,7 +18,7 @@
 
 #define PROBE_MAX       200000
 #define PROBE_PAUSE_US  2000
-#define PROBE_GENERATE  8      /* one in this many pings */
+#define PROBE_GENERATE  8 /* one in this many pings */
 #define PROBE_TOKENS    4
 #define PROBE_ANSWER_MS 5000
 
@@ -31,7 +31,7 @@ struct probe {
     fdc_t *s;
     struct times ping, ttft;
     unsigned long errors;
-    int last;                 /* status of the last error */
+    int last; /* status of the last error */
 };
 
 static void
@@ -118,7 +118,8 @@ int
 main(int argc, char **argv)
 {
     static struct probe p;
-    struct fdc_open_opts o = { .size = sizeof(o), .name = "probe",
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .name = "probe",
         .connect_timeout_ms = PROBE_ANSWER_MS };
     uint64_t t, t_end;
     int rc;
@@ -134,7 +135,8 @@ main(int argc, char **argv)
     printf("{\"open_us\": %.0f", (double)(raw_now_ns() - t) / 1e3);
     if (rc < 0)
         probe_error(&p, rc);
-    for (unsigned i = 0; rc >= 0 && raw_now_ns() < t_end && p.last != FDP_E_DISCONNECTED; i++) {
+    for (unsigned i = 0; rc >= 0 && raw_now_ns() < t_end && p.last != FDP_E_DISCONNECTED;
+         i++) {
         probe_ping(&p);
         if (i % PROBE_GENERATE == 0)
             probe_generate(&p);

@@ -50,8 +50,11 @@ raw_dial(const char *path, int type)
 struct fdp_hello
 raw_hello(void)
 {
-    return (struct fdp_hello){ .magic = FDP_MAGIC, .major = FDP_MAJOR, .minor = FDP_MINOR,
-        .size = sizeof(struct fdp_hello), .name = "hostile" };
+    return (struct fdp_hello){ .magic = FDP_MAGIC,
+        .major = FDP_MAJOR,
+        .minor = FDP_MINOR,
+        .size = sizeof(struct fdp_hello),
+        .name = "hostile" };
 }
 
 static int
@@ -71,7 +74,9 @@ raw_welcome(struct raw *r)
 {
     char ctl[CMSG_SPACE(sizeof(r->fd))];
     struct iovec io = { &r->w, sizeof(r->w) };
-    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = ctl,
+    struct msghdr m = { .msg_iov = &io,
+        .msg_iovlen = 1,
+        .msg_control = ctl,
         .msg_controllen = sizeof(ctl) };
     const struct cmsghdr *c;
     ssize_t n = recvmsg(r->sock, &m, MSG_CMSG_CLOEXEC);
@@ -240,8 +245,8 @@ raw_next(struct raw *r, struct fdp_rec *ret, void *payload, size_t cap)
     int found = 0;
 
     while (!found && raw_read(r, FDP_D2C_CQ_TAIL) != r->head) {
-        const unsigned char *s = r->d2c + r->w.cq_off +
-            (size_t)(r->head & (r->w.cq_slots - 1)) * FDP_SLOT;
+        const unsigned char *s =
+            r->d2c + r->w.cq_off + (size_t)(r->head & (r->w.cq_slots - 1)) * FDP_SLOT;
 
         memcpy(ret, s, sizeof(*ret));
         if (ret->n_slot == 0) {
@@ -278,7 +283,9 @@ raw_send_fds(int sock, const void *p, size_t len, const int *fds, int n)
         char room[CMSG_SPACE(sizeof(int) * RAW_MAX_FDS)];
     } ctl;
     struct iovec io = { (void *)(uintptr_t)p, len };
-    struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1, .msg_control = &ctl,
+    struct msghdr m = { .msg_iov = &io,
+        .msg_iovlen = 1,
+        .msg_control = &ctl,
         .msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)n) };
 
     memset(&ctl, 0, sizeof(ctl));

@@ -12,16 +12,16 @@
 
 #include "libclient/fdproto.h"
 
-#define RAW_NO_CONNECT (-1)  /* errno says why */
-#define RAW_NO_WELCOME 1000  /* the daemon closed, or sent something else */
+#define RAW_NO_CONNECT (-1) /* errno says why */
+#define RAW_NO_WELCOME 1000 /* the daemon closed, or sent something else */
 
 struct raw {
-    int sock, fd[FDP_N_FDS];  /* -1: none */
+    int sock, fd[FDP_N_FDS]; /* -1: none */
     struct fdp_welcome w;
     unsigned char *c2d;
     const unsigned char *d2c;
-    uint32_t tail;            /* next request slot */
-    uint32_t head;            /* next completion slot */
+    uint32_t tail; /* next request slot */
+    uint32_t head; /* next completion slot */
 };
 
 uint64_t raw_now_ns(void);
@@ -46,11 +46,13 @@ uint32_t raw_room(const struct raw *r);
 /* Into the next slot; raw_publish shows it, and rings where the daemon sleeps. */
 void raw_put(struct raw *r, const struct fdp_req *q);
 void raw_publish(struct raw *r);
-void raw_ring(const struct raw *r);   /* in any case */
+void raw_ring(const struct raw *r); /* in any case */
 /* An item at this offset of the arena. Returns the bytes that it takes. */
-uint32_t raw_item(const struct raw *r, uint32_t off, uint16_t type, const void *p, uint32_t len);
+uint32_t
+raw_item(const struct raw *r, uint32_t off, uint16_t type, const void *p, uint32_t len);
 /* A request for tokens of a short prompt. slot: which 64 bytes of the arena. */
-struct fdp_req raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, uint32_t max_new);
+struct fdp_req
+raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, uint32_t max_new);
 /* The next record, with at most cap bytes of its payload. 0: there is none. */
 int raw_next(struct raw *r, struct fdp_rec *ret, void *payload, size_t cap);
 /* Read and forget what there is. Returns how many requests ended. */

@@ -23,19 +23,20 @@
 /* A group that takes longer hangs in the kernel or in a driver. */
 #define GROUP_MS 30000
 /* Of the daemon: doctor is for daemons that do not answer, too. */
-#define ASK_MS 3000
+#define ASK_MS      3000
 #define CONFIG_FILE FDD_SYSCONFDIR "/fdd/fdd.ini"
 
 static const struct group {
     const char *name;
     void (*run)(struct doc *d);
-    const char *hang;        /* what to do when it does not come back */
+    const char *hang; /* what to do when it does not come back */
 } groups[] = {
     { "system", doc_system, "look at dmesg" },
     { "limits", doc_limits, "look at dmesg" },
     { "io_uring", doc_io_uring, "look at dmesg" },
     { "memory", doc_memory, "a file system may not answer: look at dmesg and mount" },
-    { "gpu", doc_gpu, "the driver does not answer: look at dmesg for NVRM and Xid, "
+    { "gpu", doc_gpu,
+        "the driver does not answer: look at dmesg for NVRM and Xid, "
         "then start the machine again" },
     { "fdd", doc_fdd, "a file system may not answer: look at dmesg and mount" },
 };
@@ -443,8 +444,9 @@ run_apart(struct doc *d, size_t group)
     part_of = json_loadb(text, n, 0, NULL);
     free(text);
     if (!json_is_array(part_of)) {
-        doc_add(d, DOC_FAIL, "check", "ended by %s %d", WIFSIGNALED(status) ? "signal"
-            : "exit code", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        doc_add(d, DOC_FAIL, "check", "ended by %s %d",
+            WIFSIGNALED(status) ? "signal" : "exit code",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         doc_fix(d, "%s", groups[group].hang);
     } else {
         json_array_extend(d->checks, part_of);
@@ -477,15 +479,13 @@ want_group(void *args, const char *name)
     return fct_fail(FCT_EX_USAGE, "doctor: unknown group '%s'; known: %s", name, known);
 }
 
-static const struct fct_opt opts[] = {
-    FCT_OPT_JSON(struct want, "the report as JSON"),
+static const struct fct_opt opts[] = { FCT_OPT_JSON(struct want, "the report as JSON"),
     { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(struct want, quiet) },
     { "model", 0, "DIR", "model directory (else the daemon's)",
         FCT_TEXT(struct want, model) },
     { "config", 'c', "FILE", "configuration (else the daemon's, else " CONFIG_FILE ")",
         FCT_TEXT(struct want, config) },
-    FCT_OPT_HELP, FCT_OPT_END
-};
+    FCT_OPT_HELP, FCT_OPT_END };
 
 static void
 list_groups(void)
@@ -497,8 +497,11 @@ list_groups(void)
 
 static const struct fct_line line = {
     .usage = "fdctl doctor [group ...] [-q] [--model DIR] [-c FILE] [--json]",
-    .about = "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
-    .opts = { opts }, .operand = want_group, .above = list_groups
+    .about =
+        "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
+    .opts = { opts },
+    .operand = want_group,
+    .above = list_groups
 };
 
 /* The daemon's status, and its parameters into ps; NULL: it does not answer. */
@@ -548,7 +551,7 @@ resolve_model(const struct doc *d, struct par_set *ps)
         return;
     dir[n] = '\0';
     if ((size_t)snprintf(full, sizeof(full), "%s/%s", strcmp(dir, "/") == 0 ? "" : dir,
-        path) < sizeof(full))
+            path) < sizeof(full))
         (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
 }
 
@@ -594,8 +597,9 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
         if (par_n_files(ps) > 0)
             d->par_from = par_file(ps, 0);
     }
-    rc = w->model != NULL ? par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err,
-        sizeof(err)) : 0;
+    rc = w->model != NULL
+        ? par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err, sizeof(err))
+        : 0;
     return rc < 0 ? fct_fail(FCT_EX_USAGE, "--model: %s", err) : 0;
 }
 
@@ -611,8 +615,8 @@ report(struct doc *d, const struct want *w)
         for (size_t i = 0; i < json_array_size(d->checks); i++)
             if (!w->quiet || state_of(json_array_get(d->checks, i)) != DOC_OK)
                 json_array_append(shown, json_array_get(d->checks, i));
-        rc = fct_print_json(json_pack("{s:s,s:o}", "worst", doc_state_name(worst), "checks",
-            shown));
+        rc = fct_print_json(
+            json_pack("{s:s,s:o}", "worst", doc_state_name(worst), "checks", shown));
     } else {
         doc_print(stdout, d->checks, w->quiet);
         rc = fct_flush();

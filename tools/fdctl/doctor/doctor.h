@@ -33,31 +33,31 @@ const char *doc_state_name(enum doc_state st);
 
 /* What only a system call can say: 0 or -errno. */
 struct doc_uring {
-    int setup, read_op, buffers;     /* 1: not tried */
+    int setup, read_op, buffers; /* 1: not tried */
 };
 struct doc_tries {
     void (*uring)(struct doc_uring *ret);
     int (*pidfd)(void);
-    int (*memfd)(void);              /* sealed against future writes */
+    int (*memfd)(void); /* sealed against future writes */
     int (*futex)(void);
-    int (*lib)(const char *name);    /* dlopen: 0 or -ENOENT */
+    int (*lib)(const char *name); /* dlopen: 0 or -ENOENT */
 };
 extern const struct doc_tries doc_real_tries;
 
 struct doc {
-    const char *root;                /* "" or a folder with proc/, sys/, ... */
+    const char *root; /* "" or a folder with proc/, sys/, ... */
     const struct doc_tries *tries;
-    const struct doc_nvml *nvml;     /* NULL: there is no such library */
+    const struct doc_nvml *nvml; /* NULL: there is no such library */
     const struct fct *f;
-    const struct par *par;           /* the daemon's parameters as far as known */
-    const char *par_from;            /* where they come from, for people */
-    const json_t *status;            /* the daemon's answer, NULL: none */
-    pid_t daemon_pid;                /* 0: none runs */
-    uid_t uid;                       /* whose rights are judged */
-    const char *kernel;              /* release and machine of uname */
+    const struct par *par; /* the daemon's parameters as far as known */
+    const char *par_from;  /* where they come from, for people */
+    const json_t *status;  /* the daemon's answer, NULL: none */
+    pid_t daemon_pid;      /* 0: none runs */
+    uid_t uid;             /* whose rights are judged */
+    const char *kernel;    /* release and machine of uname */
     const char *machine;
-    json_t *checks;                  /* the report: array of objects */
-    json_t *last;                    /* the check doc_fix and doc_data are for */
+    json_t *checks; /* the report: array of objects */
+    json_t *last;   /* the check doc_fix and doc_data are for */
     const char *group;
 };
 
@@ -101,8 +101,7 @@ const char *doc_user(uid_t uid, char *ret, size_t ret_bytes);
 /* What the control groups of the daemon, else of this process, allow. */
 void doc_cgroup(const struct doc *d, struct cgr *ret);
 /* Bytes of *.safetensors in a folder, and how many files; 0 or -errno. */
-int doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes,
-    unsigned *ret_n);
+int doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned *ret_n);
 
 /* ---- groups -------------------------------------------------------------------- */
 
@@ -120,14 +119,16 @@ void doc_fdd(struct doc *d);
 #define DOC_NVML_NO_PERMISSION 4
 #define DOC_NVML_TOO_SMALL     7
 #define DOC_NVML_NO_DRIVER     9
-#define DOC_NVML_LOST         15
-#define DOC_NVML_MISMATCH     18
+#define DOC_NVML_LOST          15
+#define DOC_NVML_MISMATCH      18
 
 /* As the library has them. */
-struct doc_nvml_mem { unsigned long long total, free, used; };
+struct doc_nvml_mem {
+    unsigned long long total, free, used;
+};
 struct doc_nvml_proc {
     unsigned pid;
-    unsigned long long bytes;        /* all ones: not known */
+    unsigned long long bytes; /* all ones: not known */
     unsigned gpu_instance, compute_instance;
 };
 
@@ -137,7 +138,7 @@ struct doc_nvml {
     int (*shutdown)(void);
     const char *(*error)(int rc);
     int (*driver_version)(char *ret, unsigned bytes);
-    int (*cuda_version)(int *ret);   /* 12040: 12.4 */
+    int (*cuda_version)(int *ret); /* 12040: 12.4 */
     int (*count)(unsigned *ret);
     int (*handle)(unsigned i, void **ret);
     int (*name)(void *dev, char *ret, unsigned bytes);

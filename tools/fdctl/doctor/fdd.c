@@ -54,7 +54,8 @@ check_runtime(struct doc *d)
 
     if (rc != 0) {
         doc_add(d, DOC_NOTE, "runtime folder", "%s: %s", dir, strerror(-rc));
-        doc_fix(d, "no daemon has run here: sudo systemctl start fdd, or name another "
+        doc_fix(d,
+            "no daemon has run here: sudo systemctl start fdd, or name another "
             "folder with --runtime-dir DIR");
         return;
     }
@@ -62,8 +63,10 @@ check_runtime(struct doc *d)
         doc_add(d, DOC_FAIL, "runtime folder", "%s is not a folder", dir);
         doc_fix(d, "remove it, or name another one: daemon.runtime_dir");
     } else if ((st.st_mode & 0022) != 0) {
-        doc_add(d, DOC_FAIL, "runtime folder", "%s can be written by others (mode %04o), "
-            "fdd refuses it", dir, (unsigned)(st.st_mode & 07777));
+        doc_add(d, DOC_FAIL, "runtime folder",
+            "%s can be written by others (mode %04o), "
+            "fdd refuses it",
+            dir, (unsigned)(st.st_mode & 07777));
         doc_fix(d, "another daemon.runtime_dir, a folder that fdd makes");
     } else {
         doc_add(d, DOC_OK, "runtime folder", "%s of %s, mode %04o%s%s", dir,
@@ -83,8 +86,10 @@ check_socket(struct doc *d, const char *name, const char *path)
     if (rc != 0) {
         doc_add(d, d->daemon_pid > 0 ? DOC_FAIL : DOC_NOTE, name, "%s: %s", path,
             strerror(-rc));
-        doc_fix(d, d->daemon_pid > 0 ? "the daemon runs without it: fdctl stop, then "
-            "start it again" : "start a daemon: sudo systemctl start fdd");
+        doc_fix(d,
+            d->daemon_pid > 0 ? "the daemon runs without it: fdctl stop, then "
+                                "start it again"
+                              : "start a daemon: sudo systemctl start fdd");
         return;
     }
     if (!S_ISSOCK(st.st_mode)) {
@@ -99,11 +104,12 @@ check_socket(struct doc *d, const char *name, const char *path)
         doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s", path,
             (unsigned)(st.st_mode & 07777), doc_user(d->uid, user, sizeof(user)));
         if (gr != NULL && st.st_gid != 0)
-            doc_fix(d, "sudo usermod -aG %s %s    (then log in again)", gr->gr_name,
-                user);
+            doc_fix(d, "sudo usermod -aG %s %s    (then log in again)", gr->gr_name, user);
         else
-            doc_fix(d, "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
-                "daemon again, log in again", d->par->ipc_group, d->par->ipc_group, user);
+            doc_fix(d,
+                "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
+                "daemon again, log in again",
+                d->par->ipc_group, d->par->ipc_group, user);
         return;
     }
     doc_add(d, DOC_OK, name, "%s, mode %04o", path, (unsigned)(st.st_mode & 07777));
@@ -119,10 +125,14 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
     if (d->uid == 0) {
         doc_add(d, DOC_OK, name, "root may do everything");
     } else if (gr == NULL) {
-        doc_add(d, DOC_NOTE, name, "the group %s does not exist: only root and the "
-            "daemon's own user may %s", group, may);
-        doc_fix(d, "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
-            "daemon again, log in again", group, group, user);
+        doc_add(d, DOC_NOTE, name,
+            "the group %s does not exist: only root and the "
+            "daemon's own user may %s",
+            group, may);
+        doc_fix(d,
+            "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
+            "daemon again, log in again",
+            group, group, user);
     } else if (in_group(gr->gr_gid)) {
         doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
     } else {
@@ -144,13 +154,16 @@ check_worker(struct doc *d, const json_t *w)
     if (json_is_object(retry)) {
         doc_add(d, DOC_FAIL, "worker", "blocked, waits for %s, tried %lld times: %s",
             fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"));
-        doc_fix(d, "%s", fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix") :
-            "its log says why: journalctl -u fdd");
+        doc_fix(d, "%s",
+            fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix")
+                                             : "its log says why: journalctl -u fdd");
     } else if (strcmp(phase, "failed") == 0) {
-        doc_add(d, DOC_FAIL, "worker", "failed: %s", fct_str(w, "error")[0] != '\0'
-            ? fct_str(w, "error") : fct_str(w, "last_death"));
-        doc_fix(d, "%s", fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix") : "its log says why: "
-            "journalctl -u fdd");
+        doc_add(d, DOC_FAIL, "worker", "failed: %s",
+            fct_str(w, "error")[0] != '\0' ? fct_str(w, "error") : fct_str(w, "last_death"));
+        doc_fix(d, "%s",
+            fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix")
+                                         : "its log says why: "
+                                           "journalctl -u fdd");
     } else if (fct_num(w, "restart_in_ms") > 0) {
         doc_add(d, DOC_WARN, "worker", "died and is started again in %lld ms: %s",
             fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
@@ -176,8 +189,10 @@ check_daemon(struct doc *d)
 
     if (d->status == NULL && d->daemon_pid == 0) {
         doc_add(d, DOC_NOTE, "daemon", "none runs in %s", d->f->dir);
-        doc_fix(d, "sudo systemctl start fdd; or fdd --set daemon.runtime_dir=%s --set "
-            "model.path=MODEL", d->f->dir);
+        doc_fix(d,
+            "sudo systemctl start fdd; or fdd --set daemon.runtime_dir=%s --set "
+            "model.path=MODEL",
+            d->f->dir);
         return;
     }
     if (d->status == NULL) {
@@ -186,9 +201,14 @@ check_daemon(struct doc *d)
         doc_fix(d, "sudo fdctl status; if that says nothing either: journalctl -u fdd");
         return;
     }
-    doc_add(d, strcmp(state, "degraded") == 0 ? DOC_FAIL
-        : strcmp(state, "running") == 0 ? DOC_OK : DOC_NOTE, "daemon", "%s, pid %lld, "
-        "version %s", state, fct_num(d->status, "pid"), version);
+    doc_add(d,
+        strcmp(state, "degraded") == 0      ? DOC_FAIL
+            : strcmp(state, "running") == 0 ? DOC_OK
+                                            : DOC_NOTE,
+        "daemon",
+        "%s, pid %lld, "
+        "version %s",
+        state, fct_num(d->status, "pid"), version);
     if (strcmp(state, "degraded") == 0)
         doc_fix(d, "the worker died too often: journalctl -u fdd, fdctl debug panic");
     else if (strcmp(state, "draining") == 0)
@@ -220,13 +240,16 @@ check_model_dir(struct doc *d)
     }
     if (dir[0] == '\0') {
         doc_add(d, DOC_NOTE, "model", "none is named by %s", d->par_from);
-        doc_fix(d, "set model.path in /etc/fdd/fdd.ini, or look at one with fdctl doctor "
+        doc_fix(d,
+            "set model.path in /etc/fdd/fdd.ini, or look at one with fdctl doctor "
             "--model DIR");
         return;
     }
     if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0) {
-        doc_add(d, DOC_NOTE, "model", "%s, below a folder of the daemon that this user "
-            "may not see", dir);
+        doc_add(d, DOC_NOTE, "model",
+            "%s, below a folder of the daemon that this user "
+            "may not see",
+            dir);
         doc_fix(d, "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR");
         return;
     }
@@ -236,15 +259,19 @@ check_model_dir(struct doc *d)
         rc = stat_below(d, config, &st);
     if (rc != 0) {
         doc_add(d, DOC_FAIL, "model", "%s (%s): %s", dir, d->par_from, strerror(-rc));
-        doc_fix(d, rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s /var/lib/fdd/"
-            : "a model directory holds config.json and *.safetensors: %s", dir);
+        doc_fix(d,
+            rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
+                            "--no-preserve=mode,ownership %s /var/lib/fdd/"
+                          : "a model directory holds config.json and *.safetensors: %s",
+            dir);
     } else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY) {
         doc_add(d, DOC_FAIL, "model", "%s (%s): no *.safetensors file", dir, d->par_from);
         doc_fix(d, "fetch the weights, or set model.load_format = dummy");
     } else {
-        doc_add(d, DOC_OK, "model", "%s (%s), %u weight file%s; to check all of it: "
-            "fdd-worker --check %s", dir, d->par_from, n, n == 1 ? "" : "s", dir);
+        doc_add(d, DOC_OK, "model",
+            "%s (%s), %u weight file%s; to check all of it: "
+            "fdd-worker --check %s",
+            dir, d->par_from, n, n == 1 ? "" : "s", dir);
     }
 }
 
@@ -297,10 +324,12 @@ check_cache(struct doc *d)
         doc_add(d, DOC_OK, "cache folder", "%s%s", dir,
             strcmp(full + strlen(d->root), dir) != 0 ? " (will be made)" : "");
     else {
-        doc_add(d, DOC_WARN, "cache folder", "%s: %s", dir, rc != 0 ? strerror(-rc)
-            : "cannot be written");
-        doc_fix(d, "mkdir -p %s and let the daemon's user write it, or set "
-            "daemon.cache_dir; else the peak is measured again each time", dir);
+        doc_add(d, DOC_WARN, "cache folder", "%s: %s", dir,
+            rc != 0 ? strerror(-rc) : "cannot be written");
+        doc_fix(d,
+            "mkdir -p %s and let the daemon's user write it, or set "
+            "daemon.cache_dir; else the peak is measured again each time",
+            dir);
     }
 }
 
@@ -343,8 +372,8 @@ check_devices(struct doc *d)
     int n, held = 0;
 
     fdw_env_get(&e);
-    if (stat_below(d, d->f->dir, &st) != 0
-        || fdw_device_dir(&e, d->f->dir, (unsigned long)st.st_uid, dir, sizeof(dir)) != 0)
+    if (stat_below(d, d->f->dir, &st) != 0 ||
+        fdw_device_dir(&e, d->f->dir, (unsigned long)st.st_uid, dir, sizeof(dir)) != 0)
         return;
     snprintf(full, sizeof(full), "%s%s", d->root, dir);
     n = scandir(full, &names, NULL, alphasort);
@@ -356,7 +385,8 @@ check_devices(struct doc *d)
     if (n >= 0)
         free(names);
     if (n < 0 && errno == EACCES) {
-        doc_add(d, DOC_NOTE, "devices", "cannot be looked at: %s in %s", strerror(errno), dir);
+        doc_add(d, DOC_NOTE, "devices", "cannot be looked at: %s in %s", strerror(errno),
+            dir);
         doc_fix(d, "sudo fdctl doctor fdd");
     } else if (held == 0)
         doc_add(d, DOC_OK, "devices", "none is held by fdd (locks in %s)", dir);

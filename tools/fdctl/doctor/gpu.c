@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define N_GPU_MAX 32
+#define N_GPU_MAX  32
 #define N_PROC_MAX 256
 #define N_LINK_MAX 18
 
@@ -34,14 +34,14 @@
 #define SLOW_BRAKE     0x80u
 #define SLOW_TROUBLE   (SLOW_HARDWARE | SLOW_SW_HEAT | SLOW_HW_HEAT | SLOW_BRAKE)
 
-#define P2P_READ   0
-#define P2P_NVLINK 2
+#define P2P_READ       0
+#define P2P_NVLINK     2
 
 struct gpu {
     void *dev;
-    char name[64], check[64];        /* "gpu 0 memory" and the like */
+    char name[64], check[64]; /* "gpu 0 memory" and the like */
     unsigned i;
-    int n_worker;                    /* processes of fdd on it */
+    int n_worker; /* processes of fdd on it */
 };
 
 /* ---- without a GPU --------------------------------------------------------------- */
@@ -61,12 +61,11 @@ count_pci(const struct doc *d)
         if (e->d_name[0] == '.')
             continue;
         snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/vendor", e->d_name);
-        if (doc_read_line(d, path, line, sizeof(line)) != 0
-            || strcmp(line, "0x10de") != 0)
+        if (doc_read_line(d, path, line, sizeof(line)) != 0 || strcmp(line, "0x10de") != 0)
             continue;
         snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/class", e->d_name);
-        n += doc_read_line(d, path, line, sizeof(line)) == 0
-            && strncmp(line, "0x03", 4) == 0;
+        n += doc_read_line(d, path, line, sizeof(line)) == 0 &&
+            strncmp(line, "0x03", 4) == 0;
     }
     if (dp != NULL)
         closedir(dp);
@@ -84,8 +83,8 @@ module_version(const struct doc *d, char *ret, size_t ret_bytes)
         return -ENOENT;
     /* The first word that is a number with a dot. */
     for (p = line; *p != '\0'; p++)
-        if (isdigit((unsigned char)*p) && (p == line || p[-1] == ' ')
-            && p[strspn(p, "0123456789")] == '.')
+        if (isdigit((unsigned char)*p) && (p == line || p[-1] == ' ') &&
+            p[strspn(p, "0123456789")] == '.')
             break;
     snprintf(ret, ret_bytes, "%.*s", (int)strcspn(p, " "), p);
     return ret[0] != '\0' ? 0 : -ENOENT;
@@ -116,29 +115,34 @@ check_driver(struct doc *d)
     int has_module = module_version(d, module, sizeof(module)) == 0, rc;
 
     if (!has_module && d->nvml == NULL) {
-        doc_add(d, n_pci > 0 ? DOC_WARN : DOC_NOTE, "driver", n_pci > 0
-            ? "%u NVIDIA device%s, but no driver is loaded" : "no NVIDIA GPU", n_pci,
-            n_pci == 1 ? "" : "s");
-        doc_fix(d, n_pci > 0 ? "install the NVIDIA driver, or set device.backend = cpu"
-            : "nothing to fix: device.backend = auto serves on the processor");
+        doc_add(d, n_pci > 0 ? DOC_WARN : DOC_NOTE, "driver",
+            n_pci > 0 ? "%u NVIDIA device%s, but no driver is loaded" : "no NVIDIA GPU",
+            n_pci, n_pci == 1 ? "" : "s");
+        doc_fix(d,
+            n_pci > 0 ? "install the NVIDIA driver, or set device.backend = cpu"
+                      : "nothing to fix: device.backend = auto serves on the processor");
         return 0;
     }
     if (d->nvml == NULL) {
-        doc_add(d, DOC_WARN, "driver", "module %s is loaded, but libnvidia-ml.so.1 is "
-            "not found", module);
-        doc_fix(d, "install the driver's libraries of version %s (in a container: the "
-            "NVIDIA container toolkit, --gpus all)", module);
+        doc_add(d, DOC_WARN, "driver",
+            "module %s is loaded, but libnvidia-ml.so.1 is "
+            "not found",
+            module);
+        doc_fix(d,
+            "install the driver's libraries of version %s (in a container: the "
+            "NVIDIA container toolkit, --gpus all)",
+            module);
         return 0;
     }
     rc = d->nvml->init();
     if (rc != DOC_NVML_OK) {
-        doc_add(d, DOC_WARN, "driver", "%s%s%s", d->nvml->error(rc), has_module
-            ? "; module " : "", module);
+        doc_add(d, DOC_WARN, "driver", "%s%s%s", d->nvml->error(rc),
+            has_module ? "; module " : "", module);
         doc_fix(d, "%s", after_init(rc));
         return 0;
     }
-    if (d->nvml->driver_version == NULL
-        || d->nvml->driver_version(library, sizeof(library)) != DOC_NVML_OK)
+    if (d->nvml->driver_version == NULL ||
+        d->nvml->driver_version(library, sizeof(library)) != DOC_NVML_OK)
         snprintf(library, sizeof(library), "%s", module);
     doc_add(d, DOC_OK, "driver", "%s", library);
     return 1;
@@ -160,8 +164,7 @@ check_libraries(struct doc *d)
     }
     if (d->nvml->cuda_version != NULL && d->nvml->cuda_version(&version) == DOC_NVML_OK) {
         doc_add(d, version >= 12000 ? DOC_OK : DOC_WARN, "cuda",
-            "the driver supports %d.%d",
-            version / 1000, version % 1000 / 10);
+            "the driver supports %d.%d", version / 1000, version % 1000 / 10);
         if (version < 12000)
             doc_fix(d, "update the driver: CUDA 12 is the least that fdd is built with");
     }
@@ -169,14 +172,16 @@ check_libraries(struct doc *d)
         doc_add(d, DOC_OK, "libcuda", "libcuda.so.1");
     } else {
         doc_add(d, DOC_FAIL, "libcuda", "libcuda.so.1 is not found");
-        doc_fix(d, "install the driver's CUDA library (Debian: libcuda1; in a container: "
+        doc_fix(d,
+            "install the driver's CUDA library (Debian: libcuda1; in a container: "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
     }
     if (named != NULL && named[0] != '\0') {
         int rc = d->tries->lib(named);
 
-        doc_add(d, rc == 0 ? DOC_OK : DOC_FAIL, "cublasLt", rc == 0 ? "%s (FDD_CUBLASLT)"
-            : "FDD_CUBLASLT names %s, which cannot be loaded", named);
+        doc_add(d, rc == 0 ? DOC_OK : DOC_FAIL, "cublasLt",
+            rc == 0 ? "%s (FDD_CUBLASLT)" : "FDD_CUBLASLT names %s, which cannot be loaded",
+            named);
         if (rc != 0)
             doc_fix(d, "correct FDD_CUBLASLT, or unset it");
         return;
@@ -188,8 +193,10 @@ check_libraries(struct doc *d)
             return;
         }
     doc_add(d, DOC_FAIL, "cublasLt", "neither %s nor %s is found", usual[0], usual[1]);
-    doc_fix(d, "install CUDA's cuBLAS, or name the file: FDD_CUBLASLT=/path/of/%s in the "
-        "daemon's environment", usual[0]);
+    doc_fix(d,
+        "install CUDA's cuBLAS, or name the file: FDD_CUBLASLT=/path/of/%s in the "
+        "daemon's environment",
+        usual[0]);
 }
 
 static void
@@ -204,8 +211,10 @@ check_device_file(struct doc *d, const char *path, int is_needed)
         return;
     doc_add(d, DOC_WARN, path, "%s", strerror(errno));
     if (access(full, F_OK) == 0)
-        doc_fix(d, "ls -l %s says who may; add the daemon's user to its group (often "
-            "video or render), or see NVreg_DeviceFileMode in the driver's README", path);
+        doc_fix(d,
+            "ls -l %s says who may; add the daemon's user to its group (often "
+            "video or render), or see NVreg_DeviceFileMode in the driver's README",
+            path);
     else
         doc_fix(d, "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all");
 }
@@ -261,8 +270,8 @@ check_arch(struct doc *d, struct gpu *g)
 {
     int major = 0, minor = 0, fits;
 
-    if (d->nvml->capability == NULL
-        || d->nvml->capability(g->dev, &major, &minor) != DOC_NVML_OK) {
+    if (d->nvml->capability == NULL ||
+        d->nvml->capability(g->dev, &major, &minor) != DOC_NVML_OK) {
         doc_add(d, DOC_OK, check_name(g, "model"), "%s", g->name);
         return;
     }
@@ -270,7 +279,8 @@ check_arch(struct doc *d, struct gpu *g)
     doc_add(d, fits ? DOC_OK : DOC_WARN, check_name(g, "model"), "%s, capability %d.%d%s",
         g->name, major, minor, fits ? "" : ", for which this fdd has no code");
     if (!fits)
-        doc_fix(d, "configure "
+        doc_fix(d,
+            "configure "
             "--with-nvcc-gencode=-gencode=arch=compute_%d%d,code=sm_%d%d (now: %s)",
             major, minor, major, minor, FDD_NVCC_GENCODE);
     doc_data(d, "name", json_string(g->name));
@@ -281,15 +291,15 @@ check_arch(struct doc *d, struct gpu *g)
 static unsigned
 list_procs(const struct doc *d, const struct gpu *g, struct doc_nvml_proc *ret)
 {
-    int (*const fn[])(void *, unsigned *, struct doc_nvml_proc *) = {
-        d->nvml->compute_procs, d->nvml->graphics_procs };
+    int (*const fn[])(void *, unsigned *,
+        struct doc_nvml_proc *) = { d->nvml->compute_procs, d->nvml->graphics_procs };
     unsigned n = 0;
 
     for (size_t k = 0; k < 2; k++) {
         unsigned got = N_PROC_MAX - n, at = n;
 
-        if (fn[k] == NULL || fn[k](g->dev, &got, ret + n) != DOC_NVML_OK
-            || got > N_PROC_MAX - n)
+        if (fn[k] == NULL || fn[k](g->dev, &got, ret + n) != DOC_NVML_OK ||
+            got > N_PROC_MAX - n)
             continue;
         for (unsigned i = 0; i < got; i++) {
             unsigned j = 0;
@@ -314,7 +324,9 @@ is_daemons(const struct doc *d, unsigned pid)
     return 0;
 }
 
-struct user_of { char command[64], user[64]; };
+struct user_of {
+    char command[64], user[64];
+};
 
 static void
 who_is(const struct doc *d, unsigned pid, struct user_of *ret)
@@ -323,8 +335,8 @@ who_is(const struct doc *d, unsigned pid, struct user_of *ret)
 
     memset(ret, 0, sizeof(*ret));
     snprintf(path, sizeof(path), "/proc/%u/status", pid);
-    if (doc_read(d, path, text, sizeof(text)) <= 0
-        || doc_field(text, "Name", ret->command, sizeof(ret->command)) != 0)
+    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
+        doc_field(text, "Name", ret->command, sizeof(ret->command)) != 0)
         snprintf(ret->command, sizeof(ret->command), "not of this namespace");
     if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
         (void)doc_user((uid_t)strtoul(uid, NULL, 10), ret->user, sizeof(ret->user));
@@ -346,10 +358,10 @@ check_procs(struct doc *d, struct gpu *g)
         int known = proc[i].bytes != ULLONG_MAX, own = is_daemons(d, proc[i].pid);
 
         who_is(d, proc[i].pid, &w);
-        json_array_append_new(list, json_pack("{s:I,s:o,s:s,s:o,s:b}", "pid",
-            (json_int_t)proc[i].pid, "bytes", known ? json_integer((json_int_t)
-            proc[i].bytes) : json_null(), "user", w.user, "command",
-            fct_json_text(w.command, strlen(w.command)), "own", own));
+        json_array_append_new(list,
+            json_pack("{s:I,s:o,s:s,s:o,s:b}", "pid", (json_int_t)proc[i].pid, "bytes",
+                known ? json_integer((json_int_t)proc[i].bytes) : json_null(), "user",
+                w.user, "command", fct_json_text(w.command, strlen(w.command)), "own", own));
         if (strcmp(w.command, "fdd-worker") == 0 || own) {
             g->n_worker++;
             if (at_pid < sizeof(pids) - 16)
@@ -358,22 +370,23 @@ check_procs(struct doc *d, struct gpu *g)
         }
         n_other += !own;
         if (at < sizeof(text) - 256)
-            at += (size_t)snprintf(text + at, sizeof(text) - at,
-                "%s%10s  %s (pid %u, %s)",
-                at > 0 ? "\n" : "", known ? fct_bytes((double)proc[i].bytes, a)
-                : "unknown", w.command, proc[i].pid, w.user);
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %u, %s)",
+                at > 0 ? "\n" : "", known ? fct_bytes((double)proc[i].bytes, a) : "unknown",
+                w.command, proc[i].pid, w.user);
     }
     doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"), "%s",
         n > 0 ? text : "no process");
     if (n_other > 0)
-        doc_fix(d, "its memory is not the daemon's: end it, or lower "
-            "kv.gpu_memory_utilization (now %g)", d->par->kv_gpu_memory_utilization);
+        doc_fix(d,
+            "its memory is not the daemon's: end it, or lower "
+            "kv.gpu_memory_utilization (now %g)",
+            d->par->kv_gpu_memory_utilization);
     doc_data(d, "processes", list);
     if (g->n_worker > 1) {
         doc_add(d, DOC_WARN, check_name(g, "daemons"),
-            "%d workers of fdd share it: pids %s",
-            g->n_worker, pids);
-        doc_fix(d, "stop one (fdctl --runtime-dir DIR stop), or give each a GPU of its "
+            "%d workers of fdd share it: pids %s", g->n_worker, pids);
+        doc_fix(d,
+            "stop one (fdctl --runtime-dir DIR stop), or give each a GPU of its "
             "own: CUDA_VISIBLE_DEVICES in its environment");
     }
 }
@@ -395,13 +408,15 @@ check_memory(struct doc *d, struct gpu *g)
     (void)fct_bytes((double)m.total, b);
     if (g->n_worker == 0 && weights > m.free) {
         doc_add(d, DOC_WARN, check_name(g, "memory"),
-            "%s of %s free; the weights have %s",
-            a, b, fct_bytes((double)weights, c));
-        doc_fix(d, "end what holds memory, set quant.weights = wint8, or take a smaller "
+            "%s of %s free; the weights have %s", a, b, fct_bytes((double)weights, c));
+        doc_fix(d,
+            "end what holds memory, set quant.weights = wint8, or take a smaller "
             "model");
     } else if (g->n_worker == 0 && (double)m.free < share * (double)m.total) {
-        doc_add(d, DOC_NOTE, check_name(g, "memory"), "%s of %s free, less than "
-            "kv.gpu_memory_utilization = %g would take", a, b, share);
+        doc_add(d, DOC_NOTE, check_name(g, "memory"),
+            "%s of %s free, less than "
+            "kv.gpu_memory_utilization = %g would take",
+            a, b, share);
         doc_fix(d, "end what holds memory; else the KV cache gets what is left");
     } else {
         doc_add(d, DOC_OK, check_name(g, "memory"), "%s of %s free", a, b);
@@ -418,46 +433,55 @@ check_modes(struct doc *d, struct gpu *g)
     unsigned long long errors = 0;
 
     if (d->nvml->persistence != NULL && d->nvml->persistence(g->dev, &v) == DOC_NVML_OK) {
-        doc_add(d, v != 0 ? DOC_OK : DOC_NOTE, check_name(g, "persistence"), v != 0 ? "on"
-            : "off: the driver unloads between uses, the start takes longer");
+        doc_add(d, v != 0 ? DOC_OK : DOC_NOTE, check_name(g, "persistence"),
+            v != 0 ? "on" : "off: the driver unloads between uses, the start takes longer");
         if (v == 0)
-            doc_fix(d, "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced",
-                g->i);
+            doc_fix(d, "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced", g->i);
     }
-    if (d->nvml->compute_mode != NULL && d->nvml->compute_mode(g->dev, &v) == DOC_NVML_OK
-        && v == 2) {
+    if (d->nvml->compute_mode != NULL &&
+        d->nvml->compute_mode(g->dev, &v) == DOC_NVML_OK && v == 2) {
         doc_add(d, DOC_FAIL, check_name(g, "compute mode"), "prohibited");
         doc_fix(d, "sudo nvidia-smi -i %u -c 0", g->i);
     }
-    if (d->nvml->ecc_mode != NULL
-        && d->nvml->ecc_mode(g->dev, &v, &pending) == DOC_NVML_OK) {
+    if (d->nvml->ecc_mode != NULL &&
+        d->nvml->ecc_mode(g->dev, &v, &pending) == DOC_NVML_OK) {
         if (v != 0 && d->nvml->ecc_errors != NULL)
             (void)d->nvml->ecc_errors(g->dev, 1, 0, &errors);
-        doc_add(d, errors > 0 ? DOC_FAIL : v != 0 ? DOC_OK : DOC_NOTE,
-            check_name(g, "ecc"), v != 0 ? "on, %llu errors beyond repair" : "off",
-            errors);
+        doc_add(d,
+            errors > 0   ? DOC_FAIL
+                : v != 0 ? DOC_OK
+                         : DOC_NOTE,
+            check_name(g, "ecc"), v != 0 ? "on, %llu errors beyond repair" : "off", errors);
         if (errors > 0)
-            doc_fix(d, "its memory fails: sudo nvidia-smi -i %u -r; if they come back, "
-                "have it replaced", g->i);
+            doc_fix(d,
+                "its memory fails: sudo nvidia-smi -i %u -r; if they come back, "
+                "have it replaced",
+                g->i);
         else if (v == 0)
-            doc_fix(d, "flipped bits go unseen: sudo nvidia-smi -i %u -e 1, then start "
-                "the machine again", g->i);
+            doc_fix(d,
+                "flipped bits go unseen: sudo nvidia-smi -i %u -e 1, then start "
+                "the machine again",
+                g->i);
     }
-    if (d->nvml->mig_mode != NULL
-        && d->nvml->mig_mode(g->dev, &mig, &mig_pending) == DOC_NVML_OK) {
-        doc_add(d, mig != 0 ? DOC_NOTE : DOC_OK, check_name(g, "mig"), mig != 0
-            ? "on: fdd sees one instance" : "off");
+    if (d->nvml->mig_mode != NULL &&
+        d->nvml->mig_mode(g->dev, &mig, &mig_pending) == DOC_NVML_OK) {
+        doc_add(d, mig != 0 ? DOC_NOTE : DOC_OK, check_name(g, "mig"),
+            mig != 0 ? "on: fdd sees one instance" : "off");
         if (mig != 0)
-            doc_fix(d, "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
-                "-L; or sudo nvidia-smi -i %u -mig 0", g->i);
+            doc_fix(d,
+                "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
+                "-L; or sudo nvidia-smi -i %u -mig 0",
+                g->i);
     }
 }
 
 static void
 check_clocks(struct doc *d, struct gpu *g)
 {
-    static const struct { unsigned bit; const char *text; } why[] = {
-        { SLOW_POWER_CAP, "power limit" }, { SLOW_HARDWARE, "hardware" },
+    static const struct {
+        unsigned bit;
+        const char *text;
+    } why[] = { { SLOW_POWER_CAP, "power limit" }, { SLOW_HARDWARE, "hardware" },
         { SLOW_SW_HEAT, "heat" }, { SLOW_HW_HEAT, "heat (hardware)" },
         { SLOW_BRAKE, "external power brake" } };
     unsigned long long bits = 0;
@@ -473,14 +497,17 @@ check_clocks(struct doc *d, struct gpu *g)
         if ((bits & why[i].bit) != 0)
             at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
                 at > 0 ? ", " : "", why[i].text);
-    doc_add(d, at == 0 ? DOC_OK : (bits & SLOW_TROUBLE) != 0 ? DOC_WARN : DOC_NOTE,
+    doc_add(d,
+        at == 0                          ? DOC_OK
+            : (bits & SLOW_TROUBLE) != 0 ? DOC_WARN
+                                         : DOC_NOTE,
         check_name(g, "clocks"), at > 0 ? "held back by: %s%s%u C" : "free%s%s%u C", text,
         at > 0 ? "; " : ", ", heat);
     if (at > 0)
-        doc_fix(d, "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
+        doc_fix(d,
+            "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
             "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS",
-            g->i,
-            g->i);
+            g->i, g->i);
     doc_data(d, "reasons", json_integer((json_int_t)bits));
 }
 
@@ -490,17 +517,19 @@ check_link(struct doc *d, struct gpu *g)
     const struct doc_nvml *n = d->nvml;
     unsigned gen, gen_max, width, width_max;
 
-    if (n->pcie_gen == NULL || n->pcie_gen_max == NULL || n->pcie_width == NULL
-        || n->pcie_width_max == NULL || n->pcie_gen(g->dev, &gen) != DOC_NVML_OK
-        || n->pcie_gen_max(g->dev, &gen_max) != DOC_NVML_OK
-        || n->pcie_width(g->dev, &width) != DOC_NVML_OK
-        || n->pcie_width_max(g->dev, &width_max) != DOC_NVML_OK)
+    if (n->pcie_gen == NULL || n->pcie_gen_max == NULL || n->pcie_width == NULL ||
+        n->pcie_width_max == NULL || n->pcie_gen(g->dev, &gen) != DOC_NVML_OK ||
+        n->pcie_gen_max(g->dev, &gen_max) != DOC_NVML_OK ||
+        n->pcie_width(g->dev, &width) != DOC_NVML_OK ||
+        n->pcie_width_max(g->dev, &width_max) != DOC_NVML_OK)
         return;
-    doc_add(d, width < width_max ? DOC_WARN : DOC_OK, check_name(g, "pcie"), "generation "
-        "%u of %u, x%u of x%u%s", gen, gen_max, width, width_max, gen < gen_max
-        ? " (an idle link is slower)" : "");
+    doc_add(d, width < width_max ? DOC_WARN : DOC_OK, check_name(g, "pcie"),
+        "generation "
+        "%u of %u, x%u of x%u%s",
+        gen, gen_max, width, width_max, gen < gen_max ? " (an idle link is slower)" : "");
     if (width < width_max)
-        doc_fix(d, "the GPU has fewer lanes than it can use: another slot, or seat it "
+        doc_fix(d,
+            "the GPU has fewer lanes than it can use: another slot, or seat it "
             "again; loading the weights takes longer");
 }
 
@@ -546,9 +575,11 @@ check_peers(struct doc *d, const struct gpu *g, unsigned n)
     }
     doc_add(d, missing > 0 ? DOC_NOTE : DOC_OK, "peer access", "%s", text);
     if (missing > 0)
-        doc_fix(d, "%u of %u directions go through host memory: look at nvidia-smi topo "
+        doc_fix(d,
+            "%u of %u directions go through host memory: look at nvidia-smi topo "
             "-p2p r; in the firmware allow peer access (ACS, IOMMU), or use GPUs of one "
-            "switch", missing, n * (n - 1));
+            "switch",
+            missing, n * (n - 1));
     doc_data(d, "matrix", rows);
 }
 
@@ -592,8 +623,8 @@ doc_gpu(struct doc *d)
     memset(g, 0, sizeof(g));
     rc = d->nvml->count(&n);
     if (rc != DOC_NVML_OK || n == 0) {
-        doc_add(d, DOC_NOTE, "devices", "%s", rc != DOC_NVML_OK ? d->nvml->error(rc)
-            : "a driver, but no GPU");
+        doc_add(d, DOC_NOTE, "devices", "%s",
+            rc != DOC_NVML_OK ? d->nvml->error(rc) : "a driver, but no GPU");
         doc_fix(d, "nvidia-smi -L; in a container: --gpus all");
     }
     if (n > 0 && rc == DOC_NVML_OK) {
@@ -607,10 +638,11 @@ doc_gpu(struct doc *d)
         if (bad == DOC_NVML_OK)
             bad = d->nvml->name(g[n_good].dev, g[n_good].name, sizeof(g[n_good].name));
         if (bad != DOC_NVML_OK) {
-            doc_add(d, DOC_FAIL, check_name(&g[n_good], "model"), "%s",
-                d->nvml->error(bad));
-            doc_fix(d, bad == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
-                "start the machine again" : "dmesg | grep -i nvrm says more");
+            doc_add(d, DOC_FAIL, check_name(&g[n_good], "model"), "%s", d->nvml->error(bad));
+            doc_fix(d,
+                bad == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
+                                       "start the machine again"
+                                     : "dmesg | grep -i nvrm says more");
             continue;
         }
         check_gpu(d, &g[n_good]);

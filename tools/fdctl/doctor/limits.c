@@ -56,13 +56,13 @@ may_lock_all(const struct doc *d, const char *proc)
     char path[96], text[8192], value[32];
 
     snprintf(path, sizeof(path), "%s/uid_map", proc);
-    if (doc_read_line(d, path, text, sizeof(text)) != 0
-        || sscanf(text, "%llu %llu %llu", &inside, &outside, &n) != 3
-        || inside != 0 || outside != 0 || n != UINT32_MAX)
+    if (doc_read_line(d, path, text, sizeof(text)) != 0 ||
+        sscanf(text, "%llu %llu %llu", &inside, &outside, &n) != 3 || inside != 0 ||
+        outside != 0 || n != UINT32_MAX)
         return 0;
     snprintf(path, sizeof(path), "%s/status", proc);
-    if (doc_read(d, path, text, sizeof(text)) <= 0
-        || doc_field(text, "CapEff", value, sizeof(value)) != 0)
+    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
+        doc_field(text, "CapEff", value, sizeof(value)) != 0)
         return 0;
     caps = strtoull(value, NULL, 16);
     return (caps >> CAP_IPC_LOCK & 1) != 0;
@@ -90,16 +90,19 @@ check_rlimits(struct doc *d)
     } else {
         int is_free = may_lock_all(d, proc), is_enough = soft >= lock || is_free;
 
-        doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock", "%s %s%s; %lld sessions "
-            "lock %s", soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have),
-            who, soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
+        doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock",
+            "%s %s%s; %lld sessions "
+            "lock %s",
+            soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have), who,
+            soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
             (long long)d->par->ipc_max_clients, fct_bytes((double)lock, want));
         if (!is_enough)
-            doc_fix(d, "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
+            doc_fix(d,
+                "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
                 "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
                 "/etc/security/limits.d/fdd.conf");
-        doc_data(d, "soft", soft == UINT64_MAX ? json_null()
-            : json_integer((json_int_t)soft));
+        doc_data(d, "soft",
+            soft == UINT64_MAX ? json_null() : json_integer((json_int_t)soft));
         doc_data(d, "wanted", json_integer((json_int_t)lock));
     }
     if (limit_of(text, "Max open files", &soft, &hard) != 0) {
@@ -107,14 +110,16 @@ check_rlimits(struct doc *d)
         return;
     }
     /* The daemon raises the soft limit itself. */
-    doc_add(d, hard >= files ? DOC_OK : DOC_WARN, "nofile", "%llu, at most %llu %s; "
-        "%llu needed", (unsigned long long)soft, (unsigned long long)hard, who,
-        (unsigned long long)files);
+    doc_add(d, hard >= files ? DOC_OK : DOC_WARN, "nofile",
+        "%llu, at most %llu %s; "
+        "%llu needed",
+        (unsigned long long)soft, (unsigned long long)hard, who, (unsigned long long)files);
     if (hard < files)
-        doc_fix(d, "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
-            "ipc.max_clients (%lld)", (long long)d->par->ipc_max_clients);
-    doc_data(d, "hard", hard == UINT64_MAX ? json_null()
-        : json_integer((json_int_t)hard));
+        doc_fix(d,
+            "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
+            "ipc.max_clients (%lld)",
+            (long long)d->par->ipc_max_clients);
+    doc_data(d, "hard", hard == UINT64_MAX ? json_null() : json_integer((json_int_t)hard));
     doc_data(d, "wanted", json_integer((json_int_t)files));
 }
 
@@ -133,10 +138,10 @@ check_cgroup(struct doc *d)
         return;
     }
     doc_add(d, used > limit / 10 * 9 ? DOC_WARN : DOC_OK, "cgroup memory",
-        "%s of %s used",
-        fct_bytes((double)used, a), fct_bytes((double)limit, b));
+        "%s of %s used", fct_bytes((double)used, a), fct_bytes((double)limit, b));
     if (used > limit / 10 * 9)
-        doc_fix(d, "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
+        doc_fix(d,
+            "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
             "kernel ends the daemon");
     doc_data(d, "limit", json_integer((json_int_t)limit));
     doc_data(d, "used", json_integer((json_int_t)used));
@@ -151,18 +156,20 @@ check_shm(struct doc *d)
 
     snprintf(path, sizeof(path), "%s/dev/shm", d->root);
     if (statvfs(path, &vfs) != 0) {
-        doc_add(d, DOC_FAIL, "/dev/shm", "%s: fdd starts no worker, for what they share is "
-            "made there", strerror(errno));
+        doc_add(d, DOC_FAIL, "/dev/shm",
+            "%s: fdd starts no worker, for what they share is "
+            "made there",
+            strerror(errno));
         doc_fix(d, "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm");
         return;
     }
     size = (uint64_t)vfs.f_blocks * vfs.f_frsize;
     left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
     doc_add(d, left >= need ? DOC_OK : DOC_WARN, "/dev/shm", "%s of %s free; %s needed",
-        fct_bytes((double)left, a), fct_bytes((double)size, b),
-        fct_bytes((double)need, c));
+        fct_bytes((double)left, a), fct_bytes((double)size, b), fct_bytes((double)need, c));
     if (left < need)
-        doc_fix(d, "remove unused files (ls -l /dev/shm), or make it larger: sudo "
+        doc_fix(d,
+            "remove unused files (ls -l /dev/shm), or make it larger: sudo "
             "mount -o remount,size=1G /dev/shm (docker: --shm-size)");
     doc_data(d, "size", json_integer((json_int_t)size));
     doc_data(d, "free", json_integer((json_int_t)left));
@@ -178,8 +185,10 @@ check_overcommit(struct doc *d)
         return;
     }
     doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit", "vm.overcommit_memory = %llu%s",
-        (unsigned long long)v, v == 2 ? ": the KV pool's reserved addresses and CUDA's "
-        "count as memory" : "");
+        (unsigned long long)v,
+        v == 2 ? ": the KV pool's reserved addresses and CUDA's "
+                 "count as memory"
+               : "");
     if (v == 2)
         doc_fix(d, "sudo sysctl -w vm.overcommit_memory=0");
 }
@@ -190,16 +199,17 @@ check_swap(struct doc *d, const char *meminfo)
     uint64_t total, left;
     char a[32], b[32];
 
-    if (doc_field_u64(meminfo, "SwapTotal", &total) != 0
-        || doc_field_u64(meminfo, "SwapFree", &left) != 0 || left > total) {
+    if (doc_field_u64(meminfo, "SwapTotal", &total) != 0 ||
+        doc_field_u64(meminfo, "SwapFree", &left) != 0 || left > total) {
         doc_unknown(d, "swap", "/proc/meminfo");
         return;
     }
-    doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap", total == 0 ? "none"
-        : "%s of %s used", fct_bytes((double)(total - left), a),
+    doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap",
+        total == 0 ? "none" : "%s of %s used", fct_bytes((double)(total - left), a),
         fct_bytes((double)total, b));
     if ((total - left) / 2 > left)
-        doc_fix(d, "memory is short: weights that are swapped out make every step wait; "
+        doc_fix(d,
+            "memory is short: weights that are swapped out make every step wait; "
             "look at fdctl doctor memory");
 }
 
@@ -210,8 +220,7 @@ chosen(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
     char line[128];
     const char *p;
 
-    if (doc_read_line(d, path, line, sizeof(line)) != 0
-        || (p = strchr(line, '[')) == NULL)
+    if (doc_read_line(d, path, line, sizeof(line)) != 0 || (p = strchr(line, '[')) == NULL)
         return -ENOENT;
     snprintf(ret, ret_bytes, "%.*s", (int)strcspn(p + 1, "]"), p + 1);
     return 0;
@@ -228,13 +237,15 @@ check_pages(struct doc *d, const char *meminfo)
         doc_unknown(d, "huge pages", thp);
     } else {
         doc_add(d, strcmp(mode, "never") == 0 ? DOC_WARN : DOC_OK, "huge pages",
-            "transparent: %s%s", mode, strcmp(mode, "never") == 0 ? "; the CPU backend "
-            "keeps weights and KV cache in small pages" : "");
+            "transparent: %s%s", mode,
+            strcmp(mode, "never") == 0 ? "; the CPU backend "
+                                         "keeps weights and KV cache in small pages"
+                                       : "");
         if (strcmp(mode, "never") == 0)
             doc_fix(d, "echo madvise | sudo tee %s", thp);
     }
-    if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode, sizeof(mode))
-        == 0)
+    if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
+            sizeof(mode)) == 0)
         doc_add(d, DOC_OK, "shared huge pages", "%s (rings are small)", mode);
     (void)doc_field_u64(meminfo, "HugePages_Total", &total);
     (void)doc_field_u64(meminfo, "HugePages_Free", &left);
@@ -243,9 +254,10 @@ check_pages(struct doc *d, const char *meminfo)
         doc_add(d, DOC_OK, "reserved pages", "none");
         return;
     }
-    doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages", "%s in hugetlb pages, %s "
-        "of it free; fdd uses none", fct_bytes((double)(total * size), a),
-        fct_bytes((double)(left * size), b));
+    doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages",
+        "%s in hugetlb pages, %s "
+        "of it free; fdd uses none",
+        fct_bytes((double)(total * size), a), fct_bytes((double)(left * size), b));
     if (left > 0)
         doc_fix(d, "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0");
 }
@@ -285,8 +297,9 @@ doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned 
 
         if (len < 12 || strcmp(e->d_name + len - 12, ".safetensors") != 0)
             continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s%s/%s", d->root, dir, e->d_name)
-            >= sizeof(path) || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        if ((size_t)snprintf(path, sizeof(path), "%s%s/%s", d->root, dir, e->d_name) >=
+                sizeof(path) ||
+            stat(path, &st) != 0 || !S_ISREG(st.st_mode))
             continue;
         sum += (uint64_t)st.st_size;
         n++;
@@ -313,16 +326,17 @@ check_model(struct doc *d, uint64_t room)
     if (model[0] == '\0' || strcmp(model, "null") == 0)
         return;
     if (doc_weights(d, model, &bytes, &n) != 0 || n == 0)
-        return;                          /* group fdd says why */
+        return; /* group fdd says why */
     if (bytes <= room || is_loaded) {
         doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s",
-            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s",
-            is_loaded ? ", loaded" : "");
+            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
     } else {
-        doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model", "%s of weights in %u file%s; "
-            "%s of host memory can be had", fct_bytes((double)bytes, a), n,
-            n == 1 ? "" : "s", fct_bytes((double)room, b));
-        doc_fix(d, "on the CPU backend: end what holds memory (below), set quant.weights "
+        doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model",
+            "%s of weights in %u file%s; "
+            "%s of host memory can be had",
+            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
+        doc_fix(d,
+            "on the CPU backend: end what holds memory (below), set quant.weights "
             "= wint8, or take a smaller model");
     }
     doc_data(d, "bytes", json_integer((json_int_t)bytes));
@@ -343,10 +357,10 @@ holder_of(const struct doc *d, const char *pid, struct holder *ret)
     char path[64], text[4096], uid[64];
 
     snprintf(path, sizeof(path), "/proc/%.20s/status", pid);
-    if (doc_read(d, path, text, sizeof(text)) <= 0
-        || doc_field_u64(text, "VmRSS", &ret->rss) != 0
-        || doc_field(text, "Uid", uid, sizeof(uid)) != 0
-        || doc_field(text, "Name", ret->name, sizeof(ret->name)) != 0)
+    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
+        doc_field_u64(text, "VmRSS", &ret->rss) != 0 ||
+        doc_field(text, "Uid", uid, sizeof(uid)) != 0 ||
+        doc_field(text, "Name", ret->name, sizeof(ret->name)) != 0)
         return -ENOENT;
     ret->pid = strtol(pid, NULL, 10);
     ret->uid = (uid_t)strtoul(uid, NULL, 10);
@@ -387,11 +401,12 @@ check_holders(struct doc *d)
     for (size_t i = 0; i < n; i++) {
         (void)doc_user(top[i].uid, user, sizeof(user));
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %ld, %s)",
-            i > 0 ? "\n" : "", fct_bytes((double)top[i].rss, a), top[i].name,
-            top[i].pid, user);
-        json_array_append_new(list, json_pack("{s:I,s:I,s:s,s:o}", "pid",
-            (json_int_t)top[i].pid, "bytes", (json_int_t)top[i].rss, "user", user,
-            "command", fct_json_text(top[i].name, strlen(top[i].name))));
+            i > 0 ? "\n" : "", fct_bytes((double)top[i].rss, a), top[i].name, top[i].pid,
+            user);
+        json_array_append_new(list,
+            json_pack("{s:I,s:I,s:s,s:o}", "pid", (json_int_t)top[i].pid, "bytes",
+                (json_int_t)top[i].rss, "user", user, "command",
+                fct_json_text(top[i].name, strlen(top[i].name))));
     }
     doc_add(d, DOC_OK, "held by", "%s", text);
     doc_data(d, "processes", list);
@@ -404,9 +419,9 @@ doc_memory(struct doc *d)
     struct cgr c;
     char meminfo[8192], a[32], b[32];
 
-    if (doc_read(d, "/proc/meminfo", meminfo, sizeof(meminfo)) <= 0
-        || doc_field_u64(meminfo, "MemTotal", &total) != 0
-        || doc_field_u64(meminfo, "MemAvailable", &room) != 0) {
+    if (doc_read(d, "/proc/meminfo", meminfo, sizeof(meminfo)) <= 0 ||
+        doc_field_u64(meminfo, "MemTotal", &total) != 0 ||
+        doc_field_u64(meminfo, "MemAvailable", &room) != 0) {
         doc_unknown(d, "host", "/proc/meminfo");
     } else {
         doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host", "%s of %s can be had",
@@ -416,8 +431,8 @@ doc_memory(struct doc *d)
         doc_data(d, "total", json_integer((json_int_t)total));
         doc_data(d, "available", json_integer((json_int_t)room));
         doc_cgroup(d, &c);
-        if (c.memory_max != CGR_NO_LIMIT && c.memory_used <= c.memory_max
-            && c.memory_max - c.memory_used < room)
+        if (c.memory_max != CGR_NO_LIMIT && c.memory_used <= c.memory_max &&
+            c.memory_max - c.memory_used < room)
             room = c.memory_max - c.memory_used;
         check_model(d, room);
     }

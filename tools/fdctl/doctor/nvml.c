@@ -57,8 +57,8 @@ doc_nvml_load(struct doc_nvml *ret)
     find(lib, "nvmlDeviceGetP2PStatus", NULL, &n.p2p);
     find(lib, "nvmlDeviceGetTopologyCommonAncestor", NULL, &n.topology);
     find(lib, "nvmlDeviceGetNvLinkState", NULL, &n.nvlink);
-    if (n.init == NULL || n.shutdown == NULL || n.error == NULL || n.count == NULL
-        || n.handle == NULL || n.name == NULL)
+    if (n.init == NULL || n.shutdown == NULL || n.error == NULL || n.count == NULL ||
+        n.handle == NULL || n.name == NULL)
         return -ENOENT;
     *ret = n;
     return 0;

@@ -44,11 +44,13 @@ try_uring(struct doc_uring *ret)
         return;
     ret->read_op = -ENOSYS;
     if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_PROBE, &probe,
-        IORING_OP_READ + 1) == 0 && probe.p.last_op >= IORING_OP_READ
-        && (probe.op[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED) != 0)
+            IORING_OP_READ + 1) == 0 &&
+        probe.p.last_op >= IORING_OP_READ &&
+        (probe.op[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED) != 0)
         ret->read_op = 0;
-    ret->buffers = syscall(SYS_io_uring_register, fd, IORING_REGISTER_BUFFERS, &iov, 1)
-        < 0 ? -errno : 0;
+    ret->buffers = syscall(SYS_io_uring_register, fd, IORING_REGISTER_BUFFERS, &iov, 1) < 0
+        ? -errno
+        : 0;
     close(fd);
 }
 
@@ -99,7 +101,10 @@ try_lib(const char *name)
 }
 
 const struct doc_tries doc_real_tries = {
-    .uring = try_uring, .pidfd = try_pidfd, .memfd = try_memfd, .futex = try_futex,
+    .uring = try_uring,
+    .pidfd = try_pidfd,
+    .memfd = try_memfd,
+    .futex = try_futex,
     .lib = try_lib,
 };
 
@@ -115,18 +120,22 @@ check_kernel(struct doc *d)
         doc_add(d, DOC_NOTE, "kernel", "unknown: release '%s'", d->kernel);
         doc_fix(d, "compare with 5.6 by hand: uname -r");
     } else if (major * 1000 + minor < 5003) {
-        doc_add(d, DOC_FAIL, "kernel", "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to "
-            "read weights by io_uring", d->kernel);
+        doc_add(d, DOC_FAIL, "kernel",
+            "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to "
+            "read weights by io_uring",
+            d->kernel);
         doc_fix(d, "install a kernel of at least 5.6 and start the machine again");
     } else if (major * 1000 + minor < 5006) {
-        doc_add(d, DOC_WARN, "kernel", "%s: weights are read by pread, io_uring's reads "
-            "came with 5.6", d->kernel);
+        doc_add(d, DOC_WARN, "kernel",
+            "%s: weights are read by pread, io_uring's reads "
+            "came with 5.6",
+            d->kernel);
         doc_fix(d, "install a kernel of at least 5.6 and start the machine again");
     } else {
         doc_add(d, DOC_OK, "kernel", "%s (5.6 needed)", d->kernel);
     }
-    if (doc_read(d, "/etc/os-release", text, sizeof(text)) > 0
-        && doc_field(text, "PRETTY_NAME", os, sizeof(os)) == 0)
+    if (doc_read(d, "/etc/os-release", text, sizeof(text)) > 0 &&
+        doc_field(text, "PRETTY_NAME", os, sizeof(os)) == 0)
         doc_add(d, DOC_OK, "distribution", "%s", os);
     else
         doc_unknown(d, "distribution", "/etc/os-release");
@@ -141,7 +150,8 @@ check_call(struct doc *d, const char *name, int rc, const char *since)
     }
     doc_add(d, DOC_FAIL, name, "refused: %s", strerror(-rc));
     if (rc == -EPERM || rc == -EACCES)
-        doc_fix(d, "a seccomp filter forbids it: allow it in the container's profile "
+        doc_fix(d,
+            "a seccomp filter forbids it: allow it in the container's profile "
             "(docker run --security-opt seccomp=FILE)");
     else
         doc_fix(d, "a kernel of at least %s has it, unless a seccomp filter hides it",
@@ -163,8 +173,8 @@ has_flag(const char *flags, const char *name)
 static const char *
 instruction_set(const char *flags)
 {
-    if (has_flag(flags, "avx512f") && has_flag(flags, "avx512bw")
-        && has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq"))
+    if (has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
+        has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq"))
         return "avx512";
     if (has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c"))
         return "avx2";
@@ -201,7 +211,8 @@ check_cpu(struct doc *d, const char *cpuinfo)
         isa, more[0] != '\0' ? "; not used:" : "", more);
     doc_data(d, "isa", json_string(isa));
     if (strcmp(isa, "generic") == 0)
-        doc_fix(d, "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
+        doc_fix(d,
+            "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
             "host's processor through (-cpu host)");
 }
 
@@ -214,8 +225,8 @@ check_processors(struct doc *d)
 
     (void)doc_proc(d, proc, sizeof(proc));
     snprintf(path, sizeof(path), "%s/status", proc);
-    if (doc_read(d, path, text, sizeof(text)) > 0
-        && doc_field(text, "Cpus_allowed_list", list, sizeof(list)) == 0)
+    if (doc_read(d, path, text, sizeof(text)) > 0 &&
+        doc_field(text, "Cpus_allowed_list", list, sizeof(list)) == 0)
         n = doc_count_list(list);
     if (doc_read_line(d, "/sys/devices/system/cpu/online", online, sizeof(online)) == 0)
         n_all = doc_count_list(online);
@@ -227,10 +238,14 @@ check_processors(struct doc *d)
     }
     doc_cgroup(d, &c);
     if (c.cpus > 0 && c.cpus < n) {
-        doc_add(d, DOC_WARN, "processors", "%u, but the control group gives the time of "
-            "%.1f", n, c.cpus);
-        doc_fix(d, "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
-            "docker: --cpus)", c.cpus < 2 ? 1 : (unsigned)c.cpus);
+        doc_add(d, DOC_WARN, "processors",
+            "%u, but the control group gives the time of "
+            "%.1f",
+            n, c.cpus);
+        doc_fix(d,
+            "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
+            "docker: --cpus)",
+            c.cpus < 2 ? 1 : (unsigned)c.cpus);
     } else if (n < 2) {
         doc_add(d, DOC_WARN, "processors", "1: daemon, worker and clients take turns");
         doc_fix(d, "give the daemon at least two processors (taskset, CPUAffinity=)");
@@ -248,14 +263,15 @@ check_numa(struct doc *d)
     char list[512];
     unsigned n;
 
-    if (doc_read_line(d, "/sys/devices/system/node/online", list, sizeof(list)) != 0
-        || (n = doc_count_list(list)) == 0) {
+    if (doc_read_line(d, "/sys/devices/system/node/online", list, sizeof(list)) != 0 ||
+        (n = doc_count_list(list)) == 0) {
         doc_add(d, DOC_OK, "numa", "no nodes named");
     } else if (n == 1) {
         doc_add(d, DOC_OK, "numa", "1 node");
     } else {
         doc_add(d, DOC_NOTE, "numa", "%u nodes: memory of another node is slower", n);
-        doc_fix(d, "on the CPU backend, keep the daemon on one: systemctl edit fdd, "
+        doc_fix(d,
+            "on the CPU backend, keep the daemon on one: systemctl edit fdd, "
             "[Service] NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa");
         doc_data(d, "nodes", json_integer(n));
     }
@@ -268,9 +284,9 @@ stolen(const struct doc *d)
     unsigned long long v[8], sum = 0;
     char text[256];
 
-    if (doc_read(d, "/proc/stat", text, sizeof(text)) <= 0
-        || sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1],
-        &v[2], &v[3], &v[4], &v[5], &v[6], &v[7]) != 8)
+    if (doc_read(d, "/proc/stat", text, sizeof(text)) <= 0 ||
+        sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2],
+            &v[3], &v[4], &v[5], &v[6], &v[7]) != 8)
         return -1;
     for (int i = 0; i < 8; i++)
         sum += v[i];
@@ -290,13 +306,16 @@ check_virtual(struct doc *d, const char *cpuinfo)
     if (kind[0] == '\0' && access(path, F_OK) == 0)
         snprintf(kind, sizeof(kind), "docker");
     if (has_flag(flags, "hypervisor") && steal >= 0.02) {
-        doc_add(d, DOC_NOTE, "virtualization", "virtual machine%s%s; others took %.0f %% "
-            "of its processors' time", vendor[0] != '\0' ? " of " : "", vendor,
-            steal * 100);
+        doc_add(d, DOC_NOTE, "virtualization",
+            "virtual machine%s%s; others took %.0f %% "
+            "of its processors' time",
+            vendor[0] != '\0' ? " of " : "", vendor, steal * 100);
         doc_fix(d, "give it processors of its own on the host");
     } else {
-        doc_add(d, DOC_OK, "virtualization", "%s%s%s%s%s", has_flag(flags, "hypervisor")
-            ? "virtual machine" : cpuinfo[0] != '\0' ? "none seen" : "unknown",
+        doc_add(d, DOC_OK, "virtualization", "%s%s%s%s%s",
+            has_flag(flags, "hypervisor") ? "virtual machine"
+                : cpuinfo[0] != '\0'      ? "none seen"
+                                          : "unknown",
             has_flag(flags, "hypervisor") && vendor[0] != '\0' ? " of " : "",
             has_flag(flags, "hypervisor") ? vendor : "",
             kind[0] != '\0' ? ", container: " : "", kind);
@@ -343,12 +362,15 @@ check_sysctl(struct doc *d)
     }
     (void)doc_read_u64(d, "/proc/sys/kernel/io_uring_group", &gid);
     if (v == 1)
-        doc_add(d, DOC_WARN, "sysctl", "kernel.io_uring_disabled = 1: for root and the "
-            "group of kernel.io_uring_group (%llu) only", (unsigned long long)gid);
+        doc_add(d, DOC_WARN, "sysctl",
+            "kernel.io_uring_disabled = 1: for root and the "
+            "group of kernel.io_uring_group (%llu) only",
+            (unsigned long long)gid);
     else
         doc_add(d, DOC_WARN, "sysctl", "kernel.io_uring_disabled = %llu: for nobody",
             (unsigned long long)v);
-    doc_fix(d, "sudo sysctl -w kernel.io_uring_disabled=0    (without it weights are "
+    doc_fix(d,
+        "sudo sysctl -w kernel.io_uring_disabled=0    (without it weights are "
         "read by pread, which takes longer)");
 }
 
@@ -359,16 +381,21 @@ check_setup(struct doc *d)
 
     d->tries->uring(&u);
     if (u.setup != 0) {
-        doc_add(d, DOC_WARN, "setup", "io_uring_setup: %s; weights are read by pread, "
-            "which takes longer", strerror(-u.setup));
+        doc_add(d, DOC_WARN, "setup",
+            "io_uring_setup: %s; weights are read by pread, "
+            "which takes longer",
+            strerror(-u.setup));
         if (u.setup == -ENOMEM)
-            doc_fix(d, "raise the limit of locked memory: ulimit -l unlimited, in a "
+            doc_fix(d,
+                "raise the limit of locked memory: ulimit -l unlimited, in a "
                 "service LimitMEMLOCK=infinity");
         else if (u.setup == -ENOSYS)
-            doc_fix(d, "a kernel of at least 5.6 has it, unless a seccomp filter hides "
+            doc_fix(d,
+                "a kernel of at least 5.6 has it, unless a seccomp filter hides "
                 "it");
         else
-            doc_fix(d, "sysctl kernel.io_uring_disabled, or a seccomp filter: allow "
+            doc_fix(d,
+                "sysctl kernel.io_uring_disabled, or a seccomp filter: allow "
                 "io_uring_setup, io_uring_enter and io_uring_register");
         return;
     }
@@ -383,7 +410,8 @@ check_setup(struct doc *d)
         doc_add(d, DOC_OK, "buffers", "can be registered");
     } else {
         doc_add(d, DOC_NOTE, "buffers", "cannot be registered: %s", strerror(-u.buffers));
-        doc_fix(d, "raise the limit of locked memory: ulimit -l unlimited, in a service "
+        doc_fix(d,
+            "raise the limit of locked memory: ulimit -l unlimited, in a service "
             "LimitMEMLOCK=infinity");
     }
 }
@@ -393,12 +421,14 @@ check_seccomp(struct doc *d)
 {
     char text[8192], value[16];
 
-    if (doc_read(d, "/proc/self/status", text, sizeof(text)) <= 0
-        || doc_field(text, "Seccomp", value, sizeof(value)) != 0)
+    if (doc_read(d, "/proc/self/status", text, sizeof(text)) <= 0 ||
+        doc_field(text, "Seccomp", value, sizeof(value)) != 0)
         doc_unknown(d, "seccomp", "/proc/self/status");
     else
-        doc_add(d, DOC_OK, "seccomp", value[0] == '0' ? "no filter"
-            : "a filter is in force (of fdctl; the daemon may have another)");
+        doc_add(d, DOC_OK, "seccomp",
+            value[0] == '0'
+                ? "no filter"
+                : "a filter is in force (of fdctl; the daemon may have another)");
 }
 
 void

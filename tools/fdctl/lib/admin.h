@@ -10,7 +10,7 @@
 
 /* Arguments of a command that asks one question. */
 struct fct_plain {
-    json_t *ask;             /* options add to it: FCT_ASK() */
+    json_t *ask; /* options add to it: FCT_ASK() */
     int json;
 };
 /* --json and --help of such a command. */

@@ -89,8 +89,7 @@ set(struct top_canvas *c, int y, int x, enum top_attr attr, uint32_t ch)
 }
 
 int
-top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
-    const char *text)
+top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const char *text)
 {
     if (x_end <= 0 || x_end > c->w)
         x_end = c->w;
@@ -187,7 +186,7 @@ filled(const struct top_canvas *c, int eighths, int is_spark)
     if (c->utf8)
         return eighths <= 0 ? ' ' : BLOCK + (uint32_t)eighths;
     if (is_spark)
-        return (uint32_t)" _.-=+*#@"[eighths];
+        return (uint32_t) " _.-=+*#@"[eighths];
     return eighths >= 6 ? '#' : eighths >= 3 ? '=' : eighths >= 1 ? '_' : ' ';
 }
 
@@ -330,8 +329,11 @@ top_ns(double ns, char *ret)
         return none(ret);
     for (; ns >= 999.5 && u < 3; u++)
         ns /= 1e3;
-    snprintf(ret, N, u == 0 || ns >= 99.95 ? "%.0f %s" : ns >= 9.995 ? "%.1f %s"
-        : "%.2f %s", ns, units[u]);
+    snprintf(ret, N,
+        u == 0 || ns >= 99.95 ? "%.0f %s"
+            : ns >= 9.995     ? "%.1f %s"
+                              : "%.2f %s",
+        ns, units[u]);
     return ret;
 }
 

@@ -14,19 +14,30 @@
 #define TOP_NONE (-1.0) /* a figure that the interval does not give */
 
 /* What a cell means; top/top.c knows how it looks. */
-enum top_attr { TOP_PLAIN, TOP_NAME, TOP_VALUE, TOP_DIM, TOP_GOOD, TOP_WARN, TOP_BAD,
-    TOP_BAR, TOP_HEAD, TOP_SELECTED, TOP_ATTR__N };
+enum top_attr {
+    TOP_PLAIN,
+    TOP_NAME,
+    TOP_VALUE,
+    TOP_DIM,
+    TOP_GOOD,
+    TOP_WARN,
+    TOP_BAD,
+    TOP_BAR,
+    TOP_HEAD,
+    TOP_SELECTED,
+    TOP_ATTR__N
+};
 
 struct top_cell {
-    uint32_t ch;             /* Unicode; 0: right half of the one before */
+    uint32_t ch; /* Unicode; 0: right half of the one before */
     uint8_t attr;
 };
 
 struct top_canvas {
     int w, h;
-    int utf8;                /* else ASCII only */
-    int dim;                 /* everything is old: TOP_DIM whatever was asked */
-    struct top_cell *cell;   /* [h * w] */
+    int utf8;              /* else ASCII only */
+    int dim;               /* everything is old: TOP_DIM whatever was asked */
+    struct top_cell *cell; /* [h * w] */
 };
 
 /* 0 or -ENOMEM; blank. w and h at least 1. */
@@ -49,7 +60,10 @@ int top_width(const char *text);
 void top_bar(struct top_canvas *c, int y, int x, int w, double share);
 /* The last w values, newest right, h cells high, full at max. Values below 0 are
  * gaps. v[(at - 1) % n_v] is the newest. */
-struct top_series { const float *v; size_t n_v, at, n; };
+struct top_series {
+    const float *v;
+    size_t n_v, at, n;
+};
 void top_chart(struct top_canvas *c, int y, int x, int w, int h, enum top_attr attr,
     const struct top_series *s, double max);
 /* Highest of the last w values. */
@@ -58,11 +72,11 @@ double top_series_max(const struct top_series *s, int w);
 void top_canvas_print(const struct top_canvas *c, FILE *out);
 
 /* Numbers as short text; TOP_NONE is "-". ret has 24 bytes. */
-const char *top_count(double v, char *ret);      /* 1,234,567 or 12.3M */
-const char *top_rate(double v, char *ret);       /* 0.4, 12.3, 1,234 */
-const char *top_ns(double ns, char *ret);        /* 850 ns, 12.3 us, 1.23 s */
-const char *top_share(double share, char *ret);  /* 45 % */
-const char *top_bytes(double bytes, char *ret);  /* 64 MiB */
-const char *top_age(double ms, char *ret);       /* 12.3 s, 5 m 03, 2 h 05, 3 d */
+const char *top_count(double v, char *ret);     /* 1,234,567 or 12.3M */
+const char *top_rate(double v, char *ret);      /* 0.4, 12.3, 1,234 */
+const char *top_ns(double ns, char *ret);       /* 850 ns, 12.3 us, 1.23 s */
+const char *top_share(double share, char *ret); /* 45 % */
+const char *top_bytes(double bytes, char *ret); /* 64 MiB */
+const char *top_age(double ms, char *ret);      /* 12.3 s, 5 m 03, 2 h 05, 3 d */
 
 #endif

@@ -71,8 +71,7 @@ fct_flush(void)
 /* ---- words --------------------------------------------------------------------- */
 
 /* "fdctl: generate: what" or, for main(), "fdctl: what". */
-__attribute__((format(printf, 2, 3)))
-static int
+__attribute__((format(printf, 2, 3))) static int
 bad(const struct fct_cli *c, const char *fmt, ...)
 {
     char text[256];
@@ -125,9 +124,11 @@ make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
     for (i = 0; opts[i].name != NULL && i < FCT_OPTS_MAX; i++) {
         const struct fct_opt *o = &opts[i];
 
-        ret->longs[i] = (struct option){ o->name, o->arg == NULL ? no_argument
-            : o->arg[0] == '[' ? optional_argument : required_argument, NULL,
-            FIRST_LONG + (int)i };
+        ret->longs[i] = (struct option){ o->name,
+            o->arg == NULL         ? no_argument
+                : o->arg[0] == '[' ? optional_argument
+                                   : required_argument,
+            NULL, FIRST_LONG + (int)i };
         if (o->letter == 0)
             continue;
         *s++ = o->letter;
@@ -177,7 +178,7 @@ fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
     int id, before;
 
     if (c->at == 0)
-        optind = 0;              /* a new line */
+        optind = 0; /* a new line */
     if (c->no_more && c->at >= c->argc)
         return FCT_CLI_END;
     c->value = c->no_more ? c->argv[c->at++] : NULL;
@@ -200,7 +201,8 @@ fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
     c->row = o = row_of(opts, id);
     return id >= FIRST_LONG && !is_whole(o, c->argv[before])
         ? unknown_option(c, opts, c->argv[before] + 2)
-        : o->id != 0 ? o->id : FCT_CLI_ROW;
+        : o->id != 0 ? o->id
+                     : FCT_CLI_ROW;
 }
 
 /* ---- help ---------------------------------------------------------------------- */
@@ -452,7 +454,7 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
         if (id == FCT_ID_HELP)
             return fct_help(l);
         rc = id == FCT_CLI_WORD ? take_word(l, argv[0], c.value, args)
-            : fct_take(l, c.row, c.value, args);
+                                : fct_take(l, c.row, c.value, args);
     }
     return rc == 0 ? FCT_GO : rc;
 }
@@ -473,8 +475,8 @@ fct_exit_code(int status)
         return FCT_EX_UNAV;
     if (strcmp(cls, "REQUEST") == 0 || status == FDP_E_INVAL)
         return FCT_EX_DATA;
-    if (strcmp(cls, "RETRY") == 0 || status == FDP_E_TIMEOUT || status == FDP_E_AGAIN
-        || status == FDP_E_SLOW)
+    if (strcmp(cls, "RETRY") == 0 || status == FDP_E_TIMEOUT || status == FDP_E_AGAIN ||
+        status == FDP_E_SLOW)
         return FCT_EX_TEMP;
     if (strcmp(cls, "ENDED") == 0)
         return FCT_EX_ENDED;
@@ -506,8 +508,8 @@ fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *
 
     errno = 0;
     v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || v < lo
-        || v > hi)
+    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
+        v < lo || v > hi)
         return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
             text, lo, hi);
     *ret = (uint32_t)v;

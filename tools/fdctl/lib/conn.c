@@ -24,7 +24,7 @@
 
 struct fct_admin {
     int fd, timeout_ms;
-    int got_fd;              /* came with an answer; -1: none */
+    int got_fd; /* came with an answer; -1: none */
     char *buf;
     size_t n, cap;
 };
@@ -75,13 +75,13 @@ find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const ch
 
     if (dir == NULL && instance == NULL && socket != NULL)
         folder_of(socket, f->dir, sizeof(f->dir));
-    else if (dir != NULL || instance != NULL
-        || !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
+    else if (dir != NULL || instance != NULL ||
+        !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
         rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
     if (rc == -EINVAL)
-        return fct_fail(FCT_EX_USAGE, "%s%s: no instance's name: " FDW_NAME_RULE
-            "; see %s ls", instance != NULL ? "--instance " : "$FDD_INSTANCE=", name,
-            fct_prog);
+        return fct_fail(FCT_EX_USAGE,
+            "%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
+            instance != NULL ? "--instance " : "$FDD_INSTANCE=", name, fct_prog);
     if (rc != 0)
         return fct_fail(FCT_EX_USAGE, "the runtime folder's path is longer than %d bytes",
             FDW_PATH_BYTES - 1);
@@ -101,8 +101,8 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     fdw_env_get(&e);
     f->instance[0] = '\0';
     f->dir_given = dir != NULL;
-    f->is_found = socket == NULL && admin == NULL && dir == NULL && instance == NULL
-        && e.socket == NULL && e.runtime_dir == NULL;
+    f->is_found = socket == NULL && admin == NULL && dir == NULL && instance == NULL &&
+        e.socket == NULL && e.runtime_dir == NULL;
     rc = find_folder(f, &e, socket, dir, instance);
     if (rc != 0)
         return rc;
@@ -116,10 +116,11 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
         snprintf(f->admin, sizeof(f->admin), "%s", admin);
     else
         snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
-    if (strlen(f->socket) >= sizeof(un.sun_path)
-        || strlen(f->admin) >= sizeof(un.sun_path))
-        return fct_fail(FCT_EX_USAGE, "%s: longer than the %zu bytes a socket's "
-            "path can have", strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
+    if (strlen(f->socket) >= sizeof(un.sun_path) || strlen(f->admin) >= sizeof(un.sun_path))
+        return fct_fail(FCT_EX_USAGE,
+            "%s: longer than the %zu bytes a socket's "
+            "path can have",
+            strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
             sizeof(un.sun_path) - 1);
     return 0;
 }
@@ -134,22 +135,28 @@ fct_no_permission(const char *what, gid_t gid)
 
     /* Owned by root's group: there was no group fdd when the daemon began. */
     if (gid == 0 && gr == NULL)
-        return fct_fail(FCT_EX_PERM, "%s: permission denied; the group fdd, whose "
+        return fct_fail(FCT_EX_PERM,
+            "%s: permission denied; the group fdd, whose "
             "members may use it, does not exist:\n"
             "  sudo groupadd --system fdd && sudo usermod -aG fdd $USER\n"
-            "  sudo systemctl restart fdd    (then log in again)", what);
+            "  sudo systemctl restart fdd    (then log in again)",
+            what);
     if (gid == 0)
-        return fct_fail(FCT_EX_PERM, "%s: permission denied; the group fdd, whose "
+        return fct_fail(FCT_EX_PERM,
+            "%s: permission denied; the group fdd, whose "
             "members may use it, is newer than the daemon:\n"
             "  sudo usermod -aG fdd $USER\n"
-            "  sudo systemctl restart fdd    (then log in again)", what);
+            "  sudo systemctl restart fdd    (then log in again)",
+            what);
     if (gr != NULL)
         snprintf(group, sizeof(group), "%s", gr->gr_name);
     else
         snprintf(group, sizeof(group), "%lu", (unsigned long)gid);
-    return fct_fail(FCT_EX_PERM, "%s: permission denied; members of the group %s "
+    return fct_fail(FCT_EX_PERM,
+        "%s: permission denied; members of the group %s "
         "may use it:\n"
-        "  sudo usermod -aG %s $USER    (then log in again)", what, group, group);
+        "  sudo usermod -aG %s $USER    (then log in again)",
+        what, group, group);
 }
 
 static int
@@ -162,13 +169,15 @@ cannot_connect(const struct fct *f, const char *path, int os_error)
         (void)stat(path, &st);
         return fct_no_permission(path, st.st_gid);
     }
-    return fct_fail(FCT_EX_UNAV, "no daemon at %s: %s; start it:\n"
+    return fct_fail(FCT_EX_UNAV,
+        "no daemon at %s: %s; start it:\n"
         "  sudo systemctl start fdd%s%s\n"
         "or one of your own:\n"
         "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
         "or name another one with --instance NAME (fdctl ls shows them) or "
-        "--runtime-dir DIR", path, strerror(os_error), f->instance[0] != '\0' ? "@" : "",
-        f->instance, slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+        "--runtime-dir DIR",
+        path, strerror(os_error), f->instance[0] != '\0' ? "@" : "", f->instance,
+        slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
 }
 
 /* ---- sessions --------------------------------------------------------------- */
@@ -177,7 +186,8 @@ static int
 try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
     struct fdc_open_error *ret_err)
 {
-    struct fdc_open_opts opts = { .size = sizeof(opts), .path = f->socket,
+    struct fdc_open_opts opts = { .size = sizeof(opts),
+        .path = f->socket,
         .name = fct_prog,
         .ret_error = ret_err };
 
@@ -185,7 +195,8 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
     /* A request may take a half; the default is 1 MiB. */
     if (prompt_bytes > (size_t)400 << 10)
         opts.arena_bytes = prompt_bytes > (size_t)30 << 20
-            ? 64u << 20 : (uint32_t)(2 * prompt_bytes + 65536);
+            ? 64u << 20
+            : (uint32_t)(2 * prompt_bytes + 65536);
     if (f->timeout_ms > 0)
         opts.connect_timeout_ms = (uint32_t)f->timeout_ms;
     opts.max_unread_bytes = 256u << 20;
@@ -203,13 +214,15 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
     if (rc == FDP_E_CONNECT)
         return cannot_connect(f, f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
     if (rc == FDP_E_PERM)
-        return fct_fail(FCT_EX_PERM, "%s: refused by the daemon (E_PERM): its "
+        return fct_fail(FCT_EX_PERM,
+            "%s: refused by the daemon (E_PERM): its "
             "configuration does not allow this user (ipc.group, ipc.refuse_own_uid)",
             f->socket);
     if (rc == FDP_E_VERSION)
-        return fct_fail(FCT_EX_PROTO, "%s: %s: the daemon speaks protocol %u.%u, this "
-            "fdctl %d.%d; install both from the same release", f->socket,
-            fdc_strerror(rc), oe.major, oe.minor, FDP_MAJOR, FDP_MINOR);
+        return fct_fail(FCT_EX_PROTO,
+            "%s: %s: the daemon speaks protocol %u.%u, this "
+            "fdctl %d.%d; install both from the same release",
+            f->socket, fdc_strerror(rc), oe.major, oe.minor, FDP_MAJOR, FDP_MINOR);
     if (oe.retry_after_ms != 0)
         return fct_fail(fct_exit_code(rc), "%s: %s (%s), try again in %u ms", f->socket,
             fdc_strerror(rc), fdc_status_name(rc), oe.retry_after_ms);
@@ -294,13 +307,15 @@ receive(struct fct_admin *a)
 {
     char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
     struct iovec iov = { a->buf + a->n, a->cap - a->n };
-    struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = ctl,
+    struct msghdr m = { .msg_iov = &iov,
+        .msg_iovlen = 1,
+        .msg_control = ctl,
         .msg_controllen = sizeof(ctl) };
     ssize_t k = recvmsg(a->fd, &m, MSG_CMSG_CLOEXEC);
     struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
 
-    if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS
-        && h->cmsg_len == CMSG_LEN(sizeof(int))) {
+    if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+        h->cmsg_len == CMSG_LEN(sizeof(int))) {
         if (a->got_fd >= 0)
             close(a->got_fd);
         memcpy(&a->got_fd, CMSG_DATA(h), sizeof(int));
@@ -312,8 +327,8 @@ receive(struct fct_admin *a)
 static long long
 read_answer(struct fct_admin *a)
 {
-    uint64_t t_end = clk_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms)
-        * 1000000u;
+    uint64_t t_end =
+        clk_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u;
     struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
     int left = -1;
     ssize_t k;
@@ -394,7 +409,8 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
     answer = json_loadb(a->buf, (size_t)n, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(answer)) {
         json_decref(answer);
-        return quiet ? FCT_EX_PROTO
+        return quiet
+            ? FCT_EX_PROTO
             : fct_fail(FCT_EX_PROTO, "admin socket: the answer is no JSON object");
     }
     if (!json_is_true(json_object_get(answer, "ok"))) {
@@ -478,7 +494,7 @@ is_alive(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
     fp = fopen(path, "re");
     if (fp == NULL)
-        return 1;                        /* /proc does not show others' */
+        return 1; /* /proc does not show others' */
     n = fread(stat, 1, sizeof(stat) - 1, fp);
     fclose(fp);
     stat[n] = '\0';
@@ -486,8 +502,8 @@ is_alive(pid_t pid)
     if (p == NULL || p[1] != ' ')
         return 1;
     *p = '\0';
-    return p[2] != 'Z' && p[2] != 'X' && strchr(stat, '(') != NULL
-        && strstr(strchr(stat, '('), "fdd") != NULL;
+    return p[2] != 'Z' && p[2] != 'X' && strchr(stat, '(') != NULL &&
+        strstr(strchr(stat, '('), "fdd") != NULL;
 }
 
 /* Who has the lock of the runtime folder, or had it last: the pid that it has
@@ -512,8 +528,8 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
             close(fd);
         return e == ENOENT ? 0 : -1;
     }
-    if (fstat(fileno(fp), &st) == 0 && S_ISREG(st.st_mode)
-        && fgets(text, sizeof(text), fp) != NULL)
+    if (fstat(fileno(fp), &st) == 0 && S_ISREG(st.st_mode) &&
+        fgets(text, sizeof(text), fp) != NULL)
         pid = strtol(text, NULL, 10);
     fclose(fp);
     if (pid <= 0 || pid > INT32_MAX)
@@ -539,8 +555,9 @@ fct_daemon_pid(const struct fct *f)
 static int
 has_given_up(const char *state, const char *phase, const json_t *worker)
 {
-    return strcmp(state, "degraded") == 0 || (strcmp(phase, "failed") == 0
-        && (fct_num(worker, "pid") == 0 || strcmp(state, "stopping") == 0));
+    return strcmp(state, "degraded") == 0 ||
+        (strcmp(phase, "failed") == 0 &&
+            (fct_num(worker, "pid") == 0 || strcmp(state, "stopping") == 0));
 }
 
 static enum seen
@@ -567,8 +584,8 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
             error[0] != '\0' ? error : "the worker does not start",
             fix[0] != '\0' ? "\n  " : "", fix);
     } else {
-        snprintf(why, why_bytes, "the worker is %s%s%s", phase[0] != '\0' ? phase
-            : "not there", error[0] != '\0' ? ": " : "", error);
+        snprintf(why, why_bytes, "the worker is %s%s%s",
+            phase[0] != '\0' ? phase : "not there", error[0] != '\0' ? ": " : "", error);
     }
     json_decref(st);
     return seen;
@@ -585,10 +602,8 @@ look_client(const struct fct *f, char *why, size_t why_bytes)
     int rc = try_open(f, 0, &s, &oe);
 
     if (rc == FDP_E_CONNECT)
-        return oe.os_error == EACCES || oe.os_error == EPERM ? SEEN_NO_RIGHT
-        : SEEN_NOTHING;
-    snprintf(why, why_bytes, "%s", rc < 0 ? fdc_strerror(rc)
-        : "the model is still loading");
+        return oe.os_error == EACCES || oe.os_error == EPERM ? SEEN_NO_RIGHT : SEEN_NOTHING;
+    snprintf(why, why_bytes, "%s", rc < 0 ? fdc_strerror(rc) : "the model is still loading");
     if (rc < 0)
         return fdc_is_retryable(rc) ? SEEN_BUSY : SEEN_FAILED;
     if (fdc_info(s, &info, 1000) >= 0 && info.model.vocab != 0)
@@ -599,9 +614,9 @@ look_client(const struct fct *f, char *why, size_t why_bytes)
 
 /* A daemon that ends before anything of it is seen is told by its lock. */
 struct watched {
-    struct timespec began;       /* of the file system's clock */
-    int seen;                    /* it was alive */
-    uint64_t t_gone;             /* since when it is not, 0: not */
+    struct timespec began; /* of the file system's clock */
+    int seen;              /* it was alive */
+    uint64_t t_gone;       /* since when it is not, 0: not */
 };
 /* So long another may take its place, and the lock of a daemon in another pid
  * namespace looks dead while it starts. */
@@ -620,8 +635,9 @@ has_ended(const struct fct *f, struct watched *w)
         return 0;
     }
     /* A lock from before we came may wait for its next daemon. */
-    if (!w->seen && (pid <= 0 || written.tv_sec < w->began.tv_sec
-        || (written.tv_sec == w->began.tv_sec && written.tv_nsec < w->began.tv_nsec)))
+    if (!w->seen &&
+        (pid <= 0 || written.tv_sec < w->began.tv_sec ||
+            (written.tv_sec == w->began.tv_sec && written.tv_nsec < w->began.tv_nsec)))
         return 0;
     if (w->t_gone == 0)
         w->t_gone = clk_now_ns();
@@ -640,8 +656,10 @@ fct_wait_ready(struct fct *f)
     clock_gettime(CLOCK_REALTIME_COARSE, &w.began);
     for (;;) {
         uint64_t now = clk_now_ns();
-        int left = now >= t_end ? 1 : (t_end - now) / 1000000 < INT32_MAX
-            ? (int)((t_end - now) / 1000000) + 1 : INT32_MAX;
+        int left = now >= t_end ? 1
+            : (t_end - now) / 1000000 < INT32_MAX
+            ? (int)((t_end - now) / 1000000) + 1
+            : INT32_MAX;
         enum seen seen;
 
         /* The daemon that starts meanwhile may be elsewhere. */
@@ -672,9 +690,11 @@ fct_wait_ready(struct fct *f)
         if (seen == SEEN_NO_RIGHT)
             return cannot_connect(f, f->socket, EACCES);
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
-            return fct_fail(FCT_EX_UNAV, "the daemon at %s ended before it was ready; "
-                "its log says why%s%s%s", f->socket, reached ? " (at last " : "",
-                reached ? why : "", reached ? ")" : "");
+            return fct_fail(FCT_EX_UNAV,
+                "the daemon at %s ended before it was ready; "
+                "its log says why%s%s%s",
+                f->socket, reached ? " (at last " : "", reached ? why : "",
+                reached ? ")" : "");
         reached |= seen == SEEN_BUSY;
         if (clk_now_ns() >= t_end)
             return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,

@@ -35,28 +35,28 @@
 #include "tools/fdctl/lib/cli.h"
 
 /* Exit codes; fdctl(1) lists them. */
-#define FCT_EX_ENDED   1  /* a request was cancelled or its deadline passed */
-#define FCT_EX_USAGE  64
-#define FCT_EX_DATA   65
-#define FCT_EX_NOIN   66
-#define FCT_EX_UNAV   69
-#define FCT_EX_SOFT   70
-#define FCT_EX_IO     74
-#define FCT_EX_TEMP   75
-#define FCT_EX_PROTO  76
-#define FCT_EX_PERM   77
+#define FCT_EX_ENDED 1 /* a request was cancelled or its deadline passed */
+#define FCT_EX_USAGE 64
+#define FCT_EX_DATA  65
+#define FCT_EX_NOIN  66
+#define FCT_EX_UNAV  69
+#define FCT_EX_SOFT  70
+#define FCT_EX_IO    74
+#define FCT_EX_TEMP  75
+#define FCT_EX_PROTO 76
+#define FCT_EX_PERM  77
 #define FCT_EX_INT   130
 
 /* ---- connection ------------------------------------------------------------- */
 
 struct fct {
-    char dir[512];           /* runtime folder */
+    char dir[512]; /* runtime folder */
     char socket[512], admin[512];
-    char instance[64];       /* "": the main one, or only a path is known */
-    int is_found;            /* nothing names a place: by what is there now */
-    int dir_given;           /* by an option */
-    int timeout_ms;          /* of one answer, -1: as long as it takes */
-    double wait_s;           /* wait so long for a ready daemon, 0: not */
+    char instance[64]; /* "": the main one, or only a path is known */
+    int is_found;      /* nothing names a place: by what is there now */
+    int dir_given;     /* by an option */
+    int timeout_ms;    /* of one answer, -1: as long as it takes */
+    double wait_s;     /* wait so long for a ready daemon, 0: not */
 };
 
 /* Find the sockets from what the options and the environment name
@@ -146,16 +146,16 @@ int fct_dbl_in(const char *what, const char *text, double lo, double hi, double 
 /* ---- a request ------------------------------------------------------------- */
 
 struct fct_req {
-    char *text;              /* prompt, or */
+    char *text; /* prompt, or */
     size_t n_text;
-    uint32_t *ids;           /* these ids, or neither */
+    uint32_t *ids; /* these ids, or neither */
     size_t n_ids;
     int has_prompt;
-    struct fdc_params p;     /* stop and stop_ids are not used: */
+    struct fdc_params p; /* stop and stop_ids are not used: */
     char **stop;
     uint32_t *stop_len, *stop_ids;
     uint32_t n_stop, n_stop_ids;
-    json_t *label;           /* "id" of a batch line, shown in the result */
+    json_t *label; /* "id" of a batch line, shown in the result */
 };
 
 void fct_req_init(struct fct_req *r);
@@ -182,8 +182,7 @@ int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
 /* A JSON array of numbers, or numbers between blanks or commas. 0, or
  * -ENODATA (none), -EINVAL or -ENOMEM with the reason in err. */
 int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,
-    char *err,
-    size_t err_bytes);
+    char *err, size_t err_bytes);
 /* Offset of the first byte that is not UTF-8, -1 if all is. */
 long long fct_utf8_error(const char *text, size_t n);
 /* 0, or FCT_EX_DATA with the message printed, which names the byte. */
@@ -192,12 +191,14 @@ int fct_check_utf8(const char *what, const char *text, size_t n);
  * a line does not name. 0 or an exit code with the message printed; the
  * message names path and line. */
 int fct_parse_batch(const char *path, const char *text, size_t n,
-    const struct fct_req *dflt,
-    struct fct_req **ret_reqs, size_t *ret_n);
+    const struct fct_req *dflt, struct fct_req **ret_reqs, size_t *ret_n);
 
 /* ---- results ------------------------------------------------------------------ */
 
-struct fct_lp { uint32_t at, n; uint32_t position; }; /* entries [at, at + n) */
+struct fct_lp {
+    uint32_t at, n;
+    uint32_t position;
+}; /* entries [at, at + n) */
 
 struct fct_choice {
     uint32_t *ids;
@@ -216,14 +217,14 @@ struct fct_result {
     unsigned n_choices;
     uint32_t *prompt_ids;
     size_t n_prompt_ids, cap_prompt_ids;
-    struct fct_lp *plp;      /* prompt logprobs */
+    struct fct_lp *plp; /* prompt logprobs */
     size_t n_plp, cap_plp;
     struct fdp_logprob *lps; /* what the fct_lp point into */
     size_t n_lps, cap_lps;
     struct fdp_accepted accepted;
     int is_accepted, is_over;
     struct fdp_done done;
-    struct fdp_error error;  /* code FDP_OK: DONE came */
+    struct fdp_error error;            /* code FDP_OK: DONE came */
     uint64_t t_submit, t_first, t_end; /* client's CLOCK_MONOTONIC, 0: not yet */
 };
 
@@ -267,11 +268,14 @@ struct fct;
 typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 struct fct_cmd {
     const char *name, *help;
-    fct_cmd_fn *fn;          /* NULL: */
+    fct_cmd_fn *fn;             /* NULL: */
     const struct fct_line *ask; /* fct_plain_cmd() of this line */
-    int starts_one;          /* 1: starts a daemon of its own, waits for none */
+    int starts_one;             /* 1: starts a daemon of its own, waits for none */
 };
-#define FCT_CMD_END { .name = NULL }
+#define FCT_CMD_END \
+    { \
+        .name = NULL \
+    }
 /* A program of commands: the options before the command, help, version. Returns
  * its exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);

@@ -94,15 +94,14 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
         }
         for (len = 0; i + len < n && strchr(" \t\r\n,]", text[i + len]) == NULL; len++)
             ;
-        for (k = 0; k < len && isdigit((unsigned char)text[i + k])
-            && v <= UINT32_MAX; k++)
+        for (k = 0; k < len && isdigit((unsigned char)text[i + k]) && v <= UINT32_MAX; k++)
             v = v * 10 + (unsigned)(text[i + k] - '0');
         if (k < len || len == 0 || v > UINT32_MAX || closed) {
             snprintf(word, sizeof(word), "%.*s", (int)(len > 40 ? 40 : len), text + i);
             snprintf(err, err_bytes, "line %zu: '%s': %s", line,
-                par_show(word, shown, sizeof(shown)), closed
-                ? "behind the end of the list"
-                : "not a token id (a whole number from 0 to 4294967295)");
+                par_show(word, shown, sizeof(shown)),
+                closed ? "behind the end of the list"
+                       : "not a token id (a whole number from 0 to 4294967295)");
             goto bad;
         }
         if (fct_room(&ids, n_ids + 1, &cap, sizeof(*ids)) != 0) {
@@ -143,8 +142,9 @@ fct_check_utf8(const char *what, const char *text, size_t n)
 {
     long long at = fct_utf8_error(text, n);
 
-    return at < 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
-        what, at, (unsigned char)text[at]);
+    return at < 0 ? 0
+                  : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
+                        what, at, (unsigned char)text[at]);
 }
 
 static int
@@ -160,7 +160,8 @@ parse_line(const char *line, size_t n, const struct fct_req *dflt, struct fct_re
         if (o == NULL)
             snprintf(err, err_bytes, "column %d: %s%s", je.column, je.text,
                 json_error_code(&je) == json_error_numeric_overflow
-                ? "; write a whole number above 9223372036854775807 in quotes" : "");
+                    ? "; write a whole number above 9223372036854775807 in quotes"
+                    : "");
         else
             snprintf(err, err_bytes, "not a JSON object");
         fct_req_fini(ret);

@@ -8,8 +8,7 @@
 #include <string.h>
 
 static int
-run_lines(fdc_t *s, const struct txa *a, const char *file, const char *text,
-    size_t n,
+run_lines(fdc_t *s, const struct txa *a, const char *file, const char *text, size_t n,
     int timeout_ms)
 {
     size_t at, len, line = 1;
@@ -31,7 +30,9 @@ int
 txa_run(const struct fct *f, const struct txa *a)
 {
     const char *name = a->text != NULL ? "argument"
-        : a->file == NULL || strcmp(a->file, "-") == 0 ? "standard input" : a->file;
+        : a->file == NULL || strcmp(a->file, "-") == 0
+        ? "standard input"
+        : a->file;
     char *text = NULL;
     size_t n = 0;
     fdc_t *s = NULL;
@@ -48,7 +49,7 @@ txa_run(const struct fct *f, const struct txa *a)
         rc = fct_open(f, n, &s);
     if (rc == 0)
         rc = a->lines ? run_lines(s, a, name, text, n, f->timeout_ms)
-            : a->one(s, a, name, text, n, f->timeout_ms);
+                      : a->one(s, a, name, text, n, f->timeout_ms);
     if (rc == 0)
         rc = fct_flush();
     fdc_close(s);

@@ -14,44 +14,42 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
 
 /* X(id, name, type, field of struct fdc_params, flag, argument, help).
  * The daemon judges the values; here they only have to fit their type. */
-#define PARAM_ROWS(X)                                                           \
+#define PARAM_ROWS(X) \
     X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", "output tokens at most") \
     X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before this many") \
-    X(temperature, "temperature", P_F32, temperature, 0, "T",                   \
-        "0 is greedy (the model's)")                                                      \
+    X(temperature, "temperature", P_F32, temperature, 0, "T", "0 is greedy (the model's)") \
     X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P; 1: off") \
-    X(top_k, "top-k", P_U32, top_k, 0, "K", "the K likeliest; 0: off (the model's)")         \
+    X(top_k, "top-k", P_U32, top_k, 0, "K", "the K likeliest; 0: off (the model's)") \
     X(min_p, "min-p", P_F32, min_p, 0, "P", "at least P of the likeliest; 0: off") \
-    X(presence_penalty, "presence-penalty", P_F32, presence_penalty, 0, "X",    \
-        "-2 to 2 (0)")                                                          \
+    X(presence_penalty, "presence-penalty", P_F32, presence_penalty, 0, "X", "-2 to 2 (0)") \
     X(frequency_penalty, "frequency-penalty", P_F32, frequency_penalty, 0, "X", \
-        "-2 to 2 (0)")                                                          \
+        "-2 to 2 (0)") \
     X(repetition_penalty, "repetition-penalty", P_F32, repetition_penalty, 0, "X", \
-        "0.001 to 2 (the model's)")                                                        \
-    X(seed, "seed", P_U64, seed, 0, "N", "same seed, same tokens")     \
-    X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)")                   \
-    X(logprobs, "logprobs", P_COUNT, logprobs, 0, "K",               \
-        "log-probabilities of the output, K alternatives")                      \
-    X(prompt_logprobs, "prompt-logprobs", P_COUNT, prompt_logprobs, 0, "K",\
-        "the same for the prompt")                  \
-    X(priority, "priority", P_I32, priority, 0, "N", "smaller first (0)")       \
-    X(stream_interval, "stream-interval", P_U16, stream_interval, 0, "N",       \
-        "tokens per piece at least")                                            \
+        "0.001 to 2 (the model's)") \
+    X(seed, "seed", P_U64, seed, 0, "N", "same seed, same tokens") \
+    X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)") \
+    X(logprobs, "logprobs", P_COUNT, logprobs, 0, "K", \
+        "log-probabilities of the output, K alternatives") \
+    X(prompt_logprobs, "prompt-logprobs", P_COUNT, prompt_logprobs, 0, "K", \
+        "the same for the prompt") \
+    X(priority, "priority", P_I32, priority, 0, "N", "smaller first (0)") \
+    X(stream_interval, "stream-interval", P_U16, stream_interval, 0, "N", \
+        "tokens per piece at least") \
     X(timeout_ms, "timeout-ms", P_U32, ttl_total_ms, 0, "MS", "end after so long") \
-    X(queue_timeout_ms, "queue-timeout-ms", P_U32, ttl_queue_ms, 0, "MS",       \
-        "give up when not begun after so long")                                 \
+    X(queue_timeout_ms, "queue-timeout-ms", P_U32, ttl_queue_ms, 0, "MS", \
+        "give up when not begun after so long") \
     X(user, "user", P_U64, user, 0, "UID", "act for this user (trusted users)") \
-    X(stop, "stop", P_STOP, n, 0, "TEXT", "end at this text; may be repeated")  \
+    X(stop, "stop", P_STOP, n, 0, "TEXT", "end at this text; may be repeated") \
     X(stop_id, "stop-id", P_STOP_ID, n, 0, "ID", "end at this token; may be repeated") \
-    X(ignore_eos, "ignore-eos", P_FLAG, n, FDP_F_IGNORE_EOS, NULL,              \
-        "go on behind the end of the text")                                     \
-    X(keep_stop, "keep-stop", P_FLAG, n, FDP_F_KEEP_STOP, NULL,                 \
-        "the stop text stays in the output")                                    \
-    X(no_special, "no-special", P_FLAG, n, FDP_F_NO_SPECIAL, NULL,              \
-        "add no begin-of-text token to a text prompt")                          \
-    X(parse_special, "parse-special", P_FLAG, n, FDP_F_PARSE_SPECIAL, NULL,     \
-        "names of special tokens in the prompt are those tokens")               \
-    X(keep_special, "keep-special", P_FLAG, n, FDP_F_KEEP_SPECIAL, NULL,        \
+    X(ignore_eos, "ignore-eos", P_FLAG, n, FDP_F_IGNORE_EOS, NULL, \
+        "go on behind the end of the text") \
+    X(keep_stop, "keep-stop", P_FLAG, n, FDP_F_KEEP_STOP, NULL, \
+        "the stop text stays in the output") \
+    X(no_special, "no-special", P_FLAG, n, FDP_F_NO_SPECIAL, NULL, \
+        "add no begin-of-text token to a text prompt") \
+    X(parse_special, "parse-special", P_FLAG, n, FDP_F_PARSE_SPECIAL, NULL, \
+        "names of special tokens in the prompt are those tokens") \
+    X(keep_special, "keep-special", P_FLAG, n, FDP_F_KEEP_SPECIAL, NULL, \
         "show special tokens in the output")
 
 struct prow {
@@ -62,7 +60,7 @@ struct prow {
 };
 
 static const struct prow prows[] = {
-#define X(id, name, type, field, flag, arg, help)                               \
+#define X(id, name, type, field, flag, arg, help) \
     { name, type, offsetof(struct fdc_params, field), flag },
     PARAM_ROWS(X)
 #undef X
@@ -76,11 +74,11 @@ enum {
 };
 
 const struct fct_opt fct_param_opts[] = {
-#define X(par, name, type, field, flag, arg, help)                              \
+#define X(par, name, type, field, flag, arg, help) \
     { name, 0, arg, help, .id = FCT_PARAM_BASE + PRM_##par },
     PARAM_ROWS(X)
 #undef X
-    FCT_OPT_END
+        FCT_OPT_END
 };
 
 void
@@ -168,7 +166,8 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
         rc = (dst->text = dup_bytes(src->text, src->n_text)) != NULL ? 0 : -ENOMEM;
     if (src->ids != NULL && rc == 0)
         rc = (dst->ids = dup_bytes(src->ids, src->n_ids * sizeof(*src->ids))) != NULL
-            ? 0 : -ENOMEM;
+            ? 0
+            : -ENOMEM;
     dst->n_text = src->n_text;
     dst->n_ids = src->n_ids;
     dst->has_prompt = src->has_prompt;
@@ -182,8 +181,11 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
 static uint64_t
 type_max(enum ptype t)
 {
-    return t == P_COUNT ? INT8_MAX : t == P_U16 ? UINT16_MAX
-        : t == P_U32 ? UINT32_MAX - 1 : t == P_STOP_ID ? UINT32_MAX : UINT64_MAX - 1;
+    return t == P_COUNT  ? INT8_MAX
+        : t == P_U16     ? UINT16_MAX
+        : t == P_U32     ? UINT32_MAX - 1
+        : t == P_STOP_ID ? UINT32_MAX
+                         : UINT64_MAX - 1;
 }
 
 /* v is known to fit the type. */
@@ -238,8 +240,9 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
         if (rc != 0)
             return rc;
         if (row->type == P_STOP_ID)
-            return add_stop_id(r, (uint32_t)u) == 0 ? 0 : fct_fail(FCT_EX_SOFT,
-                "out of memory");
+            return add_stop_id(r, (uint32_t)u) == 0
+                ? 0
+                : fct_fail(FCT_EX_SOFT, "out of memory");
         store_u64(r, row, u);
         return 0;
     }
@@ -250,8 +253,8 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
 static int
 json_u64(const json_t *v, uint64_t max, uint64_t *ret)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 0
-        || (uint64_t)json_integer_value(v) > max)
+    if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+        (uint64_t)json_integer_value(v) > max)
         return -EINVAL;
     *ret = (uint64_t)json_integer_value(v);
     return 0;
@@ -287,7 +290,8 @@ json_list(struct fct_req *r, enum ptype type, const json_t *v)
             e = json_array_get(v, i);
         if (type == P_STOP)
             rc = json_is_string(e)
-                ? add_stop(r, json_string_value(e), json_string_length(e)) : -EINVAL;
+                ? add_stop(r, json_string_value(e), json_string_length(e))
+                : -EINVAL;
         else
             rc = json_u64(e, UINT32_MAX, &u) == 0 ? add_stop_id(r, (uint32_t)u) : -EINVAL;
     }
@@ -324,15 +328,16 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
         return 0;
     case P_I32:
         *ret_want = "a whole number of 32 bits";
-        if (!json_is_integer(v) || json_integer_value(v) < INT32_MIN
-            || json_integer_value(v) > INT32_MAX)
+        if (!json_is_integer(v) || json_integer_value(v) < INT32_MIN ||
+            json_integer_value(v) > INT32_MAX)
             return -EINVAL;
         *(int32_t *)(void *)field = (int32_t)json_integer_value(v);
         return 0;
     default:
         *ret_want = row->type == P_COUNT ? "a whole number from 0 to 127"
-            : row->type == P_U16 ? "a whole number from 0 to 65535"
-            : row->type == P_U32 ? "a whole number from 0 to 4294967294"
+            : row->type == P_U16         ? "a whole number from 0 to 65535"
+            : row->type == P_U32
+            ? "a whole number from 0 to 4294967294"
             : "a whole number from 0 to 18446744073709551614, in quotes from "
               "9223372036854775808 on";
         rc = row->type == P_U64 ? json_wide(v, &u) : json_u64(v, type_max(row->type), &u);
@@ -399,16 +404,16 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
     for (i = 0; name[i] != '\0'; i++)
         if (name[i] == '_')
             name[i] = '-';
-    if (strcmp(name, "prompt") == 0 || strcmp(name, "ids") == 0
-        || strcmp(name, "prompt-ids") == 0) {
-        want = name[0] == 'p' && name[6] == '\0' ? "a text or a list of token ids"
+    if (strcmp(name, "prompt") == 0 || strcmp(name, "ids") == 0 ||
+        strcmp(name, "prompt-ids") == 0) {
+        want = name[0] == 'p' && name[6] == '\0'
+            ? "a text or a list of token ids"
             : "a list of token ids";
         if (r->has_prompt) {
             snprintf(err, err_bytes, "%s: there is a prompt already", key);
             return -EINVAL;
         }
-        rc = strcmp(name, "prompt") == 0 ? set_prompt(r, value) : set_prompt_ids(r,
-            value);
+        rc = strcmp(name, "prompt") == 0 ? set_prompt(r, value) : set_prompt_ids(r, value);
         r->has_prompt = 1;
     } else if (strcmp(name, "id") == 0) {
         json_decref(r->label);

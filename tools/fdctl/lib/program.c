@@ -32,8 +32,7 @@ static const struct fct_opt main_opts[] = {
     { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds",
         FCT_REAL(A, wait_s, 0, 864000), .range = "0 to 864000" },
     { "help", 'h', NULL, "this text", .id = O_HELP },
-    { "version", 'V', NULL, "version", .id = O_VERSION },
-    FCT_OPT_END
+    { "version", 'V', NULL, "version", .id = O_VERSION }, FCT_OPT_END
 };
 #undef A
 
@@ -46,10 +45,11 @@ help(const struct fct_cmd *cmds)
     for (i = 0; cmds[i].name != NULL; i++)
         printf("  %-12s %s\n", cmds[i].name, cmds[i].help);
     printf("  help         this text, or that of a command\n"
-        "  version      version of %s and of the protocol\n\noptions:\n", fct_prog);
-    fct_help_opts(stdout, main_opts);
-    printf("\n%s COMMAND --help shows a command's options; %s(1) says it all.\n", fct_prog,
+           "  version      version of %s and of the protocol\n\noptions:\n",
         fct_prog);
+    fct_help_opts(stdout, main_opts);
+    printf("\n%s COMMAND --help shows a command's options; %s(1) says it all.\n",
+        fct_prog, fct_prog);
     return 0;
 }
 
@@ -77,16 +77,17 @@ find(const struct fct_cmd *cmds, const char *name)
             nearest = cmds[i].name;
         }
     }
-    fct_fail(0, best < 3 ? "unknown command '%s'; did you mean %s %s?"
-        : "unknown command '%s'; see %s %s", name, fct_prog, nearest);
+    fct_fail(0,
+        best < 3 ? "unknown command '%s'; did you mean %s %s?"
+                 : "unknown command '%s'; see %s %s",
+        name, fct_prog, nearest);
     return NULL;
 }
 
 static int
 call(const struct fct_cmd *cmd, const struct fct *f, int argc, char **argv)
 {
-    return cmd->fn != NULL ? cmd->fn(f, argc, argv)
-        : fct_plain_cmd(f, cmd->ask, argc, argv);
+    return cmd->fn != NULL ? cmd->fn(f, argc, argv) : fct_plain_cmd(f, cmd->ask, argc, argv);
 }
 
 static int
@@ -102,7 +103,7 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
             return help(cmds);
         cmd = find(cmds, argv[1]);
         if (cmd != NULL) {
-            char *words[] = { argv[1], (char *)(uintptr_t)"--help", NULL };
+            char *words[] = { argv[1], (char *)(uintptr_t) "--help", NULL };
 
             return call(cmd, f, 2, words);
         }

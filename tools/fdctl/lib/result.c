@@ -60,8 +60,7 @@ static int
 add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
 {
     struct fct_lp lp = { .at = (uint32_t)r->n_lps, .n = ev->n, .position = ev->position };
-    int rc = append(&r->lps, &r->n_lps, &r->cap_lps, ev->logprobs, ev->n,
-        sizeof(*r->lps));
+    int rc = append(&r->lps, &r->n_lps, &r->cap_lps, ev->logprobs, ev->n, sizeof(*r->lps));
 
     if (rc != 0)
         return rc;
@@ -82,8 +81,7 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
         return 0;
     case FDP_T_PROMPT_IDS:
         return append(&r->prompt_ids, &r->n_prompt_ids, &r->cap_prompt_ids, ev->ids,
-            ev->n,
-            sizeof(*r->prompt_ids));
+            ev->n, sizeof(*r->prompt_ids));
     case FDP_T_IDS:
         if (r->t_first == 0)
             r->t_first = now_ns;
@@ -132,7 +130,7 @@ fct_json_text(const char *text, size_t n)
     buf = malloc(3 * n + 1);
     if (buf == NULL)
         return NULL;
-    for (i = 0; i < n; i += len > 0 ? len : 1) {
+    for (i = 0; i<n; i += len> 0 ? len : 1) {
         len = txt_char(text + i, n - i, &cp);
         memcpy(buf + at, len > 0 ? text + i : mark, len > 0 ? len : 3);
         at += len > 0 ? len : 3;
@@ -247,7 +245,8 @@ timings_json(const struct fct_result *r)
     /* The first tokens come at t_first; the rest takes gen. */
     double tok_s = d->output_tokens > r->n_choices && gen > 0
         ? (d->output_tokens - r->n_choices) / gen * 1e3
-        : total > 0 ? d->output_tokens / total * 1e3 : 0;
+        : total > 0 ? d->output_tokens / total * 1e3
+                    : 0;
 
     return json_pack("{s:o, s:o, s:o, s:o}", "queue_ms",
         fct_json_real(ms(d->t_submit, d->t_start)), "ttft_ms",
@@ -285,8 +284,8 @@ error_json(const struct fdp_error *e)
 {
     float f;
 
-    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code, "name",
-        fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
+    return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code,
+        "name", fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
         e->detail != FDP_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
         "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
         "limit", limit_json(e), "item",
@@ -329,18 +328,21 @@ fct_result_json(const struct fct_result *r)
     int is_ok = r->error.code == FDP_OK;
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
-        r->req->label, "prompt_ids", r->n_prompt_ids > 0
-        ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
-        : fct_json_ids(r->req->ids, r->req->n_ids));
+        r->req->label, "prompt_ids",
+        r->n_prompt_ids > 0 ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
+                            : fct_json_ids(r->req->ids, r->req->n_ids));
 
     json_object_update_new(o, choice_json(r, &r->choices[0]));
-    json_object_update_new(o, json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}",
-        "prompt_logprobs", r->req->p.prompt_logprobs >= 0
-        ? logprobs_json(r, r->plp, r->n_plp, r->is_accepted ? r->accepted.prompt_len : 0)
-        : NULL, "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
-        "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL,
-        "timings", is_ok ? timings_json(r) : NULL, "choices", choices_json(r),
-        "error", is_ok ? NULL : error_json(&r->error)));
+    json_object_update_new(o,
+        json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}", "prompt_logprobs",
+            r->req->p.prompt_logprobs >= 0
+                ? logprobs_json(r, r->plp, r->n_plp,
+                      r->is_accepted ? r->accepted.prompt_len : 0)
+                : NULL,
+            "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
+            "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL, "timings",
+            is_ok ? timings_json(r) : NULL, "choices", choices_json(r), "error",
+            is_ok ? NULL : error_json(&r->error)));
     return o;
 }
 

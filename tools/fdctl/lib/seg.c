@@ -22,9 +22,9 @@
 #define SEG_ROOT_MS 500
 
 struct segment {
-    const char *what;        /* in messages */
-    const char *cmd;         /* that hands it out */
-    const char *link;        /* what /proc/PID/fd/N says it is */
+    const char *what; /* in messages */
+    const char *cmd;  /* that hands it out */
+    const char *link; /* what /proc/PID/fd/N says it is */
     int (*look)(int fd, const void **ret);
 };
 
@@ -75,8 +75,8 @@ acts_as(int proc, uid_t uid)
         return 0;
     text[n] = '\0';
     p = strstr(text, "\nUid:");
-    return p != NULL && sscanf(p + 5, "%lu %lu", &real, &effective) == 2
-        && effective == (unsigned long)uid;
+    return p != NULL && sscanf(p + 5, "%lu %lu", &real, &effective) == 2 &&
+        effective == (unsigned long)uid;
 }
 
 /* Among its open files. Opened again for reading, only what is said to be the memfd:
@@ -180,9 +180,12 @@ explain(const struct fct *f, const char *what, int rc)
         return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", what,
             f->dir);
     if (rc == -ETIMEDOUT)
-        return fct_fail(FCT_EX_TEMP, "%s of %s: the daemon gives no answer; root can read "
-            "them all the same", what, f->dir);
-    return fct_fail(FCT_EX_UNAV, "no daemon with the runtime folder %s: %s; start it:\n"
+        return fct_fail(FCT_EX_TEMP,
+            "%s of %s: the daemon gives no answer; root can read "
+            "them all the same",
+            what, f->dir);
+    return fct_fail(FCT_EX_UNAV,
+        "no daemon with the runtime folder %s: %s; start it:\n"
         "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
         f->dir, strerror(-rc));
 }
@@ -220,8 +223,8 @@ fct_seg_close(const struct cnt_seg *seg)
 int
 fct_seg_alive(const struct cnt_seg *seg)
 {
-    return __atomic_load_n(&seg->magic, __ATOMIC_ACQUIRE) == CNT_MAGIC
-        && (kill(seg->gate_pid, 0) == 0 || errno == EPERM);
+    return __atomic_load_n(&seg->magic, __ATOMIC_ACQUIRE) == CNT_MAGIC &&
+        (kill(seg->gate_pid, 0) == 0 || errno == EPERM);
 }
 
 uint64_t
@@ -297,8 +300,10 @@ fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg)
     if (rc == 0)
         *ret_seg = p;
     if (rc == -EACCES || rc == -EPERM)
-        return fct_fail(FCT_EX_PERM, "trace of %s: permission denied; the administrators' "
+        return fct_fail(FCT_EX_PERM,
+            "trace of %s: permission denied; the administrators' "
             "group (ipc.admin_group) may read it, and root:\n"
-            "  sudo fdctl trace", f->dir);
+            "  sudo fdctl trace",
+            f->dir);
     return rc == 0 ? 0 : explain(f, seg_trace.what, rc);
 }

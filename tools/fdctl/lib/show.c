@@ -16,8 +16,9 @@
 int
 fct_print_json(json_t *j)
 {
-    int rc = j == NULL ? -ENOMEM : json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY
-        | JSON_REAL_PRECISION(9));
+    int rc = j == NULL
+        ? -ENOMEM
+        : json_dumpf(j, stdout, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
 
     json_decref(j);
     if (rc == -ENOMEM)
@@ -54,8 +55,8 @@ fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes)
     const char *version = fct_str(status, "version"), *commit = fct_str(status, "commit");
 
     snprintf(ret, ret_bytes, commit[0] != '\0' ? "%s (%s)" : "%s", version, commit);
-    return strcmp(version, PACKAGE_VERSION) != 0 || (commit[0] != '\0' &&
-        ver_commit()[0] != '\0' && strcmp(commit, ver_commit()) != 0);
+    return strcmp(version, PACKAGE_VERSION) != 0 ||
+        (commit[0] != '\0' && ver_commit()[0] != '\0' && strcmp(commit, ver_commit()) != 0);
 }
 
 const char *
@@ -134,8 +135,8 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
     case JSON_ARRAY:
         for (i = 0, n = json_array_size(j); i < n && at + 1 < ret_bytes; i++) {
             scalar(json_array_get(j, i), item, sizeof(item));
-            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? " " : "",
-                item);
+            at +=
+                (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? " " : "", item);
         }
         break;
     case JSON_OBJECT: {

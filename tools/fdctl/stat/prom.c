@@ -19,13 +19,13 @@
 #include "daemon/common/text.h"
 
 /* The text is written metric by metric: all samples of one follow its head. */
-#define ASK_MS 5000          /* for the daemon's answer */
+#define ASK_MS 5000 /* for the daemon's answer */
 
 struct prm {
     FILE *out;
     const struct cnt_seg *s;
-    char model[1024];        /* model_name="..." */
-    char head[160];          /* the metric begun last */
+    char model[1024]; /* model_name="..." */
+    char head[160];   /* the metric begun last */
 };
 
 /* ---- labels and numbers ------------------------------------------------------------ */
@@ -187,15 +187,18 @@ static const struct {
     const double *bound;
     size_t n_bound;
 } vln_hist[] = {
-#define VLN_HIST(name, own, hist, bounds, help)                         \
-    { #name, own, help, CNT_H_##hist, vln_##bounds,                     \
+#define VLN_HIST(name, own, hist, bounds, help) \
+    { #name, own, help, CNT_H_##hist, vln_##bounds, \
         sizeof(vln_##bounds) / sizeof(vln_##bounds[0]) },
 #include "tools/tbl/vllm_names.h"
 };
 #define N_VLN_HIST (sizeof(vln_hist) / sizeof(vln_hist[0]))
 
-static const struct { size_t offset; const char *name; } vln_one[] = {
-#define VLN_ONE(kind, name, label, field, help)                         \
+static const struct {
+    size_t offset;
+    const char *name;
+} vln_one[] = {
+#define VLN_ONE(kind, name, label, field, help) \
     { offsetof(struct cnt_seg, field), "fdd_" #name },
 #include "tools/tbl/vllm_names.h"
 };
@@ -205,12 +208,12 @@ prm_vllm_values(struct prm *p, const char *prefix, int old)
 {
     const struct cnt_seg *s = p->s;
 
-#define VLN_ONE(kind, name, label, field, help)                         \
+#define VLN_ONE(kind, name, label, field, help) \
     prm_value(p, prefix, #name, #kind, label, (double)s->field, help);
-#define VLN_VALUE(kind, name, label, value, help)                       \
+#define VLN_VALUE(kind, name, label, value, help) \
     prm_value(p, prefix, #name, #kind, label, (double)(value), help);
-#define VLN_OLD(kind, name, label, value, help)                         \
-    if (old)                                                            \
+#define VLN_OLD(kind, name, label, value, help) \
+    if (old) \
         prm_value(p, prefix, #name, #kind, label, (double)(value), help);
 #include "tools/tbl/vllm_names.h"
 }
@@ -326,7 +329,9 @@ prm_own(struct prm *p)
 /* ---- processes --------------------------------------------------------------------- */
 
 #define PRC_N 6
-static const struct { const char *name, *kind, *help; } prc_rows[PRC_N] = {
+static const struct {
+    const char *name, *kind, *help;
+} prc_rows[PRC_N] = {
     { "resident_memory_bytes", "gauge", "Memory of the process that is in RAM" },
     { "virtual_memory_bytes", "gauge", "Address space of the process" },
     { "cpu_seconds_total", "counter", "CPU time of the process, user and system" },
@@ -392,9 +397,11 @@ prc_read(int32_t pid, double ret[PRC_N])
     text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
     fclose(f);
     p = strrchr(text, ')'); /* a program's name may hold anything */
-    if (p == NULL || sscanf(p + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu "
-        "%llu %*d %*d %*d %*d %ld %*d %llu %llu %ld", &user, &sys, &n_thread, &start,
-        &size, &rss) != 6)
+    if (p == NULL ||
+        sscanf(p + 1,
+            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu "
+            "%llu %*d %*d %*d %*d %ld %*d %llu %llu %ld",
+            &user, &sys, &n_thread, &start, &size, &rss) != 6)
         return;
     ret[0] = (double)rss * (double)sysconf(_SC_PAGESIZE);
     ret[1] = (double)size;
@@ -474,7 +481,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
         return fct_fail(FCT_EX_USAGE, "stat: --textfile '%s': names no file", path);
     /* its collector reads *.prom: this one it does not */
     if ((size_t)snprintf(tmp, sizeof(tmp), "%.*s.%s.XXXXXX", (int)(base - path), path,
-        base) >= sizeof(tmp)) {
+            base) >= sizeof(tmp)) {
         errno = ENAMETOOLONG;
         return prm_file_fail(path);
     }
@@ -547,8 +554,7 @@ stt_round(const struct fct *f, const char *path, unsigned names, const struct cn
 }
 
 int
-stt_export(const struct fct *f, const char *path, unsigned names, double interval,
-    int once)
+stt_export(const struct fct *f, const char *path, unsigned names, double interval, int once)
 {
     const struct timespec nap = { .tv_sec = (time_t)interval,
         .tv_nsec = (long)((interval - floor(interval)) * 1e9) };

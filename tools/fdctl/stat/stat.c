@@ -19,8 +19,15 @@
 void
 stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
 {
-    static const struct { double from; const char *unit; } steps[] = {
-        { 3600e9, "h" }, { 60e9, "min" }, { 1e9, "s" }, { 1e6, "ms" }, { 1e3, "us" },
+    static const struct {
+        double from;
+        const char *unit;
+    } steps[] = {
+        { 3600e9, "h" },
+        { 60e9, "min" },
+        { 1e9, "s" },
+        { 1e6, "ms" },
+        { 1e3, "us" },
         { 0, "ns" },
     };
     size_t i = 0;
@@ -75,8 +82,10 @@ nothing_named(const char *word)
     unsigned best = ~0u, n;
 
     if (strpbrk(word, "*?[") != NULL)
-        return fct_fail(FCT_EX_USAGE, "stat: no counter matches '%s'; fdctl stat -1 "
-            "lists all", word);
+        return fct_fail(FCT_EX_USAGE,
+            "stat: no counter matches '%s'; fdctl stat -1 "
+            "lists all",
+            word);
     bare = bare != NULL ? bare + 1 : word;
     for (size_t i = 0; i < STT_N_ROW; i++) {
         n = txt_distance(bare, row_name(i));
@@ -85,8 +94,10 @@ nothing_named(const char *word)
             nearest = row_name(i);
         }
     }
-    return fct_fail(FCT_EX_USAGE, "stat: no counter is named '%s'; the nearest is '%s'; "
-        "fdctl stat -1 lists all", word, nearest);
+    return fct_fail(FCT_EX_USAGE,
+        "stat: no counter is named '%s'; the nearest is '%s'; "
+        "fdctl stat -1 lists all",
+        word, nearest);
 }
 
 int
@@ -134,11 +145,11 @@ print_json(const struct cnt_seg *s, const uint8_t *pick)
                 json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
     for (i = 0; i < CNT_H__N; i++)
         if (pick[cnt_count() + i])
-            json_object_set_new(h, cnt_hist_row(i)->name, hist_json(cnt_hist_row(i),
-                &s->h[i]));
+            json_object_set_new(h, cnt_hist_row(i)->name,
+                hist_json(cnt_hist_row(i), &s->h[i]));
     return fct_print_json(json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}",
-        "t_start_ns", (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid", s->worker_pid,
-        "generation", (json_int_t)s->generation, "model",
+        "t_start_ns", (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid",
+        s->worker_pid, "generation", (json_int_t)s->generation, "model",
         fct_json_text(s->model, strlen(s->model)), "gate", g, "worker", w, "histograms", h));
 }
 
@@ -208,8 +219,8 @@ print_hists(const struct view *v)
         for (size_t k = 0; k < 3; k++)
             human_quantile(r, &h, qs[k], q[k], sizeof(q[k]));
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
-            r->name, (unsigned long long)fct_hist_count(r, v->now->h[i].bucket), rate, mean,
-            q[0], q[1], q[2], r->help);
+            r->name, (unsigned long long)fct_hist_count(r, v->now->h[i].bucket), rate,
+            mean, q[0], q[1], q[2], r->help);
     }
 }
 
@@ -225,8 +236,10 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
     for (; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(interval * 1e9));
         if (!fct_seg_alive(seg))
-            return fct_fail(FCT_EX_UNAV, "stat: the daemon, process %d, has ended; when "
-                "it runs again:\n  fdctl --wait 60 stat", (int)two[at].gate_pid);
+            return fct_fail(FCT_EX_UNAV,
+                "stat: the daemon, process %d, has ended; when "
+                "it runs again:\n  fdctl --wait 60 stat",
+                (int)two[at].gate_pid);
         v.before = &two[at];
         at ^= 1;
         v.now = &two[at];
@@ -250,9 +263,9 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
 /* ---- the command ------------------------------------------------------------------- */
 
 struct stat_args {
-    double interval;         /* 0: not given */
+    double interval; /* 0: not given */
     const char *textfile;
-    unsigned names;          /* 0: not given */
+    unsigned names; /* 0: not given */
     int json, once, prom;
     size_t n_word;
     uint8_t pick[STT_N_ROW];
@@ -270,8 +283,7 @@ take_names(void *args, const char *value)
     else if (strcmp(value, "both") == 0)
         *ret = STT_NAMES_FDD | STT_NAMES_VLLM;
     else
-        return fct_fail(FCT_EX_USAGE, "stat: --names %s: must be fdd, vllm or both",
-            value);
+        return fct_fail(FCT_EX_USAGE, "stat: --names %s: must be fdd, vllm or both", value);
     return 0;
 }
 
@@ -287,7 +299,8 @@ take_word(void *args, const char *word)
 static const struct fct_opt opts[] = {
     { "once", '1', NULL, "print once and end", FCT_FLAG(struct stat_args, once) },
     { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
-        FCT_REAL(struct stat_args, interval, 0.01, 86400), .range = "0.01 to 86400 seconds" },
+        FCT_REAL(struct stat_args, interval, 0.01, 86400),
+        .range = "0.01 to 86400 seconds" },
     FCT_OPT_JSON(struct stat_args,
         "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
     { "prometheus", 0, NULL, "once, in Prometheus' text format",
@@ -301,11 +314,12 @@ static const struct fct_opt opts[] = {
 
 static const struct fct_line line = {
     .usage = "fdctl stat [-1] [-i S] [--json] [NAME|GLOB ...]\n"
-        "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
-        "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]",
+             "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
+             "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]",
     .about = "Counters, read from shared memory; also of a daemon that does not answer, by\n"
-        "root.",
-    .opts = { opts }, .operand = take_word
+             "root.",
+    .opts = { opts },
+    .operand = take_word
 };
 
 /* What does not go together. */
@@ -318,15 +332,19 @@ check(const struct stat_args *a)
         return fct_fail(FCT_EX_USAGE, "stat: --json and --%s are two formats; name one",
             a->prom ? "prometheus" : "textfile");
     if (a->prom && a->textfile != NULL)
-        return fct_fail(FCT_EX_USAGE, "stat: --prometheus prints and --textfile writes a "
+        return fct_fail(FCT_EX_USAGE,
+            "stat: --prometheus prints and --textfile writes a "
             "file; name one");
     if (prom && a->n_word > 0)
-        return fct_fail(FCT_EX_USAGE, "stat: --%s has every metric; names of counters go "
-            "with the text and --json", a->prom ? "prometheus" : "textfile");
+        return fct_fail(FCT_EX_USAGE,
+            "stat: --%s has every metric; names of counters go "
+            "with the text and --json",
+            a->prom ? "prometheus" : "textfile");
     if (a->names != 0 && !prom)
         return fct_fail(FCT_EX_USAGE, "stat: --names needs --prometheus or --textfile");
     if (a->prom && a->interval > 0)
-        return fct_fail(FCT_EX_USAGE, "stat: --prometheus prints once; to repeat: "
+        return fct_fail(FCT_EX_USAGE,
+            "stat: --prometheus prints once; to repeat: "
             "--textfile FILE -i S");
     return 0;
 }
@@ -367,8 +385,7 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     if (a.names == 0)
         a.names = STT_NAMES_FDD;
     if (a.textfile != NULL)
-        return stt_export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15,
-            a.once);
+        return stt_export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15, a.once);
     rc = fct_seg_open(f, &seg);
     if (rc != 0)
         return rc;

@@ -21,8 +21,8 @@ void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
  * a glob of either) names. 0, or FCT_EX_USAGE with the message printed: none. */
 int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
 
-#define STT_NAMES_FDD  1u    /* fdd_num_requests_running */
-#define STT_NAMES_VLLM 2u    /* vllm:num_requests_running */
+#define STT_NAMES_FDD  1u /* fdd_num_requests_running */
+#define STT_NAMES_VLLM 2u /* vllm:num_requests_running */
 
 /* Prometheus' text format 0.0.4. s NULL: no daemon runs. Errors stay in out. */
 void stt_prom(FILE *out, const struct cnt_seg *s, unsigned names);

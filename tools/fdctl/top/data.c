@@ -24,7 +24,8 @@ top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q)
 {
     double v = fct_hist_quantile(row, bucket, q);
 
-    return v > (double)row->bound[row->n_bound - 1] ? (double)row->bound[row->n_bound - 1]
+    return v > (double)row->bound[row->n_bound - 1]
+        ? (double)row->bound[row->n_bound - 1]
         : v;
 }
 
@@ -56,8 +57,7 @@ quantiles(const struct top_raw *old, const struct top_raw *now, struct top_rates
 
         q->n = 0;
         for (b = 0; b < CNT_MAX_BUCKET; b++) {
-            delta[b] = is->bucket[b] > was->bucket[b] ? is->bucket[b] - was->bucket[b]
-                : 0;
+            delta[b] = is->bucket[b] > was->bucket[b] ? is->bucket[b] - was->bucket[b] : 0;
             q->n += delta[b];
         }
         q->p50 = top_quantile(delta, row, 0.5);
@@ -86,8 +86,8 @@ top_rates(const struct top_raw *old, const struct top_raw *now, struct top_rates
     ret->step_ns = per(grew(a->model_ns, b->model_ns), steps);
     ret->gap_ns = per(grew(a->gap_ns, b->gap_ns), steps);
     ret->batch_seqs = per(grew(a->step_seqs, b->step_seqs), steps);
-    ret->batch_tokens = per(grew(old->h[CNT_H_step_tokens].sum,
-        now->h[CNT_H_step_tokens].sum), steps);
+    ret->batch_tokens =
+        per(grew(old->h[CNT_H_step_tokens].sum, now->h[CNT_H_step_tokens].sum), steps);
     n = grew(a->steps_graph, b->steps_graph);
     ret->graph = per(n, n + grew(a->steps_eager, b->steps_eager));
     ret->kv = per((double)b->kv_blocks_used, (double)b->kv_blocks_total);

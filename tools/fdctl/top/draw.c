@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-#define WIDE_W 130
-#define WIDE_H 30
-#define CHART_H 3       /* lines of a chart on a wide screen */
-#define FIGURES_W 90    /* columns of the figures next to the charts */
+#define WIDE_W    130
+#define WIDE_H    30
+#define CHART_H   3  /* lines of a chart on a wide screen */
+#define FIGURES_W 90 /* columns of the figures next to the charts */
 
 /* ---- head ---------------------------------------------------------------- */
 
@@ -39,8 +39,8 @@ head(const struct top *t, struct top_canvas *c)
     x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->st.known ? " " : "",
         t->st.known ? t->st.version : "");
     fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
-    x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s", model[0] != '\0' ? model
-        : "no model yet");
+    x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s",
+        model[0] != '\0' ? model : "no model yet");
     x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
     if (t->st.known && !t->gone)
         top_print(c, 0, x, c->w - w - 1, TOP_HEAD, ", worker %s", t->st.phase);
@@ -87,32 +87,39 @@ notice(const struct top *t, struct top_canvas *c)
 
     if (t->gone) {
         attr = TOP_BAD;
-        snprintf(text, sizeof(text), "the daemon (pid %d) has ended; its last figures; "
-            "waiting for a new one", (int)t->gate_pid);
+        snprintf(text, sizeof(text),
+            "the daemon (pid %d) has ended; its last figures; "
+            "waiting for a new one",
+            (int)t->gate_pid);
     } else if (t->silent > 0) {
         attr = TOP_BAD;
-        snprintf(text, sizeof(text), "the daemon (pid %d) has not moved for %d s: "
-            "stopped or hung", (int)t->gate_pid, t->silent);
+        snprintf(text, sizeof(text),
+            "the daemon (pid %d) has not moved for %d s: "
+            "stopped or hung",
+            (int)t->gate_pid, t->silent);
     } else if (t->frozen) {
         snprintf(text, sizeof(text), "frozen at %s; space goes on", t->clock);
     } else if (t->st.known) {
         worker_text(&t->st, text, sizeof(text));
-        if (text[0] != '\0' && (strcmp(t->st.state, "degraded") == 0
-            || t->st.restart_in_ms > 0 || t->st.error[0] != '\0'))
+        if (text[0] != '\0' &&
+            (strcmp(t->st.state, "degraded") == 0 || t->st.restart_in_ms > 0 ||
+                t->st.error[0] != '\0'))
             attr = TOP_BAD;
         if (text[0] == '\0' && t->st.paused)
-            snprintf(text, sizeof(text), "paused: requests are queued, none is started; "
+            snprintf(text, sizeof(text),
+                "paused: requests are queued, none is started; "
                 "p goes on");
         else if (text[0] == '\0' && strcmp(t->st.state, "draining") == 0)
-            snprintf(text, sizeof(text), "draining: new requests are refused; D takes "
+            snprintf(text, sizeof(text),
+                "draining: new requests are refused; D takes "
                 "them again");
         else if (text[0] == '\0' && strcmp(t->st.state, "stopping") == 0)
-            snprintf(text, sizeof(text), "stopping: the daemon ends when its requests "
+            snprintf(text, sizeof(text),
+                "stopping: the daemon ends when its requests "
                 "have");
     }
     if (text[0] != '\0')
-        top_print(c, 1, 0, 0, attr, " %s %s", t->gone || t->silent > 0 ? "!!" : "*",
-            text);
+        top_print(c, 1, 0, 0, attr, " %s %s", t->gone || t->silent > 0 ? "!!" : "*", text);
 }
 
 /* ---- figures ------------------------------------------------------------- */
@@ -129,8 +136,7 @@ pair(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const ch
 }
 
 static void
-right_aligned(struct top_canvas *c, int y, int x_end, enum top_attr attr,
-    const char *text)
+right_aligned(struct top_canvas *c, int y, int x_end, enum top_attr attr, const char *text)
 {
     top_text(c, y, x_end - top_width(text), x_end, attr, text);
 }
@@ -257,8 +263,9 @@ blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
     const struct cnt_worker *w = &t->raw.w;
     char used[24], all[24], text[64], v[24];
 
-    snprintf(text, sizeof(text), "%s of %s blocks", top_count((double)w->kv_blocks_used,
-        used), top_count((double)w->kv_blocks_total, all));
+    snprintf(text, sizeof(text), "%s of %s blocks",
+        top_count((double)w->kv_blocks_used, used),
+        top_count((double)w->kv_blocks_total, all));
     if (x + top_width(text) <= x_end)
         x = top_text(c, y, x, x_end, TOP_VALUE, text) + 2;
     return pair(c, y, x, x_end, TOP_VALUE, "cached",
@@ -310,8 +317,8 @@ charts(const struct top *t, struct top_canvas *c, int y, int w, int each)
         if (line == TOP_S_OUT || line == TOP_S_IN)
             snprintf(text, sizeof(text), "max %s", top_rate(max, peak));
         else
-            snprintf(text, sizeof(text), "max %s", top_share(top_series_max(&s, w - 15),
-                peak));
+            snprintf(text, sizeof(text), "max %s",
+                top_share(top_series_max(&s, w - 15), peak));
         if (s.n > 0)
             right_aligned(c, y + 2, 12, TOP_DIM, text);
         top_chart(c, y, 14, w - 15, CHART_H, TOP_BAR, &s, max);
@@ -360,8 +367,7 @@ worker_line(const struct top *t, struct top_canvas *c, int y, int x)
             (long long)t->st.credits);
         at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
     }
-    pair(c, y, at, c->w, TOP_VALUE, "weights", top_bytes((double)t->raw.w.weight_bytes,
-        v));
+    pair(c, y, at, c->w, TOP_VALUE, "weights", top_bytes((double)t->raw.w.weight_bytes, v));
 }
 
 static void
@@ -386,22 +392,21 @@ figures(const struct top *t, struct top_canvas *c, int y, int x)
     at = step(t, c, y, x + 11, end);
     at = pair(c, y, at, end, TOP_VALUE, "tokens",
         top_rate(t->has_rates ? r->batch_tokens : TOP_NONE, v));
-    at = pair(c, y, at, end, TOP_VALUE, "steps/s", top_rate(t->has_rates ? r->steps
-        : TOP_NONE, v));
-    pair(c, y++, at, end, TOP_VALUE, "graphs", top_share(t->has_rates ? r->graph
-        : TOP_NONE, v));
+    at = pair(c, y, at, end, TOP_VALUE, "steps/s",
+        top_rate(t->has_rates ? r->steps : TOP_NONE, v));
+    pair(c, y++, at, end, TOP_VALUE, "graphs",
+        top_share(t->has_rates ? r->graph : TOP_NONE, v));
     top_text(c, y, x, 0, TOP_NAME, "KV");
     right_aligned(c, y, x + 10, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
     top_bar(c, y, x + 11, 20, t->has_rates ? r->kv : 0);
     at = blocks(t, c, y, x + 32, end);
     pair(c, y++, at, end, TOP_VALUE, "of", top_bytes((double)t->raw.w.kv_bytes, v));
     top_text(c, y, x, 0, TOP_NAME, "prefix");
-    at = pair(c, y, x + 11, end, TOP_VALUE, "hit rate", top_share(t->has_rates ? r->hit
-        : TOP_NONE, v));
-    at = pair(c, y, at, end, TOP_VALUE, "cached tok/s", top_rate(t->has_rates
-        ? r->in_cached : TOP_NONE, v));
-    at = total(c, y, at, end, TOP_VALUE, "evicted", t->raw.w.prefix_evictions,
-        r->evicted);
+    at = pair(c, y, x + 11, end, TOP_VALUE, "hit rate",
+        top_share(t->has_rates ? r->hit : TOP_NONE, v));
+    at = pair(c, y, at, end, TOP_VALUE, "cached tok/s",
+        top_rate(t->has_rates ? r->in_cached : TOP_NONE, v));
+    at = total(c, y, at, end, TOP_VALUE, "evicted", t->raw.w.prefix_evictions, r->evicted);
     total(c, y++, at, end, TOP_WARN, "preempted", t->raw.w.preemptions, r->preempted);
     worker_line(t, c, y, x);
 }
@@ -466,7 +471,8 @@ help(struct top_canvas *c)
     static const char *const about[] = {
         "tok/s, busy, step, gap, TTFT, ITL: over the last interval; - is none.",
         "busy: share of the time in which the model ran; gap: time the device",
-        "waited between two steps although there was work.", NULL };
+        "waited between two steps although there was work.", NULL
+    };
     size_t i;
     int y = 1;
 
@@ -474,8 +480,7 @@ help(struct top_canvas *c)
     top_paint(c, 0, 0, 0, TOP_HEAD);
     for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
         top_text(c, y, 1, 0, TOP_VALUE, lines[i][0]);
-        top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN,
-            lines[i][1]);
+        top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN, lines[i][1]);
     }
     for (i = 0; about[i] != NULL; i++)
         top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);

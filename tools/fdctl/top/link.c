@@ -174,8 +174,7 @@ pull(struct top_link *l)
 }
 
 uint64_t
-top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns,
-    struct pollfd *ret)
+top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct pollfd *ret)
 {
     uint64_t end = l->t_asked + TOP_ASK_NS, left;
 

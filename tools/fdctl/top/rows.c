@@ -18,8 +18,8 @@ text(const json_t *o, const char *key, char *ret, size_t ret_bytes)
 
     snprintf(ret, ret_bytes, "%s", s != NULL ? s : "");
     /* Not in the middle of a character. */
-    for (n = strlen(ret); s != NULL && s[n] != '\0' && n > 0
-        && ((unsigned char)s[n] & 0xc0) == 0x80; n--)
+    for (n = strlen(ret);
+         s != NULL && s[n] != '\0' && n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80; n--)
         ret[n - 1] = '\0';
 }
 
@@ -137,8 +137,7 @@ take(struct top_row *r, const struct top_row *q)
 }
 
 int
-top_rows_clients(const json_t *answer, const struct top_rows *requests,
-    struct top_rows *ret)
+top_rows_clients(const json_t *answer, const struct top_rows *requests, struct top_rows *ret)
 {
     const json_t *list = json_object_get(answer, "clients"), *o;
     const struct top_row **ix;
@@ -222,8 +221,7 @@ top_rows_users(const struct top_rows *requests, const struct top_rows *clients,
 
 #define AT(field) offsetof(struct top_row, field)
 
-static const struct top_col user_cols[] = {
-    { "USER", TOP_K_TEXT, AT(user), 14, 0, 0 },
+static const struct top_col user_cols[] = { { "USER", TOP_K_TEXT, AT(user), 14, 0, 0 },
     { "CLIENTS", TOP_K_COUNT, AT(sessions), 7, 0, 1 },
     { "RUN", TOP_K_COUNT, AT(running), 6, 0, 1 },
     { "QUEUED", TOP_K_COUNT, AT(queued), 6, 0, 1 },
@@ -233,53 +231,44 @@ static const struct top_col user_cols[] = {
     { "OLDEST", TOP_K_AGE, AT(age_ms), 7, 0, 1 },
     { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 110, 1 },
     { "QUEUED TOK", TOP_K_COUNT, AT(cost), 10, 110, 1 },
-    { "TOTAL", TOP_K_COUNT, AT(total), 9, 110, 1 },
-    { NULL, 0, 0, 0, 0, 0 }
-};
-static const struct top_col request_cols[] = {
-    { "ID", TOP_K_INT, AT(id), 8, 0, 0 },
-    { "USER", TOP_K_TEXT, AT(user), 9, 0, 0 },
-    { "CLIENT", TOP_K_TEXT, AT(name), 9, 78, 0 },
+    { "TOTAL", TOP_K_COUNT, AT(total), 9, 110, 1 }, { NULL, 0, 0, 0, 0, 0 } };
+static const struct top_col request_cols[] = { { "ID", TOP_K_INT, AT(id), 8, 0, 0 },
+    { "USER", TOP_K_TEXT, AT(user), 9, 0, 0 }, { "CLIENT", TOP_K_TEXT, AT(name), 9, 78, 0 },
     { "STATE", TOP_K_TEXT, AT(state), 7, 0, 0 },
     { "PROMPT", TOP_K_COUNT, AT(prompt), 7, 0, 1 },
     { "OUTPUT", TOP_K_COUNT, AT(output), 7, 0, 1 },
-    { "TOK/S", TOP_K_RATE, AT(rate), 6, 0, 1 },
-    { "AGE", TOP_K_AGE, AT(age_ms), 7, 0, 1 },
+    { "TOK/S", TOP_K_RATE, AT(rate), 6, 0, 1 }, { "AGE", TOP_K_AGE, AT(age_ms), 7, 0, 1 },
     { "PRI", TOP_K_INT, AT(priority), 4, 72, 0 },
     { "OF MAX", TOP_K_BAR, AT(share), 16, 110, 1 },
-    { "MAX", TOP_K_COUNT, AT(max_new), 7, 100, 1 },
-    { "N", TOP_K_INT, AT(n), 3, 120, 1 },
+    { "MAX", TOP_K_COUNT, AT(max_new), 7, 100, 1 }, { "N", TOP_K_INT, AT(n), 3, 120, 1 },
     { "COST", TOP_K_COUNT, AT(cost), 8, 130, 1 },
     { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 140, 1 },
     { "SESSION", TOP_K_INT, AT(session), 8, 150, 0 },
-    { "PID", TOP_K_INT, AT(pid), 9, 160, 0 },
-    { "OP", TOP_K_TEXT, AT(op), 10, 170, 0 },
-    { NULL, 0, 0, 0, 0, 0 }
-};
-static const struct top_col client_cols[] = {
-    { "SESSION", TOP_K_INT, AT(id), 8, 0, 0 },
+    { "PID", TOP_K_INT, AT(pid), 9, 160, 0 }, { "OP", TOP_K_TEXT, AT(op), 10, 170, 0 },
+    { NULL, 0, 0, 0, 0, 0 } };
+static const struct top_col client_cols[] = { { "SESSION", TOP_K_INT, AT(id), 8, 0, 0 },
     { "USER", TOP_K_TEXT, AT(user), 10, 0, 0 },
-    { "CLIENT", TOP_K_TEXT, AT(name), 10, 0, 0 },
-    { "PID", TOP_K_INT, AT(pid), 9, 90, 0 },
+    { "CLIENT", TOP_K_TEXT, AT(name), 10, 0, 0 }, { "PID", TOP_K_INT, AT(pid), 9, 90, 0 },
     { "RUN", TOP_K_COUNT, AT(running), 5, 0, 1 },
     { "QUEUED", TOP_K_COUNT, AT(queued), 6, 0, 1 },
     { "TOTAL", TOP_K_COUNT, AT(total), 8, 72, 1 },
     { "TOK/S", TOP_K_RATE, AT(rate), 6, 0, 1 },
     { "HELD", TOP_K_COUNT, AT(held), 5, 100, 1 },
-    { "AGE", TOP_K_AGE, AT(age_ms), 7, 0, 1 },
-    { "STATE", TOP_K_TEXT, AT(state), 7, 80, 0 },
-    { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 110, 1 },
-    { NULL, 0, 0, 0, 0, 0 }
-};
+    { "AGE", TOP_K_AGE, AT(age_ms), 7, 0, 1 }, { "STATE", TOP_K_TEXT, AT(state), 7, 80, 0 },
+    { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 110, 1 }, { NULL, 0, 0, 0, 0, 0 } };
 
 const struct top_col *
 top_cols(enum top_view view)
 {
-    return view == TOP_V_USERS ? user_cols : view == TOP_V_CLIENTS ? client_cols
-        : request_cols;
+    return view == TOP_V_USERS  ? user_cols
+        : view == TOP_V_CLIENTS ? client_cols
+                                : request_cols;
 }
 
-struct order { const struct top_col *col; int sign; };
+struct order {
+    const struct top_col *col;
+    int sign;
+};
 
 static int
 compare(const void *a, const void *b, void *arg)

@@ -27,8 +27,7 @@ top_select(struct top *t)
     for (i = 0; i < rows->n; i++) {
         const struct top_row *r = &rows->row[i];
 
-        if (t->view == TOP_V_USERS ? strcmp(r->user, t->sel_user) == 0
-            : r->id == t->sel_id) {
+        if (t->view == TOP_V_USERS ? strcmp(r->user, t->sel_user) == 0 : r->id == t->sel_id) {
             t->sel = i;
             return;
         }
@@ -128,12 +127,17 @@ line(struct top_canvas *c, int y, const struct top_col *cols, const struct top_r
             int down = (col->down != 0) != (reverse != 0);
 
             snprintf(name, sizeof(name), "%s%s", col->name,
-                col != sorted ? "" : c->utf8 ? down ? "\u25be" : "\u25b4"
-                : down ? "v" : "^");
+                col != sorted ? ""
+                    : c->utf8 ? down ? "\u25be" : "\u25b4"
+                    : down    ? "v"
+                              : "^");
             if (top_width(name) > w)
                 snprintf(name, sizeof(name), "%s", col->name);
-            top_text(c, y, col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR ? x
-                : x + w - top_width(name), x + w, TOP_HEAD, name);
+            top_text(c, y,
+                col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR
+                    ? x
+                    : x + w - top_width(name),
+                x + w, TOP_HEAD, name);
         }
         x += w + 1;
     }
@@ -160,15 +164,16 @@ title(const struct top *t, struct top_canvas *c, int y)
         x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
             top_count((double)t->first + 1, n),
             top_count((double)(t->first + (size_t)t->page < rows->n
-            ? t->first + (size_t)t->page : rows->n), to));
-    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", col->name, t->reverse[t->view]
-        ? " reversed" : "");
+                              ? t->first + (size_t)t->page
+                              : rows->n),
+                to));
+    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", col->name,
+        t->reverse[t->view] ? " reversed" : "");
 }
 
 /* Words wrapped between x and the canvas' end; the line behind it. */
 static int
-wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr,
-    const char *text)
+wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr, const char *text)
 {
     char part[256];
 

@@ -12,7 +12,7 @@
 #include <term.h>
 #include <unistd.h>
 
-#define S_NS 1000000000u
+#define S_NS         1000000000u
 #define RECONNECT_NS 500000000u
 
 static const double intervals[] = { 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60 };
@@ -48,17 +48,19 @@ propose_cancel(struct top *t)
         return;
     }
     if (r == NULL || t->view == TOP_V_USERS) {
-        top_say(t, 1, r == NULL ? "nothing to cancel"
-            : "select a request (r) or a client (c) to cancel");
+        top_say(t, 1,
+            r == NULL ? "nothing to cancel"
+                      : "select a request (r) or a client (c) to cancel");
         return;
     }
     if (t->view == TOP_V_REQUESTS)
         snprintf(text, sizeof(text), "cancel request %lld of %s (%s)? y/n",
             (long long)r->id, r->user, r->name);
     else
-        snprintf(text, sizeof(text), "cancel all %lld requests of session %lld, %s of "
-            "%s? y/n", (long long)(r->running + r->queued), (long long)r->id, r->name,
-            r->user);
+        snprintf(text, sizeof(text),
+            "cancel all %lld requests of session %lld, %s of "
+            "%s? y/n",
+            (long long)(r->running + r->queued), (long long)r->id, r->name, r->user);
     propose(t, TOP_A_CANCEL, 0, r->id, text);
 }
 
@@ -69,16 +71,17 @@ act(struct top *t)
     int rc;
 
     if (t->ask == TOP_A_CANCEL)
-        q = json_pack("{s:s, s:I}", "cmd", "cancel", t->view == TOP_V_CLIENTS ? "session"
-            : "id", (json_int_t)t->ask_id);
+        q = json_pack("{s:s, s:I}", "cmd", "cancel",
+            t->view == TOP_V_CLIENTS ? "session" : "id", (json_int_t)t->ask_id);
     else
         q = json_pack("{s:s, s:b}", "cmd", t->ask == TOP_A_DRAIN ? "drain" : "pause",
             "off", t->ask_off);
     rc = top_link_ask(&t->link, t->ask, q);
     t->ask = TOP_A_NONE;
-    top_say(t, rc != 0, rc == 0 ? "asking the daemon ..."
-        : rc == -ENOMEM ? "out of memory"
-        : "the daemon has not yet answered the last one");
+    top_say(t, rc != 0,
+        rc == 0             ? "asking the daemon ..."
+            : rc == -ENOMEM ? "out of memory"
+                            : "the daemon has not yet answered the last one");
 }
 
 static void
@@ -92,8 +95,8 @@ move_by(struct top *t, long by)
     t->sel = to < 0 ? 0 : (size_t)to >= rows->n ? rows->n - 1 : (size_t)to;
     /* The first place is a place, not a row. */
     t->sel_id = t->sel > 0 ? rows->row[t->sel].id : -1;
-    snprintf(t->sel_user, sizeof(t->sel_user), "%s", t->sel > 0
-        ? rows->row[t->sel].user : "");
+    snprintf(t->sel_user, sizeof(t->sel_user), "%s",
+        t->sel > 0 ? rows->row[t->sel].user : "");
 }
 
 static void
@@ -147,7 +150,8 @@ daemon_key(struct top *t, int key)
     } else if (key == 'k') {
         propose_cancel(t);
     } else if (key == 'd') {
-        propose(t, TOP_A_DRAIN, 0, 0, "drain: refuse new requests and let those accepted "
+        propose(t, TOP_A_DRAIN, 0, 0,
+            "drain: refuse new requests and let those accepted "
             "end? y/n");
     } else if (key == 'D') {
         t->ask = TOP_A_DRAIN;
@@ -156,8 +160,7 @@ daemon_key(struct top *t, int key)
     } else if (t->st.paused) {
         propose(t, TOP_A_PAUSE, 1, 0, "go on: start queued requests again? y/n");
     } else {
-        propose(t, TOP_A_PAUSE, 0, 0,
-            "pause: queue requests and start none of them? y/n");
+        propose(t, TOP_A_PAUSE, 0, 0, "pause: queue requests and start none of them? y/n");
     }
 }
 
@@ -268,14 +271,16 @@ struct top_screen {
     SCREEN *screen;
     int utf8;
     attr_t looks[TOP_ATTR__N];
-    sigset_t waiting;        /* blocked while poll waits */
+    sigset_t waiting; /* blocked while poll waits */
 };
 
 static void
 set_looks(attr_t *looks, int no_color)
 {
-    static const struct { int attr, pair, color; attr_t more; } colors[] = {
-        { TOP_NAME, 1, COLOR_CYAN, 0 }, { TOP_GOOD, 2, COLOR_GREEN, 0 },
+    static const struct {
+        int attr, pair, color;
+        attr_t more;
+    } colors[] = { { TOP_NAME, 1, COLOR_CYAN, 0 }, { TOP_GOOD, 2, COLOR_GREEN, 0 },
         { TOP_WARN, 3, COLOR_YELLOW, A_BOLD }, { TOP_BAD, 4, COLOR_RED, A_BOLD },
         { TOP_BAR, 2, COLOR_GREEN, 0 } };
     const char *e = getenv("NO_COLOR");
@@ -325,8 +330,7 @@ draw(struct top *t, const struct top_screen *m)
 {
     struct top_canvas c;
 
-    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1,
-            m->utf8) != 0)
+    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
         return -ENOMEM;
     top_draw(t, &c);
     show(m, &c);
@@ -347,9 +351,11 @@ open_terminal(struct top_screen *m, int no_color)
         del_curterm(cur_term);
     }
     if (move == NULL)
-        return fct_fail(FCT_EX_USAGE, "top: TERM=%s is no terminal that can move its "
+        return fct_fail(FCT_EX_USAGE,
+            "top: TERM=%s is no terminal that can move its "
             "cursor; set TERM to what this terminal is (xterm, vt100), or print one "
-            "screen:\n  fdctl top --once", term != NULL ? term : "");
+            "screen:\n  fdctl top --once",
+            term != NULL ? term : "");
     m->screen = newterm(NULL, stdout, stdin);
     if (m->screen == NULL)
         return fct_fail(FCT_EX_USAGE, "top: cannot use the terminal TERM=%s",
@@ -401,8 +407,8 @@ loop(struct top *t, const struct top_screen *m)
         top_link_step(&t->link, clk_now_ns());
         rc = draw(t, m) != 0 ? FCT_EX_SOFT : 0;
         t_wake = clk_now_ns() + S_NS;
-        if (rc == 0 && top_wait_for(t, t_wake < t_next ? t_wake : t_next,
-                &m->waiting, &keys) != 0)
+        if (rc == 0 &&
+            top_wait_for(t, t_wake < t_next ? t_wake : t_next, &m->waiting, &keys) != 0)
             rc = FCT_EX_IO;
         if (rc != 0)
             break;

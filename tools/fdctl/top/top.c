@@ -15,11 +15,11 @@
 
 #include "tools/fdctl/commands.h"
 
-#define S_NS 1000000000u
-#define RECONNECT_MS 200        /* the screen stands still so long */
-#define SILENT_S 4              /* the gate moves twice a second at least */
-#define DENIED_NS (15ull * S_NS) /* who may not see the rows, may not at once after */
-#define ROWS_SHARE 20           /* questions for rows take 1/20 of the time at most */
+#define S_NS         1000000000u
+#define RECONNECT_MS 200            /* the screen stands still so long */
+#define SILENT_S     4              /* the gate moves twice a second at least */
+#define DENIED_NS    (15ull * S_NS) /* who may not see the rows, may not at once after */
+#define ROWS_SHARE   20             /* questions for rows take 1/20 of the time at most */
 
 /* ---- what the daemon says ------------------------------------------------ */
 
@@ -80,8 +80,7 @@ take_rows(struct top *t, int what, const json_t *answer)
         return;
     }
     (void)top_rows_clients(answer, &rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS]);
-    (void)top_rows_users(&rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS],
-        &rows[TOP_V_USERS]);
+    (void)top_rows_users(&rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS], &rows[TOP_V_USERS]);
     for (i = 0; i < TOP_V__N; i++)
         top_sort_view(t, i);
     top_select(t);
@@ -132,8 +131,8 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
         else if (what == TOP_A_STATUS && t->link.failed == EACCES)
             snprintf(t->deny, sizeof(t->deny), "%s", why);
         /* Not over an open question. */
-        if (t->link.failed == 0 && !t->gone && what == TOP_A_STATUS
-            && t->ask == TOP_A_NONE) {
+        if (t->link.failed == 0 && !t->gone && what == TOP_A_STATUS &&
+            t->ask == TOP_A_NONE) {
             top_say(t, 1, why);
             t->message_own = 1;
         }
@@ -180,8 +179,8 @@ top_set_clock(struct top *t)
     time_t now = time(NULL);
     struct tm tm;
 
-    if (localtime_r(&now, &tm) == NULL
-        || strftime(t->clock, sizeof(t->clock), "%H:%M:%S", &tm) == 0)
+    if (localtime_r(&now, &tm) == NULL ||
+        strftime(t->clock, sizeof(t->clock), "%H:%M:%S", &tm) == 0)
         t->clock[0] = '\0';
 }
 
@@ -223,8 +222,7 @@ top_reconnect(struct top *t, uint64_t now)
 
     if (fct_seg_try(t->f, RECONNECT_MS, &seg) != 0)
         return;
-    if (memcmp(seg->boot_id, t->boot_id, sizeof(t->boot_id)) == 0
-        || !fct_seg_alive(seg))
+    if (memcmp(seg->boot_id, t->boot_id, sizeof(t->boot_id)) == 0 || !fct_seg_alive(seg))
         fct_seg_close(seg);
     else
         adopt(t, seg, now);
@@ -239,8 +237,8 @@ has_ended(const struct top *t, uint64_t now)
         return 1;
     if (cnt_get(&t->seg->g.uptime_ns) != t->raw.g.uptime_ns)
         return 0;
-    return (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT)
-        && now - t->t_moved >= S_NS;
+    return (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
+        now - t->t_moved >= S_NS;
 }
 
 /* An interval has passed. */
@@ -267,7 +265,8 @@ top_update(struct top *t, uint64_t now)
     if (t->raw.g.uptime_ns != up)
         t->t_moved = now;
     t->silent = now - t->t_moved >= SILENT_S * (uint64_t)S_NS
-        ? (int)((now - t->t_moved) / S_NS) : 0;
+        ? (int)((now - t->t_moved) / S_NS)
+        : 0;
 }
 
 /* ---- the command --------------------------------------------------------- */
@@ -390,8 +389,8 @@ static const struct fct_opt opts[] = {
 static const struct fct_line line = {
     .usage = "fdctl top [-i S] [--once] [--no-color] [--ascii]",
     .about = "What the daemon does now: tokens per second, requests, KV cache,\n"
-        "device, latencies; and a table of users, requests or clients.\n"
-        "h shows the keys.",
+             "device, latencies; and a table of users, requests or clients.\n"
+             "h shows the keys.",
     .opts = { opts }
 };
 
@@ -406,8 +405,9 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
     if (!(a.interval >= 0.1 && a.interval <= 60))
         return fct_fail(FCT_EX_USAGE, "--interval: must be 0.1 to 60 seconds");
     if (!a.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
-        return fct_fail(FCT_EX_USAGE, "top: standard %s is not a terminal; print one "
-            "screen as text:\n  fdctl top --once", isatty(STDOUT_FILENO) ? "input"
-            : "output");
+        return fct_fail(FCT_EX_USAGE,
+            "top: standard %s is not a terminal; print one "
+            "screen as text:\n  fdctl top --once",
+            isatty(STDOUT_FILENO) ? "input" : "output");
     return run(f, a.interval, a.once, a.ascii, a.no_color);
 }

@@ -28,15 +28,15 @@
 #include "tools/fdctl/lib/fct.h"
 #include "tools/fdctl/lib/canvas.h"
 
-#define TOP_MIN_W 60
-#define TOP_MIN_H 12
+#define TOP_MIN_W   60
+#define TOP_MIN_H   12
 #define TOP_HISTORY 1024u
 
 /* ---- figures ------------------------------------------------------------- */
 
 /* The counters at one moment. */
 struct top_raw {
-    uint64_t t_ns;           /* CLOCK_MONOTONIC */
+    uint64_t t_ns; /* CLOCK_MONOTONIC */
     uint64_t generation;
     struct cnt_gate g;
     struct cnt_worker w;
@@ -45,31 +45,36 @@ struct top_raw {
 
 enum top_latency { TOP_L_TTFT, TOP_L_ITL, TOP_L_TPOT, TOP_L_QUEUE, TOP_L_E2E, TOP_L__N };
 
-struct top_quant { double p50, p90, p99; uint64_t n; }; /* ns or TOP_NONE */
+struct top_quant {
+    double p50, p90, p99;
+    uint64_t n;
+}; /* ns or TOP_NONE */
 
 /* An interval. Rates are per second, shares 0 to 1; TOP_NONE: it had none. */
 struct top_rates {
     double secs;
-    double in, in_cached, out;   /* tokens; in: prompts, cached ones too */
-    double steps, busy;          /* busy: share in which the model ran */
-    double step_ns, gap_ns;      /* mean of a step */
+    double in, in_cached, out;       /* tokens; in: prompts, cached ones too */
+    double steps, busy;              /* busy: share in which the model ran */
+    double step_ns, gap_ns;          /* mean of a step */
     double batch_seqs, batch_tokens; /* means of a step */
-    double graph;                /* share of the steps that were replayed */
-    double kv, hit;              /* blocks in use; found in the prefix cache */
+    double graph;                    /* share of the steps that were replayed */
+    double kv, hit;                  /* blocks in use; found in the prefix cache */
     double done, errors, rejected, cancelled, preempted, evicted;
     struct top_quant lat[TOP_L__N];
 };
 
 void top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret);
 /* A counter that went down was reset: its growth is 0. */
-void top_rates(const struct top_raw *old, const struct top_raw *now,
-    struct top_rates *ret);
+void top_rates(const struct top_raw *old, const struct top_raw *now, struct top_rates *ret);
 /* The value below which the share q of what the buckets count lies, evenly spread
  * within its range; the last bound for what is above it. TOP_NONE: empty. */
 double top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q);
 
 enum top_line { TOP_S_OUT, TOP_S_IN, TOP_S_BUSY, TOP_S_KV, TOP_S__N };
-struct top_history { float v[TOP_S__N][TOP_HISTORY]; size_t at, n; };
+struct top_history {
+    float v[TOP_S__N][TOP_HISTORY];
+    size_t at, n;
+};
 /* r NULL: a gap. */
 void top_history_add(struct top_history *h, const struct top_rates *r);
 struct top_series top_history_line(const struct top_history *h, enum top_line line);
@@ -79,15 +84,18 @@ struct top_series top_history_line(const struct top_history *h, enum top_line li
 enum top_view { TOP_V_USERS, TOP_V_REQUESTS, TOP_V_CLIENTS, TOP_V__N };
 
 struct top_row {
-    int64_t id;              /* request or session; 0 for users */
+    int64_t id; /* request or session; 0 for users */
     int64_t session, pid, n, sessions, running, queued;
     int64_t prompt, output, max_new, cost, priority, weight, age_ms, total, held;
-    double rate;             /* output tokens per second, TOP_NONE: not known yet */
-    double share;            /* of max_new; TOP_NONE: no limit was named */
+    double rate;  /* output tokens per second, TOP_NONE: not known yet */
+    double share; /* of max_new; TOP_NONE: no limit was named */
     char user[40], name[40], state[12], op[12];
 };
 
-struct top_rows { struct top_row *row; size_t n, cap; };
+struct top_rows {
+    struct top_row *row;
+    size_t n, cap;
+};
 
 /* Answers to "requests" and "clients"; the old rows give the rates: what grew in
  * secs. 0 or -ENOMEM. */
@@ -103,11 +111,11 @@ void top_rows_free(struct top_rows *rows);
 enum top_kind { TOP_K_TEXT, TOP_K_INT, TOP_K_COUNT, TOP_K_RATE, TOP_K_AGE, TOP_K_BAR };
 struct top_col {
     const char *name;
-    int kind;                /* enum top_kind */
-    size_t at;               /* in struct top_row */
+    int kind;  /* enum top_kind */
+    size_t at; /* in struct top_row */
     int width;
-    int from;                /* shown on screens at least so wide */
-    int down;                /* sorted: the greatest first */
+    int from; /* shown on screens at least so wide */
+    int down; /* sorted: the greatest first */
 };
 /* Columns of a view, the last one's name is NULL. */
 const struct top_col *top_cols(enum top_view view);
@@ -116,18 +124,29 @@ void top_rows_sort(struct top_rows *rows, const struct top_col *col, int reverse
 
 /* ---- admin socket -------------------------------------------------------- */
 
-enum top_ask { TOP_A_NONE, TOP_A_STATUS, TOP_A_REQUESTS, TOP_A_CLIENTS, TOP_A_CANCEL,
-    TOP_A_DRAIN, TOP_A_PAUSE, TOP_A__N };
-#define TOP_ASKS 8
+enum top_ask {
+    TOP_A_NONE,
+    TOP_A_STATUS,
+    TOP_A_REQUESTS,
+    TOP_A_CLIENTS,
+    TOP_A_CANCEL,
+    TOP_A_DRAIN,
+    TOP_A_PAUSE,
+    TOP_A__N
+};
+#define TOP_ASKS   8
 #define TOP_ASK_NS 1000000000u /* an answer that takes longer does not come */
 
 struct top_link {
     char path[512];
-    int fd;                  /* -1: none */
-    int failed;              /* errno of the last connect, 0: none failed */
-    struct { int what; char *line; } q[TOP_ASKS]; /* q[0] is being asked */
-    size_t n_q, sent;        /* bytes of q[0] sent */
-    uint64_t t_asked;        /* 0: q[0] waits */
+    int fd;     /* -1: none */
+    int failed; /* errno of the last connect, 0: none failed */
+    struct {
+        int what;
+        char *line;
+    } q[TOP_ASKS];    /* q[0] is being asked */
+    size_t n_q, sent; /* bytes of q[0] sent */
+    uint64_t t_asked; /* 0: q[0] waits */
     char *in;
     size_t n_in, cap_in;
     /* answer NULL: none came, why says the reason. Borrowed. */
@@ -164,35 +183,35 @@ struct top {
     const struct cnt_seg *seg;
     int32_t gate_pid;
     uint64_t boot_id[2];
-    int gone;                /* the daemon has ended, the figures are its last */
-    int silent;              /* it does not move: s since it did, 0: it does */
+    int gone;   /* the daemon has ended, the figures are its last */
+    int silent; /* it does not move: s since it did, 0: it does */
     int has_rates;
     struct top_raw raw, base; /* base: begin of the interval shown */
     struct top_rates r;
     struct top_history hist;
-    uint64_t t_moved;        /* when uptime_ns last changed */
-    char clock[16];          /* of the sample: "14:02:11" */
+    uint64_t t_moved; /* when uptime_ns last changed */
+    char clock[16];   /* of the sample: "14:02:11" */
 
     struct top_link link;
     struct top_status st;
     struct top_rows rows[TOP_V__N];
-    uint64_t t_rows;         /* of the last answer to "requests" */
+    uint64_t t_rows;             /* of the last answer to "requests" */
     uint64_t t_asked, t_may_ask; /* requests and clients cost the gate time */
-    char deny[512];          /* why there are no rows: "error\nfix" */
+    char deny[512];              /* why there are no rows: "error\nfix" */
 
-    int view;                /* enum top_view */
+    int view; /* enum top_view */
     int sort[TOP_V__N], reverse[TOP_V__N];
-    char sel_user[40];       /* the row that is followed: its id, of users the name */
-    int64_t sel_id;          /* "" and -1: none is */
-    size_t sel, first;       /* place of the selected row; the first row shown */
-    int page;                /* rows that fit, of the last drawing */
+    char sel_user[40]; /* the row that is followed: its id, of users the name */
+    int64_t sel_id;    /* "" and -1: none is */
+    size_t sel, first; /* place of the selected row; the first row shown */
+    int page;          /* rows that fit, of the last drawing */
     int frozen, help, once;
-    int ask;                 /* enum top_ask whose y/n is open */
+    int ask; /* enum top_ask whose y/n is open */
     int64_t ask_id;
     int ask_off;
-    char message[600];       /* last answer, "" none */
+    char message[600]; /* last answer, "" none */
     int message_bad;
-    int message_own;         /* of a query that the user did not make */
+    int message_own; /* of a query that the user did not make */
     double interval;
 };
 

@@ -19,18 +19,29 @@ enum { P_DEVICE = 1, P_ENGINE = 2, P_REQUEST = 3 };
 enum { T_DEVICE = 1, T_ENGINE = 1, T_WORKER = 2 };
 
 enum pf_kind {
-    PF_CHOOSE, PF_LAUNCH, PF_COLLECT, PF_DEVICE, PF_FLOW_OUT, PF_FLOW_IN, PF_LOAD,
-    PF_IDLE, PF_QUEUE, PF_WORKER, PF_BEGIN, PF_END, PF_POINT
+    PF_CHOOSE,
+    PF_LAUNCH,
+    PF_COLLECT,
+    PF_DEVICE,
+    PF_FLOW_OUT,
+    PF_FLOW_IN,
+    PF_LOAD,
+    PF_IDLE,
+    PF_QUEUE,
+    PF_WORKER,
+    PF_BEGIN,
+    PF_END,
+    PF_POINT
 };
 
 struct pf_ev {
-    uint64_t ts, dur;        /* ns since the trace began */
-    size_t order;            /* as emitted: what stands on one track stays in order */
+    uint64_t ts, dur; /* ns since the trace began */
+    size_t order;     /* as emitted: what stands on one track stays in order */
     enum pf_kind kind;
     const struct ftr_step *step;
     const struct trc_event *event;
     const char *name;
-    uint64_t id;             /* of the request */
+    uint64_t id; /* of the request */
     uint32_t sample;
 };
 
@@ -39,9 +50,9 @@ struct pf {
     const struct ftr_snap *snap;
     struct pf_ev *ev;
     size_t n, cap;
-    uint64_t base, end;      /* the trace begins and ends */
+    uint64_t base, end; /* the trace begins and ends */
     int oom;
-    struct pf_ev none;       /* what is written to then */
+    struct pf_ev none; /* what is written to then */
 };
 
 static struct pf_ev *
@@ -51,8 +62,8 @@ emit(struct pf *p, uint64_t t_ns, enum pf_kind kind)
         p->oom = 1;
         return &p->none;
     }
-    p->ev[p->n] = (struct pf_ev) { .ts = ftr_span(p->base, t_ns), .order = p->n,
-        .kind = kind };
+    p->ev[p->n] =
+        (struct pf_ev){ .ts = ftr_span(p->base, t_ns), .order = p->n, .kind = kind };
     return &p->ev[p->n++];
 }
 
@@ -88,7 +99,11 @@ slice(struct pf *p, uint64_t *track, uint64_t from, uint64_t to, enum pf_kind ki
 }
 
 /* An edge on the engine's track: slices of different steps alternate there. */
-struct edge { uint64_t from, to; enum pf_kind kind; const struct ftr_step *step; };
+struct edge {
+    uint64_t from, to;
+    enum pf_kind kind;
+    const struct ftr_step *step;
+};
 
 static int
 cmp_edge(const void *a, const void *b)
@@ -113,10 +128,10 @@ engine_track(struct pf *p)
         const struct ftr_step *st = &p->snap->steps[i];
         const struct trc_step *s = &st->s;
 
-        e[n++] = (struct edge) { s->t_pick_ns, s->t_launch_ns, PF_CHOOSE, st };
-        e[n++] = (struct edge) { s->t_launch_ns, s->t_queued_ns, PF_LAUNCH, st };
+        e[n++] = (struct edge){ s->t_pick_ns, s->t_launch_ns, PF_CHOOSE, st };
+        e[n++] = (struct edge){ s->t_launch_ns, s->t_queued_ns, PF_LAUNCH, st };
         if ((s->flags & TRC_DONE) != 0)
-            e[n++] = (struct edge) { s->t_collect_ns, s->t_done_ns, PF_COLLECT, st };
+            e[n++] = (struct edge){ s->t_collect_ns, s->t_done_ns, PF_COLLECT, st };
     }
     qsort(e, n, sizeof(*e), cmp_edge);
     for (size_t i = 0; i < n; i++) {
@@ -125,8 +140,7 @@ engine_track(struct pf *p)
         from = slice(p, &track, e[i].from, e[i].to, e[i].kind, e[i].step);
         /* An arrow cannot point back; it begins inside its slice, not where two
          * slices touch. */
-        if (e[i].kind == PF_LAUNCH && (s->flags & TRC_DONE) != 0
-            && from <= s->t_begin_ns) {
+        if (e[i].kind == PF_LAUNCH && (s->flags & TRC_DONE) != 0 && from <= s->t_begin_ns) {
             uint64_t in = ftr_span(from, track) / 2, most = s->t_begin_ns - from;
 
             emit(p, from + (in < most ? in : most), PF_FLOW_OUT)->step = e[i].step;
@@ -206,7 +220,7 @@ cmp_life(const void *a, const void *b)
 struct track {
     uint64_t id, t;
     uint32_t sample;
-    const char *phase;       /* open slice in it; NULL: none */
+    const char *phase; /* open slice in it; NULL: none */
     int open, first;
 };
 
@@ -311,7 +325,7 @@ request_tracks(struct pf *p)
     if (l == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
-        l[i] = (struct life) { &p->snap->events[i], i };
+        l[i] = (struct life){ &p->snap->events[i], i };
     qsort(l, n, sizeof(*l), cmp_life);
     for (a = 0; a < n; a = b) {
         uint32_t samples = 0;
@@ -378,24 +392,29 @@ put_slice(struct pf *p, const struct pf_ev *e)
     char name[48];
 
     if (!on_device)
-        snprintf(name, sizeof(name), "%s", e->kind == PF_CHOOSE ? "choose"
-            : e->kind == PF_LAUNCH ? "launch" : "collect");
+        snprintf(name, sizeof(name), "%s",
+            e->kind == PF_CHOOSE       ? "choose"
+                : e->kind == PF_LAUNCH ? "launch"
+                                       : "collect");
     else if (s->n_decode == s->n_row)
         snprintf(name, sizeof(name), "decode %d", s->n_row);
     else
-        snprintf(name, sizeof(name), "%s %d", s->n_verify == s->n_row ? "verify"
-            : s->n_decode + s->n_verify == 0 ? "prefill" : "mixed", s->n_tok);
+        snprintf(name, sizeof(name), "%s %d",
+            s->n_verify == s->n_row              ? "verify"
+                : s->n_decode + s->n_verify == 0 ? "prefill"
+                                                 : "mixed",
+            s->n_tok);
     put(p, e, "X", on_device ? P_DEVICE : P_ENGINE, on_device ? T_DEVICE : T_ENGINE,
         json_pack("{s:f, s:s, s:s, s:o}", "dur", us(e->dur), "name", name, "cat",
-        (s->flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args",
-        step_args(e->step)));
+            (s->flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args",
+            step_args(e->step)));
 }
 
 static void
 counter(struct pf *p, const struct pf_ev *e, const char *name, int value)
 {
-    put(p, e, "C", P_ENGINE, T_ENGINE, json_pack("{s:s, s:{s:i}}", "name", name, "args",
-        name, value));
+    put(p, e, "C", P_ENGINE, T_ENGINE,
+        json_pack("{s:s, s:{s:i}}", "name", name, "args", name, value));
 }
 
 static void
@@ -416,8 +435,8 @@ counters(struct pf *p, const struct pf_ev *e)
 static void
 put_request(struct pf *p, const struct pf_ev *v)
 {
-    json_t *args = json_pack("{s:I, s:i}", "request", (json_int_t)v->id, "sample",
-        (int)v->sample);
+    json_t *args =
+        json_pack("{s:I, s:i}", "request", (json_int_t)v->id, "sample", (int)v->sample);
     char name[64], id[24];
 
     if (v->event != NULL)
@@ -432,9 +451,13 @@ put_request(struct pf *p, const struct pf_ev *v)
         snprintf(name, sizeof(name), "request %" PRIu64 " sample %u", v->id, v->sample);
     /* A viewer may read the id as a number: one for each sample. */
     snprintf(id, sizeof(id), "0x%" PRIx64, v->id << 16 | v->sample);
-    put(p, v, v->kind == PF_BEGIN ? "b" : v->kind == PF_END ? "e" : "n", P_REQUEST, 0,
-        json_pack("{s:s, s:s, s:s, s:o}", "cat", "request", "id", id, "name", name, "args",
-        args));
+    put(p, v,
+        v->kind == PF_BEGIN     ? "b"
+            : v->kind == PF_END ? "e"
+                                : "n",
+        P_REQUEST, 0,
+        json_pack("{s:s, s:s, s:s, s:o}", "cat", "request", "id", id, "name", name,
+            "args", args));
 }
 
 static void
@@ -450,12 +473,14 @@ put_event(struct pf *p, const struct pf_ev *e)
         put_slice(p, e);
         break;
     case PF_FLOW_OUT:
-        put(p, e, "s", P_ENGINE, T_ENGINE, json_pack("{s:s, s:s, s:I}", "cat", "launch",
-            "name", "launch", "id", (json_int_t)e->step->s.seq));
+        put(p, e, "s", P_ENGINE, T_ENGINE,
+            json_pack("{s:s, s:s, s:I}", "cat", "launch", "name", "launch", "id",
+                (json_int_t)e->step->s.seq));
         break;
     case PF_FLOW_IN:
-        put(p, e, "f", P_DEVICE, T_DEVICE, json_pack("{s:s, s:s, s:s, s:I}", "bp", "e",
-            "cat", "launch", "name", "launch", "id", (json_int_t)e->step->s.seq));
+        put(p, e, "f", P_DEVICE, T_DEVICE,
+            json_pack("{s:s, s:s, s:s, s:I}", "bp", "e", "cat", "launch", "name",
+                "launch", "id", (json_int_t)e->step->s.seq));
         break;
     case PF_LOAD:
     case PF_IDLE:
@@ -464,8 +489,8 @@ put_event(struct pf *p, const struct pf_ev *e)
         break;
     case PF_WORKER:
         snprintf(name, sizeof(name), "worker %u", e->step->s.generation);
-        put(p, e, "i", P_ENGINE, T_WORKER, json_pack("{s:s, s:s, s:s}", "s", "t", "cat",
-            "worker", "name", name));
+        put(p, e, "i", P_ENGINE, T_WORKER,
+            json_pack("{s:s, s:s, s:s}", "s", "t", "cat", "worker", "name", name));
         break;
     case PF_BEGIN:
     case PF_END:
@@ -482,12 +507,14 @@ name_track(struct pf *p, int pid, int tid, const char *what, const char *name, i
     char key[32];
 
     snprintf(key, sizeof(key), "%s_name", what);
-    put_object(p, json_pack("{s:s, s:i, s:i, s:s, s:{s:s}}", "ph", "M", "pid", pid, "tid", tid,
-        "name", key, "args", "name", name));
+    put_object(p,
+        json_pack("{s:s, s:i, s:i, s:s, s:{s:s}}", "ph", "M", "pid", pid, "tid", tid,
+            "name", key, "args", "name", name));
     fputs(",\n", p->out);
     snprintf(key, sizeof(key), "%s_sort_index", what);
-    put_object(p, json_pack("{s:s, s:i, s:i, s:s, s:{s:i}}", "ph", "M", "pid", pid, "tid", tid,
-        "name", key, "args", "sort_index", order));
+    put_object(p,
+        json_pack("{s:s, s:i, s:i, s:s, s:{s:i}}", "ph", "M", "pid", pid, "tid", tid,
+            "name", key, "args", "sort_index", order));
     fputs(",\n", p->out);
 }
 
@@ -506,7 +533,8 @@ write_all(struct pf *p)
     for (size_t i = 0; i < p->n; i++)
         put_event(p, &p->ev[i]);
     /* what the list ends with, without a comma */
-    fprintf(p->out, "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
+    fprintf(p->out,
+        "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
         "\"args\":{\"labels\":\"fdd%s\"}}\n],\n\"displayTimeUnit\":\"ms\",\n"
         "\"otherData\":{\"program\":\"fdctl %s\",\"steps\":\"%zu\","
         "\"steps_overwritten\":\"%" PRIu64 "\",\"events_overwritten\":\"%" PRIu64 "\","

@@ -13,7 +13,7 @@
 #include "tools/fdctl/lib/fct.h"
 
 /* A record that is being written is whole in a moment, unless its writer died. */
-#define FTR_TRIES 40
+#define FTR_TRIES  40
 #define FTR_NAP_NS 100000
 
 uint64_t
@@ -101,7 +101,7 @@ ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_sn
     last = trc_n_step(seg);
     first = last > TRC_STEPS ? last - TRC_STEPS + 1 : 1;
     ftr_read_steps(seg, first_step > first ? first_step : first, last, &s);
-    s.clock = (struct ftr_clock) { clk_now_ns(), clk_wall_ns() };
+    s.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
     *ret_snap = s;
     return 0;
 }
@@ -126,22 +126,20 @@ ftr_derive(struct ftr_snap *snap)
     for (size_t i = snap->n_step; i > 0 && snap->n_base < FTR_BASES; i--) {
         const struct trc_step *s = &snap->steps[i - 1].s;
 
-        if (snap->n_base == 0
-            || snap->bases[snap->n_base - 1].generation != s->generation)
-            snap->bases[snap->n_base++] = (struct ftr_base) { s->generation,
-                s->seq - s->epoch };
+        if (snap->n_base == 0 || snap->bases[snap->n_base - 1].generation != s->generation)
+            snap->bases[snap->n_base++] =
+                (struct ftr_base){ s->generation, s->seq - s->epoch };
     }
     for (size_t i = 0; i < snap->n_step; i++) {
         struct ftr_step *st = &snap->steps[i];
         const struct trc_step *before = i > 0 ? &st[-1].s : NULL;
 
         st->gap_ns = FTR_NONE;
-        st->lost = (st->s.flags & TRC_DONE) == 0
-            && (snap->ended || st->s.generation < newest);
-        if ((st->s.flags & TRC_DONE) != 0 && (st->s.flags & TRC_FOLLOWS) != 0
-            && before != NULL && before->seq + 1 == st->s.seq
-            && before->generation == st->s.generation
-            && (before->flags & TRC_DONE) != 0)
+        st->lost =
+            (st->s.flags & TRC_DONE) == 0 && (snap->ended || st->s.generation < newest);
+        if ((st->s.flags & TRC_DONE) != 0 && (st->s.flags & TRC_FOLLOWS) != 0 &&
+            before != NULL && before->seq + 1 == st->s.seq &&
+            before->generation == st->s.generation && (before->flags & TRC_DONE) != 0)
             st->gap_ns = ftr_span(before->t_end_ns, st->s.t_begin_ns);
     }
 }
@@ -151,28 +149,27 @@ ftr_derive(struct ftr_snap *snap)
 void
 ftr_filter_init(struct ftr_filter *f)
 {
-    *f = (struct ftr_filter) { .until_ns = FTR_NONE, .step_b = FTR_NONE,
-        .slow_ns = FTR_NONE };
+    *f = (struct ftr_filter){ .until_ns = FTR_NONE, .step_b = FTR_NONE, .slow_ns = FTR_NONE };
 }
 
 int
 ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f)
 {
-    if (s->s.t_launch_ns < f->since_ns || s->s.t_launch_ns > f->until_ns
-        || s->s.seq < f->step_a || s->s.seq > f->step_b)
+    if (s->s.t_launch_ns < f->since_ns || s->s.t_launch_ns > f->until_ns ||
+        s->s.seq < f->step_a || s->s.seq > f->step_b)
         return 0;
     if (f->slow_ns == FTR_NONE)
         return 1;
-    return ((s->s.flags & TRC_DONE) != 0
-        && ftr_span(s->s.t_begin_ns, s->s.t_end_ns) > f->slow_ns)
-        || (s->gap_ns != FTR_NONE && s->gap_ns > f->slow_ns);
+    return ((s->s.flags & TRC_DONE) != 0 &&
+               ftr_span(s->s.t_begin_ns, s->s.t_end_ns) > f->slow_ns) ||
+        (s->gap_ns != FTR_NONE && s->gap_ns > f->slow_ns);
 }
 
 int
 ftr_match_event(const struct trc_event *e, const struct ftr_filter *f)
 {
-    return e->t_ns >= f->since_ns && e->t_ns <= f->until_ns
-        && (f->request == 0 || e->id == f->request);
+    return e->t_ns >= f->since_ns && e->t_ns <= f->until_ns &&
+        (f->request == 0 || e->id == f->request);
 }
 
 static int
@@ -183,7 +180,9 @@ cmp_u64(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-struct seen { uint64_t id, from, to; };
+struct seen {
+    uint64_t id, from, to;
+};
 
 static int
 cmp_seen(const void *a, const void *b)
@@ -194,8 +193,7 @@ cmp_seen(const void *a, const void *b)
 /* Requests that lived in the time chosen keep all their events, so that what
  * they were at at its beginning is known. */
 static void
-keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since,
-    uint64_t until)
+keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, uint64_t until)
 {
     struct seen *all = calloc(snap->n_event + 1, sizeof(*all)), *s;
     size_t n = 0, kept = 0, i;
@@ -203,7 +201,7 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since,
     if (all == NULL) /* too much is shown rather than nothing */
         return;
     for (i = 0; i < snap->n_event; i++)
-        all[i] = (struct seen) { snap->events[i].id, snap->events[i].t_ns,
+        all[i] = (struct seen){ snap->events[i].id, snap->events[i].t_ns,
             snap->events[i].kind == TRC_END ? snap->events[i].t_ns : 0 };
     qsort(all, snap->n_event, sizeof(*all), cmp_seen);
     for (i = 0; i < snap->n_event; i++) {
@@ -220,8 +218,8 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since,
         struct seen key = { .id = snap->events[i].id };
 
         s = bsearch(&key, all, n, sizeof(*all), cmp_seen);
-        if (s != NULL && s->from <= until && (s->to == 0 || s->to >= since)
-            && (f->request == 0 || f->request == s->id))
+        if (s != NULL && s->from <= until && (s->to == 0 || s->to >= since) &&
+            (f->request == 0 || f->request == s->id))
             snap->events[kept++] = snap->events[i];
     }
     snap->n_event = kept;
@@ -244,9 +242,8 @@ ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
     }
     snap->n_step = n;
     /* Steps chosen by number choose a time. */
-    if (f->request == 0 && n > 0
-        && (f->step_a > 0 || f->step_b != FTR_NONE
-            || (f->last > 0 && f->whole_requests))) {
+    if (f->request == 0 && n > 0 &&
+        (f->step_a > 0 || f->step_b != FTR_NONE || (f->last > 0 && f->whole_requests))) {
         const struct trc_step *e = &snap->steps[n - 1].s;
 
         if (snap->steps[0].s.t_pick_ns > g.since_ns)
@@ -320,8 +317,8 @@ wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
     struct tm tm;
     int h, m, s;
 
-    if (strlen(text) < 8 || text[2] != ':' || text[5] != ':' || !two(text, 23, &h)
-        || !two(text + 3, 59, &m) || !two(text + 6, 60, &s))
+    if (strlen(text) < 8 || text[2] != ':' || text[5] != ':' || !two(text, 23, &h) ||
+        !two(text + 3, 59, &m) || !two(text + 6, 60, &s))
         return 0;
     if (text[8] == '.' && (text[9] == '\0' || *fraction(text + 9, &ns) != '\0'))
         return 0;
@@ -343,11 +340,17 @@ wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
 }
 
 int
-ftr_time(const char *what, const char *text, const struct ftr_clock *now,
-    uint64_t *ret_ns)
+ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64_t *ret_ns)
 {
-    static const struct { const char *name; double ns; } units[] = {
-        { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "m", 60e9 }, { "min", 60e9 },
+    static const struct {
+        const char *name;
+        double ns;
+    } units[] = {
+        { "us", 1e3 },
+        { "ms", 1e6 },
+        { "s", 1e9 },
+        { "m", 60e9 },
+        { "min", 60e9 },
         { "h", 3600e9 },
     };
     uint64_t real;
@@ -367,8 +370,10 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now,
             *ret_ns = v < (double)now->mono_ns ? now->mono_ns - (uint64_t)v : 0;
             return 0;
         }
-    return fct_fail(FCT_EX_USAGE, "trace: %s %s: not a time; give how long ago, such as "
-        "5s, 200ms or 2m, or a time of day such as 14:03:00 or 14:03:00.250", what, text);
+    return fct_fail(FCT_EX_USAGE,
+        "trace: %s %s: not a time; give how long ago, such as "
+        "5s, 200ms or 2m, or a time of day such as 14:03:00 or 14:03:00.250",
+        what, text);
 }
 
 /* ---- sums ----------------------------------------------------------------------- */
@@ -425,7 +430,8 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
     }
     /* A step launched ahead was chosen while the device had others to do. */
     if (n > 0)
-        begin = steps[0].gap_ns != FTR_NONE ? steps[0].s.t_begin_ns - steps[0].gap_ns
+        begin = steps[0].gap_ns != FTR_NONE
+            ? steps[0].s.t_begin_ns - steps[0].gap_ns
             : steps[0].s.t_pick_ns;
     s.span_ns = ftr_span(begin, end);
     s.device_mean_ns = s.n_done > 0 ? s.device_ns / s.n_done : 0;
@@ -441,8 +447,11 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
 int
 ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
 {
-    struct ftr_life l = { .id = id, .t_submit = FTR_NONE, .t_start = FTR_NONE,
-        .t_first = FTR_NONE, .t_end = FTR_NONE };
+    struct ftr_life l = { .id = id,
+        .t_submit = FTR_NONE,
+        .t_start = FTR_NONE,
+        .t_first = FTR_NONE,
+        .t_end = FTR_NONE };
     uint64_t out[256] = { 0 }; /* when a sample lost its blocks */
     size_t seen = 0;
 
@@ -474,8 +483,8 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
             l.n_out = e->b;
         }
     }
-    l.lost = l.t_end == FTR_NONE && (snap->ended
-        || (snap->generation != 0 && l.generation < snap->generation));
+    l.lost = l.t_end == FTR_NONE &&
+        (snap->ended || (snap->generation != 0 && l.generation < snap->generation));
     if (seen > 0)
         *ret_life = l;
     return seen > 0 ? 0 : -ENOENT;

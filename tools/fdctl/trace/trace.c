@@ -12,10 +12,10 @@
 
 #include "tools/fdctl/trace/trace.h"
 
-#define SHOWN 32             /* without -n, in a table */
-#define POLL_MS 20
-#define CHECK_MS 1000        /* --follow: is the daemon still there */
-#define TORN_POLLS 50        /* --follow: a step is written within this many polls */
+#define SHOWN      32 /* without -n, in a table */
+#define POLL_MS    20
+#define CHECK_MS   1000 /* --follow: is the daemon still there */
+#define TORN_POLLS 50   /* --follow: a step is written within this many polls */
 
 struct opt {
     int events, all, follow, json, perfetto, has_request, has_last, has_slow;
@@ -32,11 +32,15 @@ take_file(void *args, const char *value)
     struct opt *o = args;
 
     if (!o->perfetto)
-        return fct_fail(FCT_EX_USAGE, "trace: unexpected '%s'; filters are --request ID, "
-            "--since T, --until T, --step A:B and --slow US", value);
+        return fct_fail(FCT_EX_USAGE,
+            "trace: unexpected '%s'; filters are --request ID, "
+            "--since T, --until T, --step A:B and --slow US",
+            value);
     if (o->file != NULL)
-        return fct_fail(FCT_EX_USAGE, "trace: unexpected '%s'; --perfetto has its file, "
-            "%s", value, o->file);
+        return fct_fail(FCT_EX_USAGE,
+            "trace: unexpected '%s'; --perfetto has its file, "
+            "%s",
+            value, o->file);
     o->file = value;
     return 0;
 }
@@ -54,8 +58,11 @@ take_request(void *args, const char *value)
     struct opt *o = args;
     int rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
 
-    return rc == 0 && o->request == 0 ? fct_fail(FCT_EX_USAGE, "trace: --request 0: "
-        "requests count from 1") : rc;
+    return rc == 0 && o->request == 0
+        ? fct_fail(FCT_EX_USAGE,
+              "trace: --request 0: "
+              "requests count from 1")
+        : rc;
 }
 
 static int
@@ -81,19 +88,23 @@ static const struct fct_opt opts[] = {
         FCT_HAS(struct opt, has_slow) },
     { "follow", 'f', NULL, "print as they come", FCT_FLAG(struct opt, follow) },
     FCT_OPT_JSON(struct opt, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
-    { "perfetto", 0, FCT_MAYBE, "Trace Event JSON for the Perfetto viewer, to FILE or\n"
+    { "perfetto", 0, FCT_MAYBE,
+        "Trace Event JSON for the Perfetto viewer, to FILE or\n"
         "                               standard output, or to fdd-trace.json if that\n"
-        "                               is a terminal", FCT_FN(take_perfetto) },
+        "                               is a terminal",
+        FCT_FN(take_perfetto) },
     FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line line = {
     .usage = "fdctl trace [-n N | --all] [--events] [--request ID] [--since T]\n"
-        "           [--until T] [--step A[:B]] [--slow US] [--follow]\n"
-        "           [--json | --perfetto [FILE]]",
+             "           [--until T] [--step A[:B]] [--slow US] [--follow]\n"
+             "           [--json | --perfetto [FILE]]",
     .about = "The last steps of the engine and what happened to requests, read from shared\n"
-        "memory; for administrators. Times are in us.",
-    .opts = { opts }, .operand = take_file, .prefix = "trace: "
+             "memory; for administrators. Times are in us.",
+    .opts = { opts },
+    .operand = take_file,
+    .prefix = "trace: "
 };
 
 /* Options that exclude each other. */
@@ -111,15 +122,19 @@ conflicts(const struct opt *o)
     if (o->events && o->perfetto)
         a = "--events", b = "--perfetto";
     if (o->follow && (o->until != NULL || o->steps != NULL || o->perfetto || o->all))
-        a = "--follow", b = o->until != NULL ? "--until" : o->steps != NULL ? "--step"
-            : o->perfetto ? "--perfetto" : "--all";
+        a = "--follow",
+        b = o->until != NULL   ? "--until"
+            : o->steps != NULL ? "--step"
+            : o->perfetto      ? "--perfetto"
+                               : "--all";
     if (o->has_last && o->last == 0 && !o->follow)
         return fct_fail(FCT_EX_USAGE, "trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
-        return fct_fail(FCT_EX_USAGE, "trace: --follow --request follows events: add "
+        return fct_fail(FCT_EX_USAGE,
+            "trace: --follow --request follows events: add "
             "--events");
-    return a == NULL ? 0 : fct_fail(FCT_EX_USAGE, "trace: %s and %s exclude each other",
-        a, b);
+    return a == NULL ? 0
+                     : fct_fail(FCT_EX_USAGE, "trace: %s and %s exclude each other", a, b);
 }
 
 /* A, A: or A:B */
@@ -139,8 +154,10 @@ step_range(const char *text, struct ftr_filter *f)
     else if (!bad && *end == ':')
         b = strtoull(end + 1, &end, 10);
     if (bad || *end != '\0' || errno == ERANGE || strpbrk(text, "+- ") != NULL)
-        return fct_fail(FCT_EX_USAGE, "trace: --step %s: give a step's number or a range "
-            "such as 120:180", text);
+        return fct_fail(FCT_EX_USAGE,
+            "trace: --step %s: give a step's number or a range "
+            "such as 120:180",
+            text);
     if (b < a)
         return fct_fail(FCT_EX_USAGE, "trace: --step %s: ends before it begins", text);
     f->step_a = a;
@@ -152,8 +169,8 @@ step_range(const char *text, struct ftr_filter *f)
 static int
 chooses(const struct opt *o)
 {
-    return o->since != NULL || o->until != NULL || o->steps != NULL || o->has_request
-        || o->has_slow;
+    return o->since != NULL || o->until != NULL || o->steps != NULL || o->has_request ||
+        o->has_slow;
 }
 
 static int
@@ -235,21 +252,28 @@ no_request(const struct ftr_snap *s, uint64_t id)
         hi = s->events[i].id > hi ? s->events[i].id : hi;
     }
     if (hi == 0)
-        return fct_fail(FCT_EX_DATA, "trace: request %llu is not in the trace, which has "
-            "no requests yet", (unsigned long long)id);
-    return fct_fail(FCT_EX_DATA, "trace: request %llu is not in the trace, which has the "
-        "requests %llu to %llu in its last %zu events", (unsigned long long)id,
-        (unsigned long long)lo, (unsigned long long)hi, s->n_event);
+        return fct_fail(FCT_EX_DATA,
+            "trace: request %llu is not in the trace, which has "
+            "no requests yet",
+            (unsigned long long)id);
+    return fct_fail(FCT_EX_DATA,
+        "trace: request %llu is not in the trace, which has the "
+        "requests %llu to %llu in its last %zu events",
+        (unsigned long long)id, (unsigned long long)lo, (unsigned long long)hi, s->n_event);
 }
 
 static int
 no_step(const struct ftr_snap *s, const char *asked)
 {
     if (s->n_step == 0)
-        return fct_fail(FCT_EX_DATA, "trace: step %s is not in the trace, which has no "
-            "steps yet", asked);
-    return fct_fail(FCT_EX_DATA, "trace: step %s is not in the trace, which has the "
-        "steps %llu to %llu", asked, (unsigned long long)s->steps[0].s.seq,
+        return fct_fail(FCT_EX_DATA,
+            "trace: step %s is not in the trace, which has no "
+            "steps yet",
+            asked);
+    return fct_fail(FCT_EX_DATA,
+        "trace: step %s is not in the trace, which has the "
+        "steps %llu to %llu",
+        asked, (unsigned long long)s->steps[0].s.seq,
         (unsigned long long)s->steps[s->n_step - 1].s.seq);
 }
 
@@ -266,8 +290,7 @@ range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
     if (events) {
         ftr_time_text(&s->clock, s->events[0].t_ns, a);
         ftr_time_text(&s->clock, s->events[s->n_event - 1].t_ns, b);
-        snprintf(ret, ret_bytes, "the trace has %zu events, of %s to %s", s->n_event, a,
-            b);
+        snprintf(ret, ret_bytes, "the trace has %zu events, of %s to %s", s->n_event, a, b);
         return;
     }
     ftr_time_text(&s->clock, s->steps[0].s.t_launch_ns, a);
@@ -282,8 +305,8 @@ range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
 static int
 several(const struct ftr_snap *s)
 {
-    return s->n_step > 0
-        && s->steps[0].s.generation != s->steps[s->n_step - 1].s.generation;
+    return s->n_step > 0 &&
+        s->steps[0].s.generation != s->steps[s->n_step - 1].s.generation;
 }
 
 static int
@@ -315,7 +338,8 @@ static int
 write_perfetto(const struct opt *o, const struct ftr_snap *s)
 {
     const char *path = o->file != NULL ? o->file
-        : isatty(STDOUT_FILENO) ? "fdd-trace.json" : "-";
+        : isatty(STDOUT_FILENO)        ? "fdd-trace.json"
+                                       : "-";
     FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
     struct stat st;
     int rc;
@@ -324,8 +348,9 @@ write_perfetto(const struct opt *o, const struct ftr_snap *s)
         return fct_fail(FCT_EX_IO, "trace: %s: %s", path, strerror(errno));
     rc = ftr_perfetto(out, s);
     if (out == stdout)
-        return rc == 0 ? 0 : fct_fail(rc == -ENOMEM ? FCT_EX_SOFT : FCT_EX_IO,
-            "trace: standard output: %s", strerror(-rc));
+        return rc == 0 ? 0
+                       : fct_fail(rc == -ENOMEM ? FCT_EX_SOFT : FCT_EX_IO,
+                             "trace: standard output: %s", strerror(-rc));
     if (fstat(fileno(out), &st) != 0)
         st.st_mode = 0;
     if (fclose(out) != 0 && rc == 0)
@@ -367,12 +392,13 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
     if (rc == 0 && o->has_request) {
         rc = ftr_life(&s, o->request, &life) == 0 ? 0 : no_request(&s, o->request);
         l = rc == 0 ? &life : NULL;
-        if (l != NULL && o->steps == NULL
-            && ftr_life_steps(&s, o->request, &filter.step_a, &filter.step_b) != 0)
+        if (l != NULL && o->steps == NULL &&
+            ftr_life_steps(&s, o->request, &filter.step_a, &filter.step_b) != 0)
             filter.step_a = FTR_NONE;
     }
-    if (rc == 0 && o->steps != NULL && (s.n_step == 0 || filter.step_b < s.steps[0].s.seq
-        || filter.step_a > s.steps[s.n_step - 1].s.seq))
+    if (rc == 0 && o->steps != NULL &&
+        (s.n_step == 0 || filter.step_b < s.steps[0].s.seq ||
+            filter.step_a > s.steps[s.n_step - 1].s.seq))
         rc = no_step(&s, o->steps);
     if (rc == 0) {
         range_text(&s, o->events, range, sizeof(range));
@@ -398,10 +424,10 @@ struct follow {
     const struct opt *o;
     const struct trc_seg *seg;
     struct ftr_filter filter;
-    struct ftr_snap snap;    /* its clock, worker and bases; one step at a time */
-    struct ftr_step before;  /* seq 0: none */
+    struct ftr_snap snap;   /* its clock, worker and bases; one step at a time */
+    struct ftr_step before; /* seq 0: none */
     uint64_t next, missed;
-    int torn;                /* how often the next one could not be read */
+    int torn; /* how often the next one could not be read */
     uint64_t t_check;
     uint64_t shown;
 };
@@ -421,10 +447,10 @@ check(struct follow *w)
     w->t_check = clk_now_ns();
     rc = fct_trace_try(w->f, CHECK_MS, &now);
     if (rc == -ETIMEDOUT)
-        return 0;            /* it stands still, and so does its trace */
+        return 0; /* it stands still, and so does its trace */
     if (rc != 0)
-        return fct_fail(FCT_EX_UNAV, rc == -ENOENT ? "the daemon ended"
-            : "the daemon's trace: %s", strerror(-rc));
+        return fct_fail(FCT_EX_UNAV,
+            rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s", strerror(-rc));
     other = memcmp(now->boot_id, w->seg->boot_id, sizeof(now->boot_id)) != 0;
     trc_leave((struct trc_seg *)(uintptr_t)now);
     if (other)
@@ -476,8 +502,7 @@ follow_steps(struct follow *w)
             continue;
         }
         w->torn = 0;
-        if (trc_get_step(w->seg, n, &newest.s)
-            && newest.s.generation > w->snap.generation)
+        if (trc_get_step(w->seg, n, &newest.s) && newest.s.generation > w->snap.generation)
             w->snap.generation = newest.s.generation;
         if ((st.s.flags & TRC_DONE) == 0 && st.s.generation >= w->snap.generation)
             return;
@@ -494,7 +519,7 @@ follow_events(struct follow *w)
 
     /* which numbers the steps have that events name */
     if (trc_get_step(w->seg, trc_n_step(w->seg), &s)) {
-        w->snap.bases[0] = (struct ftr_base) { s.generation, s.seq - s.epoch };
+        w->snap.bases[0] = (struct ftr_base){ s.generation, s.seq - s.epoch };
         w->snap.n_base = 1;
     }
     for (; w->next <= n && !fct_interrupted; w->next++) {
@@ -528,7 +553,7 @@ follow_start(struct follow *w)
     uint64_t size = w->o->events ? TRC_EVENTS : TRC_STEPS, back = 0;
     int rc, ended;
 
-    w->snap.clock = (struct ftr_clock) { clk_now_ns(), clk_wall_ns() };
+    w->snap.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
     rc = make_filter(w->o, &w->snap.clock, &w->filter);
     if (rc != 0)
         return rc;

@@ -26,26 +26,31 @@
 
 struct ftr_step {
     struct trc_step s;
-    uint64_t gap_ns;         /* of the device before it; FTR_NONE: there was no work,
+    uint64_t gap_ns; /* of the device before it; FTR_NONE: there was no work,
                                 or what was before it is not known */
-    int lost;                /* its worker ended before it was collected */
+    int lost;        /* its worker ended before it was collected */
 };
 
-struct ftr_clock { uint64_t mono_ns, real_ns; }; /* of one moment */
+struct ftr_clock {
+    uint64_t mono_ns, real_ns;
+}; /* of one moment */
 
 #define FTR_BASES 32
-struct ftr_base { uint32_t generation; uint64_t base; }; /* number - epoch */
+struct ftr_base {
+    uint32_t generation;
+    uint64_t base;
+}; /* number - epoch */
 
 struct ftr_snap {
-    struct ftr_step *steps;  /* by number */
+    struct ftr_step *steps; /* by number */
     size_t n_step;
     struct trc_event *events;
     size_t n_event;
     uint64_t lost_steps, lost_events; /* overwritten while reading */
     uint64_t torn_steps, torn_events; /* begun by a worker that died then */
     struct ftr_clock clock;
-    int ended;               /* the daemon is not there any more */
-    uint32_t generation;     /* of the worker that writes; 0: not known */
+    int ended;                        /* the daemon is not there any more */
+    uint32_t generation;              /* of the worker that writes; 0: not known */
     struct ftr_base bases[FTR_BASES]; /* of the last workers, newest first */
     size_t n_base;
 };
@@ -62,12 +67,12 @@ void ftr_derive(struct ftr_snap *snap);
 void ftr_free(struct ftr_snap *snap);
 
 struct ftr_filter {
-    uint64_t since_ns, until_ns;     /* 0 and FTR_NONE: any time */
-    uint64_t step_a, step_b;         /* 0 and FTR_NONE: any step */
-    uint64_t slow_ns;                /* device time or gap longer than; FTR_NONE: all */
-    uint64_t request;                /* 0: all */
-    uint64_t last;                   /* number of steps or events; 0: all */
-    int whole_requests;              /* all events of the requests that have one or ran
+    uint64_t since_ns, until_ns; /* 0 and FTR_NONE: any time */
+    uint64_t step_a, step_b;     /* 0 and FTR_NONE: any step */
+    uint64_t slow_ns;            /* device time or gap longer than; FTR_NONE: all */
+    uint64_t request;            /* 0: all */
+    uint64_t last;               /* number of steps or events; 0: all */
+    int whole_requests;          /* all events of the requests that have one or ran
                                         in the time chosen */
 };
 void ftr_filter_init(struct ftr_filter *f);
@@ -91,30 +96,30 @@ uint64_t ftr_span(uint64_t a, uint64_t b);
 struct ftr_sum {
     size_t n, n_done, n_graph, n_gap;
     uint64_t tokens, outputs;
-    uint64_t span_ns;        /* to the last step's end, from the end of the one before
+    uint64_t span_ns; /* to the last step's end, from the end of the one before
                                 the first, or from its choosing if it waited for work */
     uint64_t device_ns;
-    uint64_t device_mean_ns, device_p99_ns; /* p99: nearest rank */
-    uint64_t gap_mean_ns, gap_p99_ns;       /* of those that have one */
+    uint64_t device_mean_ns, device_p99_ns;            /* p99: nearest rank */
+    uint64_t gap_mean_ns, gap_p99_ns;                  /* of those that have one */
     uint64_t ahead_p50_ns, ahead_p99_ns, ahead_max_ns; /* from pick to begin */
 };
 /* 0 or -ENOMEM. */
 int ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum);
 
-struct ftr_life {            /* of a request, from its events; FTR_NONE: not known */
+struct ftr_life { /* of a request, from its events; FTR_NONE: not known */
     uint64_t id;
     uint64_t t_submit, t_start, t_first, t_end;
-    uint64_t preempted_ns;   /* sum over its samples */
+    uint64_t preempted_ns; /* sum over its samples */
     uint32_t n_preempted;
-    int32_t n_out, code;     /* if t_end is known */
-    uint32_t generation;     /* of its last worker */
-    int lost;                /* its worker ended before it */
+    int32_t n_out, code; /* if t_end is known */
+    uint32_t generation; /* of its last worker */
+    int lost;            /* its worker ended before it */
 };
 /* *ret_life of request id. 0 or -ENOENT. */
 int ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life);
 /* Steps between its start and its end, in its worker; 0 or -ENOENT. */
-int ftr_life_steps(const struct ftr_snap *snap, uint64_t id, uint64_t *ret_a,
-    uint64_t *ret_b);
+int
+ftr_life_steps(const struct ftr_snap *snap, uint64_t id, uint64_t *ret_a, uint64_t *ret_b);
 /* Number in the ring of the step an event came after; FTR_NONE: not known. */
 uint64_t ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e);
 
