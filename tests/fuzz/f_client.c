@@ -466,7 +466,11 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
     static const uint8_t unit[FDP_T__N] = { [FDP_T_PROMPT_IDS] = 4,
         [FDP_T_IDS] = 4,
         [FDP_T_TEXT] = 1,
+        [FDP_T_PROMPT_TEXT] = 1,
+        [FDP_T_TOKEN_TEXT] = 1,
+        [FDP_T_BYTES] = 1,
         [FDP_T_REPLY] = 1,
+        [FDP_T_SPECIAL] = sizeof(struct fdp_special),
         [FDP_T_LOGPROBS] = 8,
         [FDP_T_PROMPT_LOGPROBS] = 8,
         [FDP_T_ACCEPTED] = sizeof(struct fdp_accepted),
@@ -474,6 +478,7 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
         [FDP_T_DONE] = sizeof(struct fdp_done),
         [FDP_T_ERROR] = sizeof(struct fdp_error) };
     const unsigned char *p = e->data;
+    uint32_t n;
 
     MUST(e->type < FDP_T__N && unit[e->type] != 0);
     MUST(e->sample < n_sample);
@@ -483,7 +488,11 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
     if (e->type == FDP_T_ERROR)
         MUST(e->error->code < 0 && e->error->code != FDP_E_AGAIN &&
             e->error->code != FDP_E_TIMEOUT);
-    for (uint32_t i = 0; i < e->n * unit[e->type]; i++)
+    n = e->n * unit[e->type];
+    if (e->type == FDP_T_SPECIAL)
+        n += e->special->n_text;
+    MUST(n <= FDP_REC_MAX_LEN);
+    for (uint32_t i = 0; i < n; i++)
         cl.sum += p[i];
 }
 
