@@ -153,7 +153,8 @@ PAR_INT(sched, max_queued_tokens, "", "tokens", 0, 0, 1099511627776, RELOAD,
     "Prompt and output tokens of requests that may wait for the worker; beyond, requests "
     "are refused with a time to retry after. 0: 1024 for each of sched.max_concurrency, "
     "so that requests of usual length meet that limit first and long ones this one; a "
-    "request that nothing waits before is never too long for it.")
+    "request that nothing waits before is never too long for it. Users who have no request "
+    "have one in 16 of it on top, and one request of any length.")
 PAR_STR(sched, user_weights, "", "", RELOAD | LIST,
     "Shares of users in fair queueing: name or uid, a colon, the weight (1 to 1000), "
     "comma separated (alice:4,1000:2). Others have 1.")
