@@ -6,7 +6,7 @@ LDADD = $(GATE_LIBS) $(WORKER_TEST_LIBS) $(CMOCKA_LIBS)
 AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 
 GATE_FIXTURE = %D%/unit/gate_fixture.c %D%/unit/gate_fixture.h
-SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h
+SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h %D%/sim/sim_more.c
 ARRIVALS = %D%/sim/arrivals.c %D%/sim/arrivals.h %D%/sim/arrivals_dev.c \
 	%D%/sim/arrivals_load.c %D%/sim/arrivals_tool.c
 REF_FIXTURE = $(SIM_FIXTURE) %D%/sim/ref.c %D%/sim/ref.h
@@ -103,6 +103,7 @@ UNIT_TESTS = \
 	%D%/unit/u_batch \
 	%D%/unit/u_capture \
 	%D%/unit/u_runner \
+	%D%/unit/u_files \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
 	%D%/unit/u_engine_limits \
@@ -132,6 +133,7 @@ SIM_TESTS = \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
+	%D%/sim/s_output \
 	%D%/sim/s_text \
 	%D%/sim/s_threads
 
@@ -264,6 +266,7 @@ tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
 tests_sim_s_random_SOURCES = %D%/sim/s_random.c $(REF_FIXTURE)
+tests_sim_s_output_SOURCES = %D%/sim/s_output.c $(SIM_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
 tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
@@ -364,6 +367,7 @@ SYS_TESTS = \
 	%D%/sys/048-hostile-load.sh \
 	%D%/sys/031-boot.sh \
 	%D%/sys/053-tools.sh \
+	%D%/sys/054-output.sh \
 	%D%/sys/001-minimal.sh \
 	%D%/sys/002-demo.sh \
 	%D%/sys/003-bad-start.sh \

@@ -37,6 +37,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/memory.c \
 	tools/fdctl/pause.c \
 	tools/fdctl/ping.c \
+	tools/fdctl/model.c \
 	tools/fdctl/plain.c \
 	tools/fdctl/profile.c \
 	tools/fdctl/reload.c \

@@ -236,8 +236,6 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *r
 
     if (q->op == 0 || q->op >= FDP_OP__N)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_OP, q->op);
-    if (q->op == FDP_OP_FILE)
-        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_OP, q->op);
     if (q->flags & ~chk_flags[q->op])
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_FLAGS, q->flags & ~chk_flags[q->op]);
     for (size_t i = 0; i < sizeof(q->rsv); i++) {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "daemon/worker/egress.h"
+#include "daemon/worker/egress_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,6 @@
 #define EGR_MAX_IDS (FDP_REC_MAX_LEN / 4)
 /* A TOKENS record of more than a slot saves nothing over IDS and TEXT. */
 #define EGR_TOKENS_LEN (FDP_SLOT - sizeof(struct fdp_rec))
-/* Ids of a long answer per poll. */
-#define EGR_JOB_IDS 4096u
 /* Retry hint with errors of class RETRY. */
 #define EGR_RETRY_MS 100
 #define EGR_ROOM_NS  (50 * CLK_US) /* the gate has not drained the up ring */
@@ -54,7 +52,7 @@ egr_free(struct egress *g)
 
 /* ---- records ------------------------------------------------------------------------- */
 
-static void
+void
 egr_wait_room(const struct egress *g)
 {
     if (g->cfg.wait_room != NULL) {
@@ -67,7 +65,7 @@ egr_wait_room(const struct egress *g)
     clk_sleep_ns(EGR_ROOM_NS);
 }
 
-static void *
+void *
 egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample,
     uint32_t position, size_t len)
 {
@@ -128,7 +126,7 @@ egr_see_request(struct egress *g, const struct req *r, uint64_t n_out)
         cnt_see(h, CNT_H_tpot, (now - r->t_first_ns) / (longest - 1), 1);
 }
 
-static void
+void
 egr_done(struct egress *g, const struct req *r)
 {
     struct fdp_done *d = egr_claim(g, r->id, FDP_T_DONE, 0, 0, sizeof(*d));
@@ -158,8 +156,7 @@ egr_done(struct egress *g, const struct req *r)
     egr_see_request(g, r, n_out);
 }
 
-/* The request goes back to ingress; nothing may touch it after. */
-static void
+void
 egr_release(struct egress *g, struct req *r)
 {
     struct que_msg m = { .req = r, .kind = QUE_FREED, .n_top = QUE_NO_LOGPROB };
@@ -167,7 +164,7 @@ egr_release(struct egress *g, struct req *r)
     que_push(g->cfg.q_freed, &m);
 }
 
-static void
+void
 egr_ids(struct egress *g, uint64_t id, unsigned type, unsigned sample, uint32_t position,
     const uint32_t *ids, uint32_t n)
 {
@@ -183,8 +180,8 @@ egr_ids(struct egress *g, uint64_t id, unsigned type, unsigned sample, uint32_t 
 
 /* ---- text of a sample ---------------------------------------------------------------------- */
 
-/* Send all but the last keep bytes; quiet: count them only (PRIOR_IDS). */
-static void
+/* quiet: of PRIOR_IDS. */
+void
 egr_text_send(struct egress *g, const struct req *r, unsigned sample, uint32_t keep,
     int quiet)
 {
@@ -200,8 +197,7 @@ egr_text_send(struct egress *g, const struct req *r, unsigned sample, uint32_t k
     memmove(ch->text, ch->text + n, keep);
 }
 
-/* Append; what overflows is sent, but for enough to cut a stop string off. */
-static void
+void
 egr_text_add(struct egress *g, const struct req *r, unsigned sample,
     const unsigned char *b, size_t n, int quiet)
 {
@@ -552,77 +548,6 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
     egr_release(g, r);
 }
 
-static void
-egr_answer(struct egress *g, struct req *r)
-{
-    struct fdp_info *info;
-
-    switch (r->p.op) {
-    case FDP_OP_INFO:
-        info = egr_claim(g, r->id, FDP_T_REPLY, 0, 0, sizeof(*info));
-        *info = g->cfg.ready->info;
-        egr_done(g, r);
-        egr_release(g, r);
-        return;
-    case FDP_OP_TOKENIZE:
-    case FDP_OP_DETOKENIZE:
-        r->job_at = 0;
-        r->job_next = NULL;
-        if (r->p.op == FDP_OP_DETOKENIZE)
-            dtk_init(&r->choices[0].dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
-        if (g->job_tail != NULL)
-            g->job_tail->job_next = r;
-        else
-            g->job_head = r;
-        g->job_tail = r;
-        return;
-    default:
-        WRONG("an op that egress cannot answer");
-    }
-}
-
-/* A slice of the oldest long answer, which then goes to the end. */
-static int
-egr_job(struct egress *g)
-{
-    struct req *r = g->job_head;
-    uint32_t n, end;
-
-    if (r == NULL)
-        return 0;
-    n = (uint32_t)r->n_ids - r->job_at;
-    if (n > EGR_JOB_IDS)
-        n = EGR_JOB_IDS;
-    end = r->job_at + n;
-    if (r->p.op == FDP_OP_TOKENIZE)
-        egr_ids(g, r->id, FDP_T_PROMPT_IDS, 0, r->job_at, r->ids + r->job_at, n);
-    else
-        for (uint32_t i = r->job_at; i < end; i++)
-            egr_text_add(g, r, 0, g->buf,
-                dtk_push(&r->choices[0].dtk, r->ids[i], g->buf, g->buf_bytes), 0);
-    r->job_at = end;
-    g->job_head = r->job_next;
-    if (g->job_head == NULL)
-        g->job_tail = NULL;
-    r->job_next = NULL;
-    if (end < (uint32_t)r->n_ids) {
-        if (g->job_tail != NULL)
-            g->job_tail->job_next = r;
-        else
-            g->job_head = r;
-        g->job_tail = r;
-        return 1;
-    }
-    if (r->p.op == FDP_OP_DETOKENIZE) {
-        egr_text_add(g, r, 0, g->buf,
-            dtk_finish(&r->choices[0].dtk, g->buf, g->buf_bytes), 0);
-        egr_text_send(g, r, 0, 0, 0);
-    }
-    egr_done(g, r);
-    egr_release(g, r);
-    return 1;
-}
-
 /* ---- poll ---------------------------------------------------------------------------------------------- */
 
 static void
@@ -705,7 +630,7 @@ egr_poll(struct egress *g, uint64_t now_ns)
     }
     que_pop(g->cfg.q_eng, n);
     que_publish(g->cfg.q_stop);
-    work = egr_job(g);
+    work = egr_job(g, n == 0 && m == 0);
     lnk_flush(g->cfg.lnk);
     return work || n > 0 || m > 0;
 }

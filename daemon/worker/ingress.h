@@ -31,6 +31,7 @@
 #define ING_RECORDS    64          /* records of the gate per poll */
 #define ING_ENCODERS   4           /* kept for the next text */
 
+struct files;
 struct tok;
 
 /* What is taken for what a request does not set. */
@@ -41,10 +42,11 @@ struct ing_defaults {
 
 struct ing_cfg {
     struct lnk *lnk;
-    struct que *q_eng;     /* to the engine: 2 slots per request at least */
-    struct que *q_egr;     /* to egress */
-    struct que *q_freed;   /* from egress */
-    const struct tok *tok; /* NULL: ids only */
+    struct que *q_eng;         /* to the engine: 2 slots per request at least */
+    struct que *q_egr;         /* to egress */
+    struct que *q_freed;       /* from egress */
+    const struct tok *tok;     /* NULL: ids only */
+    const struct files *files; /* NULL: none */
     uint32_t max_reqs;
     int32_t vocab, max_len;
     int32_t n_eos;

@@ -9,6 +9,7 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/files.h"
 #include "daemon/worker/tokenizer.h"
 
 _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
@@ -68,6 +69,27 @@ ing_stop_string(const struct ing_cfg *c, struct req *r, const unsigned char *p,
     return 0;
 }
 
+/* The file and the name behind it. */
+static int
+ing_file(const struct ing_cfg *c, struct req *r, const unsigned char *p, uint32_t len,
+    struct ing_bad *bad)
+{
+    const struct fil_file *f;
+
+    if (len <= sizeof(r->file_ask))
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_FILE, len);
+    memcpy(&r->file_ask, p, sizeof(r->file_ask));
+    f = fil_find(c->files, (const char *)p + sizeof(r->file_ask), len - sizeof(r->file_ask));
+    if (f == NULL || f->bytes == NULL)
+        return f != NULL && f->too_large > 0
+            ? ing_over(bad, FDP_E_NO_FILE, FDP_D_FILE, f->too_large, f->limit)
+            : ing_bad(bad, FDP_E_NO_FILE, FDP_D_FILE, 0);
+    if (r->file_ask.off > f->n)
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_FILE, r->file_ask.off, f->n);
+    r->file = f;
+    return 0;
+}
+
 static int
 ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
     struct ing_walk *w, struct ing_bad *bad)
@@ -103,6 +125,8 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
         return 0;
     case FDP_IT_STOP_STRING:
         return ing_stop_string(c, r, p, it->len, bad);
+    case FDP_IT_FILE:
+        return ing_file(c, r, p, it->len, bad);
     default:
         return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_ITEM, it->type);
     }
@@ -244,6 +268,8 @@ ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad)
         return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
     if (r->p.op == FDP_OP_DETOKENIZE && c->tok == NULL)
         return ing_bad(ret_bad, FDP_E_NO_MODEL, FDP_D_OP, r->p.op);
+    if (r->p.op == FDP_OP_FILE && r->file == NULL)
+        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_FILE, 0);
     if (ing_stop_ids(c, r, &w, ret_bad) != 0)
         return -1;
     return ing_keep_ids(c, r, &w, ret_bad);

@@ -26,8 +26,12 @@ libfddworker_a_SOURCES = \
 	%D%/detok.h \
 	%D%/egress.c \
 	%D%/egress.h \
+	%D%/egress_answer.c \
+	%D%/egress_priv.h \
 	%D%/engine.c \
 	%D%/engine.h \
+	%D%/files.c \
+	%D%/files.h \
 	%D%/finish.c \
 	%D%/finish.h \
 	%D%/ingress.c \

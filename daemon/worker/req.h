@@ -46,6 +46,7 @@ enum req_st {
 /* Text of a sample that may have to be held back; see egress.c. */
 #define REQ_TEXT_BYTES 1024u
 
+struct fil_file;
 struct tok_enc;
 struct tok_span;
 
@@ -113,6 +114,8 @@ struct req {
     int32_t stop_ids[FDK_MAX_STOP_IDS];
     struct fin_set *stops;            /* or NULL */
     struct fdp_repetition repetition; /* count 0: none */
+    const struct fil_file *file;      /* of FDP_OP_FILE, */
+    struct fdp_file_ask file_ask;     /* and what of it */
     struct seq *seqs;                 /* [n_seq] */
     struct req_choice *choices;       /* [n_seq] */
     void *body;                       /* one allocation behind the two above */

@@ -92,7 +92,7 @@ t_scalars(void **state)
     SCALAR(flags, FDP_F_ALONE, FDP_E_UNSUPPORTED, FDP_D_FLAGS);
     SCALAR(best_of, 2, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
     SCALAR(max_new, 0, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW);
-    SCALAR(op, FDP_OP_FILE, FDP_E_UNSUPPORTED, FDP_D_OP);
+    SCALAR(op, FDP_OP_FILE, FDP_OK, 0);
     SCALAR(rsv[5], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     SCALAR(n, 0, FDP_E_BAD_PARAM, FDP_D_N);
     SCALAR(n, FDP_MAX_N, FDP_OK, 0);
@@ -638,7 +638,7 @@ t_info_while_loading(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (uint64_t tag = 1; tag <= 2 * ITK_REFUSED_PER_S; tag++) {
         memset(&q, 0, sizeof(q));
-        q.op = FDP_OP_INFO;
+        q.op = tag % 2 != 0 ? FDP_OP_INFO : FDP_OP_FILE;
         q.tag = tag;
         fcl_send(&c, &q, NULL, 0, 0);
         fix_step(&f, 0);
