@@ -44,10 +44,8 @@ static const struct chk_rule chk_rules[FDP_IT__N] = {
 #define CHK_IDS \
     (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) | \
         ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
-#define CHK_TEXTS (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
+#define CHK_TEXTS           (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
 
-/* Flags of the protocol that this build refuses. */
-#define CHK_NOT_YET         (FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
 #define CHK_MAX_BIAS        100.0f
 #define CHK_MAX_TEMPERATURE 100.0f
 
@@ -198,8 +196,6 @@ chk_counts(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err
             q->best_of > FDP_MAX_N ? FDP_MAX_N : q->n);
     if (q->best_of > q->n)
         return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF, q->best_of);
-    if ((q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0)
-        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW, 0);
     if (lim->max_model_len != 0 && q->max_new > lim->max_model_len)
         return chk_over(e, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, lim->max_model_len);
     if ((q->set & FDP_S_MAX_NEW) != 0 && q->min_new > q->max_new)
@@ -244,8 +240,6 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *r
     }
     if (q->tag == 0)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TAG, 0);
-    if (q->flags & CHK_NOT_YET)
-        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_FLAGS, q->flags & CHK_NOT_YET);
     if (q->op == FDP_OP_CANCEL)
         return 0;
     if (q->ttl_queue_ms > CHK_TTL_MAX_MS)
@@ -591,6 +585,7 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
 {
     uint64_t n_prompt = (uint64_t)n->n_prompt_ids + n->n_prior;
     uint32_t most = lim->max_model_len;
+    int scored = (q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0;
 
     if (n->has_text && lim->has_tokenizer == 0)
         return chk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
@@ -600,7 +595,7 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
         return 0;
     if (q->max_new > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, most);
-    if (n_prompt >= most)
+    if (n_prompt >= (uint64_t)most + (uint64_t)scored)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_prompt, most);
     if (n_prompt + q->max_new > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);

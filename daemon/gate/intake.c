@@ -266,15 +266,16 @@ itk_check_place(const struct client *c, const struct fdp_req *q, struct chk_err 
     return 0;
 }
 
-/* What it may cost, in tokens. max_new 0 is what the model's length leaves,
- * which few requests use: a guess, settled when it ends. */
+/* What it may cost, in tokens. Where neither says how many come, it is what the model's
+ * length leaves, which few requests use: a guess, settled when it ends. */
 static uint32_t
 itk_cost(const struct fdp_req *q, uint64_t prompt, uint32_t default_max_new)
 {
-    uint64_t out = (q->set & FDP_S_MAX_NEW) != 0 ? q->max_new : default_max_new;
+    int is_set = (q->set & FDP_S_MAX_NEW) != 0;
+    uint64_t out = is_set ? q->max_new : default_max_new;
 
     if (q->op == FDP_OP_SUBMIT)
-        prompt += jnl_samples(q) * (out != 0 ? out : ITK_OUTPUT_GUESS);
+        prompt += jnl_samples(q) * (is_set || out != 0 ? out : ITK_OUTPUT_GUESS);
     return prompt > INT32_MAX ? INT32_MAX : (uint32_t)prompt;
 }
 

@@ -229,6 +229,9 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
         m.kind = QUE_SCORE;
         m.x = (uint32_t)o->pos;
         eng_send(e, &m, res);
+        /* the last of a prompt that no token is to follow */
+        if (o->pos == r->n_prompt - 1 && s->n_tok == s->max_len)
+            sch_end(e->sch, s);
         return;
     }
     ASSERT(res->generation == o->generation && o->pos == s->n_tok);

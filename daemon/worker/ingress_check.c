@@ -12,6 +12,9 @@
 #include "daemon/worker/files.h"
 #include "daemon/worker/tokenizer.h"
 
+/* What needs a tokenizer. */
+#define ING_TEXT_FLAGS (FDP_F_TEXT | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
+
 _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
 
 static int
@@ -222,8 +225,8 @@ ing_scalars(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     ing_defaults(&c->dflt, &r->p);
     if (ing_penalties(c, r, bad) != 0 || ing_logprobs(c, p, bad) != 0)
         return -1;
-    if (c->tok == NULL && (p->flags & FDP_F_TEXT) != 0)
-        return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_FLAGS, FDP_F_TEXT);
+    if (c->tok == NULL && (p->flags & ING_TEXT_FLAGS) != 0)
+        return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_FLAGS, p->flags & ING_TEXT_FLAGS);
     return 0;
 }
 
@@ -295,29 +298,47 @@ ing_cached(const struct ing_cfg *c, struct req *r)
     pfx_root(&c->key, r->user, r->p.salt, &r->hash_root);
 }
 
-int
-ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
-    struct ing_bad *ret_bad)
+/* The prompt is scored and nothing more. */
+static int
+ing_is_scored(const struct req *r)
+{
+    return (r->p.set & FDP_S_MAX_NEW) != 0 && r->p.max_new == 0;
+}
+
+/* Lengths of prompt and output. */
+static int
+ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
 {
     uint64_t max_new = r->p.max_new, end;
+    int scored = ing_is_scored(r);
 
     if (r->n_prompt < 1)
-        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
-    if (r->n_prompt >= c->max_len)
-        return ing_over(ret_bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)r->n_prompt,
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
+    if (r->n_prompt >= c->max_len + scored)
+        return ing_over(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)r->n_prompt,
             (uint64_t)c->max_len);
     if ((r->p.set & FDP_S_MAX_NEW) == 0)
         max_new = (uint64_t)c->default_max_tokens;
-    end = max_new == 0 ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
+    end = max_new == 0 && !scored ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
     r->max_len = end < (uint64_t)c->max_len ? (int32_t)end : c->max_len;
     end = (uint64_t)r->n_prompt + r->p.min_new;
     r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;
     if (r->n_ids > r->max_len)
-        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
     if (r->p.prompt_from > 1 && r->p.prompt_from >= (uint32_t)r->n_prompt)
-        return ing_over(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT_FROM, r->p.prompt_from,
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_PROMPT_FROM, r->p.prompt_from,
             (uint64_t)r->n_prompt - 1);
-    r->n_seq = r->p.n;
+    return 0;
+}
+
+int
+ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
+    struct ing_bad *ret_bad)
+{
+    if (ing_lengths(c, r, ret_bad) != 0)
+        return -1;
+    r->n_shown = r->p.n;
+    r->n_seq = ing_is_scored(r) ? 1 : r->p.n;
     ing_cached(c, r);
     if (req_make_seqs(r) != 0)
         return ing_bad(ret_bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);
@@ -325,7 +346,7 @@ ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
         *ret_done = FDK_DONE_STOP;
         return 1;
     }
-    if (r->n_ids == r->max_len) {
+    if (r->n_ids == r->max_len && !req_is_scored(r)) {
         *ret_done = FDK_DONE_LENGTH;
         return 1;
     }

@@ -28,6 +28,8 @@ libfddworker_a_SOURCES = \
 	%D%/egress.h \
 	%D%/egress_answer.c \
 	%D%/egress_priv.h \
+	%D%/egress_record.c \
+	%D%/egress_token.c \
 	%D%/engine.c \
 	%D%/engine.h \
 	%D%/files.c \

@@ -182,6 +182,7 @@ req_make_seqs(struct req *r)
         s->hash = r->hash + n_hash + i * n_more;
         s->n_hash = r->n_hash;
         s->penalty = -1;
+        r->choices[i].shown = (uint16_t)i;
         if (n_run > 0)
             r->choices[i].run = (uint32_t *)(void *)(b + at_run) + i * n_run;
         if (text)
@@ -234,6 +235,13 @@ int
 req_wants_scores(const struct seq *s)
 {
     return s->sample == 0 && (s->req->p.set & FDP_S_PROMPT_LOGPROBS) != 0;
+}
+
+int
+req_is_scored(const struct req *r)
+{
+    return r->n_ids == r->max_len && r->n_ids == r->n_prompt &&
+        req_wants_scores(&r->seqs[0]) && r->seqs[0].n_scored < r->n_prompt;
 }
 
 /* Hashes are of known tokens, names in kv of blocks that are computed or will

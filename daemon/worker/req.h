@@ -85,6 +85,7 @@ struct req_choice {
     uint32_t text_off;      /* bytes sent, PRIOR_IDS included */
     uint32_t n_got, n_sent; /* output tokens, PRIOR_IDS included */
     uint8_t closed;         /* CHOICE_END is sent */
+    uint16_t shown;         /* its number in records */
     uint32_t *run;          /* [repetition.max_len]: tokens in a row that equal the one
                                   1 + i before them; or NULL */
     uint64_t t_last_ns;     /* of its last token, 0 */
@@ -110,6 +111,7 @@ struct req {
     int32_t penalized;        /* 1: needs an entry of the penalty pool */
     int32_t min_len, max_len; /* absolute */
     int32_t n_seq;
+    int32_t n_shown; /* samples that are returned */
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
     struct fin_set *stops;            /* or NULL */
@@ -195,6 +197,8 @@ uint32_t req_token(const struct seq *s, int32_t pos);
 const struct kv_hash *req_block_hash(const struct seq *s, int32_t i);
 /* Prompt (or recomputed output) still to be computed, besides one token. */
 int req_is_prefill(const struct seq *s);
+/* Are prompt logprobs all that is to be computed of it, and are there any? */
+int req_is_scored(const struct req *r);
 /* Does this sequence deliver prompt logprobs? Only sample 0 does. */
 int req_wants_scores(const struct seq *s);
 /* Engine's part and sequences agree; panics where not. */

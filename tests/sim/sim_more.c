@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/common/mem.h"
+#include "daemon/common/text.h"
 #include "daemon/worker/tokenizer.h"
 
 void
@@ -109,6 +110,7 @@ sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         return 1;
     case FDP_T_PROMPT_TEXT:
         SIM_CHECK((r->p.flags & FDP_F_PROMPT_TEXT) != 0 && r->s[0].n_ids == r->n_prior);
+        SIM_CHECK(txt_utf8((const char *)(rec + 1), rec->len) == rec->len);
         sim_append(&r->prompt_text, &r->n_prompt_text, rec);
         return 1;
     case FDP_T_TOKEN_TEXT:

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What a request may ask of its output, end to end: the model's files.
+# What a request may want of its output, end to end: the model's files, special tokens
+# apart, texts of tokens and prompt, a prompt that is only scored.
 . "$(dirname "$0")/lib.sh"
 
 model=$dir/model
@@ -42,4 +43,49 @@ PY
             case $hex in *[89a-f]?*) ;; *) fail "id $id is not $hex" ;; esac
     done <"$dir/tokens"
 fi
+
+# ---- the prompt's text, of text and of ids; scored only
+gen() { ctl generate --temperature 0 --json "$@"; }
+text=$(ctl generate -p 'One day' --no-special --temperature 0 --max-tokens 8)
+[ "$(ctl generate -p 'One day' --no-special --temperature 0 --max-tokens 8 --echo)" = "One day$text" ] ||
+    fail "--echo is not the prompt and the text"
+[ "$(ctl generate -p 'One day' --no-special --max-tokens 0 --echo)" = "One day" ] || fail "--max-tokens 0 --echo"
+ctl tokenize -p 'One day, a girl' --no-special >"$dir/ids"
+gen --ids-file "$dir/ids" --max-tokens 8 --prompt-logprobs 2 --logprobs 1 --token-text --echo >"$dir/a"
+gen --ids-file "$dir/ids" --max-tokens 0 --prompt-logprobs 2 --token-text --echo >"$dir/b"
+gen --ids-file "$dir/ids" --max-tokens 0 --prompt-logprobs 2 --prompt-from 3 --n 3 >"$dir/c"
+command -v python3 >/dev/null || { stop; exit 0; }
+python3 - "$dir/a" "$dir/b" "$dir/c" <<'PY' || fail "logprobs, texts or ends"
+import json, sys
+a, b, c = (json.load(open(f)) for f in sys.argv[1:])
+assert a["prompt_text"] == b["prompt_text"] == "One day, a girl", (a["prompt_text"], b["prompt_text"])
+assert len(a["ids"]) == 8 and a["usage"]["output_tokens"] == 8
+assert "".join(t["text"] for t in a["logprobs"]) == a["text"], (a["logprobs"], a["text"])
+assert all(len(p) == 3 and isinstance(p[2], str) for t in a["logprobs"] for p in t["top"])
+assert a["prompt_logprobs"] == b["prompt_logprobs"] and len(b["prompt_logprobs"]) == len(b["prompt_ids"])
+assert b["prompt_logprobs"][0] is None
+assert "One day, a girl".endswith("".join(t["text"] for t in b["prompt_logprobs"][1:]))
+assert b["ids"] == [] and b["text"] == "" and b["finish_reason"] == "length" and b["usage"]["output_tokens"] == 0
+assert c["prompt_logprobs"][:3] == [None] * 3
+assert [t["logprob"] for t in c["prompt_logprobs"][3:]] == [t["logprob"] for t in b["prompt_logprobs"][3:]]
+assert len(c["choices"]) == 3 and all(x["finish_reason"] == "length" and x["ids"] == [] for x in c["choices"])
+PY
+expect 65 ctl generate -p x --max-tokens 0 --prompt-logprobs 1 --prompt-from 100
+has "$out" 'prompt_from is 100, at most'
+expect 65 ctl generate -p x --max-tokens 0 --min-tokens 1
+has "$out" 'min_new is 1'
+
+# ---- special tokens apart: the end of the text is one
+gen -p 'The end.' --max-tokens 300 --alone >"$dir/a"
+gen -p 'The end.' --max-tokens 300 >"$dir/b"
+python3 - "$dir/a" "$dir/b" <<'PY' || fail "--alone"
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+assert a["ids"] == b["ids"] and a["text"] == b["text"]
+eos = [[i, t, "<|endoftext|>"] for i, t in enumerate(a["ids"]) if t == 4095]
+assert a["special"] == eos and "special" not in b, (a["special"], eos)
+assert (b["finish_reason"] == "stop") == (len(eos) == 1)
+print(b["finish_reason"])
+PY
+[ "$(ctl generate -p x --ignore-eos --max-tokens 4 --alone --json | json 'd["special"]')" = "[]" ] || fail "special is not []"
 stop

@@ -86,12 +86,9 @@ t_scalars(void **state)
     SCALAR(flags, 1u << 11, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 2 */
     SCALAR(flags, FDP_F_PARSE_SPECIAL, FDP_OK, 0);
     SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
-    SCALAR(flags,
-        FDP_F__ALL & ~(FDP_F_DEEP | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE),
-        FDP_OK, 0);
-    SCALAR(flags, FDP_F_ALONE, FDP_E_UNSUPPORTED, FDP_D_FLAGS);
+    SCALAR(flags, FDP_F__ALL & ~FDP_F_DEEP, FDP_OK, 0);
     SCALAR(best_of, 2, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
-    SCALAR(max_new, 0, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW);
+    SCALAR(max_new, 0, FDP_OK, 0);
     SCALAR(op, FDP_OP_FILE, FDP_OK, 0);
     SCALAR(rsv[5], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     SCALAR(n, 0, FDP_E_BAD_PARAM, FDP_D_N);
@@ -435,7 +432,7 @@ static void
 t_model(void **state)
 {
     unsigned char b[FIX_MAX_LEN * 4 + 64] __attribute__((aligned(8)));
-    static uint32_t ids[FIX_MAX_LEN];
+    static uint32_t ids[FIX_MAX_LEN + 1];
     struct chk_limits no_tok = lim;
     struct chk_err e;
     struct fdp_req q;
@@ -467,9 +464,15 @@ t_model(void **state)
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
     assert_true(e.arg == FIX_MAX_LEN + 1 && e.limit == FIX_MAX_LEN);
     q.max_new = 0;
+    q.set &= ~FDP_S_MAX_NEW;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
     assert_true(e.arg == FIX_MAX_LEN && e.limit == FIX_MAX_LEN);
+    q.set |= FDP_S_MAX_NEW; /* without a token behind it */
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, (FIX_MAX_LEN + 1) * 4);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
+    assert_true(e.arg == FIX_MAX_LEN + 1 && e.limit == FIX_MAX_LEN);
     no_tok.has_tokenizer = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
     want(check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);

@@ -198,7 +198,12 @@ int fct_parse_batch(const char *path, const char *text, size_t n,
 struct fct_lp {
     uint32_t at, n;
     uint32_t position;
-}; /* entries [at, at + n) */
+    uint32_t text; /* 1 + where its TOKEN_TEXT begins in texts; 0: none came */
+};                 /* entries [at, at + n) */
+struct fct_special {
+    uint32_t id, position;
+    size_t at, n; /* its name in texts */
+};
 
 struct fct_choice {
     uint32_t *ids;
@@ -207,6 +212,8 @@ struct fct_choice {
     size_t n_text, cap_text;
     struct fct_lp *lp;
     size_t n_lp, cap_lp;
+    struct fct_special *special;
+    size_t n_special, cap_special;
     struct fdp_choice_end end; /* finish FDP_FIN_NONE: has not come */
 };
 
@@ -217,8 +224,13 @@ struct fct_result {
     unsigned n_choices;
     uint32_t *prompt_ids;
     size_t n_prompt_ids, cap_prompt_ids;
+    char *prompt_text;
+    size_t n_prompt_text, cap_prompt_text;
+    char *texts; /* of tokens */
+    size_t n_texts, cap_texts;
     struct fct_lp *plp; /* prompt logprobs */
     size_t n_plp, cap_plp;
+    int last_lp_is_prompt;
     struct fdp_logprob *lps; /* what the fct_lp point into */
     size_t n_lps, cap_lps;
     struct fdp_accepted accepted;

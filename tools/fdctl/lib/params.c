@@ -15,7 +15,8 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
 /* X(id, name, type, field of struct fdc_params, flag, argument, help).
  * The daemon judges the values; here they only have to fit their type. */
 #define PARAM_ROWS(X) \
-    X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", "output tokens at most") \
+    X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", \
+        "output tokens at most; 0: the prompt is only scored") \
     X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before this many") \
     X(temperature, "temperature", P_F32, temperature, 0, "T", "0 is greedy (the model's)") \
     X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P; 1: off") \
@@ -32,6 +33,13 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
         "log-probabilities of the output, K alternatives") \
     X(prompt_logprobs, "prompt-logprobs", P_COUNT, prompt_logprobs, 0, "K", \
         "the same for the prompt") \
+    X(prompt_from, "prompt-from", P_U32, prompt_from, 0, "N", \
+        "with --prompt-logprobs: from token N of it on") \
+    X(token_text, "token-text", P_FLAG, n, FDP_F_TOKEN_TEXT, NULL, \
+        "the text of each token with its log-probability") \
+    X(echo, "echo", P_FLAG, n, FDP_F_PROMPT_TEXT, NULL, "the prompt's text, too") \
+    X(alone, "alone", P_FLAG, n, FDP_F_ALONE, NULL, \
+        "special and added tokens apart from the text") \
     X(priority, "priority", P_I32, priority, 0, "N", "smaller first (0)") \
     X(stream_interval, "stream-interval", P_U16, stream_interval, 0, "N", \
         "tokens per piece at least") \

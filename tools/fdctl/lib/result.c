@@ -33,9 +33,12 @@ fct_result_fini(struct fct_result *r)
         free(r->choices[i].ids);
         free(r->choices[i].text);
         free(r->choices[i].lp);
+        free(r->choices[i].special);
     }
     free(r->choices);
     free(r->prompt_ids);
+    free(r->prompt_text);
+    free(r->texts);
     free(r->plp);
     free(r->lps);
     memset(r, 0, sizeof(*r));
@@ -64,9 +67,41 @@ add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice
 
     if (rc != 0)
         return rc;
+    r->last_lp_is_prompt = ev->type == FDP_T_PROMPT_LOGPROBS;
     return ev->type == FDP_T_LOGPROBS
         ? append(&c->lp, &c->n_lp, &c->cap_lp, &lp, 1, sizeof(lp))
         : append(&r->plp, &r->n_plp, &r->cap_plp, &lp, 1, sizeof(lp));
+}
+
+/* Of the tokens of the logprobs that came last. */
+static int
+add_token_text(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+{
+    struct fct_lp *lp = r->last_lp_is_prompt && r->n_plp > 0 ? &r->plp[r->n_plp - 1]
+        : !r->last_lp_is_prompt && c->n_lp > 0
+        ? &c->lp[c->n_lp - 1]
+        : NULL;
+
+    if (lp == NULL || lp->position != ev->position || ev->token_text->n != lp->n)
+        return 0;
+    lp->text = (uint32_t)r->n_texts + 1;
+    return append(&r->texts, &r->n_texts, &r->cap_texts, ev->data, ev->n, 1);
+}
+
+static int
+add_special(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+{
+    struct fct_special sp = { .id = ev->special->id,
+        .position = ev->position,
+        .at = r->n_texts,
+        .n = ev->special->n_text };
+    int rc = append(&r->texts, &r->n_texts, &r->cap_texts, ev->special + 1, sp.n, 1);
+
+    if (rc == 0)
+        rc = append(&c->ids, &c->n_ids, &c->cap_ids, &sp.id, 1, sizeof(sp.id));
+    return rc != 0
+        ? rc
+        : append(&c->special, &c->n_special, &c->cap_special, &sp, 1, sizeof(sp));
 }
 
 int
@@ -86,6 +121,15 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
         if (r->t_first == 0)
             r->t_first = now_ns;
         return append(&c->ids, &c->n_ids, &c->cap_ids, ev->ids, ev->n, sizeof(*c->ids));
+    case FDP_T_SPECIAL:
+        if (r->t_first == 0)
+            r->t_first = now_ns;
+        return add_special(r, ev, c);
+    case FDP_T_PROMPT_TEXT:
+        return append(&r->prompt_text, &r->n_prompt_text, &r->cap_prompt_text, ev->text,
+            ev->n, 1);
+    case FDP_T_TOKEN_TEXT:
+        return add_token_text(r, ev, c);
     case FDP_T_TEXT:
         return append(&c->text, &c->n_text, &c->cap_text, ev->text, ev->n, 1);
     case FDP_T_LOGPROBS:
@@ -151,7 +195,25 @@ fct_json_ids(const uint32_t *ids, size_t n)
     return a;
 }
 
-/* {id, logprob, top: [[id, logprob], ...]} */
+/* The text of token i of lp; NULL: none came. */
+static json_t *
+token_json(const struct fct_result *r, const struct fct_lp *lp, uint32_t i)
+{
+    const char *at = r->texts + lp->text - 1;
+    size_t skip = sizeof(uint16_t) * (1 + (size_t)lp->n);
+    uint16_t len = 0;
+
+    if (lp->text == 0)
+        return NULL;
+    for (uint32_t k = 0; k <= i; k++) {
+        skip += len;
+        memcpy(&len, at + sizeof(len) * (1 + (size_t)k), sizeof(len));
+    }
+    return fct_json_text(at + skip, len);
+}
+
+/* {id, text, logprob, top: [[id, logprob, text], ...]}, without the texts where none
+ * came */
 static json_t *
 logprob_json(const struct fct_result *r, const struct fct_lp *lp)
 {
@@ -160,14 +222,33 @@ logprob_json(const struct fct_result *r, const struct fct_lp *lp)
     uint32_t i;
 
     for (i = 1; i < lp->n; i++) {
-        json_t *pair = json_array();
+        json_t *one = json_array();
 
-        json_array_append_new(pair, json_integer(p[i].id));
-        json_array_append_new(pair, fct_json_real((double)p[i].logprob));
-        json_array_append_new(top, pair);
+        json_array_append_new(one, json_integer(p[i].id));
+        json_array_append_new(one, fct_json_real((double)p[i].logprob));
+        if (lp->text != 0)
+            json_array_append_new(one, token_json(r, lp, i));
+        json_array_append_new(top, one);
     }
-    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)(lp->n > 0 ? p[0].id : 0),
-        "logprob", fct_json_real(lp->n > 0 ? (double)p[0].logprob : NAN), "top", top);
+    return json_pack("{s:I, s:o*, s:o, s:o}", "id", (json_int_t)(lp->n > 0 ? p[0].id : 0),
+        "text", token_json(r, lp, 0), "logprob",
+        fct_json_real(lp->n > 0 ? (double)p[0].logprob : NAN), "top", top);
+}
+
+/* [[position, id, text], ...] */
+static json_t *
+special_json(const struct fct_result *r, const struct fct_choice *c)
+{
+    json_t *a = json_array();
+
+    for (size_t i = 0; i < c->n_special; i++) {
+        const struct fct_special *sp = &c->special[i];
+
+        json_array_append_new(a,
+            json_pack("[I, I, o]", (json_int_t)sp->position, (json_int_t)sp->id,
+                fct_json_text(r->texts + sp->at, sp->n)));
+    }
+    return a;
 }
 
 /* Entry i for position i; null where none came. */
@@ -190,7 +271,7 @@ logprobs_json(const struct fct_result *r, const struct fct_lp *lp, size_t n, siz
 static const char *
 finish_name(const struct fct_result *r, const struct fct_choice *c)
 {
-    if (c->end.finish == FDP_FIN_STOP || c->end.finish == FDP_FIN_LENGTH)
+    if (c->end.finish != FDP_FIN_NONE && c->end.finish != FDP_FIN_ERROR)
         return fdc_finish_name(c->end.finish);
     return r->error.code == FDP_E_CANCELLED ? "cancelled" : "error";
 }
@@ -210,8 +291,11 @@ stop_reason(const struct fct_result *r, const struct fct_choice *c)
 static json_t *
 choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
-    return json_pack("{s:o, s:o, s:o*, s:s, s:o}", "ids", fct_json_ids(c->ids, c->n_ids),
-        "text", fct_json_text(c->text, c->n_text), "logprobs",
+    uint32_t flags = r->req->p.flags;
+
+    return json_pack("{s:o, s:o, s:o*, s:o*, s:s, s:o}", "ids",
+        fct_json_ids(c->ids, c->n_ids), "text", fct_json_text(c->text, c->n_text),
+        "special", (flags & FDP_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
         "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c));
 }
@@ -332,6 +416,9 @@ fct_result_json(const struct fct_result *r)
         r->n_prompt_ids > 0 ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
                             : fct_json_ids(r->req->ids, r->req->n_ids));
 
+    if ((r->req->p.flags & FDP_F_PROMPT_TEXT) != 0)
+        json_object_set_new(o, "prompt_text",
+            fct_json_text(r->prompt_text, r->n_prompt_text));
     json_object_update_new(o, choice_json(r, &r->choices[0]));
     json_object_update_new(o,
         json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}", "prompt_logprobs",
