@@ -577,7 +577,7 @@ eng_launch(struct engine *e)
 {
     struct bat_rec *rec = eng_rec(e, e->step.epoch);
     uint64_t n_graph = e->run->n_graph, predict_ns;
-    int32_t n_copy = e->kv->n_copy;
+    int32_t n_copy = e->kv->n_copy, n_dup = e->kv->n_dup;
     int rc;
 
     ASSERT(rec->epoch == 0 && e->step.epoch == e->epoch + 1);
@@ -592,6 +592,8 @@ eng_launch(struct engine *e)
     rec->held = e->held;
     e->held = 0;
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
+    if (rc == 0)
+        rc = run_dups(e->run, e->kv->dup, e->kv->n_dup);
     kv_copied(e->kv);
     if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
         rc = e->run->k->stream_fail(e->run->stream);
@@ -602,7 +604,7 @@ eng_launch(struct engine *e)
     e->epoch = rec->epoch;
     e->n_flight++;
     eng_trace_launch(e, rec, n_copy, e->run->n_graph > n_graph);
-    rec->n_cmd = run_n_cmd(e->run, rec);
+    rec->n_cmd = run_n_cmd(e->run, rec) + n_dup;
     e->n_queued += rec->n_cmd;
     lka_launched(&e->lka, rec->trace.t_pick_ns, eng_first_queued(rec), predict_ns);
     if (rec->mark)

@@ -62,6 +62,8 @@ struct seq {
     int32_t n_scored; /* prompt logprobs of positions below are sent */
     uint32_t n_preempted;
     uint64_t last_epoch;  /* last step launched with it */
+    uint64_t ids_epoch;   /* step that computed the last of the request's ids, 0: none
+                                  since it was admitted */
     uint32_t *out;        /* ids from position req->n_ids on; entries below
                                   n_tok never change */
     struct kv_hash *hash; /* of blocks from number req->n_hash on */

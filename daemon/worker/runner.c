@@ -262,6 +262,18 @@ run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
     return rc != 0 ? rc : k->stream_wait(run->stream, run->ev_copy[1]);
 }
 
+int
+run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
+{
+    size_t bytes = (size_t)run->kv.block_bytes;
+    int rc = 0;
+
+    for (int32_t i = 0; rc == 0 && i < n; i++)
+        rc = run->k->copy(run->stream, run->d_kv + (size_t)dup[i].to * bytes,
+            run->d_kv + (size_t)dup[i].from * bytes, bytes);
+    return rc;
+}
+
 uint64_t
 run_copy_ns(struct runner *run, int32_t *ret_n)
 {

@@ -201,6 +201,8 @@ int run_recapture(struct runner *run, int use_graph, const struct cap *cap);
 
 /* Run copy commands before the next step that is launched. */
 int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
+/* Behind those, and behind the steps launched before: blocks of the device to others. */
+int run_dups(struct runner *run, const struct kv_dup *dup, int32_t n);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */
 uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);
