@@ -134,6 +134,7 @@ SIM_TESTS = \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
 	%D%/sim/s_output \
+	%D%/sim/s_samples \
 	%D%/sim/s_text \
 	%D%/sim/s_threads
 
@@ -267,6 +268,7 @@ tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
 tests_sim_s_random_SOURCES = %D%/sim/s_random.c $(REF_FIXTURE)
 tests_sim_s_output_SOURCES = %D%/sim/s_output.c $(SIM_FIXTURE)
+tests_sim_s_samples_SOURCES = %D%/sim/s_samples.c $(SIM_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
 tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)

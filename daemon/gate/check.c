@@ -194,7 +194,7 @@ chk_counts(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err
     if (q->best_of > FDP_MAX_N || (q->best_of != 0 && q->best_of < q->n))
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_BEST_OF, q->best_of,
             q->best_of > FDP_MAX_N ? FDP_MAX_N : q->n);
-    if (q->best_of > q->n)
+    if (q->best_of > q->n && lim->max_logprobs < 0)
         return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF, q->best_of);
     if (lim->max_model_len != 0 && q->max_new > lim->max_model_len)
         return chk_over(e, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, lim->max_model_len);
@@ -202,7 +202,7 @@ chk_counts(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_MIN_NEW, q->min_new, q->max_new);
     if (lim->max_model_len != 0 && q->min_new > lim->max_model_len)
         return chk_over(e, FDP_E_TOO_LONG, FDP_D_MIN_NEW, q->min_new, lim->max_model_len);
-    if (q->n_prior != 0 && q->n != 1)
+    if (q->n_prior != 0 && (q->n != 1 || q->best_of > 1))
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, q->n_prior);
     return chk_logprobs(q, lim, e);
 }

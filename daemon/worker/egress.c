@@ -96,6 +96,11 @@ egr_token(struct egress *g, uint32_t at)
     ASSERT(m->x == ch->n_got);
     egr_see_token(g, r, ch);
     egr_read_lp(g->cfg.q_eng, at, &lp);
+    if (r->held) {
+        if (egr_hold(g, r, m->sample, m, &lp))
+            egr_ask_stop(g, r, m->sample);
+        return;
+    }
     end = egr_take(g, r, m->sample, (uint32_t)m->a, m->done, &lp, egr_due(r, &lp));
     if (end.finish == FDP_FIN_NONE)
         return;
@@ -187,11 +192,11 @@ egr_open(struct egress *g, struct req *r)
         egr_prime(g, r, (unsigned)i);
 }
 
-/* Samples that are returned and had nothing to compute (max_new 0). */
+/* Samples that are returned, from number i on, of which nothing was sent. */
 static void
-egr_close_rest(struct egress *g, const struct req *r, int32_t code)
+egr_close_rest(struct egress *g, const struct req *r, int32_t i, int32_t code)
 {
-    for (int32_t i = r->n_seq; i < r->n_shown; i++) {
+    for (; i < r->n_shown; i++) {
         struct fdp_choice_end *end =
             egr_claim(g, r->id, FDP_T_CHOICE_END, (unsigned)i, 0, sizeof(*end));
 
@@ -208,7 +213,12 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
 {
     int32_t last = r->n_ids > 0 ? (int32_t)r->ids[r->n_ids - 1] : -1;
 
-    for (int32_t i = 0; i < r->n_seq; i++) {
+    if (r->held && code == 0) {
+        egr_best_begin(g, r);
+        egr_job_push(g, r);
+        return;
+    }
+    for (int32_t i = 0; i < r->n_seq && !r->held; i++) {
         struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
             .stop_id = -1,
             .stop_str = -1 };
@@ -223,7 +233,7 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
         }
         egr_close(g, r, (unsigned)i, end);
     }
-    egr_close_rest(g, r, code);
+    egr_close_rest(g, r, r->held ? 0 : r->n_seq, code);
     if (code == 0)
         egr_done(g, r);
     else

@@ -51,6 +51,8 @@ struct egress {
     uint64_t now_ns;
     unsigned char *buf; /* [buf_bytes] text of one token */
     size_t buf_bytes;
+    int mute; /* records go to scratch, not to the ring */
+    uint64_t scratch[FDP_REC_MAX_LEN / 8];
     struct req *job_head, *job_tail; /* long answers in progress */
     pid_t parent;
     uint64_t n_terminal; /* DONE and ERROR records sent */

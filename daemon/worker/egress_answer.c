@@ -17,7 +17,7 @@
  * these slots at most, which the gate relays in one iteration or two. */
 #define EGR_JOB_SLOTS (LNK_UP_SLOTS / 8)
 
-static void
+void
 egr_job_push(struct egress *g, struct req *r)
 {
     r->job_next = NULL;
@@ -147,8 +147,10 @@ egr_job(struct egress *g, int idle)
         more = egr_job_ids(g, r);
     else if (r->p.op == FDP_OP_DETOKENIZE)
         more = egr_job_text(g, r);
-    else
+    else if (r->p.op == FDP_OP_FILE)
         more = egr_job_file(g, r);
+    else
+        more = egr_best_piece(g, r);
     if (more) {
         egr_job_push(g, r);
         return 1;

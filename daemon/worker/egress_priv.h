@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of egress offer one another, each to those behind it: egress_record.c,
- * egress_token.c (tokens of a sample), egress_answer.c (long answers, by turns), egress.c
- * (requests).
+ * egress_token.c (tokens of a sample), egress_best.c (best_of), egress_answer.c (long
+ * answers, by turns), egress.c (requests).
  */
 #ifndef FDD_DAEMON_WORKER_EGRESS_PRIV_H
 #define FDD_DAEMON_WORKER_EGRESS_PRIV_H
@@ -62,10 +62,23 @@ struct fdp_choice_end egr_take(struct egress *g, struct req *r, unsigned sample,
 /* What is left of its text, then CHOICE_END. */
 void egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_end end);
 
+/* ---- egress_best.c ---------------------------------------------------------------- */
+
+/* A token of a sample whose records are withheld. 1: a stop string or a repetition ended
+ * it, and the engine does not know. */
+int egr_hold(struct egress *g, struct req *r, unsigned sample, const struct que_msg *m,
+    const struct egr_lp *lp);
+/* All have ended: which are returned, and in which order. */
+void egr_best_begin(struct egress *g, struct req *r);
+/* The next tokens of those. 1: there are more. */
+int egr_best_piece(struct egress *g, struct req *r);
+
 /* ---- egress_answer.c -------------------------------------------------------------- */
 
 /* The answer of an op that needs no engine: now, or by turns. */
 void egr_answer(struct egress *g, struct req *r);
+/* r has a long answer, to be sent by turns; its job_at is set. */
+void egr_job_push(struct egress *g, struct req *r);
 /* A piece of the long answer whose turn it is, where records of others do not have to
  * wait behind it for long; idle: there was nothing else to do. Returns the work done. */
 int egr_job(struct egress *g, int idle);

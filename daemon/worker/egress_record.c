@@ -33,7 +33,7 @@ void *
 egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample,
     uint32_t position, size_t len)
 {
-    for (;;) {
+    while (!g->mute) {
         void *p = lnk_claim(g->cfg.lnk, id, type, sample, position, (uint32_t)len);
 
         if (p != NULL)
@@ -41,6 +41,7 @@ egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample,
         lnk_flush(g->cfg.lnk);
         egr_wait_room(g);
     }
+    return g->scratch;
 }
 
 void

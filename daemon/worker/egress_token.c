@@ -259,6 +259,8 @@ egr_alone(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
     struct fdp_special *sp;
 
     egr_before_alone(g, r, sample, 0);
+    if (n > FDP_REC_MAX_LEN - sizeof(*sp))
+        n = FDP_REC_MAX_LEN - sizeof(*sp);
     sp = egr_claim(g, r->id, FDP_T_SPECIAL, ch->shown, ch->n_got, sizeof(*sp) + n);
     *sp = (struct fdp_special){ .id = id, .n_text = (uint32_t)n };
     memcpy(sp + 1, name, n);

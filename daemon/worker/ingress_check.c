@@ -143,7 +143,7 @@ ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w,
 {
     size_t n = (size_t)w->n_prompt + w->n_prior;
 
-    if (w->n_prior != r->p.n_prior || (w->n_prior > 0 && r->p.n != 1))
+    if (w->n_prior != r->p.n_prior || (w->n_prior > 0 && (r->p.n != 1 || r->p.best_of > 1)))
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
     if (n > INT32_MAX / 8)
         return ing_over(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, n, (uint64_t)c->max_len);
@@ -222,6 +222,11 @@ ing_scalars(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
         return 0;
     if (p->n < 1 || p->n > FDP_MAX_N)
         return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n, FDP_MAX_N);
+    if (p->best_of != 0 && (p->best_of < p->n || p->best_of > FDP_MAX_N))
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_BEST_OF, p->best_of,
+            p->best_of < p->n ? p->n : FDP_MAX_N);
+    if (p->best_of > p->n && c->max_logprobs < 0)
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_BEST_OF, p->best_of);
     ing_defaults(&c->dflt, &r->p);
     if (ing_penalties(c, r, bad) != 0 || ing_logprobs(c, p, bad) != 0)
         return -1;
@@ -331,14 +336,36 @@ ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     return 0;
 }
 
+/* How many samples are drawn, and returned; what is kept of them till then. */
+static int
+ing_samples(struct req *r, struct ing_bad *bad)
+{
+    size_t each;
+
+    r->n_shown = r->n_seq = r->p.n;
+    if (ing_is_scored(r))
+        r->n_seq = 1;
+    else if (r->p.best_of > r->p.n)
+        r->n_seq = r->p.best_of;
+    r->held = r->n_seq > r->n_shown;
+    if (!r->held || (r->p.set & FDP_S_LOGPROBS) == 0)
+        return 0;
+    r->n_lp = 1 + r->p.logprobs;
+    each = (size_t)(r->max_len - r->n_ids) * (size_t)r->n_lp * sizeof(struct fdp_logprob);
+    if (each > 0 && (size_t)r->n_seq > REQ_HELD_BYTES / each)
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_BEST_OF, (uint64_t)r->n_seq,
+            each < REQ_HELD_BYTES ? REQ_HELD_BYTES / each : 1);
+    return 0;
+}
+
 int
 ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     struct ing_bad *ret_bad)
 {
     if (ing_lengths(c, r, ret_bad) != 0)
         return -1;
-    r->n_shown = r->p.n;
-    r->n_seq = ing_is_scored(r) ? 1 : r->p.n;
+    if (ing_samples(r, ret_bad) != 0)
+        return -1;
     ing_cached(c, r);
     if (req_make_seqs(r) != 0)
         return ing_bad(ret_bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);

@@ -679,7 +679,7 @@ kv_dup(struct kv *kv, int32_t slot, int32_t from, int32_t i, uint64_t epoch)
 
     ASSERT(i < kv->n_held[slot] && i < kv->n_held[from] && kv->n_dup < kv->n_slot);
     ASSERT(to != b && kv->block[to].ref == 1 && !kv_is_known(&kv->block[to]));
-    /* nobody fills it before that step has read it */
+    /* it is not filled again before that step has read it */
     if (kv->block[b].epoch < epoch)
         kv->block[b].epoch = epoch;
     kv->dup[kv->n_dup++] = (struct kv_dup){ b, to };

@@ -27,6 +27,7 @@ libfddworker_a_SOURCES = \
 	%D%/egress.c \
 	%D%/egress.h \
 	%D%/egress_answer.c \
+	%D%/egress_best.c \
 	%D%/egress_priv.h \
 	%D%/egress_record.c \
 	%D%/egress_token.c \

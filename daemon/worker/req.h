@@ -43,6 +43,9 @@ enum req_st {
     REQ_ST__N
 };
 
+/* Of withheld logprobs; what would be more is refused. */
+#define REQ_HELD_BYTES ((size_t)64 << 20)
+
 /* Text of a sample that may have to be held back; see egress.c. */
 #define REQ_TEXT_BYTES 1024u
 
@@ -88,6 +91,12 @@ struct req_choice {
     uint32_t n_got, n_sent; /* output tokens, PRIOR_IDS included */
     uint8_t closed;         /* CHOICE_END is sent */
     uint16_t shown;         /* its number in records */
+    /* of best_of: */
+    int32_t done;           /* FDK_DONE_* of its last token, */
+    uint32_t n_all;         /* tokens, */
+    double sum;             /* of their logprobs */
+    struct fdp_logprob *lp; /* [tokens][n_lp of the request], or NULL, */
+    uint32_t n_lp;          /* of which each has so many */
     uint32_t *run;          /* [repetition.max_len]: tokens in a row that equal the one
                                   1 + i before them; or NULL */
     uint64_t t_last_ns;     /* of its last token, 0 */
@@ -114,6 +123,8 @@ struct req {
     int32_t min_len, max_len; /* absolute */
     int32_t n_seq;
     int32_t n_shown; /* samples that are returned */
+    int32_t held; /* 1: more are drawn (best_of), and nothing is sent before all ended */
+    int32_t n_lp; /* logprobs of a token that are kept till then, 0: none */
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
     struct fin_set *stops;            /* or NULL */

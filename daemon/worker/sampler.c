@@ -56,7 +56,9 @@ smp_counts(const struct seq *s, int32_t vocab, uint16_t *row)
 int32_t
 smp_n_top(const struct req *r)
 {
-    return (r->p.set & FDP_S_LOGPROBS) != 0 ? r->p.logprobs : -1;
+    if ((r->p.set & FDP_S_LOGPROBS) != 0)
+        return r->p.logprobs;
+    return r->held ? 0 : -1;
 }
 
 int32_t

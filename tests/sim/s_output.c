@@ -24,27 +24,6 @@ static const struct sim_cfg base = { .max_reqs = 8,
     .block_size = 16,
     .chunked = 1 };
 
-/* fn on a simulation of each kind. */
-static void
-everywhere(const struct sim_cfg *like, struct sim_rng *g,
-    void (*fn)(struct sim *s, struct sim_rng *g))
-{
-    for (int32_t i = 0; i <= 2 * ENG_MAX_DEPTH + 1; i++) {
-        struct sim_cfg c = *like;
-        struct sim *s;
-
-        c.depth = i / 2;
-        c.graph = i % 2;
-        c.prefix = i / 2 % 2;
-        c.exec = c.depth > 0 ? FDK_EXEC_DEFER : FDK_EXEC_DEFAULT;
-        c.seed = (uint64_t)i;
-        s = sim_new(&c);
-        fn(s, g);
-        sim_drain(s);
-        sim_free(s);
-    }
-}
-
 /* ---- files -------------------------------------------------------------------------- */
 
 static struct sim_req *
@@ -162,8 +141,8 @@ t_files(struct sim_rng *g)
     fs.f[FIL_PARSER].name = "chat_parser.json";
     fs.f[FIL_VOCABULARY] = (struct fil_file){ "vocabulary", large, sizeof(large), 0, 8 };
     c.files = &fs;
-    everywhere(&c, g, files);
-    everywhere(&c, g, large_file);
+    sim_everywhere(&c, g, files);
+    sim_everywhere(&c, g, large_file);
 }
 
 /* ---- special tokens apart ----------------------------------------------------------- */
@@ -320,7 +299,7 @@ alone(struct sim *s, struct sim_rng *g)
 static void
 t_alone(struct sim_rng *g)
 {
-    everywhere(&base, g, alone);
+    sim_everywhere(&base, g, alone);
 }
 
 /* ---- texts of prompt and tokens -------------------------------------------------------- */
@@ -368,7 +347,7 @@ t_echo(struct sim_rng *g)
     c.max_len = 6000;
     c.n_block = 400;
     c.max_tokens = 512;
-    everywhere(&c, g, echo);
+    sim_everywhere(&c, g, echo);
 }
 
 /* ---- prompts that are only scored --------------------------------------------------------- */
@@ -483,136 +462,14 @@ scored(struct sim *s, struct sim_rng *g)
 static void
 t_scored(struct sim_rng *g)
 {
-    everywhere(&base, g, scored);
-}
-
-/* ---- samples that share a prompt ------------------------------------------------------------ */
-
-static struct sim_req *
-ask_samples(struct sim *s, struct sim_rng *g)
-{
-    struct sim_req *r = sim_req(s);
-    uint32_t n_prompt =
-        sim_range(g, 1, 5) == 1 ? sim_range(g, 1, 20) : sim_range(g, 1, 400);
-
-    SIM_CHECK(r != NULL);
-    r->n_prompt = n_prompt;
-    r->prompt = mem_array(n_prompt, 4);
-    for (uint32_t i = 0; i < n_prompt; i++)
-        r->prompt[i] = sim_range(g, 0, 258);
-    r->p.n =
-        (uint16_t)(sim_range(g, 1, 8) == 1 ? sim_range(g, 30, 64) : sim_range(g, 2, 9));
-    r->p.max_new = sim_range(g, 1, 60);
-    r->p.seed = sim_u32(g);
-    r->p.temperature = 1;
-    r->p.set |= FDP_S_LOGPROBS;
-    r->p.logprobs = 2;
-    if (sim_range(g, 1, 3) == 1)
-        r->p.presence_penalty = 1;
-    if (sim_range(g, 1, 4) == 1) {
-        r->p.set |= FDP_S_PROMPT_LOGPROBS;
-        r->p.prompt_from = sim_range(g, 0, n_prompt - 1);
-    }
-    sim_submit(s, r, NULL);
-    return r;
-}
-
-static struct {
-    const char *model;
-    uint64_t n_preempted, n_same;
-} smp;
-
-/* The tokens and the bits of the logprobs are those of samples that each computed the
- * prompt, alone and one after the other. */
-static void
-samples(struct sim *s, struct sim_rng *g)
-{
-    struct sim_cfg c = base;
-    struct sim *ref;
-    struct sim_req *r[3], *q;
-
-    c.model_dir = smp.model;
-    c.n_penalty = c.max_seqs = 64;
-    c.n_block = 64 * 32;
-    c.max_tokens = 512;
-    c.sch.unshared = 1;
-    ref = sim_new(&c);
-    for (int i = 0; i < 12; i++) {
-        struct sim_rng from[3];
-
-        for (int k = 0; k < 3; k++) {
-            from[k] = *g;
-            r[k] = ask_samples(s, g);
-            for (uint32_t n = sim_range(g, 0, 6); n > 0; n--)
-                (void)sim_poll(s);
-        }
-        if (i % 4 == 3)
-            sim_cancel(s, r[i % 3], FDP_E_CANCELLED);
-        sim_drain(s);
-        for (int k = 0; k < 3; k++) {
-            q = ask_samples(ref, &from[k]);
-            sim_wait(ref, q);
-            SIM_CHECK(q->code == 0 && (r[k]->code == 0 || r[k]->cancelled));
-            for (int j = 0; j < q->p.n && r[k]->code == 0; j++) {
-                SIM_CHECK(r[k]->s[j].n_ids == q->s[j].n_ids);
-                SIM_CHECK(memcmp(r[k]->s[j].ids, q->s[j].ids, q->s[j].n_ids * 4u) == 0);
-                SIM_CHECK(r[k]->s[j].lp_hash == q->s[j].lp_hash);
-                smp.n_same += q->s[j].n_ids;
-            }
-            SIM_CHECK(r[k]->code != 0 || r[k]->score_hash == q->score_hash);
-        }
-    }
-    smp.n_preempted += s->pip->eng->sch->n_preempted;
-    sim_drain(ref);
-    sim_free(ref);
-}
-
-/* Prompt tokens that were computed. */
-static void
-computed(struct sim *s, struct sim_rng *g)
-{
-    struct sim_req *r = sim_req(s);
-
-    (void)g;
-    r->n_prompt = 900;
-    r->prompt = mem_array(900, 4);
-    r->p.n = 8;
-    r->p.max_new = 5;
-    r->p.flags = FDP_F_IGNORE_EOS;
-    sim_submit(s, r, NULL);
-    sim_wait(s, r);
-    SIM_CHECK(r->code == 0 && r->done.output_tokens == 40);
-    SIM_CHECK(s->cnt->w.prompt_tokens == 900 + 7);
-}
-
-static void
-t_samples(struct sim_rng *g)
-{
-    struct sim_cfg c = base;
-    char model[64];
-
-    sim_model(model);
-    smp.model = model;
-    c.model_dir = model;
-    c.max_seqs = 12;
-    c.n_penalty = 12;
-    c.n_block = 70;
-    everywhere(&c, g, samples);
-    sim_model_rm(model);
-    (void)printf("  %llu tokens, %llu preempted\n", (unsigned long long)smp.n_same,
-        (unsigned long long)smp.n_preempted);
-    SIM_CHECK(smp.n_preempted > 50);
-    c = base;
-    c.max_len = 1024;
-    c.max_seqs = 8;
-    everywhere(&c, g, computed);
+    sim_everywhere(&base, g, scored);
 }
 
 int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(t_files), SIM_TEST(t_alone),
-        SIM_TEST(t_echo), SIM_TEST(t_scored), SIM_TEST(t_samples) };
+        SIM_TEST(t_echo), SIM_TEST(t_scored) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

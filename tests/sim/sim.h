@@ -196,6 +196,10 @@ int sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
 void sim_more_logprobs(struct sim_req *r, const struct fdp_rec *rec);
 void sim_more_forget(struct sim_req *r);
 
+/* fn on simulations like that one of every depth, with graphs and without. */
+void sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
+    void (*fn)(struct sim *s, struct sim_rng *g));
+
 /* A directory with the config.json of a tiny model; path[64]. */
 void sim_model(char *path);
 void sim_model_rm(const char *path);

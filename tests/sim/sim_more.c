@@ -126,6 +126,26 @@ sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
 /* ---- for the programs ------------------------------------------------------------------------ */
 
 void
+sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
+    void (*fn)(struct sim *s, struct sim_rng *g))
+{
+    for (int32_t i = 0; i <= 2 * ENG_MAX_DEPTH + 1; i++) {
+        struct sim_cfg c = *like;
+        struct sim *s;
+
+        c.depth = i / 2;
+        c.graph = i % 2;
+        c.prefix = i / 2 % 2;
+        c.exec = c.depth > 0 ? FDK_EXEC_DEFER : FDK_EXEC_DEFAULT;
+        c.seed = (uint64_t)i;
+        s = sim_new(&c);
+        fn(s, g);
+        sim_drain(s);
+        sim_free(s);
+    }
+}
+
+void
 sim_model(char *path)
 {
     char name[80];

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # What a request may want of its output, end to end: the model's files, special tokens
-# apart, texts of tokens and prompt, a prompt that is only scored.
+# apart, texts of tokens and prompt, a prompt that is only scored, the best of samples.
 . "$(dirname "$0")/lib.sh"
 
 model=$dir/model
@@ -88,4 +88,32 @@ assert (b["finish_reason"] == "stop") == (len(eos) == 1)
 print(b["finish_reason"])
 PY
 [ "$(ctl generate -p x --ignore-eos --max-tokens 4 --alone --json | json 'd["special"]')" = "[]" ] || fail "special is not []"
+
+# ---- the best of samples: those of --n with the same seed, in order
+best() { ctl generate -p 'One day' --seed 5 --temperature 1.2 --max-tokens 30 --json "$@"; }
+best --n 6 --logprobs 0 >"$dir/a"
+best --n 2 --best-of 6 >"$dir/b"
+best --best-of 6 --logprobs 1 >"$dir/c"
+python3 - "$dir/a" "$dir/b" "$dir/c" <<'PY' || fail "--best-of"
+import json, sys
+a, b, c = (json.load(open(f)) for f in sys.argv[1:])
+def mean(x):
+    return sum(t["logprob"] for t in x["logprobs"]) / len(x["ids"])
+want = sorted(a["choices"], key=lambda x: -mean(x))
+for x, y in zip(b["choices"], want):
+    assert x["ids"] == y["ids"] and x["text"] == y["text"], (x, y)
+    assert abs(x["mean_logprob"] - mean(y)) < 1e-5, (x["mean_logprob"], mean(y))
+assert len(b["choices"]) == 2 and c["ids"] == want[0]["ids"]
+assert [t["logprob"] for t in c["logprobs"]] == [t["logprob"] for t in want[0]["logprobs"]]
+assert b["usage"]["output_tokens"] == c["usage"]["output_tokens"] == a["usage"]["output_tokens"]
+assert len({tuple(x["ids"]) for x in a["choices"]}) > 3
+PY
+expect 65 ctl generate -p x --n 3 --best-of 2
+has "$out" 'best_of is 2, at least 3'
+expect 65 ctl generate -p x --best-of 65
+has "$out" 'best_of is 65, at most 64'
+ctl set output.enable_logprob=no >/dev/null || fail "set output.enable_logprob"
+expect 65 ctl generate -p x --best-of 2
+has "$out" 'E_UNSUPPORTED.*best_of.*output.enable_logprob is no'
+expect 0 ctl generate -p x --n 2 --best-of 2 --max-tokens 1
 stop

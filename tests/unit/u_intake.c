@@ -87,7 +87,8 @@ t_scalars(void **state)
     SCALAR(flags, FDP_F_PARSE_SPECIAL, FDP_OK, 0);
     SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
     SCALAR(flags, FDP_F__ALL & ~FDP_F_DEEP, FDP_OK, 0);
-    SCALAR(best_of, 2, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
+    SCALAR(best_of, 2, FDP_OK, 0);
+    SCALAR(best_of, FDP_MAX_N, FDP_OK, 0);
     SCALAR(max_new, 0, FDP_OK, 0);
     SCALAR(op, FDP_OP_FILE, FDP_OK, 0);
     SCALAR(rsv[5], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
@@ -148,6 +149,11 @@ t_no_logprobs(void **state)
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
     q.set ^= FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS;
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_PROMPT_LOGPROBS);
+    q.set ^= FDP_S_PROMPT_LOGPROBS; /* nor the mean of the best ones */
+    q.best_of = 2;
+    want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
+    q.best_of = 0;
+    q.set ^= FDP_S_PROMPT_LOGPROBS;
     none.max_logprobs = 0;
     want(chk_req(&q, &none, &e), &e, FDP_OK, 0);
     q.prompt_logprobs = 1;

@@ -29,6 +29,8 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
         "0.001 to 2 (the model's)") \
     X(seed, "seed", P_U64, seed, 0, "N", "same seed, same tokens") \
     X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)") \
+    X(best_of, "best-of", P_U32, best_of, 0, "N", \
+        "draw N samples and return the likeliest n") \
     X(logprobs, "logprobs", P_COUNT, logprobs, 0, "K", \
         "log-probabilities of the output, K alternatives") \
     X(prompt_logprobs, "prompt-logprobs", P_COUNT, prompt_logprobs, 0, "K", \

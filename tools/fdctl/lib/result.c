@@ -293,10 +293,12 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
     uint32_t flags = r->req->p.flags;
 
-    return json_pack("{s:o, s:o, s:o*, s:o*, s:s, s:o}", "ids",
+    return json_pack("{s:o, s:o, s:o*, s:o*, s:o*, s:s, s:o}", "ids",
         fct_json_ids(c->ids, c->n_ids), "text", fct_json_text(c->text, c->n_text),
         "special", (flags & FDP_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
+        "mean_logprob",
+        r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
         "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c));
 }
 
@@ -445,7 +447,8 @@ fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
     if (e->detail == FDP_D_PRESENCE || e->detail == FDP_D_FREQUENCY ||
         e->detail == FDP_D_PENALTY)
         why = "; sched.max_penalty_seqs is 0";
-    else if (e->detail == FDP_D_LOGPROBS || e->detail == FDP_D_PROMPT_LOGPROBS)
+    else if (e->detail == FDP_D_LOGPROBS || e->detail == FDP_D_PROMPT_LOGPROBS ||
+        e->detail == FDP_D_BEST_OF)
         why = "; output.enable_logprob is no";
     n = strlen(ret);
     snprintf(ret + n, ret_bytes - n, "%s", why);
