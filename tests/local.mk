@@ -102,6 +102,7 @@ UNIT_TESTS = \
 	%D%/unit/u_sched_random \
 	%D%/unit/u_batch \
 	%D%/unit/u_capture \
+	%D%/unit/u_rules \
 	%D%/unit/u_runner \
 	%D%/unit/u_files \
 	%D%/unit/u_finish \
@@ -154,6 +155,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_plan \
 	%D%/kernel/k_qkv \
 	%D%/kernel/k_rmsnorm \
+	%D%/kernel/k_rules \
 	%D%/kernel/k_sample \
 	%D%/kernel/k_silu
 
@@ -216,6 +218,7 @@ tests_unit_u_param_SOURCES = %D%/unit/u_param.c $(PARAM_FIXTURE)
 tests_unit_u_params40_SOURCES = %D%/unit/u_params40.c $(PARAM_FIXTURE)
 tests_unit_u_where_SOURCES = %D%/unit/u_where.c $(TMP_FIXTURE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
+tests_unit_u_rules_SOURCES = %D%/unit/u_rules.c $(GATE_FIXTURE)
 tests_unit_u_budget_SOURCES = %D%/unit/u_budget.c $(GATE_FIXTURE)
 tests_unit_u_slice_SOURCES = %D%/unit/u_slice.c $(GATE_FIXTURE)
 tests_unit_u_rest_SOURCES = %D%/unit/u_rest.c $(GATE_FIXTURE)
@@ -293,6 +296,7 @@ tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
 tests_kernel_k_plan_SOURCES = %D%/kernel/k_plan.c $(KERNEL_KV)
 tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c $(KERNEL_KV)
 tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
+tests_kernel_k_rules_SOURCES = %D%/kernel/k_rules.c %D%/kernel/k_util.h
 tests_kernel_k_sample_SOURCES = %D%/kernel/k_sample.c %D%/kernel/k_util.h
 tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
 tests_gpu_g_parity_SOURCES = %D%/gpu/g_parity.c $(SIM_FIXTURE)

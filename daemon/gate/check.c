@@ -470,6 +470,11 @@ chk_set(const struct fdp_req *q, const struct chk_scan *sc, const unsigned char 
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, n->n_prior, q->n_prior);
     if (sc->n_spans != 0 && !n->has_text)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SPANS, sc->n_spans);
+    if (sc->n[FDP_IT_LOGPROB_IDS] != 0 && !(q->set & FDP_S_LOGPROBS)) {
+        (void)chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, FDP_S_LOGPROBS);
+        e->item = FDP_IT_LOGPROB_IDS;
+        return 1;
+    }
     return sc->n_spans != 0 ? chk_in_text(sc, blob, e) : 0;
 }
 

@@ -237,7 +237,7 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
     if (code == 0)
         egr_done(g, r);
     else
-        egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL });
+        egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL, .idx = r->detail });
     egr_release(g, r);
 }
 

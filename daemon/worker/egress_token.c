@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/common/obj.h"
+#include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
 /* A TOKENS record of more than a slot saves nothing over IDS and TEXT. */
@@ -304,6 +305,7 @@ egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_en
     egr_text_add(g, r, sample, g->buf, n, 0);
     egr_flush(g, r, sample, 0);
     end.n_tokens = ch->n_got;
+    end.n_reasoning = (uint32_t)ch->reason.n;
     ce = egr_claim(g, r->id, FDP_T_CHOICE_END, ch->shown, ch->n_got, sizeof(*ce));
     *ce = end;
     ch->closed = 1;
@@ -366,6 +368,8 @@ egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t 
 
     if (alone)
         egr_alone(g, r, sample, id, name, n);
+    if (r->rules != NULL)
+        rls_took(r->rules, &ch->reason, id);
     ch->n_got++;
     if (!alone)
         hit = egr_push(g, r, sample, id, done);
@@ -417,6 +421,18 @@ egr_prime_text(struct egress *g, const struct req *r, unsigned sample, int32_t i
     return hit;
 }
 
+/* Where a sample is in its reasoning after the prompt and what was delivered before. */
+static void
+egr_prime_reason(const struct req *r, struct req_choice *ch)
+{
+    if (r->rules == NULL)
+        return;
+    ch->reason =
+        (struct rls_reason){ .in = rls_begins_inside(r->rules, r->ids, r->n_prompt) };
+    for (int32_t i = r->n_prompt; i < r->n_ids; i++)
+        rls_took(r->rules, &ch->reason, r->ids[i]);
+}
+
 void
 egr_prime(struct egress *g, struct req *r, unsigned sample)
 {
@@ -427,6 +443,7 @@ egr_prime(struct egress *g, struct req *r, unsigned sample)
     ch->n_got = ch->n_sent = (uint32_t)(r->n_ids - r->n_prompt);
     ch->n_text = ch->text_off = 0;
     fin_init(&ch->fin);
+    egr_prime_reason(r, ch);
     for (uint32_t k = 0; k < ch->n_got; k++)
         repeats |= egr_repeats(r, sample, k);
     if (egr_wants_text(g, r)) {

@@ -105,6 +105,10 @@ struct ing_bad {
     uint32_t detail, arg, limit, item;
 };
 
+/* Set the error; returns -1. over: with the bound that arg passed. */
+int ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg);
+int
+ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit);
 /* Walk the blob's items into r. 0, or *ret_bad. */
 int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
 /* The prompt is known (r->ids, n_prompt): limits, stop ids, sequences, whether
@@ -113,5 +117,14 @@ int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
  * FDK_DONE_*), 0 when there is something to run, -1 with *ret_bad. */
 int ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     struct ing_bad *ret_bad);
+
+/* ---- ingress_rules.c: items that become rules ------------------------------------- */
+
+/* One of them, or an item that nothing knows. 0, or -1 with *ret_bad. */
+int ing_rule(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
+    struct ing_bad *ret_bad);
+/* The next of r->words, as the tokenizer has it with and without a space before it, is
+ * banned. r->enc is there. 0, or -1 with *ret_bad. */
+int ing_ban_word(struct ingress *g, struct req *r, struct ing_bad *ret_bad);
 
 #endif

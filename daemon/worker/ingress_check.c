@@ -10,6 +10,7 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/worker/files.h"
+#include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
 /* What needs a tokenizer. */
@@ -17,7 +18,7 @@
 
 _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
 
-static int
+int
 ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
 {
     *b = (struct ing_bad){ .code = code,
@@ -27,7 +28,7 @@ ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_
     return -1;
 }
 
-static int
+int
 ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
 {
     return ing_over(b, code, detail, arg, 0);
@@ -131,7 +132,7 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
     case FDP_IT_FILE:
         return ing_file(c, r, p, it->len, bad);
     default:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_ITEM, it->type);
+        return ing_rule(c, r, it, bad);
     }
 }
 
@@ -350,7 +351,7 @@ ing_samples(struct req *r, struct ing_bad *bad)
     r->held = r->n_seq > r->n_shown;
     if (!r->held || (r->p.set & FDP_S_LOGPROBS) == 0)
         return 0;
-    r->n_lp = 1 + r->p.logprobs;
+    r->n_lp = 1 + r->p.logprobs + (r->rules != NULL ? r->rules->n_chosen : 0);
     each = (size_t)(r->max_len - r->n_ids) * (size_t)r->n_lp * sizeof(struct fdp_logprob);
     if (each > 0 && (size_t)r->n_seq > REQ_HELD_BYTES / each)
         return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_BEST_OF, (uint64_t)r->n_seq,

@@ -40,6 +40,7 @@ libfddworker_a_SOURCES = \
 	%D%/ingress.c \
 	%D%/ingress.h \
 	%D%/ingress_check.c \
+	%D%/ingress_rules.c \
 	%D%/kvcache.c \
 	%D%/kvcache.h \
 	%D%/kvcache_check.c \
@@ -77,6 +78,8 @@ libfddworker_a_SOURCES = \
 	%D%/queue.h \
 	%D%/req.c \
 	%D%/req.h \
+	%D%/rules.c \
+	%D%/rules.h \
 	%D%/runner.c \
 	%D%/runner.h \
 	%D%/runner_program.c \

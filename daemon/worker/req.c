@@ -57,7 +57,9 @@ req_clear(struct req *r)
     free(r->ids);
     free(r->blob);
     free(r->body);
+    free(r->words);
     (void)fin_set_free(r->stops);
+    (void)rls_free(r->rules);
     memset(r, 0, sizeof(*r));
     r->magic = REQ_MAGIC;
     r->idx = idx;

@@ -33,6 +33,7 @@
 #include "daemon/worker/detok.h"
 #include "daemon/worker/finish.h"
 #include "daemon/worker/prefix.h"
+#include "daemon/worker/rules.h"
 #include "kernels/fdk.h"
 #include "libclient/fdproto.h"
 
@@ -72,7 +73,7 @@ struct seq {
     struct kv_hash *hash; /* of blocks from number req->n_hash on */
     int32_t n_hash;       /* blocks with a hash, the request's included */
     int32_t n_registered; /* leading blocks of the table kv knows by hash */
-    int32_t penalty;      /* entry of the penalty pool while it holds a slot, -1 */
+    int32_t penalty;      /* entry of the pool while it holds a slot, -1 */
     int32_t n_owed;       /* blocks that it was admitted with and does not hold yet */
     int32_t n_may;        /* of these there are in this step, where blocks are scarce */
     int32_t n_found;      /* tokens that the prefix cache had of it when it was last
@@ -100,6 +101,7 @@ struct req_choice {
     uint32_t *run;          /* [repetition.max_len]: tokens in a row that equal the one
                                   1 + i before them; or NULL */
     uint64_t t_last_ns;     /* of its last token, 0 */
+    struct rls_reason reason;
 };
 
 struct req {
@@ -119,7 +121,7 @@ struct req {
     struct kv_hash hash_root; /* user and salt; zero: not cached */
     struct kv_hash *hash;     /* [n_hash] full blocks of ids */
     int32_t n_hash;
-    int32_t penalized;        /* 1: needs an entry of the penalty pool */
+    int32_t penalized; /* 1: needs an entry of the pool of penalty counts and rules */
     int32_t min_len, max_len; /* absolute */
     int32_t n_seq;
     int32_t n_shown; /* samples that are returned */
@@ -131,6 +133,7 @@ struct req {
     struct fdp_repetition repetition; /* count 0: none */
     const struct fil_file *file;      /* of FDP_OP_FILE, */
     struct fdp_file_ask file_ask;     /* and what of it */
+    struct rls *rules;                /* or NULL */
     struct seq *seqs;                 /* [n_seq] */
     struct req_choice *choices;       /* [n_seq] */
     void *body;                       /* one allocation behind the two above */
@@ -142,6 +145,8 @@ struct req {
     uint32_t n_text;
     const struct tok_span *spans; /* in blob */
     uint32_t n_spans;
+    struct tok_span *words; /* [FDP_MAX_BAD] bad words in blob, or NULL */
+    uint32_t n_words, word_at;
     int32_t n_hashed; /* of hash[] are computed */
     struct tok_enc *enc;
     int32_t cancel; /* FDP_E_* asked for, 0 */
@@ -150,6 +155,7 @@ struct req {
     /* -- engine ---------------------------------------------------------------- */
     int32_t n_live __attribute__((aligned(64))); /* sequences not ENDED */
     int32_t code;                                /* first error, 0 */
+    uint32_t detail;                             /* FDP_D_* of it */
     int32_t n_slot;                              /* sequences that hold a row */
     struct req *ended_next;                      /* ended, QUE_END not sent */
     struct req *dl_prev, *dl_next;               /* the scheduler's list of a tick, */
