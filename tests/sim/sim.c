@@ -328,6 +328,7 @@ sim_forget(struct sim *s, struct sim_req *r)
     free(r->prior);
     free(r->prompt_ids);
     sim_more_forget(r);
+    free(r->items);
     for (int i = 0; i < SIM_SAMPLES; i++) {
         free(r->s[i].ids);
         free(r->s[i].text);
@@ -384,6 +385,11 @@ sim_submit(struct sim *s, struct sim_req *r, const char *text)
         sim_item(s, r, FDP_IT_STOP_STRING, r->stop_text[i],
             (uint32_t)strlen(r->stop_text[i]));
     sim_more_items(s, r);
+    if (r->n_items > 0) {
+        SIM_CHECK(r->p.len + r->n_items <= SIM_BLOB);
+        memcpy((char *)s->blob + r->p.len, r->items, r->n_items);
+        r->p.len += r->n_items;
+    }
     ls = sim_claim(s, r->id, LNK_T_SUBMIT, sizeof(*ls));
     *ls = (struct lnk_submit){ .req = r->p, .t_submit_ns = s->now_ns, .user = r->user };
     if (r->p.ttl_queue_ms > 0)
@@ -500,7 +506,7 @@ sim_terminal(struct sim *s, struct sim_req *r)
         return;
     for (uint32_t i = 0; i < r->p.n; i++) {
         SIM_CHECK(r->s[i].ended);
-        if (s->cfg.check_tokens && r->prompt != NULL)
+        if (s->cfg.check_tokens && r->prompt != NULL && r->n_items == 0)
             sim_check_chain(s, r, &r->s[i]);
         if (r->code == 0 && (r->p.set & FDP_S_LOGPROBS) != 0)
             SIM_CHECK(r->s[i].n_logprobs == r->s[i].n_ids - r->n_prior);
@@ -607,7 +613,7 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         return;
     case FDP_T_LOGPROBS:
         SIM_CHECK(rec->position == r->n_prior + sm->n_logprobs && !sm->ended);
-        SIM_CHECK(rec->len / 8 == 1u + r->p.logprobs);
+        SIM_CHECK(rec->len / 8 == 1u + r->p.logprobs + r->n_chosen);
         SIM_CHECK(((const struct fdp_logprob *)body)->id == sm->ids[rec->position]);
         sim_hash(&sm->lp_hash, rec);
         sm->n_logprobs++;

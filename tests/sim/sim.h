@@ -98,6 +98,9 @@ struct sim_req {
     uint32_t stop[8], n_stop;
     char stop_text[4][32];
     uint32_t n_stop_text;
+    unsigned char *items; /* more items, whole; then outputs are not foretold */
+    uint32_t n_items;     /* their bytes */
+    uint32_t n_chosen;    /* ids of LOGPROB_IDS among them */
     uint32_t n_scores, next_score;
     uint64_t score_hash;
     uint32_t *prompt_ids; /* PROMPT_IDS delivered */
