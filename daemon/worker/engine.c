@@ -219,6 +219,18 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
     }
 }
 
+/* What r asks for leaves no id to choose: the error names what masked. */
+static void
+eng_empty(struct engine *e, struct req *r)
+{
+    if (r->code == 0)
+        r->detail = r->rules == NULL    ? FDP_D_MIN_NEW
+            : r->rules->allowed != NULL ? FDP_D_ALLOWED
+            : r->rules->n_ban > 0       ? FDP_D_BAD_WORDS
+                                        : FDP_D_MIN_NEW;
+    sch_end_req(e->sch, r, FDP_E_BAD_PARAM);
+}
+
 static void
 eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
     const struct fdk_result *res, int32_t n_top, const float *chosen)
@@ -229,13 +241,8 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
         .a = res->token,
         .n_top = n_top < 0 ? QUE_NO_LOGPROB : (uint8_t)res->n_top };
 
-    if (res->bad == FDK_BAD_EMPTY && r->code == 0)
-        r->detail = r->rules != NULL && r->rules->allowed != NULL ? FDP_D_ALLOWED
-            : r->rules != NULL && r->rules->n_ban > 0
-            ? FDP_D_BAD_WORDS
-            : FDP_D_MIN_NEW;
     if (res->bad == FDK_BAD_EMPTY) {
-        sch_end_req(e->sch, r, FDP_E_BAD_PARAM);
+        eng_empty(e, r);
         return;
     }
     if (res->bad) {

@@ -221,10 +221,10 @@ static int
 ing_text_begin(struct ingress *g, struct req *r)
 {
     unsigned flags = 0;
-    int rc = ing_take_enc(g, r);
+    int rc;
 
-    if (rc != 0)
-        return rc;
+    if (ing_take_enc(g, r) != 0)
+        return -ENOMEM;
     if ((r->p.flags & FDP_F_NO_SPECIAL) == 0)
         flags |= TOK_ADD_SPECIAL;
     if ((r->p.flags & FDP_F_PARSE_SPECIAL) != 0)
