@@ -86,10 +86,10 @@ kill -TERM $p; wait $p
 alone() { ! pgrep -f "$clone/tools/runtests"; }
 until_true 5 alone || fail "left behind: $(pgrep -af "$clone/tools/runtests")"
 
-# ---- whoever counts along and ends at once leaves the work of EXIT to the script
+# ---- the shell that counts along leaves the work of EXIT to the script
 cat >"$dir/script" <<'EOT'
-. "$1"
-trap 'echo "$BASHPID" >>"$2"' EXIT
+. "$1"; to=$2
+trap 'echo "$BASHPID" >>"$to"' EXIT
 for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do watch x true; watched; done
 EOT
 bash "$dir/script" "$FDD_SRC/tools/dev/progress.sh" "$dir/ended" 2>/dev/null
