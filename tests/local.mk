@@ -484,4 +484,7 @@ fuzzers: $(FUZZ_TARGETS)
 # The names of the tests that run what was built.
 built-tests:
 	@echo $(filter-out $(SOURCE_TESTS) %D%/model/run,$(TESTS))
-.PHONY: fuzzers built-tests
+# Programs that tests start.
+test-helpers:
+	@echo $(SYS_HELPERS)
+.PHONY: fuzzers built-tests test-helpers
