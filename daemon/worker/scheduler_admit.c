@@ -81,11 +81,13 @@ sch_find(struct sch_pick *p, struct seq *s)
     return s->n_found = f.m.n * p->sch->kv->block_size;
 }
 
-/* Tokens that s could have of another sample of its request: one is left to compute. */
+/* Tokens that s could have of another sample of its request: one is left to compute. 0:
+ * of a prompt without a full block each computes its own at once. */
 static int32_t
 sch_common(const struct sch *sch, const struct seq *s)
 {
     const struct req *r = s->req;
+    int32_t n = r->n_ids < s->device_len ? r->n_ids : s->device_len - 1;
 
     if (r->n_seq == 1 || sch->cfg.unshared)
         return 0;
@@ -94,7 +96,7 @@ sch_common(const struct sch *sch, const struct seq *s)
     if ((req_wants_scores(s) && s->n_scored < r->n_prompt) ||
         (s->n_tok > r->n_ids && sch_is_cached(sch, s)))
         return 0;
-    return r->n_ids < s->device_len ? r->n_ids : s->device_len - 1;
+    return n >= sch->kv->block_size ? n : 0;
 }
 
 /* A sample of the same request whose prompt was computed before this step, NULL: none.
@@ -128,14 +130,14 @@ sch_shared(const struct sch *sch, const struct seq *s)
 }
 
 /* Does s begin with the blocks of another sample, or wait for them? GOES: neither, or
- * f->donor. Of a prompt without a full block each computes its own at once. */
+ * f->donor. */
 static enum sch_verdict
 sch_look_beside(const struct sch *sch, const struct seq *s, struct sch_fit *f)
 {
     int soon = 0;
 
     f->common = sch_common(sch, s);
-    if (f->common < sch->kv->block_size)
+    if (f->common == 0)
         return SCH_GOES;
     f->donor = sch_donor(sch, s, &soon);
     if (f->donor == NULL)

@@ -200,6 +200,36 @@ t_broken_record(void **state)
     fix_close(&f);
 }
 
+/* Of a sample that the request does not have. */
+static void
+t_broken_sample(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct frec r;
+    uint64_t id;
+    int code;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_submit(&c, 7, 1, 3);
+    fix_step(&f, 0);
+    id = fix_take(&f, NULL, NULL, NULL);
+    memcpy(lnk_claim(&f.w, id, FDP_T_TEXT, 1, 0, 1), "x", 1);
+    lnk_flush(&f.w);
+    fix_step(&f, 0);
+    assert_int_equal(fix_take_cancel(&f, &code), id);
+    assert_int_equal(code, FDP_E_INTERNAL);
+    fix_werror(&f, id, code);
+    fix_step(&f, 0);
+    fcl_want_error(&c, 7, FDP_E_INTERNAL, 0);
+    assert_false(fcl_recv(&c, &r));
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 static void
 t_own_answers(void **state)
 {
@@ -930,6 +960,7 @@ main(void)
         cmocka_unit_test(t_relay),
         cmocka_unit_test(t_broken_end),
         cmocka_unit_test(t_broken_record),
+        cmocka_unit_test(t_broken_sample),
         cmocka_unit_test(t_own_answers),
         cmocka_unit_test(t_large_blob),
         cmocka_unit_test(t_relay_budget),
