@@ -197,7 +197,8 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     int32_t from = f->donor != NULL ? f->common : f->attach * p->sch->kv->block_size;
     int32_t need = s->device_len - from, left;
     int whole = !c->chunked && s->n_passed < SCH_MAX_PASSED;
-    int32_t most = whole ? p->tokens : sch_share(p, s);
+    /* what shares a prompt is not held up as a long one */
+    int32_t most = whole || f->donor != NULL ? p->tokens : sch_share(p, s);
 
     f->q = sch_chunk(p, s, from, most, whole);
     if (f->q == 0) {

@@ -7,7 +7,9 @@
 
 model=$dir/model
 cp -r "$DEMO" "$model"
-printf '{{ messages }}' >"$model/chat_template.jinja"
+seq 400000 >"$model/chat_template.jinja" # 2.7 MB: in three pieces
+cp "$model/chat_template.jinja" "$dir/template"
+truncate -s 9M "$model/chat_parser.json"
 start --set model.path="$model" --set device.backend=cpu --set device.threads=1 --set kv.num_blocks=64
 
 # ---- files: as they were when the model was loaded
@@ -16,7 +18,9 @@ for name in tokenizer_config.json generation_config.json; do
     ctl model --file $name >"$dir/file" || fail "model --file $name"
     cmp "$dir/file" "$model/$name" || fail "$name is not the model's"
 done
-[ "$(ctl model --file chat_template.jinja)" = '{{ messages }}' ] || fail "the template is not the one at the start"
+ctl model --file chat_template.jinja >"$dir/file" || fail "model --file chat_template.jinja"
+cmp "$dir/file" "$dir/template" || fail "the template is not the one at the start"
+logged 1 'chat_parser.json: 9437184 bytes, the limit is 8388608; clients do not get it' || fail "no word of a large file"
 expect 65 ctl model --file chat_parser.json
 has "$out" 'E_NO_FILE'
 expect 65 ctl model --file ../config.json

@@ -213,6 +213,30 @@ samples_share_without_the_cache(void **state)
     }
 }
 
+/* Beside a long prompt that takes all that such may have of a step. */
+static void
+samples_do_not_wait_for_a_long_prompt(void **state)
+{
+    struct fx_cfg c = cached;
+    struct req *r;
+    struct fx *f;
+
+    (void)state;
+    c.cached = 0;
+    c.n_block = 400;
+    c.sch.long_threshold = 30;
+    c.sch.max_long = 1;
+    f = fx_new(&c);
+    r = fx_add(f, &(struct fx_ask){ .n_prompt = 60, .max_new = 60, .text = 5, .n = 4 });
+    (void)fx_add(f, &(struct fx_ask){ .n_prompt = 3000, .max_new = 3, .text = 6 });
+    for (int i = 0; i < 4; i++)
+        (void)fx_step(f);
+    for (int i = 0; i < 4; i++)
+        assert_true(r->seqs[i].n_tok > r->n_ids);
+    fx_drain(f, 400);
+    fx_free(f);
+}
+
 /* Few rows: the samples begin one after the other while earlier ones end, and each finds
  * one that has the prompt. With one row none does. */
 static void
@@ -664,6 +688,7 @@ main(void)
         cmocka_unit_test(other_users_find_nothing),
         cmocka_unit_test(duplicates_share_one_prefill),
         cmocka_unit_test(samples_share_without_the_cache),
+        cmocka_unit_test(samples_do_not_wait_for_a_long_prompt),
         cmocka_unit_test(samples_find_one_that_is_left),
         cmocka_unit_test(samples_share_when_preempted),
         cmocka_unit_test(samples_that_are_cancelled),
