@@ -421,7 +421,8 @@ SYS_TESTS = \
 	%D%/sys/049-admin-lockout.sh \
 	%D%/sys/050-locks.sh \
 	%D%/sys/051-blocked.sh \
-	%D%/sys/052-wait.sh
+	%D%/sys/052-wait.sh \
+	%D%/sys/054-rules.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted

@@ -17,6 +17,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/lib/params.c \
 	tools/fdctl/lib/program.c \
 	tools/fdctl/lib/result.c \
+	tools/fdctl/lib/rules.c \
 	tools/fdctl/lib/seg.c \
 	tools/fdctl/lib/show.c \
 	tools/fdctl/cancel.c \

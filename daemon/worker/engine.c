@@ -219,7 +219,7 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
     }
 }
 
-/* What r asks for leaves no id to choose: the error names what masked. */
+/* The rules of r leave no id to choose: the error names what masked. */
 static void
 eng_empty(struct engine *e, struct req *r)
 {

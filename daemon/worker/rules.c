@@ -14,7 +14,7 @@
 _Static_assert(FDP_MAX_BIAS <= FDK_MAX_BIAS && FDP_MAX_BAD_IDS <= FDK_MAX_BAN_LEN &&
         FDP_MAX_BAD * FDP_MAX_BAD_IDS <= FDK_MAX_BAN_IDS &&
         FDP_MAX_BAD * 3 <= FDK_MAX_BANS && FDP_MAX_LOGPROB_IDS <= FDK_MAX_CHOSEN,
-    "an entry holds what a request may ask for: each bad word is two sequences");
+    "an entry holds the rules of any request: each bad word is two sequences");
 
 struct rls *
 rls_new(int32_t vocab)

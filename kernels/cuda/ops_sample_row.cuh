@@ -143,25 +143,25 @@ bias_of(const struct fdk_rules &ru, const int32_t *entry, int id)
     return low < ru.n_bias && ids[low] == id ? __int_as_float(ids[ru.n_bias + low]) : 0;
 }
 
-/* Biases, to the block's logits. */
+/* Biases, to the logits of n ids from first on. */
 static __device__ void
-add_biases(const struct fdk_rules &ru, struct part &p, const int32_t *entry)
+add_biases(const struct fdk_rules &ru, const int32_t *entry, float *x, int first, int n)
 {
     for (int i = (int)threadIdx.x; i < ru.n_bias; i += S_THREADS) {
-        int at = entry[ru.bias + i] - p.first;
-        if (at >= 0 && at < 4 * p.n_quad)
-            ((float *)p.x)[at] =
-                __fadd_rn(((float *)p.x)[at], __int_as_float(entry[ru.bias + ru.n_bias + i]));
+        int at = entry[ru.bias + i] - first;
+        if (at >= 0 && at < n)
+            x[at] = __fadd_rn(x[at], __int_as_float(entry[ru.bias + ru.n_bias + i]));
     }
 }
 
 static __device__ void
-mask_banned(const struct fdk_rules &ru, struct part &p, const int32_t *entry, int32_t len)
+mask_banned(const struct fdk_rules &ru, const int32_t *entry, int32_t len, float *x,
+    int first, int n)
 {
     for (int i = (int)threadIdx.x; i < ru.n_ban; i += S_THREADS) {
-        int id = fdk_rules_banned(&ru, entry, i, len), at = id - p.first;
-        if (id >= 0 && at >= 0 && at < 4 * p.n_quad)
-            ((float *)p.x)[at] = -INFINITY;
+        int id = fdk_rules_banned(&ru, entry, i, len), at = id - first;
+        if (id >= 0 && at >= 0 && at < n)
+            x[at] = -INFINITY;
     }
 }
 
@@ -196,9 +196,10 @@ prepare(struct shared &s, struct part &p, const struct row &r, int mask)
     struct seen t = { -INFINITY, INFINITY, -1 };
     const int32_t *allowed = NULL;
     if (r.rules != NULL) {
-        add_biases(s.rules, p, r.rules);
+        float *x = (float *)p.x;
+        add_biases(s.rules, r.rules, x, p.first, 4 * p.n_quad);
         __syncthreads();
-        mask_banned(s.rules, p, r.rules, s.st.len);
+        mask_banned(s.rules, r.rules, s.st.len, x, p.first, 4 * p.n_quad);
         allowed = s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
     }
     int n = s.st.n_stop < FDK_MAX_STOP_IDS ? s.st.n_stop : FDK_MAX_STOP_IDS;

@@ -584,7 +584,7 @@ test_distributions(void **state)
 static FILE *
 open_reference(void)
 {
-    const char *src = getenv("srcdir");
+    const char *src = getenv("srcdir") != NULL ? getenv("srcdir") : getenv("FDD_SRC");
     char path[4096];
     snprintf(path, sizeof(path), "%s/tests/kernel/rules_reference.txt",
         src != NULL ? src : ".");

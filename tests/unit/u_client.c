@@ -217,7 +217,8 @@ t_record(void **state)
 {
     static const char *const stops[] = { "\n\n", "endless" };
     static const uint32_t ids[] = { 7, 8, 9 }, prior[] = { 11, 12 };
-    static const struct fdc_bias bias[] = { { 3, -1.0f } };
+    static const struct fdc_bias bias[] = { { 3, -1.5f }, { 8, 2 }, { 3, 0.5f } };
+    static const struct fdp_bias sums[] = { { 3, -1.0f }, { 8, 2 } };
     struct fix *f = *state;
     struct fdc_params p;
     fdc_req_t *r;
@@ -240,7 +241,7 @@ t_record(void **state)
     p.prior_ids = prior;
     p.n_prior = 2;
     p.bias = bias;
-    p.n_bias = 1;
+    p.n_bias = 3;
     p.user_ptr = &p;
     assert_int_equal(fdc_submit_ids(f->s, ids, 3, &p, &r), 0);
     assert_ptr_equal(fdc_req_user(r), &p);
@@ -266,7 +267,7 @@ t_record(void **state)
     assert_memory_equal(item(&f->m, &at, FDP_IT_STOP_STRING, 2), "\n\n\0\0\0\0\0\0", 8);
     assert_memory_equal(item(&f->m, &at, FDP_IT_STOP_STRING, 7), "endless\0", 8);
     assert_memory_equal(item(&f->m, &at, FDP_IT_STOP_IDS, 12), ids, 12);
-    assert_memory_equal(item(&f->m, &at, FDP_IT_LOGIT_BIAS, 8), bias, 8);
+    assert_memory_equal(item(&f->m, &at, FDP_IT_LOGIT_BIAS, 16), sums, 16);
     assert_int_equal(at, f->m.last.len);
     fdc_req_free(r);
     end(f);

@@ -15,7 +15,7 @@ tests/kernel/k_rules reads it as tests/kernel/rules_reference.txt:
     N ids                          those left, best first, ties by id
 
 The processors are applied in the order in which generate() has them: biases,
-repetition penalty, bad words, allowed ids.
+repetition penalty, bad sequences, allowed ids.
 """
 
 import random
@@ -45,14 +45,14 @@ def line(values):
 
 def bad_words(rng, vocab, ids):
     """Sequences, most of which end the ids but for their last one."""
-    words = []
+    ret = []
     for _ in range(rng.randrange(1, 8)):
         n = rng.choice([1, 1, 2, 3, 5, 31])
         tail = ids[len(ids) - n + 1:] if n > 1 and rng.random() < 0.8 else []
         while len(tail) < n - 1:
             tail = tail + [rng.randrange(vocab)]
-        words.append(tail + [rng.randrange(vocab)])
-    return words
+        ret.append(tail + [rng.randrange(vocab)])
+    return ret
 
 
 def case(rng, number):

@@ -346,10 +346,15 @@ submit(struct gen *g, struct slot *s)
 {
     const struct fct_req *q = s->req;
     struct fdc_params p = q->p;
+    void *rules = fct_rules_params(&q->rules, &p);
     int rc;
 
-    if (fct_result_init(&s->res, q, s->index) != 0)
+    if (rules == NULL)
         return fct_oom();
+    if (fct_result_init(&s->res, q, s->index) != 0) {
+        free(rules);
+        return fct_oom();
+    }
     p.stop = (const char *const *)q->stop;
     p.stop_len = q->stop_len;
     p.n_stop = q->n_stop;
@@ -358,6 +363,7 @@ submit(struct gen *g, struct slot *s)
     s->res.t_submit = clk_now_ns();
     rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &s->handle)
                         : fdc_submit_text(g->s, q->text, q->n_text, &p, &s->handle);
+    free(rules);
     if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
         fct_result_fini(&s->res);
         return FDP_E_AGAIN;

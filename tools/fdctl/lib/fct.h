@@ -145,6 +145,30 @@ int fct_dbl_in(const char *what, const char *text, double lo, double hi, double 
 
 /* ---- a request ------------------------------------------------------------- */
 
+/* What changes which tokens may be chosen. */
+enum fct_rule_kind {
+    FCT_RULE_BIAS,     /* ID=X */
+    FCT_RULE_ALLOW,    /* ids */
+    FCT_RULE_BAD_WORD, /* a text */
+    FCT_RULE_BAD_IDS,  /* ids of a sequence */
+    FCT_RULE_LOGPROB,  /* ids */
+    FCT_RULE_REASONING /* tokens at most, opening id, closing id */
+};
+struct fct_rule;
+struct fct_rules {
+    size_t n;
+    struct fct_rule *rule;
+};
+/* By option or by the value of a key. 0, -EINVAL or -ENOMEM. */
+int fct_rules_add(struct fct_rules *l, enum fct_rule_kind kind, const char *text);
+int fct_rules_json(struct fct_rules *l, enum fct_rule_kind kind, const json_t *v,
+    const char **ret_want);
+int fct_rules_copy(struct fct_rules *dst, const struct fct_rules *src);
+void fct_rules_fini(struct fct_rules *l);
+/* Into p, whose pointers are valid until l changes and the result is freed with
+ * free(). NULL: no memory. */
+void *fct_rules_params(const struct fct_rules *l, struct fdc_params *p);
+
 struct fct_req {
     char *text; /* prompt, or */
     size_t n_text;
@@ -155,7 +179,8 @@ struct fct_req {
     char **stop;
     uint32_t *stop_len, *stop_ids;
     uint32_t n_stop, n_stop_ids;
-    json_t *label; /* "id" of a batch line, shown in the result */
+    struct fct_rules rules; /* nor are what these say */
+    json_t *label;          /* "id" of a batch line, shown in the result */
 };
 
 void fct_req_init(struct fct_req *r);

@@ -10,7 +10,18 @@
 
 #include "daemon/common/text.h"
 
-enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID };
+enum ptype {
+    P_COUNT,
+    P_U16,
+    P_U32,
+    P_U64,
+    P_I32,
+    P_F32,
+    P_FLAG,
+    P_STOP,
+    P_STOP_ID,
+    P_RULE
+};
 
 /* X(id, name, type, field of struct fdc_params, flag, argument, help).
  * The daemon judges the values; here they only have to fit their type. */
@@ -51,6 +62,18 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
     X(user, "user", P_U64, user, 0, "UID", "act for this user (trusted users)") \
     X(stop, "stop", P_STOP, n, 0, "TEXT", "end at this text; may be repeated") \
     X(stop_id, "stop-id", P_STOP_ID, n, 0, "ID", "end at this token; may be repeated") \
+    X(logit_bias, "logit-bias", P_RULE, n, FCT_RULE_BIAS, "ID=X", \
+        "add -100 to 100 to a token's logit; may be repeated") \
+    X(allow_ids, "allow-ids", P_RULE, n, FCT_RULE_ALLOW, "ID,ID...", \
+        "no other token is chosen; may be repeated") \
+    X(bad_words, "bad-words", P_RULE, n, FCT_RULE_BAD_WORD, "TEXT", \
+        "this text does not come; may be repeated") \
+    X(bad_ids, "bad-ids", P_RULE, n, FCT_RULE_BAD_IDS, "ID,ID...", \
+        "this sequence does not come; may be repeated") \
+    X(logprob_ids, "logprob-ids", P_RULE, n, FCT_RULE_LOGPROB, "ID,ID...", \
+        "log-probabilities of these too, with --logprobs") \
+    X(reasoning, "reasoning", P_RULE, n, FCT_RULE_REASONING, "N,OPEN,CLOSE", \
+        "N tokens at most between two token ids") \
     X(ignore_eos, "ignore-eos", P_FLAG, n, FDP_F_IGNORE_EOS, NULL, \
         "go on behind the end of the text") \
     X(keep_stop, "keep-stop", P_FLAG, n, FDP_F_KEEP_STOP, NULL, \
@@ -108,6 +131,7 @@ fct_req_fini(struct fct_req *r)
     free(r->stop);
     free(r->stop_len);
     free(r->stop_ids);
+    fct_rules_fini(&r->rules);
     free(r->text);
     free(r->ids);
     json_decref(r->label);
@@ -172,6 +196,8 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
         rc = add_stop(dst, src->stop[i], src->stop_len[i]);
     for (i = 0; i < src->n_stop_ids && rc == 0; i++)
         rc = add_stop_id(dst, src->stop_ids[i]);
+    if (rc == 0)
+        rc = fct_rules_copy(&dst->rules, &src->rules);
     if (src->text != NULL && rc == 0)
         rc = (dst->text = dup_bytes(src->text, src->n_text)) != NULL ? 0 : -ENOMEM;
     if (src->ids != NULL && rc == 0)
@@ -232,6 +258,12 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
         return 0;
     case P_STOP:
         rc = add_stop(r, value, strlen(value));
+        return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+    case P_RULE:
+        rc = fct_rules_add(&r->rules, (enum fct_rule_kind)row->flag, value);
+        if (rc == -EINVAL)
+            return fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value,
+                fct_param_opts[id - FCT_PARAM_BASE].arg);
         return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
     case P_F32:
         rc = fct_dbl(what, value, &d);
@@ -330,6 +362,8 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
     case P_STOP_ID:
         *ret_want = "a token id or a list of them";
         return json_list(r, row->type, v);
+    case P_RULE:
+        return fct_rules_json(&r->rules, (enum fct_rule_kind)row->flag, v, ret_want);
     case P_F32:
         *ret_want = "a number";
         if (!json_is_number(v))

@@ -293,13 +293,15 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
     uint32_t flags = r->req->p.flags;
 
-    return json_pack("{s:o, s:o, s:o*, s:o*, s:o*, s:s, s:o}", "ids",
+    return json_pack("{s:o, s:o, s:o*, s:o*, s:o*, s:s, s:o, s:o*}", "ids",
         fct_json_ids(c->ids, c->n_ids), "text", fct_json_text(c->text, c->n_text),
         "special", (flags & FDP_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
         "mean_logprob",
         r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
-        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c));
+        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c),
+        "reasoning_tokens",
+        c->end.n_reasoning > 0 ? json_integer(c->end.n_reasoning) : NULL);
 }
 
 /* Of more than one, all. */
@@ -435,6 +437,17 @@ fct_result_json(const struct fct_result *r)
     return o;
 }
 
+/* Was it refused for want of an entry of the pool? arg is the number of the item where
+ * the daemon takes it never. */
+static int
+needs_entry(const struct fdp_error *e)
+{
+    return e->arg == 0 &&
+        (e->detail == FDP_D_BIAS_IDS || e->detail == FDP_D_ALLOWED ||
+            e->detail == FDP_D_BAD_WORDS || e->detail == FDP_D_LOGPROB_IDS ||
+            e->detail == FDP_D_REASONING);
+}
+
 void
 fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
 {
@@ -445,7 +458,7 @@ fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
     if (e->code != FDP_E_UNSUPPORTED)
         return;
     if (e->detail == FDP_D_PRESENCE || e->detail == FDP_D_FREQUENCY ||
-        e->detail == FDP_D_PENALTY)
+        e->detail == FDP_D_PENALTY || needs_entry(e))
         why = "; sched.max_penalty_seqs is 0";
     else if (e->detail == FDP_D_LOGPROBS || e->detail == FDP_D_PROMPT_LOGPROBS ||
         e->detail == FDP_D_BEST_OF)
