@@ -628,12 +628,6 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         sm->ended = 1;
         memcpy(&sm->end, body, sizeof(sm->end));
         return;
-    case FDP_T_REPLY:
-        if (r->p.op == FDP_OP_FILE)
-            memcpy(&r->file_size, body, sizeof(r->file_size));
-        else
-            memcpy(&r->info, body, sizeof(r->info));
-        return;
     case FDP_T_DONE:
         memcpy(&r->done, body, sizeof(r->done));
         s->n_done++;

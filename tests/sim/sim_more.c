@@ -104,6 +104,12 @@ int
 sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
 {
     switch (rec->type) {
+    case FDP_T_REPLY:
+        if (r->p.op == FDP_OP_FILE)
+            memcpy(&r->file_size, rec + 1, sizeof(r->file_size));
+        else
+            memcpy(&r->info, rec + 1, sizeof(r->info));
+        return 1;
     case FDP_T_BYTES:
         SIM_CHECK(r->p.op == FDP_OP_FILE);
         sim_append(&r->bytes, &r->n_bytes, rec);
