@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a request may want of its output beyond ids and text, through the whole pipeline,
- * at every depth, with graphs and without: files of the model, special tokens apart, texts of
- * tokens and prompt, prompts that are only scored.
+ * at every depth, with graphs and without: files of the model, special tokens apart,
+ * texts of tokens and prompt, prompts that are only scored.
  */
 #include "config.h"
 
