@@ -121,3 +121,19 @@ expect 65 ctl generate -p x --best-of 2
 has "$out" 'E_UNSUPPORTED.*best_of.*output.enable_logprob is no'
 expect 0 ctl generate -p x --n 2 --best-of 2 --max-tokens 1
 stop
+
+# ---- samples compute their prompt once, without the prefix cache, too, and the same tokens
+seq 1 900 >"$dir/ids"
+samples() { # CACHE: those of it; says how many prompt tokens were computed
+    start --set model.path="$model" --set device.backend=cpu --set device.threads=1 --set kv.num_blocks=64 \
+        --set kv.enable_prefix_caching="$1"
+    ctl generate --ids-file "$dir/ids" --n 8 --seed 3 --temperature 1 --max-tokens 6 --json |
+        json '[c["ids"] for c in d["choices"]]' >"$dir/samples-$1"
+    ctl stat -1 --json | json 'd["worker"]["prompt_tokens"]'
+    stop
+}
+for cache in yes no; do
+    samples $cache >"$dir/computed"
+    [ "$(cat "$dir/computed")" = 907 ] || fail "8 samples of 900 tokens computed $(cat "$dir/computed"), prefix cache $cache"
+done
+cmp "$dir/samples-yes" "$dir/samples-no" || fail "the samples depend on the prefix cache"
