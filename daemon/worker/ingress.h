@@ -105,10 +105,22 @@ struct ing_bad {
     uint32_t detail, arg, limit, item;
 };
 
-/* Set the error; returns -1. over: with the bound that arg passed. */
-int ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg);
-int
-ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit);
+/* Set the error, with the bound that arg passed; returns -1. */
+static inline int
+ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
+{
+    *b = (struct ing_bad){ .code = code,
+        .detail = detail,
+        .arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg,
+        .limit = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit };
+    return -1;
+}
+/* The same without a bound. */
+static inline int
+ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
+{
+    return ing_over(b, code, detail, arg, 0);
+}
 /* Walk the blob's items into r. 0, or *ret_bad. */
 int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
 /* The prompt is known (r->ids, n_prompt): limits, stop ids, sequences, whether

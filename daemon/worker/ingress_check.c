@@ -18,22 +18,6 @@
 
 _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
 
-int
-ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
-{
-    *b = (struct ing_bad){ .code = code,
-        .detail = detail,
-        .arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg,
-        .limit = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit };
-    return -1;
-}
-
-int
-ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
-{
-    return ing_over(b, code, detail, arg, 0);
-}
-
 /* ---- items ------------------------------------------------------------------------------ */
 
 struct ing_walk {
