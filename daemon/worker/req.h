@@ -97,7 +97,7 @@ struct req_choice {
     uint32_t n_all;         /* tokens, */
     double sum;             /* of their logprobs */
     struct fdp_logprob *lp; /* [tokens][n_lp of the request], or NULL, */
-    uint32_t n_lp;          /* of which each has so many */
+    uint32_t n_lp;          /* of which each token has that many */
     uint32_t *run;          /* [repetition.max_len]: tokens in a row that equal the one
                                   1 + i before them; or NULL */
     uint64_t t_last_ns;     /* of its last token, 0 */

@@ -287,7 +287,7 @@ log_sum(const float *x, int V)
 }
 
 /* Random rules, some steps in a row: the greedy token, raw logprobs, rows that are left
- * without an id beside others. */
+ * without an id among others. */
 static void
 test_random(void **state)
 {

@@ -440,7 +440,7 @@ scored(struct sim *s, struct sim_rng *g)
     sim_wait(s, r);
     SIM_CHECK(r->code == FDP_E_BAD_PARAM && r->detail == FDP_D_PROMPT_FROM);
     SIM_CHECK(r->arg == 10 && r->limit == 9);
-    /* cancelled in the middle, beside others that generate */
+    /* cancelled in the middle, while others generate */
     for (int i = 0; i < 20; i++) {
         r = ask_scored(s, g, 400, 0);
         sim_submit(s, r, NULL);

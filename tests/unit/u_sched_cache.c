@@ -213,7 +213,7 @@ samples_share_without_the_cache(void **state)
     }
 }
 
-/* Beside a long prompt that takes all that such may have of a step. */
+/* Next to a long prompt that takes all that such may have of a step. */
 static void
 samples_do_not_wait_for_a_long_prompt(void **state)
 {
