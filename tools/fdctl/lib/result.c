@@ -199,12 +199,13 @@ fct_json_ids(const uint32_t *ids, size_t n)
 static json_t *
 token_json(const struct fct_result *r, const struct fct_lp *lp, uint32_t i)
 {
-    const char *at = r->texts + lp->text - 1;
     size_t skip = sizeof(uint16_t) * (1 + (size_t)lp->n);
+    const char *at;
     uint16_t len = 0;
 
     if (lp->text == 0)
         return NULL;
+    at = r->texts + lp->text - 1;
     for (uint32_t k = 0; k <= i; k++) {
         skip += len;
         memcpy(&len, at + sizeof(len) * (1 + (size_t)k), sizeof(len));
