@@ -16,14 +16,6 @@
 #include "daemon/worker/tokenizer.h"
 #include "tests/sim/sim.h"
 
-static const struct sim_cfg base = { .max_reqs = 8,
-    .max_seqs = 4,
-    .max_tokens = 64,
-    .max_len = 512,
-    .n_block = 128,
-    .block_size = 16,
-    .chunked = 1 };
-
 /* ---- files -------------------------------------------------------------------------- */
 
 static struct sim_req *
@@ -128,7 +120,7 @@ t_files(struct sim_rng *g)
 {
     static unsigned char small[100000], large[3u << 20];
     struct files fs = { .magic = FIL_MAGIC };
-    struct sim_cfg c = base;
+    struct sim_cfg c = sim_small;
 
     for (size_t i = 0; i < sizeof(large); i++)
         large[i] = (unsigned char)sim_u32(g);
@@ -299,7 +291,7 @@ alone(struct sim *s, struct sim_rng *g)
 static void
 t_alone(struct sim_rng *g)
 {
-    sim_everywhere(&base, g, alone);
+    sim_everywhere(&sim_small, g, alone);
 }
 
 /* ---- texts of prompt and tokens -------------------------------------------------------- */
@@ -342,7 +334,7 @@ echo(struct sim *s, struct sim_rng *g)
 static void
 t_echo(struct sim_rng *g)
 {
-    struct sim_cfg c = base;
+    struct sim_cfg c = sim_small;
 
     c.max_len = 6000;
     c.n_block = 400;
@@ -462,7 +454,7 @@ scored(struct sim *s, struct sim_rng *g)
 static void
 t_scored(struct sim_rng *g)
 {
-    sim_everywhere(&base, g, scored);
+    sim_everywhere(&sim_small, g, scored);
 }
 
 int

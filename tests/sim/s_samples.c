@@ -13,14 +13,6 @@
 #include "daemon/common/mem.h"
 #include "tests/sim/sim.h"
 
-static const struct sim_cfg base = { .max_reqs = 8,
-    .max_seqs = 4,
-    .max_tokens = 64,
-    .max_len = 512,
-    .n_block = 128,
-    .block_size = 16,
-    .chunked = 1 };
-
 /* ---- samples that share a prompt ------------------------------------------------------------ */
 
 static struct sim_req *
@@ -62,7 +54,7 @@ static struct {
 static void
 samples(struct sim *s, struct sim_rng *g)
 {
-    struct sim_cfg c = base;
+    struct sim_cfg c = sim_small;
     struct sim *ref;
     struct sim_req *r[3], *q;
 
@@ -123,7 +115,7 @@ computed(struct sim *s, struct sim_rng *g)
 static void
 t_samples(struct sim_rng *g)
 {
-    struct sim_cfg c = base;
+    struct sim_cfg c = sim_small;
     char model[64];
 
     sim_model(model);
@@ -137,7 +129,7 @@ t_samples(struct sim_rng *g)
     (void)printf("  %llu tokens, %llu preempted\n", (unsigned long long)smp.n_same,
         (unsigned long long)smp.n_preempted);
     SIM_CHECK(smp.n_preempted > 20);
-    c = base;
+    c = sim_small;
     c.max_len = 1024;
     c.max_seqs = 8;
     sim_everywhere(&c, g, computed);
@@ -380,7 +372,7 @@ best_bound(struct sim *s, struct sim_rng *g)
 static void
 t_best(struct sim_rng *g)
 {
-    struct sim_cfg c = base;
+    struct sim_cfg c = sim_small;
     char model[64];
 
     sim_model(model);
@@ -389,8 +381,8 @@ t_best(struct sim_rng *g)
     sim_everywhere(&c, g, best);
     sim_everywhere(&c, g, best_cancelled);
     sim_model_rm(model);
-    sim_everywhere(&base, g, best_text);
-    c = base;
+    sim_everywhere(&sim_small, g, best_text);
+    c = sim_small;
     c.max_len = 20000;
     c.n_block = 1300;
     sim_everywhere(&c, g, best_bound);

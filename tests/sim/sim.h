@@ -199,6 +199,8 @@ int sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
 void sim_more_logprobs(struct sim_req *r, const struct fdp_rec *rec);
 void sim_more_forget(struct sim_req *r);
 
+/* A few sequences of 512 tokens at most. */
+extern const struct sim_cfg sim_small;
 /* fn on simulations like that one of every depth, with graphs and without. */
 void sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
     void (*fn)(struct sim *s, struct sim_rng *g));

@@ -131,6 +131,14 @@ sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
 
 /* ---- for the programs ------------------------------------------------------------------------ */
 
+const struct sim_cfg sim_small = { .max_reqs = 8,
+    .max_seqs = 4,
+    .max_tokens = 64,
+    .max_len = 512,
+    .n_block = 128,
+    .block_size = 16,
+    .chunked = 1 };
+
 void
 sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
     void (*fn)(struct sim *s, struct sim_rng *g))
