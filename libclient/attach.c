@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -396,6 +397,27 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
     return rc;
 }
 
+/* What is known of the failure, as far as the program's struct goes. */
+static void
+tell_failure(const struct fdc_open_opts *o, int rc, struct fdc_open_error *e)
+{
+    const char *path = o->path ? o->path : fdc_default_socket();
+
+    if (o->ret_error == NULL)
+        return;
+    errno = e->os_error; /* for %m: strerror() is not for threads */
+    if (rc == FDP_E_CONNECT)
+        snprintf(e->text, sizeof(e->text), "cannot connect to %s: %m", path);
+    else if (rc == FDP_E_VERSION)
+        snprintf(e->text, sizeof(e->text),
+            "the daemon at %s speaks protocol %u.%u, this program's library %u.%u", path,
+            e->major, e->minor, FDP_MAJOR, FDP_MINOR);
+    else
+        snprintf(e->text, sizeof(e->text), "%s: %s", path, fdc_strerror(rc));
+    e->size = o->ret_error->size;
+    memcpy(o->ret_error, e, e->size < sizeof(*e) ? e->size : sizeof(*e));
+}
+
 int
 fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
 {
@@ -410,6 +432,11 @@ fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
         if (opts->size < offsetof(struct fdc_open_opts, path))
             return FDP_E_INVAL;
         memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
+        for (size_t i = sizeof(o); i < opts->size; i++)
+            if (((const unsigned char *)opts)[i])
+                return FDP_E_UNSUPPORTED;
+        if (o.ret_error && o.ret_error->size < sizeof(*o.ret_error))
+            return FDP_E_INVAL;
     }
     s = session_new();
     if (s == NULL)
@@ -418,8 +445,7 @@ fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
     s->max_unread = o.max_unread_bytes ? o.max_unread_bytes : DEFAULT_UNREAD;
     rc = open_session(s, &o, &err);
     if (rc) {
-        if (o.ret_error)
-            *o.ret_error = err;
+        tell_failure(&o, rc, &err);
         session_free(s, 0);
         return rc;
     }

@@ -293,7 +293,7 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
     t->req = NULL;
     s->n_cancel += !t->cancel;
     t->cancel = 1;
-    end_error(r, FDP_E_NOMEM);
+    end_error(r, r->unread + rec_span(h->len) > s->max_unread ? FDP_E_UNREAD : FDP_E_NOMEM);
     return 0;
 }
 
@@ -606,10 +606,12 @@ pop_event(struct fdc_req *r, struct fdc_event *ev)
         break;
     case FDP_T_TEXT:
     case FDP_T_PROMPT_TEXT:
-    case FDP_T_TOKEN_TEXT:
     case FDP_T_BYTES:
     case FDP_T_REPLY:
         ev->n = h.len;
+        break;
+    case FDP_T_TOKEN_TEXT:
+        ev->n = *(const uint16_t *)ev->data;
         break;
     default:
         ev->n = 1;
@@ -621,8 +623,8 @@ pop_event(struct fdc_req *r, struct fdc_event *ev)
 static void
 end_event(struct fdc_req *r, struct fdc_event *ev)
 {
-    memset(ev, 0, sizeof(*ev));
     ev->type = r->term;
+    ev->sample = ev->position = 0;
     ev->n = 1;
     ev->data = &r->end;
     r->term_read = 1;
@@ -661,7 +663,7 @@ fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms)
 
     if (rc)
         return rc;
-    if (ret_event == NULL)
+    if (ret_event == NULL || ret_event->size < sizeof(*ret_event))
         return FDP_E_INVAL;
     r->text_len = 0;
     return fdc__next(r, ret_event, fdc__deadline(timeout_ms));
@@ -708,6 +710,40 @@ fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms)
 unlock:
     pthread_mutex_unlock(&s->mtx);
     return rc;
+}
+
+/* Token i of TOKEN_TEXT, whose sizes fdc__payload_ok() has checked. */
+static const char *
+token_text(const struct fdc_event *ev, uint32_t i, size_t *ret_n)
+{
+    const uint16_t *len = (const uint16_t *)ev->data + 1;
+    const char *text = (const char *)(len + ev->n);
+
+    if (i >= ev->n)
+        return NULL;
+    for (uint32_t k = 0; k < i; k++)
+        text += len[k];
+    *ret_n = len[i];
+    return text;
+}
+
+const char *
+fdc_event_text(const struct fdc_event *ev, uint32_t i, size_t *ret_n)
+{
+    if (ev == NULL || ret_n == NULL)
+        return NULL;
+    switch (ev->type) {
+    case FDP_T_TOKEN_TEXT:
+        return token_text(ev, i, ret_n);
+    case FDP_T_TEXT:
+    case FDP_T_PROMPT_TEXT:
+        *ret_n = ev->n;
+        return i == 0 ? ev->text : NULL;
+    case FDP_T_SPECIAL:
+        *ret_n = ev->special->n_text;
+        return i == 0 ? (const char *)(ev->special + 1) : NULL;
+    }
+    return NULL;
 }
 
 /* ---- event loops --------------------------------------------------------- */

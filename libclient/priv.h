@@ -142,6 +142,20 @@ int fdc__over(uint64_t deadline); /* 1: a limit, and it has passed */
  * this library gives (AGAIN, TIMEOUT, ...), which callers would misread. */
 int fdc__told(int code, int other);
 
+/* params.c */
+struct ask { /* a request as the program describes it */
+    struct fdc_params p;
+    struct fdc_submit_opts o;
+};
+/* Copies what the program gave, NULL: defaults; both may be of an older or a newer
+ * library. On failure opts->error_text has the reason. */
+int fdc__read_ask(const struct fdc_params *p, const struct fdc_submit_opts *o,
+    struct ask *ret);
+/* Writes the sentence, "E_ARENA: the request is larger than ...: " and the rest. Returns
+ * status. */
+int fdc__explain(const struct fdc_submit_opts *o, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* record.c: 1 if the payload is as long as its type says */
 int fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload);
 
@@ -152,12 +166,16 @@ struct blob { /* a request's items, sized before they are written */
     size_t prompt_bytes;
     const struct fdc_params *p; /* NULL: none of their items */
 };
-void fdc__fill_slot(struct fdp_req *slot, uint16_t op, const struct fdc_params *p);
+void fdc__fill_slot(struct fdp_req *slot, uint16_t op, const struct fdc_params *p,
+    const struct fdc_submit_opts *o);
 void fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags);
-/* The bytes of its items; E_TOO_LONG: they do not fit into the arena. */
+/* The bytes of its items; E_ARENA: they do not fit into the arena. *ret_bytes is set in
+ * any case, saturated. */
 int fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes);
-/* mtx_sq held. span: of the blob, which may be NULL with 0. E_AGAIN: full;
- * E_PROTO: sq_head is impossible. */
+/* mtx_sq held. span: of the blob, which may be NULL with 0. E_FULL; E_PROTO: sq_head is
+ * impossible. The daemon sees it once it is published. */
+int fdc__put(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
+void fdc__publish(struct fdc *s);
 int fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
 /* The daemon's doorbell. */
 void fdc__ring(const struct fdc *s);
@@ -176,8 +194,19 @@ int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
 void fdc__look(struct fdc *s); /* mtx held: drain, notice a hang-up */
 
 /* submit.c */
-int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b, int internal,
-    int timeout_ms, struct fdc_req **ret_req);
+/* One request, ready to be sent. */
+struct sub {
+    struct fdp_req slot;
+    struct blob b;
+    uint32_t span; /* bytes of its items */
+    int internal;
+    struct fdc_req *r;
+};
+/* Sizes and registers it. */
+int fdc__sub_init(struct fdc *s, struct sub *u, void *user);
+/* Sends the first of u[0..n-1]; how many, or why not even one. Handles of the others are
+ * freed, *ret_why is why the next one was not sent. */
+int64_t fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why);
 void fdc__req_drop(struct fdc_req *r); /* mtx held: unlink, free */
 
 #pragma GCC visibility pop

@@ -8,31 +8,6 @@
 
 #include "libclient/priv.h"
 
-/* ---- parameters ---------------------------------------------------------- */
-
-/* Copy the caller's struct, whose size may be that of an older or newer library. */
-static int
-read_params(const struct fdc_params *in, struct fdc_params *out)
-{
-    fdc_params_init(out);
-    if (in == NULL)
-        return 0;
-    if (in->size < offsetof(struct fdc_params, n_stop))
-        return FDP_E_INVAL;
-    memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
-    for (size_t i = sizeof(*out); i < in->size; i++)
-        if (((const unsigned char *)in)[i])
-            return FDP_E_UNSUPPORTED;
-    if ((out->n_stop && !out->stop) || (out->n_stop_ids && !out->stop_ids) ||
-        (out->n_prior && !out->prior_ids) || (out->n_bias && !out->bias) ||
-        (out->n_allowed && !out->allowed_ids) || (out->n_bad_words && !out->bad_words) ||
-        (out->grammar_len && !out->grammar) || (out->n_spans && !out->spans) ||
-        (out->n_bad_ids && (!out->bad_ids || !out->bad_ids_len)) ||
-        (out->n_logprob_ids && !out->logprob_ids))
-        return FDP_E_INVAL;
-    return 0;
-}
-
 /* ---- tags ---------------------------------------------------------------- */
 
 static int
@@ -112,30 +87,65 @@ fdc__req_drop(struct fdc_req *r)
 
 /* ---- submit -------------------------------------------------------------- */
 
-/* One try: registers r and queues its slot. */
-static int
-try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot, const struct blob *b,
-    uint32_t span)
+int
+fdc__sub_init(struct fdc *s, struct sub *u, void *user)
 {
-    int rc, taken;
+    int rc = fdc__blob_bytes(s, &u->b, &u->span);
 
+    if (rc)
+        return rc;
+    u->r = req_new(s, u->slot.n ? u->slot.n : 1, u->slot.n_prior);
+    if (u->r == NULL)
+        return FDP_E_NOMEM;
+    u->r->user = user;
+    pthread_mutex_lock(&s->mtx);
+    link_req(s, u->r);
+    pthread_mutex_unlock(&s->mtx);
+    return 0;
+}
+
+/* Tags for the first of them: how many. */
+static int
+take_tags(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
+{
+    int rc;
+
+    *ret_n = 0;
     pthread_mutex_lock(&s->mtx);
     (void)fdc__drain(s);
     rc = s->dead;
-    taken = rc == 0 && tag_take(s, r);
+    while (rc == 0 && *ret_n < n && tag_take(s, u[*ret_n].r)) {
+        u[*ret_n].slot.tag = u[*ret_n].r->tag;
+        ++*ret_n;
+    }
     pthread_mutex_unlock(&s->mtx);
-    if (!taken)
-        return rc ? rc : FDP_E_LIMIT;
+    return rc ? rc : *ret_n ? 0 : FDP_E_LIMIT;
+}
 
-    slot->tag = r->tag;
+/* One try: queues the first of them. *ret_n: how many; why not the next one. */
+static int
+try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
+{
+    size_t n_tag, k = 0;
+    int rc = take_tags(s, u, n, &n_tag);
+
+    *ret_n = 0;
+    if (rc)
+        return rc;
     pthread_mutex_lock(&s->mtx_sq);
-    rc = fdc__push(s, slot, b, span);
+    while (rc == 0 && k < n_tag) {
+        rc = fdc__put(s, &u[k].slot, &u[k].b, u[k].span);
+        k += rc == 0;
+    }
+    fdc__publish(s);
     pthread_mutex_unlock(&s->mtx_sq);
+    *ret_n = k;
     if (rc == 0)
-        return 0;
+        return n_tag < n ? FDP_E_LIMIT : 0;
 
     pthread_mutex_lock(&s->mtx);
-    tag_untake(s, r);
+    while (n_tag > k)
+        tag_untake(s, u[--n_tag].r);
     if (rc == FDP_E_PROTO)
         fdc__die(s, rc);
     else
@@ -154,7 +164,7 @@ wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
     int rc = 0;
 
     if (now >= deadline)
-        return deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
+        return deadline ? FDP_E_TIMEOUT : FDP_E_FULL;
     if (why == FDP_E_LIMIT) {
         pthread_mutex_lock(&s->mtx);
         rc = fdc__wait(s, WAIT_ROOM, NULL, deadline);
@@ -173,82 +183,181 @@ wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
     return rc;
 }
 
-int
-fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b, int internal,
-    int timeout_ms, struct fdc_req **ret_req)
+int64_t
+fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why)
 {
     uint64_t deadline = fdc__deadline(timeout_ms);
-    uint32_t nap_us = 20, span;
-    struct fdc_req *r;
-    int rc = fdc__blob_bytes(s, b, &span);
+    uint32_t nap_us = 20;
+    size_t done = 0, k;
+    int rc = 0;
 
-    if (rc)
-        return rc;
-    r = req_new(s, slot->n ? slot->n : 1, slot->n_prior);
-    if (r == NULL)
-        return FDP_E_NOMEM;
-    if (b->p)
-        r->user = b->p->user_ptr;
-    pthread_mutex_lock(&s->mtx);
-    link_req(s, r);
-    pthread_mutex_unlock(&s->mtx);
-    for (;;) {
-        rc = try_submit(s, r, slot, b, span);
-        if (rc != FDP_E_AGAIN && rc != FDP_E_LIMIT)
-            break;
-        rc = wait_room(s, rc, deadline, &nap_us);
-        if (rc)
-            break;
+    while (rc == 0 && done < n) {
+        rc = try_send(s, u + done, n - done, &k);
+        done += k;
+        if (rc == FDP_E_FULL || (rc == FDP_E_LIMIT && !s->dead))
+            rc = wait_room(s, rc, deadline, &nap_us);
     }
     pthread_mutex_lock(&s->mtx);
-    if (rc) {
-        fdc__req_drop(r);
-    } else {
-        r->internal = (uint8_t)internal;
+    for (size_t i = 0; i < n; i++) {
+        struct fdc_req *r = u[i].r;
+        if (i >= done) {
+            fdc__req_drop(r);
+            continue;
+        }
+        r->internal = (uint8_t)u[i].internal;
         if (r->unread || r->term)
             fdc__ready(r);
     }
     pthread_mutex_unlock(&s->mtx);
-    if (rc == 0)
-        *ret_req = r;
+    *ret_why = rc;
+    return done ? (int64_t)done : rc;
+}
+
+/* Fills u from what the program gave. */
+static int
+describe(struct fdc *s, struct sub *u, const struct ask *a)
+{
+    int rc;
+
+    if (u->b.prompt == NULL && u->b.prompt_bytes)
+        return fdc__explain(&a->o, FDP_E_INVAL, "the prompt is NULL, its length %zu",
+            u->b.prompt_bytes);
+    u->b.p = &a->p;
+    u->internal = a->o.exclusive_reader != 0;
+    fdc__fill_slot(&u->slot, FDP_OP_SUBMIT, &a->p, &a->o);
+    rc = fdc__sub_init(s, u, a->o.user_ptr);
+    if (rc == FDP_E_ARENA)
+        return fdc__explain(&a->o, rc, "it takes %u bytes, at most %u", u->span, s->a_size);
     return rc;
 }
 
-static int
-submit_prompt(struct fdc *s, int type, const void *data, size_t n, size_t unit,
-    const struct fdc_params *params, struct fdc_req **ret_req)
+/* Bytes of n elements, which may be more than there is memory. */
+static size_t
+bytes_of(size_t n, size_t unit)
 {
-    struct fdc_params p;
-    struct fdp_req slot;
-    struct blob b = { .type = type, .prompt = data, .p = &p };
+    return n > SIZE_MAX / unit ? SIZE_MAX : n * unit;
+}
+
+static int
+submit_prompt(struct fdc *s, int type, const void *data, size_t n_bytes,
+    const struct fdc_params *params, const struct fdc_submit_opts *opts,
+    struct fdc_req **ret_req)
+{
+    struct sub u = { .b = { .type = type, .prompt = data, .prompt_bytes = n_bytes } };
+    struct ask a;
     int rc = fdc__check(s);
 
     if (rc)
         return rc;
-    if (ret_req == NULL || (data == NULL && n))
+    if (ret_req == NULL)
         return FDP_E_INVAL;
-    if (n > FDP_MAX_BLOB)
-        return FDP_E_TOO_LONG;
-    b.prompt_bytes = n * unit;
-    rc = read_params(params, &p);
+    rc = fdc__read_ask(params, opts, &a);
+    if (rc == 0)
+        rc = describe(s, &u, &a);
     if (rc)
         return rc;
-    fdc__fill_slot(&slot, FDP_OP_SUBMIT, &p);
-    return fdc__submit(s, &slot, &b, p.exclusive_reader != 0, p.submit_timeout_ms, ret_req);
+    if (fdc__send(s, &u, 1, a.o.submit_timeout_ms, &rc) < 0)
+        return fdc__explain(&a.o, rc, "%u of %u requests are open", s->n_open, s->n_tag);
+    *ret_req = u.r;
+    return 0;
 }
 
 int
-fdc_submit_text(fdc_t *s, const char *text, size_t n_bytes,
-    const struct fdc_params *params, fdc_req_t **ret_req)
+fdc_submit_text(fdc_t *s, const char *text, size_t n_bytes, const struct fdc_params *params,
+    const struct fdc_submit_opts *opts, fdc_req_t **ret_req)
 {
-    return submit_prompt(s, FDP_IT_PROMPT_TEXT, text, n_bytes, 1, params, ret_req);
+    return submit_prompt(s, FDP_IT_PROMPT_TEXT, text, n_bytes, params, opts, ret_req);
 }
 
 int
-fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids,
-    const struct fdc_params *params, fdc_req_t **ret_req)
+fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids, const struct fdc_params *params,
+    const struct fdc_submit_opts *opts, fdc_req_t **ret_req)
 {
-    return submit_prompt(s, FDP_IT_PROMPT_IDS, ids, n_ids, 4, params, ret_req);
+    return submit_prompt(s, FDP_IT_PROMPT_IDS, ids, bytes_of(n_ids, 4), params, opts,
+        ret_req);
+}
+
+/* Element i: the program's struct may be longer than this library's. */
+static struct fdc_submit *
+nth(struct fdc_submit *subs, size_t i)
+{
+    return (struct fdc_submit *)(void *)((char *)subs + i * subs->size);
+}
+
+/* Describes all of them; how many, and with a status the one that cannot be sent. */
+static size_t
+describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, struct ask *a)
+{
+    struct fdc_submit *b;
+    size_t i = 0;
+    int rc = 0;
+
+    for (; rc == 0 && i < n; i++) {
+        b = nth(subs, i);
+        b->req = NULL;
+        rc = b->size != subs->size || (b->text && b->ids) ? FDP_E_INVAL : 0;
+        u[i].b.type =
+            b->ids || (b->n_ids && !b->text) ? FDP_IT_PROMPT_IDS : FDP_IT_PROMPT_TEXT;
+        u[i].b.prompt = b->ids ? (const void *)b->ids : b->text;
+        u[i].b.prompt_bytes = b->ids ? bytes_of(b->n_ids, 4) : b->n_text;
+        if (rc == 0)
+            rc = fdc__read_ask(b->params, b->opts, &a[i]);
+        if (rc == 0)
+            rc = describe(s, &u[i], &a[i]);
+        b->status = rc;
+    }
+    return rc ? i - 1 : i;
+}
+
+/* Sends what was described, tells each what became of it. */
+static int64_t
+send_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u,
+    const struct ask *a, int timeout_ms)
+{
+    int why;
+    int64_t sent = fdc__send(s, u, n, timeout_ms, &why);
+
+    for (size_t i = 0; i < n; i++) {
+        struct fdc_submit *b = nth(subs, i);
+
+        b->req = (int64_t)i < sent ? u[i].r : NULL;
+        b->status = (int64_t)i < sent ? 0 : why;
+        if (b->status)
+            fdc__explain(&a[i].o, why, "request %zu of %zu", i + 1, n);
+    }
+    return sent;
+}
+
+int
+fdc_submit_many(fdc_t *s, struct fdc_submit *subs, size_t n, int timeout_ms)
+{
+    int rc = fdc__check(s);
+    struct ask *a;
+    struct sub *u;
+    int64_t sent;
+    size_t k;
+
+    if (rc)
+        return rc;
+    if (n == 0)
+        return 0;
+    if (subs == NULL || subs->size < sizeof(*subs) || n > INT32_MAX)
+        return FDP_E_INVAL;
+    u = (struct sub *)calloc(n, sizeof(*u));
+    a = (struct ask *)calloc(n, sizeof(*a));
+    k = u && a ? describe_many(s, subs, n, u, a) : 0;
+    if (k == n) {
+        sent = send_many(s, subs, n, u, a, timeout_ms);
+    } else {
+        sent = u && a ? nth(subs, k)->status : FDP_E_NOMEM;
+        pthread_mutex_lock(&s->mtx);
+        while (k > 0)
+            fdc__req_drop(u[--k].r);
+        pthread_mutex_unlock(&s->mtx);
+    }
+    free(u);
+    free(a);
+    return (int)sent;
 }
 
 /* ---- cancel and free ----------------------------------------------------- */

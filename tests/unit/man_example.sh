@@ -19,7 +19,7 @@ if [ $# -gt 0 ]; then
     extract >"$1"
     exit 0
 fi
-for f in $(grep -o 'fdc_[a-z_]*(' "$src/libclient/fdclient.h" | sort -u); do
+for f in $(grep -oh 'fdc_[a-z_]*(' "$src"/libclient/fdclient.h "$src"/libclient/fdclient_params.h | sort -u); do
     grep -q "^\.Fn ${f%?} " "$src/libclient/fdclient.3" ||
         { echo "fdclient.3 does not have ${f%?}()"; exit 1; }
 done
@@ -30,14 +30,14 @@ extract >"$dir/example.c"
 warn='-Wall -Wextra -pedantic -Werror'
 ${CC:-cc} -std=c11 $warn -I"$src/libclient" -c -o "$dir/example.o" "$dir/example.c"
 # The public headers alone, and as C++ too.
-for h in fdclient.h fdproto.h fdring.h; do
+for h in fdclient.h fdclient_params.h fdclient_types.h fdproto.h fdring.h; do
     echo "#include <$h>" >"$dir/h.c"
     ${CC:-cc} -std=c11 $warn -I"$src/libclient" -fsyntax-only "$dir/h.c"
 done
 if command -v "${CXX:-c++}" >/dev/null 2>&1; then
     cp "$dir/example.c" "$dir/example.cc"
     ${CXX:-c++} -std=c++11 $warn -I"$src/libclient" -c -o "$dir/cxx.o" "$dir/example.cc"
-    for h in fdclient.h fdproto.h fdring.h; do
+    for h in fdclient.h fdclient_params.h fdclient_types.h fdproto.h fdring.h; do
         echo "#include <$h>" >"$dir/h.cc"
         ${CXX:-c++} -std=c++11 $warn -I"$src/libclient" -fsyntax-only "$dir/h.cc"
     done

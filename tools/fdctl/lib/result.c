@@ -64,7 +64,7 @@ add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice
 
     if (rc != 0)
         return rc;
-    return ev->type == FDP_T_LOGPROBS
+    return ev->type == FDC_T_LOGPROBS
         ? append(&c->lp, &c->n_lp, &c->cap_lp, &lp, 1, sizeof(lp))
         : append(&r->plp, &r->n_plp, &r->cap_plp, &lp, 1, sizeof(lp));
 }
@@ -75,29 +75,29 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
     struct fct_choice *c = &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
 
     switch (ev->type) {
-    case FDP_T_ACCEPTED:
+    case FDC_T_ACCEPTED:
         r->accepted = *ev->accepted;
         r->is_accepted = 1;
         return 0;
-    case FDP_T_PROMPT_IDS:
+    case FDC_T_PROMPT_IDS:
         return append(&r->prompt_ids, &r->n_prompt_ids, &r->cap_prompt_ids, ev->ids,
             ev->n, sizeof(*r->prompt_ids));
-    case FDP_T_IDS:
+    case FDC_T_IDS:
         if (r->t_first == 0)
             r->t_first = now_ns;
         return append(&c->ids, &c->n_ids, &c->cap_ids, ev->ids, ev->n, sizeof(*c->ids));
-    case FDP_T_TEXT:
+    case FDC_T_TEXT:
         return append(&c->text, &c->n_text, &c->cap_text, ev->text, ev->n, 1);
-    case FDP_T_LOGPROBS:
-    case FDP_T_PROMPT_LOGPROBS:
+    case FDC_T_LOGPROBS:
+    case FDC_T_PROMPT_LOGPROBS:
         return add_logprobs(r, ev, c);
-    case FDP_T_CHOICE_END:
+    case FDC_T_CHOICE_END:
         c->end = *ev->choice_end;
         return 0;
-    case FDP_T_DONE:
+    case FDC_T_DONE:
         r->done = *ev->done;
         break;
-    case FDP_T_ERROR:
+    case FDC_T_ERROR:
         r->error = *ev->error;
         break;
     default:
@@ -155,7 +155,7 @@ fct_json_ids(const uint32_t *ids, size_t n)
 static json_t *
 logprob_json(const struct fct_result *r, const struct fct_lp *lp)
 {
-    const struct fdp_logprob *p = &r->lps[lp->at];
+    const struct fdc_logprob *p = &r->lps[lp->at];
     json_t *top = json_array();
     uint32_t i;
 
@@ -190,9 +190,9 @@ logprobs_json(const struct fct_result *r, const struct fct_lp *lp, size_t n, siz
 static const char *
 finish_name(const struct fct_result *r, const struct fct_choice *c)
 {
-    if (c->end.finish == FDP_FIN_STOP || c->end.finish == FDP_FIN_LENGTH)
+    if (c->end.finish == FDC_FIN_STOP || c->end.finish == FDC_FIN_LENGTH)
         return fdc_finish_name(c->end.finish);
-    return r->error.code == FDP_E_CANCELLED ? "cancelled" : "error";
+    return r->error.code == FDC_E_CANCELLED ? "cancelled" : "error";
 }
 
 static json_t *
@@ -200,7 +200,7 @@ stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
     const struct fct_req *q = r->req;
 
-    if (c->end.finish != FDP_FIN_STOP)
+    if (c->end.finish != FDC_FIN_STOP)
         return json_null();
     if (c->end.stop_str >= 0 && (uint32_t)c->end.stop_str < q->n_stop)
         return fct_json_text(q->stop[c->end.stop_str], q->stop_len[c->end.stop_str]);
@@ -240,7 +240,7 @@ ms(uint64_t from, uint64_t to)
 static json_t *
 timings_json(const struct fct_result *r)
 {
-    const struct fdp_done *d = &r->done;
+    const struct fdc_done *d = &r->done;
     double gen = ms(d->t_first, d->t_end), total = ms(d->t_submit, d->t_end);
     /* The first tokens come at t_first; the rest takes gen. */
     double tok_s = d->output_tokens > r->n_choices && gen > 0
@@ -256,9 +256,9 @@ timings_json(const struct fct_result *r)
 
 /* The daemon sends a refused float as its bits. 1: *ret is the float. */
 static int
-float_arg(const struct fdp_error *e, float *ret)
+float_arg(const struct fdc_error *e, float *ret)
 {
-    if (e->code != FDP_E_BAD_PARAM && e->code != FDP_E_UNSUPPORTED)
+    if (e->code != FDC_E_BAD_PARAM && e->code != FDC_E_UNSUPPORTED)
         return 0;
     if (!fdn_detail_is_float(e->detail))
         return 0;
@@ -267,7 +267,7 @@ float_arg(const struct fdp_error *e, float *ret)
 }
 
 static json_t *
-limit_json(const struct fdp_error *e)
+limit_json(const struct fdc_error *e)
 {
     float f, lim;
 
@@ -280,13 +280,13 @@ limit_json(const struct fdp_error *e)
 }
 
 static json_t *
-error_json(const struct fdp_error *e)
+error_json(const struct fdc_error *e)
 {
     float f;
 
     return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code,
         "name", fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
-        e->detail != FDP_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
+        e->detail != FDC_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
         "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
         "limit", limit_json(e), "item",
         e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
@@ -296,12 +296,12 @@ error_json(const struct fdp_error *e)
 static json_t *
 usage_json(const struct fct_result *r)
 {
-    const struct fdp_done *d = &r->done;
+    const struct fdc_done *d = &r->done;
     uint64_t out = d->output_tokens;
-    const struct fdp_accepted *acc = &r->accepted;
+    const struct fdc_accepted *acc = &r->accepted;
     int done = d->prompt_tokens != 0;
 
-    for (unsigned i = 0; r->error.code != FDP_OK && i < r->n_choices; i++)
+    for (unsigned i = 0; r->error.code != FDC_OK && i < r->n_choices; i++)
         out += r->choices[i].n_ids;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens",
         (json_int_t)(done ? d->prompt_tokens : acc->prompt_len), "cached_tokens",
@@ -325,7 +325,7 @@ json_t *
 fct_result_json(const struct fct_result *r)
 {
     json_t *usage = usage_json(r);
-    int is_ok = r->error.code == FDP_OK;
+    int is_ok = r->error.code == FDC_OK;
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
         r->req->label, "prompt_ids",
@@ -347,18 +347,18 @@ fct_result_json(const struct fct_result *r)
 }
 
 void
-fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
+fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
 {
     const char *why = "";
     size_t n;
 
     fdc_error_text(e, ret, ret_bytes);
-    if (e->code != FDP_E_UNSUPPORTED)
+    if (e->code != FDC_E_UNSUPPORTED)
         return;
-    if (e->detail == FDP_D_PRESENCE || e->detail == FDP_D_FREQUENCY ||
-        e->detail == FDP_D_PENALTY)
+    if (e->detail == FDC_D_PRESENCE || e->detail == FDC_D_FREQUENCY ||
+        e->detail == FDC_D_PENALTY)
         why = "; sched.max_penalty_seqs is 0";
-    else if (e->detail == FDP_D_LOGPROBS || e->detail == FDP_D_PROMPT_LOGPROBS)
+    else if (e->detail == FDC_D_LOGPROBS || e->detail == FDC_D_PROMPT_LOGPROBS)
         why = "; output.enable_logprob is no";
     n = strlen(ret);
     snprintf(ret + n, ret_bytes - n, "%s", why);
