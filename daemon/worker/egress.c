@@ -316,16 +316,22 @@ static void
 egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_end end)
 {
     struct req_choice *ch = &r->choices[sample];
+    int failed = end.finish == FDP_FIN_ERROR;
     struct fdp_choice_end *ce;
+    uint32_t keep = 0;
     size_t n = 0;
 
     ASSERT(!ch->closed && r->n_open > 0);
-    if (egr_wants_text(g, r) && end.stop_str < 0)
+    /* A program may go on with what an error cut off, by PRIOR_IDS: no text then that
+     * the next token could have made another one. */
+    if (failed && r->stops != NULL)
+        keep = fin_hold(r->stops, &ch->fin);
+    if (egr_wants_text(g, r) && end.stop_str < 0 && !failed)
         n = dtk_finish(&ch->dtk, g->buf, g->buf_bytes);
     if (ch->n_text + n > EGR_TOKENS_LEN)
         egr_flush_ids(g, r, sample); /* before text that may overflow */
     egr_text_add(g, r, sample, g->buf, n, 0);
-    egr_flush(g, r, sample, 0);
+    egr_flush(g, r, sample, keep);
     end.n_tokens = ch->n_got;
     ce = egr_claim(g, r->id, FDP_T_CHOICE_END, sample, ch->n_got, sizeof(*ce));
     *ce = end;
