@@ -298,6 +298,7 @@ fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms)
     rc = call(s, &slot, &b, timeout_ms, take_info, &model);
     if (rc && rc != FDP_E_LOADING)
         return rc;
+    pthread_mutex_lock(&s->mtx);
     v.size = ret_info->size;
     v.max_inflight = s->n_tag;
     v.boot_id[0] = s->w.boot_id[0];
@@ -307,6 +308,8 @@ fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms)
     v.max_request_bytes = s->a_size;
     v.major = s->w.major;
     v.minor = s->w.minor;
+    v.n_reconnect = s->re.n_done;
+    pthread_mutex_unlock(&s->mtx);
     v.model = ret_info->model;
     if (v.model)
         fill_model(v.model, &model);

@@ -11,12 +11,18 @@ libclient_libfdclient_la_SOURCES = \
 	%D%/fdwhere.c \
 	%D%/fdwhere.h \
 	%D%/handle.c \
+	%D%/journal.c \
+	%D%/loop.c \
 	%D%/params.c \
 	%D%/poll.c \
 	%D%/priv.h \
+	%D%/reconnect.c \
+	%D%/reconnect.h \
 	%D%/record.c \
 	%D%/send.c \
-	%D%/submit.c
+	%D%/session.c \
+	%D%/submit.c \
+	%D%/tags.c
 libclient_libfdclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 1:0:0 \
 	-Wl,--version-script=$(srcdir)/%D%/libfdclient.map -no-undefined
 EXTRA_libclient_libfdclient_la_DEPENDENCIES = $(srcdir)/%D%/libfdclient.map

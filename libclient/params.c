@@ -72,9 +72,9 @@ copy_sized(void *out, size_t out_size, const void *in, size_t least, const char 
     return 0;
 }
 
-/* A count without what it counts. */
+/* A count without what it counts: which one. */
 static int
-check_lists(const struct ask *a)
+name_list(const struct ask *a)
 {
     const struct fdc_params *p = &a->p;
     const struct {
@@ -97,22 +97,41 @@ check_lists(const struct ask *a)
     return 0;
 }
 
-/* The protocol has fewer bits than the structs. */
+/* More than the protocol has bits for: which value. */
 static int
-check_range(const struct ask *a)
+name_value(const struct ask *a)
 {
     const struct {
         const char *name;
-        int64_t value, least, most;
-    } v[] = { { "n", a->p.n, 1, FDP_MAX_N }, { "best_of", a->p.best_of, 0, FDP_MAX_N },
-        { "logprobs", a->p.logprobs, INT32_MIN, FDP_MAX_LOGPROBS },
-        { "prompt_logprobs", a->p.prompt_logprobs, INT32_MIN, FDP_MAX_LOGPROBS },
-        { "stream_interval", a->o.stream_interval, 0, UINT16_MAX } };
+        int64_t value, most;
+    } v[] = { { "n", a->p.n, FDP_MAX_N }, { "best_of", a->p.best_of, FDP_MAX_N },
+        { "logprobs", a->p.logprobs, FDP_MAX_LOGPROBS },
+        { "prompt_logprobs", a->p.prompt_logprobs, FDP_MAX_LOGPROBS },
+        { "stream_interval", a->o.stream_interval, UINT16_MAX } };
 
     for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++)
         if (v[i].value > UINT8_MAX && v[i].value > v[i].most)
             return fdc__explain(&a->o, FDP_E_BAD_PARAM, "%s is %lld, at most %lld",
                 v[i].name, (long long)v[i].value, (long long)v[i].most);
+    return 0;
+}
+
+/* What the daemon could not judge; the rest it does. */
+static int
+check(const struct ask *a)
+{
+    const struct fdc_params *p = &a->p;
+
+    if ((p->n_stop && !p->stop) || (p->n_stop_ids && !p->stop_ids) ||
+        (p->n_prior && !p->prior_ids) || (p->n_bias && !p->bias) ||
+        (p->n_allowed && !p->allowed_ids) || (p->n_bad_words && !p->bad_words) ||
+        (p->grammar_len && !p->grammar) || (p->n_spans && !p->spans) ||
+        (p->n_bad_ids && (!p->bad_ids || !p->bad_ids_len)) ||
+        (p->n_logprob_ids && !p->logprob_ids))
+        return name_list(a);
+    if (p->n > UINT8_MAX || p->best_of > UINT8_MAX || p->logprobs > UINT8_MAX ||
+        p->prompt_logprobs > UINT8_MAX || a->o.stream_interval > UINT16_MAX)
+        return name_value(a);
     return 0;
 }
 
@@ -122,14 +141,13 @@ fdc__read_ask(const struct fdc_params *p, const struct fdc_submit_opts *o, struc
     int rc = 0;
 
     memset(&ret->o, 0, sizeof(ret->o));
-    fdc_params_init(&ret->p);
+    if (p == NULL || p->size < sizeof(*p))
+        fdc_params_init(&ret->p);
     if (o)
         rc = copy_sized(&ret->o, sizeof(ret->o), o, offsetof(struct fdc_submit_opts, rsv),
             "fdc_submit_opts", NULL);
     if (rc == 0 && p)
         rc = copy_sized(&ret->p, sizeof(ret->p), p, offsetof(struct fdc_params, adapter),
             "fdc_params", &ret->o);
-    if (rc == 0)
-        rc = check_lists(ret);
-    return rc ? rc : check_range(ret);
+    return rc ? rc : check(ret);
 }

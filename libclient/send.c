@@ -142,11 +142,22 @@ put_params(struct item_writer *w, const struct fdc_params *p)
         put_item(w, FDP_IT_ADAPTER, p->adapter, strlen(p->adapter));
 }
 
+/* Whole items, of a journal. */
+static __attribute__((noinline)) void
+put_items(struct item_writer *w, const struct blob *b)
+{
+    if (w->dst && !w->bad && w->n + b->prompt_bytes <= w->cap)
+        memcpy(w->dst + w->n, b->prompt, b->prompt_bytes);
+    w->n += b->prompt_bytes;
+}
+
 static void
 put_blob(struct item_writer *w, const struct blob *b)
 {
-    if (b->type)
+    if (b->type > 0)
         put_item(w, b->type, b->prompt, b->prompt_bytes);
+    else if (b->type < 0)
+        put_items(w, b);
     if (b->p)
         put_params(w, b->p);
 }
@@ -158,7 +169,17 @@ fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes)
 
     put_blob(&w, b);
     *ret_bytes = (uint32_t)(w.n < UINT32_MAX ? w.n : UINT32_MAX);
-    return w.n > w.cap || w.n > s->a_size ? FDP_E_ARENA : 0;
+    return w.n > w.cap || w.n > __atomic_load_n(&s->a_size, __ATOMIC_RELAXED)
+        ? FDP_E_ARENA
+        : 0;
+}
+
+void
+fdc__write_items(const struct blob *b, unsigned char *dst, uint32_t bytes)
+{
+    struct item_writer w = { .dst = dst, .cap = bytes };
+
+    put_blob(&w, b);
 }
 
 /* ---- the request ring and its arena -------------------------------------- */
@@ -264,6 +285,8 @@ fdc__flush_cancels(struct fdc *s)
     struct fdp_req q;
     int rc = 0;
 
+    if (s->re.down)
+        return 0;
     fdc__fill_op(&q, FDP_OP_CANCEL, 0);
     pthread_mutex_lock(&s->mtx_sq);
     for (uint32_t i = 0; i < s->n_tag && s->n_cancel && rc == 0; i++) {

@@ -4,44 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "libclient/priv.h"
-
-/* ---- tags ---------------------------------------------------------------- */
-
-static int
-tag_take(struct fdc *s, struct fdc_req *r)
-{
-    struct tag_entry *t;
-
-    if (s->tag_free == 0)
-        return 0;
-    t = &s->tags[s->tag_free - 1];
-    r->tag = (uint64_t)t->gen << 32 | (s->tag_free - 1);
-    s->tag_free = t->next_free;
-    t->used = 1;
-    t->cancel = 0;
-    t->req = r;
-    s->n_open++;
-    r->open = 1;
-    return 1;
-}
-
-static void
-tag_untake(struct fdc *s, struct fdc_req *r)
-{
-    struct tag_entry *t = &s->tags[(uint32_t)r->tag];
-
-    if (!r->open || !t->used || t->req != r)
-        return;
-    r->open = 0;
-    t->used = 0;
-    t->req = NULL;
-    t->next_free = s->tag_free;
-    s->tag_free = (uint32_t)r->tag + 1;
-    s->n_open--;
-}
 
 static struct fdc_req *
 req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
@@ -59,15 +23,6 @@ req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
     return r;
 }
 
-static void
-link_req(struct fdc *s, struct fdc_req *r)
-{
-    r->all_next = s->all;
-    if (s->all)
-        s->all->all_prev = r;
-    s->all = r;
-}
-
 void
 fdc__req_drop(struct fdc_req *r)
 {
@@ -75,9 +30,11 @@ fdc__req_drop(struct fdc_req *r)
 
     fdc__unready(r);
     fdc__queue_free(r);
+    fdc__journal_free(r->j);
+    s->re.n_lost -= r->lost;
     if (r->all_prev)
         r->all_prev->all_next = r->all_next;
-    else
+    else if (s->all == r)
         s->all = r->all_next;
     if (r->all_next)
         r->all_next->all_prev = r->all_prev;
@@ -98,24 +55,23 @@ fdc__sub_init(struct fdc *s, struct sub *u, void *user)
     if (u->r == NULL)
         return FDP_E_NOMEM;
     u->r->user = user;
-    pthread_mutex_lock(&s->mtx);
-    link_req(s, u->r);
-    pthread_mutex_unlock(&s->mtx);
     return 0;
 }
 
-/* Tags for the first of them: how many. */
+/* Tags for the first of them: how many, and of which connection. */
 static int
-take_tags(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
+take_tags(struct fdc *s, struct sub *u, size_t n, size_t *ret_n, uint32_t *ret_turn)
 {
     int rc;
 
     *ret_n = 0;
     pthread_mutex_lock(&s->mtx);
     (void)fdc__drain(s);
-    rc = s->dead;
-    while (rc == 0 && *ret_n < n && tag_take(s, u[*ret_n].r)) {
+    rc = s->dead ? s->dead : s->re.down ? FDP_E_DISCONNECTED : 0;
+    *ret_turn = s->re.n_done;
+    while (rc == 0 && *ret_n < n && fdc__tag_take(s, u[*ret_n].r)) {
         u[*ret_n].slot.tag = u[*ret_n].r->tag;
+        u[*ret_n].r->sending = 1;
         ++*ret_n;
     }
     pthread_mutex_unlock(&s->mtx);
@@ -127,15 +83,19 @@ static int
 try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
 {
     size_t n_tag, k = 0;
-    int rc = take_tags(s, u, n, &n_tag);
+    uint32_t turn;
+    int rc = take_tags(s, u, n, &n_tag, &turn);
 
     *ret_n = 0;
     if (rc)
         return rc;
     pthread_mutex_lock(&s->mtx_sq);
+    if (turn != s->re.n_done || s->re.down)
+        rc = FDP_E_DISCONNECTED; /* the tags are of a ring that is no more */
     while (rc == 0 && k < n_tag) {
         rc = fdc__put(s, &u[k].slot, &u[k].b, u[k].span);
-        k += rc == 0;
+        if (rc == 0)
+            u[k++].r->sending = 0;
     }
     fdc__publish(s);
     pthread_mutex_unlock(&s->mtx_sq);
@@ -145,7 +105,7 @@ try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
 
     pthread_mutex_lock(&s->mtx);
     while (n_tag > k)
-        tag_untake(s, u[--n_tag].r);
+        fdc__tag_untake(s, u[--n_tag].r);
     if (rc == FDP_E_PROTO)
         fdc__die(s, rc);
     else
@@ -155,47 +115,63 @@ try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
     return rc;
 }
 
-/* The gate takes slots without telling: look again after a while. */
+/* Asks to be told when the daemon takes requests. 1: it has taken some already. mtx
+ * held. */
 static int
-wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
+ask_room(struct fdc *s)
 {
-    struct timespec ts = { .tv_nsec = (long)*nap_us * 1000 };
-    uint64_t now = fdc__now();
+    int moved;
+
+    s->room = 0;
+    pthread_mutex_lock(&s->mtx_sq);
+    /* pairs with the gate's fdr_publish() of sq_head */
+    fdr_flag_raise(s->sq_wait, 1);
+    moved = fdr_flag_check(s->sq.p_head) != s->sq.head;
+    pthread_mutex_unlock(&s->mtx_sq);
+    return moved;
+}
+
+/* Until what lacks may have come. 0: try again; or why not. */
+static int
+wait_room(struct fdc *s, int why, uint64_t deadline)
+{
+    uint64_t now = fdc__now(), until = now + FDC_PARK_NS;
+    enum wait_kind kind = WAIT_UP;
     int rc = 0;
 
-    if (now >= deadline)
-        return deadline ? FDP_E_TIMEOUT : FDP_E_FULL;
-    if (why == FDP_E_LIMIT) {
-        pthread_mutex_lock(&s->mtx);
-        rc = fdc__wait(s, WAIT_ROOM, NULL, deadline);
-        if (s->dead) /* which may be E_LIMIT itself */
-            rc = s->dead;
-        pthread_mutex_unlock(&s->mtx);
-        return rc < 0 ? rc : 0;
-    }
-    nanosleep(&ts, NULL);
-    if (*nap_us < 1000)
-        *nap_us *= 2;
+    if (why == FDP_E_FULL)
+        kind = WAIT_ROOM;
+    else if (why == FDP_E_LIMIT)
+        kind = WAIT_TAG;
     pthread_mutex_lock(&s->mtx);
-    fdc__look(s);
-    rc = s->dead;
+    if (kind == WAIT_ROOM && !s->re.down && ask_room(s))
+        ;
+    else if (now < deadline)
+        /* Not longer: others may have taken what came. */
+        rc = fdc__wait(s, kind, NULL, until < deadline ? until : deadline);
+    else if (deadline)
+        rc = FDP_E_TIMEOUT;
+    else
+        rc = why == FDP_E_DISCONNECTED ? why : FDP_E_FULL;
+    s->wants_room |= rc == FDP_E_FULL;
+    if (s->dead) /* which may be E_LIMIT itself */
+        rc = s->dead;
     pthread_mutex_unlock(&s->mtx);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 int64_t
 fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why)
 {
     uint64_t deadline = fdc__deadline(timeout_ms);
-    uint32_t nap_us = 20;
     size_t done = 0, k;
     int rc = 0;
 
     while (rc == 0 && done < n) {
         rc = try_send(s, u + done, n - done, &k);
         done += k;
-        if (rc == FDP_E_FULL || (rc == FDP_E_LIMIT && !s->dead))
-            rc = wait_room(s, rc, deadline, &nap_us);
+        if (rc == FDP_E_FULL || rc == FDP_E_LIMIT || rc == FDP_E_DISCONNECTED)
+            rc = wait_room(s, rc, deadline);
     }
     pthread_mutex_lock(&s->mtx);
     for (size_t i = 0; i < n; i++) {
@@ -228,6 +204,13 @@ describe(struct fdc *s, struct sub *u, const struct ask *a)
     rc = fdc__sub_init(s, u, a->o.user_ptr);
     if (rc == FDP_E_ARENA)
         return fdc__explain(&a->o, rc, "it takes %u bytes, at most %u", u->span, s->a_size);
+    if (rc || s->re.ms == 0 || a->o.no_resume || a->p.n != 1 || a->p.best_of > 1)
+        return rc;
+    pthread_mutex_lock(&s->mtx);
+    rc = fdc__journal_new(s, u, a);
+    if (rc)
+        fdc__req_drop(u->r);
+    pthread_mutex_unlock(&s->mtx);
     return rc;
 }
 
@@ -236,6 +219,21 @@ static size_t
 bytes_of(size_t n, size_t unit)
 {
     return n > SIZE_MAX / unit ? SIZE_MAX : n * unit;
+}
+
+static int
+explain_full(struct fdc *s, const struct fdc_submit_opts *o, int rc)
+{
+    uint32_t n_open, n_tag;
+
+    pthread_mutex_lock(&s->mtx);
+    n_open = s->n_open;
+    n_tag = s->n_tag;
+    pthread_mutex_unlock(&s->mtx);
+    if (rc == FDP_E_TIMEOUT)
+        return fdc__explain(o, rc, "no room within %d ms, %u of %u requests are open",
+            o->submit_timeout_ms, n_open, n_tag);
+    return fdc__explain(o, rc, "%u of %u requests are open", n_open, n_tag);
 }
 
 static int
@@ -257,7 +255,7 @@ submit_prompt(struct fdc *s, int type, const void *data, size_t n_bytes,
     if (rc)
         return rc;
     if (fdc__send(s, &u, 1, a.o.submit_timeout_ms, &rc) < 0)
-        return fdc__explain(&a.o, rc, "%u of %u requests are open", s->n_open, s->n_tag);
+        return explain_full(s, &a.o, rc);
     *ret_req = u.r;
     return 0;
 }
@@ -375,6 +373,17 @@ cancel_open(struct fdc *s, struct fdc_req *r)
         fdc__die(s, FDP_E_PROTO);
 }
 
+/* No daemon has it. */
+static void
+cancel_lost(struct fdc *s, struct fdc_req *r)
+{
+    struct fdp_error e = { .code = FDP_E_CANCELLED };
+
+    r->lost = 0;
+    s->re.n_lost--;
+    fdc__end_error(r, &e);
+}
+
 int
 fdc_cancel(fdc_req_t *r)
 {
@@ -386,7 +395,9 @@ fdc_cancel(fdc_req_t *r)
     if (rc)
         return rc;
     pthread_mutex_lock(&r->s->mtx);
-    if (r->open)
+    if (r->lost)
+        cancel_lost(r->s, r);
+    else if (r->open)
         cancel_open(r->s, r);
     pthread_mutex_unlock(&r->s->mtx);
     return 0;
@@ -407,11 +418,13 @@ fdc_req_free(fdc_req_t *r)
         return;
     }
     pthread_mutex_lock(&s->mtx);
-    if (r->open) {
+    if (r->open && !r->lost) {
         s->tags[(uint32_t)r->tag].req = NULL;
         cancel_open(s, r);
     }
     fdc__req_drop(r);
+    if ((s->n_any || s->parked == PARKED_ANY) && !fdc__any_open(s))
+        fdc__kick(s); /* for fdc_wait_any() */
     pthread_mutex_unlock(&s->mtx);
 }
 
