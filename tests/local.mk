@@ -32,6 +32,7 @@ UNIT_TESTS = \
 	%D%/unit/u_client_tokens \
 	%D%/unit/u_client_room \
 	%D%/unit/u_client_reconnect \
+	%D%/unit/u_abi \
 	%D%/unit/u_param \
 	%D%/unit/u_param_load \
 	%D%/unit/u_params40 \
@@ -446,7 +447,7 @@ SOURCE_TESTS = \
 	tools/dev/check_findings.sh \
 	tools/dev/check_glossary.sh \
 	tools/dev/check_words.sh \
-	%D%/unit/layers.sh %D%/unit/format.sh \
+	%D%/unit/abi.sh %D%/unit/layers.sh %D%/unit/format.sh \
 	%D%/unit/ci_sample.sh \
 	%D%/unit/man_chat_example.sh %D%/unit/man_example.sh
 
