@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -266,6 +268,7 @@ map_regions(struct fdc *s, const int *fds)
     fdr_cons_init(&s->cq, s->d2c + s->w.cq_off,
         (const uint32_t *)(s->d2c + FDP_D2C_CQ_TAIL),
         (uint32_t *)(s->c2d + FDP_C2D_CQ_HEAD), s->w.cq_slots, FDP_SLOT);
+    s->sq_wait = (uint32_t *)(s->c2d + FDP_C2D_SQ_WAIT);
     s->need_wakeup = (const uint32_t *)(s->d2c + FDP_D2C_SQ_NEED_WAKEUP);
     s->cq_wait = (uint32_t *)(s->c2d + FDP_C2D_CQ_WAIT);
     s->state = (const struct fdp_state *)(s->d2c + FDP_D2C_STATE);
@@ -333,17 +336,17 @@ session_new(void)
     if (s == NULL)
         return NULL;
     s->magic = FDC_MAGIC;
-    s->sock = s->bell = s->ep = s->local = -1;
+    s->sock = s->bell = s->ep = s->local = s->re.timer = -1;
     pthread_mutex_init(&s->mtx, NULL);
     pthread_mutex_init(&s->mtx_sq, NULL);
     return s;
 }
 
 /* In a forked child the maps do not exist and the locks may be held. */
-static void
-session_free(struct fdc *s, int forked)
+void
+fdc__session_free(struct fdc *s, int forked)
 {
-    int fds[] = { s->sock, s->bell, s->ep, s->local };
+    int fds[] = { s->sock, s->bell, s->ep, s->local, s->re.timer };
 
     if (!forked) {
         if (s->c2d)
@@ -353,7 +356,7 @@ session_free(struct fdc *s, int forked)
         pthread_mutex_destroy(&s->mtx);
         pthread_mutex_destroy(&s->mtx_sq);
     }
-    close_fds(fds, 4);
+    close_fds(fds, 5);
     if (s->alive)
         munmap(s->alive, (size_t)sysconf(_SC_PAGESIZE));
     free(s->tags);
@@ -397,63 +400,20 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
 }
 
 int
-fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
+fdc__dial(const struct fdc_open_opts *o, struct fdc **ret, struct fdc_open_error *e)
 {
-    struct fdc_open_error err = { 0 };
-    struct fdc_open_opts o = { 0 };
-    struct fdc *s;
+    struct fdc *s = session_new();
     int rc;
 
-    if (ret_session == NULL)
-        return FDP_E_INVAL;
-    if (opts) {
-        if (opts->size < offsetof(struct fdc_open_opts, path))
-            return FDP_E_INVAL;
-        memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
-    }
-    s = session_new();
+    *ret = NULL;
     if (s == NULL)
         return FDP_E_NOMEM;
-    s->spin_ns = pick_spin(o.spin_us);
-    s->max_unread = o.max_unread_bytes ? o.max_unread_bytes : DEFAULT_UNREAD;
-    rc = open_session(s, &o, &err);
-    if (rc) {
-        if (o.ret_error)
-            *o.ret_error = err;
-        session_free(s, 0);
-        return rc;
-    }
-    *ret_session = s;
-    return 0;
-}
-
-void
-fdc_close(fdc_t *s)
-{
-    int forked;
-
-    if (s == NULL || s->magic != FDC_MAGIC)
-        return;
-    forked = fdc__check(s) != 0;
-    while (s->all)
-        fdc__req_drop(s->all);
-    session_free(s, forked);
-}
-
-int
-fdc_state(fdc_t *s, uint32_t *ret_flags)
-{
-    int rc = fdc__check(s);
+    s->spin_ns = pick_spin(o->spin_us);
+    s->max_unread = o->max_unread_bytes ? o->max_unread_bytes : DEFAULT_UNREAD;
+    rc = open_session(s, o, e);
     if (rc)
-        return rc;
-    pthread_mutex_lock(&s->mtx);
-    fdc__look(s);
-    rc = s->dead;
-    if (ret_flags) {
-        *ret_flags = s->flags;
-        if (fdr_load_acquire(&s->state->state) == FDP_ST_DRAIN)
-            *ret_flags |= FDC_S_DRAIN;
-    }
-    pthread_mutex_unlock(&s->mtx);
+        fdc__session_free(s, 0);
+    else
+        *ret = s;
     return rc;
 }

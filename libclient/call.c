@@ -18,12 +18,14 @@ call(struct fdc *s, struct fdp_req *slot, const struct blob *b, int timeout_ms,
     take_fn take, void *ctx)
 {
     uint64_t deadline = fdc__deadline(timeout_ms);
-    struct fdc_req *r;
+    struct sub u = { .slot = *slot, .b = *b, .internal = 1 };
     struct fdc_event ev;
-    int rc = fdc__submit(s, slot, b, 1, timeout_ms, &r);
+    struct fdc_req *r;
+    int rc = fdc__sub_init(s, &u, NULL);
 
-    if (rc)
+    if (rc || fdc__send(s, &u, 1, timeout_ms, &rc) < 0)
         return rc;
+    r = u.r;
     while ((rc = fdc__next(r, &ev, deadline)) > 0) {
         if (ev.type == FDP_T_ERROR)
             rc = ev.error->code;
@@ -132,9 +134,7 @@ fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
 
     if (ret_text == NULL || ret_n == NULL)
         return FDP_E_INVAL;
-    if (n_ids > FDP_MAX_BLOB / 4)
-        return FDP_E_TOO_LONG;
-    b.prompt_bytes = n_ids * 4;
+    b.prompt_bytes = n_ids > SIZE_MAX / 4 ? SIZE_MAX : n_ids * 4;
     rc = call_growing(s, FDP_OP_DETOKENIZE, flags, &b, &g, timeout_ms);
     if (rc)
         return rc;
@@ -248,24 +248,58 @@ take_info(void *ctx, const struct fdc_event *ev)
     return 0;
 }
 
+static void
+fill_model(struct fdc_model_info *ret, const struct fdp_info *i)
+{
+    struct fdc_model_info m = { .size = ret->size,
+        .vocab = i->vocab,
+        .max_model_len = i->max_model_len,
+        .bos_id = i->bos_id,
+        .has_tokenizer = i->has_tokenizer != 0,
+        .n_eos = i->n_eos,
+        .block_size = i->block_size,
+        .set = i->set,
+        .temperature = i->temperature,
+        .top_p = i->top_p,
+        .top_k = i->top_k,
+        .min_p = i->min_p,
+        .repetition_penalty = i->repetition_penalty,
+        .max_logprobs = i->max_logprobs,
+        .max_n = i->max_n,
+        .max_stop = i->max_stop,
+        .max_stop_len = i->max_stop_len,
+        .max_stop_ids = i->max_stop_ids,
+        .max_bias = i->max_bias,
+        .max_bad = i->max_bad,
+        .max_logprob_ids = i->max_logprob_ids,
+        .offers = i->items };
+
+    memcpy(m.eos_ids, i->eos_ids, sizeof(m.eos_ids));
+    memcpy(m.digest, i->model_digest, sizeof(m.digest));
+    memcpy(m.name, i->model_name, sizeof(m.name));
+    memcpy(ret, &m, ret->size < sizeof(m) ? ret->size : sizeof(m));
+}
+
 int
 fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms)
 {
     struct fdc_info v = { 0 };
+    struct fdp_info model = { 0 };
     struct blob b = { 0 };
     struct fdp_req slot;
-    uint32_t size;
     int rc = fdc__check(s);
 
     if (rc)
         return rc;
-    if (ret_info == NULL || ret_info->size < offsetof(struct fdc_info, model))
+    if (ret_info == NULL || ret_info->size < sizeof(v) ||
+        (ret_info->model && ret_info->model->size < sizeof(*ret_info->model)))
         return FDP_E_INVAL;
     fdc__fill_op(&slot, FDP_OP_INFO, 0);
-    rc = call(s, &slot, &b, timeout_ms, take_info, &v.model);
-    if (rc)
+    rc = call(s, &slot, &b, timeout_ms, take_info, &model);
+    if (rc && rc != FDP_E_LOADING)
         return rc;
-    v.size = size = ret_info->size;
+    pthread_mutex_lock(&s->mtx);
+    v.size = ret_info->size;
     v.max_inflight = s->n_tag;
     v.boot_id[0] = s->w.boot_id[0];
     v.boot_id[1] = s->w.boot_id[1];
@@ -274,11 +308,12 @@ fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms)
     v.max_request_bytes = s->a_size;
     v.major = s->w.major;
     v.minor = s->w.minor;
-    if (size > sizeof(v)) {
-        memset(ret_info, 0, size);
-        size = sizeof(v);
-    }
-    memcpy(ret_info, &v, size);
+    v.n_reconnect = s->re.n_done;
+    pthread_mutex_unlock(&s->mtx);
+    v.model = ret_info->model;
+    if (v.model)
+        fill_model(v.model, &model);
+    memcpy(ret_info, &v, sizeof(v));
     return 0;
 }
 

@@ -54,7 +54,7 @@ fdc_detail_name(uint32_t detail)
 
 /* "temperature is 150, at most 100"; what is not known is left out. */
 static void
-detail_text(const struct fdp_error *e, char *buf, size_t n)
+detail_text(const struct fdc_error *e, char *buf, size_t n)
 {
     const char *name = fdn_detail_name(e->detail);
     const char *side = "at most";
@@ -91,7 +91,7 @@ detail_text(const struct fdp_error *e, char *buf, size_t n)
 }
 
 const char *
-fdc_error_text(const struct fdp_error *e, char *buf, size_t n_bytes)
+fdc_error_text(const struct fdc_error *e, char *buf, size_t n_bytes)
 {
     char detail[160] = "";
 

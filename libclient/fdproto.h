@@ -19,8 +19,9 @@
  *   0x000 sq_tail                          0x000 cq_tail   (futex word)
  *   0x080 cq_head                          0x080 sq_head
  *   0x100 cq_wait  (FDP_WAIT_*)            0x100 sq_need_wakeup
- *   0x200 request slots                    0x180 struct fdp_state
- *   ....  arena                            0x200 completion slots
+ *   0x180 sq_wait                          0x180 struct fdp_state
+ *   0x200 request slots                    0x200 completion slots
+ *   ....  arena
  *
  * Cursors are free-running u32, masked on use; rings have power-of-two
  * sizes; geometry comes from the welcome message alone and is never read
@@ -131,6 +132,7 @@ FDP_STATIC_ASSERT(sizeof(struct fdp_welcome) == 192, "welcome layout");
 #define FDP_C2D_SQ_TAIL        0x000
 #define FDP_C2D_CQ_HEAD        0x080
 #define FDP_C2D_CQ_WAIT        0x100
+#define FDP_C2D_SQ_WAIT        0x180
 #define FDP_C2D_SLOTS          0x200
 #define FDP_D2C_CQ_TAIL        0x000
 #define FDP_D2C_SQ_HEAD        0x080
@@ -142,6 +144,9 @@ FDP_STATIC_ASSERT(sizeof(struct fdp_welcome) == 192, "welcome layout");
 #define FDP_WAIT_SPIN  0 /* running or spinning: no wake-up wanted */
 #define FDP_WAIT_FUTEX 1 /* in FUTEX_WAIT on cq_tail */
 #define FDP_WAIT_FD    2 /* in poll() on the socket: send one byte */
+
+/* sq_wait: not 0 while the client waits for room in the request ring or the arena. The
+ * daemon sends EVENT FDP_EV_ROOM when it has taken requests and sees it. */
 
 struct fdp_state {   /* at FDP_D2C_STATE */
     uint32_t state;  /* FDP_ST_* */
@@ -399,6 +404,7 @@ struct fdp_event {
 #define FDP_EV_READY 1 /* model is (again) ready: INFO has its numbers */
 #define FDP_EV_DOWN  2 /* worker is down, requests will wait */
 #define FDP_EV_DRAIN 3
+#define FDP_EV_ROOM  4 /* requests were taken while sq_wait was set */
 
 struct fdp_info { /* REPLY of FDP_OP_INFO */
     uint32_t vocab, max_model_len;

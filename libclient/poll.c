@@ -15,8 +15,8 @@
 
 #include "libclient/priv.h"
 
-#define MAX_WAKEUPS 1024 /* taken in one go: a socket's queue holds fewer */
-#define SPIN_LOOKS  32   /* looks at the ring between looks at the clock */
+#define LEAVE_NS   1000000 /* a thread parked on a ring that is over leaves it */
+#define SPIN_LOOKS 32      /* looks at the ring between looks at the clock */
 
 /* ---- waking -------------------------------------------------------------- */
 
@@ -26,76 +26,6 @@ futex_wait(const uint32_t *word, int op, uint32_t seen, uint64_t ns)
     struct timespec ts = { .tv_sec = (time_t)(ns / 1000000000u),
         .tv_nsec = (long)(ns % 1000000000u) };
     (void)syscall(SYS_futex, word, op, seen, ns == FDC_NEVER ? NULL : &ts, NULL, 0);
-}
-
-static void
-wake_waiter(struct waiter *w)
-{
-    __atomic_store_n(&w->wake, 1, __ATOMIC_RELEASE);
-    (void)syscall(SYS_futex, &w->wake, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-/* r: a request that got something, with NULL everyone. */
-static void
-wake_for(struct fdc *s, const struct fdc_req *r)
-{
-    for (struct waiter *w = s->waiters; w; w = w->next)
-        if (r == NULL || w->req == r || w->kind != WAIT_REQ)
-            wake_waiter(w);
-}
-
-static void
-signal_local(struct fdc *s)
-{
-    uint64_t one = 1;
-    ssize_t n = write(s->local, &one, sizeof(one));
-    (void)n; /* non-blocking, and a full counter is readable too */
-    s->fd_armed = 0;
-}
-
-/* To the end of the list of those that have something to read. */
-static void
-append_ready(struct fdc *s, struct fdc_req *r)
-{
-    r->ready = 1;
-    r->rdy_prev = s->rdy_last;
-    r->rdy_next = NULL;
-    if (s->rdy_last)
-        s->rdy_last->rdy_next = r;
-    else
-        s->rdy_first = r;
-    s->rdy_last = r;
-    s->n_ready++;
-}
-
-void
-fdc__ready(struct fdc_req *r)
-{
-    struct fdc *s = r->s;
-
-    if (!r->internal && !r->ready)
-        append_ready(s, r);
-    if (r->n_waiter || s->n_any)
-        wake_for(s, r);
-}
-
-void
-fdc__unready(struct fdc_req *r)
-{
-    struct fdc *s = r->s;
-
-    if (!r->ready)
-        return;
-    r->ready = 0;
-    s->n_ready--;
-    if (r->rdy_prev)
-        r->rdy_prev->rdy_next = r->rdy_next;
-    else
-        s->rdy_first = r->rdy_next;
-    if (r->rdy_next)
-        r->rdy_next->rdy_prev = r->rdy_prev;
-    else
-        s->rdy_last = r->rdy_prev;
 }
 
 /* ---- a request's queue --------------------------------------------------- */
@@ -147,7 +77,7 @@ fdc__queue_free(struct fdc_req *r)
     r->unread = 0;
 }
 
-static int
+static inline __attribute__((always_inline)) int /* a call per record is felt */
 queue_put(struct fdc *s, struct fdc_req *r, const struct fdp_rec *h, const void *payload)
 {
     uint32_t span = rec_span(h->len);
@@ -193,58 +123,21 @@ queue_settle(struct fdc_req *r)
 /* ---- from the completion ring to the queues ------------------------------ */
 
 static void
-tag_release(struct fdc *s, uint32_t i)
-{
-    struct tag_entry *t = &s->tags[i];
-
-    if (t->cancel)
-        s->n_cancel--;
-    t->cancel = 0;
-    t->used = 0;
-    t->req = NULL;
-    if (++t->gen == 0)
-        t->gen = 1;
-    t->next_free = s->tag_free;
-    s->tag_free = i + 1;
-    s->n_open--;
-    if (s->n_any)
-        wake_for(s, NULL);
-}
-
-static void
-end_error(struct fdc_req *r, int code)
-{
-    memset(&r->end, 0, sizeof(r->end));
-    r->end.error.code = code;
-    r->term = FDP_T_ERROR;
-    r->open = 0;
-    fdc__ready(r);
-}
-
-static void
-session_event(struct fdc *s, const void *payload, uint32_t len)
-{
-    struct fdp_event ev;
-
-    if (len < sizeof(ev))
-        return;
-    memcpy(&ev, payload, sizeof(ev));
-    if (ev.kind == FDP_EV_READY)
-        s->flags &= ~FDC_S_DOWN;
-    else if (ev.kind == FDP_EV_DOWN)
-        s->flags |= FDC_S_DOWN;
-    else if (ev.kind == FDP_EV_DRAIN)
-        s->flags |= FDC_S_DRAIN;
-}
-
-static void
 take_terminal(struct fdc *s, uint32_t i, const struct fdp_rec *h, const void *payload)
 {
     struct fdc_req *r = s->tags[i].req;
+    int cancelled = s->tags[i].cancel;
 
-    tag_release(s, i);
+    fdc__tag_release(s, i);
     if (r == NULL)
         return;
+    if (r->j && h->type == FDP_T_ERROR && !cancelled &&
+        fdc__journal_outlives(s, r, (const struct fdp_error *)payload)) {
+        fdc__lose(r, (const struct fdp_error *)payload);
+        return;
+    }
+    if (r->j && r->j->end.type)
+        (void)queue_put(s, r, &r->j->end, &r->j->end_data);
     if (h->type == FDP_T_DONE)
         memcpy(&r->end.done, payload, sizeof(r->end.done));
     else
@@ -256,17 +149,52 @@ take_terminal(struct fdc *s, uint32_t i, const struct fdp_rec *h, const void *pa
     fdc__ready(r);
 }
 
+/* The request ends here, the daemon's part of it is dropped. */
+static void
+give_up(struct fdc *s, struct tag_entry *t, const struct fdp_error *e)
+{
+    struct fdc_req *r = t->req;
+
+    t->req = NULL;
+    s->n_cancel += !t->cancel;
+    t->cancel = 1;
+    fdc__end_error(r, e);
+}
+
+/* More unread than may be, or no memory for it. */
+static __attribute__((noinline)) void
+too_much(struct fdc *s, struct tag_entry *t, const struct fdp_rec *h)
+{
+    struct fdp_error e = { .code = FDP_E_NOMEM };
+
+    if (t->req->unread + rec_span(h->len) > s->max_unread)
+        e.code = FDP_E_UNREAD;
+    give_up(s, t, &e);
+}
+
+/* Cuts off what the program has from before the restart. 0: all of it. */
+static __attribute__((noinline)) int
+is_new(struct fdc *s, struct tag_entry *t, struct fdp_rec *h, const unsigned char **payload)
+{
+    int rc = fdc__journal_take(t->req->j, h, payload);
+
+    if (rc < 0)
+        give_up(s, t, &t->req->j->why);
+    return rc > 0;
+}
+
 /* Returns -1 if it fits no sample of its request. */
 static int
-take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
+take_record(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload)
 {
     uint32_t i = (uint32_t)h->tag;
     struct tag_entry *t;
+    struct fdp_rec cut;
     struct fdc_req *r;
 
     if (h->tag == 0) {
         if (h->type == FDP_T_EVENT)
-            session_event(s, payload, h->len);
+            fdc__session_event(s, payload, h->len);
         return 0;
     }
     if (i >= s->n_tag || !s->tags[i].used || s->tags[i].gen != h->tag >> 32)
@@ -281,6 +209,12 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
         return 0;
     if (h->sample >= r->n)
         return -1;
+    if (r->j) {
+        cut = *h;
+        h = &cut;
+        if (!is_new(s, t, &cut, &payload))
+            return 0;
+    }
     if (h->type == FDP_T_IDS)
         __atomic_store_n(&r->n_out[h->sample], h->position + h->len / 4, __ATOMIC_RELAXED);
     else if (h->type == FDP_T_SPECIAL)
@@ -289,11 +223,7 @@ take_record(struct fdc *s, const struct fdp_rec *h, const void *payload)
         fdc__ready(r);
         return 0;
     }
-    /* Too much unread: the request ends here, the daemon's part is dropped. */
-    t->req = NULL;
-    s->n_cancel += !t->cancel;
-    t->cancel = 1;
-    end_error(r, FDP_E_NOMEM);
+    too_much(s, t, h);
     return 0;
 }
 
@@ -348,26 +278,6 @@ take_slots(struct fdc *s, uint32_t n)
     return (int)taken;
 }
 
-void
-fdc__die(struct fdc *s, int why)
-{
-    if (s->dead)
-        return;
-    s->dead = why;
-    for (uint32_t i = 0; i < s->n_tag; i++) {
-        struct fdc_req *r = s->tags[i].used ? s->tags[i].req : NULL;
-        if (!s->tags[i].used)
-            continue;
-        tag_release(s, i);
-        if (r)
-            end_error(r, why);
-    }
-    shutdown(s->sock, SHUT_RDWR);
-    wake_for(s, NULL);
-    if (s->fd_armed)
-        signal_local(s);
-}
-
 int
 fdc__drain(struct fdc *s)
 {
@@ -375,6 +285,11 @@ fdc__drain(struct fdc *s)
 
     if (s->dead)
         return s->dead;
+    if (s->re.down || s->re.n_lost) {
+        fdc__revive(s);
+        if (s->dead || s->re.down)
+            return s->dead;
+    }
     /* Read first: GOODBYE and hang-up come after the last record. */
     st = fdr_load_acquire(&s->state->state);
     for (;;) {
@@ -385,7 +300,7 @@ fdc__drain(struct fdc *s)
              * session; no state is 0 before. */
             fdc__die(s,
                 fdr_load_acquire(&s->state->state) != 0 ? FDP_E_PROTO : FDP_E_DISCONNECTED);
-            return s->dead;
+            break;
         }
         if (n == 0)
             break;
@@ -394,6 +309,8 @@ fdc__drain(struct fdc *s)
             return (int)total;
         budget -= (uint32_t)n;
     }
+    if (s->dead || s->re.down)
+        return s->dead;
     if (s->n_cancel && fdc__flush_cancels(s))
         fdc__die(s, FDP_E_PROTO);
     if (st == FDP_ST_GOODBYE) {
@@ -404,7 +321,7 @@ fdc__drain(struct fdc *s)
         fdc__die(s, FDP_E_DISCONNECTED);
     }
     if (s->fd_armed && s->n_ready)
-        signal_local(s);
+        fdc__signal_local(s);
     return s->dead ? s->dead : (int)total;
 }
 
@@ -448,7 +365,7 @@ hung_up(const struct fdc *s)
 void
 fdc__look(struct fdc *s)
 {
-    if (!s->dead && hung_up(s))
+    if (!s->dead && !s->re.down && hung_up(s))
         s->eof = 1;
     (void)fdc__drain(s);
 }
@@ -477,8 +394,8 @@ park(struct fdc *s, uint32_t seen, uint64_t deadline)
 
 /* After a park, and by fdc_dispatch(): how the daemon is to wake us now.
  * 0: the ring has something. mtx held, no thread parked. */
-static int
-arm(struct fdc *s)
+int
+fdc__arm(struct fdc *s)
 {
     if (!s->fd_armed) {
         fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
@@ -496,19 +413,23 @@ holds(const struct fdc *s, enum wait_kind kind, const struct fdc_req *r)
         return r->unread || r->term;
     case WAIT_ANY:
         return s->rdy_first != NULL;
-    case WAIT_ROOM:
+    case WAIT_TAG:
         return s->tag_free != 0;
+    case WAIT_ROOM:
+        return s->room;
+    case WAIT_UP:
+        return !s->re.down;
     }
     return 1;
 }
 
 static void
-wait_parked(struct fdc *s, uint64_t deadline)
+wait_parked(struct fdc *s, enum wait_kind kind, uint64_t deadline)
 {
     uint32_t seen = s->cq.head;
     int eof;
 
-    s->parked = 1;
+    s->parked = kind == WAIT_ANY ? PARKED_ANY : PARKED;
     pthread_mutex_unlock(&s->mtx);
     eof = park(s, seen, deadline);
     pthread_mutex_lock(&s->mtx);
@@ -516,7 +437,7 @@ wait_parked(struct fdc *s, uint64_t deadline)
     if (eof)
         s->eof = 1;
     /* An event loop may count on us having drained: see fdc_dispatch(). */
-    if (!arm(s))
+    if (!fdc__arm(s))
         (void)fdc__drain(s);
 }
 
@@ -548,8 +469,31 @@ wait_behind(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t dead
 }
 
 int
+fdc__any_open(const struct fdc *s)
+{
+    for (const struct fdc_req *r = s->all; r; r = r->all_next)
+        if (r->open && !r->internal)
+            return 1;
+    return 0;
+}
+
+static uint64_t
+sleep_until(const struct fdc *s, uint64_t deadline)
+{
+    uint64_t until;
+
+    if (!s->re.down && !s->re.n_lost)
+        return deadline;
+    if (s->re.down && s->re.dialing)
+        return deadline; /* the thread that dials wakes the others */
+    until = s->re.down && s->parked ? fdc__now() + LEAVE_NS : s->re.next;
+    return until < deadline ? until : deadline;
+}
+
+int
 fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline)
 {
+    uint64_t until;
     int rc = 0;
 
     for (;;) {
@@ -566,18 +510,23 @@ fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadli
             rc = s->dead;
             break;
         }
+        if (kind == WAIT_ANY && !fdc__any_open(s)) {
+            rc = FDC_NOTHING;
+            break;
+        }
         if (deadline == 0 || (deadline != FDC_NEVER && fdc__now() >= deadline))
             break;
-        if (s->cq.tail != s->cq.head)
+        if (s->cq.tail != s->cq.head && !s->re.down)
             continue; /* the drain ran out of its budget */
-        if (s->parked)
-            wait_behind(s, kind, r, deadline);
+        until = sleep_until(s, deadline);
+        if (s->parked || s->re.down)
+            wait_behind(s, kind, r, until);
         else
-            wait_parked(s, deadline);
+            wait_parked(s, kind, until);
     }
     /* A thread that leaves hands the place at the ring to one that stays. */
     if (!s->parked && s->waiters)
-        wake_waiter(s->waiters);
+        fdc__wake_waiter(s->waiters);
     return rc;
 }
 
@@ -606,10 +555,12 @@ pop_event(struct fdc_req *r, struct fdc_event *ev)
         break;
     case FDP_T_TEXT:
     case FDP_T_PROMPT_TEXT:
-    case FDP_T_TOKEN_TEXT:
     case FDP_T_BYTES:
     case FDP_T_REPLY:
         ev->n = h.len;
+        break;
+    case FDP_T_TOKEN_TEXT:
+        ev->n = *(const uint16_t *)ev->data;
         break;
     default:
         ev->n = 1;
@@ -621,8 +572,8 @@ pop_event(struct fdc_req *r, struct fdc_event *ev)
 static void
 end_event(struct fdc_req *r, struct fdc_event *ev)
 {
-    memset(ev, 0, sizeof(*ev));
     ev->type = r->term;
+    ev->sample = ev->position = 0;
     ev->n = 1;
     ev->data = &r->end;
     r->term_read = 1;
@@ -661,19 +612,10 @@ fdc_next(fdc_req_t *r, struct fdc_event *ret_event, int timeout_ms)
 
     if (rc)
         return rc;
-    if (ret_event == NULL)
+    if (ret_event == NULL || ret_event->size < sizeof(*ret_event))
         return FDP_E_INVAL;
     r->text_len = 0;
     return fdc__next(r, ret_event, fdc__deadline(timeout_ms));
-}
-
-static int
-any_open(const struct fdc *s)
-{
-    for (const struct fdc_req *r = s->all; r; r = r->all_next)
-        if (r->open && !r->internal)
-            return 1;
-    return 0;
 }
 
 int
@@ -692,80 +634,18 @@ fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms)
         rc = 1;
     else if (s->dead)
         rc = s->dead;
-    else if (any_open(s))
-        rc = fdc__wait(s, WAIT_ANY, NULL, deadline);
     else
-        goto unlock;
+        rc = fdc__wait(s, WAIT_ANY, NULL, deadline);
     if (rc == 0)
         rc = deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
-    if (rc == 1) {
+    else if (rc == FDC_NOTHING)
+        rc = 0;
+    else if (rc == 1) {
         /* All readable requests get their turn. */
         r = s->rdy_first;
         fdc__unready(r);
-        append_ready(s, r);
+        fdc__append_ready(s, r);
         *ret_req = r;
-    }
-unlock:
-    pthread_mutex_unlock(&s->mtx);
-    return rc;
-}
-
-/* ---- event loops --------------------------------------------------------- */
-
-int
-fdc_fd(fdc_t *s)
-{
-    int rc = fdc__check(s);
-    return rc ? rc : s->ep;
-}
-
-/* Empties the wake-up channels; the ring is looked at afterwards. */
-static void
-eat_wakeups(struct fdc *s)
-{
-    char buf[16];
-    uint64_t v;
-    ssize_t n;
-    int k = 0;
-
-    /* What is left after that many polls is readable again. */
-    do
-        n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
-    while (++k < MAX_WAKEUPS && (n > 0 || (n < 0 && errno == EINTR)));
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
-        s->eof = 1;
-    n = read(s->local, &v, sizeof(v));
-    (void)n;
-}
-
-int
-fdc_dispatch(fdc_t *s)
-{
-    int rc = fdc__check(s);
-
-    if (rc)
-        return rc;
-    pthread_mutex_lock(&s->mtx);
-    s->fd_armed = 0;
-    if (!s->parked)
-        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
-    eat_wakeups(s);
-    for (;;) {
-        rc = fdc__drain(s);
-        if (s->n_ready) {
-            rc = (int)s->n_ready;
-            break;
-        }
-        if (rc < 0)
-            break;
-        /* A thread parked on the ring keeps its own wake-up; it drains and
-         * then signals us. */
-        s->fd_armed = 1;
-        rc = 0;
-        if (s->parked || arm(s))
-            break;
-        s->fd_armed = 0;
-        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
     }
     pthread_mutex_unlock(&s->mtx);
     return rc;

@@ -29,11 +29,13 @@
 #include "libclient/fdclient.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
+#include "libclient/reconnect.h"
 
 #define FDC_MAGIC     0x43444601u
 #define FDC_REQ_MAGIC 0x52444602u
 #define FDC_PARK_NS   250000000ull /* a dead daemon wakes no futex: look then */
 #define FDC_NEVER     UINT64_MAX   /* a deadline */
+#define FDC_NOTHING   2            /* fdc__wait(): no request is open */
 #define FDC_REQ_SLOT  128u
 #define FDC_MAX_TAGS  65536u
 
@@ -53,7 +55,8 @@ struct tag_entry {
     uint8_t cancel; /* a CANCEL is owed */
 };
 
-enum wait_kind { WAIT_REQ, WAIT_ANY, WAIT_ROOM };
+/* Something to read of one, of any; a tag; room in the request ring; a daemon. */
+enum wait_kind { WAIT_REQ, WAIT_ANY, WAIT_TAG, WAIT_ROOM, WAIT_UP };
 struct waiter {
     struct waiter *next;
     struct fdc_req *req;
@@ -76,8 +79,11 @@ struct fdc_req {
                              an exclusive reader:
                              never in the ready list */
     uint8_t ready;    /* in the ready list */
+    uint8_t lost;     /* open, without a tag: waits to be sent again */
     uint8_t term;     /* 0, FDP_T_DONE or FDP_T_ERROR */
     uint8_t term_read;
+    uint32_t sending;  /* has a tag and is not in the request ring yet: mtx_sq, too */
+    struct journal *j; /* NULL: it cannot be sent again */
     void *user;
     union {
         struct fdp_done done;
@@ -87,6 +93,8 @@ struct fdc_req {
     uint32_t text_len;
     uint32_t n_out[]; /* [n] output tokens so far */
 };
+
+enum { PARKED = 1, PARKED_ANY };
 
 struct fdc {
     uint32_t magic;
@@ -98,8 +106,11 @@ struct fdc {
     const unsigned char *d2c;
     struct fdp_welcome w;
 
+    struct reopen re; /* mtx guards it */
+
     pthread_mutex_t mtx_sq;
     struct fdr_prod sq;
+    uint32_t *sq_wait;
     const uint32_t *need_wakeup;
     unsigned char *arena;
     uint32_t a_size, a_used, a_at; /* free space starts at a_at */
@@ -113,7 +124,10 @@ struct fdc {
     uint64_t spin_ns;
     uint32_t max_unread;
     uint32_t flags; /* FDC_S_* */
-    uint8_t parked, fd_armed, eof;
+    uint8_t parked; /* PARKED, PARKED_ANY: for any request */
+    uint8_t fd_armed, eof;
+    uint8_t room;       /* requests were taken since somebody asked for room */
+    uint8_t wants_room; /* an event loop did */
     struct waiter *waiters;
     uint32_t n_any; /* waiters that any record concerns */
     struct tag_entry *tags;
@@ -142,42 +156,88 @@ int fdc__over(uint64_t deadline); /* 1: a limit, and it has passed */
  * this library gives (AGAIN, TIMEOUT, ...), which callers would misread. */
 int fdc__told(int code, int other);
 
+/* params.c */
+struct ask { /* a request as the program describes it */
+    struct fdc_params p;
+    struct fdc_submit_opts o;
+};
+/* Copies what the program gave, NULL: defaults; both may be of an older or a newer
+ * library. On failure opts->error_text has the reason. */
+int fdc__read_ask(const struct fdc_params *p, const struct fdc_submit_opts *o,
+    struct ask *ret);
+/* Writes the sentence, "E_ARENA: the request is larger than ...: " and the rest. Returns
+ * status. */
+int fdc__explain(const struct fdc_submit_opts *o, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* record.c: 1 if the payload is as long as its type says */
 int fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload);
 
 /* send.c: what the daemon is sent */
 struct blob { /* a request's items, sized before they are written */
-    int type; /* of the prompt item, 0 = none */
+    int type; /* of the prompt item, 0 = none, -1: prompt is whole items */
     const void *prompt;
     size_t prompt_bytes;
     const struct fdc_params *p; /* NULL: none of their items */
 };
-void fdc__fill_slot(struct fdp_req *slot, uint16_t op, const struct fdc_params *p);
+void fdc__fill_slot(struct fdp_req *slot, uint16_t op, const struct fdc_params *p,
+    const struct fdc_submit_opts *o);
 void fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags);
-/* The bytes of its items; E_TOO_LONG: they do not fit into the arena. */
+/* The bytes of its items; E_ARENA: they do not fit into the arena. *ret_bytes is set in
+ * any case, saturated. */
 int fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes);
-/* mtx_sq held. span: of the blob, which may be NULL with 0. E_AGAIN: full;
- * E_PROTO: sq_head is impossible. */
+void fdc__write_items(const struct blob *b, unsigned char *dst, uint32_t bytes);
+/* mtx_sq held. span: of the blob, which may be NULL with 0. E_FULL; E_PROTO: sq_head is
+ * impossible. The daemon sees it once it is published. */
+int fdc__put(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
+void fdc__publish(struct fdc *s);
 int fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
 /* The daemon's doorbell. */
 void fdc__ring(const struct fdc *s);
 /* mtx held. E_PROTO: as fdc__push(), the session must end. */
 int fdc__flush_cancels(struct fdc *s);
 
+/* tags.c: all with mtx held */
+void fdc__wake_waiter(struct waiter *w);
+void fdc__wake_for(struct fdc *s, const struct fdc_req *r); /* NULL: everyone */
+void fdc__kick(struct fdc *s);         /* threads that wait look again */
+void fdc__signal_local(struct fdc *s); /* fdc_fd() polls readable, */
+void fdc__signal_loop(struct fdc *s);  /* if it is being polled */
+void fdc__ready(struct fdc_req *r);    /* has something to read */
+void fdc__append_ready(struct fdc *s, struct fdc_req *r);
+void fdc__unready(struct fdc_req *r);
+int fdc__tag_take(struct fdc *s, struct fdc_req *r);    /* 0: none is free */
+void fdc__tag_untake(struct fdc *s, struct fdc_req *r); /* it was not sent */
+void fdc__tag_release(struct fdc *s, uint32_t i);       /* the daemon is done with it */
+void fdc__end_error(struct fdc_req *r, const struct fdp_error *e);
+void fdc__session_event(struct fdc *s, const void *payload, uint32_t len); /* of tag 0 */
+
 /* poll.c */
 int fdc__drain(struct fdc *s);           /* mtx held: records taken, or < 0 */
-void fdc__die(struct fdc *s, int why);   /* mtx held */
-void fdc__ready(struct fdc_req *r);      /* mtx held: has something to read */
-void fdc__unready(struct fdc_req *r);    /* mtx held */
 void fdc__queue_free(struct fdc_req *r); /* mtx held */
-/* mtx held. 1: the condition holds; 0: time is up; < 0: the session is over */
+/* mtx held. 1: the condition holds; 0: time is up; FDC_NOTHING; < 0: the session is
+ * over */
 int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline);
 int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
 void fdc__look(struct fdc *s); /* mtx held: drain, notice a hang-up */
+/* How the daemon is to wake us now; no thread is parked. 0: the ring has something. */
+int fdc__arm(struct fdc *s);
+int fdc__any_open(const struct fdc *s);
 
 /* submit.c */
-int fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b, int internal,
-    int timeout_ms, struct fdc_req **ret_req);
+/* One request, ready to be sent. */
+struct sub {
+    struct fdp_req slot;
+    struct blob b;
+    uint32_t span; /* bytes of its items */
+    int internal;
+    struct fdc_req *r;
+};
+/* Sizes it, makes its handle. */
+int fdc__sub_init(struct fdc *s, struct sub *u, void *user);
+/* Sends the first of u[0..n-1]; how many, or why not even one. Handles of the others are
+ * freed, *ret_why is why the next one was not sent. */
+int64_t fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why);
 void fdc__req_drop(struct fdc_req *r); /* mtx held: unlink, free */
 
 #pragma GCC visibility pop

@@ -57,3 +57,37 @@ fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload)
     }
     return 1;
 }
+
+/* Token i of TOKEN_TEXT, whose sizes fdc__payload_ok() has checked. */
+static const char *
+token_text(const struct fdc_event *ev, uint32_t i, size_t *ret_n)
+{
+    const uint16_t *len = (const uint16_t *)ev->data + 1;
+    const char *text = (const char *)(len + ev->n);
+
+    if (i >= ev->n)
+        return NULL;
+    for (uint32_t k = 0; k < i; k++)
+        text += len[k];
+    *ret_n = len[i];
+    return text;
+}
+
+const char *
+fdc_event_text(const struct fdc_event *ev, uint32_t i, size_t *ret_n)
+{
+    if (ev == NULL || ret_n == NULL)
+        return NULL;
+    switch (ev->type) {
+    case FDP_T_TOKEN_TEXT:
+        return token_text(ev, i, ret_n);
+    case FDP_T_TEXT:
+    case FDP_T_PROMPT_TEXT:
+        *ret_n = ev->n;
+        return i == 0 ? ev->text : NULL;
+    case FDP_T_SPECIAL:
+        *ret_n = ev->special->n_text;
+        return i == 0 ? (const char *)(ev->special + 1) : NULL;
+    }
+    return NULL;
+}

@@ -9,29 +9,6 @@
 
 /* ---- a record ------------------------------------------------------------ */
 
-void
-fdc_params_init_sized(struct fdc_params *p, size_t size)
-{
-    struct fdc_params d = { .size = (uint32_t)size,
-        .flags = FDP_F_TEXT,
-        .n = 1,
-        .max_new = FDC_UNSET,
-        .temperature = FDC_UNSET_F,
-        .top_p = FDC_UNSET_F,
-        .top_k = FDC_UNSET,
-        .min_p = FDC_UNSET_F,
-        .presence_penalty = FDC_UNSET_F,
-        .frequency_penalty = FDC_UNSET_F,
-        .repetition_penalty = FDC_UNSET_F,
-        .logprobs = -1,
-        .prompt_logprobs = -1,
-        .seed = FDC_UNSET64 };
-    if (p == NULL)
-        return;
-    memset(p, 0, size);
-    memcpy(p, &d, size < sizeof(d) ? size : sizeof(d));
-}
-
 /* The value and its bit, if it is set. */
 static void
 put_float(float *field, uint32_t *set, uint32_t bit, float v)
@@ -52,7 +29,7 @@ put_u32(uint32_t *field, uint32_t *set, uint32_t bit, uint32_t v)
 }
 
 static void
-put_count(uint8_t *field, uint32_t *set, uint32_t bit, int8_t v)
+put_count(uint8_t *field, uint32_t *set, uint32_t bit, int32_t v)
 {
     if (v < 0)
         return;
@@ -61,11 +38,12 @@ put_count(uint8_t *field, uint32_t *set, uint32_t bit, int8_t v)
 }
 
 void
-fdc__fill_slot(struct fdp_req *q, uint16_t op, const struct fdc_params *p)
+fdc__fill_slot(struct fdp_req *q, uint16_t op, const struct fdc_params *p,
+    const struct fdc_submit_opts *o)
 {
     memset(q, 0, sizeof(*q));
     q->op = op;
-    q->n = p->n;
+    q->n = (uint16_t)p->n;
     q->flags = p->flags;
     put_u32(&q->max_new, &q->set, FDP_S_MAX_NEW, p->max_new);
     q->min_new = p->min_new;
@@ -78,37 +56,38 @@ fdc__fill_slot(struct fdp_req *q, uint16_t op, const struct fdc_params *p)
     put_float(&q->repetition_penalty, &q->set, FDP_S_REPETITION, p->repetition_penalty);
     put_count(&q->logprobs, &q->set, FDP_S_LOGPROBS, p->logprobs);
     put_count(&q->prompt_logprobs, &q->set, FDP_S_PROMPT_LOGPROBS, p->prompt_logprobs);
-    q->stream_interval = p->stream_interval;
+    q->stream_interval = (uint16_t)o->stream_interval;
     if (p->seed != FDC_UNSET64) {
         q->seed = p->seed;
         q->set |= FDP_S_SEED;
     }
-    q->priority = p->priority;
-    q->ttl_queue_ms = p->ttl_queue_ms;
-    q->ttl_total_ms = p->ttl_total_ms;
+    q->priority = o->priority;
+    q->ttl_queue_ms = o->ttl_queue_ms;
+    q->ttl_total_ms = o->ttl_total_ms;
     q->n_prior = p->n_prior;
-    q->user = p->user;
+    q->user = o->user;
     q->prompt_from = p->prompt_from;
-    q->best_of = p->best_of > UINT16_MAX ? UINT16_MAX : (uint16_t)p->best_of;
-    memcpy(q->salt, p->salt, sizeof(q->salt));
+    q->best_of = (uint16_t)p->best_of;
+    memcpy(q->salt, o->salt, sizeof(q->salt));
 }
 
 void
 fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags)
 {
-    struct fdc_params p;
-
-    fdc_params_init(&p);
-    p.flags = flags;
-    fdc__fill_slot(slot, op, &p);
+    memset(slot, 0, sizeof(*slot));
+    slot->op = op;
+    slot->n = 1;
+    slot->flags = flags;
 }
 
 /* ---- items --------------------------------------------------------------- */
 
+#define MOST ((uint64_t)1 << 48) /* more than there is: sums do not wrap */
+
 struct item_writer {
     unsigned char *dst; /* NULL: only count */
     uint64_t n, cap;
-    int bad; /* did not fit, or too long to express */
+    int bad; /* did not fit */
 };
 
 static void
@@ -117,11 +96,10 @@ put_item(struct item_writer *w, int type, const void *data, uint64_t len)
     struct fdp_item h = { .type = (uint16_t)type };
     uint64_t span;
 
-    if (w->bad || len > FDP_MAX_BLOB || w->n + (span = FDP_ITEM_SPAN(len)) > w->cap) {
+    span = FDP_ITEM_SPAN(len < MOST ? len : MOST);
+    if (w->dst && w->n + span > w->cap)
         w->bad = 1;
-        return;
-    }
-    if (w->dst) {
+    if (w->dst && !w->bad) {
         unsigned char *d = w->dst + w->n;
         h.len = (uint32_t)len;
         memset(d + span - 8, 0, 8);
@@ -186,11 +164,22 @@ put_params(struct item_writer *w, const struct fdc_params *p)
         put_item(w, FDP_IT_ADAPTER, p->adapter, strlen(p->adapter));
 }
 
+/* Whole items, of a journal. */
+static __attribute__((noinline)) void
+put_items(struct item_writer *w, const struct blob *b)
+{
+    if (w->dst && !w->bad && w->n + b->prompt_bytes <= w->cap)
+        memcpy(w->dst + w->n, b->prompt, b->prompt_bytes);
+    w->n += b->prompt_bytes;
+}
+
 static void
 put_blob(struct item_writer *w, const struct blob *b)
 {
-    if (b->type)
+    if (b->type > 0)
         put_item(w, b->type, b->prompt, b->prompt_bytes);
+    else if (b->type < 0)
+        put_items(w, b);
     if (b->p)
         put_params(w, b->p);
 }
@@ -201,10 +190,18 @@ fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes)
     struct item_writer w = { .cap = FDP_MAX_BLOB };
 
     put_blob(&w, b);
-    if (w.bad || w.n > s->a_size)
-        return FDP_E_TOO_LONG;
-    *ret_bytes = (uint32_t)w.n;
-    return 0;
+    *ret_bytes = (uint32_t)(w.n < UINT32_MAX ? w.n : UINT32_MAX);
+    return w.n > w.cap || w.n > __atomic_load_n(&s->a_size, __ATOMIC_RELAXED)
+        ? FDP_E_ARENA
+        : 0;
+}
+
+void
+fdc__write_items(const struct blob *b, unsigned char *dst, uint32_t bytes)
+{
+    struct item_writer w = { .dst = dst, .cap = bytes };
+
+    put_blob(&w, b);
 }
 
 /* ---- the request ring and its arena -------------------------------------- */
@@ -248,7 +245,7 @@ fdc__ring(const struct fdc *s)
 }
 
 int
-fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span)
+fdc__put(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span)
 {
     uint32_t off = 0, cost = 0, i;
     int64_t room = fdr_prod_room(&s->sq, 1);
@@ -257,13 +254,13 @@ fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t sp
         return FDP_E_PROTO;
     arena_retire(s);
     if (room == 0)
-        return FDP_E_AGAIN;
+        return FDP_E_FULL;
     if (span && !arena_take(s, span, &off, &cost)) {
         if (fdr_prod_room(&s->sq, s->sq.n_slot) < 0)
             return FDP_E_PROTO;
         arena_retire(s);
         if (!arena_take(s, span, &off, &cost))
-            return FDP_E_AGAIN;
+            return FDP_E_FULL;
     }
     if (span) {
         struct item_writer w = { .dst = s->arena + off, .cap = span };
@@ -278,12 +275,30 @@ fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t sp
     i = s->sq.tail;
     memcpy(fdr_prod_slot(&s->sq, i), slot, sizeof(*slot));
     s->a_span[i & (s->sq.n_slot - 1)] = cost;
-    s->sq.tail = s->sq.pub = i + 1;
+    s->sq.tail = i + 1;
+    return 0;
+}
+
+void
+fdc__publish(struct fdc *s)
+{
+    if (s->sq.pub == s->sq.tail)
+        return;
+    s->sq.pub = s->sq.tail;
     /* Pairs with the gate: flag raised, tails looked at again, then sleep. */
     fdr_publish(s->sq.p_tail, s->sq.tail);
     if (fdr_flag_check(s->need_wakeup))
         fdc__ring(s);
-    return 0;
+}
+
+int
+fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span)
+{
+    int rc = fdc__put(s, slot, b, span);
+
+    if (rc == 0)
+        fdc__publish(s);
+    return rc;
 }
 
 int
@@ -292,6 +307,8 @@ fdc__flush_cancels(struct fdc *s)
     struct fdp_req q;
     int rc = 0;
 
+    if (s->re.down)
+        return 0;
     fdc__fill_op(&q, FDP_OP_CANCEL, 0);
     pthread_mutex_lock(&s->mtx_sq);
     for (uint32_t i = 0; i < s->n_tag && s->n_cancel && rc == 0; i++) {

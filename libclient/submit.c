@@ -4,69 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "libclient/priv.h"
-
-/* ---- parameters ---------------------------------------------------------- */
-
-/* Copy the caller's struct, whose size may be that of an older or newer library. */
-static int
-read_params(const struct fdc_params *in, struct fdc_params *out)
-{
-    fdc_params_init(out);
-    if (in == NULL)
-        return 0;
-    if (in->size < offsetof(struct fdc_params, n_stop))
-        return FDP_E_INVAL;
-    memcpy(out, in, in->size < sizeof(*out) ? in->size : sizeof(*out));
-    for (size_t i = sizeof(*out); i < in->size; i++)
-        if (((const unsigned char *)in)[i])
-            return FDP_E_UNSUPPORTED;
-    if ((out->n_stop && !out->stop) || (out->n_stop_ids && !out->stop_ids) ||
-        (out->n_prior && !out->prior_ids) || (out->n_bias && !out->bias) ||
-        (out->n_allowed && !out->allowed_ids) || (out->n_bad_words && !out->bad_words) ||
-        (out->grammar_len && !out->grammar) || (out->n_spans && !out->spans) ||
-        (out->n_bad_ids && (!out->bad_ids || !out->bad_ids_len)) ||
-        (out->n_logprob_ids && !out->logprob_ids))
-        return FDP_E_INVAL;
-    return 0;
-}
-
-/* ---- tags ---------------------------------------------------------------- */
-
-static int
-tag_take(struct fdc *s, struct fdc_req *r)
-{
-    struct tag_entry *t;
-
-    if (s->tag_free == 0)
-        return 0;
-    t = &s->tags[s->tag_free - 1];
-    r->tag = (uint64_t)t->gen << 32 | (s->tag_free - 1);
-    s->tag_free = t->next_free;
-    t->used = 1;
-    t->cancel = 0;
-    t->req = r;
-    s->n_open++;
-    r->open = 1;
-    return 1;
-}
-
-static void
-tag_untake(struct fdc *s, struct fdc_req *r)
-{
-    struct tag_entry *t = &s->tags[(uint32_t)r->tag];
-
-    if (!r->open || !t->used || t->req != r)
-        return;
-    r->open = 0;
-    t->used = 0;
-    t->req = NULL;
-    t->next_free = s->tag_free;
-    s->tag_free = (uint32_t)r->tag + 1;
-    s->n_open--;
-}
 
 static struct fdc_req *
 req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
@@ -84,15 +23,6 @@ req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
     return r;
 }
 
-static void
-link_req(struct fdc *s, struct fdc_req *r)
-{
-    r->all_next = s->all;
-    if (s->all)
-        s->all->all_prev = r;
-    s->all = r;
-}
-
 void
 fdc__req_drop(struct fdc_req *r)
 {
@@ -100,9 +30,11 @@ fdc__req_drop(struct fdc_req *r)
 
     fdc__unready(r);
     fdc__queue_free(r);
+    fdc__journal_free(r->j);
+    s->re.n_lost -= r->lost;
     if (r->all_prev)
         r->all_prev->all_next = r->all_next;
-    else
+    else if (s->all == r)
         s->all = r->all_next;
     if (r->all_next)
         r->all_next->all_prev = r->all_prev;
@@ -112,30 +44,68 @@ fdc__req_drop(struct fdc_req *r)
 
 /* ---- submit -------------------------------------------------------------- */
 
-/* One try: registers r and queues its slot. */
-static int
-try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot, const struct blob *b,
-    uint32_t span)
+int
+fdc__sub_init(struct fdc *s, struct sub *u, void *user)
 {
-    int rc, taken;
+    int rc = fdc__blob_bytes(s, &u->b, &u->span);
 
+    if (rc)
+        return rc;
+    u->r = req_new(s, u->slot.n ? u->slot.n : 1, u->slot.n_prior);
+    if (u->r == NULL)
+        return FDP_E_NOMEM;
+    u->r->user = user;
+    return 0;
+}
+
+/* Tags for the first of them: how many, and of which connection. */
+static int
+take_tags(struct fdc *s, struct sub *u, size_t n, size_t *ret_n, uint32_t *ret_turn)
+{
+    int rc;
+
+    *ret_n = 0;
     pthread_mutex_lock(&s->mtx);
     (void)fdc__drain(s);
-    rc = s->dead;
-    taken = rc == 0 && tag_take(s, r);
+    rc = s->dead ? s->dead : s->re.down ? FDP_E_DISCONNECTED : 0;
+    *ret_turn = s->re.n_done;
+    while (rc == 0 && *ret_n < n && fdc__tag_take(s, u[*ret_n].r)) {
+        u[*ret_n].slot.tag = u[*ret_n].r->tag;
+        u[*ret_n].r->sending = 1;
+        ++*ret_n;
+    }
     pthread_mutex_unlock(&s->mtx);
-    if (!taken)
-        return rc ? rc : FDP_E_LIMIT;
+    return rc ? rc : *ret_n ? 0 : FDP_E_LIMIT;
+}
 
-    slot->tag = r->tag;
+/* One try: queues the first of them. *ret_n: how many; why not the next one. */
+static int
+try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
+{
+    size_t n_tag, k = 0;
+    uint32_t turn;
+    int rc = take_tags(s, u, n, &n_tag, &turn);
+
+    *ret_n = 0;
+    if (rc)
+        return rc;
     pthread_mutex_lock(&s->mtx_sq);
-    rc = fdc__push(s, slot, b, span);
+    if (turn != s->re.n_done || s->re.down)
+        rc = FDP_E_DISCONNECTED; /* the tags are of a ring that is no more */
+    while (rc == 0 && k < n_tag) {
+        rc = fdc__put(s, &u[k].slot, &u[k].b, u[k].span);
+        if (rc == 0)
+            u[k++].r->sending = 0;
+    }
+    fdc__publish(s);
     pthread_mutex_unlock(&s->mtx_sq);
+    *ret_n = k;
     if (rc == 0)
-        return 0;
+        return n_tag < n ? FDP_E_LIMIT : 0;
 
     pthread_mutex_lock(&s->mtx);
-    tag_untake(s, r);
+    while (n_tag > k)
+        fdc__tag_untake(s, u[--n_tag].r);
     if (rc == FDP_E_PROTO)
         fdc__die(s, rc);
     else
@@ -145,110 +115,247 @@ try_submit(struct fdc *s, struct fdc_req *r, struct fdp_req *slot, const struct 
     return rc;
 }
 
-/* The gate takes slots without telling: look again after a while. */
+/* Asks to be told when the daemon takes requests. 1: it has taken some already. mtx
+ * held. */
 static int
-wait_room(struct fdc *s, int why, uint64_t deadline, uint32_t *nap_us)
+ask_room(struct fdc *s)
 {
-    struct timespec ts = { .tv_nsec = (long)*nap_us * 1000 };
-    uint64_t now = fdc__now();
-    int rc = 0;
+    int moved;
 
-    if (now >= deadline)
-        return deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
-    if (why == FDP_E_LIMIT) {
-        pthread_mutex_lock(&s->mtx);
-        rc = fdc__wait(s, WAIT_ROOM, NULL, deadline);
-        if (s->dead) /* which may be E_LIMIT itself */
-            rc = s->dead;
-        pthread_mutex_unlock(&s->mtx);
-        return rc < 0 ? rc : 0;
-    }
-    nanosleep(&ts, NULL);
-    if (*nap_us < 1000)
-        *nap_us *= 2;
-    pthread_mutex_lock(&s->mtx);
-    fdc__look(s);
-    rc = s->dead;
-    pthread_mutex_unlock(&s->mtx);
-    return rc;
+    s->room = 0;
+    pthread_mutex_lock(&s->mtx_sq);
+    /* pairs with the gate's fdr_publish() of sq_head */
+    fdr_flag_raise(s->sq_wait, 1);
+    moved = fdr_flag_check(s->sq.p_head) != s->sq.head;
+    pthread_mutex_unlock(&s->mtx_sq);
+    return moved;
 }
 
-int
-fdc__submit(struct fdc *s, struct fdp_req *slot, const struct blob *b, int internal,
-    int timeout_ms, struct fdc_req **ret_req)
+/* Until what lacks may have come. 0: try again; or why not. */
+static int
+wait_room(struct fdc *s, int why, uint64_t deadline)
+{
+    uint64_t now = fdc__now(), until = now + FDC_PARK_NS;
+    enum wait_kind kind = WAIT_UP;
+    int rc = 0;
+
+    if (why == FDP_E_FULL)
+        kind = WAIT_ROOM;
+    else if (why == FDP_E_LIMIT)
+        kind = WAIT_TAG;
+    pthread_mutex_lock(&s->mtx);
+    if (kind == WAIT_ROOM && !s->re.down && ask_room(s))
+        ;
+    else if (now < deadline)
+        /* Not longer: others may have taken what came. */
+        rc = fdc__wait(s, kind, NULL, until < deadline ? until : deadline);
+    else if (deadline)
+        rc = FDP_E_TIMEOUT;
+    else
+        rc = why == FDP_E_DISCONNECTED ? why : FDP_E_FULL;
+    s->wants_room |= rc == FDP_E_FULL;
+    if (s->dead) /* which may be E_LIMIT itself */
+        rc = s->dead;
+    pthread_mutex_unlock(&s->mtx);
+    return rc < 0 ? rc : 0;
+}
+
+int64_t
+fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why)
 {
     uint64_t deadline = fdc__deadline(timeout_ms);
-    uint32_t nap_us = 20, span;
-    struct fdc_req *r;
-    int rc = fdc__blob_bytes(s, b, &span);
+    size_t done = 0, k;
+    int rc = 0;
 
-    if (rc)
-        return rc;
-    r = req_new(s, slot->n ? slot->n : 1, slot->n_prior);
-    if (r == NULL)
-        return FDP_E_NOMEM;
-    if (b->p)
-        r->user = b->p->user_ptr;
-    pthread_mutex_lock(&s->mtx);
-    link_req(s, r);
-    pthread_mutex_unlock(&s->mtx);
-    for (;;) {
-        rc = try_submit(s, r, slot, b, span);
-        if (rc != FDP_E_AGAIN && rc != FDP_E_LIMIT)
-            break;
-        rc = wait_room(s, rc, deadline, &nap_us);
-        if (rc)
-            break;
+    while (rc == 0 && done < n) {
+        rc = try_send(s, u + done, n - done, &k);
+        done += k;
+        if (rc == FDP_E_FULL || rc == FDP_E_LIMIT || rc == FDP_E_DISCONNECTED)
+            rc = wait_room(s, rc, deadline);
     }
     pthread_mutex_lock(&s->mtx);
-    if (rc) {
-        fdc__req_drop(r);
-    } else {
-        r->internal = (uint8_t)internal;
+    for (size_t i = 0; i < n; i++) {
+        struct fdc_req *r = u[i].r;
+        if (i >= done) {
+            fdc__req_drop(r);
+            continue;
+        }
+        r->internal = (uint8_t)u[i].internal;
         if (r->unread || r->term)
             fdc__ready(r);
     }
     pthread_mutex_unlock(&s->mtx);
-    if (rc == 0)
-        *ret_req = r;
+    *ret_why = rc;
+    return done ? (int64_t)done : rc;
+}
+
+/* Fills u from what the program gave. */
+static int
+describe(struct fdc *s, struct sub *u, const struct ask *a)
+{
+    int rc;
+
+    if (u->b.prompt == NULL && u->b.prompt_bytes)
+        return fdc__explain(&a->o, FDP_E_INVAL, "the prompt is NULL, its length %zu",
+            u->b.prompt_bytes);
+    u->b.p = &a->p;
+    u->internal = a->o.exclusive_reader != 0;
+    fdc__fill_slot(&u->slot, FDP_OP_SUBMIT, &a->p, &a->o);
+    rc = fdc__sub_init(s, u, a->o.user_ptr);
+    if (rc == FDP_E_ARENA)
+        return fdc__explain(&a->o, rc, "it takes %u bytes, at most %u", u->span, s->a_size);
+    if (rc || s->re.ms == 0 || a->o.no_resume || a->p.n != 1 || a->p.best_of > 1)
+        return rc;
+    pthread_mutex_lock(&s->mtx);
+    rc = fdc__journal_new(s, u, a);
+    if (rc)
+        fdc__req_drop(u->r);
+    pthread_mutex_unlock(&s->mtx);
     return rc;
 }
 
-static int
-submit_prompt(struct fdc *s, int type, const void *data, size_t n, size_t unit,
-    const struct fdc_params *params, struct fdc_req **ret_req)
+/* Bytes of n elements, which may be more than there is memory. */
+static size_t
+bytes_of(size_t n, size_t unit)
 {
-    struct fdc_params p;
-    struct fdp_req slot;
-    struct blob b = { .type = type, .prompt = data, .p = &p };
+    return n > SIZE_MAX / unit ? SIZE_MAX : n * unit;
+}
+
+static int
+explain_full(struct fdc *s, const struct fdc_submit_opts *o, int rc)
+{
+    uint32_t n_open, n_tag;
+
+    pthread_mutex_lock(&s->mtx);
+    n_open = s->n_open;
+    n_tag = s->n_tag;
+    pthread_mutex_unlock(&s->mtx);
+    if (rc == FDP_E_TIMEOUT)
+        return fdc__explain(o, rc, "no room within %d ms, %u of %u requests are open",
+            o->submit_timeout_ms, n_open, n_tag);
+    return fdc__explain(o, rc, "%u of %u requests are open", n_open, n_tag);
+}
+
+static int
+submit_prompt(struct fdc *s, int type, const void *data, size_t n_bytes,
+    const struct fdc_params *params, const struct fdc_submit_opts *opts,
+    struct fdc_req **ret_req)
+{
+    struct sub u = { .b = { .type = type, .prompt = data, .prompt_bytes = n_bytes } };
+    struct ask a;
     int rc = fdc__check(s);
 
     if (rc)
         return rc;
-    if (ret_req == NULL || (data == NULL && n))
+    if (ret_req == NULL)
         return FDP_E_INVAL;
-    if (n > FDP_MAX_BLOB)
-        return FDP_E_TOO_LONG;
-    b.prompt_bytes = n * unit;
-    rc = read_params(params, &p);
+    rc = fdc__read_ask(params, opts, &a);
+    if (rc == 0)
+        rc = describe(s, &u, &a);
     if (rc)
         return rc;
-    fdc__fill_slot(&slot, FDP_OP_SUBMIT, &p);
-    return fdc__submit(s, &slot, &b, p.exclusive_reader != 0, p.submit_timeout_ms, ret_req);
+    if (fdc__send(s, &u, 1, a.o.submit_timeout_ms, &rc) < 0)
+        return explain_full(s, &a.o, rc);
+    *ret_req = u.r;
+    return 0;
 }
 
 int
-fdc_submit_text(fdc_t *s, const char *text, size_t n_bytes,
-    const struct fdc_params *params, fdc_req_t **ret_req)
+fdc_submit_text(fdc_t *s, const char *text, size_t n_bytes, const struct fdc_params *params,
+    const struct fdc_submit_opts *opts, fdc_req_t **ret_req)
 {
-    return submit_prompt(s, FDP_IT_PROMPT_TEXT, text, n_bytes, 1, params, ret_req);
+    return submit_prompt(s, FDP_IT_PROMPT_TEXT, text, n_bytes, params, opts, ret_req);
 }
 
 int
-fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids,
-    const struct fdc_params *params, fdc_req_t **ret_req)
+fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids, const struct fdc_params *params,
+    const struct fdc_submit_opts *opts, fdc_req_t **ret_req)
 {
-    return submit_prompt(s, FDP_IT_PROMPT_IDS, ids, n_ids, 4, params, ret_req);
+    return submit_prompt(s, FDP_IT_PROMPT_IDS, ids, bytes_of(n_ids, 4), params, opts,
+        ret_req);
+}
+
+/* Element i: the program's struct may be longer than this library's. */
+static struct fdc_submit *
+nth(struct fdc_submit *subs, size_t i)
+{
+    return (struct fdc_submit *)(void *)((char *)subs + i * subs->size);
+}
+
+/* Describes all of them; how many, and with a status the one that cannot be sent. */
+static size_t
+describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, struct ask *a)
+{
+    struct fdc_submit *b;
+    size_t i = 0;
+    int rc = 0;
+
+    for (; rc == 0 && i < n; i++) {
+        b = nth(subs, i);
+        b->req = NULL;
+        rc = b->size != subs->size || (b->text && b->ids) ? FDP_E_INVAL : 0;
+        u[i].b.type =
+            b->ids || (b->n_ids && !b->text) ? FDP_IT_PROMPT_IDS : FDP_IT_PROMPT_TEXT;
+        u[i].b.prompt = b->ids ? (const void *)b->ids : b->text;
+        u[i].b.prompt_bytes = b->ids ? bytes_of(b->n_ids, 4) : b->n_text;
+        if (rc == 0)
+            rc = fdc__read_ask(b->params, b->opts, &a[i]);
+        if (rc == 0)
+            rc = describe(s, &u[i], &a[i]);
+        b->status = rc;
+    }
+    return rc ? i - 1 : i;
+}
+
+/* Sends what was described, tells each what became of it. */
+static int64_t
+send_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u,
+    const struct ask *a, int timeout_ms)
+{
+    int why;
+    int64_t sent = fdc__send(s, u, n, timeout_ms, &why);
+
+    for (size_t i = 0; i < n; i++) {
+        struct fdc_submit *b = nth(subs, i);
+
+        b->req = (int64_t)i < sent ? u[i].r : NULL;
+        b->status = (int64_t)i < sent ? 0 : why;
+        if (b->status)
+            fdc__explain(&a[i].o, why, "request %zu of %zu", i + 1, n);
+    }
+    return sent;
+}
+
+int
+fdc_submit_many(fdc_t *s, struct fdc_submit *subs, size_t n, int timeout_ms)
+{
+    int rc = fdc__check(s);
+    struct ask *a;
+    struct sub *u;
+    int64_t sent;
+    size_t k;
+
+    if (rc)
+        return rc;
+    if (n == 0)
+        return 0;
+    if (subs == NULL || subs->size < sizeof(*subs) || n > INT32_MAX)
+        return FDP_E_INVAL;
+    u = (struct sub *)calloc(n, sizeof(*u));
+    a = (struct ask *)calloc(n, sizeof(*a));
+    k = u && a ? describe_many(s, subs, n, u, a) : 0;
+    if (k == n) {
+        sent = send_many(s, subs, n, u, a, timeout_ms);
+    } else {
+        sent = u && a ? nth(subs, k)->status : FDP_E_NOMEM;
+        pthread_mutex_lock(&s->mtx);
+        while (k > 0)
+            fdc__req_drop(u[--k].r);
+        pthread_mutex_unlock(&s->mtx);
+    }
+    free(u);
+    free(a);
+    return (int)sent;
 }
 
 /* ---- cancel and free ----------------------------------------------------- */
@@ -266,6 +373,17 @@ cancel_open(struct fdc *s, struct fdc_req *r)
         fdc__die(s, FDP_E_PROTO);
 }
 
+/* No daemon has it. */
+static void
+cancel_lost(struct fdc *s, struct fdc_req *r)
+{
+    struct fdp_error e = { .code = FDP_E_CANCELLED };
+
+    r->lost = 0;
+    s->re.n_lost--;
+    fdc__end_error(r, &e);
+}
+
 int
 fdc_cancel(fdc_req_t *r)
 {
@@ -277,7 +395,9 @@ fdc_cancel(fdc_req_t *r)
     if (rc)
         return rc;
     pthread_mutex_lock(&r->s->mtx);
-    if (r->open)
+    if (r->lost)
+        cancel_lost(r->s, r);
+    else if (r->open)
         cancel_open(r->s, r);
     pthread_mutex_unlock(&r->s->mtx);
     return 0;
@@ -298,11 +418,13 @@ fdc_req_free(fdc_req_t *r)
         return;
     }
     pthread_mutex_lock(&s->mtx);
-    if (r->open) {
+    if (r->open && !r->lost) {
         s->tags[(uint32_t)r->tag].req = NULL;
         cancel_open(s, r);
     }
     fdc__req_drop(r);
+    if ((s->n_any || s->parked == PARKED_ANY) && !fdc__any_open(s))
+        fdc__kick(s); /* for fdc_wait_any() */
     pthread_mutex_unlock(&s->mtx);
 }
 

@@ -30,6 +30,9 @@ UNIT_TESTS = \
 	%D%/unit/u_client \
 	%D%/unit/u_client_lies \
 	%D%/unit/u_client_tokens \
+	%D%/unit/u_client_room \
+	%D%/unit/u_client_reconnect \
+	%D%/unit/u_abi \
 	%D%/unit/u_param \
 	%D%/unit/u_param_load \
 	%D%/unit/u_params40 \
@@ -211,6 +214,8 @@ endif
 
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
 tests_unit_u_client_lies_SOURCES = %D%/unit/u_client_lies.c $(MOCK_GATE)
+tests_unit_u_client_room_SOURCES = %D%/unit/u_client_room.c $(MOCK_GATE)
+tests_unit_u_client_reconnect_SOURCES = %D%/unit/u_client_reconnect.c $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_cgroup_SOURCES = %D%/unit/u_cgroup.c $(TMP_FIXTURE)
 tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)
@@ -343,6 +348,8 @@ tests_bench_b_gpu_sample_SOURCES = %D%/bench/b_gpu_sample.c $(GPU_BENCH)
 tests_bench_b_gate_SOURCES = %D%/bench/b_gate.c $(GATE_FIXTURE)
 tests_unit_u_client_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_lies_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_client_room_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_client_reconnect_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_where_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_top_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
@@ -422,13 +429,15 @@ SYS_TESTS = \
 	%D%/sys/050-locks.sh \
 	%D%/sys/051-blocked.sh \
 	%D%/sys/052-wait.sh \
-	%D%/sys/054-rules.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+	%D%/sys/054-rules.sh \
+	%D%/sys/054-reconnect.sh
+SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
+tests_sys_resume_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_mixed_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_restricted_LDADD =
 tests_sys_hostile_attack_SOURCES = %D%/sys/hostile/attack.c %D%/sys/hostile/attack.h \
@@ -449,7 +458,7 @@ SOURCE_TESTS = \
 	tools/dev/check_findings.sh \
 	tools/dev/check_glossary.sh \
 	tools/dev/check_words.sh \
-	%D%/unit/layers.sh %D%/unit/format.sh \
+	%D%/unit/abi.sh %D%/unit/layers.sh %D%/unit/format.sh \
 	%D%/unit/ci_sample.sh \
 	%D%/unit/man_chat_example.sh %D%/unit/man_example.sh
 

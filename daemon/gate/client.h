@@ -67,6 +67,7 @@ struct client {
     struct fdr_cons sq;     /* requests; positions are ours */
     struct fdr_prod cq;     /* completions */
     uint32_t *p_cq_wait;    /* in c2d */
+    uint32_t *p_sq_wait;
     uint32_t arena_off, arena_bytes; /* in c2d */
     TAILQ_ENTRY(client) out;         /* of those with output */
 

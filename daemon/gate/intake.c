@@ -555,6 +555,19 @@ itk_next(struct intake *k, struct client *c, uint32_t at)
     return itk_request(k, c, &q);
 }
 
+/* After the copies: the client may use n slots, and their arena, again. */
+static void
+itk_give_back(struct intake *k, struct client *c, uint32_t n)
+{
+    struct fdp_event room = { .kind = FDP_EV_ROOM };
+
+    c->sq.head += n;
+    /* pairs with the client's fdr_flag_raise() of sq_wait */
+    fdr_publish(c->sq.p_head, c->sq.head);
+    if (fdr_flag_check(c->p_sq_wait) != 0)
+        (void)cli_emit(k->clients, c, 0, FDP_T_EVENT, &room, sizeof(room), 0);
+}
+
 int
 itk_poll(struct intake *k, struct client *c)
 {
@@ -578,9 +591,8 @@ itk_poll(struct intake *k, struct client *c)
             break;
         n++;
     }
-    /* After the copies: the client may use slots and arena again. */
     if (n != 0)
-        fdr_cons_release(&c->sq, n);
+        itk_give_back(k, c, n);
     c->t_used = k->env->now;
     return work;
 }

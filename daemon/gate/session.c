@@ -420,6 +420,7 @@ ses_open(struct sessions *t, struct ses *s, const struct fdp_hello *h)
     s->c.arena_off = w.arena_off;
     s->c.arena_bytes = w.arena_bytes;
     s->c.p_cq_wait = (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_CQ_WAIT);
+    s->c.p_sq_wait = (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_SQ_WAIT);
     s->p_need_wakeup = (uint32_t *)(void *)(s->c.d2c.p + FDP_D2C_SQ_NEED_WAKEUP);
     fdr_cons_init(&s->c.sq, s->c.c2d.p + w.sq_off,
         (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_SQ_TAIL),

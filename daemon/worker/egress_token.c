@@ -296,14 +296,17 @@ void
 egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_end end)
 {
     struct req_choice *ch = &r->choices[sample];
+    int failed = end.finish == FDP_FIN_ERROR;
     struct fdp_choice_end *ce;
     size_t n = 0;
 
     ASSERT(!ch->closed && r->n_open > 0);
-    if (end.stop_str < 0)
+    /* A program may go on with what an error cut off, by PRIOR_IDS: no text then that
+     * the next token could have made another one. */
+    if (end.stop_str < 0 && !failed)
         n = egr_unfinished(g, r, sample);
     egr_text_add(g, r, sample, g->buf, n, 0);
-    egr_flush(g, r, sample, 0);
+    egr_flush(g, r, sample, failed ? egr_keeps(r, sample) : 0);
     end.n_tokens = ch->n_got;
     end.n_reasoning = (uint32_t)ch->reason.n;
     ce = egr_claim(g, r->id, FDP_T_CHOICE_END, ch->shown, ch->n_got, sizeof(*ce));

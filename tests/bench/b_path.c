@@ -231,16 +231,16 @@ demo_model(void)
         struct fdc_params p;
         fdc_params_init(&p);
         p.max_new = TOK;
-        p.flags |= FDP_F_IGNORE_EOS;
+        p.flags |= FDC_F_IGNORE_EOS;
         p.temperature = 0;
         fdc_req_t *r;
         uint64_t t0 = now_ns(), last = 0;
-        if (fdc_submit_text(s, "In the beginning", 16, &p, &r) < 0)
+        if (fdc_submit_text(s, "In the beginning", 16, &p, NULL, &r) < 0)
             break;
-        struct fdc_event e;
+        struct fdc_event e = FDC_EVENT_INIT;
         first[i] = 0;
         while (fdc_next(r, &e, 10000) == 1) {
-            if (e.type != FDP_T_IDS)
+            if (e.type != FDC_T_IDS)
                 continue;
             uint64_t t = now_ns();
             if (last == 0)

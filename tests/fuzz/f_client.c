@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "libclient/fdclient.h"
+#include "libclient/fdproto.h"
 #include "libclient/fdring.h"
 #include "tests/fuzz/take.h"
 
@@ -456,41 +457,44 @@ static void
 want_status(int64_t rc)
 {
     MUST(rc >= INT32_MIN && rc <= INT32_MAX);
-    MUST(rc != FDP_E_INVAL && rc != FDP_E_FORKED);
+    MUST(rc != FDC_E_INVAL && rc != FDC_E_FORKED);
     MUST(fdc_strerror((int)rc) != NULL);
 }
 
 static void
 want_event(const struct fdc_event *e, uint32_t n_sample)
 {
-    static const uint8_t unit[FDP_T__N] = { [FDP_T_PROMPT_IDS] = 4,
-        [FDP_T_IDS] = 4,
-        [FDP_T_TEXT] = 1,
-        [FDP_T_PROMPT_TEXT] = 1,
-        [FDP_T_TOKEN_TEXT] = 1,
+    static const uint8_t unit[FDP_T__N] = { [FDC_T_PROMPT_IDS] = 4,
+        [FDC_T_IDS] = 4,
+        [FDC_T_TEXT] = 1,
+        [FDC_T_PROMPT_TEXT] = 1,
+        [FDC_T_TOKEN_TEXT] = sizeof(uint16_t),
         [FDP_T_BYTES] = 1,
         [FDP_T_REPLY] = 1,
-        [FDP_T_SPECIAL] = sizeof(struct fdp_special),
-        [FDP_T_LOGPROBS] = 8,
-        [FDP_T_PROMPT_LOGPROBS] = 8,
-        [FDP_T_ACCEPTED] = sizeof(struct fdp_accepted),
-        [FDP_T_CHOICE_END] = sizeof(struct fdp_choice_end),
-        [FDP_T_DONE] = sizeof(struct fdp_done),
-        [FDP_T_ERROR] = sizeof(struct fdp_error) };
+        [FDC_T_SPECIAL] = sizeof(struct fdc_special),
+        [FDC_T_LOGPROBS] = 8,
+        [FDC_T_PROMPT_LOGPROBS] = 8,
+        [FDC_T_ACCEPTED] = sizeof(struct fdc_accepted),
+        [FDC_T_CHOICE_END] = sizeof(struct fdc_choice_end),
+        [FDC_T_DONE] = sizeof(struct fdc_done),
+        [FDC_T_ERROR] = sizeof(struct fdc_error) };
     const unsigned char *p = e->data;
+    const char *text;
+    size_t n_text = 0;
     uint32_t n;
 
     MUST(e->type < FDP_T__N && unit[e->type] != 0);
     MUST(e->sample < n_sample);
     MUST(e->n <= FDP_REC_MAX_LEN / unit[e->type]);
-    if (e->type == FDP_T_LOGPROBS || e->type == FDP_T_PROMPT_LOGPROBS)
+    if (e->type == FDC_T_LOGPROBS || e->type == FDC_T_PROMPT_LOGPROBS)
         MUST(e->n >= 1);
-    if (e->type == FDP_T_ERROR)
-        MUST(e->error->code < 0 && e->error->code != FDP_E_AGAIN &&
-            e->error->code != FDP_E_TIMEOUT);
+    if (e->type == FDC_T_ERROR)
+        MUST(e->error->code < 0 && e->error->code != FDC_E_AGAIN &&
+            e->error->code != FDC_E_TIMEOUT);
     n = e->n * unit[e->type];
-    if (e->type == FDP_T_SPECIAL)
-        n += e->special->n_text;
+    for (uint32_t i = 0; i < e->n && (text = fdc_event_text(e, i, &n_text)) != NULL; i++)
+        for (size_t k = 0; k < n_text; k++)
+            cl.sum += (unsigned char)text[k];
     MUST(n <= FDP_REC_MAX_LEN);
     for (uint32_t i = 0; i < n; i++)
         cl.sum += p[i];
@@ -499,7 +503,7 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
 static void
 read_some(uint32_t k, uint32_t times)
 {
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
     int rc;
 
     if (cl.req[k].r == NULL)
@@ -507,13 +511,13 @@ read_some(uint32_t k, uint32_t times)
     while (times-- > 0) {
         rc = fdc_next(cl.req[k].r, &e, 0);
         if (rc <= 0) {
-            MUST(rc == FDP_E_AGAIN || rc == 0);
+            MUST(rc == FDC_E_AGAIN || rc == 0);
             MUST(rc != 0 || cl.req[k].ended);
             return;
         }
         MUST(!cl.req[k].ended);
         want_event(&e, cl.req[k].n);
-        cl.req[k].ended = e.type == FDP_T_DONE || e.type == FDP_T_ERROR;
+        cl.req[k].ended = e.type == FDC_T_DONE || e.type == FDC_T_ERROR;
     }
 }
 
@@ -521,6 +525,7 @@ static void
 submit(struct in *in, uint32_t k)
 {
     uint32_t ids[64] = { 1, 2, 3 };
+    struct fdc_submit_opts o = { .size = sizeof(o) };
     struct fdc_params p;
     uint32_t what = take(in, 1);
     int rc;
@@ -528,10 +533,10 @@ submit(struct in *in, uint32_t k)
     if (cl.req[k].r != NULL)
         return;
     fdc_params_init(&p);
-    p.n = (uint16_t)(1 + what % 3);
-    p.exclusive_reader = what >> 2 & 1;
-    p.submit_timeout_ms = what & 8 ? 1 : 0;
-    rc = fdc_submit_ids(cl.s, ids, what & 16 ? 64 : 3, &p, &cl.req[k].r);
+    p.n = 1 + what % 3;
+    o.exclusive_reader = what >> 2 & 1;
+    o.submit_timeout_ms = what & 8 ? 1 : 0;
+    rc = fdc_submit_ids(cl.s, ids, what & 16 ? 64 : 3, &p, &o, &cl.req[k].r);
     MUST(rc <= 0);
     if (rc != 0) {
         want_status(rc);
@@ -546,7 +551,8 @@ submit(struct in *in, uint32_t k)
 static void
 call(struct in *in, uint32_t op)
 {
-    struct fdc_info info = { .size = sizeof(info) };
+    struct fdc_model_info model = { .size = sizeof(model) };
+    struct fdc_info info = { .size = sizeof(info), .model = &model };
     uint32_t *ids = NULL, id = 5;
     char *text = NULL;
     size_t n = 0;
@@ -572,15 +578,14 @@ call(struct in *in, uint32_t op)
     case 2:
         rc = fdc_info(cl.s, &info, CALL_MS);
         MUST(rc != 0 ||
-            (info.model.n_eos <= 8 &&
-                memchr(info.model.model_name, 0, sizeof(info.model.model_name)) != NULL));
+            (model.n_eos <= 8 && memchr(model.name, 0, sizeof(model.name)) != NULL));
         break;
     default:
         rc = fdc_ping(cl.s, 1, &ns, CALL_MS);
         break;
     }
     want_status(rc);
-    MUST(rc != FDP_E_AGAIN);
+    MUST(rc != FDC_E_AGAIN);
     if (rc == 0) {
         fdc_free(ids);
         fdc_free(text);
@@ -635,7 +640,7 @@ client_command(struct in *in, uint32_t op)
         for (int64_t i = 0; i < rc; i++)
             cl.sum += (unsigned char)buf[i];
         /* it reads terminal events too */
-        cl.req[k].ended |= rc <= 0 && rc != FDP_E_AGAIN;
+        cl.req[k].ended |= rc <= 0 && rc != FDC_E_AGAIN;
         break;
     case 12:
         want_status(fdc_state(cl.s, &flags));
@@ -685,7 +690,7 @@ count_fds(void)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct fdc_open_error err = { 0 };
+    struct fdc_open_error err = { .size = sizeof(err) };
     struct fdc_open_opts o = { .size = sizeof(o),
         .name = "fuzz",
         .spin_us = FDC_SPIN_NONE,
@@ -708,7 +713,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     rc = fdc_open(&o, &cl.s);
     while (sem_wait(&dm.done) != 0)
         continue;
-    MUST(rc <= 0 && rc != FDP_E_INVAL && rc != FDP_E_AGAIN && rc != FDP_E_TIMEOUT);
+    MUST(rc <= 0 && rc != FDC_E_INVAL && rc != FDC_E_AGAIN && rc != FDC_E_TIMEOUT);
     if (rc == 0) {
         while (in.n > 0) {
             uint64_t t0 = now_ns();

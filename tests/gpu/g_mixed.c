@@ -82,15 +82,14 @@ make_refs(uint32_t vocab, uint32_t longest)
             r->ids[k] =
                 i % 2 == 1 && k < refs[i - 1].n / 2 ? refs[i - 1].ids[k] : rnd(vocab);
         fdc_params_init(&r->p);
-        r->p.flags = FDP_F_IGNORE_EOS;
-        r->p.logprobs = (int8_t)(i % 3 == 0 ? 5 : 0);
+        r->p.flags = FDC_F_IGNORE_EOS;
+        r->p.logprobs = i % 3 == 0 ? 5 : 0;
         r->p.seed = i;
         r->p.max_new = r->max_new;
         r->p.temperature = i % 2 == 0 ? 0 : 0.8f;
         r->p.top_k = i % 4 == 1 ? 40 : 0;
         r->p.top_p = i % 4 == 3 ? 0.9f : 1;
         r->p.repetition_penalty = i % 8 == 5 ? 1.2f : 1;
-        r->p.submit_timeout_ms = 60000;
     }
     return 0;
 }
@@ -98,12 +97,14 @@ make_refs(uint32_t vocab, uint32_t longest)
 static int
 begin(fdc_t *s, struct run *u, const struct ref *r)
 {
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .user_ptr = u,
+        .submit_timeout_ms = 60000 };
     struct fdc_params p = r->p;
     int rc;
 
     *u = (struct run){ .ref = r, .hash = { 1, 1 } };
-    p.user_ptr = u;
-    rc = fdc_submit_ids(s, r->ids, r->n, &p, &u->req);
+    rc = fdc_submit_ids(s, r->ids, r->n, &p, &o, &u->req);
     if (rc < 0)
         (void)fprintf(stderr, "submit: %s\n", fdc_strerror(rc));
     return rc;
@@ -114,20 +115,20 @@ static int
 take(struct run *u, const struct fdc_event *ev, int *ret_status)
 {
     switch (ev->type) {
-    case FDP_T_IDS:
+    case FDC_T_IDS:
         u->hash[0] = mix(u->hash[0], ev->ids, ev->n * sizeof(*ev->ids));
         u->n_out += ev->n;
         n_tok += ev->n;
         break;
-    case FDP_T_LOGPROBS:
+    case FDC_T_LOGPROBS:
         for (uint32_t i = 0; i < ev->n; i++)
             u->hash[1] =
                 mix(u->hash[1], &ev->logprobs[i].logprob, sizeof(ev->logprobs[i].logprob));
         break;
-    case FDP_T_ERROR:
+    case FDC_T_ERROR:
         *ret_status = ev->error->code;
         return 1;
-    case FDP_T_DONE:
+    case FDC_T_DONE:
         *ret_status = 0;
         return 1;
     default:
@@ -139,7 +140,7 @@ take(struct run *u, const struct fdc_event *ev, int *ret_status)
 static int
 reference(fdc_t *s, struct ref *r)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     struct run u;
     int rc = begin(s, &u, r), over = 0, status = 0;
 
@@ -159,7 +160,7 @@ static void
 finish(struct run *u, int status)
 {
     n_done++;
-    if (u->cancel_at > 0 && status == FDP_E_CANCELLED) {
+    if (u->cancel_at > 0 && status == FDC_E_CANCELLED) {
         n_cancelled++;
     } else if (status != 0) {
         n_failed++;
@@ -194,7 +195,7 @@ load(fdc_t *s, double seconds, int rows)
     for (int i = 0; i < rows && rc >= 0; i++, open++)
         rc = next_run(s, &runs[i]);
     while (open > 0 && rc >= 0) {
-        struct fdc_event ev;
+        struct fdc_event ev = FDC_EVENT_INIT;
         fdc_req_t *req;
         struct run *u;
         int status = 0;
@@ -204,7 +205,7 @@ load(fdc_t *s, double seconds, int rows)
             return rc < 0 ? rc : -1;
         u = fdc_req_user(req);
         rc = fdc_next(req, &ev, 0);
-        if (rc == FDP_E_AGAIN)
+        if (rc == FDC_E_AGAIN)
             rc = 0;
         else if (rc == 1 && take(u, &ev, &status)) {
             finish(u, status);

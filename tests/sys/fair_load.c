@@ -82,15 +82,16 @@ static int
 submit(fdc_t *s, uint64_t user, uint32_t n_tokens, fdc_req_t **ret)
 {
     static const uint32_t ids[4] = { 5, 6, 7, 8 };
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .user = user,
+        .submit_timeout_ms = WAIT_MS };
     struct fdc_params p;
 
     fdc_params_init(&p);
     p.max_new = n_tokens;
-    p.flags = FDP_F_IGNORE_EOS;
+    p.flags = FDC_F_IGNORE_EOS;
     p.temperature = 0;
-    p.user = user;
-    p.submit_timeout_ms = WAIT_MS;
-    return fdc_submit_ids(s, ids, 4, &p, ret);
+    return fdc_submit_ids(s, ids, 4, &p, &o, ret);
 }
 
 /* n_open requests at a time, for ever. */
@@ -107,13 +108,13 @@ other_user(const struct fair_load *cfg, struct shared *sh)
             return 1;
     }
     while (fdc_wait_any(s, &r, WAIT_MS) == 1) {
-        struct fdc_event e;
+        struct fdc_event e = FDC_EVENT_INIT;
         int rc;
 
         while ((rc = fdc_next(r, &e, 0)) == 1) {
-            if (e.type == FDP_T_ERROR)
+            if (e.type == FDC_T_ERROR)
                 __atomic_fetch_add(&sh->refused, 1, __ATOMIC_RELAXED);
-            else if (e.type == FDP_T_DONE)
+            else if (e.type == FDC_T_DONE)
                 __atomic_fetch_add(&sh->done, 1, __ATOMIC_RELAXED);
         }
         if (rc != 0)
@@ -130,7 +131,7 @@ one_request(fdc_t *s, const struct fair_load *cfg, struct fair_seen *seen,
     uint64_t *ret_total)
 {
     uint64_t t0 = now_ns(), last = 0;
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
     fdc_req_t *r;
     int rc = submit(s, OWN_USER, cfg->n_tokens, &r);
 
@@ -139,11 +140,11 @@ one_request(fdc_t *s, const struct fair_load *cfg, struct fair_seen *seen,
     while ((rc = fdc_next(r, &e, WAIT_MS)) == 1) {
         uint64_t t = now_ns();
 
-        if (e.type == FDP_T_ERROR) {
+        if (e.type == FDC_T_ERROR) {
             fdc_req_free(r);
             return say("request", e.error->code);
         }
-        if (e.type != FDP_T_IDS)
+        if (e.type != FDC_T_IDS)
             continue;
         /* Tokens that came together: one gap, and none between them. */
         if (last != 0 && seen->n_gap < (size_t)cfg->n_requests * cfg->n_tokens)
@@ -163,7 +164,7 @@ measure(const struct fair_load *cfg, struct shared *sh, struct fair_seen *seen)
     int rc = 0;
 
     if (s == NULL)
-        return say("attach", FDP_E_CONNECT);
+        return say("attach", FDC_E_CONNECT);
     usleep(cfg->settle_ms * 1000);
     done = __atomic_load_n(&sh->done, __ATOMIC_RELAXED);
     refused = __atomic_load_n(&sh->refused, __ATOMIC_RELAXED);
@@ -187,7 +188,7 @@ fair_load_run(const struct fair_load *cfg, struct fair_seen *ret)
     seen.gap = calloc((size_t)cfg->n_requests * cfg->n_tokens, sizeof(*seen.gap));
     seen.total = calloc(cfg->n_requests, sizeof(*seen.total));
     if (sh == MAP_FAILED || seen.gap == NULL || seen.total == NULL) {
-        rc = say("memory", FDP_E_NOMEM);
+        rc = say("memory", FDC_E_NOMEM);
         goto free_seen;
     }
     if (cfg->n_open != 0 && (pid = fork()) == 0) {

@@ -62,7 +62,7 @@ end_one(struct one *o, struct tally *t)
 static int
 step_one(struct one *o, struct tally *t)
 {
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
     int rc = fdc_next(o->r, &e, 20000);
     if (rc < 0) {
         fprintf(stderr, "soak: fdc_next: %s\n", fdc_status_name(rc));
@@ -72,20 +72,20 @@ step_one(struct one *o, struct tally *t)
     }
     if (rc == 0)
         return 1;
-    if (e.type == FDP_T_ACCEPTED) {
+    if (e.type == FDC_T_ACCEPTED) {
         o->accepted = 1;
         add(&t->accepted, 1);
-    } else if (e.type == FDP_T_IDS) {
+    } else if (e.type == FDC_T_IDS) {
         o->n_tok += e.n;
         add(&t->tokens, e.n);
-    } else if (e.type == FDP_T_DONE) {
+    } else if (e.type == FDC_T_DONE) {
         o->n_end++;
         add(&t->done, 1);
         if (!o->cancelled && o->n_tok != o->max_new)
             add(&t->short_output, 1);
-    } else if (e.type == FDP_T_ERROR) {
+    } else if (e.type == FDC_T_ERROR) {
         o->n_end++;
-        if (e.error->code == FDP_E_CANCELLED)
+        if (e.error->code == FDC_E_CANCELLED)
             add(&t->cancelled, 1);
         else if (!o->accepted && fdc_is_retryable(e.error->code))
             add(&t->refused, 1);
@@ -104,13 +104,13 @@ submit_one(fdc_t *s, struct one *o, uint64_t *rng, uint32_t vocab)
     uint32_t n = 1 + next_rand(rng) % 200;
     for (uint32_t i = 0; i < n; i++)
         ids[i] = next_rand(rng) % vocab;
+    struct fdc_submit_opts so = { .size = sizeof(so), .submit_timeout_ms = 20000 };
     struct fdc_params p;
     fdc_params_init(&p);
-    p.flags = FDP_F_IGNORE_EOS | (next_rand(rng) % 2 ? FDP_F_TEXT : 0);
+    p.flags = FDC_F_IGNORE_EOS | (next_rand(rng) % 2 ? FDC_F_TEXT : 0);
     p.max_new = 1 + next_rand(rng) % 40;
     p.temperature = 0;
-    p.submit_timeout_ms = 20000;
-    int rc = fdc_submit_ids(s, ids, n, &p, &o->r);
+    int rc = fdc_submit_ids(s, ids, n, &p, &so, &o->r);
     if (rc < 0) {
         fprintf(stderr, "soak: submit: %s\n", fdc_status_name(rc));
         o->r = NULL;
@@ -127,7 +127,7 @@ client(const char *path, unsigned long n_req, uint64_t seed, uint32_t vocab, str
         .name = "soak",
         .connect_timeout_ms = 30000 };
     fdc_t *s = NULL;
-    int rc = FDP_E_CONNECT;
+    int rc = FDC_E_CONNECT;
     for (int i = 0; i < 200; i++) {
         rc = fdc_open(&opts, &s);
         if (rc == 0 || !fdc_is_retryable(rc))

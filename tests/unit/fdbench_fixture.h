@@ -16,7 +16,7 @@
 #define BOS   5u
 #define EOS   7u
 
-static const struct fdp_info model = {
+static const struct fdc_model_info model = {
     .vocab = VOCAB, .max_model_len = 100000, .bos_id = BOS, .n_eos = 1, .eos_ids = { EOS }
 };
 

@@ -93,6 +93,17 @@ put(struct mock *m, uint64_t tag, int type, uint32_t sample, uint32_t pos,
 }
 
 static void
+tell_room(struct mock *m)
+{
+    struct fdp_event ev = { .kind = FDP_EV_ROOM };
+
+    if (fdr_flag_check((const uint32_t *)(m->c2d + FDP_C2D_SQ_WAIT)) == 0)
+        return;
+    __atomic_fetch_add(&m->n_room, 1, __ATOMIC_RELAXED);
+    put(m, 0, FDP_T_EVENT, 0, 0, &ev, sizeof(ev));
+}
+
+static void
 put_error(struct mock *m, uint64_t tag, int code, uint32_t detail)
 {
     struct fdp_error e = { .code = code, .detail = detail, .arg = 7, .retry_after_ms = 5 };
@@ -109,7 +120,7 @@ put_done(struct mock *m, uint64_t tag, uint32_t out)
 static void
 one_token(struct mock *m, struct mock_stream *s)
 {
-    uint32_t id = 1000 + s->pos;
+    uint32_t id = 1000 + s->pos + m->shift;
     char text[16];
     int len = snprintf(text, sizeof(text), "t%u ", s->pos);
 
@@ -169,6 +180,33 @@ begins(const unsigned char *p, uint32_t n, const char *w)
     return n >= strlen(w) && memcmp(p, w, strlen(w)) == 0;
 }
 
+/* "part" and "reset": ends the first time, goes on later. */
+static int
+go_on(struct mock *m, struct mock_stream *s, const struct fdp_req *q, const unsigned char *p)
+{
+    struct fdp_choice_end failed = { FDP_FIN_ERROR, 2, -1, -1, 0, 0 };
+    uint32_t id = 1003;
+
+    s->left = q->max_new - q->n_prior;
+    for (uint32_t i = 0; i < q->n_prior; i++)
+        s->bytes += (uint32_t)snprintf(NULL, 0, "t%u ", i);
+    if (m->n_part++) {
+        m->shift = p[3] == 'x';
+        return 0;
+    }
+    one_token(m, s);
+    one_token(m, s);
+    if (p[0] == 'r') {
+        put(m, q->tag, FDP_T_CHOICE_END, 0, 2, &failed, sizeof(failed));
+        put_error(m, q->tag, FDP_E_GPU_RESET, 0);
+        s->used = 0;
+        return 0;
+    }
+    one_token(m, s);
+    put(m, q->tag, FDP_T_IDS, 0, 3, &id, 4);
+    return -1;
+}
+
 /* Returns -1 to hang up. */
 static int
 submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t n)
@@ -216,6 +254,8 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         .used = 1,
         .hold = begins(p, n, "hold"),
         .drip = begins(p, n, "drip") };
+    if (begins(p, n, "par") || begins(p, n, "reset"))
+        return go_on(m, s, q, p);
     if (begins(p, n, "die") || begins(p, n, "bye")) {
         one_token(m, s);
         if (begins(p, n, "die"))
@@ -273,6 +313,10 @@ handle(struct mock *m, const struct fdp_req *q)
         put_done(m, q->tag, 0);
         return 0;
     case FDP_OP_INFO: {
+        if (m->loading) {
+            put_error(m, q->tag, FDP_E_LOADING, 0);
+            return 0;
+        }
         put(m, q->tag, FDP_T_REPLY, 0, 0, &m->info, sizeof(m->info));
         put_done(m, q->tag, 0);
         return 0;
@@ -361,6 +405,7 @@ attach(struct mock *m)
         .session_id = 5,
         .arena_bytes = m->arena_bytes,
         .max_inflight = m->max_inflight,
+        .vocab = m->info.vocab,
         .boot_id = { 1, 2 },
         .retry_after_ms = m->refuse ? 77 : 0 };
     int unread = __atomic_load_n(&m->unread, __ATOMIC_ACQUIRE), fds[3], p[2];
@@ -430,7 +475,9 @@ round_of(struct mock *m)
         int rc;
         fdr_copy_in(&q, fdr_cons_slot(&m->sq, m->sq.head), sizeof(q));
         rc = handle(m, &q);
-        fdr_cons_release(&m->sq, 1);
+        m->sq.head++;
+        fdr_publish(m->sq.p_head, m->sq.head);
+        tell_room(m);
         if (rc)
             return -1;
         work = 1;
@@ -476,6 +523,7 @@ serve(struct mock *m)
             continue;
         fdr_flag_raise(flag, 1);
         stall = __atomic_load_n(&m->stall, __ATOMIC_ACQUIRE);
+        __atomic_store_n(&m->stalled, stall, __ATOMIC_RELEASE);
         if (fdr_cons_recheck(&m->sq) > 0 && !stall) {
             fdr_store_relaxed(flag, 0);
             continue;
@@ -487,7 +535,7 @@ serve(struct mock *m)
         if (p[1].revents)
             return 0;
         if (p[2].revents && read(m->bell, &v, sizeof(v)) == sizeof(v))
-            __atomic_fetch_add(&m->n_bells, 1, __ATOMIC_RELAXED);
+            __atomic_fetch_add(&m->n_bells, (uint32_t)v, __ATOMIC_RELAXED);
     }
 }
 

@@ -15,6 +15,10 @@
  *              then DONE
  *   "rec "...  a record of this header, with the request's tag, and payload, then
  *              DONE
+ *   "part"     the first time three tokens and the id of a fourth, then the socket
+ *              closes; later what is left behind PRIOR_IDS; "parx": with other ids
+ *   "reset"    the first time two tokens, CHOICE_END and ERROR as of a worker that
+ *              died; later what is left
  *   "drip"     max_new tokens, 1 ms apart
  *   others     max_new tokens at once
  *
@@ -40,21 +44,24 @@ struct mock_stream {
 struct mock {
     /* before mock_start() */
     uint32_t sq_slots, cq_slots, arena_bytes, max_inflight;
-    int32_t refuse;       /* welcome.err */
-    int lie;              /* 1 geometry past the file, 2 no descriptors, 3 major,
+    int32_t refuse; /* welcome.err */
+    int lie;        /* 1 geometry past the file, 2 no descriptors, 3 major,
                              4 regions that can be truncated, 5 a pipe for doorbell,
                              6 request cursors apart, 7 a gap of 64 MiB before the arena,
                              8 an empty message with descriptors,
                              9 a region that cannot be written to,
                              10 a daemon of protocol 2 */
-    int reason;           /* of "bye": E_SLOW */
+    int reason;     /* of "bye": E_SLOW */
+    uint32_t n_part, shift;
+    int loading;          /* INFO is answered E_LOADING */
     uint32_t flood;       /* records that answer the first TOKENIZE */
     struct fdp_info info; /* the answer to INFO */
     /* while it runs: atomics */
     int stall;      /* do not take requests */
+    int stalled;    /* it was seen */
     int unread;     /* the hello stays in the socket */
     uint32_t flags; /* of the last SUBMIT or TOKENIZE */
-    uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes;
+    uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes, n_room;
     /* the last SUBMIT, once its answer came and n_submit was read (acquire) */
     struct fdp_req last;
     unsigned char *blob;

@@ -98,6 +98,7 @@ setup(void **state)
 static fdc_req_t *
 submit_as(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags, int8_t logprobs)
 {
+    struct fdc_submit_opts o = { .size = sizeof(o), .submit_timeout_ms = 5000 };
     struct fdc_params p;
     fdc_req_t *r = NULL;
 
@@ -105,8 +106,7 @@ submit_as(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags, int8_t l
     p.max_new = max_new;
     p.flags = flags;
     p.logprobs = logprobs;
-    p.submit_timeout_ms = 5000;
-    assert_int_equal(fdc_submit_text(s, text, strlen(text), &p, &r), 0);
+    assert_int_equal(fdc_submit_text(s, text, strlen(text), &p, &o, &r), 0);
     assert_non_null(r);
     return r;
 }
@@ -121,17 +121,17 @@ submit(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags)
 static int
 finish(fdc_req_t *r, uint32_t *ret_tokens)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     uint32_t n = 0;
     int rc, end_code = 1;
 
     while ((rc = fdc_next(r, &ev, 5000)) > 0) {
         assert_int_equal(end_code, 1);
-        if (ev.type == FDP_T_IDS)
+        if (ev.type == FDC_T_IDS)
             n += ev.n;
-        if (ev.type == FDP_T_DONE)
+        if (ev.type == FDC_T_DONE)
             end_code = 0;
-        if (ev.type == FDP_T_ERROR)
+        if (ev.type == FDC_T_ERROR)
             end_code = ev.error->code;
     }
     assert_int_equal(rc, 0);
@@ -145,7 +145,8 @@ static void
 t_open(void **state)
 {
     struct fix *f = *state;
-    struct fdc_info i = { .size = sizeof(i) };
+    struct fdc_model_info model = { .size = sizeof(model) };
+    struct fdc_info i = { .size = sizeof(i), .model = &model };
     uint64_t ns = 0;
     uint32_t flags = 9;
 
@@ -153,8 +154,8 @@ t_open(void **state)
     assert_int_equal(__atomic_load_n(&f->m.n_attach, __ATOMIC_ACQUIRE), 1);
     assert_string_equal(f->m.hello.name, "u_client");
     assert_int_equal(fdc_info(f->s, &i, 2000), 0);
-    assert_int_equal(i.model.vocab, 777);
-    assert_string_equal(i.model.model_name, "mock");
+    assert_int_equal(model.vocab, 777);
+    assert_string_equal(model.name, "mock");
     assert_int_equal(i.max_inflight, 32);
     assert_int_equal(i.max_request_bytes, f->m.arena_bytes);
     assert_int_equal(fdc_ping(f->s, 0, &ns, 2000), 0);
@@ -168,25 +169,25 @@ static void
 t_open_fails(void **state)
 {
     struct fix *f = *state;
-    struct fdc_open_error e;
+    struct fdc_open_error e = { .size = sizeof(e) };
     struct fdc_open_opts o = { .size = sizeof(o),
         .path = "/nonexistent/sock",
         .ret_error = &e };
-    static const int lies[][2] = { { 1, FDP_E_PROTO }, { 2, FDP_E_PROTO },
-        { 3, FDP_E_VERSION }, { 10, FDP_E_VERSION } };
+    static const int lies[][2] = { { 1, FDC_E_PROTO }, { 2, FDC_E_PROTO },
+        { 3, FDC_E_VERSION }, { 10, FDC_E_VERSION } };
 
-    assert_int_equal(fdc_open(&o, NULL), FDP_E_INVAL);
-    assert_int_equal(fdc_open(&o, &f->s), FDP_E_CONNECT);
+    assert_int_equal(fdc_open(&o, NULL), FDC_E_INVAL);
+    assert_int_equal(fdc_open(&o, &f->s), FDC_E_CONNECT);
     assert_int_equal(e.os_error, ENOENT);
-    f->m.refuse = FDP_E_LIMIT;
+    f->m.refuse = FDC_E_LIMIT;
     mock_start(&f->m);
     o.path = f->m.path;
-    assert_int_equal(fdc_open(&o, &f->s), FDP_E_LIMIT);
+    assert_int_equal(fdc_open(&o, &f->s), FDC_E_LIMIT);
     assert_int_equal(e.retry_after_ms, 77);
     /* The reset of a socket closed over an unread message hid the reason. */
     __atomic_store_n(&f->m.unread, 1, __ATOMIC_RELEASE);
     for (int i = 0; i < 100; i++)
-        assert_int_equal(fdc_open(&o, &f->s), FDP_E_LIMIT);
+        assert_int_equal(fdc_open(&o, &f->s), FDC_E_LIMIT);
     mock_stop(&f->m);
     f->m.blob = NULL;
     for (int i = 0; i < 4; i++) {
@@ -218,9 +219,14 @@ t_record(void **state)
     static const char *const stops[] = { "\n\n", "endless" };
     static const uint32_t ids[] = { 7, 8, 9 }, prior[] = { 11, 12 };
     static const struct fdc_bias bias[] = { { 3, -1.5f }, { 8, 2 }, { 3, 0.5f } };
-    static const struct fdp_bias sums[] = { { 3, -1.0f }, { 8, 2 } };
+    static const struct fdc_bias sums[] = { { 3, -1.0f }, { 8, 2 } };
     struct fix *f = *state;
     struct fdc_params p;
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .priority = -4,
+        .salt[15] = 0xee,
+        .stream_interval = 3,
+        .user_ptr = &p };
     fdc_req_t *r;
     uint32_t at = 0;
 
@@ -232,8 +238,6 @@ t_record(void **state)
     p.temperature = 0.5f;
     p.top_k = 40;
     p.n = 2;
-    p.priority = -4;
-    p.salt[15] = 0xee;
     p.stop = stops;
     p.n_stop = 2;
     p.stop_ids = ids;
@@ -242,8 +246,7 @@ t_record(void **state)
     p.n_prior = 2;
     p.bias = bias;
     p.n_bias = 3;
-    p.user_ptr = &p;
-    assert_int_equal(fdc_submit_ids(f->s, ids, 3, &p, &r), 0);
+    assert_int_equal(fdc_submit_ids(f->s, ids, 3, &p, &o, &r), 0);
     assert_ptr_equal(fdc_req_user(r), &p);
     assert_int_equal(fdc_req_tokens(r, 1), 2);
     assert_int_equal(finish(r, NULL), 0);
@@ -256,6 +259,7 @@ t_record(void **state)
     assert_int_equal(f->m.last.seed, p.seed);
     assert_int_equal(f->m.last.top_k, 40);
     assert_int_equal(f->m.last.priority, -4);
+    assert_int_equal(f->m.last.stream_interval, 3);
     assert_int_equal(f->m.last.salt[15], 0xee);
     assert_int_equal(f->m.last.n_prior, 2);
     assert_true(f->m.last.temperature == 0.5f && f->m.last.top_p == 0);
@@ -287,29 +291,29 @@ t_params_size(void **state)
     memset(&big, 0, sizeof(big));
     fdc_params_init_sized(&big.p, sizeof(big));
     big.p.max_new = 1;
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, &r), 0);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, NULL, &r), 0);
     fdc_req_free(r);
     big.more[1] = 1;
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, &r), FDP_E_UNSUPPORTED);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, NULL, &r), FDC_E_UNSUPPORTED);
     big.p.size = 4;
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, &r), FDP_E_INVAL);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, NULL, &r), FDC_E_INVAL);
     fdc_params_init(&big.p);
     big.p.n_stop = 1;
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, &r), FDP_E_INVAL);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &big.p, NULL, &r), FDC_E_INVAL);
     end(f);
 }
 
 static void
 t_events(void **state)
 {
-    static const uint8_t want[] = { FDP_T_ACCEPTED, FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT,
-        FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT, FDP_T_CHOICE_END, FDP_T_DONE };
+    static const uint8_t want[] = { FDC_T_ACCEPTED, FDC_T_IDS, FDC_T_LOGPROBS, FDC_T_TEXT,
+        FDC_T_IDS, FDC_T_LOGPROBS, FDC_T_TEXT, FDC_T_CHOICE_END, FDC_T_DONE };
     struct fix *f = *state;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
 
     begin(f);
-    r = submit_as(f->s, "xyz", 2, FDP_F_TEXT, 1);
+    r = submit_as(f->s, "xyz", 2, FDC_F_TEXT, 1);
     for (unsigned i = 0; i < sizeof(want); i++) {
         assert_int_equal(fdc_next(r, &ev, 5000), 1);
         assert_int_equal(ev.type, want[i]);
@@ -322,15 +326,15 @@ t_events(void **state)
         if (i == 6)
             assert_true(ev.n == 3 && ev.position == 3 && !memcmp(ev.text, "t1 ", 3));
         if (i == 7)
-            assert_true(ev.choice_end->finish == FDP_FIN_LENGTH);
+            assert_true(ev.choice_end->finish == FDC_FIN_LENGTH);
     }
     assert_int_equal(ev.done->output_tokens, 2);
     assert_int_equal(fdc_next(r, &ev, 5000), 0);
     fdc_req_free(r);
     r = submit(f->s, "err", 2, 0);
     assert_int_equal(fdc_next(r, &ev, 5000), 1);
-    assert_int_equal(ev.type, FDP_T_ERROR);
-    assert_int_equal(ev.error->code, FDP_E_BAD_PARAM);
+    assert_int_equal(ev.type, FDC_T_ERROR);
+    assert_int_equal(ev.error->code, FDC_E_BAD_PARAM);
     assert_string_equal(fdc_detail_name(ev.error->detail), "top_p");
     fdc_req_free(r);
     end(f);
@@ -346,7 +350,7 @@ t_read_text(void **state)
     fdc_req_t *r;
 
     begin(f);
-    r = submit(f->s, "drip", 5, FDP_F_TEXT);
+    r = submit(f->s, "drip", 5, FDC_F_TEXT);
     while ((k = fdc_read_text(r, part, sizeof(part), 5000)) > 0) {
         memcpy(got + n, part, (size_t)k);
         n += (size_t)k;
@@ -356,9 +360,9 @@ t_read_text(void **state)
     got[n] = 0;
     assert_string_equal(got, "t0 t1 t2 t3 t4 ");
     fdc_req_free(r);
-    r = submit(f->s, "err", 1, FDP_F_TEXT);
-    assert_int_equal(fdc_read_text(r, part, 2, 5000), FDP_E_BAD_PARAM);
-    assert_int_equal(fdc_read_text(r, part, 2, 5000), FDP_E_BAD_PARAM);
+    r = submit(f->s, "err", 1, FDC_F_TEXT);
+    assert_int_equal(fdc_read_text(r, part, 2, 5000), FDC_E_BAD_PARAM);
+    assert_int_equal(fdc_read_text(r, part, 2, 5000), FDC_E_BAD_PARAM);
     fdc_req_free(r);
     end(f);
 }
@@ -369,6 +373,7 @@ t_wrap(void **state)
 {
     enum { N = 1500, AHEAD = 5 };
     struct fix *f = *state;
+    struct fdc_submit_opts o = { .size = sizeof(o), .submit_timeout_ms = 5000 };
     struct fdc_params p;
     fdc_req_t *r[AHEAD] = { NULL };
     static char text[AHEAD][3000];
@@ -380,14 +385,13 @@ t_wrap(void **state)
     f->m.arena_bytes = 8000;
     begin(f);
     fdc_params_init(&p);
-    p.submit_timeout_ms = 5000;
     for (int i = 0; i < N + AHEAD; i++) {
         int a = i % AHEAD;
         if (r[a]) {
-            struct fdc_event ev;
+            struct fdc_event ev = FDC_EVENT_INIT;
             size_t at = 0;
             while (fdc_next(r[a], &ev, 5000) > 0)
-                if (ev.type == FDP_T_TEXT) {
+                if (ev.type == FDC_T_TEXT) {
                     assert_int_equal(ev.position, at);
                     assert_true(at + ev.n <= len[a]);
                     assert_memory_equal(ev.text, text[a] + at, ev.n);
@@ -404,7 +408,7 @@ t_wrap(void **state)
         memcpy(text[a], "echo", 4);
         for (size_t j = 4; j < len[a]; j++)
             text[a][j] = (char)(x >> (j % 24)) ^ (char)j;
-        assert_int_equal(fdc_submit_text(f->s, text[a], len[a], &p, &r[a]), 0);
+        assert_int_equal(fdc_submit_text(f->s, text[a], len[a], &p, &o, &r[a]), 0);
     }
     assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), N);
     end(f);
@@ -416,18 +420,18 @@ t_wait_any(void **state)
     enum { N = 24 };
     struct fix *f = *state;
     fdc_req_t *r[N], *any;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     int ends[N] = { 0 }, over = 0, rc;
 
     begin(f);
     assert_int_equal(fdc_wait_any(f->s, &any, -1), 0);
     for (int i = 0; i < N; i++) {
-        r[i] = submit(f->s, i % 2 ? "drip" : "fast", 1 + (uint32_t)i, FDP_F_TEXT);
+        r[i] = submit(f->s, i % 2 ? "drip" : "fast", 1 + (uint32_t)i, FDC_F_TEXT);
         fdc_req_set_user(r[i], &ends[i]);
     }
     while ((rc = fdc_wait_any(f->s, &any, 5000)) > 0) {
         assert_int_equal(fdc_next(any, &ev, 0), 1);
-        if (ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR) {
+        if (ev.type == FDC_T_DONE || ev.type == FDC_T_ERROR) {
             ++*(int *)fdc_req_user(any);
             over++;
         }
@@ -446,21 +450,21 @@ static void
 t_cancel(void **state)
 {
     struct fix *f = *state;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
 
     begin(f);
     r = submit(f->s, "hold", 1, 0);
     assert_int_equal(fdc_next(r, &ev, 5000), 1);
-    assert_int_equal(fdc_next(r, &ev, 0), FDP_E_AGAIN);
-    assert_int_equal(fdc_next(r, &ev, 20), FDP_E_TIMEOUT);
+    assert_int_equal(fdc_next(r, &ev, 0), FDC_E_AGAIN);
+    assert_int_equal(fdc_next(r, &ev, 20), FDC_E_TIMEOUT);
     assert_int_equal(fdc_cancel(r), 0);
-    assert_int_equal(finish(r, NULL), FDP_E_CANCELLED);
+    assert_int_equal(finish(r, NULL), FDC_E_CANCELLED);
     assert_int_equal(fdc_cancel(r), 0);
     fdc_req_free(r);
     /* Freed while open, far more often than there are tags. */
     for (int i = 0; i < 200; i++)
-        fdc_req_free(submit(f->s, i % 2 ? "hold" : "drip", 50, FDP_F_TEXT));
+        fdc_req_free(submit(f->s, i % 2 ? "hold" : "drip", 50, FDC_F_TEXT));
     assert_int_equal(finish(submit(f->s, "x", 3, 0), NULL), 0);
     end(f);
 }
@@ -470,36 +474,37 @@ t_full(void **state)
 {
     static char big[70000];
     struct fix *f = *state;
+    struct fdc_submit_opts o = { .size = sizeof(o) };
     struct fdc_params p;
     fdc_req_t *r[32], *more = NULL;
 
     begin(f);
     fdc_params_init(&p);
     memset(big, 'x', sizeof(big));
-    assert_int_equal(fdc_submit_text(f->s, big, sizeof(big), &p, &more), FDP_E_TOO_LONG);
+    assert_int_equal(fdc_submit_text(f->s, big, sizeof(big), &p, &o, &more), FDC_E_ARENA);
     for (int i = 0; i < 32; i++)
         r[i] = submit(f->s, "hold", 1, 0);
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &more), FDP_E_AGAIN);
-    p.submit_timeout_ms = 20;
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &more), FDP_E_TIMEOUT);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &more), FDC_E_FULL);
+    o.submit_timeout_ms = 20;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &more), FDC_E_TIMEOUT);
     fdc_cancel(r[3]);
-    p.submit_timeout_ms = 5000;
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &more), 0);
+    o.submit_timeout_ms = 5000;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &more), 0);
     fdc_req_free(more);
     for (int i = 0; i < 32; i++)
         fdc_req_free(r[i]);
     /* A gate that takes nothing: the arena is used up first. */
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
     __atomic_store_n(&f->m.stall, 1, __ATOMIC_RELEASE);
-    p.submit_timeout_ms = 0;
+    o.submit_timeout_ms = 0;
     for (int i = 0; i < 3; i++)
-        assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &r[i]), 0);
-    assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &more), FDP_E_AGAIN);
-    p.submit_timeout_ms = 20;
-    assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &more), FDP_E_TIMEOUT);
+        assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &o, &r[i]), 0);
+    assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &o, &more), FDC_E_FULL);
+    o.submit_timeout_ms = 20;
+    assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &o, &more), FDC_E_TIMEOUT);
     __atomic_store_n(&f->m.stall, 0, __ATOMIC_RELEASE);
-    p.submit_timeout_ms = 5000;
-    assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &r[3]), 0);
+    o.submit_timeout_ms = 5000;
+    assert_int_equal(fdc_submit_text(f->s, big, 20000, &p, &o, &r[3]), 0);
     for (int i = 0; i < 4; i++)
         fdc_req_free(r[i]);
     end(f);
@@ -511,21 +516,21 @@ t_unread_limit(void **state)
 {
     struct fix *f = *state;
     fdc_req_t *lazy, *r;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     uint32_t n;
 
     mock_start(&f->m);
     assert_int_equal(open_mock(f, 8000), 0);
-    lazy = submit(f->s, "drip", 100000, FDP_F_TEXT);
+    lazy = submit(f->s, "drip", 100000, FDC_F_TEXT);
     r = submit(f->s, "drip", 400, 0);
     assert_int_equal(finish(r, &n), 0);
     assert_int_equal(n, 400);
     fdc_req_free(r);
     n = 0;
-    while (fdc_next(lazy, &ev, 5000) > 0 && ev.type != FDP_T_ERROR)
+    while (fdc_next(lazy, &ev, 5000) > 0 && ev.type != FDC_T_ERROR)
         n++;
-    assert_int_equal(ev.type, FDP_T_ERROR);
-    assert_int_equal(ev.error->code, FDP_E_NOMEM);
+    assert_int_equal(ev.type, FDC_T_ERROR);
+    assert_int_equal(ev.error->code, FDC_E_UNREAD);
     assert_true(n > 100 && n < 260);
     fdc_req_free(lazy);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
@@ -539,20 +544,20 @@ t_no_malloc(void **state)
 #ifdef COUNT_MALLOC
     struct fix *f = *state;
     fdc_req_t *r[8];
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *any;
     int over = 0;
     uint64_t tokens = 0;
 
     begin(f);
     for (int i = 0; i < 8; i++)
-        r[i] = submit_as(f->s, "x", 5000, FDP_F_TEXT, i % 2 ? 1 : -1);
+        r[i] = submit_as(f->s, "x", 5000, FDC_F_TEXT, i % 2 ? 1 : -1);
     n_alloc = 0;
     counting = 1;
     while (over < 8 && fdc_wait_any(f->s, &any, 5000) > 0)
         while (fdc_next(any, &ev, 0) > 0) {
-            tokens += ev.type == FDP_T_IDS ? ev.n : 0;
-            over += ev.type == FDP_T_DONE;
+            tokens += ev.type == FDC_T_IDS ? ev.n : 0;
+            over += ev.type == FDC_T_DONE;
         }
     counting = 0;
     assert_int_equal(tokens, 8 * 5000);
@@ -582,7 +587,7 @@ ends_with(struct fix *f, const char *prompt, int why, uint32_t n_first)
     assert_int_equal(finish(r, &n), why);
     assert_int_equal(n, n_first);
     assert_int_equal(finish(other, NULL), why);
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &more), why);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, NULL, &more), why);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 1000), why);
     assert_int_equal(fdc_wait_any(f->s, &more, 1000), why);
     assert_int_equal(fdc_dispatch(f->s), why);
@@ -597,11 +602,11 @@ t_session_ends(void **state)
 {
     struct fix *f = *state;
 
-    ends_with(f, "die", FDP_E_DISCONNECTED, 1);
+    ends_with(f, "die", FDC_E_DISCONNECTED, 1);
     mock_init(&f->m);
-    ends_with(f, "bye", FDP_E_SLOW, 1);
+    ends_with(f, "bye", FDC_E_SLOW, 1);
     mock_init(&f->m);
-    ends_with(f, "bad", FDP_E_PROTO, 0);
+    ends_with(f, "bad", FDC_E_PROTO, 0);
 }
 
 /* ---- event loops and threads --------------------------------------------- */
@@ -609,15 +614,15 @@ t_session_ends(void **state)
 static int
 loop_once(struct fix *f, int *ret_tokens)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
     int rc, over = 0;
 
     while ((rc = fdc_dispatch(f->s)) > 0)
         while (fdc_wait_any(f->s, &r, 0) > 0)
             while (fdc_next(r, &ev, 0) > 0) {
-                *ret_tokens += ev.type == FDP_T_IDS ? (int)ev.n : 0;
-                over += ev.type == FDP_T_DONE || ev.type == FDP_T_ERROR;
+                *ret_tokens += ev.type == FDC_T_IDS ? (int)ev.n : 0;
+                over += ev.type == FDC_T_DONE || ev.type == FDC_T_ERROR;
             }
     return rc < 0 ? rc : over;
 }
@@ -632,7 +637,7 @@ t_fd(void **state)
     begin(f);
     p.fd = fdc_fd(f->s);
     assert_true(p.fd >= 0);
-    submit(f->s, "drip", 30, FDP_F_TEXT);
+    submit(f->s, "drip", 30, FDC_F_TEXT);
     submit(f->s, "drip", 20, 0);
     while (over < 2) {
         int rc = loop_once(f, &tokens);
@@ -651,7 +656,7 @@ t_fd(void **state)
     /* A gate that goes away wakes the loop too. */
     mock_stop(&f->m);
     assert_int_equal(poll(&p, 1, 5000), 1);
-    assert_int_equal(fdc_dispatch(f->s), FDP_E_DISCONNECTED);
+    assert_int_equal(fdc_dispatch(f->s), FDC_E_DISCONNECTED);
     fdc_close(f->s);
 }
 
@@ -664,26 +669,27 @@ static void *
 worker_main(void *arg)
 {
     struct worker *w = arg;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
 
     for (uint32_t i = 0; i < 40; i++) {
         uint32_t want = 1 + (i * 7 + w->id) % 19, n = 0;
+        struct fdc_submit_opts o = { .size = sizeof(o),
+            .submit_timeout_ms = -1,
+            .exclusive_reader = 1 };
         fdc_req_t *r;
         struct fdc_params p;
         fdc_params_init(&p);
         p.max_new = want;
-        p.submit_timeout_ms = -1;
-        p.exclusive_reader = 1;
-        if (fdc_submit_text(w->f->s, i % 4 ? "fast" : "drip", 4, &p, &r))
+        if (fdc_submit_text(w->f->s, i % 4 ? "fast" : "drip", 4, &p, &o, &r))
             return NULL;
         if (i % 5 == 4)
             fdc_cancel(r);
         while (fdc_next(r, &ev, 5000) > 0) {
-            if (ev.type == FDP_T_IDS)
+            if (ev.type == FDC_T_IDS)
                 n += ev.n;
-            if (ev.type == FDP_T_DONE ? n == want
-                                      : ev.type == FDP_T_ERROR && i % 5 == 4 &&
-                        ev.error->code == FDP_E_CANCELLED)
+            if (ev.type == FDC_T_DONE ? n == want
+                                      : ev.type == FDC_T_ERROR && i % 5 == 4 &&
+                        ev.error->code == FDC_E_CANCELLED)
                 w->done++;
         }
         fdc_req_free(r);
@@ -731,12 +737,12 @@ t_threads(void **state)
 static void *
 next_main(void *arg)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r = arg;
     int rc;
 
-    while ((rc = fdc_next(r, &ev, 20000)) > 0 && ev.type != FDP_T_DONE &&
-        ev.type != FDP_T_ERROR)
+    while ((rc = fdc_next(r, &ev, 20000)) > 0 && ev.type != FDC_T_DONE &&
+        ev.type != FDC_T_ERROR)
         continue;
     return rc > 0 ? arg : NULL;
 }
@@ -776,7 +782,7 @@ static void
 t_fork(void **state)
 {
     struct fix *f = *state;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r, *x;
     pid_t pid;
     int st;
@@ -787,10 +793,10 @@ t_fork(void **state)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        int bad = fdc_next(r, &ev, 0) != FDP_E_FORKED;
-        bad |= fdc_submit_text(f->s, "x", 1, NULL, &x) != FDP_E_FORKED;
-        bad |= fdc_cancel(r) != FDP_E_FORKED || fdc_dispatch(f->s) != FDP_E_FORKED;
-        bad |= fdc_ping(f->s, 0, NULL, 100) != FDP_E_FORKED;
+        int bad = fdc_next(r, &ev, 0) != FDC_E_FORKED;
+        bad |= fdc_submit_text(f->s, "x", 1, NULL, NULL, &x) != FDC_E_FORKED;
+        bad |= fdc_cancel(r) != FDC_E_FORKED || fdc_dispatch(f->s) != FDC_E_FORKED;
+        bad |= fdc_ping(f->s, 0, NULL, 100) != FDC_E_FORKED;
         fdc_req_free(r);
         fdc_close(f->s);
         _exit(bad ? 1 : 7);
@@ -799,7 +805,7 @@ t_fork(void **state)
     assert_true(WIFEXITED(st));
     assert_int_equal(WEXITSTATUS(st), 7);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 2000), 0);
-    assert_int_equal(fdc_next(r, &ev, 0), FDP_E_AGAIN);
+    assert_int_equal(fdc_next(r, &ev, 0), FDC_E_AGAIN);
     assert_int_equal(__atomic_load_n(&f->m.n_cancel, __ATOMIC_RELAXED), 0);
     fdc_req_free(r);
     end(f);
@@ -835,13 +841,13 @@ t_tokens(void **state)
 static void
 t_special(void **state)
 {
-    static const uint32_t rows[][2] = { { 0, FDP_F_PARSE_SPECIAL },
-        { FDP_F_PARSE_SPECIAL, FDP_F_PARSE_SPECIAL },
-        { FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL | FDP_F_PARSE_SPECIAL }, { FDC_LITERAL, 0 },
-        { FDC_LITERAL | FDP_F_NO_SPECIAL, FDP_F_NO_SPECIAL } };
+    static const uint32_t rows[][2] = { { 0, FDC_F_PARSE_SPECIAL },
+        { FDC_F_PARSE_SPECIAL, FDC_F_PARSE_SPECIAL },
+        { FDC_F_NO_SPECIAL, FDC_F_NO_SPECIAL | FDC_F_PARSE_SPECIAL }, { FDC_LITERAL, 0 },
+        { FDC_LITERAL | FDC_F_NO_SPECIAL, FDC_F_NO_SPECIAL } };
     struct fix *f = *state;
     struct fdc_params p;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
     uint32_t *ids;
     size_t n;
@@ -853,11 +859,11 @@ t_special(void **state)
         fdc_free(ids);
     }
     fdc_params_init(&p);
-    assert_int_equal(p.flags & FDP_F_PARSE_SPECIAL, 0);
+    assert_int_equal(p.flags & FDC_F_PARSE_SPECIAL, 0);
     for (int i = 0; i < 2; i++) {
-        p.flags = i ? FDP_F_PARSE_SPECIAL : 0;
+        p.flags = i ? FDC_F_PARSE_SPECIAL : 0;
         p.max_new = 1;
-        assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &r), 0);
+        assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, NULL, &r), 0);
         while (fdc_next(r, &ev, 5000) > 0)
             ;
         assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), i + 1);
@@ -871,25 +877,25 @@ static void
 t_names(void **state)
 {
     (void)state;
-    assert_string_equal(fdc_status_name(FDP_E_QUEUE_FULL), "E_QUEUE_FULL");
-    assert_string_equal(fdc_strerror(FDP_E_CANCELLED), "cancelled");
+    assert_string_equal(fdc_status_name(FDC_E_QUEUE_FULL), "E_QUEUE_FULL");
+    assert_string_equal(fdc_strerror(FDC_E_CANCELLED), "cancelled");
     assert_string_equal(fdc_strerror(-9999), "unknown status");
-    assert_int_equal(fdc_is_retryable(FDP_E_OVERLOAD), 1);
-    assert_int_equal(fdc_is_retryable(FDP_E_PERM), 0);
+    assert_int_equal(fdc_is_retryable(FDC_E_OVERLOAD), 1);
+    assert_int_equal(fdc_is_retryable(FDC_E_PERM), 0);
     assert_int_equal(fdc_is_retryable(7), 0);
     assert_string_equal(fdc_status_name(7), "OK");
     assert_string_equal(fdc_status_name(-9999), "E_?");
-    assert_string_equal(fdc_finish_name(FDP_FIN_ERROR), "error");
-    assert_string_equal(fdc_finish_name(FDP_FIN_REPETITION + 1), "?");
-    assert_string_equal(fdc_finish_name(FDP_FIN_STOP), "stop");
+    assert_string_equal(fdc_finish_name(FDC_FIN_ERROR), "error");
+    assert_string_equal(fdc_finish_name(FDC_FIN_REPETITION + 1), "?");
+    assert_string_equal(fdc_finish_name(FDC_FIN_STOP), "stop");
     for (uint32_t d = 1; d < FDP_D__N; d++)
         assert_string_not_equal(fdc_detail_name(d), "?");
     unsetenv("FDD_SOCKET");
     assert_int_equal(fdc_default_socket()[0], '/');
     setenv("FDD_SOCKET", "/x/y", 1);
     assert_string_equal(fdc_default_socket(), "/x/y");
-    assert_int_equal(fdc_dispatch(NULL), FDP_E_INVAL);
-    assert_int_equal(fdc_cancel(NULL), FDP_E_INVAL);
+    assert_int_equal(fdc_dispatch(NULL), FDC_E_INVAL);
+    assert_int_equal(fdc_cancel(NULL), FDC_E_INVAL);
     fdc_close(NULL);
 }
 

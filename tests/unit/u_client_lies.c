@@ -75,7 +75,7 @@ static void
 t_unsealed(void **state)
 {
     (void)state;
-    open_lie(4, FDP_E_PROTO);
+    open_lie(4, FDC_E_PROTO);
 }
 
 /* A pipe without a reader as the doorbell: the program died of SIGPIPE. */
@@ -83,7 +83,7 @@ static void
 t_doorbell(void **state)
 {
     (void)state;
-    open_lie(5, FDP_E_PROTO);
+    open_lie(5, FDC_E_PROTO);
 }
 
 /* The first submit walked through 2^31 slots that were never used. */
@@ -91,7 +91,7 @@ static void
 t_cursors(void **state)
 {
     (void)state;
-    open_lie(6, FDP_E_PROTO);
+    open_lie(6, FDC_E_PROTO);
 }
 
 /* All that lies before the arena became the program's memory. */
@@ -99,21 +99,21 @@ static void
 t_gap(void **state)
 {
     (void)state;
-    open_lie(7, FDP_E_PROTO);
+    open_lie(7, FDC_E_PROTO);
 }
 
 static void
 t_empty_welcome(void **state)
 {
     (void)state;
-    open_lie(8, FDP_E_DISCONNECTED);
+    open_lie(8, FDC_E_DISCONNECTED);
 }
 
 static void
 t_read_only(void **state)
 {
     (void)state;
-    open_lie(9, FDP_E_PROTO);
+    open_lie(9, FDC_E_PROTO);
 }
 
 /* A request whose answer is this record, then DONE. */
@@ -125,7 +125,8 @@ submit_record(fdc_t *s, struct fdp_rec h, const void *payload)
 
     memcpy(text + 4, &h, sizeof(h));
     memcpy(text + 4 + sizeof(h), payload, h.len);
-    assert_int_equal(fdc_submit_text(s, (const char *)text, 4 + sizeof(h) + h.len, NULL, &r),
+    assert_int_equal(fdc_submit_text(s, (const char *)text, 4 + sizeof(h) + h.len, NULL,
+                         NULL, &r),
         0);
     return r;
 }
@@ -134,16 +135,16 @@ submit_record(fdc_t *s, struct fdp_rec h, const void *payload)
 static void
 t_error_codes(void **state)
 {
-    static const int codes[][2] = { { 0, FDP_E_INTERNAL }, { 7, FDP_E_INTERNAL },
-        { FDP_E_AGAIN, FDP_E_INTERNAL }, { FDP_E_TIMEOUT, FDP_E_INTERNAL },
-        { FDP_E_BAD_PARAM, FDP_E_BAD_PARAM }, { -777, -777 } };
-    fdc_t *s = begin(0, FDP_E_SLOW);
+    static const int codes[][2] = { { 0, FDC_E_INTERNAL }, { 7, FDC_E_INTERNAL },
+        { FDC_E_AGAIN, FDC_E_INTERNAL }, { FDC_E_TIMEOUT, FDC_E_INTERNAL },
+        { FDC_E_BAD_PARAM, FDC_E_BAD_PARAM }, { -777, -777 } };
+    fdc_t *s = begin(0, FDC_E_SLOW);
 
     (void)state;
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
-        struct fdp_error e = { .code = codes[i][0] };
+        struct fdc_error e = { .code = codes[i][0] };
         fdc_req_t *r = submit_record(s,
-            (struct fdp_rec){ .type = FDP_T_ERROR, .len = sizeof(e) }, &e);
+            (struct fdp_rec){ .type = FDC_T_ERROR, .len = sizeof(e) }, &e);
         char text[8];
 
         assert_int_equal(fdc_read_text(r, text, sizeof(text), 5000), codes[i][1]);
@@ -155,15 +156,15 @@ t_error_codes(void **state)
 static void
 ends_session(struct fdp_rec h, const void *payload)
 {
-    fdc_t *s = begin(0, FDP_E_SLOW);
+    fdc_t *s = begin(0, FDC_E_SLOW);
     fdc_req_t *r = submit_record(s, h, payload);
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
 
     assert_int_equal(fdc_next(r, &e, 5000), 1);
-    assert_int_equal(e.type, FDP_T_ERROR);
-    assert_int_equal(e.error->code, FDP_E_PROTO);
+    assert_int_equal(e.type, FDC_T_ERROR);
+    assert_int_equal(e.error->code, FDC_E_PROTO);
     assert_int_equal(fdc_next(r, &e, 5000), 0);
-    assert_int_equal(fdc_state(s, NULL), FDP_E_PROTO);
+    assert_int_equal(fdc_state(s, NULL), FDC_E_PROTO);
     end(s);
 }
 
@@ -174,7 +175,7 @@ t_sample(void **state)
     uint32_t id = 5;
 
     (void)state;
-    ends_session((struct fdp_rec){ .type = FDP_T_IDS, .sample = 1, .len = 4 }, &id);
+    ends_session((struct fdp_rec){ .type = FDC_T_IDS, .sample = 1, .len = 4 }, &id);
 }
 
 /* A program looks at the first without asking how many there are. */
@@ -182,35 +183,35 @@ static void
 t_no_logprobs(void **state)
 {
     (void)state;
-    ends_session((struct fdp_rec){ .type = FDP_T_LOGPROBS }, "");
+    ends_session((struct fdp_rec){ .type = FDC_T_LOGPROBS }, "");
 }
 
 /* An event of the session is none of a request. */
 static void
 t_event(void **state)
 {
-    fdc_t *s = begin(0, FDP_E_SLOW);
+    fdc_t *s = begin(0, FDC_E_SLOW);
     struct fdp_event ev = { FDP_EV_DOWN, 0 };
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
     fdc_req_t *r;
 
     (void)state;
     r = submit_record(s, (struct fdp_rec){ .type = FDP_T_EVENT, .len = sizeof(ev) }, &ev);
     assert_int_equal(fdc_next(r, &e, 5000), 1);
-    assert_int_equal(e.type, FDP_T_DONE);
+    assert_int_equal(e.type, FDC_T_DONE);
     end(s);
 }
 
 static int
 bye(fdc_t *s)
 {
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
     fdc_req_t *r;
 
-    assert_int_equal(fdc_submit_text(s, "bye", 3, NULL, &r), 0);
-    while (fdc_next(r, &e, 5000) == 1 && e.type != FDP_T_ERROR)
+    assert_int_equal(fdc_submit_text(s, "bye", 3, NULL, NULL, &r), 0);
+    while (fdc_next(r, &e, 5000) == 1 && e.type != FDC_T_ERROR)
         continue;
-    assert_int_equal(e.type, FDP_T_ERROR);
+    assert_int_equal(e.type, FDC_T_ERROR);
     return e.error->code;
 }
 
@@ -218,15 +219,13 @@ bye(fdc_t *s)
 static void
 t_over_limit(void **state)
 {
-    fdc_t *s = begin(0, FDP_E_LIMIT);
-    struct fdc_params p;
+    fdc_t *s = begin(0, FDC_E_LIMIT);
+    struct fdc_submit_opts o = { .size = sizeof(o), .submit_timeout_ms = 1000 };
     fdc_req_t *r;
 
     (void)state;
-    assert_int_equal(bye(s), FDP_E_LIMIT);
-    fdc_params_init(&p);
-    p.submit_timeout_ms = 1000;
-    assert_int_equal(fdc_submit_text(s, "more", 4, &p, &r), FDP_E_LIMIT);
+    assert_int_equal(bye(s), FDC_E_LIMIT);
+    assert_int_equal(fdc_submit_text(s, "more", 4, NULL, &o, &r), FDC_E_LIMIT);
     end(s);
 }
 
@@ -234,11 +233,11 @@ t_over_limit(void **state)
 static void
 t_over_again(void **state)
 {
-    fdc_t *s = begin(0, FDP_E_AGAIN);
+    fdc_t *s = begin(0, FDC_E_AGAIN);
 
     (void)state;
-    assert_int_equal(bye(s), FDP_E_DISCONNECTED);
-    assert_int_equal(fdc_state(s, NULL), FDP_E_DISCONNECTED);
+    assert_int_equal(bye(s), FDC_E_DISCONNECTED);
+    assert_int_equal(fdc_state(s, NULL), FDC_E_DISCONNECTED);
     end(s);
 }
 
@@ -246,12 +245,12 @@ t_over_again(void **state)
 static void
 t_flood(void **state)
 {
-    fdc_t *s = begin(FLOOD_SLOTS - 2, FDP_E_SLOW);
+    fdc_t *s = begin(FLOOD_SLOTS - 2, FDC_E_SLOW);
     uint32_t *ids;
     size_t n;
 
     (void)state;
-    assert_int_equal(fdc_tokenize(s, "x", 1, 0, &ids, &n, 5), FDP_E_TIMEOUT);
+    assert_int_equal(fdc_tokenize(s, "x", 1, 0, &ids, &n, 5), FDC_E_TIMEOUT);
     end(s);
 }
 
@@ -259,7 +258,8 @@ t_flood(void **state)
 static void
 t_info(void **state)
 {
-    struct fdc_info i = { .size = sizeof(i) };
+    struct fdc_model_info model = { .size = sizeof(model) };
+    struct fdc_info i = { .size = sizeof(i), .model = &model };
     fdc_t *s;
 
     (void)state;
@@ -268,8 +268,8 @@ t_info(void **state)
     m.info.n_eos = 1000;
     s = open_mock();
     assert_int_equal(fdc_info(s, &i, 5000), 0);
-    assert_int_equal(i.model.n_eos, 8);
-    assert_int_equal(strnlen(i.model.model_name, 64), 63);
+    assert_int_equal(model.n_eos, 8);
+    assert_int_equal(strnlen(model.name, 64), 63);
     end(s);
 }
 

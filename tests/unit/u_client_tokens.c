@@ -42,13 +42,13 @@ end(struct fix *f)
 static fdc_req_t *
 submit(struct fix *f, const void *prompt, size_t n, uint32_t max_new)
 {
+    struct fdc_submit_opts o = { .size = sizeof(o), .submit_timeout_ms = 5000 };
     struct fdc_params p;
     fdc_req_t *r = NULL;
 
     fdc_params_init(&p);
     p.max_new = max_new;
-    p.submit_timeout_ms = 5000;
-    assert_int_equal(fdc_submit_text(f->s, prompt, n, &p, &r), 0);
+    assert_int_equal(fdc_submit_text(f->s, prompt, n, &p, &o, &r), 0);
     return r;
 }
 
@@ -75,7 +75,7 @@ t_two_events(void **state)
     } v[] = { { 0, 1, 1 }, { 9, 1, 28 }, { 0xfffffff0u, 7, 4 }, { 70000, 3, 11 },
         { 1, 500, 1500 } };
     struct fix f;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
 
     (void)state;
     begin(&f);
@@ -85,20 +85,20 @@ t_two_events(void **state)
         size_t at = 8;
 
         assert_int_equal(fdc_next(r, &ev, 5000), 1);
-        assert_int_equal(ev.type, FDP_T_IDS);
+        assert_int_equal(ev.type, FDC_T_IDS);
         assert_true(ev.n == v[k].n_ids && ev.position == 6 && ev.sample == 0);
         assert_int_equal((uintptr_t)ev.ids % 4, 0);
         for (uint32_t i = 0; i < ev.n * 4; i++, at++)
             assert_int_equal(((const unsigned char *)ev.ids)[i], 'A' + at % 26);
         assert_int_equal(fdc_next(r, &ev, 5000), 1);
-        assert_int_equal(ev.type, FDP_T_TEXT);
+        assert_int_equal(ev.type, FDC_T_TEXT);
         assert_true(ev.n == v[k].n_text && ev.position == v[k].text_off);
         for (uint32_t i = 0; i < ev.n; i++, at++)
             assert_int_equal(ev.text[i], 'A' + at % 26);
         assert_int_equal(at, n);
         assert_int_equal(fdc_req_tokens(r, 0), 6u + v[k].n_ids);
         assert_int_equal(fdc_next(r, &ev, 5000), 1);
-        assert_int_equal(ev.type, FDP_T_DONE);
+        assert_int_equal(ev.type, FDC_T_DONE);
         assert_int_equal(fdc_next(r, &ev, 5000), 0);
         fdc_req_free(r);
     }
@@ -108,10 +108,10 @@ t_two_events(void **state)
 static void
 t_stream(void **state)
 {
-    static const uint8_t want[] = { FDP_T_ACCEPTED, FDP_T_IDS, FDP_T_TEXT, FDP_T_IDS,
-        FDP_T_TEXT, FDP_T_CHOICE_END, FDP_T_DONE };
+    static const uint8_t want[] = { FDC_T_ACCEPTED, FDC_T_IDS, FDC_T_TEXT, FDC_T_IDS,
+        FDC_T_TEXT, FDC_T_CHOICE_END, FDC_T_DONE };
     struct fix f;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
 
     (void)state;
@@ -141,7 +141,7 @@ t_lies(void **state)
         { 2, 1, 16 }, { UINT16_MAX, 1, 40 }, { 1, UINT16_MAX, 40 },
         { UINT16_MAX, UINT16_MAX, 3000 } };
     struct fix f;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
 
     (void)state;
     for (size_t k = 0; k < sizeof(v) / sizeof(v[0]); k++) {
@@ -150,9 +150,9 @@ t_lies(void **state)
         begin(&f);
         r = submit_raw(&f, 0, v[k].n_ids, v[k].n_text, v[k].len);
         assert_int_equal(fdc_next(r, &ev, 5000), 1);
-        assert_int_equal(ev.type, FDP_T_ERROR);
-        assert_int_equal(ev.error->code, FDP_E_PROTO);
-        assert_int_equal(fdc_state(f.s, NULL), FDP_E_PROTO);
+        assert_int_equal(ev.type, FDC_T_ERROR);
+        assert_int_equal(ev.error->code, FDC_E_PROTO);
+        assert_int_equal(fdc_state(f.s, NULL), FDC_E_PROTO);
         fdc_req_free(r);
         end(&f);
     }

@@ -332,6 +332,25 @@ stop_string_drops_what_follows(void **state)
     fix_free(f);
 }
 
+/* A program may go on with what an error cut off: text that the next token could turn
+ * into a stop string stays back, as it would have. */
+static void
+errors_hold(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *r = make(f, FDP_F_TEXT, 0, "xyz", 1);
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    send_token(f, r, 0, 0, 'a', FDK_DONE_NO);
+    send_token(f, r, 0, 1, 'x', FDK_DONE_NO);
+    send_end(f, r, FDP_E_CANCELLED);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_TOKENS, FDP_T_IDS, FDP_T_CHOICE_END,
+        FDP_T_ERROR);
+    is_tokens(f, 2, 0, (const uint32_t[]){ 'a' }, 1, 0, "a");
+    fix_free(f);
+}
+
 static void
 errors(void **state)
 {
@@ -425,6 +444,7 @@ main(void)
         cmocka_unit_test(logprobs_stand_between),
         cmocka_unit_test(stop_string_drops_what_follows),
         cmocka_unit_test(errors),
+        cmocka_unit_test(errors_hold),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -379,9 +379,9 @@ fill_log(struct fdb_log *log)
     add(log, 0, 1, 0, b, 1);
     add(log, 0, 0, 0, a, 3);
     add(log, 0, 0, 0, b, 1);
-    add(log, 0, 0, FDP_E_QUEUE_FULL, bad, 0);
-    add(log, 0, 0, FDP_E_CANCELLED, bad, 0);
-    add(log, 0, 0, FDP_E_CANCELLED, bad, 0);
+    add(log, 0, 0, FDC_E_QUEUE_FULL, bad, 0);
+    add(log, 0, 0, FDC_E_CANCELLED, bad, 0);
+    add(log, 0, 0, FDC_E_CANCELLED, bad, 0);
     add(log, 1, 0, 0, a, 3);
 }
 
@@ -404,9 +404,9 @@ test_summary(void **state)
     assert_int_equal(s.n_ok, 2);
     assert_int_equal(s.n_failed, 3);
     assert_int_equal(s.n_fail, 2);
-    assert_int_equal(s.fail[0].code, FDP_E_CANCELLED);
+    assert_int_equal(s.fail[0].code, FDC_E_CANCELLED);
     assert_int_equal(s.fail[0].n, 2);
-    assert_int_equal(s.fail[1].code, FDP_E_QUEUE_FULL);
+    assert_int_equal(s.fail[1].code, FDC_E_QUEUE_FULL);
     assert_true(s.n_prompt == 20 && s.n_cached == 8 && s.n_out == 4);
     assert_true(s.wall_s == 0.5 && s.req_s == 4 && s.out_tok_s == 8 && s.total_tok_s == 48);
     assert_true(fabs(s.cpu_share - 0.1) < 1e-12 && s.late_ms == 3 &&

@@ -83,8 +83,8 @@ make(struct made *m, double x)
     snprintf(r->daemon.version, sizeof(r->daemon.version), "0.2.0");
     snprintf(r->daemon.device, sizeof(r->daemon.device), "cuda:0");
     snprintf(r->daemon.device_uuid, sizeof(r->daemon.device_uuid), "GPU-1");
-    snprintf(r->info.model.model_name, sizeof(r->info.model.model_name), "llama");
-    memset(r->info.model.model_digest, 0x11, sizeof(r->info.model.model_digest));
+    snprintf(r->model.name, sizeof(r->model.name), "llama");
+    memset(r->model.digest, 0x11, sizeof(r->model.digest));
 }
 
 static json_t *
@@ -312,13 +312,13 @@ closed_loop(struct made *m)
 static void
 other_model(struct made *m)
 {
-    snprintf(m->r.info.model.model_name, sizeof(m->r.info.model.model_name), "qwen");
+    snprintf(m->r.model.name, sizeof(m->r.model.name), "qwen");
 }
 
 static void
 other_files(struct made *m)
 {
-    m->r.info.model.model_digest[31]++;
+    m->r.model.digest[31]++;
 }
 
 static void
@@ -336,7 +336,7 @@ hotter(struct made *m)
 static void
 until_eos(struct made *m)
 {
-    m->r.cfg.req.p.flags &= ~(uint32_t)FDP_F_IGNORE_EOS;
+    m->r.cfg.req.p.flags &= ~(uint32_t)FDC_F_IGNORE_EOS;
 }
 
 static void

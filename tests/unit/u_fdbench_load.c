@@ -52,7 +52,7 @@ load_of(struct fdb_load *l, const struct fdb_cfg *c)
     l->cfg = *c;
     l->quiet = 1;
     l->info.max_inflight = mock.max_inflight < 64 ? mock.max_inflight : 64;
-    l->info.model = model;
+    l->model = model;
     assert_int_equal(fct_open(&fct, 65536, &l->session), 0);
 }
 
@@ -81,8 +81,8 @@ check_log(const struct fdb_log *log, const struct fdb_run *run, uint32_t n_warm)
         assert_true(r->t_first == (r->n_chunk > 0 ? c[0].t_ns : 0));
         if (!r->warm)
             assert_true(r->t_send >= run->t_begin && r->t_end <= run->t_end);
-        if (r->code == FDP_OK)
-            assert_true(r->n_out == r->max_new && r->finish == FDP_FIN_LENGTH);
+        if (r->code == FDC_OK)
+            assert_true(r->n_out == r->max_new && r->finish == FDC_FIN_LENGTH);
     }
     assert_int_equal(n_chunk, log->n_chunk);
     /* Every index once. */
@@ -196,7 +196,7 @@ test_refusals(void **state)
     assert_int_equal(s.n_failed, n_bad);
     assert_int_equal(s.n_ok, 40 - n_bad);
     assert_int_equal(s.n_fail, 1);
-    assert_int_equal(s.fail[0].code, FDP_E_BAD_PARAM);
+    assert_int_equal(s.fail[0].code, FDC_E_BAD_PARAM);
     check_log(&log, &run, 0);
     fdb_log_fini(&log);
     fdc_close(l.session);
@@ -217,7 +217,7 @@ test_daemon_gone(void **state)
     assert_int_equal(fdb_load_run(&l, 0, &log, &run), FCT_EX_UNAV);
     assert_non_null(strstr(listen_end(), "E_DISCONNECTED"));
     assert_true(log.n_rec >= 1 && log.n_rec < 60);
-    assert_int_equal(log.rec[log.n_rec - 1].code, FDP_E_DISCONNECTED);
+    assert_int_equal(log.rec[log.n_rec - 1].code, FDC_E_DISCONNECTED);
     check_log(&log, &run, 0);
     fdb_log_fini(&log);
     fdc_close(l.session);

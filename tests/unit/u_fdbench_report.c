@@ -58,8 +58,8 @@ add_request(struct fdb_log *log, uint32_t repeat, uint32_t i, uint64_t t, int fa
         t += 600000 + draw(900000) + (draw(200) == 0 ? 40000000 : 0);
     }
     r.t_first = failed ? 0 : c[0].t_ns;
-    r.code = failed ? FDP_E_QUEUE_FULL : FDP_OK;
-    r.finish = failed ? FDP_FIN_NONE : FDP_FIN_LENGTH;
+    r.code = failed ? FDC_E_QUEUE_FULL : FDC_OK;
+    r.finish = failed ? FDC_FIN_NONE : FDC_FIN_LENGTH;
     r.t_end = t + 20000;
     assert_int_equal(0, fdb_log_rec(log, &r, c));
     return r.t_end;
@@ -106,10 +106,9 @@ make(struct fdb_result *r, uint32_t n_repeat, uint32_t n_request)
         "'<b>&\"quoted\"</b>'");
     snprintf(r->time, sizeof(r->time), "2026-01-02T03:04:05Z");
     snprintf(r->host, sizeof(r->host), "host, 2 x <processor>");
-    snprintf(r->info.model.model_name, sizeof(r->info.model.model_name),
-        "de<mo> \xff model");
-    r->info.model.vocab = 512;
-    r->info.model.max_model_len = 2048;
+    snprintf(r->model.name, sizeof(r->model.name), "de<mo> \xff model");
+    r->model.vocab = 512;
+    r->model.max_model_len = 2048;
     r->cfg = (struct fdb_cfg){ .arrival = FDB_CLOSED,
         .concurrency = 16,
         .n_request = n_request,

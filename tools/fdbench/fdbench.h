@@ -109,8 +109,8 @@ struct fdb_rec {
     uint32_t conversation, turn;
     uint32_t n_prompt, n_cached, n_out; /* tokens, as the daemon says */
     uint32_t max_new;
-    int32_t code;    /* FDP_OK, or why it failed */
-    uint32_t finish; /* FDP_FIN_* */
+    int32_t code;    /* FDC_OK, or why it failed */
+    uint32_t finish; /* FDC_FIN_* */
     uint32_t n_preempted;
     uint64_t t_due; /* when it was to be sent */
     uint64_t t_send, t_first, t_end;
@@ -202,6 +202,7 @@ struct fdb_load {
     const struct fct *f;
     fdc_t *session;
     struct fdc_info info;
+    struct fdc_model_info model;
     struct fdb_cfg cfg;
     int quiet;     /* no progress bar */
     int lines;     /* in its place a line every few seconds */
@@ -234,6 +235,7 @@ struct fdb_result {
     char args[1024];          /* command line, for the report */
     char time[32], host[128]; /* when and where: ISO 8601, host and processor */
     struct fdc_info info;
+    struct fdc_model_info model;
     struct fdb_daemon daemon;
     struct fdb_cfg cfg;
     struct fdb_log log;

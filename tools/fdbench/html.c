@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "daemon/common/version.h"
+#include "libclient/fdproto.h"
 
 static const char style[] =
     ":root{color-scheme:light dark;--bg:#f3f5f8;--panel:#ffffff;--plot:#fafbfe;"
@@ -108,8 +109,8 @@ words(FILE *out, const char *text)
 static void
 head(FILE *out, const struct fdb_result *r)
 {
-    const struct fdp_info *m = &r->info.model;
-    size_t n = strnlen(m->model_name, sizeof(m->model_name));
+    const struct fdc_model_info *m = &r->model;
+    size_t n = strnlen(m->name, sizeof(m->name));
     char text[1024];
 
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -119,9 +120,9 @@ head(FILE *out, const struct fdb_result *r)
         out);
     words(out, r->command);
     fputs(": ", out);
-    plt_text(out, m->model_name, n);
+    plt_text(out, m->name, n);
     fprintf(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>", style);
-    plt_text(out, m->model_name, n);
+    plt_text(out, m->name, n);
     fputs(" <span>fdbench ", out);
     words(out, r->command);
     fputs("</span></h1>\n<p>", out);
@@ -333,7 +334,7 @@ table_steps(FILE *out, const struct fdb_result *r)
 static void
 about(FILE *out, const struct fdb_result *r)
 {
-    const struct fdp_info *m = &r->info.model;
+    const struct fdc_model_info *m = &r->model;
     size_t i;
 
     fputs("<h2>Numbers and definitions</h2>\n<div class=\"two\">\n", out);
@@ -352,7 +353,7 @@ about(FILE *out, const struct fdb_result *r)
     fprintf(out, "<dt>model</dt><dd>%u ids, at most %u tokens, digest ", m->vocab,
         m->max_model_len);
     for (i = 0; i < 8; i++)
-        fprintf(out, "%02x", m->model_digest[i]);
+        fprintf(out, "%02x", m->digest[i]);
     fprintf(out, "</dd>\n<dt>fdbench</dt><dd>%s, protocol %d.%d</dd></dl>\n</div>\n",
         ver_text(), FDP_MAJOR, FDP_MINOR);
 }

@@ -48,6 +48,7 @@ struct ipc {
     const struct fct *f;
     struct ipc_cfg cfg;
     struct fdc_info info;
+    struct fdc_model_info model;
     const struct cnt_seg *seg;
     struct fdb_dist_sum trip[4]; /* us */
     struct streaming st;
@@ -86,25 +87,27 @@ meet(struct ipc *p)
     if (rc != 0)
         return rc;
     p->info.size = sizeof(p->info);
+    p->info.model = &p->model;
+    p->model.size = sizeof(p->model);
     /* a worker that has just become ready may not have told its sizes yet */
     for (i = 0; i < 50; i++) {
         rc = fdc_info(s, &p->info, p->f->timeout_ms);
-        if (rc != FDP_E_LOADING && (rc < 0 || p->info.model.vocab != 0))
+        if (rc != FDC_E_LOADING && (rc < 0 || p->model.vocab != 0))
             break;
         clk_sleep_ns(20 * CLK_MS);
     }
     fdc_close(s);
-    if (rc < 0 && rc != FDP_E_LOADING)
+    if (rc < 0 && rc != FDC_E_LOADING)
         return fct_status_fail("the model's sizes", rc);
-    if (rc < 0 || p->info.model.vocab == 0)
+    if (rc < 0 || p->model.vocab == 0)
         return fct_fail(FCT_EX_TEMP,
             "the model is still loading; wait for it with\n"
             "  fdbench --wait 60 ipc");
-    if (p->cfg.n_token + N_PROMPT > p->info.model.max_model_len)
+    if (p->cfg.n_token + N_PROMPT > p->model.max_model_len)
         return fct_fail(FCT_EX_USAGE,
             "--tokens %u: with the prompt of %d more than the "
             "model's length, %u",
-            p->cfg.n_token, N_PROMPT, p->info.model.max_model_len);
+            p->cfg.n_token, N_PROMPT, p->model.max_model_len);
     if (p->cfg.n_stream > p->info.max_inflight)
         return fct_fail(FCT_EX_USAGE,
             "--streams %u: the daemon allows a session %u "
@@ -161,24 +164,24 @@ round_trips(const struct ipc *p, int deep, int parked, struct fdb_dist_sum *ret)
 static int
 take(struct client *c, uint32_t *ret_open)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
     int rc = fdc_wait_any(c->s, &r, -1);
 
     if (rc <= 0)
-        return rc < 0 ? rc : FDP_E_INTERNAL;
+        return rc < 0 ? rc : FDC_E_INTERNAL;
     while ((rc = fdc_next(r, &ev, 0)) == 1) {
-        if (ev.type == FDP_T_IDS)
+        if (ev.type == FDC_T_IDS)
             c->n_token += ev.n;
-        if (ev.type == FDP_T_ERROR)
+        if (ev.type == FDC_T_ERROR)
             return ev.error->code;
-        if (ev.type == FDP_T_DONE) {
+        if (ev.type == FDC_T_DONE) {
             fdc_req_free(r);
             --*ret_open;
             return 0;
         }
     }
-    return rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT ? 0 : rc;
+    return rc == FDC_E_AGAIN || rc == FDC_E_TIMEOUT ? 0 : rc;
 }
 
 static void *
@@ -186,21 +189,21 @@ run_client(void *arg)
 {
     struct client *c = arg;
     uint32_t ids[N_PROMPT], i, n_open = 0;
+    struct fdc_submit_opts opts = { .size = sizeof(opts), .submit_timeout_ms = 10000 };
     struct fdc_params par;
     struct timespec t;
     fdc_req_t *r;
 
     fdc_params_init(&par);
-    par.flags = FDP_F_IGNORE_EOS;
+    par.flags = FDC_F_IGNORE_EOS;
     par.temperature = 0;
     par.max_new = c->cfg->n_token;
-    par.submit_timeout_ms = 10000;
     for (i = 0; i < N_PROMPT; i++)
         ids[i] = (i + 1) % c->vocab;
     pthread_mutex_lock(c->begin);
     pthread_mutex_unlock(c->begin);
     for (i = 0; c->rc == 0 && i < c->cfg->n_stream; i++) {
-        int rc = fdc_submit_ids(c->s, ids, N_PROMPT, &par, &r);
+        int rc = fdc_submit_ids(c->s, ids, N_PROMPT, &par, &opts, &r);
 
         c->rc = rc < 0 ? rc : 0;
         n_open += rc >= 0;
@@ -250,7 +253,7 @@ make_threads(const struct ipc *p, struct client *c, uint32_t *ret_n)
     if (e == 0)
         return 0;
     for (i = 0; i < *ret_n; i++)
-        c[i].rc = FDP_E_NOMEM;
+        c[i].rc = FDC_E_NOMEM;
     return fct_fail(FCT_EX_SOFT, "--clients %u: no thread for number %u: %s",
         p->cfg.n_client, *ret_n + 1, strerror(e));
 }
@@ -298,8 +301,7 @@ stream(struct ipc *p)
     if (c == NULL)
         return fct_oom();
     for (i = 0; rc == 0 && i < p->cfg.n_client; i++) {
-        c[i] =
-            (struct client){ .cfg = &p->cfg, .vocab = p->info.model.vocab, .begin = &begin };
+        c[i] = (struct client){ .cfg = &p->cfg, .vocab = p->model.vocab, .begin = &begin };
         rc = attach(p->f, FDC_SPIN_NONE, &c[i].s);
     }
     if (rc == 0)

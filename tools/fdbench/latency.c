@@ -20,7 +20,7 @@ static const char *const metrics[N_METRIC] = { "prefill_ms", "step_ms", "batch_m
 struct sample {
     double v[N_METRIC]; /* NAN: no request ended well */
     uint32_t n_failed;
-    int32_t code; /* the commonest failure, or FDP_OK */
+    int32_t code; /* the commonest failure, or FDC_OK */
 };
 
 struct latency {
@@ -127,11 +127,11 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
     for (i = 0; i < log->n_rec; i++) {
         const struct fdb_rec *r = &log->rec[i];
 
-        if (r->repeat == repeat && !r->warm && r->code == FDP_OK && r->t_first > t_first)
+        if (r->repeat == repeat && !r->warm && r->code == FDC_OK && r->t_first > t_first)
             t_first = r->t_first;
     }
     m.n_failed = sum.n_failed;
-    m.code = sum.n_fail > 0 ? sum.fail[0].code : FDP_OK;
+    m.code = sum.n_fail > 0 ? sum.fail[0].code : FDC_OK;
     if (t_first > run->t_begin) {
         m.v[S_PREFILL] = (double)(t_first - run->t_begin) / 1e6;
         m.v[S_STEP] = sum.tpot.pct[0];
@@ -199,8 +199,8 @@ print_text(const struct latency *a)
     printf("latency, model %.64s, %s, %s\n"
            "prompt %u, output %u tokens; median (min - max) of %u batches\n\n"
            "%7s  %29s  %29s  %29s  %29s\n",
-        a->l.info.model.model_name, a->r.host, a->r.time, c->in.hi, c->out.hi,
-        c->n_repeat, "batch", "prefill ms", "ms per step", "batch ms", "output tokens/s");
+        a->l.model.name, a->r.host, a->r.time, c->in.hi, c->out.hi, c->n_repeat, "batch",
+        "prefill ms", "ms per step", "batch ms", "output tokens/s");
     for (i = 0; i < a->n_batch && a->n_done[i] > 0; i++) {
         printf("%7u", a->batch[i]);
         for (k = 0; k < N_METRIC; k++) {
@@ -222,7 +222,7 @@ static json_t *
 to_json(const struct latency *a)
 {
     const struct fdb_cfg *c = &a->l.cfg;
-    const char *model = a->l.info.model.model_name;
+    const char *model = a->l.model.name;
     json_t *list = json_array(), *o;
     uint32_t i, j, n_failed;
     struct rep_mmm m;
@@ -248,9 +248,9 @@ to_json(const struct latency *a)
     return json_pack("{s:s, s:o, s:s, s:o, s:o, s:I, s:I, s:s, s:o}", "command",
         "latency", "args", fct_json_text(a->r.args, strlen(a->r.args)), "time", a->r.time,
         "host", fct_json_text(a->r.host, strlen(a->r.host)), "model",
-        fct_json_text(model, strnlen(model, sizeof(a->l.info.model.model_name))),
-        "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
-        "seed", seed, "sizes", list);
+        fct_json_text(model, strnlen(model, sizeof(a->l.model.name))), "prompt_tokens",
+        (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi, "seed", seed,
+        "sizes", list);
 }
 
 static int

@@ -182,7 +182,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     p->n_over++;
     /* A client that is refused pauses as long as the daemon asks for; what
      * was refused is not sent again. */
-    if (s->rec.code != FDP_OK && retry_ms < PAUSE_MS)
+    if (s->rec.code != FDC_OK && retry_ms < PAUSE_MS)
         retry_ms = PAUSE_MS;
     s->t_wake = now + (uint64_t)retry_ms * MS;
     if (retry_ms > 0 && !p->stopping && (p->cfg->arrival == FDB_CLOSED || s->ask.more)) {
@@ -214,13 +214,13 @@ wake_up(struct phase *p, uint64_t now)
 
 /* Each reason once, with the parameter that the log does not have. */
 static void
-say_failure(struct phase *p, uint32_t index, const struct fdp_error *e)
+say_failure(struct phase *p, uint32_t index, const struct fdc_error *e)
 {
     uint64_t bit = e->code < 0 && e->code > -64 ? (uint64_t)1 << -e->code : 0;
     char text[256];
 
-    if ((p->l->said & bit) != 0 || e->code == FDP_E_CANCELLED ||
-        e->code == FDP_E_DISCONNECTED)
+    if ((p->l->said & bit) != 0 || e->code == FDC_E_CANCELLED ||
+        e->code == FDC_E_DISCONNECTED)
         return;
     p->l->said |= bit;
     clear_bar(p);
@@ -245,6 +245,7 @@ static int
 submit(struct phase *p, struct slot *s)
 {
     const struct fct_req *q = &p->cfg->req;
+    struct fdc_submit_opts opts = q->o;
     struct fdc_params par = q->p;
 
     par.stop = (const char *const *)q->stop;
@@ -254,10 +255,11 @@ submit(struct phase *p, struct slot *s)
     par.n_stop_ids = q->n_stop_ids;
     par.max_new = s->ask.max_new;
     par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
-    par.user_ptr = s;
+    opts.user_ptr = s;
     if (p->cfg->text)
-        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par, &s->h);
-    return fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &s->h);
+        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par,
+            &opts, &s->h);
+    return fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &opts, &s->h);
 }
 
 /* A closed loop's requests are due when a client is free to send them. */
@@ -283,16 +285,16 @@ account_send(struct phase *p, struct slot *s, uint64_t t_send)
     p->run->n_held += (uint32_t)s->held;
 }
 
-/* 0: sent, or it failed at once; FDP_E_AGAIN: there is no room now. */
+/* 0: sent, or it failed at once; FDC_E_FULL: there is no room now. */
 static int
 send_one(struct phase *p, struct slot *s)
 {
     uint64_t t_send = clk_now_ns();
     int rc = submit(p, s);
 
-    if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
+    if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         s->held = 1;
-        return FDP_E_AGAIN;
+        return FDC_E_FULL;
     }
     if (rc < 0 && fdc_state(p->l->session, NULL) < 0) {
         session_over(p, rc);
@@ -301,7 +303,7 @@ send_one(struct phase *p, struct slot *s)
     account_send(p, s, t_send);
     if (rc < 0) {
         s->rec.code = rc;
-        say_failure(p, s->rec.index, &(struct fdp_error){ .code = rc });
+        say_failure(p, s->rec.index, &(struct fdc_error){ .code = rc });
         end_request(p, s, clk_now_ns(), 0);
         return 0;
     }
@@ -368,7 +370,7 @@ take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t n
 }
 
 static void
-take_done(struct fdb_rec *r, const struct fdp_done *d)
+take_done(struct fdb_rec *r, const struct fdc_done *d)
 {
     r->n_prompt = d->prompt_tokens;
     r->n_cached = d->cached_tokens;
@@ -384,27 +386,27 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
     int code;
 
     switch (ev->type) {
-    case FDP_T_IDS:
+    case FDC_T_IDS:
         take_ids(p, s, ev, now);
         return 0;
-    case FDP_T_TEXT:
+    case FDC_T_TEXT:
         if (s->ask.more && p->cfg->text &&
             fdb_prompt_add_text(&s->prompt, ev->text, ev->n) != 0)
             out_of_memory(p);
         return 0;
-    case FDP_T_ACCEPTED:
+    case FDC_T_ACCEPTED:
         s->rec.n_prompt = ev->accepted->prompt_len;
         s->rec.n_cached = ev->accepted->cached_len;
         return 0;
-    case FDP_T_CHOICE_END:
+    case FDC_T_CHOICE_END:
         s->rec.finish = ev->choice_end->finish;
         return 0;
-    case FDP_T_DONE:
+    case FDC_T_DONE:
         take_done(&s->rec, ev->done);
         p->n_open--;
         end_request(p, s, now, 0);
         return 1;
-    case FDP_T_ERROR:
+    case FDC_T_ERROR:
         s->rec.code = code = ev->error->code;
         say_failure(p, s->rec.index, ev->error);
         if (fdc_state(p->l->session, NULL) < 0)
@@ -421,7 +423,7 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
 static int
 receive(struct phase *p, uint64_t t_due)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *h;
     uint64_t now = 0;
 
@@ -505,7 +507,7 @@ give_up(struct phase *p, uint64_t now)
     for (s = p->all; s != NULL; s = s->all_next) {
         if (s->h == NULL)
             continue;
-        s->rec.code = FDP_E_CANCELLED;
+        s->rec.code = FDC_E_CANCELLED;
         p->n_open--;
         end_request(p, s, now, 0);
     }
@@ -612,8 +614,8 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .warm = (uint8_t)warm,
         .limit = l->info.max_inflight };
     uint64_t cpu = cpu_ns();
-    int rc = fdb_work_new(cfg, &l->info.model,
-        fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm), &p.w);
+    int rc = fdb_work_new(cfg, &l->model, fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm),
+        &p.w);
 
     if (rc != 0)
         return rc;
@@ -635,7 +637,7 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
 static int
 check_warm(const struct fdb_log *log, size_t first)
 {
-    int32_t code = FDP_OK;
+    int32_t code = FDC_OK;
     size_t i;
 
     for (i = first; i < log->n_rec; i++) {

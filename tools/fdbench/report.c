@@ -411,14 +411,13 @@ text_steps(FILE *out, const struct fdb_result *r)
 void
 fdb_report_text(FILE *out, const struct fdb_result *r)
 {
-    const struct fdp_info *m = &r->info.model;
+    const struct fdc_model_info *m = &r->model;
     char text[1024];
     size_t d, i;
     int which;
 
     fprintf(out, "%s, model %.*s, %s, %s\n", r->command,
-        (int)strnlen(m->model_name, sizeof(m->model_name)), m->model_name, r->host,
-        r->time);
+        (int)strnlen(m->name, sizeof(m->name)), m->name, r->host, r->time);
     rep_workload(&r->cfg, text, sizeof(text));
     fprintf(out, "%s\n", text);
     rep_limits(&r->cfg.slo, text, sizeof(text));
@@ -564,17 +563,20 @@ real_or_null(float v)
 
 /* Parameters of every request other than its lengths. */
 static json_t *
-json_sampling(const struct fdc_params *p)
+json_sampling(const struct fct_req *q)
 {
+    const struct fdc_params *p = &q->p;
+
+
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
         "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
         "min_p", real_or_null(p->min_p), "top_k",
         p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k), "presence_penalty",
         real_or_null(p->presence_penalty), "frequency_penalty",
         real_or_null(p->frequency_penalty), "repetition_penalty",
-        real_or_null(p->repetition_penalty), "stream_interval", (int)p->stream_interval,
+        real_or_null(p->repetition_penalty), "stream_interval", (int)q->o.stream_interval,
         "logprobs", (int)p->logprobs, "prompt_logprobs", (int)p->prompt_logprobs,
-        "greedy", p->temperature == 0, "eos", (p->flags & FDP_F_IGNORE_EOS) == 0);
+        "greedy", p->temperature == 0, "eos", (p->flags & FDC_F_IGNORE_EOS) == 0);
 }
 
 static json_t *
@@ -606,7 +608,7 @@ json_cfg(const struct fdb_cfg *c)
             "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text,
             "trace", text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
             text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
-            json_sampling(&c->req.p), "seed", text, "limits", "ttft_ms", c->slo.ttft_ms,
+            json_sampling(&c->req), "seed", text, "limits", "ttft_ms", c->slo.ttft_ms,
             "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms,
             "attainment", c->slo_attain));
     rep_workload(c, text, sizeof(text));
@@ -645,17 +647,16 @@ json_daemon(const struct fdb_daemon *d)
 json_t *
 fdb_report_json(const struct fdb_result *r)
 {
-    const struct fdp_info *m = &r->info.model;
+    const struct fdc_model_info *m = &r->model;
     json_t *o, *model;
-    char hex[2 * sizeof(m->model_digest) + 1];
+    char hex[2 * sizeof(m->digest) + 1];
     size_t i;
 
-    for (i = 0; i < sizeof(m->model_digest); i++)
-        snprintf(hex + 2 * i, 3, "%02x", m->model_digest[i]);
+    for (i = 0; i < sizeof(m->digest); i++)
+        snprintf(hex + 2 * i, 3, "%02x", m->digest[i]);
     model = json_pack("{s:o, s:s, s:I, s:I}", "name",
-        fct_json_text(m->model_name, strnlen(m->model_name, sizeof(m->model_name))),
-        "digest", hex, "vocab", (json_int_t)m->vocab, "max_model_len",
-        (json_int_t)m->max_model_len);
+        fct_json_text(m->name, strnlen(m->name, sizeof(m->name))), "digest", hex, "vocab",
+        (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len);
     o = json_pack("{s:i, s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
         FDB_FORMAT, "fdbench", ver_text(), "daemon", json_daemon(&r->daemon), "command",
         r->command, "args", text_or_null(r->args), "time", text_or_null(r->time), "host",

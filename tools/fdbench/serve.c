@@ -89,7 +89,7 @@ static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
     { "dataset", 0, "FILE", "with --text: cut prompts from this text",
         FCT_TEXT(S, CFG(dataset)) },
     { "eos", 0, NULL, "an answer may end before its length",
-        FCT_BITS(S, CFG(req.p.flags), 0, FDP_F_IGNORE_EOS) },
+        FCT_BITS(S, CFG(req.p.flags), 0, FDC_F_IGNORE_EOS) },
     FCT_OPT_END };
 
 static const struct fct_opt limit_opts[] = {
@@ -122,7 +122,7 @@ static const struct fct_opt out_opts[] = { FCT_OPT_HEAD("output:"),
     { "quiet", 'q', NULL, "neither progress nor table", FCT_FLAG(S, quiet),
         FCT_HAS(S, l.quiet) },
     FCT_OPT_HELP,
-    { "ignore-eos", 0, NULL, "", FCT_BITS(S, CFG(req.p.flags), FDP_F_IGNORE_EOS, 0) },
+    { "ignore-eos", 0, NULL, "", FCT_BITS(S, CFG(req.p.flags), FDC_F_IGNORE_EOS, 0) },
     { "max-tokens", 0, "N", "", FCT_FN(take_max_tokens) },
     FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END };
 
@@ -578,6 +578,7 @@ serve(struct serve *s, const struct fct *f)
     if (rc != 0)
         return rc;
     s->r.info = s->l.info;
+    s->r.model = s->l.model;
     s->r.cfg = *c;
     rc = compare_loads(s);
     if (rc != 0)

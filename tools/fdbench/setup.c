@@ -66,7 +66,7 @@ fdb_cfg_init(struct fdb_cfg *cfg)
     cfg->slo_attain = 0.99;
     cfg->seed = fresh_seed();
     fct_req_init(&cfg->req);
-    cfg->req.p.flags = FDP_F_IGNORE_EOS;
+    cfg->req.p.flags = FDC_F_IGNORE_EOS;
 }
 
 static struct fdb_len
@@ -141,11 +141,11 @@ measure_text(struct fdb_load *l)
     uint32_t *ids = NULL;
     int rc;
 
-    if (!l->info.model.has_tokenizer)
+    if (!l->model.has_tokenizer)
         return fct_fail(FCT_EX_DATA, "--text: the model has no tokenizer");
     while (n > 0 && n < c->n_words && ((unsigned char)c->words[n] & 0xc0) == 0x80)
         n--;
-    rc = fdc_tokenize(l->session, c->words, n, FDP_F_NO_SPECIAL | FDC_LITERAL, &ids,
+    rc = fdc_tokenize(l->session, c->words, n, FDC_F_NO_SPECIAL | FDC_LITERAL, &ids,
         &n_ids, l->f->timeout_ms);
     if (rc < 0)
         return fct_status_fail("tokenize", rc);
@@ -165,13 +165,14 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     if (rc != 0)
         return rc;
     l->f = f;
-    l->info = (struct fdc_info){ .size = sizeof(l->info) };
+    l->info = (struct fdc_info){ .size = sizeof(l->info), .model = &l->model };
+    l->model.size = sizeof(l->model);
     rc = fdc_info(l->session, &l->info, f->timeout_ms);
-    if (rc >= 0 && l->info.model.vocab == 0)
-        rc = FDP_E_LOADING;
+    if (rc >= 0 && l->model.vocab == 0)
+        rc = FDC_E_LOADING;
     if (rc < 0)
         return fct_fail(fct_exit_code(rc), "%s (%s)%s", fdc_strerror(rc),
-            fdc_status_name(rc), rc == FDP_E_LOADING ? "; --wait S waits for it" : "");
+            fdc_status_name(rc), rc == FDC_E_LOADING ? "; --wait S waits for it" : "");
     if (c->concurrency > l->info.max_inflight)
         return fct_fail(FCT_EX_USAGE,
             "%u requests at a time: the daemon allows a client "
@@ -180,10 +181,10 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;
     if (c->n_row == 0)
-        settle_lengths(c, l->info.model.max_model_len);
+        settle_lengths(c, l->model.max_model_len);
     settle_counts(c, l->info.max_inflight);
     if (c->text)
-        c->req.p.flags |= FDP_F_TEXT;
+        c->req.p.flags |= FDC_F_TEXT;
     return 0;
 }
 

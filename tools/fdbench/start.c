@@ -333,7 +333,8 @@ wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
         .path = s->f.socket,
         .name = fct_prog,
         .connect_timeout_ms = 1000 };
-    struct fdc_info info = { .size = sizeof(info) };
+    struct fdc_model_info model = { .size = sizeof(model) };
+    struct fdc_info info = { .size = sizeof(info), .model = &model };
     uint64_t t_look = clk_now_ns();
     fdc_t *c = NULL;
     int rc = 0;
@@ -343,7 +344,7 @@ wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
         clk_sleep_ns(NAP_NS);
     }
     t->socket = ms_since(s->t0);
-    while (rc == 0 && (fdc_info(c, &info, 1000) < 0 || info.model.vocab == 0)) {
+    while (rc == 0 && (fdc_info(c, &info, 1000) < 0 || model.vocab == 0)) {
         rc = still_there(s, "the model was ready");
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
             rc = gave_up(s) ? FCT_EX_UNAV : 0;
@@ -352,7 +353,7 @@ wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
         clk_sleep_ns(NAP_NS);
     }
     t->ready = ms_since(s->t0);
-    s->vocab = info.model.vocab;
+    s->vocab = model.vocab;
     if (rc != 0)
         fdc_close(c);
     else
@@ -364,30 +365,30 @@ static int
 first_token(struct starter *s, struct timing *t, fdc_t *c)
 {
     uint32_t ids[N_PROMPT], i;
+    struct fdc_submit_opts opts = { .size = sizeof(opts), .submit_timeout_ms = 1000 };
     struct fdc_params par;
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
     int rc;
 
     fdc_params_init(&par);
-    par.flags = FDP_F_IGNORE_EOS;
+    par.flags = FDC_F_IGNORE_EOS;
     par.temperature = 0;
     par.max_new = 2;
-    par.submit_timeout_ms = 1000;
     for (i = 0; i < N_PROMPT; i++)
         ids[i] = (i + 1) % s->vocab;
-    rc = fdc_submit_ids(c, ids, N_PROMPT, &par, &r);
+    rc = fdc_submit_ids(c, ids, N_PROMPT, &par, &opts, &r);
     if (rc < 0)
         return fct_fail(fct_exit_code(rc), "the first request: %s", fdc_strerror(rc));
     for (;;) {
         rc = fdc_next(r, &ev, 50);
-        if (rc == 1 && ev.type == FDP_T_IDS)
+        if (rc == 1 && ev.type == FDC_T_IDS)
             break;
-        if (rc == 1 && ev.type == FDP_T_ERROR)
+        if (rc == 1 && ev.type == FDC_T_ERROR)
             rc = ev.error->code;
         if (rc == 1)
             continue;
-        if (rc != FDP_E_TIMEOUT && rc != FDP_E_AGAIN)
+        if (rc != FDC_E_TIMEOUT && rc != FDC_E_AGAIN)
             rc = fct_fail(FCT_EX_SOFT, "the first request: %s",
                 rc < 0 ? fdc_strerror(rc) : "ended without a token");
         else

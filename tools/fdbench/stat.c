@@ -130,7 +130,7 @@ fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_
     const struct fdb_chunk *c = log->chunk + r->chunk;
     uint32_t i;
 
-    if (r->code != FDP_OK)
+    if (r->code != FDC_OK)
         return 0;
     /* What has no token has its answer when it ends. */
     if (slo->ttft_ms > 0 &&
@@ -228,7 +228,7 @@ fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_metric m, double
     size_t i, n = 0;
 
     for (i = 0; i < log->n_rec; i++)
-        if (is_of(&log->rec[i], repeat) && log->rec[i].code == FDP_OK)
+        if (is_of(&log->rec[i], repeat) && log->rec[i].code == FDC_OK)
             n += values_of(log, &log->rec[i], m, &v[n]);
     return n;
 }
@@ -274,7 +274,7 @@ fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *
 
         if (!is_of(r, repeat))
             continue;
-        if (r->code != FDP_OK) {
+        if (r->code != FDC_OK) {
             count_failure(&s, r->code);
             continue;
         }

@@ -11,7 +11,7 @@
 
 struct fdb_work {
     const struct fdb_cfg *cfg;
-    struct fdp_info model;
+    struct fdc_model_info model;
     uint64_t seed;
     uint64_t n_request;    /* UINT64_MAX: no end */
     uint32_t conversation; /* the next one */
@@ -171,7 +171,7 @@ check_lengths(const struct fdb_cfg *c, uint32_t model_len)
 }
 
 int
-fdb_work_new(const struct fdb_cfg *cfg, const struct fdp_info *model, uint64_t seed,
+fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint64_t seed,
     struct fdb_work **ret)
 {
     struct fdb_work *w;
@@ -291,7 +291,7 @@ fdb_prompt_fini(struct fdb_prompt *p)
 }
 
 static int
-is_special(const struct fdp_info *m, uint32_t id)
+is_special(const struct fdc_model_info *m, uint32_t id)
 {
     uint32_t i;
 

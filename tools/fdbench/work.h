@@ -27,8 +27,8 @@ struct fdb_prompt {
 
 struct fdb_work; /* the requests of a run, in order */
 /* Keeps cfg. 0 or an exit code, with the message printed. */
-int fdb_work_new(const struct fdb_cfg *cfg, const struct fdp_info *model, uint64_t seed,
-    struct fdb_work **ret);
+int fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model,
+    uint64_t seed, struct fdb_work **ret);
 struct fdb_work *fdb_work_free(struct fdb_work *w);
 /* The next conversation's first request. 0: there is none. */
 int fdb_work_next(struct fdb_work *w, struct fdb_ask *ret);

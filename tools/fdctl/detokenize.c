@@ -64,7 +64,7 @@ static const struct fct_opt opts[] = {
         FCT_TEXT(struct args, t.file) },
     { "lines", 0, NULL, "each line is a list of its own", FCT_FLAG(struct args, t.lines) },
     { "skip-special", 0, NULL, "leave special tokens out",
-        FCT_BITS(struct args, t.flags, 0, FDP_F_KEEP_SPECIAL) },
+        FCT_BITS(struct args, t.flags, 0, FDC_F_KEEP_SPECIAL) },
     { "json", 0, NULL, "{\"text\": \"...\"}", FCT_FLAG(struct args, t.json) },
     FCT_OPT_HELP, FCT_OPT_END
 };
@@ -97,7 +97,7 @@ join(char **words, int n)
 int
 fct_cmd_detokenize(const struct fct *f, int argc, char **argv)
 {
-    struct args a = { .t = { .one = detokenize_text, .flags = FDP_F_KEEP_SPECIAL } };
+    struct args a = { .t = { .one = detokenize_text, .flags = FDC_F_KEEP_SPECIAL } };
     char *joined = NULL;
     int rc;
 

@@ -201,7 +201,7 @@ print_rest(struct gen *g, struct slot *s)
         const struct fct_choice *c = &s->res.choices[i];
 
         /* A refused request has no output to head. */
-        if (s->res.error.code != FDP_OK && c->n_text == 0 && c->n_ids == 0)
+        if (s->res.error.code != FDC_OK && c->n_text == 0 && c->n_ids == 0)
             continue;
         if (i > 0 || (s->n_printed == 0 && s->n_echoed == 0))
             print_header(g, s, i);
@@ -210,7 +210,7 @@ print_rest(struct gen *g, struct slot *s)
             fwrite_some(c->text, 0, c->n_text);
         }
         /* A model without a tokenizer sends ids alone. */
-        if (c->n_text == 0 && c->n_ids > 0 && (s->req->p.flags & FDP_F_TEXT) == 0)
+        if (c->n_text == 0 && c->n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
             print_ids(c);
         putchar('\n');
     }
@@ -242,9 +242,9 @@ say_error(struct gen *g, const struct slot *s)
         fct_fail(0, "request %zu: %s", s->index, text);
     else
         fct_fail(0, "%s", text);
-    if (s->res.error.code == FDP_E_BAD_TOKEN || s->res.error.code == FDP_E_TOO_LONG)
+    if (s->res.error.code == FDC_E_BAD_TOKEN || s->res.error.code == FDC_E_TOO_LONG)
         fct_fail(0, "fdctl status shows the model's limits");
-    if (s->res.error.code == FDP_E_NO_MODEL && s->req->text != NULL)
+    if (s->res.error.code == FDC_E_NO_MODEL && s->req->text != NULL)
         fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
 }
 
@@ -257,7 +257,7 @@ emit(struct gen *g, struct slot *s)
         rc = fct_print_json(fct_result_json(&s->res));
     else
         print_rest(g, s);
-    if (s->res.error.code != FDP_OK && !g->cancelled)
+    if (s->res.error.code != FDC_OK && !g->cancelled)
         say_error(g, s);
     fct_result_fini(&s->res);
     return rc;
@@ -307,7 +307,7 @@ try_again(struct gen *g, struct slot *s)
     int code = s->res.error.code;
     uint64_t wait_ms = s->res.error.retry_after_ms;
 
-    if (code == FDP_OK || !fdc_is_retryable(code) || code == FDP_E_DISCONNECTED ||
+    if (code == FDC_OK || !fdc_is_retryable(code) || code == FDC_E_DISCONNECTED ||
         g->cancelled || s->tries >= g->retry || s->n_printed > 0 || s->n_echoed > 0 ||
         fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
         return 0;
@@ -340,7 +340,7 @@ end_here(struct gen *g, struct slot *s, int code)
     finish(g, s);
 }
 
-/* 0: sent (or ended), FDP_E_AGAIN: no room now, or an exit code > 0. */
+/* 0: sent (or ended), FDC_E_FULL: no room now, or an exit code > 0. */
 static int
 submit(struct gen *g, struct slot *s)
 {
@@ -361,12 +361,12 @@ submit(struct gen *g, struct slot *s)
     p.stop_ids = q->stop_ids;
     p.n_stop_ids = q->n_stop_ids;
     s->res.t_submit = clk_now_ns();
-    rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &s->handle)
-                        : fdc_submit_text(g->s, q->text, q->n_text, &p, &s->handle);
+    rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &q->o, &s->handle)
+                        : fdc_submit_text(g->s, q->text, q->n_text, &p, &q->o, &s->handle);
     free(rules);
-    if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT) {
+    if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         fct_result_fini(&s->res);
-        return FDP_E_AGAIN;
+        return FDC_E_FULL;
     }
     s->begun = 1;
     if (rc < 0) {
@@ -408,7 +408,7 @@ submit_more(struct gen *g)
 static int
 read_events(struct gen *g, struct slot *s)
 {
-    struct fdc_event ev;
+    struct fdc_event ev = FDC_EVENT_INIT;
     int rc;
 
     while ((rc = fdc_next(s->handle, &ev, 0)) == 1) {
@@ -420,7 +420,7 @@ read_events(struct gen *g, struct slot *s)
     if (s->res.is_over || rc == 0) {
         g->n_open--;
         finish(g, s);
-    } else if (rc != FDP_E_AGAIN && rc != FDP_E_TIMEOUT) {
+    } else if (rc != FDC_E_AGAIN && rc != FDC_E_TIMEOUT) {
         g->n_open--;
         end_here(g, s, rc);
     }
@@ -443,7 +443,7 @@ cancel_all(struct gen *g)
 
         /* Waiting to be tried again. */
         if (s->handle == NULL && !s->over && fct_result_init(&s->res, s->req, s->index) == 0)
-            end_here(g, s, FDP_E_CANCELLED);
+            end_here(g, s, FDC_E_CANCELLED);
     }
 }
 
@@ -467,7 +467,7 @@ run_all(struct gen *g)
             rc = fdc_wait_any(g->s, &h, 100);
             if (rc == 1)
                 rc = read_events(g, fdc_req_user(h));
-            else if (rc == FDP_E_AGAIN || rc == FDP_E_TIMEOUT || rc == 0)
+            else if (rc == FDC_E_AGAIN || rc == FDC_E_TIMEOUT || rc == 0)
                 rc = 0;
             else
                 rc = fct_fail(fct_exit_code(rc), "%s", fdc_strerror(rc));
@@ -512,20 +512,21 @@ largest_prompt(const struct gen *g)
 static int
 settle_requests(struct gen *g)
 {
-    struct fdc_info info = { .size = sizeof(info) };
+    struct fdc_model_info model = { .size = sizeof(model) };
+    struct fdc_info info = { .size = sizeof(info), .model = &model };
     int rc = fdc_info(g->s, &info, g->f->timeout_ms);
     size_t i;
 
     /* While the model loads nothing is known; the requests will be told. */
-    if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDP_E_DISCONNECTED))
+    if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDC_E_DISCONNECTED))
         return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc), fdc_status_name(rc));
     if (rc < 0)
         info = (struct fdc_info){ .max_inflight = 64 };
     for (i = 0; i < g->n_reqs; i++) {
         if (g->json)
-            g->reqs[i].p.flags |= FDP_F_PROMPT_IDS;
-        if (info.model.vocab != 0 && !info.model.has_tokenizer && g->reqs[i].n_stop == 0)
-            g->reqs[i].p.flags &= ~(uint32_t)FDP_F_TEXT;
+            g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
+        if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].n_stop == 0)
+            g->reqs[i].p.flags &= ~(uint32_t)FDC_F_TEXT;
     }
     if (g->concurrency == 0 || g->concurrency > info.max_inflight)
         g->concurrency = info.max_inflight > 0 ? info.max_inflight : 1;

@@ -77,7 +77,7 @@ static const struct fct_opt opts[] = {
     { "json-lines", 0, NULL, "each line is a text, written as a JSON string",
         FCT_FN(take_json_lines) },
     { "no-special", 0, NULL, "add no begin-of-text token",
-        FCT_BITS(struct txa, flags, FDP_F_NO_SPECIAL, 0) },
+        FCT_BITS(struct txa, flags, FDC_F_NO_SPECIAL, 0) },
     { "literal", 0, NULL, "names of special tokens are text",
         FCT_BITS(struct txa, flags, FDC_LITERAL, 0) },
     FCT_OPT_JSON(struct txa, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END

@@ -86,7 +86,7 @@ probe_generate(struct probe *p)
 {
     static const uint32_t ids[4] = { 5, 6, 7, 8 };
     struct fdc_params par;
-    struct fdc_event e;
+    struct fdc_event e = FDC_EVENT_INIT;
     fdc_req_t *r;
     uint64_t t = raw_now_ns();
     int rc, first = 1;
@@ -94,17 +94,17 @@ probe_generate(struct probe *p)
     fdc_params_init(&par);
     par.max_new = PROBE_TOKENS;
     par.temperature = 0;
-    par.flags |= FDP_F_IGNORE_EOS;
-    rc = fdc_submit_ids(p->s, ids, 4, &par, &r);
+    par.flags |= FDC_F_IGNORE_EOS;
+    rc = fdc_submit_ids(p->s, ids, 4, &par, NULL, &r);
     if (rc < 0) {
         probe_error(p, rc);
         return;
     }
     while ((rc = fdc_next(r, &e, PROBE_ANSWER_MS)) > 0) {
-        if (e.type == FDP_T_IDS && first) {
+        if (e.type == FDC_T_IDS && first) {
             times_add(&p->ttft, t);
             first = 0;
-        } else if (e.type == FDP_T_ERROR) {
+        } else if (e.type == FDC_T_ERROR) {
             rc = e.error->code;
             break;
         }
@@ -135,7 +135,7 @@ main(int argc, char **argv)
     printf("{\"open_us\": %.0f", (double)(raw_now_ns() - t) / 1e3);
     if (rc < 0)
         probe_error(&p, rc);
-    for (unsigned i = 0; rc >= 0 && raw_now_ns() < t_end && p.last != FDP_E_DISCONNECTED;
+    for (unsigned i = 0; rc >= 0 && raw_now_ns() < t_end && p.last != FDC_E_DISCONNECTED;
          i++) {
         probe_ping(&p);
         if (i % PROBE_GENERATE == 0)

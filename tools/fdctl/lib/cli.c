@@ -469,14 +469,14 @@ fct_exit_code(int status)
 
     if (status >= 0)
         return 0;
-    if (status == FDP_E_PERM)
+    if (status == FDC_E_PERM)
         return FCT_EX_PERM;
-    if (status == FDP_E_CONNECT || status == FDP_E_DISCONNECTED)
+    if (status == FDC_E_CONNECT || status == FDC_E_DISCONNECTED)
         return FCT_EX_UNAV;
-    if (strcmp(cls, "REQUEST") == 0 || status == FDP_E_INVAL)
+    if (strcmp(cls, "REQUEST") == 0 || status == FDC_E_INVAL || status == FDC_E_ARENA)
         return FCT_EX_DATA;
-    if (strcmp(cls, "RETRY") == 0 || status == FDP_E_TIMEOUT || status == FDP_E_AGAIN ||
-        status == FDP_E_SLOW)
+    if (strcmp(cls, "RETRY") == 0 || status == FDC_E_TIMEOUT || status == FDC_E_AGAIN ||
+        status == FDC_E_FULL || status == FDC_E_SLOW)
         return FCT_EX_TEMP;
     if (strcmp(cls, "ENDED") == 0)
         return FCT_EX_ENDED;

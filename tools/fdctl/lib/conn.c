@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libclient/fdproto.h"
 #include "libclient/fdwhere.h"
 
 #define ANSWER_MAX ((size_t)256 << 20)
@@ -191,7 +192,7 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
         .name = fct_prog,
         .ret_error = ret_err };
 
-    memset(ret_err, 0, sizeof(*ret_err));
+    *ret_err = (struct fdc_open_error){ .size = sizeof(*ret_err) };
     /* A request may take a half; the default is 1 MiB. */
     if (prompt_bytes > (size_t)400 << 10)
         opts.arena_bytes = prompt_bytes > (size_t)30 << 20
@@ -211,14 +212,14 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
 
     if (rc >= 0)
         return 0;
-    if (rc == FDP_E_CONNECT)
+    if (rc == FDC_E_CONNECT)
         return cannot_connect(f, f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
-    if (rc == FDP_E_PERM)
+    if (rc == FDC_E_PERM)
         return fct_fail(FCT_EX_PERM,
             "%s: refused by the daemon (E_PERM): its "
             "configuration does not allow this user (ipc.group, ipc.refuse_own_uid)",
             f->socket);
-    if (rc == FDP_E_VERSION)
+    if (rc == FDC_E_VERSION)
         return fct_fail(FCT_EX_PROTO,
             "%s: %s: the daemon speaks protocol %u.%u, this "
             "fdctl %d.%d; install both from the same release",
@@ -596,17 +597,18 @@ static enum seen
 look_client(const struct fct *f, char *why, size_t why_bytes)
 {
     struct fdc_open_error oe;
-    struct fdc_info info = { .size = sizeof(info) };
+    struct fdc_model_info model = { .size = sizeof(model) };
+    struct fdc_info info = { .size = sizeof(info), .model = &model };
     enum seen seen = SEEN_BUSY;
     fdc_t *s = NULL;
     int rc = try_open(f, 0, &s, &oe);
 
-    if (rc == FDP_E_CONNECT)
+    if (rc == FDC_E_CONNECT)
         return oe.os_error == EACCES || oe.os_error == EPERM ? SEEN_NO_RIGHT : SEEN_NOTHING;
     snprintf(why, why_bytes, "%s", rc < 0 ? fdc_strerror(rc) : "the model is still loading");
     if (rc < 0)
         return fdc_is_retryable(rc) ? SEEN_BUSY : SEEN_FAILED;
-    if (fdc_info(s, &info, 1000) >= 0 && info.model.vocab != 0)
+    if (fdc_info(s, &info, 1000) >= 0 && model.vocab != 0)
         seen = SEEN_READY;
     fdc_close(s);
     return seen;

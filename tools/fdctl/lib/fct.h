@@ -135,7 +135,7 @@ int fct_flush(void);
 /* The signal sets fct_interrupted; flags are those of sigaction(). */
 extern volatile sig_atomic_t fct_interrupted;
 void fct_catch(int sig, unsigned flags);
-/* Exit code that stands for a status; 0 for FDP_OK. */
+/* Exit code that stands for a status; 0 for FDC_OK. */
 int fct_exit_code(int status);
 /* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
 int fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret);
@@ -175,6 +175,7 @@ struct fct_req {
     uint32_t *ids; /* these ids, or neither */
     size_t n_ids;
     int has_prompt;
+    struct fdc_submit_opts o;
     struct fdc_params p; /* stop and stop_ids are not used: */
     char **stop;
     uint32_t *stop_len, *stop_ids;
@@ -223,7 +224,8 @@ int fct_parse_batch(const char *path, const char *text, size_t n,
 struct fct_lp {
     uint32_t at, n;
     uint32_t position;
-    uint32_t text; /* 1 + where its TOKEN_TEXT begins in texts; 0: none came */
+    uint32_t text; /* 1 + where those of its tokens begin in texts, each behind its length
+                      in a uint16_t; 0: none came */
 };                 /* entries [at, at + n) */
 struct fct_special {
     uint32_t id, position;
@@ -239,7 +241,7 @@ struct fct_choice {
     size_t n_lp, cap_lp;
     struct fct_special *special;
     size_t n_special, cap_special;
-    struct fdp_choice_end end; /* finish FDP_FIN_NONE: has not come */
+    struct fdc_choice_end end; /* finish FDC_FIN_NONE: has not come */
 };
 
 struct fct_result {
@@ -256,12 +258,12 @@ struct fct_result {
     struct fct_lp *plp; /* prompt logprobs */
     size_t n_plp, cap_plp;
     int last_lp_is_prompt;
-    struct fdp_logprob *lps; /* what the fct_lp point into */
+    struct fdc_logprob *lps; /* what the fct_lp point into */
     size_t n_lps, cap_lps;
-    struct fdp_accepted accepted;
+    struct fdc_accepted accepted;
     int is_accepted, is_over;
-    struct fdp_done done;
-    struct fdp_error error;            /* code FDP_OK: DONE came */
+    struct fdc_done done;
+    struct fdc_error error;            /* code FDC_OK: DONE came */
     uint64_t t_submit, t_first, t_end; /* client's CLOCK_MONOTONIC, 0: not yet */
 };
 
@@ -276,7 +278,7 @@ json_t *fct_json_text(const char *text, size_t n);
 json_t *fct_json_real(double v);
 json_t *fct_json_ids(const uint32_t *ids, size_t n);
 /* "E_TOO_LONG: prompt plus ... (max_new, 4096)" */
-void fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes);
+void fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes);
 
 /* ---- output -------------------------------------------------------------------- */
 

@@ -23,66 +23,68 @@ enum ptype {
     P_RULE
 };
 
-/* X(id, name, type, field of struct fdc_params, flag, argument, help).
+/* X(id, name, type, field of struct fct_req, flag, argument, help).
  * The daemon judges the values; here they only have to fit their type. */
 #define PARAM_ROWS(X) \
-    X(max_tokens, "max-tokens", P_U32, max_new, 0, "N", \
+    X(max_tokens, "max-tokens", P_U32, p.max_new, 0, "N", \
         "output tokens at most; 0: the prompt is only scored") \
-    X(min_tokens, "min-tokens", P_U32, min_new, 0, "N", "no stop before this many") \
-    X(temperature, "temperature", P_F32, temperature, 0, "T", "0 is greedy (the model's)") \
-    X(top_p, "top-p", P_F32, top_p, 0, "P", "smallest set of probability P; 1: off") \
-    X(top_k, "top-k", P_U32, top_k, 0, "K", "the K likeliest; 0: off (the model's)") \
-    X(min_p, "min-p", P_F32, min_p, 0, "P", "at least P of the likeliest; 0: off") \
-    X(presence_penalty, "presence-penalty", P_F32, presence_penalty, 0, "X", "-2 to 2 (0)") \
-    X(frequency_penalty, "frequency-penalty", P_F32, frequency_penalty, 0, "X", \
+    X(min_tokens, "min-tokens", P_U32, p.min_new, 0, "N", "no stop before this many") \
+    X(temperature, "temperature", P_F32, p.temperature, 0, "T", \
+        "0 is greedy (the model's)") \
+    X(top_p, "top-p", P_F32, p.top_p, 0, "P", "smallest set of probability P; 1: off") \
+    X(top_k, "top-k", P_U32, p.top_k, 0, "K", "the K likeliest; 0: off (the model's)") \
+    X(min_p, "min-p", P_F32, p.min_p, 0, "P", "at least P of the likeliest; 0: off") \
+    X(presence_penalty, "presence-penalty", P_F32, p.presence_penalty, 0, "X", \
         "-2 to 2 (0)") \
-    X(repetition_penalty, "repetition-penalty", P_F32, repetition_penalty, 0, "X", \
+    X(frequency_penalty, "frequency-penalty", P_F32, p.frequency_penalty, 0, "X", \
+        "-2 to 2 (0)") \
+    X(repetition_penalty, "repetition-penalty", P_F32, p.repetition_penalty, 0, "X", \
         "0.001 to 2 (the model's)") \
-    X(seed, "seed", P_U64, seed, 0, "N", "same seed, same tokens") \
-    X(n, "n", P_U16, n, 0, "N", "samples of each prompt (1)") \
-    X(best_of, "best-of", P_U32, best_of, 0, "N", \
+    X(seed, "seed", P_U64, p.seed, 0, "N", "same seed, same tokens") \
+    X(n, "n", P_U16, p.n, 0, "N", "samples of each prompt (1)") \
+    X(best_of, "best-of", P_U32, p.best_of, 0, "N", \
         "draw N samples and return the likeliest n") \
-    X(logprobs, "logprobs", P_COUNT, logprobs, 0, "K", \
+    X(logprobs, "logprobs", P_COUNT, p.logprobs, 0, "K", \
         "log-probabilities of the output, K alternatives") \
-    X(prompt_logprobs, "prompt-logprobs", P_COUNT, prompt_logprobs, 0, "K", \
+    X(prompt_logprobs, "prompt-logprobs", P_COUNT, p.prompt_logprobs, 0, "K", \
         "the same for the prompt") \
-    X(prompt_from, "prompt-from", P_U32, prompt_from, 0, "N", \
+    X(prompt_from, "prompt-from", P_U32, p.prompt_from, 0, "N", \
         "with --prompt-logprobs: from token N of it on") \
-    X(token_text, "token-text", P_FLAG, n, FDP_F_TOKEN_TEXT, NULL, \
+    X(token_text, "token-text", P_FLAG, p.n, FDC_F_TOKEN_TEXT, NULL, \
         "the text of each token with its log-probability") \
-    X(echo, "echo", P_FLAG, n, FDP_F_PROMPT_TEXT, NULL, "the prompt's text, too") \
-    X(alone, "alone", P_FLAG, n, FDP_F_ALONE, NULL, \
+    X(echo, "echo", P_FLAG, p.n, FDC_F_PROMPT_TEXT, NULL, "the prompt's text, too") \
+    X(alone, "alone", P_FLAG, p.n, FDC_F_ALONE, NULL, \
         "special and added tokens apart from the text") \
-    X(priority, "priority", P_I32, priority, 0, "N", "smaller first (0)") \
-    X(stream_interval, "stream-interval", P_U16, stream_interval, 0, "N", \
+    X(priority, "priority", P_I32, o.priority, 0, "N", "smaller first (0)") \
+    X(stream_interval, "stream-interval", P_U16, o.stream_interval, 0, "N", \
         "tokens per piece at least") \
-    X(timeout_ms, "timeout-ms", P_U32, ttl_total_ms, 0, "MS", "end after so long") \
-    X(queue_timeout_ms, "queue-timeout-ms", P_U32, ttl_queue_ms, 0, "MS", \
+    X(timeout_ms, "timeout-ms", P_U32, o.ttl_total_ms, 0, "MS", "end after so long") \
+    X(queue_timeout_ms, "queue-timeout-ms", P_U32, o.ttl_queue_ms, 0, "MS", \
         "give up when not begun after so long") \
-    X(user, "user", P_U64, user, 0, "UID", "act for this user (trusted users)") \
-    X(stop, "stop", P_STOP, n, 0, "TEXT", "end at this text; may be repeated") \
-    X(stop_id, "stop-id", P_STOP_ID, n, 0, "ID", "end at this token; may be repeated") \
-    X(logit_bias, "logit-bias", P_RULE, n, FCT_RULE_BIAS, "ID=X", \
+    X(user, "user", P_U64, o.user, 0, "UID", "act for this user (trusted users)") \
+    X(stop, "stop", P_STOP, p.n, 0, "TEXT", "end at this text; may be repeated") \
+    X(stop_id, "stop-id", P_STOP_ID, p.n, 0, "ID", "end at this token; may be repeated") \
+    X(logit_bias, "logit-bias", P_RULE, p.n, FCT_RULE_BIAS, "ID=X", \
         "add -100 to 100 to a token's logit; may be repeated") \
-    X(allow_ids, "allow-ids", P_RULE, n, FCT_RULE_ALLOW, "ID,ID...", \
+    X(allow_ids, "allow-ids", P_RULE, p.n, FCT_RULE_ALLOW, "ID,ID...", \
         "no other token is chosen; may be repeated") \
-    X(bad_words, "bad-words", P_RULE, n, FCT_RULE_BAD_WORD, "TEXT", \
+    X(bad_words, "bad-words", P_RULE, p.n, FCT_RULE_BAD_WORD, "TEXT", \
         "this text does not come; may be repeated") \
-    X(bad_ids, "bad-ids", P_RULE, n, FCT_RULE_BAD_IDS, "ID,ID...", \
+    X(bad_ids, "bad-ids", P_RULE, p.n, FCT_RULE_BAD_IDS, "ID,ID...", \
         "this sequence does not come; may be repeated") \
-    X(logprob_ids, "logprob-ids", P_RULE, n, FCT_RULE_LOGPROB, "ID,ID...", \
+    X(logprob_ids, "logprob-ids", P_RULE, p.n, FCT_RULE_LOGPROB, "ID,ID...", \
         "log-probabilities of these too, with --logprobs") \
-    X(reasoning, "reasoning", P_RULE, n, FCT_RULE_REASONING, "N,OPEN,CLOSE", \
+    X(reasoning, "reasoning", P_RULE, p.n, FCT_RULE_REASONING, "N,OPEN,CLOSE", \
         "N tokens at most between two token ids") \
-    X(ignore_eos, "ignore-eos", P_FLAG, n, FDP_F_IGNORE_EOS, NULL, \
+    X(ignore_eos, "ignore-eos", P_FLAG, p.n, FDC_F_IGNORE_EOS, NULL, \
         "go on behind the end of the text") \
-    X(keep_stop, "keep-stop", P_FLAG, n, FDP_F_KEEP_STOP, NULL, \
+    X(keep_stop, "keep-stop", P_FLAG, p.n, FDC_F_KEEP_STOP, NULL, \
         "the stop text stays in the output") \
-    X(no_special, "no-special", P_FLAG, n, FDP_F_NO_SPECIAL, NULL, \
+    X(no_special, "no-special", P_FLAG, p.n, FDC_F_NO_SPECIAL, NULL, \
         "add no begin-of-text token to a text prompt") \
-    X(parse_special, "parse-special", P_FLAG, n, FDP_F_PARSE_SPECIAL, NULL, \
+    X(parse_special, "parse-special", P_FLAG, p.n, FDC_F_PARSE_SPECIAL, NULL, \
         "names of special tokens in the prompt are those tokens") \
-    X(keep_special, "keep-special", P_FLAG, n, FDP_F_KEEP_SPECIAL, NULL, \
+    X(keep_special, "keep-special", P_FLAG, p.n, FDC_F_KEEP_SPECIAL, NULL, \
         "show special tokens in the output")
 
 struct prow {
@@ -94,7 +96,7 @@ struct prow {
 
 static const struct prow prows[] = {
 #define X(id, name, type, field, flag, arg, help) \
-    { name, type, offsetof(struct fdc_params, field), flag },
+    { name, type, offsetof(struct fct_req, field), flag },
     PARAM_ROWS(X)
 #undef X
 };
@@ -119,6 +121,7 @@ fct_req_init(struct fct_req *r)
 {
     memset(r, 0, sizeof(*r));
     fdc_params_init(&r->p);
+    r->o.size = sizeof(r->o);
 }
 
 void
@@ -192,6 +195,7 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
 
     fct_req_init(dst);
     dst->p = src->p;
+    dst->o = src->o;
     for (i = 0; i < src->n_stop && rc == 0; i++)
         rc = add_stop(dst, src->stop[i], src->stop_len[i]);
     for (i = 0; i < src->n_stop_ids && rc == 0; i++)
@@ -228,14 +232,12 @@ type_max(enum ptype t)
 static void
 store_u64(struct fct_req *r, const struct prow *row, uint64_t v)
 {
-    char *field = (char *)&r->p + row->offset;
+    char *field = (char *)r + row->offset;
 
     r->p.flags |= row->flag;
     if (row->type == P_COUNT)
-        *(int8_t *)field = (int8_t)v;
-    else if (row->type == P_U16)
-        *(uint16_t *)(void *)field = (uint16_t)v;
-    else if (row->type == P_U32)
+        *(int32_t *)(void *)field = (int32_t)v;
+    else if (row->type == P_U16 || row->type == P_U32)
         *(uint32_t *)(void *)field = (uint32_t)v;
     else
         *(uint64_t *)(void *)field = v;
@@ -268,14 +270,14 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
     case P_F32:
         rc = fct_dbl(what, value, &d);
         if (rc == 0)
-            *(float *)(void *)((char *)&r->p + row->offset) = (float)d;
+            *(float *)(void *)((char *)r + row->offset) = (float)d;
         return rc;
     case P_I32:
         i = strtoll(value, &end, 10);
         if (end == value || *end != '\0' || i < INT32_MIN || i > INT32_MAX)
             return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number of 32 bits", what,
                 value);
-        *(int32_t *)(void *)((char *)&r->p + row->offset) = (int32_t)i;
+        *(int32_t *)(void *)((char *)r + row->offset) = (int32_t)i;
         return 0;
     default:
         rc = fct_u64(what, value, type_max(row->type), &u);
@@ -344,7 +346,7 @@ static int
 set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
     const char **ret_want)
 {
-    char *field = (char *)&r->p + row->offset;
+    char *field = (char *)r + row->offset;
     uint64_t u;
     int rc;
 

@@ -11,6 +11,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/text.h"
 #include "daemon/common/version.h"
+#include "libclient/fdproto.h"
 
 struct main_args {
     const char *socket, *admin, *dir, *instance;

@@ -67,8 +67,8 @@ add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice
 
     if (rc != 0)
         return rc;
-    r->last_lp_is_prompt = ev->type == FDP_T_PROMPT_LOGPROBS;
-    return ev->type == FDP_T_LOGPROBS
+    r->last_lp_is_prompt = ev->type == FDC_T_PROMPT_LOGPROBS;
+    return ev->type == FDC_T_LOGPROBS
         ? append(&c->lp, &c->n_lp, &c->cap_lp, &lp, 1, sizeof(lp))
         : append(&r->plp, &r->n_plp, &r->cap_plp, &lp, 1, sizeof(lp));
 }
@@ -82,10 +82,22 @@ add_token_text(struct fct_result *r, const struct fdc_event *ev, struct fct_choi
         ? &c->lp[c->n_lp - 1]
         : NULL;
 
-    if (lp == NULL || lp->position != ev->position || ev->token_text->n != lp->n)
+    size_t at = r->n_texts, n;
+    const char *text;
+    uint16_t len;
+    int rc = 0;
+
+    if (lp == NULL || lp->position != ev->position || ev->n != lp->n)
         return 0;
-    lp->text = (uint32_t)r->n_texts + 1;
-    return append(&r->texts, &r->n_texts, &r->cap_texts, ev->data, ev->n, 1);
+    for (uint32_t i = 0; i < ev->n && rc == 0; i++) {
+        text = fdc_event_text(ev, i, &n);
+        len = text != NULL ? (uint16_t)n : 0;
+        rc = append(&r->texts, &r->n_texts, &r->cap_texts, &len, sizeof(len), 1);
+        if (rc == 0)
+            rc = append(&r->texts, &r->n_texts, &r->cap_texts, text, len, 1);
+    }
+    lp->text = (uint32_t)at + 1;
+    return rc;
 }
 
 static int
@@ -110,38 +122,38 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
     struct fct_choice *c = &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
 
     switch (ev->type) {
-    case FDP_T_ACCEPTED:
+    case FDC_T_ACCEPTED:
         r->accepted = *ev->accepted;
         r->is_accepted = 1;
         return 0;
-    case FDP_T_PROMPT_IDS:
+    case FDC_T_PROMPT_IDS:
         return append(&r->prompt_ids, &r->n_prompt_ids, &r->cap_prompt_ids, ev->ids,
             ev->n, sizeof(*r->prompt_ids));
-    case FDP_T_IDS:
+    case FDC_T_IDS:
         if (r->t_first == 0)
             r->t_first = now_ns;
         return append(&c->ids, &c->n_ids, &c->cap_ids, ev->ids, ev->n, sizeof(*c->ids));
-    case FDP_T_SPECIAL:
+    case FDC_T_SPECIAL:
         if (r->t_first == 0)
             r->t_first = now_ns;
         return add_special(r, ev, c);
-    case FDP_T_PROMPT_TEXT:
+    case FDC_T_PROMPT_TEXT:
         return append(&r->prompt_text, &r->n_prompt_text, &r->cap_prompt_text, ev->text,
             ev->n, 1);
-    case FDP_T_TOKEN_TEXT:
+    case FDC_T_TOKEN_TEXT:
         return add_token_text(r, ev, c);
-    case FDP_T_TEXT:
+    case FDC_T_TEXT:
         return append(&c->text, &c->n_text, &c->cap_text, ev->text, ev->n, 1);
-    case FDP_T_LOGPROBS:
-    case FDP_T_PROMPT_LOGPROBS:
+    case FDC_T_LOGPROBS:
+    case FDC_T_PROMPT_LOGPROBS:
         return add_logprobs(r, ev, c);
-    case FDP_T_CHOICE_END:
+    case FDC_T_CHOICE_END:
         c->end = *ev->choice_end;
         return 0;
-    case FDP_T_DONE:
+    case FDC_T_DONE:
         r->done = *ev->done;
         break;
-    case FDP_T_ERROR:
+    case FDC_T_ERROR:
         r->error = *ev->error;
         break;
     default:
@@ -199,18 +211,18 @@ fct_json_ids(const uint32_t *ids, size_t n)
 static json_t *
 token_json(const struct fct_result *r, const struct fct_lp *lp, uint32_t i)
 {
-    size_t skip = sizeof(uint16_t) * (1 + (size_t)lp->n);
     const char *at;
-    uint16_t len = 0;
+    uint16_t len;
 
     if (lp->text == 0)
         return NULL;
     at = r->texts + lp->text - 1;
-    for (uint32_t k = 0; k <= i; k++) {
-        skip += len;
-        memcpy(&len, at + sizeof(len) * (1 + (size_t)k), sizeof(len));
+    memcpy(&len, at, sizeof(len));
+    for (uint32_t k = 0; k < i; k++) {
+        at += sizeof(len) + len;
+        memcpy(&len, at, sizeof(len));
     }
-    return fct_json_text(at + skip, len);
+    return fct_json_text(at + sizeof(len), len);
 }
 
 /* {id, text, logprob, top: [[id, logprob, text], ...]}, without the texts where none
@@ -218,7 +230,7 @@ token_json(const struct fct_result *r, const struct fct_lp *lp, uint32_t i)
 static json_t *
 logprob_json(const struct fct_result *r, const struct fct_lp *lp)
 {
-    const struct fdp_logprob *p = &r->lps[lp->at];
+    const struct fdc_logprob *p = &r->lps[lp->at];
     json_t *top = json_array();
     uint32_t i;
 
@@ -272,9 +284,9 @@ logprobs_json(const struct fct_result *r, const struct fct_lp *lp, size_t n, siz
 static const char *
 finish_name(const struct fct_result *r, const struct fct_choice *c)
 {
-    if (c->end.finish != FDP_FIN_NONE && c->end.finish != FDP_FIN_ERROR)
+    if (c->end.finish != FDC_FIN_NONE && c->end.finish != FDC_FIN_ERROR)
         return fdc_finish_name(c->end.finish);
-    return r->error.code == FDP_E_CANCELLED ? "cancelled" : "error";
+    return r->error.code == FDC_E_CANCELLED ? "cancelled" : "error";
 }
 
 static json_t *
@@ -282,7 +294,7 @@ stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
     const struct fct_req *q = r->req;
 
-    if (c->end.finish != FDP_FIN_STOP)
+    if (c->end.finish != FDC_FIN_STOP)
         return json_null();
     if (c->end.stop_str >= 0 && (uint32_t)c->end.stop_str < q->n_stop)
         return fct_json_text(q->stop[c->end.stop_str], q->stop_len[c->end.stop_str]);
@@ -296,7 +308,7 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
 
     return json_pack("{s:o, s:o, s:o*, s:o*, s:o*, s:s, s:o, s:o*}", "ids",
         fct_json_ids(c->ids, c->n_ids), "text", fct_json_text(c->text, c->n_text),
-        "special", (flags & FDP_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
+        "special", (flags & FDC_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
         "mean_logprob",
         r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
@@ -329,7 +341,7 @@ ms(uint64_t from, uint64_t to)
 static json_t *
 timings_json(const struct fct_result *r)
 {
-    const struct fdp_done *d = &r->done;
+    const struct fdc_done *d = &r->done;
     double gen = ms(d->t_first, d->t_end), total = ms(d->t_submit, d->t_end);
     /* The first tokens come at t_first; the rest takes gen. */
     double tok_s = d->output_tokens > r->n_choices && gen > 0
@@ -345,9 +357,9 @@ timings_json(const struct fct_result *r)
 
 /* The daemon sends a refused float as its bits. 1: *ret is the float. */
 static int
-float_arg(const struct fdp_error *e, float *ret)
+float_arg(const struct fdc_error *e, float *ret)
 {
-    if (e->code != FDP_E_BAD_PARAM && e->code != FDP_E_UNSUPPORTED)
+    if (e->code != FDC_E_BAD_PARAM && e->code != FDC_E_UNSUPPORTED)
         return 0;
     if (!fdn_detail_is_float(e->detail))
         return 0;
@@ -356,7 +368,7 @@ float_arg(const struct fdp_error *e, float *ret)
 }
 
 static json_t *
-limit_json(const struct fdp_error *e)
+limit_json(const struct fdc_error *e)
 {
     float f, lim;
 
@@ -369,13 +381,13 @@ limit_json(const struct fdp_error *e)
 }
 
 static json_t *
-error_json(const struct fdp_error *e)
+error_json(const struct fdc_error *e)
 {
     float f;
 
     return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code,
         "name", fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
-        e->detail != FDP_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
+        e->detail != FDC_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
         "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
         "limit", limit_json(e), "item",
         e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
@@ -385,12 +397,12 @@ error_json(const struct fdp_error *e)
 static json_t *
 usage_json(const struct fct_result *r)
 {
-    const struct fdp_done *d = &r->done;
+    const struct fdc_done *d = &r->done;
     uint64_t out = d->output_tokens;
-    const struct fdp_accepted *acc = &r->accepted;
+    const struct fdc_accepted *acc = &r->accepted;
     int done = d->prompt_tokens != 0;
 
-    for (unsigned i = 0; r->error.code != FDP_OK && i < r->n_choices; i++)
+    for (unsigned i = 0; r->error.code != FDC_OK && i < r->n_choices; i++)
         out += r->choices[i].n_ids;
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens",
         (json_int_t)(done ? d->prompt_tokens : acc->prompt_len), "cached_tokens",
@@ -414,14 +426,14 @@ json_t *
 fct_result_json(const struct fct_result *r)
 {
     json_t *usage = usage_json(r);
-    int is_ok = r->error.code == FDP_OK;
+    int is_ok = r->error.code == FDC_OK;
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
         r->req->label, "prompt_ids",
         r->n_prompt_ids > 0 ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
                             : fct_json_ids(r->req->ids, r->req->n_ids));
 
-    if ((r->req->p.flags & FDP_F_PROMPT_TEXT) != 0)
+    if ((r->req->p.flags & FDC_F_PROMPT_TEXT) != 0)
         json_object_set_new(o, "prompt_text",
             fct_json_text(r->prompt_text, r->n_prompt_text));
     json_object_update_new(o, choice_json(r, &r->choices[0]));
@@ -441,28 +453,28 @@ fct_result_json(const struct fct_result *r)
 /* Was it refused for want of an entry of the pool? arg is the number of the item where
  * the daemon takes it never. */
 static int
-needs_entry(const struct fdp_error *e)
+needs_entry(const struct fdc_error *e)
 {
     return e->arg == 0 &&
-        (e->detail == FDP_D_BIAS_IDS || e->detail == FDP_D_ALLOWED ||
-            e->detail == FDP_D_BAD_WORDS || e->detail == FDP_D_LOGPROB_IDS ||
-            e->detail == FDP_D_REASONING);
+        (e->detail == FDC_D_BIAS_IDS || e->detail == FDC_D_ALLOWED ||
+            e->detail == FDC_D_BAD_WORDS || e->detail == FDC_D_LOGPROB_IDS ||
+            e->detail == FDC_D_REASONING);
 }
 
 void
-fct_error_text(const struct fdp_error *e, char *ret, size_t ret_bytes)
+fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
 {
     const char *why = "";
     size_t n;
 
     fdc_error_text(e, ret, ret_bytes);
-    if (e->code != FDP_E_UNSUPPORTED)
+    if (e->code != FDC_E_UNSUPPORTED)
         return;
-    if (e->detail == FDP_D_PRESENCE || e->detail == FDP_D_FREQUENCY ||
-        e->detail == FDP_D_PENALTY || needs_entry(e))
+    if (e->detail == FDC_D_PRESENCE || e->detail == FDC_D_FREQUENCY ||
+        e->detail == FDC_D_PENALTY || needs_entry(e))
         why = "; sched.max_penalty_seqs is 0";
-    else if (e->detail == FDP_D_LOGPROBS || e->detail == FDP_D_PROMPT_LOGPROBS ||
-        e->detail == FDP_D_BEST_OF)
+    else if (e->detail == FDC_D_LOGPROBS || e->detail == FDC_D_PROMPT_LOGPROBS ||
+        e->detail == FDC_D_BEST_OF)
         why = "; output.enable_logprob is no";
     n = strlen(ret);
     snprintf(ret + n, ret_bytes - n, "%s", why);

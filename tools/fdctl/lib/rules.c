@@ -243,7 +243,7 @@ fct_rules_params(const struct fct_rules *l, struct fdc_params *p)
     for (size_t i = 0; i < l->n; i++)
         if (l->rule[i].kind == FCT_RULE_REASONING) {
             memcpy(w, l->rule[i].w, 3 * sizeof(*w));
-            p->reasoning = (const struct fdp_reasoning *)(const void *)w;
+            p->reasoning = (const struct fdc_reasoning *)(const void *)w;
         }
     return ptr;
 }

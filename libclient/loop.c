@@ -1,0 +1,75 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* For programs with an event loop of their own. */
+#include "config.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "libclient/priv.h"
+
+#define MAX_WAKEUPS 1024 /* taken in one go: a socket's queue holds fewer */
+
+int
+fdc_fd(fdc_t *s)
+{
+    int rc = fdc__check(s);
+    return rc ? rc : s->ep;
+}
+
+/* Empties the wake-up channels; the ring is looked at afterwards. */
+static void
+eat_wakeups(struct fdc *s)
+{
+    char buf[16];
+    uint64_t v;
+    ssize_t n;
+    int k = 0;
+
+    /* What is left after that many polls is readable again. */
+    if (s->re.down)
+        k = MAX_WAKEUPS - 1; /* of a socket that is shut down */
+    do
+        n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
+    while (++k < MAX_WAKEUPS && (n > 0 || (n < 0 && errno == EINTR)));
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+        s->eof = 1;
+    n = read(s->local, &v, sizeof(v));
+    if (s->re.timer >= 0)
+        n = read(s->re.timer, &v, sizeof(v));
+    (void)n;
+}
+
+int
+fdc_dispatch(fdc_t *s)
+{
+    int rc = fdc__check(s);
+
+    if (rc)
+        return rc;
+    pthread_mutex_lock(&s->mtx);
+    s->fd_armed = 0;
+    if (!s->parked)
+        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
+    eat_wakeups(s);
+    for (;;) {
+        rc = fdc__drain(s);
+        if (s->n_ready) {
+            rc = (int)s->n_ready;
+            break;
+        }
+        if (rc < 0)
+            break;
+        /* A thread parked on the ring keeps its own wake-up; it drains and
+         * then signals us. */
+        s->fd_armed = 1;
+        rc = 0;
+        if (s->parked || s->re.down || fdc__arm(s))
+            break;
+        s->fd_armed = 0;
+        fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
+    }
+    pthread_mutex_unlock(&s->mtx);
+    return rc;
+}

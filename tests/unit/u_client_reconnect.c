@@ -1,0 +1,290 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* libfdclient with reconnect_ms against a gate (mock_gate.h) that hangs up. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libclient/fdclient.h"
+#include "tests/unit/mock_gate.h"
+
+struct fix {
+    struct mock m;
+    fdc_t *s;
+};
+
+static int
+setup(void **state)
+{
+    static struct fix f;
+
+    mock_init(&f.m);
+    f.s = NULL;
+    *state = &f;
+    return 0;
+}
+
+static void
+begin(struct fix *f, uint32_t reconnect_ms)
+{
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .connect_timeout_ms = 2000,
+        .reconnect_ms = reconnect_ms };
+
+    mock_start(&f->m);
+    o.path = f->m.path;
+    assert_int_equal(fdc_open(&o, &f->s), 0);
+}
+
+static void
+end(struct fix *f)
+{
+    fdc_close(f->s);
+    mock_stop(&f->m);
+}
+
+static fdc_req_t *
+submit(struct fix *f, const char *prompt, uint32_t n, int logprobs)
+{
+    struct fdc_submit_opts o = { .size = sizeof(o), .submit_timeout_ms = 5000 };
+    struct fdc_params p;
+    fdc_req_t *r;
+
+    fdc_params_init(&p);
+    p.max_new = 8;
+    p.n = n;
+    p.logprobs = logprobs ? 1 : -1;
+    assert_int_equal(fdc_submit_text(f->s, prompt, strlen(prompt), &p, &o, &r), 0);
+    return r;
+}
+
+struct seen {
+    uint32_t n_ids, n_text, n_lp, accepted, ended, finish;
+    char text[256];
+    int code;
+};
+
+static void
+take(struct seen *v, const struct fdc_event *ev)
+{
+    if (ev->sample != 0)
+        return;
+    switch (ev->type) {
+    case FDC_T_ACCEPTED:
+        v->accepted++;
+        break;
+    case FDC_T_IDS:
+        assert_int_equal(ev->position, v->n_ids);
+        for (uint32_t i = 0; i < ev->n; i++)
+            assert_int_equal(ev->ids[i], 1000 + v->n_ids++);
+        break;
+    case FDC_T_TEXT:
+        assert_int_equal(ev->position, v->n_text);
+        memcpy(v->text + v->n_text, ev->text, ev->n);
+        v->n_text += ev->n;
+        break;
+    case FDC_T_LOGPROBS:
+        assert_int_equal(ev->position, v->n_lp++);
+        break;
+    case FDC_T_CHOICE_END:
+        v->ended++;
+        v->finish = ev->choice_end->finish;
+        break;
+    case FDC_T_ERROR:
+        v->code = ev->error->code;
+        break;
+    case FDC_T_DONE:
+        v->code = 0;
+    }
+}
+
+static struct seen
+finish(fdc_req_t *r)
+{
+    struct fdc_event ev = FDC_EVENT_INIT;
+    struct seen v = { .code = 1 };
+    int rc;
+
+    while ((rc = fdc_next(r, &ev, 5000)) > 0)
+        take(&v, &ev);
+    assert_int_equal(rc, 0);
+    fdc_req_free(r);
+    return v;
+}
+
+static void
+is_whole(const struct seen *v)
+{
+    assert_int_equal(v->code, 0);
+    assert_int_equal(v->n_ids, 8);
+    assert_string_equal(v->text, "t0 t1 t2 t3 t4 t5 t6 t7 ");
+    assert_int_equal(v->accepted, 1);
+    assert_int_equal(v->ended, 1);
+    assert_int_equal(v->finish, FDC_FIN_LENGTH);
+}
+
+/* The fourth token's id came and its text did not: it is asked for again, and the
+ * program gets the rest only. */
+static void
+t_part(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_info i = { .size = sizeof(i) };
+    struct seen v;
+
+    begin(f, 5000);
+    v = finish(submit(f, "part", 1, 0));
+    is_whole(&v);
+    assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), 2);
+    assert_int_equal(f->m.last.n_prior, 3);
+    assert_int_equal(f->m.last.seed, 42);
+    assert_true(f->m.last.set & FDP_S_SEED);
+    assert_int_equal(fdc_info(f->s, &i, 5000), 0);
+    assert_int_equal(i.n_reconnect, 1);
+    end(f);
+}
+
+static void
+t_part_logprobs(void **state)
+{
+    struct fix *f = *state;
+    struct seen v;
+
+    begin(f, 5000);
+    v = finish(submit(f, "part", 1, 1));
+    is_whole(&v);
+    assert_int_equal(v.n_lp, 8);
+    end(f);
+}
+
+/* A worker's restart: neither its CHOICE_END nor its ERROR is the request's. */
+static void
+t_reset(void **state)
+{
+    struct fix *f = *state;
+    struct seen v;
+
+    begin(f, 5000);
+    v = finish(submit(f, "reset", 1, 0));
+    is_whole(&v);
+    assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), 2);
+    assert_int_equal(f->m.last.n_prior, 2);
+    end(f);
+}
+
+/* What was computed again is something else: the request cannot go on. */
+static void
+t_differs(void **state)
+{
+    struct fix *f = *state;
+    struct seen v;
+
+    begin(f, 5000);
+    v = finish(submit(f, "parx", 1, 0));
+    assert_int_equal(v.code, FDC_E_DISCONNECTED);
+    assert_int_equal(v.n_ids, 4);
+    end(f);
+}
+
+/* Several samples cannot go on; nor does anything without the option. */
+static void
+t_ends(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_submit_opts o = { .size = sizeof(o), .no_resume = 1 };
+    struct seen v;
+    fdc_req_t *r;
+
+    begin(f, 5000);
+    assert_int_equal(finish(submit(f, "die", 2, 0)).code, FDC_E_DISCONNECTED);
+    /* and the session goes on */
+    v = finish(submit(f, "fast", 1, 0));
+    is_whole(&v);
+    assert_int_equal(fdc_submit_text(f->s, "die", 3, NULL, &o, &r), 0);
+    assert_int_equal(finish(r).code, FDC_E_DISCONNECTED);
+    assert_int_equal(fdc_state(f->s, NULL), 0);
+    fdc_close(f->s);
+    mock_stop(&f->m);
+    mock_init(&f->m);
+    begin(f, 0);
+    assert_int_equal(finish(submit(f, "part", 1, 0)).code, FDC_E_DISCONNECTED);
+    assert_int_equal(fdc_state(f->s, NULL), FDC_E_DISCONNECTED);
+    end(f);
+}
+
+/* No daemon comes back within the time. */
+static void
+t_gives_up(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_submit_opts o = { .size = sizeof(o) };
+    struct fdc_event ev = FDC_EVENT_INIT;
+    uint32_t flags = 0;
+    fdc_req_t *r, *r2;
+
+    begin(f, 300);
+    r = submit(f, "hold", 1, 0);
+    r2 = submit(f, "hold", 1, 0);
+    assert_int_equal(fdc_next(r, &ev, 5000), 1);
+    assert_int_equal(fdc_next(r2, &ev, 5000), 1);
+    mock_stop(&f->m);
+    assert_int_equal(fdc_next(r, &ev, 50), FDC_E_TIMEOUT);
+    assert_int_equal(fdc_state(f->s, &flags), 0);
+    assert_true(flags & FDC_S_RECONNECTING);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &r), FDC_E_DISCONNECTED);
+    /* cancelled while no daemon has it */
+    assert_int_equal(fdc_cancel(r2), 0);
+    assert_int_equal(finish(r2).code, FDC_E_CANCELLED);
+    assert_int_equal(fdc_wait_any(f->s, &r, 5000), 1);
+    assert_int_equal(finish(r).code, FDC_E_DISCONNECTED);
+    assert_int_equal(fdc_state(f->s, NULL), FDC_E_DISCONNECTED);
+    fdc_close(f->s);
+}
+
+/* Through an event loop, which only the descriptor wakes. */
+static void
+t_loop(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_event ev = FDC_EVENT_INIT;
+    struct seen v = { .code = 1 };
+    struct pollfd p = { .events = POLLIN };
+    fdc_req_t *r, *any;
+    int n_poll = 0;
+
+    begin(f, 5000);
+    p.fd = fdc_fd(f->s);
+    r = submit(f, "part", 1, 0);
+    while (v.code == 1) {
+        while (fdc_dispatch(f->s) > 0)
+            while (fdc_wait_any(f->s, &any, 0) > 0)
+                while (fdc_next(any, &ev, 0) > 0)
+                    take(&v, &ev);
+        if (v.code == 1)
+            assert_int_equal(poll(&p, 1, 5000), 1);
+        assert_true(++n_poll < 200); /* it sleeps, too */
+    }
+    is_whole(&v);
+    fdc_req_free(r);
+    end(f);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, NULL)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
+        T(t_differs), T(t_ends), T(t_gives_up), T(t_loop) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,435 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* libfdclient: room that returns, batches, the last request that another thread frees,
+ * what errors say. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "libclient/fdclient.h"
+#include "tests/unit/mock_gate.h"
+
+struct fix {
+    struct mock m;
+    fdc_t *s;
+};
+
+static uint64_t
+now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int
+setup(void **state)
+{
+    static struct fix f;
+
+    mock_init(&f.m);
+    f.s = NULL;
+    *state = &f;
+    return 0;
+}
+
+static void
+begin(struct fix *f)
+{
+    struct fdc_open_opts o = { .size = sizeof(o), .connect_timeout_ms = 2000 };
+
+    mock_start(&f->m);
+    o.path = f->m.path;
+    assert_int_equal(fdc_open(&o, &f->s), 0);
+}
+
+static void
+end(struct fix *f)
+{
+    fdc_close(f->s);
+    mock_stop(&f->m);
+}
+
+static uint32_t
+get(const uint32_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+static void
+stall(struct fix *f, int on)
+{
+    __atomic_store_n(&f->m.stall, on, __ATOMIC_RELEASE);
+    if (on) {
+        /* it may sleep: it looks when it is rung */
+        assert_int_equal(write(f->m.bell, &(uint64_t){ 1 }, 8), 8);
+        while (!__atomic_load_n(&f->m.stalled, __ATOMIC_ACQUIRE))
+            usleep(100);
+    }
+}
+
+/* Fills the request ring of a gate that takes nothing; how many went in. */
+static uint32_t
+fill(struct fix *f, fdc_req_t **r)
+{
+    uint32_t n = 0;
+
+    while (fdc_submit_text(f->s, "hold", 4, NULL, NULL, &r[n]) == 0)
+        n++;
+    return n;
+}
+
+struct later {
+    struct fix *f;
+    fdc_req_t *r;
+    unsigned ms;
+};
+
+static void *
+go_on_later(void *arg)
+{
+    struct later *l = arg;
+
+    usleep(l->ms * 1000);
+    stall(l->f, 0);
+    return NULL;
+}
+
+/* A submit that waits sleeps until the daemon has taken requests: it is told so. */
+static void
+t_room_wakes(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_submit_opts o = { .size = sizeof(o), .submit_timeout_ms = 10000 };
+    struct later l = { .f = f, .ms = 60 };
+    struct timespec cpu[2];
+    fdc_req_t *r[64], *more;
+    pthread_t t;
+    uint64_t t0;
+    uint32_t n;
+
+    f->m.sq_slots = 4;
+    begin(f);
+    stall(f, 1);
+    n = fill(f, r);
+    assert_int_equal(n, 4);
+    assert_int_equal(pthread_create(&t, NULL, go_on_later, &l), 0);
+    t0 = now_ns();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu[0]);
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, &o, &more), 0);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu[1]);
+    assert_true(now_ns() - t0 >= 50000000u);
+    pthread_join(t, NULL);
+    assert_true(get(&f->m.n_room) >= 1);
+    /* It slept. */
+    assert_true(
+        (cpu[1].tv_sec - cpu[0].tv_sec) * 1000000000 + cpu[1].tv_nsec - cpu[0].tv_nsec <
+        30000000);
+    fdc_req_free(more);
+    while (n > 0)
+        fdc_req_free(r[--n]);
+    end(f);
+}
+
+/* What an event loop does when the descriptor polls readable. */
+static void
+pump(struct fix *f)
+{
+    struct fdc_event ev = FDC_EVENT_INIT;
+    fdc_req_t *r;
+
+    while (fdc_dispatch(f->s) > 0)
+        while (fdc_wait_any(f->s, &r, 0) > 0)
+            while (fdc_next(r, &ev, 0) > 0)
+                ;
+}
+
+/* After FDC_E_FULL the descriptor polls readable once there is room. */
+static void
+t_room_polls(void **state)
+{
+    struct fix *f = *state;
+    struct later l = { .f = f, .ms = 30 };
+    fdc_req_t *r[64], *more = NULL;
+    struct pollfd p = { .events = POLLIN };
+    pthread_t t;
+    int rc, tries = 0;
+    uint32_t n;
+
+    f->m.sq_slots = 4;
+    begin(f);
+    p.fd = fdc_fd(f->s);
+    stall(f, 1);
+    n = fill(f, r);
+    pump(f);
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &more), FDC_E_FULL);
+    assert_int_equal(poll(&p, 1, 0), 0);
+    assert_int_equal(pthread_create(&t, NULL, go_on_later, &l), 0);
+    do {
+        /* the first time perhaps for the answers to those in the ring */
+        assert_int_equal(poll(&p, 1, 2000), 1);
+        pump(f);
+        rc = fdc_submit_text(f->s, "hold", 4, NULL, NULL, &more);
+        assert_true(rc == 0 || rc == FDC_E_FULL);
+    } while (rc != 0 && ++tries < 20);
+    assert_int_equal(rc, 0);
+    pthread_join(t, NULL);
+    fdc_req_free(more);
+    while (n > 0)
+        fdc_req_free(r[--n]);
+    end(f);
+}
+
+static void
+describe(struct fdc_submit *b, size_t n, const char *text)
+{
+    memset(b, 0, n * sizeof(*b));
+    for (size_t i = 0; i < n; i++) {
+        b[i].size = sizeof(*b);
+        b[i].text = text;
+        b[i].n_text = strlen(text);
+        b[i].status = 1;
+    }
+}
+
+static void
+free_all(struct fdc_submit *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        fdc_req_free(b[i].req);
+}
+
+/* A batch: one doorbell, all or the first ones, the exact number. */
+static void
+t_many(void **state)
+{
+    static const uint32_t ids[] = { 1, 2, 3 };
+    struct fix *f = *state;
+    struct fdc_submit b[40];
+    uint32_t bells;
+
+    f->m.sq_slots = 16;
+    begin(f);
+    assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
+    usleep(20000); /* the gate sleeps */
+    bells = get(&f->m.n_bells);
+    describe(b, 8, "hold");
+    b[3].text = NULL;
+    b[3].n_text = 0;
+    b[3].ids = ids;
+    b[3].n_ids = 3;
+    assert_int_equal(fdc_submit_many(f->s, b, 8, 0), 8);
+    for (int i = 0; i < 8; i++)
+        assert_true(b[i].req != NULL && b[i].status == 0);
+    assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
+    assert_int_equal(get(&f->m.n_submit), 8);
+    assert_true(get(&f->m.n_bells) - bells <= 2); /* the batch, the ping */
+    free_all(b, 8);
+    assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
+    /* more than the ring has */
+    stall(f, 1);
+    describe(b, 40, "hold");
+    assert_int_equal(fdc_submit_many(f->s, b, 40, 0), 16);
+    for (int i = 0; i < 40; i++)
+        assert_true(
+            (b[i].req != NULL) == (i < 16) && b[i].status == (i < 16 ? 0 : FDC_E_FULL));
+    free_all(b, 40);
+    describe(b, 40, "hold");
+    assert_int_equal(fdc_submit_many(f->s, b, 2, 20), FDC_E_TIMEOUT);
+    assert_int_equal(b[0].status, FDC_E_TIMEOUT);
+    stall(f, 0);
+    /* as many as may be open, which are more than the ring has */
+    describe(b, 40, "hold");
+    assert_int_equal(fdc_submit_many(f->s, b, 40, 300), 32);
+    assert_int_equal(b[32].status, FDC_E_TIMEOUT);
+    free_all(b, 40);
+    assert_int_equal(fdc_submit_many(f->s, NULL, 0, 0), 0);
+    end(f);
+}
+
+/* One that is malformed: none is sent. */
+static void
+t_many_bad(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_params p;
+    struct fdc_submit b[3];
+    uint32_t n;
+
+    begin(f);
+    n = get(&f->m.n_submit);
+    fdc_params_init(&p);
+    p.n_stop_ids = 2;
+    describe(b, 3, "hold");
+    b[2].params = &p;
+    assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
+    assert_int_equal(b[2].status, FDC_E_INVAL);
+    assert_null(b[0].req);
+    describe(b, 3, "hold");
+    b[1].n_text = 1 << 20;
+    assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_ARENA);
+    describe(b, 3, "hold");
+    b[1].ids = (const uint32_t *)(const void *)b; /* text and ids */
+    assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
+    b[0].size = 8;
+    assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
+    assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
+    assert_int_equal(get(&f->m.n_submit), n);
+    end(f);
+}
+
+static void *
+free_later(void *arg)
+{
+    struct later *l = arg;
+
+    usleep(l->ms * 1000);
+    fdc_req_free(l->r);
+    return NULL;
+}
+
+/* The last request is freed by another thread: there is nothing to wait for. */
+static void
+t_last_freed(void **state)
+{
+    struct fix *f = *state;
+    struct later l = { .f = f, .ms = 30 };
+    struct fdc_event ev = FDC_EVENT_INIT;
+    fdc_req_t *any;
+    pthread_t t;
+    uint64_t t0;
+
+    begin(f);
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &l.r), 0);
+    assert_int_equal(fdc_next(l.r, &ev, 5000), 1);
+    assert_int_equal(ev.type, FDC_T_ACCEPTED);
+    assert_int_equal(pthread_create(&t, NULL, free_later, &l), 0);
+    t0 = now_ns();
+    assert_int_equal(fdc_wait_any(f->s, &any, 5000), 0);
+    assert_true(now_ns() - t0 < 2000000000u);
+    pthread_join(t, NULL);
+    end(f);
+}
+
+/* While the model loads the session's part is there. */
+static void
+t_info_loading(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_model_info model = { .size = sizeof(model), .vocab = 9 };
+    struct fdc_info i = { .size = sizeof(i), .model = &model };
+
+    f->m.loading = 1;
+    begin(f);
+    assert_int_equal(fdc_info(f->s, &i, 5000), 0);
+    assert_int_equal(i.max_inflight, 32);
+    assert_int_equal(i.max_request_bytes, f->m.arena_bytes);
+    assert_int_equal(model.vocab, 0);
+    assert_int_equal(model.size, sizeof(model));
+    i.model = NULL;
+    assert_int_equal(fdc_info(f->s, &i, 5000), 0);
+    i.size = 8;
+    assert_int_equal(fdc_info(f->s, &i, 5000), FDC_E_INVAL);
+    end(f);
+}
+
+/* Which value, what it is, what it may be. */
+static void
+t_texts(void **state)
+{
+    struct fix *f = *state;
+    char why[160] = "";
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .error_text = why,
+        .error_text_bytes = sizeof(why) };
+    struct fdc_open_error e = { .size = sizeof(e) };
+    struct fdc_open_opts oo = { .size = sizeof(oo),
+        .path = "/nonexistent/fdd.sock",
+        .ret_error = &e };
+    static char big[70000];
+    struct fdc_params p;
+    fdc_req_t *r;
+    fdc_t *s;
+
+    assert_int_equal(fdc_open(&oo, &s), FDC_E_CONNECT);
+    assert_string_equal(e.text,
+        "cannot connect to /nonexistent/fdd.sock: No such file or directory");
+    begin(f);
+    memset(big, 'x', sizeof(big));
+    assert_int_equal(fdc_submit_text(f->s, big, sizeof(big), NULL, &o, &r), FDC_E_ARENA);
+    assert_non_null(strstr(why, "70008 bytes, at most 65536"));
+    assert_non_null(strstr(why, "E_ARENA: "));
+    fdc_params_init(&p);
+    p.n = 70000;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_BAD_PARAM);
+    assert_non_null(strstr(why, "n is 70000, at most 64"));
+    p.n = 1;
+    p.n_bias = 3;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
+    assert_non_null(strstr(why, "bias is NULL with 3 elements"));
+    o.error_text_bytes = 9;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
+    assert_int_equal(strlen(why), 8); /* cut, with its NUL */
+    o.error_text_bytes = sizeof(why);
+    for (int i = 0; i < 32; i++)
+        assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &r), 0);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &r), FDC_E_FULL);
+    assert_non_null(strstr(why, "32 of 32 requests are open"));
+    end(f);
+}
+
+static void
+t_version(void **state)
+{
+    char text[16];
+
+    (void)state;
+    assert_int_equal(fdc_version(), FDC_VERSION);
+    snprintf(text, sizeof(text), "%u.%u.%u", fdc_version() >> 16,
+        fdc_version() >> 8 & 255, fdc_version() & 255);
+    assert_string_equal(fdc_version_string(), text);
+    assert_string_equal(FDC_VERSION_STRING, text);
+}
+
+/* An event of an older program is smaller, one without a size is refused. */
+static void
+t_event_size(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_event ev = FDC_EVENT_INIT;
+    fdc_req_t *r;
+
+    begin(f);
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &r), 0);
+    ev.size = 0;
+    assert_int_equal(fdc_next(r, &ev, 5000), FDC_E_INVAL);
+    ev.size = sizeof(ev);
+    assert_int_equal(fdc_next(r, &ev, 5000), 1);
+    assert_int_equal(ev.size, sizeof(ev));
+    fdc_req_free(r);
+    end(f);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, NULL)
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = { T(t_room_wakes), T(t_room_polls), T(t_many),
+        T(t_many_bad), T(t_last_freed), T(t_info_loading), T(t_texts), T(t_version),
+        T(t_event_size) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
