@@ -91,9 +91,9 @@ int fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids,
     fdc_req_t **ret_req);
 
 /* Submits subs[0..n-1] in order with one wake-up of the daemon: all, or the first ones
- * that there is room for within timeout_ms (of which opts->submit_timeout_ms is no
- * part). Returns how many it submitted, each of which has its handle in req and status 0;
- * the others have req NULL and status FDC_E_FULL or E_TIMEOUT. All are checked first: if
+ * that there is room for within timeout_ms (opts->submit_timeout_ms does not count).
+ * Returns how many it submitted, each of which has its handle in req and status 0; the
+ * others have req NULL and status FDC_E_FULL or E_TIMEOUT. All are checked first: if
  * one is malformed, none is submitted and its status is returned. n of 0 is fine. */
 int fdc_submit_many(fdc_t *s, struct fdc_submit *subs, size_t n, int timeout_ms);
 

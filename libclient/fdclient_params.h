@@ -119,7 +119,7 @@ struct fdc_params {
     uint32_t size;    /* of this struct, set by fdc_params_init() */
     uint32_t flags;   /* FDC_F_*: FDC_F_TEXT */
     uint32_t max_new; /* output tokens at most: FDC_UNSET; 0: the prompt is only scored */
-    uint32_t min_new; /* no end of sequence before so many: 0 */
+    uint32_t min_new; /* no end of sequence before that many: 0 */
     float temperature;        /* [0, 100], 0 = greedy: FDC_UNSET_F */
     float top_p;              /* (0, 1], 1 = off: FDC_UNSET_F */
     float min_p;              /* [0, 1], 0 = off: FDC_UNSET_F */

@@ -47,7 +47,7 @@ enum fdc_status {
     FDC_E_INTERNAL = -41, /* the daemon's log has more */
     FDC_E_NUMERIC = -42,  /* the model produced NaN or infinity */
     /* of the library alone */
-    FDC_E_DISCONNECTED = -50, /* the daemon is gone */
+    FDC_E_DISCONNECTED = -50, /* the daemon hung up */
     FDC_E_TIMEOUT = -51,      /* not within the timeout */
     FDC_E_FORKED = -52,       /* the handle belongs to the parent process */
     FDC_E_AGAIN = -53,        /* empty: nothing to read now */

@@ -30,7 +30,7 @@ CLIENT_LIBS = libclient/libfdclient.la
 
 fddincludedir = $(includedir)/fdd
 fddinclude_HEADERS = %D%/fdclient.h %D%/fdclient_params.h %D%/fdclient_types.h
-# The wire: whoever links the library needs none of it.
+# The wire: a program that links the library needs none of it.
 EXTRA_DIST += %D%/fdproto.h %D%/fdring.h %D%/tbl/details.h %D%/tbl/files.h \
 	%D%/tbl/items.h %D%/tbl/status.h
 pkgconfigdir = $(libdir)/pkgconfig

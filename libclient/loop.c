@@ -18,23 +18,31 @@ fdc_fd(fdc_t *s)
     return rc ? rc : s->ep;
 }
 
-/* Empties the wake-up channels; the ring is looked at afterwards. */
+/* The daemon's wake-ups, or its hang-up. */
 static void
-eat_wakeups(struct fdc *s)
+eat_socket(struct fdc *s)
 {
     char buf[16];
-    uint64_t v;
     ssize_t n;
     int k = 0;
 
     /* What is left after that many polls is readable again. */
-    if (s->re.down)
-        k = MAX_WAKEUPS - 1; /* of a socket that is shut down */
     do
         n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
     while (++k < MAX_WAKEUPS && (n > 0 || (n < 0 && errno == EINTR)));
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
         s->eof = 1;
+}
+
+/* Empties the wake-up channels; the ring is looked at afterwards. */
+static void
+eat_wakeups(struct fdc *s)
+{
+    uint64_t v;
+    ssize_t n;
+
+    if (!s->re.down)
+        eat_socket(s);
     n = read(s->local, &v, sizeof(v));
     if (s->re.timer >= 0)
         n = read(s->re.timer, &v, sizeof(v));

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A session that outlives its daemon (fdc_open_opts.reconnect_ms). It goes down instead
- * of dying; whoever waits in the library, or dispatches, opens it again, one thread at a
+ * of dying; a thread that waits in the library, or dispatches, opens it again, one at a
  * time, with a pause that doubles. A whole new session is made and its rings, maps and
  * descriptors are put in the place of the old ones: not while a thread is parked on the
  * old ring. Then lost requests are sent again. A worker's restart alone loses requests

@@ -214,8 +214,8 @@ endif
 
 tests_unit_u_client_SOURCES = %D%/unit/u_client.c $(MOCK_GATE)
 tests_unit_u_client_lies_SOURCES = %D%/unit/u_client_lies.c $(MOCK_GATE)
-tests_unit_u_client_room_SOURCES = %D%/unit/u_client_room.c $(MOCK_GATE)
-tests_unit_u_client_reconnect_SOURCES = %D%/unit/u_client_reconnect.c $(MOCK_GATE)
+tests_unit_u_client_room_SOURCES = %D%/unit/u_client_room.c %D%/unit/client_fixture.h $(MOCK_GATE)
+tests_unit_u_client_reconnect_SOURCES = %D%/unit/u_client_reconnect.c %D%/unit/client_fixture.h $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_cgroup_SOURCES = %D%/unit/u_cgroup.c $(TMP_FIXTURE)
 tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)

@@ -190,7 +190,7 @@ go_on(struct mock *m, struct mock_stream *s, const struct fdp_req *q, const unsi
     s->left = q->max_new - q->n_prior;
     for (uint32_t i = 0; i < q->n_prior; i++)
         s->bytes += (uint32_t)snprintf(NULL, 0, "t%u ", i);
-    if (m->n_part++) {
+    if (q->n_prior || __atomic_fetch_add(&m->n_part, 1, __ATOMIC_RELAXED)) {
         m->shift = p[3] == 'x';
         return 0;
     }
@@ -414,6 +414,7 @@ attach(struct mock *m)
     if (recv(m->sock, &m->hello, sizeof(m->hello), unread ? MSG_PEEK : 0) !=
         sizeof(m->hello))
         return 0;
+    memset(m->st, 0, sizeof(m->st)); /* those of the session before */
     __atomic_fetch_add(&m->n_attach, 1, __ATOMIC_RELEASE);
     w.arena_off = FDP_C2D_SLOTS + m->sq_slots * 128;
     w.c2d_bytes = m->c2d_bytes = w.arena_off + m->arena_bytes;

@@ -11,47 +11,12 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "libclient/fdclient.h"
-#include "tests/unit/mock_gate.h"
-
-struct fix {
-    struct mock m;
-    fdc_t *s;
-};
-
-static int
-setup(void **state)
-{
-    static struct fix f;
-
-    mock_init(&f.m);
-    f.s = NULL;
-    *state = &f;
-    return 0;
-}
-
-static void
-begin(struct fix *f, uint32_t reconnect_ms)
-{
-    struct fdc_open_opts o = { .size = sizeof(o),
-        .connect_timeout_ms = 2000,
-        .reconnect_ms = reconnect_ms };
-
-    mock_start(&f->m);
-    o.path = f->m.path;
-    assert_int_equal(fdc_open(&o, &f->s), 0);
-}
-
-static void
-end(struct fix *f)
-{
-    fdc_close(f->s);
-    mock_stop(&f->m);
-}
+#include "tests/unit/client_fixture.h"
 
 static fdc_req_t *
 submit(struct fix *f, const char *prompt, uint32_t n, int logprobs)
@@ -279,12 +244,69 @@ t_loop(void **state)
     end(f);
 }
 
+static void *
+reader(void *arg)
+{
+    struct fix *f = arg;
+    uintptr_t whole = 0;
+
+    for (int i = 0; i < 20; i++) {
+        struct fdc_submit_opts o = { .size = sizeof(o),
+            .submit_timeout_ms = 5000,
+            .exclusive_reader = 1 };
+        struct fdc_event ev = FDC_EVENT_INIT;
+        uint32_t n = 0, done = 0;
+        struct fdc_params p;
+        fdc_req_t *r;
+
+        fdc_params_init(&p);
+        p.max_new = 8;
+        if (fdc_submit_text(f->s, "part", 4, &p, &o, &r))
+            continue;
+        while (fdc_next(r, &ev, 5000) > 0) {
+            if (ev.type == FDC_T_IDS && ev.position == n && ev.ids[0] == 1000 + n)
+                n += ev.n;
+            done |= ev.type == FDC_T_DONE;
+        }
+        whole += done && n == 8;
+        fdc_req_free(r);
+        usleep(1000);
+    }
+    return (void *)whole;
+}
+
+/* Several threads read, each its own requests, while the gate hangs up again and again,
+ * and another thread looks at the session. */
+static void
+t_threads(void **state)
+{
+    struct fix *f = *state;
+    pthread_t t[4];
+    void *whole;
+
+    begin(f, 20000);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, reader, f), 0);
+    for (int i = 0; i < 10; i++) {
+        usleep(8000);
+        assert_int_equal(fdc_state(f->s, NULL), 0);
+        (void)fdc_dispatch(f->s);
+        __atomic_store_n(&f->m.n_part, 0, __ATOMIC_RELAXED);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(t[i], &whole), 0);
+        assert_int_equal((uintptr_t)whole, 20);
+    }
+    assert_true(__atomic_load_n(&f->m.n_attach, __ATOMIC_ACQUIRE) > 1);
+    end(f);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, NULL)
 
 int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
-        T(t_differs), T(t_ends), T(t_gives_up), T(t_loop) };
+        T(t_differs), T(t_ends), T(t_gives_up), T(t_loop), T(t_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

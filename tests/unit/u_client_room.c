@@ -19,13 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "libclient/fdclient.h"
-#include "tests/unit/mock_gate.h"
-
-struct fix {
-    struct mock m;
-    fdc_t *s;
-};
+#include "tests/unit/client_fixture.h"
 
 static uint64_t
 now_ns(void)
@@ -33,34 +27,6 @@ now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-static int
-setup(void **state)
-{
-    static struct fix f;
-
-    mock_init(&f.m);
-    f.s = NULL;
-    *state = &f;
-    return 0;
-}
-
-static void
-begin(struct fix *f)
-{
-    struct fdc_open_opts o = { .size = sizeof(o), .connect_timeout_ms = 2000 };
-
-    mock_start(&f->m);
-    o.path = f->m.path;
-    assert_int_equal(fdc_open(&o, &f->s), 0);
-}
-
-static void
-end(struct fix *f)
-{
-    fdc_close(f->s);
-    mock_stop(&f->m);
 }
 
 static uint32_t
@@ -122,7 +88,7 @@ t_room_wakes(void **state)
     uint32_t n;
 
     f->m.sq_slots = 4;
-    begin(f);
+    begin(f, 0);
     stall(f, 1);
     n = fill(f, r);
     assert_int_equal(n, 4);
@@ -170,7 +136,7 @@ t_room_polls(void **state)
     uint32_t n;
 
     f->m.sq_slots = 4;
-    begin(f);
+    begin(f, 0);
     p.fd = fdc_fd(f->s);
     stall(f, 1);
     n = fill(f, r);
@@ -222,7 +188,7 @@ t_many(void **state)
     uint32_t bells;
 
     f->m.sq_slots = 16;
-    begin(f);
+    begin(f, 0);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
     usleep(20000); /* the gate sleeps */
     bells = get(&f->m.n_bells);
@@ -269,7 +235,7 @@ t_many_bad(void **state)
     struct fdc_submit b[3];
     uint32_t n;
 
-    begin(f);
+    begin(f, 0);
     n = get(&f->m.n_submit);
     fdc_params_init(&p);
     p.n_stop_ids = 2;
@@ -312,7 +278,7 @@ t_last_freed(void **state)
     pthread_t t;
     uint64_t t0;
 
-    begin(f);
+    begin(f, 0);
     assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &l.r), 0);
     assert_int_equal(fdc_next(l.r, &ev, 5000), 1);
     assert_int_equal(ev.type, FDC_T_ACCEPTED);
@@ -333,7 +299,7 @@ t_info_loading(void **state)
     struct fdc_info i = { .size = sizeof(i), .model = &model };
 
     f->m.loading = 1;
-    begin(f);
+    begin(f, 0);
     assert_int_equal(fdc_info(f->s, &i, 5000), 0);
     assert_int_equal(i.max_inflight, 32);
     assert_int_equal(i.max_request_bytes, f->m.arena_bytes);
@@ -367,7 +333,7 @@ t_texts(void **state)
     assert_int_equal(fdc_open(&oo, &s), FDC_E_CONNECT);
     assert_string_equal(e.text,
         "cannot connect to /nonexistent/fdd.sock: No such file or directory");
-    begin(f);
+    begin(f, 0);
     memset(big, 'x', sizeof(big));
     assert_int_equal(fdc_submit_text(f->s, big, sizeof(big), NULL, &o, &r), FDC_E_ARENA);
     assert_non_null(strstr(why, "70008 bytes, at most 65536"));
@@ -412,7 +378,7 @@ t_event_size(void **state)
     struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
 
-    begin(f);
+    begin(f, 0);
     assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &r), 0);
     ev.size = 0;
     assert_int_equal(fdc_next(r, &ev, 5000), FDC_E_INVAL);
