@@ -410,6 +410,10 @@ SYS_TESTS = \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh \
 	%D%/sys/043-completion.sh \
+	%D%/sys/060-python.sh \
+	%D%/sys/061-python-requests.sh \
+	%D%/sys/062-python-faults.sh \
+	%D%/sys/063-python-wheel.sh \
 	%D%/sys/045-segments.sh \
 	%D%/sys/046-hang.sh \
 	%D%/sys/048-confined.sh \

@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+"""No daemon, a daemon that is killed while it answers, a worker that is. It starts and ends
+daemons of its own."""
+import asyncio
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import fdclient
+from common import PROMPT, SLOW, ctl, until
+
+TOKENS = 150
+ASK = {"max_new": TOKENS, "ignore_eos": True, "temperature": 0}
+RUN, DIR = os.environ["FDD_RUN"], os.environ["FDD_DIR"]
+
+
+class Daemon:
+    def __init__(self):
+        with open(f"{DIR}/log", "ab") as log:
+            self.process = subprocess.Popen(
+                [os.environ["FDD"], "--set", f"daemon.runtime_dir={RUN}", "--set",
+                 f"daemon.worker={os.environ['WORKER']}", "--set",
+                 f"daemon.cache_dir={DIR}/cache", "--set",
+                 f"model.path={os.environ['FDD_SRC']}/conf/models/demo", "--set",
+                 "device.step_delay_us=5000"], stderr=log)
+        ctl("--wait", str(20 * SLOW), "ping")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def kill_worker(self):
+        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], check=True,
+                                  stdout=subprocess.PIPE).stdout.split()
+        os.kill(int(children[0]), signal.SIGKILL)
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon()
+        self.addCleanup(lambda: self.daemon.kill())
+
+    def test_killed(self):
+        with fdclient.Client() as fdd:
+            stream = fdd.stream(PROMPT, **ASK)
+            next(stream)
+            self.daemon.kill()
+            with self.assertRaises(fdclient.Disconnected) as e:
+                stream.read()
+            self.assertIsInstance(e.exception, ConnectionError)
+            self.assertTrue(e.exception.retryable and e.exception.name == "E_DISCONNECTED")
+            self.assertTrue(0 < len(stream.result.ids) < TOKENS)
+            for call in (lambda: fdd.generate("x"), lambda: fdd.info(), fdd.state,
+                         lambda: fdd.stream("x")):
+                with self.assertRaises(fdclient.Disconnected):
+                    call()
+        with self.assertRaises(fdclient.ConnectFailed):
+            fdclient.Client()
+
+    def test_killed_in_loop(self):
+        async def main():
+            async with fdclient.AsyncClient() as fdd:
+                streams = [await fdd.stream(PROMPT, **ASK).start() for _ in range(8)]
+                for s in streams:
+                    await s.__anext__()
+                tasks = [asyncio.ensure_future(s.read()) for s in streams]
+                self.daemon.kill()
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+                self.assertEqual([type(e) for e in ends], [fdclient.Disconnected] * 8)
+                with self.assertRaises(fdclient.Disconnected):
+                    await fdd.generate("x")
+                with self.assertRaises(fdclient.Disconnected):
+                    await fdd.info()
+                # the descriptor of a dead session does not keep the loop busy
+                cpu = time.process_time()
+                await asyncio.sleep(0.5)
+                self.assertLess(time.process_time() - cpu, 0.25)
+        asyncio.run(main())
+
+    def test_worker_killed(self):
+        with fdclient.Client() as fdd:
+            stream = fdd.stream(PROMPT, **ASK)
+            next(stream)
+            self.daemon.kill_worker()
+            with self.assertRaises(fdclient.Error) as e:
+                stream.read()
+            self.assertEqual((e.exception.name, e.exception.retryable),
+                             ("E_GPU_RESET", True))
+            until(lambda: "down" not in fdd.state(), 20)
+            ctl("--wait", str(20 * SLOW), "ping")
+            self.assertEqual(len(fdd.generate(PROMPT, max_new=3, ignore_eos=True).ids), 3)
+
+    def test_draining(self):
+        with fdclient.Client() as fdd:
+            stream = fdd.stream(PROMPT, **ASK)
+            next(stream)
+            self.daemon.process.send_signal(signal.SIGTERM)
+            until(lambda: fdd.state() == ["draining"])
+            with self.assertRaises(fdclient.Error) as e:
+                fdd.generate("x")
+            self.assertEqual((e.exception.name, e.exception.retryable),
+                             ("E_DRAINING", True))
+            self.assertEqual(len(stream.read().ids), TOKENS)
+            self.assertEqual(self.daemon.process.wait(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
