@@ -414,6 +414,8 @@ SYS_TESTS = \
 	%D%/sys/061-python-requests.sh \
 	%D%/sys/062-python-faults.sh \
 	%D%/sys/063-python-wheel.sh \
+	%D%/sys/064-cplusplus.sh \
+	%D%/sys/065-examples.sh \
 	%D%/sys/045-segments.sh \
 	%D%/sys/046-hang.sh \
 	%D%/sys/048-confined.sh \
