@@ -14,7 +14,7 @@ done
 [ -n "$compilers" ] || skip "no C++ compiler"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 
-start --set model.path="$DEMO" --set device.step_delay_us=2000
+start --set model.path="$DEMO" --set device.step_delay_us=20000
 ctl generate -p 'In the beginning' --max-tokens 24 --temperature 0 --ignore-eos --json >"$dir/json"
 text=$(json 'd["text"]' <"$dir/json") ids=$(json '" ".join(map(str,d["ids"]))' <"$dir/json")
 printf '#include <fdclient.hpp>\nint other() { return fdc::check(0); }\n' >"$dir/other.cc"
