@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import unittest
+import warnings
 
 import fdclient
 from common import PROMPT, n_requests, until
@@ -149,7 +150,9 @@ class Cancel(unittest.TestCase):
         # another thread is inside the module at the moment of the fork
         other = threading.Thread(target=lambda: self.fdd.generate(PROMPT, max_new=20))
         other.start()
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads
+            pid = os.fork()
         if pid == 0:
             try:
                 for call in (lambda: next(stream), lambda: self.fdd.generate("x"),
