@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""No daemon, a daemon that is killed while it answers, a worker that is. It starts and ends
-daemons of its own."""
+"""No daemon, a daemon that is killed while it answers, a worker that is: with and without
+reconnect. It starts and ends daemons of its own."""
 import asyncio
 import os
 import signal
 import subprocess
+import threading
 import time
 import unittest
 
@@ -42,6 +43,15 @@ class Faults(unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon()
         self.addCleanup(lambda: self.daemon.kill())
+
+    def again(self):
+        """Another daemon in the place of this one, which is killed."""
+        self.daemon.kill()
+        self.daemon = Daemon()
+
+    def expected(self):
+        with fdclient.Client() as fdd:
+            return fdd.generate(PROMPT, **ASK)
 
     def test_killed(self):
         with fdclient.Client() as fdd:
@@ -105,6 +115,62 @@ class Faults(unittest.TestCase):
                              ("E_DRAINING", True))
             self.assertEqual(len(stream.read().ids), TOKENS)
             self.assertEqual(self.daemon.process.wait(), 0)
+
+    # With reconnect.
+
+    def broken(self, fault):
+        """An answer during which fault() comes."""
+        with fdclient.Client(reconnect=60) as fdd:
+            stream = fdd.stream(PROMPT, **ASK)
+            for _ in range(20):
+                next(stream)
+            t = threading.Thread(target=fault)
+            t.start()
+            result = stream.read()
+            t.join()
+            self.assertEqual(fdd.info().n_reconnect, 1 if fault == self.again else 0)
+            return result
+
+    def test_reconnect(self):
+        want = self.expected()
+        got = self.broken(self.again)
+        self.assertEqual((got.text, got.ids, got.finish), (want.text, want.ids, "length"))
+
+    def test_reconnect_worker(self):
+        want = self.expected()
+        got = self.broken(self.daemon.kill_worker)
+        self.assertEqual((got.text, got.ids, got.finish), (want.text, want.ids, "length"))
+
+    def test_reconnect_in_loop(self):
+        want = self.expected()
+
+        async def main():
+            async with fdclient.AsyncClient(reconnect=60) as fdd:
+                tasks = [asyncio.ensure_future(fdd.generate(PROMPT, **ASK))
+                         for _ in range(8)]
+                await asyncio.sleep(0.3)
+                await asyncio.to_thread(self.again)
+                for r in await asyncio.gather(*tasks):
+                    self.assertEqual((r.text, r.ids), (want.text, want.ids))
+                self.assertEqual((await fdd.info()).n_reconnect, 1)
+        asyncio.run(main())
+
+    def test_reconnect_gives_up(self):
+        with fdclient.Client(reconnect=0.5) as fdd:
+            stream = fdd.stream(PROMPT, **ASK)
+            next(stream)
+            self.daemon.kill()
+            with self.assertRaises(fdclient.Disconnected):
+                stream.read()
+
+    def test_no_resume(self):
+        with fdclient.Client(reconnect=60) as fdd:
+            stream = fdd.stream(PROMPT, no_resume=True, **ASK)
+            next(stream)
+            self.again()
+            with self.assertRaises(fdclient.Disconnected):
+                stream.read()
+            self.assertEqual(len(fdd.generate(PROMPT, max_new=3, ignore_eos=True).ids), 3)
 
 
 if __name__ == "__main__":

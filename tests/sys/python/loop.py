@@ -199,7 +199,8 @@ class Loop(unittest.IsolatedAsyncioTestCase):
         """A reader that does not come: the request ends before the memory does."""
         async with fdclient.AsyncClient(max_unread_bytes=1000) as fdd:
             stream = await fdd.stream(PROMPT, **LONG).start()
-            await fdd.generate(PROMPT, max_new=60, ignore_eos=True)
+            # of a session without that bound: it takes as long
+            await self.fdd.generate(PROMPT, max_new=60, ignore_eos=True)
             with self.assertRaises(fdclient.Error) as e:
                 await stream.read()
             self.assertEqual(e.exception.name, "E_UNREAD")
