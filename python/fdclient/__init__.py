@@ -963,7 +963,7 @@ class _Session:
             self._closed = True
             busy = self._users > 0
             if busy:  # a reader sees its request end, and leaves
-                for handle in self._open:
+                for handle in list(self._open):  # __del__ may come in between
                     _lib.fdc_cancel(handle)
         if not busy:
             self._free()
@@ -1147,7 +1147,7 @@ def _forked() -> None:
     for s in list(_sessions):
         s._mu = threading.RLock()
         s._users = 0
-        for ref in s._open.values():
+        for ref in list(s._open.values()):
             request = ref()
             if request is not None:
                 request._users = 0
@@ -1245,8 +1245,8 @@ class Client(_Session):
     """A session with the daemon; one per process is plenty.
 
     path: the daemon's socket (default_socket()). name: shown by fdctl clients.
-    reconnect: after a restart of the daemon, try this many seconds (True: for ever) to open
-    the session again and to go on with its requests. Timeouts are in seconds, None
+    reconnect: after a restart of the daemon, try this many seconds (True: for ever) to
+    open the session again and to go on with its requests. Timeouts are in seconds, None
     means no limit. max_unread_bytes: of one request; 0 means 16 MiB."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]", None] = None, *,
@@ -1530,8 +1530,8 @@ class AsyncClient(_Session):
 
     async def open(self) -> AsyncClient:
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()
             await asyncio.to_thread(self._connect)
+            self._loop = asyncio.get_running_loop()
             h = self._enter()
             try:
                 self._fd = _check(_lib.fdc_fd(h))
@@ -1649,7 +1649,7 @@ class AsyncClient(_Session):
             self._loop.remove_reader(self._fd)
             self._fd = -1
         with self._mu:
-            streams = [ref() for ref in self._open.values()]
+            streams = [ref() for ref in list(self._open.values())]
         self._close()
         closed = "the client was closed"
         for stream in streams:

@@ -174,8 +174,10 @@ class Loop(unittest.IsolatedAsyncioTestCase):
             await self.fdd.generate(PROMPT, temprature=1)
         with self.assertRaisesRegex(RuntimeError, "not open"):
             await fdclient.AsyncClient().generate(PROMPT)
-        with self.assertRaises(fdclient.ConnectFailed) as e:
-            await fdclient.AsyncClient("/nonexistent/sock").open()
+        nowhere = fdclient.AsyncClient("/nonexistent/sock")
+        for _ in range(2):  # it may be tried again
+            with self.assertRaises(fdclient.ConnectFailed) as e:
+                await nowhere.open()
         self.assertEqual(e.exception.os_error, 2)
         self.assertIn("/nonexistent/sock", str(e.exception))
         stream = await self.fdd.stream(PROMPT, **LONG).start()
