@@ -31,7 +31,8 @@ class Api(unittest.TestCase):
                          (want["text"], want["ids"], "length"))
         self.assertEqual(got.usage.output_tokens, 24)
         self.assertEqual(got.usage.prompt_tokens, len(self.fdd.tokenize(PROMPT)))
-        self.assertTrue(0 <= got.usage.queue_s <= got.usage.first_s <= got.usage.total_s < 60)
+        usage = got.usage
+        self.assertTrue(0 <= usage.queue_s <= usage.first_s <= usage.total_s < 60)
         self.assertEqual("".join(self.fdd.stream(PROMPT, max_new=24, ignore_eos=True,
                                                  temperature=0)), want["text"])
         ids = self.fdd.tokenize(PROMPT)
@@ -55,7 +56,8 @@ class Api(unittest.TestCase):
             self.assertEqual(self.fdd.detokenize(s.ids), s.text)
 
     def test_logprobs(self):
-        r = self.generate(6, temperature=0, logprobs=3, prompt_logprobs=2, prompt_ids=True)
+        r = self.generate(6, temperature=0, logprobs=3, prompt_logprobs=2,
+                          prompt_ids=True)
         self.assertEqual(r.prompt_ids, self.fdd.tokenize(PROMPT))
         self.assertEqual([t[0].id for t in r.logprobs], r.ids)
         for t in r.logprobs:
@@ -91,7 +93,8 @@ class Api(unittest.TestCase):
 
     def test_events(self):
         kinds = []
-        with self.fdd.stream(PROMPT, max_new=3, ignore_eos=True, prompt_ids=True) as stream:
+        with self.fdd.stream(PROMPT, max_new=3, ignore_eos=True,
+                             prompt_ids=True) as stream:
             self.assertNotEqual(stream.tag, 0)
             for ev in stream.events():
                 kinds.append(type(ev).__name__)
@@ -228,7 +231,8 @@ class Api(unittest.TestCase):
                 r = self.generate(8, temperature=0, **{name: value})
                 self.assertTrue(seen(r), f"{name}: {r.ids}, without {base.ids}")
             except fdclient.Error as e:
-                self.assertTrue(name not in offers or name in ("adapter", "grammar"), str(e))
+                self.assertTrue(name not in offers or name in ("adapter", "grammar"),
+                                str(e))
                 self.assertIn(e.name, ("E_UNSUPPORTED", "E_BAD_PARAM"), str(e))
         if "logprob_ids" in offers:
             r = self.generate(2, logprobs=0, logprob_ids=[9, 11])
@@ -237,7 +241,8 @@ class Api(unittest.TestCase):
                        {"presence_penalty": 0.5}, {"frequency_penalty": 0.5},
                        {"repetition_penalty": 1.1}, {"priority": -5}, {"salt": b"mine"},
                        {"ttl_queue_ms": 60000}, {"ttl_total_ms": 60000},
-                       {"no_special": True}, {"keep_special": True}, {"parse_special": True},
+                       {"no_special": True}, {"keep_special": True},
+                       {"parse_special": True},
                        {"no_resume": True}, {"min_new": None}):
             self.assertEqual(len(self.generate(3, **params).ids), 3, params)
         self.assertEqual(self.generate(8, temperature=5.0, top_k=1).ids, base.ids)

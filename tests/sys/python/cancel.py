@@ -185,7 +185,8 @@ class Cancel(unittest.TestCase):
         with self.assertRaises(fdclient.TimedOut):
             self.fdd.generate_many([PROMPT], timeout=0.1)
         threading.Timer(0.3, streams[3].close).start()
-        self.assertEqual(len(self.fdd.generate(PROMPT, max_new=1, ignore_eos=True).ids), 1)
+        got = self.fdd.generate(PROMPT, max_new=1, ignore_eos=True)
+        self.assertEqual(len(got.ids), 1)
         for s in streams:
             s.close()
 

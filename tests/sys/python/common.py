@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the Python module share: fdctl, and conditions that are waited for."""
+"""What the tests of the Python module share: fdctl, conditions to wait for."""
 import json
 import os
 import subprocess
@@ -12,7 +12,8 @@ SLOW = int(os.environ.get("FDD_SLOW", "1"))
 
 def ctl(*arguments):
     return subprocess.run([os.environ["FDCTL"], "--runtime-dir", os.environ["FDD_RUN"],
-                           *arguments], check=True, stdout=subprocess.PIPE).stdout.decode()
+                           *arguments], check=True,
+                          stdout=subprocess.PIPE).stdout.decode()
 
 
 def n_requests():
@@ -21,8 +22,8 @@ def n_requests():
 
 def greedy(n, prompt=PROMPT):
     """What fdctl says of the same request."""
-    return json.loads(ctl("generate", "-p", prompt, "--max-tokens", str(n), "--temperature",
-                          "0", "--ignore-eos", "--json"))
+    return json.loads(ctl("generate", "-p", prompt, "--max-tokens", str(n),
+                          "--temperature", "0", "--ignore-eos", "--json"))
 
 
 def until(condition, seconds=10.0):

@@ -61,7 +61,8 @@ class Faults(unittest.TestCase):
             with self.assertRaises(fdclient.Disconnected) as e:
                 stream.read()
             self.assertIsInstance(e.exception, ConnectionError)
-            self.assertTrue(e.exception.retryable and e.exception.name == "E_DISCONNECTED")
+            self.assertEqual((e.exception.name, e.exception.retryable),
+                             ("E_DISCONNECTED", True))
             self.assertTrue(0 < len(stream.result.ids) < TOKENS)
             for call in (lambda: fdd.generate("x"), lambda: fdd.info(), fdd.state,
                          lambda: fdd.stream("x")):

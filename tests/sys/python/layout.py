@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fdclient.py against the C header: every structure's size and every field's offset and
 size, every constant, every function's number of arguments. A C program prints what the
-compiler makes of the header. Usage: layout.py FOLDER-OF-HEADERS; exit 1 and a line for each
-difference."""
+compiler makes of the header. Usage: layout.py FOLDER-OF-HEADERS; exit 1 and a line for
+each difference."""
 import ctypes
 import os
 import re

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncClient against a daemon that takes 2 ms a step: many streams in one loop that never
-waits elsewhere, every way to end one, limits, errors."""
+"""AsyncClient against a daemon that takes 2 ms a step: many streams in one loop that
+never waits elsewhere, every way to end one, limits, errors."""
 import asyncio
 import gc
 import threading
@@ -210,7 +210,8 @@ class Loop(unittest.IsolatedAsyncioTestCase):
     async def test_memory(self):
         async def some(n):
             for i in range(n):
-                await asyncio.gather(*(self.fdd.generate("a", max_new=1) for _ in range(50)))
+                await asyncio.gather(*(self.fdd.generate("a", max_new=1)
+                                       for _ in range(50)))
         await some(4)
         gc.collect()
         before, fds = rss(), n_fds()
