@@ -14,7 +14,7 @@ done
 [ -n "$compilers" ] || skip "no C++ compiler"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 
-start --set model.path="$DEMO" --set device.step_delay_us=20000
+start --set model.path="$DEMO" --set device.step_delay_us=40000
 ctl generate -p 'In the beginning' --max-tokens 24 --temperature 0 --ignore-eos --json >"$dir/json"
 text=$(json 'd["text"]' <"$dir/json") ids=$(json '" ".join(map(str,d["ids"]))' <"$dir/json")
 printf '#include <fdclient.hpp>\nint other() { return fdc::check(0); }\n' >"$dir/other.cc"
@@ -29,7 +29,7 @@ for cxx in $compilers; do
     pid=$!
     exec 3>"$dir/wait"
     until_true 60 grep -qx ok "$dir/out" || fail "$cxx: $(cat "$dir/out")"
-    until_true 10 none || fail "$cxx: a break left $(ctl requests)"
+    until_true 2 none || fail "$cxx: a break left $(ctl requests)"
     exec 3>&-
     wait $pid || fail "$cxx: exit $?: $(cat "$dir/out")"
     rm "$dir/wait"
