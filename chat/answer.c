@@ -502,12 +502,13 @@ whole(const char *p, size_t n)
 int
 fdchat_answer_next(fdchat_answer_t *a, struct fdchat_piece *ret)
 {
-    struct ans_event *e = &a->event[a->next_event];
     int last = a->next_event + 1 == a->n_event;
+    struct ans_event *e;
     size_t n;
 
     if (a->next_event == a->n_event || a->rc != 0)
         return 0;
+    e = &a->event[a->next_event];
     n = e->n;
     if (last && !a->ended && e->kind != FDCHAT_CALL && e->kind != FDCHAT_CALL_END) {
         n = n > 0 ? whole(a->out.p + e->at, n) : 0;

@@ -39,6 +39,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/rules.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -123,6 +125,7 @@ struct fdk_row {
     float repetition;          /* 1 = off */
     uint32_t generation;       /* of the slot: stamped on every result */
     int32_t n_stop;
+    int32_t rules; /* entry of the pool of rules, counted from 1; 0: none */
     int32_t stop_ids[FDK_MAX_STOP_IDS];
 };
 #define FDK_DONE_NO     0
@@ -134,12 +137,14 @@ struct fdk_result {
     int32_t token; /* sampled, or the scored target */
     int32_t done;  /* FDK_DONE_* after this token */
     uint32_t generation;
-    int32_t bad;   /* 1: logits had NaN or Inf; token is -1 */
+    int32_t bad;   /* FDK_BAD_*; token is -1 unless it is 0 */
     float logprob; /* of token, log-softmax of the raw logits */
     int32_t n_top;
     int32_t top_id[FDK_MAX_LOGPROBS]; /* by logprob, then by id */
     float top_logprob[FDK_MAX_LOGPROBS];
 };
+#define FDK_BAD_LOGITS 1 /* NaN or Inf */
+#define FDK_BAD_EMPTY  2 /* masks and rules leave no id */
 
 /* Paged KV of one rank: block b, layer l at base + b * block_bytes +
  * l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes. 8-bit types keep
@@ -286,7 +291,11 @@ struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_S
     struct fdk_row *state;
     uint16_t *counts; /* (pool, V) penalty counts, NULL: none; bit 15: the id
                                   is in the prompt, the rest: how often in the output */
-    float *logits;    /* (R, V): rows first .. first + R of the O outputs;
+    int32_t *rules;   /* (pool, rules_words), NULL: none */
+    float *chosen; /* (pool, FDK_MAX_CHOSEN): of a row with rules and logprobs, those of
+                                  fdk_rules.chosen */
+    int32_t rules_words;
+    float *logits; /* (R, V): rows first .. first + R of the O outputs;
                                   may be overwritten */
     const struct fdk_batch *b;
     int32_t first, R, V;
@@ -294,9 +303,10 @@ struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_S
     size_t scratch_bytes;
 };
 /*
- * Sampling order: logprobs from the raw logits; penalties; stop ids masked
- * below min_len; temperature; min_p relative to the best; top_k; top_p over the ids
- * left (the order of vLLM's V1 sampler); then argmax of logit /
+ * Sampling order: logprobs from the raw logits; biases; penalties; masks: stop ids
+ * below min_len, ids that are not allowed, banned ones; temperature; min_p relative to
+ * the best; top_k; top_p over the ids left (the order of vLLM's V1 sampler; biases come
+ * before penalties in transformers too); then argmax of logit /
  * temperature + Gumbel noise. Ties go to the lower id. Noise: Philox4x32-10, key = seed, counter = (position,
  * sample, purpose 0, id / 4), word id % 4. One seed gives one stream for every
  * batch composition, and a resumed request continues it. Noise of a word w
@@ -306,6 +316,10 @@ struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_S
  * (logit > 0) or multiplied by repetition; then output ids lose frequency *
  * their count and presence. Sampling a token adds it to the row's counts,
  * which stop at 0x7fff.
+ *
+ * Rules of rows with rules > 0 are those of struct fdk_rules. A forced id is taken
+ * whatever its logit, the masks and the biases say; else the masks all count, and where
+ * they leave no id the result is FDK_BAD_EMPTY.
  *
  * Stop ids are masked while len < min_len. top_p keeps the shortest prefix,
  * by probability, that reaches it (at least one id); min_p is against the

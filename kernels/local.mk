@@ -7,7 +7,7 @@ FDK_ISA_SOURCES = %D%/cpu/isa.h %D%/cpu/isa_ops.h %D%/cpu/kv8.h %D%/cpu/vec.h %D
 	%D%/cpu/isa_gemm.c %D%/cpu/isa_attention.c %D%/cpu/isa_rows.c
 
 noinst_LIBRARIES += libfdkernels.a libfdk_generic.a
-libfdkernels_a_SOURCES = %D%/fdk.h %D%/common.c %D%/null.c \
+libfdkernels_a_SOURCES = %D%/fdk.h %D%/rules.h %D%/common.c %D%/null.c \
 	%D%/cpu/cpu.h %D%/cpu/vdev.h %D%/cpu/sample.h \
 	%D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c \
 	%D%/cpu/pool.c %D%/cpu/probe.c %D%/cpu/sample.c %D%/cpu/stream.c

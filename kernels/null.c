@@ -18,7 +18,9 @@
  * where the input id is the row's last token if the step says -1. Logprobs
  * are -1, alternatives the ids after the token with logprobs -2. Stop ids,
  * min_len and max_len work as on the cpu backend: below min_len the next id
- * that is no stop id is taken. Penalty counts are kept but change no token.
+ * that is no stop id is taken. Penalty counts are kept but change no token. Rules mask
+ * and force ids as on the cpu backend, in the same way: the next id that may be chosen is
+ * taken; biases change nothing, the logprobs of chosen ids are -2.
  */
 
 #define NULL_LOGPROB     (-1.0f)
@@ -50,6 +52,42 @@ is_stop(const struct fdk_row *st, int32_t token)
     return 0;
 }
 
+static int
+is_masked(const struct fdk_row *st, const int32_t *entry, int32_t token)
+{
+    const struct fdk_rules *ru = (const struct fdk_rules *)(const void *)entry;
+    if (st->len < st->min_len && is_stop(st, token))
+        return 1;
+    if (ru == NULL)
+        return 0;
+    for (int32_t i = 0; i < ru->n_ban; i++)
+        if (fdk_rules_banned(ru, entry, i, st->len) == token)
+            return 1;
+    return !fdk_rules_allow(ru, entry, token);
+}
+
+/* From `token` on the first that may be chosen, -1: none. */
+static int32_t
+null_choose(const struct fdk_row *st, const int32_t *entry, int32_t token, int32_t V)
+{
+    const struct fdk_rules *ru = (const struct fdk_rules *)(const void *)entry;
+    if (ru != NULL && fdk_rules_forced(ru) >= 0)
+        return fdk_rules_forced(ru);
+    for (int32_t i = 0; i < V; i++, token = (token + 1) % V)
+        if (!is_masked(st, entry, token))
+            return token;
+    return -1;
+}
+
+static void
+null_chosen(const struct fdk_sample_args *a, const struct fdk_row *st, const int32_t *entry)
+{
+    const struct fdk_rules *ru = (const struct fdk_rules *)(const void *)entry;
+    float *ret = a->chosen + (size_t)(st->rules - 1) * FDK_MAX_CHOSEN;
+    for (int32_t i = 0; i < ru->n_chosen; i++)
+        ret[i] = NULL_TOP_LOGPROB;
+}
+
 static void
 null_output(const struct fdk_sample_args *a, int o)
 {
@@ -67,8 +105,14 @@ null_output(const struct fdk_sample_args *a, int o)
     } else {
         int32_t id = a->b->ids[out->tok];
         int32_t token = fdk_null_token(id >= 0 ? id : st->last_token, out->pos, a->V);
-        for (int i = 0; st->len < st->min_len && is_stop(st, token) && i < a->V; i++)
-            token = (token + 1) % a->V;
+        const int32_t *entry = sample_rules(a, st);
+        token = null_choose(st, entry, token, a->V);
+        if (token < 0) {
+            r->bad = FDK_BAD_EMPTY;
+            return;
+        }
+        if (entry != NULL && out->n_top >= 0)
+            null_chosen(a, st, entry);
         sample_commit(a, st, token, r);
     }
     if (out->n_top < 0)

@@ -139,7 +139,9 @@ enum fdc_detail {
     FDC_D_REASONING,
     FDC_D_ADAPTER,
     FDC_D_IMAGE,
-    FDC_D_FILE
+    FDC_D_FILE,
+    FDC_D_BIAS_IDS,
+    FDC_D_BIAS_TWICE
 };
 
 /* ---- what events point to -------------------------------------------------- */

@@ -110,6 +110,28 @@ put_item(struct item_writer *w, int type, const void *data, uint64_t len)
     w->n += span;
 }
 
+/* Biases of an id add up: the daemon takes each id once. More than it takes go as they
+ * are, to be refused. */
+static void
+put_biases(struct item_writer *w, const struct fdc_params *p)
+{
+    struct fdp_bias b[FDP_MAX_BIAS];
+    uint32_t n = 0, k;
+
+    if (p->n_bias > FDP_MAX_BIAS) {
+        put_item(w, FDP_IT_LOGIT_BIAS, p->bias, (uint64_t)p->n_bias * 8);
+        return;
+    }
+    for (uint32_t i = 0; i < p->n_bias; i++) {
+        for (k = 0; k < n && b[k].id != p->bias[i].id; k++)
+            continue;
+        if (k == n)
+            b[n++] = (struct fdp_bias){ .id = p->bias[i].id };
+        b[k].bias += p->bias[i].bias;
+    }
+    put_item(w, FDP_IT_LOGIT_BIAS, b, (uint64_t)n * 8);
+}
+
 static void
 put_params(struct item_writer *w, const struct fdc_params *p)
 {
@@ -121,7 +143,7 @@ put_params(struct item_writer *w, const struct fdc_params *p)
     if (p->n_stop_ids)
         put_item(w, FDP_IT_STOP_IDS, p->stop_ids, (uint64_t)p->n_stop_ids * 4);
     if (p->n_bias)
-        put_item(w, FDP_IT_LOGIT_BIAS, p->bias, (uint64_t)p->n_bias * 8);
+        put_biases(w, p);
     for (uint32_t i = 0; i < p->n_bad_words; i++)
         put_item(w, FDP_IT_BAD_WORDS, p->bad_words[i], strlen(p->bad_words[i]));
     if (p->n_allowed)

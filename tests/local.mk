@@ -6,7 +6,7 @@ LDADD = $(GATE_LIBS) $(WORKER_TEST_LIBS) $(CMOCKA_LIBS)
 AM_CPPFLAGS += $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 
 GATE_FIXTURE = %D%/unit/gate_fixture.c %D%/unit/gate_fixture.h
-SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h
+SIM_FIXTURE = %D%/sim/sim.c %D%/sim/sim.h %D%/sim/sim_more.c
 ARRIVALS = %D%/sim/arrivals.c %D%/sim/arrivals.h %D%/sim/arrivals_dev.c \
 	%D%/sim/arrivals_load.c %D%/sim/arrivals_tool.c
 REF_FIXTURE = $(SIM_FIXTURE) %D%/sim/ref.c %D%/sim/ref.h
@@ -106,7 +106,9 @@ UNIT_TESTS = \
 	%D%/unit/u_sched_random \
 	%D%/unit/u_batch \
 	%D%/unit/u_capture \
+	%D%/unit/u_rules \
 	%D%/unit/u_runner \
+	%D%/unit/u_files \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
 	%D%/unit/u_engine_limits \
@@ -136,6 +138,8 @@ SIM_TESTS = \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
+	%D%/sim/s_output \
+	%D%/sim/s_samples \
 	%D%/sim/s_text \
 	%D%/sim/s_threads
 
@@ -155,6 +159,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_plan \
 	%D%/kernel/k_qkv \
 	%D%/kernel/k_rmsnorm \
+	%D%/kernel/k_rules \
 	%D%/kernel/k_sample \
 	%D%/kernel/k_silu
 
@@ -220,6 +225,7 @@ tests_unit_u_param_SOURCES = %D%/unit/u_param.c $(PARAM_FIXTURE)
 tests_unit_u_params40_SOURCES = %D%/unit/u_params40.c $(PARAM_FIXTURE)
 tests_unit_u_where_SOURCES = %D%/unit/u_where.c $(TMP_FIXTURE)
 tests_unit_u_intake_SOURCES = %D%/unit/u_intake.c $(GATE_FIXTURE)
+tests_unit_u_rules_SOURCES = %D%/unit/u_rules.c $(GATE_FIXTURE)
 tests_unit_u_budget_SOURCES = %D%/unit/u_budget.c $(GATE_FIXTURE)
 tests_unit_u_slice_SOURCES = %D%/unit/u_slice.c $(GATE_FIXTURE)
 tests_unit_u_rest_SOURCES = %D%/unit/u_rest.c $(GATE_FIXTURE)
@@ -271,6 +277,8 @@ tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
 tests_sim_s_random_SOURCES = %D%/sim/s_random.c $(REF_FIXTURE)
+tests_sim_s_output_SOURCES = %D%/sim/s_output.c $(SIM_FIXTURE)
+tests_sim_s_samples_SOURCES = %D%/sim/s_samples.c $(SIM_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
 tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
@@ -295,6 +303,7 @@ tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
 tests_kernel_k_plan_SOURCES = %D%/kernel/k_plan.c $(KERNEL_KV)
 tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c $(KERNEL_KV)
 tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
+tests_kernel_k_rules_SOURCES = %D%/kernel/k_rules.c %D%/kernel/k_util.h
 tests_kernel_k_sample_SOURCES = %D%/kernel/k_sample.c %D%/kernel/k_util.h
 tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
 tests_gpu_g_parity_SOURCES = %D%/gpu/g_parity.c $(SIM_FIXTURE)
@@ -374,6 +383,7 @@ SYS_TESTS = \
 	%D%/sys/048-hostile-load.sh \
 	%D%/sys/031-boot.sh \
 	%D%/sys/053-tools.sh \
+	%D%/sys/054-output.sh \
 	%D%/sys/001-minimal.sh \
 	%D%/sys/002-demo.sh \
 	%D%/sys/003-bad-start.sh \
@@ -428,6 +438,7 @@ SYS_TESTS = \
 	%D%/sys/050-locks.sh \
 	%D%/sys/051-blocked.sh \
 	%D%/sys/052-wait.sh \
+	%D%/sys/054-rules.sh \
 	%D%/sys/054-reconnect.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
@@ -492,4 +503,7 @@ fuzzers: $(FUZZ_TARGETS)
 # The names of the tests that run what was built.
 built-tests:
 	@echo $(filter-out $(SOURCE_TESTS) %D%/model/run,$(TESTS))
-.PHONY: fuzzers built-tests
+# Programs that tests start.
+test-helpers:
+	@echo $(SYS_HELPERS)
+.PHONY: fuzzers built-tests test-helpers

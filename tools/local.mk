@@ -17,6 +17,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/lib/params.c \
 	tools/fdctl/lib/program.c \
 	tools/fdctl/lib/result.c \
+	tools/fdctl/lib/rules.c \
 	tools/fdctl/lib/seg.c \
 	tools/fdctl/lib/show.c \
 	tools/fdctl/cancel.c \
@@ -37,6 +38,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/memory.c \
 	tools/fdctl/pause.c \
 	tools/fdctl/ping.c \
+	tools/fdctl/model.c \
 	tools/fdctl/plain.c \
 	tools/fdctl/profile.c \
 	tools/fdctl/reload.c \

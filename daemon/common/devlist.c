@@ -232,7 +232,7 @@ int
 dvl_check(const char *list, enum par_device_backend backend, char *err, size_t err_bytes)
 {
     enum par_device_backend kind;
-    struct dvl l;
+    struct dvl l = { .kind = DVL_NONE };
     int rc = dvl_parse(list, &l, err, err_bytes);
 
     if (rc != 0 || l.kind == DVL_NONE)

@@ -238,6 +238,15 @@ lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample, uint32_t p
     return rec + 1;
 }
 
+int
+lnk_has_room(struct lnk *l, uint32_t slots)
+{
+    int64_t room = fdr_prod_room(&l->out, slots);
+
+    l->bad |= room < 0;
+    return room >= (int64_t)slots;
+}
+
 /* Lowering the flag makes one wake-up of one sleep. */
 static void
 lnk_post(struct lnk_seg *seg)

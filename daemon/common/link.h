@@ -181,6 +181,8 @@ void lnk_init_worker(struct lnk *l, struct lnk_seg *seg, int efd);
  * lnk_flush(). len <= FDP_REC_MAX_LEN. */
 void *lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample,
     uint32_t position, uint32_t len);
+/* Are that many slots of the ring out free? */
+int lnk_has_room(struct lnk *l, uint32_t slots);
 /* Publish all claims and wake the peer if it is parked. */
 void lnk_flush(struct lnk *l);
 /* Next record or NULL; valid until lnk_next() releases it. */

@@ -148,13 +148,19 @@ adm_max_queued(const struct admit *a)
     return max != 0 ? max : (uint64_t)a->jnl->n_max * ADM_TOKENS_EACH;
 }
 
-/* Tokens that must be done before cost more may wait; 0: they may. */
+/* Tokens that must be done before cost more of this user may wait; 0: they may. A user
+ * without a request has room on top, which only such users take. */
 static uint64_t
-adm_excess(const struct admit *a, uint64_t cost)
+adm_excess(const struct admit *a, const struct usr *u, uint64_t cost)
 {
     uint64_t max = adm_max_queued(a), queued = a->fair->cost_queued;
+    uint64_t first = a->fair->cost_first;
 
-    return queued == 0 || queued + cost <= max ? 0 : queued + cost - max;
+    if (queued == 0 || queued + cost <= max)
+        return 0;
+    if (u->n_inflight == 0 && (first == 0 || first + cost <= max / ADM_KEPT_SHARE))
+        return 0;
+    return queued + cost - max;
 }
 
 /* ms by which the deadline would pass before the request starts; 0: it would
@@ -183,7 +189,7 @@ adm_check_queue(const struct admit *a, const struct usr *u, const struct fdp_req
 
     if (q->op != FDP_OP_SUBMIT)
         return 0;
-    excess = adm_excess(a, cost);
+    excess = adm_excess(a, u, cost);
     if (excess != 0) {
         (void)chk_fail(e, up ? FDP_E_QUEUE_FULL : FDP_E_LOADING, FDP_D_MAX_NEW,
             a->fair->cost_queued + cost - excess);

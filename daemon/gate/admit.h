@@ -5,7 +5,8 @@
  * items is copied, and again from the cost of the items. Nothing is changed here.
  *
  * The last entries of the journal are reserved for users without a request, so that
- * one user's valid requests do not shut others out.
+ * one user's valid requests do not shut others out; and where the queue has as many
+ * tokens as it may, such a user's request may wait all the same, in room of its own.
  */
 #ifndef FDD_DAEMON_GATE_ADMIT_H
 #define FDD_DAEMON_GATE_ADMIT_H
@@ -23,7 +24,7 @@ struct usr;
 
 #define ADM_TOKENS_EACH  1024u /* sched.max_queued_tokens = 0, see its help */
 #define ADM_RETRY_MAX_MS 60000u
-#define ADM_KEPT_SHARE   16u /* one in that many of the journal's entries is kept back */
+#define ADM_KEPT_SHARE   16u /* one in that many entries and queued tokens is kept back */
 #define ADM_KEPT_MAX     64u
 
 struct admit {

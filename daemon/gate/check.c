@@ -44,10 +44,8 @@ static const struct chk_rule chk_rules[FDP_IT__N] = {
 #define CHK_IDS \
     (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) | \
         ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
-#define CHK_TEXTS (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
+#define CHK_TEXTS           (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
 
-/* Flags of the protocol that this build refuses. */
-#define CHK_NOT_YET         (FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
 #define CHK_MAX_BIAS        100.0f
 #define CHK_MAX_TEMPERATURE 100.0f
 
@@ -196,17 +194,15 @@ chk_counts(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err
     if (q->best_of > FDP_MAX_N || (q->best_of != 0 && q->best_of < q->n))
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_BEST_OF, q->best_of,
             q->best_of > FDP_MAX_N ? FDP_MAX_N : q->n);
-    if (q->best_of > q->n)
+    if (q->best_of > q->n && lim->max_logprobs < 0)
         return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF, q->best_of);
-    if ((q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0)
-        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW, 0);
     if (lim->max_model_len != 0 && q->max_new > lim->max_model_len)
         return chk_over(e, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, lim->max_model_len);
     if ((q->set & FDP_S_MAX_NEW) != 0 && q->min_new > q->max_new)
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_MIN_NEW, q->min_new, q->max_new);
     if (lim->max_model_len != 0 && q->min_new > lim->max_model_len)
         return chk_over(e, FDP_E_TOO_LONG, FDP_D_MIN_NEW, q->min_new, lim->max_model_len);
-    if (q->n_prior != 0 && q->n != 1)
+    if (q->n_prior != 0 && (q->n != 1 || q->best_of > 1))
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, q->n_prior);
     return chk_logprobs(q, lim, e);
 }
@@ -236,8 +232,6 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *r
 
     if (q->op == 0 || q->op >= FDP_OP__N)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_OP, q->op);
-    if (q->op == FDP_OP_FILE)
-        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_OP, q->op);
     if (q->flags & ~chk_flags[q->op])
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_FLAGS, q->flags & ~chk_flags[q->op]);
     for (size_t i = 0; i < sizeof(q->rsv); i++) {
@@ -246,8 +240,6 @@ chk_req(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *r
     }
     if (q->tag == 0)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_TAG, 0);
-    if (q->flags & CHK_NOT_YET)
-        return chk_fail(e, FDP_E_UNSUPPORTED, FDP_D_FLAGS, q->flags & CHK_NOT_YET);
     if (q->op == FDP_OP_CANCEL)
         return 0;
     if (q->ttl_queue_ms > CHK_TTL_MAX_MS)
@@ -478,6 +470,11 @@ chk_set(const struct fdp_req *q, const struct chk_scan *sc, const unsigned char 
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_PRIOR, n->n_prior, q->n_prior);
     if (sc->n_spans != 0 && !n->has_text)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SPANS, sc->n_spans);
+    if (sc->n[FDP_IT_LOGPROB_IDS] != 0 && !(q->set & FDP_S_LOGPROBS)) {
+        (void)chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, FDP_S_LOGPROBS);
+        e->item = FDP_IT_LOGPROB_IDS;
+        return 1;
+    }
     return sc->n_spans != 0 ? chk_in_text(sc, blob, e) : 0;
 }
 
@@ -593,6 +590,7 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
 {
     uint64_t n_prompt = (uint64_t)n->n_prompt_ids + n->n_prior;
     uint32_t most = lim->max_model_len;
+    int scored = (q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0;
 
     if (n->has_text && lim->has_tokenizer == 0)
         return chk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
@@ -602,7 +600,7 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
         return 0;
     if (q->max_new > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, most);
-    if (n_prompt >= most)
+    if (n_prompt >= (uint64_t)most + (uint64_t)scored)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_prompt, most);
     if (n_prompt + q->max_new > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);

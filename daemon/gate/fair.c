@@ -368,8 +368,21 @@ fair_enter(struct fair *f, struct uqueue *l, struct jreq *r)
     r->st = JNL_QUEUED;
     l->cost += r->cost;
     f->n_queued++;
-    if (r->kind == FAIR_GEN)
-        f->cost_queued += r->cost;
+    if (r->kind != FAIR_GEN)
+        return;
+    f->cost_queued += r->cost;
+    f->cost_first += r->first ? r->cost : 0;
+}
+
+static void
+fair_leave(struct fair *f, struct uqueue *l, const struct jreq *r)
+{
+    l->cost -= r->cost;
+    f->n_queued--;
+    if (r->kind != FAIR_GEN)
+        return;
+    f->cost_queued -= r->cost;
+    f->cost_first -= r->first ? r->cost : 0;
 }
 
 void
@@ -441,10 +454,7 @@ fair_remove(struct fair *f, struct jreq *r)
     OBJ_CHECK(r, JREQ_MAGIC);
     ASSERT(r->st == JNL_QUEUED && f->n_queued > 0 && l->cost >= r->cost);
     TAILQ_REMOVE(&l->q, r, link);
-    l->cost -= r->cost;
-    f->n_queued--;
-    if (r->kind == FAIR_GEN)
-        f->cost_queued -= r->cost;
+    fair_leave(f, l, r);
     if (!TAILQ_EMPTY(&l->q))
         return;
     l->active = 0;
@@ -669,7 +679,7 @@ fair_mean_cost(const struct fair *f)
 /* ---- check --------------------------------------------------------------- */
 
 static void
-fair_check_queue(const struct usr *u, int kind, uint32_t *n)
+fair_check_queue(const struct usr *u, int kind, uint32_t *n, uint64_t *first)
 {
     const struct uqueue *l = &u->queue[kind];
     const struct jreq *r;
@@ -682,6 +692,7 @@ fair_check_queue(const struct usr *u, int kind, uint32_t *n)
         OBJ_CHECK(r, JREQ_MAGIC);
         ASSERT(r->usr == u && r->st == JNL_QUEUED && r->kind == kind && !r->charged);
         cost += r->cost;
+        *first += kind == FAIR_GEN && r->first ? r->cost : 0;
         (*n)++;
     }
     ASSERT(l->active == (*n > before));
@@ -692,7 +703,7 @@ void
 fair_check(const struct fair *f)
 {
     uint32_t n_usr = 0, n_queued = 0, n_held = 0;
-    uint64_t cost = 0, active = 0, queued = 0;
+    uint64_t cost = 0, first = 0, active = 0, queued = 0;
 
     for (uint32_t b = 0; b < USR_BUCKETS; b++) {
         for (const struct usr *u = f->hash[b]; u != NULL; u = u->hnext) {
@@ -701,7 +712,7 @@ fair_check(const struct fair *f)
 
             OBJ_CHECK(u, USR_MAGIC);
             for (int k = 0; k < FAIR_KINDS; k++)
-                fair_check_queue(u, k, &n);
+                fair_check_queue(u, k, &n, &first);
             ASSERT(n <= u->n_inflight);
             ASSERT(u->counted == (gen->active || u->n_held != 0));
             active += u->counted ? u->weight : 0;
@@ -715,6 +726,7 @@ fair_check(const struct fair *f)
     ASSERT(n_usr == f->n_usr);
     ASSERT(n_queued == f->n_queued);
     ASSERT(cost == f->cost_queued && cost <= f->cost_open);
+    ASSERT(first == f->cost_first);
     ASSERT(active == f->weight_active && queued == f->weight_queued);
     ASSERT(n_held == f->credits_used);
 }

@@ -112,6 +112,7 @@ struct fair {
     uint32_t credits_kept;  /* of credits: for users that hold none */
     int fcfs;               /* priorities do not count */
     uint64_t cost_queued;   /* tokens of FAIR_GEN: accepted, not sent */
+    uint64_t cost_first;    /* of those, of requests whose user had none */
     uint64_t cost_open;     /* the same, and those with the worker */
     uint32_t n_gen;         /* requests of FAIR_GEN, queued or sent */
     uint64_t weight_queued; /* of users with FAIR_GEN queued */

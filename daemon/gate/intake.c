@@ -189,19 +189,25 @@ itk_reply(struct intake *k, struct client *c, const struct fdp_req *q,
     (void)cli_emit(k->clients, c, q->tag, FDP_T_DONE, &done, sizeof(done), 0);
 }
 
+/* Questions about the model while there is none. 1: answered. */
+static int
+itk_has_no_model(struct intake *k, struct client *c, const struct fdp_req *q)
+{
+    struct chk_err e;
+
+    if ((q->op != FDP_OP_INFO && q->op != FDP_OP_FILE) || dsp_ready(k->adm->dsp) != NULL)
+        return 0;
+    (void)chk_fail(&e, k->env->st == GATE_DEGRADED ? FDP_E_GPU_LOST : FDP_E_LOADING, 0, 0);
+    itk_tell_refused(k, c, q, &e); /* who waits for the model asks often */
+    return 1;
+}
+
 static void
 itk_info(struct intake *k, struct client *c, const struct fdp_req *q)
 {
     const struct lnk_ready *ready = dsp_ready(k->adm->dsp);
     struct fdp_info info;
-    struct chk_err e;
 
-    if (ready == NULL) {
-        (void)chk_fail(&e, k->env->st == GATE_DEGRADED ? FDP_E_GPU_LOST : FDP_E_LOADING,
-            0, 0);
-        itk_tell_refused(k, c, q, &e); /* who waits for the model asks often */
-        return;
-    }
     info = ready->info;
     info.max_logprobs = itk_max_logprobs(k);
     info.max_n = FDP_MAX_N;
@@ -232,6 +238,8 @@ itk_cancel(struct intake *k, struct client *c, uint64_t tag)
 static int
 itk_answer(struct intake *k, struct client *c, const struct fdp_req *q)
 {
+    if (itk_has_no_model(k, c, q))
+        return 1;
     if (q->op == FDP_OP_CANCEL) {
         itk_cancel(k, c, q->tag);
     } else if (q->op == FDP_OP_INFO) {
@@ -258,15 +266,16 @@ itk_check_place(const struct client *c, const struct fdp_req *q, struct chk_err 
     return 0;
 }
 
-/* What it may cost, in tokens. max_new 0 is what the model's length leaves,
- * which few requests use: a guess, settled when it ends. */
+/* What it may cost, in tokens. Where neither says how many come, it is what the model's
+ * length leaves, which few requests use: a guess, settled when it ends. */
 static uint32_t
 itk_cost(const struct fdp_req *q, uint64_t prompt, uint32_t default_max_new)
 {
-    uint64_t out = (q->set & FDP_S_MAX_NEW) != 0 ? q->max_new : default_max_new;
+    int is_set = (q->set & FDP_S_MAX_NEW) != 0;
+    uint64_t out = is_set ? q->max_new : default_max_new;
 
     if (q->op == FDP_OP_SUBMIT)
-        prompt += jnl_samples(q) * (out != 0 ? out : ITK_OUTPUT_GUESS);
+        prompt += jnl_samples(q) * (is_set || out != 0 ? out : ITK_OUTPUT_GUESS);
     return prompt > INT32_MAX ? INT32_MAX : (uint32_t)prompt;
 }
 

@@ -99,6 +99,7 @@ jnl_add(struct jnl *j, struct client *c, struct usr *u, const struct fdp_req *re
     *at = r;
     TAILQ_INSERT_TAIL(&c->reqs, r, of_ses);
 
+    r->first = u->n_inflight == 0;
     c->n_inflight++;
     c->n_requests++;
     u->n_inflight++;

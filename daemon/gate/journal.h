@@ -73,6 +73,7 @@ struct jreq {
     uint8_t logged;      /* the request log has it */
     uint8_t finish;      /* enum fdp_finish of its samples */
     uint8_t in_startq;
+    uint8_t first; /* its user had none when it came */
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;

@@ -61,7 +61,37 @@ rly_choice_end(struct jreq *r, const struct fdp_rec *rec)
         r->finish = JREQ_FIN_MIXED;
 }
 
-/* Records that no output comes with. 0 or RLY_BROKEN. */
+/* Do its sizes add up to what it has? */
+static int
+rly_is_special(const struct fdp_rec *rec)
+{
+    struct fdp_special sp;
+
+    if (rec->len < sizeof(sp))
+        return 0;
+    memcpy(&sp, rec + 1, sizeof(sp));
+    return sp.n_text == rec->len - sizeof(sp);
+}
+
+static int
+rly_is_token_text(const struct fdp_rec *rec)
+{
+    const unsigned char *p = (const unsigned char *)(rec + 1);
+    uint32_t sum;
+    uint16_t n, len;
+
+    if (rec->len < sizeof(n))
+        return 0;
+    memcpy(&n, p, sizeof(n));
+    sum = (uint32_t)(sizeof(n) + n * sizeof(len));
+    for (uint32_t i = 0; i < n && sum <= rec->len; i++) {
+        memcpy(&len, p + sizeof(n) + i * sizeof(len), sizeof(len));
+        sum += len;
+    }
+    return n != 0 && sum == rec->len;
+}
+
+/* Records that come with no ids. Output tokens, or RLY_BROKEN. */
 static __attribute__((noinline)) uint32_t
 rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -81,6 +111,12 @@ rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
     case FDP_T_LOGPROBS:
     case FDP_T_PROMPT_LOGPROBS:
         return rec->len != 0 && rec->len % sizeof(struct fdp_logprob) == 0 ? 0 : RLY_BROKEN;
+    case FDP_T_SPECIAL:
+        return rly_is_special(rec) ? 1 : RLY_BROKEN;
+    case FDP_T_TOKEN_TEXT:
+        return rly_is_token_text(rec) ? 0 : RLY_BROKEN;
+    case FDP_T_PROMPT_TEXT:
+    case FDP_T_BYTES:
     case FDP_T_REPLY:
         return 0;
     }
@@ -99,8 +135,8 @@ rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
         return 0;
     else if (rec->type == FDP_T_TOKENS && rly_is_tokens(rec, &n_tok))
         ;
-    else
-        return rly_note_other(rs, r, rec);
+    else if ((n_tok = rly_note_other(rs, r, rec)) == 0 || n_tok == RLY_BROKEN)
+        return n_tok;
     r->n_out += n_tok;
     if (r->t_first == 0)
         r->t_first = rs->env->now;
@@ -134,7 +170,7 @@ rly_one(struct reqs *rs, const struct fdp_rec *rec)
         rq_end(rs, r, rec, NULL);
         return 0;
     }
-    n_tok = rly_note(rs, r, rec);
+    n_tok = rec->sample == 0 || rec->sample < r->req.n ? rly_note(rs, r, rec) : RLY_BROKEN;
     if (n_tok == RLY_BROKEN)
         return rly_broken(rs, r, rec);
     c = r->cli;

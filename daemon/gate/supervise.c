@@ -258,7 +258,7 @@ sup_reset(struct wrk *w, uint64_t now_ns)
 int
 sup_start(struct sup *s, struct wrk *w)
 {
-    struct lnk_seg *seg;
+    struct lnk_seg *seg = NULL;
     int worker_admin = -1;
     int rc;
 

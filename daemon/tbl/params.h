@@ -147,13 +147,16 @@ PAR_DBL(sched, itl_target_ms, "", "ms", -1, -1, 100000, RESTART,
     "which the device is at 80 % of its prompt speed where that is longer; fdctl status shows what it came to. "
     "Without sched.enable_chunked_prefill, none. 0: no such limit.")
 PAR_INT(sched, max_penalty_seqs, "", "sequences", 0, 64, 1024, RESTART,
-    "Running sequences that may use penalties at a time; each takes two bytes per "
-    "vocabulary entry on the device. 0 refuses such requests.")
+    "Running sequences that may use penalties, biases, allowed or banned tokens, logprobs of "
+    "chosen ids or a bound of reasoning at a time; others that do wait for one of them to "
+    "end. Each takes two bytes and a bit per vocabulary entry and 45 KiB on the device and "
+    "on the host. 0 refuses such requests.")
 PAR_INT(sched, max_queued_tokens, "", "tokens", 0, 0, 1099511627776, RELOAD,
     "Prompt and output tokens of requests that may wait for the worker; beyond, requests "
     "are refused with a time to retry after. 0: 1024 for each of sched.max_concurrency, "
     "so that requests of usual length meet that limit first and long ones this one; a "
-    "request that nothing waits before is never too long for it.")
+    "request that nothing waits before is never too long for it. Users who have no request "
+    "have one in 16 of it on top, and one request of any length.")
 PAR_STR(sched, user_weights, "", "", RELOAD | LIST,
     "Shares of users in fair queueing: name or uid, a colon, the weight (1 to 1000), "
     "comma separated (alice:4,1000:2). Others have 1.")

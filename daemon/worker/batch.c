@@ -184,6 +184,8 @@ bat_outs(struct bat_rec *rec, const struct bat_at *a, const struct sch_row *row,
                 .pos = p + 1,
                 .n_top = smp_n_top_prompt(s->req) });
     }
+    if (row->sample && smp_n_top(s->req) >= 0 && smp_n_chosen(s->req) > 0)
+        rec->chosen = 1;
     if (row->sample)
         bat_add_out(rec, a, s,
             (struct fdk_out){ .tok = t0 + row->q_len - 1,
@@ -237,7 +239,7 @@ bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     rec->graph = T_pad > 0;
     rec->T_pad = T_pad > 0 ? T_pad : st->n_tok;
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
-    rec->n_table = rec->n_penalty = 0;
+    rec->n_table = rec->n_entry = rec->chosen = 0;
     for (int32_t r = 0; r < st->n_row; r++) {
         const struct seq *s = st->rows[r].seq;
         int32_t n;
@@ -270,16 +272,27 @@ bat_table(struct bat *b, const struct kv *kv, struct bat_rec *rec, const struct 
 }
 
 static void
+bat_entry(const struct bat *b, struct bat_rec *rec, const struct seq *s)
+{
+    struct bat_entry *e = &rec->entry[rec->n_entry++];
+    size_t at = (size_t)s->penalty;
+
+    *e = (struct bat_entry){ .at = s->penalty, .counts = smp_counted(s->req) };
+    if (e->counts)
+        smp_counts(s, b->vocab, b->counts + at * (size_t)b->vocab);
+    if (s->req->rules != NULL)
+        e->n_rules = smp_rules(s, b->rules + at * fdk_rules_words(b->vocab));
+}
+
+static void
 bat_fresh(const struct bat *b, struct bat_rec *rec, const struct bat_at *a,
     const struct seq *s)
 {
     a->upd_idx[rec->n_update] = s->slot;
     smp_row(s, &a->upd_rows[rec->n_update]);
     rec->n_update++;
-    if (s->penalty >= 0) {
-        smp_counts(s, b->vocab, b->counts + (size_t)s->penalty * (size_t)b->vocab);
-        rec->penalty[rec->n_penalty++] = s->penalty;
-    }
+    if (s->penalty >= 0)
+        bat_entry(b, rec, s);
 }
 
 static void
@@ -423,7 +436,7 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
     rec->graph = T_pad > 0;
     rec->T_pad = T_pad > 0 ? T_pad : n_tok;
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
-    rec->n_table = rec->n_penalty = rec->mark = 0;
+    rec->n_table = rec->n_entry = rec->chosen = rec->mark = 0;
     bat_layout(&b->dims, rec->T_pad, &rec->layout);
     bat_updates(rec->layout.bytes, fresh ? (size_t)n_row : 0, 0, &rec->upd);
     a = bat_at(rec);

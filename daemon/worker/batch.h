@@ -76,6 +76,13 @@ struct bat_updates {
     size_t idx, rows, delta, bytes;
 };
 
+/* An entry of the pool of a row that is new on the device. */
+struct bat_entry {
+    int32_t at;
+    int32_t counts;  /* 1: with penalty counts */
+    int32_t n_rules; /* words of its rules, 0: none */
+};
+
 enum bat_out_kind { BAT_OUT_SAMPLE, BAT_OUT_SCORE };
 struct bat_out { /* whose result o is */
     int32_t slot;
@@ -87,7 +94,8 @@ struct bat_out { /* whose result o is */
 struct run_marks;
 struct bat_rec {
     uint64_t epoch; /* 0: free */
-    int32_t n_row, n_tok, n_out, n_update, n_delta, n_table, n_penalty;
+    int32_t n_row, n_tok, n_out, n_update, n_delta, n_table, n_entry;
+    int32_t chosen; /* 1: there are rows with logprobs of chosen ids */
     int32_t n_decode;
     int32_t T_pad;
     int32_t graph; /* 1: T_pad is a size of the capture list */
@@ -106,7 +114,8 @@ struct bat_rec {
     struct fdk_result *results; /* pinned, [O] */
     struct bat_out *outs;       /* [O] */
     struct bat_table *table;    /* [S] */
-    int32_t *penalty;           /* [S] entries of the penalty pool to upload */
+    struct bat_entry *entry;    /* [S] of the pool, to upload */
+    float *h_chosen;            /* pinned, [entries][FDK_MAX_CHOSEN]: as on the device */
     fdk_event_t ev;
     struct run_marks *marks; /* runner.h: where this step's operations leave their
                                 events; NULL: not measured */
@@ -131,7 +140,8 @@ struct bat {
 #define BAT_MAGIC 0x42415443u
     struct bat_dims dims;
     const struct cap *cap; /* sizes with a graph; NULL: none */
-    uint16_t *counts;      /* host side of the penalty pool, [entries][vocab] */
+    uint16_t *counts;      /* host side of the pool: penalty counts, [entries][vocab] */
+    int32_t *rules;        /* and rules, [entries][fdk_rules_words(vocab)] */
     int32_t vocab;
     struct bat_shadow *shadow; /* [S] by slot */
 };

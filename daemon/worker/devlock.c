@@ -47,7 +47,7 @@ check_dir(const char *dir, struct stat *st, char *err, size_t err_bytes)
 static int
 open_file(const char *path, mode_t mode, const struct stat *dir, int *ret_fd)
 {
-    int fd, rc = dir_open(path, mode, &fd);
+    int fd = -1, rc = dir_open(path, mode, &fd);
     struct stat st;
 
     if (rc != 0)

@@ -9,8 +9,10 @@
  *   out   records to the gate; QUE_STOP to the engine; QUE_FREED to ingress
  *
  * What is sent for a request, in this order: LNK_T_TOKENIZED, ACCEPTED,
- * PROMPT_IDS; then for each token IDS, LOGPROBS, TEXT; CHOICE_END per
- * sample; one DONE or ERROR. IDS and TEXT with nothing between them go as one
+ * PROMPT_IDS, PROMPT_TEXT; then for each token IDS, LOGPROBS, TOKEN_TEXT, TEXT
+ * (or SPECIAL for IDS and TEXT); CHOICE_END per sample; one DONE or ERROR.
+ * Where more samples are drawn than returned the output comes when all have
+ * ended. IDS and TEXT with nothing between them go as one
  * TOKENS record if that fits a slot. Text that may be the beginning of a stop
  * string and the first bytes of an unfinished character are held back. A stop
  * string ends its sample here: later tokens are dropped and the engine is
@@ -51,6 +53,8 @@ struct egress {
     uint64_t now_ns;
     unsigned char *buf; /* [buf_bytes] text of one token */
     size_t buf_bytes;
+    int mute; /* records go to scratch, not to the ring */
+    uint64_t scratch[FDP_REC_MAX_LEN / 8];
     struct req *job_head, *job_tail; /* long answers in progress */
     pid_t parent;
     uint64_t n_terminal; /* DONE and ERROR records sent */

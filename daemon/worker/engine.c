@@ -16,6 +16,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/prime.h"
 #include "daemon/worker/profile.h"
+#include "daemon/worker/sampler.h"
 
 void
 eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
@@ -31,7 +32,8 @@ eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
 static uint32_t
 eng_room(const struct eng_cfg *cfg)
 {
-    return (uint32_t)(cfg->sch.max_seqs + ENG_MAX_SCORES) * QUE_MAX_SLOTS;
+    return (uint32_t)(cfg->sch.max_seqs + ENG_MAX_SCORES) * QUE_MAX_SLOTS +
+        (uint32_t)cfg->sch.n_penalty * QUE_CHOSEN_SLOTS;
 }
 
 /* Results of all steps on their way and of one more, and an end for every
@@ -91,6 +93,7 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
     ASSERT(run->n_rec == cfg->depth + 1 && run->n_host == cfg->n_host);
     e->bat->cap = run->use_graph ? &run->cap : NULL;
     e->bat->counts = run->h_counts;
+    e->bat->rules = run->h_rules;
     e->bat->vocab = run->prog->cfg.vocab;
     *ret = e;
     return 0;
@@ -192,8 +195,10 @@ eng_commands(struct engine *e, struct que *q)
 
 /* ---- results ---------------------------------------------------------------------------- */
 
+/* chosen: logprobs of the ids of the request's rules, behind the alternatives; or NULL. */
 static void
-eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res)
+eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res,
+    const float *chosen)
 {
     int32_t n = 0;
     union que_slot *slot = que_claim(e->cfg.q_out);
@@ -204,15 +209,31 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
     slot->m.logprob = res->logprob;
     while (n < m->n_top) {
         slot = que_claim(e->cfg.q_out);
-        for (int32_t i = 0; i < 4 && n < m->n_top; i++, n++)
-            slot->top[i] =
-                (struct fdp_logprob){ (uint32_t)res->top_id[n], res->top_logprob[n] };
+        for (int32_t i = 0; i < 4 && n < m->n_top; i++, n++) {
+            int32_t k = n - res->n_top;
+
+            slot->top[i] = k < 0
+                ? (struct fdp_logprob){ (uint32_t)res->top_id[n], res->top_logprob[n] }
+                : (struct fdp_logprob){ m->req->rules->chosen[k], chosen[k] };
+        }
     }
+}
+
+/* The rules of r leave no id to choose: the error names what masked. */
+static void
+eng_empty(struct engine *e, struct req *r)
+{
+    if (r->code == 0)
+        r->detail = r->rules == NULL    ? FDP_D_MIN_NEW
+            : r->rules->allowed != NULL ? FDP_D_ALLOWED
+            : r->rules->n_ban > 0       ? FDP_D_BAD_WORDS
+                                        : FDP_D_MIN_NEW;
+    sch_end_req(e->sch, r, FDP_E_BAD_PARAM);
 }
 
 static void
 eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
-    const struct fdk_result *res, int32_t n_top)
+    const struct fdk_result *res, int32_t n_top, const float *chosen)
 {
     struct req *r = s->req;
     struct que_msg m = { .req = r,
@@ -220,6 +241,10 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
         .a = res->token,
         .n_top = n_top < 0 ? QUE_NO_LOGPROB : (uint8_t)res->n_top };
 
+    if (res->bad == FDK_BAD_EMPTY) {
+        eng_empty(e, r);
+        return;
+    }
     if (res->bad) {
         cnt_add(&e->cfg.cnt->numeric_errors, 1);
         sch_end_req(e->sch, r, FDP_E_NUMERIC);
@@ -228,7 +253,10 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
     if (o->kind == BAT_OUT_SCORE) {
         m.kind = QUE_SCORE;
         m.x = (uint32_t)o->pos;
-        eng_send(e, &m, res);
+        eng_send(e, &m, res, NULL);
+        /* the last of a prompt that no token is to follow */
+        if (o->pos == r->n_prompt - 1 && s->n_tok == s->max_len)
+            sch_end(e->sch, s);
         return;
     }
     ASSERT(res->generation == o->generation && o->pos == s->n_tok);
@@ -241,8 +269,12 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
     cnt_add(&e->cfg.cnt->generation_tokens, 1);
     if (s->n_tok == r->n_ids)
         trc_put_event(e->cfg.sch.trc, e->now_ns, TRC_FIRST, r->id, s->sample, 0, 0);
+    if (chosen != NULL && n_top >= 0 && s->penalty >= 0) {
+        chosen += (size_t)s->penalty * FDK_MAX_CHOSEN;
+        m.n_top = (uint8_t)(m.n_top + smp_n_chosen(r));
+    }
     sch_append(e->sch, s, (uint32_t)res->token, m.done != FDK_DONE_NO);
-    eng_send(e, &m, res);
+    eng_send(e, &m, res, chosen);
 }
 
 static void
@@ -259,7 +291,8 @@ eng_results(struct engine *e, const struct bat_rec *rec)
             cnt_add(&e->cfg.cnt->rows_discarded, o->kind == BAT_OUT_SAMPLE);
             continue;
         }
-        eng_result(e, s, o, &rec->results[i], out[i].n_top);
+        eng_result(e, s, o, &rec->results[i], out[i].n_top,
+            rec->chosen ? rec->h_chosen : NULL);
     }
 }
 
@@ -574,7 +607,7 @@ eng_launch(struct engine *e)
 {
     struct bat_rec *rec = eng_rec(e, e->step.epoch);
     uint64_t n_graph = e->run->n_graph, predict_ns;
-    int32_t n_copy = e->kv->n_copy;
+    int32_t n_copy = e->kv->n_copy, n_dup = e->kv->n_dup;
     int rc;
 
     ASSERT(rec->epoch == 0 && e->step.epoch == e->epoch + 1);
@@ -589,6 +622,8 @@ eng_launch(struct engine *e)
     rec->held = e->held;
     e->held = 0;
     rc = run_copies(e->run, e->kv->copy, e->kv->n_copy);
+    if (rc == 0)
+        rc = run_dups(e->run, e->kv->dup, e->kv->n_dup);
     kv_copied(e->kv);
     if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
         rc = e->run->k->stream_fail(e->run->stream);
@@ -599,7 +634,7 @@ eng_launch(struct engine *e)
     e->epoch = rec->epoch;
     e->n_flight++;
     eng_trace_launch(e, rec, n_copy, e->run->n_graph > n_graph);
-    rec->n_cmd = run_n_cmd(e->run, rec);
+    rec->n_cmd = run_n_cmd(e->run, rec) + n_dup;
     e->n_queued += rec->n_cmd;
     lka_launched(&e->lka, rec->trace.t_pick_ns, eng_first_queued(rec), predict_ns);
     if (rec->mark)

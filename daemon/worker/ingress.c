@@ -16,6 +16,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
 /* Messages to egress that one record or text slice can cause. */
@@ -162,8 +163,11 @@ ing_submit(struct ingress *g, struct req *r)
     int32_t done = FDK_DONE_NO;
     int rc = ing_prompt(&g->cfg, r, &done, &bad);
 
+    if (rc == 0 && r->rules != NULL && rls_pack(r->rules) != 0)
+        rc = ing_bad(&bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);
     free(r->blob);
     r->blob = NULL;
+    r->n_words = 0;
     r->text = NULL;
     if (rc < 0) {
         ing_fail(g, r, bad);
@@ -207,13 +211,19 @@ ing_answer(struct ingress *g, struct req *r)
 /* ---- texts ---------------------------------------------------------------------------------- */
 
 static int
+ing_take_enc(struct ingress *g, struct req *r)
+{
+    r->enc = g->n_enc > 0 ? g->enc[--g->n_enc] : tok_enc_new(g->cfg.tok);
+    return r->enc != NULL ? 0 : -ENOMEM;
+}
+
+static int
 ing_text_begin(struct ingress *g, struct req *r)
 {
     unsigned flags = 0;
     int rc;
 
-    r->enc = g->n_enc > 0 ? g->enc[--g->n_enc] : tok_enc_new(g->cfg.tok);
-    if (r->enc == NULL)
+    if (ing_take_enc(g, r) != 0)
         return -ENOMEM;
     if ((r->p.flags & FDP_F_NO_SPECIAL) == 0)
         flags |= TOK_ADD_SPECIAL;
@@ -298,6 +308,33 @@ ing_given_up(struct ingress *g, struct req *r)
     return 1;
 }
 
+/* A slice of the bad words of r, before its prompt's text; returns its cost in bytes. */
+static uint32_t
+ing_words_slice(struct ingress *g, struct req *r, uint32_t max_bytes)
+{
+    struct ing_bad bad = { 0 };
+    uint32_t cost = 0;
+    int rc = r->enc != NULL ? 0 : ing_take_enc(g, r);
+
+    if (rc != 0)
+        (void)ing_bad(&bad, FDP_E_OVERLOAD, FDP_D_BAD_WORDS, r->n_words);
+    for (; rc == 0 && r->word_at < r->n_words && cost < max_bytes;
+         cost += 2 * FDP_MAX_BAD_LEN)
+        rc = ing_ban_word(g, r, &bad);
+    if (rc != 0) {
+        ing_fail(g, r, bad);
+    } else if (r->word_at < r->n_words) {
+        ing_text_push(g, r);
+    } else {
+        ing_drop_enc(g, r);
+        if (r->text != NULL)
+            ing_text_push(g, r);
+        else
+            ing_submit(g, r);
+    }
+    return cost + 64;
+}
+
 /* One slice of the text whose turn it is; returns its cost in bytes. */
 static uint32_t
 ing_text_slice(struct ingress *g, uint32_t max_bytes)
@@ -309,6 +346,8 @@ ing_text_slice(struct ingress *g, uint32_t max_bytes)
 
     if (ing_given_up(g, r))
         return 64;
+    if (r->word_at < r->n_words)
+        return ing_words_slice(g, r, max_bytes);
     if (r->enc == NULL)
         rc = ing_text_begin(g, r);
     if (rc == 0)
@@ -394,7 +433,7 @@ ing_complete(struct ingress *g, struct req *r)
     }
     switch (r->p.op) {
     case FDP_OP_SUBMIT:
-        if (r->text != NULL)
+        if (r->text != NULL || r->n_words > 0)
             ing_text_push(g, r);
         else
             ing_submit(g, r);

@@ -31,6 +31,7 @@
 #define ING_RECORDS    64          /* records of the gate per poll */
 #define ING_ENCODERS   4           /* kept for the next text */
 
+struct files;
 struct tok;
 
 /* What is taken for what a request does not set. */
@@ -41,10 +42,11 @@ struct ing_defaults {
 
 struct ing_cfg {
     struct lnk *lnk;
-    struct que *q_eng;     /* to the engine: 2 slots per request at least */
-    struct que *q_egr;     /* to egress */
-    struct que *q_freed;   /* from egress */
-    const struct tok *tok; /* NULL: ids only */
+    struct que *q_eng;         /* to the engine: 2 slots per request at least */
+    struct que *q_egr;         /* to egress */
+    struct que *q_freed;       /* from egress */
+    const struct tok *tok;     /* NULL: ids only */
+    const struct files *files; /* NULL: none */
     uint32_t max_reqs;
     int32_t vocab, max_len;
     int32_t n_eos;
@@ -103,6 +105,22 @@ struct ing_bad {
     uint32_t detail, arg, limit, item;
 };
 
+/* Set the error, with the bound that arg passed; returns -1. */
+static inline int
+ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
+{
+    *b = (struct ing_bad){ .code = code,
+        .detail = detail,
+        .arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg,
+        .limit = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit };
+    return -1;
+}
+/* The same without a bound. */
+static inline int
+ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
+{
+    return ing_over(b, code, detail, arg, 0);
+}
 /* Walk the blob's items into r. 0, or *ret_bad. */
 int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
 /* The prompt is known (r->ids, n_prompt): limits, stop ids, sequences, whether
@@ -111,5 +129,14 @@ int ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad);
  * FDK_DONE_*), 0 when there is something to run, -1 with *ret_bad. */
 int ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     struct ing_bad *ret_bad);
+
+/* ---- ingress_rules.c: items that become rules ------------------------------------- */
+
+/* One of them, or an item that nothing knows. 0, or -1 with *ret_bad. */
+int ing_rule(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
+    struct ing_bad *ret_bad);
+/* The next of r->words, as the tokenizer has it with and without a space before it, is
+ * banned. r->enc is there. 0, or -1 with *ret_bad. */
+int ing_ban_word(struct ingress *g, struct req *r, struct ing_bad *ret_bad);
 
 #endif

@@ -9,25 +9,14 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/files.h"
+#include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
+/* What needs a tokenizer. */
+#define ING_TEXT_FLAGS (FDP_F_TEXT | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
+
 _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
-
-static int
-ing_over(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg, uint64_t limit)
-{
-    *b = (struct ing_bad){ .code = code,
-        .detail = detail,
-        .arg = arg > UINT32_MAX ? UINT32_MAX : (uint32_t)arg,
-        .limit = limit > UINT32_MAX ? UINT32_MAX : (uint32_t)limit };
-    return -1;
-}
-
-static int
-ing_bad(struct ing_bad *b, int32_t code, uint32_t detail, uint64_t arg)
-{
-    return ing_over(b, code, detail, arg, 0);
-}
 
 /* ---- items ------------------------------------------------------------------------------ */
 
@@ -68,6 +57,27 @@ ing_stop_string(const struct ing_cfg *c, struct req *r, const unsigned char *p,
     return 0;
 }
 
+/* The file and the name behind it. */
+static int
+ing_file(const struct ing_cfg *c, struct req *r, const unsigned char *p, uint32_t len,
+    struct ing_bad *bad)
+{
+    const struct fil_file *f;
+
+    if (len <= sizeof(r->file_ask))
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_FILE, len);
+    memcpy(&r->file_ask, p, sizeof(r->file_ask));
+    f = fil_find(c->files, (const char *)p + sizeof(r->file_ask), len - sizeof(r->file_ask));
+    if (f == NULL || f->bytes == NULL)
+        return f != NULL && f->too_large > 0
+            ? ing_over(bad, FDP_E_NO_FILE, FDP_D_FILE, f->too_large, f->limit)
+            : ing_bad(bad, FDP_E_NO_FILE, FDP_D_FILE, 0);
+    if (r->file_ask.off > f->n)
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_FILE, r->file_ask.off, f->n);
+    r->file = f;
+    return 0;
+}
+
 static int
 ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
     struct ing_walk *w, struct ing_bad *bad)
@@ -103,8 +113,10 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
         return 0;
     case FDP_IT_STOP_STRING:
         return ing_stop_string(c, r, p, it->len, bad);
+    case FDP_IT_FILE:
+        return ing_file(c, r, p, it->len, bad);
     default:
-        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_ITEM, it->type);
+        return ing_rule(c, r, it, bad);
     }
 }
 
@@ -116,7 +128,7 @@ ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w,
 {
     size_t n = (size_t)w->n_prompt + w->n_prior;
 
-    if (w->n_prior != r->p.n_prior || (w->n_prior > 0 && r->p.n != 1))
+    if (w->n_prior != r->p.n_prior || (w->n_prior > 0 && (r->p.n != 1 || r->p.best_of > 1)))
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
     if (n > INT32_MAX / 8)
         return ing_over(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, n, (uint64_t)c->max_len);
@@ -195,11 +207,16 @@ ing_scalars(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
         return 0;
     if (p->n < 1 || p->n > FDP_MAX_N)
         return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_N, p->n, FDP_MAX_N);
+    if (p->best_of != 0 && (p->best_of < p->n || p->best_of > FDP_MAX_N))
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_BEST_OF, p->best_of,
+            p->best_of < p->n ? p->n : FDP_MAX_N);
+    if (p->best_of > p->n && c->max_logprobs < 0)
+        return ing_bad(bad, FDP_E_UNSUPPORTED, FDP_D_BEST_OF, p->best_of);
     ing_defaults(&c->dflt, &r->p);
     if (ing_penalties(c, r, bad) != 0 || ing_logprobs(c, p, bad) != 0)
         return -1;
-    if (c->tok == NULL && (p->flags & FDP_F_TEXT) != 0)
-        return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_FLAGS, FDP_F_TEXT);
+    if (c->tok == NULL && (p->flags & ING_TEXT_FLAGS) != 0)
+        return ing_bad(bad, FDP_E_NO_MODEL, FDP_D_FLAGS, p->flags & ING_TEXT_FLAGS);
     return 0;
 }
 
@@ -244,6 +261,8 @@ ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad)
         return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
     if (r->p.op == FDP_OP_DETOKENIZE && c->tok == NULL)
         return ing_bad(ret_bad, FDP_E_NO_MODEL, FDP_D_OP, r->p.op);
+    if (r->p.op == FDP_OP_FILE && r->file == NULL)
+        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_FILE, 0);
     if (ing_stop_ids(c, r, &w, ret_bad) != 0)
         return -1;
     return ing_keep_ids(c, r, &w, ret_bad);
@@ -269,29 +288,69 @@ ing_cached(const struct ing_cfg *c, struct req *r)
     pfx_root(&c->key, r->user, r->p.salt, &r->hash_root);
 }
 
-int
-ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
-    struct ing_bad *ret_bad)
+/* The prompt is scored and nothing more. */
+static int
+ing_is_scored(const struct req *r)
+{
+    return (r->p.set & FDP_S_MAX_NEW) != 0 && r->p.max_new == 0;
+}
+
+/* Lengths of prompt and output. */
+static int
+ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
 {
     uint64_t max_new = r->p.max_new, end;
+    int scored = ing_is_scored(r);
 
     if (r->n_prompt < 1)
-        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
-    if (r->n_prompt >= c->max_len)
-        return ing_over(ret_bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)r->n_prompt,
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
+    if (r->n_prompt >= c->max_len + scored)
+        return ing_over(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)r->n_prompt,
             (uint64_t)c->max_len);
     if ((r->p.set & FDP_S_MAX_NEW) == 0)
         max_new = (uint64_t)c->default_max_tokens;
-    end = max_new == 0 ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
+    end = max_new == 0 && !scored ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
     r->max_len = end < (uint64_t)c->max_len ? (int32_t)end : c->max_len;
     end = (uint64_t)r->n_prompt + r->p.min_new;
     r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;
     if (r->n_ids > r->max_len)
-        return ing_bad(ret_bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
+        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
     if (r->p.prompt_from > 1 && r->p.prompt_from >= (uint32_t)r->n_prompt)
-        return ing_over(ret_bad, FDP_E_BAD_PARAM, FDP_D_PROMPT_FROM, r->p.prompt_from,
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_PROMPT_FROM, r->p.prompt_from,
             (uint64_t)r->n_prompt - 1);
-    r->n_seq = r->p.n;
+    return 0;
+}
+
+/* How many samples are drawn, and returned; what is kept of them till then. */
+static int
+ing_samples(struct req *r, struct ing_bad *bad)
+{
+    size_t each;
+
+    r->n_shown = r->n_seq = r->p.n;
+    if (ing_is_scored(r))
+        r->n_seq = 1;
+    else if (r->p.best_of > r->p.n)
+        r->n_seq = r->p.best_of;
+    r->held = r->n_seq > r->n_shown;
+    if (!r->held || (r->p.set & FDP_S_LOGPROBS) == 0)
+        return 0;
+    r->n_lp = 1 + r->p.logprobs + (r->rules != NULL ? r->rules->n_chosen : 0);
+    each = (size_t)(r->max_len - r->n_ids) * (size_t)r->n_lp * sizeof(struct fdp_logprob);
+    if (each > 0 && (size_t)r->n_seq > REQ_HELD_BYTES / each)
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_BEST_OF, (uint64_t)r->n_seq,
+            each < REQ_HELD_BYTES ? REQ_HELD_BYTES / each : 1);
+    return 0;
+}
+
+int
+ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
+    struct ing_bad *ret_bad)
+{
+    if (ing_lengths(c, r, ret_bad) != 0)
+        return -1;
+    if (ing_samples(r, ret_bad) != 0)
+        return -1;
     ing_cached(c, r);
     if (req_make_seqs(r) != 0)
         return ing_bad(ret_bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);
@@ -299,7 +358,7 @@ ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
         *ret_done = FDK_DONE_STOP;
         return 1;
     }
-    if (r->n_ids == r->max_len) {
+    if (r->n_ids == r->max_len && !req_is_scored(r)) {
         *ret_done = FDK_DONE_LENGTH;
         return 1;
     }

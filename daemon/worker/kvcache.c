@@ -652,16 +652,43 @@ kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h)
         ASSERT(kv_same(&k->h, h));
         return;
     }
-    /* only what has a name is ever shared */
-    ASSERT(k->ref == 1);
     if (kv_find_dev(kv, h) < 0)
         kv_index_block(kv, t[i], h);
 }
 
 void
+kv_share(struct kv *kv, int32_t slot, int32_t from, int32_t n)
+{
+    int32_t *t = kv_row(kv, slot);
+    const int32_t *f = kv_row(kv, from);
+
+    ASSERT(slot != from && kv->n_held[slot] == 0 && n >= 0 && n <= kv->n_held[from]);
+    for (int32_t i = 0; i < n; i++) {
+        if (i + KV_AHEAD < n)
+            __builtin_prefetch(&kv->block[f[i + KV_AHEAD]], 1);
+        kv_ref(kv, f[i]);
+        t[i] = f[i];
+    }
+    kv->n_held[slot] = n;
+}
+
+void
+kv_dup(struct kv *kv, int32_t slot, int32_t from, int32_t i, uint64_t epoch)
+{
+    int32_t to = kv_row(kv, slot)[i], b = kv_row(kv, from)[i];
+
+    ASSERT(i < kv->n_held[slot] && i < kv->n_held[from] && kv->n_dup < kv->n_slot);
+    ASSERT(to != b && kv->block[to].ref == 1 && !kv_is_known(&kv->block[to]));
+    /* it is not filled again before that step has read it */
+    if (kv->block[b].epoch < epoch)
+        kv->block[b].epoch = epoch;
+    kv->dup[kv->n_dup++] = (struct kv_dup){ b, to };
+}
+
+void
 kv_copied(struct kv *kv)
 {
-    kv->n_copy = 0;
+    kv->n_copy = kv->n_dup = 0;
     kv->index->batch++;
     kv->index->n_save = kv->index->save_at = 0;
 }

@@ -26,6 +26,11 @@
  * not suffice, the blocks evicted last are saved: these are beginnings, without
  * which ends are not found.
  *
+ * The samples of a request hold the full blocks of its prompt together, whether they
+ * have a name or not (kv_share), and each has a copy of the last, which they go on to
+ * fill differently: the engine runs these copies (kv_dup) in the order of steps, behind
+ * the commands above.
+ *
  * Freeing is by step epoch: a block given back while a launched step may
  * still touch it is allocated again only when that step is collected (it
  * may be attached at once). A block's epoch only rises, whichever holder gives it back.
@@ -61,6 +66,11 @@ struct kv_copy {
     int32_t dev, host, to_host;
 };
 
+/* Device block from to device block to. */
+struct kv_dup {
+    int32_t from, to;
+};
+
 struct kv_block; /* kvcache.c */
 struct kv {
     uint32_t magic;
@@ -78,6 +88,8 @@ struct kv {
     uint64_t collected;   /* steps up to this epoch are done */
     struct kv_copy *copy; /* [max_copy] commands, oldest first */
     int32_t n_copy;
+    struct kv_dup *dup; /* [n_slot] copies on the device, behind those */
+    int32_t n_dup;
     /* blocks, since the start: asked of kv_attach(), attached, that lost their
      * place, copied to the host and back */
     uint64_t n_lookup, n_hit, n_evicted, n_out, n_in;
@@ -132,6 +144,12 @@ int32_t kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t 
  * the tokens with hash h. It can be attached from now on, so that step must
  * run. When another block is known by h already this one stays private. */
 void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h);
+/* Make the first n blocks of slot's empty table those of the table of slot from. They
+ * are full of the same tokens by steps that were launched. */
+void kv_share(struct kv *kv, int32_t slot, int32_t from, int32_t n);
+/* Copy block i of the table of slot from to block i of slot's, as the steps launched so
+ * far leave it. epoch: of the step being chosen, which must run. Once for a slot. */
+void kv_dup(struct kv *kv, int32_t slot, int32_t from, int32_t i, uint64_t epoch);
 /* The copy commands were launched. */
 void kv_copied(struct kv *kv);
 /* Could block b be allocated now without an eviction? */

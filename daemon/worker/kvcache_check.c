@@ -34,8 +34,8 @@ kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
     return n;
 }
 
-/* Every block in one list or held, as often as tables have it, and shared
- * only under a name and at one place of a sequence. */
+/* Every block in one list or held, as often as tables have it, and shared only at one
+ * place of a sequence. */
 static void
 kv_check_blocks(const struct kv *kv)
 {
@@ -55,8 +55,7 @@ kv_check_blocks(const struct kv *kv)
         ASSERT(kv->n_held[s] >= 0 && kv->n_held[s] <= kv->stride);
         for (int32_t i = 0; i < kv->n_held[s]; i++) {
             ASSERT(t[i] > 0 && t[i] < kv->n_block && kv->block[t[i]].where == KV_HELD);
-            ASSERT(ix->mark[t[i]] == 0 ||
-                (kv_is_known(&kv->block[t[i]]) && ix->at[t[i]] == i));
+            ASSERT(ix->mark[t[i]] == 0 || ix->at[t[i]] == i);
             ix->mark[t[i]]++;
             ix->at[t[i]] = i;
         }
@@ -109,6 +108,13 @@ kv_check_commands(const struct kv *kv)
     int32_t n = kv->n_block + kv->cfg.n_host, *last = ix->mark;
 
     ASSERT(kv->n_copy >= 0 && kv->n_copy <= kv->cfg.max_copy);
+    ASSERT(kv->n_dup >= 0 && kv->n_dup <= kv->n_slot);
+    for (int32_t i = 0; i < kv->n_dup; i++) {
+        ASSERT(kv->block[kv->dup[i].to].where == KV_HELD &&
+            kv->block[kv->dup[i].to].ref == 1);
+        ASSERT(kv->block[kv->dup[i].to].batch == ix->batch);
+        ASSERT(!kv_is_free(kv, kv->dup[i].from));
+    }
     ASSERT(ix->n_save <= ix->max_save && ix->n_save <= kv->n_copy);
     if (kv->n_copy == 0)
         return;

@@ -39,9 +39,10 @@ kv_alloc(struct kv *kv)
     kv->table = mem_array((size_t)kv->n_slot * (size_t)kv->stride, sizeof(*kv->table));
     kv->n_held = mem_array((size_t)kv->n_slot, sizeof(*kv->n_held));
     kv->copy = mem_array(n_copy, sizeof(*kv->copy));
+    kv->dup = mem_array((size_t)kv->n_slot, sizeof(*kv->dup));
     kv->block = mem_aligned(_Alignof(struct kv_block), n * sizeof(*kv->block));
     if (ix == NULL || kv->table == NULL || kv->n_held == NULL || kv->copy == NULL ||
-        kv->block == NULL)
+        kv->dup == NULL || kv->block == NULL)
         return -ENOMEM;
     ix->dev = kv_buckets(kv->n_block, &ix->dev_mask);
     ix->host = kv_buckets(kv->cfg.n_host, &ix->host_mask);
@@ -116,6 +117,7 @@ kv_free(struct kv *kv)
     free(kv->table);
     free(kv->n_held);
     free(kv->copy);
+    free(kv->dup);
     free(kv->block);
     OBJ_FREE(kv, KV_MAGIC);
     return NULL;

@@ -18,6 +18,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
+#include "daemon/worker/files.h"
 #include "daemon/worker/peak.h"
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/quant.h"
@@ -172,6 +173,17 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, w->tok_path) : 0;
 }
 
+/* The files that clients may read. */
+static int
+wrk_load_files(struct worker *w, char *err, size_t err_bytes)
+{
+    int null = wrk_is_null(w);
+    int rc = fil_load(null ? "" : w->par.model_path, null ? "" : w->tok_path, w->tok,
+        w->cfg.vocab, &w->files);
+
+    return rc != 0 ? wrk_fail(rc, err, err_bytes, "the model's files") : 0;
+}
+
 /* A thread reads the tokenizer while the rest loads. */
 struct wrk_tok_job {
     struct worker *w;
@@ -188,6 +200,8 @@ wrk_tok_main(void *arg)
     uint64_t t0 = clk_now_ns();
 
     j->rc = wrk_load_tokenizer(j->w, j->err, sizeof(j->err));
+    if (j->rc == 0)
+        j->rc = wrk_load_files(j->w, j->err, sizeof(j->err));
     j->ns = clk_now_ns() - t0;
     return NULL;
 }
@@ -632,6 +646,7 @@ wrk_unload(struct worker *w)
     w->run = run_free(w->run);
     free(w->kv_scale);
     w->kv_scale = NULL;
+    w->files = fil_free(w->files);
     w->tok = tok_free(w->tok);
     w->wp = wts_plan_free(w->wp);
     w->prog = mdl_free(w->prog);

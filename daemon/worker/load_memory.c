@@ -60,6 +60,8 @@ wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off, uin
     shape->d_state = base;
     shape->d_results = base;
     shape->d_counts = base;
+    shape->d_rules = base;
+    shape->d_chosen = base;
     run_pad_init(shape, shape->dims.T, bat_pad_outs(&shape->dims, shape->dims.T),
         &shape->full);
     rc = run_bind(shape, off);

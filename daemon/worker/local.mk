@@ -26,13 +26,21 @@ libfddworker_a_SOURCES = \
 	%D%/detok.h \
 	%D%/egress.c \
 	%D%/egress.h \
+	%D%/egress_answer.c \
+	%D%/egress_best.c \
+	%D%/egress_priv.h \
+	%D%/egress_record.c \
+	%D%/egress_token.c \
 	%D%/engine.c \
 	%D%/engine.h \
+	%D%/files.c \
+	%D%/files.h \
 	%D%/finish.c \
 	%D%/finish.h \
 	%D%/ingress.c \
 	%D%/ingress.h \
 	%D%/ingress_check.c \
+	%D%/ingress_rules.c \
 	%D%/kvcache.c \
 	%D%/kvcache.h \
 	%D%/kvcache_check.c \
@@ -70,6 +78,8 @@ libfddworker_a_SOURCES = \
 	%D%/queue.h \
 	%D%/req.c \
 	%D%/req.h \
+	%D%/rules.c \
+	%D%/rules.h \
 	%D%/runner.c \
 	%D%/runner.h \
 	%D%/runner_program.c \

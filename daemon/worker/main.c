@@ -302,6 +302,7 @@ pip_config(struct worker *w, struct pip_cfg *ret)
             .max_waiting_ms = p->sched_max_waiting_time_ms,
             .block_size = (int32_t)p->kv_block_size,
             .key = w->key,
+            .files = w->files,
             .prefix = p->kv_enable_prefix_caching != 0 } };
     memcpy(ret->ing.eos, w->cfg.eos, sizeof(ret->ing.eos));
     ret->ing.dflt = (struct ing_defaults){ .temperature = in->temperature,

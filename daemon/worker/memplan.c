@@ -157,6 +157,9 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     uint64_t counts = mpl_times(mpl_times((uint64_t)in->n_penalty, (uint64_t)in->vocab),
         sizeof(uint16_t));
     uint64_t rec = (uint64_t)in->n_rec;
+    uint64_t words = fdk_rules_words(in->vocab);
+    uint64_t rules = mpl_times(mpl_times((uint64_t)in->n_penalty, words), sizeof(int32_t));
+    uint64_t chosen = mpl_times((uint64_t)in->n_penalty, FDK_MAX_CHOSEN * sizeof(float));
 
     m->n_row = 0;
     m->device_bytes = m->host_bytes = 0;
@@ -178,6 +181,9 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "results", MPL_PLAN, 0, z->results, "outputs of a step");
     mpl_add(m, "penalty counts", MPL_PENALTY, 0, counts,
         "%d sequences x %d vocabulary x 2", in->n_penalty, in->vocab);
+    mpl_add(m, "sampling rules", MPL_PENALTY, 0, mpl_sum(rules, chosen),
+        "%d sequences x (%" PRIu64 " words + %d logprobs) x 4", in->n_penalty, words,
+        FDK_MAX_CHOSEN);
     mpl_add(m, "KV scales", MPL_KV_SCALES, 0, mpl_scale_bytes(&in->kv),
         "a float per layer, head, K and V");
     if (!in->is_cpu)
@@ -188,6 +194,9 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
         mpl_times(rec, mpl_sum(z->host_plan, z->host_results)),
         "%d records x (plan + results), pinned", in->n_rec);
     mpl_add(m, "penalty counts", MPL_HOST_PENALTY, 1, counts, "as on the device, pinned");
+    mpl_add(m, "sampling rules", MPL_HOST_PENALTY, 1,
+        mpl_sum(rules, mpl_times(rec, chosen)),
+        "rules as on the device, logprobs for %d records, pinned", in->n_rec);
 }
 
 static void

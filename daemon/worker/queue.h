@@ -105,8 +105,9 @@ struct que_msg {
 };
 _Static_assert(sizeof(struct que_msg) == 32, "a message is one slot");
 
-#define QUE_NO_LOGPROB 255
-#define QUE_MAX_SLOTS  6 /* of one message: 1 + FDP_MAX_LOGPROBS / 4 */
+#define QUE_NO_LOGPROB   255
+#define QUE_MAX_SLOTS    6  /* of one message: 1 + FDP_MAX_LOGPROBS / 4 */
+#define QUE_CHOSEN_SLOTS 16 /* more of one with chosen ids: FDP_MAX_LOGPROB_IDS / 4 */
 
 union que_slot {
     struct que_msg m;

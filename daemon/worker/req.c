@@ -57,7 +57,9 @@ req_clear(struct req *r)
     free(r->ids);
     free(r->blob);
     free(r->body);
+    free(r->words);
     (void)fin_set_free(r->stops);
+    (void)rls_free(r->rules);
     memset(r, 0, sizeof(*r));
     r->magic = REQ_MAGIC;
     r->idx = idx;
@@ -148,7 +150,8 @@ req_make_seqs(struct req *r)
     size_t n_more = r->block_size > 0 ? (size_t)(r->max_len / r->block_size) - n_hash : 0;
     size_t at_choice = n * sizeof(struct seq);
     size_t n_run = r->repetition.count != 0 ? r->repetition.max_len : 0;
-    size_t at_hash, at_out, at_run, at_text, bytes;
+    size_t n_lp = n_out * (size_t)r->n_lp;
+    size_t at_hash, at_out, at_run, at_text, at_lp, bytes;
     unsigned char *b;
 
     ASSERT(r->n_seq >= 1 && r->n_ids >= 1 && r->max_len >= r->n_ids);
@@ -158,7 +161,8 @@ req_make_seqs(struct req *r)
     at_out = at_hash + (n_hash + n * n_more) * sizeof(struct kv_hash);
     at_run = at_out + n * n_out * sizeof(uint32_t);
     at_text = at_run + n * n_run * sizeof(uint32_t);
-    bytes = at_text + (text ? n * REQ_TEXT_BYTES : 0);
+    at_lp = (at_text + (text ? n * REQ_TEXT_BYTES : 0) + 63) & ~(size_t)63;
+    bytes = at_lp + n * n_lp * sizeof(struct fdp_logprob);
     /* calloc: a long output's pages come when they are written */
     b = mem_zalloc(bytes);
     if (b == NULL)
@@ -182,6 +186,9 @@ req_make_seqs(struct req *r)
         s->hash = r->hash + n_hash + i * n_more;
         s->n_hash = r->n_hash;
         s->penalty = -1;
+        r->choices[i].shown = (uint16_t)i;
+        if (n_lp > 0)
+            r->choices[i].lp = (struct fdp_logprob *)(void *)(b + at_lp) + i * n_lp;
         if (n_run > 0)
             r->choices[i].run = (uint32_t *)(void *)(b + at_run) + i * n_run;
         if (text)
@@ -234,6 +241,13 @@ int
 req_wants_scores(const struct seq *s)
 {
     return s->sample == 0 && (s->req->p.set & FDP_S_PROMPT_LOGPROBS) != 0;
+}
+
+int
+req_is_scored(const struct req *r)
+{
+    return r->n_ids == r->max_len && r->n_ids == r->n_prompt &&
+        req_wants_scores(&r->seqs[0]) && r->seqs[0].n_scored < r->n_prompt;
 }
 
 /* Hashes are of known tokens, names in kv of blocks that are computed or will

@@ -33,6 +33,7 @@
 #include "daemon/worker/detok.h"
 #include "daemon/worker/finish.h"
 #include "daemon/worker/prefix.h"
+#include "daemon/worker/rules.h"
 #include "kernels/fdk.h"
 #include "libclient/fdproto.h"
 
@@ -43,9 +44,13 @@ enum req_st {
     REQ_ST__N
 };
 
+/* Of withheld logprobs; what would be more is refused. */
+#define REQ_HELD_BYTES ((size_t)64 << 20)
+
 /* Text of a sample that may have to be held back; see egress.c. */
 #define REQ_TEXT_BYTES 1024u
 
+struct fil_file;
 struct tok_enc;
 struct tok_span;
 
@@ -61,12 +66,14 @@ struct seq {
     int32_t n_scored; /* prompt logprobs of positions below are sent */
     uint32_t n_preempted;
     uint64_t last_epoch;  /* last step launched with it */
+    uint64_t ids_epoch;   /* step that computed the last of the request's ids, 0: none
+                                  since it was admitted */
     uint32_t *out;        /* ids from position req->n_ids on; entries below
                                   n_tok never change */
     struct kv_hash *hash; /* of blocks from number req->n_hash on */
     int32_t n_hash;       /* blocks with a hash, the request's included */
     int32_t n_registered; /* leading blocks of the table kv knows by hash */
-    int32_t penalty;      /* entry of the penalty pool while it holds a slot, -1 */
+    int32_t penalty;      /* entry of the pool while it holds a slot, -1 */
     int32_t n_owed;       /* blocks that it was admitted with and does not hold yet */
     int32_t n_may;        /* of these there are in this step, where blocks are scarce */
     int32_t n_found;      /* tokens that the prefix cache had of it when it was last
@@ -84,9 +91,17 @@ struct req_choice {
     uint32_t text_off;      /* bytes sent, PRIOR_IDS included */
     uint32_t n_got, n_sent; /* output tokens, PRIOR_IDS included */
     uint8_t closed;         /* CHOICE_END is sent */
+    uint16_t shown;         /* its number in records */
+    /* of best_of: */
+    int32_t done;           /* FDK_DONE_* of its last token, */
+    uint32_t n_all;         /* tokens, */
+    double sum;             /* of their logprobs */
+    struct fdp_logprob *lp; /* [tokens][n_lp of the request], or NULL, */
+    uint32_t n_lp;          /* of which each token has that many */
     uint32_t *run;          /* [repetition.max_len]: tokens in a row that equal the one
                                   1 + i before them; or NULL */
     uint64_t t_last_ns;     /* of its last token, 0 */
+    struct rls_reason reason;
 };
 
 struct req {
@@ -106,13 +121,19 @@ struct req {
     struct kv_hash hash_root; /* user and salt; zero: not cached */
     struct kv_hash *hash;     /* [n_hash] full blocks of ids */
     int32_t n_hash;
-    int32_t penalized;        /* 1: needs an entry of the penalty pool */
+    int32_t penalized; /* 1: needs an entry of the pool of penalty counts and rules */
     int32_t min_len, max_len; /* absolute */
     int32_t n_seq;
+    int32_t n_shown; /* samples that are returned */
+    int32_t held; /* 1: more are drawn (best_of), and nothing is sent before all ended */
+    int32_t n_lp; /* logprobs of a token that are kept till then, 0: none */
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
     struct fin_set *stops;            /* or NULL */
     struct fdp_repetition repetition; /* count 0: none */
+    const struct fil_file *file;      /* of FDP_OP_FILE, */
+    struct fdp_file_ask file_ask;     /* and what of it */
+    struct rls *rules;                /* or NULL */
     struct seq *seqs;                 /* [n_seq] */
     struct req_choice *choices;       /* [n_seq] */
     void *body;                       /* one allocation behind the two above */
@@ -124,6 +145,8 @@ struct req {
     uint32_t n_text;
     const struct tok_span *spans; /* in blob */
     uint32_t n_spans;
+    struct tok_span *words; /* [FDP_MAX_BAD] bad words in blob, or NULL */
+    uint32_t n_words, word_at;
     int32_t n_hashed; /* of hash[] are computed */
     struct tok_enc *enc;
     int32_t cancel; /* FDP_E_* asked for, 0 */
@@ -132,6 +155,7 @@ struct req {
     /* -- engine ---------------------------------------------------------------- */
     int32_t n_live __attribute__((aligned(64))); /* sequences not ENDED */
     int32_t code;                                /* first error, 0 */
+    uint32_t detail;                             /* FDP_D_* of it */
     int32_t n_slot;                              /* sequences that hold a row */
     struct req *ended_next;                      /* ended, QUE_END not sent */
     struct req *dl_prev, *dl_next;               /* the scheduler's list of a tick, */
@@ -192,6 +216,8 @@ uint32_t req_token(const struct seq *s, int32_t pos);
 const struct kv_hash *req_block_hash(const struct seq *s, int32_t i);
 /* Prompt (or recomputed output) still to be computed, besides one token. */
 int req_is_prefill(const struct seq *s);
+/* Are prompt logprobs all that is to be computed of it, and are there any? */
+int req_is_scored(const struct req *r);
 /* Does this sequence deliver prompt logprobs? Only sample 0 does. */
 int req_wants_scores(const struct seq *s);
 /* Engine's part and sequences agree; panics where not. */

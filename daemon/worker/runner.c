@@ -262,6 +262,18 @@ run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
     return rc != 0 ? rc : k->stream_wait(run->stream, run->ev_copy[1]);
 }
 
+int
+run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
+{
+    size_t bytes = (size_t)run->kv.block_bytes;
+    int rc = 0;
+
+    for (int32_t i = 0; rc == 0 && i < n; i++)
+        rc = run->k->copy(run->stream, run->d_kv + (size_t)dup[i].to * bytes,
+            run->d_kv + (size_t)dup[i].from * bytes, bytes);
+    return rc;
+}
+
 uint64_t
 run_copy_ns(struct runner *run, int32_t *ret_n)
 {
@@ -279,6 +291,22 @@ run_copy_ns(struct runner *run, int32_t *ret_n)
 /* ---- steps -------------------------------------------------------------------------------- */
 
 static int
+run_entry(struct runner *run, const struct bat_entry *e)
+{
+    size_t V = (size_t)run->prog->cfg.vocab;
+    size_t counts = (size_t)e->at * V, rules = (size_t)e->at * fdk_rules_words((int32_t)V);
+    int rc = 0;
+
+    if (e->counts)
+        rc = run->k->copy(run->stream, run->d_counts + counts, run->h_counts + counts,
+            V * sizeof(uint16_t));
+    if (rc == 0 && e->n_rules > 0)
+        rc = run->k->copy(run->stream, run->d_rules + rules, run->h_rules + rules,
+            (size_t)e->n_rules * sizeof(int32_t));
+    return rc;
+}
+
+static int
 run_updates(struct runner *run, const struct bat_rec *rec)
 {
     const int32_t *counts = (const int32_t *)(run->d_plan + rec->layout.counts);
@@ -291,7 +319,6 @@ run_updates(struct runner *run, const struct bat_rec *rec)
         .delta = (const struct fdk_delta *)(run->d_plan + rec->upd.delta),
         .n_delta = counts + BAT_N_DELTA,
         .n_delta_max = rec->n_delta };
-    size_t V = (size_t)run->prog->cfg.vocab;
     int rc = 0;
 
     if (rec->n_update > 0 || rec->n_delta > 0)
@@ -302,12 +329,8 @@ run_updates(struct runner *run, const struct bat_rec *rec)
         rc = run->k->copy(run->stream, run->d_table + t->at, t->src,
             (size_t)t->n * sizeof(int32_t));
     }
-    for (int32_t i = 0; i < rec->n_penalty && rc == 0; i++) {
-        size_t at = (size_t)rec->penalty[i] * V;
-
-        rc = run->k->copy(run->stream, run->d_counts + at, run->h_counts + at,
-            V * sizeof(uint16_t));
-    }
+    for (int32_t i = 0; i < rec->n_entry && rc == 0; i++)
+        rc = run_entry(run, &rec->entry[i]);
     return rc;
 }
 
@@ -421,6 +444,9 @@ run_launch_parts(struct runner *run, struct bat_rec *rec)
     if (rc == 0 && rec->n_out > 0)
         rc = run->k->copy(run->stream, rec->results, run->d_results,
             (size_t)rec->n_out * sizeof(struct fdk_result));
+    if (rc == 0 && rec->chosen)
+        rc = run->k->copy(run->stream, rec->h_chosen, run->d_chosen,
+            (size_t)run_chosen_bytes(run->n_penalty));
     if (rc == 0)
         rc = run_mark(run, line + RUN_LINE_RESULTS);
     return rc != 0 ? rc : run->k->event_record(rec->ev, run->stream);
@@ -467,15 +493,15 @@ run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns
     return run->k->event_wait(rec->ev, expect_ns, until_ns);
 }
 
-/* Two events, the plan, updates of rows, results. */
-#define RUN_CMD_STEP 5
+/* Two events, the plan, updates of rows, results, logprobs of chosen ids. */
+#define RUN_CMD_STEP 6
 
 int32_t
 run_n_cmd(const struct runner *run, const struct bat_rec *rec)
 {
     int graph = rec->graph && run->use_graph && rec->marks == NULL;
 
-    return RUN_CMD_STEP + rec->n_table + rec->n_penalty + (graph ? 1 : run->prog->n_op);
+    return RUN_CMD_STEP + rec->n_table + 2 * rec->n_entry + (graph ? 1 : run->prog->n_op);
 }
 
 int

@@ -60,7 +60,7 @@ struct run_setup_args {
     int32_t max_block;     /* KV blocks to have addresses for, dummy included */
     int32_t n_rec;         /* steps on their way at a time */
     int32_t n_host;        /* host blocks, 0: none */
-    int32_t n_penalty;     /* rows of the penalty pool */
+    int32_t n_penalty;     /* entries of the pool of penalty counts and rules */
     int use_graph;
     struct cap cap;    /* sizes to record */
     uint64_t delay_ns; /* device time added to every step (virtual devices) */
@@ -88,7 +88,7 @@ struct run_op {
 enum run_line {       /* counted from the program's end */
     RUN_LINE_DELAY,   /* delay_ns */
     RUN_LINE_UPLOAD,  /* the plan */
-    RUN_LINE_UPDATES, /* row states, block tables, penalty counts */
+    RUN_LINE_UPDATES, /* row states, block tables, penalty counts, rules */
     RUN_LINE_RESULTS, /* copied to the host */
     RUN_LINE__N
 };
@@ -143,7 +143,9 @@ struct runner {
     int32_t *d_table;        /* [S + 1][stride] */
     unsigned char *d_plan;
     struct fdk_result *d_results;  /* [O] */
-    uint16_t *d_counts, *h_counts; /* penalty pool, [n_penalty][vocab] */
+    uint16_t *d_counts, *h_counts; /* the pool: penalty counts, [n_penalty][vocab] */
+    int32_t *d_rules, *h_rules;    /* rules, [n_penalty][fdk_rules_words(vocab)] */
+    float *d_chosen;               /* [n_penalty][FDK_MAX_CHOSEN] */
     unsigned char *h_kv;           /* [n_host] blocks */
     int32_t n_penalty, n_host;
     struct fdk_kv kv;
@@ -201,6 +203,8 @@ int run_recapture(struct runner *run, int use_graph, const struct cap *cap);
 
 /* Run copy commands before the next step that is launched. */
 int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
+/* Behind those, and behind the steps launched before: blocks of the device to others. */
+int run_dups(struct runner *run, const struct kv_dup *dup, int32_t n);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */
 uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);
@@ -252,6 +256,12 @@ int run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
 /* Bytes of buffer i. */
 size_t run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     enum fdk_dtype act, int32_t i);
+/* Bytes of an array of fdk_sample_args.chosen. */
+static inline uint64_t
+run_chosen_bytes(int32_t n_entry)
+{
+    return (uint64_t)n_entry * FDK_MAX_CHOSEN * sizeof(float);
+}
 /* Fill run->op from run->prog; needs everything allocated. */
 int run_bind(struct runner *run, const size_t *off);
 /* Rows of a logits slice. */

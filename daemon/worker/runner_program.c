@@ -253,7 +253,10 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
             .state = run->d_state,
             .logits = a->in,
             .V = o->N,
-            .counts = run->n_penalty > 0 ? run->d_counts : NULL };
+            .counts = run->n_penalty > 0 ? run->d_counts : NULL,
+            .rules = run->n_penalty > 0 ? run->d_rules : NULL,
+            .chosen = run->d_chosen,
+            .rules_words = (int32_t)fdk_rules_words(o->N) };
         return 0;
     default:
         return -ENOTSUP;

@@ -55,7 +55,8 @@ run_free_recs(struct runner *run)
         if (run->ev_begin != NULL)
             run_event_free(run, run->ev_begin[i]);
         free(rec->outs);
-        free(rec->penalty);
+        run_host_free(run, rec->h_chosen);
+        free(rec->entry);
         free(rec->table);
     }
     free(run->rec);
@@ -94,8 +95,11 @@ run_teardown(struct runner *run)
     run_event_free(run, run->ev_copy[1]);
     run_host_free(run, run->h_kv);
     run_host_free(run, run->h_counts);
+    run_host_free(run, run->h_rules);
     run_host_free(run, run->h_mark);
     run_dev_free(run, run->d_counts);
+    run_dev_free(run, run->d_rules);
+    run_dev_free(run, run->d_chosen);
     run_dev_free(run, run->d_results);
     run_dev_free(run, run->d_plan);
     run_dev_free(run, run->d_table);
@@ -160,18 +164,23 @@ static int
 run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_bytes)
 {
     struct run_sizes z = run_sizes(run);
+    uint64_t chosen = run_chosen_bytes(run->n_penalty);
     int rc;
 
     rec->outs = mem_array((size_t)run->dims.O, sizeof(*rec->outs));
-    rec->penalty = mem_array((size_t)run->dims.S, sizeof(*rec->penalty));
+    rec->entry = mem_array((size_t)run->dims.S, sizeof(*rec->entry));
     rec->table = mem_array((size_t)run->dims.S, sizeof(*rec->table));
-    if (rec->outs == NULL || rec->penalty == NULL || rec->table == NULL)
+    if (rec->outs == NULL || rec->entry == NULL || rec->table == NULL)
         return -ENOMEM;
     rc = run_host_alloc(run, "step plans", z.plan, &rec->plan, err, err_bytes);
     if (rc == 0)
         rc = run_host_alloc(run, "results", z.results, &rec->results, err, err_bytes);
+    if (rc == 0)
+        rc = run_host_alloc(run, "logprobs of chosen ids", chosen, &rec->h_chosen, err,
+            err_bytes);
     if (rc != 0)
         return rc;
+    run->mem.host_penalty += chosen;
     memset(rec->plan, 0, (size_t)z.plan);
     memset(rec->results, 0, (size_t)z.results);
     run->mem.host += z.plan + z.results;
@@ -431,6 +440,8 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
 {
     uint64_t counts =
         (uint64_t)a->n_penalty * (uint64_t)run->prog->cfg.vocab * sizeof(uint16_t);
+    uint64_t rules = (uint64_t)a->n_penalty * sizeof(int32_t) *
+        (uint64_t)fdk_rules_words(run->prog->cfg.vocab);
     struct run_mem *m = &run->mem;
     struct run_sizes z = run_sizes(run);
     const struct run_part parts[] = {
@@ -439,6 +450,9 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
         { "the step plan", z.plan, &run->d_plan, &m->plan },
         { "results", z.results, &run->d_results, &m->plan },
         { "penalty counts", counts, &run->d_counts, &m->penalty },
+        { "sampling rules", rules, &run->d_rules, &m->penalty },
+        { "logprobs of chosen ids", run_chosen_bytes(a->n_penalty), &run->d_chosen,
+            &m->penalty },
     };
     int rc = 0;
 
@@ -449,7 +463,9 @@ run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
     }
     if (rc == 0)
         rc = run_host_alloc(run, "penalty counts", counts, &run->h_counts, err, err_bytes);
-    m->host_penalty = counts;
+    if (rc == 0)
+        rc = run_host_alloc(run, "sampling rules", rules, &run->h_rules, err, err_bytes);
+    m->host_penalty = counts + rules;
     m->host_kv = (uint64_t)a->n_host * run->kv.block_bytes;
     if (rc == 0)
         rc = run_host_alloc(run, "the mark of steps", sizeof(*run->h_mark), &run->h_mark,

@@ -28,7 +28,8 @@ smp_row(const struct seq *s, struct fdk_row *ret)
     ret->min_len = r->min_len;
     ret->max_len = r->max_len;
     ret->done = FDK_DONE_NO;
-    ret->penalty = s->penalty;
+    ret->penalty = smp_counted(r) ? s->penalty : -1;
+    ret->rules = r->rules != NULL ? s->penalty + 1 : 0;
     ret->presence = r->p.presence_penalty;
     ret->frequency = r->p.frequency_penalty;
     ret->repetition = r->p.repetition_penalty;
@@ -53,10 +54,42 @@ smp_counts(const struct seq *s, int32_t vocab, uint16_t *row)
     }
 }
 
+int
+smp_counted(const struct req *r)
+{
+    return r->penalized &&
+        (r->rules == NULL || r->p.presence_penalty != 0 || r->p.frequency_penalty != 0 ||
+            r->p.repetition_penalty != 1);
+}
+
+int32_t
+smp_rules(const struct seq *s, int32_t *entry)
+{
+    const struct req *r = s->req;
+    struct fdk_rules *head = (struct fdk_rules *)(void *)entry;
+    int32_t p = s->n_tok > FDK_MAX_BAN_LEN ? s->n_tok - FDK_MAX_BAN_LEN : 0;
+
+    memcpy(entry, r->rules->words, (size_t)r->rules->n_words * sizeof(*entry));
+    head->in_reason = rls_begins_inside(r->rules, r->ids, r->n_prompt);
+    for (; p < r->n_prompt; p++)
+        head->recent[p % FDK_MAX_BAN_LEN] = (int32_t)r->ids[p];
+    for (p = r->n_prompt; p < s->n_tok; p++)
+        fdk_rules_took(head, p, (int32_t)req_token(s, p));
+    return r->rules->n_words;
+}
+
+int32_t
+smp_n_chosen(const struct req *r)
+{
+    return r->rules != NULL ? r->rules->n_chosen : 0;
+}
+
 int32_t
 smp_n_top(const struct req *r)
 {
-    return (r->p.set & FDP_S_LOGPROBS) != 0 ? r->p.logprobs : -1;
+    if ((r->p.set & FDP_S_LOGPROBS) != 0)
+        return r->p.logprobs;
+    return r->held ? 0 : -1;
 }
 
 int32_t

@@ -547,6 +547,7 @@ sch_requeue(struct sch *sch, struct seq *s)
     ASSERT(s->device_len == s->n_tok);
     sch_slot_give(sch, s);
     s->cached_len = 0;
+    s->ids_epoch = 0;
     s->n_registered = 0;
     sch_wait(sch, s, 1);
 }

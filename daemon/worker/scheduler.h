@@ -42,6 +42,11 @@
  * long_threshold tokens; who may not go is skipped, not waited for, but
  * none takes blocks before a sequence that was bypassed too often.
  *
+ * The samples of a request compute its prompt once: while one of them does, the others
+ * wait, and then begin with its blocks (kv_share) and a copy of the last, so that each
+ * has the prompt's last token to compute. One that was preempted does the same for as long
+ * as another holds them.
+ *
  * A waiting sequence is admitted when the pool can hold its known tokens
  * in addition to what running ones are still owed and leaves the reserves (ignored
  * while nothing runs). It takes blocks for the tokens of each step; those for the
@@ -98,6 +103,7 @@ struct sch_cfg {
     int32_t decode_blocks;  /* granted beyond the prompt at admission */
     int32_t n_penalty;      /* entries of the penalty pool */
     int32_t fcfs;           /* 1: priorities are ignored */
+    int32_t unshared;       /* 1: each sample computes its prompt (tests) */
     uint64_t max_overtake_ns; /* one that waited so long is passed by none of less work
                                 left; 0: none is */
     uint64_t itl_target_ns;   /* 0: none; SCH_ITL_AUTO */

@@ -14,13 +14,15 @@
 
 struct sch_fit { /* how a waiting sequence would start */
     const struct kv_hash *h;
-    int32_t n_h;       /* hashes that may be used */
-    int32_t attach;    /* blocks to attach */
-    int32_t ask;       /* hashes to attach by: attach, or all */
-    int32_t q;         /* tokens in the step */
-    int32_t want;      /* blocks to hold in the end */
-    int32_t lack;      /* blocks the pool is short of */
-    struct kv_match m; /* of these attach blocks */
+    int32_t n_h;             /* hashes that may be used */
+    int32_t attach;          /* blocks to attach */
+    int32_t ask;             /* hashes to attach by: attach, or all */
+    int32_t q;               /* tokens in the step */
+    int32_t want;            /* blocks to hold in the end */
+    int32_t lack;            /* blocks the pool is short of */
+    struct kv_match m;       /* of these attach blocks */
+    const struct seq *donor; /* another sample that has the prompt, or NULL: */
+    int32_t common;          /* tokens of it; attach is their full blocks */
 };
 
 /* ---- what the pool and the prefix cache have ------------------------------------- */
@@ -79,6 +81,71 @@ sch_find(struct sch_pick *p, struct seq *s)
     return s->n_found = f.m.n * p->sch->kv->block_size;
 }
 
+/* Tokens that s could have of another sample of its request: one is left to compute. 0:
+ * of a prompt without a full block each computes its own at once. */
+static int32_t
+sch_common(const struct sch *sch, const struct seq *s)
+{
+    const struct req *r = s->req;
+    int32_t n = r->n_ids < s->device_len ? r->n_ids : s->device_len - 1;
+
+    if (r->n_seq == 1 || sch->cfg.unshared)
+        return 0;
+    /* logprobs of prompt tokens come from computing them; output that was registered is
+     * found behind the prompt */
+    if ((req_wants_scores(s) && s->n_scored < r->n_prompt) ||
+        (s->n_tok > r->n_ids && sch_is_cached(sch, s)))
+        return 0;
+    return n >= sch->kv->block_size ? n : 0;
+}
+
+/* A sample of the same request whose prompt was computed before this step, NULL: none.
+ * *ret_soon: one computes it now. */
+static const struct seq *
+sch_donor(const struct sch *sch, const struct seq *s, int *ret_soon)
+{
+    const struct req *r = s->req;
+
+    *ret_soon = 0;
+    for (int32_t i = 0; i < r->n_seq; i++) {
+        const struct seq *t = &r->seqs[i];
+
+        if (t->slot < 0)
+            continue;
+        /* the step being chosen is the next */
+        if (t->ids_epoch != 0 && t->ids_epoch <= sch->epoch)
+            return t;
+        *ret_soon |= t->state == REQ_ST_RUNNING;
+    }
+    return NULL;
+}
+
+int32_t
+sch_shared(const struct sch *sch, const struct seq *s)
+{
+    int32_t n = sch_common(sch, s);
+    int soon;
+
+    return n > 0 && sch_donor(sch, s, &soon) != NULL ? n : 0;
+}
+
+/* Does s begin with the blocks of another sample, or wait for them? GOES: neither, or
+ * f->donor. */
+static enum sch_verdict
+sch_look_beside(const struct sch *sch, const struct seq *s, struct sch_fit *f)
+{
+    int soon = 0;
+
+    f->common = sch_common(sch, s);
+    if (f->common == 0)
+        return SCH_GOES;
+    f->donor = sch_donor(sch, s, &soon);
+    if (f->donor == NULL)
+        return soon ? SCH_LATER : SCH_GOES;
+    f->attach = f->m.n = f->common / sch->kv->block_size;
+    return SCH_GOES;
+}
+
 /* Is somebody about to compute the next block that s would need? */
 static int
 sch_has_duplicate(const struct sch_pick *p, const struct sch_fit *f)
@@ -127,9 +194,11 @@ static enum sch_verdict
 sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
 {
     const struct sch_cfg *c = &p->sch->cfg;
-    int32_t from = f->attach * p->sch->kv->block_size, need = s->device_len - from, left;
+    int32_t from = f->donor != NULL ? f->common : f->attach * p->sch->kv->block_size;
+    int32_t need = s->device_len - from, left;
     int whole = !c->chunked && s->n_passed < SCH_MAX_PASSED;
-    int32_t most = whole ? p->tokens : sch_share(p, s);
+    /* what shares a prompt is not held up as a long one */
+    int32_t most = whole || f->donor != NULL ? p->tokens : sch_share(p, s);
 
     f->q = sch_chunk(p, s, from, most, whole);
     if (f->q == 0) {
@@ -243,6 +312,31 @@ sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int32_t
     return 0;
 }
 
+/* The blocks of f->donor's table that are full, or what the prefix cache has. */
+static int32_t
+sch_begin_table(struct sch *sch, const struct seq *s, const struct sch_fit *f)
+{
+    if (f->donor == NULL)
+        return f->ask > 0 ? kv_attach(sch->kv, s->slot, f->h, f->ask) : 0;
+    kv_share(sch->kv, s->slot, f->donor->slot, f->attach);
+    return f->attach;
+}
+
+/* What f->donor has of the block behind them, copied before the step. */
+static void
+sch_copy_rest(struct sch_pick *p, struct seq *s, const struct sch_fit *f)
+{
+    struct sch *sch = p->sch;
+    int32_t owed = s->n_owed;
+
+    s->cached_len = f->common;
+    if (f->common % sch->kv->block_size == 0)
+        return;
+    ASSERT_Z(sch_grow(sch, s, f->common));
+    s->n_may -= owed - s->n_owed;
+    kv_dup(sch->kv, s->slot, f->donor->slot, f->attach, p->st->epoch);
+}
+
 /* Commit; what the pool then does not give after all is undone. */
 static enum sch_verdict
 sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
@@ -252,8 +346,8 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     int idle = sch->running.n == 0;
 
     sch_start(sch, s);
-    got = f->ask > 0 ? kv_attach(sch->kv, s->slot, f->h, f->ask) : 0;
-    ASSERT(got <= f->n_h);
+    got = sch_begin_table(sch, s, f);
+    ASSERT(f->donor != NULL || got <= f->n_h);
     rc = sch_owe_rest(p, s, f, got, idle);
     if (rc == 0 && got != f->attach) {
         f->attach = got;
@@ -262,12 +356,14 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     if (rc != 0) {
         /* asked for again when it is admitted */
         sch->kv->n_lookup -= (uint64_t)f->ask;
-        sch->kv->n_hit -= (uint64_t)got;
+        sch->kv->n_hit -= f->donor == NULL ? (uint64_t)got : 0;
         sch_unstart(sch, s);
         return SCH_SHORT;
     }
     s->cached_len = got * B;
-    s->n_registered = got;
+    s->n_registered = sch_is_cached(sch, s) ? got : 0;
+    if (f->donor != NULL)
+        sch_copy_rest(p, s, f);
     hit = s->cached_len < s->req->n_prompt ? s->cached_len : s->req->n_prompt;
     p->st->n_cached += hit;
     if (s->sample == 0 && s->n_preempted == 0)
@@ -288,9 +384,13 @@ static enum sch_verdict
 sch_look_up(struct sch_pick *p, struct seq *s, struct sch_fit *f)
 {
     struct sch *sch = p->sch;
+    enum sch_verdict v;
 
     if (s->req->penalized && sch->n_penalty_free == 0)
         return SCH_LIMIT;
+    v = sch_look_beside(sch, s, f);
+    if (v != SCH_GOES || f->donor != NULL)
+        return v;
     if (sch_still_short(p, s))
         return SCH_SHORT;
     p->lack = 0;

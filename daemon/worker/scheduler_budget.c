@@ -187,6 +187,8 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
     }
     row->q_len += q;
     s->cached_len += q;
+    if (s->ids_epoch == 0 && s->cached_len >= s->req->n_ids)
+        s->ids_epoch = st->epoch;
     if (s->cached_len == s->device_len && s->device_len < s->max_len) {
         row->sample = 1;
         s->device_len++;

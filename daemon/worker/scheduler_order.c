@@ -32,10 +32,12 @@ static void
 sch_weigh(struct sch_pick *p, struct sch_cand *c)
 {
     struct seq *s = c->s;
-    int32_t found = s->n_found;
+    int32_t found = s->n_found, shared;
 
     if (found < 0)
         found = s->state == REQ_ST_WAITING && p->look_up > 0 ? sch_find(p, s) : 0;
+    shared = s->state == REQ_ST_WAITING ? sch_shared(p->sch, s) : 0;
+    found = shared > found ? shared : found;
     c->whole = sch_work(p, s, found);
     c->work = s->state == REQ_ST_RUNNING ? sch_work(p, s, s->cached_len) : c->whole;
 }

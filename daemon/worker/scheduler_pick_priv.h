@@ -109,6 +109,8 @@ void sch_want(struct sch_pick *p, struct seq *s, int32_t lack, int32_t rows);
 void sch_promise(struct sch_pick *p);
 /* Tokens of s that the prefix cache has. */
 int32_t sch_find(struct sch_pick *p, struct seq *s);
+/* Tokens that s would begin with of another sample of its request; 0: none. */
+int32_t sch_shared(const struct sch *sch, const struct seq *s);
 /* Into the step with s if it can go: it has its row, blocks and first tokens then. */
 enum sch_verdict sch_admit(struct sch_pick *p, struct seq *s);
 /* With all rows taken: the first that waits, and others of a priority better than a

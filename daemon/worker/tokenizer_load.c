@@ -36,6 +36,10 @@ ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
     int fd, rc;
 
     fd = open(ld->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT && lstat(ld->file, &st) == 0)
+        return tok_ld_err(ld, -EINVAL,
+            "a link to a file that is not there; the download is not complete, or only "
+            "the links were copied");
     if (fd < 0)
         return tok_ld_err(ld, -errno, "cannot open: %s", strerror(errno));
     if (fstat(fd, &st)) {
@@ -554,9 +558,10 @@ static int
 ld_config(struct tok_ld *ld)
 {
     json_t *root;
+    struct stat st;
     int rc;
 
-    if (access(ld->file, F_OK) && errno == ENOENT)
+    if (lstat(ld->file, &st) != 0 && errno == ENOENT)
         return 0;
     /* model_max_length is often 10^30, written as an integer. */
     rc = ld_json(ld, JSON_DECODE_INT_AS_REAL, &root);

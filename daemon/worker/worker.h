@@ -21,6 +21,7 @@
 #include "daemon/worker/runner.h"
 
 struct tok;
+struct files;
 struct admin;
 struct io_uring;
 struct wts_load_args;
@@ -45,6 +46,7 @@ struct worker {
     int n_ring;
     struct tok *tok; /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
+    struct files *files;
     int32_t device;               /* which of its backend's */
     int dev_lock, dev_lock_taken; /* devlock.h; never given back before the end */
     struct runner *run;

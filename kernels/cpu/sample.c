@@ -4,7 +4,6 @@
 
 #include "kernels/cpu/sample.h"
 
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -66,12 +65,22 @@ row_counts(const struct fdk_sample_args *a, const struct fdk_row *st)
     return a->counts + (size_t)st->penalty * (size_t)a->V;
 }
 
+int32_t *
+sample_rules(const struct fdk_sample_args *a, const struct fdk_row *st)
+{
+    if (a->rules == NULL || st->rules <= 0)
+        return NULL;
+    return a->rules + (size_t)(st->rules - 1) * (size_t)a->rules_words;
+}
+
 void
 sample_commit(const struct fdk_sample_args *a, struct fdk_row *st, int32_t token,
     struct fdk_result *r)
 {
     uint16_t *counts = row_counts(a, st);
-    int32_t done = FDK_DONE_NO;
+    int32_t *rules = sample_rules(a, st), done = FDK_DONE_NO;
+    if (rules != NULL)
+        fdk_rules_took((struct fdk_rules *)(void *)rules, st->len, token);
     st->last_token = token;
     st->len++;
     for (int i = 0; i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
@@ -320,26 +329,104 @@ alternatives(const struct cpu_isa *isa, const float *x, int V, double lse, int n
     ret->n_top = n;
 }
 
-/* The row as it may be chosen from: penalties, then stop ids masked. -EDOM if
- * nothing is left. */
+/* ---- rules --------------------------------------------------------------- */
+
+struct rules { /* of a row that has some */
+    const int32_t *entry;
+    const struct fdk_rules *head;
+    float raw[FDK_MAX_BIAS]; /* the logits that biases were added to */
+};
+
+static void
+bias_add(struct rules *ru, float *x)
+{
+    const int32_t *id = ru->entry + ru->head->bias;
+    for (int i = 0; i < ru->head->n_bias; i++) {
+        float bias;
+        memcpy(&bias, id + ru->head->n_bias + i, sizeof(bias));
+        ru->raw[i] = x[id[i]];
+        x[id[i]] += bias;
+    }
+}
+
+static void
+bias_undo(const struct rules *ru, float *x)
+{
+    const int32_t *id = ru->entry + ru->head->bias;
+    for (int i = 0; i < ru->head->n_bias; i++)
+        x[id[i]] = ru->raw[i];
+}
+
+static void
+mask_rules(const struct rules *ru, float *x, int V, int32_t len)
+{
+    const struct fdk_rules *h = ru->head;
+    for (int i = 0; h->allowed != 0 && i < V; i += 32) {
+        uint32_t out = ~(uint32_t)ru->entry[h->allowed + i / 32];
+        for (int j = 0; out != 0 && j < 32 && i + j < V; j++, out >>= 1)
+            if (out & 1)
+                x[i + j] = -INFINITY;
+    }
+    for (int i = 0; i < h->n_ban; i++) {
+        int32_t id = fdk_rules_banned(h, ru->entry, i, len);
+        if (id >= 0)
+            x[id] = -INFINITY;
+    }
+}
+
+static void
+chosen_logprobs(const struct fdk_sample_args *a, const struct fdk_row *st,
+    const struct rules *ru, const float *x, double lse)
+{
+    float *ret = a->chosen + (size_t)(st->rules - 1) * FDK_MAX_CHOSEN;
+    for (int i = 0; i < ru->head->n_chosen; i++)
+        ret[i] = (float)((double)x[ru->entry[ru->head->chosen + i]] - lse);
+}
+
+/* The row as it may be chosen from: penalties of biased logits, then masks. 0, or
+ * FDK_BAD_*. */
 static int
-prepare(struct row *r, const struct fdk_sample_args *a, float *x, float *penalized)
+prepare(struct row *r, const struct fdk_sample_args *a, float *x, float *penalized,
+    const struct rules *ru)
 {
     const struct fdk_row *st = r->st;
     const uint16_t *counts = row_counts(a, st);
     int mask = st->len < st->min_len && st->n_stop > 0;
+    int ruled = ru->head != NULL && fdk_rules_active(ru->head);
     if (counts != NULL && (st->presence != 0 || st->frequency != 0 || st->repetition != 1)) {
         r->isa->penalize(penalized, x, counts, r->V, st);
         x = penalized;
-    } else if (!mask) {
+    } else if (!mask && !ruled) {
         return 0;
     }
+    if (ruled)
+        mask_rules(ru, x, r->V, st->len);
     for (int i = 0; mask && i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)
         if (st->stop_ids[i] >= 0 && st->stop_ids[i] < r->V)
             x[st->stop_ids[i]] = -INFINITY;
     r->x = x;
     r->max = r->isa->max(x, r->V);
-    return isfinite(r->max) ? 0 : -EDOM;
+    if (r->max == -INFINITY)
+        return FDK_BAD_EMPTY;
+    return isfinite(r->max) ? 0 : FDK_BAD_LOGITS;
+}
+
+/* The next token, -1 with *ret_bad. The logit that it has in x is raw afterwards. */
+static int32_t
+next_token(struct row *r, const struct fdk_sample_args *a, float *x, float *penalized,
+    struct rules *ru, int32_t *ret_bad)
+{
+    int32_t id = ru->head != NULL ? fdk_rules_forced(ru->head) : -1;
+    if (id >= 0)
+        return id;
+    if (ru->head != NULL)
+        bias_add(ru, x);
+    *ret_bad = prepare(r, a, x, penalized, ru);
+    if (*ret_bad == 0)
+        id = choose(r);
+    if (ru->head != NULL)
+        bias_undo(ru, x);
+    return id;
 }
 
 void
@@ -366,25 +453,29 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
         max = slices[i].max > max ? slices[i].max : max;
     }
     if (!finite || (out->kind == FDK_OUT_SCORE && (out->target < 0 || out->target >= V))) {
-        ret->bad = 1;
+        ret->bad = FDK_BAD_LOGITS;
         return;
     }
+    struct rules ru;
+    ru.entry = out->kind == FDK_OUT_SAMPLE ? sample_rules(a, st) : NULL;
+    ru.head = (const struct fdk_rules *)(const void *)ru.entry;
     if (out->n_top >= 0) {
         for (int i = 0; i < n_slice; i++)
             sum += (double)slices[i].sum * exp((double)slices[i].max - (double)max);
         lse = (double)max + log(sum);
         alternatives(isa, x, V, lse,
             out->n_top < FDK_MAX_LOGPROBS ? out->n_top : FDK_MAX_LOGPROBS, ret);
+        if (ru.head != NULL)
+            chosen_logprobs(a, st, &ru, x, lse);
     }
     if (out->kind == FDK_OUT_SCORE) {
         ret->token = out->target;
     } else {
         struct row r = { isa, x, V, st, (uint32_t)out->pos, max, 1, lane.heap };
-        if (prepare(&r, a, x, lane.penalized) != 0) {
-            ret->bad = 1;
+        int32_t id = next_token(&r, a, x, lane.penalized, &ru, &ret->bad);
+        if (id < 0)
             return;
-        }
-        sample_commit(a, st, choose(&r), ret);
+        sample_commit(a, st, id, ret);
     }
     if (out->n_top >= 0)
         ret->logprob = (float)((double)x[ret->token] - lse);

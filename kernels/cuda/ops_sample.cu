@@ -84,19 +84,26 @@ choose_listed(struct shared &s, const struct row &r, u64 key, int n)
     return warp_best(b).id;
 }
 
-/* The next token, in rank 0; -1 if every id is masked or a penalty overflows.
- * sorted: rank 0's best `listed` keys, a key per thread, of the raw logits. */
+/* The next token, in rank 0; -FDK_BAD_EMPTY if every id is masked, -FDK_BAD_LOGITS if a
+ * penalty overflows. sorted: rank 0's best `listed` keys, a key per thread, of the raw logits. */
 static __device__ int
 next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 sorted,
     int listed)
 {
     int mask = s.st.len < s.st.min_len && s.st.n_stop > 0;
-    if (r.counts != NULL || mask) {
+    if (r.rules != NULL) {
+        int forced = fdk_rules_forced(&s.rules);
+        if (forced >= 0)
+            return forced;
+    }
+    if (r.counts != NULL || mask || (r.rules != NULL && fdk_rules_active(&s.rules))) {
         sp = prepare(s, p, r, mask);
         listed = 0;
     }
-    if (sp.best == 0 || is_bad(sp.max))
-        return -1;
+    if (sp.best == 0)
+        return -FDK_BAD_EMPTY;
+    if (is_bad(sp.max))
+        return -FDK_BAD_LOGITS;
     if (!(s.st.temperature > 0))
         return id_of(sp.best);
     float t = 1.0f / s.st.temperature;
@@ -143,11 +150,23 @@ commit(const struct fdk_sample_args &a, struct shared &s, struct fdk_row *st,
     st->len = s.st.len + 1;
     st->done = done;
     s.res.done = done;
+    if (r.rules != NULL)
+        fdk_rules_took((struct fdk_rules *)r.rules, s.st.len, token);
     if (r.counts != NULL) {
         uint16_t *c = a.counts + (size_t)s.st.penalty * (size_t)a.V + token;
         if ((*c & 0x7fff) < 0x7fff)
             *c = (uint16_t)(*c + 1);
     }
+}
+
+/* Rank 0: the logprobs of the ids that the row's rules name. */
+static __device__ void
+chosen_logprobs(const struct fdk_sample_args &a, const struct shared &s,
+    const struct row &r, double lse)
+{
+    float *ret = a.chosen + (size_t)(s.st.rules - 1) * FDK_MAX_CHOSEN;
+    for (int i = (int)threadIdx.x; i < s.rules.n_chosen; i += S_THREADS)
+        ret[i] = (float)((double)r.raw[r.rules[s.rules.chosen + i]] - lse);
 }
 
 /* Rank 0 fills in s.res; the others help. */
@@ -163,7 +182,7 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
     }
     if (sp.best == BAD || (is_score && (out.target < 0 || out.target >= r.V))) {
         if (chief)
-            s.res.bad = 1;
+            s.res.bad = FDK_BAD_LOGITS;
         return;
     }
     double lse = 0;
@@ -182,15 +201,18 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
         if (p.rank == 0) {
             lse = log_sum_exp(s, p, sp.max);
             sorted = n > 0 ? alternatives(s, listed, n, lse) : 0;
+            if (r.rules != NULL && !is_score)
+                chosen_logprobs(a, s, r, lse);
         }
     }
     int token = is_score ? out.target : next_token(s, p, r, sp, sorted, listed);
     if (!chief)
         return;
-    s.res.token = token;
-    s.res.bad = token < 0;
-    if (token < 0)
+    if (token < 0) {
+        s.res.bad = -token;
         return;
+    }
+    s.res.token = token;
     if (!is_score)
         commit(a, s, st, r, token);
     if (out.n_top >= 0)
@@ -199,7 +221,8 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
 
 #define ROW_WORDS ((int)(sizeof(struct fdk_row) / 4))
 #define RESULT_WORDS ((int)(sizeof(struct fdk_result) / 4))
-static_assert(ROW_WORDS <= S_THREADS && RESULT_WORDS <= S_THREADS, "a word per thread");
+static_assert(ROW_WORDS <= S_THREADS && RESULT_WORDS <= S_THREADS &&
+        FDK_RULES_HEAD <= S_THREADS, "a word per thread");
 
 /* The share of a block in V ids. */
 static __device__ __forceinline__ void
@@ -225,7 +248,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     cu_dep_next();
     struct part p = { logits, 0, 0, cluster_rank(), cluster_size(), 0, 0 };
     int at = (int)(blockIdx.x / p.size), o = a.first + at;
-    struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, a.V, 0, -1, 0, 1 };
+    struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, NULL, a.V, 0, -1, 0, 1 };
     part_of(p, a.V);
     /* A few rows beyond the last output may be read; their result is not used. */
     if (a.R > S_FEW && o >= *b.n_out) {
@@ -243,6 +266,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     const struct fdk_out out = b.out[o];
     struct fdk_row *st = &a.state[b.state[out.row]];
     uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0;
+    int rules = a.rules != NULL ? st->rules : 0;
     r.pos = out.pos;
     struct seen t = { -INFINITY, INFINITY, -1 };
     int bad = keep_fetched(p, a.V, i, v, t);
@@ -254,6 +278,11 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         ((uint32_t *)&s.res)[i] = 0;
     if (i < ROW_WORDS)
         ((uint32_t *)&s.st)[i] = word;
+    if (rules > 0) {             /* before rank 0 of any block may change them */
+        r.rules = a.rules + (size_t)(rules - 1) * (size_t)a.rules_words;
+        if (i < FDK_RULES_HEAD)
+            ((int32_t *)&s.rules)[i] = r.rules[i];
+    }
     cluster_wait();
     struct span sp = span_seen(s, p, t, bad);
     if (i == 0) {

@@ -70,8 +70,10 @@ score(const struct fdk_row &st, const struct row &r, float x, int id)
 static __device__ double
 score_of(const struct fdk_row &st, const struct row &r, int id)
 {
-    return score(st, r,
-        penalized(st, r.raw[id], r.counts != NULL ? r.counts[id] : 0), id);
+    float x = r.raw[id];
+    if (r.rules != NULL)
+        x = __fadd_rn(x, bias_of(*(const struct fdk_rules *)r.rules, r.rules, id));
+    return score(st, r, penalized(st, x, r.counts != NULL ? r.counts[id] : 0), id);
 }
 
 /* Within SCORE_ERROR for scores that can win. */

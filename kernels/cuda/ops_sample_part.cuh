@@ -36,6 +36,7 @@ typedef unsigned long long u64;
 struct shared {                  /* besides the logits */
     struct fdk_row st;           /* a copy */
     struct fdk_result res;       /* rank 0's */
+    struct fdk_rules rules;      /* a copy, of a row that has some */
     u64 best[2][S_SLOTS];        /* a warp's largest key, by turns */
     uint32_t least[2][S_SLOTS];  /* its smallest logit, as bits in order */
     u64 sum[S_SLOTS];            /* rank 0's: exponentials of raw logits */

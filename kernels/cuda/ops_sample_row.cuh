@@ -12,6 +12,7 @@
 struct row {
     const float *raw;            /* (V) in memory */
     const uint16_t *counts;      /* (V) or NULL */
+    const int32_t *rules;        /* the row's entry of the pool, or NULL */
     int V, pos, best_id;
     float max, inv_t;            /* of the penalized, masked logits */
 };
@@ -126,6 +127,56 @@ penalized(const struct fdk_row &st, float x, uint16_t c)
     return x;
 }
 
+/* The bias of an id, by bisection. */
+static __device__ float
+bias_of(const struct fdk_rules &ru, const int32_t *entry, int id)
+{
+    const int32_t *ids = entry + ru.bias;
+    int low = 0, n = ru.n_bias;
+    while (low < n) {
+        int mid = (low + n) / 2;
+        if (ids[mid] < id)
+            low = mid + 1;
+        else
+            n = mid;
+    }
+    return low < ru.n_bias && ids[low] == id ? __int_as_float(ids[ru.n_bias + low]) : 0;
+}
+
+/* Biases, to the logits of n ids from first on. */
+static __device__ void
+add_biases(const struct fdk_rules &ru, const int32_t *entry, float *x, int first, int n)
+{
+    for (int i = (int)threadIdx.x; i < ru.n_bias; i += S_THREADS) {
+        int at = entry[ru.bias + i] - first;
+        if (at >= 0 && at < n)
+            x[at] = __fadd_rn(x[at], __int_as_float(entry[ru.bias + ru.n_bias + i]));
+    }
+}
+
+static __device__ void
+mask_banned(const struct fdk_rules &ru, const int32_t *entry, int32_t len, float *x,
+    int first, int n)
+{
+    for (int i = (int)threadIdx.x; i < ru.n_ban; i += S_THREADS) {
+        int id = fdk_rules_banned(&ru, entry, i, len), at = id - first;
+        if (id >= 0 && at >= 0 && at < n)
+            x[at] = -INFINITY;
+    }
+}
+
+/* Without the ids of a quad that are not allowed. */
+static __device__ __forceinline__ float4
+allowed_quad(const int32_t *allowed, float4 v, int id)
+{
+    uint32_t bits = (uint32_t)allowed[id / 32] >> id % 32;
+    v.x = bits & 1 ? v.x : -INFINITY;
+    v.y = bits & 2 ? v.y : -INFINITY;
+    v.z = bits & 4 ? v.z : -INFINITY;
+    v.w = bits & 8 ? v.w : -INFINITY;
+    return v;
+}
+
 static __device__ __forceinline__ ushort4
 load_counts(const struct row &r, int id)
 {
@@ -143,6 +194,14 @@ static __device__ struct span
 prepare(struct shared &s, struct part &p, const struct row &r, int mask)
 {
     struct seen t = { -INFINITY, INFINITY, -1 };
+    const int32_t *allowed = NULL;
+    if (r.rules != NULL) {
+        float *x = (float *)p.x;
+        add_biases(s.rules, r.rules, x, p.first, 4 * p.n_quad);
+        __syncthreads();
+        mask_banned(s.rules, r.rules, s.st.len, x, p.first, 4 * p.n_quad);
+        allowed = s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
+    }
     int n = s.st.n_stop < FDK_MAX_STOP_IDS ? s.st.n_stop : FDK_MAX_STOP_IDS;
     for (int i = (int)threadIdx.x; mask && i < n; i += S_THREADS) {
         int at = s.st.stop_ids[i] - p.first;
@@ -160,8 +219,11 @@ prepare(struct shared &s, struct part &p, const struct row &r, int mask)
             v.y = penalized(s.st, v.y, c.y);
             v.z = penalized(s.st, v.z, c.z);
             v.w = penalized(s.st, v.w, c.w);
-            p.x[q] = v;
         }
+        if (allowed != NULL)
+            v = allowed_quad(allowed, v, p.first + 4 * q);
+        if (allowed != NULL || (c.x | c.y | c.z | c.w) != 0)
+            p.x[q] = v;
         see(t, v, q, 1);
     }
     return span_seen(s, p, t, 0);

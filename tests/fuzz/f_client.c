@@ -467,7 +467,11 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
     static const uint8_t unit[FDP_T__N] = { [FDC_T_PROMPT_IDS] = 4,
         [FDC_T_IDS] = 4,
         [FDC_T_TEXT] = 1,
+        [FDC_T_PROMPT_TEXT] = 1,
+        [FDC_T_TOKEN_TEXT] = sizeof(uint16_t),
+        [FDP_T_BYTES] = 1,
         [FDP_T_REPLY] = 1,
+        [FDC_T_SPECIAL] = sizeof(struct fdc_special),
         [FDC_T_LOGPROBS] = 8,
         [FDC_T_PROMPT_LOGPROBS] = 8,
         [FDC_T_ACCEPTED] = sizeof(struct fdc_accepted),
@@ -475,6 +479,9 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
         [FDC_T_DONE] = sizeof(struct fdc_done),
         [FDC_T_ERROR] = sizeof(struct fdc_error) };
     const unsigned char *p = e->data;
+    const char *text;
+    size_t n_text = 0;
+    uint32_t n;
 
     MUST(e->type < FDP_T__N && unit[e->type] != 0);
     MUST(e->sample < n_sample);
@@ -484,7 +491,12 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
     if (e->type == FDC_T_ERROR)
         MUST(e->error->code < 0 && e->error->code != FDC_E_AGAIN &&
             e->error->code != FDC_E_TIMEOUT);
-    for (uint32_t i = 0; i < e->n * unit[e->type]; i++)
+    n = e->n * unit[e->type];
+    for (uint32_t i = 0; i < e->n && (text = fdc_event_text(e, i, &n_text)) != NULL; i++)
+        for (size_t k = 0; k < n_text; k++)
+            cl.sum += (unsigned char)text[k];
+    MUST(n <= FDP_REC_MAX_LEN);
+    for (uint32_t i = 0; i < n; i++)
         cl.sum += p[i];
 }
 

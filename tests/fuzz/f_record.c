@@ -112,6 +112,10 @@ worker_turn(struct fix *f, struct in *in)
         uint32_t id;
         char text[4];
     } tokens = { { 11, 1, 4 }, 7, "more" };
+    static const struct {
+        struct fdp_special s;
+        char name[4];
+    } special = { { 7, 4 }, "name" };
     struct lnk_submit sub;
     uint64_t id;
     int code;
@@ -122,6 +126,14 @@ worker_turn(struct fix *f, struct in *in)
                 continue; /* no answer: this request stays open until it is cancelled */
             fix_wsend(f, id, FDP_T_TEXT, "some output", 11);
             fix_wsend(f, id, FDP_T_TOKENS, &tokens, sizeof(tokens));
+            if (sub.req.op == FDP_OP_FILE)
+                fix_wsend(f, id, FDP_T_BYTES, "{}", 2);
+            if ((sub.req.flags & FDP_F_ALONE) != 0)
+                fix_wsend(f, id, FDP_T_SPECIAL, &special, sizeof(special));
+            if ((sub.req.flags & FDP_F_TOKEN_TEXT) != 0)
+                fix_wsend(f, id, FDP_T_TOKEN_TEXT, "\1\0\1\0a", 5);
+            if ((sub.req.flags & FDP_F_PROMPT_TEXT) != 0)
+                fix_wsend(f, id, FDP_T_PROMPT_TEXT, "a prompt", 8);
             fix_wdone(f, id);
         } else if ((id = fix_take_cancel(f, &code)) != 0) {
             fix_werror(f, id, code);

@@ -22,6 +22,8 @@ struct draw { /* a launch: what goes in, what comes out */
     struct fdk_row rows[K_MAX_ROW];
     struct fdk_result res[R_MAX];
     uint16_t *counts; /* (MAX_POOL, V) or NULL */
+    int32_t *rules;   /* (MAX_POOL, fdk_rules_words(V)) or NULL */
+    float *chosen;    /* (MAX_POOL, FDK_MAX_CHOSEN), with rules */
     float *logits;    /* (R_MAX, V) */
     int V, first;
 };
@@ -57,7 +59,9 @@ draw_free(void)
 {
     free(in.logits);
     free(in.counts);
+    free(in.rules);
     in.counts = NULL;
+    in.rules = NULL;
 }
 
 static void
@@ -66,10 +70,14 @@ run(struct two_dev *t, struct draw *out)
     char *d = NULL;
     struct fdk_batch b = tw_step(t, &in.s, &d);
     size_t nc = (size_t)MAX_POOL * (size_t)in.V * 2;
+    size_t nr = (size_t)MAX_POOL * fdk_rules_words(in.V) * 4;
     struct fdk_sample_args a = {
         .results = tw_new(t, NULL, sizeof(in.res)),
         .state = tw_new(t, in.rows, sizeof(in.rows)),
         .counts = in.counts != NULL ? tw_new(t, in.counts, nc) : NULL,
+        .rules = in.rules != NULL ? tw_new(t, in.rules, nr) : NULL,
+        .rules_words = (int32_t)fdk_rules_words(in.V),
+        .chosen = tw_new(t, NULL, MAX_POOL * FDK_MAX_CHOSEN * 4),
         .logits = tw_new(t, in.logits, R_MAX * (size_t)in.V * 4),
         .b = &b,
         .first = in.first,
@@ -84,7 +92,28 @@ run(struct two_dev *t, struct draw *out)
     tw_get(t, out->rows, a.state, sizeof(out->rows));
     if (in.counts != NULL)
         out->counts = tw_read(t, a.counts, nc);
+    if (in.rules != NULL) {
+        out->rules = tw_read(t, a.rules, nr);
+        out->chosen = tw_read(t, a.chosen, MAX_POOL * FDK_MAX_CHOSEN * 4);
+    }
     tw_free(t);
+}
+
+/* What the device keeps of rules, and the logprobs of chosen ids. */
+static void
+compare_rules(void)
+{
+    tw_same(got.rules, want.rules, (size_t)MAX_POOL * fdk_rules_words(in.V) * 4, "rules");
+    for (int i = 0; i < MAX_POOL; i++) {
+        const int32_t *e = in.rules + (size_t)i * fdk_rules_words(in.V);
+        for (int k = 0; k < ((const struct fdk_rules *)(const void *)e)->n_chosen; k++)
+            k_assert_near(got.chosen[i * FDK_MAX_CHOSEN + k],
+                want.chosen[i * FDK_MAX_CHOSEN + k], 5e-6, "chosen", (size_t)k);
+    }
+    free(got.rules);
+    free(want.rules);
+    free(got.chosen);
+    free(want.chosen);
 }
 
 /* The tolerance of a log-probability: fp32 exponentials of V ids. */
@@ -115,6 +144,8 @@ compare(void)
         free(got.counts);
         free(want.counts);
     }
+    if (in.rules != NULL)
+        compare_rules();
 }
 
 static void
@@ -320,6 +351,82 @@ penalties_equal_the_cpu(void **state)
     }
 }
 
+/* An entry with all kinds of lists. left: how many ids may be chosen, 0: all. */
+static void
+random_rules(int32_t *e, int len, int left)
+{
+    struct fdk_rules *h = (struct fdk_rules *)(void *)e;
+    int32_t at = FDK_RULES_HEAD, step = in.V / 64;
+    *h = (struct fdk_rules){ .max_reason = tw_int(-1, 3),
+        .open_id = 1,
+        .close_id = 2,
+        .in_reason = tw_int(0, 1),
+        .n_reason = tw_int(0, 3),
+        .n_bias = tw_int(0, 60),
+        .bias = at };
+    for (int i = 0; i < h->n_bias; i++) {
+        float bias = 0.25f * (float)tw_int(-20, 20);
+        e[at + i] = i * step + tw_int(0, step - 1);
+        memcpy(&e[at + h->n_bias + i], &bias, 4);
+    }
+    at += 2 * h->n_bias;
+    if (left > 0) {
+        h->allowed = at;
+        memset(e + at, 0, ((size_t)in.V + 31) / 32 * 4);
+        for (int i = 0; i < left; i++) {
+            int id = tw_int(0, in.V - 1);
+            e[at + id / 32] = (int32_t)((uint32_t)e[at + id / 32] | 1u << id % 32);
+        }
+        at += (in.V + 31) / 32;
+    }
+    for (int i = 0; i < FDK_MAX_BAN_LEN; i++)
+        h->recent[i] = tw_int(0, 2);
+    h->n_ban = tw_int(0, FDK_MAX_BANS);
+    h->ban = at;
+    at += h->n_ban + 1;
+    for (int i = 0; i < h->n_ban; i++) {
+        int n = tw_int(0, 3);
+        e[h->ban + i] = at;
+        for (int k = n; k > 0; k--)
+            e[at++] = tw_int(0, 3) ? h->recent[(len - k) % FDK_MAX_BAN_LEN] : 3;
+        e[at++] = tw_int(0, in.V - 1);
+    }
+    e[h->ban + h->n_ban] = at;
+    h->n_chosen = tw_int(0, FDK_MAX_CHOSEN);
+    h->chosen = at;
+    for (int i = 0; i < h->n_chosen; i++)
+        e[at++] = tw_int(0, in.V - 1);
+}
+
+static void
+rules_equal_the_cpu(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        if (!tw_takes((size_t)round, 5))
+            continue;
+        draw_new(round % 2 ? 333 : 20000, 3);
+        in.counts = calloc(MAX_POOL * (size_t)in.V, 2);
+        in.rules = calloc(MAX_POOL * fdk_rules_words(in.V), 4);
+        for (size_t i = 0; i < MAX_POOL * (size_t)in.V; i++)
+            in.counts[i] = (uint16_t)(tw_int(0, 3) ? 0 : 0x8000);
+        for (int i = 0; i < MAX_POOL; i++) {
+            struct fdk_row *r = &in.rows[i];
+            random_params(r);
+            r->temperature = round % 3 == 0 ? 0 : 0.9f;
+            r->len = 40;
+            r->rules = i + 1;
+            r->penalty = round % 4 < 2 ? i : -1;
+            r->repetition = 1.3f;
+            random_rules(in.rules + (size_t)i * fdk_rules_words(in.V), r->len,
+                i == 0 ? 0 : 1 << tw_int(0, 6));
+            in.s.out[i].n_top = i % 2 ? 4 : -1;
+        }
+        compare();
+        draw_free();
+    }
+}
+
 /* A row that no cluster's shared memory holds. */
 static void
 too_many_ids(void **state)
@@ -348,6 +455,7 @@ main(int argc, char **argv)
         cmocka_unit_test(a_row_has_its_bits_in_any_company),
         cmocka_unit_test(rows_that_nobody_asked_for),
         cmocka_unit_test(penalties_equal_the_cpu),
+        cmocka_unit_test(rules_equal_the_cpu),
         cmocka_unit_test(too_many_ids),
     };
     int rc = tw_open();

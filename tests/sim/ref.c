@@ -50,7 +50,7 @@ ref_new(const struct sim_cfg *like, const struct ref_cfg *cfg)
     c.chunked = 1;
     c.capture = NULL;
     c.n_block = SIM_MAX_N * (like->max_len / like->block_size + 2);
-    c.sch = (struct sch_cfg){ .fcfs = 1 };
+    c.sch = (struct sch_cfg){ .fcfs = 1, .unshared = 1 };
     f->cfg = *cfg;
     f->s = sim_new(&c);
     f->a = mem_array(cfg->n_content, sizeof(*f->a));
@@ -134,6 +134,87 @@ ref_stops(const struct ref *f, struct sim_rng *g, struct sim_req *r)
 }
 
 void
+ref_item(struct sim_req *r, unsigned type, const void *p, uint32_t len)
+{
+    struct fdp_item it = { .type = (uint16_t)type, .len = len };
+    unsigned char *at;
+
+    r->items = mem_regrow(r->items, r->n_items + FDP_ITEM_SPAN(len), 1);
+    at = r->items + r->n_items;
+    memset(at, 0, FDP_ITEM_SPAN(len));
+    memcpy(at, &it, sizeof(it));
+    memcpy(at + sizeof(it), p, len);
+    r->n_items += (uint32_t)FDP_ITEM_SPAN(len);
+}
+
+/* Each id once, so that masks of a few others leave some. */
+static void
+ref_allowed(struct sim_rng *g, struct sim_req *r)
+{
+    uint32_t ids[100], n = sim_range(g, 24, 100), at = sim_u32(g) % RUN_NULL_VOCAB;
+
+    for (uint32_t i = 0; i < n; i++)
+        ids[i] = (at + i * 2) % RUN_NULL_VOCAB;
+    ref_item(r, FDP_IT_ALLOWED_IDS, ids, n * 4);
+}
+
+/* Three single ids and six pairs at most. */
+static void
+ref_bans(struct sim_rng *g, struct sim_req *r)
+{
+    uint32_t n = sim_range(g, 1, 9), near = sim_u32(g) % RUN_NULL_VOCAB;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t ids[2] = { (near + sim_range(g, 0, 3)) % RUN_NULL_VOCAB,
+            (near + sim_range(g, 0, 3)) % RUN_NULL_VOCAB };
+
+        ref_item(r, FDP_IT_BAD_IDS, ids, i < 3 ? 4 : 8);
+    }
+    if (sim_u32(g) % 2 == 0 && (r->p.flags & FDP_F_TEXT) != 0)
+        ref_item(r, FDP_IT_BAD_WORDS, "e", 1);
+}
+
+static void
+ref_biases(struct sim_rng *g, struct sim_req *r)
+{
+    struct fdp_bias b[20];
+    uint32_t n = sim_range(g, 1, 20), at = sim_u32(g) % RUN_NULL_VOCAB;
+
+    for (uint32_t i = 0; i < n; i++)
+        b[i] = (struct fdp_bias){ (at + i * 7) % RUN_NULL_VOCAB,
+            (float)sim_range(g, 0, 40) * 0.25f - 5 };
+    ref_item(r, FDP_IT_LOGIT_BIAS, b, n * (uint32_t)sizeof(b[0]));
+}
+
+static void
+ref_rules(struct sim_rng *g, struct sim_req *r)
+{
+    if (sim_u32(g) % 2 == 0)
+        ref_allowed(g, r);
+    if (sim_u32(g) % 2 == 0)
+        ref_bans(g, r);
+    if (sim_u32(g) % 2 == 0)
+        ref_biases(g, r);
+    if (sim_u32(g) % 2 == 0) {
+        struct fdp_reasoning re = { .max_tokens = sim_range(g, 0, 6),
+            .open_id = sim_range(g, 0, 20),
+            .close_id = sim_range(g, 21, 40) };
+
+        if (sim_u32(g) % 2 == 0)
+            r->prompt[sim_range(g, 0, r->n_prompt - 1)] = re.open_id;
+        ref_item(r, FDP_IT_REASONING, &re, sizeof(re));
+    }
+    if ((r->p.set & FDP_S_LOGPROBS) != 0 && sim_u32(g) % 2 == 0) {
+        uint32_t ids[FDP_MAX_LOGPROB_IDS];
+
+        r->n_chosen = sim_range(g, 1, FDP_MAX_LOGPROB_IDS);
+        for (uint32_t i = 0; i < r->n_chosen; i++)
+            ids[i] = sim_range(g, 0, RUN_NULL_VOCAB - 1);
+        ref_item(r, FDP_IT_LOGPROB_IDS, ids, r->n_chosen * 4);
+    }
+}
+
+void
 ref_fill(const struct ref *f, struct sim_req *r, uint32_t content)
 {
     struct sim_rng g = { f->cfg.seed * 1000003 + content };
@@ -156,6 +237,8 @@ ref_fill(const struct ref *f, struct sim_req *r, uint32_t content)
         r->p.set |= FDP_S_PROMPT_LOGPROBS;
         r->p.prompt_logprobs = (uint8_t)sim_range(&g, 0, 5);
     }
+    if (ref_asks(f, &g, REF_PENALTY, 1) && ref_asks(f, &g, REF_RULES, 3))
+        ref_rules(&g, r);
 }
 
 /* ---- answers -------------------------------------------------------------------------- */
@@ -201,6 +284,7 @@ ref_check_sample(const struct sim_req *r, const struct sim_sample *sm,
     SIM_CHECK(sm->n_ids == a->n_ids && sm->n_text == a->n_text);
     SIM_CHECK(sm->lp_hash == a->lp_hash);
     SIM_CHECK(sm->end.finish == a->end.finish && sm->end.n_tokens == a->end.n_tokens);
+    SIM_CHECK(sm->end.n_reasoning == a->end.n_reasoning);
     SIM_CHECK(sm->end.stop_id == a->end.stop_id && sm->end.stop_str == a->end.stop_str);
 }
 

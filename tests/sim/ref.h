@@ -21,7 +21,10 @@
 #define REF_SHARED  16u /* prompts begin alike in families */
 #define REF_TEXT    32u /* text and stop strings (null model) */
 #define REF_STOP    64u /* stop ids, eos, min_new */
-#define REF_ALL     127u
+#define REF_RULES \
+    128u /* biases, allowed and banned ids, chosen logprobs, reasoning;
+                           with REF_PENALTY alone, since they share its pool */
+#define REF_ALL 255u
 
 struct ref_cfg {
     unsigned ask; /* REF_* */
@@ -38,6 +41,8 @@ struct ref *ref_new(const struct sim_cfg *like, const struct ref_cfg *cfg);
 void ref_free(struct ref *f);
 /* Fill a fresh request (sim_req) with a content; submit it after. */
 void ref_fill(const struct ref *f, struct sim_req *r, uint32_t content);
+/* Add an item of those that sim_req.items holds. */
+void ref_item(struct sim_req *r, unsigned type, const void *p, uint32_t len);
 /* Of an ended request: what it got is the reference's, or, when it ended
  * early, the beginning of it. */
 void ref_check(struct ref *f, const struct sim_req *r);

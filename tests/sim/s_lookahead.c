@@ -340,7 +340,7 @@ picked_far_ahead(int graph, int marks, int n)
     for (int i = 0; i < 4; i++)
         (void)ask(s, 20, 2000);
     steps(s, COST_MIN_STEPS + 10);
-    for (int try = 0; try < 4 && least > n / 10; try++) {
+    for (int try = 0; try < (marks ? 16 : 2) && least > n / 10; try++) {
         uint64_t end = 0;
         int far = 0;
 

@@ -559,6 +559,134 @@ d10_one_token_after_full_blocks(struct sim_rng *g)
     }
 }
 
+/* ---- d11 ---------------------------------------------------------------------------------- */
+
+/* What a request with rules had when it was cut short is where it goes on. */
+static void
+d11_from(struct sim *s, const struct ref *f, uint32_t content, int *n_ruled)
+{
+    struct sim_req *r = ref_ask(f, s, content);
+    uint32_t n = 0, *ids, n_reasoning;
+
+    sim_wait(s, r);
+    SIM_CHECK(r->code == 0);
+    if (r->n_items == 0 || r->p.n != 1)
+        return;
+    ++*n_ruled;
+    n = r->s[0].n_ids;
+    n_reasoning = r->s[0].end.n_reasoning;
+    ids = mem_array(n + 1, 4);
+    memcpy(ids, r->s[0].ids, n * 4u);
+    for (uint32_t cut = 1; cut < n; cut += 1 + n / 6) {
+        struct sim_req *next = sim_req(s);
+
+        ref_fill(f, next, content);
+        next->p.set &= ~FDP_S_PROMPT_LOGPROBS;
+        next->p.prompt_logprobs = 0;
+        next->n_prior = cut;
+        next->prior = mem_array(cut, 4);
+        memcpy(next->prior, ids, cut * 4u);
+        sim_submit(s, next, NULL);
+        sim_wait(s, next);
+        SIM_CHECK(next->code == 0 && next->s[0].n_ids == n);
+        SIM_CHECK(memcmp(next->s[0].ids, ids, n * 4u) == 0);
+        SIM_CHECK(next->s[0].end.n_reasoning == n_reasoning);
+    }
+    free(ids);
+}
+
+static void
+d11_rules_go_on_after_prior_ids(struct sim_rng *g)
+{
+    const struct ref_cfg rc = { .ask = REF_ALL & ~(REF_TEXT | REF_SAMPLES),
+        .n_content = 40,
+        .max_prompt = 60,
+        .max_new = 40,
+        .seed = 9 };
+    char dir[64];
+    int n_ruled = 0;
+
+    (void)g;
+    sim_model(dir);
+    for (int model = 0; model < 2; model++) {
+        struct sim_cfg c = base(2 + model);
+        struct sim *s;
+        struct ref *f;
+
+        c.graph = 1;
+        c.pace = SIM_PACE_FAST;
+        c.model_dir = model ? dir : NULL;
+        c.check_tokens = 0;
+        f = ref_new(&c, &rc);
+        s = sim_new(&c);
+        for (uint32_t i = 0; i < rc.n_content; i++)
+            d11_from(s, f, i, &n_ruled);
+        sim_drain(s);
+        sim_free(s);
+        ref_free(f);
+    }
+    sim_model_rm(dir);
+    SIM_CHECK(n_ruled > 15);
+}
+
+/* ---- d12 ---------------------------------------------------------------------------------- */
+
+/* Allowed and banned ids that leave none: at once, or behind a first token. */
+static struct sim_req *
+d12_ask(struct sim *s, int at_once)
+{
+    static const uint32_t allowed[] = { 40, 41 };
+    struct sim_req *r = sim_req(s);
+
+    r->n_prompt = 5;
+    r->prompt = mem_array(5, 4);
+    r->p.max_new = 20;
+    ref_item(r, FDP_IT_ALLOWED_IDS, allowed, 8);
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t pair[2] = { 40 + i / 2, 40 + i % 2 };
+
+        ref_item(r, FDP_IT_BAD_IDS, at_once ? pair + 1 : pair, at_once ? 4 : 8);
+    }
+    sim_submit(s, r, NULL);
+    return r;
+}
+
+static void
+d12_nothing_left_ends_that_request_alone(struct sim_rng *g)
+{
+    char dir[64];
+
+    (void)g;
+    sim_model(dir);
+    for (int depth = 0; depth <= MAX_DEPTH; depth++)
+        for (int kind = 0; kind < 4; kind++) {
+            struct sim_cfg c = base(depth);
+            struct sim_req *r[2], *other;
+            struct sim *s;
+
+            c.model_dir = kind / 2 ? dir : NULL;
+            c.check_tokens = kind / 2 == 0;
+            c.graph = kind % 2;
+            s = sim_new(&c);
+            other = ask(s, 20, 30, FDP_F_IGNORE_EOS);
+            r[0] = d12_ask(s, 0);
+            r[1] = d12_ask(s, 1);
+            for (int i = 0; i < 2; i++) {
+                sim_wait(s, r[i]);
+                SIM_CHECK(r[i]->code == FDP_E_BAD_PARAM);
+                SIM_CHECK(r[i]->detail == FDP_D_ALLOWED);
+                SIM_CHECK(r[i]->s[0].n_ids == (i == 0));
+                SIM_CHECK(r[i]->s[0].end.finish == FDP_FIN_ERROR);
+            }
+            sim_wait(s, other);
+            SIM_CHECK(other->code == 0 && other->s[0].n_ids == 30);
+            sim_drain(s);
+            all_free(s);
+            sim_free(s);
+        }
+    sim_model_rm(dir);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -574,6 +702,8 @@ main(int argc, char **argv)
         SIM_TEST(d8_poisoned_records),
         SIM_TEST(d9_rows_behind_an_end),
         SIM_TEST(d10_one_token_after_full_blocks),
+        SIM_TEST(d11_rules_go_on_after_prior_ids),
+        SIM_TEST(d12_nothing_left_ends_that_request_alone),
     };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));

@@ -248,6 +248,7 @@ sim_new(const struct sim_cfg *cfg)
             .max_logprobs = 20,
             .block_size = cfg->block_size,
             .prefix = cfg->prefix,
+            .files = cfg->files,
             .key = sim_key,
             .n_penalty = cfg->n_penalty } };
     sim_eng_cfg(s, &pc.eng);
@@ -326,14 +327,16 @@ sim_forget(struct sim *s, struct sim_req *r)
     free(r->prompt);
     free(r->prior);
     free(r->prompt_ids);
-    for (int i = 0; i < SIM_MAX_N; i++) {
+    sim_more_forget(r);
+    free(r->items);
+    for (int i = 0; i < SIM_SAMPLES; i++) {
         free(r->s[i].ids);
         free(r->s[i].text);
     }
     memset(r, 0, sizeof(*r));
 }
 
-static void
+void
 sim_item(struct sim *s, struct sim_req *r, unsigned type, const void *p, uint32_t len)
 {
     struct fdp_item *it = (struct fdp_item *)((char *)s->blob + r->p.len);
@@ -381,6 +384,12 @@ sim_submit(struct sim *s, struct sim_req *r, const char *text)
     for (uint32_t i = 0; i < r->n_stop_text; i++)
         sim_item(s, r, FDP_IT_STOP_STRING, r->stop_text[i],
             (uint32_t)strlen(r->stop_text[i]));
+    sim_more_items(s, r);
+    if (r->n_items > 0) {
+        SIM_CHECK(r->p.len + r->n_items <= SIM_BLOB);
+        memcpy((char *)s->blob + r->p.len, r->items, r->n_items);
+        r->p.len += r->n_items;
+    }
     ls = sim_claim(s, r->id, LNK_T_SUBMIT, sizeof(*ls));
     *ls = (struct lnk_submit){ .req = r->p, .t_submit_ns = s->now_ns, .user = r->user };
     if (r->p.ttl_queue_ms > 0)
@@ -395,6 +404,7 @@ sim_submit(struct sim *s, struct sim_req *r, const char *text)
     }
     lnk_flush(&s->gate);
     s->n_open++;
+    r->next_score = r->p.prompt_from > 1 ? r->p.prompt_from : 1;
     for (uint32_t i = 0; i < r->p.n; i++) {
         r->s[i].n_ids = r->n_prior;
         r->s[i].ids = mem_array(r->n_prior + 1u, 4);
@@ -496,16 +506,17 @@ sim_terminal(struct sim *s, struct sim_req *r)
         return;
     for (uint32_t i = 0; i < r->p.n; i++) {
         SIM_CHECK(r->s[i].ended);
-        if (s->cfg.check_tokens && r->prompt != NULL)
+        if (s->cfg.check_tokens && r->prompt != NULL && r->n_items == 0)
             sim_check_chain(s, r, &r->s[i]);
         if (r->code == 0 && (r->p.set & FDP_S_LOGPROBS) != 0)
             SIM_CHECK(r->s[i].n_logprobs == r->s[i].n_ids - r->n_prior);
     }
     if (r->code == 0 && (r->p.set & FDP_S_PROMPT_LOGPROBS) != 0)
-        SIM_CHECK(r->n_scores == r->prompt_len - 1);
+        SIM_CHECK(
+            r->n_scores == r->prompt_len - (r->p.prompt_from > 1 ? r->p.prompt_from : 1));
 }
 
-static void
+void
 sim_ids(struct sim *s, struct sim_sample *sm, uint32_t position, const void *ids, uint32_t n)
 {
     SIM_CHECK(!sm->ended && position == sm->n_ids && n > 0);
@@ -572,7 +583,8 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
     const void *body = rec + 1;
     const struct fdp_error *e;
 
-    SIM_CHECK(!r->terminal && rec->sample < SIM_MAX_N);
+    SIM_CHECK(!r->owes_text || rec->type == FDP_T_TOKEN_TEXT);
+    SIM_CHECK(!r->terminal && rec->sample < SIM_SAMPLES);
     switch (rec->type) {
     case LNK_T_TOKENIZED:
         SIM_CHECK(!r->accepted);
@@ -601,21 +613,20 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         return;
     case FDP_T_LOGPROBS:
         SIM_CHECK(rec->position == r->n_prior + sm->n_logprobs && !sm->ended);
-        SIM_CHECK(rec->len / 8 == 1u + r->p.logprobs);
+        SIM_CHECK(rec->len / 8 == 1u + r->p.logprobs + r->n_chosen);
         SIM_CHECK(((const struct fdp_logprob *)body)->id == sm->ids[rec->position]);
         sim_hash(&sm->lp_hash, rec);
         sm->n_logprobs++;
+        sim_more_logprobs(r, rec);
         return;
     case FDP_T_PROMPT_LOGPROBS:
         sim_scores(r, rec);
+        sim_more_logprobs(r, rec);
         return;
     case FDP_T_CHOICE_END:
         SIM_CHECK(!sm->ended && r->accepted);
         sm->ended = 1;
         memcpy(&sm->end, body, sizeof(sm->end));
-        return;
-    case FDP_T_REPLY:
-        memcpy(&r->info, body, sizeof(r->info));
         return;
     case FDP_T_DONE:
         memcpy(&r->done, body, sizeof(r->done));
@@ -633,7 +644,8 @@ sim_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
         sim_terminal(s, r);
         return;
     default:
-        sim_fail(__FILE__, __LINE__, "record of unknown type");
+        if (!sim_more_record(s, r, rec))
+            sim_fail(__FILE__, __LINE__, "record of unknown type");
     }
 }
 
@@ -738,37 +750,6 @@ sim_drain(struct sim *s)
 }
 
 /* ---- for the programs ------------------------------------------------------------------------ */
-
-void
-sim_model(char *path)
-{
-    char name[80];
-    FILE *f;
-
-    (void)snprintf(path, 64, "/tmp/fdd-sim-XXXXXX");
-    SIM_CHECK(mkdtemp(path) != NULL);
-    (void)snprintf(name, sizeof(name), "%s/config.json", path);
-    f = fopen(name, "w");
-    SIM_CHECK(f != NULL);
-    (void)fputs("{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
-                "\"hidden_size\":32,\"intermediate_size\":48,\"num_hidden_layers\":2,"
-                "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":16,"
-                "\"vocab_size\":259,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5,"
-                "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false,"
-                "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}",
-        f);
-    (void)fclose(f);
-}
-
-void
-sim_model_rm(const char *path)
-{
-    char name[80];
-
-    (void)snprintf(name, sizeof(name), "%s/config.json", path);
-    (void)unlink(name);
-    (void)rmdir(path);
-}
 
 int
 sim_run(int argc, char **argv, const struct sim_test *t, size_t n)

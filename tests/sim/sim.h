@@ -21,7 +21,8 @@
 #include "daemon/worker/quant.h"
 #include "daemon/worker/runner.h"
 
-#define SIM_MAX_N 4
+#define SIM_MAX_N   4         /* samples of a random request, */
+#define SIM_SAMPLES FDP_MAX_N /* and of any */
 
 struct sim_rng {
     uint64_t s;
@@ -64,9 +65,10 @@ struct sim_cfg {
     int32_t kv_dtype;      /* enum fdk_dtype + 1; 0: bf16, or fp32 for fp32 weights */
     const char *backend;   /* of a model; NULL: $FDD_SIM_BACKEND, else "cpu" */
     int32_t threads;
-    int32_t real_clock;     /* benchmarks */
-    int32_t all_tokens;     /* steps never go on with their output rows alone */
-    int32_t any_order;      /* a device's sums may depend on the number of rows */
+    int32_t real_clock; /* benchmarks */
+    int32_t all_tokens; /* steps never go on with their output rows alone */
+    int32_t any_order;  /* a device's sums may depend on the number of rows */
+    const struct files *files;
     int32_t no_instruments; /* neither histograms nor trace */
     int32_t learn;          /* step times steer the scheduler; else a run depends on
                                 nothing but its seed */
@@ -77,6 +79,7 @@ struct sim_sample {
     uint32_t n_ids;
     char *text;
     uint32_t n_text, text_at; /* text_at: bytes delivered before (prior) */
+    uint32_t n_special;       /* of n_ids, those that came as SPECIAL */
     uint32_t n_logprobs;
     uint64_t lp_hash; /* of all logprobs' bits */
     int ended;
@@ -95,6 +98,9 @@ struct sim_req {
     uint32_t stop[8], n_stop;
     char stop_text[4][32];
     uint32_t n_stop_text;
+    unsigned char *items; /* more items, whole; then outputs are not foretold */
+    uint32_t n_items;     /* their bytes */
+    uint32_t n_chosen;    /* ids of LOGPROB_IDS among them */
     uint32_t n_scores, next_score;
     uint64_t score_hash;
     uint32_t *prompt_ids; /* PROMPT_IDS delivered */
@@ -103,7 +109,19 @@ struct sim_req {
     uint32_t detail, arg, limit;
     struct fdp_done done;
     struct fdp_info info;
-    struct sim_sample s[SIM_MAX_N];
+    struct sim_sample s[SIM_SAMPLES];
+    /* sim_more.c */
+    const char *file; /* of FDP_OP_FILE: which, */
+    struct fdp_file_ask file_ask;
+    uint64_t file_size;
+    unsigned char *bytes; /* and what came */
+    uint32_t n_bytes;
+    char *prompt_text;
+    uint32_t n_prompt_text;
+    uint32_t n_token_text;
+    uint32_t lp_ids[1 + FDP_MAX_LOGPROBS + FDP_MAX_LOGPROB_IDS]; /* of the last record */
+    uint32_t lp_n, lp_position;                                  /* of logprobs */
+    int owes_text; /* TOKEN_TEXT of it has not come */
 };
 
 struct sim {
@@ -169,6 +187,23 @@ void sim_forget(struct sim *s, struct sim_req *r);
 /* Null model: the chain's token i for r; *ret_stop when it is a stop id. */
 uint32_t sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i,
     uint32_t prev, int *ret_stop);
+
+/* sim.c's and sim_more.c's own: an item behind r's others; ids and text of a sample;
+ * records that few requests want. 0: it is none. */
+void sim_item(struct sim *s, struct sim_req *r, unsigned type, const void *p, uint32_t len);
+void sim_ids(struct sim *s, struct sim_sample *sm, uint32_t position, const void *ids,
+    uint32_t n);
+void sim_more_items(struct sim *s, struct sim_req *r);
+int sim_more_record(struct sim *s, struct sim_req *r, const struct fdp_rec *rec);
+/* A record of logprobs came. */
+void sim_more_logprobs(struct sim_req *r, const struct fdp_rec *rec);
+void sim_more_forget(struct sim_req *r);
+
+/* A few sequences of 512 tokens at most. */
+extern const struct sim_cfg sim_small;
+/* fn on simulations like that one of every depth, with graphs and without. */
+void sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
+    void (*fn)(struct sim *s, struct sim_rng *g));
 
 /* A directory with the config.json of a tiny model; path[64]. */
 void sim_model(char *path);

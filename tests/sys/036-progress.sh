@@ -85,3 +85,12 @@ until_true 20 grep -q runtests "$dir/err" || fail "no progress"
 kill -TERM $p; wait $p
 alone() { ! pgrep -f "$clone/tools/runtests"; }
 until_true 5 alone || fail "left behind: $(pgrep -af "$clone/tools/runtests")"
+
+# ---- the shell that counts along leaves the work of EXIT to the script
+cat >"$dir/script" <<'EOT'
+. "$1"; to=$2
+trap 'echo "$BASHPID" >>"$to"' EXIT
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do watch x true; watched; done
+EOT
+bash "$dir/script" "$FDD_SRC/tools/dev/progress.sh" "$dir/ended" 2>/dev/null
+[ "$(wc -l <"$dir/ended")" = 1 ] || fail "the trap for EXIT ran $(wc -l <"$dir/ended") times"

@@ -95,7 +95,8 @@ fix_step(struct fix *f, uint64_t ms)
         f->g->env.now = f->now;
         (void)gate_events(f->g, 0);
         ASSERT(++rounds < 100000);
-    } while (gate_poll(f->g, f->now) != 0 || wch_has_more(&f->g->watch));
+    } while (gate_poll(f->g, f->now) != 0 ||
+        (f->g->life.exit_code < 0 && wch_has_more(&f->g->watch)));
     gate_check(f->g);
 }
 

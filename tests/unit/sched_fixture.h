@@ -85,7 +85,7 @@ struct fx {
     struct fx_rec rec[FX_MAX_DEPTH + 1];
     uint64_t done; /* steps up to it are collected */
     /* counts */
-    uint64_t n_step, n_ended, n_token, n_late, n_copy, n_cached, n_shared, n_urged;
+    uint64_t n_step, n_ended, n_token, n_late, n_copy, n_dup, n_cached, n_shared, n_urged;
     struct req *last_ended; /* not put back yet when keep is set */
     int keep;               /* ended requests stay for the test to look at */
 };

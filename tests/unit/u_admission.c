@@ -499,6 +499,52 @@ queued_tokens_have_a_limit(void **state)
     fix_close(&f);
 }
 
+/* One user's long requests do not shut out who has none: tokens on top are theirs. */
+static void
+last_tokens_are_kept(void **state)
+{
+    static const char *const sets[] = { "sched.max_queued_tokens=1600", NULL };
+    struct fdp_error e;
+    struct fix f;
+    struct fcl greedy, other[3];
+    struct fslow w = { .n = 0 };
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &greedy, 1000, NULL), FDP_OK);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(fcl_open(&f, &other[i], 1001 + i, NULL), FDP_OK);
+    for (unsigned i = 1; i <= FIX_CREDITS + 3; i++) /* 802 tokens each */
+        fcl_ask(&greedy, (struct fask){ .tag = i, .max_new = 800 });
+    fix_step(&f, 0);
+    fslow_take(&f, &w);
+    assert_int_equal(fcl_error(&greedy, FIX_CREDITS + 2).code, FDP_E_QUEUE_FULL);
+    fcl_ask(&greedy, (struct fask){ .tag = 100, .max_new = 796 }); /* exactly full */
+    fix_step(&f, 0);
+    assert_int_equal(f.g->fair.cost_queued, 1600);
+    /* one request of any length, then 1600 / ADM_KEPT_SHARE tokens */
+    fcl_ask(&other[0], (struct fask){ .tag = 1, .max_new = 58 });
+    fcl_ask(&other[1], (struct fask){ .tag = 1, .max_new = 38 });
+    fcl_ask(&other[2], (struct fask){ .tag = 1, .max_new = 1 });
+    fcl_ask(&other[0], (struct fask){ .tag = 2, .max_new = 1 });
+    fix_step(&f, 0);
+    assert_int_equal(f.g->fair.cost_queued, 1700);
+    e = fcl_error(&other[2], 1);
+    assert_true(e.code == FDP_E_QUEUE_FULL && e.arg == 1600 && e.retry_after_ms > 0);
+    assert_int_equal(fcl_error(&other[0], 2).code, FDP_E_QUEUE_FULL);
+    fcl_cancel(&other[0], 1);
+    fcl_cancel(&other[1], 1);
+    fix_step(&f, 0);
+    fcl_ask(&other[2], (struct fask){ .tag = 2, .max_new = 4000 });
+    fix_step(&f, 0);
+    assert_int_equal(f.g->fair.cost_queued, 1600 + 4002);
+    fcl_close(&greedy);
+    for (unsigned i = 0; i < 3; i++)
+        fcl_close(&other[i]);
+    fix_close(&f);
+}
+
 /* Without being set there is a limit too. */
 static void
 queued_tokens_default(void **state)
@@ -578,6 +624,7 @@ main(void)
         cmocka_unit_test(expired_at_the_turn),
         cmocka_unit_test(expired_never_reach_the_worker),
         cmocka_unit_test(queued_tokens_have_a_limit),
+        cmocka_unit_test(last_tokens_are_kept),
         cmocka_unit_test(queued_tokens_default),
         cmocka_unit_test(hostile_values),
     };

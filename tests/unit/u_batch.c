@@ -64,7 +64,7 @@ fix_new(void)
     f->bat->vocab = V_MAX;
     f->rec.plan = mem_aligned(256, bat_plan_bytes(&d));
     f->rec.outs = mem_array((size_t)d.O, sizeof(*f->rec.outs));
-    f->rec.penalty = mem_array((size_t)d.S, sizeof(*f->rec.penalty));
+    f->rec.entry = mem_array((size_t)d.S, sizeof(*f->rec.entry));
     memset(f->rec.plan, 0x5a, bat_plan_bytes(&d));
     return f;
 }
@@ -74,7 +74,7 @@ fix_free(struct fix *f)
 {
     free(f->rec.plan);
     free(f->rec.outs);
-    free(f->rec.penalty);
+    free(f->rec.entry);
     free(f->counts);
     bat_free(f->bat);
     sch_step_fini(&f->st);
@@ -301,17 +301,17 @@ penalty_counts(void **state)
 
     (void)state;
     step(f);
-    assert_int_equal(f->rec.n_penalty, 1);
+    assert_int_equal(f->rec.n_entry, 1);
     c += a->seqs[0].penalty * V_MAX;
-    assert_true(f->rec.penalty[0] == a->seqs[0].penalty);
+    assert_true(f->rec.entry[0].at == a->seqs[0].penalty && f->rec.entry[0].counts);
     for (int32_t i = 0; i < V_MAX; i++)
         assert_int_equal(c[i], i >= 1000 && i < 1004 ? 0x8000 : 0);
     step(f);
-    assert_int_equal(f->rec.n_penalty, 0);
+    assert_int_equal(f->rec.n_entry, 0);
     /* two tokens more, then away and back: they are counted by the host */
     sch_preempt(f->sch, &a->seqs[0]);
     step(f);
-    assert_int_equal(f->rec.n_penalty, 1);
+    assert_int_equal(f->rec.n_entry, 1);
     c = f->counts + a->seqs[0].penalty * V_MAX;
     assert_int_equal(c[7], 2);
     assert_int_equal(c[1000], 0x8000);

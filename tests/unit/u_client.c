@@ -218,7 +218,8 @@ t_record(void **state)
 {
     static const char *const stops[] = { "\n\n", "endless" };
     static const uint32_t ids[] = { 7, 8, 9 }, prior[] = { 11, 12 };
-    static const struct fdc_bias bias[] = { { 3, -1.0f } };
+    static const struct fdc_bias bias[] = { { 3, -1.5f }, { 8, 2 }, { 3, 0.5f } };
+    static const struct fdc_bias sums[] = { { 3, -1.0f }, { 8, 2 } };
     struct fix *f = *state;
     struct fdc_params p;
     struct fdc_submit_opts o = { .size = sizeof(o),
@@ -244,7 +245,7 @@ t_record(void **state)
     p.prior_ids = prior;
     p.n_prior = 2;
     p.bias = bias;
-    p.n_bias = 1;
+    p.n_bias = 3;
     assert_int_equal(fdc_submit_ids(f->s, ids, 3, &p, &o, &r), 0);
     assert_ptr_equal(fdc_req_user(r), &p);
     assert_int_equal(fdc_req_tokens(r, 1), 2);
@@ -270,7 +271,7 @@ t_record(void **state)
     assert_memory_equal(item(&f->m, &at, FDP_IT_STOP_STRING, 2), "\n\n\0\0\0\0\0\0", 8);
     assert_memory_equal(item(&f->m, &at, FDP_IT_STOP_STRING, 7), "endless\0", 8);
     assert_memory_equal(item(&f->m, &at, FDP_IT_STOP_IDS, 12), ids, 12);
-    assert_memory_equal(item(&f->m, &at, FDP_IT_LOGIT_BIAS, 8), bias, 8);
+    assert_memory_equal(item(&f->m, &at, FDP_IT_LOGIT_BIAS, 16), sums, 16);
     assert_int_equal(at, f->m.last.len);
     fdc_req_free(r);
     end(f);

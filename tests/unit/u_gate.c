@@ -154,19 +154,21 @@ t_broken_record(void **state)
         uint32_t type, len;
         unsigned char text[16];
     } broken[] = {
-        { FDP_T_TOKENS, 0, "" },
-        { FDP_T_TOKENS, 7, "" },
+        { FDP_T_TOKENS, 0, "" }, { FDP_T_TOKENS, 7, "" },
         { FDP_T_TOKENS, 15, { 0, 0, 0, 0, 2, 0, 3, 0 } }, /* two ids in 4 bytes */
         { FDP_T_TOKENS, 16, { 0, 0, 0, 0, 1, 0, 3, 0 } }, /* and a byte more */
         { FDP_T_TOKENS, 12, { 0, 0, 0, 0, 1, 0, 0, 0 } }, /* no text */
-        { FDP_T_ACCEPTED, sizeof(struct fdp_accepted) - 1, "" },
-        { FDP_T_ACCEPTED, 0, "" },
-        { FDP_T_CHOICE_END, 8, "" },
-        { FDP_T_IDS, 6, "" },
-        { FDP_T_PROMPT_IDS, 2, "" },
-        { FDP_T_LOGPROBS, 0, "" },
-        { FDP_T_PROMPT_LOGPROBS, 12, "" },
-        { FDP_T_EVENT, 8, "" },
+        { FDP_T_ACCEPTED, sizeof(struct fdp_accepted) - 1, "" }, { FDP_T_ACCEPTED, 0, "" },
+        { FDP_T_CHOICE_END, 8, "" }, { FDP_T_IDS, 6, "" }, { FDP_T_PROMPT_IDS, 2, "" },
+        { FDP_T_LOGPROBS, 0, "" }, { FDP_T_PROMPT_LOGPROBS, 12, "" },
+        { FDP_T_EVENT, 8, "" }, { FDP_T_TEXT, 1, "x" }, /* of a sample that there is not */
+        { FDP_T_SPECIAL, 7, "" },
+        { FDP_T_SPECIAL, 9, { 1, 0, 0, 0, 2 } },                  /* two bytes in one */
+        { FDP_T_SPECIAL, 10, { 1, 0, 0, 0, 1 } },                 /* and a byte more */
+        { FDP_T_TOKEN_TEXT, 1, "" }, { FDP_T_TOKEN_TEXT, 2, "" }, /* of no token */
+        { FDP_T_TOKEN_TEXT, 4, { 2, 0, 0, 0 } },                  /* two sizes in one */
+        { FDP_T_TOKEN_TEXT, 5, { 1, 0, 2, 0, 'a' } },             /* two bytes in one */
+        { FDP_T_TOKEN_TEXT, 6, { 1, 0, 1, 0, 'a' } },             /* and a byte more */
     };
     struct fix f;
     struct fcl c;
@@ -182,7 +184,9 @@ t_broken_record(void **state)
         fcl_submit(&c, 7 + i, 1, 3);
         fix_step(&f, 0);
         id = fix_take(&f, NULL, NULL, NULL);
-        fix_wsend(&f, id, broken[i].type, broken[i].text, broken[i].len);
+        memcpy(lnk_claim(&f.w, id, broken[i].type, broken[i].type == FDP_T_TEXT, 0,
+                   broken[i].len),
+            broken[i].text, broken[i].len);
         send_ids(&f, id, 0, 1);
         fix_step(&f, 0);
         assert_int_equal(jnl_find(&f.g->jnl, id)->finish, FDP_FIN_NONE);

@@ -526,6 +526,161 @@ penalties_need_a_pool(void **state)
     assert_int_equal(penalties(1, 0, 0, 0.001f, &used), 0);
 }
 
+/* ---- rules ----------------------------------------------------------------------------- */
+
+/* A prompt of one id and these items, which may be of any number. */
+static void
+submit_rules(struct fix *f, const unsigned *type, const void *const *p,
+    const uint32_t *len, int n)
+{
+    static unsigned char blob[1 << 17] __attribute__((aligned(8)));
+    uint32_t id = 1, bytes = 0, at = 0;
+    unsigned char *b = item(FDP_IT_PROMPT_IDS, &id, 4);
+    uint64_t req;
+
+    memcpy(blob, b, FDP_ITEM_SPAN(4));
+    bytes = FDP_ITEM_SPAN(4);
+    free(b);
+    for (int i = 0; i < n; i++) {
+        b = item(type[i], p[i], len[i]);
+        memcpy(blob + bytes, b, FDP_ITEM_SPAN(len[i]));
+        bytes += (uint32_t)FDP_ITEM_SPAN(len[i]);
+        free(b);
+    }
+    req = submit_rec(f, bytes);
+    while (at < bytes)
+        submit_piece(f, req, blob, bytes, &at);
+    lnk_flush(&f->gate);
+}
+
+static void
+submit_rule(struct fix *f, unsigned type, const void *p, uint32_t len)
+{
+    submit_rules(f, &type, &p, &len, 1);
+}
+
+/* The one failure so far. */
+static void
+refused(struct fix *f, int n_penalty, unsigned type, const void *p, uint32_t len,
+    const struct ing_bad *b)
+{
+    f->n_fail = 0;
+    f->g->cfg.n_penalty = n_penalty;
+    submit_rule(f, type, p, len);
+    for (int i = 0; i < 4 && f->n_fail == 0; i++)
+        poll(f);
+    assert_int_equal(f->n_fail, 1);
+    assert_int_equal(f->n_added, 0);
+    assert_int_equal(f->fail.a, b->code);
+    assert_int_equal(f->fail.idx, b->detail);
+    assert_int_equal(f->fail.x, b->arg);
+    assert_int_equal(f->fail.serial, b->limit);
+    assert_int_equal(f->fail.sample, type);
+}
+
+static void
+bad_rules_are_refused(void **state)
+{
+    static const struct fdp_bias twice[] = { { 5, 1 }, { 4, 1 }, { 5, 1 } };
+    static const struct fdp_bias far[] = { { VOCAB, 1 } };
+    static const uint32_t ids[] = { 1, VOCAB };
+    static const struct fdp_reasoning re = { 1, 2, VOCAB, 0 };
+    char word[FDP_MAX_BAD_IDS + 1];
+    struct fix *f = fix_new(0, 4);
+
+    (void)state;
+    memset(word, 'x', sizeof(word));
+    refused(f, 4, FDP_IT_LOGIT_BIAS, twice, 24,
+        &(struct ing_bad){ FDP_E_BAD_PARAM, FDP_D_BIAS_TWICE, 5, 0, 0 });
+    refused(f, 4, FDP_IT_LOGIT_BIAS, far, 8,
+        &(struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_BIAS_IDS, VOCAB, VOCAB - 1, 0 });
+    refused(f, 4, FDP_IT_ALLOWED_IDS, ids, 8,
+        &(struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_ALLOWED, VOCAB, VOCAB - 1, 0 });
+    refused(f, 4, FDP_IT_BAD_IDS, ids, 8,
+        &(struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_BAD_WORDS, VOCAB, VOCAB - 1, 0 });
+    refused(f, 4, FDP_IT_REASONING, &re, 16,
+        &(struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_REASONING, VOCAB, VOCAB - 1, 0 });
+    refused(f, 4, FDP_IT_LOGPROB_IDS, ids, 4,
+        &(struct ing_bad){ FDP_E_BAD_PARAM, FDP_D_SET, FDP_S_LOGPROBS, 0, 0 });
+    /* nothing but spaces; with a space before it, one id too long */
+    refused(f, 4, FDP_IT_BAD_WORDS, "   ", 3,
+        &(struct ing_bad){ FDP_E_BAD_PARAM, FDP_D_BAD_WORDS, 0, 1, 0 });
+    refused(f, 4, FDP_IT_BAD_WORDS, word, FDP_MAX_BAD_IDS,
+        &(struct ing_bad){ FDP_E_BAD_PARAM, FDP_D_BAD_WORDS, FDP_MAX_BAD_IDS + 1,
+            FDP_MAX_BAD_IDS, 0 });
+    /* without a pool there are none */
+    refused(f, 0, FDP_IT_LOGIT_BIAS, twice, 16,
+        &(struct ing_bad){ FDP_E_UNSUPPORTED, FDP_D_BIAS_IDS, 0, 0, 0 });
+    refused(f, 0, FDP_IT_BAD_WORDS, "a", 1,
+        &(struct ing_bad){ FDP_E_UNSUPPORTED, FDP_D_BAD_WORDS, 0, 0, 0 });
+    poll(f);
+    assert_int_equal(ing_open(f->g), 0);
+    fix_free(f);
+}
+
+/* Sequences of ids as they came, then each word without a space before it and with one. */
+static void
+words_are_banned_both_ways(void **state)
+{
+    static const uint32_t ids[] = { 7, 8 };
+    static const unsigned type[] = { FDP_IT_BAD_WORDS, FDP_IT_BAD_IDS, FDP_IT_BAD_WORDS };
+    const void *const p[] = { "  ab", ids, "c" };
+    static const uint32_t len[] = { 4, 8, 1 };
+    static const int32_t want[] = { 7, 8, ' ', 'a', 'b', 'a', 'b', ' ', 'c', 'c' };
+    static const int32_t size[] = { 2, 3, 2, 2, 1 };
+    struct fix *f = fix_new(0, 4);
+    const struct rls *r;
+    int at = 0;
+
+    (void)state;
+    submit_rules(f, type, p, len, 3);
+    for (int i = 0; i < 4 && f->n_added == 0; i++)
+        poll(f);
+    assert_int_equal(f->n_added, 1);
+    r = f->added[0]->rules;
+    assert_int_equal(f->added[0]->penalized, 1);
+    assert_int_equal(r->n_ban, 5);
+    for (int i = 0; i < 5; i++) {
+        at += size[i];
+        assert_int_equal(r->ban_end[i], at);
+    }
+    assert_memory_equal(r->ban_ids, want, sizeof(want));
+    assert_non_null(r->words);
+    give_back(f, f->added[0]);
+    poll(f);
+    assert_int_equal(ing_open(f->g), 0);
+    fix_free(f);
+}
+
+/* Many words before a prompt do not hold up other requests by more than a slice. */
+static void
+words_take_turns(void **state)
+{
+    static unsigned type[FDP_MAX_BAD];
+    static const void *p[FDP_MAX_BAD];
+    static uint32_t len[FDP_MAX_BAD];
+    struct fix *f = fix_new(0, 4);
+    uint32_t id = 1;
+    int polls = 0;
+
+    (void)state;
+    for (int i = 0; i < FDP_MAX_BAD; i++) {
+        type[i] = FDP_IT_BAD_WORDS;
+        p[i] = "abcdefghij";
+        len[i] = 10;
+    }
+    submit_rules(f, type, p, len, FDP_MAX_BAD);
+    poll(f);
+    (void)submit(f, &id, 1);
+    for (; f->n_added < 2 && polls < 20; polls++)
+        poll(f);
+    assert_int_equal(f->n_added, 2);
+    assert_int_equal(f->added[0]->id, 2);
+    assert_int_equal(f->added[1]->rules->n_ban, 2 * FDP_MAX_BAD);
+    assert_true(polls >= 3);
+    fix_free(f);
+}
+
 /* ---- limits that change --------------------------------------------------------------- */
 
 /* fdctl set output.max_logprobs=30, and at once a request that asks for 25. */
@@ -573,6 +728,9 @@ main(void)
         cmocka_unit_test(not_everything_is_cached),
         cmocka_unit_test(unset_is_the_models),
         cmocka_unit_test(penalties_need_a_pool),
+        cmocka_unit_test(bad_rules_are_refused),
+        cmocka_unit_test(words_are_banned_both_ways),
+        cmocka_unit_test(words_take_turns),
         cmocka_unit_test(records_wait_for_new_limits),
     };
 

@@ -86,13 +86,11 @@ t_scalars(void **state)
     SCALAR(flags, 1u << 11, FDP_E_BAD_PARAM, FDP_D_FLAGS); /* of version 2 */
     SCALAR(flags, FDP_F_PARSE_SPECIAL, FDP_OK, 0);
     SCALAR(flags, FDP_F_DEEP, FDP_E_BAD_PARAM, FDP_D_FLAGS);
-    SCALAR(flags,
-        FDP_F__ALL & ~(FDP_F_DEEP | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE),
-        FDP_OK, 0);
-    SCALAR(flags, FDP_F_ALONE, FDP_E_UNSUPPORTED, FDP_D_FLAGS);
-    SCALAR(best_of, 2, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
-    SCALAR(max_new, 0, FDP_E_UNSUPPORTED, FDP_D_MAX_NEW);
-    SCALAR(op, FDP_OP_FILE, FDP_E_UNSUPPORTED, FDP_D_OP);
+    SCALAR(flags, FDP_F__ALL & ~FDP_F_DEEP, FDP_OK, 0);
+    SCALAR(best_of, 2, FDP_OK, 0);
+    SCALAR(best_of, FDP_MAX_N, FDP_OK, 0);
+    SCALAR(max_new, 0, FDP_OK, 0);
+    SCALAR(op, FDP_OP_FILE, FDP_OK, 0);
     SCALAR(rsv[5], 1, FDP_E_BAD_PARAM, FDP_D_RESERVED);
     SCALAR(n, 0, FDP_E_BAD_PARAM, FDP_D_N);
     SCALAR(n, FDP_MAX_N, FDP_OK, 0);
@@ -151,6 +149,11 @@ t_no_logprobs(void **state)
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
     q.set ^= FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS;
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_PROMPT_LOGPROBS);
+    q.set ^= FDP_S_PROMPT_LOGPROBS; /* nor the mean of the best ones */
+    q.best_of = 2;
+    want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
+    q.best_of = 0;
+    q.set ^= FDP_S_PROMPT_LOGPROBS;
     none.max_logprobs = 0;
     want(chk_req(&q, &none, &e), &e, FDP_OK, 0);
     q.prompt_logprobs = 1;
@@ -435,7 +438,7 @@ static void
 t_model(void **state)
 {
     unsigned char b[FIX_MAX_LEN * 4 + 64] __attribute__((aligned(8)));
-    static uint32_t ids[FIX_MAX_LEN];
+    static uint32_t ids[FIX_MAX_LEN + 1];
     struct chk_limits no_tok = lim;
     struct chk_err e;
     struct fdp_req q;
@@ -467,9 +470,15 @@ t_model(void **state)
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
     assert_true(e.arg == FIX_MAX_LEN + 1 && e.limit == FIX_MAX_LEN);
     q.max_new = 0;
+    q.set &= ~FDP_S_MAX_NEW;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
     assert_true(e.arg == FIX_MAX_LEN && e.limit == FIX_MAX_LEN);
+    q.set |= FDP_S_MAX_NEW; /* without a token behind it */
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, (FIX_MAX_LEN + 1) * 4);
+    want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
+    assert_true(e.arg == FIX_MAX_LEN + 1 && e.limit == FIX_MAX_LEN);
     no_tok.has_tokenizer = 0;
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
     want(check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
@@ -638,7 +647,7 @@ t_info_while_loading(void **state)
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (uint64_t tag = 1; tag <= 2 * ITK_REFUSED_PER_S; tag++) {
         memset(&q, 0, sizeof(q));
-        q.op = FDP_OP_INFO;
+        q.op = tag % 2 != 0 ? FDP_OP_INFO : FDP_OP_FILE;
         q.tag = tag;
         fcl_send(&c, &q, NULL, 0, 0);
         fix_step(&f, 0);

@@ -390,10 +390,56 @@ long_tables_go_a_part_at_a_time(void **state)
     kv_free(kv);
 }
 
+/* Blocks that two tables hold without a name, a copy of the one behind them, and when
+ * they come back. */
+static void
+shared_without_a_name(void **state)
+{
+    struct kv_cfg c = { .n_block = 8, .block_size = 4, .n_slot = 3, .max_len = 32 };
+    struct kv *kv = kv_new(&c);
+    const int32_t *a, *b;
+
+    (void)state;
+    assert_int_equal(kv_grow(kv, 0, 11), 0);
+    kv_share(kv, 1, 0, 2);
+    kv_check(kv);
+    assert_int_equal(kv_available(kv), 5);
+    assert_int_equal(kv_grow(kv, 1, 11), 0);
+    a = kv->table;
+    b = kv->table + kv->stride;
+    assert_true(a[0] == b[0] && a[1] == b[1] && a[2] != b[2]);
+    kv_dup(kv, 1, 0, 2, 7);
+    kv_check(kv);
+    assert_int_equal(kv->n_dup, 1);
+    assert_true(kv->dup[0].from == a[2] && kv->dup[0].to == b[2]);
+    kv_copied(kv);
+    assert_int_equal(kv->n_dup, 0);
+    /* the first goes; the copy of step 7 still has to be read */
+    kv_drop(kv, 0, 3);
+    kv_collect(kv, 6);
+    kv_check(kv);
+    assert_int_equal(kv_available(kv), 4);
+    assert_int_equal(kv->n_deferred, 1);
+    kv_collect(kv, 7);
+    assert_int_equal(kv_available(kv), 5);
+    /* what is shared may get a name */
+    kv_share(kv, 2, 1, 2);
+    kv_register(kv, 1, 0, &(struct kv_hash){ 1, 2 });
+    kv_check(kv);
+    kv_drop(kv, 1, 7);
+    assert_int_equal(kv_available(kv), 6);
+    kv_drop(kv, 2, 7);
+    kv_check(kv);
+    assert_int_equal(kv_available(kv), 8);
+    assert_int_equal(kv->n_cached, 1);
+    kv_free(kv);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shared_without_a_name),
         cmocka_unit_test(grows_to_the_last_block),
         cmocka_unit_test(dummy_block_is_never_handed_out),
         cmocka_unit_test(blocks_wait_for_their_step),

@@ -232,7 +232,12 @@ blocks_by_utilization(void **state)
     assert_true(m.limit - m.device_bytes < in.kv.block_bytes);
     /* Graphs come first: their budget is among the fixed bytes. */
     assert_int_equal(mpl_bytes(&m, MPL_GRAPHS), 35ull * 200 * 16384);
-    assert_int_equal(mpl_bytes(&m, MPL_PENALTY), 64ull * 128256 * 2);
+    assert_int_equal(mpl_bytes(&m, MPL_PENALTY),
+        64ull * (128256 * 2 + fdk_rules_words(128256) * 4 + FDK_MAX_CHOSEN * 4));
+    assert_int_equal(mpl_bytes(&m, MPL_HOST_PENALTY),
+        64ull *
+            (128256 * 2 + fdk_rules_words(128256) * 4 +
+                (uint64_t)in.n_rec * FDK_MAX_CHOSEN * 4));
     assert_int_equal(m.max_len, 131072);
     assert_int_equal(m.concurrency, m.n_block / 2048);
     /* What somebody else has cannot be used. */

@@ -160,8 +160,8 @@ together(int32_t n_prompt, int32_t n_req, int32_t n, int32_t max_partial,
         (void)fx_step(f);
         computed += (uint64_t)(f->st.n_tok - f->st.n_decode);
     }
-    assert_int_equal(computed, n_prompt + (n_req * n - 1) * tail);
-    assert_int_equal(f->n_cached, (n_req * n - 1) * (n_prompt - tail));
+    assert_int_equal(computed, n_prompt + (n_req - 1) * tail + n_req * (n - 1));
+    assert_int_equal(f->n_cached, n_req * n * n_prompt - (int64_t)computed);
     fx_free(f);
 }
 
@@ -178,6 +178,151 @@ duplicates_share_one_prefill(void **state)
         /* with tokens left for others in every step */
         together(300, 1, 8, max_partial, 20);
         together(300, 4, 2, max_partial, 20);
+    }
+}
+
+/* The samples of a request compute its prompt once without the prefix cache, too; those
+ * of a prompt without a full block do not wait for one another. */
+static void
+samples_share_without_the_cache(void **state)
+{
+    static const int32_t lens[] = { 1, 2, 15, 16, 17, 18, 31, 32, 33, 48, 49, 300, 900,
+        901 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]) * 10; i++) {
+        int32_t len = lens[i / 10], n = i % 2 == 0 ? 8 : 64, whole = (len - 1) / 16;
+        struct fx_cfg c = cached;
+        uint64_t computed = 0;
+        struct fx *f;
+
+        c.cached = 0;
+        c.depth = (int32_t)(i / 2 % 5);
+        c.sch.max_seqs = 64;
+        c.n_block = 400;
+        f = fx_new(&c);
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = len, .max_new = 40, .text = 5, .n = n });
+        while (sch_busy(f->sch)) {
+            (void)fx_step(f);
+            computed += (uint64_t)(f->st.n_tok - f->st.n_decode);
+        }
+        assert_int_equal(computed, whole > 0 ? len + n - 1 : n * len);
+        assert_int_equal(f->n_dup, whole > 0 && (len - 1) % 16 > 0 ? n - 1 : 0);
+        fx_free(f);
+    }
+}
+
+/* Next to a long prompt that takes all that such may have of a step. */
+static void
+samples_do_not_wait_for_a_long_prompt(void **state)
+{
+    struct fx_cfg c = cached;
+    struct req *r;
+    struct fx *f;
+
+    (void)state;
+    c.cached = 0;
+    c.n_block = 400;
+    c.sch.long_threshold = 30;
+    c.sch.max_long = 1;
+    f = fx_new(&c);
+    r = fx_add(f, &(struct fx_ask){ .n_prompt = 60, .max_new = 60, .text = 5, .n = 4 });
+    (void)fx_add(f, &(struct fx_ask){ .n_prompt = 3000, .max_new = 3, .text = 6 });
+    for (int i = 0; i < 4; i++)
+        (void)fx_step(f);
+    for (int i = 0; i < 4; i++)
+        assert_true(r->seqs[i].n_tok > r->n_ids);
+    fx_drain(f, 400);
+    fx_free(f);
+}
+
+/* Few rows: the samples begin one after the other while earlier ones end, and each finds
+ * one that has the prompt. With one row none does. */
+static void
+samples_find_one_that_is_left(void **state)
+{
+    (void)state;
+    for (int32_t rows = 1; rows <= 3; rows++) {
+        for (int32_t depth = 0; depth <= 4; depth++) {
+            struct fx_cfg c = cached;
+            uint64_t computed = 0;
+            struct fx *f;
+
+            c.cached = 0;
+            c.depth = depth;
+            c.sch.max_seqs = rows;
+            f = fx_new(&c);
+            (void)fx_add(f,
+                &(struct fx_ask){ .n_prompt = 50, .max_new = 9, .text = 5, .n = 20, .stops = 1 });
+            while (sch_busy(f->sch)) {
+                (void)fx_step(f);
+                computed += (uint64_t)(f->st.n_tok - f->st.n_decode);
+            }
+            if (rows == 1 && depth == 0)
+                assert_int_equal(computed, 20 * 50);
+            else if (rows > 1)
+                assert_in_range(computed, 50 + 19, 20 * 50 / 2);
+            fx_free(f);
+        }
+    }
+}
+
+/* One that was preempted comes back with the blocks of another, and where all were, one
+ * computes the prompt again. */
+static void
+samples_share_when_preempted(void **state)
+{
+    (void)state;
+    for (int32_t depth = 0; depth <= 4; depth++) {
+        struct fx_cfg c = cached;
+        uint64_t computed = 0;
+        struct fx *f;
+
+        c.cached = 0;
+        c.depth = depth;
+        c.n_block = 24;
+        f = fx_new(&c);
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = 170, .max_new = 60, .text = 5, .n = 6 });
+        (void)fx_add(f,
+            &(struct fx_ask){ .n_prompt = 50, .max_new = 100, .text = 6, .n = 4 });
+        for (int i = 0; i < 4000 && sch_busy(f->sch); i++) {
+            (void)fx_step(f);
+            computed += (uint64_t)(f->st.n_tok - f->st.n_decode);
+        }
+        assert_false(sch_busy(f->sch));
+        assert_true(f->sch->n_preempted > 0 && f->n_dup > 8);
+        assert_true(computed < 6 * 170 + 4 * 50 + 170 * f->sch->n_preempted);
+        fx_free(f);
+    }
+}
+
+/* Cancelled at any step, while some compute, share and wait. */
+static void
+samples_that_are_cancelled(void **state)
+{
+    (void)state;
+    for (int32_t steps = 0; steps < 24; steps++) {
+        for (int32_t depth = 0; depth <= 4; depth += 2) {
+            struct fx_cfg c = cached;
+            struct req *r;
+            struct fx *f;
+
+            c.cached = steps % 2;
+            c.depth = depth;
+            c.n_block = 40;
+            f = fx_new(&c);
+            r = fx_add(f,
+                &(struct fx_ask){ .n_prompt = 300, .max_new = 30, .text = 5, .n = 12 });
+            (void)fx_add(f,
+                &(struct fx_ask){ .n_prompt = 40, .max_new = 20, .text = 6, .n = 3 });
+            for (int32_t i = 0; i < steps; i++)
+                (void)fx_step(f);
+            fx_cancel(f, r);
+            fx_drain(f, 400);
+            fx_free(f);
+        }
     }
 }
 
@@ -542,6 +687,11 @@ main(void)
         cmocka_unit_test(block_filled_by_an_end_is_computed),
         cmocka_unit_test(other_users_find_nothing),
         cmocka_unit_test(duplicates_share_one_prefill),
+        cmocka_unit_test(samples_share_without_the_cache),
+        cmocka_unit_test(samples_do_not_wait_for_a_long_prompt),
+        cmocka_unit_test(samples_find_one_that_is_left),
+        cmocka_unit_test(samples_share_when_preempted),
+        cmocka_unit_test(samples_that_are_cancelled),
         cmocka_unit_test(others_do_not_wait_for_a_prefix),
         cmocka_unit_test(duplicate_that_leaves),
         cmocka_unit_test(deep_hits_hide_nobody),

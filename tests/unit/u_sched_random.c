@@ -80,7 +80,7 @@ arrive(struct fx *f)
     if (fx_rand(f, 0, 3) > 0 && a.max_new > 40)
         a.max_new = 40;
     a.n_same = fx_rand(f, 0, 1) ? (int32_t)fx_rand(f, 0, (uint32_t)a.n_prompt) : 0;
-    a.n = fx_rand(f, 0, 5) == 0 ? 3 : 1;
+    a.n = fx_rand(f, 0, 5) == 0 ? (int32_t)fx_rand(f, 2, 6) : 1;
     a.scores = fx_rand(f, 0, 9) == 0;
     a.penalized = f->cfg.sch.n_penalty > 0 && fx_rand(f, 0, 5) == 0;
     if (fx_rand(f, 0, 19) == 0)

@@ -106,7 +106,8 @@ hints_of_other_limits(void **state)
     fix_step(&f, 0);
     e = fcl_error(&a, tag);
     assert_int_equal(e.code, FDP_E_LIMIT);
-    assert_true(e.retry_after_ms > 320 && e.retry_after_ms < 500); /* 200 * 2 / 1000 s */
+    assert_true(e.retry_after_ms > 320 && e.retry_after_ms < 500);  /* 200 * 2 / 1000 s */
+    fcl_ask(&other, (struct fask){ .tag = ++tag, .max_new = 198 }); /* has none */
     fcl_ask(&other, (struct fask){ .tag = ++tag, .max_new = 4000 });
     fix_step(&f, 0);
     e = fcl_error(&other, tag);

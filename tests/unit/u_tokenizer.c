@@ -353,6 +353,11 @@ bad_files(void **state)
     unlink(path);
     assert_int_equal(tok_load(path, &(struct tok *){ NULL }, err, sizeof(err)), -ENOENT);
     assert_non_null(strstr(err, path));
+    /* a link whose file is missing is no model without a tokenizer */
+    assert_int_equal(symlink("/nonexistent", path), 0);
+    assert_int_equal(tok_load(path, &(struct tok *){ NULL }, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "not there"));
+    unlink(path);
     assert_int_equal(tok_load("/dev/zero", &(struct tok *){ NULL }, err, sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "not a regular file"));

@@ -13,9 +13,12 @@
 watcher=
 n_objects=0 n_tests=0
 watch() {
+    local up
     watched
+    exec {up}<> <(:)
     (
     trap 'exit 0' TERM
+    echo >&"$up"
     trap '' INT HUP
     name=$1 every=${FDD_PROGRESS_S:-10} t0=$SECONDS
     shift
@@ -36,6 +39,9 @@ watch() {
     done
     ) </dev/null >/dev/null &
     watcher=$!
+    # Ended before its trap is set, it would run this shell's for EXIT.
+    read -rt 10 -u "$up" || true
+    exec {up}>&-
 }
 watched() {
     [ -n "$watcher" ] || return 0

@@ -127,7 +127,8 @@ static const struct fct_opt out_opts[] = { FCT_OPT_HEAD("output:"),
     FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END };
 
 /* Parameters of a request that mean something else here, or nothing. */
-static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos", NULL };
+static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos",
+    "best-of", "alone", "echo", "token-text", NULL };
 
 static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
     .about = "Send requests and report latencies, throughput and goodput. A closed loop\n"

@@ -18,7 +18,7 @@ struct slot {
     const struct fct_req *req;
     fdc_req_t *handle;
     struct fct_result res;
-    size_t index, n_printed; /* bytes of text printed */
+    size_t index, n_printed, n_echoed; /* bytes of text printed, and of the prompt's */
     unsigned tries;
     uint64_t t_retry; /* not before this moment */
     int begun, over;
@@ -166,6 +166,14 @@ print_ids(const struct fct_choice *c)
         printf("%s%u", i > 0 ? " " : "", c->ids[i]);
 }
 
+/* Bytes [from, to) of a text, which may be NULL without any. */
+static void
+fwrite_some(const char *text, size_t from, size_t to)
+{
+    if (to > from)
+        fwrite(text + from, 1, to - from, stdout);
+}
+
 /* What has come of the head's text and is not on the screen yet. */
 static void
 print_new_text(struct gen *g, struct slot *s)
@@ -174,13 +182,13 @@ print_new_text(struct gen *g, struct slot *s)
 
     if (c == NULL) /* between two tries */
         return;
-    if (s->n_printed == 0 && c->n_text > 0)
+    if (s->n_printed == 0 && s->n_echoed == 0 && c->n_text + s->res.n_prompt_text > 0)
         print_header(g, s, 0);
-    if (c->n_text > s->n_printed) {
-        fwrite(c->text + s->n_printed, 1, c->n_text - s->n_printed, stdout);
-        s->n_printed = c->n_text;
-        fflush(stdout);
-    }
+    fwrite_some(s->res.prompt_text, s->n_echoed, s->res.n_prompt_text);
+    s->n_echoed = s->res.n_prompt_text;
+    fwrite_some(c->text, s->n_printed, c->n_text);
+    s->n_printed = c->n_text;
+    fflush(stdout);
 }
 
 static void
@@ -195,10 +203,12 @@ print_rest(struct gen *g, struct slot *s)
         /* A refused request has no output to head. */
         if (s->res.error.code != FDC_OK && c->n_text == 0 && c->n_ids == 0)
             continue;
-        if (i > 0 || s->n_printed == 0)
+        if (i > 0 || (s->n_printed == 0 && s->n_echoed == 0))
             print_header(g, s, i);
-        if (i > 0 && c->n_text > 0)
-            fwrite(c->text, 1, c->n_text, stdout);
+        if (i > 0) {
+            fwrite_some(s->res.prompt_text, 0, s->res.n_prompt_text);
+            fwrite_some(c->text, 0, c->n_text);
+        }
         /* A model without a tokenizer sends ids alone. */
         if (c->n_text == 0 && c->n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
             print_ids(c);
@@ -298,7 +308,7 @@ try_again(struct gen *g, struct slot *s)
     uint64_t wait_ms = s->res.error.retry_after_ms;
 
     if (code == FDC_OK || !fdc_is_retryable(code) || code == FDC_E_DISCONNECTED ||
-        g->cancelled || s->tries >= g->retry || s->n_printed > 0 ||
+        g->cancelled || s->tries >= g->retry || s->n_printed > 0 || s->n_echoed > 0 ||
         fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
         return 0;
     if (wait_ms == 0)
@@ -336,10 +346,15 @@ submit(struct gen *g, struct slot *s)
 {
     const struct fct_req *q = s->req;
     struct fdc_params p = q->p;
+    void *rules = fct_rules_params(&q->rules, &p);
     int rc;
 
-    if (fct_result_init(&s->res, q, s->index) != 0)
+    if (rules == NULL)
         return fct_oom();
+    if (fct_result_init(&s->res, q, s->index) != 0) {
+        free(rules);
+        return fct_oom();
+    }
     p.stop = (const char *const *)q->stop;
     p.stop_len = q->stop_len;
     p.n_stop = q->n_stop;
@@ -348,6 +363,7 @@ submit(struct gen *g, struct slot *s)
     s->res.t_submit = clk_now_ns();
     rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &q->o, &s->handle)
                         : fdc_submit_text(g->s, q->text, q->n_text, &p, &q->o, &s->handle);
+    free(rules);
     if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         fct_result_fini(&s->res);
         return FDC_E_FULL;

@@ -34,5 +34,4 @@ show_any(const json_t *o)
         .show = how };
 PLAIN(requests, "Requests that have not ended.", show_requests)
 PLAIN(clients, "Sessions of client programs.", show_clients)
-PLAIN(model, "The model: sizes, memory, where its files are.", show_any)
 PLAIN(program, "The operations that make up one step of the model.", show_any)

@@ -105,6 +105,7 @@ static const struct {
     { "linger-admin", atk_linger_admin },
     { "noread", atk_noread },
     { "greedy", atk_greedy },
+    { "greedy-long", atk_greedy_long },
     { "blob", atk_blob },
     { "republish", atk_republish },
     { "big", atk_big },

@@ -53,6 +53,7 @@ void atk_linger_admin(struct attack *a);
 /* requests: attack_request.c */
 void atk_noread(struct attack *a);
 void atk_greedy(struct attack *a);
+void atk_greedy_long(struct attack *a);
 void atk_blob(struct attack *a);
 void atk_republish(struct attack *a);
 void atk_big(struct attack *a);

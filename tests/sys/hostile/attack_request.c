@@ -15,6 +15,7 @@
 #define RQ_ARENA    (64u << 20) /* more than any daemon gives */
 #define RQ_OPEN     8           /* requests that are refused, at a time and session */
 #define RQ_PAUSE_US 500
+#define RQ_LONG     1000 /* output tokens: nearly the demo model's length */
 
 static struct raw ses[RQ_SESSIONS];
 static uint32_t n_open[RQ_SESSIONS], req_len[RQ_SESSIONS];
@@ -48,8 +49,8 @@ atk_noread(struct attack *a)
 }
 
 /* As many valid requests as are taken, all answers read. */
-void
-atk_greedy(struct attack *a)
+static void
+greedy(struct attack *a, int longest)
 {
     int n = atk_sessions(a, ses, RQ_SESSIONS, NULL);
     uint64_t tag = 0;
@@ -61,6 +62,12 @@ atk_greedy(struct attack *a)
             while (n_open[i] < r->w.max_inflight && raw_room(r) != 0) {
                 struct fdp_req q = raw_generate(r, ++tag, r->tail % 256, 64);
 
+                if (longest) { /* then the room that they leave, half by half */
+                    unsigned k = tag % 16;
+
+                    q.n = k < 6 ? FDP_MAX_N >> k : 1;
+                    q.max_new = k < 6 ? RQ_LONG : RQ_LONG >> (k - 6);
+                }
                 raw_put(r, &q);
                 n_open[i]++;
                 a->n_op++;
@@ -70,6 +77,19 @@ atk_greedy(struct attack *a)
         }
         usleep(RQ_PAUSE_US);
     }
+}
+
+void
+atk_greedy(struct attack *a)
+{
+    greedy(a, 0);
+}
+
+/* Few of them, so large that they are all the tokens that may wait. */
+void
+atk_greedy_long(struct attack *a)
+{
+    greedy(a, 1);
 }
 
 /* A text of two-byte characters over all of want bytes or of the arena, then an

@@ -145,6 +145,30 @@ int fct_dbl_in(const char *what, const char *text, double lo, double hi, double 
 
 /* ---- a request ------------------------------------------------------------- */
 
+/* What changes which tokens may be chosen. */
+enum fct_rule_kind {
+    FCT_RULE_BIAS,     /* ID=X */
+    FCT_RULE_ALLOW,    /* ids */
+    FCT_RULE_BAD_WORD, /* a text */
+    FCT_RULE_BAD_IDS,  /* ids of a sequence */
+    FCT_RULE_LOGPROB,  /* ids */
+    FCT_RULE_REASONING /* tokens at most, opening id, closing id */
+};
+struct fct_rule;
+struct fct_rules {
+    size_t n;
+    struct fct_rule *rule;
+};
+/* By option or by the value of a key. 0, -EINVAL or -ENOMEM. */
+int fct_rules_add(struct fct_rules *l, enum fct_rule_kind kind, const char *text);
+int fct_rules_json(struct fct_rules *l, enum fct_rule_kind kind, const json_t *v,
+    const char **ret_want);
+int fct_rules_copy(struct fct_rules *dst, const struct fct_rules *src);
+void fct_rules_fini(struct fct_rules *l);
+/* Into p, whose pointers are valid until l changes and the result is freed with
+ * free(). NULL: no memory. */
+void *fct_rules_params(const struct fct_rules *l, struct fdc_params *p);
+
 struct fct_req {
     char *text; /* prompt, or */
     size_t n_text;
@@ -156,7 +180,8 @@ struct fct_req {
     char **stop;
     uint32_t *stop_len, *stop_ids;
     uint32_t n_stop, n_stop_ids;
-    json_t *label; /* "id" of a batch line, shown in the result */
+    struct fct_rules rules; /* nor are what these say */
+    json_t *label;          /* "id" of a batch line, shown in the result */
 };
 
 void fct_req_init(struct fct_req *r);
@@ -199,7 +224,13 @@ int fct_parse_batch(const char *path, const char *text, size_t n,
 struct fct_lp {
     uint32_t at, n;
     uint32_t position;
-}; /* entries [at, at + n) */
+    uint32_t text; /* 1 + where those of its tokens begin in texts, each behind its length
+                      in a uint16_t; 0: none came */
+};                 /* entries [at, at + n) */
+struct fct_special {
+    uint32_t id, position;
+    size_t at, n; /* its name in texts */
+};
 
 struct fct_choice {
     uint32_t *ids;
@@ -208,6 +239,8 @@ struct fct_choice {
     size_t n_text, cap_text;
     struct fct_lp *lp;
     size_t n_lp, cap_lp;
+    struct fct_special *special;
+    size_t n_special, cap_special;
     struct fdc_choice_end end; /* finish FDC_FIN_NONE: has not come */
 };
 
@@ -218,8 +251,13 @@ struct fct_result {
     unsigned n_choices;
     uint32_t *prompt_ids;
     size_t n_prompt_ids, cap_prompt_ids;
+    char *prompt_text;
+    size_t n_prompt_text, cap_prompt_text;
+    char *texts; /* of tokens */
+    size_t n_texts, cap_texts;
     struct fct_lp *plp; /* prompt logprobs */
     size_t n_plp, cap_plp;
+    int last_lp_is_prompt;
     struct fdc_logprob *lps; /* what the fct_lp point into */
     size_t n_lps, cap_lps;
     struct fdc_accepted accepted;

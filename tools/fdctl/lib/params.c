@@ -10,12 +10,24 @@
 
 #include "daemon/common/text.h"
 
-enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_ID };
+enum ptype {
+    P_COUNT,
+    P_U16,
+    P_U32,
+    P_U64,
+    P_I32,
+    P_F32,
+    P_FLAG,
+    P_STOP,
+    P_STOP_ID,
+    P_RULE
+};
 
 /* X(id, name, type, field of struct fct_req, flag, argument, help).
  * The daemon judges the values; here they only have to fit their type. */
 #define PARAM_ROWS(X) \
-    X(max_tokens, "max-tokens", P_U32, p.max_new, 0, "N", "output tokens at most") \
+    X(max_tokens, "max-tokens", P_U32, p.max_new, 0, "N", \
+        "output tokens at most; 0: the prompt is only scored") \
     X(min_tokens, "min-tokens", P_U32, p.min_new, 0, "N", "no stop before this many") \
     X(temperature, "temperature", P_F32, p.temperature, 0, "T", \
         "0 is greedy (the model's)") \
@@ -30,10 +42,19 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
         "0.001 to 2 (the model's)") \
     X(seed, "seed", P_U64, p.seed, 0, "N", "same seed, same tokens") \
     X(n, "n", P_U16, p.n, 0, "N", "samples of each prompt (1)") \
+    X(best_of, "best-of", P_U32, p.best_of, 0, "N", \
+        "draw N samples and return the likeliest n") \
     X(logprobs, "logprobs", P_COUNT, p.logprobs, 0, "K", \
         "log-probabilities of the output, K alternatives") \
     X(prompt_logprobs, "prompt-logprobs", P_COUNT, p.prompt_logprobs, 0, "K", \
         "the same for the prompt") \
+    X(prompt_from, "prompt-from", P_U32, p.prompt_from, 0, "N", \
+        "with --prompt-logprobs: from token N of it on") \
+    X(token_text, "token-text", P_FLAG, p.n, FDC_F_TOKEN_TEXT, NULL, \
+        "the text of each token with its log-probability") \
+    X(echo, "echo", P_FLAG, p.n, FDC_F_PROMPT_TEXT, NULL, "the prompt's text, too") \
+    X(alone, "alone", P_FLAG, p.n, FDC_F_ALONE, NULL, \
+        "special and added tokens apart from the text") \
     X(priority, "priority", P_I32, o.priority, 0, "N", "smaller first (0)") \
     X(stream_interval, "stream-interval", P_U16, o.stream_interval, 0, "N", \
         "tokens per piece at least") \
@@ -43,6 +64,18 @@ enum ptype { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_STOP, P_STOP_
     X(user, "user", P_U64, o.user, 0, "UID", "act for this user (trusted users)") \
     X(stop, "stop", P_STOP, p.n, 0, "TEXT", "end at this text; may be repeated") \
     X(stop_id, "stop-id", P_STOP_ID, p.n, 0, "ID", "end at this token; may be repeated") \
+    X(logit_bias, "logit-bias", P_RULE, p.n, FCT_RULE_BIAS, "ID=X", \
+        "add -100 to 100 to a token's logit; may be repeated") \
+    X(allow_ids, "allow-ids", P_RULE, p.n, FCT_RULE_ALLOW, "ID,ID...", \
+        "no other token is chosen; may be repeated") \
+    X(bad_words, "bad-words", P_RULE, p.n, FCT_RULE_BAD_WORD, "TEXT", \
+        "this text does not come; may be repeated") \
+    X(bad_ids, "bad-ids", P_RULE, p.n, FCT_RULE_BAD_IDS, "ID,ID...", \
+        "this sequence does not come; may be repeated") \
+    X(logprob_ids, "logprob-ids", P_RULE, p.n, FCT_RULE_LOGPROB, "ID,ID...", \
+        "log-probabilities of these too, with --logprobs") \
+    X(reasoning, "reasoning", P_RULE, p.n, FCT_RULE_REASONING, "N,OPEN,CLOSE", \
+        "N tokens at most between two token ids") \
     X(ignore_eos, "ignore-eos", P_FLAG, p.n, FDC_F_IGNORE_EOS, NULL, \
         "go on behind the end of the text") \
     X(keep_stop, "keep-stop", P_FLAG, p.n, FDC_F_KEEP_STOP, NULL, \
@@ -101,6 +134,7 @@ fct_req_fini(struct fct_req *r)
     free(r->stop);
     free(r->stop_len);
     free(r->stop_ids);
+    fct_rules_fini(&r->rules);
     free(r->text);
     free(r->ids);
     json_decref(r->label);
@@ -166,6 +200,8 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
         rc = add_stop(dst, src->stop[i], src->stop_len[i]);
     for (i = 0; i < src->n_stop_ids && rc == 0; i++)
         rc = add_stop_id(dst, src->stop_ids[i]);
+    if (rc == 0)
+        rc = fct_rules_copy(&dst->rules, &src->rules);
     if (src->text != NULL && rc == 0)
         rc = (dst->text = dup_bytes(src->text, src->n_text)) != NULL ? 0 : -ENOMEM;
     if (src->ids != NULL && rc == 0)
@@ -224,6 +260,12 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
         return 0;
     case P_STOP:
         rc = add_stop(r, value, strlen(value));
+        return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+    case P_RULE:
+        rc = fct_rules_add(&r->rules, (enum fct_rule_kind)row->flag, value);
+        if (rc == -EINVAL)
+            return fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value,
+                fct_param_opts[id - FCT_PARAM_BASE].arg);
         return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
     case P_F32:
         rc = fct_dbl(what, value, &d);
@@ -322,6 +364,8 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
     case P_STOP_ID:
         *ret_want = "a token id or a list of them";
         return json_list(r, row->type, v);
+    case P_RULE:
+        return fct_rules_json(&r->rules, (enum fct_rule_kind)row->flag, v, ret_want);
     case P_F32:
         *ret_want = "a number";
         if (!json_is_number(v))

@@ -33,9 +33,12 @@ fct_result_fini(struct fct_result *r)
         free(r->choices[i].ids);
         free(r->choices[i].text);
         free(r->choices[i].lp);
+        free(r->choices[i].special);
     }
     free(r->choices);
     free(r->prompt_ids);
+    free(r->prompt_text);
+    free(r->texts);
     free(r->plp);
     free(r->lps);
     memset(r, 0, sizeof(*r));
@@ -64,9 +67,53 @@ add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice
 
     if (rc != 0)
         return rc;
+    r->last_lp_is_prompt = ev->type == FDC_T_PROMPT_LOGPROBS;
     return ev->type == FDC_T_LOGPROBS
         ? append(&c->lp, &c->n_lp, &c->cap_lp, &lp, 1, sizeof(lp))
         : append(&r->plp, &r->n_plp, &r->cap_plp, &lp, 1, sizeof(lp));
+}
+
+/* Of the tokens of the logprobs that came last. */
+static int
+add_token_text(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+{
+    struct fct_lp *lp = r->last_lp_is_prompt && r->n_plp > 0 ? &r->plp[r->n_plp - 1]
+        : !r->last_lp_is_prompt && c->n_lp > 0
+        ? &c->lp[c->n_lp - 1]
+        : NULL;
+
+    size_t at = r->n_texts, n;
+    const char *text;
+    uint16_t len;
+    int rc = 0;
+
+    if (lp == NULL || lp->position != ev->position || ev->n != lp->n)
+        return 0;
+    for (uint32_t i = 0; i < ev->n && rc == 0; i++) {
+        text = fdc_event_text(ev, i, &n);
+        len = text != NULL ? (uint16_t)n : 0;
+        rc = append(&r->texts, &r->n_texts, &r->cap_texts, &len, sizeof(len), 1);
+        if (rc == 0)
+            rc = append(&r->texts, &r->n_texts, &r->cap_texts, text, len, 1);
+    }
+    lp->text = (uint32_t)at + 1;
+    return rc;
+}
+
+static int
+add_special(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+{
+    struct fct_special sp = { .id = ev->special->id,
+        .position = ev->position,
+        .at = r->n_texts,
+        .n = ev->special->n_text };
+    int rc = append(&r->texts, &r->n_texts, &r->cap_texts, ev->special + 1, sp.n, 1);
+
+    if (rc == 0)
+        rc = append(&c->ids, &c->n_ids, &c->cap_ids, &sp.id, 1, sizeof(sp.id));
+    return rc != 0
+        ? rc
+        : append(&c->special, &c->n_special, &c->cap_special, &sp, 1, sizeof(sp));
 }
 
 int
@@ -86,6 +133,15 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
         if (r->t_first == 0)
             r->t_first = now_ns;
         return append(&c->ids, &c->n_ids, &c->cap_ids, ev->ids, ev->n, sizeof(*c->ids));
+    case FDC_T_SPECIAL:
+        if (r->t_first == 0)
+            r->t_first = now_ns;
+        return add_special(r, ev, c);
+    case FDC_T_PROMPT_TEXT:
+        return append(&r->prompt_text, &r->n_prompt_text, &r->cap_prompt_text, ev->text,
+            ev->n, 1);
+    case FDC_T_TOKEN_TEXT:
+        return add_token_text(r, ev, c);
     case FDC_T_TEXT:
         return append(&c->text, &c->n_text, &c->cap_text, ev->text, ev->n, 1);
     case FDC_T_LOGPROBS:
@@ -151,7 +207,26 @@ fct_json_ids(const uint32_t *ids, size_t n)
     return a;
 }
 
-/* {id, logprob, top: [[id, logprob], ...]} */
+/* The text of token i of lp; NULL: none came. */
+static json_t *
+token_json(const struct fct_result *r, const struct fct_lp *lp, uint32_t i)
+{
+    const char *at;
+    uint16_t len;
+
+    if (lp->text == 0)
+        return NULL;
+    at = r->texts + lp->text - 1;
+    memcpy(&len, at, sizeof(len));
+    for (uint32_t k = 0; k < i; k++) {
+        at += sizeof(len) + len;
+        memcpy(&len, at, sizeof(len));
+    }
+    return fct_json_text(at + sizeof(len), len);
+}
+
+/* {id, text, logprob, top: [[id, logprob, text], ...]}, without the texts where none
+ * came */
 static json_t *
 logprob_json(const struct fct_result *r, const struct fct_lp *lp)
 {
@@ -160,14 +235,33 @@ logprob_json(const struct fct_result *r, const struct fct_lp *lp)
     uint32_t i;
 
     for (i = 1; i < lp->n; i++) {
-        json_t *pair = json_array();
+        json_t *one = json_array();
 
-        json_array_append_new(pair, json_integer(p[i].id));
-        json_array_append_new(pair, fct_json_real((double)p[i].logprob));
-        json_array_append_new(top, pair);
+        json_array_append_new(one, json_integer(p[i].id));
+        json_array_append_new(one, fct_json_real((double)p[i].logprob));
+        if (lp->text != 0)
+            json_array_append_new(one, token_json(r, lp, i));
+        json_array_append_new(top, one);
     }
-    return json_pack("{s:I, s:o, s:o}", "id", (json_int_t)(lp->n > 0 ? p[0].id : 0),
-        "logprob", fct_json_real(lp->n > 0 ? (double)p[0].logprob : NAN), "top", top);
+    return json_pack("{s:I, s:o*, s:o, s:o}", "id", (json_int_t)(lp->n > 0 ? p[0].id : 0),
+        "text", token_json(r, lp, 0), "logprob",
+        fct_json_real(lp->n > 0 ? (double)p[0].logprob : NAN), "top", top);
+}
+
+/* [[position, id, text], ...] */
+static json_t *
+special_json(const struct fct_result *r, const struct fct_choice *c)
+{
+    json_t *a = json_array();
+
+    for (size_t i = 0; i < c->n_special; i++) {
+        const struct fct_special *sp = &c->special[i];
+
+        json_array_append_new(a,
+            json_pack("[I, I, o]", (json_int_t)sp->position, (json_int_t)sp->id,
+                fct_json_text(r->texts + sp->at, sp->n)));
+    }
+    return a;
 }
 
 /* Entry i for position i; null where none came. */
@@ -190,7 +284,7 @@ logprobs_json(const struct fct_result *r, const struct fct_lp *lp, size_t n, siz
 static const char *
 finish_name(const struct fct_result *r, const struct fct_choice *c)
 {
-    if (c->end.finish == FDC_FIN_STOP || c->end.finish == FDC_FIN_LENGTH)
+    if (c->end.finish != FDC_FIN_NONE && c->end.finish != FDC_FIN_ERROR)
         return fdc_finish_name(c->end.finish);
     return r->error.code == FDC_E_CANCELLED ? "cancelled" : "error";
 }
@@ -210,10 +304,17 @@ stop_reason(const struct fct_result *r, const struct fct_choice *c)
 static json_t *
 choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
-    return json_pack("{s:o, s:o, s:o*, s:s, s:o}", "ids", fct_json_ids(c->ids, c->n_ids),
-        "text", fct_json_text(c->text, c->n_text), "logprobs",
+    uint32_t flags = r->req->p.flags;
+
+    return json_pack("{s:o, s:o, s:o*, s:o*, s:o*, s:s, s:o, s:o*}", "ids",
+        fct_json_ids(c->ids, c->n_ids), "text", fct_json_text(c->text, c->n_text),
+        "special", (flags & FDC_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
-        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c));
+        "mean_logprob",
+        r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
+        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c),
+        "reasoning_tokens",
+        c->end.n_reasoning > 0 ? json_integer(c->end.n_reasoning) : NULL);
 }
 
 /* Of more than one, all. */
@@ -332,6 +433,9 @@ fct_result_json(const struct fct_result *r)
         r->n_prompt_ids > 0 ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
                             : fct_json_ids(r->req->ids, r->req->n_ids));
 
+    if ((r->req->p.flags & FDC_F_PROMPT_TEXT) != 0)
+        json_object_set_new(o, "prompt_text",
+            fct_json_text(r->prompt_text, r->n_prompt_text));
     json_object_update_new(o, choice_json(r, &r->choices[0]));
     json_object_update_new(o,
         json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}", "prompt_logprobs",
@@ -346,6 +450,17 @@ fct_result_json(const struct fct_result *r)
     return o;
 }
 
+/* Was it refused for want of an entry of the pool? arg is the number of the item where
+ * the daemon takes it never. */
+static int
+needs_entry(const struct fdc_error *e)
+{
+    return e->arg == 0 &&
+        (e->detail == FDC_D_BIAS_IDS || e->detail == FDC_D_ALLOWED ||
+            e->detail == FDC_D_BAD_WORDS || e->detail == FDC_D_LOGPROB_IDS ||
+            e->detail == FDC_D_REASONING);
+}
+
 void
 fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
 {
@@ -356,9 +471,10 @@ fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
     if (e->code != FDC_E_UNSUPPORTED)
         return;
     if (e->detail == FDC_D_PRESENCE || e->detail == FDC_D_FREQUENCY ||
-        e->detail == FDC_D_PENALTY)
+        e->detail == FDC_D_PENALTY || needs_entry(e))
         why = "; sched.max_penalty_seqs is 0";
-    else if (e->detail == FDC_D_LOGPROBS || e->detail == FDC_D_PROMPT_LOGPROBS)
+    else if (e->detail == FDC_D_LOGPROBS || e->detail == FDC_D_PROMPT_LOGPROBS ||
+        e->detail == FDC_D_BEST_OF)
         why = "; output.enable_logprob is no";
     n = strlen(ret);
     snprintf(ret + n, ret_bytes - n, "%s", why);

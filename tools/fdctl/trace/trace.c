@@ -605,7 +605,7 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
 int
 fct_cmd_trace(const struct fct *f, int argc, char **argv)
 {
-    const struct trc_seg *seg;
+    const struct trc_seg *seg = NULL;
     struct ftr_filter filter;
     struct ftr_clock now = { clk_now_ns(), clk_wall_ns() };
     struct opt o = { 0 };
