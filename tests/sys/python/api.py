@@ -72,6 +72,19 @@ class Api(unittest.TestCase):
         self.assertEqual([len(t) for t in self.generate(2, logprobs=0).logprobs], [1, 1])
         self.assertEqual(self.generate(2).logprobs, [])
 
+    def test_token_text(self):
+        r = self.generate(6, temperature=0, logprobs=1, prompt_logprobs=0,
+                          token_text=True, prompt_text=True)
+        self.assertEqual(b"".join(t[0].text for t in r.logprobs).decode(), r.text)
+        self.assertEqual(self.fdd.detokenize([r.logprobs[0][1].id]).encode(),
+                         r.logprobs[0][1].text)
+        self.assertEqual(b"".join(t[0].text for t in r.prompt_logprobs.values()).decode(),
+                         PROMPT)
+        self.assertEqual(r.prompt_text, PROMPT)
+        pieces = list(self.fdd.stream(PROMPT, max_new=2, temperature=0, prompt_text=True,
+                                      ignore_eos=True))
+        self.assertEqual("".join(pieces), PROMPT + self.generate(2, temperature=0).text)
+
     def test_stop(self):
         text = self.generate(temperature=0).text
         stop_at = text.split()[3]
