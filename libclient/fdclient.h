@@ -41,7 +41,11 @@ extern "C" {
 uint32_t fdc_version(void);
 const char *fdc_version_string(void);
 
-typedef struct fdc fdc_t;         /* a session */
+#ifdef __cplusplus
+typedef struct fdc_session fdc_t; /* there fdc is the namespace of fdclient.hpp */
+#else
+typedef struct fdc fdc_t; /* a session */
+#endif
 typedef struct fdc_req fdc_req_t; /* a request, until fdc_req_free() */
 
 /* ---- session ------------------------------------------------------------- */

@@ -29,7 +29,8 @@ EXTRA_libclient_libfdclient_la_DEPENDENCIES = $(srcdir)/%D%/libfdclient.map
 CLIENT_LIBS = libclient/libfdclient.la
 
 fddincludedir = $(includedir)/fdd
-fddinclude_HEADERS = %D%/fdclient.h %D%/fdclient_params.h %D%/fdclient_types.h
+fddinclude_HEADERS = %D%/fdclient.h %D%/fdclient_params.h %D%/fdclient_types.h \
+	%D%/fdclient.hpp %D%/fdclient_base.hpp
 # The wire: a program that links the library needs none of it.
 EXTRA_DIST += %D%/fdproto.h %D%/fdring.h %D%/tbl/details.h %D%/tbl/files.h \
 	%D%/tbl/items.h %D%/tbl/status.h

@@ -30,6 +30,7 @@ UNIT_TESTS = \
 	%D%/unit/u_client \
 	%D%/unit/u_client_lies \
 	%D%/unit/u_client_tokens \
+	%D%/unit/u_client_loop \
 	%D%/unit/u_client_room \
 	%D%/unit/u_client_reconnect \
 	%D%/unit/u_abi \
@@ -217,6 +218,7 @@ tests_unit_u_client_lies_SOURCES = %D%/unit/u_client_lies.c $(MOCK_GATE)
 tests_unit_u_client_room_SOURCES = %D%/unit/u_client_room.c %D%/unit/client_fixture.h $(MOCK_GATE)
 tests_unit_u_client_reconnect_SOURCES = %D%/unit/u_client_reconnect.c %D%/unit/client_fixture.h $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
+tests_unit_u_client_loop_SOURCES = %D%/unit/u_client_loop.c $(MOCK_GATE)
 tests_unit_u_cgroup_SOURCES = %D%/unit/u_cgroup.c $(TMP_FIXTURE)
 tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)
 tests_unit_u_param_SOURCES = %D%/unit/u_param.c $(PARAM_FIXTURE)
@@ -351,6 +353,7 @@ tests_unit_u_client_lies_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_room_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_reconnect_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_client_loop_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_where_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_top_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_doctor_SOURCES = %D%/unit/u_doctor.c $(DOCTOR_FIXTURE)
@@ -420,6 +423,12 @@ SYS_TESTS = \
 	%D%/sys/041-program.sh \
 	%D%/sys/042-instances.sh \
 	%D%/sys/043-completion.sh \
+	%D%/sys/060-python.sh \
+	%D%/sys/061-python-requests.sh \
+	%D%/sys/062-python-faults.sh \
+	%D%/sys/063-python-wheel.sh \
+	%D%/sys/064-cplusplus.sh \
+	%D%/sys/065-examples.sh \
 	%D%/sys/045-segments.sh \
 	%D%/sys/046-hang.sh \
 	%D%/sys/048-confined.sh \

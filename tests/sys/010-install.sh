@@ -10,7 +10,7 @@ make -s -C "$FDD_BUILD" install DESTDIR="$dir/root" >"$dir/install" 2>&1 ||
     fail "make install: $(tail -n 20 "$dir/install")"
 prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
 root=$dir/root$prefix
-for f in sbin/fdd libexec/fdd/fdd-worker bin/fdctl lib/libfdclient.so lib/libfdchat.so include/fdd/fdclient.h include/fdd/fdchat.h \
+for f in sbin/fdd libexec/fdd/fdd-worker bin/fdctl lib/libfdclient.so lib/libfdchat.so include/fdd/fdclient.h include/fdd/fdclient.hpp include/fdd/fdchat.h \
     lib/pkgconfig/libfdclient.pc lib/pkgconfig/libfdchat.pc share/man/man8/fdd.8 share/man/man5/fdd.ini.5 \
     share/man/man1/fdctl.1 share/man/man3/fdclient.3 share/man/man3/fdchat.3; do
     [ -e "$root/$f" ] || fail "not installed: $f"

@@ -13,7 +13,8 @@ for h in $(find daemon libclient kernels tools -name '*.h' ! -path '*/tbl/*'); d
     ${CC:-gcc} -std=gnu11 -D_GNU_SOURCE -I"$bld" -I. -Ilibclient -Wall -Wextra -Werror \
         -Wno-unused-function -fsyntax-only "$tmp/t.c" || { echo "$h does not stand alone"; bad=1; }
 done
-for h in libclient/fdclient.h libclient/fdclient_params.h libclient/fdclient_types.h libclient/fdproto.h libclient/fdring.h kernels/fdk.h; do
+for h in libclient/fdclient.h libclient/fdclient_params.h libclient/fdclient_types.h \
+    libclient/fdclient.hpp libclient/fdclient_base.hpp libclient/fdproto.h libclient/fdring.h kernels/fdk.h; do
     [ -e "$h" ] || continue
     printf '#include "%s"\n' "$h" >"$tmp/t.cc"
     ${CXX:-g++} -std=c++17 -I. -Ilibclient -Wall -Wextra -Werror -Wno-unused-function \

@@ -6,7 +6,7 @@
 # Sizes are reported, not refused. Usage: check_style.sh [SRC]
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
 bad=0
-files=$(find chat daemon libclient kernels tools tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+files=$(find chat daemon examples libclient kernels tools tests -name '*.[ch]' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 report() { if [ -n "$2" ]; then echo "$1"; echo "$2"; bad=1; fi; }
 # shellcheck disable=SC2086
 {
@@ -14,8 +14,8 @@ report "// comments:" "$(grep -nE '(^|[^:"])//( |$)' $files | grep -vE '"[^"]*//
 report "tabs:" "$(grep -nP '\t' $files | head)"
 report "trailing blanks:" "$(grep -nE ' +$' $files | head)"
 }
-report "no SPDX lines:" "$(find chat daemon libclient kernels tools tests -name '*.patch' -prune -o \
-    \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name '*.mk' \) \
+report "no SPDX lines:" "$(find chat daemon examples libclient kernels python tools tests -name '*.patch' -prune -o \
+    \( -name '*.[ch]' -o -name '*.hpp' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.sh' -o -name '*.py' -o -name '*.mk' \) \
     -type f -exec grep -L 'SPDX-License-Identifier: Apache-2.0' {} +)"
 for f in $files; do
     n=$(wc -l <"$f")
